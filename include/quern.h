@@ -1,0 +1,269 @@
+// quern.h: the public interface of Quern, a compiler and runtime for language models.
+//
+// Objects, from the outside in:
+//   qn_engine     a loaded model. Constant after opening; share it freely between threads.
+//   qn_session    one sequence of tokens. One thread at a time. Ends before its engine does.
+//   qn_tokenizer  text <-> token ids. Constant; an engine has one, a tokenizer file can be opened alone.
+//   qn_source     the keys and tensors of a model file, read without loading the weights.
+//   qn_decoder    ids -> text while streaming; holds back bytes of an unfinished character.
+//
+// Rules:
+//   - Every fallible function returns qn_status (QN_OK == 0) and takes `qn_err *err` last, which may
+//     be NULL. A failed call leaves its out-parameters untouched.
+//   - Results come through the first parameter. "Borrowed" pointers belong to the object they came
+//     from; "owned" ones are released with the function that the comment names.
+//   - Option structs: zero means default. Start from `{0}` and set what you need.
+//   - The library never prints, exits or aborts; running out of memory is an error like any other.
+
+#ifndef QUERN_H
+#define QUERN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define QN_VERSION_MAJOR 0
+#define QN_VERSION_MINOR 1
+#define QN_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define QN_MUST_CHECK __attribute__((warn_unused_result))
+#define QN_API        __attribute__((visibility("default")))
+#else
+#define QN_MUST_CHECK
+#define QN_API
+#endif
+
+// --- status and errors ---------------------------------------------------------------------------
+
+// clang-format off
+#define QN_STATUS_MAP(X)                                            \
+    X(OK,          "ok")                                            \
+    X(IO,          "a file could not be read or written")           \
+    X(FORMAT,      "the input is damaged or not what it claims")    \
+    X(UNSUPPORTED, "valid, but not supported")                      \
+    X(ARGUMENT,    "a wrong argument")                              \
+    X(LIMIT,       "a limit was exceeded")                          \
+    X(MEMORY,      "out of memory")                                 \
+    X(STATE,       "called in the wrong order")                     \
+    X(NUMERIC,     "the computation broke down")                    \
+    X(STOPPED,     "stopped by the caller")
+// clang-format on
+
+typedef enum qn_status {
+#define QN_STATUS_ENUM(name, text) QN_##name,
+    QN_STATUS_MAP(QN_STATUS_ENUM)
+#undef QN_STATUS_ENUM
+        QN_STATUS_COUNT
+} qn_status;
+
+// Caller storage for the story of a failure. `message` is one line of UTF-8 that names the object
+// and both values; `file` and `line` say where in the library it was raised.
+typedef struct qn_err {
+    qn_status status;
+    int line;
+    const char *file;
+    char message[488];
+} qn_err;
+
+// A short name ("FORMAT") of a status, never NULL.
+QN_API const char *qn_status_name(qn_status status);
+// The version of the library, "major.minor.patch".
+QN_API const char *qn_version(void);
+
+// Releases memory that the library handed over ("owned"); NULL is fine.
+QN_API void qn_free(void *p);
+
+// --- model files ---------------------------------------------------------------------------------
+
+typedef struct qn_source qn_source;
+
+// A key as text: `value` is JSON (a string is quoted); long arrays are cut after `most` elements and
+// end in ", ... N in all]".
+typedef struct qn_key_info {
+    const char *name; // borrowed
+    const char *type; // borrowed: "u32", "array of string", ...
+    char *value;      // owned: qn_free
+} qn_key_info;
+
+typedef struct qn_tensor_info {
+    const char *name; // borrowed
+    const char *type; // borrowed: "Q4_K", ...
+    int n_dims;
+    int64_t dims[5]; // outermost first
+    int64_t bytes;
+} qn_tensor_info;
+
+// A .gguf file (any part of a split set), a .safetensors file or index, or a checkpoint folder. The
+// whole header is checked; no tensor is read.
+QN_API QN_MUST_CHECK qn_status qn_source_open(qn_source **out, const char *path, qn_err *err);
+QN_API void qn_source_close(qn_source *source);
+QN_API size_t qn_source_n_keys(const qn_source *source);
+QN_API QN_MUST_CHECK qn_status qn_source_key_info(qn_key_info *out, const qn_source *source,
+                                                  size_t i, size_t most, qn_err *err);
+QN_API size_t qn_source_n_tensors(const qn_source *source);
+// i < qn_source_n_tensors.
+QN_API qn_tensor_info qn_source_tensor_info(const qn_source *source, size_t i);
+// "GGUF" or "safetensors".
+QN_API const char *qn_source_format(const qn_source *source);
+// Bytes of all files of the set.
+QN_API int64_t qn_source_file_bytes(const qn_source *source);
+
+// --- tokenizer -----------------------------------------------------------------------------------
+
+typedef struct qn_tokenizer qn_tokenizer;
+typedef struct qn_decoder qn_decoder;
+
+// Token ids of special meaning; -1: none.
+typedef struct qn_tokenizer_info {
+    const char *model; // borrowed: "BPE", "SentencePiece BPE", "unigram"
+    const char *pre;   // borrowed: name of the pre-tokenizer pattern, "" if it has none
+    int32_t n_tokens;
+    int32_t bos, eos, eot, unk, pad;
+    bool add_bos, add_eos; // what the model expects around a prompt
+} qn_tokenizer_info;
+
+typedef struct qn_tokenize_opts {
+    bool special;  // recognise special tokens written in the text
+    bool add_ends; // add the beginning (and end) token as the model expects
+} qn_tokenize_opts;
+
+// A model as for qn_source_open, or a tokenizer.json or tokenizer.model file.
+QN_API QN_MUST_CHECK qn_status qn_tokenizer_open(qn_tokenizer **out, const char *path, qn_err *err);
+QN_API void qn_tokenizer_close(qn_tokenizer *tokenizer);
+QN_API qn_tokenizer_info qn_tokenizer_get_info(const qn_tokenizer *tokenizer);
+// *ids is owned (qn_free); *n may be 0. The text need not be valid UTF-8.
+QN_API QN_MUST_CHECK qn_status qn_tokenize(int32_t **ids, size_t *n, const qn_tokenizer *tokenizer,
+                                           const char *text, size_t size,
+                                           const qn_tokenize_opts *opts, qn_err *err);
+// *text is owned (qn_free), NUL-terminated, *size bytes long. Special tokens are left out unless
+// `special`. Bytes that are no UTF-8 come out as U+FFFD.
+QN_API QN_MUST_CHECK qn_status qn_detokenize(char **text, size_t *size,
+                                             const qn_tokenizer *tokenizer, const int32_t *ids,
+                                             size_t n, bool special, qn_err *err);
+// The vocabulary's own spelling of a token (byte-level letters and all); NULL for an id outside it.
+QN_API const char *qn_tokenizer_piece(const qn_tokenizer *tokenizer, int32_t id, size_t *size);
+// The id of a token spelled exactly so, special tokens included; -1 if there is none.
+QN_API int32_t qn_tokenizer_find(const qn_tokenizer *tokenizer, const char *piece, size_t size);
+// True for tokens that end an answer (end of text, end of turn).
+QN_API bool qn_tokenizer_is_end(const qn_tokenizer *tokenizer, int32_t id);
+
+// Streaming decode. The tokenizer must outlive the decoder.
+QN_API QN_MUST_CHECK qn_status qn_decoder_create(qn_decoder **out, const qn_tokenizer *tokenizer,
+                                                 qn_err *err);
+QN_API void qn_decoder_destroy(qn_decoder *decoder);
+// The text that `id` completes; may be empty. Borrowed until the next call on this decoder.
+QN_API QN_MUST_CHECK qn_status qn_decoder_next(const char **text, size_t *size, qn_decoder *decoder,
+                                               int32_t id, qn_err *err);
+// What is still held back, with U+FFFD for an unfinished character; the decoder starts anew.
+QN_API QN_MUST_CHECK qn_status qn_decoder_finish(const char **text, size_t *size,
+                                                 qn_decoder *decoder, qn_err *err);
+
+// --- engine --------------------------------------------------------------------------------------
+
+typedef struct qn_engine qn_engine;
+typedef struct qn_session qn_session;
+
+typedef enum qn_log_level { QN_LOG_ERROR, QN_LOG_WARNING, QN_LOG_INFO, QN_LOG_DEBUG } qn_log_level;
+
+// One line without a newline. Called only on the thread that is inside a qn_ call.
+typedef void qn_log_fn(void *arg, qn_log_level level, const char *message);
+// `done` of `total` bytes of weights are loaded; false stops the opening (status QN_STOPPED).
+typedef bool qn_progress_fn(void *arg, int64_t done, int64_t total);
+
+typedef struct qn_engine_opts {
+    int n_threads;         // 0: all that this process may use
+    bool no_weights;       // build the model, load no weights: for looking at it
+    qn_log_fn *log;        // NULL: silent
+    void *log_arg;
+    qn_progress_fn *progress; // NULL: none
+    void *progress_arg;
+} qn_engine_opts;
+
+typedef struct qn_engine_info {
+    const char *architecture; // borrowed: "qwen3", ...
+    const char *name;         // borrowed; the file's own name for the model, "" if it has none
+    int64_t n_layers, width, n_heads, n_kv_heads, head_size, ffn_width, n_vocab, n_experts;
+    int64_t context;      // longest sequence the model was made for
+    int64_t n_parameters; // weights used by the graph, tied ones counted once
+    int64_t weight_bytes; // as loaded
+    int n_threads;
+} qn_engine_info;
+
+// opts may be NULL. Reads the whole model into memory, unless no_weights.
+QN_API QN_MUST_CHECK qn_status qn_engine_open(qn_engine **out, const char *path,
+                                              const qn_engine_opts *opts, qn_err *err);
+// Sessions of the engine must be destroyed before.
+QN_API void qn_engine_close(qn_engine *engine);
+QN_API qn_engine_info qn_engine_get_info(const qn_engine *engine);
+// Borrowed; NULL when the model came without a tokenizer.
+QN_API const qn_tokenizer *qn_engine_tokenizer(const qn_engine *engine);
+
+typedef enum qn_graph_form { QN_GRAPH_TEXT, QN_GRAPH_SVG } qn_graph_form;
+
+// The model's graph; *text is owned (qn_free).
+QN_API QN_MUST_CHECK qn_status qn_engine_graph(char **text, const qn_engine *engine,
+                                               qn_graph_form form, qn_err *err);
+
+// Memory that a run over `context` positions needs, in bytes.
+typedef struct qn_memory {
+    int64_t weights, state, activations, total;
+} qn_memory;
+QN_API QN_MUST_CHECK qn_status qn_engine_memory(qn_memory *out, const qn_engine *engine,
+                                                int64_t context, qn_err *err);
+
+// --- logits --------------------------------------------------------------------------------------
+
+typedef struct qn_logits_opts {
+    bool all_rows;  // scores after every token, not only after the last
+    bool hidden;    // the residual stream too
+    int64_t chunk;  // tokens per step; 0: all at once. Changes no result.
+} qn_logits_opts;
+
+// Caller storage, filled by qn_engine_logits, released by qn_logits_deinit.
+typedef struct qn_logits {
+    int64_t n_rows, n_vocab;
+    float *logits; // (n_rows, n_vocab)
+    int64_t n_hidden, n_tokens, width;
+    float *hidden; // (n_hidden, n_tokens, width): embedding, after each layer; the last after the final norm
+} qn_logits;
+
+// Scores for a sequence of token ids.
+QN_API QN_MUST_CHECK qn_status qn_engine_logits(qn_logits *out, const qn_engine *engine,
+                                                const int32_t *ids, size_t n,
+                                                const qn_logits_opts *opts, qn_err *err);
+QN_API void qn_logits_deinit(qn_logits *logits);
+
+// --- sessions ------------------------------------------------------------------------------------
+
+// How to choose a token. temperature 0 is greedy and touches no randomness; ties go to the lower id.
+typedef struct qn_sample_opts {
+    float temperature;
+    uint64_t seed; // same prompt, seed and settings: same tokens, on any machine
+} qn_sample_opts;
+
+typedef struct qn_session_opts {
+    int64_t context; // most tokens of prompt and answer together; 0: the model's own limit
+} qn_session_opts;
+
+QN_API QN_MUST_CHECK qn_status qn_session_create(qn_session **out, const qn_engine *engine,
+                                                 const qn_session_opts *opts, qn_err *err);
+QN_API void qn_session_destroy(qn_session *session);
+// Replaces the token history and forgets state; runs nothing.
+QN_API QN_MUST_CHECK qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids,
+                                                     size_t n, qn_err *err);
+// Recomputes the whole history, samples one token, appends it. An empty history is an error.
+QN_API QN_MUST_CHECK qn_status qn_session_step_naive(int32_t *token, qn_session *session,
+                                                     const qn_sample_opts *opts, qn_err *err);
+// Prompt and generated tokens. Borrowed until the next call on this session.
+QN_API const int32_t *qn_session_tokens(const qn_session *session, size_t *n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,116 @@
+#include "core/file.h"
+
+#include "core/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *kind_of(mode_t mode) {
+    return S_ISDIR(mode)    ? "a folder"
+           : S_ISFIFO(mode) ? "a pipe"
+           : S_ISSOCK(mode) ? "a socket"
+                            : "a device";
+}
+
+qn_status qn_file_open(qn_file *out, const char *path, qn_err *err) {
+    // O_NONBLOCK: opening a pipe must not wait for a writer.
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return QN_FAIL(err, IO, "%s: cannot open: %s", path, strerror(errno));
+    struct stat st;
+    qn_status status = QN_OK;
+    if (fstat(fd, &st) != 0) {
+        status = QN_FAIL(err, IO, "%s: cannot read its size: %s", path, strerror(errno));
+    } else if (!S_ISREG(st.st_mode)) {
+        status = QN_FAIL(err, FORMAT, "%s: %s, want a regular file", path, kind_of(st.st_mode));
+    }
+    char *copy = status ? NULL : strdup(path);
+    if (!status && !copy) status = QN_NOMEM(err, "a file name");
+    if (status) {
+        close(fd);
+        return status;
+    }
+    *out = (qn_file){.fd = fd,
+                     .size = st.st_size,
+                     .time_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+                     .path = copy};
+    return QN_OK;
+}
+
+qn_status qn_file_read(const qn_file *file, int64_t offset, void *to, size_t n, qn_err *err) {
+    if (offset < 0 || offset > file->size || n > (uint64_t)(file->size - offset))
+        return QN_FAIL(err, FORMAT, "%s: wants %zu bytes at %lld, the file has %lld", file->path, n,
+                       (long long)offset, (long long)file->size);
+    for (size_t done = 0; done < n;) {
+        const ssize_t got = pread(file->fd, (char *)to + done, n - done, offset + (int64_t)done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return QN_FAIL(err, IO, "%s: read failed: %s", file->path, strerror(errno));
+        if (got == 0)
+            return QN_FAIL(err, IO, "%s: became shorter while in use: no byte at %lld, had %lld",
+                           file->path, (long long)offset + (long long)done, (long long)file->size);
+        done += (size_t)got;
+    }
+    return QN_OK;
+}
+
+void qn_file_close(qn_file *file) {
+    if (!file->path) return;
+    close(file->fd);
+    qn_free(file->path);
+    *file = (qn_file){0};
+}
+
+qn_status qn_file_load(char **out, size_t *size, const char *path, int64_t limit, qn_err *err) {
+    qn_file file;
+    QN_TRY(qn_file_open(&file, path, err));
+    qn_status status = QN_OK;
+    char *data = NULL;
+    if (file.size > limit) {
+        status = QN_FAIL(err, LIMIT, "%s: %lld bytes, the limit is %lld", path,
+                         (long long)file.size, (long long)limit);
+        goto done;
+    }
+    data = qn_alloc((size_t)file.size + 1, 1);
+    if (!data) {
+        status = QN_NOMEM(err, path);
+        goto done;
+    }
+    QN_TRY_TO(done, qn_file_read(&file, 0, data, (size_t)file.size, err));
+    *out = data;
+    *size = (size_t)file.size;
+    data = NULL;
+
+done:
+    qn_free(data);
+    qn_file_close(&file);
+    return status;
+}
+
+bool qn_path_is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool qn_path_is_file(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+char *qn_path_join(const char *folder, const char *name) {
+    size_t n;
+    if (!qn_size_add(&n, strlen(folder), strlen(name)) || !qn_size_add(&n, n, 2)) return NULL;
+    char *path = qn_alloc(n, 1);
+    const size_t end = strlen(folder);
+    const char *slash = end > 0 && folder[end - 1] == '/' ? "" : "/";
+    if (path) snprintf(path, n, "%s%s%s", folder, slash, name);
+    return path;
+}
+
+char *qn_path_folder(const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return strdup(".");
+    return strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}

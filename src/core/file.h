@@ -1,0 +1,37 @@
+// Read-only files, by positioned reads.
+//
+// Foreign files are never mapped: a file that another process shortens while we use it would kill us
+// with SIGBUS at the next access. A read past the new end is an ordinary error here.
+#ifndef QN_CORE_FILE_H
+#define QN_CORE_FILE_H
+
+#include "core/err.h"
+
+// Caller storage. Positioned reads share no offset, so threads may read one open file together.
+typedef struct qn_file {
+    int fd;
+    int64_t size;    // when it was opened
+    int64_t time_ns; // last change, when it was opened
+    char *path;      // owned
+} qn_file;
+
+// Opens a regular file (or a link to one); anything else is refused by what it is.
+QN_MUST_CHECK qn_status qn_file_open(qn_file *out, const char *path, qn_err *err);
+// Reads exactly `n` bytes at `offset`, or fails, naming the file, the range and the size.
+QN_MUST_CHECK qn_status qn_file_read(const qn_file *file, int64_t offset, void *to, size_t n,
+                                     qn_err *err);
+void qn_file_close(qn_file *file);
+
+// The whole file as one heap block with a NUL behind it (release with qn_free). Refuses a file
+// larger than `limit` bytes before it allocates.
+QN_MUST_CHECK qn_status qn_file_load(char **out, size_t *size, const char *path, int64_t limit,
+                                     qn_err *err);
+
+bool qn_path_is_folder(const char *path);
+bool qn_path_is_file(const char *path);
+// folder + "/" + name in a heap block (release with qn_free); NULL when memory is short.
+char *qn_path_join(const char *folder, const char *name);
+// The folder that holds `path` ("." if none) in a heap block; NULL when memory is short.
+char *qn_path_folder(const char *path);
+
+#endif

@@ -1,0 +1,13 @@
+#include "core/json.h"
+
+qn_status qn_json_parse(json_t **out, const char *text, size_t size, bool ints_as_real,
+                        const char *what, qn_err *err) {
+    json_error_t why;
+    const size_t flags = JSON_REJECT_DUPLICATES | (ints_as_real ? JSON_DECODE_INT_AS_REAL : 0);
+    json_t *json = json_loadb(text, size, flags, &why);
+    if (!json)
+        return QN_FAIL(err, FORMAT, "%s: not valid JSON at line %d, column %d: %s", what, why.line,
+                       why.column, why.text);
+    *out = json;
+    return QN_OK;
+}

@@ -1,0 +1,125 @@
+#define _GNU_SOURCE // sched_getaffinity, CPU_COUNT
+#include "core/pool.h"
+
+#include "core/err.h"
+#include "core/mem.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+enum { MOST_THREADS = 256 };
+
+struct qn_pool {
+    pthread_mutex_t lock;
+    pthread_cond_t work, idle; // "a job came or the end", "the last worker left the job"
+    pthread_t threads[MOST_THREADS];
+    int n_workers;  // threads beside the caller
+    int n_inside;   // workers that may still touch the job; under lock
+    int64_t job;    // number of the current job; under lock
+    bool is_ending; // under lock
+    qn_pool_fn *fn;
+    void *arg;
+    int64_t n_pieces;
+    _Atomic int64_t next; // relaxed: the lock orders the job itself
+};
+
+static void take_pieces(qn_pool *pool) {
+    for (;;) {
+        const int64_t piece = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+        if (piece >= pool->n_pieces) return;
+        pool->fn(pool->arg, piece);
+    }
+}
+
+static void *worker_main(void *arg) {
+    qn_pool *pool = arg;
+    int64_t seen = 0;
+    pthread_mutex_lock(&pool->lock);
+    for (;;) {
+        while (!pool->is_ending && pool->job == seen) pthread_cond_wait(&pool->work, &pool->lock);
+        if (pool->is_ending) break;
+        seen = pool->job;
+        pthread_mutex_unlock(&pool->lock);
+        take_pieces(pool);
+        pthread_mutex_lock(&pool->lock);
+        if (--pool->n_inside == 0) pthread_cond_signal(&pool->idle);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+// CPUs by the cgroup's quota ("max 100000" or "150000 100000"), rounded up; 0 if there is none.
+static int quota_threads(void) {
+    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+    if (!f) return 0;
+    long quota = 0, period = 0;
+    const int got = fscanf(f, "%ld %ld", &quota, &period);
+    fclose(f);
+    if (got != 2 || quota <= 0 || period <= 0) return 0;
+    return (int)((quota + period - 1) / period);
+}
+
+int qn_pool_default_threads(void) {
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    const int quota = quota_threads();
+    if (quota > 0 && quota < n) n = quota;
+    return n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n;
+}
+
+qn_status qn_pool_create(qn_pool **out, int n_threads, qn_err *err) {
+    if (n_threads == 0) n_threads = qn_pool_default_threads();
+    if (n_threads < 0 || n_threads > MOST_THREADS)
+        return QN_FAIL(err, ARGUMENT, "threads: %d, want 1 to %d", n_threads, MOST_THREADS);
+    qn_pool *pool = qn_alloc(1, sizeof *pool);
+    if (!pool) return QN_NOMEM(err, "thread pool");
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->work, NULL);
+    pthread_cond_init(&pool->idle, NULL);
+    for (int i = 0; i < n_threads - 1; i++) {
+        if (pthread_create(&pool->threads[i], NULL, worker_main, pool) != 0) {
+            qn_pool_destroy(pool);
+            return QN_FAIL(err, MEMORY, "cannot start thread %d of %d", i + 2, n_threads);
+        }
+        pool->n_workers++;
+    }
+    *out = pool;
+    return QN_OK;
+}
+
+void qn_pool_destroy(qn_pool *pool) {
+    if (!pool) return;
+    pthread_mutex_lock(&pool->lock);
+    pool->is_ending = true;
+    pthread_cond_broadcast(&pool->work);
+    pthread_mutex_unlock(&pool->lock);
+    for (int i = 0; i < pool->n_workers; i++) pthread_join(pool->threads[i], NULL);
+    pthread_cond_destroy(&pool->idle);
+    pthread_cond_destroy(&pool->work);
+    pthread_mutex_destroy(&pool->lock);
+    qn_free(pool);
+}
+
+int qn_pool_threads(const qn_pool *pool) { return pool ? pool->n_workers + 1 : 1; }
+
+void qn_pool_run(qn_pool *pool, int64_t n_pieces, qn_pool_fn *fn, void *arg) {
+    if (!pool || pool->n_workers == 0 || n_pieces < 2) {
+        for (int64_t i = 0; i < n_pieces; i++) fn(arg, i);
+        return;
+    }
+    pthread_mutex_lock(&pool->lock);
+    pool->fn = fn;
+    pool->arg = arg;
+    pool->n_pieces = n_pieces;
+    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    pool->n_inside = pool->n_workers;
+    pool->job++;
+    pthread_cond_broadcast(&pool->work);
+    pthread_mutex_unlock(&pool->lock);
+    take_pieces(pool);
+    pthread_mutex_lock(&pool->lock);
+    while (pool->n_inside > 0) pthread_cond_wait(&pool->idle, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
+}

@@ -1,0 +1,24 @@
+// A thread pool: the caller and n - 1 workers take numbered pieces of one job until none is left.
+//
+// A pool is passed in, never global. One job runs at a time; the thread that calls qn_pool_run works
+// too. Pieces are handed out in order, to whoever is free, so a busy neighbour on the machine costs
+// only its share. What a piece computes must not depend on which worker runs it.
+#ifndef QN_CORE_POOL_H
+#define QN_CORE_POOL_H
+
+#include "quern.h"
+
+typedef struct qn_pool qn_pool;
+typedef void qn_pool_fn(void *arg, int64_t piece);
+
+// n_threads 0: as many as this process may use (affinity and cgroup quota).
+QN_MUST_CHECK qn_status qn_pool_create(qn_pool **out, int n_threads, qn_err *err);
+void qn_pool_destroy(qn_pool *pool);
+int qn_pool_threads(const qn_pool *pool);
+// Calls fn(arg, 0 .. n_pieces-1), each once; returns when all are done. pool may be NULL (then the
+// calling thread does everything).
+void qn_pool_run(qn_pool *pool, int64_t n_pieces, qn_pool_fn *fn, void *arg);
+// The number of threads that n_threads 0 stands for.
+int qn_pool_default_threads(void);
+
+#endif

@@ -1,0 +1,21 @@
+// UTF-8, strictly by RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
+#ifndef QN_CORE_UTF8_H
+#define QN_CORE_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Length (1-4) of the well-formed character at `s`, or 0 if there is none within `n` bytes.
+size_t qn_utf8_check(const char *s, size_t n);
+// Like qn_utf8_check, and stores the code point.
+size_t qn_utf8_decode(const char *s, size_t n, uint32_t *code);
+// Writes `code` as 1-4 bytes; returns the length, 0 for a surrogate or a value above U+10FFFF.
+size_t qn_utf8_encode(uint32_t code, char out[4]);
+// True if all `n` bytes are well-formed characters.
+bool qn_utf8_valid(const char *s, size_t n);
+// Number of bytes at the end of `s` that begin a character which is not complete yet (0-3): text to
+// hold back while streaming.
+size_t qn_utf8_incomplete_tail(const char *s, size_t n);
+
+#endif

@@ -1,0 +1,24 @@
+// The tokenizer: text <-> token ids, from GGUF keys, a tokenizer.json or a tokenizer.model.
+//
+//   text -> (special tokens cut out) -> normaliser -> pre-tokenizer -> model (BPE, unigram) -> ids
+//   ids  -> pieces -> bytes (byte-level letters, <0xNN>, U+2581 mapped back) -> text
+//
+// The public names (qn_tokenizer and its calls) are in quern.h; here are the constructors.
+// Constant after opening: threads may share one. Every loop has a bound in the length of its input.
+#ifndef QN_TOKENIZER_TOKENIZER_H
+#define QN_TOKENIZER_TOKENIZER_H
+
+#include "core/err.h"
+#include "formats/source.h"
+
+// From a GGUF's tokenizer.ggml.* keys, or from the files beside a safetensors checkpoint:
+// tokenizer.json, else tokenizer.model (with tokenizer_config.json for the special tokens).
+QN_MUST_CHECK qn_status qn_tokenizer_from_source(qn_tokenizer **out, const qn_source *source,
+                                                 qn_err *err);
+// From file contents; `name` is for messages.
+QN_MUST_CHECK qn_status qn_tokenizer_from_json(qn_tokenizer **out, const char *text, size_t size,
+                                               const char *name, qn_err *err);
+QN_MUST_CHECK qn_status qn_tokenizer_from_model(qn_tokenizer **out, const char *bytes, size_t size,
+                                                const char *name, qn_err *err);
+
+#endif
