@@ -17,7 +17,7 @@ typedef enum qn_type {
 
 typedef struct qn_type_info {
     const char *name;
-    int gguf_id;             // number in a GGUF tensor table
+    int gguf_id;             // number in a GGUF tensor table, -1 if it has none
     int block, bytes;        // values and bytes per block
     const char *safetensors; // dtype in a safetensors header, NULL if it has none
     // n values, a multiple of `block`. NULL in both: the type is only named.
@@ -28,12 +28,14 @@ typedef struct qn_type_info {
 
 // The row of a type; never NULL.
 const qn_type_info *qn_type_get(qn_type type);
-// The type with this GGUF number (or safetensors dtype); false if there is none.
+// The type with this GGUF number (or safetensors dtype); false if there is none, also for numbers
+// that GGUF has retired. *out is then untouched.
 bool qn_type_from_gguf(qn_type *out, uint32_t id);
 bool qn_type_from_safetensors(qn_type *out, const char *dtype);
 // The type of this name, letters of any case ("q4_k", "BF16").
 bool qn_type_from_name(qn_type *out, const char *name);
-// Bytes of `n` values; fails when n is not a multiple of the block or the product overflows.
+// Bytes of `n` values; false when n is negative, no multiple of the block, or the product
+// overflows. *out is then untouched.
 QN_MUST_CHECK bool qn_type_bytes(int64_t *out, qn_type type, int64_t n);
 // True when unpack and dot exist.
 bool qn_type_is_supported(qn_type type);

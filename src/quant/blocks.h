@@ -1,0 +1,80 @@
+// What the files of the numeric types share: the functions they define, the loop over blocks, and
+// the few pieces of layout that occur in two types.
+//
+// A type's file defines how one block becomes floats. Values are computed in float in the order of
+// operations that GGUF files are made for (scale times small scale first, then times the quant), so
+// that they are equal to the last bit with other readers of the format.
+#ifndef QN_QUANT_BLOCKS_H
+#define QN_QUANT_BLOCKS_H
+
+#include "quant/half.h"
+#include "quant/type.h"
+
+#include <assert.h>
+
+// QN_VALUES_Q4_K, QN_BYTES_Q4_K and so on: the sizes of types.def as constants.
+enum {
+#define TYPE(name, gguf, block, bytes, safetensors, support)                                       \
+    QN_VALUES_##name = block, QN_BYTES_##name = bytes,
+#include "quant/types.def"
+#undef TYPE
+    QN_VALUES_MAX = 256
+};
+
+// qn_q4_k_unpack, qn_q4_k_dot and so on; see qn_type_info.
+#define FULL(file)                                                                                 \
+    void qn_##file##_unpack(float *to, const void *from, int64_t n);                               \
+    float qn_##file##_dot(const void *w, const float *x, int64_t n);
+#define NAMED
+#define TYPE(name, gguf, block, bytes, safetensors, support) support
+#include "quant/types.def"
+#undef TYPE
+#undef NAMED
+#undef FULL
+
+typedef struct qn_form {
+    int values, bytes; // per block
+    void (*unpack)(float *to, const uint8_t *from);
+} qn_form;
+
+static inline void qn_blocks_unpack(const qn_form *form, float *to, const void *from, int64_t n) {
+    assert(n >= 0 && n % form->values == 0);
+    const uint8_t *block = from;
+    for (int64_t i = 0; i < n; i += form->values, block += form->bytes) form->unpack(to + i, block);
+}
+
+static inline float qn_blocks_dot(const qn_form *form, const void *w, const float *x, int64_t n) {
+    assert(n >= 0 && n % form->values == 0);
+    const uint8_t *block = w;
+    float values[QN_VALUES_MAX];
+    float sum = 0;
+    for (int64_t i = 0; i < n; i += form->values, block += form->bytes) {
+        form->unpack(values, block);
+        for (int j = 0; j < form->values; j++) sum += values[j] * x[i + j];
+    }
+    return sum;
+}
+
+// Q4_K and Q5_K: 8 scales and 8 minima of 6 bits in 12 bytes. Bytes 0-3 hold scales 0-3, bytes 4-7
+// minima 0-3, each with two bits of number j+4 on top; bytes 8-11 hold the lower four bits of scale
+// and minimum j+4.
+typedef struct qn_scale_min {
+    int scale, min;
+} qn_scale_min;
+
+static inline qn_scale_min qn_scale_min_get(const uint8_t *b, int j) {
+    if (j < 4) return (qn_scale_min){b[j] & 63, b[j + 4] & 63};
+    return (qn_scale_min){
+        (b[j + 4] & 15) | b[j - 4] >> 6 << 4,
+        b[j + 4] >> 4 | b[j] >> 6 << 4,
+    };
+}
+
+// IQ4_NL and IQ4_XS: the 16 levels.
+static inline int qn_iq4_level(int nibble) {
+    static const int8_t levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                      1,    13,   25,  38,  53,  69,  89,  113};
+    return levels[nibble];
+}
+
+#endif

@@ -1,0 +1,28 @@
+// Q4_1: 32 values in 20 bytes.
+//
+//    0  f16 d
+//    2  f16 m
+//    4  u8 qs[16]   value i in the low nibble of qs[i], value i+16 in the high one
+//
+// value = d * q + m
+#include "quant/blocks.h"
+
+static void unpack_block(float *to, const uint8_t *from) {
+    const float d = qn_load_half(from);
+    const float m = qn_load_half(from + 2);
+    const uint8_t *qs = from + 4;
+    for (int i = 0; i < 16; i++) {
+        to[i] = d * (float)(qs[i] & 15) + m;
+        to[i + 16] = d * (float)(qs[i] >> 4) + m;
+    }
+}
+
+static const qn_form form = {QN_VALUES_Q4_1, QN_BYTES_Q4_1, unpack_block};
+
+void qn_q4_1_unpack(float *to, const void *from, int64_t n) {
+    qn_blocks_unpack(&form, to, from, n);
+}
+
+float qn_q4_1_dot(const void *w, const float *x, int64_t n) {
+    return qn_blocks_dot(&form, w, x, n);
+}
