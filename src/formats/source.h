@@ -2,11 +2,13 @@
 //
 //   GGUF         one file or a split set; keys are the file's own ("llama.block_count").
 //   safetensors  one file, shards with an index, or a folder; keys are config.json flattened with dots
-//                ("rope_parameters.rope_theta"), arrays of scalars kept as arrays, nulls left out.
+//                ("rope_parameters.rope_theta"). Arrays of scalars of one kind are kept as arrays
+//                (whole and real numbers together become reals); nulls and other arrays are left out.
 //
 // A source knows nothing of models. Opening validates everything (counts, lengths, types, shapes,
-// offsets, overlaps) before anything is allocated in proportion to a number from the file. Tensor
-// bytes are read on demand with qn_source_read; nothing is mapped. Constant after opening.
+// offsets, overlaps) before anything is allocated in proportion to a number from the file, and takes
+// at most 4 x the size of the files plus 1 MiB. Tensor bytes are read on demand with qn_source_read;
+// nothing is mapped. Constant after opening.
 #ifndef QN_FORMATS_SOURCE_H
 #define QN_FORMATS_SOURCE_H
 
@@ -18,7 +20,6 @@ enum { QN_MAX_DIMS = 5 };
 
 typedef enum qn_source_kind { QN_SOURCE_GGUF, QN_SOURCE_SAFETENSORS } qn_source_kind;
 
-// Kinds of key values. All integers are widened to 64 bits; `is_signed` tells how to read them.
 typedef enum qn_key_kind {
     QN_KEY_INT,
     QN_KEY_FLOAT,
@@ -27,38 +28,50 @@ typedef enum qn_key_kind {
     QN_KEY_ARRAY
 } qn_key_kind;
 
-// One key. Arrays hold elements of one kind (no arrays in arrays).
+// One key. A scalar is read from `as`, an array with the qn_key_*_at functions below: its elements
+// stay as compact as they are in the file. Arrays hold elements of one kind (no arrays in arrays).
 typedef struct qn_key {
-    qn_str name; // NUL-terminated too, as all names and string values here
-    qn_key_kind kind;
-    qn_key_kind element; // of an array
-    size_t n;            // elements of an array
+    qn_str name;           // NUL-terminated too, as all names and string values here
+    const char *type_name; // as the file has it: "u32", "array of f32", "JSON number", ...
+    unsigned char kind;    // qn_key_kind
+    unsigned char element; // of an array: qn_key_kind
+    unsigned char storage; // of an array: how an element lies in memory, for the functions below
+    size_t n;              // of an array: elements, may be 0
     union {
         int64_t i; // QN_KEY_INT; values above INT64_MAX are refused when the file is opened
-        double f;  // QN_KEY_FLOAT
+        double f;  // QN_KEY_FLOAT; may be NaN or infinite
         bool b;    // QN_KEY_BOOL
-        qn_str s;  // QN_KEY_STRING
-        const int64_t *is;
-        const double *fs;
-        const bool *bs;
-        const qn_str *ss;
+        qn_str s;  // QN_KEY_STRING; any bytes, not always UTF-8
+        const void *data;
     } as;
-    const char *type_name; // as the file has it: "u32", "array of f32", "JSON number", ...
 } qn_key;
+
+// True for an array of this kind of elements.
+static inline bool qn_key_is_array_of(const qn_key *key, qn_key_kind element) {
+    return key->kind == QN_KEY_ARRAY && key->element == element;
+}
+// Element i < n of an array of that kind; qn_key_float_at takes whole numbers too. Anything else is
+// a bug of the caller.
+int64_t qn_key_int_at(const qn_key *key, size_t i);
+double qn_key_float_at(const qn_key *key, size_t i);
+bool qn_key_bool_at(const qn_key *key, size_t i);
+qn_str qn_key_string_at(const qn_key *key, size_t i);
 
 typedef struct qn_tensor {
     qn_str name;
-    qn_type type;
+    qn_type type;          // QN_TYPE_COUNT: a safetensors type without a row in types.def (U8, ...);
+    const char *type_name; // such a tensor is listed and can be read, but nothing computes with it
     int n_dims;
+    int i_file;                // which file of a set
     int64_t dims[QN_MAX_DIMS]; // outermost first; the last one is contiguous
     int64_t bytes;
     int64_t offset; // in its file
-    int i_file;     // which file of a set
 } qn_tensor;
 
 // qn_source, its opening and closing, the counts and the descriptions for people are in quern.h. A
 // folder with config.json and safetensors is a checkpoint (.gguf files beside it are ignored); a
-// folder that holds only one .gguf file opens that one; with several, the error lists them.
+// folder that holds only one .gguf file (or one split set) opens that one; with several, the error
+// lists them.
 qn_source_kind qn_source_get_kind(const qn_source *source);
 // Path as given, and the folder where companion files (tokenizer.json, ...) lie. Borrowed.
 const char *qn_source_path(const qn_source *source);
