@@ -1,0 +1,97 @@
+# Quern is built by CMake with Ninja; this file is the short way to call them. `make help` lists the targets.
+SETUP  = tools/setup.sh
+PREFIX = /usr/local
+CTEST  = tools/test.sh
+BOTH   = address,undefined
+
+# $(call build,FOLDER,OPTIONS): configures once; Ninja calls CMake again by itself when it has to.
+build = @{ [ -f $(1)/build.ninja ] || cmake -S . -B $(1) -G Ninja --log-level=WARNING $(2); } && cmake --build $(1)
+
+# What `make run` does when nobody can type.
+STORY  = -p "Tell me a short story." -n 100
+
+.PHONY: all run test debug asan ubsan tsan check fuzz bench fmt lint sz install clean help setup setup-check
+.DEFAULT_GOAL = all
+
+# build the program and the library into build/
+all: setup
+	$(call build,build)
+
+# build, then chat with the bundled model; without a terminal, tell a short story. ARGS="..." replaces the arguments
+run: all
+	@if [ -n '$(ARGS)' ]; then build/quern run $(ARGS); \
+	elif [ -t 0 ] && [ -t 1 ]; then build/quern run; \
+	else build/quern run $(STORY); fi
+
+# build and run all tests, or with T=name those whose name contains it
+test: all
+	@$(CTEST) build $(T)
+
+# build without optimisation into build-debug/
+debug: setup
+	$(call build,build-debug,-DCMAKE_BUILD_TYPE=Debug)
+
+# build and test with the address sanitizer
+asan: setup
+	$(call build,build-asan,-DQN_SANITIZE=address)
+	@$(CTEST) build-asan $(T)
+
+# build and test with the undefined behaviour sanitizer
+ubsan: setup
+	$(call build,build-ubsan,-DQN_SANITIZE=undefined)
+	@$(CTEST) build-ubsan $(T)
+
+# build and test with the thread sanitizer
+tsan: setup
+	$(call build,build-tsan,-DQN_SANITIZE=thread)
+	@$(CTEST) build-tsan $(T)
+
+# what one runs before a commit: lint, tests under sanitizers with gcc and with clang, a minute of fuzzing
+check: lint
+	$(call build,build-check-gcc,-DCMAKE_C_COMPILER=gcc -DQN_SANITIZE=$(BOTH))
+	@$(CTEST) build-check-gcc $(T)
+	$(call build,build-check-clang,-DCMAKE_C_COMPILER=clang -DQN_SANITIZE=$(BOTH))
+	@$(CTEST) build-check-clang $(T)
+	@$(MAKE) --no-print-directory fuzz
+	@tools/fuzz.sh 60
+
+# build the fuzz targets with clang into build-fuzz/
+fuzz: setup-check
+	$(call build,build-fuzz,-DCMAKE_C_COMPILER=clang -DQN_FUZZ=ON -DQN_SANITIZE=$(BOTH)) --target fuzz
+	@echo "run all of them for S seconds in total: tools/fuzz.sh S; one of them: tools/fuzz.sh S NAME"
+
+# build and run the benchmarks; each prints CSV
+bench: all
+	@for b in build/bench/bench_*; do echo "# $${b##*/}"; $$b $(ARGS) || exit 1; done
+
+# bring all sources into one form
+fmt: setup-check
+	@tools/lint.sh fmt
+
+# check form, static analysis, layers, sizes and house rules
+lint: setup setup-check
+	@[ -f build/build.ninja ] || cmake -S . -B build -G Ninja --log-level=WARNING
+	@tools/lint.sh
+
+# print lines of each folder and rows of each table
+sz:
+	@tools/sz.sh
+
+# install program, library, header and pkg-config file under PREFIX (/usr/local)
+install: all
+	@cmake --install build --prefix $(PREFIX)
+
+# remove everything that was built
+clean:
+	@rm -rf build build-asan build-ubsan build-tsan build-debug build-fuzz build-check-*
+
+# list these targets
+help:
+	@awk '/^# / { text = substr($$0, 3); next } \
+	    /^[a-z]+:/ && text { sub(/:.*/, ""); printf "make %-8s %s\n", $$0, text } { text = "" }' Makefile
+
+setup:
+	@$(SETUP)
+
+setup-check:
+	@$(SETUP) check

@@ -1,0 +1,27 @@
+#!/bin/sh
+# Installs the build into a temporary folder and builds the example against it as a user would, with
+# the shared and with the static library. install_test.sh SOURCE BUILD CC
+set -eu
+source=$1 build=$2 cc=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+prefix=$work/prefix
+cmake --install "$build" --prefix "$prefix" >"$work/log" || { cat "$work/log"; exit 1; }
+
+PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name quern.pc)")
+export PKG_CONFIG_PATH
+lib=$(dirname "$PKG_CONFIG_PATH")
+model=$source/models/quern-draft-Q8_0.gguf
+
+$cc -std=c17 -Wall -Wextra -Werror -o "$work/hello" "$source/examples/hello.c" \
+    $(pkg-config --cflags --libs quern)
+LD_LIBRARY_PATH=$lib "$work/hello" "$model" "Once upon a time" >"$work/shared.out"
+diff -u "$source/examples/hello.expected" "$work/shared.out"
+
+rm "$lib"/libquern.so*
+$cc -std=c17 -o "$work/hello" "$source/examples/hello.c" $(pkg-config --static --cflags --libs quern)
+"$work/hello" "$model" "Once upon a time" >"$work/static.out"
+diff -u "$work/shared.out" "$work/static.out"
+
+"$prefix/bin/quern" --version | grep -q "$(pkg-config --modversion quern)"
+echo "installed, built against it twice, and both say the same"

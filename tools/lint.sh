@@ -1,0 +1,40 @@
+#!/bin/sh
+# Checks what the compilers do not: lint.sh. With `fmt` it only rewrites the sources into their form.
+set -eu
+cd "$(dirname "$0")/.."
+code=$(find src include tests bench examples -name '*.[ch]' | sort)
+if [ "${1:-}" = fmt ]; then
+    clang-format -i $code
+    exit 0
+fi
+bad=0
+step() { # name, command: its output is shown when it fails
+    echo "lint: $1"
+    shift
+    "$@" || bad=1
+}
+# Prints what grep finds and fails if it finds anything.
+none() { if grep -nH "$@"; then return 1; fi; }
+
+form() { clang-format -n -Werror $code; }
+tidy() {
+    find src -name '*.c' | sort | xargs -P "$(nproc)" -n 2 clang-tidy -p build --quiet 2>&1 |
+        grep -v 'warnings generated\.$' | { ! grep .; }
+}
+environment() { none -wE '(secure_)?getenv' $(find src -name '*.[ch]' ! -path src/core/debug.c); }
+ascii() { LC_ALL=C none '[^ -~	]' $code $(find src tools -name '*.def' -o -name '*.sh') Makefile CMakeLists.txt; }
+dead_code() { none -E '^#[ ]*if 0|//.*TODO[^(]' $code; }
+printing() { none -wE 'f?printf|puts|fputs|exit|abort' $(find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/server/*'); }
+paths() { git ls-files -z | grep -zvE '^(tests/data|models)/|^tools/lint.sh$' | xargs -0 grep -nIE '(^|[^a-z.])/(home|root|work|Users)/'; test $? != 0; }
+
+step "form" form
+step "layers" tools/layers.sh
+step "sizes" tools/sizes.sh
+step "the environment is read in core/debug.c only" environment
+step "sources are ASCII" ascii
+step "no dead code, no TODO without a name" dead_code
+step "the library does not print, exit or abort" printing
+step "no paths of one machine" paths
+step "clang-tidy" tidy
+[ $bad = 0 ] && echo "lint: clean"
+exit $bad

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Prints how large Quern is: files and lines of each folder, and rows of each table.
+set -eu
+cd "$(dirname "$0")/.."
+
+sources() { find "$@" -path tests/data -prune -o -type f \( -name '*.[ch]' -o -name '*.def' -o -name '*.sh' \) -print; }
+row() { printf '%-16s %6d %8d\n' "$1" "$(sources $2 | wc -l)" "$(sources $2 | xargs -r cat | wc -l)"; }
+count() { # name, the table, what a row begins with
+    [ -f "$2" ] && printf '%-16s %6d rows in %s\n' "$1" "$(grep -c "^$3(" "$2")" "$2" || true
+}
+
+printf '%-16s %6s %8s\n' folder files lines
+for folder in include src/* tests bench examples tools; do
+    if [ -n "$(sources "$folder" 2>/dev/null)" ]; then row "$folder" "$folder"; fi
+done
+row library "include src"
+echo
+count ops src/ir/ops.def OP
+count types src/quant/types.def TYPE
+count families src/models/models.def MODEL
+count switches src/core/switch.def SWITCH
