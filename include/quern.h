@@ -3,12 +3,13 @@
 // Objects, from the outside in:
 //   qn_engine     a loaded model. Constant after opening; share it freely between threads.
 //   qn_session    one sequence of tokens. One thread at a time. Ends before its engine does.
-//   qn_tokenizer  text <-> token ids. Constant; an engine has one, a tokenizer file can be opened alone.
-//   qn_source     the keys and tensors of a model file, read without loading the weights.
+//   qn_tokenizer  text <-> token ids. Constant; an engine has one, a tokenizer file can be opened
+//   alone. qn_source     the keys and tensors of a model file, read without loading the weights.
 //   qn_decoder    ids -> text while streaming; holds back bytes of an unfinished character.
 //
 // Rules:
-//   - Every fallible function returns qn_status (QN_OK == 0) and takes `qn_err *err` last, which may
+//   - Every fallible function returns qn_status (QN_OK == 0) and takes `qn_err *err` last, which
+//   may
 //     be NULL. A failed call leaves its out-parameters untouched.
 //   - Results come through the first parameter. "Borrowed" pointers belong to the object they came
 //     from; "owned" ones are released with the function that the comment names.
@@ -82,8 +83,8 @@ QN_API void qn_free(void *p);
 
 typedef struct qn_source qn_source;
 
-// A key as text: `value` is JSON (a string is quoted); long arrays are cut after `most` elements and
-// end in ", ... N in all]".
+// A key as text: `value` is JSON (a string is quoted); long arrays are cut after `most` elements
+// and end in ", ... N in all]".
 typedef struct qn_key_info {
     const char *name; // borrowed
     const char *type; // borrowed: "u32", "array of string", ...
@@ -176,9 +177,9 @@ typedef void qn_log_fn(void *arg, qn_log_level level, const char *message);
 typedef bool qn_progress_fn(void *arg, int64_t done, int64_t total);
 
 typedef struct qn_engine_opts {
-    int n_threads;         // 0: all that this process may use
-    bool no_weights;       // build the model, load no weights: for looking at it
-    qn_log_fn *log;        // NULL: silent
+    int n_threads;   // 0: all that this process may use
+    bool no_weights; // build the model, load no weights: for looking at it
+    qn_log_fn *log;  // NULL: silent
     void *log_arg;
     qn_progress_fn *progress; // NULL: none
     void *progress_arg;
@@ -219,9 +220,9 @@ QN_API QN_MUST_CHECK qn_status qn_engine_memory(qn_memory *out, const qn_engine 
 // --- logits --------------------------------------------------------------------------------------
 
 typedef struct qn_logits_opts {
-    bool all_rows;  // scores after every token, not only after the last
-    bool hidden;    // the residual stream too
-    int64_t chunk;  // tokens per step; 0: all at once. Changes no result.
+    bool all_rows; // scores after every token, not only after the last
+    bool hidden;   // the residual stream too
+    int64_t chunk; // tokens per step; 0: all at once. Changes no result.
 } qn_logits_opts;
 
 // Caller storage, filled by qn_engine_logits, released by qn_logits_deinit.
@@ -229,7 +230,8 @@ typedef struct qn_logits {
     int64_t n_rows, n_vocab;
     float *logits; // (n_rows, n_vocab)
     int64_t n_hidden, n_tokens, width;
-    float *hidden; // (n_hidden, n_tokens, width): embedding, after each layer; the last after the final norm
+    float *hidden; // (n_hidden, n_tokens, width): embedding, after each layer; the last after the
+                   // final norm
 } qn_logits;
 
 // Scores for a sequence of token ids.
@@ -240,7 +242,8 @@ QN_API void qn_logits_deinit(qn_logits *logits);
 
 // --- sessions ------------------------------------------------------------------------------------
 
-// How to choose a token. temperature 0 is greedy and touches no randomness; ties go to the lower id.
+// How to choose a token. temperature 0 is greedy and touches no randomness; ties go to the lower
+// id.
 typedef struct qn_sample_opts {
     float temperature;
     uint64_t seed; // same prompt, seed and settings: same tokens, on any machine

@@ -13,7 +13,8 @@ typedef struct qn_arena {
     size_t bytes; // taken from the heap so far
 } qn_arena;
 
-// `n` zeroed elements of `size` bytes, aligned to 16; NULL when memory is short or n * size overflows.
+// `n` zeroed elements of `size` bytes, aligned to 16; NULL when memory is short or n * size
+// overflows.
 void *qn_arena_alloc(qn_arena *arena, size_t n, size_t size);
 // A NUL-terminated copy of `n` bytes; NULL when memory is short.
 char *qn_arena_strdup(qn_arena *arena, const char *text, size_t n);

@@ -16,7 +16,8 @@ void qn_buf_text(qn_buf *buf, const char *text);
 QN_PRINTF(2, 3) void qn_buf_printf(qn_buf *buf, const char *fmt, ...);
 // Makes the buffer empty but keeps its memory.
 void qn_buf_clear(qn_buf *buf);
-// Moves the text out (release with qn_free); fails if memory was short. The buffer is empty afterwards.
+// Moves the text out (release with qn_free); fails if memory was short. The buffer is empty
+// afterwards.
 QN_MUST_CHECK qn_status qn_buf_take(char **out, qn_buf *buf, qn_err *err);
 void qn_buf_deinit(qn_buf *buf);
 

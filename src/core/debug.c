@@ -19,7 +19,7 @@ static qn_status read_text(const char **out, const char *name, const char *text,
     return QN_OK;
 }
 
-#define READER(field) _Generic((field), int *: read_int, const char **: read_text)
+#define READER(field) _Generic((field), int * : read_int, const char ** : read_text)
 
 qn_status qn_switches_read(qn_switches *out, qn_err *err) {
     qn_switches got = {
@@ -30,7 +30,7 @@ qn_status qn_switches_read(qn_switches *out, qn_err *err) {
     const char *text;
 #define SWITCH(env, type, field, value, meaning)                                                   \
     text = getenv(env);                                                                            \
-    if (text) QN_TRY(READER(&got.field)(&got.field, env, text, err));
+    if (text) QN_TRY(READER (&got.field)(&got.field, env, text, err));
 #include "core/switch.def"
 #undef SWITCH
     *out = got;

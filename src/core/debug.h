@@ -11,7 +11,8 @@ typedef struct qn_switches {
 #undef SWITCH
 } qn_switches;
 
-// Reads the environment. A value that is not a number where one is wanted is an error that names it.
+// Reads the environment. A value that is not a number where one is wanted is an error that names
+// it.
 QN_MUST_CHECK qn_status qn_switches_read(qn_switches *out, qn_err *err);
 
 #endif

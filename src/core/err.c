@@ -59,7 +59,7 @@ const char *qn_status_name(qn_status status) {
     return (size_t)status < sizeof names / sizeof names[0] ? names[status] : "UNKNOWN";
 }
 
-#define TEXT_OF(x) #x
+#define TEXT_OF(x)                        #x
 #define VERSION_TEXT(major, minor, patch) TEXT_OF(major) "." TEXT_OF(minor) "." TEXT_OF(patch)
 
 const char *qn_version(void) {

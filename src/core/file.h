@@ -1,7 +1,7 @@
 // Read-only files, by positioned reads.
 //
-// Foreign files are never mapped: a file that another process shortens while we use it would kill us
-// with SIGBUS at the next access. A read past the new end is an ordinary error here.
+// Foreign files are never mapped: a file that another process shortens while we use it would kill
+// us with SIGBUS at the next access. A read past the new end is an ordinary error here.
 #ifndef QN_CORE_FILE_H
 #define QN_CORE_FILE_H
 

@@ -1,7 +1,7 @@
 // JSON glue: jansson with our limits and errors.
 //
-// Everything parsed here came from outside. Duplicate names, broken UTF-8, NUL inside strings, nesting
-// beyond jansson's limit and trailing bytes are errors that name `what`.
+// Everything parsed here came from outside. Duplicate names, broken UTF-8, NUL inside strings,
+// nesting beyond jansson's limit and trailing bytes are errors that name `what`.
 #ifndef QN_CORE_JSON_H
 #define QN_CORE_JSON_H
 

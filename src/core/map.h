@@ -1,7 +1,7 @@
 // A hash map from byte strings to uint32 values (indices into the caller's arrays).
 //
-// The map keeps pointers to the keys, it does not copy them: they must stay where they are. The hash
-// is seeded at random per map, so that a hostile file cannot choose keys that collide; nothing
+// The map keeps pointers to the keys, it does not copy them: they must stay where they are. The
+// hash is seeded at random per map, so that a hostile file cannot choose keys that collide; nothing
 // iterates over a map, so the seed never shows in a result.
 #ifndef QN_CORE_MAP_H
 #define QN_CORE_MAP_H
@@ -24,8 +24,8 @@ typedef struct qn_map {
 
 // Room for `n` entries without growing. False when memory is short.
 QN_MUST_CHECK bool qn_map_reserve(qn_map *map, size_t n);
-// Adds the key, or leaves an existing entry as it is; *old (may be NULL) tells the value now stored.
-// False when memory is short. Compare *old with `value` to detect a duplicate.
+// Adds the key, or leaves an existing entry as it is; *old (may be NULL) tells the value now
+// stored. False when memory is short. Compare *old with `value` to detect a duplicate.
 QN_MUST_CHECK bool qn_map_add(qn_map *map, const char *key, size_t size, uint32_t value,
                               uint32_t *old);
 // True and *value if the key is there.

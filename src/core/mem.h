@@ -17,7 +17,8 @@ QN_MUST_CHECK bool qn_i64_add(int64_t *out, int64_t a, int64_t b);
 // `n` zeroed elements of `size` bytes; NULL when the product overflows or memory is short.
 // Zero elements give a pointer that can be freed.
 void *qn_alloc(size_t n, size_t size);
-// As realloc, with a checked product; the old block stays valid on failure. New bytes are not zeroed.
+// As realloc, with a checked product; the old block stays valid on failure. New bytes are not
+// zeroed.
 void *qn_realloc(void *p, size_t n, size_t size);
 // qn_free (in quern.h) releases what qn_alloc, qn_realloc or a `take` function gave.
 

@@ -59,7 +59,10 @@ size_t qn_utf8_incomplete_tail(const char *s, size_t n) {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
         const unsigned char lead = (unsigned char)s[n - back];
         if ((lead & 0xc0) == 0x80) continue; // a continuation byte: look further back
-        const size_t want = lead >= 0xf0 && lead < 0xf5 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc2 ? 2 : 1;
+        const size_t want = lead >= 0xf0 && lead < 0xf5 ? 4
+                            : lead >= 0xe0              ? 3
+                            : lead >= 0xc2              ? 2
+                                                        : 1;
         return lead < 0xf5 && want > back ? back : 0;
     }
     return 0;

@@ -1,0 +1,319 @@
+// Shape rules: one function per rule named in ops.def.
+#include "ir/graph.h"
+
+#include "core/mem.h"
+
+#include <string.h>
+
+typedef struct rule_call {
+    const qn_graph *graph;
+    const qn_node *node;
+    const qn_value *in[QN_MAX_IN]; // NULL where absent
+    qn_value *out;
+    qn_err *err;
+} rule_call;
+
+static const char *op_name(const rule_call *c) { return qn_op_get(c->node->op)->name; }
+
+static qn_status fail_shapes(const rule_call *c, const qn_shape *a, const qn_shape *b,
+                             const char *why) {
+    char text_a[96], text_b[96];
+    return QN_FAIL(c->err, FORMAT, "%s: %s and %s: %s", op_name(c),
+                   qn_shape_text(text_a, sizeof text_a, a), qn_shape_text(text_b, sizeof text_b, b),
+                   why);
+}
+
+static qn_status need_rank(const rule_call *c, int i, int rank) {
+    if (c->in[i]->shape.n_dims == rank) return QN_OK;
+    return QN_FAIL(c->err, FORMAT, "%s: input %d has %d dims, want %d", op_name(c), i,
+                   c->in[i]->shape.n_dims, rank);
+}
+
+static bool dim_equal(qn_dim a, qn_dim b) { return a.n == b.n && a.sym == b.sym; }
+
+static qn_dim dim_of(const rule_call *c, int input, int i) {
+    const qn_shape *shape = &c->in[input]->shape;
+    return shape->dims[i < 0 ? shape->n_dims + i : i];
+}
+
+// Dimension i of input a must equal dimension j of input b (negative: from the end).
+static qn_status need_same(const rule_call *c, int a, int i, int b, int j) {
+    if (dim_equal(dim_of(c, a, i), dim_of(c, b, j))) return QN_OK;
+    return fail_shapes(c, &c->in[a]->shape, &c->in[b]->shape, "sizes differ");
+}
+
+static qn_value float_value(qn_shape shape) {
+    return (qn_value){.kind = QN_TENSOR, .type = QN_TYPE_F32, .shape = shape};
+}
+
+static qn_status rule_leaf(const rule_call *c) {
+    (void)c; // a leaf says itself what it is
+    return QN_OK;
+}
+
+static qn_status rule_same(const rule_call *c) {
+    c->out[0] = float_value(c->in[0]->shape);
+    return QN_OK;
+}
+
+static qn_status rule_embed(const rule_call *c) {
+    QN_TRY(need_rank(c, 0, 1));
+    QN_TRY(need_rank(c, 1, 2));
+    if (c->in[2]) {
+        if (!c->in[3]) return QN_FAIL(c->err, FORMAT, "EMBED: extra without extra_row");
+        QN_TRY(need_rank(c, 2, 2));
+        QN_TRY(need_same(c, 2, 1, 1, 1));
+        QN_TRY(need_same(c, 3, 0, 0, 0));
+    }
+    c->out[0] = float_value((qn_shape){2, {dim_of(c, 0, 0), dim_of(c, 1, 1)}});
+    return QN_OK;
+}
+
+static qn_status rule_matmul(const rule_call *c) {
+    QN_TRY(need_rank(c, 1, 2));
+    QN_TRY(need_same(c, 0, -1, 1, 1));
+    qn_shape shape = c->in[0]->shape;
+    shape.dims[shape.n_dims - 1] = dim_of(c, 1, 0);
+    c->out[0] = float_value(shape);
+    return QN_OK;
+}
+
+static qn_status rule_spread(const rule_call *c) {
+    const qn_shape *a = &c->in[0]->shape, *b = &c->in[1]->shape;
+    if (b->n_dims > a->n_dims) return fail_shapes(c, a, b, "the second has more dims");
+    for (int i = 1; i <= b->n_dims; i++) {
+        const qn_dim d = dim_of(c, 1, -i);
+        if (d.sym == QN_SYM_ONE && d.n == 1) continue;
+        if (!dim_equal(d, dim_of(c, 0, -i))) return fail_shapes(c, a, b, "cannot spread");
+    }
+    c->out[0] = float_value(*a);
+    return QN_OK;
+}
+
+static qn_status rule_norm(const rule_call *c) {
+    for (int i = 1; i < c->node->n_in; i++) {
+        QN_TRY(need_rank(c, i, 1));
+        QN_TRY(need_same(c, i, 0, 0, -1));
+    }
+    return rule_same(c);
+}
+
+static qn_status rule_rope(const rule_call *c) {
+    QN_TRY(need_rank(c, 0, 3));
+    QN_TRY(need_rank(c, 1, 1));
+    const int64_t rotate = c->node->attrs.rotate;
+    if (rotate < 2 || rotate % 2 || rotate > dim_of(c, 0, 2).n || dim_of(c, 1, 0).n != rotate / 2)
+        return QN_FAIL(c->err, FORMAT, "ROPE: rotates %lld of %lld values with %lld frequencies",
+                       (long long)rotate, (long long)dim_of(c, 0, 2).n,
+                       (long long)dim_of(c, 1, 0).n);
+    return rule_same(c);
+}
+
+static qn_status check_axis(const rule_call *c) {
+    const int64_t axis = c->node->attrs.axis;
+    if (axis >= 0 && axis < c->in[0]->shape.n_dims) return QN_OK;
+    return QN_FAIL(c->err, FORMAT, "%s: axis %lld of %d dims", op_name(c), (long long)axis,
+                   c->in[0]->shape.n_dims);
+}
+
+static qn_status rule_narrow(const rule_call *c) {
+    const qn_attrs *a = &c->node->attrs;
+    QN_TRY(check_axis(c));
+    qn_shape shape = c->in[0]->shape;
+    qn_dim *d = &shape.dims[a->axis];
+    if (d->sym != QN_SYM_ONE || a->start < 0 || a->length < 1 || a->length > d->n ||
+        a->start > d->n - a->length)
+        return QN_FAIL(c->err, FORMAT, "NARROW: %lld values from %lld of a dimension of %lld",
+                       (long long)a->length, (long long)a->start, (long long)d->n);
+    d->n = a->length;
+    c->out[0] = float_value(shape);
+    return QN_OK;
+}
+
+static qn_status rule_concat(const rule_call *c) {
+    QN_TRY(check_axis(c));
+    QN_TRY(need_rank(c, 1, c->in[0]->shape.n_dims));
+    qn_shape shape = c->in[0]->shape;
+    const int64_t axis = c->node->attrs.axis;
+    for (int i = 0; i < shape.n_dims; i++) {
+        if (i != axis) QN_TRY(need_same(c, 0, i, 1, i));
+    }
+    if (dim_of(c, 1, (int)axis).sym != shape.dims[axis].sym)
+        return fail_shapes(c, &shape, &c->in[1]->shape, "different symbols");
+    shape.dims[axis].n += dim_of(c, 1, (int)axis).n;
+    c->out[0] = float_value(shape);
+    return QN_OK;
+}
+
+static qn_status rule_split(const rule_call *c) {
+    qn_shape shape = c->in[0]->shape;
+    const int64_t parts = c->node->attrs.parts;
+    qn_dim *last = &shape.dims[shape.n_dims - 1];
+    if (shape.n_dims == QN_GRAPH_DIMS || parts < 1 || last->sym != QN_SYM_ONE || last->n % parts)
+        return QN_FAIL(c->err, FORMAT, "SPLIT: %lld values into %lld parts", (long long)last->n,
+                       (long long)parts);
+    const int64_t each = last->n / parts;
+    last->n = parts;
+    shape.dims[shape.n_dims++] = (qn_dim){each, QN_SYM_ONE};
+    c->out[0] = float_value(shape);
+    return QN_OK;
+}
+
+static qn_status rule_merge(const rule_call *c) {
+    qn_shape shape = c->in[0]->shape;
+    if (shape.n_dims < 2) return QN_FAIL(c->err, FORMAT, "MERGE: one dimension only");
+    const qn_dim last = shape.dims[--shape.n_dims];
+    qn_dim *d = &shape.dims[shape.n_dims - 1];
+    if (last.sym != QN_SYM_ONE || d->sym != QN_SYM_ONE || !qn_i64_mul(&d->n, d->n, last.n))
+        return fail_shapes(c, &c->in[0]->shape, &shape, "cannot merge");
+    c->out[0] = float_value(shape);
+    return QN_OK;
+}
+
+static qn_status rule_gather(const rule_call *c) {
+    QN_TRY(need_rank(c, 0, 2));
+    QN_TRY(need_rank(c, 1, 1));
+    c->out[0] = float_value((qn_shape){2, {dim_of(c, 1, 0), dim_of(c, 0, 1)}});
+    return QN_OK;
+}
+
+static qn_status rule_kv(const rule_call *c) {
+    for (int i = 1; i <= 2; i++) {
+        QN_TRY(need_rank(c, i, 3));
+        QN_TRY(need_same(c, i, 1, 0, 0));
+        QN_TRY(need_same(c, i, 2, 0, i));
+    }
+    QN_TRY(need_same(c, 1, 0, 2, 0));
+    c->out[0] = (qn_value){.kind = QN_CACHE, .type = QN_TYPE_F32, .shape = c->in[0]->shape};
+    return QN_OK;
+}
+
+static qn_status rule_attend(const rule_call *c) {
+    QN_TRY(need_rank(c, 0, 3));
+    QN_TRY(need_same(c, 0, 2, 1, 1));
+    if (dim_of(c, 0, 1).n % dim_of(c, 1, 0).n)
+        return QN_FAIL(c->err, FORMAT, "ATTEND: %lld heads, %lld kv heads",
+                       (long long)dim_of(c, 0, 1).n, (long long)dim_of(c, 1, 0).n);
+    if (c->in[3]) QN_TRY(need_same(c, 3, 0, 0, 1));
+    if (c->in[4]) QN_TRY(need_rank(c, 4, 2));
+    c->out[0] = float_value((qn_shape){3, {dim_of(c, 0, 0), dim_of(c, 0, 1), dim_of(c, 1, 2)}});
+    return QN_OK;
+}
+
+static qn_status rule_conv(const rule_call *c) {
+    QN_TRY(need_rank(c, 0, 2));
+    QN_TRY(need_rank(c, 1, 2));
+    QN_TRY(need_rank(c, 2, 2));
+    QN_TRY(need_same(c, 0, 1, 1, 0));
+    QN_TRY(need_same(c, 2, 1, 1, 0));
+    if (dim_of(c, 2, 0).n != dim_of(c, 1, 1).n - 1)
+        return fail_shapes(c, &c->in[1]->shape, &c->in[2]->shape, "state needs taps - 1 rows");
+    c->out[0] = float_value(c->in[0]->shape);
+    c->out[1] = *c->in[2];
+    return QN_OK;
+}
+
+static qn_status rule_delta(const rule_call *c) {
+    for (int i = 0; i < 3; i++) QN_TRY(need_rank(c, i, 3));
+    QN_TRY(need_rank(c, 5, 3));
+    for (int i = 1; i < 3; i++) QN_TRY(need_same(c, 0, i, 1, i));
+    for (int i = 3; i < 5; i++) {
+        QN_TRY(need_rank(c, i, 2));
+        QN_TRY(need_same(c, i, 1, 2, 1));
+    }
+    QN_TRY(need_same(c, 5, 0, 2, 1));
+    QN_TRY(need_same(c, 5, 1, 1, 2));
+    QN_TRY(need_same(c, 5, 2, 2, 2));
+    if (dim_of(c, 2, 1).n % dim_of(c, 1, 1).n)
+        return QN_FAIL(c->err, FORMAT, "DELTA: %lld value heads, %lld key heads",
+                       (long long)dim_of(c, 2, 1).n, (long long)dim_of(c, 1, 1).n);
+    c->out[0] = float_value(c->in[2]->shape);
+    c->out[1] = *c->in[5];
+    return QN_OK;
+}
+
+static qn_status rule_lora(const rule_call *c) {
+    for (int i = 0; i < 4; i++) QN_TRY(need_rank(c, i, i < 2 ? 2 : 3));
+    QN_TRY(need_same(c, 2, 0, 3, 0)); // adapters
+    QN_TRY(need_same(c, 2, 1, 3, 2)); // rank
+    QN_TRY(need_same(c, 2, 2, 1, 1)); // inner
+    QN_TRY(need_same(c, 3, 1, 0, 1)); // outer
+    return rule_same(c);
+}
+
+static qn_status rule_route(const rule_call *c) {
+    QN_TRY(need_rank(c, 0, 2));
+    const int64_t top = c->node->attrs.top, n = dim_of(c, 0, 1).n;
+    if (top < 1 || top > n)
+        return QN_FAIL(c->err, FORMAT, "ROUTE: %lld of %lld experts", (long long)top, (long long)n);
+    const qn_shape shape = {2, {dim_of(c, 0, 0), {top, QN_SYM_ONE}}};
+    c->out[0] = (qn_value){.kind = QN_TENSOR, .type = QN_TYPE_I32, .shape = shape};
+    c->out[1] = float_value(shape);
+    return QN_OK;
+}
+
+static qn_status rule_grouped(const rule_call *c) {
+    QN_TRY(need_rank(c, 1, 3));
+    QN_TRY(need_rank(c, 2, 2));
+    QN_TRY(need_same(c, 0, 0, 2, 0));
+    QN_TRY(need_same(c, 0, -1, 1, 2));
+    if (c->in[0]->shape.n_dims == 3)
+        QN_TRY(need_same(c, 0, 1, 2, 1));
+    else
+        QN_TRY(need_rank(c, 0, 2));
+    c->out[0] = float_value((qn_shape){3, {dim_of(c, 2, 0), dim_of(c, 2, 1), dim_of(c, 1, 1)}});
+    return QN_OK;
+}
+
+static qn_status rule_combine(const rule_call *c) {
+    QN_TRY(need_rank(c, 0, 3));
+    QN_TRY(need_rank(c, 1, 2));
+    for (int i = 0; i < 2; i++) QN_TRY(need_same(c, 0, i, 1, i));
+    c->out[0] = float_value((qn_shape){2, {dim_of(c, 0, 0), dim_of(c, 0, 2)}});
+    return QN_OK;
+}
+
+// Whether a value is what a letter of qn_op_info.kinds stands for.
+static bool is_kind(const qn_value *value, char letter) {
+    static const struct {
+        char letter;
+        qn_kind kind;
+    } opaque[] = {{'t', QN_TABLE}, {'c', QN_CACHE}, {'s', QN_STATE_VALUE}};
+    for (size_t i = 0; i < sizeof opaque / sizeof opaque[0]; i++) {
+        if (opaque[i].letter == letter) return value->kind == opaque[i].kind;
+    }
+    if (value->kind != QN_TENSOR) return false;
+    if (letter == 'w') return qn_type_is_supported(value->type);
+    return value->type == (letter == 'i' ? QN_TYPE_I32 : QN_TYPE_F32);
+}
+
+static qn_status find_input(rule_call *call, int i) {
+    const qn_op_info *info = qn_op_get(call->node->op);
+    const int32_t id = call->node->in[i];
+    if (id == QN_NO_VALUE && i >= info->min_in) return QN_OK;
+    if (id < 0 || (size_t)id >= call->graph->n_values)
+        return QN_FAIL(call->err, FORMAT, "%s: input %d is value %d of %zu", info->name, i, id,
+                       call->graph->n_values);
+    const qn_value *value = &call->graph->values[id];
+    if (!is_kind(value, info->kinds[i]))
+        return QN_FAIL(call->err, FORMAT, "%s: input %d is a %s of %s, want kind '%c'", info->name,
+                       i, qn_kind_name(value->kind), qn_type_get(value->type)->name,
+                       info->kinds[i]);
+    call->in[i] = value;
+    return QN_OK;
+}
+
+qn_status qn_infer(qn_value *results, const qn_graph *graph, const qn_node *node, qn_err *err) {
+    static qn_status (*const rules[])(const rule_call *) = {
+#define OP(name, min_in, kinds, n_out, rule, class, attrs) rule_##rule,
+#include "ir/ops.def"
+#undef OP
+    };
+    const qn_op_info *info = qn_op_get(node->op);
+    if (node->n_in < info->min_in || node->n_in > (int)strlen(info->kinds))
+        return QN_FAIL(err, FORMAT, "%s: %d inputs, want %d to %zu", info->name, node->n_in,
+                       info->min_in, strlen(info->kinds));
+    rule_call call = {.graph = graph, .node = node, .out = results, .err = err};
+    for (int i = 0; i < node->n_in; i++) QN_TRY(find_input(&call, i));
+    return rules[node->op](&call);
+}
