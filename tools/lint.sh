@@ -16,10 +16,13 @@ step() { # name, command: its output is shown when it fails
 # Prints what grep finds and fails if it finds anything.
 none() { if grep -nH "$@"; then return 1; fi; }
 
-form() { clang-format -n -Werror $code; }
+form() {
+    unformed=$(echo "$code" | xargs -n 1 sh -c 'clang-format "$0" | cmp -s - "$0" || echo "$0: run make fmt"')
+    [ -z "$unformed" ] || { echo "$unformed"; return 1; }
+}
 tidy() {
     find src -name '*.c' | sort | xargs -P "$(nproc)" -n 2 clang-tidy -p build --quiet 2>&1 |
-        grep -v 'warnings generated\.$' | { ! grep .; }
+        grep -v 'warnings* generated\.$' | { ! grep .; }
 }
 environment() { none -wE '(secure_)?getenv' $(find src -name '*.[ch]' ! -path src/core/debug.c); }
 ascii() { LC_ALL=C none '[^ -~	]' $code $(find src tools -name '*.def' -o -name '*.sh') Makefile CMakeLists.txt; }
