@@ -1,0 +1,42 @@
+// The reference interpreter: runs any graph with plain loops in float32. It is the oracle for every
+// kernel and every pass, and stays slow and obvious.
+//
+// One interpreter, one thread at a time; the pool it is given only splits loops whose pieces are
+// independent, so the number of threads changes no result. It allocates while it runs.
+//
+// Sequence state lives here, as the step table addresses it: pages of 64 positions for keys and
+// values, slots for recurrent state. A slot holds the state at the last accepted row and a log of
+// the rows since; a step first applies `seg_accept` logged rows, then runs its own rows and logs
+// them. A segment with seg_past 0 starts from nothing.
+#ifndef QN_IR_REF_H
+#define QN_IR_REF_H
+
+#include "core/pool.h"
+#include "ir/graph.h"
+#include "ir/step.h"
+
+typedef struct qn_ref qn_ref;
+
+typedef struct qn_ref_opts {
+    const qn_graph *graph;     // borrowed, verified
+    const void *const *params; // (n_values) bytes of each PARAM value, borrowed
+    qn_pool *pool;             // borrowed; NULL: one thread
+    int64_t n_pages;           // pages per cache
+    int64_t n_slots;           // slots of recurrent state
+} qn_ref_opts;
+
+QN_MUST_CHECK qn_status qn_ref_create(qn_ref **out, const qn_ref_opts *opts, qn_err *err);
+void qn_ref_destroy(qn_ref *ref);
+
+// Data for an INPUT tensor other than "ids" and "row_out", which come from the step. Borrowed until
+// replaced; must hold what the shape says at run time.
+void qn_ref_set_input(qn_ref *ref, int32_t value, const void *data);
+
+// Runs the graph once. Rows, segments, pages and slots outside their ranges are errors.
+QN_MUST_CHECK qn_status qn_ref_run(qn_ref *ref, const qn_step *step, qn_err *err);
+
+// Elements of an output of the last run (float32 or int32), and how many; NULL if there is no such
+// output. Borrowed until the next run.
+const void *qn_ref_output(const qn_ref *ref, const char *name, int64_t *n);
+
+#endif

@@ -1,0 +1,302 @@
+// Reference ops that know the sequence: rope, attention over pages, convolution and the delta rule.
+#include "ir/ref_int.h"
+
+#include "core/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+// --- rope ---
+
+// Which of the four positions turns pair i: sections interleave as t h w t h w ..., the rest is t.
+static int position_kind(const qn_list *sections, int64_t i) {
+    if (i % 3 == 1 && i < 3 * sections->v[1]) return 1;
+    if (i % 3 == 2 && i < 3 * sections->v[2]) return 2;
+    return 0;
+}
+
+qn_status qn_ref_ROPE(const ref_call *c) {
+    const ref_tensor *x = c->in[0], *frequency = c->in[1];
+    const qn_attrs *attrs = &c->node->attrs;
+    const int64_t heads = x->dims[1], size = x->dims[2], half = attrs->rotate / 2;
+    memcpy(c->out[0]->f, x->f, (size_t)x->n * sizeof(float));
+    for (int64_t t = 0; t < x->dims[0]; t++) {
+        for (int64_t i = 0; i < half; i++) {
+            const int32_t position = c->step->pos[t * 4 + position_kind(&attrs->sections, i)];
+            const double angle = (double)position * (double)frequency->f[i];
+            const float cosine = (float)cos(angle), sine = (float)sin(angle);
+            const int64_t a = attrs->pairs == QN_WORD_half ? i : 2 * i;
+            const int64_t b = attrs->pairs == QN_WORD_half ? i + half : 2 * i + 1;
+            for (int64_t h = 0; h < heads; h++) {
+                const float *from = x->f + (t * heads + h) * size;
+                float *to = c->out[0]->f + (t * heads + h) * size;
+                to[a] = from[a] * cosine - from[b] * sine;
+                to[b] = from[a] * sine + from[b] * cosine;
+            }
+        }
+    }
+    return QN_OK;
+}
+
+// --- attention ---
+
+// Keys (then values) of all heads at one position of a segment.
+static float *cache_row(const ref_call *c, int64_t seg, int64_t position) {
+    const int32_t page = c->step->seg_pages[seg * c->step->pages_per_seg + position / QN_PAGE_ROWS];
+    return c->state->pages + (page * QN_PAGE_ROWS + position % QN_PAGE_ROWS) * c->state->row_size;
+}
+
+qn_status qn_ref_KV_WRITE(const ref_call *c) {
+    const ref_tensor *k = c->in[1], *v = c->in[2];
+    const int64_t k_size = k->dims[1] * k->dims[2], v_size = v->dims[1] * v->dims[2];
+    for (int64_t t = 0; t < k->dims[0]; t++) {
+        const int32_t seg = c->step->row_seg[t];
+        if (seg < 0) continue;
+        float *to = cache_row(c, seg, ref_row_position(c->step, t));
+        memcpy(to, k->f + t * k_size, (size_t)k_size * sizeof *to);
+        memcpy(to + k_size, v->f + t * v_size, (size_t)v_size * sizeof *to);
+    }
+    return QN_OK;
+}
+
+typedef struct attend_job {
+    const ref_call *call;
+    float *scores; // (T, longest): one row of scores per piece
+    int64_t longest;
+    int64_t kv_heads, k_size, v_size;
+} attend_job;
+
+// Whether row t (at position p of its segment) sees position j. Rule spans: `allow` adds rows of
+// this step to what causal shows; otherwise `allow`, where given, takes rows of this step away.
+static bool sees(const ref_call *c, int64_t t, int64_t p, int64_t j) {
+    const qn_attrs *attrs = &c->node->attrs;
+    const ref_tensor *allow = c->in[4];
+    const int32_t seg = c->step->row_seg[t];
+    const int64_t row = c->step->seg_row[seg] + j - c->step->seg_past[seg]; // of position j
+    const bool is_allowed = allow && j >= c->step->seg_past[seg]
+                                ? allow->i[t * c->step->n_rows + row] != 0
+                                : attrs->rule != QN_WORD_spans;
+    if (attrs->window > 0 && p - j >= attrs->window) return false;
+    if (attrs->rule == QN_WORD_spans) return j <= p || is_allowed;
+    return (attrs->rule == QN_WORD_full || j <= p) && is_allowed;
+}
+
+// One row, one head: scores, softmax, weighted sum of values.
+static void attend_head(const attend_job *job, int64_t t, int64_t h, float *score) {
+    const ref_call *c = job->call;
+    const ref_tensor *q = c->in[0], *sinks = c->in[3];
+    const qn_attrs *attrs = &c->node->attrs;
+    const int32_t seg = c->step->row_seg[t];
+    const int64_t heads = q->dims[1], kv = h / (heads / job->kv_heads);
+    const int64_t p = ref_row_position(c->step, t);
+    const int64_t end = c->step->seg_past[seg] + c->step->seg_row[seg + 1] - c->step->seg_row[seg];
+    const float *from = q->f + (t * heads + h) * job->k_size;
+    float *to = c->out[0]->f + (t * heads + h) * job->v_size;
+    float largest = sinks ? sinks->f[h] : -INFINITY;
+    for (int64_t j = 0; j < end; j++) {
+        score[j] = -INFINITY;
+        if (!sees(c, t, p, j)) continue;
+        const float *k = cache_row(c, seg, j) + kv * job->k_size;
+        float sum = 0;
+        for (int64_t i = 0; i < job->k_size; i++) sum += from[i] * k[i];
+        score[j] = sum * attrs->scale;
+        if (attrs->cap > 0) score[j] = attrs->cap * tanhf(score[j] / attrs->cap);
+        largest = fmaxf(largest, score[j]);
+    }
+    if (largest == -INFINITY) return; // sees nothing: zeros
+    float total = sinks ? expf(sinks->f[h] - largest) : 0;
+    for (int64_t j = 0; j < end; j++) total += score[j] = expf(score[j] - largest);
+    for (int64_t j = 0; j < end; j++) {
+        if (score[j] == 0) continue;
+        const float *v = cache_row(c, seg, j) + job->kv_heads * job->k_size + kv * job->v_size;
+        for (int64_t i = 0; i < job->v_size; i++) to[i] += score[j] / total * v[i];
+    }
+}
+
+static void attend_row(void *arg, int64_t t) {
+    const attend_job *job = arg;
+    if (job->call->step->row_seg[t] < 0) return;
+    for (int64_t h = 0; h < job->call->in[0]->dims[1]; h++)
+        attend_head(job, t, h, job->scores + t * job->longest);
+}
+
+qn_status qn_ref_ATTEND(const ref_call *c) {
+    const qn_step *step = c->step;
+    const qn_dim *cache = c->in[1]->value->shape.dims; // (K, E, F)
+    attend_job job = {
+        .call = c, .kv_heads = cache[0].n, .k_size = cache[1].n, .v_size = cache[2].n};
+    for (int64_t b = 0; b < step->n_segs; b++) {
+        const int64_t length = step->seg_past[b] + step->seg_row[b + 1] - step->seg_row[b];
+        if (length > job.longest) job.longest = length;
+    }
+    size_t n;
+    if (!qn_size_mul(&n, (size_t)step->n_rows, (size_t)job.longest))
+        return QN_FAIL(c->err, LIMIT, "attention over %lld x %lld scores", (long long)step->n_rows,
+                       (long long)job.longest);
+    job.scores = qn_alloc(n, sizeof *job.scores);
+    if (!job.scores) return QN_NOMEM(c->err, "attention scores");
+    qn_pool_run(c->pool, step->n_rows, attend_row, &job);
+    qn_free(job.scores);
+    return QN_OK;
+}
+
+// --- recurrent state ---
+
+// The slot of a segment, ready for this step: emptied for a new sequence, else brought forward over
+// the accepted part of its log by `apply(job, state, logged row)`. The log is empty afterwards.
+static qn_status open_slot(ref_slot **out, const ref_call *c, int64_t seg, int64_t row_size,
+                           void (*apply)(const void *job, float *state, const float *row),
+                           const void *job) {
+    ref_slot *slot = &c->state->slots[c->step->seg_slot[seg]];
+    const int64_t accept = c->step->seg_accept[seg];
+    if (c->step->seg_past[seg] == 0) {
+        memset(slot->state, 0, (size_t)c->state->state_size * sizeof(float));
+        slot->n_log = 0;
+    }
+    if (accept < 0 || accept > slot->n_log)
+        return QN_FAIL(c->err, ARGUMENT, "segment %lld: accepts %lld rows, %lld are logged",
+                       (long long)seg, (long long)accept, (long long)slot->n_log);
+    for (int64_t i = 0; i < accept; i++) apply(job, slot->state, slot->log + i * row_size);
+    slot->n_log = 0;
+    *out = slot;
+    return QN_OK;
+}
+
+// Room for the rows of this step; returns the place of the first.
+static qn_status grow_log(float **out, ref_slot *slot, int64_t rows, int64_t row_size,
+                          qn_err *err) {
+    size_t want;
+    void *log = slot->log;
+    if (!qn_size_mul(&want, (size_t)rows, (size_t)row_size) ||
+        !qn_grow(&log, &slot->cap_log, want, sizeof(float)))
+        return QN_NOMEM(err, "log of recurrent rows");
+    slot->log = log;
+    slot->n_log = rows;
+    *out = slot->log;
+    return QN_OK;
+}
+
+// state: the last N - 1 rows; a new row pushes out the oldest.
+static void conv_push(const void *arg, float *state, const float *row) {
+    const ref_tensor *w = arg; // (C, N)
+    const int64_t channels = w->dims[0], kept = w->dims[1] - 1;
+    if (kept == 0) return;
+    memmove(state, state + channels, (size_t)((kept - 1) * channels) * sizeof *state);
+    memcpy(state + (kept - 1) * channels, row, (size_t)channels * sizeof *state);
+}
+
+qn_status qn_ref_CONV(const ref_call *c) {
+    const ref_tensor *x = c->in[0], *w = c->in[1];
+    const int64_t channels = w->dims[0], taps = w->dims[1];
+    float *before = qn_alloc((size_t)c->state->state_size, sizeof *before);
+    if (!before) return QN_NOMEM(c->err, "convolution");
+    qn_status status = QN_OK;
+    for (int64_t b = 0; b < c->step->n_segs; b++) {
+        const int64_t first = c->step->seg_row[b], rows = c->step->seg_row[b + 1] - first;
+        ref_slot *slot;
+        float *log;
+        QN_TRY_TO(done, open_slot(&slot, c, b, channels, conv_push, w));
+        QN_TRY_TO(done, grow_log(&log, slot, rows, channels, c->err));
+        memcpy(before, slot->state, (size_t)c->state->state_size * sizeof *before);
+        for (int64_t t = 0; t < rows; t++) {
+            const float *now = x->f + (first + t) * channels;
+            for (int64_t ch = 0; ch < channels; ch++) {
+                float sum = 0;
+                for (int64_t j = 0; j < taps; j++) // oldest first
+                    sum +=
+                        w->f[ch * taps + j] * (j == taps - 1 ? now[ch] : before[j * channels + ch]);
+                c->out[0]->f[(first + t) * channels + ch] = sum;
+            }
+            conv_push(w, before, now);
+            memcpy(log + t * channels, now, (size_t)channels * sizeof *log);
+        }
+    }
+
+done:
+    qn_free(before);
+    return status;
+}
+
+// Sizes of a delta rule, and where the parts of a logged row lie: k | v | g | beta.
+typedef struct delta_sizes {
+    int64_t key_heads, heads, k_size, v_size; // G, H, E, F
+    bool is_tiled;
+} delta_sizes;
+
+static int64_t key_head(const delta_sizes *d, int64_t h) {
+    return d->is_tiled ? h % d->key_heads : h / (d->heads / d->key_heads);
+}
+
+// S <- exp(g) S; S <- S + k (beta (v - S'k))', for every value head. S is (H, E, F).
+static void delta_apply(const void *arg, float *state, const float *row) {
+    const delta_sizes *d = arg;
+    const float *k_all = row, *v_all = k_all + d->key_heads * d->k_size;
+    const float *g = v_all + d->heads * d->v_size, *beta = g + d->heads;
+    for (int64_t h = 0; h < d->heads; h++) {
+        float *s = state + h * d->k_size * d->v_size;
+        const float *k = k_all + key_head(d, h) * d->k_size, *v = v_all + h * d->v_size;
+        const float decay = expf(g[h]);
+        for (int64_t i = 0; i < d->k_size * d->v_size; i++) s[i] *= decay;
+        for (int64_t j = 0; j < d->v_size; j++) {
+            float known = 0;
+            for (int64_t i = 0; i < d->k_size; i++) known += s[i * d->v_size + j] * k[i];
+            const float change = (v[j] - known) * beta[h];
+            for (int64_t i = 0; i < d->k_size; i++) s[i * d->v_size + j] += k[i] * change;
+        }
+    }
+}
+
+// o = scale * S'q for every value head of one row.
+static void delta_read(const delta_sizes *d, float *out, const float *state, const float *q_all,
+                       float scale) {
+    for (int64_t h = 0; h < d->heads; h++) {
+        const float *s = state + h * d->k_size * d->v_size;
+        const float *q = q_all + key_head(d, h) * d->k_size;
+        for (int64_t j = 0; j < d->v_size; j++) {
+            float sum = 0;
+            for (int64_t i = 0; i < d->k_size; i++) sum += s[i * d->v_size + j] * (q[i] * scale);
+            out[h * d->v_size + j] = sum;
+        }
+    }
+}
+
+static void log_delta_row(float *to, const ref_call *c, int64_t row) {
+    for (int i = 1; i <= 4; i++) { // k, v, g, beta
+        const ref_tensor *part = c->in[i];
+        const int64_t n = part->n / part->dims[0];
+        memcpy(to, part->f + row * n, (size_t)n * sizeof *to);
+        to += n;
+    }
+}
+
+qn_status qn_ref_DELTA(const ref_call *c) {
+    const ref_tensor *q = c->in[0], *v = c->in[2];
+    const delta_sizes d = {.key_heads = q->dims[1],
+                           .heads = v->dims[1],
+                           .k_size = q->dims[2],
+                           .v_size = v->dims[2],
+                           .is_tiled = c->node->attrs.heads == QN_WORD_tiled};
+    const int64_t q_row = d.key_heads * d.k_size, v_row = d.heads * d.v_size;
+    const int64_t row_size = q_row + v_row + 2 * d.heads;
+    float *state = qn_alloc((size_t)c->state->state_size, sizeof *state);
+    if (!state) return QN_NOMEM(c->err, "delta rule");
+    qn_status status = QN_OK;
+    for (int64_t b = 0; b < c->step->n_segs; b++) {
+        const int64_t first = c->step->seg_row[b], rows = c->step->seg_row[b + 1] - first;
+        ref_slot *slot;
+        float *log;
+        QN_TRY_TO(done, open_slot(&slot, c, b, row_size, delta_apply, &d));
+        QN_TRY_TO(done, grow_log(&log, slot, rows, row_size, c->err));
+        memcpy(state, slot->state, (size_t)c->state->state_size * sizeof *state);
+        for (int64_t t = 0; t < rows; t++) {
+            log_delta_row(log + t * row_size, c, first + t);
+            delta_apply(&d, state, log + t * row_size);
+            delta_read(&d, c->out[0]->f + (first + t) * v_row, state, q->f + (first + t) * q_row,
+                       c->node->attrs.scale);
+        }
+    }
+
+done:
+    qn_free(state);
+    return status;
+}

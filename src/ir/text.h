@@ -1,0 +1,47 @@
+// The text form of a graph, and its picture.
+//
+// One line per node, in execution order; "%N" is value N, "@N" the node's layer, "_" an optional
+// input that is absent. A name stands between a value and what it is.
+//
+//     graph "tiny"                                   first line
+//     %0 "ids"            i32 (T)         = input
+//     %1 "table"          table ()        = input
+//     %2 "token_embd"     q8_0 (512, 64)  = param
+//     %3 "freqs"          f32 (2)         = const [1, 0.01]
+//     %4                  f32 (T, 64)     = embed(%0, %2) @0
+//     %5                  f32 (T, 4, 16)  = split(%4) {parts=4} @0
+//     %6 "x" f32 (T, 8), %7 state (3, 8)  = conv(%9, %8, %5, %1) @0
+//     output "logits" %4                             any number of them
+//
+// Values are numbered in the order in which they are printed, from 0. A kind other than tensor
+// stands in place of the type; "cache:f16" gives it a type other than f32. Dimensions are "64",
+// "T" or "4*T". Strings have \" \\ \n \t and \xHH (control bytes and what is not UTF-8). Numbers
+// are decimal; a float that is not a number is written by its bits, "0x7fc00000". An attribute list
+// holds every attribute that the op names in ops.def. ";" and "#" begin a comment; blank lines are
+// skipped. Nothing here depends on the locale.
+#ifndef QN_IR_TEXT_H
+#define QN_IR_TEXT_H
+
+#include "core/buf.h"
+#include "ir/graph.h"
+
+// Appends the text of a valid graph. What is printed parses to the same graph, provided that the
+// graph numbers its values as its nodes stand, which every built graph does.
+void qn_graph_print(qn_buf *to, const qn_graph *graph);
+
+// Reads a graph, which the verifier then accepts. The text may come from anywhere: a fault is
+// refused with line and column, and memory stays in proportion to `size`.
+QN_MUST_CHECK qn_status qn_graph_parse(qn_graph *out, const char *text, size_t size, qn_err *err);
+
+// Appends a picture of the graph: an SVG document with data flowing down. Layers of the same
+// structure are drawn once; weights are labels at the ops that use them; what a hostile graph is
+// too large to show is counted instead.
+void qn_graph_svg(qn_buf *to, const qn_graph *graph);
+
+// Appends `value` as the shortest decimal that reads back as the same float, or its bits in hex for
+// a NaN. At most 20 bytes.
+void qn_float_print(qn_buf *to, float value);
+// Appends a comma-separated "name=value" list of the attributes that the node's op names.
+void qn_attrs_print(qn_buf *to, const qn_node *node);
+
+#endif
