@@ -1,9 +1,10 @@
 // What the files of the numeric types share: the functions they define, the loop over blocks, and
 // the few pieces of layout that occur in two types.
 //
-// A type's file defines how one block becomes floats. Values are computed in float in the order of
-// operations that GGUF files are made for (scale times small scale first, then times the quant), so
-// that they are equal to the last bit with other readers of the format.
+// A type's file defines how one block becomes floats. Where the scale is an f16, all products are
+// exact in float (11 bits of scale, at most 7 of small scale and 7 of quant, never more than 23 in
+// all) and only the last addition rounds. So the values are the same to the bit in every reader of
+// the format, whatever its order of operations and with or without fused multiply-add.
 #ifndef QN_QUANT_BLOCKS_H
 #define QN_QUANT_BLOCKS_H
 

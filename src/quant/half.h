@@ -54,8 +54,7 @@ static inline uint16_t qn_half_encode(float value) {
         half = 0x7e00 | (magnitude >> 13 & 0x1ff);
     else if (magnitude >= 0x47800000) // 65536 and above
         half = 0x7c00;
-    else if (magnitude <
-             0x38800000) // below 2^-14: next to 0.5 a float counts in steps of 2^-24 too
+    else if (magnitude < 0x38800000) // below 2^-14: steps of 2^-24, as a float has just above 0.5
         half = qn_float_to_bits(qn_float_from_bits(magnitude) + 0.5f) - 0x3f000000;
     else // a carry runs into the exponent, up to infinity
         half = (magnitude + 0xfff + (magnitude >> 13 & 1) - (uint32_t)((127 - 15) << 23)) >> 13;
