@@ -9,7 +9,7 @@
 
 enum {
     FLOAT_DIGITS = 9, // enough for every float
-    MARGIN = 44       // the "=" of longer lines is not aligned
+    MARGIN = 52       // the "=" of longer lines is not aligned
 };
 
 // The digits of a positive finite float rounded to n of them, without a radix character, whose form

@@ -62,6 +62,7 @@ static qn_status rule_embed(const rule_call *c) {
     if (c->in[2]) {
         if (!c->in[3]) return QN_FAIL(c->err, FORMAT, "EMBED: extra without extra_row");
         QN_TRY(need_rank(c, 2, 2));
+        QN_TRY(need_rank(c, 3, 1));
         QN_TRY(need_same(c, 2, 1, 1, 1));
         QN_TRY(need_same(c, 3, 0, 0, 0));
     }
@@ -102,7 +103,8 @@ static qn_status rule_rope(const rule_call *c) {
     QN_TRY(need_rank(c, 0, 3));
     QN_TRY(need_rank(c, 1, 1));
     const int64_t rotate = c->node->attrs.rotate;
-    if (rotate < 2 || rotate % 2 || rotate > dim_of(c, 0, 2).n || dim_of(c, 1, 0).n != rotate / 2)
+    if (rotate < 2 || rotate % 2 || rotate > dim_of(c, 0, 2).n ||
+        !dim_equal(dim_of(c, 1, 0), (qn_dim){rotate / 2, QN_SYM_ONE}))
         return QN_FAIL(c->err, FORMAT, "ROPE: rotates %lld of %lld values with %lld frequencies",
                        (long long)rotate, (long long)dim_of(c, 0, 2).n,
                        (long long)dim_of(c, 1, 0).n);
@@ -140,7 +142,8 @@ static qn_status rule_concat(const rule_call *c) {
     }
     if (dim_of(c, 1, (int)axis).sym != shape.dims[axis].sym)
         return fail_shapes(c, &shape, &c->in[1]->shape, "different symbols");
-    shape.dims[axis].n += dim_of(c, 1, (int)axis).n;
+    if (!qn_i64_add(&shape.dims[axis].n, shape.dims[axis].n, dim_of(c, 1, (int)axis).n))
+        return fail_shapes(c, &shape, &c->in[1]->shape, "the sum is too large");
     c->out[0] = float_value(shape);
     return QN_OK;
 }
@@ -178,6 +181,7 @@ static qn_status rule_gather(const rule_call *c) {
 }
 
 static qn_status rule_kv(const rule_call *c) {
+    QN_TRY(need_rank(c, 0, 3));
     for (int i = 1; i <= 2; i++) {
         QN_TRY(need_rank(c, i, 3));
         QN_TRY(need_same(c, i, 1, 0, 0));
@@ -190,12 +194,19 @@ static qn_status rule_kv(const rule_call *c) {
 
 static qn_status rule_attend(const rule_call *c) {
     QN_TRY(need_rank(c, 0, 3));
+    QN_TRY(need_rank(c, 1, 3));
     QN_TRY(need_same(c, 0, 2, 1, 1));
     if (dim_of(c, 0, 1).n % dim_of(c, 1, 0).n)
         return QN_FAIL(c->err, FORMAT, "ATTEND: %lld heads, %lld kv heads",
                        (long long)dim_of(c, 0, 1).n, (long long)dim_of(c, 1, 0).n);
-    if (c->in[3]) QN_TRY(need_same(c, 3, 0, 0, 1));
-    if (c->in[4]) QN_TRY(need_rank(c, 4, 2));
+    if (c->in[3]) {
+        QN_TRY(need_rank(c, 3, 1));
+        QN_TRY(need_same(c, 3, 0, 0, 1));
+    }
+    if (c->in[4]) {
+        QN_TRY(need_rank(c, 4, 2));
+        for (int i = 0; i < 2; i++) QN_TRY(need_same(c, 4, i, 0, 0));
+    }
     c->out[0] = float_value((qn_shape){3, {dim_of(c, 0, 0), dim_of(c, 0, 1), dim_of(c, 1, 2)}});
     return QN_OK;
 }
@@ -217,6 +228,7 @@ static qn_status rule_delta(const rule_call *c) {
     for (int i = 0; i < 3; i++) QN_TRY(need_rank(c, i, 3));
     QN_TRY(need_rank(c, 5, 3));
     for (int i = 1; i < 3; i++) QN_TRY(need_same(c, 0, i, 1, i));
+    for (int i = 1; i < 5; i++) QN_TRY(need_same(c, i, 0, 0, 0));
     for (int i = 3; i < 5; i++) {
         QN_TRY(need_rank(c, i, 2));
         QN_TRY(need_same(c, i, 1, 2, 1));
@@ -234,6 +246,7 @@ static qn_status rule_delta(const rule_call *c) {
 
 static qn_status rule_lora(const rule_call *c) {
     for (int i = 0; i < 4; i++) QN_TRY(need_rank(c, i, i < 2 ? 2 : 3));
+    QN_TRY(need_same(c, 0, 0, 1, 0)); // rows
     QN_TRY(need_same(c, 2, 0, 3, 0)); // adapters
     QN_TRY(need_same(c, 2, 1, 3, 2)); // rank
     QN_TRY(need_same(c, 2, 2, 1, 1)); // inner
@@ -244,7 +257,7 @@ static qn_status rule_lora(const rule_call *c) {
 static qn_status rule_route(const rule_call *c) {
     QN_TRY(need_rank(c, 0, 2));
     const int64_t top = c->node->attrs.top, n = dim_of(c, 0, 1).n;
-    if (top < 1 || top > n)
+    if (top < 1 || top > n || dim_of(c, 0, 1).sym != QN_SYM_ONE)
         return QN_FAIL(c->err, FORMAT, "ROUTE: %lld of %lld experts", (long long)top, (long long)n);
     const qn_shape shape = {2, {dim_of(c, 0, 0), {top, QN_SYM_ONE}}};
     c->out[0] = (qn_value){.kind = QN_TENSOR, .type = QN_TYPE_I32, .shape = shape};
@@ -299,6 +312,8 @@ static qn_status find_input(rule_call *call, int i) {
         return QN_FAIL(call->err, FORMAT, "%s: input %d is a %s of %s, want kind '%c'", info->name,
                        i, qn_kind_name(value->kind), qn_type_get(value->type)->name,
                        info->kinds[i]);
+    if (value->kind == QN_TENSOR && value->shape.n_dims < 1)
+        return QN_FAIL(call->err, FORMAT, "%s: input %d has no dims", info->name, i);
     call->in[i] = value;
     return QN_OK;
 }

@@ -3,15 +3,17 @@
 // One line per node, in execution order; "%N" is value N, "@N" the node's layer, "_" an optional
 // input that is absent. A name stands between a value and what it is.
 //
-//     graph "tiny"                                   first line
-//     %0 "ids"            i32 (T)         = input
-//     %1 "table"          table ()        = input
-//     %2 "token_embd"     q8_0 (512, 64)  = param
-//     %3 "freqs"          f32 (2)         = const [1, 0.01]
-//     %4                  f32 (T, 64)     = embed(%0, %2) @0
-//     %5                  f32 (T, 4, 16)  = split(%4) {parts=4} @0
-//     %6 "x" f32 (T, 8), %7 state (3, 8)  = conv(%9, %8, %5, %1) @0
-//     output "logits" %4                             any number of them
+//     graph "tiny"
+//     %0 "ids" i32 (T)                   = input
+//     %1 "table" table ()                = input
+//     %2 "token_embd" q8_0 (512, 64)     = param
+//     %3 "taps" f32 (64, 4)              = param
+//     %4 "scales" f32 (2)                = const [1, 0.01]
+//     %5 f32 (T, 64)                     = embed(%0, %2)
+//     %6 "conv.0" state (3, 64)          = input @0
+//     %7 "x" f32 (T, 64), %8 state (3, 64) = conv(%5, %3, %6, %1) @0
+//     %9 f32 (T, 4, 16)                  = split(%7) {parts=4} @0
+//     output "result" %9
 //
 // Values are numbered in the order in which they are printed, from 0. A kind other than tensor
 // stands in place of the type; "cache:f16" gives it a type other than f32. Dimensions are "64",

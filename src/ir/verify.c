@@ -2,6 +2,28 @@
 
 #include <string.h>
 
+// Weights are whole blocks along each row, constants are floats; both have a known size.
+static qn_status check_numbers(size_t i, const qn_node *node, const qn_value *value, qn_err *err) {
+    const qn_shape *shape = &value->shape;
+    char text[96];
+    if (value->kind != QN_TENSOR)
+        return QN_FAIL(err, FORMAT, "node %zu (%s): a %s that holds numbers", i, value->name,
+                       qn_kind_name(value->kind));
+    if (!qn_type_is_supported(value->type) ||
+        (node->op == QN_OP_CONST && value->type != QN_TYPE_F32))
+        return QN_FAIL(err, FORMAT, "node %zu (%s): type %s is not supported", i, value->name,
+                       qn_type_get(value->type)->name);
+    const int64_t row = shape->n_dims ? shape->dims[shape->n_dims - 1].n : 1;
+    bool sized = row % qn_type_get(value->type)->block == 0;
+    for (int d = 0; d < shape->n_dims; d++) sized = sized && shape->dims[d].sym == QN_SYM_ONE;
+    if (!sized)
+        return QN_FAIL(err, FORMAT, "node %zu (%s): shape %s of %s", i, value->name,
+                       qn_shape_text(text, sizeof text, shape), qn_type_get(value->type)->name);
+    if (node->op == QN_OP_CONST && !node->data)
+        return QN_FAIL(err, FORMAT, "node %zu (%s): a constant without data", i, value->name);
+    return QN_OK;
+}
+
 // A leaf's own claims: positive sizes, and a supported type where there are numbers.
 static qn_status check_leaf(const qn_graph *graph, size_t i, qn_err *err) {
     const qn_node *node = &graph->nodes[i];
@@ -14,12 +36,7 @@ static qn_status check_leaf(const qn_graph *graph, size_t i, qn_err *err) {
             return QN_FAIL(err, FORMAT, "node %zu (%s): shape %s", i, value->name,
                            qn_shape_text(text, sizeof text, &value->shape));
     }
-    if (node->op != QN_OP_INPUT && !qn_type_is_supported(value->type))
-        return QN_FAIL(err, FORMAT, "node %zu (%s): type %s is not supported", i, value->name,
-                       qn_type_get(value->type)->name);
-    if (node->op == QN_OP_CONST && !node->data)
-        return QN_FAIL(err, FORMAT, "node %zu (%s): a constant without data", i, value->name);
-    return QN_OK;
+    return node->op == QN_OP_INPUT ? QN_OK : check_numbers(i, node, value, err);
 }
 
 static qn_status check_words(size_t i, const qn_node *node, qn_err *err) {
@@ -65,6 +82,8 @@ static qn_status check_node(const qn_graph *graph, size_t i, qn_err *err) {
     if (node->n_out != info->n_out || node->n_in < 0 || node->n_in > (int)strlen(info->kinds))
         return QN_FAIL(err, FORMAT, "node %zu (%s): %d inputs and %d results, want %zu and %d", i,
                        info->name, node->n_in, node->n_out, strlen(info->kinds), info->n_out);
+    if (node->layer < -1)
+        return QN_FAIL(err, FORMAT, "node %zu (%s): layer %d", i, info->name, node->layer);
     for (int o = 0; o < node->n_out; o++) {
         if (node->out[o] < 0 || (size_t)node->out[o] >= graph->n_values ||
             graph->values[node->out[o]].node != (int32_t)i)
@@ -82,7 +101,23 @@ static qn_status check_node(const qn_graph *graph, size_t i, qn_err *err) {
     return check_results(graph, i, err);
 }
 
+static qn_status check_value(const qn_graph *graph, size_t i, qn_err *err) {
+    const qn_value *value = &graph->values[i];
+    if (value->kind >= QN_KIND_COUNT || value->type >= QN_TYPE_COUNT || !value->name)
+        return QN_FAIL(err, FORMAT, "value %zu: kind %d, type %d", i, (int)value->kind,
+                       (int)value->type);
+    if (value->node >= 0 && (size_t)value->node < graph->n_nodes) {
+        const qn_node *node = &graph->nodes[value->node];
+        for (int o = 0; o < node->n_out && o < QN_MAX_OUT; o++) {
+            if (node->out[o] == (int32_t)i) return QN_OK;
+        }
+    }
+    return QN_FAIL(err, FORMAT, "value %zu (%s): node %d does not make it", i, value->name,
+                   value->node);
+}
+
 qn_status qn_graph_verify(const qn_graph *graph, qn_err *err) {
+    for (size_t i = 0; i < graph->n_values; i++) QN_TRY(check_value(graph, i, err));
     for (size_t i = 0; i < graph->n_nodes; i++) QN_TRY(check_node(graph, i, err));
     for (size_t i = 0; i < graph->n_outputs; i++) {
         if (graph->outputs[i].value < 0 || (size_t)graph->outputs[i].value >= graph->n_values)
