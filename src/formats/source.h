@@ -1,14 +1,16 @@
 // A source: the named tensors and keys of a model, whatever file they came from.
 //
 //   GGUF         one file or a split set; keys are the file's own ("llama.block_count").
-//   safetensors  one file, shards with an index, or a folder; keys are config.json flattened with dots
+//   safetensors  one file, shards with an index, or a folder; keys are config.json flattened with
+//   dots
 //                ("rope_parameters.rope_theta"). Arrays of scalars of one kind are kept as arrays
-//                (whole and real numbers together become reals); nulls and other arrays are left out.
+//                (whole and real numbers together become reals); nulls and other arrays are left
+//                out.
 //
 // A source knows nothing of models. Opening validates everything (counts, lengths, types, shapes,
-// offsets, overlaps) before anything is allocated in proportion to a number from the file, and takes
-// at most 4 x the size of the files plus 1 MiB. Tensor bytes are read on demand with qn_source_read;
-// nothing is mapped. Constant after opening.
+// offsets, overlaps) before anything is allocated in proportion to a number from the file, and
+// takes at most 4 x the size of the files plus 1 MiB. Tensor bytes are read on demand with
+// qn_source_read; nothing is mapped. Constant after opening.
 #ifndef QN_FORMATS_SOURCE_H
 #define QN_FORMATS_SOURCE_H
 
@@ -59,8 +61,7 @@ qn_str qn_key_string_at(const qn_key *key, size_t i);
 
 typedef struct qn_tensor {
     qn_str name;
-    qn_type type;          // QN_TYPE_COUNT: a safetensors type without a row in types.def (U8, ...);
-    const char *type_name; // such a tensor is listed and can be read, but nothing computes with it
+    qn_type type; // any row of types.def; who computes with it asks qn_type_is_supported
     int n_dims;
     int i_file;                // which file of a set
     int64_t dims[QN_MAX_DIMS]; // outermost first; the last one is contiguous

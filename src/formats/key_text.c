@@ -1,0 +1,98 @@
+// A key's value as JSON, for people.
+#include "formats/source_build.h"
+
+#include "core/buf.h"
+#include "core/utf8.h"
+
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void add_escaped(qn_buf *buf, qn_str text) {
+    static const char names[] = "\b\t\n\f\r\"\\", escapes[] = "btnfr\"\\";
+    qn_buf_text(buf, "\"");
+    for (size_t i = 0; i < text.size;) {
+        const size_t length = qn_utf8_check(text.data + i, text.size - i);
+        const unsigned char c = (unsigned char)text.data[i];
+        const char *named = c ? strchr(names, c) : NULL;
+        if (length == 0)
+            qn_buf_text(buf, "\\ufffd");
+        else if (named)
+            qn_buf_printf(buf, "\\%c", escapes[named - names]);
+        else if (c < 0x20 || c == 0x7f)
+            qn_buf_printf(buf, "\\u%04x", (unsigned)c);
+        else
+            qn_buf_add(buf, text.data + i, length);
+        i += length ? length : 1;
+    }
+    qn_buf_text(buf, "\"");
+}
+
+// The shortest digits that read back as the same number; JSON has no word for the others, so they
+// are quoted. Runs in the "C" locale.
+static void add_real(qn_buf *buf, double value, bool single) {
+    if (!isfinite(value)) {
+        qn_buf_text(buf, isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+        return;
+    }
+    char text[40];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        const double again = strtod(text, NULL);
+        if (single ? (float)again == (float)value : again == value) break;
+    }
+    qn_buf_text(buf, text);
+    if (!strpbrk(text, ".e")) qn_buf_text(buf, ".0");
+}
+
+static void add_element(qn_buf *buf, const qn_key *key, size_t i) {
+    // clang-format off
+    switch (key->element) {
+    case QN_KEY_INT:    qn_buf_printf(buf, "%lld", (long long)qn_key_int_at(key, i)); break;
+    case QN_KEY_FLOAT:  add_real(buf, qn_key_float_at(key, i), key->storage == QN_STORED_F32); break;
+    case QN_KEY_BOOL:   qn_buf_text(buf, qn_key_bool_at(key, i) ? "true" : "false"); break;
+    default:            add_escaped(buf, qn_key_string_at(key, i)); break;
+    }
+    // clang-format on
+}
+
+static void add_array(qn_buf *buf, const qn_key *key, size_t most) {
+    qn_buf_text(buf, "[");
+    const size_t n = key->n < most ? key->n : most;
+    for (size_t i = 0; i < n; i++) {
+        if (i) qn_buf_text(buf, ", ");
+        add_element(buf, key, i);
+    }
+    if (n < key->n) qn_buf_printf(buf, "%s... %zu in all", n ? ", " : "", key->n);
+    qn_buf_text(buf, "]");
+}
+
+static void add_value(qn_buf *buf, const qn_key *key, size_t most) {
+    // clang-format off
+    switch (key->kind) {
+    case QN_KEY_INT:    qn_buf_printf(buf, "%lld", (long long)key->as.i); break;
+    case QN_KEY_FLOAT:  add_real(buf, key->as.f, strcmp(key->type_name, "f32") == 0); break;
+    case QN_KEY_BOOL:   qn_buf_text(buf, key->as.b ? "true" : "false"); break;
+    case QN_KEY_STRING: add_escaped(buf, key->as.s); break;
+    default:            add_array(buf, key, most); break;
+    }
+    // clang-format on
+}
+
+qn_status qn_source_key_info(qn_key_info *out, const qn_source *source, size_t i, size_t most,
+                             qn_err *err) {
+    const qn_key *key = qn_source_key(source, i);
+    if (!key) return QN_FAIL(err, ARGUMENT, "key %zu, the source has %zu", i, source->n_keys);
+    const locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (!c) return QN_NOMEM(err, key->name.data);
+    const locale_t before = uselocale(c);
+    qn_buf buf = {0};
+    add_value(&buf, key, most);
+    uselocale(before);
+    freelocale(c);
+    char *value;
+    QN_TRY(qn_buf_take(&value, &buf, err));
+    *out = (qn_key_info){.name = key->name.data, .type = key->type_name, .value = value};
+    return QN_OK;
+}
