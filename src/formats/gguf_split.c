@@ -46,7 +46,7 @@ static qn_status find_int(int64_t *out, const qn_gguf_keys *keys, const char *na
 }
 
 static qn_status want_int(const qn_gguf_keys *keys, const char *name, int64_t want, qn_err *err) {
-    int64_t value;
+    int64_t value = -1;
     QN_TRY(find_int(&value, keys, name, -1, err));
     if (value == want) return QN_OK;
     if (value == -1)
@@ -105,7 +105,7 @@ static qn_status read_set(qn_source *source, split_set set, qn_err *err) {
 // What the keys of one part say about its set, compared with the file's name.
 static qn_status describe_set(split_set *out, const qn_gguf_keys *keys, const char *path,
                               qn_err *err) {
-    int64_t count;
+    int64_t count = 1;
     split_set set = {.path = path};
     QN_TRY(find_int(&count, keys, "split.count", 1, err));
     QN_TRY(find_int(&set.n_tensors, keys, "split.tensors.count", 0, err));

@@ -192,7 +192,7 @@ static qn_status open_checkpoint(qn_source *source, const name_list *files, qn_e
     } usual[] = {{"model.safetensors", qn_safetensors_open},
                  {"model.safetensors.index.json", qn_safetensors_open_index}};
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
-        bool found;
+        bool found = false;
         QN_TRY(open_if_there(&found, source, usual[i].name, usual[i].open, err));
         if (found) return QN_OK;
     }

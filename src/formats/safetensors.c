@@ -190,7 +190,7 @@ static qn_status read_tensor(qn_tensor *t, qn_source *source, qn_json_reader *r,
 static qn_status read_header(qn_source *source, int i_file, qn_json_reader r, int64_t data,
                              qn_err *err) {
     const int64_t size = source->files[i_file].size;
-    size_t n;
+    size_t n = 0;
     QN_TRY(count_tensors(&n, r, err));
     qn_tensor *tensors;
     QN_TRY(qn_source_add_tensors(&tensors, source, n, err));
@@ -236,7 +236,7 @@ static qn_status read_length(int64_t *out, const qn_file *file, qn_err *err) {
 
 static qn_status read_file(qn_source *source, int i_file, qn_err *err) {
     const qn_file *file = &source->files[i_file];
-    int64_t length;
+    int64_t length = 0;
     QN_TRY(read_length(&length, file, err));
     const size_t size = (size_t)length;
     QN_TRY(qn_store_charge(&source->store, size + 1, 1, "the header", err));

@@ -64,7 +64,7 @@ qn_status qn_store_alloc(void **out, qn_store *store, size_t n, size_t size, con
         return QN_OK;
     }
     const size_t skip = size == 1 ? 0 : store->left % 8; // blocks end at a multiple of 8
-    if (store->left < skip || store->left - skip < bytes) {
+    if (!store->at || store->left < skip || store->left - skip < bytes) {
         QN_TRY(add_block(&block, store, BLOCK, what, err));
         store->at = block->data;
         store->left = BLOCK;

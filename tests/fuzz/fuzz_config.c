@@ -1,0 +1,50 @@
+// Any text as a config.json.
+#include "fuzz_source.h"
+
+#include "core/json.h"
+
+#include <string.h>
+
+static bool contains(const char *text, size_t size, const char *word) {
+    const size_t n = strlen(word);
+    for (size_t i = 0; i + n <= size; i++) {
+        if (memcmp(text + i, word, n) == 0) return true;
+    }
+    return false;
+}
+
+// What is flattened must be JSON for another reader too, unless it uses what ours reads beyond
+// that.
+static void check_is_json(const char *text, size_t size) {
+    if (contains(text, size, "NaN") || contains(text, size, "Infinity")) return;
+    qn_err err = {0};
+    json_t *json = NULL;
+    if (qn_json_parse(&json, text, size, true, "config", &err) == QN_OK) {
+        json_decref(json);
+        return;
+    }
+    // Duplicates that are left out here (nulls, mixed arrays), reals beyond a double.
+    if (strstr(err.message, "duplicate") || strstr(err.message, "real number overflow")) return;
+    fprintf(stderr, "flattened, but: %s\n", err.message);
+    abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    qn_source *source = calloc(1, sizeof *source);
+    char *text =
+        malloc(size ? size : 1); // a block of exactly this size: any byte read behind it is seen
+    if (!source || !text) abort();
+    memcpy(text, data, size);
+    qn_store_allow(&source->store, (int64_t)size);
+    qn_err err = {0};
+    if (qn_config_flatten(source, text, size, "config.json", &err) == QN_OK) {
+        check_budget(source, size);
+        touch_keys(source);
+        check_is_json(text, size);
+    } else if (!err.message[0]) {
+        abort();
+    }
+    free(text);
+    qn_source_close(source);
+    return 0;
+}
