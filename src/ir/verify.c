@@ -29,10 +29,8 @@ static qn_status check_leaf(const qn_graph *graph, size_t i, qn_err *err) {
     const qn_node *node = &graph->nodes[i];
     const qn_value *value = &graph->values[node->out[0]];
     char text[96];
-    if (value->shape.n_dims < 0 || value->shape.n_dims > QN_GRAPH_DIMS)
-        return QN_FAIL(err, FORMAT, "node %zu: %d dims", i, value->shape.n_dims);
     for (int d = 0; d < value->shape.n_dims; d++) {
-        if (value->shape.dims[d].n < 1 || value->shape.dims[d].sym >= QN_SYM_COUNT)
+        if (value->shape.dims[d].n < 1)
             return QN_FAIL(err, FORMAT, "node %zu (%s): shape %s", i, value->name,
                            qn_shape_text(text, sizeof text, &value->shape));
     }
@@ -101,11 +99,20 @@ static qn_status check_node(const qn_graph *graph, size_t i, qn_err *err) {
     return check_results(graph, i, err);
 }
 
+// What must hold before a value can be looked at or shown: enums in range, and a node that makes
+// it.
 static qn_status check_value(const qn_graph *graph, size_t i, qn_err *err) {
     const qn_value *value = &graph->values[i];
     if (value->kind >= QN_KIND_COUNT || value->type >= QN_TYPE_COUNT || !value->name)
         return QN_FAIL(err, FORMAT, "value %zu: kind %d, type %d", i, (int)value->kind,
                        (int)value->type);
+    if (value->shape.n_dims < 0 || value->shape.n_dims > QN_GRAPH_DIMS)
+        return QN_FAIL(err, FORMAT, "value %zu (%s): %d dims", i, value->name, value->shape.n_dims);
+    for (int d = 0; d < value->shape.n_dims; d++) {
+        if (value->shape.dims[d].sym >= QN_SYM_COUNT)
+            return QN_FAIL(err, FORMAT, "value %zu (%s): dim %d has symbol %d", i, value->name, d,
+                           (int)value->shape.dims[d].sym);
+    }
     if (value->node >= 0 && (size_t)value->node < graph->n_nodes) {
         const qn_node *node = &graph->nodes[value->node];
         for (int o = 0; o < node->n_out && o < QN_MAX_OUT; o++) {
