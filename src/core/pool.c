@@ -23,6 +23,7 @@ struct qn_pool {
     void *arg;
     int64_t n_pieces;
     _Atomic int64_t next; // relaxed: the lock orders the job itself
+    atomic_flag is_busy;  // acquired by the thread whose job runs, released when it is done
 };
 
 static void take_pieces(qn_pool *pool) {
@@ -75,6 +76,7 @@ qn_status qn_pool_create(qn_pool **out, int n_threads, qn_err *err) {
         return QN_FAIL(err, ARGUMENT, "threads: %d, want 1 to %d", n_threads, MOST_THREADS);
     qn_pool *pool = qn_alloc(1, sizeof *pool);
     if (!pool) return QN_NOMEM(err, "thread pool");
+    atomic_flag_clear(&pool->is_busy);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->work, NULL);
     pthread_cond_init(&pool->idle, NULL);
@@ -105,7 +107,8 @@ void qn_pool_destroy(qn_pool *pool) {
 int qn_pool_threads(const qn_pool *pool) { return pool ? pool->n_workers + 1 : 1; }
 
 void qn_pool_run(qn_pool *pool, int64_t n_pieces, qn_pool_fn *fn, void *arg) {
-    if (!pool || pool->n_workers == 0 || n_pieces < 2) {
+    if (!pool || pool->n_workers == 0 || n_pieces < 2 ||
+        atomic_flag_test_and_set_explicit(&pool->is_busy, memory_order_acquire)) {
         for (int64_t i = 0; i < n_pieces; i++) fn(arg, i);
         return;
     }
@@ -122,4 +125,5 @@ void qn_pool_run(qn_pool *pool, int64_t n_pieces, qn_pool_fn *fn, void *arg) {
     pthread_mutex_lock(&pool->lock);
     while (pool->n_inside > 0) pthread_cond_wait(&pool->idle, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
+    atomic_flag_clear_explicit(&pool->is_busy, memory_order_release);
 }

@@ -1,8 +1,9 @@
 // A thread pool: the caller and n - 1 workers take numbered pieces of one job until none is left.
 //
-// A pool is passed in, never global. One job runs at a time; the thread that calls qn_pool_run
-// works too. Pieces are handed out in order, to whoever is free, so a busy neighbour on the machine
-// costs only its share. What a piece computes must not depend on which worker runs it.
+// A pool is passed in, never global. The thread that calls qn_pool_run works too. Threads may share
+// a pool: while one job has the workers, another caller does its pieces alone. Pieces are handed
+// out in order, to whoever is free, so a busy neighbour on the machine costs only its share. What a
+// piece computes must not depend on which worker runs it.
 #ifndef QN_CORE_POOL_H
 #define QN_CORE_POOL_H
 

@@ -1,0 +1,90 @@
+// Binding weights: a family names each tensor once, with both spellings, and gets a PARAM value.
+//
+// A weight is a recipe: parts of source tensors laid end to end, and a fix that turns the
+// checkpoint's numbers into the graph's. Weights are held in their own type; vectors (norms,
+// biases, small recurrent tensors) are held as float32.
+#ifndef QN_MODELS_BIND_H
+#define QN_MODELS_BIND_H
+
+#include "core/map.h"
+#include "formats/source.h"
+#include "ir/build.h"
+
+// How a row is bound. The last two are what a Hugging Face checkpoint's numbers need; GGUF files
+// have them done already.
+enum {
+    QN_VECTOR = 1,   // held as float32
+    QN_OPTIONAL = 2, // absent: *to = QN_NO_VALUE
+    QN_PLUS_ONE = 4, // norms that multiply by 1 + w
+    QN_NEG_EXP = 8,  // A_log: -exp(w)
+};
+
+typedef struct qn_weight_part {
+    const qn_tensor *tensor; // borrowed from the source
+    int64_t offset, bytes;
+} qn_weight_part;
+
+typedef struct qn_weight {
+    const char *name; // GGUF spelling; the name of its PARAM values
+    qn_type type;     // as held
+    qn_shape shape;
+    int64_t n, bytes; // elements and bytes as held
+    unsigned fix;     // QN_PLUS_ONE, QN_NEG_EXP or 0
+    qn_weight_part *parts;
+    size_t n_parts;
+    void *data; // NULL until loaded
+} qn_weight;
+
+// All weights of a model. Built once, then constant but for loading.
+typedef struct qn_weights {
+    qn_arena arena;
+    qn_weight *items;
+    size_t n, cap;
+    qn_map by_name;
+    bool *is_used; // (n_tensors of the source)
+} qn_weights;
+
+// The tensors of one place in a model. `gguf` and `hf` hold one %d for the layer, or none; the hf
+// name begins with "model." where checkpoints may have another prefix. Dims end at the first 0.
+typedef struct qn_bind_row {
+    int32_t *to;
+    const char *gguf, *hf;
+    int64_t dims[3];
+    unsigned flags;
+} qn_bind_row;
+
+typedef struct qn_binder {
+    const qn_source *source;
+    qn_weights *weights;
+    qn_build *b;
+    const char *prefix; // of a checkpoint's names, in place of "model."
+} qn_binder;
+
+// Sets up `weights` (zeroed) for a source and finds the checkpoint's prefix.
+QN_MUST_CHECK qn_status qn_binder_init(qn_binder *binder, qn_weights *weights,
+                                       const qn_source *source, qn_build *b, qn_err *err);
+void qn_weights_deinit(qn_weights *weights);
+
+// Binds every row; errors go to the builder. Shape checks ignore dimensions of 1.
+void qn_bind(qn_binder *binder, const qn_bind_row *rows, size_t n, int64_t layer);
+
+// The three stacks of a layer's experts, each (X, out, in): from stacked or fused GGUF tensors,
+// from a checkpoint's tensors per expert or its fused ones.
+typedef struct qn_expert_stacks {
+    int32_t gate, up, down;
+} qn_expert_stacks;
+typedef struct qn_expert_sizes {
+    int64_t experts, ffn, width;
+} qn_expert_sizes;
+void qn_bind_experts(qn_binder *binder, qn_expert_stacks *to, const qn_expert_sizes *sizes,
+                     int64_t layer);
+
+// The tensor of a name in the spelling of the source (layer in place of %d); NULL if absent.
+const qn_tensor *qn_binder_find(const qn_binder *binder, const char *gguf, const char *hf,
+                                int64_t layer);
+
+// Reads every weight into memory. progress as in quern.h, may be NULL.
+QN_MUST_CHECK qn_status qn_weights_load(qn_weights *weights, const qn_source *source,
+                                        qn_progress_fn *progress, void *progress_arg, qn_err *err);
+
+#endif

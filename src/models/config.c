@@ -1,0 +1,199 @@
+#include "models/config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const qn_key *find_gguf(const qn_config_reader *reader, const char *suffix) {
+    char name[160];
+    const int n = snprintf(name, sizeof name, "%s.%s", reader->arch, suffix);
+    return n > 0 && (size_t)n < sizeof name ? qn_source_find_key(reader->source, name) : NULL;
+}
+
+// The first of the '|'-separated names that is there, under "text_config." or at the top.
+static const qn_key *find_hf(const qn_config_reader *reader, const char *names) {
+    while (*names) {
+        const size_t n = strcspn(names, "|");
+        char name[160];
+        snprintf(name, sizeof name, "text_config.%.*s", (int)n, names);
+        const qn_key *key = qn_source_find_key(reader->source, name);
+        if (!key) key = qn_source_find_key(reader->source, name + strlen("text_config."));
+        if (key) return key;
+        names += n + (names[n] == '|');
+    }
+    return NULL;
+}
+
+const qn_key *qn_config_find(const qn_config_reader *reader, const char *gguf, const char *hf) {
+    if (qn_source_get_kind(reader->source) == QN_SOURCE_GGUF)
+        return gguf ? find_gguf(reader, gguf) : NULL;
+    return hf ? find_hf(reader, hf) : NULL;
+}
+
+// How a missing key is called in a message.
+static const char *spelling(const qn_config_reader *reader, const char *gguf, const char *hf,
+                            char *to, size_t size) {
+    if (qn_source_get_kind(reader->source) == QN_SOURCE_GGUF)
+        snprintf(to, size, "%s.%s", reader->arch, gguf ? gguf : "?");
+    else
+        snprintf(to, size, "%.*s", (int)strcspn(hf ? hf : "?", "|"), hf ? hf : "?");
+    return to;
+}
+
+static qn_status fail_type(const qn_key *key, const char *want, qn_err *err) {
+    return QN_FAIL(err, FORMAT, "%s: %s, want %s", key->name.data, key->type_name, want);
+}
+
+// A whole number, or an array of one per layer that are all the same.
+static qn_status whole_number(int64_t *out, const qn_key *key, qn_err *err) {
+    if (key->kind == QN_KEY_INT) {
+        *out = key->as.i;
+        return QN_OK;
+    }
+    if (!qn_key_is_array_of(key, QN_KEY_INT) || key->n == 0)
+        return fail_type(key, "a whole number", err);
+    for (size_t i = 1; i < key->n; i++) {
+        if (qn_key_int_at(key, i) != qn_key_int_at(key, 0))
+            return QN_FAIL(err, UNSUPPORTED,
+                           "%s: %lld in layer 0 and %lld in layer %zu: layers of different sizes",
+                           key->name.data, (long long)qn_key_int_at(key, 0),
+                           (long long)qn_key_int_at(key, i), i);
+    }
+    *out = qn_key_int_at(key, 0);
+    return QN_OK;
+}
+
+static qn_status real_number(double *out, const qn_key *key, qn_err *err) {
+    if (key->kind != QN_KEY_FLOAT && key->kind != QN_KEY_INT)
+        return fail_type(key, "a number", err);
+    *out = key->kind == QN_KEY_INT ? (double)key->as.i : key->as.f;
+    return isfinite(*out) ? QN_OK : QN_FAIL(err, FORMAT, "%s: not a finite number", key->name.data);
+}
+
+static qn_status read_row(void *config, const qn_config_row *row, const qn_config_reader *reader,
+                          qn_err *err) {
+    const qn_key *key = qn_config_find(reader, row->gguf, row->hf);
+    char name[160];
+    double value = row->fallback;
+    int64_t whole = (int64_t)row->fallback;
+    if (!key && !row->is_optional)
+        return QN_FAIL(err, FORMAT, "%s: no key %s", qn_source_path(reader->source),
+                       spelling(reader, row->gguf, row->hf, name, sizeof name));
+    if (key && row->kind == QN_CONFIG_INT) {
+        QN_TRY(whole_number(&whole, key, err));
+        if ((double)whole < row->least || (double)whole > row->most)
+            return QN_FAIL(err, FORMAT, "%s: %lld, want %.0f to %.0f", key->name.data,
+                           (long long)whole, row->least, row->most);
+    } else if (key) {
+        QN_TRY(real_number(&value, key, err));
+        if (value < row->least || value > row->most)
+            return QN_FAIL(err, FORMAT, "%s: %g, want %g to %g", key->name.data, value, row->least,
+                           row->most);
+    }
+    if (row->kind == QN_CONFIG_INT)
+        *(int64_t *)((char *)config + row->offset) = whole;
+    else
+        *(float *)((char *)config + row->offset) = (float)value;
+    return QN_OK;
+}
+
+qn_status qn_config_read(void *config, const qn_config_row *rows, size_t n,
+                         const qn_config_reader *reader, qn_err *err) {
+    for (size_t i = 0; i < n; i++) QN_TRY(read_row(config, &rows[i], reader, err));
+    return QN_OK;
+}
+
+qn_status qn_config_string(const char **out, const qn_config_reader *reader, const char *gguf,
+                           const char *hf, const char *fallback, qn_err *err) {
+    const qn_key *key = qn_config_find(reader, gguf, hf);
+    if (key && key->kind != QN_KEY_STRING) return fail_type(key, "a string", err);
+    *out = key ? key->as.s.data : fallback;
+    return QN_OK;
+}
+
+qn_status qn_config_bool(bool *out, const qn_config_reader *reader, const char *gguf,
+                         const char *hf, bool fallback, qn_err *err) {
+    const qn_key *key = qn_config_find(reader, gguf, hf);
+    if (key && key->kind != QN_KEY_BOOL) return fail_type(key, "true or false", err);
+    *out = key ? key->as.b : fallback;
+    return QN_OK;
+}
+
+qn_status qn_config_float(double *out, const qn_config_reader *reader, const char *gguf,
+                          const char *hf, double fallback, qn_err *err) {
+    const qn_key *key = qn_config_find(reader, gguf, hf);
+    double value = fallback;
+    if (key) QN_TRY(real_number(&value, key, err));
+    *out = value;
+    return QN_OK;
+}
+
+static bool is_one_of(const char *text, const char *words) {
+    const size_t size = strlen(text);
+    for (const char *w = words; *w; w += strspn(w, " ")) {
+        const size_t n = strcspn(w, " ");
+        if (n == size && memcmp(w, text, n) == 0) return true;
+        w += n;
+    }
+    return false;
+}
+
+qn_status qn_config_expect(const qn_config_reader *reader, const char *gguf, const char *hf,
+                           const char *words, qn_err *err) {
+    const char *text = NULL;
+    QN_TRY(qn_config_string(&text, reader, gguf, hf, NULL, err));
+    char name[160];
+    if (text && !is_one_of(text, words))
+        return QN_FAIL(err, UNSUPPORTED, "%s: '%s', supported: %s",
+                       spelling(reader, gguf, hf, name, sizeof name), text, words);
+    return QN_OK;
+}
+
+static bool layer_kind_of(unsigned char *out, qn_str word) {
+    static const char *const words[] = {"full_attention", "sliding_attention", "linear_attention"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (!qn_str_is(word, words[i])) continue;
+        *out = (unsigned char)i; // the order of qn_layer_kind
+        return true;
+    }
+    return false;
+}
+
+qn_status qn_config_layer_types(unsigned char *kinds, int64_t n, bool *found,
+                                const qn_config_reader *reader, qn_err *err) {
+    const qn_key *key = qn_config_find(reader, NULL, "layer_types");
+    *found = key != NULL;
+    if (!key) return QN_OK;
+    if (!qn_key_is_array_of(key, QN_KEY_STRING)) return fail_type(key, "an array of strings", err);
+    if (key->n != (size_t)n)
+        return QN_FAIL(err, FORMAT, "%s: %zu elements, the model has %lld layers", key->name.data,
+                       key->n, (long long)n);
+    for (size_t i = 0; i < key->n; i++) {
+        if (!layer_kind_of(&kinds[i], qn_key_string_at(key, i)))
+            return QN_FAIL(err, UNSUPPORTED, "%s: layer %zu is '%s'", key->name.data, i,
+                           qn_key_string_at(key, i).data);
+    }
+    return QN_OK;
+}
+
+typedef struct window_keys {
+    int64_t window, first;
+} window_keys;
+
+qn_status qn_config_windows(int64_t *window, unsigned char *kinds, int64_t n_layers,
+                            const qn_config_reader *reader, qn_err *err) {
+    static const qn_config_row rows[] = {
+        QN_INT_ROW(window_keys, window, .hf = "sliding_window", .least = 1, .most = 0x7fffffff,
+                   .is_optional = true),
+        QN_INT_ROW(window_keys, first, .hf = "max_window_layers", .least = 0, .most = 0x7fffffff,
+                   .is_optional = true),
+    };
+    window_keys keys = {0};
+    bool use = false, found;
+    QN_TRY(qn_config_read(&keys, rows, sizeof rows / sizeof rows[0], reader, err));
+    QN_TRY(qn_config_bool(&use, reader, NULL, "use_sliding_window", keys.window > 0, err));
+    *window = use ? keys.window : 0;
+    for (int64_t i = 0; i < n_layers; i++)
+        kinds[i] = *window > 0 && i >= keys.first ? QN_LAYER_SLIDING : QN_LAYER_FULL;
+    return qn_config_layer_types(kinds, n_layers, &found, reader, err);
+}

@@ -1,0 +1,67 @@
+// Reading a model's configuration: GGUF keys and config.json of Hugging Face, through one table.
+//
+// A row names a number once, with both spellings. GGUF names stand without the architecture
+// ("block_count"); config.json names may be several, tried in order, separated by '|'
+// ("rope_parameters.rope_theta|rope_theta"), each first under "text_config.".
+#ifndef QN_MODELS_CONFIG_H
+#define QN_MODELS_CONFIG_H
+
+#include "formats/source.h"
+
+typedef struct qn_config_reader {
+    const qn_source *source; // borrowed
+    const char *arch;        // prefix of GGUF keys
+} qn_config_reader;
+
+typedef enum qn_config_kind { QN_CONFIG_INT, QN_CONFIG_FLOAT } qn_config_kind;
+
+// One number: where it goes, what it is called, what it may be.
+typedef struct qn_config_row {
+    size_t offset; // in the family's config: int64_t or float
+    qn_config_kind kind;
+    const char *gguf, *hf; // NULL: this format has no such key
+    double least, most;
+    bool is_optional; // else a missing key is an error
+    double fallback;  // value of a missing optional key
+} qn_config_row;
+
+#define QN_INT_ROW(config, field, ...)                                                             \
+    { .offset = offsetof(config, field), .kind = QN_CONFIG_INT, __VA_ARGS__ }
+#define QN_FLOAT_ROW(config, field, ...)                                                           \
+    { .offset = offsetof(config, field), .kind = QN_CONFIG_FLOAT, __VA_ARGS__ }
+
+// Fills the fields that the rows name. Every error names the key, its value and what is wanted. An
+// array in place of a whole number (one per layer) is accepted when all its elements are equal.
+QN_MUST_CHECK qn_status qn_config_read(void *config, const qn_config_row *rows, size_t n,
+                                       const qn_config_reader *reader, qn_err *err);
+
+// The key by either spelling; NULL if absent.
+const qn_key *qn_config_find(const qn_config_reader *reader, const char *gguf, const char *hf);
+// A string; the fallback (may be NULL) if the key is absent. Fails on another type.
+QN_MUST_CHECK qn_status qn_config_string(const char **out, const qn_config_reader *reader,
+                                         const char *gguf, const char *hf, const char *fallback,
+                                         qn_err *err);
+QN_MUST_CHECK qn_status qn_config_bool(bool *out, const qn_config_reader *reader, const char *gguf,
+                                       const char *hf, bool fallback, qn_err *err);
+QN_MUST_CHECK qn_status qn_config_float(double *out, const qn_config_reader *reader,
+                                        const char *gguf, const char *hf, double fallback,
+                                        qn_err *err);
+// Fails unless the string is absent or one of the words (separated by ' ').
+QN_MUST_CHECK qn_status qn_config_expect(const qn_config_reader *reader, const char *gguf,
+                                         const char *hf, const char *words, qn_err *err);
+
+// What mixes the tokens of a layer.
+typedef enum qn_layer_kind { QN_LAYER_FULL, QN_LAYER_SLIDING, QN_LAYER_LINEAR } qn_layer_kind;
+
+// Fills kinds[0 .. n-1] from config.json's "layer_types"; *found tells whether it was there.
+// Another length or an unknown word is an error.
+QN_MUST_CHECK qn_status qn_config_layer_types(unsigned char *kinds, int64_t n, bool *found,
+                                              const qn_config_reader *reader, qn_err *err);
+
+// The window and which layers look through it, as the checkpoints of Mistral and Qwen say it:
+// layer_types, else all layers from max_window_layers (0) on, unless use_sliding_window is false.
+// *window is 0 where no layer has one.
+QN_MUST_CHECK qn_status qn_config_windows(int64_t *window, unsigned char *kinds, int64_t n_layers,
+                                          const qn_config_reader *reader, qn_err *err);
+
+#endif

@@ -1,0 +1,211 @@
+// Gemma 1, 2 and 3: scaled embedding, norms that multiply by 1 + w, tanh-gelu feed-forward, tied
+// output. Gemma 2 adds norms after each part, soft caps and a window on every other layer; Gemma 3
+// drops the caps, norms queries and keys, and gives its sliding layers frequencies of their own.
+#include "models/model.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BLK "blk.%d."          // a layer in GGUF
+#define HF  "model.layers.%d." // a layer in a checkpoint
+
+typedef struct gemma_config {
+    qn_hparams hp;
+    int generation; // 1, 2, 3
+    int64_t window, pattern;
+    float attn_cap, final_cap, query_scalar;
+    unsigned char *kinds; // (layers) qn_layer_kind
+} gemma_config;
+
+typedef struct gemma_layer {
+    int32_t attn_norm, q, k, v, o, q_norm, k_norm, post_attn_norm, ffn_norm, post_ffn_norm;
+    qn_ffn ffn;
+} gemma_layer;
+
+static const qn_rope_names full_rope = {
+    .gguf_base = "rope.freq_base",
+    .hf_base = "rope_parameters.full_attention.rope_theta|rope_parameters.rope_theta|rope_theta",
+    .gguf_type = "rope.scaling.type",
+    .hf_type = "rope_parameters.full_attention.rope_type|rope_parameters.rope_type|"
+               "rope_scaling.rope_type|rope_scaling.type",
+    .gguf_factor = "rope.scaling.factor",
+    .hf_factor = "rope_parameters.full_attention.factor|rope_scaling.factor",
+};
+
+static const qn_rope_names sliding_rope = {
+    .gguf_base = "rope.freq_base_swa",
+    .hf_base = "rope_parameters.sliding_attention.rope_theta|rope_local_base_freq",
+    .hf_type = "rope_parameters.sliding_attention.rope_type",
+    .hf_factor = "rope_parameters.sliding_attention.factor",
+};
+
+// Published files say nothing of the attention scale where it is not the head size; they are told
+// by their number of layers (27B: 46 layers in Gemma 2, 62 in Gemma 3).
+static float default_scalar(const gemma_config *c) {
+    const int64_t odd_layers[] = {0, 0, 46, 62};
+    if (c->generation > 1 && c->hp.layers == odd_layers[c->generation])
+        return (float)c->hp.width / (float)c->hp.heads;
+    return (float)c->hp.head_size;
+}
+
+// GGUF: one number (every n-th layer is full) or a flag per layer, true for sliding.
+static qn_status read_gguf_pattern(gemma_config *c, const qn_config_reader *reader, qn_err *err) {
+    const qn_key *key = qn_config_find(reader, "attention.sliding_window_pattern", NULL);
+    if (!key || !qn_key_is_array_of(key, QN_KEY_BOOL)) return QN_OK;
+    if (key->n != (size_t)c->hp.layers)
+        return QN_FAIL(err, FORMAT, "%s: %zu elements, the model has %lld layers", key->name.data,
+                       key->n, (long long)c->hp.layers);
+    for (size_t i = 0; i < key->n; i++)
+        c->kinds[i] = qn_key_bool_at(key, i) ? QN_LAYER_SLIDING : QN_LAYER_FULL;
+    return QN_OK;
+}
+
+static qn_status read_layers(gemma_config *c, const qn_config_reader *reader, qn_err *err) {
+    static const qn_config_row pattern =
+        QN_INT_ROW(gemma_config, pattern, .gguf = "attention.sliding_window_pattern",
+                   .hf = "sliding_window_pattern|_sliding_window_pattern", .least = 1, .most = 4096,
+                   .is_optional = true);
+    const qn_key *key = qn_config_find(reader, pattern.gguf, pattern.hf);
+    if (!key || key->kind == QN_KEY_INT) QN_TRY(qn_config_read(c, &pattern, 1, reader, err));
+    if (c->pattern == 0) c->pattern = c->generation == 2 ? 2 : 6;
+    for (int64_t i = 0; i < c->hp.layers; i++) {
+        const bool is_full = c->generation == 1 || c->window == 0 || (i + 1) % c->pattern == 0;
+        c->kinds[i] = is_full ? QN_LAYER_FULL : QN_LAYER_SLIDING;
+    }
+    bool found;
+    QN_TRY(qn_config_layer_types(c->kinds, c->hp.layers, &found, reader, err));
+    QN_TRY(read_gguf_pattern(c, reader, err));
+    for (int64_t i = 0; i < c->hp.layers; i++) {
+        if (c->kinds[i] != QN_LAYER_FULL && c->window == 0)
+            return QN_FAIL(err, FORMAT, "layer %lld is sliding, but the model names no window",
+                           (long long)i);
+    }
+    return QN_OK;
+}
+
+static qn_status read_gemma(void *config, const qn_config_reader *reader, qn_arena *arena,
+                            qn_err *err) {
+    gemma_config *c = config;
+    const char last = reader->arch[strlen(reader->arch) - 1];
+    c->generation = last == '2' ? 2 : last == '3' ? 3 : 1;
+    const double caps = c->generation == 2;
+    const qn_config_row rows[] = {
+        QN_INT_ROW(gemma_config, window, .gguf = "attention.sliding_window", .hf = "sliding_window",
+                   .least = 1, .most = 0x7fffffff, .is_optional = true,
+                   .fallback = c->generation == 1 ? 0 : 4096),
+        QN_FLOAT_ROW(gemma_config, attn_cap, .gguf = "attn_logit_softcapping",
+                     .hf = "attn_logit_softcapping", .least = 0, .most = 1e6, .is_optional = true,
+                     .fallback = qn_is_checkpoint(reader) ? 0 : 50 * caps),
+        QN_FLOAT_ROW(gemma_config, final_cap, .gguf = "final_logit_softcapping",
+                     .hf = "final_logit_softcapping", .least = 0, .most = 1e6, .is_optional = true,
+                     .fallback = qn_is_checkpoint(reader) ? 0 : 30 * caps),
+        QN_FLOAT_ROW(gemma_config, query_scalar, .hf = "query_pre_attn_scalar", .least = 1e-3,
+                     .most = 1e9, .is_optional = true),
+    };
+    if (c->hp.ffn == 0) return QN_FAIL(err, FORMAT, "the size of the feed-forward is missing");
+    QN_TRY(qn_config_read(c, rows, sizeof rows / sizeof rows[0], reader, err));
+    QN_TRY(qn_config_expect(reader, NULL, "hidden_activation|hidden_act", "gelu_pytorch_tanh gelu",
+                            err));
+    bool both_ways;
+    QN_TRY(qn_config_bool(&both_ways, reader, NULL, "use_bidirectional_attention", false, err));
+    if (both_ways) return QN_FAIL(err, UNSUPPORTED, "use_bidirectional_attention: true");
+    if (c->query_scalar == 0 || c->generation == 1) c->query_scalar = default_scalar(c);
+    if (c->generation == 1) c->window = 0;
+    c->kinds = qn_arena_alloc(arena, (size_t)c->hp.layers, 1);
+    return c->kinds ? read_layers(c, reader, err) : QN_NOMEM(err, "layer kinds");
+}
+
+// Norms after the parts exist from Gemma 2 on; there the checkpoint's post_attention_layernorm is
+// the norm after attention, in Gemma 1 it is the one before the feed-forward.
+static void bind_layer(gemma_layer *l, qn_net *net, int generation, int64_t i) {
+    const unsigned norm = QN_VECTOR | QN_PLUS_ONE;
+    const qn_hparams *hp = net->hp;
+    const int64_t D = hp->width, E = hp->head_size, Q = hp->heads * E, K = hp->kv_heads * E;
+    const int64_t V = hp->kv_heads * hp->value_size, O = hp->heads * hp->value_size, F = hp->ffn;
+    const char *ffn_norm = generation == 1 ? HF "post_attention_layernorm.weight"
+                                           : HF "pre_feedforward_layernorm.weight";
+    const qn_bind_row rows[] = {
+        {&l->attn_norm, BLK "attn_norm.weight", HF "input_layernorm.weight", {D}, norm},
+        {&l->q, BLK "attn_q.weight", HF "self_attn.q_proj.weight", {Q, D}, 0},
+        {&l->k, BLK "attn_k.weight", HF "self_attn.k_proj.weight", {K, D}, 0},
+        {&l->v, BLK "attn_v.weight", HF "self_attn.v_proj.weight", {V, D}, 0},
+        {&l->o, BLK "attn_output.weight", HF "self_attn.o_proj.weight", {D, O}, 0},
+        {&l->ffn_norm, BLK "ffn_norm.weight", ffn_norm, {D}, norm},
+        {&l->ffn.gate, BLK "ffn_gate.weight", HF "mlp.gate_proj.weight", {F, D}, 0},
+        {&l->ffn.up, BLK "ffn_up.weight", HF "mlp.up_proj.weight", {F, D}, 0},
+        {&l->ffn.down, BLK "ffn_down.weight", HF "mlp.down_proj.weight", {D, F}, 0},
+    };
+    const qn_bind_row sandwich[] = {
+        {&l->post_attn_norm,
+         BLK "post_attention_norm.weight",
+         HF "post_attention_layernorm.weight",
+         {D},
+         norm},
+        {&l->post_ffn_norm,
+         BLK "post_ffw_norm.weight",
+         HF "post_feedforward_layernorm.weight",
+         {D},
+         norm},
+    };
+    const qn_bind_row head_norms[] = {
+        {&l->q_norm, BLK "attn_q_norm.weight", HF "self_attn.q_norm.weight", {E}, norm},
+        {&l->k_norm, BLK "attn_k_norm.weight", HF "self_attn.k_norm.weight", {E}, norm},
+    };
+    l->ffn = (qn_ffn){QN_NO_BIASES, .act = QN_OP_GELU};
+    qn_bind(&net->binder, rows, sizeof rows / sizeof rows[0], i);
+    if (generation >= 2) qn_bind(&net->binder, sandwich, 2, i);
+    if (generation >= 3) qn_bind(&net->binder, head_norms, 2, i);
+}
+
+static int32_t build_attention(qn_net *net, int32_t x, const gemma_config *c, const gemma_layer *l,
+                               int64_t i, int32_t frequencies) {
+    const qn_hparams *hp = net->hp;
+    int32_t q = qn_net_split(net, qn_net_linear(net, x, l->q, QN_NO_VALUE), hp->heads);
+    int32_t k = qn_net_split(net, qn_net_linear(net, x, l->k, QN_NO_VALUE), hp->kv_heads);
+    const int32_t v = qn_net_linear(net, x, l->v, QN_NO_VALUE);
+    if (c->generation >= 3) {
+        q = qn_net_norm(net, q, l->q_norm);
+        k = qn_net_norm(net, k, l->k_norm);
+    }
+    const qn_attention attention = {
+        .q = q,
+        .k = k,
+        .v = qn_net_split(net, v, hp->kv_heads),
+        .frequencies = frequencies,
+        .pairs = QN_WORD_half,
+        .scale = 1.0f / sqrtf(c->query_scalar),
+        .cap = c->attn_cap,
+        .window = c->kinds[i] == QN_LAYER_SLIDING ? c->window : 0,
+    };
+    return qn_net_linear(net, qn_net_attention(net, &attention, i), l->o, QN_NO_VALUE);
+}
+
+static void build_gemma(qn_net *net, const void *config, const qn_config_reader *reader) {
+    const gemma_config *c = config;
+    qn_build *b = &net->b;
+    int32_t embedding, output, norm;
+    qn_net_bind_ends(net, &(qn_ends){&embedding, &norm, &output, true, QN_PLUS_ONE});
+    const int32_t full = qn_net_frequencies(net, "rope.full", &full_rope, reader);
+    const int32_t sliding =
+        c->generation < 3 ? full : qn_net_frequencies(net, "rope.sliding", &sliding_rope, reader);
+    int32_t h = qn_net_embed(net, embedding, sqrtf((float)c->hp.width)); // (T, D)
+    for (int64_t i = 0; i < c->hp.layers; i++) {
+        gemma_layer l;
+        b->layer = (int32_t)i;
+        bind_layer(&l, net, c->generation, i);
+        const int32_t frequencies = c->kinds[i] == QN_LAYER_SLIDING ? sliding : full;
+        int32_t x = qn_net_norm(net, h, l.attn_norm);
+        x = build_attention(net, x, c, &l, i, frequencies);
+        if (c->generation >= 2) x = qn_net_norm(net, x, l.post_attn_norm);
+        h = qn_build2(b, QN_OP_ADD, h, x, NULL);
+        x = qn_net_ffn(net, qn_net_norm(net, h, l.ffn_norm), &l.ffn);
+        if (c->generation >= 2) x = qn_net_norm(net, x, l.post_ffn_norm);
+        h = qn_build2(b, QN_OP_ADD, h, x, NULL);
+        qn_net_end_layer(net, h, i);
+    }
+    qn_net_head(net, h, norm, output, c->final_cap);
+}
+
+const qn_family qn_family_gemma = {"gemma", sizeof(gemma_config), read_gemma, build_gemma};
+const qn_family qn_family_gemma2 = {"gemma2", sizeof(gemma_config), read_gemma, build_gemma};
+const qn_family qn_family_gemma3 = {"gemma3", sizeof(gemma_config), read_gemma, build_gemma};

@@ -1,0 +1,234 @@
+#include "models/model.h"
+
+#include "core/buf.h"
+#include "core/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MODEL(arch, hf_types) extern const qn_family qn_family_##arch;
+#include "models/models.def"
+#undef MODEL
+
+static const struct {
+    const qn_family *family;
+    const char *hf_types; // separated by ' '
+} families[] = {
+#define MODEL(arch, hf_types) {&qn_family_##arch, hf_types},
+#include "models/models.def"
+#undef MODEL
+};
+
+enum { N_FAMILIES = sizeof families / sizeof families[0] };
+
+bool qn_is_checkpoint(const qn_config_reader *reader) {
+    return qn_source_get_kind(reader->source) != QN_SOURCE_GGUF;
+}
+
+static bool has_word(const char *words, const char *word) {
+    const size_t n = strlen(word);
+    for (const char *at = strstr(words, word); at; at = strstr(at + 1, word)) {
+        if ((at == words || at[-1] == ' ') && (at[n] == 0 || at[n] == ' ')) return n > 0;
+    }
+    return false;
+}
+
+static void list_families(char *to, size_t size, bool is_checkpoint) {
+    size_t used = 0;
+    to[0] = 0;
+    for (size_t i = 0; i < N_FAMILIES && used < size; i++)
+        used += (size_t)snprintf(to + used, size - used, "%s%s", i ? " " : "",
+                                 is_checkpoint ? families[i].hf_types : families[i].family->arch);
+}
+
+static qn_status find_family(const qn_family **out, const qn_source *source, qn_err *err) {
+    const bool is_checkpoint = qn_source_get_kind(source) != QN_SOURCE_GGUF;
+    const char *name = is_checkpoint ? "model_type" : "general.architecture";
+    const qn_key *key = qn_source_find_key(source, name);
+    if (!key || key->kind != QN_KEY_STRING)
+        return QN_FAIL(err, FORMAT, "%s: no key %s", qn_source_path(source), name);
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        if (is_checkpoint ? !has_word(families[i].hf_types, key->as.s.data)
+                          : strcmp(families[i].family->arch, key->as.s.data) != 0)
+            continue;
+        *out = families[i].family;
+        return QN_OK;
+    }
+    char known[256];
+    list_families(known, sizeof known, is_checkpoint);
+    return QN_FAIL(err, UNSUPPORTED, "unknown architecture '%s'; known: %s", key->as.s.data, known);
+}
+
+// What all families share; defaults that depend on other numbers are filled in afterwards.
+static const qn_config_row common_rows[] = {
+    QN_INT_ROW(qn_hparams, layers, .gguf = "block_count", .hf = "num_hidden_layers", .least = 1,
+               .most = 4096),
+    QN_INT_ROW(qn_hparams, width, .gguf = "embedding_length", .hf = "hidden_size", .least = 1,
+               .most = 1 << 20),
+    QN_INT_ROW(qn_hparams, heads, .gguf = "attention.head_count", .hf = "num_attention_heads",
+               .least = 1, .most = 1 << 16),
+    QN_INT_ROW(qn_hparams, kv_heads, .gguf = "attention.head_count_kv", .hf = "num_key_value_heads",
+               .least = 1, .most = 1 << 16, .is_optional = true),
+    QN_INT_ROW(qn_hparams, head_size, .gguf = "attention.key_length", .hf = "head_dim", .least = 1,
+               .most = 1 << 16, .is_optional = true),
+    QN_INT_ROW(qn_hparams, value_size, .gguf = "attention.value_length", .least = 1,
+               .most = 1 << 16, .is_optional = true),
+    QN_INT_ROW(qn_hparams, ffn, .gguf = "feed_forward_length", .hf = "intermediate_size",
+               .least = 1, .most = 1 << 24, .is_optional = true),
+    QN_INT_ROW(qn_hparams, context, .gguf = "context_length", .hf = "max_position_embeddings",
+               .least = 1, .most = 0x7fffffff, .is_optional = true, .fallback = 8192),
+    QN_INT_ROW(qn_hparams, rotate, .gguf = "rope.dimension_count", .least = 2, .most = 1 << 16,
+               .is_optional = true),
+    QN_INT_ROW(qn_hparams, experts, .gguf = "expert_count",
+               .hf = "num_experts|num_local_experts|n_routed_experts", .least = 1, .most = 1 << 16,
+               .is_optional = true),
+    QN_INT_ROW(qn_hparams, experts_used, .gguf = "expert_used_count", .hf = "num_experts_per_tok",
+               .least = 1, .most = 1 << 16, .is_optional = true),
+    QN_INT_ROW(qn_hparams, expert_ffn, .gguf = "expert_feed_forward_length",
+               .hf = "moe_intermediate_size", .least = 1, .most = 1 << 24, .is_optional = true),
+    QN_FLOAT_ROW(qn_hparams, eps, .gguf = "attention.layer_norm_rms_epsilon", .hf = "rms_norm_eps",
+                 .least = 1e-12, .most = 1, .is_optional = true, .fallback = 1e-6),
+};
+
+// The share of a head that rope turns, in checkpoints that have one.
+static qn_status fill_rotate(qn_hparams *hp, const qn_config_reader *reader, qn_err *err) {
+    double share;
+    QN_TRY(qn_config_float(&share, reader, NULL,
+                           "rope_parameters.partial_rotary_factor|partial_rotary_factor", 1, err));
+    if (hp->rotate == 0) hp->rotate = (int64_t)((double)hp->head_size * share);
+    if (hp->rotate < 2 || hp->rotate % 2 || hp->rotate > hp->head_size)
+        return QN_FAIL(err, FORMAT, "rope turns %lld values, want an even number from 2 to %lld",
+                       (long long)hp->rotate, (long long)hp->head_size);
+    return QN_OK;
+}
+
+// Sizes of the vocabulary come from the embedding itself; a key that says otherwise is an error.
+static qn_status fill_vocab(qn_hparams *hp, const qn_config_reader *reader, qn_err *err) {
+    const qn_binder names = {.source = reader->source, .prefix = "model."};
+    const qn_tensor *t = NULL;
+    static const char *const hf[] = {
+        "model.embed_tokens.weight", "model.language_model.embed_tokens.weight",
+        "language_model.model.embed_tokens.weight", "embed_tokens.weight"};
+    for (size_t i = 0; !t && i < sizeof hf / sizeof hf[0]; i++)
+        t = qn_binder_find(&names, "token_embd.weight", hf[i], 0);
+    if (!t) return QN_FAIL(err, FORMAT, "%s: no token embedding", qn_source_path(reader->source));
+    hp->vocab = t->dims[0];
+    const qn_key *key = qn_config_find(reader, "vocab_size", "vocab_size");
+    if (key && (key->kind != QN_KEY_INT || key->as.i != hp->vocab))
+        return QN_FAIL(err, FORMAT, "%s: %lld, tensor %s has %lld rows", key->name.data,
+                       key->kind == QN_KEY_INT ? (long long)key->as.i : -1LL, t->name.data,
+                       (long long)hp->vocab);
+    return hp->vocab > 0x7fffffff
+               ? QN_FAIL(err, LIMIT, "vocabulary of %lld entries", (long long)hp->vocab)
+               : QN_OK;
+}
+
+static qn_status read_common(qn_hparams *hp, const qn_config_reader *reader, qn_err *err) {
+    QN_TRY(
+        qn_config_read(hp, common_rows, sizeof common_rows / sizeof common_rows[0], reader, err));
+    if (hp->kv_heads == 0) hp->kv_heads = hp->heads;
+    if (hp->heads % hp->kv_heads)
+        return QN_FAIL(err, FORMAT, "%lld heads cannot share %lld kv heads", (long long)hp->heads,
+                       (long long)hp->kv_heads);
+    if (hp->head_size == 0 && hp->width % hp->heads)
+        return QN_FAIL(err, FORMAT, "width %lld is not a multiple of %lld heads",
+                       (long long)hp->width, (long long)hp->heads);
+    if (hp->head_size == 0) hp->head_size = hp->width / hp->heads;
+    if (hp->value_size == 0) hp->value_size = hp->head_size;
+    if (hp->experts_used > hp->experts)
+        return QN_FAIL(err, FORMAT, "%lld experts used of %lld", (long long)hp->experts_used,
+                       (long long)hp->experts);
+    QN_TRY(fill_rotate(hp, reader, err));
+    return fill_vocab(hp, reader, err);
+}
+
+static qn_status build_graph(qn_graph *graph, qn_model *model, const qn_config_reader *reader,
+                             bool with_hidden, qn_err *err) {
+    qn_net net = {.hp = model->hparams, .with_hidden = with_hidden};
+    qn_build_init(&net.b, graph, model->family->arch);
+    QN_TRY(qn_binder_init(&net.binder, &model->weights, reader->source, &net.b, err));
+    qn_net_begin(&net);
+    model->family->build(&net, model->hparams, reader);
+    return qn_build_finish(&net.b, err);
+}
+
+qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err) {
+    qn_model *model = qn_alloc(1, sizeof *model);
+    if (!model) return QN_NOMEM(err, "model");
+    qn_status status = QN_OK;
+    QN_TRY_TO(done, find_family(&model->family, source, err));
+    const qn_config_reader reader = {.source = source, .arch = model->family->arch};
+    model->hparams = qn_arena_alloc(&model->arena, 1, model->family->config_size);
+    if (!model->hparams) {
+        status = QN_NOMEM(err, "model");
+        goto done;
+    }
+    QN_TRY_TO(done, read_common(model->hparams, &reader, err));
+    QN_TRY_TO(done, model->family->read(model->hparams, &reader, &model->arena, err));
+    QN_TRY_TO(done, build_graph(&model->graph, model, &reader, false, err));
+    QN_TRY_TO(done, build_graph(&model->graph_hidden, model, &reader, true, err));
+    *out = model;
+    model = NULL;
+
+done:
+    qn_model_destroy(model);
+    return status;
+}
+
+void qn_model_destroy(qn_model *model) {
+    if (!model) return;
+    qn_graph_deinit(&model->graph);
+    qn_graph_deinit(&model->graph_hidden);
+    qn_weights_deinit(&model->weights);
+    qn_arena_deinit(&model->arena);
+    qn_free(model);
+}
+
+// Tensors that a model may carry without the text graph using them: heads that predict further
+// tokens (in GGUF: layers past the last one), a vision tower, tables that we compute.
+static bool is_known_extra(const qn_model *model, const char *name) {
+    static const char *const parts[] = {"mtp.",
+                                        "nextn",
+                                        "visual.",
+                                        "rope_freqs",
+                                        "rotary_emb.",
+                                        "vision_",
+                                        "multi_modal_projector"};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (strstr(name, parts[i])) return true;
+    }
+    long long layer;
+    return sscanf(name, "blk.%lld.", &layer) == 1 && layer >= model->hparams->layers;
+}
+
+size_t qn_model_unused(const qn_model *model, const qn_source *source, char *to, size_t size) {
+    size_t n = 0, used = 0;
+    to[0] = 0;
+    for (size_t i = 0; i < qn_source_n_tensors(source); i++) {
+        const char *name = qn_source_tensor(source, i)->name.data;
+        if (model->weights.is_used[i] || is_known_extra(model, name)) continue;
+        if (n++ < 4 && used < size)
+            used += (size_t)snprintf(to + used, size - used, "%s%s", n > 1 ? ", " : "", name);
+    }
+    return n;
+}
+
+qn_status qn_model_params(const void ***out, const qn_model *model, const qn_graph *graph,
+                          qn_err *err) {
+    const void **params = qn_alloc(graph->n_values, sizeof *params);
+    if (!params) return QN_NOMEM(err, "parameters");
+    for (size_t i = 0; i < graph->n_nodes; i++) {
+        if (graph->nodes[i].op != QN_OP_PARAM) continue;
+        const int32_t id = graph->nodes[i].out[0];
+        const char *name = graph->values[id].name;
+        uint32_t index;
+        if (qn_map_find(&model->weights.by_name, name, strlen(name), &index))
+            params[id] = model->weights.items[index].data;
+        if (!params[id]) {
+            qn_free(params);
+            return QN_FAIL(err, STATE, "weight %s is not loaded", name);
+        }
+    }
+    *out = params;
+    return QN_OK;
+}

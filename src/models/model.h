@@ -1,0 +1,43 @@
+// A model: the architecture that a source names, its configuration, its graphs and its weights.
+//
+// A family is a config table, tensor tables and a build() that writes the graph; models.def lists
+// the architectures. Building reads no weights; loading reads them all. Constant after that.
+#ifndef QN_MODELS_MODEL_H
+#define QN_MODELS_MODEL_H
+
+#include "models/net.h"
+
+typedef struct qn_family {
+    const char *arch; // GGUF's general.architecture
+    size_t config_size;
+    // Fills `config`, whose first member is qn_hparams. Common numbers are read already.
+    qn_status (*read)(void *config, const qn_config_reader *reader, qn_arena *arena, qn_err *err);
+    // Writes the graph; errors stay in the builder.
+    void (*build)(qn_net *net, const void *config, const qn_config_reader *reader);
+} qn_family;
+
+typedef struct qn_model {
+    qn_arena arena;
+    const qn_family *family;
+    qn_hparams *hparams;   // beginning of the family's own config
+    qn_graph graph;        // logits of the wanted rows
+    qn_graph graph_hidden; // the same, with the residual stream as outputs
+    qn_weights weights;
+} qn_model;
+
+// Finds the architecture, reads the configuration and writes the graphs.
+QN_MUST_CHECK qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err);
+void qn_model_destroy(qn_model *model);
+
+// Tensors of the source that no graph uses, prediction heads and other known extras aside: how
+// many, and the first ones by name into `to` ("a, b, ...").
+size_t qn_model_unused(const qn_model *model, const qn_source *source, char *to, size_t size);
+
+// Pointers to the weights of a graph, by value (release with qn_free); weights must be loaded.
+QN_MUST_CHECK qn_status qn_model_params(const void ***out, const qn_model *model,
+                                        const qn_graph *graph, qn_err *err);
+
+// Whether the source is a checkpoint as Hugging Face writes it (not GGUF).
+bool qn_is_checkpoint(const qn_config_reader *reader);
+
+#endif

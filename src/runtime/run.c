@@ -1,0 +1,137 @@
+// Whole sequences through the reference interpreter, in chunks of rows.
+#include "runtime/engine.h"
+
+#include "core/mem.h"
+#include "ir/ref.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// One sequence, from nothing: its tables for any step.
+typedef struct run_tables {
+    int32_t *pos;   // (n, 4)
+    int32_t *zeros; // (n) segment of every row
+    int32_t *rows;  // (n) 0, 1, ...
+    int32_t *pages; // (n_pages) 0, 1, ...
+    int64_t n_pages;
+} run_tables;
+
+static void deinit_tables(run_tables *t) {
+    qn_free(t->pos);
+    qn_free(t->zeros);
+    qn_free(t->rows);
+    qn_free(t->pages);
+}
+
+static qn_status init_tables(run_tables *t, int64_t n, qn_err *err) {
+    t->n_pages = (n + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS;
+    t->pos = qn_alloc((size_t)n, 4 * sizeof *t->pos);
+    t->zeros = qn_alloc((size_t)n, sizeof *t->zeros);
+    t->rows = qn_alloc((size_t)n, sizeof *t->rows);
+    t->pages = qn_alloc((size_t)t->n_pages, sizeof *t->pages);
+    if (!t->pos || !t->zeros || !t->rows || !t->pages) return QN_NOMEM(err, "step table");
+    for (int64_t i = 0; i < n; i++) {
+        for (int k = 0; k < 3; k++) t->pos[i * 4 + k] = (int32_t)i; // text: t = h = w, extra 0
+        t->rows[i] = (int32_t)i;
+    }
+    for (int64_t i = 0; i < t->n_pages; i++) t->pages[i] = (int32_t)i;
+    return QN_OK;
+}
+
+// Copies the rows of this step's outputs to their place in `out`.
+static void collect(qn_logits *out, const qn_ref *ref, int64_t first, int64_t rows, bool all_rows) {
+    int64_t n = 0;
+    const float *logits = qn_ref_output(ref, "logits", &n);
+    if (n)
+        memcpy(out->logits + (all_rows ? first * out->n_vocab : 0), logits,
+               (size_t)n * sizeof *logits);
+    for (int64_t i = 0; i < out->n_hidden; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "hidden.%lld", (long long)i);
+        const float *hidden = qn_ref_output(ref, name, &n);
+        memcpy(out->hidden + (i * out->n_tokens + first) * out->width, hidden,
+               (size_t)(rows * out->width) * sizeof *hidden);
+    }
+}
+
+static qn_status run_chunks(qn_logits *out, qn_ref *ref, const int32_t *ids, const run_tables *t,
+                            const qn_logits_opts *opts, qn_err *err) {
+    const int64_t n = out->n_tokens, chunk = opts->chunk > 0 ? opts->chunk : n;
+    int32_t accepted = 0; // rows that the step before left in the log of recurrent layers
+    for (int64_t first = 0; first < n; first += chunk) {
+        const int64_t rows = n - first < chunk ? n - first : chunk;
+        const bool is_last = first + rows == n;
+        const int32_t seg_row[2] = {0, (int32_t)rows}, past = (int32_t)first, none = -1;
+        const int32_t last_row = (int32_t)(rows - 1);
+        const qn_step step = {
+            .n_rows = rows,
+            .n_segs = 1,
+            .n_out = opts->all_rows ? rows : is_last,
+            .ids = ids + first,
+            .pos = t->pos + first * 4,
+            .row_seg = t->zeros,
+            .seg_row = seg_row,
+            .seg_past = &past,
+            .seg_pages = t->pages,
+            .pages_per_seg = t->n_pages,
+            .seg_slot = t->zeros,
+            .seg_accept = &accepted,
+            .seg_adapter = &none,
+            .row_out = opts->all_rows ? t->rows : &last_row,
+        };
+        QN_TRY(qn_ref_run(ref, &step, err));
+        collect(out, ref, first, rows, opts->all_rows);
+        accepted = (int32_t)rows;
+    }
+    return QN_OK;
+}
+
+static qn_status alloc_result(qn_logits *out, qn_err *err) {
+    size_t n_logits, n_hidden;
+    if (!qn_size_mul(&n_logits, (size_t)out->n_rows, (size_t)out->n_vocab) ||
+        !qn_size_mul(&n_hidden, (size_t)out->n_hidden, (size_t)out->n_tokens) ||
+        !qn_size_mul(&n_hidden, n_hidden, (size_t)out->width))
+        return QN_FAIL(err, LIMIT, "%lld rows of %lld scores", (long long)out->n_rows,
+                       (long long)out->n_vocab);
+    out->logits = qn_alloc(n_logits, sizeof *out->logits);
+    out->hidden = n_hidden ? qn_alloc(n_hidden, sizeof *out->hidden) : NULL;
+    return out->logits && (out->hidden || !n_hidden) ? QN_OK : QN_NOMEM(err, "logits");
+}
+
+qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *ids, int64_t n,
+                        const qn_logits_opts *opts, qn_err *err) {
+    const qn_model *model = engine->model;
+    qn_logits result = {.n_rows = opts->all_rows ? n : 1,
+                        .n_vocab = model->hparams->vocab,
+                        .n_hidden = opts->hidden ? model->hparams->layers + 1 : 0,
+                        .n_tokens = n,
+                        .width = model->hparams->width};
+    run_tables tables = {0};
+    qn_ref *ref = NULL;
+    qn_status status = QN_OK;
+    QN_TRY_TO(done, init_tables(&tables, n, err));
+    QN_TRY_TO(done, alloc_result(&result, err));
+    const qn_ref_opts ref_opts = {
+        .graph = opts->hidden ? &model->graph_hidden : &model->graph,
+        .params = opts->hidden ? engine->params_hidden : engine->params,
+        .pool = engine->pool,
+        .n_pages = tables.n_pages,
+        .n_slots = 1,
+    };
+    QN_TRY_TO(done, qn_ref_create(&ref, &ref_opts, err));
+    QN_TRY_TO(done, run_chunks(&result, ref, ids, &tables, opts, err));
+    *out = result;
+    result = (qn_logits){0};
+
+done:
+    qn_logits_deinit(&result);
+    qn_ref_destroy(ref);
+    deinit_tables(&tables);
+    return status;
+}
+
+void qn_logits_deinit(qn_logits *logits) {
+    qn_free(logits->logits);
+    qn_free(logits->hidden);
+    *logits = (qn_logits){0};
+}
