@@ -3,8 +3,8 @@
 //   gguf_writer w = {0};                          // version 3, alignment 32
 //   gguf_add_string(&w, "general.architecture", "llama");
 //   gguf_add_u32(&w, "llama.block_count", 2);
-//   gguf_add_tensor(&w, "output.weight", 0, 2, (int64_t[]){4, 3}, data, 48); // dims outermost first
-//   gguf_write(&w, path);                         // to a file, and the writer is empty again
+//   gguf_add_tensor(&w, "output.weight", 0, 2, (int64_t[]){4, 3}, data, 48); // dims outermost
+//   first gguf_write(&w, path);                         // to a file, and the writer is empty again
 //
 // Nothing is checked: a file can be made as wrong as a test wants it, by the fields of the writer,
 // by the raw functions, or by changing the bytes that gguf_finish leaves in `out`.
@@ -118,8 +118,8 @@ static inline void gguf_add_string(gguf_writer *w, const char *name, const char 
 }
 
 // An array of scalars: `n` elements of `size` bytes each, as they are in memory.
-static inline void gguf_add_array(gguf_writer *w, const char *name, uint32_t type, const void *items,
-                                  size_t n, size_t size) {
+static inline void gguf_add_array(gguf_writer *w, const char *name, uint32_t type,
+                                  const void *items, size_t n, size_t size) {
     gguf_bytes b = {0};
     gguf_put_int(&b, type, 4);
     gguf_put_int(&b, n, 8);

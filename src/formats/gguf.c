@@ -371,16 +371,14 @@ static qn_status read_part(qn_gguf_keys *keys, qn_source *source, reader *r, int
     QN_TRY(read_header(&h, r, err));
     QN_TRY(read_keys(keys, r, h.n_keys, err));
     QN_TRY(find_alignment(&alignment, keys, err));
-    r->store = &source->store; // names of tensors stay, whatever becomes of the keys
     return read_tensors(source, r, h.n_tensors, i_file, alignment, err);
 }
 
-qn_status qn_gguf_read_part(qn_gguf_keys *keys, qn_store *store, qn_source *source, int i_file,
-                            qn_err *err) {
+qn_status qn_gguf_read_part(qn_gguf_keys *keys, qn_source *source, int i_file, qn_err *err) {
     const qn_file *file = &source->files[i_file];
-    reader r;
+    reader r; // not initialised as a whole: 16 KiB of zeros for nothing
     r.file = file;
-    r.store = store;
+    r.store = &source->store;
     r.at = 0;
     r.pos = r.have = 0;
     const qn_status status = read_part(keys, source, &r, i_file, err);

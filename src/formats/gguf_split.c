@@ -35,6 +35,12 @@ bool qn_gguf_split_name(const char *path, size_t *base, int *number, int *count)
     return true;
 }
 
+static void use_keys(qn_source *source, const qn_gguf_keys *keys) {
+    source->keys = keys->keys;
+    source->n_keys = keys->n;
+    source->keys_by_name = keys->by_name;
+}
+
 // An integer key; `missing` if it is not there.
 static qn_status find_int(int64_t *out, const qn_gguf_keys *keys, const char *name, int64_t missing,
                           qn_err *err) {
@@ -54,29 +60,19 @@ static qn_status want_int(const qn_gguf_keys *keys, const char *name, int64_t wa
     return QN_FAIL(err, FORMAT, "key %s: %lld, want %lld", name, (long long)value, (long long)want);
 }
 
-// One part of a set; the first leaves its keys in the source.
+// One part of a set; only the keys of the first are the model's.
 static qn_status read_part(qn_source *source, const char *path, int i, int n, int64_t n_tensors,
                            qn_err *err) {
     int i_file;
     QN_TRY(qn_source_add_file(&i_file, source, path, err));
-    qn_store scratch = {0};
-    qn_store_allow(&scratch, source->files[i_file].size);
     qn_gguf_keys keys;
-    qn_status status =
-        qn_gguf_read_part(&keys, i == 0 ? &source->store : &scratch, source, i_file, err);
-    if (!status) {
-        status = want_int(&keys, "split.no", i, err);
-        if (!status) status = want_int(&keys, "split.count", n, err);
-        if (!status) status = want_int(&keys, "split.tensors.count", n_tensors, err);
-        qn_err_prefix(err, status, "%s", path);
-    }
-    if (!status && i == 0) {
-        source->keys = keys.keys;
-        source->n_keys = keys.n;
-        source->keys_by_name = keys.by_name;
-    }
-    qn_store_deinit(&scratch);
-    return status;
+    QN_TRY(qn_gguf_read_part(&keys, source, i_file, err));
+    qn_status status = want_int(&keys, "split.no", i, err);
+    if (!status) status = want_int(&keys, "split.count", n, err);
+    if (!status) status = want_int(&keys, "split.tensors.count", n_tensors, err);
+    if (status) return qn_err_prefix(err, status, "%s", path);
+    if (i == 0) use_keys(source, &keys);
+    return QN_OK;
 }
 
 typedef struct split_set {
@@ -133,16 +129,14 @@ qn_status qn_gguf_open(qn_source *source, const char *path, qn_err *err) {
     int i_file;
     QN_TRY(qn_source_add_file(&i_file, source, path, err));
     qn_gguf_keys keys;
-    QN_TRY(qn_gguf_read_part(&keys, &source->store, source, i_file, err));
+    QN_TRY(qn_gguf_read_part(&keys, source, i_file, err));
     split_set set = {0};
     QN_TRY(describe_set(&set, &keys, path, err));
-    if (set.count > 1) {
+    if (set.count > 1) { // begin anew, with the first part
         qn_source_reset(source);
         QN_TRY(read_set(source, set, err));
-        return qn_err_prefix(err, qn_source_finish(source, err), "%s", path);
+    } else {
+        use_keys(source, &keys);
     }
-    source->keys = keys.keys;
-    source->n_keys = keys.n;
-    source->keys_by_name = keys.by_name;
     return qn_err_prefix(err, qn_source_finish(source, err), "%s", path);
 }

@@ -93,17 +93,28 @@ static void point_at(const void **index, qn_entries entries) {
     for (size_t i = 0; i < entries.n; i++) index[i] = first + i * entries.size;
 }
 
-qn_status qn_source_index(const void ***out, qn_store *store, qn_entries entries, qn_err *err) {
+// Sorted by name; *twin is the second of two entries of one name, 0 if there are none.
+static qn_status sort_by_name(const void ***out, size_t *twin, qn_store *store, qn_entries entries,
+                              qn_err *err) {
     void *memory;
     QN_TRY(qn_store_alloc(&memory, store, entries.n, sizeof(void *), entries.what, err));
     const void **index = memory;
     point_at(index, entries);
     qn_sort_pointers(index, entries.n, by_name);
-    for (size_t i = 1; i < entries.n; i++) {
-        if (by_name(index[i - 1], index[i]) == 0)
-            return QN_FAIL(err, FORMAT, "%s %s: there are two of this name", entries.what,
-                           ((const qn_str *)index[i])->data);
-    }
+    size_t i = 1;
+    while (i < entries.n && by_name(index[i - 1], index[i]) != 0) i++;
+    *twin = i < entries.n ? i : 0;
+    *out = index;
+    return QN_OK;
+}
+
+qn_status qn_source_index(const void ***out, qn_store *store, qn_entries entries, qn_err *err) {
+    const void **index;
+    size_t twin;
+    QN_TRY(sort_by_name(&index, &twin, store, entries, err));
+    if (twin)
+        return QN_FAIL(err, FORMAT, "%s %s: there are two of this name", entries.what,
+                       ((const qn_str *)index[twin])->data);
     *out = index;
     return QN_OK;
 }
@@ -158,14 +169,28 @@ qn_status qn_source_check_layout(qn_source *source, const qn_tensor *tensors, si
     return status;
 }
 
-qn_status qn_source_finish(qn_source *source, qn_err *err) {
+static qn_status index_tensors(qn_source *source, qn_err *err) {
     const qn_entries tensors = {source->tensors, source->n_tensors, sizeof *source->tensors,
                                 "tensor"};
     const void **index;
-    QN_TRY(qn_source_index(&index, &source->store, tensors, err));
+    size_t twin;
+    QN_TRY(sort_by_name(&index, &twin, &source->store, tensors, err));
+    if (twin) {
+        const qn_tensor *a = index[twin - 1], *b = index[twin];
+        if (a->i_file == b->i_file)
+            return QN_FAIL(err, FORMAT, "tensor %s: there are two of this name", a->name.data);
+        return QN_FAIL(err, FORMAT, "tensor %s: there are two of this name, in %s and in %s",
+                       a->name.data, source->files[a->i_file].path, source->files[b->i_file].path);
+    }
     source->tensors_by_name = (const qn_tensor **)index;
+    return QN_OK;
+}
+
+qn_status qn_source_finish(qn_source *source, qn_err *err) {
+    QN_TRY(index_tensors(source, err));
     if (source->keys_by_name) return QN_OK;
     const qn_entries keys = {source->keys, source->n_keys, sizeof *source->keys, "key"};
+    const void **index;
     QN_TRY(qn_source_index(&index, &source->store, keys, err));
     source->keys_by_name = (const qn_key **)index;
     return QN_OK;

@@ -115,14 +115,15 @@ QN_MUST_CHECK qn_status qn_config_read(qn_source *source, qn_err *err);
 QN_MUST_CHECK qn_status qn_config_flatten(qn_source *source, const char *text, size_t size,
                                           const char *what, qn_err *err);
 
-// One part of a GGUF: keys into `keys` (in `store`), tensors into the source.
+// One part of a GGUF, the whole if it is not split: its tensors are added to the source, its keys
+// are handed to the caller (they lie in the source's store).
 typedef struct qn_gguf_keys {
     qn_key *keys;
     size_t n;
     const qn_key **by_name;
 } qn_gguf_keys;
-QN_MUST_CHECK qn_status qn_gguf_read_part(qn_gguf_keys *keys, qn_store *store, qn_source *source,
-                                          int i_file, qn_err *err);
+QN_MUST_CHECK qn_status qn_gguf_read_part(qn_gguf_keys *keys, qn_source *source, int i_file,
+                                          qn_err *err);
 // "<base>-00002-of-00005.gguf": the base's length, number and count of a split file's name.
 bool qn_gguf_split_name(const char *path, size_t *base, int *number, int *count);
 

@@ -12,15 +12,10 @@ struct qn_store_block {
 };
 
 void qn_store_allow(qn_store *store, int64_t file_bytes) {
-    size_t more = FREE_BYTES;
-    if (store->most) more = 0;
-    size_t most;
-    if (qn_size_mul(&most, (size_t)file_bytes, FACTOR) && qn_size_add(&most, most, more) &&
-        qn_size_add(&most, most, store->most)) {
-        store->most = most;
-    } else {
-        store->most = SIZE_MAX;
-    }
+    size_t most = store->most ? store->most : FREE_BYTES, more;
+    const bool fits =
+        qn_size_mul(&more, (size_t)file_bytes, FACTOR) && qn_size_add(&most, most, more);
+    store->most = fits ? most : SIZE_MAX;
 }
 
 qn_status qn_store_charge(qn_store *store, size_t n, size_t size, const char *what, qn_err *err) {
