@@ -233,7 +233,7 @@ static qn_status bind_stack(qn_binder *binder, int32_t *to, const stack_names *n
     if (own || fused) {
         const qn_tensor *t = own ? own : fused;
         const bool is_half = !own && !names->is_hf_fused_alone;
-        QN_TRY(bind_stacked(w, t, dims, is_half, names->is_second, err));
+        QN_TRY(bind_stacked(w, t, dims, is_half, is_half && names->is_second, err));
         binder->weights->is_used[tensor_index(binder->source, t)] = true;
     } else if (qn_source_get_kind(binder->source) == QN_SOURCE_GGUF) {
         return QN_FAIL(err, FORMAT, "tensor %s is missing", name);

@@ -97,7 +97,7 @@ static qn_status read_row(void *config, const qn_config_row *row, const qn_confi
     return QN_OK;
 }
 
-qn_status qn_config_read(void *config, const qn_config_row *rows, size_t n,
+qn_status qn_config_fill(void *config, const qn_config_row *rows, size_t n,
                          const qn_config_reader *reader, qn_err *err) {
     for (size_t i = 0; i < n; i++) QN_TRY(read_row(config, &rows[i], reader, err));
     return QN_OK;
@@ -190,7 +190,7 @@ qn_status qn_config_windows(int64_t *window, unsigned char *kinds, int64_t n_lay
     };
     window_keys keys = {0};
     bool use = false, found;
-    QN_TRY(qn_config_read(&keys, rows, sizeof rows / sizeof rows[0], reader, err));
+    QN_TRY(qn_config_fill(&keys, rows, sizeof rows / sizeof rows[0], reader, err));
     QN_TRY(qn_config_bool(&use, reader, NULL, "use_sliding_window", keys.window > 0, err));
     *window = use ? keys.window : 0;
     for (int64_t i = 0; i < n_layers; i++)

@@ -32,7 +32,7 @@ typedef struct qn_config_row {
 
 // Fills the fields that the rows name. Every error names the key, its value and what is wanted. An
 // array in place of a whole number (one per layer) is accepted when all its elements are equal.
-QN_MUST_CHECK qn_status qn_config_read(void *config, const qn_config_row *rows, size_t n,
+QN_MUST_CHECK qn_status qn_config_fill(void *config, const qn_config_row *rows, size_t n,
                                        const qn_config_reader *reader, qn_err *err);
 
 // The key by either spelling; NULL if absent.

@@ -66,7 +66,7 @@ static qn_status read_layers(gemma_config *c, const qn_config_reader *reader, qn
                    .hf = "sliding_window_pattern|_sliding_window_pattern", .least = 1, .most = 4096,
                    .is_optional = true);
     const qn_key *key = qn_config_find(reader, pattern.gguf, pattern.hf);
-    if (!key || key->kind == QN_KEY_INT) QN_TRY(qn_config_read(c, &pattern, 1, reader, err));
+    if (!key || key->kind == QN_KEY_INT) QN_TRY(qn_config_fill(c, &pattern, 1, reader, err));
     if (c->pattern == 0) c->pattern = c->generation == 2 ? 2 : 6;
     for (int64_t i = 0; i < c->hp.layers; i++) {
         const bool is_full = c->generation == 1 || c->window == 0 || (i + 1) % c->pattern == 0;
@@ -103,7 +103,7 @@ static qn_status read_gemma(void *config, const qn_config_reader *reader, qn_are
                      .most = 1e9, .is_optional = true),
     };
     if (c->hp.ffn == 0) return QN_FAIL(err, FORMAT, "the size of the feed-forward is missing");
-    QN_TRY(qn_config_read(c, rows, sizeof rows / sizeof rows[0], reader, err));
+    QN_TRY(qn_config_fill(c, rows, sizeof rows / sizeof rows[0], reader, err));
     QN_TRY(qn_config_expect(reader, NULL, "hidden_activation|hidden_act", "gelu_pytorch_tanh gelu",
                             err));
     bool both_ways;

@@ -125,7 +125,7 @@ static qn_status fill_vocab(qn_hparams *hp, const qn_config_reader *reader, qn_e
 
 static qn_status read_common(qn_hparams *hp, const qn_config_reader *reader, qn_err *err) {
     QN_TRY(
-        qn_config_read(hp, common_rows, sizeof common_rows / sizeof common_rows[0], reader, err));
+        qn_config_fill(hp, common_rows, sizeof common_rows / sizeof common_rows[0], reader, err));
     if (hp->kv_heads == 0) hp->kv_heads = hp->heads;
     if (hp->heads % hp->kv_heads)
         return QN_FAIL(err, FORMAT, "%lld heads cannot share %lld kv heads", (long long)hp->heads,

@@ -35,7 +35,7 @@ static qn_status read_experts(qwen3_config *c, const qn_config_reader *reader, q
     if ((step && (step->kind != QN_KEY_INT || step->as.i != 1)) ||
         (dense && dense->kind == QN_KEY_ARRAY && dense->n > 0))
         return QN_FAIL(err, UNSUPPORTED, "%s with some dense layers", reader->arch);
-    QN_TRY(qn_config_read(c, rows, 1, reader, err));
+    QN_TRY(qn_config_fill(c, rows, 1, reader, err));
     if (c->expert_scale == 0) c->expert_scale = 1; // a file without scaling says 0
     return qn_config_bool(&c->normalize, reader, NULL, "norm_topk_prob", !qn_is_checkpoint(reader),
                           err);

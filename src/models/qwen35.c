@@ -119,7 +119,7 @@ static qn_status check_sizes(const qwen35_config *c, qn_err *err) {
 static qn_status read_qwen35(void *config, const qn_config_reader *reader, qn_arena *arena,
                              qn_err *err) {
     qwen35_config *c = config;
-    QN_TRY(qn_config_read(c, qwen35_rows, sizeof qwen35_rows / sizeof qwen35_rows[0], reader, err));
+    QN_TRY(qn_config_fill(c, qwen35_rows, sizeof qwen35_rows / sizeof qwen35_rows[0], reader, err));
     QN_TRY(qn_config_expect(reader, NULL, "hidden_act", "silu swish", err));
     QN_TRY(qn_config_bool(&c->is_tied, reader, NULL, "tie_word_embeddings", false, err));
     bool has_gate;
