@@ -1,6 +1,8 @@
 // GGUF: what a good file gives, and what each kind of damage is refused with.
 #include "format_files.h"
 
+#include "core/pool.h"
+
 #include <fcntl.h>
 #include <math.h>
 #include <sys/stat.h>
@@ -624,6 +626,35 @@ static void a_file_that_shrinks_is_an_error_not_a_crash(void **state) {
     qn_source_close(s);
 }
 
+typedef struct shared_reads {
+    const qn_source *source;
+    bool wrong[1000]; // each piece writes its own
+} shared_reads;
+
+static void read_piece(void *arg, int64_t piece) {
+    shared_reads *reads = arg;
+    float value = 0;
+    const qn_tensor *t = qn_source_find_tensor(reads->source, "token_embd.weight");
+    const int64_t i = piece % 6;
+    const qn_status status = qn_source_read(reads->source, t, 4 * i, &value, 4, NULL);
+    reads->wrong[piece] = status != QN_OK || value != floats[i];
+}
+
+static void threads_may_read_together(void **state) {
+    gguf_writer w = {0};
+    add_some_tensors(&w);
+    const path_name path = in_folder(state, "a.gguf");
+    gguf_write(&w, path.text);
+    shared_reads reads = {.source = open_well(path.text)};
+    qn_err err = {0};
+    qn_pool *pool;
+    ASSERT_OK(qn_pool_create(&pool, 4, &err));
+    qn_pool_run(pool, 1000, read_piece, &reads);
+    qn_pool_destroy(pool);
+    for (int i = 0; i < 1000; i++) assert_false(reads.wrong[i]);
+    qn_source_close((qn_source *)(uintptr_t)reads.source);
+}
+
 // --- memory --------------------------------------------------------------------------------------
 
 static void dense_arrays_stay_within_the_budget(void **state) {
@@ -688,6 +719,7 @@ int main(void) {
         FOLDER_TEST(a_file_cut_at_any_byte_is_refused),
         FOLDER_TEST(a_wrong_byte_anywhere_does_no_harm),
         FOLDER_TEST(a_file_that_shrinks_is_an_error_not_a_crash),
+        FOLDER_TEST(threads_may_read_together),
         FOLDER_TEST(dense_arrays_stay_within_the_budget),
         FOLDER_TEST(very_many_tiny_keys_open_or_meet_the_limit),
     };
