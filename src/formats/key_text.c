@@ -47,10 +47,11 @@ static void add_real(qn_buf *buf, double value, bool single) {
 }
 
 static void add_element(qn_buf *buf, const qn_key *key, size_t i) {
+    const bool is_single = key->storage == QN_STORED_F32;
     // clang-format off
     switch (key->element) {
     case QN_KEY_INT:    qn_buf_printf(buf, "%lld", (long long)qn_key_int_at(key, i)); break;
-    case QN_KEY_FLOAT:  add_real(buf, qn_key_float_at(key, i), key->storage == QN_STORED_F32); break;
+    case QN_KEY_FLOAT:  add_real(buf, qn_key_float_at(key, i), is_single); break;
     case QN_KEY_BOOL:   qn_buf_text(buf, qn_key_bool_at(key, i) ? "true" : "false"); break;
     default:            add_escaped(buf, qn_key_string_at(key, i)); break;
     }
