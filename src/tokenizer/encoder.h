@@ -1,0 +1,42 @@
+// The state of one encoding call: the ids so far and the scratch memory of the models.
+//
+// A tokenizer is constant; whatever a call writes lives here, on the caller's thread.
+#ifndef QN_TOKENIZER_ENCODER_H
+#define QN_TOKENIZER_ENCODER_H
+
+#include "core/buf.h"
+#include "tokenizer/merge.h"
+#include "tokenizer/vocab.h"
+
+// What becomes of text that the vocabulary has no piece for.
+typedef struct qn_unknown_rule {
+    int32_t id;    // the unknown token, -1: the text is dropped
+    bool to_bytes; // write <0xNN> pieces if there is one for each byte
+    bool fuse;     // a run of unknown text in a word gives one unknown token
+} qn_unknown_rule;
+
+typedef struct qn_cell qn_cell; // of the unigram lattice
+
+// Caller storage; start from `{.max_ids = INT32_MAX}`.
+typedef struct qn_encoder {
+    int32_t *ids;
+    size_t n_ids, cap;
+    size_t max_ids;    // a call that would give more fails
+    bool last_unknown; // the word's last id is the unknown token
+    qn_merge merge;
+    qn_buf word; // spelling of a word
+    qn_cell *cells;
+    size_t cells_cap;
+    uint64_t steps; // of the unigram model
+} qn_encoder;
+
+void qn_encoder_deinit(qn_encoder *encoder);
+QN_MUST_CHECK qn_status qn_encoder_add(qn_encoder *encoder, int32_t id, qn_err *err);
+// Adds what stands for unknown text: one character or one stray byte.
+QN_MUST_CHECK qn_status qn_encoder_add_unknown(qn_encoder *encoder, const qn_vocab *vocab,
+                                               const qn_unknown_rule *rule, qn_str text,
+                                               qn_err *err);
+// True if the vocabulary can write these bytes as <0xNN> pieces.
+bool qn_vocab_has_bytes(const qn_vocab *vocab, qn_str text);
+
+#endif
