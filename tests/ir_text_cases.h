@@ -22,7 +22,7 @@
     "%11 \"w\" q8_0 (96, 64) = param\n"                                                            \
     "%12 \"norm\" f32 (64) = param\n"                                                              \
     "%13 \"freqs\" f32 (8) = const [1, 0.5, 0.25, 0.125, -0, inf, 1e-30, 0x7fc00001]\n"            \
-    "%14 \"conv\" f32 (64, 4) = param\n"                                                           \
+    "%14 \"kernel\" f32 (64, 4) = param\n"                                                         \
     "%15 \"experts\" bf16 (8, 32, 64) = param\n"                                                   \
     "%16 \"chosen\" i32 (T, 2) = input\n"                                                          \
     "%17 \"a\" f16 (3, 4, 64) = param\n"                                                           \

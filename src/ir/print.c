@@ -133,20 +133,23 @@ static void print_word(qn_buf *to, const void *at) {
     qn_buf_text(to, qn_word_get(*(const qn_word *)at)->name);
 }
 
-void qn_attrs_print(qn_buf *to, const qn_node *node) {
+void qn_attr_print(qn_buf *to, const qn_node *node, qn_attr attr) {
     static void (*const printers[])(qn_buf *, const void *) = {
         [QN_ATTR_INT] = print_int,
         [QN_ATTR_FLOAT] = print_float,
         [QN_ATTR_LIST] = print_list,
         [QN_ATTR_WORD] = print_word,
     };
-    const uint32_t named = qn_op_get(node->op)->attrs;
+    const qn_attr_info *info = qn_attr_get(attr);
+    printers[info->kind](to, (const char *)&node->attrs + info->offset);
+}
+
+static void print_attrs(qn_buf *to, const qn_node *node) {
     const char *comma = "";
     for (int a = 0; a < QN_ATTR_COUNT; a++) {
-        if (!(named >> a & 1u)) continue;
-        const qn_attr_info *info = qn_attr_get((qn_attr)a);
-        qn_buf_printf(to, "%s%s=", comma, info->name);
-        printers[info->kind](to, (const char *)&node->attrs + info->offset);
+        if (!(qn_op_get(node->op)->attrs >> a & 1u)) continue;
+        qn_buf_printf(to, "%s%s=", comma, qn_attr_get((qn_attr)a)->name);
+        qn_attr_print(to, node, (qn_attr)a);
         comma = ", ";
     }
 }
@@ -184,7 +187,7 @@ static void print_node(qn_buf *to, const qn_graph *graph, const qn_node *node, s
     if (info->class_of != QN_CLASS_LEAF) print_inputs(to, node);
     if (info->attrs) {
         qn_buf_text(to, " {");
-        qn_attrs_print(to, node);
+        print_attrs(to, node);
         qn_buf_text(to, "}");
     }
     if (node->op == QN_OP_CONST) print_data(to, &graph->values[node->out[0]].shape, node->data);

@@ -43,7 +43,7 @@ void qn_graph_svg(qn_buf *to, const qn_graph *graph);
 // Appends `value` as the shortest decimal that reads back as the same float, or its bits in hex for
 // a NaN. At most 20 bytes.
 void qn_float_print(qn_buf *to, float value);
-// Appends a comma-separated "name=value" list of the attributes that the node's op names.
-void qn_attrs_print(qn_buf *to, const qn_node *node);
+// Appends the value of one attribute of a node.
+void qn_attr_print(qn_buf *to, const qn_node *node, qn_attr attr);
 
 #endif
