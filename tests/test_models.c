@@ -6,6 +6,8 @@
 #include "golden.h"
 
 #include "core/mem.h"
+#include "ir/ref.h"
+#include "models/model.h"
 
 #include <stdio.h>
 
@@ -209,6 +211,74 @@ static void quantised_files_match_the_reference(void **state) {
     }
 }
 
+// The prediction head of the hybrid families: row t scores token t + 2 from the hidden row t and
+// token t + 1.
+static void prediction_heads_match_the_reference(void **state) {
+    (void)state;
+    static const char *const heads[] = {"qwen35", "qwen35_moe"};
+    for (int f = 0; f < 4; f++) {
+        char path[256];
+        qn_err err;
+        int32_t ids[GOLDEN_IDS];
+        golden g = family_golden(heads[f / 2]);
+        const int32_t n = (int32_t)golden_ids(ids, &g, "prompts", 1) - 1;
+        assert_true(model_path(path, sizeof path, heads[f / 2], f % 2));
+        qn_source *source = NULL;
+        qn_model *model = NULL;
+        const void **params = NULL;
+        qn_ref *ref = NULL;
+        ASSERT_OK(qn_source_open(&source, path, &err));
+        ASSERT_OK(qn_model_create(&model, source, &err));
+        ASSERT_OK(qn_graph_verify(&model->graph_predict, &err));
+        ASSERT_OK(
+            qn_weights_load(&model->weights, source, &(qn_load_opts){.with_predict = true}, &err));
+        ASSERT_OK(qn_model_params(&params, model, &model->graph_predict, &err));
+        const qn_ref_opts opts = {
+            .graph = &model->graph_predict, .params = params, .n_pages = 4, .n_slots = 1};
+        ASSERT_OK(qn_ref_create(&ref, &opts, &err));
+
+        char name[32];
+        int64_t n_hidden = 0, n_want = 0, n_got = 0;
+        snprintf(name, sizeof name, "hidden.1.%lld", (long long)model->hparams->layers);
+        float *hidden = golden_floats(&g, name, &n_hidden); // after the final norm
+        float *want = golden_floats(&g, "mtp_logits.1", &n_want);
+        qn_ref_set_input(ref, qn_graph_find_input(&model->graph_predict, "hidden"), hidden);
+        int32_t pos[GOLDEN_IDS * 4], zeros[GOLDEN_IDS] = {0}, rows[GOLDEN_IDS];
+        for (int32_t t = 0; t < n; t++) {
+            for (int k = 0; k < 4; k++) pos[t * 4 + k] = k < 3 ? t : 0;
+            rows[t] = t;
+        }
+        const int32_t seg_row[2] = {0, n}, pages[4] = {0, 1, 2, 3}, none = -1;
+        const qn_step step = {.n_rows = n,
+                              .n_segs = 1,
+                              .n_out = n,
+                              .ids = ids + 1,
+                              .pos = pos,
+                              .row_seg = zeros,
+                              .seg_row = seg_row,
+                              .seg_past = zeros,
+                              .seg_pages = pages,
+                              .pages_per_seg = 4,
+                              .seg_slot = zeros,
+                              .seg_accept = zeros,
+                              .seg_adapter = &none,
+                              .row_out = rows};
+        ASSERT_OK(qn_ref_run(ref, &step, &err));
+        const float *got = qn_ref_output(ref, "logits", &n_got);
+        assert_int_equal(n_got, n_want);
+        const double error = relative_error(got, want, n_want);
+        print_message("%-14s prediction head: %.1e\n", heads[f / 2], error);
+        assert_true(error <= bound);
+        qn_ref_destroy(ref);
+        qn_free(params);
+        qn_model_destroy(model);
+        qn_source_close(source);
+        qn_free(hidden);
+        qn_free(want);
+        golden_close(&g);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_match_the_reference),
@@ -216,6 +286,7 @@ int main(void) {
         cmocka_unit_test(greedy_continuations_match),
         cmocka_unit_test(chunks_and_threads_change_no_bit),
         cmocka_unit_test(quantised_files_match_the_reference),
+        cmocka_unit_test(prediction_heads_match_the_reference),
     };
     return cmocka_run_group_tests_name("models", tests, NULL, NULL);
 }

@@ -96,8 +96,9 @@ static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {
     log_model(engine);
     if (engine->opts.no_weights) return QN_OK;
     qn_model *model = engine->model;
-    QN_TRY(qn_weights_load(&model->weights, engine->source, engine->opts.progress,
-                           engine->opts.progress_arg, err));
+    const qn_load_opts load = {.progress = engine->opts.progress,
+                               .progress_arg = engine->opts.progress_arg};
+    QN_TRY(qn_weights_load(&model->weights, engine->source, &load, err));
     QN_TRY(qn_model_params(&engine->params, model, &model->graph, err));
     return qn_model_params(&engine->params_hidden, model, &model->graph_hidden, err);
 }
@@ -146,6 +147,7 @@ qn_engine_info qn_engine_get_info(const qn_engine *engine) {
         .n_threads = qn_pool_threads(engine->pool),
     };
     for (size_t i = 0; i < weights->n; i++) {
+        if (weights->items[i].is_predict) continue;
         info.n_parameters += weights->items[i].n;
         info.weight_bytes += weights->items[i].bytes;
     }

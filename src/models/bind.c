@@ -51,9 +51,10 @@ static void spell_in_source(char *to, const qn_binder *binder, const char *gguf,
     }
     char pattern[LONGEST_NAME];
     const bool is_inside = strncmp(hf, "model.", 6) == 0;
-    snprintf(pattern, sizeof pattern, "%s%s", is_inside ? binder->prefix : "",
-             is_inside ? hf + 6 : hf);
-    spell(to, pattern, layer);
+    const bool is_predict = binder->predict_from > 0 && layer >= binder->predict_from;
+    const char *prefix = !is_inside ? "" : is_predict ? "mtp." : binder->prefix;
+    snprintf(pattern, sizeof pattern, "%s%s", prefix, is_inside ? hf + 6 : hf);
+    spell(to, pattern, is_predict ? layer - binder->predict_from : layer);
 }
 
 const qn_tensor *qn_binder_find(const qn_binder *binder, const char *gguf, const char *hf,
@@ -159,6 +160,7 @@ static qn_status bind_row(qn_binder *binder, const qn_bind_row *row, int64_t lay
     QN_TRY(add_weight(&w, binder->weights, name, 1, err));
     const bool is_gguf = qn_source_get_kind(binder->source) == QN_SOURCE_GGUF;
     w->fix = is_gguf ? 0 : row->flags & (QN_PLUS_ONE | QN_NEG_EXP);
+    w->is_predict = binder->predict_from > 0 && layer >= binder->predict_from;
     w->parts[0] = (qn_weight_part){.tensor = t, .bytes = t->bytes};
     QN_TRY(set_form(w, row->flags & QN_VECTOR ? QN_TYPE_F32 : t->type, row->dims, n_dims, err));
     *row->to = qn_build_param(binder->b, w->name, w->type, w->shape);
@@ -227,6 +229,7 @@ static qn_status bind_stack(qn_binder *binder, int32_t *to, const stack_names *n
     spell(name, names->gguf, layer);
     qn_weight *w;
     QN_TRY(add_weight(&w, binder->weights, name, (size_t)dims[0], err));
+    w->is_predict = binder->predict_from > 0 && layer >= binder->predict_from;
     const qn_tensor *own = qn_binder_find(binder, names->gguf, "", layer);
     const qn_tensor *fused =
         qn_binder_find(binder, names->gguf_fused ? names->gguf_fused : "", names->hf_fused, layer);

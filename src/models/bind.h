@@ -30,6 +30,7 @@ typedef struct qn_weight {
     qn_shape shape;
     int64_t n, bytes; // elements and bytes as held
     unsigned fix;     // QN_PLUS_ONE, QN_NEG_EXP or 0
+    bool is_predict;  // of a head that predicts further tokens: loaded only when asked for
     qn_weight_part *parts;
     size_t n_parts;
     void *data; // NULL until loaded
@@ -58,6 +59,9 @@ typedef struct qn_binder {
     qn_weights *weights;
     qn_build *b;
     const char *prefix; // of a checkpoint's names, in place of "model."
+    // Layers from here on predict further tokens; checkpoints call them "mtp.layers.0" and so on.
+    // 0: none are bound.
+    int64_t predict_from;
 } qn_binder;
 
 // Sets up `weights` (zeroed) for a source and finds the checkpoint's prefix.
@@ -83,8 +87,15 @@ void qn_bind_experts(qn_binder *binder, qn_expert_stacks *to, const qn_expert_si
 const qn_tensor *qn_binder_find(const qn_binder *binder, const char *gguf, const char *hf,
                                 int64_t layer);
 
-// Reads every weight into memory. progress as in quern.h, may be NULL.
+// How weights are loaded; progress as in quern.h, may be NULL.
+typedef struct qn_load_opts {
+    bool with_predict; // the prediction heads too
+    qn_progress_fn *progress;
+    void *progress_arg;
+} qn_load_opts;
+
+// Reads the weights into memory.
 QN_MUST_CHECK qn_status qn_weights_load(qn_weights *weights, const qn_source *source,
-                                        qn_progress_fn *progress, void *progress_arg, qn_err *err);
+                                        const qn_load_opts *opts, qn_err *err);
 
 #endif

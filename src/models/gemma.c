@@ -206,6 +206,6 @@ static void build_gemma(qn_net *net, const void *config, const qn_config_reader 
     qn_net_head(net, h, norm, output, c->final_cap);
 }
 
-const qn_family qn_family_gemma = {"gemma", sizeof(gemma_config), read_gemma, build_gemma};
-const qn_family qn_family_gemma2 = {"gemma2", sizeof(gemma_config), read_gemma, build_gemma};
-const qn_family qn_family_gemma3 = {"gemma3", sizeof(gemma_config), read_gemma, build_gemma};
+const qn_family qn_family_gemma = {"gemma", sizeof(gemma_config), read_gemma, build_gemma, NULL};
+const qn_family qn_family_gemma2 = {"gemma2", sizeof(gemma_config), read_gemma, build_gemma, NULL};
+const qn_family qn_family_gemma3 = {"gemma3", sizeof(gemma_config), read_gemma, build_gemma, NULL};

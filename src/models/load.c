@@ -49,14 +49,21 @@ done:
     return status;
 }
 
-qn_status qn_weights_load(qn_weights *weights, const qn_source *source, qn_progress_fn *progress,
-                          void *progress_arg, qn_err *err) {
+static bool is_wanted(const qn_weight *w, const qn_load_opts *opts) {
+    return !w->data && (opts->with_predict || !w->is_predict);
+}
+
+qn_status qn_weights_load(qn_weights *weights, const qn_source *source, const qn_load_opts *opts,
+                          qn_err *err) {
     int64_t done = 0, total = 0;
-    for (size_t i = 0; i < weights->n; i++) total += weights->items[i].bytes;
     for (size_t i = 0; i < weights->n; i++) {
+        if (is_wanted(&weights->items[i], opts)) total += weights->items[i].bytes;
+    }
+    for (size_t i = 0; i < weights->n; i++) {
+        if (!is_wanted(&weights->items[i], opts)) continue;
         QN_TRY(load_weight(&weights->items[i], source, err));
         done += weights->items[i].bytes;
-        if (progress && !progress(progress_arg, done, total))
+        if (opts->progress && !opts->progress(opts->progress_arg, done, total))
             return QN_FAIL(err, STOPPED, "loading stopped at %lld of %lld bytes", (long long)done,
                            (long long)total);
     }

@@ -142,14 +142,24 @@ static qn_status read_common(qn_hparams *hp, const qn_config_reader *reader, qn_
     return fill_vocab(hp, reader, err);
 }
 
+typedef void build_fn(qn_net *net, const void *config, const qn_config_reader *reader);
+
 static qn_status build_graph(qn_graph *graph, qn_model *model, const qn_config_reader *reader,
-                             bool with_hidden, qn_err *err) {
+                             build_fn *build, bool with_hidden, qn_err *err) {
     qn_net net = {.hp = model->hparams, .with_hidden = with_hidden};
     qn_build_init(&net.b, graph, model->family->arch);
     QN_TRY(qn_binder_init(&net.binder, &model->weights, reader->source, &net.b, err));
     qn_net_begin(&net);
-    model->family->build(&net, model->hparams, reader);
+    build(&net, model->hparams, reader);
     return qn_build_finish(&net.b, err);
+}
+
+static qn_status build_graphs(qn_model *model, const qn_config_reader *reader, qn_err *err) {
+    const qn_family *family = model->family;
+    QN_TRY(build_graph(&model->graph, model, reader, family->build, false, err));
+    QN_TRY(build_graph(&model->graph_hidden, model, reader, family->build, true, err));
+    if (!family->build_predict || model->hparams->predict_layers == 0) return QN_OK;
+    return build_graph(&model->graph_predict, model, reader, family->build_predict, false, err);
 }
 
 qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err) {
@@ -165,8 +175,7 @@ qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err) 
     }
     QN_TRY_TO(done, read_common(model->hparams, &reader, err));
     QN_TRY_TO(done, model->family->read(model->hparams, &reader, &model->arena, err));
-    QN_TRY_TO(done, build_graph(&model->graph, model, &reader, false, err));
-    QN_TRY_TO(done, build_graph(&model->graph_hidden, model, &reader, true, err));
+    QN_TRY_TO(done, build_graphs(model, &reader, err));
     *out = model;
     model = NULL;
 
@@ -179,26 +188,21 @@ void qn_model_destroy(qn_model *model) {
     if (!model) return;
     qn_graph_deinit(&model->graph);
     qn_graph_deinit(&model->graph_hidden);
+    qn_graph_deinit(&model->graph_predict);
     qn_weights_deinit(&model->weights);
     qn_arena_deinit(&model->arena);
     qn_free(model);
 }
 
-// Tensors that a model may carry without the text graph using them: heads that predict further
-// tokens (in GGUF: layers past the last one), a vision tower, tables that we compute.
-static bool is_known_extra(const qn_model *model, const char *name) {
-    static const char *const parts[] = {"mtp.",
-                                        "nextn",
-                                        "visual.",
-                                        "rope_freqs",
-                                        "rotary_emb.",
-                                        "vision_",
-                                        "multi_modal_projector"};
+// Tensors that a model may carry without a graph using them: a vision tower, tables that we
+// compute.
+static bool is_known_extra(const char *name) {
+    static const char *const parts[] = {"visual.", "vision_", "multi_modal_projector", "rope_freqs",
+                                        "rotary_emb."};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         if (strstr(name, parts[i])) return true;
     }
-    long long layer;
-    return sscanf(name, "blk.%lld.", &layer) == 1 && layer >= model->hparams->layers;
+    return false;
 }
 
 size_t qn_model_unused(const qn_model *model, const qn_source *source, char *to, size_t size) {
@@ -206,7 +210,7 @@ size_t qn_model_unused(const qn_model *model, const qn_source *source, char *to,
     to[0] = 0;
     for (size_t i = 0; i < qn_source_n_tensors(source); i++) {
         const char *name = qn_source_tensor(source, i)->name.data;
-        if (model->weights.is_used[i] || is_known_extra(model, name)) continue;
+        if (model->weights.is_used[i] || is_known_extra(name)) continue;
         if (n++ < 4 && used < size)
             used += (size_t)snprintf(to + used, size - used, "%s%s", n > 1 ? ", " : "", name);
     }

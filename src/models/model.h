@@ -14,6 +14,8 @@ typedef struct qn_family {
     qn_status (*read)(void *config, const qn_config_reader *reader, qn_arena *arena, qn_err *err);
     // Writes the graph; errors stay in the builder.
     void (*build)(qn_net *net, const void *config, const qn_config_reader *reader);
+    // Writes the graph of the heads that predict further tokens; NULL where a family has none.
+    void (*build_predict)(qn_net *net, const void *config, const qn_config_reader *reader);
 } qn_family;
 
 typedef struct qn_model {
@@ -22,6 +24,9 @@ typedef struct qn_model {
     qn_hparams *hparams;   // beginning of the family's own config
     qn_graph graph;        // logits of the wanted rows
     qn_graph graph_hidden; // the same, with the residual stream as outputs
+    // The prediction head: from the hidden row after the final norm (input "hidden") and the token
+    // that follows it (ids), the scores of the token after that. Empty where the model has none.
+    qn_graph graph_predict;
     qn_weights weights;
 } qn_model;
 

@@ -138,6 +138,7 @@ static void build_qwen3(qn_net *net, const void *config, const qn_config_reader 
     qn_net_head(net, h, norm, output, 0);
 }
 
-const qn_family qn_family_qwen3 = {"qwen3", sizeof(qwen3_config), read_qwen3_dense, build_qwen3};
-const qn_family qn_family_qwen3moe = {"qwen3moe", sizeof(qwen3_config), read_qwen3_moe,
-                                      build_qwen3};
+const qn_family qn_family_qwen3 = {"qwen3", sizeof(qwen3_config), read_qwen3_dense, build_qwen3,
+                                   NULL};
+const qn_family qn_family_qwen3moe = {"qwen3moe", sizeof(qwen3_config), read_qwen3_moe, build_qwen3,
+                                      NULL};

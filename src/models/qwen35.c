@@ -14,7 +14,7 @@ typedef struct qwen35_config {
     qn_hparams hp;
     int64_t interval;                               // every n-th layer is full attention
     int64_t key_heads, val_heads, key_dim, val_dim; // of the delta rule: G, H, E, F
-    int64_t taps, inner, predict_layers, shared_ffn;
+    int64_t taps, inner, shared_ffn;
     qn_list sections;
     unsigned char *kinds; // (layers) qn_layer_kind
     bool is_tied, is_tiled;
@@ -59,7 +59,7 @@ static qn_status read_layers(qwen35_config *c, const qn_config_reader *reader, q
     const qn_key *key = qn_config_find(reader, "attention.recurrent_layers", NULL);
     if (key) {
         const bool fits = qn_key_is_array_of(key, QN_KEY_BOOL) && key->n >= (size_t)c->hp.layers &&
-                          key->n <= (size_t)(c->hp.layers + c->predict_layers);
+                          key->n <= (size_t)(c->hp.layers + c->hp.predict_layers);
         if (!fits)
             return QN_FAIL(err, FORMAT, "%s: %s of %zu, the model has %lld layers", key->name.data,
                            key->type_name, key->n, (long long)c->hp.layers);
@@ -90,7 +90,7 @@ static const qn_config_row qwen35_rows[] = {
                .least = 2, .most = 64),
     QN_INT_ROW(qwen35_config, inner, .gguf = "ssm.inner_size", .least = 1, .most = 1 << 24,
                .is_optional = true),
-    QN_INT_ROW(qwen35_config, predict_layers, .gguf = "nextn_predict_layers",
+    QN_INT_ROW(qwen35_config, hp.predict_layers, .gguf = "nextn_predict_layers",
                .hf = "mtp_num_hidden_layers", .least = 0, .most = 4096, .is_optional = true),
     QN_INT_ROW(qwen35_config, shared_ffn, .gguf = "expert_shared_feed_forward_length",
                .hf = "shared_expert_intermediate_size", .least = 1, .most = 1 << 24,
@@ -116,6 +116,12 @@ static qn_status check_sizes(const qwen35_config *c, qn_err *err) {
     return QN_OK;
 }
 
+// Checkpoints and files are often published without the prediction layers that their config counts.
+static bool has_predict_layer(const qwen35_config *c, const qn_config_reader *reader) {
+    const qn_binder names = {.source = reader->source};
+    return qn_binder_find(&names, BLK "nextn.eh_proj.weight", "mtp.fc.weight", c->hp.layers);
+}
+
 static qn_status read_qwen35(void *config, const qn_config_reader *reader, qn_arena *arena,
                              qn_err *err) {
     qwen35_config *c = config;
@@ -129,15 +135,18 @@ static qn_status read_qwen35(void *config, const qn_config_reader *reader, qn_ar
     if (c->expert_scale == 0) c->expert_scale = 1; // a file without scaling says 0
     c->is_tiled = !qn_is_checkpoint(reader);
     if (c->is_tiled) { // GGUF counts the prediction layers as blocks
-        if (c->predict_layers >= c->hp.layers)
+        if (c->hp.predict_layers >= c->hp.layers)
             return QN_FAIL(err, FORMAT, "%lld prediction layers of %lld blocks",
-                           (long long)c->predict_layers, (long long)c->hp.layers);
-        c->hp.layers -= c->predict_layers;
+                           (long long)c->hp.predict_layers, (long long)c->hp.layers);
+        c->hp.layers -= c->hp.predict_layers;
     }
     QN_TRY(check_sizes(c, err));
     QN_TRY(read_sections(c, reader, err));
     c->kinds = qn_arena_alloc(arena, (size_t)c->hp.layers, 1);
-    return c->kinds ? read_layers(c, reader, err) : QN_NOMEM(err, "layer kinds");
+    if (!c->kinds) return QN_NOMEM(err, "layer kinds");
+    QN_TRY(read_layers(c, reader, err));
+    if (!has_predict_layer(c, reader)) c->hp.predict_layers = 0;
+    return QN_OK;
 }
 
 static qn_status read_qwen35_dense(void *config, const qn_config_reader *reader, qn_arena *arena,
@@ -232,7 +241,8 @@ static void bind_ffn(qwen35_layer *l, qn_net *net, const qwen35_config *c, int64
                     i);
 }
 
-static void bind_layer(qwen35_layer *l, qn_net *net, const qwen35_config *c, int64_t i) {
+static void bind_layer(qwen35_layer *l, qn_net *net, const qwen35_config *c, int64_t i,
+                       qn_layer_kind kind) {
     const unsigned norm = QN_VECTOR | QN_PLUS_ONE;
     const int64_t D = net->hp->width;
     const qn_bind_row norms[] = {
@@ -244,7 +254,7 @@ static void bind_layer(qwen35_layer *l, qn_net *net, const qwen35_config *c, int
          norm},
     };
     qn_bind(&net->binder, norms, 2, i);
-    if (c->kinds[i] == QN_LAYER_FULL)
+    if (kind == QN_LAYER_FULL)
         bind_full(l, net, i);
     else
         bind_linear(l, net, c, i);
@@ -342,7 +352,7 @@ static void build_qwen35(qn_net *net, const void *config, const qn_config_reader
     for (int64_t i = 0; i < c->hp.layers; i++) {
         qwen35_layer l;
         b->layer = (int32_t)i;
-        bind_layer(&l, net, c, i);
+        bind_layer(&l, net, c, i, c->kinds[i]);
         int32_t x = qn_net_norm(net, h, l.attn_norm);
         x = c->kinds[i] == QN_LAYER_FULL ? build_full(net, x, c, &l, i, frequencies)
                                          : build_linear(net, x, c, &l, i);
@@ -354,7 +364,43 @@ static void build_qwen35(qn_net *net, const void *config, const qn_config_reader
     qn_net_head(net, h, norm, output, 0);
 }
 
+// The layer behind the last one, fed with the trunk's hidden row (after the final norm) and the
+// token that follows it, gives the scores of the token after that. It has a cache of its own.
+static void build_predict(qn_net *net, const void *config, const qn_config_reader *reader) {
+    const qwen35_config *c = config;
+    const int64_t D = c->hp.width, layer = c->hp.layers;
+    const unsigned norm = QN_VECTOR | QN_PLUS_ONE;
+    qn_build *b = &net->b;
+    qwen35_layer l;
+    int32_t embedding, output, trunk_norm, joined, embedding_norm, hidden_norm, head_norm;
+    const qn_bind_row rows[] = {
+        {&joined, BLK "nextn.eh_proj.weight", "mtp.fc.weight", {D, 2 * D}, 0},
+        {&embedding_norm, BLK "nextn.enorm.weight", "mtp.pre_fc_norm_embedding.weight", {D}, norm},
+        {&hidden_norm, BLK "nextn.hnorm.weight", "mtp.pre_fc_norm_hidden.weight", {D}, norm},
+        {&head_norm, BLK "nextn.shared_head_norm.weight", "mtp.norm.weight", {D}, norm},
+    };
+    if (c->hp.predict_layers > 1 && !b->status)
+        b->status = QN_FAIL(&b->err, UNSUPPORTED, "%lld prediction layers, supported: 1",
+                            (long long)c->hp.predict_layers);
+    qn_net_bind_ends(net, &(qn_ends){&embedding, &trunk_norm, &output, c->is_tied, QN_PLUS_ONE});
+    net->binder.predict_from = layer;
+    qn_bind(&net->binder, rows, sizeof rows / sizeof rows[0], layer);
+    bind_layer(&l, net, c, layer, QN_LAYER_FULL);
+    const int32_t frequencies = qn_net_frequencies(net, "rope", &qn_rope_plain, reader);
+    const qn_shape shape = {2, {{1, QN_SYM_T}, {D, QN_SYM_ONE}}};
+    const int32_t hidden = qn_build_input(b, "hidden", QN_TENSOR, QN_TYPE_F32, shape);
+    const int32_t e = qn_build2(b, QN_OP_EMBED, net->ids, embedding, NULL); // (T, D)
+    int32_t x = qn_build2(b, QN_OP_CONCAT, qn_net_norm(net, e, embedding_norm),
+                          qn_net_norm(net, hidden, hidden_norm), &(qn_attrs){.axis = 1});
+    int32_t h = qn_net_linear(net, x, joined, QN_NO_VALUE); // (T, D)
+    x = build_full(net, qn_net_norm(net, h, l.attn_norm), c, &l, layer, frequencies);
+    h = qn_build2(b, QN_OP_ADD, h, x, NULL);
+    x = build_ffn(net, qn_net_norm(net, h, l.ffn_norm), &l);
+    h = qn_build2(b, QN_OP_ADD, h, x, NULL);
+    qn_net_head(net, h, head_norm, output, 0);
+}
+
 const qn_family qn_family_qwen35 = {"qwen35", sizeof(qwen35_config), read_qwen35_dense,
-                                    build_qwen35};
+                                    build_qwen35, build_predict};
 const qn_family qn_family_qwen35moe = {"qwen35moe", sizeof(qwen35_config), read_qwen35_moe,
-                                       build_qwen35};
+                                       build_qwen35, build_predict};

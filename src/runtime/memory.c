@@ -74,8 +74,10 @@ static qn_status activation_bytes(int64_t *out, const qn_graph *graph, int64_t r
 
 qn_status qn_memory_plan(qn_memory *out, const qn_model *model, int64_t context, qn_err *err) {
     qn_memory plan = {.state = state_bytes(&model->graph, context)};
-    for (size_t i = 0; i < model->weights.n; i++)
-        plan.weights = add(plan.weights, model->weights.items[i].bytes);
+    for (size_t i = 0; i < model->weights.n; i++) {
+        const qn_weight *w = &model->weights.items[i];
+        if (!w->is_predict) plan.weights = add(plan.weights, w->bytes);
+    }
     QN_TRY(activation_bytes(&plan.activations, &model->graph, context, err));
     plan.total = add(add(plan.weights, plan.state), plan.activations);
     *out = plan;
