@@ -41,7 +41,7 @@ static void an_error_names_its_object_and_stays_printable(void **state) {
     char longer[2000];
     memset(longer, 'x', sizeof longer - 1);
     longer[sizeof longer - 1] = 0;
-    QN_FAIL(&err, IO, "%s", longer);
+    assert_int_equal(QN_FAIL(&err, IO, "%s", longer), QN_IO);
     assert_int_equal(strlen(err.message), sizeof err.message - 1);
 }
 

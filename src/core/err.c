@@ -19,9 +19,8 @@ static void make_printable(char *text) {
     }
 }
 
-qn_status qn_err_set(qn_err *err, qn_status status, const char *file, int line, const char *fmt,
-                     ...) {
-    if (!err) return status;
+void qn_err_set(qn_err *err, qn_status status, const char *file, int line, const char *fmt, ...) {
+    if (!err) return;
     char text[sizeof err->message];
     va_list args;
     va_start(args, fmt);
@@ -32,7 +31,6 @@ qn_status qn_err_set(qn_err *err, qn_status status, const char *file, int line, 
     err->file = file;
     err->line = line;
     memcpy(err->message, text, sizeof text);
-    return status;
 }
 
 qn_status qn_err_prefix(qn_err *err, qn_status status, const char *fmt, ...) {

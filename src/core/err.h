@@ -15,7 +15,9 @@
 #define QN_PRINTF(fmt, args)
 #endif
 
-#define QN_FAIL(err, code, ...) qn_err_set(err, QN_##code, __FILE__, __LINE__, __VA_ARGS__)
+// The value is the constant itself, so that compilers see that a failed call returns early.
+#define QN_FAIL(err, code, ...)                                                                    \
+    (qn_err_set(err, QN_##code, __FILE__, __LINE__, __VA_ARGS__), (qn_status)QN_##code)
 
 #define QN_TRY(call)                                                                               \
     do {                                                                                           \
@@ -32,11 +34,10 @@
 // Out of memory, naming what the memory was for.
 #define QN_NOMEM(err, what) QN_FAIL(err, MEMORY, "out of memory: %s", what)
 
-// Fills `err` (if any) and returns `status`. Control bytes and broken UTF-8 in the text are
+// Fills `err` (if any). Control bytes and broken UTF-8 in the text are
 // replaced by '?', so that names taken from hostile files cannot disturb a terminal.
 QN_PRINTF(5, 6)
-qn_status qn_err_set(qn_err *err, qn_status status, const char *file, int line, const char *fmt,
-                     ...);
+void qn_err_set(qn_err *err, qn_status status, const char *file, int line, const char *fmt, ...);
 
 // Puts "prefix: " in front of the message of a failed call; returns err's status unchanged.
 QN_PRINTF(3, 4) qn_status qn_err_prefix(qn_err *err, qn_status status, const char *fmt, ...);
