@@ -324,7 +324,7 @@ static qn_status read_shape(reader *r, qn_shape *shape) {
 
 // A value as a node's line introduces it; `id` is the number that it must have.
 static qn_status read_value(reader *r, qn_value *value, size_t id) {
-    int32_t got;
+    int32_t got = QN_NO_VALUE;
     skip_space(r);
     const char *begin = r->at;
     QN_TRY(read_id(r, &got));

@@ -234,7 +234,7 @@ static bool add_repeats(const folder *o, size_t at, size_t n, size_t period) {
         if (n > 1) qn_buf_text(&title, ")");
         if (!add_box(o, i, n > 1, true, &title)) return false;
     }
-    if (period == 1) return true;
+    if (period < 2) return true;
     qn_buf title = {0};
     qn_buf_printf(&title, "x %zu blocks of %zu layers", n / period, period);
     if (n % period) qn_buf_printf(&title, ", then the first %zu again", n % period);

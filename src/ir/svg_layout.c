@@ -91,16 +91,24 @@ static int compare_edges(const void *x, const void *y) {
     return a->to < b->to ? -1 : a->to > b->to;
 }
 
+// A residual: a value that is read, and added again much further down.
+static bool is_residual(const qn_svg_page *page, const qn_svg_edge *e, int n_readers) {
+    const qn_svg_item *from = &page->items[e->from], *to = &page->items[e->to];
+    return to->kind == QN_SVG_OP && to->op == QN_OP_ADD && n_readers > 1 &&
+           to->rank - from->rank >= SIDE_SPAN;
+}
+
 // Edges of the same value share their way down.
 static bool add_links(qn_svg_page *page, qn_arena *arena) {
     sorted_edge *sorted = qn_arena_alloc(arena, page->n_edges, sizeof *sorted);
-    if (!sorted) return false;
+    int *n_readers = qn_arena_alloc(arena, page->n_items, sizeof *n_readers);
+    if (!sorted || !n_readers) return false;
     size_t n = 0;
+    for (size_t i = 0; i < page->n_edges; i++) n_readers[page->edges[i].from]++;
     for (size_t i = 0; i < page->n_edges; i++) {
         qn_svg_edge *e = &page->edges[i];
         const int rank = page->items[e->to].rank;
-        e->is_side = page->items[e->to].kind == QN_SVG_OP && page->items[e->to].op == QN_OP_ADD &&
-                     rank - page->items[e->from].rank >= SIDE_SPAN;
+        e->is_side = is_residual(page, e, n_readers[e->from]);
         if (!e->is_side) sorted[n++] = (sorted_edge){e->from, e->to, e->result, rank, e->keeps};
     }
     qsort(sorted, n, sizeof *sorted, compare_edges);

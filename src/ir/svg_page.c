@@ -219,7 +219,9 @@ static void add_op_lines(filler *f, const qn_node *node) {
     add_line(f, QN_SVG_HEAD, &head);
     add_shape(&shape, result);
     add_line(f, QN_SVG_SHAPE, &shape);
-    if (result->name[0]) {
+    // In other layers it has another name, if it is numbered.
+    const bool numbered = strcspn(result->name, "0123456789") < strlen(result->name);
+    if (result->name[0] && !(f->box->has_many && numbered)) {
         qn_buf_text(&name, "= ");
         add_name(f, &name, result->name);
         add_line(f, QN_SVG_ATTR, &name);
