@@ -1,0 +1,134 @@
+#define _GNU_SOURCE // O_TMPFILE
+#include "core/newfile.h"
+
+#include "core/file.h"
+#include "core/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BUFFER = 1 << 18 };
+
+struct qn_newfile {
+    int fd;
+    bool is_named, is_committed; // the temporary name exists; the file has its place
+    char *path, *temporary;      // owned
+    int64_t size;
+    size_t n_held;
+    unsigned char held[BUFFER];
+};
+
+static qn_status fail(const qn_newfile *file, const char *what, qn_err *err) {
+    return QN_FAIL(err, IO, "%s: cannot %s: %s", file->path, what, strerror(errno));
+}
+
+// A name beside the path that nobody else has: path.XXXXXXXX.tmp
+static char *temporary_name(const char *path) {
+    size_t n;
+    uint32_t salt = 0;
+    if (getrandom(&salt, sizeof salt, GRND_NONBLOCK) < 0) salt = (uint32_t)getpid();
+    if (!qn_size_add(&n, strlen(path), 16)) return NULL;
+    char *name = qn_alloc(n, 1);
+    if (name) snprintf(name, n, "%s.%08x.tmp", path, salt);
+    return name;
+}
+
+static qn_status check_place(const char *path, qn_err *err) {
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return QN_FAIL(err, ARGUMENT, "%s: exists and is no regular file", path);
+    return QN_OK;
+}
+
+qn_status qn_newfile_create(qn_newfile **out, const char *path, qn_err *err) {
+    QN_TRY(check_place(path, err));
+    qn_newfile *file = qn_alloc(1, sizeof *file);
+    char *folder = qn_path_folder(path);
+    qn_status status = QN_OK;
+    if (file) {
+        file->fd = -1;
+        file->path = strdup(path);
+        file->temporary = temporary_name(path);
+    }
+    if (!file || !folder || !file->path || !file->temporary) {
+        status = QN_NOMEM(err, "a new file");
+        goto done;
+    }
+    file->fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (file->fd < 0) {
+        file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        file->is_named = file->fd >= 0;
+    }
+    if (file->fd < 0) {
+        status = fail(file, "create", err);
+        goto done;
+    }
+    *out = file;
+    file = NULL;
+
+done:
+    qn_newfile_destroy(file);
+    qn_free(folder);
+    return status;
+}
+
+static qn_status write_all(qn_newfile *file, const void *bytes, size_t n, qn_err *err) {
+    for (size_t done = 0; done < n;) {
+        const ssize_t got = write(file->fd, (const char *)bytes + done, n - done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return fail(file, "write", err);
+        done += (size_t)got;
+    }
+    return QN_OK;
+}
+
+static qn_status flush(qn_newfile *file, qn_err *err) {
+    const size_t n = file->n_held;
+    file->n_held = 0;
+    return write_all(file, file->held, n, err);
+}
+
+qn_status qn_newfile_write(qn_newfile *file, const void *bytes, size_t n, qn_err *err) {
+    file->size += (int64_t)n;
+    if (n > BUFFER - file->n_held) QN_TRY(flush(file, err));
+    if (n >= BUFFER) return write_all(file, bytes, n, err);
+    if (n) memcpy(file->held + file->n_held, bytes, n);
+    file->n_held += n;
+    return QN_OK;
+}
+
+int64_t qn_newfile_size(const qn_newfile *file) { return file->size; }
+
+// Gives a nameless file its temporary name.
+static qn_status give_name(qn_newfile *file, qn_err *err) {
+    if (file->is_named) return QN_OK;
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file->fd);
+    if (linkat(AT_FDCWD, link, AT_FDCWD, file->temporary, AT_SYMLINK_FOLLOW) != 0)
+        return fail(file, "name the new file", err);
+    file->is_named = true;
+    return QN_OK;
+}
+
+qn_status qn_newfile_commit(qn_newfile *file, qn_err *err) {
+    QN_TRY(flush(file, err));
+    if (fsync(file->fd) != 0) return fail(file, "write", err);
+    QN_TRY(give_name(file, err));
+    if (rename(file->temporary, file->path) != 0) return fail(file, "put in place", err);
+    file->is_committed = true;
+    return QN_OK;
+}
+
+void qn_newfile_destroy(qn_newfile *file) {
+    if (!file) return;
+    if (file->fd >= 0) close(file->fd);
+    if (file->is_named && !file->is_committed) unlink(file->temporary);
+    qn_free(file->path);
+    qn_free(file->temporary);
+    qn_free(file);
+}

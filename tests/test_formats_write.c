@@ -1,0 +1,224 @@
+// Writing GGUF files: what is written opens again as it was, and a file appears whole or not at
+// all.
+#include "testing.h"
+
+#include "core/file.h"
+#include "core/mem.h"
+#include "core/newfile.h"
+#include "formats/gguf_write.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/quern-write-XXXXXX";
+static char path[64];
+
+static int set_up(void **state) {
+    (void)state;
+    if (!mkdtemp(folder)) return 1;
+    snprintf(path, sizeof path, "%s/out.gguf", folder);
+    return 0;
+}
+
+static int count_files(void) {
+    DIR *dir = opendir(folder);
+    int n = 0;
+    for (struct dirent *e; (e = readdir(dir));) n += e->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+static void put_text(const char *text) {
+    qn_err err;
+    qn_newfile *file;
+    ASSERT_OK(qn_newfile_create(&file, path, &err));
+    ASSERT_OK(qn_newfile_write(file, text, strlen(text), &err));
+    ASSERT_OK(qn_newfile_commit(file, &err));
+    qn_newfile_destroy(file);
+}
+
+static void assert_text(const char *want) {
+    qn_err err;
+    char *text;
+    size_t size;
+    ASSERT_OK(qn_file_load(&text, &size, path, 1 << 20, &err));
+    assert_string_equal(text, want);
+    qn_free(text);
+}
+
+static void a_new_file_appears_whole_or_not_at_all(void **state) {
+    (void)state;
+    qn_err err;
+    qn_newfile *file;
+    put_text("old");
+    assert_text("old");
+    ASSERT_OK(qn_newfile_create(&file, path, &err));
+    ASSERT_OK(qn_newfile_write(file, "half", 4, &err));
+    assert_text("old"); // until the commit
+    qn_newfile_destroy(file);
+    assert_text("old");
+    assert_int_equal(count_files(), 1); // nothing stays behind
+    put_text("new");
+    assert_text("new");
+    assert_int_equal(count_files(), 1);
+    ASSERT_FAILS(qn_newfile_create(&file, folder, &err), QN_ARGUMENT, "no regular file");
+    ASSERT_FAILS(qn_newfile_create(&file, "/nowhere/at/all", &err), QN_IO, "/nowhere/at/all");
+}
+
+static void a_full_disk_leaves_nothing_behind(void **state) {
+    (void)state;
+    qn_err err;
+    qn_newfile *file;
+    put_text("old");
+    struct rlimit old, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small = old;
+    small.rlim_cur = 1 << 20;
+    signal(SIGXFSZ, SIG_IGN); // write() then fails with EFBIG, as a full disk does with ENOSPC
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    ASSERT_OK(qn_newfile_create(&file, path, &err));
+    char *block = qn_alloc(1 << 20, 1);
+    qn_status status = QN_OK;
+    for (int i = 0; i < 3 && !status; i++) status = qn_newfile_write(file, block, 1 << 20, &err);
+    assert_int_equal(status, QN_IO);
+    qn_newfile_destroy(file);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    qn_free(block);
+    assert_text("old");
+    assert_int_equal(count_files(), 1);
+}
+
+// Copies a model key by key and tensor by tensor.
+static void copy_model(const char *from) {
+    qn_err err;
+    qn_source *source;
+    qn_gguf_writer *w;
+    ASSERT_OK(qn_source_open(&source, from, &err));
+    ASSERT_OK(qn_gguf_writer_create(&w, &err));
+    for (size_t i = 0; i < qn_source_n_keys(source); i++)
+        qn_gguf_put_key(w, qn_source_key(source, i));
+    for (size_t i = 0; i < qn_source_n_tensors(source); i++) {
+        const qn_tensor *t = qn_source_tensor(source, i);
+        qn_gguf_tensor out = {.name = t->name.data, .type = t->type, .n_dims = t->n_dims};
+        memcpy(out.dims, t->dims, sizeof out.dims);
+        qn_gguf_add_tensor(w, &out);
+    }
+    ASSERT_OK(qn_gguf_begin(w, path, &err));
+    for (size_t i = 0; i < qn_source_n_tensors(source); i++) {
+        const qn_tensor *t = qn_source_tensor(source, i);
+        char *bytes = qn_alloc((size_t)t->bytes, 1);
+        ASSERT_OK(qn_source_read(source, t, 0, bytes, (size_t)t->bytes, &err));
+        const size_t half = (size_t)t->bytes / 2;
+        ASSERT_OK(qn_gguf_write(w, bytes, half, &err));
+        ASSERT_OK(qn_gguf_write(w, bytes + half, (size_t)t->bytes - half, &err));
+        qn_free(bytes);
+    }
+    ASSERT_OK(qn_gguf_finish(w, &err));
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, qn_gguf_file_bytes(w));
+    qn_gguf_writer_destroy(w);
+    qn_source_close(source);
+}
+
+static void copied_models_are_equal_byte_for_byte(void **state) {
+    (void)state;
+    static const char *const models[] = {TEST_DATA "/mini/qwen35_moe/qwen35_moe-bf16.gguf",
+                                         TEST_DATA "/mini/gemma3/gemma3-bf16.gguf",
+                                         TEST_DATA "/k256/qwen3/qwen3-Q2_K.gguf"};
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        qn_err err;
+        char *a, *b;
+        size_t n_a, n_b;
+        copy_model(models[i]);
+        ASSERT_OK(qn_file_load(&a, &n_a, models[i], 1 << 26, &err));
+        ASSERT_OK(qn_file_load(&b, &n_b, path, 1 << 26, &err));
+        assert_int_equal(n_a, n_b);
+        assert_memory_equal(a, b, n_a);
+        qn_free(a);
+        qn_free(b);
+    }
+}
+
+static void keys_of_every_kind_come_back(void **state) {
+    (void)state;
+    qn_err err;
+    qn_gguf_writer *w;
+    qn_source *source;
+    const int32_t ints[] = {-1, 2, INT32_MAX};
+    const float floats[] = {0.5f, -3};
+    const bool bools[] = {true, false};
+    const qn_str strings[] = {{"a", 1}, {"", 0}, {"\xe2\x96\x81z", 4}};
+    ASSERT_OK(qn_gguf_writer_create(&w, &err));
+    qn_gguf_put_u32(w, "u", 4000000000u);
+    qn_gguf_put_f32(w, "f", 1e-6f);
+    qn_gguf_put_bool(w, "b", true);
+    qn_gguf_put_string(w, "s", "text");
+    qn_gguf_put_i32s(w, "is", ints, 3);
+    qn_gguf_put_f32s(w, "fs", floats, 2);
+    qn_gguf_put_bools(w, "bs", bools, 2);
+    qn_gguf_put_strings(w, "ss", strings, 3);
+    qn_gguf_put_strings(w, "none", NULL, 0);
+    ASSERT_OK(qn_gguf_begin(w, path, &err));
+    ASSERT_OK(qn_gguf_finish(w, &err));
+    qn_gguf_writer_destroy(w);
+    ASSERT_OK(qn_source_open(&source, path, &err));
+    assert_int_equal(qn_source_find_key(source, "u")->as.i, 4000000000u);
+    assert_true((float)qn_source_find_key(source, "f")->as.f == 1e-6f);
+    assert_true(qn_source_find_key(source, "b")->as.b);
+    assert_string_equal(qn_source_find_key(source, "s")->as.s.data, "text");
+    assert_int_equal(qn_key_int_at(qn_source_find_key(source, "is"), 0), -1);
+    assert_true(qn_key_float_at(qn_source_find_key(source, "fs"), 1) == -3);
+    assert_false(qn_key_bool_at(qn_source_find_key(source, "bs"), 1));
+    assert_string_equal(qn_key_string_at(qn_source_find_key(source, "ss"), 2).data,
+                        "\xe2\x96\x81z");
+    assert_int_equal(qn_source_find_key(source, "none")->n, 0);
+    qn_source_close(source);
+}
+
+static void wrong_use_is_an_error(void **state) {
+    (void)state;
+    qn_err err;
+    qn_gguf_writer *w;
+    ASSERT_OK(qn_gguf_writer_create(&w, &err));
+    qn_gguf_put_u32(w, "twice", 1);
+    qn_gguf_put_u32(w, "twice", 2);
+    ASSERT_FAILS(qn_gguf_begin(w, path, &err), QN_ARGUMENT, "key twice is written twice");
+    qn_gguf_writer_destroy(w);
+
+    ASSERT_OK(qn_gguf_writer_create(&w, &err));
+    qn_gguf_add_tensor(w, &(qn_gguf_tensor){"t", QN_TYPE_Q4_K, 2, {2, 100}});
+    ASSERT_FAILS(qn_gguf_begin(w, path, &err), QN_ARGUMENT, "rows of 100 as Q4_K");
+    qn_gguf_writer_destroy(w);
+
+    ASSERT_OK(qn_gguf_writer_create(&w, &err));
+    qn_gguf_add_tensor(w, &(qn_gguf_tensor){"t", QN_TYPE_F32, 1, {2}});
+    ASSERT_OK(qn_gguf_begin(w, path, &err));
+    ASSERT_OK(qn_gguf_write(w, "1234", 4, &err));
+    ASSERT_FAILS(qn_gguf_finish(w, &err), QN_STATE, "tensor 0 of 1 is not complete");
+    ASSERT_FAILS(qn_gguf_write(w, "1234567", 7, &err), QN_ARGUMENT, "3 bytes more");
+    qn_gguf_writer_destroy(w);
+    assert_int_equal(count_files(), 1); // the file of an earlier test, and nothing else
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_file_appears_whole_or_not_at_all),
+        cmocka_unit_test(a_full_disk_leaves_nothing_behind),
+        cmocka_unit_test(copied_models_are_equal_byte_for_byte),
+        cmocka_unit_test(keys_of_every_kind_come_back),
+        cmocka_unit_test(wrong_use_is_an_error),
+    };
+    return cmocka_run_group_tests_name("formats: writing", tests, set_up, tear_down);
+}
