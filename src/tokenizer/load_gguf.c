@@ -226,7 +226,7 @@ static qn_status load_charsmap(qn_tokenizer *tokenizer, const qn_source *source,
 }
 
 static bool has_kind(const qn_vocab *vocab, qn_piece_kind kind) {
-    return memchr(vocab->kinds, kind, (size_t)vocab->n) != NULL;
+    return memchr(vocab->kinds, (int)kind, (size_t)vocab->n) != NULL;
 }
 
 static qn_status load_unigram(qn_tokenizer *tokenizer, const qn_source *source,

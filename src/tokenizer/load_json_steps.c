@@ -488,14 +488,12 @@ static qn_status add_template_token(qn_json_load *load, qn_wrap *wrap, const jso
     const json_t *token = json_object_get(json_object_get(json, "special_tokens"), name.data);
     QN_TRY(qn_json_get_array(&ids, token, "ids", what, err));
     for (size_t i = 0; i < json_array_size(ids); i++) {
-        const json_t *id = json_array_get(ids, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
-            json_integer_value(id) >= load->tokenizer->vocab.n)
-            return QN_FAIL(err, FORMAT, "%s: '%.80s' has an id outside the vocabulary of %d tokens",
-                           what, name.data, load->tokenizer->vocab.n);
+        const json_int_t id = json_integer_value(json_array_get(ids, i));
+        if (!json_is_integer(json_array_get(ids, i)) || !qn_vocab_has(&load->tokenizer->vocab, id))
+            return QN_FAIL(err, FORMAT, "%s: '%.80s' has an id that is no token", what, name.data);
         if (wrap->n == QN_WRAP_MAX)
             return QN_FAIL(err, LIMIT, "%s: more than %d tokens on one side", what, QN_WRAP_MAX);
-        wrap->ids[wrap->n++] = (int32_t)json_integer_value(id);
+        wrap->ids[wrap->n++] = (int32_t)id;
     }
     return QN_OK;
 }

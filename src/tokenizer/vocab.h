@@ -77,4 +77,9 @@ static inline qn_piece_kind qn_vocab_kind(const qn_vocab *vocab, int32_t id) {
     return (qn_piece_kind)vocab->kinds[id];
 }
 
+// True for the id of a token: in range and not a hole.
+static inline bool qn_vocab_has(const qn_vocab *vocab, int64_t id) {
+    return id >= 0 && id < vocab->n && vocab->kinds[id] != QN_PIECE_HOLE;
+}
+
 #endif

@@ -1,0 +1,15 @@
+// Fuzzes tokenizer.model: opening, encoding, decoding.
+#include "fuzz_tokenizer.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    const char *text;
+    size_t text_size;
+    const size_t n = split_input((const char *)data, size, &text, &text_size);
+    qn_tokenizer *tokenizer;
+    if (qn_tokenizer_from_model(&tokenizer, (const char *)data, n, "fuzz", NULL)) return 0;
+    use_tokenizer(tokenizer, text, text_size);
+    qn_tokenizer_close(tokenizer);
+    return 0;
+}
