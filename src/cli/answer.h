@@ -1,0 +1,29 @@
+// One answer: tokens out of a session, printed as they come.
+#ifndef QN_CLI_ANSWER_H
+#define QN_CLI_ANSWER_H
+
+#include "cli/command.h"
+#include "core/buf.h"
+
+typedef struct qn_answer_opts {
+    qn_session *session; // with its prompt set
+    const qn_tokenizer *tokenizer;
+    int64_t context; // of the session
+    int64_t most;    // tokens; 0: no limit
+    qn_sample_opts sample;
+    qn_texts stops; // texts that end the answer and are not part of it
+    bool json;      // events, one JSON object a line, instead of text
+} qn_answer_opts;
+
+typedef struct qn_answer {
+    qn_buf text;
+    const char *reason; // "end", "length", "stop", "context", "interrupted"
+    int64_t n_prompt, n_tokens;
+    double seconds;
+} qn_answer;
+
+// Prints the answer to stdout while it comes. Release *out with qn_answer_deinit.
+QN_MUST_CHECK qn_status qn_answer_run(qn_answer *out, const qn_answer_opts *opts, qn_err *err);
+void qn_answer_deinit(qn_answer *answer);
+
+#endif

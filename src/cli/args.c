@@ -1,0 +1,281 @@
+#include "cli/args.h"
+
+#include "core/mem.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// --- suggestions ---------------------------------------------------------------------------------
+
+enum { LONGEST_NAME = 32, FARTHEST = 3 };
+
+static size_t least_of(size_t a, size_t b, size_t c) {
+    const size_t ab = a < b ? a : b;
+    return ab < c ? ab : c;
+}
+
+// Letters to change, add, remove or swap with their neighbour; large for what is too long to be a
+// typo.
+static size_t distance(const char *a, const char *b) {
+    const size_t n = strlen(a), m = strlen(b);
+    if (n > LONGEST_NAME || m > LONGEST_NAME) return LONGEST_NAME;
+    size_t rows[3][LONGEST_NAME + 1]; // the last two rows and this one
+    for (size_t i = 0; i <= n; i++) {
+        size_t *row = rows[i % 3];
+        const size_t *above = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            if (i == 0) {
+                row[j] = j;
+                continue;
+            }
+            row[j] = least_of(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
+            const bool is_swap = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (is_swap && before[j - 2] + 1 < row[j]) row[j] = before[j - 2] + 1;
+        }
+    }
+    return rows[n % 3][m];
+}
+
+const char *qn_nearest(const char *typed, const char *const *names, size_t n) {
+    const char *best = NULL;
+    size_t best_distance = FARTHEST;
+    for (size_t i = 0; i < n; i++) {
+        const size_t d = distance(typed, names[i]);
+        const bool is_start = strlen(typed) > 2 && strncmp(names[i], typed, strlen(typed)) == 0;
+        // Half of a short word changed is another word.
+        if (!is_start && (d >= best_distance || 2 * d > strlen(names[i]))) continue;
+        best = names[i];
+        best_distance = is_start ? 0 : d;
+    }
+    return best;
+}
+
+// --- values --------------------------------------------------------------------------------------
+
+static qn_status take_flag(void *field, const qn_option *option, const char *text, qn_err *err) {
+    if (text) return QN_FAIL(err, ARGUMENT, "%s takes no value, got '%s'", option->name, text);
+    *(bool *)field = true;
+    return QN_OK;
+}
+
+static qn_status take_text(void *field, const qn_option *option, const char *text, qn_err *err) {
+    (void)option, (void)err;
+    *(const char **)field = text;
+    return QN_OK;
+}
+
+static qn_status take_texts(void *field, const qn_option *option, const char *text, qn_err *err) {
+    qn_texts *texts = field;
+    const char **items = qn_realloc(texts->items, texts->n + 1, sizeof *items);
+    if (!items) return QN_NOMEM(err, option->name);
+    texts->items = items;
+    texts->items[texts->n++] = text;
+    return QN_OK;
+}
+
+// Digits with an optional sign, nothing else.
+static bool read_int(int64_t *out, const char *text) {
+    const char *digits = *text == '-' ? text + 1 : text;
+    if (!*digits || strspn(digits, "0123456789") != strlen(digits)) return false;
+    errno = 0;
+    *out = strtoll(text, NULL, 10);
+    return errno == 0;
+}
+
+static qn_status take_int(void *field, const qn_option *option, const char *text, qn_err *err) {
+    int64_t value;
+    if (!read_int(&value, text) || value < option->least || value > option->most)
+        return QN_FAIL(err, ARGUMENT, "%s: '%s', want a whole number from %lld to %lld",
+                       option->name, text, (long long)option->least, (long long)option->most);
+    *(int64_t *)field = value;
+    return QN_OK;
+}
+
+static qn_status take_real(void *field, const qn_option *option, const char *text, qn_err *err) {
+    char *end = NULL;
+    const bool is_plain = *text && strspn(text, "0123456789.+-eE") == strlen(text);
+    const double value = is_plain ? strtod(text, &end) : NAN;
+    if (!is_plain || *end || !(value >= (double)option->least && value <= (double)option->most))
+        return QN_FAIL(err, ARGUMENT, "%s: '%s', want a number from %lld to %lld", option->name,
+                       text, (long long)option->least, (long long)option->most);
+    *(double *)field = value;
+    return QN_OK;
+}
+
+static qn_status take_seed(void *field, const qn_option *option, const char *text, qn_err *err) {
+    errno = 0;
+    const bool is_plain = *text && strspn(text, "0123456789") == strlen(text);
+    const unsigned long long value = is_plain ? strtoull(text, NULL, 10) : 0;
+    if (!is_plain || errno)
+        return QN_FAIL(err, ARGUMENT, "%s: '%s', want a whole number from 0 to %llu", option->name,
+                       text, (unsigned long long)UINT64_MAX);
+    *(uint64_t *)field = value;
+    return QN_OK;
+}
+
+typedef qn_status take_fn(void *field, const qn_option *option, const char *text, qn_err *err);
+static take_fn *const takers[] = {
+    [QN_OPTION_FLAG] = take_flag, [QN_OPTION_TEXT] = take_text, [QN_OPTION_TEXTS] = take_texts,
+    [QN_OPTION_INT] = take_int,   [QN_OPTION_REAL] = take_real, [QN_OPTION_SEED] = take_seed,
+};
+
+// --- words ---------------------------------------------------------------------------------------
+
+typedef struct reader {
+    const qn_command *command;
+    char *const *words;
+    size_t n, at;
+    qn_call *call;
+    const char **args; // (n) room for every word
+    bool wants_help;
+} reader;
+
+static bool is_named(const char *name, const char *word, size_t n) {
+    return name && strlen(name) == n && memcmp(name, word, n) == 0;
+}
+
+static const qn_option *find_option(const qn_command *command, const char *word, size_t n) {
+    for (size_t i = 0; i < command->n_options; i++) {
+        const qn_option *option = &command->options[i];
+        if (is_named(option->name, word, n) || is_named(option->alias, word, n)) return option;
+    }
+    return NULL;
+}
+
+static qn_status refuse_option(const qn_command *command, const char *word, qn_err *err) {
+    enum { MOST_NAMES = 64 };
+    const char *names[MOST_NAMES] = {"--help"};
+    size_t n = 1;
+    for (size_t i = 0; i < command->n_options && n < MOST_NAMES; i++)
+        names[n++] = command->options[i].name;
+    const char *near = qn_nearest(word, names, n);
+    if (near)
+        return QN_FAIL(err, ARGUMENT, "%s: no option '%s'; did you mean '%s'?", command->name, word,
+                       near);
+    return QN_FAIL(err, ARGUMENT, "%s: no option '%s'; 'quern help %s' lists them", command->name,
+                   word, command->name);
+}
+
+// The word at r->at is an option; its value is behind '=', behind the letter, or the next word.
+static qn_status read_option(reader *r, qn_err *err) {
+    const char *word = r->words[r->at++];
+    const bool is_long = word[1] == '-';
+    const char *equals = is_long ? strchr(word, '=') : NULL;
+    const size_t name_size = equals ? (size_t)(equals - word) : is_long ? strlen(word) : 2;
+    const qn_option *option = find_option(r->command, word, name_size);
+    if (!option) return refuse_option(r->command, word, err);
+    const char *value = equals ? equals + 1 : word[name_size] ? word + name_size : NULL;
+    if (!value && option->kind != QN_OPTION_FLAG) {
+        if (r->at == r->n)
+            return QN_FAIL(err, ARGUMENT, "%s needs a value: %s %s", option->name, option->name,
+                           option->arg);
+        value = r->words[r->at++];
+    }
+    return takers[option->kind]((char *)r->call->options + option->offset, option, value, err);
+}
+
+static qn_status read_words(reader *r, qn_err *err) {
+    bool only_args = false;
+    while (r->at < r->n && !r->wants_help) {
+        const char *word = r->words[r->at];
+        if (!only_args && strcmp(word, "--") == 0) {
+            only_args = true;
+            r->at++;
+        } else if (!only_args && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
+            r->wants_help = true;
+        } else if (!only_args && word[0] == '-' && word[1]) {
+            QN_TRY(read_option(r, err));
+        } else {
+            r->args[r->call->n_args++] = word;
+            r->at++;
+        }
+    }
+    return QN_OK;
+}
+
+static qn_status check_args(const qn_call *call, const qn_command *command, qn_err *err) {
+    if (call->n_args < command->least_args)
+        return QN_FAIL(err, ARGUMENT, "%s: too few words, want: quern %s %s", command->name,
+                       command->name, command->args);
+    if (call->n_args > command->most_args)
+        return QN_FAIL(err, ARGUMENT,
+                       "%s: '%s' is one word too many (quote text with blanks), want: quern %s %s",
+                       command->name, call->args[command->most_args], command->name, command->args);
+    if (call->n_args > 0 && !*call->args[0])
+        return QN_FAIL(err, ARGUMENT, "%s: the name of the model is empty", command->name);
+    return QN_OK;
+}
+
+qn_status qn_call_parse(qn_call *out, bool *wants_help, const qn_command *command,
+                        char *const *words, size_t n, qn_err *err) {
+    qn_call call = {.options = qn_alloc(1, command->options_size)};
+    reader r = {.command = command,
+                .words = words,
+                .n = n,
+                .call = &call,
+                .args = qn_alloc(n + 1, sizeof *r.args)};
+    call.args = r.args;
+    qn_status status = call.options && r.args ? QN_OK : QN_NOMEM(err, "options");
+    if (!status) status = read_words(&r, err);
+    if (!status && !r.wants_help) status = check_args(&call, command, err);
+    if (!status && !r.wants_help && command->check) status = command->check(&call, err);
+    if (status) {
+        qn_call_deinit(&call, command);
+        return status;
+    }
+    *out = call;
+    *wants_help = r.wants_help;
+    return QN_OK;
+}
+
+void qn_call_deinit(qn_call *call, const qn_command *command) {
+    for (size_t i = 0; call->options && i < command->n_options; i++) {
+        const qn_option *option = &command->options[i];
+        if (option->kind == QN_OPTION_TEXTS)
+            qn_free(((qn_texts *)(void *)((char *)call->options + option->offset))->items);
+    }
+    qn_free(call->options);
+    qn_free((void *)(uintptr_t)call->args);
+    *call = (qn_call){0};
+}
+
+// --- ids -----------------------------------------------------------------------------------------
+
+static qn_status read_id(int32_t *out, const char *text, size_t size, const char *what,
+                         qn_err *err) {
+    enum { LONGEST = 24 };
+    char word[LONGEST + 1] = "";
+    memcpy(word, text, size < LONGEST ? size : LONGEST);
+    const size_t sign = word[0] == '-';
+    if (size == sign || strspn(text + sign, "0123456789") < size - sign)
+        return QN_FAIL(err, ARGUMENT, "%s: '%s' is no token id, want whole numbers like 1,2,3",
+                       what, word);
+    int64_t value;
+    if (size >= LONGEST || !read_int(&value, word) || value < INT32_MIN || value > INT32_MAX)
+        return QN_FAIL(err, LIMIT, "%s: id %s, no vocabulary is larger than %d", what, word,
+                       INT32_MAX);
+    *out = (int32_t)value;
+    return QN_OK;
+}
+
+qn_status qn_ids_parse(int32_t **ids, size_t *n, const char *text, const char *what, qn_err *err) {
+    static const char between[] = ", \t\r\n";
+    int32_t *items = qn_alloc(strlen(text) / 2 + 1, sizeof *items); // an id and what ends it
+    if (!items) return QN_NOMEM(err, what);
+    size_t count = 0;
+    for (const char *at = text + strspn(text, between); *at; at += strspn(at, between)) {
+        const size_t size = strcspn(at, between);
+        const qn_status status = read_id(&items[count++], at, size, what, err);
+        if (status) {
+            qn_free(items);
+            return status;
+        }
+        at += size;
+    }
+    *ids = items;
+    *n = count;
+    return QN_OK;
+}

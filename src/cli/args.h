@@ -1,0 +1,23 @@
+// Words of a command line -> a qn_call.
+#ifndef QN_CLI_ARGS_H
+#define QN_CLI_ARGS_H
+
+#include "cli/command.h"
+
+// Reads the words after the command's name. Options may stand anywhere, as "--name value",
+// "--name=value", "-n value" or "-nvalue"; "--" ends them. *wants_help: "--help" or "-h" was among
+// them, and what follows was not looked at. The words must outlive *out, which qn_call_deinit
+// releases.
+QN_MUST_CHECK qn_status qn_call_parse(qn_call *out, bool *wants_help, const qn_command *command,
+                                      char *const *words, size_t n, qn_err *err);
+void qn_call_deinit(qn_call *call, const qn_command *command);
+
+// The name of `n` that `typed` most probably meant; NULL if none is near.
+const char *qn_nearest(const char *typed, const char *const *names, size_t n);
+
+// Whole numbers separated by commas or blanks -> token ids (owned: qn_free). What is no number is
+// QN_ARGUMENT, a number that no token can have QN_LIMIT; `what` names the text in messages.
+QN_MUST_CHECK qn_status qn_ids_parse(int32_t **ids, size_t *n, const char *text, const char *what,
+                                     qn_err *err);
+
+#endif

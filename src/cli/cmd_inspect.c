@@ -1,0 +1,423 @@
+// quern inspect: what is in a model file, without loading its weights.
+#include "cli/command.h"
+#include "cli/inspect.h"
+#include "cli/out.h"
+
+#include "core/mem.h"
+#include "core/utf8.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+typedef struct inspect_options {
+    bool json, tensors, keys, memory;
+    int64_t context;
+} inspect_options;
+
+// --- as text -------------------------------------------------------------------------------------
+
+enum { MOST_ELEMENTS = 8, MOST_VALUE_BYTES = 80 };
+
+// "11.3 MiB"; borrowed from `to`.
+static const char *bytes_text(char to[24], int64_t bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++) value /= 1024;
+    snprintf(to, 24, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return to;
+}
+
+// "10.5 M"; borrowed from `to`.
+static const char *count_text(char to[24], int64_t n) {
+    static const char *const units[] = {"", " K", " M", " G", " T"};
+    double value = (double)n;
+    size_t unit = 0;
+    for (; value >= 1000 && unit + 1 < sizeof units / sizeof *units; unit++) value /= 1000;
+    snprintf(to, 24, unit ? "%.1f%s" : "%.0f%s", value, units[unit]);
+    return to;
+}
+
+static double share_of(int64_t part, int64_t all) {
+    return all > 0 ? (double)part / (double)all * 100 : 0;
+}
+
+QN_PRINTF(2, 3) static void print_row(const char *name, const char *fmt, ...) {
+    printf("  %-15s ", name);
+    va_list args;
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+    putchar('\n');
+}
+
+static void print_number(const char *name, int64_t value) {
+    if (value > 0) print_row(name, "%lld", (long long)value);
+}
+
+// What a file calls things may hold anything, even what moves a terminal's cursor: error messages
+// are cleaned, so this borrows their cleaning.
+static const char *clean_name(qn_err *storage, const char *name) {
+    (void)QN_FAIL(storage, OK, "%s", name);
+    return storage->message;
+}
+
+static void print_special_tokens(const qn_tokenizer *tokenizer, const qn_tokenizer_info *info) {
+    const struct {
+        const char *name;
+        int32_t id;
+    } tokens[] = {{"beginning", info->bos},
+                  {"end", info->eos},
+                  {"end of turn", info->eot},
+                  {"unknown", info->unk},
+                  {"padding", info->pad}};
+    printf("  %-15s ", "special tokens");
+    bool any = false;
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+        size_t size = 0;
+        const char *piece = qn_tokenizer_piece(tokenizer, tokens[i].id, &size);
+        if (!piece) continue;
+        char text[64];
+        qn_err storage;
+        snprintf(text, sizeof text, "%.*s", size < sizeof text ? (int)size : 60, piece);
+        printf("%s%s %d %s", any ? ", " : "", tokens[i].name, (int)tokens[i].id,
+               clean_name(&storage, text));
+        any = true;
+    }
+    puts(any ? "" : "none");
+}
+
+static void print_tokenizer(const qn_inspection *in) {
+    if (!in->tokenizer) {
+        print_row("tokenizer", "none");
+        return;
+    }
+    const qn_tokenizer_info info = qn_tokenizer_get_info(in->tokenizer);
+    qn_err storage;
+    print_row("tokenizer", "%s%s%s, %d tokens%s%s", info.model, *info.pre ? ", pattern " : "",
+              clean_name(&storage, info.pre), (int)info.n_tokens,
+              info.add_bos ? ", beginning added" : "", info.add_eos ? ", end added" : "");
+    print_special_tokens(in->tokenizer, &info);
+}
+
+static void print_model(const qn_inspection *in) {
+    const qn_engine_info info = qn_engine_get_info(in->engine);
+    char count[24], bytes[24];
+    print_row("parameters", "%s, weights %s as loaded", count_text(count, info.n_parameters),
+              bytes_text(bytes, info.weight_bytes));
+    print_number("layers", info.n_layers);
+    print_number("width", info.width);
+    print_row("heads", "%lld of %lld, %lld for keys and values", (long long)info.n_heads,
+              (long long)info.head_size, (long long)info.n_kv_heads);
+    print_number("feed-forward", info.ffn_width);
+    print_number("experts", info.n_experts);
+    print_number("vocabulary", info.n_vocab);
+    print_number("context", info.context);
+}
+
+static void print_summary(const qn_inspection *in) {
+    char bytes[24];
+    qn_err storage;
+    printf("%s\n", clean_name(&storage, in->path));
+    print_row("format", "%s, %s", qn_source_format(in->source),
+              bytes_text(bytes, qn_source_file_bytes(in->source)));
+    if (in->engine)
+        print_row("architecture", "%s", qn_engine_get_info(in->engine).architecture);
+    else
+        print_row("architecture", "%s", in->architecture ? in->architecture : "not named");
+    if (in->name) print_row("name", "%s", in->name);
+    if (in->engine) print_model(in);
+    print_tokenizer(in);
+    print_row("chat template", "%s", in->has_chat_template ? "yes" : "no");
+}
+
+static void print_tally(const qn_tally *tally, int64_t all) {
+    char count[24], bytes[24];
+    printf("  %-15s %-10s %7lld %12s %12s %6.1f %%\n", tally->group, tally->type,
+           (long long)tally->n, count_text(count, tally->parameters),
+           bytes_text(bytes, tally->bytes), share_of(tally->bytes, all));
+}
+
+static void print_tallies(const qn_inspection *in) {
+    printf("\n  %-15s %-10s %7s %12s %12s %8s\n", "tensors", "type", "count", "parameters", "bytes",
+           "share");
+    for (size_t i = 0; i < in->n_tallies; i++) print_tally(&in->tallies[i], in->all.bytes);
+    qn_tally all = in->all;
+    all.group = "all", all.type = "";
+    print_tally(&all, in->all.bytes);
+}
+
+static void print_memory(const qn_inspection *in) {
+    printf("\n  %-15s %12s %12s %12s %12s\n", "memory for", "weights", "state", "activations",
+           "total");
+    for (size_t i = 0; i < in->n_memory; i++) {
+        const qn_memory *m = &in->memory[i].memory;
+        char context[24], text[4][24];
+        snprintf(context, sizeof context, "%lld tokens", (long long)in->memory[i].context);
+        printf("  %-15s %12s %12s %12s %12s\n", context, bytes_text(text[0], m->weights),
+               bytes_text(text[1], m->state), bytes_text(text[2], m->activations),
+               bytes_text(text[3], m->total));
+    }
+}
+
+static void print_tensors(const qn_inspection *in) {
+    const size_t n = qn_source_n_tensors(in->source);
+    printf("\n  %zu tensors\n", n);
+    for (size_t i = 0; i < n; i++) {
+        const qn_tensor_info tensor = qn_source_tensor_info(in->source, i);
+        char shape[128] = "(", bytes[24];
+        qn_err storage;
+        for (int d = 0; d < tensor.n_dims; d++) {
+            const size_t used = strlen(shape);
+            snprintf(shape + used, sizeof shape - used, "%s%lld", d ? ", " : "",
+                     (long long)tensor.dims[d]);
+        }
+        printf("  %-10s %10s  %s %s)\n", tensor.type, bytes_text(bytes, tensor.bytes),
+               clean_name(&storage, tensor.name), shape);
+    }
+}
+
+static qn_status print_keys(const qn_inspection *in, qn_err *err) {
+    const size_t n = qn_source_n_keys(in->source);
+    printf("\n  %zu keys\n", n);
+    for (size_t i = 0; i < n; i++) {
+        qn_key_info key;
+        qn_err storage;
+        QN_TRY(qn_source_key_info(&key, in->source, i, MOST_ELEMENTS, err));
+        size_t size = strlen(key.value);
+        const bool is_cut = size > MOST_VALUE_BYTES;
+        if (is_cut) {
+            size = MOST_VALUE_BYTES;
+            while (size > 0 && ((unsigned char)key.value[size] & 0xc0) == 0x80) size--;
+        }
+        printf("  %s (%s) = %.*s%s\n", clean_name(&storage, key.name), key.type, (int)size,
+               key.value, is_cut ? "..." : "");
+        qn_free(key.value);
+    }
+    return QN_OK;
+}
+
+static qn_status print_as_text(const qn_inspection *in, const inspect_options *options,
+                               qn_err *err) {
+    print_summary(in);
+    print_tallies(in);
+    if (in->n_memory) print_memory(in);
+    if (options->tensors) print_tensors(in);
+    return options->keys ? print_keys(in, err) : QN_OK;
+}
+
+// --- as JSON -------------------------------------------------------------------------------------
+// Setting a member to NULL, which is what failed allocations leave, fails; `is_whole` keeps that.
+
+typedef struct object {
+    json_t *json;
+    bool is_whole;
+} object;
+
+static void set(object *to, const char *name, json_t *value) {
+    if (json_object_set_new(to->json, name, value) != 0) to->is_whole = false;
+}
+
+static void set_text(object *to, const char *name, const char *text) {
+    set(to, name, qn_json_text(text, strlen(text)));
+}
+
+static void set_int(object *to, const char *name, int64_t value) {
+    set(to, name, json_integer(value));
+}
+
+static object object_create(void) {
+    json_t *json = json_object();
+    return (object){json, json != NULL};
+}
+
+// Hands the value over; NULL if anything in it is missing.
+static json_t *object_take(object *from) {
+    if (from->is_whole) return from->json;
+    json_decref(from->json);
+    return NULL;
+}
+
+// Makes an array of n elements with `element`.
+typedef json_t *element_fn(const qn_inspection *in, size_t i);
+
+static void set_list(object *to, const char *name, const qn_inspection *in, size_t n,
+                     element_fn *element) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) json_array_append_new(list, element(in, i));
+    if (json_array_size(list) != n) to->is_whole = false;
+    set(to, name, list);
+}
+
+static json_t *tally_json(const qn_inspection *in, size_t i) {
+    const qn_tally *tally = &in->tallies[i];
+    object o = object_create();
+    set_text(&o, "group", tally->group);
+    set_text(&o, "type", tally->type);
+    set_int(&o, "tensors", tally->n);
+    set_int(&o, "parameters", tally->parameters);
+    set_int(&o, "bytes", tally->bytes);
+    set(&o, "share", json_real(share_of(tally->bytes, in->all.bytes) / 100));
+    return object_take(&o);
+}
+
+static json_t *memory_json(const qn_inspection *in, size_t i) {
+    const qn_memory_row *row = &in->memory[i];
+    object o = object_create();
+    set_int(&o, "context", row->context);
+    set_int(&o, "weights", row->memory.weights);
+    set_int(&o, "state", row->memory.state);
+    set_int(&o, "activations", row->memory.activations);
+    set_int(&o, "total", row->memory.total);
+    return object_take(&o);
+}
+
+static json_t *tensor_json(const qn_inspection *in, size_t i) {
+    const qn_tensor_info tensor = qn_source_tensor_info(in->source, i);
+    object o = object_create();
+    json_t *shape = json_array();
+    for (int d = 0; d < tensor.n_dims; d++)
+        json_array_append_new(shape, json_integer(tensor.dims[d]));
+    set_text(&o, "name", tensor.name);
+    set_text(&o, "type", tensor.type);
+    set(&o, "shape", shape);
+    set_int(&o, "bytes", tensor.bytes);
+    return object_take(&o);
+}
+
+static json_t *key_json(const qn_inspection *in, size_t i) {
+    qn_key_info key;
+    if (qn_source_key_info(&key, in->source, i, SIZE_MAX, NULL)) return NULL;
+    object o = object_create();
+    set_text(&o, "name", key.name);
+    set_text(&o, "type", key.type);
+    set(&o, "value", json_loads(key.value, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL));
+    qn_free(key.value);
+    return object_take(&o);
+}
+
+static void set_id(object *to, const char *name, int32_t id) {
+    set(to, name, id < 0 ? json_null() : json_integer(id));
+}
+
+static json_t *tokenizer_json(const qn_tokenizer *tokenizer) {
+    const qn_tokenizer_info info = qn_tokenizer_get_info(tokenizer);
+    object o = object_create();
+    set_text(&o, "model", info.model);
+    set_text(&o, "pre", info.pre);
+    set_int(&o, "tokens", info.n_tokens);
+    set_id(&o, "bos", info.bos);
+    set_id(&o, "eos", info.eos);
+    set_id(&o, "eot", info.eot);
+    set_id(&o, "unk", info.unk);
+    set_id(&o, "pad", info.pad);
+    set(&o, "add_bos", json_boolean(info.add_bos));
+    set(&o, "add_eos", json_boolean(info.add_eos));
+    return object_take(&o);
+}
+
+static void set_model(object *to, const qn_engine *engine) {
+    const qn_engine_info info = qn_engine_get_info(engine);
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {
+        {"parameters", info.n_parameters}, {"weight_bytes", info.weight_bytes},
+        {"layers", info.n_layers},         {"width", info.width},
+        {"heads", info.n_heads},           {"kv_heads", info.n_kv_heads},
+        {"head_size", info.head_size},     {"ffn_width", info.ffn_width},
+        {"experts", info.n_experts},       {"vocabulary", info.n_vocab},
+        {"context", info.context},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        set_int(to, numbers[i].name, numbers[i].value);
+}
+
+// `json` is a JSON string, or NULL.
+static void set_parsed(object *to, const char *name, const char *json) {
+    set(to, name, json ? json_loads(json, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : json_null());
+}
+
+static qn_status print_as_json(const qn_inspection *in, const inspect_options *options,
+                               qn_err *err) {
+    object o = object_create();
+    set_text(&o, "path", in->path);
+    set_text(&o, "format", qn_source_format(in->source));
+    set_int(&o, "file_bytes", qn_source_file_bytes(in->source));
+    if (in->engine)
+        set_text(&o, "architecture", qn_engine_get_info(in->engine).architecture);
+    else
+        set_parsed(&o, "architecture", in->architecture);
+    set_parsed(&o, "name", in->name);
+    if (!in->engine) set_text(&o, "error", in->why.message);
+    if (in->engine) set_model(&o, in->engine);
+    set(&o, "tokenizer", in->tokenizer ? tokenizer_json(in->tokenizer) : json_null());
+    set(&o, "chat_template", json_boolean(in->has_chat_template));
+    set_list(&o, "groups", in, in->n_tallies, tally_json);
+    if (in->engine) set_list(&o, "memory", in, in->n_memory, memory_json);
+    if (options->tensors) set_list(&o, "tensors", in, qn_source_n_tensors(in->source), tensor_json);
+    if (options->keys) set_list(&o, "keys", in, qn_source_n_keys(in->source), key_json);
+    return qn_stdout_json(object_take(&o), 2, err);
+}
+
+// --- the command ---------------------------------------------------------------------------------
+
+static qn_status run_inspect(const qn_call *call, qn_err *err) {
+    const inspect_options *options = call->options;
+    const qn_inspect_opts opts = {.context = options->context, .all_memory = options->memory};
+    qn_inspection in;
+    QN_TRY(qn_inspection_init(&in, call->args[0], &opts, err));
+    qn_status status =
+        options->json ? print_as_json(&in, options, err) : print_as_text(&in, options, err);
+    if (!status) status = qn_stdout_check(err);
+    if (!status && !in.engine) { // shown, but it cannot run
+        if (err) *err = in.why;
+        status = in.why.status;
+    }
+    qn_inspection_deinit(&in);
+    return status;
+}
+
+static const qn_option inspect_table[] = {
+    {.name = "--json",
+     .help = "print one JSON object",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(inspect_options, json)},
+    {.name = "--tensors",
+     .help = "list every tensor: type, bytes, name, shape with the outermost dimension first",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(inspect_options, tensors)},
+    {.name = "--keys",
+     .help =
+         "list the keys of the file (of config.json for a checkpoint); as text, long values are "
+         "cut",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(inspect_options, keys)},
+    {.name = "--memory",
+     .help = "the memory that a run needs, for several lengths of context",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(inspect_options, memory)},
+    {.name = "--context",
+     .alias = "-c",
+     .arg = "CTX",
+     .help = "the memory for this many tokens (default: 4096, or the model's own limit if lower)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(inspect_options, context),
+     .least = 1,
+     .most = INT32_MAX},
+};
+
+const qn_command qn_cmd_inspect = {
+    .name = "inspect",
+    .args = "MODEL",
+    .summary = "Shows what is in a model file: architecture, sizes, types, tokenizer, memory.",
+    .notes =
+        "No weights are loaded. A file that can be read but not run, such as one of an unknown "
+        "architecture, is shown too; the exit code is then 1 and stderr says why.",
+    .options = inspect_table,
+    .n_options = sizeof inspect_table / sizeof *inspect_table,
+    .options_size = sizeof(inspect_options),
+    .least_args = 1,
+    .most_args = 1,
+    .run = run_inspect,
+};

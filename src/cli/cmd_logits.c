@@ -1,0 +1,229 @@
+// quern logits: the scores that a model gives to every token of its vocabulary.
+#include "cli/args.h"
+#include "cli/open.h"
+#include "cli/out.h"
+
+#include "core/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct logits_options {
+    const char *ids, *prompt, *output;
+    bool all, hidden, naive, ref;
+    int64_t chunk, threads;
+} logits_options;
+
+static qn_status check_logits(const qn_call *call, qn_err *err) {
+    const logits_options *options = call->options;
+    if (!options->ids == !options->prompt)
+        return QN_FAIL(err, ARGUMENT, "logits: give either --ids or --prompt");
+    if (options->naive && options->ref)
+        return QN_FAIL(err, ARGUMENT, "logits: give either --naive or --ref");
+    if (options->hidden && !options->output)
+        return QN_FAIL(err, ARGUMENT, "--hidden needs -o: hidden states are written to a file");
+    if (!options->ids) return QN_OK;
+    int32_t *ids = NULL;
+    size_t n;
+    const qn_status status = qn_ids_parse(&ids, &n, options->ids, "--ids", err);
+    qn_free(ids);
+    return status == QN_LIMIT ? QN_OK : status; // no id of any model: told when it runs
+}
+
+static qn_status read_ids(int32_t **ids, size_t *n, const qn_engine *engine,
+                          const logits_options *options, qn_err *err) {
+    if (options->ids) return qn_ids_parse(ids, n, options->ids, "--ids", err);
+    if (!*options->prompt) return QN_FAIL(err, ARGUMENT, "--prompt: the prompt is empty");
+    const qn_tokenize_opts opts = {.special = true, .add_ends = true};
+    return qn_tokenize(ids, n, qn_engine_tokenizer(engine), options->prompt,
+                       strlen(options->prompt), &opts, err);
+}
+
+// --- the best, as JSON ---------------------------------------------------------------------------
+
+enum { BEST = 10 };
+
+// Ids of the highest scores, best first, ties to the lower id; returns how many.
+static int find_best(int32_t best[BEST], const float *scores, int64_t n) {
+    int found = 0;
+    for (int64_t id = 0; id < n; id++) {
+        int at = found < BEST ? found++ : BEST;
+        while (at > 0 && scores[id] > scores[best[at - 1]]) {
+            if (at < BEST) best[at] = best[at - 1];
+            at--;
+        }
+        if (at < BEST) best[at] = (int32_t)id;
+    }
+    return found;
+}
+
+static double log_sum_exp(const float *scores, int64_t n, double most) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += exp(scores[i] - most);
+    return most + log(sum);
+}
+
+static qn_status print_best(const qn_logits *logits, const qn_tokenizer *tokenizer, qn_err *err) {
+    const float *scores = logits->logits + (logits->n_rows - 1) * logits->n_vocab; // (V)
+    int32_t best[BEST];
+    const int n = find_best(best, scores, logits->n_vocab);
+    const double sum = log_sum_exp(scores, logits->n_vocab, scores[best[0]]);
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) {
+        size_t size = 0;
+        const char *piece = tokenizer ? qn_tokenizer_piece(tokenizer, best[i], &size) : NULL;
+        const double score = scores[best[i]];
+        json_t *row = json_pack("{s:i, s:o, s:f, s:f}", "id", (int)best[i], "token",
+                                qn_json_text(piece ? piece : "", size), "logit", score, "logprob",
+                                score - sum);
+        json_array_append_new(list, row);
+    }
+    if (json_array_size(list) == (size_t)n) return qn_stdout_json(list, 0, err);
+    json_decref(list);
+    return QN_NOMEM(err, "JSON output");
+}
+
+// --- all of them, as safetensors -----------------------------------------------------------------
+
+// The header: length in 8 bytes, then JSON with the place of each tensor, padded with blanks so
+// that the data begins at a multiple of 8.
+static void add_header(qn_buf *to, const qn_logits *l) {
+    enum { LENGTH = 8 };
+    const long long logits_bytes = (long long)(l->n_rows * l->n_vocab * (int64_t)sizeof(float));
+    const long long row_bytes = (long long)(l->n_tokens * l->width * (int64_t)sizeof(float));
+    qn_buf_add(to, "\0\0\0\0\0\0\0\0", LENGTH);
+    qn_buf_printf(to,
+                  "{\"logits\":{\"dtype\":\"F32\",\"shape\":[%lld,%lld],\"data_offsets\":[0,%lld]}",
+                  (long long)l->n_rows, (long long)l->n_vocab, logits_bytes);
+    for (long long k = 0; k < l->n_hidden; k++)
+        qn_buf_printf(to,
+                      ",\"hidden.%lld\":{\"dtype\":\"F32\",\"shape\":[%lld,%lld],"
+                      "\"data_offsets\":[%lld,%lld]}",
+                      k, (long long)l->n_tokens, (long long)l->width, logits_bytes + k * row_bytes,
+                      logits_bytes + (k + 1) * row_bytes);
+    qn_buf_text(to, "}");
+    while (to->size % LENGTH && !to->failed) qn_buf_text(to, " ");
+    for (int i = 0; i < LENGTH && !to->failed; i++)
+        to->data[i] = (char)((to->size - LENGTH) >> 8 * i & 255);
+}
+
+// Both formats and every machine that Quern runs on are little endian.
+static qn_status write_tensors(const char *path, const qn_logits *l, qn_err *err) {
+    qn_buf header = {0};
+    qn_outfile file = {0};
+    qn_status status = QN_OK;
+    add_header(&header, l);
+    if (header.failed) {
+        status = QN_NOMEM(err, "header of the output");
+        goto done;
+    }
+    QN_TRY_TO(done, qn_outfile_open(&file, path, err));
+    qn_outfile_write(&file, header.data, header.size);
+    qn_outfile_write(&file, l->logits, (size_t)(l->n_rows * l->n_vocab) * sizeof(float));
+    if (l->n_hidden)
+        qn_outfile_write(&file, l->hidden,
+                         (size_t)(l->n_hidden * l->n_tokens * l->width) * sizeof(float));
+    status = qn_outfile_commit(&file, err);
+
+done:
+    qn_outfile_deinit(&file);
+    qn_buf_deinit(&header);
+    return status;
+}
+
+// --- the command ---------------------------------------------------------------------------------
+
+static qn_status run_logits(const qn_call *call, qn_err *err) {
+    const logits_options *options = call->options;
+    const qn_open_opts open_opts = {.n_threads = options->threads,
+                                    .needs_tokenizer = options->prompt != NULL};
+    const qn_logits_opts logits_opts = {
+        .all_rows = options->all, .hidden = options->hidden, .chunk = options->chunk};
+    qn_engine *engine = NULL;
+    qn_logits logits = {0};
+    int32_t *ids = NULL;
+    size_t n = 0;
+    qn_status status = QN_OK;
+    QN_TRY(qn_cli_open(&engine, call->args[0], &open_opts, err));
+    QN_TRY_TO(done, read_ids(&ids, &n, engine, options, err));
+    QN_TRY_TO(done, qn_engine_logits(&logits, engine, ids, n, &logits_opts, err));
+    if (options->output)
+        status = write_tensors(options->output, &logits, err);
+    else
+        status = print_best(&logits, qn_engine_tokenizer(engine), err);
+
+done:
+    qn_logits_deinit(&logits);
+    qn_free(ids);
+    qn_engine_close(engine);
+    return status;
+}
+
+static const qn_option logits_table[] = {
+    {.name = "--ids",
+     .arg = "1,2,3",
+     .help = "token ids to score, separated by commas",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(logits_options, ids)},
+    {.name = "--prompt",
+     .alias = "-p",
+     .arg = "TEXT",
+     .help = "a text instead of ids; special tokens in it are recognised, and the beginning token "
+             "is added where the model wants one",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(logits_options, prompt)},
+    {.name = "--all",
+     .help = "scores after every token, not only after the last",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(logits_options, all)},
+    {.name = "--hidden",
+     .help =
+         "with -o: also the tensors hidden.0 ... hidden.L, each (tokens, width): the embedding, "
+         "the residual stream after each layer, the last one after the final norm",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(logits_options, hidden)},
+    {.name = "--naive",
+     .help = "compute without any cache; at present the same as without it",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(logits_options, naive)},
+    {.name = "--ref",
+     .help = "compute with the reference interpreter, in float32; at present the only way there is",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(logits_options, ref)},
+    {.name = "--chunk",
+     .arg = "N",
+     .help = "tokens per step (default: all at once); changes no result",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(logits_options, chunk),
+     .least = 1,
+     .most = INT32_MAX},
+    {.name = "--threads",
+     .alias = "-t",
+     .arg = "N",
+     .help = "threads to use (default: all this process may use); changes no result",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(logits_options, threads),
+     .least = 1,
+     .most = 256},
+    {.name = "--output",
+     .alias = "-o",
+     .arg = "OUT.safetensors",
+     .help = "write the tensor \"logits\", (rows, vocabulary) in F32, into this file",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(logits_options, output)},
+};
+
+const qn_command qn_cmd_logits = {
+    .name = "logits",
+    .args = "MODEL (--ids 1,2,3 | -p TEXT)",
+    .summary = "Computes the scores of the next token.",
+    .notes = "Without -o, the ten best tokens after the last one are printed as JSON: "
+             "[{\"id\", \"token\", \"logit\", \"logprob\"}, ...].",
+    .options = logits_table,
+    .n_options = sizeof logits_table / sizeof *logits_table,
+    .options_size = sizeof(logits_options),
+    .least_args = 1,
+    .most_args = 1,
+    .check = check_logits,
+    .run = run_logits,
+};

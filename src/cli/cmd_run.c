@@ -1,0 +1,325 @@
+// quern run: one answer, or a conversation.
+#include "cli/answer.h"
+#include "cli/chat.h"
+#include "cli/open.h"
+#include "cli/out.h"
+#include "cli/terminal.h"
+
+#include "core/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct run_options {
+    const char *prompt, *file, *system;
+    qn_texts stops;
+    int64_t tokens, context, threads;
+    double temperature;
+    uint64_t seed;
+    bool raw, json;
+} run_options;
+
+static qn_status check_run(const qn_call *call, qn_err *err) {
+    const run_options *options = call->options;
+    if (options->prompt && options->file)
+        return QN_FAIL(err, ARGUMENT, "run: give either --prompt or --file");
+    if (options->raw && options->system)
+        return QN_FAIL(err, ARGUMENT, "run: --system is for chat, which --raw turns off");
+    for (size_t i = 0; i < options->stops.n; i++) {
+        if (!*options->stops.items[i]) return QN_FAIL(err, ARGUMENT, "--stop: the text is empty");
+    }
+    return QN_OK;
+}
+
+// --- one turn ------------------------------------------------------------------------------------
+
+typedef struct talk {
+    const run_options *options;
+    qn_engine *engine;
+    qn_session *session;
+    const qn_tokenizer *tokenizer;
+    const qn_chat_format *format; // NULL: text is fed as it is
+    qn_chat chat;
+    int64_t context;
+} talk;
+
+static qn_status set_prompt(talk *t, const char *text, size_t size, qn_err *err) {
+    int32_t *ids = NULL;
+    size_t n;
+    if (size == 0) return QN_FAIL(err, ARGUMENT, "the prompt is empty");
+    if (t->format) {
+        QN_TRY(qn_chat_add(&t->chat, QN_ROLE_USER, text, size, err));
+        QN_TRY(qn_chat_render(&ids, &n, &t->chat, t->format, t->tokenizer, err));
+    } else {
+        const qn_tokenize_opts opts = {.special = true, .add_ends = true};
+        QN_TRY(qn_tokenize(&ids, &n, t->tokenizer, text, size, &opts, err));
+    }
+    const qn_status status = qn_session_set_prompt(t->session, ids, n, err);
+    qn_free(ids);
+    return status;
+}
+
+static void print_figures(const qn_answer *answer) {
+    qn_print_dim("[%lld tokens, %.1f tokens/s]", (long long)answer->n_tokens,
+                 answer->seconds > 0 ? (double)answer->n_tokens / answer->seconds : 0.0);
+}
+
+static qn_status answer_text(talk *t, const char *text, size_t size, qn_err *err) {
+    const run_options *options = t->options;
+    const qn_answer_opts opts = {
+        .session = t->session,
+        .tokenizer = t->tokenizer,
+        .context = t->context,
+        .most = options->tokens,
+        .sample = {.temperature = (float)options->temperature, .seed = options->seed},
+        .stops = options->stops,
+        .json = options->json,
+    };
+    qn_answer answer = {0};
+    QN_TRY(set_prompt(t, text, size, err));
+    QN_TRY(qn_answer_run(&answer, &opts, err));
+    print_figures(&answer);
+    if (strcmp(answer.reason, "context") == 0)
+        fprintf(stderr, "quern: note: stopped because the context of %lld tokens is full\n",
+                (long long)t->context);
+    qn_status status = QN_OK;
+    if (t->format)
+        status = qn_chat_add(&t->chat, QN_ROLE_ASSISTANT, answer.text.data ? answer.text.data : "",
+                             answer.text.size, err);
+    qn_answer_deinit(&answer);
+    return status;
+}
+
+// --- conversation --------------------------------------------------------------------------------
+
+static bool forget(talk *t) {
+    qn_chat_cut(&t->chat, t->options->system ? 1 : 0);
+    qn_print_dim("forgotten");
+    return true;
+}
+
+static bool stop(talk *t) {
+    (void)t;
+    return false;
+}
+
+static bool explain(talk *t);
+
+// What a line that begins with a slash does; false ends the conversation.
+static const struct {
+    const char *name, *help;
+    bool (*run)(talk *t);
+} chat_commands[] = {
+    {"/exit", "end (so does Ctrl-D)", stop},
+    {"/reset", "forget what was said", forget},
+    {"/help", "this list; Ctrl-C stops an answer", explain},
+};
+enum { N_CHAT_COMMANDS = sizeof chat_commands / sizeof *chat_commands };
+
+static bool explain(talk *t) {
+    (void)t;
+    for (size_t i = 0; i < N_CHAT_COMMANDS; i++)
+        fprintf(stderr, "  %-8s %s\n", chat_commands[i].name, chat_commands[i].help);
+    return true;
+}
+
+static bool run_chat_command(talk *t, const char *line) {
+    for (size_t i = 0; i < N_CHAT_COMMANDS; i++) {
+        if (strcmp(line, chat_commands[i].name) == 0) return chat_commands[i].run(t);
+    }
+    fprintf(stderr, "no such command; there are\n");
+    return explain(t);
+}
+
+// False at the end of the input. *line is as getline has it, without the newline.
+static bool read_line(char **line, size_t *cap, size_t *size) {
+    fputs("> ", stderr);
+    fflush(stderr);
+    qn_interrupt_release();
+    const ssize_t n = getline(line, cap, stdin);
+    qn_interrupt_hold();
+    if (n < 0) {
+        fputs("\n", stderr);
+        return false;
+    }
+    *size = (size_t)n;
+    while (*size > 0 && strchr("\r\n", (*line)[*size - 1]) && (*line)[*size - 1]) (*size)--;
+    (*line)[*size] = 0;
+    return true;
+}
+
+// A turn that does not fit is taken back; anything else that fails ends the conversation.
+static qn_status take_turn(talk *t, const char *line, size_t size, qn_err *err) {
+    const size_t n_before = t->chat.n;
+    const qn_status status = answer_text(t, line, size, err);
+    if (status != QN_LIMIT) return status;
+    fprintf(stderr, "quern: %s; /reset forgets what was said\n", err->message);
+    qn_chat_cut(&t->chat, n_before);
+    return QN_OK;
+}
+
+static qn_status converse(talk *t, qn_err *err) {
+    const qn_engine_info info = qn_engine_get_info(t->engine);
+    qn_err name; // of a file: cleaned as messages are
+    (void)QN_FAIL(&name, OK, "%s", *info.name ? info.name : info.architecture);
+    qn_print_dim("Quern %s, %s. /help lists commands, Ctrl-D ends.", qn_version(), name.message);
+    char *line = NULL;
+    size_t cap = 0, size = 0;
+    qn_status status = QN_OK;
+    bool goes_on = true;
+    while (goes_on && !status && read_line(&line, &cap, &size)) {
+        if (line[0] == '/')
+            goes_on = run_chat_command(t, line);
+        else if (size > 0)
+            status = take_turn(t, line, size, err);
+    }
+    free(line); // getline's
+    return status;
+}
+
+// --- the command ---------------------------------------------------------------------------------
+
+static qn_status read_prompt(qn_buf *out, const run_options *options, qn_err *err) {
+    if (options->prompt) {
+        qn_buf_text(out, options->prompt);
+        return out->failed ? QN_NOMEM(err, "the prompt") : QN_OK;
+    }
+    QN_TRY(options->file ? qn_text_read(out, options->file, err) : qn_stdin_read(out, err));
+    while (!options->raw && out->size > 0 && strchr("\r\n", out->data[out->size - 1]) &&
+           out->data[out->size - 1])
+        out->data[--out->size] = 0;
+    return QN_OK;
+}
+
+static qn_status open_talk(talk *t, const char *path, qn_err *err) {
+    const run_options *options = t->options;
+    const qn_open_opts open_opts = {.n_threads = options->threads, .needs_tokenizer = true};
+    QN_TRY(qn_cli_open(&t->engine, path, &open_opts, err));
+    t->tokenizer = qn_engine_tokenizer(t->engine);
+    const qn_session_opts session_opts = {.context = options->context};
+    QN_TRY(qn_session_create(&t->session, t->engine, &session_opts, err));
+    t->context = options->context ? options->context : qn_engine_get_info(t->engine).context;
+    if (options->raw) return QN_OK;
+    t->format = qn_chat_format_find(t->tokenizer);
+    if (!t->format)
+        fprintf(stderr, "quern: note: no chat format that Quern knows fits this model; the text is "
+                        "fed as it is\n");
+    if (!options->system || !t->format) return QN_OK;
+    return qn_chat_add(&t->chat, QN_ROLE_SYSTEM, options->system, strlen(options->system), err);
+}
+
+static void close_talk(talk *t) {
+    qn_chat_deinit(&t->chat);
+    qn_session_destroy(t->session);
+    qn_engine_close(t->engine);
+}
+
+static qn_status run_run(const qn_call *call, qn_err *err) {
+    talk t = {.options = call->options};
+    const bool is_chat = !t.options->prompt && !t.options->file && isatty(STDIN_FILENO);
+    char *bundled = NULL;
+    qn_buf prompt = {0};
+    qn_status status = QN_OK;
+    if (call->n_args == 0) QN_TRY(qn_bundled_find(&bundled, err));
+    if (is_chat) qn_interrupt_hold(); // before the engine starts its threads
+    if (!is_chat) QN_TRY_TO(done, read_prompt(&prompt, t.options, err));
+    QN_TRY_TO(done, open_talk(&t, bundled ? bundled : call->args[0], err));
+    status = is_chat ? converse(&t, err) : answer_text(&t, prompt.data, prompt.size, err);
+
+done:
+    qn_buf_deinit(&prompt);
+    close_talk(&t);
+    qn_free(bundled);
+    return status;
+}
+
+static const qn_option run_table[] = {
+    {.name = "--prompt",
+     .alias = "-p",
+     .arg = "TEXT",
+     .help = "answer this text and end",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(run_options, prompt)},
+    {.name = "--file",
+     .alias = "-f",
+     .arg = "FILE",
+     .help = "answer the text in this file and end",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(run_options, file)},
+    {.name = "--system",
+     .arg = "TEXT",
+     .help = "the system message, in front of everything",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(run_options, system)},
+    {.name = "--tokens",
+     .alias = "-n",
+     .arg = "N",
+     .help = "the most tokens of an answer (default: until the model ends it)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(run_options, tokens),
+     .least = 1,
+     .most = INT32_MAX},
+    {.name = "--temp",
+     .arg = "T",
+     .help = "temperature: 0 always takes the best token (default), 1 samples as the model scores",
+     .kind = QN_OPTION_REAL,
+     .offset = offsetof(run_options, temperature),
+     .least = 0,
+     .most = 100},
+    {.name = "--seed",
+     .arg = "S",
+     .help = "of the sampling (default 0): the same seed gives the same text",
+     .kind = QN_OPTION_SEED,
+     .offset = offsetof(run_options, seed)},
+    {.name = "--stop",
+     .arg = "S",
+     .help = "a text that ends the answer and is not printed; may be given several times",
+     .kind = QN_OPTION_TEXTS,
+     .offset = offsetof(run_options, stops)},
+    {.name = "--context",
+     .alias = "-c",
+     .arg = "CTX",
+     .help = "the most tokens of prompt and answer together (default: the model's own limit)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(run_options, context),
+     .least = 1,
+     .most = INT32_MAX},
+    {.name = "--threads",
+     .alias = "-t",
+     .arg = "N",
+     .help = "threads to use (default: all this process may use); changes no result",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(run_options, threads),
+     .least = 1,
+     .most = 256},
+    {.name = "--raw",
+     .help = "feed the text as it is, without a chat format; special tokens in it are recognised",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(run_options, raw)},
+    {.name = "--json",
+     .help = "print one JSON object a line: {\"token\", \"id\", \"text\"} for each token, then "
+             "{\"done\": true, \"reason\", ...}",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(run_options, json)},
+};
+
+const qn_command qn_cmd_run = {
+    .name = "run",
+    .args = "[MODEL]",
+    .summary = "Answers a text, or chats on a terminal.",
+    .notes =
+        "Without -p and -f, a terminal becomes a conversation (/help lists its commands) and piped "
+        "input is the text to answer. Without MODEL the bundled quern-mini-Q8_0.gguf is used, from "
+        "../models or ../share/quern beside the folder of the program.\n"
+        "The chat format is ChatML or Gemma's, whichever the vocabulary has tokens for; other "
+        "models get the text as it is. This release recomputes the whole text for each token: it "
+        "is exact and slow.",
+    .options = run_table,
+    .n_options = sizeof run_table / sizeof *run_table,
+    .options_size = sizeof(run_options),
+    .least_args = 0,
+    .most_args = 1,
+    .check = check_run,
+    .run = run_run,
+};

@@ -1,0 +1,59 @@
+// The command line: one table of commands, one table of options for each, one parser.
+//
+// A command is a file cmd_*.c with a struct for its options, a table that says how each option
+// fills a field of it, and two functions: `check` looks at what was typed, `run` does it. It prints
+// results to stdout and nothing else; main.c turns failures into one line on stderr.
+// Exit codes: 0 done, 1 failed, 2 wrong usage (what the parser or `check` refuse).
+#ifndef QN_CLI_COMMAND_H
+#define QN_CLI_COMMAND_H
+
+#include "core/err.h"
+
+// What an option's value is, and so the type of its field.
+typedef enum qn_option_kind {
+    QN_OPTION_FLAG,  // bool; takes no value
+    QN_OPTION_TEXT,  // const char *; NULL: not given
+    QN_OPTION_TEXTS, // qn_texts; may be given several times
+    QN_OPTION_INT,   // int64_t between `least` and `most`; 0: not given
+    QN_OPTION_REAL,  // double between `least` and `most`
+    QN_OPTION_SEED,  // uint64_t
+} qn_option_kind;
+
+typedef struct qn_texts {
+    const char **items; // borrowed texts in an owned array
+    size_t n;
+} qn_texts;
+
+typedef struct qn_option {
+    const char *name;  // "--prompt"
+    const char *alias; // "-p", or NULL
+    const char *arg;   // "TEXT"; NULL for flags
+    const char *help;  // one sentence
+    qn_option_kind kind;
+    size_t offset; // of the field in the command's options
+    int64_t least, most;
+} qn_option;
+
+// What was typed after the name of a command.
+typedef struct qn_call {
+    const char *const *args; // (n_args) all that is no option
+    size_t n_args;
+    void *options; // the command's options struct
+} qn_call;
+
+typedef struct qn_command {
+    const char *name;
+    const char *args;    // "MODEL [TEXT]"
+    const char *summary; // one line
+    const char *notes;   // paragraphs below the options in the help; NULL: none
+    const qn_option *options;
+    size_t n_options, options_size;
+    size_t least_args, most_args;
+    qn_status (*check)(const qn_call *call, qn_err *err); // NULL: nothing to check
+    qn_status (*run)(const qn_call *call, qn_err *err);
+} qn_command;
+
+extern const qn_command qn_cmd_run, qn_cmd_logits, qn_cmd_tokenize, qn_cmd_detokenize,
+    qn_cmd_inspect, qn_cmd_graph;
+
+#endif

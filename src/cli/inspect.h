@@ -1,0 +1,48 @@
+// What `quern inspect` finds out about a model, apart from how it is printed.
+#ifndef QN_CLI_INSPECT_H
+#define QN_CLI_INSPECT_H
+
+#include "core/err.h"
+
+// Tensors of one purpose and one numeric type.
+typedef struct qn_tally {
+    const char *group; // "attention", ...
+    const char *type;  // borrowed from the source
+    int64_t n, parameters, bytes;
+} qn_tally;
+
+enum { QN_MOST_TALLIES = 256, QN_MOST_MEMORY_ROWS = 16 };
+
+typedef struct qn_memory_row {
+    int64_t context;
+    qn_memory memory;
+} qn_memory_row;
+
+// Borrows from `source` and `engine`, which it owns.
+typedef struct qn_inspection {
+    const char *path; // borrowed
+    qn_source *source;
+    qn_engine *engine; // NULL: the file is no model that can run; `why` says what is wrong
+    qn_err why;
+    qn_tokenizer *own_tokenizer;   // of a file without an engine; NULL: none
+    const qn_tokenizer *tokenizer; // of the engine, or own_tokenizer; NULL: none
+    char *architecture, *name;     // as the file's keys have them, JSON; NULL: no such key
+    bool has_chat_template;
+    qn_tally tallies[QN_MOST_TALLIES]; // ordered by group
+    size_t n_tallies;
+    qn_tally all; // sum of the tallies
+    qn_memory_row memory[QN_MOST_MEMORY_ROWS];
+    size_t n_memory; // 0 without an engine
+} qn_inspection;
+
+typedef struct qn_inspect_opts {
+    int64_t context; // 0: a usual one
+    bool all_memory; // memory for a range of contexts
+} qn_inspect_opts;
+
+// Fails when the file cannot be read at all; a file that cannot run is told by `engine` and `why`.
+QN_MUST_CHECK qn_status qn_inspection_init(qn_inspection *out, const char *path,
+                                           const qn_inspect_opts *opts, qn_err *err);
+void qn_inspection_deinit(qn_inspection *in);
+
+#endif

@@ -1,0 +1,119 @@
+// quern: the command line. Finds the command, reads its options, runs it, and turns a failure into
+// one line on stderr and an exit code.
+#include "cli/args.h"
+#include "cli/help.h"
+#include "cli/out.h"
+
+#include "core/file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DONE = 0, FAILED = 1, WRONG_USAGE = 2 };
+
+static const qn_command *const commands[] = {
+    &qn_cmd_run,        &qn_cmd_logits,  &qn_cmd_tokenize,
+    &qn_cmd_detokenize, &qn_cmd_inspect, &qn_cmd_graph,
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+// If a standard stream was closed by the caller, the next file we open would take its place and get
+// our output. A null device opened the wrong way round keeps the place and fails when it is used.
+static void occupy_streams(void) {
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            return;
+    }
+}
+
+static int report(qn_err *err, int code) {
+    fprintf(stderr, "quern: %s\n", err->message);
+    return code;
+}
+
+static const qn_command *find_command(const char *name) {
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(commands[i]->name, name) == 0) return commands[i];
+    }
+    return NULL;
+}
+
+static int refuse_command(const char *name) {
+    const char *names[N_COMMANDS + 2] = {"help", "--version"};
+    for (size_t i = 0; i < N_COMMANDS; i++) names[i + 2] = commands[i]->name;
+    const char *near = qn_nearest(name, names, N_COMMANDS + 2);
+    qn_err err;
+    if (near)
+        (void)QN_FAIL(&err, ARGUMENT, "no command '%s'; did you mean '%s'?", name, near);
+    else if (qn_path_is_file(name) || qn_path_is_folder(name))
+        (void)QN_FAIL(&err, ARGUMENT, "no command '%s'; did you mean 'quern run %s'?", name, name);
+    else
+        (void)QN_FAIL(&err, ARGUMENT, "no command '%s'; 'quern help' lists them", name);
+    return report(&err, WRONG_USAGE);
+}
+
+static int finish(int code) {
+    qn_err err;
+    if (code == DONE && qn_stdout_check(&err)) return report(&err, FAILED);
+    return code;
+}
+
+static int help(char *const *words, size_t n) {
+    if (n == 0) {
+        qn_help_all(commands, N_COMMANDS);
+        return finish(DONE);
+    }
+    const qn_command *command = find_command(words[0]);
+    if (command)
+        qn_help_command(command);
+    else if (strcmp(words[0], "switches") == 0)
+        qn_help_switches();
+    else
+        return refuse_command(words[0]);
+    return finish(DONE);
+}
+
+static int run(const qn_command *command, char *const *words, size_t n) {
+    qn_err err = {0};
+    qn_call call = {0};
+    bool wants_help = false;
+    if (qn_call_parse(&call, &wants_help, command, words, n, &err))
+        return report(&err, err.status == QN_MEMORY ? FAILED : WRONG_USAGE);
+    int code = DONE;
+    if (wants_help)
+        qn_help_command(command);
+    else if (command->run(&call, &err))
+        code = report(&err, FAILED);
+    qn_call_deinit(&call, command);
+    return finish(code);
+}
+
+static int print_version(char *const *words, size_t n) {
+    (void)words, (void)n;
+    printf("quern %s\n", qn_version());
+    return finish(DONE);
+}
+
+int main(int argc, char **argv) {
+    static const struct {
+        const char *name;
+        int (*run)(char *const *words, size_t n);
+    } own[] = {
+        {"help", help},
+        {"--help", help},
+        {"-h", help},
+        {"--version", print_version},
+        {"version", print_version},
+    };
+    occupy_streams();
+    // A reader that goes away (`| head`) ends us without a word, also where the caller ignores it.
+    signal(SIGPIPE, SIG_DFL);
+    if (argc < 2) return help(NULL, 0);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (strcmp(argv[1], own[i].name) == 0) return own[i].run(argv + 2, (size_t)argc - 2);
+    }
+    const qn_command *command = find_command(argv[1]);
+    return command ? run(command, argv + 2, (size_t)argc - 2) : refuse_command(argv[1]);
+}

@@ -1,0 +1,157 @@
+#include "cli/out.h"
+
+#include "core/file.h"
+#include "core/mem.h"
+#include "core/utf8.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// --- standard output -----------------------------------------------------------------------------
+
+qn_status qn_stdout_check(qn_err *err) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return QN_OK;
+    return QN_FAIL(err, IO, "cannot write to standard output: %s", strerror(errno));
+}
+
+qn_status qn_stdout_json(json_t *value, int indent, qn_err *err) {
+    enum { FLOAT_DIGITS = 9 }; // enough to read back every float32
+    if (!value) return QN_NOMEM(err, "JSON output");
+    const size_t flags =
+        JSON_INDENT((size_t)indent) | JSON_REAL_PRECISION(FLOAT_DIGITS) | JSON_ENCODE_ANY;
+    char *text = json_dumps(value, flags);
+    json_decref(value);
+    if (!text) return QN_NOMEM(err, "JSON output");
+    fputs(text, stdout);
+    putchar('\n');
+    free(text);
+    return qn_stdout_check(err);
+}
+
+json_t *qn_json_text(const char *text, size_t size) {
+    qn_buf good = {0};
+    for (size_t i = 0; i < size;) {
+        const size_t length = qn_utf8_check(text + i, size - i);
+        if (length)
+            qn_buf_add(&good, text + i, length);
+        else
+            qn_buf_text(&good, "\xef\xbf\xbd");
+        i += length ? length : 1;
+    }
+    json_t *string = good.failed ? NULL : json_stringn(good.data ? good.data : "", good.size);
+    qn_buf_deinit(&good);
+    return string;
+}
+
+void qn_print_text(FILE *to, const char *text, size_t size) {
+    if (!isatty(fileno(to))) {
+        fwrite(text, 1, size, to);
+        return;
+    }
+    for (size_t i = 0; i < size; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        // U+0080 to U+009F, two bytes in UTF-8, are control characters too.
+        const bool is_high = c == 0xc2 && i + 1 < size && (unsigned char)text[i + 1] < 0xa0;
+        const bool is_control = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f || is_high;
+        putc(is_control ? '?' : c, to);
+        i += is_high;
+    }
+}
+
+// --- input ---------------------------------------------------------------------------------------
+
+static qn_status read_all(qn_buf *out, FILE *from, const char *name, qn_err *err) {
+    enum { CHUNK = 1 << 16 };
+    char *chunk = qn_alloc(CHUNK, 1);
+    if (!chunk) return QN_NOMEM(err, name);
+    for (size_t n; !out->failed && (n = fread(chunk, 1, CHUNK, from)) > 0;)
+        qn_buf_add(out, chunk, n);
+    qn_free(chunk);
+    if (ferror(from)) return QN_FAIL(err, IO, "%s: cannot read: %s", name, strerror(errno));
+    qn_buf_add(out, "", 0); // makes `data` a string even when there was nothing
+    return out->failed ? QN_NOMEM(err, name) : QN_OK;
+}
+
+qn_status qn_stdin_read(qn_buf *out, qn_err *err) {
+    return read_all(out, stdin, "standard input", err);
+}
+
+qn_status qn_text_read(qn_buf *out, const char *path, qn_err *err) {
+    FILE *from = fopen(path, "re");
+    if (!from) return QN_FAIL(err, IO, "%s: cannot open: %s", path, strerror(errno));
+    const qn_status status = read_all(out, from, path, err);
+    fclose(from);
+    return status;
+}
+
+// --- files ---------------------------------------------------------------------------------------
+
+// Renaming onto a device would replace it, onto a link would part it from what it points to.
+static bool is_special(const char *path) {
+    struct stat st;
+    return lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+}
+
+static qn_status open_temporary(qn_outfile *file, qn_err *err) {
+    qn_buf name = {0};
+    qn_buf_printf(&name, "%s.%ld.tmp", file->path, (long)getpid());
+    QN_TRY(qn_buf_take(&file->temporary, &name, err));
+    const int fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) file->to = fdopen(fd, "w");
+    if (file->to) return QN_OK;
+    const qn_status status = QN_FAIL(err, IO, "%s: cannot write: %s", file->path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    else
+        qn_free(file->temporary), file->temporary = NULL; // not ours to remove
+    return status;
+}
+
+qn_status qn_outfile_open(qn_outfile *out, const char *path, qn_err *err) {
+    qn_outfile file = {.path = strdup(path)};
+    if (!file.path) return QN_NOMEM(err, path);
+    qn_status status = QN_OK;
+    if (qn_path_is_folder(path)) {
+        status = QN_FAIL(err, IO, "%s: cannot write: it is a folder", path);
+    } else if (is_special(path)) {
+        file.to = fopen(path, "we");
+        if (!file.to) status = QN_FAIL(err, IO, "%s: cannot write: %s", path, strerror(errno));
+    } else {
+        status = open_temporary(&file, err);
+    }
+    if (status)
+        qn_outfile_deinit(&file);
+    else
+        *out = file;
+    return status;
+}
+
+void qn_outfile_write(qn_outfile *file, const void *bytes, size_t n) {
+    if (fwrite(bytes, 1, n, file->to) != n) file->failed = true;
+}
+
+qn_status qn_outfile_commit(qn_outfile *file, qn_err *err) {
+    const bool is_closed = fclose(file->to) == 0;
+    file->to = NULL;
+    if (!is_closed || file->failed)
+        return QN_FAIL(err, IO, "%s: cannot write: %s", file->path, strerror(errno));
+    if (!file->temporary) return QN_OK;
+    if (rename(file->temporary, file->path) != 0)
+        return QN_FAIL(err, IO, "%s: cannot rename %s: %s", file->path, file->temporary,
+                       strerror(errno));
+    qn_free(file->temporary);
+    file->temporary = NULL;
+    return QN_OK;
+}
+
+void qn_outfile_deinit(qn_outfile *file) {
+    if (file->to) fclose(file->to);
+    if (file->temporary) unlink(file->temporary);
+    qn_free(file->temporary);
+    qn_free(file->path);
+    *file = (qn_outfile){0};
+}

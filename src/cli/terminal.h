@@ -1,0 +1,22 @@
+// Ctrl-C as something to ask for, and the look of a terminal.
+#ifndef QN_CLI_TERMINAL_H
+#define QN_CLI_TERMINAL_H
+
+#include <stdbool.h>
+
+#include "core/err.h"
+
+// From here on, in this thread and those it starts, Ctrl-C waits until somebody asks.
+void qn_interrupt_hold(void);
+// True if Ctrl-C was pressed since the last call. Never true unless held.
+bool qn_interrupt_take(void);
+// Ctrl-C ends the program again; what came before is forgotten.
+void qn_interrupt_release(void);
+
+// A line on stderr in the terminal's weak colour; nothing when stderr is no terminal.
+QN_PRINTF(1, 2) void qn_print_dim(const char *fmt, ...);
+
+// Seconds since some moment in the past.
+double qn_now(void);
+
+#endif
