@@ -5,6 +5,7 @@
 //   time"
 #include <quern.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,17 +18,23 @@ enum { BEST = 5, NEW_TOKENS = 16 };
         if ((call) != QN_OK) goto failed;                                                          \
     } while (0)
 
-static void print_best(const qn_tokenizer *tokenizer, float *scores, int64_t n_vocab) {
+// `scores` (n_vocab) is written over: a token that was printed is not found again.
+static qn_status print_best(const qn_tokenizer *tokenizer, float *scores, int32_t n_vocab,
+                            qn_err *err) {
     for (int i = 0; i < BEST && i < n_vocab; i++) {
         int32_t best = 0;
         for (int32_t id = 1; id < n_vocab; id++)
             if (scores[id] > scores[best]) best = id;
-        size_t size = 0;
-        const char *piece = qn_tokenizer_piece(tokenizer, best, &size);
-        printf("%5d  %8.3f  %.*s\n", (int)best, (double)scores[best], piece ? (int)size : 0,
-               piece ? piece : "");
-        scores[best] = -1e30f; // not again
+
+        char *text;
+        size_t size;
+        const qn_status status = qn_detokenize(&text, &size, tokenizer, &best, 1, true, err);
+        if (status != QN_OK) return status;
+        printf("%8.2f  '%s'\n", (double)scores[best], text);
+        qn_free(text);
+        scores[best] = -INFINITY;
     }
+    return QN_OK;
 }
 
 int main(int argc, char **argv) {
@@ -54,7 +61,7 @@ int main(int argc, char **argv) {
     const qn_tokenize_opts ends = {.add_ends = true};
     CHECK(qn_tokenize(&ids, &n, tokenizer, argv[2], strlen(argv[2]), &ends, &err));
     CHECK(qn_engine_logits(&scores, engine, ids, n, NULL, &err));
-    print_best(tokenizer, scores.logits, scores.n_vocab);
+    CHECK(print_best(tokenizer, scores.logits, (int32_t)scores.n_vocab, &err));
 
     CHECK(qn_session_create(&session, engine, NULL, &err));
     CHECK(qn_session_set_prompt(session, ids, n, &err));
