@@ -2,6 +2,7 @@
 
 #include "core/mem.h"
 
+#include <assert.h>
 #include <string.h>
 
 void qn_build_init(qn_build *b, qn_graph *graph, const char *name) {
@@ -80,6 +81,7 @@ int32_t qn_build_const(qn_build *b, const char *name, const float *data, int64_t
 }
 
 int32_t qn_build_op(qn_build *b, qn_op op, const int32_t *in, int n_in, const qn_attrs *attrs) {
+    assert(n_in <= QN_MAX_IN);
     if (b->status || !reserve(b)) return QN_NO_VALUE;
     qn_node node = {.op = op, .n_in = n_in, .n_out = qn_op_get(op)->n_out};
     memcpy(node.in, in, (size_t)n_in * sizeof *in);
@@ -123,5 +125,8 @@ void qn_build_output(qn_build *b, const char *name, int32_t value) {
 void qn_build_name(qn_build *b, int32_t value, const char *name) {
     if (b->status) return;
     const char *copy = qn_arena_strdup(&b->graph->arena, name, strlen(name));
-    if (copy) b->graph->values[value].name = copy;
+    if (copy)
+        b->graph->values[value].name = copy;
+    else
+        b->status = QN_NOMEM(&b->err, "graph");
 }

@@ -59,8 +59,9 @@ static qn_status rule_same(const rule_call *c) {
 static qn_status rule_embed(const rule_call *c) {
     QN_TRY(need_rank(c, 0, 1));
     QN_TRY(need_rank(c, 1, 2));
+    if (!c->in[2] != !c->in[3])
+        return QN_FAIL(c->err, FORMAT, "EMBED: extra and extra_row go together");
     if (c->in[2]) {
-        if (!c->in[3]) return QN_FAIL(c->err, FORMAT, "EMBED: extra without extra_row");
         QN_TRY(need_rank(c, 2, 2));
         QN_TRY(need_rank(c, 3, 1));
         QN_TRY(need_same(c, 2, 1, 1, 1));
