@@ -135,8 +135,8 @@ static const struct {
 } shapes[] = {
     {"%20 f32 (T, 64) = embed(%0, %11, %12, %0)", "EMBED: input 2 has 1 dims, want 2"},
     {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, %0)", NULL},
-    {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, _)", "without extra_row"},
-    {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20)", "without extra_row"},
+    {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, _)", "go together"},
+    {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20)", "go together"},
     {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, %2)", "sizes differ"},
     {"%20 f32 (9, 64) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, %16)", "input 3 has 2 dims"},
     {"%20 f32 (9, 32) = param\n%21 f32 (T, 64) = embed(%0, %11, %20, %0)", "sizes differ"},
