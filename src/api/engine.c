@@ -180,7 +180,7 @@ qn_status qn_engine_check_ids(const qn_engine *engine, const int32_t *ids, size_
                               qn_err *err) {
     const int64_t vocab = engine->model->hparams->vocab;
     if (!engine->params) return QN_FAIL(err, STATE, "the model was opened without its weights");
-    if (n == 0) return QN_FAIL(err, ARGUMENT, "no token ids were given");
+    if (n == 0 || !ids) return QN_FAIL(err, ARGUMENT, "no token ids were given");
     if (n > (uint64_t)limit)
         return QN_FAIL(err, LIMIT, "%zu tokens, the context has %lld", n, (long long)limit);
     for (size_t i = 0; i < n; i++) {

@@ -45,13 +45,18 @@ static qn_status fail_type(const qn_key *key, const char *want, qn_err *err) {
 }
 
 // A whole number, or an array of one per layer that are all the same.
-static qn_status whole_number(int64_t *out, const qn_key *key, qn_err *err) {
+static qn_status whole_number(int64_t *out, const qn_key *key, const qn_config_reader *reader,
+                              qn_err *err) {
     if (key->kind == QN_KEY_INT) {
         *out = key->as.i;
         return QN_OK;
     }
-    if (!qn_key_is_array_of(key, QN_KEY_INT) || key->n == 0)
+    const qn_key *layers = qn_config_find(reader, "block_count", "num_hidden_layers");
+    if (!qn_key_is_array_of(key, QN_KEY_INT) || !layers || layers->kind != QN_KEY_INT)
         return fail_type(key, "a whole number", err);
+    if (key->n == 0 || layers->as.i < 0 || key->n != (uint64_t)layers->as.i)
+        return QN_FAIL(err, FORMAT, "%s: %zu elements, the model has %lld layers", key->name.data,
+                       key->n, (long long)layers->as.i);
     for (size_t i = 1; i < key->n; i++) {
         if (qn_key_int_at(key, i) != qn_key_int_at(key, 0))
             return QN_FAIL(err, UNSUPPORTED,
@@ -80,7 +85,7 @@ static qn_status read_row(void *config, const qn_config_row *row, const qn_confi
         return QN_FAIL(err, FORMAT, "%s: no key %s", qn_source_path(reader->source),
                        spelling(reader, row->gguf, row->hf, name, sizeof name));
     if (key && row->kind == QN_CONFIG_INT) {
-        QN_TRY(whole_number(&whole, key, err));
+        QN_TRY(whole_number(&whole, key, reader, err));
         if ((double)whole < row->least || (double)whole > row->most)
             return QN_FAIL(err, FORMAT, "%s: %lld, want %.0f to %.0f", key->name.data,
                            (long long)whole, row->least, row->most);
@@ -149,11 +154,13 @@ qn_status qn_config_expect(const qn_config_reader *reader, const char *gguf, con
     return QN_OK;
 }
 
+// In the order of qn_layer_kind.
+static const char *const kind_words[] = {"full_attention", "sliding_attention", "linear_attention"};
+
 static bool layer_kind_of(unsigned char *out, qn_str word) {
-    static const char *const words[] = {"full_attention", "sliding_attention", "linear_attention"};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (!qn_str_is(word, words[i])) continue;
-        *out = (unsigned char)i; // the order of qn_layer_kind
+    for (size_t i = 0; i < sizeof kind_words / sizeof kind_words[0]; i++) {
+        if (!qn_str_is(word, kind_words[i])) continue;
+        *out = (unsigned char)i;
         return true;
     }
     return false;
@@ -172,6 +179,19 @@ qn_status qn_config_layer_types(unsigned char *kinds, int64_t n, bool *found,
         if (!layer_kind_of(&kinds[i], qn_key_string_at(key, i)))
             return QN_FAIL(err, UNSUPPORTED, "%s: layer %zu is '%s'", key->name.data, i,
                            qn_key_string_at(key, i).data);
+    }
+    return QN_OK;
+}
+
+qn_status qn_config_check_attention(const unsigned char *kinds, int64_t n, int64_t window,
+                                    const qn_config_reader *reader, qn_err *err) {
+    for (int64_t i = 0; i < n; i++) {
+        if (kinds[i] == QN_LAYER_LINEAR)
+            return QN_FAIL(err, UNSUPPORTED, "%s: layer %lld is '%s'", reader->arch, (long long)i,
+                           kind_words[QN_LAYER_LINEAR]);
+        if (kinds[i] == QN_LAYER_SLIDING && window == 0)
+            return QN_FAIL(err, FORMAT, "layer %lld is sliding, but the model names no window",
+                           (long long)i);
     }
     return QN_OK;
 }
@@ -195,5 +215,6 @@ qn_status qn_config_windows(int64_t *window, unsigned char *kinds, int64_t n_lay
     *window = use ? keys.window : 0;
     for (int64_t i = 0; i < n_layers; i++)
         kinds[i] = *window > 0 && i >= keys.first ? QN_LAYER_SLIDING : QN_LAYER_FULL;
-    return qn_config_layer_types(kinds, n_layers, &found, reader, err);
+    QN_TRY(qn_config_layer_types(kinds, n_layers, &found, reader, err));
+    return qn_config_check_attention(kinds, n_layers, *window, reader, err);
 }

@@ -58,6 +58,11 @@ typedef enum qn_layer_kind { QN_LAYER_FULL, QN_LAYER_SLIDING, QN_LAYER_LINEAR } 
 QN_MUST_CHECK qn_status qn_config_layer_types(unsigned char *kinds, int64_t n, bool *found,
                                               const qn_config_reader *reader, qn_err *err);
 
+// For families of attention only: no layer is linear, and there is a window where one is sliding.
+QN_MUST_CHECK qn_status qn_config_check_attention(const unsigned char *kinds, int64_t n,
+                                                  int64_t window, const qn_config_reader *reader,
+                                                  qn_err *err);
+
 // The window and which layers look through it, as the checkpoints of Mistral and Qwen say it:
 // layer_types, else all layers from max_window_layers (0) on, unless use_sliding_window is false.
 // *window is 0 where no layer has one.

@@ -66,7 +66,8 @@ static qn_status read_layers(gemma_config *c, const qn_config_reader *reader, qn
                    .hf = "sliding_window_pattern|_sliding_window_pattern", .least = 1, .most = 4096,
                    .is_optional = true);
     const qn_key *key = qn_config_find(reader, pattern.gguf, pattern.hf);
-    if (!key || key->kind == QN_KEY_INT) QN_TRY(qn_config_fill(c, &pattern, 1, reader, err));
+    const bool is_per_layer = key && qn_key_is_array_of(key, QN_KEY_BOOL);
+    if (!is_per_layer) QN_TRY(qn_config_fill(c, &pattern, 1, reader, err));
     if (c->pattern == 0) c->pattern = c->generation == 2 ? 2 : 6;
     for (int64_t i = 0; i < c->hp.layers; i++) {
         const bool is_full = c->generation == 1 || c->window == 0 || (i + 1) % c->pattern == 0;
@@ -75,12 +76,7 @@ static qn_status read_layers(gemma_config *c, const qn_config_reader *reader, qn
     bool found;
     QN_TRY(qn_config_layer_types(c->kinds, c->hp.layers, &found, reader, err));
     QN_TRY(read_gguf_pattern(c, reader, err));
-    for (int64_t i = 0; i < c->hp.layers; i++) {
-        if (c->kinds[i] != QN_LAYER_FULL && c->window == 0)
-            return QN_FAIL(err, FORMAT, "layer %lld is sliding, but the model names no window",
-                           (long long)i);
-    }
-    return QN_OK;
+    return qn_config_check_attention(c->kinds, c->hp.layers, c->window, reader, err);
 }
 
 static qn_status read_gemma(void *config, const qn_config_reader *reader, qn_arena *arena,

@@ -27,8 +27,9 @@ bool qn_is_checkpoint(const qn_config_reader *reader) {
 
 static bool has_word(const char *words, const char *word) {
     const size_t n = strlen(word);
+    if (n == 0 || strchr(word, ' ')) return false;
     for (const char *at = strstr(words, word); at; at = strstr(at + 1, word)) {
-        if ((at == words || at[-1] == ' ') && (at[n] == 0 || at[n] == ' ')) return n > 0;
+        if ((at == words || at[-1] == ' ') && (at[n] == 0 || at[n] == ' ')) return true;
     }
     return false;
 }
@@ -80,10 +81,10 @@ static const qn_config_row common_rows[] = {
     QN_INT_ROW(qn_hparams, rotate, .gguf = "rope.dimension_count", .least = 2, .most = 1 << 16,
                .is_optional = true),
     QN_INT_ROW(qn_hparams, experts, .gguf = "expert_count",
-               .hf = "num_experts|num_local_experts|n_routed_experts", .least = 1, .most = 1 << 16,
+               .hf = "num_experts|num_local_experts|n_routed_experts", .least = 0, .most = 1 << 16,
                .is_optional = true),
     QN_INT_ROW(qn_hparams, experts_used, .gguf = "expert_used_count", .hf = "num_experts_per_tok",
-               .least = 1, .most = 1 << 16, .is_optional = true),
+               .least = 0, .most = 1 << 16, .is_optional = true),
     QN_INT_ROW(qn_hparams, expert_ffn, .gguf = "expert_feed_forward_length",
                .hf = "moe_intermediate_size", .least = 1, .most = 1 << 24, .is_optional = true),
     QN_FLOAT_ROW(qn_hparams, eps, .gguf = "attention.layer_norm_rms_epsilon", .hf = "rms_norm_eps",
@@ -95,6 +96,9 @@ static qn_status fill_rotate(qn_hparams *hp, const qn_config_reader *reader, qn_
     double share;
     QN_TRY(qn_config_float(&share, reader, NULL,
                            "rope_parameters.partial_rotary_factor|partial_rotary_factor", 1, err));
+    if (!(share > 0 && share <= 1))
+        return QN_FAIL(err, FORMAT, "partial_rotary_factor: %g, want more than 0, at most 1",
+                       share);
     if (hp->rotate == 0) hp->rotate = (int64_t)((double)hp->head_size * share);
     if (hp->rotate < 2 || hp->rotate % 2 || hp->rotate > hp->head_size)
         return QN_FAIL(err, FORMAT, "rope turns %lld values, want an even number from 2 to %lld",
@@ -114,10 +118,11 @@ static qn_status fill_vocab(qn_hparams *hp, const qn_config_reader *reader, qn_e
     if (!t) return QN_FAIL(err, FORMAT, "%s: no token embedding", qn_source_path(reader->source));
     hp->vocab = t->dims[0];
     const qn_key *key = qn_config_find(reader, "vocab_size", "vocab_size");
-    if (key && (key->kind != QN_KEY_INT || key->as.i != hp->vocab))
+    if (key && key->kind != QN_KEY_INT)
+        return QN_FAIL(err, FORMAT, "%s: %s, want a whole number", key->name.data, key->type_name);
+    if (key && key->as.i != hp->vocab)
         return QN_FAIL(err, FORMAT, "%s: %lld, tensor %s has %lld rows", key->name.data,
-                       key->kind == QN_KEY_INT ? (long long)key->as.i : -1LL, t->name.data,
-                       (long long)hp->vocab);
+                       (long long)key->as.i, t->name.data, (long long)hp->vocab);
     return hp->vocab > 0x7fffffff
                ? QN_FAIL(err, LIMIT, "vocabulary of %lld entries", (long long)hp->vocab)
                : QN_OK;

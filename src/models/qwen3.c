@@ -33,7 +33,7 @@ static qn_status read_experts(qwen3_config *c, const qn_config_reader *reader, q
     const qn_key *step = qn_config_find(reader, NULL, "decoder_sparse_step");
     const qn_key *dense = qn_config_find(reader, NULL, "mlp_only_layers");
     if ((step && (step->kind != QN_KEY_INT || step->as.i != 1)) ||
-        (dense && dense->kind == QN_KEY_ARRAY && dense->n > 0))
+        (dense && (dense->kind != QN_KEY_ARRAY || dense->n > 0)))
         return QN_FAIL(err, UNSUPPORTED, "%s with some dense layers", reader->arch);
     QN_TRY(qn_config_fill(c, rows, 1, reader, err));
     if (c->expert_scale == 0) c->expert_scale = 1; // a file without scaling says 0
