@@ -8,7 +8,7 @@ BOTH   = address,undefined
 build = @{ [ -f $(1)/build.ninja ] || cmake -S . -B $(1) -G Ninja --log-level=WARNING $(2); } && cmake --build $(1)
 
 # What `make run` does when nobody can type.
-STORY  = -p "Tell me a short story." -n 100
+STORY  = -p "Tell me a short story." -n 80
 
 .PHONY: all run test debug asan ubsan tsan check fuzz bench fmt lint sz install clean help setup setup-check
 .DEFAULT_GOAL = all

@@ -11,7 +11,9 @@ awk '/^[0-9]+\/[0-9]+ Test(ing)?: / { name = $NF }
         printf "%-24s %s\n", name, $0
         n = $0; gsub(/[^0-9]/, "", n); total[$2] += n
     }
+    /^\[ *SKIPPED *\] / && !/\] [0-9]+ test/ { sub(/^[^]]*\] /, ""); skipped[name ": " $0] }
     END {
+        for (k in skipped) print "skipped " k
         for (k in total) any = 1
         if (!any) exit
         printf "all together:"
