@@ -26,7 +26,9 @@ static void compare_readers(const char *text, size_t size, bool ours, const char
         fprintf(stderr, "flattened, but: %s\n", err.message);
         abort();
     }
-    if (theirs && !ours && strstr(why, "not valid JSON") && !strstr(why, "400 characters")) {
+    // jansson takes a NUL byte behind a number for space.
+    if (theirs && !ours && !memchr(text, 0, size) && strstr(why, "not valid JSON") &&
+        !strstr(why, "400 characters")) {
         fprintf(stderr, "valid, but: %s\n", why);
         abort();
     }
