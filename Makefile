@@ -15,16 +15,18 @@ STORY  = -p "Tell me a short story." -n 80
 
 # build the program and the library into build/
 all: setup
-	$(call build,build)
+	$(call build,build) --target quern quern_static quern_shared
 
 # build, then chat with the bundled model; without a terminal, tell a short story. ARGS="..." replaces the arguments
-run: all
+run: setup
+	$(call build,build) --target quern
 	@if [ -n '$(ARGS)' ]; then build/quern run $(ARGS); \
 	elif [ -t 0 ] && [ -t 1 ]; then build/quern run; \
 	else build/quern run $(STORY); fi
 
 # build and run all tests, or with T=name those whose name contains it
-test: all
+test: setup
+	$(call build,build)
 	@$(CTEST) build $(T)
 
 # build without optimisation into build-debug/
@@ -61,7 +63,8 @@ fuzz: setup-check
 	@echo "run all of them for S seconds in total: tools/fuzz.sh S; one of them: tools/fuzz.sh S NAME"
 
 # build and run the benchmarks; each prints CSV
-bench: all
+bench: setup
+	$(call build,build)
 	@for b in build/bench/bench_*; do echo "# $${b##*/}"; $$b $(ARGS) || exit 1; done
 
 # bring all sources into one form
