@@ -57,6 +57,7 @@ qn_status qn_cli_open(qn_engine **out, const char *path, const qn_open_opts *opt
     qn_engine *engine = NULL;
     qn_status status = qn_engine_open(&engine, path, &engine_opts, err);
     if (o.percent >= 0) fprintf(stderr, "\r\033[K");
+    if (status && err && !strstr(err->message, path)) qn_err_prefix(err, status, "%s", path);
     if (!status && opts->needs_tokenizer && !qn_engine_tokenizer(engine)) {
         status = QN_FAIL(err, UNSUPPORTED, "%s: %s", path, *o.last ? o.last : "no tokenizer");
         qn_engine_close(engine);

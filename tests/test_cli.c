@@ -1,0 +1,638 @@
+// The command line: exit codes, messages, help, and what each command prints.
+#include "cli_run.h"
+
+#include "core/buf.h"
+#include "core/json.h"
+#include "gguf_writer.h"
+
+#include <math.h>
+#include <sys/stat.h>
+
+static const char *const commands[] = {"run",        "logits",  "tokenize",
+                                       "detokenize", "inspect", "graph"};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static json_t *parse(const char *text) {
+    json_error_t why;
+    json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+    if (!json) fail_msg("no JSON: %s in '%.200s'", why.text, text);
+    return json;
+}
+
+// --- help ----------------------------------------------------------------------------------------
+
+static void test_help(void **state) {
+    (void)state;
+    cli_result all = CLI_RUN("help"), none = cli_run_with(&(cli_input){0}, (const char *[]){NULL});
+    cli_assert_done(&all);
+    cli_assert_done(&none);
+    assert_string_equal(all.out, none.out);
+    for (int i = 0; i < N_COMMANDS; i++) {
+        cli_result a = CLI_RUN("help", commands[i]), b = CLI_RUN(commands[i], "--help"),
+                   c = CLI_RUN(commands[i], "-h");
+        cli_assert_done(&a);
+        assert_non_null(strstr(all.out, commands[i]));
+        assert_non_null(strstr(a.out, "usage: quern "));
+        assert_string_equal(a.out, b.out);
+        assert_string_equal(a.out, c.out);
+        cli_free(&a), cli_free(&b), cli_free(&c);
+    }
+    cli_result switches = CLI_RUN("help", "switches"), version = CLI_RUN("--version");
+    cli_assert_done(&switches);
+    assert_non_null(strstr(switches.out, "QN_DEBUG"));
+    assert_string_equal(version.out + strlen("quern "), "0.1.0\n");
+    cli_free(&all), cli_free(&none), cli_free(&switches), cli_free(&version);
+}
+
+// The options ("-p", "--prompt") that stand in a text, each followed by a newline.
+static void collect_options(qn_buf *to, const char *text) {
+    for (const char *at = text; (at = strchr(at, '-')); at++) {
+        const bool begins = at == text || strchr(" `\n[(|", at[-1]);
+        const size_t dashes = strspn(at, "-");
+        const size_t letters = strspn(at + dashes, "abcdefghijklmnopqrstuvwxyz");
+        const bool is_option = dashes == 2 ? letters > 1 : dashes == 1 && letters == 1;
+        if (begins && is_option) {
+            qn_buf_text(to, "\n");
+            qn_buf_add(to, at, dashes + letters);
+            qn_buf_text(to, "\n");
+        }
+        at += dashes + letters - 1;
+    }
+}
+
+static void assert_all_in(const qn_buf *options, const qn_buf *where, const char *what) {
+    for (const char *at = options->data; at && *at;) {
+        const size_t n = strcspn(at + 1, "\n") + 2;
+        char *option = strndup(at, n);
+        if (!strstr(where->data, option)) fail_msg("%s: %s", what, option);
+        free(option);
+        at += n;
+    }
+}
+
+// Every section of docs/commands.md names the options of its command, no more and no fewer.
+static void test_docs_and_help_agree(void **state) {
+    (void)state;
+    char *docs = cli_load(MODELS "/../docs/commands.md", NULL);
+    for (int i = 0; i < N_COMMANDS; i++) {
+        char title[64];
+        snprintf(title, sizeof title, "\n## quern %s\n", commands[i]);
+        char *section = strstr(docs, title);
+        if (!section) fail_msg("docs/commands.md has no section '%s'", commands[i]);
+        char *end = strstr(section + 1, "\n## ");
+        section = end ? strndup(section, (size_t)(end - section)) : strdup(section);
+        cli_result help = CLI_RUN("help", commands[i]);
+        qn_buf in_docs = {0}, in_help = {0};
+        collect_options(&in_docs, section);
+        collect_options(&in_help, strstr(help.out, "\noptions\n"));
+        qn_buf_text(&in_docs, "\n-h\n\n--help\n"); // said once for all commands
+        assert_all_in(&in_docs, &in_help, "in the docs, not in the help");
+        assert_all_in(&in_help, &in_docs, "in the help, not in the docs");
+        qn_buf_deinit(&in_docs), qn_buf_deinit(&in_help);
+        cli_free(&help);
+        free(section);
+    }
+    free(docs);
+}
+
+// --- wrong usage ---------------------------------------------------------------------------------
+
+static void test_wrong_usage(void **state) {
+    (void)state;
+    static const struct {
+        const char *args[8], *part;
+    } cases[] = {
+        {{"rnu"}, "did you mean 'run'?"},
+        {{"frobnicate"}, "no command 'frobnicate'; 'quern help' lists them"},
+        {{"help", "inspct"}, "did you mean 'inspect'?"},
+        {{DRAFT}, "did you mean 'quern run "},
+        {{""}, "no command ''"},
+        {{"logits"}, "too few words, want: quern logits MODEL"},
+        {{"logits", ""}, "the name of the model is empty"},
+        {{"logits", DRAFT}, "give either --ids or --prompt"},
+        {{"logits", DRAFT, "--ids", "1", "-p", "x"}, "give either --ids or --prompt"},
+        {{"logits", DRAFT, "--ids", "1", "--naive", "--ref"}, "give either --naive or --ref"},
+        {{"logits", DRAFT, "--ids", "1", "--hidden"}, "--hidden needs -o"},
+        {{"logits", DRAFT, "--ids"}, "--ids needs a value"},
+        {{"logits", DRAFT, "--ids", "1,x"}, "'x' is no token id"},
+        {{"logits", DRAFT, "--ids", "1 2.5"}, "'2.5' is no token id"},
+        {{"logits", DRAFT, "--idd", "1"}, "no option '--idd'; did you mean '--ids'?"},
+        {{"logits", DRAFT, "--frobnicate"}, "'quern help logits' lists them"},
+        {{"logits", DRAFT, "--ids", "1", "--all=yes"}, "--all takes no value, got 'yes'"},
+        {{"logits", DRAFT, "--ids", "1", "--chunk", "0"}, "--chunk: '0', want a whole number from"},
+        {{"logits", DRAFT, "--ids", "1", "-t", "257"},
+         "--threads: '257', want a whole number from"},
+        {{"logits", DRAFT, "--ids", "1", "-t", "two"}, "--threads: 'two'"},
+        {{"logits", DRAFT, "--ids", "1", "-t2x"}, "--threads: '2x'"},
+        {{"logits", DRAFT, "extra", "--ids", "1"}, "'extra' is one word too many"},
+        {{"run", "-p", "a", "-f", "b"}, "give either --prompt or --file"},
+        {{"run", "-p", "a", "--raw", "--system", "b"}, "--system is for chat"},
+        {{"run", "-p", "a", "--stop="}, "--stop: the text is empty"},
+        {{"run", "-p", "a", "-n", "-1"}, "--tokens: '-1', want a whole number from 1"},
+        {{"run", "-p", "a", "-n", "99999999999999999999"}, "--tokens: '99999999999999999999'"},
+        {{"run", "-p", "a", "-c", "0"}, "--context: '0'"},
+        {{"run", "-p", "a", "--temp", "hot"}, "--temp: 'hot', want a number from 0 to 100"},
+        {{"run", "-p", "a", "--temp", "nan"}, "--temp: 'nan'"},
+        {{"run", "-p", "a", "--temp", "-0.1"}, "--temp: '-0.1'"},
+        {{"run", "-p", "a", "--temp", "1e"}, "--temp: '1e'"},
+        {{"run", "-p", "a", "--seed", "-1"}, "--seed: '-1'"},
+        {{"run", "-p", "a", "--seed", "18446744073709551616"}, "--seed: '18446744073709551616'"},
+        {{"run", "a", "b"}, "'b' is one word too many"},
+        {{"tokenize"}, "want: quern tokenize MODEL [TEXT]"},
+        {{"tokenize", DRAFT, "a", "b"}, "'b' is one word too many (quote text with blanks)"},
+        {{"tokenize", DRAFT, "-x"}, "no option '-x'"},
+        {{"detokenize", DRAFT, "1", "two"}, "'two' is no token id"},
+        {{"inspect", DRAFT, "-c", "many"}, "--context: 'many'"},
+        {{"graph", DRAFT, "--stage", "low"}, "--stage: 'low', but only 'high' exists so far"},
+        {{"graph", DRAFT, "--svg"}, "--svg needs a value"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_result r = cli_run_with(&(cli_input){0}, cases[i].args);
+        cli_assert_fails(&r, 2, cases[i].part);
+        cli_free(&r);
+    }
+}
+
+// --- bad input -----------------------------------------------------------------------------------
+
+static void make_folder(const char *name) { assert_int_equal(mkdir(cli_path(name), 0700), 0); }
+
+static void assert_logits_fail(const char *model, const char *part) {
+    cli_result r = CLI_RUN("logits", model, "--ids", "1");
+    cli_assert_fails(&r, 1, part);
+    if (!strstr(r.err, model)) fail_msg("'%s' does not name %s", r.err, model);
+    cli_free(&r);
+}
+
+static void test_bad_models(void **state) {
+    (void)state;
+    assert_logits_fail(cli_path("nothing.gguf"), "No such file");
+    assert_logits_fail("/dev/null", "a device, want a regular file");
+    make_folder("empty");
+    assert_logits_fail(cli_path("empty"), "no model in this folder");
+    make_folder("bare");
+    cli_save(cli_path("bare/config.json"), "{}", 2);
+    assert_logits_fail(cli_path("bare"), "has config.json but no .safetensors");
+    make_folder("lost");
+    size_t size;
+    char *tensors = cli_load(MINI "/qwen3/model.safetensors", &size);
+    cli_save(cli_path("lost/model.safetensors"), tensors, size);
+    free(tensors);
+    assert_logits_fail(cli_path("lost"), "has safetensors but no config.json");
+    cli_save(cli_path("zero.gguf"), "", 0);
+    assert_logits_fail(cli_path("zero.gguf"), "the file is empty");
+    cli_save(cli_path("magic.gguf"), "\xff\xfenot a model at all", 22);
+    assert_logits_fail(cli_path("magic.gguf"), "which is no model");
+}
+
+static void test_truncated(void **state) {
+    (void)state;
+    static const char *const files[] = {MINI "/qwen3/qwen3-bf16.gguf",
+                                        MINI "/llama32/model.safetensors"};
+    static const char *const names[] = {"cut.gguf", "cut.safetensors"};
+    for (int f = 0; f < 2; f++) {
+        size_t size;
+        char *data = cli_load(files[f], &size);
+        const size_t ends[] = {3,        7,        23,          24,          100,     size / 16,
+                               size / 4, size / 2, size - 5000, size - 1000, size - 1};
+        for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+            cli_save(cli_path(names[f]), data, ends[i]);
+            assert_logits_fail(cli_path(names[f]), names[f]);
+        }
+        free(data);
+    }
+}
+
+static void test_unknown_architecture(void **state) {
+    (void)state;
+    const float zeros[4] = {0};
+    gguf_writer w = {0};
+    gguf_add_string(&w, "general.architecture", "frobnicator");
+    gguf_add_string(&w, "general.name", "a\x1b[31mred");
+    gguf_add_tensor(&w, "token_embd.weight", 0, 2, (int64_t[]){2, 2}, zeros, sizeof zeros);
+    const char *path = cli_path("unknown.gguf");
+    gguf_write(&w, path);
+    assert_logits_fail(path, "unknown architecture 'frobnicator'; known: llama qwen2 qwen3");
+    // Looking at it shows what can be seen, and says what is wrong.
+    cli_result text = CLI_RUN("inspect", path, "--tensors", "--keys");
+    assert_int_equal(text.code, 1);
+    assert_non_null(strstr(text.out, "token_embd.weight (2, 2)"));
+    assert_non_null(strstr(text.out, "general.architecture (string) = \"frobnicator\""));
+    assert_null(strchr(text.out, '\x1b'));
+    assert_non_null(strstr(text.err, "unknown architecture 'frobnicator'"));
+    cli_result json = CLI_RUN("inspect", path, "--json");
+    json_t *root = parse(json.out);
+    assert_int_equal(json.code, 1);
+    assert_non_null(strstr(json_string_value(json_object_get(root, "error")), "frobnicator"));
+    json_decref(root);
+    cli_free(&text), cli_free(&json);
+}
+
+// The key matrix of layer 0 with its dimensions swapped: as many bytes, another shape.
+static void test_wrong_shape(void **state) {
+    (void)state;
+    static const char name[] = "blk.0.attn_k.weight";
+    size_t size;
+    char *data = cli_load(MINI "/qwen3/qwen3-bf16.gguf", &size);
+    char *dims = NULL;
+    for (size_t i = 0; i + sizeof name < size && !dims; i++) {
+        if (memcmp(data + i, name, sizeof name - 1) == 0) dims = data + i + sizeof name - 1 + 4;
+    }
+    assert_non_null(dims);
+    char first[8];
+    memcpy(first, dims, 8);
+    memmove(dims, dims + 8, 8);
+    memcpy(dims + 8, first, 8);
+    cli_save(cli_path("shape.gguf"), data, size);
+    free(data);
+    cli_result r = CLI_RUN("logits", cli_path("shape.gguf"), "--ids", "1");
+    cli_assert_fails(&r, 1, name);
+    assert_non_null(strstr(r.err, "(64, 32)"));
+    assert_non_null(strstr(r.err, "(32, 64)"));
+    cli_free(&r);
+}
+
+static void test_bad_prompts(void **state) {
+    (void)state;
+    static char many[2 * 2049 + 1];
+    for (int i = 0; i < 2049; i++) memcpy(many + 2 * i, "1,", 2);
+    static const struct {
+        const char *args[8], *part;
+    } cases[] = {
+        {{"logits", DRAFT, "--ids", "4096"}, "token 0: id 4096, the vocabulary has 4096"},
+        {{"logits", DRAFT, "--ids", "1,-1"}, "token 1: id -1, the vocabulary has 4096"},
+        {{"logits", DRAFT, "--ids", "99999999999"}, "id 99999999999"},
+        {{"logits", DRAFT, "--ids", ""}, "no token ids were given"},
+        {{"logits", DRAFT, "-p", ""}, "the prompt is empty"},
+        {{"logits", DRAFT, "--ids", many}, "2049 tokens, the context has 2048"},
+        {{"run", DRAFT, "-p", ""}, "the prompt is empty"},
+        {{"run", DRAFT}, "the prompt is empty"}, // stdin is empty
+        {{"run", DRAFT, "-p", "a", "-c", "999999"}, "context of 999999 tokens, the model has 2048"},
+        {{"run", DRAFT, "-p", "one two three four", "-c", "4"}, "the context has 4"},
+        {{"run", DRAFT, "--raw", "-p", "one", "-c", "1"}, "fills the context of 1"},
+        {{"run", DRAFT, "-f", "/nonexistent"}, "/nonexistent: cannot open"},
+        {{"inspect", DRAFT, "-c", "4096"}, "context of 4096 tokens, the model has 2048"},
+        {{"detokenize", DRAFT, "4096"}, "token id 4096, but there are 4096 tokens"},
+        {{"detokenize", DRAFT, "99999999999"}, "id 99999999999"},
+        {{"tokenize", "/nonexistent", "a"}, "/nonexistent: cannot open"},
+        {{"graph", DRAFT, "--svg", "/nonexistent/a.svg"}, "/nonexistent/a.svg: cannot write"},
+        {{"logits", DRAFT, "--ids", "1", "-o", "/"}, "it is a folder"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_result r = cli_run_with(&(cli_input){0}, cases[i].args);
+        cli_assert_fails(&r, 1, cases[i].part);
+        cli_free(&r);
+    }
+    cli_result r = CLI_RUN_IN("1 2 three", "detokenize", DRAFT);
+    cli_assert_fails(&r, 1, "standard input: 'three' is no token id");
+    cli_free(&r);
+}
+
+static void test_broken_output(void **state) {
+    (void)state;
+    static const struct {
+        const char *to, *part;
+    } cases[] = {{"/dev/full", "No space left"}, {"-", "cannot write to standard output"}};
+    for (int i = 0; i < 2; i++) {
+        cli_result r = cli_run_with(&(cli_input){.stdout_to = cases[i].to},
+                                    (const char *[]){"inspect", DRAFT, NULL});
+        cli_assert_fails(&r, 1, cases[i].part);
+        cli_free(&r);
+    }
+    // A reader that leaves early is no failure to talk about.
+    char command[CLI_MOST_PATH];
+    snprintf(command, sizeof command, "'%s' graph '%s' | head -c 10", QUERN, DRAFT);
+    cli_result r =
+        cli_run_with(&(cli_input){.program = "sh"}, (const char *[]){"-c", command, NULL});
+    cli_assert_done(&r);
+    assert_string_equal(r.out, "graph \"qwe");
+    cli_free(&r);
+}
+
+// --- logits --------------------------------------------------------------------------------------
+
+static void test_logits_json(void **state) {
+    (void)state;
+    cli_result r = CLI_RUN("logits", DRAFT, "-p", "Once upon a"),
+               same = CLI_RUN("logits", DRAFT, "-p", "Once upon a", "-t1", "--chunk=1", "--naive");
+    cli_assert_done(&r);
+    assert_string_equal(r.out, same.out);
+    json_t *list = parse(r.out);
+    assert_int_equal(json_array_size(list), 10);
+    double before = INFINITY, sum = 0;
+    for (size_t i = 0; i < 10; i++) {
+        const json_t *row = json_array_get(list, i);
+        const double logit = json_real_value(json_object_get(row, "logit"));
+        const double logprob = json_real_value(json_object_get(row, "logprob"));
+        assert_int_equal(json_object_size(row), 4);
+        assert_true(json_is_integer(json_object_get(row, "id")));
+        assert_true(logit <= before);
+        before = logit;
+        sum += exp(logprob);
+    }
+    assert_true(sum > 0.5 && sum < 1.0001);
+    const json_t *best = json_array_get(list, 0);
+    assert_string_equal(json_string_value(json_object_get(best, "token")), "\xc4\xa0time");
+    json_decref(list);
+    cli_free(&r), cli_free(&same);
+}
+
+// The tensor of a safetensors file, by name: its shape and the place of its bytes.
+static const char *find_tensor(const char *file, size_t size, const char *name, int64_t shape[2],
+                               size_t *bytes) {
+    uint64_t header;
+    memcpy(&header, file, sizeof header);
+    assert_true(header % 8 == 0 && header + 8 <= size);
+    json_t *root = json_loadb(file + 8, (size_t)header, 0, NULL);
+    const json_t *tensor = json_object_get(root, name);
+    const json_t *offsets = json_object_get(tensor, "data_offsets");
+    if (!tensor) fail_msg("no tensor %s", name);
+    assert_string_equal(json_string_value(json_object_get(tensor, "dtype")), "F32");
+    for (size_t i = 0; i < 2; i++)
+        shape[i] = json_integer_value(json_array_get(json_object_get(tensor, "shape"), i));
+    const size_t start = (size_t)json_integer_value(json_array_get(offsets, 0));
+    const size_t end = (size_t)json_integer_value(json_array_get(offsets, 1));
+    assert_true(start <= end && 8 + header + end <= size);
+    assert_int_equal(end - start, shape[0] * shape[1] * 4);
+    *bytes = end - start;
+    json_decref(root);
+    return file + 8 + header + start;
+}
+
+static void test_logits_file(void **state) {
+    (void)state;
+    const char *all = cli_path("all.safetensors"), *last = cli_path("last.safetensors");
+    cli_result r = CLI_RUN("logits", DRAFT, "--ids", "5,6,7", "--all", "--hidden", "--ref", "-o",
+                           all),
+               r2 = CLI_RUN("logits", DRAFT, "--ids=5, 6 7", "-o", last);
+    cli_assert_done(&r);
+    cli_assert_done(&r2);
+    assert_string_equal(r.out, "");
+    size_t all_size, last_size, n, n_last;
+    int64_t shape[2];
+    char *all_data = cli_load(all, &all_size), *last_data = cli_load(last, &last_size);
+    const char *rows = find_tensor(all_data, all_size, "logits", shape, &n);
+    assert_true(shape[0] == 3 && shape[1] == 4096);
+    const char *row = find_tensor(last_data, last_size, "logits", shape, &n_last);
+    assert_true(shape[0] == 1 && shape[1] == 4096);
+    assert_memory_equal(rows + n - n_last, row, n_last);
+    for (int k = 0; k <= 2; k++) {
+        char name[16];
+        snprintf(name, sizeof name, "hidden.%d", k);
+        find_tensor(all_data, all_size, name, shape, &n);
+        assert_true(shape[0] == 3 && shape[1] == 256);
+    }
+    free(all_data), free(last_data);
+    cli_free(&r), cli_free(&r2);
+    // Our own reader takes the file, and nothing temporary is left beside it.
+    cli_result look =
+        cli_run_with(&(cli_input){.program = "sh"},
+                     (const char *[]){"-c", "ls \"$0\" | grep -c tmp", cli_folder, NULL});
+    assert_string_equal(look.out, "0\n");
+    cli_free(&look);
+}
+
+// --- tokens --------------------------------------------------------------------------------------
+
+static void test_tokens(void **state) {
+    (void)state;
+    static const char text[] =
+        "The fox said: \"Good morning!\"\n\n  12345 caf\xc3\xa9 \xe2\x82\xac";
+    static const char *const models[] = {DRAFT, MINI "/qwen3", MINI "/qwen3/tokenizer.json",
+                                         MINI "/gemma/tokenizer.model",
+                                         MINI "/gemma3/gemma3-bf16.gguf"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        cli_result ids = CLI_RUN("tokenize", models[i], text);
+        cli_result piped = CLI_RUN_IN(text, "tokenize", models[i]);
+        cli_assert_done(&ids);
+        assert_string_equal(ids.out, piped.out);
+        cli_result back = CLI_RUN("detokenize", models[i], ids.out);
+        cli_result piped_back = CLI_RUN_IN(ids.out, "detokenize", models[i]);
+        cli_assert_done(&back);
+        assert_string_equal(back.out, text);
+        assert_string_equal(piped_back.out, text);
+        cli_free(&ids), cli_free(&piped), cli_free(&back), cli_free(&piped_back);
+    }
+}
+
+static void test_tokens_json(void **state) {
+    (void)state;
+    static const char text[] = "<|im_start|>user";
+    cli_result plain = CLI_RUN("tokenize", DRAFT, "--json", text),
+               special = CLI_RUN("tokenize", DRAFT, "--json", "--special", text),
+               bos = CLI_RUN("tokenize", MINI "/gemma", "--json", "--bos", "a"),
+               empty = CLI_RUN("tokenize", DRAFT, "");
+    json_t *a = parse(plain.out), *b = parse(special.out), *c = parse(bos.out);
+    const size_t n = json_array_size(json_object_get(a, "ids"));
+    assert_int_equal(n, json_array_size(json_object_get(a, "tokens")));
+    assert_true(n > 2);
+    assert_int_equal(json_array_size(json_object_get(b, "ids")), 2);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(b, "tokens"), 0)),
+                        "<|im_start|>");
+    assert_string_equal(json_string_value(json_array_get(json_object_get(c, "tokens"), 0)), "<s>");
+    assert_string_equal(empty.out, "\n");
+    json_decref(a), json_decref(b), json_decref(c);
+    cli_result without = CLI_RUN("detokenize", DRAFT, "1,1222"),
+               with = CLI_RUN("detokenize", "--special", DRAFT, "1", "1222");
+    assert_string_equal(without.out, "Hello");
+    assert_string_equal(with.out, "<|im_start|>Hello");
+    cli_free(&plain), cli_free(&special), cli_free(&bos), cli_free(&empty);
+    cli_free(&without), cli_free(&with);
+}
+
+// --- inspect and graph ---------------------------------------------------------------------------
+
+static void test_inspect(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *architecture, *format;
+    } models[] = {
+        {DRAFT, "qwen3", "GGUF"},
+        {MODELS "/quern-hybrid-Q8_0.gguf", "qwen35", "GGUF"},
+        {MINI "/llama32", "llama", "safetensors"},
+        {MINI "/qwen3_moe", "qwen3moe", "safetensors"},
+        {MINI "/gemma3/gemma3-bf16.gguf", "gemma3", "GGUF"},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        cli_result text = CLI_RUN("inspect", models[i].path, "--tensors", "--keys", "--memory"),
+                   json = CLI_RUN("inspect", models[i].path, "--json", "--tensors", "--keys", "-c",
+                                  "100");
+        cli_assert_done(&text);
+        cli_assert_done(&json);
+        json_t *root = parse(json.out);
+        assert_string_equal(json_string_value(json_object_get(root, "architecture")),
+                            models[i].architecture);
+        assert_string_equal(json_string_value(json_object_get(root, "format")), models[i].format);
+        assert_non_null(strstr(text.out, models[i].architecture));
+        int64_t sum = 0, tensor_sum = 0;
+        size_t k;
+        json_t *row;
+        json_array_foreach(json_object_get(root, "groups"), k, row) sum +=
+            json_integer_value(json_object_get(row, "bytes"));
+        json_array_foreach(json_object_get(root, "tensors"), k, row) tensor_sum +=
+            json_integer_value(json_object_get(row, "bytes"));
+        assert_true(sum > 0 && sum == tensor_sum);
+        const json_t *memory = json_array_get(json_object_get(root, "memory"), 0);
+        assert_int_equal(json_integer_value(json_object_get(memory, "context")), 100);
+        assert_true(json_integer_value(json_object_get(memory, "total")) > 0);
+        assert_true(json_array_size(json_object_get(root, "keys")) > 5);
+        assert_true(json_is_object(json_object_get(root, "tokenizer")));
+        json_decref(root);
+        cli_free(&text), cli_free(&json);
+    }
+}
+
+static void test_graph(void **state) {
+    (void)state;
+    const char *svg = cli_path("graph.svg");
+    cli_result r = CLI_RUN("graph", DRAFT), high = CLI_RUN("graph", DRAFT, "--stage", "high"),
+               picture = CLI_RUN("graph", DRAFT, "--svg", svg);
+    cli_assert_done(&r);
+    cli_assert_done(&picture);
+    assert_int_equal(strncmp(r.out, "graph \"", 7), 0);
+    assert_non_null(strstr(r.out, "output \"logits\""));
+    assert_string_equal(r.out, high.out);
+    assert_string_equal(picture.out, "");
+    char *drawn = cli_load(svg, NULL);
+    assert_non_null(strstr(drawn, "<svg"));
+    assert_non_null(strstr(drawn, "</svg>"));
+    free(drawn);
+    cli_free(&r), cli_free(&high), cli_free(&picture);
+}
+
+// --- run -----------------------------------------------------------------------------------------
+
+#define QUESTION "What is 10 + 62?"
+
+static void test_run_text(void **state) {
+    (void)state;
+    cli_result a = CLI_RUN("run", DRAFT, "-p", QUESTION), b = CLI_RUN("run", DRAFT, "-p", QUESTION),
+               piped = CLI_RUN_IN(QUESTION "\n", "run", DRAFT, "-t", "1"),
+               raw = CLI_RUN("run", DRAFT, "--raw", "-p",
+                             "<|im_start|>user\n" QUESTION "<|im_end|>\n<|im_start|>assistant\n");
+    cli_assert_done(&a);
+    assert_string_equal(a.out, "10 + 62 = 72\n"); // as the task file wants it
+    assert_string_equal(a.out, b.out);
+    assert_string_equal(a.out, piped.out);
+    assert_string_equal(a.out, raw.out);
+    cli_save(cli_path("question"), QUESTION "\r\n", strlen(QUESTION) + 2);
+    cli_result file = CLI_RUN("run", DRAFT, "--file", cli_path("question"));
+    assert_string_equal(a.out, file.out);
+    cli_free(&a), cli_free(&b), cli_free(&piped), cli_free(&raw), cli_free(&file);
+}
+
+static void test_run_limits(void **state) {
+    (void)state;
+    cli_result two = CLI_RUN("run", DRAFT, "-p", QUESTION, "-n", "2"),
+               cut = CLI_RUN("run", DRAFT, "-p", QUESTION, "--stop", "zzz", "--stop", "62 ="),
+               part = CLI_RUN("run", DRAFT, "-p", QUESTION, "--stop", "72 apples"),
+               full = CLI_RUN("run", DRAFT, "--raw", "-p", "Once upon a", "-c", "6");
+    assert_int_equal(strncmp(two.out, "10", 2), 0);
+    assert_true(strlen(two.out) < 6);
+    assert_string_equal(cut.out, "10 + \n");
+    assert_string_equal(part.out, "10 + 62 = 72\n"); // held back, then shown
+    assert_int_equal(full.code, 0);
+    assert_non_null(strstr(full.err, "the context of 6 tokens is full"));
+    cli_free(&two), cli_free(&cut), cli_free(&part), cli_free(&full);
+}
+
+static void test_run_sampling(void **state) {
+    (void)state;
+    static const char prompt[] = "Once upon a time, there was";
+    cli_result a = CLI_RUN("run", DRAFT, "--raw", "-p", prompt, "-n12", "--temp", "2", "--seed=7"),
+               b = CLI_RUN("run", DRAFT, "--raw", "-p", prompt, "-n12", "--temp", "2", "--seed=7"),
+               c = CLI_RUN("run", DRAFT, "--raw", "-p", prompt, "-n12", "--temp", "2", "--seed=8");
+    cli_assert_done(&a);
+    assert_string_equal(a.out, b.out);
+    assert_string_not_equal(a.out, c.out);
+    cli_free(&a), cli_free(&b), cli_free(&c);
+}
+
+static void test_run_json(void **state) {
+    (void)state;
+    cli_result r = CLI_RUN("run", DRAFT, "-p", QUESTION, "--json", "--stop", "= 73");
+    cli_assert_done(&r);
+    qn_buf text = {0};
+    int n = 0;
+    bool is_done = false;
+    for (char *at = r.out; *at;) {
+        char *end = strchr(at, '\n');
+        assert_non_null(end);
+        *end = 0;
+        assert_false(is_done);
+        json_t *event = parse(at);
+        qn_buf_text(&text, json_string_value(json_object_get(event, "text")));
+        is_done = json_is_true(json_object_get(event, "done"));
+        if (is_done) {
+            assert_string_equal(json_string_value(json_object_get(event, "reason")), "end");
+            assert_int_equal(json_integer_value(json_object_get(event, "tokens")), n + 1);
+            assert_true(json_integer_value(json_object_get(event, "prompt_tokens")) > 10);
+        } else {
+            assert_true(json_is_integer(json_object_get(event, "id")));
+            assert_true(json_is_string(json_object_get(event, "token")));
+            n++;
+        }
+        json_decref(event);
+        at = end + 1;
+    }
+    assert_true(is_done);
+    assert_string_equal(text.data, "10 + 62 = 72");
+    qn_buf_deinit(&text);
+    cli_free(&r);
+}
+
+// Gemma's chat format, a system text in a format that has no place for it, and a model that fits
+// no format.
+static void test_run_formats(void **state) {
+    (void)state;
+    cli_result gemma = CLI_RUN("run", MINI "/gemma", "-p", "a", "--system", "b", "-n", "1");
+    assert_int_equal(gemma.code, 0);
+    cli_result plain = CLI_RUN("run", MINI "/llama32", "-p", "a", "-n", "1", "--json");
+    assert_int_equal(plain.code, 0);
+    cli_free(&gemma), cli_free(&plain);
+}
+
+// The bundled model is found beside the program's folder.
+static void test_run_bundled(void **state) {
+    (void)state;
+    cli_result r = CLI_RUN("run", "--raw", "-p", "Once upon a", "-n", "1");
+    cli_assert_done(&r);
+    assert_string_equal(r.out, " time\n");
+    cli_free(&r);
+}
+
+// --- the README ----------------------------------------------------------------------------------
+
+// The C example compiles as it stands.
+static void test_readme_example(void **state) {
+    (void)state;
+    char *readme = cli_load(MODELS "/../README.md", NULL);
+    char *code = strstr(readme, "```c\n");
+    assert_non_null(code);
+    code += strlen("```c\n");
+    cli_save(cli_path("readme.c"), code, (size_t)(strstr(code, "```") - code));
+    free(readme);
+    cli_result r =
+        cli_run_with(&(cli_input){.program = CC},
+                     (const char *[]){"-std=c17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only",
+                                      "-I" MODELS "/../include", cli_path("readme.c"), NULL});
+    cli_assert_done(&r);
+    cli_free(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_help),          cmocka_unit_test(test_docs_and_help_agree),
+        cmocka_unit_test(test_wrong_usage),   cmocka_unit_test(test_bad_models),
+        cmocka_unit_test(test_truncated),     cmocka_unit_test(test_unknown_architecture),
+        cmocka_unit_test(test_wrong_shape),   cmocka_unit_test(test_bad_prompts),
+        cmocka_unit_test(test_broken_output), cmocka_unit_test(test_logits_json),
+        cmocka_unit_test(test_logits_file),   cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_tokens_json),   cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_graph),         cmocka_unit_test(test_run_text),
+        cmocka_unit_test(test_run_limits),    cmocka_unit_test(test_run_sampling),
+        cmocka_unit_test(test_run_json),      cmocka_unit_test(test_run_formats),
+        cmocka_unit_test(test_run_bundled),   cmocka_unit_test(test_readme_example),
+    };
+    return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
+}

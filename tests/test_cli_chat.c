@@ -1,0 +1,152 @@
+// Conversations, on a terminal made for the purpose.
+#define _XOPEN_SOURCE 700 // pseudo-terminals
+#include "cli_run.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <time.h>
+
+enum { PATIENCE_MS = 60000, MOST_SCREEN = 1 << 16 };
+
+typedef struct screen {
+    pid_t pid;
+    int fd;                 // our end of the terminal
+    char text[MOST_SCREEN]; // all that was printed so far
+    size_t size, seen;      // bytes there, and bytes that an expectation has used up
+} screen;
+
+static void open_screen(screen *s, const char *const *args) {
+    memset(s, 0, sizeof *s);
+    s->fd = posix_openpt(O_RDWR | O_NOCTTY);
+    assert_true(s->fd >= 0 && grantpt(s->fd) == 0 && unlockpt(s->fd) == 0);
+    const char *name = ptsname(s->fd);
+    assert_non_null(name);
+    s->pid = fork();
+    assert_true(s->pid >= 0);
+    if (s->pid == 0) {
+        setsid(); // the terminal opened next is then the controlling one, and Ctrl-C a signal
+        const int fd = open(name, O_RDWR);
+        if (fd < 0 || dup2(fd, 0) != 0 || dup2(fd, 1) != 1 || dup2(fd, 2) != 2) _exit(99);
+        const char *argv[CLI_MOST_ARGS + 2] = {QUERN};
+        for (int i = 0; i < CLI_MOST_ARGS && args[i]; i++) argv[i + 1] = args[i];
+        execv(QUERN, (char *const *)(uintptr_t)argv);
+        _exit(99);
+    }
+}
+
+static void type(screen *s, const char *text) {
+    assert_int_equal(write(s->fd, text, strlen(text)), strlen(text));
+}
+
+// Waits until `text` appears behind what was expected before.
+static void expect(screen *s, const char *text) {
+    for (;;) {
+        char *found = strstr(s->text + s->seen, text);
+        if (found) {
+            s->seen = (size_t)(found - s->text) + strlen(text);
+            return;
+        }
+        struct pollfd p = {.fd = s->fd, .events = POLLIN};
+        if (poll(&p, 1, PATIENCE_MS) != 1) fail_msg("waited for '%s' on '%s'", text, s->text);
+        const ssize_t n = read(s->fd, s->text + s->size, MOST_SCREEN - 1 - s->size);
+        if (n <= 0) fail_msg("ended before '%s' came: '%s'", text, s->text);
+        s->size += (size_t)n;
+    }
+}
+
+// Exit code, or CLI_KILLED + signal.
+static int close_screen(screen *s) {
+    int status = 0;
+    char rest[256];
+    while (read(s->fd, rest, sizeof rest) > 0) continue; // until the other end is closed
+    assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
+    close(s->fd);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : CLI_KILLED + WTERMSIG(status);
+}
+
+static void test_conversation(void **state) {
+    screen *s = *state;
+    open_screen(s, (const char *[]){"run", DRAFT, NULL});
+    expect(s, "/help lists commands");
+    expect(s, "> ");
+    type(s, "What is 10 + 62?\n");
+    expect(s, "\n10 + 62 = 72");
+    expect(s, " tokens/s]");
+    expect(s, "> ");
+    // What was said is remembered, until it is forgotten.
+    type(s, "My name is Kevin.\n");
+    expect(s, " tokens/s]");
+    type(s, "What is my name?\n");
+    expect(s, "name?\r\n");
+    expect(s, "Kevin");
+    expect(s, "> ");
+    type(s, "/reset\n");
+    expect(s, "forgotten");
+    type(s, "/frobnicate\n");
+    expect(s, "no such command");
+    expect(s, "/exit");
+    type(s, "/help\n");
+    expect(s, "/reset");
+    type(s, "/exit\n");
+    assert_int_equal(close_screen(s), 0);
+}
+
+// Ctrl-C ends the answer and leaves the conversation; the end of the input ends it.
+static void test_interrupt(void **state) {
+    screen *s = *state;
+    open_screen(s, (const char *[]){"run", DRAFT, "--raw", NULL});
+    expect(s, "> ");
+    type(s, "Once upon a time, there\n");
+    expect(s, "there\r\n");
+    expect(s, " "); // a word of the answer
+    type(s, "\x03");
+    expect(s, " tokens/s]");
+    expect(s, "> ");
+    type(s, "\x04");
+    assert_int_equal(close_screen(s), 0);
+}
+
+// At the prompt it ends the program as it ends any other.
+static void test_interrupt_at_prompt(void **state) {
+    screen *s = *state;
+    open_screen(s, (const char *[]){"run", DRAFT, NULL});
+    expect(s, "> ");
+    // The signal is let through just after the prompt is printed.
+    for (int i = 0; i < 50 && kill(s->pid, 0) == 0; i++) {
+        type(s, "\x03");
+        const struct timespec moment = {.tv_nsec = 20000000};
+        nanosleep(&moment, NULL);
+        int status;
+        if (waitpid(s->pid, &status, WNOHANG) == s->pid) {
+            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+            close(s->fd);
+            return;
+        }
+    }
+    fail_msg("still there: '%s'", s->text);
+}
+
+// A turn that does not fit into the context is told and taken back.
+static void test_full_context(void **state) {
+    screen *s = *state;
+    open_screen(s, (const char *[]){"run", DRAFT, "-c", "24", NULL});
+    expect(s, "> ");
+    type(s, "one two three four five six seven eight nine ten eleven twelve\n");
+    expect(s, "/reset forgets what was said");
+    expect(s, "> ");
+    type(s, "Hi!\n");
+    expect(s, " tokens/s]");
+    type(s, "/exit\n");
+    assert_int_equal(close_screen(s), 0);
+}
+
+int main(void) {
+    static screen s;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_conversation, &s),
+        cmocka_unit_test_prestate(test_interrupt, &s),
+        cmocka_unit_test_prestate(test_interrupt_at_prompt, &s),
+        cmocka_unit_test_prestate(test_full_context, &s),
+    };
+    return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
+}
