@@ -452,6 +452,12 @@ static void config_layers_are_checked(void **state) {
         {"set rope_parameters.sliding_attention.rope_theta -1", QN_FORMAT, "rope base -1"},
         {"set rope_parameters.full_attention.rope_type \"dynamic\"", QN_UNSUPPORTED,
          "rope scaling 'dynamic'"},
+        // Published files leave out these: 8 heads of 256, 4 of keys and values.
+        {"unset head_dim", QN_FORMAT, "q_proj.weight: shape (64, 64), want (1024, 64)"},
+        {"unset head_dim; unset num_attention_heads; unset num_key_value_heads", QN_FORMAT,
+         "q_proj.weight: shape (64, 64), want (2048, 64)"},
+        {"set head_dim 8; unset num_attention_heads; unset num_key_value_heads", QN_FORMAT,
+         "k_proj.weight: shape (16, 64), want (32, 64)"},
         {"drop model.layers.3.self_attn.k_norm.weight", QN_FORMAT, "layers.3.self_attn.k_norm"},
     };
     static const hostile_case qwen35[] = {

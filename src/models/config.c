@@ -202,16 +202,17 @@ typedef struct window_keys {
 
 qn_status qn_config_windows(int64_t *window, unsigned char *kinds, int64_t n_layers,
                             const qn_config_reader *reader, qn_err *err) {
-    static const qn_config_row rows[] = {
+    const bool is_qwen = reader->arch[0] == 'q';
+    const qn_config_row rows[] = {
         QN_INT_ROW(window_keys, window, .hf = "sliding_window", .least = 1, .most = 0x7fffffff,
                    .is_optional = true),
         QN_INT_ROW(window_keys, first, .hf = "max_window_layers", .least = 0, .most = 0x7fffffff,
-                   .is_optional = true),
+                   .is_optional = true, .fallback = is_qwen ? 28 : 0),
     };
     window_keys keys = {0};
     bool use = false, found;
     QN_TRY(qn_config_fill(&keys, rows, sizeof rows / sizeof rows[0], reader, err));
-    QN_TRY(qn_config_bool(&use, reader, NULL, "use_sliding_window", keys.window > 0, err));
+    QN_TRY(qn_config_bool(&use, reader, NULL, "use_sliding_window", !is_qwen, err));
     *window = use ? keys.window : 0;
     for (int64_t i = 0; i < n_layers; i++)
         kinds[i] = *window > 0 && i >= keys.first ? QN_LAYER_SLIDING : QN_LAYER_FULL;

@@ -64,8 +64,8 @@ QN_MUST_CHECK qn_status qn_config_check_attention(const unsigned char *kinds, in
                                                   qn_err *err);
 
 // The window and which layers look through it, as the checkpoints of Mistral and Qwen say it:
-// layer_types, else all layers from max_window_layers (0) on, unless use_sliding_window is false.
-// *window is 0 where no layer has one.
+// layer_types, else all layers from max_window_layers on, if use_sliding_window. Where those two
+// keys are absent, Mistral means all layers and Qwen none. *window is 0 where no layer has one.
 QN_MUST_CHECK qn_status qn_config_windows(int64_t *window, unsigned char *kinds, int64_t n_layers,
                                           const qn_config_reader *reader, qn_err *err);
 

@@ -96,7 +96,8 @@ static qn_status read_gemma(void *config, const qn_config_reader *reader, qn_are
                      .hf = "final_logit_softcapping", .least = 0, .most = 1e6, .is_optional = true,
                      .fallback = qn_is_checkpoint(reader) ? 0 : 30 * caps),
         QN_FLOAT_ROW(gemma_config, query_scalar, .hf = "query_pre_attn_scalar", .least = 1e-3,
-                     .most = 1e9, .is_optional = true),
+                     .most = 1e9, .is_optional = true,
+                     .fallback = qn_is_checkpoint(reader) ? 256 : 0),
     };
     if (c->hp.ffn == 0) return QN_FAIL(err, FORMAT, "the size of the feed-forward is missing");
     QN_TRY(qn_config_fill(c, rows, sizeof rows / sizeof rows[0], reader, err));
@@ -181,7 +182,9 @@ static void build_gemma(qn_net *net, const void *config, const qn_config_reader 
     qn_build *b = &net->b;
     int32_t embedding, output, norm;
     qn_net_bind_ends(net, &(qn_ends){&embedding, &norm, &output, true, QN_PLUS_ONE});
-    const int32_t full = qn_net_frequencies(net, "rope.full", &full_rope, reader);
+    qn_rope_names names = full_rope;
+    if (c->generation == 3) names.hf_default_base = 1000000;
+    const int32_t full = qn_net_frequencies(net, "rope.full", &names, reader);
     const int32_t sliding =
         c->generation < 3 ? full : qn_net_frequencies(net, "rope.sliding", &sliding_rope, reader);
     int32_t h = qn_net_embed(net, embedding, sqrtf((float)c->hp.width)); // (T, D)
@@ -202,6 +205,10 @@ static void build_gemma(qn_net *net, const void *config, const qn_config_reader 
     qn_net_head(net, h, norm, output, c->final_cap);
 }
 
-const qn_family qn_family_gemma = {"gemma", sizeof(gemma_config), read_gemma, build_gemma, NULL};
-const qn_family qn_family_gemma2 = {"gemma2", sizeof(gemma_config), read_gemma, build_gemma, NULL};
-const qn_family qn_family_gemma3 = {"gemma3", sizeof(gemma_config), read_gemma, build_gemma, NULL};
+#define GEMMA(n_heads, n_kv_heads)                                                                 \
+    .config_size = sizeof(gemma_config), .read = read_gemma, .build = build_gemma,                 \
+    .defaults = {.heads = (n_heads), .kv_heads = (n_kv_heads), .head_size = 256}
+
+const qn_family qn_family_gemma = {.arch = "gemma", GEMMA(16, 16)};
+const qn_family qn_family_gemma2 = {.arch = "gemma2", GEMMA(8, 4)};
+const qn_family qn_family_gemma3 = {.arch = "gemma3", GEMMA(8, 4)};

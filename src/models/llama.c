@@ -95,5 +95,7 @@ static void build_llama(qn_net *net, const void *config, const qn_config_reader 
     qn_net_head(net, h, norm, output, 0);
 }
 
-const qn_family qn_family_llama = {"llama", sizeof(llama_config), read_llama, build_llama, NULL};
-const qn_family qn_family_qwen2 = {"qwen2", sizeof(llama_config), read_llama, build_llama, NULL};
+const qn_family qn_family_llama = {
+    .arch = "llama", .config_size = sizeof(llama_config), .read = read_llama, .build = build_llama};
+const qn_family qn_family_qwen2 = {
+    .arch = "qwen2", .config_size = sizeof(llama_config), .read = read_llama, .build = build_llama};

@@ -67,7 +67,7 @@ static const qn_config_row common_rows[] = {
     QN_INT_ROW(qn_hparams, width, .gguf = "embedding_length", .hf = "hidden_size", .least = 1,
                .most = 1 << 20),
     QN_INT_ROW(qn_hparams, heads, .gguf = "attention.head_count", .hf = "num_attention_heads",
-               .least = 1, .most = 1 << 16),
+               .least = 1, .most = 1 << 16, .is_optional = true),
     QN_INT_ROW(qn_hparams, kv_heads, .gguf = "attention.head_count_kv", .hf = "num_key_value_heads",
                .least = 1, .most = 1 << 16, .is_optional = true),
     QN_INT_ROW(qn_hparams, head_size, .gguf = "attention.key_length", .hf = "head_dim", .least = 1,
@@ -128,9 +128,18 @@ static qn_status fill_vocab(qn_hparams *hp, const qn_config_reader *reader, qn_e
                : QN_OK;
 }
 
-static qn_status read_common(qn_hparams *hp, const qn_config_reader *reader, qn_err *err) {
-    QN_TRY(
-        qn_config_fill(hp, common_rows, sizeof common_rows / sizeof common_rows[0], reader, err));
+// Heads that config.json leaves to the family; elsewhere their number must be there.
+static qn_status fill_heads(qn_hparams *hp, const qn_family *family, const qn_config_reader *reader,
+                            qn_err *err) {
+    if (qn_is_checkpoint(reader)) {
+        if (hp->heads == 0) hp->heads = family->defaults.heads;
+        if (hp->kv_heads == 0) hp->kv_heads = family->defaults.kv_heads;
+        if (hp->head_size == 0) hp->head_size = family->defaults.head_size;
+    }
+    if (hp->heads == 0)
+        return QN_FAIL(err, FORMAT, "%s: no key %s%s", qn_source_path(reader->source),
+                       qn_is_checkpoint(reader) ? "" : reader->arch,
+                       qn_is_checkpoint(reader) ? "num_attention_heads" : ".attention.head_count");
     if (hp->kv_heads == 0) hp->kv_heads = hp->heads;
     if (hp->heads % hp->kv_heads)
         return QN_FAIL(err, FORMAT, "%lld heads cannot share %lld kv heads", (long long)hp->heads,
@@ -140,6 +149,14 @@ static qn_status read_common(qn_hparams *hp, const qn_config_reader *reader, qn_
                        (long long)hp->width, (long long)hp->heads);
     if (hp->head_size == 0) hp->head_size = hp->width / hp->heads;
     if (hp->value_size == 0) hp->value_size = hp->head_size;
+    return QN_OK;
+}
+
+static qn_status read_common(qn_hparams *hp, const qn_family *family,
+                             const qn_config_reader *reader, qn_err *err) {
+    QN_TRY(
+        qn_config_fill(hp, common_rows, sizeof common_rows / sizeof common_rows[0], reader, err));
+    QN_TRY(fill_heads(hp, family, reader, err));
     if (hp->experts_used > hp->experts)
         return QN_FAIL(err, FORMAT, "%lld experts used of %lld", (long long)hp->experts_used,
                        (long long)hp->experts);
@@ -178,7 +195,7 @@ qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err) 
         status = QN_NOMEM(err, "model");
         goto done;
     }
-    QN_TRY_TO(done, read_common(model->hparams, &reader, err));
+    QN_TRY_TO(done, read_common(model->hparams, model->family, &reader, err));
     QN_TRY_TO(done, model->family->read(model->hparams, &reader, &model->arena, err));
     QN_TRY_TO(done, build_graphs(model, &reader, err));
     *out = model;

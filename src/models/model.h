@@ -10,6 +10,9 @@
 typedef struct qn_family {
     const char *arch; // GGUF's general.architecture
     size_t config_size;
+    struct {
+        int64_t heads, kv_heads, head_size;
+    } defaults; // what published config.json files leave out; 0: nothing
     // Fills `config`, whose first member is qn_hparams. Common numbers are read already.
     qn_status (*read)(void *config, const qn_config_reader *reader, qn_arena *arena, qn_err *err);
     // Writes the graph; errors stay in the builder.

@@ -138,7 +138,11 @@ static void build_qwen3(qn_net *net, const void *config, const qn_config_reader 
     qn_net_head(net, h, norm, output, 0);
 }
 
-const qn_family qn_family_qwen3 = {"qwen3", sizeof(qwen3_config), read_qwen3_dense, build_qwen3,
-                                   NULL};
-const qn_family qn_family_qwen3moe = {"qwen3moe", sizeof(qwen3_config), read_qwen3_moe, build_qwen3,
-                                      NULL};
+const qn_family qn_family_qwen3 = {.arch = "qwen3",
+                                   .config_size = sizeof(qwen3_config),
+                                   .read = read_qwen3_dense,
+                                   .build = build_qwen3};
+const qn_family qn_family_qwen3moe = {.arch = "qwen3moe",
+                                      .config_size = sizeof(qwen3_config),
+                                      .read = read_qwen3_moe,
+                                      .build = build_qwen3};

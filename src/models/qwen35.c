@@ -400,7 +400,13 @@ static void build_predict(qn_net *net, const void *config, const qn_config_reade
     qn_net_head(net, h, head_norm, output, 0);
 }
 
-const qn_family qn_family_qwen35 = {"qwen35", sizeof(qwen35_config), read_qwen35_dense,
-                                    build_qwen35, build_predict};
-const qn_family qn_family_qwen35moe = {"qwen35moe", sizeof(qwen35_config), read_qwen35_moe,
-                                       build_qwen35, build_predict};
+const qn_family qn_family_qwen35 = {.arch = "qwen35",
+                                    .config_size = sizeof(qwen35_config),
+                                    .read = read_qwen35_dense,
+                                    .build = build_qwen35,
+                                    .build_predict = build_predict};
+const qn_family qn_family_qwen35moe = {.arch = "qwen35moe",
+                                       .config_size = sizeof(qwen35_config),
+                                       .read = read_qwen35_moe,
+                                       .build = build_qwen35,
+                                       .build_predict = build_predict};

@@ -111,7 +111,10 @@ qn_status qn_rope_frequencies(float *out, int64_t rotate, const qn_rope_names *n
     double base = 0;
     scaling s = {0};
     scale_fn *fn = NULL;
-    QN_TRY(qn_config_float(&base, reader, names->gguf_base, names->hf_base, 10000, err));
+    const bool is_checkpoint = qn_source_get_kind(reader->source) != QN_SOURCE_GGUF;
+    const double usual =
+        is_checkpoint && names->hf_default_base > 0 ? names->hf_default_base : 10000;
+    QN_TRY(qn_config_float(&base, reader, names->gguf_base, names->hf_base, usual, err));
     if (!(base > 0)) return QN_FAIL(err, FORMAT, "rope base %g, want more than 0", base);
     QN_TRY(read_scaling(&fn, &s, names, reader, err));
     for (int64_t i = 0; i < rotate / 2; i++)
