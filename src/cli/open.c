@@ -1,7 +1,6 @@
 #include "cli/open.h"
 
-#include "cli/terminal.h"
-#include "core/buf.h"
+#include "cli/progress.h"
 #include "core/file.h"
 #include "core/mem.h"
 
@@ -12,62 +11,51 @@
 
 // --- engine --------------------------------------------------------------------------------------
 
-typedef struct opening {
-    qn_buf warnings; // lines to print
-    char last[256];  // the last warning, for a failure that it explains
-    bool shows_bar;
-    int percent; // on the screen
-} opening;
-
 static void keep_log(void *arg, qn_log_level level, const char *message) {
     static const char *const names[] = {[QN_LOG_ERROR] = "error",
                                         [QN_LOG_WARNING] = "warning",
                                         [QN_LOG_INFO] = "note",
                                         [QN_LOG_DEBUG] = "debug"};
-    opening *o = arg;
+    qn_loaded *loaded = arg;
     // The message may quote a hostile file: qn_err_set makes it printable.
     qn_err clean;
     (void)QN_FAIL(&clean, OK, "%s", message);
-    if (level <= QN_LOG_WARNING) snprintf(o->last, sizeof o->last, "%.255s", clean.message);
-    qn_buf_printf(&o->warnings, "quern: %s: %s\n", names[level], clean.message);
+    if (level <= QN_LOG_WARNING)
+        snprintf(loaded->last, sizeof loaded->last, "%.255s", clean.message);
+    if (loaded->engine)
+        fprintf(stderr, "quern: %s: %s\n", names[level], clean.message);
+    else
+        qn_buf_printf(&loaded->lines, "quern: %s: %s\n", names[level], clean.message);
 }
 
-static bool show_bar(void *arg, int64_t done, int64_t total) {
-    enum { WIDTH = 30 };
-    opening *o = arg;
-    const int percent = total > 0 ? (int)((double)done / (double)total * 100) : 100;
-    if (percent == o->percent) return true;
-    o->percent = percent;
-    char bar[WIDTH + 1];
-    for (int i = 0; i < WIDTH; i++) bar[i] = i * 100 < percent * WIDTH ? '#' : '.';
-    bar[WIDTH] = 0;
-    fprintf(stderr, "\rloading [%s] %3d %%", bar, percent);
-    fflush(stderr);
-    return !qn_interrupt_take();
-}
-
-qn_status qn_cli_open(qn_engine **out, const char *path, const qn_open_opts *opts, qn_err *err) {
-    opening o = {.shows_bar = !opts->no_weights && isatty(STDERR_FILENO), .percent = -1};
+qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts, qn_err *err) {
+    const bool shows_bar = !opts->no_weights && isatty(STDERR_FILENO);
+    *out = (qn_loaded){.percent = -1};
     const qn_engine_opts engine_opts = {.n_threads = (int)opts->n_threads,
                                         .no_weights = opts->no_weights,
                                         .log = keep_log,
-                                        .log_arg = &o,
-                                        .progress = o.shows_bar ? show_bar : NULL,
-                                        .progress_arg = &o};
+                                        .log_arg = out,
+                                        .progress = shows_bar ? show_bar : NULL,
+                                        .progress_arg = out};
     qn_engine *engine = NULL;
     qn_status status = qn_engine_open(&engine, path, &engine_opts, err);
-    if (o.percent >= 0) fprintf(stderr, "\r\033[K");
+    if (out->percent >= 0) fprintf(stderr, "\r\033[K");
     if (status && err && !strstr(err->message, path)) qn_err_prefix(err, status, "%s", path);
     if (!status && opts->needs_tokenizer && !qn_engine_tokenizer(engine)) {
-        status = QN_FAIL(err, UNSUPPORTED, "%s: %s", path, *o.last ? o.last : "no tokenizer");
+        status = QN_FAIL(err, UNSUPPORTED, "%s: %s", path, *out->last ? out->last : "no tokenizer");
         qn_engine_close(engine);
     }
     if (!status) {
-        if (o.warnings.size) fputs(o.warnings.data, stderr);
-        *out = engine;
+        if (out->lines.size) fputs(out->lines.data, stderr);
+        out->engine = engine;
     }
-    qn_buf_deinit(&o.warnings);
+    qn_buf_deinit(&out->lines);
     return status;
+}
+
+void qn_cli_close(qn_loaded *loaded) {
+    qn_engine_close(loaded->engine);
+    *loaded = (qn_loaded){0};
 }
 
 // --- the bundled model ---------------------------------------------------------------------------
