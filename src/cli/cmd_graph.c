@@ -29,12 +29,12 @@ static qn_status write_picture(const char *path, const char *text, qn_err *err) 
 
 static qn_status run_graph(const qn_call *call, qn_err *err) {
     const graph_options *options = call->options;
-    qn_engine *engine = NULL;
+    qn_loaded loaded;
     char *text = NULL;
     qn_status status = QN_OK;
-    QN_TRY(qn_cli_open(&engine, call->args[0], &(qn_open_opts){.no_weights = true}, err));
+    QN_TRY(qn_cli_open(&loaded, call->args[0], &(qn_open_opts){.no_weights = true}, err));
     const qn_graph_form form = options->svg ? QN_GRAPH_SVG : QN_GRAPH_TEXT;
-    QN_TRY_TO(done, qn_engine_graph(&text, engine, form, err));
+    QN_TRY_TO(done, qn_engine_graph(&text, loaded.engine, form, err));
     if (options->svg)
         status = write_picture(options->svg, text, err);
     else
@@ -42,7 +42,7 @@ static qn_status run_graph(const qn_call *call, qn_err *err) {
 
 done:
     qn_free(text);
-    qn_engine_close(engine);
+    qn_cli_close(&loaded);
     return status;
 }
 

@@ -139,23 +139,23 @@ static qn_status run_logits(const qn_call *call, qn_err *err) {
                                     .needs_tokenizer = options->prompt != NULL};
     const qn_logits_opts logits_opts = {
         .all_rows = options->all, .hidden = options->hidden, .chunk = options->chunk};
-    qn_engine *engine = NULL;
+    qn_loaded loaded;
     qn_logits logits = {0};
     int32_t *ids = NULL;
     size_t n = 0;
     qn_status status = QN_OK;
-    QN_TRY(qn_cli_open(&engine, call->args[0], &open_opts, err));
-    QN_TRY_TO(done, read_ids(&ids, &n, engine, options, err));
-    QN_TRY_TO(done, qn_engine_logits(&logits, engine, ids, n, &logits_opts, err));
+    QN_TRY(qn_cli_open(&loaded, call->args[0], &open_opts, err));
+    QN_TRY_TO(done, read_ids(&ids, &n, loaded.engine, options, err));
+    QN_TRY_TO(done, qn_engine_logits(&logits, loaded.engine, ids, n, &logits_opts, err));
     if (options->output)
         status = write_tensors(options->output, &logits, err);
     else
-        status = print_best(&logits, qn_engine_tokenizer(engine), err);
+        status = print_best(&logits, qn_engine_tokenizer(loaded.engine), err);
 
 done:
     qn_logits_deinit(&logits);
     qn_free(ids);
-    qn_engine_close(engine);
+    qn_cli_close(&loaded);
     return status;
 }
 

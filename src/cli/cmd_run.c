@@ -36,7 +36,7 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
 
 typedef struct talk {
     const run_options *options;
-    qn_engine *engine;
+    qn_loaded loaded;
     qn_session *session;
     const qn_tokenizer *tokenizer;
     const qn_chat_format *format; // NULL: text is fed as it is
@@ -160,7 +160,7 @@ static qn_status take_turn(talk *t, const char *line, size_t size, qn_err *err) 
 }
 
 static qn_status converse(talk *t, qn_err *err) {
-    const qn_engine_info info = qn_engine_get_info(t->engine);
+    const qn_engine_info info = qn_engine_get_info(t->loaded.engine);
     qn_err name; // of a file: cleaned as messages are
     (void)QN_FAIL(&name, OK, "%s", *info.name ? info.name : info.architecture);
     qn_print_dim("Quern %s, %s. /help lists commands, Ctrl-D ends.", qn_version(), name.message);
@@ -195,11 +195,11 @@ static qn_status read_prompt(qn_buf *out, const run_options *options, qn_err *er
 static qn_status open_talk(talk *t, const char *path, qn_err *err) {
     const run_options *options = t->options;
     const qn_open_opts open_opts = {.n_threads = options->threads, .needs_tokenizer = true};
-    QN_TRY(qn_cli_open(&t->engine, path, &open_opts, err));
-    t->tokenizer = qn_engine_tokenizer(t->engine);
+    QN_TRY(qn_cli_open(&t->loaded, path, &open_opts, err));
+    t->tokenizer = qn_engine_tokenizer(t->loaded.engine);
     const qn_session_opts session_opts = {.context = options->context};
-    QN_TRY(qn_session_create(&t->session, t->engine, &session_opts, err));
-    t->context = options->context ? options->context : qn_engine_get_info(t->engine).context;
+    QN_TRY(qn_session_create(&t->session, t->loaded.engine, &session_opts, err));
+    t->context = options->context ? options->context : qn_engine_get_info(t->loaded.engine).context;
     if (options->raw) return QN_OK;
     t->format = qn_chat_format_find(t->tokenizer);
     if (!t->format)
@@ -212,7 +212,7 @@ static qn_status open_talk(talk *t, const char *path, qn_err *err) {
 static void close_talk(talk *t) {
     qn_chat_deinit(&t->chat);
     qn_session_destroy(t->session);
-    qn_engine_close(t->engine);
+    qn_cli_close(&t->loaded);
 }
 
 static qn_status run_run(const qn_call *call, qn_err *err) {

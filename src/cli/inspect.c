@@ -1,6 +1,5 @@
 #include "cli/inspect.h"
 
-#include "cli/open.h"
 #include "core/file.h"
 #include "core/json.h"
 #include "core/mem.h"
@@ -147,11 +146,12 @@ static qn_status look(qn_inspection *in, const qn_inspect_opts *opts, qn_err *er
     count_tensors(in);
     QN_TRY(read_keys(in, err));
     look_for_template(in);
-    if (qn_cli_open(&in->engine, in->path, &(qn_open_opts){.no_weights = true}, &in->why)) {
+    if (qn_cli_open(&in->loaded, in->path, &(qn_open_opts){.no_weights = true}, &in->why)) {
         if (qn_tokenizer_open(&in->own_tokenizer, in->path, NULL) == QN_OK)
             in->tokenizer = in->own_tokenizer;
         return QN_OK;
     }
+    in->engine = in->loaded.engine;
     in->tokenizer = qn_engine_tokenizer(in->engine);
     return plan_memory(in, opts, err);
 }
@@ -168,7 +168,7 @@ void qn_inspection_deinit(qn_inspection *in) {
     qn_free(in->architecture);
     qn_free(in->name);
     qn_tokenizer_close(in->own_tokenizer);
-    qn_engine_close(in->engine);
+    qn_cli_close(&in->loaded);
     qn_source_close(in->source);
     *in = (qn_inspection){0};
 }

@@ -2,7 +2,7 @@
 #ifndef QN_CLI_INSPECT_H
 #define QN_CLI_INSPECT_H
 
-#include "core/err.h"
+#include "cli/open.h"
 
 // Tensors of one purpose and one numeric type.
 typedef struct qn_tally {
@@ -18,11 +18,12 @@ typedef struct qn_memory_row {
     qn_memory memory;
 } qn_memory_row;
 
-// Borrows from `source` and `engine`, which it owns.
+// Caller storage, which must stay where it is. Borrows from `source` and `engine`, which it owns.
 typedef struct qn_inspection {
     const char *path; // borrowed
     qn_source *source;
-    qn_engine *engine; // NULL: the file is no model that can run; `why` says what is wrong
+    qn_loaded loaded;
+    const qn_engine *engine; // of `loaded`; NULL: the file cannot run, and `why` says why not
     qn_err why;
     qn_tokenizer *own_tokenizer;   // of a file without an engine; NULL: none
     const qn_tokenizer *tokenizer; // of the engine, or own_tokenizer; NULL: none

@@ -29,17 +29,17 @@ static void keep_log(void *arg, qn_log_level level, const char *message) {
 }
 
 qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts, qn_err *err) {
-    const bool shows_bar = !opts->no_weights && isatty(STDERR_FILENO);
-    *out = (qn_loaded){.percent = -1};
+    qn_progress progress = {.what = "loading", .unit = ""};
+    *out = (qn_loaded){0};
     const qn_engine_opts engine_opts = {.n_threads = (int)opts->n_threads,
                                         .no_weights = opts->no_weights,
                                         .log = keep_log,
                                         .log_arg = out,
-                                        .progress = shows_bar ? show_bar : NULL,
-                                        .progress_arg = out};
+                                        .progress = qn_progress_show,
+                                        .progress_arg = &progress};
     qn_engine *engine = NULL;
     qn_status status = qn_engine_open(&engine, path, &engine_opts, err);
-    if (out->percent >= 0) fprintf(stderr, "\r\033[K");
+    qn_progress_end(&progress);
     if (status && err && !strstr(err->message, path)) qn_err_prefix(err, status, "%s", path);
     if (!status && opts->needs_tokenizer && !qn_engine_tokenizer(engine)) {
         status = QN_FAIL(err, UNSUPPORTED, "%s: %s", path, *out->last ? out->last : "no tokenizer");
