@@ -137,10 +137,44 @@ static qn_status set_form(qn_weight *w, qn_type type, const int64_t *dims, int n
     return QN_OK;
 }
 
+// Part i: `rows` rows of t from row `first_row`.
+static void set_part(qn_weight *w, int64_t i, const qn_tensor *t, int64_t first_row, int64_t rows,
+                     int64_t row_bytes) {
+    w->parts[i] =
+        (qn_weight_part){.tensor = t, .offset = first_row * row_bytes, .bytes = rows * row_bytes};
+}
+
 static int count_dims(const int64_t *dims, int most) {
     int n = 0;
     while (n < most && dims[n]) n++;
     return n;
+}
+
+int64_t qn_order_source(const qn_order *order, int64_t i) {
+    if (order->outer == 0 || i < order->first) return i;
+    const int64_t at = (i - order->first) % order->group, start = i - at;
+    const int64_t block = at / order->block;
+    if (block >= order->outer * order->inner) return i;
+    const int64_t from = block % order->outer * order->inner + block / order->outer;
+    return start + from * order->block + at % order->block;
+}
+
+static qn_order order_of(const qn_binder *binder, const qn_bind_row *row, int n_dims) {
+    const qn_head_sizes *h = &binder->heads;
+    if (row->flags & QN_ROPE_ROWS)
+        return (qn_order){.group = h->head, .outer = 2, .inner = h->rotate / 2, .block = 1};
+    if (!(row->flags & (QN_VALUE_ROWS | QN_VALUE_TAIL | QN_VALUE_COLUMNS)) ||
+        h->key_heads == h->value_heads)
+        return (qn_order){0};
+    const bool is_columns = row->flags & QN_VALUE_COLUMNS, is_tail = row->flags & QN_VALUE_TAIL;
+    const int64_t n = row->dims[is_columns ? n_dims - 1 : 0];
+    const int64_t group = is_tail ? h->value_heads * h->value_dim : n;
+    return (qn_order){.is_columns = is_columns,
+                      .first = n - group,
+                      .group = group,
+                      .outer = h->key_heads,
+                      .inner = h->value_heads / h->key_heads,
+                      .block = group / h->value_heads};
 }
 
 static qn_status bind_row(qn_binder *binder, const qn_bind_row *row, int64_t layer, qn_err *err) {
@@ -160,6 +194,8 @@ static qn_status bind_row(qn_binder *binder, const qn_bind_row *row, int64_t lay
     QN_TRY(add_weight(&w, binder->weights, name, 1, err));
     const bool is_gguf = qn_source_get_kind(binder->source) == QN_SOURCE_GGUF;
     w->fix = is_gguf ? 0 : row->flags & (QN_PLUS_ONE | QN_NEG_EXP);
+    w->keeps_f32 = row->flags & QN_KEEP_F32;
+    if (!is_gguf) w->order = order_of(binder, row, n_dims);
     w->is_predict = binder->predict_from > 0 && layer >= binder->predict_from;
     w->parts[0] = (qn_weight_part){.tensor = t, .bytes = t->bytes};
     QN_TRY(set_form(w, row->flags & QN_VECTOR ? QN_TYPE_F32 : t->type, row->dims, n_dims, err));
@@ -172,6 +208,43 @@ void qn_bind(qn_binder *binder, const qn_bind_row *rows, size_t n, int64_t layer
         binder->b->status = bind_row(binder, &rows[i], layer, &binder->b->err);
 }
 
+// --- convolutions over frames ---
+
+static qn_status bind_tap(qn_binder *binder, const qn_bind_row *row, const qn_tensor *t,
+                          int64_t taps, int64_t tap, qn_err *err) {
+    const int64_t dims[] = {row->dims[0], row->dims[1], row->dims[2], row->dims[2]};
+    const int64_t n_rows = dims[0] * dims[1];
+    const int64_t row_bytes = t->bytes / (n_rows * taps);
+    char name[LONGEST_NAME];
+    if (tap == 0)
+        snprintf(name, sizeof name, "%s", row->gguf);
+    else
+        snprintf(name, sizeof name, "%s.%lld", row->gguf, (long long)tap);
+    qn_weight *w;
+    QN_TRY(add_weight(&w, binder->weights, name, (size_t)n_rows, err));
+    QN_TRY(set_form(w, t->type, dims, 4, err));
+    w->keeps_f32 = row->flags & QN_KEEP_F32;
+    for (int64_t i = 0; i < n_rows; i++) set_part(w, i, t, i * taps + tap, 1, row_bytes);
+    row->to[tap] = qn_build_param(binder->b, w->name, w->type, w->shape);
+    return QN_OK;
+}
+
+static qn_status bind_taps(qn_binder *binder, const qn_bind_row *row, int64_t taps, qn_err *err) {
+    char name[LONGEST_NAME];
+    spell_in_source(name, binder, row->gguf, row->hf, 0);
+    const qn_tensor *t = qn_source_find_tensor(binder->source, name);
+    if (!t) return QN_FAIL(err, FORMAT, "tensor %s is missing", name);
+    const int64_t dims[] = {row->dims[0], row->dims[1], taps, row->dims[2], row->dims[2]};
+    QN_TRY(check_tensor(t, dims, 5, err));
+    binder->weights->is_used[tensor_index(binder->source, t)] = true;
+    for (int64_t tap = 0; tap < taps; tap++) QN_TRY(bind_tap(binder, row, t, taps, tap, err));
+    return QN_OK;
+}
+
+void qn_bind_taps(qn_binder *binder, const qn_bind_row *row, int64_t taps) {
+    if (!binder->b->status) binder->b->status = bind_taps(binder, row, taps, &binder->b->err);
+}
+
 // --- experts ---
 
 // How one stack is found: per expert, in its own stack, or as half of a fused one.
@@ -181,13 +254,6 @@ typedef struct stack_names {
     bool is_second;         // half of the fused tensor
     bool is_hf_fused_alone; // the checkpoint's fused name holds this stack only
 } stack_names;
-
-// Adds part e of a stack: `rows` rows from row `first` of block e in t.
-static void set_part(qn_weight *w, int64_t e, const qn_tensor *t, int64_t first_row, int64_t rows,
-                     int64_t row_bytes) {
-    w->parts[e] =
-        (qn_weight_part){.tensor = t, .offset = first_row * row_bytes, .bytes = rows * row_bytes};
-}
 
 // One tensor holds all experts; `per_expert` rows each, of which this stack takes `rows` from
 // `skip`.

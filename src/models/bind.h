@@ -10,14 +10,31 @@
 #include "formats/source.h"
 #include "ir/build.h"
 
-// How a row is bound. The last two are what a Hugging Face checkpoint's numbers need; GGUF files
-// have them done already.
+// How a row is bound.
 enum {
     QN_VECTOR = 1,   // held as float32
     QN_OPTIONAL = 2, // absent: *to = QN_NO_VALUE
+    // What a Hugging Face checkpoint's numbers need; GGUF files have it done already.
     QN_PLUS_ONE = 4, // norms that multiply by 1 + w
     QN_NEG_EXP = 8,  // A_log: -exp(w)
+    // What GGUF files have otherwise than checkpoints. Loading takes either as it is (the graph
+    // knows the difference); these are for writing GGUF from a checkpoint.
+    QN_KEEP_F32 = 16,       // float32, whatever type the other matrices have
+    QN_ROPE_ROWS = 32,      // rows of heads: the pairs that rope turns side by side
+    QN_VALUE_ROWS = 64,     // rows of value heads: tiled, not grouped by key head
+    QN_VALUE_TAIL = 128,    // the same, for the value heads behind queries and keys
+    QN_VALUE_COLUMNS = 256, // the same, for columns
 };
+
+// The order of rows (or columns) in a GGUF file: from `first` on, in groups of `group` rows, a
+// checkpoint's (outer, inner) blocks of `block` rows stand as (inner, outer). outer 0: no change.
+typedef struct qn_order {
+    bool is_columns;
+    int64_t first, group, outer, inner, block;
+} qn_order;
+
+// Where row i of the GGUF file lies in the checkpoint.
+int64_t qn_order_source(const qn_order *order, int64_t i);
 
 typedef struct qn_weight_part {
     const qn_tensor *tensor; // borrowed from the source
@@ -30,6 +47,8 @@ typedef struct qn_weight {
     qn_shape shape;
     int64_t n, bytes; // elements and bytes as held
     unsigned fix;     // QN_PLUS_ONE, QN_NEG_EXP or 0
+    bool keeps_f32;   // QN_KEEP_F32
+    qn_order order;   // of a checkpoint's weight in a GGUF file
     bool is_predict;  // of a head that predicts further tokens: loaded only when asked for
     qn_weight_part *parts;
     size_t n_parts;
@@ -54,6 +73,12 @@ typedef struct qn_bind_row {
     unsigned flags;
 } qn_bind_row;
 
+// The sizes that the orders above depend on.
+typedef struct qn_head_sizes {
+    int64_t head, rotate;                      // values of a head, and how many of them rope turns
+    int64_t key_heads, value_heads, value_dim; // of the delta rule
+} qn_head_sizes;
+
 typedef struct qn_binder {
     const qn_source *source;
     qn_weights *weights;
@@ -62,6 +87,7 @@ typedef struct qn_binder {
     // Layers from here on predict further tokens; checkpoints call them "mtp.layers.0" and so on.
     // 0: none are bound.
     int64_t predict_from;
+    qn_head_sizes heads; // set by families that name orders
 } qn_binder;
 
 // Sets up `weights` (zeroed) for a source and finds the checkpoint's prefix.
@@ -82,6 +108,11 @@ typedef struct qn_expert_sizes {
 } qn_expert_sizes;
 void qn_bind_experts(qn_binder *binder, qn_expert_stacks *to, const qn_expert_sizes *sizes,
                      int64_t layer);
+
+// A convolution over frames, (O, C, taps, P, P) in a checkpoint, as one weight (O, C, P, P) for
+// each tap: row->gguf, then with ".1", ".2" and so on behind it. Checkpoints only. to[taps] in
+// row->to; dims are {O, C, P}.
+void qn_bind_taps(qn_binder *binder, const qn_bind_row *row, int64_t taps);
 
 // The tensor of a name in the spelling of the source (layer in place of %d); NULL if absent.
 const qn_tensor *qn_binder_find(const qn_binder *binder, const char *gguf, const char *hf,

@@ -21,8 +21,9 @@ typedef struct qn_config_row {
     qn_config_kind kind;
     const char *gguf, *hf; // NULL: this format has no such key
     double least, most;
-    bool is_optional; // else a missing key is an error
-    double fallback;  // value of a missing optional key
+    bool is_optional;  // else a missing key is an error
+    double fallback;   // value of a missing optional key
+    bool is_read_only; // not among the keys that qn_model_export writes from the table
 } qn_config_row;
 
 #define QN_INT_ROW(config, field, ...)                                                             \

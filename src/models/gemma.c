@@ -39,6 +39,12 @@ static const qn_rope_names sliding_rope = {
     .hf_factor = "rope_parameters.sliding_attention.factor",
 };
 
+static qn_rope_names full_names(const gemma_config *c) {
+    qn_rope_names names = full_rope;
+    if (c->generation == 3) names.hf_default_base = 1000000;
+    return names;
+}
+
 // Published files say nothing of the attention scale where it is not the head size; they are told
 // by their number of layers (27B: 46 layers in Gemma 2, 62 in Gemma 3).
 static float default_scalar(const gemma_config *c) {
@@ -79,35 +85,42 @@ static qn_status read_layers(gemma_config *c, const qn_config_reader *reader, qn
     return qn_config_check_attention(c->kinds, c->hp.layers, c->window, reader, err);
 }
 
+// Absent numbers are -1 until fill_defaults.
+static const qn_config_row gemma_rows[] = {
+    QN_INT_ROW(gemma_config, window, .gguf = "attention.sliding_window", .hf = "sliding_window",
+               .least = 1, .most = 0x7fffffff, .is_optional = true, .fallback = -1),
+    QN_FLOAT_ROW(gemma_config, attn_cap, .gguf = "attn_logit_softcapping",
+                 .hf = "attn_logit_softcapping", .least = 0, .most = 1e6, .is_optional = true,
+                 .fallback = -1),
+    QN_FLOAT_ROW(gemma_config, final_cap, .gguf = "final_logit_softcapping",
+                 .hf = "final_logit_softcapping", .least = 0, .most = 1e6, .is_optional = true,
+                 .fallback = -1),
+    QN_FLOAT_ROW(gemma_config, query_scalar, .hf = "query_pre_attn_scalar", .least = 1e-3,
+                 .most = 1e9, .is_optional = true, .fallback = -1),
+};
+
+static void fill_defaults(gemma_config *c, bool is_checkpoint) {
+    const bool has_caps = c->generation == 2 && !is_checkpoint;
+    if (c->attn_cap < 0) c->attn_cap = has_caps ? 50 : 0;
+    if (c->final_cap < 0) c->final_cap = has_caps ? 30 : 0;
+    if (c->query_scalar < 0 && is_checkpoint) c->query_scalar = 256;
+    if (c->query_scalar < 0 || c->generation == 1) c->query_scalar = default_scalar(c);
+    if (c->window < 0) c->window = 4096;
+    if (c->generation == 1) c->window = 0;
+}
+
 static qn_status read_gemma(void *config, const qn_config_reader *reader, qn_arena *arena,
                             qn_err *err) {
     gemma_config *c = config;
     const char last = reader->arch[strlen(reader->arch) - 1];
     c->generation = last == '2' ? 2 : last == '3' ? 3 : 1;
-    const double caps = c->generation == 2;
-    const qn_config_row rows[] = {
-        QN_INT_ROW(gemma_config, window, .gguf = "attention.sliding_window", .hf = "sliding_window",
-                   .least = 1, .most = 0x7fffffff, .is_optional = true,
-                   .fallback = c->generation == 1 ? 0 : 4096),
-        QN_FLOAT_ROW(gemma_config, attn_cap, .gguf = "attn_logit_softcapping",
-                     .hf = "attn_logit_softcapping", .least = 0, .most = 1e6, .is_optional = true,
-                     .fallback = qn_is_checkpoint(reader) ? 0 : 50 * caps),
-        QN_FLOAT_ROW(gemma_config, final_cap, .gguf = "final_logit_softcapping",
-                     .hf = "final_logit_softcapping", .least = 0, .most = 1e6, .is_optional = true,
-                     .fallback = qn_is_checkpoint(reader) ? 0 : 30 * caps),
-        QN_FLOAT_ROW(gemma_config, query_scalar, .hf = "query_pre_attn_scalar", .least = 1e-3,
-                     .most = 1e9, .is_optional = true,
-                     .fallback = qn_is_checkpoint(reader) ? 256 : 0),
-    };
     if (c->hp.ffn == 0) return QN_FAIL(err, FORMAT, "the size of the feed-forward is missing");
-    QN_TRY(qn_config_fill(c, rows, sizeof rows / sizeof rows[0], reader, err));
     QN_TRY(qn_config_expect(reader, NULL, "hidden_activation|hidden_act", "gelu_pytorch_tanh gelu",
                             err));
     bool both_ways;
     QN_TRY(qn_config_bool(&both_ways, reader, NULL, "use_bidirectional_attention", false, err));
     if (both_ways) return QN_FAIL(err, UNSUPPORTED, "use_bidirectional_attention: true");
-    if (c->query_scalar == 0 || c->generation == 1) c->query_scalar = default_scalar(c);
-    if (c->generation == 1) c->window = 0;
+    fill_defaults(c, qn_is_checkpoint(reader));
     c->kinds = qn_arena_alloc(arena, (size_t)c->hp.layers, 1);
     return c->kinds ? read_layers(c, reader, err) : QN_NOMEM(err, "layer kinds");
 }
@@ -182,8 +195,7 @@ static void build_gemma(qn_net *net, const void *config, const qn_config_reader 
     qn_build *b = &net->b;
     int32_t embedding, output, norm;
     qn_net_bind_ends(net, &(qn_ends){&embedding, &norm, &output, true, QN_PLUS_ONE});
-    qn_rope_names names = full_rope;
-    if (c->generation == 3) names.hf_default_base = 1000000;
+    const qn_rope_names names = full_names(c);
     const int32_t full = qn_net_frequencies(net, "rope.full", &names, reader);
     const int32_t sliding =
         c->generation < 3 ? full : qn_net_frequencies(net, "rope.sliding", &sliding_rope, reader);
@@ -205,8 +217,64 @@ static void build_gemma(qn_net *net, const void *config, const qn_config_reader 
     qn_net_head(net, h, norm, output, c->final_cap);
 }
 
+static bool has_period(const gemma_config *c, int64_t period) {
+    for (int64_t i = 0; i < c->hp.layers; i++) {
+        if ((c->kinds[i] == QN_LAYER_FULL) != ((i + 1) % period == 0)) return false;
+    }
+    return true;
+}
+
+// Readers of GGUF files know the usual pattern of layers, and for Gemma 3 one with another period.
+static qn_status export_pattern(qn_export *to, const gemma_config *c, qn_err *err) {
+    int64_t period = c->generation == 2 ? 2 : 6;
+    if (c->generation == 1 || has_period(c, period)) return QN_OK;
+    for (period = 1; period <= c->hp.layers && c->kinds[period - 1] != QN_LAYER_FULL;) period++;
+    if (c->generation == 2 || !has_period(c, period))
+        return QN_FAIL(err, UNSUPPORTED,
+                       "layer_types: the first full layer is %lld of %lld, and the others do not "
+                       "follow: GGUF files of %s cannot say that",
+                       (long long)period, (long long)c->hp.layers, to->reader->arch);
+    qn_export_u32(to, "attention.sliding_window_pattern", period);
+    return QN_OK;
+}
+
+// Gemma 2 always caps; the others never cap attention, and only Gemma 3 may cap its scores.
+static qn_status check_caps(const qn_export *to, const gemma_config *c, qn_err *err) {
+    const bool is_right = c->generation == 2
+                              ? c->attn_cap > 0 && c->final_cap > 0
+                              : c->attn_cap == 0 && (c->generation == 3 || c->final_cap == 0);
+    if (is_right) return QN_OK;
+    return QN_FAIL(err, UNSUPPORTED,
+                   "attn_logit_softcapping: %g, final_logit_softcapping: %g (0: none): GGUF files "
+                   "of %s cannot say that",
+                   (double)c->attn_cap, (double)c->final_cap, to->reader->arch);
+}
+
+static qn_status export_gemma(qn_export *to, const void *config, qn_err *err) {
+    const gemma_config *c = config;
+    const qn_rope_names names = full_names(c);
+    qn_rope_form rope = {.names = &names,
+                         .rotate = c->hp.rotate,
+                         .head_size = c->hp.head_size,
+                         .leaves_base = c->generation < 3};
+    if (c->query_scalar != default_scalar(c))
+        return QN_FAIL(err, UNSUPPORTED,
+                       "query_pre_attn_scalar: %g, but GGUF has no key for it and its readers take "
+                       "%g: the model cannot be converted",
+                       (double)c->query_scalar, (double)default_scalar(c));
+    QN_TRY(check_caps(to, c, err));
+    QN_TRY(export_pattern(to, c, err));
+    QN_TRY(qn_export_rope(to, &rope, err));
+    if (c->generation < 3) return QN_OK;
+    rope.names = &sliding_rope;
+    rope.head_size = rope.rotate; // said already
+    return qn_export_rope(to, &rope, err);
+}
+
 #define GEMMA(n_heads, n_kv_heads)                                                                 \
-    .config_size = sizeof(gemma_config), .read = read_gemma, .build = build_gemma,                 \
+    .config_size = sizeof(gemma_config), .rows = gemma_rows,                                       \
+    .n_rows = sizeof gemma_rows / sizeof gemma_rows[0], .read = read_gemma, .build = build_gemma,  \
+    .export_keys = export_gemma,                                                                   \
     .defaults = {.heads = (n_heads), .kv_heads = (n_kv_heads), .head_size = 256}
 
 const qn_family qn_family_gemma = {.arch = "gemma", GEMMA(16, 16)};

@@ -11,6 +11,7 @@
 typedef struct llama_config {
     qn_hparams hp;
     qn_word pairs;
+    unsigned qk_flags;    // GGUF files of llama hold q and k in another order
     int64_t window;       // 0: none
     unsigned char *kinds; // (layers) qn_layer_kind
     bool is_tied;
@@ -32,24 +33,25 @@ static qn_status read_llama(void *config, const qn_config_reader *reader, qn_are
     QN_TRY(qn_config_bool(&c->is_tied, reader, NULL, "tie_word_embeddings", false, err));
     c->kinds = qn_arena_alloc(arena, (size_t)c->hp.layers, 1);
     if (!c->kinds) return QN_NOMEM(err, "layer kinds");
-    const bool is_permuted = !qn_is_checkpoint(reader) && reader->arch[0] == 'l';
+    c->qk_flags = reader->arch[0] == 'l' ? QN_ROPE_ROWS : 0;
+    const bool is_permuted = !qn_is_checkpoint(reader) && c->qk_flags;
     c->pairs = is_permuted ? QN_WORD_adjacent : QN_WORD_half;
     return qn_config_windows(&c->window, c->kinds, c->hp.layers, reader, err);
 }
 
-static void bind_layer(llama_layer *l, qn_net *net, int64_t i) {
+static void bind_layer(llama_layer *l, qn_net *net, unsigned qk, int64_t i) {
     const qn_hparams *hp = net->hp;
     const int64_t D = hp->width, Q = hp->heads * hp->head_size, K = hp->kv_heads * hp->head_size;
     const int64_t V = hp->kv_heads * hp->value_size, O = hp->heads * hp->value_size, F = hp->ffn;
     const unsigned bias = QN_VECTOR | QN_OPTIONAL;
     const qn_bind_row rows[] = {
         {&l->attn_norm, BLK "attn_norm.weight", HF "input_layernorm.weight", {D}, QN_VECTOR},
-        {&l->q, BLK "attn_q.weight", HF "self_attn.q_proj.weight", {Q, D}, 0},
-        {&l->k, BLK "attn_k.weight", HF "self_attn.k_proj.weight", {K, D}, 0},
+        {&l->q, BLK "attn_q.weight", HF "self_attn.q_proj.weight", {Q, D}, qk},
+        {&l->k, BLK "attn_k.weight", HF "self_attn.k_proj.weight", {K, D}, qk},
         {&l->v, BLK "attn_v.weight", HF "self_attn.v_proj.weight", {V, D}, 0},
         {&l->o, BLK "attn_output.weight", HF "self_attn.o_proj.weight", {D, O}, 0},
-        {&l->q_bias, BLK "attn_q.bias", HF "self_attn.q_proj.bias", {Q}, bias},
-        {&l->k_bias, BLK "attn_k.bias", HF "self_attn.k_proj.bias", {K}, bias},
+        {&l->q_bias, BLK "attn_q.bias", HF "self_attn.q_proj.bias", {Q}, bias | qk},
+        {&l->k_bias, BLK "attn_k.bias", HF "self_attn.k_proj.bias", {K}, bias | qk},
         {&l->v_bias, BLK "attn_v.bias", HF "self_attn.v_proj.bias", {V}, bias},
         {&l->o_bias, BLK "attn_output.bias", HF "self_attn.o_proj.bias", {D}, bias},
         {&l->ffn_norm, BLK "ffn_norm.weight", HF "post_attention_layernorm.weight", {D}, QN_VECTOR},
@@ -69,13 +71,14 @@ static void build_llama(qn_net *net, const void *config, const qn_config_reader 
     const qn_hparams *hp = net->hp;
     qn_build *b = &net->b;
     int32_t embedding, output, norm;
+    net->binder.heads = (qn_head_sizes){.head = hp->head_size, .rotate = hp->rotate};
     qn_net_bind_ends(net, &(qn_ends){&embedding, &norm, &output, c->is_tied, 0});
     const int32_t frequencies = qn_net_frequencies(net, "rope", &qn_rope_plain, reader);
     int32_t h = qn_net_embed(net, embedding, 1.0f); // (T, D)
     for (int64_t i = 0; i < hp->layers; i++) {
         llama_layer l;
         b->layer = (int32_t)i;
-        bind_layer(&l, net, i);
+        bind_layer(&l, net, c->qk_flags, i);
         int32_t x = qn_net_norm(net, h, l.attn_norm);
         const qn_attention attention = {
             .q = qn_net_split(net, qn_net_linear(net, x, l.q, l.q_bias), hp->heads),
@@ -95,7 +98,26 @@ static void build_llama(qn_net *net, const void *config, const qn_config_reader 
     qn_net_head(net, h, norm, output, 0);
 }
 
-const qn_family qn_family_llama = {
-    .arch = "llama", .config_size = sizeof(llama_config), .read = read_llama, .build = build_llama};
-const qn_family qn_family_qwen2 = {
-    .arch = "qwen2", .config_size = sizeof(llama_config), .read = read_llama, .build = build_llama};
+static qn_status export_llama(qn_export *to, const void *config, qn_err *err) {
+    const llama_config *c = config;
+    const bool is_llama = c->qk_flags != 0;
+    const qn_rope_form rope = {.names = &qn_rope_plain,
+                               .rotate = c->hp.rotate,
+                               .head_size = c->hp.head_size,
+                               .states_size = is_llama,
+                               .has_divisors = is_llama};
+    if (is_llama) qn_export_u32(to, "vocab_size", c->hp.vocab);
+    QN_TRY(qn_export_rope(to, &rope, err));
+    return qn_export_refuse_window(to, c->window, c->kinds, c->hp.layers, c->hp.context, err);
+}
+
+const qn_family qn_family_llama = {.arch = "llama",
+                                   .config_size = sizeof(llama_config),
+                                   .read = read_llama,
+                                   .build = build_llama,
+                                   .export_keys = export_llama};
+const qn_family qn_family_qwen2 = {.arch = "qwen2",
+                                   .config_size = sizeof(llama_config),
+                                   .read = read_llama,
+                                   .build = build_llama,
+                                   .export_keys = export_llama};

@@ -63,7 +63,7 @@ static qn_status find_family(const qn_family **out, const qn_source *source, qn_
 // What all families share; defaults that depend on other numbers are filled in afterwards.
 static const qn_config_row common_rows[] = {
     QN_INT_ROW(qn_hparams, layers, .gguf = "block_count", .hf = "num_hidden_layers", .least = 1,
-               .most = 4096),
+               .most = 4096, .is_read_only = true),
     QN_INT_ROW(qn_hparams, width, .gguf = "embedding_length", .hf = "hidden_size", .least = 1,
                .most = 1 << 20),
     QN_INT_ROW(qn_hparams, heads, .gguf = "attention.head_count", .hf = "num_attention_heads",
@@ -79,7 +79,7 @@ static const qn_config_row common_rows[] = {
     QN_INT_ROW(qn_hparams, context, .gguf = "context_length", .hf = "max_position_embeddings",
                .least = 1, .most = 0x7fffffff, .is_optional = true, .fallback = 8192),
     QN_INT_ROW(qn_hparams, rotate, .gguf = "rope.dimension_count", .least = 2, .most = 1 << 16,
-               .is_optional = true),
+               .is_optional = true, .is_read_only = true),
     QN_INT_ROW(qn_hparams, experts, .gguf = "expert_count",
                .hf = "num_experts|num_local_experts|n_routed_experts", .least = 0, .most = 1 << 16,
                .is_optional = true),
@@ -196,6 +196,8 @@ qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err) 
         goto done;
     }
     QN_TRY_TO(done, read_common(model->hparams, model->family, &reader, err));
+    QN_TRY_TO(done, qn_config_fill(model->hparams, model->family->rows, model->family->n_rows,
+                                   &reader, err));
     QN_TRY_TO(done, model->family->read(model->hparams, &reader, &model->arena, err));
     QN_TRY_TO(done, build_graphs(model, &reader, err));
     *out = model;
@@ -204,6 +206,21 @@ qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err) 
 done:
     qn_model_destroy(model);
     return status;
+}
+
+qn_status qn_model_export(qn_export *to, qn_model *model, const qn_source *source,
+                          qn_gguf_writer *writer, qn_err *err) {
+    const qn_family *family = model->family;
+    const qn_hparams *hp = model->hparams;
+    const qn_config_reader reader = {.source = source, .arch = family->arch};
+    qn_export x = {.writer = writer, .reader = &reader, .arena = &model->arena};
+    qn_export_u32(&x, "block_count", hp->layers + hp->predict_layers);
+    qn_export_rows(&x, hp, common_rows, sizeof common_rows / sizeof common_rows[0]);
+    qn_export_rows(&x, hp, family->rows, family->n_rows);
+    QN_TRY(family->export_keys(&x, hp, err));
+    x.reader = NULL; // of this call
+    *to = x;
+    return QN_OK;
 }
 
 void qn_model_destroy(qn_model *model) {

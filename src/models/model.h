@@ -5,6 +5,7 @@
 #ifndef QN_MODELS_MODEL_H
 #define QN_MODELS_MODEL_H
 
+#include "models/export.h"
 #include "models/net.h"
 
 typedef struct qn_family {
@@ -12,13 +13,17 @@ typedef struct qn_family {
     size_t config_size;
     struct {
         int64_t heads, kv_heads, head_size;
-    } defaults; // what published config.json files leave out; 0: nothing
-    // Fills `config`, whose first member is qn_hparams. Common numbers are read already.
+    } defaults;                // what published config.json files leave out; 0: nothing
+    const qn_config_row *rows; // numbers of its own, beside the common ones
+    size_t n_rows;
+    // Fills the rest of `config`, whose first member is qn_hparams, after common and own rows.
     qn_status (*read)(void *config, const qn_config_reader *reader, qn_arena *arena, qn_err *err);
     // Writes the graph; errors stay in the builder.
     void (*build)(qn_net *net, const void *config, const qn_config_reader *reader);
     // Writes the graph of the heads that predict further tokens; NULL where a family has none.
     void (*build_predict)(qn_net *net, const void *config, const qn_config_reader *reader);
+    // Writes the GGUF keys that are in no row, and refuses a checkpoint that GGUF cannot express.
+    qn_status (*export_keys)(qn_export *to, const void *config, qn_err *err);
 } qn_family;
 
 typedef struct qn_model {
@@ -36,6 +41,11 @@ typedef struct qn_model {
 // Finds the architecture, reads the configuration and writes the graphs.
 QN_MUST_CHECK qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err);
 void qn_model_destroy(qn_model *model);
+
+// Declares all keys "architecture.*" of a checkpoint's model as GGUF has them. What GGUF cannot
+// express is refused, naming the value. *to gets what belongs to the tensors.
+QN_MUST_CHECK qn_status qn_model_export(qn_export *to, qn_model *model, const qn_source *source,
+                                        qn_gguf_writer *writer, qn_err *err);
 
 // Tensors of the source that no graph uses, prediction heads and other known extras aside: how
 // many, and the first ones by name into `to` ("a, b, ...").

@@ -21,11 +21,12 @@ typedef struct qwen3_layer {
     qn_moe moe;
 } qwen3_layer;
 
+static const qn_config_row moe_rows[] = {
+    QN_FLOAT_ROW(qwen3_config, expert_scale, .gguf = "expert_weights_scale", .least = 0,
+                 .most = 1e6, .is_optional = true, .fallback = 1, .is_read_only = true),
+};
+
 static qn_status read_experts(qwen3_config *c, const qn_config_reader *reader, qn_err *err) {
-    static const qn_config_row rows[] = {
-        QN_FLOAT_ROW(qwen3_config, expert_scale, .gguf = "expert_weights_scale", .least = 0,
-                     .most = 1e6, .is_optional = true, .fallback = 1),
-    };
     if (c->hp.experts == 0 || c->hp.experts_used == 0 || c->hp.expert_ffn == 0)
         return QN_FAIL(err, FORMAT, "%s: %lld experts of size %lld, %lld used", reader->arch,
                        (long long)c->hp.experts, (long long)c->hp.expert_ffn,
@@ -35,7 +36,6 @@ static qn_status read_experts(qwen3_config *c, const qn_config_reader *reader, q
     if ((step && (step->kind != QN_KEY_INT || step->as.i != 1)) ||
         (dense && (dense->kind != QN_KEY_ARRAY || dense->n > 0)))
         return QN_FAIL(err, UNSUPPORTED, "%s with some dense layers", reader->arch);
-    QN_TRY(qn_config_fill(c, rows, 1, reader, err));
     if (c->expert_scale == 0) c->expert_scale = 1; // a file without scaling says 0
     return qn_config_bool(&c->normalize, reader, NULL, "norm_topk_prob", !qn_is_checkpoint(reader),
                           err);
@@ -55,7 +55,7 @@ static qn_status read_qwen3_dense(void *config, const qn_config_reader *reader, 
                                   qn_err *err) {
     qwen3_config *c = config;
     if (c->hp.ffn == 0) return QN_FAIL(err, FORMAT, "the size of the feed-forward is missing");
-    c->hp.experts = 0;
+    c->hp.experts = c->hp.experts_used = c->hp.expert_ffn = 0;
     return read_qwen3(config, reader, arena, err);
 }
 
@@ -90,7 +90,7 @@ static void bind_ffn(qwen3_layer *l, qn_net *net, const qwen3_config *c, int64_t
         {&l->ffn.down, BLK "ffn_down.weight", HF "mlp.down_proj.weight", {D, F}, 0},
     };
     const qn_bind_row router = {
-        &l->moe.router, BLK "ffn_gate_inp.weight", HF "mlp.gate.weight", {X, D}, 0};
+        &l->moe.router, BLK "ffn_gate_inp.weight", HF "mlp.gate.weight", {X, D}, QN_KEEP_F32};
     l->ffn = (qn_ffn){QN_NO_BIASES, .act = QN_OP_SILU};
     l->moe = (qn_moe){.normalize = c->normalize, .scale = c->expert_scale};
     if (X == 0) {
@@ -138,11 +138,26 @@ static void build_qwen3(qn_net *net, const void *config, const qn_config_reader 
     qn_net_head(net, h, norm, output, 0);
 }
 
+static qn_status export_qwen3(qn_export *to, const void *config, qn_err *err) {
+    const qwen3_config *c = config;
+    const qn_rope_form rope = {
+        .names = &qn_rope_plain, .rotate = c->hp.rotate, .head_size = c->hp.head_size};
+    if (c->hp.experts > 0 && !c->normalize)
+        return QN_FAIL(err, UNSUPPORTED, "norm_topk_prob: false: GGUF files of %s cannot say that",
+                       to->reader->arch);
+    QN_TRY(qn_export_rope(to, &rope, err));
+    return qn_export_refuse_window(to, c->window, c->kinds, c->hp.layers, c->hp.context, err);
+}
+
 const qn_family qn_family_qwen3 = {.arch = "qwen3",
                                    .config_size = sizeof(qwen3_config),
                                    .read = read_qwen3_dense,
-                                   .build = build_qwen3};
+                                   .build = build_qwen3,
+                                   .export_keys = export_qwen3};
 const qn_family qn_family_qwen3moe = {.arch = "qwen3moe",
                                       .config_size = sizeof(qwen3_config),
+                                      .rows = moe_rows,
+                                      .n_rows = sizeof moe_rows / sizeof moe_rows[0],
                                       .read = read_qwen3_moe,
-                                      .build = build_qwen3};
+                                      .build = build_qwen3,
+                                      .export_keys = export_qwen3};

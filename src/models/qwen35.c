@@ -96,7 +96,7 @@ static const qn_config_row qwen35_rows[] = {
                .hf = "shared_expert_intermediate_size", .least = 1, .most = 1 << 24,
                .is_optional = true),
     QN_FLOAT_ROW(qwen35_config, expert_scale, .gguf = "expert_weights_scale", .least = 0,
-                 .most = 1e6, .is_optional = true, .fallback = 1),
+                 .most = 1e6, .is_optional = true, .fallback = 1, .is_read_only = true),
 };
 
 static qn_status check_sizes(const qwen35_config *c, qn_err *err) {
@@ -125,7 +125,6 @@ static bool has_predict_layer(const qwen35_config *c, const qn_config_reader *re
 static qn_status read_qwen35(void *config, const qn_config_reader *reader, qn_arena *arena,
                              qn_err *err) {
     qwen35_config *c = config;
-    QN_TRY(qn_config_fill(c, qwen35_rows, sizeof qwen35_rows / sizeof qwen35_rows[0], reader, err));
     QN_TRY(qn_config_expect(reader, NULL, "hidden_act", "silu swish", err));
     QN_TRY(qn_config_bool(&c->is_tied, reader, NULL, "tie_word_embeddings", false, err));
     bool has_gate;
@@ -141,6 +140,7 @@ static qn_status read_qwen35(void *config, const qn_config_reader *reader, qn_ar
         c->hp.layers -= c->hp.predict_layers;
     }
     QN_TRY(check_sizes(c, err));
+    c->inner = c->val_heads * c->val_dim;
     QN_TRY(read_sections(c, reader, err));
     c->kinds = qn_arena_alloc(arena, (size_t)c->hp.layers, 1);
     if (!c->kinds) return QN_NOMEM(err, "layer kinds");
@@ -151,7 +151,8 @@ static qn_status read_qwen35(void *config, const qn_config_reader *reader, qn_ar
 
 static qn_status read_qwen35_dense(void *config, const qn_config_reader *reader, qn_arena *arena,
                                    qn_err *err) {
-    ((qwen35_config *)config)->hp.experts = 0;
+    qwen35_config *c = config;
+    c->hp.experts = c->hp.experts_used = c->hp.expert_ffn = c->shared_ffn = 0;
     return read_qwen35(config, reader, arena, err);
 }
 
@@ -181,25 +182,32 @@ static void bind_full(qwen35_layer *l, qn_net *net, int64_t i) {
 static void bind_linear(qwen35_layer *l, qn_net *net, const qwen35_config *c, int64_t i) {
     const int64_t D = net->hp->width, H = c->val_heads, I = H * c->val_dim;
     const int64_t C = 2 * c->key_heads * c->key_dim + I;
+    const unsigned tail = QN_VALUE_TAIL, heads = QN_VALUE_ROWS;
     const qn_bind_row rows[] = {
-        {&l->qkv, BLK "attn_qkv.weight", HF "linear_attn.in_proj_qkv.weight", {C, D}, 0},
-        {&l->z, BLK "attn_gate.weight", HF "linear_attn.in_proj_z.weight", {I, D}, 0},
-        {&l->alpha, BLK "ssm_alpha.weight", HF "linear_attn.in_proj_a.weight", {H, D}, 0},
-        {&l->beta, BLK "ssm_beta.weight", HF "linear_attn.in_proj_b.weight", {H, D}, 0},
+        {&l->qkv, BLK "attn_qkv.weight", HF "linear_attn.in_proj_qkv.weight", {C, D}, tail},
+        {&l->z, BLK "attn_gate.weight", HF "linear_attn.in_proj_z.weight", {I, D}, heads},
+        {&l->alpha, BLK "ssm_alpha.weight", HF "linear_attn.in_proj_a.weight", {H, D}, heads},
+        {&l->beta, BLK "ssm_beta.weight", HF "linear_attn.in_proj_b.weight", {H, D}, heads},
         {&l->conv,
          BLK "ssm_conv1d.weight",
          HF "linear_attn.conv1d.weight",
          {C, c->taps},
-         QN_VECTOR},
-        {&l->a, BLK "ssm_a", HF "linear_attn.A_log", {H}, QN_VECTOR | QN_NEG_EXP},
-        {&l->dt_bias, BLK "ssm_dt.bias", HF "linear_attn.dt_bias", {H}, QN_VECTOR},
+         QN_VECTOR | tail},
+        {&l->a, BLK "ssm_a", HF "linear_attn.A_log", {H}, QN_VECTOR | QN_NEG_EXP | heads},
+        {&l->dt_bias, BLK "ssm_dt.bias", HF "linear_attn.dt_bias", {H}, QN_VECTOR | heads},
         {&l->ssm_norm,
          BLK "ssm_norm.weight",
          HF "linear_attn.norm.weight",
          {c->val_dim},
          QN_VECTOR},
-        {&l->ssm_o, BLK "ssm_out.weight", HF "linear_attn.out_proj.weight", {D, I}, 0},
+        {&l->ssm_o,
+         BLK "ssm_out.weight",
+         HF "linear_attn.out_proj.weight",
+         {D, I},
+         QN_VALUE_COLUMNS},
     };
+    net->binder.heads =
+        (qn_head_sizes){.key_heads = c->key_heads, .value_heads = H, .value_dim = c->val_dim};
     qn_bind(&net->binder, rows, sizeof rows / sizeof rows[0], i);
 }
 
@@ -212,12 +220,12 @@ static void bind_ffn(qwen35_layer *l, qn_net *net, const qwen35_config *c, int64
         {&l->ffn.down, BLK "ffn_down.weight", HF "mlp.down_proj.weight", {D, F}, 0},
     };
     const qn_bind_row experts[] = {
-        {&l->moe.router, BLK "ffn_gate_inp.weight", HF "mlp.gate.weight", {X, D}, 0},
+        {&l->moe.router, BLK "ffn_gate_inp.weight", HF "mlp.gate.weight", {X, D}, QN_KEEP_F32},
         {&l->shared_gate,
          BLK "ffn_gate_inp_shexp.weight",
          HF "mlp.shared_expert_gate.weight",
          {1, D},
-         0},
+         QN_KEEP_F32},
         {&l->ffn.gate,
          BLK "ffn_gate_shexp.weight",
          HF "mlp.shared_expert.gate_proj.weight",
@@ -400,13 +408,51 @@ static void build_predict(qn_net *net, const void *config, const qn_config_reade
     qn_net_head(net, h, head_norm, output, 0);
 }
 
-const qn_family qn_family_qwen35 = {.arch = "qwen35",
-                                    .config_size = sizeof(qwen35_config),
-                                    .read = read_qwen35_dense,
-                                    .build = build_qwen35,
-                                    .build_predict = build_predict};
-const qn_family qn_family_qwen35moe = {.arch = "qwen35moe",
-                                       .config_size = sizeof(qwen35_config),
-                                       .read = read_qwen35_moe,
-                                       .build = build_qwen35,
-                                       .build_predict = build_predict};
+// Four sections of pairs; where a config names none, pairs go round the first three, which for text
+// is rope as usual.
+static void export_sections(qn_export *to, const qwen35_config *c) {
+    const int64_t pairs = c->hp.rotate / 2;
+    int32_t sections[4];
+    int64_t sum = 0;
+    for (int i = 0; i < 4; i++) sum += c->sections.v[i];
+    for (int i = 0; i < 4; i++)
+        sections[i] = (int32_t)(sum > 0 ? c->sections.v[i] : i < 3 ? (pairs - i + 2) / 3 : 0);
+    qn_export_i32s(to, "rope.dimension_sections", sections, 4);
+}
+
+static qn_status export_layers(qn_export *to, const qwen35_config *c, qn_err *err) {
+    bool is_usual = true;
+    const size_t n = (size_t)(c->hp.layers + c->hp.predict_layers);
+    bool *is_recurrent = qn_arena_alloc(to->arena, n, sizeof *is_recurrent);
+    if (!is_recurrent) return QN_NOMEM(err, "layer kinds");
+    for (int64_t i = 0; i < c->hp.layers; i++) {
+        is_recurrent[i] = c->kinds[i] == QN_LAYER_LINEAR;
+        is_usual = is_usual && is_recurrent[i] == ((i + 1) % c->interval != 0);
+    }
+    if (!is_usual) qn_export_bools(to, "attention.recurrent_layers", is_recurrent, n);
+    return QN_OK;
+}
+
+static qn_status export_qwen35(qn_export *to, const void *config, qn_err *err) {
+    const qwen35_config *c = config;
+    const qn_rope_form rope = {.names = &qn_rope_plain,
+                               .rotate = c->hp.rotate,
+                               .head_size = c->hp.head_size,
+                               .states_size = true};
+    if (c->val_dim != c->key_dim)
+        return QN_FAIL(err, UNSUPPORTED,
+                       "linear_value_head_dim: %lld, linear_key_head_dim: %lld: GGUF has one key "
+                       "for both",
+                       (long long)c->val_dim, (long long)c->key_dim);
+    export_sections(to, c);
+    QN_TRY(export_layers(to, c, err));
+    return qn_export_rope(to, &rope, err);
+}
+
+#define QWEN35                                                                                     \
+    .config_size = sizeof(qwen35_config), .rows = qwen35_rows,                                     \
+    .n_rows = sizeof qwen35_rows / sizeof qwen35_rows[0], .build = build_qwen35,                   \
+    .build_predict = build_predict, .export_keys = export_qwen35
+
+const qn_family qn_family_qwen35 = {.arch = "qwen35", .read = read_qwen35_dense, QWEN35};
+const qn_family qn_family_qwen35moe = {.arch = "qwen35moe", .read = read_qwen35_moe, QWEN35};

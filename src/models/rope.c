@@ -15,73 +15,69 @@ const qn_rope_names qn_rope_plain = {
     .has_divisors = true,
 };
 
-typedef struct scaling {
-    double factor, low, high, original; // llama3; linear has only the factor
-} scaling;
-
-static double scale_none(const scaling *s, double f) {
-    (void)s;
+static double scale_none(const qn_rope *rope, double f) {
+    (void)rope;
     return f;
 }
 
-static double scale_linear(const scaling *s, double f) { return f / s->factor; }
+static double scale_linear(const qn_rope *rope, double f) { return f / rope->factor; }
 
 // Long waves are slowed by the factor, short ones kept, those between are blended.
-static double scale_llama3(const scaling *s, double f) {
+static double scale_llama3(const qn_rope *rope, double f) {
     const double wave = 2 * 3.14159265358979323846 / f;
-    if (wave < s->original / s->high) return f;
-    if (wave > s->original / s->low) return f / s->factor;
-    const double blend = (s->original / wave - s->low) / (s->high - s->low);
-    return (1 - blend) * f / s->factor + blend * f;
+    if (wave < rope->original / rope->high) return f;
+    if (wave > rope->original / rope->low) return f / rope->factor;
+    const double blend = (rope->original / wave - rope->low) / (rope->high - rope->low);
+    return (1 - blend) * f / rope->factor + blend * f;
 }
-
-typedef double scale_fn(const scaling *, double);
 
 static const struct {
     const char *name;
-    scale_fn *fn;
+    double (*fn)(const qn_rope *, double);
 } scalings[] = {{"none", scale_none},
                 {"default", scale_none},
                 {"linear", scale_linear},
                 {"llama3", scale_llama3}};
 
-static qn_status find_scaling(scale_fn **out, const char *name, qn_err *err) {
+static qn_status find_scaling(qn_rope *rope, const char *name, qn_err *err) {
     for (size_t i = 0; i < sizeof scalings / sizeof scalings[0]; i++) {
         if (strcmp(scalings[i].name, name) != 0) continue;
-        *out = scalings[i].fn;
+        rope->type = scalings[i].name;
+        rope->scale = scalings[i].fn;
         return QN_OK;
     }
     return QN_FAIL(err, UNSUPPORTED, "rope scaling '%s', supported: none, default, linear, llama3",
                    name);
 }
 
-static qn_status read_scaling(scale_fn **fn, scaling *s, const qn_rope_names *names,
+static qn_status read_scaling(qn_rope *rope, const qn_rope_names *names,
                               const qn_config_reader *reader, qn_err *err) {
     static const struct {
         const char *hf;
         double fallback;
         size_t offset;
     } llama3[] = {
-        {"rope_parameters.low_freq_factor|rope_scaling.low_freq_factor", 1, offsetof(scaling, low)},
+        {"rope_parameters.low_freq_factor|rope_scaling.low_freq_factor", 1, offsetof(qn_rope, low)},
         {"rope_parameters.high_freq_factor|rope_scaling.high_freq_factor", 4,
-         offsetof(scaling, high)},
+         offsetof(qn_rope, high)},
         {"rope_parameters.original_max_position_embeddings|"
          "rope_scaling.original_max_position_embeddings",
-         8192, offsetof(scaling, original)},
+         8192, offsetof(qn_rope, original)},
     };
     const char *type = NULL;
     QN_TRY(qn_config_string(&type, reader, names->gguf_type, names->hf_type, "none", err));
-    QN_TRY(find_scaling(fn, type, err));
-    QN_TRY(qn_config_float(&s->factor, reader, names->gguf_factor, names->hf_factor, 1, err));
+    QN_TRY(find_scaling(rope, type, err));
+    QN_TRY(qn_config_float(&rope->factor, reader, names->gguf_factor, names->hf_factor, 1, err));
     for (size_t i = 0; i < sizeof llama3 / sizeof llama3[0]; i++) {
-        double *to = (double *)((char *)s + llama3[i].offset);
+        double *to = (double *)((char *)rope + llama3[i].offset);
         QN_TRY(qn_config_float(to, reader, NULL, llama3[i].hf, llama3[i].fallback, err));
     }
-    if (*fn != scale_none && s->factor <= 0)
-        return QN_FAIL(err, FORMAT, "rope scaling factor %g, want more than 0", s->factor);
-    if (*fn == scale_llama3 && (s->low <= 0 || s->high <= s->low || s->original <= 0))
+    if (rope->scale != scale_none && rope->factor <= 0)
+        return QN_FAIL(err, FORMAT, "rope scaling factor %g, want more than 0", rope->factor);
+    if (rope->scale == scale_llama3 &&
+        (rope->low <= 0 || rope->high <= rope->low || rope->original <= 0))
         return QN_FAIL(err, FORMAT, "llama3 rope scaling: low %g, high %g, original length %g",
-                       s->low, s->high, s->original);
+                       rope->low, rope->high, rope->original);
     return QN_OK;
 }
 
@@ -106,18 +102,27 @@ static qn_status apply_divisors(float *out, int64_t n, const qn_source *source, 
     return status;
 }
 
+qn_status qn_rope_read(qn_rope *out, const qn_rope_names *names, const qn_config_reader *reader,
+                       qn_err *err) {
+    qn_rope rope = {0};
+    const bool is_checkpoint = qn_source_get_kind(reader->source) != QN_SOURCE_GGUF;
+    const double usual = is_checkpoint && names->hf_default_base ? names->hf_default_base : 10000;
+    QN_TRY(qn_config_float(&rope.base, reader, names->gguf_base, names->hf_base, usual, err));
+    if (!(rope.base > 0)) return QN_FAIL(err, FORMAT, "rope base %g, want more than 0", rope.base);
+    QN_TRY(read_scaling(&rope, names, reader, err));
+    *out = rope;
+    return QN_OK;
+}
+
+double qn_rope_frequency(const qn_rope *rope, int64_t rotate, int64_t i) {
+    return pow(rope->base, -2.0 * (double)i / (double)rotate);
+}
+
 qn_status qn_rope_frequencies(float *out, int64_t rotate, const qn_rope_names *names,
                               const qn_config_reader *reader, qn_err *err) {
-    double base = 0;
-    scaling s = {0};
-    scale_fn *fn = NULL;
-    const bool is_checkpoint = qn_source_get_kind(reader->source) != QN_SOURCE_GGUF;
-    const double usual =
-        is_checkpoint && names->hf_default_base > 0 ? names->hf_default_base : 10000;
-    QN_TRY(qn_config_float(&base, reader, names->gguf_base, names->hf_base, usual, err));
-    if (!(base > 0)) return QN_FAIL(err, FORMAT, "rope base %g, want more than 0", base);
-    QN_TRY(read_scaling(&fn, &s, names, reader, err));
+    qn_rope rope;
+    QN_TRY(qn_rope_read(&rope, names, reader, err));
     for (int64_t i = 0; i < rotate / 2; i++)
-        out[i] = (float)fn(&s, pow(base, -2.0 * (double)i / (double)rotate));
+        out[i] = (float)rope.scale(&rope, qn_rope_frequency(&rope, rotate, i));
     return names->has_divisors ? apply_divisors(out, rotate / 2, reader->source, err) : QN_OK;
 }

@@ -1,0 +1,92 @@
+#include "models/export.h"
+
+#include <stdio.h>
+
+enum { LONGEST_KEY = 128 };
+
+static const char *full_name(char *to, const qn_export *x, const char *name) {
+    snprintf(to, LONGEST_KEY, "%s.%s", x->reader->arch, name);
+    return to;
+}
+
+// Every number that a config row admits fits.
+void qn_export_u32(qn_export *to, const char *name, int64_t value) {
+    char full[LONGEST_KEY];
+    qn_gguf_put_u32(to->writer, full_name(full, to, name), (uint32_t)value);
+}
+
+void qn_export_f32(qn_export *to, const char *name, double value) {
+    char full[LONGEST_KEY];
+    qn_gguf_put_f32(to->writer, full_name(full, to, name), (float)value);
+}
+
+void qn_export_string(qn_export *to, const char *name, const char *value) {
+    char full[LONGEST_KEY];
+    qn_gguf_put_string(to->writer, full_name(full, to, name), value);
+}
+
+void qn_export_i32s(qn_export *to, const char *name, const int32_t *values, size_t n) {
+    char full[LONGEST_KEY];
+    qn_gguf_put_i32s(to->writer, full_name(full, to, name), values, n);
+}
+
+void qn_export_bools(qn_export *to, const char *name, const bool *values, size_t n) {
+    char full[LONGEST_KEY];
+    qn_gguf_put_bools(to->writer, full_name(full, to, name), values, n);
+}
+
+void qn_export_rows(qn_export *to, const void *config, const qn_config_row *rows, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const char *field = (const char *)config + rows[i].offset;
+        if (!rows[i].gguf || rows[i].is_read_only) continue;
+        if (rows[i].kind == QN_CONFIG_INT) {
+            const int64_t value = *(const int64_t *)field;
+            if (value != 0) qn_export_u32(to, rows[i].gguf, value);
+        } else {
+            const float value = *(const float *)field;
+            if (value != 0) qn_export_f32(to, rows[i].gguf, (double)value);
+        }
+    }
+}
+
+static qn_status export_divisors(qn_export *to, const qn_rope *rope, int64_t rotate, qn_err *err) {
+    const int64_t n = rotate / 2;
+    float *divisors = qn_arena_alloc(to->arena, (size_t)n, sizeof *divisors);
+    if (!divisors) return QN_NOMEM(err, "rope_freqs.weight");
+    for (int64_t i = 0; i < n; i++) {
+        const double f = qn_rope_frequency(rope, rotate, i);
+        divisors[i] = (float)(f / rope->scale(rope, f));
+    }
+    to->divisors = divisors;
+    to->n_divisors = n;
+    return QN_OK;
+}
+
+qn_status qn_export_rope(qn_export *to, const qn_rope_form *form, qn_err *err) {
+    qn_rope rope;
+    QN_TRY(qn_rope_read(&rope, form->names, to->reader, err));
+    if (!form->leaves_base || rope.base != 10000)
+        qn_export_f32(to, form->names->gguf_base, rope.base);
+    if (form->states_size || form->rotate != form->head_size)
+        qn_export_u32(to, "rope.dimension_count", form->rotate);
+    if (strcmp(rope.type, "none") == 0 || strcmp(rope.type, "default") == 0) return QN_OK;
+    if (strcmp(rope.type, "llama3") == 0 && form->has_divisors)
+        return export_divisors(to, &rope, form->rotate, err);
+    if (strcmp(rope.type, "linear") != 0 || !form->names->gguf_type)
+        return QN_FAIL(err, UNSUPPORTED, "rope scaling '%s': GGUF files of %s cannot say that (%s)",
+                       rope.type, to->reader->arch, form->names->gguf_base);
+    qn_export_string(to, form->names->gguf_type, rope.type);
+    qn_export_f32(to, form->names->gguf_factor, rope.factor);
+    return QN_OK;
+}
+
+qn_status qn_export_refuse_window(const qn_export *to, int64_t window, const unsigned char *kinds,
+                                  int64_t n_layers, int64_t context, qn_err *err) {
+    for (int64_t i = 0; i < n_layers; i++) {
+        if (kinds[i] == QN_LAYER_SLIDING && window < context)
+            return QN_FAIL(err, UNSUPPORTED,
+                           "sliding_window: %lld in layer %lld: GGUF files of %s cannot say that",
+                           (long long)window, (long long)i, to->reader->arch);
+    }
+    return QN_OK;
+}
