@@ -6,8 +6,7 @@ enum { FILE_MAX = 1 << 29 }; // bytes of a tokenizer file
 
 // --- companions ----------------------------------------------------------------------------------
 
-// Parses folder/name; *out is NULL if there is no such file.
-static qn_status load_companion(json_t **out, const char *folder, const char *name, qn_err *err) {
+qn_status qn_companion_load(json_t **out, const char *folder, const char *name, qn_err *err) {
     char *path = qn_path_join(folder, name);
     char *text = NULL;
     size_t size;
@@ -79,8 +78,8 @@ qn_status qn_tokenizer_read_companions(qn_tokenizer *tokenizer, const char *fold
                                        qn_err *err) {
     json_t *config = NULL, *generation = NULL;
     qn_status status;
-    QN_TRY_TO(done, load_companion(&config, folder, "tokenizer_config.json", err));
-    QN_TRY_TO(done, load_companion(&generation, folder, "generation_config.json", err));
+    QN_TRY_TO(done, qn_companion_load(&config, folder, "tokenizer_config.json", err));
+    QN_TRY_TO(done, qn_companion_load(&generation, folder, "generation_config.json", err));
     if (config) QN_TRY_TO(done, read_config(tokenizer, config, is_model, err));
     if (generation) read_ends(tokenizer, generation);
 done:

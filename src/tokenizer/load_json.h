@@ -31,6 +31,10 @@ static inline qn_str qn_json_text(const json_t *string) {
     return (qn_str){json_string_value(string), json_string_length(string)};
 }
 
+// Parses folder/name; *out is NULL if there is no such file.
+QN_MUST_CHECK qn_status qn_companion_load(json_t **out, const char *folder, const char *name,
+                                          qn_err *err);
+
 // The four kinds of components; json may be null (the JSON value, or a missing member).
 QN_MUST_CHECK qn_status qn_json_load_normalizer(qn_json_load *load, const json_t *json,
                                                 qn_err *err);

@@ -292,8 +292,13 @@ static qn_status pretok_split(qn_json_load *load, const json_t *json, qn_err *er
     QN_TRY(get_behavior(&step->behavior, json, what, err));
     QN_TRY(qn_json_get_bool(&step->invert, json, "invert", false, what, err));
     if (!is_regex) return qn_tokenizer_keep(&step->from, load->tokenizer, pattern, err);
-    const char *name = qn_pattern_name(pattern);
-    load->tokenizer->info.pre = name ? name : "custom";
+    const qn_pattern_row *row = qn_pattern_match(pattern);
+    load->tokenizer->info.pre = row ? row->name : "custom";
+    if (row && row->has_rule && step->behavior == QN_SPLIT_ISOLATED) {
+        step->kind = QN_PRETOK_WORDS;
+        step->rule = row->rule;
+        return QN_OK;
+    }
     return qn_regex_init(&step->regex, pattern, err);
 }
 

@@ -96,6 +96,26 @@ static qn_status receive(splitter *s, size_t start, size_t end, bool matched, qn
 
 // --- steps ---------------------------------------------------------------------------------------
 
+static qn_status run_words(qn_pretok_run *run, size_t i_step, qn_str text, bool is_first,
+                           qn_err *err) {
+    const qn_word_rule *rule = &run->pretok->steps[i_step].rule;
+    for (size_t i = 0; i < text.size;) {
+        const qn_str rest = {text.data + i, text.size - i};
+        const size_t valid = qn_unicode_valid_size(rest);
+        for (size_t at = 0, n; at < valid; at += n) {
+            n = qn_word_size(rule, (qn_str){rest.data + at, valid - at});
+            QN_TRY(run_step(run, i_step + 1, (qn_str){rest.data + at, n}, is_first && i + at == 0,
+                            err));
+        }
+        i += valid;
+        const size_t start = i; // stray bytes are a word of their own
+        while (i < text.size && qn_utf8_check(text.data + i, text.size - i) == 0) i++;
+        const qn_str stray = {text.data + start, i - start};
+        if (stray.size) QN_TRY(run_step(run, i_step + 1, stray, is_first && start == 0, err));
+    }
+    return QN_OK;
+}
+
 // Finds matches in text[from .. to), which is valid UTF-8, and moves *gap, the start of the text
 // that is not handed out yet.
 static qn_status split_segment(splitter *s, size_t from, size_t to, size_t *gap, qn_err *err) {
@@ -185,9 +205,8 @@ static qn_status run_metaspace(qn_pretok_run *run, size_t i_step, qn_str text, b
 }
 
 static step_fn *const step_fns[QN_PRETOK_KIND_COUNT] = {
-    [QN_PRETOK_REGEX] = run_regex,
-    [QN_PRETOK_STRING] = run_string,
-    [QN_PRETOK_PREFIX] = run_prefix,
+    [QN_PRETOK_WORDS] = run_words,         [QN_PRETOK_REGEX] = run_regex,
+    [QN_PRETOK_STRING] = run_string,       [QN_PRETOK_PREFIX] = run_prefix,
     [QN_PRETOK_METASPACE] = run_metaspace,
 };
 

@@ -5,6 +5,7 @@
 
 #include "core/buf.h"
 #include "tokenizer/regex.h"
+#include "tokenizer/words.h"
 
 enum { QN_PRETOK_MAX = 16 }; // steps
 
@@ -19,6 +20,7 @@ typedef enum qn_split_behavior {
 } qn_split_behavior;
 
 typedef enum qn_pretok_kind {
+    QN_PRETOK_WORDS, // a known pattern, by `rule`
     QN_PRETOK_REGEX,
     QN_PRETOK_STRING,
     QN_PRETOK_PREFIX,    // a space in front of text that does not begin with one
@@ -36,6 +38,7 @@ typedef struct qn_pretok_step {
     qn_pretok_kind kind;
     qn_split_behavior behavior;
     bool invert; // what does not match counts as the match
+    qn_word_rule rule;
     qn_regex regex;
     qn_str from; // STRING: what to split at; METASPACE: stands for a space. Borrowed.
     qn_prefix_scheme scheme;
@@ -71,13 +74,17 @@ typedef struct qn_pattern_row {
     const char *name;        // of the pattern itself
     const char *aliases;     // other names in GGUF files, each with a space in front and behind
     const char *patterns[4]; // each isolates its matches in what the one before left
+    qn_word_rule rule;       // the same as code, if has_rule
+    bool has_rule;
     bool ignore_merges, add_bos;
 } qn_pattern_row;
 
 // The row of a GGUF `tokenizer.ggml.pre`; NULL if unknown.
 const qn_pattern_row *qn_pattern_find(qn_str name);
-// The name of a single pattern; NULL if it has none.
-const char *qn_pattern_name(qn_str pattern);
+// The row of a single pattern; NULL if it has none.
+const qn_pattern_row *qn_pattern_match(qn_str pattern);
+// The row of the same single pattern as the named one, with this setting; NULL if there is none.
+const qn_pattern_row *qn_pattern_variant(const char *name, bool ignore_merges);
 // All names, for messages.
 void qn_pattern_list(qn_buf *out);
 // Appends the steps of a row.

@@ -5,15 +5,18 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+// Work is steps (what PCRE2 counts) times bytes (what one step may scan). A first try is free and
+// small; published patterns need at most 16 steps on a word of any length.
 enum {
     PATTERN_MAX = 1 << 16, // bytes of a pattern; published ones have a few hundred
-    WINDOW = 1024,         // bytes; words are shorter
-    STEPS_FIRST = 1000,    // of a first try; published patterns need a few per character
-    STEPS_PER_BYTE = 64,   // of a later try, per byte of its window
-    WINDOWS_PER_BYTE = 16, // windows of later tries, per byte of the text
-    WINDOWS_BASE = 1 << 20,
-    HEAP_KIB = 64 << 10, // most memory of an interpreted match
+    FIRST_WINDOW = 256,    // bytes; words are shorter
+    FIRST_STEPS = 64,
+    MORE_WINDOW = 4, // factors of the next try
+    MORE_STEPS = 8,
+    WORK_PER_BYTE = 4096, // of later tries, per byte of the text
+    HEAP_KIB = 64 << 10,  // most memory of an interpreted match
 };
+static const uint64_t WORK_BASE = (uint64_t)1 << 32;
 
 // --- the dialect ---------------------------------------------------------------------------------
 
@@ -82,12 +85,13 @@ static qn_status rewrite(qn_buf *out, qn_str pattern, qn_err *err) {
 // --- compiling -----------------------------------------------------------------------------------
 
 static qn_status compile(qn_regex *out, qn_str pattern, qn_str source, qn_err *err) {
-    int why;
+    int why = PCRE2_ERROR_HEAP_FAILED;
     size_t where;
     const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED | PCRE2_MULTILINE |
                              PCRE2_NEVER_BACKSLASH_C | PCRE2_DOLLAR_ENDONLY;
     pcre2_code *code =
         pcre2_compile((PCRE2_SPTR)pattern.data, pattern.size, options, &why, &where, NULL);
+    if (!code && why == PCRE2_ERROR_HEAP_FAILED) return QN_NOMEM(err, "a pattern");
     if (!code) {
         PCRE2_UCHAR message[120] = {0};
         pcre2_get_error_message(why, message, sizeof message);
@@ -97,7 +101,7 @@ static qn_status compile(qn_regex *out, qn_str pattern, qn_str source, qn_err *e
     }
     // Without executable memory (hardened systems) the pattern is interpreted: slower, same result.
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
-    *out = (qn_regex){.code = code, .window = WINDOW};
+    *out = (qn_regex){.code = code, .window = FIRST_WINDOW};
     return QN_OK;
 }
 
@@ -141,14 +145,12 @@ void qn_regex_run_deinit(qn_regex_run *run) {
 
 void qn_regex_run_set(qn_regex_run *run, qn_str text) {
     run->text = text;
-    run->budget = text.size > SIZE_MAX / WINDOWS_PER_BYTE - WINDOWS_BASE
-                      ? SIZE_MAX
-                      : text.size * WINDOWS_PER_BYTE + WINDOWS_BASE;
+    run->work_left = WORK_BASE + (uint64_t)text.size * WORK_PER_BYTE;
 }
 
 // One try on a window of the text that ends at byte `end`. Returns PCRE2's code.
-static int try_window(qn_regex_run *run, size_t at, size_t end, size_t steps) {
-    pcre2_set_match_limit(run->context, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
+static int try_window(qn_regex_run *run, size_t at, size_t end, uint32_t steps) {
+    pcre2_set_match_limit(run->context, steps);
     uint32_t options = PCRE2_NO_UTF_CHECK;
     if (end < run->text.size) options |= PCRE2_PARTIAL_HARD;
     const PCRE2_SPTR text = (PCRE2_SPTR)run->text.data;
@@ -168,23 +170,23 @@ static size_t window_end(const qn_regex_run *run, size_t at, size_t size) {
     return end;
 }
 
-// The first try is cheap and free. A later one, with more steps or a larger window, is paid for
-// with the bytes of its window.
 qn_status qn_regex_match(bool *found, size_t *end, qn_regex_run *run, size_t at, qn_err *err) {
     size_t size = run->regex->window;
+    uint32_t steps = FIRST_STEPS;
     size_t to = window_end(run, at, size);
-    int rc = try_window(run, at, to, STEPS_FIRST);
-    bool is_last = false;
-    while (rc < 0 && rc != PCRE2_ERROR_NOMATCH) {
-        if (rc == PCRE2_ERROR_NOMEMORY) return QN_NOMEM(err, "a pattern match");
-        const bool grows = rc == PCRE2_ERROR_PARTIAL;
-        if (grows) to = window_end(run, at, size *= 4);
-        if ((!grows && is_last) || to - at > run->budget || size > SIZE_MAX / 4)
-            return QN_FAIL(err, LIMIT, "the pattern takes too long at byte %zu (PCRE2 %d)", at, rc);
-        run->budget -= to - at;
-        rc = try_window(run, at, to, (to - at) * STEPS_PER_BYTE + STEPS_FIRST);
-        is_last = true; // with these steps only a larger window is a reason to try again
+    int rc = try_window(run, at, to, steps);
+    while (rc == PCRE2_ERROR_PARTIAL || rc == PCRE2_ERROR_MATCHLIMIT) {
+        if (rc == PCRE2_ERROR_PARTIAL) to = window_end(run, at, size *= MORE_WINDOW);
+        if (rc == PCRE2_ERROR_MATCHLIMIT) steps *= MORE_STEPS;
+        const uint64_t work = (uint64_t)steps * (to - at + 1); // both below 2^32 while affordable
+        if (size > UINT32_MAX || steps > UINT32_MAX / MORE_STEPS || work > run->work_left)
+            return QN_FAIL(err, LIMIT, "the pattern takes too long at byte %zu", at);
+        run->work_left -= work;
+        rc = try_window(run, at, to, steps);
     }
+    if (rc == PCRE2_ERROR_NOMEMORY) return QN_NOMEM(err, "a pattern match");
+    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
+        return QN_FAIL(err, LIMIT, "the pattern fails at byte %zu (PCRE2 error %d)", at, rc);
     *found = rc >= 0;
     if (rc >= 0) *end = pcre2_get_ovector_pointer(run->match)[1];
     return QN_OK;

@@ -2,9 +2,9 @@
 //
 // Patterns come from outside and were written for another engine (Oniguruma); what differs is
 // rewritten (white space, word characters, lines) or refused. A pattern is tried at one position at
-// a time, on a window that starts small and grows only when the match needs to see more. Every try
-// has a step limit in proportion to its window, and the sum of the grown windows is limited in
-// proportion to the text: an expression that backtracks without end is an error, never a hang.
+// a time, on a small window and with few steps; more of either is granted when the match asks for
+// it, and is paid for out of a sum in proportion to the text. An expression that backtracks without
+// end is an error, never a hang.
 //
 // The code is compiled for the machine when the system allows that, else interpreted. A qn_regex is
 // constant; each thread brings its own qn_regex_run.
@@ -28,7 +28,7 @@ typedef struct qn_regex_run {
     void *match;           // pcre2_match_data
     void *context;         // pcre2_match_context
     qn_str text;
-    size_t budget; // bytes of grown windows still allowed
+    uint64_t work_left; // that tries beyond the first may take
 } qn_regex_run;
 
 QN_MUST_CHECK qn_status qn_regex_run_init(qn_regex_run *out, const qn_regex *regex, qn_err *err);

@@ -9,7 +9,7 @@
 #define QN_TOKENIZER_TOKENIZER_H
 
 #include "core/err.h"
-#include "formats/source.h"
+#include "formats/gguf_write.h"
 
 // From a GGUF's tokenizer.ggml.* keys, or from the files beside a safetensors checkpoint:
 // tokenizer.json, else tokenizer.model (with tokenizer_config.json for the special tokens).
@@ -20,5 +20,16 @@ QN_MUST_CHECK qn_status qn_tokenizer_from_json(qn_tokenizer **out, const char *t
                                                const char *name, qn_err *err);
 QN_MUST_CHECK qn_status qn_tokenizer_from_model(qn_tokenizer **out, const char *bytes, size_t size,
                                                 const char *name, qn_err *err);
+
+// Declares a checkpoint's tokenizer and chat template as the tokenizer.* keys of a GGUF file. What
+// GGUF cannot express is refused by name; what its readers leave out by custom is told to the log.
+typedef struct qn_tokenizer_export {
+    qn_gguf_writer *to;
+    const qn_source *source; // a checkpoint
+    int64_t n_vocab;         // rows of the embedding; ids without a token get an unused one
+    qn_log_fn *log;          // may be NULL
+    void *log_arg;
+} qn_tokenizer_export;
+QN_MUST_CHECK qn_status qn_tokenizer_export_keys(const qn_tokenizer_export *export, qn_err *err);
 
 #endif

@@ -198,11 +198,39 @@ static qn_status normalize_valid(qn_buf *out, code_list *codes, qn_str text, qn_
     return QN_OK;
 }
 
-// Below U+0300 there is nothing that composes, and U+00A0 is the first that decomposes.
+// Characters that NFC leaves alone, whatever stands before them: they are starters, have no single
+// decomposition and are never the second part of a composition. Only the common ones; the rest take
+// the long way.
+static const struct {
+    uint32_t first, last;
+} plain_ranges[] = {
+    {0x0000, 0x02ff},                   // Latin
+    {0x0400, 0x0482},                   // Cyrillic
+    {0x048a, 0x052f}, {0x2010, 0x2027}, // punctuation
+    {0x3001, 0x3029}, {0x3041, 0x3096}, // Hiragana
+    {0x30a1, 0x30fa}, {0x3400, 0x4dbf}, // ideographs
+    {0x4e00, 0x9fff}, {0xac00, 0xd7a3}, // Hangul syllables
+    {0xff01, 0xff5e},
+};
+
+static bool is_plain(uint32_t code) {
+    for (size_t i = 0; i < sizeof plain_ranges / sizeof *plain_ranges; i++) {
+        if (code <= plain_ranges[i].last) return code >= plain_ranges[i].first;
+    }
+    return false;
+}
+
+// Bytes at the start of valid text that stay as they are, but for the last character, which may be
+// the base of a mark that follows.
 static size_t plain_size(qn_str text, qn_normal_form form) {
     size_t i = 0;
-    const unsigned char end = form == QN_NFC ? 0xcc : 0x80; // 0xcc: lead byte of U+0300
-    while (i < text.size && (unsigned char)text.data[i] < end) i++;
+    while (i < text.size && !((unsigned char)text.data[i] & 0x80)) i++;
+    while (form == QN_NFC && i < text.size) {
+        uint32_t code = 0;
+        const size_t n = qn_utf8_decode(text.data + i, text.size - i, &code);
+        if (!is_plain(code)) break;
+        i += n;
+    }
     return i;
 }
 
