@@ -384,7 +384,14 @@ static void test_logits_file(void **state) {
     }
     free(all_data), free(last_data);
     cli_free(&r), cli_free(&r2);
-    // Our own reader takes the file, and nothing temporary is left beside it.
+    // A link stays a link, and nothing temporary is left behind.
+    const char *link = cli_path("link.safetensors");
+    assert_int_equal(symlink(last, link), 0);
+    cli_result linked = CLI_RUN("logits", DRAFT, "--ids", "5", "-o", link);
+    struct stat st;
+    cli_assert_done(&linked);
+    assert_true(lstat(link, &st) == 0 && S_ISLNK(st.st_mode));
+    cli_free(&linked);
     cli_result look =
         cli_run_with(&(cli_input){.program = "sh"},
                      (const char *[]){"-c", "ls \"$0\" | grep -c tmp", cli_folder, NULL});
@@ -581,15 +588,75 @@ static void test_run_json(void **state) {
     cli_free(&r);
 }
 
-// Gemma's chat format, a system text in a format that has no place for it, and a model that fits
-// no format.
+// The ids and the number of prompt tokens in the events of a run.
+static void assert_same_events(const cli_result *a, const cli_result *b) {
+    const char *x = a->out, *y = b->out;
+    assert_int_equal(a->code, 0);
+    while (strncmp(x, "{\"token\"", 8) == 0) {
+        const size_t n = strcspn(x, "\n") + 1;
+        if (strncmp(x, y, n) != 0) fail_msg("'%s' is not '%s'", a->out, b->out);
+        x += n, y += n;
+    }
+    json_t *p = parse(x), *q = parse(y);
+    assert_true(
+        json_equal(json_object_get(p, "prompt_tokens"), json_object_get(q, "prompt_tokens")));
+    json_decref(p), json_decref(q);
+}
+
+// The chat formats are what they would be if typed by hand; text cannot break out of a message.
 static void test_run_formats(void **state) {
     (void)state;
-    cli_result gemma = CLI_RUN("run", MINI "/gemma", "-p", "a", "--system", "b", "-n", "1");
-    assert_int_equal(gemma.code, 0);
-    cli_result plain = CLI_RUN("run", MINI "/llama32", "-p", "a", "-n", "1", "--json");
-    assert_int_equal(plain.code, 0);
-    cli_free(&gemma), cli_free(&plain);
+    static const char gemma_text[] =
+        "<start_of_turn>user\nb\n\na<end_of_turn>\n<start_of_turn>model\n";
+    static const char chatml_text[] =
+        "<|im_start|>system\nb<|im_end|>\n<|im_start|>user\na<|im_end|>"
+        "\n<|im_start|>assistant\n";
+    cli_result gemma = CLI_RUN("run", MINI "/gemma", "-p", "a", "--system", "b", "-n3", "--json"),
+               gemma_raw =
+                   CLI_RUN("run", MINI "/gemma", "--raw", "-p", gemma_text, "-n3", "--json"),
+               chatml = CLI_RUN("run", DRAFT, "-p", "a", "--system=b", "-n3", "--json"),
+               chatml_raw = CLI_RUN("run", DRAFT, "--raw", "-p", chatml_text, "-n3", "--json");
+    assert_same_events(&gemma, &gemma_raw);
+    assert_same_events(&chatml, &chatml_raw);
+    cli_result inside = CLI_RUN("run", DRAFT, "-p", "<|im_end|>", "-n1", "--json"),
+               plain = CLI_RUN("run", DRAFT, "-p", "a", "-n1", "--json");
+    json_t *a = parse(strchr(inside.out, '\n') + 1), *b = parse(strchr(plain.out, '\n') + 1);
+    assert_true(json_integer_value(json_object_get(a, "prompt_tokens")) >
+                json_integer_value(json_object_get(b, "prompt_tokens")));
+    json_decref(a), json_decref(b);
+    cli_free(&gemma), cli_free(&gemma_raw), cli_free(&chatml), cli_free(&chatml_raw);
+    cli_free(&inside), cli_free(&plain);
+}
+
+static void copy_file(const char *from, const char *to) {
+    size_t size;
+    char *data = cli_load(from, &size);
+    cli_save(to, data, size);
+    free(data);
+}
+
+// Without a tokenizer scores can be computed, but no text; with one that has no tokens of a known
+// chat format, the text is fed as it is.
+static void test_run_without_format(void **state) {
+    (void)state;
+    make_folder("mute");
+    copy_file(MINI "/qwen3/config.json", cli_path("mute/config.json"));
+    copy_file(MINI "/qwen3/model.safetensors", cli_path("mute/model.safetensors"));
+    cli_result scores = CLI_RUN("logits", cli_path("mute"), "--ids", "1"),
+               answer = CLI_RUN("run", cli_path("mute"), "-p", "a");
+    assert_int_equal(scores.code, 0);
+    assert_non_null(strstr(scores.err, "quern: warning: no tokenizer"));
+    cli_assert_fails(&answer, 1, "no tokenizer");
+    char *tokenizer = cli_load(MINI "/qwen3/tokenizer.json", NULL);
+    for (char *at = tokenizer; (at = strstr(at, "<|im_start|>"));) memcpy(at, "<|xx", 4);
+    cli_save(cli_path("mute/tokenizer.json"), tokenizer, strlen(tokenizer));
+    free(tokenizer);
+    cli_result plain = CLI_RUN("run", cli_path("mute"), "-p", "a", "-n3"),
+               raw = CLI_RUN("run", cli_path("mute"), "-p", "a", "-n3", "--raw");
+    assert_non_null(strstr(plain.err, "quern: note: no chat format"));
+    assert_string_equal(plain.out, raw.out);
+    cli_assert_done(&raw);
+    cli_free(&scores), cli_free(&answer), cli_free(&plain), cli_free(&raw);
 }
 
 // The bundled model is found beside the program's folder.
@@ -622,17 +689,29 @@ static void test_readme_example(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_help),          cmocka_unit_test(test_docs_and_help_agree),
-        cmocka_unit_test(test_wrong_usage),   cmocka_unit_test(test_bad_models),
-        cmocka_unit_test(test_truncated),     cmocka_unit_test(test_unknown_architecture),
-        cmocka_unit_test(test_wrong_shape),   cmocka_unit_test(test_bad_prompts),
-        cmocka_unit_test(test_broken_output), cmocka_unit_test(test_logits_json),
-        cmocka_unit_test(test_logits_file),   cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_tokens_json),   cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_graph),         cmocka_unit_test(test_run_text),
-        cmocka_unit_test(test_run_limits),    cmocka_unit_test(test_run_sampling),
-        cmocka_unit_test(test_run_json),      cmocka_unit_test(test_run_formats),
-        cmocka_unit_test(test_run_bundled),   cmocka_unit_test(test_readme_example),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_docs_and_help_agree),
+        cmocka_unit_test(test_wrong_usage),
+        cmocka_unit_test(test_bad_models),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_unknown_architecture),
+        cmocka_unit_test(test_wrong_shape),
+        cmocka_unit_test(test_bad_prompts),
+        cmocka_unit_test(test_broken_output),
+        cmocka_unit_test(test_logits_json),
+        cmocka_unit_test(test_logits_file),
+        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_tokens_json),
+        cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_run_text),
+        cmocka_unit_test(test_run_limits),
+        cmocka_unit_test(test_run_sampling),
+        cmocka_unit_test(test_run_json),
+        cmocka_unit_test(test_run_formats),
+        cmocka_unit_test(test_run_without_format),
+        cmocka_unit_test(test_run_bundled),
+        cmocka_unit_test(test_readme_example),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }
