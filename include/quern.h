@@ -265,6 +265,27 @@ QN_API QN_MUST_CHECK qn_status qn_session_step_naive(int32_t *token, qn_session 
 // Prompt and generated tokens. Borrowed until the next call on this session.
 QN_API const int32_t *qn_session_tokens(const qn_session *session, size_t *n);
 
+// --- making model files --------------------------------------------------------------------------
+//
+// Every file is written under another name and takes its place when it is whole; a failure leaves
+// what was there before.
+
+typedef struct qn_convert_opts {
+    const char
+        *type;      // of the matrices: "F32", "F16", "BF16", "Q8_0"; NULL: as the checkpoint has it
+    qn_log_fn *log; // NULL: silent
+    void *log_arg;
+    qn_progress_fn *progress; // bytes of tensors written; NULL: none
+    void *progress_arg;
+} qn_convert_opts;
+
+// A Hugging Face checkpoint (a folder with config.json, safetensors and tokenizer files) as one
+// GGUF file, readable by other GGUF programs; opts may be NULL. A vision tower goes to a second
+// file, mmproj-NAME beside it. What GGUF cannot express is refused (QN_UNSUPPORTED), naming the
+// value. Files appear whole or not at all; an existing file is replaced only if it is GGUF.
+QN_API QN_MUST_CHECK qn_status qn_convert(const char *folder, const char *out_path,
+                                          const qn_convert_opts *opts, qn_err *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -194,7 +194,7 @@ static qn_status bind_row(qn_binder *binder, const qn_bind_row *row, int64_t lay
     QN_TRY(add_weight(&w, binder->weights, name, 1, err));
     const bool is_gguf = qn_source_get_kind(binder->source) == QN_SOURCE_GGUF;
     w->fix = is_gguf ? 0 : row->flags & (QN_PLUS_ONE | QN_NEG_EXP);
-    w->keeps_f32 = row->flags & QN_KEEP_F32;
+    w->keeps_f32 = row->flags & (QN_KEEP_F32 | QN_VECTOR);
     if (!is_gguf) w->order = order_of(binder, row, n_dims);
     w->is_predict = binder->predict_from > 0 && layer >= binder->predict_from;
     w->parts[0] = (qn_weight_part){.tensor = t, .bytes = t->bytes};

@@ -47,7 +47,7 @@ typedef struct qn_weight {
     qn_shape shape;
     int64_t n, bytes; // elements and bytes as held
     unsigned fix;     // QN_PLUS_ONE, QN_NEG_EXP or 0
-    bool keeps_f32;   // QN_KEEP_F32
+    bool keeps_f32;   // float32 in GGUF files, whatever type the matrices have
     qn_order order;   // of a checkpoint's weight in a GGUF file
     bool is_predict;  // of a head that predicts further tokens: loaded only when asked for
     qn_weight_part *parts;
