@@ -99,6 +99,11 @@ bool qn_path_is_file(const char *path) {
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
+bool qn_path_is_same(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 char *qn_path_join(const char *folder, const char *name) {
     size_t n;
     if (!qn_size_add(&n, strlen(folder), strlen(name)) || !qn_size_add(&n, n, 2)) return NULL;

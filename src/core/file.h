@@ -29,6 +29,8 @@ QN_MUST_CHECK qn_status qn_file_load(char **out, size_t *size, const char *path,
 
 bool qn_path_is_folder(const char *path);
 bool qn_path_is_file(const char *path);
+// True if both exist and are one file, whatever the names.
+bool qn_path_is_same(const char *a, const char *b);
 // folder + "/" + name in a heap block (release with qn_free); NULL when memory is short.
 char *qn_path_join(const char *folder, const char *name);
 // The folder that holds `path` ("." if none) in a heap block; NULL when memory is short.

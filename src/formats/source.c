@@ -212,6 +212,13 @@ qn_source_kind qn_source_get_kind(const qn_source *source) { return source->kind
 const char *qn_source_path(const qn_source *source) { return source->path; }
 const char *qn_source_folder(const qn_source *source) { return source->folder; }
 
+bool qn_source_has_file(const qn_source *source, const char *path) {
+    for (size_t i = 0; i < source->n_files; i++) {
+        if (qn_path_is_same(source->files[i].path, path)) return true;
+    }
+    return false;
+}
+
 const char *qn_source_format(const qn_source *source) {
     static const char *const names[] = {
         [QN_SOURCE_GGUF] = "GGUF", [QN_SOURCE_SAFETENSORS] = "safetensors"};

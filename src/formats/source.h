@@ -77,6 +77,8 @@ qn_source_kind qn_source_get_kind(const qn_source *source);
 // Path as given, and the folder where companion files (tokenizer.json, ...) lie. Borrowed.
 const char *qn_source_path(const qn_source *source);
 const char *qn_source_folder(const qn_source *source);
+// True if the path names a file that the source reads.
+bool qn_source_has_file(const qn_source *source, const char *path);
 
 // Keys and tensors by index (file order) or by name (NULL if absent). Borrowed.
 const qn_key *qn_source_key(const qn_source *source, size_t i);
