@@ -270,6 +270,41 @@ QN_API const int32_t *qn_session_tokens(const qn_session *session, size_t *n);
 // Every file is written under another name and takes its place when it is whole; a failure leaves
 // what was there before.
 
+typedef struct qn_quantize_opts {
+    const char *type;    // one of qn_quantize_type, letters of any case
+    const char *imatrix; // path of an importance file made by qn_imatrix; NULL: none
+    bool pure;           // the one type for every matrix, without the exceptions of the mixes
+    int n_threads;       // 0: all that this process may use. Changes no byte of the result
+    qn_log_fn *log;      // NULL: silent
+    void *log_arg;
+    qn_progress_fn *progress; // bytes of the input; NULL: none
+    void *progress_arg;
+} qn_quantize_opts;
+
+// Writes the model with other numeric types: matrices in the types of the mix that `type` names,
+// everything else as it is. `in` is a GGUF file (any part of a split set) and not `out`. Weights
+// that are not finite are refused.
+QN_API QN_MUST_CHECK qn_status qn_quantize(const char *in, const char *out,
+                                           const qn_quantize_opts *opts, qn_err *err);
+// The name of the i-th type, most bits first; NULL behind the last.
+QN_API const char *qn_quantize_type(size_t i);
+
+typedef struct qn_imatrix_opts {
+    int64_t chunk;    // tokens that are read together; 0: 512, or the model's limit if lower
+    int64_t n_chunks; // the most chunks; 0: the whole text
+    int n_threads;    // 0: all that this process may use. Changes no byte of the result
+    qn_log_fn *log;   // NULL: silent
+    void *log_arg;
+    qn_progress_fn *progress; // tokens of the text; NULL: none
+    void *progress_arg;
+} qn_imatrix_opts;
+
+// Runs the model over a text file in chunks, collects how strongly each column of each weight is
+// used, and writes that as an importance file. A rest shorter than a chunk is left out, unless the
+// text has no more. opts may be NULL.
+QN_API QN_MUST_CHECK qn_status qn_imatrix(const char *model, const char *text, const char *out,
+                                          const qn_imatrix_opts *opts, qn_err *err);
+
 typedef struct qn_convert_opts {
     const char
         *type;      // of the matrices: "F32", "F16", "BF16", "Q8_0"; NULL: as the checkpoint has it

@@ -213,6 +213,25 @@ static qn_status prepare_results(qn_ref *ref, const qn_node *node, const qn_step
     return QN_OK;
 }
 
+// Tells the observer about a matmul with a weight; other nodes are none of its business.
+static qn_status observe(const qn_ref *ref, const ref_call *c, qn_err *err) {
+    const bool is_grouped = c->node->op == QN_OP_GROUPED_MATMUL;
+    if (!ref->opts.observe || (!is_grouped && c->node->op != QN_OP_MATMUL)) return QN_OK;
+    const ref_tensor *x = c->in[0], *w = c->in[1], *ids = c->in[2];
+    const int64_t width = w->dims[w->n_dims - 1];
+    const qn_ref_matmul matmul = {
+        .node = c->node,
+        .weight = w->value->name,
+        .x = x->f,
+        .n_rows = x->n / width,
+        .width = width,
+        .experts = is_grouped ? ids->i : NULL,
+        .n_choices = is_grouped && x->n ? ids->n / (x->n / width) : 0,
+        .n_experts = is_grouped ? w->dims[0] : 1,
+    };
+    return ref->opts.observe(ref->opts.observe_arg, &matmul, err);
+}
+
 static qn_status run_node(qn_ref *ref, const qn_node *node, const qn_step *step, qn_err *err) {
     static ref_op *const ops[] = {
 #define OP(name, min_in, kinds, n_out, rule, class, attrs) qn_ref_##name,
@@ -231,6 +250,7 @@ static qn_status run_node(qn_ref *ref, const qn_node *node, const qn_step *step,
         call.out[o] = &ref->tensors[node->out[o]];
         if (kind != QN_TENSOR && node->n_in > 0) ref->state_of[node->out[o]] = call.state;
     }
+    QN_TRY(observe(ref, &call, err));
     return ops[node->op](&call);
 }
 

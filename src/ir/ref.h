@@ -17,12 +17,25 @@
 
 typedef struct qn_ref qn_ref;
 
+// What goes into a matmul with a weight. Borrowed during the call.
+typedef struct qn_ref_matmul {
+    const qn_node *node; // MATMUL or GROUPED_MATMUL
+    const char *weight;  // name of the PARAM
+    const float *x;      // (n_rows, width)
+    int64_t n_rows, width;
+    const int32_t *experts; // (n_rows, n_choices) experts of each row; NULL: a plain matmul
+    int64_t n_choices, n_experts;
+} qn_ref_matmul;
+typedef qn_status qn_ref_observe_fn(void *arg, const qn_ref_matmul *matmul, qn_err *err);
+
 typedef struct qn_ref_opts {
-    const qn_graph *graph;     // borrowed, verified
-    const void *const *params; // (n_values) bytes of each PARAM value, borrowed
-    qn_pool *pool;             // borrowed; NULL: one thread
-    int64_t n_pages;           // pages per cache
-    int64_t n_slots;           // slots of recurrent state
+    const qn_graph *graph;      // borrowed, verified
+    const void *const *params;  // (n_values) bytes of each PARAM value, borrowed
+    qn_pool *pool;              // borrowed; NULL: one thread
+    int64_t n_pages;            // pages per cache
+    int64_t n_slots;            // slots of recurrent state
+    qn_ref_observe_fn *observe; // called before each matmul; a failure ends the run. NULL: none
+    void *observe_arg;
 } qn_ref_opts;
 
 QN_MUST_CHECK qn_status qn_ref_create(qn_ref **out, const qn_ref_opts *opts, qn_err *err);

@@ -2,7 +2,6 @@
 #include "runtime/engine.h"
 
 #include "core/mem.h"
-#include "ir/ref.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +41,7 @@ static qn_status init_tables(run_tables *t, int64_t n, qn_err *err) {
 static void collect(qn_logits *out, const qn_ref *ref, int64_t first, int64_t rows, bool all_rows) {
     int64_t n = 0;
     const float *logits = qn_ref_output(ref, "logits", &n);
-    if (n)
+    if (n && out->logits)
         memcpy(out->logits + (all_rows ? first * out->n_vocab : 0), logits,
                (size_t)n * sizeof *logits);
     for (int64_t i = 0; i < out->n_hidden; i++) {
@@ -125,6 +124,32 @@ qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *
 
 done:
     qn_logits_deinit(&result);
+    qn_ref_destroy(ref);
+    deinit_tables(&tables);
+    return status;
+}
+
+qn_status qn_engine_observe(const qn_engine *engine, const int32_t *ids, int64_t n,
+                            qn_ref_observe_fn *observe, void *arg, qn_err *err) {
+    const qn_logits_opts opts = {.all_rows = true};
+    qn_logits unused = {.n_tokens = n, .n_vocab = engine->model->hparams->vocab}; // no room
+    run_tables tables = {0};
+    qn_ref *ref = NULL;
+    qn_status status = QN_OK;
+    QN_TRY_TO(done, init_tables(&tables, n, err));
+    const qn_ref_opts ref_opts = {
+        .graph = &engine->model->graph,
+        .params = engine->params,
+        .pool = engine->pool,
+        .n_pages = tables.n_pages,
+        .n_slots = 1,
+        .observe = observe,
+        .observe_arg = arg,
+    };
+    QN_TRY_TO(done, qn_ref_create(&ref, &ref_opts, err));
+    status = run_chunks(&unused, ref, ids, &tables, &opts, err);
+
+done:
     qn_ref_destroy(ref);
     deinit_tables(&tables);
     return status;
