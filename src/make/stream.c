@@ -87,7 +87,7 @@ static qn_status check_values(const stream *s, int64_t n, qn_err *err) {
     float back;
     s->to->pack(one, &most, 1, NULL);
     s->to->unpack(&back, one, 1);
-    if (!isfinite(back))
+    if (!isfinite(back) || (most > 1 && back < 0.99f * most)) // beyond its range
         return QN_FAIL(err, NUMERIC, "tensor %s: %g in it, which %s cannot hold", s->w->name,
                        (double)most, s->to->name);
     return QN_OK;
