@@ -8,8 +8,8 @@
 #include <math.h>
 #include <sys/stat.h>
 
-static const char *const commands[] = {"run",        "logits",  "tokenize",
-                                       "detokenize", "inspect", "graph"};
+static const char *const commands[] = {"run",     "logits", "tokenize", "detokenize",
+                                       "inspect", "graph",  "eval"};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static json_t *parse(const char *text) {

@@ -1,0 +1,200 @@
+// quern eval: how well a model predicts a text, or how many tasks it solves.
+#include "cli/command.h"
+#include "cli/eval.h"
+#include "cli/open.h"
+#include "cli/out.h"
+
+#include <stdio.h>
+
+typedef struct eval_options {
+    const char *ppl, *tasks, *against;
+    int64_t context, stride, limit, most, threads;
+    bool json, wrong;
+} eval_options;
+
+static qn_status check_eval(const qn_call *call, qn_err *err) {
+    const eval_options *o = call->options;
+    if (!o->ppl == !o->tasks) return QN_FAIL(err, ARGUMENT, "eval: give either --ppl or --tasks");
+    if (o->against && !o->ppl) return QN_FAIL(err, ARGUMENT, "--against needs --ppl");
+    if (o->stride && o->context && o->stride > o->context)
+        return QN_FAIL(err, ARGUMENT, "--stride %lld is more than --context %lld",
+                       (long long)o->stride, (long long)o->context);
+    return QN_OK;
+}
+
+// --- perplexity ---
+
+static qn_status print_ppl(const qn_ppl *p, const eval_options *o, qn_err *err) {
+    if (!o->json) {
+        printf("perplexity  %.4f +- %.4f over %lld tokens\n", p->ppl, p->se, (long long)p->tokens);
+        if (o->against)
+            printf("against %s: mean KL divergence %.6f, same best token %.2f %%\n", o->against,
+                   p->kl, p->same * 100);
+        return QN_OK;
+    }
+    json_t *json =
+        json_pack("{s:f, s:f, s:I}", "ppl", p->ppl, "se", p->se, "tokens", (json_int_t)p->tokens);
+    if (json && o->against) {
+        json_object_set_new(json, "kl", json_real(p->kl));
+        json_object_set_new(json, "top1", json_real(p->same));
+    }
+    return qn_stdout_json(json, 0, err);
+}
+
+static qn_status run_ppl(const qn_engine *engine, const eval_options *o, qn_err *err) {
+    enum { CONTEXT = 512 };
+    const int64_t most = qn_engine_get_info(engine).context;
+    const int64_t context = o->context ? o->context : most < CONTEXT ? most : CONTEXT;
+    const int64_t stride = o->stride ? o->stride : context - context / 2;
+    const qn_open_opts open_opts = {.n_threads = o->threads};
+    qn_loaded against = {0};
+    qn_ppl result = {0};
+    qn_status status = QN_OK;
+    if (o->against) QN_TRY(qn_cli_open(&against, o->against, &open_opts, err));
+    const qn_ppl_opts opts = {.engine = engine,
+                              .against = against.engine,
+                              .path = o->ppl,
+                              .context = context,
+                              .stride = stride < context ? stride : context};
+    QN_TRY_TO(done, qn_ppl_run(&result, &opts, err));
+    status = print_ppl(&result, o, err);
+
+done:
+    qn_cli_close(&against);
+    return status;
+}
+
+// --- tasks ---
+
+static double accuracy(const qn_skill *s) { return s->n ? (double)s->right / (double)s->n : 0; }
+
+static qn_status print_skills(const qn_skills *skills, bool as_json, qn_err *err) {
+    qn_skill all = {0};
+    json_t *rows = as_json ? json_object() : NULL;
+    if (!as_json) printf("%-16s %6s %6s %9s\n", "skill", "tasks", "right", "accuracy");
+    for (size_t i = 0; i < skills->n; i++) {
+        const qn_skill *s = &skills->items[i];
+        all.n += s->n;
+        all.right += s->right;
+        if (as_json)
+            json_object_set_new(rows, s->name,
+                                json_pack("{s:I, s:I, s:f}", "n", (json_int_t)s->n, "right",
+                                          (json_int_t)s->right, "accuracy", accuracy(s)));
+        else
+            printf("%-16s %6lld %6lld %7.1f %%\n", s->name, (long long)s->n, (long long)s->right,
+                   accuracy(s) * 100);
+    }
+    if (as_json) return qn_stdout_json(json_pack("{s:o}", "skills", rows), 0, err);
+    printf("%-16s %6lld %6lld %7.1f %%\n", "all", (long long)all.n, (long long)all.right,
+           accuracy(&all) * 100);
+    return QN_OK;
+}
+
+static qn_status run_tasks(const qn_engine *engine, const eval_options *o, qn_err *err) {
+    const qn_tasks_opts opts = {.engine = engine,
+                                .path = o->tasks,
+                                .most = o->most,
+                                .per_skill = o->limit,
+                                .shows_wrong = o->wrong};
+    qn_skills skills = {0};
+    QN_TRY(qn_tasks_run(&skills, &opts, err));
+    const qn_status status = print_skills(&skills, o->json, err);
+    qn_skills_deinit(&skills);
+    return status;
+}
+
+// --- the command ---
+
+static qn_status run_eval(const qn_call *call, qn_err *err) {
+    const eval_options *o = call->options;
+    const qn_open_opts open_opts = {.n_threads = o->threads, .needs_tokenizer = true};
+    qn_loaded model = {0};
+    QN_TRY(qn_cli_open(&model, call->args[0], &open_opts, err));
+    const qn_status status =
+        o->ppl ? run_ppl(model.engine, o, err) : run_tasks(model.engine, o, err);
+    qn_cli_close(&model);
+    return status;
+}
+
+static const qn_option eval_table[] = {
+    {.name = "--ppl",
+     .arg = "FILE",
+     .help = "perplexity on a text, with its standard error",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(eval_options, ppl)},
+    {.name = "--tasks",
+     .arg = "FILE.jsonl",
+     .help = "share of tasks solved, by skill; a task is a line of JSON with \"skill\", "
+             "\"prompt\", \"expected\" and \"checker\"",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(eval_options, tasks)},
+    {.name = "--context",
+     .alias = "-c",
+     .arg = "N",
+     .help = "with --ppl: tokens per window (default: 512, or the model's context if shorter)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(eval_options, context),
+     .least = 2,
+     .most = INT32_MAX},
+    {.name = "--stride",
+     .arg = "N",
+     .help = "with --ppl: tokens that each window adds (default: half a window)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(eval_options, stride),
+     .least = 1,
+     .most = INT32_MAX},
+    {.name = "--against",
+     .arg = "MODEL",
+     .help = "with --ppl: also the mean KL divergence from this model, and how often both hold "
+             "the same token for the best",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(eval_options, against)},
+    {.name = "--limit",
+     .arg = "N",
+     .help = "with --tasks: only the first N tasks of each skill",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(eval_options, limit),
+     .least = 1,
+     .most = INT32_MAX},
+    {.name = "--tokens",
+     .alias = "-n",
+     .arg = "N",
+     .help = "with --tasks: longest answer (default: 100, and 320 for stories)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(eval_options, most),
+     .least = 1,
+     .most = INT32_MAX},
+    {.name = "--wrong",
+     .help = "with --tasks: print wrong answers to stderr",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(eval_options, wrong)},
+    {.name = "--json",
+     .help = "print JSON",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(eval_options, json)},
+    {.name = "--threads",
+     .alias = "-t",
+     .arg = "N",
+     .help = "threads to use (default: all this process may use); changes no result",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(eval_options, threads),
+     .least = 1,
+     .most = 256},
+};
+
+const qn_command qn_cmd_eval = {
+    .name = "eval",
+    .args = "MODEL (--ppl FILE | --tasks FILE.jsonl)",
+    .summary = "Measures a model: perplexity on a text, or tasks solved.",
+    .notes =
+        "JSON of --ppl: {\"ppl\", \"se\", \"tokens\"}, with --against also \"kl\" and \"top1\". "
+        "JSON of --tasks: {\"skills\": {NAME: {\"n\", \"right\", \"accuracy\"}}}. Answers are "
+        "greedy; checkers are exact, contains, any, json and tool.",
+    .options = eval_table,
+    .n_options = sizeof eval_table / sizeof *eval_table,
+    .options_size = sizeof(eval_options),
+    .least_args = 1,
+    .most_args = 1,
+    .check = check_eval,
+    .run = run_eval,
+};

@@ -1,0 +1,118 @@
+// Perplexity, and the distance from a reference model.
+#include "cli/eval.h"
+#include "cli/out.h"
+#include "cli/progress.h"
+
+#include "core/mem.h"
+
+#include <math.h>
+
+typedef struct sums {
+    int64_t n, n_same;
+    double nll, nll_squared, kl;
+} sums;
+
+static double log_sum_exp(const float *x, int64_t n) {
+    double most = x[0], sum = 0;
+    for (int64_t i = 1; i < n; i++) most = fmax(most, (double)x[i]);
+    for (int64_t i = 0; i < n; i++) sum += exp((double)x[i] - most);
+    return most + log(sum);
+}
+
+static int64_t best_of(const float *x, int64_t n) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++) {
+        if (x[i] > x[best]) best = i;
+    }
+    return best;
+}
+
+// One row of scores against the token that came, and against the reference's row (NULL: none).
+static void score_row(sums *s, const float *row, const float *reference, int64_t n, int32_t token) {
+    const double total = log_sum_exp(row, n), nll = total - (double)row[token];
+    s->n++;
+    s->nll += nll;
+    s->nll_squared += nll * nll;
+    if (!reference) return;
+    const double reference_total = log_sum_exp(reference, n);
+    for (int64_t i = 0; i < n; i++) {
+        const double log_p = (double)reference[i] - reference_total;
+        s->kl += exp(log_p) * (log_p - ((double)row[i] - total));
+    }
+    s->n_same += best_of(row, n) == best_of(reference, n);
+}
+
+// ids[0 .. n): scores the tokens from `first` on.
+static qn_status score_window(sums *s, const qn_ppl_opts *opts, const int32_t *ids, int64_t n,
+                              int64_t first, qn_err *err) {
+    const qn_logits_opts all = {.all_rows = true};
+    qn_logits got = {0}, reference = {0};
+    qn_status status = QN_OK;
+    QN_TRY_TO(done, qn_engine_logits(&got, opts->engine, ids, (size_t)n, &all, err));
+    if (opts->against)
+        QN_TRY_TO(done, qn_engine_logits(&reference, opts->against, ids, (size_t)n, &all, err));
+    const int64_t V = got.n_vocab;
+    for (int64_t t = first; t < n; t++)
+        score_row(s, got.logits + (t - 1) * V,
+                  opts->against ? reference.logits + (t - 1) * V : NULL, V, ids[t]);
+
+done:
+    qn_logits_deinit(&got);
+    qn_logits_deinit(&reference);
+    return status;
+}
+
+static qn_status score_text(sums *s, const qn_ppl_opts *opts, const int32_t *ids, int64_t n,
+                            qn_err *err) {
+    qn_progress progress = {.what = "scoring", .unit = "tokens"};
+    qn_status status = QN_OK;
+    int64_t scored = 1; // the first token has nothing before it
+    for (int64_t end = 0; end < n;) {
+        end = end == 0 ? opts->context : end + opts->stride;
+        if (end > n) end = n;
+        const int64_t begin = end > opts->context ? end - opts->context : 0;
+        QN_TRY_TO(done, score_window(s, opts, ids + begin, end - begin, scored - begin, err));
+        scored = end;
+        if (!qn_progress_show(&progress, end, n)) {
+            status = QN_FAIL(err, STOPPED, "stopped after %lld of %lld tokens", (long long)end,
+                             (long long)n);
+            break;
+        }
+    }
+
+done:
+    qn_progress_end(&progress);
+    return status;
+}
+
+qn_status qn_ppl_run(qn_ppl *out, const qn_ppl_opts *opts, qn_err *err) {
+    const int64_t vocab = qn_engine_get_info(opts->engine).n_vocab;
+    if (opts->against && qn_engine_get_info(opts->against).n_vocab != vocab)
+        return QN_FAIL(err, ARGUMENT, "the model has %lld tokens, the reference %lld",
+                       (long long)vocab, (long long)qn_engine_get_info(opts->against).n_vocab);
+    qn_buf text = {0};
+    int32_t *ids = NULL;
+    size_t n = 0;
+    sums s = {0};
+    qn_status status = QN_OK;
+    QN_TRY_TO(done, qn_text_read(&text, opts->path, err));
+    QN_TRY_TO(done, qn_tokenize(&ids, &n, qn_engine_tokenizer(opts->engine), text.data, text.size,
+                                &(qn_tokenize_opts){.add_ends = true}, err));
+    if (n < 2) {
+        status = QN_FAIL(err, ARGUMENT, "%s: %zu tokens, want at least 2", opts->path, n);
+        goto done;
+    }
+    QN_TRY_TO(done, score_text(&s, opts, ids, (int64_t)n, err));
+    const double count = (double)s.n, mean = s.nll / count;
+    const double variance = fmax(s.nll_squared / count - mean * mean, 0);
+    *out = (qn_ppl){.tokens = s.n,
+                    .ppl = exp(mean),
+                    .se = exp(mean) * sqrt(variance / count),
+                    .kl = s.kl / count,
+                    .same = (double)s.n_same / count};
+
+done:
+    qn_free(ids);
+    qn_buf_deinit(&text);
+    return status;
+}

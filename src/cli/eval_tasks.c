@@ -1,0 +1,165 @@
+// Tasks with answers that a program can check.
+#include "cli/eval.h"
+#include "cli/out.h"
+#include "cli/progress.h"
+
+#include "core/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct task {
+    const char *skill, *prompt, *checker; // borrowed from `json`
+    const json_t *expected;
+    json_t *json;
+} task;
+
+static qn_status parse_task(task *out, const char *line, size_t size, const char *path,
+                            int64_t number, qn_err *err) {
+    char what[64];
+    snprintf(what, sizeof what, "task %lld", (long long)number);
+    json_t *json = NULL;
+    qn_status status = qn_json_parse(&json, line, size, true, what, err);
+    const task t = {.skill = json_string_value(json_object_get(json, "skill")),
+                    .prompt = json_string_value(json_object_get(json, "prompt")),
+                    .checker = json_string_value(json_object_get(json, "checker")),
+                    .expected = json_object_get(json, "expected"),
+                    .json = json};
+    if (!status && (!t.skill || !t.prompt || !*t.prompt || !t.checker || !t.expected))
+        status = QN_FAIL(
+            err, FORMAT,
+            "%s: wants the strings \"skill\", \"prompt\", \"checker\", and \"expected\"", what);
+    if (status) {
+        json_decref(json);
+        return qn_err_prefix(err, status, "%s", path);
+    }
+    *out = t;
+    return QN_OK;
+}
+
+static qn_status find_skill(qn_skill **out, qn_skills *skills, const char *name, qn_err *err) {
+    for (size_t i = 0; i < skills->n; i++) {
+        *out = &skills->items[i];
+        if (strcmp(skills->items[i].name, name) == 0) return QN_OK;
+    }
+    void *items = skills->items;
+    if (!qn_grow(&items, &skills->cap, skills->n + 1, sizeof *skills->items))
+        return QN_NOMEM(err, "skills");
+    skills->items = items;
+    char *copy = strdup(name);
+    if (!copy) return QN_NOMEM(err, "skills");
+    skills->items[skills->n] = (qn_skill){.name = copy};
+    *out = &skills->items[skills->n++];
+    return QN_OK;
+}
+
+// The answer's text (owned), greedily, until it ends by itself or has `most` tokens.
+static qn_status answer(char **out, qn_session *session, const qn_tokenizer *tokenizer,
+                        const char *prompt, int64_t most, qn_err *err) {
+    int32_t *ids = NULL;
+    size_t n_prompt = 0, n, size;
+    qn_status status = QN_OK;
+    QN_TRY(qn_tokenize(&ids, &n_prompt, tokenizer, prompt, strlen(prompt),
+                       &(qn_tokenize_opts){.special = true}, err));
+    QN_TRY_TO(done, qn_session_set_prompt(session, ids, n_prompt, err));
+    for (int64_t i = 0; i < most; i++) {
+        int32_t id;
+        QN_TRY_TO(done, qn_session_step_naive(&id, session, NULL, err));
+        if (qn_tokenizer_is_end(tokenizer, id)) break;
+    }
+    const int32_t *tokens = qn_session_tokens(session, &n);
+    const bool has_end = n > n_prompt && qn_tokenizer_is_end(tokenizer, tokens[n - 1]);
+    status =
+        qn_detokenize(out, &size, tokenizer, tokens + n_prompt, n - n_prompt - has_end, false, err);
+
+done:
+    qn_free(ids);
+    return status;
+}
+
+static int64_t longest_answer(const task *t, const qn_tasks_opts *opts) {
+    enum { USUAL = 100, STORY = 320 };
+    if (opts->most) return opts->most;
+    return strcmp(t->skill, "stories") == 0 ? STORY : USUAL;
+}
+
+static qn_status run_task(qn_skills *skills, const task *t, qn_session *session,
+                          const qn_tasks_opts *opts, qn_err *err) {
+    qn_skill *skill = NULL;
+    QN_TRY(find_skill(&skill, skills, t->skill, err));
+    if (opts->per_skill && skill->n >= opts->per_skill) return QN_OK;
+    char *text = NULL;
+    bool is_right = false;
+    QN_TRY(answer(&text, session, qn_engine_tokenizer(opts->engine), t->prompt,
+                  longest_answer(t, opts), err));
+    const qn_status status = qn_answer_check(&is_right, t->checker, t->expected, text, err);
+    if (!status) {
+        skill->n++;
+        skill->right += is_right;
+    }
+    if (!status && !is_right && opts->shows_wrong) {
+        char *expected = json_dumps(t->expected, JSON_ENCODE_ANY);
+        fprintf(stderr, "\r\033[Kwrong (%s): want %s, got ", t->skill, expected ? expected : "?");
+        qn_print_text(stderr, text, strlen(text));
+        fputc('\n', stderr);
+        free(expected);
+    }
+    qn_free(text);
+    return status;
+}
+
+// Lines of the file one after the other; blank ones are skipped.
+static qn_status run_lines(qn_skills *skills, const qn_buf *text, qn_session *session,
+                           const qn_tasks_opts *opts, qn_err *err) {
+    qn_progress progress = {.what = "tasks", .unit = "bytes"};
+    qn_status status = QN_OK;
+    int64_t number = 0;
+    for (size_t at = 0; at < text->size && !status;) {
+        const char *line = text->data + at;
+        const char *newline = memchr(line, '\n', text->size - at);
+        const size_t size = newline ? (size_t)(newline - line) : text->size - at;
+        at += size + 1;
+        if (strspn(line, " \t\r") >= size) continue;
+        task t = {0};
+        QN_TRY_TO(done, parse_task(&t, line, size, opts->path, ++number, err));
+        status = run_task(skills, &t, session, opts, err);
+        json_decref(t.json);
+        if (status)
+            qn_err_prefix(err, status, "%s: task %lld", opts->path, (long long)number);
+        else if (!qn_progress_show(&progress, (int64_t)at, (int64_t)text->size))
+            status = QN_FAIL(err, STOPPED, "stopped after %lld tasks", (long long)number);
+    }
+
+done:
+    qn_progress_end(&progress);
+    return status;
+}
+
+qn_status qn_tasks_run(qn_skills *out, const qn_tasks_opts *opts, qn_err *err) {
+    qn_buf text = {0};
+    qn_session *session = NULL;
+    qn_skills skills = {0};
+    qn_status status = QN_OK;
+    QN_TRY_TO(done, qn_text_read(&text, opts->path, err));
+    QN_TRY_TO(done, qn_session_create(&session, opts->engine, NULL, err));
+    QN_TRY_TO(done, run_lines(&skills, &text, session, opts, err));
+    if (skills.n == 0) {
+        status = QN_FAIL(err, FORMAT, "%s: no tasks", opts->path);
+        goto done;
+    }
+    *out = skills;
+    skills = (qn_skills){0};
+
+done:
+    qn_skills_deinit(&skills);
+    qn_session_destroy(session);
+    qn_buf_deinit(&text);
+    return status;
+}
+
+void qn_skills_deinit(qn_skills *skills) {
+    for (size_t i = 0; i < skills->n; i++) qn_free(skills->items[i].name);
+    qn_free(skills->items);
+    *skills = (qn_skills){0};
+}
