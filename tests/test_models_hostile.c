@@ -571,6 +571,7 @@ static void broken_numbers_give_no_token(void **state) {
     expect_broken(state, "llama32", "fill token_embd.weight nan", "is nan");
     expect_broken(state, "llama32", "fill token_embd.weight inf", "score 0 of 512 is");
     expect_broken(state, "llama32", "fill output_norm.weight nan", "is nan");
+    expect_broken(state, "llama32", "fill blk.0.attn_k.weight nan", "is nan");
     expect_broken(state, "llama32", "fill output_norm.weight inf", "score");
     expect_broken(state, "llama32", "fill output_norm.weight 1e38", "score");
     expect_broken(state, "llama32", "fill blk.1.attn_v.weight nan", "is nan");

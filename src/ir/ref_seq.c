@@ -93,9 +93,11 @@ static void attend_head(const attend_job *job, int64_t t, int64_t h, float *scor
     const float *from = q->f + (t * heads + h) * job->k_size;
     float *to = c->out[0]->f + (t * heads + h) * job->v_size;
     float largest = sinks ? sinks->f[h] : -INFINITY;
+    bool sees_any = sinks != NULL;
     for (int64_t j = 0; j < end; j++) {
         score[j] = -INFINITY;
         if (!sees(c, t, p, j)) continue;
+        sees_any = true;
         const float *k = cache_row(c, seg, j) + kv * job->k_size;
         float sum = 0;
         for (int64_t i = 0; i < job->k_size; i++) sum += from[i] * k[i];
@@ -103,7 +105,7 @@ static void attend_head(const attend_job *job, int64_t t, int64_t h, float *scor
         if (attrs->cap > 0) score[j] = attrs->cap * tanhf(score[j] / attrs->cap);
         largest = fmaxf(largest, score[j]);
     }
-    if (largest == -INFINITY) return; // sees nothing: zeros
+    if (!sees_any) return; // zeros
     float total = sinks ? expf(sinks->f[h] - largest) : 0;
     for (int64_t j = 0; j < end; j++) total += score[j] = expf(score[j] - largest);
     for (int64_t j = 0; j < end; j++) {
