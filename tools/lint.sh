@@ -27,7 +27,7 @@ tidy() {
 environment() { none -wE '(secure_)?getenv' $(find src -name '*.[ch]' ! -path src/core/debug.c); }
 ascii() { LC_ALL=C none '[^ -~	]' $code $(find src tools -name '*.def' -o -name '*.sh') Makefile CMakeLists.txt; }
 dead_code() { none -E '^#[ ]*if 0|//.*TODO[^(]' $code; }
-printing() { none -wE 'f?printf|puts|fputs|exit|abort' $(find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/server/*'); }
+printing() { none -E '(^|[^a-z_])(f?printf|f?puts|putchar|_?exit|abort) ?\(' $(find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/server/*'); }
 paths() { git ls-files -z | grep -zvE '^(tests/data|models)/|^tools/lint.sh$' | xargs -0 grep -nIE '(^|[^a-z.])/(home|root|work|Users)/'; test $? != 0; }
 
 step "form" form
