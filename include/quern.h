@@ -271,7 +271,7 @@ QN_API const int32_t *qn_session_tokens(const qn_session *session, size_t *n);
 // what was there before.
 
 typedef struct qn_quantize_opts {
-    const char *type;    // one of qn_quantize_type, letters of any case
+    const char *type;    // "Q4_K_M" and so on, letters of any case
     const char *imatrix; // path of an importance file made by qn_imatrix; NULL: none
     bool pure;           // the one type for every matrix, without the exceptions of the mixes
     int n_threads;       // 0: all that this process may use. Changes no byte of the result
@@ -282,12 +282,13 @@ typedef struct qn_quantize_opts {
 } qn_quantize_opts;
 
 // Writes the model with other numeric types: matrices in the types of the mix that `type` names,
-// everything else as it is. `in` is a GGUF file (any part of a split set) and not `out`. Weights
-// that are not finite are refused.
+// everything else as it is. `in` is a GGUF file (any part of a split set) and not `out`, or a
+// checkpoint, which is converted first (see qn_convert) and needs room for that on the disk.
+// Weights that are not finite are refused.
 QN_API QN_MUST_CHECK qn_status qn_quantize(const char *in, const char *out,
                                            const qn_quantize_opts *opts, qn_err *err);
-// The name of the i-th type, most bits first; NULL behind the last.
-QN_API const char *qn_quantize_type(size_t i);
+// Fails with the list of all types if there is none of this name.
+QN_API QN_MUST_CHECK qn_status qn_quantize_check_type(const char *type, qn_err *err);
 
 typedef struct qn_imatrix_opts {
     int64_t chunk;    // tokens that are read together; 0: 512, or the model's limit if lower

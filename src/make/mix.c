@@ -42,6 +42,10 @@ static const qn_mix mixes[] = {
 #undef MIX_ROW
 };
 
+static const struct {
+    const char *name, *mix;
+} aliases[] = {{"Q3_K", "Q3_K_M"}, {"Q4_K", "Q4_K_M"}, {"Q5_K", "Q5_K_M"}};
+
 // --- the rules -----------------------------------------------------------------------------------
 
 typedef enum kind { OTHER, OUTPUT, VALUE, KEY, ATTENTION_OUT, DOWN } kind;
@@ -161,6 +165,9 @@ const qn_mix *qn_mix_get(size_t i) { return i < N_MIXES ? &mixes[i] : NULL; }
 
 qn_status qn_mix_find(const qn_mix **out, const char *name, qn_err *err) {
     char all[256] = "";
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
+        if (strcasecmp(aliases[i].name, name) == 0) name = aliases[i].mix;
+    }
     for (size_t i = 0, used = 0; i < N_MIXES; i++) {
         if (strcasecmp(mixes[i].name, name) == 0) {
             *out = &mixes[i];

@@ -15,7 +15,8 @@ typedef struct qn_mix {
 
 // The i-th mix; NULL behind the last.
 const qn_mix *qn_mix_get(size_t i);
-// By name, letters of any case; an unknown name is an error that lists all of them.
+// By name, letters of any case, the K types also without _M; an unknown name is an error that lists
+// all of them.
 QN_MUST_CHECK qn_status qn_mix_find(const qn_mix **out, const char *name, qn_err *err);
 
 // What the rules ask about a model, and how far the count of its tensors has come.

@@ -8,14 +8,17 @@
 #include "make/importance.h"
 #include "make/mix.h"
 
+#include "core/buf.h"
 #include "core/file.h"
 #include "core/mem.h"
 #include "core/pool.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum {
     PIECE_VALUES = 1 << 16,
@@ -38,7 +41,8 @@ typedef struct quantizer {
     size_t n;
     qn_pool *pool;
     qn_gguf_writer *writer;
-    int64_t done, total; // bytes of the input
+    int64_t done, total; // bytes of the input; a checkpoint counts twice
+    char *folder;        // owned; of a converted checkpoint until the end. NULL: none
 } quantizer;
 
 QN_PRINTF(3, 4)
@@ -336,9 +340,90 @@ static void declare(const quantizer *q) {
     }
 }
 
+// --- checkpoints ---------------------------------------------------------------------------------
+//
+// A checkpoint is converted first, into a folder beside the output. Its file is opened and loses
+// its name at once, so that a kill leaves no more than the folder.
+
+static const char tower_prefix[] = "mmproj-";
+
+static bool show_first_half(void *arg, int64_t done, int64_t total) {
+    quantizer *q = arg;
+    q->done = done;
+    q->total = total;
+    return !q->opts->progress || q->opts->progress(q->opts->progress_arg, done, 2 * total);
+}
+
+// Notes of the conversion speak of files that do not stay.
+static void pass_warnings(void *arg, qn_log_level level, const char *message) {
+    const quantizer *q = arg;
+    if (level <= QN_LOG_WARNING) say(q, level, "%s", message);
+}
+
+// folder/prefix + the name of `out`; NULL when memory is short.
+static char *path_in(const char *folder, const char *prefix, const char *out) {
+    qn_buf path = {0};
+    char *text = NULL;
+    qn_buf_printf(&path, "%s/%s%s", folder, prefix, base_name(out));
+    if (qn_buf_take(&text, &path, NULL)) return NULL;
+    return text;
+}
+
+static qn_status make_folder(quantizer *q, const char *out, qn_err *err) {
+    char *beside = qn_path_folder(out);
+    char *folder = beside ? qn_path_join(beside, ".quern-XXXXXX") : NULL;
+    qn_status status = QN_OK;
+    if (!folder)
+        status = QN_NOMEM(err, "a path");
+    else if (!mkdtemp(folder))
+        status = QN_FAIL(err, IO, "%s: cannot make a folder: %s", beside, strerror(errno));
+    qn_free(beside);
+    if (status)
+        qn_free(folder);
+    else
+        q->folder = folder;
+    return status;
+}
+
+static qn_status convert_first(quantizer *q, const char *in, const char *out, qn_err *err) {
+    const qn_convert_opts opts = {
+        .log = pass_warnings, .log_arg = q, .progress = show_first_half, .progress_arg = q};
+    qn_source_close(q->source);
+    q->source = NULL;
+    QN_TRY(make_folder(q, out, err));
+    char *path = path_in(q->folder, "", out);
+    if (!path) return QN_NOMEM(err, "a path");
+    qn_status status = qn_convert(in, path, &opts, err);
+    if (!status) status = qn_source_open(&q->source, path, err);
+    unlink(path);
+    qn_free(path);
+    return status;
+}
+
+// Puts a vision tower beside the output if that succeeded, and takes the folder away.
+static qn_status leave_folder(const quantizer *q, const char *out, qn_status status, qn_err *err) {
+    char *beside = qn_path_folder(out);
+    char *from = path_in(q->folder, tower_prefix, out);
+    char *to = beside ? path_in(beside, tower_prefix, out) : NULL;
+    if (!from || !to) {
+        if (!status) status = QN_NOMEM(err, "a path");
+    } else if (qn_path_is_file(from)) {
+        if (!status && rename(from, to) == 0)
+            say(q, QN_LOG_INFO, "the vision tower is in %s", to);
+        else if (!status)
+            status = QN_FAIL(err, IO, "%s: cannot put in place: %s", to, strerror(errno));
+        unlink(from);
+    }
+    rmdir(q->folder);
+    qn_free(beside);
+    qn_free(from);
+    qn_free(to);
+    return status;
+}
+
+// --- all of it -----------------------------------------------------------------------------------
+
 static qn_status check_source(const quantizer *q, const char *in, const char *out, qn_err *err) {
-    if (qn_source_get_kind(q->source) != QN_SOURCE_GGUF)
-        return QN_FAIL(err, UNSUPPORTED, "%s: a checkpoint, convert it to GGUF first", in);
     if (qn_source_has_file(q->source, out))
         return QN_FAIL(err, ARGUMENT, "%s: is the input itself, want another name", out);
     const qn_key *type = qn_source_find_key(q->source, "general.type");
@@ -351,6 +436,7 @@ static qn_status quantize(quantizer *q, const char *in, const char *out, qn_err 
     QN_TRY(qn_mix_find(&q->mix, q->opts->type, err));
     QN_TRY(qn_source_open(&q->source, in, err));
     QN_TRY(check_source(q, in, out, err));
+    if (qn_source_get_kind(q->source) != QN_SOURCE_GGUF) QN_TRY(convert_first(q, in, out, err));
     if (q->opts->imatrix) {
         QN_TRY(qn_importance_open(&q->importance, q->opts->imatrix, err));
         if (qn_path_is_same(q->opts->imatrix, out))
@@ -369,16 +455,18 @@ qn_status qn_quantize(const char *in, const char *out, const qn_quantize_opts *o
     if (!in || !out || !opts || !opts->type)
         return QN_FAIL(err, ARGUMENT, "quantize needs an input, an output and a type");
     quantizer q = {.opts = opts};
-    const qn_status status = quantize(&q, in, out, err);
+    qn_status status = quantize(&q, in, out, err);
+    if (q.folder) status = leave_folder(&q, out, status, err);
     qn_gguf_writer_destroy(q.writer);
     qn_pool_destroy(q.pool);
     qn_free(q.rows);
     qn_importance_close(q.importance);
     qn_source_close(q.source);
+    qn_free(q.folder);
     return status;
 }
 
-const char *qn_quantize_type(size_t i) {
-    const qn_mix *mix = qn_mix_get(i);
-    return mix ? mix->name : NULL;
+qn_status qn_quantize_check_type(const char *type, qn_err *err) {
+    const qn_mix *unused;
+    return qn_mix_find(&unused, type ? type : "", err);
 }

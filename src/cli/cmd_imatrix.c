@@ -1,0 +1,82 @@
+// quern imatrix: which columns of a model's weights matter, for quantising it.
+#include "cli/args.h"
+#include "cli/making.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+
+#include <stdio.h>
+
+typedef struct imatrix_options {
+    const char *output;
+    int64_t chunk, chunks, threads;
+} imatrix_options;
+
+static qn_status check_imatrix(const qn_call *call, qn_err *err) {
+    const imatrix_options *options = call->options;
+    if (!options->output) return QN_FAIL(err, ARGUMENT, "imatrix: name the new file with -o");
+    return QN_OK;
+}
+
+static qn_status run_imatrix(const qn_call *call, qn_err *err) {
+    const imatrix_options *options = call->options;
+    qn_progress progress = {.what = "reading", .unit = "tokens"};
+    const qn_imatrix_opts opts = {.chunk = options->chunk,
+                                  .n_chunks = options->chunks,
+                                  .n_threads = (int)options->threads,
+                                  .log = qn_making_log,
+                                  .log_arg = &progress,
+                                  .progress = qn_progress_show,
+                                  .progress_arg = &progress};
+    qn_interrupt_hold();
+    const qn_status status = qn_imatrix(call->args[0], call->args[1], options->output, &opts, err);
+    qn_progress_end(&progress);
+    return status;
+}
+
+static const qn_option imatrix_table[] = {
+    {.name = "--output",
+     .alias = "-o",
+     .arg = "OUT.gguf",
+     .help = "the new file",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(imatrix_options, output)},
+    {.name = "--chunk",
+     .alias = "-c",
+     .arg = "N",
+     .help = "tokens that the model reads together (default: 512, or its own limit if lower)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(imatrix_options, chunk),
+     .least = 2,
+     .most = INT32_MAX},
+    {.name = "--chunks",
+     .arg = "N",
+     .help = "the most chunks to read (default: the whole text)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(imatrix_options, chunks),
+     .least = 1,
+     .most = INT32_MAX},
+    {.name = "--threads",
+     .alias = "-t",
+     .arg = "N",
+     .help = "threads to use (default: all this process may use); changes no byte of the result",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(imatrix_options, threads),
+     .least = 1,
+     .most = 256},
+};
+
+const qn_command qn_cmd_imatrix = {
+    .name = "imatrix",
+    .args = "MODEL TEXTFILE -o OUT.gguf",
+    .summary = "Finds out which columns of the weights matter, for 'quern quantize --imatrix'.",
+    .notes = "The model reads the text in chunks, each on its own; the file holds, for every "
+             "matrix, the sums of the squares of its inputs. Take a text like those that the model "
+             "will meet; 50000 tokens are plenty.",
+    .options = imatrix_table,
+    .n_options = sizeof imatrix_table / sizeof *imatrix_table,
+    .options_size = sizeof(imatrix_options),
+    .least_args = 2,
+    .most_args = 2,
+    .check = check_imatrix,
+    .run = run_imatrix,
+};
