@@ -106,7 +106,8 @@ qn_status qn_rope_read(qn_rope *out, const qn_rope_names *names, const qn_config
                        qn_err *err) {
     qn_rope rope = {0};
     const bool is_checkpoint = qn_source_get_kind(reader->source) != QN_SOURCE_GGUF;
-    const double usual = is_checkpoint && names->hf_default_base ? names->hf_default_base : 10000;
+    const double usual =
+        is_checkpoint && names->hf_default_base > 0 ? names->hf_default_base : 10000;
     QN_TRY(qn_config_float(&rope.base, reader, names->gguf_base, names->hf_base, usual, err));
     if (!(rope.base > 0)) return QN_FAIL(err, FORMAT, "rope base %g, want more than 0", rope.base);
     QN_TRY(read_scaling(&rope, names, reader, err));
