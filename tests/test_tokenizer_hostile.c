@@ -356,8 +356,22 @@ static void damaged_json_is_refused(void **state) {
          "token 0: not a piece and its score"},
         {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",\"b\"]]}}", "token 0: not a piece"},
         {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]],\"unk_id\":1}}",
-         "unk_id 1, but there are 1"},
+         "unk_id 1 is none of 1 tokens"},
         {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]],\"unk_id\":-5}}", "unk_id -5"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        refuse_json(rows[i][0], QN_FORMAT, rows[i][1]);
+    refuse_json("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":2000000000},\"merges\":[]}}",
+                QN_LIMIT, "id 2000000000 is beyond");
+}
+
+static void damaged_components_are_refused(void **state) {
+    (void)state;
+    static const char *const rows[][2] = {
+        {"{\"added_tokens\":[{\"id\":3,\"content\":\"x\"}],\"model\":{\"type\":\"Unigram\","
+         "\"vocab\":[[\"a\",0]],"
+         "\"unk_id\":2}}",
+         "unk_id 2 is none of 4 tokens"}, // a hole
         {"{\"added_tokens\":7," BPE, "'added_tokens' is not a list"},
         {"{\"added_tokens\":[7]," BPE, "'content' is not a string"},
         {"{\"added_tokens\":[{\"content\":\"x\"}]," BPE, "'x': its id is no number"},
@@ -385,8 +399,6 @@ static void damaged_json_is_refused(void **state) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         refuse_json(rows[i][0], QN_FORMAT, rows[i][1]);
-    refuse_json("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":2000000000},\"merges\":[]}}",
-                QN_LIMIT, "id 2000000000 is beyond");
     refuse_json("{\"added_tokens\":[{\"id\":9999999999999,\"content\":\"x\"}]," BPE, QN_LIMIT,
                 "is beyond");
 }
@@ -551,6 +563,7 @@ int main(void) {
         FOLDER_TEST(a_long_token_is_refused),
         cmocka_unit_test(unknown_components_are_named),
         cmocka_unit_test(damaged_json_is_refused),
+        cmocka_unit_test(damaged_components_are_refused),
         cmocka_unit_test(deep_sequences_are_refused),
         cmocka_unit_test(nested_added_tokens_end),
         cmocka_unit_test(a_pattern_bomb_is_an_error),

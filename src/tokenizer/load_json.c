@@ -193,8 +193,8 @@ static qn_status load_unigram(qn_json_load *load, const json_t *model, qn_err *e
     QN_TRY(qn_json_get_int(&unk, model, "unk_id", -1, "model Unigram", err));
     QN_TRY(qn_json_get_bool(&unigram->unknown.to_bytes, model, "byte_fallback", false,
                             "model Unigram", err));
-    if (unk < -1 || unk >= tokenizer->vocab.n)
-        return QN_FAIL(err, FORMAT, "model Unigram: unk_id %lld, but there are %d tokens",
+    if (unk != -1 && !qn_vocab_has(&tokenizer->vocab, unk))
+        return QN_FAIL(err, FORMAT, "model Unigram: unk_id %lld is none of %d tokens",
                        (long long)unk, tokenizer->vocab.n);
     if (unk >= 0 && qn_vocab_kind(&tokenizer->vocab, (int32_t)unk) == QN_PIECE_NORMAL)
         tokenizer->vocab.kinds[unk] = QN_PIECE_UNKNOWN;
