@@ -22,10 +22,11 @@ enum {
     QN_VALUES_MAX = 256
 };
 
-// qn_q4_k_unpack, qn_q4_k_dot and so on; see qn_type_info.
+// qn_q4_k_unpack, qn_q4_k_dot, qn_q4_k_pack and so on; see qn_type_info.
 #define FULL(file)                                                                                 \
     void qn_##file##_unpack(float *to, const void *from, int64_t n);                               \
-    float qn_##file##_dot(const void *w, const float *x, int64_t n);
+    float qn_##file##_dot(const void *w, const float *x, int64_t n);                               \
+    void qn_##file##_pack(void *to, const float *from, int64_t n, const float *weights);
 #define NAMED
 #define TYPE(name, gguf, block, bytes, safetensors, support) support
 #include "quant/types.def"
@@ -36,6 +37,7 @@ enum {
 typedef struct qn_form {
     int values, bytes; // per block
     void (*unpack)(float *to, const uint8_t *from);
+    void (*pack)(uint8_t *to, const float *from, const float *weights); // weights may be NULL
 } qn_form;
 
 static inline void qn_blocks_unpack(const qn_form *form, float *to, const void *from, int64_t n) {
@@ -56,6 +58,27 @@ static inline float qn_blocks_dot(const qn_form *form, const void *w, const floa
     return sum;
 }
 
+static inline void qn_blocks_pack(const qn_form *form, void *to, const float *from, int64_t n,
+                                  const float *weights) {
+    assert(n >= 0 && n % form->values == 0);
+    uint8_t *block = to;
+    for (int64_t i = 0; i < n; i += form->values, block += form->bytes)
+        form->pack(block, from + i, weights ? weights + i : NULL);
+}
+
+// 32 quants of which qs holds the low nibbles: value i in the low nibble of byte i, i+16 in the
+// high one.
+static inline void qn_nibbles_pack(uint8_t *qs, const uint8_t *q) {
+    for (int i = 0; i < 16; i++) qs[i] = (uint8_t)((q[i] & 15) | (q[i + 16] & 15) << 4);
+}
+
+// The fifth bits of 32 quants.
+static inline uint32_t qn_fifth_bits(const uint8_t *q) {
+    uint32_t bits = 0;
+    for (int i = 0; i < 32; i++) bits |= (uint32_t)(q[i] >> 4 & 1) << i;
+    return bits;
+}
+
 // Q4_K and Q5_K: 8 scales and 8 minima of 6 bits in 12 bytes. Bytes 0-3 hold scales 0-3, bytes 4-7
 // minima 0-3, each with two bits of number j+4 on top; bytes 8-11 hold the lower four bits of scale
 // and minimum j+4.
@@ -69,6 +92,14 @@ static inline qn_scale_min qn_scale_min_get(const uint8_t *b, int j) {
         (b[j + 4] & 15) | b[j - 4] >> 6 << 4,
         b[j + 4] >> 4 | b[j] >> 6 << 4,
     };
+}
+
+static inline void qn_scale_min_set(uint8_t *b, const uint8_t *scale, const uint8_t *min) {
+    for (int j = 0; j < 4; j++) {
+        b[j] = (uint8_t)(scale[j] | scale[j + 4] >> 4 << 6);
+        b[j + 4] = (uint8_t)(min[j] | min[j + 4] >> 4 << 6);
+        b[j + 8] = (uint8_t)((scale[j + 4] & 15) | (min[j + 4] & 15) << 4);
+    }
 }
 
 // IQ4_NL and IQ4_XS: the 16 levels.

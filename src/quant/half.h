@@ -1,4 +1,4 @@
-// Little endian loads from any address, and 16-bit floats.
+// Little endian loads and stores at any address, and 16-bit floats.
 //
 //   half  1 sign, 5 exponent (bias 15), 10 fraction bits; IEEE 754 binary16
 //   bf16  the upper 16 bits of a float
@@ -15,6 +15,16 @@ static inline uint16_t qn_load_u16(const uint8_t *p) { return (uint16_t)(p[0] | 
 
 static inline uint32_t qn_load_u32(const uint8_t *p) {
     return (uint32_t)qn_load_u16(p) | (uint32_t)qn_load_u16(p + 2) << 16;
+}
+
+static inline void qn_store_u16(uint8_t *p, uint16_t value) {
+    p[0] = (uint8_t)value;
+    p[1] = (uint8_t)(value >> 8);
+}
+
+static inline void qn_store_u32(uint8_t *p, uint32_t value) {
+    qn_store_u16(p, (uint16_t)value);
+    qn_store_u16(p + 2, (uint16_t)(value >> 16));
 }
 
 static inline float qn_float_from_bits(uint32_t bits) {

@@ -7,7 +7,7 @@
 //                        value i+16 in the high one
 //
 // value = d * (scale - 32) * level(q)
-#include "quant/blocks.h"
+#include "quant/fit.h"
 
 static void unpack_block(float *to, const uint8_t *from) {
     const float d = qn_load_half(from);
@@ -24,7 +24,24 @@ static void unpack_block(float *to, const uint8_t *from) {
     }
 }
 
-static const qn_form form = {QN_VALUES_IQ4_XS, QN_BYTES_IQ4_XS, unpack_block};
+static void pack_block(uint8_t *to, const float *from, const float *weights) {
+    static const qn_fit_scale_form levels = {
+        .groups = 8, .size = 32, .factor_low = -32, .factor_high = 31, .is_iq4 = true};
+    qn_fit_input input;
+    qn_fit_scale_result fit;
+    memset(to, 0, QN_BYTES_IQ4_XS);
+    if (!qn_fit_load(&input, from, weights, 256)) return;
+    qn_fit_scale(&fit, &input, &levels);
+    qn_store_u16(to, fit.d);
+    for (int g = 0; g < 8; g++) {
+        const int scale = fit.factor[g] + 32;
+        to[2 + g / 4] |= (uint8_t)(scale >> 4 << g % 4 * 2);
+        to[4 + g / 2] |= (uint8_t)((scale & 15) << g % 2 * 4);
+        qn_nibbles_pack(to + 8 + 16 * g, fit.q + 32 * g);
+    }
+}
+
+static const qn_form form = {QN_VALUES_IQ4_XS, QN_BYTES_IQ4_XS, unpack_block, pack_block};
 
 void qn_iq4_xs_unpack(float *to, const void *from, int64_t n) {
     qn_blocks_unpack(&form, to, from, n);
@@ -32,4 +49,8 @@ void qn_iq4_xs_unpack(float *to, const void *from, int64_t n) {
 
 float qn_iq4_xs_dot(const void *w, const float *x, int64_t n) {
     return qn_blocks_dot(&form, w, x, n);
+}
+
+void qn_iq4_xs_pack(void *to, const float *from, int64_t n, const float *weights) {
+    qn_blocks_pack(&form, to, from, n, weights);
 }

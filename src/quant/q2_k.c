@@ -7,7 +7,7 @@
 //   82  f16 dmin
 //
 // value = d * scale * q - dmin * min
-#include "quant/blocks.h"
+#include "quant/fit.h"
 
 static void unpack_block(float *to, const uint8_t *from) {
     const float d = qn_load_half(from + 80);
@@ -22,7 +22,22 @@ static void unpack_block(float *to, const uint8_t *from) {
     }
 }
 
-static const qn_form form = {QN_VALUES_Q2_K, QN_BYTES_Q2_K, unpack_block};
+static void pack_block(uint8_t *to, const float *from, const float *weights) {
+    static const qn_fit_affine_form levels = {
+        .groups = 16, .size = 16, .high = 3, .factor_high = 15};
+    qn_fit_input input;
+    qn_fit_affine_result fit;
+    memset(to, 0, QN_BYTES_Q2_K);
+    if (!qn_fit_load(&input, from, weights, 256)) return;
+    qn_fit_affine(&fit, &input, &levels);
+    for (int g = 0; g < 16; g++) to[g] = (uint8_t)(fit.factor[g] | fit.shift[g] << 4);
+    for (int i = 0; i < 256; i++)
+        to[16 + i / 128 * 32 + i % 32] |= (uint8_t)(fit.q[i] << i % 128 / 32 * 2);
+    qn_store_u16(to + 80, fit.d);
+    qn_store_u16(to + 82, fit.dmin);
+}
+
+static const qn_form form = {QN_VALUES_Q2_K, QN_BYTES_Q2_K, unpack_block, pack_block};
 
 void qn_q2_k_unpack(float *to, const void *from, int64_t n) {
     qn_blocks_unpack(&form, to, from, n);
@@ -30,4 +45,8 @@ void qn_q2_k_unpack(float *to, const void *from, int64_t n) {
 
 float qn_q2_k_dot(const void *w, const float *x, int64_t n) {
     return qn_blocks_dot(&form, w, x, n);
+}
+
+void qn_q2_k_pack(void *to, const float *from, int64_t n, const float *weights) {
+    qn_blocks_pack(&form, to, from, n, weights);
 }

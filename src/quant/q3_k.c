@@ -8,7 +8,7 @@
 //  108  f16 d
 //
 // value = d * (scale - 32) * (q - 4)
-#include "quant/blocks.h"
+#include "quant/fit.h"
 
 static void unpack_block(float *to, const uint8_t *from) {
     const float d = qn_load_half(from + 108);
@@ -27,7 +27,27 @@ static void unpack_block(float *to, const uint8_t *from) {
     }
 }
 
-static const qn_form form = {QN_VALUES_Q3_K, QN_BYTES_Q3_K, unpack_block};
+static void pack_block(uint8_t *to, const float *from, const float *weights) {
+    static const qn_fit_scale_form levels = {
+        .groups = 16, .size = 16, .low = -4, .high = 3, .factor_low = -32, .factor_high = 31};
+    qn_fit_input input;
+    qn_fit_scale_result fit;
+    memset(to, 0, QN_BYTES_Q3_K);
+    if (!qn_fit_load(&input, from, weights, 256)) return;
+    qn_fit_scale(&fit, &input, &levels);
+    for (int i = 0; i < 256; i++) {
+        to[i % 32] |= (uint8_t)(fit.q[i] >> 2 << i / 32);
+        to[32 + i / 128 * 32 + i % 32] |= (uint8_t)((fit.q[i] & 3) << i % 128 / 32 * 2);
+    }
+    for (int g = 0; g < 16; g++) {
+        const int scale = fit.factor[g] + 32;
+        to[96 + g % 8] |= (uint8_t)((scale & 15) << g / 8 * 4);
+        to[104 + g % 4] |= (uint8_t)(scale >> 4 << g / 4 * 2);
+    }
+    qn_store_u16(to + 108, fit.d);
+}
+
+static const qn_form form = {QN_VALUES_Q3_K, QN_BYTES_Q3_K, unpack_block, pack_block};
 
 void qn_q3_k_unpack(float *to, const void *from, int64_t n) {
     qn_blocks_unpack(&form, to, from, n);
@@ -35,4 +55,8 @@ void qn_q3_k_unpack(float *to, const void *from, int64_t n) {
 
 float qn_q3_k_dot(const void *w, const float *x, int64_t n) {
     return qn_blocks_dot(&form, w, x, n);
+}
+
+void qn_q3_k_pack(void *to, const float *from, int64_t n, const float *weights) {
+    qn_blocks_pack(&form, to, from, n, weights);
 }

@@ -6,7 +6,7 @@
 //   16  u8 qs[128]      32 bytes for each pair of groups: the even one in the low nibbles
 //
 // value = d * scale * q - dmin * min
-#include "quant/blocks.h"
+#include "quant/fit.h"
 
 static void unpack_block(float *to, const uint8_t *from) {
     const float d = qn_load_half(from);
@@ -21,7 +21,26 @@ static void unpack_block(float *to, const uint8_t *from) {
     }
 }
 
-static const qn_form form = {QN_VALUES_Q4_K, QN_BYTES_Q4_K, unpack_block};
+static void pack_block(uint8_t *to, const float *from, const float *weights) {
+    static const qn_fit_affine_form levels = {
+        .groups = 8, .size = 32, .high = 15, .factor_high = 63};
+    qn_fit_input input;
+    qn_fit_affine_result fit;
+    if (!qn_fit_load(&input, from, weights, 256)) {
+        memset(to, 0, QN_BYTES_Q4_K);
+        return;
+    }
+    qn_fit_affine(&fit, &input, &levels);
+    qn_store_u16(to, fit.d);
+    qn_store_u16(to + 2, fit.dmin);
+    qn_scale_min_set(to + 4, fit.factor, fit.shift);
+    for (int i = 0; i < 128; i++) {
+        const uint8_t *q = fit.q + i / 32 * 64 + i % 32;
+        to[16 + i] = (uint8_t)(q[0] | q[32] << 4);
+    }
+}
+
+static const qn_form form = {QN_VALUES_Q4_K, QN_BYTES_Q4_K, unpack_block, pack_block};
 
 void qn_q4_k_unpack(float *to, const void *from, int64_t n) {
     qn_blocks_unpack(&form, to, from, n);
@@ -29,4 +48,8 @@ void qn_q4_k_unpack(float *to, const void *from, int64_t n) {
 
 float qn_q4_k_dot(const void *w, const float *x, int64_t n) {
     return qn_blocks_dot(&form, w, x, n);
+}
+
+void qn_q4_k_pack(void *to, const float *from, int64_t n, const float *weights) {
+    qn_blocks_pack(&form, to, from, n, weights);
 }

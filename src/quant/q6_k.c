@@ -10,7 +10,7 @@
 //  208  f16 d
 //
 // value = d * scale * (q - 32)
-#include "quant/blocks.h"
+#include "quant/fit.h"
 
 static void unpack_block(float *to, const uint8_t *from) {
     const float d = qn_load_half(from + 208);
@@ -27,7 +27,24 @@ static void unpack_block(float *to, const uint8_t *from) {
     }
 }
 
-static const qn_form form = {QN_VALUES_Q6_K, QN_BYTES_Q6_K, unpack_block};
+static void pack_block(uint8_t *to, const float *from, const float *weights) {
+    static const qn_fit_scale_form levels = {
+        .groups = 16, .size = 16, .low = -32, .high = 31, .factor_low = -128, .factor_high = 127};
+    qn_fit_input input;
+    qn_fit_scale_result fit;
+    memset(to, 0, QN_BYTES_Q6_K);
+    if (!qn_fit_load(&input, from, weights, 256)) return;
+    qn_fit_scale(&fit, &input, &levels);
+    for (int i = 0; i < 256; i++) {
+        const int half = i / 128, at = i % 128;
+        to[64 * half + at % 64] |= (uint8_t)((fit.q[i] & 15) << at / 64 * 4);
+        to[128 + 32 * half + at % 32] |= (uint8_t)(fit.q[i] >> 4 << at / 32 * 2);
+    }
+    for (int g = 0; g < 16; g++) to[192 + g] = (uint8_t)fit.factor[g];
+    qn_store_u16(to + 208, fit.d);
+}
+
+static const qn_form form = {QN_VALUES_Q6_K, QN_BYTES_Q6_K, unpack_block, pack_block};
 
 void qn_q6_k_unpack(float *to, const void *from, int64_t n) {
     qn_blocks_unpack(&form, to, from, n);
@@ -35,4 +52,8 @@ void qn_q6_k_unpack(float *to, const void *from, int64_t n) {
 
 float qn_q6_k_dot(const void *w, const float *x, int64_t n) {
     return qn_blocks_dot(&form, w, x, n);
+}
+
+void qn_q6_k_pack(void *to, const float *from, int64_t n, const float *weights) {
+    qn_blocks_pack(&form, to, from, n, weights);
 }

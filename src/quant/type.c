@@ -7,8 +7,8 @@
 #include <string.h>
 
 static const qn_type_info infos[QN_TYPE_COUNT] = {
-#define FULL(file) .unpack = qn_##file##_unpack, .dot = qn_##file##_dot
-#define NAMED      .unpack = NULL, .dot = NULL
+#define FULL(file) .unpack = qn_##file##_unpack, .dot = qn_##file##_dot, .pack = qn_##file##_pack
+#define NAMED      .unpack = NULL, .dot = NULL, .pack = NULL
 #define TYPE(id, gguf, values, size, dtype, support)                                               \
     [QN_TYPE_##id] = {.name = #id,                                                                 \
                       .gguf_id = gguf,                                                             \

@@ -1,0 +1,48 @@
+#include "quant/fit.h"
+
+#include <math.h>
+
+// Of a positive finite x; the exponent e with 2^(e - 1) <= x < 2^e, as the float 2^e.
+static float power_above(float x) {
+    const uint32_t exponent = qn_float_to_bits(x) >> 23;
+    return qn_float_from_bits((exponent + 1) << 23);
+}
+
+// Small enough to change no choice between values that have a weight.
+static const float least_weight = 0x1p-20f;
+
+static void load_weights(float *to, const float *weights, int n) {
+    float most = 0;
+    for (int i = 0; i < n; i++) {
+        const float w = weights ? weights[i] : 1;
+        to[i] = w > 0 && w <= 0x1p100f ? w : w > 0x1p100f && w < INFINITY ? 0x1p100f : 0;
+        most = most > to[i] ? most : to[i];
+    }
+    const float factor = most > 0x1p-100f ? 1 / power_above(most) : 0;
+    for (int i = 0; i < n; i++) {
+        const float w = to[i] * factor;
+        to[i] = w > least_weight ? w : least_weight;
+    }
+}
+
+bool qn_fit_load(qn_fit_input *to, const float *from, const float *weights, int n) {
+    float most = 0;
+    for (int i = 0; i < n; i++) {
+        const float x = qn_fit_finite(from[i]);
+        to->x[i] = x;
+        most = most > fabsf(x) ? most : fabsf(x);
+    }
+    if (most < 0x1p-25f) return false;
+    to->unit = power_above(most);
+    to->per_unit = 1 / to->unit;
+    for (int i = 0; i < n; i++) to->x[i] *= to->per_unit;
+    to->is_weighted = weights != NULL;
+    load_weights(to->w, weights, n);
+    return true;
+}
+
+uint16_t qn_fit_half(float *scale, const qn_fit_input *input) {
+    const uint16_t half = qn_half_encode(qn_fit_clamp(*scale * input->unit, -65504, 65504));
+    *scale = qn_half_decode(half) * input->per_unit;
+    return half;
+}
