@@ -321,6 +321,8 @@ typedef struct qn_convert_opts {
 // value. Files appear whole or not at all; an existing file is replaced only if it is GGUF.
 QN_API QN_MUST_CHECK qn_status qn_convert(const char *folder, const char *out_path,
                                           const qn_convert_opts *opts, qn_err *err);
+// The name of the i-th type that a checkpoint is converted to; NULL behind the last.
+QN_API const char *qn_convert_type(size_t i);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 static const char *const commands[] = {"run",     "logits", "tokenize", "detokenize",
-                                       "inspect", "graph",  "eval"};
+                                       "inspect", "graph",  "eval",     "convert"};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static json_t *parse(const char *text) {
@@ -668,6 +668,33 @@ static void test_run_bundled(void **state) {
     cli_free(&r);
 }
 
+// --- convert -------------------------------------------------------------------------------------
+
+static void test_convert(void **state) {
+    (void)state;
+    const char *out = cli_path("converted.gguf");
+    cli_result r = CLI_RUN("convert", MINI "/qwen35_vl", out, "--type", "q8_0");
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.out, " bits per weight, in "));
+    assert_non_null(strstr(r.err, "mmproj-converted.gguf"));
+    cli_free(&r);
+    r = CLI_RUN("run", out, "--raw", "-p", "Hello", "-n", "2");
+    assert_int_equal(r.code, 0);
+    cli_free(&r);
+    r = CLI_RUN("convert", MINI "/gemma2_scalar", out);
+    cli_assert_fails(&r, 1, "query_pre_attn_scalar: 24");
+    cli_free(&r);
+    r = CLI_RUN("convert", MINI "/qwen3", MINI "/qwen3/config.json");
+    cli_assert_fails(&r, 1, "is no GGUF file");
+    cli_free(&r);
+    r = CLI_RUN("convert", MINI "/qwen3", out, "--type", "Q4_K_M");
+    cli_assert_fails(&r, 2, "'Q4_K_M', want one of F32 F16 BF16 Q8_0");
+    cli_free(&r);
+    r = CLI_RUN("convert", MINI "/qwen3");
+    assert_int_equal(r.code, 2);
+    cli_free(&r);
+}
+
 // --- the README ----------------------------------------------------------------------------------
 
 // The C example compiles as it stands.
@@ -711,6 +738,7 @@ int main(void) {
         cmocka_unit_test(test_run_formats),
         cmocka_unit_test(test_run_without_format),
         cmocka_unit_test(test_run_bundled),
+        cmocka_unit_test(test_convert),
         cmocka_unit_test(test_readme_example),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

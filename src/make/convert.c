@@ -288,6 +288,8 @@ static qn_status convert(convert_call *call, const char *folder, const char *out
     return qn_gguf_finish(call->text.writer, err);
 }
 
+const char *qn_convert_type(size_t i) { return i < N_FILE_TYPES ? file_types[i].name : NULL; }
+
 qn_status qn_convert(const char *folder, const char *out_path, const qn_convert_opts *opts,
                      qn_err *err) {
     static const qn_convert_opts defaults = {0};
