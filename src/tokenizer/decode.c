@@ -19,6 +19,7 @@ static void replace_all(qn_buf *out, qn_str text, qn_str from, qn_str to) {
 
 // state->piece = state->piece with `from` replaced.
 static void replace_in_piece(qn_decode_state *state, qn_str from, qn_str to) {
+    if (state->piece.size == 0) return;
     qn_buf_clear(&state->spare);
     replace_all(&state->spare, (qn_str){state->piece.data, state->piece.size}, from, to);
     const qn_buf done = state->spare;
@@ -64,7 +65,8 @@ void qn_decode_add(qn_decode_state *state, const qn_decode *decode, int32_t id, 
         from++;
         state->n_stripped++;
     }
-    if (from < state->piece.size) state->past_start = true;
+    if (from == state->piece.size) return;
+    state->past_start = true;
     qn_buf_add(&state->raw, state->piece.data + from, state->piece.size - from);
 }
 
