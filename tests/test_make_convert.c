@@ -518,6 +518,59 @@ static void llama_patterns_are_named(void **state) {
     qn_source_close(source);
 }
 
+// A tokenizer.json that says what mini/gemma's tokenizer.model does, in the form that Gemma has;
+// `other` stands in place of token 300.
+static void put_gemma_json(void *const *state, const char *other) {
+    qn_err err;
+    qn_tokenizer *tokenizer;
+    ASSERT_OK(qn_tokenizer_open(&tokenizer, in_folder(state, "tokenizer.model").text, &err));
+    json_t *vocab = json_object();
+    for (int32_t id = 0; id < 512; id++) {
+        const char *piece = id == 300 ? other : qn_tokenizer_piece(tokenizer, id, NULL);
+        if (!piece) piece = qn_tokenizer_piece(tokenizer, id, NULL);
+        json_object_set_new(vocab, piece, json_integer(id));
+    }
+    json_t *all = json_pack(
+        "{s:o, s:[{s:i, s:s, s:b}], s:{s:s, s:[{s:{s:s}}, {s:{}}], s:{s:{s:[i]}}}}", "model",
+        json_pack("{s:s, s:b, s:o, s:[]}", "type", "BPE", "byte_fallback", 1, "vocab", vocab,
+                  "merges"),
+        "added_tokens", "id", 4, "content", "<start_of_turn>", "special", 1, "post_processor",
+        "type", "TemplateProcessing", "single", "SpecialToken", "id", "<s>", "Sequence",
+        "special_tokens", "<s>", "ids", 2);
+    assert_non_null(all);
+    assert_int_equal(json_dump_file(all, in_folder(state, "tokenizer.json").text, 0), 0);
+    json_decref(all);
+    qn_tokenizer_close(tokenizer);
+}
+
+// Where both files are there, pieces and scores come from one, added tokens and ends from the
+// other.
+static void gemma_takes_from_both_files(void **state) {
+    const path_name out = in_folder(state, "out.gguf");
+    write_checkpoint(state, "gemma", "", 1);
+    put_gemma_json(state, NULL);
+    convert(*state, out.text, NULL);
+    qn_source *got = open_well(out.text), *want = open_well(fixture("gemma").text);
+    const qn_key *types = qn_source_find_key(got, "tokenizer.ggml.token_type");
+    assert_int_equal(qn_key_int_at(types, 4), 3);
+    assert_int_equal(qn_key_int_at(types, 5), 4);
+    assert_true(qn_source_find_key(got, "tokenizer.ggml.add_bos_token")->as.b);
+    qn_key_info a = find_info(got, "tokenizer.ggml.scores"),
+                b = find_info(want, "tokenizer.ggml.scores");
+    assert_string_equal(a.value, b.value);
+    qn_free(a.value);
+    qn_free(b.value);
+    qn_source_close(got);
+    qn_source_close(want);
+    qn_err err = {0};
+    put_gemma_json(state, "something else");
+    ASSERT_FAILS(qn_convert(*state, out.text, NULL, &err), QN_FORMAT,
+                 "token 300 is 'something else'");
+    put_gemma_json(state, NULL);
+    remove(in_folder(state, "tokenizer.model").text);
+    ASSERT_FAILS(qn_convert(*state, out.text, NULL, &err), QN_UNSUPPORTED, "tokenizer.model");
+}
+
 static void templates_come_from_where_they_are(void **state) {
     const path_name out = in_folder(state, "out.gguf");
     write_checkpoint(state, "qwen3", "", 1);
@@ -766,6 +819,7 @@ int main(void) {
         FOLDER_TEST(what_gguf_cannot_say_is_refused),
         FOLDER_TEST(tokenizers_that_gguf_cannot_say_are_refused),
         FOLDER_TEST(llama_patterns_are_named),
+        FOLDER_TEST(gemma_takes_from_both_files),
         FOLDER_TEST(templates_come_from_where_they_are),
         FOLDER_TEST(missing_tokens_are_unused),
         FOLDER_TEST(the_wrong_places_are_refused),

@@ -95,8 +95,8 @@ static qn_status find_pattern(const qn_pattern_row **out, const qn_tokenizer *t,
     const qn_pretok_step *step = &t->pretok.steps[0];
     const bool is_pattern = step->kind != QN_PRETOK_STRING && step->kind != QN_PRETOK_PREFIX &&
                             step->kind != QN_PRETOK_METASPACE;
-    const bool is_plain = t->pretok.n == 1 && is_pattern &&
-                          step->behavior == QN_SPLIT_ISOLATED && !step->invert;
+    const bool is_plain =
+        t->pretok.n == 1 && is_pattern && step->behavior == QN_SPLIT_ISOLATED && !step->invert;
     *out = is_plain ? qn_pattern_variant(t->info.pre, t->bpe.ignore_merges) : NULL;
     if (*out) return QN_OK;
     qn_buf known = {0};
