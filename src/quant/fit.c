@@ -8,21 +8,16 @@ static float power_above(float x) {
     return qn_float_from_bits((exponent + 1) << 23);
 }
 
-// Small enough to change no choice between values that have a weight.
-static const float least_weight = 0x1p-20f;
-
 static void load_weights(float *to, const float *weights, int n) {
+    const float least = 0x1p-20f; // changes no choice between values that have a weight
     float most = 0;
     for (int i = 0; i < n; i++) {
         const float w = weights ? weights[i] : 1;
-        to[i] = w > 0 && w <= 0x1p100f ? w : w > 0x1p100f && w < INFINITY ? 0x1p100f : 0;
+        to[i] = w > 0 && w < INFINITY ? qn_fit_clamp(w, 0, 0x1p100f) : 0;
         most = most > to[i] ? most : to[i];
     }
     const float factor = most > 0x1p-100f ? 1 / power_above(most) : 0;
-    for (int i = 0; i < n; i++) {
-        const float w = to[i] * factor;
-        to[i] = w > least_weight ? w : least_weight;
-    }
+    for (int i = 0; i < n; i++) to[i] = to[i] * factor > least ? to[i] * factor : least;
 }
 
 bool qn_fit_load(qn_fit_input *to, const float *from, const float *weights, int n) {
@@ -42,7 +37,16 @@ bool qn_fit_load(qn_fit_input *to, const float *from, const float *weights, int 
 }
 
 uint16_t qn_fit_half(float *scale, const qn_fit_input *input) {
-    const uint16_t half = qn_half_encode(qn_fit_clamp(*scale * input->unit, -65504, 65504));
+    const float value = qn_fit_clamp(*scale * input->unit, -65504, 65504);
+    uint16_t half = qn_half_encode(value);
+    if ((half & 0x7fff) == 0 && value != 0) half++;
     *scale = qn_half_decode(half) * input->per_unit;
     return half;
+}
+
+float qn_fit_half_above(float scale, const qn_fit_input *input) {
+    float near = scale;
+    const uint16_t half = qn_fit_half(&near, input);
+    if (fabsf(near) >= fabsf(scale) || (half & 0x7fff) == 0x7bff) return near;
+    return qn_half_decode((uint16_t)(half + 1)) * input->per_unit;
 }

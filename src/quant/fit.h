@@ -30,8 +30,12 @@ typedef struct qn_fit_input {
 // all zeros; `to` is then not set.
 bool qn_fit_load(qn_fit_input *to, const float *from, const float *weights, int n);
 
-// The f16 nearest to a scale found by the search, within the finite ones; *scale becomes its value.
+// The f16 nearest to a scale found by the search, within the finite ones and not 0 unless the scale
+// is; *scale becomes its value.
 uint16_t qn_fit_half(float *scale, const qn_fit_input *input);
+// The value of the next f16 that is not smaller, or of the largest. Where f16 has few numbers, a
+// scale of scales that was rounded down would reach too low.
+float qn_fit_half_above(float scale, const qn_fit_input *input);
 
 // value = scale * level, levels evenly spaced (low, low + 1, ..., high) or those of IQ4. `groups`
 // of `size` values; scale = d * factor, factors from factor_low to factor_high; one group has no

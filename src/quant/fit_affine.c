@@ -160,7 +160,8 @@ static void add_costs(float *cost, const group *g, float d, const float *dmin,
 
 // The pair whose whole multiples fit the groups best. The largest scale and minimum are put near
 // the largest integer, a little above or below it.
-static scales choose_scales(const group *groups, const qn_fit_affine_form *form) {
+static scales choose_scales(const group *groups, const qn_fit_input *input,
+                            const qn_fit_affine_form *form) {
     const float high = (float)form->factor_high;
     float scale = 0, min = 0;
     for (int g = 0; g < form->groups; g++) {
@@ -169,13 +170,13 @@ static scales choose_scales(const group *groups, const qn_fit_affine_form *form)
     }
     float dmin[LANES], per_dmin[LANES];
     for (int c = 0; c < LANES; c++) {
-        dmin[c] = min / (high + 0.5f - 0.5f * (float)c);
+        dmin[c] = qn_fit_half_above(min / (high + 0.5f - 0.5f * (float)c), input);
         per_dmin[c] = dmin[c] > 0 ? 1 / dmin[c] : 0;
     }
     scales best = {0, 0};
     float best_cost = INFINITY;
     for (int i = 0; i < 2 * LANES; i++) {
-        const float d = scale / (high + 0.5f - 0.5f * (float)i);
+        const float d = qn_fit_half_above(scale / (high + 0.5f - 0.5f * (float)i), input);
         float cost[LANES] = {0};
         for (int g = 0; g < form->groups; g++) add_costs(cost, &groups[g], d, dmin, per_dmin, high);
         for (int c = 0; c < LANES; c++)
@@ -242,7 +243,7 @@ static scales improve_scales(const trial *t) {
 static trial search(const group *groups, const qn_fit_input *input,
                     const qn_fit_affine_form *form) {
     trial best = {.rr = INFINITY};
-    scales next = choose_scales(groups, form);
+    scales next = choose_scales(groups, input, form);
     for (int round = 0; round < 2; round++) {
         trial now = {.scales = next};
         now.d = qn_fit_half(&now.scales.d, input);

@@ -79,13 +79,13 @@ static float largest(const float *x, int n) {
     return most;
 }
 
-// The level at which the largest value lies at start c, in the order of interest. With weights, the
-// largest value may be one that does not count and is better cut off.
-static float start_reach(int c, const qn_fit_scale_form *form, bool is_weighted) {
+// The level at which the largest value lies at start c. With weights, the largest value may be one
+// that does not count and is better cut off: the starts from NARROW on.
+enum { NARROW = 8, WIDE = 8 };
+static float start_reach(int c, const qn_fit_scale_form *form) {
     const float end = form->is_iq4 ? 127 * 1.06f : 0.5f - (float)form->low;
     const float step = form->is_iq4 ? 127 * 0.06f : 0.5f;
-    const float wide = end / 12;
-    return end - (float)c * (is_weighted && wide > step ? wide : step);
+    return c < NARROW ? end - step * (float)c : end * (1 - (float)(c - NARROW + 1) / 12);
 }
 
 // Starts of both signs, then a finer search around the best.
@@ -94,11 +94,11 @@ static group fit_group(const float *x, const float *w, const qn_fit_scale_form *
     group best = {.scale = 0, .error = INFINITY, .curvature = 0};
     const float most = largest(x, form->size);
     if (!(most > 0)) return best;
-    const int n_starts = is_weighted || !form->is_iq4 ? 8 : 4;
+    const int n_starts = is_weighted ? NARROW + WIDE : form->is_iq4 ? NARROW / 2 : NARROW;
     lanes l;
     for (int start = 0; start < n_starts; start += LANES / 2) {
         for (int c = 0; c < LANES; c += 2) {
-            l.scale[c] = most / start_reach(start + c / 2, form, is_weighted);
+            l.scale[c] = most / start_reach(start + c / 2, form);
             l.scale[c + 1] = -l.scale[c];
         }
         measure(&l, x, w, form);
@@ -130,7 +130,8 @@ static void add_costs(float *cost, const group *g, const float *d, const qn_fit_
 
 // The d whose multiples fit the scales of the groups best; it puts the largest one near an end of
 // the factors.
-static float choose_d(const group *groups, const qn_fit_scale_form *form) {
+static float choose_d(const group *groups, const qn_fit_input *input,
+                      const qn_fit_scale_form *form) {
     float most = 0;
     for (int g = 0; g < form->groups; g++)
         if (fabsf(groups[g].scale) > fabsf(most)) most = groups[g].scale;
@@ -138,7 +139,8 @@ static float choose_d(const group *groups, const qn_fit_scale_form *form) {
     for (int start = 0; start < 16; start += LANES / 2) {
         float d[LANES], cost[LANES] = {0};
         for (int c = 0; c < LANES; c += 2) {
-            d[c] = most / (0.5f - (float)form->factor_low - 0.25f * (float)(start + c / 2));
+            const float reach = 0.5f - (float)form->factor_low - 0.25f * (float)(start + c / 2);
+            d[c] = qn_fit_half_above(most / reach, input);
             d[c + 1] = -d[c];
         }
         for (int g = 0; g < form->groups; g++) add_costs(cost, &groups[g], d, form);
@@ -182,7 +184,7 @@ static void try_factors(trial *to, int g, const group *found, const qn_fit_input
 
 static trial search(const group *groups, const qn_fit_input *input, const qn_fit_scale_form *form) {
     trial best = {.rr = INFINITY};
-    float d = choose_d(groups, form);
+    float d = choose_d(groups, input, form);
     for (int round = 0; round < 2; round++) {
         trial now = {.d = d};
         now.half = qn_fit_half(&now.d, input);

@@ -21,10 +21,13 @@ static void pack_block(uint8_t *to, const float *from, const float *weights) {
         most = most > fabsf(x[i]) ? most : fabsf(x[i]);
     }
     float d = most / 127;
-    const uint16_t half = qn_half_encode(d < 65504 ? d : 65504);
-    // The customary quants are those of the unrounded scale; a scale that f16 holds badly would put
-    // them off by more than one.
-    if (half < 0x400 || half == 0x7bff) d = qn_half_decode(half);
+    uint16_t half = qn_half_encode(d < 65504 ? d : 65504);
+    // The customary quants are those of the unrounded scale. A scale that f16 holds badly would put
+    // them off by more than one: then a scale that reaches the largest value, and its own quants.
+    if (half < 0x400 || half == 0x7bff) {
+        if (half < 0x400 && qn_half_decode(half) < d) half++;
+        d = qn_half_decode(half);
+    }
     const float inverse = d > 0 ? 1 / d : 0;
     qn_store_u16(to, half);
     for (int i = 0; i < 32; i++)
