@@ -200,7 +200,7 @@ static qn_status bind_row(qn_binder *binder, const qn_bind_row *row, int64_t lay
     w->parts[0] = (qn_weight_part){.tensor = t, .bytes = t->bytes};
     QN_TRY(set_form(w, row->flags & QN_VECTOR ? QN_TYPE_F32 : t->type, row->dims, n_dims, err));
     *row->to = qn_build_param(binder->b, w->name, w->type, w->shape);
-    return QN_OK;
+    return binder->b->status; // the builder itself may have run out of memory
 }
 
 void qn_bind(qn_binder *binder, const qn_bind_row *rows, size_t n, int64_t layer) {
@@ -226,7 +226,7 @@ static qn_status bind_tap(qn_binder *binder, const qn_bind_row *row, const qn_te
     w->keeps_f32 = row->flags & QN_KEEP_F32;
     for (int64_t i = 0; i < n_rows; i++) set_part(w, i, t, i * taps + tap, 1, row_bytes);
     row->to[tap] = qn_build_param(binder->b, w->name, w->type, w->shape);
-    return QN_OK;
+    return binder->b->status; // the builder itself may have run out of memory
 }
 
 static qn_status bind_taps(qn_binder *binder, const qn_bind_row *row, int64_t taps, qn_err *err) {
@@ -310,7 +310,7 @@ static qn_status bind_stack(qn_binder *binder, int32_t *to, const stack_names *n
         QN_TRY(bind_each(binder, w, names->hf_each, layer, dims, err));
     }
     *to = qn_build_param(binder->b, w->name, w->type, w->shape);
-    return QN_OK;
+    return binder->b->status; // the builder itself may have run out of memory
 }
 
 void qn_bind_experts(qn_binder *binder, qn_expert_stacks *to, const qn_expert_sizes *sizes,

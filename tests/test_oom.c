@@ -1,0 +1,260 @@
+// Memory that runs out, at every place where it can. The linker sends all allocations of the
+// library through this file (--wrap, tests/CMakeLists.txt), jansson's are sent here at run time,
+// and what PCRE2 allocates inside is failed at its calls. Each case runs with the first allocation
+// failing, then the second, and so on until it succeeds: every failure must be QN_MEMORY, with a
+// message, the result untouched, and nothing leaked.
+#include "testing.h"
+
+#include <jansson.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+static atomic_long countdown;  // allocations until the one that fails; negative: none fails
+static atomic_long n_living;   // blocks not yet freed, of those that went through this file
+static atomic_long n_requests; // allocations since the last reset
+
+static atomic_bool json_failed; // it was jansson that did not get its memory
+
+static bool must_fail(void) {
+    atomic_fetch_add(&n_requests, 1);
+    return atomic_load(&countdown) >= 0 && atomic_fetch_sub(&countdown, 1) == 0;
+}
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t size);
+char *__real_strdup(const char *text);
+char *__real_strndup(const char *text, size_t n);
+void __real_free(void *p);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+char *__wrap_strdup(const char *text);
+char *__wrap_strndup(const char *text, size_t n);
+void __wrap_free(void *p);
+
+static void *counted(void *p) {
+    if (p) atomic_fetch_add(&n_living, 1);
+    return p;
+}
+
+void *__wrap_malloc(size_t size) { return must_fail() ? NULL : counted(__real_malloc(size)); }
+
+void *__wrap_calloc(size_t n, size_t size) {
+    return must_fail() ? NULL : counted(__real_calloc(n, size));
+}
+
+void *__wrap_realloc(void *p, size_t size) {
+    if (must_fail()) return NULL;
+    void *moved = __real_realloc(p, size);
+    if (!p) counted(moved);
+    return moved;
+}
+
+char *__wrap_strdup(const char *text) { return must_fail() ? NULL : counted(__real_strdup(text)); }
+
+char *__wrap_strndup(const char *text, size_t n) {
+    return must_fail() ? NULL : counted(__real_strndup(text, n));
+}
+
+static void *json_alloc(size_t size) {
+    if (!must_fail()) return counted(__real_malloc(size));
+    atomic_store(&json_failed, true);
+    return NULL;
+}
+
+void __wrap_free(void *p) {
+    if (p) atomic_fetch_sub(&n_living, 1);
+    __real_free(p);
+}
+
+pcre2_code *__real_pcre2_compile_8(PCRE2_SPTR pattern, PCRE2_SIZE size, uint32_t options,
+                                   int *error, PCRE2_SIZE *offset, pcre2_compile_context *context);
+pcre2_code *__wrap_pcre2_compile_8(PCRE2_SPTR pattern, PCRE2_SIZE size, uint32_t options,
+                                   int *error, PCRE2_SIZE *offset, pcre2_compile_context *context);
+
+pcre2_code *__wrap_pcre2_compile_8(PCRE2_SPTR pattern, PCRE2_SIZE size, uint32_t options,
+                                   int *error, PCRE2_SIZE *offset, pcre2_compile_context *context) {
+    if (!must_fail()) return __real_pcre2_compile_8(pattern, size, options, error, offset, context);
+    *error = PCRE2_ERROR_HEAP_FAILED;
+    *offset = 0;
+    return NULL;
+}
+
+// --- cases ---------------------------------------------------------------------------------------
+
+typedef qn_status attempt(const char *path, qn_err *err);
+
+static qn_status open_source(const char *path, qn_err *err) {
+    qn_source *const untouched = (qn_source *)(void *)&countdown;
+    qn_source *source = untouched;
+    const qn_status status = qn_source_open(&source, path, err);
+    if (status)
+        assert_ptr_equal(source, untouched);
+    else
+        qn_source_close(source);
+    return status;
+}
+
+static qn_status show_keys(const char *path, qn_err *err) {
+    qn_source *source;
+    QN_TRY(qn_source_open(&source, path, err));
+    qn_status status = QN_OK;
+    for (size_t i = 0; !status && i < qn_source_n_keys(source); i++) {
+        qn_key_info info;
+        status = qn_source_key_info(&info, source, i, 4, err);
+        if (!status) qn_free(info.value);
+    }
+    qn_source_close(source);
+    return status;
+}
+
+static qn_status use_tokenizer(const qn_tokenizer *tokenizer, qn_err *err) {
+    static const char text[] = "Two caf\xc3\xa9s, <|im_end|> 123 \xf0\x9f\x98\x80 ok.";
+    const qn_tokenize_opts opts = {.special = true, .add_ends = true};
+    qn_decoder *decoder = NULL;
+    int32_t *ids = NULL;
+    char *back = NULL;
+    const char *piece;
+    size_t n = 0, size;
+    qn_status status;
+    QN_TRY_TO(done, qn_tokenize(&ids, &n, tokenizer, text, sizeof text - 1, &opts, err));
+    QN_TRY_TO(done, qn_detokenize(&back, &size, tokenizer, ids, n, true, err));
+    QN_TRY_TO(done, qn_decoder_create(&decoder, tokenizer, err));
+    for (size_t i = 0; i < n; i++)
+        QN_TRY_TO(done, qn_decoder_next(&piece, &size, decoder, ids[i], err));
+    QN_TRY_TO(done, qn_decoder_finish(&piece, &size, decoder, err));
+done:
+    qn_decoder_destroy(decoder);
+    qn_free(back);
+    qn_free(ids);
+    return status;
+}
+
+static qn_status open_tokenizer(const char *path, qn_err *err) {
+    qn_tokenizer *const untouched = (qn_tokenizer *)(void *)&countdown;
+    qn_tokenizer *tokenizer = untouched;
+    qn_status status = qn_tokenizer_open(&tokenizer, path, err);
+    if (status) {
+        assert_ptr_equal(tokenizer, untouched);
+        return status;
+    }
+    status = use_tokenizer(tokenizer, err);
+    qn_tokenizer_close(tokenizer);
+    return status;
+}
+
+static qn_status use_session(const qn_engine *engine, qn_err *err) {
+    const int32_t ids[] = {5, 6, 7};
+    const qn_sample_opts warm = {.temperature = 1, .seed = 3};
+    qn_session *session;
+    int32_t token;
+    QN_TRY(qn_session_create(&session, engine, NULL, err));
+    qn_status status = qn_session_set_prompt(session, ids, 3, err);
+    for (int i = 0; !status && i < 2; i++)
+        status = qn_session_step_naive(&token, session, &warm, err);
+    qn_session_destroy(session);
+    return status;
+}
+
+static qn_status use_engine(const qn_engine *engine, qn_err *err) {
+    const int32_t ids[] = {5, 6, 7, 8};
+    const qn_logits_opts opts = {.all_rows = true, .hidden = true, .chunk = 3};
+    qn_logits logits;
+    qn_memory memory;
+    char *text;
+    QN_TRY(qn_engine_logits(&logits, engine, ids, 4, &opts, err));
+    qn_logits_deinit(&logits);
+    QN_TRY(qn_engine_memory(&memory, engine, 100, err));
+    QN_TRY(qn_engine_graph(&text, engine, QN_GRAPH_TEXT, err));
+    qn_free(text);
+    QN_TRY(qn_engine_graph(&text, engine, QN_GRAPH_SVG, err));
+    qn_free(text);
+    return use_session(engine, err);
+}
+
+static qn_status open_engine(const char *path, qn_err *err) {
+    qn_engine *const untouched = (qn_engine *)(void *)&countdown;
+    qn_engine *engine = untouched;
+    const qn_engine_opts opts = {.n_threads = 2};
+    qn_status status = qn_engine_open(&engine, path, &opts, err);
+    if (status) {
+        assert_ptr_equal(engine, untouched);
+        return status;
+    }
+    // Short memory is no reason to go on without a tokenizer.
+    assert_true(qn_engine_tokenizer(engine) || atomic_load(&json_failed));
+    status = use_engine(engine, err);
+    qn_engine_close(engine);
+    return status;
+}
+
+// Fails the n-th allocation for n = 0, 1, 2, ...; the first hundreds one by one, then in growing
+// steps, for a tokenizer makes thousands that are alike.
+static void starve(attempt *try, const char *path) {
+    qn_err err;
+    for (long n = 0;; n += 1 + n / 200) {
+        const long before = atomic_load(&n_living);
+        memset(&err, 0, sizeof err);
+        atomic_store(&n_requests, 0);
+        atomic_store(&json_failed, false);
+        atomic_store(&countdown, n);
+        const qn_status status = try(path, &err);
+        const bool failed_one = atomic_exchange(&countdown, -1) < 0;
+        if (atomic_load(&n_living) != before)
+            fail_msg("%s: %ld blocks leaked when allocation %ld failed", path,
+                     atomic_load(&n_living) - before, n);
+        if (!failed_one) {
+            if (status) fail_msg("%s: %s, though no allocation failed", path, err.message);
+            print_message("%s: %ld allocations\n", path, atomic_load(&n_requests));
+            assert_true(n > 3);
+            return;
+        }
+        const bool misread = status == QN_FORMAT && atomic_load(&json_failed);
+        if (status != QN_MEMORY && status != QN_OK && !misread)
+            fail_msg("%s: allocation %ld failed and gave %s (%s), want MEMORY", path, n,
+                     qn_status_name(status), err.message);
+        if (status) assert_true(err.message[0]);
+    }
+}
+
+#define CASE(name, try, path)                                                                      \
+    static void name(void **state) {                                                               \
+        (void)state;                                                                               \
+        starve(try, TEST_DATA "/mini/" path);                                                      \
+    }
+
+CASE(source_gguf, open_source, "qwen3/qwen3-bf16.gguf")
+CASE(source_folder, open_source, "qwen3")
+CASE(source_file, open_source, "qwen3/model.safetensors")
+CASE(keys_gguf, show_keys, "gemma/gemma-bf16.gguf")
+CASE(keys_folder, show_keys, "gemma")
+CASE(tokenizer_gguf_bpe, open_tokenizer, "qwen3/qwen3-bf16.gguf")
+CASE(tokenizer_gguf_sentencepiece, open_tokenizer, "gemma/gemma-bf16.gguf")
+CASE(tokenizer_json, open_tokenizer, "qwen3/tokenizer.json")
+CASE(tokenizer_model, open_tokenizer, "gemma/tokenizer.model")
+CASE(engine_llama, open_engine, "llama32/llama32-bf16.gguf")
+CASE(engine_gemma3_folder, open_engine, "gemma3")
+CASE(engine_qwen35moe, open_engine, "qwen35_moe/qwen35_moe-bf16.gguf")
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(source_gguf),
+        cmocka_unit_test(source_folder),
+        cmocka_unit_test(source_file),
+        cmocka_unit_test(keys_gguf),
+        cmocka_unit_test(keys_folder),
+        cmocka_unit_test(tokenizer_gguf_bpe),
+        cmocka_unit_test(tokenizer_gguf_sentencepiece),
+        cmocka_unit_test(tokenizer_json),
+        cmocka_unit_test(tokenizer_model),
+        cmocka_unit_test(engine_llama),
+        cmocka_unit_test(engine_gemma3_folder),
+        cmocka_unit_test(engine_qwen35moe),
+    };
+    atomic_store(&countdown, -1);
+    json_set_alloc_funcs(json_alloc, free); // `free` is the wrapped one here
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
