@@ -324,6 +324,29 @@ QN_API QN_MUST_CHECK qn_status qn_convert(const char *folder, const char *out_pa
 // The name of the i-th type that a checkpoint is converted to; NULL behind the last.
 QN_API const char *qn_convert_type(size_t i);
 
+typedef struct qn_synth_opts {
+    uint64_t seed;            // same shape, type and seed: same bytes
+    int n_threads;            // 0: all that this process may use. Changes no byte of the result
+    qn_progress_fn *progress; // bytes of tensors written; NULL: none
+    void *progress_arg;
+} qn_synth_opts;
+
+// What a file of a shape and type holds.
+typedef struct qn_synth_size {
+    int64_t n_tensors, n_parameters, tensor_bytes;
+} qn_synth_size;
+
+// Writes a model of random weights with the shape of a known one ("qwen3-0.6b") and a tokenizer of
+// the right size, in the numeric types of a mix ("Q4_K_M"). It computes nonsense at the speed of
+// the real one. opts may be NULL.
+QN_API QN_MUST_CHECK qn_status qn_synth(const char *shape, const char *type, const char *out_path,
+                                        const qn_synth_opts *opts, qn_err *err);
+// The same without writing anything; unknown shapes and types fail with the list of known ones.
+QN_API QN_MUST_CHECK qn_status qn_synth_measure(qn_synth_size *out, const char *shape,
+                                                const char *type, qn_err *err);
+// The i-th shape; NULL behind the last.
+QN_API const char *qn_synth_shape_name(size_t i);
+
 #ifdef __cplusplus
 }
 #endif

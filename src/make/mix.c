@@ -231,14 +231,18 @@ static int64_t model_number(const qn_source *source, const char *key_name, int64
     return missing;
 }
 
+void qn_mixer_add(qn_mixer *mixer, const qn_tensor *t) {
+    if (strcmp(t->name.data, "output.weight") == 0) mixer->has_output = true;
+    if (kind_of(mixer, t) == VALUE) mixer->n_values++;
+}
+
 void qn_mixer_init(qn_mixer *mixer, const qn_mix *mix, const qn_source *source) {
     int64_t n_layers = 0;
     *mixer = (qn_mixer){.mix = mix};
-    mixer->has_output = qn_source_find_tensor(source, "output.weight") != NULL;
     for (size_t i = 0; i < qn_source_n_tensors(source); i++) {
         const qn_tensor *t = qn_source_tensor(source, i);
         if (layer_of(t) >= n_layers) n_layers = layer_of(t) + 1;
-        if (kind_of(mixer, t) == VALUE) mixer->n_values++;
+        qn_mixer_add(mixer, t);
     }
     mixer->n_layers = model_number(source, "block_count", n_layers);
     mixer->n_experts = model_number(source, "expert_count", 0);

@@ -32,6 +32,9 @@ typedef struct qn_mixer {
 
 // Reads what the rules need from keys and tensors. Options are set by the caller afterwards.
 void qn_mixer_init(qn_mixer *mixer, const qn_mix *mix, const qn_source *source);
+// For a model that is in no file: the caller sets the numbers of layers, experts and sharing heads,
+// and names every tensor.
+void qn_mixer_add(qn_mixer *mixer, const qn_tensor *tensor);
 
 // True for matrices that a mix converts; everything else keeps its type.
 bool qn_mix_converts(const qn_tensor *tensor);

@@ -1,0 +1,73 @@
+// quern synth: a model of random weights with the shape of a known one.
+#include "cli/command.h"
+#include "cli/making.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+
+#include <stdio.h>
+
+typedef struct synth_options {
+    uint64_t seed;
+    int64_t threads;
+} synth_options;
+
+static qn_status check_synth(const qn_call *call, qn_err *err) {
+    qn_synth_size size;
+    return qn_synth_measure(&size, call->args[0], call->args[1], err);
+}
+
+static qn_status run_synth(const qn_call *call, qn_err *err) {
+    const synth_options *options = call->options;
+    qn_progress progress = {.what = "writing", .unit = ""};
+    const qn_synth_opts opts = {.seed = options->seed,
+                                .n_threads = (int)options->threads,
+                                .progress = qn_progress_show,
+                                .progress_arg = &progress};
+    const double start = qn_now();
+    qn_interrupt_hold(); // Ctrl-C stops it, and nothing is left behind
+    const qn_status status = qn_synth(call->args[0], call->args[1], call->args[2], &opts, err);
+    const double seconds = qn_now() - start;
+    qn_progress_end(&progress);
+    if (status) return status;
+    qn_file_size size;
+    QN_TRY(qn_file_size_read(&size, call->args[2], err));
+    const double mib = (double)size.bytes / (1 << 20);
+    printf("%.1f MiB, %.2f bits per weight, in %.1f s (%.0f MiB/s)\n", mib, size.bits_per_weight,
+           seconds, mib / seconds);
+    return QN_OK;
+}
+
+static const qn_option synth_table[] = {
+    {.name = "--seed",
+     .arg = "N",
+     .help = "where the random numbers begin (default: 0); the same seed gives the same file",
+     .kind = QN_OPTION_SEED,
+     .offset = offsetof(synth_options, seed)},
+    {.name = "--threads",
+     .alias = "-t",
+     .arg = "N",
+     .help = "threads to use (default: all this process may use); changes no byte of the result",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(synth_options, threads),
+     .least = 1,
+     .most = 256},
+};
+
+const qn_command qn_cmd_synth = {
+    .name = "synth",
+    .args = "SHAPE TYPE OUT.gguf",
+    .summary = "Makes a model of random weights with the shape of a known one.",
+    .notes = "For measuring speed and memory without a download: the file computes nonsense at the "
+             "speed of the real model. SHAPE is qwen3-0.6b, qwen3-1.7b, qwen3-8b, llama3.2-1b, "
+             "llama3.1-8b, gemma3-1b, qwen3-30b-a3b, qwen3.5-0.8b, qwen3.5-4b, or a tiny one: "
+             "tiny-llama, tiny-qwen2, tiny-qwen3, tiny-qwen3moe, tiny-gemma, tiny-gemma2, "
+             "tiny-gemma3, tiny-qwen35, tiny-qwen35moe. TYPE is as for 'quern quantize', such as "
+             "Q4_K_M.",
+    .options = synth_table,
+    .n_options = sizeof synth_table / sizeof *synth_table,
+    .options_size = sizeof(synth_options),
+    .least_args = 3,
+    .most_args = 3,
+    .check = check_synth,
+    .run = run_synth,
+};
