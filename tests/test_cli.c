@@ -77,10 +77,10 @@ static void test_docs_and_help_agree(void **state) {
     for (int i = 0; i < N_COMMANDS; i++) {
         char title[64];
         snprintf(title, sizeof title, "\n## quern %s\n", commands[i]);
-        char *section = strstr(docs, title);
-        if (!section) fail_msg("docs/commands.md has no section '%s'", commands[i]);
-        char *end = strstr(section + 1, "\n## ");
-        section = end ? strndup(section, (size_t)(end - section)) : strdup(section);
+        const char *begin = strstr(docs, title);
+        if (!begin) fail_msg("docs/commands.md has no section '%s'", commands[i]);
+        const char *end = strstr(begin + strlen(title), "\n## ");
+        char *section = end ? strndup(begin, (size_t)(end - begin)) : strdup(begin);
         cli_result help = CLI_RUN("help", commands[i]);
         qn_buf in_docs = {0}, in_help = {0};
         collect_options(&in_docs, section);

@@ -759,8 +759,8 @@ static void damage(const char *file, const char *model, size_t n, int rounds) {
             at[k] = (off_t)(next_random(&seed) % n);
             assert_int_equal(pread(fd, &before[k], 1, at[k]), 1);
             const uint64_t r = next_random(&seed);
-            after[k] = r & 1 ? (unsigned char)(before[k] ^ 1U << (r >> 8 & 7)) // a bit
-                             : (unsigned char)(r >> 16);                       // or all of it
+            const unsigned flipped = before[k] ^ 1U << (r >> 8 & 7); // a bit, or all of it
+            after[k] = (unsigned char)((r & 1 ? flipped : (unsigned)(r >> 16)) & 255U);
             assert_int_equal(pwrite(fd, &after[k], 1, at[k]), 1);
         }
         try_model(model, &opened, &computed);
