@@ -8,8 +8,8 @@
 #include <math.h>
 #include <sys/stat.h>
 
-static const char *const commands[] = {"run",     "logits", "tokenize", "detokenize",
-                                       "inspect", "graph",  "eval",     "convert"};
+static const char *const commands[] = {"run",   "logits", "tokenize", "detokenize", "inspect",
+                                       "graph", "eval",   "convert",  "quantize",   "imatrix"};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static json_t *parse(const char *text) {

@@ -118,6 +118,26 @@ static void files_are_as_the_fixtures(void **state) {
     }
 }
 
+// What llama.cpp documents for Llama 3.1 8B.
+static void sizes_are_the_documented_ones(void **state) {
+    (void)state;
+    static const struct {
+        const char *type;
+        double bits;
+    } rows[] = {{"Q2_K", 3.1593},   {"Q3_K_S", 3.6429}, {"Q3_K_M", 3.9960}, {"Q3_K_L", 4.2979},
+                {"IQ4_XS", 4.4597}, {"IQ4_NL", 4.6818}, {"Q4_K_S", 4.6672}, {"Q4_K_M", 4.8944},
+                {"Q5_K_S", 5.5704}, {"Q5_K_M", 5.7036}, {"Q6_K", 6.5633},   {"Q8_0", 8.5008},
+                {"F16", 16.0005}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        qn_err err = {0};
+        qn_synth_size size;
+        ASSERT_OK(qn_synth_measure(&size, "llama3.1-8b", rows[i].type, &err));
+        const double bits = (double)size.tensor_bytes * 8 / (double)size.n_parameters;
+        if (fabs(bits - rows[i].bits) > 0.00005)
+            fail_msg("%s: %.5f bits per weight, want %.4f", rows[i].type, bits, rows[i].bits);
+    }
+}
+
 // A model that the fixtures do not show, and the types of one kind of tensor in each layer.
 typedef struct mix_case {
     const char *mix, *tensor;
@@ -627,6 +647,7 @@ static void a_full_disk_leaves_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         FOLDER_TEST(files_are_as_the_fixtures),
+        cmocka_unit_test(sizes_are_the_documented_ones),
         cmocka_unit_test(mixes_follow_the_rules),
         cmocka_unit_test(outputs_and_embeddings),
         cmocka_unit_test(small_tensors_are_left_alone),
