@@ -213,6 +213,7 @@ QN_API QN_MUST_CHECK qn_status qn_engine_graph(char **text, const qn_engine *eng
 // Memory that a run over `context` positions needs, in bytes.
 typedef struct qn_memory {
     int64_t weights, state, activations, total;
+    int64_t cache; // part of state: keys and values of every position, float32
 } qn_memory;
 QN_API QN_MUST_CHECK qn_status qn_engine_memory(qn_memory *out, const qn_engine *engine,
                                                 int64_t context, qn_err *err);

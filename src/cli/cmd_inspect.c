@@ -12,21 +12,12 @@
 typedef struct inspect_options {
     bool json, tensors, keys, memory;
     int64_t context;
+    const char *cache_type, *svg;
 } inspect_options;
 
 // --- as text -------------------------------------------------------------------------------------
 
 enum { MOST_ELEMENTS = 8, MOST_VALUE_BYTES = 80 };
-
-// "11.3 MiB"; borrowed from `to`.
-static const char *bytes_text(char to[24], int64_t bytes) {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-    for (; value >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++) value /= 1024;
-    snprintf(to, 24, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-    return to;
-}
 
 // "10.5 M"; borrowed from `to`.
 static const char *count_text(char to[24], int64_t n) {
@@ -36,10 +27,6 @@ static const char *count_text(char to[24], int64_t n) {
     for (; value >= 1000 && unit + 1 < sizeof units / sizeof *units; unit++) value /= 1000;
     snprintf(to, 24, unit ? "%.1f%s" : "%.0f%s", value, units[unit]);
     return to;
-}
-
-static double share_of(int64_t part, int64_t all) {
-    return all > 0 ? (double)part / (double)all * 100 : 0;
 }
 
 QN_PRINTF(2, 3) static void print_row(const char *name, const char *fmt, ...) {
@@ -104,7 +91,7 @@ static void print_model(const qn_inspection *in) {
     const qn_engine_info info = qn_engine_get_info(in->engine);
     char count[24], bytes[24];
     print_row("parameters", "%s, weights %s as loaded", count_text(count, info.n_parameters),
-              bytes_text(bytes, info.weight_bytes));
+              qn_bytes_text(bytes, info.weight_bytes));
     print_number("layers", info.n_layers);
     print_number("width", info.width);
     print_row("heads", "%lld of %lld, %lld for keys and values", (long long)info.n_heads,
@@ -120,7 +107,7 @@ static void print_summary(const qn_inspection *in) {
     qn_err storage;
     printf("%s\n", clean_name(&storage, in->path));
     print_row("format", "%s, %s", qn_source_format(in->source),
-              bytes_text(bytes, qn_source_file_bytes(in->source)));
+              qn_bytes_text(bytes, qn_source_file_bytes(in->source)));
     if (in->engine)
         print_row("architecture", "%s", qn_engine_get_info(in->engine).architecture);
     else
@@ -135,7 +122,7 @@ static void print_tally(const qn_tally *tally, int64_t all) {
     char count[24], bytes[24];
     printf("  %-15s %-10s %7lld %12s %12s %6.1f %%\n", tally->group, tally->type,
            (long long)tally->n, count_text(count, tally->parameters),
-           bytes_text(bytes, tally->bytes), share_of(tally->bytes, all));
+           qn_bytes_text(bytes, tally->bytes), qn_share_of(tally->bytes, all));
 }
 
 static void print_tallies(const qn_inspection *in) {
@@ -154,10 +141,16 @@ static void print_memory(const qn_inspection *in) {
         const qn_memory *m = &in->memory[i].memory;
         char context[24], text[4][24];
         snprintf(context, sizeof context, "%lld tokens", (long long)in->memory[i].context);
-        printf("  %-15s %12s %12s %12s %12s\n", context, bytes_text(text[0], m->weights),
-               bytes_text(text[1], m->state), bytes_text(text[2], m->activations),
-               bytes_text(text[3], m->total));
+        printf("  %-15s %12s %12s %12s %12s\n", context, qn_bytes_text(text[0], m->weights),
+               qn_bytes_text(text[1], m->state), qn_bytes_text(text[2], m->activations),
+               qn_bytes_text(text[3], m->total));
     }
+}
+
+// Runs of this version keep float32; other types are for planning.
+static void print_cache(const qn_inspection *in) {
+    if (strcmp(in->cache->name, "f32") == 0) return;
+    print_row("", "with keys and values as %s; runs of this version use f32", in->cache->name);
 }
 
 static void print_tensors(const qn_inspection *in) {
@@ -172,7 +165,7 @@ static void print_tensors(const qn_inspection *in) {
             snprintf(shape + used, sizeof shape - used, "%s%lld", d ? ", " : "",
                      (long long)tensor.dims[d]);
         }
-        printf("  %-10s %10s  %s %s)\n", tensor.type, bytes_text(bytes, tensor.bytes),
+        printf("  %-10s %10s  %s %s)\n", tensor.type, qn_bytes_text(bytes, tensor.bytes),
                clean_name(&storage, tensor.name), shape);
     }
 }
@@ -201,7 +194,10 @@ static qn_status print_as_text(const qn_inspection *in, const inspect_options *o
                                qn_err *err) {
     print_summary(in);
     print_tallies(in);
-    if (in->n_memory) print_memory(in);
+    if (in->n_memory) {
+        print_memory(in);
+        print_cache(in);
+    }
     if (options->tensors) print_tensors(in);
     return options->keys ? print_keys(in, err) : QN_OK;
 }
@@ -257,7 +253,7 @@ static json_t *tally_json(const qn_inspection *in, size_t i) {
     set_int(&o, "tensors", tally->n);
     set_int(&o, "parameters", tally->parameters);
     set_int(&o, "bytes", tally->bytes);
-    set(&o, "share", json_real(share_of(tally->bytes, in->all.bytes) / 100));
+    set(&o, "share", json_real(qn_share_of(tally->bytes, in->all.bytes) / 100));
     return object_take(&o);
 }
 
@@ -267,6 +263,8 @@ static json_t *memory_json(const qn_inspection *in, size_t i) {
     set_int(&o, "context", row->context);
     set_int(&o, "weights", row->memory.weights);
     set_int(&o, "state", row->memory.state);
+    set_int(&o, "cache", row->memory.cache);
+    set_text(&o, "cache_type", in->cache->name);
     set_int(&o, "activations", row->memory.activations);
     set_int(&o, "total", row->memory.total);
     return object_take(&o);
@@ -362,14 +360,35 @@ static qn_status print_as_json(const qn_inspection *in, const inspect_options *o
 
 // --- the command ---------------------------------------------------------------------------------
 
+static qn_status check_inspect(const qn_call *call, qn_err *err) {
+    const qn_cache_type *type;
+    return qn_cache_type_find(&type, ((const inspect_options *)call->options)->cache_type, err);
+}
+
+static qn_status write_picture(const qn_inspection *in, const char *path, qn_err *err) {
+    char *picture = NULL;
+    qn_outfile file;
+    QN_TRY(qn_inspection_draw(&picture, in, err));
+    qn_status status = qn_outfile_open(&file, path, err);
+    if (!status) {
+        qn_outfile_write(&file, picture, strlen(picture));
+        status = qn_outfile_commit(&file, err);
+        qn_outfile_deinit(&file);
+    }
+    qn_free(picture);
+    return status;
+}
+
 static qn_status run_inspect(const qn_call *call, qn_err *err) {
     const inspect_options *options = call->options;
-    const qn_inspect_opts opts = {.context = options->context, .all_memory = options->memory};
+    qn_inspect_opts opts = {.context = options->context, .all_memory = options->memory};
     qn_inspection in;
+    QN_TRY(qn_cache_type_find(&opts.cache, options->cache_type, err));
     QN_TRY(qn_inspection_init(&in, call->args[0], &opts, err));
     qn_status status =
         options->json ? print_as_json(&in, options, err) : print_as_text(&in, options, err);
     if (!status) status = qn_stdout_check(err);
+    if (!status && options->svg) status = write_picture(&in, options->svg, err);
     if (!status && !in.engine) { // shown, but it cannot run
         if (err) *err = in.why;
         status = in.why.status;
@@ -405,6 +424,17 @@ static const qn_option inspect_table[] = {
      .offset = offsetof(inspect_options, context),
      .least = 1,
      .most = INT32_MAX},
+    {.name = "--cache-type",
+     .arg = "TYPE",
+     .help = "the memory with keys and values as f32, f16 or q8_0; only an estimate, runs of this "
+             "version use f32 (the default)",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(inspect_options, cache_type)},
+    {.name = "--svg",
+     .arg = "FILE",
+     .help = "also draw the size by tensor group and type",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(inspect_options, svg)},
 };
 
 const qn_command qn_cmd_inspect = {
@@ -419,5 +449,6 @@ const qn_command qn_cmd_inspect = {
     .options_size = sizeof(inspect_options),
     .least_args = 1,
     .most_args = 1,
+    .check = check_inspect,
     .run = run_inspect,
 };

@@ -4,7 +4,22 @@
 #include "core/json.h"
 #include "core/mem.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
+
+const char *qn_bytes_text(char to[24], int64_t bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++) value /= 1024;
+    snprintf(to, 24, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return to;
+}
+
+double qn_share_of(int64_t part, int64_t all) {
+    return all > 0 ? (double)part / (double)all * 100 : 0;
+}
 
 // --- tensors -------------------------------------------------------------------------------------
 
@@ -120,10 +135,31 @@ static void look_for_template(qn_inspection *in) {
 
 // --- memory --------------------------------------------------------------------------------------
 
+static const qn_cache_type cache_types[] = {{"f32", 1, 4}, {"f16", 1, 2}, {"q8_0", 32, 34}};
+
+qn_status qn_cache_type_find(const qn_cache_type **out, const char *name, qn_err *err) {
+    for (size_t i = 0; i < sizeof cache_types / sizeof *cache_types; i++) {
+        if (name && strcasecmp(cache_types[i].name, name) != 0) continue;
+        *out = &cache_types[i];
+        return QN_OK;
+    }
+    return QN_FAIL(err, ARGUMENT, "--cache-type: '%s', want f32, f16 or q8_0", name);
+}
+
+// The memory with keys and values in another type. Sums that were too large stay so.
+static void apply_cache(qn_memory *m, const qn_cache_type *type) {
+    const int64_t values = m->cache / (int64_t)sizeof(float);
+    const int64_t saved = m->cache - (values + type->values - 1) / type->values * type->bytes;
+    m->cache -= saved;
+    if (m->state != INT64_MAX) m->state -= saved;
+    if (m->total != INT64_MAX) m->total -= saved;
+}
+
 static qn_status add_memory(qn_inspection *in, int64_t context, qn_err *err) {
     if (in->n_memory == QN_MOST_MEMORY_ROWS) return QN_OK;
     qn_memory_row row = {.context = context};
     QN_TRY(qn_engine_memory(&row.memory, in->engine, context, err));
+    apply_cache(&row.memory, in->cache);
     in->memory[in->n_memory++] = row;
     return QN_OK;
 }
@@ -158,7 +194,7 @@ static qn_status look(qn_inspection *in, const qn_inspect_opts *opts, qn_err *er
 
 qn_status qn_inspection_init(qn_inspection *out, const char *path, const qn_inspect_opts *opts,
                              qn_err *err) {
-    *out = (qn_inspection){.path = path};
+    *out = (qn_inspection){.path = path, .cache = opts->cache};
     const qn_status status = look(out, opts, err);
     if (status) qn_inspection_deinit(out);
     return status;

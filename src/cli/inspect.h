@@ -11,6 +11,16 @@ typedef struct qn_tally {
     int64_t n, parameters, bytes;
 } qn_tally;
 
+// A numeric type for the keys and values of a run.
+typedef struct qn_cache_type {
+    const char *name;
+    int values, bytes; // of a block
+} qn_cache_type;
+
+// By name; NULL is float32. An unknown one is an error that lists all.
+QN_MUST_CHECK qn_status qn_cache_type_find(const qn_cache_type **out, const char *name,
+                                           qn_err *err);
+
 enum { QN_MOST_TALLIES = 256, QN_MOST_MEMORY_ROWS = 16 };
 
 typedef struct qn_memory_row {
@@ -34,16 +44,27 @@ typedef struct qn_inspection {
     qn_tally all; // sum of the tallies
     qn_memory_row memory[QN_MOST_MEMORY_ROWS];
     size_t n_memory; // 0 without an engine
+    const qn_cache_type *cache;
 } qn_inspection;
 
 typedef struct qn_inspect_opts {
-    int64_t context; // 0: a usual one
-    bool all_memory; // memory for a range of contexts
+    int64_t context;            // 0: a usual one
+    bool all_memory;            // memory for a range of contexts
+    const qn_cache_type *cache; // of the memory
 } qn_inspect_opts;
 
 // Fails when the file cannot be read at all; a file that cannot run is told by `engine` and `why`.
 QN_MUST_CHECK qn_status qn_inspection_init(qn_inspection *out, const char *path,
                                            const qn_inspect_opts *opts, qn_err *err);
 void qn_inspection_deinit(qn_inspection *in);
+
+// A picture of the size by group and type: a page of SVG that needs nothing else. *out is owned
+// (qn_free).
+QN_MUST_CHECK qn_status qn_inspection_draw(char **out, const qn_inspection *in, qn_err *err);
+
+// "11.3 MiB"; borrowed from `to`.
+const char *qn_bytes_text(char to[24], int64_t bytes);
+// Percent.
+double qn_share_of(int64_t part, int64_t all);
 
 #endif

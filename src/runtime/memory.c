@@ -19,9 +19,9 @@ static int64_t add(int64_t a, int64_t b) {
     return qn_i64_add(&sum, a, b) ? sum : INT64_MAX;
 }
 
-// Keys and values of every position; recurrent layers keep one state and a log of one step's rows.
-static int64_t state_bytes(const qn_graph *graph, int64_t context) {
-    int64_t total = 0;
+// Keys and values of every position (the cache); recurrent layers keep one state and a log of one
+// step's rows.
+static void add_state(qn_memory *to, const qn_graph *graph, int64_t context) {
     for (size_t i = 0; i < graph->n_nodes; i++) {
         const qn_node *node = &graph->nodes[i];
         const qn_value *value = &graph->values[node->out[0]];
@@ -34,10 +34,10 @@ static int64_t state_bytes(const qn_graph *graph, int64_t context) {
             const qn_dim *d = value->shape.dims; // (K, E, F)
             if (!qn_i64_mul(&bytes, d[0].n * (d[1].n + d[2].n) * (int64_t)sizeof(float), context))
                 bytes = INT64_MAX;
+            to->cache = add(to->cache, bytes);
         }
-        total = add(total, bytes);
+        to->state = add(to->state, bytes);
     }
-    return total;
 }
 
 static qn_status activation_bytes(int64_t *out, const qn_graph *graph, int64_t rows, qn_err *err) {
@@ -73,7 +73,8 @@ static qn_status activation_bytes(int64_t *out, const qn_graph *graph, int64_t r
 }
 
 qn_status qn_memory_plan(qn_memory *out, const qn_model *model, int64_t context, qn_err *err) {
-    qn_memory plan = {.state = state_bytes(&model->graph, context)};
+    qn_memory plan = {0};
+    add_state(&plan, &model->graph, context);
     for (size_t i = 0; i < model->weights.n; i++) {
         const qn_weight *w = &model->weights.items[i];
         if (!w->is_predict) plan.weights = add(plan.weights, w->bytes);
