@@ -14,9 +14,12 @@ typedef struct entry {
 qn_status qn_logits_check(const float *logits, int64_t n, qn_err *err) {
     float least = INFINITY, most = -INFINITY;
     for (int64_t i = 0; i < n; i++) {
-        if (!isfinite(logits[i]))
-            return QN_FAIL(err, NUMERIC, "the forward pass is broken: score %lld of %lld is %g",
-                           (long long)i, (long long)n, (double)logits[i]);
+        if (!isfinite(logits[i])) // the sign of a NaN depends on the compiler: do not print it
+            return QN_FAIL(err, NUMERIC, "the forward pass is broken: score %lld of %lld is %s",
+                           (long long)i, (long long)n,
+                           isnan(logits[i]) ? "nan"
+                           : logits[i] > 0  ? "inf"
+                                            : "-inf");
         least = fminf(least, logits[i]);
         most = fmaxf(most, logits[i]);
     }
