@@ -8,8 +8,9 @@
 #include <math.h>
 #include <sys/stat.h>
 
-static const char *const commands[] = {"run",   "logits", "tokenize", "detokenize", "inspect",
-                                       "graph", "eval",   "convert",  "quantize",   "imatrix"};
+static const char *const commands[] = {"run",      "logits",  "tokenize", "detokenize",
+                                       "inspect",  "graph",   "eval",     "convert",
+                                       "quantize", "imatrix", "synth"};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static json_t *parse(const char *text) {
@@ -143,6 +144,11 @@ static void test_wrong_usage(void **state) {
         {{"tokenize", DRAFT, "-x"}, "no option '-x'"},
         {{"detokenize", DRAFT, "1", "two"}, "'two' is no token id"},
         {{"inspect", DRAFT, "-c", "many"}, "--context: 'many'"},
+        {{"inspect", DRAFT, "--cache-type", "q4"}, "--cache-type: 'q4', want f32, f16 or q8_0"},
+        {{"inspect", DRAFT, "--svg"}, "--svg needs a value"},
+        {{"synth", "tiny-llama", "Q4_0"}, "want: quern synth SHAPE TYPE OUT.gguf"},
+        {{"synth", "llama4", "Q4_0", "x.gguf"}, "no shape 'llama4', want one of qwen3-0.6b"},
+        {{"synth", "tiny-llama", "Q4", "x.gguf"}, "no type 'Q4', want one of F32"},
         {{"graph", DRAFT, "--stage", "low"}, "--stage: 'low', but only 'high' exists so far"},
         {{"graph", DRAFT, "--svg"}, "--svg needs a value"},
     };
@@ -489,6 +495,79 @@ static void test_inspect(void **state) {
     }
 }
 
+static int64_t memory_of(const char *path, const char *cache_type, const char *part) {
+    cli_result r = CLI_RUN("inspect", path, "--json", "-c", "256", "--cache-type", cache_type);
+    cli_assert_done(&r);
+    json_t *root = parse(r.out);
+    const json_t *row = json_array_get(json_object_get(root, "memory"), 0);
+    assert_string_equal(json_string_value(json_object_get(row, "cache_type")), cache_type);
+    const int64_t bytes = json_integer_value(json_object_get(row, part));
+    json_decref(root);
+    cli_free(&r);
+    return bytes;
+}
+
+// Smaller caches take less memory, by just as much in the sums; recurrent state stays.
+static void test_inspect_cache(void **state) {
+    (void)state;
+    static const char *const paths[] = {DRAFT, MODELS "/quern-hybrid-Q8_0.gguf"};
+    for (size_t i = 0; i < 2; i++) {
+        const int64_t cache = memory_of(paths[i], "f32", "cache"),
+                      kept = memory_of(paths[i], "f32", "state") - cache,
+                      total = memory_of(paths[i], "f32", "total");
+        assert_true(cache > 0 && (kept > 0) == (i == 1));
+        assert_int_equal(memory_of(paths[i], "f16", "cache"), cache / 2);
+        assert_int_equal(memory_of(paths[i], "f16", "total"), total - cache / 2);
+        assert_int_equal(memory_of(paths[i], "q8_0", "cache"), cache / 128 * 34);
+        assert_int_equal(memory_of(paths[i], "q8_0", "state"), cache / 128 * 34 + kept);
+    }
+    cli_result text = CLI_RUN("inspect", DRAFT, "--cache-type", "f16");
+    assert_non_null(strstr(text.out, "as f16; runs of this version use f32"));
+    cli_free(&text);
+}
+
+// The picture names groups, types and sizes, and the file's name cannot break it.
+static void test_inspect_svg(void **state) {
+    (void)state;
+    const char *svg = cli_path("sizes.svg");
+    char *model = strdup(cli_path("a<b>&c.gguf"));
+    cli_result made = CLI_RUN("synth", "tiny-qwen3moe", "Q4_K_M", model);
+    cli_assert_done(&made);
+    cli_result r = CLI_RUN("inspect", model, "--svg", svg), plain = CLI_RUN("inspect", model);
+    cli_assert_done(&r);
+    assert_string_equal(r.out, plain.out);
+    char *drawn = cli_load(svg, NULL);
+    static const char *const parts[] = {"<svg ",           "</svg>\n",     "a&lt;b&gt;&amp;c.gguf",
+                                        ">experts</text>", ">Q4_K</text>", ">Q6_K</text>",
+                                        "MiB in 2"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!strstr(drawn, parts[i])) fail_msg("the picture has no '%s'", parts[i]);
+    }
+    assert_null(strstr(drawn, "a<b>"));
+    free(drawn);
+    cli_result nowhere = CLI_RUN("inspect", model, "--svg", "/nowhere/x.svg");
+    cli_assert_fails(&nowhere, 1, "/nowhere/x.svg");
+    cli_free(&made), cli_free(&r), cli_free(&plain), cli_free(&nowhere);
+    remove(model);
+    free(model);
+}
+
+// What synth prints, and that its files are models like any other.
+static void test_synth(void **state) {
+    (void)state;
+    char *path = strdup(cli_path("made.gguf"));
+    cli_result made = CLI_RUN("synth", "tiny-qwen3", "Q4_K_M", path, "--seed", "3", "-t", "2");
+    cli_assert_done(&made);
+    assert_non_null(strstr(made.out, "MiB, 5.14 bits per weight, in "));
+    cli_result ran = CLI_RUN("run", path, "-p", "Hi", "-n", "3");
+    cli_assert_done(&ran);
+    cli_result nowhere = CLI_RUN("synth", "tiny-qwen3", "Q4_K_M", "/nowhere/x.gguf");
+    cli_assert_fails(&nowhere, 1, "/nowhere/x.gguf");
+    cli_free(&made), cli_free(&ran), cli_free(&nowhere);
+    remove(path);
+    free(path);
+}
+
 static void test_graph(void **state) {
     (void)state;
     const char *svg = cli_path("graph.svg");
@@ -716,29 +795,19 @@ static void test_readme_example(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_help),
-        cmocka_unit_test(test_docs_and_help_agree),
-        cmocka_unit_test(test_wrong_usage),
-        cmocka_unit_test(test_bad_models),
-        cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_unknown_architecture),
-        cmocka_unit_test(test_wrong_shape),
-        cmocka_unit_test(test_bad_prompts),
-        cmocka_unit_test(test_broken_output),
-        cmocka_unit_test(test_logits_json),
-        cmocka_unit_test(test_logits_file),
-        cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_tokens_json),
-        cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_graph),
-        cmocka_unit_test(test_run_text),
-        cmocka_unit_test(test_run_limits),
-        cmocka_unit_test(test_run_sampling),
-        cmocka_unit_test(test_run_json),
-        cmocka_unit_test(test_run_formats),
-        cmocka_unit_test(test_run_without_format),
-        cmocka_unit_test(test_run_bundled),
-        cmocka_unit_test(test_convert),
+        cmocka_unit_test(test_help),           cmocka_unit_test(test_docs_and_help_agree),
+        cmocka_unit_test(test_wrong_usage),    cmocka_unit_test(test_bad_models),
+        cmocka_unit_test(test_truncated),      cmocka_unit_test(test_unknown_architecture),
+        cmocka_unit_test(test_wrong_shape),    cmocka_unit_test(test_bad_prompts),
+        cmocka_unit_test(test_broken_output),  cmocka_unit_test(test_logits_json),
+        cmocka_unit_test(test_logits_file),    cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_tokens_json),    cmocka_unit_test(test_inspect),
+        cmocka_unit_test(test_inspect_cache),  cmocka_unit_test(test_inspect_svg),
+        cmocka_unit_test(test_synth),          cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_run_text),       cmocka_unit_test(test_run_limits),
+        cmocka_unit_test(test_run_sampling),   cmocka_unit_test(test_run_json),
+        cmocka_unit_test(test_run_formats),    cmocka_unit_test(test_run_without_format),
+        cmocka_unit_test(test_run_bundled),    cmocka_unit_test(test_convert),
         cmocka_unit_test(test_readme_example),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

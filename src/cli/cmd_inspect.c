@@ -385,10 +385,11 @@ static qn_status run_inspect(const qn_call *call, qn_err *err) {
     qn_inspection in;
     QN_TRY(qn_cache_type_find(&opts.cache, options->cache_type, err));
     QN_TRY(qn_inspection_init(&in, call->args[0], &opts, err));
-    qn_status status =
-        options->json ? print_as_json(&in, options, err) : print_as_text(&in, options, err);
+    qn_status status = options->svg ? write_picture(&in, options->svg, err) : QN_OK;
+    if (!status)
+        status =
+            options->json ? print_as_json(&in, options, err) : print_as_text(&in, options, err);
     if (!status) status = qn_stdout_check(err);
-    if (!status && options->svg) status = write_picture(&in, options->svg, err);
     if (!status && !in.engine) { // shown, but it cannot run
         if (err) *err = in.why;
         status = in.why.status;
