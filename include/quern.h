@@ -294,6 +294,7 @@ QN_API QN_MUST_CHECK qn_status qn_quantize_check_type(const char *type, qn_err *
 typedef struct qn_imatrix_opts {
     int64_t chunk;    // tokens that are read together; 0: 512, or the model's limit if lower
     int64_t n_chunks; // the most chunks; 0: the whole text
+    bool special;     // recognise special tokens written in the text
     int n_threads;    // 0: all that this process may use. Changes no byte of the result
     qn_log_fn *log;   // NULL: silent
     void *log_arg;

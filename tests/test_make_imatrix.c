@@ -183,6 +183,22 @@ static void checkpoints_give_the_same(void **state) {
     }
 }
 
+static void special_tokens_are_read_on_request(void **state) {
+    const path_name from = put_text(state, "chat.txt", "<|im_end|><|im_end|><|im_end|>"),
+                    out = in_folder(state, "out.gguf");
+    for (int special = 0; special < 2; special++) {
+        qn_err err = {0};
+        ASSERT_OK(qn_imatrix(model_path, from.text, out.text,
+                             &(qn_imatrix_opts){.special = special}, &err));
+        qn_source *got = open_well(out.text);
+        int64_t n;
+        float *count = read_floats(got, "output.weight.counts", &n);
+        assert_true(special ? count[0] == 3 : count[0] > 3);
+        free(count);
+        qn_source_close(got);
+    }
+}
+
 static void threads_change_nothing(void **state) {
     const path_name from = put_text(state, "text.txt", text);
     char *files[2];
@@ -408,6 +424,7 @@ int main(void) {
         FOLDER_TEST(experts_count_their_own),
         FOLDER_TEST(chunks_are_counted),
         FOLDER_TEST(checkpoints_give_the_same),
+        FOLDER_TEST(special_tokens_are_read_on_request),
         FOLDER_TEST(threads_change_nothing),
         FOLDER_TEST(collecting_can_fail),
         FOLDER_TEST(importance_makes_outputs_better),

@@ -9,6 +9,7 @@
 typedef struct imatrix_options {
     const char *output;
     int64_t chunk, chunks, threads;
+    bool special;
 } imatrix_options;
 
 static qn_status check_imatrix(const qn_call *call, qn_err *err) {
@@ -22,6 +23,7 @@ static qn_status run_imatrix(const qn_call *call, qn_err *err) {
     qn_progress progress = {.what = "reading", .unit = "tokens"};
     const qn_imatrix_opts opts = {.chunk = options->chunk,
                                   .n_chunks = options->chunks,
+                                  .special = options->special,
                                   .n_threads = (int)options->threads,
                                   .log = qn_making_log,
                                   .log_arg = &progress,
@@ -55,6 +57,10 @@ static const qn_option imatrix_table[] = {
      .offset = offsetof(imatrix_options, chunks),
      .least = 1,
      .most = INT32_MAX},
+    {.name = "--special",
+     .help = "recognise special tokens written in the text, such as those of a chat",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(imatrix_options, special)},
     {.name = "--threads",
      .alias = "-t",
      .arg = "N",

@@ -173,8 +173,8 @@ static qn_status read_text(imatrix_job *job, qn_err *err) {
     const qn_tokenizer *tokenizer = job->engine->tokenizer;
     if (!tokenizer) return QN_FAIL(err, UNSUPPORTED, "the model came without a tokenizer");
     QN_TRY(qn_file_load(&text, &size, job->text_path, most_text, err));
-    const qn_status status =
-        qn_tokenize(&job->ids, &job->n_ids, tokenizer, text, size, &(qn_tokenize_opts){0}, err);
+    const qn_tokenize_opts opts = {.special = job->opts->special};
+    const qn_status status = qn_tokenize(&job->ids, &job->n_ids, tokenizer, text, size, &opts, err);
     qn_free(text);
     return status;
 }
