@@ -148,7 +148,8 @@ static void gguf_heads_and_rope_are_checked(void **state) {
         {"key llama.attention.key_length u32 32", QN_FORMAT, "want (128, 64)"},
         {"key llama.attention.value_length u32 8", QN_FORMAT,
          "tensor blk.0.attn_v.weight: shape (32, 64), want (16, 64)"},
-        {"nokey llama.attention.key_length; key llama.attention.head_count u32 3;"
+        {"nokey llama.attention.key_length; nokey llama.rope.dimension_count; key "
+         "llama.attention.head_count u32 3;"
          "key llama.attention.head_count_kv u32 3",
          QN_FORMAT, "width 64 is not a multiple of 3 heads"},
         {"key llama.rope.dimension_count u32 32", QN_FORMAT, "rope turns 32 values"},
@@ -405,6 +406,12 @@ static void config_numbers_are_checked(void **state) {
         {"set rope_parameters.rope_type \"longrope\"", QN_UNSUPPORTED, "rope scaling 'longrope'"},
         {"set rope_parameters.rope_type 3", QN_FORMAT, "rope_type: JSON integer, want a string"},
         {"set rope_parameters.factor 0", QN_FORMAT, "rope scaling factor 0"},
+        {"unset rope_parameters.factor", QN_FORMAT, "rope scaling 'llama3' without its factor"},
+        {"set tie_word_embeddings false", QN_FORMAT, "tensor lm_head.weight is missing"},
+        {"set attention_bias true", QN_FORMAT, "self_attn.q_proj.bias is missing"},
+        {"set mlp_bias true", QN_FORMAT, "mlp.gate_proj.bias is missing"},
+        {"copy model.norm.weight model.layers.0.self_attn.q_norm.bias", QN_UNSUPPORTED,
+         "q_norm.bias: llama has no such bias"},
         {"set rope_parameters.low_freq_factor 4", QN_FORMAT, "low 4, high 4"},
         {"set rope_parameters.original_max_position_embeddings 0", QN_FORMAT, "length 0"},
         {"set partial_rotary_factor 2", QN_FORMAT, "partial_rotary_factor: 2, want"},
@@ -450,6 +457,9 @@ static void config_layers_are_checked(void **state) {
         {"set query_pre_attn_scalar 0", QN_FORMAT, "query_pre_attn_scalar: 0, want"},
         {"set sliding_window -1", QN_FORMAT, "sliding_window: -1, want 1"},
         {"set rope_parameters.sliding_attention.rope_theta -1", QN_FORMAT, "rope base -1"},
+        {"unset rope_parameters.full_attention.factor", QN_FORMAT, "'linear' without its factor"},
+        {"set hidden_activation \"gelu\"", QN_UNSUPPORTED, "'gelu', supported: gelu_pytorch_tanh"},
+        {"set attention_bias true", QN_UNSUPPORTED, "attention_bias: true, supported: false"},
         {"set rope_parameters.full_attention.rope_type \"dynamic\"", QN_UNSUPPORTED,
          "rope scaling 'dynamic'"},
         // Published files leave out these: 8 heads of 256, 4 of keys and values.

@@ -4,6 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+bool qn_is_checkpoint(const qn_config_reader *reader) {
+    return qn_source_get_kind(reader->source) != QN_SOURCE_GGUF;
+}
+
 static const qn_key *find_gguf(const qn_config_reader *reader, const char *suffix) {
     char name[160];
     const int n = snprintf(name, sizeof name, "%s.%s", reader->arch, suffix);
@@ -156,6 +160,12 @@ qn_status qn_config_expect(const qn_config_reader *reader, const char *gguf, con
 
 // In the order of qn_layer_kind.
 static const char *const kind_words[] = {"full_attention", "sliding_attention", "linear_attention"};
+
+qn_status qn_config_refuse(const qn_config_reader *reader, const char *hf, qn_err *err) {
+    bool value = false;
+    QN_TRY(qn_config_bool(&value, reader, NULL, hf, false, err));
+    return value ? QN_FAIL(err, UNSUPPORTED, "%s: true, supported: false", hf) : QN_OK;
+}
 
 static bool layer_kind_of(unsigned char *out, qn_str word) {
     for (size_t i = 0; i < sizeof kind_words / sizeof kind_words[0]; i++) {

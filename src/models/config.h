@@ -13,6 +13,9 @@ typedef struct qn_config_reader {
     const char *arch;        // prefix of GGUF keys
 } qn_config_reader;
 
+// Whether the source is a checkpoint as Hugging Face writes it (not GGUF).
+bool qn_is_checkpoint(const qn_config_reader *reader);
+
 typedef enum qn_config_kind { QN_CONFIG_INT, QN_CONFIG_FLOAT } qn_config_kind;
 
 // One number: where it goes, what it is called, what it may be.
@@ -50,6 +53,10 @@ QN_MUST_CHECK qn_status qn_config_float(double *out, const qn_config_reader *rea
 // Fails unless the string is absent or one of the words (separated by ' ').
 QN_MUST_CHECK qn_status qn_config_expect(const qn_config_reader *reader, const char *gguf,
                                          const char *hf, const char *words, qn_err *err);
+
+// Fails when config.json says true for something that the family does not compute.
+QN_MUST_CHECK qn_status qn_config_refuse(const qn_config_reader *reader, const char *hf,
+                                         qn_err *err);
 
 // What mixes the tokens of a layer.
 typedef enum qn_layer_kind { QN_LAYER_FULL, QN_LAYER_SLIDING, QN_LAYER_LINEAR } qn_layer_kind;

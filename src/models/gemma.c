@@ -29,7 +29,7 @@ static const qn_rope_names full_rope = {
     .hf_type = "rope_parameters.full_attention.rope_type|rope_parameters.rope_type|"
                "rope_scaling.rope_type|rope_scaling.type",
     .gguf_factor = "rope.scaling.factor",
-    .hf_factor = "rope_parameters.full_attention.factor|rope_scaling.factor",
+    .hf_factor = "rope_parameters.full_attention.factor|rope_parameters.factor|rope_scaling.factor",
 };
 
 static const qn_rope_names sliding_rope = {
@@ -115,11 +115,11 @@ static qn_status read_gemma(void *config, const qn_config_reader *reader, qn_are
     const char last = reader->arch[strlen(reader->arch) - 1];
     c->generation = last == '2' ? 2 : last == '3' ? 3 : 1;
     if (c->hp.ffn == 0) return QN_FAIL(err, FORMAT, "the size of the feed-forward is missing");
-    QN_TRY(qn_config_expect(reader, NULL, "hidden_activation|hidden_act", "gelu_pytorch_tanh gelu",
-                            err));
-    bool both_ways;
-    QN_TRY(qn_config_bool(&both_ways, reader, NULL, "use_bidirectional_attention", false, err));
-    if (both_ways) return QN_FAIL(err, UNSUPPORTED, "use_bidirectional_attention: true");
+    // Only the first generation's configs say "gelu" and mean the tanh form.
+    const char *acts = c->generation == 1 ? "gelu_pytorch_tanh gelu" : "gelu_pytorch_tanh";
+    QN_TRY(qn_config_expect(reader, NULL, "hidden_activation|hidden_act", acts, err));
+    QN_TRY(qn_config_refuse(reader, "use_bidirectional_attention", err));
+    QN_TRY(qn_config_refuse(reader, "attention_bias", err));
     fill_defaults(c, qn_is_checkpoint(reader));
     c->kinds = qn_arena_alloc(arena, (size_t)c->hp.layers, 1);
     return c->kinds ? read_layers(c, reader, err) : QN_NOMEM(err, "layer kinds");

@@ -21,10 +21,6 @@ static const struct {
 
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
-bool qn_is_checkpoint(const qn_config_reader *reader) {
-    return qn_source_get_kind(reader->source) != QN_SOURCE_GGUF;
-}
-
 static bool has_word(const char *words, const char *word) {
     const size_t n = strlen(word);
     if (n == 0 || strchr(word, ' ')) return false;
@@ -57,7 +53,8 @@ static qn_status find_family(const qn_family **out, const qn_source *source, qn_
     }
     char known[256];
     list_families(known, sizeof known, is_checkpoint);
-    return QN_FAIL(err, UNSUPPORTED, "unknown architecture '%s'; known: %s", key->as.s.data, known);
+    return QN_FAIL(err, UNSUPPORTED, "unknown architecture '%.64s'; known: %s", key->as.s.data,
+                   known);
 }
 
 // What all families share; defaults that depend on other numbers are filled in afterwards.
@@ -144,6 +141,8 @@ static qn_status fill_heads(qn_hparams *hp, const qn_family *family, const qn_co
     if (hp->heads % hp->kv_heads)
         return QN_FAIL(err, FORMAT, "%lld heads cannot share %lld kv heads", (long long)hp->heads,
                        (long long)hp->kv_heads);
+    // Old GGUF files of llama give the size of a head only as what rope turns.
+    if (hp->head_size == 0) hp->head_size = hp->rotate;
     if (hp->head_size == 0 && hp->width % hp->heads)
         return QN_FAIL(err, FORMAT, "width %lld is not a multiple of %lld heads",
                        (long long)hp->width, (long long)hp->heads);
@@ -184,6 +183,29 @@ static qn_status build_graphs(qn_model *model, const qn_config_reader *reader, q
     return build_graph(&model->graph_predict, model, reader, family->build_predict, false, err);
 }
 
+// Tensors that a model may carry without a graph using them: a vision tower, tables that we
+// compute.
+static bool is_known_extra(const char *name) {
+    static const char *const parts[] = {"visual.", "vision_", "multi_modal_projector", "rope_freqs",
+                                        "rotary_emb."};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (strstr(name, parts[i])) return true;
+    }
+    return false;
+}
+
+// A bias that no graph adds would make every number wrong, so it is no matter for a warning.
+static qn_status check_biases(const qn_model *model, const qn_source *source, qn_err *err) {
+    for (size_t i = 0; i < qn_source_n_tensors(source); i++) {
+        const qn_str name = qn_source_tensor(source, i)->name;
+        const bool is_bias = name.size > 5 && strcmp(name.data + name.size - 5, ".bias") == 0;
+        if (is_bias && !model->weights.is_used[i] && !is_known_extra(name.data))
+            return QN_FAIL(err, UNSUPPORTED, "tensor %s: %s has no such bias", name.data,
+                           model->family->arch);
+    }
+    return QN_OK;
+}
+
 qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err) {
     qn_model *model = qn_alloc(1, sizeof *model);
     if (!model) return QN_NOMEM(err, "model");
@@ -200,6 +222,7 @@ qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err) 
                                    &reader, err));
     QN_TRY_TO(done, model->family->read(model->hparams, &reader, &model->arena, err));
     QN_TRY_TO(done, build_graphs(model, &reader, err));
+    QN_TRY_TO(done, check_biases(model, source, err));
     *out = model;
     model = NULL;
 
@@ -231,17 +254,6 @@ void qn_model_destroy(qn_model *model) {
     qn_weights_deinit(&model->weights);
     qn_arena_deinit(&model->arena);
     qn_free(model);
-}
-
-// Tensors that a model may carry without a graph using them: a vision tower, tables that we
-// compute.
-static bool is_known_extra(const char *name) {
-    static const char *const parts[] = {"visual.", "vision_", "multi_modal_projector", "rope_freqs",
-                                        "rotary_emb."};
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        if (strstr(name, parts[i])) return true;
-    }
-    return false;
 }
 
 size_t qn_model_unused(const qn_model *model, const qn_source *source, char *to, size_t size) {

@@ -55,7 +55,4 @@ size_t qn_model_unused(const qn_model *model, const qn_source *source, char *to,
 QN_MUST_CHECK qn_status qn_model_params(const void ***out, const qn_model *model,
                                         const qn_graph *graph, qn_err *err);
 
-// Whether the source is a checkpoint as Hugging Face writes it (not GGUF).
-bool qn_is_checkpoint(const qn_config_reader *reader);
-
 #endif

@@ -16,10 +16,12 @@ void qn_net_begin(qn_net *net) {
 void qn_net_bind_ends(qn_net *net, const qn_ends *ends) {
     const int64_t D = net->hp->width, V = net->hp->vocab;
     const bool is_gguf = qn_source_get_kind(net->binder.source) == QN_SOURCE_GGUF;
+    const qn_config_reader reader = {.source = net->binder.source, .arch = ""};
+    const bool is_said = !is_gguf && qn_config_find(&reader, NULL, "tie_word_embeddings");
     const qn_bind_row rows[] = {
         {ends->embedding, "token_embd.weight", "model.embed_tokens.weight", {V, D}, 0},
         {ends->norm, "output_norm.weight", "model.norm.weight", {D}, QN_VECTOR | ends->norm_flags},
-        {ends->output, "output.weight", "lm_head.weight", {V, D}, QN_OPTIONAL},
+        {ends->output, "output.weight", "lm_head.weight", {V, D}, is_said ? 0 : QN_OPTIONAL},
     };
     const bool is_tied = !is_gguf && ends->is_tied;
     qn_bind(&net->binder, rows, is_tied ? 2 : 3, 0);

@@ -126,6 +126,7 @@ static qn_status read_qwen35(void *config, const qn_config_reader *reader, qn_ar
                              qn_err *err) {
     qwen35_config *c = config;
     QN_TRY(qn_config_expect(reader, NULL, "hidden_act", "silu swish", err));
+    QN_TRY(qn_config_refuse(reader, "attention_bias", err));
     QN_TRY(qn_config_bool(&c->is_tied, reader, NULL, "tie_word_embeddings", false, err));
     bool has_gate;
     QN_TRY(qn_config_bool(&has_gate, reader, NULL, "attn_output_gate", true, err));

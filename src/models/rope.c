@@ -64,9 +64,13 @@ static qn_status read_scaling(qn_rope *rope, const qn_rope_names *names,
          "rope_scaling.original_max_position_embeddings",
          8192, offsetof(qn_rope, original)},
     };
-    const char *type = NULL;
-    QN_TRY(qn_config_string(&type, reader, names->gguf_type, names->hf_type, "none", err));
+    const qn_key *factor = qn_config_find(reader, names->gguf_factor, names->hf_factor);
+    // GGUF files may give a factor without a type, which then is linear.
+    const char *type = factor && !qn_is_checkpoint(reader) ? "linear" : "none";
+    QN_TRY(qn_config_string(&type, reader, names->gguf_type, names->hf_type, type, err));
     QN_TRY(find_scaling(rope, type, err));
+    if (rope->scale != scale_none && !factor)
+        return QN_FAIL(err, FORMAT, "rope scaling '%s' without its factor", type);
     QN_TRY(qn_config_float(&rope->factor, reader, names->gguf_factor, names->hf_factor, 1, err));
     for (size_t i = 0; i < sizeof llama3 / sizeof llama3[0]; i++) {
         double *to = (double *)((char *)rope + llama3[i].offset);
