@@ -78,6 +78,29 @@ static void sampling_follows_the_probabilities(void **state) {
     }
 }
 
+// One sure token and a tail of 2^18 that weighs as much as one draw in a thousand: what falls on the tail
+// must spread over it, not pile up on its last entry.
+static void a_long_tail_keeps_its_weight(void **state) {
+    (void)state;
+    qn_err err;
+    enum { N = 1 << 18, DRAWS = 3000 };
+    static float logits[N];
+    for (int i = 0; i < N; i++) logits[i] = (float)(i % 19) * 0.1f;
+    logits[5] = 20;
+    int tail = 0, last = 0;
+    for (uint64_t position = 0; position < DRAWS; position++) {
+        const qn_sample_opts opts = {.temperature = 1, .seed = 1};
+        if (qn_philox_uniform(1, position, 0, 0) < 0.998f) continue; // surely the first
+        int32_t token = -1;
+        ASSERT_OK(qn_sample(&token, logits, N, &opts, position, &err));
+        tail += token != 5;
+        last += token > 5 && token % 19 == 0; // the least likely of all
+    }
+    print_message("%d draws in the tail, %d of its least likely kind\n", tail, last);
+    assert_true(tail >= 1);
+    assert_true(last <= tail / 2);
+}
+
 static void broken_scores_are_an_error_not_a_token(void **state) {
     (void)state;
     qn_err err;
@@ -99,6 +122,7 @@ int main(void) {
         cmocka_unit_test(draws_are_uniform_and_depend_on_their_place_alone),
         cmocka_unit_test(greedy_takes_the_lower_id_of_a_tie),
         cmocka_unit_test(sampling_follows_the_probabilities),
+        cmocka_unit_test(a_long_tail_keeps_its_weight),
         cmocka_unit_test(broken_scores_are_an_error_not_a_token),
     };
     return cmocka_run_group_tests_name("gen", tests, NULL, NULL);

@@ -56,16 +56,16 @@ qn_status qn_sample(int32_t *token, const float *logits, int64_t n, const qn_sam
     }
     entry *entries = qn_alloc((size_t)n, sizeof *entries);
     if (!entries) return QN_NOMEM(err, "sampling");
-    float sum = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         entries[i] = (entry){expf((logits[i] - logits[best]) / opts->temperature), (int32_t)i};
-        sum += entries[i].p;
-    }
     qsort(entries, (size_t)n, sizeof *entries, compare);
-    const float u = qn_philox_uniform(opts->seed, position, 0, 0) * sum;
-    float running = 0;
+    // Both sums in double and in one order: in float, a long tail would no longer move the running
+    // sum, and all its weight would fall on the last entry.
+    double sum = 0, running = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)entries[i].p;
+    const double u = (double)qn_philox_uniform(opts->seed, position, 0, 0) * sum;
     int64_t i = 0;
-    while (i + 1 < n && (running += entries[i].p) <= u) i++;
+    while (i + 1 < n && entries[i + 1].p > 0 && (running += (double)entries[i].p) <= u) i++;
     *token = entries[i].id;
     qn_free(entries);
     return QN_OK;
