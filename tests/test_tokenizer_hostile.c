@@ -447,6 +447,26 @@ static void nested_added_tokens_end(void **state) {
     qn_tokenizer_close(t);
 }
 
+// Twelve steps that each make ten letters of one would make 10^12 bytes of a single one.
+static void a_normaliser_bomb_is_an_error(void **state) {
+    (void)state;
+    qn_err err;
+    char text[4096] = "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[";
+    for (int i = 0; i < 12; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text),
+                 "%s{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},"
+                 "\"content\":\"aaaaaaaaaa\"}",
+                 i ? "," : "");
+    snprintf(text + strlen(text), sizeof text - strlen(text), "]}," BPE);
+    qn_tokenizer *tokenizer = NULL;
+    ASSERT_OK(qn_tokenizer_from_json(&tokenizer, text, strlen(text), "bomb", &err));
+    int32_t *ids;
+    size_t n;
+    ASSERT_FAILS(qn_tokenize(&ids, &n, tokenizer, "a", 1, NULL, &err), QN_LIMIT,
+                 "the normaliser makes more than 65568 bytes of 1");
+    qn_tokenizer_close(tokenizer);
+}
+
 static void a_pattern_bomb_is_an_error(void **state) {
     (void)state;
     qn_err err;
@@ -566,6 +586,7 @@ int main(void) {
         cmocka_unit_test(damaged_components_are_refused),
         cmocka_unit_test(deep_sequences_are_refused),
         cmocka_unit_test(nested_added_tokens_end),
+        cmocka_unit_test(a_normaliser_bomb_is_an_error),
         cmocka_unit_test(a_pattern_bomb_is_an_error),
         cmocka_unit_test(many_merges_load_in_time),
         cmocka_unit_test(damaged_models_are_refused),

@@ -8,7 +8,9 @@
 typedef struct qn_buf {
     char *data;
     size_t size, cap;
-    bool failed; // memory was short at some point; the content is then incomplete
+    size_t most;  // bytes that it may hold; 0: no limit
+    bool failed;  // memory was short at some point, or the limit reached: the content is incomplete
+    bool is_over; // it was the limit
 } qn_buf;
 
 void qn_buf_add(qn_buf *buf, const void *bytes, size_t n);

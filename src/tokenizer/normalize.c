@@ -1,6 +1,8 @@
 #define _GNU_SOURCE // memmem
 #include "tokenizer/normalize.h"
 
+#include "core/mem.h"
+
 #include "core/utf8.h"
 
 #define SPACE_MARK "\xe2\x96\x81" // U+2581
@@ -216,9 +218,18 @@ static step_fn *const step_fns[QN_NORM_KIND_COUNT] = {
 
 qn_status qn_norm_apply(qn_str *out, const qn_norm *norm, qn_norm_run *run, qn_str text,
                         qn_err *err) {
+    // Steps multiply what earlier ones made: without a limit, a few of them make any text of a word.
+    enum { GROWTH = 32, ALLOWANCE = 1 << 16 };
+    size_t most = 0;
+    if (!qn_size_mul(&most, text.size, GROWTH) || !qn_size_add(&most, most, ALLOWANCE))
+        return QN_FAIL(err, LIMIT, "a text of %zu bytes", text.size);
     for (size_t i = 0; i < norm->n; i++) {
         qn_buf_clear(&run->to);
+        run->to.most = most;
         QN_TRY(step_fns[norm->steps[i].kind](&run->to, &norm->steps[i], text, err));
+        if (run->to.is_over)
+            return QN_FAIL(err, LIMIT, "the normaliser makes more than %zu bytes of %zu", most,
+                           (most - ALLOWANCE) / GROWTH);
         if (run->to.failed) return QN_NOMEM(err, "a normalised text");
         const qn_buf done = run->to;
         run->to = run->from;
