@@ -64,7 +64,9 @@ qn_status qn_ref_MATMUL(const ref_call *c) {
     job.per_piece = (job.n_out + want - 1) / want;
     const int64_t n_pieces = (job.n_out + job.per_piece - 1) / job.per_piece;
     float *x_t = qn_alloc((size_t)x->n, sizeof *x_t);
-    job.scratch = qn_alloc((size_t)n_pieces * (size_t)(job.n_in + job.n_rows), sizeof(float));
+    int64_t n_scratch;
+    if (!qn_i64_mul(&n_scratch, n_pieces, job.n_in + job.n_rows)) n_scratch = INT64_MAX; // too much
+    job.scratch = qn_alloc((size_t)n_scratch, sizeof(float));
     qn_status status = QN_OK;
     if (!x_t || !job.scratch) {
         status = QN_NOMEM(c->err, "matmul");

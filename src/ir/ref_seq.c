@@ -61,8 +61,8 @@ qn_status qn_ref_KV_WRITE(const ref_call *c) {
 
 typedef struct attend_job {
     const ref_call *call;
-    float *scores; // (T, longest): one row of scores per piece
-    int64_t longest;
+    float *scores; // (pieces, longest): one row of scores per piece
+    int64_t longest, n_pieces;
     int64_t kv_heads, k_size, v_size;
 } attend_job;
 
@@ -115,11 +115,14 @@ static void attend_head(const attend_job *job, int64_t t, int64_t h, float *scor
     }
 }
 
-static void attend_row(void *arg, int64_t t) {
+// Rows piece, piece + n_pieces, ...
+static void attend_rows(void *arg, int64_t piece) {
     const attend_job *job = arg;
-    if (job->call->step->row_seg[t] < 0) return;
-    for (int64_t h = 0; h < job->call->in[0]->dims[1]; h++)
-        attend_head(job, t, h, job->scores + t * job->longest);
+    for (int64_t t = piece; t < job->call->step->n_rows; t += job->n_pieces) {
+        if (job->call->step->row_seg[t] < 0) continue;
+        for (int64_t h = 0; h < job->call->in[0]->dims[1]; h++)
+            attend_head(job, t, h, job->scores + piece * job->longest);
+    }
 }
 
 qn_status qn_ref_ATTEND(const ref_call *c) {
@@ -131,13 +134,15 @@ qn_status qn_ref_ATTEND(const ref_call *c) {
         const int64_t length = step->seg_past[b] + step->seg_row[b + 1] - step->seg_row[b];
         if (length > job.longest) job.longest = length;
     }
+    const int64_t most = 8 * (int64_t)qn_pool_threads(c->pool);
+    job.n_pieces = step->n_rows < most ? step->n_rows : most;
     size_t n;
-    if (!qn_size_mul(&n, (size_t)step->n_rows, (size_t)job.longest))
-        return QN_FAIL(c->err, LIMIT, "attention over %lld x %lld scores", (long long)step->n_rows,
+    if (!qn_size_mul(&n, (size_t)job.n_pieces, (size_t)job.longest))
+        return QN_FAIL(c->err, LIMIT, "attention over %lld x %lld scores", (long long)job.n_pieces,
                        (long long)job.longest);
     job.scores = qn_alloc(n, sizeof *job.scores);
     if (!job.scores) return QN_NOMEM(c->err, "attention scores");
-    qn_pool_run(c->pool, step->n_rows, attend_row, &job);
+    qn_pool_run(c->pool, job.n_pieces, attend_rows, &job);
     qn_free(job.scores);
     return QN_OK;
 }
