@@ -3,13 +3,12 @@
 // Objects, from the outside in:
 //   qn_engine     a loaded model. Constant after opening; share it freely between threads.
 //   qn_session    one sequence of tokens. One thread at a time. Ends before its engine does.
-//   qn_tokenizer  text <-> token ids. Constant; an engine has one, a tokenizer file can be opened
-//   alone. qn_source     the keys and tensors of a model file, read without loading the weights.
+//   qn_tokenizer  text <-> token ids. Constant; an engine has one, a file can be opened alone.
+//   qn_source     the keys and tensors of a model file, read without loading the weights.
 //   qn_decoder    ids -> text while streaming; holds back bytes of an unfinished character.
 //
 // Rules:
-//   - Every fallible function returns qn_status (QN_OK == 0) and takes `qn_err *err` last, which
-//   may
+//   - Every fallible function returns qn_status (QN_OK == 0) and takes `qn_err *err` last, which may
 //     be NULL. A failed call leaves its out-parameters untouched.
 //   - Results come through the first parameter. "Borrowed" pointers belong to the object they came
 //     from; "owned" ones are released with the function that the comment names.
@@ -65,8 +64,8 @@ typedef enum qn_status {
 // Caller storage for the story of a failure. `message` is one line of UTF-8 that names the object
 // and both values; `file` and `line` say where in the library it was raised.
 typedef struct qn_err {
-    qn_status status;
     int line;
+    qn_status status;
     const char *file;
     char message[488];
 } qn_err;
@@ -247,7 +246,7 @@ QN_API void qn_logits_deinit(qn_logits *logits);
 // id.
 typedef struct qn_sample_opts {
     float temperature;
-    uint64_t seed; // same prompt, seed and settings: same tokens, on any machine
+    uint64_t seed; // same prompt, seed and settings: same tokens
 } qn_sample_opts;
 
 typedef struct qn_session_opts {

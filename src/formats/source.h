@@ -1,8 +1,7 @@
 // A source: the named tensors and keys of a model, whatever file they came from.
 //
 //   GGUF         one file or a split set; keys are the file's own ("llama.block_count").
-//   safetensors  one file, shards with an index, or a folder; keys are config.json flattened with
-//   dots
+//   safetensors  one file, shards with an index, or a folder; keys are config.json flattened with dots
 //                ("rope_parameters.rope_theta"). Arrays of scalars of one kind are kept as arrays
 //                (whole and real numbers together become reals); nulls and other arrays are left
 //                out.
