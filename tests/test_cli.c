@@ -114,6 +114,7 @@ static void test_wrong_usage(void **state) {
         {{"logits", DRAFT, "--ids", "1", "-p", "x"}, "give either --ids or --prompt"},
         {{"logits", DRAFT, "--ids", "1", "--naive", "--ref"}, "give either --naive or --ref"},
         {{"logits", DRAFT, "--ids", "1", "--hidden"}, "--hidden needs -o"},
+        {{"logits", DRAFT, "--ids", "1", "--all"}, "--all needs -o"},
         {{"logits", DRAFT, "--ids"}, "--ids needs a value"},
         {{"logits", DRAFT, "--ids", "1,x"}, "'x' is no token id"},
         {{"logits", DRAFT, "--ids", "1 2.5"}, "'2.5' is no token id"},
@@ -281,8 +282,8 @@ static void test_bad_prompts(void **state) {
         {{"detokenize", DRAFT, "4096"}, "token id 4096, but there are 4096 tokens"},
         {{"detokenize", DRAFT, "99999999999"}, "id 99999999999"},
         {{"tokenize", "/nonexistent", "a"}, "/nonexistent: cannot open"},
-        {{"graph", DRAFT, "--svg", "/nonexistent/a.svg"}, "/nonexistent/a.svg: cannot write"},
-        {{"logits", DRAFT, "--ids", "1", "-o", "/"}, "it is a folder"},
+        {{"graph", DRAFT, "--svg", "/nonexistent/a.svg"}, "/nonexistent/a.svg: cannot create"},
+        {{"logits", DRAFT, "--ids", "1", "-o", "/"}, "is a folder"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cli_result r = cli_run_with(&(cli_input){0}, cases[i].args);

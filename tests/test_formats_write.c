@@ -72,8 +72,33 @@ static void a_new_file_appears_whole_or_not_at_all(void **state) {
     put_text("new");
     assert_text("new");
     assert_int_equal(count_files(), 1);
-    ASSERT_FAILS(qn_newfile_create(&file, folder, &err), QN_ARGUMENT, "no regular file");
+    ASSERT_FAILS(qn_newfile_create(&file, folder, &err), QN_ARGUMENT, "is a folder");
     ASSERT_FAILS(qn_newfile_create(&file, "/nowhere/at/all", &err), QN_IO, "/nowhere/at/all");
+}
+
+static void a_file_of_another_kind_is_left_alone(void **state) {
+    (void)state;
+    static const qn_newfile_kind kind = {.name = "poem", .at = 2, .marks = {"ode", "lay"}};
+    static const struct {
+        const char *text;
+        bool may;
+    } cases[] = {{"", true},      {"an ode", false}, {"1 ode", true}, {"1 lay of", true},
+                 {"1 od", false}, {"ode", false},    {"1", false}};
+    qn_err err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_text(cases[i].text);
+        if (cases[i].may)
+            ASSERT_OK(qn_newfile_check(path, &kind, &err));
+        else
+            ASSERT_FAILS(qn_newfile_check(path, &kind, &err), QN_ARGUMENT, "is no poem");
+    }
+    qn_gguf_writer *w;
+    ASSERT_OK(qn_gguf_writer_create(&w, &err));
+    ASSERT_FAILS(qn_gguf_begin(w, path, &err), QN_ARGUMENT, "is no GGUF file; it is left alone");
+    qn_gguf_writer_destroy(w);
+    assert_text("1");
+    unlink(path);
+    ASSERT_OK(qn_newfile_check(path, &kind, &err));
 }
 
 static void a_full_disk_leaves_nothing_behind(void **state) {
@@ -216,6 +241,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_file_appears_whole_or_not_at_all),
         cmocka_unit_test(a_full_disk_leaves_nothing_behind),
+        cmocka_unit_test(a_file_of_another_kind_is_left_alone),
         cmocka_unit_test(copied_models_are_equal_byte_for_byte),
         cmocka_unit_test(keys_of_every_kind_come_back),
         cmocka_unit_test(wrong_use_is_an_error),

@@ -427,8 +427,7 @@ static void what_is_unknown_is_refused(void **state) {
     ASSERT_FAILS(qn_synth_measure(&size, "tiny-llama", "", &err), QN_ARGUMENT, "no type ''");
     assert_int_equal(size.n_tensors, -1);
     ASSERT_FAILS(qn_synth("tiny-llama", "Q4_0", nowhere.text, NULL, &err), QN_IO, "out.gguf");
-    ASSERT_FAILS(qn_synth("tiny-llama", "Q4_0", *state, NULL, &err), QN_ARGUMENT,
-                 "no regular file");
+    ASSERT_FAILS(qn_synth("tiny-llama", "Q4_0", *state, NULL, &err), QN_ARGUMENT, "is a folder");
     ASSERT_FAILS(qn_synth("tiny-llama", "Q4_0", NULL, NULL, &err), QN_ARGUMENT, "NULL");
     assert_int_equal(count_files(state), 0);
 }
@@ -447,12 +446,12 @@ static void stopping_leaves_the_old_file(void **state) {
     const qn_synth_opts opts = {.progress = stop_at_once, .progress_arg = &seen};
     ASSERT_FAILS(qn_synth("tiny-llama", "Q4_0", out.text, &opts, &err), QN_STOPPED, "stopped at");
     assert_int_equal(count_files(state), 0);
-    put_text(state, "out.gguf", "old");
+    put_text(state, "out.gguf", "GGUF, old");
     ASSERT_FAILS(qn_synth("llama3.1-8b", "Q4_0", out.text, &opts, &err), QN_STOPPED, "stopped at");
     char *text;
     size_t size;
     ASSERT_OK(qn_file_load(&text, &size, out.text, 100, &err));
-    assert_string_equal(text, "old");
+    assert_string_equal(text, "GGUF, old");
     qn_free(text);
     assert_int_equal(count_files(state), 1);
     assert_true(seen > 0);

@@ -1,6 +1,7 @@
 // quern convert: a Hugging Face checkpoint folder becomes a GGUF file.
 #include "cli/args.h"
 #include "cli/making.h"
+#include "cli/out.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 
@@ -15,6 +16,7 @@ static qn_status check_convert(const qn_call *call, qn_err *err) {
     const convert_options *options = call->options;
     char all[64] = "";
     size_t used = 0;
+    QN_TRY(qn_outfile_check("OUT.gguf", call->args[1], err));
     if (!options->type) return QN_OK;
     for (size_t i = 0; qn_convert_type(i) && used < sizeof all; i++) {
         if (strcasecmp(qn_convert_type(i), options->type) == 0) return QN_OK;

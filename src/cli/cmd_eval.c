@@ -172,14 +172,7 @@ static const qn_option eval_table[] = {
      .help = "print JSON",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(eval_options, json)},
-    {.name = "--threads",
-     .alias = "-t",
-     .arg = "N",
-     .help = "threads to use (default: all this process may use); changes no result",
-     .kind = QN_OPTION_INT,
-     .offset = offsetof(eval_options, threads),
-     .least = 1,
-     .most = 256},
+    QN_OPTION_THREADS(eval_options),
 };
 
 const qn_command qn_cmd_eval = {

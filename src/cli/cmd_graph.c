@@ -15,16 +15,7 @@ static qn_status check_graph(const qn_call *call, qn_err *err) {
     if (options->stage && strcmp(options->stage, "high") != 0)
         return QN_FAIL(err, ARGUMENT, "--stage: '%s', but only 'high' exists so far",
                        options->stage);
-    return QN_OK;
-}
-
-static qn_status write_picture(const char *path, const char *text, qn_err *err) {
-    qn_outfile file;
-    QN_TRY(qn_outfile_open(&file, path, err));
-    qn_outfile_write(&file, text, strlen(text));
-    const qn_status status = qn_outfile_commit(&file, err);
-    qn_outfile_deinit(&file);
-    return status;
+    return qn_outfile_check("--svg", options->svg, err);
 }
 
 static qn_status run_graph(const qn_call *call, qn_err *err) {
@@ -36,7 +27,8 @@ static qn_status run_graph(const qn_call *call, qn_err *err) {
     const qn_graph_form form = options->svg ? QN_GRAPH_SVG : QN_GRAPH_TEXT;
     QN_TRY_TO(done, qn_engine_graph(&text, loaded.engine, form, err));
     if (options->svg)
-        status = write_picture(options->svg, text, err);
+        status =
+            qn_outfile_save(options->svg, &qn_kind_svg, &(qn_part){text, strlen(text)}, 1, err);
     else
         fputs(text, stdout);
 

@@ -1,6 +1,7 @@
 // quern imatrix: which columns of a model's weights matter, for quantising it.
 #include "cli/args.h"
 #include "cli/making.h"
+#include "cli/out.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 
@@ -15,7 +16,7 @@ typedef struct imatrix_options {
 static qn_status check_imatrix(const qn_call *call, qn_err *err) {
     const imatrix_options *options = call->options;
     if (!options->output) return QN_FAIL(err, ARGUMENT, "imatrix: name the new file with -o");
-    return QN_OK;
+    return qn_outfile_check("-o", options->output, err);
 }
 
 static qn_status run_imatrix(const qn_call *call, qn_err *err) {
@@ -61,14 +62,7 @@ static const qn_option imatrix_table[] = {
      .help = "recognise special tokens written in the text, such as those of a chat",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(imatrix_options, special)},
-    {.name = "--threads",
-     .alias = "-t",
-     .arg = "N",
-     .help = "threads to use (default: all this process may use); changes no byte of the result",
-     .kind = QN_OPTION_INT,
-     .offset = offsetof(imatrix_options, threads),
-     .least = 1,
-     .most = 256},
+    QN_OPTION_THREADS(imatrix_options),
 };
 
 const qn_command qn_cmd_imatrix = {

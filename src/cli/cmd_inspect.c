@@ -361,20 +361,17 @@ static qn_status print_as_json(const qn_inspection *in, const inspect_options *o
 // --- the command ---------------------------------------------------------------------------------
 
 static qn_status check_inspect(const qn_call *call, qn_err *err) {
+    const inspect_options *options = call->options;
     const qn_cache_type *type;
-    return qn_cache_type_find(&type, ((const inspect_options *)call->options)->cache_type, err);
+    QN_TRY(qn_outfile_check("--svg", options->svg, err));
+    return qn_cache_type_find(&type, options->cache_type, err);
 }
 
 static qn_status write_picture(const qn_inspection *in, const char *path, qn_err *err) {
     char *picture = NULL;
-    qn_outfile file;
     QN_TRY(qn_inspection_draw(&picture, in, err));
-    qn_status status = qn_outfile_open(&file, path, err);
-    if (!status) {
-        qn_outfile_write(&file, picture, strlen(picture));
-        status = qn_outfile_commit(&file, err);
-        qn_outfile_deinit(&file);
-    }
+    const qn_part part = {picture, strlen(picture)};
+    const qn_status status = qn_outfile_save(path, &qn_kind_svg, &part, 1, err);
     qn_free(picture);
     return status;
 }

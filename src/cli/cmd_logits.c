@@ -22,6 +22,9 @@ static qn_status check_logits(const qn_call *call, qn_err *err) {
         return QN_FAIL(err, ARGUMENT, "logits: give either --naive or --ref");
     if (options->hidden && !options->output)
         return QN_FAIL(err, ARGUMENT, "--hidden needs -o: hidden states are written to a file");
+    if (options->all && !options->output)
+        return QN_FAIL(err, ARGUMENT, "--all needs -o: all rows are written to a file");
+    QN_TRY(qn_outfile_check("-o", options->output, err));
     if (!options->ids) return QN_OK;
     int32_t *ids = NULL;
     size_t n;
@@ -107,26 +110,21 @@ static void add_header(qn_buf *to, const qn_logits *l) {
         to->data[i] = (char)((to->size - LENGTH) >> 8 * i & 255);
 }
 
+// Only a file that this command wrote may be replaced: another safetensors file is a model.
+static const qn_newfile_kind logits_kind = {
+    .name = "file that 'quern logits' wrote", .at = 8, .marks = {"{\"logits\":{\"dtype\":\"F32\""}};
+
 // Both formats and every machine that Quern runs on are little endian.
 static qn_status write_tensors(const char *path, const qn_logits *l, qn_err *err) {
     qn_buf header = {0};
-    qn_outfile file = {0};
-    qn_status status = QN_OK;
     add_header(&header, l);
-    if (header.failed) {
-        status = QN_NOMEM(err, "header of the output");
-        goto done;
-    }
-    QN_TRY_TO(done, qn_outfile_open(&file, path, err));
-    qn_outfile_write(&file, header.data, header.size);
-    qn_outfile_write(&file, l->logits, (size_t)(l->n_rows * l->n_vocab) * sizeof(float));
-    if (l->n_hidden)
-        qn_outfile_write(&file, l->hidden,
-                         (size_t)(l->n_hidden * l->n_tokens * l->width) * sizeof(float));
-    status = qn_outfile_commit(&file, err);
-
-done:
-    qn_outfile_deinit(&file);
+    if (header.failed) return QN_NOMEM(err, "header of the output");
+    const qn_part parts[] = {
+        {header.data, header.size},
+        {l->logits, (size_t)(l->n_rows * l->n_vocab) * sizeof(float)},
+        {l->hidden, (size_t)(l->n_hidden * l->n_tokens * l->width) * sizeof(float)},
+    };
+    const qn_status status = qn_outfile_save(path, &logits_kind, parts, 3, err);
     qn_buf_deinit(&header);
     return status;
 }
@@ -144,6 +142,7 @@ static qn_status run_logits(const qn_call *call, qn_err *err) {
     int32_t *ids = NULL;
     size_t n = 0;
     qn_status status = QN_OK;
+    if (options->output) QN_TRY(qn_newfile_check(options->output, &logits_kind, err));
     QN_TRY(qn_cli_open(&loaded, call->args[0], &open_opts, err));
     QN_TRY_TO(done, read_ids(&ids, &n, loaded.engine, options, err));
     QN_TRY_TO(done, qn_engine_logits(&logits, loaded.engine, ids, n, &logits_opts, err));
@@ -173,7 +172,7 @@ static const qn_option logits_table[] = {
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(logits_options, prompt)},
     {.name = "--all",
-     .help = "scores after every token, not only after the last",
+     .help = "with -o: scores after every token, not only after the last",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(logits_options, all)},
     {.name = "--hidden",
@@ -197,14 +196,7 @@ static const qn_option logits_table[] = {
      .offset = offsetof(logits_options, chunk),
      .least = 1,
      .most = INT32_MAX},
-    {.name = "--threads",
-     .alias = "-t",
-     .arg = "N",
-     .help = "threads to use (default: all this process may use); changes no result",
-     .kind = QN_OPTION_INT,
-     .offset = offsetof(logits_options, threads),
-     .least = 1,
-     .most = 256},
+    QN_OPTION_THREADS(logits_options),
     {.name = "--output",
      .alias = "-o",
      .arg = "OUT.safetensors",

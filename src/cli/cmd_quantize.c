@@ -1,6 +1,7 @@
 // quern quantize: a model file with other numeric types.
 #include "cli/args.h"
 #include "cli/making.h"
+#include "cli/out.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 
@@ -13,6 +14,7 @@ typedef struct quantize_options {
 } quantize_options;
 
 static qn_status check_quantize(const qn_call *call, qn_err *err) {
+    QN_TRY(qn_outfile_check("OUT.gguf", call->args[1], err));
     return qn_quantize_check_type(call->args[2], err);
 }
 
@@ -56,14 +58,7 @@ static const qn_option quantize_table[] = {
      .help = "one type for every matrix, without the exceptions that the mixes make",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(quantize_options, pure)},
-    {.name = "--threads",
-     .alias = "-t",
-     .arg = "N",
-     .help = "threads to use (default: all this process may use); changes no byte of the result",
-     .kind = QN_OPTION_INT,
-     .offset = offsetof(quantize_options, threads),
-     .least = 1,
-     .most = 256},
+    QN_OPTION_THREADS(quantize_options),
 };
 
 const qn_command qn_cmd_quantize = {

@@ -1,6 +1,7 @@
 // quern synth: a model of random weights with the shape of a known one.
 #include "cli/command.h"
 #include "cli/making.h"
+#include "cli/out.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 
@@ -13,6 +14,7 @@ typedef struct synth_options {
 
 static qn_status check_synth(const qn_call *call, qn_err *err) {
     qn_synth_size size;
+    QN_TRY(qn_outfile_check("OUT.gguf", call->args[2], err));
     return qn_synth_measure(&size, call->args[0], call->args[1], err);
 }
 
@@ -43,14 +45,7 @@ static const qn_option synth_table[] = {
      .help = "where the random numbers begin (default: 0); the same seed gives the same file",
      .kind = QN_OPTION_SEED,
      .offset = offsetof(synth_options, seed)},
-    {.name = "--threads",
-     .alias = "-t",
-     .arg = "N",
-     .help = "threads to use (default: all this process may use); changes no byte of the result",
-     .kind = QN_OPTION_INT,
-     .offset = offsetof(synth_options, threads),
-     .least = 1,
-     .most = 256},
+    QN_OPTION_THREADS(synth_options),
 };
 
 const qn_command qn_cmd_synth = {

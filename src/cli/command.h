@@ -34,6 +34,15 @@ typedef struct qn_option {
     int64_t least, most;
 } qn_option;
 
+// The row of --threads, the same for every command that computes; `options` is the type of its
+// options, which have a field int64_t threads.
+// clang-format off
+#define QN_OPTION_THREADS(options)                                                                 \
+    {.name = "--threads", .alias = "-t", .arg = "N",                                               \
+     .help = "threads to use (default: all this process may use); changes no result",              \
+     .kind = QN_OPTION_INT, .offset = offsetof(options, threads), .least = 1, .most = 256}
+// clang-format on
+
 // What was typed after the name of a command.
 typedef struct qn_call {
     const char *const *args; // (n_args) all that is no option

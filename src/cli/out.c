@@ -1,14 +1,11 @@
 #include "cli/out.h"
 
-#include "core/file.h"
 #include "core/mem.h"
 #include "core/utf8.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 // --- standard output -----------------------------------------------------------------------------
@@ -90,68 +87,21 @@ qn_status qn_text_read(qn_buf *out, const char *path, qn_err *err) {
 
 // --- files ---------------------------------------------------------------------------------------
 
-// Renaming onto a device would replace it, onto a link would part it from what it points to.
-static bool is_special(const char *path) {
-    struct stat st;
-    return lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+const qn_newfile_kind qn_kind_svg = {.name = "SVG file", .marks = {"<svg", "<?xml"}};
+
+qn_status qn_outfile_check(const char *option, const char *path, qn_err *err) {
+    if (!path || strcmp(path, "-") != 0) return QN_OK;
+    return QN_FAIL(err, ARGUMENT, "%s: '-', want the name of a file", option);
 }
 
-static qn_status open_temporary(qn_outfile *file, qn_err *err) {
-    qn_buf name = {0};
-    qn_buf_printf(&name, "%s.%ld.tmp", file->path, (long)getpid());
-    QN_TRY(qn_buf_take(&file->temporary, &name, err));
-    const int fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0) file->to = fdopen(fd, "w");
-    if (file->to) return QN_OK;
-    const qn_status status = QN_FAIL(err, IO, "%s: cannot write: %s", file->path, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    else
-        qn_free(file->temporary), file->temporary = NULL; // not ours to remove
+qn_status qn_outfile_save(const char *path, const qn_newfile_kind *kind, const qn_part *parts,
+                          size_t n, qn_err *err) {
+    qn_newfile *file = NULL;
+    QN_TRY(qn_newfile_check(path, kind, err));
+    qn_status status = qn_newfile_create(&file, path, err);
+    for (size_t i = 0; i < n && !status; i++)
+        status = qn_newfile_write(file, parts[i].bytes, parts[i].size, err);
+    if (!status) status = qn_newfile_commit(file, err);
+    qn_newfile_destroy(file);
     return status;
-}
-
-qn_status qn_outfile_open(qn_outfile *out, const char *path, qn_err *err) {
-    qn_outfile file = {.path = strdup(path)};
-    if (!file.path) return QN_NOMEM(err, path);
-    qn_status status = QN_OK;
-    if (qn_path_is_folder(path)) {
-        status = QN_FAIL(err, IO, "%s: cannot write: it is a folder", path);
-    } else if (is_special(path)) {
-        file.to = fopen(path, "we");
-        if (!file.to) status = QN_FAIL(err, IO, "%s: cannot write: %s", path, strerror(errno));
-    } else {
-        status = open_temporary(&file, err);
-    }
-    if (status)
-        qn_outfile_deinit(&file);
-    else
-        *out = file;
-    return status;
-}
-
-void qn_outfile_write(qn_outfile *file, const void *bytes, size_t n) {
-    if (fwrite(bytes, 1, n, file->to) != n) file->failed = true;
-}
-
-qn_status qn_outfile_commit(qn_outfile *file, qn_err *err) {
-    const bool is_closed = fclose(file->to) == 0;
-    file->to = NULL;
-    if (!is_closed || file->failed)
-        return QN_FAIL(err, IO, "%s: cannot write: %s", file->path, strerror(errno));
-    if (!file->temporary) return QN_OK;
-    if (rename(file->temporary, file->path) != 0)
-        return QN_FAIL(err, IO, "%s: cannot rename %s: %s", file->path, file->temporary,
-                       strerror(errno));
-    qn_free(file->temporary);
-    file->temporary = NULL;
-    return QN_OK;
-}
-
-void qn_outfile_deinit(qn_outfile *file) {
-    if (file->to) fclose(file->to);
-    if (file->temporary) unlink(file->temporary);
-    qn_free(file->temporary);
-    qn_free(file->path);
-    *file = (qn_outfile){0};
 }

@@ -4,6 +4,7 @@
 
 #include "core/buf.h"
 #include "core/json.h"
+#include "core/newfile.h"
 
 #include <stdio.h>
 
@@ -24,18 +25,19 @@ void qn_print_text(FILE *to, const char *text, size_t size);
 QN_MUST_CHECK qn_status qn_stdin_read(qn_buf *out, qn_err *err);
 QN_MUST_CHECK qn_status qn_text_read(qn_buf *out, const char *path, qn_err *err);
 
-// A file under construction. It has another name until qn_outfile_commit, and is removed by
-// qn_outfile_deinit when it did not come to that. Devices, pipes and links are written in place.
-typedef struct qn_outfile {
-    FILE *to;
-    char *path, *temporary; // owned; temporary is NULL when written in place
-    bool failed;
-} qn_outfile;
+extern const qn_newfile_kind qn_kind_svg;
 
-QN_MUST_CHECK qn_status qn_outfile_open(qn_outfile *out, const char *path, qn_err *err);
-// Failure is sticky, and told by commit.
-void qn_outfile_write(qn_outfile *file, const void *bytes, size_t n);
-QN_MUST_CHECK qn_status qn_outfile_commit(qn_outfile *file, qn_err *err);
-void qn_outfile_deinit(qn_outfile *file);
+// Wrong usage if the file asked for is "-": results that are files do not go to standard output.
+// `path` NULL is fine; `option` names the word in the message.
+QN_MUST_CHECK qn_status qn_outfile_check(const char *option, const char *path, qn_err *err);
+
+typedef struct qn_part {
+    const void *bytes;
+    size_t size;
+} qn_part;
+
+// A file of (n) parts; one that is there already is replaced only if it is of the same kind.
+QN_MUST_CHECK qn_status qn_outfile_save(const char *path, const qn_newfile_kind *kind,
+                                        const qn_part *parts, size_t n, qn_err *err);
 
 #endif

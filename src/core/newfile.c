@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -40,22 +41,54 @@ static char *temporary_name(const char *path) {
 
 static qn_status check_place(const char *path, qn_err *err) {
     struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return QN_FAIL(err, ARGUMENT, "%s: exists and is no regular file", path);
-    return QN_OK;
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) return QN_OK;
+    return QN_FAIL(err, ARGUMENT, "%s: %s", path,
+                   S_ISDIR(st.st_mode) ? "is a folder" : "exists and is no regular file");
+}
+
+static bool has_mark(const char *bytes, int64_t size, const qn_newfile_kind *kind) {
+    for (int i = 0; i < 2 && kind->marks[i]; i++) {
+        const size_t n = strlen(kind->marks[i]);
+        if (size >= (int64_t)(kind->at + n) && memcmp(bytes + kind->at, kind->marks[i], n) == 0)
+            return true;
+    }
+    return false;
+}
+
+qn_status qn_newfile_check(const char *path, const qn_newfile_kind *kind, qn_err *err) {
+    char head[64] = {0};
+    qn_file file;
+    QN_TRY(check_place(path, err));
+    if (!qn_path_is_file(path)) return QN_OK;
+    QN_TRY(qn_file_open(&file, path, err));
+    const int64_t size = file.size, n = size < (int64_t)sizeof head ? size : (int64_t)sizeof head;
+    const qn_status status = n ? qn_file_read(&file, 0, head, (size_t)n, err) : QN_OK;
+    qn_file_close(&file);
+    if (status) return status;
+    if (size == 0 || has_mark(head, n, kind)) return QN_OK;
+    return QN_FAIL(err, ARGUMENT, "%s: exists and is no %s; it is left alone", path, kind->name);
+}
+
+// Where the file goes: through a link, which stays one. NULL when memory is short.
+static char *target_of(const char *path) {
+    struct stat st;
+    const bool is_link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    char *target = is_link ? realpath(path, NULL) : NULL; // NULL: it points to nothing
+    return target ? target : strdup(path);
 }
 
 qn_status qn_newfile_create(qn_newfile **out, const char *path, qn_err *err) {
     QN_TRY(check_place(path, err));
     qn_newfile *file = qn_alloc(1, sizeof *file);
-    char *folder = qn_path_folder(path);
+    char *target = target_of(path), *folder = target ? qn_path_folder(target) : NULL;
     qn_status status = QN_OK;
     if (file) {
         file->fd = -1;
-        file->path = strdup(path);
-        file->temporary = temporary_name(path);
+        file->path = target;
+        file->temporary = target ? temporary_name(target) : NULL;
     }
-    if (!file || !folder || !file->path || !file->temporary) {
+    if (!file || !folder || !file->temporary) {
+        if (!file) qn_free(target);
         status = QN_NOMEM(err, "a new file");
         goto done;
     }

@@ -10,6 +10,18 @@
 
 typedef struct qn_newfile qn_newfile;
 
+// What tells files of one kind from others: one of the marks, `at` bytes from the beginning.
+typedef struct qn_newfile_kind {
+    const char *name; // "GGUF file"
+    size_t at;
+    const char *marks[2]; // the second may be NULL
+} qn_newfile_kind;
+
+// Whether a new file of that kind may take this place: nothing is there, or an empty file, or one of
+// the same kind. Anything else was named by mistake; the error says what it is.
+QN_MUST_CHECK qn_status qn_newfile_check(const char *path, const qn_newfile_kind *kind,
+                                         qn_err *err);
+
 // `path` may exist; it must be a regular file then.
 QN_MUST_CHECK qn_status qn_newfile_create(qn_newfile **out, const char *path, qn_err *err);
 // Appends; buffered.

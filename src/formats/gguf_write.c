@@ -215,6 +215,11 @@ static qn_status write_padding(qn_gguf_writer *w, qn_err *err) {
                             : QN_FAIL(err, LIMIT, "GGUF file of %lld bytes", (long long)at);
 }
 
+qn_status qn_gguf_check_place(const char *path, qn_err *err) {
+    static const qn_newfile_kind gguf = {.name = "GGUF file", .marks = {"GGUF"}};
+    return qn_newfile_check(path, &gguf, err);
+}
+
 qn_status qn_gguf_begin(qn_gguf_writer *w, const char *path, qn_err *err) {
     if (w->status) {
         if (err) *err = w->err;
@@ -230,6 +235,7 @@ qn_status qn_gguf_begin(qn_gguf_writer *w, const char *path, qn_err *err) {
         status = QN_NOMEM(err, "GGUF header");
         goto done;
     }
+    QN_TRY_TO(done, qn_gguf_check_place(path, err));
     QN_TRY_TO(done, qn_newfile_create(&w->file, path, err));
     QN_TRY_TO(done, qn_newfile_write(w->file, head.data, head.size, err));
     QN_TRY_TO(done, qn_newfile_write(w->file, w->keys.data, w->keys.size, err));

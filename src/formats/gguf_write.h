@@ -44,6 +44,9 @@ void qn_gguf_add_tensor(qn_gguf_writer *w, const qn_gguf_tensor *tensor);
 
 // Writes the header. A key or tensor declared twice is an error.
 QN_MUST_CHECK qn_status qn_gguf_begin(qn_gguf_writer *w, const char *path, qn_err *err);
+// Whether a GGUF file may be written there, as qn_gguf_begin asks too: a file in the way is replaced
+// only if it is GGUF itself or empty. For asking before long work.
+QN_MUST_CHECK qn_status qn_gguf_check_place(const char *path, qn_err *err);
 // The next bytes of the current tensor; at its end the next one begins.
 QN_MUST_CHECK qn_status qn_gguf_write(qn_gguf_writer *w, const void *bytes, size_t n, qn_err *err);
 // All data must be there; puts the file in its place.

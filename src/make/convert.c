@@ -77,23 +77,6 @@ static qn_status choose_type(convert_call *call, qn_err *err) {
     return QN_OK;
 }
 
-// A file in the way is replaced only if it is GGUF itself (or empty): never a part of a checkpoint,
-// nor anything else that was named by mistake.
-static qn_status check_place(const char *path, qn_err *err) {
-    qn_file file;
-    char magic[4] = {0};
-    if (qn_path_is_folder(path)) return QN_FAIL(err, ARGUMENT, "%s: is a folder", path);
-    if (!qn_path_is_file(path)) return QN_OK;
-    QN_TRY(qn_file_open(&file, path, err));
-    const int64_t size = file.size;
-    const qn_status status = size >= 4 ? qn_file_read(&file, 0, magic, 4, err) : QN_OK;
-    qn_file_close(&file);
-    if (status) return status;
-    if (size > 0 && memcmp(magic, "GGUF", 4) != 0)
-        return QN_FAIL(err, ARGUMENT, "%s: exists and is no GGUF file; it is left alone", path);
-    return QN_OK;
-}
-
 // folder/mmproj-name beside the text model.
 static qn_status image_path(char **out, const char *path, qn_err *err) {
     const char *slash = strrchr(path, '/');
@@ -184,7 +167,7 @@ static qn_status declare_text(convert_call *call, qn_err *err) {
 
 static qn_status declare_image(convert_call *call, const char *out_path, qn_err *err) {
     QN_TRY(image_path(&call->image.path, out_path, err));
-    QN_TRY(check_place(call->image.path, err));
+    QN_TRY(qn_gguf_check_place(call->image.path, err));
     QN_TRY(qn_gguf_writer_create(&call->image.writer, err));
     QN_TRY(qn_tower_init(&call->tower, call->source, call->model->hparams->width,
                          call->image.writer, err));
@@ -265,7 +248,7 @@ static qn_status open_model(convert_call *call, const char *folder, qn_err *err)
 static qn_status convert(convert_call *call, const char *folder, const char *out_path,
                          qn_err *err) {
     QN_TRY(choose_type(call, err));
-    QN_TRY(check_place(out_path, err));
+    QN_TRY(qn_gguf_check_place(out_path, err));
     QN_TRY(open_model(call, folder, err));
     QN_TRY(qn_gguf_writer_create(&call->text.writer, err));
     QN_TRY(declare_text(call, err));

@@ -233,6 +233,7 @@ qn_status qn_imatrix(const char *model, const char *text, const char *out,
         status = QN_FAIL(err, ARGUMENT, "%s: is an input, want another name", out);
         goto done;
     }
+    QN_TRY_TO(done, qn_gguf_check_place(out, err));
     QN_TRY_TO(done, read_text(&job, err));
     QN_TRY_TO(done, size_chunks(&job, err));
     QN_TRY_TO(done, run_chunks(&job, err));

@@ -439,6 +439,7 @@ static qn_status quantize(quantizer *q, const char *in, const char *out, qn_err 
     QN_TRY(qn_mix_find(&q->mix, q->opts->type, err));
     QN_TRY(qn_source_open(&q->source, in, err));
     QN_TRY(check_source(q, in, out, err));
+    QN_TRY(qn_gguf_check_place(out, err));
     if (qn_source_get_kind(q->source) != QN_SOURCE_GGUF) QN_TRY(convert_first(q, in, out, err));
     if (q->opts->imatrix) {
         QN_TRY(qn_importance_open(&q->importance, q->opts->imatrix, err));

@@ -1,0 +1,120 @@
+// The command line: files that are written, and those that are left alone.
+#include "cli_run.h"
+
+#include <sys/stat.h>
+
+static void assert_same_file(const char *path, const char *want, size_t want_size) {
+    size_t size;
+    char *data = cli_load(path, &size);
+    assert_int_equal(size, want_size);
+    assert_memory_equal(data, want, size);
+    free(data);
+}
+
+// Every command that writes a file, with "?" for its name.
+static const struct {
+    const char *args[8], *kind;
+} writers[] = {
+    {{"graph", DRAFT, "--svg", "?"}, "SVG file"},
+    {{"inspect", DRAFT, "--svg", "?"}, "SVG file"},
+    {{"logits", DRAFT, "--ids", "1", "-o", "?"}, "file that 'quern logits' wrote"},
+    {{"imatrix", DRAFT, "?words", "-o", "?"}, "GGUF file"},
+    {{"synth", "tiny-llama", "Q4_0", "?"}, "GGUF file"},
+    {{"quantize", DRAFT, "?", "Q4_0"}, "GGUF file"},
+    {{"convert", MINI "/qwen3", "?"}, "GGUF file"},
+};
+enum { N_WRITERS = sizeof writers / sizeof *writers };
+
+static cli_result write_to(int i, const char *path) {
+    const char *args[8] = {NULL};
+    for (int k = 0; k < 8 && writers[i].args[k]; k++) {
+        const char *arg = writers[i].args[k];
+        args[k] = strcmp(arg, "?") == 0 ? path : *arg == '?' ? cli_path(arg + 1) : arg;
+    }
+    return cli_run_with(&(cli_input){0}, args);
+}
+
+// A result replaces what is empty or of its own kind, and nothing else.
+static void test_only_its_own_kind_is_replaced(void **state) {
+    (void)state;
+    static const char note[] = "remember the milk\n";
+    static const char text[] = "Once upon a time there was a little mill in the valley.";
+    cli_save(cli_path("words"), text, strlen(text));
+    for (int i = 0; i < N_WRITERS; i++) {
+        char *path = strdup(cli_path("result"));
+        cli_save(path, note, strlen(note));
+        cli_result refused = write_to(i, path);
+        cli_assert_fails(&refused, 1, "exists and is no ");
+        if (!strstr(refused.err, writers[i].kind) || !strstr(refused.err, path))
+            fail_msg("%s", refused.err);
+        assert_same_file(path, note, strlen(note));
+        cli_save(path, "", 0);
+        cli_result first = write_to(i, path), again = write_to(i, path);
+        assert_int_equal(first.code, 0);
+        assert_int_equal(again.code, 0);
+        struct stat st;
+        assert_int_equal(stat(path, &st), 0);
+        assert_true(st.st_size > 0);
+        cli_result folder = write_to(i, "/");
+        cli_assert_fails(&folder, 1, "is a folder");
+        cli_free(&refused), cli_free(&first), cli_free(&again), cli_free(&folder);
+        remove(path);
+        free(path);
+    }
+}
+
+static void test_standard_output_is_no_file(void **state) {
+    (void)state;
+    cli_save(cli_path("words"), "words", 5);
+    for (int i = 0; i < N_WRITERS; i++) {
+        cli_result r = write_to(i, "-");
+        cli_assert_fails(&r, 2, "'-', want the name of a file");
+        cli_free(&r);
+    }
+}
+
+static void copy(const char *from, const char *to) {
+    size_t size;
+    char *data = cli_load(from, &size);
+    cli_save(to, data, size);
+    free(data);
+}
+
+// The model that is being read is never replaced, also where the result would be of its kind.
+static void test_the_model_is_left_alone(void **state) {
+    (void)state;
+    assert_int_equal(mkdir(cli_path("model"), 0700), 0);
+    copy(MINI "/qwen3/config.json", cli_path("model/config.json"));
+    copy(MINI "/qwen3/model.safetensors", cli_path("model/model.safetensors"));
+    copy(MINI "/qwen3/tokenizer.json", cli_path("model/tokenizer.json"));
+    char *gguf = strdup(cli_path("model.gguf")), *folder = strdup(cli_path("model")),
+         *weights = strdup(cli_path("model/model.safetensors"));
+    copy(DRAFT, gguf);
+    cli_save(cli_path("words"), "words", 5);
+    size_t gguf_size, weights_size;
+    char *gguf_data = cli_load(gguf, &gguf_size), *data = cli_load(weights, &weights_size);
+    cli_result runs[] = {
+        CLI_RUN("graph", gguf, "--svg", gguf),
+        CLI_RUN("inspect", gguf, "--svg", gguf),
+        CLI_RUN("logits", folder, "--ids", "1", "-o", weights),
+        CLI_RUN("imatrix", gguf, cli_path("words"), "-o", gguf),
+        CLI_RUN("quantize", gguf, gguf, "Q4_0"),
+        CLI_RUN("convert", folder, weights),
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        assert_int_equal(runs[i].code, 1);
+        cli_free(&runs[i]);
+    }
+    assert_same_file(gguf, gguf_data, gguf_size);
+    assert_same_file(weights, data, weights_size);
+    free(gguf), free(folder), free(weights), free(gguf_data), free(data);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_only_its_own_kind_is_replaced),
+        cmocka_unit_test(test_standard_output_is_no_file),
+        cmocka_unit_test(test_the_model_is_left_alone),
+    };
+    return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
+}
