@@ -206,7 +206,10 @@ static void build_sentencepiece(vocab *v, const qn_synth_shape *shape) {
         snprintf(text, sizeof text, "<0x%02X>", i);
         add_text(v, text, BYTE);
     }
-    for (char c = '!'; c <= '~'; c++) add_token(v, &c, 1, NORMAL);
+    for (int code = '!'; code <= '~'; code++) {
+        const char c = (char)code;
+        add_token(v, &c, 1, NORMAL);
+    }
     add_text(v, "\n", NORMAL);
     add_text(v, space, NORMAL);
     add_pieces(v, space, v->n);

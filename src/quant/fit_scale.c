@@ -145,7 +145,8 @@ static float choose_d(const group *groups, const qn_fit_input *input,
     for (int start = 0; start < 16; start += LANES / 2) {
         float d[LANES], cost[LANES] = {0};
         for (int c = 0; c < LANES; c += 2) {
-            const float reach = 0.5f - (float)form->factor_low - 0.25f * (float)(start + c / 2);
+            const int quarters = start + c / 2;
+            const float reach = 0.5f - (float)form->factor_low - 0.25f * (float)quarters;
             d[c] = qn_fit_half_above(most / reach, input);
             d[c + 1] = -d[c];
         }
