@@ -1,8 +1,11 @@
 // hello.c: the whole of Quern's library in one small program. It opens a model, shows the five best
 // next tokens after a prompt, then lets the model go on with the text.
 //
-//   cc hello.c $(pkg-config --cflags --libs quern) -o hello && ./hello model.gguf "Once upon a
-//   time"
+//   cc hello.c $(pkg-config --cflags --libs quern) -o hello
+//   ./hello model.gguf "Once upon a time"
+//
+// Where Quern is not in a folder of the system, PKG_CONFIG_PATH=PREFIX/lib/pkgconfig finds it for
+// the first line, LD_LIBRARY_PATH=PREFIX/lib for the second.
 #include <quern.h>
 
 #include <math.h>
