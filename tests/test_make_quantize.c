@@ -561,10 +561,11 @@ static void inputs_are_not_written_over(void **state) {
 
 static void wrong_calls_are_refused(void **state) {
     qn_err err = {0};
+    const char *folder = *state;
     const path_name out = in_folder(state, "no/out.gguf"), fine = in_folder(state, "out.gguf");
     const qn_quantize_opts opts = {.type = "Q4_0"};
     ASSERT_FAILS(qn_quantize(small_path, out.text, &opts, &err), QN_IO, "no/out.gguf");
-    ASSERT_FAILS(qn_quantize(small_path, *state, &opts, &err), QN_ARGUMENT, *state);
+    ASSERT_FAILS(qn_quantize(small_path, folder, &opts, &err), QN_ARGUMENT, folder);
     ASSERT_FAILS(qn_quantize(out.text, fine.text, &opts, &err), QN_IO, "no/out.gguf");
     ASSERT_FAILS(qn_quantize(small_path, fine.text, &(qn_quantize_opts){.type = "Q4_X"}, &err),
                  QN_ARGUMENT,
