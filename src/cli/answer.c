@@ -106,7 +106,12 @@ static qn_status step(work *w, qn_err *err) {
     const char *text;
     size_t size;
     bool is_stop;
-    QN_TRY(qn_session_step_naive(&id, opts->session, &opts->sample, err));
+    if (a->n_tokens == 0)
+        qn_print_waiting("reading %lld token%s ...", (long long)a->n_prompt,
+                         a->n_prompt == 1 ? "" : "s");
+    const qn_status status = qn_session_step_naive(&id, opts->session, &opts->sample, err);
+    if (a->n_tokens == 0) qn_print_waited();
+    if (status) return status;
     a->n_tokens++;
     if (qn_tokenizer_is_end(opts->tokenizer, id)) {
         a->reason = "end";
@@ -131,7 +136,7 @@ static qn_status run(work *w, qn_err *err) {
     qn_session_tokens(w->opts->session, &n_prompt);
     a->n_prompt = (int64_t)n_prompt;
     if (a->n_prompt >= w->opts->context)
-        return QN_FAIL(err, LIMIT, "the prompt of %lld tokens fills the context of %lld",
+        return QN_FAIL(err, LIMIT, "the prompt has %lld tokens, the context %lld",
                        (long long)a->n_prompt, (long long)w->opts->context);
     QN_TRY(qn_decoder_create(&w->decoder, w->opts->tokenizer, err));
     const double start = qn_now();

@@ -152,6 +152,10 @@ static qn_status refuse_option(const qn_command *command, const char *word, qn_e
     for (size_t i = 0; i < command->n_options && n < MOST_NAMES; i++)
         names[n++] = command->options[i].name;
     const char *near = qn_nearest(word, names, n);
+    if (strcmp(word, "-m") == 0 || strcmp(word, "--model") == 0)
+        return QN_FAIL(err, ARGUMENT,
+                       "%s: no option '%s'; the model is named without an option: quern %s %s",
+                       command->name, word, command->name, command->args);
     if (near)
         return QN_FAIL(err, ARGUMENT, "%s: no option '%s'; did you mean '%s'?", command->name, word,
                        near);

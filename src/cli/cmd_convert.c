@@ -1,11 +1,13 @@
 // quern convert: a Hugging Face checkpoint folder becomes a GGUF file.
 #include "cli/args.h"
 #include "cli/making.h"
+#include "cli/open.h"
 #include "cli/out.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <strings.h>
 
 typedef struct convert_options {
@@ -40,6 +42,8 @@ static qn_status run_convert(const qn_call *call, qn_err *err) {
     qn_file_size size;
     qn_interrupt_hold(); // Ctrl-C stops it, and nothing is left behind
     const qn_status status = qn_convert(call->args[0], call->args[1], &opts, err);
+    if (status && status != QN_STOPPED && !strstr(err->message, call->args[1]))
+        qn_err_name(err, status, call->args[0]);
     qn_progress_end(&progress);
     if (status) return status;
     QN_TRY(qn_file_size_read(&size, call->args[1], err));

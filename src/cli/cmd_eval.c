@@ -3,6 +3,7 @@
 #include "cli/eval.h"
 #include "cli/open.h"
 #include "cli/out.h"
+#include "cli/terminal.h"
 
 #include <stdio.h>
 
@@ -109,6 +110,7 @@ static qn_status run_eval(const qn_call *call, qn_err *err) {
     const eval_options *o = call->options;
     const qn_open_opts open_opts = {.n_threads = o->threads, .needs_tokenizer = true};
     qn_loaded model = {0};
+    qn_interrupt_hold(); // Ctrl-C stops it and says how far it came
     QN_TRY(qn_cli_open(&model, call->args[0], &open_opts, err));
     const qn_status status =
         o->ppl ? run_ppl(model.engine, o, err) : run_tasks(model.engine, o, err);

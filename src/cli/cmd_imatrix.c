@@ -6,6 +6,7 @@
 #include "cli/terminal.h"
 
 #include <stdio.h>
+#include <string.h>
 
 typedef struct imatrix_options {
     const char *output;
@@ -17,6 +18,38 @@ static qn_status check_imatrix(const qn_call *call, qn_err *err) {
     const imatrix_options *options = call->options;
     if (!options->output) return QN_FAIL(err, ARGUMENT, "imatrix: name the new file with -o");
     return qn_outfile_check("-o", options->output, err);
+}
+
+// The value of a key as text (owned: qn_free).
+static qn_status key_text(char **out, const qn_source *source, const char *name, qn_err *err) {
+    for (size_t i = 0; i < qn_source_n_keys(source); i++) {
+        qn_key_info key;
+        QN_TRY(qn_source_key_info(&key, source, i, 1, err));
+        if (strcmp(key.name, name) == 0) {
+            *out = key.value;
+            return QN_OK;
+        }
+        qn_free(key.value);
+    }
+    return QN_FAIL(err, FORMAT, "no key %s", name);
+}
+
+static qn_status print_summary(const char *path, qn_err *err) {
+    qn_source *source;
+    char *chunks = NULL, *size = NULL;
+    QN_TRY(qn_source_open(&source, path, err));
+    qn_status status = QN_OK;
+    QN_TRY_TO(done, key_text(&chunks, source, "imatrix.chunk_count", err));
+    QN_TRY_TO(done, key_text(&size, source, "imatrix.chunk_size", err));
+    // Two tensors for each matrix: sums and counts.
+    printf("%s chunk%s of %s tokens, %zu matrices -> %s\n", chunks,
+           strcmp(chunks, "1") == 0 ? "" : "s", size, qn_source_n_tensors(source) / 2, path);
+
+done:
+    qn_free(chunks);
+    qn_free(size);
+    qn_source_close(source);
+    return status;
 }
 
 static qn_status run_imatrix(const qn_call *call, qn_err *err) {
@@ -33,7 +66,7 @@ static qn_status run_imatrix(const qn_call *call, qn_err *err) {
     qn_interrupt_hold();
     const qn_status status = qn_imatrix(call->args[0], call->args[1], options->output, &opts, err);
     qn_progress_end(&progress);
-    return status;
+    return status ? status : print_summary(options->output, err);
 }
 
 static const qn_option imatrix_table[] = {

@@ -5,9 +5,9 @@
 #include "cli/out.h"
 #include "cli/terminal.h"
 
+#include "core/file.h"
 #include "core/mem.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -55,13 +55,17 @@ static qn_status set_prompt(talk *t, const char *text, size_t size, qn_err *err)
         const qn_tokenize_opts opts = {.special = true, .add_ends = true};
         QN_TRY(qn_tokenize(&ids, &n, t->tokenizer, text, size, &opts, err));
     }
-    const qn_status status = qn_session_set_prompt(t->session, ids, n, err);
+    const qn_status status =
+        (int64_t)n > t->context ? QN_FAIL(err, LIMIT, "the prompt has %zu tokens, the context %lld",
+                                          n, (long long)t->context)
+                                : qn_session_set_prompt(t->session, ids, n, err);
     qn_free(ids);
     return status;
 }
 
 static void print_figures(const qn_answer *answer) {
-    qn_print_dim("[%lld tokens, %.1f tokens/s]", (long long)answer->n_tokens,
+    qn_print_dim("[%lld token%s, %.1f tokens/s]", (long long)answer->n_tokens,
+                 answer->n_tokens == 1 ? "" : "s",
                  answer->seconds > 0 ? (double)answer->n_tokens / answer->seconds : 0.0);
 }
 
@@ -108,44 +112,67 @@ static bool explain(talk *t);
 
 // What a line that begins with a slash does; false ends the conversation.
 static const struct {
-    const char *name, *help;
+    const char *name, *help; // help NULL: another word for one above
     bool (*run)(talk *t);
 } chat_commands[] = {
-    {"/exit", "end (so does Ctrl-D)", stop},
+    {"/exit", "end (so do /quit, /bye and Ctrl-D)", stop},
+    {"/quit", NULL, stop},
+    {"/bye", NULL, stop},
     {"/reset", "forget what was said", forget},
-    {"/help", "this list; Ctrl-C stops an answer", explain},
+    {"/help", "this list; Ctrl-C stops an answer, or clears a line", explain},
 };
 enum { N_CHAT_COMMANDS = sizeof chat_commands / sizeof *chat_commands };
 
 static bool explain(talk *t) {
     (void)t;
-    for (size_t i = 0; i < N_CHAT_COMMANDS; i++)
-        fprintf(stderr, "  %-8s %s\n", chat_commands[i].name, chat_commands[i].help);
+    for (size_t i = 0; i < N_CHAT_COMMANDS; i++) {
+        if (chat_commands[i].help)
+            fprintf(stderr, "  %-8s %s\n", chat_commands[i].name, chat_commands[i].help);
+    }
     return true;
 }
 
+// `line` begins with the slash; what follows the word is not looked at.
 static bool run_chat_command(talk *t, const char *line) {
+    const size_t n = strcspn(line, " \t");
     for (size_t i = 0; i < N_CHAT_COMMANDS; i++) {
-        if (strcmp(line, chat_commands[i].name) == 0) return chat_commands[i].run(t);
+        const char *name = chat_commands[i].name;
+        if (strlen(name) == n && memcmp(line, name, n) == 0) return chat_commands[i].run(t);
     }
-    fprintf(stderr, "no such command; there are\n");
+    fprintf(stderr, "no command ");
+    qn_print_text(stderr, line, n);
+    fprintf(stderr, "; there are\n");
     return explain(t);
 }
 
-// False at the end of the input. *line is as getline has it, without the newline.
-static bool read_line(char **line, size_t *cap, size_t *size) {
+// A terminal that edits lines keeps this many bytes of one, its newline among them, and drops the
+// rest without a word.
+enum { TERMINAL_LINE = 4096 };
+
+// A line without its newline. False at the end of the input. Ctrl-C begins a new one: the terminal
+// has then forgotten what was typed.
+static bool read_line(qn_buf *line) {
+    char part[TERMINAL_LINE];
+    line->size = 0;
     fputs("> ", stderr);
-    fflush(stderr);
-    qn_interrupt_release();
-    const ssize_t n = getline(line, cap, stdin);
-    qn_interrupt_hold();
-    if (n < 0) {
-        fputs("\n", stderr);
-        return false;
+    for (;;) {
+        fflush(stderr);
+        if (!qn_input_wait()) {
+            line->size = 0;
+            fputs("\n> ", stderr);
+            continue;
+        }
+        const ssize_t n = read(STDIN_FILENO, part, sizeof part);
+        if (n <= 0) { // Ctrl-D
+            fputs("\n", stderr);
+            return n == 0 && line->size > 0;
+        }
+        qn_buf_add(line, part, (size_t)n);
+        if (line->failed) return false;
+        if (part[n - 1] == '\n') break;
     }
-    *size = (size_t)n;
-    while (*size > 0 && strchr("\r\n", (*line)[*size - 1]) && (*line)[*size - 1]) (*size)--;
-    (*line)[*size] = 0;
+    while (line->size > 0 && memchr("\r\n", line->data[line->size - 1], 2)) line->size--;
+    line->data[line->size] = 0;
     return true;
 }
 
@@ -159,22 +186,41 @@ static qn_status take_turn(talk *t, const char *line, size_t size, qn_err *err) 
     return QN_OK;
 }
 
-static qn_status converse(talk *t, qn_err *err) {
+// What the conversation is with: the model's own name, or that of its file where it has none.
+static const char *model_name(const qn_engine_info *info, const char *path) {
+    enum { SHORTEST = 3 };
+    if (strlen(info->name) >= SHORTEST) return info->name;
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+static qn_status take_line(talk *t, const qn_buf *line, bool *goes_on, qn_err *err) {
+    const char *word = line->data + strspn(line->data, " \t");
+    if (line->size + 1 >= TERMINAL_LINE) {
+        fprintf(stderr,
+                "quern: the terminal cut this line at %d bytes, so it is not answered; 'quern run "
+                "-f FILE' reads a text of any length\n",
+                TERMINAL_LINE - 1);
+        return QN_OK;
+    }
+    if (*word == '/')
+        *goes_on = run_chat_command(t, word);
+    else if (line->size > 0)
+        return take_turn(t, line->data, line->size, err);
+    return QN_OK;
+}
+
+static qn_status converse(talk *t, const char *path, qn_err *err) {
     const qn_engine_info info = qn_engine_get_info(t->loaded.engine);
     qn_err name; // of a file: cleaned as messages are
-    (void)QN_FAIL(&name, OK, "%s", *info.name ? info.name : info.architecture);
+    (void)QN_FAIL(&name, OK, "%s", model_name(&info, path));
     qn_print_dim("Quern %s, %s. /help lists commands, Ctrl-D ends.", qn_version(), name.message);
-    char *line = NULL;
-    size_t cap = 0, size = 0;
+    qn_buf line = {0};
     qn_status status = QN_OK;
     bool goes_on = true;
-    while (goes_on && !status && read_line(&line, &cap, &size)) {
-        if (line[0] == '/')
-            goes_on = run_chat_command(t, line);
-        else if (size > 0)
-            status = take_turn(t, line, size, err);
-    }
-    free(line); // getline's
+    while (goes_on && !status && read_line(&line)) status = take_line(t, &line, &goes_on, err);
+    if (line.failed) status = QN_NOMEM(err, "a line");
+    qn_buf_deinit(&line);
     return status;
 }
 
@@ -198,7 +244,9 @@ static qn_status open_talk(talk *t, const char *path, qn_err *err) {
     QN_TRY(qn_cli_open(&t->loaded, path, &open_opts, err));
     t->tokenizer = qn_engine_tokenizer(t->loaded.engine);
     const qn_session_opts session_opts = {.context = options->context};
-    QN_TRY(qn_session_create(&t->session, t->loaded.engine, &session_opts, err));
+    const qn_status status = qn_session_create(&t->session, t->loaded.engine, &session_opts, err);
+    if (status == QN_LIMIT) qn_err_prefix(err, status, "--context");
+    if (status) return status;
     t->context = options->context ? options->context : qn_engine_get_info(t->loaded.engine).context;
     if (options->raw) return QN_OK;
     t->format = qn_chat_format_find(t->tokenizer);
@@ -215,17 +263,27 @@ static void close_talk(talk *t) {
     qn_cli_close(&t->loaded);
 }
 
+// A text where the name of the model belongs.
+static qn_status refuse_text(const char *path, qn_err *err) {
+    if (!strchr(path, ' ') || qn_path_is_file(path) || qn_path_is_folder(path)) return QN_OK;
+    return QN_FAIL(err, IO, "%s: no such file; for a text use -p", path);
+}
+
 static qn_status run_run(const qn_call *call, qn_err *err) {
     talk t = {.options = call->options};
     const bool is_chat = !t.options->prompt && !t.options->file && isatty(STDIN_FILENO);
     char *bundled = NULL;
     qn_buf prompt = {0};
     qn_status status = QN_OK;
-    if (call->n_args == 0) QN_TRY(qn_bundled_find(&bundled, err));
+    if (call->n_args == 0)
+        QN_TRY(qn_bundled_find(&bundled, err));
+    else
+        QN_TRY(refuse_text(call->args[0], err));
     if (is_chat) qn_interrupt_hold(); // before the engine starts its threads
     if (!is_chat) QN_TRY_TO(done, read_prompt(&prompt, t.options, err));
-    QN_TRY_TO(done, open_talk(&t, bundled ? bundled : call->args[0], err));
-    status = is_chat ? converse(&t, err) : answer_text(&t, prompt.data, prompt.size, err);
+    const char *path = bundled ? bundled : call->args[0];
+    QN_TRY_TO(done, open_talk(&t, path, err));
+    status = is_chat ? converse(&t, path, err) : answer_text(&t, prompt.data, prompt.size, err);
 
 done:
     qn_buf_deinit(&prompt);

@@ -109,10 +109,23 @@ static qn_status run_task(qn_skills *skills, const task *t, qn_session *session,
     return status;
 }
 
+// Lines that are not blank.
+static int64_t count_tasks(const qn_buf *text) {
+    int64_t n = 0;
+    bool is_blank = true;
+    for (size_t i = 0; i < text->size; i++) {
+        const char c = text->data[i];
+        if (is_blank && !strchr(" \t\r\n", c)) n++, is_blank = false;
+        if (c == '\n') is_blank = true;
+    }
+    return n;
+}
+
 // Lines of the file one after the other; blank ones are skipped.
 static qn_status run_lines(qn_skills *skills, const qn_buf *text, qn_session *session,
                            const qn_tasks_opts *opts, qn_err *err) {
-    qn_progress progress = {.what = "tasks", .unit = "bytes"};
+    qn_progress progress = {.what = "tasks", .unit = "tasks"};
+    const int64_t total = count_tasks(text);
     qn_status status = QN_OK;
     int64_t number = 0;
     for (size_t at = 0; at < text->size && !status;) {
@@ -127,8 +140,9 @@ static qn_status run_lines(qn_skills *skills, const qn_buf *text, qn_session *se
         json_decref(t.json);
         if (status)
             qn_err_prefix(err, status, "%s: task %lld", opts->path, (long long)number);
-        else if (!qn_progress_show(&progress, (int64_t)at, (int64_t)text->size))
-            status = QN_FAIL(err, STOPPED, "stopped after %lld tasks", (long long)number);
+        else if (!qn_progress_show(&progress, number, total))
+            status = QN_FAIL(err, STOPPED, "stopped after %lld of %lld tasks", (long long)number,
+                             (long long)total);
     }
 
 done:

@@ -167,7 +167,11 @@ static qn_status add_memory(qn_inspection *in, int64_t context, qn_err *err) {
 static qn_status plan_memory(qn_inspection *in, const qn_inspect_opts *opts, qn_err *err) {
     enum { USUAL = 4096, FIRST = 512, STEP = 4 };
     const int64_t most = qn_engine_get_info(in->engine).context;
-    if (opts->context) return add_memory(in, opts->context, err);
+    if (opts->context) {
+        const qn_status status = add_memory(in, opts->context, err);
+        if (status == QN_LIMIT) qn_err_prefix(err, status, "--context");
+        return status;
+    }
     if (!opts->all_memory) return add_memory(in, most < USUAL ? most : USUAL, err);
     for (int64_t context = FIRST; context < most && in->n_memory + 1 < QN_MOST_MEMORY_ROWS;
          context *= STEP)

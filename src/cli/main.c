@@ -41,12 +41,35 @@ static const qn_command *find_command(const char *name) {
     return NULL;
 }
 
+// Words of other programs, and what is there in their place.
+static const struct {
+    const char *word, *hint;
+} foreign[] = {
+    {"chat", "'quern run' chats"},
+    {"generate", "'quern run -p TEXT' does it"},
+    {"serve", "there is no server yet"},
+    {"list", "models are files, named by their path"},
+    {"ls", "models are files, named by their path"},
+    {"pull", "models are files, downloaded by other programs"},
+    {"show", "'quern inspect MODEL' does it"},
+};
+
+static const char *find_hint(const char *name) {
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        if (strcmp(foreign[i].word, name) == 0) return foreign[i].hint;
+    }
+    return NULL;
+}
+
 static int refuse_command(const char *name) {
     const char *names[N_COMMANDS + 2] = {"help", "--version"};
     for (size_t i = 0; i < N_COMMANDS; i++) names[i + 2] = commands[i]->name;
     const char *near = qn_nearest(name, names, N_COMMANDS + 2);
+    const char *hint = find_hint(name);
     qn_err err;
-    if (near)
+    if (hint)
+        (void)QN_FAIL(&err, ARGUMENT, "no command '%s'; %s", name, hint);
+    else if (near)
         (void)QN_FAIL(&err, ARGUMENT, "no command '%s'; did you mean '%s'?", name, near);
     else if (qn_path_is_file(name) || qn_path_is_folder(name))
         (void)QN_FAIL(&err, ARGUMENT, "no command '%s'; did you mean 'quern run %s'?", name, name);

@@ -28,6 +28,10 @@ static void keep_log(void *arg, qn_log_level level, const char *message) {
         qn_buf_printf(&loaded->lines, "quern: %s: %s\n", names[level], clean.message);
 }
 
+void qn_err_name(qn_err *err, qn_status status, const char *path) {
+    if (err && !strstr(err->message, path)) qn_err_prefix(err, status, "%s", path);
+}
+
 qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts, qn_err *err) {
     qn_progress progress = {.what = "loading", .unit = ""};
     *out = (qn_loaded){0};
@@ -40,9 +44,10 @@ qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts
     qn_engine *engine = NULL;
     qn_status status = qn_engine_open(&engine, path, &engine_opts, err);
     qn_progress_end(&progress);
-    if (status && err && !strstr(err->message, path)) qn_err_prefix(err, status, "%s", path);
+    if (status) qn_err_name(err, status, path);
     if (!status && opts->needs_tokenizer && !qn_engine_tokenizer(engine)) {
-        status = QN_FAIL(err, UNSUPPORTED, "%s: %s", path, *out->last ? out->last : "no tokenizer");
+        status = QN_FAIL(err, UNSUPPORTED, "%s", *out->last ? out->last : "no tokenizer");
+        qn_err_name(err, status, path);
         qn_engine_close(engine);
     }
     if (!status) {

@@ -20,6 +20,8 @@ typedef struct qn_loaded {
 // On failure there is nothing to close.
 QN_MUST_CHECK qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts,
                                     qn_err *err);
+// Puts the path in front of a message that does not have it.
+void qn_err_name(qn_err *err, qn_status status, const char *path);
 // A zeroed struct is fine.
 void qn_cli_close(qn_loaded *loaded);
 

@@ -1,5 +1,6 @@
 #include "cli/terminal.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -42,6 +43,32 @@ void qn_print_dim(const char *fmt, ...) {
     vfprintf(stderr, fmt, args);
     va_end(args);
     fputs("\033[0m\n", stderr);
+}
+
+void qn_print_waiting(const char *fmt, ...) {
+    if (!isatty(STDERR_FILENO)) return;
+    fputs("\033[2m", stderr);
+    va_list args;
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fputs("\033[0m", stderr);
+    fflush(stderr);
+}
+
+void qn_print_waited(void) {
+    if (!isatty(STDERR_FILENO)) return;
+    fputs("\r\033[K", stderr);
+    fflush(stderr);
+}
+
+bool qn_input_wait(void) {
+    enum { LOOK_MS = 50 };
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    for (;;) {
+        if (qn_interrupt_take()) return false;
+        if (poll(&input, 1, LOOK_MS) != 0) return true; // a failure is told by reading
+    }
 }
 
 double qn_now(void) {

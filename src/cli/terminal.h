@@ -16,6 +16,15 @@ void qn_interrupt_release(void);
 // A line on stderr in the terminal's weak colour; nothing when stderr is no terminal.
 QN_PRINTF(1, 2) void qn_print_dim(const char *fmt, ...);
 
+// A text on stderr that stands there while something is waited for, in the weak colour, and the end
+// of it. Nothing when stderr is no terminal.
+QN_PRINTF(1, 2) void qn_print_waiting(const char *fmt, ...);
+void qn_print_waited(void);
+
+// Waits until standard input has something to read, or its end. False if Ctrl-C was pressed before;
+// it must be held.
+bool qn_input_wait(void);
+
 // Seconds since some moment in the past.
 double qn_now(void);
 

@@ -56,8 +56,8 @@ static qn_status refill(reader *r, qn_err *err) {
 
 static qn_status read_bytes(reader *r, void *to, size_t n, const char *what, qn_err *err) {
     if (n > remaining(r))
-        return QN_FAIL(err, FORMAT, "%s: %zu bytes at %lld, the file has %lld", what, n,
-                       (long long)position(r), (long long)r->file->size);
+        return QN_FAIL(err, FORMAT, "%s: %zu bytes at %lld, the file has %lld" QN_TOO_SHORT, what,
+                       n, (long long)position(r), (long long)r->file->size);
     for (size_t done = 0; done < n;) {
         if (r->pos == r->have) QN_TRY(refill(r, err));
         const size_t some = n - done < r->have - r->pos ? n - done : r->have - r->pos;
@@ -87,7 +87,8 @@ static qn_status read_string(qn_str *out, reader *r, const char *what, qn_err *e
     uint64_t size;
     QN_TRY(read_u64(&size, r, what, err));
     if (size > remaining(r))
-        return QN_FAIL(err, FORMAT, "%s: a string of %llu bytes, %llu are left in the file", what,
+        return QN_FAIL(err, FORMAT,
+                       "%s: a string of %llu bytes, %llu are left in the file" QN_TOO_SHORT, what,
                        (unsigned long long)size, (unsigned long long)remaining(r));
     void *text;
     QN_TRY(qn_store_alloc(&text, r->store, (size_t)size + 1, 1, what, err));
@@ -109,9 +110,9 @@ static qn_status read_name(qn_str *out, reader *r, name_rule rule, qn_err *err) 
         return QN_FAIL(err, FORMAT, "%s %zu: a name of %llu bytes, want 1 to %zu", rule.what,
                        rule.i, (unsigned long long)size, rule.most);
     if (size > remaining(r))
-        return QN_FAIL(err, FORMAT, "%s %zu: a name of %llu bytes, %llu are left in the file",
-                       rule.what, rule.i, (unsigned long long)size,
-                       (unsigned long long)remaining(r));
+        return QN_FAIL(
+            err, FORMAT, "%s %zu: a name of %llu bytes, %llu are left in the file" QN_TOO_SHORT,
+            rule.what, rule.i, (unsigned long long)size, (unsigned long long)remaining(r));
     void *text;
     QN_TRY(qn_store_alloc(&text, r->store, (size_t)size + 1, 1, rule.what, err));
     QN_TRY(read_bytes(r, text, (size_t)size, rule.what, err));
@@ -184,7 +185,8 @@ static qn_status read_array(qn_key *key, reader *r, qn_err *err) {
         return QN_FAIL(err, UNSUPPORTED, "key %s: an array of arrays is not supported", name);
     const qn_storage_info *info = qn_storage_get(type);
     if (n > remaining(r) / (uint64_t)info->bytes)
-        return QN_FAIL(err, FORMAT, "key %s: %llu elements of type %s, %llu bytes are left", name,
+        return QN_FAIL(err, FORMAT,
+                       "key %s: %llu elements of type %s, %llu bytes are left" QN_TOO_SHORT, name,
                        (unsigned long long)n, info->name, (unsigned long long)remaining(r));
     key->n = (size_t)n;
     key->storage = (unsigned char)type;
@@ -303,7 +305,7 @@ static qn_status place(qn_tensor *t, int64_t data, int64_t size, qn_err *err) {
     if (!qn_i64_add(&begin, data, t->offset) || !qn_i64_add(&end, begin, t->bytes) || end > size)
         return QN_FAIL(err, FORMAT,
                        "tensor %s: %lld bytes at %lld after the header of %lld bytes, the file has "
-                       "%lld",
+                       "%lld" QN_TOO_SHORT,
                        t->name.data, (long long)t->bytes, (long long)t->offset, (long long)data,
                        (long long)size);
     t->offset = begin;
@@ -350,12 +352,14 @@ static qn_status read_header(header *out, reader *r, qn_err *err) {
     QN_TRY(read_u64(&n_keys, r, "number of keys", err));
     const uint64_t left = remaining(r);
     if (n_keys > left / MIN_KEY_BYTES)
-        return QN_FAIL(err, FORMAT, "%llu keys, the %llu bytes that are left hold at most %llu",
+        return QN_FAIL(err, FORMAT,
+                       "%llu keys, the %llu bytes that are left hold at most %llu" QN_TOO_SHORT,
                        (unsigned long long)n_keys, (unsigned long long)left,
                        (unsigned long long)left / MIN_KEY_BYTES);
     const uint64_t rest = left - n_keys * MIN_KEY_BYTES;
     if (n_tensors > rest / MIN_TENSOR_BYTES)
-        return QN_FAIL(err, FORMAT, "%llu tensors, the %llu bytes that are left hold at most %llu",
+        return QN_FAIL(err, FORMAT,
+                       "%llu tensors, the %llu bytes that are left hold at most %llu" QN_TOO_SHORT,
                        (unsigned long long)n_tensors, (unsigned long long)rest,
                        (unsigned long long)rest / MIN_TENSOR_BYTES);
     h.n_tensors = (size_t)n_tensors;

@@ -89,8 +89,8 @@ static qn_status check_span(qn_tensor *t, int64_t data, int64_t size, qn_err *er
     int64_t end;
     if (!qn_i64_add(&t->offset, data, t->offset) || !qn_i64_add(&end, t->offset, bytes) ||
         end > size)
-        return QN_FAIL(err, FORMAT, "%lld bytes at %lld, the file has %lld", (long long)bytes,
-                       (long long)t->offset, (long long)size);
+        return QN_FAIL(err, FORMAT, "%lld bytes at %lld, the file has %lld" QN_TOO_SHORT,
+                       (long long)bytes, (long long)t->offset, (long long)size);
     return QN_OK;
 }
 
@@ -225,7 +225,8 @@ static qn_status read_length(int64_t *out, const qn_file *file, qn_err *err) {
     const uint64_t length = (uint64_t)qn_storage_int(QN_STORED_U64, bytes);
     const uint64_t left = (uint64_t)(file->size - LENGTH_BYTES);
     if (length > left)
-        return QN_FAIL(err, FORMAT, "a header of %llu bytes, the file has %llu behind its length",
+        return QN_FAIL(err, FORMAT,
+                       "a header of %llu bytes, the file has %llu behind its length" QN_TOO_SHORT,
                        (unsigned long long)length, (unsigned long long)left);
     if (length > MOST_HEADER)
         return QN_FAIL(err, LIMIT, "a header of %llu bytes, the limit is %d",

@@ -9,6 +9,9 @@
 #include "formats/source.h"
 #include "formats/store.h"
 
+// Ends a message about data beyond the end of the file.
+#define QN_TOO_SHORT "; the file ends too early (incomplete download?)"
+
 // How array elements lie in qn_key.as.data, little endian and unaligned as in a GGUF file; strings
 // are an aligned array of qn_str. The first ones carry the numbers that GGUF gives them.
 typedef enum qn_storage {

@@ -37,7 +37,9 @@ typedef struct quantizer {
     const qn_mix *mix;
     qn_source *source;
     qn_importance *importance; // NULL: none
-    plan_row *rows;            // (n) in the order of the new file
+    size_t n_plain;            // matrices without an entry in it, and the first of them
+    const qn_tensor *plain;
+    plan_row *rows; // (n) in the order of the new file
     size_t n;
     qn_pool *pool;
     qn_gguf_writer *writer;
@@ -186,14 +188,12 @@ static void size_job(tensor_job *job, int n_threads) {
     job->n_pieces = n < all ? n : all;
 }
 
-static qn_status load_weights(float **out, const quantizer *q, const plan_row *row, qn_err *err) {
+static qn_status load_weights(float **out, quantizer *q, const plan_row *row, qn_err *err) {
     const bool is_packed = qn_type_get(row->type)->block > 1;
     *out = NULL;
     if (!q->importance || row->from->type == row->type || !is_packed) return QN_OK;
     QN_TRY(qn_importance_load(out, q->importance, row->from, err));
-    if (!*out)
-        say(q, QN_LOG_INFO, "%s: the importance file has no entry, all columns count alike",
-            row->from->name.data);
+    if (!*out && q->n_plain++ == 0) q->plain = row->from;
     return QN_OK;
 }
 
@@ -452,6 +452,11 @@ static qn_status quantize(quantizer *q, const char *in, const char *out, qn_err 
     declare(q);
     QN_TRY(qn_gguf_begin(q->writer, out, err));
     for (size_t i = 0; i < q->n; i++) QN_TRY(write_tensor(q, &q->rows[i], err));
+    if (q->n_plain)
+        say(q, QN_LOG_INFO,
+            "%zu matri%s no entry in the importance file, such as %s: all columns count alike "
+            "there",
+            q->n_plain, q->n_plain == 1 ? "x has" : "ces have", q->plain->name.data);
     return qn_gguf_finish(q->writer, err);
 }
 
