@@ -4,8 +4,8 @@ PREFIX = /usr/local
 CTEST  = tools/test.sh
 BOTH   = address,undefined
 
-# $(call build,FOLDER,OPTIONS): configures once; Ninja calls CMake again by itself when it has to.
-build = @{ [ -f $(1)/build.ninja ] || cmake -S . -B $(1) -G Ninja --log-level=WARNING $(2); } && cmake --build $(1)
+# $(call build,FOLDER,OPTIONS,TARGETS): configures once; Ninja calls CMake again by itself when it has to.
+build = @tools/build.sh $(1) "$(2)" $(3)
 
 # What `make run` does when nobody can type.
 STORY  = -p "Tell me a short story." -n 80
@@ -15,14 +15,12 @@ STORY  = -p "Tell me a short story." -n 80
 
 # build the program and the library into build/
 all: setup
-	$(call build,build) --target quern quern_static quern_shared
+	$(call build,build,,quern quern_static quern_shared)
 
 # build, then chat with the bundled model; without a terminal, tell a short story. ARGS="..." replaces the arguments
 run: setup
-	$(call build,build) --target quern
-	@if [ -n '$(ARGS)' ]; then build/quern run $(ARGS); \
-	elif [ -t 0 ] && [ -t 1 ]; then build/quern run; \
-	else build/quern run $(STORY); fi
+	$(call build,build,,quern)
+	@$(if $(ARGS),build/quern run $(ARGS),if [ -t 0 ] && [ -t 1 ]; then build/quern run; else build/quern run $(STORY); fi)
 
 # build and run all tests, or with T=name those whose name contains it
 test: setup
@@ -59,7 +57,7 @@ check: lint
 
 # build the fuzz targets with clang into build-fuzz/
 fuzz: setup-check
-	$(call build,build-fuzz,-DCMAKE_C_COMPILER=clang -DQN_FUZZ=ON -DQN_SANITIZE=$(BOTH)) --target fuzz
+	$(call build,build-fuzz,-DCMAKE_C_COMPILER=clang -DQN_FUZZ=ON -DQN_SANITIZE=$(BOTH),fuzz)
 	@echo "run all of them for S seconds in total: tools/fuzz.sh S; one of them: tools/fuzz.sh S NAME"
 
 # build and run the benchmarks; each prints CSV

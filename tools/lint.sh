@@ -33,6 +33,7 @@ paths() { git ls-files -z | grep -zvE '^(tests/data|models)/|^tools/lint.sh$' | 
 step "form" form
 step "layers" tools/layers.sh
 step "sizes" tools/sizes.sh
+step "links" tools/links.sh
 step "the environment is read in core/debug.c only" environment
 step "sources are ASCII" ascii
 step "no dead code, no TODO without a name" dead_code

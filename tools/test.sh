@@ -3,6 +3,11 @@
 set -eu
 build=$1
 status=0
+if [ -n "${2:-}" ] && ! ctest --test-dir "$build" -N -R "$2" | grep -q 'Test *#'; then
+    echo "no test has '$2' in its name; the names are:"
+    ctest --test-dir "$build" -N | sed -n 's/.*Test *#[0-9]*: /  /p' | tr -s '\n ' ' ' | fold -sw 100; echo
+    exit 1
+fi
 ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --no-tests=error ${2:+-R "$2"} || status=$?
 echo
 # ctest keeps everything that the tests printed; cmocka ends with these lines.
@@ -13,7 +18,8 @@ awk '/^[0-9]+\/[0-9]+ Test(ing)?: / { name = $NF }
     }
     /^\[ *SKIPPED *\] / && !/\] [0-9]+ test/ { sub(/^[^]]*\] /, ""); skipped[name ": " $0] }
     END {
-        for (k in skipped) print "skipped " k
+        for (k in skipped) { print "skipped " k; any_skipped = 1 }
+        if (any_skipped) print "(they run with published tokenizers, which tools/fetch_tokenizers.sh brings, and with a locale that has a decimal comma)"
         for (k in total) any = 1
         if (!any) exit
         printf "all together:"
