@@ -32,6 +32,14 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
     return QN_OK;
 }
 
+static void cut_newlines(qn_buf *text) {
+    while (text->size > 0) {
+        const char last = text->data[text->size - 1];
+        if (last != '\n' && last != '\r') return;
+        text->data[--text->size] = 0;
+    }
+}
+
 // --- one turn ------------------------------------------------------------------------------------
 
 typedef struct talk {
@@ -171,8 +179,7 @@ static bool read_line(qn_buf *line) {
         if (line->failed) return false;
         if (part[n - 1] == '\n') break;
     }
-    while (line->size > 0 && memchr("\r\n", line->data[line->size - 1], 2)) line->size--;
-    line->data[line->size] = 0;
+    cut_newlines(line);
     return true;
 }
 
@@ -232,9 +239,7 @@ static qn_status read_prompt(qn_buf *out, const run_options *options, qn_err *er
         return out->failed ? QN_NOMEM(err, "the prompt") : QN_OK;
     }
     QN_TRY(options->file ? qn_text_read(out, options->file, err) : qn_stdin_read(out, err));
-    while (!options->raw && out->size > 0 && strchr("\r\n", out->data[out->size - 1]) &&
-           out->data[out->size - 1])
-        out->data[--out->size] = 0;
+    if (!options->raw) cut_newlines(out);
     return QN_OK;
 }
 
