@@ -110,11 +110,29 @@ static void test_the_model_is_left_alone(void **state) {
     free(gguf), free(folder), free(weights), free(gguf_data), free(data);
 }
 
+// A vision tower is a second file beside the first, and looks where it goes too.
+static void test_the_place_of_a_tower(void **state) {
+    (void)state;
+    static const char note[] = "not yours";
+    char *tower = strdup(cli_path("mmproj-eyes.gguf")), *out = strdup(cli_path("eyes.gguf"));
+    cli_save(tower, note, strlen(note));
+    cli_result runs[] = {CLI_RUN("convert", MINI "/qwen35_vl", out),
+                         CLI_RUN("quantize", MINI "/qwen35_vl", out, "Q8_0")};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        cli_assert_fails(&runs[i], 1, "mmproj-eyes.gguf: exists and is no GGUF file");
+        cli_free(&runs[i]);
+    }
+    assert_same_file(tower, note, strlen(note));
+    assert_int_not_equal(access(out, F_OK), 0);
+    free(tower), free(out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_its_own_kind_is_replaced),
         cmocka_unit_test(test_standard_output_is_no_file),
         cmocka_unit_test(test_the_model_is_left_alone),
+        cmocka_unit_test(test_the_place_of_a_tower),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

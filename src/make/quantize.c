@@ -388,11 +388,22 @@ static qn_status make_folder(quantizer *q, const char *out, qn_err *err) {
     return status;
 }
 
+// The place of a vision tower must be free too, whether the checkpoint turns out to have one or not.
+static qn_status check_tower_place(const char *out, qn_err *err) {
+    char *beside = qn_path_folder(out);
+    char *path = beside ? path_in(beside, tower_prefix, out) : NULL;
+    const qn_status status = path ? qn_gguf_check_place(path, err) : QN_NOMEM(err, "a path");
+    qn_free(beside);
+    qn_free(path);
+    return status;
+}
+
 static qn_status convert_first(quantizer *q, const char *in, const char *out, qn_err *err) {
     const qn_convert_opts opts = {
         .log = pass_warnings, .log_arg = q, .progress = show_first_half, .progress_arg = q};
     qn_source_close(q->source);
     q->source = NULL;
+    QN_TRY(check_tower_place(out, err));
     QN_TRY(make_folder(q, out, err));
     char *path = path_in(q->folder, "", out);
     if (!path) return QN_NOMEM(err, "a path");
