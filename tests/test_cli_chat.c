@@ -155,6 +155,17 @@ static void test_full_context(void **state) {
     assert_int_equal(close_screen(s), 0);
 }
 
+// Measuring shows how many tasks are done, and Ctrl-C ends it with a word.
+static void test_interrupt_eval(void **state) {
+    screen *s = *state;
+    open_screen(s, (const char *[]){"eval", DRAFT, "--tasks", MODELS "/tasks.jsonl", NULL});
+    expect(s, "tasks/s");
+    type(s, "\x03");
+    expect(s, "quern: stopped after ");
+    expect(s, " of 600 tasks");
+    assert_int_equal(close_screen(s), 1);
+}
+
 int main(void) {
     static screen s;
     const struct CMUnitTest tests[] = {
@@ -163,6 +174,7 @@ int main(void) {
         cmocka_unit_test_prestate(test_interrupt_at_prompt, &s),
         cmocka_unit_test_prestate(test_long_line, &s),
         cmocka_unit_test_prestate(test_full_context, &s),
+        cmocka_unit_test_prestate(test_interrupt_eval, &s),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }
