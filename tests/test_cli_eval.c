@@ -111,6 +111,13 @@ static void perplexity_is_the_mean_of_what_logits_say(void **state) {
     assert_int_equal(json_integer_value(json_object_get(got, "tokens")), n - 1);
     json_decref(got);
     cli_free(&strided);
+    strided = CLI_RUN("eval", DRAFT, "--ppl", text, "--stride", "512"); // as long as a window
+    assert_int_equal(strided.code, 1);
+    assert_non_null(strstr(strided.err, "a stride of 512 tokens, want 1 to 511"));
+    cli_free(&strided);
+    strided = CLI_RUN("eval", DRAFT, "--ppl", text, "-c", "4", "--stride", "4");
+    assert_int_equal(strided.code, 2);
+    cli_free(&strided);
 }
 
 static void tasks_are_counted_by_skill(void **state) {
@@ -144,20 +151,25 @@ static void wrong_input_is_told(void **state) {
     char empty[CLI_MOST_PATH], broken[CLI_MOST_PATH];
     write_text(empty, "empty", "");
     write_text(broken, "broken", "{\"skill\": 1}");
-    static const char *const parts[] = {"give either --ppl or --tasks", "--against needs --ppl"};
+    static const char *const parts[] = {"give either --ppl or --tasks", "--against needs --ppl",
+                                        "need --ppl", "need --tasks"};
     cli_result usage[] = {CLI_RUN("eval", DRAFT),
-                          CLI_RUN("eval", DRAFT, "--tasks", empty, "--against", DRAFT)};
-    for (int i = 0; i < 2; i++) {
+                          CLI_RUN("eval", DRAFT, "--tasks", empty, "--against", DRAFT),
+                          CLI_RUN("eval", DRAFT, "--tasks", empty, "--stride", "3"),
+                          CLI_RUN("eval", DRAFT, "--ppl", empty, "--limit", "3")};
+    for (int i = 0; i < 4; i++) {
         assert_int_equal(usage[i].code, 2);
         assert_non_null(strstr(usage[i].err, parts[i]));
         cli_free(&usage[i]);
     }
     cli_result failed[] = {
         CLI_RUN("eval", DRAFT, "--ppl", empty), CLI_RUN("eval", DRAFT, "--tasks", empty),
-        CLI_RUN("eval", DRAFT, "--tasks", broken), CLI_RUN("eval", DRAFT, "--ppl", "/nonexistent")};
+        CLI_RUN("eval", DRAFT, "--tasks", broken), CLI_RUN("eval", DRAFT, "--ppl", "/nonexistent"),
+        CLI_RUN("eval", MINI "/qwen3", "--ppl", broken, "--against",
+                MINI "/gemma/gemma-bf16.gguf")};
     static const char *const told[] = {"0 tokens, want at least 2", "no tasks", "task 1: wants",
-                                       "/nonexistent"};
-    for (int i = 0; i < 4; i++) {
+                                       "/nonexistent", "another tokenizer"};
+    for (int i = 0; i < 5; i++) {
         assert_int_equal(failed[i].code, 1);
         if (!strstr(failed[i].err, told[i])) fail_msg("'%s' lacks '%s'", failed[i].err, told[i]);
         cli_free(&failed[i]);

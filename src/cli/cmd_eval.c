@@ -6,6 +6,7 @@
 #include "cli/terminal.h"
 
 #include <stdio.h>
+#include <string.h>
 
 typedef struct eval_options {
     const char *ppl, *tasks, *against;
@@ -17,9 +18,13 @@ static qn_status check_eval(const qn_call *call, qn_err *err) {
     const eval_options *o = call->options;
     if (!o->ppl == !o->tasks) return QN_FAIL(err, ARGUMENT, "eval: give either --ppl or --tasks");
     if (o->against && !o->ppl) return QN_FAIL(err, ARGUMENT, "--against needs --ppl");
-    if (o->stride && o->context && o->stride > o->context)
-        return QN_FAIL(err, ARGUMENT, "--stride %lld is more than --context %lld",
+    if (o->stride && o->context && o->stride >= o->context)
+        return QN_FAIL(err, ARGUMENT, "--stride %lld, want less than --context %lld",
                        (long long)o->stride, (long long)o->context);
+    if (o->tasks && (o->stride || o->context))
+        return QN_FAIL(err, ARGUMENT, "--context and --stride need --ppl");
+    if (o->ppl && (o->limit || o->most || o->wrong))
+        return QN_FAIL(err, ARGUMENT, "--limit, --tokens and --wrong need --tasks");
     return QN_OK;
 }
 
@@ -56,7 +61,7 @@ static qn_status run_ppl(const qn_engine *engine, const eval_options *o, qn_err 
                               .against = against.engine,
                               .path = o->ppl,
                               .context = context,
-                              .stride = stride < context ? stride : context};
+                              .stride = stride};
     QN_TRY_TO(done, qn_ppl_run(&result, &opts, err));
     status = print_ppl(&result, o, err);
 
@@ -69,8 +74,17 @@ done:
 
 static double accuracy(const qn_skill *s) { return s->n ? (double)s->right / (double)s->n : 0; }
 
+static void print_skill(const qn_skill *s) {
+    enum { WIDTH = 16 };
+    const int size = (int)strlen(s->name);
+    qn_print_text(stdout, s->name, (size_t)size);
+    printf("%*s %6lld %6lld %7.1f %%\n", size < WIDTH ? WIDTH - size : 0, "", (long long)s->n,
+           (long long)s->right, accuracy(s) * 100);
+}
+
 static qn_status print_skills(const qn_skills *skills, bool as_json, qn_err *err) {
-    qn_skill all = {0};
+    char name[] = "all";
+    qn_skill all = {.name = name};
     json_t *rows = as_json ? json_object() : NULL;
     if (!as_json) printf("%-16s %6s %6s %9s\n", "skill", "tasks", "right", "accuracy");
     for (size_t i = 0; i < skills->n; i++) {
@@ -82,12 +96,10 @@ static qn_status print_skills(const qn_skills *skills, bool as_json, qn_err *err
                                 json_pack("{s:I, s:I, s:f}", "n", (json_int_t)s->n, "right",
                                           (json_int_t)s->right, "accuracy", accuracy(s)));
         else
-            printf("%-16s %6lld %6lld %7.1f %%\n", s->name, (long long)s->n, (long long)s->right,
-                   accuracy(s) * 100);
+            print_skill(s);
     }
     if (as_json) return qn_stdout_json(json_pack("{s:o}", "skills", rows), 0, err);
-    printf("%-16s %6lld %6lld %7.1f %%\n", "all", (long long)all.n, (long long)all.right,
-           accuracy(&all) * 100);
+    print_skill(&all);
     return QN_OK;
 }
 

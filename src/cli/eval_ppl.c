@@ -85,7 +85,28 @@ done:
     return status;
 }
 
+// The reference must read the text as the model does, or its scores are about other tokens.
+static qn_status check_reference(const qn_ppl_opts *opts, const qn_buf *text, const int32_t *ids,
+                                 size_t n, qn_err *err) {
+    const qn_tokenizer *tokenizer = opts->against ? qn_engine_tokenizer(opts->against) : NULL;
+    if (!tokenizer) return QN_OK;
+    int32_t *other = NULL;
+    size_t n_other = 0, i = 0;
+    QN_TRY(qn_tokenize(&other, &n_other, tokenizer, text->data, text->size,
+                       &(qn_tokenize_opts){.add_ends = true}, err));
+    while (i < n && i < n_other && ids[i] == other[i]) i++;
+    qn_free(other);
+    if (i == n && i == n_other) return QN_OK;
+    return QN_FAIL(err, ARGUMENT,
+                   "the reference has another tokenizer: %zu tokens, the model %zu, "
+                   "and they differ from token %zu on",
+                   n_other, n, i);
+}
+
 qn_status qn_ppl_run(qn_ppl *out, const qn_ppl_opts *opts, qn_err *err) {
+    if (opts->stride < 1 || opts->stride >= opts->context)
+        return QN_FAIL(err, ARGUMENT, "a stride of %lld tokens, want 1 to %lld: less than a window",
+                       (long long)opts->stride, (long long)opts->context - 1);
     const int64_t vocab = qn_engine_get_info(opts->engine).n_vocab;
     if (opts->against && qn_engine_get_info(opts->against).n_vocab != vocab)
         return QN_FAIL(err, ARGUMENT, "the model has %lld tokens, the reference %lld",
@@ -102,6 +123,7 @@ qn_status qn_ppl_run(qn_ppl *out, const qn_ppl_opts *opts, qn_err *err) {
         status = QN_FAIL(err, ARGUMENT, "%s: %zu tokens, want at least 2", opts->path, n);
         goto done;
     }
+    QN_TRY_TO(done, check_reference(opts, &text, ids, n, err));
     QN_TRY_TO(done, score_text(&s, opts, ids, (int64_t)n, err));
     const double count = (double)s.n, mean = s.nll / count;
     const double variance = fmax(s.nll_squared / count - mean * mean, 0);

@@ -85,7 +85,7 @@ static int64_t longest_answer(const task *t, const qn_tasks_opts *opts) {
 }
 
 static qn_status run_task(qn_skills *skills, const task *t, qn_session *session,
-                          const qn_tasks_opts *opts, qn_err *err) {
+                          const qn_tasks_opts *opts, qn_progress *progress, qn_err *err) {
     qn_skill *skill = NULL;
     QN_TRY(find_skill(&skill, skills, t->skill, err));
     if (opts->per_skill && skill->n >= opts->per_skill) return QN_OK;
@@ -100,7 +100,10 @@ static qn_status run_task(qn_skills *skills, const task *t, qn_session *session,
     }
     if (!status && !is_right && opts->shows_wrong) {
         char *expected = json_dumps(t->expected, JSON_ENCODE_ANY);
-        fprintf(stderr, "\r\033[Kwrong (%s): want %s, got ", t->skill, expected ? expected : "?");
+        qn_progress_end(progress);
+        fputs("wrong (", stderr);
+        qn_print_text(stderr, t->skill, strlen(t->skill));
+        fprintf(stderr, "): want %s, got ", expected ? expected : "?");
         qn_print_text(stderr, text, strlen(text));
         fputc('\n', stderr);
         free(expected);
@@ -136,7 +139,7 @@ static qn_status run_lines(qn_skills *skills, const qn_buf *text, qn_session *se
         if (strspn(line, " \t\r") >= size) continue;
         task t = {0};
         QN_TRY_TO(done, parse_task(&t, line, size, opts->path, ++number, err));
-        status = run_task(skills, &t, session, opts, err);
+        status = run_task(skills, &t, session, opts, &progress, err);
         json_decref(t.json);
         if (status)
             qn_err_prefix(err, status, "%s: task %lld", opts->path, (long long)number);

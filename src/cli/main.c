@@ -134,6 +134,7 @@ int main(int argc, char **argv) {
     occupy_streams();
     // A reader that goes away (`| head`) ends us without a word, also where the caller ignores it.
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_IGN); // a file that may not grow further is an error like a full disk
     if (argc < 2) return help(NULL, 0);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         if (strcmp(argv[1], own[i].name) == 0) return own[i].run(argv + 2, (size_t)argc - 2);
