@@ -713,22 +713,63 @@ static void a_failed_write_leaves_the_old_files(void **state) {
 }
 
 static void numbers_that_do_not_fit_are_refused(void **state) {
+    static const char up[] = "model.layers.0.mlp.up_proj.weight";
     static const struct {
-        const char *edits, *type, *part;
+        const char *value, *type;
+        qn_status status; // QN_OK: it fits
+        const char *part;
     } rows[] = {
-        {"fill model.layers.0.mlp.up_proj.weight 1e6", "F16", "999424"},
-        {"fill model.layers.0.mlp.up_proj.weight inf", "Q8_0", "inf"},
-        {"fill model.layers.0.mlp.up_proj.weight nan", "Q8_0", "nan"},
+        {"1e6", "F16", QN_LIMIT, "row 0 has values up to 1e+06, which do not fit in F16"},
+        {"8e4", "F16", QN_LIMIT, "row 0 has values up to 80000, which do not fit in F16"},
+        {"65520", "F16", QN_LIMIT, "row 0 has values up to 65520"},
+        {"65504", "F16", QN_OK, NULL},
+        {"1e9", "Q8_0", QN_LIMIT, "row 0 has values up to 1e+09, which do not fit in Q8_0"},
+        {"9e6", "Q8_0", QN_LIMIT, "row 0 has values up to 9e+06"}, // scales end at 8.3e6
+        {"8e6", "Q8_0", QN_OK, NULL},
+        {"1e9", "BF16", QN_OK, NULL},
+        {"3.4e38", "BF16", QN_LIMIT, "which do not fit in BF16"}, // would be rounded to infinity
+        {"3.4e38", NULL, QN_OK, NULL},
+        {"inf", "Q8_0", QN_FORMAT, "value inf at row 0, column 0"},
+        {"nan", "Q8_0", QN_FORMAT, "value nan at row 0, column 0"},
+        {"nan", "F16", QN_FORMAT, "value nan at row 0, column 0"},
+        {"-inf", NULL, QN_FORMAT, "value -inf at row 0, column 0"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         qn_err err = {0};
+        char edits[256];
+        const path_name out = in_folder(state, "out.gguf");
         const qn_convert_opts opts = {.type = rows[i].type};
-        print_message("%s: %s\n", rows[i].type, rows[i].edits);
-        write_checkpoint(state, "qwen3", rows[i].edits, 1);
-        ASSERT_FAILS(qn_convert(*state, in_folder(state, "out.gguf").text, &opts, &err), QN_NUMERIC,
-                     rows[i].part);
-        ASSERT_FAILS(qn_convert(*state, in_folder(state, "out.gguf").text, &opts, &err), QN_NUMERIC,
-                     "blk.0.ffn_up.weight");
+        snprintf(edits, sizeof edits, "type %s F32; fill %s %s", up, up, rows[i].value);
+        print_message("%s: %s\n", rows[i].type ? rows[i].type : "as it is", rows[i].value);
+        write_checkpoint(state, "qwen3", edits, 1);
+        if (rows[i].status) {
+            ASSERT_FAILS(qn_convert(*state, out.text, &opts, &err), rows[i].status, rows[i].part);
+            assert_true(starts_with(err.message, "blk.0.ffn_up.weight: "));
+        } else {
+            ASSERT_OK(qn_convert(*state, out.text, &opts, &err));
+        }
+    }
+}
+
+// The one broken number among good ones, in a matrix and in a vector that are copied as they are.
+static void the_broken_number_is_named(void **state) {
+    static const struct {
+        const char *tensor, *want;
+        int64_t at;
+    } rows[] = {{"model.layers.1.mlp.up_proj.weight",
+                 "blk.1.ffn_up.weight: value nan at row 2, column 3", 2 * 64 + 3},
+                {"model.norm.weight", "output_norm.weight: value nan at row 0, column 5", 5}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        qn_err err = {0};
+        model_file *m = model_load(mini("qwen3").text);
+        model_edit(m, "type *weight F32");
+        const float broken = NAN;
+        memcpy(model_find(m, rows[i].tensor)->data + rows[i].at * 4, &broken, sizeof broken);
+        model_write_checkpoint(m, *state, 1);
+        model_free(m);
+        copy_companions(state, "qwen3");
+        ASSERT_FAILS(qn_convert(*state, in_folder(state, "out.gguf").text, NULL, &err), QN_FORMAT,
+                     rows[i].want);
     }
 }
 
@@ -826,6 +867,7 @@ int main(void) {
         FOLDER_TEST(a_stopped_conversion_leaves_the_old_files),
         FOLDER_TEST(a_failed_write_leaves_the_old_files),
         FOLDER_TEST(numbers_that_do_not_fit_are_refused),
+        FOLDER_TEST(the_broken_number_is_named),
         FOLDER_TEST(published_tokenizers_go_through),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include "formats/gguf_write.h"
 #include "make/importance.h"
 #include "make/mix.h"
+#include "make/values.h"
 
 #include "core/buf.h"
 #include "core/file.h"
@@ -14,7 +15,6 @@
 #include "core/pool.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,19 +78,6 @@ static int64_t packed_bytes(const qn_type_info *type, int64_t n) {
     return n / type->block * type->bytes;
 }
 
-// `first` is the position in the tensor of x[0].
-static qn_status check_finite(const tensor_job *job, const float *x, int64_t n, int64_t first,
-                              qn_err *err) {
-    for (int64_t i = 0; i < n; i++) {
-        if (!isfinite(x[i]))
-            return QN_FAIL(err, FORMAT, "%s: value %g at row %lld, column %lld",
-                           job->from->name.data, (double)x[i],
-                           (long long)((first + i) / job->width),
-                           (long long)((first + i) % job->width));
-    }
-    return QN_OK;
-}
-
 // Values that are converted together.
 typedef struct part {
     int64_t first, n; // position in the tensor of the first, how many
@@ -99,35 +86,23 @@ typedef struct part {
     float *x; // (n) scratch
 } part;
 
-static float largest(const float *x, int64_t n) {
-    float most = 0;
-    for (int64_t i = 0; i < n; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    return most;
-}
-
-// Floats of 16 bits, which scales are too, end at 65504; packing cuts off what is beyond.
-static qn_status check_range(const tensor_job *job, const part *p, qn_err *err) {
-    const float most = largest(p->x, p->n);
-    if (most <= 65504) return QN_OK;
-    job->out->unpack(p->x, p->to, p->n);
-    if (largest(p->x, p->n) >= 0.75f * most) return QN_OK;
-    return QN_FAIL(err, LIMIT, "%s: row %lld has values up to %g, which do not fit in %s",
-                   job->from->name.data, (long long)(p->first / job->width), (double)most,
-                   job->out->name);
-}
-
 static qn_status convert_part(const tensor_job *job, const part *p, qn_err *err) {
+    const qn_values v = {.tensor = job->from->name.data,
+                         .width = job->width,
+                         .first = p->first,
+                         .n = p->n,
+                         .x = p->x};
     if (job->in->unpack) {
         job->in->unpack(p->x, p->from, p->n);
-        QN_TRY(check_finite(job, p->x, p->n, p->first, err));
+        QN_TRY(qn_values_check_finite(&v, err));
     }
     if (job->in == job->out) {
         memcpy(p->to, p->from, (size_t)packed_bytes(job->in, p->n));
         return QN_OK;
     }
     const int64_t expert = p->first / job->width / job->rows_per_expert;
-    job->out->pack(p->to, p->x, p->n, job->weights ? job->weights + expert * job->width : NULL);
-    return check_range(job, p, err);
+    const float *weights = job->weights ? job->weights + expert * job->width : NULL;
+    return qn_values_pack(p->to, job->out, &v, weights, err);
 }
 
 static void convert_piece(void *arg, int64_t i) {

@@ -1,6 +1,7 @@
 #include "make/stream.h"
 
 #include "core/mem.h"
+#include "make/values.h"
 
 #include <math.h>
 #include <string.h>
@@ -72,24 +73,23 @@ static void fix_values(float *x, int64_t n, unsigned fix) {
         x[i] = fix == QN_PLUS_ONE ? 1.0f + x[i] : (float)-exp((double)x[i]);
 }
 
-// What the new type cannot hold is refused: infinities in blocks, numbers beyond its range.
-static qn_status check_values(const stream *s, int64_t n, qn_err *err) {
-    float most = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const float size = fabsf(s->values[i]);
-        if (!isfinite(size) && s->to->block > 1)
-            return QN_FAIL(err, NUMERIC, "tensor %s: %g in it, which %s cannot hold", s->w->name,
-                           (double)s->values[i], s->to->name);
-        if (isfinite(size) && size > most) most = size;
+// Fixes, checks and packs `n` rows. A vector is checked as one row.
+static qn_status pack_slab(const stream *s, const unsigned char *bytes, int64_t row, int64_t n,
+                           qn_err *err) {
+    const bool is_vector = s->w->shape.n_dims == 1;
+    const int64_t run = is_vector ? n : s->n_cols, n_all = n * s->n_cols;
+    s->from->unpack(s->values, bytes, n_all);
+    fix_values(s->values, n_all, s->w->fix);
+    for (int64_t at = 0; at < n_all; at += run) {
+        const qn_values v = {.tensor = s->w->name,
+                             .width = is_vector ? s->w->n : s->n_cols,
+                             .first = row * s->n_cols + at,
+                             .n = run,
+                             .x = s->values + at};
+        QN_TRY(qn_values_check_finite(&v, err));
+        if (s->from == s->to && !s->w->fix) continue;
+        QN_TRY(qn_values_pack(s->packed + at / s->to->block * s->to->bytes, s->to, &v, NULL, err));
     }
-    if (s->to->block > 1) return QN_OK;
-    unsigned char one[8];
-    float back;
-    s->to->pack(one, &most, 1, NULL);
-    s->to->unpack(&back, one, 1);
-    if (!isfinite(back) || (most > 1 && back < 0.99f * most)) // beyond its range
-        return QN_FAIL(err, NUMERIC, "tensor %s: %g in it, which %s cannot hold", s->w->name,
-                       (double)most, s->to->name);
     return QN_OK;
 }
 
@@ -101,14 +101,8 @@ static qn_status write_slab(qn_gguf_writer *to, const stream *s, int64_t row, in
     if (s->w->order.is_columns) sort_columns(s, n);
     const unsigned char *bytes = s->w->order.is_columns ? s->sorted : s->raw;
     const int64_t row_bytes = s->n_cols / s->to->block * s->to->bytes;
-    if (s->from != s->to || s->w->fix) {
-        s->from->unpack(s->values, bytes, n * s->n_cols);
-        fix_values(s->values, n * s->n_cols, s->w->fix);
-        QN_TRY(check_values(s, n * s->n_cols, err));
-        // Blocks never reach beyond a row, so rows can be packed as one.
-        s->to->pack(s->packed, s->values, n * s->n_cols, NULL);
-        bytes = s->packed;
-    }
+    QN_TRY(pack_slab(s, bytes, row, n, err));
+    if (s->from != s->to || s->w->fix) bytes = s->packed;
     QN_TRY(qn_gguf_write(to, bytes, (size_t)(n * row_bytes), err));
     return qn_making_add(making, n * row_bytes, err);
 }
