@@ -10,7 +10,7 @@ build = @tools/build.sh $(1) "$(2)" $(3)
 # What `make run` does when nobody can type.
 STORY  = -p "Tell me a short story." -n 80
 
-.PHONY: all run test debug asan ubsan tsan check fuzz bench fmt lint sz install clean help setup setup-check
+.PHONY: all run test test-large debug asan ubsan tsan check fuzz bench fmt lint sz install clean help setup setup-check
 .DEFAULT_GOAL = all
 
 # build the program and the library into build/
@@ -45,6 +45,10 @@ ubsan: setup
 tsan: setup
 	$(call build,build-tsan,-DQN_SANITIZE=thread)
 	@$(CTEST) build-tsan $(T)
+
+# write, open and delete a made-up model of every real shape (11 GB of disk for a moment)
+test-large: all
+	@tests/large_shapes.sh build/quern $(FOLDER)
 
 # what one runs before a commit: lint, tests under sanitizers with gcc and with clang, a minute of fuzzing
 check: lint
