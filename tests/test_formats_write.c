@@ -28,9 +28,9 @@ static int set_up(void **state) {
 static int count_files(void) {
     DIR *dir = opendir(folder);
     int n = 0;
-    for (struct dirent *e; (e = readdir(dir));) n += e->d_name[0] != '.';
+    for (struct dirent *e; (e = readdir(dir));) n++;
     closedir(dir);
-    return n;
+    return n - 2; // . and .., but hidden files count
 }
 
 static int tear_down(void **state) {
@@ -74,6 +74,64 @@ static void a_new_file_appears_whole_or_not_at_all(void **state) {
     assert_int_equal(count_files(), 1);
     ASSERT_FAILS(qn_newfile_create(&file, folder, &err), QN_ARGUMENT, "is a folder");
     ASSERT_FAILS(qn_newfile_create(&file, "/nowhere/at/all", &err), QN_IO, "/nowhere/at/all");
+}
+
+// Prepared, a file is whole but has not its place; two of them can wait for each other.
+static void a_prepared_file_waits(void **state) {
+    (void)state;
+    qn_err err;
+    qn_newfile *file;
+    put_text("old");
+    for (int is_placed = 0; is_placed < 2; is_placed++) {
+        ASSERT_OK(qn_newfile_create(&file, path, &err));
+        ASSERT_OK(qn_newfile_write(file, "new", 3, &err));
+        ASSERT_OK(qn_newfile_prepare(file, &err));
+        assert_text("old");
+        if (is_placed) ASSERT_OK(qn_newfile_place(file, &err));
+        qn_newfile_destroy(file);
+        assert_text(is_placed ? "new" : "old");
+        assert_int_equal(count_files(), 1);
+    }
+}
+
+static void links_are_followed(void **state) {
+    (void)state;
+    qn_err err;
+    qn_newfile *file;
+    char link_path[64], target[8] = {0};
+    snprintf(link_path, sizeof link_path, "%s/link", folder);
+    assert_int_equal(symlink("out.gguf", link_path), 0);
+    put_text("old");
+    ASSERT_OK(qn_newfile_create(&file, link_path, &err));
+    ASSERT_OK(qn_newfile_write(file, "new", 3, &err));
+    ASSERT_OK(qn_newfile_commit(file, &err));
+    qn_newfile_destroy(file);
+    assert_text("new");
+    assert_int_equal(readlink(link_path, target, sizeof target), 8); // still a link
+    unlink(path);
+    ASSERT_FAILS(qn_newfile_create(&file, link_path, &err), QN_ARGUMENT,
+                 "is a link to something that does not exist");
+    assert_int_equal(unlink(link_path), 0);
+    assert_int_equal(count_files(), 0);
+}
+
+// The temporary name does not grow with the name of the file.
+static void long_names_are_possible(void **state) {
+    (void)state;
+    qn_err err;
+    qn_newfile *file;
+    char long_path[300];
+    const int n = snprintf(long_path, sizeof long_path, "%s/", folder);
+    memset(long_path + n, 'n', 255);
+    long_path[n + 255] = 0;
+    ASSERT_OK(qn_newfile_create(&file, long_path, &err));
+    ASSERT_OK(qn_newfile_commit(file, &err));
+    qn_newfile_destroy(file);
+    assert_int_equal(unlink(long_path), 0);
+    long_path[n + 255] = 'n';
+    long_path[n + 256] = 0;
+    ASSERT_FAILS(qn_newfile_create(&file, long_path, &err), QN_IO, "cannot write there");
+    assert_int_equal(count_files(), 0);
 }
 
 static void a_file_of_another_kind_is_left_alone(void **state) {
@@ -241,6 +299,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_file_appears_whole_or_not_at_all),
         cmocka_unit_test(a_full_disk_leaves_nothing_behind),
+        cmocka_unit_test(a_prepared_file_waits),
+        cmocka_unit_test(links_are_followed),
+        cmocka_unit_test(long_names_are_possible),
         cmocka_unit_test(a_file_of_another_kind_is_left_alone),
         cmocka_unit_test(copied_models_are_equal_byte_for_byte),
         cmocka_unit_test(keys_of_every_kind_come_back),

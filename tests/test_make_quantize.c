@@ -492,6 +492,53 @@ static void checkpoints_are_converted(void **state) {
     assert_int_equal(count_files(state), 5);
 }
 
+// The tower and the text appear together: a folder in the way of either leaves the other's old file.
+static void a_tower_and_its_text_appear_together(void **state) {
+    const char *const names[] = {"out.gguf", "mmproj-out.gguf"};
+    const path_name out = in_folder(state, "out.gguf");
+    for (int i = 0; i < 2; i++) {
+        qn_err err = {0};
+        const path_name blocked = in_folder(state, names[i]), other = in_folder(state, names[!i]);
+        const char *const calls[] = {"quantize", "convert"};
+        put_text(state, names[!i], "GGUF, old");
+        assert_int_equal(mkdir(blocked.text, 0700), 0);
+        for (int k = 0; k < 2; k++) {
+            print_message("%s: %s is a folder\n", calls[k], names[i]);
+            const qn_status status =
+                k ? qn_convert(TEST_DATA "/mini/qwen35_vl", out.text, NULL, &err)
+                  : qn_quantize(TEST_DATA "/mini/qwen35_vl", out.text,
+                                &(qn_quantize_opts){.type = "Q8_0"}, &err);
+            ASSERT_FAILS(status, QN_ARGUMENT, "is a folder");
+            assert_int_equal(count_files(state), 2);
+        }
+        char *text;
+        size_t size;
+        ASSERT_OK(qn_file_load(&text, &size, other.text, 100, &err));
+        assert_string_equal(text, "GGUF, old");
+        qn_free(text);
+        assert_int_equal(rmdir(blocked.text), 0);
+        assert_int_equal(unlink(other.text), 0);
+    }
+}
+
+// Names as long as a file system admits; the tower's is longer by a word.
+static void long_names_work(void **state) {
+    char name[256] = {0};
+    qn_err err = {0};
+    memset(name, 'n', 250);
+    const path_name out = in_folder(state, name);
+    quantize(small_path, out.text, "Q8_0");
+    quantize(TEST_DATA "/mini/qwen3", out.text, "Q8_0");
+    ASSERT_OK(qn_convert(TEST_DATA "/mini/qwen3", out.text, NULL, &err));
+    assert_int_equal(count_files(state), 1);
+    ASSERT_FAILS(qn_quantize(TEST_DATA "/mini/qwen35_vl", out.text,
+                             &(qn_quantize_opts){.type = "Q8_0"}, &err),
+                 QN_IO, "mmproj-nnn");
+    ASSERT_FAILS(qn_convert(TEST_DATA "/mini/qwen35_vl", out.text, NULL, &err), QN_IO,
+                 "mmproj-nnn");
+    assert_int_equal(count_files(state), 1);
+}
+
 static void broken_weights_are_named(void **state) {
     static const struct {
         const char *edits, *type;
@@ -660,6 +707,8 @@ int main(void) {
         FOLDER_TEST(quantised_inputs_are_warned_of),
         FOLDER_TEST(split_sets_are_one_model),
         FOLDER_TEST(checkpoints_are_converted),
+        FOLDER_TEST(a_tower_and_its_text_appear_together),
+        FOLDER_TEST(long_names_work),
         FOLDER_TEST(broken_weights_are_named),
         FOLDER_TEST(the_first_broken_value_is_named),
         FOLDER_TEST(inputs_are_not_written_over),

@@ -4,6 +4,7 @@
 #include "core/file.h"
 #include "core/mem.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,8 +18,8 @@ enum { BUFFER = 1 << 18 };
 
 struct qn_newfile {
     int fd;
-    bool is_named, is_committed; // the temporary name exists; the file has its place
-    char *path, *temporary;      // owned
+    bool is_named, is_placed;        // the temporary name exists; the file has its place
+    char *path, *folder, *temporary; // owned
     int64_t size;
     size_t n_held;
     unsigned char held[BUFFER];
@@ -28,22 +29,29 @@ static qn_status fail(const qn_newfile *file, const char *what, qn_err *err) {
     return QN_FAIL(err, IO, "%s: cannot %s: %s", file->path, what, strerror(errno));
 }
 
-// A name beside the path that nobody else has: path.XXXXXXXX.tmp
-static char *temporary_name(const char *path) {
-    size_t n;
-    uint32_t salt = 0;
-    if (getrandom(&salt, sizeof salt, GRND_NONBLOCK) < 0) salt = (uint32_t)getpid();
-    if (!qn_size_add(&n, strlen(path), 16)) return NULL;
-    char *name = qn_alloc(n, 1);
-    if (name) snprintf(name, n, "%s.%08x.tmp", path, salt);
-    return name;
+// A name in the folder that nobody else has, short whatever the file will be called.
+static char *temporary_name(const char *folder, const qn_newfile *file) {
+    char name[48];
+    uint64_t salt = 0;
+    if (getrandom(&salt, sizeof salt, GRND_NONBLOCK) != sizeof salt)
+        salt = (uint64_t)getpid() << 32 ^ (uint64_t)(uintptr_t)file;
+    snprintf(name, sizeof name, ".quern-%016llx.tmp", (unsigned long long)salt);
+    return qn_path_join(folder, name);
 }
 
 static qn_status check_place(const char *path, qn_err *err) {
     struct stat st;
-    if (stat(path, &st) != 0 || S_ISREG(st.st_mode)) return QN_OK;
-    return QN_FAIL(err, ARGUMENT, "%s: %s", path,
-                   S_ISDIR(st.st_mode) ? "is a folder" : "exists and is no regular file");
+    if (stat(path, &st) == 0) {
+        if (S_ISREG(st.st_mode)) return QN_OK;
+        return QN_FAIL(err, ARGUMENT, "%s: %s", path,
+                       S_ISDIR(st.st_mode) ? "is a folder" : "exists and is no regular file");
+    }
+    // Nothing is there, which is fine; a missing folder shows when the file is created.
+    if (errno != ENOENT)
+        return QN_FAIL(err, IO, "%s: cannot write there: %s", path, strerror(errno));
+    if (lstat(path, &st) == 0)
+        return QN_FAIL(err, ARGUMENT, "%s: is a link to something that does not exist", path);
+    return QN_OK;
 }
 
 static bool has_mark(const char *bytes, int64_t size, const qn_newfile_kind *kind) {
@@ -73,26 +81,23 @@ qn_status qn_newfile_check(const char *path, const qn_newfile_kind *kind, qn_err
 static char *target_of(const char *path) {
     struct stat st;
     const bool is_link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
-    char *target = is_link ? realpath(path, NULL) : NULL; // NULL: it points to nothing
-    return target ? target : strdup(path);
+    return is_link ? realpath(path, NULL) : strdup(path);
 }
 
 qn_status qn_newfile_create(qn_newfile **out, const char *path, qn_err *err) {
     QN_TRY(check_place(path, err));
     qn_newfile *file = qn_alloc(1, sizeof *file);
-    char *target = target_of(path), *folder = target ? qn_path_folder(target) : NULL;
+    if (!file) return QN_NOMEM(err, "a new file");
     qn_status status = QN_OK;
-    if (file) {
-        file->fd = -1;
-        file->path = target;
-        file->temporary = target ? temporary_name(target) : NULL;
-    }
-    if (!file || !folder || !file->temporary) {
-        if (!file) qn_free(target);
+    file->fd = -1;
+    file->path = target_of(path);
+    file->folder = file->path ? qn_path_folder(file->path) : NULL;
+    file->temporary = file->folder ? temporary_name(file->folder, file) : NULL;
+    if (!file->temporary) {
         status = QN_NOMEM(err, "a new file");
         goto done;
     }
-    file->fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    file->fd = open(file->folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
     if (file->fd < 0) {
         file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         file->is_named = file->fd >= 0;
@@ -106,7 +111,6 @@ qn_status qn_newfile_create(qn_newfile **out, const char *path, qn_err *err) {
 
 done:
     qn_newfile_destroy(file);
-    qn_free(folder);
     return status;
 }
 
@@ -148,20 +152,40 @@ static qn_status give_name(qn_newfile *file, qn_err *err) {
     return QN_OK;
 }
 
-qn_status qn_newfile_commit(qn_newfile *file, qn_err *err) {
+qn_status qn_newfile_prepare(qn_newfile *file, qn_err *err) {
     QN_TRY(flush(file, err));
     if (fsync(file->fd) != 0) return fail(file, "write", err);
-    QN_TRY(give_name(file, err));
+    return give_name(file, err);
+}
+
+// A new name outlives a power cut once its folder is on the disk. The file is in place by then, and
+// not every file system can do this, so failures do not count.
+static void sync_folder(const char *folder) {
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    fsync(fd);
+    close(fd);
+}
+
+qn_status qn_newfile_place(qn_newfile *file, qn_err *err) {
+    assert(file->is_named && !file->is_placed && file->n_held == 0);
     if (rename(file->temporary, file->path) != 0) return fail(file, "put in place", err);
-    file->is_committed = true;
+    file->is_placed = true;
+    sync_folder(file->folder);
     return QN_OK;
+}
+
+qn_status qn_newfile_commit(qn_newfile *file, qn_err *err) {
+    QN_TRY(qn_newfile_prepare(file, err));
+    return qn_newfile_place(file, err);
 }
 
 void qn_newfile_destroy(qn_newfile *file) {
     if (!file) return;
     if (file->fd >= 0) close(file->fd);
-    if (file->is_named && !file->is_committed) unlink(file->temporary);
+    if (file->is_named && !file->is_placed) unlink(file->temporary);
     qn_free(file->path);
+    qn_free(file->folder);
     qn_free(file->temporary);
     qn_free(file);
 }

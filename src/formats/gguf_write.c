@@ -269,11 +269,18 @@ qn_status qn_gguf_write(qn_gguf_writer *w, const void *bytes, size_t n, qn_err *
     return QN_OK;
 }
 
-qn_status qn_gguf_finish(qn_gguf_writer *w, qn_err *err) {
+qn_status qn_gguf_prepare(qn_gguf_writer *w, qn_err *err) {
     if (w->i_tensor < w->n_tensors)
         return QN_FAIL(err, STATE, "tensor %zu of %llu is not complete", w->i_tensor,
                        (unsigned long long)w->n_tensors);
-    return qn_newfile_commit(w->file, err);
+    return qn_newfile_prepare(w->file, err);
+}
+
+qn_status qn_gguf_place(qn_gguf_writer *w, qn_err *err) { return qn_newfile_place(w->file, err); }
+
+qn_status qn_gguf_finish(qn_gguf_writer *w, qn_err *err) {
+    QN_TRY(qn_gguf_prepare(w, err));
+    return qn_gguf_place(w, err);
 }
 
 int64_t qn_gguf_file_bytes(const qn_gguf_writer *w) { return w->file_bytes; }

@@ -49,7 +49,10 @@ QN_MUST_CHECK qn_status qn_gguf_begin(qn_gguf_writer *w, const char *path, qn_er
 QN_MUST_CHECK qn_status qn_gguf_check_place(const char *path, qn_err *err);
 // The next bytes of the current tensor; at its end the next one begins.
 QN_MUST_CHECK qn_status qn_gguf_write(qn_gguf_writer *w, const void *bytes, size_t n, qn_err *err);
-// All data must be there; puts the file in its place.
+// All data must be there. Prepared files are on the disk without their place, so that two that belong
+// together appear together: prepare both, then place both. To finish is to do both at once.
+QN_MUST_CHECK qn_status qn_gguf_prepare(qn_gguf_writer *w, qn_err *err);
+QN_MUST_CHECK qn_status qn_gguf_place(qn_gguf_writer *w, qn_err *err);
 QN_MUST_CHECK qn_status qn_gguf_finish(qn_gguf_writer *w, qn_err *err);
 // Bytes of the whole file, known from qn_gguf_begin on.
 int64_t qn_gguf_file_bytes(const qn_gguf_writer *w);

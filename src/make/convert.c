@@ -245,6 +245,17 @@ static qn_status open_model(convert_call *call, const char *folder, qn_err *err)
     return model_name(&call->name, call->source, err);
 }
 
+// Both files or none.
+static qn_status put_in_place(convert_call *call, bool has_image, qn_err *err) {
+    QN_TRY(qn_gguf_prepare(call->text.writer, err));
+    if (!has_image) return qn_gguf_place(call->text.writer, err);
+    QN_TRY(qn_gguf_prepare(call->image.writer, err));
+    QN_TRY(qn_gguf_place(call->image.writer, err));
+    QN_TRY(qn_gguf_place(call->text.writer, err));
+    log_line(call, QN_LOG_INFO, "the vision tower is in %s", call->image.path);
+    return QN_OK;
+}
+
 static qn_status convert(convert_call *call, const char *folder, const char *out_path,
                          qn_err *err) {
     QN_TRY(choose_type(call, err));
@@ -263,12 +274,8 @@ static qn_status convert(convert_call *call, const char *folder, const char *out
     QN_TRY(qn_gguf_begin(call->text.writer, out_path, err));
     QN_TRY(write_divisors(call, err));
     QN_TRY(write_tensors(call, &call->text, err));
-    if (has_image) {
-        QN_TRY(write_tensors(call, &call->image, err));
-        QN_TRY(qn_gguf_finish(call->image.writer, err));
-        log_line(call, QN_LOG_INFO, "the vision tower is in %s", call->image.path);
-    }
-    return qn_gguf_finish(call->text.writer, err);
+    if (has_image) QN_TRY(write_tensors(call, &call->image, err));
+    return put_in_place(call, has_image, err);
 }
 
 const char *qn_convert_type(size_t i) { return i < N_FILE_TYPES ? file_types[i].name : NULL; }

@@ -7,6 +7,7 @@
 #include "formats/gguf_write.h"
 #include "make/importance.h"
 #include "make/mix.h"
+#include "make/tower.h"
 #include "make/values.h"
 
 #include "core/buf.h"
@@ -323,7 +324,9 @@ static void declare(const quantizer *q) {
 // A checkpoint is converted first, into a folder beside the output. Its file is opened and loses
 // its name at once, so that a kill leaves no more than the folder.
 
-static const char tower_prefix[] = "mmproj-";
+// The names there are short, whatever the output is called.
+#define TOWER_PREFIX "mmproj-"
+static const char text_name[] = "model.gguf", tower_name[] = TOWER_PREFIX "model.gguf";
 
 static bool show_first_half(void *arg, int64_t done, int64_t total) {
     quantizer *q = arg;
@@ -338,12 +341,13 @@ static void pass_warnings(void *arg, qn_log_level level, const char *message) {
     if (level <= QN_LOG_WARNING) say(q, level, "%s", message);
 }
 
-// folder/prefix + the name of `out`; NULL when memory is short.
-static char *path_in(const char *folder, const char *prefix, const char *out) {
+// Where the vision tower goes, beside the output; NULL when memory is short.
+static char *tower_path(const char *out) {
     qn_buf path = {0};
-    char *text = NULL;
-    qn_buf_printf(&path, "%s/%s%s", folder, prefix, base_name(out));
-    if (qn_buf_take(&text, &path, NULL)) return NULL;
+    char *folder = qn_path_folder(out), *text = NULL;
+    if (folder) qn_buf_printf(&path, "%s/" TOWER_PREFIX "%s", folder, base_name(out));
+    if (folder && qn_buf_take(&text, &path, NULL)) text = NULL;
+    qn_free(folder);
     return text;
 }
 
@@ -363,12 +367,11 @@ static qn_status make_folder(quantizer *q, const char *out, qn_err *err) {
     return status;
 }
 
-// The place of a vision tower must be free too, whether the checkpoint turns out to have one or not.
-static qn_status check_tower_place(const char *out, qn_err *err) {
-    char *beside = qn_path_folder(out);
-    char *path = beside ? path_in(beside, tower_prefix, out) : NULL;
+// The place of a vision tower must be free too.
+static qn_status check_tower_place(const quantizer *q, const char *out, qn_err *err) {
+    if (!qn_tower_is_there(q->source)) return QN_OK;
+    char *path = tower_path(out);
     const qn_status status = path ? qn_gguf_check_place(path, err) : QN_NOMEM(err, "a path");
-    qn_free(beside);
     qn_free(path);
     return status;
 }
@@ -376,11 +379,11 @@ static qn_status check_tower_place(const char *out, qn_err *err) {
 static qn_status convert_first(quantizer *q, const char *in, const char *out, qn_err *err) {
     const qn_convert_opts opts = {
         .log = pass_warnings, .log_arg = q, .progress = show_first_half, .progress_arg = q};
+    QN_TRY(check_tower_place(q, out, err));
     qn_source_close(q->source);
     q->source = NULL;
-    QN_TRY(check_tower_place(out, err));
     QN_TRY(make_folder(q, out, err));
-    char *path = path_in(q->folder, "", out);
+    char *path = qn_path_join(q->folder, text_name);
     if (!path) return QN_NOMEM(err, "a path");
     qn_status status = qn_convert(in, path, &opts, err);
     if (!status) status = qn_source_open(&q->source, path, err);
@@ -389,25 +392,28 @@ static qn_status convert_first(quantizer *q, const char *in, const char *out, qn
     return status;
 }
 
-// Puts a vision tower beside the output if that succeeded, and takes the folder away.
-static qn_status leave_folder(const quantizer *q, const char *out, qn_status status, qn_err *err) {
-    char *beside = qn_path_folder(out);
-    char *from = path_in(q->folder, tower_prefix, out);
-    char *to = beside ? path_in(beside, tower_prefix, out) : NULL;
-    if (!from || !to) {
-        if (!status) status = QN_NOMEM(err, "a path");
-    } else if (qn_path_is_file(from)) {
-        if (!status && rename(from, to) == 0)
-            say(q, QN_LOG_INFO, "the vision tower is in %s", to);
-        else if (!status)
-            status = QN_FAIL(err, IO, "%s: cannot put in place: %s", to, strerror(errno));
-        unlink(from);
-    }
-    rmdir(q->folder);
-    qn_free(beside);
+// Puts the prepared output in its place, and the vision tower of a checkpoint with it.
+static qn_status put_in_place(const quantizer *q, const char *out, qn_err *err) {
+    if (!q->folder) return qn_gguf_place(q->writer, err);
+    char *from = qn_path_join(q->folder, tower_name), *to = tower_path(out);
+    const bool has_tower = from && qn_path_is_file(from);
+    qn_status status = QN_OK;
+    if (!from || !to)
+        status = QN_NOMEM(err, "a path");
+    else if (has_tower && rename(from, to) != 0)
+        status = QN_FAIL(err, IO, "%s: cannot put in place: %s", to, strerror(errno));
+    if (!status) status = qn_gguf_place(q->writer, err);
+    if (!status && has_tower) say(q, QN_LOG_INFO, "the vision tower is in %s", to);
     qn_free(from);
     qn_free(to);
     return status;
+}
+
+static void leave_folder(const quantizer *q) {
+    char *tower = qn_path_join(q->folder, tower_name);
+    if (tower) unlink(tower); // there after a failure
+    rmdir(q->folder);
+    qn_free(tower);
 }
 
 // --- all of it -----------------------------------------------------------------------------------
@@ -443,15 +449,16 @@ static qn_status quantize(quantizer *q, const char *in, const char *out, qn_err 
             "%zu matri%s no entry in the importance file, such as %s: all columns count alike "
             "there",
             q->n_plain, q->n_plain == 1 ? "x has" : "ces have", q->plain->name.data);
-    return qn_gguf_finish(q->writer, err);
+    QN_TRY(qn_gguf_prepare(q->writer, err));
+    return put_in_place(q, out, err);
 }
 
 qn_status qn_quantize(const char *in, const char *out, const qn_quantize_opts *opts, qn_err *err) {
     if (!in || !out || !opts || !opts->type)
         return QN_FAIL(err, ARGUMENT, "quantize needs an input, an output and a type");
     quantizer q = {.opts = opts};
-    qn_status status = quantize(&q, in, out, err);
-    if (q.folder) status = leave_folder(&q, out, status, err);
+    const qn_status status = quantize(&q, in, out, err);
+    if (q.folder) leave_folder(&q);
     qn_gguf_writer_destroy(q.writer);
     qn_pool_destroy(q.pool);
     qn_free(q.rows);
