@@ -93,7 +93,7 @@ clean:
 # list these targets
 help:
 	@awk '/^# / { text = substr($$0, 3); next } \
-	    /^[a-z]+:/ && text { sub(/:.*/, ""); printf "make %-8s %s\n", $$0, text } { text = "" }' Makefile
+	    /^[a-z-]+:/ && text { sub(/:.*/, ""); printf "make %-10s %s\n", $$0, text } { text = "" }' Makefile
 
 setup:
 	@$(SETUP)
