@@ -442,6 +442,14 @@ static void what_gguf_cannot_say_is_refused(void **state) {
          "deepstack_visual_indexes: 1"},
         {"qwen35_vl", "set vision_config.hidden_act \"silu\"", QN_UNSUPPORTED, "'silu'"},
         {"qwen35_vl", "set vision_config.num_position_embeddings 63", QN_FORMAT, "63 is no square"},
+        {"qwen35_vl", "set vision_config.num_heads 5", QN_FORMAT,
+         "num_heads: 5 does not divide the width 64"},
+        {"qwen35_vl", "set vision_config.depth 1", QN_FORMAT,
+         "has no place in a vision tower of vision_config.depth 1"},
+        {"qwen35_vl", "copy model.visual.merger.norm.bias model.visual.extra.bias", QN_FORMAT,
+         "tensor model.visual.extra.bias has no place"},
+        {"llama32", "set rope_parameters.factor 1e-60", QN_FORMAT, "rope scaling factor 1e-60"},
+        {"llama32", "set rope_parameters.factor 1e60", QN_FORMAT, "rope scaling factor 1e+60"},
         {"qwen35_vl", "drop model.visual.merger.norm.bias", QN_FORMAT,
          "model.visual.merger.norm.bias is missing"},
         {"qwen35_vl", "shape model.visual.patch_embed.proj.weight 64 3 1 16 16", QN_FORMAT,
@@ -455,6 +463,22 @@ static void what_gguf_cannot_say_is_refused(void **state) {
         print_message("%s: %s\n", rows[i].family, rows[i].edits);
         write_checkpoint(state, rows[i].family, rows[i].edits, 1);
         expect_refusal(state, rows[i].status, rows[i].part);
+    }
+}
+
+static void pixels_are_divided_by_something(void **state) {
+    static const struct {
+        const char *text, *part;
+    } rows[] = {
+        {"{\"image_std\": [0.5, 0, 0.5]}", "image_std[1] is 0, want more than 0"},
+        {"{\"image_std\": [0.5, 0.5, -1]}", "image_std[2] is -1"},
+        {"{\"image_std\": [0.5, 0.5]}", "image_std is no list of 3 numbers"},
+        {"{\"image_mean\": [0.5, \"a\", 1]}", "image_mean[1] is no number"},
+    };
+    write_checkpoint(state, "qwen35_vl", "", 1);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        put_text(state, "preprocessor_config.json", rows[i].text);
+        expect_refusal(state, QN_FORMAT, rows[i].part);
     }
 }
 
@@ -871,6 +895,7 @@ int main(void) {
         FOLDER_TEST(llama_orders_only_what_rope_turns),
         FOLDER_TEST(unusual_layers_are_stated),
         FOLDER_TEST(what_gguf_cannot_say_is_refused),
+        FOLDER_TEST(pixels_are_divided_by_something),
         FOLDER_TEST(tokenizers_that_gguf_cannot_say_are_refused),
         FOLDER_TEST(llama_patterns_are_named),
         FOLDER_TEST(gemma_takes_from_both_files),

@@ -44,6 +44,9 @@ static qn_status check_config(const tower_config *c, const qn_config_reader *rea
     if (*side * *side != c->positions)
         return QN_FAIL(err, FORMAT, "vision_config.num_position_embeddings: %lld is no square",
                        (long long)c->positions);
+    if (c->width % c->heads)
+        return QN_FAIL(err, FORMAT, "vision_config.num_heads: %lld does not divide the width %lld",
+                       (long long)c->heads, (long long)c->width);
     if (c->out_width != width)
         return QN_FAIL(err, FORMAT, "vision_config.out_hidden_size: %lld, the text has width %lld",
                        (long long)c->out_width, (long long)width);
@@ -125,11 +128,24 @@ done:
     return status;
 }
 
+// A tower of which a part had no place would be another one, such as one of more layers.
+static qn_status check_used(const qn_weights *weights, const qn_source *source, int64_t layers,
+                            qn_err *err) {
+    for (size_t i = 0; i < qn_source_n_tensors(source); i++) {
+        const char *name = qn_source_tensor(source, i)->name.data;
+        const char *rest = strncmp(name, "model.", 6) == 0 ? name + 6 : name;
+        if (weights->is_used[i] || strncmp(rest, "visual.", 7) != 0) continue;
+        return QN_FAIL(err, FORMAT,
+                       "tensor %s has no place in a vision tower of vision_config.depth %lld", name,
+                       (long long)layers);
+    }
+    return QN_OK;
+}
+
 // Three numbers, 0.5 where the file says nothing.
-static qn_status put_channels(qn_gguf_writer *to, const char *name, const json_t *object,
-                              const char *key, qn_err *err) {
+static qn_status read_channels(float *values, const json_t *object, const char *key, qn_err *err) {
     const json_t *list = json_object_get(object, key);
-    float values[CHANNELS] = {0.5f, 0.5f, 0.5f};
+    for (int i = 0; i < CHANNELS; i++) values[i] = 0.5f;
     if (list && json_array_size(list) != CHANNELS)
         return QN_FAIL(err, FORMAT, "preprocessor_config.json: %s is no list of %d numbers", key,
                        CHANNELS);
@@ -139,15 +155,28 @@ static qn_status put_channels(qn_gguf_writer *to, const char *name, const json_t
         if (!json_is_number(value) || !isfinite(values[i]))
             return QN_FAIL(err, FORMAT, "preprocessor_config.json: %s[%zu] is no number", key, i);
     }
-    qn_gguf_put_f32s(to, name, values, CHANNELS);
+    return QN_OK;
+}
+
+static qn_status put_channels(qn_gguf_writer *to, const json_t *object, qn_err *err) {
+    float mean[CHANNELS], deviation[CHANNELS];
+    QN_TRY(read_channels(mean, object, "image_mean", err));
+    QN_TRY(read_channels(deviation, object, "image_std", err));
+    for (int i = 0; i < CHANNELS; i++) {
+        if (!(deviation[i] > 0)) // pixels are divided by it
+            return QN_FAIL(err, FORMAT,
+                           "preprocessor_config.json: image_std[%d] is %g, want more than 0", i,
+                           (double)deviation[i]);
+    }
+    qn_gguf_put_f32s(to, "clip.vision.image_mean", mean, CHANNELS);
+    qn_gguf_put_f32s(to, "clip.vision.image_std", deviation, CHANNELS);
     return QN_OK;
 }
 
 static qn_status put_preprocessor(qn_gguf_writer *to, const qn_source *source, qn_err *err) {
     json_t *object = NULL;
     QN_TRY(load_preprocessor(&object, source, err));
-    qn_status status = put_channels(to, "clip.vision.image_mean", object, "image_mean", err);
-    if (!status) status = put_channels(to, "clip.vision.image_std", object, "image_std", err);
+    const qn_status status = put_channels(to, object, err);
     json_decref(object);
     return status;
 }
@@ -196,6 +225,7 @@ qn_status qn_tower_init(qn_tower *out, const qn_source *source, int64_t width, q
     bind_layers(&binder, &c);
     bind_ends(&binder, &c);
     QN_TRY(qn_build_finish(&b, err));
+    QN_TRY(check_used(&out->weights, source, c.layers, err));
     return put_keys(to, &c, side, source, err);
 }
 

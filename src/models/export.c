@@ -1,5 +1,6 @@
 #include "models/export.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum { LONGEST_KEY = 128 };
@@ -56,6 +57,11 @@ static qn_status export_divisors(qn_export *to, const qn_rope *rope, int64_t rot
     for (int64_t i = 0; i < n; i++) {
         const double f = qn_rope_frequency(rope, rotate, i);
         divisors[i] = (float)(f / rope->scale(rope, f));
+        if (!(divisors[i] > 0) || isinf(divisors[i])) // no reader would take it
+            return QN_FAIL(err, FORMAT,
+                           "rope scaling factor %g, base %g: pair %lld is divided by %g, want a "
+                           "number above 0",
+                           rope->factor, rope->base, (long long)i, (double)divisors[i]);
     }
     to->divisors = divisors;
     to->n_divisors = n;
