@@ -380,6 +380,27 @@ static void lies_are_refused(void **state) {
     }
 }
 
+// A file that is whole but of another model: no name is the same.
+static void files_of_other_models_are_refused(void **state) {
+    static const float sums[4] = {1, 2, 3, 4}, one[1] = {1};
+    const path_name path = in_folder(state, "imp.gguf"), out = in_folder(state, "out.gguf");
+    const char *const models[] = {model_path, TEST_DATA "/mini/qwen3"};
+    gguf_writer w = {0};
+    gguf_add_string(&w, "general.type", "imatrix");
+    gguf_add_tensor(&w, "w.weight.in_sum2", 0, 1, (int64_t[]){4}, sums, sizeof sums);
+    gguf_add_tensor(&w, "w.weight.counts", 0, 1, (int64_t[]){1}, one, sizeof one);
+    gguf_write(&w, path.text);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        qn_err err = {0};
+        char want[1024];
+        const qn_quantize_opts opts = {.type = "Q4_0", .imatrix = path.text};
+        snprintf(want, sizeof want, "imp.gguf: no tensor of %s is in it; was it made from this",
+                 models[i]);
+        ASSERT_FAILS(qn_quantize(models[i], out.text, &opts, &err), QN_ARGUMENT, want);
+        assert_int_equal(count_files(state), 1);
+    }
+}
+
 static void other_files_are_refused(void **state) {
     const path_name out = in_folder(state, "out.gguf"), none = in_folder(state, "none.gguf"),
                     from = put_text(state, "text.txt", text), imp = in_folder(state, "imp.gguf");
@@ -431,6 +452,7 @@ int main(void) {
         FOLDER_TEST(importance_makes_outputs_better),
         FOLDER_TEST(unused_experts_count_alike),
         FOLDER_TEST(lies_are_refused),
+        FOLDER_TEST(files_of_other_models_are_refused),
         FOLDER_TEST(other_files_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

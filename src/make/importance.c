@@ -145,15 +145,19 @@ static void divide(float *sums, const float *counts, int64_t n_experts, int64_t 
     }
 }
 
+// Sums never come without counts, which was checked.
+bool qn_importance_has(const qn_importance *imp, const qn_tensor *t) {
+    return t->name.size < LONGEST_NAME && find(imp, t->name.data, QN_IMPORTANCE_SUMS);
+}
+
 qn_status qn_importance_load(float **out, const qn_importance *imp, const qn_tensor *t,
                              qn_err *err) {
-    const bool is_short = t->name.size < LONGEST_NAME;
-    const qn_tensor *sums = is_short ? find(imp, t->name.data, QN_IMPORTANCE_SUMS) : NULL;
-    const qn_tensor *counts = is_short ? find(imp, t->name.data, QN_IMPORTANCE_COUNTS) : NULL;
-    if (!sums || !counts) {
+    if (!qn_importance_has(imp, t)) {
         *out = NULL;
         return QN_OK;
     }
+    const qn_tensor *sums = find(imp, t->name.data, QN_IMPORTANCE_SUMS);
+    const qn_tensor *counts = find(imp, t->name.data, QN_IMPORTANCE_COUNTS);
     const int64_t width = t->dims[t->n_dims - 1];
     int64_t n_experts = 1;
     for (int i = 0; i < t->n_dims - 2; i++) n_experts *= t->dims[i]; // fits: the tensor does

@@ -24,6 +24,8 @@ int64_t qn_importance_n_chunks(const qn_importance *importance); // 0: the file 
 // Of the text it was made from; "" if the file does not say. Borrowed.
 const char *qn_importance_dataset(const qn_importance *importance);
 
+// Whether there is an entry for the tensor, of whatever shape.
+bool qn_importance_has(const qn_importance *importance, const qn_tensor *tensor);
 // What an error in each column of the tensor costs, (experts, width) with experts = all dims but
 // the last two; release with qn_free. NULL if there is no entry. Experts that no input met get
 // ones.

@@ -427,17 +427,28 @@ static qn_status check_source(const quantizer *q, const char *in, const char *ou
     return qn_source_n_tensors(q->source) ? QN_OK : QN_FAIL(err, FORMAT, "%s: has no tensors", in);
 }
 
+// An importance file that says nothing of this model was named by mistake.
+static qn_status check_importance(const quantizer *q, const char *in, qn_err *err) {
+    if (!q->importance) return QN_OK;
+    for (size_t i = 0; i < qn_source_n_tensors(q->source); i++) {
+        if (qn_importance_has(q->importance, qn_source_tensor(q->source, i))) return QN_OK;
+    }
+    return QN_FAIL(err, ARGUMENT, "%s: no tensor of %s is in it; was it made from this model?",
+                   q->opts->imatrix, in);
+}
+
 static qn_status quantize(quantizer *q, const char *in, const char *out, qn_err *err) {
     QN_TRY(qn_mix_find(&q->mix, q->opts->type, err));
     QN_TRY(qn_source_open(&q->source, in, err));
     QN_TRY(check_source(q, in, out, err));
     QN_TRY(qn_gguf_check_place(out, err));
-    if (qn_source_get_kind(q->source) != QN_SOURCE_GGUF) QN_TRY(convert_first(q, in, out, err));
     if (q->opts->imatrix) {
         QN_TRY(qn_importance_open(&q->importance, q->opts->imatrix, err));
         if (qn_path_is_same(q->opts->imatrix, out))
             return QN_FAIL(err, ARGUMENT, "%s: is the importance file, want another name", out);
     }
+    if (qn_source_get_kind(q->source) != QN_SOURCE_GGUF) QN_TRY(convert_first(q, in, out, err));
+    QN_TRY(check_importance(q, in, err));
     QN_TRY(make_plan(q, err));
     QN_TRY(qn_pool_create(&q->pool, q->opts->n_threads, err));
     QN_TRY(qn_gguf_writer_create(&q->writer, err));
