@@ -693,6 +693,37 @@ static void a_full_disk_leaves_nothing(void **state) {
     signal(SIGXFSZ, handler);
 }
 
+// Of a checkpoint with a tower: everything but the last bytes of the text can be written.
+static void a_full_disk_leaves_the_old_tower(void **state) {
+    const char *const names[] = {"out.gguf", "mmproj-out.gguf"};
+    const path_name out = in_folder(state, names[0]);
+    const qn_quantize_opts opts = {.type = "F32"};
+    struct rlimit old;
+    struct stat text, tower;
+    qn_err err = {0};
+    ASSERT_OK(qn_quantize(TEST_DATA "/mini/qwen35_vl", out.text, &opts, &err));
+    assert_int_equal(stat(out.text, &text), 0);
+    assert_int_equal(stat(in_folder(state, names[1]).text, &tower), 0);
+    assert_true(tower.st_size < text.st_size);
+    for (int i = 0; i < 2; i++) put_text(state, names[i], "GGUF, old");
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    void (*const handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit small = {(rlim_t)text.st_size - 1, old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const qn_status status = qn_quantize(TEST_DATA "/mini/qwen35_vl", out.text, &opts, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, handler);
+    ASSERT_FAILS(status, QN_IO, "out.gguf: cannot write");
+    for (int i = 0; i < 2; i++) {
+        char *bytes;
+        size_t size;
+        ASSERT_OK(qn_file_load(&bytes, &size, in_folder(state, names[i]).text, 100, &err));
+        assert_string_equal(bytes, "GGUF, old");
+        qn_free(bytes);
+    }
+    assert_int_equal(count_files(state), 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         FOLDER_TEST(files_are_as_the_fixtures),
@@ -716,6 +747,7 @@ int main(void) {
         FOLDER_TEST(stopping_leaves_the_old_file),
         FOLDER_TEST(stopping_a_checkpoint_leaves_nothing),
         FOLDER_TEST(a_full_disk_leaves_nothing),
+        FOLDER_TEST(a_full_disk_leaves_the_old_tower),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
