@@ -18,9 +18,13 @@ typedef struct screen {
 static void open_screen(screen *s, const char *const *args) {
     memset(s, 0, sizeof *s);
     s->fd = posix_openpt(O_RDWR | O_NOCTTY);
-    assert_true(s->fd >= 0 && grantpt(s->fd) == 0 && unlockpt(s->fd) == 0);
-    const char *name = ptsname(s->fd);
-    assert_non_null(name);
+    const bool has_terminal = s->fd >= 0 && grantpt(s->fd) == 0 && unlockpt(s->fd) == 0;
+    const char *name = has_terminal ? ptsname(s->fd) : NULL;
+    if (!name) {
+        if (s->fd >= 0) close(s->fd);
+        print_message("skip: this machine has no pseudo-terminals (devpts)\n");
+        skip();
+    }
     s->pid = fork();
     assert_true(s->pid >= 0);
     if (s->pid == 0) {
