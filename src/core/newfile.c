@@ -97,7 +97,9 @@ qn_status qn_newfile_create(qn_newfile **out, const char *path, qn_err *err) {
         status = QN_NOMEM(err, "a new file");
         goto done;
     }
-    file->fd = open(file->folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    // A nameless file gets its name through /proc; without that it has one from the start.
+    if (access("/proc/self/fd", X_OK) == 0)
+        file->fd = open(file->folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
     if (file->fd < 0) {
         file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         file->is_named = file->fd >= 0;
