@@ -9,6 +9,7 @@
 #include "ir/ref.h"
 #include "models/model.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
 static const char *const families[] = {"llama32", "llama_untied", "qwen3",         "qwen3_moe",
@@ -192,6 +193,46 @@ static void chunks_and_threads_change_no_bit(void **state) {
     }
 }
 
+typedef struct shared_run {
+    const qn_engine *engine;
+    const int32_t *ids;
+    size_t n;
+    qn_logits got;
+} shared_run;
+
+static void *run_shared(void *arg) {
+    shared_run *r = arg;
+    r->got = run(r->engine, r->ids, r->n, 0);
+    return NULL;
+}
+
+// Threads that use one engine at the same time get what each would get alone.
+static void an_engine_is_shared_by_threads(void **state) {
+    (void)state;
+    enum { THREADS = 4 };
+    char path[256];
+    int32_t ids[GOLDEN_IDS];
+    golden g = family_golden("qwen35");
+    const size_t n = golden_ids(ids, &g, "prompts", 1);
+    golden_close(&g);
+    model_path(path, sizeof path, "qwen35", true);
+    qn_engine *engine = open_strict(path, 2);
+    qn_logits alone = run(engine, ids, n, 0);
+    pthread_t threads[THREADS];
+    shared_run runs[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        runs[i] = (shared_run){.engine = engine, .ids = ids, .n = n};
+        assert_int_equal(pthread_create(&threads[i], NULL, run_shared, &runs[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_same_bits(&alone, &runs[i].got);
+        qn_logits_deinit(&runs[i].got);
+    }
+    qn_logits_deinit(&alone);
+    qn_engine_close(engine);
+}
+
 // Quantised files: exact logits of the dequantised weights.
 static void quantised_files_match_the_reference(void **state) {
     (void)state;
@@ -285,6 +326,7 @@ int main(void) {
         cmocka_unit_test(hidden_states_match_layer_by_layer),
         cmocka_unit_test(greedy_continuations_match),
         cmocka_unit_test(chunks_and_threads_change_no_bit),
+        cmocka_unit_test(an_engine_is_shared_by_threads),
         cmocka_unit_test(quantised_files_match_the_reference),
         cmocka_unit_test(prediction_heads_match_the_reference),
     };
