@@ -3,25 +3,15 @@
 
 #include "core/buf.h"
 #include "core/file.h"
+#include "core/log.h"
 #include "core/mem.h"
 #include "gen/sample.h"
 #include "ir/text.h"
 #include "runtime/memory.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-void qn_engine_log(const qn_engine *engine, qn_log_level level, const char *fmt, ...) {
-    if (!engine->opts.log) return;
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    engine->opts.log(engine->opts.log_arg, level, text);
-}
 
 // A model without a usable tokenizer still computes logits: say so, and go on.
 static qn_status open_tokenizer(qn_engine *engine, qn_err *err) {
@@ -32,7 +22,8 @@ static qn_status open_tokenizer(qn_engine *engine, qn_err *err) {
         return status;
     }
     if (status) {
-        qn_engine_log(engine, QN_LOG_WARNING, "no tokenizer: %s", why.message);
+        qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_WARNING, "no tokenizer: %s",
+               why.message);
         return QN_OK;
     }
     const int32_t n_tokens = qn_tokenizer_get_info(engine->tokenizer).n_tokens;
@@ -76,13 +67,15 @@ static void log_model(const qn_engine *engine) {
     const qn_model *model = engine->model;
     const size_t unused = qn_model_unused(model, engine->source, names, sizeof names);
     if (unused > 0)
-        qn_engine_log(engine, QN_LOG_WARNING, "%zu tensors are not used by %s: %s%s", unused,
-                      model->family->arch, names, unused > 4 ? ", ..." : "");
+        qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_WARNING,
+               "%zu tensors are not used by %s: %s%s", unused, model->family->arch, names,
+               unused > 4 ? ", ..." : "");
     if (engine->switches.debug >= 1)
-        qn_engine_log(
-            engine, QN_LOG_DEBUG, "%s: %s, %lld layers, %zu nodes, %zu weights, %d threads",
-            qn_source_path(engine->source), model->family->arch, (long long)model->hparams->layers,
-            model->graph.n_nodes, model->weights.n, qn_pool_threads(engine->pool));
+        qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_DEBUG,
+               "%s: %s, %lld layers, %zu nodes, %zu weights, %d threads",
+               qn_source_path(engine->source), model->family->arch,
+               (long long)model->hparams->layers, model->graph.n_nodes, model->weights.n,
+               qn_pool_threads(engine->pool));
 }
 
 static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {

@@ -2,10 +2,10 @@
 #include "cli/args.h"
 #include "cli/open.h"
 #include "cli/out.h"
+#include "cli/scores.h"
 
 #include "core/mem.h"
 
-#include <math.h>
 #include <string.h>
 
 typedef struct logits_options {
@@ -60,17 +60,11 @@ static int find_best(int32_t best[BEST], const float *scores, int64_t n) {
     return found;
 }
 
-static double log_sum_exp(const float *scores, int64_t n, double most) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += exp(scores[i] - most);
-    return most + log(sum);
-}
-
 static qn_status print_best(const qn_logits *logits, const qn_tokenizer *tokenizer, qn_err *err) {
     const float *scores = logits->logits + (logits->n_rows - 1) * logits->n_vocab; // (V)
     int32_t best[BEST];
     const int n = find_best(best, scores, logits->n_vocab);
-    const double sum = log_sum_exp(scores, logits->n_vocab, scores[best[0]]);
+    const double sum = qn_log_sum_exp(scores, logits->n_vocab);
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {
         size_t size = 0;

@@ -197,8 +197,7 @@ static qn_status take_turn(talk *t, const char *line, size_t size, qn_err *err) 
 static const char *model_name(const qn_engine_info *info, const char *path) {
     enum { SHORTEST = 3 };
     if (strlen(info->name) >= SHORTEST) return info->name;
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
+    return qn_path_name(path);
 }
 
 static qn_status take_line(talk *t, const qn_buf *line, bool *goes_on, qn_err *err) {

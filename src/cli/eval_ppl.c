@@ -2,6 +2,7 @@
 #include "cli/eval.h"
 #include "cli/out.h"
 #include "cli/progress.h"
+#include "cli/scores.h"
 
 #include "core/mem.h"
 
@@ -11,13 +12,6 @@ typedef struct sums {
     int64_t n, n_same;
     double nll, nll_squared, kl;
 } sums;
-
-static double log_sum_exp(const float *x, int64_t n) {
-    double most = x[0], sum = 0;
-    for (int64_t i = 1; i < n; i++) most = fmax(most, (double)x[i]);
-    for (int64_t i = 0; i < n; i++) sum += exp((double)x[i] - most);
-    return most + log(sum);
-}
 
 static int64_t best_of(const float *x, int64_t n) {
     int64_t best = 0;
@@ -29,12 +23,12 @@ static int64_t best_of(const float *x, int64_t n) {
 
 // One row of scores against the token that came, and against the reference's row (NULL: none).
 static void score_row(sums *s, const float *row, const float *reference, int64_t n, int32_t token) {
-    const double total = log_sum_exp(row, n), nll = total - (double)row[token];
+    const double total = qn_log_sum_exp(row, n), nll = total - (double)row[token];
     s->n++;
     s->nll += nll;
     s->nll_squared += nll * nll;
     if (!reference) return;
-    const double reference_total = log_sum_exp(reference, n);
+    const double reference_total = qn_log_sum_exp(reference, n);
     for (int64_t i = 0; i < n; i++) {
         const double log_p = (double)reference[i] - reference_total;
         s->kl += exp(log_p) * (log_p - ((double)row[i] - total));

@@ -1,6 +1,8 @@
 // The size of a model by tensor group, as a picture: a bar for each group, its types by colour.
 #include "cli/inspect.h"
 
+#include "core/file.h"
+
 #include <string.h>
 
 enum {
@@ -52,11 +54,6 @@ static void add_escaped(qn_buf *to, const char *text) {
     }
 }
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
-}
-
 static void draw_head(qn_buf *to, const qn_inspection *in, int height) {
     char bytes[24];
     qn_buf_printf(to,
@@ -64,12 +61,12 @@ static void draw_head(qn_buf *to, const qn_inspection *in, int height) {
                   "viewBox=\"0 0 %d %d\" font-family=\"system-ui, sans-serif\" "
                   "font-size=\"13\" fill=\"#1d2733\">\n<title>",
                   WIDTH, height, WIDTH, height);
-    add_escaped(to, base_name(in->path));
+    add_escaped(to, qn_path_name(in->path));
     qn_buf_printf(to,
                   "</title>\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
                   "<text x=\"%d\" y=\"34\" font-size=\"17\" font-weight=\"600\">",
                   WIDTH, height, MARGIN);
-    add_escaped(to, base_name(in->path));
+    add_escaped(to, qn_path_name(in->path));
     qn_buf_printf(to,
                   "</text>\n<text x=\"%d\" y=\"55\" fill=\"#5a6675\">%s in %lld tensors, by group "
                   "and type</text>\n",

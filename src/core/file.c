@@ -114,6 +114,11 @@ char *qn_path_join(const char *folder, const char *name) {
     return path;
 }
 
+const char *qn_path_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
 char *qn_path_folder(const char *path) {
     const char *slash = strrchr(path, '/');
     if (!slash) return strdup(".");

@@ -33,6 +33,8 @@ bool qn_path_is_file(const char *path);
 bool qn_path_is_same(const char *a, const char *b);
 // folder + "/" + name in a heap block (release with qn_free); NULL when memory is short.
 char *qn_path_join(const char *folder, const char *name);
+// What stands behind the last slash of `path`, or all of it if nothing does; borrowed from it.
+const char *qn_path_name(const char *path);
 // The folder that holds `path` ("." if none) in a heap block; NULL when memory is short.
 char *qn_path_folder(const char *path);
 

@@ -5,6 +5,7 @@
 // their places at the end.
 #include "core/buf.h"
 #include "core/file.h"
+#include "core/log.h"
 #include "core/mem.h"
 #include "make/stream.h"
 #include "make/tower.h"
@@ -13,7 +14,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,17 +37,6 @@ typedef struct convert_call {
     output text, image; // image.path NULL: no tower
     qn_making making;
 } convert_call;
-
-QN_PRINTF(3, 4)
-static void log_line(const convert_call *call, qn_log_level level, const char *fmt, ...) {
-    if (!call->opts->log) return;
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    call->opts->log(call->opts->log_arg, level, text);
-}
 
 // --- what was asked for --------------------------------------------------------------------------
 
@@ -79,11 +68,10 @@ static qn_status choose_type(convert_call *call, qn_err *err) {
 
 // folder/mmproj-name beside the text model.
 static qn_status image_path(char **out, const char *path, qn_err *err) {
-    const char *slash = strrchr(path, '/');
-    const size_t n = slash ? (size_t)(slash + 1 - path) : 0;
+    const char *name = qn_path_name(path);
     qn_buf text = {0};
-    qn_buf_add(&text, path, n);
-    qn_buf_printf(&text, "mmproj-%s", path + n);
+    qn_buf_add(&text, path, (size_t)(name - path));
+    qn_buf_printf(&text, "mmproj-%s", name);
     return qn_buf_take(out, &text, err);
 }
 
@@ -235,13 +223,14 @@ static qn_status open_model(convert_call *call, const char *folder, qn_err *err)
     QN_TRY(qn_model_create(&call->model, call->source, err));
     const size_t n = qn_model_unused(call->model, call->source, names, sizeof names);
     if (n > 0)
-        log_line(call, QN_LOG_WARNING, "%zu tensors have no place in %s and are left out: %s%s", n,
-                 call->model->family->arch, names, n > 4 ? ", ..." : "");
+        qn_log(call->opts->log, call->opts->log_arg, QN_LOG_WARNING,
+               "%zu tensors have no place in %s and are left out: %s%s", n,
+               call->model->family->arch, names, n > 4 ? ", ..." : "");
     if (!qn_tower_is_there(call->source) &&
         qn_source_find_key(call->source, "vision_config.model_type"))
-        log_line(call, QN_LOG_WARNING,
-                 "a vision tower of this kind is not supported: only the "
-                 "text model is converted");
+        qn_log(call->opts->log, call->opts->log_arg, QN_LOG_WARNING,
+               "a vision tower of this kind is not supported: only the "
+               "text model is converted");
     return model_name(&call->name, call->source, err);
 }
 
@@ -252,7 +241,8 @@ static qn_status put_in_place(convert_call *call, bool has_image, qn_err *err) {
     QN_TRY(qn_gguf_prepare(call->image.writer, err));
     QN_TRY(qn_gguf_place(call->image.writer, err));
     QN_TRY(qn_gguf_place(call->text.writer, err));
-    log_line(call, QN_LOG_INFO, "the vision tower is in %s", call->image.path);
+    qn_log(call->opts->log, call->opts->log_arg, QN_LOG_INFO, "the vision tower is in %s",
+           call->image.path);
     return QN_OK;
 }
 

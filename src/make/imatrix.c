@@ -149,8 +149,7 @@ static qn_status write_file(imatrix_job *job, const char *path, qn_err *err) {
     qn_gguf_writer *to;
     QN_TRY(qn_gguf_writer_create(&to, err));
     name_as_in_file(c, job->engine);
-    const char *slash = strrchr(job->text_path, '/');
-    const qn_str dataset = qn_str_of(slash ? slash + 1 : job->text_path);
+    const qn_str dataset = qn_str_of(qn_path_name(job->text_path));
     qn_gguf_put_string(to, "general.type", "imatrix");
     qn_gguf_put_strings(to, "imatrix.datasets", &dataset, 1);
     qn_gguf_put_u32(to, "imatrix.chunk_count", (uint32_t)job->n_chunks);

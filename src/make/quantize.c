@@ -12,11 +12,11 @@
 
 #include "core/buf.h"
 #include "core/file.h"
+#include "core/log.h"
 #include "core/mem.h"
 #include "core/pool.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -47,17 +47,6 @@ typedef struct quantizer {
     int64_t done, total; // bytes of the input; a checkpoint counts twice
     char *folder;        // owned; of a converted checkpoint until the end. NULL: none
 } quantizer;
-
-QN_PRINTF(3, 4)
-static void say(const quantizer *q, qn_log_level level, const char *fmt, ...) {
-    if (!q->opts->log) return;
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    q->opts->log(q->opts->log_arg, level, text);
-}
 
 // --- one tensor ----------------------------------------------------------------------------------
 
@@ -236,12 +225,13 @@ typedef struct surprises {
 
 static void tell(const quantizer *q, const surprises *s) {
     if (s->n_again)
-        say(q, QN_LOG_WARNING,
-            "%zu tensors are quantised already, such as %s (%s): their error stays, and more is "
-            "added",
-            s->n_again, s->again->from->name.data, qn_type_get(s->again->from->type)->name);
+        qn_log(q->opts->log, q->opts->log_arg, QN_LOG_WARNING,
+               "%zu tensors are quantised already, such as %s (%s): their error stays, and more is "
+               "added",
+               s->n_again, s->again->from->name.data, qn_type_get(s->again->from->type)->name);
     if (s->n_larger)
-        say(q, QN_LOG_INFO,
+        qn_log(
+            q->opts->log, q->opts->log_arg, QN_LOG_INFO,
             "%zu tensors get another type because their rows do not fit, such as %s: rows of %lld "
             "are %s in place of %s",
             s->n_larger, s->larger->from->name.data,
@@ -290,11 +280,6 @@ static bool is_about_file(const char *name) {
     return false;
 }
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static void declare(const quantizer *q) {
     for (size_t i = 0; i < qn_source_n_keys(q->source); i++) {
         const qn_key *key = qn_source_key(q->source, i);
@@ -304,7 +289,7 @@ static void declare(const quantizer *q) {
     qn_gguf_put_u32(q->writer, "general.file_type", q->mix->file_type);
     if (q->importance) {
         const qn_importance *imp = q->importance;
-        qn_gguf_put_string(q->writer, "quantize.imatrix.file", base_name(q->opts->imatrix));
+        qn_gguf_put_string(q->writer, "quantize.imatrix.file", qn_path_name(q->opts->imatrix));
         qn_gguf_put_string(q->writer, "quantize.imatrix.dataset", qn_importance_dataset(imp));
         qn_gguf_put_u32(q->writer, "quantize.imatrix.entries_count",
                         (uint32_t)qn_importance_n_entries(imp));
@@ -338,14 +323,14 @@ static bool show_first_half(void *arg, int64_t done, int64_t total) {
 // Notes of the conversion speak of files that do not stay.
 static void pass_warnings(void *arg, qn_log_level level, const char *message) {
     const quantizer *q = arg;
-    if (level <= QN_LOG_WARNING) say(q, level, "%s", message);
+    if (level <= QN_LOG_WARNING) qn_log(q->opts->log, q->opts->log_arg, level, "%s", message);
 }
 
 // Where the vision tower goes, beside the output; NULL when memory is short.
 static char *tower_path(const char *out) {
     qn_buf path = {0};
     char *folder = qn_path_folder(out), *text = NULL;
-    if (folder) qn_buf_printf(&path, "%s/" TOWER_PREFIX "%s", folder, base_name(out));
+    if (folder) qn_buf_printf(&path, "%s/" TOWER_PREFIX "%s", folder, qn_path_name(out));
     if (folder && qn_buf_take(&text, &path, NULL)) text = NULL;
     qn_free(folder);
     return text;
@@ -403,7 +388,8 @@ static qn_status put_in_place(const quantizer *q, const char *out, qn_err *err) 
     else if (has_tower && rename(from, to) != 0)
         status = QN_FAIL(err, IO, "%s: cannot put in place: %s", to, strerror(errno));
     if (!status) status = qn_gguf_place(q->writer, err);
-    if (!status && has_tower) say(q, QN_LOG_INFO, "the vision tower is in %s", to);
+    if (!status && has_tower)
+        qn_log(q->opts->log, q->opts->log_arg, QN_LOG_INFO, "the vision tower is in %s", to);
     qn_free(from);
     qn_free(to);
     return status;
@@ -456,10 +442,10 @@ static qn_status quantize(quantizer *q, const char *in, const char *out, qn_err 
     QN_TRY(qn_gguf_begin(q->writer, out, err));
     for (size_t i = 0; i < q->n; i++) QN_TRY(write_tensor(q, &q->rows[i], err));
     if (q->n_plain)
-        say(q, QN_LOG_INFO,
-            "%zu matri%s no entry in the importance file, such as %s: all columns count alike "
-            "there",
-            q->n_plain, q->n_plain == 1 ? "x has" : "ces have", q->plain->name.data);
+        qn_log(q->opts->log, q->opts->log_arg, QN_LOG_INFO,
+               "%zu matri%s no entry in the importance file, such as %s: all columns count alike "
+               "there",
+               q->n_plain, q->n_plain == 1 ? "x has" : "ces have", q->plain->name.data);
     QN_TRY(qn_gguf_prepare(q->writer, err));
     return put_in_place(q, out, err);
 }

@@ -31,7 +31,4 @@ QN_MUST_CHECK qn_status qn_engine_observe(const qn_engine *engine, const int32_t
 QN_MUST_CHECK qn_status qn_engine_check_ids(const qn_engine *engine, const int32_t *ids, size_t n,
                                             int64_t limit, qn_err *err);
 
-QN_PRINTF(3, 4)
-void qn_engine_log(const qn_engine *engine, qn_log_level level, const char *fmt, ...);
-
 #endif
