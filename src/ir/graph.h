@@ -18,7 +18,7 @@
 #include "core/err.h"
 #include "quant/type.h"
 
-enum { QN_GRAPH_DIMS = 4, QN_MAX_IN = 7, QN_MAX_OUT = 2, QN_NO_VALUE = -1 };
+enum { QN_GRAPH_DIMS = 4, QN_MAX_IN = 9, QN_MAX_OUT = 2, QN_NO_VALUE = -1 };
 
 typedef enum qn_op {
 #define OP(name, min_in, kinds, n_out, rule, class, attrs) QN_OP_##name,

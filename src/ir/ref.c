@@ -62,6 +62,30 @@ static qn_status create_state(qn_ref *ref, int32_t id, qn_err *err) {
     return QN_OK;
 }
 
+static bool is_state(const qn_value *value) {
+    return value->kind == QN_CACHE || value->kind == QN_STATE_VALUE;
+}
+
+// A state for each input of that kind; what nodes make of it stands for the same state.
+static qn_status create_states(qn_ref *ref, qn_err *err) {
+    const qn_graph *g = ref->opts.graph;
+    for (size_t i = 0; i < g->n_nodes; i++) {
+        const qn_node *node = &g->nodes[i];
+        ref_state *state = NULL;
+        for (int k = 0; k < node->n_in; k++) {
+            if (node->in[k] >= 0 && ref->state_of[node->in[k]]) state = ref->state_of[node->in[k]];
+        }
+        for (int o = 0; o < node->n_out; o++) {
+            if (!is_state(&g->values[node->out[o]])) continue;
+            if (node->op == QN_OP_INPUT)
+                QN_TRY(create_state(ref, node->out[o], err));
+            else
+                ref->state_of[node->out[o]] = state;
+        }
+    }
+    return QN_OK;
+}
+
 qn_status qn_ref_create(qn_ref **out, const qn_ref_opts *opts, qn_err *err) {
     const size_t n = opts->graph->n_values;
     qn_ref *ref = qn_alloc(1, sizeof *ref);
@@ -80,13 +104,7 @@ qn_status qn_ref_create(qn_ref **out, const qn_ref_opts *opts, qn_err *err) {
         goto done;
     }
     find_last_uses(ref);
-    for (size_t i = 0; i < opts->graph->n_nodes; i++) {
-        const qn_node *node = &opts->graph->nodes[i];
-        if (node->op != QN_OP_INPUT) continue;
-        const qn_kind kind = opts->graph->values[node->out[0]].kind;
-        if (kind == QN_CACHE || kind == QN_STATE_VALUE)
-            QN_TRY_TO(done, create_state(ref, node->out[0], err));
-    }
+    QN_TRY_TO(done, create_states(ref, err));
     *out = ref;
     ref = NULL;
 
@@ -140,12 +158,16 @@ static qn_status check_step(const qn_ref *ref, const qn_step *s, qn_err *err) {
         if (pages > s->pages_per_seg)
             return QN_FAIL(err, ARGUMENT, "segment %lld: needs %lld pages, has %lld", (long long)b,
                            (long long)pages, (long long)s->pages_per_seg);
-        for (int64_t i = 0; i < pages; i++) {
-            const int32_t page = s->seg_pages[b * s->pages_per_seg + i];
-            if (page < 0 || page >= ref->opts.n_pages)
+        for (int64_t i = 0; i < pages; i++) { // pages behind a window may be gone
+            const int32_t page = ref_page(s, b, i),
+                          least = i < s->seg_past[b] / QN_PAGE_ROWS ? -1 : 0;
+            if (page < least || page >= ref->opts.n_pages)
                 return QN_FAIL(err, ARGUMENT, "segment %lld: page %d of %lld", (long long)b, page,
                                (long long)ref->opts.n_pages);
         }
+        if (s->seg_commit && (s->seg_commit[b] < 0 || s->seg_commit[b] > end - first))
+            return QN_FAIL(err, ARGUMENT, "segment %lld: %d of %lld rows are accepted",
+                           (long long)b, s->seg_commit[b], (long long)(end - first));
         if (s->seg_slot[b] < 0 || s->seg_slot[b] >= ref->opts.n_slots)
             return QN_FAIL(err, ARGUMENT, "segment %lld: slot %d of %lld", (long long)b,
                            s->seg_slot[b], (long long)ref->opts.n_slots);
@@ -245,11 +267,7 @@ static qn_status run_node(qn_ref *ref, const qn_node *node, const qn_step *step,
         call.in[k] = &ref->tensors[node->in[k]];
         if (ref->state_of[node->in[k]]) call.state = ref->state_of[node->in[k]];
     }
-    for (int o = 0; o < node->n_out; o++) {
-        const qn_kind kind = ref->opts.graph->values[node->out[o]].kind;
-        call.out[o] = &ref->tensors[node->out[o]];
-        if (kind != QN_TENSOR && node->n_in > 0) ref->state_of[node->out[o]] = call.state;
-    }
+    for (int o = 0; o < node->n_out; o++) call.out[o] = &ref->tensors[node->out[o]];
     QN_TRY(observe(ref, &call, err));
     return ops[node->op](&call);
 }
@@ -277,4 +295,36 @@ const void *qn_ref_output(const qn_ref *ref, const char *name, int64_t *n) {
     if (id < 0) return NULL;
     *n = ref->tensors[id].n;
     return ref->tensors[id].data;
+}
+
+// An input of a node that runs alone: what the caller gives, or else a leaf's own data.
+static qn_status bind_input(qn_ref *ref, int32_t id, const void *data, const qn_step *step,
+                            qn_err *err) {
+    const qn_graph *g = ref->opts.graph;
+    const qn_value *value = &g->values[id];
+    const qn_node *maker = &g->nodes[value->node];
+    QN_TRY(resolve(&ref->tensors[id], value, step, err));
+    if (value->kind != QN_TENSOR) return QN_OK;
+    ref->tensors[id].data = (void *)(uintptr_t)data; // inputs are only read
+    if (data) return QN_OK;
+    if (qn_op_get(maker->op)->class_of == QN_CLASS_LEAF) return bind_leaf(ref, maker, step, err);
+    return ref->tensors[id].n ? QN_FAIL(err, ARGUMENT, "value %d: no data was given", id) : QN_OK;
+}
+
+qn_status qn_ref_run_node(qn_ref *ref, size_t index, const qn_step *step, const void *const *inputs,
+                          qn_err *err) {
+    const qn_graph *g = ref->opts.graph;
+    if (index >= g->n_nodes) return QN_FAIL(err, ARGUMENT, "node %zu of %zu", index, g->n_nodes);
+    const qn_node *node = &g->nodes[index];
+    drop_tensors(ref);
+    QN_TRY(check_step(ref, step, err));
+    for (int k = 0; k < node->n_in; k++) {
+        if (node->in[k] >= 0) QN_TRY(bind_input(ref, node->in[k], inputs[k], step, err));
+    }
+    return run_node(ref, node, step, err);
+}
+
+const void *qn_ref_value(const qn_ref *ref, int32_t value, int64_t *n) {
+    *n = ref->tensors[value].n;
+    return ref->tensors[value].data;
 }

@@ -7,7 +7,8 @@
 // Sequence state lives here, as the step table addresses it: pages of 64 positions for keys and
 // values, slots for recurrent state. A slot holds the state at the last accepted row and a log of
 // the rows since; a step first applies `seg_accept` logged rows, then runs its own rows and logs
-// them. A segment with seg_past 0 starts from nothing.
+// those that `seg_commit` does not count as accepted. A segment with seg_past 0 starts from
+// nothing. There is one group of pages, the first of the table.
 #ifndef QN_IR_REF_H
 #define QN_IR_REF_H
 
@@ -51,5 +52,14 @@ QN_MUST_CHECK qn_status qn_ref_run(qn_ref *ref, const qn_step *step, qn_err *err
 // Elements of an output of the last run (float32 or int32), and how many; NULL if there is no such
 // output. Borrowed until the next run.
 const void *qn_ref_output(const qn_ref *ref, const char *name, int64_t *n);
+
+// Runs one node alone, to compare a kernel with. `inputs` has one pointer per input: float32 or
+// int32 elements as the shape says, or NULL for what the interpreter knows itself (leaves, the
+// table, caches and states, which the node changes as in a whole run).
+QN_MUST_CHECK qn_status qn_ref_run_node(qn_ref *ref, size_t node, const qn_step *step,
+                                        const void *const *inputs, qn_err *err);
+// Elements of a value that is still there after the last run, and how many: results of the node
+// that ran alone, outputs of the graph. NULL otherwise. Borrowed until the next run.
+const void *qn_ref_value(const qn_ref *ref, int32_t value, int64_t *n);
 
 #endif

@@ -6,6 +6,11 @@
 #include <math.h>
 #include <string.h>
 
+static qn_status copy(const ref_call *c) {
+    if (c->in[0]->n) memcpy(c->out[0]->f, c->in[0]->f, (size_t)c->in[0]->n * sizeof(float));
+    return QN_OK;
+}
+
 // --- weights ---
 
 qn_status qn_ref_EMBED(const ref_call *c) {
@@ -246,6 +251,7 @@ qn_status qn_ref_L2_NORM(const ref_call *c) {
 
 qn_status qn_ref_QUANTIZE(const ref_call *c) {
     const ref_tensor *x = c->in[0];
+    if (c->node->attrs.form == QN_WORD_f32) return copy(c);
     const bool is_byte = c->node->attrs.form == QN_WORD_i8_32;
     const int64_t width = x->dims[x->n_dims - 1], block = is_byte ? 32 : 256;
     const float most = is_byte ? 127.0f : 2047.0f;
@@ -293,11 +299,6 @@ qn_status qn_ref_CONCAT(const ref_call *c) {
         memcpy(to, a->f + i * from_a, (size_t)from_a * sizeof(float));
         memcpy(to + from_a, b->f + i * from_b, (size_t)from_b * sizeof(float));
     }
-    return QN_OK;
-}
-
-static qn_status copy(const ref_call *c) {
-    if (c->in[0]->n) memcpy(c->out[0]->f, c->in[0]->f, (size_t)c->in[0]->n * sizeof(float));
     return QN_OK;
 }
 

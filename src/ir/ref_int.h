@@ -58,6 +58,12 @@ static inline void ref_unpack_row(float *to, const ref_tensor *w, int64_t r) {
     type->unpack(to, w->packed + r * (width / type->block * type->bytes), width);
 }
 
+// Page i of a segment. Every layer of the interpreter keeps the positions of the first group.
+static inline int32_t ref_page(const qn_step *step, int64_t seg, int64_t i) {
+    const int64_t groups = step->n_groups ? step->n_groups : 1;
+    return step->seg_pages[seg * groups * step->pages_per_seg + i];
+}
+
 // Position of a row in its sequence, counted from 0.
 static inline int64_t ref_row_position(const qn_step *step, int64_t row) {
     const int32_t seg = step->row_seg[row];

@@ -15,25 +15,62 @@ static int position_kind(const qn_list *sections, int64_t i) {
     return 0;
 }
 
+// Turns pair i of every head of row t, in place.
+static void turn_pair(const ref_call *c, int64_t t, int64_t i, float cosine, float sine) {
+    const ref_tensor *x = c->out[0]; // (T, H, E)
+    const int64_t half = c->node->attrs.rotate / 2;
+    const bool is_half = c->node->attrs.pairs == QN_WORD_half;
+    const int64_t a = is_half ? i : 2 * i, b = is_half ? i + half : 2 * i + 1;
+    for (int64_t h = 0; h < x->dims[1]; h++) {
+        float *head = x->f + (t * x->dims[1] + h) * x->dims[2];
+        const float from_a = head[a], from_b = head[b];
+        head[a] = from_a * cosine - from_b * sine;
+        head[b] = from_a * sine + from_b * cosine;
+    }
+}
+
+static double angle_of(const ref_call *c, const ref_tensor *frequency, int64_t t, int64_t i) {
+    const int kind = position_kind(&c->node->attrs.sections, i);
+    return (double)c->step->pos[t * 4 + kind] * (double)frequency->f[i];
+}
+
 qn_status qn_ref_ROPE(const ref_call *c) {
     const ref_tensor *x = c->in[0], *frequency = c->in[1];
-    const qn_attrs *attrs = &c->node->attrs;
-    const int64_t heads = x->dims[1], size = x->dims[2], half = attrs->rotate / 2;
     memcpy(c->out[0]->f, x->f, (size_t)x->n * sizeof(float));
     for (int64_t t = 0; t < x->dims[0]; t++) {
-        for (int64_t i = 0; i < half; i++) {
-            const int32_t position = c->step->pos[t * 4 + position_kind(&attrs->sections, i)];
-            const double angle = (double)position * (double)frequency->f[i];
-            const float cosine = (float)cos(angle), sine = (float)sin(angle);
-            const int64_t a = attrs->pairs == QN_WORD_half ? i : 2 * i;
-            const int64_t b = attrs->pairs == QN_WORD_half ? i + half : 2 * i + 1;
-            for (int64_t h = 0; h < heads; h++) {
-                const float *from = x->f + (t * heads + h) * size;
-                float *to = c->out[0]->f + (t * heads + h) * size;
-                to[a] = from[a] * cosine - from[b] * sine;
-                to[b] = from[a] * sine + from[b] * cosine;
-            }
+        for (int64_t i = 0; i < frequency->n; i++) {
+            const double angle = angle_of(c, frequency, t, i);
+            turn_pair(c, t, i, (float)cos(angle), (float)sin(angle));
         }
+    }
+    return QN_OK;
+}
+
+qn_status qn_ref_ANGLES(const ref_call *c) {
+    const ref_tensor *frequency = c->in[0], *out = c->out[0]; // (N), (T, 2, N)
+    for (int64_t t = 0; t < out->dims[0]; t++) {
+        float *cosines = out->f + t * 2 * frequency->n, *sines = cosines + frequency->n;
+        for (int64_t i = 0; i < frequency->n; i++) {
+            const double angle = angle_of(c, frequency, t, i);
+            cosines[i] = (float)cos(angle);
+            sines[i] = (float)sin(angle);
+        }
+    }
+    return QN_OK;
+}
+
+qn_status qn_ref_ROTATE(const ref_call *c) {
+    const ref_tensor *x = c->in[0], *angles = c->in[1], *norm = c->in[2];
+    const int64_t n = c->node->attrs.rotate / 2;
+    memcpy(c->out[0]->f, x->f, (size_t)x->n * sizeof(float));
+    if (norm) {
+        ref_call rms = *c;
+        rms.in[1] = norm;
+        QN_TRY(qn_ref_RMS_NORM(&rms));
+    }
+    for (int64_t t = 0; t < x->dims[0]; t++) {
+        const float *cosines = angles->f + t * 2 * n, *sines = cosines + n;
+        for (int64_t i = 0; i < n; i++) turn_pair(c, t, i, cosines[i], sines[i]);
     }
     return QN_OK;
 }
@@ -42,7 +79,7 @@ qn_status qn_ref_ROPE(const ref_call *c) {
 
 // Keys (then values) of all heads at one position of a segment.
 static float *cache_row(const ref_call *c, int64_t seg, int64_t position) {
-    const int32_t page = c->step->seg_pages[seg * c->step->pages_per_seg + position / QN_PAGE_ROWS];
+    const int32_t page = ref_page(c->step, seg, position / QN_PAGE_ROWS);
     return c->state->pages + (page * QN_PAGE_ROWS + position % QN_PAGE_ROWS) * c->state->row_size;
 }
 
@@ -125,8 +162,24 @@ static void attend_rows(void *arg, int64_t piece) {
     }
 }
 
+// Every page that a row of this step may see must be there.
+static qn_status check_pages(const ref_call *c) {
+    const int64_t window = c->node->attrs.window;
+    for (int64_t b = 0; b < c->step->n_segs; b++) {
+        const int64_t past = c->step->seg_past[b];
+        const int64_t first = window > 0 && past >= window ? past - window + 1 : 0;
+        for (int64_t i = first / QN_PAGE_ROWS; i < (past + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS; i++) {
+            if (ref_page(c->step, b, i) < 0)
+                return QN_FAIL(c->err, ARGUMENT, "segment %lld: page %lld is gone, window %lld",
+                               (long long)b, (long long)i, (long long)window);
+        }
+    }
+    return QN_OK;
+}
+
 qn_status qn_ref_ATTEND(const ref_call *c) {
     const qn_step *step = c->step;
+    QN_TRY(check_pages(c));
     const qn_dim *cache = c->in[1]->value->shape.dims; // (K, E, F)
     attend_job job = {
         .call = c, .kv_heads = cache[0].n, .k_size = cache[1].n, .v_size = cache[2].n};
@@ -169,9 +222,13 @@ static qn_status open_slot(ref_slot **out, const ref_call *c, int64_t seg, int64
     return QN_OK;
 }
 
-// Room for the rows of this step; returns the place of the first.
-static qn_status grow_log(float **out, ref_slot *slot, int64_t rows, int64_t row_size,
-                          qn_err *err) {
+// Rows of the segment that are accepted already; see qn_step.seg_commit.
+static int64_t rows_committed(const qn_step *step, int64_t seg) {
+    return step->seg_commit ? step->seg_commit[seg] : 0;
+}
+
+// Room for the rows of this step that are not accepted yet.
+static qn_status grow_log(ref_slot *slot, int64_t rows, int64_t row_size, qn_err *err) {
     size_t want;
     void *log = slot->log;
     if (!qn_size_mul(&want, (size_t)rows, (size_t)row_size) ||
@@ -179,7 +236,6 @@ static qn_status grow_log(float **out, ref_slot *slot, int64_t rows, int64_t row
         return QN_NOMEM(err, "log of recurrent rows");
     slot->log = log;
     slot->n_log = rows;
-    *out = slot->log;
     return QN_OK;
 }
 
@@ -201,9 +257,9 @@ qn_status qn_ref_CONV(const ref_call *c) {
     for (int64_t b = 0; b < c->step->n_segs; b++) {
         const int64_t first = c->step->seg_row[b], rows = c->step->seg_row[b + 1] - first;
         ref_slot *slot;
-        float *log;
+        const int64_t commit = rows_committed(c->step, b);
         QN_TRY_TO(done, open_slot(&slot, c, b, channels, conv_push, w));
-        QN_TRY_TO(done, grow_log(&log, slot, rows, channels, c->err));
+        QN_TRY_TO(done, grow_log(slot, rows - commit, channels, c->err));
         memcpy(before, slot->state, (size_t)c->state->state_size * sizeof *before);
         for (int64_t t = 0; t < rows; t++) {
             const float *now = x->f + (first + t) * channels;
@@ -215,7 +271,10 @@ qn_status qn_ref_CONV(const ref_call *c) {
                 c->out[0]->f[(first + t) * channels + ch] = sum;
             }
             conv_push(w, before, now);
-            memcpy(log + t * channels, now, (size_t)channels * sizeof *log);
+            if (t < commit)
+                conv_push(w, slot->state, now);
+            else
+                memcpy(slot->log + (t - commit) * channels, now, (size_t)channels * sizeof *now);
         }
     }
 
@@ -267,7 +326,7 @@ static void delta_read(const delta_sizes *d, float *out, const float *state, con
     }
 }
 
-static void log_delta_row(float *to, const ref_call *c, int64_t row) {
+static void gather_delta_row(float *to, const ref_call *c, int64_t row) {
     for (int i = 1; i <= 4; i++) { // k, v, g, beta
         const ref_tensor *part = c->in[i];
         const int64_t n = part->n / part->dims[0];
@@ -286,18 +345,26 @@ qn_status qn_ref_DELTA(const ref_call *c) {
     const int64_t q_row = d.key_heads * d.k_size, v_row = d.heads * d.v_size;
     const int64_t row_size = q_row + v_row + 2 * d.heads;
     float *state = qn_alloc((size_t)c->state->state_size, sizeof *state);
-    if (!state) return QN_NOMEM(c->err, "delta rule");
+    float *row = qn_alloc((size_t)row_size, sizeof *row);
     qn_status status = QN_OK;
+    if (!state || !row) {
+        status = QN_NOMEM(c->err, "delta rule");
+        goto done;
+    }
     for (int64_t b = 0; b < c->step->n_segs; b++) {
         const int64_t first = c->step->seg_row[b], rows = c->step->seg_row[b + 1] - first;
         ref_slot *slot;
-        float *log;
+        const int64_t commit = rows_committed(c->step, b);
         QN_TRY_TO(done, open_slot(&slot, c, b, row_size, delta_apply, &d));
-        QN_TRY_TO(done, grow_log(&log, slot, rows, row_size, c->err));
+        QN_TRY_TO(done, grow_log(slot, rows - commit, row_size, c->err));
         memcpy(state, slot->state, (size_t)c->state->state_size * sizeof *state);
         for (int64_t t = 0; t < rows; t++) {
-            log_delta_row(log + t * row_size, c, first + t);
-            delta_apply(&d, state, log + t * row_size);
+            gather_delta_row(row, c, first + t);
+            delta_apply(&d, state, row);
+            if (t < commit)
+                delta_apply(&d, slot->state, row);
+            else
+                memcpy(slot->log + (t - commit) * row_size, row, (size_t)row_size * sizeof *row);
             delta_read(&d, c->out[0]->f + (first + t) * v_row, state, q->f + (first + t) * q_row,
                        c->node->attrs.scale);
         }
@@ -305,5 +372,6 @@ qn_status qn_ref_DELTA(const ref_call *c) {
 
 done:
     qn_free(state);
+    qn_free(row);
     return status;
 }

@@ -80,6 +80,27 @@ static qn_status rule_matmul(const rule_call *c) {
     return QN_OK;
 }
 
+static qn_status rule_project(const rule_call *c) {
+    qn_shape shape = c->in[0]->shape;
+    int64_t width = 0;
+    for (int i = 1; i < c->node->n_in; i++) {
+        if (!c->in[i]) return QN_FAIL(c->err, FORMAT, "PROJECT: weight %d is absent", i);
+        QN_TRY(need_rank(c, i, 2));
+        QN_TRY(need_same(c, 0, -1, i, 1));
+        if (dim_of(c, i, 0).sym != QN_SYM_ONE || !qn_i64_add(&width, width, dim_of(c, i, 0).n))
+            return fail_shapes(c, &shape, &c->in[i]->shape, "cannot stand side by side");
+    }
+    shape.dims[shape.n_dims - 1] = (qn_dim){width, QN_SYM_ONE};
+    c->out[0] = float_value(shape);
+    return QN_OK;
+}
+
+static qn_status rule_gated(const rule_call *c) {
+    QN_TRY(need_rank(c, 2, 2));
+    for (int i = 0; i < 2; i++) QN_TRY(need_same(c, 1, i, 2, i));
+    return rule_matmul(c);
+}
+
 static qn_status rule_spread(const rule_call *c) {
     const qn_shape *a = &c->in[0]->shape, *b = &c->in[1]->shape;
     if (b->n_dims > a->n_dims) return fail_shapes(c, a, b, "the second has more dims");
@@ -100,6 +121,15 @@ static qn_status rule_norm(const rule_call *c) {
     return rule_same(c);
 }
 
+static qn_status rule_add_norm(const rule_call *c) {
+    if (!qn_shape_equal(&c->in[0]->shape, &c->in[1]->shape))
+        return fail_shapes(c, &c->in[0]->shape, &c->in[1]->shape, "sizes differ");
+    QN_TRY(need_rank(c, 2, 1));
+    QN_TRY(need_same(c, 2, 0, 0, -1));
+    c->out[1] = float_value(c->in[0]->shape);
+    return rule_same(c);
+}
+
 static qn_status rule_rope(const rule_call *c) {
     QN_TRY(need_rank(c, 0, 3));
     QN_TRY(need_rank(c, 1, 1));
@@ -109,6 +139,35 @@ static qn_status rule_rope(const rule_call *c) {
         return QN_FAIL(c->err, FORMAT, "ROPE: rotates %lld of %lld values with %lld frequencies",
                        (long long)rotate, (long long)dim_of(c, 0, 2).n,
                        (long long)dim_of(c, 1, 0).n);
+    return rule_same(c);
+}
+
+// x (T, H, E) whose first `rotate` values are turned by angles (T, 2, rotate / 2), after an
+// optional norm (E).
+static qn_status check_rotation(const rule_call *c, int x, int angles, int norm) {
+    const int64_t rotate = c->node->attrs.rotate;
+    QN_TRY(need_rank(c, x, 3));
+    QN_TRY(need_rank(c, angles, 3));
+    QN_TRY(need_same(c, angles, 0, x, 0));
+    if (rotate < 2 || rotate % 2 || rotate > dim_of(c, x, 2).n ||
+        !dim_equal(dim_of(c, angles, 1), (qn_dim){2, QN_SYM_ONE}) ||
+        !dim_equal(dim_of(c, angles, 2), (qn_dim){rotate / 2, QN_SYM_ONE}))
+        return QN_FAIL(c->err, FORMAT, "%s: rotates %lld of %lld values with %lld x %lld angles",
+                       op_name(c), (long long)rotate, (long long)dim_of(c, x, 2).n,
+                       (long long)dim_of(c, angles, 1).n, (long long)dim_of(c, angles, 2).n);
+    if (!c->in[norm]) return QN_OK;
+    QN_TRY(need_rank(c, norm, 1));
+    return need_same(c, norm, 0, x, 2);
+}
+
+static qn_status rule_angles(const rule_call *c) {
+    QN_TRY(need_rank(c, 0, 1));
+    c->out[0] = float_value((qn_shape){3, {{1, QN_SYM_T}, {2, QN_SYM_ONE}, dim_of(c, 0, 0)}});
+    return QN_OK;
+}
+
+static qn_status rule_rotate(const rule_call *c) {
+    QN_TRY(check_rotation(c, 0, 1, 2));
     return rule_same(c);
 }
 
@@ -181,34 +240,55 @@ static qn_status rule_gather(const rule_call *c) {
     return QN_OK;
 }
 
-static qn_status rule_kv(const rule_call *c) {
-    QN_TRY(need_rank(c, 0, 3));
-    for (int i = 1; i <= 2; i++) {
-        QN_TRY(need_rank(c, i, 3));
-        QN_TRY(need_same(c, i, 1, 0, 0));
-        QN_TRY(need_same(c, i, 2, 0, i));
+// Keys (T, K, E) and, as the next input, values (T, K, F) that fit a cache (K, E, F).
+static qn_status check_rows_of_cache(const rule_call *c, int cache, int k) {
+    QN_TRY(need_rank(c, cache, 3));
+    for (int i = 0; i < 2; i++) {
+        QN_TRY(need_rank(c, k + i, 3));
+        QN_TRY(need_same(c, k + i, 1, cache, 0));
+        QN_TRY(need_same(c, k + i, 2, cache, 1 + i));
     }
-    QN_TRY(need_same(c, 1, 0, 2, 0));
+    return need_same(c, k, 0, k + 1, 0);
+}
+
+static qn_status rule_kv(const rule_call *c) {
+    QN_TRY(check_rows_of_cache(c, 0, 1));
+    if (c->node->op == QN_OP_ROTATE_WRITE) QN_TRY(check_rotation(c, 1, 4, 5));
     c->out[0] = (qn_value){.kind = QN_CACHE, .type = QN_TYPE_F32, .shape = c->in[0]->shape};
     return QN_OK;
 }
 
-static qn_status rule_attend(const rule_call *c) {
+// Queries (T, H, E), the first input, over a cache (K, E, F), with one sink (H) per head or none.
+static qn_status check_heads(const rule_call *c, int cache, int sinks) {
     QN_TRY(need_rank(c, 0, 3));
-    QN_TRY(need_rank(c, 1, 3));
-    QN_TRY(need_same(c, 0, 2, 1, 1));
-    if (dim_of(c, 0, 1).n % dim_of(c, 1, 0).n)
-        return QN_FAIL(c->err, FORMAT, "ATTEND: %lld heads, %lld kv heads",
-                       (long long)dim_of(c, 0, 1).n, (long long)dim_of(c, 1, 0).n);
-    if (c->in[3]) {
-        QN_TRY(need_rank(c, 3, 1));
-        QN_TRY(need_same(c, 3, 0, 0, 1));
-    }
+    QN_TRY(need_rank(c, cache, 3));
+    QN_TRY(need_same(c, 0, 2, cache, 1));
+    if (dim_of(c, 0, 1).n % dim_of(c, cache, 0).n)
+        return QN_FAIL(c->err, FORMAT, "%s: %lld heads, %lld kv heads", op_name(c),
+                       (long long)dim_of(c, 0, 1).n, (long long)dim_of(c, cache, 0).n);
+    if (!c->in[sinks]) return QN_OK;
+    QN_TRY(need_rank(c, sinks, 1));
+    return need_same(c, sinks, 0, 0, 1);
+}
+
+static qn_status rule_attend(const rule_call *c) {
+    QN_TRY(check_heads(c, 1, 3));
     if (c->in[4]) {
         QN_TRY(need_rank(c, 4, 2));
         for (int i = 0; i < 2; i++) QN_TRY(need_same(c, 4, i, 0, 0));
     }
     c->out[0] = float_value((qn_shape){3, {dim_of(c, 0, 0), dim_of(c, 0, 1), dim_of(c, 1, 2)}});
+    return QN_OK;
+}
+
+static qn_status rule_attention(const rule_call *c) {
+    QN_TRY(check_heads(c, 3, 8));
+    QN_TRY(check_rows_of_cache(c, 3, 1));
+    QN_TRY(need_same(c, 0, 0, 1, 0));
+    QN_TRY(check_rotation(c, 0, 4, 6));
+    QN_TRY(check_rotation(c, 1, 4, 7));
+    c->out[0] = float_value((qn_shape){3, {dim_of(c, 0, 0), dim_of(c, 0, 1), dim_of(c, 3, 2)}});
+    c->out[1] = (qn_value){.kind = QN_CACHE, .type = QN_TYPE_F32, .shape = c->in[3]->shape};
     return QN_OK;
 }
 
@@ -255,12 +335,19 @@ static qn_status rule_lora(const rule_call *c) {
     return rule_same(c);
 }
 
+// Scores (T, X), of which `top` are chosen.
+static qn_status check_scores(const rule_call *c, int scores) {
+    QN_TRY(need_rank(c, scores, 2));
+    const int64_t top = c->node->attrs.top, n = dim_of(c, scores, 1).n;
+    if (top < 1 || top > n || dim_of(c, scores, 1).sym != QN_SYM_ONE)
+        return QN_FAIL(c->err, FORMAT, "%s: %lld of %lld experts", op_name(c), (long long)top,
+                       (long long)n);
+    return QN_OK;
+}
+
 static qn_status rule_route(const rule_call *c) {
-    QN_TRY(need_rank(c, 0, 2));
-    const int64_t top = c->node->attrs.top, n = dim_of(c, 0, 1).n;
-    if (top < 1 || top > n || dim_of(c, 0, 1).sym != QN_SYM_ONE)
-        return QN_FAIL(c->err, FORMAT, "ROUTE: %lld of %lld experts", (long long)top, (long long)n);
-    const qn_shape shape = {2, {dim_of(c, 0, 0), {top, QN_SYM_ONE}}};
+    QN_TRY(check_scores(c, 0));
+    const qn_shape shape = {2, {dim_of(c, 0, 0), {c->node->attrs.top, QN_SYM_ONE}}};
     c->out[0] = (qn_value){.kind = QN_TENSOR, .type = QN_TYPE_I32, .shape = shape};
     c->out[1] = float_value(shape);
     return QN_OK;
@@ -284,6 +371,21 @@ static qn_status rule_combine(const rule_call *c) {
     QN_TRY(need_rank(c, 1, 2));
     for (int i = 0; i < 2; i++) QN_TRY(need_same(c, 0, i, 1, i));
     c->out[0] = float_value((qn_shape){2, {dim_of(c, 0, 0), dim_of(c, 0, 2)}});
+    return QN_OK;
+}
+
+static qn_status rule_experts(const rule_call *c) {
+    QN_TRY(need_rank(c, 0, 2));
+    QN_TRY(check_scores(c, 1));
+    QN_TRY(need_same(c, 1, 0, 0, 0));
+    for (int i = 2; i < 5; i++) {
+        QN_TRY(need_rank(c, i, 3));
+        QN_TRY(need_same(c, i, 0, 1, 1)); // experts
+    }
+    QN_TRY(need_same(c, 2, 2, 0, 1));
+    for (int i = 1; i < 3; i++) QN_TRY(need_same(c, 3, i, 2, i));
+    QN_TRY(need_same(c, 4, 2, 2, 1));
+    c->out[0] = float_value((qn_shape){2, {dim_of(c, 0, 0), dim_of(c, 4, 1)}});
     return QN_OK;
 }
 

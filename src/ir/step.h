@@ -16,10 +16,15 @@ typedef struct qn_step {
     const int32_t *row_seg;        // (T) segment of the row; -1: inert padding, writes nothing
     const int32_t *seg_row;        // (B + 1) first row of each segment
     const int32_t *seg_past;       // (B) rows already in state
-    const int32_t *seg_pages;      // (B, pages_per_seg) page of positions 64 i ... 64 i + 63
-    int64_t pages_per_seg;
-    const int32_t *seg_slot;    // (B) slot of recurrent state
-    const int32_t *seg_accept;  // (B) rows of the slot's log that are applied before this step
+    // (B, n_groups, pages_per_seg) page of positions 64 i ... 64 i + 63; -1: behind every window.
+    // Layers that keep the same positions form a group; n_groups 0 counts as 1.
+    const int32_t *seg_pages;
+    int64_t pages_per_seg, n_groups;
+    const int32_t *seg_slot;   // (B) slot of recurrent state
+    const int32_t *seg_accept; // (B) rows of the slot's log that are applied before this step
+    // (B) rows at the beginning of the segment that are accepted already: they change the slot's
+    // state at once, the rest goes into its log. NULL: none
+    const int32_t *seg_commit;
     const int32_t *seg_adapter; // (B) low-rank adapter; -1: none
     const int32_t *row_out;     // (R) rows whose logits are wanted
 } qn_step;
