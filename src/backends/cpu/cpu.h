@@ -1,0 +1,68 @@
+// Inside the CPU backend: packed activations, the rules that cut calls into pieces, and the tables.
+//
+// Packed activations ("panels") stand for x (rows, parts, width) as integers and scales. Each part
+// of a row is a run of whole blocks of 256 values; part p of a row begins p * qn_cpu_row_bytes(form,
+// width) behind the row. Behind `width` the last block holds zeros.
+//
+//   i12_256   qn_i12_block: x ~ scale * q,         |q| <= 2047
+//   i8_32     qn_i8_block:  x ~ scales[i / 32] * q, |q| <= 127
+//
+// Both carry the sums of each 16 integers, which types with offsets need. A block whose values are
+// not all finite has NaN scales and zero integers.
+#ifndef QN_BACKENDS_CPU_CPU_H
+#define QN_BACKENDS_CPU_CPU_H
+
+#include "backends/backend.h"
+
+enum { QN_I12_MOST = 2047, QN_I8_MOST = 127, QN_SUM = 16 };
+
+typedef struct qn_i12_block {
+    int16_t q[QN_BLOCK];
+    int16_t sums[QN_BLOCK / QN_SUM]; // at most 16 * 2047 < 2^15
+    float scale;
+    float fill[7];
+} qn_i12_block;
+
+typedef struct qn_i8_block {
+    int8_t q[QN_BLOCK];
+    int16_t sums[QN_BLOCK / QN_SUM];
+    float scales[QN_BLOCK / 32];
+} qn_i8_block;
+
+_Static_assert(sizeof(qn_i12_block) == 576 && sizeof(qn_i8_block) == 320,
+               "blocks fill cache lines");
+
+static inline int64_t qn_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t qn_round_up(int64_t a, int64_t b) { return qn_ceil_div(a, b) * b; }
+
+// See qn_backend.
+int64_t qn_cpu_row_bytes(qn_word form, int64_t width);
+int64_t qn_cpu_cache_bytes(qn_type type, int64_t heads, int64_t k_size, int64_t v_size);
+const char *qn_cpu_refuse(const qn_graph *graph, const qn_node *node);
+// Bytes of one row of keys or values in a cache.
+int64_t qn_cpu_cache_row_bytes(qn_type type, int64_t size);
+
+// --- rules of kernels.def and recipes.def (pieces.c) ---
+
+// A run of rows, tiles, ...; empty for a piece behind the end.
+typedef struct qn_range {
+    int64_t first, end;
+} qn_range;
+
+// one: the whole call is one piece.
+int64_t qn_cpu_pieces_one(const qn_task *task, int64_t rows, int64_t cached);
+// rows: a few rows each, so that a piece is some thousand numbers. The kernel asks for its rows with
+// qn_cpu_cut_rows.
+int64_t qn_cpu_pieces_rows(const qn_task *task, int64_t rows, int64_t cached);
+qn_range qn_cpu_cut_rows(const qn_task *task, int64_t piece);
+
+int64_t qn_cpu_scratch_none(const qn_task *task, int64_t rows);
+
+int qn_cpu_temps_none(qn_operand *temp, const qn_graph *graph, const qn_node *node);
+
+// --- tables (table.c) ---
+
+// One row per level that this build has, worst first; NULL behind the last.
+const qn_backend *qn_cpu_level_get(size_t i);
+
+#endif

@@ -1,0 +1,38 @@
+// How calls are cut into pieces: by shape alone, so that the cut is the same in every step.
+#include "backends/cpu/cpu.h"
+
+enum { ROW_NUMBERS = 4096 }; // of a piece: some microseconds of simple work per number
+
+int64_t qn_cpu_pieces_one(const qn_task *task, int64_t rows, int64_t cached) {
+    (void)task, (void)cached;
+    return rows > 0;
+}
+
+// Rows per piece; the first result or input that is there gives the size of a row.
+static int64_t rows_per_piece(const qn_task *task) {
+    const qn_operand *x = &task->in[0];
+    const int64_t numbers = x->parts * x->width;
+    return numbers > 0 && numbers < ROW_NUMBERS ? ROW_NUMBERS / numbers : 1;
+}
+
+int64_t qn_cpu_pieces_rows(const qn_task *task, int64_t rows, int64_t cached) {
+    (void)cached;
+    return qn_ceil_div(rows, rows_per_piece(task));
+}
+
+qn_range qn_cpu_cut_rows(const qn_task *task, int64_t piece) {
+    const int64_t per = rows_per_piece(task);
+    const qn_range range = {piece * per, (piece + 1) * per};
+    if (range.first >= task->rows) return (qn_range){0, 0};
+    return (qn_range){range.first, range.end < task->rows ? range.end : task->rows};
+}
+
+int64_t qn_cpu_scratch_none(const qn_task *task, int64_t rows) {
+    (void)task, (void)rows;
+    return 0;
+}
+
+int qn_cpu_temps_none(qn_operand *temp, const qn_graph *graph, const qn_node *node) {
+    (void)temp, (void)graph, (void)node;
+    return 0;
+}
