@@ -14,7 +14,10 @@
 enum { QN_MAX_TEMPS = 4, QN_MAX_STAGES = 4 };
 
 // A value in memory: rows of (parts, width) numbers. Inside a row numbers are dense; rows may lie
-// apart (a view into wider rows).
+// apart (a view into wider rows). The rows of a value are its first dimension where that is a symbol
+// (T, R); a value without a symbol (a weight, a constant) is one row with stride 0. Width is the
+// last dimension, parts the product of those between. `allow` of attend, (T, T), is read as dense
+// rows of step->n_rows numbers, whatever its stride.
 typedef struct qn_operand {
     void *data;              // of the first row; NULL: absent
     int64_t stride;          // bytes from one row to the next
@@ -74,6 +77,10 @@ typedef struct qn_recipe {
     // are set later) and returns how many. They have as many rows as the result. NULL: none.
     int (*temps)(qn_operand *temp, const qn_graph *graph, const qn_node *node);
 } qn_recipe;
+
+// Floats that CONV and DELTA log for a row: the row (C) of a convolution; k | v | g | beta
+// (G * E + H * F + 2 * H) of a delta rule. 0 for every other op.
+int64_t qn_log_size(const qn_graph *graph, const qn_node *node);
 
 // A kind of device. Tables are constant.
 typedef struct qn_backend {

@@ -1,0 +1,17 @@
+// How much of a row a recurrent op must log so that the row can be applied later.
+#include "backends/kernel.h"
+
+static int64_t row_size(const qn_graph *graph, const qn_node *node, int input) {
+    const qn_shape *shape = &graph->values[node->in[input]].shape; // (T, ...)
+    int64_t n = 1;
+    for (int i = 1; i < shape->n_dims; i++) n *= shape->dims[i].n;
+    return n;
+}
+
+int64_t qn_log_size(const qn_graph *graph, const qn_node *node) {
+    if (node->op == QN_OP_CONV) return row_size(graph, node, 0);
+    if (node->op != QN_OP_DELTA) return 0;
+    int64_t n = 0;
+    for (int i = 1; i <= 4; i++) n += row_size(graph, node, i); // k, v, g, beta
+    return n;
+}
