@@ -23,15 +23,19 @@
     "%12 \"norm\" f32 (64) = param\n"                                                              \
     "%13 \"freqs\" f32 (8) = const [1, 0.5, 0.25, 0.125, -0, inf, 1e-30, 0x7fc00001]\n"            \
     "%14 \"kernel\" f32 (64, 4) = param\n"                                                         \
-    "%15 \"experts\" bf16 (8, 32, 64) = param\n"                                                   \
+    "%15 \"stack\" bf16 (8, 32, 64) = param\n"                                                     \
     "%16 \"chosen\" i32 (T, 2) = input\n"                                                          \
     "%17 \"a\" f16 (3, 4, 64) = param\n"                                                           \
     "%18 \"b\" f16 (3, 64, 4) = param\n"                                                           \
     "%19 \"scores\" f32 (T, 2) = input\n"
 
+// Values 20 and 21 of the cases that rotate.
+#define IR_ANGLES                                                                                  \
+    "%20 f32 (T, 2, 8) = angles(%13, %1) {sections=[0, 0, 0, 0]}\n%21 f32 (16) = param\n"
+
 static const char *const ir_op_cases[QN_OP_COUNT] = {
     [QN_OP_INPUT] = "%20 \"image\" f32 (4*R, 64) = input @3",
-    [QN_OP_PARAM] = "%20 \"blk.0.q\" q4_k (8, 256) = param @0",
+    [QN_OP_PARAM] = "%20 \"blk.0.q\" q4_k (8, 256) = param {layout=tiles} @0",
     [QN_OP_CONST] = "%20 f32 (2, 2) = const [1, 2, 3, 4.5]",
     [QN_OP_EMBED] = "%20 f32 (T, 64) = embed(%0, %11)",
     [QN_OP_MATMUL] = "%20 \"result\" f32 (T, 96) = matmul(%3, %11) @7",
@@ -67,6 +71,24 @@ static const char *const ir_op_cases[QN_OP_COUNT] = {
     [QN_OP_ROUTE] = "%20 i32 (T, 2), %21 f32 (T, 2) = route(%10) {top=2, normalize=1, scale=2.5}",
     [QN_OP_GROUPED_MATMUL] = "%20 f32 (T, 2, 32) = grouped_matmul(%3, %15, %16)",
     [QN_OP_COMBINE] = "%20 f32 (T, 16) = combine(%6, %19)",
+    [QN_OP_ANGLES] = "%20 f32 (T, 2, 8) = angles(%13, %1) {sections=[3, 3, 2, 0]}",
+    [QN_OP_ROTATE] = IR_ANGLES "%22 f32 (T, 4, 16) = rotate(%5, %20, %21) "
+                               "{eps=1e-6, rotate=16, pairs=half}",
+    [QN_OP_PROJECT] = "%20 f16 (16, 64) = param\n%21 f32 (T, 112) = project(%3, %11, %20)",
+    [QN_OP_GATED] = "%20 f32 (T, 96) = gated(%3, %11, %11) {act=gelu}",
+    [QN_OP_NORM_QUANTIZE] = "%20 f32 (T, 64) = norm_quantize(%3, %12) {eps=1e-6, form=f32}",
+    [QN_OP_ADD_NORM] = "%20 \"sum\" f32 (T, 64), %21 f32 (T, 64) = add_norm(%3, %4, %12) "
+                       "{eps=1e-6, form=i8_32}",
+    [QN_OP_ROTATE_WRITE] = IR_ANGLES "%22 cache (2, 16, 16) = "
+                                     "rotate_write(%7, %6, %6, %1, %20, %21) "
+                                     "{eps=1e-6, rotate=16, pairs=half} @1",
+    [QN_OP_ATTENTION] =
+        IR_ANGLES "%22 f32 (4) = param\n%23 f32 (T, 4, 16), %24 cache (2, 16, 16) = "
+                  "attention(%5, %6, %6, %7, %20, %1, %21, _, %22) {eps=1e-6, scale=0.25, cap=0, "
+                  "window=512, rule=causal, rotate=16, pairs=half}",
+    [QN_OP_EXPERTS] = "%20 f32 (T, 8) = input\n%21 bf16 (8, 64, 32) = param\n"
+                      "%22 f32 (T, 64) = experts(%3, %20, %15, %15, %21) "
+                      "{scale=1, top=2, normalize=1, form=i12_256, act=silu}",
 };
 
 #endif

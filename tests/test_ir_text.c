@@ -107,6 +107,8 @@ static void every_attribute_and_word_is_read(void **state) {
                            "delta(%6, %6, %5, %10, %10, %9, %1) {scale=1, heads=",
                            "}"},
         [QN_ATTR_form] = {"%20 f32 (T, 64) = quantize(%3) {form=", "}"},
+        [QN_ATTR_act] = {"%20 f32 (T, 96) = gated(%3, %11, %11) {act=", "}"},
+        [QN_ATTR_layout] = {"%20 f32 (8, 64) = param {layout=", "}"},
     };
     for (int w = 0; w < QN_WORD_COUNT; w++) {
         const qn_word_info *info = qn_word_get((qn_word)w);
@@ -364,7 +366,7 @@ static const struct {
     {X "%1 f32 (T, 64) = silu(0)", "expected '%', found '0'"},
     {X "%1 f32 (T, 64) = silu(%0", "expected ')'"},
     {X "%1 f32 (T, 64) = silu(%1)", "line 3, column 23: %1 is not made before this line"},
-    {X "%1 f32 (T, 64) = silu(%0,%0,%0,%0,%0,%0,%0,%0)", "more than 7 inputs"},
+    {X "%1 f32 (T, 64) = silu(%0,%0,%0,%0,%0,%0,%0,%0,%0,%0)", "more than 9 inputs"},
     {X "%1 f32 (T, 64) = silu()", "line 3: node 1: SILU: 0 inputs, want 1 to 1"},
     {X "%1 f32 (T, 64) = silu(%0, %0)", "line 3: node 1 (SILU): 2 inputs"},
     {X "%1 f32 (T, 64) = silu(_)", "line 3: node 1: SILU: input 0 is value -1"},

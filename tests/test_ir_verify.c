@@ -91,8 +91,8 @@ static void every_fault_is_caught(void **state) {
         {negative_inputs, "node 3 (EMBED): -1 inputs"},
         {too_many_results, "node 3 (EMBED): 2 inputs and 2 results"},
         {no_results, "value 3 (): node 3 does not make it"},
-        {unknown_op, "node 3: op 33 of 33"},
-        {bad_word, "node 4 (QUANTIZE): form holds word 0"},
+        {unknown_op, "node 3: op 42 of 42"},
+        {bad_word, "node 4 (QUANTIZE): form holds word 2"},
         {no_word, "node 4 (QUANTIZE): form holds word 9"},
         {wrong_shape, "result 0 is tensor F32 (T, 32), want tensor F32 (T, 64)"},
         {wrong_symbol, "result 0 is tensor F32 (R, 64), want tensor F32 (T, 64)"},
@@ -248,6 +248,55 @@ static const struct {
     {"%20 f32 (T, 2, 32) = grouped_matmul(%3, %11, %16)", "GROUPED_MATMUL: input 1 has 2 dims"},
     {"%20 f32 (T, 16) = combine(%5, %19)", "COMBINE: (T, 4, 16) and (T, 2): sizes differ"},
     {"%20 f32 (T, 16) = combine(%3, %19)", "COMBINE: input 0 has 2 dims, want 3"},
+    {"%20 f32 (T, 2, 64) = angles(%3, %1) {sections=[0, 0, 0, 0]}", "ANGLES: input 0 has 2 dims"},
+    {IR_ANGLES "%22 f32 (T, 4, 16) = rotate(%5, %20) {eps=0, rotate=16, pairs=half}", NULL},
+    {IR_ANGLES "%22 f32 (T, 4, 16) = rotate(%5, %20) {eps=0, rotate=8, pairs=half}",
+     "ROTATE: rotates 8 of 16 values with 2 x 8 angles"},
+    {IR_ANGLES "%22 f32 (T, 4, 16) = rotate(%5, %6) {eps=0, rotate=16, pairs=half}",
+     "ROTATE: rotates 16 of 16 values with 2 x 16 angles"},
+    {IR_ANGLES "%22 f32 (T, 4, 16) = rotate(%5, %20, %12) {eps=0, rotate=16, pairs=half}",
+     "ROTATE: (64) and (T, 4, 16): sizes differ"},
+    {"%20 f32 (T, 192) = project(%3, %11, %11)", NULL},
+    {"%20 f32 (T, 96) = project(%3, %11, _)", "PROJECT: weight 2 is absent"},
+    {"%20 f32 (T, 160) = project(%3, %11, %14)", "PROJECT: (T, 64) and (64, 4): sizes differ"},
+    {"%20 f32 (96, 64) = param\n%21 f32 (T, 96) = gated(%3, %11, %20) {act=silu}", NULL},
+    {"%20 f32 (95, 64) = param\n%21 f32 (T, 96) = gated(%3, %11, %20) {act=silu}",
+     "GATED: (96, 64) and (95, 64): sizes differ"},
+    {"%20 f32 (T, 64), %21 f32 (T, 64) = add_norm(%3, %12, %12) {eps=1, form=f32}",
+     "ADD_NORM: (T, 64) and (64): sizes differ"},
+    {"%20 f32 (T, 64), %21 f32 (T, 64) = add_norm(%3, %4, %13) {eps=1, form=f32}",
+     "ADD_NORM: (8) and (T, 64): sizes differ"},
+    {"%20 f32 (T, 64) = norm_quantize(%3, %13) {eps=1, form=f32}", "NORM_QUANTIZE: (8) and"},
+    {IR_ANGLES "%22 cache (2, 16, 16) = rotate_write(%7, %5, %6, %1, %20) "
+               "{eps=0, rotate=16, pairs=half}",
+     "ROTATE_WRITE: (T, 4, 16) and (2, 16, 16): sizes differ"},
+    {IR_ANGLES "%22 cache (2, 16, 16) = rotate_write(%7, %6, %6, %1, %20) "
+               "{eps=0, rotate=12, pairs=half}",
+     "ROTATE_WRITE: rotates 12 of 16 values with 2 x 8 angles"},
+    {IR_ANGLES "%22 f32 (3) = param\n%23 f32 (T, 4, 16), %24 cache (2, 16, 16) = "
+               "attention(%5, %6, %6, %7, %20, %1, _, _, %22) {eps=0, scale=1, cap=0, window=0, "
+               "rule=causal, rotate=16, pairs=half}",
+     "ATTENTION: (3) and (T, 4, 16): sizes differ"},
+    {IR_ANGLES "%22 f32 (T, 3, 16) = input\n%23 f32 (T, 3, 16), %24 cache (2, 16, 16) = "
+               "attention(%22, %6, %6, %7, %20, %1) {eps=0, scale=1, cap=0, window=0, "
+               "rule=causal, rotate=16, pairs=half}",
+     "ATTENTION: 3 heads, 2 kv heads"},
+    {IR_ANGLES "%22 f32 (T, 4, 16), %23 cache (2, 16, 16) = "
+               "attention(%5, %6, %6, %7, %20, %1, _, %12) {eps=0, scale=1, cap=0, window=0, "
+               "rule=causal, rotate=16, pairs=half}",
+     "ATTENTION: (64) and (T, 2, 16): sizes differ"},
+    {"%20 f32 (T, 7) = input\n%21 bf16 (8, 64, 32) = param\n"
+     "%22 f32 (T, 64) = experts(%3, %20, %15, %15, %21) "
+     "{scale=1, top=2, normalize=1, form=f32, act=silu}",
+     "EXPERTS: (8, 32, 64) and (T, 7): sizes differ"},
+    {"%20 f32 (T, 8) = input\n%21 bf16 (8, 64, 31) = param\n"
+     "%22 f32 (T, 64) = experts(%3, %20, %15, %15, %21) "
+     "{scale=1, top=2, normalize=1, form=f32, act=silu}",
+     "EXPERTS: (8, 64, 31) and (8, 32, 64): sizes differ"},
+    {"%20 f32 (T, 8) = input\n%21 bf16 (8, 64, 32) = param\n"
+     "%22 f32 (T, 64) = experts(%3, %20, %15, %15, %21) "
+     "{scale=1, top=9, normalize=1, form=f32, act=silu}",
+     "EXPERTS: 9 of 8 experts"},
 };
 
 static void shape_rules_accept_and_refuse(void **state) {
@@ -285,10 +334,11 @@ static void the_builder_gives_what_the_verifier_wants(void **state) {
                 qn_build_input(&b, value->name, value->kind, value->type, value->shape);
             } else if (node->op == QN_OP_PARAM) {
                 qn_build_param(&b, value->name, value->type, value->shape);
+                built.nodes[i].attrs = node->attrs; // the builder makes rows only
             } else if (node->op == QN_OP_CONST) {
                 const int64_t n = value->shape.n_dims == 1 ? value->shape.dims[0].n : 4;
                 const int32_t id = qn_build_const(&b, value->name, node->data, n);
-                built.values[id].shape = value->shape; // the builder makes rows only
+                built.values[id].shape = value->shape; // the builder makes one dimension only
             } else {
                 const int32_t id = qn_build_op(&b, node->op, node->in, node->n_in, &node->attrs);
                 for (int o = 0; o < node->n_out; o++)

@@ -422,7 +422,9 @@ static qn_status read_attrs(reader *r, qn_node *node) {
         [QN_ATTR_WORD] = read_attr_word,
     };
     uint32_t missing = qn_op_get(node->op)->attrs;
-    if (!missing) return QN_OK;
+    skip_space(r);
+    const bool is_given = r->at < r->end && *r->at == '{';
+    if (!missing || (qn_op_get(node->op)->class_of == QN_CLASS_LEAF && !is_given)) return QN_OK;
     QN_TRY(need(r, '{'));
     do {
         qn_attr attr = QN_ATTR_COUNT;

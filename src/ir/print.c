@@ -185,7 +185,7 @@ static void print_node(qn_buf *to, const qn_graph *graph, const qn_node *node, s
     qn_buf_printf(to, "%*s = ", width < margin ? (int)(margin - width) : 0, "");
     print_lower(to, info->name);
     if (info->class_of != QN_CLASS_LEAF) print_inputs(to, node);
-    if (info->attrs) {
+    if (info->class_of == QN_CLASS_LEAF ? node->attrs.layout != QN_WORD_rows : info->attrs != 0) {
         qn_buf_text(to, " {");
         print_attrs(to, node);
         qn_buf_text(to, "}");

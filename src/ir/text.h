@@ -19,7 +19,7 @@
 // stands in place of the type; "cache:f16" gives it a type other than f32. Dimensions are "64",
 // "T" or "4*T". Strings have \" \\ \n \t and \xHH (control bytes and what is not UTF-8). Numbers
 // are decimal; a float that is not a number is written by its bits, "0x7fc00000". An attribute list
-// holds every attribute that the op names in ops.def. ";" and "#" begin a comment; blank lines are
+// holds every attribute that the op names in ops.def; a weight in rows has none. ";" and "#" begin a comment; blank lines are
 // skipped. Nothing here depends on the locale.
 #ifndef QN_IR_TEXT_H
 #define QN_IR_TEXT_H
