@@ -69,7 +69,7 @@ void qn_float_print(qn_buf *to, float value) {
     print_decimal(to, digits, exponent);
 }
 
-static void print_string(qn_buf *to, const char *text) {
+void qn_string_print(qn_buf *to, const char *text) {
     const size_t size = strlen(text);
     qn_buf_text(to, "\"");
     for (size_t i = 0; i < size;) {
@@ -88,7 +88,7 @@ static void print_string(qn_buf *to, const char *text) {
     qn_buf_text(to, "\"");
 }
 
-static void print_lower(qn_buf *to, const char *name) {
+void qn_lower_print(qn_buf *to, const char *name) {
     for (; *name; name++) {
         const char c = *name >= 'A' && *name <= 'Z' ? (char)(*name - 'A' + 'a') : *name;
         qn_buf_add(to, &c, 1);
@@ -99,13 +99,13 @@ static void print_value(qn_buf *to, const qn_graph *graph, int32_t id) {
     const qn_value *value = &graph->values[id];
     qn_buf_printf(to, "%%%d ", id);
     if (value->name[0]) {
-        print_string(to, value->name);
+        qn_string_print(to, value->name);
         qn_buf_text(to, " ");
     }
     if (value->kind != QN_TENSOR) qn_buf_text(to, qn_kind_name(value->kind));
     if (value->kind != QN_TENSOR && value->type != QN_TYPE_F32) qn_buf_text(to, ":");
     if (value->kind == QN_TENSOR || value->type != QN_TYPE_F32)
-        print_lower(to, qn_type_get(value->type)->name);
+        qn_lower_print(to, qn_type_get(value->type)->name);
     char shape[128]; // four dimensions of at most 22 characters each
     qn_buf_printf(to, " %s", qn_shape_text(shape, sizeof shape, &value->shape));
 }
@@ -133,7 +133,7 @@ static void print_word(qn_buf *to, const void *at) {
     qn_buf_text(to, qn_word_get(*(const qn_word *)at)->name);
 }
 
-void qn_attr_print(qn_buf *to, const qn_node *node, qn_attr attr) {
+void qn_attr_print(qn_buf *to, const qn_attrs *attrs, qn_attr attr) {
     static void (*const printers[])(qn_buf *, const void *) = {
         [QN_ATTR_INT] = print_int,
         [QN_ATTR_FLOAT] = print_float,
@@ -141,7 +141,7 @@ void qn_attr_print(qn_buf *to, const qn_node *node, qn_attr attr) {
         [QN_ATTR_WORD] = print_word,
     };
     const qn_attr_info *info = qn_attr_get(attr);
-    printers[info->kind](to, (const char *)&node->attrs + info->offset);
+    printers[info->kind](to, (const char *)attrs + info->offset);
 }
 
 static void print_attrs(qn_buf *to, const qn_node *node) {
@@ -149,15 +149,15 @@ static void print_attrs(qn_buf *to, const qn_node *node) {
     for (int a = 0; a < QN_ATTR_COUNT; a++) {
         if (!(qn_op_get(node->op)->attrs >> a & 1u)) continue;
         qn_buf_printf(to, "%s%s=", comma, qn_attr_get((qn_attr)a)->name);
-        qn_attr_print(to, node, (qn_attr)a);
+        qn_attr_print(to, &node->attrs, (qn_attr)a);
         comma = ", ";
     }
 }
 
-static void print_data(qn_buf *to, const qn_shape *shape, const float *data) {
+void qn_data_print(qn_buf *to, const qn_shape *shape, const float *data) {
     int64_t n = 1;
     for (int i = 0; i < shape->n_dims; i++) n *= shape->dims[i].n;
-    qn_buf_text(to, " [");
+    qn_buf_text(to, "[");
     for (int64_t i = 0; i < n; i++) {
         if (i) qn_buf_text(to, ", ");
         qn_float_print(to, data[i]);
@@ -183,14 +183,17 @@ static void print_node(qn_buf *to, const qn_graph *graph, const qn_node *node, s
     print_results(to, graph, node);
     const size_t width = to->size - begin;
     qn_buf_printf(to, "%*s = ", width < margin ? (int)(margin - width) : 0, "");
-    print_lower(to, info->name);
+    qn_lower_print(to, info->name);
     if (info->class_of != QN_CLASS_LEAF) print_inputs(to, node);
     if (info->class_of == QN_CLASS_LEAF ? node->attrs.layout != QN_WORD_rows : info->attrs != 0) {
         qn_buf_text(to, " {");
         print_attrs(to, node);
         qn_buf_text(to, "}");
     }
-    if (node->op == QN_OP_CONST) print_data(to, &graph->values[node->out[0]].shape, node->data);
+    if (node->op == QN_OP_CONST) {
+        qn_buf_text(to, " ");
+        qn_data_print(to, &graph->values[node->out[0]].shape, node->data);
+    }
     if (node->layer >= 0) qn_buf_printf(to, " @%d", node->layer);
     qn_buf_text(to, "\n");
 }
@@ -214,7 +217,7 @@ void qn_graph_print(qn_buf *to, const qn_graph *graph) {
     const size_t margin = find_margin(graph, &failed);
     if (failed) to->failed = true;
     qn_buf_text(to, "graph ");
-    print_string(to, graph->name);
+    qn_string_print(to, graph->name);
     qn_buf_text(to, "\n");
     for (size_t i = 0; i < graph->n_nodes; i++) {
         if (i && graph->nodes[i].layer != graph->nodes[i - 1].layer) qn_buf_text(to, "\n");
@@ -223,7 +226,7 @@ void qn_graph_print(qn_buf *to, const qn_graph *graph) {
     if (graph->n_outputs) qn_buf_text(to, "\n");
     for (size_t i = 0; i < graph->n_outputs; i++) {
         qn_buf_text(to, "output ");
-        print_string(to, graph->outputs[i].name);
+        qn_string_print(to, graph->outputs[i].name);
         qn_buf_printf(to, " %%%d\n", graph->outputs[i].value);
     }
 }

@@ -106,7 +106,7 @@ static void describe_node(describer *d, size_t section, const qn_node *node) {
     const qn_op_info *info = qn_op_get(node->op);
     add_number(&d->text, node->op);
     for (int a = 0; a < QN_ATTR_COUNT; a++) {
-        if (info->attrs >> a & 1u) qn_attr_print(&d->text, node, (qn_attr)a);
+        if (info->attrs >> a & 1u) qn_attr_print(&d->text, &node->attrs, (qn_attr)a);
     }
     add_number(&d->text, node->n_in);
     for (int k = 0; k < node->n_in; k++) describe_input(d, section, node->in[k]);

@@ -105,7 +105,7 @@ static void add_attrs(filler *f, const qn_node *node) {
         if (!is_shown(node, (qn_attr)a)) continue;
         qn_buf one = {0};
         qn_buf_printf(&one, "%s=", qn_attr_get((qn_attr)a)->name);
-        qn_attr_print(&one, node, (qn_attr)a);
+        qn_attr_print(&one, &node->attrs, (qn_attr)a);
         if (line.size && line.size + one.size > ATTR_WIDTH) add_line(f, QN_SVG_ATTR, &line);
         if (line.size) qn_buf_text(&line, " ");
         if (one.failed) f->failed = true;
