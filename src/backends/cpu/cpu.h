@@ -4,7 +4,7 @@
 // of a row is a run of whole blocks of 256 values; part p of a row begins p * qn_cpu_row_bytes(form,
 // width) behind the row. Behind `width` the last block holds zeros.
 //
-//   i12_256   qn_i12_block: x ~ scale * q,         |q| <= 2047
+//   i12_256   qn_i12_block: x ~ scale * q,          |q| <= 2047; of each 4 values in the order 0 2 1 3
 //   i8_32     qn_i8_block:  x ~ scales[i / 32] * q, |q| <= 127
 //
 // Both carry the sums of each 16 integers, which types with offsets need. A block whose values are
@@ -59,6 +59,34 @@ qn_range qn_cpu_cut_rows(const qn_task *task, int64_t piece);
 int64_t qn_cpu_scratch_none(const qn_task *task, int64_t rows);
 
 int qn_cpu_temps_none(qn_operand *temp, const qn_graph *graph, const qn_node *node);
+
+// --- rules of ops that know the sequence, and of those along rows (pieces_seq.c) ---
+
+// Rows that share the keys they read; turns in which segments are dealt out.
+enum { QN_ATTEND_ROWS = 8, QN_SEG_TURNS = 8 };
+
+// width, rope: room for one row of floats, for the angles of a row.
+int64_t qn_cpu_scratch_width(const qn_task *task, int64_t rows);
+int64_t qn_cpu_scratch_rope(const qn_task *task, int64_t rows);
+// kv: some rows each.
+int64_t qn_cpu_pieces_kv(const qn_task *task, int64_t rows, int64_t cached);
+int64_t qn_cpu_scratch_kv(const qn_task *task, int64_t rows);
+qn_range qn_cpu_cut_kv(const qn_task *task, int64_t piece);
+// attend: some rows of kv head `piece % heads`.
+int64_t qn_cpu_pieces_attend(const qn_task *task, int64_t rows, int64_t cached);
+int64_t qn_cpu_scratch_attend(const qn_task *task, int64_t rows);
+qn_range qn_cpu_cut_attend(const qn_task *task, int64_t piece);
+int qn_cpu_temps_attention(qn_operand *temp, const qn_graph *graph, const qn_node *node);
+// conv: a run of channels of segments turn, turn + QN_SEG_TURNS, ...
+int64_t qn_cpu_pieces_conv(const qn_task *task, int64_t rows, int64_t cached);
+int64_t qn_cpu_scratch_conv(const qn_task *task, int64_t rows);
+qn_range qn_cpu_cut_conv(const qn_task *task, int64_t piece);
+int64_t qn_cpu_turn_conv(const qn_task *task, int64_t piece);
+// delta: key head `piece % key heads` of segments dealt out as for conv.
+int64_t qn_cpu_pieces_delta(const qn_task *task, int64_t rows, int64_t cached);
+int64_t qn_cpu_scratch_delta(const qn_task *task, int64_t rows);
+// Part of qn_cpu_refuse.
+const char *qn_cpu_refuse_seq(const qn_graph *graph, const qn_node *node);
 
 // --- tables (table.c) ---
 

@@ -20,6 +20,5 @@ int64_t qn_cpu_cache_bytes(qn_type type, int64_t heads, int64_t k_size, int64_t 
 }
 
 const char *qn_cpu_refuse(const qn_graph *graph, const qn_node *node) {
-    (void)graph, (void)node;
-    return NULL;
+    return qn_cpu_refuse_seq(graph, node);
 }

@@ -1,0 +1,78 @@
+// Keys and values in the pages of a cache.
+#ifndef QN_BACKENDS_CPU_LEVEL_ATTEND_H
+#define QN_BACKENDS_CPU_LEVEL_ATTEND_H
+
+#include "backends/cpu/level/level.h"
+#include "quant/blocks.h"
+
+#include <string.h>
+
+static inline int64_t row_position(const qn_step *step, int64_t row) {
+    const int32_t seg = step->row_seg[row];
+    return step->seg_past[seg] + (row - step->seg_row[seg]);
+}
+
+// The page with positions 64 * block ... of a segment, where this layer's part begins; NULL: it was
+// given back.
+static inline unsigned char *cache_page(const qn_cache_view *cache, const qn_step *step,
+                                        int64_t seg, int64_t block) {
+    const int64_t groups = step->n_groups > 0 ? step->n_groups : 1;
+    const int32_t page =
+        step->seg_pages[(seg * groups + cache->group) * step->pages_per_seg + block];
+    return page < 0 ? NULL : cache->pages + page * cache->page_bytes + cache->offset;
+}
+
+// Key or value row of kv head `head` at `slot` (0 ... 63) of a page.
+static inline unsigned char *cache_key(const qn_cache_view *cache, unsigned char *page,
+                                       int64_t head, int64_t slot) {
+    return page + (head * QN_PAGE_ROWS + slot) * qn_cpu_cache_row_bytes(cache->type, cache->k_size);
+}
+
+static inline unsigned char *cache_value(const qn_cache_view *cache, unsigned char *page,
+                                         int64_t head, int64_t slot) {
+    unsigned char *values = cache_key(cache, page, cache->heads, 0);
+    return values +
+           (head * QN_PAGE_ROWS + slot) * qn_cpu_cache_row_bytes(cache->type, cache->v_size);
+}
+
+// qn_half_decode without a branch: the fraction is moved into place, the exponent's base changed;
+// 0 and what is below 2^-14 get their leading 1 taken away again.
+static inline float half_value(uint16_t half) {
+    const uint32_t magnitude = (uint32_t)(half & 0x7fff) << 13, exponent = magnitude & 0xf800000;
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16;
+    const uint32_t normal = magnitude + ((127 - 15) << 23);
+    const uint32_t endless = normal + ((128 - 16) << 23);
+    const float small = qn_float_from_bits(normal + (1 << 23)) - 0x1p-14f;
+    uint32_t bits = exponent == 0 ? qn_float_to_bits(small) : normal;
+    bits = exponent == 0xf800000 ? endless : bits;
+    return qn_float_from_bits(bits | sign);
+}
+
+// n numbers of a row of the cache. `to` has room for a multiple of 32.
+static inline void cache_unpack(qn_type type, float *to, const unsigned char *from, int64_t n) {
+    if (type == QN_TYPE_F32) {
+        memcpy(to, from, (size_t)n * sizeof *to);
+    } else if (type == QN_TYPE_F16) {
+        for (int64_t i = 0; i < n; i++) {
+            uint16_t half;
+            memcpy(&half, from + 2 * i, sizeof half);
+            to[i] = half_value(half);
+        }
+    } else { // Q8_0
+        for (int64_t at = 0; at < n; at += QN_VALUES_Q8_0, from += QN_BYTES_Q8_0) {
+            const float d = qn_load_half(from);
+            for (int i = 0; i < QN_VALUES_Q8_0; i++) to[at + i] = d * (float)(int8_t)from[2 + i];
+        }
+    }
+}
+
+// The reverse, as the type itself rounds. `from` has room for a multiple of 32 and is filled up
+// with zeros.
+static inline void cache_pack(qn_type type, unsigned char *to, float *from, int64_t n) {
+    const qn_type_info *info = qn_type_get(type);
+    const int64_t whole = qn_round_up(n, info->block);
+    for (int64_t i = n; i < whole; i++) from[i] = 0;
+    info->pack(to, from, whole, NULL);
+}
+
+#endif

@@ -1,0 +1,67 @@
+// Keys and values of this step's rows into the cache.
+#include "backends/cpu/level/attend.h"
+#include "backends/cpu/level/rope.h"
+
+typedef struct write_job {
+    const qn_task *task;
+    const qn_operand *k, *v, *angles; // (T, K, E), (T, K, F), (T, 2, N); angles may be NULL
+    const float *norm;                // (E) of k, or NULL
+    float *row;                       // room for one key or value
+} write_job;
+
+static void write_row(const write_job *job, int64_t r) {
+    const qn_cache_view *cache = job->task->cache;
+    const qn_step *step = job->task->step;
+    if (step->row_seg[r] < 0) return;
+    const int64_t position = row_position(step, r), slot = position % QN_PAGE_ROWS;
+    unsigned char *page = cache_page(cache, step, step->row_seg[r], position / QN_PAGE_ROWS);
+    if (!page) return;
+    for (int64_t h = 0; h < cache->heads; h++) {
+        const float *k = part_of(job->k, r, h), *v = part_of(job->v, r, h);
+        if (job->angles)
+            rotate_head(job->row, k, row_of(job->angles, r), job->norm, cache->k_size,
+                        job->task->attrs);
+        else
+            memcpy(job->row, k, (size_t)cache->k_size * sizeof *k);
+        cache_pack(cache->type, cache_key(cache, page, h, slot), job->row, cache->k_size);
+        memcpy(job->row, v, (size_t)cache->v_size * sizeof *v);
+        cache_pack(cache->type, cache_value(cache, page, h, slot), job->row, cache->v_size);
+    }
+}
+
+// cache, k, v, table
+void QN_FN(kv_write)(const qn_task *task, int64_t piece, void *scratch) {
+    const write_job job = {.task = task, .k = &task->in[1], .v = &task->in[2], .row = scratch};
+    const qn_range rows = qn_cpu_cut_kv(task, piece);
+    for (int64_t r = rows.first; r < rows.end; r++) write_row(&job, r);
+}
+
+// cache, k, v, table, angles, norm?
+void QN_FN(rotate_write)(const qn_task *task, int64_t piece, void *scratch) {
+    const write_job job = {.task = task,
+                           .k = &task->in[1],
+                           .v = &task->in[2],
+                           .angles = &task->in[4],
+                           .norm = task->in[5].data,
+                           .row = scratch};
+    const qn_range rows = qn_cpu_cut_kv(task, piece);
+    for (int64_t r = rows.first; r < rows.end; r++) write_row(&job, r);
+}
+
+// q, k, v, cache, angles, table, q_norm?, k_norm?, sinks?: turns q into temp[0], writes k and v.
+void QN_FN(attention_turn)(const qn_task *task, int64_t piece, void *scratch) {
+    const qn_operand *q = &task->in[0];
+    const write_job job = {.task = task,
+                           .k = &task->in[1],
+                           .v = &task->in[2],
+                           .angles = &task->in[4],
+                           .norm = task->in[7].data,
+                           .row = scratch};
+    const qn_range rows = qn_cpu_cut_rows(task, piece);
+    for (int64_t r = rows.first; r < rows.end; r++) {
+        for (int64_t h = 0; h < q->parts; h++)
+            rotate_head(part_of(&task->temp[0], r, h), part_of(q, r, h), row_of(&task->in[4], r),
+                        task->in[6].data, q->width, task->attrs);
+        write_row(&job, r);
+    }
+}

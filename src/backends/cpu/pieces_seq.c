@@ -1,0 +1,140 @@
+// How calls that know the sequence are cut into pieces, and what they need beside their operands.
+#include "backends/cpu/cpu.h"
+
+enum { ROW_NUMBERS = 4096, CONV_CHANNELS = 512, ALONE_ROWS = 16 };
+
+static int64_t floats(int64_t n) { return qn_round_up(n * (int64_t)sizeof(float), 64); }
+
+static qn_range cut(int64_t piece, int64_t per, int64_t n) {
+    const int64_t first = piece * per;
+    if (first >= n) return (qn_range){0, 0};
+    return (qn_range){first, first + per < n ? first + per : n};
+}
+
+// --- norms and positions ---
+
+int64_t qn_cpu_scratch_width(const qn_task *task, int64_t rows) {
+    (void)rows;
+    return floats(task->in[0].width);
+}
+
+int64_t qn_cpu_scratch_rope(const qn_task *task, int64_t rows) {
+    (void)rows;
+    return floats(task->attrs->rotate);
+}
+
+// --- keys and values ---
+
+static int64_t kv_rows(const qn_task *task) {
+    const int64_t n = task->in[1].parts * (task->in[1].width + task->in[2].width);
+    return n < ROW_NUMBERS && n > 0 ? ROW_NUMBERS / n : 1;
+}
+
+int64_t qn_cpu_pieces_kv(const qn_task *task, int64_t rows, int64_t cached) {
+    (void)cached;
+    return qn_ceil_div(rows, kv_rows(task));
+}
+
+qn_range qn_cpu_cut_kv(const qn_task *task, int64_t piece) {
+    return cut(piece, kv_rows(task), task->rows);
+}
+
+int64_t qn_cpu_scratch_kv(const qn_task *task, int64_t rows) {
+    (void)rows;
+    const int64_t k = task->in[1].width, v = task->in[2].width;
+    return floats(qn_round_up(k > v ? k : v, 32));
+}
+
+// --- attention ---
+
+// Few rows are most likely of different sequences: one each. Else rows share the keys they read.
+static int64_t attend_rows(int64_t rows) { return rows <= ALONE_ROWS ? 1 : QN_ATTEND_ROWS; }
+
+int64_t qn_cpu_pieces_attend(const qn_task *task, int64_t rows, int64_t cached) {
+    (void)cached;
+    const int64_t alone = rows < ALONE_ROWS ? rows : ALONE_ROWS;
+    const int64_t blocks = qn_ceil_div(rows, attend_rows(rows));
+    return (blocks > alone ? blocks : alone) * task->cache->heads;
+}
+
+qn_range qn_cpu_cut_attend(const qn_task *task, int64_t piece) {
+    return cut(piece / task->cache->heads, attend_rows(task->rows), task->rows);
+}
+
+// As attend.c cuts it: keys (E, 64), values (64, F'), rows (16, E'), two (F') and some numbers per
+// row and head.
+int64_t qn_cpu_scratch_attend(const qn_task *task, int64_t rows) {
+    (void)rows;
+    const qn_cache_view *cache = task->cache;
+    const int64_t k = qn_round_up(cache->k_size, 32), v = qn_round_up(cache->v_size, 32);
+    const int64_t sums = QN_ATTEND_ROWS * (task->in[0].parts / cache->heads);
+    return floats(cache->k_size * QN_PAGE_ROWS + v * QN_PAGE_ROWS + 16 * k + sums * (2 * v + 16));
+}
+
+int qn_cpu_temps_attention(qn_operand *temp, const qn_graph *graph, const qn_node *node) {
+    const qn_dim *q = graph->values[node->in[0]].shape.dims; // (T, H, E)
+    temp[0] = (qn_operand){.parts = q[1].n, .width = q[2].n, .form = QN_WORD_f32};
+    return 1;
+}
+
+// --- recurrent layers ---
+
+static int64_t seg_turns(int64_t rows) { return rows < QN_SEG_TURNS ? rows : QN_SEG_TURNS; }
+
+static int64_t conv_blocks(const qn_task *task) {
+    return qn_ceil_div(task->in[0].width, CONV_CHANNELS);
+}
+
+int64_t qn_cpu_pieces_conv(const qn_task *task, int64_t rows, int64_t cached) {
+    (void)cached;
+    return conv_blocks(task) * seg_turns(rows);
+}
+
+qn_range qn_cpu_cut_conv(const qn_task *task, int64_t piece) {
+    return cut(piece % conv_blocks(task), CONV_CHANNELS, task->in[0].width);
+}
+
+int64_t qn_cpu_turn_conv(const qn_task *task, int64_t piece) { return piece / conv_blocks(task); }
+
+int64_t qn_cpu_scratch_conv(const qn_task *task, int64_t rows) {
+    (void)rows;
+    return floats(CONV_CHANNELS * (2 * task->in[1].width - 1));
+}
+
+int64_t qn_cpu_pieces_delta(const qn_task *task, int64_t rows, int64_t cached) {
+    (void)cached;
+    return task->in[1].parts * seg_turns(rows);
+}
+
+int64_t qn_cpu_scratch_delta(const qn_task *task, int64_t rows) {
+    (void)rows;
+    return floats((task->in[1].width + 1) * task->in[2].width);
+}
+
+// --- what these kernels do not do ---
+
+// The dimensions between rows and width are seen as one: b may lack outer ones, not inner ones.
+static bool is_torn(const qn_shape *a, const qn_shape *b) {
+    bool has_outer = false;
+    const int has_rows = a->dims[0].sym != QN_SYM_ONE;
+    for (int back = a->n_dims - has_rows; back >= 2; back--) {
+        const int64_t n = back <= b->n_dims ? b->dims[b->n_dims - back].n : 1;
+        if (n != 1)
+            has_outer = true;
+        else if (has_outer && a->dims[a->n_dims - back].n != 1)
+            return true;
+    }
+    return false;
+}
+
+const char *qn_cpu_refuse_seq(const qn_graph *graph, const qn_node *node) {
+    if (node->op == QN_OP_ADD || node->op == QN_OP_MUL) {
+        const qn_value *a = &graph->values[node->in[0]], *b = &graph->values[node->in[1]];
+        return is_torn(&a->shape, &b->shape) ? "the second operand lacks an inner dimension" : NULL;
+    }
+    if (node->op != QN_OP_NARROW && node->op != QN_OP_CONCAT) return NULL;
+    const qn_shape *x = &graph->values[node->in[0]].shape;
+    if (node->attrs.axis == 0 || x->dims[0].sym == QN_SYM_ONE) return "it cuts or joins rows";
+    if (node->attrs.axis == 2 && x->n_dims == 4) return "it cuts or joins an inner dimension";
+    return NULL;
+}
