@@ -1,0 +1,17 @@
+// What tells one source from another without reading all of it: the sizes and times of its files,
+// its tensor table, and a few bytes of every tensor.
+#ifndef QN_RUNTIME_IDENTITY_H
+#define QN_RUNTIME_IDENTITY_H
+
+#include "core/pool.h"
+#include "formats/source.h"
+
+typedef struct qn_identity {
+    int64_t bytes;                  // of all files
+    uint64_t times, table, samples; // hashes
+} qn_identity;
+
+QN_MUST_CHECK qn_status qn_identity_of(qn_identity *out, const qn_source *source, qn_pool *pool,
+                                       qn_err *err);
+
+#endif

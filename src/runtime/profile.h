@@ -1,0 +1,43 @@
+// A profile: how a family is best compiled, in a file next to its weights (docs/caches.md).
+//
+// `<family>.quern.toml` is looked for first, then `<family>.rlx.toml`; the family is the
+// architecture's name, then the shorter ones it is known by ("gemma" for gemma3, "llama32" for
+// llama). A profile changes speed, never results; what would change them is refused. Options that
+// the caller was given win: the profile only fills what they leave open.
+#ifndef QN_RUNTIME_PROFILE_H
+#define QN_RUNTIME_PROFILE_H
+
+#include "core/err.h"
+
+// What is said for prefill (steps of several rows) or for decode.
+typedef struct qn_profile_phase {
+    uint64_t skip;         // passes that are off; read it with qn_profile_skips
+    qn_plan_policy plans;  // AUTO: not said
+    int64_t plan_capacity; // bindings kept; 0: not said
+} qn_profile_phase;
+
+// Caller storage; zeroed is empty: nothing is said.
+typedef struct qn_profile {
+    qn_profile_phase prefill, decode;
+    int64_t chunk;           // rows of a step while a prompt is read; 0: not said
+    int64_t compile_seq_cap; // no step is compiled for more rows; 0: not said
+    char *path;              // of the file; owned; NULL: there is none
+} qn_profile;
+
+void qn_profile_deinit(qn_profile *profile);
+
+// Finds and reads the profile of an architecture in a folder. No file: QN_OK, *out is empty. A file
+// that makes no sense is an error that names it and the line; keys of an .rlx.toml that mean nothing
+// here are listed in one line to `log` (may be NULL).
+QN_MUST_CHECK qn_status qn_profile_find(qn_profile *out, const char *folder, const char *arch,
+                                        qn_log_fn *log, void *log_arg, qn_err *err);
+// One file; which of the two kinds it is says its name.
+QN_MUST_CHECK qn_status qn_profile_load(qn_profile *out, const char *path, qn_log_fn *log,
+                                        void *log_arg, qn_err *err);
+
+// Whether the pass of this name is off. Names that profiles cannot turn off are on.
+bool qn_profile_skips(const qn_profile_phase *phase, const char *pass);
+// The passes that a profile can turn off; NULL behind the last.
+const char *qn_profile_pass(size_t i);
+
+#endif
