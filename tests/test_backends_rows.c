@@ -1,0 +1,308 @@
+// Kernels that compute rows from rows: the same bits on every level, for one row or many and for any
+// order of pieces, and close to the reference interpreter.
+#include "testing.h"
+
+#include "task.h"
+
+#include "core/mem.h"
+#include "ir/ref.h"
+#include "ir/text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const task_seg segs[] = {{.past = 0, .rows = 5}, {.past = 61, .rows = 7, .slot = 1}};
+
+typedef struct rig {
+    qn_graph graph;
+    task_step step;
+    task_call call;         // of the graph's last node
+    float *room[QN_MAX_IN]; // data of its inputs
+} rig;
+
+// Inputs of the last node get numbers in [-4, 4), ids what the step says.
+static void rig_open(rig *r, const char *text) {
+    qn_err err;
+    memset(r, 0, sizeof *r);
+    ASSERT_OK(qn_graph_parse(&r->graph, text, strlen(text), &err));
+    task_step_init(&r->step, segs, 2, 1);
+    r->call = (task_call){
+        .graph = &r->graph, .node = &r->graph.nodes[r->graph.n_nodes - 1], .step = &r->step.step};
+    for (int i = 0; i < r->call.node->n_in; i++) {
+        const int32_t id = r->call.node->in[i];
+        if (id < 0 || r->graph.values[id].kind != QN_TENSOR) continue;
+        if (strcmp(r->graph.values[id].name, "row_out") == 0) {
+            r->call.data[i] = r->step.row_out;
+            continue;
+        }
+        const int64_t n = task_rows(&r->call, id) * task_row_bytes(&r->call, id) / 4;
+        r->room[i] = qn_alloc((size_t)n, sizeof(float));
+        task_fill(r->room[i], n, (uint32_t)i + 1);
+        for (int64_t k = 0; k < n; k++) r->room[i][k] *= 4;
+        r->call.data[i] = r->room[i];
+    }
+}
+
+static void rig_close(rig *r) {
+    for (int i = 0; i < QN_MAX_IN; i++) qn_free(r->room[i]);
+    qn_graph_deinit(&r->graph);
+}
+
+static const qn_backend *level_at(size_t i) {
+    qn_err err;
+    const qn_backend *backend;
+    if (!qn_backend_cpu_level(i)) return NULL;
+    ASSERT_OK(qn_backend_cpu(&backend, qn_backend_cpu_level(i), &err));
+    return backend;
+}
+
+// Bytes of result o in the rig's step.
+static size_t result_bytes(const task_call *call, int o) {
+    const int32_t id = call->node->out[o];
+    return (size_t)(task_rows(call, id) * task_row_bytes(call, id));
+}
+
+static void free_results(void **outs) {
+    for (int o = 0; o < QN_MAX_OUT; o++) qn_free(outs[o]);
+}
+
+// Every level and order of pieces gives the bytes of `want`.
+static void check_levels(const rig *r, void *const *want, const char *what) {
+    for (size_t i = 0; level_at(i); i++) {
+        for (int order = 0; order < 3; order++) {
+            task_call call = r->call;
+            void *got[QN_MAX_OUT];
+            call.order = order;
+            task_run(got, &call, level_at(i));
+            for (int o = 0; o < call.node->n_out; o++) {
+                if (memcmp(got[o], want[o], result_bytes(&call, o)) != 0)
+                    fail_msg("%s: result %d differs at level %s, order %d", what, o,
+                             level_at(i)->level, order);
+            }
+            free_results(got);
+        }
+    }
+}
+
+// Each row run alone gives the bytes of `want`.
+static void check_alone(const rig *r, void *const *want, const char *what) {
+    for (int64_t t = 0; t < r->step.step.n_rows; t++) {
+        task_step one;
+        const int32_t seg = r->step.row_seg[t];
+        task_step_init(&one, &(task_seg){.rows = 1}, 1, 0);
+        if (seg < 0) one.row_seg[0] = -1;
+        memcpy(one.pos, r->step.pos + 4 * t, 4 * sizeof *one.pos);
+        task_call call = r->call;
+        call.step = &one.step;
+        for (int i = 0; i < call.node->n_in; i++) {
+            const int32_t id = call.node->in[i];
+            if (!call.data[i] || r->graph.values[id].shape.dims[0].sym == QN_SYM_ONE) continue;
+            call.data[i] = (const char *)call.data[i] + t * task_row_bytes(&call, id);
+        }
+        void *got[QN_MAX_OUT];
+        task_run(got, &call, level_at(0));
+        for (int o = 0; o < call.node->n_out; o++) {
+            const size_t n = result_bytes(&call, o);
+            if (memcmp(got[o], (const char *)want[o] + (size_t)t * n, n) != 0)
+                fail_msg("%s: row %lld alone differs", what, (long long)t);
+        }
+        free_results(got);
+    }
+}
+
+// |got - want| <= bound * (1 + |want|); a bound of 0 wants equal bits.
+static void check_near(const float *got, const float *want, int64_t n, double bound,
+                       const char *what) {
+    for (int64_t i = 0; i < n; i++) {
+        if (fabs((double)got[i] - (double)want[i]) > bound * (1 + fabs((double)want[i])))
+            fail_msg("%s: element %lld is %.9g, want %.9g", what, (long long)i, (double)got[i],
+                     (double)want[i]);
+    }
+}
+
+static void check_reference(const rig *r, void *const *got, double bound, const char *what) {
+    qn_err err;
+    qn_ref *ref;
+    const qn_ref_opts opts = {.graph = &r->graph, .n_pages = 2 * TASK_PAGES, .n_slots = 2};
+    ASSERT_OK(qn_ref_create(&ref, &opts, &err));
+    ASSERT_OK(qn_ref_run_node(ref, r->graph.n_nodes - 1, r->call.step, r->call.data, &err));
+    for (int o = 0; o < r->call.node->n_out; o++) {
+        int64_t n;
+        const int32_t id = r->call.node->out[o];
+        const void *want = qn_ref_value(ref, id, &n);
+        if (r->graph.values[id].type == QN_TYPE_I32)
+            assert_memory_equal(got[o], want, (size_t)n * sizeof(int32_t));
+        else
+            check_near(got[o], want, n, bound, what);
+    }
+    qn_ref_destroy(ref);
+}
+
+typedef struct op_case {
+    const char *text; // of the graph behind "graph"; its last node is tested
+    double bound;     // against the reference
+} op_case;
+
+static void check_case(const op_case *c) {
+    rig r;
+    char text[1024];
+    void *want[QN_MAX_OUT];
+    snprintf(text, sizeof text, "graph \"t\"\n%s\n", c->text);
+    rig_open(&r, text);
+    task_run(want, &r.call, level_at(0));
+    check_levels(&r, want, c->text);
+    if (r.call.node->op != QN_OP_GATHER_ROWS) check_alone(&r, want, c->text);
+    check_reference(&r, want, c->bound, c->text);
+    free_results(want);
+    rig_close(&r);
+}
+
+#define X(shape) "%0 \"x\" f32 " shape " = input\n"
+#define TABLE    "%1 \"table\" table () = input\n"
+#define CHECK_CASES(cases)                                                                         \
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases)[0]; i++) check_case(&(cases)[i])
+
+static void maps_are_the_reference(void **state) {
+    (void)state;
+    static const op_case cases[] = {
+        {X("(T, 3, 37)") "%1 f32 (T, 3, 37) = scale(%0) {scale=0.3}", 0},
+        {X("(T, 37)") "%1 f32 (T, 37) = silu(%0)", 1e-6},
+        {X("(T, 300)") "%1 f32 (T, 300) = gelu(%0)", 1e-6},
+        {X("(T, 37)") "%1 f32 (T, 37) = gelu_erf(%0)", 1e-6},
+        {X("(T, 64)") "%1 f32 (T, 64) = sigmoid(%0)", 1e-6},
+        {X("(T, 1)") "%1 f32 (T, 1) = softplus(%0)", 1e-6},
+        {X("(T, 5000)") "%1 f32 (T, 5000) = softcap(%0) {cap=3}", 1e-6},
+    };
+    CHECK_CASES(cases);
+}
+
+static void operands_spread(void **state) {
+    (void)state;
+    static const char *const shapes[][2] = {
+        {"(T, 37)", "(T, 37)"},
+        {"(T, 37)", "(37)"},
+        {"(T, 37)", "(T, 1)"},
+        {"(T, 37)", "(1)"},
+        {"(T, 37)", "(1, 37)"},
+        {"(T, 3, 5)", "(T, 3, 5)"},
+        {"(T, 3, 5)", "(3, 5)"},
+        {"(T, 3, 5)", "(5)"},
+        {"(T, 3, 5)", "(T, 1, 5)"},
+        {"(T, 3, 5)", "(T, 3, 1)"},
+        {"(T, 3, 5)", "(T, 1, 1)"},
+        {"(T, 3, 5)", "(3, 1)"},
+        {"(T, 2, 3, 5)", "(3, 5)"},
+        {"(T, 2, 3, 5)", "(3, 1)"},
+        {"(T, 2, 3, 5)", "(T, 1, 3, 5)"},
+        {"(T, 2, 3, 5)", "(2, 3, 1)"},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        for (int op = 0; op < 2; op++) {
+            char text[512];
+            snprintf(
+                text, sizeof text,
+                "%%0 \"a\" f32 %s = input\n%%1 \"b\" f32 %s = input\n%%2 f32 %s = %s(%%0, %%1)",
+                shapes[i][0], shapes[i][1], shapes[i][0], op ? "mul" : "add");
+            check_case(&(op_case){text, 0});
+        }
+    }
+}
+
+static void norms_are_the_reference(void **state) {
+    (void)state;
+    static const op_case cases[] = {
+        {X("(T, 1)") "%1 \"w\" f32 (1) = param\n%2 f32 (T, 1) = rms_norm(%0, %1) {eps=1e-6}", 1e-5},
+        {X("(T, 37)") "%1 \"w\" f32 (37) = param\n%2 f32 (T, 37) = rms_norm(%0, %1) {eps=1e-6}",
+         1e-5},
+        {X("(T, 1024)") "%1 \"w\" f32 (1024) = param\n%2 f32 (T, 1024) = rms_norm(%0, %1) "
+                        "{eps=0.5}",
+         1e-5},
+        {X("(T, 3, 15)") "%1 \"w\" f32 (15) = param\n%2 f32 (T, 3, 15) = rms_norm(%0, %1) {eps=0}",
+         1e-5},
+        {X("(T, 53)") "%1 \"w\" f32 (53) = param\n%2 \"b\" f32 (53) = param\n"
+                      "%3 f32 (T, 53) = layer_norm(%0, %1, %2) {eps=1e-5}",
+         1e-5},
+        {X("(T, 2, 31)") "%1 f32 (T, 2, 31) = l2_norm(%0) {eps=1e-6}", 1e-5},
+        {X("(T, 300)") "%1 \"w\" f32 (300) = param\n"
+                       "%2 f32 (T, 300) = norm_quantize(%0, %1) {eps=1e-6, form=f32}",
+         1e-5},
+        {X("(T, 300)") "%1 \"b\" f32 (T, 300) = input\n%2 \"w\" f32 (300) = param\n"
+                       "%3 f32 (T, 300), %4 f32 (T, 300) = add_norm(%0, %1, %2) "
+                       "{eps=1e-6, form=f32}",
+         1e-5},
+    };
+    CHECK_CASES(cases);
+}
+
+static void moves_are_the_reference(void **state) {
+    (void)state;
+    static const op_case cases[] = {
+        {X("(T, 37)") "%1 f32 (T, 5) = narrow(%0) {axis=1, start=7, length=5}", 0},
+        {X("(T, 37)") "%1 f32 (T, 37) = narrow(%0) {axis=1, start=0, length=37}", 0},
+        {X("(T, 6, 5)") "%1 f32 (T, 2, 5) = narrow(%0) {axis=1, start=3, length=2}", 0},
+        {X("(T, 6, 5)") "%1 f32 (T, 6, 2) = narrow(%0) {axis=2, start=3, length=2}", 0},
+        {X("(T, 6, 2, 5)") "%1 f32 (T, 3, 2, 5) = narrow(%0) {axis=1, start=1, length=3}", 0},
+        {X("(T, 6, 2, 5)") "%1 f32 (T, 6, 2, 1) = narrow(%0) {axis=3, start=4, length=1}", 0},
+        {X("(T, 7)") "%1 \"b\" f32 (T, 4) = input\n%2 f32 (T, 11) = concat(%0, %1) {axis=1}", 0},
+        {X("(T, 2, 7)") "%1 \"b\" f32 (T, 3, 7) = input\n"
+                        "%2 f32 (T, 5, 7) = concat(%0, %1) {axis=1}",
+         0},
+        {X("(T, 3, 7)") "%1 \"b\" f32 (T, 3, 4) = input\n"
+                        "%2 f32 (T, 3, 11) = concat(%0, %1) {axis=2}",
+         0},
+        {X("(T, 12)") "%1 f32 (T, 3, 4) = split(%0) {parts=3}", 0},
+        {X("(T, 3, 4)") "%1 f32 (T, 12) = merge(%0)", 0},
+        {X("(T, 12)") "%1 f32 (T, 12) = all_gather(%0)", 0},
+        {X("(T, 12)") "%1 \"row_out\" i32 (R) = input\n%2 f32 (R, 12) = gather_rows(%0, %1)", 0},
+    };
+    CHECK_CASES(cases);
+}
+
+static void positions_are_the_reference(void **state) {
+    (void)state;
+    static const op_case cases[] = {
+        {"%0 \"f\" f32 (9) = param\n" TABLE
+         "%2 f32 (T, 2, 9) = angles(%0, %1) {sections=[0, 0, 0, 0]}",
+         1e-6},
+        {"%0 \"f\" f32 (20) = param\n" TABLE
+         "%2 f32 (T, 2, 20) = angles(%0, %1) {sections=[8, 6, 6, 0]}",
+         1e-6},
+        {X("(T, 3, 18)") TABLE "%2 \"f\" f32 (9) = param\n%3 f32 (T, 3, 18) = rope(%0, %2, %1) "
+                               "{rotate=18, pairs=half, sections=[0, 0, 0, 0]}",
+         1e-5},
+        {X("(T, 3, 23)") TABLE "%2 \"f\" f32 (9) = param\n%3 f32 (T, 3, 23) = rope(%0, %2, %1) "
+                               "{rotate=18, pairs=adjacent, sections=[3, 3, 3, 0]}",
+         1e-5},
+        {X("(T, 3, 18)") "%1 \"a\" f32 (T, 2, 8) = input\n%2 \"w\" f32 (18) = param\n"
+                         "%3 f32 (T, 3, 18) = rotate(%0, %1, %2) {eps=1e-6, rotate=16, pairs=half}",
+         1e-5},
+        {X("(T, 3, 18)") "%1 \"a\" f32 (T, 2, 8) = input\n"
+                         "%2 f32 (T, 3, 18) = rotate(%0, %1) {eps=0, rotate=16, pairs=adjacent}",
+         1e-5},
+    };
+    CHECK_CASES(cases);
+}
+
+static void experts_are_the_reference(void **state) {
+    (void)state;
+    static const op_case cases[] = {
+        {X("(T, 8)") "%1 i32 (T, 3), %2 f32 (T, 3) = route(%0) {top=3, normalize=1, scale=2.5}",
+         1e-6},
+        {X("(T, 130)") "%1 i32 (T, 8), %2 f32 (T, 8) = route(%0) {top=8, normalize=0, scale=1}",
+         1e-6},
+        {X("(T, 1)") "%1 i32 (T, 1), %2 f32 (T, 1) = route(%0) {top=1, normalize=1, scale=1}",
+         1e-6},
+        {X("(T, 3, 37)") "%1 \"w\" f32 (T, 3) = input\n%2 f32 (T, 37) = combine(%0, %1)", 1e-5},
+    };
+    CHECK_CASES(cases);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(maps_are_the_reference),      cmocka_unit_test(operands_spread),
+        cmocka_unit_test(norms_are_the_reference),     cmocka_unit_test(moves_are_the_reference),
+        cmocka_unit_test(positions_are_the_reference), cmocka_unit_test(experts_are_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
