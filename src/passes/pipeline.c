@@ -25,6 +25,7 @@ static const struct {
     {"fuse_attention", qn_pass_fuse_attention, "rotate + rotate_write + attend -> attention"},
     {"fuse_experts", qn_pass_fuse_experts, "route ... combine -> experts"},
     {"place", qn_pass_place, "what the device refuses is taken apart again, or refused"},
+    {"dce_again", qn_pass_dce, "angles that nobody reads after that go"},
     {"layout", qn_pass_layout, "weights that only matmuls and embeddings read go into tiles"},
     {"schedule", qn_pass_schedule, "nodes of a layer in an order that needs less memory"},
 };
