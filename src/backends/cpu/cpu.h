@@ -4,7 +4,7 @@
 // of a row is a run of whole blocks of 256 values; part p of a row begins p * qn_cpu_row_bytes(form,
 // width) behind the row. Behind `width` the last block holds zeros.
 //
-//   i12_256   qn_i12_block: x ~ scale * q,          |q| <= 2047; of each 4 values in the order 0 2 1 3
+//   i12_256   qn_i12_block: x ~ scale * q,          |q| <= 2047
 //   i8_32     qn_i8_block:  x ~ scales[i / 32] * q, |q| <= 127
 //
 // Both carry the sums of each 16 integers, which types with offsets need. A block whose values are
@@ -29,6 +29,10 @@ typedef struct qn_i8_block {
     float scales[QN_BLOCK / 32];
 } qn_i8_block;
 
+// Where value k of an i12 block is: of each 4 values, the first and third come before the others, so
+// that kernels find them as they find those of a row of packed weights.
+static inline int qn_i12_index(int k) { return (k & ~3) | (k & 1) << 1 | (k >> 1 & 1); }
+
 _Static_assert(sizeof(qn_i12_block) == 576 && sizeof(qn_i8_block) == 320,
                "blocks fill cache lines");
 
@@ -37,6 +41,7 @@ static inline int64_t qn_round_up(int64_t a, int64_t b) { return qn_ceil_div(a, 
 
 // See qn_backend.
 int64_t qn_cpu_row_bytes(qn_word form, int64_t width);
+void qn_cpu_read_row(float *to, const void *row, qn_word form, int64_t parts, int64_t width);
 int64_t qn_cpu_cache_bytes(qn_type type, int64_t heads, int64_t k_size, int64_t v_size);
 const char *qn_cpu_refuse(const qn_graph *graph, const qn_node *node);
 // Bytes of one row of keys or values in a cache.
@@ -59,6 +64,39 @@ qn_range qn_cpu_cut_rows(const qn_task *task, int64_t piece);
 int64_t qn_cpu_scratch_none(const qn_task *task, int64_t rows);
 
 int qn_cpu_temps_none(qn_operand *temp, const qn_graph *graph, const qn_node *node);
+
+// --- rules of matmuls (pieces_tiles.c) ---
+
+// Rows of x (each part counts as one), and tiles of 16 outputs. For calls with several weights side
+// by side tiles are counted over all of them.
+typedef struct qn_tile_cut {
+    qn_range rows, tiles;
+} qn_tile_cut;
+
+enum { QN_ROW_GROUP = 64 }; // rows that share an unpacked tile
+
+// tiles: in[1 ...] are weights side by side. gated: in[1] and in[2] tile by tile.
+int64_t qn_cpu_pieces_tiles(const qn_task *task, int64_t rows, int64_t cached);
+qn_tile_cut qn_cpu_cut_tiles(const qn_task *task, int64_t piece);
+int64_t qn_cpu_pieces_gated(const qn_task *task, int64_t rows, int64_t cached);
+qn_tile_cut qn_cpu_cut_gated(const qn_task *task, int64_t piece);
+int64_t qn_cpu_scratch_tiles(const qn_task *task, int64_t rows);
+
+// Experts: rows here are those of the step, each with its choices. grouped: in[1] by ids in[2];
+// experts_up: in[2] and in[3]; experts_down: in[4].
+int64_t qn_cpu_pieces_grouped(const qn_task *task, int64_t rows, int64_t cached);
+qn_tile_cut qn_cpu_cut_grouped(const qn_task *task, int64_t piece);
+int64_t qn_cpu_scratch_grouped(const qn_task *task, int64_t rows);
+int64_t qn_cpu_pieces_experts_up(const qn_task *task, int64_t rows, int64_t cached);
+qn_tile_cut qn_cpu_cut_experts_up(const qn_task *task, int64_t piece);
+int64_t qn_cpu_pieces_experts_down(const qn_task *task, int64_t rows, int64_t cached);
+qn_tile_cut qn_cpu_cut_experts_down(const qn_task *task, int64_t piece);
+int64_t qn_cpu_scratch_experts(const qn_task *task, int64_t rows);
+int64_t qn_cpu_scratch_scores(const qn_task *task, int64_t rows); // room for a row of in[1]
+// Rows that share an unpacked tile: enough that an expert finds some.
+int64_t qn_cpu_expert_rows(int64_t n_experts, int64_t choices);
+// ids (T, N), weights (T, N), gated values (T, N, F), the same packed.
+int qn_cpu_temps_experts(qn_operand *temp, const qn_graph *graph, const qn_node *node);
 
 // --- rules of ops that know the sequence, and of those along rows (pieces_seq.c) ---
 

@@ -18,7 +18,3 @@ int64_t qn_cpu_cache_bytes(qn_type type, int64_t heads, int64_t k_size, int64_t 
     return heads * QN_PAGE_ROWS *
            (qn_cpu_cache_row_bytes(type, k_size) + qn_cpu_cache_row_bytes(type, v_size));
 }
-
-const char *qn_cpu_refuse(const qn_graph *graph, const qn_node *node) {
-    return qn_cpu_refuse_seq(graph, node);
-}

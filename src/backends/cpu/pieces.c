@@ -8,10 +8,11 @@ int64_t qn_cpu_pieces_one(const qn_task *task, int64_t rows, int64_t cached) {
     return rows > 0;
 }
 
-// Rows per piece; the first result or input that is there gives the size of a row.
+// Rows per piece, by the size of a row of the first input or result, whichever is larger.
 static int64_t rows_per_piece(const qn_task *task) {
-    const qn_operand *x = &task->in[0];
-    const int64_t numbers = x->parts * x->width;
+    const qn_operand *x = &task->in[0], *y = &task->out[0];
+    const int64_t n_in = x->parts * x->width, n_out = y->parts * y->width;
+    const int64_t numbers = n_in > n_out ? n_in : n_out;
     return numbers > 0 && numbers < ROW_NUMBERS ? ROW_NUMBERS / numbers : 1;
 }
 

@@ -49,8 +49,11 @@ static inline void panel_i12_block(qn_i12_block *to, const float *x) {
     memset(to, 0, sizeof *to);
     to->scale = panel_scale(x, QN_BLOCK, most);
     if (!(to->scale > 0)) return;
-    for (int g = 0; g < QN_BLOCK / QN_SUM; g++)
-        to->sums[g] = panel_round16(to->q + 16 * g, x + 16 * g, to->scale, most);
+    for (int g = 0; g < QN_BLOCK / QN_SUM; g++) {
+        int16_t q[16];
+        to->sums[g] = panel_round16(q, x + 16 * g, to->scale, most);
+        for (int l = 0; l < 16; l++) to->q[16 * g + qn_i12_index(l)] = q[l];
+    }
 }
 
 static inline void panel_i8_block(qn_i8_block *to, const float *x) {
