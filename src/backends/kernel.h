@@ -26,9 +26,10 @@ typedef struct qn_operand {
     const qn_packed *packed; // a weight for matmul or embed; data is NULL then
 } qn_operand;
 
-// Keys and values of one layer. In a page, from `offset` on: keys (heads, 64, k_size), then values
-// (heads, 64, v_size). A row of F32 or F16 is k_size numbers; a row of Q8_0 is a whole number of
-// blocks of 32, the last filled with zeros.
+// Keys and values of one layer. In a page, from `offset` on: keys (heads, k_size, 64), the 64
+// positions side by side, then values (heads, 64, v_size). A row of F32 or F16 is so many numbers; a
+// row of Q8_0 is a whole number of blocks of 32, the last filled with zeros, and of each block of
+// keys there are first the 64 scales, then 32 rows of 64 bytes. Only the backend looks inside.
 typedef struct qn_cache_view {
     unsigned char *pages;
     int64_t page_bytes; // page p begins at pages + p * page_bytes
@@ -93,6 +94,8 @@ typedef struct qn_backend {
     const char *(*refuse)(const qn_graph *graph, const qn_node *node);
     // Bytes of one row of `width` values in a form, aligned to 64.
     int64_t (*row_bytes)(qn_word form, int64_t width);
+    // A row of `parts` times `width` values in a form, as floats (or as the 32-bit integers it is).
+    void (*read_row)(float *to, const void *row, qn_word form, int64_t parts, int64_t width);
     // Bytes of one layer in a page of a cache.
     int64_t (*cache_bytes)(qn_type type, int64_t heads, int64_t k_size, int64_t v_size);
 } qn_backend;

@@ -42,7 +42,7 @@ qn_range qn_cpu_cut_kv(const qn_task *task, int64_t piece) {
 int64_t qn_cpu_scratch_kv(const qn_task *task, int64_t rows) {
     (void)rows;
     const int64_t k = task->in[1].width, v = task->in[2].width;
-    return floats(qn_round_up(k > v ? k : v, 32));
+    return 2 * floats(qn_round_up(k > v ? k : v, 32)); // as floats and packed
 }
 
 // --- attention ---
@@ -61,14 +61,13 @@ qn_range qn_cpu_cut_attend(const qn_task *task, int64_t piece) {
     return cut(piece / task->cache->heads, attend_rows(task->rows), task->rows);
 }
 
-// As attend.c cuts it: keys (E, 64), values (64, F'), rows (16, E'), two (F') and some numbers per
-// row and head.
+// As attend.c cuts it: keys (E, 64), values (64, F'), two (F') and some numbers per row and head.
 int64_t qn_cpu_scratch_attend(const qn_task *task, int64_t rows) {
     (void)rows;
     const qn_cache_view *cache = task->cache;
-    const int64_t k = qn_round_up(cache->k_size, 32), v = qn_round_up(cache->v_size, 32);
+    const int64_t v = qn_round_up(cache->v_size, 32);
     const int64_t sums = QN_ATTEND_ROWS * (task->in[0].parts / cache->heads);
-    return floats(cache->k_size * QN_PAGE_ROWS + v * QN_PAGE_ROWS + 16 * k + sums * (2 * v + 16));
+    return floats(cache->k_size * QN_PAGE_ROWS + v * QN_PAGE_ROWS + sums * (2 * v + 16));
 }
 
 int qn_cpu_temps_attention(qn_operand *temp, const qn_graph *graph, const qn_node *node) {

@@ -45,10 +45,9 @@ typedef struct attend_job {
     const int32_t *allow;      // (T, T) or NULL
     int64_t kv, group;         // kv head, heads that use it
     int64_t k_size, v_size;
-    float *keys;          // (E, 64) of a block
-    float *values;        // (64, F')
-    float *rows;          // (16, E') for unpacking
-    int64_t value_stride; // F', a multiple of 32
+    float *key_room, *value_room; // (E, 64), (64, F') for unpacking; F' a multiple of 32
+    const float *keys, *values;   // (E, 64), (64, stride) of a block, here or in its page
+    int64_t value_stride;
     view views[QN_ATTEND_ROWS];
     sums *sums; // (rows, group)
 } attend_job;
@@ -98,29 +97,28 @@ static void look_at_block(const attend_job *job, view *v, int64_t block) {
 
 // --- a block of keys and values ---
 
-// Keys of a page as (E, 64), so that lanes are positions.
-static void load_keys(const attend_job *job, unsigned char *page) {
+// Keys and values of a page: as they lie there where they are floats.
+static void load_block(attend_job *job, unsigned char *page) {
     const qn_cache_view *cache = job->task->cache;
-    const int64_t stride = qn_round_up(job->k_size, 32);
-    for (int j = 0; j < BLOCK; j += 16) {
-        for (int i = 0; i < 16; i++)
-            cache_unpack(cache->type, job->rows + i * stride,
-                         cache_key(cache, page, job->kv, j + i), job->k_size);
-        for (int64_t e = 0; e < job->k_size; e++) {
-            for (int i = 0; i < 16; i++) job->keys[e * BLOCK + j + i] = job->rows[i * stride + e];
-        }
+    unsigned char *keys = cache_keys(cache, page, job->kv);
+    if (cache->type == QN_TYPE_F32) {
+        job->keys = (const float *)keys;
+        job->values = (const float *)cache_value(cache, page, job->kv, 0);
+        job->value_stride = job->v_size;
+        return;
     }
-}
-
-static void load_values(const attend_job *job, unsigned char *page) {
-    const qn_cache_view *cache = job->task->cache;
+    unpack_keys(cache->type, job->key_room, keys, job->k_size);
+    job->keys = job->key_room;
+    job->values = job->value_room;
+    job->value_stride = qn_round_up(job->v_size, 32);
     for (int j = 0; j < BLOCK; j++)
-        cache_unpack(cache->type, job->values + j * job->value_stride,
+        unpack_value(cache->type, job->value_room + j * job->value_stride,
                      cache_value(cache, page, job->kv, j), job->v_size);
 }
 
 // score (64) of one head: q (E), keys (E, 64). Four steps of the chain at a time.
-static void score_block(float *score, const float *q, const float *keys, int64_t k_size) {
+static void score_block(float *restrict score, const float *q, const float *restrict keys,
+                        int64_t k_size) {
     for (int j = 0; j < BLOCK; j++) score[j] = 0;
     int64_t e = 0;
     for (; e + 4 <= k_size; e += 4) {
@@ -160,16 +158,16 @@ static float finish_scores(float *score, const float *hide, const qn_attrs *attr
 }
 
 // o (F) += p_j v_j over the positions that are seen, ascending.
-static void add_values(const attend_job *job, float *o, const float *p, const view *v) {
+static void add_values(const attend_job *job, float *restrict o, const float *p, const view *v) {
+    const int64_t n = job->v_size, stride = job->value_stride;
+    const float *restrict values = job->values;
     int i = 0;
     for (; i + 4 <= v->n; i += 4) {
-        const float *v0 = job->values + v->seen[i] * job->value_stride;
-        const float *v1 = job->values + v->seen[i + 1] * job->value_stride;
-        const float *v2 = job->values + v->seen[i + 2] * job->value_stride;
-        const float *v3 = job->values + v->seen[i + 3] * job->value_stride;
-        const float p0 = p[v->seen[i]], p1 = p[v->seen[i + 1]];
-        const float p2 = p[v->seen[i + 2]], p3 = p[v->seen[i + 3]];
-        for (int64_t f = 0; f < job->v_size; f++) {
+        const int j0 = v->seen[i], j1 = v->seen[i + 1], j2 = v->seen[i + 2], j3 = v->seen[i + 3];
+        const float *v0 = values + j0 * stride, *v1 = values + j1 * stride;
+        const float *v2 = values + j2 * stride, *v3 = values + j3 * stride;
+        const float p0 = p[j0], p1 = p[j1], p2 = p[j2], p3 = p[j3];
+        for (int64_t f = 0; f < n; f++) {
             float s = __builtin_fmaf(p0, v0[f], o[f]);
             s = __builtin_fmaf(p1, v1[f], s);
             s = __builtin_fmaf(p2, v2[f], s);
@@ -177,9 +175,13 @@ static void add_values(const attend_job *job, float *o, const float *p, const vi
         }
     }
     for (; i < v->n; i++) {
-        const float *value = job->values + v->seen[i] * job->value_stride, p0 = p[v->seen[i]];
-        for (int64_t f = 0; f < job->v_size; f++) o[f] = __builtin_fmaf(p0, value[f], o[f]);
+        const float *value = values + v->seen[i] * stride, p0 = p[v->seen[i]];
+        for (int64_t f = 0; f < n; f++) o[f] = __builtin_fmaf(p0, value[f], o[f]);
     }
+}
+
+static void multiply(float *x, int64_t n, float by) {
+    for (int64_t i = 0; i < n; i++) x[i] *= by;
 }
 
 static void attend_block(const attend_job *job, const view *v, sums *s, const float *q) {
@@ -191,9 +193,7 @@ static void attend_block(const attend_job *job, const view *v, sums *s, const fl
     for (int j = 0; j < BLOCK; j++) p[j] = math_exp(p[j] - most);
     s->most = most;
     s->total = __builtin_fmaf(s->total, c, sum_row(p, BLOCK));
-    if (c != 1) {
-        for (int64_t f = 0; f < job->v_size; f++) s->o[f] *= c;
-    }
+    if (c != 1) multiply(s->o, job->v_size, c);
     add_values(job, s->o, p, v);
 }
 
@@ -217,7 +217,9 @@ static void finish_head(const attend_job *job, const view *v, sums *s, int64_t h
         s->all_total = __builtin_fmaf(s->all_total, a, math_exp(sink - most));
     }
     const float inverse = s->all_total == 0 ? 0 : 1.0f / s->all_total; // 0: saw nothing
-    for (int64_t f = 0; f < job->v_size; f++) to[f] = s->all_o[f] * a * inverse;
+    const float *o = s->all_o;
+    const int64_t n = job->v_size;
+    for (int64_t f = 0; f < n; f++) to[f] = o[f] * a * inverse;
 }
 
 static void clear_sums(float *most, float *total, float *o, int64_t n) {
@@ -237,8 +239,7 @@ static void run_block(attend_job *job, int n_rows, int64_t block) {
         look_at_block(job, v, block);
         if (v->n == 0) continue;
         if (!is_loaded) {
-            load_keys(job, page);
-            load_values(job, page);
+            load_block(job, page);
             is_loaded = true;
         }
         for (int64_t g = 0; g < job->group; g++)
@@ -281,18 +282,16 @@ static void attend_run(attend_job *job, int64_t row, int n_rows) {
 // Cuts the scratch (qn_cpu_scratch_attend knows its size).
 static void open_job(attend_job *job, void *scratch) {
     const qn_cache_view *cache = job->task->cache;
-    const int64_t most_sums = QN_ATTEND_ROWS * job->group;
+    const int64_t most_sums = QN_ATTEND_ROWS * job->group, stride = qn_round_up(cache->v_size, 32);
     job->k_size = cache->k_size;
     job->v_size = cache->v_size;
-    job->value_stride = qn_round_up(job->v_size, 32);
-    job->keys = scratch;
-    job->values = job->keys + job->k_size * BLOCK;
-    job->rows = job->values + job->value_stride * BLOCK;
-    float *o = job->rows + qn_round_up(job->k_size, 32) * 16;
-    job->sums = (sums *)(o + 2 * most_sums * job->value_stride);
+    job->key_room = scratch;
+    job->value_room = job->key_room + job->k_size * BLOCK;
+    float *o = job->value_room + stride * BLOCK;
+    job->sums = (sums *)(o + 2 * most_sums * stride);
     for (int64_t i = 0; i < most_sums; i++) {
-        job->sums[i].o = o + 2 * i * job->value_stride;
-        job->sums[i].all_o = job->sums[i].o + job->value_stride;
+        job->sums[i].o = o + 2 * i * stride;
+        job->sums[i].all_o = job->sums[i].o + stride;
     }
 }
 

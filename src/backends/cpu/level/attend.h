@@ -22,16 +22,15 @@ static inline unsigned char *cache_page(const qn_cache_view *cache, const qn_ste
     return page < 0 ? NULL : cache->pages + page * cache->page_bytes + cache->offset;
 }
 
-// Key or value row of kv head `head` at `slot` (0 ... 63) of a page.
-static inline unsigned char *cache_key(const qn_cache_view *cache, unsigned char *page,
-                                       int64_t head, int64_t slot) {
-    return page + (head * QN_PAGE_ROWS + slot) * qn_cpu_cache_row_bytes(cache->type, cache->k_size);
+// Keys of a kv head in a page, and its value row at `slot` (0 ... 63).
+static inline unsigned char *cache_keys(const qn_cache_view *cache, unsigned char *page,
+                                        int64_t head) {
+    return page + head * QN_PAGE_ROWS * qn_cpu_cache_row_bytes(cache->type, cache->k_size);
 }
 
 static inline unsigned char *cache_value(const qn_cache_view *cache, unsigned char *page,
                                          int64_t head, int64_t slot) {
-    unsigned char *values = cache_key(cache, page, cache->heads, 0);
-    return values +
+    return cache_keys(cache, page, cache->heads) +
            (head * QN_PAGE_ROWS + slot) * qn_cpu_cache_row_bytes(cache->type, cache->v_size);
 }
 
@@ -48,31 +47,63 @@ static inline float half_value(uint16_t half) {
     return qn_float_from_bits(bits | sign);
 }
 
-// n numbers of a row of the cache. `to` has room for a multiple of 32.
-static inline void cache_unpack(qn_type type, float *to, const unsigned char *from, int64_t n) {
-    if (type == QN_TYPE_F32) {
-        memcpy(to, from, (size_t)n * sizeof *to);
-    } else if (type == QN_TYPE_F16) {
-        for (int64_t i = 0; i < n; i++) {
-            uint16_t half;
-            memcpy(&half, from + 2 * i, sizeof half);
-            to[i] = half_value(half);
-        }
-    } else { // Q8_0
-        for (int64_t at = 0; at < n; at += QN_VALUES_Q8_0, from += QN_BYTES_Q8_0) {
-            const float d = qn_load_half(from);
-            for (int i = 0; i < QN_VALUES_Q8_0; i++) to[at + i] = d * (float)(int8_t)from[2 + i];
-        }
+static inline void unpack_halves(float *to, const unsigned char *from, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t half;
+        memcpy(&half, from + 2 * i, sizeof half);
+        to[i] = half_value(half);
     }
 }
 
-// The reverse, as the type itself rounds. `from` has room for a multiple of 32 and is filled up
-// with zeros.
-static inline void cache_pack(qn_type type, unsigned char *to, float *from, int64_t n) {
+// A value row of the cache that is not F32. `to` has room for a multiple of 32.
+static inline void unpack_value(qn_type type, float *to, const unsigned char *from, int64_t n) {
+    if (type == QN_TYPE_F16) {
+        unpack_halves(to, from, n);
+        return;
+    }
+    for (int64_t at = 0; at < n; at += QN_VALUES_Q8_0, from += QN_BYTES_Q8_0) { // Q8_0
+        const float d = qn_load_half(from);
+        for (int i = 0; i < QN_VALUES_Q8_0; i++) to[at + i] = d * (float)(int8_t)from[2 + i];
+    }
+}
+
+// The keys of a head that are not F32, (n, 64) numbers.
+static inline void unpack_keys(qn_type type, float *to, const unsigned char *from, int64_t n) {
+    if (type == QN_TYPE_F16) {
+        unpack_halves(to, from, n * QN_PAGE_ROWS);
+        return;
+    }
+    const int64_t block_bytes = QN_BYTES_Q8_0 * QN_PAGE_ROWS;
+    for (int64_t e = 0; e < n; e++) { // Q8_0
+        const unsigned char *block = from + e / QN_VALUES_Q8_0 * block_bytes;
+        const unsigned char *q = block + (2 + e % QN_VALUES_Q8_0) * QN_PAGE_ROWS;
+        float scale[QN_PAGE_ROWS];
+        unpack_halves(scale, block, QN_PAGE_ROWS);
+        for (int j = 0; j < QN_PAGE_ROWS; j++)
+            to[e * QN_PAGE_ROWS + j] = scale[j] * (float)(int8_t)q[j];
+    }
+}
+
+// A row as the type itself rounds. `from` has room for a multiple of 32 and is filled up with zeros.
+static inline void pack_row(qn_type type, unsigned char *to, float *from, int64_t n) {
     const qn_type_info *info = qn_type_get(type);
     const int64_t whole = qn_round_up(n, info->block);
     for (int64_t i = n; i < whole; i++) from[i] = 0;
     info->pack(to, from, whole, NULL);
+}
+
+// A packed row to its place among the keys of a head: unit by unit, 64 apart. A unit is a number of
+// F32 or F16; of a block of Q8_0 it is the scale, then each byte.
+static inline void place_key(qn_type type, unsigned char *keys, const unsigned char *row, int64_t n,
+                             int64_t slot) {
+    const qn_type_info *info = qn_type_get(type);
+    const int64_t blocks = qn_ceil_div(n, info->block), first = info->block > 1 ? 2 : info->bytes;
+    for (int64_t b = 0; b < blocks; b++) {
+        const unsigned char *from = row + b * info->bytes;
+        unsigned char *to = keys + b * info->bytes * QN_PAGE_ROWS;
+        memcpy(to + slot * first, from, (size_t)first);
+        for (int64_t i = first; i < info->bytes; i++) to[i * QN_PAGE_ROWS + slot] = from[i];
+    }
 }
 
 #endif

@@ -6,8 +6,14 @@ typedef struct write_job {
     const qn_task *task;
     const qn_operand *k, *v, *angles; // (T, K, E), (T, K, F), (T, 2, N); angles may be NULL
     const float *norm;                // (E) of k, or NULL
-    float *row;                       // room for one key or value
+    float *row;                       // room for one key or value, and for one as it is kept
+    unsigned char *packed;
 } write_job;
+
+// Behind the floats (qn_cpu_scratch_kv).
+static unsigned char *packed_room(const qn_task *task, void *scratch) {
+    return (unsigned char *)scratch + qn_cpu_scratch_kv(task, task->rows) / 2;
+}
 
 static void write_row(const write_job *job, int64_t r) {
     const qn_cache_view *cache = job->task->cache;
@@ -23,15 +29,20 @@ static void write_row(const write_job *job, int64_t r) {
                         job->task->attrs);
         else
             memcpy(job->row, k, (size_t)cache->k_size * sizeof *k);
-        cache_pack(cache->type, cache_key(cache, page, h, slot), job->row, cache->k_size);
+        pack_row(cache->type, job->packed, job->row, cache->k_size);
+        place_key(cache->type, cache_keys(cache, page, h), job->packed, cache->k_size, slot);
         memcpy(job->row, v, (size_t)cache->v_size * sizeof *v);
-        cache_pack(cache->type, cache_value(cache, page, h, slot), job->row, cache->v_size);
+        pack_row(cache->type, cache_value(cache, page, h, slot), job->row, cache->v_size);
     }
 }
 
 // cache, k, v, table
 void QN_FN(kv_write)(const qn_task *task, int64_t piece, void *scratch) {
-    const write_job job = {.task = task, .k = &task->in[1], .v = &task->in[2], .row = scratch};
+    const write_job job = {.task = task,
+                           .k = &task->in[1],
+                           .v = &task->in[2],
+                           .row = scratch,
+                           .packed = packed_room(task, scratch)};
     const qn_range rows = qn_cpu_cut_kv(task, piece);
     for (int64_t r = rows.first; r < rows.end; r++) write_row(&job, r);
 }
@@ -43,7 +54,8 @@ void QN_FN(rotate_write)(const qn_task *task, int64_t piece, void *scratch) {
                            .v = &task->in[2],
                            .angles = &task->in[4],
                            .norm = task->in[5].data,
-                           .row = scratch};
+                           .row = scratch,
+                           .packed = packed_room(task, scratch)};
     const qn_range rows = qn_cpu_cut_kv(task, piece);
     for (int64_t r = rows.first; r < rows.end; r++) write_row(&job, r);
 }
@@ -56,7 +68,8 @@ void QN_FN(attention_turn)(const qn_task *task, int64_t piece, void *scratch) {
                            .v = &task->in[2],
                            .angles = &task->in[4],
                            .norm = task->in[7].data,
-                           .row = scratch};
+                           .row = scratch,
+                           .packed = packed_room(task, scratch)};
     const qn_range rows = qn_cpu_cut_rows(task, piece);
     for (int64_t r = rows.first; r < rows.end; r++) {
         for (int64_t h = 0; h < q->parts; h++)
