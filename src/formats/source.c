@@ -219,6 +219,13 @@ bool qn_source_has_file(const qn_source *source, const char *path) {
     return false;
 }
 
+bool qn_source_file_info(const qn_source *source, size_t i, int64_t *bytes, int64_t *time_ns) {
+    if (i >= source->n_files) return false;
+    *bytes = source->files[i].size;
+    *time_ns = source->files[i].time_ns;
+    return true;
+}
+
 const char *qn_source_format(const qn_source *source) {
     static const char *const names[] = {
         [QN_SOURCE_GGUF] = "GGUF", [QN_SOURCE_SAFETENSORS] = "safetensors"};

@@ -78,6 +78,9 @@ const char *qn_source_path(const qn_source *source);
 const char *qn_source_folder(const qn_source *source);
 // True if the path names a file that the source reads.
 bool qn_source_has_file(const qn_source *source, const char *path);
+// Size and time of the last change (nanoseconds) of file i, when it was opened; false behind the
+// last one.
+bool qn_source_file_info(const qn_source *source, size_t i, int64_t *bytes, int64_t *time_ns);
 
 // Keys and tensors by index (file order) or by name (NULL if absent). Borrowed.
 const qn_key *qn_source_key(const qn_source *source, size_t i);

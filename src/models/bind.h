@@ -118,6 +118,13 @@ void qn_bind_taps(qn_binder *binder, const qn_bind_row *row, int64_t taps);
 const qn_tensor *qn_binder_find(const qn_binder *binder, const char *gguf, const char *hf,
                                 int64_t layer);
 
+// Elements first ... first + n - 1 of a weight (whole blocks of its type, stored and held), as it is
+// held or, from any type, as floats. Takes no memory; threads may read at the same time.
+QN_MUST_CHECK qn_status qn_weight_read(void *to, const qn_weight *w, const qn_source *source,
+                                       int64_t first, int64_t n, qn_err *err);
+QN_MUST_CHECK qn_status qn_weight_read_f32(float *to, const qn_weight *w, const qn_source *source,
+                                           int64_t first, int64_t n, qn_err *err);
+
 // How weights are loaded; progress as in quern.h, may be NULL.
 typedef struct qn_load_opts {
     bool with_predict; // the prediction heads too

@@ -11,41 +11,73 @@ static void apply_fix(float *x, int64_t n, unsigned fix) {
         x[i] = fix == QN_PLUS_ONE ? 1.0f + x[i] : (float)-exp((double)x[i]);
 }
 
-// Parts end to end, in the type of the source.
+// Bytes first ... first + n - 1 of the parts end to end, in the type of the source.
 static qn_status read_parts(unsigned char *to, const qn_weight *w, const qn_source *source,
-                            qn_err *err) {
-    for (size_t i = 0; i < w->n_parts; i++) {
+                            int64_t first, int64_t n, qn_err *err) {
+    for (size_t i = 0; i < w->n_parts && n > 0; i++) {
         const qn_weight_part *part = &w->parts[i];
-        QN_TRY(qn_source_read(source, part->tensor, part->offset, to, (size_t)part->bytes, err));
-        to += part->bytes;
+        if (first >= part->bytes) {
+            first -= part->bytes;
+            continue;
+        }
+        const int64_t here = n < part->bytes - first ? n : part->bytes - first;
+        QN_TRY(qn_source_read(source, part->tensor, part->offset + first, to, (size_t)here, err));
+        to += here;
+        n -= here;
+        first = 0;
     }
+    return n == 0 ? QN_OK
+                  : QN_FAIL(err, ARGUMENT, "weight %s: %lld bytes too many are wanted", w->name,
+                            (long long)n);
+}
+
+// Where elements lie in the parts, in bytes.
+static qn_status find_range(int64_t *begin, int64_t *bytes, const qn_weight *w, qn_type stored,
+                            int64_t first, int64_t n, qn_err *err) {
+    if (first >= 0 && n >= 0 && first <= w->n && n <= w->n - first &&
+        qn_type_bytes(begin, stored, first) && qn_type_bytes(bytes, stored, n))
+        return QN_OK;
+    return QN_FAIL(err, ARGUMENT, "weight %s: elements %lld to %lld of %lld are wanted", w->name,
+                   (long long)first, (long long)first + n, (long long)w->n);
+}
+
+qn_status qn_weight_read_f32(float *to, const qn_weight *w, const qn_source *source, int64_t first,
+                             int64_t n, qn_err *err) {
+    const qn_type stored = w->parts[0].tensor->type;
+    const qn_type_info *info = qn_type_get(stored);
+    unsigned char piece[16384]; // of whole blocks
+    const int64_t most = (int64_t)sizeof piece / info->bytes * info->block;
+    int64_t at, bytes;
+    QN_TRY(find_range(&at, &bytes, w, stored, first, n, err));
+    for (int64_t done = 0; done < n; done += most) {
+        const int64_t here = n - done < most ? n - done : most;
+        const int64_t here_bytes = here / info->block * info->bytes;
+        QN_TRY(read_parts(piece, w, source, at, here_bytes, err));
+        info->unpack(to + done, piece, here);
+        at += here_bytes;
+    }
+    if (w->fix) apply_fix(to, n, w->fix);
     return QN_OK;
 }
 
-static qn_status load_weight(qn_weight *w, const qn_source *source, qn_err *err) {
+qn_status qn_weight_read(void *to, const qn_weight *w, const qn_source *source, int64_t first,
+                         int64_t n, qn_err *err) {
     const qn_type stored = w->parts[0].tensor->type;
+    int64_t at, bytes;
+    // A vector becomes float32, and only floats are ever fixed.
+    if (stored != w->type || w->fix) return qn_weight_read_f32(to, w, source, first, n, err);
+    QN_TRY(find_range(&at, &bytes, w, stored, first, n, err));
+    return read_parts(to, w, source, at, bytes, err);
+}
+
+static qn_status load_weight(qn_weight *w, const qn_source *source, qn_err *err) {
     void *data = qn_alloc((size_t)w->bytes, 1);
     if (!data) return QN_NOMEM(err, w->name);
-    qn_status status = QN_OK;
-    unsigned char *packed = NULL;
-    if (stored == w->type) {
-        QN_TRY_TO(done, read_parts(data, w, source, err));
-    } else { // a vector that becomes float32
-        packed = qn_alloc((size_t)w->parts[0].bytes, 1);
-        if (!packed) {
-            status = QN_NOMEM(err, w->name);
-            goto done;
-        }
-        QN_TRY_TO(done, read_parts(packed, w, source, err));
-        qn_type_get(stored)->unpack(data, packed, w->n);
-    }
-    if (w->fix) apply_fix(data, w->n, w->fix);
-    w->data = data;
-    data = NULL;
-
-done:
-    qn_free(packed);
-    qn_free(data);
+    const qn_status status = qn_weight_read(data, w, source, 0, w->n, err);
+    if (status)
+        qn_free(data);
+    else
+        w->data = data;
     return status;
 }
 
