@@ -23,13 +23,20 @@ static int64_t count(const qn_shape *shape) {
     return n;
 }
 
-// Whether the value is a constant that holds nothing but `bits`.
+static uint32_t bits_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+// Whether the value is a constant that holds x alone, to the bit: 0 is not -0.
 static bool is_const_of(const qn_rewrite *rw, int32_t value, float x) {
     const int32_t maker = qn_rw_made_by(rw, value, QN_OP_CONST);
     if (maker < 0) return false;
-    const int64_t n = count(&rw->graph->values[rw->graph->nodes[maker].out[0]].shape);
+    const qn_node *node = &rw->graph->nodes[maker];
+    const int64_t n = count(&rw->graph->values[node->out[0]].shape);
     for (int64_t i = 0; i < n; i++) {
-        if (memcmp(&rw->graph->nodes[maker].data[i], &x, sizeof x) != 0) return false;
+        if (bits_of(node->data[i]) != bits_of(x)) return false;
     }
     return true;
 }
