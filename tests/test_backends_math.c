@@ -3,11 +3,14 @@
 // docs/numbers.md.
 #include "testing.h"
 
+#include "backends/backend.h"
 #include "backends/cpu/level/math.h"
+#include "core/mem.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 // |got - want| in units in the last place of want, of a float.
 static double ulps(float got, long double want) {
@@ -75,9 +78,145 @@ static void functions_are_accurate(void **state) {
     }
 }
 
+typedef struct end {
+    const char *name;
+    float (*fn)(float x);
+    float x, want;
+} end;
+
+// Bits must be equal, the sign of 0 included; a NaN is any NaN.
+static void ends_are_as_stated(void **state) {
+    (void)state;
+    static const end ends[] = {
+        {"exp", math_exp, INFINITY, INFINITY},
+        {"exp", math_exp, 89, INFINITY},
+        {"exp", math_exp, FLT_MAX, INFINITY},
+        {"exp", math_exp, -INFINITY, 0},
+        {"exp", math_exp, -104, 0},
+        {"exp", math_exp, -FLT_MAX, 0},
+        {"exp", math_exp, 0, 1},
+        {"exp", math_exp, -0.0f, 1},
+        {"exp", math_exp, 0x1p-149f, 1},
+        {"exp", math_exp, NAN, NAN},
+        {"tanh", math_tanh, INFINITY, 1},
+        {"tanh", math_tanh, -INFINITY, -1},
+        {"tanh", math_tanh, 10, 1},
+        {"tanh", math_tanh, -FLT_MAX, -1},
+        {"tanh", math_tanh, -0.0f, -0.0f},
+        {"tanh", math_tanh, 0x1p-149f, 0x1p-149f},
+        {"tanh", math_tanh, -0x1.8p-130f, -0x1.8p-130f},
+        {"tanh", math_tanh, NAN, NAN},
+        {"sigmoid", math_sigmoid, INFINITY, 1},
+        {"sigmoid", math_sigmoid, -INFINITY, 0},
+        {"sigmoid", math_sigmoid, -0.0f, 0.5f},
+        {"sigmoid", math_sigmoid, NAN, NAN},
+        {"silu", math_silu, INFINITY, INFINITY},
+        {"silu", math_silu, -INFINITY, -0.0f},
+        {"silu", math_silu, -FLT_MAX, -0.0f},
+        {"silu", math_silu, -0.0f, -0.0f},
+        {"silu", math_silu, 0x1p-148f, 0x1p-149f},
+        {"silu", math_silu, NAN, NAN},
+        {"softplus", math_softplus, INFINITY, INFINITY},
+        {"softplus", math_softplus, -INFINITY, 0},
+        {"softplus", math_softplus, 20.5f, 20.5f},
+        {"softplus", math_softplus, NAN, NAN},
+        {"gelu", math_gelu, INFINITY, INFINITY},
+        {"gelu", math_gelu, -INFINITY, -0.0f},
+        {"gelu", math_gelu, -FLT_MAX, -0.0f},
+        {"gelu", math_gelu, -0.0f, -0.0f},
+        {"gelu", math_gelu, NAN, NAN},
+        {"gelu_erf", math_gelu_erf, INFINITY, INFINITY},
+        {"gelu_erf", math_gelu_erf, -INFINITY, -0.0f},
+        {"gelu_erf", math_gelu_erf, -FLT_MAX, -0.0f},
+        {"gelu_erf", math_gelu_erf, -0.0f, -0.0f},
+        {"gelu_erf", math_gelu_erf, NAN, NAN},
+    };
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const float got = ends[i].fn(ends[i].x), want = ends[i].want;
+        const bool is_same =
+            isnan(want) ? isnan(got) : qn_float_to_bits(got) == qn_float_to_bits(want);
+        if (!is_same)
+            fail_msg("%s(%g) = %g, want %g", ends[i].name, (double)ends[i].x, (double)got,
+                     (double)want);
+    }
+}
+
+// Within one ulp or 1e-7.
+static void check_turn(double angle, double *worst) {
+    const turn got = math_turn(angle);
+    const long double want[] = {cosl((long double)angle), sinl((long double)angle)};
+    const float parts[] = {got.cosine, got.sine};
+    for (int i = 0; i < 2; i++) {
+        const double off = (double)fabsl((long double)parts[i] - want[i]);
+        if (off > *worst) *worst = off;
+        if (off > 1e-7 && ulps(parts[i], want[i]) > 1)
+            fail_msg("angle %.17g: part %d is %.9g, want %.9Lg", angle, i, (double)parts[i],
+                     want[i]);
+    }
+}
+
+static void turns_are_accurate(void **state) {
+    (void)state;
+    double worst = 0;
+    for (int32_t position = -3; position < 1000000; position += position < 300 ? 1 : 1237) {
+        for (int i = 0; i < 64; i++)
+            check_turn((double)position * (double)powf(1e6f, -(float)i / 64), &worst);
+    }
+    for (int k = 0; k < 20000; k++) { // close to the multiples of pi / 4, where something is small
+        const double at = (double)(float)(k * 0.78539816339744830962);
+        for (int d = -2; d <= 2; d++) check_turn(at + d * 1e-7, &worst);
+    }
+    for (uint32_t u = 0; u < 100000; u++) // the largest positions
+        check_turn((double)(INT32_MAX - (int32_t)(u * 17123u % 100000000u)) * 0.99, &worst);
+    print_message("turn: %.3g\n", worst);
+    assert_true(isnan(math_turn(INFINITY).cosine) && isnan(math_turn(NAN).sine));
+}
+
+// Every level does the same operations: bits of a dense sample of all floats, ends included.
+static void levels_agree(void **state) {
+    (void)state;
+    static const struct {
+        const char *kernel;
+        float (*fn)(float x);
+    } maps[] = {
+        {"silu", math_silu},       {"gelu", math_gelu},         {"gelu_erf", math_gelu_erf},
+        {"sigmoid", math_sigmoid}, {"softplus", math_softplus}, {"softcap", math_tanh},
+    };
+    enum { N = 40000 };
+    float *x = qn_alloc(N, sizeof *x), *y = qn_alloc(N, sizeof *y);
+    for (uint32_t i = 0; i < N; i++) x[i] = qn_float_from_bits(i * 107374u);
+    for (int i = 0; i < 2000; i++) x[i] = (float)(i - 1000) * 0.13f;
+    const qn_attrs attrs = {.cap = 1};
+    qn_err err;
+    for (size_t level = 0; qn_backend_cpu_level(level); level++) {
+        const qn_backend *backend;
+        ASSERT_OK(qn_backend_cpu(&backend, qn_backend_cpu_level(level), &err));
+        for (size_t m = 0; m < sizeof maps / sizeof maps[0]; m++) {
+            const qn_operand row = {.data = x, .parts = 1, .width = N, .form = QN_WORD_f32};
+            qn_task task = {.attrs = &attrs, .in = {row}, .out = {row}, .rows = 1};
+            task.out[0].data = y;
+            for (int k = 0; k < backend->n_kernels; k++) {
+                if (strcmp(backend->kernels[k].name, maps[m].kernel) == 0)
+                    backend->kernels[k].run(&task, 0, NULL);
+            }
+            for (int i = 0; i < N; i++) {
+                const float want = maps[m].fn(x[i]);
+                if (isnan(want) ? !isnan(y[i]) : qn_float_to_bits(y[i]) != qn_float_to_bits(want))
+                    fail_msg("%s of %a at level %s: %a, want %a", maps[m].kernel, (double)x[i],
+                             backend->level, (double)y[i], (double)want);
+            }
+        }
+    }
+    qn_free(x);
+    qn_free(y);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(functions_are_accurate),
+        cmocka_unit_test(ends_are_as_stated),
+        cmocka_unit_test(turns_are_accurate),
+        cmocka_unit_test(levels_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

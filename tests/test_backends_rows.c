@@ -298,11 +298,151 @@ static void experts_are_the_reference(void **state) {
     CHECK_CASES(cases);
 }
 
+// Result `o` of the graph's node number `node` on the given inputs, at a level.
+static void *run_node(const rig *r, size_t node, const void *const *data, const qn_backend *backend,
+                      int o) {
+    task_call call = r->call;
+    void *outs[QN_MAX_OUT];
+    call.node = &r->graph.nodes[node];
+    memcpy(call.data, data, sizeof call.data);
+    task_run(outs, &call, backend);
+    void *result = outs[o];
+    outs[o] = NULL;
+    free_results(outs);
+    return result;
+}
+
+// norm_quantize is rms_norm, then quantize; add_norm is add before them. Bytes of panels.
+static void fused_norms_change_no_bit(void **state) {
+    (void)state;
+    static const char *const forms[] = {"i12_256", "i8_32"};
+    for (int f = 0; f < 2; f++) {
+        rig r;
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "graph \"t\"\n%%0 \"a\" f32 (T, 2, 333) = input\n"
+                 "%%1 \"b\" f32 (T, 2, 333) = input\n%%2 \"w\" f32 (333) = param\n"
+                 "%%3 f32 (T, 2, 333) = add(%%0, %%1)\n"
+                 "%%4 f32 (T, 2, 333) = rms_norm(%%3, %%2) {eps=1e-6}\n"
+                 "%%5 f32 (T, 2, 333) = quantize(%%4) {form=%s}\n"
+                 "%%6 f32 (T, 2, 333) = norm_quantize(%%3, %%2) {eps=1e-6, form=%s}\n"
+                 "%%7 f32 (T, 2, 333), %%8 f32 (T, 2, 333) = add_norm(%%0, %%1, %%2) "
+                 "{eps=1e-6, form=%s}\n",
+                 forms[f], forms[f], forms[f]);
+        rig_open(&r, text);
+        const void *a = r.call.data[0], *b = r.call.data[1], *w = r.call.data[2];
+        const qn_backend *low = level_at(0);
+        float *sum = run_node(&r, 3, (const void *[QN_MAX_IN]){a, b}, low, 0);
+        float *norm = run_node(&r, 4, (const void *[QN_MAX_IN]){sum, w}, low, 0);
+        void *packed = run_node(&r, 5, (const void *[QN_MAX_IN]){norm}, low, 0);
+        const size_t bytes = result_bytes(&r.call, 1), sum_bytes = result_bytes(&r.call, 0);
+        for (size_t i = 0; level_at(i); i++) {
+            void *all[] = {
+                run_node(&r, 6, (const void *[QN_MAX_IN]){sum, w}, level_at(i), 0),
+                run_node(&r, 7, (const void *[QN_MAX_IN]){a, b, w}, level_at(i), 1),
+                run_node(&r, 7, (const void *[QN_MAX_IN]){a, b, w}, level_at(i), 0),
+            };
+            assert_memory_equal(all[0], packed, bytes);
+            assert_memory_equal(all[1], packed, bytes);
+            assert_memory_equal(all[2], sum, sum_bytes);
+            for (int k = 0; k < 3; k++) qn_free(all[k]);
+        }
+        qn_free(sum);
+        qn_free(norm);
+        qn_free(packed);
+        rig_close(&r);
+    }
+}
+
+static void rope_is_angles_and_rotate(void **state) {
+    (void)state;
+    static const char *const pairs[] = {"half", "adjacent"};
+    for (int p = 0; p < 2; p++) {
+        rig r;
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "graph \"t\"\n%%0 \"x\" f32 (T, 3, 40) = input\n%%1 \"f\" f32 (17) = param\n"
+                 "%%2 \"table\" table () = input\n"
+                 "%%3 f32 (T, 2, 17) = angles(%%1, %%2) {sections=[6, 6, 5, 0]}\n"
+                 "%%4 f32 (T, 3, 40) = rotate(%%0, %%3) {eps=0, rotate=34, pairs=%s}\n"
+                 "%%5 f32 (T, 3, 40) = rope(%%0, %%1, %%2) "
+                 "{rotate=34, pairs=%s, sections=[6, 6, 5, 0]}\n",
+                 pairs[p], pairs[p]);
+        rig_open(&r, text);
+        const void *x = r.call.data[0], *f = r.call.data[1];
+        void *angles = run_node(&r, 3, (const void *[QN_MAX_IN]){f}, level_at(0), 0);
+        void *want = run_node(&r, 4, (const void *[QN_MAX_IN]){x, angles}, level_at(0), 0);
+        for (size_t i = 0; level_at(i); i++) {
+            void *got = run_node(&r, 5, (const void *[QN_MAX_IN]){x, f}, level_at(i), 0);
+            assert_memory_equal(got, want, result_bytes(&r.call, 0));
+            qn_free(got);
+        }
+        qn_free(angles);
+        qn_free(want);
+        rig_close(&r);
+    }
+}
+
+// Equal scores go to the lower id; scores that are no numbers still give ids in range.
+static void routing_is_stable(void **state) {
+    (void)state;
+    rig r;
+    rig_open(&r, "graph \"t\"\n%0 \"x\" f32 (T, 20) = input\n"
+                 "%1 i32 (T, 4), %2 f32 (T, 4) = route(%0) {top=4, normalize=1, scale=1}\n");
+    for (int i = 0; i < 20; i++) {
+        r.room[0][i] = i == 7 || i == 13 || i == 19 || i == 2 ? 1.0f : 0.5f;
+        r.room[0][20 + i] = NAN;
+    }
+    for (size_t i = 0; level_at(i); i++) {
+        void *outs[QN_MAX_OUT];
+        task_run(outs, &r.call, level_at(i));
+        assert_memory_equal(outs[0], ((const int32_t[]){2, 7, 13, 19}), 4 * sizeof(int32_t));
+        for (int k = 0; k < 4; k++) {
+            assert_true(((const float *)outs[1])[k] == 0.25f);
+            assert_in_range(((const int32_t *)outs[0])[4 + k], 0, 19);
+        }
+        free_results(outs);
+    }
+    rig_close(&r);
+}
+
+static void torn_shapes_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *why; // why NULL: it can run
+    } cases[] = {
+        {X("(T, 2, 3, 5)") "%1 \"b\" f32 (T, 2, 1, 5) = input\n%2 f32 (T, 2, 3, 5) = add(%0, %1)",
+         "inner dimension"},
+        {X("(T, 2, 3, 5)") "%1 \"b\" f32 (2, 1, 5) = input\n%2 f32 (T, 2, 3, 5) = mul(%0, %1)",
+         "inner dimension"},
+        {X("(T, 2, 3, 5)") "%1 \"b\" f32 (T, 1, 3, 1) = input\n%2 f32 (T, 2, 3, 5) = mul(%0, %1)",
+         NULL},
+        {X("(T, 2, 3, 5)") "%1 f32 (T, 2, 2, 5) = narrow(%0) {axis=2, start=0, length=2}",
+         "inner dimension"},
+        {X("(8, 5)") "%1 f32 (2, 5) = narrow(%0) {axis=0, start=0, length=2}", "rows"},
+        {X("(T, 5)") "%1 f32 (2*T, 5) = concat(%0, %0) {axis=0}", "rows"},
+        {X("(T, 5)") "%1 f32 (T, 10) = concat(%0, %0) {axis=1}", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        qn_err err;
+        qn_graph graph = {0};
+        char text[512];
+        snprintf(text, sizeof text, "graph \"t\"\n%s\n", cases[i].text);
+        ASSERT_OK(qn_graph_parse(&graph, text, strlen(text), &err));
+        const char *why = level_at(0)->refuse(&graph, &graph.nodes[graph.n_nodes - 1]);
+        if (!why != !cases[i].why || (why && !strstr(why, cases[i].why)))
+            fail_msg("%s: refused for '%s'", cases[i].text, why ? why : "nothing");
+        qn_graph_deinit(&graph);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(maps_are_the_reference),      cmocka_unit_test(operands_spread),
         cmocka_unit_test(norms_are_the_reference),     cmocka_unit_test(moves_are_the_reference),
         cmocka_unit_test(positions_are_the_reference), cmocka_unit_test(experts_are_the_reference),
+        cmocka_unit_test(fused_norms_change_no_bit),   cmocka_unit_test(rope_is_angles_and_rotate),
+        cmocka_unit_test(routing_is_stable),           cmocka_unit_test(torn_shapes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
