@@ -1,0 +1,303 @@
+// How many pages, slots and nodes there are, and taking all of them at once.
+#include "runtime/state_int.h"
+
+#include "core/mem.h"
+
+#include <string.h>
+
+// --- sizes ---
+
+// Numbers that follow from the options alone.
+typedef struct sizes {
+    int64_t pages_per_seg;
+    int64_t step_rows; // at most the context
+    // What the tree may add to what sequences need, as `kept_bytes` allows: checkpoints (a slot and
+    // the pages of every window), and pages of full attention.
+    int64_t kept_marks, kept_pages;
+    int64_t n_nodes, n_marks;
+    bool has_marks;
+} sizes;
+
+typedef struct group_size {
+    int64_t window; // 0: every position is kept, as for a window that the context never leaves
+    int64_t per_seq, per_mark; // most pages of one sequence, of one checkpoint
+} group_size;
+
+// Most pages that `rows` neighbouring positions can touch.
+static int64_t pages_touched(int64_t rows) { return (rows + QN_PAGE_ROWS - 2) / QN_PAGE_ROWS + 1; }
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static group_size measure_group(const qn_state_opts *opts, const sizes *s, int64_t g) {
+    const int64_t window = opts->layout->groups[g].window;
+    if (window == 0 || window >= opts->context)
+        return (group_size){.per_seq = s->pages_per_seg, .per_mark = s->pages_per_seg};
+    const int64_t seen = window > 1 ? window - 1 : 1; // by the next row, of the rows before it
+    return (group_size){
+        .window = window,
+        .per_seq = smaller(s->pages_per_seg, pages_touched(seen + QN_LOG_ROWS + s->step_rows)),
+        .per_mark = smaller(s->pages_per_seg, pages_touched(seen))};
+}
+
+// Shares kept_bytes among checkpoints and pages of full attention, half and half where there are
+// both.
+static qn_status share_kept(sizes *s, const qn_state_opts *opts, qn_err *err) {
+    const qn_state_layout *layout = opts->layout;
+    int64_t mark_bytes = layout->slot_bytes, page_bytes = 0, bytes;
+    s->has_marks = layout->n_slots > 0;
+    for (int64_t g = 0; g < layout->n_groups; g++) {
+        const group_size group = measure_group(opts, s, g);
+        const bool is_window = group.window > 0;
+        int64_t *sum = is_window ? &mark_bytes : &page_bytes;
+        s->has_marks = s->has_marks || is_window;
+        if (!qn_i64_mul(&bytes, layout->groups[g].page_bytes, is_window ? group.per_mark : 1) ||
+            !qn_i64_add(sum, *sum, bytes))
+            return QN_FAIL(err, LIMIT, "a checkpoint of %lld pages of %lld bytes: too large",
+                           (long long)group.per_mark, (long long)layout->groups[g].page_bytes);
+    }
+    int64_t left = opts->kept_bytes;
+    if (s->has_marks) {
+        s->kept_marks = (page_bytes ? left / 2 : left) / mark_bytes;
+        if (s->kept_marks == 0 && left >= mark_bytes) s->kept_marks = 1;
+        left -= s->kept_marks * mark_bytes;
+    }
+    if (page_bytes) s->kept_pages = left / page_bytes;
+    return QN_OK;
+}
+
+static qn_status check_opts(const qn_state_opts *opts, qn_err *err) {
+    if (opts->context < 1 || opts->context > INT32_MAX - QN_PAGE_ROWS)
+        return QN_FAIL(err, ARGUMENT, "context of %lld positions, want 1 to %d",
+                       (long long)opts->context, INT32_MAX - QN_PAGE_ROWS);
+    if (opts->n_seqs < 1 || opts->n_seqs > INT32_MAX / 2)
+        return QN_FAIL(err, ARGUMENT, "%lld sequences, want 1 to %d", (long long)opts->n_seqs,
+                       INT32_MAX / 2);
+    if (opts->step_rows < 1 || opts->kept_bytes < 0)
+        return QN_FAIL(err, ARGUMENT, "%lld rows in a step, %lld bytes kept: want at least 1 and 0",
+                       (long long)opts->step_rows, (long long)opts->kept_bytes);
+    if (opts->positions && opts->positions < opts->context)
+        return QN_FAIL(err, ARGUMENT, "%lld positions of all sequences, but %lld of one",
+                       (long long)opts->positions, (long long)opts->context);
+    return QN_OK;
+}
+
+// Sequences together: whole pages of `positions`, and a last page of each that is not full.
+static qn_status count_pages(int64_t *out, const qn_state_opts *opts, const sizes *s, int64_t g,
+                             qn_err *err) {
+    const group_size group = measure_group(opts, s, g);
+    int64_t n, kept = s->kept_pages;
+    bool fits = qn_i64_mul(&n, opts->n_seqs, group.per_seq);
+    if (group.window) {
+        fits = fits && qn_i64_mul(&kept, s->kept_marks, group.per_mark);
+    } else if (fits && opts->positions) {
+        n = smaller(n, opts->positions / QN_PAGE_ROWS + opts->n_seqs);
+    }
+    fits = fits && qn_i64_add(&n, n, kept);
+    if (!fits || n > INT32_MAX)
+        return QN_FAIL(err, LIMIT,
+                       "%lld sequences of %lld positions and %lld kept bytes: more than %d pages",
+                       (long long)opts->n_seqs, (long long)opts->context,
+                       (long long)opts->kept_bytes, INT32_MAX);
+    *out = n;
+    return QN_OK;
+}
+
+// Every node holds a page of full attention; without any, there are nodes for all sequences and
+// as many again.
+static qn_status count_nodes(sizes *s, const qn_state_opts *opts, qn_err *err) {
+    int64_t n_windows = 0;
+    bool fits = qn_i64_mul(&s->n_nodes, 2 * opts->n_seqs, s->pages_per_seg);
+    for (int64_t g = 0; g < opts->layout->n_groups; g++) {
+        int64_t n;
+        QN_TRY(count_pages(&n, opts, s, g, err));
+        const bool is_window = measure_group(opts, s, g).window > 0;
+        if (!is_window) s->n_nodes = n;
+        if (is_window && n > n_windows) n_windows = n;
+    }
+    s->n_marks = opts->layout->n_slots ? s->kept_marks : n_windows;
+    if (!s->has_marks) s->n_marks = 0;
+    fits = fits && qn_i64_add(&s->n_nodes, s->n_nodes, 1); // the root
+    if (!fits || s->n_nodes > INT32_MAX || s->n_marks > INT32_MAX / 2)
+        return QN_FAIL(err, LIMIT, "%lld sequences of %lld positions: more than %d nodes",
+                       (long long)opts->n_seqs, (long long)opts->context, INT32_MAX);
+    return QN_OK;
+}
+
+static qn_status measure(sizes *s, const qn_state_opts *opts, qn_err *err) {
+    *s = (sizes){0};
+    QN_TRY(check_opts(opts, err));
+    s->pages_per_seg = qn_pages_for(opts->context);
+    s->step_rows = smaller(opts->step_rows, opts->context);
+    QN_TRY(share_kept(s, opts, err));
+    return count_nodes(s, opts, err);
+}
+
+static int64_t count_slots(const qn_state_opts *opts, const sizes *s) {
+    return opts->layout->n_slots ? opts->n_seqs + s->n_marks : 0;
+}
+
+static qn_status add_bytes(int64_t *sum, int64_t n, int64_t bytes, qn_err *err) {
+    int64_t more;
+    if (!qn_i64_mul(&more, n, bytes) || !qn_i64_add(sum, *sum, more))
+        return QN_FAIL(err, LIMIT, "%lld times %lld bytes of sequence state: too large",
+                       (long long)n, (long long)bytes);
+    return QN_OK;
+}
+
+qn_status qn_state_measure(qn_state_size *out, const qn_state_opts *opts, qn_err *err) {
+    const qn_state_layout *layout = opts->layout;
+    qn_state_size size = {.slots_used = layout->slot_bytes};
+    sizes s;
+    QN_TRY(measure(&s, opts, err));
+    for (int64_t g = 0; g < layout->n_groups; g++) {
+        int64_t n;
+        QN_TRY(count_pages(&n, opts, &s, g, err));
+        QN_TRY(add_bytes(&size.all, n, layout->groups[g].page_bytes, err));
+        QN_TRY(add_bytes(&size.cache_used, measure_group(opts, &s, g).per_seq,
+                         layout->groups[g].page_bytes, err));
+    }
+    QN_TRY(add_bytes(&size.all, count_slots(opts, &s), layout->slot_bytes, err));
+    *out = size;
+    return QN_OK;
+}
+
+// --- creation ---
+
+// Pages and slots from one block, which is not touched here: the system gives memory as it is used.
+static qn_status create_memory(qn_state *state, const sizes *s, qn_err *err) {
+    const qn_state_layout *layout = state->layout;
+    qn_state_size size;
+    size_t bytes;
+    QN_TRY(qn_state_measure(&size, &state->opts, err));
+    if (qn_size_add(&bytes, (size_t)size.all, QN_STATE_ALIGN)) state->memory = qn_alloc(bytes, 1);
+    if (!state->memory)
+        return QN_FAIL(err, MEMORY, "out of memory: %lld bytes of pages and slots",
+                       (long long)size.all);
+    unsigned char *at = state->memory;
+    at += (QN_STATE_ALIGN - (uintptr_t)at % QN_STATE_ALIGN) % QN_STATE_ALIGN;
+    for (int64_t g = 0; g < layout->n_groups; g++) {
+        int64_t n;
+        QN_TRY(count_pages(&n, &state->opts, s, g, err));
+        state_pages *pages = &state->groups[g];
+        *pages = (state_pages){.data = at,
+                               .page_bytes = layout->groups[g].page_bytes,
+                               .window = measure_group(&state->opts, s, g).window,
+                               .n = (int32_t)n};
+        if (!qn_pages_init(pages, &state->arena)) return QN_NOMEM(err, "pages");
+        at += n * pages->page_bytes;
+    }
+    state->slots = at;
+    return QN_OK;
+}
+
+static void create_views(qn_state *state) {
+    const qn_state_layout *layout = state->layout;
+    for (size_t i = 0; i < layout->n_caches; i++) {
+        state->caches[i] = layout->caches[i];
+        state->caches[i].pages = state->groups[layout->caches[i].group].data;
+    }
+    for (size_t i = 0; i < layout->n_slots; i++) {
+        state->slot_views[i] = layout->slots[i];
+        state->slot_views[i].slots = state->slots;
+    }
+}
+
+static qn_status create_seqs(qn_state *state, qn_err *err) {
+    qn_arena *arena = &state->arena;
+    const size_t n_groups = (size_t)state->n_groups;
+    state->free_seq = -1;
+    for (int64_t i = state->opts.n_seqs - 1; i >= 0; i--) {
+        qn_seq *seq = &state->seqs[i].seq;
+        seq->groups = qn_arena_alloc(arena, n_groups, sizeof *seq->groups);
+        if (!seq->groups) return QN_NOMEM(err, "sequences");
+        for (size_t g = 0; g < n_groups; g++) {
+            seq->groups[g].pages =
+                qn_arena_alloc(arena, (size_t)state->pages_per_seg, sizeof(int32_t));
+            if (!seq->groups[g].pages) return QN_NOMEM(err, "page tables");
+        }
+        seq->state = state;
+        seq->slot = (int32_t)i;
+        seq->next_free = state->free_seq;
+        state->free_seq = (int32_t)i;
+    }
+    return QN_OK;
+}
+
+static qn_status create(qn_state *state, const sizes *s, qn_err *err) {
+    const qn_state_layout *layout = state->layout;
+    qn_arena *arena = &state->arena;
+    state->pages_per_seg = s->pages_per_seg;
+    state->n_groups = layout->n_groups;
+    state->opts.step_rows = s->step_rows;
+    state->groups = qn_arena_alloc(arena, (size_t)layout->n_groups, sizeof *state->groups);
+    state->caches = qn_arena_alloc(arena, layout->n_caches, sizeof *state->caches);
+    state->slot_views = qn_arena_alloc(arena, layout->n_slots, sizeof *state->slot_views);
+    state->seqs = qn_arena_alloc(arena, (size_t)state->opts.n_seqs, sizeof *state->seqs);
+    if (!state->groups || !state->caches || !state->slot_views || !state->seqs)
+        return QN_NOMEM(err, "sequence state");
+    QN_TRY(create_memory(state, s, err));
+    create_views(state);
+    QN_TRY(create_seqs(state, err));
+    state->tree = (state_tree){
+        .has_marks = s->has_marks, .n_nodes = (int32_t)s->n_nodes, .n_marks = (int32_t)s->n_marks};
+    return qn_tree_init(state) ? QN_OK : QN_NOMEM(err, "radix tree");
+}
+
+qn_status qn_state_create(qn_state **out, const qn_state_opts *opts, qn_err *err) {
+    sizes s;
+    QN_TRY(measure(&s, opts, err));
+    qn_state *state = qn_alloc(1, sizeof *state);
+    if (!state) return QN_NOMEM(err, "sequence state");
+    state->opts = *opts;
+    state->layout = opts->layout;
+    const qn_status status = create(state, &s, err);
+    if (status)
+        qn_state_destroy(state);
+    else
+        *out = state;
+    return status;
+}
+
+void qn_state_destroy(qn_state *state) {
+    if (!state) return;
+    qn_arena_deinit(&state->arena);
+    qn_free(state->memory);
+    qn_free(state);
+}
+
+// --- looking at it ---
+
+const qn_cache_view *qn_state_cache(const qn_state *state, size_t i) { return &state->caches[i]; }
+const qn_slots_view *qn_state_slots(const qn_state *state, size_t i) {
+    return &state->slot_views[i];
+}
+int64_t qn_state_groups(const qn_state *state) { return state->n_groups; }
+int64_t qn_state_pages_per_seg(const qn_state *state) { return state->pages_per_seg; }
+
+qn_state_counts qn_state_get_counts(const qn_state *state) {
+    const state_tree *tree = &state->tree;
+    qn_state_counts counts = {
+        .kept_bytes = qn_tree_kept_bytes(state), .hits = tree->hits, .evictions = tree->evictions};
+    for (int64_t g = 0; g < state->n_groups; g++) {
+        counts.pages_all += state->groups[g].n;
+        counts.pages_used += state->groups[g].n - state->groups[g].n_free;
+    }
+    if (state->layout->n_slots) {
+        counts.slots_all = state->opts.n_seqs + tree->n_marks;
+        counts.slots_used = state->n_open + tree->n_marks_used;
+    }
+    return counts;
+}
+
+void qn_state_copy_slot(const qn_state *state, int32_t to, int32_t from, int64_t accept) {
+    const qn_state_layout *layout = state->layout;
+    unsigned char *a = state->slots + to * layout->slot_bytes;
+    const unsigned char *b = state->slots + from * layout->slot_bytes;
+    if (layout->n_slots == 0) return;
+    memcpy(a, b, (size_t)layout->states_bytes);
+    for (size_t i = 0; i < layout->n_slots; i++) {
+        const qn_slots_view *view = &layout->slots[i];
+        memcpy(a + view->log_offset, b + view->log_offset,
+               (size_t)(accept * view->log_size) * sizeof(float));
+    }
+}

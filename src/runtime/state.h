@@ -1,0 +1,113 @@
+// What sequences keep between steps: pages of keys and values, slots of recurrent state, and a
+// radix tree that finds what earlier sequences computed.
+//
+// One thread at a time. Everything is allocated at creation; nothing here allocates afterwards.
+// Steps are run by somebody else: prepare, fill the step table, run the kernels, finish.
+//
+// Pages hold 64 positions of all layers of a group (layers with the same window; 0: full
+// attention). They are counted; only a sequence's last page is private to it, and a shared last
+// page is copied before it is written. Groups with a window give back pages that lie behind it.
+//
+// A slot holds the recurrent state at the last row that is certain, and a log of the rows since.
+// `accept` counts the rows of the log that belong to the sequence: rolling back is lowering it.
+#ifndef QN_RUNTIME_STATE_H
+#define QN_RUNTIME_STATE_H
+
+#include "backends/kernel.h"
+
+enum { QN_LOG_ROWS = 32 }; // most rows that one step may leave uncertain
+
+// What one page and one slot look like, from the graph's caches and states.
+typedef struct qn_state_layout qn_state_layout;
+// `cache_type` is F32, F16 or Q8_0. The graph is any that has the caches and states of the model,
+// before or after passes; its caches and states are numbered in the order of their INPUT nodes.
+QN_MUST_CHECK qn_status qn_state_layout_create(qn_state_layout **out, const qn_graph *graph,
+                                               const qn_backend *backend, qn_type cache_type,
+                                               qn_err *err);
+void qn_state_layout_destroy(qn_state_layout *layout);
+
+typedef struct qn_state_opts {
+    const qn_state_layout *layout; // borrowed
+    int64_t context;               // most positions of one sequence
+    int64_t step_rows;             // most rows that one sequence has in a step
+    int64_t n_seqs;     // most sequences open at once, checkpoints held by callers included
+    int64_t kept_bytes; // most bytes of pages and slots that only the tree holds
+    int64_t positions;  // most positions of all sequences together; 0: n_seqs * context
+} qn_state_opts;
+
+// Bytes of the pages and slots that qn_state_create would take: `all`, and `used` by one sequence
+// of `context` positions.
+typedef struct qn_state_size {
+    int64_t all, cache_used, slots_used;
+} qn_state_size;
+QN_MUST_CHECK qn_status qn_state_measure(qn_state_size *out, const qn_state_opts *opts,
+                                         qn_err *err);
+
+typedef struct qn_state qn_state;
+typedef struct qn_seq qn_seq;
+typedef struct qn_checkpoint qn_checkpoint;
+
+QN_MUST_CHECK qn_status qn_state_create(qn_state **out, const qn_state_opts *opts, qn_err *err);
+void qn_state_destroy(qn_state *state); // after all its sequences and checkpoints
+// Views for the kernels, by number. Borrowed; they never move.
+const qn_cache_view *qn_state_cache(const qn_state *state, size_t i);
+const qn_slots_view *qn_state_slots(const qn_state *state, size_t i);
+int64_t qn_state_groups(const qn_state *state);
+int64_t qn_state_pages_per_seg(const qn_state *state);
+
+// --- sequences ---
+
+QN_MUST_CHECK qn_status qn_seq_open(qn_seq **out, qn_state *state, qn_err *err); // empty
+void qn_seq_close(qn_seq *seq);
+int64_t qn_seq_length(const qn_seq *seq); // rows in state
+
+// Makes room for `rows` rows behind the sequence, the first `commit` of which are certain (rows -
+// commit <= QN_LOG_ROWS where the model has recurrent layers). Takes pages from the tree if it
+// must. Without room: QN_LIMIT, with both numbers, and the sequence is as before.
+QN_MUST_CHECK qn_status qn_seq_prepare(qn_seq *seq, int64_t rows, int64_t commit, qn_err *err);
+// The prepared step as segment `b` of a step table: writes seg_past[b], seg_slot[b], seg_accept[b],
+// seg_commit[b] and seg_pages of b.
+typedef struct qn_seg_tables {
+    int32_t *seg_past, *seg_slot, *seg_accept, *seg_commit;
+    int32_t *seg_pages; // (B, groups, pages per segment)
+} qn_seg_tables;
+void qn_seq_fill(const qn_seq *seq, const qn_seg_tables *to, int64_t b);
+// The prepared step has run: its rows are in state.
+void qn_seq_finish(qn_seq *seq);
+// The prepared step was not run.
+void qn_seq_cancel(qn_seq *seq);
+
+// Forgets the rows from `length` on. Where the state at `length` is gone (a recurrent state or a
+// window that moved on), more is forgotten; returns the length that is left, which is then best
+// grown again from the token history.
+int64_t qn_seq_truncate(qn_seq *seq, int64_t length);
+// Another sequence with the same rows; full pages are shared.
+QN_MUST_CHECK qn_status qn_seq_fork(qn_seq **out, qn_seq *seq, qn_err *err);
+
+// The state of a sequence, exactly, for later.
+QN_MUST_CHECK qn_status qn_checkpoint_create(qn_checkpoint **out, qn_seq *seq, qn_err *err);
+void qn_checkpoint_destroy(qn_checkpoint *checkpoint);
+int64_t qn_checkpoint_length(const qn_checkpoint *checkpoint);
+// The sequence becomes what it was when the checkpoint was taken (of this or another sequence).
+QN_MUST_CHECK qn_status qn_seq_restore(qn_seq *seq, const qn_checkpoint *checkpoint, qn_err *err);
+
+// --- the radix tree ---
+
+// Remembers the rows of the sequence under the keys (qn_seq_length of them). Pages are shared; for
+// models with windows or recurrent layers the end is kept as a checkpoint. Under kept_bytes the
+// least recently used go first, and checkpoints of one path are thinned to power-of-two distances.
+// Never fails: at worst nothing is remembered.
+void qn_state_remember(qn_seq *seq, const uint64_t *keys);
+// Gives an empty sequence the longest remembered prefix of keys[0 ... n-1]; returns its length.
+int64_t qn_state_find(qn_seq *seq, const uint64_t *keys, int64_t n);
+// Forgets what only the tree holds until at most `bytes` are left of it.
+void qn_state_evict(qn_state *state, int64_t bytes);
+
+typedef struct qn_state_counts {
+    int64_t kept_bytes; // that only the tree holds
+    int64_t pages_used, pages_all, slots_used, slots_all;
+    int64_t hits, evictions;
+} qn_state_counts;
+qn_state_counts qn_state_get_counts(const qn_state *state);
+
+#endif

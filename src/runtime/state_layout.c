@@ -1,0 +1,221 @@
+// What a page and a slot look like: layers with the same window share a page, all recurrent layers
+// share a slot.
+#include "runtime/state_int.h"
+
+#include "core/mem.h"
+
+typedef struct layout_call {
+    qn_state_layout *layout;
+    const qn_graph *graph;
+    const qn_backend *backend;
+    qn_type type;
+    // (n_values) number of the cache or state that a value is a version of, and by number: the
+    // widest window that reads the cache (-1: nobody does), the longest log row of the state.
+    int32_t *origin;
+    int64_t *windows, *log_sizes;
+    qn_err *err;
+} layout_call;
+
+static bool is_kept_kind(qn_kind kind) { return kind == QN_CACHE || kind == QN_STATE_VALUE; }
+
+static bool align_up(int64_t *n) {
+    if (!qn_i64_add(n, *n, QN_STATE_ALIGN - 1)) return false;
+    *n -= *n % QN_STATE_ALIGN;
+    return true;
+}
+
+// A window of 0 is wider than all others.
+static int64_t wider(int64_t a, int64_t b) {
+    if (a < 0) return b;
+    if (a == 0 || b == 0) return 0;
+    return a > b ? a : b;
+}
+
+// What a node does with a cache or state that it reads; its new version is made by the same node.
+static qn_status read_input(const layout_call *c, const qn_node *node, int32_t number,
+                            qn_kind kind) {
+    const qn_op_info *info = qn_op_get(node->op);
+    if (kind == QN_CACHE && info->attrs >> QN_ATTR_window & 1u) {
+        if (node->attrs.window < 0)
+            return QN_FAIL(c->err, FORMAT, "%s: window %lld, want 0 or more", info->name,
+                           (long long)node->attrs.window);
+        c->windows[number] = wider(c->windows[number], node->attrs.window);
+    }
+    if (kind == QN_STATE_VALUE) {
+        const int64_t size = qn_log_size(c->graph, node);
+        if (size > c->log_sizes[number]) c->log_sizes[number] = size;
+    }
+    for (int o = 0; o < node->n_out; o++) {
+        if (c->graph->values[node->out[o]].kind == kind) c->origin[node->out[o]] = number;
+    }
+    return QN_OK;
+}
+
+// Numbers the caches and states, and learns who reads them.
+static qn_status read_graph(const layout_call *c) {
+    int32_t n_caches = 0, n_states = 0;
+    for (size_t i = 0; i < c->graph->n_nodes; i++) {
+        const qn_node *node = &c->graph->nodes[i];
+        if (node->op == QN_OP_INPUT) {
+            const qn_kind kind = c->graph->values[node->out[0]].kind;
+            if (kind == QN_CACHE) c->origin[node->out[0]] = n_caches++;
+            if (kind == QN_STATE_VALUE) c->origin[node->out[0]] = n_states++;
+        }
+        for (int k = 0; k < node->n_in; k++) {
+            const int32_t id = node->in[k];
+            if (id < 0 || !is_kept_kind(c->graph->values[id].kind)) continue;
+            QN_TRY(read_input(c, node, c->origin[id], c->graph->values[id].kind));
+        }
+    }
+    return QN_OK;
+}
+
+static int64_t find_group(qn_state_layout *layout, int64_t window) {
+    int64_t g = 0;
+    while (g < layout->n_groups && layout->groups[g].window != window) g++;
+    if (g == layout->n_groups) layout->groups[layout->n_groups++].window = window;
+    return g;
+}
+
+// Values of all positions of a page fit 63 bits, so that no backend has to check.
+static qn_status check_shape(const qn_value *value, int n_dims, qn_err *err) {
+    const qn_shape *shape = &value->shape;
+    int64_t n = QN_PAGE_ROWS * 2 * (int64_t)sizeof(float);
+    bool is_sized = shape->n_dims == n_dims || n_dims == 0;
+    for (int d = 0; d < shape->n_dims; d++)
+        is_sized = is_sized && shape->dims[d].sym == QN_SYM_ONE && shape->dims[d].n > 0 &&
+                   qn_i64_mul(&n, n, shape->dims[d].n);
+    char text[96];
+    return is_sized ? QN_OK
+                    : QN_FAIL(err, LIMIT, "%s: shape %s, want %s known size below 2^63 bytes",
+                              value->name, qn_shape_text(text, sizeof text, shape),
+                              n_dims ? "3 dimensions of" : "a");
+}
+
+static qn_status add_cache(const layout_call *c, const qn_value *value) {
+    qn_state_layout *layout = c->layout;
+    QN_TRY(check_shape(value, 3, c->err));
+    const qn_dim *d = value->shape.dims; // (K, E, F)
+    const int64_t window = c->windows[layout->n_caches];
+    const int64_t g = find_group(layout, window < 0 ? 0 : window);
+    state_group *group = &layout->groups[g];
+    const int64_t bytes = c->backend->cache_bytes(c->type, d[0].n, d[1].n, d[2].n);
+    layout->caches[layout->n_caches++] = (qn_cache_view){.offset = group->page_bytes,
+                                                         .group = g,
+                                                         .type = c->type,
+                                                         .heads = d[0].n,
+                                                         .k_size = d[1].n,
+                                                         .v_size = d[2].n};
+    if (bytes <= 0 || !qn_i64_add(&group->page_bytes, group->page_bytes, bytes) ||
+        !align_up(&group->page_bytes))
+        return QN_FAIL(c->err, LIMIT, "%s: %lld bytes in a page of %lld: too large", value->name,
+                       (long long)bytes, (long long)group->page_bytes);
+    return QN_OK;
+}
+
+static qn_status add_state(const layout_call *c, const qn_value *value) {
+    qn_state_layout *layout = c->layout;
+    QN_TRY(check_shape(value, 0, c->err));
+    int64_t size = 1, bytes = 0;
+    for (int d = 0; d < value->shape.n_dims; d++) size *= value->shape.dims[d].n;
+    const int64_t log_size = c->log_sizes[layout->n_slots];
+    if (log_size < 1)
+        return QN_FAIL(c->err, FORMAT, "%s: a log of %lld numbers a row, want 1 or more",
+                       value->name, (long long)log_size);
+    layout->slots[layout->n_slots++] = (qn_slots_view){.offset = layout->states_bytes,
+                                                       .state_size = size,
+                                                       .log_rows = QN_LOG_ROWS,
+                                                       .log_size = log_size};
+    if (!qn_i64_mul(&bytes, size, sizeof(float)) ||
+        !qn_i64_add(&layout->states_bytes, layout->states_bytes, bytes) ||
+        !align_up(&layout->states_bytes))
+        return QN_FAIL(c->err, LIMIT, "%s: %lld numbers behind %lld bytes of a slot: too large",
+                       value->name, (long long)size, (long long)layout->states_bytes);
+    return QN_OK;
+}
+
+static qn_status place_logs(qn_state_layout *layout, qn_err *err) {
+    layout->slot_bytes = layout->states_bytes;
+    for (size_t i = 0; i < layout->n_slots; i++) {
+        qn_slots_view *view = &layout->slots[i];
+        int64_t bytes;
+        view->log_offset = layout->slot_bytes;
+        if (!qn_i64_mul(&bytes, view->log_size, QN_LOG_ROWS * sizeof(float)) ||
+            !qn_i64_add(&layout->slot_bytes, layout->slot_bytes, bytes) ||
+            !align_up(&layout->slot_bytes))
+            return QN_FAIL(err, LIMIT,
+                           "state %zu: log rows of %lld numbers in a slot of %lld bytes", i,
+                           (long long)view->log_size, (long long)layout->slot_bytes);
+    }
+    for (size_t i = 0; i < layout->n_slots; i++) layout->slots[i].slot_bytes = layout->slot_bytes;
+    for (size_t i = 0; i < layout->n_caches; i++)
+        layout->caches[i].page_bytes = layout->groups[layout->caches[i].group].page_bytes;
+    return QN_OK;
+}
+
+static qn_status build(const layout_call *c) {
+    QN_TRY(read_graph(c));
+    for (size_t i = 0; i < c->graph->n_nodes; i++) {
+        const qn_node *node = &c->graph->nodes[i];
+        if (node->op != QN_OP_INPUT) continue;
+        const qn_value *value = &c->graph->values[node->out[0]];
+        if (value->kind == QN_CACHE) QN_TRY(add_cache(c, value));
+        if (value->kind == QN_STATE_VALUE) QN_TRY(add_state(c, value));
+    }
+    return place_logs(c->layout, c->err);
+}
+
+static size_t count_inputs(const qn_graph *graph, qn_kind kind) {
+    size_t n = 0;
+    for (size_t i = 0; i < graph->n_nodes; i++) {
+        const qn_node *node = &graph->nodes[i];
+        n += node->op == QN_OP_INPUT && graph->values[node->out[0]].kind == kind;
+    }
+    return n;
+}
+
+qn_status qn_state_layout_create(qn_state_layout **out, const qn_graph *graph,
+                                 const qn_backend *backend, qn_type cache_type, qn_err *err) {
+    if (cache_type != QN_TYPE_F32 && cache_type != QN_TYPE_F16 && cache_type != QN_TYPE_Q8_0)
+        return QN_FAIL(err, ARGUMENT, "cache of type %s, want F32, F16 or Q8_0",
+                       cache_type < QN_TYPE_COUNT ? qn_type_get(cache_type)->name : "?");
+    const size_t n_caches = count_inputs(graph, QN_CACHE);
+    const size_t n_states = count_inputs(graph, QN_STATE_VALUE);
+    qn_status status = QN_OK;
+    qn_state_layout *layout = qn_alloc(1, sizeof *layout);
+    layout_call c = {.layout = layout,
+                     .graph = graph,
+                     .backend = backend,
+                     .type = cache_type,
+                     .origin = qn_alloc(graph->n_values, sizeof *c.origin),
+                     .windows = qn_alloc(n_caches, sizeof *c.windows),
+                     .log_sizes = qn_alloc(n_states, sizeof *c.log_sizes),
+                     .err = err};
+    if (layout) {
+        layout->caches = qn_arena_alloc(&layout->arena, n_caches, sizeof *layout->caches);
+        layout->slots = qn_arena_alloc(&layout->arena, n_states, sizeof *layout->slots);
+        layout->groups = qn_arena_alloc(&layout->arena, n_caches, sizeof *layout->groups);
+    }
+    if (!layout || !c.origin || !c.windows || !c.log_sizes || !layout->caches || !layout->slots ||
+        !layout->groups) {
+        status = QN_NOMEM(err, "layout of sequence state");
+        goto done;
+    }
+    for (size_t i = 0; i < n_caches; i++) c.windows[i] = -1;
+    QN_TRY_TO(done, build(&c));
+    *out = layout;
+    layout = NULL;
+
+done:
+    qn_state_layout_destroy(layout);
+    qn_free(c.origin);
+    qn_free(c.windows);
+    qn_free(c.log_sizes);
+    return status;
+}
+
+void qn_state_layout_destroy(qn_state_layout *layout) {
+    if (!layout) return;
+    qn_arena_deinit(&layout->arena);
+    qn_free(layout);
+}
