@@ -63,47 +63,66 @@ QN_INLINE void i12_grouped(float (*sums)[QN_TILE], const tile_block *block, cons
 
 // --- i8_32 ---
 
-// The bytes of a run as pairs of 16 bits, in the order of the weights.
-QN_INLINE void i8_pairs(int32_t *pairs, const int8_t *q) {
-    for (int u = 0; u < 8; u++) {
-        const uint32_t x = (uint32_t)load_i32(q + 4 * u);
-        const uint32_t even = x << 8, odd = x;
-        // sign extension of the upper byte of each half
-        pairs[2 * u] = (int32_t)((uint32_t)((int32_t)even >> 8) & 0xffff0000u) |
-                       (uint16_t)((int16_t)(even & 0xffff) >> 8);
-        pairs[2 * u + 1] = (int32_t)((uint32_t)((int32_t)odd >> 8) & 0xffff0000u) |
-                           (uint16_t)((int16_t)(odd & 0xffff) >> 8);
+// A block of a row as pairs of 16 bits: of each 4 values the first and third, the second and fourth.
+typedef struct i8_pairs {
+    int16_t even[QN_BLOCK / 2], odd[QN_BLOCK / 2];
+} i8_pairs;
+
+QN_INLINE const qn_i8_block *i8_of(const void *row, int64_t b) {
+    return (const qn_i8_block *)row + b;
+}
+
+QN_INLINE void i8_widen(i8_pairs *to, const int8_t *q) {
+    for (int i = 0; i < QN_BLOCK / 2; i += 2 * QN_LANES) {
+        const u16v x = load_u16(q + 2 * i);
+        store_i16(to->even + i, (i16v)(x << 8) >> 8);
+        store_i16(to->odd + i, (i16v)x >> 8);
     }
 }
 
-// One group of a run: v = fma(scale * t, da, v), and its offset.
-QN_INLINE f32v i8_group(f32v v, const tile_block *block, const int32_t *pairs, int g,
-                        const qn_i8_block *x, int o) {
-    const int n_pairs = block->group / 2, first = g * n_pairs;
-    const float da = x->scales[g * block->group / 32];
-    i32v t[2] = {{0}};
-    for (int i = 0; i < n_pairs; i += 2) {
-        t[0] = madd(t[0], load_i16(block->w[first + i] + 2 * o), pairs[i]);
-        t[1] = madd(t[1], load_i16(block->w[first + i + 1] + 2 * o), pairs[i + 1]);
+// t[r] = sum of w * q over group g.
+QN_INLINE void i8_dots(i32v *t, const tile_block *block, const i8_pairs *x, int g, int o,
+                       const int group, const int n_rows) {
+    i32v more[FEW] = {{0}};
+    for (int r = 0; r < n_rows; r++) t[r] = (i32v){0};
+    for (int u = g * group / 4; u < (g + 1) * group / 4; u++) {
+        const i16v even = load_i16(block->w[2 * u] + 2 * o);
+        const i16v odd = load_i16(block->w[2 * u + 1] + 2 * o);
+        for (int r = 0; r < n_rows; r++) {
+            t[r] = madd(t[r], even, load_i32(x[r].even + 2 * u));
+            more[r] = madd(more[r], odd, load_i32(x[r].odd + 2 * u));
+        }
     }
-    v = fma_f32(load_f32(block->scale[g] + o) * to_float(t[0] + t[1]), all_f32(da), v);
-    if (!block->has_shift) return v;
-    int sum = x->sums[g * block->group / QN_SUM];
-    if (block->group == 32) sum += x->sums[2 * g + 1];
-    return fma_f32(load_f32(block->shift[g] + o), all_f32(da * (float)sum), v);
+    for (int r = 0; r < n_rows; r++) t[r] += more[r];
 }
 
-QN_INLINE void i8_grouped(float *sums, const tile_block *block, const void *row, int64_t b, int o) {
-    const qn_i8_block *x = (const qn_i8_block *)row + b;
-    const int per_run = 32 / block->group;
-    f32v v = {0};
-    for (int j = 0; j < block->n_values / 32; j++) {
-        int32_t pairs[RUN_PAIRS];
-        i8_pairs(pairs, x->q + 32 * j);
-        for (int g = 0; g < per_run; g++)
-            v = i8_group(v, block, pairs + g * block->group / 2, j * per_run + g, x, o);
+QN_INLINE void i8_groups(float (*sums)[QN_TILE], const tile_block *block, const void *const *rows,
+                         int64_t b, int o, const int group, const int n_rows) {
+    i8_pairs x[FEW];
+    f32v v[FEW] = {{0}};
+    for (int r = 0; r < n_rows; r++) i8_widen(&x[r], i8_of(rows[r], b)->q);
+    for (int g = 0; g < block->n_values / group; g++) {
+        i32v t[FEW];
+        i8_dots(t, block, x, g, o, group, n_rows);
+        const f32v scale = load_f32(block->scale[g] + o);
+        for (int r = 0; r < n_rows; r++) {
+            const qn_i8_block *from = i8_of(rows[r], b);
+            const float da = from->scales[g * group / 32];
+            v[r] = fma_f32(scale * to_float(t[r]), all_f32(da), v[r]);
+            if (!block->has_shift) continue;
+            const int sum = group == 16 ? from->sums[g] : from->sums[2 * g] + from->sums[2 * g + 1];
+            v[r] = fma_f32(load_f32(block->shift[g] + o), all_f32(da * (float)sum), v[r]);
+        }
     }
-    store_f32(sums + o, load_f32(sums + o) + v);
+    for (int r = 0; r < n_rows; r++) store_f32(sums[r] + o, load_f32(sums[r] + o) + v[r]);
+}
+
+QN_INLINE void i8_grouped(float (*sums)[QN_TILE], const tile_block *block, const void *const *rows,
+                          int64_t b, int o, const int n_rows) {
+    if (block->group == 16)
+        i8_groups(sums, block, rows, b, o, 16, n_rows);
+    else
+        i8_groups(sums, block, rows, b, o, 32, n_rows);
 }
 
 // --- floats ---
@@ -149,7 +168,8 @@ static void add_block(float (*sums)[QN_TILE], const tile_block *block, block_for
         for (; r + FEW <= n_rows; r += FEW) i12_grouped(sums + r, block, rows + r, b, o, FEW);
         for (; r < n_rows; r++) i12_grouped(sums + r, block, rows + r, b, o, 1);
     } else {
-        for (; r < n_rows; r++) i8_grouped(sums[r], block, rows[r], b, o);
+        for (; r + FEW <= n_rows; r += FEW) i8_grouped(sums + r, block, rows + r, b, o, FEW);
+        for (; r < n_rows; r++) i8_grouped(sums + r, block, rows + r, b, o, 1);
     }
 }
 
