@@ -11,7 +11,7 @@
 
 // What is said for prefill (steps of several rows) or for decode.
 typedef struct qn_profile_phase {
-    uint64_t skip;         // passes that are off; read it with qn_profile_skips
+    uint64_t skip;         // passes that are off, bits as in passes/passes.h
     qn_plan_policy plans;  // AUTO: not said
     int64_t plan_capacity; // bindings kept; 0: not said
 } qn_profile_phase;
@@ -34,10 +34,5 @@ QN_MUST_CHECK qn_status qn_profile_find(qn_profile *out, const char *folder, con
 // One file; which of the two kinds it is says its name.
 QN_MUST_CHECK qn_status qn_profile_load(qn_profile *out, const char *path, qn_log_fn *log,
                                         void *log_arg, qn_err *err);
-
-// Whether the pass of this name is off. Names that profiles cannot turn off are on.
-bool qn_profile_skips(const qn_profile_phase *phase, const char *pass);
-// The passes that a profile can turn off; NULL behind the last.
-const char *qn_profile_pass(size_t i);
 
 #endif
