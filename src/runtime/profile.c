@@ -17,6 +17,11 @@ void qn_profile_deinit(qn_profile *profile) {
     *profile = (qn_profile){0};
 }
 
+bool qn_profile_skips(const qn_profile_phase *phase, const char *pass) {
+    uint64_t bit = 0;
+    return qn_passes_parse_skip(&bit, pass, NULL) == QN_OK && phase->skip & bit;
+}
+
 // --- keys ---
 
 #define CHANGES_RESULTS "%s would change results, which a profile may not: it is an option"
