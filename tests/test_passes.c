@@ -529,6 +529,8 @@ static void reports_tell_what_happened(void **state) {
     ASSERT_FAILS(qn_passes_run(&out, &in, &opts, &report, &err), QN_UNSUPPORTED,
                  "in layer 0: abacus cannot run it: not today");
     assert_true(report.unsupported[QN_OP_MATMUL] > 1); // all are counted, the first is named
+    assert_int_equal(report.native[QN_OP_MATMUL], 0);
+    assert_int_equal(report.native[QN_OP_ATTENTION], 3);
     qn_buf_deinit(&told);
     qn_graph_deinit(&in);
 }

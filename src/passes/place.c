@@ -215,8 +215,12 @@ static void ask(qn_rewrite *rw, int32_t i, qn_err *first) {
 void qn_pass_place(qn_rewrite *rw) {
     qn_err first = {0};
     for (size_t i = 0; !rw->b.status && i < rw->graph->n_nodes; i++) ask(rw, (int32_t)i, &first);
-    if (!rw->b.status && first.message[0]) {
-        rw->b.status = QN_UNSUPPORTED;
-        rw->b.err = first;
+    if (rw->b.status || !first.message[0]) return;
+    int32_t *native = rw->report->native; // the report is to tell what would run, too
+    for (size_t i = 0; i < rw->graph->n_nodes; i++) {
+        if (!rw->is_dead[i]) native[rw->graph->nodes[i].op]++;
     }
+    for (int op = 0; op < QN_OP_COUNT; op++) native[op] -= rw->report->unsupported[op];
+    rw->b.status = QN_UNSUPPORTED;
+    rw->b.err = first;
 }
