@@ -3,8 +3,11 @@
 // docs/numbers.md.
 #include "testing.h"
 
-#include "backends/backend.h"
+// The headers of the kernels are compiled for a level.
+#define QN_LEVEL portable
+#include "backends/cpu/level/attend.h"
 #include "backends/cpu/level/math.h"
+#include "backends/cpu/level/norm.h"
 #include "core/mem.h"
 
 #include <float.h>
@@ -172,6 +175,36 @@ static void turns_are_accurate(void **state) {
     assert_true(isnan(math_turn(INFINITY).cosine) && isnan(math_turn(NAN).sine));
 }
 
+static void halves_are_decoded(void **state) {
+    (void)state;
+    for (uint32_t half = 0; half < 65536; half++)
+        assert_int_equal(qn_float_to_bits(half_value((uint16_t)half)),
+                         qn_float_to_bits(qn_half_decode((uint16_t)half)));
+}
+
+// The order of sums that docs/numbers.md writes down, one number at a time.
+static void sums_keep_their_order(void **state) {
+    (void)state;
+    static const int64_t sizes[] = {1, 2, 15, 16, 17, 31, 100, 1024};
+    float x[1024];
+    for (int i = 0; i < 1024; i++) x[i] = sinf((float)i * 1.7f) * ldexpf(1, i * 7 % 30);
+    for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+        float a[16] = {0}, b[16] = {0};
+        for (int i = 0; i < sizes[k]; i++) {
+            a[i % 16] += x[i];
+            b[i % 16] = fmaf(x[i] - 0.5f, x[i] - 0.5f, b[i % 16]);
+        }
+        float *const lanes[] = {a, b};
+        for (int i = 0; i < 2; i++) {
+            const float *l = lanes[i];
+            const float even = ((l[0] + l[8]) + (l[4] + l[12])) + ((l[2] + l[10]) + (l[6] + l[14]));
+            const float odd = ((l[1] + l[9]) + (l[5] + l[13])) + ((l[3] + l[11]) + (l[7] + l[15]));
+            const float got = i == 0 ? sum_row(x, sizes[k]) : sum_squares(x, sizes[k], 0.5f);
+            assert_int_equal(qn_float_to_bits(got), qn_float_to_bits(even + odd));
+        }
+    }
+}
+
 // Every level does the same operations: bits of a dense sample of all floats, ends included.
 static void levels_agree(void **state) {
     (void)state;
@@ -213,10 +246,9 @@ static void levels_agree(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(functions_are_accurate),
-        cmocka_unit_test(ends_are_as_stated),
-        cmocka_unit_test(turns_are_accurate),
-        cmocka_unit_test(levels_agree),
+        cmocka_unit_test(functions_are_accurate), cmocka_unit_test(ends_are_as_stated),
+        cmocka_unit_test(turns_are_accurate),     cmocka_unit_test(halves_are_decoded),
+        cmocka_unit_test(sums_keep_their_order),  cmocka_unit_test(levels_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 
 #include "task.h"
 
+#include "backends/cpu/level/math.h"
 #include "core/mem.h"
 #include "ir/ref.h"
 #include "ir/text.h"
@@ -300,6 +301,103 @@ static void chunks_meet(void **state) {
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
         for (size_t k = 0; k < sizeof pasts / sizeof pasts[0]; k++)
             check_layer(&layers[i], pasts[k], 2);
+    }
+}
+
+// --- the written formula of docs/numbers.md, once more and one number at a time ---
+
+typedef struct plain {
+    float most, total, o[64];
+} plain;
+
+static float lane_sum(const float *x, int n) {
+    float lane[16] = {0};
+    for (int i = 0; i < n; i++) lane[i % 16] += x[i];
+    for (int half = 8; half > 0; half /= 2) {
+        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+    }
+    return lane[0];
+}
+
+// Positions first ... end - 1 of one block join the softmax of a chunk.
+static void plain_block(const world *w, plain *c, const float *q, int64_t kv, int64_t first,
+                        int64_t end) {
+    float p[QN_PAGE_ROWS] = {0}, most = c->most;
+    for (int64_t j = first; j < end; j++) {
+        const float *k = w->k[0] + (j * w->l.kv_heads + kv) * w->l.k_size;
+        float sum = 0;
+        for (int64_t e = 0; e < w->l.k_size; e++) sum = fmaf(q[e], k[e], sum);
+        sum *= 0.3f;
+        if (w->l.cap > 0) sum = w->l.cap * math_tanh(sum / w->l.cap);
+        p[j % QN_PAGE_ROWS] = sum;
+        if (sum > most) most = sum;
+    }
+    const float scale = math_exp(c->most - most);
+    for (int64_t j = first; j < end; j++)
+        p[j % QN_PAGE_ROWS] = math_exp(p[j % QN_PAGE_ROWS] - most);
+    c->total = fmaf(c->total, scale, lane_sum(p, QN_PAGE_ROWS));
+    c->most = most;
+    for (int64_t f = 0; f < w->l.v_size; f++) {
+        c->o[f] *= scale;
+        for (int64_t j = first; j < end; j++)
+            c->o[f] = fmaf(p[j % QN_PAGE_ROWS], w->v[0][(j * w->l.kv_heads + kv) * w->l.v_size + f],
+                           c->o[f]);
+    }
+}
+
+// Row `t` and head `h` of slot 0.
+static void plain_head(const world *w, float *to, int64_t t, int64_t h) {
+    const int64_t kv = h / (w->l.heads / w->l.kv_heads), v_size = w->l.v_size;
+    const int64_t first = w->l.window > 0 && t >= w->l.window ? t - w->l.window + 1 : 0;
+    plain all = {.most = -INFINITY};
+    for (int64_t chunk = first / 1024 * 1024; chunk <= t; chunk += 1024) {
+        plain c = {.most = -INFINITY};
+        for (int64_t block = chunk; block < chunk + 1024; block += QN_PAGE_ROWS) {
+            const int64_t from = first > block ? first : block;
+            const int64_t end = t + 1 < block + QN_PAGE_ROWS ? t + 1 : block + QN_PAGE_ROWS;
+            if (from < end)
+                plain_block(w, &c, w->q[0] + (t * w->l.heads + h) * w->l.k_size, kv, from, end);
+        }
+        const float most = c.most > all.most ? c.most : all.most;
+        const float a = math_exp(all.most - most), b = math_exp(c.most - most);
+        all.most = most;
+        all.total = fmaf(all.total, a, c.total * b);
+        for (int64_t f = 0; f < v_size; f++) all.o[f] = fmaf(all.o[f], a, c.o[f] * b);
+    }
+    float a = 1;
+    if (w->l.has_sinks) {
+        const float most = w->sinks[h] > all.most ? w->sinks[h] : all.most;
+        a = math_exp(all.most - most);
+        all.total = fmaf(all.total, a, math_exp(w->sinks[h] - most));
+    }
+    for (int64_t f = 0; f < v_size; f++) to[f] = all.o[f] * a * (1.0f / all.total);
+}
+
+static void attention_keeps_the_contract(void **state) {
+    (void)state;
+    static const layer layers[] = {
+        {.heads = 2, .kv_heads = 1, .k_size = 7, .v_size = 6},
+        {.heads = 2, .kv_heads = 1, .k_size = 4, .v_size = 6, .window = 100, .has_sinks = true},
+        {.heads = 3, .kv_heads = 3, .k_size = 4, .v_size = 19, .cap = 1},
+    };
+    static const int32_t rows[] = {0, 1, 62, 63, 64, 65, 126, 1022, 1023, 1024, 1025, 1090};
+    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
+        world w;
+        static task_step s;
+        float want[64];
+        world_open(&w, &layers[i]);
+        spoil_cache(&w);
+        task_step_init(&s, &(task_seg){.rows = MAX_LENGTH}, 1, 0);
+        float *got = attend(&w, &s, level_at(0), 0);
+        for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++) {
+            for (int64_t h = 0; h < w.l.heads; h++) {
+                plain_head(&w, want, rows[k], h);
+                assert_memory_equal(got + (rows[k] * w.l.heads + h) * w.l.v_size, want,
+                                    (size_t)w.l.v_size * sizeof *want);
+            }
+        }
+        qn_free(got);
+        world_close(&w);
     }
 }
 
@@ -602,6 +700,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_is_the_reference),
         cmocka_unit_test(chunks_meet),
+        cmocka_unit_test(attention_keeps_the_contract),
         cmocka_unit_test(only_own_rows_are_written),
         cmocka_unit_test(fusing_changes_no_bit),
         cmocka_unit_test(convolutions_keep_their_tail),
