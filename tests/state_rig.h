@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 
+enum { RIG_STEP = 200, RIG_KEPT = 1 << 18 }; // of rig_plenty
 enum { RIG_CONTEXT = 1000, RIG_PAGES = (RIG_CONTEXT + 63) / 64, RIG_GROUPS = 3, RIG_SEGS = 4 };
 
 typedef enum rig_kind { RIG_FULL, RIG_WINDOW, RIG_RECURRENT, RIG_ALL, RIG_STATES } rig_kind;
@@ -289,6 +290,77 @@ static inline const char *rig_check_counts(const rig *r) {
     if (counts.kept_bytes > r->state->opts.kept_bytes) return "the tree keeps more than it may";
     if (counts.slots_used > counts.slots_all) return "more slots are used than there are";
     return NULL;
+}
+
+// --- what unit tests do with it ---
+
+static const qn_state_opts rig_plenty = {
+    .context = RIG_CONTEXT, .step_rows = RIG_STEP, .n_seqs = 4, .kept_bytes = RIG_KEPT};
+
+static inline void rig_open_seq(rig *r, rig_seq *s) {
+    qn_err err;
+    *s = (rig_seq){0};
+    ASSERT_OK(qn_seq_open(&s->seq, r->state, &err));
+}
+
+// Rows with keys `first`, first + 1, ...; the last `uncertain` are not certain.
+static inline void rig_step(rig *r, rig_seq *s, int64_t rows, int64_t uncertain, uint64_t first) {
+    qn_err err;
+    const int64_t past = qn_seq_length(s->seq);
+    ASSERT_OK(qn_seq_prepare(s->seq, rows, rows - uncertain, &err));
+    for (int64_t i = 0; i < rows; i++) rig_add_key(s, past + i, first + (uint64_t)i);
+    assert_true(rig_run(r, s, 0, rows));
+    qn_seq_finish(s->seq);
+    assert_int_equal(qn_seq_length(s->seq), past + rows);
+}
+
+static inline void rig_grow_to(rig *r, rig_seq *s, int64_t length, uint64_t first) {
+    while (qn_seq_length(s->seq) < length) {
+        const int64_t left = length - qn_seq_length(s->seq),
+                      rows = left < RIG_STEP ? left : RIG_STEP;
+        rig_step(r, s, rows, 0, first + (uint64_t)qn_seq_length(s->seq));
+    }
+}
+
+static inline void rig_check(const rig *r, const rig_seq *s) {
+    const char *fault = rig_check_seq(r, s);
+    if (!fault) fault = rig_check_counts(r);
+    if (fault) fail_msg("%s", fault);
+}
+
+static inline void rig_copy_keys(rig_seq *to, const rig_seq *from) {
+    memcpy(to->keys, from->keys, sizeof to->keys);
+    memcpy(to->hash, from->hash, sizeof to->hash);
+}
+
+// A new sequence that finds what is remembered of n keys.
+static inline int64_t rig_find(rig *r, rig_seq *s, const rig_seq *keys, int64_t n) {
+    rig_open_seq(r, s);
+    rig_copy_keys(s, keys);
+    const int64_t got = qn_state_find(s->seq, s->keys, n);
+    assert_int_equal(got, qn_seq_length(s->seq));
+    rig_check(r, s);
+    return got;
+}
+
+static inline int64_t rig_try_find(rig *r, const rig_seq *keys, int64_t n) {
+    static rig_seq s;
+    const int64_t got = rig_find(r, &s, keys, n);
+    qn_seq_close(s.seq);
+    return got;
+}
+
+static inline int64_t rig_pages_used(const rig *r) {
+    return qn_state_get_counts(r->state).pages_used;
+}
+
+static inline void rig_must_be_empty(rig *r) {
+    qn_state_evict(r->state, 0);
+    const qn_state_counts counts = qn_state_get_counts(r->state);
+    assert_int_equal(counts.pages_used, 0);
+    assert_int_equal(counts.slots_used, 0);
+    assert_int_equal(counts.kept_bytes, 0);
+    rig_close(r);
 }
 
 #endif

@@ -1,83 +1,12 @@
-// Sequence state, operation by operation: the layout, sizes, steps, windows, logs, sharing, and
-// what the radix tree finds and forgets.
+// Sequence state, operation by operation: the layout, sizes, steps, windows, logs and sharing.
 #include "state_rig.h"
-
-#include "core/mem.h"
-
-enum { STEP = 200, KEPT = 1 << 18 };
-
-static const qn_state_opts plenty = {
-    .context = RIG_CONTEXT, .step_rows = STEP, .n_seqs = 4, .kept_bytes = KEPT};
-
-static void open_seq(rig *r, rig_seq *s) {
-    qn_err err;
-    *s = (rig_seq){0};
-    ASSERT_OK(qn_seq_open(&s->seq, r->state, &err));
-}
-
-// Rows with keys `first`, first + 1, ...; the last `uncertain` are not certain.
-static void step(rig *r, rig_seq *s, int64_t rows, int64_t uncertain, uint64_t first) {
-    qn_err err;
-    const int64_t past = qn_seq_length(s->seq);
-    ASSERT_OK(qn_seq_prepare(s->seq, rows, rows - uncertain, &err));
-    for (int64_t i = 0; i < rows; i++) rig_add_key(s, past + i, first + (uint64_t)i);
-    assert_true(rig_run(r, s, 0, rows));
-    qn_seq_finish(s->seq);
-    assert_int_equal(qn_seq_length(s->seq), past + rows);
-}
-
-static void grow_to(rig *r, rig_seq *s, int64_t length, uint64_t first) {
-    while (qn_seq_length(s->seq) < length) {
-        const int64_t left = length - qn_seq_length(s->seq), rows = left < STEP ? left : STEP;
-        step(r, s, rows, 0, first + (uint64_t)qn_seq_length(s->seq));
-    }
-}
-
-static void check(const rig *r, const rig_seq *s) {
-    const char *fault = rig_check_seq(r, s);
-    if (!fault) fault = rig_check_counts(r);
-    if (fault) fail_msg("%s", fault);
-}
-
-static void copy_keys(rig_seq *to, const rig_seq *from) {
-    memcpy(to->keys, from->keys, sizeof to->keys);
-    memcpy(to->hash, from->hash, sizeof to->hash);
-}
-
-// A new sequence that finds what is remembered of n keys.
-static int64_t find(rig *r, rig_seq *s, const rig_seq *keys, int64_t n) {
-    open_seq(r, s);
-    copy_keys(s, keys);
-    const int64_t got = qn_state_find(s->seq, s->keys, n);
-    assert_int_equal(got, qn_seq_length(s->seq));
-    check(r, s);
-    return got;
-}
-
-static int64_t try_find(rig *r, const rig_seq *keys, int64_t n) {
-    static rig_seq s;
-    const int64_t got = find(r, &s, keys, n);
-    qn_seq_close(s.seq);
-    return got;
-}
-
-static int64_t pages_used(const rig *r) { return qn_state_get_counts(r->state).pages_used; }
-
-static void must_be_empty(rig *r) {
-    qn_state_evict(r->state, 0);
-    const qn_state_counts counts = qn_state_get_counts(r->state);
-    assert_int_equal(counts.pages_used, 0);
-    assert_int_equal(counts.slots_used, 0);
-    assert_int_equal(counts.kept_bytes, 0);
-    rig_close(r);
-}
 
 // --- layout and sizes ---
 
 static void layout_groups(void **state) {
     (void)state;
     rig r;
-    rig_open(&r, RIG_ALL, plenty);
+    rig_open(&r, RIG_ALL, rig_plenty);
     assert_int_equal(qn_state_groups(r.state), 3); // full, window 100, window 1
     assert_int_equal(r.layout->n_caches, 4);
     assert_int_equal(r.layout->n_slots, 2);
@@ -203,7 +132,7 @@ static void sizes_are_refused(void **state) {
     rig r;
     qn_state *made = NULL;
     qn_err err;
-    rig_open(&r, RIG_ALL, plenty);
+    rig_open(&r, RIG_ALL, rig_plenty);
     const struct {
         qn_state_opts opts;
         qn_status status;
@@ -245,7 +174,7 @@ static void sizes_are_exact(void **state) {
         rig r;
         qn_state_size size;
         qn_err err;
-        qn_state_opts opts = plenty;
+        qn_state_opts opts = rig_plenty;
         opts.step_rows = 71; // comes to lie at many places relative to page borders
         rig_open(&r, kind, opts);
         opts.layout = r.layout;
@@ -256,7 +185,7 @@ static void sizes_are_exact(void **state) {
             all += r.state->groups[g].n * r.state->groups[g].page_bytes;
         assert_int_equal(size.all, all);
         assert_int_equal(size.slots_used, r.layout->slot_bytes);
-        open_seq(&r, &s);
+        rig_open_seq(&r, &s);
         while (qn_seq_length(s.seq) < RIG_CONTEXT) {
             const int64_t past = qn_seq_length(s.seq), left = RIG_CONTEXT - past;
             const int64_t rows = left < 71 ? left : 71;
@@ -269,11 +198,11 @@ static void sizes_are_exact(void **state) {
             for (int64_t i = 0; i < rows; i++) rig_add_key(&s, past + i, 7);
             assert_true(rig_run(&r, &s, 0, rows));
             qn_seq_finish(s.seq);
-            check(&r, &s);
+            rig_check(&r, &s);
         }
         assert_int_equal(size.cache_used, most[0] + most[1] + most[2]);
         qn_seq_close(s.seq);
-        must_be_empty(&r);
+        rig_must_be_empty(&r);
     }
 }
 
@@ -284,20 +213,20 @@ static void prepare_refuses(void **state) {
     static rig_seq s;
     rig r;
     qn_err err;
-    rig_open(&r, RIG_RECURRENT, plenty);
-    open_seq(&r, &s);
+    rig_open(&r, RIG_RECURRENT, rig_plenty);
+    rig_open_seq(&r, &s);
     ASSERT_FAILS(qn_seq_prepare(s.seq, 0, 0, &err), QN_LIMIT, "0 rows");
     ASSERT_FAILS(qn_seq_prepare(s.seq, 201, 201, &err), QN_LIMIT, "201 rows, want 1 to 200");
     ASSERT_FAILS(qn_seq_prepare(s.seq, 5, 6, &err), QN_ARGUMENT, "6 certain rows in a step of 5");
     ASSERT_FAILS(qn_seq_prepare(s.seq, 33, 0, &err), QN_LIMIT, "33 uncertain rows, a log holds 32");
-    grow_to(&r, &s, 990, 0);
+    rig_grow_to(&r, &s, 990, 0);
     ASSERT_FAILS(qn_seq_prepare(s.seq, 11, 11, &err), QN_LIMIT, "11 rows behind 990");
     ASSERT_OK(qn_seq_prepare(s.seq, 10, 10, &err));
     ASSERT_FAILS(qn_seq_prepare(s.seq, 1, 1, &err), QN_ARGUMENT, "while one of 10 is prepared");
     qn_seq_cancel(s.seq);
-    check(&r, &s);
+    rig_check(&r, &s);
     qn_seq_close(s.seq);
-    must_be_empty(&r);
+    rig_must_be_empty(&r);
 }
 
 // Without room prepare says what it wants and what there is, and changes nothing.
@@ -307,23 +236,23 @@ static void prepare_without_room(void **cmocka_state) {
     rig r;
     qn_err err;
     rig_open(&r, RIG_WINDOW,
-             (qn_state_opts){.context = 640, .step_rows = STEP, .n_seqs = 2, .positions = 640});
-    open_seq(&r, &a);
-    open_seq(&r, &b);
-    grow_to(&r, &a, 640, 0); // 10 of 12 pages
-    grow_to(&r, &b, 100, 0);
-    const int64_t before = pages_used(&r);
+             (qn_state_opts){.context = 640, .step_rows = RIG_STEP, .n_seqs = 2, .positions = 640});
+    rig_open_seq(&r, &a);
+    rig_open_seq(&r, &b);
+    rig_grow_to(&r, &a, 640, 0); // 10 of 12 pages
+    rig_grow_to(&r, &b, 100, 0);
+    const int64_t before = rig_pages_used(&r);
     ASSERT_FAILS(qn_seq_prepare(b.seq, 100, 100, &err), QN_LIMIT,
                  "needs 2 pages, 0 of 12 are free");
-    assert_int_equal(pages_used(&r), before);
-    step(&r, &b, 28, 0, 100);
-    check(&r, &a);
-    check(&r, &b);
+    assert_int_equal(rig_pages_used(&r), before);
+    rig_step(&r, &b, 28, 0, 100);
+    rig_check(&r, &a);
+    rig_check(&r, &b);
     qn_seq_close(a.seq);
-    step(&r, &b, 100, 0, 128);
-    check(&r, &b);
+    rig_step(&r, &b, 100, 0, 128);
+    rig_check(&r, &b);
     qn_seq_close(b.seq);
-    must_be_empty(&r);
+    rig_must_be_empty(&r);
 }
 
 // One sequence of the whole context fits, whatever the tree holds and shares with it.
@@ -332,23 +261,24 @@ static void context_fits_beside_the_tree(void **state) {
     for (rig_kind kind = RIG_FULL; kind <= RIG_STATES; kind++) {
         static rig_seq s;
         rig r;
-        rig_open(&r, kind,
-                 (qn_state_opts){
-                     .context = RIG_CONTEXT, .step_rows = STEP, .n_seqs = 1, .kept_bytes = 5000});
+        rig_open(
+            &r, kind,
+            (qn_state_opts){
+                .context = RIG_CONTEXT, .step_rows = RIG_STEP, .n_seqs = 1, .kept_bytes = 5000});
         for (uint64_t i = 0; i < 6; i++) {
-            open_seq(&r, &s);
-            grow_to(&r, &s, 70 + (int64_t)i * 30, i * 10000);
+            rig_open_seq(&r, &s);
+            rig_grow_to(&r, &s, 70 + (int64_t)i * 30, i * 10000);
             qn_state_remember(s.seq, s.keys);
-            check(&r, &s);
+            rig_check(&r, &s);
             while (qn_seq_length(s.seq) + 33 <= RIG_CONTEXT) {
-                step(&r, &s, 33, 0, i * 10000 + (uint64_t)qn_seq_length(s.seq));
+                rig_step(&r, &s, 33, 0, i * 10000 + (uint64_t)qn_seq_length(s.seq));
                 qn_state_remember(s.seq, s.keys); // the last page is shared with the tree
             }
-            grow_to(&r, &s, RIG_CONTEXT, i * 10000);
-            check(&r, &s);
+            rig_grow_to(&r, &s, RIG_CONTEXT, i * 10000);
+            rig_check(&r, &s);
             qn_seq_close(s.seq);
         }
-        must_be_empty(&r);
+        rig_must_be_empty(&r);
     }
 }
 
@@ -357,26 +287,26 @@ static void cancel_restores(void **state) {
     static rig_seq a, b;
     rig r;
     qn_err err;
-    rig_open(&r, RIG_ALL, plenty);
-    open_seq(&r, &a);
-    grow_to(&r, &a, 100, 0);
+    rig_open(&r, RIG_ALL, rig_plenty);
+    rig_open_seq(&r, &a);
+    rig_grow_to(&r, &a, 100, 0);
     ASSERT_OK(qn_seq_fork(&b.seq, a.seq, &err));
-    copy_keys(&b, &a);
+    rig_copy_keys(&b, &a);
     const int32_t tail = b.seq->groups[0].pages[1];
-    const int64_t before = pages_used(&r);
+    const int64_t before = rig_pages_used(&r);
     ASSERT_OK(qn_seq_prepare(b.seq, 60, 60, &err));
-    assert_int_equal(pages_used(&r), before + 3 * 2); // three groups: a copy and a new page
+    assert_int_equal(rig_pages_used(&r), before + 3 * 2); // three groups: a copy and a new page
     assert_true(b.seq->groups[0].pages[1] != tail);
     qn_seq_cancel(b.seq);
     qn_seq_cancel(b.seq); // nothing is prepared: nothing happens
-    assert_int_equal(pages_used(&r), before);
+    assert_int_equal(rig_pages_used(&r), before);
     assert_int_equal(b.seq->groups[0].pages[1], tail);
-    check(&r, &b);
+    rig_check(&r, &b);
     ASSERT_OK(qn_seq_prepare(b.seq, 60, 60, &err));
     qn_seq_close(b.seq); // cancels
-    assert_int_equal(pages_used(&r), before);
+    assert_int_equal(rig_pages_used(&r), before);
     qn_seq_close(a.seq);
-    must_be_empty(&r);
+    rig_must_be_empty(&r);
 }
 
 // --- windows and logs ---
@@ -385,9 +315,9 @@ static void windows_give_back(void **state) {
     (void)state;
     static rig_seq s;
     rig r;
-    rig_open(&r, RIG_WINDOW, plenty);
-    open_seq(&r, &s);
-    grow_to(&r, &s, 1000, 0);
+    rig_open(&r, RIG_WINDOW, rig_plenty);
+    rig_open_seq(&r, &s);
+    rig_grow_to(&r, &s, 1000, 0);
     const seq_group *own = &s.seq->groups[1];
     assert_int_equal(own->end, 16);
     assert_int_equal(own->first, (1000 - 100 + 1) / 64);
@@ -404,7 +334,7 @@ static void windows_give_back(void **state) {
     assert_int_equal(past, 999);
     qn_seq_cancel(s.seq);
     qn_seq_close(s.seq);
-    must_be_empty(&r);
+    rig_must_be_empty(&r);
 }
 
 // All uncertain rows can be taken back, one by one, from every place relative to page borders.
@@ -413,21 +343,21 @@ static void uncertain_rows_go_back(void **state) {
     for (rig_kind kind = RIG_FULL; kind <= RIG_STATES; kind++) {
         static rig_seq s;
         rig r;
-        rig_open(&r, kind, plenty);
+        rig_open(&r, kind, rig_plenty);
         for (int64_t length = 150; length < 150 + 70; length++) {
-            open_seq(&r, &s);
-            grow_to(&r, &s, length, 0);
-            step(&r, &s, 40, QN_LOG_ROWS, 5000);
+            rig_open_seq(&r, &s);
+            rig_grow_to(&r, &s, length, 0);
+            rig_step(&r, &s, 40, QN_LOG_ROWS, 5000);
             for (int64_t back = 1; back <= QN_LOG_ROWS; back++) {
                 assert_int_equal(qn_seq_truncate(s.seq, length + 40 - back), length + 40 - back);
-                check(&r, &s);
+                rig_check(&r, &s);
             }
-            step(&r, &s, 3, 1, 6000);
-            check(&r, &s);
+            rig_step(&r, &s, 3, 1, 6000);
+            rig_check(&r, &s);
             assert_int_equal(qn_seq_truncate(s.seq, -1), 0);
             qn_seq_close(s.seq);
         }
-        must_be_empty(&r);
+        rig_must_be_empty(&r);
     }
 }
 
@@ -437,16 +367,16 @@ static void truncate_tells_what_is_left(void **state) {
     for (rig_kind kind = RIG_FULL; kind <= RIG_RECURRENT; kind++) {
         static rig_seq s;
         rig r;
-        rig_open(&r, kind, plenty);
-        open_seq(&r, &s);
-        grow_to(&r, &s, 900, 0);
+        rig_open(&r, kind, rig_plenty);
+        rig_open_seq(&r, &s);
+        rig_grow_to(&r, &s, 900, 0);
         assert_int_equal(qn_seq_truncate(s.seq, 901), 900);
         assert_int_equal(qn_seq_truncate(s.seq, 500), want[kind]);
-        check(&r, &s);
-        grow_to(&r, &s, 600, 3);
-        check(&r, &s);
+        rig_check(&r, &s);
+        rig_grow_to(&r, &s, 600, 3);
+        rig_check(&r, &s);
         qn_seq_close(s.seq);
-        must_be_empty(&r);
+        rig_must_be_empty(&r);
     }
 }
 
@@ -457,15 +387,15 @@ static void forks_part(void **state) {
     static rig_seq a, b, c;
     rig r;
     qn_err err;
-    rig_open(&r, RIG_ALL, plenty);
-    open_seq(&r, &a);
-    grow_to(&r, &a, 290, 0);
-    step(&r, &a, 10, 10, 290);
+    rig_open(&r, RIG_ALL, rig_plenty);
+    rig_open_seq(&r, &a);
+    rig_grow_to(&r, &a, 290, 0);
+    rig_step(&r, &a, 10, 10, 290);
     ASSERT_OK(qn_seq_fork(&b.seq, a.seq, &err));
-    copy_keys(&b, &a);
+    rig_copy_keys(&b, &a);
     assert_int_equal(qn_seq_truncate(b.seq, 295), 295);
     ASSERT_OK(qn_seq_fork(&c.seq, b.seq, &err));
-    copy_keys(&c, &b);
+    rig_copy_keys(&c, &b);
     // Both in one step: prepared, then run, then finished.
     ASSERT_OK(qn_seq_prepare(a.seq, 50, 50, &err));
     ASSERT_OK(qn_seq_prepare(b.seq, 50, 20, &err));
@@ -477,13 +407,13 @@ static void forks_part(void **state) {
     assert_true(rig_run(&r, &a, 0, 50));
     qn_seq_finish(a.seq);
     qn_seq_finish(b.seq);
-    step(&r, &c, 100, 0, 77);
-    check(&r, &a);
-    check(&r, &b);
-    check(&r, &c);
+    rig_step(&r, &c, 100, 0, 77);
+    rig_check(&r, &a);
+    rig_check(&r, &b);
+    rig_check(&r, &c);
     rig_seq *all[] = {&a, &b, &c};
     for (int i = 0; i < 3; i++) qn_seq_close(all[i]->seq);
-    must_be_empty(&r);
+    rig_must_be_empty(&r);
 }
 
 static void the_last_holder_writes_in_place(void **state) {
@@ -491,21 +421,21 @@ static void the_last_holder_writes_in_place(void **state) {
     static rig_seq a, b;
     rig r;
     qn_err err;
-    rig_open(&r, RIG_FULL, plenty);
-    open_seq(&r, &a);
-    grow_to(&r, &a, 100, 0);
+    rig_open(&r, RIG_FULL, rig_plenty);
+    rig_open_seq(&r, &a);
+    rig_grow_to(&r, &a, 100, 0);
     ASSERT_OK(qn_seq_fork(&b.seq, a.seq, &err));
-    copy_keys(&b, &a);
+    rig_copy_keys(&b, &a);
     const int32_t tail = a.seq->groups[0].pages[1];
-    step(&r, &a, 1, 0, 1);
+    rig_step(&r, &a, 1, 0, 1);
     assert_true(a.seq->groups[0].pages[1] != tail);
-    step(&r, &b, 1, 0, 2);
+    rig_step(&r, &b, 1, 0, 2);
     assert_int_equal(b.seq->groups[0].pages[1], tail);
     assert_int_equal(a.seq->groups[0].pages[0], b.seq->groups[0].pages[0]);
-    assert_int_equal(pages_used(&r), 3);
+    assert_int_equal(rig_pages_used(&r), 3);
     qn_seq_close(a.seq);
     qn_seq_close(b.seq);
-    must_be_empty(&r);
+    rig_must_be_empty(&r);
 }
 
 static void checkpoints_restore(void **state) {
@@ -515,22 +445,22 @@ static void checkpoints_restore(void **state) {
         rig r, other;
         qn_checkpoint *checkpoint, *more;
         qn_err err;
-        rig_open(&r, kind, plenty);
-        rig_open(&other, kind, plenty);
-        open_seq(&r, &a);
-        open_seq(&other, &b);
-        grow_to(&r, &a, 300, 0);
-        step(&r, &a, 9, 9, 300);
+        rig_open(&r, kind, rig_plenty);
+        rig_open(&other, kind, rig_plenty);
+        rig_open_seq(&r, &a);
+        rig_open_seq(&other, &b);
+        rig_grow_to(&r, &a, 300, 0);
+        rig_step(&r, &a, 9, 9, 300);
         then = a;
         ASSERT_OK(qn_checkpoint_create(&checkpoint, a.seq, &err));
         assert_int_equal(qn_checkpoint_length(checkpoint), 309);
         for (uint64_t i = 0; i < 3; i++) {
-            grow_to(&r, &a, 800, 900 * i);
+            rig_grow_to(&r, &a, 800, 900 * i);
             ASSERT_OK(qn_seq_restore(a.seq, checkpoint, &err));
-            copy_keys(&a, &then);
-            check(&r, &a);
+            rig_copy_keys(&a, &then);
+            rig_check(&r, &a);
             assert_int_equal(qn_seq_truncate(a.seq, 303), 303); // its log came along
-            check(&r, &a);
+            rig_check(&r, &a);
         }
         ASSERT_FAILS(qn_seq_restore(b.seq, checkpoint, &err), QN_ARGUMENT, "another state");
         ASSERT_OK(qn_seq_prepare(a.seq, 1, 1, &err));
@@ -542,8 +472,8 @@ static void checkpoints_restore(void **state) {
         qn_checkpoint_destroy(NULL);
         qn_seq_close(a.seq);
         qn_seq_close(b.seq);
-        must_be_empty(&r);
-        must_be_empty(&other);
+        rig_must_be_empty(&r);
+        rig_must_be_empty(&other);
     }
 }
 
@@ -554,295 +484,14 @@ static void too_many(void **state) {
     qn_checkpoint *checkpoints[3];
     qn_seq *more;
     qn_err err;
-    rig_open(&r, RIG_ALL, plenty);
-    open_seq(&r, &s);
+    rig_open(&r, RIG_ALL, rig_plenty);
+    rig_open_seq(&r, &s);
     for (int i = 0; i < 3; i++) ASSERT_OK(qn_checkpoint_create(&checkpoints[i], s.seq, &err));
     ASSERT_FAILS(qn_seq_open(&more, r.state, &err), QN_LIMIT, "4 sequences and checkpoints");
     ASSERT_FAILS(qn_seq_fork(&more, s.seq, &err), QN_LIMIT, "at most 4");
     for (int i = 0; i < 3; i++) qn_checkpoint_destroy(checkpoints[i]);
     qn_seq_close(s.seq);
-    must_be_empty(&r);
-}
-
-// --- the tree ---
-
-// Full attention: any beginning, to the row; also where two paths part inside a page.
-static void finds_any_prefix(void **state) {
-    (void)state;
-    static rig_seq a, b, keys;
-    rig r;
-    rig_open(&r, RIG_FULL, plenty);
-    open_seq(&r, &a);
-    grow_to(&r, &a, 300, 0);
-    assert_int_equal(try_find(&r, &a, 300), 0);
-    qn_state_remember(a.seq, a.keys);
-    qn_seq_close(a.seq);
-    for (int64_t n = 1; n <= 300; n += 13) assert_int_equal(try_find(&r, &a, n), n);
-    keys = a;
-    rig_add_key(&keys, 200, 99999);
-    for (int64_t i = 201; i < 400; i++) rig_add_key(&keys, i, (uint64_t)i);
-    assert_int_equal(find(&r, &b, &keys, 400), 200);
-    while (qn_seq_length(b.seq) < 400) { // parts from the other inside a page
-        const int64_t past = qn_seq_length(b.seq);
-        qn_err err;
-        ASSERT_OK(qn_seq_prepare(b.seq, 100, 100, &err));
-        assert_true(rig_run(&r, &b, 0, 100));
-        qn_seq_finish(b.seq);
-        assert_int_equal(qn_seq_length(b.seq), past + 100);
-    }
-    check(&r, &b);
-    qn_state_remember(b.seq, b.keys);
-    qn_seq_close(b.seq);
-    assert_int_equal(try_find(&r, &keys, 400), 400);
-    assert_int_equal(try_find(&r, &a, 300), 300);
-    assert_int_equal(qn_state_get_counts(r.state).hits, 24 + 3);
-    assert_int_equal(qn_state_get_counts(r.state).evictions, 0);
-    assert_int_equal(pages_used(&r), 5 + 4); // 3 shared pages
-    must_be_empty(&r);
-}
-
-// Others go on from checkpoints alone: the longest that the keys allow, across siblings.
-static void finds_checkpoints(void **state) {
-    (void)state;
-    for (rig_kind kind = RIG_WINDOW; kind <= RIG_STATES; kind++) {
-        static rig_seq a, b, keys;
-        rig r;
-        rig_open(&r, kind, plenty);
-        open_seq(&r, &a);
-        const int64_t ends[] = {10, 170, 300};
-        for (int i = 0; i < 3; i++) {
-            grow_to(&r, &a, ends[i], 0);
-            qn_state_remember(a.seq, a.keys);
-            check(&r, &a);
-        }
-        qn_state_remember(a.seq, a.keys); // again: nothing new
-        assert_int_equal(r.state->tree.n_marks_used, 3);
-        qn_seq_close(a.seq);
-        assert_int_equal(try_find(&r, &a, 9), 0);
-        assert_int_equal(try_find(&r, &a, 10), 10);
-        assert_int_equal(try_find(&r, &a, 169), 10);
-        assert_int_equal(try_find(&r, &a, 170), 170);
-        assert_int_equal(try_find(&r, &a, 299), 170);
-        assert_int_equal(try_find(&r, &a, 1000), 300);
-        // Parts at 180: finds 170, and its own checkpoint later. 170 lies in a sibling's node.
-        keys = a;
-        for (int64_t i = 180; i < 290; i++) rig_add_key(&keys, i, 5);
-        assert_int_equal(find(&r, &b, &keys, 290), 170);
-        while (qn_seq_length(b.seq) < 290) {
-            qn_err err;
-            ASSERT_OK(qn_seq_prepare(b.seq, 60, 60, &err));
-            assert_true(rig_run(&r, &b, 0, 60));
-            qn_seq_finish(b.seq);
-        }
-        qn_state_remember(b.seq, b.keys);
-        qn_seq_close(b.seq);
-        assert_int_equal(try_find(&r, &keys, 290), 290);
-        assert_int_equal(try_find(&r, &keys, 289), 170);
-        assert_int_equal(try_find(&r, &a, 300), 300);
-        must_be_empty(&r);
-    }
-}
-
-// A window that the context never leaves keeps everything: any prefix can be found.
-static void wide_windows_are_full(void **state) {
-    (void)state;
-    static rig_seq s;
-    rig r;
-    qn_state_opts opts = plenty;
-    opts.context = 100; // the window, too
-    rig_open(&r, RIG_WINDOW, opts);
-    open_seq(&r, &s);
-    grow_to(&r, &s, 100, 0);
-    qn_state_remember(s.seq, s.keys);
-    assert_int_equal(qn_seq_truncate(s.seq, 1), 1);
-    qn_seq_close(s.seq);
-    assert_int_equal(try_find(&r, &s, 77), 77);
-    must_be_empty(&r);
-}
-
-static void checkpoints_are_thinned(void **state) {
-    (void)state;
-    static rig_seq s;
-    rig r;
-    rig_open(&r, RIG_RECURRENT, plenty);
-    open_seq(&r, &s);
-    for (int64_t n = 1; n <= 512; n++) {
-        step(&r, &s, 1, 0, (uint64_t)n);
-        qn_state_remember(s.seq, s.keys);
-    }
-    check(&r, &s);
-    // One for each of the distances 1, 2-3, 4-7, ..., 256-511, and the end itself.
-    assert_int_equal(r.state->tree.n_marks_used, 10);
-    int64_t n_classes = 0;
-    for (int64_t low = 1; low < 512; low *= 2) {
-        const int64_t got = try_find(&r, &s, 512 - low);
-        n_classes += got > 512 - 2 * low && got <= 512 - low;
-    }
-    assert_int_equal(n_classes, 9);
-    qn_seq_close(s.seq);
-    must_be_empty(&r);
-}
-
-static void the_budget_holds(void **state) {
-    (void)state;
-    for (rig_kind kind = RIG_FULL; kind <= RIG_STATES; kind++) {
-        static rig_seq s[8];
-        rig r;
-        qn_state_opts opts = plenty;
-        opts.kept_bytes = 20000;
-        rig_open(&r, kind, opts);
-        for (uint64_t i = 0; i < 8; i++) {
-            open_seq(&r, &s[i]);
-            grow_to(&r, &s[i], 300, i * 1000);
-            qn_state_remember(s[i].seq, s[i].keys);
-            qn_seq_close(s[i].seq);
-            assert_int_equal(try_find(&r, &s[0], 300), 300); // used again and again: stays
-            assert_true(qn_state_get_counts(r.state).kept_bytes <= 20000);
-        }
-        assert_int_equal(try_find(&r, &s[7], 300), 300);
-        if (kind != RIG_STATES) { // there 20 fit
-            assert_true(qn_state_get_counts(r.state).evictions > 0);
-            assert_true(try_find(&r, &s[1], 300) < 300);
-        }
-        must_be_empty(&r);
-    }
-}
-
-static void nothing_kept(void **state) {
-    (void)state;
-    for (rig_kind kind = RIG_FULL; kind <= RIG_STATES; kind++) {
-        static rig_seq s;
-        rig r;
-        qn_state_opts opts = plenty;
-        opts.kept_bytes = 0;
-        rig_open(&r, kind, opts);
-        open_seq(&r, &s);
-        grow_to(&r, &s, 300, 0);
-        qn_state_remember(s.seq, s.keys);
-        // What an open sequence holds can be found without keeping anything but slots.
-        const int64_t got = try_find(&r, &s, 300);
-        assert_int_equal(got, kind == RIG_FULL || kind == RIG_WINDOW ? 300 : 0);
-        qn_seq_close(s.seq);
-        assert_int_equal(pages_used(&r), 0);
-        must_be_empty(&r);
-    }
-}
-
-// More paths than nodes: the oldest go, never the one that is being written.
-static void nodes_run_out(void **state) {
-    (void)state;
-    static rig_seq s[12];
-    rig r;
-    rig_open(&r, RIG_STATES,
-             (qn_state_opts){.context = 192, .step_rows = STEP, .n_seqs = 1, .kept_bytes = KEPT});
-    assert_int_equal(r.state->tree.n_nodes, 7); // two paths and the root
-    for (uint64_t i = 0; i < 12; i++) {
-        open_seq(&r, &s[i]);
-        grow_to(&r, &s[i], 64, i / 3 * 1000);
-        qn_state_remember(s[i].seq, s[i].keys);
-        grow_to(&r, &s[i], 192, i * 1000);
-        qn_state_remember(s[i].seq, s[i].keys);
-        check(&r, &s[i]);
-        qn_seq_close(s[i].seq);
-        assert_int_equal(try_find(&r, &s[i], 192), 192);
-    }
-    assert_true(qn_state_get_counts(r.state).evictions > 0);
-    must_be_empty(&r);
-}
-
-// Remembers `length` rows with keys `first`, first + 1, ... in a sequence of their own.
-static void remember(rig *r, rig_seq *s, int64_t length, uint64_t first) {
-    open_seq(r, s);
-    grow_to(r, s, length, first);
-    qn_state_remember(s->seq, s->keys);
-    check(r, s);
-    qn_seq_close(s->seq);
-}
-
-// The node that grows is itself the one used longest ago.
-static void the_oldest_node_grows(void **state) {
-    (void)state;
-    static rig_seq s;
-    static uint64_t other[64];
-    rig r;
-    qn_state_opts opts = {.context = 192, .step_rows = STEP, .n_seqs = 1, .kept_bytes = KEPT};
-    rig_open(&r, RIG_STATES, opts);
-    remember(&r, &s, 64, 0);
-    remember(&r, &s, 192, 1000);
-    remember(&r, &s, 128, 2000);
-    assert_int_equal(r.state->tree.free_node, -1);
-    remember(&r, &s, 192, 0);
-    assert_int_equal(try_find(&r, &s, 192), 192);
-    must_be_empty(&r);
-    // With full attention only wrong keys use up the nodes.
-    opts.context = 128;
-    opts.kept_bytes = 0;
-    rig_open(&r, RIG_FULL, opts);
-    open_seq(&r, &s);
-    grow_to(&r, &s, 64, 0);
-    qn_state_remember(s.seq, s.keys);
-    qn_state_remember(s.seq, other);
-    assert_int_equal(r.state->tree.free_node, -1);
-    grow_to(&r, &s, 128, 0);
-    qn_state_remember(s.seq, s.keys);
-    check(&r, &s);
-    qn_seq_close(s.seq);
-    must_be_empty(&r);
-}
-
-static void remembering_again_is_use(void **state) {
-    (void)state;
-    static rig_seq a, b, c;
-    rig r;
-    rig_open(&r, RIG_STATES,
-             (qn_state_opts){.context = 192, .step_rows = STEP, .n_seqs = 1, .kept_bytes = 2048});
-    assert_int_equal(r.state->tree.n_marks, 2);
-    remember(&r, &a, 100, 0);
-    remember(&r, &b, 100, 1000);
-    remember(&r, &a, 100, 0);
-    remember(&r, &c, 100, 2000);
-    assert_int_equal(try_find(&r, &a, 100), 100);
-    assert_int_equal(try_find(&r, &b, 100), 0);
-    assert_int_equal(try_find(&r, &c, 100), 100);
-    must_be_empty(&r);
-}
-
-// Keys that contradict the content are the caller's fault, and nobody's crash.
-static void wrong_keys(void **state) {
-    (void)state;
-    for (rig_kind kind = RIG_FULL; kind <= RIG_STATES; kind++) {
-        static rig_seq s;
-        static uint64_t keys[RIG_CONTEXT];
-        rig r;
-        rig_open(&r, kind, plenty);
-        open_seq(&r, &s);
-        grow_to(&r, &s, 400, 0);
-        for (uint64_t i = 0; i < 300; i++) {
-            for (size_t k = i % 7 * 60; k < RIG_CONTEXT; k++) keys[k] = i % 11;
-            qn_state_remember(s.seq, keys);
-            const char *fault = rig_check_counts(&r);
-            if (fault) fail_msg("%s", fault);
-        }
-        qn_seq_close(s.seq);
-        must_be_empty(&r);
-    }
-}
-
-static void nothing_is_no_trouble(void **state) {
-    (void)state;
-    static rig_seq s;
-    rig r;
-    rig_open(&r, RIG_ALL, plenty);
-    open_seq(&r, &s);
-    qn_state_remember(s.seq, s.keys);
-    assert_int_equal(qn_state_find(s.seq, s.keys, 0), 0);
-    assert_int_equal(qn_seq_truncate(s.seq, 0), 0);
-    qn_state_evict(r.state, -5);
-    qn_seq_close(s.seq);
-    qn_seq_close(NULL);
-    qn_state_destroy(NULL);
-    qn_state_layout_destroy(NULL);
-    must_be_empty(&r);
+    rig_must_be_empty(&r);
 }
 
 int main(void) {
@@ -864,17 +513,6 @@ int main(void) {
         cmocka_unit_test(the_last_holder_writes_in_place),
         cmocka_unit_test(checkpoints_restore),
         cmocka_unit_test(too_many),
-        cmocka_unit_test(finds_any_prefix),
-        cmocka_unit_test(finds_checkpoints),
-        cmocka_unit_test(wide_windows_are_full),
-        cmocka_unit_test(checkpoints_are_thinned),
-        cmocka_unit_test(the_budget_holds),
-        cmocka_unit_test(nothing_kept),
-        cmocka_unit_test(nodes_run_out),
-        cmocka_unit_test(the_oldest_node_grows),
-        cmocka_unit_test(remembering_again_is_use),
-        cmocka_unit_test(wrong_keys),
-        cmocka_unit_test(nothing_is_no_trouble),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
