@@ -181,7 +181,6 @@ bool qn_rw_redirect(qn_rewrite *rw, int32_t from, int32_t to) {
     if (to == from) return false;
     if (is_name_kept(name) && taken[0] && (is_leaf || is_name_kept(taken))) return false;
     if (!taken[0] || is_name_kept(name)) g->values[to].name = name;
-    if (qn_rw_is_kept(rw, from) && (size_t)to < rw->n_values) rw->is_kept[to] = true;
     rw->alias[from] = to;
     return true;
 }
