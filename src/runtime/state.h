@@ -96,7 +96,8 @@ QN_MUST_CHECK qn_status qn_seq_restore(qn_seq *seq, const qn_checkpoint *checkpo
 // Remembers the rows of the sequence under the keys (qn_seq_length of them). Pages are shared; for
 // models with windows or recurrent layers the end is kept as a checkpoint. Under kept_bytes the
 // least recently used go first, and checkpoints of one path are thinned to power-of-two distances.
-// Never fails: at worst nothing is remembered.
+// Never fails: at worst nothing is remembered. Sequences that begin with the same keys must have the
+// same rows: what else decides them (an adapter, an image) is part of the keys.
 void qn_state_remember(qn_seq *seq, const uint64_t *keys);
 // Gives an empty sequence the longest remembered prefix of keys[0 ... n-1]; returns its length.
 int64_t qn_state_find(qn_seq *seq, const uint64_t *keys, int64_t n);
