@@ -48,7 +48,7 @@ typedef struct function {
 
 static const function functions[] = {
     {"exp", math_exp, expl, -105, 89.5f, 1},
-    {"tanh", math_tanh, tanhl, -200, 200, 2.5},
+    {"tanh", math_tanh, tanhl, -200, 200, 1.5},
     {"sigmoid", math_sigmoid, sigmoid_exactly, -110, 110, 2.5},
     {"silu", math_silu, silu_exactly, -120, FLT_MAX, 3},
     {"softplus", math_softplus, softplus_exactly, -105, FLT_MAX, 3},
