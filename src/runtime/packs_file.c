@@ -190,8 +190,9 @@ qn_status qn_pack_file_map(qn_pack_map *map, const unsigned char **data, const q
     QN_TRY(qn_file_open(&f, file->path, err));
     qn_status status = QN_OK;
     qn_pack_map mapped = {0};
-    uint64_t *want = qn_alloc(2 * file->n_sums, sizeof *want), *got = want + file->n_sums;
-    if (!want) {
+    uint64_t *want = qn_alloc(file->n_sums, sizeof *want);
+    uint64_t *got = qn_alloc(file->n_sums, sizeof *got);
+    if (!want || !got) {
         status = QN_NOMEM(err, "the sums of packed weights");
         goto done;
     }
@@ -207,6 +208,7 @@ qn_status qn_pack_file_map(qn_pack_map *map, const unsigned char **data, const q
 
 done:
     qn_free(want);
+    qn_free(got);
     qn_file_close(&f);
     return status;
 }
