@@ -125,16 +125,6 @@ static int bit_of(const plane *p, int value) {
     return at;
 }
 
-// Place of value i of a run, for output 0: bit position from the first row of its plane on.
-static int place_of(const plane *p, int i) {
-    const int u = i / 4, j = i % 4;
-    const int n_rows = RUN / 4 * p->width / 8;
-    // Nibbles of one row lie 16 values apart; of the narrower planes, 4.
-    const int row = p->width == 4 ? u % 4 : u / (8 / n_rows);
-    const int slot = p->width == 4 ? u / 4 : u % (8 / n_rows);
-    return 8 * (row * ROW + j) + slot * p->width;
-}
-
 // Bytes of a unit's header, for 16 outputs.
 static int header_bytes(const layout *l) {
     int bytes = 0;
@@ -143,23 +133,30 @@ static int header_bytes(const layout *l) {
     return bytes * QN_TILE;
 }
 
-// A table of bits to move: from[i] in the block of the type, to[i] in the unit, for output 0.
-// Output o has its bytes 4 o (planes) further.
+// Where the values of a plane are. 16 consecutive values lie side by side in the block of the type,
+// in 16 bytes or in 16 bits; 4 consecutive values lie in 4 bytes of the unit, in each at the same
+// bit, and those of output o 4 o bytes further.
 typedef struct moves {
-    int n, width;
-    int16_t from[256];
-    uint16_t to[256];
+    int n_values, width;
+    bool is_bits;         // in the block: 16 bits
+    int16_t from[16];     // bit in the block of the first of 16 values
+    uint16_t to[64];      // byte in the unit of the first of 4 values, for output 0
+    uint8_t to_shift[64]; // and its bit
 } moves;
 
 static void find_moves(moves *m, const layout *l, int which, int n_values) {
     const plane *p = &l->planes[which];
     const int run_bytes = RUN * QN_TILE * (l->planes[0].width + l->planes[1].width) / 8;
     const int first = header_bytes(l) + (which ? RUN * QN_TILE * l->planes[0].width / 8 : 0);
-    m->n = n_values;
-    m->width = p->width;
-    for (int i = 0; i < n_values; i++) {
-        m->from[i] = (int16_t)bit_of(p, i);
-        m->to[i] = (uint16_t)(8 * (first + i / RUN * run_bytes) + place_of(p, i % RUN));
+    *m = (moves){.n_values = n_values, .width = p->width, .is_bits = p->step[0] == 1};
+    for (int i = 0; i < n_values / 16; i++) m->from[i] = (int16_t)bit_of(p, 16 * i);
+    for (int i = 0; i < n_values / 4; i++) {
+        const int u = i % 8, per_byte = 8 / p->width;
+        // Nibbles of one byte lie 16 values apart; those of the narrower planes, 4.
+        const int row = p->width == 4 ? u % 4 : u / per_byte;
+        const int slot = p->width == 4 ? u / 4 : u % per_byte;
+        m->to[i] = (uint16_t)(first + i / 8 * run_bytes + row * ROW);
+        m->to_shift[i] = (uint8_t)(slot * p->width);
     }
 }
 
@@ -179,33 +176,73 @@ static void unpack_fields(uint8_t *block, const uint8_t *unit, const layout *l, 
     }
 }
 
-// unit is zero where the bits go.
+static void read16(uint8_t *q, const uint8_t *block, const moves *m, int i) {
+    const uint8_t *from = block + m->from[i] / 8;
+    const int shift = m->from[i] % 8, mask = (1 << m->width) - 1;
+    if (m->is_bits) {
+        for (int k = 0; k < 16; k++) q[k] = from[k / 8] >> k % 8 & 1;
+    } else {
+        for (int k = 0; k < 16; k++) q[k] = (uint8_t)(from[k] >> shift & mask);
+    }
+}
+
+// block is zero where the bits go.
+static void write16(uint8_t *block, const uint8_t *q, const moves *m, int i) {
+    uint8_t *to = block + m->from[i] / 8;
+    const int shift = m->from[i] % 8;
+    if (m->is_bits) {
+        for (int k = 0; k < 16; k++) to[k / 8] |= (uint8_t)(q[k] << k % 8);
+    } else {
+        for (int k = 0; k < 16; k++) to[k] |= (uint8_t)(q[k] << shift);
+    }
+}
+
+// Four values at a time: no bit leaves its byte. unit is zero where they go.
 static void pack_plane(uint8_t *unit, const uint8_t *block, const moves *m, int o) {
-    const int mask = (1 << m->width) - 1;
-    uint8_t *to = unit + 4 * o;
-    for (int i = 0; i < m->n; i++) {
-        const int q = block[m->from[i] >> 3] >> (m->from[i] & 7) & mask;
-        to[m->to[i] >> 3] |= (uint8_t)(q << (m->to[i] & 7));
+    for (int i = 0; i < m->n_values / 4; i += 4) {
+        uint8_t q[16];
+        read16(q, block, m, i / 4);
+        for (int k = 0; k < 4; k++) {
+            uint8_t *to = unit + m->to[i + k] + 4 * o;
+            uint32_t four, there;
+            memcpy(&four, q + 4 * k, 4);
+            memcpy(&there, to, 4);
+            there |= four << m->to_shift[i + k];
+            memcpy(to, &there, 4);
+        }
     }
 }
 
 static void unpack_plane(uint8_t *block, const uint8_t *unit, const moves *m, int o) {
-    const int mask = (1 << m->width) - 1;
-    const uint8_t *from = unit + 4 * o;
-    for (int i = 0; i < m->n; i++) {
-        const int q = from[m->to[i] >> 3] >> (m->to[i] & 7) & mask;
-        block[m->from[i] >> 3] |= (uint8_t)(q << (m->from[i] & 7));
+    const uint32_t mask = ((1u << m->width) - 1) * 0x01010101u;
+    for (int i = 0; i < m->n_values / 4; i += 4) {
+        uint8_t q[16];
+        for (int k = 0; k < 4; k++) {
+            uint32_t four;
+            memcpy(&four, unit + m->to[i + k] + 4 * o, 4);
+            four = four >> m->to_shift[i + k] & mask;
+            memcpy(q + 4 * k, &four, 4);
+        }
+        write16(block, q, m, i / 4);
     }
 }
 
 // --- tiles and rows ---
 
 // A float tile: value k of 16 outputs, `size` bytes each.
-static void pack_float_tile(uint8_t *to, const uint8_t *from, int64_t n_in, int size, int n_out) {
-    for (int o = 0; o < n_out; o++) {
-        for (int64_t k = 0; k < n_in; k++)
+static inline void move_floats(uint8_t *to, const uint8_t *from, int64_t n_in, const int size,
+                               int n_out) {
+    for (int64_t k = 0; k < n_in; k++) {
+        for (int o = 0; o < n_out; o++)
             memcpy(to + (k * QN_TILE + o) * size, from + (o * n_in + k) * size, (size_t)size);
     }
+}
+
+static void pack_float_tile(uint8_t *to, const uint8_t *from, int64_t n_in, int size, int n_out) {
+    if (size == 2)
+        move_floats(to, from, n_in, 2, n_out);
+    else
+        move_floats(to, from, n_in, 4, n_out);
 }
 
 static void pack_integer_tile(uint8_t *to, const uint8_t *from, const qn_packed *w, int n_out) {

@@ -4,10 +4,10 @@
 #include "backends/cpu/level/tile_block.h"
 
 enum {
-    PIECE_BYTES = 64 << 10, // of weights: 5 to 20 microseconds for one row
-    FEWEST_PIECES = 32,     // that a call is cut into for one row, where it has so many tiles
-    MOST_EXPERT_ROWS = 256, // their sums stay in the cache
-    ROWS_PER_EXPERT = 16    // make unpacking cheap
+    PIECE_BYTES = 128 << 10, // of weights: about 10 microseconds for one row
+    FEWEST_PIECES = 32,      // that a call is cut into for one row, where it has so many tiles
+    MOST_EXPERT_ROWS = 256,  // their sums stay in the cache
+    ROWS_PER_EXPERT = 16     // make unpacking cheap
 };
 
 // A call as a grid: n_tiles by rows.
