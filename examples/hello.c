@@ -75,7 +75,7 @@ int main(int argc, char **argv) {
     printf("%s", argv[2]);
     for (int i = 0; i < NEW_TOKENS; i++) {
         int32_t id;
-        CHECK(qn_session_step_naive(&id, session, &greedy, &err));
+        CHECK(qn_session_step(&id, session, &greedy, &err));
         if (qn_tokenizer_is_end(tokenizer, id)) break;
         CHECK(qn_decoder_next(&text, &size, decoder, id, &err));
         fwrite(text, 1, size, stdout);

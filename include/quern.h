@@ -175,10 +175,36 @@ typedef void qn_log_fn(void *arg, qn_log_level level, const char *message);
 // `done` of `total` bytes of weights are loaded; false stops the opening (status QN_STOPPED).
 typedef bool qn_progress_fn(void *arg, int64_t done, int64_t total);
 
+// How activations are rounded for quantised weights: `exact` 12 bits everywhere, `balanced` 8 bits
+// before gate and up projections, `fast` 8 bits everywhere. Float weights are not concerned.
+typedef enum qn_numerics { QN_NUMERICS_EXACT, QN_NUMERICS_BALANCED, QN_NUMERICS_FAST } qn_numerics;
+// How keys and values are kept. AUTO: f32 for unquantised models, f16 for quantised ones.
+typedef enum qn_cache_type {
+    QN_CACHE_AUTO,
+    QN_CACHE_F32,
+    QN_CACHE_F16,
+    QN_CACHE_Q8_0
+} qn_cache_type;
+// How compiled plans are kept: one for each range of sizes (powers of two), one for each size, or
+// one that is made anew for each. Changes no result.
+typedef enum qn_plan_policy {
+    QN_PLANS_AUTO, // as the profile says, else bucketed
+    QN_PLANS_BUCKETED,
+    QN_PLANS_EXACT,
+    QN_PLANS_DYNAMIC
+} qn_plan_policy;
+
 typedef struct qn_engine_opts {
     int n_threads;   // 0: all that this process may use
     bool no_weights; // build the model, load no weights: for looking at it
-    qn_log_fn *log;  // NULL: silent
+    // The reference interpreter in float32 throughout: slow, and the measure of everything else.
+    // Such an engine has logits and the naive step only.
+    bool reference;
+    qn_numerics numerics;
+    qn_cache_type cache_type;
+    qn_plan_policy plans;
+    const char *cache_dir; // folder that keeps packed weights and plans; NULL: none
+    qn_log_fn *log;        // NULL: silent
     void *log_arg;
     qn_progress_fn *progress; // NULL: none
     void *progress_arg;
@@ -192,6 +218,10 @@ typedef struct qn_engine_info {
     int64_t n_parameters; // weights used by the graph, tied ones counted once
     int64_t weight_bytes; // as loaded
     int n_threads;
+    const char *level;      // borrowed: "avx512", ...; of the kernels
+    const char *cache_type; // borrowed: "f16", ...
+    const char *profile; // borrowed: path of the profile file that was applied; "" if there is none
+    int64_t cached_bytes; // of the weights, that came ready from the cache folder
 } qn_engine_info;
 
 // opts may be NULL. Reads the whole model into memory, unless no_weights.
@@ -204,25 +234,43 @@ QN_API qn_engine_info qn_engine_get_info(const qn_engine *engine);
 QN_API const qn_tokenizer *qn_engine_tokenizer(const qn_engine *engine);
 
 typedef enum qn_graph_form { QN_GRAPH_TEXT, QN_GRAPH_SVG } qn_graph_form;
+// `high` is what the model's family wrote, `mid` what the passes made of it, `low` the plan: kernel
+// calls in order, with their buffers.
+typedef enum qn_graph_stage { QN_STAGE_HIGH, QN_STAGE_MID, QN_STAGE_LOW } qn_graph_stage;
 
-// The model's graph; *text is owned (qn_free).
+typedef struct qn_graph_opts {
+    qn_graph_stage stage;
+    qn_graph_form form;
+    int64_t rows,
+        cached; // of a step, for `low`: addresses and pieces are shown for it; rows 0: none
+} qn_graph_opts;
+
+// The model's graph; *text is owned (qn_free). opts may be NULL.
 QN_API QN_MUST_CHECK qn_status qn_engine_graph(char **text, const qn_engine *engine,
-                                               qn_graph_form form, qn_err *err);
+                                               const qn_graph_opts *opts, qn_err *err);
 
-// Memory that a run over `context` positions needs, in bytes.
+// What the compiler did: which fusions fired and why others did not; which op runs as what.
+typedef enum qn_report { QN_REPORT_FUSION, QN_REPORT_DISPATCH } qn_report;
+// *text is owned (qn_free).
+QN_API QN_MUST_CHECK qn_status qn_engine_report(char **text, const qn_engine *engine,
+                                                qn_report report, qn_err *err);
+
+// Memory that a session with a context of so many tokens needs, in bytes, once all of it is used.
 typedef struct qn_memory {
     int64_t weights, state, activations, total;
-    int64_t cache; // part of state: keys and values of every position, float32
+    int64_t cache; // part of state: keys and values of every position
 } qn_memory;
+// context 0: the model's own limit; chunk 0: the default (qn_session_opts).
 QN_API QN_MUST_CHECK qn_status qn_engine_memory(qn_memory *out, const qn_engine *engine,
-                                                int64_t context, qn_err *err);
+                                                int64_t context, int64_t chunk, qn_err *err);
 
 // --- logits --------------------------------------------------------------------------------------
 
 typedef struct qn_logits_opts {
     bool all_rows; // scores after every token, not only after the last
     bool hidden;   // the residual stream too
-    int64_t chunk; // tokens per step; 0: all at once. Changes no result.
+    bool naive;    // all tokens in one step, whatever `chunk` says. Changes no result.
+    int64_t chunk; // tokens per step; 0: the default. Changes no result.
 } qn_logits_opts;
 
 // Caller storage, filled by qn_engine_logits, released by qn_logits_deinit.
@@ -249,21 +297,92 @@ typedef struct qn_sample_opts {
     uint64_t seed; // same prompt, seed and settings: same tokens
 } qn_sample_opts;
 
+// One kernel call of a step, for `trace`. Times are nanoseconds since the session began.
+typedef struct qn_trace_event {
+    const char *kernel, *op; // borrowed
+    int32_t layer;           // -1: outside the layers
+    int64_t step, rows;      // number of the step; rows of the step
+    int64_t begin, end;
+    int64_t bytes; // of weights and state that the call read at least
+} qn_trace_event;
+typedef void qn_trace_fn(void *arg, const qn_trace_event *event);
+
 typedef struct qn_session_opts {
     int64_t context; // most tokens of prompt and answer together; 0: the model's own limit
+    bool shrink;     // take a shorter context where memory is short, instead of failing
+    int64_t chunk;   // tokens per step while a prompt is read; 0: the default. Changes no result.
+    int64_t kept;    // most bytes of state kept of earlier prompts, for prompts that begin alike;
+                     // 0: as much as one context; -1: none. Changes no result.
+    qn_trace_fn *trace; // called after each step, once for each call; NULL: none
+    void *trace_arg;
 } qn_session_opts;
 
+// Fails with QN_MEMORY, and the plan's numbers, where the context cannot fit in free memory.
 QN_API QN_MUST_CHECK qn_status qn_session_create(qn_session **out, const qn_engine *engine,
                                                  const qn_session_opts *opts, qn_err *err);
 QN_API void qn_session_destroy(qn_session *session);
+// Most tokens that the session holds.
+QN_API int64_t qn_session_context(const qn_session *session);
+// Prompt and generated tokens. Borrowed until the next call on this session.
+QN_API const int32_t *qn_session_tokens(const qn_session *session, size_t *n);
+// Tokens whose keys, values and state are computed and kept.
+QN_API size_t qn_session_cached(const qn_session *session);
+
 // Replaces the token history and forgets state; runs nothing.
 QN_API QN_MUST_CHECK qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids,
                                                      size_t n, qn_err *err);
-// Recomputes the whole history, samples one token, appends it. An empty history is an error.
+// Computes what is not yet in the cache (first the whole prompt, then one token a call), samples a
+// token and appends it: afterwards one token fewer is cached than the history has. An empty history
+// is an error. opts may be NULL: greedy.
+QN_API QN_MUST_CHECK qn_status qn_session_step(int32_t *token, qn_session *session,
+                                               const qn_sample_opts *opts, qn_err *err);
+// The same without the cache: recomputes the whole history. Same result, slowly.
 QN_API QN_MUST_CHECK qn_status qn_session_step_naive(int32_t *token, qn_session *session,
                                                      const qn_sample_opts *opts, qn_err *err);
-// Prompt and generated tokens. Borrowed until the next call on this session.
-QN_API const int32_t *qn_session_tokens(const qn_session *session, size_t *n);
+// A token was chosen; false ends the generation after it.
+typedef bool qn_token_fn(void *arg, int32_t token);
+// Up to n steps; *n_new tokens were appended to the history. fn may be NULL.
+QN_API QN_MUST_CHECK qn_status qn_session_generate(size_t *n_new, qn_session *session, size_t n,
+                                                   const qn_sample_opts *opts, qn_token_fn *fn,
+                                                   void *arg, qn_err *err);
+
+// Scores, borrowed until the next call on this session.
+// Replaces the history by `ids`, computes them, and gives the scores after the last; samples
+// nothing. Afterwards the whole history is cached.
+QN_API QN_MUST_CHECK qn_status qn_session_prefill(const float **logits, qn_session *session,
+                                                  const int32_t *ids, size_t n, qn_err *err);
+// Appends a token, computes it, and gives the scores after it. The whole history must be cached:
+// after qn_session_prefill or qn_session_feed.
+QN_API QN_MUST_CHECK qn_status qn_session_feed(const float **logits, qn_session *session,
+                                               int32_t token, qn_err *err);
+// Appends tokens and computes them, without scores.
+QN_API QN_MUST_CHECK qn_status qn_session_commit(qn_session *session, const int32_t *ids, size_t n,
+                                                 qn_err *err);
+// The scores that the last step, prefill or feed left; NULL if there are none.
+QN_API const float *qn_session_logits(const qn_session *session);
+
+// Forgets the tokens from `n` on, and their state.
+QN_API QN_MUST_CHECK qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err);
+// Another session with the same history and state, which it shares in memory: a session and its
+// forks are used by one thread at a time, and each is destroyed by itself.
+QN_API QN_MUST_CHECK qn_status qn_session_fork(qn_session **out, qn_session *session, qn_err *err);
+// History and state of a session at one moment. Destroy it before its session.
+typedef struct qn_snapshot qn_snapshot;
+QN_API QN_MUST_CHECK qn_status qn_session_checkpoint(qn_snapshot **out, qn_session *session,
+                                                     qn_err *err);
+// Puts it back, into the session it came from or a fork of it. May be done many times.
+QN_API QN_MUST_CHECK qn_status qn_session_restore(qn_session *session, const qn_snapshot *snapshot,
+                                                  qn_err *err);
+QN_API void qn_snapshot_destroy(qn_snapshot *snapshot);
+
+// What a session did so far.
+typedef struct qn_session_counts {
+    int64_t steps, rows;            // steps run; tokens computed in them
+    int64_t reused;                 // tokens found in what was kept of earlier prompts
+    int64_t plan_hits, plan_misses; // steps that found a plan of their size, or made one
+    int64_t evictions;              // kept pieces that were dropped for room
+} qn_session_counts;
+QN_API qn_session_counts qn_session_get_counts(const qn_session *session);
 
 // --- making model files --------------------------------------------------------------------------
 //

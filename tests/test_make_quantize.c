@@ -370,7 +370,7 @@ static qn_logits compute(const char *path, const int32_t *ids, size_t n) {
     qn_err err = {0};
     qn_engine *engine;
     qn_logits logits;
-    ASSERT_OK(qn_engine_open(&engine, path, NULL, &err));
+    ASSERT_OK(qn_engine_open(&engine, path, &(qn_engine_opts){.reference = true}, &err));
     ASSERT_OK(qn_engine_logits(&logits, engine, ids, n, &(qn_logits_opts){.all_rows = true}, &err));
     qn_engine_close(engine);
     return logits;

@@ -624,11 +624,15 @@ static void wrong_calls_are_refused(void **state) {
                  "4097 tokens, the context has 4096");
     free(many);
     qn_memory memory;
-    ASSERT_FAILS(qn_engine_memory(&memory, engine, 4097, &err), QN_LIMIT, "4097 tokens");
-    ASSERT_FAILS(qn_engine_memory(&memory, engine, -1, &err), QN_LIMIT, "-1 tokens");
-    ASSERT_OK(qn_engine_memory(&memory, engine, 4096, &err));
+    ASSERT_FAILS(qn_engine_memory(&memory, engine, 4097, 0, &err), QN_LIMIT, "4097 tokens");
+    ASSERT_FAILS(qn_engine_memory(&memory, engine, -1, 0, &err), QN_LIMIT, "-1 tokens");
+    ASSERT_OK(qn_engine_memory(&memory, engine, 4096, 0, &err));
     char *text = NULL;
-    ASSERT_FAILS(qn_engine_graph(&text, engine, (qn_graph_form)9, &err), QN_ARGUMENT, "form 9");
+    ASSERT_FAILS(qn_engine_graph(&text, engine, &(qn_graph_opts){.form = (qn_graph_form)9}, &err),
+                 QN_ARGUMENT, "form 9");
+    ASSERT_FAILS(qn_engine_graph(&text, engine, &(qn_graph_opts){.stage = (qn_graph_stage)9}, &err),
+                 QN_ARGUMENT, "stage 9");
+    ASSERT_FAILS(qn_engine_report(&text, engine, (qn_report)9, &err), QN_ARGUMENT, "report 9");
     assert_null(text);
     qn_engine_close(engine);
     qn_engine_close(NULL);
@@ -686,7 +690,7 @@ static void a_model_without_weights_computes_nothing(void **state) {
     ASSERT_FAILS(qn_session_step_naive(&token, session, NULL, &err), QN_STATE, "no history");
     qn_session_destroy(session);
     char *text = NULL;
-    ASSERT_OK(qn_engine_graph(&text, engine, QN_GRAPH_TEXT, &err));
+    ASSERT_OK(qn_engine_graph(&text, engine, NULL, &err));
     qn_free(text);
     const qn_engine_info info = qn_engine_get_info(engine);
     assert_int_equal(info.n_layers, 4);

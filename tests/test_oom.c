@@ -146,15 +146,27 @@ static qn_status open_tokenizer(const char *path, qn_err *err) {
     return status;
 }
 
-static qn_status use_session(const qn_engine *engine, qn_err *err) {
+// Every call that may allocate, once.
+static qn_status use_parts(qn_session *session, qn_session **fork, qn_snapshot **snapshot,
+                           qn_err *err) {
     const int32_t ids[] = {5, 6, 7};
     const qn_sample_opts warm = {.temperature = 1, .seed = 3};
-    qn_session *session;
     int32_t token;
-    QN_TRY(qn_session_create(&session, engine, NULL, err));
-    qn_status status = qn_session_set_prompt(session, ids, 3, err);
-    for (int i = 0; !status && i < 2; i++)
-        status = qn_session_step_naive(&token, session, &warm, err);
+    QN_TRY(qn_session_set_prompt(session, ids, 3, err));
+    QN_TRY(qn_session_step(&token, session, &warm, err));
+    QN_TRY(qn_session_step_naive(&token, session, &warm, err));
+    QN_TRY(qn_session_fork(fork, session, err));
+    QN_TRY(qn_session_checkpoint(snapshot, session, err));
+    return qn_session_step(&token, *fork, &warm, err);
+}
+
+static qn_status use_session(const qn_engine *engine, qn_err *err) {
+    qn_session *session, *fork = NULL;
+    qn_snapshot *snapshot = NULL;
+    QN_TRY(qn_session_create(&session, engine, &(qn_session_opts){.context = 100}, err));
+    const qn_status status = use_parts(session, &fork, &snapshot, err);
+    qn_snapshot_destroy(snapshot);
+    qn_session_destroy(fork);
     qn_session_destroy(session);
     return status;
 }
@@ -167,10 +179,14 @@ static qn_status use_engine(const qn_engine *engine, qn_err *err) {
     char *text;
     QN_TRY(qn_engine_logits(&logits, engine, ids, 4, &opts, err));
     qn_logits_deinit(&logits);
-    QN_TRY(qn_engine_memory(&memory, engine, 100, err));
-    QN_TRY(qn_engine_graph(&text, engine, QN_GRAPH_TEXT, err));
-    qn_free(text);
-    QN_TRY(qn_engine_graph(&text, engine, QN_GRAPH_SVG, err));
+    QN_TRY(qn_engine_memory(&memory, engine, 100, 0, err));
+    for (int i = 0; i < 6; i++) {
+        const qn_graph_opts graph = {
+            .stage = (qn_graph_stage)(i % 3), .form = (qn_graph_form)(i / 3), .rows = 1};
+        QN_TRY(qn_engine_graph(&text, engine, &graph, err));
+        qn_free(text);
+    }
+    QN_TRY(qn_engine_report(&text, engine, QN_REPORT_FUSION, err));
     qn_free(text);
     return use_session(engine, err);
 }

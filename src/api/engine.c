@@ -2,99 +2,11 @@
 #include "runtime/engine.h"
 
 #include "core/buf.h"
-#include "core/file.h"
-#include "core/log.h"
 #include "core/mem.h"
 #include "gen/sample.h"
 #include "ir/text.h"
 #include "runtime/memory.h"
-
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-
-// A model without a usable tokenizer still computes logits: say so, and go on.
-static qn_status open_tokenizer(qn_engine *engine, qn_err *err) {
-    qn_err why = {0};
-    const qn_status status = qn_tokenizer_from_source(&engine->tokenizer, engine->source, &why);
-    if (status == QN_MEMORY) {
-        if (err) *err = why;
-        return status;
-    }
-    if (status) {
-        qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_WARNING, "no tokenizer: %s",
-               why.message);
-        return QN_OK;
-    }
-    const int32_t n_tokens = qn_tokenizer_get_info(engine->tokenizer).n_tokens;
-    if (n_tokens > engine->model->hparams->vocab)
-        return QN_FAIL(err, FORMAT, "the tokenizer has %d tokens, the embedding %lld rows",
-                       n_tokens, (long long)engine->model->hparams->vocab);
-    return QN_OK;
-}
-
-// QN_DUMP: the graph as text.
-static qn_status dump_graph(const qn_engine *engine, qn_err *err) {
-    char *path = qn_path_join(engine->switches.dump, "model.ir");
-    qn_buf text = {0};
-    qn_status status = QN_OK;
-    FILE *f = path ? fopen(path, "we") : NULL;
-    if (!f) {
-        status =
-            QN_FAIL(err, IO, "QN_DUMP: cannot write %s: %s", path ? path : "", strerror(errno));
-        goto done;
-    }
-    qn_graph_print(&text, &engine->model->graph);
-    const bool is_written = !text.failed && fwrite(text.data, 1, text.size, f) == text.size;
-    if (fclose(f) != 0 || !is_written) status = QN_FAIL(err, IO, "cannot write %s", path);
-
-done:
-    qn_buf_deinit(&text);
-    qn_free(path);
-    return status;
-}
-
-static qn_status check_graphs(const qn_engine *engine, qn_err *err) {
-    if (engine->switches.verify) {
-        QN_TRY(qn_graph_verify(&engine->model->graph, err));
-        QN_TRY(qn_graph_verify(&engine->model->graph_hidden, err));
-    }
-    return engine->switches.dump ? dump_graph(engine, err) : QN_OK;
-}
-
-static void log_model(const qn_engine *engine) {
-    char names[256];
-    const qn_model *model = engine->model;
-    const size_t unused = qn_model_unused(model, engine->source, names, sizeof names);
-    if (unused > 0)
-        qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_WARNING,
-               "%zu tensors are not used by %s: %s%s", unused, model->family->arch, names,
-               unused > 4 ? ", ..." : "");
-    if (engine->switches.debug >= 1)
-        qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_DEBUG,
-               "%s: %s, %lld layers, %zu nodes, %zu weights, %d threads",
-               qn_source_path(engine->source), model->family->arch,
-               (long long)model->hparams->layers, model->graph.n_nodes, model->weights.n,
-               qn_pool_threads(engine->pool));
-}
-
-static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {
-    QN_TRY(qn_switches_read(&engine->switches, err));
-    const int asked = engine->opts.n_threads;
-    QN_TRY(qn_pool_create(&engine->pool, asked ? asked : engine->switches.threads, err));
-    QN_TRY(qn_source_open(&engine->source, path, err));
-    QN_TRY(qn_model_create(&engine->model, engine->source, err));
-    QN_TRY(check_graphs(engine, err));
-    QN_TRY(open_tokenizer(engine, err));
-    log_model(engine);
-    if (engine->opts.no_weights) return QN_OK;
-    qn_model *model = engine->model;
-    const qn_load_opts load = {.progress = engine->opts.progress,
-                               .progress_arg = engine->opts.progress_arg};
-    QN_TRY(qn_weights_load(&model->weights, engine->source, &load, err));
-    QN_TRY(qn_model_params(&engine->params, model, &model->graph, err));
-    return qn_model_params(&engine->params_hidden, model, &model->graph_hidden, err);
-}
+#include "runtime/show.h"
 
 qn_status qn_engine_open(qn_engine **out, const char *path, const qn_engine_opts *opts,
                          qn_err *err) {
@@ -102,7 +14,7 @@ qn_status qn_engine_open(qn_engine **out, const char *path, const qn_engine_opts
     qn_engine *engine = qn_alloc(1, sizeof *engine);
     if (!engine) return QN_NOMEM(err, "engine");
     if (opts) engine->opts = *opts;
-    const qn_status status = open_parts(engine, path, err);
+    const qn_status status = qn_engine_open_parts(engine, path, err);
     if (status)
         qn_engine_close(engine);
     else
@@ -114,11 +26,23 @@ void qn_engine_close(qn_engine *engine) {
     if (!engine) return;
     qn_free(engine->params);
     qn_free(engine->params_hidden);
+    qn_packs_destroy(engine->packs);
+    qn_state_layout_destroy(engine->layout);
+    qn_profile_deinit(&engine->profile);
+    qn_plan_deinit(&engine->prefill);
+    qn_plan_deinit(&engine->decode);
+    qn_plan_deinit(&engine->hidden);
     qn_tokenizer_close(engine->tokenizer);
     qn_model_destroy(engine->model);
     qn_source_close(engine->source);
     qn_pool_destroy(engine->pool);
     qn_free(engine);
+}
+
+static const char *cache_type_name(const qn_engine *engine) {
+    static const char *const names[QN_TYPE_COUNT] = {
+        [QN_TYPE_F32] = "f32", [QN_TYPE_F16] = "f16", [QN_TYPE_Q8_0] = "q8_0"};
+    return engine->opts.reference ? "f32" : names[engine->cache_type];
 }
 
 qn_engine_info qn_engine_get_info(const qn_engine *engine) {
@@ -138,6 +62,10 @@ qn_engine_info qn_engine_get_info(const qn_engine *engine) {
         .n_experts = hp->experts,
         .context = hp->context,
         .n_threads = qn_pool_threads(engine->pool),
+        .level = engine->backend->level,
+        .cache_type = cache_type_name(engine),
+        .profile = engine->profile.path ? engine->profile.path : "",
+        .cached_bytes = engine->packs ? qn_packs_cached_bytes(engine->packs) : 0,
     };
     for (size_t i = 0; i < weights->n; i++) {
         if (weights->items[i].is_predict) continue;
@@ -149,30 +77,76 @@ qn_engine_info qn_engine_get_info(const qn_engine *engine) {
 
 const qn_tokenizer *qn_engine_tokenizer(const qn_engine *engine) { return engine->tokenizer; }
 
-qn_status qn_engine_graph(char **text, const qn_engine *engine, qn_graph_form form, qn_err *err) {
-    static void (*const writers[])(qn_buf *, const qn_graph *) = {
-        [QN_GRAPH_TEXT] = qn_graph_print, [QN_GRAPH_SVG] = qn_graph_svg};
-    if ((size_t)form >= sizeof writers / sizeof writers[0])
-        return QN_FAIL(err, ARGUMENT, "graph form %d of %zu", (int)form,
-                       sizeof writers / sizeof writers[0]);
+static qn_status need_plan(const qn_engine *engine, qn_err *err) {
+    if (engine->layout) return QN_OK;
+    return QN_FAIL(err, STATE, "there is no plan for this model: it has weights without kernels");
+}
+
+static qn_status print_mid(qn_buf *to, const qn_engine *engine, qn_graph_form form, qn_err *err) {
+    const qn_compile_opts opts = qn_engine_compile_opts(engine);
+    qn_graph mid = {0};
+    QN_TRY(qn_compile_mid(&mid, &engine->model->graph, &opts, NULL, err));
+    (form == QN_GRAPH_SVG ? qn_graph_svg : qn_graph_print)(to, &mid);
+    qn_graph_deinit(&mid);
+    return QN_OK;
+}
+
+qn_status qn_engine_graph(char **text, const qn_engine *engine, const qn_graph_opts *opts,
+                          qn_err *err) {
+    const qn_graph_opts defaults = {0};
+    if (!opts) opts = &defaults;
+    if ((unsigned)opts->form > QN_GRAPH_SVG || (unsigned)opts->stage > QN_STAGE_LOW)
+        return QN_FAIL(err, ARGUMENT, "graph form %d of 2, stage %d of 3", (int)opts->form,
+                       (int)opts->stage);
     qn_buf buf = {0};
-    writers[form](&buf, &engine->model->graph);
+    qn_status status = QN_OK;
+    if (opts->stage == QN_STAGE_MID)
+        status = print_mid(&buf, engine, opts->form, err);
+    else if (opts->stage == QN_STAGE_LOW)
+        status = need_plan(engine, err) ? QN_STATE : qn_show_plan(&buf, engine, opts, err);
+    else
+        (opts->form == QN_GRAPH_SVG ? qn_graph_svg : qn_graph_print)(&buf, &engine->model->graph);
+    if (status) {
+        qn_buf_deinit(&buf);
+        return status;
+    }
     return qn_buf_take(text, &buf, err);
 }
 
-qn_status qn_engine_memory(qn_memory *out, const qn_engine *engine, int64_t context, qn_err *err) {
+qn_status qn_engine_report(char **text, const qn_engine *engine, qn_report report, qn_err *err) {
+    static void (*const writers[])(qn_buf *, const qn_pass_report *) = {
+        [QN_REPORT_FUSION] = qn_pass_report_fusion, [QN_REPORT_DISPATCH] = qn_pass_report_dispatch};
+    if ((size_t)report >= sizeof writers / sizeof writers[0])
+        return QN_FAIL(err, ARGUMENT, "report %d of %zu", (int)report,
+                       sizeof writers / sizeof writers[0]);
+    const qn_compile_opts opts = qn_engine_compile_opts(engine);
+    qn_pass_report passes = {0};
+    qn_graph mid = {0};
+    QN_TRY(qn_compile_mid(&mid, &engine->model->graph, &opts, &passes, err));
+    qn_graph_deinit(&mid);
+    qn_buf buf = {0};
+    writers[report](&buf, &passes);
+    return qn_buf_take(text, &buf, err);
+}
+
+qn_status qn_engine_memory(qn_memory *out, const qn_engine *engine, int64_t context, int64_t chunk,
+                           qn_err *err) {
     const int64_t most = engine->model->hparams->context;
     if (context == 0) context = most;
+    chunk = qn_engine_chunk(engine, chunk);
     if (context < 0 || context > most)
         return QN_FAIL(err, LIMIT, "context of %lld tokens, the model has %lld", (long long)context,
                        (long long)most);
-    return qn_memory_plan(out, engine->model, context, err);
+    QN_TRY(need_plan(engine, err));
+    if (chunk < 0) return QN_FAIL(err, ARGUMENT, "chunks of %lld tokens", (long long)chunk);
+    return qn_memory_plan(out, engine, context, chunk, err);
 }
 
 qn_status qn_engine_check_ids(const qn_engine *engine, const int32_t *ids, size_t n, int64_t limit,
                               qn_err *err) {
     const int64_t vocab = engine->model->hparams->vocab;
-    if (!engine->params) return QN_FAIL(err, STATE, "the model was opened without its weights");
+    if (!engine->params && !engine->packs)
+        return QN_FAIL(err, STATE, "the model was opened without its weights");
     if (n == 0 || !ids) return QN_FAIL(err, ARGUMENT, "no token ids were given");
     if (n > (uint64_t)limit)
         return QN_FAIL(err, LIMIT, "%zu tokens, the context has %lld", n, (long long)limit);

@@ -1,78 +1,303 @@
 // qn_session: one sequence. See quern.h for the contracts.
-#include "runtime/engine.h"
+#include "api/session_int.h"
 
 #include "core/mem.h"
-#include "gen/sample.h"
+#include "runtime/memory.h"
 
 #include <string.h>
 
-struct qn_session {
-    const qn_engine *engine; // borrowed
-    int64_t context;
-    int32_t *tokens; // (context at most)
-    size_t n_tokens, cap_tokens;
-};
+enum { MOST_FORKS = 8, CHECKPOINT_ROWS = 2048 };
+
+// --- life ----------------------------------------------------------------------------------------
+
+void qn_shared_leave(qn_shared *shared) {
+    if (!shared || --shared->users > 0) return;
+    qn_runner_destroy(shared->runner);
+    qn_free(shared);
+}
+
+static qn_status init_session(qn_session *s, qn_err *err) {
+    const int64_t vocab = s->engine->model->hparams->vocab;
+    s->tokens = qn_alloc((size_t)s->context, sizeof *s->tokens);
+    s->keys = qn_alloc((size_t)s->context, sizeof *s->keys);
+    s->logits = qn_alloc((size_t)vocab, sizeof *s->logits);
+    if (!s->tokens || !s->keys || !s->logits) return QN_NOMEM(err, "session");
+    QN_TRY(qn_sampler_create(&s->sampler, vocab, err));
+    return s->shared ? qn_seq_open(&s->seq, qn_runner_state(s->shared->runner), err) : QN_OK;
+}
+
+qn_status qn_session_attach(qn_session **out, const qn_session *like, qn_shared *shared,
+                            qn_err *err) {
+    qn_session *s = qn_alloc(1, sizeof *s);
+    if (!s) return QN_NOMEM(err, "session");
+    s->engine = like->engine;
+    s->context = like->context;
+    s->chunk = like->chunk;
+    s->keeps = like->keeps;
+    s->shared = shared;
+    if (shared) shared->users++;
+    const qn_status status = init_session(s, err);
+    if (status)
+        qn_session_destroy(s);
+    else
+        *out = s;
+    return status;
+}
+
+static qn_status create_shared(qn_shared **out, const qn_session *like, const qn_session_opts *opts,
+                               qn_err *err) {
+    qn_runner_opts runner = {.engine = like->engine,
+                             .context = like->context,
+                             .rows = like->chunk,
+                             .outs = 1,
+                             .segs = 1,
+                             .n_seqs = MOST_FORKS,
+                             .kept_bytes = opts->kept < 0 ? 0 : opts->kept,
+                             .trace = opts->trace,
+                             .trace_arg = opts->trace_arg};
+    if (opts->kept == 0) {
+        qn_runner_size size;
+        QN_TRY(qn_runner_measure(&size, &runner, err));
+        runner.kept_bytes = size.state.cache_used + size.state.slots_used;
+    }
+    qn_shared *shared = qn_alloc(1, sizeof *shared);
+    if (!shared) return QN_NOMEM(err, "session");
+    const qn_status status = qn_runner_create(&shared->runner, &runner, err);
+    if (status)
+        qn_free(shared);
+    else
+        *out = shared;
+    return status;
+}
 
 qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_session_opts *opts,
                             qn_err *err) {
+    const qn_session_opts defaults = {0};
+    qn_session_opts o = opts ? *opts : defaults;
     const int64_t most = engine->model->hparams->context;
-    const int64_t context = opts && opts->context ? opts->context : most;
-    if (context < 1 || context > most)
-        return QN_FAIL(err, LIMIT, "context of %lld tokens, the model has %lld", (long long)context,
-                       (long long)most);
-    qn_session *session = qn_alloc(1, sizeof *session);
-    if (!session) return QN_NOMEM(err, "session");
-    session->engine = engine;
-    session->context = context;
-    *out = session;
-    return QN_OK;
+    if (o.context == 0) o.context = most;
+    o.chunk = qn_engine_chunk(engine, o.chunk);
+    if (o.context < 1 || o.context > most)
+        return QN_FAIL(err, LIMIT, "context of %lld tokens, the model has %lld",
+                       (long long)o.context, (long long)most);
+    if (o.chunk < 1 || o.kept < -1)
+        return QN_FAIL(err, ARGUMENT, "chunks of %lld tokens, %lld bytes kept", (long long)o.chunk,
+                       (long long)o.kept);
+    qn_session like = {.engine = engine, .keeps = o.kept >= 0};
+    qn_shared *shared = NULL;
+    if (!engine->opts.reference && engine->packs) {
+        QN_TRY(qn_memory_fit(&o, engine, err));
+        like.context = o.context;
+        like.chunk = o.chunk < o.context ? o.chunk : o.context;
+        QN_TRY(create_shared(&shared, &like, &o, err));
+    }
+    like.context = o.context;
+    const qn_status status = qn_session_attach(out, &like, shared, err);
+    if (status && shared && shared->users == 0) {
+        qn_runner_destroy(shared->runner);
+        qn_free(shared);
+    }
+    return status;
 }
 
 void qn_session_destroy(qn_session *session) {
     if (!session) return;
+    qn_seq_close(session->seq);
+    qn_shared_leave(session->shared);
+    qn_sampler_destroy(session->sampler);
     qn_free(session->tokens);
+    qn_free(session->keys);
+    qn_free(session->logits);
     qn_free(session);
 }
 
-static qn_status reserve(qn_session *session, size_t n, qn_err *err) {
-    void *tokens = session->tokens;
-    if (!qn_grow(&tokens, &session->cap_tokens, n, sizeof *session->tokens))
-        return QN_NOMEM(err, "token history");
-    session->tokens = tokens;
-    return QN_OK;
-}
-
-qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids, size_t n, qn_err *err) {
-    QN_TRY(qn_engine_check_ids(session->engine, ids, n, session->context, err));
-    QN_TRY(reserve(session, n, err));
-    memcpy(session->tokens, ids, n * sizeof *ids);
-    session->n_tokens = n;
-    return QN_OK;
-}
-
-qn_status qn_session_step_naive(int32_t *token, qn_session *session, const qn_sample_opts *opts,
-                                qn_err *err) {
-    const qn_sample_opts greedy = {0};
-    const size_t n = session->n_tokens;
-    if (n == 0) return QN_FAIL(err, STATE, "no history: call qn_session_set_prompt first");
-    if ((int64_t)n >= session->context)
-        return QN_FAIL(err, LIMIT, "the context of %lld tokens is full",
-                       (long long)session->context);
-    QN_TRY(reserve(session, n + 1, err));
-    qn_logits logits;
-    QN_TRY(qn_engine_run(&logits, session->engine, session->tokens, (int64_t)n,
-                         &(qn_logits_opts){0}, err));
-    int32_t chosen = 0;
-    const qn_status status =
-        qn_sample(&chosen, logits.logits, logits.n_vocab, opts ? opts : &greedy, n, err);
-    qn_logits_deinit(&logits);
-    if (status) return status;
-    session->tokens[session->n_tokens++] = chosen;
-    *token = chosen;
-    return QN_OK;
-}
+int64_t qn_session_context(const qn_session *session) { return session->context; }
 
 const int32_t *qn_session_tokens(const qn_session *session, size_t *n) {
     *n = session->n_tokens;
     return session->tokens;
+}
+
+size_t qn_session_cached(const qn_session *session) {
+    return session->seq ? (size_t)qn_seq_length(session->seq) : 0;
+}
+
+const float *qn_session_logits(const qn_session *session) {
+    return session->has_logits ? session->logits : NULL;
+}
+
+qn_session_counts qn_session_get_counts(const qn_session *session) {
+    qn_session_counts counts = {0};
+    if (session->shared) counts = qn_runner_counts(session->shared->runner);
+    counts.reused = session->reused;
+    return counts;
+}
+
+// --- the history and its state -------------------------------------------------------------------
+
+static void set_tokens(qn_session *s, size_t at, const int32_t *ids, size_t n) {
+    memcpy(s->tokens + at, ids, n * sizeof *ids);
+    for (size_t i = 0; i < n; i++) s->keys[at + i] = (uint64_t)(uint32_t)ids[i];
+    s->n_tokens = at + n;
+    s->has_logits = false;
+}
+
+static void remember(qn_session *s) {
+    if (s->keeps && qn_seq_length(s->seq) > 0) qn_state_remember(s->seq, s->keys);
+}
+
+static void forget_state(qn_session *s) {
+    if (!s->seq) return;
+    remember(s);
+    (void)qn_seq_truncate(s->seq, 0);
+}
+
+qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids, size_t n, qn_err *err) {
+    QN_TRY(qn_engine_check_ids(session->engine, ids, n, session->context, err));
+    forget_state(session);
+    set_tokens(session, 0, ids, n);
+    return QN_OK;
+}
+
+// What was kept of earlier prompts; the last token is always computed, for its scores.
+static void reuse(qn_session *s, size_t n, bool wants_logits) {
+    const int64_t most = (int64_t)n - (wants_logits ? 1 : 0);
+    if (s->keeps && qn_seq_length(s->seq) == 0 && most > 0)
+        s->reused += qn_state_find(s->seq, s->keys, most);
+}
+
+qn_status qn_session_advance(qn_session *s, size_t n, bool wants_logits, qn_err *err) {
+    qn_runner *runner = s->shared->runner;
+    reuse(s, n, wants_logits);
+    int64_t at = qn_seq_length(s->seq);
+    const bool is_prompt = (int64_t)n - at > 1;
+    while (at < (int64_t)n) {
+        const int64_t left = (int64_t)n - at, rows = left < s->chunk ? left : s->chunk;
+        const qn_segment segment = {.seq = s->seq,
+                                    .ids = s->tokens + at,
+                                    .rows = rows,
+                                    .outs = wants_logits && rows == left};
+        s->has_logits = false;
+        QN_TRY(qn_runner_step(runner, &segment, 1, err));
+        const bool is_mark = at / CHECKPOINT_ROWS != (at + rows) / CHECKPOINT_ROWS;
+        at += rows;
+        if (is_mark || (is_prompt && at == (int64_t)n)) remember(s);
+    }
+    if (!wants_logits) return QN_OK;
+    const int64_t vocab = s->engine->model->hparams->vocab;
+    memcpy(s->logits, qn_runner_row(runner, "logits", 0), (size_t)vocab * sizeof *s->logits);
+    QN_TRY(qn_logits_check(s->logits, vocab, err));
+    s->has_logits = true;
+    return QN_OK;
+}
+
+// --- steps ---------------------------------------------------------------------------------------
+
+static qn_status need_room(const qn_session *s, size_t n, qn_err *err) {
+    if (s->n_tokens == 0)
+        return QN_FAIL(err, STATE, "no history: call qn_session_set_prompt first");
+    if (n > (size_t)s->context - s->n_tokens)
+        return QN_FAIL(err, LIMIT, "the context of %lld tokens is full: %zu are there, %zu more",
+                       (long long)s->context, s->n_tokens, n);
+    return QN_OK;
+}
+
+static qn_status need_plans(const qn_session *s, qn_err *err) {
+    if (s->shared) return QN_OK;
+    return QN_FAIL(err, STATE, "%s: call qn_session_step_naive",
+                   s->engine->opts.reference ? "a reference engine has no cached steps"
+                                             : "the model was opened without its weights");
+}
+
+static qn_status choose(int32_t *token, qn_session *s, const float *logits,
+                        const qn_sample_opts *opts, qn_err *err) {
+    const qn_sample_opts greedy = {0};
+    int32_t chosen;
+    QN_TRY(qn_sampler_choose(&chosen, s->sampler, logits, opts ? opts : &greedy, s->n_tokens, err));
+    const bool had_logits = s->has_logits;
+    set_tokens(s, s->n_tokens, &chosen, 1);
+    s->has_logits = had_logits; // those that the token was chosen by
+    *token = chosen;
+    return QN_OK;
+}
+
+qn_status qn_session_step(int32_t *token, qn_session *s, const qn_sample_opts *opts, qn_err *err) {
+    QN_TRY(need_room(s, 1, err));
+    QN_TRY(need_plans(s, err));
+    const size_t cached = qn_session_cached(s);
+    if (cached > s->n_tokens)
+        return QN_FAIL(err, STATE, "%zu tokens are cached, the history has %zu", cached,
+                       s->n_tokens);
+    if (cached == s->n_tokens && !s->has_logits) // the last token once more, for its scores
+        (void)qn_seq_truncate(s->seq, (int64_t)s->n_tokens - 1);
+    if (qn_session_cached(s) < s->n_tokens) QN_TRY(qn_session_advance(s, s->n_tokens, true, err));
+    return choose(token, s, s->logits, opts, err);
+}
+
+qn_status qn_session_step_naive(int32_t *token, qn_session *s, const qn_sample_opts *opts,
+                                qn_err *err) {
+    QN_TRY(need_room(s, 1, err));
+    qn_logits logits;
+    QN_TRY(qn_engine_run(&logits, s->engine, s->tokens, (int64_t)s->n_tokens,
+                         &(qn_logits_opts){.naive = true}, err));
+    const qn_status status = choose(token, s, logits.logits, opts, err);
+    qn_logits_deinit(&logits);
+    if (!status) s->has_logits = false;
+    return status;
+}
+
+qn_status qn_session_generate(size_t *n_new, qn_session *session, size_t n,
+                              const qn_sample_opts *opts, qn_token_fn *fn, void *arg, qn_err *err) {
+    size_t done = 0;
+    while (done < n) {
+        int32_t token;
+        QN_TRY(qn_session_step(&token, session, opts, err));
+        done++;
+        if (fn && !fn(arg, token)) break;
+    }
+    *n_new = done;
+    return QN_OK;
+}
+
+qn_status qn_session_prefill(const float **logits, qn_session *s, const int32_t *ids, size_t n,
+                             qn_err *err) {
+    QN_TRY(need_plans(s, err));
+    QN_TRY(qn_session_set_prompt(s, ids, n, err));
+    QN_TRY(qn_session_advance(s, n, true, err));
+    *logits = s->logits;
+    return QN_OK;
+}
+
+qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn_err *err) {
+    QN_TRY(need_plans(s, err));
+    if (s->n_tokens == 0 || qn_session_cached(s) != s->n_tokens)
+        return QN_FAIL(err, STATE, "%zu of %zu tokens are cached: call qn_session_prefill first",
+                       qn_session_cached(s), s->n_tokens);
+    QN_TRY(qn_engine_check_ids(s->engine, &token, 1, s->context, err));
+    QN_TRY(need_room(s, 1, err));
+    set_tokens(s, s->n_tokens, &token, 1);
+    const qn_status status = qn_session_advance(s, s->n_tokens, true, err);
+    if (status) {
+        s->n_tokens--;
+        return status;
+    }
+    *logits = s->logits;
+    return QN_OK;
+}
+
+qn_status qn_session_commit(qn_session *s, const int32_t *ids, size_t n, qn_err *err) {
+    QN_TRY(need_plans(s, err));
+    if (n == 0) return QN_OK;
+    QN_TRY(qn_engine_check_ids(s->engine, ids, n, s->context, err));
+    if (n > (size_t)s->context - s->n_tokens)
+        return QN_FAIL(err, LIMIT, "the context of %lld tokens is full: %zu are there, %zu more",
+                       (long long)s->context, s->n_tokens, n);
+    const size_t before = s->n_tokens;
+    set_tokens(s, before, ids, n);
+    const qn_status status = qn_session_advance(s, s->n_tokens, false, err);
+    if (status) {
+        (void)qn_seq_truncate(s->seq, (int64_t)before);
+        s->n_tokens = before;
+    }
+    return status;
 }

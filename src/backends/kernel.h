@@ -34,7 +34,8 @@ typedef struct qn_cache_view {
     unsigned char *pages;
     int64_t page_bytes; // page p begins at pages + p * page_bytes
     int64_t offset;
-    int64_t group; // whose page numbers in the step table count
+    int64_t layer_bytes; // of this layer in a page
+    int64_t group;       // whose page numbers in the step table count
     qn_type type;  // F32, F16 or Q8_0
     int64_t heads, k_size, v_size;
 } qn_cache_view;
@@ -96,6 +97,9 @@ typedef struct qn_backend {
     int64_t (*row_bytes)(qn_word form, int64_t width);
     // A row of `parts` times `width` values in a form, as floats (or as the 32-bit integers it is).
     void (*read_row)(float *to, const void *row, qn_word form, int64_t parts, int64_t width);
+    // Keys (heads, k_size) and values (heads, v_size) of row `row` of a page, as floats.
+    void (*read_kv)(float *keys, float *values, const qn_cache_view *cache, int32_t page,
+                    int64_t row);
     // Bytes of one layer in a page of a cache.
     int64_t (*cache_bytes)(qn_type type, int64_t heads, int64_t k_size, int64_t v_size);
 } qn_backend;

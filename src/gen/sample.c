@@ -4,12 +4,16 @@
 #include "gen/philox.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 typedef struct entry {
     float p;
     int32_t id;
 } entry;
+
+struct qn_sampler {
+    int64_t n_vocab;
+    entry *entries; // (n_vocab)
+};
 
 qn_status qn_logits_check(const float *logits, int64_t n, qn_err *err) {
     float least = INFINITY, most = -INFINITY;
@@ -37,15 +41,54 @@ int32_t qn_sample_greedy(const float *logits, int64_t n) {
     return (int32_t)best;
 }
 
-// By descending probability, then id.
-static int compare(const void *a, const void *b) {
-    const entry *x = a, *y = b;
-    if (x->p != y->p) return x->p > y->p ? -1 : 1;
-    return x->id < y->id ? -1 : x->id > y->id;
+// Whether a stands before b: by descending probability, then id.
+static bool is_before(entry a, entry b) { return a.p != b.p ? a.p > b.p : a.id < b.id; }
+
+// Moves the entry at `at` down its heap of n until none below stands behind it.
+static void sift(entry *heap, int64_t at, int64_t n) {
+    const entry moved = heap[at];
+    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && is_before(heap[child], heap[child + 1])) child++;
+        if (!is_before(moved, heap[child])) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
 }
 
-qn_status qn_sample(int32_t *token, const float *logits, int64_t n, const qn_sample_opts *opts,
-                    uint64_t position, qn_err *err) {
+// Sorts in place; qsort of the C library may allocate.
+static void sort_entries(entry *entries, int64_t n) {
+    for (int64_t i = n / 2; i-- > 0;) sift(entries, i, n);
+    for (int64_t end = n - 1; end > 0; end--) {
+        const entry last = entries[0];
+        entries[0] = entries[end];
+        entries[end] = last;
+        sift(entries, 0, end);
+    }
+}
+
+qn_status qn_sampler_create(qn_sampler **out, int64_t n_vocab, qn_err *err) {
+    qn_sampler *sampler = qn_alloc(1, sizeof *sampler);
+    entry *entries = qn_alloc((size_t)n_vocab, sizeof *entries);
+    if (!sampler || !entries) {
+        qn_free(sampler);
+        qn_free(entries);
+        return QN_NOMEM(err, "sampling");
+    }
+    *sampler = (qn_sampler){.n_vocab = n_vocab, .entries = entries};
+    *out = sampler;
+    return QN_OK;
+}
+
+void qn_sampler_destroy(qn_sampler *sampler) {
+    if (!sampler) return;
+    qn_free(sampler->entries);
+    qn_free(sampler);
+}
+
+qn_status qn_sampler_choose(int32_t *token, qn_sampler *sampler, const float *logits,
+                            const qn_sample_opts *opts, uint64_t position, qn_err *err) {
+    const int64_t n = sampler->n_vocab;
+    entry *entries = sampler->entries;
     if (!(opts->temperature >= 0) || isinf(opts->temperature))
         return QN_FAIL(err, ARGUMENT, "temperature %g, want 0 or more", (double)opts->temperature);
     QN_TRY(qn_logits_check(logits, n, err));
@@ -54,11 +97,9 @@ qn_status qn_sample(int32_t *token, const float *logits, int64_t n, const qn_sam
         *token = best;
         return QN_OK;
     }
-    entry *entries = qn_alloc((size_t)n, sizeof *entries);
-    if (!entries) return QN_NOMEM(err, "sampling");
     for (int64_t i = 0; i < n; i++)
         entries[i] = (entry){expf((logits[i] - logits[best]) / opts->temperature), (int32_t)i};
-    qsort(entries, (size_t)n, sizeof *entries, compare);
+    sort_entries(entries, n);
     // Both sums in double and in one order: in float, a long tail would no longer move the running
     // sum, and all its weight would fall on the last entry.
     double sum = 0, running = 0;
@@ -67,6 +108,5 @@ qn_status qn_sample(int32_t *token, const float *logits, int64_t n, const qn_sam
     int64_t i = 0;
     while (i + 1 < n && entries[i + 1].p > 0 && (running += (double)entries[i].p) <= u) i++;
     *token = entries[i].id;
-    qn_free(entries);
     return QN_OK;
 }

@@ -328,3 +328,26 @@ const void *qn_ref_value(const qn_ref *ref, int32_t value, int64_t *n) {
     *n = ref->tensors[value].n;
     return ref->tensors[value].data;
 }
+
+void qn_ref_set_cache_row(qn_ref *ref, int32_t value, int64_t page, int64_t row, const float *keys,
+                          const float *values) {
+    const qn_dim *d = ref->opts.graph->values[value].shape.dims; // (K, E, F)
+    const ref_state *state = &ref->states[value];
+    const int64_t k_size = d[0].n * d[1].n, v_size = d[0].n * d[2].n;
+    float *to = state->pages + (page * QN_PAGE_ROWS + row) * state->row_size;
+    memcpy(to, keys, (size_t)k_size * sizeof *to);
+    memcpy(to + k_size, values, (size_t)v_size * sizeof *to);
+}
+
+qn_status qn_ref_set_slot(qn_ref *ref, int32_t value, int64_t slot, const float *state,
+                          const float *log, int64_t n_log, int64_t log_size, qn_err *err) {
+    ref_slot *to = &ref->states[value].slots[slot];
+    const size_t n = (size_t)(n_log * log_size);
+    void *rows = to->log;
+    if (!qn_grow(&rows, &to->cap_log, n, sizeof(float))) return QN_NOMEM(err, "log of rows");
+    to->log = rows;
+    if (n) memcpy(to->log, log, n * sizeof(float));
+    to->n_log = n_log;
+    memcpy(to->state, state, (size_t)ref->states[value].state_size * sizeof(float));
+    return QN_OK;
+}

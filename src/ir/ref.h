@@ -62,4 +62,14 @@ QN_MUST_CHECK qn_status qn_ref_run_node(qn_ref *ref, size_t node, const qn_step 
 // that ran alone, outputs of the graph. NULL otherwise. Borrowed until the next run.
 const void *qn_ref_value(const qn_ref *ref, int32_t value, int64_t *n);
 
+// State from elsewhere, before a node runs alone. `value` is the INPUT of a cache or state; page,
+// row and slot are inside their ranges.
+// Keys (K, E) and values (K, F) of one position:
+void qn_ref_set_cache_row(qn_ref *ref, int32_t value, int64_t page, int64_t row, const float *keys,
+                          const float *values);
+// A slot at its last certain row, and n_log rows of log_size numbers since:
+QN_MUST_CHECK qn_status qn_ref_set_slot(qn_ref *ref, int32_t value, int64_t slot,
+                                        const float *state, const float *log, int64_t n_log,
+                                        int64_t log_size, qn_err *err);
+
 #endif

@@ -224,8 +224,10 @@ qn_status qn_imatrix(const char *model, const char *text, const char *out,
     if (!model || !text || !out)
         return QN_FAIL(err, ARGUMENT, "imatrix needs a model, a text and an output");
     imatrix_job job = {.opts = opts ? opts : &defaults, .text_path = text};
-    const qn_engine_opts engine_opts = {
-        .n_threads = job.opts->n_threads, .log = job.opts->log, .log_arg = job.opts->log_arg};
+    const qn_engine_opts engine_opts = {.n_threads = job.opts->n_threads,
+                                        .reference = true,
+                                        .log = job.opts->log,
+                                        .log_arg = job.opts->log_arg};
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_engine_open(&job.engine, model, &engine_opts, err));
     if (qn_source_has_file(job.engine->source, out) || qn_path_is_same(text, out)) {

@@ -1,12 +1,20 @@
-// Inside an engine: a model, its tokenizer and the threads that compute. Constant after opening.
+// Inside an engine: a model, its tokenizer, its compiled plans and the threads that compute.
+// Constant after opening.
 #ifndef QN_RUNTIME_ENGINE_H
 #define QN_RUNTIME_ENGINE_H
 
+#include "backends/backend.h"
 #include "core/debug.h"
 #include "core/pool.h"
 #include "ir/ref.h"
 #include "models/model.h"
+#include "runtime/compile.h"
+#include "runtime/packs.h"
+#include "runtime/profile.h"
+#include "runtime/state.h"
 #include "tokenizer/tokenizer.h"
+
+enum { QN_DEFAULT_CHUNK = 512 };
 
 struct qn_engine {
     qn_engine_opts opts;
@@ -15,15 +23,42 @@ struct qn_engine {
     qn_model *model;
     qn_tokenizer *tokenizer; // NULL: the model came without a usable one
     qn_pool *pool;
+    // The fast path; empty in a reference engine.
+    const qn_backend *backend;
+    qn_profile profile;
+    qn_type cache_type;
+    qn_plan_policy policy; // not AUTO
+    uint64_t skip;         // passes left out
+    qn_plan prefill, decode, hidden;
+    bool decode_differs; // the profile compiles decode otherwise; else `decode` is empty
+    qn_state_layout *layout;
+    qn_packs *packs; // NULL: no weights
+    // The reference path; NULL otherwise.
     const void **params, **params_hidden; // weights of model->graph and graph_hidden, by value
 };
 
-// Runs the ids through the reference interpreter, from nothing, and fills `out` (see quern.h).
-// Nothing is checked here but what the graph checks itself.
+// Rows of a step while a prompt is read: as asked, as the profile says, or the default.
+int64_t qn_engine_chunk(const qn_engine *engine, int64_t asked);
+// How the engine compiles the graph of prefill.
+qn_compile_opts qn_engine_compile_opts(const qn_engine *engine);
+
+// Runs the ids from nothing, and fills `out` (see quern.h): by the plans, or by the reference
+// interpreter in a reference engine. Nothing is checked here but what the graph checks itself.
 QN_MUST_CHECK qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *ids,
                                       int64_t n, const qn_logits_opts *opts, qn_err *err);
+// The same by the interpreter; the engine must be a reference engine.
+QN_MUST_CHECK qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine,
+                                          const int32_t *ids, int64_t n, const qn_logits_opts *opts,
+                                          qn_err *err);
 
-// Runs the ids from nothing, scores of every row included, and shows each matmul to `observe`.
+// Fills an engine whose `opts` are set; what is half done is released by qn_engine_close.
+QN_MUST_CHECK qn_status qn_engine_open_parts(qn_engine *engine, const char *path, qn_err *err);
+
+// Takes memory for the rows and columns that `out` names.
+QN_MUST_CHECK qn_status qn_logits_init(qn_logits *out, qn_err *err);
+
+// Runs the ids from nothing, scores of every row included, and shows each matmul to `observe`. The
+// engine must be a reference engine.
 QN_MUST_CHECK qn_status qn_engine_observe(const qn_engine *engine, const int32_t *ids, int64_t n,
                                           qn_ref_observe_fn *observe, void *arg, qn_err *err);
 

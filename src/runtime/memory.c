@@ -1,86 +1,81 @@
-// What a run needs, from the graph alone: weights, sequence state, and the largest set of values
-// that live at the same time.
 #include "runtime/memory.h"
 
+#include "core/machine.h"
 #include "core/mem.h"
+#include "runtime/runner.h"
 
-static int64_t value_bytes(const qn_value *value, int64_t rows, int64_t wanted) {
-    const int64_t symbols[QN_SYM_COUNT] = {1, rows, 1, wanted};
-    int64_t n = (int64_t)sizeof(float);
-    for (int i = 0; i < value->shape.n_dims; i++) {
-        const qn_dim d = value->shape.dims[i];
-        if (!qn_i64_mul(&n, n, d.n) || !qn_i64_mul(&n, n, symbols[d.sym])) return INT64_MAX;
-    }
-    return n;
-}
+enum { LEAST_CONTEXT = 64 };
 
-static int64_t add(int64_t a, int64_t b) {
-    int64_t sum;
-    return qn_i64_add(&sum, a, b) ? sum : INT64_MAX;
-}
+static double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
 
-// Keys and values of every position (the cache); recurrent layers keep one state and a log of one
-// step's rows.
-static void add_state(qn_memory *to, const qn_graph *graph, int64_t context) {
-    for (size_t i = 0; i < graph->n_nodes; i++) {
-        const qn_node *node = &graph->nodes[i];
-        const qn_value *value = &graph->values[node->out[0]];
-        if (node->op != QN_OP_INPUT || value->kind == QN_TENSOR || value->kind == QN_TABLE)
-            continue;
-        int64_t bytes = 0;
-        if (value->kind == QN_STATE_VALUE)
-            bytes = value_bytes(value, 1, 1);
-        else {
-            const qn_dim *d = value->shape.dims; // (K, E, F)
-            if (!qn_i64_mul(&bytes, d[0].n * (d[1].n + d[2].n) * (int64_t)sizeof(float), context))
-                bytes = INT64_MAX;
-            to->cache = add(to->cache, bytes);
-        }
-        to->state = add(to->state, bytes);
+qn_status qn_memory_weights(int64_t *out, const qn_engine *engine, qn_err *err) {
+    const qn_plan *plan = &engine->prefill;
+    int64_t total = 0;
+    for (size_t i = 0; i < engine->model->weights.n; i++) { // the reference path, and plain rows
+        const qn_weight *w = &engine->model->weights.items[i];
+        if (!w->is_predict && !qn_i64_add(&total, total, w->bytes)) total = INT64_MAX;
     }
-}
-
-static qn_status activation_bytes(int64_t *out, const qn_graph *graph, int64_t rows, qn_err *err) {
-    int32_t *last_use = qn_alloc(graph->n_values, sizeof *last_use);
-    if (!last_use) return QN_NOMEM(err, "memory plan");
-    for (size_t i = 0; i < graph->n_nodes; i++) {
-        for (int k = 0; k < graph->nodes[i].n_in; k++) {
-            if (graph->nodes[i].in[k] >= 0) last_use[graph->nodes[i].in[k]] = (int32_t)i;
-        }
+    for (size_t i = 0; i < plan->n_leaves[QN_PLACE_PARAM]; i++) { // tiles are filled up
+        const qn_plan_leaf *leaf = &plan->leaves[QN_PLACE_PARAM][i];
+        const qn_dim *d = leaf->shape.dims;
+        const int n = leaf->shape.n_dims;
+        qn_packed packed;
+        int64_t rows;
+        if (n < 2 || !qn_pack_supports(leaf->type)) continue;
+        QN_TRY(
+            qn_packed_init(&packed, leaf->type, n > 2 ? d[0].n : 1, d[n - 2].n, d[n - 1].n, err));
+        if (qn_type_bytes(&rows, leaf->type, packed.n_matrices * packed.n_out * packed.n_in))
+            total += qn_packed_bytes(&packed) - rows;
     }
-    int64_t live = 0, most = 0;
-    for (size_t i = 0; i < graph->n_nodes; i++) {
-        const qn_node *node = &graph->nodes[i];
-        if (qn_op_get(node->op)->class_of == QN_CLASS_LEAF) continue;
-        for (int o = 0; o < node->n_out; o++) {
-            const qn_value *value = &graph->values[node->out[o]];
-            if (value->kind == QN_TENSOR) live = add(live, value_bytes(value, rows, 1));
-        }
-        if (live > most) most = live;
-        for (int k = 0; k < node->n_in; k++) {
-            const int32_t id = node->in[k];
-            if (id < 0 || last_use[id] != (int32_t)i) continue;
-            const qn_value *value = &graph->values[id];
-            const bool is_leaf = qn_op_get(graph->nodes[value->node].op)->class_of == QN_CLASS_LEAF;
-            if (value->kind != QN_TENSOR || is_leaf) continue;
-            live -= value_bytes(value, rows, 1);
-            last_use[id] = -1; // an op may read a value twice
-        }
-    }
-    qn_free(last_use);
-    *out = most;
+    *out = total;
     return QN_OK;
 }
 
-qn_status qn_memory_plan(qn_memory *out, const qn_model *model, int64_t context, qn_err *err) {
+qn_status qn_memory_plan(qn_memory *out, const qn_engine *engine, int64_t context, int64_t chunk,
+                         qn_err *err) {
     qn_memory plan = {0};
-    add_state(&plan, &model->graph, context);
-    for (size_t i = 0; i < model->weights.n; i++) {
-        const qn_weight *w = &model->weights.items[i];
-        if (!w->is_predict) plan.weights = add(plan.weights, w->bytes);
-    }
-    QN_TRY(activation_bytes(&plan.activations, &model->graph, context, err));
-    plan.total = add(add(plan.weights, plan.state), plan.activations);
+    qn_runner_size size;
+    const qn_runner_opts opts = {.engine = engine,
+                                 .context = context,
+                                 .rows = chunk < context ? chunk : context,
+                                 .outs = 1,
+                                 .segs = 1,
+                                 .n_seqs = 1};
+    QN_TRY(qn_memory_weights(&plan.weights, engine, err));
+    QN_TRY(qn_runner_measure(&size, &opts, err));
+    plan.cache = size.state.cache_used;
+    plan.activations = size.arena + size.scratch + size.tables;
+    if (!qn_i64_add(&plan.state, size.state.cache_used, size.state.slots_used) ||
+        !qn_i64_add(&plan.total, plan.weights, plan.state) ||
+        !qn_i64_add(&plan.total, plan.total, plan.activations))
+        return QN_FAIL(err, LIMIT, "a context of %lld tokens: sizes overflow", (long long)context);
     *out = plan;
     return QN_OK;
+}
+
+qn_status qn_memory_check_weights(const qn_engine *engine, qn_err *err) {
+    int64_t need, available;
+    QN_TRY(qn_memory_weights(&need, engine, err));
+    if (!qn_machine_free_memory(&available) || need <= available) return QN_OK;
+    return QN_FAIL(err, MEMORY, "the weights need %.0f MiB, %.0f MiB of memory are free", mib(need),
+                   mib(available));
+}
+
+qn_status qn_memory_fit(qn_session_opts *opts, const qn_engine *engine, qn_err *err) {
+    int64_t available;
+    const int64_t asked = opts->context;
+    if (!qn_machine_free_memory(&available)) return QN_OK;
+    for (;;) {
+        qn_memory plan;
+        QN_TRY(qn_memory_plan(&plan, engine, opts->context, opts->chunk, err));
+        const int64_t need = plan.state + plan.activations; // the weights are there
+        if (need <= available) return QN_OK;
+        if (!opts->shrink || opts->context <= LEAST_CONTEXT)
+            return QN_FAIL(err, MEMORY,
+                           "a context of %lld tokens needs %.0f MiB (state %.0f, activations "
+                           "%.0f), %.0f MiB of memory are free",
+                           (long long)asked, mib(need), mib(plan.state), mib(plan.activations),
+                           mib(available));
+        opts->context = (opts->context + 1) / 2;
+    }
 }

@@ -101,6 +101,7 @@ static qn_status add_cache(const layout_call *c, const qn_value *value) {
     state_group *group = &layout->groups[g];
     const int64_t bytes = c->backend->cache_bytes(c->type, d[0].n, d[1].n, d[2].n);
     layout->caches[layout->n_caches++] = (qn_cache_view){.offset = group->page_bytes,
+                                                         .layer_bytes = bytes,
                                                          .group = g,
                                                          .type = c->type,
                                                          .heads = d[0].n,

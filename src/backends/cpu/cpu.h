@@ -42,6 +42,8 @@ static inline int64_t qn_round_up(int64_t a, int64_t b) { return qn_ceil_div(a, 
 // See qn_backend.
 int64_t qn_cpu_row_bytes(qn_word form, int64_t width);
 void qn_cpu_read_row(float *to, const void *row, qn_word form, int64_t parts, int64_t width);
+void qn_cpu_read_kv(float *keys, float *values, const qn_cache_view *cache, int32_t page,
+                    int64_t row);
 int64_t qn_cpu_cache_bytes(qn_type type, int64_t heads, int64_t k_size, int64_t v_size);
 const char *qn_cpu_refuse(const qn_graph *graph, const qn_node *node);
 // Bytes of one row of keys or values in a cache.

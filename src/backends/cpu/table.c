@@ -31,6 +31,8 @@ static const qn_recipe recipes[QN_OP_COUNT] = {
      .recipes = recipes,                                                                           \
      .refuse = qn_cpu_refuse,                                                                      \
      .row_bytes = qn_cpu_row_bytes,                                                                \
+     .read_row = qn_cpu_read_row,                                                                  \
+     .read_kv = qn_cpu_read_kv,                                                                    \
      .cache_bytes = qn_cpu_cache_bytes},
 
 #define KERNEL(name, pieces, scratch)                                                              \

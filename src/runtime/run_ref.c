@@ -85,20 +85,8 @@ static qn_status run_chunks(qn_logits *out, qn_ref *ref, const int32_t *ids, con
     return QN_OK;
 }
 
-static qn_status alloc_result(qn_logits *out, qn_err *err) {
-    size_t n_logits, n_hidden;
-    if (!qn_size_mul(&n_logits, (size_t)out->n_rows, (size_t)out->n_vocab) ||
-        !qn_size_mul(&n_hidden, (size_t)out->n_hidden, (size_t)out->n_tokens) ||
-        !qn_size_mul(&n_hidden, n_hidden, (size_t)out->width))
-        return QN_FAIL(err, LIMIT, "%lld rows of %lld scores", (long long)out->n_rows,
-                       (long long)out->n_vocab);
-    out->logits = qn_alloc(n_logits, sizeof *out->logits);
-    out->hidden = n_hidden ? qn_alloc(n_hidden, sizeof *out->hidden) : NULL;
-    return out->logits && (out->hidden || !n_hidden) ? QN_OK : QN_NOMEM(err, "logits");
-}
-
-qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *ids, int64_t n,
-                        const qn_logits_opts *opts, qn_err *err) {
+qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const int32_t *ids, int64_t n,
+                            const qn_logits_opts *opts, qn_err *err) {
     const qn_model *model = engine->model;
     qn_logits result = {.n_rows = opts->all_rows ? n : 1,
                         .n_vocab = model->hparams->vocab,
@@ -109,7 +97,7 @@ qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *
     qn_ref *ref = NULL;
     qn_status status = QN_OK;
     QN_TRY_TO(done, init_tables(&tables, n, err));
-    QN_TRY_TO(done, alloc_result(&result, err));
+    QN_TRY_TO(done, qn_logits_init(&result, err));
     const qn_ref_opts ref_opts = {
         .graph = opts->hidden ? &model->graph_hidden : &model->graph,
         .params = opts->hidden ? engine->params_hidden : engine->params,
@@ -153,10 +141,4 @@ done:
     qn_ref_destroy(ref);
     deinit_tables(&tables);
     return status;
-}
-
-void qn_logits_deinit(qn_logits *logits) {
-    qn_free(logits->logits);
-    qn_free(logits->hidden);
-    *logits = (qn_logits){0};
 }

@@ -1,0 +1,203 @@
+// Opening an engine: from a path to a model, its plans and its weights.
+#include "runtime/engine.h"
+
+#include "core/buf.h"
+#include "core/file.h"
+#include "core/log.h"
+#include "ir/text.h"
+#include "runtime/memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+// A model without a usable tokenizer still computes logits: say so, and go on.
+static qn_status open_tokenizer(qn_engine *engine, qn_err *err) {
+    qn_err why = {0};
+    const qn_status status = qn_tokenizer_from_source(&engine->tokenizer, engine->source, &why);
+    if (status == QN_MEMORY) {
+        if (err) *err = why;
+        return status;
+    }
+    if (status) {
+        qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_WARNING, "no tokenizer: %s",
+               why.message);
+        return QN_OK;
+    }
+    const int32_t n_tokens = qn_tokenizer_get_info(engine->tokenizer).n_tokens;
+    if (n_tokens > engine->model->hparams->vocab)
+        return QN_FAIL(err, FORMAT, "the tokenizer has %d tokens, the embedding %lld rows",
+                       n_tokens, (long long)engine->model->hparams->vocab);
+    return QN_OK;
+}
+
+// QN_DUMP: the graph as text.
+static qn_status dump_graph(const qn_engine *engine, qn_err *err) {
+    char *path = qn_path_join(engine->switches.dump, "model.ir");
+    qn_buf text = {0};
+    qn_status status = QN_OK;
+    FILE *f = path ? fopen(path, "we") : NULL;
+    if (!f) {
+        status =
+            QN_FAIL(err, IO, "QN_DUMP: cannot write %s: %s", path ? path : "", strerror(errno));
+        goto done;
+    }
+    qn_graph_print(&text, &engine->model->graph);
+    const bool is_written = !text.failed && fwrite(text.data, 1, text.size, f) == text.size;
+    if (fclose(f) != 0 || !is_written) status = QN_FAIL(err, IO, "cannot write %s", path);
+
+done:
+    qn_buf_deinit(&text);
+    qn_free(path);
+    return status;
+}
+
+static qn_status check_graphs(const qn_engine *engine, qn_err *err) {
+    if (engine->switches.verify) {
+        QN_TRY(qn_graph_verify(&engine->model->graph, err));
+        QN_TRY(qn_graph_verify(&engine->model->graph_hidden, err));
+    }
+    return engine->switches.dump ? dump_graph(engine, err) : QN_OK;
+}
+
+static void log_model(const qn_engine *engine) {
+    char names[256];
+    const qn_model *model = engine->model;
+    const size_t unused = qn_model_unused(model, engine->source, names, sizeof names);
+    if (unused > 0)
+        qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_WARNING,
+               "%zu tensors are not used by %s: %s%s", unused, model->family->arch, names,
+               unused > 4 ? ", ..." : "");
+    if (engine->switches.debug >= 1)
+        qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_DEBUG,
+               "%s: %s, %lld layers, %zu nodes, %zu weights, %d threads",
+               qn_source_path(engine->source), model->family->arch,
+               (long long)model->hparams->layers, model->graph.n_nodes, model->weights.n,
+               qn_pool_threads(engine->pool));
+}
+
+// Keys and values are kept in 16 bits where the weights are no better.
+static qn_type choose_cache_type(const qn_engine *engine) {
+    static const qn_type types[] = {
+        [QN_CACHE_F32] = QN_TYPE_F32, [QN_CACHE_F16] = QN_TYPE_F16, [QN_CACHE_Q8_0] = QN_TYPE_Q8_0};
+    if (engine->opts.cache_type != QN_CACHE_AUTO) return types[engine->opts.cache_type];
+    const qn_weights *weights = &engine->model->weights;
+    for (size_t i = 0; i < weights->n; i++) {
+        if (qn_type_get(weights->items[i].type)->block > 1) return QN_TYPE_F16;
+    }
+    return QN_TYPE_F32;
+}
+
+static uint64_t skips_of(const qn_profile_phase *phase) {
+    uint64_t skip = 0;
+    for (size_t i = 0; qn_pass_name(i); i++) {
+        if (qn_profile_skips(phase, qn_pass_name(i))) skip |= UINT64_C(1) << i;
+    }
+    return skip;
+}
+
+qn_compile_opts qn_engine_compile_opts(const qn_engine *engine) {
+    return (qn_compile_opts){.backend = engine->backend,
+                             .numerics = engine->opts.numerics,
+                             .skip = engine->skip | skips_of(&engine->profile.prefill),
+                             .cache_dir = engine->opts.cache_dir,
+                             .switches = &engine->switches,
+                             .log = engine->opts.log,
+                             .log_arg = engine->opts.log_arg};
+}
+
+static qn_status check_opts(const qn_engine_opts *o, qn_err *err) {
+    if ((unsigned)o->numerics > QN_NUMERICS_FAST)
+        return QN_FAIL(err, ARGUMENT, "numerics %d of %d", (int)o->numerics, QN_NUMERICS_FAST + 1);
+    if ((unsigned)o->cache_type > QN_CACHE_Q8_0)
+        return QN_FAIL(err, ARGUMENT, "cache type %d of %d", (int)o->cache_type, QN_CACHE_Q8_0 + 1);
+    if ((unsigned)o->plans > QN_PLANS_DYNAMIC)
+        return QN_FAIL(err, ARGUMENT, "plans %d of %d", (int)o->plans, QN_PLANS_DYNAMIC + 1);
+    return QN_OK;
+}
+
+// The profile next to the weights.
+static qn_status find_profile(qn_engine *engine, const char *path, qn_err *err) {
+    char *folder = qn_path_is_folder(path) ? qn_path_join(path, "") : qn_path_folder(path);
+    if (!folder) return QN_NOMEM(err, "profile");
+    const qn_status status = qn_profile_find(&engine->profile, folder, engine->model->family->arch,
+                                             engine->opts.log, engine->opts.log_arg, err);
+    qn_free(folder);
+    return status;
+}
+
+static qn_plan_policy choose_policy(const qn_engine *engine) {
+    if (engine->opts.plans) return engine->opts.plans;
+    return engine->profile.decode.plans ? engine->profile.decode.plans : QN_PLANS_BUCKETED;
+}
+
+static qn_status compile(qn_engine *engine, const char *path, qn_err *err) {
+    const qn_model *model = engine->model;
+    QN_TRY(qn_backend_cpu(&engine->backend, engine->switches.level, err));
+    QN_TRY(qn_passes_parse_skip(&engine->skip, engine->switches.skip, err));
+    QN_TRY(find_profile(engine, path, err));
+    engine->policy = choose_policy(engine);
+    engine->cache_type = choose_cache_type(engine);
+    qn_compile_opts opts = qn_engine_compile_opts(engine);
+    QN_TRY(qn_compile(&engine->hidden, &model->graph_hidden, &opts, err));
+    QN_TRY(qn_compile(&engine->prefill, &model->graph, &opts, err));
+    const uint64_t prefill = opts.skip;
+    opts.skip = engine->skip | skips_of(&engine->profile.decode);
+    engine->decode_differs = prefill != opts.skip && !engine->switches.ref;
+    if (engine->decode_differs) QN_TRY(qn_compile(&engine->decode, &model->graph, &opts, err));
+    return qn_state_layout_create(&engine->layout, &model->graph, engine->backend,
+                                  engine->cache_type, err);
+}
+
+// A weight of a type without kernels leaves the reference and the looking at it.
+static qn_status try_compile(qn_engine *engine, const char *path, qn_err *err) {
+    qn_err why;
+    const qn_status status = compile(engine, path, &why);
+    if (status == QN_UNSUPPORTED && (engine->opts.no_weights || engine->opts.reference)) {
+        qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_WARNING, "no plan: %s", why.message);
+        qn_plan_deinit(&engine->prefill);
+        qn_plan_deinit(&engine->hidden);
+        return QN_OK;
+    }
+    if (status && err) *err = why;
+    return status;
+}
+
+static qn_status load_reference(qn_engine *engine, qn_err *err) {
+    qn_model *model = engine->model;
+    const qn_load_opts load = {.progress = engine->opts.progress,
+                               .progress_arg = engine->opts.progress_arg};
+    QN_TRY(qn_weights_load(&model->weights, engine->source, &load, err));
+    QN_TRY(qn_model_params(&engine->params, model, &model->graph, err));
+    return qn_model_params(&engine->params_hidden, model, &model->graph_hidden, err);
+}
+
+static qn_status load_packs(qn_engine *engine, qn_err *err) {
+    QN_TRY(qn_memory_check_weights(engine, err));
+    const qn_packs_opts opts = {.model = engine->model,
+                                .source = engine->source,
+                                .plan = &engine->prefill,
+                                .pool = engine->pool,
+                                .cache_dir = engine->opts.cache_dir,
+                                .log = engine->opts.log,
+                                .log_arg = engine->opts.log_arg,
+                                .progress = engine->opts.progress,
+                                .progress_arg = engine->opts.progress_arg};
+    return qn_packs_create(&engine->packs, &opts, err);
+}
+
+qn_status qn_engine_open_parts(qn_engine *engine, const char *path, qn_err *err) {
+    QN_TRY(check_opts(&engine->opts, err));
+    QN_TRY(qn_switches_read(&engine->switches, err));
+    const int asked = engine->opts.n_threads;
+    QN_TRY(qn_pool_create(&engine->pool, asked ? asked : engine->switches.threads, err));
+    QN_TRY(qn_source_open(&engine->source, path, err));
+    QN_TRY(qn_model_create(&engine->model, engine->source, err));
+    QN_TRY(check_graphs(engine, err));
+    QN_TRY(open_tokenizer(engine, err));
+    log_model(engine);
+    QN_TRY(try_compile(engine, path, err));
+    if (engine->opts.no_weights) return QN_OK;
+    if (engine->opts.reference || engine->switches.ref) QN_TRY(load_reference(engine, err));
+    return engine->opts.reference ? QN_OK : load_packs(engine, err);
+}

@@ -1,0 +1,46 @@
+// Inside a session: a token history and a sequence in a runner, which forks share.
+#ifndef QN_API_SESSION_INT_H
+#define QN_API_SESSION_INT_H
+
+#include "gen/sample.h"
+#include "runtime/runner.h"
+
+// A runner and the sessions and snapshots that use it.
+typedef struct qn_shared {
+    qn_runner *runner;
+    int64_t users;
+} qn_shared;
+
+struct qn_session {
+    const qn_engine *engine; // borrowed
+    qn_shared *shared;       // NULL in a reference engine
+    qn_seq *seq;
+    int64_t context, chunk;
+    bool keeps;      // what was computed is remembered for later prompts
+    int32_t *tokens; // (context)
+    uint64_t *keys;  // (context) of the radix tree
+    size_t n_tokens;
+    float *logits; // (V) after the last computed token, if has_logits
+    bool has_logits;
+    qn_sampler *sampler;
+    int64_t reused;
+};
+
+struct qn_snapshot {
+    qn_shared *shared;
+    qn_checkpoint *checkpoint;
+    int32_t *tokens; // (n_tokens)
+    size_t n_tokens;
+    float *logits; // (V); NULL: none
+};
+
+// A session without history in an existing runner.
+QN_MUST_CHECK qn_status qn_session_attach(qn_session **out, const qn_session *like,
+                                          qn_shared *shared, qn_err *err);
+// One user fewer; the last one destroys the runner.
+void qn_shared_leave(qn_shared *shared);
+// Computes tokens [cached, n) of the history; `wants_logits`: of the last of them.
+QN_MUST_CHECK qn_status qn_session_advance(qn_session *session, size_t n, bool wants_logits,
+                                           qn_err *err);
+
+#endif

@@ -1,0 +1,91 @@
+// qn_session: going back, forking, and putting back what was.
+#include "api/session_int.h"
+
+#include "core/mem.h"
+
+#include <string.h>
+
+qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err) {
+    if (n > session->n_tokens)
+        return QN_FAIL(err, ARGUMENT, "truncate to %zu tokens, the history has %zu", n,
+                       session->n_tokens);
+    if (n == session->n_tokens) return QN_OK;
+    if (session->seq && n < qn_session_cached(session))
+        (void)qn_seq_truncate(session->seq, (int64_t)n);
+    session->n_tokens = n;
+    session->has_logits = false;
+    return QN_OK;
+}
+
+static void copy_history(qn_session *to, const int32_t *tokens, size_t n, const float *logits) {
+    const int64_t vocab = to->engine->model->hparams->vocab;
+    if (n) memcpy(to->tokens, tokens, n * sizeof *tokens);
+    for (size_t i = 0; i < n; i++) to->keys[i] = (uint64_t)(uint32_t)tokens[i];
+    to->n_tokens = n;
+    to->has_logits = logits != NULL;
+    if (logits) memcpy(to->logits, logits, (size_t)vocab * sizeof *logits);
+}
+
+qn_status qn_session_fork(qn_session **out, qn_session *session, qn_err *err) {
+    qn_session *fork = NULL;
+    QN_TRY(qn_session_attach(&fork, session, session->shared, err));
+    qn_status status = QN_OK;
+    if (session->seq) {
+        qn_seq_close(fork->seq);
+        fork->seq = NULL;
+        QN_TRY_TO(done, qn_seq_fork(&fork->seq, session->seq, err));
+    }
+    copy_history(fork, session->tokens, session->n_tokens,
+                 session->has_logits ? session->logits : NULL);
+    *out = fork;
+    fork = NULL;
+
+done:
+    qn_session_destroy(fork);
+    return status;
+}
+
+qn_status qn_session_checkpoint(qn_snapshot **out, qn_session *session, qn_err *err) {
+    const int64_t vocab = session->engine->model->hparams->vocab;
+    qn_snapshot *snapshot = qn_alloc(1, sizeof *snapshot);
+    if (!snapshot) return QN_NOMEM(err, "snapshot");
+    snapshot->shared = session->shared;
+    if (snapshot->shared) snapshot->shared->users++;
+    snapshot->n_tokens = session->n_tokens;
+    snapshot->tokens = qn_alloc(session->n_tokens, sizeof *snapshot->tokens);
+    if (session->has_logits) snapshot->logits = qn_alloc((size_t)vocab, sizeof(float));
+    qn_status status = QN_OK;
+    if (!snapshot->tokens || (session->has_logits && !snapshot->logits)) {
+        status = QN_NOMEM(err, "snapshot");
+        goto done;
+    }
+    if (session->n_tokens)
+        memcpy(snapshot->tokens, session->tokens, session->n_tokens * sizeof *snapshot->tokens);
+    if (snapshot->logits) memcpy(snapshot->logits, session->logits, (size_t)vocab * sizeof(float));
+    if (session->seq)
+        QN_TRY_TO(done, qn_checkpoint_create(&snapshot->checkpoint, session->seq, err));
+    *out = snapshot;
+    snapshot = NULL;
+
+done:
+    qn_snapshot_destroy(snapshot);
+    return status;
+}
+
+qn_status qn_session_restore(qn_session *session, const qn_snapshot *snapshot, qn_err *err) {
+    if (snapshot->shared != session->shared || snapshot->n_tokens > (size_t)session->context)
+        return QN_FAIL(err, ARGUMENT, "the snapshot of %zu tokens is of another session",
+                       snapshot->n_tokens);
+    if (session->seq) QN_TRY(qn_seq_restore(session->seq, snapshot->checkpoint, err));
+    copy_history(session, snapshot->tokens, snapshot->n_tokens, snapshot->logits);
+    return QN_OK;
+}
+
+void qn_snapshot_destroy(qn_snapshot *snapshot) {
+    if (!snapshot) return;
+    qn_checkpoint_destroy(snapshot->checkpoint);
+    qn_shared_leave(snapshot->shared);
+    qn_free(snapshot->tokens);
+    qn_free(snapshot->logits);
+    qn_free(snapshot);
+}

@@ -1,0 +1,70 @@
+// Packed activations, keys and values as floats again, for looking at them.
+#include "backends/cpu/cpu.h"
+#include "ir/step.h"
+#include "quant/type.h"
+
+#include <string.h>
+
+static void read_i12(float *to, const qn_i12_block *from, int64_t n) {
+    for (int64_t i = 0; i < n; i++) to[i] = (float)from->q[qn_i12_index((int)i)] * from->scale;
+}
+
+static void read_i8(float *to, const qn_i8_block *from, int64_t n) {
+    for (int64_t i = 0; i < n; i++) to[i] = (float)from->q[i] * from->scales[i / 32];
+}
+
+void qn_cpu_read_row(float *to, const void *row, qn_word form, int64_t parts, int64_t width) {
+    if (form == QN_WORD_f32) {
+        memcpy(to, row, (size_t)(parts * width) * sizeof *to);
+        return;
+    }
+    for (int64_t p = 0; p < parts; p++) {
+        const unsigned char *part = (const unsigned char *)row + p * qn_cpu_row_bytes(form, width);
+        for (int64_t at = 0; at < width; at += QN_BLOCK) {
+            const int64_t n = width - at < QN_BLOCK ? width - at : QN_BLOCK, b = at / QN_BLOCK;
+            if (form == QN_WORD_i12_256)
+                read_i12(to + p * width + at, (const qn_i12_block *)(const void *)part + b, n);
+            else
+                read_i8(to + p * width + at, (const qn_i8_block *)(const void *)part + b, n);
+        }
+    }
+}
+
+enum { MOST_BLOCK = 34 }; // bytes of the largest block of a cache: Q8_0
+
+// Whole blocks of one row; a partial last block is cut.
+static void unpack(float *to, qn_type type, const unsigned char *block, int64_t at, int64_t size) {
+    const qn_type_info *info = qn_type_get(type);
+    float values[32];
+    info->unpack(values, block, info->block);
+    const int64_t n = size - at < info->block ? size - at : info->block;
+    memcpy(to + at, values, (size_t)n * sizeof *to);
+}
+
+// A key lies unit by unit, 64 apart (see qn_cache_view): gathers its blocks.
+static void read_key(float *to, qn_type type, const unsigned char *keys, int64_t size,
+                     int64_t row) {
+    const qn_type_info *info = qn_type_get(type);
+    const int64_t first = info->block > 1 ? 2 : info->bytes; // bytes of the first unit
+    for (int64_t at = 0; at < size; at += info->block) {
+        const unsigned char *from = keys + at / info->block * info->bytes * QN_PAGE_ROWS;
+        unsigned char block[MOST_BLOCK];
+        memcpy(block, from + row * first, (size_t)first);
+        for (int64_t i = first; i < info->bytes; i++) block[i] = from[i * QN_PAGE_ROWS + row];
+        unpack(to, type, block, at, size);
+    }
+}
+
+void qn_cpu_read_kv(float *keys, float *values, const qn_cache_view *c, int32_t page, int64_t row) {
+    const qn_type_info *info = qn_type_get(c->type);
+    const int64_t k_bytes = qn_cpu_cache_row_bytes(c->type, c->k_size) * QN_PAGE_ROWS;
+    const int64_t v_bytes = qn_cpu_cache_row_bytes(c->type, c->v_size);
+    const unsigned char *base = c->pages + page * c->page_bytes + c->offset;
+    for (int64_t h = 0; h < c->heads; h++) {
+        read_key(keys + h * c->k_size, c->type, base + h * k_bytes, c->k_size, row);
+        const unsigned char *value = base + c->heads * k_bytes + (h * QN_PAGE_ROWS + row) * v_bytes;
+        for (int64_t at = 0; at < c->v_size; at += info->block)
+            unpack(values + h * c->v_size, c->type, value + at / info->block * info->bytes, at,
+                   c->v_size);
+    }
+}

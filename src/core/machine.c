@@ -1,0 +1,37 @@
+#include "core/machine.h"
+
+#include <stdio.h>
+
+static bool read_available(int64_t *out) {
+    FILE *f = fopen("/proc/meminfo", "re");
+    if (!f) return false;
+    char line[128];
+    long long kib = 0;
+    bool found = false;
+    while (!found && fgets(line, sizeof line, f))
+        found = sscanf(line, "MemAvailable: %lld kB", &kib) == 1;
+    fclose(f);
+    if (found) *out = kib * 1024;
+    return found;
+}
+
+// One number; "max" is none.
+static bool read_number(int64_t *out, const char *path) {
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    long long n = 0;
+    const bool found = fscanf(f, "%lld", &n) == 1;
+    fclose(f);
+    if (found) *out = n;
+    return found;
+}
+
+bool qn_machine_free_memory(int64_t *out) {
+    int64_t available = INT64_MAX, most, current;
+    const bool has_system = read_available(&available);
+    const bool has_group = read_number(&most, "/sys/fs/cgroup/memory.max") &&
+                           read_number(&current, "/sys/fs/cgroup/memory.current");
+    if (has_group && most - current < available) available = most > current ? most - current : 0;
+    if (has_system || has_group) *out = available;
+    return has_system || has_group;
+}

@@ -1,0 +1,12 @@
+// What this machine has.
+#ifndef QN_CORE_MACHINE_H
+#define QN_CORE_MACHINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// Bytes of memory that this process may still take without pushing others out: what the system
+// calls available, or what its control group leaves, whichever is less. False if neither is known.
+bool qn_machine_free_memory(int64_t *out);
+
+#endif

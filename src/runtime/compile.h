@@ -1,0 +1,27 @@
+// Compiling a graph: passes, then lowering to a plan; or the plan found ready in the cache folder.
+#ifndef QN_RUNTIME_COMPILE_H
+#define QN_RUNTIME_COMPILE_H
+
+#include "backends/kernel.h"
+#include "core/debug.h"
+#include "ir/plan.h"
+#include "passes/passes.h"
+
+typedef struct qn_compile_opts {
+    const qn_backend *backend;
+    qn_numerics numerics;
+    uint64_t skip;         // bit per pass, see passes/passes.h
+    const char *cache_dir; // NULL: none
+    const qn_switches *switches;
+    qn_log_fn *log;
+    void *log_arg;
+} qn_compile_opts;
+
+// The graph after the passes; `report` may be NULL.
+QN_MUST_CHECK qn_status qn_compile_mid(qn_graph *out, const qn_graph *graph,
+                                       const qn_compile_opts *opts, qn_pass_report *report,
+                                       qn_err *err);
+QN_MUST_CHECK qn_status qn_compile(qn_plan *out, const qn_graph *graph, const qn_compile_opts *opts,
+                                   qn_err *err);
+
+#endif

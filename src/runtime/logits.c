@@ -1,0 +1,103 @@
+// Whole sequences from nothing, through the plans, in chunks of rows.
+#include "runtime/runner.h"
+
+#include "core/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int64_t qn_engine_chunk(const qn_engine *engine, int64_t asked) {
+    const qn_profile *profile = &engine->profile;
+    int64_t chunk = asked ? asked : profile->chunk ? profile->chunk : QN_DEFAULT_CHUNK;
+    if (profile->compile_seq_cap && profile->compile_seq_cap < chunk)
+        chunk = profile->compile_seq_cap;
+    return chunk;
+}
+
+qn_status qn_logits_init(qn_logits *out, qn_err *err) {
+    size_t n_logits, n_hidden;
+    if (!qn_size_mul(&n_logits, (size_t)out->n_rows, (size_t)out->n_vocab) ||
+        !qn_size_mul(&n_hidden, (size_t)out->n_hidden, (size_t)out->n_tokens) ||
+        !qn_size_mul(&n_hidden, n_hidden, (size_t)out->width))
+        return QN_FAIL(err, LIMIT, "%lld rows of %lld scores", (long long)out->n_rows,
+                       (long long)out->n_vocab);
+    out->logits = qn_alloc(n_logits, sizeof *out->logits);
+    out->hidden = n_hidden ? qn_alloc(n_hidden, sizeof *out->hidden) : NULL;
+    return out->logits && (out->hidden || !n_hidden) ? QN_OK : QN_NOMEM(err, "logits");
+}
+
+// The rows of this step's outputs at their place in `out`.
+static void collect(qn_logits *out, const qn_runner *runner, int64_t first, const qn_segment *s) {
+    const int64_t at = out->n_rows == out->n_tokens ? first : 0;
+    for (int64_t i = 0; i < s->outs; i++)
+        memcpy(out->logits + (at + i) * out->n_vocab, qn_runner_row(runner, "logits", i),
+               (size_t)out->n_vocab * sizeof(float));
+    for (int64_t k = 0; k < out->n_hidden; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "hidden.%lld", (long long)k);
+        for (int64_t i = 0; i < s->rows; i++)
+            memcpy(out->hidden + (k * out->n_tokens + first + i) * out->width,
+                   qn_runner_row(runner, name, i), (size_t)out->width * sizeof(float));
+    }
+}
+
+static qn_status run_chunks(qn_logits *out, qn_runner *runner, const int32_t *ids, int64_t chunk,
+                            qn_err *err) {
+    qn_seq *seq = NULL;
+    QN_TRY(qn_seq_open(&seq, qn_runner_state(runner), err));
+    qn_status status = QN_OK;
+    const int64_t n = out->n_tokens;
+    for (int64_t first = 0; first < n; first += chunk) {
+        const int64_t rows = n - first < chunk ? n - first : chunk;
+        const qn_segment segment = {
+            .seq = seq,
+            .ids = ids + first,
+            .rows = rows,
+            .outs = out->n_rows == n ? rows : first + rows == n,
+        };
+        QN_TRY_TO(done, qn_runner_step(runner, &segment, 1, err));
+        collect(out, runner, first, &segment);
+    }
+
+done:
+    qn_seq_close(seq);
+    return status;
+}
+
+qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *ids, int64_t n,
+                        const qn_logits_opts *opts, qn_err *err) {
+    if (engine->opts.reference) return qn_engine_run_ref(out, engine, ids, n, opts, err);
+    const qn_hparams *hp = engine->model->hparams;
+    int64_t chunk = qn_engine_chunk(engine, opts->chunk);
+    if (opts->naive || chunk > n) chunk = n;
+    qn_logits result = {.n_rows = opts->all_rows ? n : 1,
+                        .n_vocab = hp->vocab,
+                        .n_hidden = opts->hidden ? hp->layers + 1 : 0,
+                        .n_tokens = n,
+                        .width = hp->width};
+    const qn_runner_opts runner_opts = {.engine = engine,
+                                        .hidden = opts->hidden,
+                                        .context = n,
+                                        .rows = chunk,
+                                        .outs = opts->all_rows ? chunk : 1,
+                                        .segs = 1,
+                                        .n_seqs = 1};
+    qn_runner *runner = NULL;
+    qn_status status = QN_OK;
+    QN_TRY_TO(done, qn_logits_init(&result, err));
+    QN_TRY_TO(done, qn_runner_create(&runner, &runner_opts, err));
+    QN_TRY_TO(done, run_chunks(&result, runner, ids, chunk, err));
+    *out = result;
+    result = (qn_logits){0};
+
+done:
+    qn_runner_destroy(runner);
+    qn_logits_deinit(&result);
+    return status;
+}
+
+void qn_logits_deinit(qn_logits *logits) {
+    qn_free(logits->logits);
+    qn_free(logits->hidden);
+    *logits = (qn_logits){0};
+}

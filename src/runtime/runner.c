@@ -1,0 +1,247 @@
+#include "runtime/check.h"
+#include "runtime/runner_int.h"
+#include "runtime/tally.h"
+
+#include "core/mem.h"
+
+#include <string.h>
+
+enum { ALIGN = 64, KEPT_BINDINGS = 24, TELL_TIMES = 2 }; // the last: of QN_DEBUG
+
+// --- memory --------------------------------------------------------------------------------------
+
+static bool block_init(qn_block *to, int64_t bytes) {
+    size_t size;
+    if (!qn_size_add(&size, (size_t)bytes, ALIGN)) return false;
+    to->base = qn_alloc(size, 1);
+    if (!to->base) return false;
+    to->data = (unsigned char *)(((uintptr_t)to->base + ALIGN - 1) / ALIGN * ALIGN);
+    return true;
+}
+
+static qn_status init_tables(qn_runner *r, qn_err *err) {
+    const size_t T = (size_t)r->opts.rows, B = (size_t)r->opts.segs, R = (size_t)r->opts.outs;
+    const size_t pages = (size_t)(qn_state_groups(r->state) * qn_state_pages_per_seg(r->state));
+    size_t n_pages;
+    if (!qn_size_mul(&n_pages, B, pages)) return QN_FAIL(err, LIMIT, "%zu segments", B);
+    int32_t **const arrays[] = {&r->ids,
+                                &r->pos,
+                                &r->row_seg,
+                                &r->seg_row,
+                                &r->seg_adapter,
+                                &r->row_out,
+                                &r->segs.seg_past,
+                                &r->segs.seg_slot,
+                                &r->segs.seg_accept,
+                                &r->segs.seg_commit,
+                                &r->segs.seg_pages};
+    const size_t sizes[] = {T, 4 * T, T, B + 1, B, R + 1, B, B, B, B, n_pages};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
+        *arrays[i] = qn_alloc(sizes[i], sizeof **arrays[i]);
+        if (!*arrays[i]) return QN_NOMEM(err, "step table");
+    }
+    for (size_t b = 0; b < B; b++) r->seg_adapter[b] = -1;
+    r->step = (qn_step){.ids = r->ids,
+                        .pos = r->pos,
+                        .row_seg = r->row_seg,
+                        .seg_row = r->seg_row,
+                        .seg_past = r->segs.seg_past,
+                        .seg_pages = r->segs.seg_pages,
+                        .pages_per_seg = qn_state_pages_per_seg(r->state),
+                        .n_groups = qn_state_groups(r->state),
+                        .seg_slot = r->segs.seg_slot,
+                        .seg_accept = r->segs.seg_accept,
+                        .seg_commit = r->segs.seg_commit,
+                        .seg_adapter = r->seg_adapter,
+                        .row_out = r->row_out};
+    return QN_OK;
+}
+
+static void free_tables(qn_runner *r) {
+    int32_t *const arrays[] = {r->ids,
+                               r->pos,
+                               r->row_seg,
+                               r->seg_row,
+                               r->seg_adapter,
+                               r->row_out,
+                               r->segs.seg_past,
+                               r->segs.seg_slot,
+                               r->segs.seg_accept,
+                               r->segs.seg_commit,
+                               r->segs.seg_pages};
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) qn_free(arrays[i]);
+}
+
+// --- creation ------------------------------------------------------------------------------------
+
+static qn_sizes most_sizes(const qn_runner_opts *o) {
+    return (qn_sizes){.rows = o->rows, .segs = o->segs, .outs = o->outs, .cached = o->context};
+}
+
+static qn_status init_phase(qn_runner *r, qn_phase *p, const qn_plan *plan, qn_err *err) {
+    p->plan = plan;
+    if (!r->described && !r->engine->packs) {
+        r->described = qn_alloc(plan->n_leaves[QN_PLACE_PARAM], sizeof *r->described);
+        if (!r->described) return QN_NOMEM(err, "weights");
+    }
+    QN_TRY(qn_runner_init_tasks(r, p, err));
+    const qn_profile *profile = &r->engine->profile;
+    const int64_t said =
+        (p == &r->phases[QN_DECODE] ? &profile->decode : &profile->prefill)->plan_capacity;
+    const qn_bindings_opts opts = {.plan = plan,
+                                   .backend = r->engine->backend,
+                                   .tasks = p->tasks,
+                                   .kernels = p->kernels,
+                                   .policy = r->engine->policy,
+                                   .capacity = said ? (int)said : KEPT_BINDINGS,
+                                   .most = most_sizes(&r->opts)};
+    return qn_bindings_create(&p->bindings, &opts, err);
+}
+
+static void free_phase(qn_phase *p) {
+    qn_bindings_destroy(p->bindings);
+    qn_free(p->tasks);
+    qn_free(p->kernels);
+}
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static qn_status init_walk(qn_runner *r, qn_err *err) {
+    int64_t arena = 0, scratch = 0;
+    size_t n_calls = 0;
+    for (int i = 0; i < QN_PHASES; i++) {
+        const qn_phase *p = &r->phases[i];
+        if (!p->plan) continue;
+        arena = larger(arena, qn_bindings_arena(p->bindings));
+        scratch = larger(scratch, qn_bindings_scratch(p->bindings));
+        if (p->plan->n_calls > n_calls) n_calls = p->plan->n_calls;
+    }
+    scratch = (scratch + ALIGN - 1) / ALIGN * ALIGN;
+    r->walk = (qn_walk){.scratch_bytes = scratch};
+    r->walk.taken = qn_alloc(n_calls, sizeof *r->walk.taken);
+    r->walk.done = qn_alloc(n_calls, sizeof *r->walk.done);
+    const bool is_tallied = r->engine->switches.debug >= TELL_TIMES;
+    const bool is_timed = is_tallied || r->opts.trace;
+    if (is_timed) r->walk.times = qn_alloc(n_calls, sizeof *r->walk.times);
+    if (is_tallied) r->sums = qn_alloc((size_t)r->engine->backend->n_kernels, sizeof *r->sums);
+    if (!r->walk.taken || !r->walk.done || (is_timed && !r->walk.times) ||
+        (is_tallied && !r->sums) || !block_init(&r->arena, arena) ||
+        !block_init(&r->scratch, scratch * qn_pool_threads(r->engine->pool)))
+        return QN_NOMEM(err, "activations");
+    r->walk.scratch = r->scratch.data;
+    return QN_OK;
+}
+
+static qn_state_opts state_opts(const qn_runner_opts *o) {
+    return (qn_state_opts){.layout = o->engine->layout,
+                           .context = o->context,
+                           .step_rows = o->rows,
+                           .n_seqs = o->n_seqs,
+                           .kept_bytes = o->kept_bytes};
+}
+
+static qn_status init_phases(qn_runner *r, qn_err *err) {
+    const qn_engine *engine = r->engine;
+    if (engine->switches.layers) r->opts.hidden = true; // to tell their figures
+    const qn_plan *plan = r->opts.hidden ? &engine->hidden : &engine->prefill;
+    QN_TRY(init_phase(r, &r->phases[QN_PREFILL], plan, err));
+    if (r->opts.hidden || !engine->decode_differs) return QN_OK;
+    return init_phase(r, &r->phases[QN_DECODE], &engine->decode, err);
+}
+
+static qn_status init_parts(qn_runner *r, qn_err *err) {
+    const qn_state_opts state = state_opts(&r->opts);
+    QN_TRY(qn_state_create(&r->state, &state, err));
+    QN_TRY(init_tables(r, err));
+    QN_TRY(init_phases(r, err));
+    r->began = qn_clock();
+    QN_TRY(init_walk(r, err));
+    const bool is_checked = r->engine->switches.ref && !r->opts.hidden && r->engine->packs;
+    return is_checked ? qn_check_create(&r->check, r->engine, err) : QN_OK;
+}
+
+qn_status qn_runner_create(qn_runner **out, const qn_runner_opts *opts, qn_err *err) {
+    qn_runner *r = qn_alloc(1, sizeof *r);
+    if (!r) return QN_NOMEM(err, "runner");
+    r->opts = *opts;
+    r->engine = opts->engine;
+    const qn_status status = init_parts(r, err);
+    if (status)
+        qn_runner_destroy(r);
+    else
+        *out = r;
+    return status;
+}
+
+void qn_runner_destroy(qn_runner *r) {
+    if (!r) return;
+    for (int i = 0; i < QN_PHASES; i++) free_phase(&r->phases[i]);
+    qn_check_destroy(r->check);
+    if (r->sums) qn_tally_tell(r);
+    qn_free(r->sums);
+    qn_free(r->walk.taken);
+    qn_free(r->walk.done);
+    qn_free(r->walk.times);
+    qn_free(r->arena.base);
+    qn_free(r->scratch.base);
+    qn_free(r->described);
+    free_tables(r);
+    qn_state_destroy(r->state);
+    qn_free(r);
+}
+
+qn_status qn_runner_measure(qn_runner_size *out, const qn_runner_opts *opts, qn_err *err) {
+    const qn_state_opts whole = state_opts(opts);
+    qn_state_opts least = whole; // for the shapes alone
+    least.context = least.step_rows = least.n_seqs = 1;
+    least.kept_bytes = 0;
+    qn_runner *r = qn_alloc(1, sizeof *r);
+    if (!r) return QN_NOMEM(err, "runner");
+    r->opts = *opts;
+    r->engine = opts->engine;
+    qn_runner_size size = {0};
+    qn_status status = QN_OK;
+    QN_TRY_TO(done, qn_state_measure(&size.state, &whole, err));
+    QN_TRY_TO(done, qn_state_create(&r->state, &least, err));
+    QN_TRY_TO(done, init_phases(r, err));
+    for (int i = 0; i < QN_PHASES; i++) {
+        const qn_phase *p = &r->phases[i];
+        if (!p->plan) continue;
+        size.arena = larger(size.arena, qn_bindings_arena(p->bindings));
+        size.scratch = larger(size.scratch, qn_bindings_scratch(p->bindings));
+        size.tables += (int64_t)(p->plan->n_calls * (sizeof(qn_task) + sizeof(qn_kernel *)));
+    }
+    size.scratch *= qn_pool_threads(opts->engine->pool);
+    *out = size;
+
+done:
+    qn_runner_destroy(r);
+    return status;
+}
+
+qn_state *qn_runner_state(qn_runner *runner) { return runner->state; }
+
+const float *qn_runner_row(const qn_runner *r, const char *output, int64_t row) {
+    const qn_phase *p = r->last;
+    for (size_t i = 0; p && i < p->plan->n_outputs; i++) {
+        const qn_plan_output *o = &p->plan->outputs[i];
+        if (strcmp(o->name, output) != 0) continue;
+        const unsigned char *data = r->arena.data + p->bound->offsets[o->arg.index];
+        return (const float *)(const void *)(data + o->arg.offset +
+                                             row * p->plan->buffers[o->arg.index].row_bytes);
+    }
+    return NULL;
+}
+
+qn_session_counts qn_runner_counts(const qn_runner *r) {
+    qn_session_counts counts = r->counts;
+    for (int i = 0; i < QN_PHASES; i++) {
+        int64_t hits, misses;
+        if (!r->phases[i].plan) continue;
+        qn_bindings_counts(r->phases[i].bindings, &hits, &misses);
+        counts.plan_hits += hits;
+        counts.plan_misses += misses;
+    }
+    counts.evictions = qn_state_get_counts(r->state).evictions;
+    return counts;
+}

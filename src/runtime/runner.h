@@ -1,0 +1,60 @@
+// The step loop: sequences of one engine, their state, and the memory that steps compute in.
+//
+// A runner is used by one thread at a time; runners of one engine are independent. Everything is
+// allocated at creation: a step allocates nothing.
+#ifndef QN_RUNTIME_RUNNER_H
+#define QN_RUNTIME_RUNNER_H
+
+#include "runtime/compile.h"
+#include "runtime/engine.h"
+#include "runtime/state.h"
+
+typedef struct qn_runner qn_runner;
+
+typedef struct qn_runner_opts {
+    const qn_engine *engine; // borrowed
+    bool hidden;             // the residual stream is an output too
+    int64_t context;         // most positions of one sequence
+    int64_t rows;            // most rows of a step
+    int64_t outs;            // most wanted rows of a step
+    int64_t segs;            // most segments of a step
+    int64_t n_seqs;          // most sequences and checkpoints
+    int64_t kept_bytes;      // for qn_state_opts
+    qn_trace_fn *trace;
+    void *trace_arg;
+} qn_runner_opts;
+
+// Bytes that a runner takes.
+typedef struct qn_runner_size {
+    int64_t arena, scratch, tables; // activations; per-thread scratch; step tables and bindings
+    qn_state_size state;
+} qn_runner_size;
+
+QN_MUST_CHECK qn_status qn_runner_create(qn_runner **out, const qn_runner_opts *opts, qn_err *err);
+void qn_runner_destroy(qn_runner *runner);
+// What qn_runner_create would take, without taking it.
+QN_MUST_CHECK qn_status qn_runner_measure(qn_runner_size *out, const qn_runner_opts *opts,
+                                          qn_err *err);
+qn_state *qn_runner_state(qn_runner *runner);
+
+// The rows of one sequence in a step.
+typedef struct qn_segment {
+    qn_seq *seq;
+    const int32_t *ids; // (rows) inside the vocabulary
+    int64_t rows;
+    int64_t uncertain; // the last rows may be taken back (qn_seq_truncate)
+    int64_t outs;      // scores are wanted of the last `outs` rows
+} qn_segment;
+
+// Runs one step. Its rows are in the sequences' state afterwards. A step that cannot run for want
+// of room leaves all sequences as they were.
+QN_MUST_CHECK qn_status qn_runner_step(qn_runner *runner, const qn_segment *segments, int64_t n,
+                                       qn_err *err);
+
+// Row `row` of an output of the last step ("logits": the wanted rows in order); NULL if there is no
+// such output. Borrowed until the next step.
+const float *qn_runner_row(const qn_runner *runner, const char *output, int64_t row);
+
+qn_session_counts qn_runner_counts(const qn_runner *runner);
+
+#endif

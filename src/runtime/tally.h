@@ -1,0 +1,15 @@
+// Where the time of a runner went, kernel by kernel (QN_DEBUG=2).
+#ifndef QN_RUNTIME_TALLY_H
+#define QN_RUNTIME_TALLY_H
+
+#include "runtime/runner_int.h"
+
+// Adds the times of the step that just ran.
+void qn_tally_add(qn_runner *runner, const qn_phase *phase);
+// Tells the sums through the engine's log, the slowest kernel first.
+void qn_tally_tell(qn_runner *runner);
+
+// Bytes of weights and state that a call reads at least.
+int64_t qn_task_bytes(const qn_task *task);
+
+#endif

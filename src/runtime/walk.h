@@ -1,0 +1,37 @@
+// Running a bound plan: every thread walks the list of calls and takes pieces.
+//
+// A call has a counter of pieces taken and one of pieces done. It starts when all calls up to the
+// one it comes after are done; until then a thread waits, at first busily, then asleep. No thread
+// owns a piece in advance, so a slow one costs only what it holds.
+#ifndef QN_RUNTIME_WALK_H
+#define QN_RUNTIME_WALK_H
+
+#include "backends/kernel.h"
+#include "core/pool.h"
+#include "runtime/bind.h"
+
+#include <stdatomic.h>
+
+// Times of one call, in nanoseconds of the monotonic clock.
+typedef struct qn_call_times {
+    _Atomic int64_t begin, end;
+} qn_call_times;
+
+typedef struct qn_walk {
+    const qn_kernel *const *kernels; // (n_calls)
+    const qn_task *tasks;            // (n_calls)
+    const qn_binding *binding;
+    size_t n_calls;
+    _Atomic int64_t *taken, *done; // (n_calls)
+    unsigned char *scratch;        // (threads, scratch_bytes), aligned to 64
+    int64_t scratch_bytes;
+    qn_call_times *times; // (n_calls); NULL: not wanted
+} qn_walk;
+
+// Runs all calls. Allocates nothing.
+void qn_walk_run(qn_walk *walk, qn_pool *pool);
+
+// Nanoseconds of the monotonic clock.
+int64_t qn_clock(void);
+
+#endif

@@ -1,0 +1,39 @@
+// The small models of tests/data/mini that every promise is tested on, and ids to feed them.
+#ifndef QN_TESTS_FAMILIES_H
+#define QN_TESTS_FAMILIES_H
+
+#include "testing.h"
+
+#include <stdio.h>
+
+static const char *const families[] = {"llama32", "llama_untied", "qwen3",         "qwen3_moe",
+                                       "gemma",   "gemma2",       "gemma2_scalar", "gemma3",
+                                       "qwen35",  "qwen35_moe"};
+enum { N_FAMILIES = sizeof families / sizeof families[0] };
+
+static inline const char *family_path(char *to, size_t size, const char *family) {
+    snprintf(to, size, "%s/mini/%s", TEST_DATA, family);
+    return to;
+}
+
+static inline qn_engine *family_open(const char *family, const qn_engine_opts *opts) {
+    char path[256];
+    qn_err err;
+    qn_engine *engine = NULL;
+    ASSERT_OK(qn_engine_open(&engine, family_path(path, sizeof path, family), opts, &err));
+    return engine;
+}
+
+// The next number of a small generator of its own; every test is seeded.
+static inline uint32_t next_random(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33);
+}
+
+// n ids of a vocabulary, by seed.
+static inline void random_ids(int32_t *to, size_t n, int64_t n_vocab, uint64_t seed) {
+    uint64_t state = seed * 2654435761u + 1;
+    for (size_t i = 0; i < n; i++) to[i] = (int32_t)(next_random(&state) % (uint64_t)n_vocab);
+}
+
+#endif

@@ -1,0 +1,409 @@
+// What must be equal to the bit, for every family: cached and naive, any chunks, any plan cache, any
+// number of threads, any company in a step, any CPU level, fused or not, restored or never left,
+// reused or fresh.
+#include "families.h"
+
+#include "core/mem.h"
+#include "runtime/runner.h"
+
+#include <stdlib.h>
+
+enum { N_IDS = 150, N_NEW = 12 };
+
+// Scores of all rows of the ids; release with qn_logits_deinit.
+static qn_logits all_logits(const qn_engine *engine, const int32_t *ids, size_t n,
+                            qn_logits_opts opts) {
+    qn_err err;
+    qn_logits logits;
+    opts.all_rows = true;
+    ASSERT_OK(qn_engine_logits(&logits, engine, ids, n, &opts, &err));
+    return logits;
+}
+
+static void assert_same_logits(const qn_logits *a, const qn_logits *b, const char *what) {
+    assert_int_equal(a->n_rows, b->n_rows);
+    assert_int_equal(a->n_vocab, b->n_vocab);
+    for (int64_t i = 0; i < a->n_rows; i++) {
+        if (memcmp(a->logits + i * a->n_vocab, b->logits + i * b->n_vocab,
+                   (size_t)a->n_vocab * sizeof(float)) != 0)
+            fail_msg("%s: row %lld differs", what, (long long)i);
+    }
+}
+
+static qn_logits family_logits(const char *family, const qn_engine_opts *opts) {
+    qn_engine *engine = family_open(family, opts);
+    int32_t ids[N_IDS];
+    random_ids(ids, N_IDS, qn_engine_get_info(engine).n_vocab, 1);
+    const qn_logits logits = all_logits(engine, ids, N_IDS, (qn_logits_opts){0});
+    qn_engine_close(engine);
+    return logits;
+}
+
+static void chunks_change_nothing(void **state) {
+    (void)state;
+    static const int64_t chunks[] = {1, 7, 64, 65, 149};
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_engine *engine = family_open(families[f], NULL);
+        int32_t ids[N_IDS];
+        random_ids(ids, N_IDS, qn_engine_get_info(engine).n_vocab, 2);
+        qn_logits whole = all_logits(engine, ids, N_IDS, (qn_logits_opts){.naive = true});
+        for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+            qn_logits parts = all_logits(engine, ids, N_IDS, (qn_logits_opts){.chunk = chunks[i]});
+            assert_same_logits(&parts, &whole, families[f]);
+            qn_logits_deinit(&parts);
+        }
+        qn_logits_deinit(&whole);
+        qn_engine_close(engine);
+    }
+}
+
+// Each row of the table below against the default options.
+static void options_change_nothing(void **state) {
+    (void)state;
+    static const struct {
+        const char *what;
+        qn_engine_opts opts;
+    } cases[] = {
+        {"one thread", {.n_threads = 1}},
+        {"two threads", {.n_threads = 2}},
+        {"five threads", {.n_threads = 5}},
+        {"exact plans", {.plans = QN_PLANS_EXACT}},
+        {"bucketed plans", {.plans = QN_PLANS_BUCKETED}},
+        {"dynamic plans", {.plans = QN_PLANS_DYNAMIC}},
+    };
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_logits want = family_logits(families[f], NULL);
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            char what[64];
+            snprintf(what, sizeof what, "%s, %s", families[f], cases[i].what);
+            qn_logits got = family_logits(families[f], &cases[i].opts);
+            assert_same_logits(&got, &want, what);
+            qn_logits_deinit(&got);
+        }
+        qn_logits_deinit(&want);
+    }
+}
+
+// The same with a switch of the environment set to each of some values.
+static void assert_switch_changes_nothing(const char *name, const char *const *values) {
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        unsetenv(name);
+        qn_logits want = family_logits(families[f], NULL);
+        for (size_t i = 0; values[i]; i++) {
+            char what[256];
+            snprintf(what, sizeof what, "%s, %s=%s", families[f], name, values[i]);
+            setenv(name, values[i], 1);
+            qn_logits got = family_logits(families[f], NULL);
+            assert_same_logits(&got, &want, what);
+            qn_logits_deinit(&got);
+        }
+        unsetenv(name);
+        qn_logits_deinit(&want);
+    }
+}
+
+static int clear_switches(void **state) {
+    (void)state;
+    unsetenv("QN_LEVEL");
+    unsetenv("QN_SKIP");
+    return 0;
+}
+
+static void levels_are_equal(void **state) {
+    (void)state;
+    const char *levels[8] = {0};
+    for (size_t i = 0; i < 7; i++) levels[i] = qn_backend_cpu_level(i);
+    assert_switch_changes_nothing("QN_LEVEL", levels);
+}
+
+static void fused_is_unfused(void **state) {
+    (void)state;
+    static const char *const skips[] = {
+        "fuse_norm,fuse_residual,fuse_gate,fuse_project,fuse_rope,fuse_write,fuse_attention,fuse_"
+        "experts",
+        "fuse_attention",
+        "fuse_project,fuse_residual",
+        "cse,fold,schedule",
+        "decompose",
+        NULL};
+    assert_switch_changes_nothing("QN_SKIP", skips);
+}
+
+// --- sessions ------------------------------------------------------------------------------------
+
+typedef struct talk {
+    qn_engine *engine;
+    qn_session *session;
+    int32_t ids[N_IDS];
+} talk;
+
+static talk talk_open(const char *family, const qn_engine_opts *opts,
+                      const qn_session_opts *session_opts) {
+    qn_err err;
+    talk t = {.engine = family_open(family, opts)};
+    const qn_session_opts defaults = {.context = 512};
+    ASSERT_OK(
+        qn_session_create(&t.session, t.engine, session_opts ? session_opts : &defaults, &err));
+    random_ids(t.ids, N_IDS, qn_engine_get_info(t.engine).n_vocab, 3);
+    return t;
+}
+
+static void talk_close(talk *t) {
+    qn_session_destroy(t->session);
+    qn_engine_close(t->engine);
+}
+
+// The scores of the session are those of its history computed from nothing.
+static void assert_fresh(talk *t, qn_session *session, size_t n, const char *what) {
+    qn_err err;
+    size_t n_tokens;
+    const int32_t *tokens = qn_session_tokens(session, &n_tokens);
+    const float *got = qn_session_logits(session);
+    assert_non_null(got);
+    assert_true(n <= n_tokens);
+    qn_logits want;
+    ASSERT_OK(
+        qn_engine_logits(&want, t->engine, tokens, n, &(qn_logits_opts){.naive = true}, &err));
+    if (memcmp(got, want.logits, (size_t)want.n_vocab * sizeof *got) != 0)
+        fail_msg("%s: scores after %zu tokens differ", what, n);
+    qn_logits_deinit(&want);
+}
+
+static void cached_is_naive(void **state) {
+    (void)state;
+    static const qn_sample_opts samples[] = {{0}, {.temperature = 0.8f, .seed = 7}};
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        for (size_t i = 0; i < 2; i++) {
+            qn_err err;
+            talk t = talk_open(families[f], NULL, NULL);
+            qn_session *naive;
+            ASSERT_OK(qn_session_create(&naive, t.engine, NULL, &err));
+            ASSERT_OK(qn_session_set_prompt(t.session, t.ids, 60, &err));
+            ASSERT_OK(qn_session_set_prompt(naive, t.ids, 60, &err));
+            for (size_t k = 0; k < N_NEW; k++) {
+                int32_t a, b;
+                ASSERT_OK(qn_session_step(&a, t.session, &samples[i], &err));
+                ASSERT_OK(qn_session_step_naive(&b, naive, &samples[i], &err));
+                assert_int_equal(a, b);
+                assert_int_equal(qn_session_cached(t.session), 60 + k);
+                assert_fresh(&t, t.session, 60 + k, families[f]);
+            }
+            qn_session_destroy(naive);
+            talk_close(&t);
+        }
+    }
+}
+
+static void prefill_and_feed_give_fresh_scores(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        talk t = talk_open(families[f], NULL, NULL);
+        const float *logits;
+        size_t n;
+        ASSERT_FAILS(qn_session_feed(&logits, t.session, 1, &err), QN_STATE, "qn_session_prefill");
+        ASSERT_OK(qn_session_prefill(&logits, t.session, t.ids, 70, &err));
+        assert_int_equal(qn_session_cached(t.session), 70);
+        assert_fresh(&t, t.session, 70, families[f]);
+        ASSERT_OK(qn_session_feed(&logits, t.session, t.ids[70], &err));
+        assert_int_equal(qn_session_cached(t.session), 71);
+        assert_fresh(&t, t.session, 71, families[f]);
+        ASSERT_OK(qn_session_commit(t.session, t.ids + 71, 20, &err));
+        assert_int_equal(qn_session_cached(t.session), 91);
+        ASSERT_OK(qn_session_feed(&logits, t.session, t.ids[91], &err));
+        assert_fresh(&t, t.session, 92, families[f]);
+        qn_session_tokens(t.session, &n);
+        assert_int_equal(n, 92);
+        talk_close(&t);
+    }
+}
+
+static void restored_is_never_left(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        talk t = talk_open(families[f], NULL, NULL);
+        int32_t token;
+        size_t n_new;
+        ASSERT_OK(qn_session_set_prompt(t.session, t.ids, 100, &err));
+        ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
+        qn_snapshot *snapshot;
+        ASSERT_OK(qn_session_checkpoint(&snapshot, t.session, &err));
+        for (int round = 0; round < 3; round++) {
+            ASSERT_OK(qn_session_generate(&n_new, t.session, 40, NULL, NULL, NULL, &err));
+            assert_int_equal(n_new, 40);
+            assert_fresh(&t, t.session, 140, families[f]);
+            ASSERT_OK(qn_session_restore(t.session, snapshot, &err));
+            assert_int_equal(qn_session_cached(t.session), 100);
+            assert_fresh(&t, t.session, 100, families[f]);
+        }
+        qn_snapshot_destroy(snapshot);
+        talk_close(&t);
+    }
+}
+
+static void truncated_and_forked_is_fresh(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        talk t = talk_open(families[f], NULL, NULL);
+        qn_session *fork;
+        int32_t token;
+        ASSERT_OK(qn_session_set_prompt(t.session, t.ids, 130, &err));
+        ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
+        ASSERT_OK(qn_session_fork(&fork, t.session, &err));
+        ASSERT_OK(qn_session_truncate(t.session, 90, &err));
+        ASSERT_OK(qn_session_commit(t.session, t.ids, 3, &err));
+        ASSERT_OK(qn_session_step(&token, fork, NULL, &err));
+        assert_fresh(&t, fork, 131, families[f]);
+        ASSERT_OK(qn_session_commit(t.session, t.ids + 5, 2, &err));
+        ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
+        assert_int_equal(qn_session_cached(t.session), 95);
+        assert_fresh(&t, t.session, 95, families[f]);
+        ASSERT_FAILS(qn_session_truncate(t.session, 97, &err), QN_ARGUMENT, "97");
+        qn_session_destroy(t.session);
+        t.session = fork; // outlives what it was forked from
+        ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
+        assert_fresh(&t, t.session, 132, families[f]);
+        talk_close(&t);
+    }
+}
+
+static void reused_is_fresh(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        talk t = talk_open(families[f], NULL, NULL);
+        int32_t token, other[N_IDS];
+        ASSERT_OK(qn_session_set_prompt(t.session, t.ids, 120, &err));
+        ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
+        memcpy(other, t.ids, sizeof other);
+        for (size_t i = 120; i < N_IDS; i++) other[i] = t.ids[i - 100];
+        ASSERT_OK(qn_session_set_prompt(t.session, other, N_IDS, &err));
+        assert_int_equal(qn_session_cached(t.session), 0);
+        const int64_t rows = qn_session_get_counts(t.session).rows;
+        ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
+        assert_fresh(&t, t.session, N_IDS, families[f]);
+        const qn_session_counts counts = qn_session_get_counts(t.session);
+        assert_true(counts.reused >= 64); // at least the whole page
+        assert_int_equal(counts.rows - rows, N_IDS - counts.reused);
+        talk_close(&t);
+    }
+}
+
+static void wrong_calls_name_what_is_missing(void **state) {
+    (void)state;
+    qn_err err;
+    talk t = talk_open("qwen3", NULL, &(qn_session_opts){.context = 8});
+    int32_t token;
+    ASSERT_FAILS(qn_session_step(&token, t.session, NULL, &err), QN_STATE, "qn_session_set_prompt");
+    ASSERT_FAILS(qn_session_set_prompt(t.session, t.ids, 9, &err), QN_LIMIT, "9 tokens");
+    ASSERT_OK(qn_session_set_prompt(t.session, t.ids, 7, &err));
+    ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
+    ASSERT_FAILS(qn_session_step(&token, t.session, NULL, &err), QN_LIMIT, "context of 8");
+    const int32_t odd = -1;
+    ASSERT_FAILS(qn_session_commit(t.session, &odd, 1, &err), QN_ARGUMENT, "id -1");
+    qn_session *none = NULL;
+    ASSERT_FAILS(qn_session_create(&none, t.engine, &(qn_session_opts){.context = 5000}, &err),
+                 QN_LIMIT, "4096");
+    talk_close(&t);
+}
+
+// --- company -------------------------------------------------------------------------------------
+
+// Several sequences of different lengths in the same steps, against each alone.
+static void a_row_does_not_depend_on_its_company(void **state) {
+    (void)state;
+    enum { SEQS = 3 };
+    static const int64_t lengths[SEQS] = {5, 70, 33};
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        qn_engine *engine = family_open(families[f], NULL);
+        const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+        int32_t ids[SEQS][N_IDS];
+        qn_runner *runner;
+        qn_seq *seqs[SEQS];
+        const qn_runner_opts opts = {
+            .engine = engine, .context = 256, .rows = 128, .outs = 8, .segs = SEQS, .n_seqs = SEQS};
+        ASSERT_OK(qn_runner_create(&runner, &opts, &err));
+        qn_segment segments[SEQS];
+        for (int b = 0; b < SEQS; b++) {
+            random_ids(ids[b], N_IDS, vocab, 10 + (uint64_t)b);
+            ASSERT_OK(qn_seq_open(&seqs[b], qn_runner_state(runner), &err));
+            segments[b] =
+                (qn_segment){.seq = seqs[b], .ids = ids[b], .rows = lengths[b], .outs = 1};
+        }
+        for (int step = 0; step < 4; step++) {
+            ASSERT_OK(qn_runner_step(runner, segments, SEQS, &err));
+            for (int b = 0; b < SEQS; b++) {
+                qn_logits alone;
+                const size_t n = (size_t)(lengths[b] + step);
+                ASSERT_OK(qn_engine_logits(&alone, engine, ids[b], n, NULL, &err));
+                if (memcmp(qn_runner_row(runner, "logits", b), alone.logits,
+                           (size_t)vocab * sizeof(float)) != 0)
+                    fail_msg("%s: step %d, sequence %d differs", families[f], step, b);
+                qn_logits_deinit(&alone);
+                segments[b].ids = ids[b] + n;
+                segments[b].rows = 1;
+            }
+        }
+        for (int b = 0; b < SEQS; b++) qn_seq_close(seqs[b]);
+        qn_runner_destroy(runner);
+        qn_engine_close(engine);
+    }
+}
+
+// Drafted rows that are taken back leave no trace.
+static void rolled_back_is_never_drafted(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        qn_engine *engine = family_open(families[f], NULL);
+        const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+        int32_t ids[N_IDS];
+        random_ids(ids, N_IDS, vocab, 5);
+        qn_runner *runner;
+        qn_seq *seq;
+        const qn_runner_opts opts = {
+            .engine = engine, .context = 256, .rows = 128, .outs = 8, .segs = 1, .n_seqs = 1};
+        ASSERT_OK(qn_runner_create(&runner, &opts, &err));
+        ASSERT_OK(qn_seq_open(&seq, qn_runner_state(runner), &err));
+        qn_segment s = {.seq = seq, .ids = ids, .rows = 61};
+        ASSERT_OK(qn_runner_step(runner, &s, 1, &err));
+        for (int64_t kept = 0; kept <= 5; kept++) {
+            const int64_t at = qn_seq_length(seq);
+            s = (qn_segment){.seq = seq, .ids = ids + at, .rows = 5, .uncertain = 5};
+            ASSERT_OK(qn_runner_step(runner, &s, 1, &err));
+            assert_int_equal(qn_seq_truncate(seq, at + kept), at + kept);
+            s = (qn_segment){.seq = seq, .ids = ids + at + kept, .rows = 1, .outs = 1};
+            ASSERT_OK(qn_runner_step(runner, &s, 1, &err));
+            qn_logits alone;
+            ASSERT_OK(qn_engine_logits(&alone, engine, ids, (size_t)(at + kept + 1), NULL, &err));
+            if (memcmp(qn_runner_row(runner, "logits", 0), alone.logits,
+                       (size_t)vocab * sizeof(float)) != 0)
+                fail_msg("%s: %lld of 5 kept: scores differ", families[f], (long long)kept);
+            qn_logits_deinit(&alone);
+        }
+        qn_seq_close(seq);
+        qn_runner_destroy(runner);
+        qn_engine_close(engine);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chunks_change_nothing),
+        cmocka_unit_test(options_change_nothing),
+        cmocka_unit_test_teardown(levels_are_equal, clear_switches),
+        cmocka_unit_test_teardown(fused_is_unfused, clear_switches),
+        cmocka_unit_test(cached_is_naive),
+        cmocka_unit_test(prefill_and_feed_give_fresh_scores),
+        cmocka_unit_test(restored_is_never_left),
+        cmocka_unit_test(truncated_and_forked_is_fresh),
+        cmocka_unit_test(reused_is_fresh),
+        cmocka_unit_test(wrong_calls_name_what_is_missing),
+        cmocka_unit_test(a_row_does_not_depend_on_its_company),
+        cmocka_unit_test(rolled_back_is_never_drafted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
