@@ -6,6 +6,8 @@
 
 #include "testing.h"
 
+#include "core/json.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,6 +118,14 @@ static inline void cli_free(cli_result *r) {
     free(r->out);
     free(r->err);
     *r = (cli_result){0};
+}
+
+// The JSON that was printed; json_decref it.
+static inline json_t *cli_json(const char *text) {
+    json_error_t why;
+    json_t *json = json_loads(text, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
+    if (!json) fail_msg("no JSON: %s (line %d) in '%.200s'", why.text, why.line, text);
+    return json;
 }
 
 // Done, and nothing on stderr.

@@ -2,23 +2,15 @@
 #include "cli_run.h"
 
 #include "core/buf.h"
-#include "core/json.h"
 #include "gguf_writer.h"
 
 #include <math.h>
 #include <sys/stat.h>
 
-static const char *const commands[] = {"run",      "logits",  "tokenize", "detokenize",
-                                       "inspect",  "graph",   "eval",     "convert",
+static const char *const commands[] = {"run",      "logits",  "tokenize", "detokenize", "inspect",
+                                       "graph",    "bench",   "eval",     "compile",    "convert",
                                        "quantize", "imatrix", "synth"};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
-
-static json_t *parse(const char *text) {
-    json_error_t why;
-    json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, &why);
-    if (!json) fail_msg("no JSON: %s in '%.200s'", why.text, text);
-    return json;
-}
 
 // --- help ----------------------------------------------------------------------------------------
 
@@ -153,7 +145,7 @@ static void test_wrong_usage(void **state) {
         {{"synth", "tiny-llama", "Q4_0"}, "want: quern synth SHAPE TYPE OUT.gguf"},
         {{"synth", "llama4", "Q4_0", "x.gguf"}, "no shape 'llama4', want one of qwen3-0.6b"},
         {{"synth", "tiny-llama", "Q4", "x.gguf"}, "no type 'Q4', want one of F32"},
-        {{"graph", DRAFT, "--stage", "low"}, "--stage: 'low', but only 'high' exists so far"},
+        {{"graph", DRAFT, "--stage", "top"}, "--stage: 'top', want high, mid or low"},
         {{"graph", DRAFT, "--svg"}, "--svg needs a value"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -231,7 +223,7 @@ static void test_unknown_architecture(void **state) {
     assert_null(strchr(text.out, '\x1b'));
     assert_non_null(strstr(text.err, "unknown architecture 'frobnicator'"));
     cli_result json = CLI_RUN("inspect", path, "--json");
-    json_t *root = parse(json.out);
+    json_t *root = cli_json(json.out);
     assert_int_equal(json.code, 1);
     assert_non_null(strstr(json_string_value(json_object_get(root, "error")), "frobnicator"));
     json_decref(root);
@@ -329,7 +321,7 @@ static void test_logits_json(void **state) {
                same = CLI_RUN("logits", DRAFT, "-p", "Once upon a", "-t1", "--chunk=1", "--naive");
     cli_assert_done(&r);
     assert_string_equal(r.out, same.out);
-    json_t *list = parse(r.out);
+    json_t *list = cli_json(r.out);
     assert_int_equal(json_array_size(list), 10);
     double before = INFINITY, sum = 0;
     for (size_t i = 0; i < 10; i++) {
@@ -371,11 +363,24 @@ static const char *find_tensor(const char *file, size_t size, const char *name, 
     return file + 8 + header + start;
 }
 
+// |a - b| / |b|, of n floats each.
+static double relative_error(const char *a, const char *b, size_t n) {
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        float x, y;
+        memcpy(&x, a + i * sizeof x, sizeof x);
+        memcpy(&y, b + i * sizeof y, sizeof y);
+        difference += ((double)x - (double)y) * ((double)x - (double)y);
+        size += (double)y * (double)y;
+    }
+    return sqrt(difference / size);
+}
+
 static void test_logits_file(void **state) {
     (void)state;
-    const char *all = cli_path("all.safetensors"), *last = cli_path("last.safetensors");
-    cli_result r = CLI_RUN("logits", DRAFT, "--ids", "5,6,7", "--all", "--hidden", "--ref", "-o",
-                           all),
+    const char *all = cli_path("all.safetensors");
+    char *last = strdup(cli_path("last.safetensors")), *ref = strdup(cli_path("ref.safetensors"));
+    cli_result r = CLI_RUN("logits", DRAFT, "--ids", "5,6,7", "--all", "--hidden", "-o", all),
                r2 = CLI_RUN("logits", DRAFT, "--ids=5, 6 7", "-o", last);
     cli_assert_done(&r);
     cli_assert_done(&r2);
@@ -388,6 +393,16 @@ static void test_logits_file(void **state) {
     const char *row = find_tensor(last_data, last_size, "logits", shape, &n_last);
     assert_true(shape[0] == 1 && shape[1] == 4096);
     assert_memory_equal(rows + n - n_last, row, n_last);
+    // The reference is near, and another computation.
+    cli_result r3 = CLI_RUN("logits", DRAFT, "--ids=5,6,7", "--ref", "-o", ref);
+    size_t ref_size;
+    cli_assert_done(&r3);
+    char *ref_data = cli_load(ref, &ref_size);
+    const char *want = find_tensor(ref_data, ref_size, "logits", shape, &n_last);
+    const double error = relative_error(row, want, n_last / sizeof(float));
+    if (!(error > 0 && error < 1e-2)) fail_msg("%g away from the reference", error);
+    free(ref_data);
+    cli_free(&r3);
     for (int k = 0; k <= 2; k++) {
         char name[16];
         snprintf(name, sizeof name, "hidden.%d", k);
@@ -409,6 +424,7 @@ static void test_logits_file(void **state) {
                      (const char *[]){"-c", "ls \"$0\" | grep -c tmp", cli_folder, NULL});
     assert_string_equal(look.out, "0\n");
     cli_free(&look);
+    free(last), free(ref);
 }
 
 // --- tokens --------------------------------------------------------------------------------------
@@ -441,7 +457,7 @@ static void test_tokens_json(void **state) {
                special = CLI_RUN("tokenize", DRAFT, "--json", "--special", text),
                bos = CLI_RUN("tokenize", MINI "/gemma", "--json", "--bos", "a"),
                empty = CLI_RUN("tokenize", DRAFT, "");
-    json_t *a = parse(plain.out), *b = parse(special.out), *c = parse(bos.out);
+    json_t *a = cli_json(plain.out), *b = cli_json(special.out), *c = cli_json(bos.out);
     const size_t n = json_array_size(json_object_get(a, "ids"));
     assert_int_equal(n, json_array_size(json_object_get(a, "tokens")));
     assert_true(n > 2);
@@ -457,139 +473,6 @@ static void test_tokens_json(void **state) {
     assert_string_equal(with.out, "<|im_start|>Hello");
     cli_free(&plain), cli_free(&special), cli_free(&bos), cli_free(&empty);
     cli_free(&without), cli_free(&with);
-}
-
-// --- inspect and graph ---------------------------------------------------------------------------
-
-static void test_inspect(void **state) {
-    (void)state;
-    static const struct {
-        const char *path, *architecture, *format;
-    } models[] = {
-        {DRAFT, "qwen3", "GGUF"},
-        {MODELS "/quern-hybrid-Q8_0.gguf", "qwen35", "GGUF"},
-        {MINI "/llama32", "llama", "safetensors"},
-        {MINI "/qwen3_moe", "qwen3moe", "safetensors"},
-        {MINI "/gemma3/gemma3-bf16.gguf", "gemma3", "GGUF"},
-    };
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        cli_result text = CLI_RUN("inspect", models[i].path, "--tensors", "--keys", "--memory"),
-                   json = CLI_RUN("inspect", models[i].path, "--json", "--tensors", "--keys", "-c",
-                                  "100");
-        cli_assert_done(&text);
-        cli_assert_done(&json);
-        json_t *root = parse(json.out);
-        assert_string_equal(json_string_value(json_object_get(root, "architecture")),
-                            models[i].architecture);
-        assert_string_equal(json_string_value(json_object_get(root, "format")), models[i].format);
-        assert_non_null(strstr(text.out, models[i].architecture));
-        int64_t sum = 0, tensor_sum = 0;
-        size_t k;
-        json_t *row;
-        json_array_foreach(json_object_get(root, "groups"), k, row) sum +=
-            json_integer_value(json_object_get(row, "bytes"));
-        json_array_foreach(json_object_get(root, "tensors"), k, row) tensor_sum +=
-            json_integer_value(json_object_get(row, "bytes"));
-        assert_true(sum > 0 && sum == tensor_sum);
-        const json_t *memory = json_array_get(json_object_get(root, "memory"), 0);
-        assert_int_equal(json_integer_value(json_object_get(memory, "context")), 100);
-        assert_true(json_integer_value(json_object_get(memory, "total")) > 0);
-        assert_true(json_array_size(json_object_get(root, "keys")) > 5);
-        assert_true(json_is_object(json_object_get(root, "tokenizer")));
-        json_decref(root);
-        cli_free(&text), cli_free(&json);
-    }
-}
-
-static int64_t memory_of(const char *path, const char *cache_type, const char *part) {
-    cli_result r = CLI_RUN("inspect", path, "--json", "-c", "256", "--cache-type", cache_type);
-    cli_assert_done(&r);
-    json_t *root = parse(r.out);
-    const json_t *row = json_array_get(json_object_get(root, "memory"), 0);
-    assert_string_equal(json_string_value(json_object_get(row, "cache_type")), cache_type);
-    const int64_t bytes = json_integer_value(json_object_get(row, part));
-    json_decref(root);
-    cli_free(&r);
-    return bytes;
-}
-
-// Smaller caches take less memory, by just as much in the sums; recurrent state stays.
-static void test_inspect_cache(void **state) {
-    (void)state;
-    static const char *const paths[] = {DRAFT, MODELS "/quern-hybrid-Q8_0.gguf"};
-    for (size_t i = 0; i < 2; i++) {
-        const int64_t cache = memory_of(paths[i], "f32", "cache"),
-                      kept = memory_of(paths[i], "f32", "state") - cache,
-                      total = memory_of(paths[i], "f32", "total");
-        assert_true(cache > 0 && (kept > 0) == (i == 1));
-        assert_int_equal(memory_of(paths[i], "f16", "cache"), cache / 2);
-        assert_int_equal(memory_of(paths[i], "f16", "total"), total - cache / 2);
-        assert_int_equal(memory_of(paths[i], "q8_0", "cache"), cache / 128 * 34);
-        assert_int_equal(memory_of(paths[i], "q8_0", "state"), cache / 128 * 34 + kept);
-    }
-    cli_result text = CLI_RUN("inspect", DRAFT, "--cache-type", "f16");
-    assert_non_null(strstr(text.out, "as f16; runs of this version use f32"));
-    cli_free(&text);
-}
-
-// The picture names groups, types and sizes, and the file's name cannot break it.
-static void test_inspect_svg(void **state) {
-    (void)state;
-    const char *svg = cli_path("sizes.svg");
-    char *model = strdup(cli_path("a<b>&c.gguf"));
-    cli_result made = CLI_RUN("synth", "tiny-qwen3moe", "Q4_K_M", model);
-    cli_assert_done(&made);
-    cli_result r = CLI_RUN("inspect", model, "--svg", svg), plain = CLI_RUN("inspect", model);
-    cli_assert_done(&r);
-    assert_string_equal(r.out, plain.out);
-    char *drawn = cli_load(svg, NULL);
-    static const char *const parts[] = {"<svg ",           "</svg>\n",     "a&lt;b&gt;&amp;c.gguf",
-                                        ">experts</text>", ">Q4_K</text>", ">Q6_K</text>",
-                                        "MiB in 2"};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (!strstr(drawn, parts[i])) fail_msg("the picture has no '%s'", parts[i]);
-    }
-    assert_null(strstr(drawn, "a<b>"));
-    free(drawn);
-    cli_result nowhere = CLI_RUN("inspect", model, "--svg", "/nowhere/x.svg");
-    cli_assert_fails(&nowhere, 1, "/nowhere/x.svg");
-    cli_free(&made), cli_free(&r), cli_free(&plain), cli_free(&nowhere);
-    remove(model);
-    free(model);
-}
-
-// What synth prints, and that its files are models like any other.
-static void test_synth(void **state) {
-    (void)state;
-    char *path = strdup(cli_path("made.gguf"));
-    cli_result made = CLI_RUN("synth", "tiny-qwen3", "Q4_K_M", path, "--seed", "3", "-t", "2");
-    cli_assert_done(&made);
-    assert_non_null(strstr(made.out, "MiB, 5.14 bits per weight, in "));
-    cli_result ran = CLI_RUN("run", path, "-p", "Hi", "-n", "3");
-    cli_assert_done(&ran);
-    cli_result nowhere = CLI_RUN("synth", "tiny-qwen3", "Q4_K_M", "/nowhere/x.gguf");
-    cli_assert_fails(&nowhere, 1, "/nowhere/x.gguf");
-    cli_free(&made), cli_free(&ran), cli_free(&nowhere);
-    remove(path);
-    free(path);
-}
-
-static void test_graph(void **state) {
-    (void)state;
-    const char *svg = cli_path("graph.svg");
-    cli_result r = CLI_RUN("graph", DRAFT), high = CLI_RUN("graph", DRAFT, "--stage", "high"),
-               picture = CLI_RUN("graph", DRAFT, "--svg", svg);
-    cli_assert_done(&r);
-    cli_assert_done(&picture);
-    assert_int_equal(strncmp(r.out, "graph \"", 7), 0);
-    assert_non_null(strstr(r.out, "output \"logits\""));
-    assert_string_equal(r.out, high.out);
-    assert_string_equal(picture.out, "");
-    char *drawn = cli_load(svg, NULL);
-    assert_non_null(strstr(drawn, "<svg"));
-    assert_non_null(strstr(drawn, "</svg>"));
-    free(drawn);
-    cli_free(&r), cli_free(&high), cli_free(&picture);
 }
 
 // --- run -----------------------------------------------------------------------------------------
@@ -652,7 +535,7 @@ static void test_run_json(void **state) {
         assert_non_null(end);
         *end = 0;
         assert_false(is_done);
-        json_t *event = parse(at);
+        json_t *event = cli_json(at);
         qn_buf_text(&text, json_string_value(json_object_get(event, "text")));
         is_done = json_is_true(json_object_get(event, "done"));
         if (is_done) {
@@ -682,7 +565,7 @@ static void assert_same_events(const cli_result *a, const cli_result *b) {
         if (strncmp(x, y, n) != 0) fail_msg("'%s' is not '%s'", a->out, b->out);
         x += n, y += n;
     }
-    json_t *p = parse(x), *q = parse(y);
+    json_t *p = cli_json(x), *q = cli_json(y);
     assert_true(
         json_equal(json_object_get(p, "prompt_tokens"), json_object_get(q, "prompt_tokens")));
     json_decref(p), json_decref(q);
@@ -705,7 +588,7 @@ static void test_run_formats(void **state) {
     assert_same_events(&chatml, &chatml_raw);
     cli_result inside = CLI_RUN("run", DRAFT, "-p", "<|im_end|>", "-n1", "--json"),
                plain = CLI_RUN("run", DRAFT, "-p", "a", "-n1", "--json");
-    json_t *a = parse(strchr(inside.out, '\n') + 1), *b = parse(strchr(plain.out, '\n') + 1);
+    json_t *a = cli_json(strchr(inside.out, '\n') + 1), *b = cli_json(strchr(plain.out, '\n') + 1);
     assert_true(json_integer_value(json_object_get(a, "prompt_tokens")) >
                 json_integer_value(json_object_get(b, "prompt_tokens")));
     json_decref(a), json_decref(b);
@@ -801,19 +684,27 @@ static void test_readme_example(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_help),           cmocka_unit_test(test_docs_and_help_agree),
-        cmocka_unit_test(test_wrong_usage),    cmocka_unit_test(test_bad_models),
-        cmocka_unit_test(test_truncated),      cmocka_unit_test(test_unknown_architecture),
-        cmocka_unit_test(test_wrong_shape),    cmocka_unit_test(test_bad_prompts),
-        cmocka_unit_test(test_broken_output),  cmocka_unit_test(test_logits_json),
-        cmocka_unit_test(test_logits_file),    cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_tokens_json),    cmocka_unit_test(test_inspect),
-        cmocka_unit_test(test_inspect_cache),  cmocka_unit_test(test_inspect_svg),
-        cmocka_unit_test(test_synth),          cmocka_unit_test(test_graph),
-        cmocka_unit_test(test_run_text),       cmocka_unit_test(test_run_limits),
-        cmocka_unit_test(test_run_sampling),   cmocka_unit_test(test_run_json),
-        cmocka_unit_test(test_run_formats),    cmocka_unit_test(test_run_without_format),
-        cmocka_unit_test(test_run_bundled),    cmocka_unit_test(test_convert),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_docs_and_help_agree),
+        cmocka_unit_test(test_wrong_usage),
+        cmocka_unit_test(test_bad_models),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_unknown_architecture),
+        cmocka_unit_test(test_wrong_shape),
+        cmocka_unit_test(test_bad_prompts),
+        cmocka_unit_test(test_broken_output),
+        cmocka_unit_test(test_logits_json),
+        cmocka_unit_test(test_logits_file),
+        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_tokens_json),
+        cmocka_unit_test(test_run_text),
+        cmocka_unit_test(test_run_limits),
+        cmocka_unit_test(test_run_sampling),
+        cmocka_unit_test(test_run_json),
+        cmocka_unit_test(test_run_formats),
+        cmocka_unit_test(test_run_without_format),
+        cmocka_unit_test(test_run_bundled),
+        cmocka_unit_test(test_convert),
         cmocka_unit_test(test_readme_example),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

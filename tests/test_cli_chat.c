@@ -68,6 +68,39 @@ static int close_screen(screen *s) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : CLI_KILLED + WTERMSIG(status);
 }
 
+// The figures behind the next answer: tokens of the prompt, and how many of them were known.
+static void expect_figures(screen *s, int *prompt, int *known) {
+    expect(s, "[prompt ");
+    const char *at = s->text + s->seen;
+    expect(s, " tokens/s]");
+    if (sscanf(at, "%d tokens, %d known,", prompt, known) != 2) fail_msg("no figures: '%s'", at);
+}
+
+// A further turn computes what is new, and the rest is known: up to the beginning of the answer
+// before it, at least.
+static void test_turns_are_kept(void **state) {
+    screen *s = *state;
+    static const char *const models[] = {DRAFT, MODELS "/quern-hybrid-Q8_0.gguf"};
+    for (int i = 0; i < 2; i++) {
+        int first, second, third, known;
+        open_screen(s, (const char *[]){"run", models[i], "-n", "20", NULL});
+        expect(s, "> ");
+        type(s, "My name is Kevin.\n");
+        expect_figures(s, &first, &known);
+        assert_int_equal(known, 0);
+        type(s, "What is my name?\n");
+        expect_figures(s, &second, &known);
+        if (second <= first || known < first - 4 || known >= second)
+            fail_msg("%d tokens, then %d with %d known", first, second, known);
+        type(s, "What is 10 + 62?\n");
+        expect_figures(s, &third, &known);
+        if (third <= second || known < second - 4 || known >= third)
+            fail_msg("%d tokens, then %d with %d known", second, third, known);
+        type(s, "/exit\n");
+        assert_int_equal(close_screen(s), 0);
+    }
+}
+
 static void test_conversation(void **state) {
     screen *s = *state;
     open_screen(s, (const char *[]){"run", DRAFT, NULL});
@@ -173,6 +206,7 @@ static void test_interrupt_eval(void **state) {
 int main(void) {
     static screen s;
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_turns_are_kept, &s),
         cmocka_unit_test_prestate(test_conversation, &s),
         cmocka_unit_test_prestate(test_interrupt, &s),
         cmocka_unit_test_prestate(test_interrupt_at_prompt, &s),

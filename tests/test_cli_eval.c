@@ -5,12 +5,6 @@
 
 #include <math.h>
 
-static json_t *parse(const char *text) {
-    json_t *json = json_loads(text, JSON_DECODE_ANY, NULL);
-    assert_non_null(json);
-    return json;
-}
-
 static void checkers_follow_their_rules(void **state) {
     (void)state;
     static const struct {
@@ -37,7 +31,7 @@ static void checkers_follow_their_rules(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         qn_err err;
         bool right = !cases[i].right;
-        json_t *expected = parse(cases[i].expected);
+        json_t *expected = cli_json(cases[i].expected);
         ASSERT_OK(qn_answer_check(&right, cases[i].checker, expected, cases[i].answer, &err));
         if (right != cases[i].right)
             fail_msg("%s %s: '%s'", cases[i].checker, cases[i].expected, cases[i].answer);
@@ -45,7 +39,7 @@ static void checkers_follow_their_rules(void **state) {
     }
     qn_err err;
     bool right;
-    json_t *text = parse("\"x\""), *list = parse("[1]");
+    json_t *text = cli_json("\"x\""), *list = cli_json("[1]");
     ASSERT_FAILS(qn_answer_check(&right, "guess", text, "", &err), QN_UNSUPPORTED, "'guess'");
     ASSERT_FAILS(qn_answer_check(&right, "any", text, "", &err), QN_FORMAT, "a list of strings");
     ASSERT_FAILS(qn_answer_check(&right, "any", list, "", &err), QN_FORMAT, "a list of strings");
@@ -71,7 +65,7 @@ static void perplexity_is_the_mean_of_what_logits_say(void **state) {
     write_text(text, "text", story);
     cli_result ppl = CLI_RUN("eval", DRAFT, "--ppl", text, "--json", "--against", DRAFT);
     cli_assert_done(&ppl);
-    json_t *got = parse(ppl.out);
+    json_t *got = cli_json(ppl.out);
     cli_result ids = CLI_RUN("tokenize", DRAFT, story);
     char prefix[512] = "";
     double nll = 0;
@@ -79,7 +73,7 @@ static void perplexity_is_the_mean_of_what_logits_say(void **state) {
     for (char *id = strtok(ids.out, " \n"); id; id = strtok(NULL, " \n"), n++) {
         if (n > 0) { // log p of this id after the ones before it, if it is among the ten best
             cli_result best = CLI_RUN("logits", DRAFT, "--ids", prefix);
-            json_t *rows = parse(best.out);
+            json_t *rows = cli_json(best.out);
             double log_p = NAN;
             for (size_t i = 0; i < json_array_size(rows); i++) {
                 const json_t *row = json_array_get(rows, i);
@@ -107,7 +101,7 @@ static void perplexity_is_the_mean_of_what_logits_say(void **state) {
     cli_result strided =
         CLI_RUN("eval", DRAFT, "--ppl", text, "--json", "-c", "4", "--stride", "3");
     cli_assert_done(&strided);
-    got = parse(strided.out);
+    got = cli_json(strided.out);
     assert_int_equal(json_integer_value(json_object_get(got, "tokens")), n - 1);
     json_decref(got);
     cli_free(&strided);
@@ -132,7 +126,7 @@ static void tasks_are_counted_by_skill(void **state) {
         "{\"skill\": \"other\", \"prompt\": \"a\", \"expected\": [], \"checker\": \"contains\"}");
     cli_result r = CLI_RUN("eval", DRAFT, "--tasks", tasks, "--json", "-n", "12");
     cli_assert_done(&r);
-    json_t *root = parse(r.out), *skills = json_object_get(root, "skills");
+    json_t *root = cli_json(r.out), *skills = json_object_get(root, "skills");
     const json_t *sums = json_object_get(skills, "sums");
     assert_int_equal(json_integer_value(json_object_get(sums, "n")), 2);
     assert_int_equal(json_integer_value(json_object_get(sums, "right")), 1);

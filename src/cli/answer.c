@@ -59,11 +59,11 @@ static qn_status print_event(work *w, int32_t id, const char *text, size_t size,
 
 static qn_status print_end(work *w, const char *text, size_t size, qn_err *err) {
     const qn_answer *a = &w->answer;
-    json_t *event =
-        json_pack("{s:b, s:s, s:o, s:I, s:I, s:f, s:f}", "done", 1, "reason", a->reason, "text",
-                  qn_json_text(text, size), "prompt_tokens", (json_int_t)a->n_prompt, "tokens",
-                  (json_int_t)a->n_tokens, "seconds", a->seconds, "tokens_per_second",
-                  a->seconds > 0 ? (double)a->n_tokens / a->seconds : 0.0);
+    json_t *event = json_pack(
+        "{s:b, s:s, s:o, s:I, s:I, s:I, s:f, s:f, s:f}", "done", 1, "reason", a->reason, "text",
+        qn_json_text(text, size), "prompt_tokens", (json_int_t)a->n_prompt, "reused_tokens",
+        (json_int_t)a->n_reused, "tokens", (json_int_t)a->n_tokens, "seconds", a->seconds,
+        "prompt_seconds", a->prompt_seconds, "tokens_per_second", qn_answer_speed(a));
     return qn_stdout_json(event, 0, err);
 }
 
@@ -98,6 +98,11 @@ static qn_status take_text(work *w, const char *text, size_t size, bool *is_stop
     return QN_OK;
 }
 
+static qn_status next_token(int32_t *id, const qn_answer_opts *opts, qn_err *err) {
+    return opts->naive ? qn_session_step_naive(id, opts->session, &opts->sample, err)
+                       : qn_session_step(id, opts->session, &opts->sample, err);
+}
+
 // One more token; a reason in the answer means that it was the last.
 static qn_status step(work *w, qn_err *err) {
     const qn_answer_opts *opts = w->opts;
@@ -109,7 +114,7 @@ static qn_status step(work *w, qn_err *err) {
     if (a->n_tokens == 0)
         qn_print_waiting("reading %lld token%s ...", (long long)a->n_prompt,
                          a->n_prompt == 1 ? "" : "s");
-    const qn_status status = qn_session_step_naive(&id, opts->session, &opts->sample, err);
+    const qn_status status = next_token(&id, opts, err);
     if (a->n_tokens == 0) qn_print_waited();
     if (status) return status;
     a->n_tokens++;
@@ -140,8 +145,13 @@ static qn_status run(work *w, qn_err *err) {
                        (long long)a->n_prompt, (long long)w->opts->context);
     QN_TRY(qn_decoder_create(&w->decoder, w->opts->tokenizer, err));
     const double start = qn_now();
-    while (!a->reason) QN_TRY(step(w, err));
+    const int64_t reused = qn_session_get_counts(w->opts->session).reused;
+    while (!a->reason) {
+        QN_TRY(step(w, err));
+        if (a->n_tokens == 1) a->prompt_seconds = qn_now() - start;
+    }
     a->seconds = qn_now() - start;
+    a->n_reused = qn_session_get_counts(w->opts->session).reused - reused;
     if (strcmp(a->reason, "stop") != 0) {
         const char *text;
         size_t size;
@@ -151,6 +161,12 @@ static qn_status run(work *w, qn_err *err) {
         if (is_stop) a->reason = "stop";
     }
     return show(w, a->text.size, -1, err);
+}
+
+double qn_answer_speed(const qn_answer *a) {
+    const double seconds = a->n_tokens > 1 ? a->seconds - a->prompt_seconds : a->seconds;
+    const int64_t n = a->n_tokens > 1 ? a->n_tokens - 1 : a->n_tokens;
+    return seconds > 0 ? (double)n / seconds : 0;
 }
 
 qn_status qn_answer_run(qn_answer *out, const qn_answer_opts *opts, qn_err *err) {

@@ -12,6 +12,7 @@ typedef struct qn_answer_opts {
     int64_t most;    // tokens; 0: no limit
     qn_sample_opts sample;
     qn_texts stops; // texts that end the answer and are not part of it
+    bool naive;     // recompute the whole text for each token
     bool json;      // events, one JSON object a line, instead of text
 } qn_answer_opts;
 
@@ -19,8 +20,12 @@ typedef struct qn_answer {
     qn_buf text;
     const char *reason; // "end", "length", "stop", "context", "interrupted"
     int64_t n_prompt, n_tokens;
-    double seconds;
+    int64_t n_reused;               // of the prompt: computed for an earlier one
+    double seconds, prompt_seconds; // of all; until the first token was there
 } qn_answer;
+
+// Tokens per second of the answer, reading the prompt aside where there is more than one.
+double qn_answer_speed(const qn_answer *answer);
 
 // Prints the answer to stdout while it comes. Release *out with qn_answer_deinit.
 QN_MUST_CHECK qn_status qn_answer_run(qn_answer *out, const qn_answer_opts *opts, qn_err *err);

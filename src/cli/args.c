@@ -4,8 +4,10 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 // --- suggestions ---------------------------------------------------------------------------------
 
@@ -116,10 +118,54 @@ static qn_status take_seed(void *field, const qn_option *option, const char *tex
     return QN_OK;
 }
 
+// "a, b or c".
+static void list_words(char *to, size_t size, const char *const *words) {
+    *to = 0;
+    for (size_t i = 0; words[i]; i++) {
+        const size_t used = strlen(to);
+        snprintf(to + used, size - used, "%s%s",
+                 i == 0         ? ""
+                 : words[i + 1] ? ", "
+                                : " or ",
+                 words[i]);
+    }
+}
+
+static qn_status take_word(void *field, const qn_option *option, const char *text, qn_err *err) {
+    char known[128];
+    for (int i = 0; option->words[i]; i++) {
+        if (strcasecmp(option->words[i], text) != 0) continue;
+        *(int *)field = i + 1;
+        return QN_OK;
+    }
+    list_words(known, sizeof known, option->words);
+    return QN_FAIL(err, ARGUMENT, "%s: '%s', want %s", option->name, text, known);
+}
+
+// The last of several lists counts, as with all options that are given twice.
+static qn_status take_ints(void *field, const qn_option *option, const char *text, qn_err *err) {
+    enum { LONGEST = 24 };
+    qn_ints *ints = field;
+    for (ints->n = 0;; text++) {
+        char word[LONGEST + 1] = "";
+        const size_t size = strcspn(text, ",");
+        memcpy(word, text, size < LONGEST ? size : LONGEST);
+        int64_t value;
+        QN_TRY(take_int(&value, option, word, err));
+        int64_t *items = qn_realloc(ints->items, ints->n + 1, sizeof *items);
+        if (!items) return QN_NOMEM(err, option->name);
+        ints->items = items;
+        ints->items[ints->n++] = value;
+        text += size;
+        if (!*text) return QN_OK;
+    }
+}
+
 typedef qn_status take_fn(void *field, const qn_option *option, const char *text, qn_err *err);
 static take_fn *const takers[] = {
     [QN_OPTION_FLAG] = take_flag, [QN_OPTION_TEXT] = take_text, [QN_OPTION_TEXTS] = take_texts,
     [QN_OPTION_INT] = take_int,   [QN_OPTION_REAL] = take_real, [QN_OPTION_SEED] = take_seed,
+    [QN_OPTION_WORD] = take_word, [QN_OPTION_INTS] = take_ints,
 };
 
 // --- words ---------------------------------------------------------------------------------------
@@ -238,8 +284,9 @@ qn_status qn_call_parse(qn_call *out, bool *wants_help, const qn_command *comman
 void qn_call_deinit(qn_call *call, const qn_command *command) {
     for (size_t i = 0; call->options && i < command->n_options; i++) {
         const qn_option *option = &command->options[i];
-        if (option->kind == QN_OPTION_TEXTS)
-            qn_free(((qn_texts *)(void *)((char *)call->options + option->offset))->items);
+        void *field = (char *)call->options + option->offset;
+        if (option->kind == QN_OPTION_TEXTS) qn_free(((qn_texts *)field)->items);
+        if (option->kind == QN_OPTION_INTS) qn_free(((qn_ints *)field)->items);
     }
     qn_free(call->options);
     qn_free((void *)(uintptr_t)call->args);

@@ -10,8 +10,9 @@
 
 typedef struct eval_options {
     const char *ppl, *tasks, *against;
-    int64_t context, stride, limit, most, threads;
+    int64_t context, stride, limit, most;
     bool json, wrong;
+    qn_engine_args engine;
 } eval_options;
 
 static qn_status check_eval(const qn_call *call, qn_err *err) {
@@ -25,7 +26,7 @@ static qn_status check_eval(const qn_call *call, qn_err *err) {
         return QN_FAIL(err, ARGUMENT, "--context and --stride need --ppl");
     if (o->ppl && (o->limit || o->most || o->wrong))
         return QN_FAIL(err, ARGUMENT, "--limit, --tokens and --wrong need --tasks");
-    return QN_OK;
+    return qn_engine_args_check(&o->engine, err);
 }
 
 // --- perplexity ---
@@ -52,7 +53,7 @@ static qn_status run_ppl(const qn_engine *engine, const eval_options *o, qn_err 
     const int64_t most = qn_engine_get_info(engine).context;
     const int64_t context = o->context ? o->context : most < CONTEXT ? most : CONTEXT;
     const int64_t stride = o->stride ? o->stride : context - context / 2;
-    const qn_open_opts open_opts = {.n_threads = o->threads};
+    const qn_open_opts open_opts = {.args = &o->engine};
     qn_loaded against = {0};
     qn_ppl result = {0};
     qn_status status = QN_OK;
@@ -120,7 +121,7 @@ static qn_status run_tasks(const qn_engine *engine, const eval_options *o, qn_er
 
 static qn_status run_eval(const qn_call *call, qn_err *err) {
     const eval_options *o = call->options;
-    const qn_open_opts open_opts = {.n_threads = o->threads, .needs_tokenizer = true};
+    const qn_open_opts open_opts = {.args = &o->engine, .needs_tokenizer = true};
     qn_loaded model = {0};
     qn_interrupt_hold(); // Ctrl-C stops it and says how far it came
     QN_TRY(qn_cli_open(&model, call->args[0], &open_opts, err));
@@ -186,7 +187,7 @@ static const qn_option eval_table[] = {
      .help = "print JSON",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(eval_options, json)},
-    QN_OPTION_THREADS(eval_options),
+    QN_OPTIONS_ENGINE(eval_options),
 };
 
 const qn_command qn_cmd_eval = {

@@ -2,30 +2,44 @@
 #include "cli/open.h"
 #include "cli/out.h"
 
-#include "cli/command.h"
-
 #include <string.h>
 
 typedef struct graph_options {
-    const char *stage, *svg;
+    int stage; // a word
+    int64_t rows, cached;
+    const char *svg;
+    qn_engine_args engine;
 } graph_options;
+
+// As in the enum of quern.h.
+static const char *const stages[] = {"high", "mid", "low", NULL};
+
+static qn_graph_stage stage_of(const graph_options *options) {
+    return options->stage ? (qn_graph_stage)(options->stage - 1) : QN_STAGE_HIGH;
+}
 
 static qn_status check_graph(const qn_call *call, qn_err *err) {
     const graph_options *options = call->options;
-    if (options->stage && strcmp(options->stage, "high") != 0)
-        return QN_FAIL(err, ARGUMENT, "--stage: '%s', but only 'high' exists so far",
-                       options->stage);
+    if ((options->rows || options->cached) && stage_of(options) != QN_STAGE_LOW)
+        return QN_FAIL(err, ARGUMENT, "--rows and --cached need --stage low, got '%s'",
+                       stages[stage_of(options)]);
+    if (options->cached && !options->rows)
+        return QN_FAIL(err, ARGUMENT, "--cached %lld needs --rows", (long long)options->cached);
     return qn_outfile_check("--svg", options->svg, err);
 }
 
 static qn_status run_graph(const qn_call *call, qn_err *err) {
     const graph_options *options = call->options;
+    const qn_open_opts open_opts = {.args = &options->engine, .no_weights = true};
+    const qn_graph_opts graph_opts = {.stage = stage_of(options),
+                                      .form = options->svg ? QN_GRAPH_SVG : QN_GRAPH_TEXT,
+                                      .rows = options->rows,
+                                      .cached = options->cached};
     qn_loaded loaded;
     char *text = NULL;
     qn_status status = QN_OK;
-    QN_TRY(qn_cli_open(&loaded, call->args[0], &(qn_open_opts){.no_weights = true}, err));
-    const qn_graph_form form = options->svg ? QN_GRAPH_SVG : QN_GRAPH_TEXT;
-    QN_TRY_TO(done, qn_engine_graph(&text, loaded.engine, form, err));
+    QN_TRY(qn_cli_open(&loaded, call->args[0], &open_opts, err));
+    QN_TRY_TO(done, qn_engine_graph(&text, loaded.engine, &graph_opts, err));
     if (options->svg)
         status =
             qn_outfile_save(options->svg, &qn_kind_svg, &(qn_part){text, strlen(text)}, 1, err);
@@ -41,14 +55,34 @@ done:
 static const qn_option graph_table[] = {
     {.name = "--stage",
      .arg = "STAGE",
-     .help = "which form of the graph: 'high', what the model's family wrote (the only one so far)",
-     .kind = QN_OPTION_TEXT,
-     .offset = offsetof(graph_options, stage)},
+     .help = "which form of the graph: high, what the model's family wrote (the default); mid, "
+             "what the passes made of it; low, the plan: kernel calls in order with their buffers",
+     .kind = QN_OPTION_WORD,
+     .offset = offsetof(graph_options, stage),
+     .words = stages},
+    {.name = "--rows",
+     .alias = "-T",
+     .arg = "ROWS",
+     .help = "with --stage low: the plan of a step with so many tokens, with addresses and pieces",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(graph_options, rows),
+     .least = 1,
+     .most = INT32_MAX},
+    {.name = "--cached",
+     .alias = "-S",
+     .arg = "CACHED",
+     .help = "with -T: tokens that are cached before the step (default 0)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(graph_options, cached),
+     .least = 0,
+     .most = INT32_MAX},
     {.name = "--svg",
      .arg = "OUT.svg",
      .help = "write a picture into this file instead; equal layers are drawn once",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(graph_options, svg)},
+    QN_OPTION_NUMERICS(graph_options),
+    QN_OPTION_CACHE_TYPE(graph_options),
 };
 
 const qn_command qn_cmd_graph = {

@@ -95,7 +95,7 @@ static const qn_option imatrix_table[] = {
      .help = "recognise special tokens written in the text, such as those of a chat",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(imatrix_options, special)},
-    QN_OPTION_THREADS(imatrix_options),
+    QN_OPTION_THREADS(imatrix_options, threads),
 };
 
 const qn_command qn_cmd_imatrix = {

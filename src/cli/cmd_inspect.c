@@ -10,10 +10,26 @@
 #include <string.h>
 
 typedef struct inspect_options {
-    bool json, tensors, keys, memory;
+    bool json, tensors, keys, memory, coverage, fusions;
     int64_t context;
-    const char *cache_type, *svg;
+    const char *svg;
+    qn_engine_args engine;
 } inspect_options;
+
+// What the compiler tells, in the order in which it is shown.
+static const struct {
+    const char *name, *title;
+    qn_report report;
+    size_t offset; // of the flag
+} reports[] = {
+    {"coverage", "kernels", QN_REPORT_DISPATCH, offsetof(inspect_options, coverage)},
+    {"fusions", "fusions", QN_REPORT_FUSION, offsetof(inspect_options, fusions)},
+};
+enum { N_REPORTS = sizeof reports / sizeof *reports };
+
+static bool wants_report(const inspect_options *options, size_t i) {
+    return *(const bool *)((const char *)options + reports[i].offset);
+}
 
 // --- as text -------------------------------------------------------------------------------------
 
@@ -134,7 +150,18 @@ static void print_tallies(const qn_inspection *in) {
     print_tally(&all, in->all.bytes);
 }
 
-static void print_memory(const qn_inspection *in) {
+// Sums in bytes too, where memory was asked for.
+static void print_memory_bytes(const qn_inspection *in) {
+    for (size_t i = 0; i < in->n_memory; i++) {
+        const qn_memory *m = &in->memory[i].memory;
+        print_row(i ? "" : "in bytes",
+                  "%lld tokens: weights %lld, state %lld, activations %lld, total %lld",
+                  (long long)in->memory[i].context, (long long)m->weights, (long long)m->state,
+                  (long long)m->activations, (long long)m->total);
+    }
+}
+
+static void print_memory(const qn_inspection *in, bool with_bytes) {
     printf("\n  %-15s %12s %12s %12s %12s\n", "memory for", "weights", "state", "activations",
            "total");
     for (size_t i = 0; i < in->n_memory; i++) {
@@ -145,12 +172,12 @@ static void print_memory(const qn_inspection *in) {
                qn_bytes_text(text[1], m->state), qn_bytes_text(text[2], m->activations),
                qn_bytes_text(text[3], m->total));
     }
-}
-
-// Runs of this version keep float32; other types are for planning.
-static void print_cache(const qn_inspection *in) {
-    if (strcmp(in->cache->name, "f32") == 0) return;
-    print_row("", "with keys and values as %s; runs of this version use f32", in->cache->name);
+    const qn_memory *last = &in->memory[in->n_memory - 1].memory;
+    char cache[24];
+    print_row("keys and values", "%s of the state%s, as %s", qn_bytes_text(cache, last->cache),
+              in->n_memory > 1 ? " in the last row" : "",
+              qn_engine_get_info(in->engine).cache_type);
+    if (with_bytes) print_memory_bytes(in);
 }
 
 static void print_tensors(const qn_inspection *in) {
@@ -190,16 +217,33 @@ static qn_status print_keys(const qn_inspection *in, qn_err *err) {
     return QN_OK;
 }
 
+static qn_status print_reports(const qn_inspection *in, const inspect_options *options,
+                               qn_err *err) {
+    for (size_t i = 0; i < N_REPORTS; i++) {
+        char *text = NULL;
+        if (!wants_report(options, i)) continue;
+        QN_TRY(qn_engine_report(&text, in->engine, reports[i].report, err));
+        printf("\n  %s\n", reports[i].title);
+        for (const char *line = text; *line;) {
+            const size_t n = strcspn(line, "\n");
+            if (n) fputs("  ", stdout);
+            qn_print_text(stdout, line, n);
+            putchar('\n');
+            line += n + (line[n] != 0);
+        }
+        qn_free(text);
+    }
+    return QN_OK;
+}
+
 static qn_status print_as_text(const qn_inspection *in, const inspect_options *options,
                                qn_err *err) {
     print_summary(in);
     print_tallies(in);
-    if (in->n_memory) {
-        print_memory(in);
-        print_cache(in);
-    }
+    if (in->n_memory) print_memory(in, options->memory);
     if (options->tensors) print_tensors(in);
-    return options->keys ? print_keys(in, err) : QN_OK;
+    if (options->keys) QN_TRY(print_keys(in, err));
+    return in->engine ? print_reports(in, options, err) : QN_OK;
 }
 
 // --- as JSON -------------------------------------------------------------------------------------
@@ -264,7 +308,7 @@ static json_t *memory_json(const qn_inspection *in, size_t i) {
     set_int(&o, "weights", row->memory.weights);
     set_int(&o, "state", row->memory.state);
     set_int(&o, "cache", row->memory.cache);
-    set_text(&o, "cache_type", in->cache->name);
+    set_text(&o, "cache_type", qn_engine_get_info(in->engine).cache_type);
     set_int(&o, "activations", row->memory.activations);
     set_int(&o, "total", row->memory.total);
     return object_take(&o);
@@ -336,6 +380,25 @@ static void set_parsed(object *to, const char *name, const char *json) {
     set(to, name, json ? json_loads(json, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : json_null());
 }
 
+// The lines of a report as a list of strings.
+static qn_status set_reports(object *to, const qn_inspection *in, const inspect_options *options,
+                             qn_err *err) {
+    for (size_t i = 0; i < N_REPORTS; i++) {
+        char *text = NULL;
+        if (!wants_report(options, i)) continue;
+        QN_TRY(qn_engine_report(&text, in->engine, reports[i].report, err));
+        json_t *lines = json_array();
+        for (const char *line = text; *line;) {
+            const size_t n = strcspn(line, "\n");
+            if (json_array_append_new(lines, qn_json_text(line, n)) != 0) to->is_whole = false;
+            line += n + (line[n] != 0);
+        }
+        set(to, reports[i].name, lines);
+        qn_free(text);
+    }
+    return QN_OK;
+}
+
 static qn_status print_as_json(const qn_inspection *in, const inspect_options *options,
                                qn_err *err) {
     object o = object_create();
@@ -355,16 +418,17 @@ static qn_status print_as_json(const qn_inspection *in, const inspect_options *o
     if (in->engine) set_list(&o, "memory", in, in->n_memory, memory_json);
     if (options->tensors) set_list(&o, "tensors", in, qn_source_n_tensors(in->source), tensor_json);
     if (options->keys) set_list(&o, "keys", in, qn_source_n_keys(in->source), key_json);
-    return qn_stdout_json(object_take(&o), 2, err);
+    const qn_status status = in->engine ? set_reports(&o, in, options, err) : QN_OK;
+    if (!status) return qn_stdout_json(object_take(&o), 2, err);
+    json_decref(o.json);
+    return status;
 }
 
 // --- the command ---------------------------------------------------------------------------------
 
 static qn_status check_inspect(const qn_call *call, qn_err *err) {
     const inspect_options *options = call->options;
-    const qn_cache_type *type;
-    QN_TRY(qn_outfile_check("--svg", options->svg, err));
-    return qn_cache_type_find(&type, options->cache_type, err);
+    return qn_outfile_check("--svg", options->svg, err);
 }
 
 static qn_status write_picture(const qn_inspection *in, const char *path, qn_err *err) {
@@ -378,9 +442,9 @@ static qn_status write_picture(const qn_inspection *in, const char *path, qn_err
 
 static qn_status run_inspect(const qn_call *call, qn_err *err) {
     const inspect_options *options = call->options;
-    qn_inspect_opts opts = {.context = options->context, .all_memory = options->memory};
+    const qn_inspect_opts opts = {
+        .args = &options->engine, .context = options->context, .all_memory = options->memory};
     qn_inspection in;
-    QN_TRY(qn_cache_type_find(&opts.cache, options->cache_type, err));
     QN_TRY(qn_inspection_init(&in, call->args[0], &opts, err));
     qn_status status = options->svg ? write_picture(&in, options->svg, err) : QN_OK;
     if (!status)
@@ -411,7 +475,7 @@ static const qn_option inspect_table[] = {
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(inspect_options, keys)},
     {.name = "--memory",
-     .help = "the memory that a run needs, for several lengths of context",
+     .help = "the memory that a run needs, for several lengths of context, in bytes too",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(inspect_options, memory)},
     {.name = "--context",
@@ -422,17 +486,21 @@ static const qn_option inspect_table[] = {
      .offset = offsetof(inspect_options, context),
      .least = 1,
      .most = INT32_MAX},
-    {.name = "--cache-type",
-     .arg = "TYPE",
-     .help = "the memory with keys and values as f32, f16 or q8_0; only an estimate, runs of this "
-             "version use f32 (the default)",
-     .kind = QN_OPTION_TEXT,
-     .offset = offsetof(inspect_options, cache_type)},
+    {.name = "--coverage",
+     .help = "which kernel runs each operation: native, decomposed or rewritten",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(inspect_options, coverage)},
+    {.name = "--fusions",
+     .help = "which operations the compiler made one of, and why others stayed apart",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(inspect_options, fusions)},
     {.name = "--svg",
      .arg = "FILE",
      .help = "also draw the size by tensor group and type",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(inspect_options, svg)},
+    QN_OPTION_NUMERICS(inspect_options),
+    QN_OPTION_CACHE_TYPE(inspect_options),
 };
 
 const qn_command qn_cmd_inspect = {

@@ -11,7 +11,8 @@
 typedef struct logits_options {
     const char *ids, *prompt, *output;
     bool all, hidden, naive, ref;
-    int64_t chunk, threads;
+    int64_t chunk;
+    qn_engine_args engine;
 } logits_options;
 
 static qn_status check_logits(const qn_call *call, qn_err *err) {
@@ -25,6 +26,7 @@ static qn_status check_logits(const qn_call *call, qn_err *err) {
     if (options->all && !options->output)
         return QN_FAIL(err, ARGUMENT, "--all needs -o: all rows are written to a file");
     QN_TRY(qn_outfile_check("-o", options->output, err));
+    QN_TRY(qn_engine_args_check(&options->engine, err));
     if (!options->ids) return QN_OK;
     int32_t *ids = NULL;
     size_t n;
@@ -127,10 +129,13 @@ static qn_status write_tensors(const char *path, const qn_logits *l, qn_err *err
 
 static qn_status run_logits(const qn_call *call, qn_err *err) {
     const logits_options *options = call->options;
-    const qn_open_opts open_opts = {.n_threads = options->threads,
+    const qn_open_opts open_opts = {.args = &options->engine,
+                                    .reference = options->ref,
                                     .needs_tokenizer = options->prompt != NULL};
-    const qn_logits_opts logits_opts = {
-        .all_rows = options->all, .hidden = options->hidden, .chunk = options->chunk};
+    const qn_logits_opts logits_opts = {.all_rows = options->all,
+                                        .hidden = options->hidden,
+                                        .naive = options->naive,
+                                        .chunk = options->chunk};
     qn_loaded loaded;
     qn_logits logits = {0};
     int32_t *ids = NULL;
@@ -176,27 +181,28 @@ static const qn_option logits_table[] = {
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(logits_options, hidden)},
     {.name = "--naive",
-     .help = "compute without any cache; at present the same as without it",
+     .help = "all tokens in one step, without a cache; changes no result",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(logits_options, naive)},
     {.name = "--ref",
-     .help = "compute with the reference interpreter, in float32; at present the only way there is",
+     .help = "compute with the reference interpreter: slow, float32 throughout, the measure of "
+             "everything else; --numerics, --cache-type and --plans then do nothing",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(logits_options, ref)},
     {.name = "--chunk",
      .arg = "N",
-     .help = "tokens per step (default: all at once); changes no result",
+     .help = "tokens per step (default: 512); changes no result",
      .kind = QN_OPTION_INT,
      .offset = offsetof(logits_options, chunk),
      .least = 1,
      .most = INT32_MAX},
-    QN_OPTION_THREADS(logits_options),
     {.name = "--output",
      .alias = "-o",
      .arg = "OUT.safetensors",
      .help = "write the tensor \"logits\", (rows, vocabulary) in F32, into this file",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(logits_options, output)},
+    QN_OPTIONS_ENGINE(logits_options),
 };
 
 const qn_command qn_cmd_logits = {

@@ -58,7 +58,7 @@ static const qn_option quantize_table[] = {
      .help = "one type for every matrix, without the exceptions that the mixes make",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(quantize_options, pure)},
-    QN_OPTION_THREADS(quantize_options),
+    QN_OPTION_THREADS(quantize_options, threads),
 };
 
 const qn_command qn_cmd_quantize = {

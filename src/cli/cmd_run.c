@@ -4,6 +4,7 @@
 #include "cli/open.h"
 #include "cli/out.h"
 #include "cli/terminal.h"
+#include "cli/trace.h"
 
 #include "core/file.h"
 #include "core/mem.h"
@@ -14,10 +15,12 @@
 typedef struct run_options {
     const char *prompt, *file, *system;
     qn_texts stops;
-    int64_t tokens, context, threads;
+    int64_t tokens, context;
     double temperature;
     uint64_t seed;
-    bool raw, json;
+    bool raw, json, naive;
+    qn_trace_args trace;
+    qn_engine_args engine;
 } run_options;
 
 static qn_status check_run(const qn_call *call, qn_err *err) {
@@ -29,7 +32,10 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
     for (size_t i = 0; i < options->stops.n; i++) {
         if (!*options->stops.items[i]) return QN_FAIL(err, ARGUMENT, "--stop: the text is empty");
     }
-    return QN_OK;
+    if (options->naive && (options->trace.file || options->trace.profile))
+        return QN_FAIL(err, ARGUMENT, "run: --trace and --profile need a cache, give no --naive");
+    QN_TRY(qn_trace_args_check(&options->trace, err));
+    return qn_engine_args_check(&options->engine, err);
 }
 
 static void cut_newlines(qn_buf *text) {
@@ -50,6 +56,8 @@ typedef struct talk {
     const qn_chat_format *format; // NULL: text is fed as it is
     qn_chat chat;
     int64_t context;
+    bool is_chat; // several turns
+    qn_tracer tracer;
 } talk;
 
 static qn_status set_prompt(talk *t, const char *text, size_t size, qn_err *err) {
@@ -72,9 +80,10 @@ static qn_status set_prompt(talk *t, const char *text, size_t size, qn_err *err)
 }
 
 static void print_figures(const qn_answer *answer) {
-    qn_print_dim("[%lld token%s, %.1f tokens/s]", (long long)answer->n_tokens,
-                 answer->n_tokens == 1 ? "" : "s",
-                 answer->seconds > 0 ? (double)answer->n_tokens / answer->seconds : 0.0);
+    qn_print_dim("[prompt %lld tokens, %lld known, %.2f s; answer %lld token%s, %.1f tokens/s]",
+                 (long long)answer->n_prompt, (long long)answer->n_reused, answer->prompt_seconds,
+                 (long long)answer->n_tokens, answer->n_tokens == 1 ? "" : "s",
+                 qn_answer_speed(answer));
 }
 
 static qn_status answer_text(talk *t, const char *text, size_t size, qn_err *err) {
@@ -86,6 +95,7 @@ static qn_status answer_text(talk *t, const char *text, size_t size, qn_err *err
         .most = options->tokens,
         .sample = {.temperature = (float)options->temperature, .seed = options->seed},
         .stops = options->stops,
+        .naive = options->naive,
         .json = options->json,
     };
     qn_answer answer = {0};
@@ -242,16 +252,31 @@ static qn_status read_prompt(qn_buf *out, const run_options *options, qn_err *er
     return QN_OK;
 }
 
-static qn_status open_talk(talk *t, const char *path, qn_err *err) {
-    const run_options *options = t->options;
-    const qn_open_opts open_opts = {.n_threads = options->threads, .needs_tokenizer = true};
-    QN_TRY(qn_cli_open(&t->loaded, path, &open_opts, err));
-    t->tokenizer = qn_engine_tokenizer(t->loaded.engine);
-    const qn_session_opts session_opts = {.context = options->context};
-    const qn_status status = qn_session_create(&t->session, t->loaded.engine, &session_opts, err);
+// A context that was asked for must fit; the model's own may be made shorter to fit in memory.
+static qn_status open_session(talk *t, qn_err *err) {
+    qn_session_opts opts = {.context = t->options->context,
+                            .shrink = !t->options->context,
+                            .kept = t->is_chat ? 0 : -1};
+    qn_tracer_attach(&t->tracer, &opts);
+    const qn_status status = qn_session_create(&t->session, t->loaded.engine, &opts, err);
     if (status == QN_LIMIT) qn_err_prefix(err, status, "--context");
     if (status) return status;
-    t->context = options->context ? options->context : qn_engine_get_info(t->loaded.engine).context;
+    t->context = qn_session_context(t->session);
+    const int64_t most = qn_engine_get_info(t->loaded.engine).context;
+    if (opts.shrink && t->context < most)
+        fprintf(stderr,
+                "quern: note: a context of %lld tokens, the model's own %lld need more memory\n",
+                (long long)t->context, (long long)most);
+    return QN_OK;
+}
+
+static qn_status open_talk(talk *t, const char *path, qn_err *err) {
+    const run_options *options = t->options;
+    const qn_open_opts open_opts = {.args = &options->engine, .needs_tokenizer = true};
+    QN_TRY(qn_tracer_init(&t->tracer, &options->trace, err));
+    QN_TRY(qn_cli_open(&t->loaded, path, &open_opts, err));
+    t->tokenizer = qn_engine_tokenizer(t->loaded.engine);
+    QN_TRY(open_session(t, err));
     if (options->raw) return QN_OK;
     t->format = qn_chat_format_find(t->tokenizer);
     if (!t->format)
@@ -265,6 +290,7 @@ static void close_talk(talk *t) {
     qn_chat_deinit(&t->chat);
     qn_session_destroy(t->session);
     qn_cli_close(&t->loaded);
+    qn_tracer_deinit(&t->tracer);
 }
 
 // A text where the name of the model belongs.
@@ -275,7 +301,7 @@ static qn_status refuse_text(const char *path, qn_err *err) {
 
 static qn_status run_run(const qn_call *call, qn_err *err) {
     talk t = {.options = call->options};
-    const bool is_chat = !t.options->prompt && !t.options->file && isatty(STDIN_FILENO);
+    t.is_chat = !t.options->prompt && !t.options->file && isatty(STDIN_FILENO);
     char *bundled = NULL;
     qn_buf prompt = {0};
     qn_status status = QN_OK;
@@ -283,11 +309,12 @@ static qn_status run_run(const qn_call *call, qn_err *err) {
         QN_TRY(qn_bundled_find(&bundled, err));
     else
         QN_TRY(refuse_text(call->args[0], err));
-    if (is_chat) qn_interrupt_hold(); // before the engine starts its threads
-    if (!is_chat) QN_TRY_TO(done, read_prompt(&prompt, t.options, err));
+    if (t.is_chat) qn_interrupt_hold(); // before the engine starts its threads
+    if (!t.is_chat) QN_TRY_TO(done, read_prompt(&prompt, t.options, err));
     const char *path = bundled ? bundled : call->args[0];
     QN_TRY_TO(done, open_talk(&t, path, err));
-    status = is_chat ? converse(&t, path, err) : answer_text(&t, prompt.data, prompt.size, err);
+    status = t.is_chat ? converse(&t, path, err) : answer_text(&t, prompt.data, prompt.size, err);
+    if (!status) status = qn_tracer_finish(&t.tracer, err);
 
 done:
     qn_buf_deinit(&prompt);
@@ -347,7 +374,6 @@ static const qn_option run_table[] = {
      .offset = offsetof(run_options, context),
      .least = 1,
      .most = INT32_MAX},
-    QN_OPTION_THREADS(run_options),
     {.name = "--raw",
      .help = "feed the text as it is, without a chat format; special tokens in it are recognised",
      .kind = QN_OPTION_FLAG,
@@ -357,6 +383,12 @@ static const qn_option run_table[] = {
              "{\"done\": true, \"reason\", ...}",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(run_options, json)},
+    {.name = "--naive",
+     .help = "recompute the whole text for each token, without a cache: slow; changes no result",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(run_options, naive)},
+    QN_OPTIONS_TRACE(run_options),
+    QN_OPTIONS_ENGINE(run_options),
 };
 
 const qn_command qn_cmd_run = {
@@ -368,8 +400,8 @@ const qn_command qn_cmd_run = {
         "input is the text to answer. Without MODEL the bundled quern-mini-Q8_0.gguf is used, from "
         "../models or ../share/quern beside the folder of the program.\n"
         "The chat format is ChatML or Gemma's, whichever the vocabulary has tokens for; other "
-        "models get the text as it is. This release recomputes the whole text for each token: it "
-        "is exact and slow.",
+        "models get the text as it is. What a conversation has computed is kept, and only what is "
+        "new is read.",
     .options = run_table,
     .n_options = sizeof run_table / sizeof *run_table,
     .options_size = sizeof(run_options),

@@ -45,7 +45,7 @@ static const qn_option synth_table[] = {
      .help = "where the random numbers begin (default: 0); the same seed gives the same file",
      .kind = QN_OPTION_SEED,
      .offset = offsetof(synth_options, seed)},
-    QN_OPTION_THREADS(synth_options),
+    QN_OPTION_THREADS(synth_options, threads),
 };
 
 const qn_command qn_cmd_synth = {

@@ -17,12 +17,19 @@ typedef enum qn_option_kind {
     QN_OPTION_INT,   // int64_t between `least` and `most`; 0: not given
     QN_OPTION_REAL,  // double between `least` and `most`
     QN_OPTION_SEED,  // uint64_t
+    QN_OPTION_WORD,  // int: which of `words`, counted from 1; 0: not given
+    QN_OPTION_INTS,  // qn_ints: whole numbers between `least` and `most`, separated by commas
 } qn_option_kind;
 
 typedef struct qn_texts {
     const char **items; // borrowed texts in an owned array
     size_t n;
 } qn_texts;
+
+typedef struct qn_ints {
+    int64_t *items; // owned
+    size_t n;
+} qn_ints;
 
 typedef struct qn_option {
     const char *name;  // "--prompt"
@@ -32,15 +39,16 @@ typedef struct qn_option {
     qn_option_kind kind;
     size_t offset; // of the field in the command's options
     int64_t least, most;
+    const char *const *words; // those of QN_OPTION_WORD, ends with NULL
 } qn_option;
 
-// The row of --threads, the same for every command that computes; `options` is the type of its
-// options, which have a field int64_t threads.
+// The row of --threads, the same for every command that computes; `field` of the struct `options`
+// is an int64_t.
 // clang-format off
-#define QN_OPTION_THREADS(options)                                                                 \
+#define QN_OPTION_THREADS(options, field)                                                          \
     {.name = "--threads", .alias = "-t", .arg = "N",                                               \
      .help = "threads to use (default: all this process may use); changes no result",              \
-     .kind = QN_OPTION_INT, .offset = offsetof(options, threads), .least = 1, .most = 256}
+     .kind = QN_OPTION_INT, .offset = offsetof(options, field), .least = 1, .most = 256}
 // clang-format on
 
 // What was typed after the name of a command.
@@ -63,7 +71,7 @@ typedef struct qn_command {
 } qn_command;
 
 extern const qn_command qn_cmd_run, qn_cmd_logits, qn_cmd_tokenize, qn_cmd_detokenize,
-    qn_cmd_inspect, qn_cmd_graph, qn_cmd_eval, qn_cmd_convert, qn_cmd_quantize, qn_cmd_imatrix,
-    qn_cmd_synth;
+    qn_cmd_inspect, qn_cmd_graph, qn_cmd_bench, qn_cmd_eval, qn_cmd_compile, qn_cmd_convert,
+    qn_cmd_quantize, qn_cmd_imatrix, qn_cmd_synth;
 
 #endif

@@ -54,20 +54,23 @@ static qn_status find_skill(qn_skill **out, qn_skills *skills, const char *name,
     return QN_OK;
 }
 
-// The answer's text (owned), greedily, until it ends by itself or has `most` tokens.
+// A qn_token_fn: goes on until a token that ends answers.
+static bool goes_on(void *tokenizer, int32_t id) { return !qn_tokenizer_is_end(tokenizer, id); }
+
+// The answer's text (owned), greedily, until it ends by itself, has `most` tokens, or fills the
+// context.
 static qn_status answer(char **out, qn_session *session, const qn_tokenizer *tokenizer,
                         const char *prompt, int64_t most, qn_err *err) {
     int32_t *ids = NULL;
-    size_t n_prompt = 0, n, size;
+    size_t n_prompt = 0, n_new, n, size;
+    const size_t context = (size_t)qn_session_context(session);
     qn_status status = QN_OK;
     QN_TRY(qn_tokenize(&ids, &n_prompt, tokenizer, prompt, strlen(prompt),
                        &(qn_tokenize_opts){.special = true}, err));
     QN_TRY_TO(done, qn_session_set_prompt(session, ids, n_prompt, err));
-    for (int64_t i = 0; i < most; i++) {
-        int32_t id;
-        QN_TRY_TO(done, qn_session_step_naive(&id, session, NULL, err));
-        if (qn_tokenizer_is_end(tokenizer, id)) break;
-    }
+    if (n_prompt + (size_t)most > context) most = (int64_t)(context - n_prompt);
+    QN_TRY_TO(done, qn_session_generate(&n_new, session, (size_t)most, NULL, goes_on,
+                                        (void *)(uintptr_t)tokenizer, err));
     const int32_t *tokens = qn_session_tokens(session, &n);
     const bool has_end = n > n_prompt && qn_tokenizer_is_end(tokenizer, tokens[n - 1]);
     status =
@@ -159,7 +162,8 @@ qn_status qn_tasks_run(qn_skills *out, const qn_tasks_opts *opts, qn_err *err) {
     qn_skills skills = {0};
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_text_read(&text, opts->path, err));
-    QN_TRY_TO(done, qn_session_create(&session, opts->engine, NULL, err));
+    QN_TRY_TO(done,
+              qn_session_create(&session, opts->engine, &(qn_session_opts){.shrink = true}, err));
     QN_TRY_TO(done, run_lines(&skills, &text, session, opts, err));
     if (skills.n == 0) {
         status = QN_FAIL(err, FORMAT, "%s: no tasks", opts->path);

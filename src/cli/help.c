@@ -71,6 +71,7 @@ void qn_help_all(const qn_command *const *commands, size_t n) {
            "  quern run                           chat with the bundled model\n"
            "  quern run MODEL -p \"Why is it so?\"  one answer\n"
            "  quern inspect MODEL                 what is in a file\n"
+           "  quern bench MODEL                   how fast it is on this machine\n"
            "  quern help switches                 environment variables for looking inside\n"
            "  quern --version\n\n"
            "Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong usage.\n");

@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 const char *qn_bytes_text(char to[24], int64_t bytes) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -135,31 +134,10 @@ static void look_for_template(qn_inspection *in) {
 
 // --- memory --------------------------------------------------------------------------------------
 
-static const qn_cache_type cache_types[] = {{"f32", 1, 4}, {"f16", 1, 2}, {"q8_0", 32, 34}};
-
-qn_status qn_cache_type_find(const qn_cache_type **out, const char *name, qn_err *err) {
-    for (size_t i = 0; i < sizeof cache_types / sizeof *cache_types; i++) {
-        if (name && strcasecmp(cache_types[i].name, name) != 0) continue;
-        *out = &cache_types[i];
-        return QN_OK;
-    }
-    return QN_FAIL(err, ARGUMENT, "--cache-type: '%s', want f32, f16 or q8_0", name);
-}
-
-// The memory with keys and values in another type. Sums that were too large stay so.
-static void apply_cache(qn_memory *m, const qn_cache_type *type) {
-    const int64_t values = m->cache / (int64_t)sizeof(float);
-    const int64_t saved = m->cache - (values + type->values - 1) / type->values * type->bytes;
-    m->cache -= saved;
-    if (m->state != INT64_MAX) m->state -= saved;
-    if (m->total != INT64_MAX) m->total -= saved;
-}
-
 static qn_status add_memory(qn_inspection *in, int64_t context, qn_err *err) {
     if (in->n_memory == QN_MOST_MEMORY_ROWS) return QN_OK;
     qn_memory_row row = {.context = context};
-    QN_TRY(qn_engine_memory(&row.memory, in->engine, context, err));
-    apply_cache(&row.memory, in->cache);
+    QN_TRY(qn_engine_memory(&row.memory, in->engine, context, 0, err));
     in->memory[in->n_memory++] = row;
     return QN_OK;
 }
@@ -186,7 +164,8 @@ static qn_status look(qn_inspection *in, const qn_inspect_opts *opts, qn_err *er
     count_tensors(in);
     QN_TRY(read_keys(in, err));
     look_for_template(in);
-    if (qn_cli_open(&in->loaded, in->path, &(qn_open_opts){.no_weights = true}, &in->why)) {
+    const qn_open_opts open_opts = {.args = opts->args, .no_weights = true};
+    if (qn_cli_open(&in->loaded, in->path, &open_opts, &in->why)) {
         if (qn_tokenizer_open(&in->own_tokenizer, in->path, NULL) == QN_OK)
             in->tokenizer = in->own_tokenizer;
         return QN_OK;
@@ -198,7 +177,7 @@ static qn_status look(qn_inspection *in, const qn_inspect_opts *opts, qn_err *er
 
 qn_status qn_inspection_init(qn_inspection *out, const char *path, const qn_inspect_opts *opts,
                              qn_err *err) {
-    *out = (qn_inspection){.path = path, .cache = opts->cache};
+    *out = (qn_inspection){.path = path};
     const qn_status status = look(out, opts, err);
     if (status) qn_inspection_deinit(out);
     return status;

@@ -11,16 +11,6 @@ typedef struct qn_tally {
     int64_t n, parameters, bytes;
 } qn_tally;
 
-// A numeric type for the keys and values of a run.
-typedef struct qn_cache_type {
-    const char *name;
-    int values, bytes; // of a block
-} qn_cache_type;
-
-// By name; NULL is float32. An unknown one is an error that lists all.
-QN_MUST_CHECK qn_status qn_cache_type_find(const qn_cache_type **out, const char *name,
-                                           qn_err *err);
-
 enum { QN_MOST_TALLIES = 256, QN_MOST_MEMORY_ROWS = 16 };
 
 typedef struct qn_memory_row {
@@ -44,13 +34,12 @@ typedef struct qn_inspection {
     qn_tally all; // sum of the tallies
     qn_memory_row memory[QN_MOST_MEMORY_ROWS];
     size_t n_memory; // 0 without an engine
-    const qn_cache_type *cache;
 } qn_inspection;
 
 typedef struct qn_inspect_opts {
+    const qn_engine_args *args; // how the model would be opened
     int64_t context;            // 0: a usual one
     bool all_memory;            // memory for a range of contexts
-    const qn_cache_type *cache; // of the memory
 } qn_inspect_opts;
 
 // Fails when the file cannot be read at all; a file that cannot run is told by `engine` and `why`.

@@ -9,6 +9,33 @@
 #include <string.h>
 #include <unistd.h>
 
+// --- options -------------------------------------------------------------------------------------
+
+const char *const qn_numerics_words[] = {"exact", "balanced", "fast", NULL};
+const char *const qn_cache_words[] = {"f32", "f16", "q8_0", NULL};
+const char *const qn_plans_words[] = {"bucketed", "exact", "dynamic", NULL};
+
+qn_status qn_engine_args_check(const qn_engine_args *args, qn_err *err) {
+    if (args->cache_dir && !*args->cache_dir)
+        return QN_FAIL(err, ARGUMENT, "--cache-dir: the name of the folder is empty");
+    return QN_OK;
+}
+
+// Words count from 1, and 0 is none: the enums with an automatic value 0 are counted like this,
+// the other begins with its default.
+qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts) {
+    const qn_engine_args none = {0}, *args = opts->args ? opts->args : &none;
+    return (qn_engine_opts){
+        .n_threads = (int)args->threads,
+        .no_weights = opts->no_weights,
+        .reference = opts->reference,
+        .numerics = args->numerics ? (qn_numerics)(args->numerics - 1) : QN_NUMERICS_EXACT,
+        .cache_type = (qn_cache_type)args->cache_type,
+        .plans = (qn_plan_policy)args->plans,
+        .cache_dir = args->cache_dir,
+    };
+}
+
 // --- engine --------------------------------------------------------------------------------------
 
 static void keep_log(void *arg, qn_log_level level, const char *message) {
@@ -35,12 +62,11 @@ void qn_err_name(qn_err *err, qn_status status, const char *path) {
 qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts, qn_err *err) {
     qn_progress progress = {.what = "loading", .unit = ""};
     *out = (qn_loaded){0};
-    const qn_engine_opts engine_opts = {.n_threads = (int)opts->n_threads,
-                                        .no_weights = opts->no_weights,
-                                        .log = keep_log,
-                                        .log_arg = out,
-                                        .progress = qn_progress_show,
-                                        .progress_arg = &progress};
+    qn_engine_opts engine_opts = qn_open_engine_opts(opts);
+    engine_opts.log = keep_log;
+    engine_opts.log_arg = out;
+    engine_opts.progress = qn_progress_show;
+    engine_opts.progress_arg = &progress;
     qn_engine *engine = NULL;
     qn_status status = qn_engine_open(&engine, path, &engine_opts, err);
     qn_progress_end(&progress);

@@ -1,13 +1,60 @@
-// Opening models for a command: progress on a terminal, warnings, the bundled model.
+// Opening models for a command: its options, progress on a terminal, warnings, the bundled model.
 #ifndef QN_CLI_OPEN_H
 #define QN_CLI_OPEN_H
 
+#include "cli/command.h"
 #include "core/buf.h"
 
+// What can be typed about opening a model, the same for every command. A command's options have it
+// as their field `engine`, and its table has the rows below that make sense there.
+typedef struct qn_engine_args {
+    int64_t threads;
+    int numerics, cache_type, plans; // words, see QN_OPTION_WORD
+    const char *cache_dir;
+} qn_engine_args;
+
+// As in the enums of quern.h, without their automatic values.
+extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn_plans_words[];
+
+// clang-format off
+#define QN_OPTION_NUMERICS(options)                                                                \
+    {.name = "--numerics", .arg = "MODE",                                                          \
+     .help = "rounding of activations for quantised weights: exact (12 bits, the default), "       \
+             "balanced (8 bits before gate and up) or fast (8 bits)",                              \
+     .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.numerics),                         \
+     .words = qn_numerics_words}
+#define QN_OPTION_CACHE_TYPE(options)                                                              \
+    {.name = "--cache-type", .arg = "TYPE",                                                        \
+     .help = "type of the keys and values that are kept: f32, f16 or q8_0 (default: f16 for "      \
+             "quantised models, f32 for others)",                                                  \
+     .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.cache_type),                       \
+     .words = qn_cache_words}
+#define QN_OPTION_PLANS(options)                                                                   \
+    {.name = "--plans", .arg = "POLICY",                                                           \
+     .help = "how compiled plans are kept: bucketed (one for each range of sizes, the default), "  \
+             "exact (one for each size) or dynamic (made anew); changes no result",                \
+     .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.plans), .words = qn_plans_words}
+#define QN_OPTION_CACHE_DIR(options)                                                               \
+    {.name = "--cache-dir", .arg = "DIR",                                                          \
+     .help = "folder that keeps packed weights and plans, so that the next opening is faster; "    \
+             "changes no result",                                                                  \
+     .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.cache_dir)}
+// All of them, for commands that compute.
+#define QN_OPTIONS_ENGINE(options)                                                                 \
+    QN_OPTION_NUMERICS(options), QN_OPTION_CACHE_TYPE(options), QN_OPTION_PLANS(options),          \
+    QN_OPTION_CACHE_DIR(options), QN_OPTION_THREADS(options, engine.threads)
+// clang-format on
+
+// What the parser cannot see; for `check`.
+QN_MUST_CHECK qn_status qn_engine_args_check(const qn_engine_args *args, qn_err *err);
+
 typedef struct qn_open_opts {
-    int64_t n_threads; // 0: the library's choice
-    bool no_weights, needs_tokenizer;
+    const qn_engine_args *args; // NULL: nothing was typed
+    bool no_weights, reference, needs_tokenizer;
 } qn_open_opts;
+
+// What the library is asked for; silent.
+qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts);
 
 // Caller storage, which must stay where it is: the engine's log comes to it.
 typedef struct qn_loaded {

@@ -1,0 +1,247 @@
+#include "cli/bench.h"
+
+#include "cli/folder.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+
+#include "core/mem.h"
+
+#include <stdlib.h>
+
+// --- repeats -------------------------------------------------------------------------------------
+
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// Sorts `x` (n).
+static qn_spread spread_of(double *x, int64_t n) {
+    qsort(x, (size_t)n, sizeof *x, by_size);
+    return (qn_spread){.median = n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2,
+                       .least = x[0],
+                       .most = x[n - 1]};
+}
+
+// --- tests ---------------------------------------------------------------------------------------
+
+typedef struct bench {
+    const qn_bench_opts *opts;
+    qn_session *session;
+    qn_snapshot *snapshot; // of the session with `depth` tokens; NULL: depth is 0
+    int32_t *ids;          // (context)
+    int64_t prompt, tokens, depth;
+    double *rates; // (repeats)
+    qn_progress progress;
+    int64_t n_done, n_all; // runs of tests
+} bench;
+
+static bool goes_on(void *arg, int32_t token) {
+    (void)arg, (void)token;
+    return !qn_interrupt_take();
+}
+
+static qn_status stopped(const bench *b, qn_err *err) {
+    return QN_FAIL(err, STOPPED, "stopped after %lld of %lld runs", (long long)b->n_done,
+                   (long long)b->n_all);
+}
+
+// Reading: at depth 0 as a prompt is read, scores of the last token included; behind other tokens
+// without scores.
+static qn_status time_prefill(double *seconds, bench *b, qn_err *err) {
+    const float *logits;
+    const size_t n = (size_t)b->prompt;
+    if (b->snapshot) QN_TRY(qn_session_restore(b->session, b->snapshot, err));
+    const double start = qn_now();
+    QN_TRY(b->snapshot ? qn_session_commit(b->session, b->ids + b->depth, n, err)
+                       : qn_session_prefill(&logits, b->session, b->ids, n, err));
+    *seconds = qn_now() - start;
+    return QN_OK;
+}
+
+// Writing, one token a step, the best one each time. The first token after cached ones is chosen
+// from scores that are there, so it is not counted.
+static qn_status time_decode(double *seconds, bench *b, qn_err *err) {
+    size_t n = 0;
+    int32_t first;
+    if (b->snapshot) {
+        QN_TRY(qn_session_restore(b->session, b->snapshot, err));
+        QN_TRY(qn_session_step(&first, b->session, NULL, err));
+    } else {
+        QN_TRY(qn_session_set_prompt(b->session, b->ids, 1, err));
+    }
+    const double start = qn_now();
+    QN_TRY(qn_session_generate(&n, b->session, (size_t)b->tokens, NULL, goes_on, NULL, err));
+    *seconds = qn_now() - start;
+    return n < (size_t)b->tokens ? stopped(b, err) : QN_OK;
+}
+
+static const struct {
+    const char *name;
+    qn_status (*time)(double *seconds, bench *b, qn_err *err);
+    size_t n_offset; // of the number of tokens
+} tests[] = {
+    {"prefill", time_prefill, offsetof(bench, prompt)},
+    {"decode", time_decode, offsetof(bench, tokens)},
+};
+enum { N_TESTS = sizeof tests / sizeof *tests };
+
+static qn_status run_test(qn_bench_row *out, bench *b, size_t test, qn_err *err) {
+    const int64_t n = *(const int64_t *)(const void *)((const char *)b + tests[test].n_offset);
+    for (int64_t i = -1; i < b->opts->repeats; i++) {
+        double seconds;
+        b->opts->tracer->is_paused = i < 0;
+        QN_TRY(tests[test].time(&seconds, b, err));
+        if (i >= 0) b->rates[i] = seconds > 0 ? (double)n / seconds : 0;
+        if (!qn_progress_show(&b->progress, ++b->n_done, b->n_all)) return stopped(b, err);
+    }
+    *out = (qn_bench_row){.test = tests[test].name,
+                          .n = n,
+                          .depth = b->depth,
+                          .tps = spread_of(b->rates, b->opts->repeats)};
+    return QN_OK;
+}
+
+static qn_status run_depth(qn_bench_row *out, bench *b, qn_err *err) {
+    const float *logits;
+    qn_status status = QN_OK;
+    b->opts->tracer->is_paused = true;
+    if (b->depth) {
+        QN_TRY(qn_session_prefill(&logits, b->session, b->ids, (size_t)b->depth, err));
+        QN_TRY(qn_session_checkpoint(&b->snapshot, b->session, err));
+    }
+    for (size_t i = 0; i < N_TESTS && !status; i++) status = run_test(&out[i], b, i, err);
+    qn_snapshot_destroy(b->snapshot);
+    b->snapshot = NULL;
+    return status;
+}
+
+// --- sizes ---------------------------------------------------------------------------------------
+
+static int64_t most_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// What was asked for, or a usual number, cut to the room behind the deepest.
+static int64_t choose_size(int64_t asked, int64_t usual, int64_t room) {
+    return asked ? asked : usual < room ? usual : most_of(room, 1);
+}
+
+// Sets the sizes of the tests; *context is what the session needs.
+static qn_status choose_sizes(int64_t *context, bench *b, qn_err *err) {
+    enum { PROMPT = 512, TOKENS = 64 };
+    const qn_bench_opts *o = b->opts;
+    const int64_t most = qn_engine_get_info(o->engine).context;
+    int64_t deepest = 0;
+    for (size_t i = 0; i < o->n_depths; i++) deepest = most_of(deepest, o->depths[i]);
+    b->prompt = choose_size(o->prompt, PROMPT, most - deepest);
+    b->tokens = choose_size(o->tokens, TOKENS, most - deepest - 1);
+    *context = deepest + most_of(b->prompt, b->tokens + 1); // the token before the first counted
+    if (*context <= most) return QN_OK;
+    return QN_FAIL(err, LIMIT,
+                   "a depth of %lld and tests of %lld and %lld tokens need a context of %lld, the "
+                   "model has %lld",
+                   (long long)deepest, (long long)b->prompt, (long long)b->tokens,
+                   (long long)*context, (long long)most);
+}
+
+// Ids in a fixed random order.
+static void fill_ids(int32_t *ids, int64_t n, int64_t n_vocab) {
+    uint64_t state = 1;
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        ids[i] = (int32_t)((state >> 33) % (uint64_t)n_vocab);
+    }
+}
+
+static qn_status open_bench(bench *b, qn_err *err) {
+    const qn_bench_opts *o = b->opts;
+    qn_session_opts opts = {.kept = -1};
+    QN_TRY(choose_sizes(&opts.context, b, err));
+    qn_tracer_attach(o->tracer, &opts);
+    b->ids = qn_alloc((size_t)opts.context, sizeof *b->ids);
+    b->rates = qn_alloc((size_t)o->repeats, sizeof *b->rates);
+    if (!b->ids || !b->rates) return QN_NOMEM(err, "a benchmark");
+    fill_ids(b->ids, opts.context, qn_engine_get_info(o->engine).n_vocab);
+    b->n_all = (int64_t)o->n_depths * N_TESTS * (o->repeats + 1);
+    b->progress = (qn_progress){.what = "measuring", .unit = "runs"};
+    return qn_session_create(&b->session, o->engine, &opts, err);
+}
+
+qn_status qn_bench_run(qn_bench_row **out, size_t *n, const qn_bench_opts *opts, qn_err *err) {
+    bench b = {.opts = opts};
+    qn_bench_row *rows = qn_alloc(opts->n_depths * N_TESTS, sizeof *rows);
+    qn_status status = rows ? open_bench(&b, err) : QN_NOMEM(err, "a benchmark");
+    for (size_t i = 0; i < opts->n_depths && !status; i++) {
+        b.depth = opts->depths[i];
+        status = run_depth(rows + i * N_TESTS, &b, err);
+    }
+    qn_progress_end(&b.progress);
+    qn_session_destroy(b.session);
+    qn_free(b.ids);
+    qn_free(b.rates);
+    if (status) {
+        qn_free(rows);
+        return status;
+    }
+    *out = rows;
+    *n = opts->n_depths * N_TESTS;
+    return QN_OK;
+}
+
+// --- opening -------------------------------------------------------------------------------------
+
+static qn_status time_open(double *seconds, int64_t *cached, const char *path,
+                           const qn_engine_args *args, qn_err *err) {
+    const qn_engine_opts opts = qn_open_engine_opts(&(qn_open_opts){.args = args});
+    qn_engine *engine = NULL;
+    qn_session *session = NULL;
+    const double start = qn_now();
+    qn_status status = qn_engine_open(&engine, path, &opts, err);
+    if (!status)
+        status = qn_session_create(&session, engine, &(qn_session_opts){.shrink = true}, err);
+    *seconds = qn_now() - start;
+    if (status)
+        qn_err_name(err, status, path);
+    else
+        *cached = qn_engine_get_info(engine).cached_bytes;
+    qn_session_destroy(session);
+    qn_engine_close(engine);
+    return status;
+}
+
+static qn_status time_opens(qn_spread *out, int64_t *cached, const qn_bench_open_opts *opts,
+                            const qn_engine_args *args, qn_err *err) {
+    double *seconds = qn_alloc((size_t)opts->repeats, sizeof *seconds);
+    qn_status status = seconds ? QN_OK : QN_NOMEM(err, "a benchmark");
+    for (int64_t i = 0; i < opts->repeats && !status; i++) {
+        status = time_open(&seconds[i], cached, opts->path, args, err);
+        if (!status && qn_interrupt_take())
+            status = QN_FAIL(err, STOPPED, "stopped after %lld of %lld openings", (long long)i + 1,
+                             (long long)opts->repeats);
+    }
+    if (!status) *out = spread_of(seconds, opts->repeats);
+    qn_free(seconds);
+    return status;
+}
+
+qn_status qn_bench_open(qn_bench_opening *out, const qn_bench_open_opts *opts, qn_err *err) {
+    qn_bench_opening result = {0};
+    qn_engine_args args = *opts->args;
+    char *temporary = NULL;
+    double first;
+    qn_status status = QN_OK;
+    args.cache_dir = NULL;
+    QN_TRY(time_opens(&result.cold, &result.cached_bytes, opts, &args, err));
+    args.cache_dir = opts->args->cache_dir;
+    if (!args.cache_dir) {
+        QN_TRY(qn_folder_make_temporary(&temporary, err));
+        args.cache_dir = temporary;
+    }
+    QN_TRY_TO(done, time_open(&first, &result.cached_bytes, opts->path, &args, err)); // fills it
+    QN_TRY_TO(done, time_opens(&result.warm, &result.cached_bytes, opts, &args, err));
+    *out = result;
+
+done:
+    if (temporary) qn_folder_remove(temporary);
+    qn_free(temporary);
+    return status;
+}

@@ -1,0 +1,250 @@
+// quern bench: how fast a model reads and writes on this machine.
+#include "cli/bench.h"
+#include "cli/inspect.h"
+#include "cli/out.h"
+#include "cli/terminal.h"
+
+#include <string.h>
+#include <sys/resource.h>
+
+typedef struct bench_options {
+    int64_t prompt, tokens, batch, repeats;
+    qn_ints depths;
+    bool open, json;
+    qn_trace_args trace;
+    qn_engine_args engine;
+} bench_options;
+
+static qn_status check_bench(const qn_call *call, qn_err *err) {
+    const bench_options *o = call->options;
+    if (o->batch > 1)
+        return QN_FAIL(err, ARGUMENT,
+                       "--batch: %lld, but this version runs one sequence at a time: only 1",
+                       (long long)o->batch);
+    QN_TRY(qn_trace_args_check(&o->trace, err));
+    return qn_engine_args_check(&o->engine, err);
+}
+
+// All that is printed.
+typedef struct report {
+    const char *path;
+    qn_engine_info info; // of an engine that is open
+    const char *numerics;
+    const qn_bench_row *rows; // (n)
+    size_t n;
+    const qn_bench_opening *opening; // NULL: not measured
+    double rss_mib;
+} report;
+
+static double peak_mib(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (double)usage.ru_maxrss / 1024 : 0;
+}
+
+// --- as text ---
+
+// The speed of the same test at the first depth.
+static double first_tps(const report *r, size_t i) {
+    for (size_t k = 0; k < i; k++) {
+        if (strcmp(r->rows[k].test, r->rows[i].test) == 0) return r->rows[k].tps.median;
+    }
+    return r->rows[i].tps.median;
+}
+
+static void print_spread(const char *name, const qn_spread *s) {
+    printf("%-10s %.3f s (%.3f to %.3f)\n", name, s->median, s->least, s->most);
+}
+
+static void print_report(const report *r) {
+    char bytes[24], cached[24];
+    qn_err clean; // the name may be anything
+    (void)QN_FAIL(&clean, OK, "%s", r->path);
+    printf("%s: %s, %s of weights\n", clean.message, r->info.architecture,
+           qn_bytes_text(bytes, r->info.weight_bytes));
+    printf("%d thread%s, %s, numerics %s, keys and values as %s\n\n", r->info.n_threads,
+           r->info.n_threads == 1 ? "" : "s", r->info.level, r->numerics, r->info.cache_type);
+    const bool has_depths = r->n > 2;
+    printf("%-8s %7s %7s %11s %11s %11s%s\n", "test", "tokens", "depth", "tokens/s", "least",
+           "most", has_depths ? "  of first" : "");
+    for (size_t i = 0; i < r->n; i++) {
+        const qn_bench_row *row = &r->rows[i];
+        printf("%-8s %7lld %7lld %11.1f %11.1f %11.1f", row->test, (long long)row->n,
+               (long long)row->depth, row->tps.median, row->tps.least, row->tps.most);
+        if (has_depths) printf(" %7.1f %%", row->tps.median / first_tps(r, i) * 100);
+        putchar('\n');
+    }
+    putchar('\n');
+    if (r->opening) {
+        print_spread("open cold", &r->opening->cold);
+        print_spread("open warm", &r->opening->warm);
+        printf("%-10s %s of the weights came from the cache folder\n", "",
+               qn_bytes_text(cached, r->opening->cached_bytes));
+    }
+    printf("%-10s %.1f MiB at most\n", "memory", r->rss_mib);
+}
+
+// --- as JSON ---
+
+static json_t *row_json(const qn_bench_row *row) {
+    return json_pack("{s:s, s:I, s:I, s:i, s:f, s:f, s:f, s:n, s:n}", "test", row->test, "n",
+                     (json_int_t)row->n, "depth", (json_int_t)row->depth, "batch", 1, "tps",
+                     row->tps.median, "tps_min", row->tps.least, "tps_max", row->tps.most,
+                     "limit_tps", "share");
+}
+
+static json_t *opening_json(const qn_bench_opening *o) {
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "cold_s", o->cold.median, "cold_s_min",
+                     o->cold.least, "cold_s_max", o->cold.most, "warm_s", o->warm.median,
+                     "warm_s_min", o->warm.least, "warm_s_max", o->warm.most, "cached_bytes",
+                     (json_int_t)o->cached_bytes);
+}
+
+static qn_status print_json(const report *r, qn_err *err) {
+    json_t *rows = json_array();
+    for (size_t i = 0; i < r->n; i++) json_array_append_new(rows, row_json(&r->rows[i]));
+    json_t *root =
+        json_array_size(rows) == r->n
+            ? json_pack("{s:o, s:s, s:i, s:s, s:s, s:s, s:n, s:O, s:f}", "model",
+                        qn_json_text(r->path, strlen(r->path)), "architecture",
+                        r->info.architecture, "threads", r->info.n_threads, "level", r->info.level,
+                        "numerics", r->numerics, "cache_type", r->info.cache_type, "limits",
+                        "results", rows, "rss_mib", r->rss_mib)
+            : NULL;
+    json_decref(rows);
+    if (root && r->opening && json_object_set_new(root, "open", opening_json(r->opening)) != 0) {
+        json_decref(root);
+        return QN_NOMEM(err, "JSON output");
+    }
+    return qn_stdout_json(root, 0, err);
+}
+
+// --- the command ---
+
+static qn_status measure(const char *path, const bench_options *o, qn_tracer *tracer,
+                         const qn_bench_opening *opening, qn_err *err) {
+    static const int64_t no_depth[] = {0};
+    enum { REPEATS = 5 };
+    qn_loaded loaded;
+    qn_bench_row *rows = NULL;
+    size_t n = 0;
+    QN_TRY(qn_cli_open(&loaded, path, &(qn_open_opts){.args = &o->engine}, err));
+    const qn_bench_opts opts = {.engine = loaded.engine,
+                                .prompt = o->prompt,
+                                .tokens = o->tokens,
+                                .depths = o->depths.n ? o->depths.items : no_depth,
+                                .n_depths = o->depths.n ? o->depths.n : 1,
+                                .repeats = o->repeats ? o->repeats : REPEATS,
+                                .tracer = tracer};
+    qn_status status = qn_bench_run(&rows, &n, &opts, err);
+    if (status == QN_LIMIT) qn_err_name(err, status, path);
+    if (!status) {
+        const report r = {
+            .path = path,
+            .info = qn_engine_get_info(loaded.engine),
+            .numerics =
+                qn_numerics_words[o->engine.numerics ? o->engine.numerics - 1 : QN_NUMERICS_EXACT],
+            .rows = rows,
+            .n = n,
+            .opening = opening,
+            .rss_mib = peak_mib()};
+        if (o->json)
+            status = print_json(&r, err);
+        else
+            print_report(&r);
+    }
+    qn_free(rows);
+    qn_cli_close(&loaded);
+    return status;
+}
+
+static qn_status run_bench(const qn_call *call, qn_err *err) {
+    enum { REPEATS = 3 };
+    const bench_options *o = call->options;
+    const qn_bench_open_opts open_opts = {
+        .path = call->args[0], .args = &o->engine, .repeats = o->repeats ? o->repeats : REPEATS};
+    qn_bench_opening opening = {0};
+    qn_tracer tracer = {0};
+    qn_status status = QN_OK;
+    qn_interrupt_hold();
+    QN_TRY(qn_tracer_init(&tracer, &o->trace, err));
+    if (o->open) QN_TRY_TO(done, qn_bench_open(&opening, &open_opts, err));
+    QN_TRY_TO(done, measure(call->args[0], o, &tracer, o->open ? &opening : NULL, err));
+    QN_TRY_TO(done, qn_stdout_check(err));
+    status = qn_tracer_finish(&tracer, err);
+
+done:
+    qn_tracer_deinit(&tracer);
+    return status;
+}
+
+static const qn_option bench_table[] = {
+    {.name = "--prompt",
+     .alias = "-p",
+     .arg = "N",
+     .help = "tokens that are read (default 512, or what the context has room for)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(bench_options, prompt),
+     .least = 1,
+     .most = INT32_MAX},
+    {.name = "--tokens",
+     .alias = "-n",
+     .arg = "N",
+     .help = "tokens that are written, one a step (default 64, or what the context has room for)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(bench_options, tokens),
+     .least = 1,
+     .most = INT32_MAX},
+    {.name = "--depth",
+     .alias = "-d",
+     .arg = "DEPTH",
+     .help = "tokens that are there before (default 0); several with commas: 0,512,4096",
+     .kind = QN_OPTION_INTS,
+     .offset = offsetof(bench_options, depths),
+     .least = 0,
+     .most = INT32_MAX},
+    {.name = "--batch",
+     .alias = "-b",
+     .arg = "BATCH",
+     .help = "sequences at once (default 1, the only one so far)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(bench_options, batch),
+     .least = 1,
+     .most = 4096},
+    {.name = "--repeats",
+     .alias = "-r",
+     .arg = "REPEATS",
+     .help = "how often each test is measured, after once for warming up (default 5, openings 3)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(bench_options, repeats),
+     .least = 1,
+     .most = 1000},
+    {.name = "--open",
+     .help = "also the seconds until a first step could start: cold, without a cache folder, and "
+             "warm, from --cache-dir or a temporary folder that was filled before",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(bench_options, open)},
+    {.name = "--json",
+     .help = "print one JSON object",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(bench_options, json)},
+    QN_OPTIONS_TRACE(bench_options),
+    QN_OPTIONS_ENGINE(bench_options),
+};
+
+const qn_command qn_cmd_bench = {
+    .name = "bench",
+    .args = "MODEL",
+    .summary = "Measures how fast a model reads (prefill) and writes (decode) on this machine.",
+    .notes = "Speeds are tokens per second: the median of the repeats, the least and the most. "
+             "The tokens are random; decode always takes the best one. JSON: {\"model\", "
+             "\"threads\", \"limits\", \"results\": [{\"test\", \"n\", \"depth\", \"batch\", "
+             "\"tps\", \"tps_min\", \"tps_max\", \"limit_tps\", \"share\"}], \"rss_mib\", ...}; "
+             "what is not measured yet is null.",
+    .options = bench_table,
+    .n_options = sizeof bench_table / sizeof *bench_table,
+    .options_size = sizeof(bench_options),
+    .least_args = 1,
+    .most_args = 1,
+    .check = check_bench,
+    .run = run_bench,
+};
