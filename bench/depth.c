@@ -1,0 +1,103 @@
+// What a token costs behind many others, as CSV: milliseconds for one at each depth, and how many
+// times the first depth's that is. Attention over everything grows with the depth, over a window
+// up to the window, recurrent layers not at all.
+//
+//   bench_depth [MODEL | SHAPE]...   files, or shapes as for `quern synth`; default: three tiny ones
+#include "core/file.h"
+#include "quern.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { N_TOKENS = 32, N_RUNS = 5 };
+static const int64_t depths[] = {64, 512, 4096};
+enum { N_DEPTHS = sizeof depths / sizeof *depths };
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+// Ends the program if the call failed; a temporary model is removed by then.
+static void check(qn_status status, const qn_err *err) {
+    if (!status) return;
+    fprintf(stderr, "bench_depth: %s\n", err->message);
+    exit(1);
+}
+
+// The least of several runs, in seconds for one token.
+static double time_token(qn_session *session, const int32_t *ids, int64_t depth) {
+    qn_err err = {0};
+    const float *logits;
+    qn_snapshot *snapshot;
+    double best = 1e9;
+    check(qn_session_prefill(&logits, session, ids, (size_t)depth, &err), &err);
+    check(qn_session_checkpoint(&snapshot, session, &err), &err);
+    for (int i = 0; i < N_RUNS; i++) {
+        int32_t first;
+        size_t n;
+        check(qn_session_restore(session, snapshot, &err), &err);
+        check(qn_session_step(&first, session, NULL, &err), &err); // from scores that are there
+        const double start = now();
+        check(qn_session_generate(&n, session, N_TOKENS, NULL, NULL, NULL, &err), &err);
+        const double seconds = (now() - start) / N_TOKENS;
+        if (seconds < best) best = seconds;
+    }
+    qn_snapshot_destroy(snapshot);
+    return best;
+}
+
+static void measure(const char *name, qn_engine *engine) {
+    qn_err err = {0};
+    const qn_engine_info info = qn_engine_get_info(engine);
+    const int64_t room = info.context - N_TOKENS - 1;
+    const int64_t most = room < depths[N_DEPTHS - 1] ? room : depths[N_DEPTHS - 1];
+    const qn_session_opts opts = {.context = most + N_TOKENS + 1, .kept = -1};
+    qn_session *session;
+    int32_t *ids = calloc((size_t)opts.context, sizeof *ids);
+    if (!ids) exit(1);
+    for (int64_t i = 0; i < opts.context; i++)
+        ids[i] = (int32_t)((uint64_t)i * 2654435761u % (uint64_t)info.n_vocab);
+    check(qn_session_create(&session, engine, &opts, &err), &err);
+    double first = 0;
+    for (int i = 0; i < N_DEPTHS; i++) {
+        const int64_t depth = depths[i] < most ? depths[i] : most;
+        const double seconds = time_token(session, ids, depth);
+        if (i == 0) first = seconds;
+        printf("%s,%s,%lld,%.4f,%.3f\n", name, info.architecture, (long long)depth, seconds * 1e3,
+               seconds / first);
+    }
+    qn_session_destroy(session);
+    free(ids);
+}
+
+static void run(const char *name) {
+    char path[] = "/tmp/quern-depth-XXXXXX";
+    qn_err err = {0};
+    qn_engine *engine = NULL;
+    const bool is_file = qn_path_is_file(name) || qn_path_is_folder(name);
+    qn_status status = QN_OK;
+    if (!is_file) {
+        const int fd = mkstemp(path);
+        if (fd < 0) exit(1);
+        close(fd);
+        status = qn_synth(name, "Q4_K_M", path, NULL, &err);
+    }
+    if (!status) status = qn_engine_open(&engine, is_file ? name : path, NULL, &err);
+    if (!is_file) unlink(path); // the weights are in memory
+    check(status, &err);
+    measure(qn_path_name(name), engine);
+    qn_engine_close(engine);
+}
+
+int main(int argc, char **argv) {
+    static const char *const usual[] = {"tiny-qwen3", "tiny-gemma3", "tiny-qwen35"};
+    printf("model,architecture,depth,ms_per_token,times_first\n");
+    for (int i = 1; i < argc; i++) run(argv[i]);
+    for (size_t i = 0; argc < 2 && i < sizeof usual / sizeof *usual; i++) run(usual[i]);
+    return 0;
+}
