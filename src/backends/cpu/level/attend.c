@@ -116,24 +116,26 @@ static void load_block(attend_job *job, unsigned char *page) {
                      cache_value(cache, page, job->kv, j), job->v_size);
 }
 
-// score (64) of one head: q (E), keys (E, 64). Four steps of the chain at a time.
-static void score_block(float *restrict score, const float *q, const float *restrict keys,
-                        int64_t k_size) {
-    for (int j = 0; j < BLOCK; j++) score[j] = 0;
-    int64_t e = 0;
-    for (; e + 4 <= k_size; e += 4) {
-        const float *k = keys + e * BLOCK;
-        const float q0 = q[e], q1 = q[e + 1], q2 = q[e + 2], q3 = q[e + 3];
-        for (int j = 0; j < BLOCK; j++) {
-            float s = __builtin_fmaf(q0, k[j], score[j]);
-            s = __builtin_fmaf(q1, k[BLOCK + j], s);
-            s = __builtin_fmaf(q2, k[2 * BLOCK + j], s);
-            score[j] = __builtin_fmaf(q3, k[3 * BLOCK + j], s);
+enum { SCORE_VECTORS = BLOCK / QN_LANES, VALUE_VECTORS = 4 };
+
+// score (n, 64) of n heads: q[i] (E), keys (E, 64). n is 1 or 2 and constant; `vectors` of positions
+// at a time, so that the sums stay in registers.
+QN_INLINE void score_block(float *score, const float *const *q, const attend_job *job, const int n,
+                           const int vectors) {
+    const int64_t k_size = job->k_size;
+    for (int j = 0; j < BLOCK; j += vectors * QN_LANES) {
+        f32v sum[2][SCORE_VECTORS] = {0};
+        const float *k = job->keys + j;
+        for (int64_t e = 0; e < k_size; e++, k += BLOCK) {
+            for (int i = 0; i < vectors; i++) {
+                const f32v key = load_f32(k + i * QN_LANES);
+                for (int h = 0; h < n; h++) sum[h][i] = fma_f32(all_f32(q[h][e]), key, sum[h][i]);
+            }
         }
-    }
-    for (; e < k_size; e++) {
-        for (int j = 0; j < BLOCK; j++)
-            score[j] = __builtin_fmaf(q[e], keys[e * BLOCK + j], score[j]);
+        for (int h = 0; h < n; h++) {
+            for (int i = 0; i < vectors; i++)
+                store_f32(score + h * BLOCK + j + i * QN_LANES, sum[h][i]);
+        }
     }
 }
 
@@ -157,26 +159,24 @@ static float finish_scores(float *score, const float *hide, const qn_attrs *attr
     return most[0];
 }
 
-// o (F) += p_j v_j over the positions that are seen, ascending.
-static void add_values(const attend_job *job, float *restrict o, const float *p, const view *v) {
-    const int64_t n = job->v_size, stride = job->value_stride;
-    const float *restrict values = job->values;
-    int i = 0;
-    for (; i + 4 <= v->n; i += 4) {
-        const int j0 = v->seen[i], j1 = v->seen[i + 1], j2 = v->seen[i + 2], j3 = v->seen[i + 3];
-        const float *v0 = values + j0 * stride, *v1 = values + j1 * stride;
-        const float *v2 = values + j2 * stride, *v3 = values + j3 * stride;
-        const float p0 = p[j0], p1 = p[j1], p2 = p[j2], p3 = p[j3];
-        for (int64_t f = 0; f < n; f++) {
-            float s = __builtin_fmaf(p0, v0[f], o[f]);
-            s = __builtin_fmaf(p1, v1[f], s);
-            s = __builtin_fmaf(p2, v2[f], s);
-            o[f] = __builtin_fmaf(p3, v3[f], s);
+// o (F) += p_j v_j over the positions that are seen, ascending; some vectors of o at a time.
+static void add_values(const attend_job *job, float *o, const float *p, const view *v) {
+    const int64_t n = job->v_size, stride = job->value_stride, step = VALUE_VECTORS * QN_LANES;
+    int64_t f = 0;
+    for (; f + step <= n; f += step) {
+        f32v sum[VALUE_VECTORS];
+        for (int i = 0; i < VALUE_VECTORS; i++) sum[i] = load_f32(o + f + i * QN_LANES);
+        for (int k = 0; k < v->n; k++) {
+            const float *value = job->values + v->seen[k] * stride + f;
+            const f32v weight = all_f32(p[v->seen[k]]);
+            for (int i = 0; i < VALUE_VECTORS; i++)
+                sum[i] = fma_f32(weight, load_f32(value + i * QN_LANES), sum[i]);
         }
+        for (int i = 0; i < VALUE_VECTORS; i++) store_f32(o + f + i * QN_LANES, sum[i]);
     }
-    for (; i < v->n; i++) {
-        const float *value = values + v->seen[i] * stride, p0 = p[v->seen[i]];
-        for (int64_t f = 0; f < n; f++) o[f] = __builtin_fmaf(p0, value[f], o[f]);
+    for (int k = 0; k < v->n; k++) {
+        const float *value = job->values + v->seen[k] * stride, weight = p[v->seen[k]];
+        for (int64_t i = f; i < n; i++) o[i] = __builtin_fmaf(weight, value[i], o[i]);
     }
 }
 
@@ -184,9 +184,8 @@ static void multiply(float *x, int64_t n, float by) {
     for (int64_t i = 0; i < n; i++) x[i] *= by;
 }
 
-static void attend_block(const attend_job *job, const view *v, sums *s, const float *q) {
-    float p[BLOCK];
-    score_block(p, q, job->keys, job->k_size);
+// The scores p (64) of one head join its softmax.
+static void join_block(const attend_job *job, const view *v, sums *s, float *p) {
     const float largest = finish_scores(p, v->hide, job->task->attrs);
     const float most = largest > s->most ? largest : s->most;
     const float c = math_exp(s->most - most);
@@ -195,6 +194,22 @@ static void attend_block(const attend_job *job, const view *v, sums *s, const fl
     s->total = __builtin_fmaf(s->total, c, sum_row(p, BLOCK));
     if (c != 1) multiply(s->o, job->v_size, c);
     add_values(job, s->o, p, v);
+}
+
+// All heads of a row, by twos.
+static void attend_block(const attend_job *job, const view *v, sums *s) {
+    for (int64_t g = 0; g < job->group; g += 2) {
+        const int n = g + 1 < job->group ? 2 : 1;
+        const int64_t head = job->kv * job->group + g;
+        const float *const q[] = {part_of(job->q, v->row, head),
+                                  part_of(job->q, v->row, head + n - 1)};
+        float p[2 * BLOCK];
+        if (n == 2)
+            score_block(p, q, job, 2, SCORE_VECTORS / 2);
+        else
+            score_block(p, q, job, 1, SCORE_VECTORS);
+        for (int i = 0; i < n; i++) join_block(job, v, s + g + i, p + i * BLOCK);
+    }
 }
 
 // --- chunks and rows ---
@@ -242,9 +257,7 @@ static void run_block(attend_job *job, int n_rows, int64_t block) {
             load_block(job, page);
             is_loaded = true;
         }
-        for (int64_t g = 0; g < job->group; g++)
-            attend_block(job, v, &job->sums[i * job->group + g],
-                         part_of(job->q, v->row, job->kv * job->group + g));
+        attend_block(job, v, &job->sums[i * job->group]);
     }
 }
 

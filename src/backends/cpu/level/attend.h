@@ -2,6 +2,7 @@
 #ifndef QN_BACKENDS_CPU_LEVEL_ATTEND_H
 #define QN_BACKENDS_CPU_LEVEL_ATTEND_H
 
+#include "backends/cpu/level/lanes.h"
 #include "backends/cpu/level/level.h"
 #include "quant/blocks.h"
 
@@ -34,31 +35,17 @@ static inline unsigned char *cache_value(const qn_cache_view *cache, unsigned ch
            (head * QN_PAGE_ROWS + slot) * qn_cpu_cache_row_bytes(cache->type, cache->v_size);
 }
 
-// qn_half_decode without a branch: the fraction is moved into place, the exponent's base changed;
-// 0 and what is below 2^-14 get their leading 1 taken away again.
-static inline float half_value(uint16_t half) {
-    const uint32_t magnitude = (uint32_t)(half & 0x7fff) << 13, exponent = magnitude & 0xf800000;
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16;
-    const uint32_t normal = magnitude + ((127 - 15) << 23);
-    const uint32_t endless = normal + ((128 - 16) << 23);
-    const float small = qn_float_from_bits(normal + (1 << 23)) - 0x1p-14f;
-    uint32_t bits = exponent == 0 ? qn_float_to_bits(small) : normal;
-    bits = exponent == 0xf800000 ? endless : bits;
-    return qn_float_from_bits(bits | sign);
-}
-
+// n is a multiple of 16.
 static inline void unpack_halves(float *to, const unsigned char *from, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        uint16_t half;
-        memcpy(&half, from + 2 * i, sizeof half);
-        to[i] = half_value(half);
-    }
+    for (int64_t i = 0; i < n; i += QN_LANES) store_f32(to + i, widen_half(from + 2 * i));
 }
 
 // A value row of the cache that is not F32. `to` has room for a multiple of 32.
 static inline void unpack_value(qn_type type, float *to, const unsigned char *from, int64_t n) {
     if (type == QN_TYPE_F16) {
-        unpack_halves(to, from, n);
+        const int64_t whole = n / 16 * 16;
+        unpack_halves(to, from, whole);
+        for (int64_t i = whole; i < n; i++) to[i] = qn_load_half(from + 2 * i);
         return;
     }
     for (int64_t at = 0; at < n; at += QN_VALUES_Q8_0, from += QN_BYTES_Q8_0) { // Q8_0
