@@ -1,8 +1,9 @@
-// The cores: one unpacked block times rows. Four rows at a time share each load of weights; one row
-// alone has four chains of integer sums. Integer sums are exact, so neither changes a result.
+// The cores: one unpacked block times rows. Up to eight rows at a time share each load of weights;
+// fewer rows have several chains of integer sums each. Integer sums are exact, so neither changes a
+// result.
 #include "backends/cpu/level/tile.h"
 
-enum { FEW = 4, RUN_PAIRS = 16 }; // rows at a time; pairs of inner values in a run of 32
+enum { MANY = 8, SOME = 4, RUN_PAIRS = 16 }; // rows at a time; pairs of values in a run of 32
 
 // --- i12_256 ---
 
@@ -10,26 +11,29 @@ QN_INLINE const qn_i12_block *i12_of(const void *row, int64_t b) {
     return (const qn_i12_block *)row + b;
 }
 
-// t[r] = sum over pairs first ... first + n - 1 of w * q, for n_rows (1 or FEW) rows.
+// t[r] = sum over pairs first ... first + n - 1 of w * q, for n_rows (1, SOME or MANY) rows.
 QN_INLINE void i12_dots(i32v *t, const tile_block *block, const void *const *rows, int64_t b,
                         int first, int n, int o, const int n_rows) {
-    i32v sums[FEW] = {{0}}; // of each row, or four chains of one row
-    for (int i = first; i < first + n; i += FEW) {
-        for (int c = 0; c < FEW; c++) {
+    const int chains = MANY / n_rows; // of each row
+    i32v sums[MANY] = {{0}};
+    for (int i = first; i < first + n; i += MANY) {
+        for (int c = 0; c < MANY; c++) {
             const i16v w = load_i16(block->w[i + c] + 2 * o);
             for (int r = 0; r < n_rows; r++) {
-                const int s = n_rows == 1 ? c : r;
+                const int s = r * chains + c % chains;
                 sums[s] = madd(sums[s], w, load_i32(i12_of(rows[r], b)->q + 2 * (i + c)));
             }
         }
     }
-    for (int r = 0; r < n_rows; r++)
-        t[r] = n_rows == 1 ? sums[0] + sums[1] + (sums[2] + sums[3]) : sums[r];
+    for (int r = 0; r < n_rows; r++) {
+        t[r] = sums[r * chains];
+        for (int c = 1; c < chains; c++) t[r] += sums[r * chains + c];
+    }
 }
 
 QN_INLINE void i12_folded(float (*sums)[QN_TILE], const tile_block *block, const void *const *rows,
                           int64_t b, int o, const int n_rows) {
-    i32v t[FEW];
+    i32v t[MANY];
     i12_dots(t, block, rows, b, 0, QN_BLOCK / 2, o, n_rows);
     for (int r = 0; r < n_rows; r++) {
         const qn_i12_block *x = i12_of(rows[r], b);
@@ -46,9 +50,9 @@ QN_INLINE void i12_folded(float (*sums)[QN_TILE], const tile_block *block, const
 
 QN_INLINE void i12_grouped(float (*sums)[QN_TILE], const tile_block *block, const void *const *rows,
                            int64_t b, int o, const int n_rows) {
-    f32v v[FEW] = {{0}};
+    f32v v[MANY] = {{0}};
     for (int j = 0; j < block->n_values / 32; j++) {
-        i32v t[FEW];
+        i32v t[MANY];
         i12_dots(t, block, rows, b, RUN_PAIRS * j, RUN_PAIRS, o, n_rows);
         for (int r = 0; r < n_rows; r++) {
             v[r] = fma_f32(load_f32(block->scale[j] + o), to_float(t[r]), v[r]);
@@ -83,7 +87,7 @@ QN_INLINE void i8_widen(i8_pairs *to, const int8_t *q) {
 // t[r] = sum of w * q over group g.
 QN_INLINE void i8_dots(i32v *t, const tile_block *block, const i8_pairs *x, int g, int o,
                        const int group, const int n_rows) {
-    i32v more[FEW] = {{0}};
+    i32v more[MANY] = {{0}};
     for (int r = 0; r < n_rows; r++) t[r] = (i32v){0};
     for (int u = g * group / 4; u < (g + 1) * group / 4; u++) {
         const i16v even = load_i16(block->w[2 * u] + 2 * o);
@@ -98,11 +102,11 @@ QN_INLINE void i8_dots(i32v *t, const tile_block *block, const i8_pairs *x, int 
 
 QN_INLINE void i8_groups(float (*sums)[QN_TILE], const tile_block *block, const void *const *rows,
                          int64_t b, int o, const int group, const int n_rows) {
-    i8_pairs x[FEW];
-    f32v v[FEW] = {{0}};
+    i8_pairs x[MANY];
+    f32v v[MANY] = {{0}};
     for (int r = 0; r < n_rows; r++) i8_widen(&x[r], i8_of(rows[r], b)->q);
     for (int g = 0; g < block->n_values / group; g++) {
-        i32v t[FEW];
+        i32v t[MANY];
         i8_dots(t, block, x, g, o, group, n_rows);
         const f32v scale = load_f32(block->scale[g] + o);
         for (int r = 0; r < n_rows; r++) {
@@ -142,9 +146,9 @@ QN_INLINE const float *floats_of(float *room, const void *row, int64_t b, int n,
 
 QN_INLINE void plain(float (*sums)[QN_TILE], const tile_block *block, const void *const *rows,
                      int64_t b, qn_word form, int o, const int n_rows) {
-    float room[FEW][QN_BLOCK];
-    const float *x[FEW];
-    f32v p[FEW] = {{0}};
+    float room[MANY][QN_BLOCK];
+    const float *x[MANY];
+    f32v p[MANY] = {{0}};
     for (int r = 0; r < n_rows; r++) x[r] = floats_of(room[r], rows[r], b, block->n_values, form);
     for (int k = 0; k < block->n_values; k++) {
         for (int r = 0; r < n_rows; r++)
@@ -159,16 +163,20 @@ static void add_block(float (*sums)[QN_TILE], const tile_block *block, block_for
                       const void *const *rows, int64_t n_rows, int64_t b, qn_word form, int o) {
     int64_t r = 0;
     if (how == BLOCK_FOLDED) {
-        for (; r + FEW <= n_rows; r += FEW) i12_folded(sums + r, block, rows + r, b, o, FEW);
+        for (; r + MANY <= n_rows; r += MANY) i12_folded(sums + r, block, rows + r, b, o, MANY);
+        for (; r + SOME <= n_rows; r += SOME) i12_folded(sums + r, block, rows + r, b, o, SOME);
         for (; r < n_rows; r++) i12_folded(sums + r, block, rows + r, b, o, 1);
     } else if (how == BLOCK_PLAIN) {
-        for (; r + FEW <= n_rows; r += FEW) plain(sums + r, block, rows + r, b, form, o, FEW);
+        for (; r + MANY <= n_rows; r += MANY) plain(sums + r, block, rows + r, b, form, o, MANY);
+        for (; r + SOME <= n_rows; r += SOME) plain(sums + r, block, rows + r, b, form, o, SOME);
         for (; r < n_rows; r++) plain(sums + r, block, rows + r, b, form, o, 1);
     } else if (form == QN_WORD_i12_256) {
-        for (; r + FEW <= n_rows; r += FEW) i12_grouped(sums + r, block, rows + r, b, o, FEW);
+        for (; r + MANY <= n_rows; r += MANY) i12_grouped(sums + r, block, rows + r, b, o, MANY);
+        for (; r + SOME <= n_rows; r += SOME) i12_grouped(sums + r, block, rows + r, b, o, SOME);
         for (; r < n_rows; r++) i12_grouped(sums + r, block, rows + r, b, o, 1);
     } else {
-        for (; r + FEW <= n_rows; r += FEW) i8_grouped(sums + r, block, rows + r, b, o, FEW);
+        for (; r + MANY <= n_rows; r += MANY) i8_grouped(sums + r, block, rows + r, b, o, MANY);
+        for (; r + SOME <= n_rows; r += SOME) i8_grouped(sums + r, block, rows + r, b, o, SOME);
         for (; r < n_rows; r++) i8_grouped(sums + r, block, rows + r, b, o, 1);
     }
 }
