@@ -203,6 +203,18 @@ static void test_interrupt_eval(void **state) {
     assert_int_equal(close_screen(s), 1);
 }
 
+// So does a benchmark, and it says how far it came.
+static void test_interrupt_bench(void **state) {
+    screen *s = *state;
+    open_screen(s, (const char *[]){"bench", DRAFT, "-n", "512", "-r", "1000", NULL});
+    expect(s, "measuring [");
+    expect(s, "runs/s");
+    type(s, "\x03");
+    expect(s, "quern: stopped after ");
+    expect(s, " of 2002 runs");
+    assert_int_equal(close_screen(s), 1);
+}
+
 int main(void) {
     static screen s;
     const struct CMUnitTest tests[] = {
@@ -213,6 +225,7 @@ int main(void) {
         cmocka_unit_test_prestate(test_long_line, &s),
         cmocka_unit_test_prestate(test_full_context, &s),
         cmocka_unit_test_prestate(test_interrupt_eval, &s),
+        cmocka_unit_test_prestate(test_interrupt_bench, &s),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }
