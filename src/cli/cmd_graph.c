@@ -78,7 +78,8 @@ static const qn_option graph_table[] = {
      .most = INT32_MAX},
     {.name = "--svg",
      .arg = "OUT.svg",
-     .help = "write a picture into this file instead; equal layers are drawn once",
+     .help = "write a picture into this file instead; equal layers are drawn once; with --stage "
+             "low it shows the buffers, calls from left to right, addresses from bottom to top",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(graph_options, svg)},
     QN_OPTION_NUMERICS(graph_options),
