@@ -262,6 +262,8 @@ static void store_file(qn_packs *packs, const qn_pack_file *file, const qn_disk 
                err.message);
         return;
     }
+    qn_log(disk->log, disk->log_arg, QN_LOG_INFO, "packed weights are kept in %s (%lld MiB)",
+           file->path, (long long)(file->size >> 20));
     if (qn_pack_file_map(&map, data, file, &packs->items, &err) != QN_OK) return;
     bool is_whole = true;
     for (size_t i = 0; i < packs->items.n; i++) is_whole = is_whole && data[i];
