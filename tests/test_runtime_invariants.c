@@ -84,6 +84,31 @@ static void options_change_nothing(void **state) {
     }
 }
 
+// The first opening fills the folder, the second finds plans and weights there.
+static void ahead_of_time_changes_nothing(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        char folder[] = "quern-cache-XXXXXX", command[64];
+        assert_non_null(mkdtemp(folder));
+        qn_logits want = family_logits(families[f], NULL);
+        for (int round = 0; round < 2; round++) {
+            const qn_engine_opts opts = {.cache_dir = folder};
+            qn_engine *engine = family_open(families[f], &opts);
+            const qn_engine_info info = qn_engine_get_info(engine);
+            assert_true(round ? info.cached_bytes >= info.weight_bytes : info.cached_bytes == 0);
+            int32_t ids[N_IDS];
+            random_ids(ids, N_IDS, info.n_vocab, 1);
+            qn_logits got = all_logits(engine, ids, N_IDS, (qn_logits_opts){0});
+            assert_same_logits(&got, &want, families[f]);
+            qn_logits_deinit(&got);
+            qn_engine_close(engine);
+        }
+        qn_logits_deinit(&want);
+        snprintf(command, sizeof command, "rm -r %s", folder);
+        assert_int_equal(system(command), 0);
+    }
+}
+
 // The same with a switch of the environment set to each of some values.
 static void assert_switch_changes_nothing(const char *name, const char *const *values) {
     for (size_t f = 0; f < N_FAMILIES; f++) {
@@ -353,6 +378,75 @@ static void a_row_does_not_depend_on_its_company(void **state) {
     }
 }
 
+// Keys and values of a sequence's first `n` positions, all layers; release with qn_free.
+static float *read_state(const qn_engine *engine, qn_runner *runner, qn_seq *seq, int64_t n,
+                         size_t *size) {
+    qn_err err;
+    qn_state *state = qn_runner_state(runner);
+    const int64_t groups = qn_state_groups(state), pages = qn_state_pages_per_seg(state);
+    int32_t numbers[4], *table = qn_alloc((size_t)(groups * pages), sizeof *table);
+    const qn_seg_tables to = {numbers, numbers + 1, numbers + 2, numbers + 3, table};
+    ASSERT_OK(qn_seq_prepare(seq, 1, 1, &err)); // shows the pages of a step to come
+    qn_seq_fill(seq, &to, 0);
+    qn_seq_cancel(seq);
+    float *all = NULL;
+    *size = 0;
+    for (size_t i = 0; i < engine->prefill.n_leaves[QN_PLACE_CACHE]; i++) {
+        const qn_cache_view *view = qn_state_cache(state, i);
+        const size_t keys = (size_t)(view->heads * view->k_size);
+        const size_t row = keys + (size_t)(view->heads * view->v_size);
+        for (int64_t p = 0; p < n; p++) {
+            const int32_t page = table[view->group * pages + p / QN_PAGE_ROWS];
+            if (page < 0) continue; // behind the window
+            all = qn_realloc(all, *size + row, sizeof *all);
+            engine->backend->read_kv(all + *size, all + *size + keys, view, page, p % QN_PAGE_ROWS);
+            *size += row;
+        }
+    }
+    qn_free(table);
+    return all;
+}
+
+// What a prompt leaves in the cache is the beginning of what a longer one leaves; looking at it
+// changes no score.
+static void keys_of_a_prefix_are_the_prefix_of_keys(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        qn_engine *engine = family_open(families[f], NULL);
+        int32_t ids[N_IDS];
+        random_ids(ids, N_IDS, qn_engine_get_info(engine).n_vocab, 6);
+        const qn_runner_opts opts = {
+            .engine = engine, .context = 200, .rows = 200, .outs = 1, .segs = 1, .n_seqs = 2};
+        qn_runner *runner;
+        qn_seq *seqs[2];
+        float *kept[2];
+        size_t sizes[2];
+        ASSERT_OK(qn_runner_create(&runner, &opts, &err));
+        for (int i = 0; i < 2; i++) {
+            ASSERT_OK(qn_seq_open(&seqs[i], qn_runner_state(runner), &err));
+            const qn_segment s = {.seq = seqs[i], .ids = ids, .rows = i ? 60 : 40, .outs = 1};
+            ASSERT_OK(qn_runner_step(runner, &s, 1, &err));
+            kept[i] = read_state(engine, runner, seqs[i], 40, &sizes[i]);
+        }
+        assert_int_equal(sizes[0], sizes[1]);
+        assert_memory_equal(kept[0], kept[1], sizes[0] * sizeof(float));
+        const qn_segment more = {.seq = seqs[1], .ids = ids + 60, .rows = 1, .outs = 1};
+        ASSERT_OK(qn_runner_step(runner, &more, 1, &err));
+        qn_logits alone;
+        ASSERT_OK(qn_engine_logits(&alone, engine, ids, 61, NULL, &err));
+        assert_memory_equal(qn_runner_row(runner, "logits", 0), alone.logits,
+                            (size_t)alone.n_vocab * sizeof(float));
+        qn_logits_deinit(&alone);
+        for (int i = 0; i < 2; i++) {
+            qn_free(kept[i]);
+            qn_seq_close(seqs[i]);
+        }
+        qn_runner_destroy(runner);
+        qn_engine_close(engine);
+    }
+}
+
 // Drafted rows that are taken back leave no trace.
 static void rolled_back_is_never_drafted(void **state) {
     (void)state;
@@ -394,6 +488,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_change_nothing),
         cmocka_unit_test(options_change_nothing),
+        cmocka_unit_test(ahead_of_time_changes_nothing),
         cmocka_unit_test_teardown(levels_are_equal, clear_switches),
         cmocka_unit_test_teardown(fused_is_unfused, clear_switches),
         cmocka_unit_test(cached_is_naive),
@@ -403,6 +498,7 @@ int main(void) {
         cmocka_unit_test(reused_is_fresh),
         cmocka_unit_test(wrong_calls_name_what_is_missing),
         cmocka_unit_test(a_row_does_not_depend_on_its_company),
+        cmocka_unit_test(keys_of_a_prefix_are_the_prefix_of_keys),
         cmocka_unit_test(rolled_back_is_never_drafted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

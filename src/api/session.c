@@ -52,6 +52,7 @@ static qn_status create_shared(qn_shared **out, const qn_session *like, const qn
                              .outs = 1,
                              .segs = 1,
                              .n_seqs = MOST_FORKS,
+                             .positions = 2 * like->context, // a fork may go its own way
                              .kept_bytes = opts->kept < 0 ? 0 : opts->kept,
                              .trace = opts->trace,
                              .trace_arg = opts->trace_arg};

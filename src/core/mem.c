@@ -1,6 +1,8 @@
+#define _GNU_SOURCE // MAP_ANONYMOUS, MAP_NORESERVE
 #include "core/mem.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 bool qn_size_mul(size_t *out, size_t a, size_t b) {
     size_t r;
@@ -54,4 +56,15 @@ bool qn_grow(void **items, size_t *cap, size_t want, size_t size) {
     *items = moved;
     *cap = bigger;
     return true;
+}
+
+void *qn_reserve(size_t size) {
+    if (size == 0) return NULL;
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void qn_unreserve(void *p, size_t size) {
+    if (p) munmap(p, size);
 }

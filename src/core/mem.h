@@ -22,6 +22,11 @@ void *qn_alloc(size_t n, size_t size);
 void *qn_realloc(void *p, size_t n, size_t size);
 // qn_free (in quern.h) releases what qn_alloc, qn_realloc or a `take` function gave.
 
+// `size` zeroed bytes at a page border that cost memory only where they are touched, and count for
+// nothing before; NULL when the system refuses. Released by qn_unreserve with the same size.
+void *qn_reserve(size_t size);
+void qn_unreserve(void *p, size_t size);
+
 // Grows *items (capacity *cap elements of `size` bytes) to hold at least `want`, doubling.
 QN_MUST_CHECK bool qn_grow(void **items, size_t *cap, size_t want, size_t size);
 

@@ -137,6 +137,7 @@ static qn_state_opts state_opts(const qn_runner_opts *o) {
                            .context = o->context,
                            .step_rows = o->rows,
                            .n_seqs = o->n_seqs,
+                           .positions = o->positions,
                            .kept_bytes = o->kept_bytes};
 }
 
@@ -194,7 +195,7 @@ qn_status qn_runner_measure(qn_runner_size *out, const qn_runner_opts *opts, qn_
     const qn_state_opts whole = state_opts(opts);
     qn_state_opts least = whole; // for the shapes alone
     least.context = least.step_rows = least.n_seqs = 1;
-    least.kept_bytes = 0;
+    least.kept_bytes = least.positions = 0;
     qn_runner *r = qn_alloc(1, sizeof *r);
     if (!r) return QN_NOMEM(err, "runner");
     r->opts = *opts;

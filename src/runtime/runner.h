@@ -19,6 +19,7 @@ typedef struct qn_runner_opts {
     int64_t outs;            // most wanted rows of a step
     int64_t segs;            // most segments of a step
     int64_t n_seqs;          // most sequences and checkpoints
+    int64_t positions;       // most positions of all of them; 0: n_seqs * context
     int64_t kept_bytes;      // for qn_state_opts
     qn_trace_fn *trace;
     void *trace_arg;

@@ -167,9 +167,9 @@ qn_status qn_state_measure(qn_state_size *out, const qn_state_opts *opts, qn_err
 static qn_status create_memory(qn_state *state, const sizes *s, qn_err *err) {
     const qn_state_layout *layout = state->layout;
     qn_state_size size;
-    size_t bytes;
     QN_TRY(qn_state_measure(&size, &state->opts, err));
-    if (qn_size_add(&bytes, (size_t)size.all, QN_STATE_ALIGN)) state->memory = qn_alloc(bytes, 1);
+    if (qn_size_add(&state->memory_bytes, (size_t)size.all, QN_STATE_ALIGN))
+        state->memory = qn_reserve(state->memory_bytes);
     if (!state->memory)
         return QN_FAIL(err, MEMORY, "out of memory: %lld bytes of pages and slots",
                        (long long)size.all);
@@ -261,7 +261,7 @@ qn_status qn_state_create(qn_state **out, const qn_state_opts *opts, qn_err *err
 void qn_state_destroy(qn_state *state) {
     if (!state) return;
     qn_arena_deinit(&state->arena);
-    qn_free(state->memory);
+    qn_unreserve(state->memory, state->memory_bytes);
     qn_free(state);
 }
 

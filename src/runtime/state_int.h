@@ -152,6 +152,7 @@ struct qn_state {
     qn_state_opts opts;
     const qn_state_layout *layout;
     void *memory; // of pages and slots
+    size_t memory_bytes;
     unsigned char *slots;
     int64_t pages_per_seg;
     state_pages *groups; // (n_groups)

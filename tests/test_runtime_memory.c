@@ -1,0 +1,83 @@
+// The memory plan: told before anything is taken, refused with its numbers where it cannot fit.
+#include "families.h"
+
+#include "core/machine.h"
+#include "core/mem.h"
+#include "model_writer.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+// A model that claims a context far beyond any memory.
+static qn_engine *open_endless(char *path) {
+    qn_err err;
+    qn_engine *engine = NULL;
+    model_file *m = model_load(TEST_DATA "/mini/llama32/llama32-bf16.gguf");
+    model_edit(m, "key llama.context_length u32 2000000000");
+    model_write_gguf(m, path);
+    model_free(m);
+    ASSERT_OK(qn_engine_open(&engine, path, NULL, &err));
+    return engine;
+}
+
+static void a_context_that_cannot_fit_is_refused(void **state) {
+    (void)state;
+    qn_err err;
+    char path[] = "quern-endless-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    qn_engine *engine = open_endless(path);
+    qn_session *session = NULL;
+    ASSERT_FAILS(qn_session_create(&session, engine, NULL, &err), QN_MEMORY,
+                 "a context of 2000000000 tokens needs");
+    assert_non_null(strstr(err.message, "MiB of memory are free"));
+    assert_null(session);
+    ASSERT_OK(qn_session_create(&session, engine, &(qn_session_opts){.shrink = true}, &err));
+    assert_in_range(qn_session_context(session), 64, 1999999999);
+    const int32_t ids[] = {1, 2, 3};
+    int32_t token;
+    ASSERT_OK(qn_session_set_prompt(session, ids, 3, &err));
+    ASSERT_OK(qn_session_step(&token, session, NULL, &err));
+    qn_session_destroy(session);
+    qn_engine_close(engine);
+    unlink(path);
+}
+
+static void the_plan_grows_as_the_context_does(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        qn_engine *engine = family_open(families[f], &(qn_engine_opts){.no_weights = true});
+        qn_memory small, large, wide;
+        ASSERT_OK(qn_engine_memory(&small, engine, 512, 128, &err));
+        ASSERT_OK(qn_engine_memory(&large, engine, 4096, 128, &err));
+        ASSERT_OK(qn_engine_memory(&wide, engine, 4096, 512, &err));
+        assert_true(small.weights > 0 && small.weights == large.weights);
+        assert_true(small.cache < large.cache && small.state < large.state);
+        assert_int_equal(small.activations, large.activations);
+        assert_true(wide.activations > large.activations);
+        assert_int_equal(small.total, small.weights + small.state + small.activations);
+        qn_engine_close(engine);
+        engine = family_open(families[f], NULL); // the same with the weights there
+        ASSERT_OK(qn_engine_memory(&wide, engine, 512, 128, &err));
+        assert_int_equal(wide.total, small.total);
+        qn_engine_close(engine);
+    }
+}
+
+static void the_machine_tells_its_memory(void **state) {
+    (void)state;
+    int64_t bytes = 0;
+    assert_true(qn_machine_free_memory(&bytes));
+    assert_true(bytes > 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_context_that_cannot_fit_is_refused),
+        cmocka_unit_test(the_plan_grows_as_the_context_does),
+        cmocka_unit_test(the_machine_tells_its_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
