@@ -103,6 +103,41 @@ static void test_inspect_reports(void **state) {
     }
 }
 
+// A profile beside the weights is found, shown, and changes the plan but no result; one that makes no
+// sense is told.
+static void test_profile_beside(void **state) {
+    (void)state;
+    size_t size;
+    char *data = cli_load(DRAFT, &size), *model = strdup(cli_path("profiled.gguf"));
+    char *profile = strdup(cli_path("qwen3.quern.toml"));
+    static const char text[] = "[prefill]\nskip = [\"fuse_gate\"]\n", wrong[] = "[prefill\n";
+    cli_save(model, data, size);
+    free(data);
+    cli_result bare = CLI_RUN("inspect", model, "--json");
+    cli_save(profile, text, strlen(text));
+    cli_result found = CLI_RUN("inspect", model, "--json"), shown = CLI_RUN("inspect", model),
+               plan = CLI_RUN("graph", model, "--stage", "low", "-T", "4"),
+               usual = CLI_RUN("graph", DRAFT, "--stage", "low", "-T", "4"),
+               scores = CLI_RUN("logits", model, "--ids", "5,6,7"),
+               want = CLI_RUN("logits", DRAFT, "--ids", "5,6,7");
+    cli_assert_done(&found);
+    json_t *with = cli_json(found.out), *without = cli_json(bare.out);
+    assert_string_equal(json_string_value(json_object_get(with, "profile")), profile);
+    assert_true(json_is_null(json_object_get(without, "profile")));
+    assert_non_null(strstr(shown.out, profile));
+    assert_string_not_equal(plan.out, usual.out);
+    cli_assert_done(&scores);
+    assert_string_equal(scores.out, want.out);
+    cli_save(profile, wrong, strlen(wrong));
+    cli_result refused = CLI_RUN("run", model, "-p", "Hi");
+    cli_assert_fails(&refused, 1, "qwen3.quern.toml");
+    remove(profile);
+    json_decref(with), json_decref(without);
+    cli_free(&bare), cli_free(&found), cli_free(&shown), cli_free(&plan), cli_free(&usual);
+    cli_free(&scores), cli_free(&want), cli_free(&refused);
+    free(model), free(profile);
+}
+
 // The picture names groups, types and sizes, and the file's name cannot break it.
 static void test_inspect_svg(void **state) {
     (void)state;
@@ -181,7 +216,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_inspect),         cmocka_unit_test(test_inspect_cache),
         cmocka_unit_test(test_inspect_reports), cmocka_unit_test(test_inspect_svg),
-        cmocka_unit_test(test_synth),           cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_profile_beside),  cmocka_unit_test(test_synth),
+        cmocka_unit_test(test_graph),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

@@ -116,6 +116,8 @@ static void print_model(const qn_inspection *in) {
     print_number("experts", info.n_experts);
     print_number("vocabulary", info.n_vocab);
     print_number("context", info.context);
+    qn_err storage;
+    if (*info.profile) print_row("profile", "%s", clean_name(&storage, info.profile));
 }
 
 static void print_summary(const qn_inspection *in) {
@@ -373,6 +375,10 @@ static void set_model(object *to, const qn_engine *engine) {
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         set_int(to, numbers[i].name, numbers[i].value);
+    if (*info.profile)
+        set_text(to, "profile", info.profile);
+    else
+        set(to, "profile", json_null());
 }
 
 // `json` is a JSON string, or NULL.
