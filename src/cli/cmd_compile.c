@@ -44,7 +44,8 @@ static qn_status choose_folder(char **out, const char *model, const compile_opti
 static qn_status compile(int64_t *cached, const char *model, const qn_engine_args *args,
                          qn_err *err) {
     qn_loaded loaded;
-    QN_TRY(qn_cli_open(&loaded, model, &(qn_open_opts){.args = args}, err));
+    // What was written is listed from the folder.
+    QN_TRY(qn_cli_open(&loaded, model, &(qn_open_opts){.args = args, .no_notes = true}, err));
     *cached = qn_engine_get_info(loaded.engine).cached_bytes;
     qn_cli_close(&loaded);
     return QN_OK;

@@ -44,6 +44,7 @@ static void keep_log(void *arg, qn_log_level level, const char *message) {
                                         [QN_LOG_INFO] = "note",
                                         [QN_LOG_DEBUG] = "debug"};
     qn_loaded *loaded = arg;
+    if (level == QN_LOG_INFO && loaded->no_notes) return;
     // The message may quote a hostile file: qn_err_set makes it printable.
     qn_err clean;
     (void)QN_FAIL(&clean, OK, "%s", message);
@@ -61,7 +62,7 @@ void qn_err_name(qn_err *err, qn_status status, const char *path) {
 
 qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts, qn_err *err) {
     qn_progress progress = {.what = "loading", .unit = ""};
-    *out = (qn_loaded){0};
+    *out = (qn_loaded){.no_notes = opts->no_notes};
     qn_engine_opts engine_opts = qn_open_engine_opts(opts);
     engine_opts.log = keep_log;
     engine_opts.log_arg = out;

@@ -51,6 +51,7 @@ QN_MUST_CHECK qn_status qn_engine_args_check(const qn_engine_args *args, qn_err 
 typedef struct qn_open_opts {
     const qn_engine_args *args; // NULL: nothing was typed
     bool no_weights, reference, needs_tokenizer;
+    bool no_notes; // of the log, warnings and errors only
 } qn_open_opts;
 
 // What the library is asked for; silent.
@@ -61,6 +62,7 @@ typedef struct qn_loaded {
     qn_engine *engine;
     qn_buf lines;   // log of the opening; once it is done, lines go to stderr as they come
     char last[256]; // the last warning, for a failure that it explains
+    bool no_notes;
 } qn_loaded;
 
 // Warnings of the library go to stderr when the opening succeeds; a failure is told in one line.
