@@ -78,6 +78,7 @@ int qn_cpu_temps_attention(qn_operand *temp, const qn_graph *graph, const qn_nod
 
 // --- recurrent layers ---
 
+// A segment has at least one row, so that there are no more segments than rows.
 static int64_t seg_turns(int64_t rows) { return rows < QN_SEG_TURNS ? rows : QN_SEG_TURNS; }
 
 static int64_t conv_blocks(const qn_task *task) {

@@ -79,17 +79,27 @@ static inline void pack_row(qn_type type, unsigned char *to, float *from, int64_
     info->pack(to, from, whole, NULL);
 }
 
-// A packed row to its place among the keys of a head: unit by unit, 64 apart. A unit is a number of
-// F32 or F16; of a block of Q8_0 it is the scale, then each byte.
+// n units of `bytes` (constant), 64 apart.
+QN_INLINE void spread_units(unsigned char *to, const unsigned char *from, int64_t n, size_t bytes) {
+    for (int64_t i = 0; i < n; i++)
+        memcpy(to + (size_t)(i * QN_PAGE_ROWS) * bytes, from + (size_t)i * bytes, bytes);
+}
+
+// A packed row to its place among the keys of a head: number by number; of a block of Q8_0 the
+// scale, then byte by byte.
 static inline void place_key(qn_type type, unsigned char *keys, const unsigned char *row, int64_t n,
                              int64_t slot) {
-    const qn_type_info *info = qn_type_get(type);
-    const int64_t blocks = qn_ceil_div(n, info->block), first = info->block > 1 ? 2 : info->bytes;
-    for (int64_t b = 0; b < blocks; b++) {
-        const unsigned char *from = row + b * info->bytes;
-        unsigned char *to = keys + b * info->bytes * QN_PAGE_ROWS;
-        memcpy(to + slot * first, from, (size_t)first);
-        for (int64_t i = first; i < info->bytes; i++) to[i * QN_PAGE_ROWS + slot] = from[i];
+    if (type == QN_TYPE_F32) {
+        spread_units(keys + 4 * slot, row, n, 4);
+    } else if (type == QN_TYPE_F16) {
+        spread_units(keys + 2 * slot, row, n, 2);
+    } else {
+        for (int64_t at = 0; at < n; at += QN_VALUES_Q8_0) {
+            memcpy(keys + 2 * slot, row, 2);
+            spread_units(keys + 2 * QN_PAGE_ROWS + slot, row + 2, QN_VALUES_Q8_0, 1);
+            keys += QN_BYTES_Q8_0 * QN_PAGE_ROWS;
+            row += QN_BYTES_Q8_0;
+        }
     }
 }
 
