@@ -38,9 +38,10 @@ static qn_operand gate(const qn_backend *backend, const qn_operand *a, const qn_
                        int64_t rows, qn_word act) {
     qn_operand acted = make_rows(rows, a->parts, a->width, QN_WORD_f32);
     qn_operand out = make_rows(rows, a->parts, a->width, QN_WORD_f32);
-    const qn_task first = {.in = {*a}, .out = {acted}, .rows = rows};
+    const qn_attrs attrs = {.act = act};
+    const qn_task first = {.attrs = &attrs, .in = {*a}, .out = {acted}, .rows = rows};
     run_op(backend, act == QN_WORD_gelu ? QN_OP_GELU : QN_OP_SILU, &first, false);
-    const qn_task second = {.in = {acted, *b}, .out = {out}, .rows = rows};
+    const qn_task second = {.attrs = &attrs, .in = {acted, *b}, .out = {out}, .rows = rows};
     run_op(backend, QN_OP_MUL, &second, false);
     free(acted.data);
     return out;
@@ -139,29 +140,44 @@ static void grouped_is_matmuls(void **state) {
     free_weight(&w);
 }
 
+// w: gate, up, down.
+static qn_operand slow_experts(const qn_backend *b, const qn_attrs *attrs, const qn_operand *x,
+                               const qn_operand *scores, const weight *w, int64_t rows) {
+    qn_operand out = make_rows(rows, 1, w[2].packed.n_out, QN_WORD_f32);
+    qn_operand ids = make_rows(rows, 1, TOP, QN_WORD_f32);
+    qn_operand weights = make_rows(rows, 1, TOP, QN_WORD_f32);
+    const qn_task route = {.attrs = attrs, .in = {*scores}, .out = {ids, weights}, .rows = rows};
+    run_op(b, QN_OP_ROUTE, &route, false);
+    qn_operand a = slow_grouped(b, x, &w[0], &ids, rows), u = slow_grouped(b, x, &w[1], &ids, rows);
+    qn_operand g = gate(b, &a, &u, rows, attrs->act),
+               packed = packed_rows(b, &g, rows, attrs->form);
+    qn_operand y = slow_grouped(b, &packed, &w[2], &ids, rows);
+    run_op(b, QN_OP_COMBINE,
+           &(qn_task){.attrs = attrs, .in = {y, weights}, .out = {out}, .rows = rows}, false);
+    void *const all[] = {ids.data, weights.data, a.data, u.data, g.data, packed.data, y.data};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    return out;
+}
+
 static void experts_are_their_parts(void **state) {
     (void)state;
     enum { D = 64, F = 96, ROWS = 68 };
     const qn_attrs attrs = {
         .top = TOP, .normalize = 1, .scale = 2.5f, .act = QN_WORD_silu, .form = QN_WORD_i12_256};
-    weight gate_w = make_weight(kind_of(QN_TYPE_Q4_0), EXPERTS, F, D, 1);
-    weight up_w = make_weight(kind_of(QN_TYPE_Q8_0), EXPERTS, F, D, 2);
-    weight down_w = make_weight(kind_of(QN_TYPE_MXFP4), EXPERTS, D, F, 3);
-    qn_operand x = make_rows(ROWS, 1, D, QN_WORD_f32),
-               scores = make_rows(ROWS, 1, EXPERTS, QN_WORD_f32);
+    weight w[3] = {make_weight(kind_of(QN_TYPE_Q4_0), EXPERTS, F, D, 1),
+                   make_weight(kind_of(QN_TYPE_Q8_0), EXPERTS, F, D, 2),
+                   make_weight(kind_of(QN_TYPE_MXFP4), EXPERTS, D, F, 3)};
+    qn_operand x = make_rows(ROWS, 1, D, QN_WORD_f32), first = {0};
+    qn_operand scores = make_rows(ROWS, 1, EXPERTS, QN_WORD_f32);
     fill_rows(&x, ROWS, 1);
     fill_rows(&scores, ROWS, 2);
-    qn_operand first = {0};
     for (size_t l = 0; level(l); l++) {
         const qn_backend *b = level(l);
         qn_operand panels = packed_rows(b, &x, ROWS, QN_WORD_i8_32);
-        qn_operand out = make_rows(ROWS, 1, D, QN_WORD_f32),
-                   want = make_rows(ROWS, 1, D, QN_WORD_f32);
-        qn_operand ids = make_rows(ROWS, 1, TOP, QN_WORD_f32),
-                   weights = make_rows(ROWS, 1, TOP, QN_WORD_f32);
+        qn_operand out = make_rows(ROWS, 1, D, QN_WORD_f32);
         qn_task task = {.attrs = &attrs,
-                        .in = {panels, scores, weight_operand(&gate_w), weight_operand(&up_w),
-                               weight_operand(&down_w)},
+                        .in = {panels, scores, weight_operand(&w[0]), weight_operand(&w[1]),
+                               weight_operand(&w[2])},
                         .out = {out},
                         .temp = {make_rows(ROWS, 1, TOP, QN_WORD_f32),
                                  make_rows(ROWS, 1, TOP, QN_WORD_f32),
@@ -169,41 +185,19 @@ static void experts_are_their_parts(void **state) {
                                  make_rows(ROWS, TOP, F, QN_WORD_i12_256)},
                         .rows = ROWS};
         run_op(b, QN_OP_EXPERTS, &task, true);
-        run_op(b, QN_OP_ROUTE,
-               &(qn_task){.attrs = &attrs, .in = {scores}, .out = {ids, weights}, .rows = ROWS},
-               false);
-        qn_operand a = slow_grouped(b, &panels, &gate_w, &ids, ROWS);
-        qn_operand u = slow_grouped(b, &panels, &up_w, &ids, ROWS);
-        qn_operand g = gate(b, &a, &u, ROWS, attrs.act);
-        qn_operand packed = packed_rows(b, &g, ROWS, attrs.form);
-        qn_operand y = slow_grouped(b, &packed, &down_w, &ids, ROWS);
-        run_op(b, QN_OP_COMBINE, &(qn_task){.in = {y, weights}, .out = {want}, .rows = ROWS},
-               false);
+        qn_operand want = slow_experts(b, &attrs, &panels, &scores, w, ROWS);
         same_rows(&want, &out, ROWS, b->level);
         if (l == 0) first = out;
         same_rows(&first, &out, ROWS, "levels");
-        void *const all[] = {panels.data,
-                             want.data,
-                             ids.data,
-                             weights.data,
-                             a.data,
-                             u.data,
-                             g.data,
-                             packed.data,
-                             y.data,
-                             task.temp[0].data,
-                             task.temp[1].data,
-                             task.temp[2].data,
-                             task.temp[3].data};
-        for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+        for (int i = 0; i < 4; i++) free(task.temp[i].data);
+        free(panels.data);
+        free(want.data);
         if (l) free(out.data);
     }
     free(first.data);
     free(x.data);
     free(scores.data);
-    free_weight(&gate_w);
-    free_weight(&up_w);
-    free_weight(&down_w);
+    for (int i = 0; i < 3; i++) free_weight(&w[i]);
 }
 
 static void embed_reads_rows(void **state) {

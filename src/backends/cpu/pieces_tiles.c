@@ -20,7 +20,7 @@ static int64_t tiles_of(const qn_packed *w) { return w->matrix_bytes / w->tile_b
 static grid make_grid(int64_t n_tiles, int64_t tile_bytes, int64_t row_group) {
     int64_t per = tile_bytes < PIECE_BYTES ? PIECE_BYTES / tile_bytes : 1;
     const int64_t most = qn_ceil_div(n_tiles, FEWEST_PIECES);
-    if (per > most) per = most;
+    if (per > most) per = most > 0 ? most : 1;
     return (grid){.n_tiles = n_tiles, .per_piece = per, .row_group = row_group};
 }
 
@@ -45,12 +45,13 @@ static qn_tile_cut cut(grid g, int64_t rows, int64_t piece) {
 // --- dense ---
 
 static grid tiles_grid(const qn_task *task) {
-    int64_t n_tiles = 0, bytes = 0;
+    int64_t n_tiles = 0, largest = 1;
     for (int i = 1; i < QN_MAX_IN && task->in[i].packed; i++) {
-        n_tiles += tiles_of(task->in[i].packed);
-        bytes += task->in[i].packed->matrix_bytes;
+        const qn_packed *w = task->in[i].packed;
+        n_tiles += tiles_of(w);
+        if (w->tile_bytes > largest) largest = w->tile_bytes;
     }
-    return make_grid(n_tiles, bytes / n_tiles, QN_ROW_GROUP);
+    return make_grid(n_tiles, largest, QN_ROW_GROUP);
 }
 
 static grid gated_grid(const qn_task *task) {
