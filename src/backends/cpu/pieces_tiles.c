@@ -10,9 +10,9 @@ enum {
     ROWS_PER_EXPERT = 16     // make unpacking cheap
 };
 
-// A call as a grid: n_tiles by rows.
+// A call as a grid: runs of per_piece tiles across, groups of rows down.
 typedef struct grid {
-    int64_t n_tiles, per_piece, row_group;
+    int64_t n_tiles, per_piece, across, row_group;
 } grid;
 
 static int64_t tiles_of(const qn_packed *w) { return w->matrix_bytes / w->tile_bytes; }
@@ -21,12 +21,14 @@ static grid make_grid(int64_t n_tiles, int64_t tile_bytes, int64_t row_group) {
     int64_t per = tile_bytes < PIECE_BYTES ? PIECE_BYTES / tile_bytes : 1;
     const int64_t most = qn_ceil_div(n_tiles, FEWEST_PIECES);
     if (per > most) per = most > 0 ? most : 1;
-    return (grid){.n_tiles = n_tiles, .per_piece = per, .row_group = row_group};
+    const int64_t across = qn_ceil_div(n_tiles, per);
+    return (grid){.n_tiles = n_tiles,
+                  .per_piece = per,
+                  .across = across > 0 ? across : 1,
+                  .row_group = row_group};
 }
 
-static int64_t count(grid g, int64_t rows) {
-    return qn_ceil_div(rows, g.row_group) * qn_ceil_div(g.n_tiles, g.per_piece);
-}
+static int64_t count(grid g, int64_t rows) { return qn_ceil_div(rows, g.row_group) * g.across; }
 
 static qn_range clip(int64_t first, int64_t n, int64_t end) {
     const int64_t to = first + n < end ? first + n : end;
@@ -35,10 +37,9 @@ static qn_range clip(int64_t first, int64_t n, int64_t end) {
 
 // Runs of tiles come first, so that pieces of rows that are not there lie at the end.
 static qn_tile_cut cut(grid g, int64_t rows, int64_t piece) {
-    const int64_t across = qn_ceil_div(g.n_tiles, g.per_piece);
     return (qn_tile_cut){
-        .rows = clip(piece / across * g.row_group, g.row_group, rows),
-        .tiles = clip(piece % across * g.per_piece, g.per_piece, g.n_tiles),
+        .rows = clip(piece / g.across * g.row_group, g.row_group, rows),
+        .tiles = clip(piece % g.across * g.per_piece, g.per_piece, g.n_tiles),
     };
 }
 
