@@ -258,6 +258,7 @@ QN_API QN_MUST_CHECK qn_status qn_engine_report(char **text, const qn_engine *en
 // Memory that a session with a context of so many tokens needs, in bytes, once all of it is used.
 typedef struct qn_memory {
     int64_t weights, state, activations, total;
+    int64_t program; // what this process holds besides: code, tokenizer, plans; as measured now
     int64_t cache; // part of state: keys and values of every position
 } qn_memory;
 // context 0: the model's own limit; chunk 0: the default (qn_session_opts).

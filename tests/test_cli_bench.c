@@ -52,6 +52,38 @@ static void test_bench_json(void **state) {
     }
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { IS_SANITIZED = 1 };
+#elif defined(__has_feature)
+enum { IS_SANITIZED = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) };
+#else
+enum { IS_SANITIZED = 0 };
+#endif
+
+// What `inspect --memory` says before, a run that uses its whole context holds in the end.
+static void test_memory_is_predicted(void **state) {
+    (void)state;
+    static const char *const models[] = {DRAFT, MODELS "/quern-mini-Q8_0.gguf",
+                                         MODELS "/quern-hybrid-Q8_0.gguf"};
+    if (IS_SANITIZED) skip(); // a sanitizer takes memory of its own
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        cli_result plan = CLI_RUN("inspect", models[i], "--memory", "-c", "576", "--json");
+        cli_result run =
+            CLI_RUN("bench", models[i], "-p", "512", "-n", "64", "-r", "1", "-d", "0", "--json");
+        cli_assert_done(&plan);
+        cli_assert_done(&run);
+        json_t *said = cli_json(plan.out), *done = cli_json(run.out);
+        const json_t *row = json_array_get(json_object_get(said, "memory"), 0);
+        const double want = real_of(row, "resident") / (1 << 20), got = real_of(done, "rss_mib");
+        print_message("%s: %.1f MiB predicted, %.1f held\n", models[i], want, got);
+        assert_true(fabs(want - got) <= 0.05 * got);
+        json_decref(said);
+        json_decref(done);
+        cli_free(&plan);
+        cli_free(&run);
+    }
+}
+
 static void test_bench_text(void **state) {
     (void)state;
     cli_result r = CLI_RUN("bench", DRAFT, "-p4", "-n2", "-d3,5", "-r1", "--numerics", "fast");
@@ -351,12 +383,19 @@ static void test_wrong_usage(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bench_json),    cmocka_unit_test(test_bench_text),
-        cmocka_unit_test(test_bench_open),    cmocka_unit_test(test_bench_limits),
-        cmocka_unit_test(test_trace),         cmocka_unit_test(test_profile),
-        cmocka_unit_test(test_trace_refused), cmocka_unit_test(test_compile),
-        cmocka_unit_test(test_ways_agree),    cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_run_naive),     cmocka_unit_test(test_wrong_usage),
+        cmocka_unit_test(test_memory_is_predicted),
+        cmocka_unit_test(test_bench_json),
+        cmocka_unit_test(test_bench_text),
+        cmocka_unit_test(test_bench_open),
+        cmocka_unit_test(test_bench_limits),
+        cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_trace_refused),
+        cmocka_unit_test(test_compile),
+        cmocka_unit_test(test_ways_agree),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_run_naive),
+        cmocka_unit_test(test_wrong_usage),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

@@ -5,6 +5,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "ir/text.h"
+#include "runtime/disk.h"
 #include "runtime/memory.h"
 
 #include <errno.h>
@@ -88,18 +89,10 @@ static qn_type choose_cache_type(const qn_engine *engine) {
     return QN_TYPE_F32;
 }
 
-static uint64_t skips_of(const qn_profile_phase *phase) {
-    uint64_t skip = 0;
-    for (size_t i = 0; qn_pass_name(i); i++) {
-        if (qn_profile_skips(phase, qn_pass_name(i))) skip |= UINT64_C(1) << i;
-    }
-    return skip;
-}
-
 qn_compile_opts qn_engine_compile_opts(const qn_engine *engine) {
     return (qn_compile_opts){.backend = engine->backend,
                              .numerics = engine->opts.numerics,
-                             .skip = engine->skip | skips_of(&engine->profile.prefill),
+                             .skip = engine->skip | engine->profile.prefill.skip,
                              .cache_dir = engine->opts.cache_dir,
                              .switches = &engine->switches,
                              .log = engine->opts.log,
@@ -133,6 +126,9 @@ static qn_plan_policy choose_policy(const qn_engine *engine) {
 
 static qn_status compile(qn_engine *engine, const char *path, qn_err *err) {
     const qn_model *model = engine->model;
+    const qn_disk disk = {
+        .dir = engine->opts.cache_dir, .log = engine->opts.log, .log_arg = engine->opts.log_arg};
+    if (disk.dir) qn_disk_prepare(&disk);
     QN_TRY(qn_backend_cpu(&engine->backend, engine->switches.level, err));
     QN_TRY(qn_passes_parse_skip(&engine->skip, engine->switches.skip, err));
     QN_TRY(find_profile(engine, path, err));
@@ -142,7 +138,7 @@ static qn_status compile(qn_engine *engine, const char *path, qn_err *err) {
     QN_TRY(qn_compile(&engine->hidden, &model->graph_hidden, &opts, err));
     QN_TRY(qn_compile(&engine->prefill, &model->graph, &opts, err));
     const uint64_t prefill = opts.skip;
-    opts.skip = engine->skip | skips_of(&engine->profile.decode);
+    opts.skip = engine->skip | engine->profile.decode.skip;
     engine->decode_differs = prefill != opts.skip && !engine->switches.ref;
     if (engine->decode_differs) QN_TRY(qn_compile(&engine->decode, &model->graph, &opts, err));
     return qn_state_layout_create(&engine->layout, &model->graph, engine->backend,

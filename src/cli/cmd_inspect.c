@@ -152,7 +152,7 @@ static void print_tallies(const qn_inspection *in) {
     print_tally(&all, in->all.bytes);
 }
 
-// Sums in bytes too, where memory was asked for.
+// Where memory was asked for: bytes, and what the whole process will hold.
 static void print_memory_bytes(const qn_inspection *in) {
     for (size_t i = 0; i < in->n_memory; i++) {
         const qn_memory *m = &in->memory[i].memory;
@@ -161,6 +161,11 @@ static void print_memory_bytes(const qn_inspection *in) {
                   (long long)in->memory[i].context, (long long)m->weights, (long long)m->state,
                   (long long)m->activations, (long long)m->total);
     }
+    const qn_memory *last = &in->memory[in->n_memory - 1].memory;
+    char program[24], resident[24];
+    print_row("resident", "%s with the program's own %s%s",
+              qn_bytes_text(resident, last->total + last->program),
+              qn_bytes_text(program, last->program), in->n_memory > 1 ? ", in the last row" : "");
 }
 
 static void print_memory(const qn_inspection *in, bool with_bytes) {
@@ -313,6 +318,7 @@ static json_t *memory_json(const qn_inspection *in, size_t i) {
     set_text(&o, "cache_type", qn_engine_get_info(in->engine).cache_type);
     set_int(&o, "activations", row->memory.activations);
     set_int(&o, "total", row->memory.total);
+    if (in->with_resident) set_int(&o, "resident", row->memory.total + row->memory.program);
     return object_take(&o);
 }
 

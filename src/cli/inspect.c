@@ -145,6 +145,7 @@ static qn_status add_memory(qn_inspection *in, int64_t context, qn_err *err) {
 static qn_status plan_memory(qn_inspection *in, const qn_inspect_opts *opts, qn_err *err) {
     enum { USUAL = 4096, FIRST = 512, STEP = 4 };
     const int64_t most = qn_engine_get_info(in->engine).context;
+    in->with_resident = opts->all_memory;
     if (opts->context) {
         const qn_status status = add_memory(in, opts->context, err);
         if (status == QN_LIMIT) qn_err_prefix(err, status, "--context");

@@ -33,7 +33,8 @@ typedef struct qn_inspection {
     size_t n_tallies;
     qn_tally all; // sum of the tallies
     qn_memory_row memory[QN_MOST_MEMORY_ROWS];
-    size_t n_memory; // 0 without an engine
+    size_t n_memory;    // 0 without an engine
+    bool with_resident; // memory was asked for: what the whole process holds is told too
 } qn_inspection;
 
 typedef struct qn_inspect_opts {

@@ -1,6 +1,7 @@
 #include "core/machine.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 static bool read_available(int64_t *out) {
     FILE *f = fopen("/proc/meminfo", "re");
@@ -34,4 +35,13 @@ bool qn_machine_free_memory(int64_t *out) {
     if (has_group && most - current < available) available = most > current ? most - current : 0;
     if (has_system || has_group) *out = available;
     return has_system || has_group;
+}
+
+int64_t qn_machine_resident_memory(void) {
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (!f) return 0;
+    long long all = 0, resident = 0;
+    const int got = fscanf(f, "%lld %lld", &all, &resident);
+    fclose(f);
+    return got == 2 ? resident * sysconf(_SC_PAGESIZE) : 0;
 }

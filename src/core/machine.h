@@ -9,4 +9,7 @@
 // calls available, or what its control group leaves, whichever is less. False if neither is known.
 bool qn_machine_free_memory(int64_t *out);
 
+// Bytes of memory that this process holds now; 0 if that is not known.
+int64_t qn_machine_resident_memory(void);
+
 #endif

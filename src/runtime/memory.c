@@ -45,6 +45,9 @@ qn_status qn_memory_plan(qn_memory *out, const qn_engine *engine, int64_t contex
     QN_TRY(qn_runner_measure(&size, &opts, err));
     plan.cache = size.state.cache_used;
     plan.activations = size.arena + size.scratch + size.tables;
+    const int64_t loaded = engine->packs ? qn_packs_bytes(engine->packs) : 0;
+    plan.program = qn_machine_resident_memory() - loaded;
+    if (plan.program < 0) plan.program = 0; // mapped weights that nobody has touched yet
     if (!qn_i64_add(&plan.state, size.state.cache_used, size.state.slots_used) ||
         !qn_i64_add(&plan.total, plan.weights, plan.state) ||
         !qn_i64_add(&plan.total, plan.total, plan.activations))

@@ -81,7 +81,7 @@ static void report_trace(const qn_runner *r, const qn_phase *p) {
                                       .rows = r->step.n_rows,
                                       .begin = r->walk.times[i].begin - r->began,
                                       .end = r->walk.times[i].end - r->began,
-                                      .bytes = qn_task_bytes(&p->tasks[i])};
+                                      .bytes = qn_call_bytes(call, &p->tasks[i])};
         r->opts.trace(r->opts.trace_arg, &event);
     }
 }

@@ -4,7 +4,15 @@
 #include "ir/plan_text.h"
 #include "passes/memplan.h"
 
-enum { DEFAULT_ROWS = 1, CALL_WIDTH = 14, HEIGHT = 420, LEFT = 70, TOP = 40, BOTTOM = 50 };
+enum {
+    DEFAULT_ROWS = 1,
+    CALL_WIDTH = 14,
+    HEIGHT = 420,
+    LEFT = 70,
+    TOP = 40,
+    BOTTOM = 50,
+    LEAST_WIDTH = 720
+};
 
 // The buffers of a plan for given sizes.
 typedef struct placed {
@@ -62,7 +70,8 @@ static void draw_buffer(qn_buf *to, const placed *p, size_t i, double scale) {
 }
 
 static void draw_memory(qn_buf *to, const placed *p, int64_t cached) {
-    const int width = LEFT + (int)p->plan->n_calls * CALL_WIDTH + 20;
+    const int needed = LEFT + (int)p->plan->n_calls * CALL_WIDTH + 20;
+    const int width = needed < LEAST_WIDTH ? LEAST_WIDTH : needed;
     const double peak = p->report.peak > 0 ? (double)p->report.peak : 1.0;
     const double scale = HEIGHT / peak;
     qn_buf_printf(

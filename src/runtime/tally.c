@@ -2,18 +2,27 @@
 
 #include "core/log.h"
 
-int64_t qn_task_bytes(const qn_task *task) {
+static int64_t cache_bytes(const qn_task *task) {
     int64_t bytes = 0;
-    for (int k = 0; k < QN_MAX_IN; k++) {
-        if (task->in[k].packed) bytes += qn_packed_bytes(task->in[k].packed);
-    }
-    if (!task->cache) return bytes;
-    const qn_step *step = task->step;
-    for (int64_t b = 0; b < step->n_segs; b++) {
-        const int64_t pages = (step->seg_past[b] + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS;
+    for (int64_t b = 0; b < task->step->n_segs; b++) {
+        const int64_t pages = (task->step->seg_past[b] + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS;
         bytes += pages * task->cache->layer_bytes;
     }
     return bytes;
+}
+
+int64_t qn_call_bytes(const qn_plan_call *call, const qn_task *task) {
+    int64_t bytes = 0;
+    for (int k = 0; k < QN_MAX_IN; k++) {
+        const qn_packed *w = task->in[k].packed;
+        if (!w) continue;
+        const int64_t rows = w->n_matrices * w->n_out; // an embedding reads only those it looks up
+        bytes +=
+            call->op == QN_OP_EMBED ? qn_packed_bytes(w) / rows * task->rows : qn_packed_bytes(w);
+    }
+    const bool is_attending =
+        call->op == QN_OP_ATTEND || (call->op == QN_OP_ATTENTION && call->stage > 0);
+    return is_attending ? bytes + cache_bytes(task) : bytes;
 }
 
 void qn_tally_add(qn_runner *r, const qn_phase *p) {
@@ -22,7 +31,7 @@ void qn_tally_add(qn_runner *r, const qn_phase *p) {
         qn_kernel_sums *sums = &r->sums[p->kernels[i] - r->engine->backend->kernels];
         sums->calls++;
         sums->ns += r->walk.times[i].end - r->walk.times[i].begin;
-        sums->bytes += qn_task_bytes(&p->tasks[i]);
+        sums->bytes += qn_call_bytes(&p->plan->calls[i], &p->tasks[i]);
     }
 }
 

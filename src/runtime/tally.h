@@ -9,7 +9,7 @@ void qn_tally_add(qn_runner *runner, const qn_phase *phase);
 // Tells the sums through the engine's log, the slowest kernel first.
 void qn_tally_tell(qn_runner *runner);
 
-// Bytes of weights and state that a call reads at least.
-int64_t qn_task_bytes(const qn_task *task);
+// Bytes of weights and state that a call reads at least, each once.
+int64_t qn_call_bytes(const qn_plan_call *call, const qn_task *task);
 
 #endif
