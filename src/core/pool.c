@@ -8,17 +8,84 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <time.h>
 
-enum { MOST_THREADS = 256 };
+enum { MOST_THREADS = 256, SPIN_NS = 20000, SPINS_PER_LOOK = 32 };
+
+int64_t qn_clock(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static inline void pause_briefly(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// --- gates ---------------------------------------------------------------------------------------
+
+struct qn_gate {
+    _Atomic int32_t sleepers;
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+};
+
+qn_status qn_gate_create(qn_gate **out, qn_err *err) {
+    qn_gate *gate = qn_alloc(1, sizeof *gate);
+    if (!gate) return QN_NOMEM(err, "gate");
+    pthread_mutex_init(&gate->lock, NULL);
+    pthread_cond_init(&gate->opened, NULL);
+    *out = gate;
+    return QN_OK;
+}
+
+void qn_gate_destroy(qn_gate *gate) {
+    if (!gate) return;
+    pthread_cond_destroy(&gate->opened);
+    pthread_mutex_destroy(&gate->lock);
+    qn_free(gate);
+}
+
+// Sequentially consistent with sleep_until and with what `is_true` reads: either the opener sees the
+// sleeper, or the sleeper sees what was made true.
+void qn_gate_open(qn_gate *gate) {
+    if (atomic_load(&gate->sleepers) == 0) return;
+    pthread_mutex_lock(&gate->lock);
+    pthread_cond_broadcast(&gate->opened);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+static void sleep_until(qn_gate *gate, qn_gate_fn *is_true, void *arg) {
+    pthread_mutex_lock(&gate->lock);
+    atomic_fetch_add(&gate->sleepers, 1);
+    while (!is_true(arg)) pthread_cond_wait(&gate->opened, &gate->lock);
+    atomic_fetch_sub(&gate->sleepers, 1);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+void qn_gate_wait(qn_gate *gate, qn_gate_fn *is_true, void *arg) {
+    const int64_t began = is_true(arg) ? 0 : qn_clock();
+    while (!is_true(arg)) {
+        for (int i = 0; i < SPINS_PER_LOOK; i++) pause_briefly();
+        if (qn_clock() - began >= SPIN_NS) {
+            sleep_until(gate, is_true, arg);
+            return;
+        }
+    }
+}
+
+// --- the pool ------------------------------------------------------------------------------------
 
 struct qn_pool {
     pthread_mutex_t lock;
     pthread_cond_t work, idle; // "a job came or the end", "the last worker left the job"
     pthread_t threads[MOST_THREADS];
-    int n_workers;  // threads beside the caller
-    int n_inside;   // workers that may still touch the job; under lock
-    int64_t job;    // number of the current job; under lock
-    bool is_ending; // under lock
+    int n_workers;       // threads beside the caller
+    int n_inside;        // workers that may still touch the job; under lock
+    _Atomic int64_t job; // number of the current job; written under lock
+    bool is_ending;      // under lock
     qn_pool_fn *fn;
     void *arg;
     int64_t n_pieces;
@@ -34,11 +101,24 @@ static void take_pieces(qn_pool *pool) {
     }
 }
 
+static void wait_briefly(const qn_pool *pool, int64_t seen) {
+    const int64_t began = qn_clock();
+    do {
+        for (int i = 0; i < SPINS_PER_LOOK; i++) pause_briefly();
+        if (atomic_load_explicit(&pool->job, memory_order_relaxed) != seen) return;
+    } while (qn_clock() - began < SPIN_NS);
+}
+
 static void *worker_main(void *arg) {
     qn_pool *pool = arg;
     int64_t seen = 0;
     pthread_mutex_lock(&pool->lock);
     for (;;) {
+        if (pool->job == seen && !pool->is_ending) { // the next job often comes at once
+            pthread_mutex_unlock(&pool->lock);
+            wait_briefly(pool, seen);
+            pthread_mutex_lock(&pool->lock);
+        }
         while (!pool->is_ending && pool->job == seen) pthread_cond_wait(&pool->work, &pool->lock);
         if (pool->is_ending) break;
         seen = pool->job;

@@ -19,6 +19,19 @@ int qn_pool_threads(const qn_pool *pool);
 // Calls fn(arg, 0 .. n_pieces-1), each once; returns when all are done. pool may be NULL (then the
 // calling thread does everything).
 void qn_pool_run(qn_pool *pool, int64_t n_pieces, qn_pool_fn *fn, void *arg);
+// Waiting for something that another thread makes true: busily for a moment, then asleep. Whoever
+// makes it true opens the gate afterwards; that costs next to nothing while nobody sleeps. What is
+// made true and looked at is an atomic in sequentially consistent order.
+typedef struct qn_gate qn_gate;
+typedef bool qn_gate_fn(void *arg);
+QN_MUST_CHECK qn_status qn_gate_create(qn_gate **out, qn_err *err);
+void qn_gate_destroy(qn_gate *gate);
+void qn_gate_open(qn_gate *gate);
+void qn_gate_wait(qn_gate *gate, qn_gate_fn *is_true, void *arg);
+
+// Nanoseconds of the monotonic clock.
+int64_t qn_clock(void);
+
 // The number of threads that n_threads 0 stands for.
 int qn_pool_default_threads(void);
 

@@ -129,7 +129,7 @@ static qn_status init_walk(qn_runner *r, qn_err *err) {
         !block_init(&r->scratch, scratch * qn_pool_threads(r->engine->pool)))
         return QN_NOMEM(err, "activations");
     r->walk.scratch = r->scratch.data;
-    return QN_OK;
+    return qn_gate_create(&r->walk.gate, err);
 }
 
 static qn_state_opts state_opts(const qn_runner_opts *o) {
@@ -180,6 +180,7 @@ void qn_runner_destroy(qn_runner *r) {
     qn_check_destroy(r->check);
     if (r->sums) qn_tally_tell(r);
     qn_free(r->sums);
+    qn_gate_destroy(r->walk.gate);
     qn_free(r->walk.taken);
     qn_free(r->walk.done);
     qn_free(r->walk.times);

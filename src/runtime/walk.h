@@ -23,6 +23,7 @@ typedef struct qn_walk {
     const qn_binding *binding;
     size_t n_calls;
     _Atomic int64_t *taken, *done; // (n_calls)
+    qn_gate *gate;                 // opened when a call is done
     unsigned char *scratch;        // (threads, scratch_bytes), aligned to 64
     int64_t scratch_bytes;
     qn_call_times *times; // (n_calls); NULL: not wanted
@@ -30,8 +31,5 @@ typedef struct qn_walk {
 
 // Runs all calls. Allocates nothing.
 void qn_walk_run(qn_walk *walk, qn_pool *pool);
-
-// Nanoseconds of the monotonic clock.
-int64_t qn_clock(void);
 
 #endif
