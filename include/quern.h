@@ -259,11 +259,44 @@ QN_API QN_MUST_CHECK qn_status qn_engine_report(char **text, const qn_engine *en
 typedef struct qn_memory {
     int64_t weights, state, activations, total;
     int64_t program; // what this process holds besides: code, tokenizer, plans; as measured now
-    int64_t cache; // part of state: keys and values of every position
+    int64_t cache;   // part of state: keys and values of every position
 } qn_memory;
 // context 0: the model's own limit; chunk 0: the default (qn_session_opts).
 QN_API QN_MUST_CHECK qn_status qn_engine_memory(qn_memory *out, const qn_engine *engine,
                                                 int64_t context, int64_t chunk, qn_err *err);
+
+// --- limits --------------------------------------------------------------------------------------
+
+// What this machine can do at best: the best of many short runs of loops that do nothing else. Other
+// programs that run at the same time lower it.
+typedef struct qn_limits {
+    int n_threads;
+    const char *level; // of the loops: "avx512", ...; a constant
+    double read_gbs;   // 10^9 bytes read from memory in a second
+    double int8_tops;  // 10^12 operations on bytes, two for each multiply-add; 0: this level has no
+                       // instruction for it
+    double f32_gflops; // 10^9 operations on floats
+} qn_limits;
+
+// n_threads 0: all that this process may use. Takes a second or two, and for that time 2 GiB or a
+// quarter of the free memory.
+QN_API QN_MUST_CHECK qn_status qn_machine_limits(qn_limits *out, int n_threads, qn_err *err);
+
+// A step: `rows` new tokens of `seqs` sequences together, each with `depth` tokens before them, and
+// the scores after `outs` of the rows.
+typedef struct qn_step_size {
+    int64_t rows, seqs, depth, outs;
+} qn_step_size;
+
+// What a step must read and compute at least. Matrices count as the model's file has them, and are
+// read once; of experts, those that are chosen if no two rows share one. The embedding table counts
+// only where it is the output matrix too.
+typedef struct qn_cost {
+    double weight_bytes;
+    double state_bytes;        // keys, values and recurrent state
+    double int_ops, float_ops; // with quantised and other matrices, two for each multiply-add
+} qn_cost;
+QN_API qn_cost qn_engine_cost(const qn_engine *engine, const qn_step_size *step);
 
 // --- logits --------------------------------------------------------------------------------------
 
@@ -340,6 +373,12 @@ QN_API QN_MUST_CHECK qn_status qn_session_step(int32_t *token, qn_session *sessi
 // The same without the cache: recomputes the whole history. Same result, slowly.
 QN_API QN_MUST_CHECK qn_status qn_session_step_naive(int32_t *token, qn_session *session,
                                                      const qn_sample_opts *opts, qn_err *err);
+// One step of several sessions that share their state (forks of one session), computed together:
+// each gets the token that it would get alone. tokens and opts are (n), opts may be NULL: greedy. A
+// session that is not up to its last token reads its prompt first, by itself.
+QN_API QN_MUST_CHECK qn_status qn_session_step_all(int32_t *tokens, qn_session *const *sessions,
+                                                   size_t n, const qn_sample_opts *opts,
+                                                   qn_err *err);
 // A token was chosen; false ends the generation after it.
 typedef bool qn_token_fn(void *arg, int32_t token);
 // Up to n steps; *n_new tokens were appended to the history. fn may be NULL.
@@ -365,7 +404,8 @@ QN_API const float *qn_session_logits(const qn_session *session);
 // Forgets the tokens from `n` on, and their state.
 QN_API QN_MUST_CHECK qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err);
 // Another session with the same history and state, which it shares in memory: a session and its
-// forks are used by one thread at a time, and each is destroyed by itself.
+// forks are used by one thread at a time, and each is destroyed by itself. There may be 32 sessions
+// and snapshots of one family at a time.
 QN_API QN_MUST_CHECK qn_status qn_session_fork(qn_session **out, qn_session *session, qn_err *err);
 // History and state of a session at one moment. Destroy it before its session.
 typedef struct qn_snapshot qn_snapshot;

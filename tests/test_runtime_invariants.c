@@ -378,6 +378,39 @@ static void a_row_does_not_depend_on_its_company(void **state) {
     }
 }
 
+// Forks that go on together are what each would be alone.
+static void steps_of_a_family_are_steps_alone(void **state) {
+    (void)state;
+    enum { FORKS = 5 };
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        talk t = talk_open(families[f], NULL, NULL);
+        qn_session *sessions[FORKS] = {t.session};
+        qn_sample_opts opts[FORKS];
+        int32_t tokens[FORKS];
+        ASSERT_OK(qn_session_set_prompt(t.session, t.ids, 62, &err));
+        for (int i = 1; i < FORKS; i++) ASSERT_OK(qn_session_fork(&sessions[i], t.session, &err));
+        for (int i = 0; i < FORKS; i++)
+            opts[i] = (qn_sample_opts){.temperature = (float)i, .seed = (uint64_t)i};
+        ASSERT_OK(qn_session_commit(sessions[2], t.ids, 9, &err)); // another length
+        for (int step = 0; step < 6; step++) {
+            ASSERT_OK(qn_session_step_all(tokens, sessions, FORKS, opts, &err));
+            for (int i = 0; i < FORKS; i++) {
+                size_t n;
+                const int32_t *history = qn_session_tokens(sessions[i], &n);
+                assert_int_equal(history[n - 1], tokens[i]);
+                assert_int_equal(qn_session_cached(sessions[i]), n - 1);
+                assert_fresh(&t, sessions[i], n - 1, families[f]);
+            }
+        }
+        qn_session *twice[] = {t.session, t.session};
+        ASSERT_FAILS(qn_session_step_all(tokens, twice, 2, NULL, &err), QN_ARGUMENT, "the same");
+        ASSERT_FAILS(qn_session_step_all(tokens, twice, 0, NULL, &err), QN_ARGUMENT, "0 sessions");
+        for (int i = 1; i < FORKS; i++) qn_session_destroy(sessions[i]);
+        talk_close(&t);
+    }
+}
+
 // Keys and values of a sequence's first `n` positions, all layers; release with qn_free.
 static float *read_state(const qn_engine *engine, qn_runner *runner, qn_seq *seq, int64_t n,
                          size_t *size) {
@@ -498,6 +531,7 @@ int main(void) {
         cmocka_unit_test(reused_is_fresh),
         cmocka_unit_test(wrong_calls_name_what_is_missing),
         cmocka_unit_test(a_row_does_not_depend_on_its_company),
+        cmocka_unit_test(steps_of_a_family_are_steps_alone),
         cmocka_unit_test(keys_of_a_prefix_are_the_prefix_of_keys),
         cmocka_unit_test(rolled_back_is_never_drafted),
     };

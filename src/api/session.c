@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { MOST_FORKS = 8, CHECKPOINT_ROWS = 2048 };
+enum { CHECKPOINT_ROWS = 2048 };
 
 // --- life ----------------------------------------------------------------------------------------
 
@@ -49,10 +49,9 @@ static qn_status create_shared(qn_shared **out, const qn_session *like, const qn
     qn_runner_opts runner = {.engine = like->engine,
                              .context = like->context,
                              .rows = like->chunk,
-                             .outs = 1,
-                             .segs = 1,
-                             .n_seqs = MOST_FORKS,
-                             .positions = 2 * like->context, // a fork may go its own way
+                             .outs = QN_MOST_FAMILY,
+                             .segs = QN_MOST_FAMILY,
+                             .n_seqs = QN_MOST_FAMILY,
                              .kept_bytes = opts->kept < 0 ? 0 : opts->kept,
                              .trace = opts->trace,
                              .trace_arg = opts->trace_arg};
@@ -167,6 +166,15 @@ static void reuse(qn_session *s, size_t n, bool wants_logits) {
         s->reused += qn_state_find(s->seq, s->keys, most);
 }
 
+qn_status qn_session_take_logits(qn_session *s, int64_t row, qn_err *err) {
+    const int64_t vocab = s->engine->model->hparams->vocab;
+    memcpy(s->logits, qn_runner_row(s->shared->runner, "logits", row),
+           (size_t)vocab * sizeof *s->logits);
+    QN_TRY(qn_logits_check(s->logits, vocab, err));
+    s->has_logits = true;
+    return QN_OK;
+}
+
 qn_status qn_session_advance(qn_session *s, size_t n, bool wants_logits, qn_err *err) {
     qn_runner *runner = s->shared->runner;
     reuse(s, n, wants_logits);
@@ -185,16 +193,12 @@ qn_status qn_session_advance(qn_session *s, size_t n, bool wants_logits, qn_err 
         if (is_mark || (is_prompt && at == (int64_t)n)) remember(s);
     }
     if (!wants_logits) return QN_OK;
-    const int64_t vocab = s->engine->model->hparams->vocab;
-    memcpy(s->logits, qn_runner_row(runner, "logits", 0), (size_t)vocab * sizeof *s->logits);
-    QN_TRY(qn_logits_check(s->logits, vocab, err));
-    s->has_logits = true;
-    return QN_OK;
+    return qn_session_take_logits(s, 0, err);
 }
 
 // --- steps ---------------------------------------------------------------------------------------
 
-static qn_status need_room(const qn_session *s, size_t n, qn_err *err) {
+qn_status qn_session_need_room(const qn_session *s, size_t n, qn_err *err) {
     if (s->n_tokens == 0)
         return QN_FAIL(err, STATE, "no history: call qn_session_set_prompt first");
     if (n > (size_t)s->context - s->n_tokens)
@@ -203,15 +207,15 @@ static qn_status need_room(const qn_session *s, size_t n, qn_err *err) {
     return QN_OK;
 }
 
-static qn_status need_plans(const qn_session *s, qn_err *err) {
+qn_status qn_session_need_plans(const qn_session *s, qn_err *err) {
     if (s->shared) return QN_OK;
     return QN_FAIL(err, STATE, "%s: call qn_session_step_naive",
                    s->engine->opts.reference ? "a reference engine has no cached steps"
                                              : "the model was opened without its weights");
 }
 
-static qn_status choose(int32_t *token, qn_session *s, const float *logits,
-                        const qn_sample_opts *opts, qn_err *err) {
+qn_status qn_session_choose(int32_t *token, qn_session *s, const float *logits,
+                            const qn_sample_opts *opts, qn_err *err) {
     const qn_sample_opts greedy = {0};
     int32_t chosen;
     QN_TRY(qn_sampler_choose(&chosen, s->sampler, logits, opts ? opts : &greedy, s->n_tokens, err));
@@ -223,8 +227,8 @@ static qn_status choose(int32_t *token, qn_session *s, const float *logits,
 }
 
 qn_status qn_session_step(int32_t *token, qn_session *s, const qn_sample_opts *opts, qn_err *err) {
-    QN_TRY(need_room(s, 1, err));
-    QN_TRY(need_plans(s, err));
+    QN_TRY(qn_session_need_room(s, 1, err));
+    QN_TRY(qn_session_need_plans(s, err));
     const size_t cached = qn_session_cached(s);
     if (cached > s->n_tokens)
         return QN_FAIL(err, STATE, "%zu tokens are cached, the history has %zu", cached,
@@ -232,16 +236,16 @@ qn_status qn_session_step(int32_t *token, qn_session *s, const qn_sample_opts *o
     if (cached == s->n_tokens && !s->has_logits) // the last token once more, for its scores
         (void)qn_seq_truncate(s->seq, (int64_t)s->n_tokens - 1);
     if (qn_session_cached(s) < s->n_tokens) QN_TRY(qn_session_advance(s, s->n_tokens, true, err));
-    return choose(token, s, s->logits, opts, err);
+    return qn_session_choose(token, s, s->logits, opts, err);
 }
 
 qn_status qn_session_step_naive(int32_t *token, qn_session *s, const qn_sample_opts *opts,
                                 qn_err *err) {
-    QN_TRY(need_room(s, 1, err));
+    QN_TRY(qn_session_need_room(s, 1, err));
     qn_logits logits;
     QN_TRY(qn_engine_run(&logits, s->engine, s->tokens, (int64_t)s->n_tokens,
                          &(qn_logits_opts){.naive = true}, err));
-    const qn_status status = choose(token, s, logits.logits, opts, err);
+    const qn_status status = qn_session_choose(token, s, logits.logits, opts, err);
     qn_logits_deinit(&logits);
     if (!status) s->has_logits = false;
     return status;
@@ -262,7 +266,7 @@ qn_status qn_session_generate(size_t *n_new, qn_session *session, size_t n,
 
 qn_status qn_session_prefill(const float **logits, qn_session *s, const int32_t *ids, size_t n,
                              qn_err *err) {
-    QN_TRY(need_plans(s, err));
+    QN_TRY(qn_session_need_plans(s, err));
     QN_TRY(qn_session_set_prompt(s, ids, n, err));
     QN_TRY(qn_session_advance(s, n, true, err));
     *logits = s->logits;
@@ -270,12 +274,12 @@ qn_status qn_session_prefill(const float **logits, qn_session *s, const int32_t 
 }
 
 qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn_err *err) {
-    QN_TRY(need_plans(s, err));
+    QN_TRY(qn_session_need_plans(s, err));
     if (s->n_tokens == 0 || qn_session_cached(s) != s->n_tokens)
         return QN_FAIL(err, STATE, "%zu of %zu tokens are cached: call qn_session_prefill first",
                        qn_session_cached(s), s->n_tokens);
     QN_TRY(qn_engine_check_ids(s->engine, &token, 1, s->context, err));
-    QN_TRY(need_room(s, 1, err));
+    QN_TRY(qn_session_need_room(s, 1, err));
     set_tokens(s, s->n_tokens, &token, 1);
     const qn_status status = qn_session_advance(s, s->n_tokens, true, err);
     if (status) {
@@ -287,7 +291,7 @@ qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn
 }
 
 qn_status qn_session_commit(qn_session *s, const int32_t *ids, size_t n, qn_err *err) {
-    QN_TRY(need_plans(s, err));
+    QN_TRY(qn_session_need_plans(s, err));
     if (n == 0) return QN_OK;
     QN_TRY(qn_engine_check_ids(s->engine, ids, n, s->context, err));
     if (n > (size_t)s->context - s->n_tokens)

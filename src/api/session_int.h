@@ -39,6 +39,16 @@ QN_MUST_CHECK qn_status qn_session_attach(qn_session **out, const qn_session *li
                                           qn_shared *shared, qn_err *err);
 // One user fewer; the last one destroys the runner.
 void qn_shared_leave(qn_shared *shared);
+enum { QN_MOST_FAMILY = 32 }; // sessions and snapshots that share a runner
+
+// The history has tokens, and room for `n` more.
+QN_MUST_CHECK qn_status qn_session_need_room(const qn_session *session, size_t n, qn_err *err);
+QN_MUST_CHECK qn_status qn_session_need_plans(const qn_session *session, qn_err *err);
+// Takes over row `row` of the last step's scores, and checks them.
+QN_MUST_CHECK qn_status qn_session_take_logits(qn_session *session, int64_t row, qn_err *err);
+// Chooses a token by the scores and appends it.
+QN_MUST_CHECK qn_status qn_session_choose(int32_t *token, qn_session *session, const float *logits,
+                                          const qn_sample_opts *opts, qn_err *err);
 // Computes tokens [cached, n) of the history; `wants_logits`: of the last of them.
 QN_MUST_CHECK qn_status qn_session_advance(qn_session *session, size_t n, bool wants_logits,
                                            qn_err *err);

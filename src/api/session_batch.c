@@ -1,0 +1,57 @@
+// qn_session: several sessions in one step.
+#include "api/session_int.h"
+
+static qn_status check_family(qn_session *const *sessions, size_t n, qn_err *err) {
+    if (n < 1 || n > QN_MOST_FAMILY)
+        return QN_FAIL(err, ARGUMENT, "a step of %zu sessions, want 1 to %d", n, QN_MOST_FAMILY);
+    for (size_t i = 0; i < n; i++) {
+        QN_TRY(qn_session_need_plans(sessions[i], err));
+        if (sessions[i]->shared != sessions[0]->shared)
+            return QN_FAIL(err, ARGUMENT, "session %zu is no fork of session 0", i);
+        for (size_t j = 0; j < i; j++) {
+            if (sessions[i] == sessions[j])
+                return QN_FAIL(err, ARGUMENT, "sessions %zu and %zu are the same", j, i);
+        }
+        const qn_status status = qn_session_need_room(sessions[i], 1, err);
+        if (status) return qn_err_prefix(err, status, "session %zu", i);
+    }
+    return QN_OK;
+}
+
+// All but the last token of the history are cached afterwards, or all and the scores are there.
+static qn_status catch_up(qn_session *s, qn_err *err) {
+    const size_t cached = qn_session_cached(s);
+    if (cached == s->n_tokens && !s->has_logits)
+        (void)qn_seq_truncate(s->seq, (int64_t)s->n_tokens - 1);
+    if (qn_session_cached(s) + 1 < s->n_tokens)
+        return qn_session_advance(s, s->n_tokens - 1, false, err);
+    return QN_OK;
+}
+
+qn_status qn_session_step_all(int32_t *tokens, qn_session *const *sessions, size_t n,
+                              const qn_sample_opts *opts, qn_err *err) {
+    QN_TRY(check_family(sessions, n, err));
+    qn_segment segments[QN_MOST_FAMILY];
+    qn_session *rows[QN_MOST_FAMILY];
+    int64_t n_rows = 0;
+    for (size_t i = 0; i < n; i++) {
+        qn_session *s = sessions[i];
+        QN_TRY(catch_up(s, err));
+        if (qn_session_cached(s) == s->n_tokens) continue; // its scores are there
+        rows[n_rows] = s;
+        segments[n_rows++] =
+            (qn_segment){.seq = s->seq, .ids = s->tokens + s->n_tokens - 1, .rows = 1, .outs = 1};
+    }
+    // A step may have fewer rows than there are sessions, where chunks are that small.
+    const int64_t most = sessions[0]->chunk;
+    for (int64_t at = 0; at < n_rows; at += most) {
+        const int64_t now = n_rows - at < most ? n_rows - at : most;
+        for (int64_t i = 0; i < now; i++) rows[at + i]->has_logits = false;
+        QN_TRY(qn_runner_step(sessions[0]->shared->runner, segments + at, now, err));
+        for (int64_t i = 0; i < now; i++) QN_TRY(qn_session_take_logits(rows[at + i], i, err));
+    }
+    for (size_t i = 0; i < n; i++)
+        QN_TRY(qn_session_choose(&tokens[i], sessions[i], sessions[i]->logits,
+                                 opts ? &opts[i] : NULL, err));
+    return QN_OK;
+}
