@@ -68,3 +68,11 @@ void *qn_reserve(size_t size) {
 void qn_unreserve(void *p, size_t size) {
     if (p) munmap(p, size);
 }
+
+void qn_want_large_pages(void *p, size_t size) {
+#if defined(MADV_HUGEPAGE)
+    (void)madvise(p, size, MADV_HUGEPAGE);
+#else
+    (void)p, (void)size;
+#endif
+}

@@ -13,7 +13,9 @@ enum { BATCH = 8 << 20 }; // bytes of source rows in memory at once
 struct qn_packs {
     qn_pack_items items;
     qn_map tiles, rows; // by name
-    qn_pack_map map;    // the file; none: all items own their memory
+    qn_pack_map map;    // the file; none: all items lie in `block`
+    unsigned char *block;
+    size_t block_bytes;
     int64_t bytes, cached;
 };
 
@@ -175,32 +177,42 @@ static qn_status pack_tiles(packing *p, int64_t total, qn_err *err) {
     return status;
 }
 
-// The first byte of a block that is aligned for kernels.
-static unsigned char *aligned(void *block) {
-    unsigned char *p = block;
-    return p + (QN_PACK_ALIGN - (uintptr_t)p % QN_PACK_ALIGN) % QN_PACK_ALIGN;
-}
-
 static qn_status pack_item(packing *p, int64_t total, qn_err *err) {
     qn_pack_item *item = p->item;
-    void *block = qn_alloc((size_t)item->room + QN_PACK_ALIGN, 1);
-    if (!block) return QN_NOMEM(err, item->weight->name);
-    p->to = aligned(block);
-    qn_status status;
     if (item->is_tiled) {
-        status = pack_tiles(p, total, err);
+        QN_TRY(pack_tiles(p, total, err));
     } else {
-        status = qn_weight_read_f32((float *)(void *)p->to, item->weight, p->o->source, 0,
-                                    item->weight->n, err);
-        if (!status) status = tell(p, item->bytes, total, err);
+        QN_TRY(qn_weight_read_f32((float *)(void *)p->to, item->weight, p->o->source, 0,
+                                  item->weight->n, err));
+        QN_TRY(tell(p, item->bytes, total, err));
     }
-    if (status) {
-        qn_free(block);
-        return status;
-    }
-    item->owned = block;
     item->data = p->to;
     return QN_OK;
+}
+
+// Bytes of an item in the block; the next begins where kernels want it.
+static size_t room_of(const qn_pack_item *item) {
+    return ((size_t)item->bytes + QN_PACK_ALIGN - 1) / QN_PACK_ALIGN * QN_PACK_ALIGN;
+}
+
+// One block for all that is not there yet, in large pages where the system has them.
+static qn_status take_block(qn_packs *packs, qn_err *err) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < packs->items.n; i++) {
+        if (!packs->items.v[i].data && !qn_size_add(&bytes, bytes, room_of(&packs->items.v[i])))
+            return QN_FAIL(err, LIMIT, "packed weights: sizes overflow");
+    }
+    if (bytes == 0) return QN_OK;
+    packs->block = qn_reserve(bytes);
+    if (!packs->block) return QN_NOMEM(err, "packed weights");
+    packs->block_bytes = bytes;
+    qn_want_large_pages(packs->block, bytes);
+    return QN_OK;
+}
+
+static void drop_block(qn_packs *packs) {
+    qn_unreserve(packs->block, packs->block_bytes);
+    packs->block = NULL;
 }
 
 // Packs what is not there yet; *n_packed counts.
@@ -208,10 +220,14 @@ static qn_status pack_missing(qn_packs *packs, const qn_packs_opts *o, size_t *n
                               qn_err *err) {
     packing p = {.o = o};
     *n_packed = 0;
+    QN_TRY(take_block(packs, err));
+    unsigned char *to = packs->block;
     QN_TRY(tell(&p, packs->cached, packs->bytes, err));
     for (size_t i = 0; i < packs->items.n; i++) {
         p.item = &packs->items.v[i];
         if (p.item->data) continue;
+        p.to = to;
+        to += room_of(p.item);
         QN_TRY(pack_item(&p, packs->bytes, err));
         ++*n_packed;
     }
@@ -220,14 +236,10 @@ static qn_status pack_missing(qn_packs *packs, const qn_packs_opts *o, size_t *n
 
 // --- the cache folder ---
 
-// Takes what the file has ready. Items that own memory give it back.
+// Takes what the file has ready.
 static void adopt(qn_packs *packs, const unsigned char *const *data) {
     for (size_t i = 0; i < packs->items.n; i++) {
-        qn_pack_item *item = &packs->items.v[i];
-        if (!data[i]) continue;
-        qn_free(item->owned);
-        item->owned = NULL;
-        item->data = data[i];
+        if (data[i]) packs->items.v[i].data = data[i];
     }
 }
 
@@ -269,6 +281,7 @@ static void store_file(qn_packs *packs, const qn_pack_file *file, const qn_disk 
     for (size_t i = 0; i < packs->items.n; i++) is_whole = is_whole && data[i];
     if (is_whole) {
         adopt(packs, data);
+        drop_block(packs);
         qn_pack_unmap(&packs->map);
         packs->map = map;
     } else {
@@ -315,7 +328,7 @@ qn_status qn_packs_create(qn_packs **out, const qn_packs_opts *opts, qn_err *err
 
 void qn_packs_destroy(qn_packs *packs) {
     if (!packs) return;
-    for (size_t i = 0; i < packs->items.n; i++) qn_free(packs->items.v[i].owned);
+    drop_block(packs);
     qn_pack_unmap(&packs->map);
     qn_free(packs->items.v);
     qn_map_deinit(&packs->tiles);

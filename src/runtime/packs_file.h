@@ -28,7 +28,6 @@ typedef struct qn_pack_item {
     int64_t bytes, room;       // of the numbers; the same up to a page border
     int64_t offset;            // from the first weight of the file
     const unsigned char *data; // `room` bytes, zeros behind the numbers; NULL: not there yet
-    void *owned;               // memory that data lies in; NULL: in a mapped file
 } qn_pack_item;
 
 typedef struct qn_pack_items {
