@@ -172,7 +172,7 @@ typedef enum qn_log_level { QN_LOG_ERROR, QN_LOG_WARNING, QN_LOG_INFO, QN_LOG_DE
 
 // One line without a newline. Called only on the thread that is inside a qn_ call.
 typedef void qn_log_fn(void *arg, qn_log_level level, const char *message);
-// `done` of `total` bytes of weights are loaded; false stops the opening (status QN_STOPPED).
+// `done` of `total` are there (bytes of weights, tokens of a prompt); false stops (QN_STOPPED).
 typedef bool qn_progress_fn(void *arg, int64_t done, int64_t total);
 
 // How activations are rounded for quantised weights: `exact` 12 bits everywhere, `balanced` 8 bits
@@ -347,6 +347,10 @@ typedef struct qn_session_opts {
     int64_t chunk;   // tokens per step while a prompt is read; 0: the default. Changes no result.
     int64_t kept;    // most bytes of state kept of earlier prompts, for prompts that begin alike;
                      // 0: as much as one context; -1: none. Changes no result.
+    // Called between the steps of a prompt with the tokens that are computed and those that are
+    // wanted; false stops (status QN_STOPPED): what is computed stays. NULL: none
+    qn_progress_fn *progress;
+    void *progress_arg;
     qn_trace_fn *trace; // called after each step, once for each call; NULL: none
     void *trace_arg;
 } qn_session_opts;

@@ -34,6 +34,8 @@ qn_status qn_session_attach(qn_session **out, const qn_session *like, qn_shared 
     s->context = like->context;
     s->chunk = like->chunk;
     s->keeps = like->keeps;
+    s->progress = like->progress;
+    s->progress_arg = like->progress_arg;
     s->shared = shared;
     if (shared) shared->users++;
     const qn_status status = init_session(s, err);
@@ -83,7 +85,10 @@ qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_
     if (o.chunk < 1 || o.kept < -1)
         return QN_FAIL(err, ARGUMENT, "chunks of %lld tokens, %lld bytes kept", (long long)o.chunk,
                        (long long)o.kept);
-    qn_session like = {.engine = engine, .keeps = o.kept >= 0};
+    qn_session like = {.engine = engine,
+                       .keeps = o.kept >= 0,
+                       .progress = o.progress,
+                       .progress_arg = o.progress_arg};
     qn_shared *shared = NULL;
     if (!engine->opts.reference && engine->packs) {
         QN_TRY(qn_memory_fit(&o, engine, err));
@@ -136,8 +141,8 @@ qn_session_counts qn_session_get_counts(const qn_session *session) {
 // --- the history and its state -------------------------------------------------------------------
 
 static void set_tokens(qn_session *s, size_t at, const int32_t *ids, size_t n) {
-    memcpy(s->tokens + at, ids, n * sizeof *ids);
-    for (size_t i = 0; i < n; i++) s->keys[at + i] = (uint64_t)(uint32_t)ids[i];
+    if (n) memmove(s->tokens + at, ids, n * sizeof *ids); // `ids` may be the session's own
+    for (size_t i = 0; i < n; i++) s->keys[at + i] = (uint64_t)(uint32_t)s->tokens[at + i];
     s->n_tokens = at + n;
     s->has_logits = false;
 }
@@ -191,6 +196,9 @@ qn_status qn_session_advance(qn_session *s, size_t n, bool wants_logits, qn_err 
         const bool is_mark = at / CHECKPOINT_ROWS != (at + rows) / CHECKPOINT_ROWS;
         at += rows;
         if (is_mark || (is_prompt && at == (int64_t)n)) remember(s);
+        if (is_prompt && s->progress && !s->progress(s->progress_arg, at, (int64_t)n) &&
+            at < (int64_t)n)
+            return QN_FAIL(err, STOPPED, "stopped after %lld of %zu tokens", (long long)at, n);
     }
     if (!wants_logits) return QN_OK;
     return qn_session_take_logits(s, 0, err);
@@ -273,6 +281,13 @@ qn_status qn_session_prefill(const float **logits, qn_session *s, const int32_t 
     return QN_OK;
 }
 
+// Undoes what a call that failed appended: history and state.
+static void go_back(qn_session *s, size_t n) {
+    if (qn_session_cached(s) > n) (void)qn_seq_truncate(s->seq, (int64_t)n);
+    s->n_tokens = n;
+    s->has_logits = false;
+}
+
 qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn_err *err) {
     QN_TRY(qn_session_need_plans(s, err));
     if (s->n_tokens == 0 || qn_session_cached(s) != s->n_tokens)
@@ -280,10 +295,11 @@ qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn
                        qn_session_cached(s), s->n_tokens);
     QN_TRY(qn_engine_check_ids(s->engine, &token, 1, s->context, err));
     QN_TRY(qn_session_need_room(s, 1, err));
-    set_tokens(s, s->n_tokens, &token, 1);
+    const size_t before = s->n_tokens;
+    set_tokens(s, before, &token, 1);
     const qn_status status = qn_session_advance(s, s->n_tokens, true, err);
     if (status) {
-        s->n_tokens--;
+        go_back(s, before);
         return status;
     }
     *logits = s->logits;
@@ -300,9 +316,6 @@ qn_status qn_session_commit(qn_session *s, const int32_t *ids, size_t n, qn_err 
     const size_t before = s->n_tokens;
     set_tokens(s, before, ids, n);
     const qn_status status = qn_session_advance(s, s->n_tokens, false, err);
-    if (status) {
-        (void)qn_seq_truncate(s->seq, (int64_t)before);
-        s->n_tokens = before;
-    }
+    if (status) go_back(s, before);
     return status;
 }

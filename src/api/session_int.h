@@ -24,6 +24,8 @@ struct qn_session {
     bool has_logits;
     qn_sampler *sampler;
     int64_t reused;
+    qn_progress_fn *progress; // NULL: none
+    void *progress_arg;
 };
 
 struct qn_snapshot {

@@ -9,9 +9,9 @@ qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err) {
     if (n > session->n_tokens)
         return QN_FAIL(err, ARGUMENT, "truncate to %zu tokens, the history has %zu", n,
                        session->n_tokens);
-    if (n == session->n_tokens) return QN_OK;
     if (session->seq && n < qn_session_cached(session))
         (void)qn_seq_truncate(session->seq, (int64_t)n);
+    if (n == session->n_tokens) return QN_OK;
     session->n_tokens = n;
     session->has_logits = false;
     return QN_OK;
