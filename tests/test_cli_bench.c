@@ -16,16 +16,14 @@ static void assert_null_member(const json_t *object, const char *name) {
 
 // --- bench ---------------------------------------------------------------------------------------
 
-static void check_row(const json_t *row, const char *test, int n, int depth) {
+static void check_row(const json_t *row, const char *test, int n, int depth, int batch) {
     assert_string_equal(json_string_value(json_object_get(row, "test")), test);
     assert_int_equal((int)real_of(row, "n"), n);
     assert_int_equal((int)real_of(row, "depth"), depth);
-    assert_int_equal((int)real_of(row, "batch"), 1);
+    assert_int_equal((int)real_of(row, "batch"), batch);
     assert_true(real_of(row, "tps_min") > 0);
     assert_true(real_of(row, "tps_min") <= real_of(row, "tps"));
     assert_true(real_of(row, "tps") <= real_of(row, "tps_max"));
-    assert_null_member(row, "limit_tps");
-    assert_null_member(row, "share");
 }
 
 static void test_bench_json(void **state) {
@@ -43,13 +41,136 @@ static void test_bench_json(void **state) {
         assert_true(real_of(root, "rss_mib") > 1);
         assert_null(json_object_get(root, "open"));
         assert_int_equal(json_array_size(rows), 4);
-        check_row(json_array_get(rows, 0), "prefill", 8, 0);
-        check_row(json_array_get(rows, 1), "decode", 3, 0);
-        check_row(json_array_get(rows, 2), "prefill", 8, 20);
-        check_row(json_array_get(rows, 3), "decode", 3, 20);
+        check_row(json_array_get(rows, 0), "prefill", 8, 0, 1);
+        check_row(json_array_get(rows, 1), "decode", 3, 0, 1);
+        check_row(json_array_get(rows, 2), "prefill", 8, 20, 1);
+        check_row(json_array_get(rows, 3), "decode", 3, 20, 1);
+        for (size_t k = 0; k < 4; k++) {
+            assert_null_member(json_array_get(rows, k), "limit_tps");
+            assert_null_member(json_array_get(rows, k), "share");
+        }
         json_decref(root);
         cli_free(&r);
     }
+}
+
+// Several sequences decode together; reading stays that of one.
+static void test_bench_batch(void **state) {
+    (void)state;
+    static const char *const models[] = {DRAFT, MODELS "/quern-hybrid-Q8_0.gguf"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        cli_result r = CLI_RUN("bench", models[i], "-p", "4", "-n", "3", "-d", "0,70", "-r", "2",
+                               "-b", "3", "--json");
+        cli_assert_done(&r);
+        json_t *root = cli_json(r.out);
+        const json_t *rows = json_object_get(root, "results");
+        assert_int_equal(json_array_size(rows), 4);
+        check_row(json_array_get(rows, 0), "prefill", 4, 0, 1);
+        check_row(json_array_get(rows, 1), "decode", 3, 0, 3);
+        check_row(json_array_get(rows, 2), "prefill", 4, 70, 1);
+        check_row(json_array_get(rows, 3), "decode", 3, 70, 3);
+        json_decref(root);
+        cli_free(&r);
+    }
+    cli_result many = CLI_RUN("bench", DRAFT, "-p4", "-n2", "-r1", "-b", "4000");
+    cli_assert_fails(&many, 1, "");
+    cli_free(&many);
+}
+
+// --- limits of the machine ---
+
+static void check_limits(const json_t *limits, int threads) {
+    assert_int_equal((int)real_of(limits, "threads"), threads);
+    assert_true(real_of(limits, "read_gbs") > 0);
+    assert_true(real_of(limits, "f32_gflops") > 0);
+    if (!json_is_null(json_object_get(limits, "int8_tops")))
+        assert_true(real_of(limits, "int8_tops") > 0);
+}
+
+static void test_limits_alone(void **state) {
+    (void)state;
+    cli_result r = CLI_RUN("bench", "--limits", "-t", "2", "--json");
+    cli_assert_done(&r);
+    json_t *root = cli_json(r.out);
+    const json_t *limits = json_object_get(root, "limits");
+    check_limits(limits, 2);
+    check_limits(json_object_get(limits, "one_thread"), 1);
+    const char *level = json_string_value(json_object_get(limits, "level"));
+    assert_non_null(level);
+    assert_int_equal(json_is_null(json_object_get(limits, "int8_tops")),
+                     strcmp(level, "portable") == 0);
+    json_decref(root);
+    cli_free(&r);
+}
+
+// Every row is told as a share of its limit, and drawn.
+static void test_limits_of_rows(void **state) {
+    (void)state;
+    char *svg = strdup(cli_path("roof.svg"));
+    cli_result r = CLI_RUN("bench", DRAFT, "-p", "8", "-n", "3", "-d", "0,20", "-r", "1", "-t1",
+                           "--json", "--svg", svg);
+    cli_assert_done(&r);
+    json_t *root = cli_json(r.out);
+    const json_t *limits = json_object_get(root, "limits"), *row;
+    const json_t *rows = json_object_get(root, "results");
+    check_limits(limits, 1);
+    assert_null(json_object_get(limits, "one_thread"));
+    if (json_is_null(json_object_get(limits, "int8_tops"))) skip(); // nothing to compare with
+    size_t i;
+    json_array_foreach(rows, i, row) {
+        const double share = real_of(row, "tps") / real_of(row, "limit_tps");
+        assert_true(fabs(share / real_of(row, "share") - 1) < 1e-6);
+    }
+    // Behind more tokens, more is read for each.
+    assert_true(real_of(json_array_get(rows, 3), "limit_tps") <
+                real_of(json_array_get(rows, 1), "limit_tps"));
+    char *page = cli_load(svg, NULL);
+    static const char *const parts[] = {
+        "<svg ", "quern-draft-Q8_0.gguf</title>", "GB/s", "prefill", "decode", "</svg>\n"};
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+        if (!strstr(page, parts[k])) fail_msg("no '%s' in the picture", parts[k]);
+    }
+    assert_null(strstr(page, "nan"));
+    assert_null(strstr(page, "inf"));
+    json_decref(root);
+    free(page);
+    free(svg);
+    cli_free(&r);
+}
+
+// What a step reads, against the tensors of the file: every matrix once, the embedding table for the
+// output matrix that it is.
+static void test_cost_of_file(void **state) {
+    (void)state;
+    qn_err err;
+    qn_engine *engine;
+    qn_source *source;
+    const qn_engine_opts opts = {.no_weights = true};
+    ASSERT_OK(qn_engine_open(&engine, DRAFT, &opts, &err));
+    ASSERT_OK(qn_source_open(&source, DRAFT, &err));
+    double bytes = 0, ops = 0;
+    bool has_output = false;
+    for (size_t i = 0; i < qn_source_n_tensors(source); i++) {
+        const qn_tensor_info t = qn_source_tensor_info(source, i);
+        has_output = has_output || strcmp(t.name, "output.weight") == 0;
+        if (t.n_dims < 2) continue;
+        bytes += (double)t.bytes;
+        ops += 2 * (double)t.dims[0] * (double)t.dims[1];
+    }
+    assert_false(has_output); // the table is the output matrix
+    const qn_engine_info info = qn_engine_get_info(engine);
+    const qn_step_size one = {.rows = 1, .seqs = 1, .depth = 0, .outs = 1},
+                       deep = {.rows = 3, .seqs = 3, .depth = 100, .outs = 0};
+    const qn_cost cost = qn_engine_cost(engine, &one), many = qn_engine_cost(engine, &deep);
+    assert_true(cost.weight_bytes == bytes);
+    assert_true(cost.int_ops == ops && cost.float_ops == 0);
+    assert_true(cost.state_bytes == 0);
+    const double head = (double)(info.n_vocab * info.width); // not computed in the second
+    assert_true(many.int_ops == 3 * (ops - 2 * head));
+    assert_true(many.state_bytes ==
+                3.0 * 100 * 2 * 2 * (double)(info.n_layers * info.n_kv_heads * info.head_size));
+    qn_source_close(source);
+    qn_engine_close(engine);
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -89,8 +210,8 @@ static void test_bench_text(void **state) {
     cli_result r = CLI_RUN("bench", DRAFT, "-p4", "-n2", "-d3,5", "-r1", "--numerics", "fast");
     cli_assert_done(&r);
     static const char *const parts[] = {
-        "quern-draft-Q8_0.gguf: qwen3, ", "numerics fast", "prefill        4       3 ",
-        "decode         2       5 ",      "of first",      " MiB at most"};
+        "quern-draft-Q8_0.gguf: qwen3, ",   "numerics fast", "prefill        4       3      1 ",
+        "decode         2       5      1 ", "of first",      " MiB at most"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (!strstr(r.out, parts[i])) fail_msg("no '%s' in '%s'", parts[i], r.out);
     }
@@ -358,7 +479,10 @@ static void test_wrong_usage(void **state) {
         const char *args[8], *part;
     } cases[] = {
         {{"bench"}, "too few words, want: quern bench MODEL"},
-        {{"bench", DRAFT, "-b", "2"}, "--batch: 2, but this version runs one sequence at a time"},
+        {{"bench", "--limits", "--svg", "x.svg"}, "too few words, want: quern bench MODEL"},
+        {{"bench", "--limits", "--open"}, "too few words, want: quern bench MODEL"},
+        {{"bench", DRAFT, "--svg", "-"}, "--svg: '-', want the name of a file"},
+        {{"bench", DRAFT, "-b", "0"}, "--batch: '0'"},
         {{"bench", DRAFT, "-d", "1,two"}, "--depth: 'two', want a whole number from 0"},
         {{"bench", DRAFT, "-d", "1,"}, "--depth: ''"},
         {{"bench", DRAFT, "-d", "-1"}, "--depth: '-1'"},
@@ -385,6 +509,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_is_predicted),
         cmocka_unit_test(test_bench_json),
+        cmocka_unit_test(test_bench_batch),
+        cmocka_unit_test(test_limits_alone),
+        cmocka_unit_test(test_limits_of_rows),
+        cmocka_unit_test(test_cost_of_file),
         cmocka_unit_test(test_bench_text),
         cmocka_unit_test(test_bench_open),
         cmocka_unit_test(test_bench_limits),

@@ -7,17 +7,19 @@
 #include "core/mem.h"
 #include "core/pool.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
 enum {
-    PIECE = 1 << 20,    // bytes that a thread reads at a time
-    WINDOW = 128 << 20, // that are timed together: many times what caches hold of them
-    PASSES = 4,         // over all windows
+    PIECE = 1 << 19,    // bytes that a thread reads at a time
+    WINDOW = 64,        // pieces that are timed together
+    MOST_PIECES = 4096, // 2 GiB: what caches hold of it is little
+    LEAST_PIECES = 512, // more than caches hold
+    PIECES_EACH = 64,   // of a peak, for each thread
 };
-static const double peak_seconds = 0.2; // that tries of a peak may take
-static const int64_t most_bytes = INT64_C(2) << 30, least_bytes = WINDOW;
+static const double read_seconds = 1, peak_seconds = 0.2; // that tries may take
 
 static double now(void) {
     struct timespec t;
@@ -25,13 +27,14 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-// One timed job of the pool. Other programs disturb it, so the best of many short ones counts.
+// A job of the pool. Other programs disturb it, so the best of many short ones counts.
 typedef struct job {
     const qn_probes *probes;
-    unsigned char *at; // of a window
+    unsigned char *at; // (pieces, PIECE)
     int streams;
     qn_probe_peak_fn *peak;
     int64_t rounds;
+    double *times; // by piece: when it ended, or its speed
 } job;
 
 // What a probe computes is looked at, so that it cannot be left out.
@@ -51,44 +54,51 @@ static void read_piece(void *arg, int64_t piece) {
     const job *j = arg;
     uint64_t sink = 0;
     j->probes->read(&sink, j->at + piece * PIECE, PIECE, j->streams);
+    j->times[piece] = now();
     see(sink);
 }
 
-// In bytes a second: of the best window, read as one stream or as two by each thread.
-static double measure_read(job *j, qn_pool *pool, unsigned char *memory, int64_t bytes) {
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// In bytes a second: of the best WINDOW pieces that ended one after the other, whoever read them.
+// Each thread reads one stream, then two.
+static double measure_read(job *j, qn_pool *pool, int64_t pieces) {
     double best = 0;
-    j->at = memory;
-    qn_pool_run(pool, bytes / PIECE, fill_piece, j);
-    for (int pass = 0; pass < PASSES; pass++) {
+    qn_pool_run(pool, pieces, fill_piece, j);
+    const double begin = now();
+    for (int pass = 0; pass < 2 || now() - begin < read_seconds; pass++) {
         j->streams = 1 + pass % 2;
-        for (int64_t i = 0; i < bytes / WINDOW; i++) {
-            j->at = memory + i * WINDOW;
-            const double start = now();
-            qn_pool_run(pool, WINDOW / PIECE, read_piece, j);
-            const double rate = WINDOW / (now() - start);
+        qn_pool_run(pool, pieces, read_piece, j);
+        qsort(j->times, (size_t)pieces, sizeof *j->times, by_size);
+        for (int64_t i = WINDOW; i < pieces; i++) {
+            const double rate = (double)WINDOW * PIECE / (j->times[i] - j->times[i - WINDOW]);
             if (rate > best) best = rate;
         }
     }
     return best;
 }
 
-// 2 GiB, or a quarter of what is free; whole windows.
-static int64_t choose_bytes(void) {
+// 2 GiB, or a quarter of what is free.
+static int64_t choose_pieces(void) {
     int64_t available;
-    if (!qn_machine_free_memory(&available) || available / 4 > most_bytes) return most_bytes;
-    const int64_t bytes = available / 4 / WINDOW * WINDOW;
-    return bytes < least_bytes ? least_bytes : bytes;
+    if (!qn_machine_free_memory(&available) || available / 4 / PIECE > MOST_PIECES)
+        return MOST_PIECES;
+    return available / 4 / PIECE < LEAST_PIECES ? LEAST_PIECES : available / 4 / PIECE;
 }
 
 static qn_status read_limit(double *out, job *j, qn_pool *pool, qn_err *err) {
-    const int64_t bytes = choose_bytes();
-    unsigned char *memory = qn_reserve((size_t)bytes);
-    if (!memory) return QN_NOMEM(err, "measuring the read bandwidth");
+    const int64_t pieces = choose_pieces();
+    const size_t bytes = (size_t)pieces * PIECE;
+    j->at = qn_reserve(bytes);
+    if (!j->at) return QN_NOMEM(err, "measuring the read bandwidth");
 #ifdef MADV_HUGEPAGE
-    (void)madvise(memory, (size_t)bytes, MADV_HUGEPAGE); // fewer misses; small pages do too
+    (void)madvise(j->at, bytes, MADV_HUGEPAGE); // fewer misses; small pages do too
 #endif
-    *out = measure_read(j, pool, memory, bytes);
-    qn_unreserve(memory, (size_t)bytes);
+    *out = measure_read(j, pool, pieces);
+    qn_unreserve(j->at, bytes);
     return QN_OK;
 }
 
@@ -97,30 +107,30 @@ static qn_status read_limit(double *out, job *j, qn_pool *pool, qn_err *err) {
 static void peak_piece(void *arg, int64_t piece) {
     const job *j = arg;
     uint64_t sink = 0;
-    (void)piece;
-    (void)j->peak(&sink, j->rounds);
+    const double start = now();
+    const double n = j->peak(&sink, j->rounds);
+    j->times[piece] = n / (now() - start);
     see(sink);
 }
 
-// In operations a second of all threads; 0 without a probe. A try takes a few milliseconds and is
-// cut into pieces, so that a thread that was held up costs only its own piece.
+// In operations a second of all threads; 0 without a probe. All threads work, each piece is timed
+// alone, and the median counts for every thread: a piece during which the thread was held up is left
+// out, and so is one beside which the others had ended.
 static double measure_peak(job *j, qn_pool *pool, qn_probe_peak_fn *peak) {
-    enum { ROUNDS = 1 << 14, PIECES_EACH = 32, LEAST_TRIES = 16 };
-    if (!peak) return 0;
-    const int64_t pieces = (int64_t)PIECES_EACH * qn_pool_threads(pool);
-    uint64_t sink = 0;
-    j->peak = peak;
-    j->rounds = ROUNDS;
-    const double each = peak(&sink, 1) * ROUNDS;
+    enum { ROUNDS = 1 << 13 };
+    const int n_threads = qn_pool_threads(pool);
+    const int pieces = PIECES_EACH * n_threads;
     const double begin = now();
     double best = 0;
-    for (int i = 0; i < LEAST_TRIES || now() - begin < peak_seconds; i++) {
-        const double start = now();
+    if (!peak) return 0;
+    j->peak = peak;
+    j->rounds = ROUNDS;
+    do {
         qn_pool_run(pool, pieces, peak_piece, j);
-        const double rate = each * (double)pieces / (now() - start);
+        qsort(j->times, (size_t)pieces, sizeof *j->times, by_size);
+        const double rate = j->times[pieces / 2] * n_threads;
         if (rate > best) best = rate;
-    }
-    see(sink);
+    } while (now() - begin < peak_seconds);
     return best;
 }
 
@@ -129,7 +139,10 @@ qn_status qn_limits_measure(qn_limits *out, int n_threads, qn_err *err) {
     job j = {.probes = qn_cpu_probes()};
     double read = 0;
     QN_TRY(qn_pool_create(&pool, n_threads, err));
-    const qn_status status = read_limit(&read, &j, pool, err);
+    j.times =
+        qn_alloc((size_t)(MOST_PIECES + qn_pool_threads(pool) * PIECES_EACH), sizeof *j.times);
+    const qn_status status =
+        j.times ? read_limit(&read, &j, pool, err) : QN_NOMEM(err, "measuring limits");
     if (!status) {
         *out = (qn_limits){.n_threads = qn_pool_threads(pool),
                            .level = j.probes->level,
@@ -137,6 +150,7 @@ qn_status qn_limits_measure(qn_limits *out, int n_threads, qn_err *err) {
                            .int8_tops = measure_peak(&j, pool, j.probes->int8) * 1e-12,
                            .f32_gflops = measure_peak(&j, pool, j.probes->f32) * 1e-9};
     }
+    qn_free(j.times);
     qn_pool_destroy(pool);
     return status;
 }

@@ -28,8 +28,11 @@ static qn_spread spread_of(double *x, int64_t n) {
 typedef struct bench {
     const qn_bench_opts *opts;
     qn_session *session;
+    qn_session **forks;    // (batch) of the session; NULL: one sequence
+    int32_t *chosen;       // (batch)
+    bool is_filled;        // the forks have `depth` tokens
     qn_snapshot *snapshot; // of the session with `depth` tokens; NULL: depth is 0
-    int32_t *ids;          // (context)
+    int32_t *ids;          // (context + batch)
     int64_t prompt, tokens, depth;
     double *rates; // (repeats)
     qn_progress progress;
@@ -59,11 +62,30 @@ static qn_status time_prefill(double *seconds, bench *b, qn_err *err) {
     return QN_OK;
 }
 
+// Writing with several sequences, a token of each in one step. They know different tokens, so that
+// each reads keys and values of its own; the first step, in which they are computed, is not counted.
+static qn_status time_batch(double *seconds, bench *b, qn_err *err) {
+    const size_t n = (size_t)b->opts->batch, first = (size_t)b->depth + 1;
+    for (size_t i = 0; i < n; i++)
+        QN_TRY(b->is_filled ? qn_session_truncate(b->forks[i], first, err)
+                            : qn_session_set_prompt(b->forks[i], b->ids + i, first, err));
+    b->is_filled = true;
+    QN_TRY(qn_session_step_all(b->chosen, b->forks, n, NULL, err));
+    const double start = qn_now();
+    for (int64_t i = 0; i < b->tokens; i++) {
+        QN_TRY(qn_session_step_all(b->chosen, b->forks, n, NULL, err));
+        if (qn_interrupt_take()) return stopped(b, err);
+    }
+    *seconds = qn_now() - start;
+    return QN_OK;
+}
+
 // Writing, one token a step, the best one each time. The first token after cached ones is chosen
 // from scores that are there, so it is not counted.
 static qn_status time_decode(double *seconds, bench *b, qn_err *err) {
     size_t n = 0;
     int32_t first;
+    if (b->forks) return time_batch(seconds, b, err);
     if (b->snapshot) {
         QN_TRY(qn_session_restore(b->session, b->snapshot, err));
         QN_TRY(qn_session_step(&first, b->session, NULL, err));
@@ -76,29 +98,48 @@ static qn_status time_decode(double *seconds, bench *b, qn_err *err) {
     return n < (size_t)b->tokens ? stopped(b, err) : QN_OK;
 }
 
+// A step of a test, for what it costs: reading is one step, whatever its chunks; writing many, whose
+// cached tokens are counted in the middle.
+static qn_step_size prefill_step(const bench *b) {
+    return (qn_step_size){.rows = b->prompt, .seqs = 1, .depth = b->depth, .outs = b->depth == 0};
+}
+
+static qn_step_size decode_step(const bench *b) {
+    const int64_t batch = b->opts->batch;
+    return (qn_step_size){
+        .rows = batch, .seqs = batch, .depth = b->depth + (b->tokens + 1) / 2, .outs = batch};
+}
+
 static const struct {
     const char *name;
     qn_status (*time)(double *seconds, bench *b, qn_err *err);
-    size_t n_offset; // of the number of tokens
+    qn_step_size (*step)(const bench *b);
+    size_t n_offset;  // of the number of tokens
+    bool has_batches; // runs with several sequences
 } tests[] = {
-    {"prefill", time_prefill, offsetof(bench, prompt)},
-    {"decode", time_decode, offsetof(bench, tokens)},
+    {"prefill", time_prefill, prefill_step, offsetof(bench, prompt), false},
+    {"decode", time_decode, decode_step, offsetof(bench, tokens), true},
 };
 enum { N_TESTS = sizeof tests / sizeof *tests };
 
 static qn_status run_test(qn_bench_row *out, bench *b, size_t test, qn_err *err) {
     const int64_t n = *(const int64_t *)(const void *)((const char *)b + tests[test].n_offset);
+    const int64_t batch = tests[test].has_batches ? b->opts->batch : 1;
     for (int64_t i = -1; i < b->opts->repeats; i++) {
         double seconds;
         b->opts->tracer->is_paused = i < 0;
         QN_TRY(tests[test].time(&seconds, b, err));
-        if (i >= 0) b->rates[i] = seconds > 0 ? (double)n / seconds : 0;
+        if (i >= 0) b->rates[i] = seconds > 0 ? (double)(n * batch) / seconds : 0;
         if (!qn_progress_show(&b->progress, ++b->n_done, b->n_all)) return stopped(b, err);
     }
+    const qn_step_size step = tests[test].step(b);
     *out = (qn_bench_row){.test = tests[test].name,
                           .n = n,
                           .depth = b->depth,
-                          .tps = spread_of(b->rates, b->opts->repeats)};
+                          .batch = batch,
+                          .tps = spread_of(b->rates, b->opts->repeats),
+                          .cost = qn_engine_cost(b->opts->engine, &step),
+                          .step_rows = (double)step.rows};
     return QN_OK;
 }
 
@@ -106,6 +147,7 @@ static qn_status run_depth(qn_bench_row *out, bench *b, qn_err *err) {
     const float *logits;
     qn_status status = QN_OK;
     b->opts->tracer->is_paused = true;
+    b->is_filled = false;
     if (b->depth) {
         QN_TRY(qn_session_prefill(&logits, b->session, b->ids, (size_t)b->depth, err));
         QN_TRY(qn_session_checkpoint(&b->snapshot, b->session, err));
@@ -133,8 +175,9 @@ static qn_status choose_sizes(int64_t *context, bench *b, qn_err *err) {
     int64_t deepest = 0;
     for (size_t i = 0; i < o->n_depths; i++) deepest = most_of(deepest, o->depths[i]);
     b->prompt = choose_size(o->prompt, PROMPT, most - deepest);
-    b->tokens = choose_size(o->tokens, TOKENS, most - deepest - 1);
-    *context = deepest + most_of(b->prompt, b->tokens + 1); // the token before the first counted
+    b->tokens = choose_size(o->tokens, TOKENS, most - deepest - (o->batch > 1 ? 2 : 1));
+    // Before the first token that is counted there is one, with several sequences two.
+    *context = deepest + most_of(b->prompt, b->tokens + (o->batch > 1 ? 2 : 1));
     if (*context <= most) return QN_OK;
     return QN_FAIL(err, LIMIT,
                    "a depth of %lld and tests of %lld and %lld tokens need a context of %lld, the "
@@ -152,18 +195,39 @@ static void fill_ids(int32_t *ids, int64_t n, int64_t n_vocab) {
     }
 }
 
+static qn_status open_forks(bench *b, qn_err *err) {
+    const size_t n = (size_t)b->opts->batch;
+    if (n == 1) return QN_OK;
+    b->forks = qn_alloc(n, sizeof(qn_session *));
+    b->chosen = qn_alloc(n, sizeof *b->chosen);
+    if (!b->forks || !b->chosen) return QN_NOMEM(err, "a benchmark");
+    for (size_t i = 0; i < n; i++) QN_TRY(qn_session_fork(&b->forks[i], b->session, err));
+    return QN_OK;
+}
+
 static qn_status open_bench(bench *b, qn_err *err) {
     const qn_bench_opts *o = b->opts;
     qn_session_opts opts = {.kept = -1};
     QN_TRY(choose_sizes(&opts.context, b, err));
     qn_tracer_attach(o->tracer, &opts);
-    b->ids = qn_alloc((size_t)opts.context, sizeof *b->ids);
+    const int64_t n_ids = opts.context + o->batch;
+    b->ids = qn_alloc((size_t)n_ids, sizeof *b->ids);
     b->rates = qn_alloc((size_t)o->repeats, sizeof *b->rates);
     if (!b->ids || !b->rates) return QN_NOMEM(err, "a benchmark");
-    fill_ids(b->ids, opts.context, qn_engine_get_info(o->engine).n_vocab);
+    fill_ids(b->ids, n_ids, qn_engine_get_info(o->engine).n_vocab);
     b->n_all = (int64_t)o->n_depths * N_TESTS * (o->repeats + 1);
     b->progress = (qn_progress){.what = "measuring", .unit = "runs"};
-    return qn_session_create(&b->session, o->engine, &opts, err);
+    QN_TRY(qn_session_create(&b->session, o->engine, &opts, err));
+    return open_forks(b, err);
+}
+
+static void close_bench(bench *b) {
+    for (int64_t i = 0; b->forks && i < b->opts->batch; i++) qn_session_destroy(b->forks[i]);
+    qn_session_destroy(b->session);
+    qn_free(b->forks);
+    qn_free(b->chosen);
+    qn_free(b->ids);
+    qn_free(b->rates);
 }
 
 qn_status qn_bench_run(qn_bench_row **out, size_t *n, const qn_bench_opts *opts, qn_err *err) {
@@ -175,9 +239,7 @@ qn_status qn_bench_run(qn_bench_row **out, size_t *n, const qn_bench_opts *opts,
         status = run_depth(rows + i * N_TESTS, &b, err);
     }
     qn_progress_end(&b.progress);
-    qn_session_destroy(b.session);
-    qn_free(b.ids);
-    qn_free(b.rates);
+    close_bench(&b);
     if (status) {
         qn_free(rows);
         return status;
@@ -185,6 +247,18 @@ qn_status qn_bench_run(qn_bench_row **out, size_t *n, const qn_bench_opts *opts,
     *out = rows;
     *n = opts->n_depths * N_TESTS;
     return QN_OK;
+}
+
+void qn_bench_set_limits(qn_bench_row *rows, size_t n, const qn_limits *limits) {
+    for (size_t i = 0; i < n; i++) {
+        const qn_cost *cost = &rows[i].cost;
+        const double reading = (cost->weight_bytes + cost->state_bytes) / (limits->read_gbs * 1e9);
+        const double floats = cost->float_ops / (limits->f32_gflops * 1e9);
+        const bool is_known = cost->int_ops == 0 || limits->int8_tops > 0;
+        const double ints = cost->int_ops > 0 ? cost->int_ops / (limits->int8_tops * 1e12) : 0;
+        const double least = reading > ints + floats ? reading : ints + floats;
+        rows[i].limit_tps = is_known && least > 0 ? rows[i].step_rows / least : 0;
+    }
 }
 
 // --- opening -------------------------------------------------------------------------------------

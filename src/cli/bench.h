@@ -12,8 +12,12 @@ typedef struct qn_spread {
 
 typedef struct qn_bench_row {
     const char *test; // "prefill" or "decode"
-    int64_t n, depth; // tokens; tokens that are cached before them
-    qn_spread tps;    // tokens per second
+    int64_t n, depth; // tokens of each sequence; tokens that are cached before them
+    int64_t batch;    // sequences
+    qn_spread tps;    // tokens per second, of all sequences together
+    qn_cost cost;     // of one step
+    double step_rows; // tokens of that step
+    double limit_tps; // by the limits of the machine; 0: not known
 } qn_bench_row;
 
 typedef struct qn_bench_opts {
@@ -21,6 +25,7 @@ typedef struct qn_bench_opts {
     int64_t prompt, tokens; // of a test; 0: a usual number, less if the context is short
     const int64_t *depths;  // (n_depths)
     size_t n_depths;
+    int64_t batch; // sequences that decode together
     int64_t repeats;
     qn_tracer *tracer; // not NULL; warming up is not traced
 } qn_bench_opts;
@@ -29,6 +34,22 @@ typedef struct qn_bench_opts {
 // Depths that do not fit into the model's context are an error with both values.
 QN_MUST_CHECK qn_status qn_bench_run(qn_bench_row **out, size_t *n, const qn_bench_opts *opts,
                                      qn_err *err);
+
+// Sets limit_tps of the rows: reading what a step reads, or computing what it computes, at the best
+// speed of the machine, whichever takes longer.
+void qn_bench_set_limits(qn_bench_row *rows, size_t n, const qn_limits *limits);
+
+// What the picture shows.
+typedef struct qn_roofline {
+    const char *path;         // of the model
+    const qn_limits *limits;  // of as many threads as the rows had
+    const qn_bench_row *rows; // (n)
+    size_t n;
+} qn_roofline;
+
+// Operations a second over operations for each byte, with the limits as roofs and the rows as
+// points: a page of SVG that needs nothing else. *out is owned (qn_free).
+QN_MUST_CHECK qn_status qn_roofline_draw(char **out, const qn_roofline *roofline, qn_err *err);
 
 typedef struct qn_bench_open_opts {
     const char *path;

@@ -10,19 +10,38 @@
 typedef struct bench_options {
     int64_t prompt, tokens, batch, repeats;
     qn_ints depths;
-    bool open, json;
+    bool open, limits, json;
+    const char *svg;
     qn_trace_args trace;
     qn_engine_args engine;
 } bench_options;
 
+static bool wants_limits(const bench_options *o) { return o->limits || o->svg; }
+
 static qn_status check_bench(const qn_call *call, qn_err *err) {
     const bench_options *o = call->options;
-    if (o->batch > 1)
-        return QN_FAIL(err, ARGUMENT,
-                       "--batch: %lld, but this version runs one sequence at a time: only 1",
-                       (long long)o->batch);
+    if (call->n_args == 0 && (!o->limits || o->svg || o->open))
+        return QN_FAIL(err, ARGUMENT, "bench: too few words, want: quern bench MODEL");
+    QN_TRY(qn_outfile_check("--svg", o->svg, err));
     QN_TRY(qn_trace_args_check(&o->trace, err));
     return qn_engine_args_check(&o->engine, err);
+}
+
+// Of the threads that a model is run with, and of one where there is no model.
+typedef struct limits_pair {
+    qn_limits all, one;
+    bool has_one;
+} limits_pair;
+
+static qn_status measure_limits(limits_pair *out, int n_threads, bool wants_one, qn_err *err) {
+    qn_print_waiting("measuring the limits of this machine");
+    qn_status status = qn_machine_limits(&out->all, n_threads, err);
+    out->one = out->all;
+    if (!status && wants_one && out->all.n_threads > 1)
+        status = qn_machine_limits(&out->one, 1, err);
+    out->has_one = wants_one;
+    qn_print_waited();
+    return status;
 }
 
 // All that is printed.
@@ -33,6 +52,7 @@ typedef struct report {
     const qn_bench_row *rows; // (n)
     size_t n;
     const qn_bench_opening *opening; // NULL: not measured
+    const limits_pair *limits;       // NULL: not measured
     double rss_mib;
 } report;
 
@@ -55,6 +75,33 @@ static void print_spread(const char *name, const qn_spread *s) {
     printf("%-10s %.3f s (%.3f to %.3f)\n", name, s->median, s->least, s->most);
 }
 
+static void print_limit(const char *name, double all, double one, const char *unit) {
+    if (all <= 0) return; // there is no instruction for it
+    printf("%-10s %10.4g %s", name, all, unit);
+    if (one > 0) printf(" (%.4g with one)", one);
+    putchar('\n');
+}
+
+static void print_limits(const limits_pair *l) {
+    printf("limits of this machine: %d thread%s, %s\n", l->all.n_threads,
+           l->all.n_threads == 1 ? "" : "s", l->all.level);
+    const qn_limits *one = l->has_one ? &l->one : NULL;
+    print_limit("read", l->all.read_gbs, one ? one->read_gbs : 0, "GB/s");
+    print_limit("int8", l->all.int8_tops, one ? one->int8_tops : 0, "TOP/s");
+    print_limit("f32", l->all.f32_gflops, one ? one->f32_gflops : 0, "GFLOP/s");
+}
+
+static void print_row(const report *r, size_t i) {
+    const qn_bench_row *row = &r->rows[i];
+    printf("%-8s %7lld %7lld %6lld %11.1f %11.1f %11.1f", row->test, (long long)row->n,
+           (long long)row->depth, (long long)row->batch, row->tps.median, row->tps.least,
+           row->tps.most);
+    if (r->n > 2) printf(" %7.1f %%", row->tps.median / first_tps(r, i) * 100);
+    if (row->limit_tps > 0)
+        printf(" %10.1f %6.1f %%", row->limit_tps, row->tps.median / row->limit_tps * 100);
+    putchar('\n');
+}
+
 static void print_report(const report *r) {
     char bytes[24], cached[24];
     qn_err clean; // the name may be anything
@@ -63,17 +110,14 @@ static void print_report(const report *r) {
            qn_bytes_text(bytes, r->info.weight_bytes));
     printf("%d thread%s, %s, numerics %s, keys and values as %s\n\n", r->info.n_threads,
            r->info.n_threads == 1 ? "" : "s", r->info.level, r->numerics, r->info.cache_type);
-    const bool has_depths = r->n > 2;
-    printf("%-8s %7s %7s %11s %11s %11s%s\n", "test", "tokens", "depth", "tokens/s", "least",
-           "most", has_depths ? "  of first" : "");
-    for (size_t i = 0; i < r->n; i++) {
-        const qn_bench_row *row = &r->rows[i];
-        printf("%-8s %7lld %7lld %11.1f %11.1f %11.1f", row->test, (long long)row->n,
-               (long long)row->depth, row->tps.median, row->tps.least, row->tps.most);
-        if (has_depths) printf(" %7.1f %%", row->tps.median / first_tps(r, i) * 100);
+    printf("%-8s %7s %7s %6s %11s %11s %11s%s%s\n", "test", "tokens", "depth", "batch", "tokens/s",
+           "least", "most", r->n > 2 ? "  of first" : "", r->limits ? "      limit    share" : "");
+    for (size_t i = 0; i < r->n; i++) print_row(r, i);
+    putchar('\n');
+    if (r->limits) {
+        print_limits(r->limits);
         putchar('\n');
     }
-    putchar('\n');
     if (r->opening) {
         print_spread("open cold", &r->opening->cold);
         print_spread("open warm", &r->opening->warm);
@@ -85,11 +129,31 @@ static void print_report(const report *r) {
 
 // --- as JSON ---
 
+// A number, or null where it is not known.
+static json_t *known(double x) { return x > 0 ? json_real(x) : json_null(); }
+
 static json_t *row_json(const qn_bench_row *row) {
-    return json_pack("{s:s, s:I, s:I, s:i, s:f, s:f, s:f, s:n, s:n}", "test", row->test, "n",
-                     (json_int_t)row->n, "depth", (json_int_t)row->depth, "batch", 1, "tps",
-                     row->tps.median, "tps_min", row->tps.least, "tps_max", row->tps.most,
-                     "limit_tps", "share");
+    const double share = row->limit_tps > 0 ? row->tps.median / row->limit_tps : 0;
+    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o}", "test", row->test, "n",
+                     (json_int_t)row->n, "depth", (json_int_t)row->depth, "batch",
+                     (json_int_t)row->batch, "tps", row->tps.median, "tps_min", row->tps.least,
+                     "tps_max", row->tps.most, "limit_tps", known(row->limit_tps), "share",
+                     known(share));
+}
+
+static json_t *limit_json(const qn_limits *l) {
+    return json_pack("{s:i, s:f, s:o, s:f}", "threads", l->n_threads, "read_gbs", l->read_gbs,
+                     "int8_tops", known(l->int8_tops), "f32_gflops", l->f32_gflops);
+}
+
+static json_t *limits_json(const limits_pair *l) {
+    json_t *root = limit_json(&l->all);
+    if (!root || json_object_set_new(root, "level", json_string(l->all.level)) != 0 ||
+        (l->has_one && json_object_set_new(root, "one_thread", limit_json(&l->one)) != 0)) {
+        json_decref(root);
+        return NULL;
+    }
+    return root;
 }
 
 static json_t *opening_json(const qn_bench_opening *o) {
@@ -104,11 +168,12 @@ static qn_status print_json(const report *r, qn_err *err) {
     for (size_t i = 0; i < r->n; i++) json_array_append_new(rows, row_json(&r->rows[i]));
     json_t *root =
         json_array_size(rows) == r->n
-            ? json_pack("{s:o, s:s, s:i, s:s, s:s, s:s, s:n, s:O, s:f}", "model",
+            ? json_pack("{s:o, s:s, s:i, s:s, s:s, s:s, s:o, s:O, s:f}", "model",
                         qn_json_text(r->path, strlen(r->path)), "architecture",
                         r->info.architecture, "threads", r->info.n_threads, "level", r->info.level,
                         "numerics", r->numerics, "cache_type", r->info.cache_type, "limits",
-                        "results", rows, "rss_mib", r->rss_mib)
+                        r->limits ? limits_json(r->limits) : json_null(), "results", rows,
+                        "rss_mib", r->rss_mib)
             : NULL;
     json_decref(rows);
     if (root && r->opening && json_object_set_new(root, "open", opening_json(r->opening)) != 0) {
@@ -120,6 +185,25 @@ static qn_status print_json(const report *r, qn_err *err) {
 
 // --- the command ---
 
+static qn_status save_picture(const report *r, const char *path, qn_err *err) {
+    const qn_roofline roofline = {
+        .path = r->path, .limits = &r->limits->all, .rows = r->rows, .n = r->n};
+    char *text;
+    QN_TRY(qn_roofline_draw(&text, &roofline, err));
+    const qn_status status =
+        qn_outfile_save(path, &qn_kind_svg, &(qn_part){text, strlen(text)}, 1, err);
+    qn_free(text);
+    return status;
+}
+
+static qn_status tell(const report *r, const bench_options *o, qn_err *err) {
+    if (o->svg) QN_TRY(save_picture(r, o->svg, err));
+    if (o->json) return print_json(r, err);
+    print_report(r);
+    return QN_OK;
+}
+
+// Limits come last: the memory that they take is none of the model's.
 static qn_status measure(const char *path, const bench_options *o, qn_tracer *tracer,
                          const qn_bench_opening *opening, qn_err *err) {
     static const int64_t no_depth[] = {0};
@@ -127,39 +211,56 @@ static qn_status measure(const char *path, const bench_options *o, qn_tracer *tr
     qn_loaded loaded;
     qn_bench_row *rows = NULL;
     size_t n = 0;
+    limits_pair limits = {0};
+    qn_status status = QN_OK;
     QN_TRY(qn_cli_open(&loaded, path, &(qn_open_opts){.args = &o->engine}, err));
     const qn_bench_opts opts = {.engine = loaded.engine,
                                 .prompt = o->prompt,
                                 .tokens = o->tokens,
                                 .depths = o->depths.n ? o->depths.items : no_depth,
                                 .n_depths = o->depths.n ? o->depths.n : 1,
+                                .batch = o->batch ? o->batch : 1,
                                 .repeats = o->repeats ? o->repeats : REPEATS,
                                 .tracer = tracer};
-    qn_status status = qn_bench_run(&rows, &n, &opts, err);
-    if (status == QN_LIMIT) qn_err_name(err, status, path);
-    if (!status) {
-        const report r = {
-            .path = path,
-            .info = qn_engine_get_info(loaded.engine),
-            .numerics =
-                qn_numerics_words[o->engine.numerics ? o->engine.numerics - 1 : QN_NUMERICS_EXACT],
-            .rows = rows,
-            .n = n,
-            .opening = opening,
-            .rss_mib = peak_mib()};
-        if (o->json)
-            status = print_json(&r, err);
-        else
-            print_report(&r);
+    QN_TRY_TO(done, qn_bench_run(&rows, &n, &opts, err));
+    report r = {
+        .path = path,
+        .info = qn_engine_get_info(loaded.engine),
+        .numerics =
+            qn_numerics_words[o->engine.numerics ? o->engine.numerics - 1 : QN_NUMERICS_EXACT],
+        .rows = rows,
+        .n = n,
+        .opening = opening,
+        .rss_mib = peak_mib()};
+    if (wants_limits(o)) {
+        QN_TRY_TO(done, measure_limits(&limits, r.info.n_threads, false, err));
+        qn_bench_set_limits(rows, n, &limits.all);
+        r.limits = &limits;
     }
+    status = tell(&r, o, err);
+
+done:
+    if (status == QN_LIMIT) qn_err_name(err, status, path);
     qn_free(rows);
     qn_cli_close(&loaded);
     return status;
 }
 
+// Without a model.
+static qn_status tell_limits(const bench_options *o, qn_err *err) {
+    limits_pair limits = {0};
+    QN_TRY(measure_limits(&limits, (int)o->engine.threads, true, err));
+    if (!o->json) {
+        print_limits(&limits);
+        return qn_stdout_check(err);
+    }
+    return qn_stdout_json(json_pack("{s:o}", "limits", limits_json(&limits)), 0, err);
+}
+
 static qn_status run_bench(const qn_call *call, qn_err *err) {
     enum { REPEATS = 3 };
     const bench_options *o = call->options;
+    if (call->n_args == 0) return tell_limits(o, err);
     const qn_bench_open_opts open_opts = {
         .path = call->args[0], .args = &o->engine, .repeats = o->repeats ? o->repeats : REPEATS};
     qn_bench_opening opening = {0};
@@ -205,7 +306,7 @@ static const qn_option bench_table[] = {
     {.name = "--batch",
      .alias = "-b",
      .arg = "BATCH",
-     .help = "sequences at once (default 1, the only one so far)",
+     .help = "sequences that decode together (default 1); speeds are those of all of them",
      .kind = QN_OPTION_INT,
      .offset = offsetof(bench_options, batch),
      .least = 1,
@@ -223,6 +324,16 @@ static const qn_option bench_table[] = {
              "warm, from --cache-dir or a temporary folder that was filled before",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(bench_options, open)},
+    {.name = "--limits",
+     .help = "also measure what this machine can do, and print each speed as a share of it; "
+             "without MODEL, the limits alone",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(bench_options, limits)},
+    {.name = "--svg",
+     .arg = "OUT.svg",
+     .help = "draw the speeds under the limits of this machine into this file",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(bench_options, svg)},
     {.name = "--json",
      .help = "print one JSON object",
      .kind = QN_OPTION_FLAG,
@@ -233,17 +344,17 @@ static const qn_option bench_table[] = {
 
 const qn_command qn_cmd_bench = {
     .name = "bench",
-    .args = "MODEL",
+    .args = "[MODEL]",
     .summary = "Measures how fast a model reads (prefill) and writes (decode) on this machine.",
     .notes = "Speeds are tokens per second: the median of the repeats, the least and the most. "
              "The tokens are random; decode always takes the best one. JSON: {\"model\", "
              "\"threads\", \"limits\", \"results\": [{\"test\", \"n\", \"depth\", \"batch\", "
              "\"tps\", \"tps_min\", \"tps_max\", \"limit_tps\", \"share\"}], \"rss_mib\", ...}; "
-             "what is not measured yet is null.",
+             "what is not known is null.",
     .options = bench_table,
     .n_options = sizeof bench_table / sizeof *bench_table,
     .options_size = sizeof(bench_options),
-    .least_args = 1,
+    .least_args = 0,
     .most_args = 1,
     .check = check_bench,
     .run = run_bench,

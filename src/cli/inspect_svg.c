@@ -1,5 +1,6 @@
 // The size of a model by tensor group, as a picture: a bar for each group, its types by colour.
 #include "cli/inspect.h"
+#include "cli/svg.h"
 
 #include "core/file.h"
 
@@ -7,7 +8,7 @@
 
 enum {
     WIDTH = 860,
-    MARGIN = 24,
+    MARGIN = QN_SVG_MARGIN,
     TOP = 76,     // of the first bar
     ROW = 36,     // from bar to bar
     BAR = 24,     // height of a bar
@@ -38,37 +39,11 @@ static size_t place_of(type_list *list, const char *type) {
     return list->n - 1;
 }
 
-// Text between tags. Names of files may hold anything: the storage of errors makes them printable.
-static void add_escaped(qn_buf *to, const char *text) {
-    qn_err clean;
-    (void)QN_FAIL(&clean, OK, "%s", text);
-    for (const char *c = clean.message; *c; c++) {
-        if (*c == '<')
-            qn_buf_text(to, "&lt;");
-        else if (*c == '>')
-            qn_buf_text(to, "&gt;");
-        else if (*c == '&')
-            qn_buf_text(to, "&amp;");
-        else
-            qn_buf_add(to, c, 1);
-    }
-}
-
 static void draw_head(qn_buf *to, const qn_inspection *in, int height) {
     char bytes[24];
+    qn_svg_begin(to, qn_path_name(in->path), WIDTH, height);
     qn_buf_printf(to,
-                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                  "viewBox=\"0 0 %d %d\" font-family=\"system-ui, sans-serif\" "
-                  "font-size=\"13\" fill=\"#1d2733\">\n<title>",
-                  WIDTH, height, WIDTH, height);
-    add_escaped(to, qn_path_name(in->path));
-    qn_buf_printf(to,
-                  "</title>\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
-                  "<text x=\"%d\" y=\"34\" font-size=\"17\" font-weight=\"600\">",
-                  WIDTH, height, MARGIN);
-    add_escaped(to, qn_path_name(in->path));
-    qn_buf_printf(to,
-                  "</text>\n<text x=\"%d\" y=\"55\" fill=\"#5a6675\">%s in %lld tensors, by group "
+                  "<text x=\"%d\" y=\"55\" fill=\"#5a6675\">%s in %lld tensors, by group "
                   "and type</text>\n",
                   MARGIN, qn_bytes_text(bytes, in->all.bytes), (long long)in->all.n);
 }
@@ -151,6 +126,6 @@ qn_status qn_inspection_draw(char **out, const qn_inspection *in, qn_err *err) {
         draw_bar(&page, in, i, end, y, (double)LENGTH / (double)longest, &types);
     }
     draw_legend(&page, &types, legend);
-    qn_buf_text(&page, "</svg>\n");
+    qn_svg_end(&page);
     return qn_buf_take(out, &page, err);
 }

@@ -1,0 +1,35 @@
+#include "cli/svg.h"
+
+#include "core/err.h"
+
+void qn_svg_text(qn_buf *to, const char *text) {
+    qn_err clean; // the storage of errors makes any bytes printable
+    (void)QN_FAIL(&clean, OK, "%s", text);
+    for (const char *c = clean.message; *c; c++) {
+        if (*c == '<')
+            qn_buf_text(to, "&lt;");
+        else if (*c == '>')
+            qn_buf_text(to, "&gt;");
+        else if (*c == '&')
+            qn_buf_text(to, "&amp;");
+        else
+            qn_buf_add(to, c, 1);
+    }
+}
+
+void qn_svg_begin(qn_buf *to, const char *title, int width, int height) {
+    qn_buf_printf(to,
+                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+                  "viewBox=\"0 0 %d %d\" font-family=\"system-ui, sans-serif\" "
+                  "font-size=\"13\" fill=\"#1d2733\">\n<title>",
+                  width, height, width, height);
+    qn_svg_text(to, title);
+    qn_buf_printf(to,
+                  "</title>\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
+                  "<text x=\"%d\" y=\"34\" font-size=\"17\" font-weight=\"600\">",
+                  width, height, QN_SVG_MARGIN);
+    qn_svg_text(to, title);
+    qn_buf_text(to, "</text>\n");
+}
+
+void qn_svg_end(qn_buf *to) { qn_buf_text(to, "</svg>\n"); }
