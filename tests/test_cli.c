@@ -98,7 +98,25 @@ static void test_wrong_usage(void **state) {
         {{"rnu"}, "did you mean 'run'?"},
         {{"chat"}, "no command 'chat'; 'quern run' chats"},
         {{"serve"}, "no command 'serve'; there is no server yet"},
-        {{"run", "-m", DRAFT}, "the model is named without an option: quern run [MODEL]"},
+        {{"run", "-m", DRAFT}, "the model is named without an option: quern run [MODEL [TEXT]]"},
+        {{"run", DRAFT, "-ngl", "99"}, "no option '-ngl'; there is no GPU support yet"},
+        {{"run", DRAFT, "-no-cnv"}, "no option '-no-cnv'; did you mean '--raw'?"},
+        {{"run", DRAFT, "-fa"}, "no option '-fa'; attention is always fused"},
+        {{"bench", DRAFT, "-pg", "512,128"}, "no option '-pg'; -p and -n are measured apart"},
+        {{"bench", DRAFT, "-fa", "1"}, "no option '-fa'; attention is always fused"},
+        {{"run", DRAFT, "-nx"}, "no option '-nx'; 'quern help run' lists them"},
+        {{"run", DRAFT, "-pHello"}, "no option '-pHello'"},
+        {{"run", DRAFT, "--n-predict", "9"}, "'--n-predict'; did you mean '--tokens'?"},
+        {{"run", DRAFT, "--n-predict=9"}, "'--n-predict'; did you mean '--tokens'?"},
+        {{"run", DRAFT, "--temperature", "1"}, "did you mean '--temp'?"},
+        {{"run", DRAFT, "--ctx-size", "9"}, "did you mean '--context'?"},
+        {{"run", DRAFT, "-ctk", "f16"}, "no option '-ctk'; did you mean '--cache-type'?"},
+        {{"run", DRAFT, "--cache-type-k", "f16"}, "did you mean '--cache-type'?"},
+        {{"run", DRAFT, "-ub", "9"}, "no option '-ub'; prompts are read in steps"},
+        {{"logits", DRAFT, "-ub", "9"}, "no option '-ub'; did you mean '--chunk'?"},
+        {{"logits", DRAFT, "--batch-size", "9"}, "did you mean '--chunk'?"},
+        {{"run", DRAFT, "--top-k", "9"}, "no option '--top-k'; this way of sampling is not there"},
+        {{"run", DRAFT, "--min-p=0"}, "no option '--min-p'; this way of sampling is not there"},
         {{"frobnicate"}, "no command 'frobnicate'; 'quern help' lists them"},
         {{"help", "inspct"}, "did you mean 'inspect'?"},
         {{DRAFT}, "did you mean 'quern run "},
@@ -125,16 +143,20 @@ static void test_wrong_usage(void **state) {
         {{"run", "-p", "a", "-f", "b"}, "give either --prompt or --file"},
         {{"run", "-p", "a", "--raw", "--system", "b"}, "--system is for chat"},
         {{"run", "-p", "a", "--stop="}, "--stop: the text is empty"},
-        {{"run", "-p", "a", "-n", "-1"}, "--tokens: '-1', want a whole number from 1"},
+        {{"run", "-p", "a", "-n", "-2"},
+         "--tokens: '-2', want a whole number from 1 to 2147483647, or -1"},
+        {{"run", "-p", "a", "-n", "0"}, "--tokens: '0'"},
         {{"run", "-p", "a", "-n", "99999999999999999999"}, "--tokens: '99999999999999999999'"},
-        {{"run", "-p", "a", "-c", "0"}, "--context: '0'"},
+        {{"run", "-p", "a", "-c", "-1"}, "--context: '-1'"},
         {{"run", "-p", "a", "--temp", "hot"}, "--temp: 'hot', want a number from 0 to 100"},
         {{"run", "-p", "a", "--temp", "nan"}, "--temp: 'nan'"},
         {{"run", "-p", "a", "--temp", "-0.1"}, "--temp: '-0.1'"},
         {{"run", "-p", "a", "--temp", "1e"}, "--temp: '1e'"},
         {{"run", "-p", "a", "--seed", "-1"}, "--seed: '-1'"},
         {{"run", "-p", "a", "--seed", "18446744073709551616"}, "--seed: '18446744073709551616'"},
-        {{"run", "a", "b"}, "'b' is one word too many"},
+        {{"run", "a", "b", "c"}, "'c' is one word too many"},
+        {{"run", "a", "b", "-p", "c"}, "'b' is one word too many: the text is given by --prompt"},
+        {{"run", "a", "b", "-f", "c"}, "'b' is one word too many: the text is given by --file"},
         {{"tokenize"}, "want: quern tokenize MODEL [TEXT]"},
         {{"tokenize", DRAFT, "a", "b"}, "'b' is one word too many (quote text with blanks)"},
         {{"tokenize", DRAFT, "-x"}, "no option '-x'"},
@@ -493,7 +515,11 @@ static void test_run_text(void **state) {
     cli_save(cli_path("question"), QUESTION "\r\n", strlen(QUESTION) + 2);
     cli_result file = CLI_RUN("run", DRAFT, "--file", cli_path("question"));
     assert_string_equal(a.out, file.out);
-    cli_free(&a), cli_free(&b), cli_free(&piped), cli_free(&raw), cli_free(&file);
+    // The text may stand behind the model; -1 and 0 are the limits of the model itself.
+    cli_result word = CLI_RUN("run", DRAFT, QUESTION, "-n", "-1", "-c", "0");
+    cli_assert_done(&word);
+    assert_string_equal(a.out, word.out);
+    cli_free(&a), cli_free(&b), cli_free(&piped), cli_free(&raw), cli_free(&file), cli_free(&word);
 }
 
 static void test_run_limits(void **state) {

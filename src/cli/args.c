@@ -1,5 +1,7 @@
 #include "cli/args.h"
 
+#include "cli/foreign.h"
+
 #include "core/mem.h"
 
 #include <errno.h>
@@ -88,10 +90,12 @@ static bool read_int(int64_t *out, const char *text) {
 }
 
 static qn_status take_int(void *field, const qn_option *option, const char *text, qn_err *err) {
-    int64_t value;
-    if (!read_int(&value, text) || value < option->least || value > option->most)
-        return QN_FAIL(err, ARGUMENT, "%s: '%s', want a whole number from %lld to %lld",
-                       option->name, text, (long long)option->least, (long long)option->most);
+    int64_t value = 0;
+    const bool is_none = option->none && strcmp(text, option->none) == 0;
+    if (!is_none && (!read_int(&value, text) || value < option->least || value > option->most))
+        return QN_FAIL(err, ARGUMENT, "%s: '%s', want a whole number from %lld to %lld%s%s",
+                       option->name, text, (long long)option->least, (long long)option->most,
+                       option->none ? ", or " : "", option->none ? option->none : "");
     *(int64_t *)field = value;
     return QN_OK;
 }
@@ -191,33 +195,68 @@ static const qn_option *find_option(const qn_command *command, const char *word,
     return NULL;
 }
 
-static qn_status refuse_option(const qn_command *command, const char *word, qn_err *err) {
-    enum { MOST_NAMES = 64 };
+// What was probably meant by an option of another program; false: nothing to say.
+static bool refuse_foreign(const qn_command *command, const char *word, size_t n, qn_err *err) {
+    const qn_foreign *foreign = qn_foreign_find(word, n);
+    if (!foreign) return false;
+    const char *ours = foreign->ours;
+    const bool has_it = ours && find_option(command, ours, strlen(ours));
+    if (has_it)
+        (void)QN_FAIL(err, ARGUMENT, "%s: no option '%.*s'; did you mean '%s'?", command->name,
+                      (int)n, word, ours);
+    else if (foreign->hint)
+        (void)QN_FAIL(err, ARGUMENT, "%s: no option '%.*s'; %s", command->name, (int)n, word,
+                      foreign->hint);
+    return has_it || foreign->hint;
+}
+
+// `word` begins with the name, of `n` bytes.
+static qn_status refuse_option(const qn_command *command, const char *word, size_t n, qn_err *err) {
+    enum { MOST_NAMES = 64, LONGEST = 64 };
     const char *names[MOST_NAMES] = {"--help"};
-    size_t n = 1;
-    for (size_t i = 0; i < command->n_options && n < MOST_NAMES; i++)
-        names[n++] = command->options[i].name;
-    const char *near = qn_nearest(word, names, n);
-    if (strcmp(word, "-m") == 0 || strcmp(word, "--model") == 0)
+    char name[LONGEST + 1];
+    size_t n_names = 1;
+    snprintf(name, sizeof name, "%.*s", (int)(n < LONGEST ? n : LONGEST), word);
+    for (size_t i = 0; i < command->n_options && n_names < MOST_NAMES; i++)
+        names[n_names++] = command->options[i].name;
+    if (strcmp(name, "-m") == 0 || strcmp(name, "--model") == 0)
         return QN_FAIL(err, ARGUMENT,
                        "%s: no option '%s'; the model is named without an option: quern %s %s",
-                       command->name, word, command->name, command->args);
+                       command->name, name, command->name, command->args);
+    if (refuse_foreign(command, word, n, err)) return QN_ARGUMENT;
+    const char *near = qn_nearest(name, names, n_names);
     if (near)
-        return QN_FAIL(err, ARGUMENT, "%s: no option '%s'; did you mean '%s'?", command->name, word,
+        return QN_FAIL(err, ARGUMENT, "%s: no option '%s'; did you mean '%s'?", command->name, name,
                        near);
     return QN_FAIL(err, ARGUMENT, "%s: no option '%s'; 'quern help %s' lists them", command->name,
-                   word, command->name);
+                   name, command->name);
+}
+
+static bool is_number_kind(qn_option_kind kind) {
+    return kind == QN_OPTION_INT || kind == QN_OPTION_REAL || kind == QN_OPTION_SEED ||
+           kind == QN_OPTION_INTS;
+}
+
+// A number may stand right behind the letter, as in "-n20". Anything else there would make an
+// option of another program ("-ngl") a value of one of ours.
+static size_t short_name_size(const qn_command *command, const char *word) {
+    const qn_option *option = find_option(command, word, 2);
+    const char first = word[2] == '-' ? word[3] : word[2];
+    const bool is_glued = option && is_number_kind(option->kind) && first >= '0' && first <= '9';
+    return is_glued ? 2 : strlen(word);
 }
 
 // The word at r->at is an option; its value is behind '=', behind the letter, or the next word.
 static qn_status read_option(reader *r, qn_err *err) {
     const char *word = r->words[r->at++];
-    const bool is_long = word[1] == '-';
-    const char *equals = is_long ? strchr(word, '=') : NULL;
-    const size_t name_size = equals ? (size_t)(equals - word) : is_long ? strlen(word) : 2;
+    const char *equals = strchr(word, '=');
+    const size_t name_size = word[1] != '-' ? short_name_size(r->command, word)
+                             : equals       ? (size_t)(equals - word)
+                                            : strlen(word);
     const qn_option *option = find_option(r->command, word, name_size);
-    if (!option) return refuse_option(r->command, word, err);
-    const char *value = equals ? equals + 1 : word[name_size] ? word + name_size : NULL;
+    if (!option) return refuse_option(r->command, word, name_size, err);
+    const char *value = NULL;
+    if (word[name_size]) value = word + name_size + (word[name_size] == '=');
     if (!value && option->kind != QN_OPTION_FLAG) {
         if (r->at == r->n)
             return QN_FAIL(err, ARGUMENT, "%s needs a value: %s %s", option->name, option->name,

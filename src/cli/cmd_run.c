@@ -23,10 +23,20 @@ typedef struct run_options {
     qn_engine_args engine;
 } run_options;
 
-static qn_status check_run(const qn_call *call, qn_err *err) {
+// A word behind the model is the text to answer, as -p is.
+static qn_status check_text(const qn_call *call, qn_err *err) {
     const run_options *options = call->options;
     if (options->prompt && options->file)
         return QN_FAIL(err, ARGUMENT, "run: give either --prompt or --file");
+    if (call->n_args > 1 && (options->prompt || options->file))
+        return QN_FAIL(err, ARGUMENT, "run: '%s' is one word too many: the text is given by %s",
+                       call->args[1], options->prompt ? "--prompt" : "--file");
+    return QN_OK;
+}
+
+static qn_status check_run(const qn_call *call, qn_err *err) {
+    const run_options *options = call->options;
+    QN_TRY(check_text(call, err));
     if (options->raw && options->system)
         return QN_FAIL(err, ARGUMENT, "run: --system is for chat, which --raw turns off");
     for (size_t i = 0; i < options->stops.n; i++) {
@@ -300,7 +310,9 @@ static qn_status refuse_text(const char *path, qn_err *err) {
 }
 
 static qn_status run_run(const qn_call *call, qn_err *err) {
-    talk t = {.options = call->options};
+    run_options options = *(const run_options *)call->options;
+    talk t = {.options = &options};
+    if (call->n_args > 1) options.prompt = call->args[1];
     t.is_chat = !t.options->prompt && !t.options->file && isatty(STDIN_FILENO);
     char *bundled = NULL;
     qn_buf prompt = {0};
@@ -344,11 +356,12 @@ static const qn_option run_table[] = {
     {.name = "--tokens",
      .alias = "-n",
      .arg = "N",
-     .help = "the most tokens of an answer (default: until the model ends it)",
+     .help = "the most tokens of an answer (default, and -1: until the model ends it)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(run_options, tokens),
      .least = 1,
-     .most = INT32_MAX},
+     .most = INT32_MAX,
+     .none = "-1"},
     {.name = "--temp",
      .arg = "T",
      .help = "temperature: 0 always takes the best token (default), 1 samples as the model scores",
@@ -369,11 +382,13 @@ static const qn_option run_table[] = {
     {.name = "--context",
      .alias = "-c",
      .arg = "CTX",
-     .help = "the most tokens of prompt and answer together (default: the model's own limit)",
+     .help =
+         "the most tokens of prompt and answer together (default, and 0: the model's own limit)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(run_options, context),
      .least = 1,
-     .most = INT32_MAX},
+     .most = INT32_MAX,
+     .none = "0"},
     {.name = "--raw",
      .help = "feed the text as it is, without a chat format; special tokens in it are recognised",
      .kind = QN_OPTION_FLAG,
@@ -393,10 +408,11 @@ static const qn_option run_table[] = {
 
 const qn_command qn_cmd_run = {
     .name = "run",
-    .args = "[MODEL]",
+    .args = "[MODEL [TEXT]]",
     .summary = "Answers a text, or chats on a terminal.",
     .notes =
-        "Without -p and -f, a terminal becomes a conversation (/help lists its commands) and piped "
+        "TEXT behind the model is the same as -p TEXT. Without it, -p and -f, a terminal becomes a "
+        "conversation (/help lists its commands) and piped "
         "input is the text to answer. Without MODEL the bundled quern-mini-Q8_0.gguf is used, from "
         "../models or ../share/quern beside the folder of the program.\n"
         "The chat format is ChatML or Gemma's, whichever the vocabulary has tokens for; other "
@@ -406,7 +422,7 @@ const qn_command qn_cmd_run = {
     .n_options = sizeof run_table / sizeof *run_table,
     .options_size = sizeof(run_options),
     .least_args = 0,
-    .most_args = 1,
+    .most_args = 2,
     .check = check_run,
     .run = run_run,
 };

@@ -40,6 +40,7 @@ typedef struct qn_option {
     size_t offset; // of the field in the command's options
     int64_t least, most;
     const char *const *words; // those of QN_OPTION_WORD, ends with NULL
+    const char *none;         // of QN_OPTION_INT: what is the same as not given; NULL: nothing
 } qn_option;
 
 // The row of --threads, the same for every command that computes; `field` of the struct `options`
