@@ -282,6 +282,12 @@ static void attention_is_the_reference(void **state) {
         {.heads = 2, .kv_heads = 1, .k_size = 8, .v_size = 8, .rule = "spans"},
         {.heads = 2, .kv_heads = 1, .k_size = 8, .v_size = 8, .rule = "spans", .has_allow = true},
         {.heads = 2, .kv_heads = 1, .k_size = 8, .v_size = 8, .has_allow = true, .window = 30},
+        // As wide as the registers of every level, and wider; groups parted and whole.
+        {.heads = 4, .kv_heads = 2, .k_size = 128, .v_size = 128, .type = QN_TYPE_F16},
+        {.heads = 7, .kv_heads = 1, .k_size = 96, .v_size = 150},
+        {.heads = 8, .kv_heads = 8, .k_size = 40, .v_size = 136, .type = QN_TYPE_Q8_0},
+        {.heads = 9, .kv_heads = 1, .k_size = 36, .v_size = 70, .type = QN_TYPE_F16, .window = 33},
+        {.heads = 5, .kv_heads = 1, .k_size = 20, .v_size = 72, .has_allow = true, .rule = "spans"},
     };
     static const int32_t pasts[] = {0, 63, 64, 65, 127};
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
@@ -307,7 +313,7 @@ static void chunks_meet(void **state) {
 // --- the written formula of docs/numbers.md, once more and one number at a time ---
 
 typedef struct plain {
-    float most, total, o[64];
+    float most, total, o[160];
 } plain;
 
 static float lane_sum(const float *x, int n) {
@@ -379,12 +385,13 @@ static void attention_keeps_the_contract(void **state) {
         {.heads = 2, .kv_heads = 1, .k_size = 7, .v_size = 6},
         {.heads = 2, .kv_heads = 1, .k_size = 4, .v_size = 6, .window = 100, .has_sinks = true},
         {.heads = 3, .kv_heads = 3, .k_size = 4, .v_size = 19, .cap = 1},
+        {.heads = 1, .kv_heads = 1, .k_size = 37, .v_size = 150},
     };
     static const int32_t rows[] = {0, 1, 62, 63, 64, 65, 126, 1022, 1023, 1024, 1025, 1090};
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
         world w;
         static task_step s;
-        float want[64];
+        float want[160];
         world_open(&w, &layers[i]);
         spoil_cache(&w);
         task_step_init(&s, &(task_seg){.rows = MAX_LENGTH}, 1, 0);

@@ -1,7 +1,9 @@
 // How calls that know the sequence are cut into pieces, and what they need beside their operands.
-#include "backends/cpu/cpu.h"
+#include "backends/cpu/attend_cut.h"
 
-enum { ROW_NUMBERS = 4096, CONV_CHANNELS = 512, ALONE_ROWS = 16 };
+enum { ROW_NUMBERS = 4096, CONV_CHANNELS = 512 };
+// Pieces of attention: those of one row, at least where heads allow it, and those of many rows.
+enum { ATTEND_PIECES = 8, ENOUGH_PIECES = 32 };
 
 static int64_t floats(int64_t n) { return qn_round_up(n * (int64_t)sizeof(float), 64); }
 
@@ -47,27 +49,60 @@ int64_t qn_cpu_scratch_kv(const qn_task *task, int64_t rows) {
 
 // --- attention ---
 
-// Few rows are most likely of different sequences: one each. Else rows share the keys they read.
-static int64_t attend_rows(int64_t rows) { return rows <= ALONE_ROWS ? 1 : QN_ATTEND_ROWS; }
+// Heads of a kv head that one piece takes. All of them share what it reads; where there are few kv
+// heads they are parted, so that there is work for several threads.
+static int64_t heads_per_piece(const qn_task *task) {
+    const int64_t kv = task->cache->heads, group = task->in[0].parts / kv;
+    const int64_t wanted = qn_ceil_div(ATTEND_PIECES, kv), most = qn_ceil_div(group, 2);
+    return qn_ceil_div(group, wanted < most ? wanted : most);
+}
 
+static int64_t parts_of_group(const qn_task *task) {
+    return qn_ceil_div(task->in[0].parts / task->cache->heads, heads_per_piece(task));
+}
+
+static int64_t most_rows(const qn_task *task) {
+    const int64_t n = QN_ATTEND_QUERIES / heads_per_piece(task);
+    return n > 0 ? n : 1;
+}
+
+// As many rows as leave enough pieces.
+static int64_t attend_rows(const qn_task *task, int64_t rows) {
+    const int64_t all = rows * parts_of_group(task) * task->cache->heads;
+    const int64_t n = all / ENOUGH_PIECES, most = most_rows(task);
+    return n < 1 ? 1 : n < most ? n : most;
+}
+
+int64_t qn_cpu_attend_queries(const qn_task *task) {
+    return most_rows(task) * heads_per_piece(task);
+}
+
+// The most that any smaller number of rows gives, too.
 int64_t qn_cpu_pieces_attend(const qn_task *task, int64_t rows, int64_t cached) {
     (void)cached;
-    const int64_t alone = rows < ALONE_ROWS ? rows : ALONE_ROWS;
-    const int64_t blocks = qn_ceil_div(rows, attend_rows(rows));
-    return (blocks > alone ? blocks : alone) * task->cache->heads;
+    const int64_t parts = parts_of_group(task) * task->cache->heads;
+    const int64_t few = 2 * ENOUGH_PIECES / parts + 1, blocks = qn_ceil_div(rows, most_rows(task));
+    const int64_t alone = rows < few ? rows : few;
+    return (blocks > alone ? blocks : alone) * parts;
 }
 
-qn_range qn_cpu_cut_attend(const qn_task *task, int64_t piece) {
-    return cut(piece / task->cache->heads, attend_rows(task->rows), task->rows);
+qn_attend_cut qn_cpu_cut_queries(const qn_task *task, int64_t piece) {
+    const int64_t parts = parts_of_group(task), all = parts * task->cache->heads;
+    const int64_t group = task->in[0].parts / task->cache->heads, kv = piece % all / parts;
+    const qn_range heads = cut(piece % parts, heads_per_piece(task), group);
+    return (qn_attend_cut){.rows = cut(piece / all, attend_rows(task, task->rows), task->rows),
+                           .kv = kv,
+                           .first_head = kv * group + heads.first,
+                           .end_head = kv * group + heads.end};
 }
 
-// As attend.c cuts it: keys (E, 64), values (64, F'), two (F') and some numbers per row and head.
+// As attend.c cuts it: a slab; for each query scores (64), two of (F'), q (E) and six numbers.
 int64_t qn_cpu_scratch_attend(const qn_task *task, int64_t rows) {
     (void)rows;
-    const qn_cache_view *cache = task->cache;
-    const int64_t v = qn_round_up(cache->v_size, 32);
-    const int64_t sums = QN_ATTEND_ROWS * (task->in[0].parts / cache->heads);
-    return floats(cache->k_size * QN_PAGE_ROWS + v * QN_PAGE_ROWS + sums * (2 * v + 16));
+    const int64_t v = qn_round_up(task->cache->v_size, 32);
+    const int64_t slab = 32 * (v > QN_PAGE_ROWS ? v : QN_PAGE_ROWS);
+    return floats(slab +
+                  qn_cpu_attend_queries(task) * (QN_PAGE_ROWS + 2 * v + task->cache->k_size + 6));
 }
 
 int qn_cpu_temps_attention(qn_operand *temp, const qn_graph *graph, const qn_node *node) {

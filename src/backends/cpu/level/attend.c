@@ -1,7 +1,8 @@
 // Attention over the pages of a cache.
 //
-// A piece is a few rows and one kv head; all heads that use the kv head read each key once. For one
-// row and head, always:
+// A piece is some rows and some heads of one kv head; each such pair is a query. All queries of a
+// piece share what is read of a page: keys and values become floats a slab at a time, in the
+// first-level cache, and a few queries at a time are multiplied with a slab. For one query, always:
 //
 //   blocks of 64 positions: score_j = (fma chain over the head size, from 0) * scale, soft cap
 //     m' = max(m, scores)   c = exp(m - m')   p_j = exp(score_j - m')
@@ -14,6 +15,8 @@
 // Positions that a row does not see take no part at all: blocks and chunks without a visible one
 // are passed over, and what lies there is never multiplied.
 #include "backends/cpu/level/attend.h"
+#include "backends/cpu/attend_cut.h"
+#include "backends/cpu/level/mac.h"
 #include "backends/cpu/level/math.h"
 #include "backends/cpu/level/norm.h"
 
@@ -26,16 +29,14 @@ typedef struct view {
     int64_t row, position;
     int64_t first, end; // nothing outside
     bool is_seen;       // anything, in this chunk
-    int n;              // positions seen in this block, and which
-    unsigned char seen[BLOCK];
-    float hide[BLOCK]; // 0, or -inf where the row does not see
+    uint64_t seen;      // positions of this block, one bit each
 } view;
 
-// Softmax under way, of one row and head.
+// Softmax under way: a number for each query.
 typedef struct sums {
-    float most, total;         // of the chunk: m, l
-    float all_most, all_total; // of the chunks before: M, L
-    float *o, *all_o;          // (F)
+    float *most, *total;         // of the chunk: m, l
+    float *all_most, *all_total; // of the chunks before: M, L
+    float *next_most, *shrink;   // of this block: m', c
 } sums;
 
 typedef struct attend_job {
@@ -43,13 +44,16 @@ typedef struct attend_job {
     const qn_operand *q, *out; // (T, H, E), (T, H, F)
     const float *sinks;        // (H) or NULL
     const int32_t *allow;      // (T, T) or NULL
-    int64_t kv, group;         // kv head, heads that use it
-    int64_t k_size, v_size;
-    float *key_room, *value_room; // (E, 64), (64, F') for unpacking; F' a multiple of 32
-    const float *keys, *values;   // (E, 64), (64, stride) of a block, here or in its page
-    int64_t value_stride;
-    view views[QN_ATTEND_ROWS];
-    sums *sums; // (rows, group)
+    qn_attend_cut cut;
+    int64_t heads;          // of the cut: queries are (rows, heads)
+    int64_t k_size, v_size; // E, F
+    int64_t v_stride;       // of the rows below that are as long as a value
+    float *slab;            // (32, 64) or (32, v_stride): keys or values
+    float *queries;         // (queries, E)
+    float *scores;          // (queries, 64)
+    float *o, *all_o;       // (queries, v_stride)
+    sums sums;
+    view views[QN_ATTEND_QUERIES];
 } attend_job;
 
 // --- what a row sees ---
@@ -76,249 +80,248 @@ static void hide_by_allow(const attend_job *job, view *v, int64_t block) {
     const bool is_spans = job->task->attrs->rule == QN_WORD_spans;
     for (int i = 0; i < BLOCK; i++) {
         const int64_t j = block * BLOCK + i, row = step->seg_row[seg] + j - step->seg_past[seg];
-        if (v->hide[i] < 0 || j < step->seg_past[seg] || (is_spans && j <= v->position)) continue;
-        if (!job->allow[v->row * step->n_rows + row]) v->hide[i] = -INFINITY;
+        const uint64_t bit = 1ull << i;
+        if (!(v->seen & bit) || j < step->seg_past[seg] || (is_spans && j <= v->position)) continue;
+        if (!job->allow[v->row * step->n_rows + row]) v->seen &= ~bit;
     }
 }
+
+// Bits from `n` on.
+static uint64_t bits_from(int64_t n) { return n <= 0 ? ~0ull : n >= 64 ? 0 : ~0ull << n; }
 
 static void look_at_block(const attend_job *job, view *v, int64_t block) {
-    const int64_t first = v->first - block * BLOCK, end = v->end - block * BLOCK;
-    const int32_t from = first > 0 ? (int32_t)(first < BLOCK ? first : BLOCK) : 0;
-    const int32_t to = end > 0 ? (int32_t)(end < BLOCK ? end : BLOCK) : 0;
-    for (int32_t i = 0; i < BLOCK; i++) v->hide[i] = i >= from && i < to ? 0 : -INFINITY;
+    v->seen = bits_from(v->first - block * BLOCK) & ~bits_from(v->end - block * BLOCK);
     if (job->allow) hide_by_allow(job, v, block);
-    v->n = 0;
-    for (int32_t i = from; i < to; i++) {
-        v->seen[v->n] = (unsigned char)i;
-        v->n += v->hide[i] == 0;
-    }
-    v->is_seen |= v->n > 0;
+    v->is_seen |= v->seen != 0;
 }
 
-// --- a block of keys and values ---
+// --- a block of positions ---
 
-// Keys and values of a page: as they lie there where they are floats.
-static void load_block(attend_job *job, unsigned char *page) {
-    const qn_cache_view *cache = job->task->cache;
-    unsigned char *keys = cache_keys(cache, page, job->kv);
-    if (cache->type == QN_TYPE_F32) {
-        job->keys = (const float *)keys;
-        job->values = (const float *)cache_value(cache, page, job->kv, 0);
-        job->value_stride = job->v_size;
-        return;
-    }
-    unpack_keys(cache->type, job->key_room, keys, job->k_size);
-    job->keys = job->key_room;
-    job->values = job->value_room;
-    job->value_stride = qn_round_up(job->v_size, 32);
-    for (int j = 0; j < BLOCK; j++)
-        unpack_value(cache->type, job->value_room + j * job->value_stride,
-                     cache_value(cache, page, job->kv, j), job->v_size);
-}
-
-enum { SCORE_VECTORS = BLOCK / QN_LANES, VALUE_VECTORS = 4 };
-
-// score (n, 64) of n heads: q[i] (E), keys (E, 64). n is 1 or 2 and constant; `vectors` of positions
-// at a time, so that the sums stay in registers.
-QN_INLINE void score_block(float *score, const float *const *q, const attend_job *job, const int n,
-                           const int vectors) {
-    const int64_t k_size = job->k_size;
-    for (int j = 0; j < BLOCK; j += vectors * QN_LANES) {
-        f32v sum[2][SCORE_VECTORS] = {0};
-        const float *k = job->keys + j;
-        for (int64_t e = 0; e < k_size; e++, k += BLOCK) {
-            for (int i = 0; i < vectors; i++) {
-                const f32v key = load_f32(k + i * QN_LANES);
-                for (int h = 0; h < n; h++) sum[h][i] = fma_f32(all_f32(q[h][e]), key, sum[h][i]);
-            }
-        }
-        for (int h = 0; h < n; h++) {
-            for (int i = 0; i < vectors; i++)
-                store_f32(score + h * BLOCK + j + i * QN_LANES, sum[h][i]);
+// Scores (queries, 64) of queries first ... end - 1.
+static void score_block(const attend_job *job, const kv_page *page, int64_t first, int64_t end) {
+    memset(job->scores + first * BLOCK, 0, (size_t)((end - first) * BLOCK) * sizeof(float));
+    for (int64_t e = 0; e < job->k_size; e += SLAB) {
+        const int64_t n = job->k_size - e < SLAB ? job->k_size - e : SLAB;
+        const matrix keys = load_keys(page, e, n);
+        for (int64_t i = first; i < end; i += MAC_ROWS) {
+            const mac m = {.to = job->scores + i * BLOCK,
+                           .to_stride = BLOCK,
+                           .a = job->queries + i * job->k_size + e,
+                           .a_stride = job->k_size,
+                           .b = keys,
+                           .depth = n,
+                           .width = BLOCK};
+            mac_rows(&m, end - i < MAC_ROWS ? (int)(end - i) : MAC_ROWS);
         }
     }
 }
 
 // Scores as they enter the softmax; returns the largest.
-static float finish_scores(float *score, const float *hide, const qn_attrs *attrs) {
+static float finish_scores(float *score, uint64_t seen, const qn_attrs *attrs) {
     const float scale = attrs->scale, cap = attrs->cap;
     for (int j = 0; j < BLOCK; j++) score[j] *= scale;
-    if (cap > 0) {
-        for (int j = 0; j < BLOCK; j++) score[j] = cap * math_tanh(score[j] / cap);
+    for (int j = 0; cap > 0 && j < BLOCK; j++) score[j] = cap * math_tanh(score[j] / cap);
+    for (int j = 0; seen != ~0ull && j < BLOCK; j++) {
+        if (!(seen >> j & 1)) score[j] = -INFINITY;
     }
-    for (int j = 0; j < BLOCK; j++) score[j] = hide[j] < 0 ? hide[j] : score[j];
-    float most[LANES];
-    for (int l = 0; l < LANES; l++) most[l] = -INFINITY;
+    f32v most[QN_PARTS];
+    for (int i = 0; i < QN_PARTS; i++) most[i] = all_f32(-INFINITY);
     for (int j = 0; j < BLOCK; j += LANES) {
-        for (int l = 0; l < LANES; l++) most[l] = score[j + l] > most[l] ? score[j + l] : most[l];
+        for (int i = 0; i < QN_PARTS; i++)
+            most[i] = max_f32(load_f32(score + j + i * QN_LANES), most[i]);
     }
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        for (int l = 0; l < half; l++)
-            most[l] = most[l + half] > most[l] ? most[l + half] : most[l];
-    }
-    return most[0];
+    return max_16(most);
 }
 
-// o (F) += p_j v_j over the positions that are seen, ascending; some vectors of o at a time.
-static void add_values(const attend_job *job, float *o, const float *p, const view *v) {
-    const int64_t n = job->v_size, stride = job->value_stride, step = VALUE_VECTORS * QN_LANES;
-    int64_t f = 0;
-    for (; f + step <= n; f += step) {
-        f32v sum[VALUE_VECTORS];
-        for (int i = 0; i < VALUE_VECTORS; i++) sum[i] = load_f32(o + f + i * QN_LANES);
-        for (int k = 0; k < v->n; k++) {
-            const float *value = job->values + v->seen[k] * stride + f;
-            const f32v weight = all_f32(p[v->seen[k]]);
-            for (int i = 0; i < VALUE_VECTORS; i++)
-                sum[i] = fma_f32(weight, load_f32(value + i * QN_LANES), sum[i]);
+// The scores of queries first ... end - 1 become p (queries, 64) and join the softmax. What the
+// queries have one number of is computed for all of them together.
+static void join_block(const attend_job *job, int64_t first, int64_t end) {
+    const sums *s = &job->sums;
+    for (int64_t i = first; i < end; i++)
+        s->next_most[i] = finish_scores(job->scores + i * BLOCK, job->views[i / job->heads].seen,
+                                        job->task->attrs);
+    for (int64_t i = first; i < end; i++) {
+        const float most = s->most[i];
+        s->next_most[i] = s->next_most[i] > most ? s->next_most[i] : most;
+        s->shrink[i] = math_exp(most - s->next_most[i]);
+    }
+    for (int64_t i = first; i < end; i++) {
+        if (!job->views[i / job->heads].seen) continue;
+        float *p = job->scores + i * BLOCK, *o = job->o + i * job->v_stride;
+        const float most = s->next_most[i], c = s->shrink[i];
+        for (int j = 0; j < BLOCK; j++) p[j] = math_exp(p[j] - most);
+        s->most[i] = most;
+        s->total[i] = __builtin_fmaf(s->total[i], c, sum_row(p, BLOCK));
+        for (int64_t f = 0; c != 1 && f < job->v_size; f++) o[f] *= c;
+    }
+}
+
+// o += p v over the runs of positions in `seen` (bit 0: the slab's first, `at`), for n queries from
+// i on.
+static void add_runs(const attend_job *job, const matrix *v, int64_t at, uint32_t seen, int64_t i,
+                     int n) {
+    while (seen) {
+        const int first = __builtin_ctz(seen);
+        const uint32_t rest = ~(seen >> first); // never 0 but for a full slab
+        const int length = rest ? __builtin_ctz(rest) : SLAB;
+        const mac m = {.to = job->o + i * job->v_stride,
+                       .to_stride = job->v_stride,
+                       .a = job->scores + i * BLOCK + at + first,
+                       .a_stride = BLOCK,
+                       .b = {v->kind, v->rows + first * v->stride, v->stride, v->ahead},
+                       .depth = length,
+                       .width = job->v_size};
+        mac_rows(&m, n);
+        if (first + length >= SLAB) return;
+        seen &= ~0u << (first + length);
+    }
+}
+
+// o += p v for queries first ... end - 1: some at a time where they see the same, else one by one.
+static void add_values(const attend_job *job, const kv_page *page, int64_t first, int64_t end) {
+    for (int at = 0; at < BLOCK; at += SLAB) {
+        uint32_t any = 0, seen[MAC_ROWS];
+        for (int64_t r = first / job->heads; r * job->heads < end; r++)
+            any |= (uint32_t)(job->views[r].seen >> at);
+        if (!any) continue;
+        const matrix v = load_values(page, at);
+        for (int64_t i = first; i < end; i += MAC_ROWS) {
+            const int n = end - i < MAC_ROWS ? (int)(end - i) : MAC_ROWS;
+            bool is_same = true;
+            for (int k = 0; k < n; k++) {
+                seen[k] = (uint32_t)(job->views[(i + k) / job->heads].seen >> at);
+                is_same &= seen[k] == seen[0];
+            }
+            for (int k = 0; k < (is_same ? 1 : n); k++)
+                add_runs(job, &v, at, seen[k], i + k, is_same ? n : 1);
         }
-        for (int i = 0; i < VALUE_VECTORS; i++) store_f32(o + f + i * QN_LANES, sum[i]);
-    }
-    for (int k = 0; k < v->n; k++) {
-        const float *value = job->values + v->seen[k] * stride, weight = p[v->seen[k]];
-        for (int64_t i = f; i < n; i++) o[i] = __builtin_fmaf(weight, value[i], o[i]);
-    }
-}
-
-static void multiply(float *x, int64_t n, float by) {
-    for (int64_t i = 0; i < n; i++) x[i] *= by;
-}
-
-// The scores p (64) of one head join its softmax.
-static void join_block(const attend_job *job, const view *v, sums *s, float *p) {
-    const float largest = finish_scores(p, v->hide, job->task->attrs);
-    const float most = largest > s->most ? largest : s->most;
-    const float c = math_exp(s->most - most);
-    for (int j = 0; j < BLOCK; j++) p[j] = math_exp(p[j] - most);
-    s->most = most;
-    s->total = __builtin_fmaf(s->total, c, sum_row(p, BLOCK));
-    if (c != 1) multiply(s->o, job->v_size, c);
-    add_values(job, s->o, p, v);
-}
-
-// All heads of a row, by twos.
-static void attend_block(const attend_job *job, const view *v, sums *s) {
-    for (int64_t g = 0; g < job->group; g += 2) {
-        const int n = g + 1 < job->group ? 2 : 1;
-        const int64_t head = job->kv * job->group + g;
-        const float *const q[] = {part_of(job->q, v->row, head),
-                                  part_of(job->q, v->row, head + n - 1)};
-        float p[2 * BLOCK];
-        if (n == 2)
-            score_block(p, q, job, 2, SCORE_VECTORS / 2);
-        else
-            score_block(p, q, job, 1, SCORE_VECTORS);
-        for (int i = 0; i < n; i++) join_block(job, v, s + g + i, p + i * BLOCK);
     }
 }
 
 // --- chunks and rows ---
 
-static void merge_chunk(sums *s, int64_t v_size) {
-    const float most = s->most > s->all_most ? s->most : s->all_most;
-    const float a = math_exp(s->all_most - most), b = math_exp(s->most - most);
-    s->all_most = most;
-    s->all_total = __builtin_fmaf(s->all_total, a, s->total * b);
-    for (int64_t f = 0; f < v_size; f++) s->all_o[f] = __builtin_fmaf(s->all_o[f], a, s->o[f] * b);
+static void merge_chunk(const attend_job *job, int64_t i) {
+    const sums *s = &job->sums;
+    const float most = s->most[i] > s->all_most[i] ? s->most[i] : s->all_most[i];
+    const float a = math_exp(s->all_most[i] - most), b = math_exp(s->most[i] - most);
+    const float *o = job->o + i * job->v_stride;
+    float *all_o = job->all_o + i * job->v_stride;
+    s->all_most[i] = most;
+    s->all_total[i] = __builtin_fmaf(s->all_total[i], a, s->total[i] * b);
+    for (int64_t f = 0; f < job->v_size; f++) all_o[f] = __builtin_fmaf(all_o[f], a, o[f] * b);
 }
 
-static void finish_head(const attend_job *job, const view *v, sums *s, int64_t head) {
-    float *to = part_of(job->out, v->row, head);
-    float a = 1;
+static void finish_query(const attend_job *job, int64_t i) {
+    const int64_t head = job->cut.first_head + i % job->heads, n = job->v_size;
+    float *to = part_of(job->out, job->views[i / job->heads].row, head);
+    const float *o = job->all_o + i * job->v_stride;
+    float a = 1, total = job->sums.all_total[i];
     if (job->sinks) {
-        const float sink = job->sinks[head];
-        const float most = sink > s->all_most ? sink : s->all_most;
-        a = math_exp(s->all_most - most);
-        s->all_total = __builtin_fmaf(s->all_total, a, math_exp(sink - most));
+        const float sink = job->sinks[head], all_most = job->sums.all_most[i];
+        const float most = sink > all_most ? sink : all_most;
+        a = math_exp(all_most - most);
+        total = __builtin_fmaf(total, a, math_exp(sink - most));
     }
-    const float inverse = s->all_total == 0 ? 0 : 1.0f / s->all_total; // 0: saw nothing
-    const float *o = s->all_o;
-    const int64_t n = job->v_size;
+    const float inverse = total == 0 ? 0 : 1.0f / total; // 0: saw nothing
     for (int64_t f = 0; f < n; f++) to[f] = o[f] * a * inverse;
-}
-
-static void clear_sums(float *most, float *total, float *o, int64_t n) {
-    *most = -INFINITY;
-    *total = 0;
-    for (int64_t f = 0; f < n; f++) o[f] = 0;
 }
 
 // One block of a chunk for the rows of a run that see any of it.
 static void run_block(attend_job *job, int n_rows, int64_t block) {
-    const int32_t seg = job->task->step->row_seg[job->views[0].row];
-    unsigned char *page = cache_page(job->task->cache, job->task->step, seg, block);
-    if (!page) return;
-    bool is_loaded = false;
+    const qn_task *task = job->task;
+    const int32_t seg = task->step->row_seg[job->views[0].row];
+    unsigned char *bytes = cache_page(task->cache, task->step, seg, block);
+    if (!bytes) return;
+    int from = n_rows, to = 0;
     for (int i = 0; i < n_rows; i++) {
-        view *v = &job->views[i];
-        look_at_block(job, v, block);
-        if (v->n == 0) continue;
-        if (!is_loaded) {
-            load_block(job, page);
-            is_loaded = true;
-        }
-        attend_block(job, v, &job->sums[i * job->group]);
+        look_at_block(job, &job->views[i], block);
+        if (!job->views[i].seen) continue;
+        if (from > i) from = i;
+        to = i + 1;
+    }
+    if (from >= to) return;
+    const int64_t first = from * job->heads, end = to * job->heads, next = block + 1;
+    const bool has_next = next * BLOCK < job->views[n_rows - 1].end;
+    unsigned char *after = has_next ? cache_page(task->cache, task->step, seg, next) : NULL;
+    const kv_page page = {.type = task->cache->type,
+                          .is_shared = end - first > MAC_ROWS,
+                          .k_size = job->k_size,
+                          .v_size = job->v_size,
+                          .keys = cache_keys(task->cache, bytes, job->cut.kv),
+                          .values = cache_value(task->cache, bytes, job->cut.kv, 0),
+                          .next_keys = after ? cache_keys(task->cache, after, job->cut.kv) : NULL,
+                          .slab = job->slab};
+    score_block(job, &page, first, end);
+    join_block(job, first, end);
+    add_values(job, &page, first, end);
+}
+
+static void clear_floats(float *x, int64_t n) { memset(x, 0, (size_t)n * sizeof *x); }
+
+static void run_chunk(attend_job *job, int n_rows, int64_t from, int64_t to) {
+    const int64_t n = n_rows * job->heads;
+    clear_floats(job->o, n * job->v_stride);
+    for (int64_t i = 0; i < n; i++) {
+        job->sums.most[i] = -INFINITY;
+        job->sums.total[i] = 0;
+    }
+    for (int i = 0; i < n_rows; i++) job->views[i].is_seen = false;
+    for (int64_t block = from / BLOCK; block * BLOCK < to; block++) run_block(job, n_rows, block);
+    for (int64_t i = 0; i < n; i++) {
+        if (job->views[i / job->heads].is_seen) merge_chunk(job, i);
     }
 }
 
-// Up to QN_ATTEND_ROWS rows of one segment.
+// Rows of one segment, at most as many as a piece has.
 static void attend_run(attend_job *job, int64_t row, int n_rows) {
+    const int64_t n = n_rows * job->heads;
     int64_t first = INT64_MAX, end = 0;
     for (int i = 0; i < n_rows; i++) {
         open_view(job, &job->views[i], row + i);
         if (job->views[i].first < first) first = job->views[i].first;
         if (job->views[i].end > end) end = job->views[i].end;
+        memcpy(job->queries + i * job->heads * job->k_size,
+               part_of(job->q, row + i, job->cut.first_head),
+               (size_t)(job->heads * job->k_size) * sizeof(float));
     }
-    for (int64_t i = 0; i < n_rows * job->group; i++) {
-        sums *s = &job->sums[i];
-        clear_sums(&s->all_most, &s->all_total, s->all_o, job->v_size);
+    clear_floats(job->all_o, n * job->v_stride);
+    for (int64_t i = 0; i < n; i++) {
+        job->sums.all_most[i] = -INFINITY;
+        job->sums.all_total[i] = 0;
     }
-    for (int64_t chunk = first / CHUNK * CHUNK; chunk < end; chunk += CHUNK) {
-        for (int64_t i = 0; i < n_rows * job->group; i++) {
-            sums *s = &job->sums[i];
-            clear_sums(&s->most, &s->total, s->o, job->v_size);
-        }
-        for (int i = 0; i < n_rows; i++) job->views[i].is_seen = false;
-        const int64_t from = first > chunk ? first : chunk;
-        const int64_t to = end < chunk + CHUNK ? end : chunk + CHUNK;
-        for (int64_t block = from / BLOCK; block * BLOCK < to; block++)
-            run_block(job, n_rows, block);
-        for (int64_t i = 0; i < n_rows * job->group; i++) {
-            if (job->views[i / job->group].is_seen) merge_chunk(&job->sums[i], job->v_size);
-        }
-    }
-    for (int64_t i = 0; i < n_rows * job->group; i++)
-        finish_head(job, &job->views[i / job->group], &job->sums[i],
-                    job->kv * job->group + i % job->group);
+    for (int64_t chunk = first / CHUNK * CHUNK; chunk < end; chunk += CHUNK)
+        run_chunk(job, n_rows, first > chunk ? first : chunk,
+                  end < chunk + CHUNK ? end : chunk + CHUNK);
+    for (int64_t i = 0; i < n; i++) finish_query(job, i);
 }
 
 // Cuts the scratch (qn_cpu_scratch_attend knows its size).
-static void open_job(attend_job *job, void *scratch) {
+static void open_job(attend_job *job, int64_t piece, void *scratch) {
     const qn_cache_view *cache = job->task->cache;
-    const int64_t most_sums = QN_ATTEND_ROWS * job->group, stride = qn_round_up(cache->v_size, 32);
+    const int64_t most = qn_cpu_attend_queries(job->task);
+    job->cut = qn_cpu_cut_queries(job->task, piece);
+    job->heads = job->cut.end_head - job->cut.first_head;
     job->k_size = cache->k_size;
     job->v_size = cache->v_size;
-    job->key_room = scratch;
-    job->value_room = job->key_room + job->k_size * BLOCK;
-    float *o = job->value_room + stride * BLOCK;
-    job->sums = (sums *)(o + 2 * most_sums * stride);
-    for (int64_t i = 0; i < most_sums; i++) {
-        job->sums[i].o = o + 2 * i * stride;
-        job->sums[i].all_o = job->sums[i].o + stride;
-    }
+    job->v_stride = qn_round_up(cache->v_size, SLAB);
+    job->slab = scratch;
+    job->scores = job->slab + SLAB * (job->v_stride > BLOCK ? job->v_stride : BLOCK);
+    job->o = job->scores + most * BLOCK;
+    job->all_o = job->o + most * job->v_stride;
+    job->queries = job->all_o + most * job->v_stride;
+    float *sum = job->queries + most * job->k_size;
+    job->sums =
+        (sums){sum, sum + most, sum + 2 * most, sum + 3 * most, sum + 4 * most, sum + 5 * most};
 }
 
 static void attend_piece(attend_job *job, int64_t piece, void *scratch) {
     const qn_step *step = job->task->step;
-    const qn_range rows = qn_cpu_cut_attend(job->task, piece);
-    job->kv = piece % job->task->cache->heads;
-    job->group = job->q->parts / job->task->cache->heads;
-    open_job(job, scratch);
+    open_job(job, piece, scratch);
+    const qn_range rows = job->cut.rows;
     for (int64_t r = rows.first; r < rows.end;) {
         const int32_t seg = step->row_seg[r];
         if (seg < 0) { // inert: zeros
-            memset(part_of(job->out, r, job->kv * job->group), 0,
-                   (size_t)(job->group * job->v_size) * sizeof(float));
+            clear_floats(part_of(job->out, r, job->cut.first_head), job->heads * job->v_size);
             r++;
             continue;
         }

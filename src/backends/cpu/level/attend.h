@@ -2,8 +2,8 @@
 #ifndef QN_BACKENDS_CPU_LEVEL_ATTEND_H
 #define QN_BACKENDS_CPU_LEVEL_ATTEND_H
 
-#include "backends/cpu/level/lanes.h"
 #include "backends/cpu/level/level.h"
+#include "backends/cpu/level/mac.h"
 #include "quant/blocks.h"
 
 #include <string.h>
@@ -35,41 +35,106 @@ static inline unsigned char *cache_value(const qn_cache_view *cache, unsigned ch
            (head * QN_PAGE_ROWS + slot) * qn_cpu_cache_row_bytes(cache->type, cache->v_size);
 }
 
-// n is a multiple of 16.
-static inline void unpack_halves(float *to, const unsigned char *from, int64_t n) {
-    for (int64_t i = 0; i < n; i += QN_LANES) store_f32(to + i, widen_half(from + 2 * i));
+// --- keys and values as floats, a slab at a time ---
+
+enum { SLAB = 32 }; // rows of a slab: numbers of a key, positions of values
+
+// What a kv head has in a page. While one part is read the same part of what comes next is fetched
+// from memory: behind keys the values, behind values the keys of the next page.
+typedef struct kv_page {
+    qn_type type;
+    bool is_shared; // many queries use it: halves are better unpacked once
+    int64_t k_size, v_size;
+    const unsigned char *keys, *values, *next_keys; // next_keys may be NULL
+    float *slab;                                    // room for (32, 64) and (32, F'): see below
+} kv_page;
+
+QN_INLINE void fetch_bytes(const unsigned char *at, int64_t bytes) {
+    for (int64_t i = 0; at && i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+}
+
+QN_INLINE void unpack_halves(float *to, const unsigned char *from, int64_t n) {
+    int64_t i = 0;
+    for (; i + QN_LANES <= n; i += QN_LANES) store_f32(to + i, widen_half(from + 2 * i));
+    for (; i < n; i++) to[i] = qn_load_half(from + 2 * i);
+}
+
+QN_INLINE f32v scaled_bytes(const unsigned char *from, f32v scale) {
+    return scale * to_float(widen_u8(from) << 24 >> 24);
+}
+
+// n rows (n, 64) of a block of Q8_0 keys: 64 scales, then rows of bytes.
+static inline void unpack_key_bytes(float *to, const unsigned char *block, int64_t n,
+                                    const unsigned char *ahead) {
+    f32v scale[QN_PAGE_ROWS / QN_LANES];
+    for (int j = 0; j < QN_PAGE_ROWS; j += QN_LANES)
+        scale[j / QN_LANES] = widen_half(block + 2 * j);
+    const unsigned char *from = block + 2 * QN_PAGE_ROWS;
+    for (int64_t i = 0; i < n; i++) {
+        fetch_bytes(ahead ? ahead + i * QN_PAGE_ROWS : NULL, QN_PAGE_ROWS);
+        for (int j = 0; j < QN_PAGE_ROWS; j += QN_LANES)
+            store_f32(to + i * QN_PAGE_ROWS + j,
+                      scaled_bytes(from + i * QN_PAGE_ROWS + j, scale[j / QN_LANES]));
+    }
+}
+
+// Keys e ... e + n - 1 of a page, (n, 64): as they lie there, or in the slab. e is a multiple of 32.
+static inline matrix load_keys(const kv_page *page, int64_t e, int64_t n) {
+    const int64_t unit = page->type == QN_TYPE_F32 ? 4 : page->type == QN_TYPE_F16 ? 2 : 1;
+    const int64_t row = QN_PAGE_ROWS * unit;
+    const unsigned char *from = page->keys + e * row;
+    const unsigned char *ahead = e < page->v_size ? page->values + e * row : NULL;
+    if (page->type == QN_TYPE_F16 && !page->is_shared)
+        return (matrix){MAC_HALVES, from, row, page->values - page->keys};
+    if (page->type == QN_TYPE_F32) {
+        fetch_bytes(ahead, n * row);
+        return (matrix){MAC_FLOATS, from, row, 0};
+    }
+    if (page->type == QN_TYPE_F16) {
+        for (int64_t i = 0; i < n; i++) {
+            fetch_bytes(ahead ? ahead + i * row : NULL, row);
+            unpack_halves(page->slab + i * QN_PAGE_ROWS, from + i * row, QN_PAGE_ROWS);
+        }
+    } else {
+        unpack_key_bytes(page->slab, page->keys + e / QN_VALUES_Q8_0 * QN_BYTES_Q8_0 * QN_PAGE_ROWS,
+                         n, ahead);
+    }
+    return (matrix){MAC_FLOATS, (const unsigned char *)page->slab, 4 * QN_PAGE_ROWS, 0};
 }
 
 // A value row of the cache that is not F32. `to` has room for a multiple of 32.
 static inline void unpack_value(qn_type type, float *to, const unsigned char *from, int64_t n) {
     if (type == QN_TYPE_F16) {
-        const int64_t whole = n / 16 * 16;
-        unpack_halves(to, from, whole);
-        for (int64_t i = whole; i < n; i++) to[i] = qn_load_half(from + 2 * i);
+        unpack_halves(to, from, n);
         return;
     }
-    for (int64_t at = 0; at < n; at += QN_VALUES_Q8_0, from += QN_BYTES_Q8_0) { // Q8_0
-        const float d = qn_load_half(from);
-        for (int i = 0; i < QN_VALUES_Q8_0; i++) to[at + i] = d * (float)(int8_t)from[2 + i];
+    for (int64_t at = 0; at < n; at += QN_VALUES_Q8_0, from += QN_BYTES_Q8_0) {
+        const f32v scale = all_f32(qn_load_half(from));
+        for (int i = 0; i < QN_VALUES_Q8_0; i += QN_LANES)
+            store_f32(to + at + i, scaled_bytes(from + 2 + i, scale));
     }
 }
 
-// The keys of a head that are not F32, (n, 64) numbers.
-static inline void unpack_keys(qn_type type, float *to, const unsigned char *from, int64_t n) {
-    if (type == QN_TYPE_F16) {
-        unpack_halves(to, from, n * QN_PAGE_ROWS);
-        return;
+// Values of 32 positions from `at` on, (32, F).
+static inline matrix load_values(const kv_page *page, int64_t at) {
+    const int64_t row = qn_cpu_cache_row_bytes(page->type, page->v_size);
+    const int64_t stride = qn_round_up(page->v_size, SLAB);
+    const unsigned char *from = page->values + at * row;
+    const unsigned char *ahead = page->next_keys ? page->next_keys + at * row : NULL;
+    if (page->type == QN_TYPE_F16 && !page->is_shared)
+        return (matrix){MAC_HALVES, from, row, ahead ? page->next_keys - page->values : 0};
+    if (page->type == QN_TYPE_F32) {
+        fetch_bytes(ahead, SLAB * row);
+        return (matrix){MAC_FLOATS, from, row, 0};
     }
-    const int64_t block_bytes = QN_BYTES_Q8_0 * QN_PAGE_ROWS;
-    for (int64_t e = 0; e < n; e++) { // Q8_0
-        const unsigned char *block = from + e / QN_VALUES_Q8_0 * block_bytes;
-        const unsigned char *q = block + (2 + e % QN_VALUES_Q8_0) * QN_PAGE_ROWS;
-        float scale[QN_PAGE_ROWS];
-        unpack_halves(scale, block, QN_PAGE_ROWS);
-        for (int j = 0; j < QN_PAGE_ROWS; j++)
-            to[e * QN_PAGE_ROWS + j] = scale[j] * (float)(int8_t)q[j];
+    for (int j = 0; j < SLAB; j++) {
+        fetch_bytes(ahead ? ahead + j * row : NULL, row);
+        unpack_value(page->type, page->slab + j * stride, from + j * row, page->v_size);
     }
+    return (matrix){MAC_FLOATS, (const unsigned char *)page->slab, 4 * stride, 0};
 }
+
+// --- writing ---
 
 // A row as the type itself rounds. `from` has room for a multiple of 32 and is filled up with zeros.
 static inline void pack_row(qn_type type, unsigned char *to, float *from, int64_t n) {

@@ -1,0 +1,128 @@
+// Products of a few rows with a matrix that lies in the first-level cache.
+#ifndef QN_BACKENDS_CPU_LEVEL_MAC_H
+#define QN_BACKENDS_CPU_LEVEL_MAC_H
+
+#include "backends/cpu/level/lanes.h"
+
+// How the matrix lies in memory. Halves are read from memory itself, so that what is read next, at
+// the same place but `ahead` bytes further, is fetched along.
+typedef enum mac_kind { MAC_FLOATS, MAC_HALVES } mac_kind;
+
+typedef struct matrix {
+    mac_kind kind;
+    const unsigned char *rows;
+    int64_t stride, ahead; // bytes
+} matrix;
+
+// to (n, width) += a (n, depth) b (depth, width): one fma for each k of the depth, ascending. Rows of
+// `to` and `a` lie so many floats apart.
+typedef struct mac {
+    float *to;
+    const float *a;
+    matrix b;
+    int64_t to_stride, a_stride;
+    int64_t depth, width;
+} mac;
+
+// Rows at a time, and vectors of their results: what the registers hold.
+#if defined(__AVX512VNNI__)
+enum { MAC_ROWS = 6, MAC_VECTORS = 4, MAC_ALONE = 8 };
+#else
+enum { MAC_ROWS = 3, MAC_VECTORS = 4, MAC_ALONE = 8 };
+#endif
+
+// In a register from here on: compilers like to read memory again for each use.
+QN_INLINE f32v held(f32v x) {
+#if defined(__AVX2__)
+    __asm__("" : "+v"(x));
+#endif
+    return x;
+}
+
+QN_INLINE f32v load_row(const unsigned char *row, const int i, const mac_kind kind) {
+    return kind == MAC_HALVES ? widen_half(row + 2 * i) : load_f32((const float *)row + i);
+}
+
+// Columns from `at` on; n, vectors and kind are constants, the depth is at least 1.
+QN_INLINE void mac_columns(const mac *m, int64_t at, const int n, const int vectors,
+                           const mac_kind kind) {
+    const int size = kind == MAC_HALVES ? 2 : 4;
+    f32v sum[MAC_ROWS][MAC_ALONE];
+    float *const to = m->to + at;
+    const float *a = m->a, *const end = a + m->depth;
+    const unsigned char *b = m->b.rows + at * size;
+    const int64_t a_stride = m->a_stride, b_stride = m->b.stride, to_stride = m->to_stride;
+    const int64_t ahead = m->b.ahead;
+    for (int r = 0; r < n; r++) {
+        for (int i = 0; i < vectors; i++) sum[r][i] = load_f32(to + r * to_stride + i * QN_LANES);
+    }
+    do {
+        for (int i = 0; kind == MAC_HALVES && i < vectors * QN_LANES * size; i += 64)
+            __builtin_prefetch(b + ahead + i, 0, 2);
+        for (int i = 0; i < vectors; i++) {
+            const f32v x = held(load_row(b, i * QN_LANES, kind));
+            for (int r = 0; r < n; r++) sum[r][i] = fma_f32(all_f32(a[r * a_stride]), x, sum[r][i]);
+        }
+        b += b_stride;
+    } while (++a < end);
+    for (int r = 0; r < n; r++) {
+        for (int i = 0; i < vectors; i++) store_f32(to + r * to_stride + i * QN_LANES, sum[r][i]);
+    }
+}
+
+// A column by itself.
+static inline void mac_column(const mac *m, int64_t at, int n) {
+    for (int r = 0; r < n; r++) {
+        float *to = m->to + r * m->to_stride + at;
+        for (int64_t k = 0; k < m->depth; k++) {
+            const unsigned char *row = m->b.rows + k * m->b.stride;
+            const float x =
+                m->b.kind == MAC_HALVES ? qn_load_half(row + 2 * at) : ((const float *)row)[at];
+            *to = __builtin_fmaf(m->a[r * m->a_stride + k], x, *to);
+        }
+    }
+}
+
+// Many vectors at a time, then one, then the numbers that are left.
+QN_INLINE void mac_n(const mac *m, const int n, const mac_kind kind) {
+    const int vectors = n == 1 ? MAC_ALONE : MAC_VECTORS;
+    int64_t at = 0;
+    for (; at + vectors * QN_LANES <= m->width; at += vectors * QN_LANES)
+        mac_columns(m, at, n, vectors, kind);
+    for (; at + QN_LANES <= m->width; at += QN_LANES) mac_columns(m, at, n, 1, kind);
+    for (; at < m->width; at++) mac_column(m, at, n);
+}
+
+typedef void mac_fn(const mac *m);
+#define MAC(n)                                                                                     \
+    static void mac_floats_##n(const mac *m) { mac_n(m, n, MAC_FLOATS); }                          \
+    static void mac_halves_##n(const mac *m) { mac_n(m, n, MAC_HALVES); }
+MAC(1)
+MAC(2)
+MAC(3)
+#if defined(__AVX512VNNI__)
+MAC(4)
+MAC(5)
+MAC(6)
+#endif
+#undef MAC
+
+// n is 1 ... MAC_ROWS.
+static inline void mac_rows(const mac *m, int n) {
+#define MAC(n)                                                                                     \
+    { mac_floats_##n, mac_halves_##n }
+    static mac_fn *const fns[][2] = {
+        MAC(1),
+        MAC(2),
+        MAC(3),
+#if defined(__AVX512VNNI__)
+        MAC(4),
+        MAC(5),
+        MAC(6)
+#endif
+    };
+#undef MAC
+    fns[n - 1][m->b.kind](m);
+}
+
+#endif
