@@ -145,6 +145,60 @@ static void test_interrupt(void **state) {
     assert_int_equal(close_screen(s), 0);
 }
 
+// While a long question is read, Ctrl-C comes back to the prompt and forgets the question.
+static void test_interrupt_reading(void **state) {
+    screen *s = *state;
+    char line[3801] = "";
+    int prompt, known;
+    for (int i = 0; i < 950; i++) memcpy(line + 4 * i, "a b ", 5);
+    setenv("QN_LEVEL", "portable", 1); // slow, so that it is not over before the key is pressed
+    open_screen(s, (const char *[]){"run", "-t", "1", "-n", "8", NULL});
+    unsetenv("QN_LEVEL");
+    expect(s, "> ");
+    type(s, line);
+    type(s, "\n");
+    expect(s, "reading [");
+    expect(s, " of ");
+    type(s, "\x03");
+    expect(s, "[stopped after ");
+    expect(s, " tokens, and taken back]");
+    expect(s, "> ");
+    type(s, "What is 10 + 62?\n");
+    expect_figures(s, &prompt, &known);
+    if (prompt > 40) fail_msg("%d tokens: the question is still there", prompt);
+    type(s, "/exit\n");
+    assert_int_equal(close_screen(s), 0);
+}
+
+// A line of blanks is no question.
+static void test_blank_line(void **state) {
+    screen *s = *state;
+    open_screen(s, (const char *[]){"run", DRAFT, NULL});
+    expect(s, "> ");
+    type(s, "  \t \n");
+    expect(s, "> ");
+    type(s, "/help\n");
+    expect(s, "/reset");
+    assert_null(strstr(s->text, " tokens/s]"));
+    type(s, "/exit\n");
+    assert_int_equal(close_screen(s), 0);
+}
+
+// Who types no text is told that one is waited for.
+static void test_waiting_for_text(void **state) {
+    screen *s = *state;
+    open_screen(s, (const char *[]){"tokenize", DRAFT, NULL});
+    expect(s, "waiting for text on standard input");
+    type(s, "Hello\n\x04");
+    expect(s, "1222");
+    assert_int_equal(close_screen(s), 0);
+    open_screen(s, (const char *[]){"detokenize", DRAFT, NULL});
+    expect(s, "waiting for token ids on standard input");
+    type(s, "1222 23\n\x04");
+    expect(s, "Hello,");
+    assert_int_equal(close_screen(s), 0);
+}
+
 // At the prompt it takes back what was typed and asks again.
 static void test_interrupt_at_prompt(void **state) {
     screen *s = *state;
@@ -221,6 +275,9 @@ int main(void) {
         cmocka_unit_test_prestate(test_turns_are_kept, &s),
         cmocka_unit_test_prestate(test_conversation, &s),
         cmocka_unit_test_prestate(test_interrupt, &s),
+        cmocka_unit_test_prestate(test_interrupt_reading, &s),
+        cmocka_unit_test_prestate(test_blank_line, &s),
+        cmocka_unit_test_prestate(test_waiting_for_text, &s),
         cmocka_unit_test_prestate(test_interrupt_at_prompt, &s),
         cmocka_unit_test_prestate(test_long_line, &s),
         cmocka_unit_test_prestate(test_full_context, &s),

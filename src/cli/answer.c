@@ -103,6 +103,19 @@ static qn_status next_token(int32_t *id, const qn_answer_opts *opts, qn_err *err
                        : qn_session_step(id, opts->session, &opts->sample, err);
 }
 
+static void begin_reading(work *w) {
+    const long long n = (long long)w->answer.n_prompt;
+    qn_print_waiting("reading %lld token%s ...", n, n == 1 ? "" : "s");
+    if (w->opts->reading)
+        *w->opts->reading =
+            (qn_progress){.what = "reading", .unit = "tokens", .start = qn_now(), .from = -1};
+}
+
+static void end_reading(work *w) {
+    qn_print_waited();
+    if (w->opts->reading) qn_progress_end(w->opts->reading);
+}
+
 // One more token; a reason in the answer means that it was the last.
 static qn_status step(work *w, qn_err *err) {
     const qn_answer_opts *opts = w->opts;
@@ -111,11 +124,9 @@ static qn_status step(work *w, qn_err *err) {
     const char *text;
     size_t size;
     bool is_stop;
-    if (a->n_tokens == 0)
-        qn_print_waiting("reading %lld token%s ...", (long long)a->n_prompt,
-                         a->n_prompt == 1 ? "" : "s");
+    if (a->n_tokens == 0) begin_reading(w);
     const qn_status status = next_token(&id, opts, err);
-    if (a->n_tokens == 0) qn_print_waited();
+    if (a->n_tokens == 0) end_reading(w);
     if (status) return status;
     a->n_tokens++;
     if (qn_tokenizer_is_end(opts->tokenizer, id)) {

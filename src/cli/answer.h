@@ -3,6 +3,7 @@
 #define QN_CLI_ANSWER_H
 
 #include "cli/command.h"
+#include "cli/progress.h"
 #include "core/buf.h"
 
 typedef struct qn_answer_opts {
@@ -14,6 +15,9 @@ typedef struct qn_answer_opts {
     qn_texts stops; // texts that end the answer and are not part of it
     bool naive;     // recompute the whole text for each token
     bool json;      // events, one JSON object a line, instead of text
+    // Of the session's prompt, begun anew by each answer and taken away with its first token; `from`
+    // is -1 until the first call. NULL: none
+    qn_progress *reading;
 } qn_answer_opts;
 
 typedef struct qn_answer {
@@ -27,7 +31,8 @@ typedef struct qn_answer {
 // Tokens per second of the answer, reading the prompt aside where there is more than one.
 double qn_answer_speed(const qn_answer *answer);
 
-// Prints the answer to stdout while it comes. Release *out with qn_answer_deinit.
+// Prints the answer to stdout while it comes. Release *out with qn_answer_deinit. QN_STOPPED: the
+// session's progress function stopped the reading of the prompt, and nothing was printed.
 QN_MUST_CHECK qn_status qn_answer_run(qn_answer *out, const qn_answer_opts *opts, qn_err *err);
 void qn_answer_deinit(qn_answer *answer);
 

@@ -68,7 +68,18 @@ typedef struct talk {
     int64_t context;
     bool is_chat; // several turns
     qn_tracer tracer;
+    qn_progress reading;
 } talk;
+
+// Rows of a step while somebody waits: short, so that Ctrl-C is heard.
+enum { WATCHED_CHUNK = 128 };
+
+// A qn_progress_fn. Behind the last chunk Ctrl-C is left for the answer to take.
+static bool show_reading(void *arg, int64_t done, int64_t total) {
+    qn_progress *reading = &((talk *)arg)->reading;
+    if (reading->from < 0) reading->from = done > WATCHED_CHUNK ? done - WATCHED_CHUNK : 0;
+    return done >= total || qn_progress_show(reading, done, total);
+}
 
 static qn_status set_prompt(talk *t, const char *text, size_t size, qn_err *err) {
     int32_t *ids = NULL;
@@ -107,6 +118,7 @@ static qn_status answer_text(talk *t, const char *text, size_t size, qn_err *err
         .stops = options->stops,
         .naive = options->naive,
         .json = options->json,
+        .reading = &t->reading,
     };
     qn_answer answer = {0};
     QN_TRY(set_prompt(t, text, size, err));
@@ -147,7 +159,7 @@ static const struct {
     {"/quit", NULL, stop},
     {"/bye", NULL, stop},
     {"/reset", "forget what was said", forget},
-    {"/help", "this list; Ctrl-C stops an answer, or clears a line", explain},
+    {"/help", "this list; Ctrl-C stops reading or answering, or clears a line", explain},
 };
 enum { N_CHAT_COMMANDS = sizeof chat_commands / sizeof *chat_commands };
 
@@ -203,12 +215,16 @@ static bool read_line(qn_buf *line) {
     return true;
 }
 
-// A turn that does not fit is taken back; anything else that fails ends the conversation.
+// A turn that does not fit, or whose reading was stopped, is taken back; anything else that fails
+// ends the conversation.
 static qn_status take_turn(talk *t, const char *line, size_t size, qn_err *err) {
     const size_t n_before = t->chat.n;
     const qn_status status = answer_text(t, line, size, err);
-    if (status != QN_LIMIT) return status;
-    fprintf(stderr, "quern: %s; /reset forgets what was said\n", err->message);
+    if (status != QN_LIMIT && status != QN_STOPPED) return status;
+    if (status == QN_LIMIT)
+        fprintf(stderr, "quern: %s; /reset forgets what was said\n", err->message);
+    else
+        qn_print_dim("[%s, and taken back]", err->message);
     qn_chat_cut(&t->chat, n_before);
     return QN_OK;
 }
@@ -221,7 +237,7 @@ static const char *model_name(const qn_engine_info *info, const char *path) {
 }
 
 static qn_status take_line(talk *t, const qn_buf *line, bool *goes_on, qn_err *err) {
-    const char *word = line->data + strspn(line->data, " \t");
+    const char *word = line->data + strspn(line->data, " \t\r\n"); // blanks alone are no question
     if (line->size + 1 >= TERMINAL_LINE) {
         fprintf(stderr,
                 "quern: the terminal cut this line at %d bytes, so it is not answered; 'quern run "
@@ -231,7 +247,7 @@ static qn_status take_line(talk *t, const qn_buf *line, bool *goes_on, qn_err *e
     }
     if (*word == '/')
         *goes_on = run_chat_command(t, word);
-    else if (line->size > 0)
+    else if (*word)
         return take_turn(t, line->data, line->size, err);
     return QN_OK;
 }
@@ -267,6 +283,11 @@ static qn_status open_session(talk *t, qn_err *err) {
     qn_session_opts opts = {.context = t->options->context,
                             .shrink = !t->options->context,
                             .kept = t->is_chat ? 0 : -1};
+    if (t->is_chat || isatty(STDERR_FILENO)) {
+        opts.chunk = WATCHED_CHUNK;
+        opts.progress = show_reading;
+        opts.progress_arg = t;
+    }
     qn_tracer_attach(&t->tracer, &opts);
     const qn_status status = qn_session_create(&t->session, t->loaded.engine, &opts, err);
     if (status == QN_LIMIT) qn_err_prefix(err, status, "--context");

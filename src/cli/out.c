@@ -65,7 +65,8 @@ static qn_status read_all(qn_buf *out, FILE *from, const char *name, qn_err *err
     enum { CHUNK = 1 << 16 };
     char *chunk = qn_alloc(CHUNK, 1);
     if (!chunk) return QN_NOMEM(err, name);
-    for (size_t n; !out->failed && (n = fread(chunk, 1, CHUNK, from)) > 0;)
+    // Behind the end of a terminal's input there may be more, which is not waited for.
+    for (size_t n; !out->failed && !feof(from) && (n = fread(chunk, 1, CHUNK, from)) > 0;)
         qn_buf_add(out, chunk, n);
     qn_free(chunk);
     if (ferror(from)) return QN_FAIL(err, IO, "%s: cannot read: %s", name, strerror(errno));

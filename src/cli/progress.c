@@ -9,7 +9,7 @@ enum { WIDTH = 30 };
 
 static void print_rate(const qn_progress *p, double rate) {
     if (*p->unit)
-        fprintf(stderr, "  %.3g %s/s", rate, p->unit);
+        fprintf(stderr, ", %.*f %s/s", rate < 10 ? 1 : 0, rate, p->unit);
     else
         fprintf(stderr, "  %.0f MiB/s", rate / (1 << 20));
 }
@@ -30,9 +30,11 @@ static void draw(qn_progress *p, int64_t done, int64_t total, double seconds) {
     for (int i = 0; i < WIDTH; i++) bar[i] = i < (int)(share * WIDTH) ? '#' : '.';
     bar[WIDTH] = 0;
     fprintf(stderr, "\r\033[K%s [%s] %3d %%", p->what, bar, (int)(share * 100));
-    if (seconds > 0.5 && done > 0) { // before that a rate is noise
-        print_rate(p, (double)done / seconds);
-        print_left(seconds / (double)done * (double)(total - done));
+    if (*p->unit) fprintf(stderr, "  %lld of %lld", (long long)done, (long long)total);
+    if (seconds > 0.5 && done > p->from) { // before that a rate is noise
+        const double rate = (double)(done - p->from) / seconds;
+        print_rate(p, rate);
+        print_left((double)(total - done) / rate);
     }
     fflush(stderr);
     p->is_drawn = true;

@@ -1,6 +1,7 @@
 // A progress bar on stderr with rate and time left; silent when stderr is no terminal.
 //
 //   loading  [##########....................]  34 %  412 MiB/s  12 s left
+//   reading  [##########....................]  34 %  1024 of 3000, 412 tokens/s  5 s left
 #ifndef QN_CLI_PROGRESS_H
 #define QN_CLI_PROGRESS_H
 
@@ -12,6 +13,7 @@ typedef struct qn_progress {
     const char *what;    // "loading"
     const char *unit;    // "" counts bytes; else the name of what is counted, "tokens"
     double start, shown; // seconds: the first call, the last time the bar was drawn
+    int64_t from;        // what was done before the start; not part of the rate
     bool is_drawn;
 } qn_progress;
 
