@@ -88,6 +88,51 @@ static void test_docs_and_help_agree(void **state) {
     free(docs);
 }
 
+static void assert_switches(const char *assignments, int code, const char *part) {
+    char command[CLI_MOST_PATH];
+    snprintf(command, sizeof command, "%s '%s' tokenize '%s' Hello", assignments, QUERN, DRAFT);
+    cli_result r =
+        cli_run_with(&(cli_input){.program = "sh"}, (const char *[]){"-c", command, NULL});
+    assert_int_equal(r.code, code);
+    assert_string_equal(r.out, "1222\n");
+    if (strcmp(r.err, part) != 0) fail_msg("'%s' is not '%s'", r.err, part);
+    cli_free(&r);
+}
+
+// A variable that looks like a switch and is none is told, in one line for all of them.
+static void test_stray_switches(void **state) {
+    (void)state;
+    assert_switches("QN_DEBUG=0 QNX=1", 0, "");
+    assert_switches("QN_DEBG=1", 0,
+                    "quern: warning: no such switch: QN_DEBG (did you mean QN_DEBUG?); 'quern help "
+                    "switches' lists them\n");
+    assert_switches("QN_FROBNICATE=", 0,
+                    "quern: warning: no such switch: QN_FROBNICATE; 'quern help switches' lists "
+                    "them\n");
+    cli_result two = cli_run_with(
+        &(cli_input){.program = "env"},
+        (const char *[]){"QN_AAAAAAAA=1", "QN_BBBBBBBB=1", QUERN, "tokenize", DRAFT, "a", NULL});
+    assert_int_equal(two.code, 0);
+    assert_ptr_equal(strchr(two.err, '\n'), two.err + strlen(two.err) - 1); // one line
+    assert_non_null(strstr(two.err, "QN_AAAAAAAA"));
+    assert_non_null(strstr(two.err, "QN_BBBBBBBB"));
+    cli_free(&two);
+}
+
+// Set to nothing, a switch is not set.
+static void test_empty_switches(void **state) {
+    (void)state;
+    char command[CLI_MOST_PATH];
+    snprintf(command, sizeof command,
+             "QN_SKIP= QN_LEVEL= QN_DEBUG= QN_DUMP= '%s' logits '%s' --ids 1", QUERN, DRAFT);
+    cli_result r = cli_run_with(&(cli_input){.program = "sh"},
+                                (const char *[]){"-c", command, NULL}),
+               plain = CLI_RUN("logits", DRAFT, "--ids", "1");
+    cli_assert_done(&r);
+    assert_string_equal(r.out, plain.out);
+    cli_free(&r), cli_free(&plain);
+}
+
 // --- wrong usage ---------------------------------------------------------------------------------
 
 static void test_wrong_usage(void **state) {
@@ -712,6 +757,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_docs_and_help_agree),
+        cmocka_unit_test(test_stray_switches),
+        cmocka_unit_test(test_empty_switches),
         cmocka_unit_test(test_wrong_usage),
         cmocka_unit_test(test_bad_models),
         cmocka_unit_test(test_truncated),

@@ -78,7 +78,9 @@ void qn_help_all(const qn_command *const *commands, size_t n) {
 }
 
 void qn_help_switches(void) {
-    printf("Environment variables for looking inside. None of them changes a result.\n\n");
+    printf("Environment variables for looking inside. None of them changes a result, but\n"
+           "QN_SKIP=quantize, which leaves activations unrounded. An empty value counts as "
+           "unset.\n\n");
 #define SWITCH(env, type, field, value, meaning) printf("  %-12s%s\n", env, meaning);
 #include "core/switch.def"
 #undef SWITCH

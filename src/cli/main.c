@@ -4,6 +4,7 @@
 #include "cli/help.h"
 #include "cli/out.h"
 
+#include "core/debug.h"
 #include "core/file.h"
 
 #include <fcntl.h>
@@ -99,6 +100,25 @@ static int help(char *const *words, size_t n) {
     return finish(DONE);
 }
 
+// One line for all variables that look like switches and are none.
+static void warn_of_strays(void) {
+    enum { MOST = 4, LONGEST = 32 };
+    size_t at = 0, size, n = 0, n_names;
+    const char *const *names = qn_switch_names(&n_names);
+    qn_err line = {0}; // names from outside: cleaned as messages are
+    for (const char *stray; n < MOST && (stray = qn_switch_stray(&at, &size)); n++) {
+        char name[LONGEST + 1];
+        snprintf(name, sizeof name, "%.*s", (int)(size < LONGEST ? size : LONGEST), stray);
+        const char *near = qn_nearest(name, names, n_names);
+        qn_err before = line;
+        (void)QN_FAIL(&line, OK, "%s%s%s%s%s%s", before.message, n ? ", " : "", name,
+                      near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    }
+    if (n > 0)
+        fprintf(stderr, "quern: warning: no such switch: %s; 'quern help switches' lists them\n",
+                line.message);
+}
+
 static int run(const qn_command *command, char *const *words, size_t n) {
     qn_err err = {0};
     qn_call call = {0};
@@ -106,6 +126,7 @@ static int run(const qn_command *command, char *const *words, size_t n) {
     if (qn_call_parse(&call, &wants_help, command, words, n, &err))
         return report(&err, err.status == QN_MEMORY ? FAILED : WRONG_USAGE);
     int code = DONE;
+    if (!wants_help) warn_of_strays();
     if (wants_help)
         qn_help_command(command);
     else if (command->run(&call, &err))

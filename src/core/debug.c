@@ -2,6 +2,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+
+extern char **environ;
 
 static qn_status read_int(int *out, const char *name, const char *text, qn_err *err) {
     char *end;
@@ -14,7 +17,7 @@ static qn_status read_int(int *out, const char *name, const char *text, qn_err *
 }
 
 static qn_status read_text(const char **out, const char *name, const char *text, qn_err *err) {
-    if (!*text) return QN_FAIL(err, ARGUMENT, "%s: empty", name);
+    (void)name, (void)err;
     *out = text;
     return QN_OK;
 }
@@ -30,9 +33,41 @@ qn_status qn_switches_read(qn_switches *out, qn_err *err) {
     const char *text;
 #define SWITCH(env, type, field, value, meaning)                                                   \
     text = getenv(env);                                                                            \
-    if (text) QN_TRY(READER (&got.field)(&got.field, env, text, err));
+    if (text && *text) QN_TRY(READER (&got.field)(&got.field, env, text, err));
 #include "core/switch.def"
 #undef SWITCH
     *out = got;
     return QN_OK;
+}
+
+static const char *const names[] = {
+#define SWITCH(env, type, field, value, meaning) env,
+#include "core/switch.def"
+#undef SWITCH
+};
+
+const char *const *qn_switch_names(size_t *n) {
+    *n = sizeof names / sizeof *names;
+    return names;
+}
+
+// Variables have the form NAME=value.
+static bool is_switch(const char *variable, size_t size) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strlen(names[i]) == size && memcmp(names[i], variable, size) == 0) return true;
+    }
+    return false;
+}
+
+const char *qn_switch_stray(size_t *at, size_t *size) {
+    static const char prefix[] = "QN_";
+    for (; environ && environ[*at]; ++*at) {
+        const char *variable = environ[*at];
+        const size_t n = strcspn(variable, "=");
+        if (strncmp(variable, prefix, strlen(prefix)) != 0 || is_switch(variable, n)) continue;
+        ++*at;
+        *size = n;
+        return variable;
+    }
+    return NULL;
 }
