@@ -171,7 +171,7 @@ def escape(text):
 
 def draw_bars(path, title, note, groups):
     """groups: [(test, [(name, [speeds])])]. Each test has a scale of its own; whiskers are least and most."""
-    left, width, bar, gap = 210, 430, 20, 26
+    left, width, bar, gap = 300, 340, 20, 26
     lines, y = [], 82
     for test, entries in groups:
         most = max(max(speeds) for _, speeds in entries)
