@@ -18,7 +18,7 @@ static const struct {
     {{"graph", DRAFT, "--svg", "?"}, "SVG file"},
     {{"inspect", DRAFT, "--svg", "?"}, "SVG file"},
     {{"logits", DRAFT, "--ids", "1", "-o", "?"}, "file that 'quern logits' wrote"},
-    {{"run", DRAFT, "-pHi", "-n1", "--trace", "?"}, "trace that Quern wrote"},
+    {{"run", DRAFT, "-p", "Hi", "-n1", "--trace", "?"}, "trace that Quern wrote"},
     {{"bench", DRAFT, "-p2", "-n1", "-r1", "--trace", "?"}, "trace that Quern wrote"},
     {{"imatrix", DRAFT, "?words", "-o", "?"}, "GGUF file"},
     {{"synth", "tiny-llama", "Q4_0", "?"}, "GGUF file"},
@@ -130,12 +130,78 @@ static void test_the_place_of_a_tower(void **state) {
     free(tower), free(out);
 }
 
+// --- cache folders -------------------------------------------------------------------------------
+
+// What 'compile' leaves beside a model is found without a word, unless it is not wanted.
+static void test_the_folder_beside_a_model_is_used(void **state) {
+    (void)state;
+    assert_int_equal(mkdir(cli_path("home"), 0700), 0);
+    char *model = strdup(cli_path("home/m.gguf")), *text = strdup(cli_path("home/text"));
+    copy(DRAFT, model);
+    cli_save(text, "Once upon a time there was a mill.", 34);
+    cli_result plain = CLI_RUN("logits", model, "--ids", "1,2");
+    cli_assert_done(&plain);
+    assert_int_not_equal(access(cli_path("home/.quern-cache"), F_OK), 0); // none is made
+    cli_result made = CLI_RUN("compile", model);
+    cli_assert_done(&made);
+    assert_non_null(strstr(made.out, "; 'quern run MODEL' uses them"));
+    // Damaged packs show who looks at them; each time they are made anew.
+    char command[CLI_MOST_PATH];
+    snprintf(command, sizeof command, "for f in '%s'/*.packs; do : > \"$f\"; done",
+             cli_path("home/.quern-cache"));
+    const char *const users[][8] = {{"logits", model, "--ids", "1,2"},
+                                    {"run", model, "-p", "Hi", "-n", "1"},
+                                    {"bench", model, "-p2", "-n1", "-r1"},
+                                    {"eval", model, "--ppl", text}};
+    for (size_t i = 0; i < sizeof users / sizeof *users; i++) {
+        assert_int_equal(system(command), 0);
+        cli_result unused = CLI_RUN(users[i][0], users[i][1], users[i][2],
+                                    users[i][3] ? users[i][3] : "", "--cache-dir", "none");
+        cli_result used = cli_run_with(&(cli_input){0}, users[i]);
+        assert_int_equal(used.code, 0);
+        if (!strstr(used.err, "home/.quern-cache/m.gguf")) fail_msg("'%s'", used.err);
+        if (strstr(unused.err, ".quern-cache")) fail_msg("'%s'", unused.err);
+        if (i == 0) assert_string_equal(used.out, plain.out);
+        cli_free(&unused), cli_free(&used);
+    }
+    cli_free(&plain), cli_free(&made);
+    free(model), free(text);
+}
+
+// A folder that cannot be used is one warning, and the model runs.
+static void test_useless_cache_folders(void **state) {
+    (void)state;
+    char *file = strdup(cli_path("plain-file")), *inside = strdup(cli_path("plain-file/a/b")),
+         *deep = strdup(cli_path("deep/er"));
+    cli_save(file, "", 0);
+    const char *const cases[][2] = {
+        {file, "plain-file: it is a file, not a folder: nothing is kept"},
+        {inside, "plain-file/a/b: Not a directory: nothing is kept"},
+        {"/proc/quern", "cache folder /proc/quern: "}};
+    cli_result plain = CLI_RUN("logits", DRAFT, "--ids", "1");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_result r = CLI_RUN("logits", DRAFT, "--ids", "1", "--cache-dir", cases[i][0]);
+        assert_int_equal(r.code, 0);
+        assert_string_equal(r.out, plain.out);
+        if (!strstr(r.err, cases[i][1]) || strchr(r.err, '\n')[1]) fail_msg("'%s'", r.err);
+        cli_free(&r);
+    }
+    cli_result made = CLI_RUN("logits", DRAFT, "--ids", "1", "--cache-dir", deep);
+    assert_int_equal(made.code, 0);
+    assert_int_equal(access(deep, F_OK), 0);
+    assert_null(strstr(made.err, "warning"));
+    cli_free(&plain), cli_free(&made);
+    free(file), free(inside), free(deep);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_only_its_own_kind_is_replaced),
         cmocka_unit_test(test_standard_output_is_no_file),
         cmocka_unit_test(test_the_model_is_left_alone),
         cmocka_unit_test(test_the_place_of_a_tower),
+        cmocka_unit_test(test_the_folder_beside_a_model_is_used),
+        cmocka_unit_test(test_useless_cache_folders),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

@@ -27,14 +27,7 @@ static qn_status check_compile(const qn_call *call, qn_err *err) {
 // model.
 static qn_status choose_folder(char **out, const char *model, const compile_options *options,
                                qn_err *err) {
-    char *beside = NULL, *path = NULL;
-    if (options->output) {
-        path = strdup(options->output);
-    } else {
-        beside = qn_path_is_folder(model) ? strdup(model) : qn_path_folder(model);
-        path = beside ? qn_path_join(beside, ".quern-cache") : NULL;
-    }
-    qn_free(beside);
+    char *path = options->output ? strdup(options->output) : qn_cache_beside(model);
     if (!path) return QN_NOMEM(err, "a path");
     *out = path;
     return QN_OK;
@@ -80,17 +73,17 @@ static total print_new(const qn_folder *before, const qn_folder *after) {
     return written;
 }
 
+// `option`: what other commands need to find the folder.
 static qn_status print_result(const qn_folder *before, const qn_folder *after, const char *folder,
-                              int64_t cached, double seconds, qn_err *err) {
+                              const char *option, int64_t cached, double seconds, qn_err *err) {
     char bytes[24];
     const total written = print_new(before, after);
     total there = {0};
     for (size_t i = 0; i < after->n; i++) add(&there, &after->items[i]);
     if (written.n > 0)
-        printf("%zu file%s, %s, written to %s in %.3f s; 'quern run MODEL --cache-dir %s' uses "
-               "%s\n",
+        printf("%zu file%s, %s, written to %s in %.3f s; 'quern run MODEL%s%s' uses %s\n",
                written.n, written.n == 1 ? "" : "s", qn_bytes_text(bytes, written.bytes), folder,
-               seconds, folder, written.n == 1 ? "it" : "them");
+               seconds, option, *option ? folder : "", written.n == 1 ? "it" : "them");
     else if (cached > 0)
         printf("everything was there, opened in %.3f s; %s holds %zu file%s, %s\n", seconds, folder,
                there.n, there.n == 1 ? "" : "s", qn_bytes_text(bytes, there.bytes));
@@ -127,7 +120,8 @@ static qn_status run_compile(const qn_call *call, qn_err *err) {
     QN_TRY_TO(done, compile(&cached, call->args[0], &args, err));
     const double seconds = qn_now() - start;
     QN_TRY_TO(done, qn_folder_list(&after, folder, err));
-    status = print_result(&before, &after, folder, cached, seconds, err);
+    status = print_result(&before, &after, folder, options->output ? " --cache-dir " : "", cached,
+                          seconds, err);
 
 done:
     qn_folder_deinit(&before);
@@ -154,9 +148,11 @@ const qn_command qn_cmd_compile = {
     .name = "compile",
     .args = "MODEL",
     .summary = "Packs the weights and compiles the plans of a model ahead of time.",
-    .notes = "Other commands find the results with --cache-dir and then open the model faster. "
-             "Files of a model that has changed, or of another machine or version, are not used. "
-             "The folder may be removed at any time.",
+    .notes =
+        "Commands that compute look into .quern-cache beside the model, and for another folder "
+        "they need --cache-dir; they then open the model faster. "
+        "Files of a model that has changed, or of another machine or version, are not used. "
+        "The folder may be removed at any time.",
     .options = compile_table,
     .n_options = sizeof compile_table / sizeof *compile_table,
     .options_size = sizeof(compile_options),

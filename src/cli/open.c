@@ -1,5 +1,6 @@
 #include "cli/open.h"
 
+#include "cli/folder.h"
 #include "cli/progress.h"
 #include "core/file.h"
 #include "core/mem.h"
@@ -21,6 +22,8 @@ qn_status qn_engine_args_check(const qn_engine_args *args, qn_err *err) {
     return QN_OK;
 }
 
+static bool is_none(const char *cache_dir) { return cache_dir && strcmp(cache_dir, "none") == 0; }
+
 // Words count from 1, and 0 is none: the enums with an automatic value 0 are counted like this,
 // the other begins with its default.
 qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts) {
@@ -32,8 +35,53 @@ qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts) {
         .numerics = args->numerics ? (qn_numerics)(args->numerics - 1) : QN_NUMERICS_EXACT,
         .cache_type = (qn_cache_type)args->cache_type,
         .plans = (qn_plan_policy)args->plans,
-        .cache_dir = args->cache_dir,
+        .cache_dir = is_none(args->cache_dir) ? NULL : args->cache_dir,
     };
+}
+
+// --- the cache folder ----------------------------------------------------------------------------
+
+char *qn_cache_beside(const char *model) {
+    char *folder = qn_path_is_folder(model) ? strdup(model) : qn_path_folder(model);
+    char *path = folder ? qn_path_join(folder, ".quern-cache") : NULL;
+    qn_free(folder);
+    return path;
+}
+
+// Tries the folder that was named, so that there is one warning and not one for each file.
+static const char *find_fault(const char *path) {
+    if (qn_folder_make_all(path)) return NULL;
+    return errno == EEXIST ? "it is a file, not a folder" : strerror(errno);
+}
+
+static void warn_of_cache(qn_loaded *loaded, const char *path, const char *fault,
+                          const char *result) {
+    qn_err clean;
+    (void)QN_FAIL(&clean, OK, "cache folder %s: %s: %s", path, fault, result);
+    qn_buf_printf(&loaded->lines, "quern: warning: %s\n", clean.message);
+}
+
+// Leaves in *out the folder to use, if there is one.
+static qn_status choose_cache(qn_loaded *out, const char *model, const qn_open_opts *opts,
+                              qn_err *err) {
+    const char *typed = opts->args ? opts->args->cache_dir : NULL;
+    if (is_none(typed) || opts->no_weights || opts->reference) return QN_OK;
+    const char *fault = typed ? find_fault(typed) : NULL;
+    if (fault) {
+        warn_of_cache(out, typed, fault, "nothing is kept");
+        return QN_OK;
+    }
+    char *path = typed ? strdup(typed) : qn_cache_beside(model);
+    if (!path) return QN_NOMEM(err, "a path");
+    if (!qn_path_is_folder(path)) { // beside the model, where it is no fault
+        qn_free(path);
+        return QN_OK;
+    }
+    out->cache_dir = path;
+    out->is_read_only = access(path, W_OK) != 0;
+    if (out->is_read_only && typed)
+        warn_of_cache(out, path, strerror(errno), "nothing new is kept");
+    return QN_OK;
 }
 
 // --- engine --------------------------------------------------------------------------------------
@@ -45,6 +93,7 @@ static void keep_log(void *arg, qn_log_level level, const char *message) {
                                         [QN_LOG_DEBUG] = "debug"};
     qn_loaded *loaded = arg;
     if (level == QN_LOG_INFO && loaded->no_notes) return;
+    if (loaded->is_read_only && strstr(message, loaded->cache_dir)) return;
     // The message may quote a hostile file: qn_err_set makes it printable.
     qn_err clean;
     (void)QN_FAIL(&clean, OK, "%s", message);
@@ -63,7 +112,9 @@ void qn_err_name(qn_err *err, qn_status status, const char *path) {
 qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts, qn_err *err) {
     qn_progress progress = {.what = "loading", .unit = ""};
     *out = (qn_loaded){.no_notes = opts->no_notes};
+    QN_TRY(choose_cache(out, path, opts, err));
     qn_engine_opts engine_opts = qn_open_engine_opts(opts);
+    engine_opts.cache_dir = out->cache_dir;
     engine_opts.log = keep_log;
     engine_opts.log_arg = out;
     engine_opts.progress = qn_progress_show;
@@ -82,11 +133,16 @@ qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts
         out->engine = engine;
     }
     qn_buf_deinit(&out->lines);
+    if (status) {
+        qn_free(out->cache_dir);
+        out->cache_dir = NULL;
+    }
     return status;
 }
 
 void qn_cli_close(qn_loaded *loaded) {
     qn_engine_close(loaded->engine);
+    qn_free(loaded->cache_dir);
     *loaded = (qn_loaded){0};
 }
 

@@ -36,7 +36,8 @@ extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn
      .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.plans), .words = qn_plans_words}
 #define QN_OPTION_CACHE_DIR(options)                                                               \
     {.name = "--cache-dir", .arg = "DIR",                                                          \
-     .help = "folder that keeps packed weights and plans, so that the next opening is faster; "    \
+     .help = "folder that keeps packed weights and plans, so that the next opening is faster "     \
+             "(default: .quern-cache beside the model, if 'quern compile' made it; none: none); "  \
              "changes no result",                                                                  \
      .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.cache_dir)}
 // All of them, for commands that compute.
@@ -63,9 +64,16 @@ typedef struct qn_loaded {
     qn_buf lines;   // log of the opening; once it is done, lines go to stderr as they come
     char last[256]; // the last warning, for a failure that it explains
     bool no_notes;
+    char *cache_dir;   // owned; NULL: none
+    bool is_read_only; // the cache folder; said once, or not at all if nobody asked for it
 } qn_loaded;
 
-// Warnings of the library go to stderr when the opening succeeds; a failure is told in one line.
+// The folder beside a model, or inside it if it is one, where 'quern compile' keeps its results
+// (owned: qn_free). NULL: no memory.
+char *qn_cache_beside(const char *model);
+
+// Warnings of the library go to stderr when the opening succeeds; a failure is told in one line. A
+// cache folder that cannot be used is a warning.
 // On failure there is nothing to close.
 QN_MUST_CHECK qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts,
                                     qn_err *err);
