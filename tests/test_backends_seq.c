@@ -687,7 +687,10 @@ static void delta_rules_keep_their_state(void **state) {
     static const struct {
         int g, h, e, f; // key heads, value heads, their sizes
         const char *heads;
-    } cases[] = {{2, 4, 8, 16, "grouped"}, {2, 6, 5, 7, "tiled"}, {1, 1, 33, 3, "grouped"}};
+    } cases[] = {{2, 4, 8, 16, "grouped"},
+                 {2, 6, 5, 7, "tiled"},
+                 {1, 1, 33, 3, "grouped"},
+                 {2, 4, 12, 72, "tiled"}}; // strips of columns, the last one narrow
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[1024];
         const int g = cases[i].g, h = cases[i].h, e = cases[i].e, f = cases[i].f;

@@ -1,8 +1,17 @@
-// 16 numbers side by side, as one vector or several: what sums along a row are made of.
+// 16 numbers side by side, as one vector or several: what sums along a row are made of;
+// and a vector that stays in its register.
 #ifndef QN_BACKENDS_CPU_LEVEL_LANES16_H
 #define QN_BACKENDS_CPU_LEVEL_LANES16_H
 
 #include "backends/cpu/level/lanes.h"
+
+// In a register from here on: compilers like to read memory again for each use.
+QN_INLINE f32v held(f32v x) {
+#if defined(__AVX2__)
+    __asm__("" : "+v"(x));
+#endif
+    return x;
+}
 
 enum { QN_PARTS = 16 / QN_LANES };
 

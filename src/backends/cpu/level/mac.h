@@ -2,7 +2,7 @@
 #ifndef QN_BACKENDS_CPU_LEVEL_MAC_H
 #define QN_BACKENDS_CPU_LEVEL_MAC_H
 
-#include "backends/cpu/level/lanes.h"
+#include "backends/cpu/level/lanes16.h"
 
 // How the matrix lies in memory. Halves are read from memory itself, so that what is read next, at
 // the same place but `ahead` bytes further, is fetched along.
@@ -30,14 +30,6 @@ enum { MAC_ROWS = 6, MAC_VECTORS = 4, MAC_ALONE = 8 };
 #else
 enum { MAC_ROWS = 3, MAC_VECTORS = 4, MAC_ALONE = 8 };
 #endif
-
-// In a register from here on: compilers like to read memory again for each use.
-QN_INLINE f32v held(f32v x) {
-#if defined(__AVX2__)
-    __asm__("" : "+v"(x));
-#endif
-    return x;
-}
 
 QN_INLINE f32v load_row(const unsigned char *row, const int i, const mac_kind kind) {
     return kind == MAC_HALVES ? widen_half(row + 2 * i) : load_f32((const float *)row + i);

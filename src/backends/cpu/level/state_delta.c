@@ -6,109 +6,188 @@
 //
 // chains from 0 with i ascending; lanes are j. A piece is one key head, with all value heads that
 // use it (they share the key's place in the log), of some segments.
+//
+// Columns j do not know each other. So a strip of them, which fits the first-level cache, goes
+// through all tokens before the next strip does; and one pass over the strip ends a token (S', change
+// -> S, out) and begins the next (S -> S', known).
+#include "backends/cpu/level/lanes16.h"
 #include "backends/cpu/level/math.h"
 #include "backends/cpu/level/state.h"
 
 #include <string.h>
 
+enum { COLUMNS = 32, VECTORS = COLUMNS / QN_LANES };
+
 typedef struct delta_job {
     const qn_task *task;
     int64_t key_head, key_heads, heads; // this piece's; G, H
     int64_t k_size, v_size;             // E, F
-    float *copy;                        // (E, F) state of uncertain rows
-    float *known;                       // (F)
+    float *strip;                       // (E, COLUMNS)
+    float *q;                           // (E) q * scale
 } delta_job;
 
-// What a row brings for one value head. q is NULL where nothing is read.
+// What a row brings for one value head, and where its result goes. q and out are NULL where nothing
+// is read.
 typedef struct token {
     const float *q, *k, *v; // (E), (E), (F)
+    float *out;             // (F)
     float g, beta;
 } token;
 
-// known (F) of the decayed state.
-static void recall(const delta_job *job, const float *s, const float *k, float decay) {
-    const int64_t n = job->v_size;
-    float *known = job->known;
-    for (int64_t j = 0; j < n; j++) known[j] = 0;
-    int64_t i = 0;
-    for (; i + 4 <= job->k_size; i += 4) {
-        const float *s0 = s + i * n, *s1 = s0 + n, *s2 = s1 + n, *s3 = s2 + n;
-        const float k0 = k[i], k1 = k[i + 1], k2 = k[i + 2], k3 = k[i + 3];
-        for (int64_t j = 0; j < n; j++) {
-            float sum = __builtin_fmaf(s0[j] * decay, k0, known[j]);
-            sum = __builtin_fmaf(s1[j] * decay, k1, sum);
-            sum = __builtin_fmaf(s2[j] * decay, k2, sum);
-            known[j] = __builtin_fmaf(s3[j] * decay, k3, sum);
+// Columns `first` ... of the state of one value head.
+typedef struct columns {
+    float *state; // (E, F) at the first column
+    int64_t first, n;
+} columns;
+
+// --- one pass over a strip ---
+
+// Where a pass reads and writes (E, COLUMNS): the strip or the state.
+typedef struct pass {
+    const float *from;
+    float *to;
+    int64_t from_stride, to_stride;
+    f32v known[VECTORS]; // of the token that began
+    f32v out[VECTORS];   // of the token that ends
+} pass;
+
+// Ends token `now`, whose changes are given, and begins token `next`; what it does is constant.
+QN_INLINE void run_pass(const delta_job *job, pass *p, const float *k, const f32v *change,
+                        const float *next_k, float decay, const bool ends, const bool reads,
+                        const bool begins) {
+    const int64_t n = job->k_size;
+    const int64_t from_stride = p->from_stride, to_stride = p->to_stride;
+    const float *from = p->from, *q = job->q;
+    float *to = p->to;
+    f32v known[VECTORS] = {{0}}, out[VECTORS] = {{0}}, by[VECTORS];
+    for (int v = 0; v < VECTORS; v++) by[v] = ends ? change[v] : known[v];
+    const f32v left = all_f32(decay);
+    for (int64_t i = 0; i < n; i++, from += from_stride, to += to_stride) {
+        const f32v now_k = ends ? held(all_f32(k[i])) : left;
+        const f32v now_q = reads ? held(all_f32(q[i])) : left;
+        const f32v then_k = begins ? held(all_f32(next_k[i])) : left;
+        if (!ends) __builtin_prefetch(from + COLUMNS); // the next strip
+        for (int v = 0; v < VECTORS; v++) {
+            f32v x = load_f32(from + v * QN_LANES);
+            if (ends) x = fma_f32(now_k, by[v], x);
+            if (reads) out[v] = fma_f32(x, now_q, out[v]);
+            if (begins) x = x * left;
+            if (begins) known[v] = fma_f32(x, then_k, known[v]);
+            store_f32(to + v * QN_LANES, x);
         }
     }
-    for (; i < job->k_size; i++) {
-        for (int64_t j = 0; j < n; j++)
-            known[j] = __builtin_fmaf(s[i * n + j] * decay, k[i], known[j]);
-    }
+    memcpy(p->known, known, sizeof known);
+    memcpy(p->out, out, sizeof out);
 }
 
-// The state moves by change (F); out (F), where given, reads it with q (E).
-static void update(const delta_job *job, float *s, const token *t, float decay,
-                   const float *change) {
-    const int64_t n = job->v_size;
-    for (int64_t i = 0; i < job->k_size; i++) {
-        const float k = t->k[i];
-        float *row = s + i * n;
-        for (int64_t j = 0; j < n; j++) row[j] = __builtin_fmaf(k, change[j], row[j] * decay);
-    }
+static void begin_token(const delta_job *job, pass *p, const token *next) {
+    run_pass(job, p, NULL, NULL, next->k, math_exp(next->g), false, false, true);
 }
 
-static void update_and_read(const delta_job *job, float *s, const token *t, float decay,
-                            const float *change, float *out) {
-    const int64_t n = job->v_size;
-    const float scale = job->task->attrs->scale;
-    for (int64_t j = 0; j < n; j++) out[j] = 0;
-    int64_t i = 0;
-    for (; i + 2 <= job->k_size; i += 2) {
-        float *s0 = s + i * n, *s1 = s0 + n;
-        const float k0 = t->k[i], k1 = t->k[i + 1];
-        const float q0 = t->q[i] * scale, q1 = t->q[i + 1] * scale;
-        for (int64_t j = 0; j < n; j++) {
-            const float new0 = __builtin_fmaf(k0, change[j], s0[j] * decay);
-            const float new1 = __builtin_fmaf(k1, change[j], s1[j] * decay);
-            out[j] = __builtin_fmaf(new1, q1, __builtin_fmaf(new0, q0, out[j]));
-            s0[j] = new0;
-            s1[j] = new1;
-        }
-    }
-    for (; i < job->k_size; i++) {
-        const float k = t->k[i], q = t->q[i] * scale;
-        for (int64_t j = 0; j < n; j++) {
-            s[i * n + j] = __builtin_fmaf(k, change[j], s[i * n + j] * decay);
-            out[j] = __builtin_fmaf(s[i * n + j], q, out[j]);
-        }
-    }
-}
-
-static void apply(const delta_job *job, float *s, const token *t, float *out) {
-    const float decay = math_exp(t->g);
-    recall(job, s, t->k, decay);
-    float *change = job->known;
-    for (int64_t j = 0; j < job->v_size; j++) change[j] = (t->v[j] - job->known[j]) * t->beta;
-    if (out)
-        update_and_read(job, s, t, decay, change, out);
+static void end_token(const delta_job *job, pass *p, const token *now, const f32v *change,
+                      const token *next) {
+    const float decay = next ? math_exp(next->g) : 0;
+    const float *next_k = next ? next->k : NULL;
+    const float scale = job->task->attrs->scale, *from = now->q;
+    const int64_t n = now->out ? job->k_size : 0;
+    float *q = job->q;
+    for (int64_t i = 0; i < n; i++) q[i] = from[i] * scale;
+    if (now->out && next)
+        run_pass(job, p, now->k, change, next_k, decay, true, true, true);
+    else if (now->out)
+        run_pass(job, p, now->k, change, next_k, decay, true, true, false);
+    else if (next)
+        run_pass(job, p, now->k, change, next_k, decay, true, false, true);
     else
-        update(job, s, t, decay, change);
+        run_pass(job, p, now->k, change, next_k, decay, true, false, false);
 }
 
-static token logged_token(const delta_job *job, const float *row, int64_t h) {
+// --- tokens of a strip ---
+
+static void find_change(f32v *change, const f32v *known, const token *t, const columns *c) {
+    float room[COLUMNS] = {0};
+    const float *v = t->v + c->first;
+    if (c->n < COLUMNS) v = memcpy(room, v, (size_t)c->n * sizeof *v);
+    for (int i = 0; i < VECTORS; i++)
+        change[i] = (load_f32(v + i * QN_LANES) - known[i]) * all_f32(t->beta);
+}
+
+static void store_out(const token *t, const f32v *out, const columns *c) {
+    float *to = t->out + c->first;
+    if (c->n < COLUMNS) {
+        memcpy(to, out, (size_t)c->n * sizeof *to);
+        return;
+    }
+    for (int i = 0; i < VECTORS; i++) store_f32(to + i * QN_LANES, out[i]);
+}
+
+static void copy_columns(float *to, int64_t to_stride, const float *from, int64_t from_stride,
+                         int64_t rows, int64_t n) {
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(to + i * to_stride, from + i * from_stride, (size_t)n * sizeof *to);
+}
+
+typedef token token_fn(const delta_job *job, const void *from, int64_t i);
+
+// Tokens 0 ... n - 1 that `get` gives, from the state on; the state is changed if is_kept. A strip
+// with fewer columns than others has zeros in their place.
+static void run_tokens(const delta_job *job, const columns *c, token_fn *get, const void *from,
+                       int64_t n, bool is_kept) {
+    const bool is_full = c->n == COLUMNS;
+    if (n == 0) return;
+    if (!is_full) {
+        memset(job->strip, 0, (size_t)(job->k_size * COLUMNS) * sizeof *job->strip);
+        copy_columns(job->strip, COLUMNS, c->state, job->v_size, job->k_size, c->n);
+    }
+    pass p = {.from = is_full ? c->state : job->strip,
+              .from_stride = is_full ? job->v_size : COLUMNS,
+              .to = job->strip,
+              .to_stride = COLUMNS};
+    token now = get(job, from, 0);
+    begin_token(job, &p, &now);
+    p.from = job->strip;
+    p.from_stride = COLUMNS;
+    for (int64_t i = 0; i < n; i++) {
+        f32v change[VECTORS];
+        const bool is_last = i + 1 == n;
+        const token next = is_last ? now : get(job, from, i + 1);
+        if (is_last && is_full && is_kept) {
+            p.to = c->state;
+            p.to_stride = job->v_size;
+        }
+        find_change(change, p.known, &now, c);
+        end_token(job, &p, &now, change, is_last ? NULL : &next);
+        if (now.out) store_out(&now, p.out, c);
+        now = next;
+    }
+    if (!is_full && is_kept)
+        copy_columns(c->state, job->v_size, job->strip, COLUMNS, job->k_size, c->n);
+}
+
+// A segment and a value head, from which tokens are got.
+typedef struct source {
+    const segment *s;
+    int64_t head, first; // first token, of the log or of the segment's rows
+} source;
+
+static token logged_token(const delta_job *job, const void *from, int64_t i) {
+    const source *at = from;
+    const float *row = at->s->log + (at->first + i) * job->task->slots->log_size;
     const float *v = row + job->key_heads * job->k_size, *g = v + job->heads * job->v_size;
     return (token){.k = row + job->key_head * job->k_size,
-                   .v = v + h * job->v_size,
-                   .g = g[h],
-                   .beta = g[job->heads + h]};
+                   .v = v + at->head * job->v_size,
+                   .g = g[at->head],
+                   .beta = g[job->heads + at->head]};
 }
 
-static token step_token(const delta_job *job, int64_t r, int64_t h) {
+static token step_token(const delta_job *job, const void *from, int64_t i) {
+    const source *at = from;
     const qn_operand *in = job->task->in;
+    const int64_t r = at->s->first + at->first + i, h = at->head;
     return (token){.q = part_of(&in[0], r, job->key_head),
                    .k = part_of(&in[1], r, job->key_head),
                    .v = part_of(&in[2], r, h),
+                   .out = part_of(&job->task->out[0], r, h),
                    .g = ((const float *)row_of(&in[3], r))[h],
                    .beta = ((const float *)row_of(&in[4], r))[h]};
 }
@@ -121,27 +200,27 @@ static void log_token(const delta_job *job, float *row, const token *t, int64_t 
     g[job->heads + h] = t->beta;
 }
 
-// Brings the stored state of a value head up to its last certain row before this step.
-static void catch_up(const delta_job *job, const segment *s, int64_t h) {
+// All rows of a value head: those of the log, the certain ones, and the others.
+static void run_head(const delta_job *job, const segment *s, int64_t h) {
     const int64_t n = job->k_size * job->v_size;
     float *state = s->state + h * n;
     if (s->is_new) memset(state, 0, (size_t)n * sizeof *state);
-    for (int64_t i = 0; i < s->accept; i++) {
-        const token t = logged_token(job, s->log + i * job->task->slots->log_size, h);
-        apply(job, state, &t, NULL);
+    for (int64_t first = 0; first < job->v_size; first += COLUMNS) {
+        const int64_t left = job->v_size - first;
+        const columns c = {state + first, first, left < COLUMNS ? left : COLUMNS};
+        const source at = {.s = s, .head = h}, rest = {.s = s, .head = h, .first = s->commit};
+        run_tokens(job, &c, logged_token, &at, s->accept, true);
+        run_tokens(job, &c, step_token, &at, s->commit, true);
+        run_tokens(job, &c, step_token, &rest, s->rows - s->commit, false);
     }
 }
 
-static void run_rows(const delta_job *job, const segment *s, int64_t h) {
+static void log_rows(const delta_job *job, const segment *s, int64_t h) {
     const qn_slots_view *slots = job->task->slots;
-    const int64_t n = job->k_size * job->v_size;
-    float *state = s->state + h * n;
-    for (int64_t i = 0; i < s->rows; i++) {
-        const token t = step_token(job, s->first + i, h);
-        if (i == s->commit) state = memcpy(job->copy, state, (size_t)n * sizeof *state);
-        apply(job, state, &t, part_of(&job->task->out[0], s->first + i, h));
-        if (i >= s->commit && i - s->commit < slots->log_rows)
-            log_token(job, s->log + (i - s->commit) * slots->log_size, &t, h);
+    const source at = {.s = s, .head = h, .first = s->commit};
+    for (int64_t i = 0; i < s->rows - s->commit && i < slots->log_rows; i++) {
+        const token t = step_token(job, &at, i);
+        log_token(job, s->log + i * slots->log_size, &t, h);
     }
 }
 
@@ -154,10 +233,10 @@ static bool uses_key_head(const delta_job *job, int64_t h) {
 static void delta_segment(const delta_job *job, int64_t seg) {
     const segment s = open_segment(job->task, seg);
     for (int64_t h = 0; h < job->heads; h++) {
-        if (uses_key_head(job, h)) catch_up(job, &s, h);
+        if (uses_key_head(job, h)) run_head(job, &s, h);
     }
     for (int64_t h = 0; h < job->heads; h++) {
-        if (uses_key_head(job, h)) run_rows(job, &s, h);
+        if (uses_key_head(job, h)) log_rows(job, &s, h);
     }
 }
 
@@ -170,8 +249,8 @@ void QN_FN(delta)(const qn_task *task, int64_t piece, void *scratch) {
                      .heads = v->parts,
                      .k_size = k->width,
                      .v_size = v->width,
-                     .copy = scratch};
-    job.known = job.copy + job.k_size * job.v_size;
+                     .strip = scratch};
+    job.q = job.strip + job.k_size * COLUMNS;
     const int64_t first_seg = piece / k->parts;
     for (int64_t seg = first_seg; seg < task->step->n_segs; seg += QN_SEG_TURNS)
         delta_segment(&job, seg);
