@@ -241,8 +241,7 @@ typedef enum qn_graph_stage { QN_STAGE_HIGH, QN_STAGE_MID, QN_STAGE_LOW } qn_gra
 typedef struct qn_graph_opts {
     qn_graph_stage stage;
     qn_graph_form form;
-    int64_t rows,
-        cached; // of a step, for `low`: addresses and pieces are shown for it; rows 0: none
+    int64_t rows, cached; // of a step: `low` shows addresses for it; rows 0: none
 } qn_graph_opts;
 
 // The model's graph; *text is owned (qn_free). opts may be NULL.
@@ -256,6 +255,8 @@ QN_API QN_MUST_CHECK qn_status qn_engine_report(char **text, const qn_engine *en
                                                 qn_report report, qn_err *err);
 
 // Memory that a session with a context of so many tokens needs, in bytes, once all of it is used.
+// What is kept of earlier prompts (qn_session_opts.kept) and what forks have of their own comes on
+// top.
 typedef struct qn_memory {
     int64_t weights, state, activations, total;
     int64_t program; // what this process holds besides: code, tokenizer, plans; as measured now
@@ -346,7 +347,10 @@ typedef struct qn_session_opts {
     bool shrink;     // take a shorter context where memory is short, instead of failing
     int64_t chunk;   // tokens per step while a prompt is read; 0: the default. Changes no result.
     int64_t kept;    // most bytes of state kept of earlier prompts, for prompts that begin alike;
-                     // 0: as much as one context; -1: none. Changes no result.
+                     // 0: about one context; -1: none. Changes no result.
+    // A session whose state and kept prompts this one shares, as its forks do (same thread, same
+    // context, chunk and so on, which are then not looked at here); NULL: none
+    qn_session *share;
     // Called between the steps of a prompt with the tokens that are computed and those that are
     // wanted; false stops (status QN_STOPPED): what is computed stays. NULL: none
     qn_progress_fn *progress;
@@ -369,6 +373,9 @@ QN_API size_t qn_session_cached(const qn_session *session);
 // Replaces the token history and forgets state; runs nothing.
 QN_API QN_MUST_CHECK qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids,
                                                      size_t n, qn_err *err);
+// A later prompt will probably begin with the first n tokens of this one (all but the words that ask
+// for an answer): what belongs to them is kept when they are computed. n 0: nothing special.
+QN_API QN_MUST_CHECK qn_status qn_session_mark(qn_session *session, size_t n, qn_err *err);
 // Computes what is not yet in the cache (first the whole prompt, then one token a call), samples a
 // token and appends it: afterwards one token fewer is cached than the history has. An empty history
 // is an error. opts may be NULL: greedy.

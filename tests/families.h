@@ -6,13 +6,23 @@
 
 #include <stdio.h>
 
-static const char *const families[] = {"llama32", "llama_untied", "qwen3",         "qwen3_moe",
-                                       "gemma",   "gemma2",       "gemma2_scalar", "gemma3",
-                                       "qwen35",  "qwen35_moe"};
+// The float families, then files whose weights are integers.
+static const char *const families[] = {"llama32",
+                                       "llama_untied",
+                                       "qwen3",
+                                       "qwen3_moe",
+                                       "gemma",
+                                       "gemma2",
+                                       "gemma2_scalar",
+                                       "gemma3",
+                                       "qwen35",
+                                       "qwen35_moe",
+                                       TEST_DATA "/k256/qwen3/qwen3-Q4_K_M.gguf",
+                                       MODELS "/quern-hybrid-Q8_0.gguf"};
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
 static inline const char *family_path(char *to, size_t size, const char *family) {
-    snprintf(to, size, "%s/mini/%s", TEST_DATA, family);
+    snprintf(to, size, "%s%s", family[0] == '/' ? "" : TEST_DATA "/mini/", family);
     return to;
 }
 

@@ -472,6 +472,8 @@ static void a_folder_is_made(void **state) {
     subject s = open_subject(mini_path, "output_norm");
     const path_name inner = in_folder(state, "a/b"), outer = in_folder(state, "a");
     hearing h = {0};
+    assert_true(qn_disk_prepare(&(qn_disk){.dir = inner.text}));
+    assert_true(qn_disk_prepare(&(qn_disk){.dir = inner.text}));
     assert_int_equal(open_right(&s, inner.text, &h), 0);
     assert_int_equal(open_right(&s, inner.text, &h), all_bytes(&s));
     assert_int_equal(h.n_warnings, 0);

@@ -39,6 +39,32 @@ static qn_logits family_logits(const char *family, const qn_engine_opts *opts) {
     return logits;
 }
 
+// Scores after a prompt of 100 tokens and after each of 20 more, one a step, by a session.
+static qn_logits session_logits(const char *family, const qn_engine_opts *opts) {
+    enum { PROMPT = 100, ROWS = 21 };
+    qn_err err;
+    qn_engine *engine = family_open(family, opts);
+    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+    qn_logits out = {.n_rows = ROWS, .n_vocab = vocab};
+    out.logits = qn_alloc((size_t)(ROWS * vocab), sizeof *out.logits);
+    qn_session *session;
+    int32_t ids[N_IDS];
+    const float *logits;
+    random_ids(ids, N_IDS, vocab, 1);
+    ASSERT_OK(
+        qn_session_create(&session, engine, &(qn_session_opts){.context = 300, .chunk = 70}, &err));
+    for (int i = 0; i < ROWS; i++) {
+        if (i)
+            ASSERT_OK(qn_session_feed(&logits, session, ids[PROMPT + i - 1], &err));
+        else
+            ASSERT_OK(qn_session_prefill(&logits, session, ids, PROMPT, &err));
+        memcpy(out.logits + i * vocab, logits, (size_t)vocab * sizeof *logits);
+    }
+    qn_session_destroy(session);
+    qn_engine_close(engine);
+    return out;
+}
+
 static void chunks_change_nothing(void **state) {
     (void)state;
     static const int64_t chunks[] = {1, 7, 64, 65, 149};
@@ -73,14 +99,19 @@ static void options_change_nothing(void **state) {
     };
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_logits want = family_logits(families[f], NULL);
+        qn_logits steps = session_logits(families[f], NULL);
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-            char what[64];
+            char what[256];
             snprintf(what, sizeof what, "%s, %s", families[f], cases[i].what);
             qn_logits got = family_logits(families[f], &cases[i].opts);
             assert_same_logits(&got, &want, what);
             qn_logits_deinit(&got);
+            got = session_logits(families[f], &cases[i].opts);
+            assert_same_logits(&got, &steps, what);
+            qn_logits_deinit(&got);
         }
         qn_logits_deinit(&want);
+        qn_logits_deinit(&steps);
     }
 }
 
@@ -114,16 +145,21 @@ static void assert_switch_changes_nothing(const char *name, const char *const *v
     for (size_t f = 0; f < N_FAMILIES; f++) {
         unsetenv(name);
         qn_logits want = family_logits(families[f], NULL);
+        qn_logits steps = session_logits(families[f], NULL);
         for (size_t i = 0; values[i]; i++) {
-            char what[256];
+            char what[512];
             snprintf(what, sizeof what, "%s, %s=%s", families[f], name, values[i]);
             setenv(name, values[i], 1);
             qn_logits got = family_logits(families[f], NULL);
             assert_same_logits(&got, &want, what);
             qn_logits_deinit(&got);
+            got = session_logits(families[f], NULL);
+            assert_same_logits(&got, &steps, what);
+            qn_logits_deinit(&got);
         }
         unsetenv(name);
         qn_logits_deinit(&want);
+        qn_logits_deinit(&steps);
     }
 }
 
@@ -312,6 +348,33 @@ static void reused_is_fresh(void **state) {
         const qn_session_counts counts = qn_session_get_counts(t.session);
         assert_true(counts.reused >= 64); // at least the whole page
         assert_int_equal(counts.rows - rows, N_IDS - counts.reused);
+        talk_close(&t);
+    }
+}
+
+// Sessions that share state find each other's prompts; a mark is where a later prompt goes on.
+static void shared_and_marked_is_fresh(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        talk t = talk_open(families[f], NULL, NULL);
+        qn_session *other;
+        int32_t token, ids[N_IDS];
+        ASSERT_OK(
+            qn_session_create(&other, t.engine, &(qn_session_opts){.share = t.session}, &err));
+        ASSERT_OK(qn_session_set_prompt(t.session, t.ids, 110, &err));
+        ASSERT_FAILS(qn_session_mark(t.session, 111, &err), QN_ARGUMENT, "111");
+        ASSERT_OK(qn_session_mark(t.session, 83, &err));
+        ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
+        assert_fresh(&t, t.session, 110, families[f]);
+        memcpy(ids, t.ids, sizeof ids);
+        for (size_t i = 83; i < N_IDS; i++) ids[i] = t.ids[i - 50]; // the same up to the mark
+        ASSERT_OK(qn_session_set_prompt(other, ids, 130, &err));
+        ASSERT_OK(qn_session_step(&token, other, NULL, &err));
+        assert_fresh(&t, other, 130, families[f]);
+        const int64_t reused = qn_session_get_counts(other).reused;
+        if (reused < 83) fail_msg("%s: %lld tokens were reused", families[f], (long long)reused);
+        qn_session_destroy(other);
         talk_close(&t);
     }
 }
@@ -529,6 +592,7 @@ int main(void) {
         cmocka_unit_test(restored_is_never_left),
         cmocka_unit_test(truncated_and_forked_is_fresh),
         cmocka_unit_test(reused_is_fresh),
+        cmocka_unit_test(shared_and_marked_is_fresh),
         cmocka_unit_test(wrong_calls_name_what_is_missing),
         cmocka_unit_test(a_row_does_not_depend_on_its_company),
         cmocka_unit_test(steps_of_a_family_are_steps_alone),

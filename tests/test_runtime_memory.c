@@ -51,8 +51,8 @@ static void the_plan_grows_as_the_context_does(void **state) {
         qn_engine *engine = family_open(families[f], &(qn_engine_opts){.no_weights = true});
         qn_memory small, large, wide;
         ASSERT_OK(qn_engine_memory(&small, engine, 512, 128, &err));
-        ASSERT_OK(qn_engine_memory(&large, engine, 4096, 128, &err));
-        ASSERT_OK(qn_engine_memory(&wide, engine, 4096, 512, &err));
+        ASSERT_OK(qn_engine_memory(&large, engine, 2048, 128, &err));
+        ASSERT_OK(qn_engine_memory(&wide, engine, 2048, 512, &err));
         assert_true(small.weights > 0 && small.weights == large.weights);
         assert_true(small.cache < large.cache && small.state < large.state);
         assert_int_equal(small.activations, large.activations);

@@ -1,5 +1,5 @@
 // Plans: every family's graph becomes one that its verifier accepts and that survives its text;
-// buffers that are needed at the same time never share bytes; a call waits for all that it needs.
+// buffers that are needed at the same time never share bytes.
 #include "families.h"
 
 #include "backends/backend.h"

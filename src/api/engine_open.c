@@ -93,7 +93,7 @@ qn_compile_opts qn_engine_compile_opts(const qn_engine *engine) {
     return (qn_compile_opts){.backend = engine->backend,
                              .numerics = engine->opts.numerics,
                              .skip = engine->skip | engine->profile.prefill.skip,
-                             .cache_dir = engine->opts.cache_dir,
+                             .cache_dir = engine->cache_dir,
                              .switches = &engine->switches,
                              .log = engine->opts.log,
                              .log_arg = engine->opts.log_arg};
@@ -119,28 +119,32 @@ static qn_status find_profile(qn_engine *engine, const char *path, qn_err *err) 
     return status;
 }
 
-static qn_plan_policy choose_policy(const qn_engine *engine) {
-    if (engine->opts.plans) return engine->opts.plans;
-    return engine->profile.decode.plans ? engine->profile.decode.plans : QN_PLANS_BUCKETED;
+// One plan for both phases, unless the profile wants decode otherwise. A check looks at one plan.
+static qn_status compile_decode(qn_engine *engine, qn_compile_opts *opts, qn_err *err) {
+    const qn_profile_phase *prefill = &engine->profile.prefill, *decode = &engine->profile.decode;
+    const uint64_t skip = engine->skip | decode->skip;
+    const bool plan_differs = skip != opts->skip;
+    engine->decode_differs = (plan_differs || prefill->plans != decode->plans ||
+                              prefill->plan_capacity != decode->plan_capacity) &&
+                             !engine->switches.ref;
+    opts->skip = skip;
+    if (!engine->decode_differs || !plan_differs) return QN_OK;
+    return qn_compile(&engine->decode, &engine->model->graph, opts, err);
 }
 
 static qn_status compile(qn_engine *engine, const char *path, qn_err *err) {
     const qn_model *model = engine->model;
     const qn_disk disk = {
         .dir = engine->opts.cache_dir, .log = engine->opts.log, .log_arg = engine->opts.log_arg};
-    if (disk.dir) qn_disk_prepare(&disk);
+    if (disk.dir && qn_disk_prepare(&disk)) engine->cache_dir = disk.dir;
     QN_TRY(qn_backend_cpu(&engine->backend, engine->switches.level, err));
     QN_TRY(qn_passes_parse_skip(&engine->skip, engine->switches.skip, err));
     QN_TRY(find_profile(engine, path, err));
-    engine->policy = choose_policy(engine);
     engine->cache_type = choose_cache_type(engine);
     qn_compile_opts opts = qn_engine_compile_opts(engine);
     QN_TRY(qn_compile(&engine->hidden, &model->graph_hidden, &opts, err));
     QN_TRY(qn_compile(&engine->prefill, &model->graph, &opts, err));
-    const uint64_t prefill = opts.skip;
-    opts.skip = engine->skip | engine->profile.decode.skip;
-    engine->decode_differs = prefill != opts.skip && !engine->switches.ref;
-    if (engine->decode_differs) QN_TRY(qn_compile(&engine->decode, &model->graph, &opts, err));
+    QN_TRY(compile_decode(engine, &opts, err));
     return qn_state_layout_create(&engine->layout, &model->graph, engine->backend,
                                   engine->cache_type, err);
 }
@@ -174,7 +178,7 @@ static qn_status load_packs(qn_engine *engine, qn_err *err) {
                                 .source = engine->source,
                                 .plan = &engine->prefill,
                                 .pool = engine->pool,
-                                .cache_dir = engine->opts.cache_dir,
+                                .cache_dir = engine->cache_dir,
                                 .log = engine->opts.log,
                                 .log_arg = engine->opts.log_arg,
                                 .progress = engine->opts.progress,

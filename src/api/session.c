@@ -48,20 +48,15 @@ qn_status qn_session_attach(qn_session **out, const qn_session *like, qn_shared 
 
 static qn_status create_shared(qn_shared **out, const qn_session *like, const qn_session_opts *opts,
                                qn_err *err) {
-    qn_runner_opts runner = {.engine = like->engine,
-                             .context = like->context,
-                             .rows = like->chunk,
-                             .outs = QN_MOST_FAMILY,
-                             .segs = QN_MOST_FAMILY,
-                             .n_seqs = QN_MOST_FAMILY,
-                             .kept_bytes = opts->kept < 0 ? 0 : opts->kept,
-                             .trace = opts->trace,
-                             .trace_arg = opts->trace_arg};
-    if (opts->kept == 0) {
-        qn_runner_size size;
-        QN_TRY(qn_runner_measure(&size, &runner, err));
-        runner.kept_bytes = size.state.cache_used + size.state.slots_used;
-    }
+    const qn_runner_opts runner = {.engine = like->engine,
+                                   .context = like->context,
+                                   .rows = like->chunk,
+                                   .outs = QN_MOST_FAMILY,
+                                   .segs = QN_MOST_FAMILY,
+                                   .n_seqs = QN_MOST_FAMILY,
+                                   .kept_bytes = opts->kept < 0 ? 0 : opts->kept,
+                                   .trace = opts->trace,
+                                   .trace_arg = opts->trace_arg};
     qn_shared *shared = qn_alloc(1, sizeof *shared);
     if (!shared) return QN_NOMEM(err, "session");
     const qn_status status = qn_runner_create(&shared->runner, &runner, err);
@@ -85,6 +80,11 @@ qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_
     if (o.chunk < 1 || o.kept < -1)
         return QN_FAIL(err, ARGUMENT, "chunks of %lld tokens, %lld bytes kept", (long long)o.chunk,
                        (long long)o.kept);
+    if (o.share) {
+        if (o.share->engine != engine)
+            return QN_FAIL(err, ARGUMENT, "the session to share with is of another engine");
+        return qn_session_attach(out, o.share, o.share->shared, err);
+    }
     qn_session like = {.engine = engine,
                        .keeps = o.kept >= 0,
                        .progress = o.progress,
@@ -161,6 +161,15 @@ qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids, size_t 
     QN_TRY(qn_engine_check_ids(session->engine, ids, n, session->context, err));
     forget_state(session);
     set_tokens(session, 0, ids, n);
+    session->mark = 0;
+    return QN_OK;
+}
+
+qn_status qn_session_mark(qn_session *session, size_t n, qn_err *err) {
+    if (n > session->n_tokens)
+        return QN_FAIL(err, ARGUMENT, "a mark after %zu tokens, the history has %zu", n,
+                       session->n_tokens);
+    session->mark = n;
     return QN_OK;
 }
 
@@ -186,14 +195,17 @@ qn_status qn_session_advance(qn_session *s, size_t n, bool wants_logits, qn_err 
     int64_t at = qn_seq_length(s->seq);
     const bool is_prompt = (int64_t)n - at > 1;
     while (at < (int64_t)n) {
-        const int64_t left = (int64_t)n - at, rows = left < s->chunk ? left : s->chunk;
+        const int64_t left = (int64_t)n - at, to_mark = (int64_t)s->mark - at;
+        int64_t rows = left < s->chunk ? left : s->chunk;
+        if (to_mark > 0 && to_mark < rows) rows = to_mark; // a step ends there
         const qn_segment segment = {.seq = s->seq,
                                     .ids = s->tokens + at,
                                     .rows = rows,
                                     .outs = wants_logits && rows == left};
         s->has_logits = false;
         QN_TRY(qn_runner_step(runner, &segment, 1, err));
-        const bool is_mark = at / CHECKPOINT_ROWS != (at + rows) / CHECKPOINT_ROWS;
+        const bool is_mark =
+            at / CHECKPOINT_ROWS != (at + rows) / CHECKPOINT_ROWS || to_mark == rows;
         at += rows;
         if (is_mark || (is_prompt && at == (int64_t)n)) remember(s);
         if (is_prompt && s->progress && !s->progress(s->progress_arg, at, (int64_t)n) &&

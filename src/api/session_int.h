@@ -20,6 +20,7 @@ struct qn_session {
     int32_t *tokens; // (context)
     uint64_t *keys;  // (context) of the radix tree
     size_t n_tokens;
+    size_t mark;   // what belongs to the first so many tokens is kept; 0: nothing special
     float *logits; // (V) after the last computed token, if has_logits
     bool has_logits;
     qn_sampler *sampler;

@@ -27,12 +27,27 @@ static bool read_number(int64_t *out, const char *path) {
     return found;
 }
 
+// Bytes of files that the group's memory.current counts and that can be dropped at once.
+static int64_t read_inactive_file(void) {
+    FILE *f = fopen("/sys/fs/cgroup/memory.stat", "re");
+    if (!f) return 0;
+    char line[128];
+    long long bytes = 0;
+    while (fgets(line, sizeof line, f) && sscanf(line, "inactive_file %lld", &bytes) != 1) {
+    }
+    fclose(f);
+    return bytes;
+}
+
 bool qn_machine_free_memory(int64_t *out) {
     int64_t available = INT64_MAX, most, current;
     const bool has_system = read_available(&available);
     const bool has_group = read_number(&most, "/sys/fs/cgroup/memory.max") &&
                            read_number(&current, "/sys/fs/cgroup/memory.current");
-    if (has_group && most - current < available) available = most > current ? most - current : 0;
+    if (has_group) {
+        current -= read_inactive_file();
+        if (most - current < available) available = most > current ? most - current : 0;
+    }
     if (has_system || has_group) *out = available;
     return has_system || has_group;
 }

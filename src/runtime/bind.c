@@ -14,6 +14,7 @@ struct qn_bindings {
     int64_t largest_bytes, largest_scratch;
     uint64_t clock;
     int64_t hits, misses;
+    bool cached_matters; // some kernel cuts its pieces by the cached positions
 };
 
 static int64_t ladder(int64_t n, int64_t most) {
@@ -174,6 +175,22 @@ static qn_status measure(qn_bindings *b, qn_err *err) {
     return QN_OK;
 }
 
+// Whether any call has other pieces for many cached positions than for few.
+static bool find_cached_matters(const qn_bindings_opts *opts) {
+    int64_t symbols[QN_SYM_COUNT];
+    sizes_symbols(symbols, &opts->most);
+    for (size_t i = 0; i < opts->plan->n_calls; i++) {
+        const int64_t rows = call_rows(&opts->plan->calls[i], symbols);
+        const qn_kernel *kernel = opts->kernels[i];
+        if (kernel->pieces(&opts->tasks[i], rows, 1) !=
+                kernel->pieces(&opts->tasks[i], rows, opts->most.cached) ||
+            kernel->pieces(&opts->tasks[i], 1, 1) !=
+                kernel->pieces(&opts->tasks[i], 1, opts->most.cached))
+            return true;
+    }
+    return false;
+}
+
 qn_status qn_bindings_create(qn_bindings **out, const qn_bindings_opts *opts, qn_err *err) {
     qn_bindings *b = qn_alloc(1, sizeof *b);
     if (!b) return QN_NOMEM(err, "plan bindings");
@@ -182,6 +199,7 @@ qn_status qn_bindings_create(qn_bindings **out, const qn_bindings_opts *opts, qn
     if (b->opts.capacity < 1) b->opts.capacity = 1;
     qn_status status = init_items(b, err);
     if (!status) status = measure(b, err);
+    if (!status) b->cached_matters = find_cached_matters(&b->opts);
     if (status)
         qn_bindings_destroy(b);
     else
@@ -200,7 +218,8 @@ static bool same_sizes(const qn_sizes *a, const qn_sizes *b) {
 }
 
 const qn_binding *qn_bindings_get(qn_bindings *b, const qn_sizes *sizes) {
-    const qn_sizes want = qn_sizes_bound(b->opts.policy, sizes, &b->opts.most);
+    qn_sizes want = qn_sizes_bound(b->opts.policy, sizes, &b->opts.most);
+    if (!b->cached_matters) want.cached = b->opts.most.cached;
     qn_binding *oldest = &b->items[0];
     b->clock++;
     for (int i = 0; i < b->opts.capacity; i++) {

@@ -5,8 +5,10 @@
 
 #include "runtime/runner_int.h"
 
-// For the plan of prefill; the engine must hold its weights as the reference path does, too.
-QN_MUST_CHECK qn_status qn_check_create(qn_check **out, const qn_engine *engine, qn_err *err);
+// For the plan of prefill, or of the hidden outputs; the engine must hold its weights as the
+// reference path does, too.
+QN_MUST_CHECK qn_status qn_check_create(qn_check **out, const qn_engine *engine, bool is_hidden,
+                                        qn_err *err);
 void qn_check_destroy(qn_check *check);
 
 // Runs the tasks of a phase node by node on one thread. Each node's inputs, as the kernels left

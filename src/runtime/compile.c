@@ -84,14 +84,72 @@ static void tell(const qn_compile_opts *o, const qn_plan *plan, const qn_pass_re
     qn_buf_deinit(&text);
 }
 
-// A plan from the folder was made by this version for this graph; that its kernels are still those
-// of the recipes is checked all the same.
-static bool fits(const qn_plan *plan, const qn_backend *backend) {
+// Whether the graph has a leaf of this name, type and shape.
+static bool has_leaf(const qn_graph *graph, const qn_plan_leaf *leaf, qn_place place) {
+    for (size_t i = 0; i < graph->n_nodes; i++) {
+        const qn_node *node = &graph->nodes[i];
+        const qn_value *value = &graph->values[node->out[0]];
+        const bool is_op =
+            place == QN_PLACE_PARAM ? node->op == QN_OP_PARAM : node->op == QN_OP_INPUT;
+        if (is_op && value->type == leaf->type && strcmp(value->name, leaf->name) == 0)
+            return qn_shape_equal(&value->shape, &leaf->shape);
+    }
+    return false;
+}
+
+// The same weights, inputs, state and outputs as the graph that was to be compiled.
+static bool has_same_ends(const qn_plan *plan, const qn_graph *graph) {
+    static const qn_place places[] = {QN_PLACE_PARAM, QN_PLACE_INPUT, QN_PLACE_CACHE,
+                                      QN_PLACE_STATE};
+    for (size_t p = 0; p < sizeof places / sizeof places[0]; p++) {
+        for (size_t i = 0; i < plan->n_leaves[places[p]]; i++) {
+            if (!has_leaf(graph, &plan->leaves[places[p]][i], places[p])) return false;
+        }
+    }
+    if (plan->n_outputs != graph->n_outputs) return false;
+    for (size_t i = 0; i < plan->n_outputs; i++) {
+        if (strcmp(plan->outputs[i].name, graph->outputs[i].name) != 0) return false;
+    }
+    return true;
+}
+
+// Bytes of a row that a call touches must lie inside the buffer's.
+static bool is_inside(const qn_plan *plan, const qn_plan_arg *arg, const qn_backend *backend) {
+    if (arg->place != QN_PLACE_BUFFER) return true;
+    int64_t bytes = arg->form == QN_WORD_f32 ? (int64_t)sizeof(float) * arg->width
+                                             : backend->row_bytes(arg->form, arg->width);
+    return qn_i64_mul(&bytes, bytes, arg->parts) && qn_i64_add(&bytes, bytes, arg->offset) &&
+           bytes <= plan->buffers[arg->index].row_bytes;
+}
+
+static bool are_inside(const qn_plan *plan, const qn_plan_call *call, const qn_backend *backend) {
+    for (int i = 0; i < call->n_in; i++) {
+        if (!is_inside(plan, &call->in[i], backend)) return false;
+    }
+    for (int i = 0; i < call->n_out; i++) {
+        if (!is_inside(plan, &call->out[i], backend)) return false;
+    }
+    for (int i = 0; i < call->n_temp; i++) {
+        if (!is_inside(plan, &call->temp[i], backend)) return false;
+    }
+    return true;
+}
+
+// A plan from the folder was made by this version for this graph, and its checksum is right. That it
+// has the ends of the graph, and the kernels of the recipes, is checked all the same; the folder is
+// still to be trusted as the program itself is.
+static bool fits(const qn_plan *plan, const qn_graph *graph, const qn_backend *backend) {
+    if (!has_same_ends(plan, graph)) return false;
+    for (size_t i = 1; i < plan->n_buffers; i++) { // the memory plan takes them in order
+        if (plan->buffers[i].first < plan->buffers[i - 1].first) return false;
+    }
     for (size_t i = 0; i < plan->n_calls; i++) {
         const qn_plan_call *call = &plan->calls[i];
         const qn_recipe *recipe = &backend->recipes[call->op];
         if (call->stage < 0 || call->stage >= recipe->n_stages ||
-            strcmp(call->kernel, backend->kernels[recipe->stages[call->stage]].name) != 0)
+            strcmp(call->kernel, backend->kernels[recipe->stages[call->stage]].name) != 0 ||
+            call->n_in < qn_op_get(call->op)->min_in || call->n_out != qn_op_get(call->op)->n_out ||
+            !are_inside(plan, call, backend))
             return false;
     }
     return strcmp(plan->backend, backend->name) == 0;
@@ -122,7 +180,7 @@ qn_status qn_compile(qn_plan *out, const qn_graph *graph, const qn_compile_opts 
     qn_plan plan = {0};
     qn_status status = QN_OK;
     if (qn_disk_load_plan(&plan, &disk, &key)) {
-        if (fits(&plan, o->backend)) {
+        if (fits(&plan, graph, o->backend)) {
             *out = plan;
             goto done;
         }

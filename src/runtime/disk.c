@@ -60,16 +60,19 @@ static void remove_leftovers(const qn_disk *disk) {
     if (dir) closedir(dir);
 }
 
-void qn_disk_prepare(const qn_disk *disk) {
-    if (!qn_path_is_folder(disk->dir)) {
-        char *path = strdup(disk->dir);
-        if (path && !make_folders(path))
-            qn_log(disk->log, disk->log_arg, QN_LOG_WARNING, "cache folder %s: cannot make it: %s",
-                   disk->dir, strerror(errno));
-        qn_free(path);
-        return;
+bool qn_disk_prepare(const qn_disk *disk) {
+    if (qn_path_is_folder(disk->dir)) {
+        remove_leftovers(disk);
+        return true;
     }
-    remove_leftovers(disk);
+    char *path = strdup(disk->dir);
+    const bool is_made = path && make_folders(path);
+    const char *why = qn_path_is_file(disk->dir) ? "it is a file" : strerror(errno);
+    if (!is_made)
+        qn_log(disk->log, disk->log_arg, QN_LOG_WARNING,
+               "cache folder %s cannot be made, nothing is kept: %s", disk->dir, why);
+    qn_free(path);
+    return is_made;
 }
 
 // --- plans ---

@@ -17,8 +17,9 @@ typedef struct qn_disk {
 } qn_disk;
 
 // Makes the folder if it is not there, and removes what writers that were killed left in it: files
-// with our temporary names, unchanged for a day.
-void qn_disk_prepare(const qn_disk *disk);
+// with our temporary names, unchanged for a day. False, with one warning, if there is no such folder
+// afterwards.
+bool qn_disk_prepare(const qn_disk *disk);
 
 // What a plan depends on. The program's version and the layout of packed weights count as well.
 typedef struct qn_plan_key {

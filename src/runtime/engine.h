@@ -27,10 +27,11 @@ struct qn_engine {
     const qn_backend *backend;
     qn_profile profile;
     qn_type cache_type;
-    qn_plan_policy policy; // not AUTO
+    const char *cache_dir; // NULL: none, or it cannot be used
     uint64_t skip;         // passes left out
     qn_plan prefill, decode, hidden;
-    bool decode_differs; // the profile compiles decode otherwise; else `decode` is empty
+    bool decode_differs; // the profile wants decode otherwise; `decode` is empty where only the
+                         // keeping of bindings differs
     qn_state_layout *layout;
     qn_packs *packs; // NULL: no weights
     // The reference path; NULL otherwise.

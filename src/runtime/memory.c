@@ -4,7 +4,7 @@
 #include "core/mem.h"
 #include "runtime/runner.h"
 
-enum { LEAST_CONTEXT = 64 };
+enum { LEAST_CONTEXT = 64, KEPT_SLOTS = 4 };
 
 static double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
 
@@ -72,7 +72,12 @@ qn_status qn_memory_fit(qn_session_opts *opts, const qn_engine *engine, qn_err *
         qn_memory plan;
         QN_TRY(qn_memory_plan(&plan, engine, opts->context, opts->chunk, err));
         const int64_t need = plan.state + plan.activations; // the weights are there
-        if (need <= available) return QN_OK;
+        if (need <= available) {
+            const int64_t usual = plan.cache + KEPT_SLOTS * (plan.state - plan.cache);
+            const int64_t left = available - need;
+            if (opts->kept == 0) opts->kept = usual < left ? usual : left;
+            return QN_OK;
+        }
         if (!opts->shrink || opts->context <= LEAST_CONTEXT)
             return QN_FAIL(err, MEMORY,
                            "a context of %lld tokens needs %.0f MiB (state %.0f, activations "

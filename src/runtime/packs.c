@@ -190,16 +190,11 @@ static qn_status pack_item(packing *p, int64_t total, qn_err *err) {
     return QN_OK;
 }
 
-// Bytes of an item in the block; the next begins where kernels want it.
-static size_t room_of(const qn_pack_item *item) {
-    return ((size_t)item->bytes + QN_PACK_ALIGN - 1) / QN_PACK_ALIGN * QN_PACK_ALIGN;
-}
-
 // One block for all that is not there yet, in large pages where the system has them.
 static qn_status take_block(qn_packs *packs, qn_err *err) {
     size_t bytes = 0;
     for (size_t i = 0; i < packs->items.n; i++) {
-        if (!packs->items.v[i].data && !qn_size_add(&bytes, bytes, room_of(&packs->items.v[i])))
+        if (!packs->items.v[i].data && !qn_size_add(&bytes, bytes, (size_t)packs->items.v[i].room))
             return QN_FAIL(err, LIMIT, "packed weights: sizes overflow");
     }
     if (bytes == 0) return QN_OK;
@@ -227,7 +222,7 @@ static qn_status pack_missing(qn_packs *packs, const qn_packs_opts *o, size_t *n
         p.item = &packs->items.v[i];
         if (p.item->data) continue;
         p.to = to;
-        to += room_of(p.item);
+        to += p.item->room; // whole pages, as in the file
         QN_TRY(pack_item(&p, packs->bytes, err));
         ++*n_packed;
     }
@@ -296,7 +291,6 @@ static qn_status pack_with_cache(qn_packs *packs, const qn_packs_opts *o, qn_err
     qn_status status = QN_OK;
     const unsigned char **data = qn_alloc(packs->items.n, sizeof *data);
     if (!data) return QN_NOMEM(err, "packed weights");
-    qn_disk_prepare(&disk);
     QN_TRY_TO(done, qn_pack_file_init(&file, o->cache_dir, o->source, &packs->items, o->pool, err));
     load_file(packs, &file, &disk, data);
     QN_TRY_TO(done, pack_missing(packs, o, &n_packed, err));

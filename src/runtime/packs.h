@@ -20,7 +20,7 @@ typedef struct qn_packs_opts {
     const qn_source *source;
     const qn_plan *plan; // its params are loaded, packed where a matmul or an embedding reads them
     qn_pool *pool;       // NULL: the calling thread alone
-    const char *cache_dir; // made if it is not there; NULL: none
+    const char *cache_dir; // a folder that qn_disk_prepare made; NULL: none
     qn_log_fn *log;        // a cache that cannot be used or written is a warning; NULL: silent
     void *log_arg;
     qn_progress_fn *progress; // bytes as packed; NULL: none

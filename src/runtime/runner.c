@@ -85,15 +85,18 @@ static qn_status init_phase(qn_runner *r, qn_phase *p, const qn_plan *plan, qn_e
         if (!r->described) return QN_NOMEM(err, "weights");
     }
     QN_TRY(qn_runner_init_tasks(r, p, err));
-    const qn_profile *profile = &r->engine->profile;
-    const int64_t said =
-        (p == &r->phases[QN_DECODE] ? &profile->decode : &profile->prefill)->plan_capacity;
+    const qn_engine *engine = r->engine;
+    const bool is_decode = p == &r->phases[QN_DECODE];
+    const qn_profile_phase *said = is_decode ? &engine->profile.decode : &engine->profile.prefill;
+    qn_plan_policy policy = engine->opts.plans ? engine->opts.plans : said->plans;
+    if (!policy) policy = QN_PLANS_BUCKETED;
     const qn_bindings_opts opts = {.plan = plan,
                                    .backend = r->engine->backend,
                                    .tasks = p->tasks,
                                    .kernels = p->kernels,
-                                   .policy = r->engine->policy,
-                                   .capacity = said ? (int)said : KEPT_BINDINGS,
+                                   .policy = policy,
+                                   .capacity = said->plan_capacity ? (int)said->plan_capacity
+                                                                   : KEPT_BINDINGS,
                                    .most = most_sizes(&r->opts)};
     return qn_bindings_create(&p->bindings, &opts, err);
 }
@@ -147,7 +150,8 @@ static qn_status init_phases(qn_runner *r, qn_err *err) {
     const qn_plan *plan = r->opts.hidden ? &engine->hidden : &engine->prefill;
     QN_TRY(init_phase(r, &r->phases[QN_PREFILL], plan, err));
     if (r->opts.hidden || !engine->decode_differs) return QN_OK;
-    return init_phase(r, &r->phases[QN_DECODE], &engine->decode, err);
+    const qn_plan *decode = engine->decode.n_calls ? &engine->decode : plan;
+    return init_phase(r, &r->phases[QN_DECODE], decode, err);
 }
 
 static qn_status init_parts(qn_runner *r, qn_err *err) {
@@ -157,8 +161,8 @@ static qn_status init_parts(qn_runner *r, qn_err *err) {
     QN_TRY(init_phases(r, err));
     r->began = qn_clock();
     QN_TRY(init_walk(r, err));
-    const bool is_checked = r->engine->switches.ref && !r->opts.hidden && r->engine->packs;
-    return is_checked ? qn_check_create(&r->check, r->engine, err) : QN_OK;
+    const bool is_checked = r->engine->switches.ref && r->engine->packs;
+    return is_checked ? qn_check_create(&r->check, r->engine, r->opts.hidden, err) : QN_OK;
 }
 
 qn_status qn_runner_create(qn_runner **out, const qn_runner_opts *opts, qn_err *err) {

@@ -117,7 +117,14 @@ qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn
         for (int64_t b = 0; b < n; b++) qn_seq_cancel(segments[b].seq);
         return QN_FAIL(err, LIMIT, "a step of %lld rows cannot be bound", (long long)sizes.rows);
     }
-    QN_TRY(run_step(r, p, bound, err)); // fails only in a check, where nothing goes on
+    const qn_status status = run_step(r, p, bound, err);
+    if (status) { // only a check fails, half way: what the sequences hold is of no use any more
+        for (int64_t b = 0; b < n; b++) {
+            qn_seq_cancel(segments[b].seq);
+            (void)qn_seq_truncate(segments[b].seq, 0);
+        }
+        return status;
+    }
     for (int64_t b = 0; b < n; b++) qn_seq_finish(segments[b].seq);
     if (r->engine->switches.layers) qn_check_layers(r);
     if (r->opts.trace) report_trace(r, p);

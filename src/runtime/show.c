@@ -108,7 +108,7 @@ qn_status qn_show_plan(qn_buf *to, const qn_engine *engine, const qn_graph_opts 
     if (opts->rows < 0 || opts->cached < 0)
         return QN_FAIL(err, ARGUMENT, "%lld rows, %lld cached", (long long)opts->rows,
                        (long long)opts->cached);
-    const bool is_decode = engine->decode_differs && opts->rows == 1;
+    const bool is_decode = engine->decode.n_calls && opts->rows == 1;
     const bool is_svg = opts->form == QN_GRAPH_SVG;
     placed p = {.plan = is_decode ? &engine->decode : &engine->prefill,
                 .symbols = {1, opts->rows ? opts->rows : DEFAULT_ROWS, 1, 1}};

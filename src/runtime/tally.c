@@ -2,27 +2,43 @@
 
 #include "core/log.h"
 
+// Pages of keys and values that the rows of a step see.
 static int64_t cache_bytes(const qn_task *task) {
     int64_t bytes = 0;
     for (int64_t b = 0; b < task->step->n_segs; b++) {
-        const int64_t pages = (task->step->seg_past[b] + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS;
-        bytes += pages * task->cache->layer_bytes;
+        const int64_t past = task->step->seg_past[b], window = task->attrs->window;
+        const int64_t seen = window > 0 && window < past ? window : past;
+        bytes += (seen + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS * task->cache->layer_bytes;
     }
     return bytes;
 }
 
+// Whether a stage of an op reads this input's weight. Of the stages of EXPERTS, the second reads gate
+// and up, the last reads down; other ops have one stage.
+static bool reads_weight(const qn_plan_call *call, int input) {
+    return call->op != QN_OP_EXPERTS || call->stage == (input == 4 ? 3 : 1);
+}
+
+// The share of a weight's rows that is read: an embedding's looked up ones, the chosen experts.
+static double share_read(const qn_plan_call *call, const qn_task *task, const qn_packed *w) {
+    const bool is_embed = call->op == QN_OP_EMBED;
+    const int64_t all = is_embed ? w->n_out : w->n_matrices;
+    const int64_t top = call->op == QN_OP_EXPERTS ? call->attrs.top : task->in[2].width;
+    const int64_t wanted = is_embed ? task->rows : task->rows * top;
+    const bool is_part = is_embed || call->op == QN_OP_EXPERTS || call->op == QN_OP_GROUPED_MATMUL;
+    return is_part && wanted < all ? (double)wanted / (double)all : 1.0;
+}
+
 int64_t qn_call_bytes(const qn_plan_call *call, const qn_task *task) {
-    int64_t bytes = 0;
+    double bytes = 0;
     for (int k = 0; k < QN_MAX_IN; k++) {
         const qn_packed *w = task->in[k].packed;
-        if (!w) continue;
-        const int64_t rows = w->n_matrices * w->n_out; // an embedding reads only those it looks up
-        bytes +=
-            call->op == QN_OP_EMBED ? qn_packed_bytes(w) / rows * task->rows : qn_packed_bytes(w);
+        if (w && reads_weight(call, k))
+            bytes += (double)qn_packed_bytes(w) * share_read(call, task, w);
     }
     const bool is_attending =
         call->op == QN_OP_ATTEND || (call->op == QN_OP_ATTENTION && call->stage > 0);
-    return is_attending ? bytes + cache_bytes(task) : bytes;
+    return (int64_t)bytes + (is_attending ? cache_bytes(task) : 0);
 }
 
 void qn_tally_add(qn_runner *r, const qn_phase *p) {
