@@ -204,6 +204,10 @@ static void test_graph(void **state) {
     assert_string_equal(r.out, texts[0].out);
     assert_string_not_equal(texts[0].out, texts[1].out);
     assert_string_not_equal(texts[1].out, texts[2].out);
+    // Weights and ids are as their own lines say, no floats.
+    assert_non_null(strstr(texts[2].out, "param 0 \"token_embd.weight\" q8_0 (4096, 256)"));
+    assert_non_null(strstr(texts[2].out, "<- input0 (1 x 1), param0 (4096 x 256)"));
+    assert_null(strstr(texts[2].out, "param0 (4096 x 256) f32"));
     cli_result bound = CLI_RUN("graph", DRAFT, "--stage", "low", "-T", "4", "-S", "100");
     cli_assert_done(&bound);
     assert_string_not_equal(bound.out, texts[2].out);

@@ -21,11 +21,12 @@ static const char sample[] =
     "buffer 1 4*T x 512 live 1 3\n"
     "buffer 2 4*T x 320 live 1 1\n"
     "\n"
-    "call 0 embed (embed.0) T: b0 (1 x 64) f32 <- input0 (1 x 1) f32, param0, _, _\n"
+    "call 0 embed (embed.0) T: b0 (1 x 64) f32 <- input0 (1 x 1), param0, _, _\n"
     "\n"
     "call 1 gemm_q4 (matmul.1) @0 4*T: b1+128 (1 x 64) f32 <- b0 (1 x 64) f32, param1, _ "
     "using b2 (1 x 256) i12_256, b2+16 i8_32\n"
-    "call 2 \"Attend/\\n\" (attend.0) @0 T: _, cache0 <- b0 (4 x 16) f32, cache0, table, const0 "
+    "call 2 \"Attend/\\n\" (attend.0) @0 T: _, cache0 <- b0 (4 x 16) f32, cache0 _, table i8_32, "
+    "const0 "
     "{eps=-0, scale=0.25, cap=0, window=0, rule=causal, form=i8_32}\n"
     "\n"
     "call 3 nothing (conv.2) @7 R: <-\n"
@@ -138,6 +139,11 @@ static void the_fields_are_those_of_the_text(void **state) {
     assert_int_equal(c->n_in, 3);
     assert_int_equal(c->in[2].place, QN_PLACE_NONE);
     assert_same_arg(&c->temp[1], &(qn_plan_arg){QN_PLACE_BUFFER, 2, 16, 0, 0, QN_WORD_i8_32});
+    // Leaves: the form that is not told, the one that is, and none.
+    assert_int_equal(plan.calls[0].in[0].form, QN_WORD_f32);
+    assert_int_equal(plan.calls[0].in[1].form, QN_WORD_f32);
+    assert_int_equal(plan.calls[2].in[1].form, 0);
+    assert_int_equal(plan.calls[2].in[2].form, QN_WORD_i8_32);
     assert_string_equal(plan.calls[2].kernel, "Attend/\n");
     assert_int_equal(plan.calls[2].attrs.form, QN_WORD_i8_32);
     assert_int_equal(plan.calls[3].layer, 7);

@@ -93,8 +93,11 @@ static qn_status read_arg(reader *r, qn_plan_arg *arg) {
         QN_TRY(read_size(r, &arg->width, "a width"));
         QN_TRY(qn_scan_need(s, ')'));
     }
+    const bool is_leaf = arg->place != QN_PLACE_BUFFER;
+    if (is_leaf && qn_scan_take_word(s, "_")) return QN_OK;
     const qn_str word = qn_scan_peek(s);
     if (word.size && !qn_str_is(word, "using")) return qn_scan_word(s, &arg->form, QN_ATTR_form);
+    if (is_leaf) arg->form = QN_WORD_f32;
     return QN_OK;
 }
 

@@ -29,7 +29,11 @@ static void print_arg(qn_buf *to, const qn_plan_arg *arg) {
     if (arg->offset) qn_buf_printf(to, "+%lld", (long long)arg->offset);
     if (arg->parts || arg->width)
         qn_buf_printf(to, " (%lld x %lld)", (long long)arg->parts, (long long)arg->width);
-    if (arg->form) qn_buf_printf(to, " %s", qn_word_get(arg->form)->name);
+    // A leaf is as its own line says, and its form says nothing new.
+    const bool is_leaf = arg->place != QN_PLACE_BUFFER;
+    if (is_leaf && !arg->form) qn_buf_text(to, " _");
+    if (arg->form && !(is_leaf && arg->form == QN_WORD_f32))
+        qn_buf_printf(to, " %s", qn_word_get(arg->form)->name);
 }
 
 static void print_args(qn_buf *to, const char *before, const qn_plan_arg *args, int n) {
