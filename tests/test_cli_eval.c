@@ -170,12 +170,29 @@ static void wrong_input_is_told(void **state) {
     }
 }
 
+// Windows that a model has no room for: the option, the model and both numbers.
+static void test_window_too_long(void **state) {
+    (void)state;
+    char text[CLI_MOST_PATH];
+    write_text(text, "window.txt", "Once upon a time there was a mill.");
+    cli_result own = CLI_RUN("eval", DRAFT, "--ppl", text, "-c", "5000"),
+               other = CLI_RUN("eval", MINI "/qwen3/qwen3-bf16.gguf", "--ppl", text, "-c", "3000",
+                               "--against", DRAFT);
+    cli_assert_fails(&own, 1, "--context: windows of 5000 tokens, but ");
+    assert_non_null(strstr(own.err, "quern-draft-Q8_0.gguf has a context of 2048\n"));
+    assert_int_equal(other.code, 1);
+    assert_non_null(strstr(other.err, "--context: windows of 3000 tokens, but "));
+    assert_non_null(strstr(other.err, "quern-draft-Q8_0.gguf has a context of 2048\n"));
+    cli_free(&own), cli_free(&other);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checkers_follow_their_rules),
         cmocka_unit_test(perplexity_is_the_mean_of_what_logits_say),
         cmocka_unit_test(tasks_are_counted_by_skill),
         cmocka_unit_test(wrong_input_is_told),
+        cmocka_unit_test(test_window_too_long),
     };
     return cmocka_run_group_tests_name("cli: eval", tests, cli_setup, cli_teardown);
 }

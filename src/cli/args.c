@@ -351,19 +351,31 @@ static qn_status read_id(int32_t *out, const char *text, size_t size, const char
     return QN_OK;
 }
 
+// Between two ids there may be blanks and a comma; two commas are an id that was forgotten.
+static qn_status check_gap(const char *gap, size_t size, size_t most, const char *what,
+                           qn_err *err) {
+    size_t commas = 0;
+    for (size_t i = 0; i < size; i++) commas += gap[i] == ',';
+    if (commas <= most) return QN_OK;
+    return QN_FAIL(err, ARGUMENT, "%s: no token id %s, want whole numbers like 1,2,3", what,
+                   most ? "between two commas" : "before the first comma");
+}
+
 qn_status qn_ids_parse(int32_t **ids, size_t *n, const char *text, const char *what, qn_err *err) {
     static const char between[] = ", \t\r\n";
     int32_t *items = qn_alloc(strlen(text) / 2 + 1, sizeof *items); // an id and what ends it
     if (!items) return QN_NOMEM(err, what);
     size_t count = 0;
-    for (const char *at = text + strspn(text, between); *at; at += strspn(at, between)) {
-        const size_t size = strcspn(at, between);
-        const qn_status status = read_id(&items[count++], at, size, what, err);
-        if (status) {
-            qn_free(items);
-            return status;
-        }
-        at += size;
+    qn_status status = check_gap(text, strspn(text, between), 0, what, err);
+    for (const char *at = text + strspn(text, between); *at && !status;) {
+        const size_t size = strcspn(at, between), gap = strspn(at + size, between);
+        status = read_id(&items[count++], at, size, what, err);
+        if (!status) status = check_gap(at + size, gap, 1, what, err);
+        at += size + gap;
+    }
+    if (status) {
+        qn_free(items);
+        return status;
     }
     *ids = items;
     *n = count;

@@ -15,7 +15,7 @@ void qn_call_deinit(qn_call *call, const qn_command *command);
 // The name of `n` that `typed` most probably meant; NULL if none is near.
 const char *qn_nearest(const char *typed, const char *const *names, size_t n);
 
-// Whole numbers separated by commas or blanks -> token ids (owned: qn_free). What is no number is
+// Whole numbers separated by a comma or blanks -> token ids (owned: qn_free). What is no number is
 // QN_ARGUMENT, a number that no token can have QN_LIMIT; `what` names the text in messages.
 QN_MUST_CHECK qn_status qn_ids_parse(int32_t **ids, size_t *n, const char *text, const char *what,
                                      qn_err *err);

@@ -48,7 +48,16 @@ static qn_status print_ppl(const qn_ppl *p, const eval_options *o, qn_err *err) 
     return qn_stdout_json(json, 0, err);
 }
 
-static qn_status run_ppl(const qn_engine *engine, const eval_options *o, qn_err *err) {
+static qn_status check_window(const qn_engine *engine, const char *path, int64_t context,
+                              qn_err *err) {
+    const int64_t most = qn_engine_get_info(engine).context;
+    if (context <= most) return QN_OK;
+    return QN_FAIL(err, LIMIT, "--context: windows of %lld tokens, but %s has a context of %lld",
+                   (long long)context, path, (long long)most);
+}
+
+static qn_status run_ppl(const qn_engine *engine, const char *path, const eval_options *o,
+                         qn_err *err) {
     enum { CONTEXT = 512 };
     const int64_t most = qn_engine_get_info(engine).context;
     const int64_t context = o->context ? o->context : most < CONTEXT ? most : CONTEXT;
@@ -57,12 +66,14 @@ static qn_status run_ppl(const qn_engine *engine, const eval_options *o, qn_err 
     qn_loaded against = {0};
     qn_ppl result = {0};
     qn_status status = QN_OK;
+    QN_TRY(check_window(engine, path, context, err));
     if (o->against) QN_TRY(qn_cli_open(&against, o->against, &open_opts, err));
     const qn_ppl_opts opts = {.engine = engine,
                               .against = against.engine,
                               .path = o->ppl,
                               .context = context,
                               .stride = stride};
+    if (against.engine) QN_TRY_TO(done, check_window(against.engine, o->against, context, err));
     QN_TRY_TO(done, qn_ppl_run(&result, &opts, err));
     status = print_ppl(&result, o, err);
 
@@ -126,7 +137,7 @@ static qn_status run_eval(const qn_call *call, qn_err *err) {
     qn_interrupt_hold(); // Ctrl-C stops it and says how far it came
     QN_TRY(qn_cli_open(&model, call->args[0], &open_opts, err));
     const qn_status status =
-        o->ppl ? run_ppl(model.engine, o, err) : run_tasks(model.engine, o, err);
+        o->ppl ? run_ppl(model.engine, call->args[0], o, err) : run_tasks(model.engine, o, err);
     qn_cli_close(&model);
     return status;
 }

@@ -28,6 +28,12 @@ static qn_status check_graph(const qn_call *call, qn_err *err) {
     return qn_outfile_check("--svg", options->svg, err);
 }
 
+static qn_status check_rows(const graph_options *options, int64_t context, qn_err *err) {
+    if (options->rows <= context && options->cached <= context - options->rows) return QN_OK;
+    return QN_FAIL(err, LIMIT, "--rows %lld, --cached %lld: the model has a context of %lld tokens",
+                   (long long)options->rows, (long long)options->cached, (long long)context);
+}
+
 static qn_status run_graph(const qn_call *call, qn_err *err) {
     const graph_options *options = call->options;
     const qn_open_opts open_opts = {.args = &options->engine, .no_weights = true};
@@ -39,6 +45,7 @@ static qn_status run_graph(const qn_call *call, qn_err *err) {
     char *text = NULL;
     qn_status status = QN_OK;
     QN_TRY(qn_cli_open(&loaded, call->args[0], &open_opts, err));
+    QN_TRY_TO(done, check_rows(options, qn_engine_get_info(loaded.engine).context, err));
     QN_TRY_TO(done, qn_engine_graph(&text, loaded.engine, &graph_opts, err));
     if (options->svg)
         status =
@@ -63,7 +70,8 @@ static const qn_option graph_table[] = {
     {.name = "--rows",
      .alias = "-T",
      .arg = "ROWS",
-     .help = "with --stage low: the plan of a step with so many tokens, with addresses and pieces",
+     .help = "with --stage low: a step with so many tokens; the address and size of each buffer "
+             "stand below the plan",
      .kind = QN_OPTION_INT,
      .offset = offsetof(graph_options, rows),
      .least = 1,
@@ -78,8 +86,8 @@ static const qn_option graph_table[] = {
      .most = INT32_MAX},
     {.name = "--svg",
      .arg = "OUT.svg",
-     .help = "write a picture into this file instead; equal layers are drawn once; with --stage "
-             "low it shows the buffers, calls from left to right, addresses from bottom to top",
+     .help = "write a picture into this file instead: of high and mid the operations, equal layers "
+             "once; of low the buffers, calls from left to right, addresses from bottom to top",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(graph_options, svg)},
     QN_OPTION_NUMERICS(graph_options),

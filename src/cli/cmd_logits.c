@@ -6,12 +6,13 @@
 
 #include "core/mem.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct logits_options {
     const char *ids, *prompt, *output;
     bool all, hidden, naive, ref;
-    int64_t chunk;
+    int64_t chunk, top;
     qn_engine_args engine;
 } logits_options;
 
@@ -21,6 +22,8 @@ static qn_status check_logits(const qn_call *call, qn_err *err) {
         return QN_FAIL(err, ARGUMENT, "logits: give either --ids or --prompt");
     if (options->naive && options->ref)
         return QN_FAIL(err, ARGUMENT, "logits: give either --naive or --ref");
+    if (options->top && options->output)
+        return QN_FAIL(err, ARGUMENT, "--top is for printing, which -o turns off");
     if (options->hidden && !options->output)
         return QN_FAIL(err, ARGUMENT, "--hidden needs -o: hidden states are written to a file");
     if (options->all && !options->output)
@@ -44,40 +47,49 @@ static qn_status read_ids(int32_t **ids, size_t *n, const qn_engine *engine,
                        strlen(options->prompt), &opts, err);
 }
 
+enum { BEST = 10 }; // that are printed, unless --top says otherwise
+
 // --- the best, as JSON ---------------------------------------------------------------------------
 
-enum { BEST = 10 };
+typedef struct scored {
+    int32_t id;
+    float score;
+} scored;
 
-// Ids of the highest scores, best first, ties to the lower id; returns how many.
-static int find_best(int32_t best[BEST], const float *scores, int64_t n) {
-    int found = 0;
-    for (int64_t id = 0; id < n; id++) {
-        int at = found < BEST ? found++ : BEST;
-        while (at > 0 && scores[id] > scores[best[at - 1]]) {
-            if (at < BEST) best[at] = best[at - 1];
-            at--;
-        }
-        if (at < BEST) best[at] = (int32_t)id;
-    }
-    return found;
+// Best first, ties to the lower id.
+static int by_score(const void *a, const void *b) {
+    const scored *x = a, *y = b;
+    if (x->score != y->score) return x->score > y->score ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
 }
 
-static qn_status print_best(const qn_logits *logits, const qn_tokenizer *tokenizer, qn_err *err) {
+// Every token of the vocabulary, best first (owned: qn_free); NULL: no memory.
+static scored *sort_tokens(const float *scores, int64_t n) {
+    scored *tokens = qn_alloc((size_t)n, sizeof *tokens);
+    for (int64_t id = 0; tokens && id < n; id++) tokens[id] = (scored){(int32_t)id, scores[id]};
+    if (tokens) qsort(tokens, (size_t)n, sizeof *tokens, by_score);
+    return tokens;
+}
+
+static qn_status print_best(const qn_logits *logits, const qn_tokenizer *tokenizer, int64_t top,
+                            qn_err *err) {
     const float *scores = logits->logits + (logits->n_rows - 1) * logits->n_vocab; // (V)
-    int32_t best[BEST];
-    const int n = find_best(best, scores, logits->n_vocab);
+    const size_t n = (size_t)(top < logits->n_vocab ? top : logits->n_vocab);
     const double sum = qn_log_sum_exp(scores, logits->n_vocab);
+    scored *best = sort_tokens(scores, logits->n_vocab);
+    if (!best) return QN_NOMEM(err, "the vocabulary");
     json_t *list = json_array();
-    for (int i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         size_t size = 0;
-        const char *piece = tokenizer ? qn_tokenizer_piece(tokenizer, best[i], &size) : NULL;
-        const double score = scores[best[i]];
-        json_t *row = json_pack("{s:i, s:o, s:f, s:f}", "id", (int)best[i], "token",
+        const char *piece = tokenizer ? qn_tokenizer_piece(tokenizer, best[i].id, &size) : NULL;
+        const double score = best[i].score;
+        json_t *row = json_pack("{s:i, s:o, s:f, s:f}", "id", (int)best[i].id, "token",
                                 qn_json_text(piece ? piece : "", size), "logit", score, "logprob",
                                 score - sum);
         json_array_append_new(list, row);
     }
-    if (json_array_size(list) == (size_t)n) return qn_stdout_json(list, 0, err);
+    qn_free(best);
+    if (json_array_size(list) == n) return qn_stdout_json(list, 0, err);
     json_decref(list);
     return QN_NOMEM(err, "JSON output");
 }
@@ -148,7 +160,8 @@ static qn_status run_logits(const qn_call *call, qn_err *err) {
     if (options->output)
         status = write_tensors(options->output, &logits, err);
     else
-        status = print_best(&logits, qn_engine_tokenizer(loaded.engine), err);
+        status = print_best(&logits, qn_engine_tokenizer(loaded.engine),
+                            options->top ? options->top : BEST, err);
 
 done:
     qn_logits_deinit(&logits);
@@ -170,6 +183,13 @@ static const qn_option logits_table[] = {
              "is added where the model wants one",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(logits_options, prompt)},
+    {.name = "--top",
+     .arg = "N",
+     .help = "how many of the best tokens to print (default: 10)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(logits_options, top),
+     .least = 1,
+     .most = INT32_MAX},
     {.name = "--all",
      .help = "with -o: scores after every token, not only after the last",
      .kind = QN_OPTION_FLAG,
@@ -209,7 +229,7 @@ const qn_command qn_cmd_logits = {
     .name = "logits",
     .args = "MODEL (--ids 1,2,3 | -p TEXT)",
     .summary = "Computes the scores of the next token.",
-    .notes = "Without -o, the ten best tokens after the last one are printed as JSON: "
+    .notes = "Without -o, the best tokens after the last one are printed as JSON: "
              "[{\"id\", \"token\", \"logit\", \"logprob\"}, ...].",
     .options = logits_table,
     .n_options = sizeof logits_table / sizeof *logits_table,

@@ -1,0 +1,233 @@
+// The command line: help, wrong usage, switches.
+#include "cli_run.h"
+
+#include "core/buf.h"
+
+static const char *const commands[] = {"run",      "logits",  "tokenize", "detokenize", "inspect",
+                                       "graph",    "bench",   "eval",     "compile",    "convert",
+                                       "quantize", "imatrix", "synth"};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+// --- help ----------------------------------------------------------------------------------------
+
+static void test_help(void **state) {
+    (void)state;
+    cli_result all = CLI_RUN("help"), none = cli_run_with(&(cli_input){0}, (const char *[]){NULL});
+    cli_assert_done(&all);
+    cli_assert_done(&none);
+    assert_string_equal(all.out, none.out);
+    for (int i = 0; i < N_COMMANDS; i++) {
+        cli_result a = CLI_RUN("help", commands[i]), b = CLI_RUN(commands[i], "--help"),
+                   c = CLI_RUN(commands[i], "-h");
+        cli_assert_done(&a);
+        assert_non_null(strstr(all.out, commands[i]));
+        assert_non_null(strstr(a.out, "usage: quern "));
+        assert_string_equal(a.out, b.out);
+        assert_string_equal(a.out, c.out);
+        cli_free(&a), cli_free(&b), cli_free(&c);
+    }
+    cli_result switches = CLI_RUN("help", "switches"), version = CLI_RUN("--version");
+    cli_assert_done(&switches);
+    assert_non_null(strstr(switches.out, "QN_DEBUG"));
+    assert_string_equal(version.out + strlen("quern "), "0.1.0\n");
+    cli_free(&all), cli_free(&none), cli_free(&switches), cli_free(&version);
+}
+
+// The options ("-p", "--prompt") that stand in a text, each followed by a newline.
+static void collect_options(qn_buf *to, const char *text) {
+    for (const char *at = text; (at = strchr(at, '-')); at++) {
+        const bool begins = at == text || strchr(" `\n[(|", at[-1]);
+        const size_t dashes = strspn(at, "-");
+        const size_t letters = strspn(at + dashes, "abcdefghijklmnopqrstuvwxyz");
+        const bool is_option = dashes == 2 ? letters > 1 : dashes == 1 && letters == 1;
+        if (begins && is_option) {
+            qn_buf_text(to, "\n");
+            qn_buf_add(to, at, dashes + letters);
+            qn_buf_text(to, "\n");
+        }
+        at += dashes + letters - 1;
+    }
+}
+
+static void assert_all_in(const qn_buf *options, const qn_buf *where, const char *what) {
+    for (const char *at = options->data; at && *at;) {
+        const size_t n = strcspn(at + 1, "\n") + 2;
+        char *option = strndup(at, n);
+        if (!strstr(where->data, option)) fail_msg("%s: %s", what, option);
+        free(option);
+        at += n;
+    }
+}
+
+// Every section of docs/commands.md names the options of its command, no more and no fewer.
+static void test_docs_and_help_agree(void **state) {
+    (void)state;
+    char *docs = cli_load(MODELS "/../docs/commands.md", NULL);
+    for (int i = 0; i < N_COMMANDS; i++) {
+        char title[64];
+        snprintf(title, sizeof title, "\n## quern %s\n", commands[i]);
+        const char *begin = strstr(docs, title);
+        if (!begin) fail_msg("docs/commands.md has no section '%s'", commands[i]);
+        const char *end = strstr(begin + strlen(title), "\n## ");
+        char *section = end ? strndup(begin, (size_t)(end - begin)) : strdup(begin);
+        cli_result help = CLI_RUN("help", commands[i]);
+        qn_buf in_docs = {0}, in_help = {0};
+        collect_options(&in_docs, section);
+        collect_options(&in_help, strstr(help.out, "\noptions\n"));
+        qn_buf_text(&in_docs, "\n-h\n\n--help\n"); // said once for all commands
+        assert_all_in(&in_docs, &in_help, "in the docs, not in the help");
+        assert_all_in(&in_help, &in_docs, "in the help, not in the docs");
+        qn_buf_deinit(&in_docs), qn_buf_deinit(&in_help);
+        cli_free(&help);
+        free(section);
+    }
+    free(docs);
+}
+
+static void assert_switches(const char *assignments, int code, const char *part) {
+    char command[CLI_MOST_PATH];
+    snprintf(command, sizeof command, "%s '%s' tokenize '%s' Hello", assignments, QUERN, DRAFT);
+    cli_result r =
+        cli_run_with(&(cli_input){.program = "sh"}, (const char *[]){"-c", command, NULL});
+    assert_int_equal(r.code, code);
+    assert_string_equal(r.out, "1222\n");
+    if (strcmp(r.err, part) != 0) fail_msg("'%s' is not '%s'", r.err, part);
+    cli_free(&r);
+}
+
+// A variable that looks like a switch and is none is told, in one line for all of them.
+static void test_stray_switches(void **state) {
+    (void)state;
+    assert_switches("QN_DEBUG=0 QNX=1", 0, "");
+    assert_switches("QN_DEBG=1", 0,
+                    "quern: warning: no such switch: QN_DEBG (did you mean QN_DEBUG?); 'quern help "
+                    "switches' lists them\n");
+    assert_switches("QN_FROBNICATE=", 0,
+                    "quern: warning: no such switch: QN_FROBNICATE; 'quern help switches' lists "
+                    "them\n");
+    cli_result two = cli_run_with(
+        &(cli_input){.program = "env"},
+        (const char *[]){"QN_AAAAAAAA=1", "QN_BBBBBBBB=1", QUERN, "tokenize", DRAFT, "a", NULL});
+    assert_int_equal(two.code, 0);
+    assert_ptr_equal(strchr(two.err, '\n'), two.err + strlen(two.err) - 1); // one line
+    assert_non_null(strstr(two.err, "QN_AAAAAAAA"));
+    assert_non_null(strstr(two.err, "QN_BBBBBBBB"));
+    cli_free(&two);
+}
+
+// Set to nothing, a switch is not set.
+static void test_empty_switches(void **state) {
+    (void)state;
+    char command[CLI_MOST_PATH];
+    snprintf(command, sizeof command,
+             "QN_SKIP= QN_LEVEL= QN_DEBUG= QN_DUMP= '%s' logits '%s' --ids 1", QUERN, DRAFT);
+    cli_result r = cli_run_with(&(cli_input){.program = "sh"},
+                                (const char *[]){"-c", command, NULL}),
+               plain = CLI_RUN("logits", DRAFT, "--ids", "1");
+    cli_assert_done(&r);
+    assert_string_equal(r.out, plain.out);
+    cli_free(&r), cli_free(&plain);
+}
+
+// --- wrong usage ---------------------------------------------------------------------------------
+
+static void test_wrong_usage(void **state) {
+    (void)state;
+    static const struct {
+        const char *args[8], *part;
+    } cases[] = {
+        {{"rnu"}, "did you mean 'run'?"},
+        {{"chat"}, "no command 'chat'; 'quern run' chats"},
+        {{"serve"}, "no command 'serve'; there is no server yet"},
+        {{"run", "-m", DRAFT}, "the model is named without an option: quern run [MODEL [TEXT]]"},
+        {{"run", DRAFT, "-ngl", "99"}, "no option '-ngl'; there is no GPU support yet"},
+        {{"run", DRAFT, "-no-cnv"}, "no option '-no-cnv'; did you mean '--raw'?"},
+        {{"run", DRAFT, "-fa"}, "no option '-fa'; attention is always fused"},
+        {{"bench", DRAFT, "-pg", "512,128"}, "no option '-pg'; -p and -n are measured apart"},
+        {{"bench", DRAFT, "-fa", "1"}, "no option '-fa'; attention is always fused"},
+        {{"run", DRAFT, "-nx"}, "no option '-nx'; 'quern help run' lists them"},
+        {{"run", DRAFT, "-pHello"}, "no option '-pHello'"},
+        {{"run", DRAFT, "--n-predict", "9"}, "'--n-predict'; did you mean '--tokens'?"},
+        {{"run", DRAFT, "--n-predict=9"}, "'--n-predict'; did you mean '--tokens'?"},
+        {{"run", DRAFT, "--temperature", "1"}, "did you mean '--temp'?"},
+        {{"run", DRAFT, "--ctx-size", "9"}, "did you mean '--context'?"},
+        {{"run", DRAFT, "-ctk", "f16"}, "no option '-ctk'; did you mean '--cache-type'?"},
+        {{"run", DRAFT, "--cache-type-k", "f16"}, "did you mean '--cache-type'?"},
+        {{"run", DRAFT, "-ub", "9"}, "no option '-ub'; prompts are read in steps"},
+        {{"logits", DRAFT, "-ub", "9"}, "no option '-ub'; did you mean '--chunk'?"},
+        {{"logits", DRAFT, "--batch-size", "9"}, "did you mean '--chunk'?"},
+        {{"run", DRAFT, "--top-k", "9"}, "no option '--top-k'; this way of sampling is not there"},
+        {{"run", DRAFT, "--min-p=0"}, "no option '--min-p'; this way of sampling is not there"},
+        {{"frobnicate"}, "no command 'frobnicate'; 'quern help' lists them"},
+        {{"help", "inspct"}, "did you mean 'inspect'?"},
+        {{DRAFT}, "did you mean 'quern run "},
+        {{""}, "no command ''"},
+        {{"logits"}, "too few words, want: quern logits MODEL"},
+        {{"logits", ""}, "the name of the model is empty"},
+        {{"logits", DRAFT}, "give either --ids or --prompt"},
+        {{"logits", DRAFT, "--ids", "1", "-p", "x"}, "give either --ids or --prompt"},
+        {{"logits", DRAFT, "--ids", "1", "--naive", "--ref"}, "give either --naive or --ref"},
+        {{"logits", DRAFT, "--ids", "1", "--hidden"}, "--hidden needs -o"},
+        {{"logits", DRAFT, "--ids", "1", "--all"}, "--all needs -o"},
+        {{"logits", DRAFT, "--ids"}, "--ids needs a value"},
+        {{"logits", DRAFT, "--ids", "1,x"}, "'x' is no token id"},
+        {{"logits", DRAFT, "--ids", "1 2.5"}, "'2.5' is no token id"},
+        {{"logits", DRAFT, "--ids", "1,,2"}, "--ids: no token id between two commas"},
+        {{"logits", DRAFT, "--ids", "1, ,2"}, "--ids: no token id between two commas"},
+        {{"logits", DRAFT, "--ids", ",1"}, "--ids: no token id before the first comma"},
+        {{"logits", DRAFT, "--ids", "1", "--top", "0"}, "--top: '0'"},
+        {{"logits", DRAFT, "--ids", "1", "--top=2", "-o", "x"}, "--top is for printing"},
+        {{"logits", DRAFT, "--idd", "1"}, "no option '--idd'; did you mean '--ids'?"},
+        {{"logits", DRAFT, "--frobnicate"}, "'quern help logits' lists them"},
+        {{"logits", DRAFT, "--ids", "1", "--all=yes"}, "--all takes no value, got 'yes'"},
+        {{"logits", DRAFT, "--ids", "1", "--chunk", "0"}, "--chunk: '0', want a whole number from"},
+        {{"logits", DRAFT, "--ids", "1", "-t", "257"},
+         "--threads: '257', want a whole number from"},
+        {{"logits", DRAFT, "--ids", "1", "-t", "two"}, "--threads: 'two'"},
+        {{"logits", DRAFT, "--ids", "1", "-t2x"}, "--threads: '2x'"},
+        {{"logits", DRAFT, "extra", "--ids", "1"}, "'extra' is one word too many"},
+        {{"run", "-p", "a", "-f", "b"}, "give either --prompt or --file"},
+        {{"run", "-p", "a", "--raw", "--system", "b"}, "--system is for chat"},
+        {{"run", "-p", "a", "--stop="}, "--stop: the text is empty"},
+        {{"run", "-p", "a", "-n", "-2"},
+         "--tokens: '-2', want a whole number from 1 to 2147483647, or -1"},
+        {{"run", "-p", "a", "-n", "0"}, "--tokens: '0'"},
+        {{"run", "-p", "a", "-n", "99999999999999999999"}, "--tokens: '99999999999999999999'"},
+        {{"run", "-p", "a", "-c", "-1"}, "--context: '-1'"},
+        {{"run", "-p", "a", "--temp", "hot"}, "--temp: 'hot', want a number from 0 to 100"},
+        {{"run", "-p", "a", "--temp", "nan"}, "--temp: 'nan'"},
+        {{"run", "-p", "a", "--temp", "-0.1"}, "--temp: '-0.1'"},
+        {{"run", "-p", "a", "--temp", "1e"}, "--temp: '1e'"},
+        {{"run", "-p", "a", "--seed", "-1"}, "--seed: '-1'"},
+        {{"run", "-p", "a", "--seed", "18446744073709551616"}, "--seed: '18446744073709551616'"},
+        {{"run", "a", "b", "c"}, "'c' is one word too many"},
+        {{"run", "a", "b", "-p", "c"}, "'b' is one word too many: the text is given by --prompt"},
+        {{"run", "a", "b", "-f", "c"}, "'b' is one word too many: the text is given by --file"},
+        {{"tokenize"}, "want: quern tokenize MODEL [TEXT]"},
+        {{"tokenize", DRAFT, "a", "b"}, "'b' is one word too many (quote text with blanks)"},
+        {{"tokenize", DRAFT, "-x"}, "no option '-x'"},
+        {{"detokenize", DRAFT, "1", "two"}, "'two' is no token id"},
+        {{"inspect", DRAFT, "-c", "many"}, "--context: 'many'"},
+        {{"inspect", DRAFT, "--cache-type", "q4"}, "--cache-type: 'q4', want f32, f16 or q8_0"},
+        {{"inspect", DRAFT, "--svg"}, "--svg needs a value"},
+        {{"synth", "tiny-llama", "Q4_0"}, "want: quern synth SHAPE TYPE OUT.gguf"},
+        {{"synth", "llama4", "Q4_0", "x.gguf"}, "no shape 'llama4', want one of qwen3-0.6b"},
+        {{"synth", "tiny-llama", "Q4", "x.gguf"}, "no type 'Q4', want one of F32"},
+        {{"graph", DRAFT, "--stage", "top"}, "--stage: 'top', want high, mid or low"},
+        {{"graph", DRAFT, "--svg"}, "--svg needs a value"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_result r = cli_run_with(&(cli_input){0}, cases[i].args);
+        cli_assert_fails(&r, 2, cases[i].part);
+        cli_free(&r);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_help),           cmocka_unit_test(test_docs_and_help_agree),
+        cmocka_unit_test(test_stray_switches), cmocka_unit_test(test_empty_switches),
+        cmocka_unit_test(test_wrong_usage),
+    };
+    return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
+}
