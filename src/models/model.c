@@ -221,6 +221,7 @@ qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err) 
     QN_TRY_TO(done, qn_config_fill(model->hparams, model->family->rows, model->family->n_rows,
                                    &reader, err));
     QN_TRY_TO(done, model->family->read(model->hparams, &reader, &model->arena, err));
+    if (model->hparams->context > QN_MOST_CONTEXT) model->hparams->context = QN_MOST_CONTEXT;
     QN_TRY_TO(done, build_graphs(model, &reader, err));
     QN_TRY_TO(done, check_biases(model, source, err));
     *out = model;

@@ -8,6 +8,9 @@
 #include "models/export.h"
 #include "models/net.h"
 
+// Positions that 32 bits count with room to spare; a file that claims more has so many.
+enum { QN_MOST_CONTEXT = 1 << 30 };
+
 typedef struct qn_family {
     const char *arch; // GGUF's general.architecture
     size_t config_size;
