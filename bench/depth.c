@@ -1,6 +1,7 @@
-// What a token costs behind many others, as CSV: milliseconds for one at each depth, and how many
-// times the first depth's that is. Attention over everything grows with the depth, over a window
-// up to the window, recurrent layers not at all.
+// What a token costs behind many others, as CSV: microseconds for one at each depth, as a whole, and
+// of it the layer with the least and the one with the most attention, all recurrent ops, and all the
+// rest. Attention over everything grows with the depth, over a window up to the window, recurrent
+// layers and the rest not at all.
 //
 //   bench_depth [MODEL | SHAPE]...   files, or shapes as for `quern synth`; default: three tiny ones
 #include "core/file.h"
@@ -29,8 +30,31 @@ static void check(qn_status status, const qn_err *err) {
     exit(1);
 }
 
-// The least of several runs, in seconds for one token.
-static double time_token(qn_session *session, const int32_t *ids, int64_t depth) {
+enum { MOST_LAYERS = 256 };
+
+// Nanoseconds that calls took since they were last cleared.
+typedef struct sums {
+    double attention[MOST_LAYERS], recurrent, rest;
+    bool has_attention[MOST_LAYERS];
+} sums;
+
+static void add_call(void *arg, const qn_trace_event *e) {
+    sums *s = arg;
+    const double ns = (double)(e->end - e->begin);
+    const bool is_attention = strncmp(e->op, "ATTEN", 5) == 0 || strcmp(e->op, "ATTEND") == 0;
+    if (is_attention && e->layer >= 0 && e->layer < MOST_LAYERS) {
+        s->attention[e->layer] += ns;
+        s->has_attention[e->layer] = true;
+    } else if (strcmp(e->op, "DELTA") == 0 || strcmp(e->op, "CONV") == 0) {
+        s->recurrent += ns;
+    } else {
+        s->rest += ns;
+    }
+}
+
+// The fastest of several runs, in seconds for one token; *parts are its sums.
+static double time_token(qn_session *session, const int32_t *ids, int64_t depth, sums *traced,
+                         sums *parts) {
     qn_err err = {0};
     const float *logits;
     qn_snapshot *snapshot;
@@ -42,13 +66,31 @@ static double time_token(qn_session *session, const int32_t *ids, int64_t depth)
         size_t n;
         check(qn_session_restore(session, snapshot, &err), &err);
         check(qn_session_step(&first, session, NULL, &err), &err); // from scores that are there
+        *traced = (sums){0};
         const double start = now();
         check(qn_session_generate(&n, session, N_TOKENS, NULL, NULL, NULL, &err), &err);
         const double seconds = (now() - start) / N_TOKENS;
-        if (seconds < best) best = seconds;
+        if (seconds < best) {
+            best = seconds;
+            *parts = *traced;
+        }
     }
     qn_snapshot_destroy(snapshot);
     return best;
+}
+
+static void print_row(const char *name, const char *architecture, int64_t depth, double seconds,
+                      const sums *parts) {
+    double least = 0, most = 0;
+    for (int l = 0; l < MOST_LAYERS; l++) {
+        if (!parts->has_attention[l]) continue;
+        if (least == 0 || parts->attention[l] < least) least = parts->attention[l];
+        if (parts->attention[l] > most) most = parts->attention[l];
+    }
+    const double micro = 1e-3 / N_TOKENS;
+    printf("%s,%s,%lld,%.1f,%.2f,%.2f,%.2f,%.1f\n", name, architecture, (long long)depth,
+           seconds * 1e6, least * micro, most * micro, parts->recurrent * micro,
+           parts->rest * micro);
 }
 
 static void measure(const char *name, qn_engine *engine) {
@@ -56,20 +98,19 @@ static void measure(const char *name, qn_engine *engine) {
     const qn_engine_info info = qn_engine_get_info(engine);
     const int64_t room = info.context - N_TOKENS - 1;
     const int64_t most = room < depths[N_DEPTHS - 1] ? room : depths[N_DEPTHS - 1];
-    const qn_session_opts opts = {.context = most + N_TOKENS + 1, .kept = -1};
+    sums traced = {0}, parts = {0};
+    const qn_session_opts opts = {
+        .context = most + N_TOKENS + 1, .kept = -1, .trace = add_call, .trace_arg = &traced};
     qn_session *session;
     int32_t *ids = calloc((size_t)opts.context, sizeof *ids);
     if (!ids) exit(1);
     for (int64_t i = 0; i < opts.context; i++)
         ids[i] = (int32_t)((uint64_t)i * 2654435761u % (uint64_t)info.n_vocab);
     check(qn_session_create(&session, engine, &opts, &err), &err);
-    double first = 0;
     for (int i = 0; i < N_DEPTHS; i++) {
         const int64_t depth = depths[i] < most ? depths[i] : most;
-        const double seconds = time_token(session, ids, depth);
-        if (i == 0) first = seconds;
-        printf("%s,%s,%lld,%.4f,%.3f\n", name, info.architecture, (long long)depth, seconds * 1e3,
-               seconds / first);
+        const double seconds = time_token(session, ids, depth, &traced, &parts);
+        print_row(name, info.architecture, depth, seconds, &parts);
     }
     qn_session_destroy(session);
     free(ids);
@@ -96,7 +137,7 @@ static void run(const char *name) {
 
 int main(int argc, char **argv) {
     static const char *const usual[] = {"tiny-qwen3", "tiny-gemma3", "tiny-qwen35"};
-    printf("model,architecture,depth,ms_per_token,times_first\n");
+    printf("model,architecture,depth,us_per_token,attention_least,attention_most,recurrent,rest\n");
     for (int i = 1; i < argc; i++) run(argv[i]);
     for (size_t i = 0; argc < 2 && i < sizeof usual / sizeof *usual; i++) run(usual[i]);
     return 0;
