@@ -176,6 +176,26 @@ static void any_order_of_layers_is_told(void **state) {
     qn_buf_deinit(&svg);
 }
 
+// A value that goes past a box has its name at both ends; one that the next box reads has a line.
+static void far_values_are_named(void **state) {
+    (void)state;
+    static const char far[] = "graph \"g\"\n"
+                              "%0 \"x\" f32 (T, 4) = input\n"
+                              "%1 f32 (T, 4) = sigmoid(%0)\n"
+                              "%2 f32 (T, 4) = silu(%0)\n"
+                              "%3 f32 (T, 4) = gelu(%2) @0\n"
+                              "%4 f32 (T, 4) = add(%3, %1) @1\n"
+                              "%5 f32 (T, 4) = add(%4, %1) @2\n"
+                              "output \"y\" %5\n";
+    qn_buf svg = {0};
+    draw(&svg, far, strlen(far));
+    assert_int_equal(count(svg.data, ">sigmoid, further down<"), 1);
+    assert_int_equal(count(svg.data, ">sigmoid<"), 2); // the op, and where the layers read it
+    assert_int_equal(count(svg.data, "further down"), 1);
+    assert_int_equal(count(svg.data, "<circle"), 3 + 1); // silu, gelu, add leave; the legend
+    qn_buf_deinit(&svg);
+}
+
 static void every_op_is_drawn(void **state) {
     (void)state;
     qn_buf svg = {0};
@@ -243,6 +263,7 @@ int main(void) {
         cmocka_unit_test(equal_layers_are_drawn_once),
         cmocka_unit_test(periods_of_layers_fold),
         cmocka_unit_test(any_order_of_layers_is_told),
+        cmocka_unit_test(far_values_are_named),
         cmocka_unit_test(every_op_is_drawn),
         cmocka_unit_test(hostile_names_stay_text),
         cmocka_unit_test(large_graphs_are_cut_and_counted),

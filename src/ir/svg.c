@@ -244,6 +244,20 @@ static int32_t twin_above(const writer *w, size_t section, const qn_svg_section 
     return twin->out[id - w->graph->nodes[maker].out[0]];
 }
 
+// The entries of the box before this one, of the same shape and from the same section: each stands
+// for another value.
+static size_t same_before(const writer *w, size_t i, const qn_svg_item *entry) {
+    const qn_value *values = w->graph->values, *value = &values[entry->value];
+    const qn_svg_page *page = &w->pages[i].page;
+    size_t n = 0;
+    for (const qn_svg_item *item = page->items; item < entry; item++) {
+        const qn_value *other = &values[item->value];
+        n += item->kind == QN_SVG_ENTRY && qn_shape_equal(&other->shape, &value->shape) &&
+             w->fold.section_of[other->node] == w->fold.section_of[value->node];
+    }
+    return n;
+}
+
 static void join_entry(const writer *w, size_t i, const qn_svg_item *entry) {
     const qn_svg_fold *f = &w->fold;
     const size_t section = f->boxes[i].section;
@@ -252,13 +266,14 @@ static void join_entry(const writer *w, size_t i, const qn_svg_item *entry) {
     const qn_svg_section *shown = &f->sections[f->boxes[i - 1].section];
     const int32_t twin = twin_above(w, section, shown, entry->value);
     const page_place *above = &w->pages[i - 1], *below = &w->pages[i];
+    size_t others = twin < 0 ? same_before(w, i, entry) : 0;
     for (size_t j = 0; j < above->page.n_items; j++) {
         const qn_svg_item *leaving = &above->page.items[j];
         if (leaving->kind != QN_SVG_EXIT) continue;
         const qn_value *value = &values[leaving->value];
         const bool same = twin < 0 ? qn_shape_equal(&value->shape, &values[entry->value].shape)
                                    : leaving->value == twin;
-        if (!same) continue;
+        if (!same || others-- > 0) continue;
         const int a[2] = {above->x + pixel(leaving->x), above->y + pixel(leaving->y) + 8};
         const int b[2] = {below->x + pixel(entry->x), below->y + pixel(entry->y)};
         add_curve(w->to, a, b, entry->keeps, true);

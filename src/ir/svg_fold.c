@@ -42,13 +42,18 @@ static bool find_sections(qn_svg_fold *f, qn_arena *arena, const qn_graph *g) {
     return true;
 }
 
-static bool find_last_uses(qn_svg_fold *f, qn_arena *arena, const qn_graph *g) {
+static bool find_uses(qn_svg_fold *f, qn_arena *arena, const qn_graph *g) {
     f->last_use = qn_arena_alloc(arena, g->n_values, sizeof *f->last_use);
-    if (!f->last_use) return false;
-    for (size_t i = 0; i < g->n_values; i++) f->last_use[i] = -1;
+    f->next_use = qn_arena_alloc(arena, g->n_values, sizeof *f->next_use);
+    if (!f->last_use || !f->next_use) return false;
+    for (size_t i = 0; i < g->n_values; i++) f->last_use[i] = f->next_use[i] = -1;
     for (size_t i = 0; i < g->n_nodes; i++) {
         for (int k = 0; k < g->nodes[i].n_in; k++) {
-            if (g->nodes[i].in[k] >= 0) f->last_use[g->nodes[i].in[k]] = f->section_of[i];
+            const int32_t id = g->nodes[i].in[k];
+            if (id < 0) continue;
+            f->last_use[id] = f->section_of[i];
+            const bool is_behind = f->section_of[i] > f->section_of[g->values[id].node];
+            if (is_behind && f->next_use[id] < 0) f->next_use[id] = f->section_of[i];
         }
     }
     return true;
@@ -307,7 +312,7 @@ bool qn_svg_fold_layers(qn_svg_fold *out, qn_arena *arena, const qn_graph *graph
     out->frames = qn_arena_alloc(arena, QN_SVG_BOXES, sizeof *out->frames);
     if (!out->boxes || !out->frames) return false;
     if (!find_ops(out, arena, graph) || !find_sections(out, arena, graph) ||
-        !find_last_uses(out, arena, graph) || !name_kinds(out, arena, graph))
+        !find_uses(out, arena, graph) || !name_kinds(out, arena, graph))
         return false;
     const folder o = {out, arena};
     if (!choose_boxes(&o)) return false;

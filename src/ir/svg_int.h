@@ -47,6 +47,7 @@ typedef struct qn_svg_fold {
     int32_t *place_of;   // of each node in `ops`; -1: a leaf
     int32_t *section_of; // of each node; -1: a leaf
     int32_t *last_use;   // of each value: the last section that reads it; -1: none
+    int32_t *next_use;   // of each value: the first section behind its own that does; -1: none
 } qn_svg_fold;
 
 QN_MUST_CHECK bool qn_svg_fold_layers(qn_svg_fold *out, qn_arena *arena, const qn_graph *graph);

@@ -191,13 +191,19 @@ static bool is_kept(const qn_value *value) {
     return value->kind == QN_CACHE || value->kind == QN_STATE_VALUE;
 }
 
-// A value that the graph is given or that another box makes.
+// A value that the graph is given or that another box makes. One that comes from further above than
+// the box before, and so along no line, has at least the name of its op.
 static int32_t add_source(filler *f, int32_t id) {
     const qn_value *value = &f->graph->values[id];
-    const bool is_input = f->graph->nodes[value->node].op == QN_OP_INPUT;
+    const qn_node *maker = &f->graph->nodes[value->node];
+    const bool is_input = maker->op == QN_OP_INPUT;
+    const bool is_joined = f->fold->section_of[value->node] == (int32_t)f->box->section - 1;
     qn_buf name = {0}, shape = {0};
     if (value->name[0] && (is_input || !f->box->has_many)) { // in other layers it has another name
         add_name(f, &name, value->name);
+        add_line(f, QN_SVG_HEAD, &name);
+    } else if (!is_joined) {
+        add_lower(&name, qn_op_get(maker->op)->name);
         add_line(f, QN_SVG_HEAD, &name);
     }
     if (value->kind == QN_TENSOR && value->type != QN_TYPE_F32) {
@@ -280,6 +286,22 @@ static void add_target(filler *f, int32_t id, qn_svg_item_kind kind, const char 
                               .keeps = is_kept(value)});
 }
 
+// A value that the next box does not read: no line leads to those that do, which name it too.
+static void add_far_target(filler *f, const qn_node *node, int32_t id) {
+    qn_buf title = {0};
+    const char *name = f->graph->values[id].name;
+    if (name[0] && !f->box->has_many)
+        qn_buf_text(&title, name);
+    else
+        add_lower(&title, qn_op_get(node->op)->name);
+    qn_buf_text(&title, ", further down");
+    if (title.failed)
+        f->failed = true;
+    else
+        add_target(f, id, QN_SVG_OUTPUT, title.data);
+    qn_buf_deinit(&title);
+}
+
 // Values that leave: to later boxes, or as outputs of the graph.
 static void add_targets(filler *f, size_t end) {
     const qn_svg_section *section = &f->fold->sections[f->box->section];
@@ -287,7 +309,10 @@ static void add_targets(filler *f, size_t end) {
     for (size_t i = section->begin; i < end; i++) {
         const qn_node *node = &g->nodes[f->fold->ops[i]];
         for (int o = 0; o < node->n_out; o++) {
-            if (f->fold->last_use[node->out[o]] > (int32_t)f->box->section)
+            const int32_t next = f->fold->next_use[node->out[o]];
+            if (next > (int32_t)f->box->section + 1)
+                add_far_target(f, node, node->out[o]);
+            else if (next >= 0)
                 add_target(f, node->out[o], QN_SVG_EXIT, NULL);
         }
     }
