@@ -5,6 +5,7 @@
 //   qn_session    one sequence of tokens. One thread at a time. Ends before its engine does.
 //   qn_tokenizer  text <-> token ids. Constant; an engine has one, a file can be opened alone.
 //   qn_source     the keys and tensors of a model file, read without loading the weights.
+//   qn_template   messages -> text of a prompt. Constant.
 //   qn_decoder    ids -> text while streaming; holds back bytes of an unfinished character.
 //
 // Rules:
@@ -163,6 +164,30 @@ QN_API QN_MUST_CHECK qn_status qn_decoder_next(const char **text, size_t *size, 
 QN_API QN_MUST_CHECK qn_status qn_decoder_finish(const char **text, size_t *size,
                                                  qn_decoder *decoder, qn_err *err);
 
+// --- chat templates ------------------------------------------------------------------------------
+
+typedef struct qn_template qn_template;
+
+// A chat template makes a prompt of messages. It is a program in the language of Jinja2, as
+// transformers runs it, that comes with the model; it can read the request and nothing else, and is
+// stopped when it takes too many steps or too much memory. Constant; threads may share it.
+QN_API QN_MUST_CHECK qn_status qn_template_create(qn_template **out, const char *text, size_t size,
+                                                  qn_err *err);
+// The template of a model as for qn_source_open, or a .jinja file. Models may have several: `name`
+// chooses one ("tool_use", ...); NULL: the default one.
+QN_API QN_MUST_CHECK qn_status qn_template_open(qn_template **out, const char *path,
+                                                const char *name, qn_err *err);
+QN_API void qn_template_destroy(qn_template *chat_template);
+// The request is a JSON object: "messages", and if wanted "tools" (else none), "bos_token" and
+// "eos_token" (else the model's), "add_generation_prompt" (else true), "now" (else the local time;
+// "2026-01-02T03:04:05"), "kwargs" (names and values for the template). *text is owned (qn_free),
+// NUL-terminated, *size bytes long (size may be NULL). A template that refuses the messages gives
+// QN_ARGUMENT with its own words.
+QN_API QN_MUST_CHECK qn_status qn_template_render(char **text, size_t *size,
+                                                  const qn_template *chat_template,
+                                                  const char *request, size_t request_size,
+                                                  qn_err *err);
+
 // --- engine --------------------------------------------------------------------------------------
 
 typedef struct qn_engine qn_engine;
@@ -230,8 +255,15 @@ QN_API QN_MUST_CHECK qn_status qn_engine_open(qn_engine **out, const char *path,
 // Sessions of the engine must be destroyed before.
 QN_API void qn_engine_close(qn_engine *engine);
 QN_API qn_engine_info qn_engine_get_info(const qn_engine *engine);
+// How the engine compiles and keeps plans, for prefill and for decode, as the text of a profile file
+// (docs/caches.md): what was asked for, what the profile beside the weights says, and defaults.
+// *text is owned (qn_free).
+QN_API QN_MUST_CHECK qn_status qn_engine_profile(char **text, const qn_engine *engine, qn_err *err);
 // Borrowed; NULL when the model came without a tokenizer.
 QN_API const qn_tokenizer *qn_engine_tokenizer(const qn_engine *engine);
+// The chat template that came with the model, as qn_template_open has it; to be destroyed.
+QN_API QN_MUST_CHECK qn_status qn_engine_template(qn_template **out, const qn_engine *engine,
+                                                  const char *name, qn_err *err);
 
 typedef enum qn_graph_form { QN_GRAPH_TEXT, QN_GRAPH_SVG } qn_graph_form;
 // `high` is what the model's family wrote, `mid` what the passes made of it, `low` the plan: kernel

@@ -7,6 +7,8 @@
 #include "passes/passes.h"
 #include "runtime/profile.h"
 
+#include <stdlib.h>
+
 typedef struct hearing {
     int n;
     char last[512];
@@ -185,6 +187,50 @@ static void faults_are_named_with_file_and_line(void **state) {
                  QN_IO, "x.quern.toml");
 }
 
+// A profile beside the weights sets each phase, can be read back, and changes no score; options win.
+static void a_profile_is_applied(void **state) {
+    static const char text[] = "[prefill]\nskip = [\"fuse_gate\"]\nplans = \"exact\"\n"
+                               "plan_capacity = 3\nchunk = 20\n"
+                               "[decode]\nskip = [\"fuse_attention\"]\nplan_capacity = 2\n";
+    qn_err err = {0};
+    qn_engine *engines[3] = {NULL}; // without a profile, with it, with an option besides
+    char *read_back = NULL, command[2048];
+    const path_name model = in_folder(state, "qwen3-bf16.gguf");
+    snprintf(command, sizeof command, "cp '%s/mini/qwen3/qwen3-bf16.gguf' '%s'", TEST_DATA,
+             model.text);
+    assert_int_equal(system(command), 0);
+    ASSERT_OK(qn_engine_open(&engines[0], model.text, NULL, &err));
+    put_text(state, "qwen3.quern.toml", text);
+    const qn_engine_opts dynamic = {.plans = QN_PLANS_DYNAMIC};
+    ASSERT_OK(qn_engine_open(&engines[1], model.text, NULL, &err));
+    ASSERT_OK(qn_engine_open(&engines[2], model.text, &dynamic, &err));
+    ASSERT_OK(qn_engine_profile(&read_back, engines[1], &err));
+    assert_string_equal(read_back, "[prefill]\nskip = [\"fuse_gate\"]\nplans = \"exact\"\n"
+                                   "plan_capacity = 3\nchunk = 20\n\n"
+                                   "[decode]\nskip = [\"fuse_attention\"]\nplans = \"bucketed\"\n"
+                                   "plan_capacity = 2\n");
+    qn_free(read_back);
+    ASSERT_OK(qn_engine_profile(&read_back, engines[2], &err));
+    assert_non_null(strstr(read_back, "plans = \"dynamic\"\nplan_capacity = 2\n"));
+    qn_free(read_back);
+    float last[2][512];
+    for (int e = 0; e < 3; e++) {
+        qn_session *session;
+        int32_t ids[50];
+        size_t n;
+        const qn_session_opts opts = {.context = 100};
+        for (int i = 0; i < 50; i++) ids[i] = i * 7 % 500;
+        ASSERT_OK(qn_session_create(&session, engines[e], &opts, &err));
+        ASSERT_OK(qn_session_set_prompt(session, ids, 50, &err));
+        ASSERT_OK(qn_session_generate(&n, session, 20, NULL, NULL, NULL, &err));
+        memcpy(last[e > 0], qn_session_logits(session), sizeof last[0]);
+        if (e > 0) assert_memory_equal(last[0], last[1], sizeof last[0]);
+        if (e > 0) assert_int_equal(qn_session_get_counts(session).steps, 3 + 19); // chunks of 20
+        qn_session_destroy(session);
+        qn_engine_close(engines[e]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         FOLDER_TEST(without_a_file_nothing_is_said),
@@ -192,6 +238,7 @@ int main(void) {
         FOLDER_TEST(foreign_keys_are_mapped),
         FOLDER_TEST(files_are_found_in_order),
         FOLDER_TEST(faults_are_named_with_file_and_line),
+        FOLDER_TEST(a_profile_is_applied),
     };
     return cmocka_run_group_tests_name("profiles", tests, NULL, NULL);
 }

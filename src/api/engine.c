@@ -75,6 +75,32 @@ qn_engine_info qn_engine_get_info(const qn_engine *engine) {
     return info;
 }
 
+static void print_phase(qn_buf *to, const qn_engine *engine, bool is_decode) {
+    static const char *const policies[] = {[QN_PLANS_BUCKETED] = "bucketed",
+                                           [QN_PLANS_EXACT] = "exact",
+                                           [QN_PLANS_DYNAMIC] = "dynamic"};
+    const qn_profile_phase *phase = is_decode ? &engine->profile.decode : &engine->profile.prefill;
+    const uint64_t skip = engine->skip | phase->skip;
+    const char *comma = "";
+    qn_buf_printf(to, "[%s]\nskip = [", is_decode ? "decode" : "prefill");
+    for (size_t i = 0; qn_pass_name(i); i++) {
+        if (!(skip >> i & 1)) continue;
+        qn_buf_printf(to, "%s\"%s\"", comma, qn_pass_name(i));
+        comma = ", ";
+    }
+    qn_buf_printf(to, "]\nplans = \"%s\"\nplan_capacity = %lld\n",
+                  policies[qn_engine_policy(engine, is_decode)],
+                  (long long)qn_engine_plan_capacity(engine, is_decode));
+    if (!is_decode) qn_buf_printf(to, "chunk = %lld\n\n", (long long)qn_engine_chunk(engine, 0));
+}
+
+qn_status qn_engine_profile(char **text, const qn_engine *engine, qn_err *err) {
+    qn_buf buf = {0};
+    print_phase(&buf, engine, false);
+    print_phase(&buf, engine, true);
+    return qn_buf_take(text, &buf, err);
+}
+
 const qn_tokenizer *qn_engine_tokenizer(const qn_engine *engine) { return engine->tokenizer; }
 
 static qn_status need_plan(const qn_engine *engine, qn_err *err) {

@@ -38,6 +38,9 @@ struct qn_engine {
     const void **params, **params_hidden; // weights of model->graph and graph_hidden, by value
 };
 
+// How bindings of a phase are kept: policy (not AUTO) and how many.
+qn_plan_policy qn_engine_policy(const qn_engine *engine, bool is_decode);
+int64_t qn_engine_plan_capacity(const qn_engine *engine, bool is_decode);
 // Rows of a step while a prompt is read: as asked, as the profile says, or the default.
 int64_t qn_engine_chunk(const qn_engine *engine, int64_t asked);
 // How the engine compiles the graph of prefill.

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { ALIGN = 64, KEPT_BINDINGS = 24, TELL_TIMES = 2 }; // the last: of QN_DEBUG
+enum { ALIGN = 64, TELL_TIMES = 2 }; // the last: of QN_DEBUG
 
 // --- memory --------------------------------------------------------------------------------------
 
@@ -85,18 +85,13 @@ static qn_status init_phase(qn_runner *r, qn_phase *p, const qn_plan *plan, qn_e
         if (!r->described) return QN_NOMEM(err, "weights");
     }
     QN_TRY(qn_runner_init_tasks(r, p, err));
-    const qn_engine *engine = r->engine;
     const bool is_decode = p == &r->phases[QN_DECODE];
-    const qn_profile_phase *said = is_decode ? &engine->profile.decode : &engine->profile.prefill;
-    qn_plan_policy policy = engine->opts.plans ? engine->opts.plans : said->plans;
-    if (!policy) policy = QN_PLANS_BUCKETED;
     const qn_bindings_opts opts = {.plan = plan,
                                    .backend = r->engine->backend,
                                    .tasks = p->tasks,
                                    .kernels = p->kernels,
-                                   .policy = policy,
-                                   .capacity = said->plan_capacity ? (int)said->plan_capacity
-                                                                   : KEPT_BINDINGS,
+                                   .policy = qn_engine_policy(r->engine, is_decode),
+                                   .capacity = (int)qn_engine_plan_capacity(r->engine, is_decode),
                                    .most = most_sizes(&r->opts)};
     return qn_bindings_create(&p->bindings, &opts, err);
 }
