@@ -138,6 +138,12 @@ static inline matrix load_values(const kv_page *page, int64_t at) {
 
 // A row as the type itself rounds. `from` has room for a multiple of 32 and is filled up with zeros.
 static inline void pack_row(qn_type type, unsigned char *to, float *from, int64_t n) {
+    if (type == QN_TYPE_F16) {
+        int64_t i = 0;
+        for (; i + QN_LANES <= n; i += QN_LANES) store_half(to + 2 * i, load_f32(from + i));
+        for (; i < n; i++) qn_store_u16(to + 2 * i, qn_half_encode(from[i]));
+        return;
+    }
     const qn_type_info *info = qn_type_get(type);
     const int64_t whole = qn_round_up(n, info->block);
     for (int64_t i = n; i < whole; i++) from[i] = 0;

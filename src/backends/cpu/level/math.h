@@ -82,16 +82,16 @@ static inline float math_tanh(float x) {
 // e / (1 + e) below 0 and 1 / (1 + e) above, e = exp(-|x|): no part overflows.
 static inline float math_sigmoid(float x) {
     const exp_parts e = exp_split(x > 0 ? -x : x);
-    const float below = 1.0f + e.p * e.s1 * e.s2;
-    const float low = e.p / below * e.s1 * e.s2, high = 1.0f / below;
+    const float high = (x > 0 ? 1.0f : e.p) / (1.0f + e.p * e.s1 * e.s2);
+    const float low = high * e.s1 * e.s2;
     return x > 0 ? high : low;
 }
 
 static inline float math_silu(float x) {
     const exp_parts e = exp_split(x > 0 ? -x : x);
-    const float below = 1.0f + e.p * e.s1 * e.s2;
     const float held = x < -126.0f ? -126.0f : x; // the product is 0 there already
-    const float low = held * e.p / below * e.s1 * e.s2, high = x / below;
+    const float high = (x > 0 ? x : held * e.p) / (1.0f + e.p * e.s1 * e.s2);
+    const float low = high * e.s1 * e.s2;
     return x > 0 ? high : low;
 }
 
@@ -117,7 +117,7 @@ static inline float math_gelu(float x) {
     const double size = z > 0 ? -z : z;
     const double e = exp_wide(size < -126.0 ? -126.0 : size);
     const double held = a < -126.0 ? -126.0 : a;
-    return (float)(z > 0 ? a / (1.0 + e) : held * e / (1.0 + e));
+    return (float)((z > 0 ? a : held * e) / (1.0 + e));
 }
 
 // x Phi(x), where Phi(-a) = exp(-a^2 / 2) t P(t), t = 1 / (1 + a / 4), for a in [0, 15].

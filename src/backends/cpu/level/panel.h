@@ -7,65 +7,63 @@
 #ifndef QN_BACKENDS_CPU_LEVEL_PANEL_H
 #define QN_BACKENDS_CPU_LEVEL_PANEL_H
 
+#include "backends/cpu/level/lanes16.h"
 #include "backends/cpu/level/level.h"
-#include "quant/half.h"
 
 #include <string.h>
 
 // n is a multiple of 16. Bits of |x| order as |x| does, NaN above everything.
-static inline float panel_scale(const float *x, int n, float most) {
-    int32_t top[16] = {0};
-    for (int i = 0; i < n; i += 16) {
-        int32_t bits[16];
-        memcpy(bits, x + i, sizeof bits);
-        for (int l = 0; l < 16; l++) {
-            const int32_t b = bits[l] & INT32_MAX;
-            top[l] = b > top[l] ? b : top[l];
-        }
+QN_INLINE float panel_scale(const float *x, const int n, float most) {
+    i32v top[QN_PARTS] = {{0}};
+    for (int i = 0; i < n; i += QN_LANES) {
+        const i32v bits = (i32v)load_f32(x + i) & INT32_MAX;
+        top[i / QN_LANES % QN_PARTS] = max_i32(bits, top[i / QN_LANES % QN_PARTS]);
     }
-    int32_t largest = 0;
-    for (int l = 0; l < 16; l++) largest = top[l] > largest ? top[l] : largest;
+    const int32_t largest = max_16_i32(top);
     if (largest >= 0x7f800000) return qn_float_from_bits(0x7fc00000);
     return qn_float_from_bits((uint32_t)largest) / most;
 }
 
-// 16 values: q, and their sum. `step` is a scale, neither 0 nor NaN.
-static inline int16_t panel_round16(int16_t *q, const float *x, float step, float most) {
-    const float magic = 0x1.8p23f; // adding it rounds to a whole number, ties to even
-    int32_t sum = 0;
-    for (int l = 0; l < 16; l++) {
-        float y = x[l] / step;
-        y = y > most ? most : y;
-        y = y < -most ? -most : y;
-        const int32_t whole = (int32_t)((y + magic) - magic);
-        q[l] = (int16_t)whole;
-        sum += whole;
+// 16 values as integers. `step` is a scale, neither 0 nor NaN. Adding the magic number rounds to a
+// whole number, ties to even, and leaves it in the lower bits.
+QN_INLINE void panel_round(i32v *q, const float *x, float step, float most) {
+    const f32v magic = all_f32(0x1.8p23f), top = all_f32(most), by = all_f32(step);
+    for (int i = 0; i < QN_PARTS; i++) {
+        const f32v y = load_f32(x + i * QN_LANES) / by;
+        const f32v inside = max_f32(-max_f32(-y, -top), -top); // no NaN comes here
+        q[i] = (i32v)(inside + magic) - 0x4b400000;
     }
-    return (int16_t)sum;
 }
 
 static inline void panel_i12_block(qn_i12_block *to, const float *x) {
-    const float most = QN_I12_MOST;
-    memset(to, 0, sizeof *to);
-    to->scale = panel_scale(x, QN_BLOCK, most);
-    if (!(to->scale > 0)) return;
+    i32v q[QN_PARTS];
+    memset(to->fill, 0, sizeof to->fill);
+    to->scale = panel_scale(x, QN_BLOCK, QN_I12_MOST);
+    if (!(to->scale > 0)) {
+        memset(to->q, 0, sizeof to->q);
+        memset(to->sums, 0, sizeof to->sums);
+        return;
+    }
+    const float scale = to->scale;
     for (int g = 0; g < QN_BLOCK / QN_SUM; g++) {
-        int16_t q[16];
-        to->sums[g] = panel_round16(q, x + 16 * g, to->scale, most);
-        for (int l = 0; l < 16; l++) to->q[16 * g + qn_i12_index(l)] = q[l];
+        panel_round(q, x + 16 * g, scale, QN_I12_MOST);
+        store_crossed(to->q + 16 * g, q); // qn_i12_index
+        to->sums[g] = (int16_t)sum_16_i32(q);
     }
 }
 
 static inline void panel_i8_block(qn_i8_block *to, const float *x) {
-    const float most = QN_I8_MOST;
-    memset(to, 0, sizeof *to);
+    i32v q[QN_PARTS];
     for (int j = 0; j < QN_BLOCK / 32; j++) {
-        to->scales[j] = panel_scale(x + 32 * j, 32, most);
-        if (!(to->scales[j] > 0)) continue;
+        const float scale = panel_scale(x + 32 * j, 32, QN_I8_MOST);
+        to->scales[j] = scale;
         for (int g = 2 * j; g < 2 * j + 2; g++) {
-            int16_t q[16];
-            to->sums[g] = panel_round16(q, x + 16 * g, to->scales[j], most);
-            for (int l = 0; l < 16; l++) to->q[16 * g + l] = (int8_t)q[l];
+            if (scale > 0)
+                panel_round(q, x + 16 * g, scale, QN_I8_MOST);
+            else
+                memset(q, 0, sizeof q);
+            store_bytes(to->q + 16 * g, q);
+            to->sums[g] = (int16_t)sum_16_i32(q);
         }
     }
 }
@@ -78,8 +76,12 @@ static inline void quantize_row(qn_word form, void *to, const float *from, int64
     }
     for (int64_t at = 0; at < width; at += QN_BLOCK) {
         const int64_t n = width - at < QN_BLOCK ? width - at : QN_BLOCK;
-        float x[QN_BLOCK] = {0};
-        memcpy(x, from + at, (size_t)n * sizeof *x);
+        float room[QN_BLOCK];
+        const float *x = from + at;
+        if (n < QN_BLOCK) {
+            memset(room, 0, sizeof room);
+            x = memcpy(room, x, (size_t)n * sizeof *x);
+        }
         if (form == QN_WORD_i12_256)
             panel_i12_block((qn_i12_block *)to + at / QN_BLOCK, x);
         else

@@ -21,12 +21,36 @@ static void push(const conv_job *job, const float *row) {
     memcpy(job->tail + (kept - 1) * n, row + job->first, (size_t)n * sizeof(float));
 }
 
-static void conv_row(const conv_job *job, float *out, const float *x) {
+// Row t of the segment, or one of those before it.
+static const float *row_at(const conv_job *job, const segment *s, int64_t t) {
+    if (t < 0) return job->tail + (job->taps - 1 + t) * job->n;
+    return (const float *)row_of(&job->task->in[0], s->first + t) + job->first;
+}
+
+// As most models have it: four taps, without a sum in memory.
+static void conv_row_4(const conv_job *job, const segment *s, float *out, int64_t t) {
     const int64_t n = job->n;
+    const float *w0 = job->w, *w1 = w0 + n, *w2 = w1 + n, *w3 = w2 + n;
+    const float *x0 = row_at(job, s, t - 3), *x1 = row_at(job, s, t - 2);
+    const float *x2 = row_at(job, s, t - 1), *x3 = row_at(job, s, t);
+    for (int64_t i = 0; i < n; i++) {
+        float sum = __builtin_fmaf(w0[i], x0[i], 0.0f);
+        sum = __builtin_fmaf(w1[i], x1[i], sum);
+        sum = __builtin_fmaf(w2[i], x2[i], sum);
+        out[i] = __builtin_fmaf(w3[i], x3[i], sum);
+    }
+}
+
+static void conv_row(const conv_job *job, const segment *s, float *out, int64_t t) {
+    const int64_t n = job->n, taps = job->taps;
+    if (taps == 4) {
+        conv_row_4(job, s, out, t);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) out[i] = 0;
-    for (int64_t j = 0; j < job->taps; j++) {
-        const float *w = job->w + j * n, *from = j == job->taps - 1 ? x : job->tail + j * n;
-        for (int64_t i = 0; i < n; i++) out[i] = __builtin_fmaf(w[i], from[i], out[i]);
+    for (int64_t j = 0; j < taps; j++) {
+        const float *w = job->w + j * n, *x = row_at(job, s, t - (taps - 1) + j);
+        for (int64_t i = 0; i < n; i++) out[i] = __builtin_fmaf(w[i], x[i], out[i]);
     }
 }
 
@@ -41,10 +65,11 @@ static void load_tail(const conv_job *job, const segment *s) {
     }
 }
 
-static void store_tail(const conv_job *job, const segment *s) {
+// The tail behind `rows` rows of the segment goes to its slot.
+static void store_tail(const conv_job *job, const segment *s, int64_t rows) {
     for (int64_t j = 0; j < job->taps - 1; j++)
-        memcpy(s->state + j * job->channels + job->first, job->tail + j * job->n,
-               (size_t)job->n * sizeof(float));
+        memcpy(s->state + j * job->channels + job->first,
+               row_at(job, s, rows - (job->taps - 1) + j), (size_t)job->n * sizeof(float));
 }
 
 static void conv_segment(const conv_job *job, int64_t seg) {
@@ -53,16 +78,30 @@ static void conv_segment(const conv_job *job, int64_t seg) {
     const int64_t log_size = task->slots->log_size;
     load_tail(job, &s);
     for (int64_t i = 0; i < s.accept; i++) push(job, s.log + i * log_size);
-    for (int64_t t = 0; t < s.rows; t++) {
-        if (t == s.commit) store_tail(job, &s);
-        const float *x = row_of(&task->in[0], s.first + t);
-        conv_row(job, (float *)row_of(&task->out[0], s.first + t) + job->first, x + job->first);
-        push(job, x);
-        if (t >= s.commit && t - s.commit < task->slots->log_rows)
-            memcpy(s.log + (t - s.commit) * log_size + job->first, x + job->first,
-                   (size_t)job->n * sizeof(float));
+    store_tail(job, &s, s.commit);
+    for (int64_t t = 0; t < s.rows; t++)
+        conv_row(job, &s, (float *)row_of(&task->out[0], s.first + t) + job->first, t);
+    for (int64_t t = s.commit; t < s.rows && t - s.commit < task->slots->log_rows; t++)
+        memcpy(s.log + (t - s.commit) * log_size + job->first, row_at(job, &s, t),
+               (size_t)job->n * sizeof(float));
+}
+
+// The weights of a run of channels, (N, n), from (C, N).
+static void turn_weights(const conv_job *job, const float *w) {
+    const int64_t n = job->n, taps = job->taps;
+    float *to = job->w;
+    if (taps == 4) {
+        for (int64_t i = 0; i < n; i++) {
+            to[i] = w[4 * i];
+            to[n + i] = w[4 * i + 1];
+            to[2 * n + i] = w[4 * i + 2];
+            to[3 * n + i] = w[4 * i + 3];
+        }
+        return;
     }
-    if (s.commit == s.rows) store_tail(job, &s);
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = 0; j < taps; j++) to[j * n + i] = w[i * taps + j];
+    }
 }
 
 // x (T, C), w (C, N), state, table
@@ -77,10 +116,7 @@ void QN_FN(conv)(const qn_task *task, int64_t piece, void *scratch) {
                           .taps = taps,
                           .w = scratch,
                           .tail = (float *)scratch + taps * (cut.end - cut.first)};
-    const float *w = task->in[1].data;
-    for (int64_t i = 0; i < job.n; i++) {
-        for (int64_t j = 0; j < taps; j++) job.w[j * job.n + i] = w[(cut.first + i) * taps + j];
-    }
+    turn_weights(&job, (const float *)task->in[1].data + cut.first * taps);
     const int64_t first_seg = qn_cpu_turn_conv(task, piece);
     for (int64_t seg = first_seg; seg < step->n_segs; seg += QN_SEG_TURNS) conv_segment(&job, seg);
     for (int64_t r = 0; first_seg == 0 && r < task->rows; r++) {
