@@ -7,6 +7,7 @@
 #include "core/mem.h"
 #include "core/pool.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,9 +18,8 @@ enum {
     WINDOW = 64,        // pieces that are timed together
     MOST_PIECES = 4096, // 2 GiB: what caches hold of it is little
     LEAST_PIECES = 512, // more than caches hold
-    PIECES_EACH = 64,   // of a peak, for each thread
 };
-static const double read_seconds = 1, peak_seconds = 0.2; // that tries may take
+static const double read_seconds = 1, peak_seconds = 2; // that tries may take
 
 static double now(void) {
     struct timespec t;
@@ -34,7 +34,9 @@ typedef struct job {
     int streams;
     qn_probe_peak_fn *peak;
     int64_t rounds;
-    double *times; // by piece: when it ended, or its speed
+    double *times; // by piece: when it ended, or when it began and ended
+    int n_threads;
+    _Atomic int n_here; // threads that have met
 } job;
 
 // What a probe computes is looked at, so that it cannot be left out.
@@ -104,33 +106,51 @@ static qn_status read_limit(double *out, job *j, qn_pool *pool, qn_err *err) {
 
 // --- peaks ---------------------------------------------------------------------------------------
 
+// Waits for the other threads, so that all of them are at work while any is; without sleeping, for
+// who sleeps is not at work. One that does not come in time makes the try a bad one, no more.
+static void meet(job *j) {
+    const double late = now() + 0.05;
+    atomic_fetch_add(&j->n_here, 1);
+    while (atomic_load(&j->n_here) < j->n_threads && now() < late) continue;
+}
+
 static void peak_piece(void *arg, int64_t piece) {
-    const job *j = arg;
+    job *j = arg;
     uint64_t sink = 0;
-    const double start = now();
-    const double n = j->peak(&sink, j->rounds);
-    j->times[piece] = n / (now() - start);
+    meet(j);
+    j->times[2 * piece] = now();
+    (void)j->peak(&sink, j->rounds);
+    j->times[2 * piece + 1] = now();
     see(sink);
 }
 
-// In operations a second of all threads; 0 without a probe. All threads work, each piece is timed
-// alone, and the median counts for every thread: a piece during which the thread was held up is left
-// out, and so is one beside which the others had ended.
+// In operations a second of all threads; 0 without a probe. A try is one short piece for each
+// thread, from the first beginning to the last end. On a busy machine the threads seldom work at the
+// same time, so tries go on until enough of them did, or that takes too long.
 static double measure_peak(job *j, qn_pool *pool, qn_probe_peak_fn *peak) {
-    enum { ROUNDS = 1 << 13 };
-    const int n_threads = qn_pool_threads(pool);
-    const int pieces = PIECES_EACH * n_threads;
+    enum { ROUNDS = 1 << 14, ENOUGH = 1000 };
     const double begin = now();
+    uint64_t sink = 0;
     double best = 0;
+    int n_met = 0;
     if (!peak) return 0;
+    const double each = peak(&sink, 1) * ROUNDS;
+    see(sink);
     j->peak = peak;
     j->rounds = ROUNDS;
     do {
-        qn_pool_run(pool, pieces, peak_piece, j);
-        qsort(j->times, (size_t)pieces, sizeof *j->times, by_size);
-        const double rate = j->times[pieces / 2] * n_threads;
+        atomic_store(&j->n_here, 0);
+        qn_pool_run(pool, j->n_threads, peak_piece, j);
+        double first = j->times[0], last = j->times[1], latest = first;
+        for (int i = 1; i < j->n_threads; i++) {
+            if (j->times[2 * i] < first) first = j->times[2 * i];
+            if (j->times[2 * i] > latest) latest = j->times[2 * i];
+            if (j->times[2 * i + 1] > last) last = j->times[2 * i + 1];
+        }
+        const double rate = each * j->n_threads / (last - first);
         if (rate > best) best = rate;
-    } while (now() - begin < peak_seconds);
+        n_met += latest - first < (last - first) / 8;
+    } while (n_met < ENOUGH && now() - begin < peak_seconds);
     return best;
 }
 
@@ -139,12 +159,12 @@ qn_status qn_limits_measure(qn_limits *out, int n_threads, qn_err *err) {
     job j = {.probes = qn_cpu_probes()};
     double read = 0;
     QN_TRY(qn_pool_create(&pool, n_threads, err));
-    j.times =
-        qn_alloc((size_t)(MOST_PIECES + qn_pool_threads(pool) * PIECES_EACH), sizeof *j.times);
+    j.n_threads = qn_pool_threads(pool);
+    j.times = qn_alloc((size_t)(MOST_PIECES + 2 * j.n_threads), sizeof *j.times);
     const qn_status status =
         j.times ? read_limit(&read, &j, pool, err) : QN_NOMEM(err, "measuring limits");
     if (!status) {
-        *out = (qn_limits){.n_threads = qn_pool_threads(pool),
+        *out = (qn_limits){.n_threads = j.n_threads,
                            .level = j.probes->level,
                            .read_gbs = read * 1e-9,
                            .int8_tops = measure_peak(&j, pool, j.probes->int8) * 1e-12,

@@ -85,7 +85,7 @@ static void choose_axes(page *p) {
 }
 
 // Where a mark stands, which way its line goes, and its text.
-static void draw_mark(const page *p, bool is_x, double exponent) {
+static void draw_mark(const page *p, bool is_x, int exponent) {
     const double value = pow(10, exponent);
     const double x = is_x ? x_of(p, value) : LEFT, y = is_x ? TOP + PLOT_H : y_of(p, value);
     qn_buf_printf(p->to,
@@ -97,8 +97,8 @@ static void draw_mark(const page *p, bool is_x, double exponent) {
 }
 
 static void draw_axes(const page *p) {
-    for (double e = p->x_from; e <= p->x_to; e++) draw_mark(p, true, e);
-    for (double e = p->y_from; e <= p->y_to; e++) draw_mark(p, false, e);
+    for (int e = (int)p->x_from; e <= p->x_to; e++) draw_mark(p, true, e);
+    for (int e = (int)p->y_from; e <= p->y_to; e++) draw_mark(p, false, e);
     qn_buf_printf(p->to,
                   "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">operations for each byte of "
                   "weights and state</text>\n<text transform=\"translate(26 %d) rotate(-90)\" "

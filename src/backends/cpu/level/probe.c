@@ -63,7 +63,8 @@ double QN_FN(probe_f32)(uint64_t *sink, int64_t rounds) {
 #else
 #define STEP(sum) sum = sum * x + y;
 #endif
-    PROBE(f32v, STEP, 2 * (BYTES / 4))
+    enum { OPERATIONS = BYTES / 2 }; // two for each 4 bytes
+    PROBE(f32v, STEP, OPERATIONS)
 #undef STEP
 }
 
