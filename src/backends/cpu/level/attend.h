@@ -43,7 +43,7 @@ enum { SLAB = 32 }; // rows of a slab: numbers of a key, positions of values
 // from memory: behind keys the values, behind values the keys of the next page.
 typedef struct kv_page {
     qn_type type;
-    bool is_shared; // many queries use it: halves are better unpacked once
+    bool is_shared; // many queries use it: halves are better unpacked once, and floats fetched
     int64_t k_size, v_size;
     const unsigned char *keys, *values, *next_keys; // next_keys may be NULL
     float *slab;                                    // room for (32, 64) and (32, F'): see below
@@ -78,14 +78,18 @@ static inline void unpack_key_bytes(float *to, const unsigned char *block, int64
     }
 }
 
+static inline mac_kind far_kind(const kv_page *page) {
+    return page->type == QN_TYPE_F16 ? MAC_FAR_HALVES : MAC_FAR_FLOATS;
+}
+
 // Keys e ... e + n - 1 of a page, (n, 64): as they lie there, or in the slab. e is a multiple of 32.
 static inline matrix load_keys(const kv_page *page, int64_t e, int64_t n) {
     const int64_t unit = page->type == QN_TYPE_F32 ? 4 : page->type == QN_TYPE_F16 ? 2 : 1;
     const int64_t row = QN_PAGE_ROWS * unit;
     const unsigned char *from = page->keys + e * row;
     const unsigned char *ahead = e < page->v_size ? page->values + e * row : NULL;
-    if (page->type == QN_TYPE_F16 && !page->is_shared)
-        return (matrix){MAC_HALVES, from, row, page->values - page->keys};
+    if (page->type != QN_TYPE_Q8_0 && !page->is_shared)
+        return (matrix){far_kind(page), from, row, page->values - page->keys};
     if (page->type == QN_TYPE_F32) {
         fetch_bytes(ahead, n * row);
         return (matrix){MAC_FLOATS, from, row, 0};
@@ -121,8 +125,8 @@ static inline matrix load_values(const kv_page *page, int64_t at) {
     const int64_t stride = qn_round_up(page->v_size, SLAB);
     const unsigned char *from = page->values + at * row;
     const unsigned char *ahead = page->next_keys ? page->next_keys + at * row : NULL;
-    if (page->type == QN_TYPE_F16 && !page->is_shared)
-        return (matrix){MAC_HALVES, from, row, ahead ? page->next_keys - page->values : 0};
+    if (page->type != QN_TYPE_Q8_0 && !page->is_shared)
+        return (matrix){far_kind(page), from, row, ahead ? page->next_keys - page->values : 0};
     if (page->type == QN_TYPE_F32) {
         fetch_bytes(ahead, SLAB * row);
         return (matrix){MAC_FLOATS, from, row, 0};

@@ -4,9 +4,9 @@
 
 #include "backends/cpu/level/lanes16.h"
 
-// How the matrix lies in memory. Halves are read from memory itself, so that what is read next, at
-// the same place but `ahead` bytes further, is fetched along.
-typedef enum mac_kind { MAC_FLOATS, MAC_HALVES } mac_kind;
+// How the matrix lies in memory: floats in a cache already, or halves or floats that come from
+// memory; with these what is read next, at the same place but `ahead` bytes further, is fetched.
+typedef enum mac_kind { MAC_FLOATS, MAC_FAR_HALVES, MAC_FAR_FLOATS } mac_kind;
 
 typedef struct matrix {
     mac_kind kind;
@@ -32,13 +32,13 @@ enum { MAC_ROWS = 3, MAC_VECTORS = 4, MAC_ALONE = 8 };
 #endif
 
 QN_INLINE f32v load_row(const unsigned char *row, const int i, const mac_kind kind) {
-    return kind == MAC_HALVES ? widen_half(row + 2 * i) : load_f32((const float *)row + i);
+    return kind == MAC_FAR_HALVES ? widen_half(row + 2 * i) : load_f32((const float *)row + i);
 }
 
 // Columns from `at` on; n, vectors and kind are constants, the depth is at least 1.
 QN_INLINE void mac_columns(const mac *m, int64_t at, const int n, const int vectors,
                            const mac_kind kind) {
-    const int size = kind == MAC_HALVES ? 2 : 4;
+    const int size = kind == MAC_FAR_HALVES ? 2 : 4;
     f32v sum[MAC_ROWS][MAC_ALONE];
     float *const to = m->to + at;
     const float *a = m->a, *const end = a + m->depth;
@@ -49,7 +49,7 @@ QN_INLINE void mac_columns(const mac *m, int64_t at, const int n, const int vect
         for (int i = 0; i < vectors; i++) sum[r][i] = load_f32(to + r * to_stride + i * QN_LANES);
     }
     do {
-        for (int i = 0; kind == MAC_HALVES && i < vectors * QN_LANES * size; i += 64)
+        for (int i = 0; kind != MAC_FLOATS && i < vectors * QN_LANES * size; i += 64)
             __builtin_prefetch(b + ahead + i, 0, 2);
         for (int i = 0; i < vectors; i++) {
             const f32v x = held(load_row(b, i * QN_LANES, kind));
@@ -69,7 +69,7 @@ static inline void mac_column(const mac *m, int64_t at, int n) {
         for (int64_t k = 0; k < m->depth; k++) {
             const unsigned char *row = m->b.rows + k * m->b.stride;
             const float x =
-                m->b.kind == MAC_HALVES ? qn_load_half(row + 2 * at) : ((const float *)row)[at];
+                m->b.kind == MAC_FAR_HALVES ? qn_load_half(row + 2 * at) : ((const float *)row)[at];
             *to = __builtin_fmaf(m->a[r * m->a_stride + k], x, *to);
         }
     }
@@ -88,7 +88,8 @@ QN_INLINE void mac_n(const mac *m, const int n, const mac_kind kind) {
 typedef void mac_fn(const mac *m);
 #define MAC(n)                                                                                     \
     static void mac_floats_##n(const mac *m) { mac_n(m, n, MAC_FLOATS); }                          \
-    static void mac_halves_##n(const mac *m) { mac_n(m, n, MAC_HALVES); }
+    static void mac_far_halves_##n(const mac *m) { mac_n(m, n, MAC_FAR_HALVES); }                  \
+    static void mac_far_floats_##n(const mac *m) { mac_n(m, n, MAC_FAR_FLOATS); }
 MAC(1)
 MAC(2)
 MAC(3)
@@ -102,8 +103,8 @@ MAC(6)
 // n is 1 ... MAC_ROWS.
 static inline void mac_rows(const mac *m, int n) {
 #define MAC(n)                                                                                     \
-    { mac_floats_##n, mac_halves_##n }
-    static mac_fn *const fns[][2] = {
+    { mac_floats_##n, mac_far_halves_##n, mac_far_floats_##n }
+    static mac_fn *const fns[][3] = {
         MAC(1),
         MAC(2),
         MAC(3),
