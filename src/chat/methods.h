@@ -1,0 +1,10 @@
+// The methods of texts.
+#ifndef QN_CHAT_METHODS_H
+#define QN_CHAT_METHODS_H
+
+#include "chat/render.h"
+
+extern const qn_builtin qn_text_methods[];
+extern const size_t qn_n_text_methods;
+
+#endif

@@ -1,0 +1,31 @@
+// A chat template: messages -> the text of a prompt. The language is that of Jinja2 as transformers
+// runs it; docs/templates.md says what of it is there.
+//
+// A template is constant after it was made and may be rendered by many threads at a time. It sees
+// nothing but the request: no files, no names of the program, no state between renderings.
+#ifndef QN_CHAT_TEMPLATE_H
+#define QN_CHAT_TEMPLATE_H
+
+#include "core/err.h"
+#include "core/str.h"
+
+// What a template may use up. A template that wants more fails with QN_LIMIT.
+typedef struct qn_chat_limits {
+    int64_t steps; // nodes evaluated, and 64 bytes looked at for each
+    size_t memory; // bytes of values
+    size_t output; // bytes of text: of the result, and of each captured part
+    int depth;     // nodes inside nodes, and values inside values
+} qn_chat_limits;
+
+extern const qn_chat_limits qn_chat_default_limits;
+
+// Sets what `bos_token` and `eos_token` are where a request has none; NULL: nothing.
+QN_MUST_CHECK qn_status qn_template_set_ends(qn_template *template, const qn_str *bos,
+                                             const qn_str *eos, qn_err *err);
+// qn_template_render with other limits than the default ones.
+QN_MUST_CHECK qn_status qn_template_render_within(char **text, size_t *size,
+                                                  const qn_template *template, const char *request,
+                                                  size_t request_size, const qn_chat_limits *limits,
+                                                  qn_err *err);
+
+#endif
