@@ -1,15 +1,16 @@
 // Speed of the matmul kernels at every CPU level of this machine, as CSV: one row, which is bound by
-// reading the weights, and many rows, which are bound by arithmetic. Weights are 16 matrices of 4096
-// x 4096 in turn, so that they come from memory.
+// reading the weights, and more rows, which are bound by arithmetic. Weights are 16 matrices of 4096
+// x 4096 in turn, so that they come from memory. One thread, in CPU time, so that other programs on
+// the machine disturb it little; medians.
 #include "backends/backend.h"
-#include "core/pool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { SIZE = 4096, N_WEIGHTS = 16, MANY = 512 };
+enum { SIZE = 4096, N_WEIGHTS = 16, REPEATS = 5 };
+static const int64_t row_counts[] = {1, 8, 64, 512};
 
 static void stop(const qn_err *err) {
     fprintf(stderr, "bench_kernels: %s\n", err->message);
@@ -24,7 +25,7 @@ static void *lend(int64_t bytes) {
 
 static double now(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
@@ -63,29 +64,39 @@ static const qn_kernel *kernel_of(const qn_backend *backend, qn_op op) {
     return &backend->kernels[backend->recipes[op].stages[0]];
 }
 
-typedef struct job {
-    const qn_kernel *kernel;
-    const qn_task *task;
-    uint8_t *scratch; // (pieces, scratch_bytes): no thread is known by number
-    int64_t scratch_bytes;
-} job;
-
-static void run_piece(void *arg, int64_t piece) {
-    const job *j = arg;
-    j->kernel->run(j->task, piece, j->scratch + piece * j->scratch_bytes);
-}
-
-static void run(qn_pool *pool, const qn_kernel *kernel, const qn_task *task) {
+static void run(const qn_kernel *kernel, const qn_task *task, void *scratch) {
     const int64_t n = kernel->pieces(task, task->rows, 0);
-    job j = {.kernel = kernel, .task = task};
-    j.scratch_bytes = (kernel->scratch(task, task->rows) + 63) / 64 * 64;
-    j.scratch = j.scratch_bytes ? lend(n * j.scratch_bytes) : NULL;
-    qn_pool_run(pool, n, run_piece, &j);
-    free(j.scratch);
+    for (int64_t piece = 0; piece < n; piece++) kernel->run(task, piece, scratch);
 }
 
-static void measure(const qn_backend *backend, qn_pool *pool, const qn_packed *weights,
-                    qn_word form, int64_t rows) {
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// Seconds for one weight.
+static double time_matmul(const qn_kernel *kernel, const qn_packed *weights, qn_operand x,
+                          qn_operand out, int64_t rows) {
+    static int next; // weights in turn
+    double times[REPEATS];
+    qn_task task = {.in = {x, {.packed = weights}}, .out = {out}, .rows = rows};
+    void *scratch = lend(kernel->scratch(&task, rows) + 64);
+    const int n = rows < 64 ? N_WEIGHTS : 1;
+    for (int repeat = 0; repeat < REPEATS; repeat++) {
+        const double start = now();
+        for (int i = 0; i < n; i++) {
+            task.in[1].packed = &weights[next++ % N_WEIGHTS];
+            run(kernel, &task, scratch);
+        }
+        times[repeat] = (now() - start) / n;
+    }
+    free(scratch);
+    qsort(times, REPEATS, sizeof *times, by_size);
+    return times[REPEATS / 2];
+}
+
+static void measure(const qn_backend *backend, const qn_packed *weights, qn_word form,
+                    int64_t rows) {
     const int64_t x_bytes = backend->row_bytes(QN_WORD_f32, SIZE);
     const int64_t panel_bytes = backend->row_bytes(form, SIZE);
     qn_operand x = {.data = lend(rows * x_bytes), .stride = x_bytes, .parts = 1, .width = SIZE};
@@ -99,60 +110,53 @@ static void measure(const qn_backend *backend, qn_pool *pool, const qn_packed *w
     if (form == QN_WORD_f32)
         memcpy(panels.data, x.data, (size_t)(rows * x_bytes));
     else
-        run(pool, kernel_of(backend, QN_OP_QUANTIZE),
-            &(qn_task){.in = {x}, .out = {panels}, .rows = rows});
-    double best = 1e9;
-    for (int repeat = 0; repeat < 3; repeat++) {
-        const int n = rows > 1 ? 1 : N_WEIGHTS;
-        const double start = now();
-        for (int i = 0; i < n; i++) {
-            const qn_task task = {
-                .in = {panels, {.packed = &weights[i]}}, .out = {out}, .rows = rows};
-            run(pool, kernel_of(backend, QN_OP_MATMUL), &task);
-        }
-        const double each = (now() - start) / n;
-        if (each < best) best = each;
-    }
+        run(kernel_of(backend, QN_OP_QUANTIZE),
+            &(qn_task){.in = {x}, .out = {panels}, .rows = rows}, NULL);
+    const double each = time_matmul(kernel_of(backend, QN_OP_MATMUL), weights, panels, out, rows);
     const double bytes = (double)qn_packed_bytes(&weights[0]), size = SIZE;
-    printf("%s,%s,%s,%d,%d,%.3f,%.2f,%.1f\n", backend->level, qn_type_get(weights[0].type)->name,
-           qn_word_get(form)->name, qn_pool_threads(pool), (int)rows, best * 1e3,
-           bytes / best * 1e-9, 2 * size * size * (double)rows / best * 1e-9);
+    printf("%s,%s,%s,%d,%.3f,%.2f,%.1f\n", backend->level, qn_type_get(weights[0].type)->name,
+           qn_word_get(form)->name, (int)rows, each * 1e3, bytes / each * 1e-9,
+           2 * size * size * (double)rows / each * 1e-9);
     fflush(stdout);
     free(x.data);
     free(panels.data);
     free(out.data);
 }
 
-// bench_kernels [TYPE]...
+// bench_kernels [LEVEL | TYPE]...: those levels and types, or all levels and the usual types
 int main(int argc, char **argv) {
     static const char *const usual[] = {"Q4_K", "Q6_K", "Q8_0", "F16"};
-    const int n_types = argc > 1 ? argc - 1 : (int)(sizeof usual / sizeof *usual);
-    qn_err err;
-    qn_pool *pool;
-    if (qn_pool_create(&pool, 0, &err)) stop(&err);
-    printf("level,type,form,threads,rows,ms,weights_GB_per_s,GFLOP_per_s\n");
+    const char *levels[8], *types[32];
+    int n_levels = 0, n_types = 0;
+    qn_type type;
+    for (int i = 1; i < argc && n_levels < 8 && n_types < 32; i++) {
+        if (qn_type_from_name(&type, argv[i]) && qn_pack_supports(type))
+            types[n_types++] = argv[i];
+        else
+            levels[n_levels++] = argv[i];
+    }
+    if (!n_types)
+        for (; n_types < 4; n_types++) types[n_types] = usual[n_types];
+    if (!n_levels)
+        for (; qn_backend_cpu_level((size_t)n_levels); n_levels++)
+            levels[n_levels] = qn_backend_cpu_level((size_t)n_levels);
+    printf("level,type,form,rows,cpu_ms,weights_GB_per_s,GFLOP_per_s\n");
     for (int t = 0; t < n_types; t++) {
-        qn_type type;
-        if (!qn_type_from_name(&type, argc > 1 ? argv[t + 1] : usual[t]) ||
-            !qn_pack_supports(type)) {
-            fprintf(stderr, "bench_kernels: no packed type %s\n",
-                    argc > 1 ? argv[t + 1] : usual[t]);
-            return 1;
-        }
         qn_packed weights[N_WEIGHTS];
+        if (!qn_type_from_name(&type, types[t])) return 1;
         for (int i = 0; i < N_WEIGHTS; i++) weights[i] = make_weight(type);
         const bool is_float = type == QN_TYPE_F32 || type == QN_TYPE_F16 || type == QN_TYPE_BF16;
-        for (size_t l = 0; qn_backend_cpu_level(l); l++) {
+        for (int l = 0; l < n_levels; l++) {
             const qn_backend *backend;
-            if (qn_backend_cpu(&backend, qn_backend_cpu_level(l), &err)) stop(&err);
+            qn_err err;
+            if (qn_backend_cpu(&backend, levels[l], &err)) stop(&err);
             for (int i = 0; i < (is_float ? 1 : 2); i++) {
                 const qn_word form = is_float ? QN_WORD_f32 : i ? QN_WORD_i8_32 : QN_WORD_i12_256;
-                measure(backend, pool, weights, form, 1);
-                measure(backend, pool, weights, form, MANY);
+                for (size_t r = 0; r < sizeof row_counts / sizeof *row_counts; r++)
+                    measure(backend, weights, form, row_counts[r]);
             }
         }
         for (int i = 0; i < N_WEIGHTS; i++) free((void *)(uintptr_t)weights[i].data);
     }
-    qn_pool_destroy(pool);
     return 0;
 }

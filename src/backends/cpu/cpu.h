@@ -75,7 +75,8 @@ typedef struct qn_tile_cut {
     qn_range rows, tiles;
 } qn_tile_cut;
 
-enum { QN_ROW_GROUP = 64 }; // rows that share an unpacked tile
+// Rows that share an unpacked tile; rows for which none is unpacked into memory.
+enum { QN_ROW_GROUP = 64, QN_FEW_ROWS = 8 };
 
 // tiles: in[1 ...] are weights side by side. gated: in[1] and in[2] tile by tile.
 int64_t qn_cpu_pieces_tiles(const qn_task *task, int64_t rows, int64_t cached);

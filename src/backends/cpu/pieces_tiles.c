@@ -1,11 +1,14 @@
-// How matmuls are cut: runs of tiles, so that a piece reads some tens of kilobytes of weights, times
-// groups of rows, which share each unpacked tile.
+// How matmuls are cut, by shape alone. Few rows: runs of tiles, so that a piece reads some tens of
+// kilobytes of weights. More rows: panels of tiles times groups of rows, which share each unpacked
+// panel; the weights of a piece are small then, and its rows stay in the second-level cache.
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/level/tile_block.h"
 
 enum {
     PIECE_BYTES = 128 << 10, // of weights: about 10 microseconds for one row
-    FEWEST_PIECES = 32,      // that a call is cut into for one row, where it has so many tiles
+    SMALL_BYTES = 32 << 10,  // a piece of a small weight, so that many threads find one
+    SMALL_PIECES = 64,       // that a small weight is cut into, if they are not smaller
+    PANEL_VALUES = 1 << 10,  // inner values of a panel: a panel and 64 rows are 20 microseconds
     MOST_EXPERT_ROWS = 256,  // their sums stay in the cache
     ROWS_PER_EXPERT = 16     // make unpacking cheap
 };
@@ -17,18 +20,41 @@ typedef struct grid {
 
 static int64_t tiles_of(const qn_packed *w) { return w->matrix_bytes / w->tile_bytes; }
 
-static grid make_grid(int64_t n_tiles, int64_t tile_bytes, int64_t row_group) {
-    int64_t per = tile_bytes < PIECE_BYTES ? PIECE_BYTES / tile_bytes : 1;
-    const int64_t most = qn_ceil_div(n_tiles, FEWEST_PIECES);
-    if (per > most) per = most > 0 ? most : 1;
-    const int64_t across = qn_ceil_div(n_tiles, per);
-    return (grid){.n_tiles = n_tiles,
-                  .per_piece = per,
-                  .across = across > 0 ? across : 1,
-                  .row_group = row_group};
+// Tiles of a piece of few rows.
+static int64_t few_tiles(int64_t n_tiles, int64_t tile_bytes) {
+    int64_t bytes = n_tiles * tile_bytes / SMALL_PIECES;
+    if (bytes < SMALL_BYTES) bytes = SMALL_BYTES;
+    if (bytes > PIECE_BYTES) bytes = PIECE_BYTES;
+    return bytes > tile_bytes ? bytes / tile_bytes : 1;
 }
 
-static int64_t count(grid g, int64_t rows) { return qn_ceil_div(rows, g.row_group) * g.across; }
+// Of more rows: whole panels.
+static int64_t many_tiles(int64_t n_in) {
+    return QN_PANEL_TILES * (n_in < PANEL_VALUES ? PANEL_VALUES / n_in : 1);
+}
+
+// What a call is made of: `tile_bytes` are read for each of n_tiles.
+typedef struct shape {
+    int64_t n_tiles, tile_bytes, n_in, row_group;
+} shape;
+
+static grid make_grid(shape s, bool is_few) {
+    const int64_t per = is_few ? few_tiles(s.n_tiles, s.tile_bytes) : many_tiles(s.n_in);
+    const int64_t across = qn_ceil_div(s.n_tiles, per);
+    return (grid){.n_tiles = s.n_tiles,
+                  .per_piece = per,
+                  .across = across > 0 ? across : 1,
+                  .row_group = s.row_group};
+}
+
+static int64_t pieces_of(grid g, int64_t rows) { return qn_ceil_div(rows, g.row_group) * g.across; }
+
+// Enough for every step of at most so many rows.
+static int64_t count(shape s, int64_t rows) {
+    const int64_t few = pieces_of(make_grid(s, true), rows < QN_FEW_ROWS ? rows : QN_FEW_ROWS);
+    const int64_t many = rows > QN_FEW_ROWS ? pieces_of(make_grid(s, false), rows) : 0;
+    return few > many ? few : many;
+}
 
 static qn_range clip(int64_t first, int64_t n, int64_t end) {
     const int64_t to = first + n < end ? first + n : end;
@@ -36,7 +62,8 @@ static qn_range clip(int64_t first, int64_t n, int64_t end) {
 }
 
 // Runs of tiles come first, so that pieces of rows that are not there lie at the end.
-static qn_tile_cut cut(grid g, int64_t rows, int64_t piece) {
+static qn_tile_cut cut(shape s, int64_t rows, int64_t piece) {
+    const grid g = make_grid(s, rows <= QN_FEW_ROWS);
     return (qn_tile_cut){
         .rows = clip(piece / g.across * g.row_group, g.row_group, rows),
         .tiles = clip(piece % g.across * g.per_piece, g.per_piece, g.n_tiles),
@@ -45,48 +72,51 @@ static qn_tile_cut cut(grid g, int64_t rows, int64_t piece) {
 
 // --- dense ---
 
-static grid tiles_grid(const qn_task *task) {
-    int64_t n_tiles = 0, largest = 1;
+static shape tiles_shape(const qn_task *task) {
+    shape s = {.tile_bytes = 1, .n_in = 1, .row_group = QN_ROW_GROUP};
     for (int i = 1; i < QN_MAX_IN && task->in[i].packed; i++) {
         const qn_packed *w = task->in[i].packed;
-        n_tiles += tiles_of(w);
-        if (w->tile_bytes > largest) largest = w->tile_bytes;
+        s.n_tiles += tiles_of(w);
+        s.n_in = w->n_in;
+        if (w->tile_bytes > s.tile_bytes) s.tile_bytes = w->tile_bytes;
     }
-    return make_grid(n_tiles, largest, QN_ROW_GROUP);
+    return s;
 }
 
-static grid gated_grid(const qn_task *task) {
+static shape gated_shape(const qn_task *task) {
     const qn_packed *gate = task->in[1].packed, *up = task->in[2].packed;
-    return make_grid(tiles_of(gate), gate->tile_bytes + up->tile_bytes, QN_ROW_GROUP);
+    return (shape){tiles_of(gate), gate->tile_bytes + up->tile_bytes, gate->n_in, QN_ROW_GROUP};
 }
 
 int64_t qn_cpu_pieces_tiles(const qn_task *task, int64_t rows, int64_t cached) {
     (void)cached;
-    return count(tiles_grid(task), rows * task->in[0].parts);
+    return count(tiles_shape(task), rows * task->in[0].parts);
 }
 
 qn_tile_cut qn_cpu_cut_tiles(const qn_task *task, int64_t piece) {
-    return cut(tiles_grid(task), task->rows * task->in[0].parts, piece);
+    return cut(tiles_shape(task), task->rows * task->in[0].parts, piece);
 }
 
 int64_t qn_cpu_pieces_gated(const qn_task *task, int64_t rows, int64_t cached) {
     (void)cached;
-    return count(gated_grid(task), rows * task->in[0].parts);
+    return count(gated_shape(task), rows * task->in[0].parts);
 }
 
 qn_tile_cut qn_cpu_cut_gated(const qn_task *task, int64_t piece) {
-    return cut(gated_grid(task), task->rows * task->in[0].parts, piece);
+    return cut(gated_shape(task), task->rows * task->in[0].parts, piece);
 }
 
-// The block, and of each row its address and two sums.
-static int64_t scratch_bytes(int64_t n_rows) {
-    const int64_t per_row = (int64_t)sizeof(void *) + 2 * QN_TILE * (int64_t)sizeof(float);
-    return qn_round_up((int64_t)sizeof(tile_block), 64) + qn_round_up(n_rows * per_row, 64);
+// The blocks, and of each row some addresses and two sums.
+static int64_t scratch_bytes(int64_t n_rows, int64_t n_addresses) {
+    const int64_t sums = 2 * QN_PANEL * (int64_t)sizeof(float);
+    const int64_t per_row = sums + n_addresses * (int64_t)sizeof(void *);
+    return QN_PANEL_TILES * (int64_t)sizeof(tile_block) +
+           qn_round_up((n_rows + QN_SPARE_ROWS) * per_row, 64);
 }
 
 int64_t qn_cpu_scratch_tiles(const qn_task *task, int64_t rows) {
     (void)task, (void)rows;
-    return scratch_bytes(QN_ROW_GROUP);
+    return scratch_bytes(QN_ROW_GROUP, 1);
 }
 
 // --- experts ---
@@ -96,56 +126,57 @@ int64_t qn_cpu_expert_rows(int64_t n_experts, int64_t choices) {
     return rows < QN_ROW_GROUP ? QN_ROW_GROUP : rows > MOST_EXPERT_ROWS ? MOST_EXPERT_ROWS : rows;
 }
 
-static grid expert_grid(const qn_packed *w, int64_t tile_bytes, int64_t choices) {
-    return make_grid(tiles_of(w), tile_bytes * choices, qn_cpu_expert_rows(w->n_matrices, choices));
+static shape expert_shape(const qn_packed *w, int64_t tile_bytes, int64_t choices) {
+    return (shape){tiles_of(w), tile_bytes * choices, w->n_in,
+                   qn_cpu_expert_rows(w->n_matrices, choices)};
 }
 
-static grid grouped_grid(const qn_task *task) {
+static shape grouped_shape(const qn_task *task) {
     const qn_packed *w = task->in[1].packed;
-    return expert_grid(w, w->tile_bytes, task->in[2].width);
+    return expert_shape(w, w->tile_bytes, task->in[2].width);
 }
 
-static grid up_grid(const qn_task *task) {
+static shape up_shape(const qn_task *task) {
     const qn_packed *gate = task->in[2].packed, *up = task->in[3].packed;
-    return expert_grid(gate, gate->tile_bytes + up->tile_bytes, task->attrs->top);
+    return expert_shape(gate, gate->tile_bytes + up->tile_bytes, task->attrs->top);
 }
 
-static grid down_grid(const qn_task *task) {
+static shape down_shape(const qn_task *task) {
     const qn_packed *down = task->in[4].packed;
-    return expert_grid(down, down->tile_bytes, task->attrs->top);
+    return expert_shape(down, down->tile_bytes, task->attrs->top);
 }
 
 int64_t qn_cpu_pieces_grouped(const qn_task *task, int64_t rows, int64_t cached) {
     (void)cached;
-    return count(grouped_grid(task), rows);
+    return count(grouped_shape(task), rows);
 }
 
 qn_tile_cut qn_cpu_cut_grouped(const qn_task *task, int64_t piece) {
-    return cut(grouped_grid(task), task->rows, piece);
+    return cut(grouped_shape(task), task->rows, piece);
 }
 
 int64_t qn_cpu_pieces_experts_up(const qn_task *task, int64_t rows, int64_t cached) {
     (void)cached;
-    return count(up_grid(task), rows);
+    return count(up_shape(task), rows);
 }
 
 qn_tile_cut qn_cpu_cut_experts_up(const qn_task *task, int64_t piece) {
-    return cut(up_grid(task), task->rows, piece);
+    return cut(up_shape(task), task->rows, piece);
 }
 
 int64_t qn_cpu_pieces_experts_down(const qn_task *task, int64_t rows, int64_t cached) {
     (void)cached;
-    return count(down_grid(task), rows);
+    return count(down_shape(task), rows);
 }
 
 qn_tile_cut qn_cpu_cut_experts_down(const qn_task *task, int64_t piece) {
-    return cut(down_grid(task), task->rows, piece);
+    return cut(down_shape(task), task->rows, piece);
 }
 
 // As for dense rows, for every choice of every row; and what sorts them by expert.
 static int64_t expert_scratch(int64_t n_experts, int64_t choices) {
     const int64_t n = qn_cpu_expert_rows(n_experts, choices) * choices;
-    return scratch_bytes(n) + qn_round_up((n_experts + 1 + n) * (int64_t)sizeof(int32_t), 64);
+    return scratch_bytes(n, 2) + qn_round_up((n_experts + 1 + n) * (int64_t)sizeof(int32_t), 64);
 }
 
 int64_t qn_cpu_scratch_grouped(const qn_task *task, int64_t rows) {

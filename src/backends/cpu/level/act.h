@@ -4,13 +4,16 @@
 
 #include "backends/cpu/level/level.h"
 #include "backends/cpu/level/math.h"
+#include "backends/cpu/level/tile_block.h"
 
-// gate[i] = act(gate[i]) * up[i] for n_rows of 16.
-static inline void gate_rows(float *gate, const float *up, int64_t n_rows, qn_word act) {
-    if (act == QN_WORD_gelu) {
-        for (int64_t i = 0; i < n_rows * QN_TILE; i++) gate[i] = math_gelu(gate[i]) * up[i];
-    } else {
-        for (int64_t i = 0; i < n_rows * QN_TILE; i++) gate[i] = math_silu(gate[i]) * up[i];
+// gate = act(gate) * up for n_rows of `width` numbers.
+static inline void gate_rows(float (*gate)[QN_PANEL], float (*up)[QN_PANEL], int64_t n_rows,
+                             int64_t width, qn_word act) {
+    for (int64_t r = 0; r < n_rows; r++) {
+        if (act == QN_WORD_gelu)
+            for (int64_t i = 0; i < width; i++) gate[r][i] = math_gelu(gate[r][i]) * up[r][i];
+        else
+            for (int64_t i = 0; i < width; i++) gate[r][i] = math_silu(gate[r][i]) * up[r][i];
     }
 }
 

@@ -8,20 +8,22 @@
 // What a thread lends (expert_scratch in pieces_tiles.c), for n = rows * choices entries. Entry i
 // is choice i % choices of row i / choices of the group.
 typedef struct work {
-    tile_block *block;
-    float (*sums)[QN_TILE], (*more)[QN_TILE]; // (n, 16), sorted by expert
-    const void **rows;                        // (n) addresses, sorted by expert
-    int32_t *order;                           // (n) entries, sorted by expert
-    int32_t *first;                           // (experts + 1) where an expert's entries begin
+    tile_block *blocks;                         // (QN_PANEL_TILES)
+    float (*sums)[QN_PANEL], (*more)[QN_PANEL]; // (n + QN_SPARE_ROWS), sorted by expert
+    const void **rows;                          // (n + QN_SPARE_ROWS) addresses, sorted by expert
+    const void **some;                          // (n + QN_SPARE_ROWS) those of one expert
+    int32_t *order;                             // (n) entries, sorted by expert
+    int32_t *first;                             // (experts + 1) where an expert's entries begin
 } work;
 
 static work lay_out(void *scratch, int64_t n_experts, int64_t choices) {
     const int64_t n = qn_cpu_expert_rows(n_experts, choices) * choices;
-    unsigned char *at = (unsigned char *)scratch + qn_round_up((int64_t)sizeof(tile_block), 64);
-    work w = {.block = scratch, .sums = (float(*)[QN_TILE])at};
-    w.more = w.sums + n;
-    w.rows = (const void **)(w.more + n);
-    w.order = (int32_t *)(w.rows + n);
+    work w = {.blocks = scratch};
+    w.sums = (float(*)[QN_PANEL])(w.blocks + QN_PANEL_TILES);
+    w.more = w.sums + n + QN_SPARE_ROWS;
+    w.rows = (const void **)(w.more + n + QN_SPARE_ROWS);
+    w.some = w.rows + n + QN_SPARE_ROWS;
+    w.order = (int32_t *)(w.some + n + QN_SPARE_ROWS);
     w.first = w.order + n;
     return w;
 }
@@ -54,26 +56,49 @@ static void sort_entries(const work *w, const choices *c) {
     w->first[0] = 0;
 }
 
-// sums = tile `tile` of each entry's expert times the entry's row.
-static void expert_sums(float (*sums)[QN_TILE], const work *w, const choices *c,
-                        const qn_packed *weight, int64_t tile) {
+// A run of tiles of an expert's outputs, at most QN_PANEL_TILES.
+typedef struct run {
+    int64_t tile, n_tiles;
+} run;
+
+static run next_run(qn_range tiles, int64_t tile) {
+    const int64_t left = tiles.end - tile;
+    return (run){tile, left < QN_PANEL_TILES ? left : QN_PANEL_TILES};
+}
+
+// How many of the run's outputs there are.
+static int64_t outputs_of(run t, int64_t n_out) {
+    const int64_t left = n_out - t.tile * QN_TILE;
+    return left < t.n_tiles * QN_TILE ? left : t.n_tiles * QN_TILE;
+}
+
+// sums = the run of tiles of each entry's expert times the entry's row. The sums behind an expert's
+// last are those of the next, and written after them.
+static void expert_sums(float (*sums)[QN_PANEL], const work *w, const choices *c,
+                        const qn_packed *weight, run t) {
     const int64_t per_matrix = weight->matrix_bytes / weight->tile_bytes;
     for (int64_t e = 0; e < c->n_experts; e++) {
-        const int64_t first = w->first[e], n = w->first[e + 1] - first;
-        if (n)
-            tile_sums(sums[first], w->block, weight, e * per_matrix + tile, w->rows + first, n,
-                      c->x->form);
+        const int64_t first = w->first[e];
+        const product p = {.sums = sums + first,
+                           .w = weight,
+                           .tile = e * per_matrix + t.tile,
+                           .n_tiles = t.n_tiles,
+                           .rows = w->some,
+                           .n_rows = w->first[e + 1] - first,
+                           .form = c->x->form};
+        if (!p.n_rows) continue;
+        memcpy(w->some, w->rows + first, (size_t)p.n_rows * sizeof *w->some);
+        panel_sums(&p, w->blocks);
     }
 }
 
-// Stores the sums of a tile as (T, N, O).
-static void put_entries(const qn_operand *out, const work *w, const choices *c, int64_t tile) {
-    const int64_t n = (c->rows.end - c->rows.first) * c->n, left = out->width - tile * QN_TILE;
+// Stores the sums of a run of tiles as (T, N, O).
+static void put_entries(const qn_operand *out, const work *w, const choices *c, run t) {
+    const int64_t n = (c->rows.end - c->rows.first) * c->n;
     for (int64_t i = 0; i < n; i++) {
         const int64_t entry = w->order[i];
         float *to = part_of(out, c->rows.first + entry / c->n, entry % c->n);
-        memcpy(to + tile * QN_TILE, w->sums[i],
-               (size_t)(left < QN_TILE ? left : QN_TILE) * sizeof *to);
+        memcpy(to + t.tile * QN_TILE, w->sums[i], (size_t)outputs_of(t, out->width) * sizeof *to);
     }
 }
 
@@ -89,7 +114,8 @@ void QN_FN(grouped)(const qn_task *task, int64_t piece, void *scratch) {
     const work w = lay_out(scratch, c.n_experts, c.n);
     if (cut.rows.first == cut.rows.end) return;
     sort_entries(&w, &c);
-    for (int64_t t = cut.tiles.first; t < cut.tiles.end; t++) {
+    for (int64_t at = cut.tiles.first; at < cut.tiles.end; at += QN_PANEL_TILES) {
+        const run t = next_run(cut.tiles, at);
         expert_sums(w.sums, &w, &c, weight, t);
         put_entries(&task->out[0], &w, &c, t);
     }
@@ -118,10 +144,12 @@ void QN_FN(experts_up)(const qn_task *task, int64_t piece, void *scratch) {
     const work w = lay_out(scratch, c.n_experts, c.n);
     if (cut.rows.first == cut.rows.end) return;
     sort_entries(&w, &c);
-    for (int64_t t = cut.tiles.first; t < cut.tiles.end; t++) {
+    for (int64_t at = cut.tiles.first; at < cut.tiles.end; at += QN_PANEL_TILES) {
+        const run t = next_run(cut.tiles, at);
         expert_sums(w.sums, &w, &c, gate, t);
         expert_sums(w.more, &w, &c, up, t);
-        gate_rows(w.sums[0], w.more[0], (cut.rows.end - cut.rows.first) * c.n, task->attrs->act);
+        gate_rows(w.sums, w.more, (cut.rows.end - cut.rows.first) * c.n, t.n_tiles * QN_TILE,
+                  task->attrs->act);
         put_entries(&task->temp[GATED], &w, &c, t);
     }
 }
@@ -137,19 +165,20 @@ void QN_FN(experts_quantize)(const qn_task *task, int64_t piece, void *scratch) 
 }
 
 // As COMBINE: from 0, one fma per expert in routing order. w->more gets the sums by entry.
-static void combine_rows(const qn_task *task, const work *w, const choices *c, int64_t tile) {
-    const int64_t n_rows = c->rows.end - c->rows.first, left = task->out[0].width - tile * QN_TILE;
+static void combine_rows(const qn_task *task, const work *w, const choices *c, run t) {
+    const int64_t n_rows = c->rows.end - c->rows.first;
+    const int64_t n_out = outputs_of(t, task->out[0].width), width = t.n_tiles * QN_TILE;
     for (int64_t i = 0; i < n_rows * c->n; i++)
         memcpy(w->more[w->order[i]], w->sums[i], sizeof w->sums[i]);
     for (int64_t r = 0; r < n_rows; r++) {
         const float *weights = row_of(&task->temp[WEIGHTS], c->rows.first + r);
-        float sum[QN_TILE] = {0};
+        float sum[QN_PANEL] = {0};
         for (int64_t k = 0; k < c->n; k++) {
-            for (int o = 0; o < QN_TILE; o++)
+            for (int o = 0; o < width; o++)
                 sum[o] = __builtin_fmaf(weights[k], w->more[r * c->n + k][o], sum[o]);
         }
         float *to = row_of(&task->out[0], c->rows.first + r);
-        memcpy(to + tile * QN_TILE, sum, (size_t)(left < QN_TILE ? left : QN_TILE) * sizeof *to);
+        memcpy(to + t.tile * QN_TILE, sum, (size_t)n_out * sizeof *to);
     }
 }
 
@@ -164,7 +193,8 @@ void QN_FN(experts_down)(const qn_task *task, int64_t piece, void *scratch) {
     const work w = lay_out(scratch, c.n_experts, c.n);
     if (cut.rows.first == cut.rows.end) return;
     sort_entries(&w, &c);
-    for (int64_t t = cut.tiles.first; t < cut.tiles.end; t++) {
+    for (int64_t at = cut.tiles.first; at < cut.tiles.end; at += QN_PANEL_TILES) {
+        const run t = next_run(cut.tiles, at);
         expert_sums(w.sums, &w, &c, down, t);
         combine_rows(task, &w, &c, t);
     }

@@ -7,6 +7,7 @@
 
 #include "quant/half.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -41,6 +42,8 @@ QN_INLINE u16v load_u16(const void *from) {
     return x;
 }
 
+QN_INLINE void store_u16(void *to, u16v x) { memcpy(to, &x, sizeof x); }
+
 QN_INLINE i16v load_i16(const int16_t *from) {
     i16v x;
     memcpy(&x, from, sizeof x);
@@ -57,11 +60,13 @@ QN_INLINE int32_t load_i32(const void *from) {
 
 QN_INLINE f32v to_float(i32v x) { return __builtin_convertvector(x, f32v); }
 QN_INLINE f32v all_f32(float x) { return x - (f32v){0}; }
+QN_INLINE i32v all_i32(int32_t x) { return x - (i32v){0}; }
 // a in lane 2 o, b in lane 2 o + 1; numbers fit 16 bits.
 QN_INLINE i16v pair_up(i32v a, i32v b) { return (i16v)((a & 0xffff) | b << 16); }
 QN_INLINE i16v twice(i32v x) { return pair_up(x, x); }
 
-// Per level: a * b + c rounded once; sum + two products of 16 bits (exact); levels[index] for
+// Per level: a * b + c rounded once; sum + two products of 16 bits (exact); sum + four products of
+// unsigned and signed bytes (exact; narrow: the unsigned ones are at most 128); levels[index] for
 // indices below 16 in each byte; bytes, 16 bits and halves made wider.
 #if defined(__AVX512VNNI__)
 QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
@@ -72,13 +77,22 @@ QN_INLINE i32v madd(i32v sum, i16v w, int32_t pair) {
     return (i32v)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)w, _mm512_set1_epi32(pair));
 }
 
-QN_INLINE u16v look_up(const int8_t *levels, u16v index) {
+QN_INLINE i32v dot4(i32v sum, u16v codes, int32_t four, const bool is_narrow) {
+    (void)is_narrow;
+    return (i32v)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)codes, _mm512_set1_epi32(four));
+}
+
+QN_INLINE u16v look_up(const uint8_t *levels, u16v index) {
     const __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)levels));
     return (u16v)_mm512_shuffle_epi8(table, (__m512i)index);
 }
 
 QN_INLINE i32v widen_u8(const uint8_t *from) {
     return (i32v)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)from));
+}
+
+QN_INLINE i32v widen_i8(const uint8_t *from) {
+    return (i32v)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from));
 }
 
 QN_INLINE i32v widen_u16(const uint8_t *from) {
@@ -97,13 +111,27 @@ QN_INLINE i32v madd(i32v sum, i16v w, int32_t pair) {
     return sum + (i32v)_mm256_madd_epi16((__m256i)w, _mm256_set1_epi32(pair));
 }
 
-QN_INLINE u16v look_up(const int8_t *levels, u16v index) {
+QN_INLINE i32v dot4(i32v sum, u16v codes, int32_t four, const bool is_narrow) {
+    const __m256i x = _mm256_set1_epi32(four);
+    if (is_narrow) // 2 * 128 * 127 fits 16 bits
+        return sum + (i32v)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)codes, x),
+                                             _mm256_set1_epi16(1));
+    const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8);
+    return sum + (i32v)_mm256_madd_epi16((__m256i)(codes & 0xff), even) +
+           (i32v)_mm256_madd_epi16((__m256i)(codes >> 8), _mm256_srai_epi16(x, 8));
+}
+
+QN_INLINE u16v look_up(const uint8_t *levels, u16v index) {
     const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)levels));
     return (u16v)_mm256_shuffle_epi8(table, (__m256i)index);
 }
 
 QN_INLINE i32v widen_u8(const uint8_t *from) {
     return (i32v)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
+}
+
+QN_INLINE i32v widen_i8(const uint8_t *from) {
+    return (i32v)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)from));
 }
 
 QN_INLINE i32v widen_u16(const uint8_t *from) {
@@ -124,16 +152,29 @@ QN_INLINE i32v madd(i32v sum, i16v w, int32_t pair) {
     return sum + (wide << 16 >> 16) * (int16_t)(pair & 0xffff) + (wide >> 16) * (pair >> 16);
 }
 
-QN_INLINE u16v look_up(const int8_t *levels, u16v index) {
+QN_INLINE i32v dot4(i32v sum, u16v codes, int32_t four, const bool is_narrow) {
+    (void)is_narrow;
+    const i32v c = (i32v)codes;
+    return sum + (c & 255) * (int8_t)(four & 255) + (c >> 8 & 255) * (int8_t)(four >> 8 & 255) +
+           (c >> 16 & 255) * (int8_t)(four >> 16 & 255) + (c >> 24 & 255) * (four >> 24);
+}
+
+QN_INLINE u16v look_up(const uint8_t *levels, u16v index) {
     uint8_t bytes[4 * QN_LANES];
     memcpy(bytes, &index, sizeof bytes);
-    for (int l = 0; l < 4 * QN_LANES; l++) bytes[l] = (uint8_t)levels[bytes[l] & 15];
+    for (int l = 0; l < 4 * QN_LANES; l++) bytes[l] = levels[bytes[l] & 15];
     return load_u16(bytes);
 }
 
 QN_INLINE i32v widen_u8(const uint8_t *from) {
     i32v x = {0};
     for (int l = 0; l < QN_LANES; l++) x[l] = from[l];
+    return x;
+}
+
+QN_INLINE i32v widen_i8(const uint8_t *from) {
+    i32v x = {0};
+    for (int l = 0; l < QN_LANES; l++) x[l] = (int8_t)from[l];
     return x;
 }
 
