@@ -131,15 +131,22 @@ static void test_empty_switches(void **state) {
 
 // --- wrong usage ---------------------------------------------------------------------------------
 
-static void test_wrong_usage(void **state) {
+typedef struct usage_case {
+    const char *args[8], *part;
+} usage_case;
+
+static void assert_refused(const usage_case *cases, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        cli_result r = cli_run_with(&(cli_input){0}, cases[i].args);
+        cli_assert_fails(&r, 2, cases[i].part);
+        cli_free(&r);
+    }
+}
+
+// Habits of other programs: their options are named, and ours where there is one.
+static void test_foreign_options(void **state) {
     (void)state;
-    static const struct {
-        const char *args[8], *part;
-    } cases[] = {
-        {{"rnu"}, "did you mean 'run'?"},
-        {{"chat"}, "no command 'chat'; 'quern run' chats"},
-        {{"serve"}, "no command 'serve'; there is no server yet"},
-        {{"run", "-m", DRAFT}, "the model is named without an option: quern run [MODEL [TEXT]]"},
+    static const usage_case cases[] = {
         {{"run", DRAFT, "-ngl", "99"}, "no option '-ngl'; there is no GPU support yet"},
         {{"run", DRAFT, "-no-cnv"}, "no option '-no-cnv'; did you mean '--raw'?"},
         {{"run", DRAFT, "-fa"}, "no option '-fa'; attention is always fused"},
@@ -158,6 +165,17 @@ static void test_wrong_usage(void **state) {
         {{"logits", DRAFT, "--batch-size", "9"}, "did you mean '--chunk'?"},
         {{"run", DRAFT, "--top-k", "9"}, "no option '--top-k'; this way of sampling is not there"},
         {{"run", DRAFT, "--min-p=0"}, "no option '--min-p'; this way of sampling is not there"},
+    };
+    assert_refused(cases, sizeof cases / sizeof *cases);
+}
+
+static void test_wrong_usage(void **state) {
+    (void)state;
+    static const usage_case cases[] = {
+        {{"rnu"}, "did you mean 'run'?"},
+        {{"chat"}, "no command 'chat'; 'quern run' chats"},
+        {{"serve"}, "no command 'serve'; there is no server yet"},
+        {{"run", "-m", DRAFT}, "the model is named without an option: quern run [MODEL [TEXT]]"},
         {{"frobnicate"}, "no command 'frobnicate'; 'quern help' lists them"},
         {{"help", "inspct"}, "did you mean 'inspect'?"},
         {{DRAFT}, "did you mean 'quern run "},
@@ -216,17 +234,16 @@ static void test_wrong_usage(void **state) {
         {{"graph", DRAFT, "--stage", "top"}, "--stage: 'top', want high, mid or low"},
         {{"graph", DRAFT, "--svg"}, "--svg needs a value"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        cli_result r = cli_run_with(&(cli_input){0}, cases[i].args);
-        cli_assert_fails(&r, 2, cases[i].part);
-        cli_free(&r);
-    }
+    assert_refused(cases, sizeof cases / sizeof *cases);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_help),           cmocka_unit_test(test_docs_and_help_agree),
-        cmocka_unit_test(test_stray_switches), cmocka_unit_test(test_empty_switches),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_docs_and_help_agree),
+        cmocka_unit_test(test_stray_switches),
+        cmocka_unit_test(test_empty_switches),
+        cmocka_unit_test(test_foreign_options),
         cmocka_unit_test(test_wrong_usage),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

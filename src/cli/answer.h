@@ -15,8 +15,8 @@ typedef struct qn_answer_opts {
     qn_texts stops; // texts that end the answer and are not part of it
     bool naive;     // recompute the whole text for each token
     bool json;      // events, one JSON object a line, instead of text
-    // Of the session's prompt, begun anew by each answer and taken away with its first token; `from`
-    // is -1 until the first call. NULL: none
+    // Of the session's prompt, begun anew by each answer and taken away with its first token; its
+    // `from` is -1 until the first call. NULL: none.
     qn_progress *reading;
 } qn_answer_opts;
 
