@@ -37,6 +37,7 @@ static qn_status dump_graph(const qn_engine *engine, qn_err *err) {
     char *path = qn_path_join(engine->switches.dump, "model.ir");
     qn_buf text = {0};
     qn_status status = QN_OK;
+    (void)qn_path_make_folders(engine->switches.dump); // opening the file tells why it failed
     FILE *f = path ? fopen(path, "we") : NULL;
     if (!f) {
         status =

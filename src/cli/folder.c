@@ -70,20 +70,6 @@ qn_status qn_folder_make(const char *path, qn_err *err) {
     return QN_FAIL(err, IO, "%s: cannot make this folder: %s", path, strerror(errno));
 }
 
-bool qn_folder_make_all(const char *path) {
-    char *part = strdup(path);
-    bool is_made = part != NULL;
-    for (char *at = part; is_made && at;) {
-        at = strchr(at + 1, '/');
-        if (at) *at = 0;
-        is_made = mkdir(part, 0777) == 0 || (errno == EEXIST && qn_path_is_folder(part));
-        if (!is_made && errno == EEXIST && at) errno = ENOTDIR; // what holds the folder is a file
-        if (at) *at = '/';
-    }
-    qn_free(part);
-    return is_made;
-}
-
 qn_status qn_folder_make_temporary(char **out, qn_err *err) {
     char *path = strdup("/tmp/quern-XXXXXX");
     if (!path) return QN_NOMEM(err, "a path");

@@ -24,8 +24,6 @@ const qn_entry *qn_folder_find(const qn_folder *folder, const char *name);
 
 // Makes the folder if it is not there; the one that holds it must be.
 QN_MUST_CHECK qn_status qn_folder_make(const char *path, qn_err *err);
-// The same with all those that hold it. False: errno says why.
-bool qn_folder_make_all(const char *path);
 // A new folder for a while (owned: qn_free).
 QN_MUST_CHECK qn_status qn_folder_make_temporary(char **out, qn_err *err);
 // Removes the folder and the files in it. What cannot be removed stays.

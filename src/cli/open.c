@@ -50,7 +50,7 @@ char *qn_cache_beside(const char *model) {
 
 // Tries the folder that was named, so that there is one warning and not one for each file.
 static const char *find_fault(const char *path) {
-    if (qn_folder_make_all(path)) return NULL;
+    if (qn_path_make_folders(path)) return NULL;
     return errno == EEXIST ? "it is a file, not a folder" : strerror(errno);
 }
 

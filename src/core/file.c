@@ -124,3 +124,17 @@ char *qn_path_folder(const char *path) {
     if (!slash) return strdup(".");
     return strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
+
+bool qn_path_make_folders(const char *path) {
+    char *part = strdup(path);
+    bool is_made = part != NULL;
+    for (char *at = part; is_made && at;) {
+        at = strchr(at + 1, '/');
+        if (at) *at = 0;
+        is_made = mkdir(part, 0777) == 0 || (errno == EEXIST && qn_path_is_folder(part));
+        if (!is_made && errno == EEXIST && at) errno = ENOTDIR; // what holds the folder is a file
+        if (at) *at = '/';
+    }
+    qn_free(part);
+    return is_made;
+}

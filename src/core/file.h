@@ -38,4 +38,7 @@ const char *qn_path_name(const char *path);
 // The folder that holds `path` ("." if none) in a heap block; NULL when memory is short.
 char *qn_path_folder(const char *path);
 
+// Makes a folder, and those that hold it, where they are not there. False: errno says why.
+bool qn_path_make_folders(const char *path);
+
 #endif

@@ -27,17 +27,6 @@ const char *qn_disk_version(void) {
 
 // --- the folder ---
 
-// A folder and those above it that are missing.
-static bool make_folders(char *path) {
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        const bool is_there = mkdir(path, 0777) == 0 || errno == EEXIST || qn_path_is_folder(path);
-        *slash = '/';
-        if (!is_there) return false;
-    }
-    return mkdir(path, 0777) == 0 || qn_path_is_folder(path);
-}
-
 // ".quern-0123456789abcdef.tmp", as newfile.c names what it writes.
 static bool is_temporary(const char *name) {
     static const char before[] = ".quern-", behind[] = ".tmp";
@@ -65,14 +54,11 @@ bool qn_disk_prepare(const qn_disk *disk) {
         remove_leftovers(disk);
         return true;
     }
-    char *path = strdup(disk->dir);
-    const bool is_made = path && make_folders(path);
-    const char *why = qn_path_is_file(disk->dir) ? "it is a file" : strerror(errno);
-    if (!is_made)
-        qn_log(disk->log, disk->log_arg, QN_LOG_WARNING,
-               "cache folder %s cannot be made, nothing is kept: %s", disk->dir, why);
-    qn_free(path);
-    return is_made;
+    if (qn_path_make_folders(disk->dir)) return true;
+    qn_log(disk->log, disk->log_arg, QN_LOG_WARNING,
+           "cache folder %s cannot be made, nothing is kept: %s", disk->dir,
+           qn_path_is_file(disk->dir) ? "it is a file" : strerror(errno));
+    return false;
 }
 
 // --- plans ---

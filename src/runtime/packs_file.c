@@ -159,7 +159,7 @@ static qn_status read_head(uint64_t *sums, const qn_pack_file *file, const qn_fi
     const size_t n_head = file->head.size, n_sums = file->n_sums * sizeof *sums;
     qn_status status = qn_file_read(f, 0, bytes, (size_t)file->begin, err);
     if (!status && memcmp(bytes, file->head.data, n_head) != 0)
-        status = QN_FAIL(err, FORMAT, "made from something else, or by another version");
+        status = QN_FAIL(err, FORMAT, "the model file has changed, or the program has");
     if (!status) {
         uint64_t want;
         memcpy(&want, bytes + n_head + n_sums, sizeof want);
