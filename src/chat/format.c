@@ -101,7 +101,7 @@ static qn_status real_digits(qn_buf *to, const field *f, double value, qn_err *e
         break;
     case 0:
         if (f->precision < 0) {
-            qn_float_print(to, size);
+            qn_double_print(to, size);
             return QN_OK;
         }
         snprintf(digits, sizeof digits, "%.*g", precision ? precision : 1, size);

@@ -134,7 +134,7 @@ QN_MUST_CHECK qn_status qn_val_str(qn_str *out, qn_render *r, const qn_val *v, q
 QN_MUST_CHECK qn_status qn_val_print(qn_buf *to, qn_render *r, const qn_val *v, qn_err *err);
 QN_MUST_CHECK qn_status qn_val_repr(qn_buf *to, qn_render *r, const qn_val *v, qn_err *err);
 // A float as Python writes it.
-void qn_float_print(qn_buf *to, double f);
+void qn_double_print(qn_buf *to, double f);
 // Fails for what is undefined, and says why it is.
 QN_MUST_CHECK qn_status qn_val_defined(const qn_val *v, qn_err *err);
 

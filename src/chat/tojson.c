@@ -37,7 +37,7 @@ static void print_real(qn_buf *to, double f) {
     else if (isinf(f))
         qn_buf_text(to, f < 0 ? "-Infinity" : "Infinity");
     else
-        qn_float_print(to, f);
+        qn_double_print(to, f);
 }
 
 typedef struct writer {

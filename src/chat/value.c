@@ -262,7 +262,7 @@ qn_status qn_val_items(const qn_val **items, size_t *n, qn_render *r, const qn_v
 // --- printing ------------------------------------------------------------------------------------
 
 // The shortest digits that give the same number again; the point by where it is, or an exponent.
-void qn_float_print(qn_buf *to, double f) {
+void qn_double_print(qn_buf *to, double f) {
     if (isnan(f) || isinf(f)) {
         qn_buf_text(to, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
         return;
@@ -343,7 +343,7 @@ static qn_status repr_inside(qn_buf *to, qn_render *r, const qn_val *v, qn_err *
         qn_buf_printf(to, "%" PRId64, v->as.i);
         return QN_OK;
     case QN_VAL_FLOAT:
-        qn_float_print(to, v->as.f);
+        qn_double_print(to, v->as.f);
         return QN_OK;
     case QN_VAL_TEXT:
         if (v->mark) qn_buf_text(to, "Markup(");
