@@ -22,6 +22,8 @@ enum { VECTORS = QN_TILE / QN_LANES, FOLDED_ROWS = 2, GROUPED_ROWS = 1 };
 #define UNROLL
 #endif
 
+enum { AHEAD = 4096 }; // bytes: how early weights are asked for
+
 // The weights of vector v of the run of vectors that begins at output `first` of the panel.
 QN_INLINE const tile_block *tile_at(const tile_block *blocks, int first, int v) {
     return blocks + (first + v * QN_LANES) / QN_TILE;
@@ -208,6 +210,8 @@ QN_INLINE void plain(float (*sums)[QN_PANEL], const uint8_t *const *tiles, const
     }
     for (int k = 0; k < n_values; k++) {
         f32v w[VECTORS];
+        UNROLL for (int v = 0; v < VECTORS; v++) __builtin_prefetch(
+            tiles[(first + v * QN_LANES) / QN_TILE] + (type == QN_TYPE_F32 ? 64 : 32) * k + AHEAD);
         UNROLL for (int v = 0; v < VECTORS; v++) w[v] =
             read_float(tiles[(first + v * QN_LANES) / QN_TILE], k, lane_at(first, v), type);
         UNROLL for (int r = 0; r < n_rows; r++) {

@@ -5,8 +5,6 @@
 
 #if defined(__AVX2__)
 
-enum { AHEAD = 4096 }; // bytes
-
 QN_INLINE void fetch(const uint8_t *run, const source *s) {
     UNROLL for (int i = 0; i < s->low + s->high; i++) __builtin_prefetch(run + AHEAD + 64 * i);
 }
