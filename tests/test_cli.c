@@ -341,6 +341,77 @@ static void test_tokens_json(void **state) {
     cli_free(&without), cli_free(&with);
 }
 
+// --- template ------------------------------------------------------------------------------------
+
+#define TEMPLATES TEST_DATA "/templates"
+#define HI        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]"
+
+static void assert_prompt(const char *model, const char *request, const char *want) {
+    cli_result r = CLI_RUN_IN(request, "template", model);
+    cli_assert_done(&r);
+    assert_string_equal(r.out, want);
+    cli_free(&r);
+}
+
+static void test_template(void **state) {
+    (void)state;
+    static const char chatml[] = "<|im_start|>user\nHi<|im_end|>\n";
+    static const char prompt[] = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+    assert_prompt(DRAFT, HI "}", prompt);
+    assert_prompt(DRAFT, HI ", \"add_generation_prompt\": false}", chatml);
+    static const char bare[] = "<|im_start|>user\nHi<|im_end|><|im_start|>assistant";
+    assert_prompt(MINI "/qwen3", HI "}", bare);
+    assert_prompt(MINI "/qwen3/qwen3-bf16.gguf", HI "}", bare);
+    assert_prompt(TEMPLATES "/Qwen-Qwen3-0.6B.jinja",
+                  HI ", \"kwargs\": {\"enable_thinking\": false}}",
+                  "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
+    cli_save(cli_path("t.jinja"), "{{ bos_token }}{{ strftime_now('%d %b %Y') }}\n", 45);
+    assert_prompt(cli_path("t.jinja"), HI ", \"bos_token\": \"<s>\", \"now\": \"2026-01-02\"}",
+                  "<s>02 Jan 2026");
+}
+
+// The templates of a folder by name, and the tokens that its configuration names.
+static void test_template_folder(void **state) {
+    (void)state;
+    static const char config[] =
+        "{\"bos_token\": {\"content\": \"<b>\"}, \"eos_token\": \"<e>\", \"chat_template\": "
+        "[{\"name\": \"default\", \"template\": \"{{ bos_token }}main\"}, "
+        "{\"name\": \"tool_use\", \"template\": \"tools{{ eos_token }}\"}]}";
+    make_folder("named");
+    cli_save(cli_path("named/tokenizer_config.json"), config, sizeof config - 1);
+    assert_prompt(cli_path("named"), HI "}", "<b>main");
+    cli_result named = CLI_RUN_IN(HI "}", "template", cli_path("named"), "--name", "tool_use"),
+               none = CLI_RUN_IN(HI "}", "template", cli_path("named"), "--name", "rag");
+    assert_string_equal(named.out, "tools<e>");
+    cli_assert_fails(&none, 1, "no chat template named 'rag'");
+    cli_free(&named), cli_free(&none);
+    cli_save(cli_path("named/chat_template.jinja"), "{{ eos_token }}file", 19);
+    assert_prompt(cli_path("named"), HI "}", "<e>file");
+}
+
+static void test_template_bad(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *request, *part;
+    } cases[] = {
+        {"a\n{{ 1 + }}", HI "}", "t.jinja: template: line 2, column 8: unexpected '}}'"},
+        {"{{ messages.x.y }}", HI "}", "template: line 1, column 14: 'list' has no 'x'"},
+        {"{{ raise_exception('No ' + messages[0].role) }}", HI "}", "No user"},
+        {"x", "", "not valid JSON"},
+        {"x", "{}", "\"messages\" is no list"},
+        {"x", HI ", \"tool\": []}", "unknown name 'tool'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_save(cli_path("t.jinja"), cases[i].text, strlen(cases[i].text));
+        cli_result r = CLI_RUN_IN(cases[i].request, "template", cli_path("t.jinja"));
+        cli_assert_fails(&r, 1, cases[i].part);
+        cli_free(&r);
+    }
+    cli_result r = CLI_RUN_IN(HI "}", "template", MINI "/gemma/tokenizer.model");
+    cli_assert_fails(&r, 1, "tokenizer.model");
+    cli_free(&r);
+}
+
 // --- run -----------------------------------------------------------------------------------------
 
 #define QUESTION "What is 10 + 62?"
@@ -564,6 +635,9 @@ int main(void) {
         cmocka_unit_test(test_logits_file),
         cmocka_unit_test(test_tokens),
         cmocka_unit_test(test_tokens_json),
+        cmocka_unit_test(test_template),
+        cmocka_unit_test(test_template_folder),
+        cmocka_unit_test(test_template_bad),
         cmocka_unit_test(test_run_text),
         cmocka_unit_test(test_run_limits),
         cmocka_unit_test(test_run_sampling),

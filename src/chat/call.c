@@ -104,7 +104,7 @@ static qn_status set_extras(qn_render *r, const qn_tree *node, const qn_args *ar
                             qn_err *err) {
     const size_t n_more = args->n > n_params ? args->n - n_params : 0;
     qn_dict *more;
-    QN_TRY(qn_dict_make(&more, r, 4, err));
+    QN_TRY(qn_dict_make(&more, r, args->n_named, err));
     for (size_t i = 0; i < args->n_named; i++) {
         const bool is_caller = qn_str_is(args->names[i], "caller");
         if (is_caller || is_param(node, args->names[i])) continue;
@@ -154,10 +154,11 @@ qn_status qn_macro_call(qn_val *out, qn_render *r, qn_macro *macro, const qn_arg
     qn_buf text = qn_render_buf(r);
     qn_buf *before = r->out;
     qn_scope *scope = r->scope;
+    const size_t n_kept = r->n_kept;
     r->out = &text;
     const qn_status status = run_macro(r, macro, args, err);
     r->out = before;
-    r->scope = scope;
+    if (!status) qn_scope_pop(r, scope, n_kept);
     if (status) {
         qn_buf_deinit(&text);
         return status;

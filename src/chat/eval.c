@@ -11,15 +11,9 @@ static qn_status eval_CONST(qn_val *out, qn_render *r, const qn_tree *node, qn_e
 }
 
 static qn_status eval_NAME(qn_val *out, qn_render *r, const qn_tree *node, qn_err *err) {
-    for (const qn_scope *scope = r->scope; scope; scope = scope->outer) {
-        for (const qn_var *var = scope->vars; var; var = var->next) {
-            if (!qn_str_same(var->name, node->name)) continue;
-            *out = var->value;
-            return QN_OK;
-        }
-    }
-    const qn_builtin *row = qn_function_find(node->name);
-    *out = qn_val_undefined(node->name);
+    const qn_val *value = qn_scope_find(r, node->name);
+    const qn_builtin *row = value ? NULL : qn_function_find(node->name);
+    *out = value ? *value : qn_val_undefined(node->name);
     if (!row) return QN_OK;
     qn_bound *bound;
     QN_TRY(qn_render_alloc(&bound, r, 1, sizeof *bound, err));
@@ -96,7 +90,7 @@ typedef struct arg_lists {
 static qn_status add_arg(arg_lists *to, qn_render *r, const qn_val *value, qn_err *err) {
     if (to->n == to->cap) {
         qn_val *items;
-        const size_t cap = to->cap * 2 + 4;
+        const size_t cap = to->cap * 2 + 1;
         QN_TRY(qn_render_alloc(&items, r, cap, sizeof *items, err));
         if (to->n) memcpy(items, to->items, to->n * sizeof *items);
         to->items = items;
@@ -117,7 +111,7 @@ static qn_status add_named(arg_lists *to, qn_render *r, qn_str name, const qn_va
     if (to->n_named == to->cap_named) {
         qn_val *named;
         qn_str *names;
-        const size_t cap = to->cap_named * 2 + 4, n = to->n_named;
+        const size_t cap = to->cap_named * 2 + 1, n = to->n_named;
         QN_TRY(qn_render_alloc(&named, r, cap, sizeof *named, err));
         QN_TRY(qn_render_alloc(&names, r, cap, sizeof *names, err));
         if (n) memcpy(named, to->named, n * sizeof *named);
@@ -176,10 +170,30 @@ static qn_args args_of(const arg_lists *lists) {
                      .n_named = lists->n_named};
 }
 
+// What is called. A method or function that is called at once needs no memory for itself: it is kept
+// in *bound.
+static qn_status eval_callee(qn_val *out, qn_bound *bound, qn_render *r, const qn_tree *node,
+                             qn_err *err) {
+    bool is_unsafe = false;
+    *bound = (qn_bound){0};
+    *out = (qn_val){.kind = QN_VAL_BUILTIN, .as.bound = bound};
+    if (node->kind == QN_TREE_ATTR) {
+        QN_TRY(qn_eval(&bound->self, r, node->a, err));
+        bound->row = qn_method_find(&bound->self, node->name, &is_unsafe);
+        if (bound->row && !is_unsafe) return QN_OK;
+        const qn_val self = bound->self;
+        return qn_val_attr(out, r, &self, node->name, err);
+    }
+    if (node->kind == QN_TREE_NAME && !qn_scope_find(r, node->name))
+        bound->row = qn_function_find(node->name);
+    return bound->row ? QN_OK : qn_eval(out, r, node, err);
+}
+
 static qn_status eval_CALL(qn_val *out, qn_render *r, const qn_tree *node, qn_err *err) {
     qn_val callee;
+    qn_bound bound;
     arg_lists lists = {0};
-    QN_TRY(qn_eval(&callee, r, node->a, err));
+    QN_TRY(eval_callee(&callee, &bound, r, node->a, err));
     QN_TRY(eval_args(&lists, r, node->list, err));
     const qn_args args = args_of(&lists);
     return qn_val_call(out, r, &callee, &args, err);
@@ -321,13 +335,14 @@ static qn_status eval_MATH(qn_val *out, qn_render *r, const qn_tree *node, qn_er
 }
 
 static qn_status eval_CONCAT(qn_val *out, qn_render *r, const qn_tree *node, qn_err *err) {
-    qn_str joined = {"", 0};
+    qn_str joined = {0};
     for (const qn_tree *item = node->list; item; item = item->next) {
         qn_val v;
         qn_str text;
         QN_TRY(qn_eval(&v, r, item, err));
         QN_TRY(qn_val_str(&text, r, &v, err));
-        QN_TRY(qn_text_join(out, r, joined, text, err));
+        *out = qn_val_text(text);
+        if (item != node->list) QN_TRY(qn_text_join(out, r, joined, text, err));
         joined = out->as.s;
     }
     return QN_OK;

@@ -131,6 +131,7 @@ static qn_status make_macro(qn_val *out, qn_render *r, const qn_tree *node, qn_e
     qn_macro *macro;
     QN_TRY(qn_render_alloc(&macro, r, 1, sizeof *macro, err));
     *macro = (qn_macro){.node = node, .scope = r->scope};
+    r->n_kept++;
     *out = (qn_val){.kind = QN_VAL_MACRO, .as.macro = macro};
     return QN_OK;
 }
@@ -170,10 +171,11 @@ static qn_status holds(bool *out, qn_render *r, const qn_loop *loop, const qn_va
     if (!loop->node->c || loop->is_asked) return QN_OK;
     qn_val condition;
     qn_scope *scope = r->scope;
+    const size_t n_kept = r->n_kept;
     QN_TRY(qn_scope_push(r, loop->outer, err));
     QN_TRY(assign(r, loop->node->a, item, err));
     QN_TRY(qn_eval(&condition, r, loop->node->c, err));
-    r->scope = scope;
+    qn_scope_pop(r, scope, n_kept);
     *out = qn_val_is_true(&condition);
     return QN_OK;
 }
@@ -283,10 +285,13 @@ qn_status qn_loop_attr(qn_val *out, qn_render *r, qn_loop *loop, qn_str name, qn
 
 static qn_status run_round(qn_render *r, qn_loop *loop, qn_err *err) {
     const qn_val self = {.kind = QN_VAL_LOOP, .as.loop = loop};
+    const size_t n_kept = r->n_kept;
     QN_TRY(qn_scope_push(r, loop->outer, err));
     QN_TRY(qn_scope_set(r, qn_str_of("loop"), &self, err));
     QN_TRY(assign(r, loop->node->a, &loop->current, err));
-    return qn_exec(r, loop->node->body, err);
+    QN_TRY(qn_exec(r, loop->node->body, err));
+    qn_scope_pop(r, loop->outer, n_kept);
+    return QN_OK;
 }
 
 static qn_status run_loop(bool *ran, qn_render *r, qn_loop *loop, qn_err *err) {
@@ -314,6 +319,7 @@ static qn_status exec_FOR(qn_render *r, const qn_tree *node, qn_err *err) {
     QN_TRY(qn_eval(&over, r, node->b, err));
     QN_TRY(qn_render_alloc(&loop, r, 1, sizeof *loop, err));
     *loop = (qn_loop){.node = node, .outer = outer, .depth = 1};
+    if (node->c) r->n_kept++; // the condition can be asked later, wherever `loop` was put
     QN_TRY(qn_val_items(&loop->items, &loop->n, r, &over, err));
     QN_TRY(run_loop(&ran, r, loop, err));
     r->scope = outer;

@@ -179,9 +179,7 @@ static qn_status split_words(qn_items *to, qn_render *r, const qn_call_in *in, i
     for (size_t at = word_end(s, 0, true); at < s.size; at = word_end(s, at, true)) {
         const bool is_rest = most-- == 0;
         const size_t end = is_rest ? s.size : word_end(s, at, false);
-        qn_str word = qn_str_part(s, at, end);
-        if (is_rest) word = qn_text_strip(word, NULL, false, true);
-        QN_TRY(add_part(to, r, in, word, err));
+        QN_TRY(add_part(to, r, in, qn_str_part(s, at, end), err));
         at = end;
     }
     return QN_OK;

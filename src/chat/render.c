@@ -85,11 +85,37 @@ qn_status qn_text_join(qn_val *out, qn_render *r, qn_str a, qn_str b, qn_err *er
 // --- names ---------------------------------------------------------------------------------------
 
 qn_status qn_scope_push(qn_render *r, qn_scope *outer, qn_err *err) {
-    qn_scope *scope;
-    QN_TRY(qn_render_alloc(&scope, r, 1, sizeof *scope, err));
-    scope->outer = outer;
+    qn_scope *scope = r->free_scopes;
+    if (scope)
+        r->free_scopes = scope->outer;
+    else
+        QN_TRY(qn_render_alloc(&scope, r, 1, sizeof *scope, err));
+    *scope = (qn_scope){.outer = outer};
     r->scope = scope;
     return QN_OK;
+}
+
+void qn_scope_pop(qn_render *r, qn_scope *scope, size_t n_kept) {
+    qn_scope *ended = r->scope;
+    r->scope = scope;
+    if (r->n_kept != n_kept) return;
+    while (ended->vars) {
+        qn_var *var = ended->vars;
+        ended->vars = var->next;
+        var->next = r->free_vars;
+        r->free_vars = var;
+    }
+    ended->outer = r->free_scopes;
+    r->free_scopes = ended;
+}
+
+const qn_val *qn_scope_find(const qn_render *r, qn_str name) {
+    for (const qn_scope *scope = r->scope; scope; scope = scope->outer) {
+        for (const qn_var *var = scope->vars; var; var = var->next) {
+            if (qn_str_same(var->name, name)) return &var->value;
+        }
+    }
+    return NULL;
 }
 
 qn_status qn_scope_set(qn_render *r, qn_str name, const qn_val *value, qn_err *err) {
@@ -98,8 +124,11 @@ qn_status qn_scope_set(qn_render *r, qn_str name, const qn_val *value, qn_err *e
         var->value = *value;
         return QN_OK;
     }
-    qn_var *var;
-    QN_TRY(qn_render_alloc(&var, r, 1, sizeof *var, err));
+    qn_var *var = r->free_vars;
+    if (var)
+        r->free_vars = var->next;
+    else
+        QN_TRY(qn_render_alloc(&var, r, 1, sizeof *var, err));
     *var = (qn_var){.next = r->scope->vars, .name = name, .value = *value};
     r->scope->vars = var;
     return QN_OK;

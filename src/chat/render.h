@@ -42,6 +42,9 @@ struct qn_render {
     qn_flow flow;
     qn_buf *out;
     qn_scope *scope;
+    qn_scope *free_scopes; // for the next ones
+    qn_var *free_vars;
+    size_t n_kept; // scopes that something refers to, counted when it does
     qn_tail tails[QN_N_TAILS];
     unsigned next_tail;
     int64_t now[6]; // year, month, day, hour, minute, second
@@ -204,6 +207,11 @@ QN_MUST_CHECK qn_status qn_eval(qn_val *out, qn_render *r, const qn_tree *node, 
 QN_MUST_CHECK qn_status qn_exec(qn_render *r, const qn_tree *first, qn_err *err);
 QN_MUST_CHECK qn_status qn_scope_set(qn_render *r, qn_str name, const qn_val *value, qn_err *err);
 QN_MUST_CHECK qn_status qn_scope_push(qn_render *r, qn_scope *outer, qn_err *err);
+// Ends the current scope and goes back to `scope`. Its memory is used again, unless a macro or a loop
+// came to refer to it since r->n_kept was `n_kept`.
+void qn_scope_pop(qn_render *r, qn_scope *scope, size_t n_kept);
+// The value of a name; NULL: it has none.
+const qn_val *qn_scope_find(const qn_render *r, qn_str name);
 
 // The parts of `loop`.
 QN_MUST_CHECK qn_status qn_loop_attr(qn_val *out, qn_render *r, qn_loop *loop, qn_str name,
