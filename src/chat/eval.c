@@ -170,8 +170,8 @@ static qn_args args_of(const arg_lists *lists) {
                      .n_named = lists->n_named};
 }
 
-// What is called. A method or function that is called at once needs no memory for itself: it is kept
-// in *bound.
+// What is called. A method or function that is called at once needs no memory for itself: it is
+// kept in *bound.
 static qn_status eval_callee(qn_val *out, qn_bound *bound, qn_render *r, const qn_tree *node,
                              qn_err *err) {
     bool is_unsafe = false;

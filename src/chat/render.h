@@ -207,8 +207,8 @@ QN_MUST_CHECK qn_status qn_eval(qn_val *out, qn_render *r, const qn_tree *node, 
 QN_MUST_CHECK qn_status qn_exec(qn_render *r, const qn_tree *first, qn_err *err);
 QN_MUST_CHECK qn_status qn_scope_set(qn_render *r, qn_str name, const qn_val *value, qn_err *err);
 QN_MUST_CHECK qn_status qn_scope_push(qn_render *r, qn_scope *outer, qn_err *err);
-// Ends the current scope and goes back to `scope`. Its memory is used again, unless a macro or a loop
-// came to refer to it since r->n_kept was `n_kept`.
+// Ends the current scope and goes back to `scope`. Its memory is used again, unless a macro or a
+// loop came to refer to it since r->n_kept was `n_kept`.
 void qn_scope_pop(qn_render *r, qn_scope *scope, size_t n_kept);
 // The value of a name; NULL: it has none.
 const qn_val *qn_scope_find(const qn_render *r, qn_str name);

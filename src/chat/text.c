@@ -33,8 +33,8 @@ size_t qn_text_offset(qn_str s, size_t i) {
 }
 
 // --- search --------------------------------------------------------------------------------------
-// The two-way algorithm of Crochemore and Perrin: linear in the text whatever the texts are, without
-// memory. `back` reads both texts from their ends.
+// The two-way algorithm of Crochemore and Perrin: linear in the text whatever the texts are,
+// without memory. `back` reads both texts from their ends.
 
 static unsigned char byte_at(qn_str s, size_t i, bool back) {
     return (unsigned char)s.data[back ? s.size - 1 - i : i];
