@@ -174,7 +174,7 @@ QN_INLINE i32v widen_u8(const uint8_t *from) {
 
 QN_INLINE i32v widen_i8(const uint8_t *from) {
     i32v x = {0};
-    for (int l = 0; l < QN_LANES; l++) x[l] = (int8_t)from[l];
+    for (int l = 0; l < QN_LANES; l++) x[l] = from[l] - 2 * (from[l] & 128); // a signed byte
     return x;
 }
 
