@@ -33,75 +33,74 @@ static void assert_stops(const char *text, size_t size, qn_status want, const ch
 #define DOUBLE                                                                                     \
     "{% set n = namespace(s='aaaaaaaaaaaaaaaa') %}{% for i in range(40) %}{% set n.s = n.s "
 
+static const struct {
+    const char *text, *part;
+} greedy[] = {
+    {RANGE RANGE RANGE "x" END END END, ""},
+    {RANGE RANGE END END, ""},
+    {"{% set l = range(2000)|list %}{% for a in l %}{% for b in l %}" END END, STEPS},
+    {RANGE "{{ 'a' * 1000 }}" END, OUTPUT},
+    {"{% set x = 'a' * 60000 %}" RANGE "{% if 'b' in x %}{% endif %}" END, STEPS},
+    {"{{ 'a' * 1000000000 }}", ""},
+    {"{{ 'a' * 9223372036854775807 }}", ""},
+    {"{{ 1000000000 * [1, 2] }}", ""},
+    {"{{ 'ab' * 9223372036854775807 * 9223372036854775807 }}", ""},
+    {"{{ 10 ** 10 ** 10 ** 10 }}", "64 bits"},
+    {"{{ 9223372036854775807 + 1 }}", "64 bits"},
+    {"{{ (-9223372036854775807 - 1) // -1 }}", "64 bits"},
+    {"{{ range(1000000000) }}", "a range of 1000000000"},
+    {"{{ range(-9223372036854775807, 9223372036854775807) }}", "a range of"},
+    {"{{ 'x'.center(1000000000) }}", "width"},
+    {"{{ 'x'.zfill(1000000000) }}", "width"},
+    {"{{ '%1000000000d' % 1 }}", "wider"},
+    {"{{ '{:1000000000}'.format(1) }}", "wider"},
+    {"{{ 'a\\nb'|indent(1000000000) }}", "indentation"},
+    {"{{ [[1]]|tojson(indent=1000000000) }}", "indentation"},
+    {DOUBLE "~ n.s %}" END, ""},
+    {DOUBLE ".replace('a', 'aaaaaaaa') %}" END, ""},
+    {"{% set n = namespace(s=[1]) %}{% for i in range(40) %}{% set n.s = n.s + n.s %}" END, ""},
+    // Small in memory, endless when it is written or compared.
+    {"{% set n = namespace(s=[1]) %}{% for i in range(60) %}{% set n.s = [n.s, n.s] %}" END
+     "{{ n.s }}",
+     ""},
+    {"{% set n = namespace(s=[1]) %}{% for i in range(60) %}{% set n.s = [n.s, n.s] %}" END
+     "{{ n.s|tojson }}",
+     ""},
+    {"{% set n = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}"
+     "{% set n.b = [n.b, n.b] %}" END "{{ n.a == n.b }}",
+     STEPS},
+    {"{% set n = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}"
+     "{% set n.b = [n.b, n.b] %}" END "{{ n.a < n.b }}",
+     STEPS},
+    {"{% set n = namespace(s=[1]) %}{% for i in range(9000) %}{% set n.s = [n.s] %}" END
+     "{{ n.s }}",
+     DEEP},
+    {"{% set n = namespace(s=[1]) %}{% for i in range(9000) %}{% set n.s = [n.s] %}" END
+     "{{ n.s|tojson }}",
+     DEEP},
+    {"{% set n = namespace(a=[1], b=[1]) %}{% for i in range(9000) %}{% set n.a = [n.a] %}"
+     "{% set n.b = [n.b] %}" END "{{ n.a == n.b }}",
+     DEEP},
+    {"{% set n = namespace() %}{% set n.n = n %}{{ n }}", DEEP},
+    {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", DEEP},
+    {"{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}", DEEP},
+    {"{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}", DEEP},
+    {"{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}"
+     "{{ m(40) }}",
+     ""},
+    {"{% macro m() %}{% call m() %}{{ caller() }}{% endcall %}{{ caller() }}{% endmacro %}"
+     "{% call m() %}x{% endcall %}",
+     DEEP},
+    {"{% set n = namespace(x=1) %}" RANGE "{% set n.x = [n.x]|map('list') %}" END "{{ n.x|list }}",
+     ""},
+    {"{% set d = dict() %}" RANGE "{% set d = dict(d, **{a|string: a}) %}" END, ""},
+};
+
 static void test_limits(void **state) {
     (void)state;
-    static const struct {
-        const char *text, *part;
-    } cases[] = {
-        {RANGE RANGE RANGE "x" END END END, ""},
-        {RANGE RANGE END END, ""},
-        {"{% set l = range(2000)|list %}{% for a in l %}{% for b in l %}" END END, STEPS},
-        {RANGE "{{ 'a' * 1000 }}" END, OUTPUT},
-        {"{% set x = 'a' * 60000 %}" RANGE "{% if 'b' in x %}{% endif %}" END, STEPS},
-        {"{{ 'a' * 1000000000 }}", ""},
-        {"{{ 'a' * 9223372036854775807 }}", ""},
-        {"{{ 1000000000 * [1, 2] }}", ""},
-        {"{{ 'ab' * 9223372036854775807 * 9223372036854775807 }}", ""},
-        {"{{ 10 ** 10 ** 10 ** 10 }}", "64 bits"},
-        {"{{ 9223372036854775807 + 1 }}", "64 bits"},
-        {"{{ (-9223372036854775807 - 1) // -1 }}", "64 bits"},
-        {"{{ range(1000000000) }}", "a range of 1000000000"},
-        {"{{ range(-9223372036854775807, 9223372036854775807) }}", "a range of"},
-        {"{{ 'x'.center(1000000000) }}", "width"},
-        {"{{ 'x'.zfill(1000000000) }}", "width"},
-        {"{{ '%1000000000d' % 1 }}", "wider"},
-        {"{{ '{:1000000000}'.format(1) }}", "wider"},
-        {"{{ 'a\\nb'|indent(1000000000) }}", "indentation"},
-        {"{{ [[1]]|tojson(indent=1000000000) }}", "indentation"},
-        {DOUBLE "~ n.s %}" END, ""},
-        {DOUBLE ".replace('a', 'aaaaaaaa') %}" END, ""},
-        {"{% set n = namespace(s=[1]) %}{% for i in range(40) %}{% set n.s = n.s + n.s %}" END, ""},
-        // Small in memory, endless when it is written or compared.
-        {"{% set n = namespace(s=[1]) %}{% for i in range(60) %}{% set n.s = [n.s, n.s] %}" END
-         "{{ n.s }}",
-         ""},
-        {"{% set n = namespace(s=[1]) %}{% for i in range(60) %}{% set n.s = [n.s, n.s] %}" END
-         "{{ n.s|tojson }}",
-         ""},
-        {"{% set n = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}"
-         "{% set n.b = [n.b, n.b] %}" END "{{ n.a == n.b }}",
-         STEPS},
-        {"{% set n = namespace(a=[1], b=[1]) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}"
-         "{% set n.b = [n.b, n.b] %}" END "{{ n.a < n.b }}",
-         STEPS},
-        {"{% set n = namespace(s=[1]) %}{% for i in range(9000) %}{% set n.s = [n.s] %}" END
-         "{{ n.s }}",
-         DEEP},
-        {"{% set n = namespace(s=[1]) %}{% for i in range(9000) %}{% set n.s = [n.s] %}" END
-         "{{ n.s|tojson }}",
-         DEEP},
-        {"{% set n = namespace(a=[1], b=[1]) %}{% for i in range(9000) %}{% set n.a = [n.a] %}"
-         "{% set n.b = [n.b] %}" END "{{ n.a == n.b }}",
-         DEEP},
-        {"{% set n = namespace() %}{% set n.n = n %}{{ n }}", DEEP},
-        {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", DEEP},
-        {"{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
-         DEEP},
-        {"{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}", DEEP},
-        {"{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}"
-         "{{ m(40) }}",
-         ""},
-        {"{% macro m() %}{% call m() %}{{ caller() }}{% endcall %}{{ caller() }}{% endmacro %}"
-         "{% call m() %}x{% endcall %}",
-         DEEP},
-        {"{% set n = namespace(x=1) %}" RANGE "{% set n.x = [n.x]|map('list') %}" END
-         "{{ n.x|list }}",
-         ""},
-        {"{% set d = dict() %}" RANGE "{% set d = dict(d, **{a|string: a}) %}" END, ""},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const size_t size = strlen(cases[i].text);
-        assert_stops(cases[i].text, size, QN_LIMIT, cases[i].part);
+    for (size_t i = 0; i < sizeof greedy / sizeof *greedy; i++) {
+        const size_t size = strlen(greedy[i].text);
+        assert_stops(greedy[i].text, size, QN_LIMIT, greedy[i].part);
     }
 }
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LEAST_CASES = 700 };
+enum { LEAST_CASES = 900 };
 
 static qn_status render(char **out, const char *text, size_t size, const char *request,
                         qn_err *err) {

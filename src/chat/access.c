@@ -189,6 +189,24 @@ static qn_status slice_text(qn_val *out, qn_render *r, const qn_val *v, const sl
     return QN_OK;
 }
 
+// start + step * i; false: it needs more than 64 bits.
+static bool range_at(int64_t *out, const qn_val_range *range, int64_t i) {
+    return !__builtin_mul_overflow(range->step, i, out) &&
+           !__builtin_add_overflow(range->start, *out, out);
+}
+
+static qn_status slice_range(qn_val *out, qn_render *r, const qn_val_range *of, const slice *s,
+                             qn_err *err) {
+    qn_val_range *range;
+    QN_TRY(qn_render_alloc(&range, r, 1, sizeof *range, err));
+    range->n = s->n;
+    if (!range_at(&range->start, of, s->low) || !range_at(&range->stop, of, s->high) ||
+        __builtin_mul_overflow(of->step, s->step, &range->step))
+        return QN_FAIL(err, LIMIT, "a part of a range that needs more than 64 bits");
+    *out = (qn_val){.kind = QN_VAL_RANGE, .as.range = range};
+    return QN_OK;
+}
+
 qn_status qn_val_slice(qn_val *out, qn_render *r, const qn_val *v, const qn_val bounds[3],
                        qn_err *err) {
     const bool is_text = v->kind == QN_VAL_TEXT;
@@ -200,6 +218,7 @@ qn_status qn_val_slice(qn_val *out, qn_render *r, const qn_val *v, const qn_val 
     QN_TRY(qn_val_length(&n, r, v, err));
     QN_TRY(read_slice(&s, bounds, n, err));
     if (is_text) return slice_text(out, r, v, &s, err);
+    if (v->kind == QN_VAL_RANGE) return slice_range(out, r, v->as.range, &s, err);
     const qn_val *items;
     QN_TRY(qn_val_items(&items, &n, r, v, err));
     QN_TRY(qn_render_charge(r, s.n * sizeof(qn_val), err));

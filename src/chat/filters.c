@@ -172,7 +172,7 @@ QN_BUILTIN(filter_indent) {
     enum { MOST_WIDTH = 1000 };
     static const char blanks[] = "                                                            ";
     int64_t width = 4;
-    qn_str indent = {0}, text;
+    qn_str indent = {0};
     char wide[MOST_WIDTH];
     if (in->a[0].kind == QN_VAL_TEXT)
         indent = in->a[0].as.s;
@@ -184,7 +184,10 @@ QN_BUILTIN(filter_indent) {
         memset(wide, ' ', sizeof wide);
         indent = (qn_str){width < (int64_t)sizeof blanks ? blanks : wide, (size_t)width};
     }
-    QN_TRY(qn_val_str(&text, r, in->self, err));
+    QN_TRY(qn_val_defined(in->self, err));
+    if (in->self->kind != QN_VAL_TEXT)
+        return QN_FAIL(err, FORMAT, "indent of a '%s', not of a text", qn_val_type(in->self));
+    const qn_str text = in->self->as.s;
     qn_buf buf = qn_render_buf(r);
     indent_lines(&buf, text, indent, qn_arg_bool(in, 1, false), qn_arg_bool(in, 2, false));
     return qn_render_text(out, r, &buf, err);
@@ -208,7 +211,7 @@ QN_BUILTIN(filter_wordcount) {
     for (size_t at = 0; at < text.size;) {
         uint32_t code;
         at += qn_char_at(text, at, &code);
-        const bool is_word = !qn_char_is_space(code);
+        const bool is_word = code == '_' || qn_char_is_alnum(code);
         n += is_word && !in_word;
         in_word = is_word;
     }

@@ -57,12 +57,20 @@ static qn_status map_filter(qn_items *to, qn_render *r, const qn_call_in *in, co
     return QN_OK;
 }
 
+// What map and select walk over; anything that counts as false is empty.
+static qn_status items_if_true(const qn_val **items, size_t *n, qn_render *r, const qn_val *v,
+                               qn_err *err) {
+    *n = 0;
+    *items = NULL;
+    return qn_val_is_true(v) ? qn_val_items(items, n, r, v, err) : QN_OK;
+}
+
 QN_BUILTIN(make_map) {
     const qn_val *items;
     size_t n;
     qn_items to;
     QN_TRY(qn_items_begin(&to, r, err));
-    QN_TRY(qn_val_items(&items, &n, r, in->self, err));
+    QN_TRY(items_if_true(&items, &n, r, in->self, err));
     const bool is_path = in->args->n == 0 && named_arg(in->args, "attribute");
     if (n) QN_TRY((is_path ? map_attribute : map_filter)(&to, r, in, items, n, err));
     *out = to.list;
@@ -93,7 +101,7 @@ QN_BUILTIN(make_select) {
     qn_items to;
     const qn_builtin *test = NULL;
     QN_TRY(qn_items_begin(&to, r, err));
-    QN_TRY(qn_val_items(&items, &n, r, in->self, err));
+    QN_TRY(items_if_true(&items, &n, r, in->self, err));
     if (n && in->args->n > at)
         QN_TRY(find_by_name(&test, &in->args->items[at], "test", qn_test_find, err));
     const qn_args rest = rest_of(in->args, at + 1);
@@ -193,6 +201,9 @@ QN_BUILTIN(make_unique) {
         qn_val key;
         bool is_known;
         QN_TRY(make_key(&key, r, &items[i], &in->a[1], qn_arg_bool(in, 0, false), err));
+        if (key.kind == QN_VAL_LIST || key.kind == QN_VAL_DICT)
+            return QN_FAIL(err, FORMAT, "unique: a '%s' is compared by its place only",
+                           qn_val_type(&key));
         QN_TRY(qn_val_contains(&is_known, r, &key, &keys.list, err));
         if (is_known) continue;
         QN_TRY(qn_items_add(&keys, r, &key, err));

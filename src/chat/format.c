@@ -247,7 +247,8 @@ static qn_status print_percent(qn_buf *to, qn_render *r, qn_str s, percent *p, q
         QN_TRY(add_percent(to, r, s, &at, p, err));
         QN_TRY(qn_render_buf_check(to, err));
     }
-    if (p->i < p->n && p->all->kind != QN_VAL_DICT)
+    // Dicts and lists may have more than is asked for.
+    if (p->i < p->n && p->all->kind != QN_VAL_DICT && p->all->kind != QN_VAL_LIST)
         return QN_FAIL(err, FORMAT, "%zu values are too many", p->n);
     return QN_OK;
 }

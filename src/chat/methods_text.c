@@ -371,7 +371,7 @@ static bool has_property(uint32_t code, int which) {
     case IS_DIGIT:
         return is_digit;
     case IS_ALNUM:
-        return is_alpha || (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO);
+        return qn_char_is_alnum(code);
     case IS_SPACE:
         return qn_char_is_space(code);
     default:

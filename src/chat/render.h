@@ -154,7 +154,7 @@ QN_MUST_CHECK qn_status qn_val_length(size_t *out, qn_render *r, const qn_val *v
 // Operators.
 QN_MUST_CHECK qn_status qn_val_equal(bool *out, qn_render *r, const qn_val *a, const qn_val *b,
                                      qn_err *err);
-// *out < 0, 0, > 0; an error for what has no order. NaN compares as 2.
+// *out is -1, 0 or 1; an error for what has no order. NaN compares as 2.
 QN_MUST_CHECK qn_status qn_val_order(int *out, qn_render *r, const qn_val *a, const qn_val *b,
                                      qn_err *err);
 QN_MUST_CHECK qn_status qn_val_contains(bool *out, qn_render *r, const qn_val *part,

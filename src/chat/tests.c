@@ -55,22 +55,23 @@ QN_BUILTIN(is_sameas) {
 
 // --- numbers -------------------------------------------------------------------------------------
 
-static qn_status rest_is_zero(qn_val *out, qn_render *r, const qn_val *v, const qn_val *by,
-                              qn_err *err) {
+static qn_status rest_is(qn_val *out, qn_render *r, const qn_val *v, const qn_val *by, int64_t want,
+                         qn_err *err) {
+    const qn_val wanted = qn_val_int(want);
     qn_val rest;
+    bool is_equal;
     QN_TRY(qn_val_math(&rest, r, QN_MATH_MOD, v, by, err));
-    *out = qn_val_bool(!qn_val_is_true(&rest));
+    QN_TRY(qn_val_equal(&is_equal, r, &rest, &wanted, err));
+    *out = qn_val_bool(is_equal);
     return QN_OK;
 }
 
 QN_BUILTIN(is_even) {
     const qn_val two = qn_val_int(2);
-    QN_TRY(rest_is_zero(out, r, in->self, &two, err));
-    out->as.b = out->as.b != in->row->choice;
-    return QN_OK;
+    return rest_is(out, r, in->self, &two, in->row->choice, err);
 }
 
-QN_BUILTIN(is_divisibleby) { return rest_is_zero(out, r, in->self, &in->a[0], err); }
+QN_BUILTIN(is_divisibleby) { return rest_is(out, r, in->self, &in->a[0], 0, err); }
 
 // --- comparisons ---------------------------------------------------------------------------------
 

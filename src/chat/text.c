@@ -10,6 +10,12 @@ bool qn_char_is_space(uint32_t c) {
            c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
+bool qn_char_is_alnum(uint32_t code) {
+    const utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)code);
+    return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) ||
+           (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO);
+}
+
 size_t qn_char_at(qn_str s, size_t at, uint32_t *code) {
     const size_t n = qn_utf8_decode(s.data + at, s.size - at, code);
     if (n) return n;
@@ -146,7 +152,7 @@ qn_str qn_text_strip(qn_str s, const qn_str *set, bool left, bool right) {
 int qn_str_compare(qn_str a, qn_str b) {
     const size_t n = a.size < b.size ? a.size : b.size;
     const int order = n ? memcmp(a.data, b.data, n) : 0;
-    if (order) return order;
+    if (order) return order < 0 ? -1 : 1;
     return a.size < b.size ? -1 : a.size > b.size;
 }
 

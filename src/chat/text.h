@@ -5,6 +5,8 @@
 #include "chat/render.h"
 
 bool qn_char_is_space(uint32_t code);
+// Letters and numbers.
+bool qn_char_is_alnum(uint32_t code);
 // Number of characters.
 size_t qn_text_length(qn_str s);
 // Byte offset of character i, which may be one behind the last.
@@ -16,6 +18,7 @@ size_t qn_text_find_last(qn_str s, qn_str part);
 qn_str qn_text_strip(qn_str s, const qn_str *set, bool left, bool right);
 // Size of the character at `s`, and its code; broken UTF-8 counts as characters of one byte.
 size_t qn_char_at(qn_str s, size_t at, uint32_t *code);
+// -1, 0 or 1.
 int qn_str_compare(qn_str a, qn_str b);
 static inline bool qn_str_same(qn_str a, qn_str b) {
     return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
