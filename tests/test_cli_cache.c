@@ -31,6 +31,7 @@ static void assert_answer(const char *folder, const char *want) {
 static char *right_answer(void) {
     cli_result r = CLI_RUN("logits", DRAFT, "--ids", ids, "--cache-dir", "none");
     cli_assert_done(&r);
+    free(r.err);
     return r.out;
 }
 
