@@ -36,7 +36,7 @@ typedef struct qn_cache_view {
     int64_t offset;
     int64_t layer_bytes; // of this layer in a page
     int64_t group;       // whose page numbers in the step table count
-    qn_type type;  // F32, F16 or Q8_0
+    qn_type type;        // F32, F16 or Q8_0
     int64_t heads, k_size, v_size;
 } qn_cache_view;
 
