@@ -181,28 +181,28 @@ enum { IS_SANITIZED = __has_feature(address_sanitizer) || __has_feature(thread_s
 enum { IS_SANITIZED = 0 };
 #endif
 
-// What `inspect --memory` says before, a run that uses its whole context holds in the end.
+// What `inspect --memory` says before, a run that uses its whole context holds in the end. The model
+// is small: a long context in float32 makes it large against the program's own pages, of which the
+// system keeps more or fewer in memory from run to run.
 static void test_memory_is_predicted(void **state) {
     (void)state;
-    static const char *const models[] = {DRAFT, MODELS "/quern-mini-Q8_0.gguf",
-                                         MODELS "/quern-hybrid-Q8_0.gguf"};
+    static const char model[] = MODELS "/quern-mini-Q8_0.gguf";
     if (IS_SANITIZED) skip(); // a sanitizer takes memory of its own
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        cli_result plan = CLI_RUN("inspect", models[i], "--memory", "-c", "576", "--json");
-        cli_result run =
-            CLI_RUN("bench", models[i], "-p", "512", "-n", "64", "-r", "1", "-d", "0", "--json");
-        cli_assert_done(&plan);
-        cli_assert_done(&run);
-        json_t *said = cli_json(plan.out), *done = cli_json(run.out);
-        const json_t *row = json_array_get(json_object_get(said, "memory"), 0);
-        const double want = real_of(row, "resident") / (1 << 20), got = real_of(done, "rss_mib");
-        print_message("%s: %.1f MiB predicted, %.1f held\n", models[i], want, got);
-        assert_true(fabs(want - got) <= 0.05 * got);
-        json_decref(said);
-        json_decref(done);
-        cli_free(&plan);
-        cli_free(&run);
-    }
+    cli_result plan =
+        CLI_RUN("inspect", model, "--memory", "-c", "2000", "--json", "--cache-type", "f32");
+    cli_result run = CLI_RUN("bench", model, "-p", "1900", "-n", "100", "-r", "1", "-d", "0",
+                             "--json", "--cache-type", "f32");
+    cli_assert_done(&plan);
+    cli_assert_done(&run);
+    json_t *said = cli_json(plan.out), *done = cli_json(run.out);
+    const json_t *row = json_array_get(json_object_get(said, "memory"), 0);
+    const double want = real_of(row, "resident") / (1 << 20), got = real_of(done, "rss_mib");
+    print_message("%.1f MiB predicted, %.1f held\n", want, got);
+    assert_true(fabs(want - got) <= 0.05 * got);
+    json_decref(said);
+    json_decref(done);
+    cli_free(&plan);
+    cli_free(&run);
 }
 
 static void test_bench_text(void **state) {
