@@ -103,8 +103,8 @@ int qn_cpu_temps_experts(qn_operand *temp, const qn_graph *graph, const qn_node 
 
 // --- rules of ops that know the sequence, and of those along rows (pieces_seq.c) ---
 
-// Rows that share the keys they read; turns in which segments are dealt out.
-enum { QN_ATTEND_ROWS = 8, QN_SEG_TURNS = 8 };
+// Turns in which segments are dealt out.
+enum { QN_SEG_TURNS = 8 };
 
 // width, rope: room for one row of floats, for the angles of a row.
 int64_t qn_cpu_scratch_width(const qn_task *task, int64_t rows);
@@ -116,7 +116,6 @@ qn_range qn_cpu_cut_kv(const qn_task *task, int64_t piece);
 // attend: some rows of kv head `piece % heads`.
 int64_t qn_cpu_pieces_attend(const qn_task *task, int64_t rows, int64_t cached);
 int64_t qn_cpu_scratch_attend(const qn_task *task, int64_t rows);
-qn_range qn_cpu_cut_attend(const qn_task *task, int64_t piece);
 int qn_cpu_temps_attention(qn_operand *temp, const qn_graph *graph, const qn_node *node);
 // conv: a run of channels of segments turn, turn + QN_SEG_TURNS, ...
 int64_t qn_cpu_pieces_conv(const qn_task *task, int64_t rows, int64_t cached);
