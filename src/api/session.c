@@ -140,7 +140,7 @@ qn_session_counts qn_session_get_counts(const qn_session *session) {
 
 // --- the history and its state -------------------------------------------------------------------
 
-static void set_tokens(qn_session *s, size_t at, const int32_t *ids, size_t n) {
+void qn_session_set_tokens(qn_session *s, size_t at, const int32_t *ids, size_t n) {
     if (n) memmove(s->tokens + at, ids, n * sizeof *ids); // `ids` may be the session's own
     for (size_t i = 0; i < n; i++) s->keys[at + i] = (uint64_t)(uint32_t)s->tokens[at + i];
     s->n_tokens = at + n;
@@ -160,7 +160,7 @@ static void forget_state(qn_session *s) {
 qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids, size_t n, qn_err *err) {
     QN_TRY(qn_engine_check_ids(session->engine, ids, n, session->context, err));
     forget_state(session);
-    set_tokens(session, 0, ids, n);
+    qn_session_set_tokens(session, 0, ids, n);
     session->mark = 0;
     return QN_OK;
 }
@@ -218,13 +218,16 @@ qn_status qn_session_advance(qn_session *s, size_t n, bool wants_logits, qn_err 
 
 // --- steps ---------------------------------------------------------------------------------------
 
+static qn_status check_room(const qn_session *s, size_t n, qn_err *err) {
+    if (n <= (size_t)s->context - s->n_tokens) return QN_OK;
+    return QN_FAIL(err, LIMIT, "the context of %lld tokens is full: %zu are there, %zu more",
+                   (long long)s->context, s->n_tokens, n);
+}
+
 qn_status qn_session_need_room(const qn_session *s, size_t n, qn_err *err) {
     if (s->n_tokens == 0)
         return QN_FAIL(err, STATE, "no history: call qn_session_set_prompt first");
-    if (n > (size_t)s->context - s->n_tokens)
-        return QN_FAIL(err, LIMIT, "the context of %lld tokens is full: %zu are there, %zu more",
-                       (long long)s->context, s->n_tokens, n);
-    return QN_OK;
+    return check_room(s, n, err);
 }
 
 qn_status qn_session_need_plans(const qn_session *s, qn_err *err) {
@@ -240,9 +243,19 @@ qn_status qn_session_choose(int32_t *token, qn_session *s, const float *logits,
     int32_t chosen;
     QN_TRY(qn_sampler_choose(&chosen, s->sampler, logits, opts ? opts : &greedy, s->n_tokens, err));
     const bool had_logits = s->has_logits;
-    set_tokens(s, s->n_tokens, &chosen, 1);
+    qn_session_set_tokens(s, s->n_tokens, &chosen, 1);
     s->has_logits = had_logits; // those that the token was chosen by
     *token = chosen;
+    return QN_OK;
+}
+
+qn_status qn_session_settle(qn_session *s, qn_err *err) {
+    const size_t cached = qn_session_cached(s);
+    if (cached > s->n_tokens)
+        return QN_FAIL(err, STATE, "%zu tokens are cached, the history has %zu", cached,
+                       s->n_tokens);
+    if (cached > 0 && cached == s->n_tokens && !s->has_logits)
+        (void)qn_seq_truncate(s->seq, (int64_t)cached - 1);
     return QN_OK;
 }
 
@@ -308,7 +321,7 @@ qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn
     QN_TRY(qn_engine_check_ids(s->engine, &token, 1, s->context, err));
     QN_TRY(qn_session_need_room(s, 1, err));
     const size_t before = s->n_tokens;
-    set_tokens(s, before, &token, 1);
+    qn_session_set_tokens(s, before, &token, 1);
     const qn_status status = qn_session_advance(s, s->n_tokens, true, err);
     if (status) {
         go_back(s, before);
@@ -322,11 +335,9 @@ qn_status qn_session_commit(qn_session *s, const int32_t *ids, size_t n, qn_err 
     QN_TRY(qn_session_need_plans(s, err));
     if (n == 0) return QN_OK;
     QN_TRY(qn_engine_check_ids(s->engine, ids, n, s->context, err));
-    if (n > (size_t)s->context - s->n_tokens)
-        return QN_FAIL(err, LIMIT, "the context of %lld tokens is full: %zu are there, %zu more",
-                       (long long)s->context, s->n_tokens, n);
+    QN_TRY(check_room(s, n, err));
     const size_t before = s->n_tokens;
-    set_tokens(s, before, ids, n);
+    qn_session_set_tokens(s, before, ids, n);
     const qn_status status = qn_session_advance(s, s->n_tokens, false, err);
     if (status) go_back(s, before);
     return status;

@@ -20,9 +20,7 @@ static qn_status check_family(qn_session *const *sessions, size_t n, qn_err *err
 
 // All but the last token of the history are cached afterwards, or all and the scores are there.
 static qn_status catch_up(qn_session *s, qn_err *err) {
-    const size_t cached = qn_session_cached(s);
-    if (cached == s->n_tokens && !s->has_logits)
-        (void)qn_seq_truncate(s->seq, (int64_t)s->n_tokens - 1);
+    QN_TRY(qn_session_settle(s, err));
     if (qn_session_cached(s) + 1 < s->n_tokens)
         return qn_session_advance(s, s->n_tokens - 1, false, err);
     return QN_OK;

@@ -44,6 +44,11 @@ QN_MUST_CHECK qn_status qn_session_attach(qn_session **out, const qn_session *li
 void qn_shared_leave(qn_shared *shared);
 enum { QN_MOST_FAMILY = 32 }; // sessions and snapshots that share a runner
 
+// The history from `at` on becomes `ids`; there are no scores afterwards.
+void qn_session_set_tokens(qn_session *session, size_t at, const int32_t *ids, size_t n);
+// No more is cached than the history has, and a last token without scores is not: it is computed
+// once more.
+QN_MUST_CHECK qn_status qn_session_settle(qn_session *session, qn_err *err);
 // The history has tokens, and room for `n` more.
 QN_MUST_CHECK qn_status qn_session_need_room(const qn_session *session, size_t n, qn_err *err);
 QN_MUST_CHECK qn_status qn_session_need_plans(const qn_session *session, qn_err *err);

@@ -19,9 +19,7 @@ qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err) {
 
 static void copy_history(qn_session *to, const int32_t *tokens, size_t n, const float *logits) {
     const int64_t vocab = to->engine->model->hparams->vocab;
-    if (n) memcpy(to->tokens, tokens, n * sizeof *tokens);
-    for (size_t i = 0; i < n; i++) to->keys[i] = (uint64_t)(uint32_t)tokens[i];
-    to->n_tokens = n;
+    qn_session_set_tokens(to, 0, tokens, n);
     to->has_logits = logits != NULL;
     if (logits) memcpy(to->logits, logits, (size_t)vocab * sizeof *logits);
 }

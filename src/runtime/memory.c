@@ -16,15 +16,12 @@ qn_status qn_memory_weights(int64_t *out, const qn_engine *engine, qn_err *err) 
         if (!w->is_predict && !qn_i64_add(&total, total, w->bytes)) total = INT64_MAX;
     }
     for (size_t i = 0; i < plan->n_leaves[QN_PLACE_PARAM]; i++) { // tiles are filled up
-        const qn_plan_leaf *leaf = &plan->leaves[QN_PLACE_PARAM][i];
-        const qn_dim *d = leaf->shape.dims;
-        const int n = leaf->shape.n_dims;
         qn_packed packed;
+        bool is_tiled;
         int64_t rows;
-        if (n < 2 || !qn_pack_supports(leaf->type)) continue;
-        QN_TRY(
-            qn_packed_init(&packed, leaf->type, n > 2 ? d[0].n : 1, d[n - 2].n, d[n - 1].n, err));
-        if (qn_type_bytes(&rows, leaf->type, packed.n_matrices * packed.n_out * packed.n_in))
+        QN_TRY(qn_packs_describe(&packed, &is_tiled, &plan->leaves[QN_PLACE_PARAM][i], err));
+        if (is_tiled &&
+            qn_type_bytes(&rows, packed.type, packed.n_matrices * packed.n_out * packed.n_in))
             total += qn_packed_bytes(&packed) - rows;
     }
     *out = total;

@@ -347,3 +347,11 @@ const float *qn_packs_rows(const qn_packs *packs, const char *name) {
 
 int64_t qn_packs_bytes(const qn_packs *packs) { return packs->bytes; }
 int64_t qn_packs_cached_bytes(const qn_packs *packs) { return packs->cached; }
+
+qn_status qn_packs_describe(qn_packed *out, bool *is_tiled, const qn_plan_leaf *leaf, qn_err *err) {
+    const qn_dim *d = leaf->shape.dims;
+    const int n = leaf->shape.n_dims;
+    *is_tiled = n >= 2 && qn_pack_supports(leaf->type);
+    if (!*is_tiled) return QN_OK;
+    return qn_packed_init(out, leaf->type, n > 2 ? d[0].n : 1, d[n - 2].n, d[n - 1].n, err);
+}

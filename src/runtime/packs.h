@@ -30,6 +30,10 @@ typedef struct qn_packs_opts {
 QN_MUST_CHECK qn_status qn_packs_create(qn_packs **out, const qn_packs_opts *opts, qn_err *err);
 void qn_packs_destroy(qn_packs *packs);
 
+// What a plan's weight is in tiles, without its numbers; *is_tiled is false for what stays in rows.
+QN_MUST_CHECK qn_status qn_packs_describe(qn_packed *out, bool *is_tiled, const qn_plan_leaf *leaf,
+                                          qn_err *err);
+
 // The weight of a name in tiles, or as float32 rows; NULL if the plan does not want it so. Borrowed.
 const qn_packed *qn_packs_packed(const qn_packs *packs, const char *name);
 const float *qn_packs_rows(const qn_packs *packs, const char *name);

@@ -34,12 +34,9 @@ static qn_status bind_param(qn_operand *to, const qn_runner *r, const qn_plan_le
                             int32_t index, qn_err *err) {
     const qn_packs *packs = r->engine->packs;
     if (!packs) {
-        const qn_dim *d = leaf->shape.dims;
-        const int n = leaf->shape.n_dims;
-        if (n < 2 || !qn_pack_supports(leaf->type)) return QN_OK;
-        QN_TRY(qn_packed_init(&r->described[index], leaf->type, n > 2 ? d[0].n : 1, d[n - 2].n,
-                              d[n - 1].n, err));
-        to->packed = &r->described[index];
+        bool is_tiled;
+        QN_TRY(qn_packs_describe(&r->described[index], &is_tiled, leaf, err));
+        if (is_tiled) to->packed = &r->described[index];
         return QN_OK;
     }
     to->packed = qn_packs_packed(packs, leaf->name);

@@ -1,0 +1,27 @@
+// What an engine does by default: as asked, else as its profile says, else as is usual.
+#include "runtime/engine.h"
+
+enum { KEPT_BINDINGS = 24 };
+
+static const qn_profile_phase *phase_of(const qn_engine *engine, bool is_decode) {
+    return is_decode ? &engine->profile.decode : &engine->profile.prefill;
+}
+
+qn_plan_policy qn_engine_policy(const qn_engine *engine, bool is_decode) {
+    const qn_plan_policy said = phase_of(engine, is_decode)->plans;
+    return engine->opts.plans ? engine->opts.plans : said ? said : QN_PLANS_BUCKETED;
+}
+
+int64_t qn_engine_plan_capacity(const qn_engine *engine, bool is_decode) {
+    const int64_t said = phase_of(engine, is_decode)->plan_capacity;
+    return said ? said : KEPT_BINDINGS;
+}
+
+int64_t qn_engine_chunk(const qn_engine *engine, int64_t asked) {
+    const qn_profile *profile = &engine->profile;
+    if (asked) return asked;
+    int64_t chunk = profile->chunk ? profile->chunk : QN_DEFAULT_CHUNK;
+    if (profile->compile_seq_cap && profile->compile_seq_cap < chunk)
+        chunk = profile->compile_seq_cap;
+    return chunk;
+}
