@@ -357,11 +357,41 @@ QN_API void qn_logits_deinit(qn_logits *logits);
 
 // --- sessions ------------------------------------------------------------------------------------
 
-// How to choose a token. temperature 0 is greedy and touches no randomness; ties go to the lower
-// id.
+// Added to the score of a token, -1000 to 1000; -INFINITY: never.
+typedef struct qn_bias {
+    int32_t token;
+    float bias;
+} qn_bias;
+
+// How to choose a token. {0} is greedy. Zero of a field is its default, mostly "off". Values are
+// checked: one out of range, or NaN, is an error that names it. Arrays and strings are borrowed for
+// the call, and must not change while the same pointers are given again. docs/sampling.md says what
+// each step computes, and which random number is drawn where. Ties go to the lower id.
 typedef struct qn_sample_opts {
-    float temperature;
-    uint64_t seed; // same prompt, seed and settings: same tokens
+    float temperature;   // 0: the best token, which touches no randomness
+    uint64_t seed;       // same prompt, seed and settings: same tokens
+    uint32_t completion; // number of this completion among several of one prompt
+    int32_t top_k;       // this many best tokens; 1 is greedy
+    float top_p;         // the fewest best tokens that have this probability together; 1: off
+    float min_p;         // at least this share of the best token's probability
+    float typical_p;     // the most typical tokens that have this probability together; 1: off
+    float top_n_sigma;   // at most so many standard deviations of the scores below the best
+    float xtc_probability, xtc_threshold;      // all but the least of the likely; threshold 0: 0.1
+    float dynatemp_range, dynatemp_exponent;   // temperature -+ range by entropy; exponent 0: 1
+    float repeat_penalty;                      // divides (or multiplies) scores; 1: off
+    float frequency_penalty, presence_penalty; // subtracted, for tokens of the answer
+    int32_t repeat_last_n;          // tokens that repeat_penalty looks back; 0: 64, -1: everything
+    float dry_multiplier, dry_base; // for tokens that go on with a repetition; base 0: 1.75
+    int32_t dry_allowed_length, dry_last_n; // 0: 2; 0: everything
+    const char *const *dry_breakers;        // no repetition reaches across; NULL: \n : " *
+    size_t n_dry_breakers;
+    int32_t mirostat;                 // 0: off; 2: mirostat 2 in place of the filters
+    float mirostat_tau, mirostat_eta; // 0: 5; 0: 0.1
+    const qn_bias *biases;
+    size_t n_biases;
+    const char *const *bans; // strings that must not appear in the answer
+    size_t n_bans;
+    const char *order; // names of steps with ';' between them; NULL: the default order
 } qn_sample_opts;
 
 // One kernel call of a step, for `trace`. Times are nanoseconds since the session began.

@@ -1,8 +1,9 @@
 // The random generator and the choice of tokens.
 #include "testing.h"
 
+#include "gen/logits.h"
 #include "gen/philox.h"
-#include "gen/sample.h"
+#include "gen/sampler.h"
 
 #include <math.h>
 
@@ -47,8 +48,10 @@ static void draws_are_uniform_and_depend_on_their_place_alone(void **state) {
 static qn_status choose(int32_t *token, const float *logits, int64_t n, const qn_sample_opts *opts,
                         uint64_t position, qn_err *err) {
     qn_sampler *sampler;
-    QN_TRY(qn_sampler_create(&sampler, n, err));
-    const qn_status status = qn_sampler_choose(token, sampler, logits, opts, position, err);
+    QN_TRY(qn_sampler_create(&sampler, NULL, n, err));
+    const qn_sampler_in in = {.logits = logits, .position = position};
+    qn_status status = qn_sampler_set(sampler, opts, err);
+    if (!status) status = qn_sampler_choose(token, sampler, &in, err);
     qn_sampler_destroy(sampler);
     return status;
 }
@@ -58,7 +61,7 @@ static void greedy_takes_the_lower_id_of_a_tie(void **state) {
     qn_err err;
     const float logits[] = {1, 5, 5, -2};
     int32_t token = -1;
-    assert_int_equal(qn_sample_greedy(logits, 4), 1);
+    assert_int_equal(qn_logits_best(logits, 4), 1);
     ASSERT_OK(choose(&token, logits, 4, &(qn_sample_opts){0}, 0, &err));
     assert_int_equal(token, 1);
 }

@@ -3,7 +3,7 @@
 
 #include "core/buf.h"
 #include "core/mem.h"
-#include "gen/sample.h"
+#include "gen/logits.h"
 #include "ir/text.h"
 #include "runtime/memory.h"
 #include "runtime/show.h"

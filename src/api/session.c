@@ -2,6 +2,7 @@
 #include "api/session_int.h"
 
 #include "core/mem.h"
+#include "gen/logits.h"
 #include "runtime/memory.h"
 
 #include <string.h>
@@ -22,7 +23,7 @@ static qn_status init_session(qn_session *s, qn_err *err) {
     s->keys = qn_alloc((size_t)s->context, sizeof *s->keys);
     s->logits = qn_alloc((size_t)vocab, sizeof *s->logits);
     if (!s->tokens || !s->keys || !s->logits) return QN_NOMEM(err, "session");
-    QN_TRY(qn_sampler_create(&s->sampler, vocab, err));
+    QN_TRY(qn_sampler_create(&s->sampler, s->engine->tokenizer, vocab, err));
     return s->shared ? qn_seq_open(&s->seq, qn_runner_state(s->shared->runner), err) : QN_OK;
 }
 
@@ -144,6 +145,7 @@ void qn_session_set_tokens(qn_session *s, size_t at, const int32_t *ids, size_t 
     if (n) memmove(s->tokens + at, ids, n * sizeof *ids); // `ids` may be the session's own
     for (size_t i = 0; i < n; i++) s->keys[at + i] = (uint64_t)(uint32_t)s->tokens[at + i];
     s->n_tokens = at + n;
+    if (at == 0) s->n_prompt = n;
     s->has_logits = false;
 }
 
@@ -240,8 +242,14 @@ qn_status qn_session_need_plans(const qn_session *s, qn_err *err) {
 qn_status qn_session_choose(int32_t *token, qn_session *s, const float *logits,
                             const qn_sample_opts *opts, qn_err *err) {
     const qn_sample_opts greedy = {0};
+    const qn_sampler_in in = {.logits = logits,
+                              .tokens = s->tokens,
+                              .n_tokens = s->n_tokens,
+                              .n_prompt = s->n_prompt < s->n_tokens ? s->n_prompt : s->n_tokens,
+                              .position = s->n_tokens};
     int32_t chosen;
-    QN_TRY(qn_sampler_choose(&chosen, s->sampler, logits, opts ? opts : &greedy, s->n_tokens, err));
+    QN_TRY(qn_sampler_set(s->sampler, opts ? opts : &greedy, err));
+    QN_TRY(qn_sampler_choose(&chosen, s->sampler, &in, err));
     const bool had_logits = s->has_logits;
     qn_session_set_tokens(s, s->n_tokens, &chosen, 1);
     s->has_logits = had_logits; // those that the token was chosen by

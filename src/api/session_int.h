@@ -2,7 +2,7 @@
 #ifndef QN_API_SESSION_INT_H
 #define QN_API_SESSION_INT_H
 
-#include "gen/sample.h"
+#include "gen/sampler.h"
 #include "runtime/runner.h"
 
 // A runner and the sessions and snapshots that use it.
@@ -20,6 +20,7 @@ struct qn_session {
     int32_t *tokens; // (context)
     uint64_t *keys;  // (context) of the radix tree
     size_t n_tokens;
+    size_t n_prompt; // those that are no answer; may be more than n_tokens
     size_t mark;   // what belongs to the first so many tokens is kept; 0: nothing special
     float *logits; // (V) after the last computed token, if has_logits
     bool has_logits;

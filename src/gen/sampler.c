@@ -1,6 +1,7 @@
-#include "gen/sample.h"
+#include "gen/sampler.h"
 
 #include "core/mem.h"
+#include "gen/logits.h"
 #include "gen/philox.h"
 
 #include <math.h>
@@ -12,34 +13,9 @@ typedef struct entry {
 
 struct qn_sampler {
     int64_t n_vocab;
+    qn_sample_opts opts;
     entry *entries; // (n_vocab)
 };
-
-qn_status qn_logits_check(const float *logits, int64_t n, qn_err *err) {
-    float least = INFINITY, most = -INFINITY;
-    for (int64_t i = 0; i < n; i++) {
-        if (!isfinite(logits[i])) // the sign of a NaN depends on the compiler: do not print it
-            return QN_FAIL(err, NUMERIC, "the forward pass is broken: score %lld of %lld is %s",
-                           (long long)i, (long long)n,
-                           isnan(logits[i]) ? "nan"
-                           : logits[i] > 0  ? "inf"
-                                            : "-inf");
-        least = fminf(least, logits[i]);
-        most = fmaxf(most, logits[i]);
-    }
-    if (n > 1 && most - least < 1e-6f)
-        return QN_FAIL(err, NUMERIC, "the forward pass is broken: all %lld scores are %g",
-                       (long long)n, (double)most);
-    return QN_OK;
-}
-
-int32_t qn_sample_greedy(const float *logits, int64_t n) {
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++) {
-        if (logits[i] > logits[best]) best = i;
-    }
-    return (int32_t)best;
-}
 
 // Whether a stands before b: by descending probability, then id.
 static bool is_before(entry a, entry b) { return a.p != b.p ? a.p > b.p : a.id < b.id; }
@@ -66,7 +42,9 @@ static void sort_entries(entry *entries, int64_t n) {
     }
 }
 
-qn_status qn_sampler_create(qn_sampler **out, int64_t n_vocab, qn_err *err) {
+qn_status qn_sampler_create(qn_sampler **out, const qn_tokenizer *tokenizer, int64_t n_vocab,
+                            qn_err *err) {
+    (void)tokenizer;
     qn_sampler *sampler = qn_alloc(1, sizeof *sampler);
     entry *entries = qn_alloc((size_t)n_vocab, sizeof *entries);
     if (!sampler || !entries) {
@@ -85,14 +63,25 @@ void qn_sampler_destroy(qn_sampler *sampler) {
     qn_free(sampler);
 }
 
-qn_status qn_sampler_choose(int32_t *token, qn_sampler *sampler, const float *logits,
-                            const qn_sample_opts *opts, uint64_t position, qn_err *err) {
-    const int64_t n = sampler->n_vocab;
-    entry *entries = sampler->entries;
+qn_status qn_sampler_set(qn_sampler *sampler, const qn_sample_opts *opts, qn_err *err) {
     if (!(opts->temperature >= 0) || isinf(opts->temperature))
         return QN_FAIL(err, ARGUMENT, "temperature %g, want 0 or more", (double)opts->temperature);
+    sampler->opts = *opts;
+    return QN_OK;
+}
+
+void qn_sampler_reset(qn_sampler *sampler) { (void)sampler; }
+
+bool qn_sampler_is_greedy(const qn_sampler *sampler) { return sampler->opts.temperature == 0; }
+
+qn_status qn_sampler_choose(int32_t *token, qn_sampler *sampler, const qn_sampler_in *in,
+                            qn_err *err) {
+    const int64_t n = sampler->n_vocab;
+    const qn_sample_opts *opts = &sampler->opts;
+    const float *logits = in->logits;
+    entry *entries = sampler->entries;
     QN_TRY(qn_logits_check(logits, n, err));
-    const int32_t best = qn_sample_greedy(logits, n);
+    const int32_t best = qn_logits_best(logits, n);
     if (opts->temperature == 0) {
         *token = best;
         return QN_OK;
@@ -104,7 +93,7 @@ qn_status qn_sampler_choose(int32_t *token, qn_sampler *sampler, const float *lo
     // sum, and all its weight would fall on the last entry.
     double sum = 0, running = 0;
     for (int64_t i = 0; i < n; i++) sum += (double)entries[i].p;
-    const double u = (double)qn_philox_uniform(opts->seed, position, 0, 0) * sum;
+    const double u = (double)qn_philox_uniform(opts->seed, in->position, opts->completion, 0) * sum;
     int64_t i = 0;
     while (i + 1 < n && entries[i + 1].p > 0 && (running += (double)entries[i].p) <= u) i++;
     *token = entries[i].id;
