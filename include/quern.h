@@ -3,6 +3,7 @@
 // Objects, from the outside in:
 //   qn_engine     a loaded model. Constant after opening; share it freely between threads.
 //   qn_session    one sequence of tokens. One thread at a time. Ends before its engine does.
+//   qn_generation an answer in the making: stopping, guessing ahead, many rows at once.
 //   qn_tokenizer  text <-> token ids. Constant; an engine has one, a file can be opened alone.
 //   qn_source     the keys and tensors of a model file, read without loading the weights.
 //   qn_template   messages -> text of a prompt. Constant.
@@ -497,6 +498,132 @@ typedef struct qn_session_counts {
     int64_t evictions;              // kept pieces that were dropped for room
 } qn_session_counts;
 QN_API qn_session_counts qn_session_get_counts(const qn_session *session);
+
+// --- generation ----------------------------------------------------------------------------------
+//
+// The loop from a prompt to an answer: choosing, stopping, guessing ahead. A generation goes on from
+// the history of its session; several generations whose sessions share their state are computed
+// together (qn_generations_step). docs/generation.md tells more.
+
+typedef struct qn_grammar qn_grammar;
+typedef struct qn_generation qn_generation;
+
+// Why an answer ended.
+typedef enum qn_reason {
+    QN_REASON_NONE,   // it goes on
+    QN_REASON_END,    // the model ended it, or the grammar has nothing to add
+    QN_REASON_STOP,   // a stop string or a stop token
+    QN_REASON_LENGTH, // max_tokens, or the context is full
+    QN_REASON_CALLER  // the callback said so
+} qn_reason;
+// "end", "stop", ...; never NULL.
+QN_API const char *qn_reason_name(qn_reason reason);
+
+// What is borrowed here must live as long as the generation.
+typedef struct qn_generate_opts {
+    qn_sample_opts sample;
+    // Before so many tokens the answer cannot end: end and stop tokens are not chosen, stop strings
+    // are text like any other.
+    int64_t min_tokens;
+    int64_t max_tokens; // 0: as many as the context holds; -1: none (the prompt's scores alone)
+    bool ignore_end;    // end tokens are never chosen
+    const char *const *stops; // (n_stops) strings that end the answer; they are not part of it
+    size_t n_stops;
+    const int32_t *stop_tokens; // (n_stop_tokens) besides those of the model's file
+    size_t n_stop_tokens;
+    const qn_grammar *grammar; // borrowed; NULL: any text
+    bool logprobs;             // events carry the log-probability of their token
+    int32_t n_top;             // and of so many best entries, at most QN_MOST_TOP
+    bool prompt_logprobs;      // events for the prompt's tokens as well, from the second on
+    // Guessing ahead changes no token, only the time. `draft` is a session of a model with the same
+    // vocabulary, used by this generation alone; `lookup` guesses that the text repeats itself; with
+    // both, the draft model is asked where nothing repeats.
+    qn_session *draft;
+    bool lookup;
+    int32_t draft_most;  // most tokens guessed at once; 0: 8; at most QN_MOST_DRAFT
+    int32_t draft_least; // fewest, where anything can be guessed; 0: none if it does not pay
+    // A full context: false ends the answer (QN_REASON_LENGTH). True forgets half of the history
+    // behind its first `keep` tokens and reads the rest again; models with recurrent layers refuse.
+    bool shift;
+    int64_t keep;
+    bool naive; // recompute the whole history for each token: same result, slowly
+} qn_generate_opts;
+enum { QN_MOST_TOP = 256, QN_MOST_DRAFT = 16 };
+
+typedef struct qn_scored {
+    int32_t token;
+    float logprob; // natural logarithm, of the model's own scores (before any sampling option)
+} qn_scored;
+
+// One token, in order; pointers are borrowed for the call.
+typedef struct qn_event {
+    size_t row;           // place of the generation in the call
+    int64_t position;     // of the token, counted from the beginning of the prompt
+    int32_t token;        // -1: none, the row has ended, for `reason`
+    bool is_prompt;       // a token of the prompt (prompt_logprobs)
+    bool is_guessed;      // it was guessed ahead
+    const char *text;     // what can be shown now: whole characters that are no beginning of a stop
+    size_t size;          // bytes of it; text follows tokens late, or in pieces
+    float logprob;        // 0 where not asked for
+    const qn_scored *top; // (n_top) best first
+    size_t n_top;
+    qn_reason reason; // in the last event of a row; NONE in all others
+} qn_event;
+// False ends the row (QN_REASON_CALLER), which gets no further events.
+typedef bool qn_event_fn(void *arg, const qn_event *event);
+
+typedef struct qn_result {
+    qn_reason reason;
+    int32_t stop_token; // that ended the answer, and is not part of it; -1: none
+    int64_t stop;       // number of the stop string that did; -1: none
+    int32_t *tokens;    // (n_tokens) of the answer; with a stop string, up to the one that ended it
+    size_t n_tokens;
+    char *text; // of the answer, NUL-terminated, `size` bytes long
+    size_t size;
+    int64_t n_prompt, n_reused;    // tokens of the prompt; of these, found in what was kept
+    int64_t n_guessed, n_accepted; // tokens guessed ahead; of these, right
+    int64_t n_steps, n_shifts; // steps of the model since the prompt was read; shifts of context
+} qn_result;
+// Releases tokens and text of a result that was handed over.
+QN_API void qn_result_deinit(qn_result *result);
+
+// The answer to a session's history. Options are checked here; opts may be NULL. The session must
+// outlive the generation, and is left alone meanwhile; it may have several, one after the other.
+QN_API QN_MUST_CHECK qn_status qn_generation_create(qn_generation **out, qn_session *session,
+                                                    const qn_generate_opts *opts, qn_err *err);
+QN_API void qn_generation_destroy(qn_generation *generation);
+// One step of all together: reads prompts that are not read yet, then each row gets one token, or
+// several where guesses were right. Each row gets what it would get alone. Rows that have ended are
+// passed over; *n_active (may be NULL) are left. fn may be NULL. At most 32 rows, whose sessions
+// share their state. An error names the row.
+QN_API QN_MUST_CHECK qn_status qn_generations_step(size_t *n_active,
+                                                   qn_generation *const *generations, size_t n,
+                                                   qn_event_fn *fn, void *arg, qn_err *err);
+// What it did so far; borrowed until the next call on the generation. Its
+// text includes what is held back.
+QN_API const qn_result *qn_generation_result(const qn_generation *generation);
+
+// The whole loop for one session. *result (may be NULL) is to be released by qn_result_deinit.
+QN_API QN_MUST_CHECK qn_status qn_generate(qn_result *result, qn_session *session,
+                                           const qn_generate_opts *opts, qn_event_fn *fn, void *arg,
+                                           qn_err *err);
+
+// One row of a batch.
+typedef struct qn_prompt {
+    const int32_t *ids; // (n)
+    size_t n;
+    uint32_t completions; // how many answers; 0: one. They are numbered from sample.completion on
+    const qn_generate_opts *opts; // NULL: the defaults
+} qn_prompt;
+// Answers to many prompts, computed together; `results` are as many as all completions, those of one
+// prompt side by side, each to be released by qn_result_deinit. A prompt is read once, whatever its
+// number of completions. Works in sessions of its own that share the state of `session` (and of
+// opts->draft); rows that find no place there wait for others to end. qn_event.row is the number of
+// the result. Prompt events come for a prompt's first completion alone.
+QN_API QN_MUST_CHECK qn_status qn_generate_batch(qn_result *results, size_t n_results,
+                                                 qn_session *session, const qn_prompt *prompts,
+                                                 size_t n_prompts, qn_event_fn *fn, void *arg,
+                                                 qn_err *err);
 
 // --- making model files --------------------------------------------------------------------------
 //
