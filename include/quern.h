@@ -189,6 +189,45 @@ QN_API QN_MUST_CHECK qn_status qn_template_render(char **text, size_t *size,
                                                   const char *request, size_t request_size,
                                                   qn_err *err);
 
+// --- parts of an answer --------------------------------------------------------------------------
+
+// What a chat model writes has parts: reasoning, text that is the answer, calls of tools. They are
+// told apart by marks, in the forms that Qwen, Hermes, Llama 3, Mistral, Gemma 4 and gpt-oss use
+// (docs/chat.md), while the text comes; marks are not part of any text.
+typedef struct qn_parts qn_parts;
+
+typedef enum qn_part_kind { QN_PART_TEXT, QN_PART_REASONING, QN_PART_CALL } qn_part_kind;
+
+// Borrowed for the call. Text and reasoning come piece by piece, a call at once.
+typedef struct qn_part {
+    qn_part_kind kind;
+    const char *text; // of a call: as the model wrote it
+    size_t size;
+    const char *name;      // of a call: the tool
+    const char *arguments; // of a call: the text of a JSON object
+} qn_part;
+typedef void qn_part_fn(void *arg, const qn_part *part);
+
+typedef struct qn_parts_opts {
+    const qn_tokenizer *tokenizer; // says which marks are special tokens; NULL: none are
+    const char *prompt; // text that ends in an open reasoning block: the answer begins inside it
+    size_t prompt_size;
+    bool bare_calls; // tools were offered: an answer that is a JSON object with "name" and
+                     // "parameters" is a call, as Llama 3 writes them
+} qn_parts_opts;
+
+// The state of one answer; opts may be NULL. One thread at a time.
+QN_API QN_MUST_CHECK qn_status qn_parts_create(qn_parts **out, const qn_parts_opts *opts,
+                                               qn_err *err);
+QN_API void qn_parts_destroy(qn_parts *parts);
+// A further piece of the answer; `token`: the one that it came with, whose text may be empty
+// because it is special; -1: none.
+QN_API QN_MUST_CHECK qn_status qn_parts_feed(qn_parts *parts, int32_t token, const char *text,
+                                             size_t size, qn_part_fn *fn, void *arg, qn_err *err);
+// The answer has ended: what was held back. A call that is not whole comes as text.
+QN_API QN_MUST_CHECK qn_status qn_parts_finish(qn_parts *parts, qn_part_fn *fn, void *arg,
+                                               qn_err *err);
+
 // --- engine --------------------------------------------------------------------------------------
 
 typedef struct qn_engine qn_engine;

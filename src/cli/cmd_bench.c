@@ -191,7 +191,7 @@ static qn_status save_picture(const report *r, const char *path, qn_err *err) {
     char *text;
     QN_TRY(qn_roofline_draw(&text, &roofline, err));
     const qn_status status =
-        qn_outfile_save(path, &qn_kind_svg, &(qn_part){text, strlen(text)}, 1, err);
+        qn_outfile_save(path, &qn_kind_svg, &(qn_bytes){text, strlen(text)}, 1, err);
     qn_free(text);
     return status;
 }

@@ -49,7 +49,7 @@ static qn_status run_graph(const qn_call *call, qn_err *err) {
     QN_TRY_TO(done, qn_engine_graph(&text, loaded.engine, &graph_opts, err));
     if (options->svg)
         status =
-            qn_outfile_save(options->svg, &qn_kind_svg, &(qn_part){text, strlen(text)}, 1, err);
+            qn_outfile_save(options->svg, &qn_kind_svg, &(qn_bytes){text, strlen(text)}, 1, err);
     else
         fputs(text, stdout);
 

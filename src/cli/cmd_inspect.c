@@ -446,7 +446,7 @@ static qn_status check_inspect(const qn_call *call, qn_err *err) {
 static qn_status write_picture(const qn_inspection *in, const char *path, qn_err *err) {
     char *picture = NULL;
     QN_TRY(qn_inspection_draw(&picture, in, err));
-    const qn_part part = {picture, strlen(picture)};
+    const qn_bytes part = {picture, strlen(picture)};
     const qn_status status = qn_outfile_save(path, &qn_kind_svg, &part, 1, err);
     qn_free(picture);
     return status;

@@ -127,7 +127,7 @@ static qn_status write_tensors(const char *path, const qn_logits *l, qn_err *err
     qn_buf header = {0};
     add_header(&header, l);
     if (header.failed) return QN_NOMEM(err, "header of the output");
-    const qn_part parts[] = {
+    const qn_bytes parts[] = {
         {header.data, header.size},
         {l->logits, (size_t)(l->n_rows * l->n_vocab) * sizeof(float)},
         {l->hidden, (size_t)(l->n_hidden * l->n_tokens * l->width) * sizeof(float)},

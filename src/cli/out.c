@@ -95,7 +95,7 @@ qn_status qn_outfile_check(const char *option, const char *path, qn_err *err) {
     return QN_FAIL(err, ARGUMENT, "%s: '-', want the name of a file", option);
 }
 
-qn_status qn_outfile_save(const char *path, const qn_newfile_kind *kind, const qn_part *parts,
+qn_status qn_outfile_save(const char *path, const qn_newfile_kind *kind, const qn_bytes *parts,
                           size_t n, qn_err *err) {
     qn_newfile *file = NULL;
     QN_TRY(qn_newfile_check(path, kind, err));

@@ -31,13 +31,13 @@ extern const qn_newfile_kind qn_kind_svg;
 // `path` NULL is fine; `option` names the word in the message.
 QN_MUST_CHECK qn_status qn_outfile_check(const char *option, const char *path, qn_err *err);
 
-typedef struct qn_part {
+typedef struct qn_bytes {
     const void *bytes;
     size_t size;
-} qn_part;
+} qn_bytes;
 
 // A file of (n) parts; one that is there already is replaced only if it is of the same kind.
 QN_MUST_CHECK qn_status qn_outfile_save(const char *path, const qn_newfile_kind *kind,
-                                        const qn_part *parts, size_t n, qn_err *err);
+                                        const qn_bytes *parts, size_t n, qn_err *err);
 
 #endif

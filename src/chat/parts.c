@@ -1,0 +1,378 @@
+// Parts of an answer while it comes. Text is looked at as soon as it is there; what may turn out to
+// be a mark, and blanks in front of one, wait. A call waits for its end. What is kept is bounded by
+// MOST_CALL, and each byte is looked at a bounded number of times.
+#include "chat/parts.h"
+
+#include "core/buf.h"
+#include "core/mem.h"
+
+enum { MOST_CALL = 1 << 20, MOST_BLANKS = 16 };
+
+// What the text is part of.
+typedef enum place { IN_TEXT, IN_REASONING, IN_CALL, IN_JSON, N_PLACES } place;
+
+typedef struct mark {
+    place leads_to;
+    const char *open;
+    const char *close; // NULL: the end of the answer
+    qn_calls_fn *read; // of IN_CALL
+} mark;
+
+static const mark marks[] = {
+    {IN_REASONING, "<think>", "</think>", NULL},
+    {IN_REASONING, "[THINK]", "[/THINK]", NULL},                       // Mistral
+    {IN_REASONING, "<|channel>thought", "<channel|>", NULL},           // Gemma 4
+    {IN_REASONING, "<|channel|>analysis<|message|>", "<|end|>", NULL}, // gpt-oss
+    {IN_TEXT, "<|start|>assistant", NULL, NULL},
+    {IN_TEXT, "<|channel|>final<|message|>", NULL, NULL},
+    {IN_CALL, "<tool_call>", "</tool_call>", qn_calls_tagged}, // Qwen, Hermes
+    {IN_CALL, "[TOOL_CALLS]", NULL, qn_calls_mistral},
+    {IN_CALL, "<|python_tag|>", NULL, qn_calls_python}, // Llama 3
+};
+enum { N_MARKS = sizeof marks / sizeof *marks };
+
+// Tokens that marks are made of. Where they are special, decoded text does not have them.
+static const char *const pieces[] = {
+    "<think>",      "</think>",    "[THINK]",   "[/THINK]",       "<|channel>",  "<channel|>",
+    "<|channel|>",  "<|message|>", "<|start|>", "<|end|>",        "<tool_call>", "</tool_call>",
+    "[TOOL_CALLS]", "[CALL_ID]",   "[ARGS]",    "<|python_tag|>",
+};
+enum { N_PIECES = sizeof pieces / sizeof *pieces };
+
+struct qn_parts {
+    int32_t special[N_PIECES]; // ids of pieces that text does not have; -1: none
+    bool takes_bare;           // JSON at the beginning may be a call
+    place place;
+    const mark *mark; // that led to the place; NULL: none
+    qn_buf text;      // what came and is not dealt with, from `at` on
+    size_t at;
+    size_t seen;              // of a call: bytes behind `at` in which its end was looked for
+    char blanks[MOST_BLANKS]; // that end the part so far
+    size_t n_blanks;
+    bool skips;    // blanks behind a mark
+    bool is_start; // no text came so far
+    bool is_quoted, is_escaped;
+    int64_t depth; // of brackets, with the two above: of IN_JSON
+    qn_part_fn *fn;
+    void *arg;
+};
+
+static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+static qn_str rest(const qn_parts *p) {
+    return (qn_str){p->text.data ? p->text.data + p->at : "", p->text.size - p->at};
+}
+
+// --- giving --------------------------------------------------------------------------------------
+
+static void give(qn_parts *p, const char *text, size_t size) {
+    if (size == 0) return;
+    const qn_part part = {.kind = p->place == IN_REASONING ? QN_PART_REASONING : QN_PART_TEXT,
+                          .text = text,
+                          .size = size};
+    p->fn(p->arg, &part);
+}
+
+static void give_blanks(qn_parts *p, size_t n) {
+    give(p, p->blanks, n);
+    memmove(p->blanks, p->blanks + n, p->n_blanks - n);
+    p->n_blanks -= n;
+}
+
+// Blanks at the end are kept, as many as there is room for.
+static void give_held(qn_parts *p, const char *text, size_t size) {
+    while (p->skips && size && is_blank(*text)) text++, size--;
+    if (size == 0) return;
+    p->skips = false;
+    size_t solid = size;
+    while (solid && is_blank(text[solid - 1])) solid--;
+    if (solid) {
+        give_blanks(p, p->n_blanks);
+        give(p, text, solid);
+        if (p->place != IN_REASONING) p->is_start = false;
+    }
+    const size_t n = size - solid, kept = least(n, MOST_BLANKS);
+    if (p->n_blanks + kept > MOST_BLANKS) give_blanks(p, p->n_blanks + kept - MOST_BLANKS);
+    give(p, text + solid, n - kept);
+    memcpy(p->blanks + p->n_blanks, text + size - kept, kept);
+    p->n_blanks += kept;
+}
+
+static void give_calls(qn_parts *p, const json_t *calls, qn_str written) {
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const json_t *call = json_array_get(calls, i);
+        const qn_part part = {.kind = QN_PART_CALL,
+                              .text = written.data,
+                              .size = written.size,
+                              .name = json_string_value(json_array_get(call, 0)),
+                              .arguments = json_string_value(json_array_get(call, 1))};
+        p->fn(p->arg, &part);
+    }
+}
+
+// --- places --------------------------------------------------------------------------------------
+
+static void enter(qn_parts *p, const mark *m) {
+    p->place = m ? m->leads_to : IN_TEXT;
+    p->mark = m;
+    p->seen = 0;
+}
+
+// The mark that ends a place, or opens another; reasoning comes before any text. NULL: none.
+static const char *spelling(const qn_parts *p, const mark *m, bool is_start) {
+    if (p->place == IN_TEXT) return is_start || m->leads_to == IN_CALL ? m->open : NULL;
+    return m == p->mark ? m->close : NULL;
+}
+
+// Whether a mark stands at the beginning of `text`, or, with *may_come, could if more came.
+static bool stands(const char *word, qn_str text, bool *may_come) {
+    const size_t size = word ? strlen(word) : 0, n = least(size, text.size);
+    if (n == 0 || memcmp(word, text.data, n) != 0) return false;
+    if (n < size) *may_come = true;
+    return n == size;
+}
+
+// The first mark in `text`; its position is *at. NULL: none, and *at is what can be given now.
+static const mark *find_mark(const qn_parts *p, qn_str text, bool is_end, size_t *at) {
+    bool is_start = p->is_start;
+    for (*at = 0; *at < text.size; ++*at) {
+        const char c = text.data[*at];
+        const qn_str from = {text.data + *at, text.size - *at};
+        bool may_come = false;
+        for (size_t i = 0; i < N_MARKS && (c == '<' || c == '['); i++) {
+            if (stands(spelling(p, &marks[i], is_start), from, &may_come)) return &marks[i];
+        }
+        if (may_come && !is_end) return NULL;
+        if (!is_blank(c)) is_start = false;
+    }
+    return NULL;
+}
+
+// An answer that begins with JSON waits for its end.
+static bool begins_json(qn_parts *p) {
+    if (!p->takes_bare || !p->is_start) return false;
+    const qn_str text = rest(p);
+    size_t n = 0;
+    while (n < text.size && is_blank(text.data[n])) n++;
+    give_held(p, text.data, n);
+    p->at += n;
+    if (n == text.size || text.data[n] != '{') return false;
+    p->place = IN_JSON;
+    p->mark = NULL;
+    p->seen = 0, p->depth = 0;
+    p->is_quoted = p->is_escaped = false;
+    return true;
+}
+
+// Text and reasoning. *goes_on: there is more to do in another place.
+static qn_status pass_text(qn_parts *p, bool is_end, bool *goes_on, qn_err *err) {
+    (void)err;
+    *goes_on = p->place == IN_TEXT && begins_json(p);
+    if (*goes_on) return QN_OK;
+    const qn_str text = rest(p);
+    size_t at;
+    const mark *m = find_mark(p, text, is_end, &at);
+    give_held(p, text.data, at);
+    p->at += at;
+    if (!m) return QN_OK;
+    *goes_on = true;
+    if (p->place == IN_TEXT && m->leads_to == IN_CALL) { // its blanks are decided with it
+        enter(p, m);
+        return QN_OK;
+    }
+    p->at += strlen(p->place == IN_TEXT ? m->open : m->close);
+    p->n_blanks = 0;
+    p->skips = true;
+    enter(p, p->place == IN_REASONING || m->leads_to == IN_TEXT ? NULL : m);
+    return QN_OK;
+}
+
+// The `size` bytes at the beginning are a call, or are text after all.
+static qn_status end_call(qn_parts *p, qn_calls_fn *read, size_t from, size_t to, size_t size,
+                          qn_err *err) {
+    const qn_str text = rest(p);
+    bool is_call = false;
+    json_t *calls = json_array();
+    qn_status status = calls ? QN_OK : QN_NOMEM(err, "tool calls");
+    if (!status && read) status = read(calls, &is_call, (qn_str){text.data + from, to - from}, err);
+    enter(p, NULL);
+    if (!status && is_call) {
+        p->n_blanks = 0;
+        p->skips = true;
+        give_calls(p, calls, (qn_str){text.data, size});
+    } else if (!status) {
+        give_held(p, text.data, size);
+    }
+    p->at += size;
+    json_decref(calls);
+    return status;
+}
+
+// Where the mark that ends the call begins; the end of the text if it is not there.
+static size_t find_close(qn_parts *p, qn_str text) {
+    const char *close = p->mark->close;
+    const size_t n = close ? strlen(close) : 0, end = least(text.size, MOST_CALL);
+    if (!close) return text.size;
+    for (size_t i = p->seen; i + n <= end; i++) {
+        if (text.data[i] == *close && memcmp(text.data + i, close, n) == 0) return i;
+    }
+    p->seen = end >= n ? end - n + 1 : 0;
+    return text.size;
+}
+
+static qn_status pass_call(qn_parts *p, bool is_end, bool *goes_on, qn_err *err) {
+    const qn_str text = rest(p);
+    const size_t from = strlen(p->mark->open), close = find_close(p, text);
+    *goes_on = true;
+    if (close < text.size) {
+        const size_t size = close + strlen(p->mark->close);
+        return end_call(p, p->mark->read, from, close, size, err);
+    }
+    if (text.size >= MOST_CALL) return end_call(p, NULL, 0, 0, MOST_CALL, err);
+    *goes_on = false;
+    return is_end ? end_call(p, p->mark->read, from, text.size, text.size, err) : QN_OK;
+}
+
+// False once the object cannot be a call, by its first name.
+static bool may_be_call(qn_str text) {
+    static const char *const names[] = {"\"name\"", "\"type\"", "\"function\"", "\"parameters\"",
+                                        "\"arguments\""};
+    size_t at = 1; // behind the bracket
+    while (at < text.size && is_blank(text.data[at])) at++;
+    if (at > MOST_BLANKS) return false;
+    if (at == text.size) return true;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (memcmp(text.data + at, names[i], least(text.size - at, strlen(names[i]))) == 0)
+            return true;
+    }
+    return false;
+}
+
+// Goes on through the JSON; true when its brackets are closed, at p->seen.
+static bool scan_json(qn_parts *p, qn_str text) {
+    const size_t end = least(text.size, MOST_CALL);
+    while (p->seen < end) {
+        const char c = text.data[p->seen++];
+        if (p->is_escaped) {
+            p->is_escaped = false;
+        } else if (p->is_quoted) {
+            p->is_escaped = c == '\\';
+            p->is_quoted = c != '"';
+        } else if (c == '"') {
+            p->is_quoted = true;
+        } else if (c == '{' || c == '[') {
+            p->depth++;
+        } else if ((c == '}' || c == ']') && --p->depth == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static qn_status pass_json(qn_parts *p, bool is_end, bool *goes_on, qn_err *err) {
+    const qn_str text = rest(p);
+    *goes_on = true;
+    if (!may_be_call(text)) {
+        p->is_start = false;
+        enter(p, NULL);
+        return QN_OK;
+    }
+    if (scan_json(p, text)) return end_call(p, qn_calls_bare, 0, p->seen, p->seen, err);
+    if (text.size >= MOST_CALL) return end_call(p, NULL, 0, 0, MOST_CALL, err);
+    *goes_on = false;
+    return is_end ? end_call(p, NULL, 0, 0, text.size, err) : QN_OK;
+}
+
+typedef qn_status pass_fn(qn_parts *p, bool is_end, bool *goes_on, qn_err *err);
+static pass_fn *const passes[N_PLACES] = {
+    [IN_TEXT] = pass_text,
+    [IN_REASONING] = pass_text,
+    [IN_CALL] = pass_call,
+    [IN_JSON] = pass_json,
+};
+
+static qn_status pass_all(qn_parts *p, bool is_end, qn_err *err) {
+    bool goes_on = true;
+    while (goes_on) QN_TRY(passes[p->place](p, is_end, &goes_on, err));
+    const qn_str left = rest(p);
+    if (p->at && left.size) memmove(p->text.data, left.data, left.size);
+    p->text.size = left.size;
+    p->at = 0;
+    return QN_OK;
+}
+
+// --- the object ----------------------------------------------------------------------------------
+
+// Special tokens are those whose text is nothing.
+static qn_status find_pieces(qn_parts *p, const qn_tokenizer *tokenizer, qn_err *err) {
+    for (size_t i = 0; i < N_PIECES; i++) {
+        p->special[i] = -1;
+        const int32_t id =
+            tokenizer ? qn_tokenizer_find(tokenizer, pieces[i], strlen(pieces[i])) : -1;
+        if (id < 0) continue;
+        char *text;
+        size_t size;
+        QN_TRY(qn_detokenize(&text, &size, tokenizer, &id, 1, false, err));
+        qn_free(text);
+        if (size == 0) p->special[i] = id;
+    }
+    return QN_OK;
+}
+
+// A prompt that ends in the opening mark, blanks aside.
+static const mark *find_open(const char *prompt, size_t size) {
+    while (size && is_blank(prompt[size - 1])) size--;
+    for (size_t i = 0; i < N_MARKS; i++) {
+        const size_t n = strlen(marks[i].open);
+        if (marks[i].leads_to == IN_REASONING && n <= size &&
+            memcmp(prompt + size - n, marks[i].open, n) == 0)
+            return &marks[i];
+    }
+    return NULL;
+}
+
+qn_status qn_parts_create(qn_parts **out, const qn_parts_opts *opts, qn_err *err) {
+    const qn_parts_opts none = {0};
+    if (!opts) opts = &none;
+    qn_parts *p = qn_alloc(1, sizeof *p);
+    if (!p) return QN_NOMEM(err, "parts");
+    p->takes_bare = opts->bare_calls;
+    p->is_start = true;
+    const mark *open = opts->prompt ? find_open(opts->prompt, opts->prompt_size) : NULL;
+    p->skips = open != NULL;
+    enter(p, open);
+    const qn_status status = find_pieces(p, opts->tokenizer, err);
+    if (status)
+        qn_parts_destroy(p);
+    else
+        *out = p;
+    return status;
+}
+
+void qn_parts_destroy(qn_parts *parts) {
+    if (!parts) return;
+    qn_buf_deinit(&parts->text);
+    qn_free(parts);
+}
+
+qn_status qn_parts_feed(qn_parts *parts, int32_t token, const char *text, size_t size,
+                        qn_part_fn *fn, void *arg, qn_err *err) {
+    parts->fn = fn;
+    parts->arg = arg;
+    qn_buf_add(&parts->text, text, size);
+    for (size_t i = 0; i < N_PIECES && token >= 0; i++) {
+        if (parts->special[i] == token) qn_buf_text(&parts->text, pieces[i]);
+    }
+    if (parts->text.failed) return QN_NOMEM(err, "an answer");
+    return pass_all(parts, false, err);
+}
+
+qn_status qn_parts_finish(qn_parts *parts, qn_part_fn *fn, void *arg, qn_err *err) {
+    parts->fn = fn;
+    parts->arg = arg;
+    QN_TRY(pass_all(parts, true, err));
+    give_blanks(parts, parts->n_blanks);
+    return QN_OK;
+}

@@ -1,0 +1,28 @@
+// Calls of tools in what a model wrote: the text between a mark and its end -> names and arguments.
+#ifndef QN_CHAT_PARTS_H
+#define QN_CHAT_PARTS_H
+
+#include "core/err.h"
+#include "core/str.h"
+
+#include <jansson.h>
+
+// Adds to the list `calls` a pair [name, arguments] (arguments: the text of a JSON object) for each
+// call in the text. *is_call is false, and the list unfinished, if the text is not of this form;
+// only short memory is an error.
+typedef qn_status qn_calls_fn(json_t *calls, bool *is_call, qn_str text, qn_err *err);
+
+// {"name": ..., "arguments": {...}}, one or several, also as a list; "parameters" is the same as
+// "arguments". Else as below.
+qn_calls_fn qn_calls_tagged;
+// <function=NAME><parameter=NAME>value</parameter>...</function>. A value is what it says as JSON,
+// if it is JSON and no string; else text.
+qn_calls_fn qn_calls_xml;
+// JSON as above, or NAME[ARGS]{...}, one or several.
+qn_calls_fn qn_calls_mistral;
+// JSON as above, or a program for the tool `python`.
+qn_calls_fn qn_calls_python;
+// JSON as above, with arguments.
+qn_calls_fn qn_calls_bare;
+
+#endif

@@ -1,0 +1,264 @@
+#include "chat/parts.h"
+
+#include "core/json.h"
+
+#include <stdlib.h>
+
+static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+static qn_str strip(qn_str s) {
+    while (s.size && is_blank(s.data[0])) s = (qn_str){s.data + 1, s.size - 1};
+    while (s.size && is_blank(s.data[s.size - 1])) s.size--;
+    return s;
+}
+
+static bool begins(qn_str s, const char *text) {
+    const size_t n = strlen(text);
+    return s.size >= n && memcmp(s.data, text, n) == 0;
+}
+
+static qn_str behind(qn_str s, size_t n) { return (qn_str){s.data + n, s.size - n}; }
+
+// Where `text` begins in `s`; s.size if nowhere.
+static size_t find(qn_str s, const char *text) {
+    for (size_t i = 0; i < s.size; i++) {
+        if (s.data[i] == *text && begins(behind(s, i), text)) return i;
+    }
+    return s.size;
+}
+
+// --- a call --------------------------------------------------------------------------------------
+
+// As few digits as give back the same numbers; NULL when memory is short.
+static char *dump(const json_t *value) {
+    enum { FEWEST = 15, MOST = 17 };
+    for (size_t digits = FEWEST;; digits++) {
+        char *text = json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(digits));
+        if (!text || digits == MOST) return text;
+        json_error_t why;
+        json_t *again = json_loads(text, 0, &why);
+        const bool is_same = json_equal(value, again);
+        json_decref(again);
+        if (is_same) return text;
+        free(text);
+    }
+}
+
+static qn_status add_call(json_t *calls, const json_t *name, const json_t *arguments, qn_err *err) {
+    char *text = dump(arguments);
+    json_t *call = text ? json_pack("[s, s]", json_string_value(name), text) : NULL;
+    free(text);
+    return call && json_array_append_new(calls, call) == 0 ? QN_OK : QN_NOMEM(err, "a tool call");
+}
+
+// The value that a text begins with, and its size; NULL if it is none, or memory is short.
+static json_t *read_value(size_t *size, qn_str text, qn_status *status, qn_err *err) {
+    json_error_t why;
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK | JSON_DECODE_ANY;
+    json_t *value = json_loadb(text.data, text.size, flags, &why);
+    if (!value && json_error_code(&why) == json_error_out_of_memory)
+        *status = QN_NOMEM(err, "a tool call");
+    *size = value ? (size_t)why.position : 0;
+    return value;
+}
+
+// --- JSON ----------------------------------------------------------------------------------------
+
+// Arguments may be an object, or a text with one in it.
+static qn_status add_named(json_t *calls, bool *is_call, const json_t *name,
+                           const json_t *arguments, qn_err *err) {
+    qn_status status = QN_OK;
+    *is_call = false;
+    if (json_string_length(name) == 0) return QN_OK;
+    json_t *read = NULL;
+    if (json_is_string(arguments)) {
+        const qn_str text = {json_string_value(arguments), json_string_length(arguments)};
+        size_t size;
+        read = read_value(&size, text, &status, err);
+        arguments = read && strip(behind(text, size)).size == 0 ? read : NULL;
+    }
+    *is_call = json_is_object(arguments);
+    if (*is_call && !status) status = add_call(calls, name, arguments, err);
+    json_decref(read);
+    return status;
+}
+
+static const json_t *find_arguments(const json_t *call) {
+    const json_t *arguments = json_object_get(call, "arguments");
+    return arguments ? arguments : json_object_get(call, "parameters");
+}
+
+static qn_status add_object(json_t *calls, bool *is_call, const json_t *item, bool needs_arguments,
+                            qn_err *err) {
+    const json_t *function = json_object_get(item, "function");
+    if (json_is_object(function)) item = function;
+    const json_t *name = json_object_get(item, "name");
+    if (!name && json_is_string(function)) name = function;
+    const json_t *arguments = find_arguments(item);
+    if (arguments || needs_arguments || !name)
+        return add_named(calls, is_call, name, arguments, err);
+    json_t *none = json_object();
+    const qn_status status =
+        none ? add_named(calls, is_call, name, none, err) : QN_NOMEM(err, "a tool call");
+    json_decref(none);
+    return status;
+}
+
+static qn_status add_value(json_t *calls, bool *is_call, const json_t *value, bool needs_arguments,
+                           qn_err *err) {
+    if (!json_is_array(value)) return add_object(calls, is_call, value, needs_arguments, err);
+    *is_call = json_array_size(value) > 0;
+    for (size_t i = 0; i < json_array_size(value) && *is_call; i++)
+        QN_TRY(add_object(calls, is_call, json_array_get(value, i), needs_arguments, err));
+    return QN_OK;
+}
+
+// Several values stand one behind the other, with blanks, commas or semicolons between them.
+static qn_status read_json(json_t *calls, bool *is_call, qn_str text, bool needs_arguments,
+                           qn_err *err) {
+    qn_status status = QN_OK;
+    text = strip(text);
+    *is_call = begins(text, "{") || begins(text, "[");
+    while (*is_call && text.size && !status) {
+        size_t size;
+        json_t *value = read_value(&size, text, &status, err);
+        *is_call = value != NULL;
+        if (value) status = add_value(calls, is_call, value, needs_arguments, err);
+        json_decref(value);
+        text = strip(behind(text, size));
+        if (begins(text, ";") || begins(text, ",")) text = strip(behind(text, 1));
+    }
+    return status;
+}
+
+qn_status qn_calls_bare(json_t *calls, bool *is_call, qn_str text, qn_err *err) {
+    return read_json(calls, is_call, text, true, err);
+}
+
+// --- XML -----------------------------------------------------------------------------------------
+
+// "NAME>" at the beginning of *text, which is moved behind it; empty if it is none.
+static qn_str take_name(qn_str *text) {
+    const size_t n = find(*text, ">");
+    const qn_str name = strip((qn_str){text->data, n});
+    if (n == text->size || find(name, "<") < name.size || find(name, "\n") < name.size)
+        return (qn_str){"", 0};
+    *text = behind(*text, n + 1);
+    return name;
+}
+
+// One newline at each end belongs to the tags.
+static qn_str cut_newlines(qn_str s) {
+    if (begins(s, "\n")) s = behind(s, 1);
+    if (s.size && s.data[s.size - 1] == '\n') s.size--;
+    return s;
+}
+
+static json_t *parameter_value(qn_str text, qn_status *status, qn_err *err) {
+    size_t size;
+    const qn_str bare = strip(text);
+    json_t *value = bare.size ? read_value(&size, bare, status, err) : NULL;
+    if (value && size == bare.size && !json_is_string(value)) return value;
+    json_decref(value);
+    return json_stringn(text.data, text.size);
+}
+
+// The last value may lack the tag that ends it.
+static qn_status read_parameters(json_t *to, bool *is_call, qn_str text, qn_err *err) {
+    static const char open[] = "<parameter=", close[] = "</parameter>";
+    qn_status status = QN_OK;
+    for (text = strip(text); begins(text, open) && !status; text = strip(text)) {
+        text = behind(text, strlen(open));
+        const qn_str name = take_name(&text);
+        const size_t size = find(text, close);
+        json_t *value = parameter_value(cut_newlines((qn_str){text.data, size}), &status, err);
+        // No name, or a value that is no text.
+        *is_call = name.size && value && json_object_setn(to, name.data, name.size, value) == 0;
+        json_decref(value);
+        if (!*is_call) return status;
+        text = behind(text, size < text.size ? size + strlen(close) : size);
+    }
+    *is_call = text.size == 0;
+    return status;
+}
+
+static qn_status read_function(json_t *calls, bool *is_call, qn_str text, qn_err *err) {
+    const qn_str name = take_name(&text);
+    json_t *arguments = json_object(), *name_json = json_stringn(name.data, name.size);
+    *is_call = name.size > 0 && name_json;
+    qn_status status = arguments ? QN_OK : QN_NOMEM(err, "a tool call");
+    if (!status && *is_call) status = read_parameters(arguments, is_call, text, err);
+    if (!status && *is_call) status = add_call(calls, name_json, arguments, err);
+    json_decref(arguments);
+    json_decref(name_json);
+    return status;
+}
+
+qn_status qn_calls_xml(json_t *calls, bool *is_call, qn_str text, qn_err *err) {
+    static const char open[] = "<function=", close[] = "</function>";
+    text = strip(text);
+    *is_call = begins(text, open);
+    while (*is_call && text.size) {
+        *is_call = begins(text, open);
+        if (!*is_call) break;
+        text = behind(text, strlen(open));
+        const size_t size = find(text, close);
+        QN_TRY(read_function(calls, is_call, (qn_str){text.data, size}, err));
+        text = strip(behind(text, size < text.size ? size + strlen(close) : size));
+    }
+    return QN_OK;
+}
+
+// --- forms by mark -------------------------------------------------------------------------------
+
+qn_status qn_calls_tagged(json_t *calls, bool *is_call, qn_str text, qn_err *err) {
+    const bool is_xml = begins(strip(text), "<function=");
+    return is_xml ? qn_calls_xml(calls, is_call, text, err)
+                  : read_json(calls, is_call, text, false, err);
+}
+
+// NAME[ARGS]{...}; between the two there may be [CALL_ID]ID.
+static qn_status read_mistral(json_t *calls, bool *is_call, qn_str *text, qn_err *err) {
+    qn_status status = QN_OK;
+    const size_t at = find(*text, "[ARGS]");
+    const qn_str head = {text->data, at};
+    const qn_str name = strip((qn_str){text->data, find(head, "[CALL_ID]")});
+    *is_call = false;
+    if (at == text->size || find(name, "\n") < name.size) return QN_OK;
+    *text = strip(behind(*text, at + strlen("[ARGS]")));
+    size_t size;
+    json_t *arguments = read_value(&size, *text, &status, err);
+    json_t *name_json = json_stringn(name.data, name.size);
+    if (arguments && name_json && !status)
+        status = add_named(calls, is_call, name_json, arguments, err);
+    json_decref(arguments);
+    json_decref(name_json);
+    *text = strip(behind(*text, size));
+    if (begins(*text, "[TOOL_CALLS]")) *text = strip(behind(*text, strlen("[TOOL_CALLS]")));
+    return status;
+}
+
+qn_status qn_calls_mistral(json_t *calls, bool *is_call, qn_str text, qn_err *err) {
+    text = strip(text);
+    if (begins(text, "[") || begins(text, "{")) return read_json(calls, is_call, text, false, err);
+    *is_call = text.size > 0;
+    while (*is_call && text.size) QN_TRY(read_mistral(calls, is_call, &text, err));
+    return QN_OK;
+}
+
+qn_status qn_calls_python(json_t *calls, bool *is_call, qn_str text, qn_err *err) {
+    text = strip(text);
+    if (begins(text, "{")) QN_TRY(read_json(calls, is_call, text, false, err));
+    if (begins(text, "{") && *is_call) return QN_OK;
+    if (json_array_clear(calls) != 0) return QN_NOMEM(err, "a tool call");
+    *is_call = false;
+    json_t *code = text.size ? json_stringn(text.data, text.size) : NULL;
+    if (!code) return QN_OK;
+    json_t *arguments = json_pack("{s:o}", "code", code), *name = json_string("python");
+    *is_call = arguments && name;
+    const qn_status status =
+        *is_call ? add_call(calls, name, arguments, err) : QN_NOMEM(err, "a tool call");
+    json_decref(arguments);
+    json_decref(name);
+    return status;
+}
