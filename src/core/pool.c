@@ -66,14 +66,15 @@ static void sleep_until(qn_gate *gate, qn_gate_fn *is_true, void *arg) {
 }
 
 void qn_gate_wait(qn_gate *gate, qn_gate_fn *is_true, void *arg) {
-    const int64_t began = is_true(arg) ? 0 : qn_clock();
-    while (!is_true(arg)) {
-        for (int i = 0; i < SPINS_PER_LOOK; i++) pause_briefly();
-        if (qn_clock() - began >= SPIN_NS) {
-            sleep_until(gate, is_true, arg);
-            return;
+    if (is_true(arg)) return;
+    const int64_t began = qn_clock();
+    do {
+        for (int i = 0; i < SPINS_PER_LOOK; i++) {
+            if (is_true(arg)) return;
+            pause_briefly();
         }
-    }
+    } while (qn_clock() - began < SPIN_NS);
+    sleep_until(gate, is_true, arg);
 }
 
 // --- the pool ------------------------------------------------------------------------------------

@@ -115,8 +115,9 @@ static qn_status init_walk(qn_runner *r, qn_err *err) {
         if (p->plan->n_calls > n_calls) n_calls = p->plan->n_calls;
     }
     scratch = (scratch + ALIGN - 1) / ALIGN * ALIGN;
-    r->walk = (qn_walk){.scratch_bytes = scratch};
-    r->walk.taken = qn_alloc(n_calls, sizeof *r->walk.taken);
+    const int n_threads = qn_pool_threads(r->engine->pool);
+    r->walk = (qn_walk){.scratch_bytes = scratch, .n_shares = n_threads};
+    r->walk.taken = qn_alloc(n_calls * (size_t)n_threads, sizeof *r->walk.taken);
     r->walk.done = qn_alloc(n_calls, sizeof *r->walk.done);
     const bool is_tallied = r->engine->switches.debug >= TELL_TIMES;
     const bool is_timed = is_tallied || r->opts.trace;
@@ -124,7 +125,7 @@ static qn_status init_walk(qn_runner *r, qn_err *err) {
     if (is_tallied) r->sums = qn_alloc((size_t)r->engine->backend->n_kernels, sizeof *r->sums);
     if (!r->walk.taken || !r->walk.done || (is_timed && !r->walk.times) ||
         (is_tallied && !r->sums) || !block_init(&r->arena, arena) ||
-        !block_init(&r->scratch, scratch * qn_pool_threads(r->engine->pool)))
+        !block_init(&r->scratch, scratch * n_threads))
         return QN_NOMEM(err, "activations");
     r->walk.scratch = r->scratch.data;
     return qn_gate_create(&r->walk.gate, err);

@@ -8,7 +8,7 @@ typedef struct walker {
     int32_t finished; // calls known to be done
 } walker;
 
-// Pairs with the addition in run_pieces: what the pieces wrote is visible afterwards.
+// Pairs with the addition in run_piece: what the pieces wrote is visible afterwards.
 static bool is_done(void *arg) {
     const walker *w = arg;
     return atomic_load(&w->walk->done[w->finished]) >= w->walk->binding->pieces[w->finished];
@@ -19,16 +19,29 @@ static void wait_for(walker *w, int32_t end) {
     for (; w->finished < end; w->finished++) qn_gate_wait(w->walk->gate, is_done, w);
 }
 
-static void run_pieces(qn_walk *walk, size_t call, void *scratch) {
+// The first one to begin.
+static void note_begin(qn_call_times *times) {
+    int64_t none = 0;
+    atomic_compare_exchange_strong(&times->begin, &none, qn_clock());
+}
+
+static void run_piece(qn_walk *walk, size_t call, int64_t piece, void *scratch) {
     const int64_t n = walk->binding->pieces[call];
-    while (atomic_load_explicit(&walk->taken[call], memory_order_relaxed) < n) {
-        const int64_t piece =
-            atomic_fetch_add_explicit(&walk->taken[call], 1, memory_order_relaxed);
-        if (piece >= n) return;
-        if (walk->times && piece == 0) walk->times[call].begin = qn_clock();
-        walk->kernels[call]->run(&walk->tasks[call], piece, scratch);
-        if (walk->times) walk->times[call].end = qn_clock(); // the last one to finish stays
-        if (atomic_fetch_add(&walk->done[call], 1) + 1 == n) qn_gate_open(walk->gate);
+    if (walk->times) note_begin(&walk->times[call]);
+    walk->kernels[call]->run(&walk->tasks[call], piece, scratch);
+    if (walk->times) walk->times[call].end = qn_clock(); // the last one to finish stays
+    if (atomic_fetch_add(&walk->done[call], 1) + 1 == n) qn_gate_open(walk->gate);
+}
+
+// What is left of a walker's share.
+static void run_share(qn_walk *walk, size_t call, int64_t index, void *scratch) {
+    const int64_t n = walk->binding->pieces[call], n_shares = walk->n_shares;
+    const int64_t first = n * index / n_shares, end = n * (index + 1) / n_shares;
+    _Atomic int64_t *taken = &walk->taken[index * (int64_t)walk->n_calls + (int64_t)call];
+    while (first + atomic_load_explicit(taken, memory_order_relaxed) < end) {
+        const int64_t piece = first + atomic_fetch_add_explicit(taken, 1, memory_order_relaxed);
+        if (piece >= end) return;
+        run_piece(walk, call, piece, scratch);
     }
 }
 
@@ -39,15 +52,20 @@ static void walk_calls(void *arg, int64_t index) {
     void *scratch = walk->scratch + index * walk->scratch_bytes;
     for (size_t i = 0; i < walk->n_calls; i++) {
         wait_for(&w, walk->binding->after[i] + 1);
-        run_pieces(walk, i, scratch);
+        for (int64_t k = 0; k < walk->n_shares; k++)
+            run_share(walk, i, (index + k) % walk->n_shares, scratch);
     }
     qn_floats_leave(&floats);
 }
 
 void qn_walk_run(qn_walk *walk, qn_pool *pool) {
-    for (size_t i = 0; i < walk->n_calls; i++) { // the pool's lock orders this before the walkers
+    const size_t n_taken = walk->n_calls * (size_t)walk->n_shares;
+    // The pool's lock orders this before the walkers.
+    for (size_t i = 0; i < n_taken; i++)
         atomic_store_explicit(&walk->taken[i], 0, memory_order_relaxed);
+    for (size_t i = 0; i < walk->n_calls; i++) {
         atomic_store_explicit(&walk->done[i], 0, memory_order_relaxed);
+        if (walk->times) atomic_store_explicit(&walk->times[i].begin, 0, memory_order_relaxed);
     }
-    qn_pool_run(pool, qn_pool_threads(pool), walk_calls, walk);
+    qn_pool_run(pool, walk->n_shares, walk_calls, walk);
 }

@@ -1,8 +1,9 @@
 // Running a bound plan: every thread walks the list of calls and takes pieces.
 //
-// A call has a counter of pieces taken and one of pieces done. It starts when all calls up to the
-// one it comes after are done; until then a thread waits, at first busily, then asleep. No thread
-// owns a piece in advance, so a slow one costs only what it holds.
+// The pieces of a call are cut into one share for each thread, so that what a thread reads lies in one
+// stretch of memory. A thread that is done with its share takes what is left of the others', piece by
+// piece: a slow one costs only what it holds. A call starts when all calls up to the one it comes
+// after are done; until then a thread waits, at first busily, then asleep.
 #ifndef QN_RUNTIME_WALK_H
 #define QN_RUNTIME_WALK_H
 
@@ -22,9 +23,11 @@ typedef struct qn_walk {
     const qn_task *tasks;            // (n_calls)
     const qn_binding *binding;
     size_t n_calls;
-    _Atomic int64_t *taken, *done; // (n_calls)
-    qn_gate *gate;                 // opened when a call is done
-    unsigned char *scratch;        // (threads, scratch_bytes), aligned to 64
+    int64_t n_shares;       // walkers
+    _Atomic int64_t *taken; // (n_shares, n_calls): of the share's pieces
+    _Atomic int64_t *done;  // (n_calls): of all
+    qn_gate *gate;          // opened when a call is done
+    unsigned char *scratch; // (threads, scratch_bytes), aligned to 64
     int64_t scratch_bytes;
     qn_call_times *times; // (n_calls); NULL: not wanted
 } qn_walk;

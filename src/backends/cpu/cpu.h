@@ -109,10 +109,14 @@ enum { QN_SEG_TURNS = 8 };
 // width, rope: room for one row of floats, for the angles of a row.
 int64_t qn_cpu_scratch_width(const qn_task *task, int64_t rows);
 int64_t qn_cpu_scratch_rope(const qn_task *task, int64_t rows);
-// kv: some rows each.
+// kv: some rows of one head of keys and values.
 int64_t qn_cpu_pieces_kv(const qn_task *task, int64_t rows, int64_t cached);
 int64_t qn_cpu_scratch_kv(const qn_task *task, int64_t rows);
-qn_range qn_cpu_cut_kv(const qn_task *task, int64_t piece);
+typedef struct qn_kv_cut {
+    qn_range rows;
+    int64_t head; // of keys and values
+} qn_kv_cut;
+qn_kv_cut qn_cpu_cut_kv(const qn_task *task, int64_t piece);
 // attend: some rows of kv head `piece % heads`.
 int64_t qn_cpu_pieces_attend(const qn_task *task, int64_t rows, int64_t cached);
 int64_t qn_cpu_scratch_attend(const qn_task *task, int64_t rows);

@@ -28,17 +28,19 @@ int64_t qn_cpu_scratch_rope(const qn_task *task, int64_t rows) {
 // --- keys and values ---
 
 static int64_t kv_rows(const qn_task *task) {
-    const int64_t n = task->in[1].parts * (task->in[1].width + task->in[2].width);
+    const int64_t n = task->in[1].width + task->in[2].width;
     return n < ROW_NUMBERS && n > 0 ? ROW_NUMBERS / n : 1;
 }
 
 int64_t qn_cpu_pieces_kv(const qn_task *task, int64_t rows, int64_t cached) {
     (void)cached;
-    return qn_ceil_div(rows, kv_rows(task));
+    return qn_ceil_div(rows, kv_rows(task)) * task->in[1].parts;
 }
 
-qn_range qn_cpu_cut_kv(const qn_task *task, int64_t piece) {
-    return cut(piece, kv_rows(task), task->rows);
+qn_kv_cut qn_cpu_cut_kv(const qn_task *task, int64_t piece) {
+    const int64_t heads = task->in[1].parts;
+    return (qn_kv_cut){.rows = cut(piece / heads, kv_rows(task), task->rows),
+                       .head = piece % heads};
 }
 
 int64_t qn_cpu_scratch_kv(const qn_task *task, int64_t rows) {
