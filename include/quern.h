@@ -129,9 +129,18 @@ typedef struct qn_tokenizer_info {
     bool add_bos, add_eos; // what the model expects around a prompt
 } qn_tokenizer_info;
 
+// Bytes from .. to - 1 of a text.
+typedef struct qn_text_range {
+    size_t from, to;
+} qn_text_range;
+
 typedef struct qn_tokenize_opts {
     bool special;  // recognise special tokens written in the text
     bool add_ends; // add the beginning (and end) token as the model expects
+    // Where special tokens are not recognised all the same: ascending ranges that do not touch each
+    // other, of a text that is UTF-8. NULL: none
+    const qn_text_range *plain;
+    size_t n_plain;
 } qn_tokenize_opts;
 
 // A model as for qn_source_open, or a tokenizer.json or tokenizer.model file.
@@ -188,6 +197,29 @@ QN_API QN_MUST_CHECK qn_status qn_template_render(char **text, size_t *size,
                                                   const qn_template *chat_template,
                                                   const char *request, size_t request_size,
                                                   qn_err *err);
+
+// A prompt made of messages.
+typedef struct qn_chat_prompt {
+    int32_t *ids; // (n)
+    size_t n;
+    size_t n_messages; // of the ids: before the words that ask for an answer. A later prompt of the
+                       // same conversation probably begins with these; see qn_session_mark
+    char *text;        // as the template rendered it; NUL-terminated
+    size_t size;
+    bool is_guarded; // false: the template changes the texts of messages, which could then be told
+                     // from its own words no more, and special tokens in them were recognised
+} qn_chat_prompt;
+
+// Renders the request (see qn_template_render) and tokenises it. Special tokens are those of the
+// template alone: in "content" and "reasoning_content" of the messages they are text like any
+// other. The token that begins texts is added if the model wants it and the template did not write
+// it. Release with qn_chat_prompt_deinit.
+QN_API QN_MUST_CHECK qn_status qn_chat_prompt_create(qn_chat_prompt *out,
+                                                     const qn_template *chat_template,
+                                                     const qn_tokenizer *tokenizer,
+                                                     const char *request, size_t request_size,
+                                                     qn_err *err);
+QN_API void qn_chat_prompt_deinit(qn_chat_prompt *prompt);
 
 // --- parts of an answer --------------------------------------------------------------------------
 

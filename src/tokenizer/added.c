@@ -60,14 +60,28 @@ static bool stands_alone(qn_str text, size_t start, size_t end) {
            !qn_unicode_is_word(code);
 }
 
+bool qn_added_is_plain(const qn_added_rule *rule, size_t from, size_t to) {
+    size_t low = 0, high = rule->n_plain; // the first range that ends behind `from`
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        if (rule->plain[mid].to <= from)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < rule->n_plain && rule->plain[low].from < to;
+}
+
 static const qn_added_token *match_at(const qn_added *added, const qn_prefix_set *set, qn_str text,
-                                      size_t at, bool special) {
+                                      size_t at, const qn_added_rule *rule) {
     const qn_added_token *best = NULL;
     qn_prefix_walk walk = {0};
     const qn_prefix_item *item;
     while ((item = qn_prefix_next(&walk, set, text.data + at, text.size - at))) {
         const qn_added_token *token = &added->tokens[item->value];
-        if (token->special && !special) continue;
+        if (token->special &&
+            (!rule->special || qn_added_is_plain(rule, at, at + token->text.size)))
+            continue;
         if (token->single_word && !stands_alone(text, at, at + token->text.size)) continue;
         best = token;
     }
@@ -94,11 +108,11 @@ static size_t space_behind(qn_str text, size_t at) {
 }
 
 bool qn_added_find(qn_added_match *out, const qn_added *added, const qn_prefix_set *set,
-                   qn_str text, size_t from, bool special) {
+                   qn_str text, size_t from, const qn_added_rule *rule) {
     if (set->n == 0) return false;
     for (size_t i = from; i < text.size; i++) {
         if (!qn_prefix_may_start(set, (unsigned char)text.data[i])) continue;
-        const qn_added_token *token = match_at(added, set, text, i, special);
+        const qn_added_token *token = match_at(added, set, text, i, rule);
         if (!token) continue;
         const size_t end = i + token->text.size;
         *out = (qn_added_match){

@@ -35,8 +35,18 @@ typedef struct qn_added_match {
     int32_t id;
 } qn_added_match;
 
+// Which special tokens are recognised: none, or those that touch no plain range of the text.
+typedef struct qn_added_rule {
+    bool special;
+    const qn_text_range *plain; // ascending
+    size_t n_plain;
+} qn_added_rule;
+
+// True if a plain range has a byte of from .. to - 1.
+bool qn_added_is_plain(const qn_added_rule *rule, size_t from, size_t to);
+
 // The first token in `text` at or after `from`; false if there is none. `set` is one of the two.
 bool qn_added_find(qn_added_match *out, const qn_added *added, const qn_prefix_set *set,
-                   qn_str text, size_t from, bool special);
+                   qn_str text, size_t from, const qn_added_rule *rule);
 
 #endif

@@ -115,7 +115,8 @@ typedef struct encode_call {
     qn_norm_run norm;
     qn_pretok_run pretok;
     qn_buf repaired;
-    bool special;
+    qn_str text;        // all of it
+    qn_added_rule rule; // plain ranges are those of `text`
 } encode_call;
 
 static qn_status encode_bpe(void *arg, const char *word, size_t size, qn_err *err) {
@@ -144,12 +145,11 @@ static qn_word_fn *const models[QN_MODEL_COUNT] = {
 typedef qn_status gap_fn(encode_call *call, qn_str text, bool is_first, qn_err *err);
 
 // Cuts the added tokens of one set out of the text; the rest goes to `gap`.
-static qn_status cut_added(encode_call *call, const qn_prefix_set *set, qn_str text, bool is_first,
-                           gap_fn *gap, qn_err *err) {
+static qn_status cut_added(encode_call *call, const qn_prefix_set *set, qn_str text,
+                           const qn_added_rule *rule, bool is_first, gap_fn *gap, qn_err *err) {
     size_t at = 0;
     qn_added_match match;
-    while (at < text.size &&
-           qn_added_find(&match, &call->tokenizer->added, set, text, at, call->special)) {
+    while (at < text.size && qn_added_find(&match, &call->tokenizer->added, set, text, at, rule)) {
         if (match.start > at)
             QN_TRY(gap(call, (qn_str){text.data + at, match.start - at}, is_first && at == 0, err));
         QN_TRY(qn_encoder_add(&call->encoder, match.id, err));
@@ -165,8 +165,13 @@ static qn_status encode_normalized(encode_call *call, qn_str text, bool is_first
 
 static qn_status encode_raw(encode_call *call, qn_str text, bool is_first, qn_err *err) {
     const qn_tokenizer *tokenizer = call->tokenizer;
+    // Normalised text has other positions: where it touches a plain range, all of it is plain.
+    const size_t from = (size_t)(text.data - call->text.data);
+    const qn_added_rule rule = {.special = call->rule.special &&
+                                           !qn_added_is_plain(&call->rule, from, from + text.size)};
     QN_TRY(qn_norm_apply(&text, &tokenizer->norm, &call->norm, text, err));
-    return cut_added(call, &tokenizer->added.normalized, text, is_first, encode_normalized, err);
+    return cut_added(call, &tokenizer->added.normalized, text, &rule, is_first, encode_normalized,
+                     err);
 }
 
 static qn_status add_wrap(encode_call *call, const qn_wrap *wrap, qn_err *err) {
@@ -179,10 +184,13 @@ static qn_status encode(encode_call *call, qn_str text, bool add_ends, qn_err *e
     if (!tokenizer->keeps_bytes && qn_unicode_valid_size(text) < text.size) {
         qn_unicode_repair(&call->repaired, text);
         if (call->repaired.failed) return QN_NOMEM(err, "a text");
+        if (call->rule.n_plain)
+            return QN_FAIL(err, ARGUMENT, "a text with plain ranges must be UTF-8");
         text = (qn_str){call->repaired.data, call->repaired.size};
     }
+    call->text = text;
     if (add_ends) QN_TRY(add_wrap(call, &tokenizer->before, err));
-    QN_TRY(cut_added(call, &tokenizer->added.raw, text, true, encode_raw, err));
+    QN_TRY(cut_added(call, &tokenizer->added.raw, text, &call->rule, true, encode_raw, err));
     if (add_ends) QN_TRY(add_wrap(call, &tokenizer->behind, err));
     return QN_OK;
 }
@@ -191,7 +199,9 @@ qn_status qn_tokenize_counted(int32_t **ids, size_t *n, const qn_tokenizer *toke
                               const qn_tokenize_opts *opts, qn_tokenize_stats *stats, qn_err *err) {
     encode_call call = {.tokenizer = tokenizer,
                         .encoder.max_ids = stats->max_ids,
-                        .special = opts && opts->special};
+                        .rule = {.special = opts && opts->special,
+                                 .plain = opts ? opts->plain : NULL,
+                                 .n_plain = opts && opts->plain ? opts->n_plain : 0}};
     qn_status status = QN_OK;
     QN_TRY(
         qn_pretok_run_init(&call.pretok, &tokenizer->pretok, models[tokenizer->kind], &call, err));
