@@ -3,6 +3,7 @@
 // Objects, from the outside in:
 //   qn_engine     a loaded model. Constant after opening; share it freely between threads.
 //   qn_session    one sequence of tokens. One thread at a time. Ends before its engine does.
+//   qn_grammar    what an answer may look like. Constant.
 //   qn_generation an answer in the making: stopping, guessing ahead, many rows at once.
 //   qn_tokenizer  text <-> token ids. Constant; an engine has one, a file can be opened alone.
 //   qn_source     the keys and tensors of a model file, read without loading the weights.
@@ -570,13 +571,30 @@ typedef struct qn_session_counts {
 } qn_session_counts;
 QN_API qn_session_counts qn_session_get_counts(const qn_session *session);
 
+// --- structured output ---------------------------------------------------------------------------
+
+// What an answer may look like. Constant; threads may share one.
+typedef struct qn_grammar qn_grammar;
+typedef enum qn_grammar_kind {
+    QN_GRAMMAR_JSON,   // any JSON object; the text is empty
+    QN_GRAMMAR_SCHEMA, // JSON Schema
+    QN_GRAMMAR_REGEX,  // a regular expression that the whole answer matches
+    QN_GRAMMAR_GBNF    // rules in the notation of GBNF files
+} qn_grammar_kind;
+
+// docs/structure.md lists what is supported. What cannot be honoured is refused with its place,
+// never ignored. The tokenizer must outlive the grammar.
+QN_API QN_MUST_CHECK qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer,
+                                                 qn_grammar_kind kind, const char *text,
+                                                 size_t size, qn_err *err);
+QN_API void qn_grammar_destroy(qn_grammar *grammar);
+
 // --- generation ----------------------------------------------------------------------------------
 //
 // The loop from a prompt to an answer: choosing, stopping, guessing ahead. A generation goes on from
 // the history of its session; several generations whose sessions share their state are computed
 // together (qn_generations_step). docs/generation.md tells more.
 
-typedef struct qn_grammar qn_grammar;
 typedef struct qn_generation qn_generation;
 
 // Why an answer ended.

@@ -1,0 +1,112 @@
+// The tree that every front end writes: byte sets, sequences, choices, counted repetitions, rules.
+//
+// Nodes are numbers; children are made before their parents, and may be shared. Recursion goes
+// through rules alone. Failure (memory, a limit) is sticky: build freely, look once at the end with
+// qn_ast_check; after a failure every call gives QN_AST_NEVER.
+#ifndef QN_GEN_GRAMMAR_AST_H
+#define QN_GEN_GRAMMAR_AST_H
+
+#include "core/arena.h"
+#include "core/err.h"
+#include "core/map.h"
+#include "core/str.h"
+
+typedef enum qn_ast_kind {
+    QN_AST_IS_EMPTY,
+    QN_AST_IS_NEVER,
+    QN_AST_IS_SET, // one byte of a set
+    QN_AST_IS_SEQ,
+    QN_AST_IS_ALT,
+    QN_AST_IS_REP,
+    QN_AST_IS_REF
+} qn_ast_kind;
+
+enum {
+    QN_AST_EMPTY = 0, // the nodes of the empty text
+    QN_AST_NEVER = 1, // and of no text at all
+    QN_AST_MAX_NODES = 1 << 20,
+    QN_AST_MAX_RULES = 1 << 17,
+    QN_AST_MAX_DEPTH = 500, // of nodes in nodes, not counting a sequence in a sequence
+};
+#define QN_AST_MANY UINT32_MAX // no upper bound of a repetition
+
+typedef struct qn_ast_node {
+    uint8_t kind;
+    bool nullable, productive; // set by qn_ast_analyze
+    uint16_t depth;
+    int32_t a, b;      // children; a: the set, or the rule
+    uint32_t min, max; // of a repetition
+} qn_ast_node;
+
+typedef struct qn_byte_set {
+    uint64_t bits[4];
+} qn_byte_set;
+
+typedef struct qn_ast_rule {
+    int32_t body;      // -1: not set yet
+    int32_t non_empty; // the rule for the same without the empty text; -1: none
+    int32_t origin;    // of a rule that was made as `non_empty`
+    const char *name;  // for messages; in the arena
+} qn_ast_rule;
+
+// Caller storage; qn_ast_init, qn_ast_deinit.
+typedef struct qn_ast {
+    qn_ast_node *nodes;
+    size_t n, cap;
+    qn_byte_set *sets;
+    size_t n_sets, cap_sets;
+    qn_map set_index;
+    qn_ast_rule *rules;
+    size_t n_rules, cap_rules;
+    qn_arena arena;
+    qn_status failed; // QN_OK, QN_MEMORY or QN_LIMIT
+    const char *why;  // of a limit
+} qn_ast;
+
+typedef struct qn_code_range {
+    uint32_t lo, hi;
+} qn_code_range;
+
+QN_MUST_CHECK qn_status qn_ast_init(qn_ast *ast, qn_err *err);
+void qn_ast_deinit(qn_ast *ast);
+QN_MUST_CHECK qn_status qn_ast_check(const qn_ast *ast, qn_err *err);
+void qn_ast_fail(qn_ast *ast, qn_status status, const char *why);
+
+int32_t qn_ast_set(qn_ast *ast, const qn_byte_set *set);
+int32_t qn_ast_bytes(qn_ast *ast, const char *bytes); // one of them; NUL-terminated
+int32_t qn_ast_span(qn_ast *ast, unsigned lo, unsigned hi);
+int32_t qn_ast_seq(qn_ast *ast, int32_t a, int32_t b);
+int32_t qn_ast_seq3(qn_ast *ast, int32_t a, int32_t b, int32_t c);
+int32_t qn_ast_alt(qn_ast *ast, int32_t a, int32_t b);
+int32_t qn_ast_rep(qn_ast *ast, int32_t a, uint32_t min, uint32_t max);
+int32_t qn_ast_maybe(qn_ast *ast, int32_t a);
+int32_t qn_ast_text(qn_ast *ast, qn_str text); // exactly these bytes
+// A character of the ranges (ascending, apart), in UTF-8; surrogates are left out.
+int32_t qn_ast_codes(qn_ast *ast, const qn_code_range *ranges, size_t n);
+// A rule without a body yet; -1 after a failure. `name` is copied.
+int32_t qn_ast_rule_add(qn_ast *ast, qn_str name);
+void qn_ast_rule_set(qn_ast *ast, int32_t rule, int32_t body);
+int32_t qn_ast_ref(qn_ast *ast, int32_t rule);
+// A rule with this body, and a node for it: a shared part that is lowered once.
+int32_t qn_ast_shared(qn_ast *ast, const char *name, int32_t body);
+
+static inline bool qn_byte_set_has(const qn_byte_set *set, unsigned byte) {
+    return (set->bits[byte >> 6] >> (byte & 63)) & 1;
+}
+static inline void qn_byte_set_add(qn_byte_set *set, unsigned byte) {
+    set->bits[byte >> 6] |= (uint64_t)1 << (byte & 63);
+}
+
+// Nodes in order below a node of this kind, flattened. `list` grows by what is found.
+typedef struct qn_node_list {
+    int32_t *items;
+    size_t n, cap;
+} qn_node_list;
+void qn_ast_flatten(qn_ast *ast, qn_ast_kind kind, int32_t node, qn_node_list *list);
+
+// What must hold before lowering: which nodes match the empty text and which match anything at all,
+// repetitions of bodies that cannot be empty, no rule that calls itself before it reads a byte.
+// Fails when `root` (a node) can match nothing.
+QN_MUST_CHECK qn_status qn_ast_analyze(qn_ast *ast, int32_t root, qn_err *err);
+
+#endif

@@ -1,0 +1,18 @@
+// The grammar object, for the front ends that fill it and the matcher that reads it.
+#ifndef QN_GEN_GRAMMAR_OBJECT_H
+#define QN_GEN_GRAMMAR_OBJECT_H
+
+#include "gen/grammar/grammar.h"
+#include "gen/grammar/program.h"
+#include "gen/grammar/trie.h"
+
+struct qn_grammar {
+    qn_program program;
+    qn_token_bytes bytes;
+};
+
+// A front end: adds the tree of `text` to `ast`; *root is the node of the whole.
+typedef qn_status qn_front_end(int32_t *root, qn_ast *ast, qn_str text, qn_err *err);
+qn_front_end qn_front_json, qn_front_schema, qn_front_regex, qn_front_gbnf;
+
+#endif

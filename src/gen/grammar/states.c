@@ -1,0 +1,451 @@
+#include "gen/grammar/states.h"
+
+#include "core/mem.h"
+
+#include <stdlib.h>
+
+enum {
+    CELL_SLOTS = QN_CELLS_MAX * 2,
+    STATE_SLOTS = QN_STATES_MAX * 2,
+    SEEN_SLOTS = QN_STATE_STEPS_MAX * 2,
+    UNKNOWN = -2, // of `advance`
+};
+
+typedef struct place {
+    int32_t node;
+    uint32_t stack;
+} place;
+
+typedef struct seen_slot {
+    place at;
+    uint32_t round; // it is taken if this is the present round
+} seen_slot;
+
+struct qn_states {
+    const qn_program *program;
+    uint32_t longest; // token, in bytes
+    // Reserved memory: pages count when they are touched.
+    qn_cell *cells, *spare;
+    uint32_t *cell_slots, *renamed;
+    uint32_t *stacks; // of all sets
+    qn_state *states;
+    uint32_t *state_slots;
+    int32_t *rows; // (state, class) -> state, -1: not known
+    seen_slot *seen;
+    place *work;
+    size_t n_cells, n_stacks, n_states;
+    uint32_t round;
+    uint64_t steps_left;
+    // The set that is being made.
+    uint32_t made[QN_STATE_STACKS_MAX];
+    size_t n_made;
+    bool made_may_end;
+};
+
+// A table row for each reserved array: where, and how many bytes.
+typedef struct area {
+    void **at;
+    size_t size;
+} area;
+
+enum { N_AREAS = 9 };
+
+static void list_areas(area out[N_AREAS], qn_states *s) {
+    const area areas[N_AREAS] = {
+        {(void **)&s->cells, QN_CELLS_MAX * sizeof *s->cells},
+        {(void **)&s->spare, QN_CELLS_MAX * sizeof *s->spare},
+        {(void **)&s->cell_slots, CELL_SLOTS * sizeof *s->cell_slots},
+        {(void **)&s->renamed, QN_CELLS_MAX * sizeof *s->renamed},
+        {(void **)&s->stacks, QN_STACKS_MAX * sizeof *s->stacks},
+        {(void **)&s->states, QN_STATES_MAX * sizeof *s->states},
+        {(void **)&s->state_slots, STATE_SLOTS * sizeof *s->state_slots},
+        {(void **)&s->rows, QN_STATES_MAX * s->program->n_classes * sizeof *s->rows},
+        {(void **)&s->seen, SEEN_SLOTS * sizeof *s->seen + QN_STATE_STEPS_MAX * sizeof *s->work},
+    };
+    memcpy(out, areas, sizeof areas);
+}
+
+static void clear(qn_states *s) {
+    // Cell 0 is the bottom of every stack, state 0 the empty set.
+    memset(s->cell_slots, 0, CELL_SLOTS * sizeof *s->cell_slots);
+    memset(s->state_slots, 0, STATE_SLOTS * sizeof *s->state_slots);
+    s->n_cells = s->n_states = 1;
+    s->n_stacks = 0;
+    s->cells[0] = (qn_cell){0};
+    s->states[0] = (qn_state){.canon = QN_STATE_DEAD, .advance = QN_STATE_DEAD, .mask = -1};
+    memset(s->rows, 0, s->program->n_classes * sizeof *s->rows);
+}
+
+qn_status qn_states_create(qn_states **out, const qn_program *program, size_t longest_token,
+                           qn_err *err) {
+    qn_states *s = qn_alloc(1, sizeof *s);
+    if (!s) return QN_NOMEM(err, "states of a grammar");
+    s->program = program;
+    s->longest = (uint32_t)(longest_token ? longest_token : 1);
+    area areas[N_AREAS];
+    list_areas(areas, s);
+    for (size_t i = 0; i < N_AREAS; i++) {
+        *areas[i].at = qn_reserve(areas[i].size);
+        if (*areas[i].at) continue;
+        qn_states_destroy(s);
+        return QN_NOMEM(err, "states of a grammar");
+    }
+    s->work = (place *)(s->seen + SEEN_SLOTS);
+    clear(s);
+    *out = s;
+    return QN_OK;
+}
+
+void qn_states_destroy(qn_states *s) {
+    if (!s) return;
+    area areas[N_AREAS];
+    list_areas(areas, s);
+    for (size_t i = 0; i < N_AREAS; i++)
+        if (*areas[i].at) qn_unreserve(*areas[i].at, areas[i].size);
+    qn_free(s);
+}
+
+// --- cells ---------------------------------------------------------------------------------------
+
+static uint32_t mix(uint32_t h, uint32_t value) {
+    h = (h ^ value) * 0x9E3779B1u;
+    return h ^ (h >> 15);
+}
+
+// A round reads a byte at least, so within the longest token a counter moves by so many at most.
+static uint32_t canon_count(const qn_states *s, int32_t node, uint32_t count) {
+    const qn_pnode *n = &s->program->nodes[node];
+    if (n->kind != QN_P_LOOP) return count;
+    if (count < n->min) return n->min - count > s->longest ? n->min - s->longest - 1 : count;
+    if (n->max == QN_AST_MANY || n->max - count <= s->longest) return count;
+    return n->max - s->longest - 1;
+}
+
+// 0 when the memory is full.
+static uint32_t get_cell(qn_states *s, int32_t node, uint32_t count, uint32_t parent) {
+    const uint32_t hash = mix(mix(mix(17, (uint32_t)node), count), parent);
+    size_t at = hash & (CELL_SLOTS - 1);
+    for (; s->cell_slots[at]; at = (at + 1) & (CELL_SLOTS - 1)) {
+        const qn_cell *cell = &s->cells[s->cell_slots[at]];
+        if (cell->node == node && cell->count == count && cell->parent == parent)
+            return s->cell_slots[at];
+    }
+    const uint32_t canon_parent = s->cells[parent].canon, fixed = canon_count(s, node, count);
+    uint32_t canon = 0;
+    if (canon_parent != parent || fixed != count) {
+        canon = get_cell(s, node, fixed, canon_parent); // once: that one is its own
+        if (!canon) return 0;
+        while (s->cell_slots[at]) at = (at + 1) & (CELL_SLOTS - 1);
+    }
+    if (s->n_cells == QN_CELLS_MAX) return 0;
+    const uint32_t made = (uint32_t)s->n_cells++;
+    s->cells[made] =
+        (qn_cell){node, count, parent, canon ? canon : made, s->cells[parent].depth + 1};
+    s->cell_slots[at] = made;
+    return made;
+}
+
+// --- making a state ------------------------------------------------------------------------------
+
+// True if the place is new in this round.
+static bool mark_seen(qn_states *s, place at) {
+    size_t slot = mix(mix(29, (uint32_t)at.node), at.stack) & (SEEN_SLOTS - 1);
+    for (; s->seen[slot].round == s->round; slot = (slot + 1) & (SEEN_SLOTS - 1))
+        if (s->seen[slot].at.node == at.node && s->seen[slot].at.stack == at.stack) return false;
+    s->seen[slot] = (seen_slot){at, s->round};
+    return true;
+}
+
+static void begin(qn_states *s) {
+    if (++s->round == 0) { // wrapped: old marks would look new
+        memset(s->seen, 0, SEEN_SLOTS * sizeof *s->seen);
+        s->round = 1;
+    }
+    s->n_made = 0;
+    s->made_may_end = false;
+}
+
+typedef struct closing {
+    size_t n, n_seen; // places to do; places met
+    qn_states_result result;
+} closing;
+
+static void want(qn_states *s, closing *c, int32_t node, uint32_t stack) {
+    if (!mark_seen(s, (place){node, stack})) return;
+    if (++c->n_seen >= QN_STATE_STEPS_MAX)
+        c->result = QN_STATES_AMBIGUOUS;
+    else
+        s->work[c->n++] = (place){node, stack};
+}
+
+// A deeper stack than allowed is as if the grammar did not have this branch.
+static void want_under(qn_states *s, closing *c, int32_t node, place frame, uint32_t count) {
+    if (s->cells[frame.stack].depth >= QN_STACK_DEPTH_MAX) return;
+    const uint32_t stack = get_cell(s, frame.node, count, frame.stack);
+    if (!stack)
+        c->result = QN_STATES_FULL;
+    else
+        want(s, c, node, stack);
+}
+
+// `count` rounds of the loop are over.
+static void close_loop(qn_states *s, closing *c, place loop, uint32_t count) {
+    const qn_pnode *node = &s->program->nodes[loop.node];
+    if (node->max == QN_AST_MANY && count > node->min) count = node->min;
+    if (count < node->max) want_under(s, c, node->a, loop, count);
+    if (count >= node->min) want(s, c, node->next, loop.stack);
+}
+
+static void close_return(qn_states *s, closing *c, uint32_t stack) {
+    if (!stack) {
+        s->made_may_end = true;
+        return;
+    }
+    const qn_cell frame = s->cells[stack];
+    if (s->program->nodes[frame.node].kind == QN_P_LOOP)
+        close_loop(s, c, (place){frame.node, frame.parent}, frame.count + 1);
+    else
+        want(s, c, frame.node, frame.parent);
+}
+
+static void close_byte(qn_states *s, closing *c, place at) {
+    const uint32_t top = get_cell(s, at.node, 0, at.stack);
+    if (!top)
+        c->result = QN_STATES_FULL;
+    else if (s->n_made == QN_STATE_STACKS_MAX)
+        c->result = QN_STATES_AMBIGUOUS;
+    else
+        s->made[s->n_made++] = top;
+}
+
+// Follows everything that reads nothing, down to the nodes that read a byte.
+static void close_one(qn_states *s, closing *c, place at) {
+    const qn_pnode *node = &s->program->nodes[at.node];
+    switch ((qn_pnode_kind)node->kind) {
+    case QN_P_RETURN:
+        close_return(s, c, at.stack);
+        break;
+    case QN_P_BYTE:
+        close_byte(s, c, at);
+        break;
+    case QN_P_CALL:
+        if (node->next == 0) // the last thing of a rule needs no frame
+            want(s, c, node->a, at.stack);
+        else
+            want_under(s, c, node->a, (place){node->next, at.stack}, 0);
+        break;
+    case QN_P_SPLIT:
+        for (int32_t i = 0; i < node->b; i++) want(s, c, s->program->edges[node->a + i], at.stack);
+        break;
+    case QN_P_LOOP:
+        close_loop(s, c, at, 0);
+        break;
+    }
+}
+
+static qn_states_result close_from(qn_states *s, closing *c, int32_t node, uint32_t stack) {
+    want(s, c, node, stack);
+    while (c->n && !c->result) {
+        if (s->steps_left == 0) return QN_STATES_COSTLY;
+        s->steps_left--;
+        close_one(s, c, s->work[--c->n]);
+    }
+    return c->result;
+}
+
+static int compare_stacks(const void *x, const void *y) {
+    const uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    return (a > b) - (a < b);
+}
+
+static void sort_made(qn_states *s) {
+    if (s->n_made > 32) qsort(s->made, s->n_made, sizeof *s->made, compare_stacks);
+    for (size_t i = 1; s->n_made <= 32 && i < s->n_made; i++) {
+        const uint32_t value = s->made[i];
+        size_t j = i;
+        for (; j > 0 && s->made[j - 1] > value; j--) s->made[j] = s->made[j - 1];
+        s->made[j] = value;
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_made; i++)
+        if (!n || s->made[n - 1] != s->made[i]) s->made[n++] = s->made[i];
+    s->n_made = n;
+}
+
+// The state of the set that was made.
+static qn_states_result intern(int32_t *out, qn_states *s) {
+    sort_made(s);
+    if (!s->n_made && !s->made_may_end) {
+        *out = QN_STATE_DEAD;
+        return QN_STATES_OK;
+    }
+    uint32_t hash = mix(3, s->made_may_end);
+    for (size_t i = 0; i < s->n_made; i++) hash = mix(hash, s->made[i]);
+    size_t at = hash & (STATE_SLOTS - 1);
+    for (; s->state_slots[at]; at = (at + 1) & (STATE_SLOTS - 1)) {
+        const qn_state *old = &s->states[s->state_slots[at]];
+        if (old->n == s->n_made && old->may_end == s->made_may_end &&
+            !memcmp(s->stacks + old->first, s->made, s->n_made * sizeof *s->made)) {
+            *out = (int32_t)s->state_slots[at];
+            return QN_STATES_OK;
+        }
+    }
+    if (s->n_states == QN_STATES_MAX || s->n_stacks + s->n_made > QN_STACKS_MAX)
+        return QN_STATES_FULL;
+    const size_t made = s->n_states++, n_classes = s->program->n_classes;
+    s->states[made] = (qn_state){.first = (uint32_t)s->n_stacks,
+                                 .n = (uint32_t)s->n_made,
+                                 .canon = -1,
+                                 .advance = UNKNOWN,
+                                 .mask = -1,
+                                 .may_end = s->made_may_end};
+    memcpy(s->stacks + s->n_stacks, s->made, s->n_made * sizeof *s->made);
+    s->n_stacks += s->n_made;
+    memset(s->rows + made * n_classes, 0xFF, n_classes * sizeof *s->rows);
+    s->state_slots[at] = (uint32_t)made;
+    *out = (int32_t)made;
+    return QN_STATES_OK;
+}
+
+void qn_states_allow(qn_states *s, uint64_t steps) { s->steps_left = steps; }
+
+qn_states_result qn_states_start(int32_t *out, qn_states *s) {
+    closing c = {0};
+    begin(s);
+    const qn_states_result result = close_from(s, &c, s->program->start, 0);
+    return result ? result : intern(out, s);
+}
+
+qn_states_result qn_states_step(int32_t *out, qn_states *s, int32_t from, uint8_t byte) {
+    int32_t *known = &s->rows[(size_t)from * s->program->n_classes + s->program->class_of[byte]];
+    if (*known < 0) {
+        const qn_state state = s->states[from];
+        closing c = {0};
+        begin(s);
+        if (s->steps_left <= state.n) return QN_STATES_COSTLY;
+        s->steps_left -= state.n;
+        for (uint32_t i = 0; i < state.n; i++) {
+            const qn_cell top = s->cells[s->stacks[state.first + i]];
+            const qn_pnode *node = &s->program->nodes[top.node];
+            if (!qn_byte_set_has(&s->program->sets[node->a], byte)) continue;
+            const qn_states_result result = close_from(s, &c, node->next, top.parent);
+            if (result) return result;
+        }
+        int32_t to;
+        const qn_states_result result = intern(&to, s);
+        if (result) return result;
+        *known = to;
+    }
+    *out = *known;
+    return QN_STATES_OK;
+}
+
+qn_states_result qn_states_canon(int32_t *out, qn_states *s, int32_t of) {
+    qn_state *state = &s->states[of];
+    if (state->canon < 0) {
+        begin(s);
+        for (uint32_t i = 0; i < state->n; i++)
+            s->made[s->n_made++] = s->cells[s->stacks[state->first + i]].canon;
+        s->made_may_end = state->may_end;
+        int32_t canon;
+        const qn_states_result result = intern(&canon, s);
+        if (result) return result;
+        state->canon = canon;
+        s->states[canon].canon = canon;
+    }
+    *out = state->canon;
+    return QN_STATES_OK;
+}
+
+// --- plain characters ----------------------------------------------------------------------------
+
+typedef struct lead {
+    uint8_t lo, hi, second_lo, second_hi, more; // bytes that may follow; more: behind the second
+} lead;
+
+// Well-formed UTF-8 beyond ASCII.
+static const lead leads[] = {{0xC2, 0xDF, 0x80, 0xBF, 0}, {0xE0, 0xE0, 0xA0, 0xBF, 1},
+                             {0xE1, 0xEC, 0x80, 0xBF, 1}, {0xED, 0xED, 0x80, 0x9F, 1},
+                             {0xEE, 0xEF, 0x80, 0xBF, 1}, {0xF0, 0xF0, 0x90, 0xBF, 2},
+                             {0xF1, 0xF3, 0x80, 0xBF, 2}, {0xF4, 0xF4, 0x80, 0x8F, 2}};
+
+// Whether every way from `from` by a byte of the span and `more` continuation bytes leads to `to`.
+static qn_states_result leads_to(bool *same, qn_states *s, int32_t from, const lead *span,
+                                 int32_t to) {
+    int32_t last = -1;
+    for (unsigned byte = span->lo; *same && byte <= span->hi; byte++) {
+        int32_t next;
+        const qn_states_result result = qn_states_step(&next, s, from, (uint8_t)byte);
+        if (result) return result;
+        if (next == last) continue;
+        last = next;
+        if (span->second_lo) {
+            const lead rest = {span->second_lo, span->second_hi, span->more ? 0x80 : 0, 0xBF,
+                               (uint8_t)(span->more ? span->more - 1 : 0)};
+            const qn_states_result below = leads_to(same, s, next, &rest, to);
+            if (below) return below;
+        } else {
+            *same = next == to;
+        }
+    }
+    return QN_STATES_OK;
+}
+
+qn_states_result qn_states_advance(int32_t *out, qn_states *s, int32_t from) {
+    if (s->states[from].advance == UNKNOWN) {
+        static const lead ascii[] = {
+            {0x20, 0x21, 0, 0, 0}, {0x23, 0x5B, 0, 0, 0}, {0x5D, 0x7F, 0, 0, 0}};
+        bool same = true;
+        int32_t to;
+        qn_states_result result = qn_states_step(&to, s, from, 0x20);
+        for (size_t i = 0; !result && same && i < sizeof ascii / sizeof *ascii; i++)
+            result = leads_to(&same, s, from, &ascii[i], to);
+        for (size_t i = 0; !result && same && i < sizeof leads / sizeof *leads; i++)
+            result = leads_to(&same, s, from, &leads[i], to);
+        if (result) return result;
+        s->states[from].advance = same ? to : -1;
+    }
+    *out = s->states[from].advance;
+    return QN_STATES_OK;
+}
+
+// --- keeping one state ---------------------------------------------------------------------------
+
+// Copies the cells below a state's stacks to `spare`, parents first; returns their number.
+static size_t save_cells(qn_states *s, const qn_state *state) {
+    memset(s->renamed, 0, s->n_cells * sizeof *s->renamed);
+    for (uint32_t i = 0; i < state->n; i++)
+        for (uint32_t at = s->stacks[state->first + i]; at && !s->renamed[at];
+             at = s->cells[at].parent)
+            s->renamed[at] = 1;
+    size_t n = 0;
+    for (uint32_t at = 1; at < s->n_cells; at++)
+        if (s->renamed[at]) {
+            s->spare[n] = s->cells[at];
+            s->spare[n++].canon = at; // its old number
+        }
+    return n;
+}
+
+int32_t qn_states_sweep(qn_states *s, int32_t keep) {
+    const qn_state state = s->states[keep];
+    const size_t n = save_cells(s, &state);
+    begin(s);
+    for (uint32_t i = 0; i < state.n; i++) s->made[s->n_made++] = s->stacks[state.first + i];
+    s->made_may_end = state.may_end;
+    clear(s);
+    for (size_t i = 0; i < n; i++) {
+        const qn_cell *cell = &s->spare[i];
+        s->renamed[cell->canon] = get_cell(s, cell->node, cell->count, s->renamed[cell->parent]);
+    }
+    for (size_t i = 0; i < s->n_made; i++) s->made[i] = s->renamed[s->made[i]];
+    int32_t out = QN_STATE_DEAD;
+    return intern(&out, s) == QN_STATES_OK ? out : QN_STATE_DEAD;
+}
+
+qn_state *qn_states_get(qn_states *s, int32_t state) { return &s->states[state]; }
+size_t qn_states_count(const qn_states *s) { return s->n_states; }
+size_t qn_states_n_cells(const qn_states *s) { return s->n_cells; }
+const int32_t *qn_states_row(const qn_states *s, int32_t state) {
+    return s->rows + (size_t)state * s->program->n_classes;
+}

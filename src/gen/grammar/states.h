@@ -1,0 +1,70 @@
+// States of the automaton, made on first use: a state is a set of stacks, a transition leads from a
+// state by a byte to a state.
+//
+// Stacks are lists of cells that share their lower parts; equal cells are one cell, equal sets one
+// state, so comparing is comparing numbers. All memory is reserved at the start. When it is full,
+// everything but one state is forgotten (qn_states_sweep).
+#ifndef QN_GEN_GRAMMAR_STATES_H
+#define QN_GEN_GRAMMAR_STATES_H
+
+#include "gen/grammar/program.h"
+
+enum {
+    QN_STATE_DEAD = 0, // no text goes on from here
+    QN_STATES_MAX = 1 << 15,
+    QN_CELLS_MAX = 1 << 19,
+    QN_STACKS_MAX = 1 << 21,    // in all sets together
+    QN_STATE_STACKS_MAX = 2048, // in one set: beyond, a grammar is too ambiguous
+    QN_STATE_STEPS_MAX = 1 << 15,
+    QN_STACK_DEPTH_MAX = 4096,
+};
+
+typedef struct qn_cell {
+    int32_t node;
+    uint32_t count;  // rounds begun and finished, for a LOOP
+    uint32_t parent; // 0: the bottom
+    uint32_t canon;  // the cell that behaves the same within the longest token
+    uint32_t depth;
+} qn_cell;
+
+typedef struct qn_state {
+    uint32_t first, n; // stacks: tops that read a byte, ascending
+    int32_t canon;     // the state that behaves the same within the longest token; -1: not known
+    int32_t advance;   // where every plain character leads; see qn_states_advance
+    int32_t mask;      // of the matcher; -1: none
+    bool may_end;
+} qn_state;
+
+typedef struct qn_states qn_states;
+
+// What can happen when a state is made.
+typedef enum qn_states_result {
+    QN_STATES_OK,
+    QN_STATES_FULL,
+    QN_STATES_AMBIGUOUS, // a set too large
+    QN_STATES_COSTLY     // the steps are used up
+} qn_states_result;
+
+QN_MUST_CHECK qn_status qn_states_create(qn_states **out, const qn_program *program,
+                                         size_t longest_token, qn_err *err);
+void qn_states_destroy(qn_states *states);
+// Steps that may be taken from now on.
+void qn_states_allow(qn_states *states, uint64_t steps);
+QN_MUST_CHECK qn_states_result qn_states_start(int32_t *out, qn_states *states);
+QN_MUST_CHECK qn_states_result qn_states_step(int32_t *out, qn_states *states, int32_t from,
+                                              uint8_t byte);
+// The state to compute a mask for: counters that are further from their bounds than any token
+// reaches are set to one value.
+QN_MUST_CHECK qn_states_result qn_states_canon(int32_t *out, qn_states *states, int32_t of);
+// The one state to which each plain character (any but controls, '"' and '\\') leads; -1 if they
+// lead to several.
+QN_MUST_CHECK qn_states_result qn_states_advance(int32_t *out, qn_states *states, int32_t from);
+// Forgets everything but `keep`, whose new number is returned.
+int32_t qn_states_sweep(qn_states *states, int32_t keep);
+qn_state *qn_states_get(qn_states *states, int32_t state);
+size_t qn_states_count(const qn_states *states);
+size_t qn_states_n_cells(const qn_states *states);
+// For loops that step often: row of transitions by class of byte; -1: not known yet.
+const int32_t *qn_states_row(const qn_states *states, int32_t state);
+
+#endif
