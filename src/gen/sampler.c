@@ -1,101 +1,213 @@
 #include "gen/sampler.h"
 
 #include "core/mem.h"
-#include "gen/logits.h"
-#include "gen/philox.h"
+#include "gen/bans.h"
+#include "gen/settings.h"
+#include "gen/steps.h"
+#include "gen/weight.h"
 
 #include <math.h>
 
-typedef struct entry {
-    float p;
-    int32_t id;
-} entry;
+// What follows from the settings.
+typedef struct chain {
+    qn_sample_opts given; // as it was set, for comparing; its lists are not looked at again
+    qn_sample_opts opts;  // filled; without lists
+    const qn_step *steps[QN_N_STEPS]; // those that do something, in their order
+    size_t n_steps;
+    bool is_greedy;  // after the steps, the best is chosen
+    qn_bias *biases; // (opts.n_biases)
+    qn_bans *bans;   // NULL: none
+    qn_breakers *breakers;
+} chain;
 
 struct qn_sampler {
+    const qn_tokenizer *tokenizer; // borrowed; NULL: none
     int64_t n_vocab;
-    qn_sample_opts opts;
-    entry *entries; // (n_vocab)
+    qn_choices choices;
+    uint32_t *counts;     // (n_vocab) zeros
+    qn_token_texts texts; // once they are needed
+    chain chain;
+    double mirostat_most; // surprise, in bits
 };
 
-// Whether a stands before b: by descending probability, then id.
-static bool is_before(entry a, entry b) { return a.p != b.p ? a.p > b.p : a.id < b.id; }
-
-// Moves the entry at `at` down its heap of n until none below stands behind it.
-static void sift(entry *heap, int64_t at, int64_t n) {
-    const entry moved = heap[at];
-    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && is_before(heap[child], heap[child + 1])) child++;
-        if (!is_before(moved, heap[child])) break;
-        heap[at] = heap[child];
-    }
-    heap[at] = moved;
-}
-
-// Sorts in place; qsort of the C library may allocate.
-static void sort_entries(entry *entries, int64_t n) {
-    for (int64_t i = n / 2; i-- > 0;) sift(entries, i, n);
-    for (int64_t end = n - 1; end > 0; end--) {
-        const entry last = entries[0];
-        entries[0] = entries[end];
-        entries[end] = last;
-        sift(entries, 0, end);
-    }
+static void deinit_chain(chain *c) {
+    qn_free(c->biases);
+    qn_bans_destroy(c->bans);
+    qn_breakers_destroy(c->breakers);
+    *c = (chain){0};
 }
 
 qn_status qn_sampler_create(qn_sampler **out, const qn_tokenizer *tokenizer, int64_t n_vocab,
                             qn_err *err) {
-    (void)tokenizer;
-    qn_sampler *sampler = qn_alloc(1, sizeof *sampler);
-    entry *entries = qn_alloc((size_t)n_vocab, sizeof *entries);
-    if (!sampler || !entries) {
-        qn_free(sampler);
-        qn_free(entries);
-        return QN_NOMEM(err, "sampling");
+    qn_status status = QN_OK;
+    if (n_vocab < 1 || n_vocab > QN_WEIGHT_MOST_ENTRIES)
+        return QN_FAIL(err, LIMIT, "a vocabulary of %lld tokens, want 1 to %d", (long long)n_vocab,
+                       QN_WEIGHT_MOST_ENTRIES);
+    qn_sampler *s = qn_alloc(1, sizeof *s);
+    if (!s) return QN_NOMEM(err, "sampling");
+    s->tokenizer = tokenizer;
+    s->n_vocab = n_vocab;
+    QN_TRY_TO(done, qn_choices_init(&s->choices, n_vocab, err));
+    s->counts = qn_alloc((size_t)n_vocab, sizeof *s->counts);
+    if (!s->counts) {
+        status = QN_NOMEM(err, "sampling");
+        goto done;
     }
-    *sampler = (qn_sampler){.n_vocab = n_vocab, .entries = entries};
-    *out = sampler;
+    s->chain.opts = qn_settings_fill(&s->chain.given);
+    s->chain.is_greedy = true;
+    *out = s;
+
+done:
+    if (status) qn_sampler_destroy(s);
+    return status;
+}
+
+void qn_sampler_destroy(qn_sampler *s) {
+    if (!s) return;
+    deinit_chain(&s->chain);
+    qn_token_texts_deinit(&s->texts);
+    qn_choices_deinit(&s->choices);
+    qn_free(s->counts);
+    qn_free(s);
+}
+
+// --- settings ------------------------------------------------------------------------------------
+
+static qn_status copy_biases(chain *c, const qn_sample_opts *opts, int64_t n_vocab, qn_err *err) {
+    const float most = 1000;
+    if (opts->n_biases == 0) return QN_OK;
+    if (!opts->biases)
+        return QN_FAIL(err, ARGUMENT, "%zu biases, but the list is NULL", opts->n_biases);
+    for (size_t i = 0; i < opts->n_biases; i++) {
+        const qn_bias b = opts->biases[i];
+        if (b.token < 0 || b.token >= n_vocab)
+            return QN_FAIL(err, ARGUMENT, "bias %zu: token %d, want 0 to %lld", i, b.token,
+                           (long long)n_vocab - 1);
+        if (!(b.bias >= -most && b.bias <= most) && b.bias != -INFINITY)
+            return QN_FAIL(err, ARGUMENT, "bias %zu, of token %d: %g, want -%g to %g, or -inf", i,
+                           b.token, (double)b.bias, (double)most, (double)most);
+    }
+    c->biases = qn_alloc(opts->n_biases, sizeof *c->biases);
+    if (!c->biases) return QN_NOMEM(err, "biases");
+    memcpy(c->biases, opts->biases, opts->n_biases * sizeof *c->biases);
     return QN_OK;
 }
 
-void qn_sampler_destroy(qn_sampler *sampler) {
-    if (!sampler) return;
-    qn_free(sampler->entries);
-    qn_free(sampler);
+static qn_status need_texts(qn_sampler *s, qn_err *err) {
+    if (s->texts.ends) return QN_OK;
+    return qn_token_texts_init(&s->texts, s->tokenizer, s->n_vocab, err);
 }
 
-qn_status qn_sampler_set(qn_sampler *sampler, const qn_sample_opts *opts, qn_err *err) {
-    if (!(opts->temperature >= 0) || isinf(opts->temperature))
-        return QN_FAIL(err, ARGUMENT, "temperature %g, want 0 or more", (double)opts->temperature);
-    sampler->opts = *opts;
+static qn_status build_strings(chain *c, qn_sampler *s, qn_err *err) {
+    const qn_sample_opts *o = &c->opts;
+    if (o->n_bans > 0) {
+        if (!s->tokenizer)
+            return QN_FAIL(err, ARGUMENT, "%zu banned strings, but there is no tokenizer",
+                           o->n_bans);
+        QN_TRY(need_texts(s, err));
+        QN_TRY(qn_bans_create(&c->bans, &s->texts, o->bans, o->n_bans, err));
+    }
+    if (o->dry_multiplier != 0 && o->n_dry_breakers > 0 && s->tokenizer) {
+        QN_TRY(need_texts(s, err));
+        QN_TRY(
+            qn_breakers_create(&c->breakers, &s->texts, o->dry_breakers, o->n_dry_breakers, err));
+    }
     return QN_OK;
 }
 
-void qn_sampler_reset(qn_sampler *sampler) { (void)sampler; }
+// Keeps the steps that do something. Nothing random is asked where the best is chosen.
+static void choose_steps(chain *c) {
+    const qn_sample_opts *o = &c->opts;
+    c->is_greedy = o->temperature == 0 || (o->top_k == 1 && !o->mirostat);
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_steps; i++) {
+        const qn_step *step = c->steps[i];
+        const bool is_idle = (c->is_greedy && step->kind != QN_STEP_SCORES) ||
+                             (o->mirostat && step->kind == QN_STEP_FILTER);
+        if (!is_idle && step->is_on(o)) c->steps[n++] = step;
+    }
+    c->n_steps = n;
+}
 
-bool qn_sampler_is_greedy(const qn_sampler *sampler) { return sampler->opts.temperature == 0; }
+static qn_status build_chain(chain *c, qn_sampler *s, const qn_sample_opts *opts, qn_err *err) {
+    QN_TRY(qn_settings_check(opts, err));
+    c->given = *opts;
+    c->opts = qn_settings_fill(opts);
+    QN_TRY(qn_steps_parse(c->steps, &c->n_steps, opts->order, err));
+    QN_TRY(copy_biases(c, opts, s->n_vocab, err));
+    QN_TRY(build_strings(c, s, err));
+    choose_steps(c);
+    c->opts.biases = NULL;
+    c->opts.bans = c->opts.dry_breakers = NULL;
+    c->opts.order = NULL;
+    return QN_OK;
+}
 
-qn_status qn_sampler_choose(int32_t *token, qn_sampler *sampler, const qn_sampler_in *in,
-                            qn_err *err) {
-    const int64_t n = sampler->n_vocab;
-    const qn_sample_opts *opts = &sampler->opts;
-    const float *logits = in->logits;
-    entry *entries = sampler->entries;
-    QN_TRY(qn_logits_check(logits, n, err));
-    const int32_t best = qn_logits_best(logits, n);
-    if (opts->temperature == 0) {
-        *token = best;
+qn_status qn_sampler_set(qn_sampler *s, const qn_sample_opts *opts, qn_err *err) {
+    if (qn_settings_equal(opts, &s->chain.given)) return QN_OK;
+    chain new = {0};
+    const qn_status status = build_chain(&new, s, opts, err);
+    if (status) {
+        deinit_chain(&new);
+        return status;
+    }
+    const qn_sample_opts *old = &s->chain.opts;
+    const bool is_other = old->mirostat != new.opts.mirostat ||
+                          old->mirostat_tau != new.opts.mirostat_tau ||
+                          old->mirostat_eta != new.opts.mirostat_eta;
+    deinit_chain(&s->chain);
+    s->chain = new;
+    if (is_other) qn_sampler_reset(s);
+    return QN_OK;
+}
+
+void qn_sampler_reset(qn_sampler *s) { s->mirostat_most = 2 * (double)s->chain.opts.mirostat_tau; }
+
+bool qn_sampler_is_greedy(const qn_sampler *s) {
+    const chain *c = &s->chain;
+    return c->is_greedy && c->n_steps == 0 && c->opts.n_biases == 0 && !c->bans;
+}
+
+// --- choosing ------------------------------------------------------------------------------------
+
+// What comes before all steps, whatever their order.
+static qn_status exclude(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
+    const chain *c = &s->chain;
+    if (!in->allowed && c->opts.n_biases == 0 && !c->bans) return QN_OK;
+    if (in->allowed) qn_choices_allow(&s->choices, in->allowed);
+    float *scores = qn_choices_write(&s->choices);
+    for (size_t i = 0; i < c->opts.n_biases; i++) scores[c->biases[i].token] += c->biases[i].bias;
+    if (c->bans)
+        qn_bans_apply(c->bans, scores, in->tokens + in->n_prompt, in->n_tokens - in->n_prompt);
+    if (qn_choices_count(&s->choices) == 0)
+        return QN_FAIL(err, ARGUMENT,
+                       "no token is left to choose: all %lld are excluded by the grammar, bans or "
+                       "biases",
+                       (long long)s->n_vocab);
+    return QN_OK;
+}
+
+qn_status qn_sampler_choose(int32_t *token, qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
+    const chain *c = &s->chain;
+    const qn_step_run run = {.choices = &s->choices,
+                             .opts = &c->opts,
+                             .in = in,
+                             .breakers = c->breakers,
+                             .counts = s->counts};
+    QN_TRY(qn_choices_begin(&s->choices, in->logits, err));
+    QN_TRY(exclude(s, in, err));
+    for (size_t i = 0; i < c->n_steps; i++) c->steps[i]->run(&run);
+    if (c->is_greedy) {
+        *token = qn_choices_first(&s->choices);
         return QN_OK;
     }
-    for (int64_t i = 0; i < n; i++)
-        entries[i] = (entry){expf((logits[i] - logits[best]) / opts->temperature), (int32_t)i};
-    sort_entries(entries, n);
-    // Both sums in double and in one order: in float, a long tail would no longer move the running
-    // sum, and all its weight would fall on the last entry.
-    double sum = 0, running = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)entries[i].p;
-    const double u = (double)qn_philox_uniform(opts->seed, in->position, opts->completion, 0) * sum;
-    int64_t i = 0;
-    while (i + 1 < n && entries[i + 1].p > 0 && (running += (double)entries[i].p) <= u) i++;
-    *token = entries[i].id;
+    double surprise = 0;
+    const int64_t drawn = c->opts.mirostat
+                              ? qn_steps_draw_mirostat(&surprise, &run, s->mirostat_most)
+                              : qn_steps_draw(&run);
+    *token = qn_choices_id(&s->choices, drawn);
+    if (c->opts.mirostat)
+        s->mirostat_most -=
+            (double)c->opts.mirostat_eta * (surprise - (double)c->opts.mirostat_tau);
     return QN_OK;
 }

@@ -1,0 +1,110 @@
+#include "gen/settings.h"
+
+#include <stddef.h>
+#include <string.h>
+
+// --- numbers -------------------------------------------------------------------------------------
+
+static const struct real {
+    const char *name;
+    size_t offset;
+    float least, most;
+} reals[] = {
+#define REAL(name, least, most)                                                                    \
+    { #name, offsetof(qn_sample_opts, name), least, most }
+    REAL(temperature, 0, 1000),
+    REAL(top_p, 0, 1),
+    REAL(min_p, 0, 1),
+    REAL(typical_p, 0, 1),
+    REAL(top_n_sigma, 0, 1000),
+    REAL(xtc_probability, 0, 1),
+    REAL(xtc_threshold, 0, 1),
+    REAL(dynatemp_range, 0, 1000),
+    REAL(dynatemp_exponent, 0, 100),
+    REAL(repeat_penalty, 0, 100),
+    REAL(frequency_penalty, -100, 100),
+    REAL(presence_penalty, -100, 100),
+    REAL(dry_multiplier, 0, 1000),
+    REAL(dry_base, 0, 1000),
+    REAL(mirostat_tau, 0, 100),
+    REAL(mirostat_eta, 0, 10),
+#undef REAL
+};
+
+static const struct whole {
+    const char *name;
+    size_t offset;
+    int32_t least, most;
+} wholes[] = {
+#define WHOLE(name, least, most)                                                                   \
+    { #name, offsetof(qn_sample_opts, name), least, most }
+    WHOLE(top_k, 0, INT32_MAX),
+    WHOLE(repeat_last_n, -1, INT32_MAX),
+    WHOLE(dry_allowed_length, 0, INT32_MAX),
+    WHOLE(dry_last_n, 0, INT32_MAX),
+    WHOLE(mirostat, 0, 2),
+#undef WHOLE
+};
+
+enum { N_REALS = sizeof reals / sizeof *reals, N_WHOLES = sizeof wholes / sizeof *wholes };
+
+qn_status qn_settings_check(const qn_sample_opts *opts, qn_err *err) {
+    for (size_t i = 0; i < N_REALS; i++) {
+        const struct real *r = &reals[i];
+        float value;
+        memcpy(&value, (const char *)opts + r->offset, sizeof value);
+        if (!(value >= r->least && value <= r->most))
+            return QN_FAIL(err, ARGUMENT, "%s %g, want %g to %g", r->name, (double)value,
+                           (double)r->least, (double)r->most);
+    }
+    for (size_t i = 0; i < N_WHOLES; i++) {
+        const struct whole *w = &wholes[i];
+        int32_t value;
+        memcpy(&value, (const char *)opts + w->offset, sizeof value);
+        if (value < w->least || value > w->most)
+            return QN_FAIL(err, ARGUMENT, "%s %d, want %d to %d", w->name, value, w->least,
+                           w->most);
+    }
+    if (opts->mirostat == 1)
+        return QN_FAIL(err, ARGUMENT, "mirostat 1, want 0 (off) or 2 (mirostat 2)");
+    if (opts->dry_base > 0 && opts->dry_base < 1)
+        return QN_FAIL(err, ARGUMENT, "dry_base %g, want 1 to 1000, or 0 for 1.75",
+                       (double)opts->dry_base);
+    return QN_OK;
+}
+
+static float unless_zero(float value, float otherwise) { return value != 0 ? value : otherwise; }
+
+qn_sample_opts qn_settings_fill(const qn_sample_opts *opts) {
+    static const char *const breakers[] = {"\n", ":", "\"", "*"};
+    qn_sample_opts o = *opts;
+    if (o.top_p >= 1) o.top_p = 0;
+    if (o.typical_p >= 1) o.typical_p = 0;
+    if (o.repeat_penalty == 1) o.repeat_penalty = 0;
+    if (o.repeat_last_n == 0) o.repeat_last_n = 64;
+    o.xtc_threshold = unless_zero(o.xtc_threshold, 0.1f);
+    o.dynatemp_exponent = unless_zero(o.dynatemp_exponent, 1);
+    o.dry_base = unless_zero(o.dry_base, 1.75f);
+    if (o.dry_allowed_length == 0) o.dry_allowed_length = 2;
+    if (!o.dry_breakers) {
+        o.dry_breakers = breakers;
+        o.n_dry_breakers = sizeof breakers / sizeof *breakers;
+    }
+    o.mirostat_tau = unless_zero(o.mirostat_tau, 5);
+    o.mirostat_eta = unless_zero(o.mirostat_eta, 0.1f);
+    return o;
+}
+
+bool qn_settings_equal(const qn_sample_opts *a, const qn_sample_opts *b) {
+    const char *x = (const char *)a, *y = (const char *)b;
+    for (size_t i = 0; i < N_REALS; i++) {
+        if (memcmp(x + reals[i].offset, y + reals[i].offset, sizeof(float)) != 0) return false;
+    }
+    for (size_t i = 0; i < N_WHOLES; i++) {
+        if (memcmp(x + wholes[i].offset, y + wholes[i].offset, sizeof(int32_t)) != 0) return false;
+    }
+    return a->seed == b->seed && a->completion == b->completion &&
+           a->dry_breakers == b->dry_breakers && a->n_dry_breakers == b->n_dry_breakers &&
+           a->biases == b->biases && a->n_biases == b->n_biases && a->bans == b->bans &&
+           a->n_bans == b->n_bans && a->order == b->order;
+}
