@@ -27,13 +27,20 @@ typedef struct qn_i8_block {
     int8_t q[QN_BLOCK];
     int16_t sums[QN_BLOCK / QN_SUM];
     float scales[QN_BLOCK / 32];
+    float offsets[QN_BLOCK / 32]; // scale times the sum of 32
+    float fill[8];
 } qn_i8_block;
+
+// The scale of run j times the sum of its group h of 16 or 32 values.
+static inline float qn_i8_offset(const qn_i8_block *x, int j, int h, int group) {
+    return group == 32 ? x->offsets[j] : x->scales[j] * (float)x->sums[2 * j + h];
+}
 
 // Where value k of an i12 block is: of each 4 values, the first and third come before the others, so
 // that kernels find them as they find those of a row of packed weights.
 static inline int qn_i12_index(int k) { return (k & ~3) | (k & 1) << 1 | (k >> 1 & 1); }
 
-_Static_assert(sizeof(qn_i12_block) == 576 && sizeof(qn_i8_block) == 320,
+_Static_assert(sizeof(qn_i12_block) == 576 && sizeof(qn_i8_block) == 384,
                "blocks fill cache lines");
 
 static inline int64_t qn_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -56,7 +56,7 @@ QN_INLINE void i12_dots(i32v (*t)[VECTORS], const tile_block *blocks, const qn_i
         UNROLL for (int v = 0; v < VECTORS; v++) w[v] =
             load_i16(tile_at(blocks, first, v)->w[i] + 2 * lane_at(first, v));
         UNROLL for (int r = 0; r < n_rows; r++) {
-            const int32_t pair = load_i32(x[r]->q + 2 * i);
+            const int16_t *pair = x[r]->q + 2 * i;
             UNROLL for (int v = 0; v < VECTORS; v++) t[r][v] = madd(t[r][v], w[v], pair);
         }
     }
@@ -83,7 +83,7 @@ QN_INLINE void i12_folded(float (*sums)[QN_PANEL], const tile_block *blocks,
             if (has_shift) {
                 i32v below = {0};
                 UNROLL for (int i = 0; i < QN_GROUPS / 2; i++) below =
-                    madd(below, load_i16(tile->mins[i] + 2 * o), load_i32(x[r]->sums + 2 * i));
+                    madd(below, load_i16(tile->mins[i] + 2 * o), x[r]->sums + 2 * i);
                 value = fma_f32(load_f32(tile->shift[0] + o), to_float(below), value);
             }
             store_f32(sum, load_f32(sum) + all_f32(x[r]->scale) * value);
@@ -127,21 +127,13 @@ QN_INLINE void i12_grouped(float (*sums)[QN_PANEL], const tile_block *blocks,
     }
 }
 
-// --- i8_32 ---
+// --- i8_32: types with a shift have no zero ---
 
-// What a row adds to each group, for weights less `zero`: the sum from which products are added, and
-// its scale times its sum.
-typedef struct i8_terms {
-    int32_t base[QN_GROUPS];
-    float offset[QN_GROUPS];
-} i8_terms;
-
-QN_INLINE void i8_find_terms(i8_terms *to, const qn_i8_block *x, int zero, const int group) {
-    for (int g = 0; g < QN_BLOCK / group; g++) {
-        const int sum = group == 16 ? x->sums[g] : x->sums[2 * g] + x->sums[2 * g + 1];
-        to->base[g] = -zero * sum;
-        to->offset[g] = x->scales[g * group / 32] * (float)sum;
-    }
+// -zero times the sums of a row's groups. (Here units for whole numbers are idle, those for vectors
+// are not.)
+QN_INLINE void i8_find_bases(int32_t *to, const qn_i8_block *x, int zero, const int group) {
+    for (int g = 0; g < QN_BLOCK / group; g++)
+        to[g] = -zero * (group == 16 ? x->sums[g] : x->sums[2 * g] + x->sums[2 * g + 1]);
 }
 
 QN_INLINE void i8_coded(float (*sums)[QN_PANEL], const tile_block *blocks, const void *const *rows,
@@ -149,18 +141,20 @@ QN_INLINE void i8_coded(float (*sums)[QN_PANEL], const tile_block *blocks, const
                         int zero, const int group, const bool has_shift, const bool is_narrow,
                         const int n_rows) {
     const qn_i8_block *x[GROUPED_ROWS];
-    i8_terms terms[GROUPED_ROWS];
+    int32_t bases[GROUPED_ROWS][QN_GROUPS];
     f32v y[GROUPED_ROWS][VECTORS];
     UNROLL for (int r = 0; r < n_rows; r++) {
         x[r] = i8_of(rows[r], b);
-        i8_find_terms(&terms[r], x[r], zero, group);
+        if (!has_shift) i8_find_bases(bases[r], x[r], zero, group);
         UNROLL for (int v = 0; v < VECTORS; v++) y[r][v] = (f32v){0};
     }
     for (int g = 0; g < n_values / group; g++) {
+        const int j = g * group / 32, h = g * group / 16 % 2;
         i32v t[GROUPED_ROWS][VECTORS];
         UNROLL for (int r = 0; r < n_rows; r++) {
-            __builtin_prefetch((const char *)i8_of(next[r], next_b) + g * group * 5 / 4);
-            UNROLL for (int v = 0; v < VECTORS; v++) t[r][v] = all_i32(terms[r].base[g]);
+            const i32v base = has_shift ? (i32v){0} : all_i32(bases[r][g]);
+            __builtin_prefetch((const char *)i8_of(next[r], next_b) + g * group * 3 / 2);
+            UNROLL for (int v = 0; v < VECTORS; v++) t[r][v] = base;
         }
         UNROLL for (int i = 0; i < group / 4; i++) {
             const int u = g * group / 4 + i;
@@ -168,7 +162,7 @@ QN_INLINE void i8_coded(float (*sums)[QN_PANEL], const tile_block *blocks, const
             UNROLL for (int v = 0; v < VECTORS; v++) c[v] =
                 load_u16(tile_at(blocks, first, v)->c[u] + 4 * lane_at(first, v));
             UNROLL for (int r = 0; r < n_rows; r++) {
-                const int32_t four = load_i32(x[r]->q + 4 * u);
+                const int8_t *four = x[r]->q + 4 * u;
                 UNROLL for (int v = 0; v < VECTORS; v++) t[r][v] =
                     dot4(t[r][v], c[v], four, is_narrow);
             }
@@ -178,11 +172,10 @@ QN_INLINE void i8_coded(float (*sums)[QN_PANEL], const tile_block *blocks, const
             const int o = lane_at(first, v);
             const f32v scale = load_f32(tile->scale[g] + o);
             UNROLL for (int r = 0; r < n_rows; r++) {
-                const float da = x[r]->scales[g * group / 32];
-                y[r][v] = fma_f32(scale * to_float(t[r][v]), all_f32(da), y[r][v]);
+                y[r][v] = fma_f32(scale * to_float(t[r][v]), all_f32(x[r]->scales[j]), y[r][v]);
                 if (has_shift)
-                    y[r][v] =
-                        fma_f32(load_f32(tile->shift[g] + o), all_f32(terms[r].offset[g]), y[r][v]);
+                    y[r][v] = fma_f32(load_f32(tile->shift[g] + o),
+                                      all_f32(qn_i8_offset(x[r], j, h, group)), y[r][v]);
             }
         }
     }

@@ -23,54 +23,106 @@ QN_INLINE void add_row(const few_block *f, int r, f32v value) {
     store_f32(sum, load_f32(sum) + value);
 }
 
-// Codes of a run times a row: the sum of group h of the run.
-QN_INLINE i32v i12_run(const i16v *even, const i16v *odd, const qn_i12_block *x, int r, int h,
-                       const source *s) {
-    const int step = s->group / 4;
-    const int16_t *sums = x->sums + 2 * r + h;
-    i32v a = {0}, c = {0};
-    if (s->zero) a = all_i32(-s->zero * (s->group == 16 ? sums[0] : sums[0] + sums[1]));
-    UNROLL for (int i = h * step; i < (h + 1) * step; i++) {
-        const int16_t *q = x->q + 32 * r + 4 * i;
-        a = madd(a, even[i], load_i32(q));
-        c = madd(c, odd[i], load_i32(q + 2));
-    }
-    return a + c;
+// What a row adds where codes are weights plus `zero`: -zero times the sum of group h, of 16 or 32
+// values, of a run whose two halves have the sums at `sums`.
+QN_INLINE i32v base_sum(const int16_t *sums, int h, const source *s) {
+    if (!s->zero) return (i32v){0};
+    const i32v low = all_i32(-s->zero & 0xffff), high = low << 16;
+    return madd((i32v){0}, (i16v)(s->group == 32 ? low | high : h ? high : low), sums);
 }
 
-QN_INLINE void read_pairs(i16v *even, i16v *odd, const uint8_t *run, int o, const source *s) {
-    UNROLL for (int i = 0; i < RUN_ROWS; i++) {
+// The weights of row i of a run, less `zero`.
+typedef struct pairs {
+    i16v even, odd;
+} pairs;
+
+QN_INLINE pairs read_pairs(const uint8_t *run, int i, int o, const source *s) {
+    const uint8_t *from = run + s->run_header + 4 * o;
+    if (s->low == 8) { // signed bytes
+        const i16v q = (i16v)load_u16(from + 64 * i);
+        return (pairs){(i16v)((u16v)q << 8) >> 8, q >> 8};
+    }
+    const u16v q = code_row(from, i, s);
+    return (pairs){even_bytes(q, s->zero), odd_bytes(q, s->zero)};
+}
+
+// --- i12_256, one row: group by group, so that little is done with the weights ---
+
+QN_INLINE i32v i12_group(const uint8_t *run, const qn_i12_block *x, int j, int h, int o,
+                         const source *s) {
+    const int step = s->group / 4;
+    i32v even = base_sum(x->sums + 2 * j, h, s), odd = {0};
+    UNROLL for (int i = h * step; i < (h + 1) * step; i++) {
         const u16v q = code_row(run + s->run_header + 4 * o, i, s);
-        even[i] = even_bytes(q, 0);
-        odd[i] = odd_bytes(q, 0);
+        even = madd(even, even_bytes(q, 0), x->q + 32 * j + 4 * i);
+        odd = madd(odd, odd_bytes(q, 0), x->q + 32 * j + 4 * i + 2);
+    }
+    return even + odd;
+}
+
+// --- i12_256, rows in step: weights times their integer scale, so that a block is one sum ---
+
+// Sums of a row; two where there would be few of them to compute side by side.
+typedef struct row_sum {
+    i32v even, odd;
+} row_sum;
+
+QN_INLINE void add_pairs(row_sum *t, pairs w, const few_block *f, int at, const int n_rows) {
+    UNROLL for (int r = 0; r < n_rows; r++) t[r].even =
+        madd(t[r].even, w.even, i12_of(f->rows[r], f->b)->q + at);
+    UNROLL for (int r = 0; r < n_rows; r++) {
+        i32v *sum = n_rows < QN_FEW_ROWS ? &t[r].odd : &t[r].even;
+        *sum = madd(*sum, w.odd, i12_of(f->rows[r], f->b)->q + at + 2);
+    }
+}
+
+QN_INLINE void zero_rows(row_sum *t, const int n_rows) {
+    UNROLL for (int r = 0; r < n_rows; r++) t[r] = (row_sum){{0}, {0}};
+}
+
+QN_INLINE i32v whole(row_sum t, const int n_rows) {
+    return n_rows < QN_FEW_ROWS ? t.even + t.odd : t.even;
+}
+
+// Run j of a block.
+QN_INLINE void i12_folded_run(row_sum *t, const few_block *f, int j, const i32v *scales,
+                              const source *s, const int n_rows) {
+    const int step = 32 / s->group;
+    const uint8_t *run = run_at(f->from, j, s);
+    fetch(run, s);
+    UNROLL for (int i = 0; i < RUN_ROWS; i++) {
+        const i16v scale = twice(scales[step * j + step * i / RUN_ROWS]);
+        pairs w = read_pairs(run, i, f->o, s);
+        w.even *= scale;
+        w.odd *= scale;
+        add_pairs(t, w, f, 32 * j + 4 * i, n_rows);
     }
 }
 
 QN_INLINE void i12_scaled(const few_block *f, const source *s, const int n_rows) {
-    i32v scales[QN_GROUPS], mins[QN_GROUPS], t[QN_FEW_ROWS];
+    i32v scales[QN_GROUPS], mins[QN_GROUPS];
+    row_sum t[QN_FEW_ROWS];
     const f32v d = float_scale(f->from, f->o, s);
     read_scales(scales, mins, f->from, f->o, s);
-    for (int r = 0; r < n_rows; r++) t[r] = (i32v){0};
+    zero_rows(t, n_rows);
     for (int j = 0; j < RUNS; j++) {
-        const uint8_t *run = run_at(f->from, j, s);
-        i16v even[RUN_ROWS], odd[RUN_ROWS];
-        fetch(run, s);
-        read_pairs(even, odd, run, f->o, s);
-        for (int r = 0; r < n_rows; r++) {
-            const qn_i12_block *x = i12_of(f->rows[r], f->b);
-            UNROLL for (int h = 0; h < 32 / s->group; h++) t[r] +=
-                i12_run(even, odd, x, j, h, s) * scales[32 / s->group * j + h];
+        if (n_rows > 1) {
+            i12_folded_run(t, f, j, scales, s, n_rows);
+            continue;
         }
+        const uint8_t *run = run_at(f->from, j, s);
+        fetch(run, s);
+        UNROLL for (int h = 0; h < 32 / s->group; h++) t[0].even +=
+            i12_group(run, i12_of(f->rows[0], f->b), j, h, f->o, s) * scales[32 / s->group * j + h];
     }
-    for (int r = 0; r < n_rows; r++) {
+    UNROLL for (int r = 0; r < n_rows; r++) {
         const qn_i12_block *x = i12_of(f->rows[r], f->b);
-        f32v value = d * to_float(t[r]);
+        f32v value = d * to_float(whole(t[r], n_rows));
         if (s->has_shift) {
             const int step = s->group / 16;
             i32v below = {0};
             UNROLL for (int i = 0; i < QN_GROUPS / 2; i++) below =
-                madd(below, pair_up(mins[2 * i / step], mins[(2 * i + 1) / step]),
-                     load_i32(x->sums + 2 * i));
+                madd(below, pair_up(mins[2 * i / step], mins[(2 * i + 1) / step]), x->sums + 2 * i);
             value = fma_f32(-float_shift(f->from, f->o), to_float(below), value);
         }
         add_row(f, r, all_f32(x->scale) * value);
@@ -79,40 +131,58 @@ QN_INLINE void i12_scaled(const few_block *f, const source *s, const int n_rows)
 
 QN_INLINE void i12_simple(const few_block *f, const source *s, const int n_rows) {
     f32v y[QN_FEW_ROWS];
-    for (int r = 0; r < n_rows; r++) y[r] = (f32v){0};
+    UNROLL for (int r = 0; r < n_rows; r++) y[r] = (f32v){0};
     for (int j = 0; j < f->n_values / 32; j++) {
         const uint8_t *run = run_at(f->from, j, s);
         const f32v d = float_scale(run, f->o, s), m = s->has_shift ? float_shift(run, f->o) : d;
-        i16v even[RUN_ROWS], odd[RUN_ROWS];
+        row_sum t[QN_FEW_ROWS];
         fetch(run, s);
-        read_pairs(even, odd, run, f->o, s);
-        for (int r = 0; r < n_rows; r++) {
-            const qn_i12_block *x = i12_of(f->rows[r], f->b);
-            y[r] = fma_f32(d, to_float(i12_run(even, odd, x, j, 0, s)), y[r]);
-            if (s->has_shift)
-                y[r] = fma_f32(m, all_f32((float)(x->sums[2 * j] + x->sums[2 * j + 1])), y[r]);
+        zero_rows(t, n_rows);
+        if (n_rows == 1)
+            t[0].even = i12_group(run, i12_of(f->rows[0], f->b), j, 0, f->o, s);
+        else
+            UNROLL for (int i = 0; i < RUN_ROWS; i++)
+                add_pairs(t, read_pairs(run, i, f->o, s), f, 32 * j + 4 * i, n_rows);
+        UNROLL for (int r = 0; r < n_rows; r++) {
+            const int16_t *sums = i12_of(f->rows[r], f->b)->sums + 2 * j;
+            y[r] = fma_f32(d, to_float(whole(t[r], n_rows)), y[r]);
+            if (s->has_shift) y[r] = fma_f32(m, all_f32((float)(sums[0] + sums[1])), y[r]);
         }
     }
-    for (int r = 0; r < n_rows; r++) add_row(f, r, all_f32(i12_of(f->rows[r], f->b)->scale) * y[r]);
+    UNROLL for (int r = 0; r < n_rows; r++)
+        add_row(f, r, all_f32(i12_of(f->rows[r], f->b)->scale) * y[r]);
 }
 
-// Adds group h of run j of a row.
-QN_INLINE f32v i8_group(f32v y, const u16v *codes, const qn_i8_block *x, int j, int h, f32v scale,
-                        f32v shift, const source *s) {
+// --- i8_32 ---
+
+// Adds group h of run j to the rows.
+QN_INLINE void i8_group(f32v *y, const few_block *f, int j, int h, f32v scale, f32v shift,
+                        const source *s, const int n_rows) {
     const int step = s->group / 4;
-    const int16_t *sums = x->sums + 2 * j + h;
-    const int sum = s->group == 16 ? sums[0] : sums[0] + sums[1];
-    i32v t = all_i32(-s->zero * sum);
-    UNROLL for (int i = h * step; i < (h + 1) * step; i++) t =
-        dot4(t, codes[i], load_i32(x->q + 32 * j + 4 * i), s->zero < 128);
-    y = fma_f32(scale * to_float(t), all_f32(x->scales[j]), y);
-    return s->has_shift ? fma_f32(shift, all_f32(x->scales[j] * (float)sum), y) : y;
+    const uint8_t *from = run_at(f->from, j, s) + s->run_header + 4 * f->o;
+    i32v t[QN_FEW_ROWS + 1]; // of one row there are two, so that they are computed side by side
+    t[1] = (i32v){0};
+    UNROLL for (int r = 0; r < n_rows; r++) t[r] =
+        base_sum(i8_of(f->rows[r], f->b)->sums + 2 * j, h, s);
+    UNROLL for (int i = h * step; i < (h + 1) * step; i++) {
+        const u16v codes = code_row(from, i, s);
+        UNROLL for (int r = 0; r < n_rows; r++) {
+            i32v *sum = &t[n_rows == 1 ? i % 2 : r];
+            *sum = dot4(*sum, codes, i8_of(f->rows[r], f->b)->q + 32 * j + 4 * i, s->zero < 128);
+        }
+    }
+    if (n_rows == 1) t[0] += t[1];
+    UNROLL for (int r = 0; r < n_rows; r++) {
+        const qn_i8_block *x = i8_of(f->rows[r], f->b);
+        y[r] = fma_f32(scale * to_float(t[r]), all_f32(x->scales[j]), y[r]);
+        if (s->has_shift) y[r] = fma_f32(shift, all_f32(qn_i8_offset(x, j, h, s->group)), y[r]);
+    }
 }
 
 QN_INLINE void i8_any(const few_block *f, const source *s, const int n_rows) {
     i32v scales[QN_GROUPS], mins[QN_GROUPS];
     f32v y[QN_FEW_ROWS], d = {0}, m = {0};
-    for (int r = 0; r < n_rows; r++) y[r] = (f32v){0};
+    UNROLL for (int r = 0; r < n_rows; r++) y[r] = (f32v){0};
     if (is_scaled(s)) {
         d = float_scale(f->from, f->o, s);
         if (s->has_shift) m = float_shift(f->from, f->o);
@@ -120,23 +190,17 @@ QN_INLINE void i8_any(const few_block *f, const source *s, const int n_rows) {
     }
     for (int j = 0; j < f->n_values / 32; j++) {
         const uint8_t *run = run_at(f->from, j, s);
-        u16v codes[RUN_ROWS];
-        f32v scale[2], shift[2] = {{0}};
         fetch(run, s);
         UNROLL for (int h = 0; h < 32 / s->group; h++) {
             const int g = 32 / s->group * j + h;
-            scale[h] = is_scaled(s) ? d * to_float(scales[g]) : float_scale(run, f->o, s);
+            const f32v scale = is_scaled(s) ? d * to_float(scales[g]) : float_scale(run, f->o, s);
+            f32v shift = {0};
             if (s->has_shift)
-                shift[h] = is_scaled(s) ? -(m * to_float(mins[g])) : float_shift(run, f->o);
-        }
-        UNROLL for (int i = 0; i < RUN_ROWS; i++) codes[i] =
-            code_row(run + s->run_header + 4 * f->o, i, s);
-        for (int r = 0; r < n_rows; r++) {
-            UNROLL for (int h = 0; h < 32 / s->group; h++) y[r] =
-                i8_group(y[r], codes, i8_of(f->rows[r], f->b), j, h, scale[h], shift[h], s);
+                shift = is_scaled(s) ? -(m * to_float(mins[g])) : float_shift(run, f->o);
+            i8_group(y, f, j, h, scale, shift, s, n_rows);
         }
     }
-    for (int r = 0; r < n_rows; r++) add_row(f, r, y[r]);
+    UNROLL for (int r = 0; r < n_rows; r++) add_row(f, r, y[r]);
 }
 
 // --- a tile ---
@@ -145,7 +209,7 @@ QN_INLINE void tile_rows(float *sums, const uint8_t *from, const product *p, con
                          const source *s, const int n_rows) {
     few_block f = {.from = from, .sums = sums, .rows = p->rows};
     const int64_t n_in = p->w->n_in;
-    for (int r = 0; r < n_rows; r++) memset(sums + r * QN_PANEL, 0, QN_TILE * sizeof *sums);
+    UNROLL for (int r = 0; r < n_rows; r++) memset(sums + r * QN_PANEL, 0, QN_TILE * sizeof *sums);
     for (; f.b * QN_BLOCK < n_in; f.b++) {
         const int64_t left = n_in - f.b * QN_BLOCK;
         f.n_values = (int)(left < QN_BLOCK ? left : QN_BLOCK);
@@ -161,32 +225,36 @@ QN_INLINE void tile_rows(float *sums, const uint8_t *from, const product *p, con
     }
 }
 
+// As many rows in step as fit the number best; those behind the last are of no use.
+#define FEW_FORM(name, form)                                                                       \
+    if (p->n_rows == 1)                                                                            \
+        tile_rows(sums, from, p, form, &source_##name, 1);                                         \
+    else if (p->n_rows == 2)                                                                       \
+        tile_rows(sums, from, p, form, &source_##name, 2);                                         \
+    else if (p->n_rows <= 4)                                                                       \
+        tile_rows(sums, from, p, form, &source_##name, 4);                                         \
+    else                                                                                           \
+        tile_rows(sums, from, p, form, &source_##name, QN_FEW_ROWS);
 #define FEW(name, ...)                                                                             \
-    static void few_##name(float *sums, const uint8_t *from, const product *p) {                   \
-        const int n = (int)p->n_rows;                                                              \
-        if (p->form == QN_WORD_i8_32) {                                                            \
-            if (n == 1)                                                                            \
-                tile_rows(sums, from, p, QN_WORD_i8_32, &source_##name, 1);                        \
-            else                                                                                   \
-                tile_rows(sums, from, p, QN_WORD_i8_32, &source_##name, n);                        \
-        } else {                                                                                   \
-            if (n == 1)                                                                            \
-                tile_rows(sums, from, p, QN_WORD_i12_256, &source_##name, 1);                      \
-            else                                                                                   \
-                tile_rows(sums, from, p, QN_WORD_i12_256, &source_##name, n);                      \
-        }                                                                                          \
+    static void few_i8_##name(float *sums, const uint8_t *from, const product *p) {                \
+        FEW_FORM(name, QN_WORD_i8_32)                                                              \
+    }                                                                                              \
+    static void few_i12_##name(float *sums, const uint8_t *from, const product *p) {               \
+        FEW_FORM(name, QN_WORD_i12_256)                                                            \
     }
 QN_SCALED_TYPES(FEW)
 QN_SIMPLE_TYPES(FEW)
 
-#define ROW(name, ...) [QN_TYPE_##name] = few_##name,
-static void (*const few[QN_TYPE_COUNT])(float *sums, const uint8_t *from, const product *p) = {
-    QN_SCALED_TYPES(ROW) QN_SIMPLE_TYPES(ROW)};
+typedef void few_fn(float *sums, const uint8_t *from, const product *p);
+#define ROW(name, ...) [QN_TYPE_##name] = {few_i8_##name, few_i12_##name},
+static few_fn *const few[QN_TYPE_COUNT][2] = {QN_SCALED_TYPES(ROW) QN_SIMPLE_TYPES(ROW)};
 
 bool few_sums(const product *p) {
     if (p->n_rows > QN_FEW_ROWS) return false;
+    few_fn *tile = few[p->w->type][p->form != QN_WORD_i8_32];
+    for (int64_t r = p->n_rows; r < QN_FEW_ROWS; r++) p->rows[r] = p->rows[p->n_rows - 1];
     for (int64_t t = 0; t < p->n_tiles; t++)
-        few[p->w->type](p->sums[0] + t * QN_TILE, p->w->data + (p->tile + t) * p->w->tile_bytes, p);
+        tile(p->sums[0] + t * QN_TILE, p->w->data + (p->tile + t) * p->w->tile_bytes, p);
     return true;
 }
 

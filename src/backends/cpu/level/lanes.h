@@ -65,21 +65,26 @@ QN_INLINE i32v all_i32(int32_t x) { return x - (i32v){0}; }
 QN_INLINE i16v pair_up(i32v a, i32v b) { return (i16v)((a & 0xffff) | b << 16); }
 QN_INLINE i16v twice(i32v x) { return pair_up(x, x); }
 
-// Per level: a * b + c rounded once; sum + two products of 16 bits (exact); sum + four products of
-// unsigned and signed bytes (exact; narrow: the unsigned ones are at most 128); levels[index] for
+// Per level: a * b + c rounded once; sum + two products with the 16 bits at `pair` (exact); sum + four
+// products of unsigned bytes with the signed ones at `four` (exact; narrow: the unsigned ones are at most 128); levels[index] for
 // indices below 16 in each byte; bytes, 16 bits and halves made wider.
 #if defined(__AVX512VNNI__)
 QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
     return (f32v)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 }
 
-QN_INLINE i32v madd(i32v sum, i16v w, int32_t pair) {
-    return (i32v)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)w, _mm512_set1_epi32(pair));
+// Written out, as gcc moves the sums of many rows to the stack and back around its own functions.
+typedef int32_t __attribute__((may_alias, aligned(1))) any_i32;
+
+QN_INLINE i32v madd(i32v sum, i16v w, const void *pair) {
+    __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*(const any_i32 *)pair));
+    return sum;
 }
 
-QN_INLINE i32v dot4(i32v sum, u16v codes, int32_t four, const bool is_narrow) {
+QN_INLINE i32v dot4(i32v sum, u16v codes, const void *four, const bool is_narrow) {
     (void)is_narrow;
-    return (i32v)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)codes, _mm512_set1_epi32(four));
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(*(const any_i32 *)four));
+    return sum;
 }
 
 QN_INLINE u16v look_up(const uint8_t *levels, u16v index) {
@@ -107,12 +112,12 @@ QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
     return (f32v)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 }
 
-QN_INLINE i32v madd(i32v sum, i16v w, int32_t pair) {
-    return sum + (i32v)_mm256_madd_epi16((__m256i)w, _mm256_set1_epi32(pair));
+QN_INLINE i32v madd(i32v sum, i16v w, const void *pair) {
+    return sum + (i32v)_mm256_madd_epi16((__m256i)w, _mm256_set1_epi32(load_i32(pair)));
 }
 
-QN_INLINE i32v dot4(i32v sum, u16v codes, int32_t four, const bool is_narrow) {
-    const __m256i x = _mm256_set1_epi32(four);
+QN_INLINE i32v dot4(i32v sum, u16v codes, const void *four, const bool is_narrow) {
+    const __m256i x = _mm256_set1_epi32(load_i32(four));
     if (is_narrow) // 2 * 128 * 127 fits 16 bits
         return sum + (i32v)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)codes, x),
                                              _mm256_set1_epi16(1));
@@ -147,16 +152,18 @@ QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
     return c;
 }
 
-QN_INLINE i32v madd(i32v sum, i16v w, int32_t pair) {
+QN_INLINE i32v madd(i32v sum, i16v w, const void *pair) {
     const i32v wide = (i32v)w;
-    return sum + (wide << 16 >> 16) * (int16_t)(pair & 0xffff) + (wide >> 16) * (pair >> 16);
+    const int32_t x = load_i32(pair);
+    return sum + (wide << 16 >> 16) * (int16_t)(x & 0xffff) + (wide >> 16) * (x >> 16);
 }
 
-QN_INLINE i32v dot4(i32v sum, u16v codes, int32_t four, const bool is_narrow) {
+QN_INLINE i32v dot4(i32v sum, u16v codes, const void *four, const bool is_narrow) {
     (void)is_narrow;
     const i32v c = (i32v)codes;
-    return sum + (c & 255) * (int8_t)(four & 255) + (c >> 8 & 255) * (int8_t)(four >> 8 & 255) +
-           (c >> 16 & 255) * (int8_t)(four >> 16 & 255) + (c >> 24 & 255) * (four >> 24);
+    const int32_t x = load_i32(four);
+    return sum + (c & 255) * (int8_t)(x & 255) + (c >> 8 & 255) * (int8_t)(x >> 8 & 255) +
+           (c >> 16 & 255) * (int8_t)(x >> 16 & 255) + (c >> 24 & 255) * (x >> 24);
 }
 
 QN_INLINE u16v look_up(const uint8_t *levels, u16v index) {

@@ -54,6 +54,7 @@ static inline void panel_i12_block(qn_i12_block *to, const float *x) {
 
 static inline void panel_i8_block(qn_i8_block *to, const float *x) {
     i32v q[QN_PARTS];
+    memset(to->fill, 0, sizeof to->fill);
     for (int j = 0; j < QN_BLOCK / 32; j++) {
         const float scale = panel_scale(x + 32 * j, 32, QN_I8_MOST);
         to->scales[j] = scale;
@@ -65,6 +66,7 @@ static inline void panel_i8_block(qn_i8_block *to, const float *x) {
             store_bytes(to->q + 16 * g, q);
             to->sums[g] = (int16_t)sum_16_i32(q);
         }
+        to->offsets[j] = scale * (float)(to->sums[2 * j] + to->sums[2 * j + 1]);
     }
 }
 
