@@ -631,8 +631,9 @@ typedef struct qn_generate_opts {
     bool lookup;
     int32_t draft_most;  // most tokens guessed at once; 0: 8; at most QN_MOST_DRAFT
     int32_t draft_least; // fewest, where anything can be guessed; 0: none if it does not pay
-    // A full context: false ends the answer (QN_REASON_LENGTH). True forgets half of the history
-    // behind its first `keep` tokens and reads the rest again; models with recurrent layers refuse.
+    // A full context: false ends the answer (QN_REASON_LENGTH). True forgets the older half of what
+    // is behind the first `keep` tokens, and reads the rest again; models with recurrent layers
+    // refuse.
     bool shift;
     int64_t keep;
     bool naive; // recompute the whole history for each token: same result, slowly

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the build into a temporary folder and builds the example against it as a user would, with
+# Installs the build into a temporary folder and builds the examples against it as a user would, with
 # the shared and with the static library. install_test.sh SOURCE BUILD CC
 set -eu
 source=$1 build=$2 cc=$3
@@ -17,6 +17,12 @@ $cc -std=c17 -Wall -Wextra -Werror -o "$work/hello" "$source/examples/hello.c" \
     $(pkg-config --cflags --libs quern)
 LD_LIBRARY_PATH=$lib "$work/hello" "$model" "Once upon a time" >"$work/shared.out"
 diff -u "$source/examples/hello.expected" "$work/shared.out"
+
+$cc -std=c17 -Wall -Wextra -Werror -o "$work/generate" "$source/examples/generate.c" \
+    $(pkg-config --cflags --libs quern)
+LD_LIBRARY_PATH=$lib "$work/generate" "$source/models/quern-mini-Q8_0.gguf" "$model" \
+    "What is 12 + 30?" "Name the capital of France." >"$work/generate.out"
+diff -u "$source/examples/generate.expected" "$work/generate.out"
 
 rm "$lib"/libquern.so*
 $cc -std=c17 -o "$work/hello" "$source/examples/hello.c" $(pkg-config --static --cflags --libs quern)

@@ -160,11 +160,34 @@ static qn_status use_parts(qn_session *session, qn_session **fork, qn_snapshot *
     return qn_session_step(&token, *fork, &warm, err);
 }
 
+// Two prompts, one with two answers, and another session that guesses for them.
+static qn_status use_generation(const qn_engine *engine, qn_session *session, qn_session *draft,
+                                qn_err *err) {
+    static const int32_t ids[] = {5, 6, 7};
+    static const char *const stops[] = {"never in this answer"};
+    const qn_generate_opts opts = {.max_tokens = 4,
+                                   .min_tokens = 2,
+                                   .ignore_end = true,
+                                   .n_top = 2,
+                                   .logprobs = true,
+                                   .stops = stops,
+                                   .n_stops = qn_engine_tokenizer(engine) != NULL,
+                                   .draft = draft,
+                                   .draft_least = 2};
+    const qn_prompt prompts[] = {{.ids = ids, .n = 3, .completions = 2, .opts = &opts},
+                                 {.ids = ids, .n = 2, .opts = &opts}};
+    qn_result results[3];
+    QN_TRY(qn_generate_batch(results, 3, session, prompts, 2, NULL, NULL, err));
+    for (int i = 0; i < 3; i++) qn_result_deinit(&results[i]);
+    return QN_OK;
+}
+
 static qn_status use_session(const qn_engine *engine, qn_err *err) {
     qn_session *session, *fork = NULL;
     qn_snapshot *snapshot = NULL;
     QN_TRY(qn_session_create(&session, engine, &(qn_session_opts){.context = 100}, err));
-    const qn_status status = use_parts(session, &fork, &snapshot, err);
+    qn_status status = use_parts(session, &fork, &snapshot, err);
+    if (!status) status = use_generation(engine, session, fork, err);
     qn_snapshot_destroy(snapshot);
     qn_session_destroy(fork);
     qn_session_destroy(session);

@@ -2,8 +2,11 @@
 #include "api/generate_int.h"
 
 #include "core/mem.h"
+#include "gen/grammar/object.h"
 
 #include <string.h>
+
+enum { DEFAULT_DRAFT = 8, MOST_RESERVED = 4096, TEXT_PER_TOKEN = 8 };
 
 const char *qn_reason_name(qn_reason reason) {
     static const char *const names[] = {[QN_REASON_NONE] = "none",
@@ -30,19 +33,32 @@ static qn_status check_range(const char *name, int64_t value, int64_t least, int
                    (long long)least, (long long)most);
 }
 
+static qn_status check_shift(const qn_session *s, const qn_generate_opts *o, qn_err *err) {
+    if (!o->shift) return QN_OK;
+    if (s->engine->prefill.n_leaves[QN_PLACE_STATE])
+        return QN_FAIL(err, UNSUPPORTED,
+                       "shift: %s has recurrent layers, whose state cannot forget",
+                       s->engine->model->family->arch);
+    return check_range("keep", o->keep, 0, s->context - 2, err);
+}
+
 static qn_status check_opts(const qn_session *s, const qn_generate_opts *o, qn_err *err) {
     const int64_t vocab = s->engine->model->hparams->vocab;
     QN_TRY(check_range("min_tokens", o->min_tokens, 0, INT64_MAX, err));
     QN_TRY(check_range("max_tokens", o->max_tokens, -1, INT64_MAX, err));
     QN_TRY(check_range("n_top", o->n_top, 0, QN_MOST_TOP, err));
     QN_TRY(check_range("draft_most", o->draft_most, 0, QN_MOST_DRAFT, err));
-    QN_TRY(check_range("draft_least", o->draft_least, 0, QN_MOST_DRAFT, err));
-    QN_TRY(check_range("keep", o->keep, 0, s->context - 1, err));
+    QN_TRY(check_range("draft_least", o->draft_least, 0,
+                       o->draft_most ? o->draft_most : DEFAULT_DRAFT, err));
+    QN_TRY(check_shift(s, o, err));
     if (o->max_tokens > 0 && o->min_tokens > o->max_tokens)
         return QN_FAIL(err, ARGUMENT, "min_tokens %lld, max_tokens %lld", (long long)o->min_tokens,
                        (long long)o->max_tokens);
     for (size_t i = 0; i < o->n_stop_tokens; i++)
         QN_TRY(check_range("stop token", o->stop_tokens[i], 0, vocab - 1, err));
+    if (o->n_stops && !s->engine->tokenizer)
+        return QN_FAIL(err, UNSUPPORTED, "%zu stop strings, the model has no tokenizer",
+                       o->n_stops);
     if (s->n_tokens == 0)
         return QN_FAIL(err, STATE, "no history: call qn_session_set_prompt first");
     return o->naive ? QN_OK : qn_session_need_plans(s, err);
@@ -50,14 +66,63 @@ static qn_status check_opts(const qn_session *s, const qn_generate_opts *o, qn_e
 
 // --- life ----------------------------------------------------------------------------------------
 
+static void forbid(uint32_t *mask, int32_t token) { mask[token / 32] &= ~(1u << token % 32); }
+
+// All tokens of the vocabulary but those that end an answer.
+static qn_status make_mask(uint32_t **out, const qn_generation *g, bool has_stops, qn_err *err) {
+    const int64_t vocab = g->session->engine->model->hparams->vocab;
+    const size_t n = ((size_t)vocab + 31) / 32;
+    uint32_t *mask = qn_alloc(n, sizeof *mask);
+    if (!mask) return QN_NOMEM(err, "mask");
+    memset(mask, 0xff, n * sizeof *mask);
+    if (vocab % 32) mask[n - 1] = (1u << vocab % 32) - 1;
+    for (int32_t id = 0; g->tokenizer && id < vocab; id++) {
+        if (qn_tokenizer_is_end(g->tokenizer, id)) forbid(mask, id);
+    }
+    for (size_t i = 0; has_stops && i < g->opts.n_stop_tokens; i++)
+        forbid(mask, g->opts.stop_tokens[i]);
+    *out = mask;
+    return QN_OK;
+}
+
+static qn_status init_grammar(qn_generation *g, qn_err *err) {
+    const int64_t vocab = g->session->engine->model->hparams->vocab;
+    const int32_t n_tokens = g->tokenizer ? qn_tokenizer_get_info(g->tokenizer).n_tokens : 0;
+    if (g->opts.grammar->bytes.n_tokens != n_tokens)
+        return QN_FAIL(err, ARGUMENT, "the grammar is for %d tokens, the model's tokenizer has %d",
+                       g->opts.grammar->bytes.n_tokens, n_tokens);
+    QN_TRY(qn_matcher_create(&g->matcher, g->opts.grammar, vocab, err));
+    g->both = qn_alloc(((size_t)vocab + 31) / 32, sizeof *g->both);
+    return g->both ? QN_OK : QN_NOMEM(err, "mask");
+}
+
+// Room for an answer of usual length; a longer one grows.
+static bool reserve(qn_generation *g) {
+    const int64_t room = g->session->context - (int64_t)g->n_prompt, wanted = g->opts.max_tokens;
+    int64_t n = wanted < 0 ? 0 : wanted > 0 && wanted < room ? wanted : room;
+    if (n > MOST_RESERVED) n = MOST_RESERVED;
+    qn_result *r = &g->result;
+    g->cap_tokens = (size_t)n;
+    g->cap_text = TEXT_PER_TOKEN * (size_t)n + 1;
+    r->tokens = qn_alloc(g->cap_tokens, sizeof *r->tokens);
+    r->text = qn_alloc(g->cap_text, 1);
+    return r->tokens && r->text;
+}
+
 static qn_status init_parts(qn_generation *g, qn_err *err) {
     const qn_engine *engine = g->session->engine;
+    const qn_generate_opts *o = &g->opts;
     g->tokenizer = engine->tokenizer;
     QN_TRY(qn_sampler_create(&g->sampler, g->tokenizer, engine->model->hparams->vocab, err));
-    QN_TRY(qn_sampler_set(g->sampler, &g->opts.sample, err));
+    QN_TRY(qn_sampler_set(g->sampler, &o->sample, err));
     if (g->tokenizer) QN_TRY(qn_decoder_create(&g->decoder, g->tokenizer, err));
-    g->result.text = qn_alloc(1, 1);
-    return g->result.text ? QN_OK : QN_NOMEM(err, "answer");
+    if (o->n_stops) QN_TRY(qn_stops_create(&g->stops, o->stops, o->n_stops, err));
+    if (o->ignore_end) QN_TRY(make_mask(&g->endless, g, false, err));
+    if (o->min_tokens) QN_TRY(make_mask(&g->early, g, true, err));
+    if (o->grammar) QN_TRY(init_grammar(g, err));
+    if (!o->naive) QN_TRY(qn_guesser_init(&g->guesser, g->session, o, err));
+    g->top = qn_alloc((size_t)o->n_top, sizeof *g->top);
+    return g->top && reserve(g) ? QN_OK : QN_NOMEM(err, "answer");
 }
 
 qn_status qn_generation_create(qn_generation **out, qn_session *session,
@@ -68,6 +133,7 @@ qn_status qn_generation_create(qn_generation **out, qn_session *session,
     if (!g) return QN_NOMEM(err, "generation");
     g->session = session;
     g->opts = opts ? *opts : defaults;
+    if (!g->opts.draft_most) g->opts.draft_most = DEFAULT_DRAFT;
     g->n_history = g->n_prompt = session->n_tokens;
     g->result = (qn_result){.stop_token = -1, .stop = -1, .n_prompt = (int64_t)g->n_prompt};
     const qn_status status = init_parts(g, err);
@@ -81,7 +147,14 @@ qn_status qn_generation_create(qn_generation **out, qn_session *session,
 void qn_generation_destroy(qn_generation *g) {
     if (!g) return;
     qn_result_deinit(&g->result);
+    qn_guesser_deinit(&g->guesser);
     qn_sampler_destroy(g->sampler);
+    qn_stops_destroy(g->stops);
+    qn_matcher_destroy(g->matcher);
+    qn_free(g->endless);
+    qn_free(g->early);
+    qn_free(g->both);
+    qn_free(g->top);
     qn_decoder_destroy(g->decoder);
     qn_free(g);
 }

@@ -65,7 +65,7 @@ static void close_row(batch_row *row) {
 static qn_status read_for_all(batch *b, batch_row *row, qn_err *err) {
     const qn_listener to = {.fn = b->fn, .arg = b->arg, .row = row->result};
     if (completions_of(&b->prompts[b->prompt]) < 2 || b->completion > 0) return QN_OK;
-    QN_TRY(qn_generation_read_prompt(row->generation, &to, err));
+    QN_TRY(qn_generation_read(row->generation, &to, err));
     const qn_status status = qn_session_fork(&b->read, row->session, err);
     return status == QN_LIMIT ? QN_OK : status;
 }

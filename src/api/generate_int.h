@@ -1,8 +1,18 @@
 // Inside a generation: one answer of one session.
+//
+//   generate.c        options and life
+//   generate_prompt.c the prompt, and what to do when the context is full
+//   generate_step.c   one step of several generations: guesses, scores, choices
+//   generate_text.c   what becomes of a chosen token: text, stops, events
+//   generate_draft.c  where guesses come from
+//   generate_batch.c  many prompts at once
 #ifndef QN_API_GENERATE_INT_H
 #define QN_API_GENERATE_INT_H
 
+#include "api/generate_draft.h"
 #include "api/session_int.h"
+#include "gen/grammar/grammar.h"
+#include "gen/stop.h"
 
 struct qn_generation {
     qn_session *session;   // borrowed
@@ -14,11 +24,19 @@ struct qn_generation {
     int64_t shifted;  // tokens that were dropped from the history
     bool is_begun;    // the prompt was read
     qn_sampler *sampler;
-    qn_decoder *decoder;           // NULL: the model has no tokenizer
     const qn_tokenizer *tokenizer; // borrowed; NULL: none
+    qn_decoder *decoder;           // NULL: no tokenizer
     size_t shown;                  // bytes of the text that were handed out
-    int32_t drafts[QN_MOST_DRAFT]; // (n_drafts) tokens guessed for the present step
-    int32_t n_drafts;
+    qn_stops *stops;               // NULL: none
+    qn_stop_state stop_state;
+    size_t stop_from;    // bytes of the text that stop_state begins behind
+    qn_matcher *matcher; // NULL: no grammar
+    // Masks of the vocabulary, a bit for each token; NULL where not needed.
+    uint32_t *endless; // all but end tokens
+    uint32_t *early;   // all but end and stop tokens
+    uint32_t *both;    // one of them and the grammar
+    qn_scored *top;    // (n_top)
+    qn_guesser guesser;
 };
 
 // Where events go.
@@ -32,9 +50,24 @@ static inline bool qn_generation_is_active(const qn_generation *g) {
     return g->result.reason == QN_REASON_NONE;
 }
 
+// Tokens of the prompt and the answer, those that were dropped included.
+static inline int64_t qn_generation_position(const qn_generation *g) {
+    return g->shifted + (int64_t)g->session->n_tokens;
+}
+
+// --- the prompt ---
+
 // All but the last token of the history are computed afterwards, or all and the scores are there.
-QN_MUST_CHECK qn_status qn_generation_read_prompt(qn_generation *g, const qn_listener *to,
-                                                  qn_err *err);
+QN_MUST_CHECK qn_status qn_generation_read(qn_generation *g, const qn_listener *to, qn_err *err);
+// Room for a token: by dropping others if that was asked for; else the answer ends.
+QN_MUST_CHECK qn_status qn_generation_make_room(qn_generation *g, const qn_listener *to,
+                                                qn_err *err);
+
+// --- tokens ---
+
+// A token of the prompt, and the scores that it could have been chosen by.
+QN_MUST_CHECK qn_status qn_generation_show_prompt(qn_generation *g, size_t at, const float *scores,
+                                                  const qn_listener *to, qn_err *err);
 // A token was chosen by these scores: it ends the answer, or belongs to it.
 QN_MUST_CHECK qn_status qn_generation_take(qn_generation *g, int32_t token, const float *scores,
                                            bool is_guessed, const qn_listener *to, qn_err *err);

@@ -1,39 +1,191 @@
-// qn_generation: one step of several.
+// qn_generation: one step of several. Guessed tokens are computed behind the last one in the same
+// step; then tokens are chosen in order, each by the scores after the tokens before it, as long as
+// they are the guessed ones. So a guess decides how many tokens a step gives, and never which.
 #include "api/generate_int.h"
 
-#include "core/mem.h"
+// --- choosing ------------------------------------------------------------------------------------
 
-// --- scores --------------------------------------------------------------------------------------
-
-static qn_status choose(int32_t *token, qn_generation *g, const float *scores, qn_err *err) {
-    const qn_session *s = g->session;
-    const qn_sampler_in in = {.logits = scores,
-                              .tokens = s->tokens,
-                              .n_tokens = s->n_tokens,
-                              .n_prompt = g->n_prompt,
-                              .position = (uint64_t)g->shifted + s->n_tokens};
-    return qn_sampler_choose(token, g->sampler, &in, err);
+// The tokens that may come next whatever the grammar says; NULL: all.
+static const uint32_t *known_mask(const qn_generation *g) {
+    const bool is_early = (int64_t)g->result.n_tokens < g->opts.min_tokens;
+    return is_early ? g->early : g->endless;
 }
 
-static qn_status take_from(qn_generation *g, const float *scores, const qn_listener *to,
-                           qn_err *err) {
+// The same with the grammar. *is_over: nothing is left, for the text is complete and may not end by
+// a token.
+static qn_status find_allowed(const uint32_t **out, bool *is_over, qn_generation *g, qn_err *err) {
+    const size_t n = ((size_t)g->session->engine->model->hparams->vocab + 31) / 32;
+    const uint32_t *known = known_mask(g), *fits;
+    *is_over = false;
+    *out = known;
+    if (!g->matcher) return QN_OK;
+    QN_TRY(qn_matcher_mask(&fits, g->matcher, err));
+    *out = fits;
+    if (!known) return QN_OK;
+    uint32_t any = 0;
+    for (size_t i = 0; i < n; i++) any |= g->both[i] = known[i] & fits[i];
+    *out = g->both;
+    *is_over = any == 0;
+    return QN_OK;
+}
+
+// Chooses a token by these scores, and says whether it is `guess` (-1: none was made).
+static qn_status choose_and_take(bool *is_right, qn_generation *g, const float *scores,
+                                 int32_t guess, const qn_listener *to, qn_err *err) {
+    const qn_session *s = g->session;
+    qn_sampler_in in = {.logits = scores,
+                        .tokens = s->tokens,
+                        .n_tokens = s->n_tokens,
+                        .n_prompt = g->n_prompt,
+                        .position = (uint64_t)qn_generation_position(g)};
     int32_t token;
-    QN_TRY(choose(&token, g, scores, err));
-    return qn_generation_take(g, token, scores, false, to, err);
+    bool is_over;
+    *is_right = false;
+    QN_TRY(find_allowed(&in.allowed, &is_over, g, err));
+    if (is_over) return qn_generation_end(g, QN_REASON_END, to, err);
+    QN_TRY(qn_sampler_choose(&token, g->sampler, &in, err));
+    *is_right = token == guess;
+    return qn_generation_take(g, token, scores, *is_right, to, err);
 }
 
 static qn_status step_naive(qn_generation *g, const qn_listener *to, qn_err *err) {
     const qn_session *s = g->session;
     qn_logits logits;
+    bool is_right;
     QN_TRY(qn_engine_run(&logits, s->engine, s->tokens, (int64_t)s->n_tokens,
                          &(qn_logits_opts){.naive = true}, err));
     g->result.n_steps++;
-    const qn_status status = take_from(g, logits.logits, to, err);
+    const qn_status status = choose_and_take(&is_right, g, logits.logits, -1, to, err);
     qn_logits_deinit(&logits);
     return status;
 }
 
-// --- before a step -------------------------------------------------------------------------------
+// --- the rows of a step --------------------------------------------------------------------------
+
+typedef struct rows {
+    qn_runner *runner;
+    qn_step_costs *costs;
+    qn_generation *gens[QN_MOST_FAMILY];
+    qn_listener to[QN_MOST_FAMILY];
+    qn_segment segments[QN_MOST_FAMILY];
+    int64_t n;
+    int64_t most; // rows that a step can have
+} rows;
+
+// Tokens that can be guessed for a row: what is guessed fits in context and answer, and leaves one
+// token to be chosen behind it.
+static int32_t most_guesses(const qn_generation *g, int64_t spare) {
+    const int64_t room = g->session->context - (int64_t)g->session->n_tokens - 1;
+    const int64_t wanted = g->opts.max_tokens - (int64_t)g->result.n_tokens - 1;
+    int64_t most = g->opts.draft_most;
+    if (most > room) most = room;
+    if (g->opts.max_tokens > 0 && most > wanted) most = wanted;
+    if (most > spare) most = spare;
+    return (int32_t)most;
+}
+
+// Asks for guesses, row by row, while the step has place for them.
+static qn_status guess(rows *r, qn_err *err) {
+    int64_t n_rows = r->n;
+    for (int64_t i = 0; i < r->n; i++) {
+        qn_generation *g = r->gens[i];
+        const int64_t spare = (r->most - n_rows) / (r->n - i);
+        const int32_t most = most_guesses(g, spare);
+        g->guesser.n = 0;
+        if (most < 1) continue;
+        const qn_guess_want want = {.session = g->session,
+                                    .n_prompt = g->n_prompt,
+                                    .position = (uint64_t)qn_generation_position(g),
+                                    .allowed = known_mask(g),
+                                    .least =
+                                        g->opts.draft_least < most ? g->opts.draft_least : most,
+                                    .most = most,
+                                    .rows = n_rows};
+        const qn_status status = qn_guesser_guess(&g->guesser, &want, err);
+        if (status) return qn_err_prefix(err, status, "row %zu", r->to[i].row);
+        n_rows += g->guesser.n;
+    }
+    return QN_OK;
+}
+
+// The last token and the guesses of each row; guesses stand behind the history in the session's
+// own array, and are no part of it yet.
+static int64_t fill_segments(rows *r) {
+    int64_t n_rows = 0;
+    for (int64_t i = 0; i < r->n; i++) {
+        qn_session *s = r->gens[i]->session;
+        const qn_guesser *guesser = &r->gens[i]->guesser;
+        for (int32_t k = 0; k < guesser->n; k++)
+            s->tokens[s->n_tokens + (size_t)k] = guesser->tokens[k];
+        r->segments[i] = (qn_segment){.seq = s->seq,
+                                      .ids = s->tokens + s->n_tokens - 1,
+                                      .rows = 1 + guesser->n,
+                                      .uncertain = guesser->n,
+                                      .outs = 1 + guesser->n};
+        s->has_logits = false;
+        n_rows += 1 + guesser->n;
+    }
+    return n_rows;
+}
+
+// Chooses by the scores of rows [row, row + 1 + guesses) of the step.
+static qn_status take_rows(qn_generation *g, const qn_runner *runner, int64_t row,
+                           const qn_listener *to, qn_err *err) {
+    qn_guesser *guesser = &g->guesser;
+    const int32_t n = guesser->n;
+    int32_t accepted = 0;
+    bool is_right = true;
+    g->result.n_steps++;
+    g->result.n_guessed += n;
+    for (int32_t k = 0; k <= n && is_right && qn_generation_is_active(g); k++) {
+        const float *scores = qn_runner_row(runner, "logits", row + k);
+        const int32_t expected = k < n ? guesser->tokens[k] : -1;
+        QN_TRY(choose_and_take(&is_right, g, scores, expected, to, err));
+        accepted += is_right;
+    }
+    g->result.n_accepted += accepted;
+    qn_guesser_judge(guesser, g->session, accepted);
+    return QN_OK;
+}
+
+// State beyond the history is forgotten; a row that goes on has its last token to compute.
+static void cut_back(qn_generation *g) {
+    qn_session *s = g->session;
+    const size_t want = s->n_tokens - qn_generation_is_active(g);
+    if (qn_session_cached(s) > want) (void)qn_seq_truncate(s->seq, (int64_t)want);
+}
+
+static qn_status run(rows *r, qn_err *err) {
+    if (r->n == 0) return QN_OK;
+    QN_TRY(guess(r, err));
+    const int64_t n_rows = fill_segments(r), began = qn_clock();
+    QN_TRY(qn_runner_step(r->runner, r->segments, r->n, err));
+    qn_step_costs_add(r->costs, n_rows, qn_clock() - began);
+    qn_status status = QN_OK;
+    for (int64_t i = 0, row = 0; i < r->n; row += r->segments[i++].outs) {
+        if (!status) {
+            status = take_rows(r->gens[i], r->runner, row, &r->to[i], err);
+            if (status) (void)qn_err_prefix(err, status, "row %zu", r->to[i].row);
+        }
+        cut_back(r->gens[i]); // after an error, too: rows can be stepped again
+    }
+    r->n = 0;
+    return status;
+}
+
+// --- the step ------------------------------------------------------------------------------------
+
+static qn_status check_drafts(qn_generation *const *gens, size_t n, qn_err *err) {
+    for (size_t i = 0; i < n; i++) {
+        const qn_session *draft = gens[i]->guesser.model.session;
+        for (size_t j = 0; draft && j < n; j++) {
+            if (draft == gens[j]->session || (j < i && draft == gens[j]->guesser.model.session))
+                return QN_FAIL(err, ARGUMENT, "row %zu: its draft session is used by row %zu", i,
+                               j);
+        }
+    }
+    return QN_OK;
+}
 
 static qn_status check_rows(qn_generation *const *gens, size_t n, qn_err *err) {
     if (n < 1 || n > QN_MOST_FAMILY)
@@ -51,77 +203,37 @@ static qn_status check_rows(qn_generation *const *gens, size_t n, qn_err *err) {
                            "row %zu: the session has %zu tokens, the generation left %zu", i,
                            s->n_tokens, gens[i]->n_history);
     }
-    return QN_OK;
+    return check_drafts(gens, n, err);
 }
 
-// Ends a row that has no room for a token.
-static qn_status make_room(qn_generation *g, const qn_listener *to, qn_err *err) {
-    if (g->session->n_tokens < (size_t)g->session->context && g->opts.max_tokens >= 0) return QN_OK;
-    return qn_generation_end(g, QN_REASON_LENGTH, to, err);
-}
-
-qn_status qn_generation_read_prompt(qn_generation *g, const qn_listener *to, qn_err *err) {
-    (void)to;
+// A row that has its scores gets its token; any other is added to the step.
+static qn_status begin_row(rows *r, qn_generation *g, const qn_listener *to, qn_err *err) {
     qn_session *s = g->session;
-    QN_TRY(qn_session_settle(s, err));
-    const int64_t found = s->reused, cached = (int64_t)qn_session_cached(s);
-    if (!g->is_begun && qn_session_cached(s) < s->n_tokens)
-        QN_TRY(qn_session_advance(s, s->n_tokens, true, err));
-    if (qn_session_cached(s) + 1 < s->n_tokens)
-        QN_TRY(qn_session_advance(s, s->n_tokens - 1, false, err));
-    if (!g->is_begun) g->result.n_reused = cached + s->reused - found;
-    g->is_begun = true;
-    return QN_OK;
-}
-
-// --- the step ------------------------------------------------------------------------------------
-
-// The rows that one step of the runner computes.
-typedef struct rows {
-    qn_generation *gens[QN_MOST_FAMILY];
-    qn_listener to[QN_MOST_FAMILY];
-    qn_segment segments[QN_MOST_FAMILY];
-    int64_t n;
-} rows;
-
-static qn_status run(rows *r, qn_err *err) {
-    if (r->n == 0) return QN_OK;
-    qn_runner *runner = r->gens[0]->session->shared->runner;
-    QN_TRY(qn_runner_step(runner, r->segments, r->n, err));
-    for (int64_t i = 0; i < r->n; i++) {
-        r->gens[i]->result.n_steps++;
-        const qn_status status =
-            take_from(r->gens[i], qn_runner_row(runner, "logits", i), &r->to[i], err);
-        if (status) return qn_err_prefix(err, status, "row %zu", r->to[i].row);
-    }
-    r->n = 0;
-    return QN_OK;
-}
-
-static qn_status step_row(rows *r, qn_generation *g, const qn_listener *to, qn_err *err) {
-    qn_session *s = g->session;
-    QN_TRY(make_room(g, to, err));
+    bool is_right;
+    QN_TRY(qn_generation_make_room(g, to, err));
     if (!qn_generation_is_active(g)) return QN_OK;
     if (g->opts.naive) return step_naive(g, to, err);
-    QN_TRY(qn_generation_read_prompt(g, to, err));
-    if (qn_session_cached(s) == s->n_tokens) return take_from(g, s->logits, to, err);
+    QN_TRY(qn_generation_read(g, to, err));
+    if (qn_session_cached(s) == s->n_tokens)
+        return choose_and_take(&is_right, g, s->logits, -1, to, err);
     r->gens[r->n] = g;
-    r->to[r->n] = *to;
-    r->segments[r->n++] =
-        (qn_segment){.seq = s->seq, .ids = s->tokens + s->n_tokens - 1, .rows = 1, .outs = 1};
+    r->to[r->n++] = *to;
     return QN_OK;
 }
 
 qn_status qn_generations_step(size_t *n_active, qn_generation *const *gens, size_t n,
                               qn_event_fn *fn, void *arg, qn_err *err) {
     QN_TRY(check_rows(gens, n, err));
-    rows r = {.n = 0};
+    const qn_session *first = gens[0]->session;
+    rows r = {.most = first->chunk < QN_MOST_FAMILY ? first->chunk : QN_MOST_FAMILY};
+    if (first->shared) r.runner = first->shared->runner;
+    if (first->shared) r.costs = &first->shared->costs;
     for (size_t i = 0; i < n; i++) {
         const qn_listener to = {.fn = fn, .arg = arg, .row = i};
         if (!qn_generation_is_active(gens[i])) continue;
-        const qn_status status = step_row(&r, gens[i], &to, err);
+        const qn_status status = begin_row(&r, gens[i], &to, err);
         if (status) return qn_err_prefix(err, status, "row %zu", i);
-        if (r.n == gens[i]->session->chunk) QN_TRY(run(&r, err));
+        if (r.n == r.most) QN_TRY(run(&r, err));
     }
     QN_TRY(run(&r, err));
     if (!n_active) return QN_OK;

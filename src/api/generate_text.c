@@ -2,6 +2,8 @@
 #include "api/generate_int.h"
 
 #include "core/mem.h"
+#include "gen/logits.h"
+#include "gen/logprobs.h"
 
 #include <string.h>
 
@@ -18,6 +20,23 @@ static void show(qn_generation *g, qn_event *event, size_t end) {
     event->text = g->result.text + g->shown;
     event->size = end - g->shown;
     g->shown = end;
+}
+
+static void add_logprobs(qn_generation *g, qn_event *event, const float *scores) {
+    const int64_t vocab = g->session->engine->model->hparams->vocab;
+    int64_t n_top = 0;
+    event->logprob = qn_logprobs_get(&n_top, g->top, g->opts.n_top, scores, vocab, event->token);
+    event->top = g->top;
+    event->n_top = (size_t)n_top;
+}
+
+qn_status qn_generation_show_prompt(qn_generation *g, size_t at, const float *scores,
+                                    const qn_listener *to, qn_err *err) {
+    qn_event event = {
+        .token = g->session->tokens[at], .position = (int64_t)at, .is_prompt = true, .text = ""};
+    QN_TRY(qn_logits_check(scores, g->session->engine->model->hparams->vocab, err));
+    add_logprobs(g, &event, scores);
+    return tell(to, &event) ? QN_OK : qn_generation_end(g, QN_REASON_CALLER, to, err);
 }
 
 // --- text ----------------------------------------------------------------------------------------
@@ -46,6 +65,24 @@ static qn_status add_token(qn_generation *g, int32_t token, qn_err *err) {
     return size ? add_text(g, text, size, err) : QN_OK;
 }
 
+// Looks for stop strings in the text from `from` on; returns how much of the text can be shown.
+static size_t find_stop(qn_generation *g, size_t from) {
+    qn_result *r = &g->result;
+    if (!g->stops) return r->size;
+    if ((int64_t)r->n_tokens < g->opts.min_tokens) { // too early to stop: look at what comes later
+        g->stop_from = r->size;
+        return r->size;
+    }
+    qn_stop_feed(&g->stop_state, g->stops, r->text + from, r->size - from);
+    const size_t safe = g->stop_from + g->stop_state.safe;
+    if (g->stop_state.is_met) {
+        r->stop = (int64_t)g->stop_state.which;
+        r->size = safe;
+        r->text[safe] = '\0';
+    }
+    return safe;
+}
+
 qn_status qn_generation_end(qn_generation *g, qn_reason reason, const qn_listener *to,
                             qn_err *err) {
     if (g->decoder && g->result.stop < 0) { // a stop string ends the text where it begins
@@ -55,8 +92,7 @@ qn_status qn_generation_end(qn_generation *g, qn_reason reason, const qn_listene
         if (size) QN_TRY(add_text(g, text, size, err));
     }
     g->result.reason = reason;
-    qn_event event = {
-        .token = -1, .position = g->shifted + (int64_t)g->n_history, .reason = reason};
+    qn_event event = {.token = -1, .position = qn_generation_position(g), .reason = reason};
     show(g, &event, g->result.size);
     if (reason != QN_REASON_CALLER) (void)tell(to, &event);
     return QN_OK;
@@ -72,27 +108,36 @@ static bool is_stop_token(const qn_generation *g, int32_t token) {
 }
 
 // Whether a token ends the answer, and how; NONE: it belongs to it.
-static qn_reason ending(const qn_generation *g, int32_t token) {
+static qn_reason find_ending(const qn_generation *g, int32_t token) {
     if (is_stop_token(g, token)) return QN_REASON_STOP;
-    const bool is_end = g->tokenizer && qn_tokenizer_is_end(g->tokenizer, token);
-    return is_end && !g->opts.ignore_end ? QN_REASON_END : QN_REASON_NONE;
+    return g->tokenizer && qn_tokenizer_is_end(g->tokenizer, token) ? QN_REASON_END
+                                                                    : QN_REASON_NONE;
+}
+
+// Whether the answer ends behind the token that was added, and why.
+static qn_reason find_limit(const qn_generation *g) {
+    const qn_result *r = &g->result;
+    if (r->stop >= 0) return QN_REASON_STOP;
+    if (g->matcher && qn_matcher_is_done(g->matcher)) return QN_REASON_END;
+    const bool is_long = g->opts.max_tokens > 0 && (int64_t)r->n_tokens >= g->opts.max_tokens;
+    return is_long ? QN_REASON_LENGTH : QN_REASON_NONE;
 }
 
 qn_status qn_generation_take(qn_generation *g, int32_t token, const float *scores, bool is_guessed,
                              const qn_listener *to, qn_err *err) {
-    (void)scores;
-    qn_result *r = &g->result;
-    const qn_reason reason = ending(g, token);
+    qn_reason reason = find_ending(g, token);
     if (reason) {
-        r->stop_token = token;
+        g->result.stop_token = token;
         return qn_generation_end(g, reason, to, err);
     }
     qn_event event = {
-        .token = token, .is_guessed = is_guessed, .position = g->shifted + (int64_t)g->n_history};
+        .token = token, .is_guessed = is_guessed, .position = qn_generation_position(g)};
+    if (g->opts.logprobs) add_logprobs(g, &event, scores);
+    const size_t before = g->result.size;
+    if (g->matcher) QN_TRY(qn_matcher_accept(g->matcher, token, err));
     QN_TRY(add_token(g, token, err));
-    show(g, &event, r->size);
+    show(g, &event, find_stop(g, before));
     if (!tell(to, &event)) return qn_generation_end(g, QN_REASON_CALLER, to, err);
-    if (g->opts.max_tokens > 0 && (int64_t)r->n_tokens >= g->opts.max_tokens)
-        return qn_generation_end(g, QN_REASON_LENGTH, to, err);
-    return QN_OK;
+    reason = find_limit(g);
+    return reason ? qn_generation_end(g, reason, to, err) : QN_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef QN_API_SESSION_INT_H
 #define QN_API_SESSION_INT_H
 
+#include "gen/draft.h"
 #include "gen/sampler.h"
 #include "runtime/runner.h"
 
@@ -9,6 +10,9 @@
 typedef struct qn_shared {
     qn_runner *runner;
     int64_t users;
+    // Of steps that generate, and of guesses ahead by source (api/generate_draft.h).
+    qn_step_costs costs;
+    qn_draft_record records[QN_GUESS_SOURCES];
 } qn_shared;
 
 struct qn_session {

@@ -1,0 +1,226 @@
+#include "api/generate_draft.h"
+
+#include "gen/lookup.h"
+
+#include <string.h>
+
+enum {
+    MOST_CATCH_UP = 32, // rows that are computed in passing; more are read like a prompt
+    MOST_LIKELY = 40,   // entries that a guess is chosen among
+};
+
+// --- the draft model -----------------------------------------------------------------------------
+
+static qn_status check_pieces(const qn_tokenizer *a, const qn_tokenizer *b, qn_err *err) {
+    const int32_t n = qn_tokenizer_get_info(a).n_tokens,
+                  n_draft = qn_tokenizer_get_info(b).n_tokens;
+    if (n != n_draft)
+        return QN_FAIL(err, ARGUMENT, "the draft model has %d tokens, the model %d", n_draft, n);
+    for (int32_t id = 0; id < n; id++) {
+        size_t size, size_draft;
+        const char *piece = qn_tokenizer_piece(a, id, &size);
+        const char *draft = qn_tokenizer_piece(b, id, &size_draft);
+        if (!piece || !draft) continue;
+        if (size != size_draft || memcmp(piece, draft, size) != 0)
+            return QN_FAIL(err, ARGUMENT,
+                           "token %d is '%.*s' in the draft model, '%.*s' in the model", id,
+                           (int)size_draft, draft, (int)size, piece);
+    }
+    return QN_OK;
+}
+
+static qn_status check_vocabularies(const qn_engine *engine, const qn_engine *draft, qn_err *err) {
+    const qn_tokenizer *a = engine->tokenizer, *b = draft->tokenizer;
+    const int64_t n = engine->model->hparams->vocab, n_draft = draft->model->hparams->vocab;
+    if (engine == draft) return QN_OK;
+    if (a && b) return check_pieces(a, b, err);
+    if (!a != !b)
+        return QN_FAIL(err, ARGUMENT, "%s has a tokenizer, %s has none",
+                       a ? "the model" : "the draft model", a ? "the draft model" : "the model");
+    if (n != n_draft)
+        return QN_FAIL(err, ARGUMENT, "the draft model scores %lld tokens, the model %lld",
+                       (long long)n_draft, (long long)n);
+    return QN_OK;
+}
+
+static qn_status init_model(qn_draft_model *d, const qn_session *session,
+                            const qn_generate_opts *opts, qn_err *err) {
+    qn_session *draft = opts->draft;
+    if (draft == session)
+        return QN_FAIL(err, ARGUMENT, "the draft session is the session of the answer");
+    QN_TRY(qn_session_need_plans(draft, err));
+    QN_TRY(check_vocabularies(session->engine, draft->engine, err));
+    const qn_engine *engine = draft->engine;
+    const int64_t vocab = engine->model->hparams->vocab;
+    QN_TRY(qn_sampler_create(&d->sampler, engine->tokenizer, vocab, err));
+    qn_sample_opts sample = opts->sample;
+    // What is seldom chosen is seldom guessed; fewer entries are sorted in a fraction of the time.
+    if (sample.top_k == 0 || sample.top_k > MOST_LIKELY) sample.top_k = MOST_LIKELY;
+    QN_TRY(qn_sampler_set(d->sampler, &sample, err));
+    // Windows give back what lies behind them, recurrent layers keep one state.
+    d->is_delicate = engine->prefill.n_leaves[QN_PLACE_STATE] > 0 ||
+                     qn_state_groups(qn_runner_state(draft->shared->runner)) > 1;
+    d->session = draft;
+    return QN_OK;
+}
+
+static void drop_kept(qn_draft_model *d) {
+    qn_checkpoint_destroy(d->kept);
+    d->kept = NULL;
+}
+
+// Takes the draft's state back to tokens that both have, fewer than the history has.
+static qn_status take_back(qn_draft_model *d, const qn_session *of, qn_err *err) {
+    qn_session *s = d->session;
+    const size_t n = of->n_tokens < s->n_tokens ? of->n_tokens : s->n_tokens;
+    size_t common = d->agreed < n ? d->agreed : n;
+    while (common < n && of->tokens[common] == s->tokens[common]) common++;
+    if (common == of->n_tokens) common--; // the last one is computed for its scores
+    if (d->kept && qn_session_cached(s) > common && (size_t)qn_checkpoint_length(d->kept) <= common)
+        QN_TRY(qn_seq_restore(s->seq, d->kept, err));
+    drop_kept(d);
+    if (qn_session_cached(s) > common) (void)qn_seq_truncate(s->seq, (int64_t)common);
+    d->agreed = common;
+    return QN_OK;
+}
+
+// One step of the draft's tokens that are not computed; scores of the last.
+static qn_status compute(qn_session *s, const float **scores, qn_err *err) {
+    const size_t cached = qn_session_cached(s);
+    const qn_segment segment = {.seq = s->seq,
+                                .ids = s->tokens + cached,
+                                .rows = (int64_t)(s->n_tokens - cached),
+                                .outs = 1};
+    s->has_logits = false;
+    QN_TRY(qn_runner_step(s->shared->runner, &segment, 1, err));
+    *scores = qn_runner_row(s->shared->runner, "logits", 0);
+    return QN_OK;
+}
+
+// The draft's history becomes that of the session, and is computed; *ns is when the guessing began.
+static qn_status follow(qn_draft_model *d, const qn_session *of, const float **scores, int64_t *ns,
+                        qn_err *err) {
+    qn_session *s = d->session;
+    *ns = qn_clock();
+    QN_TRY(take_back(d, of, err));
+    qn_session_set_tokens(s, d->agreed, of->tokens + d->agreed, of->n_tokens - d->agreed);
+    d->agreed = s->n_tokens;
+    const size_t left = s->n_tokens - qn_session_cached(s);
+    if (left > MOST_CATCH_UP || left > (size_t)s->chunk) {
+        QN_TRY(qn_session_advance(s, s->n_tokens - 1, false, err));
+        *ns = qn_clock(); // as a prompt is read: no part of what a guess costs
+    }
+    QN_TRY(compute(s, scores, err));
+    if (!d->is_delicate) return QN_OK;
+    const qn_status status = qn_checkpoint_create(&d->kept, s->seq, err);
+    return status == QN_LIMIT ? QN_OK : status; // without one, everything is read again
+}
+
+static bool can_follow(const qn_draft_model *d, const qn_session *of, int32_t most) {
+    const int64_t vocab = d->session->engine->model->hparams->vocab;
+    if (of->n_tokens + (size_t)most > (size_t)d->session->context) return false;
+    for (size_t i = d->agreed < of->n_tokens ? d->agreed : 0; i < of->n_tokens; i++) {
+        if (of->tokens[i] >= vocab) return false;
+    }
+    return true;
+}
+
+static qn_status guess_model(qn_guesser *g, const qn_guess_want *want, int32_t most, qn_err *err) {
+    qn_draft_model *d = &g->model;
+    qn_session *s = d->session;
+    const int64_t vocab = want->session->engine->model->hparams->vocab;
+    const float *scores;
+    int64_t began;
+    if (!can_follow(d, want->session, most)) return QN_OK;
+    QN_TRY(follow(d, want->session, &scores, &began, err));
+    while (g->n < most) {
+        // By the same draw as the model's own choice will be: what both find likely is then the
+        // same token most of the time.
+        const qn_sampler_in in = {.logits = scores,
+                                  .tokens = s->tokens,
+                                  .n_tokens = s->n_tokens,
+                                  .n_prompt = want->n_prompt,
+                                  .position = want->position + (uint64_t)g->n,
+                                  .allowed = want->allowed};
+        int32_t token;
+        QN_TRY(qn_sampler_choose(&token, d->sampler, &in, err));
+        if (token >= vocab) break;
+        g->tokens[g->n++] = token;
+        if (g->n == most) break;
+        qn_session_set_tokens(s, s->n_tokens, &token, 1);
+        QN_TRY(compute(s, &scores, err));
+    }
+    g->ns = qn_clock() - began;
+    return QN_OK;
+}
+
+// --- the others ----------------------------------------------------------------------------------
+
+static qn_status guess_lookup(qn_guesser *g, const qn_guess_want *want, int32_t most, qn_err *err) {
+    (void)err;
+    const int64_t began = qn_clock();
+    g->n = qn_lookup(g->tokens, most, want->session->tokens, want->session->n_tokens);
+    g->ns = qn_clock() - began;
+    return QN_OK;
+}
+
+static qn_status guess_fn(qn_guesser *g, const qn_guess_want *want, int32_t most, qn_err *err) {
+    (void)err;
+    const int64_t vocab = want->session->engine->model->hparams->vocab;
+    g->n = g->fn(g->fn_arg, g->tokens, most, want->session->tokens, want->session->n_tokens);
+    for (int32_t i = 0; i < g->n; i++) {
+        if (g->tokens[i] < 0 || g->tokens[i] >= vocab) g->n = i;
+    }
+    return QN_OK;
+}
+
+// In the order in which they are asked.
+static qn_status (*const sources[QN_GUESS_SOURCES])(qn_guesser *g, const qn_guess_want *want,
+                                                    int32_t most, qn_err *err) = {
+    [QN_GUESS_FN] = guess_fn,
+    [QN_GUESS_LOOKUP] = guess_lookup,
+    [QN_GUESS_MODEL] = guess_model,
+};
+
+static bool has_source(const qn_guesser *g, int i) {
+    const bool has[QN_GUESS_SOURCES] = {[QN_GUESS_FN] = g->fn != NULL,
+                                        [QN_GUESS_LOOKUP] = g->has_lookup,
+                                        [QN_GUESS_MODEL] = g->model.session != NULL};
+    return has[i];
+}
+
+qn_status qn_guesser_init(qn_guesser *g, const qn_session *session, const qn_generate_opts *opts,
+                          qn_err *err) {
+    g->has_lookup = opts->lookup;
+    memcpy(g->records, session->shared->records, sizeof g->records);
+    return opts->draft ? init_model(&g->model, session, opts, err) : QN_OK;
+}
+
+void qn_guesser_deinit(qn_guesser *g) {
+    drop_kept(&g->model);
+    qn_sampler_destroy(g->model.sampler);
+}
+
+qn_status qn_guesser_guess(qn_guesser *g, const qn_guess_want *want, qn_err *err) {
+    const qn_step_costs *costs = &want->session->shared->costs;
+    g->n = 0;
+    for (int i = 0; i < QN_GUESS_SOURCES && g->n == 0; i++) {
+        if (!has_source(g, i)) continue;
+        int32_t n = qn_draft_choose(&g->records[i], costs, want->rows, want->most);
+        if (n < want->least) n = want->least;
+        if (n == 0) continue;
+        g->source = i;
+        const qn_status status = sources[i](g, want, n, err);
+        if (status) return qn_err_prefix(err, status, "guessing ahead");
+    }
+    return QN_OK;
+}
+
+void qn_guesser_judge(qn_guesser *g, const qn_session *session, int32_t accepted) {
+    if (g->n == 0) return;
+    qn_draft_record_add(&g->records[g->source], g->n, accepted, g->ns);
+    session->shared->records[g->source] = g->records[g->source];
+    g->n = 0;
+}
+
+void qn_guesser_reset(qn_guesser *g) { g->model.agreed = 0; }

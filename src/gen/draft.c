@@ -1,0 +1,103 @@
+#include "gen/draft.h"
+
+enum {
+    SURE = 3,   // the first measurements of a size include what is made only once: least of so many
+    PROBE = 64, // choices without a guess before one is tried again, at first
+    PROBE_TOKENS = 2,
+    MOST_TRIES = 5, // after so many, it takes PROBE << 5 choices
+};
+
+// Share of a new measurement in a running figure: other programs make steps slower, none faster.
+static const double falling = 0.25, rising = 0.0625;
+static const double forget = 0.95;   // of older guesses, for each new round
+static const double expected = 0.75; // share of right guesses before any is known
+static const double least_gain = 1.05;
+
+// --- what steps cost -----------------------------------------------------------------------------
+
+static double follow(double now, double new) {
+    if (new > 4 * now) new = 4 * now; // a step that was interrupted says little
+    return now + (new < now ? falling : rising) * (new - now);
+}
+
+void qn_step_costs_add(qn_step_costs *costs, int64_t rows, int64_t ns) {
+    if (rows < 1 || rows > QN_COST_ROWS || ns <= 0) return;
+    double *now = &costs->rows[rows].ns;
+    uint32_t *n = &costs->rows[rows].n;
+    if (*n == 0 || (*n < SURE && (double)ns < *now))
+        *now = (double)ns;
+    else if (*n >= SURE)
+        *now = follow(*now, (double)ns);
+    if (*n < SURE) ++*n;
+}
+
+// The next measured size from `rows` on, down or up; 0: none.
+static int64_t find_known(const qn_step_costs *costs, int64_t rows, int64_t by) {
+    while (rows > 0 && rows <= QN_COST_ROWS && !costs->rows[rows].n) rows += by;
+    return rows > QN_COST_ROWS ? 0 : rows;
+}
+
+double qn_step_costs_get(const qn_step_costs *costs, int64_t rows) {
+    if (rows > QN_COST_ROWS) rows = QN_COST_ROWS;
+    int64_t below = find_known(costs, rows, -1), above = find_known(costs, rows, 1);
+    if (!below || below == above) return costs->rows[below].ns;
+    if (!above) { // as it grew so far
+        above = below;
+        below = find_known(costs, above - 1, -1);
+        if (!below) return costs->rows[above].ns;
+    }
+    const double from = costs->rows[below].ns, to = costs->rows[above].ns;
+    const double slope = (to - from) / (double)(above - below);
+    return from + (slope > 0 ? slope : 0) * (double)(rows - below);
+}
+
+static bool knows_larger(const qn_step_costs *costs, int64_t rows) {
+    return find_known(costs, rows + 1, 1) > 0;
+}
+
+// --- how guesses do ------------------------------------------------------------------------------
+
+void qn_draft_record_add(qn_draft_record *record, int32_t guessed, int32_t accepted, int64_t ns) {
+    if (guessed < 1) return;
+    const double each = (double)ns / guessed;
+    record->right = record->right * forget + accepted;
+    record->wrong = record->wrong * forget + (accepted < guessed);
+    record->ns = record->is_known ? follow(record->ns, each) : each;
+    record->is_known = true;
+}
+
+static double share_of_right(const qn_draft_record *record) {
+    return (record->right + expected) / (record->right + record->wrong + 1);
+}
+
+// The number of guesses with most tokens for the time.
+static int32_t best_number(const qn_draft_record *record, const qn_step_costs *costs, int64_t rows,
+                           int32_t most) {
+    const double share = share_of_right(record), plain = qn_step_costs_get(costs, rows);
+    if (plain <= 0) return 0; // measure that first
+    if (!knows_larger(costs, rows) && most > PROBE_TOKENS) most = PROBE_TOKENS;
+    int32_t best = 0;
+    double best_rate = least_gain / plain, tokens = 1, next = 1;
+    for (int32_t k = 1; k <= most; k++) {
+        next *= share;
+        tokens += next;
+        const double rate = tokens / (qn_step_costs_get(costs, rows + k) + k * record->ns);
+        if (rate <= best_rate) continue;
+        best_rate = rate;
+        best = k;
+    }
+    return best;
+}
+
+int32_t qn_draft_choose(qn_draft_record *record, const qn_step_costs *costs, int64_t rows,
+                        int32_t most) {
+    int32_t best = best_number(record, costs, rows, most);
+    if (best) {
+        record->tries = 0;
+    } else if (++record->idle >= (uint32_t)PROBE << record->tries) {
+        best = most < PROBE_TOKENS ? most : PROBE_TOKENS;
+        if (best && record->tries < MOST_TRIES) record->tries++;
+    }
+    if (best) record->idle = 0;
+    return best;
+}

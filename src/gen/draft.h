@@ -1,0 +1,41 @@
+// How many tokens to guess ahead, from what steps cost and how often guesses are right. Nothing
+// here decides what a text will be, only when it comes.
+#ifndef QN_GEN_DRAFT_H
+#define QN_GEN_DRAFT_H
+
+#include "core/err.h"
+
+enum { QN_COST_ROWS = 64 }; // larger steps are not looked at
+// Where guesses come from: a test, text that repeats itself, a draft model.
+enum { QN_GUESS_FN, QN_GUESS_LOOKUP, QN_GUESS_MODEL, QN_GUESS_SOURCES };
+
+// Running figures of the time that a step of so many rows takes. `{0}` is empty.
+typedef struct qn_step_costs {
+    struct {
+        double ns;
+        uint32_t n; // measured so often
+    } rows[QN_COST_ROWS + 1];
+} qn_step_costs;
+
+void qn_step_costs_add(qn_step_costs *costs, int64_t rows, int64_t ns);
+// An estimate: measured, between two that are, or as it grew up to the largest; 0: unknown.
+double qn_step_costs_get(const qn_step_costs *costs, int64_t rows);
+
+// How one source of guesses did lately. `{0}` is empty.
+typedef struct qn_draft_record {
+    double right, wrong; // guesses that were looked at, old ones counting less and less
+    double ns;           // time of one guess
+    uint32_t idle;       // choices since the last guess
+    uint32_t tries;      // guesses in a row that were made although they did not pay
+    bool is_known;       // there was a guess
+} qn_draft_record;
+
+// `guessed` tokens took `ns`, and `accepted` of them were right.
+void qn_draft_record_add(qn_draft_record *record, int32_t guessed, int32_t accepted, int64_t ns);
+// The number of guesses, 0 to `most`, that gives most tokens for the time, in a step that has
+// `rows` rows without them. Where none pays, now and then a few are tried nevertheless,
+// more and more seldom.
+int32_t qn_draft_choose(qn_draft_record *record, const qn_step_costs *costs, int64_t rows,
+                        int32_t most);
+
+#endif

@@ -1,0 +1,29 @@
+#include "gen/lookup.h"
+
+enum { SHORTEST = 2, LONGEST = 8 };
+
+// How many tokens before `end` are equal to the last ones, at most LONGEST.
+static size_t count_equal(const int32_t *tokens, size_t n, size_t end) {
+    size_t equal = 0;
+    while (equal < LONGEST && equal < end && tokens[end - 1 - equal] == tokens[n - 1 - equal])
+        equal++;
+    return equal;
+}
+
+int32_t qn_lookup(int32_t *to, int32_t most, const int32_t *tokens, size_t n) {
+    size_t best = 0, at = 0;
+    if (n <= SHORTEST) return 0;
+    for (size_t end = n - 1; end > 0 && best < LONGEST; end--) {
+        if (tokens[end - 1] != tokens[n - 1]) continue;
+        const size_t equal = count_equal(tokens, n, end);
+        if (equal <= best) continue;
+        best = equal;
+        at = end;
+    }
+    if (best < SHORTEST) return 0;
+    for (int32_t i = 0; i < most; i++) {
+        const size_t from = at + (size_t)i;
+        to[i] = from < n ? tokens[from] : to[from - n];
+    }
+    return most;
+}

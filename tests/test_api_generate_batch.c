@@ -1,0 +1,217 @@
+// Many prompts at once: every row is what it is alone.
+#include "generate_rig.h"
+
+#include "core/mem.h"
+
+enum { CONTEXT = 128, MOST_IDS = 60 };
+
+// Ids, length and settings of row i.
+typedef struct row {
+    int32_t ids[MOST_IDS];
+    qn_generate_opts opts;
+    qn_prompt prompt;
+} row;
+
+static void make_row(row *r, size_t i, int64_t vocab) {
+    random_ids(r->ids, MOST_IDS, vocab, 100 + i);
+    r->opts = (qn_generate_opts){
+        .sample = {.temperature = i % 3 ? 0.8f : 0, .seed = i},
+        .max_tokens = 3 + (int64_t)(i * 7 % 23),
+        .ignore_end = i % 2,
+        .lookup = i % 5 == 0,
+        .draft_most = 4,
+        .draft_least = i % 5 == 0 ? 4 : 0,
+    };
+    r->prompt = (qn_prompt){.ids = r->ids, .n = 1 + i * 11 % MOST_IDS, .opts = &r->opts};
+}
+
+static void assert_rows_are_alone(const char *family, size_t n, const qn_session_opts *session) {
+    qn_err err;
+    talk t = {.engine = family_open(family, NULL)};
+    t.vocab = qn_engine_get_info(t.engine).n_vocab;
+    ASSERT_OK(qn_session_create(&t.session, t.engine, session, &err));
+    qn_session *alone = open_session(t.engine, CONTEXT);
+    row *rows = qn_alloc(n, sizeof *rows);
+    heard *h = qn_alloc(n, sizeof *h);
+    qn_prompt *prompts = qn_alloc(n, sizeof *prompts);
+    qn_result *got = qn_alloc(n, sizeof *got);
+    for (size_t i = 0; i < n; i++) {
+        make_row(&rows[i], i, t.vocab);
+        prompts[i] = rows[i].prompt;
+    }
+    h[1].stop_after = 3; // ends one row, no other
+    ASSERT_OK(qn_generate_batch(got, n, t.session, prompts, n, hear_rows, h, &err));
+    for (size_t i = 0; i < n; i++) {
+        heard *lone = qn_alloc(1, sizeof *lone);
+        lone->stop_after = i == 1 ? 3 : 0;
+        qn_result want = answer(alone, rows[i].ids, prompts[i].n, &rows[i].opts, hear, lone);
+        assert_same_answer(&got[i], &want, family);
+        assert_int_equal(h[i].n, got[i].n_tokens);
+        assert_memory_equal(h[i].tokens, got[i].tokens, got[i].n_tokens * sizeof *got[i].tokens);
+        assert_int_equal(h[i].n_ends, i == 1 && want.reason == QN_REASON_CALLER ? 0 : 1);
+        assert_int_equal(h[i].size, lone->size);
+        qn_free(lone);
+        qn_result_deinit(&want);
+        qn_result_deinit(&got[i]);
+    }
+    qn_free(rows);
+    qn_free(h);
+    qn_free(prompts);
+    qn_free(got);
+    qn_session_destroy(alone);
+    close_talk(&t);
+}
+
+static void rows_are_what_they_are_alone(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++)
+        assert_rows_are_alone(families[f], 7, &(qn_session_opts){.context = CONTEXT});
+}
+
+// More rows than a step and a family of sessions hold; steps smaller than the rows.
+static void rows_wait_for_place(void **state) {
+    (void)state;
+    assert_rows_are_alone("qwen3", 40, &(qn_session_opts){.context = CONTEXT});
+    assert_rows_are_alone("qwen35", 40, &(qn_session_opts){.context = CONTEXT});
+    assert_rows_are_alone("gemma3", 12, &(qn_session_opts){.context = CONTEXT, .chunk = 5});
+    assert_rows_are_alone("qwen35", 6, &(qn_session_opts){.context = CONTEXT, .chunk = 1});
+}
+
+// n completions are n runs with their numbers, and the prompt is read once.
+static void completions_are_separate_runs(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        talk t = open_talk(families[f], CONTEXT);
+        const size_t n = f == 2 ? 40 : 5; // more than there is place for
+        int32_t ids[MOST_IDS];
+        random_ids(ids, MOST_IDS, t.vocab, 9);
+        qn_generate_opts opts = {.sample = {.temperature = 1, .seed = 3, .completion = 2},
+                                 .max_tokens = 12,
+                                 .ignore_end = true,
+                                 .prompt_logprobs = f % 2};
+        const qn_prompt prompts[] = {
+            {.ids = ids, .n = 50, .completions = (uint32_t)n, .opts = &opts},
+            {.ids = ids + 1, .n = 30, .opts = &opts}};
+        qn_result *got = qn_alloc(n + 1, sizeof *got);
+        heard *h = qn_alloc(n + 1, sizeof *h);
+        ASSERT_OK(qn_generate_batch(got, n + 1, t.session, prompts, 2, hear_rows, h, &err));
+        const int64_t n_rows = qn_session_get_counts(t.session).rows;
+        assert_true(n_rows <= 50 + 30 + (int64_t)(n + 1) * 11);
+        int different = 0;
+        opts.prompt_logprobs = false;
+        for (size_t i = 0; i <= n; i++) {
+            opts.sample.completion = 2 + (i < n ? (uint32_t)i : 0);
+            qn_result want =
+                answer(t.session, i < n ? ids : ids + 1, i < n ? 50 : 30, &opts, NULL, NULL);
+            assert_same_answer(&got[i], &want, families[f]);
+            assert_int_equal(h[i].n_prompt, f % 2 == 0 ? 0 : i == 0 ? 49 : i == n ? 29 : 0);
+            different += memcmp(got[i].tokens, got[0].tokens, 12 * sizeof(int32_t)) != 0;
+            qn_result_deinit(&want);
+        }
+        assert_true(different > 0);
+        for (size_t i = 0; i <= n; i++) qn_result_deinit(&got[i]);
+        qn_free(got);
+        qn_free(h);
+        close_talk(&t);
+    }
+}
+
+// Each row has a draft session of its own, as long as there is place.
+static void rows_have_drafts(void **state) {
+    (void)state;
+    enum { N = 34 };
+    qn_err err;
+    for (int m = 0; m < 2; m++) {
+        talk t = open_talk(m ? "qwen35" : "qwen3", CONTEXT),
+             d = open_talk(m ? "qwen35" : "qwen3", CONTEXT);
+        row *rows = qn_alloc(N, sizeof *rows);
+        qn_prompt prompts[N];
+        qn_result got[N];
+        int64_t n_guessed = 0;
+        for (size_t i = 0; i < N; i++) {
+            make_row(&rows[i], i, t.vocab);
+            rows[i].opts.lookup = false;
+            rows[i].opts.draft = d.session;
+            rows[i].opts.draft_least = 3;
+            prompts[i] = rows[i].prompt;
+        }
+        ASSERT_OK(qn_generate_batch(got, N, t.session, prompts, N, NULL, NULL, &err));
+        for (size_t i = 0; i < N; i++) {
+            rows[i].opts.draft = NULL;
+            qn_result want =
+                answer(t.session, rows[i].ids, prompts[i].n, &rows[i].opts, NULL, NULL);
+            assert_same_answer(&got[i], &want, "with drafts");
+            n_guessed += got[i].n_guessed;
+            qn_result_deinit(&want);
+            qn_result_deinit(&got[i]);
+        }
+        assert_true(n_guessed > 0);
+        qn_free(rows);
+        close_talk(&t);
+        close_talk(&d);
+    }
+}
+
+static void wrong_batches_name_the_row(void **state) {
+    (void)state;
+    qn_err err;
+    talk t = open_talk("qwen3", CONTEXT);
+    static const int32_t ids[] = {1, 2, 3}, outside[] = {1, -7};
+    qn_generate_opts bad = {.max_tokens = -5};
+    qn_result got[4];
+    memset(got, 0x5a, sizeof got);
+    qn_prompt prompts[] = {{.ids = ids, .n = 3, .opts = &(qn_generate_opts){.max_tokens = 2}},
+                           {.ids = ids, .n = 0}};
+    ASSERT_FAILS(qn_generate_batch(got, 2, t.session, prompts, 2, NULL, NULL, &err), QN_ARGUMENT,
+                 "prompt 1");
+    prompts[1] = (qn_prompt){.ids = outside, .n = 2};
+    ASSERT_FAILS(qn_generate_batch(got, 2, t.session, prompts, 2, NULL, NULL, &err), QN_ARGUMENT,
+                 "prompt 1");
+    prompts[1] = (qn_prompt){.ids = ids, .n = 3, .opts = &bad};
+    ASSERT_FAILS(qn_generate_batch(got, 2, t.session, prompts, 2, NULL, NULL, &err), QN_ARGUMENT,
+                 "prompt 1: max_tokens -5");
+    prompts[1] = (qn_prompt){.ids = ids, .n = 3, .completions = 3};
+    ASSERT_FAILS(qn_generate_batch(got, 3, t.session, prompts, 2, NULL, NULL, &err), QN_ARGUMENT,
+                 "3 results for 2 prompts with 4 completions");
+    ASSERT_FAILS(qn_generate_batch(got, 0, t.session, prompts, 0, NULL, NULL, &err), QN_ARGUMENT,
+                 "0 prompts");
+    int32_t long_ids[CONTEXT + 1] = {0};
+    prompts[1] = (qn_prompt){.ids = long_ids, .n = CONTEXT + 1};
+    ASSERT_FAILS(qn_generate_batch(got, 2, t.session, prompts, 2, NULL, NULL, &err), QN_LIMIT,
+                 "prompt 1");
+    for (size_t i = 0; i < sizeof got; i++) assert_int_equal(((unsigned char *)got)[i], 0x5a);
+    close_talk(&t);
+}
+
+// Forks and snapshots of the caller take places: with all of them taken, a batch says so.
+static void no_place_is_an_error(void **state) {
+    (void)state;
+    qn_err err;
+    talk t = open_talk("qwen3", CONTEXT);
+    static const int32_t ids[] = {1, 2, 3};
+    qn_session *forks[QN_MOST_FAMILY] = {0};
+    for (int i = 1; i < QN_MOST_FAMILY; i++) ASSERT_OK(qn_session_fork(&forks[i], t.session, &err));
+    const qn_generate_opts opts = {.max_tokens = 4, .ignore_end = true};
+    const qn_prompt prompt = {.ids = ids, .n = 3, .completions = 3, .opts = &opts};
+    qn_result got[3];
+    ASSERT_FAILS(qn_generate_batch(got, 3, t.session, &prompt, 1, NULL, NULL, &err), QN_LIMIT,
+                 "prompt 0");
+    qn_session_destroy(forks[1]); // one place: one after the other
+    ASSERT_OK(qn_generate_batch(got, 3, t.session, &prompt, 1, NULL, NULL, &err));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(got[i].n_tokens, 4);
+        qn_result_deinit(&got[i]);
+    }
+    for (int i = 2; i < QN_MOST_FAMILY; i++) qn_session_destroy(forks[i]);
+    close_talk(&t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_what_they_are_alone),  cmocka_unit_test(rows_wait_for_place),
+        cmocka_unit_test(completions_are_separate_runs), cmocka_unit_test(rows_have_drafts),
+        cmocka_unit_test(wrong_batches_name_the_row),    cmocka_unit_test(no_place_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

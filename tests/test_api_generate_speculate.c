@@ -1,0 +1,368 @@
+// Guessing ahead changes no token: every family, greedy and sampled, whatever the guesses are.
+#include "generate_rig.h"
+
+#include "core/mem.h"
+
+enum { CONTEXT = 256, N_IDS = 40, N_NEW = 40 };
+
+static const qn_sample_opts samples[] = {
+    {0},
+    {.temperature = 0.8f, .seed = 1},
+    {.temperature = 0.8f, .seed = 2},
+    {.temperature = 0.8f, .seed = 3},
+};
+enum { N_SAMPLES = sizeof samples / sizeof samples[0] };
+
+static qn_generate_opts options(size_t sample) {
+    return (qn_generate_opts){.sample = samples[sample],
+                              .max_tokens = N_NEW,
+                              .ignore_end = true,
+                              .logprobs = true,
+                              .n_top = 2};
+}
+
+// Half of the ids come twice, so that there is something to look up.
+static void make_ids(int32_t *ids, int64_t vocab, uint64_t seed) {
+    random_ids(ids, N_IDS / 2, vocab, seed);
+    memcpy(ids + N_IDS / 2, ids, N_IDS / 2 * sizeof *ids);
+}
+
+// --- guesses -------------------------------------------------------------------------------------
+
+// An oracle that errs as often as it is told to: it knows the true continuation.
+typedef struct oracle {
+    const int32_t *tokens; // (n) of the answer
+    size_t n, n_prompt;
+    uint64_t random;
+    uint32_t errs; // one in so many guesses is wrong; 0: none, 1: all
+    int64_t vocab;
+} oracle;
+
+static int32_t guess(void *arg, int32_t *to, int32_t most, const int32_t *tokens, size_t n) {
+    (void)tokens;
+    oracle *o = arg;
+    int32_t made = 0;
+    while (made < most && n - o->n_prompt + (size_t)made < o->n) {
+        const int32_t right = o->tokens[n - o->n_prompt + (size_t)made];
+        const bool is_wrong = o->errs && next_random(&o->random) % o->errs == 0;
+        to[made++] = is_wrong ? (int32_t)((right + 1) % o->vocab) : right;
+    }
+    return made;
+}
+
+// Ids that no model has; they must be dropped, not computed.
+static int32_t guess_nonsense(void *arg, int32_t *to, int32_t most, const int32_t *tokens,
+                              size_t n) {
+    (void)arg, (void)tokens;
+    for (int32_t i = 0; i < most; i++) to[i] = i == 1 ? INT32_MAX : n % 2 ? -1 : 1;
+    return most;
+}
+
+static qn_result answer_guessed(qn_session *session, const int32_t *ids,
+                                const qn_generate_opts *opts, qn_guess_fn *fn, void *arg,
+                                heard *h) {
+    qn_err err;
+    qn_generation *g;
+    ASSERT_OK(qn_session_set_prompt(session, ids, N_IDS, &err));
+    ASSERT_OK(qn_generation_create(&g, session, opts, &err));
+    g->guesser.fn = fn;
+    g->guesser.fn_arg = arg;
+    while (!qn_generation_result(g)->reason)
+        ASSERT_OK(qn_generations_step(NULL, &g, 1, hear, h, &err));
+    const qn_result result = g->result;
+    g->result = (qn_result){0};
+    qn_generation_destroy(g);
+    return result;
+}
+
+static void assert_same_heard(const heard *got, const heard *want, const char *what) {
+    assert_int_equal(got->n, want->n);
+    assert_int_equal(got->size, want->size);
+    assert_memory_equal(got->text, want->text, want->size);
+    if (memcmp(got->logprobs, want->logprobs, want->n * sizeof *want->logprobs) != 0 ||
+        memcmp(got->top, want->top, want->n * sizeof *want->top) != 0)
+        fail_msg("%s: log-probabilities differ", what);
+    assert_memory_equal(got->positions, want->positions, want->n * sizeof *want->positions);
+}
+
+static void any_guess_gives_the_plain_answer(void **state) {
+    (void)state;
+    static const uint32_t errs[] = {0, 1, 2, 5};
+    heard *plain = qn_alloc(2, sizeof *plain), *h = plain + 1;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        talk t = open_talk(families[f], CONTEXT);
+        int32_t ids[N_IDS];
+        make_ids(ids, t.vocab, 7);
+        for (size_t i = 0; i < N_SAMPLES; i++) {
+            qn_generate_opts opts = options(i);
+            *plain = (heard){0};
+            qn_result want = answer(t.session, ids, N_IDS, &opts, hear, plain);
+            assert_int_equal(want.n_tokens, N_NEW);
+            assert_int_equal(want.n_steps, N_NEW - 1); // the prompt gave the first
+            for (int k = 0; k < 5; k++) {
+                oracle o = {.tokens = want.tokens,
+                            .n = want.n_tokens,
+                            .n_prompt = N_IDS,
+                            .random = (uint64_t)k,
+                            .errs = errs[k % 4],
+                            .vocab = t.vocab};
+                opts.draft_most = opts.draft_least = 1 + (int32_t)((f + 3 * i + (size_t)k) % 16);
+                *h = (heard){0};
+                qn_result got =
+                    answer_guessed(t.session, ids, &opts, k == 4 ? guess_nonsense : guess, &o, h);
+                assert_same_answer(&got, &want, families[f]);
+                assert_same_heard(h, plain, families[f]);
+                assert_int_equal(h->n_guessed, got.n_accepted);
+                if (k == 0) assert_int_equal(got.n_accepted, got.n_guessed);
+                if (k == 1) assert_int_equal(got.n_accepted, 0);
+                if (k < 4) assert_true(got.n_guessed > 0);
+                if (k == 0) assert_true(got.n_steps < N_NEW - 1);
+                qn_result_deinit(&got);
+            }
+            qn_result_deinit(&want);
+        }
+        close_talk(&t);
+    }
+    qn_free(plain);
+}
+
+// The same model as its own draft is right but for the state it guesses from: every rollback of the
+// draft's own state is seen in the number of right guesses. Another model, and the text itself, are
+// right by chance.
+static void any_draft_gives_the_plain_answer(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        talk t = open_talk(families[f], CONTEXT);
+        qn_session *own = open_session(t.engine, CONTEXT);
+        int32_t ids[N_IDS];
+        make_ids(ids, t.vocab, 8);
+        for (size_t i = 0; i < N_SAMPLES; i++) {
+            qn_generate_opts opts = options(i);
+            opts.sample.top_k = i ? 30 : 0; // a draft looks at the likely entries alone
+            qn_result want = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
+            opts.draft_most = opts.draft_least = 5;
+            opts.draft = own;
+            qn_result got = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
+            assert_same_answer(&got, &want, families[f]);
+            assert_true(got.n_guessed > 0);
+            assert_int_equal(got.n_accepted, got.n_guessed);
+            qn_result_deinit(&got);
+            opts.draft = NULL;
+            opts.lookup = true;
+            got = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
+            assert_same_answer(&got, &want, families[f]);
+            qn_result_deinit(&got);
+            opts.draft = own;
+            opts.draft_least = 0; // as many as pay: any number gives the same
+            got = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
+            assert_same_answer(&got, &want, families[f]);
+            qn_result_deinit(&got);
+            qn_result_deinit(&want);
+        }
+        qn_session_destroy(own);
+        close_talk(&t);
+    }
+}
+
+// Models with one tokenizer guess for each other, and are seldom right: their state is taken back
+// nearly each time.
+static void another_model_as_draft(void **state) {
+    (void)state;
+    static const char *const models[] = {"llama32",   "llama_untied", "qwen3",
+                                         "qwen3_moe", "qwen35",       "qwen35_moe"};
+    enum { N = sizeof models / sizeof models[0] };
+    talk talks[N];
+    for (size_t i = 0; i < N; i++) talks[i] = open_talk(models[i], CONTEXT);
+    for (size_t i = 0; i < N; i++) {
+        const talk *t = &talks[i], *other = &talks[(i + 1) % N];
+        int32_t ids[N_IDS];
+        make_ids(ids, t->vocab, 9);
+        for (size_t k = 0; k < N_SAMPLES; k++) {
+            qn_generate_opts opts = options(k);
+            qn_result want = answer(t->session, ids, N_IDS, &opts, NULL, NULL);
+            opts.draft = other->session;
+            opts.draft_most = opts.draft_least = 4;
+            qn_result got = answer(t->session, ids, N_IDS, &opts, NULL, NULL);
+            assert_same_answer(&got, &want, models[i]);
+            assert_true(got.n_guessed > 0);
+            assert_true(got.n_accepted < got.n_guessed);
+            qn_result_deinit(&got);
+            qn_result_deinit(&want);
+        }
+    }
+    for (size_t i = 0; i < N; i++) close_talk(&talks[i]);
+}
+
+// The bundled models, which were trained on the same text: right often, not always.
+static void a_trained_draft_is_right_often(void **state) {
+    (void)state;
+    qn_err err;
+    static const char prompt[] = "<|im_start|>user\nTell me a story about a fox.<|im_end|>\n"
+                                 "<|im_start|>assistant\n";
+    static const char *const targets[] = {MODELS "/quern-mini-Q8_0.gguf",
+                                          MODELS "/quern-hybrid-Q8_0.gguf"};
+    talk draft = open_talk(MODELS "/quern-draft-Q8_0.gguf", 512);
+    for (int m = 0; m < 2; m++) {
+        talk t = open_talk(targets[m], 512);
+        int32_t *ids;
+        size_t n;
+        ASSERT_OK(qn_tokenize(&ids, &n, qn_engine_tokenizer(t.engine), prompt, sizeof prompt - 1,
+                              &(qn_tokenize_opts){.special = true}, &err));
+        for (size_t i = 0; i < N_SAMPLES; i++) {
+            qn_generate_opts opts = {.sample = samples[i], .max_tokens = 60};
+            qn_result want = answer(t.session, ids, n, &opts, NULL, NULL);
+            opts.draft = draft.session;
+            opts.draft_most = opts.draft_least = 4;
+            opts.lookup = i % 2;
+            qn_result got = answer(t.session, ids, n, &opts, NULL, NULL);
+            assert_same_answer(&got, &want, targets[m]);
+            assert_true(got.n_accepted > got.n_guessed / 4);
+            assert_true(got.n_accepted < got.n_guessed);
+            qn_result_deinit(&got);
+            qn_result_deinit(&want);
+        }
+        // The smaller model is helped by the larger one, too: a draft with recurrent state.
+        qn_generate_opts opts = {.sample = samples[1], .max_tokens = 60};
+        qn_result want = answer(draft.session, ids, n, &opts, NULL, NULL);
+        opts.draft = t.session;
+        opts.draft_most = opts.draft_least = 4;
+        qn_result got = answer(draft.session, ids, n, &opts, NULL, NULL);
+        assert_same_answer(&got, &want, "draft");
+        assert_true(got.n_accepted > got.n_guessed / 4);
+        qn_result_deinit(&got);
+        qn_result_deinit(&want);
+        qn_free(ids);
+        close_talk(&t);
+    }
+    close_talk(&draft);
+}
+
+// --- in company ----------------------------------------------------------------------------------
+
+enum { ROWS = 5 };
+
+// Rows of different lengths and settings: guessed for by an oracle, a draft model, look-up, or not
+// at all; each is what it is alone.
+static void rows_guess_while_others_do_not(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        talk t = open_talk(families[f], CONTEXT);
+        qn_session *draft = open_session(t.engine, CONTEXT), *sessions[ROWS];
+        qn_generation *gens[ROWS];
+        qn_result want[ROWS];
+        oracle o = {.n_prompt = N_IDS, .errs = 3, .vocab = t.vocab};
+        for (size_t i = 0; i < ROWS; i++) {
+            int32_t ids[N_IDS];
+            make_ids(ids, t.vocab, 20 + i);
+            qn_generate_opts opts = options(i % N_SAMPLES);
+            opts.max_tokens = 10 + 7 * (int64_t)i;
+            want[i] = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
+            opts.draft_most = opts.draft_least = 6;
+            opts.draft = i == 1 ? draft : NULL;
+            opts.lookup = i == 2;
+            ASSERT_OK(qn_session_create(&sessions[i], t.engine,
+                                        &(qn_session_opts){.share = t.session}, &err));
+            ASSERT_OK(qn_session_set_prompt(sessions[i], ids, N_IDS, &err));
+            ASSERT_OK(qn_generation_create(&gens[i], sessions[i], &opts, &err));
+            if (i != 3) continue;
+            o.tokens = want[i].tokens;
+            o.n = want[i].n_tokens;
+            gens[i]->guesser.fn = guess;
+            gens[i]->guesser.fn_arg = &o;
+        }
+        size_t n_active = ROWS;
+        while (n_active) ASSERT_OK(qn_generations_step(&n_active, gens, ROWS, NULL, NULL, &err));
+        for (size_t i = 0; i < ROWS; i++) {
+            assert_same_answer(qn_generation_result(gens[i]), &want[i], families[f]);
+            const int64_t n_guessed = qn_generation_result(gens[i])->n_guessed;
+            if (i == 0 || i == 4) assert_int_equal(n_guessed, 0);
+            if (i == 1 || i == 3) assert_true(n_guessed > 0);
+            qn_generation_destroy(gens[i]);
+            qn_session_destroy(sessions[i]);
+            qn_result_deinit(&want[i]);
+        }
+        qn_session_destroy(draft);
+        close_talk(&t);
+    }
+}
+
+// A session goes on after an answer with guesses as after one without.
+static void a_session_goes_on_after_guesses(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        talk t = open_talk(families[f], CONTEXT);
+        int32_t ids[N_IDS], token;
+        make_ids(ids, t.vocab, 30);
+        qn_generate_opts opts = options(1);
+        qn_result plain = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
+        oracle o = {.tokens = plain.tokens,
+                    .n = plain.n_tokens,
+                    .n_prompt = N_IDS,
+                    .errs = 4,
+                    .vocab = t.vocab};
+        opts.draft_most = opts.draft_least = 7;
+        heard h = {0};
+        qn_result got = answer_guessed(t.session, ids, &opts, guess, &o, &h);
+        for (int k = 0; k < 3; k++) {
+            qn_logits fresh;
+            size_t n;
+            const int32_t *tokens = qn_session_tokens(t.session, &n);
+            ASSERT_OK(qn_engine_logits(&fresh, t.engine, tokens, n, NULL, &err));
+            ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
+            assert_memory_equal(qn_session_logits(t.session), fresh.logits,
+                                (size_t)t.vocab * sizeof(float));
+            qn_logits_deinit(&fresh);
+        }
+        qn_result_deinit(&got);
+        qn_result_deinit(&plain);
+        close_talk(&t);
+    }
+}
+
+static void wrong_drafts_are_refused(void **state) {
+    (void)state;
+    qn_err err;
+    talk t = open_talk("qwen3", CONTEXT), other = open_talk(MODELS "/quern-draft-Q8_0.gguf", 64);
+    int32_t ids[N_IDS];
+    make_ids(ids, t.vocab, 1);
+    qn_generation *gens[2];
+    ASSERT_OK(qn_session_set_prompt(t.session, ids, N_IDS, &err));
+    ASSERT_FAILS(
+        qn_generation_create(gens, t.session, &(qn_generate_opts){.draft = other.session}, &err),
+        QN_ARGUMENT, "4096 tokens, the model");
+    ASSERT_FAILS(
+        qn_generation_create(gens, t.session, &(qn_generate_opts){.draft = t.session}, &err),
+        QN_ARGUMENT, "draft session");
+    ASSERT_FAILS(qn_generation_create(gens, t.session,
+                                      &(qn_generate_opts){.draft_most = 3, .draft_least = 4}, &err),
+                 QN_ARGUMENT, "draft_least 4");
+    ASSERT_FAILS(qn_generation_create(gens, t.session, &(qn_generate_opts){.draft_most = 17}, &err),
+                 QN_ARGUMENT, "draft_most 17");
+    qn_session *fork, *draft = open_session(t.engine, CONTEXT);
+    ASSERT_OK(qn_session_fork(&fork, t.session, &err));
+    const qn_generate_opts opts = {.draft = draft};
+    ASSERT_OK(qn_generation_create(&gens[0], t.session, &opts, &err));
+    ASSERT_OK(qn_generation_create(&gens[1], fork, &opts, &err));
+    ASSERT_FAILS(qn_generations_step(NULL, gens, 2, NULL, NULL, &err), QN_ARGUMENT,
+                 "row 1: its draft session is used by row 0");
+    for (int i = 0; i < 2; i++) qn_generation_destroy(gens[i]);
+    qn_session_destroy(fork);
+    qn_session_destroy(draft);
+    close_talk(&t);
+    close_talk(&other);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_guess_gives_the_plain_answer),
+        cmocka_unit_test(any_draft_gives_the_plain_answer),
+        cmocka_unit_test(another_model_as_draft),
+        cmocka_unit_test(a_trained_draft_is_right_often),
+        cmocka_unit_test(rows_guess_while_others_do_not),
+        cmocka_unit_test(a_session_goes_on_after_guesses),
+        cmocka_unit_test(wrong_drafts_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
