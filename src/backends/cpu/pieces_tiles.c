@@ -20,12 +20,22 @@ typedef struct grid {
 
 static int64_t tiles_of(const qn_packed *w) { return w->matrix_bytes / w->tile_bytes; }
 
+// What a call is made of: `tile_bytes` are read for each of n_tiles. Floats go by whole panels, also
+// where rows are few.
+typedef struct shape {
+    int64_t n_tiles, tile_bytes, n_in, row_group;
+    bool is_float;
+} shape;
+
+static bool is_float(const qn_packed *w) { return qn_type_get(w->type)->block == 1; }
+
 // Tiles of a piece of few rows.
-static int64_t few_tiles(int64_t n_tiles, int64_t tile_bytes) {
-    int64_t bytes = n_tiles * tile_bytes / SMALL_PIECES;
+static int64_t few_tiles(shape s) {
+    int64_t bytes = s.n_tiles * s.tile_bytes / SMALL_PIECES;
     if (bytes < SMALL_BYTES) bytes = SMALL_BYTES;
     if (bytes > PIECE_BYTES) bytes = PIECE_BYTES;
-    return bytes > tile_bytes ? bytes / tile_bytes : 1;
+    const int64_t n = bytes > s.tile_bytes ? bytes / s.tile_bytes : 1;
+    return s.is_float ? qn_round_up(n, QN_PANEL_TILES) : n;
 }
 
 // Of more rows: whole panels.
@@ -33,13 +43,8 @@ static int64_t many_tiles(int64_t n_in) {
     return QN_PANEL_TILES * (n_in < PANEL_VALUES ? PANEL_VALUES / n_in : 1);
 }
 
-// What a call is made of: `tile_bytes` are read for each of n_tiles.
-typedef struct shape {
-    int64_t n_tiles, tile_bytes, n_in, row_group;
-} shape;
-
 static grid make_grid(shape s, bool is_few) {
-    const int64_t per = is_few ? few_tiles(s.n_tiles, s.tile_bytes) : many_tiles(s.n_in);
+    const int64_t per = is_few ? few_tiles(s) : many_tiles(s.n_in);
     const int64_t across = qn_ceil_div(s.n_tiles, per);
     return (grid){.n_tiles = s.n_tiles,
                   .per_piece = per,
@@ -78,6 +83,7 @@ static shape tiles_shape(const qn_task *task) {
         const qn_packed *w = task->in[i].packed;
         s.n_tiles += tiles_of(w);
         s.n_in = w->n_in;
+        s.is_float |= is_float(w);
         if (w->tile_bytes > s.tile_bytes) s.tile_bytes = w->tile_bytes;
     }
     return s;
@@ -85,7 +91,8 @@ static shape tiles_shape(const qn_task *task) {
 
 static shape gated_shape(const qn_task *task) {
     const qn_packed *gate = task->in[1].packed, *up = task->in[2].packed;
-    return (shape){tiles_of(gate), gate->tile_bytes + up->tile_bytes, gate->n_in, QN_ROW_GROUP};
+    return (shape){tiles_of(gate), gate->tile_bytes + up->tile_bytes, gate->n_in, QN_ROW_GROUP,
+                   is_float(gate)};
 }
 
 int64_t qn_cpu_pieces_tiles(const qn_task *task, int64_t rows, int64_t cached) {
@@ -128,7 +135,7 @@ int64_t qn_cpu_expert_rows(int64_t n_experts, int64_t choices) {
 
 static shape expert_shape(const qn_packed *w, int64_t tile_bytes, int64_t choices) {
     return (shape){tiles_of(w), tile_bytes * choices, w->n_in,
-                   qn_cpu_expert_rows(w->n_matrices, choices)};
+                   qn_cpu_expert_rows(w->n_matrices, choices), is_float(w)};
 }
 
 static shape grouped_shape(const qn_task *task) {
