@@ -38,7 +38,7 @@ static qn_grammar_kind kind_of(const json_t *one) {
 static char *text_of(const json_t *one, qn_grammar_kind kind) {
     const json_t *text = json_object_get(one, "grammar");
     if (kind == QN_GRAMMAR_JSON) return strdup("");
-    if (kind != QN_GRAMMAR_SCHEMA || json_is_string(text)) return strdup(json_string_value(text));
+    if (json_is_string(text)) return strdup(json_string_value(text));
     return json_dumps(text, JSON_ENCODE_ANY);
 }
 
@@ -144,11 +144,12 @@ static void file_of_cases(void **state) {
 }
 
 int main(void) {
-    static char json[] = "json", regex[] = "regex", gbnf[] = "gbnf";
+    static char json[] = "json", regex[] = "regex", gbnf[] = "gbnf", schema[] = "schema";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(file_of_cases, json),
         cmocka_unit_test_prestate(file_of_cases, regex),
         cmocka_unit_test_prestate(file_of_cases, gbnf),
+        cmocka_unit_test_prestate(file_of_cases, schema),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

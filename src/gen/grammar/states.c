@@ -65,10 +65,9 @@ static void list_areas(area out[N_AREAS], qn_states *s) {
     memcpy(out, areas, sizeof areas);
 }
 
-static void clear(qn_states *s) {
-    // Cell 0 is the bottom of every stack, state 0 the empty set.
-    memset(s->cell_slots, 0, CELL_SLOTS * sizeof *s->cell_slots);
-    memset(s->state_slots, 0, STATE_SLOTS * sizeof *s->state_slots);
+// Cell 0 is the bottom of every stack, state 0 the empty set. The tables must be zero, as reserved
+// memory is.
+static void start_empty(qn_states *s) {
     s->n_cells = s->n_states = 1;
     s->n_stacks = 0;
     s->cells[0] = (qn_cell){0};
@@ -91,7 +90,7 @@ qn_status qn_states_create(qn_states **out, const qn_program *program, size_t lo
         return QN_NOMEM(err, "states of a grammar");
     }
     s->work = (place *)(s->seen + SEEN_SLOTS);
-    clear(s);
+    start_empty(s);
     *out = s;
     return QN_OK;
 }
@@ -114,8 +113,8 @@ static uint32_t mix(uint32_t h, uint32_t value) {
 
 // A round reads a byte at least, so within the longest token a counter moves by so many at most.
 static uint32_t canon_count(const qn_states *s, int32_t node, uint32_t count) {
-    const qn_pnode *n = &s->program->nodes[node];
-    if (n->kind != QN_P_LOOP) return count;
+    if (node >= 0) return count;
+    const qn_pnode *n = &s->program->nodes[~node];
     if (count < n->min) return n->min - count > s->longest ? n->min - s->longest - 1 : count;
     if (n->max == QN_AST_MANY || n->max - count <= s->longest) return count;
     return n->max - s->longest - 1;
@@ -192,7 +191,7 @@ static void want_under(qn_states *s, closing *c, int32_t node, place frame, uint
 static void close_loop(qn_states *s, closing *c, place loop, uint32_t count) {
     const qn_pnode *node = &s->program->nodes[loop.node];
     if (node->max == QN_AST_MANY && count > node->min) count = node->min;
-    if (count < node->max) want_under(s, c, node->a, loop, count);
+    if (count < node->max) want_under(s, c, node->a, (place){~loop.node, loop.stack}, count);
     if (count >= node->min) want(s, c, node->next, loop.stack);
 }
 
@@ -202,8 +201,8 @@ static void close_return(qn_states *s, closing *c, uint32_t stack) {
         return;
     }
     const qn_cell frame = s->cells[stack];
-    if (s->program->nodes[frame.node].kind == QN_P_LOOP)
-        close_loop(s, c, (place){frame.node, frame.parent}, frame.count + 1);
+    if (frame.node < 0)
+        close_loop(s, c, (place){~frame.node, frame.parent}, frame.count + 1);
     else
         want(s, c, frame.node, frame.parent);
 }
@@ -433,7 +432,9 @@ int32_t qn_states_sweep(qn_states *s, int32_t keep) {
     begin(s);
     for (uint32_t i = 0; i < state.n; i++) s->made[s->n_made++] = s->stacks[state.first + i];
     s->made_may_end = state.may_end;
-    clear(s);
+    memset(s->cell_slots, 0, CELL_SLOTS * sizeof *s->cell_slots);
+    memset(s->state_slots, 0, STATE_SLOTS * sizeof *s->state_slots);
+    start_empty(s);
     for (size_t i = 0; i < n; i++) {
         const qn_cell *cell = &s->spare[i];
         s->renamed[cell->canon] = get_cell(s, cell->node, cell->count, s->renamed[cell->parent]);

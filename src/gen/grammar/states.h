@@ -20,8 +20,8 @@ enum {
 };
 
 typedef struct qn_cell {
-    int32_t node;
-    uint32_t count;  // rounds begun and finished, for a LOOP
+    int32_t node;    // to go on at; ~node of a LOOP: a round of it is under way
+    uint32_t count;  // rounds that are over
     uint32_t parent; // 0: the bottom
     uint32_t canon;  // the cell that behaves the same within the longest token
     uint32_t depth;

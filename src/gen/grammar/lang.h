@@ -1,0 +1,30 @@
+// Sets of JSON strings that are more than one condition: patterns, lengths, words, and their
+// opposites, all at once. Single patterns and lengths keep their counters; combinations are made
+// into one finite automaton, within limits.
+#ifndef QN_GEN_GRAMMAR_LANG_H
+#define QN_GEN_GRAMMAR_LANG_H
+
+#include "gen/grammar/ast.h"
+
+typedef enum qn_lang_kind { QN_LANG_PATTERN, QN_LANG_LENGTH, QN_LANG_WORDS } qn_lang_kind;
+
+typedef struct qn_lang_part {
+    qn_lang_kind kind;
+    bool negated;
+    qn_str pattern;    // matches somewhere in the text
+    uint32_t min, max; // characters
+    const qn_str *words;
+    size_t n_words;
+} qn_lang_part;
+
+enum { QN_LANG_MAX_PARTS = 16, QN_LANG_MAX_STATES = 1 << 14 };
+
+// The inner texts of JSON strings (without the quotes, each character in one spelling) for which all
+// parts hold. `steps` is a budget that is used up.
+QN_MUST_CHECK qn_status qn_lang_lower(int32_t *out, qn_ast *ast, const qn_lang_part *parts,
+                                      size_t n, uint64_t *steps, qn_err *err);
+// Whether the pattern matches somewhere in the text (which is plain, not JSON).
+QN_MUST_CHECK qn_status qn_lang_matches(bool *out, qn_str pattern, qn_str text, uint64_t *steps,
+                                        qn_err *err);
+
+#endif

@@ -1,0 +1,171 @@
+// Strings: lengths, patterns, formats, and words that are excluded.
+#include "gen/grammar/schema.h"
+
+typedef struct format {
+    const char *name, *pattern; // NULL: any text
+} format;
+
+#define BYTE8    "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+#define IPV4     "(" BYTE8 "\\.){3}" BYTE8
+#define HEX16    "[0-9a-fA-F]{1,4}"
+#define YEAR     "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+#define LEAP     "([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
+#define MONTHS31 "(0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
+#define MONTHS30 "(0[469]|11)-(0[1-9]|[12][0-9]|30)"
+#define DATE     "(" YEAR "-(" MONTHS31 "|" MONTHS30 "|02-(0[1-9]|1[0-9]|2[0-8]))|" LEAP "-02-29)"
+#define TIME                                                                                       \
+    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9]" \
+    ")"
+#define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define HOST  LABEL "(\\." LABEL "){0,3}"
+#define ATOM  "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,16}"
+#define DURATION_TIME                                                                              \
+    "T([0-9]{1,4}H([0-9]{1,4}M([0-9]{1,4}S)?)?|[0-9]{1,4}M([0-9]{1,4}S)?|[0-9]{1,4}S)"
+#define DURATION_DAYS                                                                              \
+    "([0-9]{1,4}Y([0-9]{1,4}M([0-9]{1,4}D)?)?|[0-9]{1,4}M([0-9]{1,4}D)?|[0-9]{1,4}D)"
+#define URI_CHAR "([A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})"
+
+static const format formats[] = {
+    {"date", "^" DATE "$"},
+    {"time", "^" TIME "$"},
+    {"date-time", "^" DATE "T" TIME "$"},
+    {"duration", "^P(" DURATION_DAYS "(" DURATION_TIME ")?|" DURATION_TIME "|[0-9]{1,4}W)$"},
+    {"uuid", "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"},
+    {"email", "^" ATOM "(\\." ATOM "){0,3}@" HOST "$"},
+    {"hostname", "^" HOST "$"},
+    {"ipv4", "^" IPV4 "$"},
+    {"ipv6", "^((" HEX16 ":){7}" HEX16 "|(" HEX16 ":){1,7}:|(" HEX16 ":){1,6}:" HEX16 "|(" HEX16
+             ":){1,5}(:" HEX16 "){1,2}|(" HEX16 ":){1,4}(:" HEX16 "){1,3}|(" HEX16 ":){1,3}(:" HEX16
+             "){1,4}|(" HEX16 ":){1,2}(:" HEX16 "){1,5}|" HEX16 ":(:" HEX16 "){1,6}|:(:" HEX16
+             "){1,7}|::|(" HEX16 ":){6}" IPV4 "|::([fF]{4}:)?" IPV4 ")$"},
+    {"uri", "^[A-Za-z][A-Za-z0-9+.-]{0,15}:" URI_CHAR "+(\\?(" URI_CHAR "|\\?)*)?(#(" URI_CHAR
+            "|\\?)*)?$"},
+    {"uri-reference", "^(" URI_CHAR ")*(\\?(" URI_CHAR "|\\?)*)?(#(" URI_CHAR "|\\?)*)?$"},
+    {"json-pointer", "^(/([^/~]|~[01])*)*$"},
+    {"byte", "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"},
+    {"password", NULL},
+    {"binary", NULL},
+    {"int32", NULL}, // of numbers: schema_number.c
+    {"int64", NULL},
+    {"float", NULL},
+    {"double", NULL},
+};
+
+static qn_status add_part(qn_lang_part *parts, size_t *n, qn_schema *s, const qn_member *member,
+                          qn_lang_part part) {
+    if (*n == QN_LANG_MAX_PARTS)
+        return QN_SCHEMA_FAIL(s, member->where, NULL, LIMIT,
+                              "more than %d conditions on one string", QN_LANG_MAX_PARTS);
+    parts[(*n)++] = part;
+    return QN_OK;
+}
+
+static qn_status add_pattern(qn_lang_part *parts, size_t *n, qn_schema *s, const qn_member *member,
+                             const json_t *pattern, bool negated) {
+    if (!pattern) return QN_OK;
+    if (!json_is_string(pattern))
+        return QN_SCHEMA_FAIL(s, member->where, "pattern", FORMAT, "not a string");
+    return add_part(parts, n, s, member,
+                    (qn_lang_part){.kind = QN_LANG_PATTERN,
+                                   .pattern = qn_json_str(pattern),
+                                   .negated = negated});
+}
+
+static qn_status add_format(qn_lang_part *parts, size_t *n, qn_schema *s, const qn_member *member) {
+    const json_t *name = json_object_get(member->schema, "format");
+    if (!name) return QN_OK;
+    for (size_t i = 0; json_is_string(name) && i < sizeof formats / sizeof *formats; i++) {
+        if (!qn_str_is(qn_json_str(name), formats[i].name)) continue;
+        if (!formats[i].pattern) return QN_OK;
+        return add_part(
+            parts, n, s, member,
+            (qn_lang_part){.kind = QN_LANG_PATTERN, .pattern = qn_str_of(formats[i].pattern)});
+    }
+    return QN_SCHEMA_FAIL(s, member->where, "format", UNSUPPORTED, "'%s' is not supported",
+                          json_is_string(name) ? json_string_value(name) : "(not a string)");
+}
+
+// not: {enum}, {const}, {pattern}, each perhaps with type string.
+static qn_status add_excluded(qn_lang_part *parts, size_t *n, qn_schema *s,
+                              const qn_member *member) {
+    json_t *not = json_object_get(member->schema, "not"), *value;
+    if (!json_is_object(not ) || !json_object_size(not )) return QN_OK;
+    json_t *list = json_object_get(not, "enum"), *one = json_object_get(not, "const");
+    json_t *pattern = json_object_get(not, "pattern"), *type = json_object_get(not, "type");
+    const size_t n_known = (size_t)(!!list + !!one + !!pattern);
+    const bool is_string =
+        !type || (json_is_string(type) && !strcmp(json_string_value(type), "string"));
+    if (n_known == 0 && type && json_object_size(not ) == 1) return QN_OK; // read with the types
+    if (n_known != 1 || !is_string || json_object_size(not ) != n_known + !!type)
+        return QN_SCHEMA_FAIL(s, member->where, "not", UNSUPPORTED,
+                              "supported are a type, and for type string enum, const and pattern");
+    if (pattern) return add_pattern(parts, n, s, member, pattern, true);
+    const size_t most = list ? json_array_size(list) : 1;
+    qn_str *words = qn_arena_alloc(&s->arena, most + 1, sizeof *words);
+    if (!words) return QN_NOMEM(s->err, "schema");
+    size_t n_words = 0;
+    for (size_t i = 0; i < most; i++) {
+        value = list ? json_array_get(list, i) : one;
+        if (json_is_string(value)) words[n_words++] = qn_json_str(value);
+    }
+    return add_part(
+        parts, n, s, member,
+        (qn_lang_part){.kind = QN_LANG_WORDS, .negated = true, .words = words, .n_words = n_words});
+}
+
+static qn_status add_length(qn_lang_part *parts, size_t *n, qn_schema *s, const qn_member *member) {
+    uint32_t min = 0, max = QN_AST_MANY;
+    bool has_min, has_max;
+    QN_TRY(qn_schema_count(&min, &has_min, s, member, "minLength"));
+    QN_TRY(qn_schema_count(&max, &has_max, s, member, "maxLength"));
+    if (!has_min && !has_max) return QN_OK;
+    return add_part(parts, n, s, member,
+                    (qn_lang_part){.kind = QN_LANG_LENGTH, .min = min, .max = max});
+}
+
+qn_status qn_schema_string_parts(qn_lang_part *parts, size_t *n, qn_schema *s,
+                                 const qn_member *member) {
+    QN_TRY(add_length(parts, n, s, member));
+    QN_TRY(add_pattern(parts, n, s, member, json_object_get(member->schema, "pattern"), false));
+    QN_TRY(add_format(parts, n, s, member));
+    return add_excluded(parts, n, s, member);
+}
+
+// All lengths as one part, in front; returns the number of parts.
+static size_t join_lengths(qn_lang_part *parts, size_t n) {
+    qn_lang_part length = {.kind = QN_LANG_LENGTH, .max = QN_AST_MANY};
+    qn_lang_part others[QN_LANG_MAX_PARTS];
+    size_t n_others = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (parts[i].kind == QN_LANG_LENGTH) {
+            if (parts[i].min > length.min) length.min = parts[i].min;
+            if (parts[i].max < length.max) length.max = parts[i].max;
+        } else {
+            others[n_others++] = parts[i];
+        }
+    }
+    if (n_others == n) return n;
+    parts[0] = length;
+    memcpy(parts + 1, others, n_others * sizeof *others);
+    return n_others + 1;
+}
+
+qn_status qn_schema_string(int32_t *out, qn_schema *s, const qn_conj *all) {
+    qn_lang_part parts[QN_LANG_MAX_PARTS];
+    size_t n = 0;
+    int32_t inner;
+    for (size_t i = 0; i < all->n; i++)
+        QN_TRY(qn_schema_string_parts(parts, &n, s, &all->members[i]));
+    n = join_lengths(parts, n);
+    *out = s->parts.string;
+    if (n == 0) return QN_OK;
+    if (n == 1 && parts[0].kind == QN_LANG_LENGTH) {
+        // Without a pattern every spelling of a character will do.
+        inner = qn_ast_rep(s->ast, s->parts.letter, parts[0].min, parts[0].max);
+    } else {
+        const qn_status status = qn_lang_lower(&inner, s->ast, parts, n, &s->steps, s->err);
+        if (status) return qn_schema_fail(s, status, all->members[0].where, "pattern");
+    }
+    *out = qn_json_quoted(s->ast, inner);
+    return QN_OK;
+}
