@@ -466,6 +466,8 @@ typedef struct qn_sample_opts {
     size_t n_bans;
     const char *order; // names of steps with ';' between them; NULL: the default order
 } qn_sample_opts;
+// Checks all that can be without a model: numbers, order, limits of the lists.
+QN_API QN_MUST_CHECK qn_status qn_sample_check(const qn_sample_opts *opts, qn_err *err);
 
 // One kernel call of a step, for `trace`. Times are nanoseconds since the session began.
 typedef struct qn_trace_event {

@@ -13,6 +13,13 @@ struct qn_bans {
     int32_t *sorted; // (texts->n) tokens by their bytes
 };
 
+static const qn_strings_opts limits = {
+    .what = "banned string", .most = QN_MOST_BANS, .most_bytes = QN_MOST_BAN_BYTES};
+
+qn_status qn_bans_check(const char *const *strings, size_t n, qn_err *err) {
+    return qn_strings_check(strings, n, &limits, err);
+}
+
 // --- building ------------------------------------------------------------------------------------
 
 // Below 0: a before b.
@@ -74,13 +81,11 @@ static qn_status find_within(qn_bans *bans, qn_err *err) {
 
 qn_status qn_bans_create(qn_bans **out, const qn_token_texts *texts, const char *const *strings,
                          size_t n, qn_err *err) {
-    const qn_strings_opts opts = {
-        .what = "banned string", .most = QN_MOST_BANS, .most_bytes = QN_MOST_BAN_BYTES};
     qn_status status = QN_OK;
     qn_bans *bans = qn_alloc(1, sizeof *bans);
     if (!bans) return QN_NOMEM(err, "bans");
     bans->texts = texts;
-    QN_TRY_TO(done, qn_strings_create(&bans->strings, strings, n, &opts, err));
+    QN_TRY_TO(done, qn_strings_create(&bans->strings, strings, n, &limits, err));
     QN_TRY_TO(done, find_within(bans, err));
     QN_TRY_TO(done, sort_tokens(bans, err));
     *out = bans;

@@ -12,6 +12,7 @@ enum { QN_MOST_BANS = 1024, QN_MOST_BAN_BYTES = 1 << 16 };
 
 typedef struct qn_bans qn_bans; // constant
 
+QN_MUST_CHECK qn_status qn_bans_check(const char *const *strings, size_t n, qn_err *err);
 // `texts` is borrowed, for as long as the bans live.
 QN_MUST_CHECK qn_status qn_bans_create(qn_bans **out, const qn_token_texts *texts,
                                        const char *const *strings, size_t n, qn_err *err);

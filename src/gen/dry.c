@@ -13,14 +13,19 @@ struct qn_breakers {
     bool *is_breaker; // (texts->n) the token contains one
 };
 
+static const qn_strings_opts limits = {.what = "DRY breaker", .most = 1024, .most_bytes = 1 << 16};
+
+qn_status qn_breakers_check(const char *const *strings, size_t n, qn_err *err) {
+    return qn_strings_check(strings, n, &limits, err);
+}
+
 qn_status qn_breakers_create(qn_breakers **out, const qn_token_texts *texts,
                              const char *const *strings, size_t n, qn_err *err) {
-    const qn_strings_opts opts = {.what = "DRY breaker", .most = 1024, .most_bytes = 1 << 16};
     qn_status status = QN_OK;
     qn_breakers *b = qn_alloc(1, sizeof *b);
     if (!b) return QN_NOMEM(err, "DRY breakers");
     b->texts = texts;
-    QN_TRY_TO(done, qn_strings_create(&b->strings, strings, n, &opts, err));
+    QN_TRY_TO(done, qn_strings_create(&b->strings, strings, n, &limits, err));
     b->is_breaker = qn_alloc((size_t)texts->n, sizeof *b->is_breaker);
     if (!b->is_breaker) {
         status = QN_NOMEM(err, "DRY breakers");

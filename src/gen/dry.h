@@ -11,6 +11,7 @@
 
 typedef struct qn_breakers qn_breakers; // constant
 
+QN_MUST_CHECK qn_status qn_breakers_check(const char *const *strings, size_t n, qn_err *err);
 // `texts` is borrowed, for as long as the breakers live.
 QN_MUST_CHECK qn_status qn_breakers_create(qn_breakers **out, const qn_token_texts *texts,
                                            const char *const *strings, size_t n, qn_err *err);

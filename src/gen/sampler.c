@@ -73,10 +73,9 @@ void qn_sampler_destroy(qn_sampler *s) {
 
 // --- settings ------------------------------------------------------------------------------------
 
-static qn_status copy_biases(chain *c, const qn_sample_opts *opts, int64_t n_vocab, qn_err *err) {
+static qn_status check_biases(const qn_sample_opts *opts, int64_t n_vocab, qn_err *err) {
     const float most = 1000;
-    if (opts->n_biases == 0) return QN_OK;
-    if (!opts->biases)
+    if (opts->n_biases && !opts->biases)
         return QN_FAIL(err, ARGUMENT, "%zu biases, but the list is NULL", opts->n_biases);
     for (size_t i = 0; i < opts->n_biases; i++) {
         const qn_bias b = opts->biases[i];
@@ -87,6 +86,23 @@ static qn_status copy_biases(chain *c, const qn_sample_opts *opts, int64_t n_voc
             return QN_FAIL(err, ARGUMENT, "bias %zu, of token %d: %g, want -%g to %g, or -inf", i,
                            b.token, (double)b.bias, (double)most, (double)most);
     }
+    return QN_OK;
+}
+
+qn_status qn_sample_check(const qn_sample_opts *opts, qn_err *err) {
+    const qn_step *steps[QN_N_STEPS];
+    size_t n_steps;
+    QN_TRY(qn_settings_check(opts, err));
+    QN_TRY(qn_steps_parse(steps, &n_steps, opts->order, err));
+    QN_TRY(check_biases(opts, (int64_t)INT32_MAX + 1, err));
+    QN_TRY(qn_bans_check(opts->bans, opts->n_bans, err));
+    return opts->dry_breakers ? qn_breakers_check(opts->dry_breakers, opts->n_dry_breakers, err)
+                              : QN_OK;
+}
+
+static qn_status copy_biases(chain *c, const qn_sample_opts *opts, int64_t n_vocab, qn_err *err) {
+    QN_TRY(check_biases(opts, n_vocab, err));
+    if (opts->n_biases == 0) return QN_OK;
     c->biases = qn_alloc(opts->n_biases, sizeof *c->biases);
     if (!c->biases) return QN_NOMEM(err, "biases");
     memcpy(c->biases, opts->biases, opts->n_biases * sizeof *c->biases);
@@ -177,8 +193,9 @@ static qn_status exclude(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
     if (in->allowed) qn_choices_allow(&s->choices, in->allowed);
     float *scores = qn_choices_write(&s->choices);
     for (size_t i = 0; i < c->opts.n_biases; i++) scores[c->biases[i].token] += c->biases[i].bias;
-    if (c->bans)
-        qn_bans_apply(c->bans, scores, in->tokens + in->n_prompt, in->n_tokens - in->n_prompt);
+    const size_t n_answer = in->n_tokens - in->n_prompt;
+    const int32_t *answer = n_answer ? in->tokens + in->n_prompt : NULL;
+    if (c->bans) qn_bans_apply(c->bans, scores, answer, n_answer);
     if (qn_choices_count(&s->choices) == 0)
         return QN_FAIL(err, ARGUMENT,
                        "no token is left to choose: all %lld are excluded by the grammar, bans or "

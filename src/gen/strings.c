@@ -170,6 +170,12 @@ static qn_status link_nodes(qn_strings *s, qn_err *err) {
     return QN_OK;
 }
 
+qn_status qn_strings_check(const char *const *texts, size_t n, const qn_strings_opts *opts,
+                           qn_err *err) {
+    size_t n_bytes;
+    return check_texts(&n_bytes, texts, n, opts, err);
+}
+
 qn_status qn_strings_create(qn_strings **out, const char *const *texts, size_t n,
                             const qn_strings_opts *opts, qn_err *err) {
     size_t n_bytes;

@@ -16,8 +16,10 @@ typedef struct qn_strings_opts {
 
 enum { QN_STRINGS_START = 0 }; // the node of an empty text
 
-// The strings are copied. Each must be UTF-8 and not empty; more than `most`, or more than
-// `most_bytes` together, is a LIMIT error.
+// Each string must be UTF-8 and not empty; more than `most`, or more than `most_bytes` together, is
+// a LIMIT error. Create copies them.
+QN_MUST_CHECK qn_status qn_strings_check(const char *const *texts, size_t n,
+                                         const qn_strings_opts *opts, qn_err *err);
 QN_MUST_CHECK qn_status qn_strings_create(qn_strings **out, const char *const *texts, size_t n,
                                           const qn_strings_opts *opts, qn_err *err);
 void qn_strings_destroy(qn_strings *strings);

@@ -1,0 +1,118 @@
+// What can be typed about choosing tokens: names as llama.cpp's users know them.
+#ifndef QN_CLI_SAMPLING_H
+#define QN_CLI_SAMPLING_H
+
+#include "cli/command.h"
+
+// A command's options have it as their field `sampling`. Where 0 has a meaning of its own, the text
+// is kept: NULL is "not given".
+typedef struct qn_sampling_args {
+    double temperature, top_p, min_p, typical_p, top_n_sigma;
+    double xtc_probability, xtc_threshold, dynatemp_range, dynatemp_exponent;
+    double repeat_penalty, frequency_penalty, presence_penalty;
+    double dry_multiplier, dry_base, mirostat_eta, mirostat_tau;
+    int64_t top_k, dry_allowed_length, mirostat;
+    const char *repeat_last_n, *dry_last_n, *seed, *order;
+    qn_texts dry_breakers, biases, bans;
+} qn_sampling_args;
+
+// clang-format off
+#define QN_SAMPLING_REAL(options, field, typed, value, low, high, text)                            \
+    {.name = typed, .arg = value, .help = text, .kind = QN_OPTION_REAL,                            \
+     .offset = offsetof(options, sampling.field), .least = low, .most = high}
+#define QN_SAMPLING_INT(options, field, typed, low, high, text)                                    \
+    {.name = typed, .arg = "N", .help = text, .kind = QN_OPTION_INT,                               \
+     .offset = offsetof(options, sampling.field), .least = low, .most = high}
+#define QN_SAMPLING_TEXT(options, field, typed, value, text)                                       \
+    {.name = typed, .arg = value, .help = text, .kind = QN_OPTION_TEXT,                            \
+     .offset = offsetof(options, sampling.field)}
+#define QN_SAMPLING_TEXTS(options, field, typed, value, text)                                      \
+    {.name = typed, .arg = value, .help = text, .kind = QN_OPTION_TEXTS,                           \
+     .offset = offsetof(options, sampling.field)}
+#define QN_OPTIONS_SAMPLING(options)                                                               \
+    QN_SAMPLING_REAL(options, temperature, "--temp", "T", 0, 100,                                  \
+                     "temperature: 0 always takes the best token (default), 1 samples as the "     \
+                     "model scores"),                                                              \
+    QN_SAMPLING_TEXT(options, seed, "--seed", "N",                                                 \
+                     "of the sampling (default 0): the same seed gives the same text; -1: a "      \
+                     "random one, which is told on stderr"),                                       \
+    QN_SAMPLING_INT(options, top_k, "--top-k", 0, INT32_MAX,                                       \
+                    "sample among the N best tokens (default, and 0: all)"),                       \
+    QN_SAMPLING_REAL(options, top_p, "--top-p", "P", 0, 1,                                         \
+                     "sample among the fewest best tokens that have this probability together "    \
+                     "(default, and 1: all)"),                                                     \
+    QN_SAMPLING_REAL(options, min_p, "--min-p", "P", 0, 1,                                         \
+                     "drop tokens below this share of the best one's probability (default 0)"),    \
+    QN_SAMPLING_REAL(options, typical_p, "--typical", "P", 0, 1,                                   \
+                     "sample among the most typical tokens that have this probability together "   \
+                     "(default, and 1: all)"),                                                     \
+    QN_SAMPLING_REAL(options, top_n_sigma, "--top-nsigma", "S", -1, 1000,                          \
+                     "drop tokens that score more than so many standard deviations below the "     \
+                     "best (default, 0 and -1: none)"),                                            \
+    QN_SAMPLING_REAL(options, xtc_probability, "--xtc-probability", "P", 0, 1,                     \
+                     "how often the likeliest tokens are dropped, to leave common paths "          \
+                     "(default 0)"),                                                               \
+    QN_SAMPLING_REAL(options, xtc_threshold, "--xtc-threshold", "P", 0, 1,                         \
+                     "which ones: all of at least this probability but the least of them "         \
+                     "(default 0.1)"),                                                             \
+    QN_SAMPLING_REAL(options, dynatemp_range, "--dynatemp-range", "T", 0, 100,                     \
+                     "let the temperature vary by so much around --temp, with the entropy "        \
+                     "(default 0)"),                                                               \
+    QN_SAMPLING_REAL(options, dynatemp_exponent, "--dynatemp-exp", "X", 0, 100,                    \
+                     "exponent of that (default 1)"),                                              \
+    QN_SAMPLING_REAL(options, repeat_penalty, "--repeat-penalty", "R", 0, 100,                     \
+                     "divide the scores of recent tokens by this, or multiply negative ones "      \
+                     "(default, and 1: off)"),                                                     \
+    QN_SAMPLING_TEXT(options, repeat_last_n, "--repeat-last-n", "N",                               \
+                     "how many tokens are recent (default 64; 0: none, -1: all)"),                 \
+    QN_SAMPLING_REAL(options, frequency_penalty, "--frequency-penalty", "X", -100, 100,            \
+                     "lower a score by this for each time the token is in the answer "             \
+                     "(default 0)"),                                                               \
+    QN_SAMPLING_REAL(options, presence_penalty, "--presence-penalty", "X", -100, 100,              \
+                     "lower the scores of all tokens in the answer by this (default 0)"),          \
+    QN_SAMPLING_REAL(options, dry_multiplier, "--dry-multiplier", "X", 0, 1000,                    \
+                     "DRY: lower the scores of tokens that go on with a repetition "               \
+                     "(default 0: off)"),                                                          \
+    QN_SAMPLING_REAL(options, dry_base, "--dry-base", "X", 1, 1000,                                \
+                     "DRY: times this for each token of the repetition (default 1.75)"),           \
+    QN_SAMPLING_INT(options, dry_allowed_length, "--dry-allowed-length", 1, INT32_MAX,             \
+                    "DRY: the shortest repetition that counts (default 2)"),                       \
+    QN_SAMPLING_TEXT(options, dry_last_n, "--dry-penalty-last-n", "N",                             \
+                     "DRY: how many tokens are looked at (default, and -1: all; 0: none)"),        \
+    QN_SAMPLING_TEXTS(options, dry_breakers, "--dry-sequence-breaker", "TEXT",                     \
+                      "DRY: no repetition reaches across this text (default: newline, colon, "     \
+                      "quote and asterisk; none: nothing); may be given several times"),           \
+    QN_SAMPLING_INT(options, mirostat, "--mirostat", 0, 2,                                         \
+                    "2: mirostat 2, which keeps the surprise near a target, in place of the "      \
+                    "filters (default 0: off)"),                                                   \
+    QN_SAMPLING_REAL(options, mirostat_eta, "--mirostat-lr", "X", 0, 10,                           \
+                     "mirostat: how fast it learns (default 0.1)"),                                \
+    QN_SAMPLING_REAL(options, mirostat_tau, "--mirostat-ent", "X", 0, 100,                         \
+                     "mirostat: the target, in bits a token (default 5)"),                         \
+    QN_SAMPLING_TEXTS(options, biases, "--logit-bias", "ID+X",                                     \
+                      "add X to the score of a token, as 15043+1, 15043-2.5 or 15043-inf "         \
+                      "(never); may be given several times"),                                      \
+    QN_SAMPLING_TEXTS(options, bans, "--ban", "TEXT",                                              \
+                      "a text that must not appear in the answer; may be given several times"),    \
+    QN_SAMPLING_TEXT(options, order, "--samplers", "NAMES",                                        \
+                     "the steps and their order (default penalties;dry;top_n_sigma;top_k;typ_p;"   \
+                     "top_p;min_p;xtc;temperature)")
+// clang-format on
+
+// Wrong usage, told before anything is opened.
+QN_MUST_CHECK qn_status qn_sampling_args_check(const qn_sampling_args *args, qn_err *err);
+
+// What the library is asked for. Caller storage; borrows from the args.
+typedef struct qn_sampling {
+    qn_sample_opts opts;
+    qn_bias *biases;     // owned
+    bool is_random_seed; // opts.seed was drawn here
+} qn_sampling;
+
+// Tells a random seed on stderr.
+QN_MUST_CHECK qn_status qn_sampling_init(qn_sampling *out, const qn_sampling_args *args,
+                                         qn_err *err);
+// A zeroed struct is fine.
+void qn_sampling_deinit(qn_sampling *sampling);
+
+#endif
