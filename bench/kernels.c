@@ -1,8 +1,10 @@
 // Speed of the matmul kernels at every CPU level of this machine, as CSV: one row, which is bound by
 // reading the weights, and more rows, which are bound by arithmetic. Weights are 16 matrices of 4096
 // x 4096 in turn, so that they come from memory. One thread, in CPU time, so that other programs on
-// the machine disturb it little; medians.
+// the machine disturb it little; medians. The share is that of what one thread could do at best: read
+// the weights, or compute, whichever takes longer (8-bit products for all integer weights).
 #include "backends/backend.h"
+#include "backends/limits.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,8 +97,16 @@ static double time_matmul(const qn_kernel *kernel, const qn_packed *weights, qn_
     return times[REPEATS / 2];
 }
 
-static void measure(const qn_backend *backend, const qn_packed *weights, qn_word form,
-                    int64_t rows) {
+// Seconds that a product takes at best.
+static double least_seconds(const qn_limits *limits, double bytes, double ops, bool is_float) {
+    const double reading = bytes / (limits->read_gbs * 1e9);
+    const double peak = is_float ? limits->f32_gflops * 1e9 : limits->int8_tops * 1e12;
+    const double computing = peak > 0 ? ops / peak : 0;
+    return reading > computing ? reading : computing;
+}
+
+static void measure(const qn_backend *backend, const qn_packed *weights, qn_word form, int64_t rows,
+                    const qn_limits *limits) {
     const int64_t x_bytes = backend->row_bytes(QN_WORD_f32, SIZE);
     const int64_t panel_bytes = backend->row_bytes(form, SIZE);
     qn_operand x = {.data = lend(rows * x_bytes), .stride = x_bytes, .parts = 1, .width = SIZE};
@@ -114,9 +124,11 @@ static void measure(const qn_backend *backend, const qn_packed *weights, qn_word
             &(qn_task){.in = {x}, .out = {panels}, .rows = rows}, NULL);
     const double each = time_matmul(kernel_of(backend, QN_OP_MATMUL), weights, panels, out, rows);
     const double bytes = (double)qn_packed_bytes(&weights[0]), size = SIZE;
-    printf("%s,%s,%s,%d,%.3f,%.2f,%.1f\n", backend->level, qn_type_get(weights[0].type)->name,
-           qn_word_get(form)->name, (int)rows, each * 1e3, bytes / each * 1e-9,
-           2 * size * size * (double)rows / each * 1e-9);
+    const double ops = 2 * size * size * (double)rows;
+    const double least = least_seconds(limits, bytes, ops, form == QN_WORD_f32);
+    printf("%s,%s,%s,%d,%.3f,%.2f,%.1f,%.2f\n", backend->level, qn_type_get(weights[0].type)->name,
+           qn_word_get(form)->name, (int)rows, each * 1e3, bytes / each * 1e-9, ops / each * 1e-9,
+           least / each);
     fflush(stdout);
     free(x.data);
     free(panels.data);
@@ -129,6 +141,8 @@ int main(int argc, char **argv) {
     const char *levels[8], *types[32];
     int n_levels = 0, n_types = 0;
     qn_type type;
+    qn_limits limits;
+    qn_err err;
     for (int i = 1; i < argc && n_levels < 8 && n_types < 32; i++) {
         if (qn_type_from_name(&type, argv[i]) && qn_pack_supports(type))
             types[n_types++] = argv[i];
@@ -140,7 +154,8 @@ int main(int argc, char **argv) {
     if (!n_levels)
         for (; qn_backend_cpu_level((size_t)n_levels); n_levels++)
             levels[n_levels] = qn_backend_cpu_level((size_t)n_levels);
-    printf("level,type,form,rows,cpu_ms,weights_GB_per_s,GFLOP_per_s\n");
+    if (qn_limits_measure(&limits, 1, &err)) stop(&err);
+    printf("level,type,form,rows,cpu_ms,weights_GB_per_s,GFLOP_per_s,share_of_limit\n");
     for (int t = 0; t < n_types; t++) {
         qn_packed weights[N_WEIGHTS];
         if (!qn_type_from_name(&type, types[t])) return 1;
@@ -148,12 +163,11 @@ int main(int argc, char **argv) {
         const bool is_float = type == QN_TYPE_F32 || type == QN_TYPE_F16 || type == QN_TYPE_BF16;
         for (int l = 0; l < n_levels; l++) {
             const qn_backend *backend;
-            qn_err err;
             if (qn_backend_cpu(&backend, levels[l], &err)) stop(&err);
             for (int i = 0; i < (is_float ? 1 : 2); i++) {
                 const qn_word form = is_float ? QN_WORD_f32 : i ? QN_WORD_i8_32 : QN_WORD_i12_256;
                 for (size_t r = 0; r < sizeof row_counts / sizeof *row_counts; r++)
-                    measure(backend, weights, form, row_counts[r]);
+                    measure(backend, weights, form, row_counts[r], &limits);
             }
         }
         for (int i = 0; i < N_WEIGHTS; i++) free((void *)(uintptr_t)weights[i].data);
