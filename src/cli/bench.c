@@ -305,7 +305,7 @@ qn_status qn_bench_open(qn_bench_opening *out, const qn_bench_open_opts *opts, q
     qn_status status = QN_OK;
     args.cache_dir = NULL;
     QN_TRY(time_opens(&result.cold, &result.cached_bytes, opts, &args, err));
-    args.cache_dir = opts->args->cache_dir;
+    args.cache_dir = qn_open_engine_opts(&(qn_open_opts){.args = opts->args}).cache_dir;
     if (!args.cache_dir) {
         QN_TRY(qn_folder_make_temporary(&temporary, err));
         args.cache_dir = temporary;
