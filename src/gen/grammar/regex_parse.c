@@ -202,7 +202,7 @@ static qn_status read_escape(int32_t *code, const named_class **named, parser *p
             *code = CLASS_ESCAPE;
             return QN_OK;
         }
-    const char *hit = strchr(names, c);
+    const char *hit = c ? strchr(names, c) : NULL;
     if (hit) {
         p->at++;
         *code = codes[hit - names];

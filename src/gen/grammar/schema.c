@@ -3,7 +3,7 @@
 #include "core/mem.h"
 #include "gen/grammar/object.h"
 
-enum { STEPS_MAX = 40 << 20, WHERE_BYTES = 200 };
+enum { STEPS_MAX = 40 << 20, WHERE_BYTES = 200, HOPS_MAX = 100 };
 
 // --- places --------------------------------------------------------------------------------------
 
@@ -272,7 +272,18 @@ bool qn_conj_is_false(const qn_conj *conj) {
     return false;
 }
 
+// A schema that is nothing but a reference stands for what it names, so that all such are one.
+static qn_status follow_references(qn_schema *s, qn_member *member) {
+    for (int hops = 0; hops < HOPS_MAX; hops++) {
+        const json_t *ref = json_object_get(member->schema, "$ref");
+        if (!ref || json_object_size(member->schema) != 1) break;
+        QN_TRY(qn_schema_resolve(&member->schema, s, ref, member->where));
+    }
+    return QN_OK;
+}
+
 qn_status qn_conj_add(qn_schema *s, qn_conj *conj, qn_member member) {
+    QN_TRY(follow_references(s, &member));
     if (json_is_true(member.schema)) return QN_OK;
     if (!json_is_object(member.schema) && !json_is_false(member.schema))
         return QN_SCHEMA_FAIL(s, member.where, NULL, FORMAT,

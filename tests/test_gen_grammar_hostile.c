@@ -1,0 +1,335 @@
+// Grammars that are made to hurt: refused, or served within bounds. Nothing hangs, nothing takes
+// memory out of proportion.
+#include "testing.h"
+
+#include "core/buf.h"
+#include "gen/grammar/grammar.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static qn_tokenizer *tokenizer; // read once for the group
+
+static int open_tokenizer(void **state) {
+    (void)state;
+    qn_err err;
+    return (int)qn_tokenizer_open(&tokenizer, MODELS "/quern-mini-Q8_0.gguf", &err);
+}
+
+static int close_tokenizer(void **state) {
+    (void)state;
+    qn_tokenizer_close(tokenizer);
+    return 0;
+}
+
+static qn_status create(qn_grammar **out, qn_grammar_kind kind, qn_buf *text, qn_err *err) {
+    const qn_status status = qn_grammar_create(out, tokenizer, kind, text->data, text->size, err);
+    qn_buf_deinit(text);
+    return status;
+}
+
+static void repeat(qn_buf *out, const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++) qn_buf_text(out, text);
+}
+
+// Follows a grammar for some tokens. What the mask allows is accepted, unless a limit is met.
+static void follow(const qn_grammar *grammar, int n_tokens) {
+    qn_err err;
+    qn_matcher *matcher;
+    ASSERT_OK(qn_matcher_create(&matcher, grammar, 0, &err));
+    uint32_t at = 1;
+    for (int i = 0; i < n_tokens && !qn_matcher_is_done(matcher); i++) {
+        const uint32_t *mask;
+        const qn_status masked = qn_matcher_mask(&mask, matcher, &err);
+        if (masked == QN_LIMIT) break;
+        assert_int_equal(masked, QN_OK);
+        const uint32_t n = (uint32_t)qn_tokenizer_get_info(tokenizer).n_tokens;
+        at = (at * 1664525u + 1013904223u) % n;
+        while (!(mask[at / 32] >> (at % 32) & 1)) at = (at + 1) % n;
+        const qn_status status = qn_matcher_accept(matcher, (int32_t)at, &err);
+        if (status == QN_LIMIT) break;
+        assert_int_equal(status, QN_OK);
+    }
+    qn_matcher_destroy(matcher);
+}
+
+static void deep_schema(void **state) {
+    (void)state;
+    qn_err err;
+    qn_grammar *grammar;
+    qn_buf text = {0};
+    repeat(&text, "{\"type\":\"array\",\"items\":", 900);
+    qn_buf_text(&text, "true");
+    repeat(&text, "}", 900);
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
+    follow(grammar, 200);
+    qn_grammar_destroy(grammar);
+    repeat(&text, "[", 100000);
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_FORMAT, "schema");
+    repeat(&text, "{\"not\":", 1500);
+    repeat(&text, "}", 1500);
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_FORMAT, "schema");
+}
+
+static void many_references(void **state) {
+    (void)state;
+    qn_err err;
+    qn_grammar *grammar;
+    qn_buf text = {0};
+    // A chain, each naming the next.
+    qn_buf_text(&text, "{\"$ref\":\"#/$defs/0\",\"$defs\":{");
+    for (int i = 0; i < 20000; i++)
+        qn_buf_printf(&text, "\"%d\":{\"$ref\":\"#/$defs/%d\"},", i, i + 1);
+    qn_buf_text(&text, "\"20000\":{\"type\":\"null\"}}}");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "schemas for one");
+    // A list of the same, and of as many others.
+    qn_buf_text(&text,
+                "{\"$defs\":{\"a\":{\"type\":\"null\"}},\"anyOf\":[{\"$ref\":\"#/$defs/a\"}");
+    repeat(&text, ",{\"$ref\":\"#/$defs/a\"}", 200000);
+    qn_buf_text(&text, "]}");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
+    qn_grammar_destroy(grammar);
+    qn_buf_text(&text, "{\"anyOf\":[{\"const\":0}");
+    for (int i = 1; i < 200000; i++) qn_buf_printf(&text, ",{\"const\":%d}", i);
+    qn_buf_text(&text, "]}");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "different schemas");
+    // Every property names every other.
+    qn_buf_text(&text, "{\"$ref\":\"#/$defs/0\",\"$defs\":{");
+    for (int i = 0; i < 60; i++) {
+        qn_buf_printf(&text, "%s\"%d\":{\"type\":\"object\",\"properties\":{", i ? "," : "", i);
+        for (int k = 0; k < 60; k++)
+            qn_buf_printf(&text, "%s\"p%d\":{\"$ref\":\"#/$defs/%d\"}", k ? "," : "", k, k);
+        qn_buf_text(&text, "}}");
+    }
+    qn_buf_text(&text, "}}");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
+    follow(grammar, 100);
+    qn_grammar_destroy(grammar);
+}
+
+static void exponential_schema(void **state) {
+    (void)state;
+    qn_err err;
+    qn_grammar *grammar;
+    qn_buf text = {0};
+    qn_buf_text(&text, "{\"allOf\":[{}");
+    for (int i = 0; i < 40; i++)
+        qn_buf_printf(&text, ",{\"anyOf\":[{\"minimum\":%d},{\"maximum\":%d}]}", i, 1000 - i);
+    qn_buf_text(&text, "]}");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "schema");
+    // Each level holds the next twice.
+    qn_buf_text(&text, "{\"$ref\":\"#/$defs/0\",\"$defs\":{");
+    for (int i = 0; i < 40; i++)
+        qn_buf_printf(&text,
+                      "\"%d\":{\"allOf\":[{\"$ref\":\"#/$defs/%d\"},{\"$ref\":\"#/$defs/%d\"}]},",
+                      i, i + 1, i + 1);
+    qn_buf_text(&text, "\"40\":{\"type\":\"null\"}}}");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
+    qn_grammar_destroy(grammar);
+    // The same for values of an enum, which are validated one by one.
+    qn_buf_text(&text, "{\"enum\":[1,2,3],\"$ref\":\"#/$defs/0\",\"$defs\":{");
+    for (int i = 0; i < 40; i++)
+        qn_buf_printf(&text,
+                      "\"%d\":{\"allOf\":[{\"$ref\":\"#/$defs/%d\"},{\"$ref\":\"#/$defs/%d\"}]},",
+                      i, i + 1, i + 1);
+    qn_buf_text(&text, "\"40\":{}}}");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "schema");
+}
+
+static void catastrophic_patterns(void **state) {
+    (void)state;
+    static const char *const patterns[] = {
+        "(a*)*b",
+        "((a+)+)+$",
+        "(a|a)*(a|a)*(a|a)*b",
+        "(a{0,1000}){0,1000}b",
+        "((a{0,100}){0,100}){0,100}",
+        "(.*a){20}",
+        "(x?){1000000}",
+        "((((((((((a?){10}){10}){10}){10}){10}){10}){10}){10}){10}){10}",
+        "(a|aa|aaa|aaaa){1,100000}b",
+        ".{0,100000}.{0,100000}.{0,100000}x",
+        "[^a].*[^b].*[^c].*[^d].*[^e].*",
+    };
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        qn_err err;
+        qn_grammar *grammar;
+        ASSERT_OK(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_REGEX, patterns[i],
+                                    strlen(patterns[i]), &err));
+        follow(grammar, 30);
+        qn_grammar_destroy(grammar);
+    }
+}
+
+static void patterns_together(void **state) {
+    (void)state;
+    qn_err err;
+    qn_grammar *grammar;
+    qn_buf text = {0};
+    // Each is small; together they have very many states.
+    qn_buf_text(&text, "{\"type\":\"string\",\"allOf\":[{}");
+    for (int i = 0; i < 12; i++) qn_buf_printf(&text, ",{\"pattern\":\"^(.{%d})*$\"}", 11 + 2 * i);
+    qn_buf_text(&text, "]}");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "too complex");
+    qn_buf_text(&text,
+                "{\"type\":\"string\",\"pattern\":\"(a|b)*a(a|b){14}\",\"maxLength\":99999}");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "too complex");
+}
+
+static void large_texts(void **state) {
+    (void)state;
+    qn_err err;
+    qn_grammar *grammar;
+    qn_buf text = {0};
+    qn_buf_text(&text, "root ::= \"a\"\n");
+    for (int i = 0; i < 30000; i++) qn_buf_printf(&text, "r%d ::= r%d? \"x\"*\n", i, i + 1);
+    qn_buf_text(&text, "r30000 ::= \"b\"");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_GBNF, &text, &err));
+    qn_grammar_destroy(grammar);
+    qn_buf_text(&text, "root ::= r0*\n");
+    for (int i = 0; i < 30000; i++) qn_buf_printf(&text, "r%d ::= r%d?\n", i, i + 1);
+    qn_buf_text(&text, "r30000 ::= \"b\"?");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_GBNF, &text, &err));
+    follow(grammar, 10);
+    qn_grammar_destroy(grammar);
+    qn_buf_text(&text, "root ::= \"");
+    repeat(&text, "abcdefgh", 1 << 18);
+    qn_buf_text(&text, "\"");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_GBNF, &text, &err), QN_LIMIT, "too large");
+    qn_buf_text(&text, "root ::= \"a\"");
+    repeat(&text, "?*", 100000);
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_GBNF, &text, &err), QN_LIMIT, "nested too deeply");
+    repeat(&text, "x", 9 << 20);
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_GBNF, &text, &err), QN_LIMIT, "bytes, at most");
+    qn_buf_text(&text, "{\"type\":\"object\",\"properties\":{\"a0\":{}");
+    for (int i = 1; i < 100000; i++) qn_buf_printf(&text, ",\"a%d\":{}", i);
+    qn_buf_text(&text, "}}");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "#/properties");
+}
+
+static void deep_texts(void **state) {
+    (void)state;
+    qn_err err;
+    qn_grammar *grammar;
+    qn_matcher *matcher;
+    bool fits;
+    ASSERT_OK(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, "true", 4, &err));
+    ASSERT_OK(qn_matcher_create(&matcher, grammar, 0, &err));
+    // A thousand levels are fine; a hundred thousand are where the grammar ends.
+    for (int i = 0; i < 1000; i++) {
+        ASSERT_OK(qn_matcher_feed(&fits, matcher, "[", 1, &err));
+        assert_true(fits);
+    }
+    for (int i = 0; fits && i < 100000; i++)
+        ASSERT_OK(qn_matcher_feed(&fits, matcher, "[", 1, &err));
+    assert_false(fits);
+    qn_matcher_destroy(matcher);
+    qn_grammar_destroy(grammar);
+}
+
+// Enough different states that the matcher's memory fills and is swept, in the middle of a text.
+static void sweeps(void **state) {
+    (void)state;
+    static const char pattern[] = "([ab]{3}c){90000}d";
+    qn_err err;
+    qn_grammar *grammar;
+    qn_matcher *matcher;
+    bool fits = true;
+    ASSERT_OK(
+        qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_REGEX, pattern, strlen(pattern), &err));
+    ASSERT_OK(qn_matcher_create(&matcher, grammar, 0, &err));
+    for (int i = 0; i < 90000; i++) {
+        const uint32_t *mask;
+        ASSERT_OK(qn_matcher_feed(&fits, matcher, i % 3 ? "abac" : "babc", 4, &err));
+        assert_true(fits);
+        if (i % 5000 == 0) ASSERT_OK(qn_matcher_mask(&mask, matcher, &err));
+    }
+    assert_true(qn_matcher_get_stats(matcher).n_sweeps > 0);
+    ASSERT_OK(qn_matcher_feed(&fits, matcher, "d", 1, &err));
+    assert_true(fits && qn_matcher_is_done(matcher));
+    qn_matcher_destroy(matcher);
+    qn_grammar_destroy(grammar);
+}
+
+// The mask is what accept says, token by token, for a vocabulary larger and smaller than the
+// tokenizer's.
+static void mask_and_accept(void **state) {
+    (void)state;
+    static const char schema[] =
+        "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":5},"
+        "\"minItems\":1,\"maxItems\":3}";
+    qn_err err;
+    qn_grammar *grammar;
+    qn_matcher *matcher, *other;
+    const int32_t n = qn_tokenizer_get_info(tokenizer).n_tokens;
+    bool fits;
+    static const char *const starts[] = {"",         "[\"",     "[\"ab",
+                                         "[\"abcde", "[\"\xc3", "[\"a\", \"b\""};
+    ASSERT_OK(
+        qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, schema, strlen(schema), &err));
+    for (size_t s = 0; s < sizeof starts / sizeof *starts; s++) {
+        const uint32_t *mask;
+        ASSERT_OK(qn_matcher_create(&matcher, grammar, n + 100, &err));
+        ASSERT_OK(qn_matcher_feed(&fits, matcher, starts[s], strlen(starts[s]), &err));
+        assert_true(fits);
+        ASSERT_OK(qn_matcher_mask(&mask, matcher, &err));
+        ASSERT_OK(qn_matcher_create(&other, grammar, 0, &err));
+        for (int32_t id = 0; id < n + 100; id++) {
+            qn_matcher_reset(other);
+            ASSERT_OK(qn_matcher_feed(&fits, other, starts[s], strlen(starts[s]), &err));
+            const bool accepted = qn_matcher_accept(other, id, &err) == QN_OK;
+            assert_int_equal(accepted, mask[id / 32] >> (id % 32) & 1);
+        }
+        qn_matcher_destroy(other);
+        qn_matcher_destroy(matcher);
+    }
+    qn_grammar_destroy(grammar);
+}
+
+static void ends(void **state) {
+    (void)state;
+    qn_err err;
+    qn_grammar *grammar;
+    qn_matcher *matcher;
+    const int32_t n = qn_tokenizer_get_info(tokenizer).n_tokens;
+    const uint32_t *mask;
+    bool fits;
+    ASSERT_OK(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_REGEX, "ab?", 3, &err));
+    ASSERT_OK(qn_matcher_create(&matcher, grammar, 0, &err));
+    int32_t end = 0;
+    while (end < n && !qn_tokenizer_is_end(tokenizer, end)) end++;
+    assert_true(end < n);
+    ASSERT_FAILS(qn_matcher_accept(matcher, end, &err), QN_ARGUMENT, "may not end here");
+    ASSERT_OK(qn_matcher_feed(&fits, matcher, "a", 1, &err));
+    assert_true(qn_matcher_may_end(matcher) && !qn_matcher_is_done(matcher));
+    ASSERT_OK(qn_matcher_feed(&fits, matcher, "b", 1, &err));
+    assert_true(qn_matcher_is_done(matcher));
+    ASSERT_OK(qn_matcher_mask(&mask, matcher, &err));
+    for (int32_t id = 0; id < n; id++)
+        assert_int_equal(mask[id / 32] >> (id % 32) & 1, qn_tokenizer_is_end(tokenizer, id));
+    ASSERT_OK(qn_matcher_accept(matcher, end, &err));
+    assert_true(qn_matcher_is_done(matcher));
+    ASSERT_OK(qn_matcher_mask(&mask, matcher, &err));
+    assert_true(mask[end / 32] >> (end % 32) & 1);
+    ASSERT_FAILS(qn_matcher_accept(matcher, -1, &err), QN_ARGUMENT, "token -1");
+    ASSERT_FAILS(qn_matcher_accept(matcher, n, &err), QN_ARGUMENT, "the vocabulary has");
+    qn_matcher_reset(matcher);
+    assert_false(qn_matcher_is_done(matcher));
+    qn_matcher_destroy(matcher);
+    qn_grammar_destroy(grammar);
+    ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, (qn_grammar_kind)9, "", 0, &err),
+                 QN_ARGUMENT, "unknown kind 9");
+    ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_JSON, "x", 1, &err), QN_ARGUMENT,
+                 "takes no text");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(deep_schema),        cmocka_unit_test(many_references),
+        cmocka_unit_test(exponential_schema), cmocka_unit_test(catastrophic_patterns),
+        cmocka_unit_test(patterns_together),  cmocka_unit_test(large_texts),
+        cmocka_unit_test(deep_texts),         cmocka_unit_test(sweeps),
+        cmocka_unit_test(mask_and_accept),    cmocka_unit_test(ends),
+    };
+    return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
+}
