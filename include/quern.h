@@ -589,6 +589,11 @@ typedef enum qn_grammar_kind {
 QN_API QN_MUST_CHECK qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer,
                                                  qn_grammar_kind kind, const char *text,
                                                  size_t size, qn_err *err);
+// The same for the tokenizer of another grammar, and much faster: what is known of the vocabulary is
+// shared. The other may be destroyed first.
+QN_API QN_MUST_CHECK qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other,
+                                                      qn_grammar_kind kind, const char *text,
+                                                      size_t size, qn_err *err);
 QN_API void qn_grammar_destroy(qn_grammar *grammar);
 
 // --- generation ----------------------------------------------------------------------------------
@@ -684,10 +689,10 @@ QN_API void qn_result_deinit(qn_result *result);
 QN_API QN_MUST_CHECK qn_status qn_generation_create(qn_generation **out, qn_session *session,
                                                     const qn_generate_opts *opts, qn_err *err);
 QN_API void qn_generation_destroy(qn_generation *generation);
-// One step of all together: reads prompts that are not read yet, then each row gets one token, or
-// several where guesses were right. Each row gets what it would get alone. Rows that have ended are
-// passed over; *n_active (may be NULL) are left. fn may be NULL. At most 32 rows, whose sessions
-// share their state. An error names the row.
+// One step of all together. Each row gets one token, or several where guesses were right; a row
+// whose prompt is long reads a part of it instead, so that it stalls no other. Each row gets what it
+// would get alone. Rows that have ended are passed over; *n_active (may be NULL) are left. fn may be
+// NULL. At most 32 rows, whose sessions share their state. An error names the row.
 QN_API QN_MUST_CHECK qn_status qn_generations_step(size_t *n_active,
                                                    qn_generation *const *generations, size_t n,
                                                    qn_event_fn *fn, void *arg, qn_err *err);

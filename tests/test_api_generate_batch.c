@@ -153,6 +153,149 @@ static void rows_have_drafts(void **state) {
     }
 }
 
+// --- reading prompts -----------------------------------------------------------------------------
+
+// Each step carries every row that has begun, and a part of a prompt.
+static void a_long_prompt_stalls_nobody(void **state) {
+    (void)state;
+    enum { CHUNK = 16, LONG = 100 };
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        talk t = {.engine = family_open(families[f], NULL)};
+        t.vocab = qn_engine_get_info(t.engine).n_vocab;
+        ASSERT_OK(qn_session_create(&t.session, t.engine,
+                                    &(qn_session_opts){.context = CONTEXT, .chunk = CHUNK}, &err));
+        qn_session *other;
+        ASSERT_OK(
+            qn_session_create(&other, t.engine, &(qn_session_opts){.share = t.session}, &err));
+        int32_t ids[LONG];
+        random_ids(ids, LONG, t.vocab, 31);
+        const qn_generate_opts opts = {.ignore_end = true, .max_tokens = 20};
+        qn_generation *gens[2];
+        ASSERT_OK(qn_session_set_prompt(t.session, ids, 5, &err));
+        ASSERT_OK(qn_session_set_prompt(other, ids, LONG, &err));
+        ASSERT_OK(qn_generation_create(&gens[0], t.session, &opts, &err));
+        ASSERT_OK(qn_generation_create(&gens[1], other, &opts, &err));
+        for (size_t i = 0; i < 7; i++) { // 16 + 6 x 15 - 5 rows that the first prompt takes
+            const int64_t before = qn_session_get_counts(t.session).rows;
+            ASSERT_OK(qn_generations_step(NULL, gens, 2, NULL, NULL, &err));
+            assert_int_equal(qn_generation_result(gens[0])->n_tokens, i + 1);
+            assert_in_range(qn_session_get_counts(t.session).rows - before, 1, CHUNK);
+            assert_int_equal(qn_generation_result(gens[1])->n_tokens, i == 6);
+        }
+        size_t n_active = 2;
+        while (n_active) ASSERT_OK(qn_generations_step(&n_active, gens, 2, NULL, NULL, &err));
+        qn_session *alone = open_session(t.engine, CONTEXT);
+        for (int i = 0; i < 2; i++) {
+            qn_result want = answer(alone, ids, i ? LONG : 5, &opts, NULL, NULL);
+            assert_same_answer(qn_generation_result(gens[i]), &want, families[f]);
+            qn_result_deinit(&want);
+            qn_generation_destroy(gens[i]);
+        }
+        qn_session_destroy(alone);
+        qn_session_destroy(other);
+        close_talk(&t);
+    }
+}
+
+// Prompts that begin alike: the beginning is computed once, the others wait for it.
+static void a_common_beginning_is_read_once(void **state) {
+    (void)state;
+    enum { N = 4, COMMON = 90, OWN = 10 };
+    static const char *const models[] = {"qwen3", "llama32"};
+    for (size_t m = 0; m < 2; m++) {
+        qn_err err;
+        talk t = open_talk(models[m], CONTEXT);
+        int32_t ids[N][COMMON + OWN];
+        qn_prompt prompts[N];
+        qn_result got[N];
+        const qn_generate_opts opts = {.ignore_end = true, .max_tokens = 2};
+        for (size_t i = 0; i < N; i++) {
+            random_ids(ids[i], COMMON, t.vocab, 5);
+            random_ids(ids[i] + COMMON, OWN, t.vocab, 6 + i);
+            prompts[i] = (qn_prompt){.ids = ids[i], .n = COMMON + OWN, .opts = &opts};
+        }
+        ASSERT_OK(qn_generate_batch(got, N, t.session, prompts, N, NULL, NULL, &err));
+        assert_int_equal(got[0].n_reused, 0);
+        int64_t n_rows =
+            qn_session_get_counts(t.session).rows - N; // a token each behind the prompt
+        for (size_t i = 0; i < N; i++) {
+            if (i) assert_in_range(got[i].n_reused, 64, COMMON);
+            n_rows -= COMMON + OWN - got[i].n_reused;
+            qn_result want = answer(t.session, ids[i], COMMON + OWN, &opts, NULL, NULL);
+            assert_same_answer(&got[i], &want, models[m]);
+            qn_result_deinit(&want);
+            qn_result_deinit(&got[i]);
+        }
+        assert_int_equal(n_rows, 0);
+        close_talk(&t);
+    }
+}
+
+// Recurrent state is kept where a mark is: rows wait for that, and go on from it.
+static void a_marked_beginning_is_read_once(void **state) {
+    (void)state;
+    enum { N = 3, COMMON = 90, OWN = 10 };
+    qn_err err;
+    talk t = open_talk("qwen35", CONTEXT);
+    qn_session *sessions[N];
+    qn_generation *gens[N];
+    const qn_generate_opts opts = {.ignore_end = true, .max_tokens = 8};
+    int32_t ids[N][COMMON + OWN];
+    for (size_t i = 0; i < N; i++) {
+        random_ids(ids[i], COMMON, t.vocab, 5);
+        random_ids(ids[i] + COMMON, OWN, t.vocab, 6 + i);
+        ASSERT_OK(qn_session_create(&sessions[i], t.engine, &(qn_session_opts){.share = t.session},
+                                    &err));
+        ASSERT_OK(qn_session_set_prompt(sessions[i], ids[i], COMMON + OWN, &err));
+        ASSERT_OK(qn_session_mark(sessions[i], COMMON, &err));
+        ASSERT_OK(qn_generation_create(&gens[i], sessions[i], &opts, &err));
+    }
+    size_t n_active = N;
+    while (n_active) ASSERT_OK(qn_generations_step(&n_active, gens, N, NULL, NULL, &err));
+    for (size_t i = 0; i < N; i++) {
+        assert_int_equal(qn_generation_result(gens[i])->n_reused, i ? COMMON : 0);
+        qn_result want = answer(t.session, ids[i], COMMON + OWN, &opts, NULL, NULL);
+        assert_same_answer(qn_generation_result(gens[i]), &want, "marked");
+        qn_result_deinit(&want);
+        qn_generation_destroy(gens[i]);
+        qn_session_destroy(sessions[i]);
+    }
+    close_talk(&t);
+}
+
+static bool stop_reading(void *arg, int64_t done, int64_t total) {
+    int64_t *seen = arg;
+    seen[0] = done;
+    seen[1] = total;
+    return false;
+}
+
+static void reading_can_be_stopped(void **state) {
+    (void)state;
+    qn_err err;
+    int64_t seen[2] = {0};
+    qn_engine *engine = family_open("qwen3", NULL);
+    qn_session *session;
+    ASSERT_OK(qn_session_create(
+        &session, engine,
+        &(qn_session_opts){
+            .context = CONTEXT, .chunk = 20, .progress = stop_reading, .progress_arg = seen},
+        &err));
+    int32_t ids[MOST_IDS];
+    random_ids(ids, MOST_IDS, qn_engine_get_info(engine).n_vocab, 1);
+    ASSERT_OK(qn_session_set_prompt(session, ids, MOST_IDS, &err));
+    ASSERT_FAILS(qn_generate(NULL, session, NULL, NULL, NULL, &err), QN_STOPPED,
+                 "row 0: stopped after 20 of 60 tokens");
+    assert_int_equal(seen[0], 20);
+    assert_int_equal(seen[1], MOST_IDS);
+    assert_int_equal(qn_session_cached(session), 20);
+    qn_session_destroy(session);
+    qn_engine_close(engine);
+}
+
+// --- wrong use -----------------------------------------------------------------------------------
+
 static void wrong_batches_name_the_row(void **state) {
     (void)state;
     qn_err err;
@@ -209,9 +352,16 @@ static void no_place_is_an_error(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_what_they_are_alone),  cmocka_unit_test(rows_wait_for_place),
-        cmocka_unit_test(completions_are_separate_runs), cmocka_unit_test(rows_have_drafts),
-        cmocka_unit_test(wrong_batches_name_the_row),    cmocka_unit_test(no_place_is_an_error),
+        cmocka_unit_test(rows_are_what_they_are_alone),
+        cmocka_unit_test(rows_wait_for_place),
+        cmocka_unit_test(completions_are_separate_runs),
+        cmocka_unit_test(rows_have_drafts),
+        cmocka_unit_test(a_long_prompt_stalls_nobody),
+        cmocka_unit_test(a_common_beginning_is_read_once),
+        cmocka_unit_test(a_marked_beginning_is_read_once),
+        cmocka_unit_test(reading_can_be_stopped),
+        cmocka_unit_test(wrong_batches_name_the_row),
+        cmocka_unit_test(no_place_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,8 +57,17 @@ static inline int64_t qn_generation_position(const qn_generation *g) {
 
 // --- the prompt ---
 
-// All but the last token of the history are computed afterwards, or all and the scores are there.
+// Reads the prompt to its end: events for its tokens if they are wanted, scores of the last.
 QN_MUST_CHECK qn_status qn_generation_read(qn_generation *g, const qn_listener *to, qn_err *err);
+// Reading begins, or begins again: what was kept of earlier prompts is found.
+void qn_generation_begin(qn_generation *g);
+// Whether a row that has not begun does better to wait for another one that reads: it can go on from
+// what that keeps.
+bool qn_generation_should_wait(const qn_generation *g, const qn_generation *for_it);
+// Rows of the prompt to be computed next, at most `most`.
+int64_t qn_generation_next_rows(const qn_generation *g, int64_t most);
+// So many rows of the prompt were computed.
+QN_MUST_CHECK qn_status qn_generation_has_read(qn_generation *g, int64_t rows, qn_err *err);
 // Room for a token: by dropping others if that was asked for; else the answer ends.
 QN_MUST_CHECK qn_status qn_generation_make_room(qn_generation *g, const qn_listener *to,
                                                 qn_err *err);

@@ -1,6 +1,8 @@
 // qn_generation: reading the prompt, and a context that is full.
 #include "api/generate_int.h"
 
+enum { KEPT_ROWS = 2048 }; // state is kept at multiples of this, too
+
 // --- reading -------------------------------------------------------------------------------------
 
 // All rows in one go, by recomputing; the session has no scores afterwards.
@@ -49,27 +51,64 @@ static qn_status show_prompt(qn_generation *g, const qn_listener *to, qn_err *er
     return QN_OK;
 }
 
-static qn_status begin(qn_generation *g, const qn_listener *to, qn_err *err) {
+qn_status qn_generation_read(qn_generation *g, const qn_listener *to, qn_err *err) {
     qn_session *s = g->session;
-    if (g->opts.prompt_logprobs)
-        QN_TRY(g->opts.naive ? show_prompt_naive(g, to, err) : show_prompt(g, to, err));
-    if (!g->opts.naive && qn_session_cached(s) < s->n_tokens && qn_generation_is_active(g)) {
-        const int64_t cached = (int64_t)qn_session_cached(s), found = s->reused;
-        QN_TRY(qn_session_advance(s, s->n_tokens, true, err));
-        g->result.n_reused = cached + s->reused - found;
-    } else if (!g->opts.prompt_logprobs && !g->opts.naive) {
-        g->result.n_reused = (int64_t)s->n_tokens;
-    }
     g->is_begun = true;
+    if (g->opts.prompt_logprobs)
+        return g->opts.naive ? show_prompt_naive(g, to, err) : show_prompt(g, to, err);
+    if (g->opts.naive) return QN_OK;
+    QN_TRY(qn_session_settle(s, err));
+    const int64_t cached = (int64_t)qn_session_cached(s), found = s->reused;
+    if ((size_t)cached < s->n_tokens) QN_TRY(qn_session_advance(s, s->n_tokens, true, err));
+    g->result.n_reused = cached + s->reused - found;
     return QN_OK;
 }
 
-qn_status qn_generation_read(qn_generation *g, const qn_listener *to, qn_err *err) {
+void qn_generation_begin(qn_generation *g) {
     qn_session *s = g->session;
-    if (!g->opts.naive) QN_TRY(qn_session_settle(s, err));
-    if (!g->is_begun) return begin(g, to, err);
-    if (g->opts.naive || qn_session_cached(s) + 1 >= s->n_tokens) return QN_OK;
-    return qn_session_advance(s, s->n_tokens - 1, false, err);
+    if (s->keeps && qn_session_cached(s) == 0 && s->n_tokens > 1)
+        s->reused += qn_state_find(s->seq, s->keys, (int64_t)s->n_tokens - 1);
+    if (!g->is_begun) g->result.n_reused = (int64_t)qn_session_cached(s);
+    g->is_begun = true;
+}
+
+// Where other sequences can go on from, of the tokens that two prompts have in common: anywhere, but
+// for state that is kept in some places only.
+static size_t usable(const qn_session *s, size_t common) {
+    const bool anywhere = s->engine->prefill.n_leaves[QN_PLACE_STATE] == 0 &&
+                          qn_state_groups(qn_runner_state(s->shared->runner)) < 2;
+    if (anywhere || common >= s->n_tokens) return common;
+    return s->mark && common >= s->mark ? s->mark : 0;
+}
+
+bool qn_generation_should_wait(const qn_generation *g, const qn_generation *for_it) {
+    const qn_session *s = g->session, *other = for_it->session;
+    if (g->is_begun || !s->keeps) return false;
+    size_t common = 0;
+    while (common + 1 < s->n_tokens && common < other->n_tokens &&
+           s->tokens[common] == other->tokens[common])
+        common++;
+    const size_t known = qn_session_cached(s), reused = (size_t)for_it->result.n_reused;
+    return usable(other, common) >= (known > reused ? known : reused) + QN_PAGE_ROWS;
+}
+
+int64_t qn_generation_next_rows(const qn_generation *g, int64_t most) {
+    const qn_session *s = g->session;
+    const int64_t cached = (int64_t)qn_session_cached(s);
+    const int64_t left = (int64_t)s->n_tokens - cached, to_mark = (int64_t)s->mark - cached;
+    int64_t rows = left < most ? left : most;
+    return to_mark > 0 && to_mark < rows ? to_mark : rows; // a step ends there
+}
+
+qn_status qn_generation_has_read(qn_generation *g, int64_t rows, qn_err *err) {
+    const qn_session *s = g->session;
+    const int64_t end = (int64_t)qn_session_cached(s), n = (int64_t)s->n_tokens;
+    const bool is_mark = end == (int64_t)s->mark || (end - rows) / KEPT_ROWS != end / KEPT_ROWS;
+    if (s->keeps && (is_mark || end == n)) qn_state_remember(s->seq, s->keys);
+    if (s->progress && !s->progress(s->progress_arg, end, n) && end < n)
+        return QN_FAIL(err, STOPPED, "stopped after %lld of %lld tokens", (long long)end,
+                       (long long)n);
+    return QN_OK;
 }
 
 // --- a full context ------------------------------------------------------------------------------
@@ -93,12 +132,8 @@ static void shift(qn_generation *g) {
 
 qn_status qn_generation_make_room(qn_generation *g, const qn_listener *to, qn_err *err) {
     const bool is_full = g->session->n_tokens >= (size_t)g->session->context;
-    const bool wants_none = g->opts.max_tokens < 0;
-    const bool can_go_on = !wants_none && (!is_full || g->opts.shift);
-    if (!g->is_begun && (g->opts.prompt_logprobs || (can_go_on && !is_full)))
-        QN_TRY(qn_generation_read(g, to, err));
-    if (!qn_generation_is_active(g)) return QN_OK;
-    if (!can_go_on) return qn_generation_end(g, QN_REASON_LENGTH, to, err);
+    if (g->opts.max_tokens < 0 || (is_full && !g->opts.shift))
+        return qn_generation_end(g, QN_REASON_LENGTH, to, err);
     if (is_full) shift(g);
     return QN_OK;
 }

@@ -62,14 +62,16 @@ static qn_status step_naive(qn_generation *g, const qn_listener *to, qn_err *err
 
 // --- the rows of a step --------------------------------------------------------------------------
 
+// Rows that are computed together: first those that want their next token, then those that read
+// their prompt.
 typedef struct rows {
     qn_runner *runner;
     qn_step_costs *costs;
     qn_generation *gens[QN_MOST_FAMILY];
     qn_listener to[QN_MOST_FAMILY];
     qn_segment segments[QN_MOST_FAMILY];
-    int64_t n;
-    int64_t most; // rows that a step can have
+    int64_t n, n_decoding;
+    int64_t chunk, most; // rows that a step can have, in all and with scores
 } rows;
 
 // Tokens that can be guessed for a row: what is guessed fits in context and answer, and leaves one
@@ -86,11 +88,11 @@ static int32_t most_guesses(const qn_generation *g, int64_t spare) {
 
 // Asks for guesses, row by row, while the step has place for them.
 static qn_status guess(rows *r, qn_err *err) {
-    int64_t n_rows = r->n;
-    for (int64_t i = 0; i < r->n; i++) {
+    int64_t n_rows = r->n_decoding;
+    for (int64_t i = 0; i < r->n_decoding; i++) {
         qn_generation *g = r->gens[i];
-        const int64_t spare = (r->most - n_rows) / (r->n - i);
-        const int32_t most = most_guesses(g, spare);
+        const int64_t n_reading = r->n - r->n_decoding;
+        const int32_t most = most_guesses(g, (r->most - n_reading - n_rows) / (r->n_decoding - i));
         g->guesser.n = 0;
         if (most < 1) continue;
         const qn_guess_want want = {.session = g->session,
@@ -108,23 +110,42 @@ static qn_status guess(rows *r, qn_err *err) {
     return QN_OK;
 }
 
-// The last token and the guesses of each row; guesses stand behind the history in the session's
-// own array, and are no part of it yet.
+// The last token and the guesses; guesses stand behind the history in the session's own array, and
+// are no part of it yet.
+static qn_segment decoding_segment(qn_generation *g) {
+    qn_session *s = g->session;
+    const qn_guesser *guesser = &g->guesser;
+    for (int32_t k = 0; k < guesser->n; k++)
+        s->tokens[s->n_tokens + (size_t)k] = guesser->tokens[k];
+    return (qn_segment){.seq = s->seq,
+                        .ids = s->tokens + s->n_tokens - 1,
+                        .rows = 1 + guesser->n,
+                        .uncertain = guesser->n,
+                        .outs = 1 + guesser->n};
+}
+
+static qn_segment reading_segment(qn_generation *g, int64_t most) {
+    qn_session *s = g->session;
+    const size_t cached = qn_session_cached(s);
+    const int64_t n = qn_generation_next_rows(g, most);
+    g->guesser.n = 0;
+    return (qn_segment){.seq = s->seq,
+                        .ids = s->tokens + cached,
+                        .rows = n,
+                        .outs = cached + (size_t)n == s->n_tokens};
+}
+
+// Returns the rows of the step; rows that read and find no place in it are left out.
 static int64_t fill_segments(rows *r) {
-    int64_t n_rows = 0;
-    for (int64_t i = 0; i < r->n; i++) {
-        qn_session *s = r->gens[i]->session;
-        const qn_guesser *guesser = &r->gens[i]->guesser;
-        for (int32_t k = 0; k < guesser->n; k++)
-            s->tokens[s->n_tokens + (size_t)k] = guesser->tokens[k];
-        r->segments[i] = (qn_segment){.seq = s->seq,
-                                      .ids = s->tokens + s->n_tokens - 1,
-                                      .rows = 1 + guesser->n,
-                                      .uncertain = guesser->n,
-                                      .outs = 1 + guesser->n};
-        s->has_logits = false;
-        n_rows += 1 + guesser->n;
+    int64_t n_rows = 0, n = 0;
+    for (; n < r->n && n_rows < r->chunk; n++) {
+        qn_generation *g = r->gens[n];
+        r->segments[n] =
+            n < r->n_decoding ? decoding_segment(g) : reading_segment(g, r->chunk - n_rows);
+        g->session->has_logits = false;
+        n_rows += r->segments[n].rows;
     }
+    r->n = n;
     return n_rows;
 }
 
@@ -135,7 +156,6 @@ static qn_status take_rows(qn_generation *g, const qn_runner *runner, int64_t ro
     const int32_t n = guesser->n;
     int32_t accepted = 0;
     bool is_right = true;
-    g->result.n_steps++;
     g->result.n_guessed += n;
     for (int32_t k = 0; k <= n && is_right && qn_generation_is_active(g); k++) {
         const float *scores = qn_runner_row(runner, "logits", row + k);
@@ -155,21 +175,31 @@ static void cut_back(qn_generation *g) {
     if (qn_session_cached(s) > want) (void)qn_seq_truncate(s->seq, (int64_t)want);
 }
 
+static qn_status take_segment(rows *r, int64_t i, int64_t row, qn_err *err) {
+    qn_generation *g = r->gens[i];
+    const qn_segment *segment = &r->segments[i];
+    if (i >= r->n_decoding)
+        QN_TRY(qn_generation_has_read(g, segment->rows, err));
+    else
+        g->result.n_steps++;
+    return segment->outs ? take_rows(g, r->runner, row, &r->to[i], err) : QN_OK;
+}
+
 static qn_status run(rows *r, qn_err *err) {
     if (r->n == 0) return QN_OK;
     QN_TRY(guess(r, err));
     const int64_t n_rows = fill_segments(r), began = qn_clock();
     QN_TRY(qn_runner_step(r->runner, r->segments, r->n, err));
-    qn_step_costs_add(r->costs, n_rows, qn_clock() - began);
+    if (r->n == r->n_decoding) qn_step_costs_add(r->costs, n_rows, qn_clock() - began);
     qn_status status = QN_OK;
     for (int64_t i = 0, row = 0; i < r->n; row += r->segments[i++].outs) {
         if (!status) {
-            status = take_rows(r->gens[i], r->runner, row, &r->to[i], err);
+            status = take_segment(r, i, row, err);
             if (status) (void)qn_err_prefix(err, status, "row %zu", r->to[i].row);
         }
         cut_back(r->gens[i]); // after an error, too: rows can be stepped again
     }
-    r->n = 0;
+    r->n = r->n_decoding = 0;
     return status;
 }
 
@@ -206,35 +236,65 @@ static qn_status check_rows(qn_generation *const *gens, size_t n, qn_err *err) {
     return check_drafts(gens, n, err);
 }
 
-// A row that has its scores gets its token; any other is added to the step.
-static qn_status begin_row(rows *r, qn_generation *g, const qn_listener *to, qn_err *err) {
-    qn_session *s = g->session;
-    bool is_right;
-    QN_TRY(qn_generation_make_room(g, to, err));
-    if (!qn_generation_is_active(g)) return QN_OK;
-    if (g->opts.naive) return step_naive(g, to, err);
-    QN_TRY(qn_generation_read(g, to, err));
-    if (qn_session_cached(s) == s->n_tokens)
-        return choose_and_take(&is_right, g, s->logits, -1, to, err);
+static void add_row(rows *r, qn_generation *g, const qn_listener *to) {
     r->gens[r->n] = g;
     r->to[r->n++] = *to;
+}
+
+// A row that has its scores gets its token; one that wants its next is added to the step;
+// *is_reading: its prompt is to be read.
+static qn_status begin_row(bool *is_reading, rows *r, qn_generation *g, const qn_listener *to,
+                           qn_err *err) {
+    qn_session *s = g->session;
+    bool is_right;
+    *is_reading = false;
+    if (!g->is_begun && g->opts.prompt_logprobs) QN_TRY(qn_generation_read(g, to, err));
+    if (qn_generation_is_active(g)) QN_TRY(qn_generation_make_room(g, to, err));
+    if (!qn_generation_is_active(g)) return QN_OK;
+    if (g->opts.naive) return step_naive(g, to, err);
+    QN_TRY(qn_session_settle(s, err));
+    const size_t cached = qn_session_cached(s);
+    *is_reading = cached + 1 < s->n_tokens;
+    if (*is_reading) return QN_OK;
+    qn_generation_begin(g);
+    if (cached == s->n_tokens) return choose_and_take(&is_right, g, s->logits, -1, to, err);
+    add_row(r, g, to);
+    r->n_decoding++;
     return QN_OK;
+}
+
+// Rows that read are added in their order, but for those that do better to wait.
+static void add_reading(rows *r, qn_generation *const *gens, const bool *is_reading, size_t n,
+                        const qn_listener *to) {
+    for (size_t i = 0; i < n && r->n < r->most; i++) {
+        bool waits = false;
+        for (int64_t k = r->n_decoding; k < r->n; k++)
+            waits |= is_reading[i] && qn_generation_should_wait(gens[i], r->gens[k]);
+        if (!is_reading[i] || waits) continue;
+        qn_generation_begin(gens[i]);
+        const qn_listener own = {.fn = to->fn, .arg = to->arg, .row = i};
+        add_row(r, gens[i], &own);
+    }
 }
 
 qn_status qn_generations_step(size_t *n_active, qn_generation *const *gens, size_t n,
                               qn_event_fn *fn, void *arg, qn_err *err) {
     QN_TRY(check_rows(gens, n, err));
     const qn_session *first = gens[0]->session;
-    rows r = {.most = first->chunk < QN_MOST_FAMILY ? first->chunk : QN_MOST_FAMILY};
+    rows r = {.chunk = first->chunk,
+              .most = first->chunk < QN_MOST_FAMILY ? first->chunk : QN_MOST_FAMILY};
     if (first->shared) r.runner = first->shared->runner;
     if (first->shared) r.costs = &first->shared->costs;
+    qn_listener to = {.fn = fn, .arg = arg};
+    bool is_reading[QN_MOST_FAMILY] = {0};
     for (size_t i = 0; i < n; i++) {
-        const qn_listener to = {.fn = fn, .arg = arg, .row = i};
+        to.row = i;
         if (!qn_generation_is_active(gens[i])) continue;
-        const qn_status status = begin_row(&r, gens[i], &to, err);
+        const qn_status status = begin_row(&is_reading[i], &r, gens[i], &to, err);
         if (status) return qn_err_prefix(err, status, "row %zu", i);
         if (r.n == r.most) QN_TRY(run(&r, err));
     }
+    add_reading(&r, gens, is_reading, n, &to);
     QN_TRY(run(&r, err));
     if (!n_active) return QN_OK;
     *n_active = 0;
