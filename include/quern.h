@@ -485,6 +485,8 @@ typedef struct qn_session_opts {
     int64_t chunk;   // tokens per step while a prompt is read; 0: the default. Changes no result.
     int64_t kept;    // most bytes of state kept of earlier prompts, for prompts that begin alike;
                      // 0: about one context; -1: none. Changes no result.
+    bool scores; // steps leave their scores (qn_session_logits), also where a choice needs only the
+                 // best of them. Changes no result.
     // A session whose state and kept prompts this one shares, as its forks do (same thread, same
     // context, chunk and so on, which are then not looked at here); NULL: none
     qn_session *share;
@@ -546,7 +548,9 @@ QN_API QN_MUST_CHECK qn_status qn_session_feed(const float **logits, qn_session 
 // Appends tokens and computes them, without scores.
 QN_API QN_MUST_CHECK qn_status qn_session_commit(qn_session *session, const int32_t *ids, size_t n,
                                                  qn_err *err);
-// The scores that the last step, prefill or feed left; NULL if there are none.
+// The scores that the last prefill or feed left, or the last step if it had all of them: always with
+// qn_session_opts.scores, else where choosing a token took more than the best. NULL if there are
+// none.
 QN_API const float *qn_session_logits(const qn_session *session);
 
 // Forgets the tokens from `n` on, and their state.

@@ -89,6 +89,8 @@ static const char *const ir_op_cases[QN_OP_COUNT] = {
     [QN_OP_EXPERTS] = "%20 f32 (T, 8) = input\n%21 bf16 (8, 64, 32) = param\n"
                       "%22 f32 (T, 64) = experts(%3, %20, %15, %15, %21) "
                       "{scale=1, top=2, normalize=1, form=i12_256, act=silu}",
+    [QN_OP_HEAD] = "%20 bf16 (99, 64) = param\n%21 \"logits\" f32 (T, 99), %22 f32 (T, 130) = "
+                   "head(%3, %20) {cap=30, top=64}",
 };
 
 #endif

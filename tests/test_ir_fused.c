@@ -6,6 +6,7 @@
 #include "ir/ref.h"
 #include "ir/text.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum { ROWS = 11, SEGS = 3, PAGES = 4 }; // rows 0-3, 4-8 and 9, row 10 is inert
@@ -193,6 +194,12 @@ static const struct {
      "output \"y\" %13\n",
      "%5 f32 (T, 33) = experts(%0, %1, %2, %3, %4) "
      "{top=2, normalize=1, scale=1.5, form=i8_32, act=silu}\noutput \"y\" %5\n"},
+    {"%0 \"x\" f32 (T, 37) = input\n%1 \"w\" f32 (53, 37) = param\n",
+     "%2 f32 (T, 53) = matmul(%0, %1)\n%3 f32 (T, 53) = softcap(%2) {cap=3}\n"
+     "output \"plain\" %2\noutput \"capped\" %3\n",
+     "%2 f32 (T, 53), %3 f32 (T, 8) = head(%0, %1) {cap=0, top=3}\n"
+     "%4 f32 (T, 53), %5 f32 (T, 130) = head(%0, %1) {cap=3, top=64}\n"
+     "output \"plain\" %2\noutput \"capped\" %4\n"},
 };
 
 static void fused_ops_equal_plain_ones(void **state) {
@@ -222,6 +229,38 @@ static void fused_ops_equal_plain_ones(void **state) {
         rig_close(&rigs[0]);
         rig_close(&rigs[1]);
     }
+}
+
+// Scores 0.5 2 -1 2 0.5 2 of one row: the best three, more than there are, and what is broken.
+static void heads_find_the_best(void **state) {
+    (void)state;
+    static const char text[] = "graph \"t\"\n%0 \"x\" f32 (T, 1) = input\n"
+                               "%1 \"w\" f32 (6, 1) = param\n"
+                               "%2 f32 (T, 6), %3 f32 (T, 8) = head(%0, %1) {cap=0, top=3}\n"
+                               "%4 f32 (T, 6), %5 f32 (T, 18) = head(%0, %1) {cap=0, top=8}\n"
+                               "output \"three\" %3\noutput \"eight\" %5\n";
+    static const float three[] = {-1, -1, 2, 2, 2, 1, 3, 5};
+    static const float eight[] = {-1,        -1, 2, 2, 2, 0.5f, 0.5f, -1, -INFINITY,
+                                  -INFINITY, 1,  3, 5, 0, 4,    2,    -1, -1};
+    static const float odd_three[] = {-INFINITY, 0, 2, 2, 0.5f, 3, 5, 4};
+    float x[ROWS], w[6] = {0.5f, 2, -1, 2, 0.5f, 2};
+    rig r;
+    qn_err err;
+    int64_t n;
+    rig_open(&r, text);
+    for (int t = 0; t < ROWS; t++) x[t] = 1;
+    qn_ref_set_input(r.ref, 0, x);
+    r.params[1] = w;
+    ASSERT_OK(qn_ref_run(r.ref, &r.step, &err));
+    assert_memory_equal(qn_ref_output(r.ref, "three", &n), three, sizeof three);
+    assert_int_equal(n, ROWS * 8);
+    assert_memory_equal(qn_ref_output(r.ref, "eight", &n), eight, sizeof eight);
+    assert_int_equal(n, ROWS * 18);
+    w[0] = -INFINITY;
+    w[1] = NAN;
+    ASSERT_OK(qn_ref_run(r.ref, &r.step, &err));
+    assert_memory_equal(qn_ref_output(r.ref, "three", &n), odd_three, sizeof odd_three);
+    rig_close(&r);
 }
 
 static const char recurrent_text[] =
@@ -331,6 +370,7 @@ static void a_node_runs_alone(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fused_ops_equal_plain_ones),
+        cmocka_unit_test(heads_find_the_best),
         cmocka_unit_test(commits_change_no_bit),
         cmocka_unit_test(windows_do_not_read_what_is_behind_them),
         cmocka_unit_test(a_node_runs_alone),

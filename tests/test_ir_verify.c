@@ -91,7 +91,7 @@ static void every_fault_is_caught(void **state) {
         {negative_inputs, "node 3 (EMBED): -1 inputs"},
         {too_many_results, "node 3 (EMBED): 2 inputs and 2 results"},
         {no_results, "value 3 (): node 3 does not make it"},
-        {unknown_op, "node 3: op 42 of 42"},
+        {unknown_op, "node 3: op 43 of 43"},
         {bad_word, "node 4 (QUANTIZE): form holds word 2"},
         {no_word, "node 4 (QUANTIZE): form holds word 14"},
         {wrong_shape, "result 0 is tensor F32 (T, 32), want tensor F32 (T, 64)"},
@@ -297,6 +297,18 @@ static const struct {
      "%22 f32 (T, 64) = experts(%3, %20, %15, %15, %21) "
      "{scale=1, top=9, normalize=1, form=f32, act=silu}",
      "EXPERTS: 9 of 8 experts"},
+    {"%20 bf16 (99, 63) = param\n%21 f32 (T, 99), %22 f32 (T, 4) = head(%3, %20) {cap=0, top=1}",
+     "HEAD: (T, 64) and (99, 63): sizes differ"},
+    {"%20 bf16 (99, 64) = param\n%21 f32 (T, 99), %22 f32 (T, 2) = head(%3, %20) {cap=0, top=0}",
+     "HEAD: 0 best of 99 scores, want 1 to 64"},
+    {"%20 bf16 (99, 64) = param\n%21 f32 (T, 99), %22 f32 (T, 132) = head(%3, %20) "
+     "{cap=0, top=65}",
+     "HEAD: 65 best of 99 scores, want 1 to 64"},
+    {"%20 bf16 (16777217, 64) = param\n%21 f32 (T, 16777217), %22 f32 (T, 4) = head(%3, %20) "
+     "{cap=0, top=1}",
+     "HEAD: 1 best of 16777217 scores, want 1 to 64 of at most 16777216"},
+    {"%20 bf16 (99, 64) = param\n%21 f32 (T, 99), %22 f32 (T, 5) = head(%3, %20) {cap=0, top=1}",
+     "(T, 4)"},
 };
 
 static void shape_rules_accept_and_refuse(void **state) {

@@ -237,7 +237,8 @@ static void assert_same(const result *a, const result *b, const char *what, cons
 static void assert_fused(const qn_pass_report *report, const char *what) {
     const int32_t *n = report->native;
     if (n[QN_OP_ATTENTION] == 0 || n[QN_OP_GATED] + n[QN_OP_EXPERTS] == 0 ||
-        n[QN_OP_ADD_NORM] == 0 || n[QN_OP_PROJECT] == 0 || n[QN_OP_ROPE] + n[QN_OP_ATTEND] > 0)
+        n[QN_OP_ADD_NORM] == 0 || n[QN_OP_PROJECT] == 0 || n[QN_OP_HEAD] != 1 ||
+        n[QN_OP_ROPE] + n[QN_OP_ATTEND] > 0)
         fail_msg("%s: something is not fused", what);
     if (n[QN_OP_ANGLES] > 2) fail_msg("%s: angles are made %d times", what, n[QN_OP_ANGLES]);
 }
@@ -272,12 +273,13 @@ static void check_all_ways(const char *what, const qn_graph *graph, qn_numerics 
     }
     assert_fused(&report, what);
     // A device that has no fused op gets the plain ones.
-    char fused[] = "PROJECT GATED NORM_QUANTIZE ADD_NORM ROTATE ROTATE_WRITE ATTENTION EXPERTS";
+    char fused[] = "PROJECT GATED NORM_QUANTIZE ADD_NORM ROTATE ROTATE_WRITE ATTENTION EXPERTS "
+                   "HEAD";
     opts = (qn_pass_opts){
         .numerics = numerics, .verify = true, .refuse = refuse_listed, .refuse_arg = fused};
     result r = compile_and_run(graph, &opts, &report, find, arg);
     assert_same(&base, &r, what, "fused ops");
-    for (int op = QN_OP_ANGLES; op <= QN_OP_EXPERTS; op++) assert_int_equal(report.native[op], 0);
+    for (int op = QN_OP_ANGLES; op <= QN_OP_HEAD; op++) assert_int_equal(report.native[op], 0);
     qn_free(r.data);
     qn_free(base.data);
 }
@@ -435,7 +437,7 @@ static void odd_graphs_keep_their_bits(void **state) {
     (void)state;
     static const char *const names[] = {"dense", "moe", "gemma", "hybrid"};
     static char text[1 << 16];
-    char refused[] = "PROJECT GATED ADD_NORM ATTENTION EXPERTS";
+    char refused[] = "PROJECT GATED ADD_NORM ATTENTION EXPERTS HEAD";
     uint64_t quantize;
     uint32_t seed = 7;
     int n_finite = 0;

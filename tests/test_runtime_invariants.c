@@ -202,7 +202,7 @@ static talk talk_open(const char *family, const qn_engine_opts *opts,
                       const qn_session_opts *session_opts) {
     qn_err err;
     talk t = {.engine = family_open(family, opts)};
-    const qn_session_opts defaults = {.context = 512};
+    const qn_session_opts defaults = {.context = 512, .scores = true};
     ASSERT_OK(
         qn_session_create(&t.session, t.engine, session_opts ? session_opts : &defaults, &err));
     random_ids(t.ids, N_IDS, qn_engine_get_info(t.engine).n_vocab, 3);

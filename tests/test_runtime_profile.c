@@ -29,7 +29,7 @@ static uint64_t bits(const char *list) {
 }
 
 static const char every_fusion[] =
-    "fuse_norm,fuse_residual,fuse_gate,fuse_project,fuse_rope,fuse_write,fuse_attention,"
+    "fuse_norm,fuse_residual,fuse_gate,fuse_head,fuse_project,fuse_rope,fuse_write,fuse_attention,"
     "fuse_experts";
 
 static qn_profile find(void **state, const char *arch, hearing *h) {
@@ -218,7 +218,7 @@ static void a_profile_is_applied(void **state) {
         qn_session *session;
         int32_t ids[50];
         size_t n;
-        const qn_session_opts opts = {.context = 100};
+        const qn_session_opts opts = {.context = 100, .scores = true};
         for (int i = 0; i < 50; i++) ids[i] = i * 7 % 500;
         ASSERT_OK(qn_session_create(&session, engines[e], &opts, &err));
         ASSERT_OK(qn_session_set_prompt(session, ids, 50, &err));

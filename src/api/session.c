@@ -35,6 +35,7 @@ qn_status qn_session_attach(qn_session **out, const qn_session *like, qn_shared 
     s->context = like->context;
     s->chunk = like->chunk;
     s->keeps = like->keeps;
+    s->scores = like->scores;
     s->progress = like->progress;
     s->progress_arg = like->progress_arg;
     s->shared = shared;
@@ -61,6 +62,7 @@ static qn_status create_shared(qn_shared **out, const qn_session *like, const qn
     qn_shared *shared = qn_alloc(1, sizeof *shared);
     if (!shared) return QN_NOMEM(err, "session");
     const qn_status status = qn_runner_create(&shared->runner, &runner, err);
+    shared->users = 1; // the caller
     if (status)
         qn_free(shared);
     else
@@ -88,6 +90,7 @@ qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_
     }
     qn_session like = {.engine = engine,
                        .keeps = o.kept >= 0,
+                       .scores = o.scores,
                        .progress = o.progress,
                        .progress_arg = o.progress_arg};
     qn_shared *shared = NULL;
@@ -99,10 +102,7 @@ qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_
     }
     like.context = o.context;
     const qn_status status = qn_session_attach(out, &like, shared, err);
-    if (status && shared && shared->users == 0) {
-        qn_runner_destroy(shared->runner);
-        qn_free(shared);
-    }
+    qn_shared_leave(shared);
     return status;
 }
 
@@ -147,6 +147,7 @@ void qn_session_set_tokens(qn_session *s, size_t at, const int32_t *ids, size_t 
     s->n_tokens = at + n;
     if (at == 0) s->n_prompt = n;
     s->has_logits = false;
+    s->best.n = 0;
 }
 
 static void remember(qn_session *s) {
@@ -182,18 +183,35 @@ static void reuse(qn_session *s, size_t n, bool wants_logits) {
         s->reused += qn_state_find(s->seq, s->keys, most);
 }
 
-qn_status qn_session_take_logits(qn_session *s, int64_t row, qn_err *err) {
+qn_status qn_runner_check_row(const qn_runner *runner, int64_t row, int64_t n_vocab, qn_err *err) {
+    qn_best best;
+    if (!qn_runner_best(&best, runner, row))
+        return qn_logits_check(qn_runner_row(runner, "logits", row), n_vocab, err);
+    const qn_row_facts facts = {
+        .n = n_vocab, .least = best.least, .most = best.scores[0], .broken = best.broken};
+    return qn_row_facts_check(&facts, err);
+}
+
+qn_status qn_session_take(qn_session *s, int64_t row, int64_t top, qn_err *err) {
+    const qn_runner *runner = s->shared->runner;
     const int64_t vocab = s->engine->model->hparams->vocab;
-    memcpy(s->logits, qn_runner_row(s->shared->runner, "logits", row),
-           (size_t)vocab * sizeof *s->logits);
-    QN_TRY(qn_logits_check(s->logits, vocab, err));
+    qn_best best = {0};
+    const bool has_best = qn_runner_best(&best, runner, row);
+    QN_TRY(qn_runner_check_row(runner, row, vocab, err));
+    for (int64_t i = 0; i < best.n; i++)
+        s->best.entries[i] = (qn_score){best.scores[i], (int32_t)best.ids[i]};
+    s->best.n = best.n;
+    s->best.after = (size_t)qn_seq_length(s->seq);
+    if (has_best && top != QN_TOP_ALL) return QN_OK;
+    memcpy(s->logits, qn_runner_row(runner, "logits", row), (size_t)vocab * sizeof *s->logits);
     s->has_logits = true;
     return QN_OK;
 }
 
-qn_status qn_session_advance(qn_session *s, size_t n, bool wants_logits, qn_err *err) {
+qn_status qn_session_compute(qn_session *s, size_t n, int64_t top, qn_err *err) {
     qn_runner *runner = s->shared->runner;
-    reuse(s, n, wants_logits);
+    const bool wants_scores = top != QN_TOP_NONE;
+    reuse(s, n, wants_scores);
     int64_t at = qn_seq_length(s->seq);
     const bool is_prompt = (int64_t)n - at > 1;
     while (at < (int64_t)n) {
@@ -203,8 +221,10 @@ qn_status qn_session_advance(qn_session *s, size_t n, bool wants_logits, qn_err 
         const qn_segment segment = {.seq = s->seq,
                                     .ids = s->tokens + at,
                                     .rows = rows,
-                                    .outs = wants_logits && rows == left};
+                                    .outs = wants_scores && rows == left,
+                                    .top = wants_scores ? top : 0};
         s->has_logits = false;
+        s->best.n = 0;
         QN_TRY(qn_runner_step(runner, &segment, 1, err));
         const bool is_mark =
             at / CHECKPOINT_ROWS != (at + rows) / CHECKPOINT_ROWS || to_mark == rows;
@@ -214,8 +234,7 @@ qn_status qn_session_advance(qn_session *s, size_t n, bool wants_logits, qn_err 
             at < (int64_t)n)
             return QN_FAIL(err, STOPPED, "stopped after %lld of %zu tokens", (long long)at, n);
     }
-    if (!wants_logits) return QN_OK;
-    return qn_session_take_logits(s, 0, err);
+    return wants_scores ? qn_session_take(s, 0, top, err) : QN_OK;
 }
 
 // --- steps ---------------------------------------------------------------------------------------
@@ -239,17 +258,41 @@ qn_status qn_session_need_plans(const qn_session *s, qn_err *err) {
                                              : "the model was opened without its weights");
 }
 
-qn_status qn_session_choose(int32_t *token, qn_session *s, const float *logits,
-                            const qn_sample_opts *opts, qn_err *err) {
+// The scores that a choice needs.
+static int64_t top_of(const qn_session *s) {
+    return qn_sampler_is_greedy(s->sampler) ? 1 : QN_TOP_ALL;
+}
+
+qn_status qn_session_set_sampling(int64_t *top, qn_session *s, const qn_sample_opts *opts,
+                                  qn_err *err) {
     const qn_sample_opts greedy = {0};
-    const qn_sampler_in in = {.logits = logits,
+    QN_TRY(qn_sampler_set(s->sampler, opts ? opts : &greedy, err));
+    *top = s->scores ? QN_TOP_ALL : top_of(s);
+    return QN_OK;
+}
+
+// Whether the best entries that are kept are as many as a choice needs, and of the right token.
+static bool is_best_enough(const qn_session *s, int64_t top) {
+    const int64_t vocab = s->engine->model->hparams->vocab;
+    return top != QN_TOP_ALL && s->best.n > 0 && s->best.n >= (top < vocab ? top : vocab) &&
+           s->best.after == s->n_tokens;
+}
+
+static qn_status choose(int32_t *token, qn_session *s, const float *logits, qn_err *err) {
+    const qn_sampler_in in = {.logits = logits ? logits : s->logits,
                               .tokens = s->tokens,
                               .n_tokens = s->n_tokens,
                               .n_prompt = s->n_prompt < s->n_tokens ? s->n_prompt : s->n_tokens,
                               .position = s->n_tokens};
+    if (logits || !is_best_enough(s, top_of(s)))
+        return qn_sampler_choose(token, s->sampler, &in, err);
+    *token = s->best.entries[0].id;
+    return QN_OK;
+}
+
+qn_status qn_session_choose(int32_t *token, qn_session *s, const float *logits, qn_err *err) {
     int32_t chosen;
-    QN_TRY(qn_sampler_set(s->sampler, opts ? opts : &greedy, err));
-    QN_TRY(qn_sampler_choose(&chosen, s->sampler, &in, err));
+    QN_TRY(choose(&chosen, s, logits, err));
     const bool had_logits = s->has_logits;
     qn_session_set_tokens(s, s->n_tokens, &chosen, 1);
     s->has_logits = had_logits; // those that the token was chosen by
@@ -257,36 +300,39 @@ qn_status qn_session_choose(int32_t *token, qn_session *s, const float *logits,
     return QN_OK;
 }
 
-qn_status qn_session_settle(qn_session *s, qn_err *err) {
+qn_status qn_session_settle_for(qn_session *s, int64_t top, qn_err *err) {
     const size_t cached = qn_session_cached(s);
     if (cached > s->n_tokens)
         return QN_FAIL(err, STATE, "%zu tokens are cached, the history has %zu", cached,
                        s->n_tokens);
-    if (cached > 0 && cached == s->n_tokens && !s->has_logits)
+    if (cached > 0 && cached == s->n_tokens && !s->has_logits && !is_best_enough(s, top))
         (void)qn_seq_truncate(s->seq, (int64_t)cached - 1);
     return QN_OK;
 }
 
+qn_status qn_session_settle(qn_session *s, qn_err *err) {
+    return qn_session_settle_for(s, QN_TOP_ALL, err);
+}
+
 qn_status qn_session_step(int32_t *token, qn_session *s, const qn_sample_opts *opts, qn_err *err) {
+    int64_t top;
     QN_TRY(qn_session_need_room(s, 1, err));
     QN_TRY(qn_session_need_plans(s, err));
-    const size_t cached = qn_session_cached(s);
-    if (cached > s->n_tokens)
-        return QN_FAIL(err, STATE, "%zu tokens are cached, the history has %zu", cached,
-                       s->n_tokens);
-    if (cached == s->n_tokens && !s->has_logits) // the last token once more, for its scores
-        (void)qn_seq_truncate(s->seq, (int64_t)s->n_tokens - 1);
-    if (qn_session_cached(s) < s->n_tokens) QN_TRY(qn_session_advance(s, s->n_tokens, true, err));
-    return qn_session_choose(token, s, s->logits, opts, err);
+    QN_TRY(qn_session_set_sampling(&top, s, opts, err));
+    QN_TRY(qn_session_settle_for(s, top, err)); // maybe the last token once more, for its scores
+    if (qn_session_cached(s) < s->n_tokens) QN_TRY(qn_session_compute(s, s->n_tokens, top, err));
+    return qn_session_choose(token, s, NULL, err);
 }
 
 qn_status qn_session_step_naive(int32_t *token, qn_session *s, const qn_sample_opts *opts,
                                 qn_err *err) {
+    int64_t top;
     QN_TRY(qn_session_need_room(s, 1, err));
+    QN_TRY(qn_session_set_sampling(&top, s, opts, err));
     qn_logits logits;
     QN_TRY(qn_engine_run(&logits, s->engine, s->tokens, (int64_t)s->n_tokens,
                          &(qn_logits_opts){.naive = true}, err));
-    const qn_status status = qn_session_choose(token, s, logits.logits, opts, err);
+    const qn_status status = qn_session_choose(token, s, logits.logits, err);
     qn_logits_deinit(&logits);
     if (!status) s->has_logits = false;
     return status;
@@ -319,6 +365,7 @@ static void go_back(qn_session *s, size_t n) {
     if (qn_session_cached(s) > n) (void)qn_seq_truncate(s->seq, (int64_t)n);
     s->n_tokens = n;
     s->has_logits = false;
+    s->best.n = 0;
 }
 
 qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn_err *err) {

@@ -19,10 +19,10 @@ static qn_status check_family(qn_session *const *sessions, size_t n, qn_err *err
 }
 
 // All but the last token of the history are cached afterwards, or all and the scores are there.
-static qn_status catch_up(qn_session *s, qn_err *err) {
-    QN_TRY(qn_session_settle(s, err));
+static qn_status catch_up(qn_session *s, int64_t top, qn_err *err) {
+    QN_TRY(qn_session_settle_for(s, top, err));
     if (qn_session_cached(s) + 1 < s->n_tokens)
-        return qn_session_advance(s, s->n_tokens - 1, false, err);
+        return qn_session_compute(s, s->n_tokens - 1, QN_TOP_NONE, err);
     return QN_OK;
 }
 
@@ -34,22 +34,26 @@ qn_status qn_session_step_all(int32_t *tokens, qn_session *const *sessions, size
     int64_t n_rows = 0;
     for (size_t i = 0; i < n; i++) {
         qn_session *s = sessions[i];
-        QN_TRY(catch_up(s, err));
+        int64_t top;
+        QN_TRY(qn_session_set_sampling(&top, s, opts ? &opts[i] : NULL, err));
+        QN_TRY(catch_up(s, top, err));
         if (qn_session_cached(s) == s->n_tokens) continue; // its scores are there
         rows[n_rows] = s;
-        segments[n_rows++] =
-            (qn_segment){.seq = s->seq, .ids = s->tokens + s->n_tokens - 1, .rows = 1, .outs = 1};
+        segments[n_rows++] = (qn_segment){
+            .seq = s->seq, .ids = s->tokens + s->n_tokens - 1, .rows = 1, .outs = 1, .top = top};
     }
     // A step may have fewer rows than there are sessions, where chunks are that small.
     const int64_t most = sessions[0]->chunk;
     for (int64_t at = 0; at < n_rows; at += most) {
         const int64_t now = n_rows - at < most ? n_rows - at : most;
-        for (int64_t i = 0; i < now; i++) rows[at + i]->has_logits = false;
+        for (int64_t i = 0; i < now; i++) {
+            rows[at + i]->has_logits = false;
+            rows[at + i]->best.n = 0;
+        }
         QN_TRY(qn_runner_step(sessions[0]->shared->runner, segments + at, now, err));
-        for (int64_t i = 0; i < now; i++) QN_TRY(qn_session_take_logits(rows[at + i], i, err));
+        for (int64_t i = 0; i < now; i++)
+            QN_TRY(qn_session_take(rows[at + i], i, segments[at + i].top, err));
     }
-    for (size_t i = 0; i < n; i++)
-        QN_TRY(qn_session_choose(&tokens[i], sessions[i], sessions[i]->logits,
-                                 opts ? &opts[i] : NULL, err));
+    for (size_t i = 0; i < n; i++) QN_TRY(qn_session_choose(&tokens[i], sessions[i], NULL, err));
     return QN_OK;
 }

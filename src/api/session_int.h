@@ -2,6 +2,7 @@
 #ifndef QN_API_SESSION_INT_H
 #define QN_API_SESSION_INT_H
 
+#include "gen/best.h"
 #include "gen/draft.h"
 #include "gen/sampler.h"
 #include "runtime/runner.h"
@@ -15,6 +16,13 @@ typedef struct qn_shared {
     qn_draft_record records[QN_GUESS_SOURCES];
 } qn_shared;
 
+// The best scores after a token, where a choice needs no more.
+typedef struct qn_session_best {
+    int64_t n;                     // 0: none
+    size_t after;                  // so many tokens
+    qn_score entries[QN_HEAD_TOP]; // (n) by descending score, ties by lower id
+} qn_session_best;
+
 struct qn_session {
     const qn_engine *engine; // borrowed
     qn_shared *shared;       // NULL in a reference engine
@@ -25,9 +33,11 @@ struct qn_session {
     uint64_t *keys;  // (context) of the radix tree
     size_t n_tokens;
     size_t n_prompt; // those that are no answer; may be more than n_tokens
-    size_t mark;   // what belongs to the first so many tokens is kept; 0: nothing special
-    float *logits; // (V) after the last computed token, if has_logits
+    size_t mark;     // what belongs to the first so many tokens is kept; 0: nothing special
+    float *logits;   // (V) after the last computed token, if has_logits
     bool has_logits;
+    bool scores;          // rows of scores are always whole
+    qn_session_best best; // beside the row, or in its place
     qn_sampler *sampler;
     int64_t reused;
     qn_progress_fn *progress; // NULL: none
@@ -40,6 +50,7 @@ struct qn_snapshot {
     int32_t *tokens; // (n_tokens)
     size_t n_tokens;
     float *logits; // (V); NULL: none
+    qn_session_best best;
 };
 
 // A session without history in an existing runner.
@@ -57,13 +68,36 @@ QN_MUST_CHECK qn_status qn_session_settle(qn_session *session, qn_err *err);
 // The history has tokens, and room for `n` more.
 QN_MUST_CHECK qn_status qn_session_need_room(const qn_session *session, size_t n, qn_err *err);
 QN_MUST_CHECK qn_status qn_session_need_plans(const qn_session *session, qn_err *err);
-// Takes over row `row` of the last step's scores, and checks them.
-QN_MUST_CHECK qn_status qn_session_take_logits(qn_session *session, int64_t row, qn_err *err);
-// Chooses a token by the scores and appends it.
+
+// What is wanted of the scores after a token: nothing, the whole row, or (above 0) so many of the
+// best, as qn_segment.top.
+enum { QN_TOP_NONE = -1, QN_TOP_ALL = 0 };
+// Sets how tokens are chosen (NULL: greedy); *top: the scores that a choice needs.
+QN_MUST_CHECK qn_status qn_session_set_sampling(int64_t *top, qn_session *session,
+                                                const qn_sample_opts *opts, qn_err *err);
+// Computes tokens [cached, n) of the history, and takes over what is wanted of the last one's
+// scores.
+QN_MUST_CHECK qn_status qn_session_compute(qn_session *session, size_t n, int64_t top, qn_err *err);
+// As settle, where these scores are enough.
+QN_MUST_CHECK qn_status qn_session_settle_for(qn_session *session, int64_t top, qn_err *err);
+// Takes over row `row` of the last step's scores, after checking them. All of the session's cached
+// tokens are of its history.
+QN_MUST_CHECK qn_status qn_session_take(qn_session *session, int64_t row, int64_t top, qn_err *err);
+// Whether a row of the last step is sound, however much of it is there.
+QN_MUST_CHECK qn_status qn_runner_check_row(const qn_runner *runner, int64_t row, int64_t n_vocab,
+                                            qn_err *err);
+// Chooses a token by these scores (NULL: by those that were taken over) and appends it.
 QN_MUST_CHECK qn_status qn_session_choose(int32_t *token, qn_session *session, const float *logits,
-                                          const qn_sample_opts *opts, qn_err *err);
-// Computes tokens [cached, n) of the history; `wants_logits`: of the last of them.
-QN_MUST_CHECK qn_status qn_session_advance(qn_session *session, size_t n, bool wants_logits,
-                                           qn_err *err);
+                                          qn_err *err);
+
+// The same for whole rows.
+QN_MUST_CHECK static inline qn_status qn_session_take_logits(qn_session *session, int64_t row,
+                                                             qn_err *err) {
+    return qn_session_take(session, row, QN_TOP_ALL, err);
+}
+QN_MUST_CHECK static inline qn_status qn_session_advance(qn_session *session, size_t n,
+                                                         bool wants_logits, qn_err *err) {
+    return qn_session_compute(session, n, wants_logits ? QN_TOP_ALL : QN_TOP_NONE, err);
+}
 
 #endif

@@ -19,6 +19,8 @@
 #include "quant/type.h"
 
 enum { QN_GRAPH_DIMS = 4, QN_MAX_IN = 9, QN_MAX_OUT = 2, QN_NO_VALUE = -1 };
+// Of HEAD: most best entries that can be asked for; most scores of a row, so that floats hold ids.
+enum { QN_HEAD_TOP = 64, QN_HEAD_ENTRIES = 1 << 24 };
 
 typedef enum qn_op {
 #define OP(name, min_in, kinds, n_out, rule, class, attrs) QN_OP_##name,

@@ -27,6 +27,9 @@ typedef struct qn_step {
     const int32_t *seg_commit;
     const int32_t *seg_adapter; // (B) low-rank adapter; -1: none
     const int32_t *row_out;     // (R) rows whose logits are wanted
+    // (R) whether all scores of a wanted row are wanted, or only the best; NULL: all of every row
+    const int32_t *out_full;
+    int64_t top; // best entries that are wanted of each of them; 0: as many as the graph has
 } qn_step;
 
 #endif

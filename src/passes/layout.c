@@ -6,6 +6,7 @@ static bool reads_tiles(qn_op op) {
     static const bool tiles[QN_OP_COUNT] = {
         [QN_OP_EMBED] = true,   [QN_OP_MATMUL] = true, [QN_OP_GROUPED_MATMUL] = true,
         [QN_OP_PROJECT] = true, [QN_OP_GATED] = true,  [QN_OP_EXPERTS] = true,
+        [QN_OP_HEAD] = true,
     };
     return tiles[op];
 }

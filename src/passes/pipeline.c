@@ -19,6 +19,8 @@ static const struct {
     {"fuse_norm", qn_pass_fuse_norm, "rms_norm + quantize -> norm_quantize"},
     {"fuse_residual", qn_pass_fuse_residual, "add + rms_norm or norm_quantize -> add_norm"},
     {"fuse_gate", qn_pass_fuse_gate, "two matmuls, activation, mul -> gated"},
+    {"fuse_head", qn_pass_fuse_head,
+     "matmul + softcap of the scores -> head, with the best of them"},
     {"fuse_project", qn_pass_fuse_project, "matmuls of the same value -> project"},
     {"fuse_rope", qn_pass_fuse_rope, "rms_norm of heads + rotate -> rotate with a norm"},
     {"fuse_write", qn_pass_fuse_write, "rotate + kv_write -> rotate_write"},

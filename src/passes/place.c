@@ -151,6 +151,23 @@ static void split_experts(qn_rewrite *rw, int32_t i) {
     qn_rw_set(rw, i, QN_OP_COMBINE, (int32_t[]){down, weights}, 2, NULL, NULL);
 }
 
+// The best entries are an output of the graph, which goes.
+static void split_head(qn_rewrite *rw, int32_t i) {
+    qn_graph *g = rw->graph;
+    const qn_node head = g->nodes[i];
+    size_t kept = 0;
+    for (size_t o = 0; o < g->n_outputs; o++) {
+        if (g->outputs[o].value != head.out[1]) g->outputs[kept++] = g->outputs[o];
+    }
+    g->n_outputs = kept;
+    if (!(head.attrs.cap > 0)) {
+        qn_rw_set(rw, i, QN_OP_MATMUL, head.in, 2, NULL, NULL);
+        return;
+    }
+    const int32_t product = qn_rw_add(rw, head.layer, QN_OP_MATMUL, head.in, 2, NULL);
+    qn_rw_set(rw, i, QN_OP_SOFTCAP, &product, 1, NULL, &head.attrs);
+}
+
 // Takes node i apart; false if it is of one piece.
 static bool split(qn_rewrite *rw, int32_t i) {
     static void (*const splits[QN_OP_COUNT])(qn_rewrite *, int32_t) = {
@@ -162,12 +179,14 @@ static bool split(qn_rewrite *rw, int32_t i) {
         [QN_OP_ROTATE_WRITE] = split_rotate_write,
         [QN_OP_ATTENTION] = split_attention,
         [QN_OP_EXPERTS] = split_experts,
+        [QN_OP_HEAD] = split_head,
     };
     const qn_node node = rw->graph->nodes[i];
     if (!splits[node.op]) return false;
     if (node.op == QN_OP_ROTATE && input(&node, 2) < 0 &&
         qn_rw_made_by(rw, node.in[1], QN_OP_ANGLES) < 0)
         return false;
+    if (node.op == QN_OP_HEAD && qn_rw_n_users(rw, node.out[1]) > 0) return false;
     int32_t rewritten[QN_OP_COUNT]; // not what happens here
     memcpy(rewritten, rw->report->rewritten, sizeof rewritten);
     splits[node.op](rw, i);

@@ -77,7 +77,8 @@ void qn_rw_missed(qn_rewrite *rw, int32_t layer, const char *why);
 typedef void qn_pass_fn(qn_rewrite *rw);
 qn_pass_fn qn_pass_fold, qn_pass_cse, qn_pass_dce, qn_pass_decompose, qn_pass_quantize;
 qn_pass_fn qn_pass_fuse_norm, qn_pass_fuse_residual, qn_pass_fuse_gate, qn_pass_fuse_project;
-qn_pass_fn qn_pass_fuse_rope, qn_pass_fuse_write, qn_pass_fuse_attention, qn_pass_fuse_experts;
+qn_pass_fn qn_pass_fuse_head, qn_pass_fuse_rope, qn_pass_fuse_write, qn_pass_fuse_attention,
+    qn_pass_fuse_experts;
 qn_pass_fn qn_pass_place, qn_pass_layout, qn_pass_schedule;
 
 #endif

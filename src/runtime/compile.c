@@ -97,7 +97,19 @@ static bool has_leaf(const qn_graph *graph, const qn_plan_leaf *leaf, qn_place p
     return false;
 }
 
-// The same weights, inputs, state and outputs as the graph that was to be compiled.
+// Whether an output is what a head found.
+static bool is_best(const qn_plan *plan, const qn_plan_output *o) {
+    for (size_t i = 0; i < plan->n_calls && strcmp(o->name, "best") == 0; i++) {
+        const qn_plan_call *call = &plan->calls[i];
+        if (call->op == QN_OP_HEAD && call->n_out == 2 && call->out[1].index == o->arg.index)
+            return call->attrs.top >= 1 && call->attrs.top <= QN_HEAD_TOP && !o->arg.offset &&
+                   o->arg.width == 2 + 2 * call->attrs.top;
+    }
+    return false;
+}
+
+// The same weights, inputs, state and outputs as the graph that was to be compiled; and the best
+// scores, maybe.
 static bool has_same_ends(const qn_plan *plan, const qn_graph *graph) {
     static const qn_place places[] = {QN_PLACE_PARAM, QN_PLACE_INPUT, QN_PLACE_CACHE,
                                       QN_PLACE_STATE};
@@ -106,8 +118,10 @@ static bool has_same_ends(const qn_plan *plan, const qn_graph *graph) {
             if (!has_leaf(graph, &plan->leaves[places[p]][i], places[p])) return false;
         }
     }
-    if (plan->n_outputs != graph->n_outputs) return false;
-    for (size_t i = 0; i < plan->n_outputs; i++) {
+    const size_t n = graph->n_outputs;
+    const bool has_best = plan->n_outputs == n + 1 && is_best(plan, &plan->outputs[n]);
+    if (plan->n_outputs != n + has_best) return false;
+    for (size_t i = 0; i < n; i++) {
         if (strcmp(plan->outputs[i].name, graph->outputs[i].name) != 0) return false;
     }
     return true;

@@ -30,12 +30,13 @@ static qn_status init_tables(qn_runner *r, qn_err *err) {
                                 &r->seg_row,
                                 &r->seg_adapter,
                                 &r->row_out,
+                                &r->out_full,
                                 &r->segs.seg_past,
                                 &r->segs.seg_slot,
                                 &r->segs.seg_accept,
                                 &r->segs.seg_commit,
                                 &r->segs.seg_pages};
-    const size_t sizes[] = {T, 4 * T, T, B + 1, B, R + 1, B, B, B, B, n_pages};
+    const size_t sizes[] = {T, 4 * T, T, B + 1, B, R + 1, R + 1, B, B, B, B, n_pages};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
         *arrays[i] = qn_alloc(sizes[i], sizeof **arrays[i]);
         if (!*arrays[i]) return QN_NOMEM(err, "step table");
@@ -53,7 +54,8 @@ static qn_status init_tables(qn_runner *r, qn_err *err) {
                         .seg_accept = r->segs.seg_accept,
                         .seg_commit = r->segs.seg_commit,
                         .seg_adapter = r->seg_adapter,
-                        .row_out = r->row_out};
+                        .row_out = r->row_out,
+                        .out_full = r->out_full};
     return QN_OK;
 }
 
@@ -64,6 +66,7 @@ static void free_tables(qn_runner *r) {
                                r->seg_row,
                                r->seg_adapter,
                                r->row_out,
+                               r->out_full,
                                r->segs.seg_past,
                                r->segs.seg_slot,
                                r->segs.seg_accept,
@@ -223,16 +226,33 @@ done:
 
 qn_state *qn_runner_state(qn_runner *runner) { return runner->state; }
 
-const float *qn_runner_row(const qn_runner *r, const char *output, int64_t row) {
-    const qn_phase *p = r->last;
-    for (size_t i = 0; p && i < p->plan->n_outputs; i++) {
-        const qn_plan_output *o = &p->plan->outputs[i];
-        if (strcmp(o->name, output) != 0) continue;
-        const unsigned char *data = r->arena.data + p->bound->offsets[o->arg.index];
-        return (const float *)(const void *)(data + o->arg.offset +
-                                             row * p->plan->buffers[o->arg.index].row_bytes);
+// An output of the last step; NULL if there is none of this name.
+static const qn_plan_output *find_output(const qn_runner *r, const char *name) {
+    const qn_plan *plan = r->last ? r->last->plan : NULL;
+    for (size_t i = 0; plan && i < plan->n_outputs; i++) {
+        if (strcmp(plan->outputs[i].name, name) == 0) return &plan->outputs[i];
     }
     return NULL;
+}
+
+const float *qn_runner_row(const qn_runner *r, const char *output, int64_t row) {
+    const qn_plan_output *o = find_output(r, output);
+    if (!o) return NULL;
+    const unsigned char *data = r->arena.data + r->last->bound->offsets[o->arg.index];
+    return (const float *)(const void *)(data + o->arg.offset +
+                                         row * r->last->plan->buffers[o->arg.index].row_bytes);
+}
+
+bool qn_runner_best(qn_best *out, const qn_runner *r, int64_t row) {
+    const float *best = qn_runner_row(r, "best", row);
+    if (!best) return false;
+    const int64_t most = find_output(r, "best")->arg.width / 2 - 1;
+    *out = (qn_best){.scores = best + 2, .ids = best + 2 + most};
+    out->least = best[0];
+    out->broken = (int64_t)best[1];
+    const int64_t top = r->step.top > 0 && r->step.top < most ? r->step.top : most;
+    while (out->n < top && out->ids[out->n] >= 0) out->n++;
+    return true;
 }
 
 qn_session_counts qn_runner_counts(const qn_runner *r) {

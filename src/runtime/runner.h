@@ -45,6 +45,7 @@ typedef struct qn_segment {
     int64_t rows;
     int64_t uncertain; // the last rows may be taken back (qn_seq_truncate)
     int64_t outs;      // scores are wanted of the last `outs` rows
+    int64_t top; // 0: all scores of these rows; else only the so many best, QN_HEAD_TOP at most
 } qn_segment;
 
 // Runs one step. Its rows are in the sequences' state afterwards. A step that cannot run for want
@@ -52,9 +53,21 @@ typedef struct qn_segment {
 QN_MUST_CHECK qn_status qn_runner_step(qn_runner *runner, const qn_segment *segments, int64_t n,
                                        qn_err *err);
 
-// Row `row` of an output of the last step ("logits": the wanted rows in order); NULL if there is no
+// Row `row` of an output of the last step ("logits": the wanted rows in order, of which those of
+// segments with `top` hold nothing of use where qn_runner_best gives something); NULL if there is no
 // such output. Borrowed until the next step.
 const float *qn_runner_row(const qn_runner *runner, const char *output, int64_t row);
+
+// The best scores of a wanted row of the last step; borrowed until the next.
+typedef struct qn_best {
+    int64_t n;           // as many as were asked for, or 1; fewer only if the row has fewer
+    const float *scores; // (n) in descending order, ties by lower id
+    const float *ids;    // (n) of them
+    float least;         // of the row; where a score is not finite, the first such
+    int64_t broken;      // the entry of that; -1: all are finite
+} qn_best;
+// False if the plan does not find them: then the row is there.
+bool qn_runner_best(qn_best *out, const qn_runner *runner, int64_t row);
 
 qn_session_counts qn_runner_counts(const qn_runner *runner);
 

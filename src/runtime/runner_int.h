@@ -41,7 +41,7 @@ struct qn_runner {
     qn_block arena, scratch;
     qn_step step;
     // The arrays of the step table.
-    int32_t *ids, *pos, *row_seg, *seg_row, *seg_adapter, *row_out;
+    int32_t *ids, *pos, *row_seg, *seg_row, *seg_adapter, *row_out, *out_full;
     qn_seg_tables segs;
     qn_packed *described; // (PARAM leaves) shapes of weights that are not loaded
     qn_session_counts counts;

@@ -10,10 +10,12 @@ static qn_status check_sizes(const qn_runner *r, const qn_segment *segments, int
     int64_t rows = 0, outs = 0;
     for (int64_t b = 0; b < n; b++) {
         if (segments[b].rows < 1 || segments[b].outs < 0 || segments[b].outs > segments[b].rows ||
-            segments[b].uncertain < 0 || segments[b].uncertain > segments[b].rows)
-            return QN_FAIL(err, ARGUMENT, "segment %lld: %lld rows, %lld wanted, %lld uncertain",
+            segments[b].uncertain < 0 || segments[b].uncertain > segments[b].rows ||
+            segments[b].top < 0 || segments[b].top > QN_HEAD_TOP)
+            return QN_FAIL(err, ARGUMENT,
+                           "segment %lld: %lld rows, %lld wanted, %lld uncertain, %lld best",
                            (long long)b, (long long)segments[b].rows, (long long)segments[b].outs,
-                           (long long)segments[b].uncertain);
+                           (long long)segments[b].uncertain, (long long)segments[b].top);
         rows += segments[b].rows;
         outs += segments[b].outs;
     }
@@ -39,7 +41,9 @@ static qn_status prepare(const qn_segment *segments, int64_t n, qn_err *err) {
 
 // Fills the step table; returns the sizes of the step.
 static qn_sizes fill_step(qn_runner *r, const qn_segment *segments, int64_t n) {
+    const bool is_shown = r->check || r->engine->switches.layers; // then rows are always whole
     qn_sizes sizes = {.segs = n};
+    int64_t top = 1;
     for (int64_t b = 0; b < n; b++) {
         const qn_segment *s = &segments[b];
         const int64_t past = qn_seq_length(s->seq);
@@ -50,8 +54,11 @@ static qn_sizes fill_step(qn_runner *r, const qn_segment *segments, int64_t n) {
             const int64_t t = sizes.rows + i;
             r->row_seg[t] = (int32_t)b;
             for (int k = 0; k < 3; k++) r->pos[4 * t + k] = (int32_t)(past + i);
-            if (i >= s->rows - s->outs) r->row_out[sizes.outs++] = (int32_t)t;
+            if (i < s->rows - s->outs) continue;
+            r->out_full[sizes.outs] = is_shown || s->top == 0;
+            r->row_out[sizes.outs++] = (int32_t)t;
         }
+        if (s->outs && s->top > top) top = s->top;
         sizes.rows += s->rows;
         sizes.cached = sizes.cached > past + s->rows ? sizes.cached : past + s->rows;
     }
@@ -59,6 +66,7 @@ static qn_sizes fill_step(qn_runner *r, const qn_segment *segments, int64_t n) {
     r->step.n_rows = sizes.rows;
     r->step.n_segs = n;
     r->step.n_out = sizes.outs;
+    r->step.top = r->check ? QN_HEAD_TOP : top;
     return sizes;
 }
 

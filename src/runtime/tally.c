@@ -14,8 +14,9 @@ static int64_t cache_bytes(const qn_task *task) {
 }
 
 // Whether a stage of an op reads this input's weight. Of the stages of EXPERTS, the second reads gate
-// and up, the last reads down; other ops have one stage.
+// and up, the last reads down; of HEAD the first; other ops with weights have one stage.
 static bool reads_weight(const qn_plan_call *call, int input) {
+    if (call->op == QN_OP_HEAD) return call->stage == 0;
     return call->op != QN_OP_EXPERTS || call->stage == (input == 4 ? 3 : 1);
 }
 

@@ -92,6 +92,18 @@ int64_t qn_cpu_pieces_gated(const qn_task *task, int64_t rows, int64_t cached);
 qn_tile_cut qn_cpu_cut_gated(const qn_task *task, int64_t piece);
 int64_t qn_cpu_scratch_tiles(const qn_task *task, int64_t rows);
 
+// head: a run of whole panels of in[1], for a group of rows. The runs are the same for any number of
+// rows, as each leaves the best entries that it finds.
+typedef struct qn_head_cut {
+    qn_range rows, tiles;
+    int64_t run;
+} qn_head_cut;
+int64_t qn_cpu_pieces_head(const qn_task *task, int64_t rows, int64_t cached);
+qn_head_cut qn_cpu_cut_head(const qn_task *task, int64_t piece);
+int64_t qn_cpu_head_runs(const qn_task *task);
+// What each run found in a row: (runs * (2 + 2 top)).
+int qn_cpu_temps_head(qn_operand *temp, const qn_graph *graph, const qn_node *node);
+
 // Experts: rows here are those of the step, each with its choices. grouped: in[1] by ids in[2];
 // experts_up: in[2] and in[3]; experts_down: in[4].
 int64_t qn_cpu_pieces_grouped(const qn_task *task, int64_t rows, int64_t cached);

@@ -8,6 +8,7 @@ enum {
     PIECE_BYTES = 128 << 10, // of weights: about 10 microseconds for one row
     SMALL_BYTES = 32 << 10,  // a piece of a small weight, so that many threads find one
     SMALL_PIECES = 64,       // that a small weight is cut into, if they are not smaller
+    HEAD_RUNS = 128,         // that a head is cut into at most
     PANEL_VALUES = 1 << 10,  // inner values of a panel: a panel and 64 rows are 20 microseconds
     MOST_EXPERT_ROWS = 256,  // their sums stay in the cache
     ROWS_PER_EXPERT = 16     // make unpacking cheap
@@ -124,6 +125,45 @@ static int64_t scratch_bytes(int64_t n_rows, int64_t n_addresses) {
 int64_t qn_cpu_scratch_tiles(const qn_task *task, int64_t rows) {
     (void)task, (void)rows;
     return scratch_bytes(QN_ROW_GROUP, 1);
+}
+
+// --- head ---
+
+// Tiles of a run, in whole panels: SMALL_BYTES at least, and no more than HEAD_RUNS runs.
+static int64_t run_tiles(int64_t n_tiles, int64_t tile_bytes) {
+    const int64_t panels = qn_ceil_div(n_tiles, QN_PANEL_TILES);
+    const int64_t by_runs = qn_ceil_div(panels, HEAD_RUNS);
+    const int64_t by_bytes = qn_ceil_div(SMALL_BYTES, QN_PANEL_TILES * tile_bytes);
+    return QN_PANEL_TILES * (by_runs > by_bytes ? by_runs : by_bytes);
+}
+
+int64_t qn_cpu_head_runs(const qn_task *task) {
+    const qn_packed *w = task->in[1].packed;
+    return qn_ceil_div(tiles_of(w), run_tiles(tiles_of(w), w->tile_bytes));
+}
+
+int64_t qn_cpu_pieces_head(const qn_task *task, int64_t rows, int64_t cached) {
+    (void)cached;
+    return qn_ceil_div(rows, QN_ROW_GROUP) * qn_cpu_head_runs(task);
+}
+
+qn_head_cut qn_cpu_cut_head(const qn_task *task, int64_t piece) {
+    const qn_packed *w = task->in[1].packed;
+    const int64_t runs = qn_cpu_head_runs(task), per = run_tiles(tiles_of(w), w->tile_bytes);
+    return (qn_head_cut){.rows = clip(piece / runs * QN_ROW_GROUP, QN_ROW_GROUP, task->rows),
+                         .tiles = clip(piece % runs * per, per, tiles_of(w)),
+                         .run = piece % runs};
+}
+
+int qn_cpu_temps_head(qn_operand *temp, const qn_graph *graph, const qn_node *node) {
+    const qn_value *w = &graph->values[node->in[1]];
+    const qn_type_info *type = qn_type_get(w->type);
+    const int64_t n_tiles = qn_ceil_div(w->shape.dims[0].n, QN_TILE);
+    const int64_t tile_bytes = QN_TILE * (w->shape.dims[1].n / type->block * type->bytes);
+    const int64_t runs = qn_ceil_div(n_tiles, run_tiles(n_tiles, tile_bytes));
+    temp[0] =
+        (qn_operand){.parts = 1, .width = runs * (2 + 2 * node->attrs.top), .form = QN_WORD_f32};
+    return 1;
 }
 
 // --- experts ---

@@ -1,26 +1,6 @@
 // Dense matmuls: each piece is a run of tiles for a group of rows.
 #include "backends/cpu/level/act.h"
-#include "backends/cpu/level/tile.h"
-
-// What a thread lends (qn_cpu_scratch_tiles).
-typedef struct work {
-    tile_block *blocks;                         // (QN_PANEL_TILES)
-    float (*sums)[QN_PANEL], (*more)[QN_PANEL]; // (QN_ROW_GROUP + QN_SPARE_ROWS)
-    const void **rows;                          // addresses, as many
-} work;
-
-static work lay_out(void *scratch) {
-    work w = {.blocks = scratch};
-    w.sums = (float(*)[QN_PANEL])(w.blocks + QN_PANEL_TILES);
-    w.more = w.sums + QN_ROW_GROUP + QN_SPARE_ROWS;
-    w.rows = (const void **)(w.more + QN_ROW_GROUP + QN_SPARE_ROWS);
-    return w;
-}
-
-static void find_rows(const void **rows, const qn_operand *x, qn_range range) {
-    for (int64_t r = range.first; r < range.end; r++)
-        rows[r - range.first] = part_of(x, r / x->parts, r % x->parts);
-}
+#include "backends/cpu/level/dense.h"
 
 // Stores the sums of a panel, whose first output is `column` of the result.
 static void put_panel(const qn_operand *out, qn_range rows, int64_t column, int64_t n,
@@ -30,8 +10,6 @@ static void put_panel(const qn_operand *out, qn_range rows, int64_t column, int6
         memcpy(to + column, sums[r - rows.first], (size_t)n * sizeof *to);
     }
 }
-
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // x (T, P, I), weights in[1 ...] (O, I) -> (T, P, O + ...)
 static void multiply(const qn_task *task, int64_t piece, void *scratch) {
