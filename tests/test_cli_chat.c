@@ -1,9 +1,11 @@
 // Conversations, on a terminal made for the purpose.
-#define _XOPEN_SOURCE 700 // pseudo-terminals
+#define _DEFAULT_SOURCE     // the size of a terminal
+#define _XOPEN_SOURCE   700 // pseudo-terminals
 #include "cli_run.h"
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <time.h>
 
 enum { PATIENCE_MS = 60000, MOST_SCREEN = 1 << 16 };
@@ -160,7 +162,7 @@ static void test_interrupt_reading(void **state) {
     expect(s, "reading [");
     expect(s, " of ");
     type(s, "\x03");
-    expect(s, "[stopped after ");
+    expect(s, "stopped after ");
     expect(s, " tokens, and taken back]");
     expect(s, "> ");
     type(s, "What is 10 + 62?\n");
@@ -207,26 +209,29 @@ static void test_interrupt_at_prompt(void **state) {
     type(s, "What is the capital of");
     expect(s, "capital of");
     type(s, "\x03");
-    expect(s, "\n> ");
+    expect(s, "> ");
     type(s, "What is 10 + 62?\n");
     expect(s, "10 + 62 = 72");
     expect(s, "> ");
     type(s, "\x03");
-    expect(s, "\n> ");
+    expect(s, "> ");
     type(s, "/bye\n");
     assert_int_equal(close_screen(s), 0);
 }
 
-// A terminal passes on 4095 bytes of a line; half a text is not answered.
+// A line may be longer than the 4095 bytes that terminals pass on by themselves.
 static void test_long_line(void **state) {
     screen *s = *state;
     char part[1001] = {0};
     memset(part, 'x', 1000);
     open_screen(s, (const char *[]){"run", DRAFT, NULL});
     expect(s, "> ");
-    for (int i = 0; i < 5; i++) type(s, part);
+    for (int i = 0; i < 5; i++) {
+        type(s, part);
+        expect(s, "xxx");
+    }
     type(s, "\n");
-    expect(s, "the terminal cut this line at 4095 bytes");
+    expect(s, "the prompt has 5008 tokens, the context 2048");
     expect(s, "> ");
     type(s, "/exit\n");
     assert_int_equal(close_screen(s), 0);
@@ -241,6 +246,174 @@ static void test_full_context(void **state) {
     expect(s, "/reset forgets what was said");
     expect(s, "> ");
     type(s, "Hi!\n");
+    expect(s, " tokens/s]");
+    type(s, "/exit\n");
+    assert_int_equal(close_screen(s), 0);
+}
+
+// A text of several lines: between quotes, with backslashes, pasted, or with Alt-Enter.
+static void test_several_lines(void **state) {
+    screen *s = *state;
+    int one, several, known;
+    setenv("TERM", "xterm", 1);
+    open_screen(s, (const char *[]){"run", DRAFT, "-n", "4", NULL});
+    expect(s, "> ");
+    type(s, "one\n");
+    expect_figures(s, &one, &known);
+    static const char *const ways[][3] = {
+        {"\"\"\"one\n", "two\n", "three\"\"\"\n"},
+        {"one\\\n", "two\\\n", "three\n"},
+        {"\033[200~one\ntwo\n", "three\033[201~", "\n"},
+        {"one\033\r", "two\033\r", "three\n"},
+    };
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        type(s, "/reset\n");
+        expect(s, "forgotten");
+        expect(s, "> ");
+        type(s, ways[i][0]);
+        if (i < 2) expect(s, "... ");
+        type(s, ways[i][1]);
+        if (i < 2) expect(s, "... ");
+        type(s, ways[i][2]);
+        int n;
+        expect_figures(s, &n, &known);
+        if (i == 0) several = n;
+        if (n <= one + 2 || n != several)
+            fail_msg("way %zu: %d tokens, %d for one word", i, n, one);
+    }
+    // What was typed before comes back, all lines of it.
+    type(s, "/reset\n");
+    expect(s, "forgotten");
+    type(s, "\033[A\033[A\n");
+    int again;
+    expect_figures(s, &again, &known);
+    assert_int_equal(again, several);
+    // Half a text is forgotten by Ctrl-C.
+    type(s, "\"\"\"four\n");
+    expect(s, "... ");
+    type(s, "\x03");
+    expect(s, "> ");
+    type(s, "/exit\n");
+    assert_int_equal(close_screen(s), 0);
+}
+
+static void test_save_and_load(void **state) {
+    screen *s = *state;
+    char line[CLI_MOST_PATH + 16], path[CLI_MOST_PATH];
+    snprintf(path, sizeof path, "%s", cli_path("talk.json"));
+    open_screen(s, (const char *[]){"run", DRAFT, NULL});
+    expect(s, "> ");
+    type(s, "My name is Kevin.\n");
+    expect(s, " tokens/s]");
+    type(s, "/set temp 0.5\n");
+    expect(s, "temp ");
+    expect(s, "0.5");
+    snprintf(line, sizeof line, "/save %s\n", path);
+    type(s, line);
+    expect(s, "saved: 2 messages");
+    type(s, "/exit\n");
+    assert_int_equal(close_screen(s), 0);
+    open_screen(s, (const char *[]){"run", DRAFT, NULL});
+    expect(s, "> ");
+    snprintf(line, sizeof line, "/load %s\n", path);
+    type(s, line);
+    expect(s, "loaded: 2 messages");
+    type(s, "/set\n");
+    expect(s, "0.5");       // came with it
+    type(s, "/set temp\n"); // and goes
+    expect(s, "> ");
+    type(s, "What is my name?\n");
+    expect(s, "name?\r\n");
+    expect(s, "Kevin");
+    expect(s, " tokens/s]");
+    type(s, "/load /nonexistent\n");
+    expect(s, "quern: /nonexistent: cannot open");
+    type(s, "/save\n");
+    expect(s, "/save needs the name of a file");
+    type(s, "/save /dev/null\n");
+    expect(s, "quern: /dev/null");
+    type(s, "/exit\n");
+    assert_int_equal(close_screen(s), 0);
+    // The other model has another conversation.
+    open_screen(s, (const char *[]){"run", NULL});
+    expect(s, "> ");
+    type(s, line);
+    expect(s, "quern: ");
+    expect(s, "a conversation with D (qwen3,");
+    expect(s, "this model is M (qwen3,");
+    type(s, "/exit\n");
+    assert_int_equal(close_screen(s), 0);
+}
+
+static void test_commands(void **state) {
+    screen *s = *state;
+    open_screen(s, (const char *[]){"run", DRAFT, "-n", "8", NULL});
+    expect(s, "> ");
+    type(s, "/regen\n");
+    expect(s, "there is no answer yet");
+    type(s, "/system You are a pirate.\n");
+    expect(s, "the system message is set");
+    type(s, "/system\n");
+    expect(s, "You are a pirate.");
+    type(s, "/set temperature 1.5\n"); // by another program's name
+    expect(s, "1.5");
+    type(s, "/set temp hot\n");
+    expect(s, "--temp: 'hot', want a number");
+    type(s, "/set frobnication 1\n");
+    expect(s, "no setting 'frobnication'");
+    type(s, "Tell me a story.\n");
+    expect(s, " tokens/s]");
+    type(s, "/regen\n");
+    expect(s, " tokens/s]");
+    type(s, "/stats\n");
+    expect(s, "answers   2");
+    expect(s, "written   ");
+    type(s, "/image cat.png\n");
+    expect(s, "images are not there yet");
+    type(s, "/exit\n");
+    assert_int_equal(close_screen(s), 0);
+}
+
+// Lines end between words before the right margin.
+static void test_wrapped(void **state) {
+    screen *s = *state;
+    enum { WIDTH = 30 };
+    open_screen(s, (const char *[]){"run", DRAFT, "-n", "120", NULL});
+    const struct winsize size = {.ws_row = 24, .ws_col = WIDTH};
+    assert_int_equal(ioctl(s->fd, TIOCSWINSZ, &size), 0);
+    expect(s, "> ");
+    type(s, "Tell me a story.\n");
+    expect(s, "\033[K"); // what was said while it was read is taken away
+    const size_t from = s->seen;
+    expect(s, "\033[2m[prompt ");
+    size_t n_lines = 0;
+    for (const char *at = s->text + from; *at != '\033';) {
+        const size_t n = strcspn(at, "\r\n\033");
+        if (n > WIDTH) fail_msg("a line of %zu columns: '%s'", n, s->text + from);
+        if (n && at[n] == '\r') {
+            n_lines++;
+            if (at[n - 1] == ' ') fail_msg("a blank at the end of a line: '%s'", s->text + from);
+        }
+        at += n + strspn(at + n, "\r\n");
+    }
+    assert_true(n_lines > 3);
+    expect(s, " tokens/s]");
+    type(s, "/exit\n");
+    assert_int_equal(close_screen(s), 0);
+}
+
+// Reasoning stands in the weak colour, and a call is shown as one.
+static void test_parts(void **state) {
+    screen *s = *state;
+    static const char text[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+                               "<|im_end|>\n{% endfor %}<|im_start|>assistant\n<think>{{ '\\n' }}";
+    cli_save(cli_path("think.jinja"), text, strlen(text));
+    open_screen(
+        s, (const char *[]){"run", DRAFT, "-n", "8", "--template", cli_path("think.jinja"), NULL});
+    expect(s, "> ");
+    type(s, "Tell me a story.\n");
+    expect(s, "\033[K\033[2m");
+    expect(s, "\033[0m");
     expect(s, " tokens/s]");
     type(s, "/exit\n");
     assert_int_equal(close_screen(s), 0);
@@ -281,6 +454,11 @@ int main(void) {
         cmocka_unit_test_prestate(test_interrupt_at_prompt, &s),
         cmocka_unit_test_prestate(test_long_line, &s),
         cmocka_unit_test_prestate(test_full_context, &s),
+        cmocka_unit_test_prestate(test_several_lines, &s),
+        cmocka_unit_test_prestate(test_save_and_load, &s),
+        cmocka_unit_test_prestate(test_commands, &s),
+        cmocka_unit_test_prestate(test_wrapped, &s),
+        cmocka_unit_test_prestate(test_parts, &s),
         cmocka_unit_test_prestate(test_interrupt_eval, &s),
         cmocka_unit_test_prestate(test_interrupt_bench, &s),
     };

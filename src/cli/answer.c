@@ -2,176 +2,253 @@
 
 #include "cli/out.h"
 #include "cli/terminal.h"
+#include "cli/wrap.h"
 
 #include <string.h>
 
 typedef struct work {
     const qn_answer_opts *opts;
-    qn_decoder *decoder;
+    qn_parts *parts; // NULL: all is text
     qn_answer answer;
-    size_t n_shown; // bytes of the text; the rest may turn out to begin a stop text
+    qn_wrap wrap;
+    size_t n_text, n_reasoning; // bytes of the answer's that an event has told
+    size_t n_calls;
+    bool is_dim;
+    bool has_shown; // anything at all
+    bool is_reading;
+    double start;
+    qn_status status; // of what happened in a callback
+    qn_err *err;
 } work;
 
-// --- stop texts ----------------------------------------------------------------------------------
+// --- parts ---------------------------------------------------------------------------------------
 
-// Where `part` begins in text[from ..]; size if nowhere.
-static size_t find_text(const qn_buf *text, size_t from, const char *part) {
-    const size_t n = strlen(part);
-    for (size_t i = from; i + n <= text->size; i++) {
-        if (memcmp(text->data + i, part, n) == 0) return i;
+// Reasoning, text and calls each begin a line.
+static void set_dim(work *w, bool is_dim) {
+    if (w->is_dim == is_dim) return;
+    if (w->has_shown) qn_wrap_end_line(&w->wrap);
+    if (w->has_shown && !is_dim) putchar('\n');
+    qn_wrap_dim(&w->wrap, is_dim);
+    w->is_dim = is_dim;
+}
+
+static void show_call(work *w, const qn_part *part) {
+    if (!w->wrap.is_terminal) {
+        qn_wrap_end_line(&w->wrap);
+        qn_wrap_add(&w->wrap, part->text, part->size);
+        qn_wrap_end_line(&w->wrap);
+        return;
     }
-    return text->size;
+    qn_wrap_end_line(&w->wrap);
+    qn_wrap_dim(&w->wrap, true);
+    qn_wrap_add(&w->wrap, "[call of ", 9);
+    qn_wrap_add(&w->wrap, part->name, strlen(part->name));
+    qn_wrap_add(&w->wrap, " ", 1);
+    qn_wrap_add(&w->wrap, part->arguments, strlen(part->arguments));
+    qn_wrap_add(&w->wrap, ", which is not run]", 19);
+    qn_wrap_end_line(&w->wrap);
+    qn_wrap_dim(&w->wrap, false);
 }
 
-static size_t find_stop(const work *w) {
-    const qn_buf *text = &w->answer.text;
-    size_t first = text->size;
-    for (size_t i = 0; i < w->opts->stops.n; i++) {
-        const size_t at = find_text(text, w->n_shown, w->opts->stops.items[i]);
-        if (at < first) first = at;
-    }
-    return first;
+static void show_part(work *w, const qn_part *part) {
+    const bool is_reasoning = part->kind == QN_PART_REASONING;
+    if (w->opts->json || (is_reasoning && !w->wrap.is_terminal)) return;
+    set_dim(w, is_reasoning);
+    if (part->kind == QN_PART_CALL)
+        show_call(w, part);
+    else
+        qn_wrap_add(&w->wrap, part->text, part->size);
+    w->has_shown = true;
 }
 
-// Where the longest end of the text begins that a stop text could go on from.
-static size_t find_held(const work *w) {
-    const qn_buf *text = &w->answer.text;
-    for (size_t at = w->n_shown; at < text->size; at++) {
-        for (size_t i = 0; i < w->opts->stops.n; i++) {
-            const char *stop = w->opts->stops.items[i];
-            const size_t n = text->size - at;
-            if (n < strlen(stop) && memcmp(text->data + at, stop, n) == 0) return at;
-        }
-    }
-    return text->size;
+static void keep_call(work *w, const qn_part *part) {
+    json_error_t why;
+    json_t *arguments = json_loads(part->arguments, 0, &why);
+    json_t *call = json_pack("{s:s, s:o}", "name", part->name, "arguments", arguments);
+    if (!w->answer.calls) w->answer.calls = json_array();
+    if (json_array_append_new(w->answer.calls, call) != 0)
+        w->status = QN_NOMEM(w->err, "a tool call");
 }
 
-// --- printing ------------------------------------------------------------------------------------
-
-static qn_status print_event(work *w, int32_t id, const char *text, size_t size, qn_err *err) {
-    size_t piece_size = 0;
-    const char *piece = qn_tokenizer_piece(w->opts->tokenizer, id, &piece_size);
-    json_t *event =
-        json_pack("{s:o, s:i, s:o}", "token", qn_json_text(piece ? piece : "", piece_size), "id",
-                  (int)id, "text", qn_json_text(text, size));
-    return qn_stdout_json(event, 0, err);
+// A qn_part_fn.
+static void take_part(void *arg, const qn_part *part) {
+    work *w = arg;
+    if (part->kind == QN_PART_CALL)
+        keep_call(w, part);
+    else
+        qn_buf_add(part->kind == QN_PART_TEXT ? &w->answer.text : &w->answer.reasoning, part->text,
+                   part->size);
+    show_part(w, part);
 }
 
-static qn_status print_end(work *w, const char *text, size_t size, qn_err *err) {
-    const qn_answer *a = &w->answer;
-    json_t *event = json_pack(
-        "{s:b, s:s, s:o, s:I, s:I, s:I, s:f, s:f, s:f}", "done", 1, "reason", a->reason, "text",
-        qn_json_text(text, size), "prompt_tokens", (json_int_t)a->n_prompt, "reused_tokens",
-        (json_int_t)a->n_reused, "tokens", (json_int_t)a->n_tokens, "seconds", a->seconds,
-        "prompt_seconds", a->prompt_seconds, "tokens_per_second", qn_answer_speed(a));
-    return qn_stdout_json(event, 0, err);
+static qn_status take_text(work *w, int32_t token, const char *text, size_t size, qn_err *err) {
+    if (w->parts)
+        QN_TRY(qn_parts_feed(w->parts, token, text, size, take_part, w, err));
+    else
+        take_part(w, &(qn_part){.kind = QN_PART_TEXT, .text = text, .size = size});
+    if (w->answer.text.failed || w->answer.reasoning.failed) return QN_NOMEM(err, "the answer");
+    return w->status;
 }
 
-// Shows the text up to byte `end`. In JSON the event belongs to token `id`, or ends the answer
-// when there is none (-1).
-static qn_status show(work *w, size_t end, int32_t id, qn_err *err) {
-    const qn_buf *buf = &w->answer.text;
-    const char *text = buf->data ? buf->data + w->n_shown : "";
-    const size_t size = end - w->n_shown;
-    w->n_shown = end;
-    if (w->opts->json)
-        return id < 0 ? print_end(w, text, size, err) : print_event(w, id, text, size, err);
-    qn_print_text(stdout, text, size);
-    const bool lacks_newline = buf->size == 0 || buf->data[end - (end > 0)] != '\n';
-    if (id < 0 && lacks_newline) putchar('\n');
-    return qn_stdout_check(err);
+// --- events --------------------------------------------------------------------------------------
+
+static json_t *token_json(const work *w, int32_t id) {
+    size_t size = 0;
+    const char *piece = qn_tokenizer_piece(w->opts->tokenizer, id, &size);
+    return qn_json_text(piece ? piece : "", size);
 }
 
-// --- tokens --------------------------------------------------------------------------------------
+static json_t *scored_json(const work *w, const qn_scored *scored) {
+    return json_pack("{s:o, s:i, s:f}", "token", token_json(w, scored->token), "id",
+                     (int)scored->token, "logprob", (double)scored->logprob);
+}
 
-// Takes decoded text in; *is_stop when a stop text came, which is then cut off.
-static qn_status take_text(work *w, const char *text, size_t size, bool *is_stop, qn_err *err) {
-    qn_buf *all = &w->answer.text;
-    qn_buf_add(all, text, size);
-    if (all->failed) return QN_NOMEM(err, "the answer");
-    const size_t stop = find_stop(w);
-    *is_stop = stop < all->size;
-    if (*is_stop) {
-        all->size = stop;
-        all->data[stop] = 0;
+// What was added to `all` since the last event.
+static json_t *new_text(const qn_buf *all, size_t *n_told) {
+    json_t *text = qn_json_text(all->data ? all->data + *n_told : "", all->size - *n_told);
+    *n_told = all->size;
+    return text;
+}
+
+// False when memory is short.
+static bool add_texts(json_t *event, work *w) {
+    if (json_object_set_new(event, "text", new_text(&w->answer.text, &w->n_text)) != 0)
+        return false;
+    if (w->answer.reasoning.size == w->n_reasoning) return true;
+    return json_object_set_new(event, "reasoning",
+                               new_text(&w->answer.reasoning, &w->n_reasoning)) == 0;
+}
+
+static bool add_logprobs(json_t *event, const work *w, const qn_event *from) {
+    if (!w->opts->generate.logprobs) return true;
+    json_t *top = json_array();
+    bool is_done = top != NULL;
+    for (size_t i = 0; i < from->n_top && is_done; i++)
+        is_done = json_array_append_new(top, scored_json(w, &from->top[i])) == 0;
+    is_done =
+        is_done && json_object_set_new(event, "logprob", json_real((double)from->logprob)) == 0;
+    if (from->n_top && is_done) is_done = json_object_set(event, "top", top) == 0;
+    json_decref(top);
+    return is_done;
+}
+
+static qn_status print_json(json_t *event, bool is_whole, qn_err *err) {
+    if (is_whole) return qn_stdout_json(event, 0, err);
+    json_decref(event);
+    return QN_NOMEM(err, "an event");
+}
+
+static qn_status print_calls(work *w, qn_err *err) {
+    for (; w->n_calls < json_array_size(w->answer.calls); w->n_calls++) {
+        json_t *call = json_array_get(w->answer.calls, w->n_calls);
+        QN_TRY(qn_stdout_json(json_pack("{s:O}", "tool_call", call), 0, err));
     }
     return QN_OK;
 }
 
-static qn_status next_token(int32_t *id, const qn_answer_opts *opts, qn_err *err) {
-    return opts->naive ? qn_session_step_naive(id, opts->session, &opts->sample, err)
-                       : qn_session_step(id, opts->session, &opts->sample, err);
+static qn_status print_token(work *w, const qn_event *from, qn_err *err) {
+    json_t *event =
+        json_pack("{s:o, s:i}", "token", token_json(w, from->token), "id", (int)from->token);
+    bool is_whole = event && add_logprobs(event, w, from);
+    if (is_whole && from->is_prompt)
+        is_whole = json_object_set_new(event, "prompt", json_true()) == 0;
+    if (is_whole && from->is_guessed)
+        is_whole = json_object_set_new(event, "guessed", json_true()) == 0;
+    if (is_whole && !from->is_prompt) is_whole = add_texts(event, w);
+    QN_TRY(print_json(event, is_whole, err));
+    return print_calls(w, err);
 }
 
+static qn_status print_end(work *w, qn_err *err) {
+    const qn_answer *a = &w->answer;
+    QN_TRY(print_calls(w, err));
+    json_t *event = json_pack("{s:b, s:s}", "done", 1, "reason", a->reason);
+    bool is_whole = event && add_texts(event, w);
+    json_t *figures = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "prompt_tokens", (json_int_t)a->n_prompt,
+        "reused_tokens", (json_int_t)a->n_reused, "tokens", (json_int_t)a->n_tokens,
+        "guessed_tokens", (json_int_t)a->n_guessed, "accepted_tokens", (json_int_t)a->n_accepted,
+        "seconds", a->seconds, "prompt_seconds", a->prompt_seconds, "prompt_tokens_per_second",
+        qn_answer_prompt_speed(a), "tokens_per_second", qn_answer_speed(a));
+    is_whole = is_whole && figures && json_object_update(event, figures) == 0;
+    json_decref(figures);
+    return print_json(event, is_whole, err);
+}
+
+// --- the loop ------------------------------------------------------------------------------------
+
 static void begin_reading(work *w) {
-    const long long n = (long long)w->answer.n_prompt;
-    qn_print_waiting("reading %lld token%s ...", n, n == 1 ? "" : "s");
-    if (w->opts->reading)
-        *w->opts->reading =
-            (qn_progress){.what = "reading", .unit = "tokens", .start = qn_now(), .from = -1};
+    size_t n;
+    qn_session_tokens(w->opts->session, &n);
+    qn_print_waiting("reading %zu token%s ...", n, n == 1 ? "" : "s");
+    w->is_reading = true;
+    w->start = qn_now();
+    if (w->opts->reading) // a bar that would go at once is not drawn
+        *w->opts->reading = (qn_progress){
+            .what = "reading", .unit = "tokens", .start = w->start, .shown = w->start, .from = -1};
 }
 
 static void end_reading(work *w) {
+    if (!w->is_reading) return;
+    w->is_reading = false;
+    w->answer.prompt_seconds = qn_now() - w->start;
     qn_print_waited();
     if (w->opts->reading) qn_progress_end(w->opts->reading);
 }
 
-// One more token; a reason in the answer means that it was the last.
-static qn_status step(work *w, qn_err *err) {
-    const qn_answer_opts *opts = w->opts;
+// A qn_event_fn. The last event, which has no token, is told with the end of the answer.
+static bool take_event(void *arg, const qn_event *event) {
+    work *w = arg;
+    end_reading(w);
+    if (!event->is_prompt) w->status = take_text(w, event->token, event->text, event->size, w->err);
+    if (w->status || event->token < 0) return !w->status;
+    w->status = w->opts->json ? print_token(w, event, w->err) : qn_stdout_check(w->err);
+    return !w->status && !qn_interrupt_take();
+}
+
+static const char *reason_of(const qn_result *result, const qn_session *session) {
+    size_t n;
+    qn_session_tokens(session, &n);
+    if (result->reason == QN_REASON_CALLER) return "interrupted";
+    if (result->reason == QN_REASON_LENGTH && (int64_t)n >= qn_session_context(session))
+        return "context";
+    return qn_reason_name(result->reason);
+}
+
+static void take_result(work *w, const qn_result *result) {
     qn_answer *a = &w->answer;
-    int32_t id;
-    const char *text;
-    size_t size;
-    bool is_stop;
-    if (a->n_tokens == 0) begin_reading(w);
-    const qn_status status = next_token(&id, opts, err);
-    if (a->n_tokens == 0) end_reading(w);
-    if (status) return status;
-    a->n_tokens++;
-    if (qn_tokenizer_is_end(opts->tokenizer, id)) {
-        a->reason = "end";
-        return QN_OK;
-    }
-    QN_TRY(qn_decoder_next(&text, &size, w->decoder, id, err));
-    QN_TRY(take_text(w, text, size, &is_stop, err));
-    if (is_stop)
-        a->reason = "stop";
-    else if (opts->most && a->n_tokens >= opts->most)
-        a->reason = "length";
-    else if (a->n_prompt + a->n_tokens >= opts->context)
-        a->reason = "context";
-    else if (qn_interrupt_take())
-        a->reason = "interrupted";
-    return show(w, is_stop ? a->text.size : find_held(w), id, err);
+    a->seconds = qn_now() - w->start;
+    a->reason = reason_of(result, w->opts->session);
+    a->n_prompt = result->n_prompt;
+    a->n_reused = result->n_reused;
+    a->n_tokens = (int64_t)result->n_tokens + (result->stop_token >= 0);
+    a->n_guessed = result->n_guessed;
+    a->n_accepted = result->n_accepted;
+}
+
+static qn_status finish(work *w, qn_err *err) {
+    if (w->parts) QN_TRY(qn_parts_finish(w->parts, take_part, w, err));
+    if (w->status) return w->status;
+    if (w->answer.text.failed || w->answer.reasoning.failed) return QN_NOMEM(err, "the answer");
+    if (w->opts->json) return print_end(w, err);
+    if (w->is_dim) qn_wrap_dim(&w->wrap, false);
+    if (!w->has_shown) putchar('\n');
+    qn_wrap_end_line(&w->wrap);
+    return qn_stdout_check(err);
 }
 
 static qn_status run(work *w, qn_err *err) {
-    qn_answer *a = &w->answer;
-    size_t n_prompt;
-    qn_session_tokens(w->opts->session, &n_prompt);
-    a->n_prompt = (int64_t)n_prompt;
-    if (a->n_prompt >= w->opts->context)
-        return QN_FAIL(err, LIMIT, "the prompt has %lld tokens, the context %lld",
-                       (long long)a->n_prompt, (long long)w->opts->context);
-    QN_TRY(qn_decoder_create(&w->decoder, w->opts->tokenizer, err));
-    const double start = qn_now();
-    const int64_t reused = qn_session_get_counts(w->opts->session).reused;
-    while (!a->reason) {
-        QN_TRY(step(w, err));
-        if (a->n_tokens == 1) a->prompt_seconds = qn_now() - start;
-    }
-    a->seconds = qn_now() - start;
-    a->n_reused = qn_session_get_counts(w->opts->session).reused - reused;
-    if (strcmp(a->reason, "stop") != 0) {
-        const char *text;
-        size_t size;
-        bool is_stop;
-        QN_TRY(qn_decoder_finish(&text, &size, w->decoder, err));
-        QN_TRY(take_text(w, text, size, &is_stop, err));
-        if (is_stop) a->reason = "stop";
-    }
-    return show(w, a->text.size, -1, err);
+    const qn_answer_opts *opts = w->opts;
+    qn_result result = {0};
+    if (opts->parts) QN_TRY(qn_parts_create(&w->parts, opts->parts, err));
+    begin_reading(w);
+    const qn_status status =
+        qn_generate(&result, opts->session, &opts->generate, take_event, w, err);
+    end_reading(w);
+    if (!status) take_result(w, &result);
+    qn_result_deinit(&result);
+    if (w->status) return w->status;
+    return status ? status : finish(w, err);
 }
 
 double qn_answer_speed(const qn_answer *a) {
@@ -180,10 +257,15 @@ double qn_answer_speed(const qn_answer *a) {
     return seconds > 0 ? (double)n / seconds : 0;
 }
 
+double qn_answer_prompt_speed(const qn_answer *a) {
+    return a->prompt_seconds > 0 ? (double)(a->n_prompt - a->n_reused) / a->prompt_seconds : 0;
+}
+
 qn_status qn_answer_run(qn_answer *out, const qn_answer_opts *opts, qn_err *err) {
-    work w = {.opts = opts};
+    work w = {.opts = opts, .err = err};
+    qn_wrap_init(&w.wrap, stdout);
     const qn_status status = run(&w, err);
-    qn_decoder_destroy(w.decoder);
+    qn_parts_destroy(w.parts);
     if (status)
         qn_answer_deinit(&w.answer);
     else
@@ -193,5 +275,7 @@ qn_status qn_answer_run(qn_answer *out, const qn_answer_opts *opts, qn_err *err)
 
 void qn_answer_deinit(qn_answer *answer) {
     qn_buf_deinit(&answer->text);
+    qn_buf_deinit(&answer->reasoning);
+    json_decref(answer->calls);
     *answer = (qn_answer){0};
 }

@@ -172,6 +172,93 @@ static take_fn *const takers[] = {
     [QN_OPTION_WORD] = take_word, [QN_OPTION_INTS] = take_ints,
 };
 
+static const char *const flag_words[] = {"on", "off", NULL};
+
+qn_status qn_option_set(void *options, const qn_option *option, const char *text, qn_err *err) {
+    void *field = (char *)options + option->offset;
+    if (option->kind != QN_OPTION_FLAG) return takers[option->kind](field, option, text, err);
+    const qn_option as_word = {.name = option->name, .words = flag_words};
+    int word;
+    QN_TRY(take_word(&word, &as_word, text, err));
+    *(bool *)field = word == 1;
+    return QN_OK;
+}
+
+// --- values as text ------------------------------------------------------------------------------
+
+static void print_flag(qn_buf *to, const void *field, const qn_option *option) {
+    (void)option;
+    if (*(const bool *)field) qn_buf_text(to, "on");
+}
+
+static void print_text(qn_buf *to, const void *field, const qn_option *option) {
+    (void)option;
+    const char *text = *(const char *const *)field;
+    if (text) qn_buf_text(to, text);
+}
+
+static void print_texts(qn_buf *to, const void *field, const qn_option *option) {
+    (void)option;
+    const qn_texts *texts = field;
+    for (size_t i = 0; i < texts->n; i++) qn_buf_printf(to, "%s%s", i ? "\n" : "", texts->items[i]);
+}
+
+static void print_int(qn_buf *to, const void *field, const qn_option *option) {
+    (void)option;
+    const int64_t value = *(const int64_t *)field;
+    if (value) qn_buf_printf(to, "%lld", (long long)value);
+}
+
+static void print_real(qn_buf *to, const void *field, const qn_option *option) {
+    (void)option;
+    const double value = *(const double *)field;
+    if (value != 0) qn_buf_printf(to, "%.15g", value);
+}
+
+static void print_seed(qn_buf *to, const void *field, const qn_option *option) {
+    (void)option;
+    const uint64_t value = *(const uint64_t *)field;
+    if (value) qn_buf_printf(to, "%llu", (unsigned long long)value);
+}
+
+static void print_word(qn_buf *to, const void *field, const qn_option *option) {
+    const int word = *(const int *)field;
+    if (word) qn_buf_text(to, option->words[word - 1]);
+}
+
+static void print_ints(qn_buf *to, const void *field, const qn_option *option) {
+    (void)option;
+    const qn_ints *ints = field;
+    for (size_t i = 0; i < ints->n; i++)
+        qn_buf_printf(to, "%s%lld", i ? "," : "", (long long)ints->items[i]);
+}
+
+typedef void print_fn(qn_buf *to, const void *field, const qn_option *option);
+static const struct {
+    print_fn *print;
+    size_t size; // of the field
+} kinds[] = {
+    [QN_OPTION_FLAG] = {print_flag, sizeof(bool)},
+    [QN_OPTION_TEXT] = {print_text, sizeof(const char *)},
+    [QN_OPTION_TEXTS] = {print_texts, sizeof(qn_texts)},
+    [QN_OPTION_INT] = {print_int, sizeof(int64_t)},
+    [QN_OPTION_REAL] = {print_real, sizeof(double)},
+    [QN_OPTION_SEED] = {print_seed, sizeof(uint64_t)},
+    [QN_OPTION_WORD] = {print_word, sizeof(int)},
+    [QN_OPTION_INTS] = {print_ints, sizeof(qn_ints)},
+};
+
+void qn_option_print(qn_buf *to, const void *options, const qn_option *option) {
+    kinds[option->kind].print(to, (const char *)options + option->offset, option);
+}
+
+void qn_option_clear(void *options, const qn_option *option) {
+    void *field = (char *)options + option->offset;
+    if (option->kind == QN_OPTION_TEXTS) qn_free(((qn_texts *)field)->items);
+    if (option->kind == QN_OPTION_INTS) qn_free(((qn_ints *)field)->items);
+    memset(field, 0, kinds[option->kind].size);
+}
+
 // --- words ---------------------------------------------------------------------------------------
 
 typedef struct reader {
@@ -212,7 +299,7 @@ static bool refuse_foreign(const qn_command *command, const char *word, size_t n
 
 // `word` begins with the name, of `n` bytes.
 static qn_status refuse_option(const qn_command *command, const char *word, size_t n, qn_err *err) {
-    enum { MOST_NAMES = 64, LONGEST = 64 };
+    enum { MOST_NAMES = 96, LONGEST = 64 };
     const char *names[MOST_NAMES] = {"--help"};
     char name[LONGEST + 1];
     size_t n_names = 1;
@@ -321,12 +408,8 @@ qn_status qn_call_parse(qn_call *out, bool *wants_help, const qn_command *comman
 }
 
 void qn_call_deinit(qn_call *call, const qn_command *command) {
-    for (size_t i = 0; call->options && i < command->n_options; i++) {
-        const qn_option *option = &command->options[i];
-        void *field = (char *)call->options + option->offset;
-        if (option->kind == QN_OPTION_TEXTS) qn_free(((qn_texts *)field)->items);
-        if (option->kind == QN_OPTION_INTS) qn_free(((qn_ints *)field)->items);
-    }
+    for (size_t i = 0; call->options && i < command->n_options; i++)
+        qn_option_clear(call->options, &command->options[i]);
     qn_free(call->options);
     qn_free((void *)(uintptr_t)call->args);
     *call = (qn_call){0};

@@ -54,29 +54,24 @@ static qn_status find_skill(qn_skill **out, qn_skills *skills, const char *name,
     return QN_OK;
 }
 
-// A qn_token_fn: goes on until a token that ends answers.
-static bool goes_on(void *tokenizer, int32_t id) { return !qn_tokenizer_is_end(tokenizer, id); }
-
 // The answer's text (owned), greedily, until it ends by itself, has `most` tokens, or fills the
 // context.
 static qn_status answer(char **out, qn_session *session, const qn_tokenizer *tokenizer,
                         const char *prompt, int64_t most, qn_err *err) {
     int32_t *ids = NULL;
-    size_t n_prompt = 0, n_new, n, size;
-    const size_t context = (size_t)qn_session_context(session);
+    size_t n;
+    qn_result result = {0};
     qn_status status = QN_OK;
-    QN_TRY(qn_tokenize(&ids, &n_prompt, tokenizer, prompt, strlen(prompt),
+    QN_TRY(qn_tokenize(&ids, &n, tokenizer, prompt, strlen(prompt),
                        &(qn_tokenize_opts){.special = true}, err));
-    QN_TRY_TO(done, qn_session_set_prompt(session, ids, n_prompt, err));
-    if (n_prompt + (size_t)most > context) most = (int64_t)(context - n_prompt);
-    QN_TRY_TO(done, qn_session_generate(&n_new, session, (size_t)most, NULL, goes_on,
-                                        (void *)(uintptr_t)tokenizer, err));
-    const int32_t *tokens = qn_session_tokens(session, &n);
-    const bool has_end = n > n_prompt && qn_tokenizer_is_end(tokenizer, tokens[n - 1]);
-    status =
-        qn_detokenize(out, &size, tokenizer, tokens + n_prompt, n - n_prompt - has_end, false, err);
+    QN_TRY_TO(done, qn_session_set_prompt(session, ids, n, err));
+    const qn_generate_opts opts = {.max_tokens = most};
+    QN_TRY_TO(done, qn_generate(&result, session, &opts, NULL, NULL, err));
+    *out = strdup(result.text ? result.text : "");
+    if (!*out) status = QN_NOMEM(err, "an answer");
 
 done:
+    qn_result_deinit(&result);
     qn_free(ids);
     return status;
 }

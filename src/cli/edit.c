@@ -1,0 +1,210 @@
+#include "cli/edit.h"
+
+#include "cli/terminal.h"
+#include "core/mem.h"
+#include "core/utf8.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct qn_edit {
+    EditLine *line; // NULL: standard error is no terminal, lines are read as they come
+    HistoryW *history;
+    FILE *nowhere;   // for what libedit has to say about terminals
+    wchar_t *prompt; // of the line that is read
+    wchar_t none[1]; // in its place when memory is short
+    bool has_paste;  // the terminal marks pasted text
+    bool was_interrupted;
+};
+
+// --- characters ----------------------------------------------------------------------------------
+
+static bool read_byte(char *c) { return read(STDIN_FILENO, c, 1) == 1; }
+
+// One character of UTF-8; what is none becomes U+FFFD.
+static bool read_character(wchar_t *out) {
+    char bytes[4];
+    uint32_t code = 0xfffd;
+    size_t n = 0;
+    do {
+        if (!read_byte(&bytes[n++])) return false;
+    } while (n < sizeof bytes && qn_utf8_incomplete_tail(bytes, n) == n);
+    if (!qn_utf8_decode(bytes, n, &code)) code = 0xfffd;
+    *out = (wchar_t)code;
+    return true;
+}
+
+// libedit asks for characters here, so that Ctrl-C is heard while it waits.
+static int get_character(EditLine *line, wchar_t *out) {
+    qn_edit *edit = NULL;
+    if (el_wget(line, EL_CLIENTDATA, &edit) != 0 || !edit) return -1;
+    if (!qn_input_wait()) {
+        edit->was_interrupted = true;
+        errno = EINTR;
+        return -1;
+    }
+    return read_character(out) ? 1 : 0;
+}
+
+static void add_wide(qn_buf *to, const wchar_t *text, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        char bytes[4];
+        const size_t size = qn_utf8_encode((uint32_t)text[i], bytes);
+        qn_buf_add(to, bytes, size);
+    }
+}
+
+// Owned (qn_free); NULL: no memory.
+static wchar_t *widen(const char *text) {
+    const size_t size = strlen(text);
+    wchar_t *wide = qn_alloc(size + 1, sizeof *wide);
+    size_t n = 0;
+    for (size_t i = 0, length; wide && i < size; i += length ? length : 1) {
+        uint32_t code = 0xfffd;
+        length = qn_utf8_decode(text + i, size - i, &code);
+        wide[n++] = (wchar_t)code;
+    }
+    return wide;
+}
+
+// --- keys ----------------------------------------------------------------------------------------
+
+static unsigned char insert_newline(EditLine *line, wint_t key) {
+    (void)key;
+    return el_winsertstr(line, L"\n") == 0 ? CC_REFRESH : CC_ERROR;
+}
+
+// What the terminal marks as pasted, up to its end: newlines in it do not send the line.
+static unsigned char insert_paste(EditLine *line, wint_t key) {
+    static const wchar_t end[] = L"\033[201~";
+    enum { END = 6 };
+    size_t n_end = 0; // characters of the end that came
+    (void)key;
+    for (wchar_t c; n_end < END && el_wgetc(line, &c) == 1;) {
+        if (c == end[n_end]) {
+            n_end++;
+            continue;
+        }
+        for (size_t i = 0; i < n_end; i++) // it was none; escapes are not text
+            if (end[i] != L'\033' && el_winsertstr(line, (wchar_t[]){end[i], 0}) != 0)
+                return CC_ERROR;
+        n_end = c == end[0];
+        if (n_end) continue;
+        if (c == L'\r') c = L'\n';
+        if ((c >= L' ' || c == L'\n' || c == L'\t') && el_winsertstr(line, (wchar_t[]){c, 0}) != 0)
+            return CC_ERROR;
+    }
+    return CC_REFRESH;
+}
+
+static wchar_t *give_prompt(EditLine *line) {
+    qn_edit *edit = NULL;
+    (void)el_wget(line, EL_CLIENTDATA, &edit);
+    return edit->prompt ? edit->prompt : edit->none;
+}
+
+static bool set_up(qn_edit *edit) {
+    enum { REMEMBERED = 1000 };
+    EditLine *line = edit->line;
+    HistEventW event;
+    const char *terminal = NULL;
+    const bool is_set =
+        el_wset(line, EL_CLIENTDATA, edit) == 0 && el_wset(line, EL_PROMPT, give_prompt) == 0 &&
+        el_wset(line, EL_EDITOR, L"emacs") == 0 && el_wset(line, EL_SIGNAL, 0) == 0 &&
+        el_wset(line, EL_GETCFN, get_character) == 0 &&
+        el_wset(line, EL_ADDFN, L"quern-newline", L"A new line", insert_newline) == 0 &&
+        el_wset(line, EL_ADDFN, L"quern-paste", L"Pasted text", insert_paste) == 0 &&
+        el_wset(line, EL_BIND, L"\\e\\r", L"quern-newline", NULL) == 0 &&
+        el_wset(line, EL_BIND, L"\\e\\n", L"quern-newline", NULL) == 0 &&
+        el_wset(line, EL_BIND, L"\\e[200~", L"quern-paste", NULL) == 0 &&
+        el_wset(line, EL_BIND, L"^R", L"em-inc-search-prev", NULL) == 0 &&
+        history_w(edit->history, &event, H_SETSIZE, REMEMBERED) >= 0 &&
+        el_wset(line, EL_HIST, history_w, edit->history) == 0;
+    if (el_get(line, EL_TERMINAL, &terminal) == 0 && terminal)
+        edit->has_paste = strcmp(terminal, "dumb") != 0;
+    return is_set;
+}
+
+// --- the object ----------------------------------------------------------------------------------
+
+// Text is UTF-8 whatever the surroundings say.
+static void set_characters(void) {
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
+}
+
+qn_status qn_edit_create(qn_edit **out, qn_err *err) {
+    qn_edit *edit = qn_alloc(1, sizeof *edit);
+    if (!edit) return QN_NOMEM(err, "line editor");
+    if (isatty(STDERR_FILENO)) {
+        set_characters();
+        edit->nowhere = fopen("/dev/null", "we");
+        edit->history = history_winit();
+        if (edit->nowhere && edit->history)
+            edit->line = el_init("quern", stdin, stderr, edit->nowhere);
+        if (!edit->line || !set_up(edit)) {
+            qn_edit_destroy(edit);
+            return QN_FAIL(err, IO, "this terminal cannot be set up for typing");
+        }
+    }
+    *out = edit;
+    return QN_OK;
+}
+
+void qn_edit_destroy(qn_edit *edit) {
+    if (!edit) return;
+    if (edit->line) el_end(edit->line);
+    if (edit->history) history_wend(edit->history);
+    if (edit->nowhere) fclose(edit->nowhere);
+    qn_free(edit);
+}
+
+// --- reading -------------------------------------------------------------------------------------
+
+static qn_edit_end read_edited(qn_buf *line, qn_edit *edit, const char *prompt) {
+    int n = 0;
+    edit->was_interrupted = false;
+    edit->prompt = widen(prompt);
+    fflush(stdout);
+    // Before the prompt is there, so that what is typed behind it is not shown twice.
+    (void)el_wset(edit->line, EL_PREP_TERM, 1);
+    if (edit->has_paste) fputs("\033[?2004h", stderr);
+    const wchar_t *text = el_wgets(edit->line, &n);
+    if (text && n > 0) add_wide(line, text, (size_t)n);
+    if (edit->has_paste) fputs("\033[?2004l", stderr);
+    qn_free(edit->prompt);
+    edit->prompt = NULL;
+    if (text && n > 0) return QN_EDIT_LINE;
+    fputc('\n', stderr);
+    return edit->was_interrupted ? QN_EDIT_INTERRUPTED : QN_EDIT_CLOSED;
+}
+
+static qn_edit_end read_plain(qn_buf *line) {
+    for (char c;;) {
+        if (!qn_input_wait()) return QN_EDIT_INTERRUPTED;
+        if (!read_byte(&c)) return line->size ? QN_EDIT_LINE : QN_EDIT_CLOSED;
+        qn_buf_add(line, &c, 1);
+        if (line->failed) return QN_EDIT_CLOSED;
+        if (c == '\n') return QN_EDIT_LINE;
+    }
+}
+
+qn_edit_end qn_edit_read(qn_buf *line, qn_edit *edit, const char *prompt) {
+    qn_buf_clear(line);
+    qn_buf_add(line, "", 0);
+    const qn_edit_end end = edit->line ? read_edited(line, edit, prompt) : read_plain(line);
+    if (line->size && line->data[line->size - 1] == '\n') line->data[--line->size] = 0;
+    return line->failed ? QN_EDIT_CLOSED : end;
+}
+
+void qn_edit_remember(qn_edit *edit, const char *text) {
+    HistEventW event;
+    wchar_t *wide = edit->history && *text ? widen(text) : NULL;
+    if (wide) (void)history_w(edit->history, &event, H_ENTER, wide);
+    qn_free(wide);
+}

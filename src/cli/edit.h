@@ -1,0 +1,24 @@
+// Lines that somebody types: with editing, history and pasting where there is a terminal for it.
+#ifndef QN_CLI_EDIT_H
+#define QN_CLI_EDIT_H
+
+#include "core/buf.h"
+
+typedef struct qn_edit qn_edit;
+
+typedef enum qn_edit_end {
+    QN_EDIT_LINE,        // a line came
+    QN_EDIT_INTERRUPTED, // Ctrl-C: what was typed is forgotten
+    QN_EDIT_CLOSED       // the end of the input, or a failure
+} qn_edit_end;
+
+// Reads standard input, and shows on standard error. Ctrl-C must be held (terminal.h).
+QN_MUST_CHECK qn_status qn_edit_create(qn_edit **out, qn_err *err);
+void qn_edit_destroy(qn_edit *edit);
+// A line behind the prompt, without its newline; pasted text may have others in it. *line is
+// replaced.
+QN_MUST_CHECK qn_edit_end qn_edit_read(qn_buf *line, qn_edit *edit, const char *prompt);
+// Adds a text to what the arrow keys bring back.
+void qn_edit_remember(qn_edit *edit, const char *text);
+
+#endif

@@ -1,0 +1,166 @@
+#include "cli/saved.h"
+
+#include "cli/args.h"
+#include "cli/out.h"
+
+#include "core/file.h"
+#include "core/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { VERSION = 1, MOST_BYTES = 64 << 20 };
+static const char mark[] = "quern_session";
+static const qn_newfile_kind kind = {.name = "session of quern", .marks = {"{\"quern_session\""}};
+
+// --- the model -----------------------------------------------------------------------------------
+
+// What tells one model from another; its file may lie elsewhere, and in other numeric types.
+static json_t *model_json(const qn_talk *t) {
+    const qn_engine_info info = qn_engine_get_info(t->loaded.engine);
+    return json_pack("{s:o, s:s, s:I, s:I}", "name", qn_json_text(info.name, strlen(info.name)),
+                     "architecture", info.architecture, "parameters", (json_int_t)info.n_parameters,
+                     "vocabulary", (json_int_t)info.n_vocab);
+}
+
+static void describe(char *to, size_t size, const json_t *model) {
+    const char *name = json_string_value(json_object_get(model, "name"));
+    const char *architecture = json_string_value(json_object_get(model, "architecture"));
+    snprintf(to, size, "%.60s (%.30s, %lld parameters, %lld tokens)",
+             name && *name ? name : "no name", architecture ? architecture : "?",
+             (long long)json_integer_value(json_object_get(model, "parameters")),
+             (long long)json_integer_value(json_object_get(model, "vocabulary")));
+}
+
+static qn_status check_model(const qn_talk *t, const json_t *theirs, const char *path,
+                             qn_err *err) {
+    char a[160], b[160];
+    json_t *ours = model_json(t);
+    if (!ours) return QN_NOMEM(err, "a session");
+    describe(a, sizeof a, theirs);
+    describe(b, sizeof b, ours);
+    const bool is_same = json_equal(ours, theirs);
+    json_decref(ours);
+    if (is_same) return QN_OK;
+    return QN_FAIL(err, ARGUMENT, "%s: a conversation with %s, this model is %s", path, a, b);
+}
+
+// --- settings ------------------------------------------------------------------------------------
+
+static json_t *settings_json(const qn_talk *t) {
+    json_t *settings = json_object();
+    const qn_option *option;
+    for (size_t i = 0; (option = qn_live_option(i)); i++) {
+        qn_buf value = {0};
+        qn_option_print(&value, t->args, option);
+        if (value.size)
+            json_object_set_new(settings, option->name + 2, qn_json_text(value.data, value.size));
+        qn_buf_deinit(&value);
+    }
+    return settings;
+}
+
+static const qn_option *find_option(const char *name) {
+    const qn_option *option;
+    for (size_t i = 0; (option = qn_live_option(i)); i++) {
+        if (strcmp(option->name + 2, name) == 0) return option;
+    }
+    return NULL;
+}
+
+static bool is_given(const qn_talk *t, const qn_option *option) {
+    qn_buf value = {0};
+    qn_option_print(&value, t->args, option);
+    const bool is_given = value.size > 0;
+    qn_buf_deinit(&value);
+    return is_given;
+}
+
+// The texts stay where they are as long as t->settings does; lines are made texts of their own.
+static qn_status take_setting(qn_talk *t, const qn_option *option, char *text, qn_err *err) {
+    if (option->kind != QN_OPTION_TEXTS) return qn_option_set(t->args, option, text, err);
+    for (char *end; text; text = end) {
+        end = strchr(text, '\n');
+        if (end) *end++ = 0;
+        QN_TRY(qn_option_set(t->args, option, text, err));
+    }
+    return QN_OK;
+}
+
+static qn_status take_settings(qn_talk *t, const json_t *settings, const char *path, qn_err *err) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)settings, name, value) {
+        const qn_option *option = find_option(name);
+        const char *text = json_string_value(value);
+        if (!option || !text) return QN_FAIL(err, FORMAT, "%s: no setting '%.40s'", path, name);
+        if (is_given(t, option)) continue;
+        char *kept = qn_talk_keep(t, text);
+        if (!kept) return QN_NOMEM(err, "settings");
+        const qn_status status = take_setting(t, option, kept, err);
+        if (status) return qn_err_prefix(err, status, "%s", path);
+    }
+    return QN_OK;
+}
+
+// --- files ---------------------------------------------------------------------------------------
+
+qn_status qn_saved_write(const qn_talk *t, const char *path, qn_err *err) {
+    json_t *root = json_pack("{s:i, s:o, s:o, s:O}", mark, VERSION, "model", model_json(t),
+                             "settings", settings_json(t), "messages", t->messages);
+    char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    json_decref(root);
+    if (!text) return QN_NOMEM(err, "a session");
+    // The mark stands at the very beginning, by which the file is known again.
+    char *begin = strstr(text, "\"quern_session\"");
+    const qn_bytes parts[] = {{"{", 1}, {begin, strlen(begin)}, {"\n", 1}};
+    const qn_status status = qn_outfile_save(path, &kind, parts, 3, err);
+    free(text);
+    return status;
+}
+
+static bool is_message(const json_t *message) {
+    return json_is_string(json_object_get(message, "role")) &&
+           json_is_string(json_object_get(message, "content"));
+}
+
+static qn_status check_messages(const json_t *messages, const char *path, qn_err *err) {
+    if (!json_is_array(messages)) return QN_FAIL(err, FORMAT, "%s: no list \"messages\"", path);
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        if (!is_message(json_array_get(messages, i)))
+            return QN_FAIL(err, FORMAT,
+                           "%s: message %zu: want the strings \"role\" and \"content\"", path, i);
+    }
+    return QN_OK;
+}
+
+static qn_status take_session(qn_talk *t, const json_t *root, const char *path, qn_err *err) {
+    const json_t *version = json_object_get(root, mark),
+                 *settings = json_object_get(root, "settings");
+    json_t *messages = json_object_get(root, "messages");
+    if (!json_is_integer(version)) return QN_FAIL(err, FORMAT, "%s: no session of quern", path);
+    if (json_integer_value(version) != VERSION)
+        return QN_FAIL(err, UNSUPPORTED, "%s: a session of version %lld, this program knows %d",
+                       path, (long long)json_integer_value(version), VERSION);
+    QN_TRY(check_model(t, json_object_get(root, "model"), path, err));
+    QN_TRY(check_messages(messages, path, err));
+    if (settings && !json_is_object(settings))
+        return QN_FAIL(err, FORMAT, "%s: \"settings\" is no object", path);
+    QN_TRY(take_settings(t, settings, path, err));
+    json_decref(t->messages);
+    t->messages = json_incref(messages);
+    t->completion = 0;
+    return QN_OK;
+}
+
+qn_status qn_saved_read(qn_talk *t, const char *path, qn_err *err) {
+    char *text = NULL;
+    size_t size;
+    json_t *root = NULL;
+    QN_TRY(qn_file_load(&text, &size, path, MOST_BYTES, err));
+    qn_status status = qn_json_parse(&root, text, size, false, path, err);
+    qn_free(text);
+    if (!status) status = take_session(t, root, path, err);
+    json_decref(root);
+    return status;
+}

@@ -1,0 +1,12 @@
+// Conversations in files: JSON with the messages, the settings, and the model they were made with.
+#ifndef QN_CLI_SAVED_H
+#define QN_CLI_SAVED_H
+
+#include "cli/talk.h"
+
+QN_MUST_CHECK qn_status qn_saved_write(const qn_talk *talk, const char *path, qn_err *err);
+// Replaces the messages of the talk; settings are taken where none was typed. Another model than the
+// file's, or a file that is none, is an error that changes nothing.
+QN_MUST_CHECK qn_status qn_saved_read(qn_talk *talk, const char *path, qn_err *err);
+
+#endif

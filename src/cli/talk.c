@@ -1,0 +1,374 @@
+#include "cli/talk.h"
+
+#include "cli/out.h"
+#include "cli/terminal.h"
+
+#include "core/mem.h"
+#include "core/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// --- messages ------------------------------------------------------------------------------------
+
+qn_status qn_text_check(const char *what, const char *text, size_t size, qn_err *err) {
+    for (size_t i = 0, n; i < size; i += n) {
+        n = qn_utf8_check(text + i, size - i);
+        if (n == 0)
+            return QN_FAIL(err, ARGUMENT, "%s: no UTF-8 at byte %zu (0x%02x)", what, i,
+                           (unsigned)(unsigned char)text[i]);
+        if (!text[i]) return QN_FAIL(err, ARGUMENT, "%s: a NUL at byte %zu", what, i);
+    }
+    return QN_OK;
+}
+
+static json_t *new_message(const char *role, const char *text, size_t size) {
+    return json_pack("{s:s, s:s%}", "role", role, "content", text, size);
+}
+
+static bool is_of(const json_t *message, const char *role) {
+    const char *own = json_string_value(json_object_get(message, "role"));
+    return own && strcmp(own, role) == 0;
+}
+
+const char *qn_talk_system(const qn_talk *t) {
+    const json_t *first = json_array_get(t->messages, 0);
+    return is_of(first, "system") ? json_string_value(json_object_get(first, "content")) : NULL;
+}
+
+qn_status qn_talk_set_system(qn_talk *t, const char *text, qn_err *err) {
+    if (text) QN_TRY(qn_text_check("the system message", text, strlen(text), err));
+    if (is_of(json_array_get(t->messages, 0), "system")) json_array_remove(t->messages, 0);
+    if (!text) return QN_OK;
+    json_t *message = new_message("system", text, strlen(text));
+    return json_array_insert_new(t->messages, 0, message) == 0 ? QN_OK : QN_NOMEM(err, "a message");
+}
+
+static void cut_messages(qn_talk *t, size_t n) {
+    while (json_array_size(t->messages) > n)
+        json_array_remove(t->messages, json_array_size(t->messages) - 1);
+}
+
+void qn_talk_reset(qn_talk *t) {
+    cut_messages(t, is_of(json_array_get(t->messages, 0), "system") ? 1 : 0);
+    t->completion = 0;
+}
+
+// Templates want calls as {"type": "function", "function": {...}}.
+static json_t *calls_of(const qn_answer *answer) {
+    json_t *calls = json_array();
+    for (size_t i = 0; i < json_array_size(answer->calls); i++) {
+        json_t *call = json_pack("{s:s, s:O}", "type", "function", "function",
+                                 json_array_get(answer->calls, i));
+        if (json_array_append_new(calls, call) != 0) {
+            json_decref(calls);
+            return NULL;
+        }
+    }
+    return calls;
+}
+
+static qn_status add_answer(qn_talk *t, const qn_answer *answer, qn_err *err) {
+    json_t *message =
+        new_message("assistant", answer->text.data ? answer->text.data : "", answer->text.size);
+    bool is_done = message != NULL;
+    if (is_done && answer->reasoning.size)
+        is_done =
+            json_object_set_new(message, "reasoning_content",
+                                json_stringn(answer->reasoning.data, answer->reasoning.size)) == 0;
+    if (is_done && answer->calls)
+        is_done = json_object_set_new(message, "tool_calls", calls_of(answer)) == 0;
+    is_done = is_done && json_array_append(t->messages, message) == 0;
+    json_decref(message);
+    return is_done ? QN_OK : QN_NOMEM(err, "a message");
+}
+
+// --- prompts -------------------------------------------------------------------------------------
+
+static bool add_token(json_t *request, const char *name, const qn_tokenizer *tokenizer,
+                      int32_t id) {
+    size_t size = 0;
+    const char *piece = id >= 0 ? qn_tokenizer_piece(tokenizer, id, &size) : NULL;
+    return !piece || json_object_set_new(request, name, qn_json_text(piece, size)) == 0;
+}
+
+// Names that templates know the same thing by.
+static json_t *kwargs_of(const qn_talk *t) {
+    const int reasoning = t->args->live.reasoning;
+    if (!reasoning) return json_object();
+    const int is_on = reasoning == QN_REASONING_ON;
+    return json_pack("{s:b, s:b}", "enable_thinking", is_on, "thinking", is_on);
+}
+
+// Owned (free); NULL: no memory.
+static char *request_of(const qn_talk *t) {
+    const qn_tokenizer_info info = qn_tokenizer_get_info(t->tokenizer);
+    json_t *request = json_pack("{s:O, s:o}", "messages", t->messages, "kwargs", kwargs_of(t));
+    bool is_done = request != NULL;
+    if (is_done && t->tools) is_done = json_object_set(request, "tools", t->tools) == 0;
+    if (is_done && !t->has_own_ends)
+        is_done = add_token(request, "bos_token", t->tokenizer, info.bos) &&
+                  add_token(request, "eos_token", t->tokenizer, info.eos);
+    char *text = is_done ? json_dumps(request, 0) : NULL;
+    json_decref(request);
+    return text;
+}
+
+static qn_status set_ids(qn_talk *t, const int32_t *ids, size_t n, size_t n_mark, qn_err *err) {
+    const long long context = (long long)qn_session_context(t->session);
+    if ((long long)n >= context)
+        return QN_FAIL(err, LIMIT, "the prompt has %zu tokens, the context %lld", n, context);
+    QN_TRY(qn_session_set_prompt(t->session, ids, n, err));
+    return n_mark && !t->args->naive ? qn_session_mark(t->session, n_mark, err) : QN_OK;
+}
+
+static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, qn_err *err) {
+    char *request = request_of(t);
+    if (!request) return QN_NOMEM(err, "a prompt");
+    const qn_status status =
+        qn_chat_prompt_create(out, t->template, t->tokenizer, request, strlen(request), err);
+    free(request);
+    if (!status && !out->is_guarded && !t->has_warned) {
+        fprintf(stderr, "quern: note: the chat template changes the texts of messages; special "
+                        "tokens written in them are recognised\n");
+        t->has_warned = true;
+    }
+    return status;
+}
+
+static qn_status set_raw(qn_talk *t, const char *text, size_t size, qn_err *err) {
+    const qn_tokenize_opts opts = {.special = true, .add_ends = true};
+    int32_t *ids = NULL;
+    size_t n;
+    QN_TRY(qn_tokenize(&ids, &n, t->tokenizer, text, size, &opts, err));
+    const qn_status status = set_ids(t, ids, n, 0, err);
+    qn_free(ids);
+    return status;
+}
+
+// --- answers -------------------------------------------------------------------------------------
+
+static void note_figures(qn_talk *t, const qn_answer *a) {
+    qn_talk_figures *f = &t->figures;
+    f->answers++;
+    f->prompt += a->n_prompt, f->reused += a->n_reused, f->tokens += a->n_tokens;
+    f->guessed += a->n_guessed, f->accepted += a->n_accepted;
+    f->prompt_seconds += a->prompt_seconds, f->seconds += a->seconds;
+}
+
+static void print_figures(const qn_answer *a) {
+    char guesses[64] = "";
+    if (a->n_guessed)
+        snprintf(guesses, sizeof guesses, " %lld of %lld guesses right,", (long long)a->n_accepted,
+                 (long long)a->n_guessed);
+    qn_print_dim("[prompt %lld tokens, %lld known, %.1f tokens/s; answer %lld token%s,%s %.1f "
+                 "tokens/s]",
+                 (long long)a->n_prompt, (long long)a->n_reused, qn_answer_prompt_speed(a),
+                 (long long)a->n_tokens, a->n_tokens == 1 ? "" : "s", guesses, qn_answer_speed(a));
+}
+
+static qn_generate_opts generate_opts(const qn_talk *t) {
+    const qn_live_args *live = &t->args->live;
+    return (qn_generate_opts){
+        .sample = {.temperature = (float)live->temperature,
+                   .seed = live->seed,
+                   .completion = t->completion},
+        .max_tokens = live->tokens,
+        .stops = live->stops.items,
+        .n_stops = live->stops.n,
+        .naive = t->args->naive,
+    };
+}
+
+// The session has its prompt. `parts` NULL: all is text.
+static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_parts_opts *parts, qn_err *err) {
+    const qn_answer_opts opts = {
+        .session = t->session,
+        .tokenizer = t->tokenizer,
+        .generate = generate_opts(t),
+        .parts = parts,
+        .json = t->args->json,
+        .reading = &t->reading,
+    };
+    QN_TRY(qn_answer_run(out, &opts, err));
+    note_figures(t, out);
+    print_figures(out);
+    if (strcmp(out->reason, "context") == 0)
+        fprintf(stderr, "quern: note: stopped because the context of %lld tokens is full\n",
+                (long long)qn_session_context(t->session));
+    return QN_OK;
+}
+
+// Answers the messages as they are.
+static qn_status answer_messages(qn_talk *t, qn_err *err) {
+    qn_chat_prompt prompt;
+    QN_TRY(make_prompt(&prompt, t, err));
+    const qn_parts_opts parts = {.tokenizer = t->tokenizer,
+                                 .prompt = prompt.text,
+                                 .prompt_size = prompt.size,
+                                 .bare_calls = t->tools != NULL};
+    qn_answer answer = {0};
+    qn_status status = set_ids(t, prompt.ids, prompt.n, prompt.n_messages, err);
+    if (!status) status = run_answer(&answer, t, &parts, err);
+    if (!status) status = add_answer(t, &answer, err);
+    qn_answer_deinit(&answer);
+    qn_chat_prompt_deinit(&prompt);
+    return status;
+}
+
+static qn_status answer_raw(qn_talk *t, const char *text, size_t size, qn_err *err) {
+    qn_answer answer = {0};
+    QN_TRY(set_raw(t, text, size, err));
+    QN_TRY(run_answer(&answer, t, NULL, err));
+    qn_answer_deinit(&answer);
+    return QN_OK;
+}
+
+qn_status qn_talk_ask(qn_talk *t, const char *text, size_t size, qn_err *err) {
+    if (size == 0) return QN_FAIL(err, ARGUMENT, "the prompt is empty");
+    QN_TRY(qn_text_check("the prompt", text, size, err));
+    t->completion = 0;
+    if (!t->template) return answer_raw(t, text, size, err);
+    const size_t n_before = json_array_size(t->messages);
+    if (json_array_append_new(t->messages, new_message("user", text, size)) != 0)
+        return QN_NOMEM(err, "a message");
+    const qn_status status = answer_messages(t, err);
+    if (status) cut_messages(t, n_before);
+    return status;
+}
+
+qn_status qn_talk_again(qn_talk *t, qn_err *err) {
+    const size_t n = json_array_size(t->messages);
+    json_t *last = n ? json_array_get(t->messages, n - 1) : NULL;
+    if (!is_of(last, "assistant")) return QN_FAIL(err, STATE, "there is no answer yet");
+    json_incref(last);
+    cut_messages(t, n - 1);
+    t->completion++;
+    const qn_status status = answer_messages(t, err);
+    if (status && json_array_append(t->messages, last) != 0) cut_messages(t, n - 1);
+    json_decref(last);
+    return status;
+}
+
+// --- opening -------------------------------------------------------------------------------------
+
+// Rows of a step while somebody waits: short, so that Ctrl-C is heard.
+enum { WATCHED_CHUNK = 128 };
+
+// A qn_progress_fn. Behind the last chunk Ctrl-C is left for the answer to take.
+static bool show_reading(void *arg, int64_t done, int64_t total) {
+    qn_progress *reading = &((qn_talk *)arg)->reading;
+    if (reading->from < 0) reading->from = done > WATCHED_CHUNK ? done - WATCHED_CHUNK : 0;
+    return done >= total || qn_progress_show(reading, done, total);
+}
+
+// A context that was asked for must fit; the model's own may be made shorter to fit in memory.
+static qn_status open_session(qn_talk *t, qn_err *err) {
+    qn_session_opts opts = {
+        .context = t->args->context, .shrink = !t->args->context, .kept = t->is_chat ? 0 : -1};
+    if (t->is_chat || isatty(STDERR_FILENO)) {
+        opts.chunk = WATCHED_CHUNK;
+        opts.progress = show_reading;
+        opts.progress_arg = t;
+    }
+    qn_tracer_attach(&t->tracer, &opts);
+    const qn_status status = qn_session_create(&t->session, t->loaded.engine, &opts, err);
+    if (status == QN_LIMIT) qn_err_prefix(err, status, "--context");
+    if (status) return status;
+    const int64_t context = qn_session_context(t->session);
+    const int64_t most = qn_engine_get_info(t->loaded.engine).context;
+    if (opts.shrink && context < most)
+        fprintf(stderr,
+                "quern: note: a context of %lld tokens, the model's own %lld need more memory\n",
+                (long long)context, (long long)most);
+    return QN_OK;
+}
+
+// Templates for models that come without one, by the tokens around a message.
+static const struct {
+    const char *name, *open, *close, *text;
+} built_in[] = {
+    {"ChatML", "<|im_start|>", "<|im_end|>",
+     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>"
+     "\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"},
+    {"Gemma's format", "<start_of_turn>", "<end_of_turn>",
+     "{{ bos_token }}{% set ns = namespace(first='') %}{% for message in messages %}"
+     "{% if message.role == 'system' %}{% set ns.first = message.content ~ '\n\n' %}{% else %}"
+     "<start_of_turn>{{ 'model' if message.role == 'assistant' else 'user' }}\n{{ ns.first }}"
+     "{{ message.content }}<end_of_turn>\n{% set ns.first = '' %}{% endif %}{% endfor %}"
+     "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"},
+};
+
+static bool has_token(const qn_tokenizer *tokenizer, const char *piece) {
+    return qn_tokenizer_find(tokenizer, piece, strlen(piece)) >= 0;
+}
+
+// A model without a template that can be used, which `why` tells.
+static qn_status choose_template(qn_talk *t, const qn_err *why, qn_err *err) {
+    for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++) {
+        if (!has_token(t->tokenizer, built_in[i].open) ||
+            !has_token(t->tokenizer, built_in[i].close))
+            continue;
+        const char *text = built_in[i].text;
+        fprintf(stderr, "quern: note: %s; %s is used, which it has the tokens for\n", why->message,
+                built_in[i].name);
+        return qn_template_create(&t->template, text, strlen(text), err);
+    }
+    fprintf(stderr, "quern: note: %s; the text is fed as it is\n", why->message);
+    return QN_OK;
+}
+
+static qn_status open_template(qn_talk *t, qn_err *err) {
+    if (t->args->raw) return QN_OK;
+    if (t->args->template) return qn_template_open(&t->template, t->args->template, NULL, err);
+    qn_err why;
+    const qn_status status = qn_engine_template(&t->template, t->loaded.engine, NULL, &why);
+    t->has_own_ends = !status;
+    return status ? choose_template(t, &why, err) : QN_OK;
+}
+
+static qn_status open_tools(qn_talk *t, qn_err *err) {
+    qn_buf text = {0};
+    const char *path = t->args->tools;
+    if (!path) return QN_OK;
+    qn_status status = qn_text_read(&text, path, err);
+    if (!status) status = qn_json_parse(&t->tools, text.data, text.size, false, path, err);
+    if (!status && !json_is_array(t->tools))
+        status = QN_FAIL(err, FORMAT, "%s: want a list of tools", path);
+    qn_buf_deinit(&text);
+    return status;
+}
+
+qn_status qn_talk_open(qn_talk *t, qn_err *err) {
+    const qn_open_opts open_opts = {.args = &t->args->engine, .needs_tokenizer = true};
+    t->messages = json_array();
+    if (!t->messages) return QN_NOMEM(err, "messages");
+    QN_TRY(open_tools(t, err));
+    QN_TRY(qn_tracer_init(&t->tracer, &t->args->trace, err));
+    QN_TRY(qn_cli_open(&t->loaded, t->path, &open_opts, err));
+    t->tokenizer = qn_engine_tokenizer(t->loaded.engine);
+    QN_TRY(open_session(t, err));
+    QN_TRY(open_template(t, err));
+    return t->args->system ? qn_talk_set_system(t, t->args->system, err) : QN_OK;
+}
+
+char *qn_talk_keep(qn_talk *t, const char *text) {
+    void *kept = t->kept;
+    if (!qn_grow(&kept, &t->cap_kept, t->n_kept + 1, sizeof *t->kept)) return NULL;
+    t->kept = kept;
+    char *copy = strdup(text);
+    if (copy) t->kept[t->n_kept++] = copy;
+    return copy;
+}
+
+void qn_talk_close(qn_talk *t) {
+    for (size_t i = 0; i < t->n_kept; i++) qn_free(t->kept[i]);
+    qn_free(t->kept);
+    qn_session_destroy(t->session);
+    qn_cli_close(&t->loaded);
+    qn_template_destroy(t->template);
+    json_decref(t->messages);
+    json_decref(t->tools);
+    qn_tracer_deinit(&t->tracer);
+}

@@ -1,0 +1,56 @@
+// A conversation with a model: its messages, and answers to them. `quern run` with a text is a short
+// one.
+#ifndef QN_CLI_TALK_H
+#define QN_CLI_TALK_H
+
+#include "cli/answer.h"
+#include "cli/run.h"
+
+// Of all answers so far.
+typedef struct qn_talk_figures {
+    int64_t answers, prompt, reused, tokens, guessed, accepted;
+    double prompt_seconds, seconds;
+} qn_talk_figures;
+
+// Caller storage, which must stay where it is; `{0}` can be closed.
+typedef struct qn_talk {
+    qn_run_args *args; // borrowed
+    const char *path;  // of the model; borrowed
+    bool is_chat;      // somebody sits before a terminal
+    qn_loaded loaded;
+    const qn_tokenizer *tokenizer; // borrowed
+    qn_session *session;
+    qn_template *template; // NULL: text is fed as it is, and not remembered
+    bool has_own_ends;     // the template knows the tokens that begin and end texts
+    json_t *messages;      // a list of {"role", "content", ...}
+    json_t *tools;         // that the model is told of; NULL: none
+    uint32_t completion;   // how often the last question was answered before
+    bool has_warned;       // of a template that changes texts
+    char **kept;           // (n_kept) texts of settings, which are borrowed there
+    size_t n_kept, cap_kept;
+    qn_tracer tracer;
+    qn_progress reading;
+    qn_talk_figures figures;
+} qn_talk;
+
+// Opens model, session and template; args, path and is_chat are set.
+QN_MUST_CHECK qn_status qn_talk_open(qn_talk *talk, qn_err *err);
+void qn_talk_close(qn_talk *talk);
+
+// Text from outside: what is no UTF-8, or has a NUL in it, is refused by its place.
+QN_MUST_CHECK qn_status qn_text_check(const char *what, const char *text, size_t size, qn_err *err);
+
+// A copy of a text that lives as long as the talk; NULL: no memory.
+char *qn_talk_keep(qn_talk *talk, const char *text);
+
+// Puts the system message in front, or takes it away (text NULL).
+QN_MUST_CHECK qn_status qn_talk_set_system(qn_talk *talk, const char *text, qn_err *err);
+const char *qn_talk_system(const qn_talk *talk); // borrowed; NULL: none
+// Forgets all messages but the system's.
+void qn_talk_reset(qn_talk *talk);
+// Asks, prints the answer and remembers both. A question that fails is taken back.
+QN_MUST_CHECK qn_status qn_talk_ask(qn_talk *talk, const char *text, size_t size, qn_err *err);
+// Takes the last answer back and gives another; QN_STATE if there is none.
+QN_MUST_CHECK qn_status qn_talk_again(qn_talk *talk, qn_err *err);
+
+#endif

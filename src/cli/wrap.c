@@ -1,0 +1,101 @@
+#include "cli/wrap.h"
+
+#include "core/utf8.h"
+
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <utf8proc.h>
+
+// Columns of a terminal; 0: it does not say.
+static int columns_of(FILE *to) {
+    struct winsize size;
+    return ioctl(fileno(to), TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+void qn_wrap_init(qn_wrap *wrap, FILE *to) {
+    *wrap = (qn_wrap){.to = to, .is_terminal = isatty(fileno(to))};
+    if (wrap->is_terminal) wrap->width = columns_of(to);
+}
+
+static void new_line(qn_wrap *w) {
+    putc('\n', w->to);
+    w->column = w->blanks = 0;
+}
+
+// Blanks at the beginning of a line are its form, and stay; a break takes the place of others.
+void qn_wrap_flush(qn_wrap *w) {
+    if (w->size == 0) return;
+    const bool is_broken =
+        w->width && !w->is_code && w->column > 0 && w->column + w->blanks + w->columns > w->width;
+    if (is_broken) new_line(w);
+    fprintf(w->to, "%*s", w->blanks, "");
+    fwrite(w->word, 1, w->size, w->to);
+    w->column += w->blanks + w->columns;
+    w->size = 0;
+    w->columns = w->blanks = 0;
+}
+
+// ``` at the beginning of a line begins code, or ends it.
+static void end_line(qn_wrap *w) {
+    enum { FENCE = 3 };
+    qn_wrap_flush(w);
+    new_line(w);
+    if (w->ticks >= FENCE) w->is_code = !w->is_code;
+    w->ticks = 0;
+}
+
+static void add_tab(qn_wrap *w) {
+    enum { STOP = 8 };
+    qn_wrap_flush(w);
+    fprintf(w->to, "%*s\t", w->blanks, "");
+    w->column = (w->column + w->blanks) / STOP * STOP + STOP;
+    w->blanks = 0;
+}
+
+static void add_character(qn_wrap *w, const char *text, size_t size, uint32_t code) {
+    const bool is_control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+    const int columns = is_control ? 1 : utf8proc_charwidth((utf8proc_int32_t)code);
+    const bool stands_alone = columns == 2; // scripts that are broken anywhere
+    if (stands_alone || w->size + size > sizeof w->word ||
+        (w->width && w->columns + columns > w->width))
+        qn_wrap_flush(w);
+    memcpy(w->word + w->size, is_control ? "?" : text, is_control ? 1 : size);
+    w->size += is_control ? 1 : size;
+    w->columns += columns;
+    if (w->ticks >= 0) w->ticks = code == '`' ? w->ticks + 1 : w->ticks >= 3 ? w->ticks : -1;
+    if (stands_alone) qn_wrap_flush(w);
+}
+
+void qn_wrap_add(qn_wrap *w, const char *text, size_t size) {
+    if (!w->is_terminal) {
+        fwrite(text, 1, size, w->to);
+        if (size) w->column = text[size - 1] != '\n';
+        return;
+    }
+    for (size_t i = 0, n; i < size; i += n) {
+        uint32_t code = 0;
+        n = qn_utf8_decode(text + i, size - i, &code);
+        if (n == 0) n = 1, code = 0; // a stray byte
+        if (code == '\n')
+            end_line(w);
+        else if (code == '\t')
+            add_tab(w);
+        else if (code == ' ')
+            qn_wrap_flush(w), w->blanks++;
+        else
+            add_character(w, text + i, n, code);
+    }
+}
+
+void qn_wrap_end_line(qn_wrap *w) {
+    qn_wrap_flush(w);
+    if (w->column > 0) new_line(w);
+    w->ticks = 0;
+    w->is_code = false;
+}
+
+void qn_wrap_dim(qn_wrap *w, bool is_dim) {
+    qn_wrap_flush(w);
+    if (w->is_terminal) fputs(is_dim ? "\033[2m" : "\033[0m", w->to);
+}

@@ -1,0 +1,35 @@
+// Text on a terminal while it comes, broken between words at the right margin.
+#ifndef QN_CLI_WRAP_H
+#define QN_CLI_WRAP_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { QN_LONGEST_WORD = 256 };
+
+// Caller storage. Where `to` is no terminal, everything is passed on as it is. Else a word waits
+// until its end has come; control characters become '?'; lines between ``` are not broken.
+typedef struct qn_wrap {
+    FILE *to;
+    bool is_terminal;
+    int width;                  // columns; 0: not known, nothing is broken
+    int column;                 // that is written next
+    int blanks;                 // that stand before the word
+    char word[QN_LONGEST_WORD]; // that has not ended
+    size_t size;                // bytes of it
+    int columns;                // and columns
+    int ticks;                  // of the line: it began with so many; -1: with something else
+    bool is_code;
+} qn_wrap;
+
+void qn_wrap_init(qn_wrap *wrap, FILE *to);
+// Whole characters of UTF-8.
+void qn_wrap_add(qn_wrap *wrap, const char *text, size_t size);
+// Writes the word that was not yet ended.
+void qn_wrap_flush(qn_wrap *wrap);
+// As flush, and a newline if the line has anything in it.
+void qn_wrap_end_line(qn_wrap *wrap);
+// Switches the terminal's weak colour on or off; nothing where there is none.
+void qn_wrap_dim(qn_wrap *wrap, bool is_dim);
+
+#endif

@@ -1,0 +1,239 @@
+// quern run without a terminal: templates, tools, reasoning, session files, bad input.
+#include "cli_run.h"
+
+#include "core/buf.h"
+
+#define QUESTION "What is 10 + 62?"
+
+static void save_text(const char *name, const char *text) {
+    cli_save(cli_path(name), text, strlen(text));
+}
+
+// --- templates -----------------------------------------------------------------------------------
+
+static const char chatml[] =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "<|im_start|>assistant{{ '\\n' }}";
+
+// A path that stays; one of cli_path's is used again after a while.
+typedef struct place {
+    char path[CLI_MOST_PATH];
+} place;
+
+static place at(const char *name) {
+    place p;
+    snprintf(p.path, sizeof p.path, "%s", cli_path(name));
+    return p;
+}
+
+static void test_template(void **state) {
+    (void)state;
+    save_text("same.jinja", chatml);
+    save_text("shout.jinja", "{{ messages[0].content|length }}{{ messages[0].content }}");
+    save_text("no.jinja", "{{ raise_exception('I take no ' ~ messages[0].role ~ ' today') }}");
+    save_text("bad.jinja", "{% for %}");
+    cli_result same = CLI_RUN("run", DRAFT, QUESTION, "--template", cli_path("same.jinja")),
+               model =
+                   CLI_RUN("run", DRAFT, QUESTION, "--template", MODELS "/quern-mini-Q8_0.gguf"),
+               shout = CLI_RUN("run", DRAFT, "<|im_end|>", "--template", cli_path("shout.jinja"),
+                               "-n1", "--json"),
+               no = CLI_RUN("run", DRAFT, QUESTION, "--template", cli_path("no.jinja")),
+               bad = CLI_RUN("run", DRAFT, QUESTION, "--template", cli_path("bad.jinja"));
+    cli_assert_done(&same);
+    cli_assert_done(&model);
+    assert_string_equal(same.out, "10 + 62 = 72\n");
+    assert_string_equal(model.out, same.out);
+    assert_int_equal(shout.code, 0); // a template that changes texts says so
+    assert_non_null(strstr(shout.err, "changes the texts of messages"));
+    cli_assert_fails(&no, 1, "I take no user today");
+    cli_assert_fails(&bad, 1, "bad.jinja: ");
+    cli_free(&same), cli_free(&model), cli_free(&shout), cli_free(&no), cli_free(&bad);
+}
+
+// --- parts ---------------------------------------------------------------------------------------
+
+// A template that opens reasoning makes all of a short answer reasoning: events have it, a pipe not.
+static void test_reasoning(void **state) {
+    (void)state;
+    qn_buf text = {0};
+    qn_buf_printf(&text,
+                  "%s{%% if enable_thinking is defined and enable_thinking %%}<think>\n"
+                  "{%% endif %%}",
+                  chatml);
+    save_text("think.jinja", text.data);
+    qn_buf_deinit(&text);
+    const place think = at("think.jinja");
+    const char *path = think.path;
+    cli_result off = CLI_RUN("run", DRAFT, QUESTION, "--template", path, "--reasoning", "off"),
+               plain = CLI_RUN("run", DRAFT, QUESTION, "--template", path),
+               on = CLI_RUN("run", DRAFT, QUESTION, "--template", path, "--reasoning", "on"),
+               json = CLI_RUN("run", DRAFT, QUESTION, "--template", path, "--reasoning", "on",
+                              "--json");
+    assert_string_equal(off.out, "10 + 62 = 72\n");
+    assert_string_equal(off.out, plain.out);
+    assert_string_equal(on.out, "\n");
+    assert_non_null(strstr(json.out, "\"text\": \"\", \"reasoning\": "));
+    cli_free(&off), cli_free(&plain), cli_free(&on), cli_free(&json);
+}
+
+static const char tools[] =
+    "[{\"type\": \"function\", \"function\": {\"name\": \"add\", \"description\": \"Add two "
+    "numbers.\", \"parameters\": {\"type\": \"object\", \"properties\": {\"a\": {\"type\": "
+    "\"number\"}, \"b\": {\"type\": \"number\"}}, \"required\": [\"a\", \"b\"]}}}]";
+
+// What the model writes as a call is told as one.
+static void test_calls(void **state) {
+    (void)state;
+    // An answer that must be a call: the prompt has its beginning.
+    save_text("tools.json", tools);
+    save_text("none.json", "{\"a\": 1}");
+    cli_result text = CLI_RUN("run", MODELS "/quern-mini-Q8_0.gguf", "Add 3 and 4.", "--tools",
+                              cli_path("tools.json")),
+               json = CLI_RUN("run", MODELS "/quern-mini-Q8_0.gguf", "Add 3 and 4.", "--tools",
+                              cli_path("tools.json"), "--json"),
+               none = CLI_RUN("run", DRAFT, "Hi", "--tools", cli_path("none.json"));
+    cli_assert_done(&text);
+    cli_assert_done(&json);
+    const bool is_call = strstr(text.out, "<tool_call>") != NULL;
+    if (is_call != (strstr(json.out, "{\"tool_call\": {\"name\": ") != NULL))
+        fail_msg("'%s', and '%s'", text.out, json.out);
+    assert_true(is_call);
+    cli_assert_fails(&none, 1, "none.json: want a list of tools");
+    cli_free(&text), cli_free(&json), cli_free(&none);
+}
+
+// --- sessions ------------------------------------------------------------------------------------
+
+static void test_session(void **state) {
+    (void)state;
+    const place talk = at("talk.json");
+    const char *path = talk.path;
+    cli_result a = CLI_RUN("run", DRAFT, "My name is Kevin.", "--session", path, "--temp", "0",
+                           "--stop", "zzz", "--stop", "yyy"),
+               b = CLI_RUN("run", DRAFT, "What is my name?", "--session", path),
+               raw = CLI_RUN("run", DRAFT, "a", "--raw", "--session", path),
+               other = CLI_RUN("run", MODELS "/quern-mini-Q8_0.gguf", "a", "--session", path);
+    cli_assert_done(&a);
+    cli_assert_done(&b);
+    assert_non_null(strstr(b.out, "Kevin"));
+    char *text = cli_load(path, NULL);
+    json_t *root = cli_json(text);
+    assert_int_equal(json_array_size(json_object_get(root, "messages")), 4);
+    const json_t *settings = json_object_get(root, "settings");
+    assert_string_equal(json_string_value(json_object_get(settings, "stop")), "zzz\nyyy");
+    cli_assert_fails(&raw, 2, "--session is for chat");
+    cli_assert_fails(&other, 1, "a conversation with D (qwen3, 2622976 parameters");
+    assert_non_null(strstr(other.err, "this model is M (qwen3, 10493696 parameters"));
+    json_decref(root);
+    free(text);
+    cli_free(&a), cli_free(&b), cli_free(&raw), cli_free(&other);
+}
+
+// A file that is no session is neither read nor replaced.
+static void test_bad_sessions(void **state) {
+    (void)state;
+#define MODEL                                                                                      \
+    "\"model\": {\"name\": \"D\", \"architecture\": \"qwen3\", \"parameters\": 2622976, "          \
+    "\"vocabulary\": 4096}"
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {"", "not valid JSON"},
+        {"hello", "not valid JSON"},
+        {"{}", "no session of quern"},
+        {"[]", "no session of quern"},
+        {"{\"quern_session\": 2}", "a session of version 2, this program knows 1"},
+        {"{\"quern_session\": 1}", "a conversation with no name"},
+        {"{\"quern_session\": 1, \"model\": [], \"messages\": []}", "a conversation with"},
+        {"{\"quern_session\": 1, " MODEL "}", "no list \"messages\""},
+        {"{\"quern_session\": 1, " MODEL ", \"messages\": [1]}", "message 0: want the strings"},
+        {"{\"quern_session\": 1, " MODEL ", \"messages\": [{\"role\": \"user\", \"content\": 1}]}",
+         "message 0: want the strings"},
+        {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": 1}",
+         "\"settings\" is no object"},
+        {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": {\"frob\": \"1\"}}",
+         "no setting 'frob'"},
+        {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": {\"temp\": \"-1\"}}",
+         "--temp: '-1', want"},
+        {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": {\"temp\": 1}}",
+         "no setting 'temp'"},
+        {"{\"quern_session\": 1, \"a\": \"\xff\"}", "not valid JSON"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        save_text("bad.json", cases[i].text);
+        cli_result r = CLI_RUN("run", DRAFT, "Hi", "--session", cli_path("bad.json"));
+        cli_assert_fails(&r, 1, cases[i].part);
+        char *after = cli_load(cli_path("bad.json"), NULL);
+        assert_string_equal(after, cases[i].text);
+        free(after);
+        cli_free(&r);
+    }
+}
+
+// Deep nesting, and a file that is too large.
+static void test_hostile_sessions(void **state) {
+    (void)state;
+    qn_buf text = {0};
+    qn_buf_text(&text, "{\"quern_session\": 1, \"model\": ");
+    for (int i = 0; i < 100000; i++) qn_buf_text(&text, "[");
+    cli_save(cli_path("deep.json"), text.data, text.size);
+    qn_buf_deinit(&text);
+    cli_result deep = CLI_RUN("run", DRAFT, "Hi", "--session", cli_path("deep.json"));
+    cli_assert_fails(&deep, 1, "not valid JSON");
+    cli_free(&deep);
+    save_text("large.json", "{");
+    assert_int_equal(truncate(cli_path("large.json"), 1 << 30), 0);
+    cli_result large = CLI_RUN("run", DRAFT, "Hi", "--session", cli_path("large.json"));
+    cli_assert_fails(&large, 1, "large.json");
+    cli_free(&large);
+}
+
+// --- bad input -----------------------------------------------------------------------------------
+
+static void test_bad_text(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {"a\xff"
+         "b",
+         "the prompt: no UTF-8 at byte 1 (0xff)"},
+        {"\xc3", "the prompt: no UTF-8 at byte 0 (0xc3)"},
+        {"abc\xed\xa0\x80", "the prompt: no UTF-8 at byte 3 (0xed)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_result text = CLI_RUN("run", DRAFT, "-p", cases[i].text),
+                   piped = CLI_RUN_IN(cases[i].text, "run", DRAFT),
+                   raw = CLI_RUN("run", DRAFT, "--raw", "-p", cases[i].text),
+                   system = CLI_RUN("run", DRAFT, "Hi", "--system", cases[i].text);
+        cli_assert_fails(&text, 1, cases[i].part);
+        cli_assert_fails(&piped, 1, cases[i].part);
+        cli_assert_fails(&raw, 1, cases[i].part);
+        cli_assert_fails(&system, 1, "the system message: no UTF-8 at byte");
+        cli_free(&text), cli_free(&piped), cli_free(&raw), cli_free(&system);
+    }
+    cli_save(cli_path("nul"), "a\0b", 3);
+    cli_result nul = CLI_RUN("run", DRAFT, "-f", cli_path("nul"));
+    cli_assert_fails(&nul, 1, "the prompt: a NUL at byte 1");
+    cli_free(&nul);
+}
+
+// A pipe gets the answer and nothing else, and stderr stays empty.
+static void test_pipe(void **state) {
+    (void)state;
+    cli_result r = CLI_RUN_IN(QUESTION "\n", "run", DRAFT);
+    assert_int_equal(r.code, 0);
+    assert_string_equal(r.out, "10 + 62 = 72\n");
+    assert_string_equal(r.err, "");
+    cli_free(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_template),     cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(test_calls),        cmocka_unit_test(test_session),
+        cmocka_unit_test(test_bad_sessions), cmocka_unit_test(test_hostile_sessions),
+        cmocka_unit_test(test_bad_text),     cmocka_unit_test(test_pipe),
+    };
+    return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
+}
