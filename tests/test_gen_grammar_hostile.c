@@ -286,6 +286,22 @@ static void mask_and_accept(void **state) {
     qn_grammar_destroy(grammar);
 }
 
+// Grammars that share a vocabulary outlive each other.
+static void sharing(void **state) {
+    (void)state;
+    qn_err err;
+    qn_grammar *first, *second, *third;
+    ASSERT_OK(qn_grammar_create(&first, tokenizer, QN_GRAMMAR_JSON, "", 0, &err));
+    ASSERT_OK(qn_grammar_create_like(&second, first, QN_GRAMMAR_REGEX, "[a-z]+x", 7, &err));
+    qn_grammar_destroy(first);
+    ASSERT_OK(qn_grammar_create_like(&third, second, QN_GRAMMAR_SCHEMA, "true", 4, &err));
+    qn_grammar_destroy(second);
+    follow(third, 50);
+    ASSERT_FAILS(qn_grammar_create_like(&first, third, QN_GRAMMAR_REGEX, "(", 1, &err), QN_FORMAT,
+                 "without its )");
+    qn_grammar_destroy(third);
+}
+
 static void ends(void **state) {
     (void)state;
     qn_err err;
@@ -325,11 +341,17 @@ static void ends(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deep_schema),        cmocka_unit_test(many_references),
-        cmocka_unit_test(exponential_schema), cmocka_unit_test(catastrophic_patterns),
-        cmocka_unit_test(patterns_together),  cmocka_unit_test(large_texts),
-        cmocka_unit_test(deep_texts),         cmocka_unit_test(sweeps),
-        cmocka_unit_test(mask_and_accept),    cmocka_unit_test(ends),
+        cmocka_unit_test(deep_schema),
+        cmocka_unit_test(many_references),
+        cmocka_unit_test(exponential_schema),
+        cmocka_unit_test(catastrophic_patterns),
+        cmocka_unit_test(patterns_together),
+        cmocka_unit_test(large_texts),
+        cmocka_unit_test(deep_texts),
+        cmocka_unit_test(sweeps),
+        cmocka_unit_test(sharing),
+        cmocka_unit_test(mask_and_accept),
+        cmocka_unit_test(ends),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

@@ -11,15 +11,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { N_STEPS = 40 };
 
-// Bytes as letters of GPT-2, some longer pieces, and an end.
+// Pieces in byte-level letters, and an end.
 static const char vocabulary[] =
-    "{\"added_tokens\": [{\"id\": 0, \"content\": \"<end>\", \"special\": true}], \"model\": "
-    "{\"type\": \"BPE\", \"byte_fallback\": true, \"vocab\": {\"<end>\": 0, \"{\\\"\": 1, "
-    "\"\\\":\": 2, \"\\\",\": 3, \"abc\": 4, \"}}\": 5, \"]\": 6, \"[\": 7, \"12\": 8, \"\\\"\": "
-    "9, \"{\": 10, \"}\": 11, \",\": 12, \"true\": 13, \"a\": 14, \"1\": 15, \"-\": 16, \":\": 17, "
-    "\"n\": 18, \"null\": 19, \"\\\\\": 20, \"u00\": 21, \"<0xC3>\": 22, \"<0xA9>\": 23, "
-    "\"<0x0A>\": 24, \"aaaaaaaa\": 25, \"b\": 26, \"0\": 27, \".\": 28, \"x\": 29}, \"merges\": "
-    "[]}}";
+    "{\"added_tokens\": [{\"id\": 0, \"content\": \"<end>\", \"special\": true}], \"decoder\": "
+    "{\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {\"<end>\": 0, "
+    "\"{\\\"\": 1, \"\\\":\": 2, \"\\\",\": 3, \"abc\": 4, \"}}\": 5, \"]\": 6, \"[\": 7, \"12\": "
+    "8, \"\\\"\": 9, \"{\": 10, \"}\": 11, \",\": 12, \"true\": 13, \"a\": 14, \"1\": 15, \"-\": "
+    "16, \":\": 17, \"n\": 18, \"null\": 19, \"\\\\\": 20, \"u00\": 21, \"\\u00c3\": 22, "
+    "\"\\u00a9\": 23, \"\\u010a\": 24, \"aaaaaaaa\": 25, \"b\": 26, \"0\": 27, \".\": 28, \"x\": "
+    "29, \"c\": 30, \"\\u0120\": 31}, \"merges\": []}}";
 
 static uint32_t step(uint32_t *state) { return *state = *state * 1664525u + 1013904223u; }
 

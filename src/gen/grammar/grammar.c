@@ -21,28 +21,68 @@ static qn_status compile(qn_program *out, qn_grammar_kind kind, qn_str text, qn_
     return status;
 }
 
-qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
-                            const char *text, size_t size, qn_err *err) {
-    qn_status status = QN_OK;
+// Everything but the vocabulary.
+static qn_status create(qn_grammar **out, qn_grammar_kind kind, const char *text, size_t size,
+                        qn_err *err) {
     if ((int)kind < 0 || (size_t)kind >= sizeof front_ends / sizeof *front_ends)
         return QN_FAIL(err, ARGUMENT, "grammar: unknown kind %d", (int)kind);
     if (size > TEXT_MAX)
         return QN_FAIL(err, LIMIT, "grammar: %zu bytes, at most %d", size, TEXT_MAX);
-    if (!tokenizer) return QN_FAIL(err, ARGUMENT, "grammar: no tokenizer");
     qn_grammar *grammar = qn_alloc(1, sizeof *grammar);
     if (!grammar) return QN_NOMEM(err, "grammar");
-    QN_TRY_TO(done, compile(&grammar->program, kind, (qn_str){text ? text : "", size}, err));
-    QN_TRY_TO(done, qn_token_bytes_init(&grammar->bytes, tokenizer, err));
-    *out = grammar;
-
-done:
-    if (status) qn_grammar_destroy(grammar);
+    const qn_status status =
+        compile(&grammar->program, kind, (qn_str){text ? text : "", size}, err);
+    if (status)
+        qn_grammar_destroy(grammar);
+    else
+        *out = grammar;
     return status;
+}
+
+static void attach(qn_grammar *grammar, qn_shared_bytes *shared) {
+    // Whoever attaches holds a user of it already, so nothing is ordered by this.
+    atomic_fetch_add_explicit(&shared->n_users, 1, memory_order_relaxed);
+    grammar->shared = shared;
+    grammar->bytes = shared->bytes;
+}
+
+static void detach(qn_shared_bytes *shared) {
+    // Release: this user's reads come before the last one's free; acquire: the last one sees them.
+    if (!shared || atomic_fetch_sub_explicit(&shared->n_users, 1, memory_order_acq_rel) > 1) return;
+    qn_token_bytes_deinit(&shared->bytes);
+    qn_free(shared);
+}
+
+qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
+                            const char *text, size_t size, qn_err *err) {
+    qn_grammar *grammar;
+    if (!tokenizer) return QN_FAIL(err, ARGUMENT, "grammar: no tokenizer");
+    QN_TRY(create(&grammar, kind, text, size, err));
+    qn_shared_bytes *shared = qn_alloc(1, sizeof *shared);
+    qn_status status = shared ? QN_OK : QN_NOMEM(err, "grammar");
+    if (!status) status = qn_token_bytes_init(&shared->bytes, tokenizer, err);
+    if (status) {
+        qn_free(shared);
+        qn_grammar_destroy(grammar);
+        return status;
+    }
+    attach(grammar, shared);
+    *out = grammar;
+    return QN_OK;
+}
+
+qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other, qn_grammar_kind kind,
+                                 const char *text, size_t size, qn_err *err) {
+    qn_grammar *grammar;
+    QN_TRY(create(&grammar, kind, text, size, err));
+    attach(grammar, other->shared);
+    *out = grammar;
+    return QN_OK;
 }
 
 void qn_grammar_destroy(qn_grammar *grammar) {
     if (!grammar) return;
     qn_program_deinit(&grammar->program);
-    qn_token_bytes_deinit(&grammar->bytes);
+    detach(grammar->shared);
     qn_free(grammar);
 }

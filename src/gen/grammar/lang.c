@@ -71,10 +71,11 @@ static qn_status part_init(part *out, const qn_lang_part *p, bool in_json, qn_er
     QN_TRY(qn_ast_init(&out->ast, err));
     QN_TRY(part_node(&root, &out->ast, p, in_json, err));
     QN_TRY(qn_ast_check(&out->ast, err));
-    qn_err why;
+    qn_err why = {0};
     const qn_status status = qn_ast_analyze(&out->ast, root, &why);
     if (status == QN_ARGUMENT) return QN_OK; // no text matches
-    if (status) return QN_FAIL(err, LIMIT, "%s", why.message);
+    if (status && err) *err = why;
+    if (status) return status;
     QN_TRY(qn_program_init(&out->program, &out->ast, root, err));
     QN_TRY(qn_states_create(&out->states, &out->program, UINT16_MAX, err));
     qn_states_allow(out->states, 1 << 20);

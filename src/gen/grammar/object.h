@@ -6,9 +6,18 @@
 #include "gen/grammar/program.h"
 #include "gen/grammar/trie.h"
 
+#include <stdatomic.h>
+
+// A vocabulary that several grammars use; the last one frees it.
+typedef struct qn_shared_bytes {
+    atomic_size_t n_users;
+    qn_token_bytes bytes;
+} qn_shared_bytes;
+
 struct qn_grammar {
     qn_program program;
-    qn_token_bytes bytes;
+    qn_token_bytes bytes; // as in `shared`, which owns what it points to
+    qn_shared_bytes *shared;
 };
 
 // A front end: adds the tree of `text` to `ast`; *root is the node of the whole.

@@ -24,7 +24,9 @@ typedef struct seen_slot {
 struct qn_states {
     const qn_program *program;
     uint32_t longest; // token, in bytes
-    // Reserved memory: pages count when they are touched.
+    // Parts of one reserved block: pages count when they are touched.
+    void *block;
+    size_t block_size;
     qn_cell *cells, *spare;
     uint32_t *cell_slots, *renamed;
     uint32_t *stacks; // of all sets
@@ -42,13 +44,15 @@ struct qn_states {
     bool made_may_end;
 };
 
-// A table row for each reserved array: where, and how many bytes.
+// A row for each array: where, and how many bytes.
 typedef struct area {
     void **at;
     size_t size;
 } area;
 
 enum { N_AREAS = 9 };
+
+static size_t align_up(size_t size) { return (size + 4095) & ~(size_t)4095; }
 
 static void list_areas(area out[N_AREAS], qn_states *s) {
     const area areas[N_AREAS] = {
@@ -83,11 +87,16 @@ qn_status qn_states_create(qn_states **out, const qn_program *program, size_t lo
     s->longest = (uint32_t)(longest_token ? longest_token : 1);
     area areas[N_AREAS];
     list_areas(areas, s);
-    for (size_t i = 0; i < N_AREAS; i++) {
-        *areas[i].at = qn_reserve(areas[i].size);
-        if (*areas[i].at) continue;
+    for (size_t i = 0; i < N_AREAS; i++) s->block_size += align_up(areas[i].size);
+    s->block = qn_reserve(s->block_size);
+    if (!s->block) {
         qn_states_destroy(s);
         return QN_NOMEM(err, "states of a grammar");
+    }
+    char *at = s->block;
+    for (size_t i = 0; i < N_AREAS; i++) {
+        *areas[i].at = at;
+        at += align_up(areas[i].size);
     }
     s->work = (place *)(s->seen + SEEN_SLOTS);
     start_empty(s);
@@ -97,10 +106,7 @@ qn_status qn_states_create(qn_states **out, const qn_program *program, size_t lo
 
 void qn_states_destroy(qn_states *s) {
     if (!s) return;
-    area areas[N_AREAS];
-    list_areas(areas, s);
-    for (size_t i = 0; i < N_AREAS; i++)
-        if (*areas[i].at) qn_unreserve(*areas[i].at, areas[i].size);
+    if (s->block) qn_unreserve(s->block, s->block_size);
     qn_free(s);
 }
 
