@@ -258,16 +258,11 @@ qn_status qn_session_need_plans(const qn_session *s, qn_err *err) {
                                              : "the model was opened without its weights");
 }
 
-// The scores that a choice needs.
-static int64_t top_of(const qn_session *s) {
-    return qn_sampler_is_greedy(s->sampler) ? 1 : QN_TOP_ALL;
-}
-
 qn_status qn_session_set_sampling(int64_t *top, qn_session *s, const qn_sample_opts *opts,
                                   qn_err *err) {
     const qn_sample_opts greedy = {0};
     QN_TRY(qn_sampler_set(s->sampler, opts ? opts : &greedy, err));
-    *top = s->scores ? QN_TOP_ALL : top_of(s);
+    *top = s->scores ? QN_TOP_ALL : qn_sampler_top(s->sampler);
     return QN_OK;
 }
 
@@ -278,21 +273,20 @@ static bool is_best_enough(const qn_session *s, int64_t top) {
            s->best.after == s->n_tokens;
 }
 
-static qn_status choose(int32_t *token, qn_session *s, const float *logits, qn_err *err) {
-    const qn_sampler_in in = {.logits = logits ? logits : s->logits,
-                              .tokens = s->tokens,
-                              .n_tokens = s->n_tokens,
-                              .n_prompt = s->n_prompt < s->n_tokens ? s->n_prompt : s->n_tokens,
-                              .position = s->n_tokens};
-    if (logits || !is_best_enough(s, top_of(s)))
-        return qn_sampler_choose(token, s->sampler, &in, err);
-    *token = s->best.entries[0].id;
-    return QN_OK;
-}
-
 qn_status qn_session_choose(int32_t *token, qn_session *s, const float *logits, qn_err *err) {
+    qn_sampler_in in = {.logits = logits          ? logits
+                                  : s->has_logits ? s->logits
+                                                  : NULL,
+                        .tokens = s->tokens,
+                        .n_tokens = s->n_tokens,
+                        .n_prompt = s->n_prompt < s->n_tokens ? s->n_prompt : s->n_tokens,
+                        .position = s->n_tokens};
+    if (!logits && s->best.after == s->n_tokens) {
+        in.best = s->best.entries;
+        in.n_best = s->best.n;
+    }
     int32_t chosen;
-    QN_TRY(choose(&chosen, s, logits, err));
+    QN_TRY(qn_sampler_choose(&chosen, s->sampler, &in, err));
     const bool had_logits = s->has_logits;
     qn_session_set_tokens(s, s->n_tokens, &chosen, 1);
     s->has_logits = had_logits; // those that the token was chosen by

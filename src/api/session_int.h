@@ -16,6 +16,8 @@ typedef struct qn_shared {
     qn_draft_record records[QN_GUESS_SOURCES];
 } qn_shared;
 
+_Static_assert((int)QN_BEST_MOST == (int)QN_HEAD_TOP, "what choices ask for is what a head has");
+
 // The best scores after a token, where a choice needs no more.
 typedef struct qn_session_best {
     int64_t n;                     // 0: none

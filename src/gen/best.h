@@ -4,6 +4,10 @@
 
 #include "core/err.h"
 
+#define QN_SCORES_APART 1e-6f // scores that are nearer to each other are equal, all together
+
+enum { QN_BEST_MOST = 64 }; // entries that can be asked for
+
 typedef struct qn_score {
     float score;
     int32_t id;

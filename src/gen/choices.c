@@ -159,6 +159,20 @@ qn_status qn_choices_begin(qn_choices *c, const float *logits, qn_err *err) {
     return QN_OK;
 }
 
+// Their scores are written into a row, whose other entries nobody looks at: all that is left is
+// listed.
+void qn_choices_begin_best(qn_choices *c, const qn_score *best, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        c->own[best[i].id] = best[i].score;
+        c->items[i] = make_choice(best[i].score, best[i].id);
+    }
+    c->row = c->own;
+    c->temperature = 1;
+    c->is_changed = false;
+    c->best = best[0].score;
+    c->n = c->n_listed = c->n_sorted = n;
+}
+
 // --- changing scores -----------------------------------------------------------------------------
 
 static void find_best(qn_choices *c) {

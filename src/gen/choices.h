@@ -7,6 +7,7 @@
 #define QN_GEN_CHOICES_H
 
 #include "core/err.h"
+#include "gen/best.h"
 
 // A score and an id as one number: larger is earlier in the order.
 typedef uint64_t qn_choice;
@@ -32,6 +33,8 @@ void qn_choices_deinit(qn_choices *c);
 
 // All tokens of a row of n_vocab scores, which is borrowed. Fails if the row is broken.
 QN_MUST_CHECK qn_status qn_choices_begin(qn_choices *c, const float *logits, qn_err *err);
+// The first n in the order of a sound row, n > 0, and nothing else.
+void qn_choices_begin_best(qn_choices *c, const qn_score *best, int64_t n);
 
 // The scores for writing, (n_vocab). Temperature so far is worked in. What is written for a choice
 // that was dropped does not bring it back.

@@ -1,5 +1,7 @@
 #include "gen/logits.h"
 
+#include "gen/best.h"
+
 #include <math.h>
 
 enum { BLOCK = QN_LOGITS_BLOCK };
@@ -53,23 +55,17 @@ static bool scan(float *maxima, const float *logits, int64_t n) {
 static qn_status refuse_fault(const float *logits, int64_t n, qn_err *err) {
     int64_t i = 0;
     while (isfinite(logits[i])) i++;
-    // The sign of a NaN depends on the compiler: do not print it.
-    return QN_FAIL(err, NUMERIC, "the forward pass is broken: score %lld of %lld is %s",
-                   (long long)i, (long long)n,
-                   isnan(logits[i]) ? "nan"
-                   : logits[i] > 0  ? "inf"
-                                    : "-inf");
+    const qn_row_facts facts = {.n = n, .least = logits[i], .broken = i};
+    return qn_row_facts_check(&facts, err);
 }
 
 // `most` is the largest score; `least` is one of them, maybe the smallest.
 static qn_status check_spread(const float *logits, int64_t n, float most, float least,
                               qn_err *err) {
-    const float apart = 1e-6f;
-    for (int64_t i = 0; i < n && most - least < apart; i++) least = fminf(least, logits[i]);
-    if (n > 1 && most - least < apart)
-        return QN_FAIL(err, NUMERIC, "the forward pass is broken: all %lld scores are %g",
-                       (long long)n, (double)most);
-    return QN_OK;
+    for (int64_t i = 0; i < n && most - least < QN_SCORES_APART; i++)
+        least = fminf(least, logits[i]);
+    const qn_row_facts facts = {.n = n, .least = least, .most = most, .broken = -1};
+    return qn_row_facts_check(&facts, err);
 }
 
 qn_status qn_logits_check(const float *logits, int64_t n, qn_err *err) {

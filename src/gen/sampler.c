@@ -184,6 +184,17 @@ bool qn_sampler_is_greedy(const qn_sampler *s) {
     return c->is_greedy && c->n_steps == 0 && c->opts.n_biases == 0 && !c->bans;
 }
 
+int64_t qn_sampler_top(const qn_sampler *s) {
+    const chain *c = &s->chain;
+    if (qn_sampler_is_greedy(s)) return 1;
+    if (c->is_greedy || c->opts.mirostat || c->opts.n_biases || c->bans) return 0;
+    if (c->n_steps == 0 || strcmp(c->steps[0]->name, "top_k") != 0) return 0;
+    for (size_t i = 0; i < c->n_steps; i++) {
+        if (c->steps[i]->kind == QN_STEP_SCORES) return 0; // writes scores that are not there
+    }
+    return c->opts.top_k <= QN_BEST_MOST ? c->opts.top_k : 0;
+}
+
 // --- choosing ------------------------------------------------------------------------------------
 
 // What comes before all steps, whatever their order.
@@ -204,6 +215,18 @@ static qn_status exclude(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
     return QN_OK;
 }
 
+// By the best scores, where they are enough; else by all.
+static qn_status begin(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
+    const int64_t top = qn_sampler_top(s), need = top < s->n_vocab ? top : s->n_vocab;
+    if (in->best && !in->allowed && top > 0 && in->n_best >= need) {
+        qn_choices_begin_best(&s->choices, in->best, need);
+        return QN_OK;
+    }
+    if (in->logits) return qn_choices_begin(&s->choices, in->logits, err);
+    return QN_FAIL(err, STATE, "a choice from %lld scores, %lld are there", (long long)s->n_vocab,
+                   (long long)in->n_best);
+}
+
 qn_status qn_sampler_choose(int32_t *token, qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
     const chain *c = &s->chain;
     const qn_step_run run = {.choices = &s->choices,
@@ -211,7 +234,7 @@ qn_status qn_sampler_choose(int32_t *token, qn_sampler *s, const qn_sampler_in *
                              .in = in,
                              .breakers = c->breakers,
                              .counts = s->counts};
-    QN_TRY(qn_choices_begin(&s->choices, in->logits, err));
+    QN_TRY(begin(s, in, err));
     QN_TRY(exclude(s, in, err));
     for (size_t i = 0; i < c->n_steps; i++) c->steps[i]->run(&run);
     if (c->is_greedy) {

@@ -8,6 +8,7 @@
 #define QN_GEN_SAMPLER_H
 
 #include "core/err.h"
+#include "gen/best.h"
 
 // Settings, scratch and running state (mirostat) of one sequence. One thread at a time.
 typedef struct qn_sampler qn_sampler;
@@ -25,7 +26,9 @@ QN_MUST_CHECK qn_status qn_sampler_set(qn_sampler *sampler, const qn_sample_opts
                                        qn_err *err);
 
 typedef struct qn_sampler_in {
-    const float *logits;   // (n_vocab) as the model gave them: finite, not all equal
+    const float *logits;  // (n_vocab) as the model gave them; may be NULL where `best` is enough
+    const qn_score *best; // (n_best) the best of a sound row, in order; NULL: not known
+    int64_t n_best;
     const int32_t *tokens; // (n_tokens) of prompt and answer so far, all below n_vocab
     size_t n_tokens, n_prompt;
     uint64_t position;       // of the token that is chosen
@@ -40,5 +43,8 @@ void qn_sampler_reset(qn_sampler *sampler);
 
 // Whether the best entry of the raw scores is the choice, as long as nothing is disallowed.
 bool qn_sampler_is_greedy(const qn_sampler *sampler);
+// How many of the best raw scores the choice depends on, at most QN_BEST_MOST; 0: on all of them. As
+// long as nothing is disallowed.
+int64_t qn_sampler_top(const qn_sampler *sampler);
 
 #endif
