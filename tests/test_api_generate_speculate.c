@@ -10,14 +10,17 @@ static const qn_sample_opts samples[] = {
     {.temperature = 0.8f, .seed = 1},
     {.temperature = 0.8f, .seed = 2},
     {.temperature = 0.8f, .seed = 3},
+    {.temperature = 0},
 };
 enum { N_SAMPLES = sizeof samples / sizeof samples[0] };
 
+// The last one is greedy and asks for nothing else: the best scores are enough for it.
 static qn_generate_opts options(size_t sample) {
+    const bool is_bare = sample == N_SAMPLES - 1;
     return (qn_generate_opts){.sample = samples[sample],
                               .max_tokens = N_NEW,
-                              .ignore_end = true,
-                              .logprobs = true,
+                              .ignore_end = !is_bare,
+                              .logprobs = !is_bare,
                               .n_top = 2};
 }
 
@@ -97,8 +100,8 @@ static void any_guess_gives_the_plain_answer(void **state) {
             qn_generate_opts opts = options(i);
             *plain = (heard){0};
             qn_result want = answer(t.session, ids, N_IDS, &opts, hear, plain);
-            assert_int_equal(want.n_tokens, N_NEW);
-            assert_int_equal(want.n_steps, N_NEW - 1); // the prompt gave the first
+            if (opts.ignore_end) assert_int_equal(want.n_tokens, N_NEW);
+            if (opts.ignore_end) assert_int_equal(want.n_steps, N_NEW - 1); // the prompt gave one
             for (int k = 0; k < 5; k++) {
                 oracle o = {.tokens = want.tokens,
                             .n = want.n_tokens,
@@ -115,8 +118,8 @@ static void any_guess_gives_the_plain_answer(void **state) {
                 assert_int_equal(h->n_guessed, got.n_accepted);
                 if (k == 0) assert_int_equal(got.n_accepted, got.n_guessed);
                 if (k == 1) assert_int_equal(got.n_accepted, 0);
-                if (k < 4) assert_true(got.n_guessed > 0);
-                if (k == 0) assert_true(got.n_steps < N_NEW - 1);
+                if (k < 4 && want.n_tokens > 2) assert_true(got.n_guessed > 0);
+                if (k == 0 && want.n_tokens > 2) assert_true(got.n_steps < want.n_steps);
                 qn_result_deinit(&got);
             }
             qn_result_deinit(&want);
@@ -145,7 +148,8 @@ static void any_draft_gives_the_plain_answer(void **state) {
             qn_result got = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
             assert_same_answer(&got, &want, families[f]);
             assert_true(got.n_guessed > 0);
-            assert_int_equal(got.n_accepted, got.n_guessed);
+            if (want.reason == QN_REASON_LENGTH) // else some were guessed behind the end
+                assert_int_equal(got.n_accepted, got.n_guessed);
             qn_result_deinit(&got);
             opts.draft = NULL;
             opts.lookup = true;
@@ -295,6 +299,7 @@ static void a_session_goes_on_after_guesses(void **state) {
         talk t = open_talk(families[f], CONTEXT);
         int32_t ids[N_IDS], token;
         make_ids(ids, t.vocab, 30);
+        t.session->scores = true;
         qn_generate_opts opts = options(1);
         qn_result plain = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
         oracle o = {.tokens = plain.tokens,

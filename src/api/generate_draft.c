@@ -84,21 +84,22 @@ static qn_status take_back(qn_draft_model *d, const qn_session *of, qn_err *err)
     return QN_OK;
 }
 
-// One step of the draft's tokens that are not computed; scores of the last.
-static qn_status compute(qn_session *s, const float **scores, qn_err *err) {
+// One step of the draft's tokens that are not computed, for the scores of the last (qn_segment.top).
+static qn_status compute(qn_session *s, int64_t top, qn_err *err) {
     const size_t cached = qn_session_cached(s);
     const qn_segment segment = {.seq = s->seq,
                                 .ids = s->tokens + cached,
                                 .rows = (int64_t)(s->n_tokens - cached),
-                                .outs = 1};
+                                .outs = 1,
+                                .top = top};
     s->has_logits = false;
+    s->best.n = 0;
     QN_TRY(qn_runner_step(s->shared->runner, &segment, 1, err));
-    *scores = qn_runner_row(s->shared->runner, "logits", 0);
-    return QN_OK;
+    return qn_runner_check_row(s->shared->runner, 0, s->engine->model->hparams->vocab, err);
 }
 
 // The draft's history becomes that of the session, and is computed; *ns is when the guessing began.
-static qn_status follow(qn_draft_model *d, const qn_session *of, const float **scores, int64_t *ns,
+static qn_status follow(qn_draft_model *d, const qn_session *of, int64_t top, int64_t *ns,
                         qn_err *err) {
     qn_session *s = d->session;
     *ns = qn_clock();
@@ -110,7 +111,7 @@ static qn_status follow(qn_draft_model *d, const qn_session *of, const float **s
         QN_TRY(qn_session_advance(s, s->n_tokens - 1, false, err));
         *ns = qn_clock(); // as a prompt is read: no part of what a guess costs
     }
-    QN_TRY(compute(s, scores, err));
+    QN_TRY(compute(s, top, err));
     if (!d->is_delicate) return QN_OK;
     const qn_status status = qn_checkpoint_create(&d->kept, s->seq, err);
     return status == QN_LIMIT ? QN_OK : status; // without one, everything is read again
@@ -125,30 +126,42 @@ static bool can_follow(const qn_draft_model *d, const qn_session *of, int32_t mo
     return true;
 }
 
+// One token, by the same draw as the model's own choice will be: what both find likely is then the
+// same token most of the time.
+static qn_status choose(int32_t *token, const qn_guesser *g, const qn_guess_want *want, int64_t top,
+                        qn_err *err) {
+    const qn_session *s = g->model.session;
+    const qn_runner *runner = s->shared->runner;
+    qn_best best;
+    if (top != QN_TOP_ALL && qn_runner_best(&best, runner, 0)) {
+        *token = (int32_t)best.ids[0];
+        return QN_OK;
+    }
+    const qn_sampler_in in = {.logits = qn_runner_row(runner, "logits", 0),
+                              .tokens = s->tokens,
+                              .n_tokens = s->n_tokens,
+                              .n_prompt = want->n_prompt,
+                              .position = want->position + (uint64_t)g->n,
+                              .allowed = want->allowed};
+    return qn_sampler_choose(token, g->model.sampler, &in, err);
+}
+
 static qn_status guess_model(qn_guesser *g, const qn_guess_want *want, int32_t most, qn_err *err) {
     qn_draft_model *d = &g->model;
     qn_session *s = d->session;
     const int64_t vocab = want->session->engine->model->hparams->vocab;
-    const float *scores;
+    const int64_t top = !want->allowed && qn_sampler_is_greedy(d->sampler) ? 1 : QN_TOP_ALL;
     int64_t began;
     if (!can_follow(d, want->session, most)) return QN_OK;
-    QN_TRY(follow(d, want->session, &scores, &began, err));
+    QN_TRY(follow(d, want->session, top, &began, err));
     while (g->n < most) {
-        // By the same draw as the model's own choice will be: what both find likely is then the
-        // same token most of the time.
-        const qn_sampler_in in = {.logits = scores,
-                                  .tokens = s->tokens,
-                                  .n_tokens = s->n_tokens,
-                                  .n_prompt = want->n_prompt,
-                                  .position = want->position + (uint64_t)g->n,
-                                  .allowed = want->allowed};
         int32_t token;
-        QN_TRY(qn_sampler_choose(&token, d->sampler, &in, err));
+        QN_TRY(choose(&token, g, want, top, err));
         if (token >= vocab) break;
         g->tokens[g->n++] = token;
         if (g->n == most) break;
         qn_session_set_tokens(s, s->n_tokens, &token, 1);
-        QN_TRY(compute(s, &scores, err));
+        QN_TRY(compute(s, top, err));
     }
     g->ns = qn_clock() - began;
     return QN_OK;

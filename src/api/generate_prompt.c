@@ -41,6 +41,7 @@ static qn_status show_prompt(qn_generation *g, const qn_listener *to, qn_err *er
         const qn_segment segment = {
             .seq = s->seq, .ids = s->tokens + at, .rows = (int64_t)rows, .outs = (int64_t)rows};
         s->has_logits = false;
+        s->best.n = 0;
         QN_TRY(qn_runner_step(s->shared->runner, &segment, 1, err));
         if (at + rows == n) QN_TRY(qn_session_take_logits(s, (int64_t)rows - 1, err));
         QN_TRY(show_rows(g, at, rows, to, err));

@@ -29,23 +29,47 @@ static qn_status find_allowed(const uint32_t **out, bool *is_over, qn_generation
     return QN_OK;
 }
 
+// What a choice needs of a row of scores (qn_segment.top): the best alone where nothing else counts.
+static int64_t wanted_top(const qn_generation *g) {
+    const bool is_plain = !g->matcher && !g->early && !g->endless && !g->opts.logprobs;
+    return is_plain && qn_sampler_is_greedy(g->sampler) ? 1 : QN_TOP_ALL;
+}
+
+// A row of scores: all of them, or the best entry where that is all there is.
+typedef struct row_scores {
+    const float *all;
+    int32_t best; // -1: not known
+} row_scores;
+
+static qn_status find_scores(row_scores *out, const qn_generation *g, const qn_runner *runner,
+                             int64_t row, qn_err *err) {
+    qn_best best;
+    *out = (row_scores){.best = -1};
+    if (wanted_top(g) == QN_TOP_ALL || !qn_runner_best(&best, runner, row)) {
+        out->all = qn_runner_row(runner, "logits", row);
+        return QN_OK;
+    }
+    out->best = (int32_t)best.ids[0];
+    return qn_runner_check_row(runner, row, g->session->engine->model->hparams->vocab, err);
+}
+
 // Chooses a token by these scores, and says whether it is `guess` (-1: none was made).
-static qn_status choose_and_take(bool *is_right, qn_generation *g, const float *scores,
+static qn_status choose_and_take(bool *is_right, qn_generation *g, const row_scores *scores,
                                  int32_t guess, const qn_listener *to, qn_err *err) {
     const qn_session *s = g->session;
-    qn_sampler_in in = {.logits = scores,
+    qn_sampler_in in = {.logits = scores->all,
                         .tokens = s->tokens,
                         .n_tokens = s->n_tokens,
                         .n_prompt = g->n_prompt,
                         .position = (uint64_t)qn_generation_position(g)};
-    int32_t token;
+    int32_t token = scores->best;
     bool is_over;
     *is_right = false;
     QN_TRY(find_allowed(&in.allowed, &is_over, g, err));
     if (is_over) return qn_generation_end(g, QN_REASON_END, to, err);
-    QN_TRY(qn_sampler_choose(&token, g->sampler, &in, err));
+    if (token < 0) QN_TRY(qn_sampler_choose(&token, g->sampler, &in, err));
     *is_right = token == guess;
-    return qn_generation_take(g, token, scores, *is_right, to, err);
+    return qn_generation_take(g, token, scores->all, *is_right, to, err);
 }
 
 static qn_status step_naive(qn_generation *g, const qn_listener *to, qn_err *err) {
@@ -55,7 +79,8 @@ static qn_status step_naive(qn_generation *g, const qn_listener *to, qn_err *err
     QN_TRY(qn_engine_run(&logits, s->engine, s->tokens, (int64_t)s->n_tokens,
                          &(qn_logits_opts){.naive = true}, err));
     g->result.n_steps++;
-    const qn_status status = choose_and_take(&is_right, g, logits.logits, -1, to, err);
+    const row_scores scores = {.all = logits.logits, .best = -1};
+    const qn_status status = choose_and_take(&is_right, g, &scores, -1, to, err);
     qn_logits_deinit(&logits);
     return status;
 }
@@ -121,7 +146,8 @@ static qn_segment decoding_segment(qn_generation *g) {
                         .ids = s->tokens + s->n_tokens - 1,
                         .rows = 1 + guesser->n,
                         .uncertain = guesser->n,
-                        .outs = 1 + guesser->n};
+                        .outs = 1 + guesser->n,
+                        .top = wanted_top(g)};
 }
 
 static qn_segment reading_segment(qn_generation *g, int64_t most) {
@@ -132,7 +158,8 @@ static qn_segment reading_segment(qn_generation *g, int64_t most) {
     return (qn_segment){.seq = s->seq,
                         .ids = s->tokens + cached,
                         .rows = n,
-                        .outs = cached + (size_t)n == s->n_tokens};
+                        .outs = cached + (size_t)n == s->n_tokens,
+                        .top = wanted_top(g)};
 }
 
 // Returns the rows of the step; rows that read and find no place in it are left out.
@@ -143,6 +170,7 @@ static int64_t fill_segments(rows *r) {
         r->segments[n] =
             n < r->n_decoding ? decoding_segment(g) : reading_segment(g, r->chunk - n_rows);
         g->session->has_logits = false;
+        g->session->best.n = 0;
         n_rows += r->segments[n].rows;
     }
     r->n = n;
@@ -158,9 +186,10 @@ static qn_status take_rows(qn_generation *g, const qn_runner *runner, int64_t ro
     bool is_right = true;
     g->result.n_guessed += n;
     for (int32_t k = 0; k <= n && is_right && qn_generation_is_active(g); k++) {
-        const float *scores = qn_runner_row(runner, "logits", row + k);
+        row_scores scores;
+        QN_TRY(find_scores(&scores, g, runner, row + k, err));
         const int32_t expected = k < n ? guesser->tokens[k] : -1;
-        QN_TRY(choose_and_take(&is_right, g, scores, expected, to, err));
+        QN_TRY(choose_and_take(&is_right, g, &scores, expected, to, err));
         accepted += is_right;
     }
     g->result.n_accepted += accepted;
@@ -257,7 +286,8 @@ static qn_status begin_row(bool *is_reading, rows *r, qn_generation *g, const qn
     *is_reading = cached + 1 < s->n_tokens;
     if (*is_reading) return QN_OK;
     qn_generation_begin(g);
-    if (cached == s->n_tokens) return choose_and_take(&is_right, g, s->logits, -1, to, err);
+    const row_scores scores = {.all = s->logits, .best = -1};
+    if (cached == s->n_tokens) return choose_and_take(&is_right, g, &scores, -1, to, err);
     add_row(r, g, to);
     r->n_decoding++;
     return QN_OK;
