@@ -11,12 +11,13 @@ static const qn_sample_opts samples[] = {
     {.temperature = 0.8f, .seed = 2},
     {.temperature = 0.8f, .seed = 3},
     {.temperature = 0},
+    {.temperature = 0.8f, .seed = 4, .top_k = 5},
 };
 enum { N_SAMPLES = sizeof samples / sizeof samples[0] };
 
-// The last one is greedy and asks for nothing else: the best scores are enough for it.
+// The last two ask for nothing but tokens: the best scores are enough for them.
 static qn_generate_opts options(size_t sample) {
-    const bool is_bare = sample == N_SAMPLES - 1;
+    const bool is_bare = sample >= N_SAMPLES - 2;
     return (qn_generate_opts){.sample = samples[sample],
                               .max_tokens = N_NEW,
                               .ignore_end = !is_bare,
@@ -141,7 +142,7 @@ static void any_draft_gives_the_plain_answer(void **state) {
         make_ids(ids, t.vocab, 8);
         for (size_t i = 0; i < N_SAMPLES; i++) {
             qn_generate_opts opts = options(i);
-            opts.sample.top_k = i ? 30 : 0; // a draft looks at the likely entries alone
+            if (opts.sample.top_k == 0) opts.sample.top_k = 30; // a draft looks at the likely ones
             qn_result want = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
             opts.draft_most = opts.draft_least = 5;
             opts.draft = own;

@@ -9,6 +9,22 @@ enum {
     MOST_LIKELY = 40,   // entries that a guess is chosen among
 };
 
+qn_status qn_scores_find(qn_scores *out, const qn_session *s, int64_t row, int64_t top,
+                         qn_err *err) {
+    const qn_runner *runner = s->shared->runner;
+    qn_best best;
+    out->all = NULL;
+    out->n_best = 0;
+    if (top == QN_TOP_ALL || !qn_runner_best(&best, runner, row)) {
+        out->all = qn_runner_row(runner, "logits", row);
+        return QN_OK;
+    }
+    for (int64_t i = 0; i < best.n; i++)
+        out->best[i] = (qn_score){best.scores[i], (int32_t)best.ids[i]};
+    out->n_best = best.n;
+    return qn_runner_check_row(runner, row, s->engine->model->hparams->vocab, err);
+}
+
 // --- the draft model -----------------------------------------------------------------------------
 
 static qn_status check_pieces(const qn_tokenizer *a, const qn_tokenizer *b, qn_err *err) {
@@ -94,8 +110,7 @@ static qn_status compute(qn_session *s, int64_t top, qn_err *err) {
                                 .top = top};
     s->has_logits = false;
     s->best.n = 0;
-    QN_TRY(qn_runner_step(s->shared->runner, &segment, 1, err));
-    return qn_runner_check_row(s->shared->runner, 0, s->engine->model->hparams->vocab, err);
+    return qn_runner_step(s->shared->runner, &segment, 1, err);
 }
 
 // The draft's history becomes that of the session, and is computed; *ns is when the guessing began.
@@ -131,13 +146,11 @@ static bool can_follow(const qn_draft_model *d, const qn_session *of, int32_t mo
 static qn_status choose(int32_t *token, const qn_guesser *g, const qn_guess_want *want, int64_t top,
                         qn_err *err) {
     const qn_session *s = g->model.session;
-    const qn_runner *runner = s->shared->runner;
-    qn_best best;
-    if (top != QN_TOP_ALL && qn_runner_best(&best, runner, 0)) {
-        *token = (int32_t)best.ids[0];
-        return QN_OK;
-    }
-    const qn_sampler_in in = {.logits = qn_runner_row(runner, "logits", 0),
+    qn_scores scores;
+    QN_TRY(qn_scores_find(&scores, s, 0, top, err));
+    const qn_sampler_in in = {.logits = scores.all,
+                              .best = scores.n_best ? scores.best : NULL,
+                              .n_best = scores.n_best,
                               .tokens = s->tokens,
                               .n_tokens = s->n_tokens,
                               .n_prompt = want->n_prompt,
@@ -150,7 +163,7 @@ static qn_status guess_model(qn_guesser *g, const qn_guess_want *want, int32_t m
     qn_draft_model *d = &g->model;
     qn_session *s = d->session;
     const int64_t vocab = want->session->engine->model->hparams->vocab;
-    const int64_t top = !want->allowed && qn_sampler_is_greedy(d->sampler) ? 1 : QN_TOP_ALL;
+    const int64_t top = want->allowed ? QN_TOP_ALL : qn_sampler_top(d->sampler);
     int64_t began;
     if (!can_follow(d, want->session, most)) return QN_OK;
     QN_TRY(follow(d, want->session, top, &began, err));

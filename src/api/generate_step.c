@@ -29,45 +29,29 @@ static qn_status find_allowed(const uint32_t **out, bool *is_over, qn_generation
     return QN_OK;
 }
 
-// What a choice needs of a row of scores (qn_segment.top): the best alone where nothing else counts.
+// What a choice needs of a row of scores (qn_segment.top): the best where nothing else counts.
 static int64_t wanted_top(const qn_generation *g) {
     const bool is_plain = !g->matcher && !g->early && !g->endless && !g->opts.logprobs;
-    return is_plain && qn_sampler_is_greedy(g->sampler) ? 1 : QN_TOP_ALL;
-}
-
-// A row of scores: all of them, or the best entry where that is all there is.
-typedef struct row_scores {
-    const float *all;
-    int32_t best; // -1: not known
-} row_scores;
-
-static qn_status find_scores(row_scores *out, const qn_generation *g, const qn_runner *runner,
-                             int64_t row, qn_err *err) {
-    qn_best best;
-    *out = (row_scores){.best = -1};
-    if (wanted_top(g) == QN_TOP_ALL || !qn_runner_best(&best, runner, row)) {
-        out->all = qn_runner_row(runner, "logits", row);
-        return QN_OK;
-    }
-    out->best = (int32_t)best.ids[0];
-    return qn_runner_check_row(runner, row, g->session->engine->model->hparams->vocab, err);
+    return is_plain ? qn_sampler_top(g->sampler) : QN_TOP_ALL;
 }
 
 // Chooses a token by these scores, and says whether it is `guess` (-1: none was made).
-static qn_status choose_and_take(bool *is_right, qn_generation *g, const row_scores *scores,
+static qn_status choose_and_take(bool *is_right, qn_generation *g, const qn_scores *scores,
                                  int32_t guess, const qn_listener *to, qn_err *err) {
     const qn_session *s = g->session;
     qn_sampler_in in = {.logits = scores->all,
+                        .best = scores->n_best ? scores->best : NULL,
+                        .n_best = scores->n_best,
                         .tokens = s->tokens,
                         .n_tokens = s->n_tokens,
                         .n_prompt = g->n_prompt,
                         .position = (uint64_t)qn_generation_position(g)};
-    int32_t token = scores->best;
+    int32_t token;
     bool is_over;
     *is_right = false;
     QN_TRY(find_allowed(&in.allowed, &is_over, g, err));
     if (is_over) return qn_generation_end(g, QN_REASON_END, to, err);
-    if (token < 0) QN_TRY(qn_sampler_choose(&token, g->sampler, &in, err));
+    QN_TRY(qn_sampler_choose(&token, g->sampler, &in, err));
     *is_right = token == guess;
     return qn_generation_take(g, token, scores->all, *is_right, to, err);
 }
@@ -79,7 +63,7 @@ static qn_status step_naive(qn_generation *g, const qn_listener *to, qn_err *err
     QN_TRY(qn_engine_run(&logits, s->engine, s->tokens, (int64_t)s->n_tokens,
                          &(qn_logits_opts){.naive = true}, err));
     g->result.n_steps++;
-    const row_scores scores = {.all = logits.logits, .best = -1};
+    const qn_scores scores = {.all = logits.logits};
     const qn_status status = choose_and_take(&is_right, g, &scores, -1, to, err);
     qn_logits_deinit(&logits);
     return status;
@@ -178,16 +162,15 @@ static int64_t fill_segments(rows *r) {
 }
 
 // Chooses by the scores of rows [row, row + 1 + guesses) of the step.
-static qn_status take_rows(qn_generation *g, const qn_runner *runner, int64_t row,
-                           const qn_listener *to, qn_err *err) {
+static qn_status take_rows(qn_generation *g, int64_t row, const qn_listener *to, qn_err *err) {
     qn_guesser *guesser = &g->guesser;
     const int32_t n = guesser->n;
     int32_t accepted = 0;
     bool is_right = true;
     g->result.n_guessed += n;
     for (int32_t k = 0; k <= n && is_right && qn_generation_is_active(g); k++) {
-        row_scores scores;
-        QN_TRY(find_scores(&scores, g, runner, row + k, err));
+        qn_scores scores;
+        QN_TRY(qn_scores_find(&scores, g->session, row + k, wanted_top(g), err));
         const int32_t expected = k < n ? guesser->tokens[k] : -1;
         QN_TRY(choose_and_take(&is_right, g, &scores, expected, to, err));
         accepted += is_right;
@@ -211,7 +194,7 @@ static qn_status take_segment(rows *r, int64_t i, int64_t row, qn_err *err) {
         QN_TRY(qn_generation_has_read(g, segment->rows, err));
     else
         g->result.n_steps++;
-    return segment->outs ? take_rows(g, r->runner, row, &r->to[i], err) : QN_OK;
+    return segment->outs ? take_rows(g, row, &r->to[i], err) : QN_OK;
 }
 
 static qn_status run(rows *r, qn_err *err) {
@@ -286,7 +269,7 @@ static qn_status begin_row(bool *is_reading, rows *r, qn_generation *g, const qn
     *is_reading = cached + 1 < s->n_tokens;
     if (*is_reading) return QN_OK;
     qn_generation_begin(g);
-    const row_scores scores = {.all = s->logits, .best = -1};
+    const qn_scores scores = {.all = s->logits};
     if (cached == s->n_tokens) return choose_and_take(&is_right, g, &scores, -1, to, err);
     add_row(r, g, to);
     r->n_decoding++;
