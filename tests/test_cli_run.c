@@ -218,6 +218,107 @@ static void test_bad_text(void **state) {
     cli_free(&nul);
 }
 
+static void test_bad_settings(void **state) {
+    (void)state;
+    static const struct {
+        const char *args[10], *part;
+        int code;
+    } cases[] = {
+        {{"run", DRAFT, "a", "--samplers", "top_k;frob"}, "no sampler 'frob'; there are", 2},
+        {{"run", DRAFT, "a", "--top-p", "2"}, "--top-p: '2', want a number from 0 to 1", 2},
+        {{"run", DRAFT, "a", "--temp", "nan"}, "--temp: 'nan', want a number", 2},
+        {{"run", DRAFT, "a", "--top-k", "-1"}, "--top-k: '-1', want", 2},
+        {{"run", DRAFT, "a", "--logit-bias", "x+1"}, "x+1", 2},
+        {{"run", DRAFT, "a", "-j", "{\"type\": \"frob\"}"}, "--json-schema: schema, #/type", 1},
+        {{"run", DRAFT, "a", "-j", "{"}, "--json-schema: ", 1},
+        {{"run", DRAFT, "a", "-jf", "/nonexistent"}, "/nonexistent: cannot open", 1},
+        {{"run", DRAFT, "a", "--grammar", "root ::= frob"}, "--grammar: ", 1},
+        {{"run", DRAFT, "a", "--regex", "(a"}, "--regex: ", 1},
+        {{"run", DRAFT, "a", "--regex", "a", "--json-mode"}, "give one of --grammar,", 2},
+        {{"run", DRAFT, "a", "--draft", MINI "/qwen3"}, "the draft model has 512 tokens", 1},
+        {{"run", DRAFT, "a", "--draft", "/nonexistent"}, "/nonexistent: cannot open", 1},
+        {{"run", DRAFT, "a", "--draft-max", "17"}, "--draft-max: '17', want a whole number", 2},
+        {{"run", DRAFT, "a", "--stop", ""}, "--stop: the text is empty", 2},
+        {{"run", DRAFT, "a", "--min-tokens", "9", "-n", "3"}, "min_tokens 9, max_tokens 3", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_result r = cli_run_with(&(cli_input){0}, cases[i].args);
+        cli_assert_fails(&r, cases[i].code, cases[i].part);
+        cli_free(&r);
+    }
+}
+
+// More stop texts than the library takes; so many come from a file only.
+static void test_many_stops(void **state) {
+    (void)state;
+    qn_buf text = {0};
+    qn_buf_text(&text, "{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": "
+                       "{\"stop\": \"x");
+    for (int i = 0; i < 100000; i++) qn_buf_printf(&text, "\\nstop%d", i);
+    qn_buf_text(&text, "\"}}");
+    cli_save(cli_path("stops.json"), text.data, text.size);
+    qn_buf_deinit(&text);
+    cli_result r = CLI_RUN("run", DRAFT, "a", "--session", cli_path("stops.json"));
+    cli_assert_fails(&r, 1, "100001");
+    cli_free(&r);
+}
+
+// --- structure and guesses -----------------------------------------------------------------------
+
+static void test_structure(void **state) {
+    (void)state;
+    static const char schema[] =
+        "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\", \"maximum\": 9, "
+        "\"minimum\": 0}}, \"required\": [\"a\"], \"additionalProperties\": false}";
+    save_text("yes.gbnf", "root ::= \"yes\" | \"no\"\n");
+    cli_result object = CLI_RUN("run", DRAFT, "Hi", "-j", schema),
+               regex = CLI_RUN("run", DRAFT, "Hi", "--regex", "(red|blue), [0-9]{3}"),
+               rules = CLI_RUN("run", DRAFT, "Hi", "--grammar-file", cli_path("yes.gbnf"));
+    cli_assert_done(&object);
+    json_t *value = cli_json(object.out);
+    assert_int_equal(json_object_size(value), 1);
+    assert_true(json_is_integer(json_object_get(value, "a")));
+    json_decref(value);
+    assert_true(strncmp(regex.out, "red, ", 5) == 0 || strncmp(regex.out, "blue, ", 6) == 0);
+    assert_true(strcmp(rules.out, "yes\n") == 0 || strcmp(rules.out, "no\n") == 0);
+    cli_free(&object), cli_free(&regex), cli_free(&rules);
+}
+
+// Guessing changes the figures and nothing else.
+static void test_draft(void **state) {
+    (void)state;
+    const char *model = MODELS "/quern-mini-Q8_0.gguf";
+    cli_result plain = CLI_RUN("run", model, "Tell me a story.", "-n60"),
+               draft = CLI_RUN("run", model, "Tell me a story.", "-n60", "-md", DRAFT),
+               both = CLI_RUN("run", model, "Tell me a story.", "-n60", "-md", DRAFT, "--lookup",
+                              "--draft-max=3"),
+               json = CLI_RUN("run", model, QUESTION, "--draft", DRAFT, "--json", "--logprobs=2");
+    cli_assert_done(&plain);
+    cli_assert_done(&draft);
+    assert_string_equal(plain.out, draft.out);
+    assert_string_equal(plain.out, both.out);
+    assert_non_null(strstr(json.out, "\"logprob\": "));
+    assert_non_null(strstr(json.out, "\"top\": [{\"token\": "));
+    assert_non_null(strstr(json.out, "\"guessed_tokens\": "));
+    cli_free(&plain), cli_free(&draft), cli_free(&both), cli_free(&json);
+}
+
+// A full context ends the answer, or is shifted on request.
+static void test_shift(void **state) {
+    (void)state;
+    cli_result ends = CLI_RUN("run", DRAFT, "--raw", "-p", "Once upon", "-c", "32", "-n60"),
+               goes = CLI_RUN("run", DRAFT, "--raw", "-p", "Once upon", "-c", "32", "-n60",
+                              "--context-shift", "--keep", "2", "--ignore-eos");
+    assert_int_equal(ends.code, 0);
+    assert_non_null(strstr(ends.err, "stopped because the context of 32 tokens is full"));
+    assert_int_equal(goes.code, 0);
+    assert_non_null(strstr(goes.err, "the context of 32 tokens was full"));
+    assert_true(strlen(goes.out) > strlen(ends.out));
+    cli_free(&ends), cli_free(&goes);
+}
+
+// --- pipes ---------------------------------------------------------------------------------------
+
 // A pipe gets the answer and nothing else, and stderr stays empty.
 static void test_pipe(void **state) {
     (void)state;
@@ -234,6 +335,9 @@ int main(void) {
         cmocka_unit_test(test_calls),        cmocka_unit_test(test_session),
         cmocka_unit_test(test_bad_sessions), cmocka_unit_test(test_hostile_sessions),
         cmocka_unit_test(test_bad_text),     cmocka_unit_test(test_pipe),
+        cmocka_unit_test(test_bad_settings), cmocka_unit_test(test_many_stops),
+        cmocka_unit_test(test_structure),    cmocka_unit_test(test_draft),
+        cmocka_unit_test(test_shift),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

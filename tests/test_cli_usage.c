@@ -163,8 +163,9 @@ static void test_foreign_options(void **state) {
         {{"run", DRAFT, "-ub", "9"}, "no option '-ub'; prompts are read in steps"},
         {{"logits", DRAFT, "-ub", "9"}, "no option '-ub'; did you mean '--chunk'?"},
         {{"logits", DRAFT, "--batch-size", "9"}, "did you mean '--chunk'?"},
-        {{"run", DRAFT, "--top-k", "9"}, "no option '--top-k'; this way of sampling is not there"},
-        {{"run", DRAFT, "--min-p=0"}, "no option '--min-p'; this way of sampling is not there"},
+        {{"run", DRAFT, "--model-draft", DRAFT},
+         "no option '--model-draft'; did you mean '--draft'"},
+        {{"run", DRAFT, "--typical-p=0"}, "no option '--typical-p'; did you mean '--typical'"},
     };
     assert_refused(cases, sizeof cases / sizeof *cases);
 }
@@ -216,7 +217,7 @@ static void test_wrong_usage(void **state) {
         {{"run", "-p", "a", "--temp", "nan"}, "--temp: 'nan'"},
         {{"run", "-p", "a", "--temp", "-0.1"}, "--temp: '-0.1'"},
         {{"run", "-p", "a", "--temp", "1e"}, "--temp: '1e'"},
-        {{"run", "-p", "a", "--seed", "-1"}, "--seed: '-1'"},
+        {{"run", "-p", "a", "--seed", "-2"}, "--seed: '-2'"},
         {{"run", "-p", "a", "--seed", "18446744073709551616"}, "--seed: '18446744073709551616'"},
         {{"run", "a", "b", "c"}, "'c' is one word too many"},
         {{"run", "a", "b", "-p", "c"}, "'b' is one word too many: the text is given by --prompt"},

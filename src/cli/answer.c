@@ -95,7 +95,7 @@ static qn_status take_text(work *w, int32_t token, const char *text, size_t size
 static json_t *token_json(const work *w, int32_t id) {
     size_t size = 0;
     const char *piece = qn_tokenizer_piece(w->opts->tokenizer, id, &size);
-    return qn_json_text(piece ? piece : "", size);
+    return qn_json_string(piece ? piece : "", size);
 }
 
 static json_t *scored_json(const work *w, const qn_scored *scored) {
@@ -105,7 +105,7 @@ static json_t *scored_json(const work *w, const qn_scored *scored) {
 
 // What was added to `all` since the last event.
 static json_t *new_text(const qn_buf *all, size_t *n_told) {
-    json_t *text = qn_json_text(all->data ? all->data + *n_told : "", all->size - *n_told);
+    json_t *text = qn_json_string(all->data ? all->data + *n_told : "", all->size - *n_told);
     *n_told = all->size;
     return text;
 }
@@ -224,6 +224,7 @@ static void take_result(work *w, const qn_result *result) {
     a->n_tokens = (int64_t)result->n_tokens + (result->stop_token >= 0);
     a->n_guessed = result->n_guessed;
     a->n_accepted = result->n_accepted;
+    a->n_shifts = result->n_shifts;
 }
 
 static qn_status finish(work *w, qn_err *err) {

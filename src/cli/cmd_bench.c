@@ -169,7 +169,7 @@ static qn_status print_json(const report *r, qn_err *err) {
     json_t *root =
         json_array_size(rows) == r->n
             ? json_pack("{s:o, s:s, s:i, s:s, s:s, s:s, s:o, s:O, s:f}", "model",
-                        qn_json_text(r->path, strlen(r->path)), "architecture",
+                        qn_json_string(r->path, strlen(r->path)), "architecture",
                         r->info.architecture, "threads", r->info.n_threads, "level", r->info.level,
                         "numerics", r->numerics, "cache_type", r->info.cache_type, "limits",
                         r->limits ? limits_json(r->limits) : json_null(), "results", rows,

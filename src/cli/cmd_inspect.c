@@ -266,7 +266,7 @@ static void set(object *to, const char *name, json_t *value) {
 }
 
 static void set_text(object *to, const char *name, const char *text) {
-    set(to, name, qn_json_text(text, strlen(text)));
+    set(to, name, qn_json_string(text, strlen(text)));
 }
 
 static void set_int(object *to, const char *name, int64_t value) {
@@ -402,7 +402,7 @@ static qn_status set_reports(object *to, const qn_inspection *in, const inspect_
         json_t *lines = json_array();
         for (const char *line = text; *line;) {
             const size_t n = strcspn(line, "\n");
-            if (json_array_append_new(lines, qn_json_text(line, n)) != 0) to->is_whole = false;
+            if (json_array_append_new(lines, qn_json_string(line, n)) != 0) to->is_whole = false;
             line += n + (line[n] != 0);
         }
         set(to, reports[i].name, lines);

@@ -84,7 +84,7 @@ static qn_status print_best(const qn_logits *logits, const qn_tokenizer *tokeniz
         const char *piece = tokenizer ? qn_tokenizer_piece(tokenizer, best[i].id, &size) : NULL;
         const double score = best[i].score;
         json_t *row = json_pack("{s:i, s:o, s:f, s:f}", "id", (int)best[i].id, "token",
-                                qn_json_text(piece ? piece : "", size), "logit", score, "logprob",
+                                qn_json_string(piece ? piece : "", size), "logit", score, "logprob",
                                 score - sum);
         json_array_append_new(list, row);
     }

@@ -41,6 +41,16 @@ static qn_status check_raw(const qn_run_args *args, qn_err *err) {
     return QN_OK;
 }
 
+// One form of an answer is enough.
+static qn_status check_grammar(const qn_run_args *args, qn_err *err) {
+    const int n = !!args->grammar + !!args->grammar_file + !!args->schema + !!args->schema_file +
+                  !!args->regex + args->json_mode;
+    if (n <= 1) return QN_OK;
+    return QN_FAIL(err, ARGUMENT,
+                   "run: give one of --grammar, --grammar-file, --json-schema, "
+                   "--json-schema-file, --regex and --json-mode");
+}
+
 static qn_status check_run(const qn_call *call, qn_err *err) {
     const qn_run_args *args = call->options;
     QN_TRY(check_text(call, err));
@@ -51,6 +61,8 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
     }
     if (args->naive && (args->trace.file || args->trace.profile))
         return QN_FAIL(err, ARGUMENT, "run: --trace and --profile need a cache, give no --naive");
+    QN_TRY(check_grammar(args, err));
+    QN_TRY(qn_sampling_args_check(&args->sampling, err));
     QN_TRY(qn_trace_args_check(&args->trace, err));
     return qn_engine_args_check(&args->engine, err);
 }
@@ -173,23 +185,70 @@ static const qn_option run_table[] = {
      .least = 1,
      .most = INT32_MAX,
      .none = "-1"},
-    {.name = "--temp",
-     .arg = "T",
-     .help = "temperature: 0 always takes the best token (default), 1 samples as the model scores",
-     .kind = QN_OPTION_REAL,
-     .offset = offsetof(qn_run_args, live.temperature),
-     .least = 0,
-     .most = 100},
-    {.name = "--seed",
-     .arg = "S",
-     .help = "of the sampling (default 0): the same seed gives the same text",
-     .kind = QN_OPTION_SEED,
-     .offset = offsetof(qn_run_args, live.seed)},
     {.name = "--stop",
      .arg = "S",
      .help = "a text that ends the answer and is not printed; may be given several times",
      .kind = QN_OPTION_TEXTS,
      .offset = offsetof(qn_run_args, live.stops)},
+    {.name = "--min-tokens",
+     .arg = "N",
+     .help = "the fewest tokens of an answer, which cannot end before",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(qn_run_args, live.min_tokens),
+     .least = 1,
+     .most = INT32_MAX},
+    {.name = "--ignore-eos",
+     .help = "never choose a token that ends the answer",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(qn_run_args, live.ignore_eos)},
+    {.name = "--grammar",
+     .arg = "GBNF",
+     .help = "rules that the answer follows, in the notation of GBNF",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(qn_run_args, grammar)},
+    {.name = "--grammar-file",
+     .arg = "FILE",
+     .help = "the same from a file",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(qn_run_args, grammar_file)},
+    {.name = "--json-schema",
+     .alias = "-j",
+     .arg = "SCHEMA",
+     .help = "JSON Schema of the answer",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(qn_run_args, schema)},
+    {.name = "--json-schema-file",
+     .alias = "-jf",
+     .arg = "FILE",
+     .help = "the same from a file",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(qn_run_args, schema_file)},
+    {.name = "--regex",
+     .arg = "PATTERN",
+     .help = "regular expression that the whole answer matches",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(qn_run_args, regex)},
+    {.name = "--json-mode",
+     .help = "the answer is a JSON object",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(qn_run_args, json_mode)},
+    {.name = "--draft",
+     .alias = "-md",
+     .arg = "MODEL",
+     .help = "a smaller model with the same vocabulary that guesses ahead; changes no result",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(qn_run_args, draft)},
+    {.name = "--draft-max",
+     .arg = "N",
+     .help = "the most tokens guessed at once (default 8)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(qn_run_args, live.draft_most),
+     .least = 1,
+     .most = QN_MOST_DRAFT},
+    {.name = "--lookup",
+     .help = "guess ahead that the text repeats itself; changes no result",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(qn_run_args, live.lookup)},
     {.name = "--context",
      .alias = "-c",
      .arg = "CTX",
@@ -200,6 +259,25 @@ static const qn_option run_table[] = {
      .least = 1,
      .most = INT32_MAX,
      .none = "0"},
+    {.name = "--context-shift",
+     .help = "when the context is full, forget half of it and go on, instead of ending the answer",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(qn_run_args, live.shift)},
+    {.name = "--keep",
+     .arg = "N",
+     .help = "tokens at the beginning that --context-shift does not forget (default 0)",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(qn_run_args, live.keep),
+     .least = 1,
+     .most = INT32_MAX,
+     .none = "0"},
+    {.name = "--logprobs",
+     .arg = "N",
+     .help = "with --json: the log-probability of each token, and of the N best",
+     .kind = QN_OPTION_INT,
+     .offset = offsetof(qn_run_args, live.logprobs),
+     .least = 1,
+     .most = QN_MOST_TOP},
     {.name = "--raw",
      .help = "feed the text as it is, without a chat format; special tokens in it are recognised",
      .kind = QN_OPTION_FLAG,
@@ -213,12 +291,14 @@ static const qn_option run_table[] = {
      .help = "recompute the whole text for each token, without a cache: slow; changes no result",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(qn_run_args, naive)},
+    QN_OPTIONS_SAMPLING(qn_run_args),
     QN_OPTIONS_TRACE(qn_run_args),
     QN_OPTIONS_ENGINE(qn_run_args),
 };
 
 const qn_option *qn_live_option(size_t i) {
-    const size_t from = offsetof(qn_run_args, live), to = from + sizeof(qn_live_args);
+    const size_t from = offsetof(qn_run_args, live);
+    const size_t to = offsetof(qn_run_args, sampling) + sizeof(qn_sampling_args);
     for (size_t at = 0; at < sizeof run_table / sizeof *run_table; at++) {
         const bool is_live = run_table[at].offset >= from && run_table[at].offset < to;
         if (is_live && i-- == 0) return &run_table[at];

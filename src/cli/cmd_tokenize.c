@@ -27,7 +27,7 @@ static json_t *tokens_json(const qn_tokenizer *tokenizer, const int32_t *ids, si
         size_t size = 0;
         const char *piece = qn_tokenizer_piece(tokenizer, ids[i], &size);
         json_array_append_new(id_list, json_integer(ids[i]));
-        json_array_append_new(pieces, qn_json_text(piece ? piece : "", size));
+        json_array_append_new(pieces, qn_json_string(piece ? piece : "", size));
     }
     // Whatever ran out of memory is missing from an array.
     if (json_array_size(id_list) == n && json_array_size(pieces) == n)

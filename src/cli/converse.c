@@ -74,7 +74,7 @@ static qn_status set_system(conversation *c, const char *rest, qn_err *err) {
 
 static qn_status answer_again(conversation *c, const char *rest, qn_err *err) {
     (void)rest;
-    if (c->talk->args->live.temperature == 0)
+    if (c->talk->args->sampling.temperature == 0)
         qn_print_dim("at temperature 0 the answer stays the same; /set temp 0.8 varies it");
     return settle(c, qn_talk_again(c->talk, err), err);
 }
@@ -117,6 +117,22 @@ static const qn_option *find_setting(const char *name, size_t n, qn_err *err) {
     return NULL;
 }
 
+// A value that does not go with the others is taken back.
+static qn_status change(qn_talk *t, const qn_option *option, const char *value, qn_err *err) {
+    qn_run_args *args = t->args;
+    const qn_sampling_args before = args->sampling;
+    char *kept = qn_talk_keep(t, value);
+    if (!kept) return QN_NOMEM(err, "a setting");
+    QN_TRY(qn_option_set(args, option, kept, err));
+    const qn_status status = qn_sampling_args_check(&args->sampling, err);
+    if (!status) return QN_OK;
+    if (option->kind == QN_OPTION_TEXTS)
+        ((qn_texts *)(void *)((char *)args + option->offset))->n--;
+    else
+        args->sampling = before;
+    return status;
+}
+
 static qn_status set(conversation *c, const char *rest, qn_err *err) {
     const qn_option *option;
     for (size_t i = 0; !*rest && (option = qn_live_option(i)); i++) print_setting(c, option);
@@ -125,13 +141,10 @@ static qn_status set(conversation *c, const char *rest, qn_err *err) {
     option = find_setting(rest, n, err);
     if (!option) return QN_ARGUMENT;
     const char *value = rest + n + strspn(rest + n, " \t=");
-    if (*value) {
-        char *kept = qn_talk_keep(c->talk, value);
-        if (!kept) return QN_NOMEM(err, "a setting");
-        QN_TRY(qn_option_set(c->talk->args, option, kept, err));
-    } else {
+    if (*value)
+        QN_TRY(change(c->talk, option, value, err));
+    else
         qn_option_clear(c->talk->args, option);
-    }
     print_setting(c, option);
     return QN_OK;
 }

@@ -3,7 +3,6 @@
 #include <string.h>
 
 static const char no_gpu[] = "there is no GPU support yet, the CPU computes";
-static const char no_sampler[] = "this way of sampling is not there yet, --temp and --seed are";
 static const char no_download[] = "models are files, downloaded by other programs";
 static const char no_such_thing[] = "this is not there yet";
 static const char chats[] = "'quern run MODEL' chats on a terminal, and -p answers once";
@@ -49,22 +48,17 @@ static const qn_foreign rows[] = {
     {"-fa", NULL, needs_nothing},
     {"--flash-attn", NULL, needs_nothing},
     {"-pg", NULL, "-p and -n are measured apart, and -d DEPTH behind other tokens"},
-    {"--top-k", NULL, no_sampler},
-    {"--top-p", NULL, no_sampler},
-    {"--min-p", NULL, no_sampler},
-    {"--typical", NULL, no_sampler},
-    {"--repeat-penalty", NULL, no_sampler},
-    {"--presence-penalty", NULL, no_sampler},
-    {"--frequency-penalty", NULL, no_sampler},
-    {"--mirostat", NULL, no_sampler},
     {"-hf", NULL, no_download},
     {"--hf-repo", NULL, no_download},
     {"-mu", NULL, no_download},
     {"--model-url", NULL, no_download},
-    {"-md", NULL, no_such_thing},
-    {"--model-draft", NULL, no_such_thing},
-    {"--grammar", NULL, no_such_thing},
-    {"--json-schema", NULL, no_such_thing},
+    {"--model-draft", "--draft", NULL},
+    {"--draft-n", "--draft-max", NULL},
+    {"--typical-p", "--typical", NULL},
+    {"--repetition-penalty", "--repeat-penalty", NULL},
+    {"--sampling-seq", "--samplers", NULL},
+    {"--chat-template", "--template", NULL},
+    {"--chat-template-file", "--template", NULL},
     {"--lora", NULL, no_such_thing},
     {"--mmproj", NULL, "images are not there yet"},
     {"--image", NULL, "images are not there yet"},

@@ -29,7 +29,7 @@ qn_status qn_stdout_json(json_t *value, int indent, qn_err *err) {
     return qn_stdout_check(err);
 }
 
-json_t *qn_json_text(const char *text, size_t size) {
+json_t *qn_json_string(const char *text, size_t size) {
     qn_buf good = {0};
     for (size_t i = 0; i < size;) {
         const size_t length = qn_utf8_check(text + i, size - i);

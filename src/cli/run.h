@@ -3,20 +3,27 @@
 #define QN_CLI_RUN_H
 
 #include "cli/open.h"
+#include "cli/sampling.h"
 #include "cli/trace.h"
 
-// What a conversation can change by /set, and a session file keeps.
+// What a conversation can change by /set, and a session file keeps, besides the sampling.
 typedef struct qn_live_args {
-    int64_t tokens;
-    double temperature;
-    uint64_t seed;
+    int64_t tokens, min_tokens;
     qn_texts stops;
+    bool ignore_eos;
     int reasoning; // a word: on, off
+    bool lookup;
+    int64_t draft_most;
+    bool shift;
+    int64_t keep, logprobs;
 } qn_live_args;
 
 typedef struct qn_run_args {
-    const char *prompt, *file, *system, *template, *tools, *session;
+    const char *prompt, *file, *system, *template, *tools, *session, *draft;
+    const char *grammar, *grammar_file, *schema, *schema_file, *regex;
+    bool json_mode;
     qn_live_args live;
+    qn_sampling_args sampling;
     int64_t context;
     bool raw, json, naive;
     qn_trace_args trace;
@@ -25,7 +32,7 @@ typedef struct qn_run_args {
 
 enum { QN_REASONING_ON = 1, QN_REASONING_OFF };
 
-// The i-th option that fills qn_live_args; NULL behind the last.
+// The i-th option that fills qn_live_args or qn_sampling_args; NULL behind the last.
 const qn_option *qn_live_option(size_t i);
 
 #endif

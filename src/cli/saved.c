@@ -18,7 +18,7 @@ static const qn_newfile_kind kind = {.name = "session of quern", .marks = {"{\"q
 // What tells one model from another; its file may lie elsewhere, and in other numeric types.
 static json_t *model_json(const qn_talk *t) {
     const qn_engine_info info = qn_engine_get_info(t->loaded.engine);
-    return json_pack("{s:o, s:s, s:I, s:I}", "name", qn_json_text(info.name, strlen(info.name)),
+    return json_pack("{s:o, s:s, s:I, s:I}", "name", qn_json_string(info.name, strlen(info.name)),
                      "architecture", info.architecture, "parameters", (json_int_t)info.n_parameters,
                      "vocabulary", (json_int_t)info.n_vocab);
 }
@@ -54,7 +54,7 @@ static json_t *settings_json(const qn_talk *t) {
         qn_buf value = {0};
         qn_option_print(&value, t->args, option);
         if (value.size)
-            json_object_set_new(settings, option->name + 2, qn_json_text(value.data, value.size));
+            json_object_set_new(settings, option->name + 2, qn_json_string(value.data, value.size));
         qn_buf_deinit(&value);
     }
     return settings;

@@ -90,7 +90,7 @@ static bool add_token(json_t *request, const char *name, const qn_tokenizer *tok
                       int32_t id) {
     size_t size = 0;
     const char *piece = id >= 0 ? qn_tokenizer_piece(tokenizer, id, &size) : NULL;
-    return !piece || json_object_set_new(request, name, qn_json_text(piece, size)) == 0;
+    return !piece || json_object_set_new(request, name, qn_json_string(piece, size)) == 0;
 }
 
 // Names that templates know the same thing by.
@@ -168,35 +168,59 @@ static void print_figures(const qn_answer *a) {
                  (long long)a->n_tokens, a->n_tokens == 1 ? "" : "s", guesses, qn_answer_speed(a));
 }
 
-static qn_generate_opts generate_opts(const qn_talk *t) {
+static qn_generate_opts generate_opts(const qn_talk *t, const qn_sample_opts *sample) {
     const qn_live_args *live = &t->args->live;
-    return (qn_generate_opts){
-        .sample = {.temperature = (float)live->temperature,
-                   .seed = live->seed,
-                   .completion = t->completion},
+    qn_generate_opts opts = {
+        .sample = *sample,
+        .min_tokens = live->min_tokens,
         .max_tokens = live->tokens,
+        .ignore_end = live->ignore_eos,
         .stops = live->stops.items,
         .n_stops = live->stops.n,
+        .grammar = t->grammar,
+        .logprobs = live->logprobs > 0,
+        .n_top = (int32_t)live->logprobs,
+        .draft = t->draft,
+        .lookup = live->lookup,
+        .draft_most = (int32_t)live->draft_most,
+        .shift = live->shift,
+        .keep = live->keep,
         .naive = t->args->naive,
     };
+    opts.sample.completion = t->completion;
+    return opts;
+}
+
+static void tell_context(const qn_talk *t, const qn_answer *answer) {
+    const long long context = (long long)qn_session_context(t->session);
+    if (strcmp(answer->reason, "context") == 0)
+        fprintf(stderr, "quern: note: stopped because the context of %lld tokens is full\n",
+                context);
+    if (answer->n_shifts)
+        fprintf(stderr,
+                "quern: note: the context of %lld tokens was full %lld time%s, and half of it "
+                "forgotten\n",
+                context, (long long)answer->n_shifts, answer->n_shifts == 1 ? "" : "s");
 }
 
 // The session has its prompt. `parts` NULL: all is text.
 static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_parts_opts *parts, qn_err *err) {
+    qn_sampling sampling = {0};
+    QN_TRY(qn_sampling_init(&sampling, &t->args->sampling, err));
     const qn_answer_opts opts = {
         .session = t->session,
         .tokenizer = t->tokenizer,
-        .generate = generate_opts(t),
+        .generate = generate_opts(t, &sampling.opts),
         .parts = parts,
         .json = t->args->json,
         .reading = &t->reading,
     };
-    QN_TRY(qn_answer_run(out, &opts, err));
+    const qn_status status = qn_answer_run(out, &opts, err);
+    qn_sampling_deinit(&sampling);
+    if (status) return status;
     note_figures(t, out);
     print_figures(out);
-    if (strcmp(out->reason, "context") == 0)
-        fprintf(stderr, "quern: note: stopped because the context of %lld tokens is full\n",
-                (long long)qn_session_context(t->session));
+    tell_context(t, out);
     return QN_OK;
 }
 
@@ -340,6 +364,47 @@ static qn_status open_tools(qn_talk *t, qn_err *err) {
     return status;
 }
 
+// A model that guesses, with as much context as both have.
+static qn_status open_draft(qn_talk *t, qn_err *err) {
+    const char *path = t->args->draft;
+    if (!path) return QN_OK;
+    const qn_open_opts open_opts = {.args = &t->args->engine, .needs_tokenizer = true};
+    QN_TRY(qn_cli_open(&t->draft_model, path, &open_opts, err));
+    const int64_t own = qn_engine_get_info(t->draft_model.engine).context;
+    const int64_t context = qn_session_context(t->session);
+    const qn_session_opts opts = {.context = own < context ? own : context};
+    return qn_session_create(&t->draft, t->draft_model.engine, &opts, err);
+}
+
+// At most one of them is given.
+static qn_status open_grammar(qn_talk *t, qn_err *err) {
+    const qn_run_args *a = t->args;
+    const struct {
+        const char *option, *text, *file;
+        qn_grammar_kind kind;
+    } forms[] = {
+        {"--grammar", a->grammar, NULL, QN_GRAMMAR_GBNF},
+        {"--grammar-file", NULL, a->grammar_file, QN_GRAMMAR_GBNF},
+        {"--json-schema", a->schema, NULL, QN_GRAMMAR_SCHEMA},
+        {"--json-schema-file", NULL, a->schema_file, QN_GRAMMAR_SCHEMA},
+        {"--regex", a->regex, NULL, QN_GRAMMAR_REGEX},
+        {"--json-mode", a->json_mode ? "" : NULL, NULL, QN_GRAMMAR_JSON},
+    };
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        if (!forms[i].text && !forms[i].file) continue;
+        qn_buf text = {0};
+        if (forms[i].text) qn_buf_text(&text, forms[i].text);
+        qn_status status = text.failed ? QN_NOMEM(err, "a grammar") : QN_OK;
+        if (forms[i].file) status = qn_text_read(&text, forms[i].file, err);
+        if (!status)
+            status = qn_grammar_create(&t->grammar, t->tokenizer, forms[i].kind, text.data,
+                                       text.size, err);
+        qn_buf_deinit(&text);
+        if (status) return qn_err_prefix(err, status, "%s", forms[i].option);
+    }
+    return QN_OK;
+}
+
 qn_status qn_talk_open(qn_talk *t, qn_err *err) {
     const qn_open_opts open_opts = {.args = &t->args->engine, .needs_tokenizer = true};
     t->messages = json_array();
@@ -348,7 +413,9 @@ qn_status qn_talk_open(qn_talk *t, qn_err *err) {
     QN_TRY(qn_tracer_init(&t->tracer, &t->args->trace, err));
     QN_TRY(qn_cli_open(&t->loaded, t->path, &open_opts, err));
     t->tokenizer = qn_engine_tokenizer(t->loaded.engine);
+    QN_TRY(open_grammar(t, err));
     QN_TRY(open_session(t, err));
+    QN_TRY(open_draft(t, err));
     QN_TRY(open_template(t, err));
     return t->args->system ? qn_talk_set_system(t, t->args->system, err) : QN_OK;
 }
@@ -366,6 +433,9 @@ void qn_talk_close(qn_talk *t) {
     for (size_t i = 0; i < t->n_kept; i++) qn_free(t->kept[i]);
     qn_free(t->kept);
     qn_session_destroy(t->session);
+    qn_session_destroy(t->draft);
+    qn_grammar_destroy(t->grammar);
+    qn_cli_close(&t->draft_model);
     qn_cli_close(&t->loaded);
     qn_template_destroy(t->template);
     json_decref(t->messages);

@@ -22,6 +22,9 @@ typedef struct qn_talk {
     qn_session *session;
     qn_template *template; // NULL: text is fed as it is, and not remembered
     bool has_own_ends;     // the template knows the tokens that begin and end texts
+    qn_grammar *grammar;   // of answers; NULL: any text
+    qn_loaded draft_model; // that guesses ahead
+    qn_session *draft;     // NULL: none
     json_t *messages;      // a list of {"role", "content", ...}
     json_t *tools;         // that the model is told of; NULL: none
     uint32_t completion;   // how often the last question was answered before
