@@ -305,22 +305,6 @@ static qn_status pass_all(qn_parts *p, bool is_end, qn_err *err) {
 
 // --- the object ----------------------------------------------------------------------------------
 
-// Special tokens are those whose text is nothing.
-static qn_status find_pieces(qn_parts *p, const qn_tokenizer *tokenizer, qn_err *err) {
-    for (size_t i = 0; i < N_PIECES; i++) {
-        p->special[i] = -1;
-        const int32_t id =
-            tokenizer ? qn_tokenizer_find(tokenizer, pieces[i], strlen(pieces[i])) : -1;
-        if (id < 0) continue;
-        char *text;
-        size_t size;
-        QN_TRY(qn_detokenize(&text, &size, tokenizer, &id, 1, false, err));
-        qn_free(text);
-        if (size == 0) p->special[i] = id;
-    }
-    return QN_OK;
-}
-
 // A prompt that ends in the opening mark, blanks aside.
 static const mark *find_open(const char *prompt, size_t size) {
     while (size && is_blank(prompt[size - 1])) size--;
@@ -333,9 +317,7 @@ static const mark *find_open(const char *prompt, size_t size) {
     return NULL;
 }
 
-qn_status qn_parts_create(qn_parts **out, const qn_parts_opts *opts, qn_err *err) {
-    const qn_parts_opts none = {0};
-    if (!opts) opts = &none;
+qn_status qn_parts_make(qn_parts **out, const qn_parts_opts *opts, qn_err *err) {
     qn_parts *p = qn_alloc(1, sizeof *p);
     if (!p) return QN_NOMEM(err, "parts");
     p->takes_bare = opts->bare_calls;
@@ -343,13 +325,14 @@ qn_status qn_parts_create(qn_parts **out, const qn_parts_opts *opts, qn_err *err
     const mark *open = opts->prompt ? find_open(opts->prompt, opts->prompt_size) : NULL;
     p->skips = open != NULL;
     enter(p, open);
-    const qn_status status = find_pieces(p, opts->tokenizer, err);
-    if (status)
-        qn_parts_destroy(p);
-    else
-        *out = p;
-    return status;
+    for (size_t i = 0; i < N_PIECES; i++) p->special[i] = -1;
+    *out = p;
+    return QN_OK;
 }
+
+const char *qn_parts_piece(size_t i) { return i < N_PIECES ? pieces[i] : NULL; }
+
+void qn_parts_set_special(qn_parts *parts, size_t i, int32_t id) { parts->special[i] = id; }
 
 void qn_parts_destroy(qn_parts *parts) {
     if (!parts) return;

@@ -1,4 +1,5 @@
-// Calls of tools in what a model wrote: the text between a mark and its end -> names and arguments.
+// Parts of an answer, without a tokenizer; and calls of tools: the text between a mark and its end ->
+// names and arguments.
 #ifndef QN_CHAT_PARTS_H
 #define QN_CHAT_PARTS_H
 
@@ -6,6 +7,13 @@
 #include "core/str.h"
 
 #include <jansson.h>
+
+// qn_parts_create, with no special tokens; opts->tokenizer is not looked at.
+QN_MUST_CHECK qn_status qn_parts_make(qn_parts **out, const qn_parts_opts *opts, qn_err *err);
+// The i-th token that marks are made of; NULL behind the last.
+const char *qn_parts_piece(size_t i);
+// It is special: decoded text does not have it.
+void qn_parts_set_special(qn_parts *parts, size_t i, int32_t id);
 
 // Adds to the list `calls` a pair [name, arguments] (arguments: the text of a JSON object) for each
 // call in the text. *is_call is false, and the list unfinished, if the text is not of this form;

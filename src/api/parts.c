@@ -1,0 +1,30 @@
+// Which marks of an answer's parts are special tokens, for a model's tokenizer.
+#include "chat/parts.h"
+
+// Special tokens are those whose text is nothing.
+static qn_status find_special(qn_parts *parts, const qn_tokenizer *tokenizer, qn_err *err) {
+    const char *piece;
+    for (size_t i = 0; (piece = qn_parts_piece(i)); i++) {
+        const int32_t id = qn_tokenizer_find(tokenizer, piece, strlen(piece));
+        if (id < 0) continue;
+        char *text;
+        size_t size;
+        QN_TRY(qn_detokenize(&text, &size, tokenizer, &id, 1, false, err));
+        qn_free(text);
+        if (size == 0) qn_parts_set_special(parts, i, id);
+    }
+    return QN_OK;
+}
+
+qn_status qn_parts_create(qn_parts **out, const qn_parts_opts *opts, qn_err *err) {
+    const qn_parts_opts none = {0};
+    qn_parts *parts = NULL;
+    QN_TRY(qn_parts_make(&parts, opts ? opts : &none, err));
+    const qn_status status =
+        opts && opts->tokenizer ? find_special(parts, opts->tokenizer, err) : QN_OK;
+    if (status)
+        qn_parts_destroy(parts);
+    else
+        *out = parts;
+    return status;
+}
