@@ -6,6 +6,7 @@
 
 enum {
     CELL_SLOTS = QN_CELLS_MAX * 2,
+    FIRST_SLOTS = 1024,
     STATE_SLOTS = QN_STATES_MAX * 2,
     SEEN_SLOTS = QN_STATE_STEPS_MAX * 2,
     UNKNOWN = -2, // of `advance`
@@ -36,6 +37,7 @@ struct qn_states {
     seen_slot *seen;
     place *work;
     size_t n_cells, n_stacks, n_states;
+    size_t cell_mask; // slots in use, less one: few cells touch few pages
     uint32_t round;
     uint64_t steps_left;
     // The set that is being made.
@@ -72,6 +74,7 @@ static void list_areas(area out[N_AREAS], qn_states *s) {
 // Cell 0 is the bottom of every stack, state 0 the empty set. The tables must be zero, as reserved
 // memory is.
 static void start_empty(qn_states *s) {
+    s->cell_mask = FIRST_SLOTS - 1;
     s->n_cells = s->n_states = 1;
     s->n_stacks = 0;
     s->cells[0] = (qn_cell){0};
@@ -126,27 +129,40 @@ static uint32_t canon_count(const qn_states *s, int32_t node, uint32_t count) {
     return n->max - s->longest - 1;
 }
 
+static size_t cell_slot(const qn_states *s, int32_t node, uint32_t count, uint32_t parent) {
+    size_t at = mix(mix(mix(17, (uint32_t)node), count), parent) & s->cell_mask;
+    for (; s->cell_slots[at]; at = (at + 1) & s->cell_mask) {
+        const qn_cell *cell = &s->cells[s->cell_slots[at]];
+        if (cell->node == node && cell->count == count && cell->parent == parent) break;
+    }
+    return at;
+}
+
+static void grow_cell_slots(qn_states *s) {
+    memset(s->cell_slots, 0, (s->cell_mask + 1) * sizeof *s->cell_slots);
+    s->cell_mask = s->cell_mask * 2 + 1;
+    for (uint32_t i = 1; i < s->n_cells; i++) {
+        const qn_cell *cell = &s->cells[i];
+        s->cell_slots[cell_slot(s, cell->node, cell->count, cell->parent)] = i;
+    }
+}
+
 // 0 when the memory is full.
 static uint32_t get_cell(qn_states *s, int32_t node, uint32_t count, uint32_t parent) {
-    const uint32_t hash = mix(mix(mix(17, (uint32_t)node), count), parent);
-    size_t at = hash & (CELL_SLOTS - 1);
-    for (; s->cell_slots[at]; at = (at + 1) & (CELL_SLOTS - 1)) {
-        const qn_cell *cell = &s->cells[s->cell_slots[at]];
-        if (cell->node == node && cell->count == count && cell->parent == parent)
-            return s->cell_slots[at];
-    }
+    const uint32_t known = s->cell_slots[cell_slot(s, node, count, parent)];
+    if (known) return known;
     const uint32_t canon_parent = s->cells[parent].canon, fixed = canon_count(s, node, count);
     uint32_t canon = 0;
     if (canon_parent != parent || fixed != count) {
         canon = get_cell(s, node, fixed, canon_parent); // once: that one is its own
         if (!canon) return 0;
-        while (s->cell_slots[at]) at = (at + 1) & (CELL_SLOTS - 1);
     }
     if (s->n_cells == QN_CELLS_MAX) return 0;
+    if (s->n_cells * 2 > s->cell_mask) grow_cell_slots(s);
     const uint32_t made = (uint32_t)s->n_cells++;
     s->cells[made] =
         (qn_cell){node, count, parent, canon ? canon : made, s->cells[parent].depth + 1};
-    s->cell_slots[at] = made;
+    s->cell_slots[cell_slot(s, node, count, parent)] = made;
     return made;
 }
 
@@ -438,7 +454,7 @@ int32_t qn_states_sweep(qn_states *s, int32_t keep) {
     begin(s);
     for (uint32_t i = 0; i < state.n; i++) s->made[s->n_made++] = s->stacks[state.first + i];
     s->made_may_end = state.may_end;
-    memset(s->cell_slots, 0, CELL_SLOTS * sizeof *s->cell_slots);
+    memset(s->cell_slots, 0, (s->cell_mask + 1) * sizeof *s->cell_slots);
     memset(s->state_slots, 0, STATE_SLOTS * sizeof *s->state_slots);
     start_empty(s);
     for (size_t i = 0; i < n; i++) {
