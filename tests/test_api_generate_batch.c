@@ -286,7 +286,8 @@ static void reading_can_be_stopped(void **state) {
     random_ids(ids, MOST_IDS, qn_engine_get_info(engine).n_vocab, 1);
     ASSERT_OK(qn_session_set_prompt(session, ids, MOST_IDS, &err));
     ASSERT_FAILS(qn_generate(NULL, session, NULL, NULL, NULL, &err), QN_STOPPED,
-                 "row 0: stopped after 20 of 60 tokens");
+                 "stopped after 20 of 60 tokens");
+    assert_null(strstr(err.message, "row")); // there is one
     assert_int_equal(seen[0], 20);
     assert_int_equal(seen[1], MOST_IDS);
     assert_int_equal(qn_session_cached(session), 20);

@@ -162,7 +162,7 @@ static void test_interrupt_reading(void **state) {
     expect(s, "reading [");
     expect(s, " of ");
     type(s, "\x03");
-    expect(s, "stopped after ");
+    expect(s, "[stopped after ");
     expect(s, " tokens, and taken back]");
     expect(s, "> ");
     type(s, "What is 10 + 62?\n");

@@ -161,6 +161,13 @@ void qn_generation_destroy(qn_generation *g) {
 
 const qn_result *qn_generation_result(const qn_generation *g) { return &g->result; }
 
+// Of one row alone no number is told.
+static void drop_row(qn_err *err) {
+    static const char row[] = "row 0: ";
+    if (!err || strncmp(err->message, row, strlen(row)) != 0) return;
+    memmove(err->message, err->message + strlen(row), strlen(err->message) - strlen(row) + 1);
+}
+
 qn_status qn_generate(qn_result *result, qn_session *session, const qn_generate_opts *opts,
                       qn_event_fn *fn, void *arg, qn_err *err) {
     qn_generation *g = NULL;
@@ -174,6 +181,7 @@ qn_status qn_generate(qn_result *result, qn_session *session, const qn_generate_
     }
 
 done:
+    if (status) drop_row(err);
     qn_generation_destroy(g);
     return status;
 }
