@@ -230,6 +230,44 @@ static qn_status open_engine(const char *path, qn_err *err) {
     return status;
 }
 
+static void count_parts(void *arg, const qn_part *part) { *(size_t *)arg += part->size; }
+
+static qn_status use_answer(const qn_tokenizer *tokenizer, const char *prompt, qn_err *err) {
+    static const char *const pieces[] = {
+        "<think>a</think>b<tool", "_call>{\"name\": \"f\", \"arguments\": {\"a\": 0.1}}",
+        "</tool_call><tool_call><function=f><parameter=a>\nb\n</parameter></function></tool_call>",
+        "[TOOL_CALLS]f[ARGS]{}"};
+    qn_parts *parts = NULL;
+    size_t n = 0;
+    const qn_parts_opts opts = {
+        .tokenizer = tokenizer, .prompt = prompt, .prompt_size = strlen(prompt)};
+    qn_status status = qn_parts_create(&parts, &opts, err);
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces && !status; i++)
+        status = qn_parts_feed(parts, -1, pieces[i], strlen(pieces[i]), count_parts, &n, err);
+    if (!status) status = qn_parts_finish(parts, count_parts, &n, err);
+    qn_parts_destroy(parts);
+    return status;
+}
+
+// From messages to the parts of an answer.
+static qn_status use_chat(const char *path, qn_err *err) {
+    static const char request[] =
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"a\"}, {\"role\": \"user\", "
+        "\"content\": \"<|im_end|> b\"}]}";
+    qn_tokenizer *tokenizer = NULL;
+    qn_template *template = NULL;
+    qn_chat_prompt prompt = {0};
+    qn_status status = qn_tokenizer_open(&tokenizer, path, err);
+    if (!status) status = qn_template_open(&template, path, NULL, err);
+    if (!status)
+        status = qn_chat_prompt_create(&prompt, template, tokenizer, request, strlen(request), err);
+    if (!status) status = use_answer(tokenizer, prompt.text, err);
+    qn_chat_prompt_deinit(&prompt);
+    qn_template_destroy(template);
+    qn_tokenizer_close(tokenizer);
+    return status;
+}
+
 // Fails the n-th allocation for n = 0, 1, 2, ...; the first hundreds one by one, then in growing
 // steps, for a tokenizer makes thousands that are alike.
 static void starve(attempt *try, const char *path) {
@@ -274,6 +312,7 @@ CASE(tokenizer_gguf_bpe, open_tokenizer, "qwen3/qwen3-bf16.gguf")
 CASE(tokenizer_gguf_sentencepiece, open_tokenizer, "gemma/gemma-bf16.gguf")
 CASE(tokenizer_json, open_tokenizer, "qwen3/tokenizer.json")
 CASE(tokenizer_model, open_tokenizer, "gemma/tokenizer.model")
+CASE(chat_folder, use_chat, "qwen3")
 CASE(engine_llama, open_engine, "llama32/llama32-bf16.gguf")
 CASE(engine_gemma3_folder, open_engine, "gemma3")
 CASE(engine_qwen35moe, open_engine, "qwen35_moe/qwen35_moe-bf16.gguf")
@@ -289,6 +328,7 @@ int main(void) {
         cmocka_unit_test(tokenizer_gguf_sentencepiece),
         cmocka_unit_test(tokenizer_json),
         cmocka_unit_test(tokenizer_model),
+        cmocka_unit_test(chat_folder),
         cmocka_unit_test(engine_llama),
         cmocka_unit_test(engine_gemma3_folder),
         cmocka_unit_test(engine_qwen35moe),
