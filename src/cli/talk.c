@@ -120,7 +120,9 @@ static qn_status set_ids(qn_talk *t, const int32_t *ids, size_t n, size_t n_mark
     if ((long long)n >= context)
         return QN_FAIL(err, LIMIT, "the prompt has %zu tokens, the context %lld", n, context);
     QN_TRY(qn_session_set_prompt(t->session, ids, n, err));
-    return n_mark && !t->args->naive ? qn_session_mark(t->session, n_mark, err) : QN_OK;
+    // One answer keeps nothing for a next one, and its prompt is read in one step.
+    const bool is_kept = t->is_chat && !t->args->naive;
+    return is_kept && n_mark ? qn_session_mark(t->session, n_mark, err) : QN_OK;
 }
 
 static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, qn_err *err) {
