@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_LEVELS = 3, MOST_ROWS = 70 };
+enum { MOST_LEVELS = 4, MOST_ROWS = 70 };
 
 // --- random numbers ---
 

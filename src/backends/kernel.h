@@ -87,7 +87,7 @@ int64_t qn_log_size(const qn_graph *graph, const qn_node *node);
 // A kind of device. Tables are constant.
 typedef struct qn_backend {
     const char *name;  // "cpu"
-    const char *level; // "portable", "avx2", "avx512"
+    const char *level; // "portable", "avx2", "avxvnni", "avx512"
     const qn_kernel *kernels;
     int n_kernels;
     const qn_recipe *recipes; // by op; n_stages 0: not supported

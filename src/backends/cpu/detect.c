@@ -25,31 +25,49 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512vnni");
 }
 
-// Levels form a ladder: each has what those below it have.
-static size_t n_levels(void) { return has_avx512() ? 3 : has_avx2() ? 2 : 1; }
+// Byte products for vectors of 32 bytes; machines with AVX-512 may lack them.
+static bool has_avxvnni(void) {
+    unsigned a = 0, b, c, d;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
+static bool has_any(void) { return true; }
+
+// In the order of qn_cpu_level_get.
+static bool (*const has_level[])(void) = {has_any, has_avx2, has_avxvnni, has_avx512};
 #else
-static size_t n_levels(void) { return 1; }
+static bool has_any(void) { return true; }
+static bool (*const has_level[])(void) = {has_any};
 #endif
 
+// The i-th level that this machine has; NULL behind the last.
+static const qn_backend *level_at(size_t i) {
+    for (size_t k = 0; k < sizeof has_level / sizeof *has_level; k++) {
+        if (has_level[k]() && i-- == 0) return qn_cpu_level_get(k);
+    }
+    return NULL;
+}
+
 const char *qn_backend_cpu_level(size_t i) {
-    return i < n_levels() ? qn_cpu_level_get(i)->level : NULL;
+    const qn_backend *backend = level_at(i);
+    return backend ? backend->level : NULL;
 }
 
 qn_status qn_backend_cpu(const qn_backend **out, const char *level, qn_err *err) {
-    const size_t n = n_levels();
-    if (!level || !*level) {
-        *out = qn_cpu_level_get(n - 1);
-        return QN_OK;
-    }
     char names[64] = "";
-    for (size_t i = 0; i < n; i++) {
-        const qn_backend *backend = qn_cpu_level_get(i);
-        if (!strcmp(level, backend->level)) {
+    const qn_backend *backend, *best = NULL;
+    for (size_t i = 0; (backend = level_at(i)) != NULL; i++) {
+        best = backend;
+        if (level && !strcmp(level, backend->level)) {
             *out = backend;
             return QN_OK;
         }
         const size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", backend->level);
+    }
+    if (!level || !*level) {
+        *out = best;
+        return QN_OK;
     }
     return QN_FAIL(err, ARGUMENT, "cpu level '%.32s': this machine has %s", level, names);
 }

@@ -2,14 +2,17 @@
 
 #include "backends/backend.h"
 
+#include <string.h>
+
 #define PROBES(level_name)                                                                         \
     qn_probe_read_fn qn_cpu_probe_read_##level_name;                                               \
     qn_probe_peak_fn qn_cpu_probe_f32_##level_name;
 PROBES(portable)
 #if defined(__x86_64__)
 PROBES(avx2)
+PROBES(avxvnni)
 PROBES(avx512)
-qn_probe_peak_fn qn_cpu_probe_int8_avx2, qn_cpu_probe_int8_avx512;
+qn_probe_peak_fn qn_cpu_probe_int8_avx2, qn_cpu_probe_int8_avxvnni, qn_cpu_probe_int8_avx512;
 #endif
 #undef PROBES
 
@@ -18,16 +21,20 @@ qn_probe_peak_fn qn_cpu_probe_int8_avx2, qn_cpu_probe_int8_avx512;
      .read = qn_cpu_probe_read_##level_name,                                                       \
      .int8 = (int8_probe),                                                                         \
      .f32 = qn_cpu_probe_f32_##level_name},
-// In the order of qn_backend_cpu_level.
 static const qn_probes probes[] = {ROW(portable, NULL)
 #if defined(__x86_64__)
                                        ROW(avx2, qn_cpu_probe_int8_avx2)
-                                           ROW(avx512, qn_cpu_probe_int8_avx512)
+                                           ROW(avxvnni, qn_cpu_probe_int8_avxvnni)
+                                               ROW(avx512, qn_cpu_probe_int8_avx512)
 #endif
 };
 
 const qn_probes *qn_cpu_probes(void) {
+    const char *level = "portable";
+    for (size_t i = 0; qn_backend_cpu_level(i); i++) level = qn_backend_cpu_level(i);
     size_t best = 0;
-    while (best + 1 < sizeof probes / sizeof *probes && qn_backend_cpu_level(best + 1)) best++;
+    for (size_t i = 0; i < sizeof probes / sizeof *probes; i++) {
+        if (!strcmp(probes[i].level, level)) best = i;
+    }
     return &probes[best];
 }

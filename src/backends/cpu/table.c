@@ -48,11 +48,17 @@ static const qn_kernel kernels_portable[] = {
 #if defined(__x86_64__)
 #define KERNEL(name, pieces, scratch)                                                              \
     void qn_cpu_##name##_avx2(const qn_task *task, int64_t piece, void *scratch_bytes);            \
+    void qn_cpu_##name##_avxvnni(const qn_task *task, int64_t piece, void *scratch_bytes);         \
     void qn_cpu_##name##_avx512(const qn_task *task, int64_t piece, void *scratch_bytes);
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 static const qn_kernel kernels_avx2[] = {
 #define KERNEL(name, pieces, scratch) ROW(name, pieces, scratch, avx2)
+#include "backends/cpu/kernels.def"
+#undef KERNEL
+};
+static const qn_kernel kernels_avxvnni[] = {
+#define KERNEL(name, pieces, scratch) ROW(name, pieces, scratch, avxvnni)
 #include "backends/cpu/kernels.def"
 #undef KERNEL
 };
@@ -65,7 +71,7 @@ static const qn_kernel kernels_avx512[] = {
 
 static const qn_backend levels[] = {BACKEND(portable)
 #if defined(__x86_64__)
-                                        BACKEND(avx2) BACKEND(avx512)
+                                        BACKEND(avx2) BACKEND(avxvnni) BACKEND(avx512)
 #endif
 };
 

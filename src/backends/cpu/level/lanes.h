@@ -112,6 +112,18 @@ QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
     return (f32v)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 }
 
+#if defined(__AVXVNNI__)
+QN_INLINE i32v madd(i32v sum, i16v w, const void *pair) {
+    return (i32v)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)w,
+                                         _mm256_set1_epi32(load_i32(pair)));
+}
+
+QN_INLINE i32v dot4(i32v sum, u16v codes, const void *four, const bool is_narrow) {
+    (void)is_narrow;
+    return (i32v)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)codes,
+                                         _mm256_set1_epi32(load_i32(four)));
+}
+#else
 QN_INLINE i32v madd(i32v sum, i16v w, const void *pair) {
     return sum + (i32v)_mm256_madd_epi16((__m256i)w, _mm256_set1_epi32(load_i32(pair)));
 }
@@ -125,6 +137,7 @@ QN_INLINE i32v dot4(i32v sum, u16v codes, const void *four, const bool is_narrow
     return sum + (i32v)_mm256_madd_epi16((__m256i)(codes & 0xff), even) +
            (i32v)_mm256_madd_epi16((__m256i)(codes >> 8), _mm256_srai_epi16(x, 8));
 }
+#endif
 
 QN_INLINE u16v look_up(const uint8_t *levels, u16v index) {
     const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)levels));

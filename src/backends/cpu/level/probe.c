@@ -73,39 +73,25 @@ qn_probe_peak_fn QN_FN(probe_int8);
 
 #define DOT(sum) __asm__(DOT_NAME " %1, %2, %0" : "+v"(sum) : "v"(x), "v"(y));
 
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 #if defined(__AVX512VNNI__)
 #define DOT_NAME "vpdpbusd"
+#else
+#define DOT_NAME "%{vex%} vpdpbusd"
+#endif
 double QN_FN(probe_int8)(uint64_t *sink, int64_t rounds) {
     const int32_t unknown = (int32_t)*sink;
     PROBE(i32v, DOT, 2 * BYTES)
 }
 #else
-#include <cpuid.h>
-
-// The instruction as shorter vectors have it; its own bit, apart from that of the longer ones.
-static bool has_dot(void) {
-    unsigned a = 0, b, c, d;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
-}
-
-#define DOT_NAME "%{vex%} vpdpbusd"
-static double probe_dot(uint64_t *sink, int64_t rounds) {
-    const int32_t unknown = (int32_t)*sink;
-    PROBE(i32v, DOT, 2 * BYTES)
-}
-
-// Without it: pairs of products summed in 16 bits, which a kernel must make wider now and then.
-static double probe_pairs(uint64_t *sink, int64_t rounds) {
+// Pairs of products summed in 16 bits, which a kernel must make wider now and then.
+double QN_FN(probe_int8)(uint64_t *sink, int64_t rounds) {
     const int16_t unknown = (int16_t)*sink;
     i16v pair; // both in one statement: alone, the first would be computed once
 #define STEP(sum)                                                                                  \
     __asm__("vpmaddubsw %2, %3, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(pair) : "x"(x), "x"(y));
     PROBE(i16v, STEP, 2 * BYTES)
 #undef STEP
-}
-
-double QN_FN(probe_int8)(uint64_t *sink, int64_t rounds) {
-    return has_dot() ? probe_dot(sink, rounds) : probe_pairs(sink, rounds);
 }
 #endif
 #endif
