@@ -24,7 +24,12 @@ struct qn_edit {
 
 // --- characters ----------------------------------------------------------------------------------
 
-static bool read_byte(char *c) { return read(STDIN_FILENO, c, 1) == 1; }
+static bool read_byte(char *c) {
+    ssize_t n;
+    do n = read(STDIN_FILENO, c, 1);
+    while (n < 0 && errno == EINTR); // the window has another size
+    return n == 1;
+}
 
 // One character of UTF-8; what is none becomes U+FFFD.
 static bool read_character(wchar_t *out) {
@@ -115,7 +120,7 @@ static bool set_up(qn_edit *edit) {
     const char *terminal = NULL;
     const bool is_set =
         el_wset(line, EL_CLIENTDATA, edit) == 0 && el_wset(line, EL_PROMPT, give_prompt) == 0 &&
-        el_wset(line, EL_EDITOR, L"emacs") == 0 && el_wset(line, EL_SIGNAL, 0) == 0 &&
+        el_wset(line, EL_EDITOR, L"emacs") == 0 && el_wset(line, EL_SIGNAL, 1) == 0 &&
         el_wset(line, EL_GETCFN, get_character) == 0 &&
         el_wset(line, EL_ADDFN, L"quern-newline", L"A new line", insert_newline) == 0 &&
         el_wset(line, EL_ADDFN, L"quern-paste", L"Pasted text", insert_paste) == 0 &&

@@ -1,5 +1,6 @@
 #include "cli/terminal.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -67,7 +68,8 @@ bool qn_input_wait(void) {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     for (;;) {
         if (qn_interrupt_take()) return false;
-        if (poll(&input, 1, LOOK_MS) != 0) return true; // a failure is told by reading
+        const int n = poll(&input, 1, LOOK_MS);
+        if (n > 0 || (n < 0 && errno != EINTR)) return true; // a failure is told by reading
     }
 }
 
