@@ -26,10 +26,11 @@ typedef struct qn_operand {
     const qn_packed *packed; // a weight for matmul or embed; data is NULL then
 } qn_operand;
 
-// Keys and values of one layer. In a page, from `offset` on: keys (heads, k_size, 64), the 64
+// Keys and values of one layer. In a page, from `offset` on: keys (heads, 4, k_size, 16), with 16
 // positions side by side, then values (heads, 64, v_size). A row of F32 or F16 is so many numbers; a
-// row of Q8_0 is a whole number of blocks of 32, the last filled with zeros, and of each block of
-// keys there are first the 64 scales, then 32 rows of 64 bytes. Only the backend looks inside.
+// row of Q8_0 is a whole number of blocks of 32, the last filled with zeros, and of a block of the
+// keys of 16 positions there are first the 16 scales, then 32 rows of 16 bytes. Only the backend
+// looks inside.
 typedef struct qn_cache_view {
     unsigned char *pages;
     int64_t page_bytes; // page p begins at pages + p * page_bytes

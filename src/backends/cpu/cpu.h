@@ -53,6 +53,8 @@ void qn_cpu_read_kv(float *keys, float *values, const qn_cache_view *cache, int3
                     int64_t row);
 int64_t qn_cpu_cache_bytes(qn_type type, int64_t heads, int64_t k_size, int64_t v_size);
 const char *qn_cpu_refuse(const qn_graph *graph, const qn_node *node);
+// Keys of so many positions lie together (qn_cache_view).
+enum { QN_KEY_GROUP = 16 };
 // Bytes of one row of keys or values in a cache.
 int64_t qn_cpu_cache_row_bytes(qn_type type, int64_t size);
 

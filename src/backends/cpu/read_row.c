@@ -41,16 +41,18 @@ static void unpack(float *to, qn_type type, const unsigned char *block, int64_t 
     memcpy(to + at, values, (size_t)n * sizeof *to);
 }
 
-// A key lies unit by unit, 64 apart (see qn_cache_view): gathers its blocks.
+// A key lies unit by unit, 16 apart (see qn_cache_view): gathers its blocks.
 static void read_key(float *to, qn_type type, const unsigned char *keys, int64_t size,
                      int64_t row) {
     const qn_type_info *info = qn_type_get(type);
     const int64_t first = info->block > 1 ? 2 : info->bytes; // bytes of the first unit
+    keys += row / QN_KEY_GROUP * QN_KEY_GROUP * qn_cpu_cache_row_bytes(type, size);
+    row %= QN_KEY_GROUP;
     for (int64_t at = 0; at < size; at += info->block) {
-        const unsigned char *from = keys + at / info->block * info->bytes * QN_PAGE_ROWS;
+        const unsigned char *from = keys + at / info->block * info->bytes * QN_KEY_GROUP;
         unsigned char block[MOST_BLOCK];
         memcpy(block, from + row * first, (size_t)first);
-        for (int64_t i = first; i < info->bytes; i++) block[i] = from[i * QN_PAGE_ROWS + row];
+        for (int64_t i = first; i < info->bytes; i++) block[i] = from[i * QN_KEY_GROUP + row];
         unpack(to, type, block, at, size);
     }
 }

@@ -110,7 +110,7 @@ static void score_block(const attend_job *job, const kv_page *page, int64_t firs
                            .a_stride = job->k_size,
                            .b = keys,
                            .depth = n,
-                           .width = BLOCK};
+                           .width = page->n_groups * QN_KEY_GROUP};
             mac_rows(&m, end - i < MAC_ROWS ? (int)(end - i) : MAC_ROWS);
         }
     }
@@ -164,11 +164,13 @@ static void add_runs(const attend_job *job, const matrix *v, int64_t at, uint32_
         const int first = __builtin_ctz(seen);
         const uint32_t rest = ~(seen >> first); // never 0 but for a full slab
         const int length = rest ? __builtin_ctz(rest) : SLAB;
+        matrix part = *v;
+        part.rows += first * v->stride;
         const mac m = {.to = job->o + i * job->v_stride,
                        .to_stride = job->v_stride,
                        .a = job->scores + i * BLOCK + at + first,
                        .a_stride = BLOCK,
-                       .b = {v->kind, v->rows + first * v->stride, v->stride, v->ahead},
+                       .b = part,
                        .depth = length,
                        .width = job->v_size};
         mac_rows(&m, n);
@@ -232,10 +234,12 @@ static void run_block(attend_job *job, int n_rows, int64_t block) {
     const int32_t seg = task->step->row_seg[job->views[0].row];
     unsigned char *bytes = cache_page(task->cache, task->step, seg, block);
     if (!bytes) return;
+    uint64_t any = 0;
     int from = n_rows, to = 0;
     for (int i = 0; i < n_rows; i++) {
         look_at_block(job, &job->views[i], block);
         if (!job->views[i].seen) continue;
+        any |= job->views[i].seen;
         if (from > i) from = i;
         to = i + 1;
     }
@@ -245,6 +249,7 @@ static void run_block(attend_job *job, int n_rows, int64_t block) {
     unsigned char *after = has_next ? cache_page(task->cache, task->step, seg, next) : NULL;
     const kv_page page = {.type = task->cache->type,
                           .is_shared = end - first > MAC_ROWS,
+                          .n_groups = (64 - __builtin_clzll(any) + QN_KEY_GROUP - 1) / QN_KEY_GROUP,
                           .k_size = job->k_size,
                           .v_size = job->v_size,
                           .keys = cache_keys(task->cache, bytes, job->cut.kv),

@@ -43,7 +43,8 @@ enum { SLAB = 32 }; // rows of a slab: numbers of a key, positions of values
 // from memory: behind keys the values, behind values the keys of the next page.
 typedef struct kv_page {
     qn_type type;
-    bool is_shared; // many queries use it: halves are better unpacked once, and floats fetched
+    bool is_shared;   // many queries use it: better unpacked once
+    int64_t n_groups; // of 16 positions: those behind them nobody sees
     int64_t k_size, v_size;
     const unsigned char *keys, *values, *next_keys; // next_keys may be NULL
     float *slab;                                    // room for (32, 64) and (32, F'): see below
@@ -63,47 +64,53 @@ QN_INLINE f32v scaled_bytes(const unsigned char *from, f32v scale) {
     return scale * to_float(widen_u8(from) << 24 >> 24);
 }
 
-// n rows (n, 64) of a block of Q8_0 keys: 64 scales, then rows of bytes.
-static inline void unpack_key_bytes(float *to, const unsigned char *block, int64_t n,
-                                    const unsigned char *ahead) {
-    f32v scale[QN_PAGE_ROWS / QN_LANES];
-    for (int j = 0; j < QN_PAGE_ROWS; j += QN_LANES)
+// n rows of a block of Q8_0 keys of 16 positions: 16 scales, then rows of bytes. To rows of 64.
+static inline void unpack_key_bytes(float *to, const unsigned char *block, int64_t n) {
+    f32v scale[QN_KEY_GROUP / QN_LANES];
+    for (int j = 0; j < QN_KEY_GROUP; j += QN_LANES)
         scale[j / QN_LANES] = widen_half(block + 2 * j);
-    const unsigned char *from = block + 2 * QN_PAGE_ROWS;
+    const unsigned char *from = block + 2 * QN_KEY_GROUP;
     for (int64_t i = 0; i < n; i++) {
-        fetch_bytes(ahead ? ahead + i * QN_PAGE_ROWS : NULL, QN_PAGE_ROWS);
-        for (int j = 0; j < QN_PAGE_ROWS; j += QN_LANES)
+        for (int j = 0; j < QN_KEY_GROUP; j += QN_LANES)
             store_f32(to + i * QN_PAGE_ROWS + j,
-                      scaled_bytes(from + i * QN_PAGE_ROWS + j, scale[j / QN_LANES]));
+                      scaled_bytes(from + i * QN_KEY_GROUP + j, scale[j / QN_LANES]));
     }
 }
 
-static inline mac_kind far_kind(const kv_page *page) {
-    return page->type == QN_TYPE_F16 ? MAC_FAR_HALVES : MAC_FAR_FLOATS;
+// n rows of keys of 16 positions, to rows of 64.
+static inline void unpack_group(float *to, qn_type type, const unsigned char *from, int64_t n) {
+    if (type == QN_TYPE_Q8_0) {
+        unpack_key_bytes(to, from, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++, to += QN_PAGE_ROWS) {
+        if (type == QN_TYPE_F16)
+            unpack_halves(to, from + 2 * QN_KEY_GROUP * i, QN_KEY_GROUP);
+        else
+            memcpy(to, from + 4 * QN_KEY_GROUP * i, 4 * QN_KEY_GROUP);
+    }
 }
 
 // Keys e ... e + n - 1 of a page, (n, 64): as they lie there, or in the slab. e is a multiple of 32.
 static inline matrix load_keys(const kv_page *page, int64_t e, int64_t n) {
-    const int64_t unit = page->type == QN_TYPE_F32 ? 4 : page->type == QN_TYPE_F16 ? 2 : 1;
-    const int64_t row = QN_PAGE_ROWS * unit;
-    const unsigned char *from = page->keys + e * row;
-    const unsigned char *ahead = e < page->v_size ? page->values + e * row : NULL;
-    if (page->type != QN_TYPE_Q8_0 && !page->is_shared)
-        return (matrix){far_kind(page), from, row, page->values - page->keys};
-    if (page->type == QN_TYPE_F32) {
-        fetch_bytes(ahead, n * row);
-        return (matrix){MAC_FLOATS, from, row, 0};
+    const qn_type_info *info = qn_type_get(page->type);
+    const int64_t row = qn_cpu_cache_row_bytes(page->type, page->k_size);
+    const int64_t group = QN_KEY_GROUP * row, bytes = n / info->block * info->bytes * QN_KEY_GROUP;
+    const int64_t at = e / info->block * info->bytes * QN_KEY_GROUP;
+    if (page->type != QN_TYPE_Q8_0 && !page->is_shared) {
+        const bool is_half = page->type == QN_TYPE_F16;
+        return (matrix){.kind = is_half ? MAC_KEY_HALVES : MAC_KEY_FLOATS,
+                        .rows = page->keys + at,
+                        .stride = QN_KEY_GROUP * (is_half ? 2 : 4),
+                        .group = group,
+                        .ahead = page->values - page->keys};
     }
-    if (page->type == QN_TYPE_F16) {
-        for (int64_t i = 0; i < n; i++) {
-            fetch_bytes(ahead ? ahead + i * row : NULL, row);
-            unpack_halves(page->slab + i * QN_PAGE_ROWS, from + i * row, QN_PAGE_ROWS);
-        }
-    } else {
-        unpack_key_bytes(page->slab, page->keys + e / QN_VALUES_Q8_0 * QN_BYTES_Q8_0 * QN_PAGE_ROWS,
-                         n, ahead);
+    for (int64_t g = 0; g < page->n_groups; g++) {
+        if (e < page->v_size) fetch_bytes(page->values + g * group + at, bytes);
+        unpack_group(page->slab + g * QN_KEY_GROUP, page->type, page->keys + g * group + at, n);
     }
-    return (matrix){MAC_FLOATS, (const unsigned char *)page->slab, 4 * QN_PAGE_ROWS, 0};
+    return (matrix){
+        .kind = MAC_FLOATS, .rows = (const unsigned char *)page->slab, .stride = 4 * QN_PAGE_ROWS};
 }
 
 // A value row of the cache that is not F32. `to` has room for a multiple of 32.
@@ -126,16 +133,20 @@ static inline matrix load_values(const kv_page *page, int64_t at) {
     const unsigned char *from = page->values + at * row;
     const unsigned char *ahead = page->next_keys ? page->next_keys + at * row : NULL;
     if (page->type != QN_TYPE_Q8_0 && !page->is_shared)
-        return (matrix){far_kind(page), from, row, ahead ? page->next_keys - page->values : 0};
+        return (matrix){.kind = page->type == QN_TYPE_F16 ? MAC_FAR_HALVES : MAC_FAR_FLOATS,
+                        .rows = from,
+                        .stride = row,
+                        .ahead = ahead ? page->next_keys - page->values : 0};
     if (page->type == QN_TYPE_F32) {
         fetch_bytes(ahead, SLAB * row);
-        return (matrix){MAC_FLOATS, from, row, 0};
+        return (matrix){.kind = MAC_FLOATS, .rows = from, .stride = row};
     }
     for (int j = 0; j < SLAB; j++) {
         fetch_bytes(ahead ? ahead + j * row : NULL, row);
         unpack_value(page->type, page->slab + j * stride, from + j * row, page->v_size);
     }
-    return (matrix){MAC_FLOATS, (const unsigned char *)page->slab, 4 * stride, 0};
+    return (matrix){
+        .kind = MAC_FLOATS, .rows = (const unsigned char *)page->slab, .stride = 4 * stride};
 }
 
 // --- writing ---
@@ -154,16 +165,18 @@ static inline void pack_row(qn_type type, unsigned char *to, float *from, int64_
     info->pack(to, from, whole, NULL);
 }
 
-// n units of `bytes` (constant), 64 apart.
+// n units of `bytes` (constant), 16 apart.
 QN_INLINE void spread_units(unsigned char *to, const unsigned char *from, int64_t n, size_t bytes) {
     for (int64_t i = 0; i < n; i++)
-        memcpy(to + (size_t)(i * QN_PAGE_ROWS) * bytes, from + (size_t)i * bytes, bytes);
+        memcpy(to + (size_t)(i * QN_KEY_GROUP) * bytes, from + (size_t)i * bytes, bytes);
 }
 
 // A packed row to its place among the keys of a head: number by number; of a block of Q8_0 the
 // scale, then byte by byte.
 static inline void place_key(qn_type type, unsigned char *keys, const unsigned char *row, int64_t n,
                              int64_t slot) {
+    keys += slot / QN_KEY_GROUP * QN_KEY_GROUP * qn_cpu_cache_row_bytes(type, n);
+    slot %= QN_KEY_GROUP;
     if (type == QN_TYPE_F32) {
         spread_units(keys + 4 * slot, row, n, 4);
     } else if (type == QN_TYPE_F16) {
@@ -171,8 +184,8 @@ static inline void place_key(qn_type type, unsigned char *keys, const unsigned c
     } else {
         for (int64_t at = 0; at < n; at += QN_VALUES_Q8_0) {
             memcpy(keys + 2 * slot, row, 2);
-            spread_units(keys + 2 * QN_PAGE_ROWS + slot, row + 2, QN_VALUES_Q8_0, 1);
-            keys += QN_BYTES_Q8_0 * QN_PAGE_ROWS;
+            spread_units(keys + 2 * QN_KEY_GROUP + slot, row + 2, QN_VALUES_Q8_0, 1);
+            keys += QN_BYTES_Q8_0 * QN_KEY_GROUP;
             row += QN_BYTES_Q8_0;
         }
     }

@@ -30,10 +30,9 @@ static void fetch_key(const write_job *job, int64_t r, int64_t head) {
     int64_t slot;
     unsigned char *page = find_page(job, r, &slot);
     if (!page) return;
-    const int64_t bytes = qn_cpu_cache_row_bytes(cache->type, cache->k_size) / cache->k_size;
-    unsigned char *at = cache_keys(cache, page, head) + slot * bytes;
-    for (int64_t i = 0; i < cache->k_size; i++)
-        __builtin_prefetch(at + i * QN_PAGE_ROWS * bytes, 1, 3);
+    const int64_t bytes = QN_KEY_GROUP * qn_cpu_cache_row_bytes(cache->type, cache->k_size);
+    unsigned char *at = cache_keys(cache, page, head) + slot / QN_KEY_GROUP * bytes;
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 1, 3);
     __builtin_prefetch(cache_value(cache, page, head, slot), 1, 3);
 }
 

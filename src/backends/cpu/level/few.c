@@ -46,21 +46,7 @@ QN_INLINE pairs read_pairs(const uint8_t *run, int i, int o, const source *s) {
     return (pairs){even_bytes(q, s->zero), odd_bytes(q, s->zero)};
 }
 
-// --- i12_256, one row: group by group, so that little is done with the weights ---
-
-QN_INLINE i32v i12_group(const uint8_t *run, const qn_i12_block *x, int j, int h, int o,
-                         const source *s) {
-    const int step = s->group / 4;
-    i32v even = base_sum(x->sums + 2 * j, h, s), odd = {0};
-    UNROLL for (int i = h * step; i < (h + 1) * step; i++) {
-        const u16v q = code_row(run + s->run_header + 4 * o, i, s);
-        even = madd(even, even_bytes(q, 0), x->q + 32 * j + 4 * i);
-        odd = madd(odd, odd_bytes(q, 0), x->q + 32 * j + 4 * i + 2);
-    }
-    return even + odd;
-}
-
-// --- i12_256, rows in step: weights times their integer scale, so that a block is one sum ---
+// --- i12_256 ---
 
 // Sums of a row; two where there would be few of them to compute side by side.
 typedef struct row_sum {
@@ -84,12 +70,35 @@ QN_INLINE i32v whole(row_sum t, const int n_rows) {
     return n_rows < QN_FEW_ROWS ? t.even + t.odd : t.even;
 }
 
-// Run j of a block.
-QN_INLINE void i12_folded_run(row_sum *t, const few_block *f, int j, const i32v *scales,
-                              const source *s, const int n_rows) {
+// Sums of group h of run j, with the codes as they are.
+QN_INLINE void i12_group(row_sum *t, const few_block *f, int j, int h, const source *s,
+                         const int n_rows) {
+    const int step = s->group / 4;
+    const uint8_t *from = run_at(f->from, j, s) + s->run_header + 4 * f->o;
+    UNROLL for (int r = 0; r < n_rows; r++) t[r] =
+        (row_sum){base_sum(i12_of(f->rows[r], f->b)->sums + 2 * j, h, s), {0}};
+    UNROLL for (int i = h * step; i < (h + 1) * step; i++) {
+        const u16v q = code_row(from, i, s);
+        add_pairs(t, (pairs){even_bytes(q, 0), odd_bytes(q, 0)}, f, 32 * j + 4 * i, n_rows);
+    }
+}
+
+// Run j of a block of a type with integer scales. A product with the scale is either one for each
+// group and row, or one for each vector of weights, whichever are fewer.
+QN_INLINE void i12_run(row_sum *t, const few_block *f, int j, const i32v *scales, const source *s,
+                       const int n_rows) {
     const int step = 32 / s->group;
     const uint8_t *run = run_at(f->from, j, s);
     fetch(run, s);
+    if (step * n_rows < 2 * RUN_ROWS) {
+        UNROLL for (int h = 0; h < step; h++) {
+            row_sum group[QN_FEW_ROWS];
+            i12_group(group, f, j, h, s, n_rows);
+            UNROLL for (int r = 0; r < n_rows; r++) t[r].even +=
+                whole(group[r], n_rows) * scales[step * j + h];
+        }
+        return;
+    }
     UNROLL for (int i = 0; i < RUN_ROWS; i++) {
         const i16v scale = twice(scales[step * j + step * i / RUN_ROWS]);
         pairs w = read_pairs(run, i, f->o, s);
@@ -105,16 +114,7 @@ QN_INLINE void i12_scaled(const few_block *f, const source *s, const int n_rows)
     const f32v d = float_scale(f->from, f->o, s);
     read_scales(scales, mins, f->from, f->o, s);
     zero_rows(t, n_rows);
-    for (int j = 0; j < RUNS; j++) {
-        if (n_rows > 1) {
-            i12_folded_run(t, f, j, scales, s, n_rows);
-            continue;
-        }
-        const uint8_t *run = run_at(f->from, j, s);
-        fetch(run, s);
-        UNROLL for (int h = 0; h < 32 / s->group; h++) t[0].even +=
-            i12_group(run, i12_of(f->rows[0], f->b), j, h, f->o, s) * scales[32 / s->group * j + h];
-    }
+    for (int j = 0; j < RUNS; j++) i12_run(t, f, j, scales, s, n_rows);
     UNROLL for (int r = 0; r < n_rows; r++) {
         const qn_i12_block *x = i12_of(f->rows[r], f->b);
         f32v value = d * to_float(whole(t[r], n_rows));
@@ -137,12 +137,13 @@ QN_INLINE void i12_simple(const few_block *f, const source *s, const int n_rows)
         const f32v d = float_scale(run, f->o, s), m = s->has_shift ? float_shift(run, f->o) : d;
         row_sum t[QN_FEW_ROWS];
         fetch(run, s);
-        zero_rows(t, n_rows);
-        if (n_rows == 1)
-            t[0].even = i12_group(run, i12_of(f->rows[0], f->b), j, 0, f->o, s);
-        else
+        if (n_rows == 1) {
+            i12_group(t, f, j, 0, s, 1);
+        } else {
+            zero_rows(t, n_rows);
             UNROLL for (int i = 0; i < RUN_ROWS; i++)
                 add_pairs(t, read_pairs(run, i, f->o, s), f, 32 * j + 4 * i, n_rows);
+        }
         UNROLL for (int r = 0; r < n_rows; r++) {
             const int16_t *sums = i12_of(f->rows[r], f->b)->sums + 2 * j;
             y[r] = fma_f32(d, to_float(whole(t[r], n_rows)), y[r]);
