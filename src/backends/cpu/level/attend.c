@@ -53,6 +53,7 @@ typedef struct attend_job {
     float *scores;          // (queries, 64)
     float *o, *all_o;       // (queries, v_stride)
     sums sums;
+    const unsigned char *then; // keys that are read behind these rows; NULL: none
     view views[QN_ATTEND_QUERIES];
 } attend_job;
 
@@ -254,7 +255,8 @@ static void run_block(attend_job *job, int n_rows, int64_t block) {
                           .v_size = job->v_size,
                           .keys = cache_keys(task->cache, bytes, job->cut.kv),
                           .values = cache_value(task->cache, bytes, job->cut.kv, 0),
-                          .next_keys = after ? cache_keys(task->cache, after, job->cut.kv) : NULL,
+                          .next_keys =
+                              after ? cache_keys(task->cache, after, job->cut.kv) : job->then,
                           .slab = job->slab};
     score_block(job, &page, first, end);
     join_block(job, first, end);
@@ -319,6 +321,17 @@ static void open_job(attend_job *job, int64_t piece, void *scratch) {
         (sums){sum, sum + most, sum + 2 * most, sum + 3 * most, sum + 4 * most, sum + 5 * most};
 }
 
+// The first keys that row r sees.
+static const unsigned char *first_keys(const attend_job *job, int64_t r) {
+    const qn_step *step = job->task->step;
+    view v;
+    if (step->row_seg[r] < 0) return NULL;
+    open_view(job, &v, r);
+    unsigned char *page =
+        cache_page(job->task->cache, step, step->row_seg[r], v.first / QN_PAGE_ROWS);
+    return page ? cache_keys(job->task->cache, page, job->cut.kv) : NULL;
+}
+
 static void attend_piece(attend_job *job, int64_t piece, void *scratch) {
     const qn_step *step = job->task->step;
     open_job(job, piece, scratch);
@@ -332,6 +345,7 @@ static void attend_piece(attend_job *job, int64_t piece, void *scratch) {
         }
         int n = 1;
         while (r + n < rows.end && step->row_seg[r + n] == seg) n++;
+        job->then = r + n < rows.end ? first_keys(job, r + n) : NULL;
         attend_run(job, r, n);
         r += n;
     }

@@ -89,8 +89,9 @@ void QN_FN(attention_turn)(const qn_task *task, int64_t piece, void *scratch) {
                            .packed = packed_room(task, scratch)};
     const qn_kv_cut cut = qn_cpu_cut_kv(task, piece);
     const int64_t group = q->parts / task->cache->heads; // heads of q that share a key
+    if (cut.rows.first < cut.rows.end) fetch_key(&job, cut.rows.first, cut.head);
     for (int64_t r = cut.rows.first; r < cut.rows.end; r++) {
-        fetch_key(&job, r, cut.head);
+        if (r + 1 < cut.rows.end) fetch_key(&job, r + 1, cut.head);
         for (int64_t h = cut.head * group; h < (cut.head + 1) * group; h++)
             rotate_head(part_of(&task->temp[0], r, h), part_of(q, r, h), row_of(&task->in[4], r),
                         task->in[6].data, q->width, task->attrs);
