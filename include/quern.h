@@ -373,8 +373,8 @@ QN_API QN_MUST_CHECK qn_status qn_engine_memory(qn_memory *out, const qn_engine 
 
 // --- limits --------------------------------------------------------------------------------------
 
-// What this machine can do at best: the best of many short runs of loops that do nothing else. Other
-// programs that run at the same time lower it.
+// What this machine can do, found by loops that do nothing else: reading is the median of many passes,
+// the peaks are the best of many short runs. Other programs that run at the same time lower it.
 typedef struct qn_limits {
     int n_threads;
     const char *level; // of the loops: "avx512", ...; a constant
