@@ -1,33 +1,7 @@
 // Tokens of an answer do not allocate, guessed or not, with stops, masks and log-probabilities. The
 // linker sends all allocations of the library through this file (--wrap, tests/CMakeLists.txt).
+#include "alloc_rig.h"
 #include "generate_rig.h"
-
-#include <stdatomic.h>
-#include <stdlib.h>
-
-static atomic_long n_requests;
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-
-void *__wrap_malloc(size_t size) {
-    atomic_fetch_add(&n_requests, 1);
-    return __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size) {
-    atomic_fetch_add(&n_requests, 1);
-    return __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t size) {
-    atomic_fetch_add(&n_requests, 1);
-    return __real_realloc(p, size);
-}
 
 enum { WARM = 20, N_NEW = 150, MOST_GROWTH = 6 };
 

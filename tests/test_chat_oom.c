@@ -3,6 +3,7 @@
 // jansson's are sent here at run time. Every failure must be QN_MEMORY with a message, nothing
 // leaked, the result untouched. Where it is jansson that gets no memory, it may also read a text
 // wrongly and say nothing: then only the leaks count.
+#include "alloc_rig.h"
 #include "testing.h"
 
 #include "core/json.h"
@@ -10,49 +11,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-
-static long countdown = -1; // allocations until the one that fails; negative: none fails
-static long n_living;       // blocks not yet freed
-static bool json_failed;
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-void __real_free(void *p);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-void __wrap_free(void *p);
-
-static bool must_fail(void) { return countdown >= 0 && countdown-- == 0; }
-
-static void *counted(void *p) {
-    n_living += p != NULL;
-    return p;
-}
-
-void *__wrap_malloc(size_t size) { return must_fail() ? NULL : counted(__real_malloc(size)); }
-
-void *__wrap_calloc(size_t n, size_t size) {
-    return must_fail() ? NULL : counted(__real_calloc(n, size));
-}
-
-void *__wrap_realloc(void *p, size_t size) {
-    if (must_fail()) return NULL;
-    void *moved = __real_realloc(p, size);
-    return p ? moved : counted(moved);
-}
-
-void __wrap_free(void *p) {
-    n_living -= p != NULL;
-    __real_free(p);
-}
-
-static void *json_alloc(size_t size) {
-    if (!must_fail()) return counted(__real_malloc(size));
-    json_failed = true;
-    return NULL;
-}
 
 // --- the cases -----------------------------------------------------------------------------------
 

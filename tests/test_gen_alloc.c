@@ -1,29 +1,11 @@
 // Choosing a token allocates nothing, and settings that cannot be prepared for want of memory leave
 // the old ones. The linker sends all allocations of the library through this file (--wrap,
 // tests/CMakeLists.txt).
+#include "alloc_rig.h"
 #include "testing.h"
 
 #include "gen/sampler.h"
 #include "gen/stop.h"
-
-#include <stdlib.h>
-
-static long n_requests, fails_at = -1;
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-
-static bool is_refused(void) { return n_requests++ == fails_at; }
-
-void *__wrap_malloc(size_t size) { return is_refused() ? NULL : __real_malloc(size); }
-
-void *__wrap_calloc(size_t n, size_t size) { return is_refused() ? NULL : __real_calloc(n, size); }
-
-void *__wrap_realloc(void *p, size_t size) { return is_refused() ? NULL : __real_realloc(p, size); }
 
 enum { N = 9000, N_TOKENS = 300 };
 
@@ -95,13 +77,13 @@ static void want_of_memory_is_an_error(void **state) {
     for (long at = 0; !is_done; at++) {
         qn_sampler *sampler = NULL;
         qn_stops *stops = NULL;
-        fails_at = n_requests + at;
+        countdown = at;
         qn_status status = qn_sampler_create(&sampler, tokenizer, N, &err);
         for (size_t s = 0; s < N_SETTINGS && !status; s++)
             status = qn_sampler_set(sampler, &settings[s], &err);
         if (!status) status = qn_stops_create(&stops, bans, 2, &err);
-        is_done = !status && fails_at >= n_requests;
-        fails_at = -1;
+        is_done = !status && countdown >= 0;
+        countdown = -1;
         if (status) {
             assert_int_equal(status, QN_MEMORY);
             n_failed++;

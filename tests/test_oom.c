@@ -3,71 +3,22 @@
 // and what PCRE2 allocates inside is failed at its calls. Each case runs with the first allocation
 // failing, then the second, and so on until it succeeds: every failure must be QN_MEMORY, with a
 // message, the result untouched, and nothing leaked.
+#include "alloc_rig.h"
 #include "testing.h"
 
 #include <jansson.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 
-static atomic_long countdown;  // allocations until the one that fails; negative: none fails
-static atomic_long n_living;   // blocks not yet freed, of those that went through this file
-static atomic_long n_requests; // allocations since the last reset
-
-static atomic_bool json_failed; // it was jansson that did not get its memory
-
-static bool must_fail(void) {
-    atomic_fetch_add(&n_requests, 1);
-    return atomic_load(&countdown) >= 0 && atomic_fetch_sub(&countdown, 1) == 0;
-}
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
 char *__real_strdup(const char *text);
 char *__real_strndup(const char *text, size_t n);
-void __real_free(void *p);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
 char *__wrap_strdup(const char *text);
 char *__wrap_strndup(const char *text, size_t n);
-void __wrap_free(void *p);
-
-static void *counted(void *p) {
-    if (p) atomic_fetch_add(&n_living, 1);
-    return p;
-}
-
-void *__wrap_malloc(size_t size) { return must_fail() ? NULL : counted(__real_malloc(size)); }
-
-void *__wrap_calloc(size_t n, size_t size) {
-    return must_fail() ? NULL : counted(__real_calloc(n, size));
-}
-
-void *__wrap_realloc(void *p, size_t size) {
-    if (must_fail()) return NULL;
-    void *moved = __real_realloc(p, size);
-    if (!p) counted(moved);
-    return moved;
-}
 
 char *__wrap_strdup(const char *text) { return must_fail() ? NULL : counted(__real_strdup(text)); }
 
 char *__wrap_strndup(const char *text, size_t n) {
     return must_fail() ? NULL : counted(__real_strndup(text, n));
-}
-
-static void *json_alloc(size_t size) {
-    if (!must_fail()) return counted(__real_malloc(size));
-    atomic_store(&json_failed, true);
-    return NULL;
-}
-
-void __wrap_free(void *p) {
-    if (p) atomic_fetch_sub(&n_living, 1);
-    __real_free(p);
 }
 
 pcre2_code *__real_pcre2_compile_8(PCRE2_SPTR pattern, PCRE2_SIZE size, uint32_t options,

@@ -1,33 +1,7 @@
 // Nothing on the decode path allocates. The linker sends all allocations of the library through this
 // file (--wrap, tests/CMakeLists.txt), which counts them.
+#include "alloc_rig.h"
 #include "families.h"
-
-#include <stdatomic.h>
-#include <stdlib.h>
-
-static atomic_long n_requests;
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-
-void *__wrap_malloc(size_t size) {
-    atomic_fetch_add(&n_requests, 1);
-    return __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size) {
-    atomic_fetch_add(&n_requests, 1);
-    return __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t size) {
-    atomic_fetch_add(&n_requests, 1);
-    return __real_realloc(p, size);
-}
 
 static void steps_allocate_nothing(void **state) {
     (void)state;

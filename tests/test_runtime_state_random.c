@@ -2,48 +2,8 @@
 // operation each sequence and checkpoint must hold exactly what a fresh computation would give, the
 // counts must add up, and nothing may be allocated. A failure prints its seed and the shortest list
 // of operations that still fails.
+#include "alloc_rig.h"
 #include "state_rig.h"
-
-#include <stdlib.h>
-
-// --- the linker sends allocations here ---
-
-static long n_requests, n_living;
-static long countdown = -1; // requests until the one that fails; negative: none
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t size);
-void __real_free(void *p);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-void __wrap_free(void *p);
-
-static bool must_fail(void) {
-    n_requests++;
-    return countdown >= 0 && countdown-- == 0;
-}
-
-static void *counted(void *p) {
-    if (p) n_living++;
-    return p;
-}
-
-void *__wrap_malloc(size_t size) { return must_fail() ? NULL : counted(__real_malloc(size)); }
-void *__wrap_calloc(size_t n, size_t size) {
-    return must_fail() ? NULL : counted(__real_calloc(n, size));
-}
-void *__wrap_realloc(void *p, size_t size) {
-    if (must_fail()) return NULL;
-    void *moved = __real_realloc(p, size);
-    if (!p) counted(moved);
-    return moved;
-}
-void __wrap_free(void *p) {
-    if (p) n_living--;
-    __real_free(p);
-}
 
 // --- operations ---
 
