@@ -1,0 +1,134 @@
+// Walking a plan: whatever the threads and the pieces, each piece runs once, with scratch of its own,
+// and no call begins before those that it comes after are done.
+#include "testing.h"
+
+#include "core/mem.h"
+#include "runtime/walk.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CALLS = 9, MOST_PIECES = 1000, SCRATCH = 64, ROUNDS = 20 };
+
+static const int64_t pieces[CALLS] = {0, 1, 3, 64, MOST_PIECES, 2, 0, 7, 1};
+static const int32_t after[CALLS] = {-1, -1, 1, 2, 1, 4, 4, 6, 7};
+
+// A plan of nothing: what pieces leave behind is plain memory, which the walk must order.
+typedef struct world {
+    int runs[CALLS][MOST_PIECES];
+    qn_task tasks[CALLS];
+    const qn_kernel *kernels[CALLS];
+    qn_binding binding;
+    qn_call_times times[CALLS];
+    _Atomic int faults;
+    qn_walk walk;
+} world;
+
+static void run_piece(const qn_task *task, int64_t piece, void *scratch) {
+    world *w = task->in[0].data;
+    const ptrdiff_t call = task - w->tasks;
+    unsigned char mark[SCRATCH];
+    memset(mark, (int)(piece + 3 * call), sizeof mark);
+    memcpy(scratch, mark, sizeof mark);
+    for (int32_t before = 0; before <= after[call]; before++) {
+        for (int64_t p = 0; p < pieces[before]; p++) w->faults += w->runs[before][p] != 1;
+    }
+    w->runs[call][piece]++;
+    w->faults += memcmp(scratch, mark, sizeof mark) != 0;
+}
+
+static void world_open(world *w, int n_threads, bool is_timed) {
+    static const qn_kernel kernel = {.name = "piece", .run = run_piece};
+    qn_err err;
+    memset(w, 0, sizeof *w);
+    for (int i = 0; i < CALLS; i++) {
+        w->kernels[i] = &kernel;
+        w->tasks[i].in[0].data = w;
+    }
+    w->binding.pieces = (int64_t *)(uintptr_t)pieces;
+    w->binding.after = (int32_t *)(uintptr_t)after;
+    w->walk = (qn_walk){.kernels = w->kernels,
+                        .tasks = w->tasks,
+                        .binding = &w->binding,
+                        .n_calls = CALLS,
+                        .n_shares = n_threads,
+                        .taken = qn_alloc((size_t)(CALLS * n_threads), sizeof *w->walk.taken),
+                        .done = qn_alloc(CALLS, sizeof *w->walk.done),
+                        .scratch = qn_alloc((size_t)n_threads, SCRATCH),
+                        .scratch_bytes = SCRATCH,
+                        .times = is_timed ? w->times : NULL};
+    assert_true(w->walk.taken && w->walk.done && w->walk.scratch);
+    ASSERT_OK(qn_gate_create(&w->walk.gate, &err));
+}
+
+static void world_close(world *w) {
+    qn_free(w->walk.taken);
+    qn_free(w->walk.done);
+    qn_free(w->walk.scratch);
+    qn_gate_destroy(w->walk.gate);
+}
+
+// Every piece ran once since the last time.
+static void check_runs(world *w) {
+    assert_int_equal(w->faults, 0);
+    for (int i = 0; i < CALLS; i++) {
+        for (int64_t p = 0; p < MOST_PIECES; p++) assert_int_equal(w->runs[i][p], p < pieces[i]);
+    }
+    memset(w->runs, 0, sizeof w->runs);
+}
+
+static void each_piece_runs_once_and_in_order(void **state) {
+    (void)state;
+    static const int threads[] = {1, 2, 3, 17, 100};
+    static world w;
+    qn_err err;
+    for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
+        qn_pool *pool;
+        ASSERT_OK(qn_pool_create(&pool, threads[t], &err));
+        world_open(&w, threads[t], t % 2);
+        for (int round = 0; round < ROUNDS; round++) {
+            const int64_t began = qn_clock();
+            qn_walk_run(&w.walk, pool);
+            check_runs(&w);
+            for (int i = 0; i < CALLS && w.walk.times; i++)
+                assert_true(!pieces[i] ||
+                            (began <= w.times[i].begin && w.times[i].begin <= w.times[i].end));
+        }
+        world_close(&w);
+        qn_pool_destroy(pool);
+    }
+}
+
+static void run_walk(void *arg, int64_t i) {
+    world *w = arg;
+    qn_walk_run(&w[i].walk, (qn_pool *)w[i].tasks[0].in[1].data);
+}
+
+// A pool that is busy lends no thread: each caller walks alone.
+static void walks_need_no_pool(void **state) {
+    (void)state;
+    static world w[4];
+    qn_err err;
+    qn_pool *pool;
+    ASSERT_OK(qn_pool_create(&pool, 3, &err));
+    for (int i = 0; i < 4; i++) {
+        world_open(&w[i], 3, false);
+        w[i].tasks[0].in[1].data = pool;
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        qn_pool_run(pool, 4, run_walk, w);
+        for (int i = 0; i < 4; i++) check_runs(&w[i]);
+    }
+    qn_walk_run(&w[0].walk, NULL);
+    check_runs(&w[0]);
+    for (int i = 0; i < 4; i++) world_close(&w[i]);
+    qn_pool_destroy(pool);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_piece_runs_once_and_in_order),
+        cmocka_unit_test(walks_need_no_pool),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
