@@ -355,8 +355,16 @@ static void test_commands(void **state) {
     expect(s, "the system message is set");
     type(s, "/system\n");
     expect(s, "You are a pirate.");
+    type(s, "/system none\n");
+    expect(s, "no system message");
+    type(s, "/set\n"); // nothing is set: the help tells the defaults
+    expect(s, "sample among the N best tokens");
     type(s, "/set temperature 1.5\n"); // by another program's name
     expect(s, "1.5");
+    type(s, "/set parameter top_k 39\n"); // and by its words
+    expect(s, "top-k                39");
+    type(s, "/set top_k\n");
+    expect(s, "sample among the N best tokens");
     type(s, "/set temp hot\n");
     expect(s, "--temp: 'hot', want a number");
     type(s, "/set frobnication 1\n");

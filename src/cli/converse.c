@@ -67,8 +67,9 @@ static qn_status set_system(conversation *c, const char *rest, qn_err *err) {
     if (!*rest) return QN_OK;
     if (!c->talk->template)
         return QN_FAIL(err, STATE, "the text is fed as it is: no place for a system message");
-    QN_TRY(qn_talk_set_system(c->talk, strcmp(rest, "none") == 0 ? NULL : rest, err));
-    qn_print_dim("the system message is set");
+    const bool goes = strcmp(rest, "none") == 0;
+    QN_TRY(qn_talk_set_system(c->talk, goes ? NULL : rest, err));
+    qn_print_dim(goes ? "no system message" : "the system message is set");
     return QN_OK;
 }
 
@@ -93,27 +94,35 @@ static qn_status load(conversation *c, const char *rest, qn_err *err) {
     return QN_OK;
 }
 
+// The value; for what is not set the help, which names the default, in the weak colour.
 static void print_setting(const conversation *c, const qn_option *option) {
     qn_buf value = {0};
     qn_option_print(&value, c->talk->args, option);
-    fprintf(stderr, "  %-20s ", option->name + 2);
-    if (value.size) qn_print_text(stderr, value.data, value.size);
-    fputc('\n', stderr);
+    if (value.size) {
+        fprintf(stderr, "  %-20s ", option->name + 2);
+        qn_print_text(stderr, value.data, value.size);
+        fputc('\n', stderr);
+    } else {
+        qn_print_dim("  %-20s %s", option->name + 2, option->help);
+    }
     qn_buf_deinit(&value);
 }
 
-// Names are those of the options, with or without dashes; other programs' names are known too.
+// Names are those of the options, with or without dashes in front, underscores for those inside;
+// other programs' names are known too.
 static const qn_option *find_setting(const char *name, size_t n, qn_err *err) {
     char word[64];
     while (n && *name == '-') name++, n--;
     snprintf(word, sizeof word, "--%.*s", (int)(n < 60 ? n : 60), name);
+    for (char *at = word; (at = strchr(at, '_'));) *at = '-';
     const qn_foreign *foreign = qn_foreign_find(word, strlen(word));
     const char *ours = foreign && foreign->ours ? foreign->ours : word;
     const qn_option *option;
     for (size_t i = 0; (option = qn_live_option(i)); i++) {
         if (strcmp(option->name, ours) == 0) return option;
     }
-    (void)QN_FAIL(err, ARGUMENT, "no setting '%s'; /set lists them", word + 2);
+    (void)QN_FAIL(err, ARGUMENT, "no setting '%.*s'; /set lists them", (int)(n < 60 ? n : 60),
+                  name);
     return NULL;
 }
 
@@ -137,6 +146,7 @@ static qn_status set(conversation *c, const char *rest, qn_err *err) {
     const qn_option *option;
     for (size_t i = 0; !*rest && (option = qn_live_option(i)); i++) print_setting(c, option);
     if (!*rest) return QN_OK;
+    if (strncmp(rest, "parameter ", 10) == 0) rest += 10 + strspn(rest + 10, " \t"); // Ollama's
     const size_t n = strcspn(rest, " \t=");
     option = find_setting(rest, n, err);
     if (!option) return QN_ARGUMENT;

@@ -1,5 +1,6 @@
 #include "cli/foreign.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static const char no_gpu[] = "there is no GPU support yet, the CPU computes";
@@ -7,11 +8,16 @@ static const char no_download[] = "models are files, downloaded by other program
 static const char no_such_thing[] = "this is not there yet";
 static const char chats[] = "'quern run MODEL' chats on a terminal, and -p answers once";
 static const char needs_nothing[] = "attention is always fused, there is nothing to turn on";
+static const char no_log[] = "there is no log; --profile tells where the time goes";
+static const char own_template[] = "the model's own template is always used, or --template FILE";
+static const char weights_stay[] = "weights stay in memory; 'quern compile' makes opening faster";
+static const char quiet[] = "answers go to stdout, and nothing else does";
 
 static const qn_foreign rows[] = {
     {"--n-predict", "--tokens", NULL},
     {"--predict", "--tokens", NULL},
     {"--max-tokens", "--tokens", NULL},
+    {"--num-predict", "--tokens", NULL},
     {"--temperature", "--temp", NULL},
     {"--ctx-size", "--context", NULL},
     {"--num-ctx", "--context", NULL},
@@ -27,6 +33,8 @@ static const qn_foreign rows[] = {
     {"--ubatch-size", "--chunk", "prompts are read in steps of a size that needs no choice"},
     {"-tb", "--threads", NULL},
     {"--threads-batch", "--threads", NULL},
+    {"--num-thread", "--threads", NULL},
+    {"--num-keep", "--keep", NULL},
     {"-s", "--seed", NULL},
     {"-sys", "--system", NULL},
     {"--system-prompt", "--system", NULL},
@@ -41,6 +49,8 @@ static const qn_foreign rows[] = {
     {"-st", NULL, chats},
     {"--single-turn", NULL, chats},
     {"-ngl", NULL, no_gpu},
+    {"--ngl", NULL, no_gpu},
+    {"--num-gpu", NULL, no_gpu},
     {"--gpu-layers", NULL, no_gpu},
     {"--n-gpu-layers", NULL, no_gpu},
     {"-sm", NULL, no_gpu},
@@ -55,18 +65,37 @@ static const qn_foreign rows[] = {
     {"--model-draft", "--draft", NULL},
     {"--draft-n", "--draft-max", NULL},
     {"--typical-p", "--typical", NULL},
+    {"--mirostat-eta", "--mirostat-lr", NULL},
+    {"--mirostat-tau", "--mirostat-ent", NULL},
     {"--repetition-penalty", "--repeat-penalty", NULL},
     {"--sampling-seq", "--samplers", NULL},
     {"--chat-template", "--template", NULL},
     {"--chat-template-file", "--template", NULL},
+    {"--jinja", NULL, own_template},
+    {"--reasoning-budget", "--reasoning", NULL},
+    {"--think", "--reasoning", NULL},
+    {"--format", "--json-mode", NULL},
+    {"-v", NULL, no_log},
+    {"--verbose", NULL, no_log},
+    {"--log-disable", NULL, quiet},
+    {"--no-display-prompt", NULL, quiet},
+    {"--no-mmap", NULL, weights_stay},
+    {"--mlock", NULL, weights_stay},
     {"--lora", NULL, no_such_thing},
     {"--mmproj", NULL, "images are not there yet"},
     {"--image", NULL, "images are not there yet"},
 };
 
+// Ollama writes "num_ctx".
+static bool is_same(const char *row, const char *name, size_t n) {
+    size_t i = 0;
+    while (i < n && (name[i] == row[i] || (name[i] == '_' && row[i] == '-'))) i++;
+    return i == n;
+}
+
 const qn_foreign *qn_foreign_find(const char *name, size_t n) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (strlen(rows[i].name) == n && memcmp(rows[i].name, name, n) == 0) return &rows[i];
+        if (strlen(rows[i].name) == n && is_same(rows[i].name, name, n)) return &rows[i];
     }
     return NULL;
 }

@@ -10,7 +10,7 @@ typedef struct qn_foreign {
     const char *hint; // what to say where there is no such option; NULL: nothing
 } qn_foreign;
 
-// The row of an option, whose name has `n` bytes; NULL: not known.
+// The row of an option, whose name has `n` bytes, underscores for dashes; NULL: not known.
 const qn_foreign *qn_foreign_find(const char *name, size_t n);
 
 #endif
