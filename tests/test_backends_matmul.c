@@ -222,6 +222,62 @@ static void rows_do_not_depend_on_company(void **state) {
     }
 }
 
+// Row o of the weight gets blocks whose quants are all bytes quants[o] and whose integer scales are
+// all bytes `scales`; float scales stay.
+static void fill_evenly(weight *w, const uint8_t *quants, uint8_t scales) {
+    static const struct {
+        int first, end; // bytes of integer scales
+    } parts[QN_TYPE_COUNT] = {
+        [QN_TYPE_Q2_K] = {0, 16}, [QN_TYPE_Q3_K] = {96, 108},  [QN_TYPE_Q4_K] = {4, 16},
+        [QN_TYPE_Q5_K] = {4, 16}, [QN_TYPE_Q6_K] = {192, 208}, [QN_TYPE_IQ4_XS] = {2, 8},
+    };
+    const kind *k = w->kind;
+    const int bytes = qn_type_get(k->type)->bytes, scale_bytes = k->type == QN_TYPE_MXFP4 ? 1 : 2;
+    for (int64_t at = 0; at < w->packed.n_out * w->row_bytes; at++) {
+        const int b = (int)(at % bytes);
+        if (b >= k->scale_at && b < k->scale_at + scale_bytes) continue;
+        if (k->shift_at >= 0 && b >= k->shift_at && b < k->shift_at + 2) continue;
+        const bool is_scale = b >= parts[k->type].first && b < parts[k->type].end;
+        w->rows[at] = is_scale ? scales : quants[at / w->row_bytes];
+    }
+    for (int64_t t = 0; t < qn_packed_tiles(&w->packed); t++)
+        qn_pack_tile(w->bytes, &w->packed, w->rows, t);
+}
+
+// Quants and integer scales at their ends, with rows at theirs: sums come as near to the ends of 32
+// bits as they can, 2146435072 with Q6_K. Rows differ in sign, and are enough for every core.
+static void sums_fit_at_their_largest(void **state) {
+    (void)state;
+    enum { OUT = 5, ROWS = 17, IN = 512 };
+    static const uint8_t ends[OUT] = {0x00, 0xff, 0x80, 0x7f, 0x0f};
+    static const int counts[] = {1, 2, 3, 8, ROWS};
+    for (int i = 0; i < N_KINDS * 2 * OUT; i++) {
+        const kind *k = &kinds[i / (2 * OUT)];
+        const qn_word form = forms[i / OUT % 2];
+        if (is_float(k)) continue;
+        weight w = make_weight(k, 1, OUT, IN, 9);
+        fill_evenly(&w, ends, ends[i % OUT]);
+        qn_operand x = make_rows(ROWS, 1, IN, QN_WORD_f32);
+        float want[ROWS][OUT];
+        for (int64_t r = 0; r < ROWS; r++) {
+            for (int64_t c = 0; c < IN; c++) part_at(&x, r, 0)[c] = r % 2 ? 1.5f : -1.5f;
+            for (int64_t o = 0; o < OUT; o++) want[r][o] = slow_dot(&w, o, part_at(&x, r, 0), form);
+        }
+        for (size_t l = 0; level(l); l++) {
+            for (size_t n = 0; n < sizeof counts / sizeof *counts; n++) {
+                qn_operand panels = packed_rows(level(l), &x, counts[n], form);
+                qn_operand out = matmul(level(l), &panels, &w, counts[n]);
+                for (int64_t r = 0; r < counts[n]; r++)
+                    assert_memory_equal(at(&out, r), want[r], sizeof want[r]);
+                free(panels.data);
+                free(out.data);
+            }
+        }
+        free(x.data);
+        free_weight(&w);
+    }
+}
+
 // --- against the reference interpreter ---
 
 // The op on the reference interpreter: rows (n_rows, n_in) -> out (n_rows, n_out).
@@ -387,6 +443,7 @@ int main(void) {
         cmocka_unit_test(levels_are_named),
         cmocka_unit_test(matmul_is_the_contract),
         cmocka_unit_test(rows_do_not_depend_on_company),
+        cmocka_unit_test(sums_fit_at_their_largest),
         cmocka_unit_test(matmul_is_close_to_the_reference),
         cmocka_unit_test(rounding_survives_anything),
         cmocka_unit_test(weights_without_tiles_are_refused),

@@ -289,7 +289,7 @@ static void attention_is_the_reference(void **state) {
         {.heads = 9, .kv_heads = 1, .k_size = 36, .v_size = 70, .type = QN_TYPE_F16, .window = 33},
         {.heads = 5, .kv_heads = 1, .k_size = 20, .v_size = 72, .has_allow = true, .rule = "spans"},
     };
-    static const int32_t pasts[] = {0, 63, 64, 65, 127};
+    static const int32_t pasts[] = {0, 29, 63, 64, 65, 127}; // 29: rows of several 16s of a page
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
         for (size_t k = 0; k < sizeof pasts / sizeof pasts[0]; k++)
             check_layer(&layers[i], pasts[k], 20);
