@@ -3,6 +3,10 @@
 
 #include "core/mem.h"
 
+#include "model_writer.h"
+
+#include <unistd.h>
+
 enum { CONTEXT = 256, N_IDS = 40, N_NEW = 40 };
 
 static const qn_sample_opts samples[] = {
@@ -198,6 +202,37 @@ static void another_model_as_draft(void **state) {
     for (size_t i = 0; i < N; i++) close_talk(&talks[i]);
 }
 
+// Models of one tokenizer whose scores have different numbers of entries behind its tokens; masks
+// have the model's.
+static void a_draft_may_score_more_or_less(void **state) {
+    (void)state;
+    char path[] = "/tmp/quern-wide-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    model_file *m = model_load(TEST_DATA "/mini/qwen3/qwen3-bf16.gguf");
+    model_edit(m, "shape token_embd.weight 16384 64; shape output.weight 16384 64");
+    model_write_gguf(m, path);
+    model_free(m);
+    talk talks[] = {open_talk("qwen3", CONTEXT), open_talk(path, CONTEXT)};
+    assert_true(talks[1].vocab > talks[0].vocab);
+    for (int i = 0; i < 2; i++) {
+        int32_t ids[N_IDS];
+        make_ids(ids, talks[0].vocab, 11);
+        qn_generate_opts opts = {.max_tokens = N_NEW, .ignore_end = true};
+        qn_result want = answer(talks[i].session, ids, N_IDS, &opts, NULL, NULL);
+        opts.draft = talks[1 - i].session;
+        opts.draft_most = opts.draft_least = 4;
+        qn_result got = answer(talks[i].session, ids, N_IDS, &opts, NULL, NULL);
+        assert_same_answer(&got, &want, i ? "the wide one" : "the narrow one");
+        assert_true(got.n_guessed > 0);
+        qn_result_deinit(&got);
+        qn_result_deinit(&want);
+    }
+    for (int i = 0; i < 2; i++) close_talk(&talks[i]);
+    unlink(path);
+}
+
 // The bundled models, which were trained on the same text: right often, not always.
 static void a_trained_draft_is_right_often(void **state) {
     (void)state;
@@ -365,6 +400,7 @@ int main(void) {
         cmocka_unit_test(any_guess_gives_the_plain_answer),
         cmocka_unit_test(any_draft_gives_the_plain_answer),
         cmocka_unit_test(another_model_as_draft),
+        cmocka_unit_test(a_draft_may_score_more_or_less),
         cmocka_unit_test(a_trained_draft_is_right_often),
         cmocka_unit_test(rows_guess_while_others_do_not),
         cmocka_unit_test(a_session_goes_on_after_guesses),

@@ -143,8 +143,8 @@ static bool can_follow(const qn_draft_model *d, const qn_session *of, int32_t mo
 
 // One token, by the same draw as the model's own choice will be: what both find likely is then the
 // same token most of the time.
-static qn_status choose(int32_t *token, const qn_guesser *g, const qn_guess_want *want, int64_t top,
-                        qn_err *err) {
+static qn_status choose(int32_t *token, const qn_guesser *g, const qn_guess_want *want,
+                        const uint32_t *allowed, int64_t top, qn_err *err) {
     const qn_session *s = g->model.session;
     qn_scores scores;
     QN_TRY(qn_scores_find(&scores, s, 0, top, err));
@@ -155,7 +155,7 @@ static qn_status choose(int32_t *token, const qn_guesser *g, const qn_guess_want
                               .n_tokens = s->n_tokens,
                               .n_prompt = want->n_prompt,
                               .position = want->position + (uint64_t)g->n,
-                              .allowed = want->allowed};
+                              .allowed = allowed};
     return qn_sampler_choose(token, g->model.sampler, &in, err);
 }
 
@@ -163,13 +163,17 @@ static qn_status guess_model(qn_guesser *g, const qn_guess_want *want, int32_t m
     qn_draft_model *d = &g->model;
     qn_session *s = d->session;
     const int64_t vocab = want->session->engine->model->hparams->vocab;
-    const int64_t top = want->allowed ? QN_TOP_ALL : qn_sampler_top(d->sampler);
+    // Models of one tokenizer may score more entries than it has tokens, each its own number of them;
+    // the mask has the model's.
+    const bool fits = s->engine->model->hparams->vocab <= vocab;
+    const uint32_t *allowed = fits ? want->allowed : NULL;
+    const int64_t top = allowed ? QN_TOP_ALL : qn_sampler_top(d->sampler);
     int64_t began;
     if (!can_follow(d, want->session, most)) return QN_OK;
     QN_TRY(follow(d, want->session, top, &began, err));
     while (g->n < most) {
         int32_t token;
-        QN_TRY(choose(&token, g, want, top, err));
+        QN_TRY(choose(&token, g, want, allowed, top, err));
         if (token >= vocab) break;
         g->tokens[g->n++] = token;
         if (g->n == most) break;
