@@ -109,9 +109,10 @@ static void test_session(void **state) {
     const place talk = at("talk.json");
     const char *path = talk.path;
     cli_result a = CLI_RUN("run", DRAFT, "My name is Kevin.", "--session", path, "--temp", "0",
-                           "--stop", "zzz", "--stop", "yyy"),
+                           "--stop", "z\n\nz", "--stop", "yyy"),
                b = CLI_RUN("run", DRAFT, "What is my name?", "--session", path),
                raw = CLI_RUN("run", DRAFT, "a", "--raw", "--session", path),
+               folder = CLI_RUN("run", DRAFT, "a", "--session", MODELS),
                other = CLI_RUN("run", MODELS "/quern-mini-Q8_0.gguf", "a", "--session", path);
     cli_assert_done(&a);
     cli_assert_done(&b);
@@ -120,13 +121,18 @@ static void test_session(void **state) {
     json_t *root = cli_json(text);
     assert_int_equal(json_array_size(json_object_get(root, "messages")), 4);
     const json_t *settings = json_object_get(root, "settings");
-    assert_string_equal(json_string_value(json_object_get(settings, "stop")), "zzz\nyyy");
+    const json_t *stops = json_object_get(settings, "stop");
+    assert_int_equal(json_array_size(stops), 2);
+    assert_string_equal(json_string_value(json_array_get(stops, 0)), "z\n\nz");
+    assert_string_equal(json_string_value(json_array_get(stops, 1)), "yyy");
     cli_assert_fails(&raw, 2, "--session is for chat");
+    cli_assert_fails(&folder, 1, "is a folder, want a file");
+    assert_string_equal(folder.out, "");
     cli_assert_fails(&other, 1, "a conversation with D (qwen3, 2622976 parameters");
     assert_non_null(strstr(other.err, "this model is M (qwen3, 10493696 parameters"));
     json_decref(root);
     free(text);
-    cli_free(&a), cli_free(&b), cli_free(&raw), cli_free(&other);
+    cli_free(&a), cli_free(&b), cli_free(&raw), cli_free(&folder), cli_free(&other);
 }
 
 // A file that is no session is neither read nor replaced.
@@ -156,7 +162,15 @@ static void test_bad_sessions(void **state) {
         {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": {\"temp\": \"-1\"}}",
          "--temp: '-1', want"},
         {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": {\"temp\": 1}}",
-         "no setting 'temp'"},
+         "bad.json: --temp: want a string"},
+        {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": {\"temp\": [\"1\"]}}",
+         "bad.json: --temp: want a string"},
+        {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": {\"stop\": [1]}}",
+         "bad.json: --stop: text 0, want a string"},
+        {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": {\"stop\": \"\"}}",
+         "bad.json: --stop: the text is empty"},
+        {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": {\"mirostat\": \"1\"}}",
+         "bad.json: mirostat 1, want"},
         {"{\"quern_session\": 1, \"a\": \"\xff\"}", "not valid JSON"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -239,6 +253,7 @@ static void test_bad_settings(void **state) {
         {{"run", DRAFT, "a", "--draft", "/nonexistent"}, "/nonexistent: cannot open", 1},
         {{"run", DRAFT, "a", "--draft-max", "17"}, "--draft-max: '17', want a whole number", 2},
         {{"run", DRAFT, "a", "--stop", ""}, "--stop: the text is empty", 2},
+        {{"run", DRAFT, "a", "--logprobs", "3"}, "--logprobs needs --json", 2},
         {{"run", DRAFT, "a", "--min-tokens", "9", "-n", "3"}, "min_tokens 9, max_tokens 3", 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -253,9 +268,9 @@ static void test_many_stops(void **state) {
     (void)state;
     qn_buf text = {0};
     qn_buf_text(&text, "{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": "
-                       "{\"stop\": \"x");
-    for (int i = 0; i < 100000; i++) qn_buf_printf(&text, "\\nstop%d", i);
-    qn_buf_text(&text, "\"}}");
+                       "{\"stop\": [\"x\"");
+    for (int i = 0; i < 100000; i++) qn_buf_printf(&text, ", \"stop%d\"", i);
+    qn_buf_text(&text, "]}}");
     cli_save(cli_path("stops.json"), text.data, text.size);
     qn_buf_deinit(&text);
     cli_result r = CLI_RUN("run", DRAFT, "a", "--session", cli_path("stops.json"));

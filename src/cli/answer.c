@@ -150,11 +150,9 @@ static qn_status print_token(work *w, const qn_event *from, qn_err *err) {
     json_t *event =
         json_pack("{s:o, s:i}", "token", token_json(w, from->token), "id", (int)from->token);
     bool is_whole = event && add_logprobs(event, w, from);
-    if (is_whole && from->is_prompt)
-        is_whole = json_object_set_new(event, "prompt", json_true()) == 0;
     if (is_whole && from->is_guessed)
         is_whole = json_object_set_new(event, "guessed", json_true()) == 0;
-    if (is_whole && !from->is_prompt) is_whole = add_texts(event, w);
+    is_whole = is_whole && add_texts(event, w);
     QN_TRY(print_json(event, is_whole, err));
     return print_calls(w, err);
 }
@@ -200,7 +198,7 @@ static void end_reading(work *w) {
 static bool take_event(void *arg, const qn_event *event) {
     work *w = arg;
     end_reading(w);
-    if (!event->is_prompt) w->status = take_text(w, event->token, event->text, event->size, w->err);
+    w->status = take_text(w, event->token, event->text, event->size, w->err);
     if (w->status || event->token < 0) return !w->status;
     w->status = w->opts->json ? print_token(w, event, w->err) : qn_stdout_check(w->err);
     return !w->status && !qn_interrupt_take();

@@ -61,6 +61,8 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
     }
     if (args->naive && (args->trace.file || args->trace.profile))
         return QN_FAIL(err, ARGUMENT, "run: --trace and --profile need a cache, give no --naive");
+    if (args->live.logprobs && !args->json)
+        return QN_FAIL(err, ARGUMENT, "run: --logprobs needs --json, which has a place for them");
     QN_TRY(check_grammar(args, err));
     QN_TRY(qn_sampling_args_check(&args->sampling, err));
     QN_TRY(qn_trace_args_check(&args->trace, err));
@@ -99,6 +101,8 @@ static qn_status resume(qn_talk *t, qn_err *err) {
     if (!args->session) return QN_OK;
     if (!t->template)
         return QN_FAIL(err, ARGUMENT, "--session: the text is fed as it is, and not remembered");
+    if (qn_path_is_folder(args->session))
+        return QN_FAIL(err, ARGUMENT, "--session: %s is a folder, want a file", args->session);
     if (!qn_path_is_file(args->session)) return QN_OK;
     QN_TRY(qn_saved_read(t, args->session, err));
     return args->system ? qn_talk_set_system(t, args->system, err) : QN_OK;

@@ -47,15 +47,47 @@ static qn_status check_model(const qn_talk *t, const json_t *theirs, const char 
 
 // --- settings ------------------------------------------------------------------------------------
 
+static const qn_texts *texts_of(const qn_talk *t, const qn_option *option) {
+    return (const qn_texts *)(const void *)((const char *)t->args + option->offset);
+}
+
+// As it is typed: a string, or a list of them where it may be typed several times. NULL: no memory.
+static json_t *setting_json(const qn_talk *t, const qn_option *option) {
+    if (option->kind != QN_OPTION_TEXTS) {
+        qn_buf value = {0};
+        qn_option_print(&value, t->args, option);
+        json_t *text = value.failed ? NULL : qn_json_string(value.data, value.size);
+        qn_buf_deinit(&value);
+        return text;
+    }
+    const qn_texts *texts = texts_of(t, option);
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < texts->n; i++) {
+        const char *text = texts->items[i];
+        if (json_array_append_new(list, qn_json_string(text, strlen(text))) == 0) continue;
+        json_decref(list);
+        list = NULL;
+    }
+    return list;
+}
+
+static bool is_given(const qn_talk *t, const qn_option *option) {
+    qn_buf value = {0};
+    qn_option_print(&value, t->args, option);
+    const bool is_given = value.size > 0 || value.failed;
+    qn_buf_deinit(&value);
+    return is_given;
+}
+
+// Those that are given; NULL: no memory.
 static json_t *settings_json(const qn_talk *t) {
     json_t *settings = json_object();
     const qn_option *option;
-    for (size_t i = 0; (option = qn_live_option(i)); i++) {
-        qn_buf value = {0};
-        qn_option_print(&value, t->args, option);
-        if (value.size)
-            json_object_set_new(settings, option->name + 2, qn_json_string(value.data, value.size));
-        qn_buf_deinit(&value);
+    for (size_t i = 0; settings && (option = qn_live_option(i)); i++) {
+        if (!is_given(t, option)) continue;
+        if (json_object_set_new(settings, option->name + 2, setting_json(t, option)) == 0) continue;
+        json_decref(settings);
+        settings = NULL;
     }
     return settings;
 }
@@ -68,39 +100,48 @@ static const qn_option *find_option(const char *name) {
     return NULL;
 }
 
-static bool is_given(const qn_talk *t, const qn_option *option) {
-    qn_buf value = {0};
-    qn_option_print(&value, t->args, option);
-    const bool is_given = value.size > 0;
-    qn_buf_deinit(&value);
-    return is_given;
+static qn_status take_text(qn_talk *t, const qn_option *option, const char *text, qn_err *err) {
+    if (!*text) return QN_FAIL(err, FORMAT, "%s: the text is empty", option->name);
+    char *kept = qn_talk_keep(t, text);
+    return kept ? qn_option_set(t->args, option, kept, err) : QN_NOMEM(err, "settings");
 }
 
-// The texts stay where they are as long as t->settings does; lines are made texts of their own.
-static qn_status take_setting(qn_talk *t, const qn_option *option, char *text, qn_err *err) {
-    if (option->kind != QN_OPTION_TEXTS) return qn_option_set(t->args, option, text, err);
-    for (char *end; text; text = end) {
-        end = strchr(text, '\n');
-        if (end) *end++ = 0;
-        QN_TRY(qn_option_set(t->args, option, text, err));
+static qn_status take_setting(qn_talk *t, const char *name, const json_t *value, qn_err *err) {
+    const qn_option *option = find_option(name);
+    if (!option) return QN_FAIL(err, FORMAT, "no setting '%.40s'", name);
+    if (json_is_string(value)) return take_text(t, option, json_string_value(value), err);
+    if (!json_is_array(value) || option->kind != QN_OPTION_TEXTS)
+        return QN_FAIL(err, FORMAT, "%s: want a string", option->name);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *text = json_array_get(value, i);
+        if (!json_is_string(text))
+            return QN_FAIL(err, FORMAT, "%s: text %zu, want a string", option->name, i);
+        QN_TRY(take_text(t, option, json_string_value(text), err));
     }
     return QN_OK;
 }
 
+// What was not given before is not given again.
+static void drop_settings(qn_talk *t, const json_t *given) {
+    const qn_option *option;
+    for (size_t i = 0; (option = qn_live_option(i)); i++) {
+        if (!json_object_get(given, option->name + 2)) qn_option_clear(t->args, option);
+    }
+}
+
+// All of them, or none.
 static qn_status take_settings(qn_talk *t, const json_t *settings, const char *path, qn_err *err) {
     const char *name;
-    json_t *value;
+    json_t *value, *given = settings_json(t);
+    if (!given) return QN_NOMEM(err, "settings");
+    qn_status status = QN_OK;
     json_object_foreach((json_t *)(uintptr_t)settings, name, value) {
-        const qn_option *option = find_option(name);
-        const char *text = json_string_value(value);
-        if (!option || !text) return QN_FAIL(err, FORMAT, "%s: no setting '%.40s'", path, name);
-        if (is_given(t, option)) continue;
-        char *kept = qn_talk_keep(t, text);
-        if (!kept) return QN_NOMEM(err, "settings");
-        const qn_status status = take_setting(t, option, kept, err);
-        if (status) return qn_err_prefix(err, status, "%s", path);
+        if (!status && !json_object_get(given, name)) status = take_setting(t, name, value, err);
     }
-    return QN_OK;
+    if (!status) status = qn_sampling_args_check(&t->args->sampling, err);
+    if (status) drop_settings(t, given);
+    json_decref(given);
+    return status ? qn_err_prefix(err, status, "%s", path) : QN_OK;
 }
 
 // --- files ---------------------------------------------------------------------------------------
