@@ -182,6 +182,13 @@ static uint32_t find_type(const json_t *name) {
     return 0;
 }
 
+static qn_status fail_type(qn_schema *s, const qn_member *member, const json_t *type) {
+    if (!json_is_string(type))
+        return QN_SCHEMA_FAIL(s, member->where, "type", FORMAT, "want the name of a type");
+    return QN_SCHEMA_FAIL(s, member->where, "type", FORMAT, "no type '%.40s'",
+                          json_string_value(type));
+}
+
 qn_status qn_schema_types(uint32_t *out, qn_schema *s, const qn_member *member) {
     const json_t *type = json_object_get(member->schema, "type");
     size_t i;
@@ -189,11 +196,10 @@ qn_status qn_schema_types(uint32_t *out, qn_schema *s, const qn_member *member) 
     *out = type ? 0 : QN_TYPE_ANY;
     if (type && !json_is_array(type)) {
         *out = find_type(type);
-        if (!*out) return QN_SCHEMA_FAIL(s, member->where, "type", FORMAT, "no such type");
+        if (!*out) return fail_type(s, member, type);
     }
     json_array_foreach(type, i, one) {
-        if (!find_type(one))
-            return QN_SCHEMA_FAIL(s, member->where, "type", FORMAT, "no such type");
+        if (!find_type(one)) return fail_type(s, member, one);
         *out |= find_type(one);
     }
     if (json_is_true(json_object_get(member->schema, "nullable"))) *out |= QN_TYPE_NULL;
