@@ -199,6 +199,27 @@ static void test_waiting_for_text(void **state) {
     type(s, "1222 23\n\x04");
     expect(s, "Hello,");
     assert_int_equal(close_screen(s), 0);
+    open_screen(s, (const char *[]){"template", DRAFT, NULL});
+    expect(s, "waiting for a JSON object");
+    type(s, "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n\x04");
+    expect(s, "<|im_start|>user");
+    assert_int_equal(close_screen(s), 0);
+}
+
+// After Ctrl-Z and going on, the prompt and what was typed stand there again.
+static void test_going_on(void **state) {
+    screen *s = *state;
+    open_screen(s, (const char *[]){"run", DRAFT, NULL});
+    expect(s, "> ");
+    type(s, "What is");
+    expect(s, "What is");
+    struct pollfd p = {.fd = s->fd, .events = POLLIN};
+    for (int i = 0; i < 100 && poll(&p, 1, 100) == 0; i++) kill(s->pid, SIGCONT);
+    expect(s, "> What is");
+    type(s, " 10 + 62?\n");
+    expect(s, "10 + 62 = 72");
+    type(s, "/bye\n");
+    assert_int_equal(close_screen(s), 0);
 }
 
 // At the prompt it takes back what was typed and asks again.
@@ -459,6 +480,7 @@ int main(void) {
         cmocka_unit_test_prestate(test_interrupt_reading, &s),
         cmocka_unit_test_prestate(test_blank_line, &s),
         cmocka_unit_test_prestate(test_waiting_for_text, &s),
+        cmocka_unit_test_prestate(test_going_on, &s),
         cmocka_unit_test_prestate(test_interrupt_at_prompt, &s),
         cmocka_unit_test_prestate(test_long_line, &s),
         cmocka_unit_test_prestate(test_full_context, &s),

@@ -1,6 +1,7 @@
 // quern template: messages -> the text of a prompt, by the model's own chat template.
 #include "cli/args.h"
 #include "cli/out.h"
+#include "cli/terminal.h"
 
 #include "core/mem.h"
 
@@ -14,6 +15,7 @@ static qn_status print_prompt(const qn_template *template, qn_err *err) {
     qn_buf request = {0};
     char *text = NULL;
     size_t size;
+    qn_print_input_wanted("a JSON object with \"messages\"");
     qn_status status = qn_stdin_read(&request, err);
     if (!status)
         status = qn_template_render(&text, &size, template, request.data ? request.data : "",

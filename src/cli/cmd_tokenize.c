@@ -8,13 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-// Who forgot the text would wait for an answer, too.
-static void tell_waiting(const char *what) {
-    if (isatty(STDIN_FILENO))
-        qn_print_dim("waiting for %s on standard input; Ctrl-D at the beginning of a line ends it",
-                     what);
-}
-
 // --- text to ids ---------------------------------------------------------------------------------
 
 typedef struct tokenize_options {
@@ -63,7 +56,7 @@ static qn_status run_tokenize(const qn_call *call, qn_err *err) {
         qn_buf_text(&text, call->args[1]);
         if (text.failed) status = QN_NOMEM(err, "the text");
     } else {
-        tell_waiting("text");
+        qn_print_input_wanted("text");
         status = qn_stdin_read(&text, err);
     }
     if (!status) status = print_tokens(tokenizer, text.data, text.size, call->options, err);
@@ -144,7 +137,7 @@ static qn_status run_detokenize(const qn_call *call, qn_err *err) {
     for (size_t i = 1; i < call->n_args; i++) qn_buf_printf(&text, "%s ", call->args[i]);
     if (text.failed) status = QN_NOMEM(err, "token ids");
     if (!is_typed) {
-        tell_waiting("token ids");
+        qn_print_input_wanted("token ids");
         status = qn_stdin_read(&text, err);
     }
     if (!status)

@@ -10,6 +10,7 @@
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 struct qn_edit {
@@ -20,6 +21,7 @@ struct qn_edit {
     wchar_t none[1]; // in its place when memory is short
     bool has_paste;  // the terminal marks pasted text
     bool was_interrupted;
+    struct winsize window; // when the line was begun, or last seen
 };
 
 // --- characters ----------------------------------------------------------------------------------
@@ -44,11 +46,27 @@ static bool read_character(wchar_t *out) {
     return true;
 }
 
+// Going on after Ctrl-Z, what was typed stands above the words of the shell: it is shown again. A
+// window of another size is libedit's to deal with.
+static void show_again(qn_edit *edit) {
+    struct winsize now = {0};
+    if (ioctl(STDIN_FILENO, TIOCGWINSZ, &now) != 0) return;
+    const bool is_same = now.ws_col == edit->window.ws_col && now.ws_row == edit->window.ws_row;
+    edit->window = now;
+    if (!is_same) return;
+    fputs(edit->has_paste ? "\r\033[K\033[?2004h" : "\r", stderr); // the shell turned it off
+    (void)el_wset(edit->line, EL_REFRESH, NULL);
+}
+
 // libedit asks for characters here, so that Ctrl-C is heard while it waits.
 static int get_character(EditLine *line, wchar_t *out) {
     qn_edit *edit = NULL;
     if (el_wget(line, EL_CLIENTDATA, &edit) != 0 || !edit) return -1;
-    if (!qn_input_wait()) {
+    for (qn_input input; (input = qn_input_wait()) != QN_INPUT_READY;) {
+        if (input == QN_INPUT_SIGNALLED) {
+            show_again(edit);
+            continue;
+        }
         edit->was_interrupted = true;
         errno = EINTR;
         return -1;
@@ -174,6 +192,7 @@ void qn_edit_destroy(qn_edit *edit) {
 static qn_edit_end read_edited(qn_buf *line, qn_edit *edit, const char *prompt) {
     int n = 0;
     edit->was_interrupted = false;
+    (void)ioctl(STDIN_FILENO, TIOCGWINSZ, &edit->window);
     edit->prompt = widen(prompt);
     fflush(stdout);
     // Before the prompt is there, so that what is typed behind it is not shown twice.
@@ -191,7 +210,9 @@ static qn_edit_end read_edited(qn_buf *line, qn_edit *edit, const char *prompt) 
 
 static qn_edit_end read_plain(qn_buf *line) {
     for (char c;;) {
-        if (!qn_input_wait()) return QN_EDIT_INTERRUPTED;
+        const qn_input input = qn_input_wait();
+        if (input == QN_INPUT_INTERRUPTED) return QN_EDIT_INTERRUPTED;
+        if (input == QN_INPUT_SIGNALLED) continue;
         if (!read_byte(&c)) return line->size ? QN_EDIT_LINE : QN_EDIT_CLOSED;
         qn_buf_add(line, &c, 1);
         if (line->failed) return QN_EDIT_CLOSED;

@@ -63,13 +63,20 @@ void qn_print_waited(void) {
     fflush(stderr);
 }
 
-bool qn_input_wait(void) {
+void qn_print_input_wanted(const char *what) {
+    if (isatty(STDIN_FILENO))
+        qn_print_dim("waiting for %s on standard input; Ctrl-D at the beginning of a line ends it",
+                     what);
+}
+
+qn_input qn_input_wait(void) {
     enum { LOOK_MS = 50 };
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     for (;;) {
-        if (qn_interrupt_take()) return false;
+        if (qn_interrupt_take()) return QN_INPUT_INTERRUPTED;
         const int n = poll(&input, 1, LOOK_MS);
-        if (n > 0 || (n < 0 && errno != EINTR)) return true; // a failure is told by reading
+        if (n < 0 && errno == EINTR) return QN_INPUT_SIGNALLED;
+        if (n) return QN_INPUT_READY; // a failure is told by reading
     }
 }
 

@@ -21,9 +21,17 @@ QN_PRINTF(1, 2) void qn_print_dim(const char *fmt, ...);
 QN_PRINTF(1, 2) void qn_print_waiting(const char *fmt, ...);
 void qn_print_waited(void);
 
-// Waits until standard input has something to read, or its end. False if Ctrl-C was pressed before;
-// it must be held.
-bool qn_input_wait(void);
+// What is waited for, where somebody may have forgotten to give it; nothing when standard input is
+// no terminal.
+void qn_print_input_wanted(const char *what);
+
+typedef enum qn_input {
+    QN_INPUT_READY,       // something to read, or its end
+    QN_INPUT_INTERRUPTED, // Ctrl-C, which must be held
+    QN_INPUT_SIGNALLED    // another signal, such as that of going on after Ctrl-Z
+} qn_input;
+// Waits for standard input.
+qn_input qn_input_wait(void);
 
 // Seconds since some moment in the past.
 double qn_now(void);
