@@ -15,9 +15,8 @@ enum { VECTORS = QN_TILE / QN_LANES, FOLDED_ROWS = 4, GROUPED_ROWS = 2 };
 #else
 enum { VECTORS = QN_TILE / QN_LANES, FOLDED_ROWS = 2, GROUPED_ROWS = 1 };
 #endif
-// Only where the sums are in registers; elsewhere it would be much code for nothing, and with
-// sanitizers gcc sees no loop that it could unroll, and warns.
-#if defined(__AVX2__) && !defined(__SANITIZE_ADDRESS__)
+// Only where the sums are in registers; elsewhere it would be much code for nothing.
+#if defined(__AVX2__) && !defined(QN_FEW_COPIES)
 #define UNROLL _Pragma("GCC unroll 8")
 #else
 #define UNROLL

@@ -226,7 +226,11 @@ QN_INLINE void tile_rows(float *sums, const uint8_t *from, const product *p, con
     }
 }
 
-// As many rows in step as fit the number best; those behind the last are of no use.
+// As many rows in step as fit the number best; those behind the last are of no use. QN_FEW_COPIES: a
+// number that the compiler does not know.
+#if defined(QN_FEW_COPIES)
+#define FEW_FORM(name, form) tile_rows(sums, from, p, form, &source_##name, (int)p->n_rows);
+#else
 #define FEW_FORM(name, form)                                                                       \
     if (p->n_rows == 1)                                                                            \
         tile_rows(sums, from, p, form, &source_##name, 1);                                         \
@@ -236,6 +240,7 @@ QN_INLINE void tile_rows(float *sums, const uint8_t *from, const product *p, con
         tile_rows(sums, from, p, form, &source_##name, 4);                                         \
     else                                                                                           \
         tile_rows(sums, from, p, form, &source_##name, QN_FEW_ROWS);
+#endif
 #define FEW(name, ...)                                                                             \
     static void few_i8_##name(float *sums, const uint8_t *from, const product *p) {                \
         FEW_FORM(name, QN_WORD_i8_32)                                                              \
