@@ -1,4 +1,4 @@
-// What this machine can do at best, as measured.
+// What this machine can do, as measured.
 #ifndef QN_BACKENDS_LIMITS_H
 #define QN_BACKENDS_LIMITS_H
 

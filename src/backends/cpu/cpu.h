@@ -138,7 +138,7 @@ typedef struct qn_kv_cut {
     int64_t head; // of keys and values
 } qn_kv_cut;
 qn_kv_cut qn_cpu_cut_kv(const qn_task *task, int64_t piece);
-// attend: some rows of kv head `piece % heads`.
+// attend: some rows and heads of one kv head (attend_cut.h).
 int64_t qn_cpu_pieces_attend(const qn_task *task, int64_t rows, int64_t cached);
 int64_t qn_cpu_scratch_attend(const qn_task *task, int64_t rows);
 int qn_cpu_temps_attention(qn_operand *temp, const qn_graph *graph, const qn_node *node);

@@ -65,9 +65,10 @@ QN_INLINE i32v all_i32(int32_t x) { return x - (i32v){0}; }
 QN_INLINE i16v pair_up(i32v a, i32v b) { return (i16v)((a & 0xffff) | b << 16); }
 QN_INLINE i16v twice(i32v x) { return pair_up(x, x); }
 
-// Per level: a * b + c rounded once; sum + two products with the 16 bits at `pair` (exact); sum + four
-// products of unsigned bytes with the signed ones at `four` (exact; narrow: the unsigned ones are at most 128); levels[index] for
-// indices below 16 in each byte; bytes, 16 bits and halves made wider.
+// Per level: a * b + c rounded once; sum + two products with the two numbers of 16 bits at `pair`
+// (exact); sum + four products of unsigned bytes with the signed ones at `four` (exact; narrow: the
+// unsigned ones are at most 128); levels[index] for indices below 16 in each byte; bytes, 16 bits and
+// halves made wider.
 #if defined(__AVX512VNNI__)
 QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
     return (f32v)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);

@@ -2,7 +2,7 @@
 //
 // Few rows: the weights are unpacked in registers, one tile after the other (few.c). Many rows: up
 // to three tiles at a time are unpacked block by block into a form that all rows share (unpack.c,
-// core*.h). Which form depends on the type and on how the activations are packed; the formula of
+// core.h). Which form depends on the type and on how the activations are packed; the formula of
 // the block (docs/numbers.md) and so the result is the same.
 #ifndef QN_BACKENDS_CPU_LEVEL_TILE_H
 #define QN_BACKENDS_CPU_LEVEL_TILE_H
