@@ -29,24 +29,10 @@ static double now_us(void) {
 // --- texts ---------------------------------------------------------------------------------------
 
 static void add_words(qn_buf *out, uint64_t *seed, size_t n) {
-    static const char *const words[] = {"the",
-                                        "mill",
-                                        "stone",
-                                        "grain",
-                                        "\xc3\xbc"
-                                        "ber",
-                                        "water",
-                                        "\xe6\x97\xa5\xe6\x9c\xac",
-                                        "turns",
-                                        "flour",
-                                        "and",
-                                        "bread",
-                                        "every",
-                                        "day",
-                                        "\\n",
-                                        "again",
-                                        "42",
-                                        "wheel"};
+    static const char *const words[] = {
+        "the",   "mill",  "stone", "grain", "f\xc3\xbcr", "water", "\xe6\x97\xa5\xe6\x9c\xac",
+        "turns", "flour", "and",   "bread", "every",      "day",   "\\n",
+        "again", "42",    "wheel"};
     for (size_t i = 0; i < n; i++)
         qn_buf_printf(out, "%s%s", i ? " " : "",
                       words[next_random(seed) % (sizeof words / sizeof *words)]);
