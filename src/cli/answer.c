@@ -160,7 +160,8 @@ static qn_status print_token(work *w, const qn_event *from, qn_err *err) {
 static qn_status print_end(work *w, qn_err *err) {
     const qn_answer *a = &w->answer;
     QN_TRY(print_calls(w, err));
-    json_t *event = json_pack("{s:b, s:s}", "done", 1, "reason", a->reason);
+    json_t *event = json_pack("{s:b, s:s, s:b}", "done", 1, "reason", a->reason, "context_full",
+                              (int)a->is_full);
     bool is_whole = event && add_texts(event, w);
     json_t *figures = json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "prompt_tokens", (json_int_t)a->n_prompt,
@@ -204,19 +205,14 @@ static bool take_event(void *arg, const qn_event *event) {
     return !w->status && !qn_interrupt_take();
 }
 
-static const char *reason_of(const qn_result *result, const qn_session *session) {
-    size_t n;
-    qn_session_tokens(session, &n);
-    if (result->reason == QN_REASON_CALLER) return "interrupted";
-    if (result->reason == QN_REASON_LENGTH && (int64_t)n >= qn_session_context(session))
-        return "context";
-    return qn_reason_name(result->reason);
-}
-
 static void take_result(work *w, const qn_result *result) {
     qn_answer *a = &w->answer;
     a->seconds = qn_now() - w->start;
-    a->reason = reason_of(result, w->opts->session);
+    a->reason = result->reason == QN_REASON_CALLER ? "interrupted" : qn_reason_name(result->reason);
+    size_t n;
+    qn_session_tokens(w->opts->session, &n);
+    a->is_full =
+        result->reason == QN_REASON_LENGTH && (int64_t)n >= qn_session_context(w->opts->session);
     a->n_prompt = result->n_prompt;
     a->n_reused = result->n_reused;
     a->n_tokens = (int64_t)result->n_tokens + (result->stop_token >= 0);

@@ -20,7 +20,8 @@ typedef struct qn_answer_opts {
 typedef struct qn_answer {
     qn_buf text, reasoning;
     json_t *calls;      // a list of {"name", "arguments": {...}}
-    const char *reason; // "end", "length", "stop", "context", "interrupted"
+    const char *reason; // "end", "length", "stop", "interrupted"
+    bool is_full;       // length is that of the context
     int64_t n_prompt, n_tokens;
     int64_t n_reused;               // of the prompt: computed for an earlier one
     int64_t n_guessed, n_accepted;  // tokens guessed ahead; of these, right

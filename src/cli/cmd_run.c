@@ -90,7 +90,8 @@ static qn_status read_prompt(qn_buf *out, const qn_run_args *args, qn_err *err) 
         qn_buf_text(out, args->prompt);
         return out->failed ? QN_NOMEM(err, "the prompt") : QN_OK;
     }
-    QN_TRY(args->file ? qn_text_read(out, args->file, err) : qn_stdin_read(out, err));
+    const bool is_file = args->file && strcmp(args->file, "-") != 0;
+    QN_TRY(is_file ? qn_text_read(out, args->file, err) : qn_stdin_read(out, err));
     if (!args->raw) cut_newlines(out);
     return QN_OK;
 }
@@ -151,7 +152,7 @@ static const qn_option run_table[] = {
     {.name = "--file",
      .alias = "-f",
      .arg = "FILE",
-     .help = "answer the text in this file and end",
+     .help = "answer the text in this file and end; -: the standard input",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, file)},
     {.name = "--system",

@@ -195,9 +195,11 @@ static qn_generate_opts generate_opts(const qn_talk *t, const qn_sample_opts *sa
 
 static void tell_context(const qn_talk *t, const qn_answer *answer) {
     const long long context = (long long)qn_session_context(t->session);
-    if (strcmp(answer->reason, "context") == 0)
+    if (answer->is_full)
         fprintf(stderr, "quern: note: stopped because the context of %lld tokens is full\n",
                 context);
+    if (t->grammar && strcmp(answer->reason, "length") == 0)
+        fprintf(stderr, "quern: note: the answer was cut off, and may not be what was asked for\n");
     if (answer->n_shifts)
         fprintf(stderr,
                 "quern: note: the context of %lld tokens was full %lld time%s, and half of it "
