@@ -323,13 +323,16 @@ static void test_shift(void **state) {
     (void)state;
     cli_result ends = CLI_RUN("run", DRAFT, "--raw", "-p", "Once upon", "-c", "32", "-n60"),
                goes = CLI_RUN("run", DRAFT, "--raw", "-p", "Once upon", "-c", "32", "-n60",
-                              "--context-shift", "--keep", "2", "--ignore-eos");
+                              "--context-shift", "--keep", "2", "--ignore-eos"),
+               read = CLI_RUN_IN("Once upon", "run", DRAFT, "--raw", "-f", "-", "-c", "32", "-n60",
+                                 "--json");
     assert_int_equal(ends.code, 0);
+    assert_non_null(strstr(read.out, "\"reason\": \"length\", \"context_full\": true"));
     assert_non_null(strstr(ends.err, "stopped because the context of 32 tokens is full"));
     assert_int_equal(goes.code, 0);
     assert_non_null(strstr(goes.err, "the context of 32 tokens was full"));
     assert_true(strlen(goes.out) > strlen(ends.out));
-    cli_free(&ends), cli_free(&goes);
+    cli_free(&ends), cli_free(&goes), cli_free(&read);
 }
 
 // --- pipes ---------------------------------------------------------------------------------------
