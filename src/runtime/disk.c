@@ -6,6 +6,7 @@
 #include "core/mem.h"
 #include "core/newfile.h"
 #include "ir/plan_text.h"
+#include "passes/passes.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -78,6 +79,7 @@ static void key_text(char to[2 * HEX + 1], const qn_plan_key *key) {
     const char *const parts[] = {qn_disk_version(), layout, key->level, key->options, key->graph};
     XXH128_hash_t hash = {0};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) mix(&hash, parts[i]);
+    for (size_t i = 0; qn_pass_name(i); i++) mix(&hash, qn_pass_name(i)); // what made the plan
     snprintf(to, 2 * HEX + 1, "%016llx%016llx", (unsigned long long)hash.high64,
              (unsigned long long)hash.low64);
 }

@@ -226,20 +226,28 @@ QN_INLINE void tile_rows(float *sums, const uint8_t *from, const product *p, con
     }
 }
 
-// As many rows in step as fit the number best; those behind the last are of no use. QN_FEW_COPIES: a
-// number that the compiler does not know.
+// As many rows in step as fit the number best; those behind the last are of no use.
+static inline int rows_in_step(int64_t n) { return n <= 2 ? (int)n : n <= 4 ? 4 : QN_FEW_ROWS; }
+
+// QN_FEW_COPIES: a number that the compiler does not know.
 #if defined(QN_FEW_COPIES)
-#define FEW_FORM(name, form) tile_rows(sums, from, p, form, &source_##name, (int)p->n_rows);
+#define FEW_FORM(name, form)                                                                       \
+    tile_rows(sums, from, p, form, &source_##name, rows_in_step(p->n_rows));
 #else
 #define FEW_FORM(name, form)                                                                       \
-    if (p->n_rows == 1)                                                                            \
+    switch (rows_in_step(p->n_rows)) {                                                             \
+    case 1:                                                                                        \
         tile_rows(sums, from, p, form, &source_##name, 1);                                         \
-    else if (p->n_rows == 2)                                                                       \
+        return;                                                                                    \
+    case 2:                                                                                        \
         tile_rows(sums, from, p, form, &source_##name, 2);                                         \
-    else if (p->n_rows <= 4)                                                                       \
+        return;                                                                                    \
+    case 4:                                                                                        \
         tile_rows(sums, from, p, form, &source_##name, 4);                                         \
-    else                                                                                           \
-        tile_rows(sums, from, p, form, &source_##name, QN_FEW_ROWS);
+        return;                                                                                    \
+    default:                                                                                       \
+        tile_rows(sums, from, p, form, &source_##name, QN_FEW_ROWS);                               \
+    }
 #endif
 #define FEW(name, ...)                                                                             \
     static void few_i8_##name(float *sums, const uint8_t *from, const product *p) {                \
