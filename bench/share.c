@@ -2,6 +2,7 @@
 // machine that is now faster, now slower is fair to both: bench_share MODEL [exact|fast]. Prints the
 // median and the quartiles of the shares, and the medians of both rates.
 #include "backends/cpu/probe.h"
+#include "core/mem.h"
 #include "core/pool.h"
 #include "quern.h"
 
@@ -13,6 +14,7 @@ enum { ROUNDS = 40, PIECE = 1 << 20, N_PIECES = 2048, CONTEXT = 2048 };
 static const double turn_seconds = 0.1;
 
 typedef struct job {
+    const qn_probes *probes;
     unsigned char *at; // (N_PIECES, PIECE)
     uint64_t sinks[N_PIECES];
 } job;
@@ -24,7 +26,7 @@ static int stop(const qn_err *err) {
 
 static void read_piece(void *arg, int64_t piece) {
     job *j = arg;
-    qn_cpu_probes()->read(&j->sinks[piece], j->at + piece * PIECE, PIECE, 1);
+    j->probes->read(&j->sinks[piece], j->at + piece * PIECE, PIECE, 1);
 }
 
 // Bytes a second.
@@ -80,6 +82,7 @@ static qn_status measure(qn_engine *engine, qn_session *session, job *j, qn_pool
 
 int main(int argc, char **argv) {
     static job j;
+    j.probes = qn_cpu_probes();
     qn_err err;
     qn_engine *engine = NULL;
     qn_session *session = NULL;
@@ -90,8 +93,9 @@ int main(int argc, char **argv) {
         puts("bench_share: give it a model that is larger than the caches");
         return 0;
     }
-    j.at = aligned_alloc(64, (size_t)N_PIECES * PIECE);
+    j.at = aligned_alloc(2 << 20, (size_t)N_PIECES * PIECE);
     if (!j.at) return 1;
+    qn_want_large_pages(j.at, (size_t)N_PIECES * PIECE); // as weights have them
     memset(j.at, 1, (size_t)N_PIECES * PIECE);
     qn_status status = qn_pool_create(&pool, 0, &err);
     if (!status) status = qn_engine_open(&engine, argv[1], &opts, &err);
