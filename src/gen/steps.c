@@ -5,6 +5,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 
 // --- changes of scores ---------------------------------------------------------------------------
 
@@ -199,10 +200,10 @@ static const qn_step *find_step(const char *word, size_t n) {
 
 static qn_status refuse_step(const char *word, size_t n, qn_err *err) {
     char known[256] = "";
-    for (size_t i = 0; i < QN_N_STEPS; i++) {
-        if (i) strcat(known, ";");
-        strcat(known, qn_steps[i].name);
-    }
+    size_t used = 0;
+    for (size_t i = 0; i < QN_N_STEPS && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ";" : "",
+                                 qn_steps[i].name);
     return QN_FAIL(err, ARGUMENT, "order: no sampler '%.*s'; there are %s", (int)(n < 64 ? n : 64),
                    word, known);
 }

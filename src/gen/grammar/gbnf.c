@@ -314,7 +314,7 @@ static qn_status read_rule(parser *p) {
     const qn_str name = read_name(p);
     if (!name.size) return FAIL_AT(p, FORMAT, "a rule's name is wanted here");
     skip_blanks(p, false);
-    if (p->text.size - p->at < 3 || memcmp(p->text.data + p->at, "::=", 3))
+    if (p->text.size - p->at < 3 || memcmp(p->text.data + p->at, "::=", 3) != 0)
         return FAIL_AT(p, FORMAT, "::= is wanted behind a rule's name");
     p->at += 3;
     skip_blanks(p, true);

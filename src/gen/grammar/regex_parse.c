@@ -205,7 +205,7 @@ static qn_status read_escape(int32_t *code, const named_class **named, parser *p
     const char *hit = c ? strchr(names, c) : NULL;
     if (hit) {
         p->at++;
-        *code = codes[hit - names];
+        *code = (unsigned char)codes[hit - names];
         if (c == '0' && peek(p) >= '0' && peek(p) <= '9')
             return FAIL_AT(p, UNSUPPORTED, "octal escapes are not supported");
         return QN_OK;

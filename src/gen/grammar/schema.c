@@ -141,7 +141,7 @@ static qn_status check_keywords(qn_schema *s, const qn_member *member) {
     json_t *value;
     json_object_foreach(member->schema, name, value) {
         size_t i = 0;
-        while (i < sizeof keywords / sizeof *keywords && strcmp(keywords[i].name, name)) i++;
+        while (i < sizeof keywords / sizeof *keywords && strcmp(keywords[i].name, name) != 0) i++;
         if (i == sizeof keywords / sizeof *keywords) {
             if (!strncmp(name, "x-", 2)) continue;
             return QN_SCHEMA_FAIL(s, member->where, name, UNSUPPORTED, "unknown keyword");

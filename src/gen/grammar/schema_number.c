@@ -283,7 +283,7 @@ static qn_status read_step(limits *l, qn_schema *s, const qn_member *member) {
 
 static qn_status read_format(limits *l, qn_schema *s, const qn_member *member) {
     const char *name = json_string_value(json_object_get(member->schema, "format"));
-    if (!name || (strcmp(name, "int32") && strcmp(name, "int64"))) return QN_OK;
+    if (!name || (strcmp(name, "int32") != 0 && strcmp(name, "int64") != 0)) return QN_OK;
     const bool is_small = !strcmp(name, "int32");
     const int64_t most = is_small ? INT32_MAX : INT64_MAX, least = is_small ? INT32_MIN : INT64_MIN;
     const limit lo = {true, false, (double)least, true, least};

@@ -235,7 +235,7 @@ static qn_status check_names(const object *o) {
         json_t *value;
         json_object_foreach(json_object_get(member->schema, "propertyNames"), key, value) {
             size_t k = 0;
-            while (k < sizeof known / sizeof *known && strcmp(known[k], key)) k++;
+            while (k < sizeof known / sizeof *known && strcmp(known[k], key) != 0) k++;
             if (k == sizeof known / sizeof *known)
                 return QN_SCHEMA_FAIL(o->s, member->where, "propertyNames", UNSUPPORTED,
                                       "'%s' is not supported for names", key);
