@@ -63,25 +63,11 @@ static bool body_holds(const qn_ast *ast, const qn_ast_node *node, const bool *v
     return body >= 0 && value[body];
 }
 
-static bool is_nullable(const qn_ast *ast, const qn_ast_node *node, const bool *value) {
+// What follows from the parts of a node; `leaf`: what bytes and the like are.
+static bool follows(const qn_ast *ast, const qn_ast_node *node, const bool *value, bool leaf) {
     switch ((qn_ast_kind)node->kind) {
     case QN_AST_IS_EMPTY:
         return true;
-    case QN_AST_IS_SEQ:
-        return value[node->a] && value[node->b];
-    case QN_AST_IS_ALT:
-        return value[node->a] || value[node->b];
-    case QN_AST_IS_REP:
-        return node->min == 0 || value[node->a];
-    case QN_AST_IS_REF:
-        return body_holds(ast, node, value);
-    default:
-        return false;
-    }
-}
-
-static bool is_productive(const qn_ast *ast, const qn_ast_node *node, const bool *value) {
-    switch ((qn_ast_kind)node->kind) {
     case QN_AST_IS_NEVER:
         return false;
     case QN_AST_IS_SEQ:
@@ -93,8 +79,16 @@ static bool is_productive(const qn_ast *ast, const qn_ast_node *node, const bool
     case QN_AST_IS_REF:
         return body_holds(ast, node, value);
     default:
-        return true;
+        return leaf;
     }
+}
+
+static bool is_nullable(const qn_ast *ast, const qn_ast_node *node, const bool *value) {
+    return follows(ast, node, value, false);
+}
+
+static bool is_productive(const qn_ast *ast, const qn_ast_node *node, const bool *value) {
+    return follows(ast, node, value, true);
 }
 
 static qn_status run(qn_ast *ast, holds_fn *holds, bool for_nullable, qn_err *err) {
