@@ -44,7 +44,8 @@ static void test_arguments(void **state) {
     qn_template *template = NULL;
     char *text = NULL;
     ASSERT_FAILS(qn_template_open(&template, NULL, NULL, &err), QN_ARGUMENT, "no model");
-    ASSERT_FAILS(qn_template_open(&template, "/nonexistent/a.jinja", NULL, &err), QN_IO, "a.jinja");
+    ASSERT_FAILS(qn_template_open(&template, TEST_DATA "/nothing-here/a.jinja", NULL, &err), QN_IO,
+                 "a.jinja");
     ASSERT_FAILS(qn_template_open(&template, TEST_DATA "/mini/gemma", NULL, &err), QN_UNSUPPORTED,
                  "no chat template");
     ASSERT_FAILS(qn_template_open(&template, TEST_DATA "/mini/qwen3", "../x", &err), QN_ARGUMENT,

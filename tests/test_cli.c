@@ -110,7 +110,10 @@ static void test_bad_prompts(void **state) {
     (void)state;
     static char many[2 * 2049 + 1];
     for (int i = 0; i < 2049; i++) memcpy(many + 2 * i, "1,", 2);
-    static const struct {
+    char missing[CLI_MOST_PATH], inside[CLI_MOST_PATH];
+    snprintf(missing, sizeof missing, "%s", cli_path("missing"));
+    snprintf(inside, sizeof inside, "%s", cli_path("missing/a.svg"));
+    const struct {
         const char *args[8], *part;
     } cases[] = {
         {{"logits", DRAFT, "--ids", "4096"}, "token 0: id 4096, the vocabulary has 4096"},
@@ -126,16 +129,16 @@ static void test_bad_prompts(void **state) {
         {{"run", DRAFT, "-p", "one two three four", "-c", "4"}, " tokens, the context 4"},
         {{"run", DRAFT, "--raw", "-p", "one", "-c", "1"}, "the prompt has 1 tokens, the context 1"},
         {{"run", "Tell me a story"}, "Tell me a story: no such file; for a text use -p"},
-        {{"run", DRAFT, "-f", "/nonexistent"}, "/nonexistent: cannot open"},
+        {{"run", DRAFT, "-f", missing}, "/missing: cannot open"},
         {{"inspect", DRAFT, "-c", "4096"}, "--context: context of 4096 tokens, the model has 2048"},
         {{"detokenize", DRAFT, "4096"}, "token id 4096, but there are 4096 tokens"},
         {{"detokenize", DRAFT, "99999999999"}, "id 99999999999"},
-        {{"tokenize", "/nonexistent", "a"}, "/nonexistent: cannot open"},
+        {{"tokenize", missing, "a"}, "/missing: cannot open"},
         {{"graph", DRAFT, "--stage", "low", "-T", "2049"},
          "--rows 2049, --cached 0: the model has a context of 2048 tokens"},
         {{"graph", DRAFT, "--stage", "low", "-T1", "-S2048"},
          "--rows 1, --cached 2048: the model has a context of 2048 tokens"},
-        {{"graph", DRAFT, "--svg", "/nonexistent/a.svg"}, "/nonexistent/a.svg: cannot create"},
+        {{"graph", DRAFT, "--svg", inside}, "/missing/a.svg: cannot create"},
         {{"logits", DRAFT, "--ids", "1", "-o", "/"}, "is a folder"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -351,7 +351,7 @@ static void test_trace_refused(void **state) {
     (void)state;
     cli_save(cli_path("note"), "remember", 8);
     cli_result note = CLI_RUN("run", DRAFT, "-p", "Hi", "-n1", "--trace", cli_path("note")),
-               nowhere = CLI_RUN("bench", DRAFT, "--trace", "/nowhere/x.json"),
+               nowhere = CLI_RUN("bench", DRAFT, "--trace", cli_path("nowhere/x.json")),
                out = CLI_RUN("bench", DRAFT, "--trace", "-"),
                naive = CLI_RUN("run", DRAFT, "-p", "Hi", "--naive", "--profile");
     cli_assert_fails(&note, 1, "exists and is no trace");
@@ -398,7 +398,7 @@ static void test_compile(void **state) {
     assert_non_null(strstr(beside.out, "/.quern-cache"));
     assert_true(count_files(cli_path(".quern-cache")) > 0);
     cli_result lost = CLI_RUN("compile", cli_path("nothing.gguf"), "-o", cli_path("never")),
-               bad = CLI_RUN("compile", model, "-o", "/nowhere/folder");
+               bad = CLI_RUN("compile", model, "-o", cli_path("nowhere/folder"));
     cli_assert_fails(&lost, 1, "nothing.gguf");
     assert_int_not_equal(access(cli_path("never"), F_OK), 0);
     cli_assert_fails(&bad, 1, "/nowhere/folder");

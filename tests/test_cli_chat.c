@@ -347,8 +347,10 @@ static void test_save_and_load(void **state) {
     expect(s, "name?\r\n");
     expect(s, "Kevin");
     expect(s, " tokens/s]");
-    type(s, "/load /nonexistent\n");
-    expect(s, "quern: /nonexistent: cannot open");
+    char missing[CLI_MOST_PATH + 16];
+    snprintf(missing, sizeof missing, "/load %s.not\n", path);
+    type(s, missing);
+    expect(s, "talk.json.not: cannot open");
     type(s, "/save\n");
     expect(s, "/save needs the name of a file");
     type(s, "/save /dev/null\n");

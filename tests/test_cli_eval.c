@@ -156,13 +156,14 @@ static void wrong_input_is_told(void **state) {
         assert_non_null(strstr(usage[i].err, parts[i]));
         cli_free(&usage[i]);
     }
-    cli_result failed[] = {
-        CLI_RUN("eval", DRAFT, "--ppl", empty), CLI_RUN("eval", DRAFT, "--tasks", empty),
-        CLI_RUN("eval", DRAFT, "--tasks", broken), CLI_RUN("eval", DRAFT, "--ppl", "/nonexistent"),
-        CLI_RUN("eval", MINI "/qwen3", "--ppl", broken, "--against",
-                MINI "/gemma/gemma-bf16.gguf")};
+    cli_result failed[] = {CLI_RUN("eval", DRAFT, "--ppl", empty),
+                           CLI_RUN("eval", DRAFT, "--tasks", empty),
+                           CLI_RUN("eval", DRAFT, "--tasks", broken),
+                           CLI_RUN("eval", DRAFT, "--ppl", cli_path("missing")),
+                           CLI_RUN("eval", MINI "/qwen3", "--ppl", broken, "--against",
+                                   MINI "/gemma/gemma-bf16.gguf")};
     static const char *const told[] = {"0 tokens, want at least 2", "no tasks", "task 1: wants",
-                                       "/nonexistent", "another tokenizer"};
+                                       "/missing", "another tokenizer"};
     for (int i = 0; i < 5; i++) {
         assert_int_equal(failed[i].code, 1);
         if (!strstr(failed[i].err, told[i])) fail_msg("'%s' lacks '%s'", failed[i].err, told[i]);

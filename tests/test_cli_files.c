@@ -130,6 +130,46 @@ static void test_the_place_of_a_tower(void **state) {
     free(tower), free(out);
 }
 
+// --- permissions ---------------------------------------------------------------------------------
+
+static int mode_of(const char *path) {
+    struct stat st;
+    if (stat(path, &st) != 0) fail_msg("no %s", path);
+    return (int)(st.st_mode & 07777);
+}
+
+// A conversation is its owner's alone; what anybody says of a file's permissions lasts.
+static void test_permissions_of_outputs(void **state) {
+    (void)state;
+    static const char *const names[] = {"s.json", "g.svg",  "l.bin", "q.gguf",
+                                        "t.json", "y.gguf", "i.gguf"};
+    char *paths[7], *words = strdup(cli_path("permission-words"));
+    cli_save(words, "Once upon a time there was a mill.", 34);
+    for (size_t i = 0; i < 7; i++) paths[i] = strdup(cli_path(names[i]));
+    const char *const commands[][10] = {
+        {"run", DRAFT, "-p", "Hi", "-n", "1", "--session", paths[0]},
+        {"graph", DRAFT, "--svg", paths[1]},
+        {"logits", DRAFT, "--ids", "1", "-o", paths[2]},
+        {"quantize", MINI "/qwen3/qwen3-bf16.gguf", paths[3], "Q8_0"},
+        {"run", DRAFT, "-p", "Hi", "-n", "1", "--trace", paths[4]},
+        {"synth", "tiny-qwen3", "Q4_0", paths[5]},
+        {"imatrix", DRAFT, words, "-o", paths[6]}};
+    const mode_t mask = umask(022);
+    for (size_t i = 0; i < 7; i++) {
+        cli_result first = cli_run_with(&(cli_input){0}, commands[i]);
+        assert_int_equal(first.code, 0);
+        assert_int_equal(mode_of(paths[i]), i == 0 ? 0600 : 0644);
+        assert_int_equal(chmod(paths[i], i == 0 ? 0640 : 0600), 0);
+        cli_result second = cli_run_with(&(cli_input){0}, commands[i]);
+        assert_int_equal(second.code, 0);
+        assert_int_equal(mode_of(paths[i]), i == 0 ? 0640 : 0600);
+        cli_free(&first), cli_free(&second);
+    }
+    umask(mask);
+    for (size_t i = 0; i < 7; i++) free(paths[i]);
+    free(words);
+}
+
 // --- cache folders -------------------------------------------------------------------------------
 
 // What 'compile' leaves beside a model is found without a word, unless it is not wanted.
@@ -200,6 +240,7 @@ int main(void) {
         cmocka_unit_test(test_standard_output_is_no_file),
         cmocka_unit_test(test_the_model_is_left_alone),
         cmocka_unit_test(test_the_place_of_a_tower),
+        cmocka_unit_test(test_permissions_of_outputs),
         cmocka_unit_test(test_the_folder_beside_a_model_is_used),
         cmocka_unit_test(test_useless_cache_folders),
     };

@@ -157,7 +157,7 @@ static void test_inspect_svg(void **state) {
     }
     assert_null(strstr(drawn, "a<b>"));
     free(drawn);
-    cli_result nowhere = CLI_RUN("inspect", model, "--svg", "/nowhere/x.svg");
+    cli_result nowhere = CLI_RUN("inspect", model, "--svg", cli_path("nowhere/x.svg"));
     cli_assert_fails(&nowhere, 1, "/nowhere/x.svg");
     cli_free(&made), cli_free(&r), cli_free(&plain), cli_free(&nowhere);
     remove(model);
@@ -173,7 +173,7 @@ static void test_synth(void **state) {
     assert_non_null(strstr(made.out, "MiB, 5.14 bits per weight, in "));
     cli_result ran = CLI_RUN("run", path, "-p", "Hi", "-n", "3");
     cli_assert_done(&ran);
-    cli_result nowhere = CLI_RUN("synth", "tiny-qwen3", "Q4_K_M", "/nowhere/x.gguf");
+    cli_result nowhere = CLI_RUN("synth", "tiny-qwen3", "Q4_K_M", cli_path("nowhere/x.gguf"));
     cli_assert_fails(&nowhere, 1, "/nowhere/x.gguf");
     cli_free(&made), cli_free(&ran), cli_free(&nowhere);
     remove(path);

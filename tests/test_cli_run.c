@@ -234,7 +234,9 @@ static void test_bad_text(void **state) {
 
 static void test_bad_settings(void **state) {
     (void)state;
-    static const struct {
+    char missing[CLI_MOST_PATH];
+    snprintf(missing, sizeof missing, "%s", cli_path("missing"));
+    const struct {
         const char *args[10], *part;
         int code;
     } cases[] = {
@@ -245,12 +247,12 @@ static void test_bad_settings(void **state) {
         {{"run", DRAFT, "a", "--logit-bias", "x+1"}, "x+1", 2},
         {{"run", DRAFT, "a", "-j", "{\"type\": \"frob\"}"}, "--json-schema: schema, #/type", 1},
         {{"run", DRAFT, "a", "-j", "{"}, "--json-schema: ", 1},
-        {{"run", DRAFT, "a", "-jf", "/nonexistent"}, "/nonexistent: cannot open", 1},
+        {{"run", DRAFT, "a", "-jf", missing}, "/missing: cannot open", 1},
         {{"run", DRAFT, "a", "--grammar", "root ::= frob"}, "--grammar: ", 1},
         {{"run", DRAFT, "a", "--regex", "(a"}, "--regex: ", 1},
         {{"run", DRAFT, "a", "--regex", "a", "--json-mode"}, "give one of --grammar,", 2},
         {{"run", DRAFT, "a", "--draft", MINI "/qwen3"}, "the draft model has 512 tokens", 1},
-        {{"run", DRAFT, "a", "--draft", "/nonexistent"}, "/nonexistent: cannot open", 1},
+        {{"run", DRAFT, "a", "--draft", missing}, "/missing: cannot open", 1},
         {{"run", DRAFT, "a", "--draft-max", "17"}, "--draft-max: '17', want a whole number", 2},
         {{"run", DRAFT, "a", "--stop", ""}, "--stop: the text is empty", 2},
         {{"run", DRAFT, "a", "--logprobs", "3"}, "--logprobs needs --json", 2},

@@ -8,11 +8,13 @@
 #include "formats/gguf_write.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/quern-write-XXXXXX";
@@ -42,7 +44,7 @@ static int tear_down(void **state) {
 static void put_text(const char *text) {
     qn_err err;
     qn_newfile *file;
-    ASSERT_OK(qn_newfile_create(&file, path, &err));
+    ASSERT_OK(qn_newfile_create(&file, path, 0, &err));
     ASSERT_OK(qn_newfile_write(file, text, strlen(text), &err));
     ASSERT_OK(qn_newfile_commit(file, &err));
     qn_newfile_destroy(file);
@@ -63,7 +65,7 @@ static void a_new_file_appears_whole_or_not_at_all(void **state) {
     qn_newfile *file;
     put_text("old");
     assert_text("old");
-    ASSERT_OK(qn_newfile_create(&file, path, &err));
+    ASSERT_OK(qn_newfile_create(&file, path, 0, &err));
     ASSERT_OK(qn_newfile_write(file, "half", 4, &err));
     assert_text("old"); // until the commit
     qn_newfile_destroy(file);
@@ -72,8 +74,10 @@ static void a_new_file_appears_whole_or_not_at_all(void **state) {
     put_text("new");
     assert_text("new");
     assert_int_equal(count_files(), 1);
-    ASSERT_FAILS(qn_newfile_create(&file, folder, &err), QN_ARGUMENT, "is a folder");
-    ASSERT_FAILS(qn_newfile_create(&file, "/nowhere/at/all", &err), QN_IO, "/nowhere/at/all");
+    ASSERT_FAILS(qn_newfile_create(&file, folder, 0, &err), QN_ARGUMENT, "is a folder");
+    char nowhere[64];
+    snprintf(nowhere, sizeof nowhere, "%s/nowhere/at/all", folder);
+    ASSERT_FAILS(qn_newfile_create(&file, nowhere, 0, &err), QN_IO, "/nowhere/at/all");
 }
 
 // Prepared, a file is whole but has not its place; two of them can wait for each other.
@@ -83,7 +87,7 @@ static void a_prepared_file_waits(void **state) {
     qn_newfile *file;
     put_text("old");
     for (int is_placed = 0; is_placed < 2; is_placed++) {
-        ASSERT_OK(qn_newfile_create(&file, path, &err));
+        ASSERT_OK(qn_newfile_create(&file, path, 0, &err));
         ASSERT_OK(qn_newfile_write(file, "new", 3, &err));
         ASSERT_OK(qn_newfile_prepare(file, &err));
         assert_text("old");
@@ -102,16 +106,182 @@ static void links_are_followed(void **state) {
     snprintf(link_path, sizeof link_path, "%s/link", folder);
     assert_int_equal(symlink("out.gguf", link_path), 0);
     put_text("old");
-    ASSERT_OK(qn_newfile_create(&file, link_path, &err));
+    ASSERT_OK(qn_newfile_create(&file, link_path, 0, &err));
     ASSERT_OK(qn_newfile_write(file, "new", 3, &err));
     ASSERT_OK(qn_newfile_commit(file, &err));
     qn_newfile_destroy(file);
     assert_text("new");
     assert_int_equal(readlink(link_path, target, sizeof target), 8); // still a link
     unlink(path);
-    ASSERT_FAILS(qn_newfile_create(&file, link_path, &err), QN_ARGUMENT,
+    ASSERT_FAILS(qn_newfile_create(&file, link_path, 0, &err), QN_ARGUMENT,
                  "is a link to something that does not exist");
     assert_int_equal(unlink(link_path), 0);
+    assert_int_equal(count_files(), 0);
+}
+
+static mode_t mode_of(const char *name) {
+    struct stat st;
+    assert_int_equal(lstat(name, &st), 0);
+    return st.st_mode & 07777;
+}
+
+static void write_with(int flags) {
+    qn_err err;
+    qn_newfile *file;
+    ASSERT_OK(qn_newfile_create(&file, path, flags, &err));
+    ASSERT_OK(qn_newfile_write(file, "new", 3, &err));
+    ASSERT_OK(qn_newfile_commit(file, &err));
+    qn_newfile_destroy(file);
+}
+
+// A new file has the mode that was asked for, under the umask; one that replaces another has its.
+static void a_replaced_file_keeps_its_permissions(void **state) {
+    (void)state;
+    static const mode_t modes[] = {0600, 0640, 0644, 0664, 0666, 0444, 0755};
+    const mode_t mask = umask(027);
+    for (int flags = 0; flags < 4; flags++) {
+        unlink(path);
+        write_with(flags);
+        assert_int_equal(mode_of(path), flags & QN_NEWFILE_PRIVATE ? 0600 : 0640);
+        for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+            assert_int_equal(chmod(path, modes[i]), 0);
+            write_with(flags);
+            assert_int_equal(mode_of(path), modes[i]);
+            assert_text("new");
+        }
+    }
+    umask(mask);
+    unlink(path);
+}
+
+static void a_replaced_file_keeps_its_owner(void **state) {
+    (void)state;
+    struct stat st;
+    if (geteuid() != 0) skip(); // nobody else may give files away
+    put_text("old");
+    assert_int_equal(chown(path, 1234, 4321), 0);
+    put_text("new");
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_uid, 1234);
+    assert_int_equal(st.st_gid, 4321);
+    unlink(path);
+}
+
+// In an open folder a link is replaced, and what it points to is left alone.
+static void links_in_an_open_folder_are_replaced(void **state) {
+    (void)state;
+    qn_err err;
+    qn_newfile *file;
+    char link_path[64], moved[64];
+    snprintf(link_path, sizeof link_path, "%s/link", folder);
+    snprintf(moved, sizeof moved, "%s.moved", folder);
+    put_text("mine");
+    assert_int_equal(chmod(path, 0666), 0);
+    assert_int_equal(symlink("out.gguf", link_path), 0);
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY);
+    ASSERT_OK(qn_newfile_create_in(&file, fd, "link", link_path, &err));
+    ASSERT_OK(qn_newfile_write(file, "new", 3, &err));
+    // The folder is the one that was opened, whatever has its name now.
+    assert_int_equal(rename(folder, moved), 0);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    ASSERT_OK(qn_newfile_commit(file, &err));
+    qn_newfile_destroy(file);
+    assert_int_equal(count_files(), 0);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(rename(moved, folder), 0);
+    assert_text("mine");
+    assert_int_equal(mode_of(path), 0666);
+    assert_int_equal(mode_of(link_path), 0600); // of the file that it is now
+    close(fd);
+    assert_int_equal(unlink(link_path), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(count_files(), 0);
+}
+
+// Writes half a file, says so, and waits to be killed.
+static pid_t start_writer(bool is_prepared) {
+    int ends[2];
+    char byte;
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        qn_newfile *file;
+        qn_err err;
+        if (qn_newfile_create(&file, path, is_prepared ? 0 : QN_NEWFILE_NAMED, &err)) _exit(1);
+        if (qn_newfile_write(file, "half", 4, &err)) _exit(1);
+        if (is_prepared && qn_newfile_prepare(file, &err)) _exit(1);
+        if (write(ends[1], "x", 1) != 1) _exit(1);
+        for (;;) pause();
+    }
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    close(ends[0]);
+    close(ends[1]);
+    return child;
+}
+
+static void end_writer(pid_t child) {
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+// A writer that is killed leaves its temporary file, which the next one removes; that of a writer
+// that lives is left alone.
+static void what_killed_writers_leave_is_removed(void **state) {
+    (void)state;
+    for (int is_prepared = 0; is_prepared < 2; is_prepared++) {
+        put_text("old");
+        const pid_t child = start_writer(is_prepared);
+        assert_int_equal(count_files(), 2);
+        write_with(0); // at the same time
+        write_with(QN_NEWFILE_NAMED);
+        assert_int_equal(count_files(), 2);
+        end_writer(child);
+        assert_int_equal(count_files(), 2);
+        write_with(is_prepared ? 0 : QN_NEWFILE_NAMED);
+        assert_text("new");
+        assert_int_equal(count_files(), 1);
+    }
+    // A file of another name, where files have names from the start.
+    end_writer(start_writer(false));
+    assert_int_equal(count_files(), 2);
+    snprintf(path, sizeof path, "%s/other.gguf", folder);
+    write_with(QN_NEWFILE_NAMED);
+    assert_int_equal(count_files(), 2); // the two outputs
+    unlink(path);
+    snprintf(path, sizeof path, "%s/out.gguf", folder);
+    unlink(path);
+}
+
+static void only_own_leftovers_are_swept(void **state) {
+    (void)state;
+    static const char *const names[] = {".quern-0123456789abcdef.tmp", ".quern-xyz.tmp",
+                                        ".quern-0123456789abcdef0.tmp",
+                                        "quern-0123456789abcdef.tmp", "notes.tmp"};
+    char name[128];
+    const bool is_root = geteuid() == 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(name, sizeof name, "%s/%s", folder, names[i]);
+        FILE *f = fopen(name, "w");
+        assert_non_null(f);
+        fclose(f);
+    }
+    snprintf(name, sizeof name, "%s/.quern-00000000000000aa.tmp", folder); // of somebody else
+    if (is_root) assert_int_equal(close(open(name, O_CREAT | O_WRONLY, 0600)), 0);
+    if (is_root) assert_int_equal(chown(name, 1234, 1234), 0);
+    char link_name[128];
+    snprintf(link_name, sizeof link_name, "%s/.quern-00000000000000bb.tmp", folder);
+    assert_int_equal(symlink("notes.tmp", link_name), 0);
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY);
+    qn_newfile_sweep(fd);
+    close(fd);
+    assert_int_equal(count_files(), 5 + is_root); // the first is gone
+    if (is_root) assert_int_equal(unlink(name), 0);
+    assert_int_equal(unlink(link_name), 0);
+    for (size_t i = 1; i < sizeof names / sizeof *names; i++) {
+        snprintf(name, sizeof name, "%s/%s", folder, names[i]);
+        assert_int_equal(unlink(name), 0);
+    }
     assert_int_equal(count_files(), 0);
 }
 
@@ -124,13 +294,13 @@ static void long_names_are_possible(void **state) {
     const int n = snprintf(long_path, sizeof long_path, "%s/", folder);
     memset(long_path + n, 'n', 255);
     long_path[n + 255] = 0;
-    ASSERT_OK(qn_newfile_create(&file, long_path, &err));
+    ASSERT_OK(qn_newfile_create(&file, long_path, 0, &err));
     ASSERT_OK(qn_newfile_commit(file, &err));
     qn_newfile_destroy(file);
     assert_int_equal(unlink(long_path), 0);
     long_path[n + 255] = 'n';
     long_path[n + 256] = 0;
-    ASSERT_FAILS(qn_newfile_create(&file, long_path, &err), QN_IO, "cannot write there");
+    ASSERT_FAILS(qn_newfile_create(&file, long_path, 0, &err), QN_IO, "cannot write there");
     assert_int_equal(count_files(), 0);
 }
 
@@ -170,7 +340,7 @@ static void a_full_disk_leaves_nothing_behind(void **state) {
     small.rlim_cur = 1 << 20;
     signal(SIGXFSZ, SIG_IGN); // write() then fails with EFBIG, as a full disk does with ENOSPC
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    ASSERT_OK(qn_newfile_create(&file, path, &err));
+    ASSERT_OK(qn_newfile_create(&file, path, 0, &err));
     char *block = qn_alloc(1 << 20, 1);
     qn_status status = QN_OK;
     for (int i = 0; i < 3 && !status; i++) status = qn_newfile_write(file, block, 1 << 20, &err);
@@ -301,6 +471,11 @@ int main(void) {
         cmocka_unit_test(a_full_disk_leaves_nothing_behind),
         cmocka_unit_test(a_prepared_file_waits),
         cmocka_unit_test(links_are_followed),
+        cmocka_unit_test(a_replaced_file_keeps_its_permissions),
+        cmocka_unit_test(a_replaced_file_keeps_its_owner),
+        cmocka_unit_test(links_in_an_open_folder_are_replaced),
+        cmocka_unit_test(what_killed_writers_leave_is_removed),
+        cmocka_unit_test(only_own_leftovers_are_swept),
         cmocka_unit_test(long_names_are_possible),
         cmocka_unit_test(a_file_of_another_kind_is_left_alone),
         cmocka_unit_test(copied_models_are_equal_byte_for_byte),

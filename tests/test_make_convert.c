@@ -660,7 +660,8 @@ static void the_wrong_places_are_refused(void **state) {
     assert_int_equal(before.st_ino, after.st_ino);
     assert_int_equal(before.st_size, after.st_size);
     ASSERT_FAILS(qn_convert(folder, folder, NULL, &err), QN_ARGUMENT, "is a folder");
-    ASSERT_FAILS(qn_convert(folder, "/nowhere/out.gguf", NULL, &err), QN_IO, "/nowhere/out.gguf");
+    ASSERT_FAILS(qn_convert(folder, in_folder(state, "nowhere/out.gguf").text, NULL, &err), QN_IO,
+                 "/nowhere/out.gguf");
     ASSERT_FAILS(qn_convert(fixture("qwen3").text, in_folder(state, "a").text, NULL, &err),
                  QN_ARGUMENT, "is GGUF already");
     ASSERT_FAILS(qn_convert(folder, NULL, NULL, &err), QN_ARGUMENT, "NULL");

@@ -609,7 +609,8 @@ static void wrong_calls_are_refused(void **state) {
     qn_engine *engine = NULL;
     const path_name path = mini_gguf("llama32");
     ASSERT_FAILS(qn_engine_open(&engine, NULL, NULL, &err), QN_ARGUMENT, "no model was named");
-    ASSERT_FAILS(qn_engine_open(&engine, "/nonexistent/m.gguf", NULL, &err), QN_IO, "m.gguf");
+    ASSERT_FAILS(qn_engine_open(&engine, TEST_DATA "/nothing-here/m.gguf", NULL, &err), QN_IO,
+                 "m.gguf");
     ASSERT_FAILS(qn_engine_open(&engine, path.text, &(qn_engine_opts){.n_threads = -1}, &err),
                  QN_ARGUMENT, "threads: -1");
     assert_null(engine);

@@ -99,7 +99,8 @@ qn_status qn_outfile_save(const char *path, const qn_newfile_kind *kind, const q
                           size_t n, qn_err *err) {
     qn_newfile *file = NULL;
     QN_TRY(qn_newfile_check(path, kind, err));
-    qn_status status = qn_newfile_create(&file, path, err);
+    qn_status status =
+        qn_newfile_create(&file, path, kind->is_private ? QN_NEWFILE_PRIVATE : 0, err);
     for (size_t i = 0; i < n && !status; i++)
         status = qn_newfile_write(file, parts[i].bytes, parts[i].size, err);
     if (!status) status = qn_newfile_commit(file, err);

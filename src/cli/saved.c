@@ -11,7 +11,8 @@
 
 enum { VERSION = 1, MOST_BYTES = 64 << 20 };
 static const char mark[] = "quern_session";
-static const qn_newfile_kind kind = {.name = "session of quern", .marks = {"{\"quern_session\""}};
+static const qn_newfile_kind kind = {
+    .name = "session of quern", .marks = {"{\"quern_session\""}, .is_private = true};
 
 // --- the model -----------------------------------------------------------------------------------
 

@@ -178,7 +178,7 @@ qn_status qn_tracer_init(qn_tracer *out, const qn_trace_args *args, qn_err *err)
     *out = (qn_tracer){.args = *args, .step.number = -1};
     if (!args->file) return QN_OK;
     QN_TRY(qn_newfile_check(args->file, &trace_kind, err));
-    QN_TRY(qn_newfile_create(&out->file, args->file, err));
+    QN_TRY(qn_newfile_create(&out->file, args->file, 0, err));
     put(out, FILE_BEGIN "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": 1, "
                         "\"args\": {\"name\": \"quern\"}}");
     put_lane_name(out, 0);

@@ -3,7 +3,12 @@
 // It is written without a name where the file system can do that (Linux: O_TMPFILE), else under a
 // temporary name in the same folder (.quern-*.tmp), and takes its place in one step when it is
 // committed. A process killed before leaves the old file as it was, and in the second case, or in the
-// short time between preparing and placing, the temporary one. One thread at a time.
+// short time between preparing and placing, the temporary one. That is removed by the next writer of
+// the same file, and by qn_newfile_sweep: writers hold a lock on theirs, which ends with them. One
+// thread at a time.
+//
+// A file that replaces another one has its permissions, and its owner and group where this process
+// may give them.
 #ifndef QN_CORE_NEWFILE_H
 #define QN_CORE_NEWFILE_H
 
@@ -16,7 +21,13 @@ typedef struct qn_newfile_kind {
     const char *name; // "GGUF file"
     size_t at;
     const char *marks[2]; // the second may be NULL
+    bool is_private;      // a new one is for its owner alone
 } qn_newfile_kind;
+
+enum {
+    QN_NEWFILE_PRIVATE = 1, // a new file is for its owner alone; else as the umask says
+    QN_NEWFILE_NAMED = 2,   // never without a name, as where the file system cannot do that
+};
 
 // Whether a new file of that kind may take this place: nothing is there, or an empty file, or one of
 // the same kind. Anything else was named by mistake; the error says what it is.
@@ -24,7 +35,12 @@ QN_MUST_CHECK qn_status qn_newfile_check(const char *path, const qn_newfile_kind
                                          qn_err *err);
 
 // `path` may exist; it must be a regular file then, or a link to one, which stays a link.
-QN_MUST_CHECK qn_status qn_newfile_create(qn_newfile **out, const char *path, qn_err *err);
+QN_MUST_CHECK qn_status qn_newfile_create(qn_newfile **out, const char *path, int flags,
+                                          qn_err *err);
+// A file in an open folder, for its owner alone. Whatever has that name is replaced, a link itself
+// and not what it points to; a folder is not. `shown` is the whole path, for messages.
+QN_MUST_CHECK qn_status qn_newfile_create_in(qn_newfile **out, int folder, const char *name,
+                                             const char *shown, qn_err *err);
 // Appends; buffered.
 QN_MUST_CHECK qn_status qn_newfile_write(qn_newfile *file, const void *bytes, size_t n,
                                          qn_err *err);
@@ -39,5 +55,9 @@ QN_MUST_CHECK qn_status qn_newfile_place(qn_newfile *file, qn_err *err);
 QN_MUST_CHECK qn_status qn_newfile_commit(qn_newfile *file, qn_err *err);
 // Ends the writing; without a commit nothing stays. NULL is fine.
 void qn_newfile_destroy(qn_newfile *file);
+
+// Removes the temporary files of this user that killed writers left in an open folder. Where files
+// cannot be locked, those that nobody has changed for a day.
+void qn_newfile_sweep(int folder);
 
 #endif

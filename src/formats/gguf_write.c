@@ -236,7 +236,7 @@ qn_status qn_gguf_begin(qn_gguf_writer *w, const char *path, qn_err *err) {
         goto done;
     }
     QN_TRY_TO(done, qn_gguf_check_place(path, err));
-    QN_TRY_TO(done, qn_newfile_create(&w->file, path, err));
+    QN_TRY_TO(done, qn_newfile_create(&w->file, path, 0, err));
     QN_TRY_TO(done, qn_newfile_write(w->file, head.data, head.size, err));
     QN_TRY_TO(done, qn_newfile_write(w->file, w->keys.data, w->keys.size, err));
     QN_TRY_TO(done, qn_newfile_write(w->file, w->infos.data, w->infos.size, err));

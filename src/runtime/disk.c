@@ -128,7 +128,7 @@ static qn_status write_plan(const char *path, const char *key, const qn_buf *tex
     const int n = print_head(head, key, text->data, text->size);
     qn_newfile *file = NULL;
     qn_status status = QN_OK;
-    QN_TRY_TO(done, qn_newfile_create(&file, path, err));
+    QN_TRY_TO(done, qn_newfile_create(&file, path, QN_NEWFILE_PRIVATE, err));
     QN_TRY_TO(done, qn_newfile_write(file, head, (size_t)n, err));
     QN_TRY_TO(done, qn_newfile_write(file, text->data, text->size, err));
     status = qn_newfile_commit(file, err);

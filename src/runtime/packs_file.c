@@ -237,7 +237,7 @@ qn_status qn_pack_file_write(const qn_pack_file *file, const qn_pack_items *item
     uint64_t *sums = qn_alloc(file->n_sums, sizeof *sums);
     if (!sums) return QN_NOMEM(err, "the sums of packed weights");
     sum_all(&(summing){file, items, NULL, sums});
-    QN_TRY_TO(done, qn_newfile_create(&to, file->path, err));
+    QN_TRY_TO(done, qn_newfile_create(&to, file->path, QN_NEWFILE_PRIVATE, err));
     QN_TRY_TO(done, write_head(to, file, sums, err));
     for (size_t i = 0; i < items->n; i++)
         QN_TRY_TO(done, qn_newfile_write(to, items->v[i].data, (size_t)items->v[i].room, err));
