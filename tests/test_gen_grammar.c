@@ -144,12 +144,14 @@ static void file_of_cases(void **state) {
 }
 
 int main(void) {
-    static char json[] = "json", regex[] = "regex", gbnf[] = "gbnf", schema[] = "schema";
+    static char json[] = "json", regex[] = "regex", gbnf[] = "gbnf", schema[] = "schema",
+                strings[] = "strings";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(file_of_cases, json),
         cmocka_unit_test_prestate(file_of_cases, regex),
         cmocka_unit_test_prestate(file_of_cases, gbnf),
         cmocka_unit_test_prestate(file_of_cases, schema),
+        cmocka_unit_test_prestate(file_of_cases, strings),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

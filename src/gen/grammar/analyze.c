@@ -16,7 +16,7 @@ typedef struct links {
 
 static int32_t child_of(const qn_ast *ast, const qn_ast_node *node, int side) {
     if (node->kind == QN_AST_IS_REF) return side ? -1 : ast->rules[node->a].body;
-    if (node->kind == QN_AST_IS_REP) return side ? -1 : node->a;
+    if (node->kind == QN_AST_IS_REP || node->kind == QN_AST_IS_COUNTED) return side ? -1 : node->a;
     if (node->kind == QN_AST_IS_SEQ || node->kind == QN_AST_IS_ALT) return side ? node->b : node->a;
     return -1;
 }
@@ -67,6 +67,7 @@ static bool body_holds(const qn_ast *ast, const qn_ast_node *node, const bool *v
 static bool follows(const qn_ast *ast, const qn_ast_node *node, const bool *value, bool leaf) {
     switch ((qn_ast_kind)node->kind) {
     case QN_AST_IS_EMPTY:
+    case QN_AST_IS_PLACE:
         return true;
     case QN_AST_IS_NEVER:
         return false;
@@ -78,6 +79,8 @@ static bool follows(const qn_ast *ast, const qn_ast_node *node, const bool *valu
         return node->min == 0 || value[node->a];
     case QN_AST_IS_REF:
         return body_holds(ast, node, value);
+    case QN_AST_IS_COUNTED:
+        return value[node->a];
     default:
         return leaf;
     }

@@ -32,6 +32,8 @@ void qn_ast_deinit(qn_ast *ast) {
     qn_free(ast->nodes);
     qn_free(ast->sets);
     qn_free(ast->rules);
+    for (size_t i = 0; i < ast->n_lengths; i++) qn_lengths_destroy(ast->lengths[i]);
+    qn_free(ast->lengths);
     qn_map_deinit(&ast->set_index);
     qn_arena_deinit(&ast->arena);
     *ast = (qn_ast){0};
@@ -227,6 +229,39 @@ int32_t qn_ast_shared(qn_ast *ast, const char *name, int32_t body) {
     const int32_t rule = qn_ast_rule_add(ast, qn_str_of(name));
     qn_ast_rule_set(ast, rule, body);
     return qn_ast_ref(ast, rule);
+}
+
+int32_t qn_ast_lengths_add(qn_ast *ast) {
+    if (ast->failed) return -1;
+    if (!qn_grow((void **)&ast->lengths, &ast->cap_lengths, ast->n_lengths + 1,
+                 sizeof(qn_lengths *))) {
+        qn_ast_fail(ast, QN_MEMORY, NULL);
+        return -1;
+    }
+    ast->lengths[ast->n_lengths] = NULL;
+    return (int32_t)ast->n_lengths++;
+}
+
+void qn_ast_lengths_set(qn_ast *ast, int32_t at, qn_lengths *lengths) {
+    if (at < 0)
+        qn_lengths_destroy(lengths);
+    else
+        ast->lengths[at] = lengths;
+}
+
+int32_t qn_ast_counted(qn_ast *ast, int32_t start, int32_t lengths) {
+    if (ast->failed || start == QN_AST_NEVER) return QN_AST_NEVER;
+    const uint16_t depth = (uint16_t)(ast->nodes[start].depth + 1);
+    return add_node(
+        ast, (qn_ast_node){.kind = QN_AST_IS_COUNTED, .a = start, .b = lengths, .depth = depth});
+}
+
+int32_t qn_ast_place(qn_ast *ast, int32_t lengths, uint32_t state, bool ends_character) {
+    return add_node(ast, (qn_ast_node){.kind = QN_AST_IS_PLACE,
+                                       .a = lengths,
+                                       .min = state,
+                                       .max = ends_character,
+                                       .depth = 1});
 }
 
 static bool push(qn_node_list *list, int32_t node) {

@@ -10,6 +10,7 @@
 #include "core/err.h"
 #include "core/map.h"
 #include "core/str.h"
+#include "gen/grammar/lengths.h"
 
 typedef enum qn_ast_kind {
     QN_AST_IS_EMPTY,
@@ -18,7 +19,9 @@ typedef enum qn_ast_kind {
     QN_AST_IS_SEQ,
     QN_AST_IS_ALT,
     QN_AST_IS_REP,
-    QN_AST_IS_REF
+    QN_AST_IS_REF,
+    QN_AST_IS_COUNTED, // a: the start of an automaton beside which characters are counted
+    QN_AST_IS_PLACE    // a state of such an automaton; reads nothing
 } qn_ast_kind;
 
 enum {
@@ -34,8 +37,8 @@ typedef struct qn_ast_node {
     uint8_t kind;
     bool nullable, productive; // set by qn_ast_analyze
     uint16_t depth;
-    int32_t a, b;      // children; a: the set, or the rule
-    uint32_t min, max; // of a repetition
+    int32_t a, b;      // children; a: the set, or the rule; b of COUNTED, a of PLACE: the lengths
+    uint32_t min, max; // of a repetition; of a PLACE: the state, and 1 if a character ends there
 } qn_ast_node;
 
 typedef struct qn_byte_set {
@@ -58,6 +61,8 @@ typedef struct qn_ast {
     qn_map set_index;
     qn_ast_rule *rules;
     size_t n_rules, cap_rules;
+    qn_lengths **lengths; // owned
+    size_t n_lengths, cap_lengths;
     qn_arena arena;
     qn_status failed; // QN_OK, QN_MEMORY or QN_LIMIT
     const char *why;  // of a limit
@@ -96,6 +101,14 @@ static inline bool qn_byte_set_has(const qn_byte_set *set, unsigned byte) {
 static inline void qn_byte_set_add(qn_byte_set *set, unsigned byte) {
     set->bits[byte >> 6] |= (uint64_t)1 << (byte & 63);
 }
+
+// Texts of a finite automaton with a bound on their characters. Its states are rules that call each
+// other last; each begins with its qn_ast_place. The lengths are found in the end, when the states
+// are known: qn_ast_lengths_add gives a number for them before, qn_ast_lengths_set takes them over.
+int32_t qn_ast_lengths_add(qn_ast *ast);
+void qn_ast_lengths_set(qn_ast *ast, int32_t at, qn_lengths *lengths);
+int32_t qn_ast_counted(qn_ast *ast, int32_t start, int32_t lengths);
+int32_t qn_ast_place(qn_ast *ast, int32_t lengths, uint32_t state, bool ends_character);
 
 // Nodes in order below a node of this kind, flattened. `list` grows by what is found.
 typedef struct qn_node_list {

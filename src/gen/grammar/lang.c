@@ -6,6 +6,8 @@
 #include "gen/grammar/regex.h"
 #include "gen/grammar/states.h"
 
+enum { PART_STEPS = 16 << 20 }; // of making the states of one part
+
 // One part as a finite automaton over bytes. State 0 is the dead one.
 typedef struct part {
     qn_ast ast;
@@ -14,6 +16,16 @@ typedef struct part {
     int32_t start;
     bool negated;
 } part;
+
+// Characters of a string.
+typedef struct bounds {
+    uint32_t min, max;
+} bounds;
+
+static void narrow(bounds *b, uint32_t min, uint32_t max) {
+    if (min > b->min) b->min = min;
+    if (max < b->max) b->max = max;
+}
 
 static const qn_code_range any_code[] = {{0, 0x10FFFF}};
 
@@ -35,8 +47,9 @@ static int32_t words_node(qn_ast *ast, const qn_lang_part *p) {
     return node;
 }
 
+// With `length`, what a pattern says of the length alone goes there.
 static qn_status part_node(int32_t *out, qn_ast *ast, const qn_lang_part *p, bool in_json,
-                           qn_err *err) {
+                           bounds *length, qn_err *err) {
     if (p->kind == QN_LANG_WORDS) {
         *out = words_node(ast, p);
         return QN_OK;
@@ -50,6 +63,8 @@ static qn_status part_node(int32_t *out, qn_ast *ast, const qn_lang_part *p, boo
     }
     qn_regex_node *tree;
     QN_TRY(qn_regex_parse(&tree, &ast->arena, p->pattern, err));
+    uint32_t min, max;
+    if (length && !p->negated && qn_regex_take_count(tree, &min, &max)) narrow(length, min, max);
     return qn_regex_lower(out, ast, tree, (qn_regex_form){.in_json = in_json, .around = any}, err);
 }
 
@@ -65,11 +80,12 @@ static qn_status fail_states(qn_states_result result, qn_err *err) {
 }
 
 // A part that matches nothing has no automaton: start is dead.
-static qn_status part_init(part *out, const qn_lang_part *p, bool in_json, qn_err *err) {
+static qn_status part_init(part *out, const qn_lang_part *p, bool in_json, bounds *length,
+                           qn_err *err) {
     int32_t root;
     *out = (part){.start = QN_STATE_DEAD, .negated = p->negated};
     QN_TRY(qn_ast_init(&out->ast, err));
-    QN_TRY(part_node(&root, &out->ast, p, in_json, err));
+    QN_TRY(part_node(&root, &out->ast, p, in_json, length, err));
     QN_TRY(qn_ast_check(&out->ast, err));
     qn_err why = {0};
     const qn_status status = qn_ast_analyze(&out->ast, root, &why);
@@ -78,15 +94,18 @@ static qn_status part_init(part *out, const qn_lang_part *p, bool in_json, qn_er
     if (status) return status;
     QN_TRY(qn_program_init(&out->program, &out->ast, root, err));
     QN_TRY(qn_states_create(&out->states, &out->program, UINT16_MAX, err));
-    qn_states_allow(out->states, 1 << 20);
+    qn_states_allow(out->states, PART_STEPS);
     const qn_states_result result = qn_states_start(&out->start, out->states);
     return result ? fail_states(result, err) : QN_OK;
 }
 
 // --- all parts at once ---------------------------------------------------------------------------
 
+enum { MAX_MADE = QN_LANG_MAX_PARTS + 1 };
+
 typedef struct tuple {
-    int32_t at[QN_LANG_MAX_PARTS];
+    int32_t at[MAX_MADE];
+    int32_t call; // node that calls its rule
     int32_t rule;
 } tuple;
 
@@ -97,6 +116,16 @@ typedef struct product {
     tuple *tuples; // states of the product; not moved: reserved
     size_t n;
     qn_map index;
+    // Bytes that no part tells apart, by a byte of each class.
+    uint8_t class_of[256], sample_of[256];
+    size_t n_classes;
+    // With a bound on the length: the part that tells where characters end, and for each state where
+    // its bytes lead: to[first[i]] to to[first[i + 1]].
+    const part *characters; // NULL: no bound
+    bounds length;
+    int32_t lengths;
+    uint32_t *first, *to;
+    size_t cap_first, n_to, cap_to;
     uint64_t *steps;
     qn_err *err;
 } product;
@@ -117,6 +146,18 @@ static bool is_dead(const product *x, const tuple *t) {
     return false;
 }
 
+// Whether the state stands between two characters.
+static bool ends_character(const product *x, size_t state) {
+    const size_t i = (size_t)(x->characters - x->parts);
+    return qn_states_get(x->characters->states, x->tuples[state].at[i])->may_end;
+}
+
+static qn_status spend(product *x, uint64_t steps) {
+    if (*x->steps < steps) return fail_states(QN_STATES_COSTLY, x->err);
+    *x->steps -= steps;
+    return QN_OK;
+}
+
 // The number of a tuple, new or known.
 static qn_status intern(uint32_t *out, product *x, const tuple *t) {
     const size_t size = x->n_parts * sizeof *t->at;
@@ -125,6 +166,7 @@ static qn_status intern(uint32_t *out, product *x, const tuple *t) {
     tuple *kept = &x->tuples[x->n];
     *kept = *t;
     kept->rule = qn_ast_rule_add(x->ast, qn_str_of("string"));
+    kept->call = qn_ast_ref(x->ast, kept->rule);
     if (!qn_map_add(&x->index, (const char *)kept->at, size, (uint32_t)x->n, NULL))
         return QN_NOMEM(x->err, "grammar");
     *out = (uint32_t)x->n++;
@@ -143,72 +185,207 @@ static qn_status step(bool *alive, tuple *to, const product *x, const tuple *fro
     return QN_OK;
 }
 
-// The rule of a tuple: for each tuple that can follow, a set of bytes and a call.
-static qn_status expand(product *x, size_t at) {
-    qn_byte_set sets[256];
-    uint32_t targets[256];
-    size_t n = 0;
-    if (*x->steps < 256 * x->n_parts) return fail_states(QN_STATES_COSTLY, x->err);
-    *x->steps -= 256 * x->n_parts;
+static void find_classes(product *x) {
     for (unsigned byte = 0; byte < 256; byte++) {
+        size_t k = 0;
+        for (; k < x->n_classes; k++) {
+            bool same = true;
+            for (size_t i = 0; same && i < x->n_parts; i++) {
+                const uint8_t *class_of = x->parts[i].program.class_of;
+                same = class_of[byte] == class_of[x->sample_of[k]];
+            }
+            if (same) break;
+        }
+        if (k == x->n_classes) x->sample_of[x->n_classes++] = (uint8_t)byte;
+        x->class_of[byte] = (uint8_t)k;
+    }
+}
+
+// The targets of a state, each once, with the bytes that lead there.
+typedef struct arcs {
+    uint32_t targets[256];
+    qn_byte_set sets[256];
+    size_t n;
+} arcs;
+
+static qn_status find_arcs(arcs *out, product *x, size_t at) {
+    size_t arc_of[256]; // of a class; 256: none
+    out->n = 0;
+    for (size_t class = 0; class < x->n_classes; class ++) {
         tuple to;
         bool alive;
         uint32_t target;
-        QN_TRY(step(&alive, &to, x, &x->tuples[at], (uint8_t)byte));
+        arc_of[class] = 256;
+        QN_TRY(step(&alive, &to, x, &x->tuples[at], x->sample_of[class]));
         if (!alive) continue;
         QN_TRY(intern(&target, x, &to));
         size_t k = 0;
-        while (k < n && targets[k] != target) k++;
-        if (k == n) {
-            targets[n] = target;
-            sets[n++] = (qn_byte_set){{0}};
+        while (k < out->n && out->targets[k] != target) k++;
+        if (k == out->n) {
+            out->targets[out->n] = target;
+            out->sets[out->n++] = (qn_byte_set){{0}};
         }
-        qn_byte_set_add(&sets[k], byte);
+        arc_of[class] = k;
     }
+    for (unsigned byte = 0; byte < 256; byte++)
+        if (arc_of[x->class_of[byte]] < 256)
+            qn_byte_set_add(&out->sets[arc_of[x->class_of[byte]]], byte);
+    return QN_OK;
+}
+
+static qn_status keep_arcs(product *x, size_t at, const arcs *found) {
+    if (!qn_grow((void **)&x->first, &x->cap_first, at + 2, sizeof *x->first) ||
+        !qn_grow((void **)&x->to, &x->cap_to, x->n_to + found->n + 1, sizeof *x->to))
+        return QN_NOMEM(x->err, "grammar");
+    x->first[at] = (uint32_t)x->n_to;
+    memcpy(x->to + x->n_to, found->targets, found->n * sizeof *x->to);
+    x->n_to += found->n;
+    x->first[at + 1] = (uint32_t)x->n_to;
+    return QN_OK;
+}
+
+// The rule of a tuple: for each tuple that can follow, a set of bytes and a call.
+static qn_status expand(product *x, size_t at) {
+    arcs found;
+    QN_TRY(spend(x, (x->n_classes + 8) * x->n_parts));
+    QN_TRY(find_arcs(&found, x, at));
+    if (x->characters) QN_TRY(keep_arcs(x, at, &found));
     int32_t node = accepts(x, &x->tuples[at]) ? QN_AST_EMPTY : QN_AST_NEVER;
-    for (size_t k = 0; k < n; k++) {
-        const int32_t call = qn_ast_ref(x->ast, x->tuples[targets[k]].rule);
-        node = qn_ast_alt(x->ast, qn_ast_seq(x->ast, qn_ast_set(x->ast, &sets[k]), call), node);
+    for (size_t k = 0; k < found.n; k++) {
+        const int32_t call = x->tuples[found.targets[k]].call;
+        node =
+            qn_ast_alt(x->ast, qn_ast_seq(x->ast, qn_ast_set(x->ast, &found.sets[k]), call), node);
+    }
+    if (x->characters) {
+        const int32_t here = qn_ast_place(x->ast, x->lengths, (uint32_t)at, ends_character(x, at));
+        node = qn_ast_seq(x->ast, here, node);
     }
     qn_ast_rule_set(x->ast, x->tuples[at].rule, node);
     return qn_ast_check(x->ast, x->err);
 }
 
-static qn_status multiply(int32_t *out, product *x) {
+static qn_status multiply(uint32_t *first, product *x) {
     tuple start = {.rule = -1};
-    uint32_t first;
     for (size_t i = 0; i < x->n_parts; i++) start.at[i] = x->parts[i].start;
-    if (is_dead(x, &start)) {
-        *out = QN_AST_NEVER;
-        return QN_OK;
-    }
-    QN_TRY(intern(&first, x, &start));
+    if (is_dead(x, &start)) return QN_OK; // no states
+    find_classes(x);
+    QN_TRY(intern(first, x, &start));
     for (size_t i = 0; i < x->n; i++) QN_TRY(expand(x, i));
-    *out = qn_ast_ref(x->ast, x->tuples[first].rule);
     return QN_OK;
 }
 
-qn_status qn_lang_lower(int32_t *out, qn_ast *ast, const qn_lang_part *parts, size_t n,
-                        uint64_t *steps, qn_err *err) {
-    if (n == 1 && !parts[0].negated) return part_node(out, ast, &parts[0], true, err);
-    if (n > QN_LANG_MAX_PARTS)
-        return QN_FAIL(err, LIMIT, "%zu conditions on a string, at most %d", n, QN_LANG_MAX_PARTS);
-    // Something must hold beside what must not.
+// --- lengths -------------------------------------------------------------------------------------
+
+// For each state, the states at the ends of the next character.
+typedef struct reach {
+    uint32_t *first, *to;
+    size_t cap_first, n_to, cap_to;
+    uint32_t *work, *seen; // states to look at; the last state from which one was seen, plus one
+    bool *accepts;
+} reach;
+
+static qn_status reach_from(reach *r, product *x, uint32_t state) {
+    size_t n = 0;
+    r->work[n++] = state;
+    while (n) {
+        const uint32_t at = r->work[--n];
+        QN_TRY(spend(x, 1 + x->first[at + 1] - x->first[at]));
+        for (uint32_t i = x->first[at]; i < x->first[at + 1]; i++) {
+            const uint32_t to = x->to[i];
+            if (r->seen[to] == state + 1) continue;
+            r->seen[to] = state + 1;
+            if (!ends_character(x, to)) {
+                r->work[n++] = to;
+                continue;
+            }
+            if (!qn_grow((void **)&r->to, &r->cap_to, r->n_to + 1, sizeof *r->to))
+                return QN_NOMEM(x->err, "grammar");
+            r->to[r->n_to++] = to;
+        }
+    }
+    r->first[state + 1] = (uint32_t)r->n_to;
+    return QN_OK;
+}
+
+static qn_status find_lengths(qn_lengths **out, product *x) {
+    reach r = {0};
+    r.first = qn_alloc(x->n + 1, sizeof *r.first);
+    r.work = qn_alloc(x->n + 1, sizeof *r.work);
+    r.seen = qn_alloc(x->n, sizeof *r.seen);
+    r.accepts = qn_alloc(x->n, sizeof *r.accepts);
+    qn_status status =
+        r.first && r.work && r.seen && r.accepts ? QN_OK : QN_NOMEM(x->err, "grammar");
+    for (uint32_t i = 0; !status && i < x->n; i++) {
+        r.accepts[i] = accepts(x, &x->tuples[i]);
+        status = reach_from(&r, x, i);
+    }
+    const qn_length_graph graph = {.n = x->n, .first = r.first, .to = r.to, .accepts = r.accepts};
+    if (!status)
+        status = qn_lengths_create(out, &graph, x->length.min, x->length.max, x->steps, x->err);
+    qn_free(r.first);
+    qn_free(r.to);
+    qn_free(r.work);
+    qn_free(r.seen);
+    qn_free(r.accepts);
+    return status;
+}
+
+static qn_status lower_product(int32_t *out, product *x) {
+    uint32_t first = 0;
+    if (x->characters) x->lengths = qn_ast_lengths_add(x->ast);
+    QN_TRY(multiply(&first, x));
+    *out = x->n ? x->tuples[first].call : QN_AST_NEVER;
+    if (!x->n || !x->characters) return QN_OK;
+    qn_lengths *lengths;
+    QN_TRY(find_lengths(&lengths, x));
+    const bool fits = qn_lengths_fit(lengths, first, 0);
+    qn_ast_lengths_set(x->ast, x->lengths, lengths);
+    *out = fits ? qn_ast_counted(x->ast, *out, x->lengths) : QN_AST_NEVER;
+    return QN_OK;
+}
+
+// Makes the automata; those of lengths become bounds beside the others.
+static qn_status make_parts(product *x, const qn_lang_part *parts, size_t n, size_t *culprit) {
     const qn_lang_part all = {.kind = QN_LANG_LENGTH, .max = QN_AST_MANY};
     bool only_negated = true;
-    for (size_t i = 0; i < n; i++) only_negated = only_negated && parts[i].negated;
-    if (only_negated && n == QN_LANG_MAX_PARTS) return fail_states(QN_STATES_FULL, err);
-    part made[QN_LANG_MAX_PARTS] = {0};
+    for (size_t i = 0; i < n; i++) {
+        *culprit = i;
+        if (parts[i].kind == QN_LANG_LENGTH && !parts[i].negated) {
+            narrow(&x->length, parts[i].min, parts[i].max);
+            continue;
+        }
+        only_negated = only_negated && parts[i].negated;
+        QN_TRY(part_init(&x->parts[x->n_parts++], &parts[i], true, &x->length, x->err));
+    }
+    const bool has_length = x->length.min > 0 || x->length.max != QN_AST_MANY;
+    if (!has_length && !only_negated) return QN_OK; // else something must hold beside what must not
+    if (has_length) x->characters = &x->parts[x->n_parts];
+    return part_init(&x->parts[x->n_parts++], &all, true, NULL, x->err);
+}
+
+qn_status qn_lang_lower(int32_t *out, qn_ast *ast, const qn_lang_part *parts, size_t n,
+                        uint64_t *steps, size_t *culprit, qn_err *err) {
+    size_t at = 0;
+    if (!culprit) culprit = &at;
+    *culprit = 0;
+    if (n == 1 && !parts[0].negated) return part_node(out, ast, &parts[0], true, NULL, err);
+    if (n > QN_LANG_MAX_PARTS)
+        return QN_FAIL(err, LIMIT, "%zu conditions on a string, at most %d", n, QN_LANG_MAX_PARTS);
+    part made[MAX_MADE] = {0};
     const size_t tuples_size = QN_LANG_MAX_STATES * sizeof(tuple);
-    product x = {.ast = ast, .parts = made, .steps = steps, .err = err};
-    x.tuples = qn_reserve(tuples_size);
+    product x = {.ast = ast,
+                 .parts = made,
+                 .length = {0, QN_AST_MANY},
+                 .steps = steps,
+                 .err = err,
+                 .tuples = qn_reserve(tuples_size)};
     qn_status status = x.tuples ? QN_OK : QN_NOMEM(err, "grammar");
-    for (size_t i = 0; !status && i < n; i++)
-        status = part_init(&made[x.n_parts++], &parts[i], true, err);
-    if (!status && only_negated) status = part_init(&made[x.n_parts++], &all, true, err);
-    if (!status) status = multiply(out, &x);
+    if (!status) status = make_parts(&x, parts, n, culprit);
+    if (!status) status = lower_product(out, &x);
     for (size_t i = 0; i < x.n_parts; i++) part_deinit(&made[i]);
     qn_map_deinit(&x.index);
+    qn_free(x.first);
+    qn_free(x.to);
     if (x.tuples) qn_unreserve(x.tuples, tuples_size);
     return status;
 }
@@ -216,7 +393,7 @@ qn_status qn_lang_lower(int32_t *out, qn_ast *ast, const qn_lang_part *parts, si
 qn_status qn_lang_matches(bool *out, qn_str pattern, qn_str text, uint64_t *steps, qn_err *err) {
     part p;
     const qn_lang_part given = {.kind = QN_LANG_PATTERN, .pattern = pattern};
-    qn_status status = part_init(&p, &given, false, err);
+    qn_status status = part_init(&p, &given, false, NULL, err);
     int32_t state = p.start;
     for (size_t i = 0; !status && i < text.size && state != QN_STATE_DEAD; i++) {
         const uint64_t cost = 64;

@@ -168,6 +168,18 @@ static int32_t lower(lowering *low, int32_t tree, int32_t next) {
     case QN_AST_IS_REF:
         made = lower_ref(low, node.a, next);
         break;
+    case QN_AST_IS_COUNTED: {
+        const int32_t start = lower(low, node.a, 0);
+        made =
+            add_node(low, (qn_pnode){.kind = QN_P_COUNTED, .a = start, .b = node.b, .next = next});
+        break;
+    }
+    case QN_AST_IS_PLACE:
+        made = add_node(
+            low,
+            (qn_pnode){
+                .kind = QN_P_PLACE, .a = node.a, .min = node.min, .max = node.max, .next = next});
+        break;
     default:
         break;
     }
@@ -224,6 +236,12 @@ qn_status qn_program_init(qn_program *out, qn_ast *ast, int32_t root, qn_err *er
         find_classes(out);
         status = lower_all(&low, root, err);
     }
+    if (!status) { // moved
+        out->lengths = ast->lengths;
+        out->n_lengths = ast->n_lengths;
+        ast->lengths = NULL;
+        ast->n_lengths = ast->cap_lengths = 0;
+    }
     qn_free(low.entries);
     qn_free(low.seen.keys);
     qn_free(low.seen.values);
@@ -237,5 +255,7 @@ void qn_program_deinit(qn_program *program) {
     qn_free(program->nodes);
     qn_free(program->edges);
     qn_free(program->sets);
+    for (size_t i = 0; i < program->n_lengths; i++) qn_lengths_destroy(program->lengths[i]);
+    qn_free(program->lengths);
     *program = (qn_program){0};
 }

@@ -8,11 +8,13 @@
 #include "gen/grammar/ast.h"
 
 typedef enum qn_pnode_kind {
-    QN_P_RETURN, // node 0 is the only one
-    QN_P_BYTE,   // a byte of set `a`, then `next`
-    QN_P_CALL,   // rule entry `a`, then `next`
-    QN_P_SPLIT,  // any of `b` nodes from edges[a]
-    QN_P_LOOP    // min to max rounds of `a`, then `next`
+    QN_P_RETURN,  // node 0 is the only one
+    QN_P_BYTE,    // a byte of set `a`, then `next`
+    QN_P_CALL,    // rule entry `a`, then `next`
+    QN_P_SPLIT,   // any of `b` nodes from edges[a]
+    QN_P_LOOP,    // min to max rounds of `a`, then `next`
+    QN_P_COUNTED, // from `a` on characters are counted for lengths[b]; at its end, `next`
+    QN_P_PLACE // state `min` of the automaton of lengths[a], then `next`; max: a character ends here
 } qn_pnode_kind;
 
 typedef struct qn_pnode {
@@ -30,6 +32,8 @@ typedef struct qn_program {
     qn_byte_set *sets;
     size_t n_sets;
     int32_t start;
+    qn_lengths **lengths; // owned
+    size_t n_lengths;
     // Bytes that no set tells apart are one class.
     size_t n_classes;
     uint8_t class_of[256], sample_of[256]; // class of a byte; a byte of a class

@@ -85,6 +85,20 @@ qn_status qn_regex_lower(int32_t *out, qn_ast *ast, const qn_regex_node *tree, q
     return lower_choice(out, &low, tree, (ends){true, true});
 }
 
+bool qn_regex_take_count(qn_regex_node *tree, uint32_t *min, uint32_t *max) {
+    if (tree->first != tree->last) return false;
+    const qn_regex_node *start = tree->first->first;
+    if (!start || start->kind != QN_REGEX_START || !start->next || !start->next->next) return false;
+    qn_regex_node *loop = start->next;
+    if (loop->kind != QN_REGEX_REP || loop->first->kind != QN_REGEX_CLASS) return false;
+    if (loop->next->kind != QN_REGEX_END || loop->next->next) return false;
+    *min = loop->min;
+    *max = loop->max;
+    loop->min = 0;
+    loop->max = QN_AST_MANY;
+    return true;
+}
+
 qn_status qn_front_regex(int32_t *root, qn_ast *ast, qn_str pattern, qn_err *err) {
     qn_regex_node *tree;
     QN_TRY(qn_regex_parse(&tree, &ast->arena, pattern, err));

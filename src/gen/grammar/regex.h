@@ -39,6 +39,10 @@ typedef struct qn_regex_form {
 QN_MUST_CHECK qn_status qn_regex_lower(int32_t *out, qn_ast *ast, const qn_regex_node *tree,
                                        qn_regex_form form, qn_err *err);
 
+// Where the pattern is a counted class and nothing else (^[a-z]{2,9}$): takes the count off, so that
+// any number matches, and gives it. Else false, and the tree is as it was.
+bool qn_regex_take_count(qn_regex_node *tree, uint32_t *min, uint32_t *max);
+
 // Ranges in any order -> ascending and apart; returns how many are left.
 size_t qn_ranges_sort(qn_code_range *ranges, size_t n);
 

@@ -217,7 +217,7 @@ static qn_status add_extra(object *o, unsigned chosen) {
     if (n == 0) {
         key = s->parts.string;
     } else {
-        status = qn_lang_lower(&key, s->ast, parts, n, &s->steps, s->err);
+        status = qn_lang_lower(&key, s->ast, parts, n, &s->steps, NULL, s->err);
         if (status) return qn_schema_fail(s, status, o->all->members[0].where, NULL);
         key = qn_ast_shared(s->ast, "name", qn_json_quoted(s->ast, key));
     }

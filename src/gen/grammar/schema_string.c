@@ -52,10 +52,12 @@ static const format formats[] = {
 };
 
 static qn_status add_part(qn_lang_part *parts, size_t *n, qn_schema *s, const qn_member *member,
-                          qn_lang_part part) {
+                          const char *keyword, qn_lang_part part) {
     if (*n == QN_LANG_MAX_PARTS)
-        return QN_SCHEMA_FAIL(s, member->where, NULL, LIMIT,
+        return QN_SCHEMA_FAIL(s, member->where, keyword, LIMIT,
                               "more than %d conditions on one string", QN_LANG_MAX_PARTS);
+    part.keyword = keyword;
+    part.where = member->where;
     parts[(*n)++] = part;
     return QN_OK;
 }
@@ -65,7 +67,7 @@ static qn_status add_pattern(qn_lang_part *parts, size_t *n, qn_schema *s, const
     if (!pattern) return QN_OK;
     if (!json_is_string(pattern))
         return QN_SCHEMA_FAIL(s, member->where, "pattern", FORMAT, "not a string");
-    return add_part(parts, n, s, member,
+    return add_part(parts, n, s, member, negated ? "not/pattern" : "pattern",
                     (qn_lang_part){.kind = QN_LANG_PATTERN,
                                    .pattern = qn_json_str(pattern),
                                    .negated = negated});
@@ -78,7 +80,7 @@ static qn_status add_format(qn_lang_part *parts, size_t *n, qn_schema *s, const 
         if (!qn_str_is(qn_json_str(name), formats[i].name)) continue;
         if (!formats[i].pattern) return QN_OK;
         return add_part(
-            parts, n, s, member,
+            parts, n, s, member, "format",
             (qn_lang_part){.kind = QN_LANG_PATTERN, .pattern = qn_str_of(formats[i].pattern)});
     }
     return QN_SCHEMA_FAIL(s, member->where, "format", UNSUPPORTED, "'%s' is not supported",
@@ -109,7 +111,7 @@ static qn_status add_excluded(qn_lang_part *parts, size_t *n, qn_schema *s,
         if (json_is_string(value)) words[n_words++] = qn_json_str(value);
     }
     return add_part(
-        parts, n, s, member,
+        parts, n, s, member, "not",
         (qn_lang_part){.kind = QN_LANG_WORDS, .negated = true, .words = words, .n_words = n_words});
 }
 
@@ -119,7 +121,7 @@ static qn_status add_length(qn_lang_part *parts, size_t *n, qn_schema *s, const 
     QN_TRY(qn_schema_count(&min, &has_min, s, member, "minLength"));
     QN_TRY(qn_schema_count(&max, &has_max, s, member, "maxLength"));
     if (!has_min && !has_max) return QN_OK;
-    return add_part(parts, n, s, member,
+    return add_part(parts, n, s, member, has_max ? "maxLength" : "minLength",
                     (qn_lang_part){.kind = QN_LANG_LENGTH, .min = min, .max = max});
 }
 
@@ -131,22 +133,25 @@ qn_status qn_schema_string_parts(qn_lang_part *parts, size_t *n, qn_schema *s,
     return add_excluded(parts, n, s, member);
 }
 
-// All lengths as one part, in front; returns the number of parts.
+// All lengths as one part, the last; returns the number of parts.
 static size_t join_lengths(qn_lang_part *parts, size_t n) {
     qn_lang_part length = {.kind = QN_LANG_LENGTH, .max = QN_AST_MANY};
     qn_lang_part others[QN_LANG_MAX_PARTS];
     size_t n_others = 0;
     for (size_t i = 0; i < n; i++) {
         if (parts[i].kind == QN_LANG_LENGTH) {
-            if (parts[i].min > length.min) length.min = parts[i].min;
-            if (parts[i].max < length.max) length.max = parts[i].max;
+            const uint32_t min = parts[i].min > length.min ? parts[i].min : length.min;
+            const uint32_t max = parts[i].max < length.max ? parts[i].max : length.max;
+            length = parts[i];
+            length.min = min;
+            length.max = max;
         } else {
             others[n_others++] = parts[i];
         }
     }
     if (n_others == n) return n;
-    parts[0] = length;
-    memcpy(parts + 1, others, n_others * sizeof *others);
+    memcpy(parts, others, n_others * sizeof *others);
+    parts[n_others] = length;
     return n_others + 1;
 }
 
@@ -163,8 +168,9 @@ qn_status qn_schema_string(int32_t *out, qn_schema *s, const qn_conj *all) {
         // Without a pattern every spelling of a character will do.
         inner = qn_ast_rep(s->ast, s->parts.letter, parts[0].min, parts[0].max);
     } else {
-        const qn_status status = qn_lang_lower(&inner, s->ast, parts, n, &s->steps, s->err);
-        if (status) return qn_schema_fail(s, status, all->members[0].where, "pattern");
+        size_t at;
+        const qn_status status = qn_lang_lower(&inner, s->ast, parts, n, &s->steps, &at, s->err);
+        if (status) return qn_schema_fail(s, status, parts[at].where, parts[at].keyword);
     }
     *out = qn_json_quoted(s->ast, inner);
     return QN_OK;

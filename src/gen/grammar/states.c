@@ -124,6 +124,10 @@ static uint32_t mix(uint32_t h, uint32_t value) {
 static uint32_t canon_count(const qn_states *s, int32_t node, uint32_t count) {
     if (node >= 0) return count;
     const qn_pnode *n = &s->program->nodes[~node];
+    if (n->kind == QN_P_COUNTED) {
+        const qn_lengths *lengths = s->program->lengths[n->b];
+        return count ? qn_lengths_canon(lengths, count - 1, s->longest) + 1 : 0;
+    }
     if (count < n->min) return n->min - count > s->longest ? n->min - s->longest - 1 : count;
     if (n->max == QN_AST_MANY || n->max - count <= s->longest) return count;
     return n->max - s->longest - 1;
@@ -217,13 +221,40 @@ static void close_loop(qn_states *s, closing *c, place loop, uint32_t count) {
     if (count >= node->min) want(s, c, node->next, loop.stack);
 }
 
+// At the end of a counted string. The frame's count is one more than the characters, 0 before the
+// start.
+static void close_counted(qn_states *s, closing *c, const qn_cell *frame) {
+    const qn_pnode *node = &s->program->nodes[~frame->node];
+    const qn_lengths *lengths = s->program->lengths[node->b];
+    const uint32_t chars = frame->count - 1;
+    if (chars >= lengths->min && chars <= lengths->max) want(s, c, node->next, frame->parent);
+}
+
+// Goes on only where an end within the bounds can be reached.
+static void close_place(qn_states *s, closing *c, place at) {
+    const qn_pnode *node = &s->program->nodes[at.node];
+    const qn_lengths *lengths = s->program->lengths[node->a];
+    const qn_cell frame = s->cells[at.stack];
+    uint32_t chars = frame.count ? frame.count - 1 : 0;
+    if (node->max && frame.count) chars = qn_lengths_next(lengths, chars);
+    if (!qn_lengths_fit(lengths, node->min, chars)) return;
+    const uint32_t stack =
+        chars + 1 == frame.count ? at.stack : get_cell(s, frame.node, chars + 1, frame.parent);
+    if (!stack)
+        c->result = QN_STATES_FULL;
+    else
+        want(s, c, node->next, stack);
+}
+
 static void close_return(qn_states *s, closing *c, uint32_t stack) {
     if (!stack) {
         s->made_may_end = true;
         return;
     }
     const qn_cell frame = s->cells[stack];
-    if (frame.node < 0)
+    if (frame.node < 0 && s->program->nodes[~frame.node].kind == QN_P_COUNTED)
+        close_counted(s, c, &frame);
+    else if (frame.node < 0)
         close_loop(s, c, (place){~frame.node, frame.parent}, frame.count + 1);
     else
         want(s, c, frame.node, frame.parent);
@@ -260,6 +291,12 @@ static void close_one(qn_states *s, closing *c, place at) {
         break;
     case QN_P_LOOP:
         close_loop(s, c, at, 0);
+        break;
+    case QN_P_COUNTED:
+        want_under(s, c, node->a, (place){~at.node, at.stack}, 0);
+        break;
+    case QN_P_PLACE:
+        close_place(s, c, at);
         break;
     }
 }
