@@ -509,6 +509,12 @@ QN_API const int32_t *qn_session_tokens(const qn_session *session, size_t *n);
 // Tokens whose keys, values and state are computed and kept.
 QN_API size_t qn_session_cached(const qn_session *session);
 
+// What sampling remembers belongs to the session's state: which tokens are prompt and which are answer
+// (penalties and bans look at the answer), where the random numbers are, how far mirostat came. Forks
+// and snapshots have it, qn_session_set_prompt and qn_session_prefill begin anew, and generations go
+// on from it: two answers of 10 tokens are one of 20. Tokens that are fed or committed after the
+// prompt count as answer.
+
 // Replaces the token history and forgets state; runs nothing.
 QN_API QN_MUST_CHECK qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids,
                                                      size_t n, qn_err *err);
@@ -531,7 +537,8 @@ QN_API QN_MUST_CHECK qn_status qn_session_step_all(int32_t *tokens, qn_session *
                                                    qn_err *err);
 // A token was chosen; false ends the generation after it.
 typedef bool qn_token_fn(void *arg, int32_t token);
-// Up to n steps; *n_new tokens were appended to the history. fn may be NULL.
+// Up to n steps; *n_new tokens were appended to the history, also where a later step failed. fn may be
+// NULL.
 QN_API QN_MUST_CHECK qn_status qn_session_generate(size_t *n_new, qn_session *session, size_t n,
                                                    const qn_sample_opts *opts, qn_token_fn *fn,
                                                    void *arg, qn_err *err);
@@ -553,13 +560,15 @@ QN_API QN_MUST_CHECK qn_status qn_session_commit(qn_session *session, const int3
 // none.
 QN_API const float *qn_session_logits(const qn_session *session);
 
-// Forgets the tokens from `n` on, and their state.
+// Forgets the tokens from `n` on, and their state; mirostat begins anew. What is left of a prompt is
+// prompt.
 QN_API QN_MUST_CHECK qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err);
 // Another session with the same history and state, which it shares in memory: a session and its
 // forks are used by one thread at a time, and each is destroyed by itself. There may be 32 sessions
 // and snapshots of one family at a time.
 QN_API QN_MUST_CHECK qn_status qn_session_fork(qn_session **out, qn_session *session, qn_err *err);
-// History and state of a session at one moment. Destroy it before its session.
+// History and state of a session at one moment, with what sampling remembers. Destroy it before its
+// session.
 typedef struct qn_snapshot qn_snapshot;
 QN_API QN_MUST_CHECK qn_status qn_session_checkpoint(qn_snapshot **out, qn_session *session,
                                                      qn_err *err);
@@ -688,7 +697,8 @@ typedef struct qn_result {
 // Releases tokens and text of a result that was handed over.
 QN_API void qn_result_deinit(qn_result *result);
 
-// The answer to a session's history. Options are checked here; opts may be NULL. The session must
+// The answer to a session's history, or the rest of one: tokens that the session has generated since
+// its prompt was set count as answer for sampling. Options are checked here; opts may be NULL. The session must
 // outlive the generation, and is left alone meanwhile; it may have several, one after the other.
 QN_API QN_MUST_CHECK qn_status qn_generation_create(qn_generation **out, qn_session *session,
                                                     const qn_generate_opts *opts, qn_err *err);

@@ -190,16 +190,22 @@ static qn_sampler *make_sampler(int64_t n, const qn_sample_opts *opts) {
     return sampler;
 }
 
-static int32_t choose_at(qn_sampler *sampler, const float *row, uint64_t position) {
+static int32_t choose_after(qn_sampler_memory *memory, qn_sampler *sampler, const float *row,
+                            uint64_t position) {
     qn_err err;
     int32_t token = -1;
     const qn_sampler_in in = {.logits = row,
                               .tokens = history,
                               .n_tokens = N_HISTORY,
                               .n_prompt = N_PROMPT,
-                              .position = position};
+                              .position = position,
+                              .memory = memory};
     ASSERT_OK(qn_sampler_choose(&token, sampler, &in, &err));
     return token;
+}
+
+static int32_t choose_at(qn_sampler *sampler, const float *row, uint64_t position) {
+    return choose_after(NULL, sampler, row, position);
 }
 
 // Chi-square of `draws` draws against p; a token of no probability must never be drawn.
@@ -361,6 +367,7 @@ static void mirostat_follows_its_target(void **state) {
                                  .min_p = 0.9f}; // filters do nothing here
     qn_sampler *sampler = make_sampler(N, &opts);
     double p[N], most = 2 * (double)2.7f, mean = 0;
+    qn_sampler_memory memory = {0};
     dist d;
     for (int i = 0; i < N; i++) {
         d.x[i] = (double)scores[i] / 1.5;
@@ -369,7 +376,7 @@ static void mirostat_follows_its_target(void **state) {
     find_p(p, &d);
     int beyond_first = 0;
     for (uint64_t i = 0; i < DRAWS; i++) {
-        const int32_t token = choose_at(sampler, scores, i);
+        const int32_t token = choose_after(&memory, sampler, scores, i);
         const double surprise = -log2(p[token]);
         // Weights are exact to 1e-7, an error that each of the steps adds 0.05 of.
         if (token != 5) assert_true(surprise <= most + DRAWS * 0.05 * 1e-7);
@@ -377,8 +384,8 @@ static void mirostat_follows_its_target(void **state) {
         mean += surprise / DRAWS;
         most -= (double)0.05f * (surprise - (double)2.7f);
     }
-    qn_sampler_reset(sampler);
-    const int32_t again = choose_at(sampler, scores, 0);
+    memory = (qn_sampler_memory){0};
+    const int32_t again = choose_after(&memory, sampler, scores, 0);
     qn_sampler *fresh = make_sampler(N, &opts);
     assert_int_equal(again, choose_at(fresh, scores, 0));
     print_message("mean surprise %.3f bits, want 2.7\n", mean);

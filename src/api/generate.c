@@ -98,7 +98,7 @@ static qn_status init_grammar(qn_generation *g, qn_err *err) {
 
 // Room for an answer of usual length; a longer one grows.
 static bool reserve(qn_generation *g) {
-    const int64_t room = g->session->context - (int64_t)g->n_prompt, wanted = g->opts.max_tokens;
+    const int64_t room = g->session->context - g->result.n_prompt, wanted = g->opts.max_tokens;
     int64_t n = wanted < 0 ? 0 : wanted > 0 && wanted < room ? wanted : room;
     if (n > MOST_RESERVED) n = MOST_RESERVED;
     qn_result *r = &g->result;
@@ -134,8 +134,8 @@ qn_status qn_generation_create(qn_generation **out, qn_session *session,
     g->session = session;
     g->opts = opts ? *opts : defaults;
     if (!g->opts.draft_most) g->opts.draft_most = DEFAULT_DRAFT;
-    g->n_history = g->n_prompt = session->n_tokens;
-    g->result = (qn_result){.stop_token = -1, .stop = -1, .n_prompt = (int64_t)g->n_prompt};
+    g->n_history = session->n_tokens;
+    g->result = (qn_result){.stop_token = -1, .stop = -1, .n_prompt = (int64_t)g->n_history};
     const qn_status status = init_parts(g, err);
     if (status)
         qn_generation_destroy(g);

@@ -143,7 +143,7 @@ static bool can_follow(const qn_draft_model *d, const qn_session *of, int32_t mo
 
 // One token, by the same draw as the model's own choice will be: what both find likely is then the
 // same token most of the time.
-static qn_status choose(int32_t *token, const qn_guesser *g, const qn_guess_want *want,
+static qn_status choose(int32_t *token, const qn_guesser *g, qn_session_memory *of,
                         const uint32_t *allowed, int64_t top, qn_err *err) {
     const qn_session *s = g->model.session;
     qn_scores scores;
@@ -153,9 +153,10 @@ static qn_status choose(int32_t *token, const qn_guesser *g, const qn_guess_want
                               .n_best = scores.n_best,
                               .tokens = s->tokens,
                               .n_tokens = s->n_tokens,
-                              .n_prompt = want->n_prompt,
-                              .position = want->position + (uint64_t)g->n,
-                              .allowed = allowed};
+                              .n_prompt = of->n_prompt,
+                              .position = (uint64_t)of->shifted + s->n_tokens,
+                              .allowed = allowed,
+                              .memory = &of->sampler};
     return qn_sampler_choose(token, g->model.sampler, &in, err);
 }
 
@@ -168,12 +169,13 @@ static qn_status guess_model(qn_guesser *g, const qn_guess_want *want, int32_t m
     const bool fits = s->engine->model->hparams->vocab <= vocab;
     const uint32_t *allowed = fits ? want->allowed : NULL;
     const int64_t top = allowed ? QN_TOP_ALL : qn_sampler_top(d->sampler);
+    qn_session_memory memory = want->session->memory; // as the choices will find it
     int64_t began;
     if (!can_follow(d, want->session, most)) return QN_OK;
     QN_TRY(follow(d, want->session, top, &began, err));
     while (g->n < most) {
         int32_t token;
-        QN_TRY(choose(&token, g, want, allowed, top, err));
+        QN_TRY(choose(&token, g, &memory, allowed, top, err));
         if (token >= vocab) break;
         g->tokens[g->n++] = token;
         if (g->n == most) break;

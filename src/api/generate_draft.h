@@ -51,8 +51,6 @@ void qn_guesser_deinit(qn_guesser *guesser);
 // What a guess is for.
 typedef struct qn_guess_want {
     const qn_session *session; // whose history it goes on from
-    size_t n_prompt;           // tokens of it that are the prompt
-    uint64_t position;         // of the next token
     const uint32_t *allowed;   // tokens that may come next, as far as is known; NULL: all
     int32_t least, most;
     int64_t rows; // of the step without it

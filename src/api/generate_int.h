@@ -20,8 +20,6 @@ struct qn_generation {
     qn_result result;      // its tokens and text are ours
     size_t cap_tokens, cap_text;
     size_t n_history; // tokens of the session, as this generation left it
-    size_t n_prompt;  // of these, of the prompt
-    int64_t shifted;  // tokens that were dropped from the history
     bool is_begun;    // the prompt was read
     qn_sampler *sampler;
     const qn_tokenizer *tokenizer; // borrowed; NULL: none
@@ -52,7 +50,7 @@ static inline bool qn_generation_is_active(const qn_generation *g) {
 
 // Tokens of the prompt and the answer, those that were dropped included.
 static inline int64_t qn_generation_position(const qn_generation *g) {
-    return g->shifted + (int64_t)g->session->n_tokens;
+    return g->session->memory.shifted + (int64_t)g->session->n_tokens;
 }
 
 // --- the prompt ---

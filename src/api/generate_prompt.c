@@ -120,13 +120,15 @@ static void shift(qn_generation *g) {
     qn_session *s = g->session;
     const size_t keep = (size_t)g->opts.keep, rest = s->n_tokens - keep;
     const size_t dropped = rest / 2, end = keep + dropped;
+    const qn_session_memory before = s->memory;
     if (s->seq) (void)qn_seq_truncate(s->seq, (int64_t)keep);
     qn_session_set_tokens(s, keep, s->tokens + end, rest - dropped);
-    if (g->n_prompt > keep) g->n_prompt = g->n_prompt > end ? g->n_prompt - dropped : keep;
-    s->n_prompt = g->n_prompt;
+    s->memory = before;
+    if (before.n_prompt > keep)
+        s->memory.n_prompt = before.n_prompt > end ? before.n_prompt - dropped : keep;
     s->mark = 0;
     g->n_history = s->n_tokens;
-    g->shifted += (int64_t)dropped;
+    s->memory.shifted += (int64_t)dropped;
     g->result.n_shifts++;
     qn_guesser_reset(&g->guesser);
 }

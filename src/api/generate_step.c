@@ -38,14 +38,14 @@ static int64_t wanted_top(const qn_generation *g) {
 // Chooses a token by these scores, and says whether it is `guess` (-1: none was made).
 static qn_status choose_and_take(bool *is_right, qn_generation *g, const qn_scores *scores,
                                  int32_t guess, const qn_listener *to, qn_err *err) {
-    const qn_session *s = g->session;
-    qn_sampler_in in = {.logits = scores->all,
-                        .best = scores->n_best ? scores->best : NULL,
-                        .n_best = scores->n_best,
-                        .tokens = s->tokens,
-                        .n_tokens = s->n_tokens,
-                        .n_prompt = g->n_prompt,
-                        .position = (uint64_t)qn_generation_position(g)};
+    qn_session *s = g->session;
+    qn_sampler_in in = qn_session_sampler_in(s);
+    qn_sampler_memory memory = s->memory.sampler; // a token that ends the answer is not remembered
+    const size_t before = s->n_tokens;
+    in.memory = &memory;
+    in.logits = scores->all;
+    in.best = scores->n_best ? scores->best : NULL;
+    in.n_best = scores->n_best;
     int32_t token;
     bool is_over;
     *is_right = false;
@@ -53,7 +53,9 @@ static qn_status choose_and_take(bool *is_right, qn_generation *g, const qn_scor
     if (is_over) return qn_generation_end(g, QN_REASON_END, to, err);
     QN_TRY(qn_sampler_choose(&token, g->sampler, &in, err));
     *is_right = token == guess;
-    return qn_generation_take(g, token, scores->all, *is_right, to, err);
+    const qn_status status = qn_generation_take(g, token, scores->all, *is_right, to, err);
+    if (s->n_tokens > before) s->memory.sampler = memory;
+    return status;
 }
 
 static qn_status step_naive(qn_generation *g, const qn_listener *to, qn_err *err) {
@@ -105,8 +107,6 @@ static qn_status guess(rows *r, qn_err *err) {
         g->guesser.n = 0;
         if (most < 1) continue;
         const qn_guess_want want = {.session = g->session,
-                                    .n_prompt = g->n_prompt,
-                                    .position = (uint64_t)qn_generation_position(g),
                                     .allowed = known_mask(g),
                                     .least =
                                         g->opts.draft_least < most ? g->opts.draft_least : most,

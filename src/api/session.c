@@ -145,7 +145,18 @@ void qn_session_set_tokens(qn_session *s, size_t at, const int32_t *ids, size_t 
     if (n) memmove(s->tokens + at, ids, n * sizeof *ids); // `ids` may be the session's own
     for (size_t i = 0; i < n; i++) s->keys[at + i] = (uint64_t)(uint32_t)s->tokens[at + i];
     s->n_tokens = at + n;
-    if (at == 0) s->n_prompt = n;
+    if (at == 0)
+        s->memory = (qn_session_memory){.n_prompt = n};
+    else if (s->memory.n_prompt > at)
+        s->memory.n_prompt = at;
+    s->has_logits = false;
+    s->best.n = 0;
+}
+
+void qn_session_cut(qn_session *s, size_t n) {
+    if (n < s->n_tokens) s->memory.sampler = (qn_sampler_memory){0};
+    if (n < s->memory.n_prompt) s->memory.n_prompt = n;
+    s->n_tokens = n;
     s->has_logits = false;
     s->best.n = 0;
 }
@@ -273,14 +284,17 @@ static bool is_best_enough(const qn_session *s, int64_t top) {
            s->best.after == s->n_tokens;
 }
 
+qn_sampler_in qn_session_sampler_in(qn_session *s) {
+    return (qn_sampler_in){.tokens = s->tokens,
+                           .n_tokens = s->n_tokens,
+                           .n_prompt = s->memory.n_prompt,
+                           .position = (uint64_t)s->memory.shifted + s->n_tokens,
+                           .memory = &s->memory.sampler};
+}
+
 qn_status qn_session_choose(int32_t *token, qn_session *s, const float *logits, qn_err *err) {
-    qn_sampler_in in = {.logits = logits          ? logits
-                                  : s->has_logits ? s->logits
-                                                  : NULL,
-                        .tokens = s->tokens,
-                        .n_tokens = s->n_tokens,
-                        .n_prompt = s->n_prompt < s->n_tokens ? s->n_prompt : s->n_tokens,
-                        .position = s->n_tokens};
+    qn_sampler_in in = qn_session_sampler_in(s);
+    in.logits = logits ? logits : s->has_logits ? s->logits : NULL;
     if (!logits && s->best.after == s->n_tokens) {
         in.best = s->best.entries;
         in.n_best = s->best.n;
@@ -334,15 +348,16 @@ qn_status qn_session_step_naive(int32_t *token, qn_session *s, const qn_sample_o
 
 qn_status qn_session_generate(size_t *n_new, qn_session *session, size_t n,
                               const qn_sample_opts *opts, qn_token_fn *fn, void *arg, qn_err *err) {
-    size_t done = 0;
-    while (done < n) {
+    const size_t before = session->n_tokens;
+    qn_status status = QN_OK;
+    bool goes_on = true;
+    for (size_t i = 0; i < n && goes_on && !status; i++) {
         int32_t token;
-        QN_TRY(qn_session_step(&token, session, opts, err));
-        done++;
-        if (fn && !fn(arg, token)) break;
+        status = qn_session_step(&token, session, opts, err);
+        if (!status && fn) goes_on = fn(arg, token);
     }
-    *n_new = done;
-    return QN_OK;
+    *n_new = session->n_tokens - before;
+    return status;
 }
 
 qn_status qn_session_prefill(const float **logits, qn_session *s, const int32_t *ids, size_t n,
@@ -357,9 +372,9 @@ qn_status qn_session_prefill(const float **logits, qn_session *s, const int32_t 
 // Undoes what a call that failed appended: history and state.
 static void go_back(qn_session *s, size_t n) {
     if (qn_session_cached(s) > n) (void)qn_seq_truncate(s->seq, (int64_t)n);
-    s->n_tokens = n;
-    s->has_logits = false;
-    s->best.n = 0;
+    const qn_sampler_memory memory = s->memory.sampler; // nothing was chosen
+    qn_session_cut(s, n);
+    s->memory.sampler = memory;
 }
 
 qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn_err *err) {

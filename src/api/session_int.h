@@ -25,6 +25,14 @@ typedef struct qn_session_best {
     qn_score entries[QN_HEAD_TOP]; // (n) by descending score, ties by lower id
 } qn_session_best;
 
+// What choices of tokens depend on besides the scores and the history. Part of a session's state:
+// snapshots and forks have it, a new prompt begins with {.n_prompt = n}.
+typedef struct qn_session_memory {
+    size_t n_prompt; // first tokens of the history that are the prompt; those after it are answer
+    int64_t shifted; // tokens of prompt and answer that were dropped from the history
+    qn_sampler_memory sampler;
+} qn_session_memory;
+
 struct qn_session {
     const qn_engine *engine; // borrowed
     qn_shared *shared;       // NULL in a reference engine
@@ -34,9 +42,9 @@ struct qn_session {
     int32_t *tokens; // (context)
     uint64_t *keys;  // (context) of the radix tree
     size_t n_tokens;
-    size_t n_prompt; // those that are no answer; may be more than n_tokens
-    size_t mark;     // what belongs to the first so many tokens is kept; 0: nothing special
-    float *logits;   // (V) after the last computed token, if has_logits
+    qn_session_memory memory;
+    size_t mark;   // what belongs to the first so many tokens is kept; 0: nothing special
+    float *logits; // (V) after the last computed token, if has_logits
     bool has_logits;
     bool scores;          // rows of scores are always whole
     qn_session_best best; // beside the row, or in its place
@@ -51,6 +59,7 @@ struct qn_snapshot {
     qn_checkpoint *checkpoint;
     int32_t *tokens; // (n_tokens)
     size_t n_tokens;
+    qn_session_memory memory;
     float *logits; // (V); NULL: none
     qn_session_best best;
 };
@@ -62,8 +71,12 @@ QN_MUST_CHECK qn_status qn_session_attach(qn_session **out, const qn_session *li
 void qn_shared_leave(qn_shared *shared);
 enum { QN_MOST_FAMILY = 32 }; // sessions and snapshots that share a runner
 
-// The history from `at` on becomes `ids`; there are no scores afterwards.
+// The history from `at` on becomes `ids`, which are answer unless `at` is 0; there are no scores
+// afterwards.
 void qn_session_set_tokens(qn_session *session, size_t at, const int32_t *ids, size_t n);
+// The history is cut to its first n tokens, all of which it has; the cache is left alone. What was
+// the end of a prompt is answered anew.
+void qn_session_cut(qn_session *session, size_t n);
 // No more is cached than the history has, and a last token without scores is not: it is computed
 // once more.
 QN_MUST_CHECK qn_status qn_session_settle(qn_session *session, qn_err *err);
@@ -88,6 +101,8 @@ QN_MUST_CHECK qn_status qn_session_take(qn_session *session, int64_t row, int64_
 // Whether a row of the last step is sound, however much of it is there.
 QN_MUST_CHECK qn_status qn_runner_check_row(const qn_runner *runner, int64_t row, int64_t n_vocab,
                                             qn_err *err);
+// What a choice of the next token depends on, without its scores.
+qn_sampler_in qn_session_sampler_in(qn_session *session);
 // Chooses a token by these scores (NULL: by those that were taken over) and appends it.
 QN_MUST_CHECK qn_status qn_session_choose(int32_t *token, qn_session *session, const float *logits,
                                           qn_err *err);

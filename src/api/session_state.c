@@ -11,17 +11,16 @@ qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err) {
                        session->n_tokens);
     if (session->seq && n < qn_session_cached(session))
         (void)qn_seq_truncate(session->seq, (int64_t)n);
-    if (n == session->n_tokens) return QN_OK;
-    session->n_tokens = n;
-    session->has_logits = false;
-    session->best.n = 0;
+    if (n < session->n_tokens) qn_session_cut(session, n);
     return QN_OK;
 }
 
-static void copy_history(qn_session *to, const int32_t *tokens, size_t n, const float *logits,
+static void copy_history(qn_session *to, const int32_t *tokens, size_t n,
+                         const qn_session_memory *memory, const float *logits,
                          const qn_session_best *best) {
     const int64_t vocab = to->engine->model->hparams->vocab;
     qn_session_set_tokens(to, 0, tokens, n);
+    to->memory = *memory;
     to->has_logits = logits != NULL;
     to->best = *best;
     if (logits) memcpy(to->logits, logits, (size_t)vocab * sizeof *logits);
@@ -36,7 +35,7 @@ qn_status qn_session_fork(qn_session **out, qn_session *session, qn_err *err) {
         fork->seq = NULL;
         QN_TRY_TO(done, qn_seq_fork(&fork->seq, session->seq, err));
     }
-    copy_history(fork, session->tokens, session->n_tokens,
+    copy_history(fork, session->tokens, session->n_tokens, &session->memory,
                  session->has_logits ? session->logits : NULL, &session->best);
     *out = fork;
     fork = NULL;
@@ -53,6 +52,7 @@ qn_status qn_session_checkpoint(qn_snapshot **out, qn_session *session, qn_err *
     snapshot->shared = session->shared;
     if (snapshot->shared) snapshot->shared->users++;
     snapshot->n_tokens = session->n_tokens;
+    snapshot->memory = session->memory;
     snapshot->best = session->best;
     snapshot->tokens = qn_alloc(session->n_tokens, sizeof *snapshot->tokens);
     if (session->has_logits) snapshot->logits = qn_alloc((size_t)vocab, sizeof(float));
@@ -79,7 +79,8 @@ qn_status qn_session_restore(qn_session *session, const qn_snapshot *snapshot, q
         return QN_FAIL(err, ARGUMENT, "the snapshot of %zu tokens is of another session",
                        snapshot->n_tokens);
     if (session->seq) QN_TRY(qn_seq_restore(session->seq, snapshot->checkpoint, err));
-    copy_history(session, snapshot->tokens, snapshot->n_tokens, snapshot->logits, &snapshot->best);
+    copy_history(session, snapshot->tokens, snapshot->n_tokens, &snapshot->memory, snapshot->logits,
+                 &snapshot->best);
     return QN_OK;
 }
 

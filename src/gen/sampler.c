@@ -27,7 +27,6 @@ struct qn_sampler {
     uint32_t *counts;     // (n_vocab) zeros
     qn_token_texts texts; // once they are needed
     chain chain;
-    double mirostat_most; // surprise, in bits
 };
 
 static void deinit_chain(chain *c) {
@@ -167,17 +166,10 @@ qn_status qn_sampler_set(qn_sampler *s, const qn_sample_opts *opts, qn_err *err)
         deinit_chain(&new);
         return status;
     }
-    const qn_sample_opts *old = &s->chain.opts;
-    const bool is_other = old->mirostat != new.opts.mirostat ||
-                          old->mirostat_tau != new.opts.mirostat_tau ||
-                          old->mirostat_eta != new.opts.mirostat_eta;
     deinit_chain(&s->chain);
     s->chain = new;
-    if (is_other) qn_sampler_reset(s);
     return QN_OK;
 }
-
-void qn_sampler_reset(qn_sampler *s) { s->mirostat_most = 2 * (double)s->chain.opts.mirostat_tau; }
 
 bool qn_sampler_is_greedy(const qn_sampler *s) {
     const chain *c = &s->chain;
@@ -227,6 +219,18 @@ static qn_status begin(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
                    (long long)in->n_best);
 }
 
+// Draws by mirostat, and moves the surprise that it allows by how far the choice was off.
+static int64_t draw_mirostat(const qn_step_run *run, qn_sampler_memory *memory) {
+    const float tau = run->opts->mirostat_tau, eta = run->opts->mirostat_eta;
+    qn_sampler_memory new = {tau, eta, 2 * (double)tau};
+    if (memory && memory->tau == tau && memory->eta == eta) new = *memory;
+    double surprise = 0;
+    const int64_t drawn = qn_steps_draw_mirostat(&surprise, run, new.surprise);
+    new.surprise -= (double)eta *(surprise - (double)tau);
+    if (memory) *memory = new;
+    return drawn;
+}
+
 qn_status qn_sampler_choose(int32_t *token, qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
     const chain *c = &s->chain;
     const qn_step_run run = {.choices = &s->choices,
@@ -241,13 +245,7 @@ qn_status qn_sampler_choose(int32_t *token, qn_sampler *s, const qn_sampler_in *
         *token = qn_choices_first(&s->choices);
         return QN_OK;
     }
-    double surprise = 0;
-    const int64_t drawn = c->opts.mirostat
-                              ? qn_steps_draw_mirostat(&surprise, &run, s->mirostat_most)
-                              : qn_steps_draw(&run);
+    const int64_t drawn = c->opts.mirostat ? draw_mirostat(&run, in->memory) : qn_steps_draw(&run);
     *token = qn_choices_id(&s->choices, drawn);
-    if (c->opts.mirostat)
-        s->mirostat_most -=
-            (double)c->opts.mirostat_eta * (surprise - (double)c->opts.mirostat_tau);
     return QN_OK;
 }
