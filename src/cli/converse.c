@@ -96,16 +96,13 @@ static qn_status load(conversation *c, const char *rest, qn_err *err) {
 
 // The value; for what is not set the help, which names the default, in the weak colour.
 static void print_setting(const conversation *c, const qn_option *option) {
-    qn_buf value = {0};
+    enum { COLUMN = 23 };
+    qn_buf value = {0}, line = {0};
     qn_option_print(&value, c->talk->args, option);
-    if (value.size) {
-        fprintf(stderr, "  %-20s ", option->name + 2);
-        qn_print_text(stderr, value.data, value.size);
-        fputc('\n', stderr);
-    } else {
-        qn_print_dim("  %-20s %s", option->name + 2, option->help);
-    }
+    qn_buf_printf(&line, "  %-20s %s", option->name + 2, value.size ? value.data : option->help);
+    if (!line.failed) qn_print_entry(line.data, COLUMN, value.size == 0);
     qn_buf_deinit(&value);
+    qn_buf_deinit(&line);
 }
 
 // Names are those of the options, with or without dashes in front, underscores for those inside;
@@ -212,16 +209,19 @@ static const struct {
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static qn_status explain(conversation *c, const char *rest, qn_err *err) {
+    enum { COLUMN = 21 };
     (void)c, (void)rest, (void)err;
     for (size_t i = 0; i < N_COMMANDS; i++) {
         if (!commands[i].help) continue;
-        char head[32];
+        char head[32], line[256];
         snprintf(head, sizeof head, "%s %s", commands[i].name, commands[i].rest);
-        fprintf(stderr, "  %-18s %s\n", head, commands[i].help);
+        snprintf(line, sizeof line, "  %-18s %s", head, commands[i].help);
+        qn_print_entry(line, COLUMN, false);
     }
-    fputs("Ctrl-C stops reading or answering, or clears a line. A text of several lines stands\n"
-          "between \"\"\" and \"\"\", or has a \\ at the end of each line but the last.\n",
-          stderr);
+    qn_print_entry("Ctrl-C stops reading or answering, or clears a line. A text of several lines "
+                   "stands between \"\"\" and \"\"\", or has a \\ at the end of each line but "
+                   "the last.",
+                   0, false);
     return QN_OK;
 }
 

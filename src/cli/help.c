@@ -84,4 +84,7 @@ void qn_help_switches(void) {
 #define SWITCH(env, type, field, value, meaning) printf("  %-12s%s\n", env, meaning);
 #include "core/switch.def"
 #undef SWITCH
+    printf("\nNO_COLOR, if it is not empty, takes colours away on a terminal; TERM=dumb, or no "
+           "TERM, all\n"
+           "escape sequences.\n");
 }

@@ -3,6 +3,7 @@
 #include "cli/args.h"
 #include "cli/help.h"
 #include "cli/out.h"
+#include "cli/terminal.h"
 
 #include "core/debug.h"
 #include "core/file.h"
@@ -126,12 +127,14 @@ static int run(const qn_command *command, char *const *words, size_t n) {
     if (qn_call_parse(&call, &wants_help, command, words, n, &err))
         return report(&err, err.status == QN_MEMORY ? FAILED : WRONG_USAGE);
     int code = DONE;
+    qn_status status = QN_OK;
     if (!wants_help) warn_of_strays();
     if (wants_help)
         qn_help_command(command);
-    else if (command->run(&call, &err))
+    else if ((status = command->run(&call, &err)))
         code = report(&err, FAILED);
     qn_call_deinit(&call, command);
+    if (status == QN_STOPPED) qn_interrupt_die(); // nothing but Ctrl-C stops a command
     return finish(code);
 }
 

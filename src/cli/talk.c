@@ -159,7 +159,9 @@ static void note_figures(qn_talk *t, const qn_answer *a) {
     f->prompt_seconds += a->prompt_seconds, f->seconds += a->seconds;
 }
 
+// Not where the answer goes elsewhere, or they would stand in the middle of what shows it.
 static void print_figures(const qn_answer *a) {
+    if (!isatty(STDOUT_FILENO)) return;
     char guesses[64] = "";
     if (a->n_guessed)
         snprintf(guesses, sizeof guesses, " %lld of %lld guesses right,", (long long)a->n_accepted,

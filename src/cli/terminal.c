@@ -1,13 +1,19 @@
 #include "cli/terminal.h"
 
+#include "cli/look.h"
+#include "cli/wrap.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { MOST_TEXT = 1024 };
 
 // Blocked and polled, the signal needs no handler, and so no state that a handler could reach.
 static sigset_t interrupt_set(void) {
@@ -30,35 +36,50 @@ bool qn_interrupt_take(void) {
     return sigtimedwait(&set, NULL, &no_wait) == SIGINT;
 }
 
-void qn_interrupt_release(void) {
+void qn_interrupt_die(void) {
     const sigset_t set = interrupt_set();
-    while (qn_interrupt_take()) continue;
+    fflush(NULL);
+    signal(SIGINT, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    raise(SIGINT);
 }
 
 void qn_print_dim(const char *fmt, ...) {
-    if (!isatty(STDERR_FILENO)) return;
-    fputs("\033[2m", stderr);
+    if (!qn_look_at(stderr).is_terminal) return;
+    char text[MOST_TEXT];
     va_list args;
     va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    fputs("\033[0m\n", stderr);
+    qn_print_entry(text, 0, true);
+}
+
+void qn_print_entry(const char *text, int indent, bool is_dim) {
+    qn_wrap wrap;
+    qn_wrap_init(&wrap, stderr);
+    wrap.indent = indent;
+    if (is_dim) qn_wrap_dim(&wrap, true);
+    qn_wrap_add(&wrap, text, strlen(text));
+    if (is_dim) qn_wrap_dim(&wrap, false);
+    qn_wrap_end_line(&wrap);
 }
 
 void qn_print_waiting(const char *fmt, ...) {
-    if (!isatty(STDERR_FILENO)) return;
-    fputs("\033[2m", stderr);
+    const qn_look look = qn_look_at(stderr);
+    if (!look.can_redraw) return;
+    char text[MOST_TEXT];
     va_list args;
     va_start(args, fmt);
-    vfprintf(stderr, fmt, args);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    fputs("\033[0m", stderr);
+    // On one row, or it could not be taken away.
+    const int width = qn_look_width(stderr), most = width > 1 ? width - 1 : MOST_TEXT;
+    fprintf(stderr, look.has_colour ? "\033[2m%.*s\033[0m" : "%.*s", most, text);
     fflush(stderr);
 }
 
 void qn_print_waited(void) {
-    if (!isatty(STDERR_FILENO)) return;
+    if (!qn_look_at(stderr).can_redraw) return;
     fputs("\r\033[K", stderr);
     fflush(stderr);
 }
@@ -76,7 +97,8 @@ qn_input qn_input_wait(void) {
         if (qn_interrupt_take()) return QN_INPUT_INTERRUPTED;
         const int n = poll(&input, 1, LOOK_MS);
         if (n < 0 && errno == EINTR) return QN_INPUT_SIGNALLED;
-        if (n) return QN_INPUT_READY; // a failure is told by reading
+        if (n && qn_interrupt_take()) return QN_INPUT_INTERRUPTED; // it came before the input
+        if (n) return QN_INPUT_READY;                              // a failure is told by reading
     }
 }
 

@@ -10,14 +10,18 @@
 void qn_interrupt_hold(void);
 // True if Ctrl-C was pressed since the last call. Never true unless held.
 bool qn_interrupt_take(void);
-// Ctrl-C ends the program again; what came before is forgotten.
-void qn_interrupt_release(void);
+// Ends the program as Ctrl-C does where it is not held: whoever started it sees that it died of the
+// signal, and a loop of the shell ends too.
+void qn_interrupt_die(void);
 
-// A line on stderr in the terminal's weak colour; nothing when stderr is no terminal.
+// A line on stderr in the terminal's weak colour, where it has one; nothing when stderr is not a
+// terminal. Broken between words at its right margin.
 QN_PRINTF(1, 2) void qn_print_dim(const char *fmt, ...);
+// A text on stderr, broken as above on a terminal; lines after the first begin at column `indent`.
+void qn_print_entry(const char *text, int indent, bool is_dim);
 
 // A text on stderr that stands there while something is waited for, in the weak colour, and the end
-// of it. Nothing when stderr is no terminal.
+// of it. On one row. Nothing when stderr is not a terminal on which lines can be erased.
 QN_PRINTF(1, 2) void qn_print_waiting(const char *fmt, ...);
 void qn_print_waited(void);
 

@@ -1,21 +1,15 @@
 #include "cli/wrap.h"
 
+#include "cli/look.h"
 #include "core/utf8.h"
 
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 #include <utf8proc.h>
 
-// Columns of a terminal; 0: it does not say.
-static int columns_of(FILE *to) {
-    struct winsize size;
-    return ioctl(fileno(to), TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
-}
-
 void qn_wrap_init(qn_wrap *wrap, FILE *to) {
-    *wrap = (qn_wrap){.to = to, .is_terminal = isatty(fileno(to))};
-    if (wrap->is_terminal) wrap->width = columns_of(to);
+    const qn_look look = qn_look_at(to);
+    *wrap = (qn_wrap){.to = to, .is_terminal = look.is_terminal, .has_colour = look.has_colour};
+    if (wrap->is_terminal) wrap->width = qn_look_width(to);
 }
 
 static void new_line(qn_wrap *w) {
@@ -23,12 +17,22 @@ static void new_line(qn_wrap *w) {
     w->column = w->blanks = 0;
 }
 
+// A line that goes on the one before; a long word is indented less.
+static void break_line(qn_wrap *w) {
+    const int room = w->width - w->columns, indent = w->indent < room ? w->indent : room;
+    new_line(w);
+    if (indent <= 0) return;
+    fprintf(w->to, "%*s", indent, "");
+    w->column = indent;
+}
+
 // Blanks at the beginning of a line are its form, and stay; a break takes the place of others.
 void qn_wrap_flush(qn_wrap *w) {
     if (w->size == 0) return;
+    if (w->is_terminal) w->width = qn_look_width(w->to); // it may have changed
     const bool is_broken =
         w->width && !w->is_code && w->column > 0 && w->column + w->blanks + w->columns > w->width;
-    if (is_broken) new_line(w);
+    if (is_broken) break_line(w);
     fprintf(w->to, "%*s", w->blanks, "");
     fwrite(w->word, 1, w->size, w->to);
     w->column += w->blanks + w->columns;
@@ -97,5 +101,5 @@ void qn_wrap_end_line(qn_wrap *w) {
 
 void qn_wrap_dim(qn_wrap *w, bool is_dim) {
     qn_wrap_flush(w);
-    if (w->is_terminal) fputs(is_dim ? "\033[2m" : "\033[0m", w->to);
+    if (w->has_colour) fputs(is_dim ? "\033[2m" : "\033[0m", w->to);
 }

@@ -11,8 +11,9 @@ enum { QN_LONGEST_WORD = 256 };
 // until its end has come; control characters become '?'; lines between ``` are not broken.
 typedef struct qn_wrap {
     FILE *to;
-    bool is_terminal;
-    int width;                  // columns; 0: not known, nothing is broken
+    bool is_terminal, has_colour;
+    int width;                  // columns, looked at for each word; 0: not known, nothing is broken
+    int indent;                 // columns that a line begins with after a break
     int column;                 // that is written next
     int blanks;                 // that stand before the word
     char word[QN_LONGEST_WORD]; // that has not ended

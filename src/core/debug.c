@@ -71,3 +71,14 @@ const char *qn_switch_stray(size_t *at, size_t *size) {
     }
     return NULL;
 }
+
+static const char *read_variable(const char *name) {
+    const char *text = getenv(name);
+    return text && *text ? text : NULL;
+}
+
+qn_surroundings qn_surroundings_read(void) {
+    return (qn_surroundings){.term = read_variable("TERM"),
+                             .no_color = read_variable("NO_COLOR"),
+                             .home = read_variable("HOME")};
+}

@@ -1,5 +1,5 @@
-// Debug switches, all in one table (switch.def). The environment is read here and nowhere else,
-// once per engine.
+// Debug switches, all in one table (switch.def), and what else the environment says. It is read here
+// and nowhere else; the switches once per engine.
 #ifndef QN_CORE_DEBUG_H
 #define QN_CORE_DEBUG_H
 
@@ -21,5 +21,15 @@ const char *const *qn_switch_names(size_t *n);
 // NULL: no more. The name has *size bytes and no NUL behind it, and lives as long as the environment
 // stays as it is.
 const char *qn_switch_stray(size_t *at, size_t *size);
+
+// What the environment says about the user and the terminal. NULL: not there, or empty. The texts
+// live as long as the environment stays as it is.
+typedef struct qn_surroundings {
+    const char *term;     // TERM: the kind of terminal
+    const char *no_color; // NO_COLOR: colours are not wanted
+    const char *home;     // HOME: the user's folder
+} qn_surroundings;
+
+qn_surroundings qn_surroundings_read(void);
 
 #endif

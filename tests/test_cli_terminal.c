@@ -1,0 +1,241 @@
+// What the program looks like on a terminal, and how Ctrl-C ends it.
+#include "screen.h"
+
+// --- bars ----------------------------------------------------------------------------------------
+
+// A prompt that takes a while to read, in a file.
+static const char *long_text(void) {
+    enum { WORDS = 1600 };
+    static char text[2 * WORDS + 1];
+    for (int i = 0; i < WORDS; i++) memcpy(text + (ptrdiff_t)2 * i, "a ", 3);
+    const char *path = cli_path("long.txt");
+    cli_save(path, text, strlen(text));
+    return path;
+}
+
+// A progress bar stands on one row, however wide the terminal is, and nothing of it stays.
+static void test_bar_fits(void **state) {
+    screen *s = *state;
+    static const int widths[] = {80, 50, 24};
+    setenv("QN_LEVEL", "portable", 1); // slow, so that the bar has all its parts
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        screen_open_with(
+            s, &(screen_opts){.width = widths[i]},
+            (const char *[]){"run", DRAFT, "-t", "1", "-n", "2", "-f", long_text(), NULL});
+        screen_expect(s, "reading [");
+        if (widths[i] == 80) screen_expect(s, " left");
+        screen_expect(s, "tokens/s]");
+        assert_int_equal(screen_close(s), 0);
+        screen_assert_unbroken(s, 0);
+        const int row = screen_find(s, 0, "reading [");
+        if (row >= 0) fail_msg("a bar was left behind: '%s'", screen_row_text(s, row));
+    }
+    unsetenv("QN_LEVEL");
+}
+
+// --- lines ---------------------------------------------------------------------------------------
+
+// What a conversation says is broken between words.
+static void test_lists_fit(void **state) {
+    screen *s = *state;
+    screen_open(s, (const char *[]){"run", DRAFT, "-n", "12", NULL});
+    screen_expect(s, "> ");
+    screen_type(s, "/help\n");
+    screen_expect(s, "/exit");
+    screen_expect(s, "> ");
+    screen_type(s, "/set\n");
+    screen_expect(s, "mirostat");
+    screen_expect(s, "> ");
+    screen_type(s, "Tell me a story.\n");
+    screen_expect(s, "[prompt ");
+    screen_expect(s, "tokens/s]");
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+    screen_assert_unbroken(s, 0);
+    if (screen_find(s, 0, "a setting") < 0) fail_msg("no help of /set");
+}
+
+// Answers follow the width of the terminal.
+static void test_width_is_followed(void **state) {
+    screen *s = *state;
+    enum { NARROW = 30, WIDE = 80 };
+    setenv("QN_LEVEL", "portable", 1); // slow, so that it goes on for a while
+    screen_open_with(s, &(screen_opts){.width = WIDE},
+                     (const char *[]){"run", DRAFT, "-t", "1", "-n", "400", "--ignore-eos", NULL});
+    unsetenv("QN_LEVEL");
+    screen_expect(s, "> ");
+    screen_type(s, "Tell me a story.\n");
+    screen_expect(s, "\033[K");
+    screen_expect(s, "\r\n"); // a line at the old width
+    screen_resize(s, NARROW);
+    for (int i = 0; i < 4; i++) screen_expect(s, "\r\n"); // lines that may have been on their way
+    const size_t from = s->seen;
+    screen_expect(s, "\033[2m[prompt ");
+    const char *at = s->text + from, *end = s->text + s->seen - strlen("\033[2m[prompt ");
+    size_t n_lines = 0;
+    for (; at < end; n_lines++) {
+        const size_t n = strcspn(at, "\r\n\033");
+        if (n > NARROW) fail_msg("a line of %zu columns: '%.*s'", n, (int)n, at);
+        at += n + strspn(at + n, "\r\n\033");
+    }
+    assert_true(n_lines > 4);
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+}
+
+// --- escape sequences ----------------------------------------------------------------------------
+
+// A conversation, and a prompt that is read for a while.
+static void look_around(screen *s) {
+    screen_open(s, (const char *[]){"run", DRAFT, "-n", "8", NULL});
+    screen_expect(s, "> ");
+    screen_type(s, "Tell me a story.\n");
+    screen_expect(s, "tokens/s]");
+    screen_type(s, "/set\n");
+    screen_expect(s, "mirostat");
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+}
+
+// NO_COLOR leaves the colours away, and nothing else.
+static void test_no_color(void **state) {
+    screen *s = *state;
+    setenv("TERM", "xterm", 1);
+    setenv("NO_COLOR", "1", 1);
+    look_around(s);
+    if (strstr(s->text, "\033[2m") || strstr(s->text, "\033[0m")) fail_msg("colours: %s", s->text);
+    assert_non_null(strstr(s->text, "\r\033[K"));
+    setenv("NO_COLOR", "", 1); // counts as unset
+    look_around(s);
+    assert_non_null(strstr(s->text, "\033[2m"));
+    unsetenv("NO_COLOR");
+}
+
+// A terminal that knows no escape sequences gets none.
+static void test_dumb_terminal(void **state) {
+    screen *s = *state;
+    for (int is_set = 0; is_set < 2; is_set++) {
+        if (is_set)
+            setenv("TERM", "dumb", 1);
+        else
+            unsetenv("TERM");
+        look_around(s);
+        const char *escape = strchr(s->text, '\033');
+        if (escape) fail_msg("an escape sequence: ESC%.8s", escape + 1);
+        setenv("QN_LEVEL", "portable", 1);
+        screen_open(s,
+                    (const char *[]){"run", DRAFT, "-t", "1", "-n", "2", "-f", long_text(), NULL});
+        unsetenv("QN_LEVEL");
+        screen_expect(s, "tokens/s]");
+        assert_int_equal(screen_close(s), 0);
+        escape = strchr(s->text, '\033');
+        if (escape) fail_msg("an escape sequence: ESC%.8s", escape + 1);
+        assert_null(strstr(s->text, "reading"));
+    }
+    setenv("TERM", "xterm", 1);
+}
+
+// Where the answer goes elsewhere, its figures are not shown in the middle of it.
+static void test_figures_need_two_terminals(void **state) {
+    screen *s = *state;
+    char path[CLI_MOST_PATH];
+    snprintf(path, sizeof path, "%s", cli_path("answer.txt"));
+    screen_open_with(s, &(screen_opts){.stdout_to = path},
+                     (const char *[]){"run", DRAFT, "-p", "What is 10 + 62?", NULL});
+    assert_int_equal(screen_close(s), 0);
+    assert_null(strstr(s->text, "tokens/s]"));
+    char *answer = cli_load(path, NULL);
+    assert_string_equal(answer, "10 + 62 = 72\n");
+    free(answer);
+}
+
+// --- Ctrl-C --------------------------------------------------------------------------------------
+
+// A command that Ctrl-C stops dies of the signal, so that a loop of the shell around it ends.
+static void test_interrupt_ends_loops(void **state) {
+    screen *s = *state;
+    char out[CLI_MOST_PATH], folder[CLI_MOST_PATH], text[CLI_MOST_PATH];
+    snprintf(out, sizeof out, "%s", cli_path("out.gguf"));
+    snprintf(folder, sizeof folder, "%s", cli_path("cache"));
+    snprintf(text, sizeof text, "%s", long_text());
+    const char *const calls[][8] = {
+        {"quantize", DRAFT, out, "Q4_K_M"},
+        {"synth", "qwen3-0.6b", "Q4_K_M", out},
+        {"convert", MINI "/qwen3", out},
+        {"imatrix", DRAFT, text, "-o", out},
+        {"bench", DRAFT, "-n", "8", "-r", "2"},
+        {"eval", DRAFT, "--tasks", MODELS "/tasks.jsonl"},
+        {"eval", DRAFT, "--ppl", text},
+        {"compile", DRAFT, "-o", folder},
+        {"run", DRAFT},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        screen_open_with(s, &(screen_opts){.is_interrupted = true}, calls[i]);
+        const int code = screen_close(s);
+        if (code != CLI_KILLED + SIGINT) fail_msg("%s: %d, '%s'", calls[i][0], code, s->text);
+        if (access(out, F_OK) == 0) fail_msg("%s left a file", calls[i][0]);
+    }
+}
+
+// Measuring shows how many tasks are done, and Ctrl-C ends it with a word.
+static void test_interrupt_eval(void **state) {
+    screen *s = *state;
+    screen_open(s, (const char *[]){"eval", DRAFT, "--tasks", MODELS "/tasks.jsonl", NULL});
+    screen_expect(s, "tasks/s");
+    screen_type(s, "\x03");
+    screen_expect(s, "quern: stopped after ");
+    screen_expect(s, " of 600 tasks");
+    assert_int_equal(screen_close(s), CLI_KILLED + SIGINT);
+}
+
+// So does a benchmark, and it says how far it came.
+static void test_interrupt_bench(void **state) {
+    screen *s = *state;
+    screen_open(s, (const char *[]){"bench", DRAFT, "-n", "512", "-r", "1000", NULL});
+    screen_expect(s, "measuring [");
+    screen_expect(s, "runs/s");
+    screen_type(s, "\x03");
+    screen_expect(s, "quern: stopped after ");
+    screen_expect(s, " of 2002 runs");
+    assert_int_equal(screen_close(s), CLI_KILLED + SIGINT);
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+// When its terminal goes away the program ends: nobody else holds the other end.
+static void test_hang_up(void **state) {
+    screen *s = *state;
+    screen_open(s, (const char *[]){"run", DRAFT, NULL});
+    screen_expect(s, "> ");
+    close(s->fd);
+    s->fd = -1;
+    int status = 0;
+    pid_t ended = 0;
+    for (int i = 0; i < 600 && ended == 0; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+        ended = waitpid(s->pid, &status, WNOHANG);
+    }
+    assert_int_equal(ended, s->pid);
+    s->pid = 0;
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGHUP);
+}
+
+int main(void) {
+    static screen s;
+    setenv("TERM", "xterm", 1);
+    unsetenv("NO_COLOR");
+    const struct CMUnitTest tests[] = {
+        SCREEN_TEST(test_bar_fits, &s),
+        SCREEN_TEST(test_lists_fit, &s),
+        SCREEN_TEST(test_width_is_followed, &s),
+        SCREEN_TEST(test_no_color, &s),
+        SCREEN_TEST(test_dumb_terminal, &s),
+        SCREEN_TEST(test_figures_need_two_terminals, &s),
+        SCREEN_TEST(test_interrupt_ends_loops, &s),
+        SCREEN_TEST(test_interrupt_eval, &s),
+        SCREEN_TEST(test_interrupt_bench, &s),
+        SCREEN_TEST(test_hang_up, &s),
+    };
+    return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
+}
