@@ -381,6 +381,32 @@ static int64_t number_key(const char *path, const char *name) {
     return value;
 }
 
+// -exp(A_log) is rounded once: the float nearest to the true value, on every machine.
+static void decay_is_rounded_once(void **state) {
+    enum { HEADS = 4, ROUNDS = 50 };
+    static const char name[] = "model.layers.0.linear_attn.A_log";
+    const path_name out = in_folder(state, "out.gguf");
+    model_file *m = model_load(TEST_DATA "/mini/qwen35");
+    model_edit(m, "type *.A_log F32");
+    copy_companions(state, "qwen35");
+    for (int round = 0; round < ROUNDS; round++) {
+        float given[HEADS];
+        for (int i = 0; i < HEADS; i++) given[i] = -6.0f + 0.061803f * (float)(round * HEADS + i);
+        memcpy(model_find(m, name)->data, given, sizeof given);
+        model_write_checkpoint(m, *state, 1);
+        convert(*state, out.text, NULL);
+        qn_source *source = open_well(out.text);
+        float *got = read_tensor(source, qn_source_find_tensor(source, "blk.0.ssm_a"));
+        qn_source_close(source);
+        for (int i = 0; i < HEADS; i++) { // heads 0, 2 of the first group stand first
+            const float want = (float)-expl((long double)given[i % 2 * 2 + i / 2]);
+            if (got[i] != want) fail_msg("head %d: %a, want %a", i, (double)got[i], (double)want);
+        }
+        free(got);
+    }
+    model_free(m);
+}
+
 static void unusual_layers_are_stated(void **state) {
     const path_name out = in_folder(state, "out.gguf");
     write_checkpoint(state, "gemma3",
@@ -421,6 +447,8 @@ static void what_gguf_cannot_say_is_refused(void **state) {
     } rows[] = {
         {"gemma2_scalar", "", QN_UNSUPPORTED, "query_pre_attn_scalar: 24"},
         {"gemma3", "set query_pre_attn_scalar 20", QN_UNSUPPORTED, "query_pre_attn_scalar: 20"},
+        {"gemma2", "copy model.embed_tokens.weight lm_head.weight; set tie_word_embeddings false",
+         QN_UNSUPPORTED, "tie_word_embeddings: false"},
         {"gemma2", "set attn_logit_softcapping null", QN_UNSUPPORTED, "attn_logit_softcapping: 0"},
         {"gemma3", "set attn_logit_softcapping 50.0", QN_UNSUPPORTED, "attn_logit_softcapping: 50"},
         {"gemma2",
@@ -894,6 +922,7 @@ int main(void) {
         FOLDER_TEST(shards_are_read),
         FOLDER_TEST(float32_checkpoints_stay_float32),
         FOLDER_TEST(llama_orders_only_what_rope_turns),
+        FOLDER_TEST(decay_is_rounded_once),
         FOLDER_TEST(unusual_layers_are_stated),
         FOLDER_TEST(what_gguf_cannot_say_is_refused),
         FOLDER_TEST(pixels_are_divided_by_something),

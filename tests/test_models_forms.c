@@ -153,7 +153,7 @@ static void configs_of_transformers_4_mean_the_same(void **state) {
          false},
         {"llama_untied", OLD_ROPE "unset tie_word_embeddings", false}, // 10000, untied: defaults
         {"llama_untied", OLD_ROPE "set rope_theta 20000.0", true},
-        {"qwen3", OLD_ROPE "set rope_theta 1000000; unset layer_types; unset head_dim", false},
+        {"qwen3", OLD_ROPE "set rope_theta 1000000; unset layer_types", false},
         {"qwen3_moe",
          OLD_ROPE "set rope_theta 1000000.0; set num_experts 4; unset num_local_experts;"
                   "unset head_dim; unset mlp_only_layers",
@@ -175,7 +175,7 @@ static void configs_of_transformers_4_mean_the_same(void **state) {
         {"gemma3", "unset query_pre_attn_scalar", true}, // 256, whatever the heads
         {"qwen35",
          OLD_ROPE "set rope_theta 10000000.0; unset layer_types; set full_attention_interval 4;"
-                  "set rope_scaling {" MROPE ", \"rope_type\": \"default\"}; unset head_dim",
+                  "set rope_scaling {" MROPE ", \"rope_type\": \"default\"}",
          false},
         {"qwen35", OLD_ROPE "set rope_theta 10000000.0; unset layer_types", false},
         {"qwen35_moe",

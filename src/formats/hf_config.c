@@ -1,4 +1,5 @@
-// config.json as keys: {"a": {"b": 1}, "c": [1, 2], "d": null} becomes a.b = 1 and c = [1, 2].
+// config.json as keys: {"a": {"b": 1}, "c": [1, 2], "d": null} becomes a.b = 1 and c = [1, 2]. Names
+// that are null are kept by themselves: an absent key has a default, null is none.
 //
 // The text is walked twice with the same code, first to count the keys (and to find what is not
 // JSON), then to store them.
@@ -14,6 +15,8 @@ typedef struct flattener {
     qn_store *store;
     qn_key *keys; // NULL: only count
     size_t n;
+    qn_str *nulls; // names; NULL with keys
+    size_t n_nulls;
     char name[MOST_NAME + 1]; // of the key that is being read
 } flattener;
 
@@ -54,9 +57,15 @@ static qn_status add_key(qn_key **out, flattener *f, qn_err *err) {
     return QN_OK;
 }
 
+static qn_status add_null(flattener *f, qn_err *err) {
+    qn_str *name = f->nulls ? &f->nulls[f->n_nulls] : NULL;
+    f->n_nulls++;
+    return name ? qn_source_copy_text(name, f->store, f->name, strlen(f->name), err) : QN_OK;
+}
+
 static qn_status add_scalar(flattener *f, const qn_json_value *value, qn_err *err) {
     const int kind = key_kinds[value->kind];
-    if (kind < 0) return QN_OK; // null
+    if (kind < 0) return add_null(f, err);
     qn_key *key;
     QN_TRY(add_key(&key, f, err));
     if (!key) return QN_OK;
@@ -198,21 +207,28 @@ qn_status qn_config_flatten(qn_source *source, const char *text, size_t size, co
     f.reader = reader;
     f.store = &source->store;
     f.keys = NULL;
-    f.n = 0;
+    f.nulls = NULL;
+    f.n = f.n_nulls = 0;
     f.name[0] = 0;
     QN_TRY(walk(&f, err));
-    void *keys;
+    void *keys, *nulls;
     QN_TRY(qn_store_alloc(&keys, &source->store, f.n, sizeof(qn_key), what, err));
+    QN_TRY(qn_store_alloc(&nulls, &source->store, f.n_nulls, sizeof(qn_str), what, err));
     f.reader = reader;
     f.keys = keys;
-    f.n = 0;
+    f.nulls = nulls;
+    f.n = f.n_nulls = 0;
     QN_TRY(walk(&f, err));
-    const void **index;
+    const void **index, **null_index;
     const qn_entries entries = {keys, f.n, sizeof(qn_key), "key"};
+    const qn_entries null_entries = {nulls, f.n_nulls, sizeof(qn_str), "key"};
     QN_TRY(qn_source_index(&index, &source->store, entries, err));
+    QN_TRY(qn_source_index(&null_index, &source->store, null_entries, err));
     source->keys = keys;
     source->n_keys = f.n;
     source->keys_by_name = (const qn_key **)index;
+    source->nulls_by_name = null_index;
+    source->n_nulls = f.n_nulls;
     return QN_OK;
 }
 

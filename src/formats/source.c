@@ -250,6 +250,10 @@ const qn_key *qn_source_find_key(const qn_source *source, const char *name) {
     return qn_source_index_find((const void *const *)source->keys_by_name, source->n_keys, name);
 }
 
+bool qn_source_is_null(const qn_source *source, const char *name) {
+    return qn_source_index_find(source->nulls_by_name, source->n_nulls, name) != NULL;
+}
+
 const qn_tensor *qn_source_find_tensor(const qn_source *source, const char *name) {
     return qn_source_index_find((const void *const *)source->tensors_by_name, source->n_tensors,
                                 name);

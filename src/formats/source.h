@@ -85,6 +85,8 @@ bool qn_source_file_info(const qn_source *source, size_t i, int64_t *bytes, int6
 // Keys and tensors by index (file order) or by name (NULL if absent). Borrowed.
 const qn_key *qn_source_key(const qn_source *source, size_t i);
 const qn_key *qn_source_find_key(const qn_source *source, const char *name);
+// Whether config.json says null of it; such a name is no key.
+bool qn_source_is_null(const qn_source *source, const char *name);
 const qn_tensor *qn_source_tensor(const qn_source *source, size_t i);
 const qn_tensor *qn_source_find_tensor(const qn_source *source, const char *name);
 

@@ -51,7 +51,9 @@ struct qn_source {
     qn_key *keys; // in the store
     size_t n_keys;
     const qn_key **keys_by_name; // in the store, sorted
-    qn_tensor *tensors;          // owned; moves while tensors are added
+    const void **nulls_by_name;  // in the store, sorted: qn_str, names that config.json has as null
+    size_t n_nulls;
+    qn_tensor *tensors; // owned; moves while tensors are added
     size_t n_tensors;
     const qn_tensor **tensors_by_name; // in the store, sorted
 };

@@ -8,21 +8,34 @@ bool qn_is_checkpoint(const qn_config_reader *reader) {
     return qn_source_get_kind(reader->source) != QN_SOURCE_GGUF;
 }
 
+qn_config_reader qn_config_reader_of(const qn_source *source, const char *arch) {
+    qn_config_reader reader = {.source = source, .arch = arch};
+    const qn_key *type = qn_source_find_key(source, "model_type");
+    if (qn_is_checkpoint(&reader) && type && type->kind == QN_KEY_STRING)
+        reader.defaults = qn_defaults_find(type->as.s.data);
+    return reader;
+}
+
 static const qn_key *find_gguf(const qn_config_reader *reader, const char *suffix) {
     char name[160];
     const int n = snprintf(name, sizeof name, "%s.%s", reader->arch, suffix);
     return n > 0 && (size_t)n < sizeof name ? qn_source_find_key(reader->source, name) : NULL;
 }
 
-// The first of the '|'-separated names that is there, under "text_config." or at the top.
-static const qn_key *find_hf(const qn_config_reader *reader, const char *names) {
+// The first of the '|'-separated names that is there, under "text_config." or at the top. *is_null:
+// one of them is null.
+static const qn_key *find_hf(bool *is_null, const qn_config_reader *reader, const char *names) {
+    static const char prefix[] = "text_config.";
+    *is_null = false;
     while (*names) {
         const size_t n = strcspn(names, "|");
         char name[160];
-        snprintf(name, sizeof name, "text_config.%.*s", (int)n, names);
-        const qn_key *key = qn_source_find_key(reader->source, name);
-        if (!key) key = qn_source_find_key(reader->source, name + strlen("text_config."));
-        if (key) return key;
+        snprintf(name, sizeof name, "%s%.*s", prefix, (int)n, names);
+        for (size_t skip = 0; skip <= strlen(prefix); skip += strlen(prefix)) {
+            const qn_key *key = qn_source_find_key(reader->source, name + skip);
+            if (key) return key;
+            *is_null |= qn_source_is_null(reader->source, name + skip);
+        }
         names += n + (names[n] == '|');
     }
     return NULL;
@@ -31,7 +44,13 @@ static const qn_key *find_hf(const qn_config_reader *reader, const char *names) 
 const qn_key *qn_config_find(const qn_config_reader *reader, const char *gguf, const char *hf) {
     if (qn_source_get_kind(reader->source) == QN_SOURCE_GGUF)
         return gguf ? find_gguf(reader, gguf) : NULL;
-    return hf ? find_hf(reader, hf) : NULL;
+    bool is_null;
+    return hf ? find_hf(&is_null, reader, hf) : NULL;
+}
+
+bool qn_config_is_null(const qn_config_reader *reader, const char *hf) {
+    bool is_null;
+    return hf && qn_is_checkpoint(reader) && !find_hf(&is_null, reader, hf) && is_null;
 }
 
 // How a missing key is called in a message.
@@ -79,15 +98,33 @@ static qn_status real_number(double *out, const qn_key *key, qn_err *err) {
     return isfinite(*out) ? QN_OK : QN_FAIL(err, FORMAT, "%s: not a finite number", key->name.data);
 }
 
+// What a row means where there is no value for it.
+static qn_status read_absent(double *out, const qn_config_row *row, const qn_config_reader *reader,
+                             qn_err *err) {
+    char name[160];
+    const bool is_null = qn_config_is_null(reader, row->hf);
+    if (is_null && !row->is_nullable)
+        return QN_FAIL(err, FORMAT, "%s: null, want a number",
+                       spelling(reader, NULL, row->hf, name, sizeof name));
+    if (!row->is_optional && !(reader->defaults && row->hf_default))
+        return QN_FAIL(err, FORMAT, "%s: no key %s", qn_source_path(reader->source),
+                       spelling(reader, row->gguf, row->hf, name, sizeof name));
+    if (is_null)
+        *out = 0;
+    else if (reader->defaults && row->hf_default)
+        memcpy(out, (const char *)reader->defaults + row->hf_default, sizeof *out);
+    else
+        *out = row->fallback;
+    return QN_OK;
+}
+
 static qn_status read_row(void *config, const qn_config_row *row, const qn_config_reader *reader,
                           qn_err *err) {
     const qn_key *key = qn_config_find(reader, row->gguf, row->hf);
-    char name[160];
-    double value = row->fallback;
-    int64_t whole = (int64_t)row->fallback;
-    if (!key && !row->is_optional)
-        return QN_FAIL(err, FORMAT, "%s: no key %s", qn_source_path(reader->source),
-                       spelling(reader, row->gguf, row->hf, name, sizeof name));
+    double value = 0;
+    int64_t whole;
+    if (!key) QN_TRY(read_absent(&value, row, reader, err));
+    whole = (int64_t)value;
     if (key && row->kind == QN_CONFIG_INT) {
         QN_TRY(whole_number(&whole, key, reader, err));
         if ((double)whole < row->least || (double)whole > row->most)
@@ -124,7 +161,7 @@ qn_status qn_config_bool(bool *out, const qn_config_reader *reader, const char *
                          const char *hf, bool fallback, qn_err *err) {
     const qn_key *key = qn_config_find(reader, gguf, hf);
     if (key && key->kind != QN_KEY_BOOL) return fail_type(key, "true or false", err);
-    *out = key ? key->as.b : fallback;
+    *out = key ? key->as.b : fallback && !qn_config_is_null(reader, hf);
     return QN_OK;
 }
 
@@ -132,6 +169,10 @@ qn_status qn_config_float(double *out, const qn_config_reader *reader, const cha
                           const char *hf, double fallback, qn_err *err) {
     const qn_key *key = qn_config_find(reader, gguf, hf);
     double value = fallback;
+    char name[160];
+    if (!key && qn_config_is_null(reader, hf))
+        return QN_FAIL(err, FORMAT, "%s: null, want a number",
+                       spelling(reader, NULL, hf, name, sizeof name));
     if (key) QN_TRY(real_number(&value, key, err));
     *out = value;
     return QN_OK;
@@ -212,20 +253,24 @@ typedef struct window_keys {
 
 qn_status qn_config_windows(int64_t *window, unsigned char *kinds, int64_t n_layers,
                             const qn_config_reader *reader, qn_err *err) {
-    const bool is_qwen = reader->arch[0] == 'q';
-    const qn_config_row rows[] = {
+    static const qn_config_row rows[] = {
         QN_INT_ROW(window_keys, window, .hf = "sliding_window", .least = 1, .most = 0x7fffffff,
-                   .is_optional = true),
+                   .is_optional = true, .hf_default = QN_DEFAULT(window), .is_nullable = true),
         QN_INT_ROW(window_keys, first, .hf = "max_window_layers", .least = 0, .most = 0x7fffffff,
-                   .is_optional = true, .fallback = is_qwen ? 28 : 0),
+                   .is_optional = true, .hf_default = QN_DEFAULT(window_first),
+                   .is_nullable = true),
     };
+    const qn_window_rule rule = reader->defaults ? reader->defaults->window_rule : QN_WINDOWS_NONE;
+    const bool is_by_layer = rule == QN_WINDOWS_BY_LAYER;
     window_keys keys = {0};
-    bool use = false, found;
-    QN_TRY(qn_config_fill(&keys, rows, sizeof rows / sizeof rows[0], reader, err));
-    QN_TRY(qn_config_bool(&use, reader, NULL, "use_sliding_window", !is_qwen, err));
+    bool use = rule == QN_WINDOWS_ALL, found;
+    if (rule != QN_WINDOWS_NONE)
+        QN_TRY(qn_config_fill(&keys, rows, is_by_layer ? 2 : 1, reader, err));
+    if (rule == QN_WINDOWS_USED || is_by_layer)
+        QN_TRY(qn_config_bool(&use, reader, NULL, "use_sliding_window", false, err));
     *window = use ? keys.window : 0;
     for (int64_t i = 0; i < n_layers; i++)
         kinds[i] = *window > 0 && i >= keys.first ? QN_LAYER_SLIDING : QN_LAYER_FULL;
-    QN_TRY(qn_config_layer_types(kinds, n_layers, &found, reader, err));
+    if (is_by_layer) QN_TRY(qn_config_layer_types(kinds, n_layers, &found, reader, err));
     return qn_config_check_attention(kinds, n_layers, *window, reader, err);
 }

@@ -7,11 +7,15 @@
 #define QN_MODELS_CONFIG_H
 
 #include "formats/source.h"
+#include "models/defaults.h"
 
 typedef struct qn_config_reader {
-    const qn_source *source; // borrowed
-    const char *arch;        // prefix of GGUF keys
+    const qn_source *source;     // borrowed
+    const char *arch;            // prefix of GGUF keys
+    const qn_defaults *defaults; // of the checkpoint's model type; NULL: it is GGUF
 } qn_config_reader;
+
+qn_config_reader qn_config_reader_of(const qn_source *source, const char *arch);
 
 // Whether the source is a checkpoint as Hugging Face writes it (not GGUF).
 bool qn_is_checkpoint(const qn_config_reader *reader);
@@ -26,6 +30,9 @@ typedef struct qn_config_row {
     double least, most;
     bool is_optional;  // else a missing key is an error
     double fallback;   // value of a missing optional key
+    size_t hf_default; // in a checkpoint that is the value of its model type: QN_DEFAULT; 0: none
+    bool is_nullable;  // null is 0, which means none, or what follows from other numbers; else null
+                       // is an error
     bool is_read_only; // not among the keys that qn_model_export writes from the table
 } qn_config_row;
 
@@ -39,9 +46,12 @@ typedef struct qn_config_row {
 QN_MUST_CHECK qn_status qn_config_fill(void *config, const qn_config_row *rows, size_t n,
                                        const qn_config_reader *reader, qn_err *err);
 
-// The key by either spelling; NULL if absent.
+// The key by either spelling; NULL if absent or null.
 const qn_key *qn_config_find(const qn_config_reader *reader, const char *gguf, const char *hf);
+// Whether config.json says null, and nothing else by another spelling.
+bool qn_config_is_null(const qn_config_reader *reader, const char *hf);
 // A string; the fallback (may be NULL) if the key is absent. Fails on another type.
+// Null is absent for a string, false for a bool, and an error for a number.
 QN_MUST_CHECK qn_status qn_config_string(const char **out, const qn_config_reader *reader,
                                          const char *gguf, const char *hf, const char *fallback,
                                          qn_err *err);
@@ -71,9 +81,8 @@ QN_MUST_CHECK qn_status qn_config_check_attention(const unsigned char *kinds, in
                                                   int64_t window, const qn_config_reader *reader,
                                                   qn_err *err);
 
-// The window and which layers look through it, as the checkpoints of Mistral and Qwen say it:
-// layer_types, else all layers from max_window_layers on, if use_sliding_window. Where those two
-// keys are absent, Mistral means all layers and Qwen none. *window is 0 where no layer has one.
+// The window and which layers look through it, by the rule of the model type (qn_window_rule), for the
+// families other than Gemma. *window is 0 where no layer has one.
 QN_MUST_CHECK qn_status qn_config_windows(int64_t *window, unsigned char *kinds, int64_t n_layers,
                                           const qn_config_reader *reader, qn_err *err);
 

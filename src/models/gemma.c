@@ -1,6 +1,7 @@
-// Gemma 1, 2 and 3: scaled embedding, norms that multiply by 1 + w, tanh-gelu feed-forward, tied
-// output. Gemma 2 adds norms after each part, soft caps and a window on every other layer; Gemma 3
-// drops the caps, norms queries and keys, and gives its sliding layers frequencies of their own.
+// Gemma 1, 2 and 3: scaled embedding, norms that multiply by 1 + w, tanh-gelu feed-forward, output by
+// the embedding unless a file has a matrix for it. Gemma 2 adds norms after each part, soft caps and a
+// window on every other layer; Gemma 3 drops the caps, norms queries and keys, and gives its sliding
+// layers frequencies of their own.
 #include "models/model.h"
 
 #include <math.h>
@@ -15,6 +16,7 @@ typedef struct gemma_config {
     int64_t window, pattern;
     float attn_cap, final_cap, query_scalar;
     unsigned char *kinds; // (layers) qn_layer_kind
+    bool is_tied;
 } gemma_config;
 
 typedef struct gemma_layer {
@@ -25,6 +27,7 @@ typedef struct gemma_layer {
 static const qn_rope_names full_rope = {
     .gguf_base = "rope.freq_base",
     .hf_base = "rope_parameters.full_attention.rope_theta|rope_parameters.rope_theta|rope_theta",
+    .hf_default = QN_DEFAULT(rope_base),
     .gguf_type = "rope.scaling.type",
     .hf_type = "rope_parameters.full_attention.rope_type|rope_parameters.rope_type|"
                "rope_scaling.rope_type|rope_scaling.type",
@@ -35,15 +38,10 @@ static const qn_rope_names full_rope = {
 static const qn_rope_names sliding_rope = {
     .gguf_base = "rope.freq_base_swa",
     .hf_base = "rope_parameters.sliding_attention.rope_theta|rope_local_base_freq",
+    .hf_default = QN_DEFAULT(rope_local_base),
     .hf_type = "rope_parameters.sliding_attention.rope_type",
     .hf_factor = "rope_parameters.sliding_attention.factor",
 };
-
-static qn_rope_names full_names(const gemma_config *c) {
-    qn_rope_names names = full_rope;
-    if (c->generation == 3) names.hf_default_base = 1000000;
-    return names;
-}
 
 // Published files say nothing of the attention scale where it is not the head size; they are told
 // by their number of layers (27B: 46 layers in Gemma 2, 62 in Gemma 3).
@@ -70,7 +68,7 @@ static qn_status read_layers(gemma_config *c, const qn_config_reader *reader, qn
     static const qn_config_row pattern =
         QN_INT_ROW(gemma_config, pattern, .gguf = "attention.sliding_window_pattern",
                    .hf = "sliding_window_pattern|_sliding_window_pattern", .least = 1, .most = 4096,
-                   .is_optional = true);
+                   .is_optional = true, .hf_default = QN_DEFAULT(pattern), .is_nullable = true);
     const qn_key *key = qn_config_find(reader, pattern.gguf, pattern.hf);
     const bool is_per_layer = key && qn_key_is_array_of(key, QN_KEY_BOOL);
     if (!is_per_layer) QN_TRY(qn_config_fill(c, &pattern, 1, reader, err));
@@ -85,28 +83,32 @@ static qn_status read_layers(gemma_config *c, const qn_config_reader *reader, qn
     return qn_config_check_attention(c->kinds, c->hp.layers, c->window, reader, err);
 }
 
-// Absent numbers are -1 until fill_defaults.
+// Numbers that a GGUF file leaves out are -1 until fill_defaults.
 static const qn_config_row gemma_rows[] = {
     QN_INT_ROW(gemma_config, window, .gguf = "attention.sliding_window", .hf = "sliding_window",
-               .least = 1, .most = 0x7fffffff, .is_optional = true, .fallback = -1),
+               .least = 1, .most = 0x7fffffff, .is_optional = true, .fallback = -1,
+               .hf_default = QN_DEFAULT(window), .is_nullable = true),
     QN_FLOAT_ROW(gemma_config, attn_cap, .gguf = "attn_logit_softcapping",
                  .hf = "attn_logit_softcapping", .least = 0, .most = 1e6, .is_optional = true,
-                 .fallback = -1),
+                 .fallback = -1, .hf_default = QN_DEFAULT(attn_cap), .is_nullable = true),
     QN_FLOAT_ROW(gemma_config, final_cap, .gguf = "final_logit_softcapping",
                  .hf = "final_logit_softcapping", .least = 0, .most = 1e6, .is_optional = true,
-                 .fallback = -1),
+                 .fallback = -1, .hf_default = QN_DEFAULT(final_cap), .is_nullable = true),
     QN_FLOAT_ROW(gemma_config, query_scalar, .hf = "query_pre_attn_scalar", .least = 1e-3,
-                 .most = 1e9, .is_optional = true, .fallback = -1),
+                 .most = 1e9, .is_optional = true, .fallback = -1,
+                 .hf_default = QN_DEFAULT(query_scalar)),
 };
 
-static void fill_defaults(gemma_config *c, bool is_checkpoint) {
-    const bool has_caps = c->generation == 2 && !is_checkpoint;
-    if (c->attn_cap < 0) c->attn_cap = has_caps ? 50 : 0;
-    if (c->final_cap < 0) c->final_cap = has_caps ? 30 : 0;
-    if (c->query_scalar < 0 && is_checkpoint) c->query_scalar = 256;
-    if (c->query_scalar < 0 || c->generation == 1) c->query_scalar = default_scalar(c);
+static void fill_defaults(gemma_config *c) {
+    if (c->attn_cap < 0) c->attn_cap = c->generation == 2 ? 50 : 0;
+    if (c->final_cap < 0) c->final_cap = c->generation == 2 ? 30 : 0;
+    if (c->query_scalar < 0) c->query_scalar = default_scalar(c);
     if (c->window < 0) c->window = 4096;
-    if (c->generation == 1) c->window = 0;
+    if (c->generation > 1) return;
+    // The first generation has none of these, whatever its keys say.
+    c->query_scalar = default_scalar(c);
+    c->attn_cap = c->final_cap = 0;
+    c->window = 0;
 }
 
 static qn_status read_gemma(void *config, const qn_config_reader *reader, qn_arena *arena,
@@ -120,7 +122,9 @@ static qn_status read_gemma(void *config, const qn_config_reader *reader, qn_are
     QN_TRY(qn_config_expect(reader, NULL, "hidden_activation|hidden_act", acts, err));
     QN_TRY(qn_config_refuse(reader, "use_bidirectional_attention", err));
     QN_TRY(qn_config_refuse(reader, "attention_bias", err));
-    fill_defaults(c, qn_is_checkpoint(reader));
+    QN_TRY(qn_config_bool(&c->is_tied, reader, NULL, "tie_word_embeddings",
+                          reader->defaults && reader->defaults->is_tied, err));
+    fill_defaults(c);
     c->kinds = qn_arena_alloc(arena, (size_t)c->hp.layers, 1);
     return c->kinds ? read_layers(c, reader, err) : QN_NOMEM(err, "layer kinds");
 }
@@ -194,9 +198,8 @@ static void build_gemma(qn_net *net, const void *config, const qn_config_reader 
     const gemma_config *c = config;
     qn_build *b = &net->b;
     int32_t embedding, output, norm;
-    qn_net_bind_ends(net, &(qn_ends){&embedding, &norm, &output, true, QN_PLUS_ONE});
-    const qn_rope_names names = full_names(c);
-    const int32_t full = qn_net_frequencies(net, "rope.full", &names, reader);
+    qn_net_bind_ends(net, &(qn_ends){&embedding, &norm, &output, c->is_tied, QN_PLUS_ONE});
+    const int32_t full = qn_net_frequencies(net, "rope.full", &full_rope, reader);
     const int32_t sliding =
         c->generation < 3 ? full : qn_net_frequencies(net, "rope.sliding", &sliding_rope, reader);
     int32_t h = qn_net_embed(net, embedding, sqrtf((float)c->hp.width)); // (T, D)
@@ -252,11 +255,15 @@ static qn_status check_caps(const qn_export *to, const gemma_config *c, qn_err *
 
 static qn_status export_gemma(qn_export *to, const void *config, qn_err *err) {
     const gemma_config *c = config;
-    const qn_rope_names names = full_names(c);
-    qn_rope_form rope = {.names = &names,
+    qn_rope_form rope = {.names = &full_rope,
                          .rotate = c->hp.rotate,
                          .head_size = c->hp.head_size,
                          .leaves_base = c->generation < 3};
+    if (!c->is_tied && c->generation < 3)
+        return QN_FAIL(err, UNSUPPORTED,
+                       "tie_word_embeddings: false: readers of GGUF files of %s know no output "
+                       "matrix of their own",
+                       to->reader->arch);
     if (c->query_scalar != default_scalar(c))
         return QN_FAIL(err, UNSUPPORTED,
                        "query_pre_attn_scalar: %g, but GGUF has no key for it and its readers take "
@@ -271,12 +278,11 @@ static qn_status export_gemma(qn_export *to, const void *config, qn_err *err) {
     return qn_export_rope(to, &rope, err);
 }
 
-#define GEMMA(n_heads, n_kv_heads)                                                                 \
+#define GEMMA                                                                                      \
     .config_size = sizeof(gemma_config), .rows = gemma_rows,                                       \
     .n_rows = sizeof gemma_rows / sizeof gemma_rows[0], .read = read_gemma, .build = build_gemma,  \
-    .export_keys = export_gemma,                                                                   \
-    .defaults = {.heads = (n_heads), .kv_heads = (n_kv_heads), .head_size = 256}
+    .export_keys = export_gemma
 
-const qn_family qn_family_gemma = {.arch = "gemma", GEMMA(16, 16)};
-const qn_family qn_family_gemma2 = {.arch = "gemma2", GEMMA(8, 4)};
-const qn_family qn_family_gemma3 = {.arch = "gemma3", GEMMA(8, 4)};
+const qn_family qn_family_gemma = {.arch = "gemma", GEMMA};
+const qn_family qn_family_gemma2 = {.arch = "gemma2", GEMMA};
+const qn_family qn_family_gemma3 = {.arch = "gemma3", GEMMA};

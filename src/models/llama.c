@@ -44,7 +44,8 @@ static qn_status read_llama(void *config, const qn_config_reader *reader, qn_are
         return QN_FAIL(err, UNSUPPORTED, "%s with %lld experts", reader->arch,
                        (long long)c->hp.experts);
     QN_TRY(qn_config_expect(reader, NULL, "hidden_act", "silu swish", err));
-    QN_TRY(qn_config_bool(&c->is_tied, reader, NULL, "tie_word_embeddings", false, err));
+    QN_TRY(qn_config_bool(&c->is_tied, reader, NULL, "tie_word_embeddings",
+                          reader->defaults && reader->defaults->is_tied, err));
     QN_TRY(read_biases(c, reader, err));
     c->kinds = qn_arena_alloc(arena, (size_t)c->hp.layers, 1);
     if (!c->kinds) return QN_NOMEM(err, "layer kinds");

@@ -21,15 +21,6 @@ static const struct {
 
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
-static bool has_word(const char *words, const char *word) {
-    const size_t n = strlen(word);
-    if (n == 0 || strchr(word, ' ')) return false;
-    for (const char *at = strstr(words, word); at; at = strstr(at + 1, word)) {
-        if ((at == words || at[-1] == ' ') && (at[n] == 0 || at[n] == ' ')) return true;
-    }
-    return false;
-}
-
 static void list_families(char *to, size_t size, bool is_checkpoint) {
     size_t used = 0;
     to[0] = 0;
@@ -45,7 +36,7 @@ static qn_status find_family(const qn_family **out, const qn_source *source, qn_
     if (!key || key->kind != QN_KEY_STRING)
         return QN_FAIL(err, FORMAT, "%s: no key %s", qn_source_path(source), name);
     for (size_t i = 0; i < N_FAMILIES; i++) {
-        if (is_checkpoint ? !has_word(families[i].hf_types, key->as.s.data)
+        if (is_checkpoint ? !qn_has_word(families[i].hf_types, key->as.s.data)
                           : strcmp(families[i].family->arch, key->as.s.data) != 0)
             continue;
         *out = families[i].family;
@@ -64,35 +55,42 @@ static const qn_config_row common_rows[] = {
     QN_INT_ROW(qn_hparams, width, .gguf = "embedding_length", .hf = "hidden_size", .least = 1,
                .most = 1 << 20),
     QN_INT_ROW(qn_hparams, heads, .gguf = "attention.head_count", .hf = "num_attention_heads",
-               .least = 1, .most = 1 << 16, .is_optional = true),
+               .least = 1, .most = 1 << 16, .is_optional = true, .hf_default = QN_DEFAULT(heads)),
     QN_INT_ROW(qn_hparams, kv_heads, .gguf = "attention.head_count_kv", .hf = "num_key_value_heads",
-               .least = 1, .most = 1 << 16, .is_optional = true),
+               .least = 1, .most = 1 << 16, .is_optional = true, .hf_default = QN_DEFAULT(kv_heads),
+               .is_nullable = true),
     QN_INT_ROW(qn_hparams, head_size, .gguf = "attention.key_length", .hf = "head_dim", .least = 1,
-               .most = 1 << 16, .is_optional = true),
+               .most = 1 << 16, .is_optional = true, .hf_default = QN_DEFAULT(head_size),
+               .is_nullable = true),
     QN_INT_ROW(qn_hparams, value_size, .gguf = "attention.value_length", .least = 1,
                .most = 1 << 16, .is_optional = true),
     QN_INT_ROW(qn_hparams, ffn, .gguf = "feed_forward_length", .hf = "intermediate_size",
                .least = 1, .most = 1 << 24, .is_optional = true),
     QN_INT_ROW(qn_hparams, context, .gguf = "context_length", .hf = "max_position_embeddings",
-               .least = 1, .most = 0x7fffffff, .is_optional = true, .fallback = 8192),
+               .least = 1, .most = 0x7fffffff, .is_optional = true, .fallback = 8192,
+               .hf_default = QN_DEFAULT(context)),
     QN_INT_ROW(qn_hparams, rotate, .gguf = "rope.dimension_count", .least = 2, .most = 1 << 16,
                .is_optional = true, .is_read_only = true),
     QN_INT_ROW(qn_hparams, experts, .gguf = "expert_count",
                .hf = "num_experts|num_local_experts|n_routed_experts", .least = 0, .most = 1 << 16,
-               .is_optional = true),
+               .is_optional = true, .hf_default = QN_DEFAULT(experts), .is_nullable = true),
     QN_INT_ROW(qn_hparams, experts_used, .gguf = "expert_used_count", .hf = "num_experts_per_tok",
-               .least = 0, .most = 1 << 16, .is_optional = true),
+               .least = 0, .most = 1 << 16, .is_optional = true,
+               .hf_default = QN_DEFAULT(experts_used), .is_nullable = true),
     QN_INT_ROW(qn_hparams, expert_ffn, .gguf = "expert_feed_forward_length",
-               .hf = "moe_intermediate_size", .least = 1, .most = 1 << 24, .is_optional = true),
+               .hf = "moe_intermediate_size", .least = 1, .most = 1 << 24, .is_optional = true,
+               .hf_default = QN_DEFAULT(expert_ffn), .is_nullable = true),
     QN_FLOAT_ROW(qn_hparams, eps, .gguf = "attention.layer_norm_rms_epsilon", .hf = "rms_norm_eps",
-                 .least = 1e-12, .most = 1, .is_optional = true, .fallback = 1e-6),
+                 .least = 1e-12, .most = 1, .is_optional = true, .fallback = 1e-6,
+                 .hf_default = QN_DEFAULT(eps)),
 };
 
 // The share of a head that rope turns, in checkpoints that have one.
 static qn_status fill_rotate(qn_hparams *hp, const qn_config_reader *reader, qn_err *err) {
     double share;
     QN_TRY(qn_config_float(&share, reader, NULL,
-                           "rope_parameters.partial_rotary_factor|partial_rotary_factor", 1, err));
+                           "rope_parameters.partial_rotary_factor|partial_rotary_factor",
+                           reader->defaults ? reader->defaults->rotary : 1, err));
     if (!(share > 0 && share <= 1))
         return QN_FAIL(err, FORMAT, "partial_rotary_factor: %g, want more than 0, at most 1",
                        share);
@@ -125,18 +123,10 @@ static qn_status fill_vocab(qn_hparams *hp, const qn_config_reader *reader, qn_e
                : QN_OK;
 }
 
-// Heads that config.json leaves to the family; elsewhere their number must be there.
-static qn_status fill_heads(qn_hparams *hp, const qn_family *family, const qn_config_reader *reader,
-                            qn_err *err) {
-    if (qn_is_checkpoint(reader)) {
-        if (hp->heads == 0) hp->heads = family->defaults.heads;
-        if (hp->kv_heads == 0) hp->kv_heads = family->defaults.kv_heads;
-        if (hp->head_size == 0) hp->head_size = family->defaults.head_size;
-    }
+static qn_status fill_heads(qn_hparams *hp, const qn_config_reader *reader, qn_err *err) {
     if (hp->heads == 0)
-        return QN_FAIL(err, FORMAT, "%s: no key %s%s", qn_source_path(reader->source),
-                       qn_is_checkpoint(reader) ? "" : reader->arch,
-                       qn_is_checkpoint(reader) ? "num_attention_heads" : ".attention.head_count");
+        return QN_FAIL(err, FORMAT, "%s: no key %s.attention.head_count",
+                       qn_source_path(reader->source), reader->arch);
     if (hp->kv_heads == 0) hp->kv_heads = hp->heads;
     if (hp->heads % hp->kv_heads)
         return QN_FAIL(err, FORMAT, "%lld heads cannot share %lld kv heads", (long long)hp->heads,
@@ -151,11 +141,10 @@ static qn_status fill_heads(qn_hparams *hp, const qn_family *family, const qn_co
     return QN_OK;
 }
 
-static qn_status read_common(qn_hparams *hp, const qn_family *family,
-                             const qn_config_reader *reader, qn_err *err) {
+static qn_status read_common(qn_hparams *hp, const qn_config_reader *reader, qn_err *err) {
     QN_TRY(
         qn_config_fill(hp, common_rows, sizeof common_rows / sizeof common_rows[0], reader, err));
-    QN_TRY(fill_heads(hp, family, reader, err));
+    QN_TRY(fill_heads(hp, reader, err));
     if (hp->experts_used > hp->experts)
         return QN_FAIL(err, FORMAT, "%lld experts used of %lld", (long long)hp->experts_used,
                        (long long)hp->experts);
@@ -211,13 +200,13 @@ qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err) 
     if (!model) return QN_NOMEM(err, "model");
     qn_status status = QN_OK;
     QN_TRY_TO(done, find_family(&model->family, source, err));
-    const qn_config_reader reader = {.source = source, .arch = model->family->arch};
+    const qn_config_reader reader = qn_config_reader_of(source, model->family->arch);
     model->hparams = qn_arena_alloc(&model->arena, 1, model->family->config_size);
     if (!model->hparams) {
         status = QN_NOMEM(err, "model");
         goto done;
     }
-    QN_TRY_TO(done, read_common(model->hparams, model->family, &reader, err));
+    QN_TRY_TO(done, read_common(model->hparams, &reader, err));
     QN_TRY_TO(done, qn_config_fill(model->hparams, model->family->rows, model->family->n_rows,
                                    &reader, err));
     QN_TRY_TO(done, model->family->read(model->hparams, &reader, &model->arena, err));
@@ -236,7 +225,7 @@ qn_status qn_model_export(qn_export *to, qn_model *model, const qn_source *sourc
                           qn_gguf_writer *writer, qn_err *err) {
     const qn_family *family = model->family;
     const qn_hparams *hp = model->hparams;
-    const qn_config_reader reader = {.source = source, .arch = family->arch};
+    const qn_config_reader reader = qn_config_reader_of(source, family->arch);
     qn_export x = {.writer = writer, .reader = &reader, .arena = &model->arena};
     qn_export_u32(&x, "block_count", hp->layers + hp->predict_layers);
     qn_export_rows(&x, hp, common_rows, sizeof common_rows / sizeof common_rows[0]);

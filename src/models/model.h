@@ -14,9 +14,6 @@ enum { QN_MOST_CONTEXT = 1 << 30 };
 typedef struct qn_family {
     const char *arch; // GGUF's general.architecture
     size_t config_size;
-    struct {
-        int64_t heads, kv_heads, head_size;
-    } defaults;                // what published config.json files leave out; 0: nothing
     const qn_config_row *rows; // numbers of its own, beside the common ones
     size_t n_rows;
     // Fills the rest of `config`, whose first member is qn_hparams, after common and own rows.

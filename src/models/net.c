@@ -16,7 +16,7 @@ void qn_net_begin(qn_net *net) {
 void qn_net_bind_ends(qn_net *net, const qn_ends *ends) {
     const int64_t D = net->hp->width, V = net->hp->vocab;
     const bool is_gguf = qn_source_get_kind(net->binder.source) == QN_SOURCE_GGUF;
-    const qn_config_reader reader = {.source = net->binder.source, .arch = ""};
+    const qn_config_reader reader = qn_config_reader_of(net->binder.source, "");
     const bool is_said = !is_gguf && qn_config_find(&reader, NULL, "tie_word_embeddings");
     const qn_bind_row rows[] = {
         {ends->embedding, "token_embd.weight", "model.embed_tokens.weight", {V, D}, 0},

@@ -46,7 +46,8 @@ static qn_status read_qwen3(void *config, const qn_config_reader *reader, qn_are
     qwen3_config *c = config;
     QN_TRY(qn_config_expect(reader, NULL, "hidden_act", "silu swish", err));
     QN_TRY(qn_config_refuse(reader, "attention_bias", err));
-    QN_TRY(qn_config_bool(&c->is_tied, reader, NULL, "tie_word_embeddings", false, err));
+    QN_TRY(qn_config_bool(&c->is_tied, reader, NULL, "tie_word_embeddings",
+                          reader->defaults && reader->defaults->is_tied, err));
     c->kinds = qn_arena_alloc(arena, (size_t)c->hp.layers, 1);
     if (!c->kinds) return QN_NOMEM(err, "layer kinds");
     return qn_config_windows(&c->window, c->kinds, c->hp.layers, reader, err);

@@ -77,24 +77,26 @@ static qn_status read_layers(qwen35_config *c, const qn_config_reader *reader, q
 static const qn_config_row qwen35_rows[] = {
     QN_INT_ROW(qwen35_config, interval, .gguf = "full_attention_interval",
                .hf = "full_attention_interval", .least = 1, .most = 4096, .is_optional = true,
-               .fallback = 4),
+               .fallback = 4, .hf_default = QN_DEFAULT(interval)),
     QN_INT_ROW(qwen35_config, key_heads, .gguf = "ssm.group_count", .hf = "linear_num_key_heads",
-               .least = 1, .most = 1 << 16),
+               .least = 1, .most = 1 << 16, .hf_default = QN_DEFAULT(key_heads)),
     QN_INT_ROW(qwen35_config, val_heads, .gguf = "ssm.time_step_rank",
-               .hf = "linear_num_value_heads", .least = 1, .most = 1 << 16),
+               .hf = "linear_num_value_heads", .least = 1, .most = 1 << 16,
+               .hf_default = QN_DEFAULT(val_heads)),
     QN_INT_ROW(qwen35_config, key_dim, .gguf = "ssm.state_size", .hf = "linear_key_head_dim",
-               .least = 1, .most = 1 << 16),
+               .least = 1, .most = 1 << 16, .hf_default = QN_DEFAULT(key_dim)),
     QN_INT_ROW(qwen35_config, val_dim, .hf = "linear_value_head_dim", .least = 1, .most = 1 << 16,
-               .is_optional = true),
+               .is_optional = true, .hf_default = QN_DEFAULT(val_dim)),
     QN_INT_ROW(qwen35_config, taps, .gguf = "ssm.conv_kernel", .hf = "linear_conv_kernel_dim",
-               .least = 2, .most = 64),
+               .least = 2, .most = 64, .hf_default = QN_DEFAULT(taps)),
     QN_INT_ROW(qwen35_config, inner, .gguf = "ssm.inner_size", .least = 1, .most = 1 << 24,
                .is_optional = true),
     QN_INT_ROW(qwen35_config, hp.predict_layers, .gguf = "nextn_predict_layers",
-               .hf = "mtp_num_hidden_layers", .least = 0, .most = 4096, .is_optional = true),
+               .hf = "mtp_num_hidden_layers", .least = 0, .most = 4096, .is_optional = true,
+               .is_nullable = true),
     QN_INT_ROW(qwen35_config, shared_ffn, .gguf = "expert_shared_feed_forward_length",
                .hf = "shared_expert_intermediate_size", .least = 1, .most = 1 << 24,
-               .is_optional = true),
+               .is_optional = true, .hf_default = QN_DEFAULT(shared_ffn), .is_nullable = true),
     QN_FLOAT_ROW(qwen35_config, expert_scale, .gguf = "expert_weights_scale", .least = 0,
                  .most = 1e6, .is_optional = true, .fallback = 1, .is_read_only = true),
 };
@@ -127,7 +129,8 @@ static qn_status read_qwen35(void *config, const qn_config_reader *reader, qn_ar
     qwen35_config *c = config;
     QN_TRY(qn_config_expect(reader, NULL, "hidden_act", "silu swish", err));
     QN_TRY(qn_config_refuse(reader, "attention_bias", err));
-    QN_TRY(qn_config_bool(&c->is_tied, reader, NULL, "tie_word_embeddings", false, err));
+    QN_TRY(qn_config_bool(&c->is_tied, reader, NULL, "tie_word_embeddings",
+                          reader->defaults && reader->defaults->is_tied, err));
     bool has_gate;
     QN_TRY(qn_config_bool(&has_gate, reader, NULL, "attn_output_gate", true, err));
     if (!has_gate) return QN_FAIL(err, UNSUPPORTED, "attn_output_gate: false");

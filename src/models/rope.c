@@ -8,6 +8,7 @@
 const qn_rope_names qn_rope_plain = {
     .gguf_base = "rope.freq_base",
     .hf_base = "rope_parameters.rope_theta|rope_theta",
+    .hf_default = QN_DEFAULT(rope_base),
     .gguf_type = "rope.scaling.type",
     .hf_type = "rope_parameters.rope_type|rope_scaling.rope_type|rope_scaling.type",
     .gguf_factor = "rope.scaling.factor",
@@ -109,9 +110,9 @@ static qn_status apply_divisors(float *out, int64_t n, const qn_source *source, 
 qn_status qn_rope_read(qn_rope *out, const qn_rope_names *names, const qn_config_reader *reader,
                        qn_err *err) {
     qn_rope rope = {0};
-    const bool is_checkpoint = qn_source_get_kind(reader->source) != QN_SOURCE_GGUF;
-    const double usual =
-        is_checkpoint && names->hf_default_base > 0 ? names->hf_default_base : 10000;
+    double usual = 10000;
+    if (reader->defaults && names->hf_default)
+        memcpy(&usual, (const char *)reader->defaults + names->hf_default, sizeof usual);
     QN_TRY(qn_config_float(&rope.base, reader, names->gguf_base, names->hf_base, usual, err));
     if (!(rope.base > 0)) return QN_FAIL(err, FORMAT, "rope base %g, want more than 0", rope.base);
     QN_TRY(read_scaling(&rope, names, reader, err));

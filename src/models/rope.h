@@ -10,8 +10,8 @@ typedef struct qn_rope_names {
     const char *gguf_base, *hf_base;
     const char *gguf_type, *hf_type;
     const char *gguf_factor, *hf_factor;
-    double hf_default_base; // where config.json has none; 0: 10000
-    bool has_divisors;      // the tensor rope_freqs.weight applies, where there is one
+    size_t hf_default; // of the base, where config.json has none: QN_DEFAULT
+    bool has_divisors; // the tensor rope_freqs.weight applies, where there is one
 } qn_rope_names;
 
 extern const qn_rope_names qn_rope_plain;
