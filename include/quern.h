@@ -292,6 +292,18 @@ typedef enum qn_plan_policy {
     QN_PLANS_DYNAMIC
 } qn_plan_policy;
 
+// How the folder of qn_engine_opts.cache_dir is used. It counts only if it belongs to this user or
+// to root and nobody else may write to it, and links in it are never followed; what is passed over
+// is a warning. Whatever is in the folder, nothing outside it is touched. Packed weights are mapped:
+// a file that is shortened in place, or a disk that fails, ends the process with SIGBUS unless it
+// handles that signal.
+typedef enum qn_cache_use {
+    QN_CACHE_DIR_KEEP, // made if it is not there; what is missing is written; failing to: a warning
+    QN_CACHE_DIR_FOUND, // read only, and only if it was filled in this place: for a folder that
+                        // nobody named, but that lies beside a model
+    QN_CACHE_DIR_FILL   // as KEEP, the plans too, as text for people; failing to is an error
+} qn_cache_use;
+
 typedef struct qn_engine_opts {
     int n_threads;   // 0: all that this process may use
     bool no_weights; // build the model, load no weights: for looking at it
@@ -301,8 +313,9 @@ typedef struct qn_engine_opts {
     qn_numerics numerics;
     qn_cache_type cache_type;
     qn_plan_policy plans;
-    const char *cache_dir; // folder that keeps packed weights and plans; NULL: none
-    qn_log_fn *log;        // NULL: silent
+    const char *cache_dir; // folder that keeps packed weights; NULL: none
+    qn_cache_use cache_use;
+    qn_log_fn *log; // NULL: silent
     void *log_arg;
     qn_progress_fn *progress; // NULL: none
     void *progress_arg;

@@ -88,7 +88,9 @@ static void test_flipped_bytes(void **state) {
     (void)state;
     char *want = right_answer(), folder[CLI_MOST_PATH];
     snprintf(folder, sizeof folder, "%s", cli_path("flipped"));
-    assert_answer(folder, want);
+    cli_result made = CLI_RUN("compile", DRAFT, "-o", folder);
+    cli_assert_done(&made);
+    cli_free(&made);
     for (size_t part = 0; part < FLIPS; part++) {
         DIR *dir = opendir(folder);
         assert_non_null(dir);
@@ -101,10 +103,48 @@ static void test_flipped_bytes(void **state) {
             n_files++;
         }
         closedir(dir);
-        assert_true(n_files >= 3); // two plans and the weights
+        assert_true(n_files >= 3); // two plans, the weights, and where they were made
         assert_answer(folder, want);
     }
     free(want);
+}
+
+// A file that is cut while the program computes with it: one line, and a failure.
+static void test_shortened_file(void **state) {
+    (void)state;
+    char folder[CLI_MOST_PATH], err[CLI_MOST_PATH], byte, command[2 * CLI_MOST_PATH];
+    int ends[2], status;
+    snprintf(folder, sizeof folder, "%s", cli_path("shortened"));
+    snprintf(err, sizeof err, "%s", cli_path("shortened.err"));
+    cli_result made = CLI_RUN("compile", DRAFT, "-o", folder);
+    cli_assert_done(&made);
+    cli_free(&made);
+    assert_int_equal(pipe(ends), 0);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        cli_redirect(0, "/dev/null", O_RDONLY);
+        cli_redirect(2, err, O_WRONLY | O_CREAT | O_TRUNC);
+        dup2(ends[1], 1);
+        execl(QUERN, QUERN, "run", DRAFT, "-p", "Hi", "-n", "1500", "--min-tokens", "1500",
+              "--cache-dir", folder, (char *)NULL);
+        _exit(99);
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 1); // it answers
+    kill(pid, SIGSTOP);
+    snprintf(command, sizeof command, "for f in '%s'/*.packs; do : > \"$f\"; done", folder);
+    assert_int_equal(system(command), 0);
+    kill(pid, SIGCONT);
+    while (read(ends[0], &byte, 1) == 1) continue;
+    close(ends[0]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    char *said = cli_load(err, NULL);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 1)
+        fail_msg("status %x, '%s'", (unsigned)status, said);
+    assert_string_equal(said, "quern: a mapped file of the cache folder was shortened while in "
+                              "use, or the disk failed\n");
+    free(said);
 }
 
 int main(void) {
@@ -112,6 +152,7 @@ int main(void) {
         cmocka_unit_test(test_shared_folder),
         cmocka_unit_test(test_killed_writers),
         cmocka_unit_test(test_flipped_bytes),
+        cmocka_unit_test(test_shortened_file),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

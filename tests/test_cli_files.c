@@ -185,7 +185,7 @@ static void test_the_folder_beside_a_model_is_used(void **state) {
     cli_result made = CLI_RUN("compile", model);
     cli_assert_done(&made);
     assert_non_null(strstr(made.out, "; 'quern run MODEL' uses them"));
-    // Damaged packs show who looks at them; each time they are made anew.
+    // Damaged packs show who looks at them; nobody writes there but 'compile'.
     char command[CLI_MOST_PATH];
     snprintf(command, sizeof command, "for f in '%s'/*.packs; do : > \"$f\"; done",
              cli_path("home/.quern-cache"));
@@ -204,8 +204,58 @@ static void test_the_folder_beside_a_model_is_used(void **state) {
         if (i == 0) assert_string_equal(used.out, plain.out);
         cli_free(&unused), cli_free(&used);
     }
-    cli_free(&plain), cli_free(&made);
+    cli_result again = CLI_RUN("compile", model);
+    assert_int_equal(again.code, 0);
+    assert_non_null(strstr(again.out, "1 file, "));
+    cli_free(&plain), cli_free(&made), cli_free(&again);
     free(model), free(text);
+}
+
+// A folder that came with a model is not used, and what it points to is left alone.
+static void test_a_folder_that_came_with_a_model(void **state) {
+    (void)state;
+    char command[4 * CLI_MOST_PATH], *notes = strdup(cli_path("notes.txt"));
+    assert_int_equal(mkdir(cli_path("sender"), 0700), 0);
+    char *model = strdup(cli_path("sender/m.gguf")), *got = strdup(cli_path("got/m.gguf"));
+    copy(DRAFT, model);
+    cli_result made = CLI_RUN("compile", model);
+    cli_assert_done(&made);
+    cli_save(notes, "my notes", 8);
+    assert_int_equal(chmod(notes, 0600), 0);
+    snprintf(command, sizeof command,
+             "cd '%s/sender/.quern-cache' && for f in *; do ln -sf ../../notes.txt $f; done && "
+             "cd ../.. && tar cf - -C sender . | (mkdir got && tar xf - -C got)",
+             cli_folder);
+    assert_int_equal(system(command), 0);
+    cli_result r = CLI_RUN("run", got, "-p", "Hi", "-n", "1"),
+               plain = CLI_RUN("run", got, "-p", "Hi", "-n", "1", "--cache-dir", "none");
+    assert_int_equal(r.code, 0);
+    assert_string_equal(r.out, plain.out);
+    if (!strstr(r.err, "got/.quern-cache is not used: ")) fail_msg("'%s'", r.err);
+    assert_same_file(notes, "my notes", 8);
+    assert_int_equal(mode_of(notes), 0600);
+    cli_result mine = CLI_RUN("compile", got); // whoever compiles has a folder of files
+    assert_int_equal(mine.code, 0);
+    assert_same_file(notes, "my notes", 8);
+    cli_result used = CLI_RUN("run", got, "-p", "Hi", "-n", "1");
+    cli_assert_done(&used);
+    cli_free(&made), cli_free(&r), cli_free(&plain), cli_free(&mine), cli_free(&used);
+    free(notes), free(model), free(got);
+}
+
+// The disk is full after 64 KiB.
+static void test_compile_on_a_full_disk(void **state) {
+    (void)state;
+    char *folder = strdup(cli_path("full"));
+    const cli_input input = {.program = "/bin/sh"};
+    char command[2 * CLI_MOST_PATH];
+    snprintf(command, sizeof command, "ulimit -f 128; exec '%s' compile '%s' -o '%s'", QUERN, DRAFT,
+             folder);
+    cli_result r = cli_run_with(&input, (const char *[]){"-c", command, NULL});
+    cli_assert_fails(&r, 1, "cannot write: File too large");
+    assert_non_null(strstr(r.err, ".packs: "));
+    cli_free(&r);
+    free(folder);
 }
 
 // A folder that cannot be used is one warning, and the model runs.
@@ -215,9 +265,9 @@ static void test_useless_cache_folders(void **state) {
          *deep = strdup(cli_path("deep/er"));
     cli_save(file, "", 0);
     const char *const cases[][2] = {
-        {file, "plain-file: it is a file, not a folder: nothing is kept"},
-        {inside, "plain-file/a/b: Not a directory: nothing is kept"},
-        {"/proc/quern", "cache folder /proc/quern: "}};
+        {file, "plain-file is not used: it is a file, not a folder"},
+        {inside, "plain-file/a/b is not used: it is a file, not a folder, or lies in one"},
+        {"/proc/quern", "cache folder /proc/quern is not used: "}};
     cli_result plain = CLI_RUN("logits", DRAFT, "--ids", "1");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cli_result r = CLI_RUN("logits", DRAFT, "--ids", "1", "--cache-dir", cases[i][0]);
@@ -242,6 +292,8 @@ int main(void) {
         cmocka_unit_test(test_the_place_of_a_tower),
         cmocka_unit_test(test_permissions_of_outputs),
         cmocka_unit_test(test_the_folder_beside_a_model_is_used),
+        cmocka_unit_test(test_a_folder_that_came_with_a_model),
+        cmocka_unit_test(test_compile_on_a_full_disk),
         cmocka_unit_test(test_useless_cache_folders),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

@@ -140,27 +140,37 @@ static void hear(void *arg, qn_log_level level, const char *message) {
     snprintf(h->last, sizeof h->last, "%s", message);
 }
 
-static qn_packs_opts opts_of(const subject *s, const char *dir, hearing *h) {
-    return (qn_packs_opts){.model = s->model,
-                           .source = s->source,
-                           .plan = &s->plan,
-                           .cache_dir = dir,
-                           .log = hear,
-                           .log_arg = h};
+static qn_packs_opts opts_of(const subject *s, const qn_disk *disk) {
+    return (qn_packs_opts){.model = s->model, .source = s->source, .plan = &s->plan, .disk = disk};
+}
+
+// None if the folder must not be used. Close it.
+static qn_disk open_disk(const char *dir, qn_cache_use use, hearing *h) {
+    qn_err err = {0};
+    qn_disk disk = {0};
+    ASSERT_OK(qn_disk_open(
+        &disk, &(qn_disk_opts){.dir = dir, .use = use, .log = hear, .log_arg = h}, &err));
+    return disk;
 }
 
 // Opens, compares, closes; returns the bytes that came from the folder.
-static int64_t open_right(const subject *s, const char *dir, hearing *h) {
+static int64_t open_right_as(const subject *s, const char *dir, qn_cache_use use, hearing *h) {
     qn_err err = {0};
     qn_packs *packs = NULL;
     hearing unheard = {0};
-    const qn_packs_opts o = opts_of(s, dir, h ? h : &unheard);
+    qn_disk disk = open_disk(dir, use, h ? h : &unheard);
+    const qn_packs_opts o = opts_of(s, &disk);
     ASSERT_OK(qn_packs_create(&packs, &o, &err));
+    qn_disk_close(&disk);
     if (!is_right(s, packs)) fail_msg("wrong weights");
     const int64_t cached = qn_packs_cached_bytes(packs), all = qn_packs_bytes(packs);
     qn_packs_destroy(packs);
     assert_in_range(cached, 0, all);
     return cached;
+}
+
+static int64_t open_right(const subject *s, const char *dir, hearing *h) {
+    return open_right_as(s, dir, QN_CACHE_DIR_KEEP, h);
 }
 
 static int64_t all_bytes(const subject *s) {
@@ -241,9 +251,11 @@ static void threads_change_nothing(void **state) {
         ASSERT_OK(qn_pool_create(&pool, n, &err));
         for (int round = 0; round < 3; round++) { // memory, a new file, the file
             qn_packs *packs = NULL;
-            qn_packs_opts o = opts_of(&s, round ? *state : NULL, &h);
+            qn_disk disk = open_disk(round ? *state : NULL, QN_CACHE_DIR_KEEP, &h);
+            qn_packs_opts o = opts_of(&s, &disk);
             o.pool = pool;
             ASSERT_OK(qn_packs_create(&packs, &o, &err));
+            qn_disk_close(&disk);
             assert_true(is_right(&s, packs));
             assert_int_equal(qn_packs_cached_bytes(packs), round == 2 ? all_bytes(&s) : 0);
             qn_packs_destroy(packs);
@@ -270,10 +282,11 @@ static void progress_is_told_and_can_stop(void **state) {
     qn_err err = {0};
     hearing h = {0};
     subject s = open_subject(mini_path, NULL);
+    qn_disk disk = open_disk(*state, QN_CACHE_DIR_KEEP, &h);
     for (int round = 0; round < 2; round++) {
         qn_packs *packs = NULL;
         watching w = {.stop_at = INT64_MAX};
-        qn_packs_opts o = opts_of(&s, *state, &h);
+        qn_packs_opts o = opts_of(&s, &disk);
         o.progress = watch;
         o.progress_arg = &w;
         ASSERT_OK(qn_packs_create(&packs, &o, &err));
@@ -284,10 +297,11 @@ static void progress_is_told_and_can_stop(void **state) {
     assert_int_equal(unlink(only_file(*state, ".packs").text), 0);
     watching w = {.stop_at = all_bytes(&s) / 2};
     qn_packs *packs = NULL;
-    qn_packs_opts o = opts_of(&s, *state, &h);
+    qn_packs_opts o = opts_of(&s, &disk);
     o.progress = watch;
     o.progress_arg = &w;
     ASSERT_FAILS(qn_packs_create(&packs, &o, &err), QN_STOPPED, "loading stopped at ");
+    qn_disk_close(&disk);
     assert_null(packs);
     assert_string_equal(only_file(*state, ".packs").text, "");
     close_subject(&s);
@@ -296,11 +310,10 @@ static void progress_is_told_and_can_stop(void **state) {
 static void unknown_weights_are_refused(void **state) {
     (void)state;
     qn_err err = {0};
-    hearing h = {0};
     qn_packs *packs = NULL;
     subject s = open_subject(mini_path, "output_norm");
     s.plan.leaves[QN_PLACE_PARAM][0].name = "nothing.weight";
-    const qn_packs_opts o = opts_of(&s, NULL, &h);
+    const qn_packs_opts o = opts_of(&s, NULL);
     ASSERT_FAILS(qn_packs_create(&packs, &o, &err), QN_ARGUMENT, "no weight nothing.weight");
     assert_null(packs);
     close_subject(&s);
@@ -472,9 +485,14 @@ static void a_folder_is_made(void **state) {
     subject s = open_subject(mini_path, "output_norm");
     const path_name inner = in_folder(state, "a/b"), outer = in_folder(state, "a");
     hearing h = {0};
-    assert_true(qn_disk_prepare(&(qn_disk){.dir = inner.text}));
-    assert_true(qn_disk_prepare(&(qn_disk){.dir = inner.text}));
+    struct stat st;
+    const mode_t mask = umask(0);
     assert_int_equal(open_right(&s, inner.text, &h), 0);
+    umask(mask);
+    assert_int_equal(stat(inner.text, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0700);
+    assert_int_equal(stat(only_file(inner.text, ".packs").text, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
     assert_int_equal(open_right(&s, inner.text, &h), all_bytes(&s));
     assert_int_equal(h.n_warnings, 0);
     assert_int_equal(unlink(only_file(inner.text, ".packs").text), 0);
@@ -490,9 +508,180 @@ static void a_folder_that_is_none_is_a_warning(void **state) {
     for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) {
         hearing h = {0};
         assert_int_equal(open_right(&s, dirs[i], &h), 0);
-        assert_in_range(h.n_warnings, 1, 2);
-        assert_non_null(strstr(h.last, "packed weights are not kept: "));
+        assert_int_equal(h.n_warnings, 1);
+        assert_non_null(strstr(h.last, dirs[i]));
+        assert_non_null(strstr(h.last, " is not used: "));
     }
+    close_subject(&s);
+}
+
+// --- folders that must not be used ---
+
+// One warning that says so; the weights come from the source, and nothing is written.
+static void assert_passed_over(const subject *s, const char *dir, qn_cache_use use,
+                               const char *why) {
+    hearing h = {0};
+    qn_err err = {0};
+    qn_disk disk = {0};
+    assert_int_equal(open_right_as(s, dir, use, &h), 0);
+    if (h.n_warnings != 1 || !strstr(h.last, dir) || !strstr(h.last, why))
+        fail_msg("%d warnings, '%s', want '%s'", h.n_warnings, h.last, why);
+    const qn_disk_opts fill = {.dir = dir, .use = QN_CACHE_DIR_FILL};
+    if (use == QN_CACHE_DIR_KEEP) ASSERT_FAILS(qn_disk_open(&disk, &fill, &err), QN_IO, why);
+}
+
+static void folders_that_others_may_write_are_passed_over(void **state) {
+    subject s = open_subject(mini_path, "output_norm");
+    static const struct {
+        mode_t mode;
+        const char *why; // NULL: none
+    } cases[] = {{0777, "mode 0777"}, {01777, "mode 1777"}, {0770, "mode 0770"},
+                 {0720, "mode 0720"}, {0702, "mode 0702"},  {0755, NULL},
+                 {0700, NULL},        {0711, NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(chmod(*state, cases[i].mode), 0);
+        if (cases[i].why) {
+            assert_passed_over(&s, *state, QN_CACHE_DIR_KEEP, cases[i].why);
+            assert_passed_over(&s, *state, QN_CACHE_DIR_FOUND, cases[i].why);
+            assert_string_equal(only_file(*state, ".packs").text, "");
+            continue;
+        }
+        hearing h = {0};
+        assert_int_equal(open_right(&s, *state, &h), 0);
+        assert_int_equal(open_right(&s, *state, &h), all_bytes(&s));
+        assert_int_equal(h.n_warnings, 0);
+        assert_int_equal(unlink(only_file(*state, ".packs").text), 0);
+    }
+    if (geteuid() == 0) { // nobody else may give folders away
+        assert_int_equal(chown(*state, 1234, 0), 0);
+        assert_passed_over(&s, *state, QN_CACHE_DIR_KEEP, "belongs to user 1234");
+        assert_string_equal(only_file(*state, ".packs").text, "");
+        assert_int_equal(chown(*state, 0, 0), 0);
+    }
+    close_subject(&s);
+}
+
+// Others' files in a good folder are not read, but replaced.
+static void files_that_others_may_write_are_not_read(void **state) {
+    subject s = open_subject(mini_path, "output_norm");
+    assert_int_equal(open_right(&s, *state, NULL), 0);
+    const path_name path = only_file(*state, ".packs");
+    for (int i = 0; i < 1 + (geteuid() == 0); i++) {
+        hearing h = {0};
+        struct stat st;
+        if (i == 0) assert_int_equal(chmod(path.text, 0622), 0);
+        if (i == 1) assert_int_equal(chown(path.text, 1234, 0), 0);
+        assert_int_equal(open_right(&s, *state, &h), 0);
+        assert_non_null(strstr(h.last, "others may write it"));
+        assert_int_equal(stat(path.text, &st), 0);
+        assert_int_equal(st.st_mode & 07777, 0600);
+        assert_int_equal(st.st_uid, geteuid());
+        assert_int_equal(open_right(&s, *state, NULL), all_bytes(&s));
+    }
+    close_subject(&s);
+}
+
+// A link at the place of a file is replaced; what it points to is not read, and not written.
+static void links_are_not_followed(void **state) {
+    subject s = open_subject(mini_path, "output_norm");
+    hearing h = {0};
+    struct stat st;
+    assert_int_equal(open_right(&s, *state, NULL), 0);
+    const path_name path = only_file(*state, ".packs"), notes = in_folder(state, "notes"),
+                    link_path = in_folder(state, "link"), other = in_folder(state, "other");
+    const bytes good = load(path.text);
+    for (int is_good = 0; is_good < 2; is_good++) { // also where it would be accepted
+        if (is_good)
+            save(notes.text, &good, good.n);
+        else
+            put_text(state, "notes", "my notes");
+        assert_int_equal(chmod(notes.text, 0600), 0);
+        const bytes before = load(notes.text);
+        assert_int_equal(unlink(path.text), 0);
+        assert_int_equal(symlink("notes", path.text), 0);
+        assert_int_equal(open_right(&s, *state, &h), 0);
+        assert_non_null(strstr(h.last, "a link, want a regular file"));
+        assert_restored(notes.text, &before);
+        assert_int_equal(lstat(path.text, &st), 0);
+        assert_true(S_ISREG(st.st_mode));
+        assert_restored(path.text, &good);
+        qn_free(before.v);
+    }
+    // The folder itself is none either.
+    assert_int_equal(mkdir(other.text, 0700), 0);
+    assert_int_equal(symlink("other", link_path.text), 0);
+    assert_passed_over(&s, link_path.text, QN_CACHE_DIR_KEEP, "it is a link");
+    path_name slash = in_folder(state, "link/");
+    assert_passed_over(&s, slash.text, QN_CACHE_DIR_KEEP, "it is a link");
+    assert_int_equal(rmdir(other.text), 0); // nothing was written into it
+    qn_free(good.v);
+    close_subject(&s);
+}
+
+// A folder that is swapped after it was checked does not matter.
+static void a_swapped_folder_is_not_used(void **state) {
+    subject s = open_subject(mini_path, "output_norm");
+    qn_err err = {0};
+    hearing h = {0};
+    qn_packs *packs = NULL;
+    const path_name dir = in_folder(state, "dir"), away = in_folder(state, "away");
+    assert_int_equal(mkdir(dir.text, 0700), 0);
+    qn_disk disk = open_disk(dir.text, QN_CACHE_DIR_KEEP, &h);
+    assert_int_equal(rename(dir.text, away.text), 0);
+    assert_int_equal(mkdir(dir.text, 0777), 0);
+    const qn_packs_opts o = opts_of(&s, &disk);
+    ASSERT_OK(qn_packs_create(&packs, &o, &err));
+    qn_packs_destroy(packs);
+    qn_disk_close(&disk);
+    assert_int_equal(rmdir(dir.text), 0); // it is empty
+    assert_int_equal(unlink(only_file(away.text, ".packs").text), 0);
+    assert_int_equal(rmdir(away.text), 0);
+    assert_int_equal(h.n_warnings, 0);
+    close_subject(&s);
+}
+
+static void fill(const subject *s, const char *dir) {
+    open_right_as(s, dir, QN_CACHE_DIR_FILL, NULL);
+}
+
+// A folder that nobody named is read if it was filled in its place, and is never written.
+static void found_folders_are_only_read(void **state) {
+    subject s = open_subject(mini_path, "blk.0.attn_k");
+    const path_name dir = in_folder(state, "dir"), copy = in_folder(state, "copy");
+    hearing h = {0};
+    assert_int_equal(open_right_as(&s, dir.text, QN_CACHE_DIR_FOUND, &h), 0);
+    assert_int_equal(h.n_warnings, 0); // there is none, and none is made
+    assert_int_not_equal(access(dir.text, F_OK), 0);
+    assert_int_equal(mkdir(dir.text, 0700), 0);
+    assert_passed_over(&s, dir.text, QN_CACHE_DIR_FOUND, "not made here");
+    assert_string_equal(only_file(dir.text, ".packs").text, "");
+    fill(&s, dir.text);
+    assert_int_equal(open_right_as(&s, dir.text, QN_CACHE_DIR_FOUND, &h), all_bytes(&s));
+    assert_int_equal(h.n_warnings, 0);
+    // Damage is told, and stays.
+    const path_name path = only_file(dir.text, ".packs");
+    bytes file = load(path.text);
+    file.v[file.n - 1] ^= 1;
+    save(path.text, &file, file.n);
+    assert_in_range(open_right_as(&s, dir.text, QN_CACHE_DIR_FOUND, &h), 1, all_bytes(&s) - 1);
+    assert_int_equal(h.n_warnings, 1);
+    assert_restored(path.text, &file);
+    fill(&s, dir.text);
+    assert_int_equal(open_right_as(&s, dir.text, QN_CACHE_DIR_FOUND, &h), all_bytes(&s));
+    assert_int_equal(h.n_warnings, 1);
+    // A copy of it is another folder, until it is filled.
+    char command[2048];
+    snprintf(command, sizeof command, "cp -a '%s' '%s'", dir.text, copy.text);
+    assert_int_equal(system(command), 0);
+    assert_passed_over(&s, copy.text, QN_CACHE_DIR_FOUND, "not made here");
+    assert_int_equal(open_right(&s, copy.text, NULL), all_bytes(&s)); // named, it counts
+    fill(&s, copy.text);
+    h = (hearing){0};
+    assert_int_equal(open_right_as(&s, copy.text, QN_CACHE_DIR_FOUND, &h), all_bytes(&s));
+    assert_int_equal(h.n_warnings, 0);
+    snprintf(command, sizeof command, "rm -r '%s' '%s'", dir.text, copy.text);
+    assert_int_equal(system(command), 0);
+    qn_free(file.v);
     close_subject(&s);
 }
 
@@ -513,19 +702,37 @@ static int finish(pid_t child) {
 }
 
 // Opens and compares, with threads; no assertions in here.
-static int open_in_child(const subject *s, const char *dir) {
+static int open_as_in_child(const subject *s, const char *dir, qn_cache_use use) {
     qn_err err = {0};
     hearing h = {0};
     qn_pool *pool = NULL;
     qn_packs *packs = NULL;
-    qn_packs_opts o = opts_of(s, dir, &h);
+    qn_disk disk = {0};
+    const qn_disk_opts opts = {.dir = dir, .use = use, .log = hear, .log_arg = &h};
+    if (qn_disk_open(&disk, &opts, &err) != QN_OK) return 1;
+    qn_packs_opts o = opts_of(s, &disk);
     if (qn_pool_create(&pool, 2, &err) != QN_OK) return 2;
     o.pool = pool;
-    if (qn_packs_create(&packs, &o, &err) != QN_OK) return 3;
+    const qn_status status = qn_packs_create(&packs, &o, &err);
+    qn_disk_close(&disk);
+    if (status && packs) return 7; // a failed call leaves its result alone
+    if (status) return strstr(err.message, dir) && strstr(err.message, "cannot write") ? 3 : 8;
     const bool ok = is_right(s, packs);
     qn_packs_destroy(packs);
     qn_pool_destroy(pool);
     return ok ? h.n_warnings ? 5 : 0 : 4;
+}
+
+static int open_in_child(const subject *s, const char *dir) {
+    return open_as_in_child(s, dir, QN_CACHE_DIR_KEEP);
+}
+
+// The same where the folder must be filled.
+static int fill_on_full_disk(const subject *s, const char *dir) {
+    const struct rlimit limit = {1 << 16, 1 << 16};
+    signal(SIGXFSZ, SIG_IGN);
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+    return open_as_in_child(s, dir, QN_CACHE_DIR_FILL);
 }
 
 // A disk that is full after 64 KiB.
@@ -537,7 +744,7 @@ static int open_on_full_disk(const subject *s, const char *dir) {
     return rc == 5 ? 0 : rc ? rc : 6; // right weights, and a warning
 }
 
-static void a_full_disk_is_a_warning(void **state) {
+static void a_full_disk_is_a_warning_or_an_error(void **state) {
     subject s = open_subject(k256_path, NULL);
     assert_int_equal(finish(start(open_on_full_disk, &s, *state)), 0);
     assert_string_equal(only_file(*state, ".packs").text, "");
@@ -548,6 +755,9 @@ static void a_full_disk_is_a_warning(void **state) {
     file.v[file.n - 1] ^= 1;
     save(path.text, &file, file.n);
     assert_int_equal(finish(start(open_on_full_disk, &s, *state)), 0);
+    assert_restored(path.text, &file);
+    // Where it must be written it is an error.
+    assert_int_equal(finish(start(fill_on_full_disk, &s, *state)), 3);
     assert_restored(path.text, &file);
     qn_free(file.v);
     close_subject(&s);
@@ -614,23 +824,20 @@ static void killed_writers_do_no_harm(void **state) {
     close_subject(&s);
 }
 
-static void old_leftovers_are_removed(void **state) {
-    static const char *const ours[] = {".quern-0123456789abcdef.tmp",
-                                       ".quern-00000000000000ff.tmp"};
-    static const char *const others[] = {".quern-xyz.tmp", ".quern-0123456789abcdef0.tmp",
-                                         "quern-0123456789abcdef.tmp", "notes.tmp"};
-    const struct timespec old[2] = {{1, 0}, {1, 0}};
-    for (int i = 0; i < 2; i++) put_text(state, ours[i], "x");
-    for (int i = 0; i < 4; i++) {
-        const path_name path = put_text(state, others[i], "x");
-        assert_int_equal(utimensat(AT_FDCWD, path.text, old, 0), 0);
+static void leftovers_of_killed_writers_are_removed(void **state) {
+    static const char name[] = ".quern-0123456789abcdef.tmp";
+    hearing h = {0};
+    for (int may_write = 0; may_write < 2; may_write++) {
+        const path_name path = put_text(state, name, "x");
+        qn_disk filled = open_disk(*state, QN_CACHE_DIR_FILL, &h);
+        qn_disk_close(&filled);
+        put_text(state, name, "x"); // which removed it
+        assert_int_equal(chmod(path.text, 0600), 0);
+        qn_disk disk = open_disk(*state, may_write ? QN_CACHE_DIR_KEEP : QN_CACHE_DIR_FOUND, &h);
+        qn_disk_close(&disk);
+        assert_int_equal(qn_path_is_file(path.text), !may_write);
     }
-    assert_int_equal(utimensat(AT_FDCWD, in_folder(state, ours[0]).text, old, 0), 0);
-    qn_disk_prepare(&(qn_disk){.dir = *state});
-    assert_false(qn_path_is_file(in_folder(state, ours[0]).text));
-    assert_true(qn_path_is_file(in_folder(state, ours[1]).text)); // somebody may be writing it
-    assert_int_equal(unlink(in_folder(state, ours[1]).text), 0);
-    for (int i = 0; i < 4; i++) assert_int_equal(unlink(in_folder(state, others[i]).text), 0);
+    assert_int_equal(h.n_warnings, 0);
 }
 
 // --- plans ---
@@ -641,49 +848,43 @@ static const char plan_sample[] = "plan \"p\" \"cpu\" 1 calls\n"
                                   "\n"
                                   "call 0 k (add.0) T: b0 (1 x 16) f32 <- param0, _\n";
 
-static void plans_are_kept(void **state) {
+// A plan is written once, and again if anything else is at its place.
+static void plans_are_written_for_people(void **state) {
     qn_err err = {0};
     hearing h = {0};
-    const qn_disk disk = {*state, hear, &h};
-    const qn_plan_key key = {"graph", "numerics=exact", "avx2"};
-    const qn_plan_key others[] = {{"graph ", "numerics=exact", "avx2"},
-                                  {"graph", "numerics=fast", "avx2"},
-                                  {"graph", "numerics=exact", "avx512"},
-                                  {"graphn", "umerics=exact", "avx2"}};
-    qn_plan plan = {0}, back = {0};
-    qn_buf text = {0};
+    const qn_plan_key keys[] = {{"graph", "numerics=exact", "avx2"},
+                                {"graph ", "numerics=exact", "avx2"},
+                                {"graph", "numerics=fast", "avx2"},
+                                {"graph", "numerics=exact", "avx512"},
+                                {"graphn", "umerics=exact", "avx2"}};
+    qn_plan plan = {0};
+    struct stat first, second;
     ASSERT_OK(qn_plan_parse(&plan, plan_sample, strlen(plan_sample), &err));
-    assert_false(qn_disk_load_plan(&back, &disk, &key));
-    qn_disk_store_plan(&disk, &key, &plan);
-    assert_true(qn_disk_load_plan(&back, &disk, &key));
-    qn_plan_print(&text, &back);
-    assert_string_equal(text.data, plan_sample);
-    qn_plan_deinit(&back);
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        assert_false(qn_disk_load_plan(&back, &disk, &others[i]));
-    assert_int_equal(h.n_warnings, 0);
-    // Any byte changed, any length cut: as if it were not there.
-    const path_name path = only_file(*state, ".plan");
+    qn_disk disk = open_disk(*state, QN_CACHE_DIR_FILL, &h);
+    ASSERT_OK(qn_disk_keep_plan(&disk, &keys[0], &plan, &err));
+    const path_name path = only_file(*state, ".plan"); // there is one
+    const bytes good = load(path.text);
+    if (!strstr((const char *)good.v, plan_sample)) fail_msg("%s", (const char *)good.v);
+    assert_int_equal(stat(path.text, &first), 0);
+    ASSERT_OK(qn_disk_keep_plan(&disk, &keys[0], &plan, &err));
+    assert_int_equal(stat(path.text, &second), 0);
+    assert_int_equal(first.st_ino, second.st_ino); // it was there
     bytes file = load(path.text);
-    for (size_t at = 0; at < file.n; at++) {
-        file.v[at] ^= 4;
-        save(path.text, &file, file.n);
-        assert_false(qn_disk_load_plan(&back, &disk, &key));
-        file.v[at] ^= 4;
-        save(path.text, &file, at);
-        assert_false(qn_disk_load_plan(&back, &disk, &key));
+    file.v[file.n / 2] ^= 1;
+    save(path.text, &file, file.n);
+    ASSERT_OK(qn_disk_keep_plan(&disk, &keys[0], &plan, &err));
+    assert_restored(path.text, &good);
+    assert_int_equal(unlink(path.text), 0);
+    for (size_t i = 1; i < sizeof keys / sizeof keys[0]; i++) { // others have other names
+        ASSERT_OK(qn_disk_keep_plan(&disk, &keys[i], &plan, &err));
+        const path_name other = only_file(*state, ".plan");
+        assert_string_not_equal(other.text, path.text);
+        assert_int_equal(unlink(other.text), 0);
     }
-    assert_int_equal(h.n_warnings, 2 * file.n);
-    qn_disk_store_plan(&disk, &key, &plan);
-    assert_restored(path.text, &file);
-    // A folder that is none: a warning.
-    const qn_disk nowhere = {"/proc/self/nothing", hear, &h};
-    h.n_warnings = 0;
-    qn_disk_store_plan(&nowhere, &key, &plan);
-    assert_int_equal(h.n_warnings, 1);
-    assert_false(qn_disk_load_plan(&back, &nowhere, &key));
+    assert_int_equal(h.n_warnings, 0);
+    qn_disk_close(&disk);
     qn_free(file.v);
-    qn_buf_deinit(&text);
+    qn_free(good.v);
     qn_plan_deinit(&plan);
 }
 
@@ -700,11 +901,16 @@ int main(void) {
         QUICK_TEST(sources_have_files_of_their_own),
         QUICK_TEST(a_folder_is_made),
         QUICK_TEST(a_folder_that_is_none_is_a_warning),
-        QUICK_TEST(a_full_disk_is_a_warning),
+        QUICK_TEST(folders_that_others_may_write_are_passed_over),
+        QUICK_TEST(files_that_others_may_write_are_not_read),
+        QUICK_TEST(links_are_not_followed),
+        QUICK_TEST(a_swapped_folder_is_not_used),
+        QUICK_TEST(found_folders_are_only_read),
+        QUICK_TEST(a_full_disk_is_a_warning_or_an_error),
         QUICK_TEST(four_processes_share_a_folder),
         QUICK_TEST(killed_writers_do_no_harm),
-        QUICK_TEST(old_leftovers_are_removed),
-        QUICK_TEST(plans_are_kept),
+        QUICK_TEST(leftovers_of_killed_writers_are_removed),
+        QUICK_TEST(plans_are_written_for_people),
     };
     return cmocka_run_group_tests_name("cache folder", tests, NULL, NULL);
 }

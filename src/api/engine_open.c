@@ -5,7 +5,6 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "ir/text.h"
-#include "runtime/disk.h"
 #include "runtime/memory.h"
 
 #include <errno.h>
@@ -37,7 +36,8 @@ static qn_status dump_graph(const qn_engine *engine, qn_err *err) {
     char *path = qn_path_join(engine->switches.dump, "model.ir");
     qn_buf text = {0};
     qn_status status = QN_OK;
-    (void)qn_path_make_folders(engine->switches.dump); // opening the file tells why it failed
+    (void)qn_path_make_folders(engine->switches.dump,
+                               false); // opening the file tells why it failed
     FILE *f = path ? fopen(path, "we") : NULL;
     if (!f) {
         status =
@@ -94,7 +94,7 @@ qn_compile_opts qn_engine_compile_opts(const qn_engine *engine) {
     return (qn_compile_opts){.backend = engine->backend,
                              .numerics = engine->opts.numerics,
                              .skip = engine->skip | engine->profile.prefill.skip,
-                             .cache_dir = engine->cache_dir,
+                             .disk = &engine->disk,
                              .switches = &engine->switches,
                              .log = engine->opts.log,
                              .log_arg = engine->opts.log_arg};
@@ -105,6 +105,9 @@ static qn_status check_opts(const qn_engine_opts *o, qn_err *err) {
         return QN_FAIL(err, ARGUMENT, "numerics %d of %d", (int)o->numerics, QN_NUMERICS_FAST + 1);
     if ((unsigned)o->cache_type > QN_CACHE_Q8_0)
         return QN_FAIL(err, ARGUMENT, "cache type %d of %d", (int)o->cache_type, QN_CACHE_Q8_0 + 1);
+    if ((unsigned)o->cache_use > QN_CACHE_DIR_FILL)
+        return QN_FAIL(err, ARGUMENT, "cache use %d of %d", (int)o->cache_use,
+                       QN_CACHE_DIR_FILL + 1);
     if ((unsigned)o->plans > QN_PLANS_DYNAMIC)
         return QN_FAIL(err, ARGUMENT, "plans %d of %d", (int)o->plans, QN_PLANS_DYNAMIC + 1);
     return QN_OK;
@@ -135,9 +138,11 @@ static qn_status compile_decode(qn_engine *engine, qn_compile_opts *opts, qn_err
 
 static qn_status compile(qn_engine *engine, const char *path, qn_err *err) {
     const qn_model *model = engine->model;
-    const qn_disk disk = {
-        .dir = engine->opts.cache_dir, .log = engine->opts.log, .log_arg = engine->opts.log_arg};
-    if (disk.dir && qn_disk_prepare(&disk)) engine->cache_dir = disk.dir;
+    const qn_disk_opts disk = {.dir = engine->opts.cache_dir,
+                               .use = engine->opts.cache_use,
+                               .log = engine->opts.log,
+                               .log_arg = engine->opts.log_arg};
+    QN_TRY(qn_disk_open(&engine->disk, &disk, err));
     QN_TRY(qn_backend_cpu(&engine->backend, engine->switches.level, err));
     QN_TRY(qn_passes_parse_skip(&engine->skip, engine->switches.skip, err));
     QN_TRY(find_profile(engine, path, err));
@@ -179,15 +184,13 @@ static qn_status load_packs(qn_engine *engine, qn_err *err) {
                                 .source = engine->source,
                                 .plan = &engine->prefill,
                                 .pool = engine->pool,
-                                .cache_dir = engine->cache_dir,
-                                .log = engine->opts.log,
-                                .log_arg = engine->opts.log_arg,
+                                .disk = &engine->disk,
                                 .progress = engine->opts.progress,
                                 .progress_arg = engine->opts.progress_arg};
     return qn_packs_create(&engine->packs, &opts, err);
 }
 
-qn_status qn_engine_open_parts(qn_engine *engine, const char *path, qn_err *err) {
+static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {
     QN_TRY(check_opts(&engine->opts, err));
     QN_TRY(qn_switches_read(&engine->switches, err));
     const int asked = engine->opts.n_threads;
@@ -201,4 +204,10 @@ qn_status qn_engine_open_parts(qn_engine *engine, const char *path, qn_err *err)
     if (engine->opts.no_weights) return QN_OK;
     if (engine->opts.reference || engine->switches.ref) QN_TRY(load_reference(engine, err));
     return engine->opts.reference ? QN_OK : load_packs(engine, err);
+}
+
+qn_status qn_engine_open_parts(qn_engine *engine, const char *path, qn_err *err) {
+    const qn_status status = open_parts(engine, path, err);
+    qn_disk_close(&engine->disk);
+    return status;
 }

@@ -1,4 +1,4 @@
-// quern compile: packs the weights and compiles the plans of a model ahead of time.
+// quern compile: packs the weights of a model ahead of time, and writes its plans as text.
 #include "cli/folder.h"
 #include "cli/inspect.h"
 #include "cli/open.h"
@@ -38,7 +38,8 @@ static qn_status compile(int64_t *cached, const char *model, const qn_engine_arg
                          qn_err *err) {
     qn_loaded loaded;
     // What was written is listed from the folder.
-    QN_TRY(qn_cli_open(&loaded, model, &(qn_open_opts){.args = args, .no_notes = true}, err));
+    QN_TRY(qn_cli_open(&loaded, model,
+                       &(qn_open_opts){.args = args, .no_notes = true, .fills_cache = true}, err));
     *cached = qn_engine_get_info(loaded.engine).cached_bytes;
     qn_cli_close(&loaded);
     return QN_OK;
@@ -147,11 +148,13 @@ static const qn_option compile_table[] = {
 const qn_command qn_cmd_compile = {
     .name = "compile",
     .args = "MODEL",
-    .summary = "Packs the weights and compiles the plans of a model ahead of time.",
+    .summary = "Packs the weights of a model ahead of time, and writes its plans as text.",
     .notes =
         "Commands that compute look into .quern-cache beside the model, and for another folder "
         "they need --cache-dir; they then open the model faster. "
-        "Files of a model that has changed, or of another machine or version, are not used. "
+        "Files of a model that has changed, or of another machine or version, are not used, nor is "
+        "a "
+        "folder that was copied or unpacked, or that others may write to. "
         "The folder may be removed at any time.",
     .options = compile_table,
     .n_options = sizeof compile_table / sizeof *compile_table,

@@ -66,7 +66,7 @@ const qn_entry *qn_folder_find(const qn_folder *folder, const char *name) {
 }
 
 qn_status qn_folder_make(const char *path, qn_err *err) {
-    if (mkdir(path, 0777) == 0 || (errno == EEXIST && qn_path_is_folder(path))) return QN_OK;
+    if (mkdir(path, 0700) == 0 || (errno == EEXIST && qn_path_is_folder(path))) return QN_OK;
     return QN_FAIL(err, IO, "%s: cannot make this folder: %s", path, strerror(errno));
 }
 

@@ -22,7 +22,7 @@ void qn_folder_deinit(qn_folder *folder);
 // The file of this name; NULL: none.
 const qn_entry *qn_folder_find(const qn_folder *folder, const char *name);
 
-// Makes the folder if it is not there; the one that holds it must be.
+// Makes the folder, for this user alone, if it is not there; the one that holds it must be.
 QN_MUST_CHECK qn_status qn_folder_make(const char *path, qn_err *err);
 // A new folder for a while (owned: qn_free).
 QN_MUST_CHECK qn_status qn_folder_make_temporary(char **out, qn_err *err);

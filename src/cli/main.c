@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,6 +30,19 @@ static void occupy_streams(void) {
         if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
             return;
     }
+}
+
+// Mapped files are those of the cache folder alone; nothing else in a sound program raises this. Only
+// what is safe in a handler happens here.
+static void end_without_file(int signal_number) {
+    static const char line[] =
+        "quern: a mapped file of the cache folder was shortened while in use, "
+        "or the disk failed\n";
+    static atomic_flag is_told = ATOMIC_FLAG_INIT;
+    (void)signal_number;
+    while (atomic_flag_test_and_set(&is_told)) pause(); // another thread is ending us
+    if (write(STDERR_FILENO, line, sizeof line - 1) < 0) _exit(FAILED); // nobody to tell
+    _exit(FAILED);
 }
 
 static int report(qn_err *err, int code) {
@@ -158,6 +172,7 @@ int main(int argc, char **argv) {
     occupy_streams();
     // A reader that goes away (`| head`) ends us without a word, also where the caller ignores it.
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGBUS, end_without_file);
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow further is an error like a full disk
     if (argc < 2) return help(NULL, 0);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {

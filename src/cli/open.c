@@ -48,40 +48,14 @@ char *qn_cache_beside(const char *model) {
     return path;
 }
 
-// Tries the folder that was named, so that there is one warning and not one for each file.
-static const char *find_fault(const char *path) {
-    if (qn_path_make_folders(path)) return NULL;
-    return errno == EEXIST ? "it is a file, not a folder" : strerror(errno);
-}
-
-static void warn_of_cache(qn_loaded *loaded, const char *path, const char *fault,
-                          const char *result) {
-    qn_err clean;
-    (void)QN_FAIL(&clean, OK, "cache folder %s: %s: %s", path, fault, result);
-    qn_buf_printf(&loaded->lines, "quern: warning: %s\n", clean.message);
-}
-
-// Leaves in *out the folder to use, if there is one.
+// Leaves in *out the folder to use: the one that was named, or the one beside the model, which is
+// there if 'quern compile' made it.
 static qn_status choose_cache(qn_loaded *out, const char *model, const qn_open_opts *opts,
                               qn_err *err) {
     const char *typed = opts->args ? opts->args->cache_dir : NULL;
     if (is_none(typed) || opts->no_weights || opts->reference) return QN_OK;
-    const char *fault = typed ? find_fault(typed) : NULL;
-    if (fault) {
-        warn_of_cache(out, typed, fault, "nothing is kept");
-        return QN_OK;
-    }
-    char *path = typed ? strdup(typed) : qn_cache_beside(model);
-    if (!path) return QN_NOMEM(err, "a path");
-    if (!qn_path_is_folder(path)) { // beside the model, where it is no fault
-        qn_free(path);
-        return QN_OK;
-    }
-    out->cache_dir = path;
-    out->is_read_only = access(path, W_OK) != 0;
-    if (out->is_read_only && typed)
-        warn_of_cache(out, path, strerror(errno), "nothing new is kept");
-    return QN_OK;
+    out->cache_dir = typed ? strdup(typed) : qn_cache_beside(model);
+    return out->cache_dir ? QN_OK : QN_NOMEM(err, "a path");
 }
 
 // --- engine --------------------------------------------------------------------------------------
@@ -93,7 +67,6 @@ static void keep_log(void *arg, qn_log_level level, const char *message) {
                                         [QN_LOG_DEBUG] = "debug"};
     qn_loaded *loaded = arg;
     if (level == QN_LOG_INFO && loaded->no_notes) return;
-    if (loaded->is_read_only && strstr(message, loaded->cache_dir)) return;
     // The message may quote a hostile file: qn_err_set makes it printable.
     qn_err clean;
     (void)QN_FAIL(&clean, OK, "%s", message);
@@ -115,6 +88,9 @@ qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts
     QN_TRY(choose_cache(out, path, opts, err));
     qn_engine_opts engine_opts = qn_open_engine_opts(opts);
     engine_opts.cache_dir = out->cache_dir;
+    engine_opts.cache_use = opts->fills_cache                     ? QN_CACHE_DIR_FILL
+                            : opts->args && opts->args->cache_dir ? QN_CACHE_DIR_KEEP
+                                                                  : QN_CACHE_DIR_FOUND;
     engine_opts.log = keep_log;
     engine_opts.log_arg = out;
     engine_opts.progress = qn_progress_show;

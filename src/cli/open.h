@@ -36,7 +36,7 @@ extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn
      .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.plans), .words = qn_plans_words}
 #define QN_OPTION_CACHE_DIR(options)                                                               \
     {.name = "--cache-dir", .arg = "DIR",                                                          \
-     .help = "folder that keeps packed weights and plans, so that the next opening is faster "     \
+     .help = "folder that keeps packed weights, so that the next opening is faster "               \
              "(default: .quern-cache beside the model, if 'quern compile' made it; none: none); "  \
              "changes no result",                                                                  \
      .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.cache_dir)}
@@ -52,7 +52,8 @@ QN_MUST_CHECK qn_status qn_engine_args_check(const qn_engine_args *args, qn_err 
 typedef struct qn_open_opts {
     const qn_engine_args *args; // NULL: nothing was typed
     bool no_weights, reference, needs_tokenizer;
-    bool no_notes; // of the log, warnings and errors only
+    bool no_notes;    // of the log, warnings and errors only
+    bool fills_cache; // a cache folder that cannot be filled is an error
 } qn_open_opts;
 
 // What the library is asked for; silent.
@@ -64,8 +65,7 @@ typedef struct qn_loaded {
     qn_buf lines;   // log of the opening; once it is done, lines go to stderr as they come
     char last[256]; // the last warning, for a failure that it explains
     bool no_notes;
-    char *cache_dir;   // owned; NULL: none
-    bool is_read_only; // the cache folder; said once, or not at all if nobody asked for it
+    char *cache_dir; // owned; NULL: none
 } qn_loaded;
 
 // The folder beside a model, or inside it if it is one, where 'quern compile' keeps its results

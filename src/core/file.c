@@ -16,9 +16,8 @@ static const char *kind_of(mode_t mode) {
                             : "a device";
 }
 
-qn_status qn_file_open(qn_file *out, const char *path, qn_err *err) {
-    // O_NONBLOCK: opening a pipe must not wait for a writer.
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+// Makes a file of what was opened, and takes it; -1: errno says why it was not.
+static qn_status take(qn_file *out, int fd, const char *path, qn_err *err) {
     if (fd < 0) return QN_FAIL(err, IO, "%s: cannot open: %s", path, strerror(errno));
     struct stat st;
     qn_status status = QN_OK;
@@ -38,6 +37,20 @@ qn_status qn_file_open(qn_file *out, const char *path, qn_err *err) {
                      .time_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
                      .path = copy};
     return QN_OK;
+}
+
+// O_NONBLOCK: opening a pipe must not wait for a writer.
+qn_status qn_file_open(qn_file *out, const char *path, qn_err *err) {
+    return take(out, open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), path, err);
+}
+
+qn_status qn_file_open_in(qn_file *out, int folder, const char *name, const char *shown,
+                          qn_err *err) {
+    const int flags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+    const int fd = openat(folder, name, flags);
+    if (fd < 0 && errno == ELOOP)
+        return QN_FAIL(err, FORMAT, "%s: a link, want a regular file", shown);
+    return take(out, fd, shown, err);
 }
 
 qn_status qn_file_read(const qn_file *file, int64_t offset, void *to, size_t n, qn_err *err) {
@@ -125,13 +138,14 @@ char *qn_path_folder(const char *path) {
     return strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
-bool qn_path_make_folders(const char *path) {
+bool qn_path_make_folders(const char *path, bool is_private) {
     char *part = strdup(path);
     bool is_made = part != NULL;
     for (char *at = part; is_made && at;) {
         at = strchr(at + 1, '/');
         if (at) *at = 0;
-        is_made = mkdir(part, 0777) == 0 || (errno == EEXIST && qn_path_is_folder(part));
+        is_made = mkdir(part, is_private && !at ? 0700 : 0777) == 0 ||
+                  (errno == EEXIST && qn_path_is_folder(part));
         if (!is_made && errno == EEXIST && at) errno = ENOTDIR; // what holds the folder is a file
         if (at) *at = '/';
     }

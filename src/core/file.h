@@ -17,6 +17,10 @@ typedef struct qn_file {
 
 // Opens a regular file (or a link to one); anything else is refused by what it is.
 QN_MUST_CHECK qn_status qn_file_open(qn_file *out, const char *path, qn_err *err);
+// Opens a regular file in an open folder, never through a link. `shown` is the whole path, for
+// messages.
+QN_MUST_CHECK qn_status qn_file_open_in(qn_file *out, int folder, const char *name,
+                                        const char *shown, qn_err *err);
 // Reads exactly `n` bytes at `offset`, or fails, naming the file, the range and the size.
 QN_MUST_CHECK qn_status qn_file_read(const qn_file *file, int64_t offset, void *to, size_t n,
                                      qn_err *err);
@@ -38,7 +42,8 @@ const char *qn_path_name(const char *path);
 // The folder that holds `path` ("." if none) in a heap block; NULL when memory is short.
 char *qn_path_folder(const char *path);
 
-// Makes a folder, and those that hold it, where they are not there. False: errno says why.
-bool qn_path_make_folders(const char *path);
+// Makes a folder, and those that hold it, where they are not there; others have no access to a
+// private one. False: errno says why.
+bool qn_path_make_folders(const char *path, bool is_private);
 
 #endif

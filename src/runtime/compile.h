@@ -1,4 +1,4 @@
-// Compiling a graph: passes, then lowering to a plan; or the plan found ready in the cache folder.
+// Compiling a graph: passes, then lowering to a plan.
 #ifndef QN_RUNTIME_COMPILE_H
 #define QN_RUNTIME_COMPILE_H
 
@@ -6,12 +6,13 @@
 #include "core/debug.h"
 #include "ir/plan.h"
 #include "passes/passes.h"
+#include "runtime/disk.h"
 
 typedef struct qn_compile_opts {
     const qn_backend *backend;
     qn_numerics numerics;
-    uint64_t skip;         // bit per pass, see passes/passes.h
-    const char *cache_dir; // NULL: none
+    uint64_t skip;       // bit per pass, see passes/passes.h
+    const qn_disk *disk; // gets the text of the plan if it is to be filled; NULL: none
     const qn_switches *switches;
     qn_log_fn *log;
     void *log_arg;

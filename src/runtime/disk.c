@@ -1,3 +1,4 @@
+#define _GNU_SOURCE // statx
 #include "runtime/disk.h"
 
 #include "backends/pack.h"
@@ -8,16 +9,15 @@
 #include "ir/plan_text.h"
 #include "passes/passes.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { PLAN_LIMIT = 1 << 26, DAY = 24 * 60 * 60, HEX = 16, HEAD_LIMIT = 128 };
+enum { HEX = 16, HEAD_LIMIT = 128, WHY = 200 };
 
 #define TEXT_OF(number)  #number
 #define VERSION(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
@@ -26,45 +26,179 @@ const char *qn_disk_version(void) {
     return VERSION(QN_VERSION_MAJOR, QN_VERSION_MINOR, QN_VERSION_PATCH);
 }
 
+// --- files ---
+
+bool qn_disk_has(const qn_disk *disk, const char *name) {
+    struct stat st;
+    return fstatat(disk->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+// Whether only this user, or root, decides what is in it.
+static bool is_own(const struct stat *st) {
+    return (st->st_uid == geteuid() || st->st_uid == 0) && !(st->st_mode & 022);
+}
+
+qn_status qn_disk_open_file(qn_file *out, const qn_disk *disk, const char *name, const char *shown,
+                            qn_err *err) {
+    qn_file file;
+    struct stat st;
+    QN_TRY(qn_file_open_in(&file, disk->fd, name, shown, err));
+    if (fstat(file.fd, &st) == 0 && is_own(&st)) {
+        *out = file;
+        return QN_OK;
+    }
+    qn_file_close(&file);
+    return QN_FAIL(err, FORMAT, "others may write it: it belongs to user %u, mode %04o",
+                   (unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
+}
+
+static bool holds(const qn_disk *disk, const char *name, const char *text, size_t size) {
+    qn_file file = {.fd = -1};
+    if (qn_disk_open_file(&file, disk, name, name, NULL) != QN_OK) return false;
+    char *there = file.size == (int64_t)size ? qn_alloc(size + 1, 1) : NULL;
+    const bool is_same = there && qn_file_read(&file, 0, there, size, NULL) == QN_OK &&
+                         memcmp(there, text, size) == 0;
+    qn_free(there);
+    qn_file_close(&file);
+    return is_same;
+}
+
+// A small file, unless it is there.
+static qn_status keep_text(const qn_disk *disk, const char *name, const char *text, size_t size,
+                           qn_err *err) {
+    if (holds(disk, name, text, size)) return QN_OK;
+    char *path = qn_path_join(disk->dir, name);
+    if (!path) return QN_NOMEM(err, "a path");
+    qn_newfile *file = NULL;
+    qn_status status = QN_OK;
+    QN_TRY_TO(done, qn_newfile_create_in(&file, disk->fd, name, path, err));
+    QN_TRY_TO(done, qn_newfile_write(file, text, size, err));
+    status = qn_newfile_commit(file, err);
+
+done:
+    qn_newfile_destroy(file);
+    qn_free(path);
+    return status;
+}
+
 // --- the folder ---
 
-// ".quern-0123456789abcdef.tmp", as newfile.c names what it writes.
-static bool is_temporary(const char *name) {
-    static const char before[] = ".quern-", behind[] = ".tmp";
-    if (strncmp(name, before, sizeof before - 1) != 0) return false;
-    name += sizeof before - 1;
-    return strspn(name, "0123456789abcdef") == HEX && strcmp(name + HEX, behind) == 0;
+static const char origin_name[] = "origin";
+
+// What tells a folder from its copies: an archive cannot choose which file number it gets, and
+// when it is born. Both may be unknown to the file system, then they are 0.
+static int print_origin(char to[HEAD_LIMIT], int fd) {
+    struct statx st = {0};
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &st) != 0) st = (struct statx){0};
+    const bool has_birth = st.stx_mask & STATX_BTIME;
+    return snprintf(to, HEAD_LIMIT, "quern cache folder %llu %lld.%09u\n",
+                    (unsigned long long)st.stx_ino, has_birth ? (long long)st.stx_btime.tv_sec : 0,
+                    has_birth ? st.stx_btime.tv_nsec : 0);
 }
 
-static void remove_leftovers(const qn_disk *disk) {
-    DIR *dir = opendir(disk->dir);
-    const time_t now = time(NULL);
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        struct stat st;
-        if (!is_temporary(entry->d_name)) continue;
-        char *path = qn_path_join(disk->dir, entry->d_name);
-        if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode) && now - st.st_mtime > DAY)
-            unlink(path);
-        qn_free(path);
-    }
-    if (dir) closedir(dir);
+static bool has_origin(const qn_disk *disk) {
+    char text[HEAD_LIMIT];
+    const int n = print_origin(text, disk->fd);
+    return holds(disk, origin_name, text, (size_t)n);
 }
 
-bool qn_disk_prepare(const qn_disk *disk) {
-    if (qn_path_is_folder(disk->dir)) {
-        remove_leftovers(disk);
-        return true;
+// Opens the folder itself, never what a link at its place points to. -1: errno says why.
+static int open_folder(const char *dir) {
+    char *name = strdup(dir);
+    if (!name) return -1;
+    for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--) name[n - 1] = 0;
+    const int fd = open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int why = errno;
+    struct stat st;
+    const bool is_link = fd < 0 && lstat(name, &st) == 0 && S_ISLNK(st.st_mode);
+    qn_free(name);
+    errno = is_link ? ELOOP : why;
+    return fd;
+}
+
+// Why a folder is not used; false: it is.
+static bool find_fault(char why[WHY], const qn_disk *disk, qn_cache_use use) {
+    struct stat st;
+    if (fstat(disk->fd, &st) != 0)
+        snprintf(why, WHY, "%s", strerror(errno));
+    else if (!is_own(&st))
+        snprintf(why, WHY,
+                 "it belongs to user %u and has mode %04o; wanted: user %u or root, and nobody "
+                 "else may write to it",
+                 (unsigned)st.st_uid, (unsigned)st.st_mode & 07777, (unsigned)geteuid());
+    else if (use == QN_CACHE_DIR_FOUND && !has_origin(disk))
+        snprintf(why, WHY,
+                 "it belongs to user %u and has mode %04o, but was copied or unpacked "
+                 "here, not made here; compile the model again",
+                 (unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
+    else
+        return false;
+    return true;
+}
+
+static qn_status pass_over(const qn_disk_opts *o, const char *why, qn_err *err) {
+    if (o->use == QN_CACHE_DIR_FILL)
+        return QN_FAIL(err, IO, "cache folder %s is not used: %s", o->dir, why);
+    qn_log(o->log, o->log_arg, QN_LOG_WARNING, "cache folder %s is not used: %s", o->dir, why);
+    return QN_OK;
+}
+
+static const char *explain(int error) {
+    return error == ELOOP                        ? "it is a link; name the folder itself"
+           : error == ENOTDIR || error == EEXIST ? "it is a file, not a folder, or lies in one"
+                                                 : strerror(error);
+}
+
+static int open_or_make(const qn_disk_opts *o) {
+    const int fd = open_folder(o->dir);
+    if (fd >= 0 || errno != ENOENT || o->use == QN_CACHE_DIR_FOUND) return fd;
+    return qn_path_make_folders(o->dir, true) ? open_folder(o->dir) : -1;
+}
+
+// Settles whether anything is written, and tidies up if so.
+static qn_status prepare(qn_disk *disk, const qn_disk_opts *o, qn_err *err) {
+    if (o->use == QN_CACHE_DIR_FOUND) return QN_OK;
+    disk->may_write = faccessat(disk->fd, ".", W_OK | X_OK, AT_EACCESS) == 0;
+    disk->must_write = o->use == QN_CACHE_DIR_FILL;
+    if (!disk->may_write && disk->must_write)
+        return QN_FAIL(err, IO, "cache folder %s: cannot write to it: %s", o->dir, strerror(errno));
+    if (!disk->may_write)
+        qn_log(o->log, o->log_arg, QN_LOG_WARNING, "cache folder %s: %s: nothing new is kept",
+               o->dir, strerror(errno));
+    if (disk->may_write) qn_newfile_sweep(disk->fd);
+    if (!disk->must_write) return QN_OK;
+    char text[HEAD_LIMIT];
+    const int n = print_origin(text, disk->fd);
+    return keep_text(disk, origin_name, text, (size_t)n, err);
+}
+
+qn_status qn_disk_open(qn_disk *out, const qn_disk_opts *o, qn_err *err) {
+    char why[WHY];
+    if (!o->dir) return QN_OK;
+    qn_disk disk = {.dir = o->dir, .fd = open_or_make(o), .log = o->log, .log_arg = o->log_arg};
+    if (disk.fd < 0 && errno == ENOENT && o->use == QN_CACHE_DIR_FOUND) return QN_OK;
+    if (disk.fd < 0) return pass_over(o, explain(errno), err);
+    if (find_fault(why, &disk, o->use)) {
+        close(disk.fd);
+        return pass_over(o, why, err);
     }
-    if (qn_path_make_folders(disk->dir)) return true;
-    qn_log(disk->log, disk->log_arg, QN_LOG_WARNING,
-           "cache folder %s cannot be made, nothing is kept: %s", disk->dir,
-           qn_path_is_file(disk->dir) ? "it is a file" : strerror(errno));
-    return false;
+    const qn_status status = prepare(&disk, o, err);
+    if (status)
+        qn_disk_close(&disk);
+    else
+        *out = disk;
+    return status;
+}
+
+void qn_disk_close(qn_disk *disk) {
+    if (disk->dir) close(disk->fd);
+    *disk = (qn_disk){0};
 }
 
 // --- plans ---
 //
-// A plan's file is text: "quern plan 1 KEY CHECKSUM\n", then the plan (plan_text.h).
+// A plan's file is text for people: "quern plan 1 KEY CHECKSUM\n", then the plan (plan_text.h).
+// Compiling takes no longer than reading it back would (docs/decisions), so nobody does.
 
 static void mix(XXH128_hash_t *hash, const char *text) {
     const XXH128_hash_t part = XXH3_128bits_withSeed(text, strlen(text), hash->low64);
@@ -84,69 +218,22 @@ static void key_text(char to[2 * HEX + 1], const qn_plan_key *key) {
              (unsigned long long)hash.low64);
 }
 
-static char *plan_path(const qn_disk *disk, const char *key) {
-    char name[64];
-    snprintf(name, sizeof name, "%s.plan", key);
-    return qn_path_join(disk->dir, name);
-}
-
-static int print_head(char to[HEAD_LIMIT], const char *key, const char *text, size_t size) {
-    return snprintf(to, HEAD_LIMIT, "quern plan 1 %s %016llx\n", key,
-                    (unsigned long long)XXH3_64bits(text, size));
-}
-
-// Reads a file's text as a plan of that key.
-static bool read_plan(qn_plan *out, const char *key, const char *text, size_t size) {
-    char head[HEAD_LIMIT];
-    const char *end = memchr(text, '\n', size < HEAD_LIMIT ? size : HEAD_LIMIT);
-    if (!end) return false;
-    const size_t n = (size_t)(end + 1 - text);
-    const int want = print_head(head, key, text + n, size - n);
-    return n == (size_t)want && memcmp(head, text, n) == 0 &&
-           qn_plan_parse(out, text + n, size - n, NULL) == QN_OK;
-}
-
-bool qn_disk_load_plan(qn_plan *out, const qn_disk *disk, const qn_plan_key *key) {
-    char name[2 * HEX + 1];
-    key_text(name, key);
-    char *path = plan_path(disk, name), *text = NULL;
-    size_t size = 0;
-    bool is_read = false;
-    if (path && qn_path_is_file(path) &&
-        qn_file_load(&text, &size, path, PLAN_LIMIT, NULL) == QN_OK) {
-        is_read = read_plan(out, name, text, size);
-        if (!is_read)
-            qn_log(disk->log, disk->log_arg, QN_LOG_WARNING, "%s: damaged, and made anew", path);
-    }
-    qn_free(text);
-    qn_free(path);
-    return is_read;
-}
-
-static qn_status write_plan(const char *path, const char *key, const qn_buf *text, qn_err *err) {
-    char head[HEAD_LIMIT];
-    const int n = print_head(head, key, text->data, text->size);
-    qn_newfile *file = NULL;
-    qn_status status = QN_OK;
-    QN_TRY_TO(done, qn_newfile_create(&file, path, QN_NEWFILE_PRIVATE, err));
-    QN_TRY_TO(done, qn_newfile_write(file, head, (size_t)n, err));
-    QN_TRY_TO(done, qn_newfile_write(file, text->data, text->size, err));
-    status = qn_newfile_commit(file, err);
-
-done:
-    qn_newfile_destroy(file);
-    return status;
-}
-
-void qn_disk_store_plan(const qn_disk *disk, const qn_plan_key *key, const qn_plan *plan) {
-    char name[2 * HEX + 1];
-    qn_err err = {0};
-    qn_buf text = {0};
-    key_text(name, key);
-    char *path = plan_path(disk, name);
+qn_status qn_disk_keep_plan(const qn_disk *disk, const qn_plan_key *key, const qn_plan *plan,
+                            qn_err *err) {
+    char digits[2 * HEX + 1], name[64];
+    qn_buf text = {0}, file = {0};
+    key_text(digits, key);
+    snprintf(name, sizeof name, "%s.plan", digits);
     qn_plan_print(&text, plan);
-    if (path && !text.failed && write_plan(path, name, &text, &err) != QN_OK)
-        qn_log(disk->log, disk->log_arg, QN_LOG_WARNING, "the plan is not kept: %s", err.message);
+    if (!text.failed) {
+        qn_buf_printf(&file, "quern plan 1 %s %016llx\n", digits,
+                      (unsigned long long)XXH3_64bits(text.data, text.size));
+        qn_buf_add(&file, text.data, text.size);
+    }
+    const qn_status status = text.failed || file.failed
+                                 ? QN_NOMEM(err, "the text of a plan")
+                                 : keep_text(disk, name, file.data, file.size, err);
     qn_buf_deinit(&text);
-    qn_free(path);
+    qn_buf_deinit(&file);
+    return status;
 }

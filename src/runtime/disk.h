@@ -1,25 +1,42 @@
-// The cache folder: plans, and what files there have in common. Packed weights: packs_file.h.
+// The cache folder: who may use it, and the plans in it. Packed weights: packs_file.h.
 //
 // Nothing in the folder is needed and nothing in it is trusted: what is missing, damaged or of
-// another program version counts as absent. Files appear whole, under their name, or not at all, so
-// that processes may share a folder. What cannot be written is a warning, never a failure.
+// another program version counts as absent, and plans are never read to be run. Files appear whole,
+// under their name, or not at all, so that processes may share a folder. Everything happens relative
+// to the folder that was opened and checked, whatever has its name later, and through no link.
 #ifndef QN_RUNTIME_DISK_H
 #define QN_RUNTIME_DISK_H
 
 #include "core/file.h"
 #include "ir/plan.h"
 
-// A cache folder and who hears of its troubles.
-typedef struct qn_disk {
-    const char *dir;
+typedef struct qn_disk_opts {
+    const char *dir; // NULL: none
+    qn_cache_use use;
     qn_log_fn *log; // NULL: silent
+    void *log_arg;
+} qn_disk_opts;
+
+// A cache folder and who hears of its troubles. Caller storage; zeroed is none.
+typedef struct qn_disk {
+    const char *dir;            // as it was named, borrowed; NULL: none
+    int fd;                     // the folder
+    bool may_write, must_write; // failing to is an error
+    qn_log_fn *log;
     void *log_arg;
 } qn_disk;
 
-// Makes the folder if it is not there, and removes what writers that were killed left in it: files
-// with our temporary names, unchanged for a day. False, with one warning, if there is no such folder
-// afterwards.
-bool qn_disk_prepare(const qn_disk *disk);
+// Opens the folder, made if it is not there unless it was to be found, and removes what killed
+// writers left in it. A folder that must not be used (see qn_cache_use) is a warning and leaves none,
+// or an error where it was to be filled.
+QN_MUST_CHECK qn_status qn_disk_open(qn_disk *out, const qn_disk_opts *opts, qn_err *err);
+void qn_disk_close(qn_disk *disk);
+
+// True if there is anything of this name.
+bool qn_disk_has(const qn_disk *disk, const char *name);
+// Opens a file of the folder that nobody but this user or root can have written. `shown`: its path.
+QN_MUST_CHECK qn_status qn_disk_open_file(qn_file *out, const qn_disk *disk, const char *name,
+                                          const char *shown, qn_err *err);
 
 // What a plan depends on. The program's version and the layout of packed weights count as well.
 typedef struct qn_plan_key {
@@ -28,9 +45,9 @@ typedef struct qn_plan_key {
     const char *level;   // of the CPU
 } qn_plan_key;
 
-// True if the plan was there; *out is then the caller's (qn_plan_deinit), else untouched.
-bool qn_disk_load_plan(qn_plan *out, const qn_disk *disk, const qn_plan_key *key);
-void qn_disk_store_plan(const qn_disk *disk, const qn_plan_key *key, const qn_plan *plan);
+// Writes the plan's text, unless it is there.
+QN_MUST_CHECK qn_status qn_disk_keep_plan(const qn_disk *disk, const qn_plan_key *key,
+                                          const qn_plan *plan, qn_err *err);
 
 // "0.1.0", and what else must be equal for files of another run to be of use.
 const char *qn_disk_version(void);

@@ -27,8 +27,8 @@ struct qn_engine {
     const qn_backend *backend;
     qn_profile profile;
     qn_type cache_type;
-    const char *cache_dir; // NULL: none, or it cannot be used
-    uint64_t skip;         // passes left out
+    qn_disk disk;  // the cache folder, while opening; none: it was not named, or must not be used
+    uint64_t skip; // passes left out
     qn_plan prefill, decode, hidden;
     bool decode_differs; // the profile wants decode otherwise; `decode` is empty where only the
                          // keeping of bindings differs

@@ -3,7 +3,6 @@
 #include "core/log.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "runtime/disk.h"
 #include "runtime/packs_file.h"
 
 #include <string.h>
@@ -242,10 +241,11 @@ static void load_file(qn_packs *packs, const qn_pack_file *file, const qn_disk *
                       const unsigned char **data) {
     qn_err err = {0};
     size_t n_bad = 0;
-    if (!qn_path_is_file(file->path)) return;
+    const char *remedy = disk->may_write ? ", and made anew" : "";
+    if (!qn_disk_has(disk, file->name)) return;
     if (qn_pack_file_map(&packs->map, data, file, &packs->items, &err) != QN_OK) {
-        qn_log(disk->log, disk->log_arg, QN_LOG_WARNING, "%s is not used, and made anew: %s",
-               file->path, err.message);
+        qn_log(disk->log, disk->log_arg, QN_LOG_WARNING, "%s is not used%s: %s", file->path, remedy,
+               err.message);
         return;
     }
     adopt(packs, data);
@@ -254,24 +254,35 @@ static void load_file(qn_packs *packs, const qn_pack_file *file, const qn_disk *
         if (data[i])
             packs->cached += item->bytes;
         else if (++n_bad == 1)
-            qn_log(disk->log, disk->log_arg, QN_LOG_WARNING,
-                   "%s is damaged at weight %s: made anew", file->path, item->weight->name);
+            qn_log(disk->log, disk->log_arg, QN_LOG_WARNING, "%s is damaged at weight %s%s",
+                   file->path, item->weight->name, remedy);
     }
 }
 
-// Writes the file, and uses it in place of memory. Failing to do either changes nothing.
-static void store_file(qn_packs *packs, const qn_pack_file *file, const qn_disk *disk,
-                       const unsigned char **data) {
-    qn_err err = {0};
-    qn_pack_map map = {0};
-    if (qn_pack_file_write(file, &packs->items, &err) != QN_OK) {
+// Writes the file. Failing to changes nothing, and is an error only where it must be there.
+static qn_status write_file(bool *is_written, const qn_packs *packs, const qn_pack_file *file,
+                            const qn_disk *disk, qn_err *err) {
+    qn_err why = {0};
+    const qn_status status = qn_pack_file_write(file, &packs->items, &why);
+    *is_written = !status;
+    if (status && disk->must_write && err) *err = why;
+    if (status && disk->must_write) return status;
+    if (status)
         qn_log(disk->log, disk->log_arg, QN_LOG_WARNING, "packed weights are not kept: %s",
-               err.message);
-        return;
-    }
+               why.message);
+    return QN_OK;
+}
+
+// Writes the file, and uses it in place of memory, unless that fails.
+static qn_status store_file(qn_packs *packs, const qn_pack_file *file, const qn_disk *disk,
+                            const unsigned char **data, qn_err *err) {
+    bool is_written = false;
+    qn_pack_map map = {0};
+    if (disk->may_write) QN_TRY(write_file(&is_written, packs, file, disk, err));
+    if (!is_written) return QN_OK;
     qn_log(disk->log, disk->log_arg, QN_LOG_INFO, "packed weights are kept in %s (%lld MiB)",
            file->path, (long long)(file->size >> 20));
-    if (qn_pack_file_map(&map, data, file, &packs->items, &err) != QN_OK) return;
+    if (qn_pack_file_map(&map, data, file, &packs->items, NULL) != QN_OK) return QN_OK;
     bool is_whole = true;
     for (size_t i = 0; i < packs->items.n; i++) is_whole = is_whole && data[i];
     if (is_whole) {
@@ -282,19 +293,19 @@ static void store_file(qn_packs *packs, const qn_pack_file *file, const qn_disk 
     } else {
         qn_pack_unmap(&map);
     }
+    return QN_OK;
 }
 
 static qn_status pack_with_cache(qn_packs *packs, const qn_packs_opts *o, qn_err *err) {
-    const qn_disk disk = {o->cache_dir, o->log, o->log_arg};
     qn_pack_file file = {0};
     size_t n_packed = 0;
     qn_status status = QN_OK;
     const unsigned char **data = qn_alloc(packs->items.n, sizeof *data);
     if (!data) return QN_NOMEM(err, "packed weights");
-    QN_TRY_TO(done, qn_pack_file_init(&file, o->cache_dir, o->source, &packs->items, o->pool, err));
-    load_file(packs, &file, &disk, data);
+    QN_TRY_TO(done, qn_pack_file_init(&file, o->disk, o->source, &packs->items, o->pool, err));
+    load_file(packs, &file, o->disk, data);
     QN_TRY_TO(done, pack_missing(packs, o, &n_packed, err));
-    if (n_packed) store_file(packs, &file, &disk, data);
+    if (n_packed) status = store_file(packs, &file, o->disk, data, err);
 
 done:
     qn_pack_file_deinit(&file);
@@ -308,8 +319,8 @@ qn_status qn_packs_create(qn_packs **out, const qn_packs_opts *opts, qn_err *err
     size_t n_packed;
     qn_status status = collect(packs, opts, err);
     if (!status)
-        status = opts->cache_dir ? pack_with_cache(packs, opts, err)
-                                 : pack_missing(packs, opts, &n_packed, err);
+        status = opts->disk && opts->disk->dir ? pack_with_cache(packs, opts, err)
+                                               : pack_missing(packs, opts, &n_packed, err);
     if (status) {
         qn_packs_destroy(packs);
         return status;

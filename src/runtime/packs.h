@@ -12,6 +12,7 @@
 #include "core/pool.h"
 #include "ir/plan.h"
 #include "models/model.h"
+#include "runtime/disk.h"
 
 typedef struct qn_packs qn_packs;
 
@@ -20,9 +21,7 @@ typedef struct qn_packs_opts {
     const qn_source *source;
     const qn_plan *plan; // its params are loaded, packed where a matmul or an embedding reads them
     qn_pool *pool;       // NULL: the calling thread alone
-    const char *cache_dir; // a folder that qn_disk_prepare made; NULL: none
-    qn_log_fn *log;        // a cache that cannot be used or written is a warning; NULL: silent
-    void *log_arg;
+    const qn_disk *disk; // NULL: none; hears what cannot be used or written
     qn_progress_fn *progress; // bytes as packed; NULL: none
     void *progress_arg;
 } qn_packs_opts;

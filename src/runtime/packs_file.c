@@ -4,7 +4,6 @@
 #include "core/file.h"
 #include "core/mem.h"
 #include "core/newfile.h"
-#include "runtime/disk.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,8 +25,8 @@ static char *full_path(const qn_source *source) {
     return path ? path : strdup(qn_source_path(source));
 }
 
-// "model.gguf-0123456789abcdef.packs" in the folder.
-static char *name_file(const char *dir, const qn_source *source) {
+// "model.gguf-0123456789abcdef.packs"; NULL when memory is short.
+static char *name_file(const qn_source *source) {
     char *path = full_path(source);
     if (!path) return NULL;
     char name[STEM + 32];
@@ -39,7 +38,7 @@ static char *name_file(const char *dir, const qn_source *source) {
     snprintf(name + n, sizeof name - (size_t)n, "-%016llx.packs",
              (unsigned long long)XXH3_64bits(path, strlen(path)));
     qn_free(path);
-    return qn_path_join(dir, name);
+    return strdup(name);
 }
 
 // Where a weight's numbers come from.
@@ -95,11 +94,12 @@ static void set_sums(qn_pack_sum *sums, const qn_pack_items *items) {
     }
 }
 
-qn_status qn_pack_file_init(qn_pack_file *file, const char *dir, const qn_source *source,
+qn_status qn_pack_file_init(qn_pack_file *file, const qn_disk *disk, const qn_source *source,
                             const qn_pack_items *items, qn_pool *pool, qn_err *err) {
     qn_identity id;
     QN_TRY(qn_identity_of(&id, source, pool, err));
-    qn_pack_file f = {.pool = pool, .path = name_file(dir, source)};
+    qn_pack_file f = {.pool = pool, .disk = disk, .name = name_file(source)};
+    f.path = f.name ? qn_path_join(disk->dir, f.name) : NULL;
     int64_t bytes;
     const bool fits = set_offsets(items, &f.n_sums, &bytes);
     print_head(&f.head, &id, items);
@@ -116,6 +116,7 @@ qn_status qn_pack_file_init(qn_pack_file *file, const char *dir, const qn_source
 }
 
 void qn_pack_file_deinit(qn_pack_file *file) {
+    qn_free(file->name);
     qn_free(file->path);
     qn_free(file->sums);
     qn_buf_deinit(&file->head);
@@ -187,7 +188,7 @@ void qn_pack_unmap(qn_pack_map *map) {
 qn_status qn_pack_file_map(qn_pack_map *map, const unsigned char **data, const qn_pack_file *file,
                            const qn_pack_items *items, qn_err *err) {
     qn_file f = {.fd = -1};
-    QN_TRY(qn_file_open(&f, file->path, err));
+    QN_TRY(qn_disk_open_file(&f, file->disk, file->name, file->path, err));
     qn_status status = QN_OK;
     qn_pack_map mapped = {0};
     uint64_t *want = qn_alloc(file->n_sums, sizeof *want);
@@ -237,7 +238,7 @@ qn_status qn_pack_file_write(const qn_pack_file *file, const qn_pack_items *item
     uint64_t *sums = qn_alloc(file->n_sums, sizeof *sums);
     if (!sums) return QN_NOMEM(err, "the sums of packed weights");
     sum_all(&(summing){file, items, NULL, sums});
-    QN_TRY_TO(done, qn_newfile_create(&to, file->path, QN_NEWFILE_PRIVATE, err));
+    QN_TRY_TO(done, qn_newfile_create_in(&to, file->disk->fd, file->name, file->path, err));
     QN_TRY_TO(done, write_head(to, file, sums, err));
     for (size_t i = 0; i < items->n; i++)
         QN_TRY_TO(done, qn_newfile_write(to, items->v[i].data, (size_t)items->v[i].room, err));

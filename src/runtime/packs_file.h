@@ -16,6 +16,7 @@
 #include "core/buf.h"
 #include "core/pool.h"
 #include "models/bind.h"
+#include "runtime/disk.h"
 #include "runtime/identity.h"
 
 enum { QN_PACK_PAGE = 4096, QN_PACK_CHUNK = 2 << 20 };
@@ -42,7 +43,8 @@ typedef struct qn_pack_sum {
 
 // What the file of these items looks like. Caller storage; zeroed is empty.
 typedef struct qn_pack_file {
-    char *path;
+    const qn_disk *disk; // borrowed
+    char *name, *path;   // in the folder; the whole
     qn_buf head;
     qn_pack_sum *sums; // what each one covers
     size_t n_sums;
@@ -57,7 +59,7 @@ typedef struct qn_pack_map {
 } qn_pack_map;
 
 // Sets the items' offsets. They stay where they are until the file is done with.
-QN_MUST_CHECK qn_status qn_pack_file_init(qn_pack_file *file, const char *dir,
+QN_MUST_CHECK qn_status qn_pack_file_init(qn_pack_file *file, const qn_disk *disk,
                                           const qn_source *source, const qn_pack_items *items,
                                           qn_pool *pool, qn_err *err);
 void qn_pack_file_deinit(qn_pack_file *file);
