@@ -2,6 +2,7 @@
 // machine that is now faster, now slower is fair to both: bench_share MODEL [exact|fast]. Prints the
 // median and the quartiles of the shares, and the medians of both rates.
 #include "backends/cpu/probe.h"
+#include "core/err.h"
 #include "core/mem.h"
 #include "core/pool.h"
 #include "quern.h"
@@ -54,14 +55,14 @@ static qn_status measure(qn_engine *engine, qn_session *session, job *j, qn_pool
                          qn_err *err) {
     double shares[ROUNDS], reads[ROUNDS], speeds[ROUNDS], seconds;
     size_t n = 4, n_tokens;
-    qn_status status = qn_session_set_prompt(session, (int32_t[]){1}, 1, err);
-    if (!status) status = time_decode(&seconds, session, n, err);
+    QN_TRY(qn_session_set_prompt(session, (int32_t[]){1}, 1, err));
+    QN_TRY(time_decode(&seconds, session, n, err));
     n = (size_t)(turn_seconds * 4 / seconds) + 1;
     double before = time_read(j, pool);
-    for (int i = 0; i < ROUNDS && !status; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         qn_session_tokens(session, &n_tokens);
-        if (n_tokens + n > CONTEXT) status = qn_session_truncate(session, 1, err);
-        if (!status) status = time_decode(&seconds, session, n, err);
+        if (n_tokens + n > CONTEXT) QN_TRY(qn_session_truncate(session, 1, err));
+        QN_TRY(time_decode(&seconds, session, n, err));
         const double after = time_read(j, pool);
         const qn_step_size step = {.rows = 1, .seqs = 1, .depth = (int64_t)n_tokens, .outs = 1};
         const qn_cost cost = qn_engine_cost(engine, &step);
@@ -70,7 +71,6 @@ static qn_status measure(qn_engine *engine, qn_session *session, job *j, qn_pool
         shares[i] = (cost.weight_bytes + cost.state_bytes) * speeds[i] / reads[i];
         before = after;
     }
-    if (status) return status;
     qsort(shares, ROUNDS, sizeof *shares, by_size);
     qsort(reads, ROUNDS, sizeof *reads, by_size);
     qsort(speeds, ROUNDS, sizeof *speeds, by_size);
