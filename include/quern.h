@@ -423,7 +423,8 @@ typedef struct qn_logits_opts {
     bool all_rows; // scores after every token, not only after the last
     bool hidden;   // the residual stream too
     bool naive;    // all tokens in one step, whatever `chunk` says. Changes no result.
-    int64_t chunk; // tokens per step; 0: the default. Changes no result.
+    int64_t chunk; // tokens per step; 0: the default. Changes no result. Steps of both are never
+                   // longer than the profile's compile_seq_cap.
 } qn_logits_opts;
 
 // Caller storage, filled by qn_engine_logits, released by qn_logits_deinit.
@@ -495,7 +496,8 @@ typedef void qn_trace_fn(void *arg, const qn_trace_event *event);
 typedef struct qn_session_opts {
     int64_t context; // most tokens of prompt and answer together; 0: the model's own limit
     bool shrink;     // take a shorter context where memory is short, instead of failing
-    int64_t chunk;   // tokens per step while a prompt is read; 0: the default. Changes no result.
+    int64_t chunk;   // tokens per step while a prompt is read; 0: the default. Never more than the
+                     // profile's compile_seq_cap. Changes no result.
     int64_t kept;    // most bytes of state kept of earlier prompts, for prompts that begin alike;
                      // 0: about one context; -1: none. Changes no result.
     bool scores; // steps leave their scores (qn_session_logits), also where a choice needs only the

@@ -65,14 +65,14 @@ static void every_key_of_ours_is_read(void **state) {
              "chunk = 256\n"
              "[decode]\n"
              "skip = [\n  \"schedule\", # as it comes\n]\n"
-             "plans = \"dynamic\"\n"
+             "plans = \"bucketed\"\n"
              "plan_capacity = 1\n");
     qn_profile p = find(state, "qwen3", &h);
     assert_path(&p, state, "qwen3.quern.toml");
     assert_true(p.prefill.skip == bits("fuse_norm,cse"));
     assert_true(p.decode.skip == bits("schedule"));
     assert_int_equal(p.prefill.plans, QN_PLANS_EXACT);
-    assert_int_equal(p.decode.plans, QN_PLANS_DYNAMIC);
+    assert_int_equal(p.decode.plans, QN_PLANS_BUCKETED);
     assert_int_equal(p.prefill.plan_capacity, 12);
     assert_int_equal(p.decode.plan_capacity, 1);
     assert_int_equal(p.chunk, 256);
@@ -149,6 +149,10 @@ static void faults_are_named_with_file_and_line(void **state) {
         {"quern", "[prefill]\nchunk = -5", QN_FORMAT, "prefill.chunk: -5, want 1"},
         {"quern", "[prefill]\nchunk = 1.5", QN_FORMAT, "prefill.chunk is a float, want an integer"},
         {"quern", "[decode]\nplan_capacity = 5000", QN_FORMAT, "5000, want 1 to 4096"},
+        {"quern", "[decode]\nplans = \"dynamic\"\nplan_capacity = 5", QN_FORMAT,
+         "decode.plan_capacity: 5, but decode.plans is \"dynamic\""},
+        {"quern", "[prefill]\nplan_capacity = 7\nplans = \"dynamic\"", QN_FORMAT,
+         "prefill.plan_capacity: 7, but prefill.plans is \"dynamic\""},
         {"quern", "[decode]\nplans = \"fast\"", QN_FORMAT, "'fast', want exact, bucketed or"},
         {"quern", "[decode]\nplans = true", QN_FORMAT, "is a boolean, want a string"},
         {"quern", "[decode]\nskip = \"cse\"", QN_FORMAT, "is a string, want an array"},
@@ -211,7 +215,8 @@ static void a_profile_is_applied(void **state) {
                                    "plan_capacity = 2\n");
     qn_free(read_back);
     ASSERT_OK(qn_engine_profile(&read_back, engines[2], &err));
-    assert_non_null(strstr(read_back, "plans = \"dynamic\"\nplan_capacity = 2\n"));
+    assert_non_null(strstr(read_back, "plans = \"dynamic\"\n"));
+    assert_null(strstr(read_back, "plan_capacity")); // nothing is kept
     qn_free(read_back);
     float last[2][512];
     for (int e = 0; e < 3; e++) {
@@ -231,6 +236,44 @@ static void a_profile_is_applied(void **state) {
     }
 }
 
+// No step is longer than the cap, whoever asks for it; the profile that an engine tells has it, and is
+// one that can be used in its place.
+static void no_chunk_exceeds_the_cap(void **state) {
+    enum { N = 50, CAP = 8 };
+    qn_err err = {0};
+    qn_engine *engine = NULL;
+    char *text = NULL, command[2048];
+    const path_name model = in_folder(state, "qwen3-bf16.gguf");
+    snprintf(command, sizeof command, "cp '%s/mini/qwen3/qwen3-bf16.gguf' '%s'", TEST_DATA,
+             model.text);
+    assert_int_equal(system(command), 0);
+    put_text(state, "qwen3.quern.toml", "compile_seq_cap = 8\n[prefill]\nchunk = 20\n");
+    int32_t ids[N];
+    for (int i = 0; i < N; i++) ids[i] = i * 7 % 500;
+    for (int round = 0; round < 2; round++) {
+        ASSERT_OK(qn_engine_open(&engine, model.text, NULL, &err));
+        qn_memory memory[2];
+        for (int i = 0; i < 2; i++) {
+            qn_session *session = NULL;
+            const qn_session_opts opts = {.context = 100, .chunk = i ? 32 : 0};
+            int32_t token;
+            ASSERT_OK(qn_session_create(&session, engine, &opts, &err));
+            ASSERT_OK(qn_session_set_prompt(session, ids, N, &err));
+            ASSERT_OK(qn_session_step(&token, session, NULL, &err));
+            assert_int_equal(qn_session_get_counts(session).steps, (N + CAP - 1) / CAP);
+            qn_session_destroy(session);
+            ASSERT_OK(qn_engine_memory(&memory[i], engine, 100, opts.chunk, &err));
+        }
+        assert_int_equal(memory[0].activations, memory[1].activations);
+        ASSERT_OK(qn_engine_profile(&text, engine, &err));
+        assert_int_equal(strncmp(text, "compile_seq_cap = 8\n\n[prefill]\n", 31), 0);
+        assert_non_null(strstr(text, "chunk = 8\n"));
+        put_text(state, "qwen3.quern.toml", text);
+        qn_free(text);
+        qn_engine_close(engine);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         FOLDER_TEST(without_a_file_nothing_is_said),
@@ -239,6 +282,7 @@ int main(void) {
         FOLDER_TEST(files_are_found_in_order),
         FOLDER_TEST(faults_are_named_with_file_and_line),
         FOLDER_TEST(a_profile_is_applied),
+        FOLDER_TEST(no_chunk_exceeds_the_cap),
     };
     return cmocka_run_group_tests_name("profiles", tests, NULL, NULL);
 }

@@ -88,14 +88,19 @@ static void print_phase(qn_buf *to, const qn_engine *engine, bool is_decode) {
         qn_buf_printf(to, "%s\"%s\"", comma, qn_pass_name(i));
         comma = ", ";
     }
-    qn_buf_printf(to, "]\nplans = \"%s\"\nplan_capacity = %lld\n",
-                  policies[qn_engine_policy(engine, is_decode)],
-                  (long long)qn_engine_plan_capacity(engine, is_decode));
+    const qn_plan_policy policy = qn_engine_policy(engine, is_decode);
+    qn_buf_printf(to, "]\nplans = \"%s\"\n", policies[policy]);
+    if (policy != QN_PLANS_DYNAMIC) // which keeps none
+        qn_buf_printf(to, "plan_capacity = %lld\n",
+                      (long long)qn_engine_plan_capacity(engine, is_decode));
     if (!is_decode) qn_buf_printf(to, "chunk = %lld\n\n", (long long)qn_engine_chunk(engine, 0));
 }
 
 qn_status qn_engine_profile(char **text, const qn_engine *engine, qn_err *err) {
     qn_buf buf = {0};
+    if (engine->profile.compile_seq_cap)
+        qn_buf_printf(&buf, "compile_seq_cap = %lld\n\n",
+                      (long long)engine->profile.compile_seq_cap);
     print_phase(&buf, engine, false);
     print_phase(&buf, engine, true);
     return qn_buf_take(text, &buf, err);

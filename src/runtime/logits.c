@@ -60,8 +60,8 @@ qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *
                         const qn_logits_opts *opts, qn_err *err) {
     if (engine->opts.reference) return qn_engine_run_ref(out, engine, ids, n, opts, err);
     const qn_hparams *hp = engine->model->hparams;
-    int64_t chunk = qn_engine_chunk(engine, opts->chunk);
-    if (opts->naive || chunk > n) chunk = n;
+    int64_t chunk = qn_engine_chunk(engine, opts->naive ? n : opts->chunk);
+    if (chunk > n) chunk = n;
     qn_logits result = {.n_rows = opts->all_rows ? n : 1,
                         .n_vocab = hp->vocab,
                         .n_hidden = opts->hidden ? hp->layers + 1 : 0,

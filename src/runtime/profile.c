@@ -182,6 +182,14 @@ static qn_status set_entries(qn_profile *to, const file_kind *kind, const qn_tom
     return QN_OK;
 }
 
+// A dynamic phase makes its one binding anew for every step: there is nothing to keep.
+static qn_status check_phase(const qn_profile_phase *phase, const char *name, qn_err *err) {
+    if (phase->plans != QN_PLANS_DYNAMIC || !phase->plan_capacity) return QN_OK;
+    return QN_FAIL(err, FORMAT,
+                   "%s.plan_capacity: %lld, but %s.plans is \"dynamic\", which keeps no bindings",
+                   name, (long long)phase->plan_capacity, name);
+}
+
 static bool has_suffix(const char *path, const char *suffix) {
     const size_t n = strlen(path), m = strlen(suffix);
     return n >= m && strcmp(path + n - m, suffix) == 0;
@@ -197,6 +205,8 @@ static qn_status load(qn_profile *out, const file_kind *kind, const char *path, 
     QN_TRY_TO(done, qn_file_load(&text, &size, path, FILE_LIMIT, err));
     status = qn_toml_parse(&toml, text, size, err);
     if (!status) status = set_entries(&profile, kind, &toml, ignored, err);
+    if (!status) status = check_phase(&profile.prefill, "prefill", err);
+    if (!status) status = check_phase(&profile.decode, "decode", err);
     if (status) {
         qn_err_prefix(err, status, "%s", path);
         goto done;

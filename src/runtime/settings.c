@@ -19,8 +19,7 @@ int64_t qn_engine_plan_capacity(const qn_engine *engine, bool is_decode) {
 
 int64_t qn_engine_chunk(const qn_engine *engine, int64_t asked) {
     const qn_profile *profile = &engine->profile;
-    if (asked) return asked;
-    int64_t chunk = profile->chunk ? profile->chunk : QN_DEFAULT_CHUNK;
+    int64_t chunk = asked ? asked : profile->chunk ? profile->chunk : QN_DEFAULT_CHUNK;
     if (profile->compile_seq_cap && profile->compile_seq_cap < chunk)
         chunk = profile->compile_seq_cap;
     return chunk;
