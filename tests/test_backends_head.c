@@ -9,6 +9,7 @@ typedef struct head_case {
     qn_word form;
     int64_t n_out, n_in, rows, top; // top 0: all that the op has
     float cap;
+    int64_t entries; // that can be among the best; 0: all
 } head_case;
 
 // Width of the temporary that the recipe asks for.
@@ -42,14 +43,16 @@ static int compare_scored(const void *a, const void *b) {
 }
 
 // A row of `best`, `most` entries wide, of which `top` are wanted.
-static void slow_best(float *to, const float *row, int64_t n, int64_t top, int64_t most) {
+// Only ids below `end` can be among them.
+static void slow_best(float *to, const float *row, int64_t n, int64_t top, int64_t most,
+                      int64_t end) {
     scored *sorted = qn_alloc((size_t)n, sizeof *sorted);
     size_t kept = 0;
     assert_non_null(sorted);
     to[0] = INFINITY;
     to[1] = -1;
     for (int64_t i = n; i-- > 0;) {
-        if (row[i] > -INFINITY) sorted[kept++] = (scored){row[i], (int32_t)i};
+        if (row[i] > -INFINITY && i < end) sorted[kept++] = (scored){row[i], (int32_t)i};
         if (!isfinite(row[i])) to[1] = (float)i;
         to[0] = fminf(to[0], row[i]);
     }
@@ -67,7 +70,8 @@ static void check_best(const qn_operand *best, const float *row, int64_t r, cons
                        const char *what) {
     float want[2 + 2 * QN_HEAD_TOP];
     const float *got = at(best, r);
-    slow_best(want, row, c->n_out, c->top ? c->top : QN_HEAD_TOP, QN_HEAD_TOP);
+    slow_best(want, row, c->n_out, c->top ? c->top : QN_HEAD_TOP, QN_HEAD_TOP,
+              c->entries ? c->entries : c->n_out);
     for (int i = 0; i < 2 + 2 * QN_HEAD_TOP; i++) {
         if (got[i] != want[i] && !(isnan(got[i]) && isnan(want[i])))
             fail_msg("%s: %d rows, %d outputs, top %d: row %d, number %d is %g, want %g", what,
@@ -94,7 +98,10 @@ static void check_case(const head_case *c, const weight *w, const qn_operand *x,
     const qn_attrs attrs = {.top = QN_HEAD_TOP, .cap = c->cap};
     int32_t full[MOST_ROWS];
     for (int i = 0; i < MOST_ROWS; i++) full[i] = full_every && i % full_every == 0;
-    const qn_step step = {.n_out = c->rows, .out_full = full_every ? full : NULL, .top = c->top};
+    const qn_step step = {.n_out = c->rows,
+                          .out_full = full_every ? full : NULL,
+                          .top = c->top,
+                          .entries = c->entries};
     for (size_t l = 0; level(l); l++) {
         const char *what = describe(w->kind, c->form, c->n_in, level(l)->level);
         qn_operand panels = packed_rows(level(l), x, c->rows, c->form);
@@ -132,15 +139,15 @@ static void run_case(const head_case *c, const weight *w, uint64_t seed) {
 static void head_is_matmul_and_search(void **state) {
     (void)state;
     static const head_case cases[] = {
-        {QN_TYPE_Q6_K, QN_WORD_i12_256, 1003, 512, 1, 1, 0},
-        {QN_TYPE_Q6_K, QN_WORD_i8_32, 130, 256, 9, 40, 30},
-        {QN_TYPE_Q4_K, QN_WORD_i12_256, 49, 256, 3, 5, 0},
-        {QN_TYPE_Q8_0, QN_WORD_i12_256, 2000, 96, 65, 1, 0},
-        {QN_TYPE_Q8_0, QN_WORD_i8_32, 48, 32, 8, 64, 5},
-        {QN_TYPE_BF16, QN_WORD_f32, 47, 61, 2, 64, 0},
-        {QN_TYPE_F16, QN_WORD_f32, 1, 31, 4, 3, 0},
-        {QN_TYPE_F32, QN_WORD_f32, 5, 29, 70, 2, 0},
-        {QN_TYPE_F32, QN_WORD_f32, 13003, 256, 1, 7, 0}, // runs of several panels
+        {QN_TYPE_Q6_K, QN_WORD_i12_256, 1003, 512, 1, 1, 0, 0},
+        {QN_TYPE_Q6_K, QN_WORD_i8_32, 130, 256, 9, 40, 30, 0},
+        {QN_TYPE_Q4_K, QN_WORD_i12_256, 49, 256, 3, 5, 0, 0},
+        {QN_TYPE_Q8_0, QN_WORD_i12_256, 2000, 96, 65, 1, 0, 0},
+        {QN_TYPE_Q8_0, QN_WORD_i8_32, 48, 32, 8, 64, 5, 0},
+        {QN_TYPE_BF16, QN_WORD_f32, 47, 61, 2, 64, 0, 0},
+        {QN_TYPE_F16, QN_WORD_f32, 1, 31, 4, 3, 0, 0},
+        {QN_TYPE_F32, QN_WORD_f32, 5, 29, 70, 2, 0, 0},
+        {QN_TYPE_F32, QN_WORD_f32, 13003, 256, 1, 7, 0, 0}, // runs of several panels
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const head_case *c = &cases[i];
@@ -153,7 +160,7 @@ static void head_is_matmul_and_search(void **state) {
 static void head_of_any_rows(void **state) {
     (void)state;
     static const int64_t tops[] = {1, 0, 5, 40};
-    head_case c = {QN_TYPE_Q4_K, QN_WORD_i12_256, 197, 256, 0, 0, 0};
+    head_case c = {QN_TYPE_Q4_K, QN_WORD_i12_256, 197, 256, 0, 0, 0, 0};
     weight w = make_weight(kind_of(c.type), 1, c.n_out, c.n_in, 3);
     for (c.rows = 1; c.rows <= 33; c.rows++) {
         c.top = tops[c.rows % 4];
@@ -163,10 +170,25 @@ static void head_of_any_rows(void **state) {
     free_weight(&w);
 }
 
+// Scores behind the last token are never among the best, wherever in a panel or a run that is.
+static void some_entries_are_not_chosen(void **state) {
+    (void)state;
+    static const int64_t ends[] = {1, 15, 16, 17, 300, 1023, 1024, 1600, 1696, 1699, 1700};
+    head_case c = {QN_TYPE_F32, QN_WORD_f32, 1700, 64, 3, 0, 0, 0};
+    weight w = make_weight(kind_of(c.type), 1, c.n_out, c.n_in, 8);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        c.entries = ends[i];
+        c.top = i % 3 ? 40 : 1;
+        c.cap = i % 2 ? 0 : 2;
+        run_case(&c, &w, i);
+    }
+    free_weight(&w);
+}
+
 // Equal scores go by id, inside a panel, across panels and across runs.
 static void ties_go_to_the_lower_id(void **state) {
     (void)state;
-    head_case c = {QN_TYPE_F32, QN_WORD_f32, 1700, 64, 3, 0, 0};
+    head_case c = {QN_TYPE_F32, QN_WORD_f32, 1700, 64, 3, 0, 0, 0};
     weight w = make_weight(kind_of(c.type), 1, c.n_out, c.n_in, 8);
     for (int64_t o = 0; o < c.n_out; o++) // five different rows
         memcpy(w.rows + o * w.row_bytes, w.rows + o * 7 % 5 * w.row_bytes, (size_t)w.row_bytes);
@@ -188,7 +210,7 @@ static void broken_scores_are_found(void **state) {
         float value;
     } broken[] = {{0, 1, NAN}, {1301, 1650, NAN}, {17, 900, INFINITY}, {1699, 48, -INFINITY}};
     static const int64_t tops[] = {1, 3, 0};
-    head_case c = {QN_TYPE_F32, QN_WORD_f32, 1700, 64, 2, 0, 0};
+    head_case c = {QN_TYPE_F32, QN_WORD_f32, 1700, 64, 2, 0, 0, 0};
     for (int i = 0; i < 12; i++) {
         weight w = make_weight(kind_of(c.type), 1, c.n_out, c.n_in, 4);
         memcpy(w.rows + broken[i % 4].first * w.row_bytes, &broken[i % 4].value, sizeof(float));
@@ -212,9 +234,8 @@ static void broken_scores_are_found(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(head_is_matmul_and_search),
-        cmocka_unit_test(head_of_any_rows),
-        cmocka_unit_test(ties_go_to_the_lower_id),
+        cmocka_unit_test(head_is_matmul_and_search),   cmocka_unit_test(head_of_any_rows),
+        cmocka_unit_test(some_entries_are_not_chosen), cmocka_unit_test(ties_go_to_the_lower_id),
         cmocka_unit_test(broken_scores_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -103,7 +103,7 @@ static void exactly_the_first_k_survive(void **state) {
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         const int64_t n = sizes[s];
         qn_choices c;
-        ASSERT_OK(qn_choices_init(&c, n, &err));
+        ASSERT_OK(qn_choices_init(&c, n, n, &err));
         for (int kind = 0; kind < N_KINDS; kind++) {
             make_row(kind, n, 3);
             if (row[sorted[0]] == row[sorted[n - 1]]) continue; // a broken row
@@ -135,7 +135,7 @@ static void places_of_running_sums_are_those_of_a_full_sort(void **state) {
     static const float temperatures[] = {0.05f, 0.8f, 40};
     qn_err err;
     qn_choices c;
-    ASSERT_OK(qn_choices_init(&c, LARGE, &err));
+    ASSERT_OK(qn_choices_init(&c, LARGE, LARGE, &err));
     for (int kind = 0; kind < N_KINDS; kind++) {
         make_row(kind, LARGE, 8);
         for (int t = 0; t < 3; t++) {
@@ -168,7 +168,7 @@ static void scores_above_a_bound_survive(void **state) {
     (void)state;
     qn_err err;
     qn_choices c;
-    ASSERT_OK(qn_choices_init(&c, LARGE, &err));
+    ASSERT_OK(qn_choices_init(&c, LARGE, LARGE, &err));
     for (int kind = 0; kind < N_KINDS; kind++) {
         make_row(kind, LARGE, 11);
         static const int64_t places[] = {0, 10, 700, 90000, LARGE - 1};

@@ -14,6 +14,7 @@
 // A model without a usable tokenizer still computes logits: say so, and go on.
 static qn_status open_tokenizer(qn_engine *engine, qn_err *err) {
     qn_err why = {0};
+    engine->n_tokens = engine->model->hparams->vocab;
     const qn_status status = qn_tokenizer_from_source(&engine->tokenizer, engine->source, &why);
     if (status == QN_MEMORY) {
         if (err) *err = why;
@@ -28,6 +29,9 @@ static qn_status open_tokenizer(qn_engine *engine, qn_err *err) {
     if (n_tokens > engine->model->hparams->vocab)
         return QN_FAIL(err, FORMAT, "the tokenizer has %d tokens, the embedding %lld rows",
                        n_tokens, (long long)engine->model->hparams->vocab);
+    bool has_holes;
+    const int32_t end = qn_tokenizer_end(engine->tokenizer, &has_holes);
+    if (end > 0) engine->n_tokens = end;
     return QN_OK;
 }
 

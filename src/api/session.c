@@ -279,8 +279,8 @@ qn_status qn_session_set_sampling(int64_t *top, qn_session *s, const qn_sample_o
 
 // Whether the best entries that are kept are as many as a choice needs, and of the right token.
 static bool is_best_enough(const qn_session *s, int64_t top) {
-    const int64_t vocab = s->engine->model->hparams->vocab;
-    return top != QN_TOP_ALL && s->best.n > 0 && s->best.n >= (top < vocab ? top : vocab) &&
+    const int64_t most = s->engine->n_tokens;
+    return top != QN_TOP_ALL && s->best.n > 0 && s->best.n >= (top < most ? top : most) &&
            s->best.after == s->n_tokens;
 }
 

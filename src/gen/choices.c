@@ -118,10 +118,10 @@ static void sort_items(qn_choice *items, int64_t n) {
 
 // --- life ----------------------------------------------------------------------------------------
 
-qn_status qn_choices_init(qn_choices *c, int64_t n_vocab, qn_err *err) {
+qn_status qn_choices_init(qn_choices *c, int64_t n_row, int64_t n_vocab, qn_err *err) {
     const int64_t n_blocks = (n_vocab + BLOCK - 1) / BLOCK;
-    *c = (qn_choices){.n_vocab = n_vocab, .n_blocks = n_blocks};
-    c->own = qn_alloc((size_t)n_vocab, sizeof *c->own);
+    *c = (qn_choices){.n_row = n_row, .n_vocab = n_vocab, .n_blocks = n_blocks};
+    c->own = qn_alloc((size_t)n_row, sizeof *c->own);
     c->items = qn_alloc((size_t)n_vocab, sizeof *c->items);
     c->maxima = qn_alloc((size_t)n_blocks, sizeof *c->maxima);
     c->blocks = qn_alloc((size_t)n_blocks, sizeof *c->blocks);
@@ -210,7 +210,7 @@ static void settle(qn_choices *c) {
 }
 
 float *qn_choices_write(qn_choices *c) {
-    if (c->row != c->own) memcpy(c->own, c->row, (size_t)c->n_vocab * sizeof *c->own);
+    if (c->row != c->own) memcpy(c->own, c->row, (size_t)c->n_row * sizeof *c->own);
     c->row = c->own;
     c->is_changed = true;
     if (c->temperature != 1) {

@@ -13,9 +13,11 @@
 typedef uint64_t qn_choice;
 
 typedef struct qn_choices {
-    int64_t n_vocab, n_blocks;
-    const float *row;  // (n_vocab) scores; -inf: excluded
-    float *own;        // (n_vocab) `row` once it was changed
+    int64_t n_row;     // scores of a row
+    int64_t n_vocab;   // the first so many are choices
+    int64_t n_blocks;  // of those
+    const float *row;  // (n_row) scores; -inf: excluded
+    float *own;        // (n_row) `row` once it was changed
     float *maxima;     // (n_blocks)
     qn_choice *blocks; // (n_blocks) scratch
     qn_choice *items;  // (n_vocab) those that are listed
@@ -27,16 +29,17 @@ typedef struct qn_choices {
     bool is_changed;   // row has changed since the rest was set
 } qn_choices;
 
-// Caller storage; start from {0}. deinit is fine after a failure.
-QN_MUST_CHECK qn_status qn_choices_init(qn_choices *c, int64_t n_vocab, qn_err *err);
+// Caller storage; start from {0}. deinit is fine after a failure. Of n_row scores the first n_vocab are
+// those of tokens; the others are never looked at.
+QN_MUST_CHECK qn_status qn_choices_init(qn_choices *c, int64_t n_row, int64_t n_vocab, qn_err *err);
 void qn_choices_deinit(qn_choices *c);
 
-// All tokens of a row of n_vocab scores, which is borrowed. Fails if the row is broken.
+// All tokens of a row of scores, which is borrowed. Fails if the row is broken.
 QN_MUST_CHECK qn_status qn_choices_begin(qn_choices *c, const float *logits, qn_err *err);
 // The first n in the order of a sound row, n > 0, and nothing else.
 void qn_choices_begin_best(qn_choices *c, const qn_score *best, int64_t n);
 
-// The scores for writing, (n_vocab). Temperature so far is worked in. What is written for a choice
+// The scores for writing, (n_row). Temperature so far is worked in. What is written for a choice
 // that was dropped does not bring it back.
 float *qn_choices_write(qn_choices *c);
 // As write, and excludes what has no bit in `allowed`.

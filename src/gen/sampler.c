@@ -5,6 +5,7 @@
 #include "gen/settings.h"
 #include "gen/steps.h"
 #include "gen/weight.h"
+#include "tokenizer/tokenizer.h"
 
 #include <math.h>
 
@@ -22,7 +23,9 @@ typedef struct chain {
 
 struct qn_sampler {
     const qn_tokenizer *tokenizer; // borrowed; NULL: none
-    int64_t n_vocab;
+    int64_t n_vocab;               // scores of a row
+    int64_t n_tokens;              // the first so many may be those of tokens
+    uint32_t *known;               // a bit for each that is; NULL: all are
     qn_choices choices;
     uint32_t *counts;     // (n_vocab) zeros
     qn_token_texts texts; // once they are needed
@@ -36,6 +39,21 @@ static void deinit_chain(chain *c) {
     *c = (chain){0};
 }
 
+// Finds out which scores are those of tokens.
+static qn_status find_known(qn_sampler *s, qn_err *err) {
+    bool has_holes = false;
+    int32_t end = 0;
+    if (s->tokenizer) end = qn_tokenizer_end(s->tokenizer, &has_holes);
+    s->n_tokens = end > 0 && end < s->n_vocab ? end : s->n_vocab;
+    if (!has_holes) return QN_OK;
+    s->known = qn_alloc(((size_t)s->n_vocab + 31) / 32, sizeof *s->known);
+    if (!s->known) return QN_NOMEM(err, "sampling");
+    for (int32_t id = 0; id < s->n_tokens; id++) {
+        if (qn_tokenizer_has(s->tokenizer, id)) s->known[id / 32] |= 1u << id % 32;
+    }
+    return QN_OK;
+}
+
 qn_status qn_sampler_create(qn_sampler **out, const qn_tokenizer *tokenizer, int64_t n_vocab,
                             qn_err *err) {
     qn_status status = QN_OK;
@@ -46,7 +64,8 @@ qn_status qn_sampler_create(qn_sampler **out, const qn_tokenizer *tokenizer, int
     if (!s) return QN_NOMEM(err, "sampling");
     s->tokenizer = tokenizer;
     s->n_vocab = n_vocab;
-    QN_TRY_TO(done, qn_choices_init(&s->choices, n_vocab, err));
+    QN_TRY_TO(done, find_known(s, err));
+    QN_TRY_TO(done, qn_choices_init(&s->choices, n_vocab, s->n_tokens, err));
     s->counts = qn_alloc((size_t)n_vocab, sizeof *s->counts);
     if (!s->counts) {
         status = QN_NOMEM(err, "sampling");
@@ -66,6 +85,7 @@ void qn_sampler_destroy(qn_sampler *s) {
     deinit_chain(&s->chain);
     qn_token_texts_deinit(&s->texts);
     qn_choices_deinit(&s->choices);
+    qn_free(s->known);
     qn_free(s->counts);
     qn_free(s);
 }
@@ -173,13 +193,13 @@ qn_status qn_sampler_set(qn_sampler *s, const qn_sample_opts *opts, qn_err *err)
 
 bool qn_sampler_is_greedy(const qn_sampler *s) {
     const chain *c = &s->chain;
-    return c->is_greedy && c->n_steps == 0 && c->opts.n_biases == 0 && !c->bans;
+    return c->is_greedy && c->n_steps == 0 && c->opts.n_biases == 0 && !c->bans && !s->known;
 }
 
 int64_t qn_sampler_top(const qn_sampler *s) {
     const chain *c = &s->chain;
     if (qn_sampler_is_greedy(s)) return 1;
-    if (c->is_greedy || c->opts.mirostat || c->opts.n_biases || c->bans) return 0;
+    if (c->is_greedy || c->opts.mirostat || c->opts.n_biases || c->bans || s->known) return 0;
     if (c->n_steps == 0 || strcmp(c->steps[0]->name, "top_k") != 0) return 0;
     for (size_t i = 0; i < c->n_steps; i++) {
         if (c->steps[i]->kind == QN_STEP_SCORES) return 0; // writes scores that are not there
@@ -192,8 +212,9 @@ int64_t qn_sampler_top(const qn_sampler *s) {
 // What comes before all steps, whatever their order.
 static qn_status exclude(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
     const chain *c = &s->chain;
-    if (!in->allowed && c->opts.n_biases == 0 && !c->bans) return QN_OK;
+    if (!in->allowed && c->opts.n_biases == 0 && !c->bans && !s->known) return QN_OK;
     if (in->allowed) qn_choices_allow(&s->choices, in->allowed);
+    if (s->known) qn_choices_allow(&s->choices, s->known);
     float *scores = qn_choices_write(&s->choices);
     for (size_t i = 0; i < c->opts.n_biases; i++) scores[c->biases[i].token] += c->biases[i].bias;
     const size_t n_answer = in->n_tokens - in->n_prompt;
@@ -203,18 +224,30 @@ static qn_status exclude(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
         return QN_FAIL(err, ARGUMENT,
                        "no token is left to choose: all %lld are excluded by the grammar, bans or "
                        "biases",
-                       (long long)s->n_vocab);
+                       (long long)s->n_tokens);
+    return QN_OK;
+}
+
+// Scores that are never chosen must be sound all the same: the pass that made them is the same.
+static qn_status check_rest(const qn_sampler *s, const float *logits, qn_err *err) {
+    for (int64_t i = s->n_tokens; i < s->n_vocab; i++) {
+        const qn_row_facts facts = {.n = s->n_vocab, .least = logits[i], .broken = i};
+        if (!isfinite(logits[i])) return qn_row_facts_check(&facts, err);
+    }
     return QN_OK;
 }
 
 // By the best scores, where they are enough; else by all.
 static qn_status begin(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
-    const int64_t top = qn_sampler_top(s), need = top < s->n_vocab ? top : s->n_vocab;
+    const int64_t top = qn_sampler_top(s), need = top < s->n_tokens ? top : s->n_tokens;
     if (in->best && !in->allowed && top > 0 && in->n_best >= need) {
         qn_choices_begin_best(&s->choices, in->best, need);
         return QN_OK;
     }
-    if (in->logits) return qn_choices_begin(&s->choices, in->logits, err);
+    if (in->logits) {
+        QN_TRY(qn_choices_begin(&s->choices, in->logits, err));
+        return check_rest(s, in->logits, err);
+    }
     return QN_FAIL(err, STATE, "a choice from %lld scores, %lld are there", (long long)s->n_vocab,
                    (long long)in->n_best);
 }

@@ -15,7 +15,8 @@
 typedef struct qn_sampler qn_sampler;
 
 // Greedy at first. The tokenizer (borrowed) may be NULL: then bans are refused, and DRY has no
-// breakers.
+// breakers. Scores without a token (a row has n_vocab, which may be more than the tokenizer has) are
+// never chosen.
 QN_MUST_CHECK qn_status qn_sampler_create(qn_sampler **out, const qn_tokenizer *tokenizer,
                                           int64_t n_vocab, qn_err *err);
 void qn_sampler_destroy(qn_sampler *sampler);

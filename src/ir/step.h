@@ -29,7 +29,8 @@ typedef struct qn_step {
     const int32_t *row_out;     // (R) rows whose logits are wanted
     // (R) whether all scores of a wanted row are wanted, or only the best; NULL: all of every row
     const int32_t *out_full;
-    int64_t top; // best entries that are wanted of each of them; 0: as many as the graph has
+    int64_t top;     // best entries that are wanted of each of them; 0: as many as the graph has
+    int64_t entries; // the first so many scores of a row can be among the best; 0: all
 } qn_step;
 
 #endif

@@ -245,7 +245,8 @@ const float *qn_runner_row(const qn_runner *r, const char *output, int64_t row) 
 
 bool qn_runner_best(qn_best *out, const qn_runner *r, int64_t row) {
     const float *best = qn_runner_row(r, "best", row);
-    if (!best) return false;
+    const bool is_padded = r->engine->n_tokens < r->engine->model->hparams->vocab;
+    if (!best || (r->check && is_padded)) return false;
     const int64_t most = find_output(r, "best")->arg.width / 2 - 1;
     *out = (qn_best){.scores = best + 2, .ids = best + 2 + most};
     out->least = best[0];

@@ -58,7 +58,8 @@ QN_MUST_CHECK qn_status qn_runner_step(qn_runner *runner, const qn_segment *segm
 // such output. Borrowed until the next step.
 const float *qn_runner_row(const qn_runner *runner, const char *output, int64_t row);
 
-// The best scores of a wanted row of the last step; borrowed until the next.
+// The best scores of a wanted row of the last step, of those that belong to tokens; borrowed until the
+// next.
 typedef struct qn_best {
     int64_t n;           // as many as were asked for, or 1; fewer only if the row has fewer
     const float *scores; // (n) in descending order, ties by lower id

@@ -67,6 +67,7 @@ static qn_sizes fill_step(qn_runner *r, const qn_segment *segments, int64_t n) {
     r->step.n_segs = n;
     r->step.n_out = sizes.outs;
     r->step.top = r->check ? QN_HEAD_TOP : top;
+    r->step.entries = r->check ? 0 : r->engine->n_tokens; // the reference looks at all of them
     return sizes;
 }
 

@@ -47,6 +47,8 @@ struct qn_tokenizer {
     qn_tokenizer_info info;
     int32_t ends[QN_ENDS_MAX];
     size_t n_ends;
+    int32_t end;    // the highest id of a token, plus one
+    bool has_holes; // some ids below are not of tokens
 };
 
 // An empty object; qn_tokenizer_close releases it in any state. NULL when memory is short.

@@ -4,6 +4,8 @@
 #include "core/mem.h"
 #include "tokenizer/object.h"
 
+#include <stdio.h>
+
 // --- the object ----------------------------------------------------------------------------------
 
 qn_tokenizer *qn_tokenizer_alloc(void) {
@@ -59,9 +61,34 @@ static int32_t find_name(const qn_tokenizer *tokenizer, const char *name) {
     return qn_vocab_find(&tokenizer->vocab, name, strlen(name));
 }
 
+bool qn_tokenizer_has(const qn_tokenizer *tokenizer, int32_t id) {
+    const qn_vocab *vocab = &tokenizer->vocab;
+    if (!qn_vocab_has(vocab, id)) return false;
+    if (qn_vocab_kind(vocab, id) != QN_PIECE_UNUSED) return true;
+    char name[32];
+    snprintf(name, sizeof name, "[PAD%d]", id);
+    return !qn_str_is(qn_vocab_piece(vocab, id), name);
+}
+
+int32_t qn_tokenizer_end(const qn_tokenizer *tokenizer, bool *has_holes) {
+    *has_holes = tokenizer->has_holes;
+    return tokenizer->end;
+}
+
+static void find_range(qn_tokenizer *tokenizer) {
+    int32_t n = 0;
+    for (int32_t id = 0; id < tokenizer->vocab.n; id++) {
+        if (!qn_tokenizer_has(tokenizer, id)) continue;
+        tokenizer->end = id + 1;
+        n++;
+    }
+    tokenizer->has_holes = n < tokenizer->end;
+}
+
 qn_status qn_tokenizer_finish(qn_tokenizer *tokenizer, qn_err *err) {
     qn_tokenizer_info *info = &tokenizer->info;
     info->n_tokens = tokenizer->vocab.n;
+    find_range(tokenizer);
     const struct {
         const char *name;
         int32_t id;

@@ -21,6 +21,12 @@ QN_MUST_CHECK qn_status qn_tokenizer_from_json(qn_tokenizer **out, const char *t
 QN_MUST_CHECK qn_status qn_tokenizer_from_model(qn_tokenizer **out, const char *bytes, size_t size,
                                                 const char *name, qn_err *err);
 
+// Whether an id is that of a token: no hole, and none of the unused ones named [PADn] that fill a GGUF
+// vocabulary up to the rows of the embedding.
+bool qn_tokenizer_has(const qn_tokenizer *tokenizer, int32_t id);
+// The highest id of a token, plus one; *has_holes: some ids below are not of tokens.
+int32_t qn_tokenizer_end(const qn_tokenizer *tokenizer, bool *has_holes);
+
 // Declares a checkpoint's tokenizer and chat template as the tokenizer.* keys of a GGUF file. What
 // GGUF cannot express is refused by name; what its readers leave out by custom is told to the log.
 typedef struct qn_tokenizer_export {

@@ -24,6 +24,11 @@ static int64_t wanted_top(const qn_task *task) {
     return task->step->top > 0 && task->step->top < most ? task->step->top : most;
 }
 
+// Ids below this can be among the best; the scores of others are still looked at for faults.
+static int64_t wanted_entries(const qn_task *task) {
+    return task->step->entries > 0 ? task->step->entries : INT64_MAX;
+}
+
 static bool is_full(const qn_task *task, int64_t row) {
     return !task->step->out_full || task->step->out_full[row];
 }
@@ -48,7 +53,7 @@ static void insert(const list *l, float score, float id) {
     l->ids[at] = id;
 }
 
-static void add_score(const list *l, float score, int64_t id) {
+static void add_fact(const list *l, float score, int64_t id) {
     if (*l->broken < 0) {
         const bool is_finite = score - score == 0;
         if (!is_finite) {
@@ -58,6 +63,10 @@ static void add_score(const list *l, float score, int64_t id) {
             *l->least = score;
         }
     }
+}
+
+static void add_score(const list *l, float score, int64_t id) {
+    add_fact(l, score, id);
     if (score > l->scores[l->top - 1]) insert(l, score, (float)id);
 }
 
@@ -75,6 +84,12 @@ static void add_scores(const list *l, float *scores, int64_t n, int64_t first) {
     for (int j = 0; j < QN_LANES; j++) any |= news[j];
     if (!any) return;
     for (int64_t i = 0; i < n; i++) add_score(l, scores[i], first + i);
+}
+
+// The same where only ids below `most` can be among the best: few panels, at the end of a row.
+static void add_some(const list *l, const float *scores, int64_t n, int64_t first, int64_t most) {
+    for (int64_t i = 0; i < n; i++)
+        (first + i < most ? add_score : add_fact)(l, scores[i], first + i);
 }
 
 // The lists of a run lie one after the other in a row of the temporary.
@@ -96,6 +111,7 @@ void QN_FN(head_scores)(const qn_task *task, int64_t piece, void *scratch) {
                  .rows = room.rows,
                  .n_rows = cut.rows.end - cut.rows.first,
                  .form = task->in[0].form};
+    const int64_t most = wanted_entries(task);
     if (!p.n_rows) return;
     find_rows(room.rows, &task->in[0], cut.rows);
     for (int64_t r = cut.rows.first; r < cut.rows.end; r++) {
@@ -111,7 +127,10 @@ void QN_FN(head_scores)(const qn_task *task, int64_t piece, void *scratch) {
             float *scores = room.sums[r - cut.rows.first];
             const list l = run_list(task, r, cut.run);
             if (task->attrs->cap > 0) cap_scores(scores, n, task->attrs->cap);
-            add_scores(&l, scores, n, at);
+            if (at + n <= most)
+                add_scores(&l, scores, n, at);
+            else
+                add_some(&l, scores, n, at, most);
             if (is_full(task, r))
                 memcpy((float *)row_of(&task->out[0], r) + at, scores, (size_t)n * sizeof *scores);
         }
