@@ -2,6 +2,7 @@
 // number of threads, any company in a step, any CPU level, fused or not, restored or never left,
 // reused or fresh.
 #include "families.h"
+#include "format_files.h"
 
 #include "core/mem.h"
 #include "runtime/runner.h"
@@ -117,13 +118,10 @@ static void options_change_nothing(void **state) {
 
 // The first opening fills the folder, the second finds plans and weights there.
 static void ahead_of_time_changes_nothing(void **state) {
-    (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++) {
-        char folder[] = "quern-cache-XXXXXX", command[64];
-        assert_non_null(mkdtemp(folder));
         qn_logits want = family_logits(families[f], NULL);
         for (int round = 0; round < 2; round++) {
-            const qn_engine_opts opts = {.cache_dir = folder};
+            const qn_engine_opts opts = {.cache_dir = *state};
             qn_engine *engine = family_open(families[f], &opts);
             const qn_engine_info info = qn_engine_get_info(engine);
             assert_true(round ? info.cached_bytes >= info.weight_bytes : info.cached_bytes == 0);
@@ -135,8 +133,6 @@ static void ahead_of_time_changes_nothing(void **state) {
             qn_engine_close(engine);
         }
         qn_logits_deinit(&want);
-        snprintf(command, sizeof command, "rm -r %s", folder);
-        assert_int_equal(system(command), 0);
     }
 }
 
@@ -584,7 +580,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_change_nothing),
         cmocka_unit_test(options_change_nothing),
-        cmocka_unit_test(ahead_of_time_changes_nothing),
+        FOLDER_TEST(ahead_of_time_changes_nothing),
         cmocka_unit_test_teardown(levels_are_equal, clear_switches),
         cmocka_unit_test_teardown(fused_is_unfused, clear_switches),
         cmocka_unit_test(cached_is_naive),

@@ -1,5 +1,6 @@
 // The memory plan: told before anything is taken, refused with its numbers where it cannot fit.
 #include "families.h"
+#include "format_files.h"
 
 #include "core/machine.h"
 #include "core/mem.h"
@@ -9,7 +10,7 @@
 #include <unistd.h>
 
 // A model that claims a context far beyond any memory.
-static qn_engine *open_endless(char *path) {
+static qn_engine *open_endless(const char *path) {
     qn_err err;
     qn_engine *engine = NULL;
     model_file *m = model_load(TEST_DATA "/mini/llama32/llama32-bf16.gguf");
@@ -21,13 +22,8 @@ static qn_engine *open_endless(char *path) {
 }
 
 static void a_context_that_cannot_fit_is_refused(void **state) {
-    (void)state;
     qn_err err;
-    char path[] = "quern-endless-XXXXXX";
-    const int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    qn_engine *engine = open_endless(path);
+    qn_engine *engine = open_endless(in_folder(state, "endless.gguf").text);
     qn_session *session = NULL;
     ASSERT_FAILS(qn_session_create(&session, engine, NULL, &err), QN_MEMORY,
                  "a context of 1000000000 tokens needs");
@@ -41,7 +37,6 @@ static void a_context_that_cannot_fit_is_refused(void **state) {
     ASSERT_OK(qn_session_step(&token, session, NULL, &err));
     qn_session_destroy(session);
     qn_engine_close(engine);
-    unlink(path);
 }
 
 static void the_plan_grows_as_the_context_does(void **state) {
@@ -78,7 +73,7 @@ static void the_machine_tells_its_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_context_that_cannot_fit_is_refused),
+        FOLDER_TEST(a_context_that_cannot_fit_is_refused),
         cmocka_unit_test(the_plan_grows_as_the_context_does),
         cmocka_unit_test(the_machine_tells_its_memory),
     };
