@@ -11,6 +11,7 @@
 #define _XOPEN_SOURCE   700 // pseudo-terminals
 #include "cli_run.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -47,6 +48,7 @@ typedef struct screen_opts {
     int width;             // 0: SCREEN_WIDTH
     const char *stdout_to; // a file instead of the terminal; NULL: the terminal
     bool is_interrupted;   // Ctrl-C was pressed already, and waits
+    const char *program;   // NULL: quern
 } screen_opts;
 
 // --- the picture ---------------------------------------------------------------------------------
@@ -205,9 +207,10 @@ static inline void screen_exec(const char *terminal, const screen_opts *opts,
         sigprocmask(SIG_BLOCK, &set, NULL);
         raise(SIGINT);
     }
-    const char *argv[CLI_MOST_ARGS + 2] = {QUERN};
+    const char *program = opts->program ? opts->program : QUERN;
+    const char *argv[CLI_MOST_ARGS + 2] = {program};
     for (int i = 0; i < CLI_MOST_ARGS && args[i]; i++) argv[i + 1] = args[i];
-    execv(QUERN, (char *const *)(uintptr_t)argv);
+    execv(program, (char *const *)(uintptr_t)argv);
     _exit(99);
 }
 
@@ -230,6 +233,7 @@ static inline void screen_open_with(screen *s, const screen_opts *opts, const ch
     }
     screen_resize(s, opts->width ? opts->width : SCREEN_WIDTH);
     screen_reach(s, 0);
+    assert_int_equal(fcntl(s->fd, F_SETFL, O_NONBLOCK), 0);
     s->pid = fork();
     assert_true(s->pid >= 0);
     if (s->pid == 0) screen_exec(name, opts, args);
@@ -239,19 +243,27 @@ static inline void screen_open(screen *s, const char *const *args) {
     screen_open_with(s, &(screen_opts){0}, args);
 }
 
-static inline void screen_type(screen *s, const char *text) {
-    assert_int_equal(write(s->fd, text, strlen(text)), strlen(text));
-}
-
 // Takes what was printed; false: the program has closed its end.
 static inline bool screen_read(screen *s) {
     const size_t room = SCREEN_MOST_BYTES - 1 - s->size;
     if (room == 0) fail_msg("more than %d bytes were printed", SCREEN_MOST_BYTES);
     const ssize_t n = read(s->fd, s->text + s->size, room);
-    if (n <= 0) return false;
+    if (n <= 0) return n < 0 && errno == EAGAIN;
     for (ssize_t i = 0; i < n; i++) screen_feed(s, s->text[s->size + (size_t)i]);
     s->size += (size_t)n;
     return true;
+}
+
+// A program that reads nothing, while what it prints is read, fails the test.
+static inline void screen_type(screen *s, const char *text) {
+    for (size_t left = strlen(text); left > 0;) {
+        const ssize_t n = write(s->fd, text, left);
+        if (n < 0 && errno != EAGAIN) fail_msg("nothing can be typed: %s", strerror(errno));
+        if (n > 0) text += n, left -= (size_t)n;
+        struct pollfd p = {.fd = s->fd, .events = POLLIN | POLLOUT};
+        if (left && poll(&p, 1, SCREEN_PATIENCE_MS) != 1) fail_msg("'%s' is not read", text);
+        if (left && p.revents & POLLIN && !screen_read(s)) fail_msg("ended before '%s'", text);
+    }
 }
 
 // Waits until `text` is printed, after what was expected before.
@@ -272,7 +284,10 @@ static inline void screen_expect(screen *s, const char *text) {
 // Waits for the end. Exit code, or CLI_KILLED + signal.
 static inline int screen_close(screen *s) {
     int status = 0;
-    while (screen_read(s)) continue; // until the other end is closed
+    struct pollfd p = {.fd = s->fd, .events = POLLIN};
+    do { // until the other end is closed
+        if (poll(&p, 1, SCREEN_PATIENCE_MS) != 1) fail_msg("no end after '%s'", s->text);
+    } while (screen_read(s));
     assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
     close(s->fd);
     s->pid = 0;

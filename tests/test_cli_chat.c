@@ -1,6 +1,8 @@
 // Conversations, on a terminal made for the purpose.
 #include "screen.h"
 
+#include <termios.h>
+
 // The figures behind the next answer: tokens of the prompt, and how many of them were known.
 static void expect_figures(screen *s, int *prompt, int *known) {
     screen_expect(s, "[prompt ");
@@ -270,9 +272,9 @@ static void test_save_and_load(void **state) {
     screen_type(s, line);
     screen_expect(s, "loaded: 2 messages");
     screen_type(s, "/set\n");
-    screen_expect(s, "0.5");       // came with it
-    screen_type(s, "/set temp\n"); // and goes
-    screen_expect(s, "> ");
+    screen_expect(s, "0.5");               // came with it
+    screen_type(s, "/set temp default\n"); // and goes
+    screen_expect(s, "temp has its default again");
     screen_type(s, "What is my name?\n");
     screen_expect(s, "name?\r\n");
     screen_expect(s, "Kevin");
@@ -315,9 +317,9 @@ static void test_commands(void **state) {
     screen_type(s, "/set temperature 1.5\n"); // by another program's name
     screen_expect(s, "1.5");
     screen_type(s, "/set parameter top_k 39\n"); // and by its words
-    screen_expect(s, "top-k                39");
-    screen_type(s, "/set top_k\n");
-    screen_expect(s, "sample among the N best tokens");
+    screen_expect(s, "top-k is 39 now");
+    screen_type(s, "/set top_k default\n");
+    screen_expect(s, "top-k has its default again");
     screen_type(s, "/set temp hot\n");
     screen_expect(s, "--temp: 'hot', want a number");
     screen_type(s, "/set frobnication 1\n");
@@ -379,19 +381,328 @@ static void test_parts(void **state) {
     assert_int_equal(screen_close(s), 0);
 }
 
+// --- typing during an answer ---------------------------------------------------------------------
+
+// A conversation with a long answer that has begun.
+static void begin_long_answer(screen *s, const char *tokens) {
+    setenv("QN_LEVEL", "portable", 1); // slow, so that it goes on while something is typed
+    screen_open(s, (const char *[]){"run", DRAFT, "-t", "1", "-n", tokens, "--ignore-eos", NULL});
+    unsetenv("QN_LEVEL");
+    screen_expect(s, "> ");
+    screen_type(s, "Tell me a story.\n");
+    screen_expect(s, "\033[K");
+    screen_expect(s, " "); // a word of the answer
+}
+
+static void expect_answers(screen *s, const char *n) {
+    screen_type(s, "/stats\n");
+    screen_expect(s, "  answers   ");
+    screen_expect(s, n);
+}
+
+// 12 KB in 300 lines, more than a terminal keeps by itself.
+static const char *many_lines(void) {
+    static char text[300 * 41 + 1];
+    for (int i = 0; i < 300; i++)
+        snprintf(text + (ptrdiff_t)41 * i, 42, "line %03d of a text that somebody pasted.\n", i);
+    return text;
+}
+
+// Ctrl-C is heard after any amount of typing, which it drops.
+static void test_interrupt_after_paste(void **state) {
+    screen *s = *state;
+    enum { MOST = 1500 };
+    begin_long_answer(s, "1500");
+    screen_type(s, many_lines());
+    screen_type(s, "\x03");
+    screen_expect(s, "; answer ");
+    const char *at = s->text + s->seen;
+    screen_expect(s, "tokens/s]");
+    if (atoi(at) >= MOST) fail_msg("the answer was not stopped");
+    screen_expect(s, "> ");
+    expect_answers(s, "1\r");
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+    assert_null(strstr(s->text, "line 0"));
+}
+
+// A text of several lines that is pasted during an answer waits at the prompt, and is one question;
+// with and without the marks that terminals put around it.
+static void test_paste_during_answer(void **state) {
+    screen *s = *state;
+    static const char *const pastes[] = {"\033[200~line one\rline two\rline three\r\033[201~",
+                                         "line one\nline two\nline three\n"};
+    for (size_t i = 0; i < sizeof pastes / sizeof *pastes; i++) {
+        begin_long_answer(s, "100");
+        screen_type(s, pastes[i]);
+        screen_expect(s, "tokens/s]");
+        screen_expect(s, "line three");
+        screen_type(s, "\x03"); // not sent yet: it can be taken back
+        screen_expect(s, "> ");
+        expect_answers(s, "1\r");
+        screen_type(s, "Tell me a story.\n");
+        screen_expect(s, "\033[K");
+        screen_type(s, pastes[i]);
+        screen_expect(s, "line three");
+        screen_type(s, "\r");
+        screen_expect(s, "tokens/s]");
+        expect_answers(s, "3\r");
+        screen_type(s, "/exit\n");
+        assert_int_equal(screen_close(s), 0);
+    }
+}
+
+// A line that is typed during an answer is the next question, and does not stand in the answer.
+static void test_typed_ahead(void **state) {
+    screen *s = *state;
+    begin_long_answer(s, "100");
+    screen_type(s, "What is 10");
+    screen_expect(s, " ");
+    screen_type(s, " + 62?\n");
+    screen_expect(s, "tokens/s]");
+    const char *shown = strstr(s->text, "62?");
+    if (shown && shown < s->text + s->seen) fail_msg("it stands in the answer: '%s'", s->text);
+    screen_expect(s, "> ");
+    screen_expect(s, "What is 10 + 62?\r\n");
+    screen_expect(s, "10 + 62 = 72");
+    screen_expect(s, "tokens/s]");
+    // Ctrl-C drops what was typed before it, and keeps what comes after.
+    screen_expect(s, "> ");
+    screen_type(s, "Tell me a story.\n");
+    screen_expect(s, "\033[K");
+    screen_type(s, "What is the capital of France?\n\x03/stats\n");
+    screen_expect(s, "  answers   3\r");
+    assert_null(strstr(s->text, "capital"));
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+}
+
+// A program that is ended while it answers leaves the terminal as it found it.
+static void test_terminal_is_restored(void **state) {
+    screen *s = *state;
+    static const int signals[] = {0, SIGTERM, SIGQUIT};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        struct termios before, after;
+        begin_long_answer(s, "1500");
+        // Nobody reads a terminal whose last user has gone: this keeps it open.
+        const int other = open(ptsname(s->fd), O_RDWR | O_NOCTTY | O_CLOEXEC);
+        assert_true(other >= 0);
+        assert_int_equal(tcgetattr(other, &before), 0);
+        assert_false(before.c_lflag & ECHO);
+        if (signals[i]) {
+            kill(s->pid, signals[i]);
+        } else {
+            screen_type(s, "\x03");
+            screen_expect(s, "tokens/s]");
+            screen_type(s, "/exit\n");
+        }
+        int status = 0;
+        assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
+        s->pid = 0;
+        assert_int_equal(WIFSIGNALED(status) ? WTERMSIG(status) : 0, signals[i]);
+        assert_int_equal(tcgetattr(other, &after), 0);
+        close(other);
+        close(s->fd);
+        const tcflag_t cooked = ICANON | ECHO | ISIG;
+        assert_int_equal(after.c_lflag & cooked, cooked);
+    }
+}
+
+// Ctrl-Z stops the program while it answers, with the terminal as it was; then it goes on. The shell
+// is one that does not set the terminal up by itself.
+static void test_stop_during_answer(void **state) {
+    screen *s = *state;
+    static const char script[] = QUERN " run " DRAFT " -t 1 -n 300 --ignore-eos;"
+                                       "stty -a | grep -q ' icanon.* echo ' && echo as it was;"
+                                       "fg";
+    setenv("QN_LEVEL", "portable", 1);
+    screen_open_with(s, &(screen_opts){.program = "/bin/sh"},
+                     (const char *[]){"-mc", script, NULL});
+    unsetenv("QN_LEVEL");
+    screen_expect(s, "> ");
+    screen_type(s, "Tell me a story.\n");
+    screen_expect(s, "\033[K");
+    screen_type(s, "\x1a");
+    screen_expect(s, "as it was");
+    screen_expect(s, "tokens/s]");
+    screen_expect(s, "> ");
+    expect_answers(s, "1\r");
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+}
+
+// What is typed right after Ctrl-C belongs to the new line.
+static void test_text_after_interrupt(void **state) {
+    screen *s = *state;
+    screen_open(s, (const char *[]){"run", DRAFT, "-n", "4", NULL});
+    screen_expect(s, "> ");
+    screen_type(s, "What is\x03/stats\n");
+    screen_expect(s, "  answers   0\r");
+    screen_type(s, "What is");
+    screen_expect(s, "What is");
+    screen_type(s, "\x03");
+    screen_type(s, "/stats\n");
+    screen_expect(s, "  answers   0\r");
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+}
+
+// --- commands ------------------------------------------------------------------------------------
+
+// The file of a session follows commands too, not only answers.
+static void test_session_follows_commands(void **state) {
+    screen *s = *state;
+    char path[CLI_MOST_PATH];
+    snprintf(path, sizeof path, "%s", cli_path("kept.json"));
+    const char *args[] = {"run", DRAFT, "-n", "4", "--session", path, NULL};
+    screen_open(s, args);
+    screen_expect(s, "> ");
+    screen_type(s, "Hi!\n");
+    screen_expect(s, "tokens/s]");
+    screen_type(s, "/set temp 0.7\n");
+    screen_expect(s, "temp");
+    screen_expect(s, "> ");
+    screen_type(s, "/system You are terse.\n");
+    screen_expect(s, "the system message is set");
+    screen_type(s, "\x04");
+    assert_int_equal(screen_close(s), 0);
+    screen_open(s, args);
+    screen_expect(s, "> ");
+    screen_type(s, "/system\n");
+    screen_expect(s, "You are terse.\r");
+    screen_type(s, "/set temp\n");
+    screen_expect(s, "0.7");
+    screen_type(s, "/set temp default\n");
+    screen_expect(s, "default");
+    screen_type(s, "/system none\n");
+    screen_expect(s, "no system message");
+    screen_type(s, "\x04");
+    assert_int_equal(screen_close(s), 0);
+    char *text = cli_load(path, NULL);
+    assert_null(strstr(text, "terse"));
+    assert_null(strstr(text, "0.7"));
+    assert_non_null(strstr(text, "Hi!"));
+    free(text);
+}
+
+// A command is one line whose word has one slash; all else is text, and // begins one with a slash.
+static void test_texts_with_slashes(void **state) {
+    screen *s = *state;
+    char path[CLI_MOST_PATH];
+    snprintf(path, sizeof path, "%s", cli_path("slashes.json"));
+    screen_open(s, (const char *[]){"run", DRAFT, "-n", "2", "--session", path, NULL});
+    screen_expect(s, "> ");
+    static const char *const typed[] = {"/usr/bin is a folder\r", "//help\r",
+                                        "\033[200~// a comment\rint x;\033[201~\r",
+                                        "\033[200~/reset\rnow\033[201~\r", "\"\"\"/regen\"\"\"\r"};
+    static const char *const asked[] = {"\"/usr/bin is a folder\"", "\"/help\"",
+                                        "\"// a comment\\nint x;\"", "\"/reset\\nnow\"",
+                                        "\"/regen\""};
+    for (size_t i = 0; i < sizeof typed / sizeof *typed; i++) {
+        screen_type(s, typed[i]);
+        screen_expect(s, "tokens/s]");
+        screen_expect(s, "> ");
+    }
+    screen_type(s, "/frobnicate\n");
+    screen_expect(s, "no command /frobnicate");
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+    char *text = cli_load(path, NULL);
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        if (!strstr(text, asked[i])) fail_msg("no %s in %s", asked[i], text);
+    }
+    free(text);
+}
+
+// A name alone shows a setting and changes nothing; what changes is said.
+static void test_settings_are_told(void **state) {
+    screen *s = *state;
+    screen_open(s, (const char *[]){"run", DRAFT, "--temp", "0.5", NULL});
+    screen_expect(s, "> ");
+    for (int i = 0; i < 2; i++) {
+        screen_type(s, "/set temp\n");
+        screen_expect(s, "0.5");
+        screen_expect(s, "temperature"); // what it does
+    }
+    screen_type(s, "/set temp 0.8\n");
+    screen_expect(s, "temp is 0.8 now, it was 0.5");
+    screen_type(s, "/set temp 0.8\n");
+    screen_expect(s, "temp is 0.8, as before");
+    screen_type(s, "/set temp default\n");
+    screen_expect(s, "temp has its default again, it was 0.8");
+    screen_type(s, "/set top_k 39\n");
+    screen_expect(s, "top-k is 39 now, it had its default");
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+}
+
+// Names of files are written as in a shell.
+static void test_names_of_files(void **state) {
+    screen *s = *state;
+    static const struct {
+        const char *typed, *file;
+    } names[] = {{"~/home.json", "home.json"},
+                 {"\"two words.json\"", "two words.json"},
+                 {"'it is.json'", "it is.json"},
+                 {"~/back\\ slash.json", "back slash.json"},
+                 {"\"$x `y` \\\" z.json\"", "$x `y` \" z.json"}};
+    char folder[CLI_MOST_PATH], line[CLI_MOST_PATH + 16];
+    char *home = strdup(getenv("HOME") ? getenv("HOME") : "/");
+    assert_non_null(getcwd(folder, sizeof folder));
+    assert_int_equal(chdir(cli_folder), 0);
+    setenv("HOME", cli_folder, 1);
+    screen_open(s, (const char *[]){"run", DRAFT, NULL});
+    setenv("HOME", home, 1);
+    assert_int_equal(chdir(folder), 0);
+    free(home);
+    screen_expect(s, "> ");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(line, sizeof line, "/save %s\n", names[i].typed);
+        screen_type(s, line);
+        screen_expect(s, "saved: 0 messages");
+        if (access(cli_path(names[i].file), F_OK) != 0) fail_msg("no file %s", names[i].file);
+        snprintf(line, sizeof line, "/load %s\n", names[i].typed);
+        screen_type(s, line);
+        screen_expect(s, "loaded: 0 messages");
+    }
+    screen_type(s, "/save \"half\n");
+    screen_expect(s, "a quote is not closed");
+    screen_type(s, "/save ''\n");
+    screen_expect(s, "/save needs the name of a file");
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+}
+
 int main(void) {
     static screen s;
     setenv("TERM", "xterm", 1);
     unsetenv("NO_COLOR");
     const struct CMUnitTest tests[] = {
-        SCREEN_TEST(test_turns_are_kept, &s), SCREEN_TEST(test_conversation, &s),
-        SCREEN_TEST(test_interrupt, &s),      SCREEN_TEST(test_interrupt_reading, &s),
-        SCREEN_TEST(test_blank_line, &s),     SCREEN_TEST(test_waiting_for_text, &s),
-        SCREEN_TEST(test_going_on, &s),       SCREEN_TEST(test_interrupt_at_prompt, &s),
-        SCREEN_TEST(test_long_line, &s),      SCREEN_TEST(test_full_context, &s),
-        SCREEN_TEST(test_several_lines, &s),  SCREEN_TEST(test_save_and_load, &s),
-        SCREEN_TEST(test_commands, &s),       SCREEN_TEST(test_wrapped, &s),
+        SCREEN_TEST(test_turns_are_kept, &s),
+        SCREEN_TEST(test_conversation, &s),
+        SCREEN_TEST(test_interrupt, &s),
+        SCREEN_TEST(test_interrupt_reading, &s),
+        SCREEN_TEST(test_blank_line, &s),
+        SCREEN_TEST(test_waiting_for_text, &s),
+        SCREEN_TEST(test_going_on, &s),
+        SCREEN_TEST(test_interrupt_at_prompt, &s),
+        SCREEN_TEST(test_long_line, &s),
+        SCREEN_TEST(test_full_context, &s),
+        SCREEN_TEST(test_several_lines, &s),
+        SCREEN_TEST(test_save_and_load, &s),
+        SCREEN_TEST(test_commands, &s),
+        SCREEN_TEST(test_wrapped, &s),
         SCREEN_TEST(test_parts, &s),
+        SCREEN_TEST(test_interrupt_after_paste, &s),
+        SCREEN_TEST(test_paste_during_answer, &s),
+        SCREEN_TEST(test_typed_ahead, &s),
+        SCREEN_TEST(test_terminal_is_restored, &s),
+        SCREEN_TEST(test_stop_during_answer, &s),
+        SCREEN_TEST(test_text_after_interrupt, &s),
+        SCREEN_TEST(test_session_follows_commands, &s),
+        SCREEN_TEST(test_texts_with_slashes, &s),
+        SCREEN_TEST(test_settings_are_told, &s),
+        SCREEN_TEST(test_names_of_files, &s),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

@@ -3,6 +3,8 @@
 
 #include "core/buf.h"
 
+#include <sys/stat.h>
+
 #define QUESTION "What is 10 + 62?"
 
 static void save_text(const char *name, const char *text) {
@@ -135,6 +137,25 @@ static void test_session(void **state) {
     cli_free(&a), cli_free(&b), cli_free(&raw), cli_free(&folder), cli_free(&other);
 }
 
+// An empty file is a new session; a place that nothing can be kept in is told before the answer.
+static void test_new_sessions(void **state) {
+    (void)state;
+    const place empty = at("empty.json"), nowhere = at("no/such/folder/talk.json"),
+                closed = at("closed"), locked = at("closed/talk.json");
+    save_text("empty.json", "");
+    assert_int_equal(mkdir(closed.path, 0500), 0);
+    cli_result a = CLI_RUN("run", DRAFT, "My name is Kevin.", "--session", empty.path),
+               b = CLI_RUN("run", DRAFT, "What is my name?", "--session", empty.path),
+               c = CLI_RUN("run", DRAFT, "Hi", "--session", nowhere.path),
+               d = CLI_RUN("run", DRAFT, "Hi", "--session", locked.path);
+    cli_assert_done(&a);
+    cli_assert_done(&b);
+    assert_non_null(strstr(b.out, "Kevin"));
+    cli_assert_fails(&c, 1, "no/such/folder/talk.json: cannot create");
+    if (geteuid() != 0) cli_assert_fails(&d, 1, "closed/talk.json: cannot create");
+    cli_free(&a), cli_free(&b), cli_free(&c), cli_free(&d);
+}
+
 // A file that is no session is neither read nor replaced.
 static void test_bad_sessions(void **state) {
     (void)state;
@@ -144,7 +165,7 @@ static void test_bad_sessions(void **state) {
     static const struct {
         const char *text, *part;
     } cases[] = {
-        {"", "not valid JSON"},
+        {" ", "not valid JSON"},
         {"hello", "not valid JSON"},
         {"{}", "no session of quern"},
         {"[]", "no session of quern"},
@@ -351,12 +372,19 @@ static void test_pipe(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_template),     cmocka_unit_test(test_reasoning),
-        cmocka_unit_test(test_calls),        cmocka_unit_test(test_session),
-        cmocka_unit_test(test_bad_sessions), cmocka_unit_test(test_hostile_sessions),
-        cmocka_unit_test(test_bad_text),     cmocka_unit_test(test_pipe),
-        cmocka_unit_test(test_bad_settings), cmocka_unit_test(test_many_stops),
-        cmocka_unit_test(test_structure),    cmocka_unit_test(test_draft),
+        cmocka_unit_test(test_template),
+        cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_session),
+        cmocka_unit_test(test_new_sessions),
+        cmocka_unit_test(test_bad_sessions),
+        cmocka_unit_test(test_hostile_sessions),
+        cmocka_unit_test(test_bad_text),
+        cmocka_unit_test(test_pipe),
+        cmocka_unit_test(test_bad_settings),
+        cmocka_unit_test(test_many_stops),
+        cmocka_unit_test(test_structure),
+        cmocka_unit_test(test_draft),
         cmocka_unit_test(test_shift),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

@@ -8,6 +8,7 @@
 #include "core/mem.h"
 
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // --- what was typed ------------------------------------------------------------------------------
@@ -96,7 +97,14 @@ static qn_status read_prompt(qn_buf *out, const qn_run_args *args, qn_err *err) 
     return QN_OK;
 }
 
+// A file with nothing in it, as mktemp makes it, is a new session. False where it cannot be known.
+static bool is_empty(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0;
+}
+
 // A session that is there is gone on with; a system message that was typed takes the place of its.
+// What could not be kept is told before there is anything to keep.
 static qn_status resume(qn_talk *t, qn_err *err) {
     const qn_run_args *args = t->args;
     if (!args->session) return QN_OK;
@@ -104,8 +112,9 @@ static qn_status resume(qn_talk *t, qn_err *err) {
         return QN_FAIL(err, ARGUMENT, "--session: the text is fed as it is, and not remembered");
     if (qn_path_is_folder(args->session))
         return QN_FAIL(err, ARGUMENT, "--session: %s is a folder, want a file", args->session);
-    if (!qn_path_is_file(args->session)) return QN_OK;
-    QN_TRY(qn_saved_read(t, args->session, err));
+    const bool is_new = !qn_path_is_file(args->session) || is_empty(args->session);
+    if (!is_new) QN_TRY(qn_saved_read(t, args->session, err));
+    QN_TRY(qn_saved_check(args->session, err));
     return args->system ? qn_talk_set_system(t, args->system, err) : QN_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "cli/saved.h"
 #include "cli/terminal.h"
 
+#include "core/debug.h"
 #include "core/file.h"
 
 #include <string.h>
@@ -70,7 +71,7 @@ static qn_status set_system(conversation *c, const char *rest, qn_err *err) {
     const bool goes = strcmp(rest, "none") == 0;
     QN_TRY(qn_talk_set_system(c->talk, goes ? NULL : rest, err));
     qn_print_dim(goes ? "no system message" : "the system message is set");
-    return QN_OK;
+    return keep_session(c, err);
 }
 
 static qn_status answer_again(conversation *c, const char *rest, qn_err *err) {
@@ -80,18 +81,49 @@ static qn_status answer_again(conversation *c, const char *rest, qn_err *err) {
     return settle(c, qn_talk_again(c->talk, err), err);
 }
 
+// The name of a file as in a shell: ~/ at the beginning is the user's folder; in quotes, or after a
+// backslash, characters stand for themselves. Blanks need neither, as there is but one name.
+static qn_status read_name(qn_buf *out, const char *command, const char *text, qn_err *err) {
+    const char *home = qn_surroundings_read().home;
+    char quote = 0; // that is open
+    qn_buf_add(out, "", 0);
+    if (home && *text == '~' && (text[1] == '/' || !text[1])) {
+        qn_buf_text(out, home);
+        text++;
+    }
+    for (; *text; text++) {
+        const bool is_special = text[1] == '"' || text[1] == '\\' || !quote;
+        if (*text == quote)
+            quote = 0;
+        else if (!quote && (*text == '"' || *text == '\''))
+            quote = *text;
+        else if (*text == '\\' && quote != '\'' && text[1] && is_special)
+            qn_buf_add(out, ++text, 1);
+        else
+            qn_buf_add(out, text, 1);
+    }
+    if (out->failed) return QN_NOMEM(err, "the name of a file");
+    if (quote) return QN_FAIL(err, ARGUMENT, "%s: a quote is not closed", command);
+    return out->size ? QN_OK : QN_FAIL(err, ARGUMENT, "%s needs the name of a file", command);
+}
+
 static qn_status save(conversation *c, const char *rest, qn_err *err) {
-    if (!*rest) return QN_FAIL(err, ARGUMENT, "/save needs the name of a file");
-    QN_TRY(qn_saved_write(c->talk, rest, err));
-    qn_print_dim("saved: %zu messages", json_array_size(c->talk->messages));
-    return QN_OK;
+    qn_buf path = {0};
+    qn_status status = read_name(&path, "/save", rest, err);
+    if (!status) status = qn_saved_write(c->talk, path.data, err);
+    qn_buf_deinit(&path);
+    if (!status) qn_print_dim("saved: %zu messages", json_array_size(c->talk->messages));
+    return status;
 }
 
 static qn_status load(conversation *c, const char *rest, qn_err *err) {
-    if (!*rest) return QN_FAIL(err, ARGUMENT, "/load needs the name of a file");
-    QN_TRY(qn_saved_read(c->talk, rest, err));
+    qn_buf path = {0};
+    qn_status status = read_name(&path, "/load", rest, err);
+    if (!status) status = qn_saved_read(c->talk, path.data, err);
+    qn_buf_deinit(&path);
+    if (status) return status;
     qn_print_dim("loaded: %zu messages", json_array_size(c->talk->messages));
-    return QN_OK;
+    return keep_session(c, err);
 }
 
 // The value; for what is not set the help, which names the default, in the weak colour.
@@ -139,6 +171,49 @@ static qn_status change(qn_talk *t, const qn_option *option, const char *value, 
     return status;
 }
 
+// Says what a setting was before, `old`, and is now.
+static void tell_change(const conversation *c, const qn_option *option, const qn_buf *old) {
+    qn_buf new = {0};
+    const char *name = option->name + 2, *before = old->size ? old->data : NULL;
+    qn_option_print(&new, c->talk->args, option);
+    const bool is_same = new.size == old->size && (!before || strcmp(new.data, before) == 0);
+    const char *now = new.size ? new.data : NULL;
+    if (is_same && now)
+        qn_print_dim("%s is %s, as before", name, now);
+    else if (is_same)
+        qn_print_dim("%s has its default, as before", name);
+    else if (!now)
+        qn_print_dim("%s has its default again, it was %s", name, before);
+    else if (before)
+        qn_print_dim("%s is %s now, it was %s", name, now, before);
+    else
+        qn_print_dim("%s is %s now, it had its default", name, now);
+    qn_buf_deinit(&new);
+}
+
+static qn_status set_value(conversation *c, const qn_option *option, const char *value,
+                           qn_err *err) {
+    qn_buf old = {0};
+    qn_status status = QN_OK;
+    qn_option_print(&old, c->talk->args, option);
+    if (strcmp(value, "default") == 0)
+        qn_option_clear(c->talk->args, option);
+    else
+        status = change(c->talk, option, value, err);
+    if (!status) tell_change(c, option, &old);
+    qn_buf_deinit(&old);
+    return status ? status : keep_session(c, err);
+}
+
+// A name without a value is a question, and changes nothing.
+static void show_setting(const conversation *c, const qn_option *option) {
+    qn_buf value = {0};
+    qn_option_print(&value, c->talk->args, option);
+    print_setting(c, option);
+    if (value.size) qn_print_dim("  %s", option->help);
+    qn_buf_deinit(&value);
+}
+
 static qn_status set(conversation *c, const char *rest, qn_err *err) {
     const qn_option *option;
     for (size_t i = 0; !*rest && (option = qn_live_option(i)); i++) print_setting(c, option);
@@ -148,11 +223,8 @@ static qn_status set(conversation *c, const char *rest, qn_err *err) {
     option = find_setting(rest, n, err);
     if (!option) return QN_ARGUMENT;
     const char *value = rest + n + strspn(rest + n, " \t=");
-    if (*value)
-        QN_TRY(change(c->talk, option, value, err));
-    else
-        qn_option_clear(c->talk->args, option);
-    print_setting(c, option);
+    if (*value) return set_value(c, option, value, err);
+    show_setting(c, option);
     return QN_OK;
 }
 
@@ -196,7 +268,9 @@ static const struct {
     {"/regen", "", "another answer to the last question", answer_again},
     {"/save", "FILE", "write the conversation into a file", save},
     {"/load", "FILE", "go on with the conversation in a file", load},
-    {"/set", "NAME VALUE", "change a setting; no VALUE: back to its default; no NAME: list all",
+    {"/set", "NAME VALUE",
+     "change a setting; VALUE default: as if it was never set; no VALUE: show it; no NAME: list "
+     "all",
      set},
     {"/stats", "", "figures of all answers so far", show_figures},
     {"/image", "FILE", "not there yet", take_image},
@@ -220,7 +294,7 @@ static qn_status explain(conversation *c, const char *rest, qn_err *err) {
     }
     qn_print_entry("Ctrl-C stops reading or answering, or clears a line. A text of several lines "
                    "stands between \"\"\" and \"\"\", or has a \\ at the end of each line but "
-                   "the last.",
+                   "the last. A text that begins with / is written with //.",
                    0, false);
     return QN_OK;
 }
@@ -258,11 +332,13 @@ static bool is_unfinished(qn_buf *text) {
     return text->size && text->data[text->size - 1] == '\\';
 }
 
-// Takes the quotes away, and the backslashes at the ends of lines.
+static bool is_quoted(const qn_buf *text) {
+    return strncmp(text->data + strspn(text->data, " \t"), quotes, 3) == 0;
+}
+
+// Takes the quotes away.
 static void unquote(qn_buf *text) {
-    char *begin = text->data + strspn(text->data, " \t");
-    if (strncmp(begin, quotes, 3) != 0) return;
-    begin += 3;
+    char *begin = text->data + strspn(text->data, " \t") + 3;
     begin += *begin == '\n';
     size_t size = (size_t)(strstr(begin, quotes) - begin);
     memmove(text->data, begin, size);
@@ -270,29 +346,42 @@ static void unquote(qn_buf *text) {
     cut_end(text, size);
 }
 
-// A text of one line or several.
+// A text of one line or several. The backslashes at the ends of lines are taken away.
 static qn_edit_end read_text(qn_buf *text, conversation *c) {
     qn_buf line = {0};
     qn_edit_end end = qn_edit_read(text, c->edit, "> ");
     while (end == QN_EDIT_LINE && is_unfinished(text)) {
-        const bool is_quoted = strncmp(text->data + strspn(text->data, " \t"), quotes, 3) == 0;
         end = qn_edit_read(&line, c->edit, "... ");
-        if (!is_quoted) cut_end(text, text->size - 1);
+        if (!is_quoted(text)) cut_end(text, text->size - 1);
         qn_buf_text(text, "\n");
         qn_buf_add(text, line.data, line.size);
     }
     qn_buf_deinit(&line);
-    if (end == QN_EDIT_LINE && !text->failed) {
-        qn_edit_remember(c->edit, text->data);
-        unquote(text);
-    }
+    if (end == QN_EDIT_LINE && !text->failed) qn_edit_remember(c->edit, text->data);
     return text->failed ? QN_EDIT_CLOSED : end;
 }
 
-static qn_status take_text(conversation *c, const qn_buf *text, qn_err *err) {
-    const char *word = text->data + strspn(text->data, " \t\r\n"); // blanks alone are no question
-    if (*word == '/') return run_command(c, word, err);
-    return *word ? settle(c, qn_talk_ask(c->talk, text->data, text->size, err), err) : QN_OK;
+// One line whose first word has one slash, and that at its beginning; "/usr/bin" is a text.
+static bool is_command(const char *word) {
+    return *word == '/' && !strchr(word, '\n') && !memchr(word + 1, '/', strcspn(word, " \t") - 1);
+}
+
+static qn_status ask(conversation *c, const char *text, size_t size, qn_err *err) {
+    const bool is_blank = text[strspn(text, " \t\r\n")] == 0; // not a question
+    return is_blank ? QN_OK : settle(c, qn_talk_ask(c->talk, text, size, err), err);
+}
+
+// On a line of its own, // begins a text with a slash.
+static qn_status take_text(conversation *c, qn_buf *text, qn_err *err) {
+    if (is_quoted(text)) {
+        unquote(text);
+        return ask(c, text->data, text->size, err);
+    }
+    const char *word = text->data + strspn(text->data, " \t\r\n");
+    if (is_command(word)) return run_command(c, word, err);
+    if (strncmp(word, "//", 2) == 0 && !strchr(word, '\n'))
+        return ask(c, word + 1, strlen(word + 1), err);
+    return ask(c, text->data, text->size, err);
 }
 
 // What the conversation is with: the model's own name, or that of its file where it has none.

@@ -1,5 +1,6 @@
 #include "cli/edit.h"
 
+#include "cli/ahead.h"
 #include "cli/terminal.h"
 #include "core/mem.h"
 #include "core/utf8.h"
@@ -16,6 +17,7 @@
 struct qn_edit {
     EditLine *line; // NULL: standard error is no terminal, lines are read as they come
     HistoryW *history;
+    qn_ahead *ahead; // what was typed before the prompt was there
     FILE *nowhere;   // for what libedit has to say about terminals
     wchar_t *prompt; // of the line that is read
     wchar_t none[1]; // in its place when memory is short
@@ -26,7 +28,8 @@ struct qn_edit {
 
 // --- characters ----------------------------------------------------------------------------------
 
-static bool read_byte(char *c) {
+static bool read_byte(const qn_edit *edit, char *c) {
+    if (qn_ahead_take(edit->ahead, c)) return true;
     ssize_t n;
     do n = read(STDIN_FILENO, c, 1);
     while (n < 0 && errno == EINTR); // the window has another size
@@ -34,12 +37,12 @@ static bool read_byte(char *c) {
 }
 
 // One character of UTF-8; what is none becomes U+FFFD.
-static bool read_character(wchar_t *out) {
+static bool read_character(const qn_edit *edit, wchar_t *out) {
     char bytes[4];
     uint32_t code = 0xfffd;
     size_t n = 0;
     do {
-        if (!read_byte(&bytes[n++])) return false;
+        if (!read_byte(edit, &bytes[n++])) return false;
     } while (n < sizeof bytes && qn_utf8_incomplete_tail(bytes, n) == n);
     if (!qn_utf8_decode(bytes, n, &code)) code = 0xfffd;
     *out = (wchar_t)code;
@@ -58,20 +61,31 @@ static void show_again(qn_edit *edit) {
     (void)el_wset(edit->line, EL_REFRESH, NULL);
 }
 
-// libedit asks for characters here, so that Ctrl-C is heard while it waits.
+static qn_input wait_for_input(const qn_edit *edit) {
+    if (!qn_ahead_is_empty(edit->ahead))
+        return qn_interrupt_take() ? QN_INPUT_INTERRUPTED : QN_INPUT_READY;
+    return qn_input_wait();
+}
+
+static int interrupt(qn_edit *edit) {
+    edit->was_interrupted = true;
+    errno = EINTR;
+    return -1;
+}
+
+// libedit asks for characters here. Ctrl-C is one of them, in its place among the others; it may come
+// as a signal too.
 static int get_character(EditLine *line, wchar_t *out) {
+    enum { CTRL_C = 3 };
     qn_edit *edit = NULL;
     if (el_wget(line, EL_CLIENTDATA, &edit) != 0 || !edit) return -1;
-    for (qn_input input; (input = qn_input_wait()) != QN_INPUT_READY;) {
-        if (input == QN_INPUT_SIGNALLED) {
-            show_again(edit);
-            continue;
-        }
-        edit->was_interrupted = true;
-        errno = EINTR;
-        return -1;
+    if (edit->was_interrupted) return interrupt(edit); // in the middle of a paste
+    for (qn_input input; (input = wait_for_input(edit)) != QN_INPUT_READY;) {
+        if (input == QN_INPUT_INTERRUPTED) return interrupt(edit);
+        show_again(edit);
     }
-    return read_character(out) ? 1 : 0;
+    if (!read_character(edit, out)) return 0;
+    return *out == CTRL_C ? interrupt(edit) : 1;
 }
 
 static void add_wide(qn_buf *to, const wchar_t *text, size_t n) {
@@ -104,19 +118,19 @@ static unsigned char insert_newline(EditLine *line, wint_t key) {
 
 // What the terminal marks as pasted, up to its end: newlines in it do not send the line.
 static unsigned char insert_paste(EditLine *line, wint_t key) {
-    static const wchar_t end[] = L"\033[201~";
-    enum { END = 6 };
+    static const char end[] = QN_PASTE_END;
+    enum { END = sizeof end - 1 };
     size_t n_end = 0; // characters of the end that came
     (void)key;
     for (wchar_t c; n_end < END && el_wgetc(line, &c) == 1;) {
-        if (c == end[n_end]) {
+        if (c == (wchar_t)end[n_end]) {
             n_end++;
             continue;
         }
         for (size_t i = 0; i < n_end; i++) // it was none; escapes are not text
-            if (end[i] != L'\033' && el_winsertstr(line, (wchar_t[]){end[i], 0}) != 0)
+            if (end[i] != '\033' && el_winsertstr(line, (wchar_t[]){(wchar_t)end[i], 0}) != 0)
                 return CC_ERROR;
-        n_end = c == end[0];
+        n_end = c == (wchar_t)end[0];
         if (n_end) continue;
         if (c == L'\r') c = L'\n';
         if ((c >= L' ' || c == L'\n' || c == L'\t') && el_winsertstr(line, (wchar_t[]){c, 0}) != 0)
@@ -140,6 +154,7 @@ static bool set_up(qn_edit *edit) {
         el_wset(line, EL_CLIENTDATA, edit) == 0 && el_wset(line, EL_PROMPT, give_prompt) == 0 &&
         el_wset(line, EL_EDITOR, L"emacs") == 0 && el_wset(line, EL_SIGNAL, 1) == 0 &&
         el_wset(line, EL_GETCFN, get_character) == 0 &&
+        el_wset(line, EL_SETTY, L"-d", L"intr=", NULL) == 0 &&
         el_wset(line, EL_ADDFN, L"quern-newline", L"A new line", insert_newline) == 0 &&
         el_wset(line, EL_ADDFN, L"quern-paste", L"Pasted text", insert_paste) == 0 &&
         el_wset(line, EL_BIND, L"\\e\\r", L"quern-newline", NULL) == 0 &&
@@ -175,12 +190,19 @@ qn_status qn_edit_create(qn_edit **out, qn_err *err) {
             return QN_FAIL(err, IO, "this terminal cannot be set up for typing");
         }
     }
+    const qn_status status = qn_ahead_create(&edit->ahead, edit->has_paste, err);
+    if (status) {
+        qn_edit_destroy(edit);
+        return status;
+    }
     *out = edit;
     return QN_OK;
 }
 
 void qn_edit_destroy(qn_edit *edit) {
     if (!edit) return;
+    if (edit->has_paste) qn_paste_mark(false);
+    qn_ahead_destroy(edit->ahead);
     if (edit->line) el_end(edit->line);
     if (edit->history) history_wend(edit->history);
     if (edit->nowhere) fclose(edit->nowhere);
@@ -189,18 +211,22 @@ void qn_edit_destroy(qn_edit *edit) {
 
 // --- reading -------------------------------------------------------------------------------------
 
+static void end_ahead(const qn_edit *edit) {
+    if (!qn_ahead_end(edit->ahead)) qn_print_dim("[what was typed meanwhile is too long: dropped]");
+}
+
 static qn_edit_end read_edited(qn_buf *line, qn_edit *edit, const char *prompt) {
     int n = 0;
     edit->was_interrupted = false;
     (void)ioctl(STDIN_FILENO, TIOCGWINSZ, &edit->window);
     edit->prompt = widen(prompt);
     fflush(stdout);
-    // Before the prompt is there, so that what is typed behind it is not shown twice.
+    // Before the prompt is there, so that what is typed after it is not shown twice.
     (void)el_wset(edit->line, EL_PREP_TERM, 1);
-    if (edit->has_paste) fputs("\033[?2004h", stderr);
+    end_ahead(edit);
+    if (edit->has_paste) qn_paste_mark(true); // stays on while nobody waits for a line
     const wchar_t *text = el_wgets(edit->line, &n);
     if (text && n > 0) add_wide(line, text, (size_t)n);
-    if (edit->has_paste) fputs("\033[?2004l", stderr);
     qn_free(edit->prompt);
     edit->prompt = NULL;
     if (text && n > 0) return QN_EDIT_LINE;
@@ -208,22 +234,36 @@ static qn_edit_end read_edited(qn_buf *line, qn_edit *edit, const char *prompt) 
     return edit->was_interrupted ? QN_EDIT_INTERRUPTED : QN_EDIT_CLOSED;
 }
 
-static qn_edit_end read_plain(qn_buf *line) {
+// Takes a mark of pasted text away from the end of the line.
+static bool cut_mark(qn_buf *line, const char *mark) {
+    const size_t n = strlen(mark);
+    if (line->size < n || memcmp(line->data + line->size - n, mark, n) != 0) return false;
+    line->data[line->size -= n] = 0;
+    return true;
+}
+
+static qn_edit_end read_plain(qn_buf *line, const qn_edit *edit) {
+    end_ahead(edit);
+    qn_ahead_restore(edit->ahead);
+    bool is_pasted = false;
     for (char c;;) {
-        const qn_input input = qn_input_wait();
+        const qn_input input = wait_for_input(edit);
         if (input == QN_INPUT_INTERRUPTED) return QN_EDIT_INTERRUPTED;
         if (input == QN_INPUT_SIGNALLED) continue;
-        if (!read_byte(&c)) return line->size ? QN_EDIT_LINE : QN_EDIT_CLOSED;
+        if (!read_byte(edit, &c)) return line->size ? QN_EDIT_LINE : QN_EDIT_CLOSED;
         qn_buf_add(line, &c, 1);
         if (line->failed) return QN_EDIT_CLOSED;
-        if (c == '\n') return QN_EDIT_LINE;
+        if (cut_mark(line, QN_PASTE_BEGIN)) is_pasted = true;
+        if (cut_mark(line, QN_PASTE_END)) is_pasted = false;
+        if (c == '\n' && !is_pasted) return QN_EDIT_LINE;
     }
 }
 
 qn_edit_end qn_edit_read(qn_buf *line, qn_edit *edit, const char *prompt) {
     qn_buf_clear(line);
     qn_buf_add(line, "", 0);
-    const qn_edit_end end = edit->line ? read_edited(line, edit, prompt) : read_plain(line);
+    const qn_edit_end end = edit->line ? read_edited(line, edit, prompt) : read_plain(line, edit);
+    qn_ahead_begin(edit->ahead);
     if (line->size && line->data[line->size - 1] == '\n') line->data[--line->size] = 0;
     return line->failed ? QN_EDIT_CLOSED : end;
 }

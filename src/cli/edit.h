@@ -12,10 +12,12 @@ typedef enum qn_edit_end {
     QN_EDIT_CLOSED       // the end of the input, or a failure
 } qn_edit_end;
 
-// Reads standard input, and shows on standard error. Ctrl-C must be held (terminal.h).
+// Reads standard input, which must be a terminal, and shows on standard error. Ctrl-C must be held
+// (terminal.h). From the first line on the terminal is read all the time (ahead.h): what is typed
+// between two lines is the beginning of the next.
 QN_MUST_CHECK qn_status qn_edit_create(qn_edit **out, qn_err *err);
 void qn_edit_destroy(qn_edit *edit);
-// A line behind the prompt, without its newline; pasted text may have others in it. *line is
+// A line after the prompt, without its newline; pasted text may have others in it. *line is
 // replaced.
 QN_MUST_CHECK qn_edit_end qn_edit_read(qn_buf *line, qn_edit *edit, const char *prompt);
 // Adds a text to what the arrow keys bring back.

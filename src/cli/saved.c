@@ -161,6 +161,14 @@ qn_status qn_saved_write(const qn_talk *t, const char *path, qn_err *err) {
     return status;
 }
 
+qn_status qn_saved_check(const char *path, qn_err *err) {
+    qn_newfile *file = NULL;
+    QN_TRY(qn_newfile_check(path, &kind, err));
+    QN_TRY(qn_newfile_create(&file, path, QN_NEWFILE_PRIVATE, err));
+    qn_newfile_destroy(file);
+    return QN_OK;
+}
+
 static bool is_message(const json_t *message) {
     return json_is_string(json_object_get(message, "role")) &&
            json_is_string(json_object_get(message, "content"));
