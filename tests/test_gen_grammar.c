@@ -145,13 +145,14 @@ static void file_of_cases(void **state) {
 
 int main(void) {
     static char json[] = "json", regex[] = "regex", gbnf[] = "gbnf", schema[] = "schema",
-                strings[] = "strings";
+                strings[] = "strings", patterns[] = "patterns";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(file_of_cases, json),
         cmocka_unit_test_prestate(file_of_cases, regex),
         cmocka_unit_test_prestate(file_of_cases, gbnf),
         cmocka_unit_test_prestate(file_of_cases, schema),
         cmocka_unit_test_prestate(file_of_cases, strings),
+        cmocka_unit_test_prestate(file_of_cases, patterns),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

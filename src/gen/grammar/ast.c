@@ -1,7 +1,6 @@
 #include "gen/grammar/ast.h"
 
 #include "core/mem.h"
-#include "core/utf8.h"
 
 static int32_t add_node(qn_ast *ast, qn_ast_node node) {
     if (ast->failed) return QN_AST_NEVER;
@@ -130,73 +129,6 @@ int32_t qn_ast_text(qn_ast *ast, qn_str text) {
         node = qn_ast_seq(ast, qn_ast_span(ast, byte, byte), node);
     }
     return node;
-}
-
-// --- characters as bytes -------------------------------------------------------------------------
-
-static bool is_all(const unsigned char *bytes, size_t n, unsigned char byte) {
-    for (size_t i = 0; i < n; i++)
-        if (bytes[i] != byte) return false;
-    return true;
-}
-
-static int32_t continuations(qn_ast *ast, size_t n) {
-    int32_t node = QN_AST_EMPTY;
-    for (size_t i = 0; i < n; i++) node = qn_ast_seq(ast, qn_ast_span(ast, 0x80, 0xBF), node);
-    return node;
-}
-
-// The byte strings of n bytes between lo and hi, all of one length in UTF-8.
-static int32_t between(qn_ast *ast, const unsigned char *lo, const unsigned char *hi, size_t n) {
-    static const unsigned char least[4] = {0x80, 0x80, 0x80, 0x80},
-                               most[4] = {0xBF, 0xBF, 0xBF, 0xBF};
-    if (n == 1) return qn_ast_span(ast, lo[0], hi[0]);
-    if (lo[0] == hi[0])
-        return qn_ast_seq(ast, qn_ast_span(ast, lo[0], lo[0]), between(ast, lo + 1, hi + 1, n - 1));
-    int32_t node = QN_AST_NEVER;
-    unsigned first = lo[0], last = hi[0];
-    if (!is_all(lo + 1, n - 1, 0x80)) {
-        node = qn_ast_seq(ast, qn_ast_span(ast, first, first), between(ast, lo + 1, most, n - 1));
-        first++;
-    }
-    if (!is_all(hi + 1, n - 1, 0xBF)) {
-        const int32_t top =
-            qn_ast_seq(ast, qn_ast_span(ast, last, last), between(ast, least, hi + 1, n - 1));
-        node = qn_ast_alt(ast, top, node);
-        last--;
-    }
-    if (first > last) return node;
-    return qn_ast_alt(
-        ast, qn_ast_seq(ast, qn_ast_span(ast, first, last), continuations(ast, n - 1)), node);
-}
-
-static int32_t code_span(qn_ast *ast, uint32_t lo, uint32_t hi) {
-    static const qn_code_range parts[] = {
-        {0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, 0x10FFFF}};
-    int32_t node = QN_AST_NEVER;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const uint32_t a = lo > parts[i].lo ? lo : parts[i].lo;
-        const uint32_t b = hi < parts[i].hi ? hi : parts[i].hi;
-        char from[4], to[4];
-        if (a > b) continue;
-        const size_t n = qn_utf8_encode(a, from);
-        qn_utf8_encode(b, to);
-        node = qn_ast_alt(
-            ast, between(ast, (const unsigned char *)from, (const unsigned char *)to, n), node);
-    }
-    return node;
-}
-
-int32_t qn_ast_codes(qn_ast *ast, const qn_code_range *ranges, size_t n) {
-    qn_byte_set ascii = {{0}};
-    int32_t node = QN_AST_NEVER;
-    for (size_t i = 0; i < n; i++) {
-        for (uint32_t code = ranges[i].lo; code <= ranges[i].hi && code < 0x80; code++)
-            qn_byte_set_add(&ascii, code);
-        if (ranges[i].hi >= 0x80)
-            node = qn_ast_alt(ast, code_span(ast, ranges[i].lo, ranges[i].hi), node);
-    }
-    return qn_ast_alt(ast, qn_ast_set(ast, &ascii), node);
 }
 
 // --- rules ---------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@
 // The text is what `root` matches. References to tokens (<name>, <[id]>) are refused.
 #include "core/mem.h"
 #include "core/utf8.h"
+#include "gen/grammar/code_set.h"
 #include "gen/grammar/object.h"
-#include "gen/grammar/regex.h"
 
 enum { MAX_DEPTH = 200, MAX_COUNT = 1 << 24, MAX_CODE = 0x10FFFF };
 

@@ -1,5 +1,6 @@
 #include "gen/grammar/json.h"
 
+#include "core/mem.h"
 #include "core/utf8.h"
 #include "gen/grammar/object.h"
 
@@ -109,22 +110,34 @@ static const char *spelling_of(uint32_t code, char room[8]) {
 
 static bool needs_escape(uint32_t code) { return code < 0x20 || code == '"' || code == '\\'; }
 
-int32_t qn_json_codes(qn_ast *ast, const qn_code_range *ranges, size_t n) {
+// The characters that stand for themselves. `room` is for 2 more ranges than there are.
+static size_t keep_raw(qn_code_range *room, const qn_code_range *ranges, size_t n) {
     static const qn_code_range raw[] = {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x10FFFF}};
-    int32_t node = QN_AST_NEVER;
-    for (size_t i = 0; i < n; i++) {
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < sizeof raw / sizeof *raw; j++) {
             const qn_code_range part = {ranges[i].lo > raw[j].lo ? ranges[i].lo : raw[j].lo,
                                         ranges[i].hi < raw[j].hi ? ranges[i].hi : raw[j].hi};
-            if (part.lo <= part.hi) node = qn_ast_alt(ast, qn_ast_codes(ast, &part, 1), node);
+            if (part.lo <= part.hi) room[kept++] = part;
         }
+    return kept;
+}
+
+int32_t qn_json_codes(qn_ast *ast, const qn_code_range *ranges, size_t n) {
+    qn_code_range *room = qn_alloc(n + 2, sizeof *room);
+    if (!room) {
+        qn_ast_fail(ast, QN_MEMORY, NULL);
+        return QN_AST_NEVER;
+    }
+    int32_t node = qn_ast_codes(ast, room, keep_raw(room, ranges, n));
+    qn_free(room);
+    for (size_t i = 0; i < n; i++)
         for (uint32_t code = ranges[i].lo; code <= ranges[i].hi && code <= '\\'; code++) {
-            char room[8];
+            char letter[8];
             if (!needs_escape(code)) continue;
-            const int32_t escape = text(ast, spelling_of(code, room));
+            const int32_t escape = text(ast, spelling_of(code, letter));
             node = qn_ast_alt(ast, qn_ast_seq(ast, text(ast, "\\"), escape), node);
         }
-    }
     return node;
 }
 

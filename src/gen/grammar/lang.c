@@ -15,6 +15,7 @@ typedef struct part {
     qn_states *states;
     int32_t start;
     bool negated;
+    uint64_t allowed; // steps, at the start
 } part;
 
 // Characters of a string.
@@ -49,7 +50,7 @@ static int32_t words_node(qn_ast *ast, const qn_lang_part *p) {
 
 // With `length`, what a pattern says of the length alone goes there.
 static qn_status part_node(int32_t *out, qn_ast *ast, const qn_lang_part *p, bool in_json,
-                           bounds *length, qn_err *err) {
+                           bounds *length, uint64_t *steps, qn_err *err) {
     if (p->kind == QN_LANG_WORDS) {
         *out = words_node(ast, p);
         return QN_OK;
@@ -62,13 +63,17 @@ static qn_status part_node(int32_t *out, qn_ast *ast, const qn_lang_part *p, boo
         return QN_OK;
     }
     qn_regex_node *tree;
-    QN_TRY(qn_regex_parse(&tree, &ast->arena, p->pattern, err));
+    QN_TRY(qn_regex_parse(&tree, &ast->arena, p->pattern, steps, err));
     uint32_t min, max;
     if (length && !p->negated && qn_regex_take_count(tree, &min, &max)) narrow(length, min, max);
-    return qn_regex_lower(out, ast, tree, (qn_regex_form){.in_json = in_json, .around = any}, err);
+    return qn_regex_lower(out, ast, tree,
+                          (qn_regex_form){.in_json = in_json, .around = any, .steps = steps}, err);
 }
 
-static void part_deinit(part *p) {
+// What making its states took is spent then.
+static void part_deinit(part *p, uint64_t *steps) {
+    const uint64_t used = p->states ? p->allowed - qn_states_steps_left(p->states) : 0;
+    *steps -= used < *steps ? used : *steps;
     qn_states_destroy(p->states);
     qn_program_deinit(&p->program);
     qn_ast_deinit(&p->ast);
@@ -81,11 +86,11 @@ static qn_status fail_states(qn_states_result result, qn_err *err) {
 
 // A part that matches nothing has no automaton: start is dead.
 static qn_status part_init(part *out, const qn_lang_part *p, bool in_json, bounds *length,
-                           qn_err *err) {
+                           uint64_t *steps, qn_err *err) {
     int32_t root;
     *out = (part){.start = QN_STATE_DEAD, .negated = p->negated};
     QN_TRY(qn_ast_init(&out->ast, err));
-    QN_TRY(part_node(&root, &out->ast, p, in_json, length, err));
+    QN_TRY(part_node(&root, &out->ast, p, in_json, length, steps, err));
     QN_TRY(qn_ast_check(&out->ast, err));
     qn_err why = {0};
     const qn_status status = qn_ast_analyze(&out->ast, root, &why);
@@ -94,7 +99,8 @@ static qn_status part_init(part *out, const qn_lang_part *p, bool in_json, bound
     if (status) return status;
     QN_TRY(qn_program_init(&out->program, &out->ast, root, err));
     QN_TRY(qn_states_create(&out->states, &out->program, UINT16_MAX, err));
-    qn_states_allow(out->states, PART_STEPS);
+    out->allowed = *steps < PART_STEPS ? *steps : PART_STEPS;
+    qn_states_allow(out->states, out->allowed);
     const qn_states_result result = qn_states_start(&out->start, out->states);
     return result ? fail_states(result, err) : QN_OK;
 }
@@ -355,12 +361,12 @@ static qn_status make_parts(product *x, const qn_lang_part *parts, size_t n, siz
             continue;
         }
         only_negated = only_negated && parts[i].negated;
-        QN_TRY(part_init(&x->parts[x->n_parts++], &parts[i], true, &x->length, x->err));
+        QN_TRY(part_init(&x->parts[x->n_parts++], &parts[i], true, &x->length, x->steps, x->err));
     }
     const bool has_length = x->length.min > 0 || x->length.max != QN_AST_MANY;
     if (!has_length && !only_negated) return QN_OK; // else something must hold beside what must not
     if (has_length) x->characters = &x->parts[x->n_parts];
-    return part_init(&x->parts[x->n_parts++], &all, true, NULL, x->err);
+    return part_init(&x->parts[x->n_parts++], &all, true, NULL, x->steps, x->err);
 }
 
 qn_status qn_lang_lower(int32_t *out, qn_ast *ast, const qn_lang_part *parts, size_t n,
@@ -368,7 +374,7 @@ qn_status qn_lang_lower(int32_t *out, qn_ast *ast, const qn_lang_part *parts, si
     size_t at = 0;
     if (!culprit) culprit = &at;
     *culprit = 0;
-    if (n == 1 && !parts[0].negated) return part_node(out, ast, &parts[0], true, NULL, err);
+    if (n == 1 && !parts[0].negated) return part_node(out, ast, &parts[0], true, NULL, steps, err);
     if (n > QN_LANG_MAX_PARTS)
         return QN_FAIL(err, LIMIT, "%zu conditions on a string, at most %d", n, QN_LANG_MAX_PARTS);
     part made[MAX_MADE] = {0};
@@ -382,7 +388,7 @@ qn_status qn_lang_lower(int32_t *out, qn_ast *ast, const qn_lang_part *parts, si
     qn_status status = x.tuples ? QN_OK : QN_NOMEM(err, "grammar");
     if (!status) status = make_parts(&x, parts, n, culprit);
     if (!status) status = lower_product(out, &x);
-    for (size_t i = 0; i < x.n_parts; i++) part_deinit(&made[i]);
+    for (size_t i = 0; i < x.n_parts; i++) part_deinit(&made[i], steps);
     qn_map_deinit(&x.index);
     qn_free(x.first);
     qn_free(x.to);
@@ -393,7 +399,7 @@ qn_status qn_lang_lower(int32_t *out, qn_ast *ast, const qn_lang_part *parts, si
 qn_status qn_lang_matches(bool *out, qn_str pattern, qn_str text, uint64_t *steps, qn_err *err) {
     part p;
     const qn_lang_part given = {.kind = QN_LANG_PATTERN, .pattern = pattern};
-    qn_status status = part_init(&p, &given, false, NULL, err);
+    qn_status status = part_init(&p, &given, false, NULL, steps, err);
     int32_t state = p.start;
     for (size_t i = 0; !status && i < text.size && state != QN_STATE_DEAD; i++) {
         const uint64_t cost = 64;
@@ -404,6 +410,6 @@ qn_status qn_lang_matches(bool *out, qn_str pattern, qn_str text, uint64_t *step
         *steps -= result ? 0 : cost;
     }
     if (!status) *out = state != QN_STATE_DEAD && qn_states_get(p.states, state)->may_end;
-    part_deinit(&p);
+    part_deinit(&p, steps);
     return status;
 }

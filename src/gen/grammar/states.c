@@ -366,6 +366,7 @@ static qn_states_result intern(int32_t *out, qn_states *s) {
 }
 
 void qn_states_allow(qn_states *s, uint64_t steps) { s->steps_left = steps; }
+uint64_t qn_states_steps_left(const qn_states *s) { return s->steps_left; }
 
 qn_states_result qn_states_start(int32_t *out, qn_states *s) {
     closing c = {0};

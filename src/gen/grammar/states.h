@@ -48,8 +48,9 @@ typedef enum qn_states_result {
 QN_MUST_CHECK qn_status qn_states_create(qn_states **out, const qn_program *program,
                                          size_t longest_token, qn_err *err);
 void qn_states_destroy(qn_states *states);
-// Steps that may be taken from now on.
+// Steps that may be taken from now on, and what is left of them.
 void qn_states_allow(qn_states *states, uint64_t steps);
+uint64_t qn_states_steps_left(const qn_states *states);
 QN_MUST_CHECK qn_states_result qn_states_start(int32_t *out, qn_states *states);
 QN_MUST_CHECK qn_states_result qn_states_step(int32_t *out, qn_states *states, int32_t from,
                                               uint8_t byte);
