@@ -111,6 +111,18 @@ static const char log_gbnf[] =
     "took \" "
     "num \" ms\\n\"\ndate ::= num \"-\" num \"-\" num\ntime ::= num \":\" num\nnum ::= [0-9]+\n";
 
+static const char lengths_schema[] =
+    "{\"type\": \"string\", \"pattern\": \"^[a-z]+( [a-z]+)*\\\\.$\", \"minLength\": 20, "
+    "\"maxLength\": 5000}";
+
+static void add_sentence(qn_buf *out, uint64_t *seed) {
+    static const char *const words[] = {"mill", "stone", "grain", "water", "turns", "flour"};
+    qn_buf_text(out, "\"the quern and the miller");
+    for (size_t n = 5 + next_random(seed) % 300; n > 0; n--)
+        qn_buf_printf(out, " %s", words[next_random(seed) % (sizeof words / sizeof *words)]);
+    qn_buf_text(out, ".\"");
+}
+
 typedef struct bench_scene {
     const char *name;
     qn_grammar_kind kind;
@@ -122,6 +134,7 @@ static const bench_scene scenes[] = {
     {"json", QN_GRAMMAR_JSON, "", add_records},
     {"schema", QN_GRAMMAR_SCHEMA, record_schema, add_records},
     {"recursive", QN_GRAMMAR_SCHEMA, tree_schema, add_deep},
+    {"lengths", QN_GRAMMAR_SCHEMA, lengths_schema, add_sentence},
     {"regex", QN_GRAMMAR_REGEX, log_regex, add_log_line},
     {"gbnf", QN_GRAMMAR_GBNF, log_gbnf, add_log_line},
 };

@@ -35,6 +35,11 @@ static const one_case cases[] = {
      "\"boolean\"}, "
      "\"$defs\": {\"n\": {\"allOf\": [{\"type\": \"integer\"}, {\"multipleOf\": 3, \"minimum\": 0, "
      "\"maximum\": 9}]}}}"},
+    {QN_GRAMMAR_REGEX, "(?i)(?<!a)b\\b(?=[\\p{Lu}x]+$).*(?P<n>x{2,3})?|^(?!a$)(a|(?m)^$)|a+"},
+    {QN_GRAMMAR_GBNF, "root ::= <[3]> !<[4]>* \"a\""},
+    {QN_GRAMMAR_SCHEMA, "{\"type\": \"string\", \"pattern\": \"^(a\\\\b|\\\\P{L}b)+\", "
+                        "\"minLength\": 2, \"maxLength\": 900, "
+                        "\"not\": {\"const\": \"b\"}}"},
 };
 
 static qn_tokenizer *tokenizer;
@@ -110,9 +115,8 @@ static int tear_down(void **state) {
 int main(void) {
     static one_case copies[sizeof cases / sizeof *cases];
     memcpy(copies, cases, sizeof cases);
-    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(starve, &copies[0]),
-                                       cmocka_unit_test_prestate(starve, &copies[1]),
-                                       cmocka_unit_test_prestate(starve, &copies[2]),
-                                       cmocka_unit_test_prestate(starve, &copies[3])};
+    struct CMUnitTest tests[sizeof cases / sizeof *cases];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        tests[i] = (struct CMUnitTest)cmocka_unit_test_prestate(starve, &copies[i]);
     return cmocka_run_group_tests_name("grammar oom", tests, set_up, tear_down);
 }

@@ -257,6 +257,36 @@ static qn_status check_recursion(const qn_ast *ast, int32_t root, qn_err *err) {
     return status;
 }
 
+// --- why nothing matches -------------------------------------------------------------------------
+
+// The part that is enough to make a node match nothing; -1 where there is no single one.
+static int32_t blame(const qn_ast *ast, const qn_ast_node *node) {
+    if (node->kind == QN_AST_IS_SEQ) return ast->nodes[node->a].productive ? node->b : node->a;
+    return node->kind == QN_AST_IS_ALT ? -1 : child_of(ast, node, 0);
+}
+
+// Follows the blame from `root`; `met` marks rules on the way. Rules that a front end made for itself
+// have no place in its text, and are passed over.
+static int32_t find_culprit(const qn_ast *ast, int32_t root, bool *met) {
+    int32_t culprit = -1;
+    for (int32_t at = root; at >= 0; at = blame(ast, &ast->nodes[at])) {
+        const qn_ast_node *node = &ast->nodes[at];
+        if (node->kind != QN_AST_IS_REF) continue;
+        if (met[node->a]) break;
+        met[node->a] = true;
+        if (ast->rules[node->a].is_named) culprit = node->a;
+    }
+    return culprit;
+}
+
+static qn_status fail_empty(qn_ast *ast, int32_t root, qn_err *err) {
+    bool *met = qn_alloc(ast->n_rules + 1, sizeof *met);
+    if (!met) return QN_NOMEM(err, "grammar");
+    ast->culprit = find_culprit(ast, root, met);
+    qn_free(met);
+    return QN_FAIL(err, ARGUMENT, "no finite text can match");
+}
+
 qn_status qn_ast_analyze(qn_ast *ast, int32_t root, qn_err *err) {
     QN_TRY(qn_ast_check(ast, err));
     QN_TRY(run(ast, is_nullable, true, err));
@@ -264,7 +294,6 @@ qn_status qn_ast_analyze(qn_ast *ast, int32_t root, qn_err *err) {
     QN_TRY(qn_ast_check(ast, err));
     QN_TRY(run(ast, is_nullable, true, err));
     QN_TRY(run(ast, is_productive, false, err));
-    if (!ast->nodes[root].productive)
-        return QN_FAIL(err, ARGUMENT, "grammar: no finite text can match");
+    if (!ast->nodes[root].productive) return fail_empty(ast, root, err);
     return check_recursion(ast, root, err);
 }

@@ -67,6 +67,11 @@ int32_t qn_ast_set(qn_ast *ast, const qn_byte_set *set) {
     return add_node(ast, (qn_ast_node){.kind = QN_AST_IS_SET, .a = (int32_t)at, .depth = 1});
 }
 
+int32_t qn_ast_token(qn_ast *ast, int32_t token, bool negated) {
+    return add_node(ast,
+                    (qn_ast_node){.kind = QN_AST_IS_TOKEN, .a = token, .b = negated, .depth = 1});
+}
+
 int32_t qn_ast_bytes(qn_ast *ast, const char *bytes) {
     qn_byte_set set = {{0}};
     for (; *bytes; bytes++) qn_byte_set_add(&set, (unsigned char)*bytes);
@@ -147,6 +152,12 @@ int32_t qn_ast_rule_add(qn_ast *ast, qn_str name) {
     }
     ast->rules[ast->n_rules] = (qn_ast_rule){.body = -1, .non_empty = -1, .name = copy};
     return (int32_t)ast->n_rules++;
+}
+
+int32_t qn_ast_rule_named(qn_ast *ast, qn_str name) {
+    const int32_t rule = qn_ast_rule_add(ast, name);
+    if (rule >= 0) ast->rules[rule].is_named = true;
+    return rule;
 }
 
 void qn_ast_rule_set(qn_ast *ast, int32_t rule, int32_t body) {

@@ -21,7 +21,8 @@ typedef enum qn_ast_kind {
     QN_AST_IS_REP,
     QN_AST_IS_REF,
     QN_AST_IS_COUNTED, // a: the start of an automaton beside which characters are counted
-    QN_AST_IS_PLACE    // a state of such an automaton; reads nothing
+    QN_AST_IS_PLACE,   // a state of such an automaton; reads nothing
+    QN_AST_IS_TOKEN    // token a of the vocabulary, whatever its text; b: any other one
 } qn_ast_kind;
 
 enum {
@@ -50,6 +51,7 @@ typedef struct qn_ast_rule {
     int32_t non_empty; // the rule for the same without the empty text; -1: none
     int32_t origin;    // of a rule that was made as `non_empty`
     const char *name;  // for messages; in the arena
+    bool is_named;     // by the text of the grammar: its name says where something stands
 } qn_ast_rule;
 
 // Caller storage; qn_ast_init, qn_ast_deinit.
@@ -64,8 +66,10 @@ typedef struct qn_ast {
     qn_lengths **lengths; // owned
     size_t n_lengths, cap_lengths;
     qn_arena arena;
-    qn_status failed; // QN_OK, QN_MEMORY or QN_LIMIT
-    const char *why;  // of a limit
+    const qn_tokenizer *tokenizer; // for front ends that name tokens; NULL: none
+    int32_t culprit;               // of qn_ast_analyze
+    qn_status failed;              // QN_OK, QN_MEMORY or QN_LIMIT
+    const char *why;               // of a limit
 } qn_ast;
 
 typedef struct qn_code_range {
@@ -88,8 +92,12 @@ int32_t qn_ast_maybe(qn_ast *ast, int32_t a);
 int32_t qn_ast_text(qn_ast *ast, qn_str text); // exactly these bytes
 // A character of the ranges (ascending, apart), in UTF-8; surrogates are left out.
 int32_t qn_ast_codes(qn_ast *ast, const qn_code_range *ranges, size_t n);
+// The token itself, not its bytes. `negated`: any other that has a text.
+int32_t qn_ast_token(qn_ast *ast, int32_t token, bool negated);
 // A rule without a body yet; -1 after a failure. `name` is copied.
 int32_t qn_ast_rule_add(qn_ast *ast, qn_str name);
+// The same for one that the grammar's text names (by a name or by its place).
+int32_t qn_ast_rule_named(qn_ast *ast, qn_str name);
 void qn_ast_rule_set(qn_ast *ast, int32_t rule, int32_t body);
 int32_t qn_ast_ref(qn_ast *ast, int32_t rule);
 // A rule with this body, and a node for it: a shared part that is lowered once.
@@ -119,7 +127,8 @@ void qn_ast_flatten(qn_ast *ast, qn_ast_kind kind, int32_t node, qn_node_list *l
 
 // What must hold before lowering: which nodes match the empty text and which match anything at all,
 // repetitions of bodies that cannot be empty, no rule that calls itself before it reads a byte.
-// Fails when `root` (a node) can match nothing.
+// Fails with QN_ARGUMENT when `root` (a node) can match nothing; ast->culprit is then the innermost
+// rule that is to blame (-1: none).
 QN_MUST_CHECK qn_status qn_ast_analyze(qn_ast *ast, int32_t root, qn_err *err);
 
 #endif

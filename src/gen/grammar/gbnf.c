@@ -3,7 +3,8 @@
 //   root  ::= "[" (item ("," item)*)? "]"   # a comment
 //   item  ::= [a-z_] [^\x00-\x1F]{0,20} | .
 //
-// The text is what `root` matches. References to tokens (<name>, <[id]>) are refused.
+// The text is what `root` matches. <name> and <[id]> are tokens themselves, not their bytes; with !
+// before them, any other token.
 #include "core/mem.h"
 #include "core/utf8.h"
 #include "gen/grammar/code_set.h"
@@ -69,7 +70,7 @@ static qn_str read_name(parser *p) {
 static qn_status find_rule(int32_t *out, parser *p, qn_str name, size_t at) {
     uint32_t rule;
     if (!qn_map_find(&p->names, name.data, name.size, &rule)) {
-        const int32_t made = qn_ast_rule_add(p->ast, name);
+        const int32_t made = qn_ast_rule_named(p->ast, name);
         if (made < 0) return qn_ast_check(p->ast, p->err);
         rule = (uint32_t)made;
         if (!qn_map_add(&p->names, name.data, name.size, rule, NULL) ||
@@ -193,6 +194,47 @@ static qn_status read_class(int32_t *out, parser *p) {
 
 // --- rules ---------------------------------------------------------------------------------------
 
+// The number in <[...]>.
+static qn_status read_token_id(int32_t *out, parser *p) {
+    const int32_t n_tokens = qn_tokenizer_get_info(p->ast->tokenizer).n_tokens;
+    const size_t from = p->at;
+    int64_t id = 0;
+    for (; peek(p) >= '0' && peek(p) <= '9'; p->at++)
+        if (id < n_tokens) id = id * 10 + (peek(p) - '0');
+    if (p->at == from || !take(p, ']') || !take(p, '>'))
+        return FAIL_AT(p, FORMAT, "a token is written <[number]> or <text>");
+    if (id >= n_tokens)
+        return FAIL_AT(p, ARGUMENT, "token %.*s: the vocabulary has %d", (int)(p->at - from - 2),
+                       p->text.data + from, n_tokens);
+    *out = (int32_t)id;
+    return QN_OK;
+}
+
+// The token whose text is <...>, with its brackets.
+static qn_status read_token_text(int32_t *out, parser *p, size_t from) {
+    while (peek(p) >= 0 && peek(p) != '>' && peek(p) != '\n') p->at++;
+    if (!take(p, '>')) return FAIL_AT(p, FORMAT, "a token < without its >");
+    const qn_str name = {p->text.data + from, p->at - from};
+    *out = qn_tokenizer_find(p->ast->tokenizer, name.data, name.size);
+    if (*out >= 0) return QN_OK;
+    return FAIL_AT(p, ARGUMENT, "the vocabulary has no token %.*s", (int)name.size, name.data);
+}
+
+static qn_status read_token(int32_t *out, parser *p) {
+    const bool negated = take(p, '!');
+    const size_t from = p->at;
+    int32_t token = -1;
+    if (!take(p, '<')) return FAIL_AT(p, FORMAT, "a token is wanted after !");
+    if (take(p, '['))
+        QN_TRY(read_token_id(&token, p));
+    else
+        QN_TRY(read_token_text(&token, p, from));
+    if (qn_tokenizer_is_end(p->ast->tokenizer, token))
+        return FAIL_AT(p, UNSUPPORTED, "token %d ends an answer, which no rule can ask for", token);
+    *out = qn_ast_token(p->ast, token, negated);
+    return QN_OK;
+}
+
 static qn_status read_choice(int32_t *out, parser *p, bool nested);
 
 static qn_status read_item(int32_t *out, parser *p) {
@@ -211,8 +253,7 @@ static qn_status read_item(int32_t *out, parser *p) {
         p->depth--;
         return take(p, ')') ? QN_OK : FAIL_AT(p, FORMAT, "a bracket ( without its )");
     }
-    if (peek(p) == '<' || peek(p) == '!')
-        return FAIL_AT(p, UNSUPPORTED, "references to tokens are not supported");
+    if (peek(p) == '<' || peek(p) == '!') return read_token(out, p);
     if (!is_word(peek(p))) return FAIL_AT(p, FORMAT, "unexpected character");
     const size_t at = p->at;
     int32_t rule = -1;

@@ -10,20 +10,34 @@ static qn_front_end *const front_ends[] = {
     [QN_GRAMMAR_GBNF] = qn_front_gbnf,
 };
 
-static qn_status compile(qn_program *out, qn_grammar_kind kind, qn_str text, qn_err *err) {
+// Names the place of what cannot be matched, as the front end names places.
+static qn_status fail_empty(qn_grammar_kind kind, const qn_ast *ast, qn_err *err) {
+    const char *place = ast->culprit >= 0 ? ast->rules[ast->culprit].name : NULL;
+    const qn_status status = QN_ARGUMENT;
+    if (kind == QN_GRAMMAR_REGEX) return qn_err_prefix(err, status, "regular expression");
+    if (kind == QN_GRAMMAR_GBNF) return qn_err_prefix(err, status, "GBNF, rule %s", place ? place : "root");
+    return qn_err_prefix(err, status, "schema, %s", place ? place : "#");
+}
+
+static qn_status compile(qn_program *out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
+                         qn_str text, qn_err *err) {
     qn_ast ast;
     int32_t root;
     QN_TRY(qn_ast_init(&ast, err));
+    ast.tokenizer = tokenizer;
     qn_status status = front_ends[kind](&root, &ast, text, err);
-    if (!status) status = qn_ast_analyze(&ast, root, err);
+    if (!status) {
+        status = qn_ast_analyze(&ast, root, err);
+        if (status == QN_ARGUMENT) status = fail_empty(kind, &ast, err);
+    }
     if (!status) status = qn_program_init(out, &ast, root, err);
     qn_ast_deinit(&ast);
     return status;
 }
 
 // Everything but the vocabulary.
-static qn_status create(qn_grammar **out, qn_grammar_kind kind, const char *text, size_t size,
-                        qn_err *err) {
+static qn_status create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
+                        const char *text, size_t size, qn_err *err) {
     if ((int)kind < 0 || (size_t)kind >= sizeof front_ends / sizeof *front_ends)
         return QN_FAIL(err, ARGUMENT, "grammar: unknown kind %d", (int)kind);
     if (size > TEXT_MAX)
@@ -31,7 +45,7 @@ static qn_status create(qn_grammar **out, qn_grammar_kind kind, const char *text
     qn_grammar *grammar = qn_alloc(1, sizeof *grammar);
     if (!grammar) return QN_NOMEM(err, "grammar");
     const qn_status status =
-        compile(&grammar->program, kind, (qn_str){text ? text : "", size}, err);
+        compile(&grammar->program, tokenizer, kind, (qn_str){text ? text : "", size}, err);
     if (status)
         qn_grammar_destroy(grammar);
     else
@@ -57,7 +71,7 @@ qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_
                             const char *text, size_t size, qn_err *err) {
     qn_grammar *grammar;
     if (!tokenizer) return QN_FAIL(err, ARGUMENT, "grammar: no tokenizer");
-    QN_TRY(create(&grammar, kind, text, size, err));
+    QN_TRY(create(&grammar, tokenizer, kind, text, size, err));
     qn_shared_bytes *shared = qn_alloc(1, sizeof *shared);
     qn_status status = shared ? QN_OK : QN_NOMEM(err, "grammar");
     if (!status) status = qn_token_bytes_init(&shared->bytes, tokenizer, err);
@@ -66,6 +80,7 @@ qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_
         qn_grammar_destroy(grammar);
         return status;
     }
+    shared->tokenizer = tokenizer;
     attach(grammar, shared);
     *out = grammar;
     return QN_OK;
@@ -74,7 +89,7 @@ qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_
 qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other, qn_grammar_kind kind,
                                  const char *text, size_t size, qn_err *err) {
     qn_grammar *grammar;
-    QN_TRY(create(&grammar, kind, text, size, err));
+    QN_TRY(create(&grammar, other->shared->tokenizer, kind, text, size, err));
     attach(grammar, other->shared);
     *out = grammar;
     return QN_OK;

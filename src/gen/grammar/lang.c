@@ -219,7 +219,7 @@ static qn_status find_arcs(arcs *out, product *x, size_t at) {
     out->n = 0;
     for (size_t class = 0; class < x->n_classes; class ++) {
         tuple to;
-        bool alive;
+        bool alive = false;
         uint32_t target;
         arc_of[class] = 256;
         QN_TRY(step(&alive, &to, x, &x->tuples[at], x->sample_of[class]));

@@ -156,6 +156,10 @@ static int32_t lower(lowering *low, int32_t tree, int32_t next) {
     case QN_AST_IS_SET:
         made = add_node(low, (qn_pnode){.kind = QN_P_BYTE, .a = node.a, .next = next});
         break;
+    case QN_AST_IS_TOKEN:
+        made =
+            add_node(low, (qn_pnode){.kind = QN_P_TOKEN, .a = node.a, .b = node.b, .next = next});
+        break;
     case QN_AST_IS_SEQ:
         made = lower_seq(low, tree, next);
         break;

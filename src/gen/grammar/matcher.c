@@ -145,6 +145,23 @@ qn_status qn_matcher_feed(bool *fits, qn_matcher *m, const char *bytes, size_t n
     return QN_OK;
 }
 
+// By the token's bytes and by the token itself, which may both fit.
+static qn_states_result take_token(bool *fits, qn_matcher *m, int32_t token) {
+    const qn_token_bytes *bytes = &m->grammar->bytes;
+    const uint32_t at = bytes->offsets[token], n = bytes->offsets[token + 1] - at;
+    const int32_t from = m->now;
+    *fits = false;
+    qn_states_result result = n ? feed(fits, m, bytes->text + at, n) : QN_STATES_OK;
+    if (result || !qn_states_get(m->states, from)->has_tokens) return result;
+    int32_t to;
+    result = qn_states_token(&to, m->states, from, token, n > 0, *fits ? m->now : QN_STATE_DEAD);
+    m->now = from; // a call that fails is made again
+    if (result) return result;
+    *fits = to != QN_STATE_DEAD;
+    if (*fits) m->now = to;
+    return QN_STATES_OK;
+}
+
 static qn_status fail_token(const qn_matcher *m, int32_t token, qn_err *err) {
     const qn_token_bytes *bytes = &m->grammar->bytes;
     if (token < 0 || token >= bytes->n_tokens)
@@ -163,10 +180,14 @@ qn_status qn_matcher_accept(qn_matcher *m, int32_t token, qn_err *err) {
         m->has_ended = true;
         return QN_OK;
     }
-    const uint32_t from = bytes->offsets[token], n = bytes->offsets[token + 1] - from;
     bool fits = false;
-    if (n == 0 || m->has_ended) return fail_token(m, token, err);
-    const qn_states_result result = feed_or_sweep(&fits, m, bytes->text + from, n);
+    if (m->has_ended) return fail_token(m, token, err);
+    qn_states_allow(m->states, STEPS_MAX);
+    qn_states_result result = take_token(&fits, m, token);
+    if (result == QN_STATES_FULL) {
+        sweep(m);
+        result = take_token(&fits, m, token);
+    }
     if (result) return fail_states(result, err);
     return fits ? QN_OK : fail_token(m, token, err);
 }
@@ -203,6 +224,28 @@ static qn_states_result walk_trie(qn_matcher *m, uint32_t *mask, const qn_trie *
     return QN_STATES_OK;
 }
 
+// Adds all tokens with a text but one.
+static void allow_others(const qn_matcher *m, uint32_t *mask, int32_t token) {
+    const qn_token_bytes *bytes = &m->grammar->bytes;
+    for (int32_t id = 0; id < bytes->n_tokens && (size_t)id < m->n_vocab; id++)
+        if (id != token && bytes->offsets[id + 1] > bytes->offsets[id])
+            mask[id / 32] |= 1u << (id % 32);
+}
+
+// Adds the tokens that the state's stacks name themselves.
+static void add_tokens(qn_matcher *m, uint32_t *mask, int32_t state) {
+    const qn_state *s = qn_states_get(m->states, state);
+    for (uint32_t i = 0; s->has_tokens && i < s->n; i++) {
+        int32_t token;
+        bool negated;
+        if (!qn_states_get_token(m->states, state, i, &token, &negated)) continue;
+        if (negated)
+            allow_others(m, mask, token);
+        else if ((size_t)token < m->n_vocab)
+            mask[token / 32] |= 1u << (token % 32);
+    }
+}
+
 // How many plain characters in a row lead on from the state, whichever they are, QN_PLAIN_MAX
 // meaning any number; -1 if it depends on the characters.
 static qn_states_result count_plain(int *out, qn_matcher *m, int32_t state) {
@@ -232,6 +275,7 @@ static qn_states_result fill_mask(qn_matcher *m, uint32_t *mask, int32_t state) 
         memcpy(mask, bytes->plain + (size_t)n_plain * bytes->n_words, n_words * sizeof *mask);
     const bool by_length = !result && n_plain >= 0;
     result = walk_trie(m, mask, by_length ? &bytes->special : &bytes->all, state);
+    add_tokens(m, mask, state);
     if (qn_states_get(m->states, state)->may_end)
         for (size_t i = 0; i < n_words; i++) mask[i] |= bytes->ends[i];
     // Plain tokens beyond a smaller vocabulary.

@@ -11,6 +11,7 @@
 // A vocabulary that several grammars use; the last one frees it.
 typedef struct qn_shared_bytes {
     atomic_size_t n_users;
+    const qn_tokenizer *tokenizer; // borrowed
     qn_token_bytes bytes;
 } qn_shared_bytes;
 

@@ -343,7 +343,7 @@ static qn_status find_conj(qn_waiting **out, qn_schema *s, const qn_conj *conj) 
     render_where(name, where);
     memcpy(one.conj.members, conj->members, conj->n * sizeof *conj->members);
     one.conj.n = one.conj.cap = conj->n;
-    one.rule = qn_ast_rule_add(s->ast, qn_str_of(name));
+    one.rule = qn_ast_rule_named(s->ast, qn_str_of(name));
     s->queue[s->n_queue] = one;
     *out = &s->queue[s->n_queue++];
     return qn_ast_check(s->ast, s->err);

@@ -278,6 +278,7 @@ static void close_one(qn_states *s, closing *c, place at) {
         close_return(s, c, at.stack);
         break;
     case QN_P_BYTE:
+    case QN_P_TOKEN:
         close_byte(s, c, at);
         break;
     case QN_P_CALL:
@@ -358,6 +359,9 @@ static qn_states_result intern(int32_t *out, qn_states *s) {
                                  .mask = -1,
                                  .may_end = s->made_may_end};
     memcpy(s->stacks + s->n_stacks, s->made, s->n_made * sizeof *s->made);
+    for (size_t i = 0; i < s->n_made; i++)
+        if (s->program->nodes[s->cells[s->made[i]].node].kind == QN_P_TOKEN)
+            s->states[made].has_tokens = true;
     s->n_stacks += s->n_made;
     memset(s->rows + made * n_classes, 0xFF, n_classes * sizeof *s->rows);
     s->state_slots[at] = (uint32_t)made;
@@ -386,7 +390,8 @@ qn_states_result qn_states_step(int32_t *out, qn_states *s, int32_t from, uint8_
         for (uint32_t i = 0; i < state.n; i++) {
             const qn_cell top = s->cells[s->stacks[state.first + i]];
             const qn_pnode *node = &s->program->nodes[top.node];
-            if (!qn_byte_set_has(&s->program->sets[node->a], byte)) continue;
+            if (node->kind != QN_P_BYTE || !qn_byte_set_has(&s->program->sets[node->a], byte))
+                continue;
             const qn_states_result result = close_from(s, &c, node->next, top.parent);
             if (result) return result;
         }
@@ -397,6 +402,37 @@ qn_states_result qn_states_step(int32_t *out, qn_states *s, int32_t from, uint8_
     }
     *out = *known;
     return QN_STATES_OK;
+}
+
+bool qn_states_get_token(const qn_states *s, int32_t state, uint32_t i, int32_t *token,
+                         bool *negated) {
+    const qn_cell *top = &s->cells[s->stacks[s->states[state].first + i]];
+    const qn_pnode *node = &s->program->nodes[top->node];
+    *token = node->a;
+    *negated = node->b != 0;
+    return node->kind == QN_P_TOKEN;
+}
+
+qn_states_result qn_states_token(int32_t *out, qn_states *s, int32_t from, int32_t token,
+                                 bool has_text, int32_t by_bytes) {
+    const qn_state state = s->states[from], other = s->states[by_bytes];
+    closing c = {0};
+    begin(s);
+    if (s->steps_left <= state.n) return QN_STATES_COSTLY;
+    s->steps_left -= state.n;
+    for (uint32_t i = 0; i < other.n; i++) s->made[s->n_made++] = s->stacks[other.first + i];
+    s->made_may_end = other.may_end;
+    for (uint32_t i = 0; i < state.n; i++) {
+        int32_t wanted;
+        bool negated;
+        if (!qn_states_get_token(s, from, i, &wanted, &negated)) continue;
+        if (negated ? wanted == token || !has_text : wanted != token) continue;
+        const qn_cell top = s->cells[s->stacks[state.first + i]];
+        const qn_states_result result =
+            close_from(s, &c, s->program->nodes[top.node].next, top.parent);
+        if (result) return result;
+    }
+    return intern(out, s);
 }
 
 qn_states_result qn_states_canon(int32_t *out, qn_states *s, int32_t of) {

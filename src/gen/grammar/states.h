@@ -28,11 +28,12 @@ typedef struct qn_cell {
 } qn_cell;
 
 typedef struct qn_state {
-    uint32_t first, n; // stacks: tops that read a byte, ascending
+    uint32_t first, n; // stacks: tops that read a byte or a token, ascending
     int32_t canon;     // the state that behaves the same within the longest token; -1: not known
     int32_t advance;   // where every plain character leads; see qn_states_advance
     int32_t mask;      // of the matcher; -1: none
     bool may_end;
+    bool has_tokens; // a stack waits for a token itself
 } qn_state;
 
 typedef struct qn_states qn_states;
@@ -54,6 +55,13 @@ uint64_t qn_states_steps_left(const qn_states *states);
 QN_MUST_CHECK qn_states_result qn_states_start(int32_t *out, qn_states *states);
 QN_MUST_CHECK qn_states_result qn_states_step(int32_t *out, qn_states *states, int32_t from,
                                               uint8_t byte);
+// Where a token itself leads from a state, together with `by_bytes`, to which its bytes lead (perhaps
+// QN_STATE_DEAD). `has_text`: what stands for any other token stands for this one.
+QN_MUST_CHECK qn_states_result qn_states_token(int32_t *out, qn_states *states, int32_t from,
+                                               int32_t token, bool has_text, int32_t by_bytes);
+// For a state with has_tokens: the token or tokens of its stack number i; false if it reads bytes.
+bool qn_states_get_token(const qn_states *states, int32_t state, uint32_t i, int32_t *token,
+                         bool *negated);
 // The state to compute a mask for: counters that are further from their bounds than any token
 // reaches are set to one value.
 QN_MUST_CHECK qn_states_result qn_states_canon(int32_t *out, qn_states *states, int32_t of);
