@@ -175,9 +175,19 @@ QN_API QN_MUST_CHECK qn_status qn_decoder_next(const char **text, size_t *size, 
 QN_API QN_MUST_CHECK qn_status qn_decoder_finish(const char **text, size_t *size,
                                                  qn_decoder *decoder, qn_err *err);
 
+// `done` of `total` are there (bytes of weights, tokens of a prompt); false stops (QN_STOPPED).
+typedef bool qn_progress_fn(void *arg, int64_t done, int64_t total);
+
 // --- chat templates ------------------------------------------------------------------------------
 
 typedef struct qn_template qn_template;
+
+typedef struct qn_template_opts {
+    // Called many times a second while the template runs, with the steps taken and the most that it
+    // may take; false stops it. NULL: none
+    qn_progress_fn *progress;
+    void *progress_arg;
+} qn_template_opts;
 
 // A chat template makes a prompt of messages. It is a program in the language of Jinja2, as
 // transformers runs it, that comes with the model; it can read the request and nothing else, and is
@@ -193,11 +203,12 @@ QN_API void qn_template_destroy(qn_template *chat_template);
 // "eos_token" (else the model's), "add_generation_prompt" (else true), "now" (else the local time;
 // "2026-01-02T03:04:05"), "kwargs" (names and values for the template). *text is owned (qn_free),
 // NUL-terminated, *size bytes long (size may be NULL). A template that refuses the messages gives
-// QN_ARGUMENT with its own words.
+// QN_ARGUMENT with its own words. A template runs on the stack of the calling thread, of which
+// 256 KiB are enough. opts may be NULL.
 QN_API QN_MUST_CHECK qn_status qn_template_render(char **text, size_t *size,
                                                   const qn_template *chat_template,
                                                   const char *request, size_t request_size,
-                                                  qn_err *err);
+                                                  const qn_template_opts *opts, qn_err *err);
 
 // A prompt made of messages.
 typedef struct qn_chat_prompt {
@@ -214,12 +225,12 @@ typedef struct qn_chat_prompt {
 // Renders the request (see qn_template_render) and tokenises it. Special tokens are those of the
 // template alone: in "content" and "reasoning_content" of the messages they are text like any
 // other. The token that begins texts is added if the model wants it and the template did not write
-// it. Release with qn_chat_prompt_deinit.
+// it. opts may be NULL. Release with qn_chat_prompt_deinit.
 QN_API QN_MUST_CHECK qn_status qn_chat_prompt_create(qn_chat_prompt *out,
                                                      const qn_template *chat_template,
                                                      const qn_tokenizer *tokenizer,
                                                      const char *request, size_t request_size,
-                                                     qn_err *err);
+                                                     const qn_template_opts *opts, qn_err *err);
 QN_API void qn_chat_prompt_deinit(qn_chat_prompt *prompt);
 
 // --- parts of an answer --------------------------------------------------------------------------
@@ -270,8 +281,6 @@ typedef enum qn_log_level { QN_LOG_ERROR, QN_LOG_WARNING, QN_LOG_INFO, QN_LOG_DE
 
 // One line without a newline. Called only on the thread that is inside a qn_ call.
 typedef void qn_log_fn(void *arg, qn_log_level level, const char *message);
-// `done` of `total` are there (bytes of weights, tokens of a prompt); false stops (QN_STOPPED).
-typedef bool qn_progress_fn(void *arg, int64_t done, int64_t total);
 
 // How activations are rounded for quantised weights: `exact` 12 bits everywhere, `balanced` 8 bits
 // before gate and up projections, `fast` 8 bits everywhere. Float weights are not concerned.

@@ -10,7 +10,7 @@ static char *render(const qn_template *template) {
     qn_err err = {0};
     char *text = NULL;
     size_t size = 0;
-    ASSERT_OK(qn_template_render(&text, &size, template, request, sizeof request - 1, &err));
+    ASSERT_OK(qn_template_render(&text, &size, template, request, sizeof request - 1, NULL, &err));
     assert_int_equal(size, strlen(text));
     return text;
 }
@@ -53,7 +53,7 @@ static void test_arguments(void **state) {
     ASSERT_FAILS(qn_template_create(&template, NULL, 5, &err), QN_ARGUMENT, "no template");
     assert_null(template);
     ASSERT_OK(qn_template_create(&template, NULL, 0, &err)); // an empty one
-    ASSERT_FAILS(qn_template_render(&text, NULL, template, NULL, 0, &err), QN_ARGUMENT,
+    ASSERT_FAILS(qn_template_render(&text, NULL, template, NULL, 0, NULL, &err), QN_ARGUMENT,
                  "no request");
     assert_null(text);
     qn_template_destroy(template);

@@ -32,8 +32,8 @@ static void close_rig(rig *r) {
 static qn_chat_prompt make(const rig *r, const char *request) {
     qn_err err = {0};
     qn_chat_prompt prompt;
-    ASSERT_OK(
-        qn_chat_prompt_create(&prompt, r->template, r->tokenizer, request, strlen(request), &err));
+    ASSERT_OK(qn_chat_prompt_create(&prompt, r->template, r->tokenizer, request, strlen(request),
+                                    NULL, &err));
     return prompt;
 }
 
@@ -142,12 +142,12 @@ static void test_bad_requests(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *request = cases[i].request;
-        ASSERT_FAILS(
-            qn_chat_prompt_create(&prompt, r.template, r.tokenizer, request, strlen(request), &err),
-            cases[i].status, cases[i].part);
+        ASSERT_FAILS(qn_chat_prompt_create(&prompt, r.template, r.tokenizer, request,
+                                           strlen(request), NULL, &err),
+                     cases[i].status, cases[i].part);
     }
-    ASSERT_FAILS(qn_chat_prompt_create(&prompt, NULL, r.tokenizer, "{}", 2, &err), QN_ARGUMENT,
-                 "no template");
+    ASSERT_FAILS(qn_chat_prompt_create(&prompt, NULL, r.tokenizer, "{}", 2, NULL, &err),
+                 QN_ARGUMENT, "no template");
     assert_null(prompt.ids);
     close_rig(&r);
 }
@@ -217,7 +217,7 @@ static void test_published(void **state) {
             char *request_text = json_dumps(request, 0);
             qn_chat_prompt prompt;
             if (qn_chat_prompt_create(&prompt, r.template, r.tokenizer, request_text,
-                                      strlen(request_text), &err) == QN_OK) {
+                                      strlen(request_text), NULL, &err) == QN_OK) {
                 n++;
                 n_guarded += prompt.is_guarded;
                 // Only lists of parts, which some templates print as they are.

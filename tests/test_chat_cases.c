@@ -39,7 +39,7 @@ static bool run_case(const char *name, const qn_template *template, const char *
     char *text = NULL, *request = make_request(input);
     const char *want = json_string_value(json_object_get(result, "text"));
     const qn_status status =
-        qn_template_render(&text, NULL, template, request, strlen(request), &err);
+        qn_template_render(&text, NULL, template, request, strlen(request), NULL, &err);
     const bool is_right = want ? status == QN_OK && strcmp(text, want) == 0 : status != QN_OK;
     if (!is_right)
         print_error("%s, %s: %s\n--- want\n%s\n--- got\n%s\n", name, case_name, err.message,

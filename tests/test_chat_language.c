@@ -15,7 +15,8 @@ static qn_status render(char **out, const char *text, size_t size, const char *r
                         qn_err *err) {
     qn_template *template;
     QN_TRY(qn_template_create(&template, text, size, err));
-    const qn_status status = qn_template_render(out, NULL, template, request, strlen(request), err);
+    const qn_status status =
+        qn_template_render(out, NULL, template, request, strlen(request), NULL, err);
     qn_template_destroy(template);
     return status;
 }
@@ -106,7 +107,8 @@ static void test_again(void **state) {
         static const char request[] = "{\"messages\": [\"a\", \"b\"]}";
         char *out;
         size_t size;
-        ASSERT_OK(qn_template_render(&out, &size, template, request, sizeof request - 1, &err));
+        ASSERT_OK(
+            qn_template_render(&out, &size, template, request, sizeof request - 1, NULL, &err));
         assert_string_equal(out, "1a2b");
         assert_int_equal(size, 4);
         qn_free(out);

@@ -50,7 +50,7 @@ static qn_status attempt(const char *text, size_t size, qn_err *err) {
         return created;
     }
     const qn_status status =
-        qn_template_render(&out, NULL, template, request, sizeof request - 1, err);
+        qn_template_render(&out, NULL, template, request, sizeof request - 1, NULL, err);
     assert_true((out != NULL) == (status == QN_OK));
     qn_free(out);
     qn_template_destroy(template);

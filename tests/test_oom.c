@@ -211,7 +211,8 @@ static qn_status use_chat(const char *path, qn_err *err) {
     qn_status status = qn_tokenizer_open(&tokenizer, path, err);
     if (!status) status = qn_template_open(&template, path, NULL, err);
     if (!status)
-        status = qn_chat_prompt_create(&prompt, template, tokenizer, request, strlen(request), err);
+        status = qn_chat_prompt_create(&prompt, template, tokenizer, request, strlen(request), NULL,
+                                       err);
     if (!status) status = use_answer(tokenizer, prompt.text, err);
     qn_chat_prompt_deinit(&prompt);
     qn_template_destroy(template);

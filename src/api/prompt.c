@@ -136,9 +136,13 @@ static qn_status find_ranges(ranges *out, bool *is_same, const char *text, const
 
 typedef struct rendering {
     const qn_template *template;
+    const qn_template_opts *opts;
     const json_t *request;
     const char *request_text, *text; // the request as text, and what the template made of it
 } rendering;
+
+// A failure that says nothing of the template.
+static bool is_final(qn_status status) { return status == QN_MEMORY || status == QN_STOPPED; }
 
 static qn_status find_texts(ranges *out, bool *is_same, const rendering *r, const fence *f,
                             bool only_others, qn_err *err) {
@@ -147,9 +151,9 @@ static qn_status find_texts(ranges *out, bool *is_same, const rendering *r, cons
     *is_same = false;
     QN_TRY(fence_request(&request, r->request, f, only_others, err));
     const qn_status status =
-        qn_template_render(&fenced, NULL, r->template, request, strlen(request), err);
+        qn_template_render(&fenced, NULL, r->template, request, strlen(request), r->opts, err);
     free(request);
-    if (status) return status == QN_MEMORY ? status : QN_OK; // it minds the fences
+    if (status) return is_final(status) ? status : QN_OK; // it minds the fences
     const qn_status found = find_ranges(out, is_same, r->text, fenced, f, err);
     qn_free(fenced);
     return found;
@@ -182,17 +186,19 @@ static qn_status add_beginning(qn_chat_prompt *prompt, const qn_tokenizer *token
 
 // One rendering of the request, and its ids.
 static qn_status make_prompt(qn_chat_prompt *out, const qn_template *template,
-                             const qn_tokenizer *tokenizer, const json_t *request, qn_err *err) {
+                             const qn_tokenizer *tokenizer, const json_t *request,
+                             const qn_template_opts *opts, qn_err *err) {
     ranges plain = {0};
     qn_status status = QN_OK;
     char *text = json_dumps(request, 0);
     if (!text) return QN_NOMEM(err, "a request");
-    QN_TRY_TO(done, qn_template_render(&out->text, &out->size, template, text, strlen(text), err));
-    const rendering r = {template, request, text, out->text};
+    QN_TRY_TO(done,
+              qn_template_render(&out->text, &out->size, template, text, strlen(text), opts, err));
+    const rendering r = {template, opts, request, text, out->text};
     QN_TRY_TO(done, guard(&plain, &out->is_guarded, &r, err));
-    const qn_tokenize_opts opts = {
+    const qn_tokenize_opts how = {
         .special = true, .plain = plain.items, .n_plain = out->is_guarded ? plain.n : 0};
-    QN_TRY_TO(done, qn_tokenize(&out->ids, &out->n, tokenizer, out->text, out->size, &opts, err));
+    QN_TRY_TO(done, qn_tokenize(&out->ids, &out->n, tokenizer, out->text, out->size, &how, err));
     status = add_beginning(out, tokenizer, err);
 
 done:
@@ -209,26 +215,27 @@ static size_t common(const qn_chat_prompt *a, const qn_chat_prompt *b) {
 
 // The ids that are also those of the messages alone.
 static qn_status count_messages(qn_chat_prompt *prompt, const qn_template *template,
-                                const qn_tokenizer *tokenizer, json_t *request, qn_err *err) {
+                                const qn_tokenizer *tokenizer, json_t *request,
+                                const qn_template_opts *opts, qn_err *err) {
     qn_chat_prompt messages = {0};
     if (json_object_set_new(request, "add_generation_prompt", json_false()) != 0)
         return QN_NOMEM(err, "a request");
-    const qn_status status = make_prompt(&messages, template, tokenizer, request, err);
+    const qn_status status = make_prompt(&messages, template, tokenizer, request, opts, err);
     if (!status) prompt->n_messages = common(prompt, &messages);
     qn_chat_prompt_deinit(&messages);
-    return status == QN_MEMORY ? status : QN_OK; // else they are not known
+    return is_final(status) ? status : QN_OK; // else they are not known
 }
 
 qn_status qn_chat_prompt_create(qn_chat_prompt *out, const qn_template *chat_template,
                                 const qn_tokenizer *tokenizer, const char *request,
-                                size_t request_size, qn_err *err) {
+                                size_t request_size, const qn_template_opts *opts, qn_err *err) {
     qn_chat_prompt prompt = {0};
     json_t *json = NULL;
     if (!chat_template || !tokenizer)
         return QN_FAIL(err, ARGUMENT, "qn_chat_prompt_create: no template or no tokenizer");
     QN_TRY(qn_json_parse(&json, request, request_size, false, "request", err));
-    qn_status status = make_prompt(&prompt, chat_template, tokenizer, json, err);
-    if (!status) status = count_messages(&prompt, chat_template, tokenizer, json, err);
+    qn_status status = make_prompt(&prompt, chat_template, tokenizer, json, opts, err);
+    if (!status) status = count_messages(&prompt, chat_template, tokenizer, json, opts, err);
     json_decref(json);
     if (status)
         qn_chat_prompt_deinit(&prompt);

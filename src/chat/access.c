@@ -25,8 +25,10 @@ static qn_status find_attr(qn_val *out, bool *found, qn_render *r, const qn_val 
     if (row) return bind(out, r, row, v, err);
     if (v->kind == QN_VAL_LOOP) return qn_loop_attr(out, r, v->as.loop, name, err);
     if (v->kind == QN_VAL_MACRO) return qn_macro_attr(out, r, v->as.macro, name, err);
-    const qn_val *value = NULL;
-    if (v->kind == QN_VAL_NAMESPACE) value = qn_dict_find_text(v->as.dict, name);
+    qn_val *of_space = NULL;
+    const qn_val key = qn_val_text(name);
+    if (v->kind == QN_VAL_NAMESPACE) QN_TRY(qn_dict_find(&of_space, r, v->as.dict, &key, err));
+    const qn_val *value = of_space;
     if (v->kind == QN_VAL_CYCLER && qn_str_is(name, "current"))
         value = &v->as.cycler->items[v->as.cycler->i];
     *found = value != NULL;
@@ -62,7 +64,7 @@ static qn_status find_item(qn_val *out, bool *found, qn_render *r, const qn_val 
         *found = find_index(&i, key, v->as.range->n);
         if (*found) *out = qn_val_int(v->as.range->start + v->as.range->step * (int64_t)i);
     } else if (v->kind == QN_VAL_TEXT) {
-        QN_TRY(qn_render_charge(r, v->as.s.size, err));
+        QN_TRY(qn_text_pay_length(r, v->as.s, err));
         *found = find_index(&i, key, qn_text_length(v->as.s));
         if (!*found) return QN_OK;
         const size_t at = qn_text_offset(v->as.s, i);
@@ -106,7 +108,7 @@ qn_status qn_val_length(size_t *out, qn_render *r, const qn_val *v, qn_err *err)
         *out = 0;
         return QN_OK;
     case QN_VAL_TEXT:
-        QN_TRY(qn_render_charge(r, v->as.s.size, err));
+        QN_TRY(qn_text_pay_length(r, v->as.s, err));
         *out = qn_text_length(v->as.s);
         return QN_OK;
     case QN_VAL_LIST:

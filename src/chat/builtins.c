@@ -96,7 +96,7 @@ qn_status qn_sort(qn_val *items, qn_val *keys, size_t n, bool is_descending, qn_
 qn_status qn_fold_case(qn_val *v, qn_render *r, bool is_case_sensitive, qn_err *err) {
     if (is_case_sensitive || v->kind != QN_VAL_TEXT) return QN_OK;
     qn_buf buf = qn_render_buf(r);
-    QN_TRY(qn_render_charge(r, v->as.s.size, err));
+    QN_TRY(qn_render_spend(r, v->as.s.size, 1, err));
     qn_text_recase(&buf, v->as.s, QN_CASE_LOWER);
     return qn_render_text(v, r, &buf, err);
 }
@@ -116,9 +116,11 @@ static bool read_index(int64_t *out, qn_str s) {
 qn_status qn_val_path(qn_val *out, qn_render *r, const qn_val *item, const qn_val *path,
                       qn_err *err) {
     if (path->kind != QN_VAL_TEXT) return qn_val_item(out, r, item, path, err);
+    QN_TRY(qn_text_pay_search(r, path->as.s, err));
     qn_str rest = path->as.s;
     qn_val at = *item;
     for (bool is_last = false; !is_last;) {
+        QN_TRY(qn_render_charge(r, 0, err));
         const size_t dot = qn_text_find(rest, (qn_str){".", 1}, 0);
         is_last = dot == SIZE_MAX;
         const qn_str name = is_last ? rest : qn_str_part(rest, 0, dot);

@@ -3,8 +3,9 @@
 #include "chat/tree.h"
 
 const qn_builtin *qn_rows_find(const qn_builtin *rows, size_t n, qn_str name) {
+    const char first = name.size ? name.data[0] : 0;
     for (size_t i = 0; i < n; i++) {
-        if (qn_str_is(name, rows[i].name)) return &rows[i];
+        if (rows[i].name[0] == first && qn_str_is(name, rows[i].name)) return &rows[i];
     }
     return NULL;
 }
@@ -64,25 +65,30 @@ qn_status qn_builtin_call(qn_val *out, qn_render *r, const qn_builtin *row, cons
 
 // --- macros --------------------------------------------------------------------------------------
 
-static const qn_val *find_named(const qn_args *args, qn_str name) {
-    for (size_t i = 0; i < args->n_named; i++) {
-        if (qn_str_same(args->names[i], name)) return &args->named[i];
+// *out is NULL if there is none.
+static qn_status find_named(const qn_val **out, qn_render *r, const qn_args *args, qn_str name,
+                            qn_err *err) {
+    *out = NULL;
+    for (size_t i = 0; i < args->n_named && !*out; i++) {
+        if (qn_str_same(args->names[i], name)) *out = &args->named[i];
     }
-    return NULL;
+    return qn_render_spend(r, args->n_named * (1 + name.size / 64), QN_PER_ITEM, err);
 }
 
-static bool is_param(const qn_tree *node, qn_str name) {
-    for (const qn_tree *param = node->list; param; param = param->next) {
-        if (qn_str_same(param->name, name)) return true;
-    }
-    return false;
+static qn_status is_param(bool *out, qn_render *r, const qn_tree *node, qn_str name, qn_err *err) {
+    size_t n = 0;
+    *out = false;
+    for (const qn_tree *param = node->list; param && !*out; param = param->next, n++)
+        *out = qn_str_same(param->name, name);
+    return qn_render_spend(r, n * (1 + name.size / 64), QN_PER_ITEM, err);
 }
 
 static qn_status set_params(qn_render *r, const qn_tree *node, const qn_args *args, size_t *n,
                             qn_err *err) {
     *n = 0;
     for (const qn_tree *param = node->list; param; param = param->next, ++*n) {
-        const qn_val *named = find_named(args, param->name);
+        const qn_val *named;
+        QN_TRY(find_named(&named, r, args, param->name, err));
         qn_val value = qn_val_undefined(param->name);
         value.mark = QN_UNDEFINED_ARGUMENT;
         if (*n < args->n && named)
@@ -106,8 +112,9 @@ static qn_status set_extras(qn_render *r, const qn_tree *node, const qn_args *ar
     qn_dict *more;
     QN_TRY(qn_dict_make(&more, r, args->n_named, err));
     for (size_t i = 0; i < args->n_named; i++) {
-        const bool is_caller = qn_str_is(args->names[i], "caller");
-        if (is_caller || is_param(node, args->names[i])) continue;
+        bool is_known = qn_str_is(args->names[i], "caller");
+        if (!is_known) QN_TRY(is_param(&is_known, r, node, args->names[i], err));
+        if (is_known) continue;
         const qn_val key = qn_val_text(args->names[i]);
         QN_TRY(qn_dict_set(r, more, &key, &args->named[i], err));
     }
@@ -130,12 +137,15 @@ static qn_status set_extras(qn_render *r, const qn_tree *node, const qn_args *ar
 
 static qn_status set_caller(qn_render *r, const qn_tree *node, const qn_args *args, qn_err *err) {
     const qn_str name = qn_str_of("caller");
-    const qn_val *caller = find_named(args, name);
+    const qn_val *caller;
+    bool is_named;
     qn_val value = qn_val_undefined(name);
-    if (caller && !(node->op & QN_USES_CALLER) && !is_param(node, name))
+    QN_TRY(find_named(&caller, r, args, name, err));
+    QN_TRY(is_param(&is_named, r, node, name, err));
+    if (caller && !(node->op & QN_USES_CALLER) && !is_named)
         return QN_FAIL(err, FORMAT, "the macro '%.*s' does not use its caller",
                        (int)node->name.size, node->name.data);
-    if (!(node->op & QN_USES_CALLER) || is_param(node, name)) return QN_OK;
+    if (!(node->op & QN_USES_CALLER) || is_named) return QN_OK;
     if (caller) value = *caller;
     return qn_scope_set(r, name, &value, err);
 }

@@ -11,7 +11,8 @@ static qn_status eval_CONST(qn_val *out, qn_render *r, const qn_tree *node, qn_e
 }
 
 static qn_status eval_NAME(qn_val *out, qn_render *r, const qn_tree *node, qn_err *err) {
-    const qn_val *value = qn_scope_find(r, node->name);
+    const qn_val *value;
+    QN_TRY(qn_scope_find(&value, r, node->name, err));
     const qn_builtin *row = value ? NULL : qn_function_find(node->name);
     *out = value ? *value : qn_val_undefined(node->name);
     if (!row) return QN_OK;
@@ -102,12 +103,13 @@ static qn_status add_arg(arg_lists *to, qn_render *r, const qn_val *value, qn_er
 
 static qn_status add_named(arg_lists *to, qn_render *r, qn_str name, const qn_val *value,
                            qn_err *err) {
+    const size_t cost = 1 + name.size / 64; // of a comparison
+    QN_TRY(qn_render_spend(r, to->n_named * cost, QN_PER_ITEM, err));
     for (size_t i = 0; i < to->n_named; i++) {
         if (qn_str_same(to->names[i], name))
             return QN_FAIL(err, FORMAT, "the argument '%.*s' is given twice",
                            (int)(name.size < 80 ? name.size : 80), name.data);
     }
-    QN_TRY(qn_render_charge(r, to->n_named * 4, err));
     if (to->n_named == to->cap_named) {
         qn_val *named;
         qn_str *names;
@@ -184,8 +186,11 @@ static qn_status eval_callee(qn_val *out, qn_bound *bound, qn_render *r, const q
         const qn_val self = bound->self;
         return qn_val_attr(out, r, &self, node->name, err);
     }
-    if (node->kind == QN_TREE_NAME && !qn_scope_find(r, node->name))
-        bound->row = qn_function_find(node->name);
+    if (node->kind == QN_TREE_NAME) {
+        const qn_val *value;
+        QN_TRY(qn_scope_find(&value, r, node->name, err));
+        if (!value) bound->row = qn_function_find(node->name);
+    }
     return bound->row ? QN_OK : qn_eval(out, r, node, err);
 }
 

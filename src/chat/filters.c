@@ -27,6 +27,7 @@ QN_BUILTIN(filter_list) {
     const qn_val *items;
     size_t n;
     QN_TRY(qn_val_items(&items, &n, r, in->self, err));
+    QN_TRY(qn_render_spend(r, n, QN_PER_ITEM, err));
     QN_TRY(qn_val_list_make(out, r, QN_VAL_LIST, n, err));
     if (n) memcpy(out->as.list->items, items, n * sizeof *items);
     return QN_OK;
@@ -54,6 +55,7 @@ QN_BUILTIN(make_reversed) {
     const qn_val *items;
     size_t n;
     QN_TRY(qn_val_items(&items, &n, r, in->self, err));
+    QN_TRY(qn_render_spend(r, n, QN_PER_ITEM, err));
     QN_TRY(qn_val_list_make(out, r, QN_VAL_LIST, n, err));
     for (size_t i = 0; i < n; i++) out->as.list->items[i] = items[n - 1 - i];
     return QN_OK;
@@ -98,6 +100,7 @@ QN_BUILTIN(filter_escape) {
     qn_str text;
     QN_TRY(qn_val_str(&text, r, in->self, err));
     qn_buf buf = qn_render_buf(r);
+    QN_TRY(qn_render_spend(r, text.size, QN_PER_CHAR, err));
     qn_text_escape(&buf, text);
     QN_TRY(qn_render_text(out, r, &buf, err));
     out->mark = 1;
@@ -108,6 +111,7 @@ QN_BUILTIN(filter_case) {
     QN_TRY(filter_string(out, r, in, err));
     const unsigned char mark = out->mark;
     qn_buf buf = qn_render_buf(r);
+    QN_TRY(qn_render_spend(r, out->as.s.size, 1, err));
     qn_text_recase(&buf, out->as.s, (qn_case)in->row->choice);
     QN_TRY(qn_render_text(out, r, &buf, err));
     out->mark = mark;
@@ -120,6 +124,7 @@ QN_BUILTIN(filter_title) {
     const qn_str s = out->as.s;
     qn_buf buf = qn_render_buf(r);
     bool is_first = true;
+    QN_TRY(qn_render_spend(r, 2 * s.size, 1, err));
     for (size_t at = 0; at < s.size;) {
         uint32_t code;
         const size_t n = qn_char_at(s, at, &code);
@@ -134,10 +139,7 @@ QN_BUILTIN(filter_trim) {
     qn_str set = {0};
     QN_TRY(filter_string(out, r, in, err));
     QN_TRY(qn_arg_text(&set, in, 0, err));
-    QN_TRY(qn_render_charge(r, set.size ? out->as.s.size * 16 : 0, err));
-    if (set.size > 1024) return QN_FAIL(err, LIMIT, "a set of %zu bytes", set.size);
-    out->as.s = qn_text_strip(out->as.s, set.data ? &set : NULL, true, true);
-    return QN_OK;
+    return qn_text_strip_paid(&out->as.s, r, set.data ? &set : NULL, true, true, err);
 }
 
 QN_BUILTIN(filter_replace) {
@@ -189,6 +191,7 @@ QN_BUILTIN(filter_indent) {
         return QN_FAIL(err, FORMAT, "indent of a '%s', not of a text", qn_val_type(in->self));
     const qn_str text = in->self->as.s;
     qn_buf buf = qn_render_buf(r);
+    QN_TRY(qn_render_spend(r, text.size * QN_COST_MATCH, 1, err));
     indent_lines(&buf, text, indent, qn_arg_bool(in, 1, false), qn_arg_bool(in, 2, false));
     return qn_render_text(out, r, &buf, err);
 }
@@ -208,6 +211,7 @@ QN_BUILTIN(filter_wordcount) {
     int64_t n = 0;
     bool in_word = false;
     QN_TRY(qn_val_str(&text, r, in->self, err));
+    QN_TRY(qn_render_spend(r, text.size, QN_PER_CHAR, err));
     for (size_t at = 0; at < text.size;) {
         uint32_t code;
         at += qn_char_at(text, at, &code);
@@ -281,11 +285,17 @@ static bool read_whole(int64_t *out, qn_str s, int64_t base) {
 
 static bool fits_whole(double f) { return f > -9.2e18 && f < 9.2e18; }
 
+// For a text that may be a number with blanks around it.
+static qn_status spend_number(qn_render *r, const qn_val *v, qn_err *err) {
+    if (v->kind != QN_VAL_TEXT) return QN_OK;
+    return qn_render_spend(r, QN_COST_NUMBER + v->as.s.size / QN_PER_CHAR, 1, err);
+}
+
 QN_BUILTIN(filter_int) {
     int64_t base = 10;
     const qn_val *v = in->self;
     double real;
-    (void)r;
+    QN_TRY(spend_number(r, v, err));
     *out = qn_arg_is_given(in, 0) ? in->a[0] : qn_val_int(0);
     QN_TRY(qn_val_defined(v, err));
     QN_TRY(qn_arg_int(&base, in, 1, err));
@@ -304,7 +314,7 @@ QN_BUILTIN(filter_int) {
 
 QN_BUILTIN(filter_float) {
     double real;
-    (void)r;
+    QN_TRY(spend_number(r, in->self, err));
     QN_TRY(qn_val_defined(in->self, err));
     *out = qn_arg_is_given(in, 0) ? in->a[0] : qn_val_float(0);
     if (qn_val_is_number(in->self)) *out = qn_val_float(qn_val_real(in->self));
@@ -342,8 +352,8 @@ static double round_at(double x, int64_t precision) {
 QN_BUILTIN(filter_round) {
     int64_t precision = 0;
     qn_str method = qn_str_of("common");
-    (void)r;
     QN_TRY(want_number(in, err));
+    QN_TRY(qn_render_spend(r, QN_COST_REAL, 1, err));
     QN_TRY(qn_arg_int(&precision, in, 0, err));
     QN_TRY(qn_arg_text(&method, in, 1, err));
     const double x = qn_val_real(in->self), unit = pow(10, (double)precision);

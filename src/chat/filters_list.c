@@ -108,6 +108,7 @@ QN_BUILTIN(make_select) {
     for (size_t i = 0; i < n; i++) {
         qn_val v = items[i];
         bool is_in;
+        QN_TRY(qn_render_charge(r, 0, err));
         if (has_path) QN_TRY(qn_val_path(&v, r, &items[i], &in->args->items[0], err));
         QN_TRY(select_one(&is_in, r, test, &rest, &v, err));
         if (is_in != is_reject) QN_TRY(qn_items_add(&to, r, &items[i], err));
@@ -126,6 +127,8 @@ qn_status qn_filter_select(qn_val *out, qn_render *r, const qn_call_in *in, qn_e
 static qn_status make_key(qn_val *out, qn_render *r, const qn_val *item, const qn_val *paths,
                           bool is_case_sensitive, qn_err *err) {
     *out = *item;
+    QN_TRY(qn_render_charge(r, 0, err));
+    if (paths->kind == QN_VAL_TEXT) QN_TRY(qn_text_pay_search(r, paths->as.s, err));
     if (paths->kind == QN_VAL_ABSENT || paths->kind == QN_VAL_NONE)
         return qn_fold_case(out, r, is_case_sensitive, err);
     if (paths->kind != QN_VAL_TEXT || qn_text_find(paths->as.s, (qn_str){",", 1}, 0) == SIZE_MAX) {

@@ -131,10 +131,13 @@ static void add_padded(qn_buf *to, const field *f, qn_str s, bool is_right) {
     add_fill(to, f, missing - (before > 0 ? before : 0));
 }
 
-static qn_status add_number(qn_buf *to, const field *f, const qn_val *v, qn_err *err) {
+static qn_status add_number(qn_buf *to, qn_render *r, const field *f, const qn_val *v,
+                            qn_err *err) {
     const bool as_real = v->kind == QN_VAL_FLOAT || (f->kind && strchr("fFeEg%", f->kind));
     const bool is_negative =
         v->kind == QN_VAL_FLOAT ? signbit(v->as.f) && !isnan(v->as.f) : qn_val_whole(v) < 0;
+    const size_t width = f->width > 0 ? (size_t)f->width : 0;
+    QN_TRY(qn_render_spend(r, (as_real ? QN_COST_REAL : QN_COST_NUMBER) + width, 1, err));
     qn_buf digits = {0}, all = {0};
     qn_status status = as_real ? real_digits(&digits, f, qn_val_real(v), err)
                                : whole_digits(&digits, f->kind, qn_val_whole(v), err);
@@ -169,6 +172,8 @@ static qn_status add_text(qn_buf *to, qn_render *r, const field *f, const qn_val
         QN_TRY(qn_val_str(&s, r, v, err));
     }
     if (f->precision >= 0) s = qn_str_part(s, 0, qn_text_offset(s, (size_t)f->precision));
+    QN_TRY(qn_text_pay_length(r, s, err));
+    QN_TRY(qn_render_spend(r, (size_t)f->width, QN_PER_CHAR, err));
     add_padded(to, f, s, is_right);
     return QN_OK;
 }
@@ -204,6 +209,7 @@ static qn_status add_percent(qn_buf *to, qn_render *r, qn_str s, size_t *at, per
                              qn_err *err) {
     field f = {.precision = -1};
     const qn_val *value;
+    QN_TRY(qn_render_spend(r, QN_COST_NUMBER, 1, err));
     QN_TRY(next_value(&value, p, r, s, at, err));
     for (bool is_flag = true; is_flag && *at < s.size;) {
         const char c = s.data[*at];
@@ -234,7 +240,7 @@ static qn_status add_percent(qn_buf *to, qn_render *r, qn_str s, size_t *at, per
         if (!(fabs(number.as.f) < 9.2e18)) return QN_FAIL(err, FORMAT, "a float as '%%%c'", f.kind);
         number = qn_val_int((int64_t)number.as.f);
     }
-    return add_number(to, &f, &number, err);
+    return add_number(to, r, &f, &number, err);
 }
 
 static qn_status print_percent(qn_buf *to, qn_render *r, qn_str s, percent *p, qn_err *err) {
@@ -260,6 +266,7 @@ qn_status qn_text_percent(qn_val *out, qn_render *r, qn_str format, const qn_val
         p.n = v->as.list->n;
     }
     qn_buf buf = qn_render_buf(r);
+    QN_TRY(qn_render_spend(r, format.size, QN_PER_CHAR, err));
     const qn_status status = print_percent(&buf, r, format, &p, err);
     if (!status) return qn_render_text(out, r, &buf, err);
     qn_buf_deinit(&buf);
@@ -322,6 +329,7 @@ static qn_status add_field(qn_buf *to, qn_render *r, qn_str text, const qn_args 
                            qn_err *err) {
     field f = {.precision = -1};
     const qn_val *value;
+    QN_TRY(qn_render_spend(r, QN_COST_NUMBER + args->n_named / QN_PER_ITEM, 1, err));
     const size_t colon = qn_text_find(text, (qn_str){":", 1}, 0);
     qn_str name = colon == SIZE_MAX ? text : qn_str_part(text, 0, colon);
     const size_t bang = qn_text_find(name, (qn_str){"!", 1}, 0);
@@ -335,7 +343,7 @@ static qn_status add_field(qn_buf *to, qn_render *r, qn_str text, const qn_args 
     }
     QN_TRY(find_field(&value, name, args, next, err));
     const bool is_number = qn_val_is_number(value) && value->kind != QN_VAL_BOOL;
-    if (bang == SIZE_MAX && is_number && f.kind != 's') return add_number(to, &f, value, err);
+    if (bang == SIZE_MAX && is_number && f.kind != 's') return add_number(to, r, &f, value, err);
     if (f.kind && f.kind != 's' && f.kind != 'r')
         return QN_FAIL(err, FORMAT, "a '%s' as '%c'", qn_val_type(value), f.kind);
     return add_text(to, r, &f, value, false, err);
@@ -365,6 +373,7 @@ static qn_status print_fields(qn_buf *to, qn_render *r, qn_str s, const qn_args 
 qn_status qn_text_format(qn_val *out, qn_render *r, qn_str format, const qn_args *args,
                          qn_err *err) {
     qn_buf buf = qn_render_buf(r);
+    QN_TRY(qn_render_spend(r, format.size, QN_PER_CHAR, err));
     const qn_status status = print_fields(&buf, r, format, args, err);
     if (!status) return qn_render_text(out, r, &buf, err);
     qn_buf_deinit(&buf);

@@ -107,6 +107,7 @@ QN_BUILTIN(fn_strftime_now) {
     qn_str format = {"", 0};
     QN_TRY(qn_arg_text(&format, in, 0, err));
     qn_buf buf = qn_render_buf(r);
+    QN_TRY(qn_render_spend(r, format.size * QN_COST_NUMBER, 1, err));
     qn_clock_print(&buf, format, r->now);
     return qn_render_text(out, r, &buf, err);
 }

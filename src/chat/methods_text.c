@@ -14,6 +14,7 @@ static qn_val part_of(const qn_call_in *in, qn_str s) {
 
 QN_BUILTIN(recase) {
     qn_buf buf = qn_render_buf(r);
+    QN_TRY(qn_render_spend(r, in->self->as.s.size, 1, err));
     qn_text_recase(&buf, in->self->as.s, (qn_case)in->row->choice);
     QN_TRY(qn_render_text(out, r, &buf, err));
     out->mark = in->self->mark;
@@ -25,10 +26,10 @@ enum { LEFT = 1, RIGHT = 2 };
 QN_BUILTIN(strip) {
     qn_str set = {0};
     QN_TRY(qn_arg_text(&set, in, 0, err));
-    if (set.size > 1024) return QN_FAIL(err, LIMIT, "a set of %zu bytes", set.size);
-    if (set.data) QN_TRY(qn_render_charge(r, in->self->as.s.size * 8, err));
-    *out = part_of(in, qn_text_strip(in->self->as.s, set.data ? &set : NULL, in->row->choice & LEFT,
-                                     in->row->choice & RIGHT));
+    qn_str s = in->self->as.s;
+    QN_TRY(qn_text_strip_paid(&s, r, set.data ? &set : NULL, in->row->choice & LEFT,
+                              in->row->choice & RIGHT, err));
+    *out = part_of(in, s);
     return QN_OK;
 }
 
@@ -41,6 +42,7 @@ static qn_status window(qn_val *out, bool *is_inside, qn_render *r, const qn_cal
     *out = *in->self;
     if (!qn_arg_is_given(in, 1) && !qn_arg_is_given(in, 2)) return QN_OK;
     QN_TRY(qn_arg_int(offset, in, 1, err));
+    QN_TRY(qn_text_pay_length(r, in->self->as.s, err));
     const int64_t n = (int64_t)qn_text_length(in->self->as.s);
     if (*offset < 0) *offset = *offset + n < 0 ? 0 : *offset + n;
     *is_inside = *offset <= n;
@@ -67,6 +69,7 @@ QN_BUILTIN(begins_or_ends) {
     QN_TRY(window(&within, &is_inside, r, in, &offset, err));
     for (size_t i = 0; i < n && !has; i++) {
         QN_TRY(qn_val_defined(&ends[i], err));
+        QN_TRY(qn_render_charge(r, ends[i].kind == QN_VAL_TEXT ? ends[i].as.s.size : 0, err));
         if (ends[i].kind != QN_VAL_TEXT)
             return QN_FAIL(err, FORMAT, "%s wants a text, not a '%s'", in->row->name,
                            qn_val_type(&ends[i]));
@@ -99,6 +102,7 @@ QN_BUILTIN(find) {
     QN_TRY(qn_arg_text(&part, in, 0, err));
     QN_TRY(window(&within, &is_inside, r, in, &offset, err));
     const qn_str s = within.as.s;
+    QN_TRY(qn_text_pay_search(r, s, err));
     size_t at = in->row->choice & FIND_LAST ? qn_text_find_last(s, part) : qn_text_find(s, part, 0);
     if (!is_inside) at = SIZE_MAX;
     if (at == SIZE_MAX && in->row->choice & MUST_FIND)
@@ -116,18 +120,25 @@ QN_BUILTIN(count) {
     QN_TRY(qn_arg_text(&part, in, 0, err));
     QN_TRY(window(&within, &is_inside, r, in, &offset, err));
     const qn_str s = within.as.s;
+    QN_TRY(qn_text_pay_search(r, s, err));
     if (part.size == 0) n = (int64_t)qn_text_length(s) + 1;
-    for (size_t at = 0; part.size && (at = qn_text_find(s, part, at)) != SIZE_MAX; at += part.size)
+    for (size_t at = 0; part.size && (at = qn_text_find(s, part, at)) != SIZE_MAX;
+         at += part.size) {
+        QN_TRY(qn_render_spend(r, QN_COST_MATCH, 1, err));
         n++;
+    }
     *out = qn_val_int(is_inside ? n : 0);
     return QN_OK;
 }
 
-static void replace_all(qn_buf *to, qn_str s, qn_str old, qn_str new, int64_t most) {
+static qn_status replace_all(qn_buf *to, qn_render *r, qn_str s, qn_str old, qn_str new,
+                             int64_t most, qn_err *err) {
     size_t at = 0;
+    QN_TRY(qn_text_pay_search(r, s, err));
     while (most != 0 && at <= s.size) {
         size_t next = qn_text_find(s, old, at);
         if (next == SIZE_MAX) break;
+        QN_TRY(qn_render_spend(r, QN_COST_MATCH, 1, err));
         qn_buf_add(to, s.data + at, next - at);
         qn_buf_add(to, new.data, new.size);
         most--;
@@ -137,9 +148,10 @@ static void replace_all(qn_buf *to, qn_str s, qn_str old, qn_str new, int64_t mo
         const size_t n = at < s.size ? qn_char_at(s, at, &code) : 0;
         qn_buf_add(to, s.data + at, n);
         at += n;
-        if (n == 0) return;
+        if (n == 0) return QN_OK;
     }
     qn_buf_add(to, s.data + at, s.size - at);
+    return QN_OK;
 }
 
 QN_BUILTIN(replace) {
@@ -150,7 +162,11 @@ QN_BUILTIN(replace) {
     QN_TRY(qn_arg_int(&most, in, 2, err));
     if (!old.data || !new.data) return QN_FAIL(err, FORMAT, "replace wants texts, not none");
     qn_buf buf = qn_render_buf(r);
-    replace_all(&buf, in->self->as.s, old, new, most);
+    const qn_status status = replace_all(&buf, r, in->self->as.s, old, new, most, err);
+    if (status) {
+        qn_buf_deinit(&buf);
+        return status;
+    }
     QN_TRY(qn_render_text(out, r, &buf, err));
     out->mark = in->self->mark;
     return QN_OK;
@@ -176,6 +192,7 @@ static size_t word_end(qn_str s, size_t at, bool is_space) {
 static qn_status split_words(qn_items *to, qn_render *r, const qn_call_in *in, int64_t most,
                              qn_err *err) {
     const qn_str s = in->self->as.s;
+    QN_TRY(qn_render_spend(r, s.size, QN_PER_CHAR, err));
     for (size_t at = word_end(s, 0, true); at < s.size; at = word_end(s, at, true)) {
         const bool is_rest = most-- == 0;
         const size_t end = is_rest ? s.size : word_end(s, at, false);
@@ -189,6 +206,7 @@ static qn_status split_at(qn_items *to, qn_render *r, const qn_call_in *in, qn_s
                           int64_t most, qn_err *err) {
     const qn_str s = in->self->as.s;
     size_t at = 0;
+    QN_TRY(qn_text_pay_search(r, s, err));
     for (; most != 0; most--) {
         const size_t next = qn_text_find(s, separator, at);
         if (next == SIZE_MAX) break;
@@ -233,6 +251,7 @@ QN_BUILTIN(rsplit) {
     if (!separator.data) return QN_FAIL(err, UNSUPPORTED, "rsplit by blanks with a limit");
     if (separator.size == 0) return QN_FAIL(err, FORMAT, "an empty separator");
     QN_TRY(qn_items_begin(&to, r, err));
+    QN_TRY(qn_text_pay_search(r, rest, err));
     for (; most > 0; most--) {
         const size_t at = qn_text_find_last(rest, separator);
         if (at == SIZE_MAX) break;
@@ -255,6 +274,7 @@ QN_BUILTIN(splitlines) {
     const bool keeps = qn_arg_bool(in, 0, false);
     qn_items to;
     QN_TRY(qn_items_begin(&to, r, err));
+    QN_TRY(qn_render_spend(r, s.size, QN_PER_CHAR, err));
     for (size_t begin = 0, at = 0; at < s.size;) {
         uint32_t code;
         const size_t n = qn_char_at(s, at, &code);
@@ -277,6 +297,7 @@ QN_BUILTIN(partition) {
     qn_str separator = {"", 0};
     QN_TRY(qn_arg_text(&separator, in, 0, err));
     if (separator.size == 0) return QN_FAIL(err, FORMAT, "an empty separator");
+    QN_TRY(qn_text_pay_search(r, s, err));
     const size_t at = at_back ? qn_text_find_last(s, separator) : qn_text_find(s, separator, 0);
     QN_TRY(qn_val_list_make(out, r, QN_VAL_TUPLE, 3, err));
     qn_val *parts = out->as.list->items;
@@ -295,6 +316,7 @@ QN_BUILTIN(join) {
     const qn_val *items;
     size_t n;
     QN_TRY(qn_val_items(&items, &n, r, &in->a[0], err));
+    QN_TRY(qn_render_spend(r, n, QN_PER_CHAR, err));
     qn_buf buf = qn_render_buf(r);
     for (size_t i = 0; i < n; i++) {
         if (items[i].kind != QN_VAL_TEXT) {
@@ -327,6 +349,7 @@ QN_BUILTIN(pad) {
     int64_t missing = width > n ? width - n : 0, left = 0;
     if (missing > (int64_t)r->limits.output)
         return QN_FAIL(err, LIMIT, "a width of %lld", (long long)width);
+    QN_TRY(qn_render_spend(r, (size_t)missing, QN_PER_CHAR, err));
     if (in->row->choice == RIGHT) left = missing;
     if (in->row->choice == (LEFT | RIGHT)) left = missing / 2 + (missing & width & 1);
     qn_buf buf = qn_render_buf(r);
@@ -340,11 +363,12 @@ QN_BUILTIN(zfill) {
     int64_t width = 0;
     const qn_str s = in->self->as.s;
     QN_TRY(qn_arg_int(&width, in, 0, err));
-    const int64_t missing = width - (int64_t)qn_text_length(s);
+    const int64_t n = (int64_t)qn_text_length(s), missing = width > n ? width - n : 0;
     const size_t sign = s.size && (s.data[0] == '-' || s.data[0] == '+');
     qn_buf buf = qn_render_buf(r);
     if (missing > (int64_t)r->limits.output)
         return QN_FAIL(err, LIMIT, "a width of %lld", (long long)width);
+    QN_TRY(qn_render_spend(r, (size_t)missing, QN_PER_CHAR, err));
     qn_buf_add(&buf, s.data, sign);
     add_times(&buf, (qn_str){"0", 1}, missing);
     qn_buf_add(&buf, s.data + sign, s.size - sign);
@@ -382,7 +406,7 @@ static bool has_property(uint32_t code, int which) {
 QN_BUILTIN(has_all) {
     const qn_str s = in->self->as.s;
     bool holds = s.size > 0 || in->row->choice == IS_ASCII;
-    (void)r, (void)err;
+    QN_TRY(qn_render_spend(r, s.size, QN_PER_CHAR, err));
     for (size_t at = 0; at < s.size && holds;) {
         uint32_t code;
         at += qn_char_at(s, at, &code);
@@ -396,7 +420,7 @@ QN_BUILTIN(has_all) {
 QN_BUILTIN(has_case) {
     const qn_str s = in->self->as.s;
     bool has_one = false, has_other = false;
-    (void)r, (void)err;
+    QN_TRY(qn_render_spend(r, s.size, QN_PER_CHAR, err));
     for (size_t at = 0; at < s.size;) {
         uint32_t code;
         at += qn_char_at(s, at, &code);

@@ -59,8 +59,14 @@ static qn_status equal_inside(bool *out, qn_render *r, const qn_val *a, const qn
     }
 }
 
+// What two values have to be read for a comparison, in bytes.
+static size_t common_size(const qn_val *a, const qn_val *b) {
+    if (a->kind != QN_VAL_TEXT || b->kind != QN_VAL_TEXT) return 0;
+    return a->as.s.size < b->as.s.size ? a->as.s.size : b->as.s.size;
+}
+
 qn_status qn_val_equal(bool *out, qn_render *r, const qn_val *a, const qn_val *b, qn_err *err) {
-    QN_TRY(qn_render_charge(r, a->kind == QN_VAL_TEXT ? a->as.s.size : 0, err));
+    QN_TRY(qn_render_charge(r, common_size(a, b), err));
     if (qn_val_is_whole(a) && qn_val_is_whole(b)) {
         *out = qn_val_whole(a) == qn_val_whole(b);
         return QN_OK;
@@ -97,7 +103,7 @@ static qn_status order_lists(int *out, qn_render *r, const qn_val_list *a, const
 }
 
 qn_status qn_val_order(int *out, qn_render *r, const qn_val *a, const qn_val *b, qn_err *err) {
-    QN_TRY(qn_render_charge(r, a->kind == QN_VAL_TEXT ? a->as.s.size : 0, err));
+    QN_TRY(qn_render_charge(r, common_size(a, b), err));
     if (qn_val_is_whole(a) && qn_val_is_whole(b)) {
         const int64_t x = qn_val_whole(a), y = qn_val_whole(b);
         *out = x < y ? -1 : x > y;
@@ -125,7 +131,7 @@ qn_status qn_val_contains(bool *out, qn_render *r, const qn_val *part, const qn_
         QN_TRY(qn_val_defined(part, err));
         if (part->kind != QN_VAL_TEXT)
             return QN_FAIL(err, FORMAT, "'in <str>' wants a str, not a '%s'", qn_val_type(part));
-        QN_TRY(qn_render_charge(r, whole->as.s.size + part->as.s.size, err));
+        QN_TRY(qn_text_pay_search(r, whole->as.s, err));
         *out = qn_text_find(whole->as.s, part->as.s, 0) != SIZE_MAX;
         return QN_OK;
     }
@@ -251,6 +257,7 @@ static qn_status add_texts(qn_val *out, qn_render *r, const qn_val *a, const qn_
     for (int i = 0; i < 2; i++) {
         if (!is_safe || parts[i].mark) continue;
         qn_buf buf = qn_render_buf(r);
+        QN_TRY(qn_render_spend(r, parts[i].as.s.size, QN_PER_CHAR, err));
         qn_text_escape(&buf, parts[i].as.s);
         QN_TRY(qn_render_text(&parts[i], r, &buf, err));
     }
@@ -303,8 +310,12 @@ qn_status qn_val_math(qn_val *out, qn_render *r, qn_math op, const qn_val *a, co
     static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**"};
     if (qn_val_is_whole(a) && qn_val_is_whole(b))
         return whole_math(out, op, qn_val_whole(a), qn_val_whole(b), err);
-    if (qn_val_is_number(a) && qn_val_is_number(b))
+    if (qn_val_is_number(a) && qn_val_is_number(b)) {
+        // The rest of a large number by a small one is found bit by bit.
+        if (op == QN_MATH_MOD || op == QN_MATH_POW)
+            QN_TRY(qn_render_spend(r, QN_COST_REAL, 1, err));
         return real_math(out, op, qn_val_real(a), qn_val_real(b), err);
+    }
     QN_TRY(qn_val_defined(a, err));
     if (op == QN_MATH_MOD && a->kind == QN_VAL_TEXT)
         return qn_text_percent(out, r, a->as.s, b, err);

@@ -1,27 +1,67 @@
-// What every part of a rendering uses: steps, depth, memory, texts, names.
+// What every part of a rendering uses: steps, depth, memory, texts.
 #include "chat/render.h"
 
 #include "chat/text.h"
 #include "core/mem.h"
 
-const qn_chat_limits qn_chat_default_limits = {
-    .steps = 50 * 1000 * 1000, .memory = 256 << 20, .output = 64 << 20, .depth = 1000};
+const qn_chat_limits qn_chat_default_limits = {.steps = 50 * 1000 * 1000,
+                                               .memory = 256 << 20,
+                                               .output = 64 << 20,
+                                               .depth = 1000,
+                                               .stack = QN_CHAT_STACK};
 
-enum { BYTES_OF_STEP = 64, LEAST_TAIL = 256 };
+enum { BYTES_OF_STEP = 64, STEPS_OF_POLL = 100 * 1000, LEAST_TAIL = 256 };
+
+void qn_render_begin(qn_render *r) {
+    r->steps = r->limits.steps;
+    r->poll_at = r->limits.progress ? r->steps : 0;
+    r->stack = __builtin_frame_address(0);
+}
+
+// Steps are short, or the caller is to be asked.
+static qn_status spend_slowly(qn_render *r, size_t cost, qn_err *err) {
+    if (r->steps < 0 || cost > (size_t)r->steps) {
+        r->steps = 0;
+        return QN_FAIL(err, LIMIT, "the template takes more than %lld steps",
+                       (long long)r->limits.steps);
+    }
+    r->steps -= (int64_t)cost;
+    if (!r->limits.progress) return QN_OK;
+    r->poll_at = r->steps > STEPS_OF_POLL ? r->steps - STEPS_OF_POLL : 0;
+    const int64_t total = r->limits.steps;
+    if (r->limits.progress(r->limits.progress_arg, total - r->steps, total)) return QN_OK;
+    r->is_placed = true; // where it was does not matter
+    return QN_FAIL(err, STOPPED, "stopped by the caller");
+}
+
+static inline qn_status spend(qn_render *r, size_t cost, qn_err *err) {
+    // Neither number is negative, so that as unsigned ones they compare as they should.
+    if (r->steps < r->poll_at || cost > (uint64_t)(r->steps - r->poll_at))
+        return spend_slowly(r, cost, err);
+    r->steps -= (int64_t)cost;
+    return QN_OK;
+}
 
 qn_status qn_render_charge(qn_render *r, size_t bytes, qn_err *err) {
-    const size_t cost = 1 + bytes / BYTES_OF_STEP;
-    if (r->steps >= 0 && cost <= (size_t)r->steps) {
-        r->steps -= (int64_t)cost;
-        return QN_OK;
-    }
-    return QN_FAIL(err, LIMIT, "the template takes more than %lld steps",
-                   (long long)r->limits.steps);
+    return spend(r, 1 + bytes / BYTES_OF_STEP, err);
+}
+
+qn_status qn_render_spend(qn_render *r, size_t n, size_t per, qn_err *err) {
+    return spend(r, n / per, err);
+}
+
+// Of the thread's stack, in either direction.
+static size_t stack_taken(const qn_render *r) {
+    const uintptr_t from = (uintptr_t)r->stack, to = (uintptr_t)__builtin_frame_address(0);
+    return from > to ? from - to : to - from;
 }
 
 qn_status qn_render_enter(qn_render *r, qn_err *err) {
-    if (++r->depth <= r->limits.depth) return QN_OK;
-    return QN_FAIL(err, LIMIT, "nested more than %d deep", r->limits.depth);
+    if (++r->depth > r->limits.depth)
+        return QN_FAIL(err, LIMIT, "nested more than %d deep", r->limits.depth);
+    if (r->limits.stack && stack_taken(r) > r->limits.stack)
+        return QN_FAIL(err, LIMIT, "nested more than %zu bytes of stack allow", r->limits.stack);
+    return QN_OK;
 }
 
 qn_status qn_render_alloc(void *out, qn_render *r, size_t n, size_t size, qn_err *err) {
@@ -79,57 +119,5 @@ qn_status qn_text_join(qn_val *out, qn_render *r, qn_str a, qn_str b, qn_err *er
     if (is_long)
         r->tails[r->next_tail++ % QN_N_TAILS] = (qn_tail){.data = data, .used = size, .cap = cap};
     *out = qn_val_text((qn_str){data, size});
-    return QN_OK;
-}
-
-// --- names ---------------------------------------------------------------------------------------
-
-qn_status qn_scope_push(qn_render *r, qn_scope *outer, qn_err *err) {
-    qn_scope *scope = r->free_scopes;
-    if (scope)
-        r->free_scopes = scope->outer;
-    else
-        QN_TRY(qn_render_alloc(&scope, r, 1, sizeof *scope, err));
-    *scope = (qn_scope){.outer = outer};
-    r->scope = scope;
-    return QN_OK;
-}
-
-void qn_scope_pop(qn_render *r, qn_scope *scope, size_t n_kept) {
-    qn_scope *ended = r->scope;
-    r->scope = scope;
-    if (r->n_kept != n_kept) return;
-    while (ended->vars) {
-        qn_var *var = ended->vars;
-        ended->vars = var->next;
-        var->next = r->free_vars;
-        r->free_vars = var;
-    }
-    ended->outer = r->free_scopes;
-    r->free_scopes = ended;
-}
-
-const qn_val *qn_scope_find(const qn_render *r, qn_str name) {
-    for (const qn_scope *scope = r->scope; scope; scope = scope->outer) {
-        for (const qn_var *var = scope->vars; var; var = var->next) {
-            if (qn_str_same(var->name, name)) return &var->value;
-        }
-    }
-    return NULL;
-}
-
-qn_status qn_scope_set(qn_render *r, qn_str name, const qn_val *value, qn_err *err) {
-    for (qn_var *var = r->scope->vars; var; var = var->next) {
-        if (!qn_str_same(var->name, name)) continue;
-        var->value = *value;
-        return QN_OK;
-    }
-    qn_var *var = r->free_vars;
-    if (var)
-        r->free_vars = var->next;
-    else
-        QN_TRY(qn_render_alloc(&var, r, 1, sizeof *var, err));
-    *var = (qn_var){.next = r->scope->vars, .name = name, .value = *value};
-    r->scope->vars = var;
     return QN_OK;
 }

@@ -12,15 +12,21 @@ typedef struct qn_render qn_render;
 typedef struct qn_builtin qn_builtin;
 
 typedef struct qn_var {
-    struct qn_var *next;
+    struct qn_var *next;  // set before it, in the same scope
+    struct qn_var *after; // in the same slot of the scope's table
+    uint32_t hash;
     qn_str name;
     qn_val value;
 } qn_var;
 
-// Names that a loop's body, a macro or the template itself has set; then those around it.
+// Names that a loop's body, a macro or the template itself has set; then those around it. A few are
+// looked through, more are in a table.
 typedef struct qn_scope {
     struct qn_scope *outer;
-    qn_var *vars;
+    qn_var *vars; // (n) the last first
+    size_t n;
+    qn_var **slots; // (n_slots, a power of two) lists by hash; all NULL while the names are few
+    size_t n_slots;
 } qn_scope;
 
 typedef enum qn_flow { QN_FLOW_ON, QN_FLOW_BREAK, QN_FLOW_CONTINUE } qn_flow;
@@ -36,9 +42,11 @@ enum { QN_N_TAILS = 4 };
 struct qn_render {
     qn_arena arena;
     qn_chat_limits limits;
-    int64_t steps; // left
+    int64_t steps;   // left
+    int64_t poll_at; // steps left when the caller is asked next whether to go on
     int depth;
-    bool is_placed; // the message of the failure says line and column
+    const char *stack; // where the rendering began
+    bool is_placed;    // the message of the failure says line and column
     qn_flow flow;
     qn_buf *out;
     qn_scope *scope;
@@ -102,8 +110,21 @@ QN_MUST_CHECK qn_status qn_val_call(qn_val *out, qn_render *r, const qn_val *cal
 QN_MUST_CHECK qn_status qn_macro_call(qn_val *out, qn_render *r, qn_macro *macro,
                                       const qn_args *args, qn_err *err);
 
-// Takes steps for one operation that looks at `bytes` bytes.
+// Sets what counts down, by the limits.
+void qn_render_begin(qn_render *r);
+// Takes steps for one operation that copies or compares `bytes` bytes at the speed of memory.
 QN_MUST_CHECK qn_status qn_render_charge(qn_render *r, size_t bytes, qn_err *err);
+// Takes n / per steps, for `n` bytes or things that are handled one by one. Whatever a template can
+// repeat is paid for by the work that it is, so that the limit of steps is one of time.
+enum {
+    QN_PER_SCAN = 8,    // bytes searched through
+    QN_PER_CHAR = 2,    // characters classified, converted or escaped
+    QN_PER_ITEM = 4,    // items of a list, names, keys
+    QN_COST_MATCH = 2,  // steps for each match of a search
+    QN_COST_NUMBER = 8, // steps for a whole number's digits, read or written
+    QN_COST_REAL = 400  // steps for a float's
+};
+QN_MUST_CHECK qn_status qn_render_spend(qn_render *r, size_t n, size_t per, qn_err *err);
 // One level deeper; qn_render_leave takes it back.
 QN_MUST_CHECK qn_status qn_render_enter(qn_render *r, qn_err *err);
 static inline void qn_render_leave(qn_render *r) { r->depth--; }
@@ -127,7 +148,6 @@ QN_MUST_CHECK qn_status qn_dict_set(qn_render *r, qn_dict *dict, const qn_val *k
 // *out is NULL if the key is not there.
 QN_MUST_CHECK qn_status qn_dict_find(qn_val **out, qn_render *r, const qn_dict *dict,
                                      const qn_val *key, qn_err *err);
-qn_val *qn_dict_find_text(const qn_dict *dict, qn_str key);
 
 // What `for` walks over, in one array; borrowed from the value or from the arena.
 QN_MUST_CHECK qn_status qn_val_items(const qn_val **items, size_t *n, qn_render *r, const qn_val *v,
@@ -211,7 +231,7 @@ QN_MUST_CHECK qn_status qn_scope_push(qn_render *r, qn_scope *outer, qn_err *err
 // loop came to refer to it since r->n_kept was `n_kept`.
 void qn_scope_pop(qn_render *r, qn_scope *scope, size_t n_kept);
 // The value of a name; NULL: it has none.
-const qn_val *qn_scope_find(const qn_render *r, qn_str name);
+QN_MUST_CHECK qn_status qn_scope_find(const qn_val **out, qn_render *r, qn_str name, qn_err *err);
 
 // The parts of `loop`.
 QN_MUST_CHECK qn_status qn_loop_attr(qn_val *out, qn_render *r, qn_loop *loop, qn_str name,

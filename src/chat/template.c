@@ -160,10 +160,8 @@ static qn_status set_names(qn_render *r, const qn_template *template, qn_val val
     }
     if (values[KEY_KWARGS].kind != QN_VAL_DICT) return QN_OK;
     const qn_dict *more = values[KEY_KWARGS].as.dict;
-    for (size_t i = 0; i < more->n; i++) {
-        QN_TRY(qn_render_charge(r, i * 8, err)); // names are looked through one by one
+    for (size_t i = 0; i < more->n; i++)
         QN_TRY(qn_scope_set(r, more->keys[i].as.s, &more->values[i], err));
-    }
     return QN_OK;
 }
 
@@ -194,7 +192,8 @@ static qn_status read_request(qn_render *r, const qn_template *template, const c
 qn_status qn_template_render_within(char **text, size_t *size, const qn_template *template,
                                     const char *request, size_t request_size,
                                     const qn_chat_limits *limits, qn_err *err) {
-    qn_render r = {.limits = *limits, .steps = limits->steps};
+    qn_render r = {.limits = *limits};
+    qn_render_begin(&r);
     qn_buf out = qn_render_buf(&r);
     r.out = &out;
     qn_status status = read_request(&r, template, request, request_size, err);
@@ -203,6 +202,7 @@ qn_status qn_template_render_within(char **text, size_t *size, const qn_template
         if (status) (void)qn_err_prefix(err, status, "template");
     }
     qn_arena_deinit(&r.arena);
+    if (limits->taken) *limits->taken = limits->steps - r.steps;
     if (status) {
         qn_buf_deinit(&out);
         return status;
@@ -214,7 +214,10 @@ qn_status qn_template_render_within(char **text, size_t *size, const qn_template
 }
 
 qn_status qn_template_render(char **text, size_t *size, const qn_template *template,
-                             const char *request, size_t request_size, qn_err *err) {
-    return qn_template_render_within(text, size, template, request, request_size,
-                                     &qn_chat_default_limits, err);
+                             const char *request, size_t request_size, const qn_template_opts *opts,
+                             qn_err *err) {
+    qn_chat_limits limits = qn_chat_default_limits;
+    if (opts) limits.progress = opts->progress;
+    if (opts) limits.progress_arg = opts->progress_arg;
+    return qn_template_render_within(text, size, template, request, request_size, &limits, err);
 }

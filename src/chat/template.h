@@ -11,11 +11,28 @@
 
 // What a template may use up. A template that wants more fails with QN_LIMIT.
 typedef struct qn_chat_limits {
-    int64_t steps; // nodes evaluated, and 64 bytes looked at for each
-    size_t memory; // bytes of values
-    size_t output; // bytes of text: of the result, and of each captured part
-    int depth;     // nodes inside nodes, and values inside values
+    int64_t steps;            // see qn_render_charge and qn_render_spend: some 20 ns of work each
+    size_t memory;            // bytes of values
+    size_t output;            // bytes of text: of the result, and of each captured part
+    int depth;                // nodes inside nodes, and values inside values
+    size_t stack;             // bytes of the calling thread's stack below the call; 0: no limit
+    qn_progress_fn *progress; // called with the steps taken and `steps`; false stops. NULL: none
+    void *progress_arg;
+    int64_t *taken; // becomes the steps taken, also if the template fails. NULL: not wanted
 } qn_chat_limits;
+
+// What a rendering may take of the thread's stack by default. Frames of sanitizers are larger.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define QN_CHAT_STACK ((size_t)1 << 20)
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer) ||                         \
+    __has_feature(thread_sanitizer)
+#define QN_CHAT_STACK ((size_t)1 << 20)
+#endif
+#endif
+#ifndef QN_CHAT_STACK
+#define QN_CHAT_STACK ((size_t)160 << 10)
+#endif
 
 extern const qn_chat_limits qn_chat_default_limits;
 

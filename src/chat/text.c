@@ -126,27 +126,52 @@ size_t qn_text_find_last(qn_str s, qn_str part) {
 
 // --- ends ----------------------------------------------------------------------------------------
 
-static bool is_in(qn_str s, size_t at, size_t n, uint32_t code, const qn_str *set) {
-    if (!set) return qn_char_is_space(code);
-    return qn_text_find(*set, qn_str_part(s, at, at + n), 0) != SIZE_MAX;
+// Bytes of the first or last character if it is in the set, else 0.
+static size_t strip_one(qn_str s, const qn_str *set, bool at_back) {
+    size_t at = 0, n;
+    uint32_t code;
+    if (s.size == 0) return 0;
+    if (at_back) {
+        at = s.size - 1;
+        while (at > 0 && ((unsigned char)s.data[at] & 0xc0) == 0x80) at--;
+    }
+    n = qn_char_at(s, at, &code);
+    if (at_back) n = s.size - at;
+    const bool is_in = set ? qn_text_find(*set, qn_str_part(s, at, at + n), 0) != SIZE_MAX
+                           : qn_char_is_space(code);
+    return is_in ? n : 0;
 }
 
 qn_str qn_text_strip(qn_str s, const qn_str *set, bool left, bool right) {
-    uint32_t code;
-    size_t begin = 0, end = s.size;
-    while (left && begin < end) {
-        const size_t n = qn_char_at(s, begin, &code);
-        if (!is_in(s, begin, n, code, set)) break;
-        begin += n;
+    size_t n;
+    while (left && (n = strip_one(s, set, false))) s = qn_str_part(s, n, s.size);
+    while (right && (n = strip_one(s, set, true))) s = qn_str_part(s, 0, s.size - n);
+    return s;
+}
+
+qn_status qn_text_strip_paid(qn_str *s, qn_render *r, const qn_str *set, bool left, bool right,
+                             qn_err *err) {
+    enum { MOST_SET = 1024 };
+    if (set && set->size > MOST_SET) return QN_FAIL(err, LIMIT, "a set of %zu bytes", set->size);
+    const size_t cost = set ? 2 + set->size / 32 : 1;
+    size_t n;
+    while (left && (n = strip_one(*s, set, false))) {
+        QN_TRY(qn_render_spend(r, cost, 1, err));
+        *s = qn_str_part(*s, n, s->size);
     }
-    while (right && end > begin) {
-        size_t at = end - 1;
-        while (at > begin && ((unsigned char)s.data[at] & 0xc0) == 0x80) at--;
-        (void)qn_char_at(s, at, &code);
-        if (!is_in(s, at, end - at, code, set)) break;
-        end = at;
+    while (right && (n = strip_one(*s, set, true))) {
+        QN_TRY(qn_render_spend(r, cost, 1, err));
+        *s = qn_str_part(*s, 0, s->size - n);
     }
-    return qn_str_part(s, begin, end);
+    return QN_OK;
+}
+
+qn_status qn_text_pay_search(qn_render *r, qn_str s, qn_err *err) {
+    return qn_render_spend(r, s.size, QN_PER_SCAN, err);
+}
+
+qn_status qn_text_pay_length(qn_render *r, qn_str s, qn_err *err) {
+    return qn_render_charge(r, s.size * 2, err); // once to count, once to find a character
 }
 
 int qn_str_compare(qn_str a, qn_str b) {
@@ -160,6 +185,13 @@ void qn_char_print(qn_buf *to, uint32_t code) {
     char bytes[4];
     const size_t n = qn_utf8_encode(code, bytes);
     qn_buf_add(to, bytes, n);
+}
+
+void qn_code_print(qn_buf *to, char letter, uint32_t code) {
+    char text[10] = {'\\', letter};
+    const int n = letter == 'x' ? 2 : letter == 'u' ? 4 : 8;
+    for (int i = 0; i < n; i++) text[2 + i] = "0123456789abcdef"[code >> 4 * (n - 1 - i) & 15];
+    qn_buf_add(to, text, (size_t)n + 2);
 }
 
 static bool is_printable(uint32_t code) {
@@ -182,17 +214,15 @@ static void print_escaped(qn_buf *to, uint32_t code, char quote) {
     static const char plain[][2] = {{'\n', 'n'}, {'\r', 'r'}, {'\t', 't'}, {'\\', '\\'}};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
         if (code != (unsigned char)plain[i][0]) continue;
-        qn_buf_printf(to, "\\%c", plain[i][1]);
+        qn_buf_add(to, (const char[]){'\\', plain[i][1]}, 2);
         return;
     }
     if (code == (unsigned char)quote)
-        qn_buf_printf(to, "\\%c", quote);
+        qn_buf_add(to, (const char[]){'\\', quote}, 2);
     else if (is_printable(code))
         qn_char_print(to, code);
-    else if (code < 0x100)
-        qn_buf_printf(to, "\\x%02x", (unsigned)code);
     else
-        qn_buf_printf(to, code < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)code);
+        qn_code_print(to, code < 0x100 ? 'x' : code < 0x10000 ? 'u' : 'U', code);
 }
 
 void qn_text_repr(qn_buf *to, qn_str s) {

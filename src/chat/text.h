@@ -16,6 +16,12 @@ size_t qn_text_find(qn_str s, qn_str part, size_t from);
 size_t qn_text_find_last(qn_str s, qn_str part);
 // Without characters of `set` (NULL: white space) at the ends that are wanted.
 qn_str qn_text_strip(qn_str s, const qn_str *set, bool left, bool right);
+// The same for *s, paid for by the characters taken away.
+QN_MUST_CHECK qn_status qn_text_strip_paid(qn_str *s, qn_render *r, const qn_str *set, bool left,
+                                           bool right, qn_err *err);
+// Steps for a search in a text, and for counting its characters.
+QN_MUST_CHECK qn_status qn_text_pay_search(qn_render *r, qn_str s, qn_err *err);
+QN_MUST_CHECK qn_status qn_text_pay_length(qn_render *r, qn_str s, qn_err *err);
 // Size of the character at `s`, and its code; broken UTF-8 counts as characters of one byte.
 size_t qn_char_at(qn_str s, size_t at, uint32_t *code);
 // -1, 0 or 1.
@@ -32,6 +38,8 @@ void qn_text_repr(qn_buf *to, qn_str s);
 // With &, <, >, ' and " as HTML has them.
 void qn_text_escape(qn_buf *to, qn_str s);
 void qn_char_print(qn_buf *to, uint32_t code);
+// \x with two digits, \u with four or \U with eight.
+void qn_code_print(qn_buf *to, char letter, uint32_t code);
 
 typedef enum qn_case {
     QN_CASE_UPPER,

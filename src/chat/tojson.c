@@ -6,11 +6,10 @@
 
 static void print_escape(qn_buf *to, uint32_t code) {
     if (code >= 0x10000) { // as two halves
-        qn_buf_printf(to, "\\u%04x\\u%04x", (unsigned)(0xd800 + ((code - 0x10000) >> 10)),
-                      (unsigned)(0xdc00 + ((code - 0x10000) & 0x3ff)));
-    } else {
-        qn_buf_printf(to, "\\u%04x", (unsigned)code);
+        qn_code_print(to, 'u', 0xd800 + ((code - 0x10000) >> 10));
+        code = 0xdc00 + ((code - 0x10000) & 0x3ff);
     }
+    qn_code_print(to, 'u', code);
 }
 
 static void print_text(qn_buf *to, qn_str s, bool ascii) {
@@ -21,7 +20,7 @@ static void print_text(qn_buf *to, qn_str s, bool ascii) {
         uint32_t code;
         const size_t n = qn_char_at(s, at, &code);
         if (code < 128 && short_forms[code])
-            qn_buf_printf(to, "\\%c", short_forms[code]);
+            qn_buf_add(to, (const char[]){'\\', short_forms[code]}, 2);
         else if (code < 0x20 || (ascii && code > 0x7e))
             print_escape(to, code);
         else
@@ -124,12 +123,12 @@ static qn_status write_inside(writer *w, const qn_val *v, qn_err *err) {
         return QN_OK;
     case QN_VAL_INT:
         qn_buf_printf(w->to, "%" PRId64, v->as.i);
-        return QN_OK;
+        return qn_render_spend(w->r, QN_COST_NUMBER, 1, err);
     case QN_VAL_FLOAT:
         print_real(w->to, v->as.f);
-        return QN_OK;
+        return qn_render_spend(w->r, QN_COST_REAL, 1, err);
     case QN_VAL_TEXT:
-        QN_TRY(qn_render_charge(w->r, v->as.s.size, err));
+        QN_TRY(qn_render_spend(w->r, v->as.s.size, QN_PER_CHAR, err));
         print_text(w->to, v->as.s, w->style->ascii);
         return QN_OK;
     case QN_VAL_LIST:

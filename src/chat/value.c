@@ -107,23 +107,25 @@ static qn_status check_key(const qn_val *key, qn_err *err) {
     return QN_FAIL(err, FORMAT, "a '%s' cannot be a key", qn_val_type(key));
 }
 
-qn_val *qn_dict_find_text(const qn_dict *dict, qn_str key) {
-    for (size_t i = 0; i < dict->n; i++) {
+// Pays for the keys that it looked at, and for those that it had to compare.
+static qn_status find_text(qn_val **out, qn_render *r, const qn_dict *dict, qn_str key,
+                           qn_err *err) {
+    size_t i = 0, n_compared = 0;
+    for (; i < dict->n && !*out; i++) {
         const qn_val *k = &dict->keys[i];
-        if (k->kind == QN_VAL_TEXT && qn_str_same(k->as.s, key)) return &dict->values[i];
+        if (k->kind != QN_VAL_TEXT || k->as.s.size != key.size) continue;
+        n_compared++;
+        if (qn_str_same(k->as.s, key)) *out = &dict->values[i];
     }
-    return NULL;
+    return qn_render_spend(r, i + n_compared * (1 + key.size / 16), QN_PER_ITEM, err);
 }
 
 qn_status qn_dict_find(qn_val **out, qn_render *r, const qn_dict *dict, const qn_val *key,
                        qn_err *err) {
     *out = NULL;
     QN_TRY(check_key(key, err));
-    QN_TRY(qn_render_charge(r, dict->n * 4, err));
-    if (key->kind == QN_VAL_TEXT) {
-        *out = qn_dict_find_text(dict, key->as.s);
-        return QN_OK;
-    }
+    QN_TRY(qn_render_charge(r, 0, err));
+    if (key->kind == QN_VAL_TEXT) return find_text(out, r, dict, key->as.s, err);
     for (size_t i = 0; i < dict->n; i++) {
         bool is_equal;
         QN_TRY(qn_val_equal(&is_equal, r, &dict->keys[i], key, err));
@@ -341,10 +343,10 @@ static qn_status repr_inside(qn_buf *to, qn_render *r, const qn_val *v, qn_err *
         return QN_OK;
     case QN_VAL_INT:
         qn_buf_printf(to, "%" PRId64, v->as.i);
-        return QN_OK;
+        return qn_render_spend(r, QN_COST_NUMBER, 1, err);
     case QN_VAL_FLOAT:
         qn_double_print(to, v->as.f);
-        return QN_OK;
+        return qn_render_spend(r, QN_COST_REAL, 1, err);
     case QN_VAL_TEXT:
         if (v->mark) qn_buf_text(to, "Markup(");
         qn_text_repr(to, v->as.s);
@@ -361,7 +363,7 @@ static qn_status repr_inside(qn_buf *to, qn_render *r, const qn_val *v, qn_err *
         return print_view(to, r, v, err);
     case QN_VAL_RANGE:
         print_range(to, v->as.range);
-        return QN_OK;
+        return qn_render_spend(r, 3 * QN_COST_NUMBER, 1, err);
     case QN_VAL_NAMESPACE:
         qn_buf_text(to, "<Namespace ");
         QN_TRY(print_dict(to, r, v->as.dict, err));
@@ -369,12 +371,13 @@ static qn_status repr_inside(qn_buf *to, qn_render *r, const qn_val *v, qn_err *
         return QN_OK;
     default:
         qn_buf_printf(to, "<%s>", qn_val_type(v));
-        return QN_OK;
+        return qn_render_spend(r, QN_COST_NUMBER, 1, err);
     }
 }
 
 qn_status qn_val_repr(qn_buf *to, qn_render *r, const qn_val *v, qn_err *err) {
-    QN_TRY(qn_render_charge(r, v->kind == QN_VAL_TEXT ? v->as.s.size : 0, err));
+    QN_TRY(qn_render_charge(r, 0, err));
+    if (v->kind == QN_VAL_TEXT) QN_TRY(qn_render_spend(r, v->as.s.size, 1, err));
     QN_TRY(qn_render_enter(r, err));
     QN_TRY(repr_inside(to, r, v, err));
     qn_render_leave(r);

@@ -19,7 +19,7 @@ static qn_status print_prompt(const qn_template *template, qn_err *err) {
     qn_status status = qn_stdin_read(&request, err);
     if (!status)
         status = qn_template_render(&text, &size, template, request.data ? request.data : "",
-                                    request.size, err);
+                                    request.size, NULL, err);
     qn_buf_deinit(&request);
     if (status) return status;
     qn_print_text(stdout, text, size);

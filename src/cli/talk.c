@@ -125,11 +125,18 @@ static qn_status set_ids(qn_talk *t, const int32_t *ids, size_t n, size_t n_mark
     return is_kept && n_mark ? qn_session_mark(t->session, n_mark, err) : QN_OK;
 }
 
+// A qn_progress_fn.
+static bool go_on(void *arg, int64_t done, int64_t total) {
+    (void)arg, (void)done, (void)total;
+    return !qn_interrupt_take();
+}
+
 static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, qn_err *err) {
     char *request = request_of(t);
     if (!request) return QN_NOMEM(err, "a prompt");
+    const qn_template_opts opts = {.progress = go_on};
     const qn_status status =
-        qn_chat_prompt_create(out, t->template, t->tokenizer, request, strlen(request), err);
+        qn_chat_prompt_create(out, t->template, t->tokenizer, request, strlen(request), &opts, err);
     free(request);
     if (!status && !out->is_guarded && !t->has_warned) {
         fprintf(stderr, "quern: note: the chat template changes the texts of messages; special "
