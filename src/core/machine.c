@@ -1,6 +1,9 @@
 #include "core/machine.h"
 
+#include "core/cgroup.h"
+
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static bool read_available(int64_t *out) {
@@ -16,47 +19,39 @@ static bool read_available(int64_t *out) {
     return found;
 }
 
-// One number; "max" is none.
-static bool read_number(int64_t *out, const char *path) {
-    FILE *f = fopen(path, "re");
+// Pages of this process: all of its address space, resident, and private ones that can be written.
+static bool read_pages(long long out[3]) {
+    FILE *f = fopen("/proc/self/statm", "re");
     if (!f) return false;
-    long long n = 0;
-    const bool found = fscanf(f, "%lld", &n) == 1;
+    const int n = fscanf(f, "%lld %lld %*d %*d %*d %lld", &out[0], &out[1], &out[2]);
     fclose(f);
-    if (found) *out = n;
-    return found;
+    return n == 3;
 }
 
-// Bytes of files that the group's memory.current counts and that can be dropped at once.
-static int64_t read_inactive_file(void) {
-    FILE *f = fopen("/sys/fs/cgroup/memory.stat", "re");
-    if (!f) return 0;
-    char line[128];
-    long long bytes = 0;
-    while (fgets(line, sizeof line, f) && sscanf(line, "inactive_file %lld", &bytes) != 1) {
-    }
-    fclose(f);
-    return bytes;
+// What a limit of this process's address space leaves (ulimit -v, -d).
+static int64_t left_of(int resource, long long pages) {
+    struct rlimit limit;
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur >= (rlim_t)INT64_MAX) return INT64_MAX;
+    const int64_t used = pages * sysconf(_SC_PAGESIZE), most = (int64_t)limit.rlim_cur;
+    return most > used ? most - used : 0;
 }
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 bool qn_machine_free_memory(int64_t *out) {
-    int64_t available = INT64_MAX, most, current;
-    const bool has_system = read_available(&available);
-    const bool has_group = read_number(&most, "/sys/fs/cgroup/memory.max") &&
-                           read_number(&current, "/sys/fs/cgroup/memory.current");
-    if (has_group) {
-        current -= read_inactive_file();
-        if (most - current < available) available = most > current ? most - current : 0;
+    int64_t available = INT64_MAX, in_group;
+    long long pages[3];
+    (void)read_available(&available);
+    if (qn_cgroup_memory(&in_group, "")) available = smaller(available, in_group);
+    if (read_pages(pages)) {
+        available = smaller(available, left_of(RLIMIT_AS, pages[0]));
+        available = smaller(available, left_of(RLIMIT_DATA, pages[2]));
     }
-    if (has_system || has_group) *out = available;
-    return has_system || has_group;
+    if (available < INT64_MAX) *out = available;
+    return available < INT64_MAX;
 }
 
 int64_t qn_machine_resident_memory(void) {
-    FILE *f = fopen("/proc/self/statm", "re");
-    if (!f) return 0;
-    long long all = 0, resident = 0;
-    const int got = fscanf(f, "%lld %lld", &all, &resident);
-    fclose(f);
-    return got == 2 ? resident * sysconf(_SC_PAGESIZE) : 0;
+    long long pages[3];
+    return read_pages(pages) ? pages[1] * sysconf(_SC_PAGESIZE) : 0;
 }

@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 // Bytes of memory that this process may still take without pushing others out: what the system
-// calls available, or what its control group leaves, whichever is less. False if neither is known.
+// calls available, what its control groups leave, or what its own limits (ulimit -v, -d) leave,
+// whichever is least. False if none is known.
 bool qn_machine_free_memory(int64_t *out);
 
 // Bytes of memory that this process holds now; 0 if that is not known.

@@ -1,13 +1,13 @@
 #define _GNU_SOURCE // sched_getaffinity, CPU_COUNT
 #include "core/pool.h"
 
+#include "core/cgroup.h"
 #include "core/err.h"
 #include "core/mem.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <time.h>
 
 enum { MOST_THREADS = 256, SPIN_NS = 20000, SPINS_PER_LOOK = 32 };
@@ -132,22 +132,11 @@ static void *worker_main(void *arg) {
     return NULL;
 }
 
-// CPUs by the cgroup's quota ("max 100000" or "150000 100000"), rounded up; 0 if there is none.
-static int quota_threads(void) {
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (!f) return 0;
-    long quota = 0, period = 0;
-    const int got = fscanf(f, "%ld %ld", &quota, &period);
-    fclose(f);
-    if (got != 2 || quota <= 0 || period <= 0) return 0;
-    return (int)((quota + period - 1) / period);
-}
-
 int qn_pool_default_threads(void) {
     cpu_set_t set;
     int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    const int quota = quota_threads();
-    if (quota > 0 && quota < n) n = quota;
+    int quota;
+    if (qn_cgroup_cpus(&quota, "") && quota < n) n = quota;
     return n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n;
 }
 

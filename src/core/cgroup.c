@@ -1,0 +1,212 @@
+#include "core/cgroup.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_PATH = 4096, MOST_LINE = 2 * MOST_PATH };
+
+// A limit beyond this is none; version 1 has no word for it.
+#define NO_LIMIT ((int64_t)1 << 60)
+
+// Where a controller's files of this process are: <mount><path>, and those above it up to <mount>.
+typedef struct place {
+    char mount[MOST_PATH], path[MOST_PATH];
+    bool is_v1;
+} place;
+
+// --- files ---------------------------------------------------------------------------------------
+
+static FILE *open_at(const char *root, const char *folder, const char *path, const char *name) {
+    char all[3 * MOST_PATH];
+    const int n =
+        snprintf(all, sizeof all, "%s%s%s%s%s", root, folder, path, *name ? "/" : "", name);
+    return n > 0 && n < (int)sizeof all ? fopen(all, "re") : NULL;
+}
+
+// The next line without its end; what is too long is cut.
+static bool next_line(char line[MOST_LINE], FILE *f) {
+    if (!fgets(line, MOST_LINE, f)) return false;
+    char *end = strchr(line, '\n');
+    if (end)
+        *end = 0;
+    else
+        for (int c = getc(f); c != EOF && c != '\n';) c = getc(f);
+    return true;
+}
+
+// Up to two numbers; "max" is none. Returns how many there are.
+static int read_numbers(int64_t out[2], const char *root, const place *p, const char *name) {
+    FILE *f = open_at(root, p->mount, p->path, name);
+    if (!f) return 0;
+    long long a = 0, b = 0;
+    const int n = fscanf(f, "%lld %lld", &a, &b);
+    fclose(f);
+    out[0] = a;
+    out[1] = b;
+    return n > 0 ? n : 0;
+}
+
+// The number after a word at the beginning of a line; 0: there is none.
+static int64_t read_line(const char *root, const place *p, const char *name, const char *word) {
+    FILE *f = open_at(root, p->mount, p->path, name);
+    if (!f) return 0;
+    char line[256];
+    long long n = 0;
+    bool found = false;
+    const size_t size = strlen(word);
+    while (!found && fgets(line, sizeof line, f))
+        found = strncmp(line, word, size) == 0 && sscanf(line + size, " %lld", &n) == 1;
+    fclose(f);
+    return n;
+}
+
+// --- where the groups are ------------------------------------------------------------------------
+
+// Whether `word` is one of the words in a list with commas.
+static bool is_listed(const char *list, const char *word) {
+    const size_t n = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)); at += n) {
+        const bool begins = at == list || at[-1] == ',';
+        if (begins && (at[n] == 0 || at[n] == ',')) return true;
+    }
+    return false;
+}
+
+// The path of this process's group: "4:cpu,memory:/a/b", or "0::/a/b" in version 2.
+static bool find_path(char path[MOST_PATH], const char *root, const char *controller) {
+    FILE *f = open_at(root, "/proc/self/cgroup", "", "");
+    char line[MOST_LINE];
+    bool found = false;
+    while (f && !found && next_line(line, f)) {
+        char *names = strchr(line, ':'), *end = names ? strchr(names + 1, ':') : NULL;
+        if (!end || strlen(end + 1) >= MOST_PATH) continue;
+        *end = 0;
+        found = controller ? is_listed(names + 1, controller) : strcmp(line, "0:") == 0;
+        if (found) strcpy(path, end + 1);
+    }
+    if (f) fclose(f);
+    return found;
+}
+
+// Blanks and the like are written as \040.
+static void unescape(char *text) {
+    char *to = text;
+    for (const char *at = text; *at; at++, to++) {
+        const bool is_code = at[0] == '\\' && at[1] >= '0' && at[1] <= '3' && at[2] && at[3];
+        *to = *at;
+        if (!is_code) continue;
+        *to = (char)((at[1] - '0') * 64 + (at[2] - '0') * 8 + at[3] - '0');
+        at += 3;
+    }
+    *to = 0;
+}
+
+// A line of mountinfo: "36 35 98:0 ROOT MOUNT OPTIONS ... - TYPE SOURCE MORE".
+static bool read_mount(place *out, char *line, const char *controller) {
+    char *fields[5], *tail = strstr(line, " - "), type[32], more[1024] = "";
+    if (!tail || sscanf(tail, " - %31s %*s %1023s", type, more) < 1) return false;
+    const bool is_wanted = controller ? strcmp(type, "cgroup") == 0 && is_listed(more, controller)
+                                      : strcmp(type, "cgroup2") == 0;
+    char *rest = line;
+    for (int i = 0; i < 5; i++) {
+        fields[i] = strtok_r(i ? NULL : line, " ", &rest);
+        if (!fields[i]) return false;
+    }
+    if (!is_wanted || strlen(fields[4]) >= MOST_PATH) return false;
+    unescape(fields[3]);
+    unescape(fields[4]);
+    strcpy(out->mount, fields[4]);
+    // What is mounted may be a group itself, as in containers: the path goes on from there.
+    const size_t n = strcmp(fields[3], "/") == 0 ? 0 : strlen(fields[3]);
+    const bool is_below = strncmp(out->path, fields[3], n) == 0 && strchr("/", out->path[n]);
+    if (is_below)
+        memmove(out->path, out->path + n, strlen(out->path + n) + 1);
+    else
+        out->path[0] = 0;
+    if (strstr(out->path, "/..") || strcmp(out->path, "/") == 0) out->path[0] = 0;
+    return true;
+}
+
+// `controller` NULL: version 2.
+static bool find_place(place *out, const char *root, const char *controller) {
+    out->is_v1 = controller != NULL;
+    if (!find_path(out->path, root, controller)) return false;
+    FILE *f = open_at(root, "/proc/self/mountinfo", "", "");
+    char line[MOST_LINE];
+    bool found = false;
+    while (f && !found && next_line(line, f)) found = read_mount(out, line, controller);
+    if (f) fclose(f);
+    return found;
+}
+
+// One group up; false: it was the highest that can be seen.
+static bool go_up(place *p) {
+    char *slash = strrchr(p->path, '/');
+    if (!slash) return false;
+    *slash = 0;
+    return true;
+}
+
+// --- memory --------------------------------------------------------------------------------------
+
+// What this one group leaves; NO_LIMIT: it has no limit.
+static int64_t memory_of(const char *root, const place *p) {
+    int64_t limit[2], high[2], used[2], most = NO_LIMIT;
+    if (read_numbers(limit, root, p, p->is_v1 ? "memory.limit_in_bytes" : "memory.max"))
+        most = limit[0];
+    if (!p->is_v1 && read_numbers(high, root, p, "memory.high") && high[0] < most) most = high[0];
+    if (most < 0 || most >= NO_LIMIT) return NO_LIMIT;
+    if (!read_numbers(used, root, p, p->is_v1 ? "memory.usage_in_bytes" : "memory.current"))
+        return NO_LIMIT;
+    const int64_t files =
+        read_line(root, p, "memory.stat", p->is_v1 ? "total_inactive_file" : "inactive_file");
+    const int64_t held = used[0] > files ? used[0] - files : 0;
+    return most > held ? most - held : 0;
+}
+
+bool qn_cgroup_memory(int64_t *out, const char *root) {
+    static const char *const controllers[] = {NULL, "memory"};
+    int64_t least = NO_LIMIT;
+    for (int i = 0; i < 2; i++) {
+        place p;
+        if (!find_place(&p, root, controllers[i])) continue;
+        do {
+            const int64_t left = memory_of(root, &p);
+            if (left < least) least = left;
+        } while (go_up(&p));
+    }
+    if (least < NO_LIMIT) *out = least;
+    return least < NO_LIMIT;
+}
+
+// --- CPUs ----------------------------------------------------------------------------------------
+
+// "150000 100000" are two CPUs, as are a quota and a period in two files; 0: no quota.
+static int64_t cpus_of(const char *root, const place *p) {
+    int64_t quota[2], period[2];
+    if (p->is_v1) {
+        if (!read_numbers(quota, root, p, "cpu.cfs_quota_us") ||
+            !read_numbers(period, root, p, "cpu.cfs_period_us"))
+            return 0;
+        quota[1] = period[0];
+    } else if (read_numbers(quota, root, p, "cpu.max") != 2) {
+        return 0;
+    }
+    if (quota[0] <= 0 || quota[1] <= 0 || quota[0] > NO_LIMIT) return 0;
+    return (quota[0] - 1) / quota[1] + 1;
+}
+
+bool qn_cgroup_cpus(int *out, const char *root) {
+    static const char *const controllers[] = {NULL, "cpu"};
+    int64_t least = INT16_MAX;
+    for (int i = 0; i < 2; i++) {
+        place p;
+        if (!find_place(&p, root, controllers[i])) continue;
+        do {
+            const int64_t n = cpus_of(root, &p);
+            if (n > 0 && n < least) least = n;
+        } while (go_up(&p));
+    }
+    if (least < INT16_MAX) *out = (int)least;
+    return least < INT16_MAX;
+}
