@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { N_KILLS = 25 }; // of each
+static int n_kills = 25; // of each; the program's argument
 
 static const char old_text[] = "GGUF, an older one";
 static const char small_path[] = TEST_DATA "/mini/qwen3/qwen3-bf16.gguf";
@@ -118,7 +118,7 @@ static void kill_often(void **state, make_fn *make, uint32_t seed) {
     const content fresh[] = {load(state, names[0]), load(state, names[1])};
     int n_new = 0;
     qn_source_close(open_well(out.text));
-    for (uint32_t i = 0; i < N_KILLS; i++) {
+    for (uint32_t i = 0; i < (uint32_t)n_kills; i++) {
         bool is_new[2];
         for (int k = 0; k < 2; k++) put_text(state, names[k], old_text);
         seed = seed * 1664525u + 1013904223u;
@@ -128,7 +128,7 @@ static void kill_often(void **state, make_fn *make, uint32_t seed) {
         n_new += is_new[0];
         remove_leftovers(*state, false);
     }
-    print_message("%d of %d were new\n", n_new, N_KILLS);
+    print_message("%d of %d were new\n", n_new, n_kills);
     qn_free(fresh[0].bytes);
     qn_free(fresh[1].bytes);
 }
@@ -138,7 +138,8 @@ static void quantizing_a_folder(void **state) { kill_often(state, quantize_folde
 static void converting(void **state) { kill_often(state, convert_folder, 3); }
 static void making_up(void **state) { kill_often(state, make_up, 4); }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1) n_kills = atoi(argv[1]);
     const struct CMUnitTest tests[] = {
         FOLDER_TEST(quantizing_a_file),
         FOLDER_TEST(quantizing_a_folder),
