@@ -199,12 +199,12 @@ QN_API QN_MUST_CHECK qn_status qn_template_create(qn_template **out, const char 
 QN_API QN_MUST_CHECK qn_status qn_template_open(qn_template **out, const char *path,
                                                 const char *name, qn_err *err);
 QN_API void qn_template_destroy(qn_template *chat_template);
-// The request is a JSON object: "messages", and if wanted "tools" (else none), "bos_token" and
-// "eos_token" (else the model's), "add_generation_prompt" (else true), "now" (else the local time;
-// "2026-01-02T03:04:05"), "kwargs" (names and values for the template). *text is owned (qn_free),
-// NUL-terminated, *size bytes long (size may be NULL). A template that refuses the messages gives
-// QN_ARGUMENT with its own words. A template runs on the stack of the calling thread, of which
-// 256 KiB are enough. opts may be NULL.
+// The request is a JSON object, nested at most 128 deep: "messages", and if wanted "tools" (else
+// none), "bos_token" and "eos_token" (else the model's), "add_generation_prompt" (else true), "now"
+// (else the local time; "2026-01-02T03:04:05"), "kwargs" (names and values for the template). *text
+// is owned (qn_free), NUL-terminated, *size bytes long (size may be NULL). A template that refuses
+// the messages gives QN_ARGUMENT with its own words. A template runs on the stack of the calling
+// thread, of which 256 KiB are enough. opts may be NULL.
 QN_API QN_MUST_CHECK qn_status qn_template_render(char **text, size_t *size,
                                                   const qn_template *chat_template,
                                                   const char *request, size_t request_size,

@@ -214,7 +214,7 @@ static void test_hostile_sessions(void **state) {
     cli_save(cli_path("deep.json"), text.data, text.size);
     qn_buf_deinit(&text);
     cli_result deep = CLI_RUN("run", DRAFT, "Hi", "--session", cli_path("deep.json"));
-    cli_assert_fails(&deep, 1, "not valid JSON");
+    cli_assert_fails(&deep, 1, "deep.json: JSON nested more than 128 deep at line 1, column 158");
     cli_free(&deep);
     save_text("large.json", "{");
     assert_int_equal(truncate(cli_path("large.json"), 1 << 30), 0);
@@ -267,7 +267,13 @@ static void test_bad_settings(void **state) {
         {{"run", DRAFT, "a", "--top-k", "-1"}, "--top-k: '-1', want", 2},
         {{"run", DRAFT, "a", "--logit-bias", "x+1"}, "x+1", 2},
         {{"run", DRAFT, "a", "-j", "{\"type\": \"frob\"}"}, "--json-schema: schema, #/type", 1},
-        {{"run", DRAFT, "a", "-j", "{"}, "--json-schema: ", 1},
+        {{"run", DRAFT, "a", "-j", "{\"type\": \"object\""},
+         "--json-schema: schema: not valid JSON at line 1, column 18: the text ends where a comma "
+         "or '}' should be",
+         1},
+        {{"run", DRAFT, "a", "-j", "{\"a\": 1},\n{\"b\": 2}"},
+         "schema: not valid JSON at line 1, column 9: found ',', want nothing after the value",
+         1},
         {{"run", DRAFT, "a", "-jf", missing}, "/missing: cannot open", 1},
         {{"run", DRAFT, "a", "--grammar", "root ::= frob"}, "--grammar: ", 1},
         {{"run", DRAFT, "a", "--regex", "(a"}, "--regex: ", 1},

@@ -113,7 +113,7 @@ static void damaged_headers_are_refused_by_name(void **state) {
         {"number", "12345678", 0, QN_FORMAT, "no JSON object"},
         {"spaces", "         ", 0, QN_FORMAT, "the text ends"},
         {"unfinished", "{\"w\":", 0, QN_FORMAT, "the text ends"},
-        {"more behind", "{} {}", 0, QN_FORMAT, "text behind"},
+        {"more behind", "{} {}", 0, QN_FORMAT, "nothing after the value"},
         {"deep", "{\"w\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", 0, QN_LIMIT,
          "nested"},
         {"entry is a number", "{\"w\": 7}", 0, QN_FORMAT, "tensor w: not a JSON object"},

@@ -58,17 +58,22 @@ static void deep_schema(void **state) {
     qn_err err;
     qn_grammar *grammar;
     qn_buf text = {0};
-    repeat(&text, "{\"type\":\"array\",\"items\":", 900);
+    repeat(&text, "{\"type\":\"array\",\"items\":", 128);
     qn_buf_text(&text, "true");
-    repeat(&text, "}", 900);
+    repeat(&text, "}", 128);
     ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
     follow(grammar, 200);
     qn_grammar_destroy(grammar);
     repeat(&text, "[", 100000);
-    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_FORMAT, "schema");
-    repeat(&text, "{\"not\":", 1500);
-    repeat(&text, "}", 1500);
-    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_FORMAT, "schema");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "nested more than");
+    repeat(&text, "{\"type\":\"array\",\"items\":", 129);
+    qn_buf_text(&text, "true");
+    repeat(&text, "}", 129);
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "nested more than");
+    repeat(&text, "{\"not\":", 127);
+    qn_buf_text(&text, "{}");
+    repeat(&text, "}", 127);
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_UNSUPPORTED, "schema");
 }
 
 static void many_references(void **state) {

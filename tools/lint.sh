@@ -28,6 +28,8 @@ environment() { none -wE '(secure_)?getenv' $(find src -name '*.[ch]' ! -path sr
 ascii() { LC_ALL=C none '[^ -~	]' $code $(find src tools -name '*.def' -o -name '*.sh') Makefile CMakeLists.txt; }
 dead_code() { none -E '^#[ ]*if 0|//.*TODO[^(]' $code; }
 printing() { none -E '(^|[^a-z_])(f?printf|f?puts|putchar|_?exit|abort) ?\(' $(find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/server/*'); }
+# jansson's reader and writer lose failed allocations, and its allocation functions are the whole process's.
+json() { none -E '(^|[^a-z_])json_(dump|load|vpack_ex|deep_copy|set_alloc)[a-z_]* ?\(' $(find src -name '*.[ch]'); }
 paths() { git ls-files -z | grep -zvE '^(tests/data|models)/|^tools/lint.sh$' | xargs -0 grep -nIE '(^|[^a-z.])/(home|root|work|Users)/'; test $? != 0; }
 
 step "form" form
@@ -38,6 +40,7 @@ step "the environment is read in core/debug.c only" environment
 step "sources are ASCII" ascii
 step "no dead code, no TODO without a name" dead_code
 step "the library does not print, exit or abort" printing
+step "JSON is read and written by core/json.h only" json
 step "no paths of one machine" paths
 step "clang-tidy" tidy
 [ $bad = 0 ] && echo "lint: clean"

@@ -7,7 +7,6 @@
 #include "core/mem.h"
 #include "core/utf8.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 // --- fences --------------------------------------------------------------------------------------
@@ -44,14 +43,14 @@ static json_t *fence_text(const json_t *value, const fence *f) {
     size_t from = 0, to = json_string_length(value);
     while (from < to && is_blank(text[from])) from++;
     while (to > from && is_blank(text[to - 1])) to--;
-    if (from == to) return json_copy((json_t *)(uintptr_t)value);
+    if (from == to) return json_incref((json_t *)(uintptr_t)value);
     qn_buf buf = {0};
     qn_buf_add(&buf, text, from);
     qn_buf_text(&buf, f->open);
     qn_buf_add(&buf, text + from, to - from);
     qn_buf_text(&buf, f->close);
     qn_buf_add(&buf, text + to, json_string_length(value) - to);
-    json_t *out = buf.failed ? NULL : json_stringn(buf.data, buf.size);
+    json_t *out = buf.failed ? NULL : json_stringn_nocheck(buf.data, buf.size);
     qn_buf_deinit(&buf);
     return out;
 }
@@ -71,23 +70,23 @@ static bool fence_message(json_t *message, const fence *f) {
     return is_done;
 }
 
-// The request with fences; *out is owned (free).
-static qn_status fence_request(char **out, const json_t *request, const fence *f, bool only_others,
+// The request with fences; *out is owned (qn_free).
+static qn_status fence_request(char **out, const char *request, const fence *f, bool only_others,
                                qn_err *err) {
-    json_t *copy = json_deep_copy(request);
+    json_t *copy = NULL;
+    QN_TRY(qn_json_parse(&copy, request, strlen(request), false, "request", err));
     const json_t *messages = json_object_get(copy, "messages");
-    bool is_done = copy != NULL;
+    bool is_done = true;
     for (size_t i = 0; i < json_array_size(messages) && is_done; i++) {
         json_t *message = json_array_get(messages, i);
         const char *role = json_string_value(json_object_get(message, "role"));
         if (only_others && role && strcmp(role, "assistant") == 0) continue;
         is_done = fence_message(message, f);
     }
-    char *text = is_done ? json_dumps(copy, 0) : NULL;
+    const qn_status status =
+        qn_json_print(out, is_done ? copy : NULL, &(qn_json_form){0}, "a request", err);
     json_decref(copy);
-    if (!text) return QN_NOMEM(err, "a request");
-    *out = text;
-    return QN_OK;
+    return status;
 }
 
 // --- ranges --------------------------------------------------------------------------------------
@@ -137,8 +136,7 @@ static qn_status find_ranges(ranges *out, bool *is_same, const char *text, const
 typedef struct rendering {
     const qn_template *template;
     const qn_template_opts *opts;
-    const json_t *request;
-    const char *request_text, *text; // the request as text, and what the template made of it
+    const char *request, *text; // the request, and what the template made of it
 } rendering;
 
 // A failure that says nothing of the template.
@@ -152,7 +150,7 @@ static qn_status find_texts(ranges *out, bool *is_same, const rendering *r, cons
     QN_TRY(fence_request(&request, r->request, f, only_others, err));
     const qn_status status =
         qn_template_render(&fenced, NULL, r->template, request, strlen(request), r->opts, err);
-    free(request);
+    qn_free(request);
     if (status) return is_final(status) ? status : QN_OK; // it minds the fences
     const qn_status found = find_ranges(out, is_same, r->text, fenced, f, err);
     qn_free(fenced);
@@ -164,7 +162,7 @@ static qn_status find_texts(ranges *out, bool *is_same, const rendering *r, cons
 static qn_status guard(ranges *out, bool *is_guarded, const rendering *r, qn_err *err) {
     fence f;
     *is_guarded = false;
-    if (!find_fence(&f, r->request_text, r->text)) return QN_OK;
+    if (!find_fence(&f, r->request, r->text)) return QN_OK;
     QN_TRY(find_texts(out, is_guarded, r, &f, false, err));
     return *is_guarded ? QN_OK : find_texts(out, is_guarded, r, &f, true, err);
 }
@@ -190,11 +188,11 @@ static qn_status make_prompt(qn_chat_prompt *out, const qn_template *template,
                              const qn_template_opts *opts, qn_err *err) {
     ranges plain = {0};
     qn_status status = QN_OK;
-    char *text = json_dumps(request, 0);
-    if (!text) return QN_NOMEM(err, "a request");
+    char *text = NULL;
+    QN_TRY(qn_json_print(&text, request, &(qn_json_form){0}, "a request", err));
     QN_TRY_TO(done,
               qn_template_render(&out->text, &out->size, template, text, strlen(text), opts, err));
-    const rendering r = {template, opts, request, text, out->text};
+    const rendering r = {template, opts, text, out->text};
     QN_TRY_TO(done, guard(&plain, &out->is_guarded, &r, err));
     const qn_tokenize_opts how = {
         .special = true, .plain = plain.items, .n_plain = out->is_guarded ? plain.n : 0};
@@ -203,7 +201,7 @@ static qn_status make_prompt(qn_chat_prompt *out, const qn_template *template,
 
 done:
     qn_free(plain.items);
-    free(text);
+    qn_free(text);
     return status;
 }
 

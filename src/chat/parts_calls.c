@@ -1,8 +1,7 @@
 #include "chat/parts.h"
 
 #include "core/json.h"
-
-#include <stdlib.h>
+#include "core/utf8.h"
 
 static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
@@ -29,37 +28,56 @@ static size_t find(qn_str s, const char *text) {
 
 // --- a call --------------------------------------------------------------------------------------
 
-// As few digits as give back the same numbers; NULL when memory is short.
-static char *dump(const json_t *value) {
+static const char what[] = "a tool call";
+
+// As few digits as give back the same numbers; *out is owned (qn_free).
+static qn_status print_short(char **out, const json_t *value, qn_err *err) {
     enum { FEWEST = 15, MOST = 17 };
-    for (size_t digits = FEWEST;; digits++) {
-        char *text = json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(digits));
-        if (!text || digits == MOST) return text;
-        json_error_t why;
-        json_t *again = json_loads(text, 0, &why);
-        const bool is_same = json_equal(value, again);
+    for (int digits = FEWEST;; digits++) {
+        char *text = NULL;
+        json_t *again = NULL;
+        const qn_json_form form = {.compact = true, .digits = digits};
+        QN_TRY(qn_json_print(&text, value, &form, what, err));
+        const qn_status status = qn_json_parse(&again, text, strlen(text), false, what, err);
+        const bool is_same = !status && json_equal(value, again);
         json_decref(again);
-        if (is_same) return text;
-        free(text);
+        if (!status && (is_same || digits == MOST)) {
+            *out = text;
+            return QN_OK;
+        }
+        qn_free(text);
+        // A number whose first digits are beyond a double is one that more digits bring back.
+        if (status == QN_MEMORY || digits == MOST) return status;
     }
 }
 
 static qn_status add_call(json_t *calls, const json_t *name, const json_t *arguments, qn_err *err) {
-    char *text = dump(arguments);
-    json_t *call = text ? json_pack("[s, s]", json_string_value(name), text) : NULL;
-    free(text);
-    return call && json_array_append_new(calls, call) == 0 ? QN_OK : QN_NOMEM(err, "a tool call");
+    char *text = NULL;
+    QN_TRY(print_short(&text, arguments, err));
+    json_t *call = json_pack("[s, s]", json_string_value(name), text);
+    qn_free(text);
+    return json_array_append_new(calls, call) == 0 ? QN_OK : QN_NOMEM(err, what);
 }
 
-// The value that a text begins with, and its size; NULL if it is none, or memory is short.
-static json_t *read_value(size_t *size, qn_str text, qn_status *status, qn_err *err) {
-    json_error_t why;
-    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK | JSON_DECODE_ANY;
-    json_t *value = json_loadb(text.data, text.size, flags, &why);
-    if (!value && json_error_code(&why) == json_error_out_of_memory)
-        *status = QN_NOMEM(err, "a tool call");
-    *size = value ? (size_t)why.position : 0;
-    return value;
+// The value that a text begins with, and its size; NULL and 0 if there is none.
+static qn_status read_value(json_t **out, size_t *size, qn_str text, qn_err *err) {
+    const qn_json_opts opts = {
+        .what = what, .any = true, .depth = QN_JSON_CALL_DEPTH, .used = size};
+    *out = NULL;
+    *size = 0;
+    const qn_status status = qn_json_parse_as(out, text.data, text.size, &opts, err);
+    return status == QN_MEMORY ? status : QN_OK;
+}
+
+// UTF-8 without NUL, which is what the reader of the arguments will take.
+static bool is_text(qn_str s) {
+    return s.size == 0 || (qn_utf8_valid(s.data, s.size) && !memchr(s.data, 0, s.size));
+}
+
+// NULL if it is not text.
+static qn_status make_string(json_t **out, qn_str s, qn_err *err) {
+    *out = is_text(s) ? json_stringn_nocheck(s.data, s.size) : NULL;
+    return *out || !is_text(s) ? QN_OK : QN_NOMEM(err, what);
 }
 
 // --- JSON ----------------------------------------------------------------------------------------
@@ -74,7 +92,7 @@ static qn_status add_named(json_t *calls, bool *is_call, const json_t *name,
     if (json_is_string(arguments)) {
         const qn_str text = {json_string_value(arguments), json_string_length(arguments)};
         size_t size;
-        read = read_value(&size, text, &status, err);
+        QN_TRY(read_value(&read, &size, text, err));
         arguments = read && strip(behind(text, size)).size == 0 ? read : NULL;
     }
     *is_call = json_is_object(arguments);
@@ -99,7 +117,7 @@ static qn_status add_object(json_t *calls, bool *is_call, const json_t *item, bo
         return add_named(calls, is_call, name, arguments, err);
     json_t *none = json_object();
     const qn_status status =
-        none ? add_named(calls, is_call, name, none, err) : QN_NOMEM(err, "a tool call");
+        none ? add_named(calls, is_call, name, none, err) : QN_NOMEM(err, what);
     json_decref(none);
     return status;
 }
@@ -121,7 +139,8 @@ static qn_status read_json(json_t *calls, bool *is_call, qn_str text, bool needs
     *is_call = begins(text, "{") || begins(text, "[");
     while (*is_call && text.size && !status) {
         size_t size;
-        json_t *value = read_value(&size, text, &status, err);
+        json_t *value;
+        QN_TRY(read_value(&value, &size, text, err));
         *is_call = value != NULL;
         if (value) status = add_value(calls, is_call, value, needs_arguments, err);
         json_decref(value);
@@ -154,39 +173,57 @@ static qn_str cut_newlines(qn_str s) {
     return s;
 }
 
-static json_t *parameter_value(qn_str text, qn_status *status, qn_err *err) {
+// NULL if it is neither JSON nor text.
+static qn_status parameter_value(json_t **out, qn_str text, qn_err *err) {
     size_t size;
+    json_t *value;
     const qn_str bare = strip(text);
-    json_t *value = bare.size ? read_value(&size, bare, status, err) : NULL;
-    if (value && size == bare.size && !json_is_string(value)) return value;
+    QN_TRY(read_value(&value, &size, bare, err));
+    if (value && size == bare.size && !json_is_string(value)) {
+        *out = value;
+        return QN_OK;
+    }
     json_decref(value);
-    return json_stringn(text.data, text.size);
+    return make_string(out, text, err);
+}
+
+// *is_call: the name and the value are such as can be added.
+static qn_status add_parameter(json_t *to, bool *is_call, qn_str name, qn_str text, qn_err *err) {
+    json_t *value;
+    QN_TRY(parameter_value(&value, text, err));
+    *is_call = name.size && value && is_text(name);
+    if (*is_call) {
+        if (json_object_setn_new_nocheck(to, name.data, name.size, value) != 0)
+            return QN_NOMEM(err, what);
+    } else {
+        json_decref(value);
+    }
+    return QN_OK;
 }
 
 // The last value may lack the tag that ends it.
 static qn_status read_parameters(json_t *to, bool *is_call, qn_str text, qn_err *err) {
     static const char open[] = "<parameter=", close[] = "</parameter>";
-    qn_status status = QN_OK;
-    for (text = strip(text); begins(text, open) && !status; text = strip(text)) {
+    for (text = strip(text); begins(text, open); text = strip(text)) {
         text = behind(text, strlen(open));
         const qn_str name = take_name(&text);
         const size_t size = find(text, close);
-        json_t *value = parameter_value(cut_newlines((qn_str){text.data, size}), &status, err);
-        // No name, or a value that is no text.
-        *is_call = name.size && value && json_object_setn(to, name.data, name.size, value) == 0;
-        json_decref(value);
-        if (!*is_call) return status;
+        const qn_str value = cut_newlines((qn_str){text.data, size});
+        QN_TRY(add_parameter(to, is_call, name, value, err));
+        if (!*is_call) return QN_OK;
         text = behind(text, size < text.size ? size + strlen(close) : size);
     }
     *is_call = text.size == 0;
-    return status;
+    return QN_OK;
 }
 
 static qn_status read_function(json_t *calls, bool *is_call, qn_str text, qn_err *err) {
     const qn_str name = take_name(&text);
-    json_t *arguments = json_object(), *name_json = json_stringn(name.data, name.size);
+    json_t *name_json;
+    QN_TRY(make_string(&name_json, name, err));
+    json_t *arguments = json_object();
     *is_call = name.size > 0 && name_json;
-    qn_status status = arguments ? QN_OK : QN_NOMEM(err, "a tool call");
+    qn_status status = arguments ? QN_OK : QN_NOMEM(err, what);
     if (!status && *is_call) status = read_parameters(arguments, is_call, text, err);
     if (!status && *is_call) status = add_call(calls, name_json, arguments, err);
     json_decref(arguments);
@@ -227,10 +264,10 @@ static qn_status read_mistral(json_t *calls, bool *is_call, qn_str *text, qn_err
     if (at == text->size || find(name, "\n") < name.size) return QN_OK;
     *text = strip(behind(*text, at + strlen("[ARGS]")));
     size_t size;
-    json_t *arguments = read_value(&size, *text, &status, err);
-    json_t *name_json = json_stringn(name.data, name.size);
-    if (arguments && name_json && !status)
-        status = add_named(calls, is_call, name_json, arguments, err);
+    json_t *arguments, *name_json = NULL;
+    QN_TRY(read_value(&arguments, &size, *text, err));
+    if (arguments) status = make_string(&name_json, name, err);
+    if (name_json) status = add_named(calls, is_call, name_json, arguments, err);
     json_decref(arguments);
     json_decref(name_json);
     *text = strip(behind(*text, size));
@@ -250,14 +287,14 @@ qn_status qn_calls_python(json_t *calls, bool *is_call, qn_str text, qn_err *err
     text = strip(text);
     if (begins(text, "{")) QN_TRY(read_json(calls, is_call, text, false, err));
     if (begins(text, "{") && *is_call) return QN_OK;
-    if (json_array_clear(calls) != 0) return QN_NOMEM(err, "a tool call");
+    if (json_array_clear(calls) != 0) return QN_NOMEM(err, what);
     *is_call = false;
-    json_t *code = text.size ? json_stringn(text.data, text.size) : NULL;
+    json_t *code = NULL;
+    if (text.size) QN_TRY(make_string(&code, text, err));
     if (!code) return QN_OK;
     json_t *arguments = json_pack("{s:o}", "code", code), *name = json_string("python");
     *is_call = arguments && name;
-    const qn_status status =
-        *is_call ? add_call(calls, name, arguments, err) : QN_NOMEM(err, "a tool call");
+    const qn_status status = *is_call ? add_call(calls, name, arguments, err) : QN_NOMEM(err, what);
     json_decref(arguments);
     json_decref(name);
     return status;

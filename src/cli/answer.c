@@ -61,21 +61,23 @@ static void show_part(work *w, const qn_part *part) {
     w->has_shown = true;
 }
 
-static void keep_call(work *w, const qn_part *part) {
-    json_error_t why;
-    json_t *arguments = json_loads(part->arguments, 0, &why);
+static qn_status keep_call(work *w, const qn_part *part) {
+    json_t *arguments = NULL;
+    QN_TRY(qn_json_parse(&arguments, part->arguments, strlen(part->arguments), false, "a tool call",
+                         w->err));
     json_t *call = json_pack("{s:s, s:o}", "name", part->name, "arguments", arguments);
     if (!w->answer.calls) w->answer.calls = json_array();
-    if (json_array_append_new(w->answer.calls, call) != 0)
-        w->status = QN_NOMEM(w->err, "a tool call");
+    const bool is_kept = json_array_append_new(w->answer.calls, call) == 0;
+    return is_kept ? QN_OK : QN_NOMEM(w->err, "a tool call");
 }
 
 // A qn_part_fn.
 static void take_part(void *arg, const qn_part *part) {
     work *w = arg;
-    if (part->kind == QN_PART_CALL)
-        keep_call(w, part);
-    else
+    if (part->kind == QN_PART_CALL) {
+        const qn_status status = keep_call(w, part);
+        if (status) w->status = status;
+    } else
         qn_buf_add(part->kind == QN_PART_TEXT ? &w->answer.text : &w->answer.reasoning, part->text,
                    part->size);
     show_part(w, part);
@@ -110,32 +112,19 @@ static json_t *new_text(const qn_buf *all, size_t *n_told) {
     return text;
 }
 
-// False when memory is short.
-static bool add_texts(json_t *event, work *w) {
-    if (json_object_set_new(event, "text", new_text(&w->answer.text, &w->n_text)) != 0)
-        return false;
-    if (w->answer.reasoning.size == w->n_reasoning) return true;
-    return json_object_set_new(event, "reasoning",
-                               new_text(&w->answer.reasoning, &w->n_reasoning)) == 0;
+static void add_texts(json_t **event, work *w) {
+    qn_json_put(event, "text", new_text(&w->answer.text, &w->n_text));
+    if (w->answer.reasoning.size > w->n_reasoning)
+        qn_json_put(event, "reasoning", new_text(&w->answer.reasoning, &w->n_reasoning));
 }
 
-static bool add_logprobs(json_t *event, const work *w, const qn_event *from) {
-    if (!w->opts->generate.logprobs) return true;
+static void add_logprobs(json_t **event, const work *w, const qn_event *from) {
+    if (!w->opts->generate.logprobs) return;
+    qn_json_put(event, "logprob", json_real((double)from->logprob));
+    if (from->n_top == 0) return;
     json_t *top = json_array();
-    bool is_done = top != NULL;
-    for (size_t i = 0; i < from->n_top && is_done; i++)
-        is_done = json_array_append_new(top, scored_json(w, &from->top[i])) == 0;
-    is_done =
-        is_done && json_object_set_new(event, "logprob", json_real((double)from->logprob)) == 0;
-    if (from->n_top && is_done) is_done = json_object_set(event, "top", top) == 0;
-    json_decref(top);
-    return is_done;
-}
-
-static qn_status print_json(json_t *event, bool is_whole, qn_err *err) {
-    if (is_whole) return qn_stdout_json(event, 0, err);
-    json_decref(event);
-    return QN_NOMEM(err, "an event");
+    for (size_t i = 0; i < from->n_top; i++) qn_json_push(&top, scored_json(w, &from->top[i]));
+    qn_json_put(event, "top", top);
 }
 
 static qn_status print_calls(work *w, qn_err *err) {
@@ -149,11 +138,10 @@ static qn_status print_calls(work *w, qn_err *err) {
 static qn_status print_token(work *w, const qn_event *from, qn_err *err) {
     json_t *event =
         json_pack("{s:o, s:i}", "token", token_json(w, from->token), "id", (int)from->token);
-    bool is_whole = event && add_logprobs(event, w, from);
-    if (is_whole && from->is_guessed)
-        is_whole = json_object_set_new(event, "guessed", json_true()) == 0;
-    is_whole = is_whole && add_texts(event, w);
-    QN_TRY(print_json(event, is_whole, err));
+    add_logprobs(&event, w, from);
+    if (from->is_guessed) qn_json_put(&event, "guessed", json_true());
+    add_texts(&event, w);
+    QN_TRY(qn_stdout_json(event, 0, err));
     return print_calls(w, err);
 }
 
@@ -162,16 +150,18 @@ static qn_status print_end(work *w, qn_err *err) {
     QN_TRY(print_calls(w, err));
     json_t *event = json_pack("{s:b, s:s, s:b}", "done", 1, "reason", a->reason, "context_full",
                               (int)a->is_full);
-    bool is_whole = event && add_texts(event, w);
+    add_texts(&event, w);
     json_t *figures = json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "prompt_tokens", (json_int_t)a->n_prompt,
         "reused_tokens", (json_int_t)a->n_reused, "tokens", (json_int_t)a->n_tokens,
         "guessed_tokens", (json_int_t)a->n_guessed, "accepted_tokens", (json_int_t)a->n_accepted,
         "seconds", a->seconds, "prompt_seconds", a->prompt_seconds, "prompt_tokens_per_second",
         qn_answer_prompt_speed(a), "tokens_per_second", qn_answer_speed(a));
-    is_whole = is_whole && figures && json_object_update(event, figures) == 0;
+    const bool is_whole = json_object_update(event, figures) == 0;
     json_decref(figures);
-    return print_json(event, is_whole, err);
+    if (is_whole) return qn_stdout_json(event, 0, err);
+    json_decref(event);
+    return QN_NOMEM(err, "an event");
 }
 
 // --- the loop ------------------------------------------------------------------------------------

@@ -148,11 +148,8 @@ static json_t *limit_json(const qn_limits *l) {
 
 static json_t *limits_json(const limits_pair *l) {
     json_t *root = limit_json(&l->all);
-    if (!root || json_object_set_new(root, "level", json_string(l->all.level)) != 0 ||
-        (l->has_one && json_object_set_new(root, "one_thread", limit_json(&l->one)) != 0)) {
-        json_decref(root);
-        return NULL;
-    }
+    qn_json_put(&root, "level", json_string(l->all.level));
+    if (l->has_one) qn_json_put(&root, "one_thread", limit_json(&l->one));
     return root;
 }
 
@@ -165,21 +162,14 @@ static json_t *opening_json(const qn_bench_opening *o) {
 
 static qn_status print_json(const report *r, qn_err *err) {
     json_t *rows = json_array();
-    for (size_t i = 0; i < r->n; i++) json_array_append_new(rows, row_json(&r->rows[i]));
-    json_t *root =
-        json_array_size(rows) == r->n
-            ? json_pack("{s:o, s:s, s:i, s:s, s:s, s:s, s:o, s:O, s:f}", "model",
-                        qn_json_string(r->path, strlen(r->path)), "architecture",
-                        r->info.architecture, "threads", r->info.n_threads, "level", r->info.level,
-                        "numerics", r->numerics, "cache_type", r->info.cache_type, "limits",
-                        r->limits ? limits_json(r->limits) : json_null(), "results", rows,
-                        "rss_mib", r->rss_mib)
-            : NULL;
-    json_decref(rows);
-    if (root && r->opening && json_object_set_new(root, "open", opening_json(r->opening)) != 0) {
-        json_decref(root);
-        return QN_NOMEM(err, "JSON output");
-    }
+    for (size_t i = 0; i < r->n; i++) qn_json_push(&rows, row_json(&r->rows[i]));
+    json_t *root = json_pack(
+        "{s:o, s:s, s:i, s:s, s:s, s:s, s:o, s:o, s:f}", "model",
+        qn_json_string(r->path, strlen(r->path)), "architecture", r->info.architecture, "threads",
+        r->info.n_threads, "level", r->info.level, "numerics", r->numerics, "cache_type",
+        r->info.cache_type, "limits", r->limits ? limits_json(r->limits) : json_null(), "results",
+        rows, "rss_mib", r->rss_mib);
+    if (r->opening) qn_json_put(&root, "open", opening_json(r->opening));
     return qn_stdout_json(root, 0, err);
 }
 

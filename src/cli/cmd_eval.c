@@ -41,9 +41,9 @@ static qn_status print_ppl(const qn_ppl *p, const eval_options *o, qn_err *err) 
     }
     json_t *json =
         json_pack("{s:f, s:f, s:I}", "ppl", p->ppl, "se", p->se, "tokens", (json_int_t)p->tokens);
-    if (json && o->against) {
-        json_object_set_new(json, "kl", json_real(p->kl));
-        json_object_set_new(json, "top1", json_real(p->same));
+    if (o->against) {
+        qn_json_put(&json, "kl", json_real(p->kl));
+        qn_json_put(&json, "top1", json_real(p->same));
     }
     return qn_stdout_json(json, 0, err);
 }
@@ -104,9 +104,9 @@ static qn_status print_skills(const qn_skills *skills, bool as_json, qn_err *err
         all.n += s->n;
         all.right += s->right;
         if (as_json)
-            json_object_set_new(rows, s->name,
-                                json_pack("{s:I, s:I, s:f}", "n", (json_int_t)s->n, "right",
-                                          (json_int_t)s->right, "accuracy", accuracy(s)));
+            qn_json_put(&rows, s->name,
+                        json_pack("{s:I, s:I, s:f}", "n", (json_int_t)s->n, "right",
+                                  (json_int_t)s->right, "accuracy", accuracy(s)));
         else
             print_skill(s);
     }

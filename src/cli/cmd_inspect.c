@@ -254,63 +254,52 @@ static qn_status print_as_text(const qn_inspection *in, const inspect_options *o
 }
 
 // --- as JSON -------------------------------------------------------------------------------------
-// Setting a member to NULL, which is what failed allocations leave, fails; `is_whole` keeps that.
+// Values are NULL once memory was short (qn_json_put).
 
-typedef struct object {
-    json_t *json;
-    bool is_whole;
-} object;
-
-static void set(object *to, const char *name, json_t *value) {
-    if (json_object_set_new(to->json, name, value) != 0) to->is_whole = false;
+static void set_text(json_t **to, const char *name, const char *text) {
+    qn_json_put(to, name, qn_json_string(text, strlen(text)));
 }
 
-static void set_text(object *to, const char *name, const char *text) {
-    set(to, name, qn_json_string(text, strlen(text)));
+static void set_int(json_t **to, const char *name, int64_t value) {
+    qn_json_put(to, name, json_integer(value));
 }
 
-static void set_int(object *to, const char *name, int64_t value) {
-    set(to, name, json_integer(value));
-}
-
-static object object_create(void) {
-    json_t *json = json_object();
-    return (object){json, json != NULL};
-}
-
-// Hands the value over; NULL if anything in it is missing.
-static json_t *object_take(object *from) {
-    if (from->is_whole) return from->json;
-    json_decref(from->json);
-    return NULL;
+// `text` is JSON that the library wrote, or NULL.
+static void set_parsed(json_t **to, const char *name, const char *text) {
+    const qn_json_opts opts = {.what = name, .any = true, .takes_nul = true};
+    json_t *value = NULL;
+    if (!text)
+        value = json_null();
+    else if (qn_json_parse_as(&value, text, strlen(text), &opts, NULL))
+        value = NULL; // what the library wrote fails for memory alone
+    qn_json_put(to, name, value);
 }
 
 // Makes an array of n elements with `element`.
 typedef json_t *element_fn(const qn_inspection *in, size_t i);
 
-static void set_list(object *to, const char *name, const qn_inspection *in, size_t n,
+static void set_list(json_t **to, const char *name, const qn_inspection *in, size_t n,
                      element_fn *element) {
     json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, element(in, i));
-    if (json_array_size(list) != n) to->is_whole = false;
-    set(to, name, list);
+    for (size_t i = 0; i < n; i++) qn_json_push(&list, element(in, i));
+    qn_json_put(to, name, list);
 }
 
 static json_t *tally_json(const qn_inspection *in, size_t i) {
     const qn_tally *tally = &in->tallies[i];
-    object o = object_create();
+    json_t *o = json_object();
     set_text(&o, "group", tally->group);
     set_text(&o, "type", tally->type);
     set_int(&o, "tensors", tally->n);
     set_int(&o, "parameters", tally->parameters);
     set_int(&o, "bytes", tally->bytes);
-    set(&o, "share", json_real(qn_share_of(tally->bytes, in->all.bytes) / 100));
-    return object_take(&o);
+    qn_json_put(&o, "share", json_real(qn_share_of(tally->bytes, in->all.bytes) / 100));
+    return o;
 }
 
 static json_t *memory_json(const qn_inspection *in, size_t i) {
     const qn_memory_row *row = &in->memory[i];
-    object o = object_create();
+    json_t *o = json_object();
     set_int(&o, "context", row->context);
     set_int(&o, "weights", row->memory.weights);
     set_int(&o, "state", row->memory.state);
@@ -319,40 +308,39 @@ static json_t *memory_json(const qn_inspection *in, size_t i) {
     set_int(&o, "activations", row->memory.activations);
     set_int(&o, "total", row->memory.total);
     if (in->with_resident) set_int(&o, "resident", row->memory.total + row->memory.program);
-    return object_take(&o);
+    return o;
 }
 
 static json_t *tensor_json(const qn_inspection *in, size_t i) {
     const qn_tensor_info tensor = qn_source_tensor_info(in->source, i);
-    object o = object_create();
+    json_t *o = json_object();
     json_t *shape = json_array();
-    for (int d = 0; d < tensor.n_dims; d++)
-        json_array_append_new(shape, json_integer(tensor.dims[d]));
+    for (int d = 0; d < tensor.n_dims; d++) qn_json_push(&shape, json_integer(tensor.dims[d]));
     set_text(&o, "name", tensor.name);
     set_text(&o, "type", tensor.type);
-    set(&o, "shape", shape);
+    qn_json_put(&o, "shape", shape);
     set_int(&o, "bytes", tensor.bytes);
-    return object_take(&o);
+    return o;
 }
 
 static json_t *key_json(const qn_inspection *in, size_t i) {
     qn_key_info key;
     if (qn_source_key_info(&key, in->source, i, SIZE_MAX, NULL)) return NULL;
-    object o = object_create();
+    json_t *o = json_object();
     set_text(&o, "name", key.name);
     set_text(&o, "type", key.type);
-    set(&o, "value", json_loads(key.value, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL));
+    set_parsed(&o, "value", key.value);
     qn_free(key.value);
-    return object_take(&o);
+    return o;
 }
 
-static void set_id(object *to, const char *name, int32_t id) {
-    set(to, name, id < 0 ? json_null() : json_integer(id));
+static void set_id(json_t **to, const char *name, int32_t id) {
+    qn_json_put(to, name, id < 0 ? json_null() : json_integer(id));
 }
 
 static json_t *tokenizer_json(const qn_tokenizer *tokenizer) {
     const qn_tokenizer_info info = qn_tokenizer_get_info(tokenizer);
-    object o = object_create();
+    json_t *o = json_object();
     set_text(&o, "model", info.model);
     set_text(&o, "pre", info.pre);
     set_int(&o, "tokens", info.n_tokens);
@@ -361,12 +349,12 @@ static json_t *tokenizer_json(const qn_tokenizer *tokenizer) {
     set_id(&o, "eot", info.eot);
     set_id(&o, "unk", info.unk);
     set_id(&o, "pad", info.pad);
-    set(&o, "add_bos", json_boolean(info.add_bos));
-    set(&o, "add_eos", json_boolean(info.add_eos));
-    return object_take(&o);
+    qn_json_put(&o, "add_bos", json_boolean(info.add_bos));
+    qn_json_put(&o, "add_eos", json_boolean(info.add_eos));
+    return o;
 }
 
-static void set_model(object *to, const qn_engine *engine) {
+static void set_model(json_t **to, const qn_engine *engine) {
     const qn_engine_info info = qn_engine_get_info(engine);
     const struct {
         const char *name;
@@ -384,16 +372,11 @@ static void set_model(object *to, const qn_engine *engine) {
     if (*info.profile)
         set_text(to, "profile", info.profile);
     else
-        set(to, "profile", json_null());
-}
-
-// `json` is a JSON string, or NULL.
-static void set_parsed(object *to, const char *name, const char *json) {
-    set(to, name, json ? json_loads(json, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : json_null());
+        qn_json_put(to, "profile", json_null());
 }
 
 // The lines of a report as a list of strings.
-static qn_status set_reports(object *to, const qn_inspection *in, const inspect_options *options,
+static qn_status set_reports(json_t **to, const qn_inspection *in, const inspect_options *options,
                              qn_err *err) {
     for (size_t i = 0; i < N_REPORTS; i++) {
         char *text = NULL;
@@ -402,10 +385,10 @@ static qn_status set_reports(object *to, const qn_inspection *in, const inspect_
         json_t *lines = json_array();
         for (const char *line = text; *line;) {
             const size_t n = strcspn(line, "\n");
-            if (json_array_append_new(lines, qn_json_string(line, n)) != 0) to->is_whole = false;
+            qn_json_push(&lines, qn_json_string(line, n));
             line += n + (line[n] != 0);
         }
-        set(to, reports[i].name, lines);
+        qn_json_put(to, reports[i].name, lines);
         qn_free(text);
     }
     return QN_OK;
@@ -413,7 +396,7 @@ static qn_status set_reports(object *to, const qn_inspection *in, const inspect_
 
 static qn_status print_as_json(const qn_inspection *in, const inspect_options *options,
                                qn_err *err) {
-    object o = object_create();
+    json_t *o = json_object();
     set_text(&o, "path", in->path);
     set_text(&o, "format", qn_source_format(in->source));
     set_int(&o, "file_bytes", qn_source_file_bytes(in->source));
@@ -424,15 +407,15 @@ static qn_status print_as_json(const qn_inspection *in, const inspect_options *o
     set_parsed(&o, "name", in->name);
     if (!in->engine) set_text(&o, "error", in->why.message);
     if (in->engine) set_model(&o, in->engine);
-    set(&o, "tokenizer", in->tokenizer ? tokenizer_json(in->tokenizer) : json_null());
-    set(&o, "chat_template", json_boolean(in->has_chat_template));
+    qn_json_put(&o, "tokenizer", in->tokenizer ? tokenizer_json(in->tokenizer) : json_null());
+    qn_json_put(&o, "chat_template", json_boolean(in->has_chat_template));
     set_list(&o, "groups", in, in->n_tallies, tally_json);
     if (in->engine) set_list(&o, "memory", in, in->n_memory, memory_json);
     if (options->tensors) set_list(&o, "tensors", in, qn_source_n_tensors(in->source), tensor_json);
     if (options->keys) set_list(&o, "keys", in, qn_source_n_keys(in->source), key_json);
     const qn_status status = in->engine ? set_reports(&o, in, options, err) : QN_OK;
-    if (!status) return qn_stdout_json(object_take(&o), 2, err);
-    json_decref(o.json);
+    if (!status) return qn_stdout_json(o, 2, err);
+    json_decref(o);
     return status;
 }
 

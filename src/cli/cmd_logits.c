@@ -86,12 +86,10 @@ static qn_status print_best(const qn_logits *logits, const qn_tokenizer *tokeniz
         json_t *row = json_pack("{s:i, s:o, s:f, s:f}", "id", (int)best[i].id, "token",
                                 qn_json_string(piece ? piece : "", size), "logit", score, "logprob",
                                 score - sum);
-        json_array_append_new(list, row);
+        qn_json_push(&list, row);
     }
     qn_free(best);
-    if (json_array_size(list) == n) return qn_stdout_json(list, 0, err);
-    json_decref(list);
-    return QN_NOMEM(err, "JSON output");
+    return qn_stdout_json(list, 0, err);
 }
 
 // --- all of them, as safetensors -----------------------------------------------------------------

@@ -19,15 +19,10 @@ static json_t *tokens_json(const qn_tokenizer *tokenizer, const int32_t *ids, si
     for (size_t i = 0; i < n; i++) {
         size_t size = 0;
         const char *piece = qn_tokenizer_piece(tokenizer, ids[i], &size);
-        json_array_append_new(id_list, json_integer(ids[i]));
-        json_array_append_new(pieces, qn_json_string(piece ? piece : "", size));
+        qn_json_push(&id_list, json_integer(ids[i]));
+        qn_json_push(&pieces, qn_json_string(piece ? piece : "", size));
     }
-    // Whatever ran out of memory is missing from an array.
-    if (json_array_size(id_list) == n && json_array_size(pieces) == n)
-        return json_pack("{s:o, s:o}", "ids", id_list, "tokens", pieces);
-    json_decref(id_list);
-    json_decref(pieces);
-    return NULL;
+    return json_pack("{s:o, s:o}", "ids", id_list, "tokens", pieces);
 }
 
 static qn_status print_tokens(const qn_tokenizer *tokenizer, const char *text, size_t size,

@@ -1,7 +1,7 @@
 // Is an answer right? The rules of the bundled task file.
 #include "cli/eval.h"
 
-#include "core/mem.h"
+#include "core/str.h"
 
 #include <string.h>
 
@@ -27,11 +27,13 @@ static bool has_part(const char *text, const char *part) {
     return false;
 }
 
-static bool check_exact(const json_t *expected, const char *answer) {
+static qn_status check_exact(bool *out, const json_t *expected, const char *answer, qn_err *err) {
+    (void)err;
     size_t from = 0, end = strlen(answer);
     strip(answer, &from, &end);
-    return json_string_length(expected) == end - from &&
+    *out = json_string_length(expected) == end - from &&
            memcmp(json_string_value(expected), answer + from, end - from) == 0;
+    return QN_OK;
 }
 
 static size_t count_parts(const json_t *expected, const char *answer) {
@@ -41,44 +43,50 @@ static size_t count_parts(const json_t *expected, const char *answer) {
     return n;
 }
 
-static bool check_contains(const json_t *expected, const char *answer) {
-    return count_parts(expected, answer) == json_array_size(expected);
+static qn_status check_contains(bool *out, const json_t *expected, const char *answer,
+                                qn_err *err) {
+    (void)err;
+    *out = count_parts(expected, answer) == json_array_size(expected);
+    return QN_OK;
 }
 
-static bool check_any(const json_t *expected, const char *answer) {
-    return count_parts(expected, answer) > 0;
+static qn_status check_any(bool *out, const json_t *expected, const char *answer, qn_err *err) {
+    (void)err;
+    *out = count_parts(expected, answer) > 0;
+    return QN_OK;
 }
 
 // Both parse, to equal values; 1 and 1.0 are equal.
-static bool equal_json(const char *a, size_t n_a, const char *b, size_t n_b) {
+static qn_status equal_json(bool *out, qn_str a, qn_str b, qn_err *err) {
     json_t *x = NULL, *y = NULL;
-    const bool equal = qn_json_parse(&x, a, n_a, true, "expected", NULL) == QN_OK &&
-                       qn_json_parse(&y, b, n_b, true, "answer", NULL) == QN_OK && json_equal(x, y);
+    qn_status status = qn_json_parse(&x, a.data, a.size, true, "expected", err);
+    if (!status) status = qn_json_parse(&y, b.data, b.size, true, "answer", err);
+    *out = !status && json_equal(x, y);
     json_decref(x);
     json_decref(y);
-    return equal;
+    return status == QN_MEMORY ? status : QN_OK;
 }
 
-static bool check_json(const json_t *expected, const char *answer) {
-    return equal_json(json_string_value(expected), json_string_length(expected), answer,
-                      strlen(answer));
+static qn_status check_json(bool *out, const json_t *expected, const char *answer, qn_err *err) {
+    const qn_str want = {json_string_value(expected), json_string_length(expected)};
+    return equal_json(out, want, qn_str_of(answer), err);
 }
 
 // The text between the first pair of marks; false if there is none.
-static bool find_call(const char **from, size_t *n, const char *text) {
+static bool find_call(qn_str *out, const char *text) {
     const char *open = strstr(text, "<tool_call>");
     if (!open) return false;
-    *from = open + strlen("<tool_call>");
-    const char *close = strstr(*from, "</tool_call>");
-    *n = close ? (size_t)(close - *from) : strlen(*from);
+    const char *from = open + strlen("<tool_call>");
+    const char *close = strstr(from, "</tool_call>");
+    *out = (qn_str){from, close ? (size_t)(close - from) : strlen(from)};
     return true;
 }
 
-static bool check_tool(const json_t *expected, const char *answer) {
-    const char *a, *b;
-    size_t n_a, n_b;
-    return find_call(&a, &n_a, json_string_value(expected)) && find_call(&b, &n_b, answer) &&
-           equal_json(a, n_a, b, n_b);
+static qn_status check_tool(bool *out, const json_t *expected, const char *answer, qn_err *err) {
+    qn_str a, b;
+    *out = false;
+    if (!find_call(&a, json_string_value(expected)) || !find_call(&b, answer)) return QN_OK;
+    return equal_json(out, a, b, err);
 }
 
 static bool is_list_of_strings(const json_t *value) {
@@ -93,7 +101,7 @@ qn_status qn_answer_check(bool *out, const char *checker, const json_t *expected
     static const struct {
         const char *name;
         bool takes_list;
-        bool (*check)(const json_t *expected, const char *answer);
+        qn_status (*check)(bool *out, const json_t *expected, const char *answer, qn_err *err);
     } checkers[] = {{"exact", false, check_exact},
                     {"contains", true, check_contains},
                     {"any", true, check_any},
@@ -106,8 +114,7 @@ qn_status qn_answer_check(bool *out, const char *checker, const json_t *expected
         if (!fits)
             return QN_FAIL(err, FORMAT, "checker %s: \"expected\" must be %s", checker,
                            checkers[i].takes_list ? "a list of strings" : "a string");
-        *out = checkers[i].check(expected, answer);
-        return QN_OK;
+        return checkers[i].check(out, expected, answer, err);
     }
     return QN_FAIL(err, UNSUPPORTED, "checker '%s', known: exact contains any json tool", checker);
 }

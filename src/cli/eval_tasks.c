@@ -82,6 +82,18 @@ static int64_t longest_answer(const task *t, const qn_tasks_opts *opts) {
     return strcmp(t->skill, "stories") == 0 ? STORY : USUAL;
 }
 
+static qn_status show_wrong(const task *t, const char *text, qn_err *err) {
+    char *expected = NULL;
+    QN_TRY(qn_json_print(&expected, t->expected, &(qn_json_form){0}, "a task", err));
+    fputs("wrong (", stderr);
+    qn_print_text(stderr, t->skill, strlen(t->skill));
+    fprintf(stderr, "): want %s, got ", expected);
+    qn_print_text(stderr, text, strlen(text));
+    fputc('\n', stderr);
+    qn_free(expected);
+    return QN_OK;
+}
+
 static qn_status run_task(qn_skills *skills, const task *t, qn_session *session,
                           const qn_tasks_opts *opts, qn_progress *progress, qn_err *err) {
     qn_skill *skill = NULL;
@@ -91,20 +103,14 @@ static qn_status run_task(qn_skills *skills, const task *t, qn_session *session,
     bool is_right = false;
     QN_TRY(answer(&text, session, qn_engine_tokenizer(opts->engine), t->prompt,
                   longest_answer(t, opts), err));
-    const qn_status status = qn_answer_check(&is_right, t->checker, t->expected, text, err);
+    qn_status status = qn_answer_check(&is_right, t->checker, t->expected, text, err);
     if (!status) {
         skill->n++;
         skill->right += is_right;
     }
     if (!status && !is_right && opts->shows_wrong) {
-        char *expected = json_dumps(t->expected, JSON_ENCODE_ANY);
         qn_progress_end(progress);
-        fputs("wrong (", stderr);
-        qn_print_text(stderr, t->skill, strlen(t->skill));
-        fprintf(stderr, "): want %s, got ", expected ? expected : "?");
-        qn_print_text(stderr, text, strlen(text));
-        fputc('\n', stderr);
-        free(expected);
+        status = show_wrong(t, text, err);
     }
     qn_free(text);
     return status;

@@ -1,7 +1,6 @@
 #include "cli/out.h"
 
 #include "core/mem.h"
-#include "core/utf8.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,31 +16,15 @@ qn_status qn_stdout_check(qn_err *err) {
 
 qn_status qn_stdout_json(json_t *value, int indent, qn_err *err) {
     enum { FLOAT_DIGITS = 9 }; // enough to read back every float32
-    if (!value) return QN_NOMEM(err, "JSON output");
-    const size_t flags =
-        JSON_INDENT((size_t)indent) | JSON_REAL_PRECISION(FLOAT_DIGITS) | JSON_ENCODE_ANY;
-    char *text = json_dumps(value, flags);
+    char *text = NULL;
+    const qn_json_form form = {.indent = indent, .digits = FLOAT_DIGITS};
+    const qn_status status = qn_json_print(&text, value, &form, "JSON output", err);
     json_decref(value);
-    if (!text) return QN_NOMEM(err, "JSON output");
+    if (status) return status;
     fputs(text, stdout);
     putchar('\n');
-    free(text);
+    qn_free(text);
     return qn_stdout_check(err);
-}
-
-json_t *qn_json_string(const char *text, size_t size) {
-    qn_buf good = {0};
-    for (size_t i = 0; i < size;) {
-        const size_t length = qn_utf8_check(text + i, size - i);
-        if (length)
-            qn_buf_add(&good, text + i, length);
-        else
-            qn_buf_text(&good, "\xef\xbf\xbd");
-        i += length ? length : 1;
-    }
-    json_t *string = good.failed ? NULL : json_stringn(good.data ? good.data : "", good.size);
-    qn_buf_deinit(&good);
-    return string;
 }
 
 void qn_print_text(FILE *to, const char *text, size_t size) {

@@ -14,8 +14,6 @@ QN_MUST_CHECK qn_status qn_stdout_check(qn_err *err);
 // Prints the value and a newline; takes the reference. NULL (memory was short) is an error.
 // `indent` 0: on one line.
 QN_MUST_CHECK qn_status qn_stdout_json(json_t *value, int indent, qn_err *err);
-// A JSON string of any bytes: what is no UTF-8 becomes U+FFFD. NULL when memory is short.
-json_t *qn_json_string(const char *text, size_t size);
 
 // Prints text from a model file; on a terminal, control characters but newline and tab become '?',
 // so that it cannot be told to do things.

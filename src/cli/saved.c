@@ -6,7 +6,6 @@
 #include "core/file.h"
 #include "core/mem.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { VERSION = 1, MOST_BYTES = 64 << 20 };
@@ -63,12 +62,8 @@ static json_t *setting_json(const qn_talk *t, const qn_option *option) {
     }
     const qn_texts *texts = texts_of(t, option);
     json_t *list = json_array();
-    for (size_t i = 0; list && i < texts->n; i++) {
-        const char *text = texts->items[i];
-        if (json_array_append_new(list, qn_json_string(text, strlen(text))) == 0) continue;
-        json_decref(list);
-        list = NULL;
-    }
+    for (size_t i = 0; i < texts->n; i++)
+        qn_json_push(&list, qn_json_string(texts->items[i], strlen(texts->items[i])));
     return list;
 }
 
@@ -84,11 +79,8 @@ static bool is_given(const qn_talk *t, const qn_option *option) {
 static json_t *settings_json(const qn_talk *t) {
     json_t *settings = json_object();
     const qn_option *option;
-    for (size_t i = 0; settings && (option = qn_live_option(i)); i++) {
-        if (!is_given(t, option)) continue;
-        if (json_object_set_new(settings, option->name + 2, setting_json(t, option)) == 0) continue;
-        json_decref(settings);
-        settings = NULL;
+    for (size_t i = 0; (option = qn_live_option(i)); i++) {
+        if (is_given(t, option)) qn_json_put(&settings, option->name + 2, setting_json(t, option));
     }
     return settings;
 }
@@ -147,17 +139,38 @@ static qn_status take_settings(qn_talk *t, const json_t *settings, const char *p
 
 // --- files ---------------------------------------------------------------------------------------
 
+// The text of a session; the mark stands at its very beginning, by which the file is known again.
+static void write_session(qn_buf *to, const json_t *root) {
+    qn_buf text = {0};
+    qn_json_write(&text, root, &(qn_json_form){.indent = 1});
+    const char *begin = text.failed ? NULL : strchr(text.data, '"');
+    if (begin)
+        qn_buf_printf(to, "{%s\n", begin);
+    else
+        to->failed = true;
+    qn_buf_deinit(&text);
+}
+
+// No file is replaced by a text that does not give back the session.
+static qn_status check_session(const qn_buf *text, const json_t *root, qn_err *err) {
+    json_t *again = NULL;
+    QN_TRY(qn_json_parse(&again, text->data, text->size, false, "a session", err));
+    const bool is_same = json_equal(root, again);
+    json_decref(again);
+    return is_same ? QN_OK : QN_FAIL(err, STATE, "a session: what was written reads differently");
+}
+
 qn_status qn_saved_write(const qn_talk *t, const char *path, qn_err *err) {
+    qn_buf text = {0};
     json_t *root = json_pack("{s:i, s:o, s:o, s:O}", mark, VERSION, "model", model_json(t),
                              "settings", settings_json(t), "messages", t->messages);
-    char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+    if (!root) return QN_NOMEM(err, "a session");
+    write_session(&text, root);
+    qn_status status = text.failed ? QN_NOMEM(err, "a session") : check_session(&text, root, err);
+    const qn_bytes part = {text.data, text.size};
+    if (!status) status = qn_outfile_save(path, &kind, &part, 1, err);
     json_decref(root);
-    if (!text) return QN_NOMEM(err, "a session");
-    // The mark stands at the very beginning, by which the file is known again.
-    char *begin = strstr(text, "\"quern_session\"");
-    const qn_bytes parts[] = {{"{", 1}, {begin, strlen(begin)}, {"\n", 1}};
-    const qn_status status = qn_outfile_save(path, &kind, parts, 3, err);
-    free(text);
+    qn_buf_deinit(&text);
     return status;
 }
 

@@ -58,39 +58,29 @@ void qn_talk_reset(qn_talk *t) {
 // Templates want calls as {"type": "function", "function": {...}}.
 static json_t *calls_of(const qn_answer *answer) {
     json_t *calls = json_array();
-    for (size_t i = 0; i < json_array_size(answer->calls); i++) {
-        json_t *call = json_pack("{s:s, s:O}", "type", "function", "function",
-                                 json_array_get(answer->calls, i));
-        if (json_array_append_new(calls, call) != 0) {
-            json_decref(calls);
-            return NULL;
-        }
-    }
+    for (size_t i = 0; i < json_array_size(answer->calls); i++)
+        qn_json_push(&calls, json_pack("{s:s, s:O}", "type", "function", "function",
+                                       json_array_get(answer->calls, i)));
     return calls;
 }
 
 static qn_status add_answer(qn_talk *t, const qn_answer *answer, qn_err *err) {
     json_t *message =
         new_message("assistant", answer->text.data ? answer->text.data : "", answer->text.size);
-    bool is_done = message != NULL;
-    if (is_done && answer->reasoning.size)
-        is_done =
-            json_object_set_new(message, "reasoning_content",
-                                json_stringn(answer->reasoning.data, answer->reasoning.size)) == 0;
-    if (is_done && answer->calls)
-        is_done = json_object_set_new(message, "tool_calls", calls_of(answer)) == 0;
-    is_done = is_done && json_array_append(t->messages, message) == 0;
-    json_decref(message);
-    return is_done ? QN_OK : QN_NOMEM(err, "a message");
+    if (answer->reasoning.size)
+        qn_json_put(&message, "reasoning_content",
+                    qn_json_string(answer->reasoning.data, answer->reasoning.size));
+    if (answer->calls) qn_json_put(&message, "tool_calls", calls_of(answer));
+    return json_array_append_new(t->messages, message) == 0 ? QN_OK : QN_NOMEM(err, "a message");
 }
 
 // --- prompts -------------------------------------------------------------------------------------
 
-static bool add_token(json_t *request, const char *name, const qn_tokenizer *tokenizer,
+static void add_token(json_t **request, const char *name, const qn_tokenizer *tokenizer,
                       int32_t id) {
     size_t size = 0;
     const char *piece = id >= 0 ? qn_tokenizer_piece(tokenizer, id, &size) : NULL;
-    return !piece || json_object_set_new(request, name, qn_json_string(piece, size)) == 0;
+    if (piece) qn_json_put(request, name, qn_json_string(piece, size));
 }
 
 // Names that templates know the same thing by.
@@ -101,18 +91,18 @@ static json_t *kwargs_of(const qn_talk *t) {
     return json_pack("{s:b, s:b}", "enable_thinking", is_on, "thinking", is_on);
 }
 
-// Owned (free); NULL: no memory.
-static char *request_of(const qn_talk *t) {
+// Owned (qn_free).
+static qn_status make_request(char **out, const qn_talk *t, qn_err *err) {
     const qn_tokenizer_info info = qn_tokenizer_get_info(t->tokenizer);
     json_t *request = json_pack("{s:O, s:o}", "messages", t->messages, "kwargs", kwargs_of(t));
-    bool is_done = request != NULL;
-    if (is_done && t->tools) is_done = json_object_set(request, "tools", t->tools) == 0;
-    if (is_done && !t->has_own_ends)
-        is_done = add_token(request, "bos_token", t->tokenizer, info.bos) &&
-                  add_token(request, "eos_token", t->tokenizer, info.eos);
-    char *text = is_done ? json_dumps(request, 0) : NULL;
+    if (t->tools) qn_json_put(&request, "tools", json_incref(t->tools));
+    if (!t->has_own_ends) {
+        add_token(&request, "bos_token", t->tokenizer, info.bos);
+        add_token(&request, "eos_token", t->tokenizer, info.eos);
+    }
+    const qn_status status = qn_json_print(out, request, &(qn_json_form){0}, "a prompt", err);
     json_decref(request);
-    return text;
+    return status;
 }
 
 static qn_status set_ids(qn_talk *t, const int32_t *ids, size_t n, size_t n_mark, qn_err *err) {
@@ -132,12 +122,12 @@ static bool go_on(void *arg, int64_t done, int64_t total) {
 }
 
 static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, qn_err *err) {
-    char *request = request_of(t);
-    if (!request) return QN_NOMEM(err, "a prompt");
+    char *request = NULL;
+    QN_TRY(make_request(&request, t, err));
     const qn_template_opts opts = {.progress = go_on};
     const qn_status status =
         qn_chat_prompt_create(out, t->template, t->tokenizer, request, strlen(request), &opts, err);
-    free(request);
+    qn_free(request);
     if (!status && !out->is_guarded && !t->has_warned) {
         fprintf(stderr, "quern: note: the chat template changes the texts of messages; special "
                         "tokens written in them are recognised\n");

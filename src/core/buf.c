@@ -27,6 +27,8 @@ void qn_buf_add(qn_buf *buf, const void *bytes, size_t n) {
     buf->data[buf->size] = 0;
 }
 
+void qn_buf_reserve(qn_buf *buf, size_t n) { (void)make_room(buf, n); }
+
 void qn_buf_text(qn_buf *buf, const char *text) { qn_buf_add(buf, text, strlen(text)); }
 
 void qn_buf_printf(qn_buf *buf, const char *fmt, ...) {
@@ -35,8 +37,9 @@ void qn_buf_printf(qn_buf *buf, const char *fmt, ...) {
     va_copy(again, args);
     const int n = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
+    if (n < 0) buf->failed = true; // printf takes memory for long numbers
     if (n >= 0 && make_room(buf, (size_t)n)) {
-        vsnprintf(buf->data + buf->size, (size_t)n + 1, fmt, again);
+        if (vsnprintf(buf->data + buf->size, (size_t)n + 1, fmt, again) != n) buf->failed = true;
         buf->size += (size_t)n;
     }
     va_end(again);

@@ -15,6 +15,8 @@ typedef struct qn_buf {
 
 void qn_buf_add(qn_buf *buf, const void *bytes, size_t n);
 void qn_buf_text(qn_buf *buf, const char *text);
+// Room for `n` more bytes, so that data + size can be written to; fails as the others do.
+void qn_buf_reserve(qn_buf *buf, size_t n);
 QN_PRINTF(2, 3) void qn_buf_printf(qn_buf *buf, const char *fmt, ...);
 // Makes the buffer empty but keeps its memory.
 void qn_buf_clear(qn_buf *buf);

@@ -3,7 +3,7 @@
 //
 // The text is walked twice with the same code, first to count the keys (and to find what is not
 // JSON), then to store them.
-#include "formats/json_reader.h"
+#include "core/json_reader.h"
 #include "formats/source_build.h"
 
 #include "core/mem.h"
@@ -202,7 +202,7 @@ static qn_status walk(flattener *f, qn_err *err) {
 
 qn_status qn_config_flatten(qn_source *source, const char *text, size_t size, const char *what,
                             qn_err *err) {
-    const qn_json_reader reader = {.text = text, .size = size, .what = what};
+    const qn_json_reader reader = {.text = text, .size = size, .what = what, .takes_nan = true};
     flattener f;
     f.reader = reader;
     f.store = &source->store;

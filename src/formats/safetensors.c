@@ -4,7 +4,7 @@
 //   2. n bytes of JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...},
 //      and perhaps "__metadata__": {"text": "text", ...}; spaces may follow
 //   3. the data; offsets count from its beginning, tensors cover it without holes
-#include "formats/json_reader.h"
+#include "core/json_reader.h"
 #include "formats/source_build.h"
 
 #include "core/mem.h"
@@ -245,7 +245,7 @@ static qn_status read_file(qn_source *source, int i_file, qn_err *err) {
     qn_status status =
         text ? qn_file_read(file, LENGTH_BYTES, text, size, err) : QN_NOMEM(err, "the header");
     if (!status) {
-        const qn_json_reader r = {.text = text, .size = size, .what = "header"};
+        const qn_json_reader r = {.text = text, .size = size, .what = "header", .takes_nan = true};
         status = read_header(source, i_file, r, LENGTH_BYTES + length, err);
     }
     qn_free(text);

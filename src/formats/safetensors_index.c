@@ -3,7 +3,7 @@
 //
 // The map is walked twice: first to open each shard once, then to compare it with what the shards
 // hold. Shards lie in the folder of the index and nowhere else.
-#include "formats/json_reader.h"
+#include "core/json_reader.h"
 #include "formats/source_build.h"
 
 #include "core/map.h"
@@ -127,7 +127,7 @@ qn_status qn_safetensors_open_index(qn_source *source, const char *path, qn_err 
     qn_store_allow(&source->store, (int64_t)size);
     qn_status status = qn_store_charge(&source->store, size + 1, 1, "the index", err);
     if (!status) {
-        const qn_json_reader r = {.text = text, .size = size, .what = "index"};
+        const qn_json_reader r = {.text = text, .size = size, .what = "index", .takes_nan = true};
         status = qn_config_read(source, err);
         if (!status) status = qn_err_prefix(err, read_index(source, r, err), "%s", path);
         qn_store_discharge(&source->store, size + 1);

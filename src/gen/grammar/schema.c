@@ -569,18 +569,11 @@ static qn_status build_all(int32_t *root, qn_schema *s) {
 
 qn_status qn_front_schema(int32_t *root, qn_ast *ast, qn_str text, qn_err *err) {
     qn_schema s = {.ast = ast, .steps = STEPS_MAX, .err = err};
-    // Booleans are schemas too, which the reader of JSON takes only inside something.
-    qn_buf list = {0};
-    json_t *outer = NULL;
-    qn_buf_text(&list, "[");
-    qn_buf_add(&list, text.data, text.size);
-    qn_buf_text(&list, "\n]");
-    qn_status status = list.failed ? QN_NOMEM(err, "schema") : QN_OK;
-    if (!status) status = qn_json_parse(&outer, list.data, list.size, false, "schema", err);
-    if (!status && json_array_size(outer) != 1)
-        status = QN_FAIL(err, FORMAT, "schema: %zu values, want 1", json_array_size(outer));
+    const qn_json_opts opts = {.what = "schema", .any = true}; // booleans are schemas too
+    json_t *root_json = NULL;
+    qn_status status = qn_json_parse_as(&root_json, text.data, text.size, &opts, err);
     if (!status) {
-        s.root = json_array_get(outer, 0);
+        s.root = root_json;
         qn_json_parts_init(&s.parts, ast);
         status = build_all(root, &s);
     }
@@ -588,7 +581,6 @@ qn_status qn_front_schema(int32_t *root, qn_ast *ast, qn_str text, qn_err *err) 
     qn_free(s.queue);
     qn_map_deinit(&s.index);
     qn_arena_deinit(&s.arena);
-    qn_buf_deinit(&list);
-    json_decref(outer);
+    json_decref(root_json);
     return status;
 }

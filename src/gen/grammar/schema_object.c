@@ -143,7 +143,7 @@ static qn_status collect_named(object *o, qn_conj *conj, const property *p) {
         if (!found && others)
             QN_TRY(add_schema(o, conj, member, others, "additionalProperties", NULL));
         if (names) {
-            json_t *name = json_stringn(p->name.data, p->name.size);
+            json_t *name = json_stringn_nocheck(p->name.data, p->name.size);
             if (!name) return QN_NOMEM(o->s->err, "schema");
             const qn_status status =
                 qn_schema_valid(&is_valid, o->s, name, names, member->where, 0);

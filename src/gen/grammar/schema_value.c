@@ -244,7 +244,7 @@ static qn_status check_member(bool *out, const check *c, const char *key, const 
         QN_TRY(check_inner(out, c, value, json_object_get(schema, "additionalProperties"),
                            "additionalProperties"));
     if (!names) return QN_OK;
-    json_t *name = json_string(key);
+    json_t *name = json_string_nocheck(key);
     if (!name) return QN_NOMEM(c->s->err, "schema");
     const qn_status status = check_inner(out, c, name, names, "propertyNames");
     json_decref(name);

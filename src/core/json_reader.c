@@ -1,17 +1,74 @@
-#include "formats/json_reader.h"
+#include "core/json_reader.h"
 
-#include "core/mem.h"
 #include "core/utf8.h"
 
 #include <locale.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { MOST_NUMBER = 400 }; // characters; the longest exact double has about 770, nobody writes it
 
-static qn_status fail(const qn_json_reader *r, const char *why, qn_err *err) {
-    return QN_FAIL(err, FORMAT, "%s: not valid JSON at byte %zu: %s", r->what, r->at, why);
+// --- errors --------------------------------------------------------------------------------------
+
+typedef struct place {
+    size_t line, column;
+} place;
+
+static place place_of(const qn_json_reader *r, size_t at) {
+    place p = {1, 1};
+    for (size_t i = 0; i < at && i < r->size; i++) {
+        const unsigned char c = (unsigned char)r->text[i];
+        if (c == '\n')
+            p = (place){p.line + 1, 1};
+        else if ((c & 0xc0) != 0x80) // the first byte of a character
+            p.column++;
+    }
+    return p;
 }
+
+qn_status qn_json_wrong(const qn_json_reader *r, size_t at, qn_err *err, const char *fmt, ...) {
+    char why[200];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(why, sizeof why, fmt, args);
+    va_end(args);
+    const place p = place_of(r, at);
+    return QN_FAIL(err, FORMAT, "%s: not valid JSON at line %zu, column %zu: %s", r->what, p.line,
+                   p.column, why);
+}
+
+qn_status qn_json_too_deep(const qn_json_reader *r, int most, qn_err *err) {
+    const place p = place_of(r, r->at - 1);
+    return QN_FAIL(err, LIMIT, "%s: JSON nested more than %d deep at line %zu, column %zu", r->what,
+                   most, p.line, p.column);
+}
+
+static qn_status fail(const qn_json_reader *r, const char *why, qn_err *err) {
+    return qn_json_wrong(r, r->at, err, "%s", why);
+}
+
+static bool is_of_word(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+// What was wanted, and the word or the character that is there.
+static qn_status fail_wanted(const qn_json_reader *r, const char *wanted, qn_err *err) {
+    enum { MOST = 20 };
+    const char *s = r->text + r->at;
+    const size_t left = r->size - r->at;
+    if (left == 0) return qn_json_wrong(r, r->at, err, "the text ends where %s should be", wanted);
+    size_t n = 0;
+    while (n < left && n < MOST && is_of_word(s[n])) n++;
+    if (n == 0) n = qn_utf8_check(s, left);
+    if (n == 0)
+        return qn_json_wrong(r, r->at, err, "found byte 0x%02x, want %s",
+                             (unsigned)(unsigned char)*s, wanted);
+    return qn_json_wrong(r, r->at, err, "found '%.*s', want %s", (int)n, s, wanted);
+}
+
+// --- characters ----------------------------------------------------------------------------------
 
 static int peek(const qn_json_reader *r) {
     return r->at < r->size ? (unsigned char)r->text[r->at] : -1;
@@ -74,7 +131,7 @@ static qn_status read_character(qn_json_reader *r, size_t *decoded, qn_err *err)
         char utf8[4];
         length = decode_escape(s, n, &code);
         if (length == 0) return fail(r, "a broken escape", err);
-        if (code == 0) return fail(r, "a NUL character", err);
+        if (code == 0 && !r->takes_nul) return fail(r, "a NUL character", err);
         *decoded += qn_utf8_encode(code, utf8);
     } else {
         length = (unsigned char)*s < 0x20 ? 0 : qn_utf8_check(s, n);
@@ -89,7 +146,7 @@ static qn_status read_text(qn_json_text *out, qn_json_reader *r, qn_err *err) {
     const size_t begin = ++r->at;
     size_t decoded = 0;
     for (int c; (c = peek(r)) != '"';) {
-        if (c < 0) return fail(r, "a string without end", err);
+        if (c < 0) return qn_json_wrong(r, begin - 1, err, "a string without end");
         QN_TRY(read_character(r, &decoded, err));
     }
     *out = (qn_json_text){.raw = {r->text + begin, r->at - begin}, .size = decoded};
@@ -126,19 +183,20 @@ static size_t skip_digits(qn_json_reader *r) {
 static qn_status scan_number(qn_json_reader *r, bool *whole, qn_err *err) {
     if (peek(r) == '-') r->at++;
     const bool zero = peek(r) == '0';
-    const size_t digits = skip_digits(r);
-    if (digits == 0 || (zero && digits > 1)) return fail(r, "a broken number", err);
+    const size_t begin = r->at, digits = skip_digits(r);
+    if (digits == 0) return fail_wanted(r, "a digit", err);
+    if (zero && digits > 1) return qn_json_wrong(r, begin, err, "a number that begins with 0");
     *whole = true;
     if (peek(r) == '.') {
         r->at++;
         *whole = false;
-        if (skip_digits(r) == 0) return fail(r, "a number that ends in a point", err);
+        if (skip_digits(r) == 0) return fail_wanted(r, "a digit after the point", err);
     }
     if (peek(r) == 'e' || peek(r) == 'E') {
         r->at++;
         *whole = false;
         if (peek(r) == '+' || peek(r) == '-') r->at++;
-        if (skip_digits(r) == 0) return fail(r, "a number with an empty exponent", err);
+        if (skip_digits(r) == 0) return fail_wanted(r, "a digit of the exponent", err);
     }
     return QN_OK;
 }
@@ -173,21 +231,25 @@ static qn_status read_number(qn_json_value *out, qn_json_reader *r, qn_err *err)
     QN_TRY(scan_number(r, &whole, err));
     char number[MOST_NUMBER + 1];
     const size_t size = r->at - begin;
-    if (size > MOST_NUMBER) return fail(r, "a number of more than 400 characters", err);
+    if (size > MOST_NUMBER)
+        return qn_json_wrong(r, begin, err, "a number of more than %d characters", MOST_NUMBER);
     memcpy(number, r->text + begin, size);
     number[size] = 0;
-    qn_json_value value = {.kind = QN_JSON_REAL};
+    qn_json_value value = {.kind = QN_JSON_REAL, .is_whole = whole};
     if (whole && parse_whole(&value.i, number)) {
         value.kind = QN_JSON_INT;
-        value.f = (double)value.i;
+        value.f = value.i == 0 && *number == '-' ? -0.0 : (double)value.i;
     } else if (!parse_real(&value.f, number)) {
         return QN_NOMEM(err, "a number");
     }
+    if (!r->takes_nan && !isfinite(value.f))
+        return qn_json_wrong(r, begin, err, "a number beyond those of 64 bits");
     *out = value;
     return QN_OK;
 }
 
 static qn_status read_word(qn_json_value *out, qn_json_reader *r, qn_err *err) {
+    enum { N_PLAIN = 3 }; // the words of JSON itself
     static const struct {
         const char *word;
         qn_json_value value;
@@ -199,33 +261,41 @@ static qn_status read_word(qn_json_value *out, qn_json_reader *r, qn_err *err) {
         {"Infinity", {.kind = QN_JSON_REAL, .f = (double)INFINITY}},
         {"-Infinity", {.kind = QN_JSON_REAL, .f = -(double)INFINITY}},
     };
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+    const size_t n = r->takes_nan ? sizeof words / sizeof words[0] : N_PLAIN;
+    for (size_t i = 0; i < n; i++) {
         const size_t size = strlen(words[i].word);
         if (r->size - r->at < size || memcmp(r->text + r->at, words[i].word, size) != 0) continue;
         r->at += size;
         *out = words[i].value;
         return QN_OK;
     }
-    return fail(r, r->at == r->size ? "the text ends" : "no value begins like this", err);
+    return fail_wanted(r, "a value", err);
 }
 
 // --- values --------------------------------------------------------------------------------------
 
-qn_status qn_json_read(qn_json_value *out, qn_json_reader *reader, qn_err *err) {
-    const int c = peek_token(reader);
+static qn_status read_value(qn_json_value *out, qn_json_reader *r, int c, qn_err *err) {
     if (c == '{' || c == '[') {
-        reader->at++;
+        r->at++;
         *out = (qn_json_value){.kind = c == '{' ? QN_JSON_OBJECT : QN_JSON_ARRAY};
         return QN_OK;
     }
     if (c == '"') {
         *out = (qn_json_value){.kind = QN_JSON_STRING};
-        return read_text(&out->text, reader, err);
+        return read_text(&out->text, r, err);
     }
     const bool minus_word =
-        c == '-' && reader->at + 1 < reader->size && reader->text[reader->at + 1] == 'I';
-    if ((c == '-' && !minus_word) || (c >= '0' && c <= '9')) return read_number(out, reader, err);
-    return read_word(out, reader, err);
+        r->takes_nan && c == '-' && r->at + 1 < r->size && r->text[r->at + 1] == 'I';
+    if ((c == '-' && !minus_word) || (c >= '0' && c <= '9')) return read_number(out, r, err);
+    return read_word(out, r, err);
+}
+
+qn_status qn_json_read(qn_json_value *out, qn_json_reader *reader, qn_err *err) {
+    const int c = peek_token(reader);
+    const size_t at = reader->at;
+    QN_TRY(read_value(out, reader, c, err));
+    out->at = at;
+    return QN_OK;
 }
 
 // Moves to the next entry of a container that `close` ends.
@@ -237,11 +307,12 @@ static qn_status next_entry(bool *more, qn_json_reader *r, bool first, int close
         return QN_OK;
     }
     if (!first) {
-        if (c != ',') return fail(r, c < 0 ? "the text ends" : "want a comma or the end", err);
+        if (c != ',')
+            return fail_wanted(r, close == '}' ? "a comma or '}'" : "a comma or ']'", err);
         r->at++;
         c = peek_token(r);
     }
-    if (c < 0) return fail(r, "the text ends", err);
+    if (c < 0) return fail_wanted(r, close == '}' ? "a name or '}'" : "a value or ']'", err);
     *more = true;
     return QN_OK;
 }
@@ -250,9 +321,9 @@ qn_status qn_json_member(qn_json_text *name, bool *more, qn_json_reader *reader,
                          qn_err *err) {
     QN_TRY(next_entry(more, reader, first, '}', err));
     if (!*more) return QN_OK;
-    if (peek(reader) != '"') return fail(reader, "want a name in quotes", err);
+    if (peek(reader) != '"') return fail_wanted(reader, "a name in quotes", err);
     QN_TRY(read_text(name, reader, err));
-    if (peek_token(reader) != ':') return fail(reader, "want a colon", err);
+    if (peek_token(reader) != ':') return fail_wanted(reader, "a colon", err);
     reader->at++;
     return QN_OK;
 }
@@ -263,9 +334,7 @@ qn_status qn_json_element(bool *more, qn_json_reader *reader, bool first, qn_err
 
 qn_status qn_json_skip(qn_json_reader *reader, const qn_json_value *value, int depth, qn_err *err) {
     if (value->kind != QN_JSON_OBJECT && value->kind != QN_JSON_ARRAY) return QN_OK;
-    if (depth >= QN_JSON_MOST_DEPTH)
-        return QN_FAIL(err, LIMIT, "%s: JSON nested more than %d deep at byte %zu", reader->what,
-                       QN_JSON_MOST_DEPTH, reader->at);
+    if (depth >= QN_JSON_MOST_DEPTH) return qn_json_too_deep(reader, QN_JSON_MOST_DEPTH, err);
     for (bool more, first = true;; first = false) {
         qn_json_text name;
         if (value->kind == QN_JSON_OBJECT)
@@ -280,5 +349,5 @@ qn_status qn_json_skip(qn_json_reader *reader, const qn_json_value *value, int d
 }
 
 qn_status qn_json_end(qn_json_reader *reader, qn_err *err) {
-    return peek_token(reader) < 0 ? QN_OK : fail(reader, "text behind the value", err);
+    return peek_token(reader) < 0 ? QN_OK : fail_wanted(reader, "nothing after the value", err);
 }

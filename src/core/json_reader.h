@@ -11,10 +11,10 @@
 //       ... qn_json_read, or qn_json_skip ...
 //   }
 //
-// Strict JSON: UTF-8 only, no NUL even as an escape, nothing behind the value. Beyond it, NaN and
-// Infinity are read as numbers, because Python writes them. To look twice, copy the reader.
-#ifndef QN_FORMATS_JSON_READER_H
-#define QN_FORMATS_JSON_READER_H
+// Strict JSON: UTF-8 only, no NUL even as an escape, nothing after the value. Errors name the line
+// and the column (in characters, from 1). To look twice, copy the reader.
+#ifndef QN_CORE_JSON_READER_H
+#define QN_CORE_JSON_READER_H
 
 #include "core/err.h"
 #include "core/str.h"
@@ -23,6 +23,8 @@ typedef struct qn_json_reader {
     const char *text; // borrowed
     size_t size, at;
     const char *what; // borrowed: named in errors
+    bool takes_nan;   // NaN and Infinity, which Python writes, are numbers, and 1e999 is Infinity
+    bool takes_nul;   // \u0000 is a character
 } qn_json_reader;
 
 typedef enum qn_json_kind {
@@ -30,7 +32,7 @@ typedef enum qn_json_kind {
     QN_JSON_ARRAY,
     QN_JSON_STRING,
     QN_JSON_INT,
-    QN_JSON_REAL, // also whole numbers beyond 64 bits
+    QN_JSON_REAL, // also whole numbers beyond 64 bits: `is_whole`
     QN_JSON_BOOL,
     QN_JSON_NULL
 } qn_json_kind;
@@ -43,10 +45,12 @@ typedef struct qn_json_text {
 
 typedef struct qn_json_value {
     qn_json_kind kind;
+    size_t at; // its first byte in the text
     qn_json_text text;
     int64_t i;
     double f; // of QN_JSON_INT too
     bool b;
+    bool is_whole; // a number without fraction and exponent
 } qn_json_value;
 
 enum { QN_JSON_MOST_DEPTH = 32 };
@@ -64,7 +68,12 @@ QN_MUST_CHECK qn_status qn_json_skip(qn_json_reader *reader, const qn_json_value
                                      qn_err *err);
 // Only space may be left.
 QN_MUST_CHECK qn_status qn_json_end(qn_json_reader *reader, qn_err *err);
-// Writes text.size bytes, no NUL behind them.
+// The error that the text at byte `at` is not what it should be; `fmt` says why.
+QN_PRINTF(4, 5)
+qn_status qn_json_wrong(const qn_json_reader *reader, size_t at, qn_err *err, const char *fmt, ...);
+// The error of a bracket, just read, that lies inside `most` others.
+qn_status qn_json_too_deep(const qn_json_reader *reader, int most, qn_err *err);
+// Writes text.size bytes, no NUL after them.
 void qn_json_decode(char *to, qn_json_text text);
 // True if the decoded text is `want`; only for texts without escapes (names of fields).
 static inline bool qn_json_is(qn_json_text text, const char *want) {
