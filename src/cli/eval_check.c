@@ -1,9 +1,35 @@
-// Is an answer right? The rules of the bundled task file.
+// The lines of a task file, and whether an answer is right by their rules.
 #include "cli/eval.h"
 
 #include "core/str.h"
 
+#include <stdio.h>
 #include <string.h>
+
+qn_status qn_task_parse(qn_task *out, const char *line, size_t size, const char *path,
+                        int64_t number, qn_err *err) {
+    char what[64];
+    snprintf(what, sizeof what, "task %lld", (long long)number);
+    json_t *json = NULL;
+    qn_status status = qn_json_parse(&json, line, size, true, what, err);
+    const qn_task t = {.skill = json_string_value(json_object_get(json, "skill")),
+                       .prompt = json_string_value(json_object_get(json, "prompt")),
+                       .checker = json_string_value(json_object_get(json, "checker")),
+                       .expected = json_object_get(json, "expected"),
+                       .json = json};
+    if (!status && (!t.skill || !t.prompt || !*t.prompt || !t.checker || !t.expected))
+        status = QN_FAIL(
+            err, FORMAT,
+            "%s: wants the strings \"skill\", \"prompt\", \"checker\", and \"expected\"", what);
+    if (status) {
+        json_decref(json);
+        return qn_err_prefix(err, status, "%s", path);
+    }
+    *out = t;
+    return QN_OK;
+}
+
+// --- answers -----------------------------------------------------------------------------------
 
 static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 

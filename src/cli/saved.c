@@ -32,16 +32,12 @@ static void describe(char *to, size_t size, const json_t *model) {
              (long long)json_integer_value(json_object_get(model, "vocabulary")));
 }
 
-static qn_status check_model(const qn_talk *t, const json_t *theirs, const char *path,
+static qn_status check_model(const json_t *ours, const json_t *theirs, const char *path,
                              qn_err *err) {
     char a[160], b[160];
-    json_t *ours = model_json(t);
-    if (!ours) return QN_NOMEM(err, "a session");
+    if (json_equal(ours, theirs)) return QN_OK;
     describe(a, sizeof a, theirs);
     describe(b, sizeof b, ours);
-    const bool is_same = json_equal(ours, theirs);
-    json_decref(ours);
-    if (is_same) return QN_OK;
     return QN_FAIL(err, ARGUMENT, "%s: a conversation with %s, this model is %s", path, a, b);
 }
 
@@ -160,16 +156,21 @@ static qn_status check_session(const qn_buf *text, const json_t *root, qn_err *e
     return is_same ? QN_OK : QN_FAIL(err, STATE, "a session: what was written reads differently");
 }
 
+qn_status qn_saved_print(qn_buf *to, const qn_talk *t, json_t *model, qn_err *err) {
+    json_t *root = json_pack("{s:i, s:o, s:o, s:O}", mark, VERSION, "model", model, "settings",
+                             settings_json(t), "messages", t->messages);
+    if (!root) return QN_NOMEM(err, "a session");
+    write_session(to, root);
+    const qn_status status = to->failed ? QN_NOMEM(err, "a session") : check_session(to, root, err);
+    json_decref(root);
+    return status;
+}
+
 qn_status qn_saved_write(const qn_talk *t, const char *path, qn_err *err) {
     qn_buf text = {0};
-    json_t *root = json_pack("{s:i, s:o, s:o, s:O}", mark, VERSION, "model", model_json(t),
-                             "settings", settings_json(t), "messages", t->messages);
-    if (!root) return QN_NOMEM(err, "a session");
-    write_session(&text, root);
-    qn_status status = text.failed ? QN_NOMEM(err, "a session") : check_session(&text, root, err);
+    qn_status status = qn_saved_print(&text, t, model_json(t), err);
     const qn_bytes part = {text.data, text.size};
     if (!status) status = qn_outfile_save(path, &kind, &part, 1, err);
-    json_decref(root);
     qn_buf_deinit(&text);
     return status;
 }
@@ -197,7 +198,8 @@ static qn_status check_messages(const json_t *messages, const char *path, qn_err
     return QN_OK;
 }
 
-static qn_status take_session(qn_talk *t, const json_t *root, const char *path, qn_err *err) {
+static qn_status take_session(qn_talk *t, const json_t *model, const json_t *root, const char *path,
+                              qn_err *err) {
     const json_t *version = json_object_get(root, mark),
                  *settings = json_object_get(root, "settings");
     json_t *messages = json_object_get(root, "messages");
@@ -205,7 +207,7 @@ static qn_status take_session(qn_talk *t, const json_t *root, const char *path, 
     if (json_integer_value(version) != VERSION)
         return QN_FAIL(err, UNSUPPORTED, "%s: a session of version %lld, this program knows %d",
                        path, (long long)json_integer_value(version), VERSION);
-    QN_TRY(check_model(t, json_object_get(root, "model"), path, err));
+    QN_TRY(check_model(model, json_object_get(root, "model"), path, err));
     QN_TRY(check_messages(messages, path, err));
     if (settings && !json_is_object(settings))
         return QN_FAIL(err, FORMAT, "%s: \"settings\" is no object", path);
@@ -216,14 +218,23 @@ static qn_status take_session(qn_talk *t, const json_t *root, const char *path, 
     return QN_OK;
 }
 
+qn_status qn_saved_take(qn_talk *t, const json_t *model, const char *text, size_t size,
+                        const char *path, qn_err *err) {
+    json_t *root = NULL;
+    if (!model) return QN_NOMEM(err, "a session");
+    qn_status status = qn_json_parse(&root, text, size, false, path, err);
+    if (!status) status = take_session(t, model, root, path, err);
+    json_decref(root);
+    return status;
+}
+
 qn_status qn_saved_read(qn_talk *t, const char *path, qn_err *err) {
     char *text = NULL;
     size_t size;
-    json_t *root = NULL;
     QN_TRY(qn_file_load(&text, &size, path, MOST_BYTES, err));
-    qn_status status = qn_json_parse(&root, text, size, false, path, err);
+    json_t *model = model_json(t);
+    const qn_status status = qn_saved_take(t, model, text, size, path, err);
     qn_free(text);
-    if (!status) status = take_session(t, root, path, err);
-    json_decref(root);
+    json_decref(model);
     return status;
 }

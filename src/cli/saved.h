@@ -11,4 +11,10 @@ QN_MUST_CHECK qn_status qn_saved_write(const qn_talk *talk, const char *path, qn
 // file's, or a file that is none, is an error that changes nothing.
 QN_MUST_CHECK qn_status qn_saved_read(qn_talk *talk, const char *path, qn_err *err);
 
+// The two halves of them without the file. `model` says which model it is; NULL: memory was short.
+// Printing takes its reference; `path` names the text in errors.
+QN_MUST_CHECK qn_status qn_saved_print(qn_buf *to, const qn_talk *talk, json_t *model, qn_err *err);
+QN_MUST_CHECK qn_status qn_saved_take(qn_talk *talk, const json_t *model, const char *text,
+                                      size_t size, const char *path, qn_err *err);
+
 #endif
