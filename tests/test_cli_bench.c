@@ -397,6 +397,12 @@ static void test_compile(void **state) {
     cli_assert_done(&beside);
     assert_non_null(strstr(beside.out, "/.quern-cache"));
     assert_true(count_files(cli_path(".quern-cache")) > 0);
+    // A folder's name does not steer the terminal.
+    cli_result steers = CLI_RUN("compile", model, "-o", cli_path("a\x1b[31m\xc2\x9b"));
+    cli_assert_done(&steers);
+    assert_non_null(strstr(steers.out, "/a?[31m?"));
+    assert_null(strchr(steers.out, 0x1b));
+    cli_free(&steers);
     cli_result lost = CLI_RUN("compile", cli_path("nothing.gguf"), "-o", cli_path("never")),
                bad = CLI_RUN("compile", model, "-o", cli_path("nowhere/folder"));
     cli_assert_fails(&lost, 1, "nothing.gguf");

@@ -100,7 +100,7 @@ static void test_calls(void **state) {
     if (is_call != (strstr(json.out, "{\"tool_call\": {\"name\": ") != NULL))
         fail_msg("'%s', and '%s'", text.out, json.out);
     assert_true(is_call);
-    cli_assert_fails(&none, 1, "none.json: want a list of tools");
+    cli_assert_fails(&none, 1, "none.json: an object, want a list of tools");
     cli_free(&text), cli_free(&json), cli_free(&none);
 }
 
@@ -253,6 +253,50 @@ static void test_bad_text(void **state) {
     cli_free(&nul);
 }
 
+// Devices without end, and what is too long: read to the limit and no further.
+static void endless_input_is_refused_at_its_limit(void **state) {
+    (void)state;
+    static const struct {
+        const char *args[8], *part;
+    } cases[] = {
+        {{"run", DRAFT, "-f", "/dev/zero"}, "/dev/zero: more than 67108864 bytes"},
+        {{"run", DRAFT, "a", "--tools", "/dev/zero"}, "/dev/zero: more than 16777216 bytes"},
+        {{"run", DRAFT, "a", "--grammar-file", "/dev/zero"}, "/dev/zero: more than 8388608 bytes"},
+        {{"run", DRAFT, "a", "-jf", "/dev/zero"}, "/dev/zero: more than 8388608 bytes"},
+        {{"eval", DRAFT, "--tasks", "/dev/zero"}, "/dev/zero: more than 268435456 bytes"},
+        {{"eval", DRAFT, "--ppl", "/dev/zero"}, "/dev/zero: more than 268435456 bytes"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_result r = cli_run_with(&(cli_input){0}, cases[i].args);
+        cli_assert_fails(&r, 1, cases[i].part);
+        cli_free(&r);
+    }
+    static const char *const piped[] = {"sh",  "-c",  "\"$0\" template \"$1\" < /dev/zero",
+                                        QUERN, DRAFT, NULL};
+    cli_result r = cli_run_with(&(cli_input){.program = piped[0]}, piped + 1);
+    cli_assert_fails(&r, 1, "standard input: more than 67108864 bytes");
+    cli_free(&r);
+}
+
+static void tools_that_are_not_objects_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {"[1,2]", "tools.json: tool 0 is a number, want an object"},
+        {"[{}, \"f\"]", "tools.json: tool 1 is a string, want an object"},
+        {"{\"name\": \"f\"}", "tools.json: an object, want a list of tools"},
+        {"[\n{\"name\": \"f\"},\n]",
+         "tools.json: not valid JSON at line 3, column 1: found ']', want a value"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        save_text("tools.json", cases[i].text);
+        cli_result r = CLI_RUN("run", DRAFT, "Hi", "--tools", cli_path("tools.json"));
+        cli_assert_fails(&r, 1, cases[i].part);
+        cli_free(&r);
+    }
+}
+
 static void test_bad_settings(void **state) {
     (void)state;
     char missing[CLI_MOST_PATH];
@@ -392,6 +436,8 @@ int main(void) {
         cmocka_unit_test(test_structure),
         cmocka_unit_test(test_draft),
         cmocka_unit_test(test_shift),
+        cmocka_unit_test(endless_input_is_refused_at_its_limit),
+        cmocka_unit_test(tools_that_are_not_objects_are_refused),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

@@ -37,6 +37,12 @@ static void an_error_names_its_object_and_stays_printable(void **state) {
     assert_string_equal(err.message, "tensor a?[31m?\xc3\xa9: 3");
     assert_int_equal(qn_err_prefix(&err, QN_FORMAT, "file %d", 1), QN_FORMAT);
     assert_string_equal(err.message, "file 1: tensor a?[31m?\xc3\xa9: 3");
+    // DEL, U+009B (which begins what ESC [ begins), U+009D, U+202E and U+2066, then U+00A0.
+    assert_int_equal(QN_FAIL(&err, FORMAT, "%s",
+                             "\x7f\xc2\x9b"
+                             "31m\xc2\x9d\xe2\x80\xae\xe2\x81\xa6\xc2\xa0"),
+                     QN_FORMAT);
+    assert_string_equal(err.message, "??31m???\xc2\xa0");
     assert_int_equal(QN_FAIL(NULL, IO, "nobody listens"), QN_IO);
     char longer[2000];
     memset(longer, 'x', sizeof longer - 1);

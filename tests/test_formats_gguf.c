@@ -128,9 +128,11 @@ static void a_key_is_shown_as_json(void **state) {
     gguf_add_f32(&w, "nan", NAN);
     gguf_add_f32(&w, "whole", 500000);
     gguf_add_f32(&w, "eps", 1e-6F);
+    gguf_add_string(&w, "controls", "\x1b\x7f\xc2\x9b\xe2\x80\xae\xc2\xa0");
     const path_name path = in_folder(state, "a.gguf");
     gguf_write(&w, path.text);
     qn_source *s = open_well(path.text);
+    check_text(s, "controls", 8, "\"\\u001b\\u007f\\u009b\\u202e\xc2\xa0\"");
     check_text(s, "general.architecture", 8, "\"llama\"");
     check_text(s, "i8", 8, "-100");
     check_text(s, "f32", 8, "0.1");

@@ -62,11 +62,12 @@ static qn_status open_keys(qn_template **out, const qn_source *source, const cha
 
 // --- folders -------------------------------------------------------------------------------------
 
-static bool has_file(const char *folder, const char *name) {
+static qn_status has_file(bool *out, const char *folder, const char *name, qn_err *err) {
     char *path = qn_path_join(folder, name);
-    const bool is_there = path && qn_path_is_file(path);
+    if (!path) return QN_NOMEM(err, "path");
+    *out = qn_path_is_file(path);
     qn_free(path);
-    return is_there;
+    return QN_OK;
 }
 
 // Opens folder/name if it is there; *out stays NULL if not.
@@ -156,9 +157,12 @@ qn_status qn_template_open(qn_template **out, const char *path, const char *name
     if (is_jinja(path))
         return is_default(name) ? create_from_file(out, path, err) : has_none(path, name, err);
     // A folder need not have weights to have a template.
-    const bool is_checkpoint = qn_path_is_folder(path) && (has_file(path, "chat_template.jinja") ||
-                                                           has_file(path, "tokenizer_config.json"));
-    if (is_checkpoint) return open_folder(out, path, name, err);
+    bool has_own = false, has_config = false;
+    if (qn_path_is_folder(path)) {
+        QN_TRY(has_file(&has_own, path, "chat_template.jinja", err));
+        QN_TRY(has_file(&has_config, path, "tokenizer_config.json", err));
+    }
+    if (has_own || has_config) return open_folder(out, path, name, err);
     qn_source *source;
     QN_TRY(qn_source_open(&source, path, err));
     const qn_status status = open_source(out, source, name, err);

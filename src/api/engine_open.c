@@ -40,16 +40,19 @@ static qn_status dump_graph(const qn_engine *engine, qn_err *err) {
     char *path = qn_path_join(engine->switches.dump, "model.ir");
     qn_buf text = {0};
     qn_status status = QN_OK;
-    (void)qn_path_make_folders(engine->switches.dump,
-                               false); // opening the file tells why it failed
-    FILE *f = path ? fopen(path, "we") : NULL;
-    if (!f) {
-        status =
-            QN_FAIL(err, IO, "QN_DUMP: cannot write %s: %s", path ? path : "", strerror(errno));
+    // Opening the file tells why it failed.
+    (void)qn_path_make_folders(engine->switches.dump, false);
+    qn_graph_print(&text, &engine->model->graph);
+    if (!path || text.failed) {
+        status = QN_NOMEM(err, "QN_DUMP");
         goto done;
     }
-    qn_graph_print(&text, &engine->model->graph);
-    const bool is_written = !text.failed && fwrite(text.data, 1, text.size, f) == text.size;
+    FILE *f = fopen(path, "we");
+    if (!f) {
+        status = QN_FAIL(err, IO, "QN_DUMP: cannot write %s: %s", path, strerror(errno));
+        goto done;
+    }
+    const bool is_written = fwrite(text.data, 1, text.size, f) == text.size;
     if (fclose(f) != 0 || !is_written) status = QN_FAIL(err, IO, "cannot write %s", path);
 
 done:

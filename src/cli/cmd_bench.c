@@ -105,8 +105,7 @@ static void print_row(const report *r, size_t i) {
 static void print_report(const report *r) {
     char bytes[24], cached[24];
     qn_err clean; // the name may be anything
-    (void)QN_FAIL(&clean, OK, "%s", r->path);
-    printf("%s: %s, %s of weights\n", clean.message, r->info.architecture,
+    printf("%s: %s, %s of weights\n", qn_clean(&clean, r->path), r->info.architecture,
            qn_bytes_text(bytes, r->info.weight_bytes));
     printf("%d thread%s, %s, numerics %s, keys and values as %s\n\n", r->info.n_threads,
            r->info.n_threads == 1 ? "" : "s", r->info.level, r->numerics, r->info.cache_type);

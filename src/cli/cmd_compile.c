@@ -65,10 +65,10 @@ static total print_new(const qn_folder *before, const qn_folder *after) {
     for (size_t i = 0; i < after->n; i++) {
         const qn_entry *e = &after->items[i];
         char bytes[24];
+        qn_err clean;
         if (is_same(qn_folder_find(before, e->name), e)) continue;
         printf("%12s  ", qn_bytes_text(bytes, e->bytes));
-        qn_print_text(stdout, e->name, strlen(e->name));
-        putchar('\n');
+        puts(qn_clean(&clean, e->name));
         add(&written, e);
     }
     return written;
@@ -78,15 +78,17 @@ static total print_new(const qn_folder *before, const qn_folder *after) {
 static qn_status print_result(const qn_folder *before, const qn_folder *after, const char *folder,
                               const char *option, int64_t cached, double seconds, qn_err *err) {
     char bytes[24];
+    qn_err clean;
+    const char *shown = qn_clean(&clean, folder);
     const total written = print_new(before, after);
     total there = {0};
     for (size_t i = 0; i < after->n; i++) add(&there, &after->items[i]);
     if (written.n > 0)
         printf("%zu file%s, %s, written to %s in %.3f s; 'quern run MODEL%s%s' uses %s\n",
-               written.n, written.n == 1 ? "" : "s", qn_bytes_text(bytes, written.bytes), folder,
-               seconds, option, *option ? folder : "", written.n == 1 ? "it" : "them");
+               written.n, written.n == 1 ? "" : "s", qn_bytes_text(bytes, written.bytes), shown,
+               seconds, option, *option ? shown : "", written.n == 1 ? "it" : "them");
     else if (cached > 0)
-        printf("everything was there, opened in %.3f s; %s holds %zu file%s, %s\n", seconds, folder,
+        printf("everything was there, opened in %.3f s; %s holds %zu file%s, %s\n", seconds, shown,
                there.n, there.n == 1 ? "" : "s", qn_bytes_text(bytes, there.bytes));
     else
         return QN_FAIL(err, IO, "%s: nothing was written", folder);

@@ -32,11 +32,12 @@ static qn_status check_eval(const qn_call *call, qn_err *err) {
 // --- perplexity ---
 
 static qn_status print_ppl(const qn_ppl *p, const eval_options *o, qn_err *err) {
+    qn_err clean;
     if (!o->json) {
         printf("perplexity  %.4f +- %.4f over %lld tokens\n", p->ppl, p->se, (long long)p->tokens);
         if (o->against)
-            printf("against %s: mean KL divergence %.6f, same best token %.2f %%\n", o->against,
-                   p->kl, p->same * 100);
+            printf("against %s: mean KL divergence %.6f, same best token %.2f %%\n",
+                   qn_clean(&clean, o->against), p->kl, p->same * 100);
         return QN_OK;
     }
     json_t *json =

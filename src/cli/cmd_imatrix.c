@@ -37,13 +37,15 @@ static qn_status key_text(char **out, const qn_source *source, const char *name,
 static qn_status print_summary(const char *path, qn_err *err) {
     qn_source *source;
     char *chunks = NULL, *size = NULL;
+    qn_err clean;
     QN_TRY(qn_source_open(&source, path, err));
     qn_status status = QN_OK;
     QN_TRY_TO(done, key_text(&chunks, source, "imatrix.chunk_count", err));
     QN_TRY_TO(done, key_text(&size, source, "imatrix.chunk_size", err));
     // Two tensors for each matrix: sums and counts.
     printf("%s chunk%s of %s tokens, %zu matrices -> %s\n", chunks,
-           strcmp(chunks, "1") == 0 ? "" : "s", size, qn_source_n_tensors(source) / 2, path);
+           strcmp(chunks, "1") == 0 ? "" : "s", size, qn_source_n_tensors(source) / 2,
+           qn_clean(&clean, path));
 
 done:
     qn_free(chunks);

@@ -58,13 +58,6 @@ static void print_number(const char *name, int64_t value) {
     if (value > 0) print_row(name, "%lld", (long long)value);
 }
 
-// What a file calls things may hold anything, even what moves a terminal's cursor: error messages
-// are cleaned, so this borrows their cleaning.
-static const char *clean_name(qn_err *storage, const char *name) {
-    (void)QN_FAIL(storage, OK, "%s", name);
-    return storage->message;
-}
-
 static void print_special_tokens(const qn_tokenizer *tokenizer, const qn_tokenizer_info *info) {
     const struct {
         const char *name;
@@ -84,7 +77,7 @@ static void print_special_tokens(const qn_tokenizer *tokenizer, const qn_tokeniz
         qn_err storage;
         snprintf(text, sizeof text, "%.*s", size < sizeof text ? (int)size : 60, piece);
         printf("%s%s %d %s", any ? ", " : "", tokens[i].name, (int)tokens[i].id,
-               clean_name(&storage, text));
+               qn_clean(&storage, text));
         any = true;
     }
     puts(any ? "" : "none");
@@ -98,7 +91,7 @@ static void print_tokenizer(const qn_inspection *in) {
     const qn_tokenizer_info info = qn_tokenizer_get_info(in->tokenizer);
     qn_err storage;
     print_row("tokenizer", "%s%s%s, %d tokens%s%s", info.model, *info.pre ? ", pattern " : "",
-              clean_name(&storage, info.pre), (int)info.n_tokens,
+              qn_clean(&storage, info.pre), (int)info.n_tokens,
               info.add_bos ? ", beginning added" : "", info.add_eos ? ", end added" : "");
     print_special_tokens(in->tokenizer, &info);
 }
@@ -117,13 +110,13 @@ static void print_model(const qn_inspection *in) {
     print_number("vocabulary", info.n_vocab);
     print_number("context", info.context);
     qn_err storage;
-    if (*info.profile) print_row("profile", "%s", clean_name(&storage, info.profile));
+    if (*info.profile) print_row("profile", "%s", qn_clean(&storage, info.profile));
 }
 
 static void print_summary(const qn_inspection *in) {
     char bytes[24];
     qn_err storage;
-    printf("%s\n", clean_name(&storage, in->path));
+    printf("%s\n", qn_clean(&storage, in->path));
     print_row("format", "%s, %s", qn_source_format(in->source),
               qn_bytes_text(bytes, qn_source_file_bytes(in->source)));
     if (in->engine)
@@ -200,7 +193,7 @@ static void print_tensors(const qn_inspection *in) {
                      (long long)tensor.dims[d]);
         }
         printf("  %-10s %10s  %s %s)\n", tensor.type, qn_bytes_text(bytes, tensor.bytes),
-               clean_name(&storage, tensor.name), shape);
+               qn_clean(&storage, tensor.name), shape);
     }
 }
 
@@ -217,8 +210,8 @@ static qn_status print_keys(const qn_inspection *in, qn_err *err) {
             size = MOST_VALUE_BYTES;
             while (size > 0 && ((unsigned char)key.value[size] & 0xc0) == 0x80) size--;
         }
-        printf("  %s (%s) = %.*s%s\n", clean_name(&storage, key.name), key.type, (int)size,
-               key.value, is_cut ? "..." : "");
+        printf("  %s (%s) = %.*s%s\n", qn_clean(&storage, key.name), key.type, (int)size, key.value,
+               is_cut ? "..." : "");
         qn_free(key.value);
     }
     return QN_OK;

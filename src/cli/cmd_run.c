@@ -92,7 +92,8 @@ static qn_status read_prompt(qn_buf *out, const qn_run_args *args, qn_err *err) 
         return out->failed ? QN_NOMEM(err, "the prompt") : QN_OK;
     }
     const bool is_file = args->file && strcmp(args->file, "-") != 0;
-    QN_TRY(is_file ? qn_text_read(out, args->file, err) : qn_stdin_read(out, err));
+    QN_TRY(is_file ? qn_text_read(out, args->file, QN_MOST_PROMPT, err)
+                   : qn_stdin_read(out, QN_MOST_PROMPT, err));
     if (!args->raw) cut_newlines(out);
     return QN_OK;
 }

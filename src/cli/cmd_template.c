@@ -16,7 +16,7 @@ static qn_status print_prompt(const qn_template *template, qn_err *err) {
     char *text = NULL;
     size_t size;
     qn_print_input_wanted("a JSON object with \"messages\"");
-    qn_status status = qn_stdin_read(&request, err);
+    qn_status status = qn_stdin_read(&request, QN_MOST_PROMPT, err);
     if (!status)
         status = qn_template_render(&text, &size, template, request.data ? request.data : "",
                                     request.size, NULL, err);

@@ -52,7 +52,7 @@ static qn_status run_tokenize(const qn_call *call, qn_err *err) {
         if (text.failed) status = QN_NOMEM(err, "the text");
     } else {
         qn_print_input_wanted("text");
-        status = qn_stdin_read(&text, err);
+        status = qn_stdin_read(&text, QN_MOST_TEXT, err);
     }
     if (!status) status = print_tokens(tokenizer, text.data, text.size, call->options, err);
     qn_buf_deinit(&text);
@@ -133,7 +133,7 @@ static qn_status run_detokenize(const qn_call *call, qn_err *err) {
     if (text.failed) status = QN_NOMEM(err, "token ids");
     if (!is_typed) {
         qn_print_input_wanted("token ids");
-        status = qn_stdin_read(&text, err);
+        status = qn_stdin_read(&text, QN_MOST_PROMPT, err);
     }
     if (!status)
         status = print_text(tokenizer, text.data, is_typed ? "IDS" : "standard input",

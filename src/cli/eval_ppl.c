@@ -110,7 +110,7 @@ qn_status qn_ppl_run(qn_ppl *out, const qn_ppl_opts *opts, qn_err *err) {
     size_t n = 0;
     sums s = {0};
     qn_status status = QN_OK;
-    QN_TRY_TO(done, qn_text_read(&text, opts->path, err));
+    QN_TRY_TO(done, qn_text_read(&text, opts->path, QN_MOST_TEXT, err));
     QN_TRY_TO(done, qn_tokenize(&ids, &n, qn_engine_tokenizer(opts->engine), text.data, text.size,
                                 &(qn_tokenize_opts){.add_ends = true}, err));
     if (n < 2) {

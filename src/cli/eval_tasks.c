@@ -9,35 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct task {
-    const char *skill, *prompt, *checker; // borrowed from `json`
-    const json_t *expected;
-    json_t *json;
-} task;
-
-static qn_status parse_task(task *out, const char *line, size_t size, const char *path,
-                            int64_t number, qn_err *err) {
-    char what[64];
-    snprintf(what, sizeof what, "task %lld", (long long)number);
-    json_t *json = NULL;
-    qn_status status = qn_json_parse(&json, line, size, true, what, err);
-    const task t = {.skill = json_string_value(json_object_get(json, "skill")),
-                    .prompt = json_string_value(json_object_get(json, "prompt")),
-                    .checker = json_string_value(json_object_get(json, "checker")),
-                    .expected = json_object_get(json, "expected"),
-                    .json = json};
-    if (!status && (!t.skill || !t.prompt || !*t.prompt || !t.checker || !t.expected))
-        status = QN_FAIL(
-            err, FORMAT,
-            "%s: wants the strings \"skill\", \"prompt\", \"checker\", and \"expected\"", what);
-    if (status) {
-        json_decref(json);
-        return qn_err_prefix(err, status, "%s", path);
-    }
-    *out = t;
-    return QN_OK;
-}
-
 static qn_status find_skill(qn_skill **out, qn_skills *skills, const char *name, qn_err *err) {
     for (size_t i = 0; i < skills->n; i++) {
         *out = &skills->items[i];
@@ -76,13 +47,13 @@ done:
     return status;
 }
 
-static int64_t longest_answer(const task *t, const qn_tasks_opts *opts) {
+static int64_t longest_answer(const qn_task *t, const qn_tasks_opts *opts) {
     enum { USUAL = 100, STORY = 320 };
     if (opts->most) return opts->most;
     return strcmp(t->skill, "stories") == 0 ? STORY : USUAL;
 }
 
-static qn_status show_wrong(const task *t, const char *text, qn_err *err) {
+static qn_status show_wrong(const qn_task *t, const char *text, qn_err *err) {
     char *expected = NULL;
     QN_TRY(qn_json_print(&expected, t->expected, &(qn_json_form){0}, "a task", err));
     fputs("wrong (", stderr);
@@ -94,7 +65,7 @@ static qn_status show_wrong(const task *t, const char *text, qn_err *err) {
     return QN_OK;
 }
 
-static qn_status run_task(qn_skills *skills, const task *t, qn_session *session,
+static qn_status run_task(qn_skills *skills, const qn_task *t, qn_session *session,
                           const qn_tasks_opts *opts, qn_progress *progress, qn_err *err) {
     qn_skill *skill = NULL;
     QN_TRY(find_skill(&skill, skills, t->skill, err));
@@ -141,8 +112,8 @@ static qn_status run_lines(qn_skills *skills, const qn_buf *text, qn_session *se
         const size_t size = newline ? (size_t)(newline - line) : text->size - at;
         at += size + 1;
         if (strspn(line, " \t\r") >= size) continue;
-        task t = {0};
-        QN_TRY_TO(done, parse_task(&t, line, size, opts->path, ++number, err));
+        qn_task t = {0};
+        QN_TRY_TO(done, qn_task_parse(&t, line, size, opts->path, ++number, err));
         status = run_task(skills, &t, session, opts, &progress, err);
         json_decref(t.json);
         if (status)
@@ -162,7 +133,7 @@ qn_status qn_tasks_run(qn_skills *out, const qn_tasks_opts *opts, qn_err *err) {
     qn_session *session = NULL;
     qn_skills skills = {0};
     qn_status status = QN_OK;
-    QN_TRY_TO(done, qn_text_read(&text, opts->path, err));
+    QN_TRY_TO(done, qn_text_read(&text, opts->path, QN_MOST_TASKS, err));
     QN_TRY_TO(done,
               qn_session_create(&session, opts->engine, &(qn_session_opts){.shrink = true}, err));
     QN_TRY_TO(done, run_lines(&skills, &text, session, opts, err));

@@ -106,30 +106,35 @@ static qn_status read_keys(qn_inspection *in, qn_err *err) {
     return QN_OK;
 }
 
-static bool config_has_template(const char *path) {
+// Files that cannot be read have none; memory that is short is no answer.
+static qn_status config_has_template(bool *out, const char *path, qn_err *err) {
     enum { MOST_BYTES = 64 << 20 };
     char *text = NULL;
     size_t size;
     json_t *config = NULL;
-    if (qn_file_load(&text, &size, path, MOST_BYTES, NULL)) return false;
-    const bool is_there = !qn_json_parse(&config, text, size, true, path, NULL) &&
-                          json_object_get(config, "chat_template");
+    qn_status status = qn_file_load(&text, &size, path, MOST_BYTES, err);
+    if (!status) status = qn_json_parse(&config, text, size, true, path, err);
+    *out = !status && json_object_get(config, "chat_template");
     json_decref(config);
     qn_free(text);
-    return is_there;
+    return status == QN_MEMORY ? status : QN_OK;
 }
 
 // A checkpoint has its template in a file of its own or inside tokenizer_config.json.
-static void look_for_template(qn_inspection *in) {
-    if (in->has_chat_template || strcmp(qn_source_format(in->source), "GGUF") == 0) return;
+static qn_status look_for_template(qn_inspection *in, qn_err *err) {
+    if (in->has_chat_template || strcmp(qn_source_format(in->source), "GGUF") == 0) return QN_OK;
     char *folder = qn_path_is_folder(in->path) ? strdup(in->path) : qn_path_folder(in->path);
     char *own = folder ? qn_path_join(folder, "chat_template.jinja") : NULL;
     char *config = folder ? qn_path_join(folder, "tokenizer_config.json") : NULL;
-    in->has_chat_template =
-        (own && qn_path_is_file(own)) || (config && config_has_template(config));
+    qn_status status = own && config ? QN_OK : QN_NOMEM(err, "a path");
+    if (!status && qn_path_is_file(own))
+        in->has_chat_template = true;
+    else if (!status)
+        status = config_has_template(&in->has_chat_template, config, err);
     qn_free(folder);
     qn_free(own);
     qn_free(config);
+    return status;
 }
 
 // --- memory --------------------------------------------------------------------------------------
@@ -160,17 +165,25 @@ static qn_status plan_memory(qn_inspection *in, const qn_inspect_opts *opts, qn_
 
 // --- all of it -----------------------------------------------------------------------------------
 
+// Of a model that cannot be opened.
+static qn_status look_at_tokenizer(qn_inspection *in, qn_err *err) {
+    const qn_status status = qn_tokenizer_open(&in->own_tokenizer, in->path, err);
+    if (!status) in->tokenizer = in->own_tokenizer;
+    return status == QN_MEMORY ? status : QN_OK;
+}
+
 static qn_status look(qn_inspection *in, const qn_inspect_opts *opts, qn_err *err) {
     QN_TRY(qn_source_open(&in->source, in->path, err));
     count_tensors(in);
     QN_TRY(read_keys(in, err));
-    look_for_template(in);
+    QN_TRY(look_for_template(in, err));
     const qn_open_opts open_opts = {.args = opts->args, .no_weights = true};
-    if (qn_cli_open(&in->loaded, in->path, &open_opts, &in->why)) {
-        if (qn_tokenizer_open(&in->own_tokenizer, in->path, NULL) == QN_OK)
-            in->tokenizer = in->own_tokenizer;
-        return QN_OK;
+    const qn_status status = qn_cli_open(&in->loaded, in->path, &open_opts, &in->why);
+    if (status == QN_MEMORY) {
+        *err = in->why;
+        return status;
     }
+    if (status) return look_at_tokenizer(in, err);
     in->engine = in->loaded.engine;
     in->tokenizer = qn_engine_tokenizer(in->engine);
     return plan_memory(in, opts, err);

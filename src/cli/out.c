@@ -1,6 +1,8 @@
 #include "cli/out.h"
 
 #include "core/mem.h"
+#include "core/printable.h"
+#include "core/utf8.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -32,39 +34,47 @@ void qn_print_text(FILE *to, const char *text, size_t size) {
         fwrite(text, 1, size, to);
         return;
     }
-    for (size_t i = 0; i < size; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        // U+0080 to U+009F, two bytes in UTF-8, are control characters too.
-        const bool is_high = c == 0xc2 && i + 1 < size && (unsigned char)text[i + 1] < 0xa0;
-        const bool is_control = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f || is_high;
-        putc(is_control ? '?' : c, to);
-        i += is_high;
+    for (size_t i = 0, n; i < size; i += n) {
+        uint32_t code = ' ';
+        n = qn_utf8_decode(text + i, size - i, &code);
+        if (n == 0) n = 1; // part of a character that comes in pieces
+        if (qn_code_is_control(code) && code != '\n' && code != '\t')
+            putc('?', to);
+        else
+            fwrite(text + i, 1, n, to);
     }
+}
+
+const char *qn_clean(qn_err *storage, const char *text) {
+    (void)QN_FAIL(storage, OK, "%s", text);
+    return storage->message;
 }
 
 // --- input ---------------------------------------------------------------------------------------
 
-static qn_status read_all(qn_buf *out, FILE *from, const char *name, qn_err *err) {
+static qn_status read_all(qn_buf *out, FILE *from, const char *name, size_t most, qn_err *err) {
     enum { CHUNK = 1 << 16 };
     char *chunk = qn_alloc(CHUNK, 1);
     if (!chunk) return QN_NOMEM(err, name);
-    // Behind the end of a terminal's input there may be more, which is not waited for.
+    out->most = most;
+    // After the end of a terminal's input there may be more, which is not waited for.
     for (size_t n; !out->failed && !feof(from) && (n = fread(chunk, 1, CHUNK, from)) > 0;)
         qn_buf_add(out, chunk, n);
     qn_free(chunk);
     if (ferror(from)) return QN_FAIL(err, IO, "%s: cannot read: %s", name, strerror(errno));
+    if (out->is_over) return QN_FAIL(err, LIMIT, "%s: more than %zu bytes", name, most);
     qn_buf_add(out, "", 0); // makes `data` a string even when there was nothing
     return out->failed ? QN_NOMEM(err, name) : QN_OK;
 }
 
-qn_status qn_stdin_read(qn_buf *out, qn_err *err) {
-    return read_all(out, stdin, "standard input", err);
+qn_status qn_stdin_read(qn_buf *out, size_t most, qn_err *err) {
+    return read_all(out, stdin, "standard input", most, err);
 }
 
-qn_status qn_text_read(qn_buf *out, const char *path, qn_err *err) {
+qn_status qn_text_read(qn_buf *out, const char *path, size_t most, qn_err *err) {
     FILE *from = fopen(path, "re");
     if (!from) return QN_FAIL(err, IO, "%s: cannot open: %s", path, strerror(errno));
-    const qn_status status = read_all(out, from, path, err);
+    const qn_status status = read_all(out, from, path, most, err);
     fclose(from);
     return status;
 }

@@ -19,9 +19,21 @@ QN_MUST_CHECK qn_status qn_stdout_json(json_t *value, int indent, qn_err *err);
 // so that it cannot be told to do things.
 void qn_print_text(FILE *to, const char *text, size_t size);
 
-// All of standard input, or of a file by name.
-QN_MUST_CHECK qn_status qn_stdin_read(qn_buf *out, qn_err *err);
-QN_MUST_CHECK qn_status qn_text_read(qn_buf *out, const char *path, qn_err *err);
+// A name or a text from outside on one line, cleaned as error messages are; borrowed from `storage`.
+const char *qn_clean(qn_err *storage, const char *text);
+
+// Bytes that are read at most, by what they are: a device without end is no reason to fill memory.
+enum {
+    QN_MOST_PROMPT = 64 << 20, // prompts and requests, token ids
+    QN_MOST_TOOLS = 16 << 20,  // --tools
+    QN_MOST_GRAMMAR = 8 << 20, // --grammar-file, --json-schema-file
+    QN_MOST_TASKS = 256 << 20, // --tasks
+    QN_MOST_TEXT = 256 << 20,  // --ppl, and what is tokenized
+};
+// All of standard input, or of a file by name, into an empty buffer; more than `most` bytes are
+// QN_LIMIT.
+QN_MUST_CHECK qn_status qn_stdin_read(qn_buf *out, size_t most, qn_err *err);
+QN_MUST_CHECK qn_status qn_text_read(qn_buf *out, const char *path, size_t most, qn_err *err);
 
 extern const qn_newfile_kind qn_kind_svg;
 

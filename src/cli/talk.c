@@ -331,7 +331,7 @@ static bool has_token(const qn_tokenizer *tokenizer, const char *piece) {
     return qn_tokenizer_find(tokenizer, piece, strlen(piece)) >= 0;
 }
 
-// A model without a template that can be used, which `why` tells.
+// A model without a template that can be used: `why` says what is the matter with it.
 static qn_status choose_template(qn_talk *t, const qn_err *why, qn_err *err) {
     for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++) {
         if (!has_token(t->tokenizer, built_in[i].open) ||
@@ -352,17 +352,41 @@ static qn_status open_template(qn_talk *t, qn_err *err) {
     qn_err why;
     const qn_status status = qn_engine_template(&t->template, t->loaded.engine, NULL, &why);
     t->has_own_ends = !status;
+    if (status == QN_MEMORY || status == QN_IO) { // it may well have one
+        *err = why;
+        return status;
+    }
     return status ? choose_template(t, &why, err) : QN_OK;
+}
+
+static const char *kind_of(const json_t *value) {
+    static const char *const names[] = {
+        [JSON_OBJECT] = "an object", [JSON_ARRAY] = "a list",  [JSON_STRING] = "a string",
+        [JSON_INTEGER] = "a number", [JSON_REAL] = "a number", [JSON_TRUE] = "true",
+        [JSON_FALSE] = "false",      [JSON_NULL] = "null"};
+    return names[json_typeof(value)];
+}
+
+// Templates look into tools by name; what else is in them is the template's to say.
+static qn_status check_tools(const json_t *tools, const char *path, qn_err *err) {
+    if (!json_is_array(tools))
+        return QN_FAIL(err, FORMAT, "%s: %s, want a list of tools", path, kind_of(tools));
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i);
+        if (!json_is_object(tool))
+            return QN_FAIL(err, FORMAT, "%s: tool %zu is %s, want an object", path, i,
+                           kind_of(tool));
+    }
+    return QN_OK;
 }
 
 static qn_status open_tools(qn_talk *t, qn_err *err) {
     qn_buf text = {0};
     const char *path = t->args->tools;
     if (!path) return QN_OK;
-    qn_status status = qn_text_read(&text, path, err);
+    qn_status status = qn_text_read(&text, path, QN_MOST_TOOLS, err);
     if (!status) status = qn_json_parse(&t->tools, text.data, text.size, false, path, err);
-    if (!status && !json_is_array(t->tools))
-        status = QN_FAIL(err, FORMAT, "%s: want a list of tools", path);
+    if (!status) status = check_tools(t->tools, path, err);
     qn_buf_deinit(&text);
     return status;
 }
@@ -398,7 +422,7 @@ static qn_status open_grammar(qn_talk *t, qn_err *err) {
         qn_buf text = {0};
         if (forms[i].text) qn_buf_text(&text, forms[i].text);
         qn_status status = text.failed ? QN_NOMEM(err, "a grammar") : QN_OK;
-        if (forms[i].file) status = qn_text_read(&text, forms[i].file, err);
+        if (forms[i].file) status = qn_text_read(&text, forms[i].file, QN_MOST_GRAMMAR, err);
         if (!status)
             status = qn_grammar_create(&t->grammar, t->tokenizer, forms[i].kind, text.data,
                                        text.size, err);

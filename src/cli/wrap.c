@@ -1,6 +1,7 @@
 #include "cli/wrap.h"
 
 #include "cli/look.h"
+#include "core/printable.h"
 #include "core/utf8.h"
 
 #include <string.h>
@@ -58,7 +59,7 @@ static void add_tab(qn_wrap *w) {
 }
 
 static void add_character(qn_wrap *w, const char *text, size_t size, uint32_t code) {
-    const bool is_control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+    const bool is_control = qn_code_is_control(code);
     const int columns = is_control ? 1 : utf8proc_charwidth((utf8proc_int32_t)code);
     const bool stands_alone = columns == 2; // scripts that are broken anywhere
     if (stands_alone || w->size + size > sizeof w->word ||

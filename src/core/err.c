@@ -1,23 +1,10 @@
 #include "core/err.h"
 
-#include "core/utf8.h"
+#include "core/printable.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-// Keeps the line printable: control bytes and bytes outside well-formed UTF-8 become '?'.
-static void make_printable(char *text) {
-    size_t n = strlen(text);
-    for (size_t i = 0; i < n;) {
-        const size_t length = qn_utf8_check(text + i, n - i);
-        if (length == 0 || (unsigned char)text[i] < 0x20 || text[i] == 0x7f) {
-            text[i++] = '?';
-        } else {
-            i += length;
-        }
-    }
-}
 
 void qn_err_set(qn_err *err, qn_status status, const char *file, int line, const char *fmt, ...) {
     if (!err) return;
@@ -26,7 +13,7 @@ void qn_err_set(qn_err *err, qn_status status, const char *file, int line, const
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    make_printable(text);
+    qn_text_clean(text);
     err->status = status;
     err->file = file;
     err->line = line;
@@ -43,7 +30,7 @@ qn_status qn_err_prefix(qn_err *err, qn_status status, const char *fmt, ...) {
     const size_t used = strlen(text);
     const size_t room = sizeof text - used; // at least 1
     if (room > 3) snprintf(text + used, room, ": %.*s", (int)room - 3, err->message);
-    make_printable(text);
+    qn_text_clean(text);
     memcpy(err->message, text, sizeof text);
     return status;
 }

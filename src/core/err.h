@@ -34,8 +34,8 @@
 // Out of memory, naming what the memory was for.
 #define QN_NOMEM(err, what) QN_FAIL(err, MEMORY, "out of memory: %s", what)
 
-// Fills `err` (if any). Control bytes and broken UTF-8 in the text are
-// replaced by '?', so that names taken from hostile files cannot disturb a terminal.
+// Fills `err` (if any). What must not be shown (core/printable.h) becomes '?', so that names taken
+// from hostile files cannot disturb a terminal.
 QN_PRINTF(5, 6)
 void qn_err_set(qn_err *err, qn_status status, const char *file, int line, const char *fmt, ...);
 

@@ -1,5 +1,6 @@
 // Writing JSON. What a failed allocation leaves out stays marked in the buffer.
 #include "core/json.h"
+#include "core/printable.h"
 #include "core/utf8.h"
 
 #include <locale.h>
@@ -30,7 +31,7 @@ static void write_text(qn_buf *to, const char *text, size_t size) {
         const bool is_broken = n == 0; // strings that were not read here may be anything
         if (is_broken) n = 1, code = 0xfffd;
         const char letter = short_escape(code);
-        if (!letter && !is_broken && code >= 0x20 && (code < 0x7f || code >= 0xa0)) continue;
+        if (!letter && !is_broken && !qn_code_is_control(code)) continue;
         qn_buf_add(to, text + plain, i - plain);
         plain = i + n;
         if (letter)

@@ -2,6 +2,7 @@
 #include "formats/source_build.h"
 
 #include "core/buf.h"
+#include "core/printable.h"
 #include "core/utf8.h"
 
 #include <locale.h>
@@ -13,15 +14,15 @@ static void add_escaped(qn_buf *buf, qn_str text) {
     static const char names[] = "\b\t\n\f\r\"\\", escapes[] = "btnfr\"\\";
     qn_buf_text(buf, "\"");
     for (size_t i = 0; i < text.size;) {
-        const size_t length = qn_utf8_check(text.data + i, text.size - i);
-        const unsigned char c = (unsigned char)text.data[i];
-        const char *named = c ? strchr(names, c) : NULL;
+        uint32_t code = 0;
+        const size_t length = qn_utf8_decode(text.data + i, text.size - i, &code);
+        const char *named = code && code < 0x80 ? strchr(names, (int)code) : NULL;
         if (length == 0)
             qn_buf_text(buf, "\\ufffd");
         else if (named)
             qn_buf_printf(buf, "\\%c", escapes[named - names]);
-        else if (c < 0x20 || c == 0x7f)
-            qn_buf_printf(buf, "\\u%04x", (unsigned)c);
+        else if (qn_code_is_control(code) || qn_code_turns(code))
+            qn_buf_printf(buf, "\\u%04x", (unsigned)code);
         else
             qn_buf_add(buf, text.data + i, length);
         i += length ? length : 1;

@@ -178,8 +178,10 @@ qn_status qn_tokenizer_open(qn_tokenizer **out, const char *path, qn_err *err) {
     QN_TRY(look_at(&what, path, err));
     if (what == IS_JSON) return open_content(out, path, qn_tokenizer_from_json, err);
     if (what == IS_MODEL) return open_content(out, path, qn_tokenizer_from_model, err);
+    if (what == IS_ANYTHING) {
+        const qn_status status = open_content(out, path, qn_tokenizer_from_model, err);
+        if (!status || status == QN_MEMORY) return status;
+    }
     // Damaged or foreign: the message is that of the model files.
-    if (what == IS_ANYTHING && open_content(out, path, qn_tokenizer_from_model, NULL) == QN_OK)
-        return QN_OK;
     return open_source(out, path, err);
 }

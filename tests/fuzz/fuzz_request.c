@@ -39,12 +39,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char *rendered = NULL;
     size_t n = 0;
     const qn_status status =
-        qn_chat_prompt_create(&prompt, chat_template, tokenizer, text, size, &err);
+        qn_chat_prompt_create(&prompt, chat_template, tokenizer, text, size, NULL, &err);
     if (status ? prompt.ids || prompt.text || !err.message[0] : false) abort();
     // What is made a prompt can be rendered, to the same text.
     if (!status) {
         check_prompt(&prompt);
-        if (qn_template_render(&rendered, &n, chat_template, text, size, &err)) abort();
+        if (qn_template_render(&rendered, &n, chat_template, text, size, NULL, &err)) abort();
         if (n != prompt.size || memcmp(rendered, prompt.text, n) != 0) abort(); // it tells no time
     }
     qn_free(rendered);
