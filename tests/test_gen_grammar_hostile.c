@@ -178,7 +178,8 @@ static void patterns_together(void **state) {
     ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "too complex");
     qn_buf_text(&text,
                 "{\"type\":\"string\",\"pattern\":\"(a|b)*a(a|b){14}\",\"maxLength\":99999}");
-    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "too complex");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT,
+                 "#/maxLength: the conditions on strings take too many steps");
 }
 
 static void large_texts(void **state) {
@@ -344,8 +345,68 @@ static void ends(void **state) {
                  "takes no text");
 }
 
+// Lengths beside patterns: served for any bounds, or refused by name when the lengths that a pattern
+// has do not repeat soon.
+static void lengths_beside_patterns(void **state) {
+    (void)state;
+    qn_err err;
+    qn_grammar *grammar;
+    qn_buf text = {0};
+    qn_buf_text(&text, "{\"type\":\"string\",\"pattern\":\"^([a-z]+[.]){2,50}(com|org)$\","
+                       "\"minLength\":999999999,\"maxLength\":1000000000}");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
+    follow(grammar, 200);
+    qn_grammar_destroy(grammar);
+    // The lengths are all multiples of five primes; together they repeat after 13 thousand million.
+    qn_buf_text(&text,
+                "{\"type\":\"string\",\"pattern\":\"^((a{101})*|(b{103})*|(c{107})*|(d{109})*|"
+                "(e{113})*)$\",\"maxLength\":1000000000}");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT,
+                 "#/maxLength: lengths are too complex");
+    // Each string costs steps, and all of them together have one budget.
+    qn_buf_text(&text,
+                "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{\"x\":true");
+    for (int i = 0; i < 3000; i++)
+        qn_buf_printf(&text,
+                      ",\"p%d\":{\"type\":\"string\",\"pattern\":\"(?i)^\\\\p{L}+%d(?!x)\","
+                      "\"maxLength\":%d}",
+                      i, i, 700 + i);
+    qn_buf_text(&text, "}}");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "steps");
+}
+
+static void complex_look_around(void **state) {
+    (void)state;
+    static const char *const patterns[] = {
+        "(?=.*a.{20}$)(?=.*b.{25}$).*",       // which of 2^20 characters were an a
+        "(?!x)(?:(?:(?:a?){100}){100}){100}", // a million characters, written out
+        "(?!x)((){16000000}){16000000}a{99999}",
+        "(?<!(?:.{0,300}a){1,300})b",
+    };
+    qn_err err;
+    qn_grammar *grammar;
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        qn_buf text = {0};
+        qn_buf_text(&text, patterns[i]);
+        ASSERT_FAILS(create(&grammar, QN_GRAMMAR_REGEX, &text, &err), QN_LIMIT,
+                     "look-around and inner anchors make it too complex");
+    }
+    qn_buf text = {0};
+    repeat(&text, "(?=", 150);
+    qn_buf_text(&text, "a");
+    repeat(&text, ")", 150);
+    qn_buf_text(&text, "a*");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_REGEX, &text, &err));
+    follow(grammar, 20);
+    qn_grammar_destroy(grammar);
+    repeat(&text, "\\p{L}", 9000);
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_REGEX, &text, &err), QN_LIMIT, "too many steps");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lengths_beside_patterns),
+        cmocka_unit_test(complex_look_around),
         cmocka_unit_test(deep_schema),
         cmocka_unit_test(many_references),
         cmocka_unit_test(exponential_schema),

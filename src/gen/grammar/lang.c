@@ -80,7 +80,8 @@ static void part_deinit(part *p, uint64_t *steps) {
 }
 
 static qn_status fail_states(qn_states_result result, qn_err *err) {
-    (void)result;
+    if (result == QN_STATES_COSTLY)
+        return QN_FAIL(err, LIMIT, "the conditions on strings take too many steps");
     return QN_FAIL(err, LIMIT, "the conditions on a string are too complex together");
 }
 
