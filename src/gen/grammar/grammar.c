@@ -15,7 +15,8 @@ static qn_status fail_empty(qn_grammar_kind kind, const qn_ast *ast, qn_err *err
     const char *place = ast->culprit >= 0 ? ast->rules[ast->culprit].name : NULL;
     const qn_status status = QN_ARGUMENT;
     if (kind == QN_GRAMMAR_REGEX) return qn_err_prefix(err, status, "regular expression");
-    if (kind == QN_GRAMMAR_GBNF) return qn_err_prefix(err, status, "GBNF, rule %s", place ? place : "root");
+    if (kind == QN_GRAMMAR_GBNF)
+        return qn_err_prefix(err, status, "GBNF, rule %s", place ? place : "root");
     return qn_err_prefix(err, status, "schema, %s", place ? place : "#");
 }
 
