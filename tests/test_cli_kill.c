@@ -159,7 +159,7 @@ static void kill_often(const command *c, uint32_t seed) {
     for (int i = 0; i < n_kills; i++) {
         put_files(&before);
         seed = seed * 1664525u + 1013904223u;
-        const int code = run_for(c->after, time * (int64_t)(seed >> 16) / 60000);
+        const int code = run_for(c->after, time * (int64_t)(seed >> 16) / 40000);
         if (code > 0) fail_msg("%s failed: %d", c->name, code);
         check_after_kill(c, &before, &after, &n_new, &n_left);
     }
