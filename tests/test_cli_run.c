@@ -278,6 +278,38 @@ static void endless_input_is_refused_at_its_limit(void **state) {
     cli_free(&r);
 }
 
+// The deepest tools and the deepest constant of a schema, on a stack of 256 KiB.
+static void deep_json_fits_a_small_stack(void **state) {
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__)
+    skip(); // its frames are several times as large
+#endif
+    enum { DEPTH = 127 };
+    qn_buf text = {0};
+    qn_buf_text(&text, "[{\"a\":");
+    for (int i = 0; i < DEPTH - 2; i++) qn_buf_text(&text, "[");
+    for (int i = 0; i < DEPTH - 2; i++) qn_buf_text(&text, "]");
+    qn_buf_text(&text, "}]");
+    cli_save(cli_path("tools.json"), text.data, text.size);
+    qn_buf_clear(&text);
+    qn_buf_text(&text, "{\"const\":");
+    for (int i = 0; i < DEPTH; i++) qn_buf_text(&text, "[");
+    for (int i = 0; i < DEPTH; i++) qn_buf_text(&text, "]");
+    qn_buf_text(&text, "}");
+    cli_save(cli_path("schema.json"), text.data, text.size);
+    qn_buf_deinit(&text);
+    const char *const args[] = {"-c",      "ulimit -s 256; exec \"$0\" \"$@\"",
+                                QUERN,     "run",
+                                DRAFT,     "Hi",
+                                "-n",      "2",
+                                "--tools", cli_path("tools.json"),
+                                "-jf",     cli_path("schema.json"),
+                                NULL};
+    cli_result r = cli_run_with(&(cli_input){.program = "sh"}, args);
+    if (r.code != 0) fail_msg("exit code %d, stderr '%s'", r.code, r.err);
+    cli_free(&r);
+}
+
 static void tools_that_are_not_objects_are_refused(void **state) {
     (void)state;
     static const struct {
@@ -438,6 +470,7 @@ int main(void) {
         cmocka_unit_test(test_shift),
         cmocka_unit_test(endless_input_is_refused_at_its_limit),
         cmocka_unit_test(tools_that_are_not_objects_are_refused),
+        cmocka_unit_test(deep_json_fits_a_small_stack),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }
