@@ -47,6 +47,7 @@ typedef struct screen {
 typedef struct screen_opts {
     int width;             // 0: SCREEN_WIDTH
     const char *stdout_to; // a file instead of the terminal; NULL: the terminal
+    const char *stderr_to; // the same
     bool is_interrupted;   // Ctrl-C was pressed already, and waits
     const char *program;   // NULL: quern
 } screen_opts;
@@ -200,6 +201,7 @@ static inline void screen_exec(const char *terminal, const screen_opts *opts,
     const int fd = open(terminal, O_RDWR);
     if (fd < 0 || dup2(fd, 0) != 0 || dup2(fd, 1) != 1 || dup2(fd, 2) != 2) _exit(99);
     if (opts->stdout_to) cli_redirect(1, opts->stdout_to, O_WRONLY | O_CREAT | O_TRUNC);
+    if (opts->stderr_to) cli_redirect(2, opts->stderr_to, O_WRONLY | O_CREAT | O_TRUNC);
     if (opts->is_interrupted) { // pending signals and the mask survive exec
         sigset_t set;
         sigemptyset(&set);

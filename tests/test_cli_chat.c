@@ -390,6 +390,7 @@ static void begin_long_answer(screen *s, const char *tokens) {
     unsetenv("QN_LEVEL");
     screen_expect(s, "> ");
     screen_type(s, "Tell me a story.\n");
+    screen_expect(s, "reading ");
     screen_expect(s, "\033[K");
     screen_expect(s, " "); // a word of the answer
 }
@@ -433,7 +434,7 @@ static void test_paste_during_answer(void **state) {
     static const char *const pastes[] = {"\033[200~line one\rline two\rline three\r\033[201~",
                                          "line one\nline two\nline three\n"};
     for (size_t i = 0; i < sizeof pastes / sizeof *pastes; i++) {
-        begin_long_answer(s, "100");
+        begin_long_answer(s, "200");
         screen_type(s, pastes[i]);
         screen_expect(s, "tokens/s]");
         screen_expect(s, "line three");
@@ -441,6 +442,7 @@ static void test_paste_during_answer(void **state) {
         screen_expect(s, "> ");
         expect_answers(s, "1\r");
         screen_type(s, "Tell me a story.\n");
+        screen_expect(s, "reading ");
         screen_expect(s, "\033[K");
         screen_type(s, pastes[i]);
         screen_expect(s, "line three");
@@ -469,12 +471,37 @@ static void test_typed_ahead(void **state) {
     // Ctrl-C drops what was typed before it, and keeps what comes after.
     screen_expect(s, "> ");
     screen_type(s, "Tell me a story.\n");
+    screen_expect(s, "reading ");
     screen_expect(s, "\033[K");
     screen_type(s, "What is the capital of France?\n\x03/stats\n");
-    screen_expect(s, "  answers   3\r");
+    screen_expect(s, "  answers   "); // 3, or 2 if the question was still being read
     assert_null(strstr(s->text, "capital"));
     screen_type(s, "/exit\n");
     assert_int_equal(screen_close(s), 0);
+}
+
+// Where standard error is not the terminal, lines come as they are typed; pasted ones are one text.
+static void test_typing_without_editing(void **state) {
+    screen *s = *state;
+    char path[CLI_MOST_PATH];
+    snprintf(path, sizeof path, "%s", cli_path("plain.json"));
+    setenv("QN_LEVEL", "portable", 1);
+    screen_open_with(s, &(screen_opts){.stderr_to = "/dev/null"},
+                     (const char *[]){"run", DRAFT, "-t", "1", "-n", "200", "--ignore-eos",
+                                      "--session", path, NULL});
+    unsetenv("QN_LEVEL");
+    screen_type(s, "Tell me a story.\n");
+    screen_expect(s, "story.\r\n"); // shown by the terminal
+    screen_expect(s, " ");          // a word of the answer
+    screen_type(s, "line one\nline two\n");
+    for (int i = 0; i < 600 && access(path, F_OK) != 0; i++) // until the answer has ended
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    screen_type(s, "\n");
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+    char *text = cli_load(path, NULL);
+    if (!strstr(text, "\"line one\\nline two\\n\"")) fail_msg("not one text: %s", text);
+    free(text);
 }
 
 // A program that is ended while it answers leaves the terminal as it found it.
@@ -521,6 +548,7 @@ static void test_stop_during_answer(void **state) {
     unsetenv("QN_LEVEL");
     screen_expect(s, "> ");
     screen_type(s, "Tell me a story.\n");
+    screen_expect(s, "reading ");
     screen_expect(s, "\033[K");
     screen_type(s, "\x1a");
     screen_expect(s, "as it was");
@@ -696,6 +724,7 @@ int main(void) {
         SCREEN_TEST(test_interrupt_after_paste, &s),
         SCREEN_TEST(test_paste_during_answer, &s),
         SCREEN_TEST(test_typed_ahead, &s),
+        SCREEN_TEST(test_typing_without_editing, &s),
         SCREEN_TEST(test_terminal_is_restored, &s),
         SCREEN_TEST(test_stop_during_answer, &s),
         SCREEN_TEST(test_text_after_interrupt, &s),

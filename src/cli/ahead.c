@@ -39,7 +39,11 @@ static struct {
     volatile sig_atomic_t has_marks;
 } on_signal;
 
-static bool is_in_front(void) { return tcgetpgrp(STDIN_FILENO) == getpgrp(); }
+// Also where the terminal has no jobs.
+static bool is_in_front(void) {
+    const pid_t group = tcgetpgrp(STDIN_FILENO);
+    return group < 0 || group == getpgrp();
+}
 
 void qn_paste_mark(bool is_on) {
     const ssize_t n = write(STDERR_FILENO, is_on ? "\033[?2004h" : "\033[?2004l", 8);
