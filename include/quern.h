@@ -459,6 +459,11 @@ typedef struct qn_bias {
     float bias;
 } qn_bias;
 
+// How many tokens a step looks back, where a number does not say it: the values of repeat_last_n and
+// dry_last_n that mean the whole text, and nothing at all, which turns the step off. 0 is the
+// default, as in every field.
+enum { QN_LAST_N_ALL = -1, QN_LAST_N_NONE = -2 };
+
 // How to choose a token. {0} is greedy. Zero of a field is its default, mostly "off". Values are
 // checked: one out of range, or NaN, is an error that names it. Arrays and strings are borrowed for
 // the call, and must not change while the same pointers are given again. docs/sampling.md says what
@@ -476,9 +481,9 @@ typedef struct qn_sample_opts {
     float dynatemp_range, dynatemp_exponent;   // temperature -+ range by entropy; exponent 0: 1
     float repeat_penalty;                      // divides (or multiplies) scores; 1: off
     float frequency_penalty, presence_penalty; // subtracted, for tokens of the answer
-    int32_t repeat_last_n;          // tokens that repeat_penalty looks back; 0: 64, -1: everything
+    int32_t repeat_last_n;          // tokens that repeat_penalty looks back, or QN_LAST_N_*; 0: 64
     float dry_multiplier, dry_base; // for tokens that go on with a repetition; base 0: 1.75
-    int32_t dry_allowed_length, dry_last_n; // 0: 2; 0: everything
+    int32_t dry_allowed_length, dry_last_n; // 0: 2; 0: all, as QN_LAST_N_ALL
     const char *const *dry_breakers;        // no repetition reaches across; NULL: \n : " *
     size_t n_dry_breakers;
     int32_t mirostat;                 // 0: off; 2: mirostat 2 in place of the filters

@@ -133,7 +133,8 @@ static void zeros_that_turn_off_do(void **state) {
     qn_sampling got = {0};
     ASSERT_OK(parse(&call, words, &err));
     ASSERT_OK(qn_sampling_init(&got, &((options *)call.options)->sampling, &err));
-    assert_true(got.opts.repeat_penalty == 0 && got.opts.dry_multiplier == 0);
+    assert_int_equal(got.opts.repeat_last_n, QN_LAST_N_NONE);
+    assert_int_equal(got.opts.dry_last_n, QN_LAST_N_NONE);
     assert_true(got.opts.dry_breakers && got.opts.n_dry_breakers == 0);
     assert_true(got.opts.top_n_sigma == 0 && got.is_random_seed);
     qn_sampling_deinit(&got);
@@ -149,7 +150,7 @@ static void wrong_values_are_named(void **state) {
         {{"--top-k", "-3"}, "--top-k: '-3'"},
         {{"--top-p", "1.5"}, "--top-p: '1.5', want a number from 0 to 1"},
         {{"--top-p", "nan"}, "--top-p: 'nan'"},
-        {{"--repeat-last-n", "-2"}, "--repeat-last-n: '-2', want a whole number from -1"},
+        {{"--repeat-last-n", "-3"}, "--repeat-last-n: '-3', want a whole number from -2"},
         {{"--repeat-last-n", "9999999999"}, "--repeat-last-n: '9999999999'"},
         {{"--dry-penalty-last-n", "x"}, "--dry-penalty-last-n: 'x'"},
         {{"--dry-base", "0.5"}, "--dry-base: '0.5', want a number from 1"},

@@ -65,7 +65,9 @@ static double find_entropy(const dist *d) {
 }
 
 static void do_penalties(dist *d, const qn_sample_opts *o) {
-    const int last_n = o->repeat_last_n == 0 ? 64 : o->repeat_last_n;
+    const int last_n = o->repeat_last_n == 0                ? 64
+                       : o->repeat_last_n == QN_LAST_N_NONE ? 0
+                                                            : o->repeat_last_n;
     for (int i = 0; i < N; i++) {
         int n_all = 0, n_answer = 0;
         for (int j = 0; j < N_HISTORY; j++) {
@@ -271,6 +273,8 @@ static void draws_follow_the_exact_probabilities(void **state) {
          {.temperature = 1, .seed = 22, .repeat_penalty = 0.5f, .repeat_last_n = 3}},
         {"repeat_penalty of all",
          {.temperature = 1, .seed = 23, .repeat_penalty = 1.3f, .repeat_last_n = -1}},
+        {"repeat_penalty of none",
+         {.temperature = 1, .seed = 30, .repeat_penalty = 1.7f, .repeat_last_n = QN_LAST_N_NONE}},
         {"frequency", {.temperature = 1, .seed = 24, .frequency_penalty = 0.6f}},
         {"presence", {.temperature = 1, .seed = 25, .presence_penalty = -1.5f}},
         {"all penalties",
@@ -428,6 +432,7 @@ static void what_changes_scores_is_not_plain_greedy(void **state) {
         {{.temperature = 0, .frequency_penalty = 1}, 11},
         {{.temperature = 0, .presence_penalty = 2.2f}, 11},
         {{.temperature = 0, .dry_multiplier = 9, .dry_allowed_length = 1}, 8}, // 5 1: 5 came next
+        {{.dry_multiplier = 9, .dry_allowed_length = 1, .dry_last_n = QN_LAST_N_ALL}, 8},
         {{.temperature = 1}, -1},
         {{.temperature = 1, .top_k = 2}, -1},
     };
@@ -442,12 +447,25 @@ static void what_changes_scores_is_not_plain_greedy(void **state) {
 static void penalties_that_are_off_change_no_bit(void **state) {
     (void)state;
     const qn_sample_opts plain = {.temperature = 0.9f, .seed = 4},
-                         off = {.temperature = 0.9f, .seed = 4, .repeat_penalty = 1};
-    qn_sampler *a = make_sampler(N, &plain), *b = make_sampler(N, &off);
-    for (uint64_t i = 0; i < 2000; i++)
-        assert_int_equal(choose_at(a, scores, i), choose_at(b, scores, i));
-    qn_sampler_destroy(a);
-    qn_sampler_destroy(b);
+                         offs[] = {
+                             {.temperature = 0.9f, .seed = 4, .repeat_penalty = 1},
+                             {.temperature = 0.9f,
+                              .seed = 4,
+                              .repeat_penalty = 3,
+                              .repeat_last_n = QN_LAST_N_NONE},
+                             {.temperature = 0.9f,
+                              .seed = 4,
+                              .dry_multiplier = 9,
+                              .dry_allowed_length = 1,
+                              .dry_last_n = QN_LAST_N_NONE},
+                         };
+    for (size_t k = 0; k < sizeof offs / sizeof *offs; k++) {
+        qn_sampler *a = make_sampler(N, &plain), *b = make_sampler(N, &offs[k]);
+        for (uint64_t i = 0; i < 2000; i++)
+            assert_int_equal(choose_at(a, scores, i), choose_at(b, scores, i));
+        qn_sampler_destroy(a);
+        qn_sampler_destroy(b);
+    }
 }
 
 static void masks_leave_only_what_is_allowed(void **state) {
@@ -577,13 +595,13 @@ static void values_out_of_range_are_named(void **state) {
         {{.dynatemp_range = -1}, "dynatemp_range -1"},
         {{.dynatemp_exponent = 1e9f}, "dynatemp_exponent 1e+09, want 0 to 100"},
         {{.repeat_penalty = -1}, "repeat_penalty -1"},
-        {{.repeat_last_n = -2}, "repeat_last_n -2, want -1 to"},
+        {{.repeat_last_n = -3}, "repeat_last_n -3, want -2 to"},
         {{.frequency_penalty = 101}, "frequency_penalty 101, want -100 to 100"},
         {{.presence_penalty = NAN}, "presence_penalty"},
         {{.dry_multiplier = -1}, "dry_multiplier -1"},
         {{.dry_base = 0.5f}, "dry_base 0.5, want 1 to"},
         {{.dry_allowed_length = -3}, "dry_allowed_length -3"},
-        {{.dry_last_n = -1}, "dry_last_n -1"},
+        {{.dry_last_n = -3}, "dry_last_n -3, want -2 to"},
         {{.mirostat = 1}, "mirostat 1"},
         {{.mirostat = 3}, "mirostat 3, want 0 to 2"},
         {{.mirostat_tau = -1}, "mirostat_tau -1"},

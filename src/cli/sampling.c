@@ -18,14 +18,16 @@ static bool is_whole(const char *text, bool signed_too) {
     return *digits && strspn(digits, "0123456789") == strlen(digits);
 }
 
-// A number of tokens that a step looks back: -1 for all.
-static qn_status read_last_n(int64_t *out, const char *name, const char *text, qn_err *err) {
+// A number of tokens that a step looks back, if it is given. What is typed as 0 is none: the
+// library's 0 is its default.
+static qn_status read_last_n(int32_t *out, const char *name, const char *text, qn_err *err) {
+    if (!text) return QN_OK;
     errno = 0;
-    const long long value = is_whole(text, true) ? strtoll(text, NULL, 10) : -2;
-    if (errno || value < -1 || value > INT32_MAX)
-        return QN_FAIL(err, ARGUMENT, "%s: '%s', want a whole number from -1 to %d", name, text,
-                       INT32_MAX);
-    *out = value;
+    const long long value = is_whole(text, true) ? strtoll(text, NULL, 10) : INT64_MAX;
+    if (errno || value < QN_LAST_N_NONE || value > INT32_MAX)
+        return QN_FAIL(err, ARGUMENT, "%s: '%s', want a whole number from %d to %d", name, text,
+                       QN_LAST_N_NONE, INT32_MAX);
+    *out = value == 0 ? QN_LAST_N_NONE : (int32_t)value;
     return QN_OK;
 }
 
@@ -98,20 +100,9 @@ static void copy_numbers(qn_sample_opts *o, const qn_sampling_args *a) {
     o->mirostat_eta = (float)a->mirostat_eta;
 }
 
-// Where 0 tokens are looked at, the penalty is off; the library's 0 is its default.
 static qn_status copy_windows(qn_sample_opts *o, const qn_sampling_args *a, qn_err *err) {
-    int64_t n;
-    if (a->repeat_last_n) {
-        QN_TRY(read_last_n(&n, "--repeat-last-n", a->repeat_last_n, err));
-        o->repeat_last_n = (int32_t)n;
-        if (n == 0) o->repeat_penalty = 0;
-    }
-    if (a->dry_last_n) {
-        QN_TRY(read_last_n(&n, "--dry-penalty-last-n", a->dry_last_n, err));
-        o->dry_last_n = n < 0 ? 0 : (int32_t)n;
-        if (n == 0) o->dry_multiplier = 0;
-    }
-    return QN_OK;
+    QN_TRY(read_last_n(&o->repeat_last_n, "--repeat-last-n", a->repeat_last_n, err));
+    return read_last_n(&o->dry_last_n, "--dry-penalty-last-n", a->dry_last_n, err);
 }
 
 static qn_status check_texts(const qn_texts *texts, const char *name, qn_err *err) {

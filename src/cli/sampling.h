@@ -64,7 +64,7 @@ typedef struct qn_sampling_args {
                      "divide the scores of recent tokens by this, or multiply negative ones "      \
                      "(default, and 1: off)"),                                                     \
     QN_SAMPLING_TEXT(options, repeat_last_n, "--repeat-last-n", "N",                               \
-                     "how many tokens are recent (default 64; 0: none, -1: all)"),                 \
+                     "how many tokens are recent (default 64; 0 and -2: none, -1: all)"),          \
     QN_SAMPLING_REAL(options, frequency_penalty, "--frequency-penalty", "X", -100, 100,            \
                      "lower a score by this for each time the token is in the answer "             \
                      "(default 0)"),                                                               \
@@ -78,7 +78,8 @@ typedef struct qn_sampling_args {
     QN_SAMPLING_INT(options, dry_allowed_length, "--dry-allowed-length", 1, INT32_MAX,             \
                     "DRY: the shortest repetition that counts (default 2)"),                       \
     QN_SAMPLING_TEXT(options, dry_last_n, "--dry-penalty-last-n", "N",                             \
-                     "DRY: how many tokens are looked at (default, and -1: all; 0: none)"),        \
+                     "DRY: how many tokens are looked at (default, and -1: all; 0 and -2: "        \
+                     "none)"),                                                                     \
     QN_SAMPLING_TEXTS(options, dry_breakers, "--dry-sequence-breaker", "TEXT",                     \
                       "DRY: no repetition reaches across this text (default: newline, colon, "     \
                       "quote and asterisk; none: nothing); may be given several times"),           \

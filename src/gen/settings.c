@@ -39,9 +39,9 @@ static const struct whole {
 #define WHOLE(name, least, most)                                                                   \
     { #name, offsetof(qn_sample_opts, name), least, most }
     WHOLE(top_k, 0, INT32_MAX),
-    WHOLE(repeat_last_n, -1, INT32_MAX),
+    WHOLE(repeat_last_n, QN_LAST_N_NONE, INT32_MAX),
     WHOLE(dry_allowed_length, 0, INT32_MAX),
-    WHOLE(dry_last_n, 0, INT32_MAX),
+    WHOLE(dry_last_n, QN_LAST_N_NONE, INT32_MAX),
     WHOLE(mirostat, 0, 2),
 #undef WHOLE
 };
@@ -80,11 +80,13 @@ qn_sample_opts qn_settings_fill(const qn_sample_opts *opts) {
     qn_sample_opts o = *opts;
     if (o.top_p >= 1) o.top_p = 0;
     if (o.typical_p >= 1) o.typical_p = 0;
-    if (o.repeat_penalty == 1) o.repeat_penalty = 0;
+    if (o.repeat_penalty == 1 || o.repeat_last_n == QN_LAST_N_NONE) o.repeat_penalty = 0;
     if (o.repeat_last_n == 0) o.repeat_last_n = 64;
     o.xtc_threshold = unless_zero(o.xtc_threshold, 0.1f);
     o.dynatemp_exponent = unless_zero(o.dynatemp_exponent, 1);
     o.dry_base = unless_zero(o.dry_base, 1.75f);
+    if (o.dry_last_n == QN_LAST_N_NONE) o.dry_multiplier = 0;
+    if (o.dry_last_n == QN_LAST_N_ALL) o.dry_last_n = 0;
     if (o.dry_allowed_length == 0) o.dry_allowed_length = 2;
     if (!o.dry_breakers) {
         o.dry_breakers = breakers;
