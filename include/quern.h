@@ -496,6 +496,10 @@ typedef struct qn_sample_opts {
 } qn_sample_opts;
 // Checks all that can be without a model: numbers, order, limits of the lists.
 QN_API QN_MUST_CHECK qn_status qn_sample_check(const qn_sample_opts *opts, qn_err *err);
+// The settings that come with the model: "general.sampling.*" of a GGUF file, or
+// generation_config.json of a checkpoint (docs/sampling.md). {0}, greedy, where there are none; no
+// call uses them unless they are given to it. Borrows from the engine.
+QN_API qn_sample_opts qn_engine_sample_defaults(const qn_engine *engine);
 
 // One kernel call of a step, for `trace`. Times are nanoseconds since the session began.
 typedef struct qn_trace_event {

@@ -108,6 +108,10 @@ qn_status qn_engine_profile(char **text, const qn_engine *engine, qn_err *err) {
 
 const qn_tokenizer *qn_engine_tokenizer(const qn_engine *engine) { return engine->tokenizer; }
 
+qn_sample_opts qn_engine_sample_defaults(const qn_engine *engine) {
+    return engine->sample_defaults;
+}
+
 static qn_status need_plan(const qn_engine *engine, qn_err *err) {
     if (engine->layout) return QN_OK;
     return QN_FAIL(err, STATE, "there is no plan for this model: it has weights without kernels");

@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "ir/text.h"
 #include "runtime/memory.h"
+#include "runtime/sample_defaults.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -206,6 +207,8 @@ static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {
     QN_TRY(qn_model_create(&engine->model, engine->source, err));
     QN_TRY(check_graphs(engine, err));
     QN_TRY(open_tokenizer(engine, err));
+    QN_TRY(qn_sample_defaults_read(&engine->sample_defaults, engine->source, engine->opts.log,
+                                   engine->opts.log_arg, err));
     log_model(engine);
     QN_TRY(try_compile(engine, path, err));
     if (engine->opts.no_weights) return QN_OK;

@@ -97,6 +97,10 @@ void qn_gguf_put_u32(qn_gguf_writer *w, const char *name, uint32_t value) {
     if (begin_key(w, name, QN_STORED_U32)) add_number(&w->keys, value, 4);
 }
 
+void qn_gguf_put_i32(qn_gguf_writer *w, const char *name, int32_t value) {
+    if (begin_key(w, name, QN_STORED_I32)) add_number(&w->keys, (uint32_t)value, 4);
+}
+
 void qn_gguf_put_f32(qn_gguf_writer *w, const char *name, float value) {
     if (begin_key(w, name, QN_STORED_F32)) add_number(&w->keys, float_bits(value), 4);
 }

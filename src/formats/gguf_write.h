@@ -30,6 +30,7 @@ QN_MUST_CHECK qn_status qn_gguf_writer_create(qn_gguf_writer **out, qn_err *err)
 void qn_gguf_writer_destroy(qn_gguf_writer *w);
 
 void qn_gguf_put_u32(qn_gguf_writer *w, const char *name, uint32_t value);
+void qn_gguf_put_i32(qn_gguf_writer *w, const char *name, int32_t value);
 void qn_gguf_put_f32(qn_gguf_writer *w, const char *name, float value);
 void qn_gguf_put_bool(qn_gguf_writer *w, const char *name, bool value);
 void qn_gguf_put_string(qn_gguf_writer *w, const char *name, const char *value);

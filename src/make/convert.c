@@ -10,6 +10,7 @@
 #include "make/stream.h"
 #include "make/tower.h"
 #include "models/model.h"
+#include "runtime/sample_defaults.h"
 #include "tokenizer/tokenizer.h"
 
 #include <errno.h>
@@ -145,6 +146,10 @@ static qn_status declare_text(convert_call *call, qn_err *err) {
     call->text.weights = &call->model->weights;
     put_general(call, &call->text, call->model->family->arch, "model");
     QN_TRY(qn_model_export(&call->keys, call->model, call->source, to, err));
+    qn_sample_opts defaults;
+    QN_TRY(qn_sample_defaults_read(&defaults, call->source, call->opts->log, call->opts->log_arg,
+                                   err));
+    qn_sample_defaults_write(to, &defaults);
     const qn_tokenizer_export tokenizer = {.to = to,
                                            .source = call->source,
                                            .n_vocab = call->model->hparams->vocab,

@@ -23,6 +23,7 @@ struct qn_engine {
     qn_model *model;
     qn_tokenizer *tokenizer; // NULL: the model came without a usable one
     int64_t n_tokens;        // no token has this id or a higher one; embeddings may have more rows
+    qn_sample_opts sample_defaults; // borrows from `source`
     qn_pool *pool;
     // The fast path; empty in a reference engine.
     const qn_backend *backend;
