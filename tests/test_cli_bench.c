@@ -54,6 +54,21 @@ static void test_bench_json(void **state) {
     }
 }
 
+// Small models are read from caches: faster than the limit, which is that of memory.
+static void shares_above_the_limit_are_explained(void **state) {
+    (void)state;
+    cli_result r = CLI_RUN("bench", DRAFT, "-p", "8", "-n", "8", "-r", "2", "--limits");
+    cli_assert_done(&r);
+    bool is_above = false;
+    for (const char *at = r.out; (at = strstr(at, " %\n")); at++) {
+        const char *number = at;
+        while (number > r.out && strchr("0123456789.", number[-1])) number--;
+        is_above |= strtod(number, NULL) > 100;
+    }
+    assert_int_equal(is_above, strstr(r.out, "A share above 100 %:") != NULL);
+    cli_free(&r);
+}
+
 // Several sequences decode together; reading stays that of one.
 static void test_bench_batch(void **state) {
     (void)state;
@@ -515,6 +530,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_is_predicted),
         cmocka_unit_test(test_bench_json),
+        cmocka_unit_test(shares_above_the_limit_are_explained),
         cmocka_unit_test(test_bench_batch),
         cmocka_unit_test(test_limits_alone),
         cmocka_unit_test(test_limits_of_rows),

@@ -75,7 +75,22 @@ static void test_reasoning(void **state) {
     assert_string_equal(off.out, plain.out);
     assert_string_equal(on.out, "\n");
     assert_non_null(strstr(json.out, "\"text\": \"\", \"reasoning\": "));
+    assert_string_equal(off.err, "");
+    assert_string_equal(on.err, "");
     cli_free(&off), cli_free(&plain), cli_free(&on), cli_free(&json);
+}
+
+static void reasoning_without_a_switch_is_told(void **state) {
+    (void)state;
+    save_text("plain.jinja", chatml);
+    const place plain = at("plain.jinja");
+    cli_result off =
+        CLI_RUN("run", DRAFT, QUESTION, "--template", plain.path, "--reasoning", "off");
+    assert_int_equal(off.code, 0);
+    assert_string_equal(off.out, "10 + 62 = 72\n");
+    assert_string_equal(off.err, "quern: note: --reasoning off changes nothing: the chat template "
+                                 "has no switch for reasoning\n");
+    cli_free(&off);
 }
 
 static const char tools[] =
@@ -128,7 +143,7 @@ static void test_session(void **state) {
     assert_string_equal(json_string_value(json_array_get(stops, 0)), "z\n\nz");
     assert_string_equal(json_string_value(json_array_get(stops, 1)), "yyy");
     cli_assert_fails(&raw, 2, "--session is for chat");
-    cli_assert_fails(&folder, 1, "is a folder, want a file");
+    cli_assert_fails(&folder, 2, "is a folder, want a file");
     assert_string_equal(folder.out, "");
     cli_assert_fails(&other, 1, "a conversation with D (qwen3, 2622976 parameters");
     assert_non_null(strstr(other.err, "this model is M (qwen3, 10493696 parameters"));
@@ -191,7 +206,7 @@ static void test_bad_sessions(void **state) {
         {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": {\"stop\": \"\"}}",
          "bad.json: --stop: the text is empty"},
         {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": {\"mirostat\": \"1\"}}",
-         "bad.json: mirostat 1, want"},
+         "bad.json: --mirostat: '1', want"},
         {"{\"quern_session\": 1, \"a\": \"\xff\"}", "not valid JSON"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -249,8 +264,12 @@ static void test_bad_text(void **state) {
     }
     cli_save(cli_path("nul"), "a\0b", 3);
     cli_result nul = CLI_RUN("run", DRAFT, "-f", cli_path("nul"));
-    cli_assert_fails(&nul, 1, "the prompt: a NUL at byte 1");
+    cli_assert_fails(&nul, 1, "/nul: a NUL at byte 1");
     cli_free(&nul);
+    cli_save(cli_path("latin"), "caf\xe9", 4);
+    cli_result latin = CLI_RUN("run", DRAFT, "-f", cli_path("latin"));
+    cli_assert_fails(&latin, 1, "/latin: no UTF-8 at byte 3 (0xe9)");
+    cli_free(&latin);
 }
 
 // Devices without end, and what is too long: read to the limit and no further.
@@ -359,7 +378,12 @@ static void test_bad_settings(void **state) {
         {{"run", DRAFT, "a", "--draft-max", "17"}, "--draft-max: '17', want a whole number", 2},
         {{"run", DRAFT, "a", "--stop", ""}, "--stop: the text is empty", 2},
         {{"run", DRAFT, "a", "--logprobs", "3"}, "--logprobs needs --json", 2},
-        {{"run", DRAFT, "a", "--min-tokens", "9", "-n", "3"}, "min_tokens 9, max_tokens 3", 1},
+        {{"run", DRAFT, "a", "--min-tokens", "9", "-n", "3"},
+         "--min-tokens 9 is more than --tokens 3",
+         2},
+        {{"run", DRAFT, "a", "--template", "chatml"},
+         "--template wants a .jinja file or a model: chatml: cannot open",
+         1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cli_result r = cli_run_with(&(cli_input){0}, cases[i].args);
@@ -456,6 +480,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_template),
         cmocka_unit_test(test_reasoning),
+        cmocka_unit_test(reasoning_without_a_switch_is_told),
         cmocka_unit_test(test_calls),
         cmocka_unit_test(test_session),
         cmocka_unit_test(test_new_sessions),

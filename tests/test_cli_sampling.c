@@ -10,6 +10,8 @@ typedef struct options {
     qn_sampling_args sampling;
 } options;
 
+static const qn_sample_opts none; // a model without settings of its own
+
 static const qn_option table[] = {QN_OPTIONS_SAMPLING(options)};
 
 static qn_status check(const qn_call *call, qn_err *err) {
@@ -38,7 +40,7 @@ static void nothing_typed_is_greedy(void **state) {
     qn_call call;
     qn_sampling got = {0};
     ASSERT_OK(parse(&call, (const char *const[]){NULL}, &err));
-    ASSERT_OK(qn_sampling_init(&got, &((options *)call.options)->sampling, &err));
+    ASSERT_OK(qn_sampling_init(&got, &((options *)call.options)->sampling, &none, &err));
     assert_true(got.opts.temperature == 0 && got.opts.seed == 0 && got.opts.top_k == 0);
     assert_true(got.opts.n_bans == 0 && !got.opts.dry_breakers && !got.opts.order);
     qn_sampling_deinit(&got);
@@ -93,7 +95,7 @@ static void what_is_typed_reaches_the_library(void **state) {
     qn_call call;
     qn_sampling got = {0};
     ASSERT_OK(parse(&call, words, &err));
-    ASSERT_OK(qn_sampling_init(&got, &((options *)call.options)->sampling, &err));
+    ASSERT_OK(qn_sampling_init(&got, &((options *)call.options)->sampling, &none, &err));
     const qn_sample_opts *o = &got.opts;
     assert_true(o->temperature == 0.7f && o->seed == UINT64_MAX && o->top_k == 40);
     assert_true(o->top_p == 0.9f && o->min_p == 0.05f && o->typical_p == 0.8f);
@@ -109,6 +111,56 @@ static void what_is_typed_reaches_the_library(void **state) {
     assert_string_equal(o->order, "top_k;temperature");
     qn_sampling_deinit(&got);
     qn_call_deinit(&call, &command);
+}
+
+static qn_sample_opts with_model(const char *const *words) {
+    const qn_sample_opts defaults = {.temperature = 0.6f,
+                                     .top_k = 20,
+                                     .top_p = 0.95f,
+                                     .repeat_penalty = 1.1f,
+                                     .repeat_last_n = QN_LAST_N_ALL,
+                                     .order = "top_k;temperature"};
+    qn_err err;
+    qn_call call;
+    qn_sampling got = {0};
+    ASSERT_OK(parse(&call, words, &err));
+    ASSERT_OK(qn_sampling_init(&got, &((options *)call.options)->sampling, &defaults, &err));
+    const qn_sample_opts opts = got.opts;
+    qn_sampling_deinit(&got);
+    qn_call_deinit(&call, &command);
+    return opts;
+}
+
+static void what_is_typed_stands_above_the_models_settings(void **state) {
+    (void)state;
+    qn_sample_opts o = with_model((const char *const[]){NULL});
+    assert_true(o.temperature == 0.6f && o.top_k == 20 && o.top_p == 0.95f);
+    assert_true(o.repeat_penalty == 1.1f && o.repeat_last_n == -1);
+    assert_string_equal(o.order, "top_k;temperature");
+    o = with_model((const char *const[]){"--temp", "0", "--top-k", "0", NULL});
+    assert_true(o.temperature == 0 && o.top_k == 0 && o.top_p == 0.95f);
+    o = with_model((const char *const[]){"--temp", "1.5", "--top-p=1", "--repeat-penalty", "1",
+                                         "--repeat-last-n", "7", "--samplers", "top_p", NULL});
+    assert_true(o.temperature == 1.5f && o.top_k == 20 && o.top_p == 1);
+    assert_true(o.repeat_penalty == 1 && o.repeat_last_n == 7);
+    assert_string_equal(o.order, "top_p");
+    o = with_model((const char *const[]){"--greedy", NULL});
+    assert_true(o.temperature == 0 && o.top_k == 0 && o.top_p == 0 && o.repeat_penalty == 0);
+    assert_true(o.repeat_last_n == 0 && !o.order);
+    o = with_model((const char *const[]){"--greedy", "--repeat-penalty", "1.3", NULL});
+    assert_true(o.temperature == 0 && o.repeat_penalty == 1.3f && o.top_k == 0);
+}
+
+static void settings_of_a_model_are_shown_as_they_are_typed(void **state) {
+    (void)state;
+    const qn_sample_opts defaults = {
+        .temperature = 0.6f, .top_k = 20, .repeat_last_n = QN_LAST_N_ALL, .order = "top_k"};
+    assert_string_equal(qn_sampling_find_default(&defaults, "--temp").value, "0.6");
+    assert_string_equal(qn_sampling_find_default(&defaults, "--top-k").value, "20");
+    assert_string_equal(qn_sampling_find_default(&defaults, "--repeat-last-n").value, "-1");
+    assert_string_equal(qn_sampling_find_default(&defaults, "--samplers").value, "top_k");
+    assert_string_equal(qn_sampling_find_default(&defaults, "--min-p").value, "");
+    assert_string_equal(qn_sampling_find_default(&defaults, "--seed").value, "");
 }
 
 static void zeros_that_turn_off_do(void **state) {
@@ -132,7 +184,7 @@ static void zeros_that_turn_off_do(void **state) {
     qn_call call;
     qn_sampling got = {0};
     ASSERT_OK(parse(&call, words, &err));
-    ASSERT_OK(qn_sampling_init(&got, &((options *)call.options)->sampling, &err));
+    ASSERT_OK(qn_sampling_init(&got, &((options *)call.options)->sampling, &none, &err));
     assert_int_equal(got.opts.repeat_last_n, QN_LAST_N_NONE);
     assert_int_equal(got.opts.dry_last_n, QN_LAST_N_NONE);
     assert_true(got.opts.dry_breakers && got.opts.n_dry_breakers == 0);
@@ -154,7 +206,7 @@ static void wrong_values_are_named(void **state) {
         {{"--repeat-last-n", "9999999999"}, "--repeat-last-n: '9999999999'"},
         {{"--dry-penalty-last-n", "x"}, "--dry-penalty-last-n: 'x'"},
         {{"--dry-base", "0.5"}, "--dry-base: '0.5', want a number from 1"},
-        {{"--mirostat", "1"}, "mirostat 1"},
+        {{"--mirostat", "1"}, "--mirostat: '1', want 0 (off) or 2"},
         {{"--seed", "-2"}, "--seed: '-2'"},
         {{"--seed", "18446744073709551616"}, "--seed: '18446744073709551616'"},
         {{"--seed", ""}, "--seed: ''"},
@@ -166,7 +218,7 @@ static void wrong_values_are_named(void **state) {
         {{"--logit-bias", "99999999999+1"}, "--logit-bias: '99999999999+1'"},
         {{"--ban", ""}, "--ban: the text is empty"},
         {{"--dry-sequence-breaker", ""}, "--dry-sequence-breaker: the text is empty"},
-        {{"--samplers", "top_k;typo"}, "no sampler 'typo'"},
+        {{"--samplers", "top_k;typo"}, "--samplers: no sampler 'typo'"},
         {{"--samplers", ""}, "no sampler ''"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -180,6 +232,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_typed_is_greedy),
         cmocka_unit_test(what_is_typed_reaches_the_library),
+        cmocka_unit_test(what_is_typed_stands_above_the_models_settings),
+        cmocka_unit_test(settings_of_a_model_are_shown_as_they_are_typed),
         cmocka_unit_test(zeros_that_turn_off_do),
         cmocka_unit_test(wrong_values_are_named),
     };

@@ -16,6 +16,10 @@ static void test_help(void **state) {
     cli_assert_done(&all);
     cli_assert_done(&none);
     assert_string_equal(all.out, none.out);
+    cli_result of_help = CLI_RUN("help", "help");
+    cli_assert_done(&of_help);
+    assert_string_equal(of_help.out, all.out);
+    cli_free(&of_help);
     for (int i = 0; i < N_COMMANDS; i++) {
         cli_result a = CLI_RUN("help", commands[i]), b = CLI_RUN(commands[i], "--help"),
                    c = CLI_RUN(commands[i], "-h");
@@ -148,29 +152,42 @@ static void test_foreign_options(void **state) {
     (void)state;
     static const usage_case cases[] = {
         {{"run", DRAFT, "-ngl", "99"}, "no option '-ngl'; there is no GPU support yet"},
-        {{"run", DRAFT, "-no-cnv"}, "no option '-no-cnv'; did you mean '--raw'?"},
+        {{"run", DRAFT, "-r", "x"}, "no option '-r'; did you mean '--stop'?"},
         {{"run", DRAFT, "-fa"}, "no option '-fa'; attention is always fused"},
         {{"bench", DRAFT, "-pg", "512,128"}, "no option '-pg'; -p and -n are measured apart"},
         {{"bench", DRAFT, "-fa", "1"}, "no option '-fa'; attention is always fused"},
         {{"run", DRAFT, "-nx"}, "no option '-nx'; 'quern help run' lists them"},
         {{"run", DRAFT, "-pHello"}, "no option '-pHello'"},
-        {{"run", DRAFT, "--n-predict", "9"}, "'--n-predict'; did you mean '--tokens'?"},
-        {{"run", DRAFT, "--n-predict=9"}, "'--n-predict'; did you mean '--tokens'?"},
-        {{"run", DRAFT, "--num_predict=9"}, "'--num_predict'; did you mean '--tokens'?"},
         {{"run", DRAFT, "--ngl", "99"}, "no option '--ngl'; there is no GPU support yet"},
         {{"run", DRAFT, "--no_mmap"}, "'--no_mmap'; weights stay in memory"},
-        {{"run", DRAFT, "--temperature", "1"}, "did you mean '--temp'?"},
-        {{"run", DRAFT, "--ctx-size", "9"}, "did you mean '--context'?"},
+        {{"run", DRAFT, "--n-predict", "many"}, "--tokens: 'many', want a whole number"},
+        {{"logits", DRAFT, "--temperature", "1"}, "no option '--temperature'"},
         {{"run", DRAFT, "-ctk", "f16"}, "no option '-ctk'; did you mean '--cache-type'?"},
         {{"run", DRAFT, "--cache-type-k", "f16"}, "did you mean '--cache-type'?"},
         {{"run", DRAFT, "-ub", "9"}, "no option '-ub'; prompts are read in steps"},
         {{"logits", DRAFT, "-ub", "9"}, "no option '-ub'; did you mean '--chunk'?"},
         {{"logits", DRAFT, "--batch-size", "9"}, "did you mean '--chunk'?"},
-        {{"run", DRAFT, "--model-draft", DRAFT},
-         "no option '--model-draft'; did you mean '--draft'"},
-        {{"run", DRAFT, "--typical-p=0"}, "no option '--typical-p'; did you mean '--typical'"},
+        {{"run", DRAFT, "--sampling-seq", "kt"}, "did you mean '--samplers'?"},
     };
     assert_refused(cases, sizeof cases / sizeof *cases);
+}
+
+// Where another program's option takes the same values and means the same, it is taken.
+static void options_of_other_programs_are_taken(void **state) {
+    (void)state;
+    cli_result ours = CLI_RUN("run", DRAFT, "-p", "Tell me a story.", "--tokens", "12", "--temp",
+                              "0.9", "--seed", "3", "--context", "99", "--typical", "0.9",
+                              "--repeat-penalty", "1.1", "--system", "Be brief."),
+               theirs = CLI_RUN("run", DRAFT, "-p", "Tell me a story.", "--n-predict", "12",
+                                "--temperature=0.9", "-s", "3", "--ctx_size", "99", "--typical-p",
+                                "0.9", "--repetition-penalty", "1.1", "-sys", "Be brief."),
+               plain = CLI_RUN("run", DRAFT, "-p", "Once", "-n", "5", "--raw"),
+               raw = CLI_RUN("run", DRAFT, "-p", "Once", "--num_predict=5", "-no-cnv");
+    cli_assert_done(&theirs);
+    assert_string_equal(theirs.out, ours.out);
+    cli_assert_done(&raw);
+    assert_string_equal(raw.out, plain.out);
+    cli_free(&ours), cli_free(&theirs), cli_free(&plain), cli_free(&raw);
 }
 
 static void test_wrong_usage(void **state) {
@@ -222,6 +239,16 @@ static void test_wrong_usage(void **state) {
         {{"run", "-p", "a", "--temp", "1e"}, "--temp: '1e'"},
         {{"run", "-p", "a", "--seed", "-2"}, "--seed: '-2'"},
         {{"run", "-p", "a", "--seed", "18446744073709551616"}, "--seed: '18446744073709551616'"},
+        {{"run", "-p", "a", "--min-tokens", "10", "-n", "5"},
+         "quern: --min-tokens 10 is more than --tokens 5"},
+        {{"run", "-p", "a", "--mirostat", "1"}, "quern: --mirostat: '1', want 0 (off) or 2"},
+        {{"run", "-p", "a", "--samplers", "top_k;foo"}, "quern: --samplers: no sampler 'foo'"},
+        {{"run", "-p", "a", "--ban", "\xff"}, "quern: --ban: banned string 0 is not UTF-8"},
+        {{"run", "-p", "a", "--greedy", "--temp", "0.8"}, "--greedy takes the best token, --temp"},
+        {{"run", DRAFT, "a", "--logit-bias", "99999+1"},
+         "quern: --logit-bias: token 99999, this model has 0 to 4095"},
+        {{"run", DRAFT, "a", "--context-shift", "--keep", "5000"},
+         "quern: --keep: 5000, want at most "},
         {{"run", "a", "b", "c"}, "'c' is one word too many"},
         {{"run", "a", "b", "-p", "c"}, "'b' is one word too many: the text is given by --prompt"},
         {{"run", "a", "b", "-f", "c"}, "'b' is one word too many: the text is given by --file"},
@@ -248,6 +275,7 @@ int main(void) {
         cmocka_unit_test(test_stray_switches),
         cmocka_unit_test(test_empty_switches),
         cmocka_unit_test(test_foreign_options),
+        cmocka_unit_test(options_of_other_programs_are_taken),
         cmocka_unit_test(test_wrong_usage),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

@@ -414,7 +414,7 @@ static void other_files_are_refused(void **state) {
         const char *part;
     } cases[] = {{none.text, QN_FORMAT, "it has no entries"},
                  {model_path, QN_FORMAT, "general.type is 'model'"},
-                 {from.text, QN_FORMAT, "text.txt"},
+                 {from.text, QN_FORMAT, "text.txt: not an importance file"},
                  {TEST_DATA "/no.gguf", QN_IO, "no.gguf"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const qn_quantize_opts opts = {.type = "Q4_0", .imatrix = cases[i].path};

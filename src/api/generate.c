@@ -37,7 +37,7 @@ static qn_status check_shift(const qn_session *s, const qn_generate_opts *o, qn_
     if (!o->shift) return QN_OK;
     if (s->engine->prefill.n_leaves[QN_PLACE_STATE])
         return QN_FAIL(err, UNSUPPORTED,
-                       "shift: %s has recurrent layers, whose state cannot forget",
+                       "context shift: %s has recurrent layers, whose state cannot forget",
                        s->engine->model->family->arch);
     return check_range("keep", o->keep, 0, s->context - 2, err);
 }

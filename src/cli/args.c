@@ -100,6 +100,13 @@ static qn_status take_int(void *field, const qn_option *option, const char *text
     return QN_OK;
 }
 
+static qn_status take_whole(void *field, const qn_option *option, const char *text, qn_err *err) {
+    qn_whole whole = {.is_given = true};
+    QN_TRY(take_int(&whole.value, option, text, err));
+    *(qn_whole *)field = whole;
+    return QN_OK;
+}
+
 static qn_status take_real(void *field, const qn_option *option, const char *text, qn_err *err) {
     char *end = NULL;
     const bool is_plain = *text && strspn(text, "0123456789.+-eE") == strlen(text);
@@ -107,7 +114,7 @@ static qn_status take_real(void *field, const qn_option *option, const char *tex
     if (!is_plain || *end || !(value >= (double)option->least && value <= (double)option->most))
         return QN_FAIL(err, ARGUMENT, "%s: '%s', want a number from %lld to %lld", option->name,
                        text, (long long)option->least, (long long)option->most);
-    *(double *)field = value;
+    *(qn_real *)field = (qn_real){value, true};
     return QN_OK;
 }
 
@@ -169,7 +176,7 @@ typedef qn_status take_fn(void *field, const qn_option *option, const char *text
 static take_fn *const takers[] = {
     [QN_OPTION_FLAG] = take_flag, [QN_OPTION_TEXT] = take_text, [QN_OPTION_TEXTS] = take_texts,
     [QN_OPTION_INT] = take_int,   [QN_OPTION_REAL] = take_real, [QN_OPTION_SEED] = take_seed,
-    [QN_OPTION_WORD] = take_word, [QN_OPTION_INTS] = take_ints,
+    [QN_OPTION_WORD] = take_word, [QN_OPTION_INTS] = take_ints, [QN_OPTION_WHOLE] = take_whole,
 };
 
 static const char *const flag_words[] = {"on", "off", NULL};
@@ -211,8 +218,14 @@ static void print_int(qn_buf *to, const void *field, const qn_option *option) {
 
 static void print_real(qn_buf *to, const void *field, const qn_option *option) {
     (void)option;
-    const double value = *(const double *)field;
-    if (value != 0) qn_buf_printf(to, "%.15g", value);
+    const qn_real *real = field;
+    if (real->is_given) qn_buf_printf(to, "%.15g", real->value);
+}
+
+static void print_whole(qn_buf *to, const void *field, const qn_option *option) {
+    (void)option;
+    const qn_whole *whole = field;
+    if (whole->is_given) qn_buf_printf(to, "%lld", (long long)whole->value);
 }
 
 static void print_seed(qn_buf *to, const void *field, const qn_option *option) {
@@ -242,7 +255,8 @@ static const struct {
     [QN_OPTION_TEXT] = {print_text, sizeof(const char *)},
     [QN_OPTION_TEXTS] = {print_texts, sizeof(qn_texts)},
     [QN_OPTION_INT] = {print_int, sizeof(int64_t)},
-    [QN_OPTION_REAL] = {print_real, sizeof(double)},
+    [QN_OPTION_REAL] = {print_real, sizeof(qn_real)},
+    [QN_OPTION_WHOLE] = {print_whole, sizeof(qn_whole)},
     [QN_OPTION_SEED] = {print_seed, sizeof(uint64_t)},
     [QN_OPTION_WORD] = {print_word, sizeof(int)},
     [QN_OPTION_INTS] = {print_ints, sizeof(qn_ints)},
@@ -280,6 +294,14 @@ static const qn_option *find_option(const qn_command *command, const char *word,
         if (is_named(option->name, word, n) || is_named(option->alias, word, n)) return option;
     }
     return NULL;
+}
+
+// An option of ours by its own name, or by another program's that means the same.
+static const qn_option *find_named(const qn_command *command, const char *word, size_t n) {
+    const qn_option *option = find_option(command, word, n);
+    const qn_foreign *foreign = option ? NULL : qn_foreign_find(word, n);
+    if (!foreign || !foreign->is_same) return option;
+    return find_option(command, foreign->ours, strlen(foreign->ours));
 }
 
 // What was probably meant by an option of another program; false: nothing to say.
@@ -320,8 +342,8 @@ static qn_status refuse_option(const qn_command *command, const char *word, size
 }
 
 static bool is_number_kind(qn_option_kind kind) {
-    return kind == QN_OPTION_INT || kind == QN_OPTION_REAL || kind == QN_OPTION_SEED ||
-           kind == QN_OPTION_INTS;
+    return kind == QN_OPTION_INT || kind == QN_OPTION_WHOLE || kind == QN_OPTION_REAL ||
+           kind == QN_OPTION_SEED || kind == QN_OPTION_INTS;
 }
 
 // A number may stand right behind the letter, as in "-n20". Anything else there would make an
@@ -340,7 +362,7 @@ static qn_status read_option(reader *r, qn_err *err) {
     const size_t name_size = word[1] != '-' ? short_name_size(r->command, word)
                              : equals       ? (size_t)(equals - word)
                                             : strlen(word);
-    const qn_option *option = find_option(r->command, word, name_size);
+    const qn_option *option = find_named(r->command, word, name_size);
     if (!option) return refuse_option(r->command, word, name_size, err);
     const char *value = NULL;
     if (word[name_size]) value = word + name_size + (word[name_size] == '=');

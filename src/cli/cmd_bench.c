@@ -102,6 +102,17 @@ static void print_row(const report *r, size_t i) {
     putchar('\n');
 }
 
+// Limits are those of reading from memory, and of a machine that does nothing else.
+static void print_excess(const report *r) {
+    bool is_above = false;
+    for (size_t i = 0; i < r->n; i++)
+        is_above |= r->rows[i].limit_tps > 0 && r->rows[i].tps.median > r->rows[i].limit_tps;
+    if (is_above)
+        printf(
+            "A share above 100 %%: weights that fit in the CPU's caches are read faster than from "
+            "memory,\nor other programs ran while the limits were measured.\n\n");
+}
+
 static void print_report(const report *r) {
     char bytes[24], cached[24];
     qn_err clean; // the name may be anything
@@ -113,6 +124,7 @@ static void print_report(const report *r) {
            "least", "most", r->n > 2 ? "  of first" : "", r->limits ? "      limit    share" : "");
     for (size_t i = 0; i < r->n; i++) print_row(r, i);
     putchar('\n');
+    print_excess(r);
     if (r->limits) {
         print_limits(r->limits);
         putchar('\n');

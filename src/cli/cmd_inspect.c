@@ -2,11 +2,13 @@
 #include "cli/command.h"
 #include "cli/inspect.h"
 #include "cli/out.h"
+#include "cli/sampling.h"
 
 #include "core/mem.h"
 #include "core/utf8.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct inspect_options {
@@ -113,6 +115,21 @@ static void print_model(const qn_inspection *in) {
     if (*info.profile) print_row("profile", "%s", qn_clean(&storage, info.profile));
 }
 
+// "temp 0.6, top-k 20", by the names of the options; nothing if the model has none.
+static void print_sampling(const qn_inspection *in) {
+    const qn_sample_opts defaults = qn_engine_sample_defaults(in->engine);
+    bool any = false;
+    qn_sampling_default d;
+    for (size_t i = 0; (d = qn_sampling_get_default(&defaults, i)).option; i++) {
+        if (!*d.value) continue;
+        qn_err storage;
+        if (!any) printf("  %-15s ", "sampling");
+        printf("%s%s %s", any ? ", " : "", d.option + 2, qn_clean(&storage, d.value));
+        any = true;
+    }
+    if (any) putchar('\n');
+}
+
 static void print_summary(const qn_inspection *in) {
     char bytes[24];
     qn_err storage;
@@ -127,6 +144,7 @@ static void print_summary(const qn_inspection *in) {
     if (in->engine) print_model(in);
     print_tokenizer(in);
     print_row("chat template", "%s", in->has_chat_template ? "yes" : "no");
+    if (in->engine) print_sampling(in);
 }
 
 static void print_tally(const qn_tally *tally, int64_t all) {
@@ -304,6 +322,23 @@ static json_t *memory_json(const qn_inspection *in, size_t i) {
     return o;
 }
 
+// The model's own sampling settings, by their names in qn_sample_opts; those that it has.
+static json_t *sampling_json(const qn_engine *engine) {
+    const qn_sample_opts defaults = qn_engine_sample_defaults(engine);
+    json_t *o = json_object();
+    qn_sampling_default d;
+    for (size_t i = 0; (d = qn_sampling_get_default(&defaults, i)).option; i++) {
+        const bool is_whole = !strpbrk(d.value, ".e");
+        if (*d.value && d.is_text)
+            set_text(&o, d.field, d.value);
+        else if (*d.value && is_whole)
+            set_int(&o, d.field, atoll(d.value));
+        else if (*d.value)
+            qn_json_put(&o, d.field, json_real(strtod(d.value, NULL)));
+    }
+    return o;
+}
+
 static json_t *tensor_json(const qn_inspection *in, size_t i) {
     const qn_tensor_info tensor = qn_source_tensor_info(in->source, i);
     json_t *o = json_object();
@@ -402,6 +437,7 @@ static qn_status print_as_json(const qn_inspection *in, const inspect_options *o
     if (in->engine) set_model(&o, in->engine);
     qn_json_put(&o, "tokenizer", in->tokenizer ? tokenizer_json(in->tokenizer) : json_null());
     qn_json_put(&o, "chat_template", json_boolean(in->has_chat_template));
+    if (in->engine) qn_json_put(&o, "sampling", sampling_json(in->engine));
     set_list(&o, "groups", in, in->n_tallies, tally_json);
     if (in->engine) set_list(&o, "memory", in, in->n_memory, memory_json);
     if (options->tensors) set_list(&o, "tensors", in, qn_source_n_tensors(in->source), tensor_json);

@@ -52,6 +52,14 @@ static qn_status check_grammar(const qn_run_args *args, qn_err *err) {
                    "--json-schema-file, --regex and --json-mode");
 }
 
+qn_status qn_run_args_check(const qn_run_args *args, qn_err *err) {
+    const qn_live_args *live = &args->live;
+    if (live->tokens && live->min_tokens > live->tokens)
+        return QN_FAIL(err, ARGUMENT, "--min-tokens %lld is more than --tokens %lld",
+                       (long long)live->min_tokens, (long long)live->tokens);
+    return qn_sampling_args_check(&args->sampling, err);
+}
+
 static qn_status check_run(const qn_call *call, qn_err *err) {
     const qn_run_args *args = call->options;
     QN_TRY(check_text(call, err));
@@ -65,7 +73,8 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
     if (args->live.logprobs && !args->json)
         return QN_FAIL(err, ARGUMENT, "run: --logprobs needs --json, which has a place for them");
     QN_TRY(check_grammar(args, err));
-    QN_TRY(qn_sampling_args_check(&args->sampling, err));
+    QN_TRY(qn_run_args_check(args, err));
+    QN_TRY(qn_sampling_args_check_together(&args->sampling, err));
     QN_TRY(qn_trace_args_check(&args->trace, err));
     return qn_engine_args_check(&args->engine, err);
 }
@@ -95,7 +104,7 @@ static qn_status read_prompt(qn_buf *out, const qn_run_args *args, qn_err *err) 
     QN_TRY(is_file ? qn_text_read(out, args->file, QN_MOST_PROMPT, err)
                    : qn_stdin_read(out, QN_MOST_PROMPT, err));
     if (!args->raw) cut_newlines(out);
-    return QN_OK;
+    return is_file ? qn_text_check(args->file, out->data, out->size, err) : QN_OK;
 }
 
 // A file with nothing in it, as mktemp makes it, is a new session. False where it cannot be known.

@@ -3,7 +3,8 @@
 // A command is a file cmd_*.c with a struct for its options, a table that says how each option
 // fills a field of it, and two functions: `check` looks at what was typed, `run` does it. It prints
 // results to stdout and nothing else; main.c turns failures into one line on stderr.
-// Exit codes: 0 done, 1 failed, 2 wrong usage (what the parser or `check` refuse).
+// Exit codes: 0 done, 1 failed, 2 wrong usage: what the parser or `check` refuse, and a QN_ARGUMENT
+// whose message begins with the name of an option, which is a value that this model cannot take.
 #ifndef QN_CLI_COMMAND_H
 #define QN_CLI_COMMAND_H
 
@@ -15,11 +16,22 @@ typedef enum qn_option_kind {
     QN_OPTION_TEXT,  // const char *; NULL: not given
     QN_OPTION_TEXTS, // qn_texts; may be given several times
     QN_OPTION_INT,   // int64_t between `least` and `most`; 0: not given
-    QN_OPTION_REAL,  // double between `least` and `most`
+    QN_OPTION_REAL,  // qn_real between `least` and `most`
+    QN_OPTION_WHOLE, // qn_whole between `least` and `most`: 0 is a value like any other
     QN_OPTION_SEED,  // uint64_t
     QN_OPTION_WORD,  // int: which of `words`, counted from 1; 0: not given
     QN_OPTION_INTS,  // qn_ints: whole numbers between `least` and `most`, separated by commas
 } qn_option_kind;
+
+typedef struct qn_real {
+    double value;
+    bool is_given;
+} qn_real;
+
+typedef struct qn_whole {
+    int64_t value;
+    bool is_given;
+} qn_whole;
 
 typedef struct qn_texts {
     const char **items; // borrowed texts in an owned array

@@ -76,7 +76,7 @@ static qn_status set_system(conversation *c, const char *rest, qn_err *err) {
 
 static qn_status answer_again(conversation *c, const char *rest, qn_err *err) {
     (void)rest;
-    if (c->talk->args->sampling.temperature == 0)
+    if (qn_talk_is_greedy(c->talk))
         qn_print_dim("at temperature 0 the answer stays the same; /set temp 0.8 varies it");
     return settle(c, qn_talk_again(c->talk, err), err);
 }
@@ -126,11 +126,15 @@ static qn_status load(conversation *c, const char *rest, qn_err *err) {
     return keep_session(c, err);
 }
 
-// The value; for what is not set the help, which names the default, in the weak colour.
+// The value; for what is not set the model's own setting, or the help, which names the default, in
+// the weak colour.
 static void print_setting(const conversation *c, const qn_option *option) {
     enum { COLUMN = 23 };
     qn_buf value = {0}, line = {0};
+    const qn_sample_opts defaults = qn_talk_defaults(c->talk);
+    const qn_sampling_default own = qn_sampling_find_default(&defaults, option->name);
     qn_option_print(&value, c->talk->args, option);
+    if (!value.size && *own.value) qn_buf_printf(&value, "%s (the model's own)", own.value);
     qn_buf_printf(&line, "  %-20s %s", option->name + 2, value.size ? value.data : option->help);
     if (!line.failed) qn_print_entry(line.data, COLUMN, value.size == 0);
     qn_buf_deinit(&value);
@@ -158,16 +162,16 @@ static const qn_option *find_setting(const char *name, size_t n, qn_err *err) {
 // A value that does not go with the others is taken back.
 static qn_status change(qn_talk *t, const qn_option *option, const char *value, qn_err *err) {
     qn_run_args *args = t->args;
-    const qn_sampling_args before = args->sampling;
+    const qn_run_args before = *args;
     char *kept = qn_talk_keep(t, value);
     if (!kept) return QN_NOMEM(err, "a setting");
     QN_TRY(qn_option_set(args, option, kept, err));
-    const qn_status status = qn_sampling_args_check(&args->sampling, err);
+    const qn_status status = qn_run_args_check(args, err);
     if (!status) return QN_OK;
     if (option->kind == QN_OPTION_TEXTS)
         ((qn_texts *)(void *)((char *)args + option->offset))->n--;
     else
-        args->sampling = before;
+        *args = before;
     return status;
 }
 

@@ -108,6 +108,8 @@ static int help(char *const *words, size_t n) {
     const qn_command *command = find_command(words[0]);
     if (command)
         qn_help_command(command);
+    else if (strcmp(words[0], "help") == 0)
+        qn_help_all(commands, N_COMMANDS);
     else if (strcmp(words[0], "switches") == 0)
         qn_help_switches();
     else
@@ -134,6 +136,12 @@ static void warn_of_strays(void) {
                 line.message);
 }
 
+// What is wrong with the value of an option names it first.
+static int code_of(const qn_err *err) {
+    const bool is_usage = err->status == QN_ARGUMENT && strncmp(err->message, "--", 2) == 0;
+    return is_usage ? WRONG_USAGE : FAILED;
+}
+
 static int run(const qn_command *command, char *const *words, size_t n) {
     qn_err err = {0};
     qn_call call = {0};
@@ -146,7 +154,7 @@ static int run(const qn_command *command, char *const *words, size_t n) {
     if (wants_help)
         qn_help_command(command);
     else if ((status = command->run(&call, &err)))
-        code = report(&err, FAILED);
+        code = report(&err, code_of(&err));
     qn_call_deinit(&call, command);
     if (status == QN_STOPPED) qn_interrupt_die(); // nothing but Ctrl-C stops a command
     return finish(code);

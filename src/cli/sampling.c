@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,26 +79,48 @@ static qn_status read_bias(qn_bias *out, const char *text, qn_err *err) {
 
 // --- args to opts --------------------------------------------------------------------------------
 
+// The numbers, with their places on both sides.
+static const struct number {
+    const char *option, *field;
+    size_t from, to;
+    bool is_whole;
+} numbers[] = {
+#define NUMBER(option, field, is_whole)                                                            \
+    { option, #field, offsetof(qn_sampling_args, field), offsetof(qn_sample_opts, field), is_whole }
+    NUMBER("--temp", temperature, false),
+    NUMBER("--top-k", top_k, true),
+    NUMBER("--top-p", top_p, false),
+    NUMBER("--min-p", min_p, false),
+    NUMBER("--typical", typical_p, false),
+    NUMBER("--top-nsigma", top_n_sigma, false),
+    NUMBER("--xtc-probability", xtc_probability, false),
+    NUMBER("--xtc-threshold", xtc_threshold, false),
+    NUMBER("--dynatemp-range", dynatemp_range, false),
+    NUMBER("--dynatemp-exp", dynatemp_exponent, false),
+    NUMBER("--repeat-penalty", repeat_penalty, false),
+    NUMBER("--frequency-penalty", frequency_penalty, false),
+    NUMBER("--presence-penalty", presence_penalty, false),
+    NUMBER("--dry-multiplier", dry_multiplier, false),
+    NUMBER("--dry-base", dry_base, false),
+    NUMBER("--dry-allowed-length", dry_allowed_length, true),
+    NUMBER("--mirostat", mirostat, true),
+    NUMBER("--mirostat-ent", mirostat_tau, false),
+    NUMBER("--mirostat-lr", mirostat_eta, false),
+#undef NUMBER
+};
+enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
+
 static void copy_numbers(qn_sample_opts *o, const qn_sampling_args *a) {
-    o->temperature = (float)a->temperature;
-    o->top_k = (int32_t)a->top_k;
-    o->top_p = (float)a->top_p;
-    o->min_p = (float)a->min_p;
-    o->typical_p = (float)a->typical_p;
-    o->top_n_sigma = a->top_n_sigma > 0 ? (float)a->top_n_sigma : 0;
-    o->xtc_probability = (float)a->xtc_probability;
-    o->xtc_threshold = (float)a->xtc_threshold;
-    o->dynatemp_range = (float)a->dynatemp_range;
-    o->dynatemp_exponent = (float)a->dynatemp_exponent;
-    o->repeat_penalty = (float)a->repeat_penalty;
-    o->frequency_penalty = (float)a->frequency_penalty;
-    o->presence_penalty = (float)a->presence_penalty;
-    o->dry_multiplier = (float)a->dry_multiplier;
-    o->dry_base = (float)a->dry_base;
-    o->dry_allowed_length = (int32_t)a->dry_allowed_length;
-    o->mirostat = (int32_t)a->mirostat;
-    o->mirostat_tau = (float)a->mirostat_tau;
-    o->mirostat_eta = (float)a->mirostat_eta;
+    for (size_t i = 0; i < N_NUMBERS; i++) {
+        const void *from = (const char *)a + numbers[i].from;
+        void *to = (char *)o + numbers[i].to;
+        const qn_whole *whole = from;
+        const qn_real *real = from;
+        if (numbers[i].is_whole && whole->is_given) *(int32_t *)to = (int32_t)whole->value;
+        if (!numbers[i].is_whole && real->is_given) *(float *)to = (float)real->value;
+    }
+    if (o->top_n_sigma < 0) o->top_n_sigma = 0;
+    if (a->greedy) o->temperature = 0;
 }
 
 static qn_status copy_windows(qn_sample_opts *o, const qn_sampling_args *a, qn_err *err) {
@@ -134,25 +157,58 @@ static qn_status copy_lists(qn_sampling *s, const qn_sampling_args *a, qn_err *e
     return QN_OK;
 }
 
-static qn_status fill(qn_sampling *s, const qn_sampling_args *args, qn_err *err) {
+// What the library says about a part of the settings, under the name of its option.
+static qn_status check_part(const char *option, const qn_sample_opts *part, qn_err *err) {
+    static const char order[] = "order: ";
+    const qn_status status = qn_sample_check(part, err);
+    if (status && err && strncmp(err->message, order, strlen(order)) == 0)
+        memmove(err->message, err->message + strlen(order),
+                strlen(err->message + strlen(order)) + 1);
+    return status ? qn_err_prefix(err, status, "%s", option) : QN_OK;
+}
+
+static qn_status check_opts(const qn_sample_opts *o, qn_err *err) {
+    if (o->mirostat == 1)
+        return QN_FAIL(err, ARGUMENT, "--mirostat: '1', want 0 (off) or 2 (mirostat 2)");
+    QN_TRY(check_part("--samplers", &(qn_sample_opts){.order = o->order}, err));
+    QN_TRY(check_part("--ban", &(qn_sample_opts){.bans = o->bans, .n_bans = o->n_bans}, err));
+    QN_TRY(check_part(
+        "--dry-sequence-breaker",
+        &(qn_sample_opts){.dry_breakers = o->dry_breakers, .n_dry_breakers = o->n_dry_breakers},
+        err));
+    return qn_sample_check(o, err);
+}
+
+static qn_status fill(qn_sampling *s, const qn_sampling_args *args, const qn_sample_opts *defaults,
+                      qn_err *err) {
+    if (!args->greedy) s->opts = *defaults;
     copy_numbers(&s->opts, args);
-    s->opts.order = args->order;
+    if (args->order) s->opts.order = args->order;
     QN_TRY(copy_windows(&s->opts, args, err));
     QN_TRY(read_seed(s, args->seed, err));
     QN_TRY(copy_lists(s, args, err));
-    return qn_sample_check(&s->opts, err);
+    return check_opts(&s->opts, err);
 }
 
 qn_status qn_sampling_args_check(const qn_sampling_args *args, qn_err *err) {
     qn_sampling sampling = {0};
-    const qn_status status = fill(&sampling, args, err);
+    const qn_sample_opts none = {0};
+    const qn_status status = fill(&sampling, args, &none, err);
     qn_sampling_deinit(&sampling);
     return status;
 }
 
-qn_status qn_sampling_init(qn_sampling *out, const qn_sampling_args *args, qn_err *err) {
+qn_status qn_sampling_args_check_together(const qn_sampling_args *args, qn_err *err) {
+    if (args->greedy && args->temperature.value > 0)
+        return QN_FAIL(err, ARGUMENT, "--greedy takes the best token, --temp %g samples: give one",
+                       args->temperature.value);
+    return QN_OK;
+}
+
+qn_status qn_sampling_init(qn_sampling *out, const qn_sampling_args *args,
+                           const qn_sample_opts *defaults, qn_err *err) {
     qn_sampling sampling = {0};
-    const qn_status status = fill(&sampling, args, err);
+    const qn_status status = fill(&sampling, args, defaults, err);
     if (status) {
         qn_sampling_deinit(&sampling);
         return status;
@@ -166,4 +222,37 @@ qn_status qn_sampling_init(qn_sampling *out, const qn_sampling_args *args, qn_er
 void qn_sampling_deinit(qn_sampling *sampling) {
     qn_free(sampling->biases);
     *sampling = (qn_sampling){0};
+}
+
+// --- defaults of a model -------------------------------------------------------------------------
+
+static void print_number(char *to, size_t size, const qn_sample_opts *opts,
+                         const struct number *n) {
+    const void *at = (const char *)opts + n->to;
+    if (n->is_whole && *(const int32_t *)at) snprintf(to, size, "%d", *(const int32_t *)at);
+    if (!n->is_whole && *(const float *)at != 0)
+        snprintf(to, size, "%.6g", (double)*(const float *)at);
+}
+
+qn_sampling_default qn_sampling_get_default(const qn_sample_opts *defaults, size_t i) {
+    qn_sampling_default d = {0};
+    if (i < N_NUMBERS) {
+        d.option = numbers[i].option, d.field = numbers[i].field;
+        print_number(d.value, sizeof d.value, defaults, &numbers[i]);
+    } else if (i == N_NUMBERS) {
+        d.option = "--repeat-last-n", d.field = "repeat_last_n";
+        if (defaults->repeat_last_n)
+            snprintf(d.value, sizeof d.value, "%d", defaults->repeat_last_n);
+    } else if (i == N_NUMBERS + 1) {
+        d.option = "--samplers", d.field = "order", d.is_text = true;
+        if (defaults->order) snprintf(d.value, sizeof d.value, "%s", defaults->order);
+    }
+    return d;
+}
+
+qn_sampling_default qn_sampling_find_default(const qn_sample_opts *defaults, const char *option) {
+    for (size_t i = 0;; i++) {
+        const qn_sampling_default d = qn_sampling_get_default(defaults, i);
+        if (!d.option || strcmp(d.option, option) == 0) return d;
+    }
 }

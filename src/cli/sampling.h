@@ -4,14 +4,15 @@
 
 #include "cli/command.h"
 
-// A command's options have it as their field `sampling`. Where 0 has a meaning of its own, the text
-// is kept: NULL is "not given".
+// A command's options have it as their field `sampling`. What is not given is as the model wants it,
+// so that 0 is a value like any other.
 typedef struct qn_sampling_args {
-    double temperature, top_p, min_p, typical_p, top_n_sigma;
-    double xtc_probability, xtc_threshold, dynatemp_range, dynatemp_exponent;
-    double repeat_penalty, frequency_penalty, presence_penalty;
-    double dry_multiplier, dry_base, mirostat_eta, mirostat_tau;
-    int64_t top_k, dry_allowed_length, mirostat;
+    bool greedy;
+    qn_real temperature, top_p, min_p, typical_p, top_n_sigma;
+    qn_real xtc_probability, xtc_threshold, dynatemp_range, dynatemp_exponent;
+    qn_real repeat_penalty, frequency_penalty, presence_penalty;
+    qn_real dry_multiplier, dry_base, mirostat_eta, mirostat_tau;
+    qn_whole top_k, dry_allowed_length, mirostat;
     const char *repeat_last_n, *dry_last_n, *seed, *order;
     qn_texts dry_breakers, biases, bans;
 } qn_sampling_args;
@@ -21,7 +22,7 @@ typedef struct qn_sampling_args {
     {.name = typed, .arg = value, .help = text, .kind = QN_OPTION_REAL,                            \
      .offset = offsetof(options, sampling.field), .least = low, .most = high}
 #define QN_SAMPLING_INT(options, field, typed, low, high, text)                                    \
-    {.name = typed, .arg = "N", .help = text, .kind = QN_OPTION_INT,                               \
+    {.name = typed, .arg = "N", .help = text, .kind = QN_OPTION_WHOLE,                             \
      .offset = offsetof(options, sampling.field), .least = low, .most = high}
 #define QN_SAMPLING_TEXT(options, field, typed, value, text)                                       \
     {.name = typed, .arg = value, .help = text, .kind = QN_OPTION_TEXT,                            \
@@ -30,9 +31,12 @@ typedef struct qn_sampling_args {
     {.name = typed, .arg = value, .help = text, .kind = QN_OPTION_TEXTS,                           \
      .offset = offsetof(options, sampling.field)}
 #define QN_OPTIONS_SAMPLING(options)                                                               \
+    {.name = "--greedy",                                                                           \
+     .help = "always take the best token, whatever the model's own sampling settings are",         \
+     .kind = QN_OPTION_FLAG, .offset = offsetof(options, sampling.greedy)},                        \
     QN_SAMPLING_REAL(options, temperature, "--temp", "T", 0, 100,                                  \
-                     "temperature: 0 always takes the best token (default), 1 samples as the "     \
-                     "model scores"),                                                              \
+                     "temperature: 0 always takes the best token, 1 samples as the model scores "  \
+                     "(default: the model's own setting, else 0; so for all that follow)"),        \
     QN_SAMPLING_TEXT(options, seed, "--seed", "N",                                                 \
                      "of the sampling (default 0): the same seed gives the same text; -1: a "      \
                      "random one, which is told on stderr"),                                       \
@@ -102,6 +106,8 @@ typedef struct qn_sampling_args {
 
 // Wrong usage, told before anything is opened.
 QN_MUST_CHECK qn_status qn_sampling_args_check(const qn_sampling_args *args, qn_err *err);
+// What does not go together on one command line; a conversation changes one after the other.
+QN_MUST_CHECK qn_status qn_sampling_args_check_together(const qn_sampling_args *args, qn_err *err);
 
 // What the library is asked for. Caller storage; borrows from the args.
 typedef struct qn_sampling {
@@ -110,10 +116,21 @@ typedef struct qn_sampling {
     bool is_random_seed; // opts.seed was drawn here
 } qn_sampling;
 
-// Tells a random seed on stderr.
+// Puts what was typed over the model's own settings, which --greedy leaves out. Tells a random seed
+// on stderr.
 QN_MUST_CHECK qn_status qn_sampling_init(qn_sampling *out, const qn_sampling_args *args,
-                                         qn_err *err);
+                                         const qn_sample_opts *defaults, qn_err *err);
 // A zeroed struct is fine.
 void qn_sampling_deinit(qn_sampling *sampling);
+
+// The i-th setting that a model may come with, and its value as it is typed.
+typedef struct qn_sampling_default {
+    const char *option, *field; // "--temp", "temperature" (of qn_sample_opts); NULL past the last
+    bool is_text;               // not a number
+    char value[128];            // "": the model says nothing about it
+} qn_sampling_default;
+qn_sampling_default qn_sampling_get_default(const qn_sample_opts *defaults, size_t i);
+// The same for an option by its name; its value is "" for options that no model sets.
+qn_sampling_default qn_sampling_find_default(const qn_sample_opts *defaults, const char *option);
 
 #endif

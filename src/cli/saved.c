@@ -127,7 +127,7 @@ static qn_status take_settings(qn_talk *t, const json_t *settings, const char *p
     json_object_foreach((json_t *)(uintptr_t)settings, name, value) {
         if (!status && !json_object_get(given, name)) status = take_setting(t, name, value, err);
     }
-    if (!status) status = qn_sampling_args_check(&t->args->sampling, err);
+    if (!status) status = qn_run_args_check(t->args, err);
     if (status) drop_settings(t, given);
     json_decref(given);
     return status ? qn_err_prefix(err, status, "%s", path) : QN_OK;

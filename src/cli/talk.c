@@ -84,17 +84,17 @@ static void add_token(json_t **request, const char *name, const qn_tokenizer *to
 }
 
 // Names that templates know the same thing by.
-static json_t *kwargs_of(const qn_talk *t) {
-    const int reasoning = t->args->live.reasoning;
+static json_t *kwargs_of(int reasoning) {
     if (!reasoning) return json_object();
     const int is_on = reasoning == QN_REASONING_ON;
     return json_pack("{s:b, s:b}", "enable_thinking", is_on, "thinking", is_on);
 }
 
-// Owned (qn_free).
-static qn_status make_request(char **out, const qn_talk *t, qn_err *err) {
+// Owned (qn_free). `reasoning` is a word of --reasoning.
+static qn_status make_request(char **out, const qn_talk *t, int reasoning, qn_err *err) {
     const qn_tokenizer_info info = qn_tokenizer_get_info(t->tokenizer);
-    json_t *request = json_pack("{s:O, s:o}", "messages", t->messages, "kwargs", kwargs_of(t));
+    json_t *request =
+        json_pack("{s:O, s:o}", "messages", t->messages, "kwargs", kwargs_of(reasoning));
     if (t->tools) qn_json_put(&request, "tools", json_incref(t->tools));
     if (!t->has_own_ends) {
         add_token(&request, "bos_token", t->tokenizer, info.bos);
@@ -121,9 +121,39 @@ static bool go_on(void *arg, int64_t done, int64_t total) {
     return !qn_interrupt_take();
 }
 
-static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, qn_err *err) {
+// The text of the prompt (owned: qn_free).
+static qn_status render(char **out, const qn_talk *t, int reasoning, qn_err *err) {
     char *request = NULL;
-    QN_TRY(make_request(&request, t, err));
+    QN_TRY(make_request(&request, t, reasoning, err));
+    const qn_template_opts opts = {.progress = go_on};
+    const qn_status status =
+        qn_template_render(out, NULL, t->template, request, strlen(request), &opts, err);
+    qn_free(request);
+    return status;
+}
+
+// Once: whether the template makes another prompt with reasoning than without.
+static qn_status look_for_switch(qn_talk *t, qn_err *err) {
+    static const char *const words[] = {[QN_REASONING_ON] = "on", [QN_REASONING_OFF] = "off"};
+    if (!t->args->live.reasoning || t->has_looked) return QN_OK;
+    char *on = NULL, *off = NULL;
+    qn_status status = render(&on, t, QN_REASONING_ON, err);
+    if (!status) status = render(&off, t, QN_REASONING_OFF, err);
+    if (!status) t->has_looked = true;
+    if (!status && strcmp(on, off) == 0)
+        fprintf(stderr,
+                "quern: note: --reasoning %s changes nothing: the chat template has no switch for "
+                "reasoning\n",
+                words[t->args->live.reasoning]);
+    qn_free(on);
+    qn_free(off);
+    return status;
+}
+
+static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, qn_err *err) {
+    QN_TRY(look_for_switch(t, err));
+    char *request = NULL;
+    QN_TRY(make_request(&request, t, t->args->live.reasoning, err));
     const qn_template_opts opts = {.progress = go_on};
     const qn_status status =
         qn_chat_prompt_create(out, t->template, t->tokenizer, request, strlen(request), &opts, err);
@@ -206,10 +236,38 @@ static void tell_context(const qn_talk *t, const qn_answer *answer) {
                 context, (long long)answer->n_shifts, answer->n_shifts == 1 ? "" : "s");
 }
 
+qn_sample_opts qn_talk_defaults(const qn_talk *t) {
+    if (t->args->sampling.greedy) return (qn_sample_opts){0};
+    return qn_engine_sample_defaults(t->loaded.engine);
+}
+
+bool qn_talk_is_greedy(const qn_talk *t) {
+    const qn_sampling_args *args = &t->args->sampling;
+    if (args->greedy || !args->temperature.is_given) return qn_talk_defaults(t).temperature == 0;
+    return args->temperature.value == 0;
+}
+
+// What only the model can tell about the settings.
+static qn_status check_settings(const qn_talk *t, const qn_sample_opts *sample, qn_err *err) {
+    const qn_live_args *live = &t->args->live;
+    const long long n_vocab = (long long)qn_engine_get_info(t->loaded.engine).n_vocab;
+    const long long most = (long long)qn_session_context(t->session) - 2;
+    for (size_t i = 0; i < sample->n_biases; i++) {
+        if (sample->biases[i].token >= n_vocab)
+            return QN_FAIL(err, ARGUMENT, "--logit-bias: token %d, this model has 0 to %lld",
+                           sample->biases[i].token, n_vocab - 1);
+    }
+    if (live->shift && live->keep > most)
+        return QN_FAIL(err, ARGUMENT, "--keep: %lld, want at most %lld in a context of %lld tokens",
+                       (long long)live->keep, most, most + 2);
+    return QN_OK;
+}
+
 // The session has its prompt. `parts` NULL: all is text.
 static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_parts_opts *parts, qn_err *err) {
     qn_sampling sampling = {0};
-    QN_TRY(qn_sampling_init(&sampling, &t->args->sampling, err));
+    const qn_sample_opts defaults = qn_talk_defaults(t);
+    QN_TRY(qn_sampling_init(&sampling, &t->args->sampling, &defaults, err));
     const qn_answer_opts opts = {
         .session = t->session,
         .tokenizer = t->tokenizer,
@@ -218,7 +276,8 @@ static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_parts_opts *par
         .json = t->args->json,
         .reading = &t->reading,
     };
-    const qn_status status = qn_answer_run(out, &opts, err);
+    qn_status status = check_settings(t, &sampling.opts, err);
+    if (!status) status = qn_answer_run(out, &opts, err);
     qn_sampling_deinit(&sampling);
     if (status) return status;
     note_figures(t, out);
@@ -348,7 +407,12 @@ static qn_status choose_template(qn_talk *t, const qn_err *why, qn_err *err) {
 
 static qn_status open_template(qn_talk *t, qn_err *err) {
     if (t->args->raw) return QN_OK;
-    if (t->args->template) return qn_template_open(&t->template, t->args->template, NULL, err);
+    if (t->args->template) {
+        const qn_status opened = qn_template_open(&t->template, t->args->template, NULL, err);
+        if (opened == QN_IO)
+            qn_err_prefix(err, opened, "--template wants a .jinja file or a model");
+        return opened;
+    }
     qn_err why;
     const qn_status status = qn_engine_template(&t->template, t->loaded.engine, NULL, &why);
     t->has_own_ends = !status;

@@ -29,6 +29,7 @@ typedef struct qn_talk {
     json_t *tools;         // that the model is told of; NULL: none
     uint32_t completion;   // how often the last question was answered before
     bool has_warned;       // of a template that changes texts
+    bool has_looked;       // whether the template has a switch for reasoning
     char **kept;           // (n_kept) texts of settings, which are borrowed there
     size_t n_kept, cap_kept;
     qn_tracer tracer;
@@ -45,6 +46,11 @@ QN_MUST_CHECK qn_status qn_text_check(const char *what, const char *text, size_t
 
 // A copy of a text that lives as long as the talk; NULL: no memory.
 char *qn_talk_keep(qn_talk *talk, const char *text);
+
+// The model's own sampling settings; none with --greedy.
+qn_sample_opts qn_talk_defaults(const qn_talk *talk);
+// Whether the next answer takes the best token always.
+bool qn_talk_is_greedy(const qn_talk *talk);
 
 // Puts the system message in front, or takes it away (text NULL).
 QN_MUST_CHECK qn_status qn_talk_set_system(qn_talk *talk, const char *text, qn_err *err);

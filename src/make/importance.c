@@ -112,6 +112,8 @@ qn_status qn_importance_open(qn_importance **out, const char *path, qn_err *err)
     qn_importance *imp = qn_alloc(1, sizeof *imp);
     if (!imp) return QN_NOMEM(err, "importance file");
     qn_status status = qn_source_open(&imp->source, path, err);
+    if (status == QN_FORMAT || status == QN_UNSUPPORTED)
+        status = QN_FAIL(err, FORMAT, "%s: not an importance file, which is GGUF", path);
     if (!status) {
         status = read_file(imp, err);
         if (status) qn_err_prefix(err, status, "%s", path);
