@@ -294,8 +294,8 @@ static void test_save_and_load(void **state) {
     screen_expect(s, "> ");
     screen_type(s, line);
     screen_expect(s, "quern: ");
-    screen_expect(s, "a conversation with D (qwen3,");
-    screen_expect(s, "this model is M (qwen3,");
+    screen_expect(s, "a conversation with quern-draft (qwen3,");
+    screen_expect(s, "this model is quern-mini (qwen3,");
     screen_type(s, "/exit\n");
     assert_int_equal(screen_close(s), 0);
 }

@@ -145,8 +145,8 @@ static void test_session(void **state) {
     cli_assert_fails(&raw, 2, "--session is for chat");
     cli_assert_fails(&folder, 2, "is a folder, want a file");
     assert_string_equal(folder.out, "");
-    cli_assert_fails(&other, 1, "a conversation with D (qwen3, 2622976 parameters");
-    assert_non_null(strstr(other.err, "this model is M (qwen3, 10493696 parameters"));
+    cli_assert_fails(&other, 1, "a conversation with quern-draft (qwen3, 2622976 parameters");
+    assert_non_null(strstr(other.err, "this model is quern-mini (qwen3, 10493696 parameters"));
     json_decref(root);
     free(text);
     cli_free(&a), cli_free(&b), cli_free(&raw), cli_free(&folder), cli_free(&other);
