@@ -82,9 +82,9 @@ lint: setup setup-check
 sz:
 	@tools/sz.sh
 
-# install program, library, header and pkg-config file under PREFIX (/usr/local)
+# install program, library, header, pkg-config file and licence under PREFIX (/usr/local), without debug information
 install: all
-	@cmake --install build --prefix $(PREFIX)
+	@cmake --install build --prefix $(PREFIX) --strip
 
 # remove everything that was built
 clean:

@@ -6,7 +6,13 @@ source=$1 build=$2 cc=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 prefix=$work/prefix
-cmake --install "$build" --prefix "$prefix" >"$work/log" || { cat "$work/log"; exit 1; }
+cmake --install "$build" --prefix "$prefix" --strip >"$work/log" || { cat "$work/log"; exit 1; }
+
+# What users install has no debug information, and a licence.
+for file in $(find "$prefix" -name 'libquern.*' -type f) $(find "$prefix/bin" -type f 2>/dev/null); do
+    ! readelf -S "$file" | grep -q '\.debug_info' || { echo "$file has debug information"; exit 1; }
+done
+cmp "$source/LICENSE" "$prefix/share/doc/quern/LICENSE"
 
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name quern.pc)")
 export PKG_CONFIG_PATH
