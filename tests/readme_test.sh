@@ -22,7 +22,7 @@ awk -v to="$work/cases/" '
     { name = "" }' "$source/README.md"
 
 normal() {
-    sed -e 's/ in [0-9.]* s/ in T s/' -e 's|([0-9]* MiB/s)|(S)|' -e '/\.plan$/d' \
+    sed -e 's/ in [0-9.]* s/ in T s/' -e 's|([0-9]* MiB/s)|(S)|' -e '/\.plan$/d' -e '/ origin$/d' \
         -e 's/-[0-9a-f]\{16\}\.packs/-HASH.packs/' "$1"
 }
 

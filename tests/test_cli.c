@@ -120,7 +120,6 @@ static void test_bad_prompts(void **state) {
         {{"logits", DRAFT, "--ids", "1,-1"}, "token 1: id -1, the vocabulary has 4096"},
         {{"logits", DRAFT, "--ids", "99999999999"}, "id 99999999999"},
         {{"logits", DRAFT, "--ids", ""}, "no token ids were given"},
-        {{"logits", DRAFT, "-p", ""}, "the prompt is empty"},
         {{"logits", DRAFT, "--ids", many}, "2049 tokens, the context has 2048"},
         {{"run", DRAFT, "-p", ""}, "the prompt is empty"},
         {{"run", DRAFT}, "the prompt is empty"}, // stdin is empty

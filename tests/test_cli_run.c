@@ -175,7 +175,8 @@ static void test_new_sessions(void **state) {
 static void test_bad_sessions(void **state) {
     (void)state;
 #define MODEL                                                                                      \
-    "\"model\": {\"name\": \"D\", \"architecture\": \"qwen3\", \"parameters\": 2622976, "          \
+    "\"model\": {\"name\": \"quern-draft\", \"architecture\": \"qwen3\", \"parameters\": "         \
+    "2622976, "                                                                                    \
     "\"vocabulary\": 4096}"
     static const struct {
         const char *text, *part;

@@ -206,6 +206,7 @@ static void test_wrong_usage(void **state) {
         {{"logits", DRAFT}, "give either --ids or --prompt"},
         {{"logits", DRAFT, "--ids", "1", "-p", "x"}, "give either --ids or --prompt"},
         {{"logits", DRAFT, "--ids", "1", "--naive", "--ref"}, "give either --naive or --ref"},
+        {{"logits", DRAFT, "-p", ""}, "--prompt: the prompt is empty"},
         {{"logits", DRAFT, "--ids", "1", "--hidden"}, "--hidden needs -o"},
         {{"logits", DRAFT, "--ids", "1", "--all"}, "--all needs -o"},
         {{"logits", DRAFT, "--ids"}, "--ids needs a value"},
