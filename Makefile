@@ -10,7 +10,7 @@ build = @tools/build.sh $(1) "$(2)" $(3)
 # What `make run` does when nobody can type.
 STORY  = -p "Tell me a short story." -n 80
 
-.PHONY: all run test test-large debug asan ubsan tsan check fuzz bench fmt lint sz install clean help setup setup-check
+.PHONY: all run test test-large test-schemas debug asan ubsan tsan check fuzz bench fmt lint sz install clean help setup setup-check
 .DEFAULT_GOAL = all
 
 # build the program and the library into build/
@@ -49,6 +49,11 @@ tsan: setup
 # write, open and delete a made-up model of every real shape (11 GB of disk for a moment)
 test-large: all
 	@tests/large_shapes.sh build/quern $(FOLDER)
+
+# run the published test suite of JSON Schema, which is fetched, against our grammars
+test-schemas: all
+	$(call build,build,,schema_suite)
+	@tools/schema_suite.sh $(FOLDER)
 
 # what one runs before a commit: lint, tests under sanitizers with gcc and with clang, a minute of fuzzing
 check: lint

@@ -630,6 +630,18 @@ typedef enum qn_grammar_kind {
     QN_GRAMMAR_GBNF    // rules in the notation of GBNF files
 } qn_grammar_kind;
 
+// How a JSON Schema is read; the other kinds have no options. `{0}` is the default.
+typedef struct qn_grammar_opts {
+    // What has no grammar (formats, unknown keywords, uniqueItems of any strings, patterns that look
+    // around, references to other files) is left out, with a warning that names its place, where it
+    // is refused otherwise. Answers may then be invalid.
+    bool lenient;
+    // Objects that list `properties` and say nothing of others have no others.
+    bool closed;
+    qn_log_fn *log; // of warnings; NULL: silent
+    void *log_arg;
+} qn_grammar_opts;
+
 // docs/structure.md lists what is supported. What cannot be honoured is refused with its place,
 // never ignored. The tokenizer must outlive the grammar.
 QN_API QN_MUST_CHECK qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer,
@@ -640,6 +652,17 @@ QN_API QN_MUST_CHECK qn_status qn_grammar_create(qn_grammar **out, const qn_toke
 QN_API QN_MUST_CHECK qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other,
                                                       qn_grammar_kind kind, const char *text,
                                                       size_t size, qn_err *err);
+// Both with options; NULL: the defaults.
+QN_API QN_MUST_CHECK qn_status qn_grammar_create_with(qn_grammar **out,
+                                                      const qn_tokenizer *tokenizer,
+                                                      qn_grammar_kind kind, const char *text,
+                                                      size_t size, const qn_grammar_opts *opts,
+                                                      qn_err *err);
+QN_API QN_MUST_CHECK qn_status qn_grammar_create_like_with(qn_grammar **out,
+                                                           const qn_grammar *other,
+                                                           qn_grammar_kind kind, const char *text,
+                                                           size_t size, const qn_grammar_opts *opts,
+                                                           qn_err *err);
 QN_API void qn_grammar_destroy(qn_grammar *grammar);
 
 // --- generation ----------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // Grammars byte by byte: tests/data/grammar/*.json lists grammars with texts that they accept and
-// reject, and grammars that must be refused, with a part of the message.
+// reject, and grammars that must be refused, with a part of the message. Cases may be "lenient" or
+// "closed"; "warns" is a part of what must then be said, and otherwise nothing may be.
 #include "testing.h"
 
 #include "gen/grammar/grammar.h"
@@ -7,6 +8,8 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+enum { WARNING_BYTES = 800 };
 
 static qn_tokenizer *tokenizer; // read once for the group
 
@@ -101,26 +104,45 @@ static int check_texts(const qn_grammar *grammar, const json_t *one, const char 
     return n_bad;
 }
 
+static void keep_warning(void *arg, qn_log_level level, const char *message) {
+    assert_int_equal(level, QN_LOG_WARNING);
+    snprintf(arg, WARNING_BYTES, "%s", message);
+}
+
+static int check_warning(const json_t *one, const char *said) {
+    const char *warns = json_string_value(json_object_get(one, "warns"));
+    if (warns ? strstr(said, warns) != NULL : !*said) return 0;
+    print_error("%s: warned of '%s', must warn of '%s'\n",
+                json_string_value(json_object_get(one, "name")), said, warns ? warns : "nothing");
+    return 1;
+}
+
 static int check_case(const json_t *one, size_t *n) {
+    char said[WARNING_BYTES] = "";
+    const qn_grammar_opts opts = {.lenient = json_is_true(json_object_get(one, "lenient")),
+                                  .closed = json_is_true(json_object_get(one, "closed")),
+                                  .log = keep_warning,
+                                  .log_arg = said};
     qn_err err = {0};
     qn_grammar *grammar = NULL;
     const char *name = json_string_value(json_object_get(one, "name"));
     const char *error = json_string_value(json_object_get(one, "error"));
     const qn_grammar_kind kind = kind_of(one);
     char *text = text_of(one, kind);
-    const qn_status status = qn_grammar_create(&grammar, tokenizer, kind, text, strlen(text), &err);
+    const qn_status status =
+        qn_grammar_create_with(&grammar, tokenizer, kind, text, strlen(text), &opts, &err);
     free(text);
-    int n_bad = 0;
+    int n_bad = check_warning(one, said);
     *n += error != NULL;
     if (error && (!status || !strstr(err.message, error))) {
         print_error("%s: %s, must be refused with '%s'\n", name, status ? err.message : "accepted",
                     error);
-        n_bad = 1;
+        n_bad++;
     } else if (!error && status) {
         print_error("%s: %s\n", name, err.message);
-        n_bad = 1;
+        n_bad++;
     } else if (!error) {
-        n_bad =
+        n_bad +=
             check_texts(grammar, one, "accept", 1, n) + check_texts(grammar, one, "reject", 0, n);
     }
     qn_grammar_destroy(grammar);
@@ -145,7 +167,7 @@ static void file_of_cases(void **state) {
 
 int main(void) {
     static char json[] = "json", regex[] = "regex", gbnf[] = "gbnf", schema[] = "schema",
-                strings[] = "strings", patterns[] = "patterns";
+                strings[] = "strings", patterns[] = "patterns", libraries[] = "libraries";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(file_of_cases, json),
         cmocka_unit_test_prestate(file_of_cases, regex),
@@ -153,6 +175,7 @@ int main(void) {
         cmocka_unit_test_prestate(file_of_cases, schema),
         cmocka_unit_test_prestate(file_of_cases, strings),
         cmocka_unit_test_prestate(file_of_cases, patterns),
+        cmocka_unit_test_prestate(file_of_cases, libraries),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

@@ -40,6 +40,18 @@ static const one_case cases[] = {
     {QN_GRAMMAR_SCHEMA, "{\"type\": \"string\", \"pattern\": \"^(a\\\\b|\\\\P{L}b)+\", "
                         "\"minLength\": 2, \"maxLength\": 900, "
                         "\"not\": {\"const\": \"b\"}}"},
+    {QN_GRAMMAR_SCHEMA,
+     "{\"$id\": \"http://x/y\", \"$defs\": {\"n\": {\"$anchor\": \"n\", \"oneOf\": [{\"type\": "
+     "\"integer\"}, {\"type\": \"number\", \"multipleOf\": 0.5, \"maximum\": 99}]}}, \"type\": "
+     "\"array\", \"prefixItems\": [{\"$ref\": \"#n\"}, {\"not\": {\"enum\": [1, \"x\", [2]]}}], "
+     "\"items\": {\"enum\": [1, 2]}, \"contains\": {\"maximum\": 18446744073709551615}, "
+     "\"maxContains\": 2, \"maxItems\": 4}"},
+    {QN_GRAMMAR_SCHEMA,
+     "{\"type\": \"object\", \"properties\": {\"a\": {}, \"b\": {\"type\": \"array\", \"items\": "
+     "{\"enum\": [1, 2]}, \"uniqueItems\": true}}, \"if\": {\"required\": [\"a\"]}, \"then\": "
+     "{\"required\": [\"b\"]}, \"dependentRequired\": {\"b\": [\"c\"]}, \"anyOf\": "
+     "[{\"properties\": "
+     "{\"c\": {}}}], \"unevaluatedProperties\": false}"},
 };
 
 static qn_tokenizer *tokenizer;

@@ -46,6 +46,9 @@ static qn_status check_raw(const qn_run_args *args, qn_err *err) {
 static qn_status check_grammar(const qn_run_args *args, qn_err *err) {
     const int n = !!args->grammar + !!args->grammar_file + !!args->schema + !!args->schema_file +
                   !!args->regex + args->json_mode;
+    if ((args->schema_lenient || args->schema_closed) && !args->schema && !args->schema_file)
+        return QN_FAIL(err, ARGUMENT, "run: %s needs --json-schema or --json-schema-file",
+                       args->schema_lenient ? "--schema-lenient" : "--schema-closed");
     if (n <= 1) return QN_OK;
     return QN_FAIL(err, ARGUMENT,
                    "run: give one of --grammar, --grammar-file, --json-schema, "
@@ -238,7 +241,7 @@ static const qn_option run_table[] = {
     {.name = "--json-schema",
      .alias = "-j",
      .arg = "SCHEMA",
-     .help = "JSON Schema of the answer",
+     .help = "JSON Schema of the answer, as it is or as requests to servers wrap it",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, schema)},
     {.name = "--json-schema-file",
@@ -247,6 +250,15 @@ static const qn_option run_table[] = {
      .help = "the same from a file",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, schema_file)},
+    {.name = "--schema-lenient",
+     .help =
+         "leave out, with a warning, what of a schema cannot be honoured and is refused otherwise",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(qn_run_args, schema_lenient)},
+    {.name = "--schema-closed",
+     .help = "objects whose schema lists properties have no others, unless it says so",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(qn_run_args, schema_closed)},
     {.name = "--regex",
      .arg = "PATTERN",
      .help = "regular expression that the whole answer matches",

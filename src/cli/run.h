@@ -21,7 +21,7 @@ typedef struct qn_live_args {
 typedef struct qn_run_args {
     const char *prompt, *file, *system, *template, *tools, *session, *draft;
     const char *grammar, *grammar_file, *schema, *schema_file, *regex;
-    bool json_mode;
+    bool json_mode, schema_lenient, schema_closed;
     qn_live_args live;
     qn_sampling_args sampling;
     int64_t context;

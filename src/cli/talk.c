@@ -467,6 +467,14 @@ static qn_status open_draft(qn_talk *t, qn_err *err) {
     return qn_session_create(&t->draft, t->draft_model.engine, &opts, err);
 }
 
+static void warn_of_schema(void *arg, qn_log_level level, const char *message) {
+    qn_err clean; // the message quotes the schema: qn_err_set makes it printable
+    (void)arg;
+    (void)level;
+    (void)QN_FAIL(&clean, OK, "%s", message);
+    fprintf(stderr, "quern: warning: %s\n", clean.message);
+}
+
 // At most one of them is given.
 static qn_status open_grammar(qn_talk *t, qn_err *err) {
     const qn_run_args *a = t->args;
@@ -481,6 +489,8 @@ static qn_status open_grammar(qn_talk *t, qn_err *err) {
         {"--regex", a->regex, NULL, QN_GRAMMAR_REGEX},
         {"--json-mode", a->json_mode ? "" : NULL, NULL, QN_GRAMMAR_JSON},
     };
+    const qn_grammar_opts opts = {
+        .lenient = a->schema_lenient, .closed = a->schema_closed, .log = warn_of_schema};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         if (!forms[i].text && !forms[i].file) continue;
         qn_buf text = {0};
@@ -488,8 +498,8 @@ static qn_status open_grammar(qn_talk *t, qn_err *err) {
         qn_status status = text.failed ? QN_NOMEM(err, "a grammar") : QN_OK;
         if (forms[i].file) status = qn_text_read(&text, forms[i].file, QN_MOST_GRAMMAR, err);
         if (!status)
-            status = qn_grammar_create(&t->grammar, t->tokenizer, forms[i].kind, text.data,
-                                       text.size, err);
+            status = qn_grammar_create_with(&t->grammar, t->tokenizer, forms[i].kind, text.data,
+                                            text.size, &opts, err);
         qn_buf_deinit(&text);
         if (status) return qn_err_prefix(err, status, "%s", forms[i].option);
     }

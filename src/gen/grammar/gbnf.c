@@ -388,7 +388,9 @@ static qn_status read_rules(int32_t *root, parser *p) {
     return QN_OK;
 }
 
-qn_status qn_front_gbnf(int32_t *root, qn_ast *ast, qn_str text, qn_err *err) {
+qn_status qn_front_gbnf(int32_t *root, qn_ast *ast, qn_str text, const qn_grammar_opts *opts,
+                        qn_err *err) {
+    (void)opts;
     if (!qn_utf8_valid(text.data, text.size)) return QN_FAIL(err, FORMAT, "GBNF: not valid UTF-8");
     parser p = {.ast = ast, .text = text, .err = err};
     const qn_status status = read_rules(root, &p);

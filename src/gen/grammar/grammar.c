@@ -21,12 +21,12 @@ static qn_status fail_empty(qn_grammar_kind kind, const qn_ast *ast, qn_err *err
 }
 
 static qn_status compile(qn_program *out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
-                         qn_str text, qn_err *err) {
+                         qn_str text, const qn_grammar_opts *opts, qn_err *err) {
     qn_ast ast;
     int32_t root;
     QN_TRY(qn_ast_init(&ast, err));
     ast.tokenizer = tokenizer;
-    qn_status status = front_ends[kind](&root, &ast, text, err);
+    qn_status status = front_ends[kind](&root, &ast, text, opts, err);
     if (!status) {
         status = qn_ast_analyze(&ast, root, err);
         if (status == QN_ARGUMENT) status = fail_empty(kind, &ast, err);
@@ -38,7 +38,8 @@ static qn_status compile(qn_program *out, const qn_tokenizer *tokenizer, qn_gram
 
 // Everything but the vocabulary.
 static qn_status create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
-                        const char *text, size_t size, qn_err *err) {
+                        const char *text, size_t size, const qn_grammar_opts *opts, qn_err *err) {
+    static const qn_grammar_opts defaults;
     if ((int)kind < 0 || (size_t)kind >= sizeof front_ends / sizeof *front_ends)
         return QN_FAIL(err, ARGUMENT, "grammar: unknown kind %d", (int)kind);
     if (size > TEXT_MAX)
@@ -46,7 +47,8 @@ static qn_status create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_gram
     qn_grammar *grammar = qn_alloc(1, sizeof *grammar);
     if (!grammar) return QN_NOMEM(err, "grammar");
     const qn_status status =
-        compile(&grammar->program, tokenizer, kind, (qn_str){text ? text : "", size}, err);
+        compile(&grammar->program, tokenizer, kind, (qn_str){text ? text : "", size},
+                opts ? opts : &defaults, err);
     if (status)
         qn_grammar_destroy(grammar);
     else
@@ -68,11 +70,12 @@ static void detach(qn_shared_bytes *shared) {
     qn_free(shared);
 }
 
-qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
-                            const char *text, size_t size, qn_err *err) {
+qn_status qn_grammar_create_with(qn_grammar **out, const qn_tokenizer *tokenizer,
+                                 qn_grammar_kind kind, const char *text, size_t size,
+                                 const qn_grammar_opts *opts, qn_err *err) {
     qn_grammar *grammar;
     if (!tokenizer) return QN_FAIL(err, ARGUMENT, "grammar: no tokenizer");
-    QN_TRY(create(&grammar, tokenizer, kind, text, size, err));
+    QN_TRY(create(&grammar, tokenizer, kind, text, size, opts, err));
     qn_shared_bytes *shared = qn_alloc(1, sizeof *shared);
     qn_status status = shared ? QN_OK : QN_NOMEM(err, "grammar");
     if (!status) status = qn_token_bytes_init(&shared->bytes, tokenizer, err);
@@ -87,13 +90,24 @@ qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_
     return QN_OK;
 }
 
-qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other, qn_grammar_kind kind,
-                                 const char *text, size_t size, qn_err *err) {
+qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
+                            const char *text, size_t size, qn_err *err) {
+    return qn_grammar_create_with(out, tokenizer, kind, text, size, NULL, err);
+}
+
+qn_status qn_grammar_create_like_with(qn_grammar **out, const qn_grammar *other,
+                                      qn_grammar_kind kind, const char *text, size_t size,
+                                      const qn_grammar_opts *opts, qn_err *err) {
     qn_grammar *grammar;
-    QN_TRY(create(&grammar, other->shared->tokenizer, kind, text, size, err));
+    QN_TRY(create(&grammar, other->shared->tokenizer, kind, text, size, opts, err));
     attach(grammar, other->shared);
     *out = grammar;
     return QN_OK;
+}
+
+qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other, qn_grammar_kind kind,
+                                 const char *text, size_t size, qn_err *err) {
+    return qn_grammar_create_like_with(out, other, kind, text, size, NULL, err);
 }
 
 void qn_grammar_destroy(qn_grammar *grammar) {

@@ -156,7 +156,9 @@ int32_t qn_json_text(qn_ast *ast, qn_str value) {
     return qn_ast_seq(ast, text(ast, "\""), node);
 }
 
-qn_status qn_front_json(int32_t *root, qn_ast *ast, qn_str given, qn_err *err) {
+qn_status qn_front_json(int32_t *root, qn_ast *ast, qn_str given, const qn_grammar_opts *opts,
+                        qn_err *err) {
+    (void)opts;
     qn_json_parts parts;
     if (given.size)
         return QN_FAIL(err, ARGUMENT, "grammar: JSON mode takes no text, not %zu bytes",

@@ -85,7 +85,9 @@ bool qn_regex_take_count(qn_regex_node *tree, uint32_t *min, uint32_t *max) {
     return true;
 }
 
-qn_status qn_front_regex(int32_t *root, qn_ast *ast, qn_str pattern, qn_err *err) {
+qn_status qn_front_regex(int32_t *root, qn_ast *ast, qn_str pattern, const qn_grammar_opts *opts,
+                         qn_err *err) {
+    (void)opts;
     qn_regex_node *tree;
     uint64_t steps = STEPS_MAX;
     QN_TRY(qn_regex_parse(&tree, &ast->arena, pattern, &steps, err));

@@ -3,7 +3,10 @@
 #include "core/mem.h"
 #include "gen/grammar/object.h"
 
-enum { STEPS_MAX = 40 << 20, WHERE_BYTES = 200, HOPS_MAX = 100 };
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { STEPS_MAX = 40 << 20, WHERE_BYTES = 200, HOPS_MAX = 100, WARNINGS_MAX = 100 };
 
 // --- places --------------------------------------------------------------------------------------
 
@@ -53,215 +56,27 @@ qn_status qn_schema_spend(qn_schema *s, uint64_t steps, const qn_where *where) {
     return QN_OK;
 }
 
-// --- keywords ------------------------------------------------------------------------------------
-
-typedef enum keyword_kind { HONOURED, NOTE, REFUSED } keyword_kind;
-
-typedef struct keyword_row {
-    const char *name;
-    keyword_kind kind;
-} keyword_row;
-
-static const keyword_row keywords[] = {
-    {"type", HONOURED},
-    {"enum", HONOURED},
-    {"const", HONOURED},
-    {"properties", HONOURED},
-    {"required", HONOURED},
-    {"additionalProperties", HONOURED},
-    {"patternProperties", HONOURED},
-    {"propertyNames", HONOURED},
-    {"minProperties", HONOURED},
-    {"maxProperties", HONOURED},
-    {"items", HONOURED},
-    {"prefixItems", HONOURED},
-    {"additionalItems", HONOURED},
-    {"minItems", HONOURED},
-    {"maxItems", HONOURED},
-    {"uniqueItems", HONOURED},
-    {"minLength", HONOURED},
-    {"maxLength", HONOURED},
-    {"pattern", HONOURED},
-    {"format", HONOURED},
-    {"minimum", HONOURED},
-    {"maximum", HONOURED},
-    {"exclusiveMinimum", HONOURED},
-    {"exclusiveMaximum", HONOURED},
-    {"multipleOf", HONOURED},
-    {"anyOf", HONOURED},
-    {"oneOf", HONOURED},
-    {"allOf", HONOURED},
-    {"not", HONOURED},
-    {"$ref", HONOURED},
-    {"nullable", HONOURED},
-    {"title", NOTE},
-    {"description", NOTE},
-    {"default", NOTE},
-    {"examples", NOTE},
-    {"example", NOTE},
-    {"$schema", NOTE},
-    {"$id", NOTE},
-    {"id", NOTE},
-    {"$comment", NOTE},
-    {"$defs", NOTE},
-    {"definitions", NOTE},
-    {"$anchor", NOTE},
-    {"$vocabulary", NOTE},
-    {"deprecated", NOTE},
-    {"readOnly", NOTE},
-    {"writeOnly", NOTE},
-    {"contentEncoding", NOTE},
-    {"contentMediaType", NOTE},
-    {"contentSchema", NOTE},
-    {"externalDocs", NOTE},
-    {"discriminator", NOTE},
-    {"xml", NOTE},
-    {"propertyOrdering", NOTE},
-    {"minContains", NOTE},
-    {"maxContains", NOTE},
-    {"strict", NOTE},
-    {"name", NOTE},
-    {"contains", REFUSED},
-    {"if", REFUSED},
-    {"then", REFUSED},
-    {"else", REFUSED},
-    {"dependentRequired", REFUSED},
-    {"dependentSchemas", REFUSED},
-    {"dependencies", REFUSED},
-    {"unevaluatedItems", REFUSED},
-    {"unevaluatedProperties", REFUSED},
-    {"$dynamicRef", REFUSED},
-    {"$dynamicAnchor", REFUSED},
-    {"$recursiveRef", REFUSED},
-    {"$recursiveAnchor", REFUSED},
-};
-
-static qn_status check_keywords(qn_schema *s, const qn_member *member) {
-    const char *name;
-    json_t *value;
-    json_object_foreach(member->schema, name, value) {
-        size_t i = 0;
-        while (i < sizeof keywords / sizeof *keywords && strcmp(keywords[i].name, name) != 0) i++;
-        if (i == sizeof keywords / sizeof *keywords) {
-            if (!strncmp(name, "x-", 2)) continue;
-            return QN_SCHEMA_FAIL(s, member->where, name, UNSUPPORTED, "unknown keyword");
-        }
-        if (keywords[i].kind == REFUSED)
-            return QN_SCHEMA_FAIL(s, member->where, name, UNSUPPORTED,
-                                  "this keyword is not supported");
-    }
-    return QN_OK;
+static bool is_warned(qn_schema *s, const char *place) {
+    uint32_t at;
+    const size_t n = strlen(place);
+    if (s->n_warned == WARNINGS_MAX || qn_map_find(&s->warned, place, n, &at)) return true;
+    const char *kept = qn_arena_strdup(&s->arena, place, n);
+    if (kept && qn_map_add(&s->warned, kept, n, 0, NULL)) s->n_warned++;
+    return false;
 }
 
-qn_status qn_schema_count(uint32_t *out, bool *found, qn_schema *s, const qn_member *member,
-                          const char *keyword) {
-    const json_t *value = json_object_get(member->schema, keyword);
-    *found = value != NULL;
-    if (!value) return QN_OK;
-    const double real = json_number_value(value);
-    if (!json_is_number(value) || real < 0 || real != (double)(int64_t)real || real > 1e15)
-        return QN_SCHEMA_FAIL(s, member->where, keyword, FORMAT,
-                              "not a whole number from 0 to 1e15");
-    *out = real >= (double)QN_AST_MANY ? QN_AST_MANY : (uint32_t)real;
-    return QN_OK;
-}
-
-typedef struct type_name {
-    const char *name;
-    uint32_t types;
-} type_name;
-
-static const type_name type_names[] = {{"null", QN_TYPE_NULL},       {"boolean", QN_TYPE_BOOLEAN},
-                                       {"integer", QN_TYPE_INTEGER}, {"number", QN_TYPE_NUMBER},
-                                       {"string", QN_TYPE_STRING},   {"array", QN_TYPE_ARRAY},
-                                       {"object", QN_TYPE_OBJECT}};
-
-static uint32_t find_type(const json_t *name) {
-    for (size_t i = 0; json_is_string(name) && i < sizeof type_names / sizeof *type_names; i++)
-        if (qn_str_is(qn_json_str(name), type_names[i].name)) return type_names[i].types;
-    return 0;
-}
-
-static qn_status fail_type(qn_schema *s, const qn_member *member, const json_t *type) {
-    if (!json_is_string(type))
-        return QN_SCHEMA_FAIL(s, member->where, "type", FORMAT, "want the name of a type");
-    return QN_SCHEMA_FAIL(s, member->where, "type", FORMAT, "no type '%.40s'",
-                          json_string_value(type));
-}
-
-qn_status qn_schema_types(uint32_t *out, qn_schema *s, const qn_member *member) {
-    const json_t *type = json_object_get(member->schema, "type");
-    size_t i;
-    json_t *one;
-    *out = type ? 0 : QN_TYPE_ANY;
-    if (type && !json_is_array(type)) {
-        *out = find_type(type);
-        if (!*out) return fail_type(s, member, type);
-    }
-    json_array_foreach(type, i, one) {
-        if (!find_type(one)) return fail_type(s, member, one);
-        *out |= find_type(one);
-    }
-    if (json_is_true(json_object_get(member->schema, "nullable"))) *out |= QN_TYPE_NULL;
-    return QN_OK;
-}
-
-// --- references ----------------------------------------------------------------------------------
-
-static int hex_value(char c) {
-    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
-    const char *hit = c ? strchr(digits, c) : NULL;
-    return hit ? (int)((hit - digits) % 16) : -1;
-}
-
-// One step of a pointer, with %XX, ~0 and ~1 read; returns where it ends.
-static const char *read_step(qn_buf *out, const char *at) {
-    qn_buf_clear(out);
-    for (; *at && *at != '/'; at++) {
-        char c = *at;
-        if (c == '%' && hex_value(at[1]) >= 0 && hex_value(at[2]) >= 0) {
-            c = (char)(hex_value(at[1]) * 16 + hex_value(at[2]));
-            at += 2;
-        }
-        if (c == '~' && (at[1] == '0' || at[1] == '1')) {
-            c = at[1] == '0' ? '~' : '/';
-            at++;
-        }
-        qn_buf_add(out, &c, 1);
-    }
-    return at;
-}
-
-static json_t *step_into(json_t *at, const qn_buf *step) {
-    if (json_is_object(at)) return json_object_get(at, step->size ? step->data : "");
-    if (!json_is_array(at) || !step->size || step->size > 9) return NULL;
-    size_t index = 0;
-    for (size_t i = 0; i < step->size; i++) {
-        if (step->data[i] < '0' || step->data[i] > '9') return NULL;
-        index = index * 10 + (size_t)(step->data[i] - '0');
-    }
-    return json_array_get(at, index);
-}
-
-qn_status qn_schema_resolve(json_t **out, qn_schema *s, const json_t *ref, const qn_where *where) {
-    const char *text = json_string_value(ref);
-    if (!text) return QN_SCHEMA_FAIL(s, where, "$ref", FORMAT, "not a string");
-    if (text[0] != '#' || (text[1] && text[1] != '/'))
-        return QN_SCHEMA_FAIL(s, where, "$ref", UNSUPPORTED,
-                              "'%s': only references within the schema (#, #/...) are supported",
-                              text);
-    QN_TRY(qn_schema_spend(s, 16 + strlen(text), where));
-    json_t *at = s->root;
-    qn_buf step = {0};
-    for (const char *p = text + 1; *p == '/' && at;) {
-        p = read_step(&step, p + 1);
-        at = step_into(at, &step);
-    }
-    const bool failed = step.failed;
-    qn_buf_deinit(&step);
-    if (failed) return QN_NOMEM(s->err, "schema");
-    if (!at) return QN_SCHEMA_FAIL(s, where, "$ref", FORMAT, "'%s' is not there", text);
-    *out = at;
+qn_status qn_schema_ignore(qn_schema *s, const qn_where *where, const char *keyword,
+                           const char *format, ...) {
+    char why[200], message[600], place[WHERE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    if (!s->opts->lenient) return QN_SCHEMA_FAIL(s, where, keyword, UNSUPPORTED, "%s", why);
+    render_where(place, where);
+    snprintf(message, sizeof message, "schema, %s/%s: %s; left out", place, keyword, why);
+    if (s->opts->log && !is_warned(s, message))
+        s->opts->log(s->opts->log_arg, QN_LOG_WARNING, message);
     return QN_OK;
 }
 
@@ -282,9 +97,18 @@ bool qn_conj_is_false(const qn_conj *conj) {
 static qn_status follow_references(qn_schema *s, qn_member *member) {
     for (int hops = 0; hops < HOPS_MAX; hops++) {
         const json_t *ref = json_object_get(member->schema, "$ref");
-        if (!ref || json_object_size(member->schema) != 1) break;
-        QN_TRY(qn_schema_resolve(&member->schema, s, ref, member->where));
+        if (!ref || (json_object_size(member->schema) != 1 && !s->ref_alone)) break;
+        QN_TRY(qn_schema_resolve(&member->schema, s, member, "$ref"));
     }
+    return QN_OK;
+}
+
+// Adds a member as it is.
+static qn_status copy_member(qn_schema *s, qn_conj *conj, qn_member member) {
+    QN_TRY(qn_schema_spend(s, 4, member.where));
+    if (!qn_grow((void **)&conj->members, &conj->cap, conj->n + 1, sizeof *conj->members))
+        return QN_NOMEM(s->err, "schema");
+    conj->members[conj->n++] = member;
     return QN_OK;
 }
 
@@ -298,26 +122,28 @@ qn_status qn_conj_add(qn_schema *s, qn_conj *conj, qn_member member) {
         if (conj->members[at].schema == member.schema && !json_is_false(member.schema))
             return QN_SCHEMA_FAIL(s, member.where, NULL, UNSUPPORTED,
                                   "the schema refers to itself for the same value");
+    // Who named a schema matters where something asks what is described by whom.
     for (size_t i = 0; i < conj->n; i++)
-        if (conj->members[i].schema == member.schema) return QN_OK;
+        if (conj->members[i].schema == member.schema &&
+            (!s->has_unevaluated || conj->members[i].parent == member.parent))
+            return QN_OK;
     if (conj->n == QN_CONJ_MAX)
         return QN_SCHEMA_FAIL(s, member.where, NULL, LIMIT, "more than %d schemas for one value",
                               QN_CONJ_MAX);
-    QN_TRY(qn_schema_spend(s, 4 + conj->n, member.where));
-    if (!qn_grow((void **)&conj->members, &conj->cap, conj->n + 1, sizeof *conj->members))
-        return QN_NOMEM(s->err, "schema");
-    conj->members[conj->n++] = member;
-    return QN_OK;
+    QN_TRY(qn_schema_spend(s, conj->n, member.where));
+    return copy_member(s, conj, member);
 }
 
 static qn_status find_conj(qn_waiting **out, qn_schema *s, const qn_conj *conj) {
     struct {
         const void *schema;
-        uintptr_t done;
+        uint32_t done;
+        int32_t parent;
     } key[QN_CONJ_MAX];
     for (size_t i = 0; i < conj->n; i++) {
         key[i].schema = conj->members[i].schema;
         key[i].done = conj->members[i].done;
+        key[i].parent = s->has_unevaluated ? conj->members[i].parent : 0;
     }
     const size_t size = conj->n * sizeof *key;
     uint32_t at;
@@ -358,32 +184,68 @@ qn_status qn_schema_value(int32_t *out, qn_schema *s, const qn_conj *conj) {
     return QN_OK;
 }
 
-// Adds what allOf and $ref name, until there is nothing more to add.
-static qn_status expand(qn_schema *s, qn_conj *conj) {
-    for (size_t i = 0; i < conj->n; i++) {
+static qn_status add_references(qn_schema *s, qn_conj *conj, size_t i) {
+    static const char *const keywords[] = {"$ref", "$dynamicRef", "$recursiveRef"};
+    for (size_t k = 0; k < sizeof keywords / sizeof *keywords; k++) {
         const qn_member member = conj->members[i];
-        if (json_is_false(member.schema)) continue;
-        QN_TRY(check_keywords(s, &member));
-        const json_t *ref = json_object_get(member.schema, "$ref");
-        if (ref) {
-            qn_member to = {.where = member.where, .parent = (int32_t)i};
-            QN_TRY(qn_schema_resolve(&to.schema, s, ref, member.where));
-            QN_TRY(qn_conj_add(s, conj, to));
-        }
-        json_t *all = json_object_get(member.schema, "allOf"), *one;
-        size_t k;
-        if (all && !json_array_size(all))
-            return QN_SCHEMA_FAIL(s, member.where, "allOf", FORMAT, "not a list of schemas");
-        json_array_foreach(all, k, one) {
-            const qn_where *list = qn_where_add(s, member.where, "allOf", 0);
-            QN_TRY(qn_conj_add(s, conj,
-                               (qn_member){one, qn_where_add(s, list, NULL, k), (int32_t)i, 0}));
-        }
+        qn_member to = {.where = member.where, .parent = (int32_t)i, .done = member.done & QN_MUTE};
+        if (!json_object_get(member.schema, keywords[k])) continue;
+        QN_TRY(qn_schema_resolve(&to.schema, s, &member, keywords[k]));
+        QN_TRY(qn_conj_add(s, conj, to));
     }
     return QN_OK;
 }
 
-static qn_status common_types(uint32_t *out, qn_schema *s, const qn_conj *all) {
+static qn_status add_all_of(qn_schema *s, qn_conj *conj, size_t i) {
+    const qn_member member = conj->members[i];
+    json_t *all = json_object_get(member.schema, "allOf"), *one;
+    size_t k;
+    if (all && !json_array_size(all))
+        return QN_SCHEMA_FAIL(s, member.where, "allOf", FORMAT, "not a list of schemas");
+    json_array_foreach(all, k, one) {
+        const qn_where *list = qn_where_add(s, member.where, "allOf", 0);
+        QN_TRY(qn_conj_add(
+            s, conj,
+            (qn_member){one, qn_where_add(s, list, NULL, k), (int32_t)i, member.done & QN_MUTE}));
+    }
+    return QN_OK;
+}
+
+// What `not` and the dependencies become.
+static qn_status add_rewritten(qn_schema *s, qn_conj *conj, size_t i) {
+    const qn_member member = conj->members[i];
+    json_t *not = json_object_get(member.schema, "not"), *made;
+    QN_TRY(qn_schema_dependencies(&made, s, &member));
+    if (made)
+        QN_TRY(qn_conj_add(s, conj,
+                           (qn_member){made, member.where, (int32_t)i, member.done & QN_MUTE}));
+    if (!not || qn_schema_is_plain_not(member.schema)) return QN_OK;
+    const qn_where *where = qn_where_add(s, member.where, "not", 0);
+    QN_TRY(qn_schema_negated(&made, s, not, where));
+    return qn_conj_add(s, conj, (qn_member){made, where, (int32_t)i, QN_MUTE});
+}
+
+qn_status qn_conj_expand(qn_schema *s, qn_conj *conj) {
+    for (size_t i = 0; i < conj->n; i++) {
+        const qn_member member = conj->members[i];
+        if (json_is_false(member.schema)) continue;
+        QN_TRY(qn_schema_check_keywords(s, &member));
+        QN_TRY(add_references(s, conj, i));
+        QN_TRY(add_all_of(s, conj, i));
+        QN_TRY(add_rewritten(s, conj, i));
+    }
+    return QN_OK;
+}
+
+bool qn_conj_speaks_for(const qn_conj *all, size_t i, size_t of) {
+    for (int32_t at = (int32_t)i; at >= 0; at = all->members[at].parent) {
+        if ((size_t)at == of) return true;
+        if (all->members[at].done & QN_MUTE) return false;
+    }
+    return false;
+}
+
+qn_status qn_schema_common_types(uint32_t *out, qn_schema *s, const qn_conj *all) {
     *out = QN_TYPE_ANY;
     for (size_t i = 0; i < all->n; i++) {
         uint32_t types;
@@ -394,28 +256,26 @@ static qn_status common_types(uint32_t *out, qn_schema *s, const qn_conj *all) {
 }
 
 // A choice between the options of one member, each with everything else.
-static qn_status choose(int32_t *out, qn_schema *s, const qn_conj *conj, size_t at,
+static qn_status choose(int32_t *out, qn_schema *s, const qn_conj *conj, size_t at, json_t *options,
                         const char *keyword, uint32_t done) {
     const qn_member member = conj->members[at];
-    json_t *options = json_object_get(member.schema, keyword), *option;
+    json_t *option;
     const qn_where *list = qn_where_add(s, member.where, keyword, 0);
     int32_t node = QN_AST_NEVER;
     size_t k;
     qn_status status = QN_OK;
-    if (!json_array_size(options))
-        return QN_SCHEMA_FAIL(s, member.where, keyword, FORMAT, "not a list of schemas");
     json_array_foreach(options, k, option) {
         qn_conj with = {0};
         int32_t made = QN_AST_NEVER;
         for (size_t i = 0; i < conj->n && !status; i++) {
             qn_member copy = conj->members[i];
             if (i == at) copy.done |= done;
-            status = qn_conj_add(s, &with, (qn_member){copy.schema, copy.where, -1, copy.done});
-            if (!status) with.members[i].parent = copy.parent;
+            status = copy_member(s, &with, copy);
         }
         if (!status)
-            status = qn_conj_add(
-                s, &with, (qn_member){option, qn_where_add(s, list, NULL, k), (int32_t)at, 0});
+            status = qn_conj_add(s, &with,
+                                 (qn_member){option, qn_where_add(s, list, NULL, k), (int32_t)at,
+                                             member.done & QN_MUTE});
         if (!status) status = qn_schema_value(&made, s, &with);
         qn_conj_deinit(&with);
         if (status) return status;
@@ -425,19 +285,61 @@ static qn_status choose(int32_t *out, qn_schema *s, const qn_conj *conj, size_t 
     return QN_OK;
 }
 
+// Whether something asks what the choices of member `at` describe.
+static bool is_watched(const qn_conj *conj, size_t at) {
+    for (size_t i = 0; i < conj->n; i++)
+        if (qn_conj_speaks_for(conj, at, i) &&
+            (json_object_get(conj->members[i].schema, "unevaluatedProperties") ||
+             json_object_get(conj->members[i].schema, "unevaluatedItems")))
+            return true;
+    return false;
+}
+
+static qn_status choose_any(int32_t *out, qn_schema *s, const qn_conj *conj, size_t at,
+                            json_t *options) {
+    // More than one may hold, and then each describes something.
+    if (is_watched(conj, at))
+        QN_TRY(qn_schema_subsets(&options, s, options, conj->members[at].where));
+    return choose(out, s, conj, at, options, "anyOf", QN_DONE_ANY);
+}
+
+static qn_status choose_one(int32_t *out, qn_schema *s, const qn_conj *conj, size_t at) {
+    const qn_member *member = &conj->members[at];
+    json_t *options;
+    uint32_t types;
+    QN_TRY(qn_schema_common_types(&types, s, conj));
+    QN_TRY(qn_schema_one_options(&options, s, member, types));
+    return choose(out, s, conj, at, options, "oneOf", QN_DONE_ONE);
+}
+
+static qn_status choose_if(int32_t *out, qn_schema *s, const qn_conj *conj, size_t at) {
+    json_t *options;
+    QN_TRY(qn_schema_if_options(&options, s, &conj->members[at]));
+    return choose(out, s, conj, at, options, "if", QN_DONE_IF);
+}
+
+static qn_status check_list(qn_schema *s, const qn_member *member, const char *keyword) {
+    const json_t *list = json_object_get(member->schema, keyword);
+    return !list || json_array_size(list)
+               ? QN_OK
+               : QN_SCHEMA_FAIL(s, member->where, keyword, FORMAT, "not a list of schemas");
+}
+
 // Finds a choice that is still open; *found tells whether there was one.
 static qn_status resolve_choice(int32_t *out, bool *found, qn_schema *s, const qn_conj *conj) {
     *found = true;
     for (size_t i = 0; i < conj->n; i++) {
         const qn_member *member = &conj->members[i];
-        if (json_object_get(member->schema, "anyOf") && !(member->done & QN_DONE_ANY))
-            return choose(out, s, conj, i, "anyOf", QN_DONE_ANY);
-        if (json_object_get(member->schema, "oneOf") && !(member->done & QN_DONE_ONE)) {
-            uint32_t types;
-            QN_TRY(common_types(&types, s, conj));
-            QN_TRY(qn_schema_check_one(s, member, types));
-            return choose(out, s, conj, i, "oneOf", QN_DONE_ONE);
-        }
+        json_t *any = json_object_get(member->schema, "anyOf");
+        const bool matters = json_object_get(member->schema, "then") ||
+                             json_object_get(member->schema, "else") || s->has_unevaluated;
+        QN_TRY(check_list(s, member, "anyOf"));
+        QN_TRY(check_list(s, member, "oneOf"));
+        if (any && !(member->done & QN_DONE_ANY)) return choose_any(out, s, conj, i, any);
+        if (json_object_get(member->schema, "oneOf") && !(member->done & QN_DONE_ONE))
+            return choose_one(out, s, conj, i);
+        if (json_object_get(member->schema, "if") && matters && !(member->done & QN_DONE_IF))
+            return choose_if(out, s, conj, i);
     }
     *found = false;
     return QN_OK;
@@ -468,32 +370,21 @@ static qn_status list_values(int32_t *out, bool *found, qn_schema *s, const qn_c
     return QN_OK;
 }
 
-// What `not` leaves of the types. Only a few forms can be honoured: true, false, a type; for strings
-// also const, enum and pattern, which schema_string.c reads.
+// What a `not` that names types leaves of them.
 static qn_status exclude_types(uint32_t *types, qn_schema *s, const qn_member *member) {
     json_t *not = json_object_get(member->schema, "not");
-    if (!not || json_is_false(not )) return QN_OK;
-    if (json_is_true(not ) || (json_is_object(not ) && !json_object_size(not ))) {
-        *types = 0;
-        return QN_OK;
-    }
-    const qn_where *where = qn_where_add(s, member->where, "not", 0);
-    if (json_object_size(not ) == 1 && json_object_get(not, "type")) {
-        uint32_t without;
-        const qn_member inner = {.schema = not, .where = where};
-        QN_TRY(qn_schema_types(&without, s, &inner));
-        *types &= ~without;
-        return QN_OK;
-    }
-    if (*types == QN_TYPE_STRING) return QN_OK;
-    return QN_SCHEMA_FAIL(s, member->where, "not", UNSUPPORTED,
-                          "supported are a type, and for type string enum, const and pattern");
+    uint32_t without;
+    if (!json_object_get(not, "type") || !qn_schema_is_plain_not(member->schema)) return QN_OK;
+    const qn_member inner = {.schema = not, .where = qn_where_add(s, member->where, "not", 0)};
+    QN_TRY(qn_schema_types(&without, s, &inner));
+    *types &= ~without;
+    return QN_OK;
 }
 
 static qn_status by_types(int32_t *out, qn_schema *s, const qn_conj *all) {
     uint32_t types;
     int32_t node = QN_AST_NEVER, made;
-    QN_TRY(common_types(&types, s, all));
+    QN_TRY(qn_schema_common_types(&types, s, all));
     for (size_t i = 0; i < all->n; i++) QN_TRY(exclude_types(&types, s, &all->members[i]));
     if (types & QN_TYPE_NULL) node = qn_ast_text(s->ast, qn_str_of("null"));
     if (types & QN_TYPE_BOOLEAN) {
@@ -522,13 +413,14 @@ static qn_status by_types(int32_t *out, qn_schema *s, const qn_conj *all) {
 
 // Members in the order in which they are written: what a member names stands behind it, before what
 // comes after it. Properties come out in this order.
-static qn_status put_in_order(qn_schema *s, qn_conj *out, const qn_conj *conj, int32_t parent) {
+static qn_status put_in_order(qn_schema *s, qn_conj *out, const qn_conj *conj, int32_t parent,
+                              int32_t new_parent) {
     for (size_t i = 0; i < conj->n; i++) {
         if (conj->members[i].parent != parent) continue;
         qn_member member = conj->members[i];
-        member.parent = -1;
-        QN_TRY(qn_conj_add(s, out, member));
-        QN_TRY(put_in_order(s, out, conj, (int32_t)i));
+        member.parent = new_parent;
+        QN_TRY(copy_member(s, out, member));
+        QN_TRY(put_in_order(s, out, conj, (int32_t)i, (int32_t)out->n - 1));
     }
     return QN_OK;
 }
@@ -536,13 +428,13 @@ static qn_status put_in_order(qn_schema *s, qn_conj *out, const qn_conj *conj, i
 // The body of a rule.
 static qn_status build(int32_t *out, qn_schema *s, qn_conj *conj) {
     bool found = false;
-    QN_TRY(expand(s, conj));
+    QN_TRY(qn_conj_expand(s, conj));
     *out = QN_AST_NEVER;
     if (qn_conj_is_false(conj)) return QN_OK;
     QN_TRY(resolve_choice(out, &found, s, conj));
     if (found) return QN_OK;
     qn_conj all = {0};
-    qn_status status = put_in_order(s, &all, conj, -1);
+    qn_status status = put_in_order(s, &all, conj, -1, -1);
     if (!status) status = list_values(out, &found, s, &all);
     if (!status && !found) status = by_types(out, s, &all);
     qn_conj_deinit(&all);
@@ -567,20 +459,31 @@ static qn_status build_all(int32_t *root, qn_schema *s) {
     return status;
 }
 
-qn_status qn_front_schema(int32_t *root, qn_ast *ast, qn_str text, qn_err *err) {
-    qn_schema s = {.ast = ast, .steps = STEPS_MAX, .err = err};
-    const qn_json_opts opts = {.what = "schema", .any = true}; // booleans are schemas too
-    json_t *root_json = NULL;
-    qn_status status = qn_json_parse_as(&root_json, text.data, text.size, &opts, err);
+static void schema_deinit(qn_schema *s) {
+    for (size_t i = 0; i < s->n_queue; i++) qn_conj_deinit(&s->queue[i].conj);
+    qn_free(s->queue);
+    qn_free(s->targets);
+    qn_free(s->bases);
+    qn_map_deinit(&s->target_index);
+    qn_map_deinit(&s->base_index);
+    qn_map_deinit(&s->made_index);
+    qn_map_deinit(&s->warned);
+    qn_map_deinit(&s->index);
+    json_decref(s->made);
+    qn_arena_deinit(&s->arena);
+}
+
+qn_status qn_front_schema(int32_t *root, qn_ast *ast, qn_str text, const qn_grammar_opts *opts,
+                          qn_err *err) {
+    qn_schema s = {.ast = ast, .opts = opts, .steps = STEPS_MAX, .draft = 2020, .err = err};
+    json_t *outer = NULL;
+    qn_status status = qn_schema_read(&outer, &s, text);
     if (!status) {
-        s.root = root_json;
         qn_json_parts_init(&s.parts, ast);
-        status = build_all(root, &s);
+        status = qn_schema_index(&s);
     }
-    for (size_t i = 0; i < s.n_queue; i++) qn_conj_deinit(&s.queue[i].conj);
-    qn_free(s.queue);
-    qn_map_deinit(&s.index);
-    qn_arena_deinit(&s.arena);
-    json_decref(root_json);
+    if (!status) status = build_all(root, &s);
+    schema_deinit(&s);
+    json_decref(outer);
     return status;
 }

@@ -10,6 +10,7 @@
 #include "core/buf.h"
 #include "core/json.h"
 #include "gen/grammar/ast.h"
+#include "gen/grammar/decimal.h"
 #include "gen/grammar/json.h"
 #include "gen/grammar/lang.h"
 
@@ -28,7 +29,36 @@ typedef struct qn_member {
     uint32_t done;  // QN_DONE_*
 } qn_member;
 
-enum { QN_DONE_ANY = 1, QN_DONE_ONE = 2, QN_CONJ_MAX = 128, QN_CONJS_MAX = 1 << 15 };
+enum {
+    QN_DONE_ANY = 1,
+    QN_DONE_ONE = 2,
+    QN_DONE_IF = 4,
+    QN_MUTE = 8, // it comes from a `not`: what it describes counts as described by nobody
+    QN_CONJ_MAX = 128,
+    QN_CONJS_MAX = 1 << 15
+};
+
+// Keywords of schemas that are made here; in a text they are unknown keywords.
+// Number of items in front of those that `contains` counts.
+#define QN_KEYWORD_FROM "\001from"
+// There is a property with "value", whose name is in none of "names" and "patterns", matches "match",
+// and is not valid for "name", as far as these are there.
+#define QN_KEYWORD_SOME "\001some"
+
+// What the value of a keyword holds.
+typedef enum qn_inner {
+    QN_INNER_NONE,
+    QN_INNER_ONE, // a schema, or a list of them
+    QN_INNER_LIST,
+    QN_INNER_MAP
+} qn_inner;
+
+typedef enum qn_format_kind {
+    QN_FORMAT_UNKNOWN,
+    QN_FORMAT_FREE,
+    QN_FORMAT_NUMBER,
+    QN_FORMAT_TEXT
+} qn_format_kind;
 
 typedef struct qn_conj {
     qn_member *members;
@@ -56,7 +86,25 @@ typedef struct qn_schema {
     qn_ast *ast;
     qn_json_parts parts;
     json_t *root;
-    qn_arena arena; // places, keys of the index
+    const qn_grammar_opts *opts; // never NULL
+    bool has_marks;              // numbers that 64 bits cannot hold are strings behind a mark
+    bool ref_alone;              // drafts to 7: $ref hides what stands beside it
+    int draft;                   // 4, 6, 7, 2019, 2020
+    bool has_unevaluated;        // some schema has unevaluatedProperties or unevaluatedItems
+    // References: names -> schemas, schemas -> their addresses.
+    json_t **targets;
+    size_t n_targets, cap_targets;
+    qn_map target_index;
+    const char **bases;
+    size_t n_bases, cap_bases;
+    qn_map base_index;
+    size_t n_recursive_anchors;
+    // Schemas that were made, and for what.
+    json_t *made;
+    qn_map made_index;
+    qn_map warned; // places that were warned of
+    size_t n_warned;
+    qn_arena arena; // places, keys of the maps
     qn_map index;   // conjunction -> number in `queue`
     qn_waiting *queue;
     size_t n_queue, cap_queue;
@@ -70,8 +118,36 @@ qn_status qn_schema_fail(qn_schema *s, qn_status status, const qn_where *where,
 #define QN_SCHEMA_FAIL(s, where, keyword, code, ...)                                               \
     qn_schema_fail(s, QN_FAIL((s)->err, code, __VA_ARGS__), where, keyword)
 
+// What cannot be honoured: fails, or where the caller wants that warns once and goes on.
+QN_PRINTF(4, 5)
+QN_MUST_CHECK qn_status qn_schema_ignore(qn_schema *s, const qn_where *where, const char *keyword,
+                                         const char *format, ...);
+
 const qn_where *qn_where_add(qn_schema *s, const qn_where *up, const char *key, size_t index);
 QN_MUST_CHECK qn_status qn_schema_spend(qn_schema *s, uint64_t steps, const qn_where *where);
+
+// Reads the text of a schema: *outer owns what s->root and its inner values point to.
+QN_MUST_CHECK qn_status qn_schema_read(json_t **outer, qn_schema *s, qn_str text);
+
+// --- keywords (schema_keywords.c) and references (schema_refs.c) ---------------------------------
+
+QN_MUST_CHECK qn_status qn_schema_check_keywords(qn_schema *s, const qn_member *member);
+qn_inner qn_schema_inner(const char *keyword);
+// A whole number that is not negative, for lengths and counts; *out is untouched if the keyword is
+// not there.
+QN_MUST_CHECK qn_status qn_schema_count(uint32_t *out, bool *found, qn_schema *s,
+                                        const qn_member *member, const char *keyword);
+// The types that a schema's `type` allows.
+QN_MUST_CHECK qn_status qn_schema_types(uint32_t *out, qn_schema *s, const qn_member *member);
+// Whether a schema is part of the text, and was not made here.
+bool qn_schema_is_given(const qn_schema *s, const json_t *schema);
+// Finds what references can name.
+QN_MUST_CHECK qn_status qn_schema_index(qn_schema *s);
+// What the reference in this keyword of the member names.
+QN_MUST_CHECK qn_status qn_schema_resolve(json_t **out, qn_schema *s, const qn_member *member,
+                                          const char *keyword);
+
+// --- conjunctions --------------------------------------------------------------------------------
 
 // Adds a schema to a conjunction that is being put together for qn_schema_value; the same one twice
 // counts once.
@@ -81,16 +157,35 @@ void qn_conj_deinit(qn_conj *conj);
 bool qn_conj_is_false(const qn_conj *conj);
 // The node of a value for which all members hold. The conjunction is copied.
 QN_MUST_CHECK qn_status qn_schema_value(int32_t *out, qn_schema *s, const qn_conj *conj);
-// What a local reference names.
-QN_MUST_CHECK qn_status qn_schema_resolve(json_t **out, qn_schema *s, const json_t *ref,
-                                          const qn_where *where);
+// Adds what allOf, $ref, `not` and dependencies name, until there is nothing more to add.
+QN_MUST_CHECK qn_status qn_conj_expand(qn_schema *s, qn_conj *conj);
+// Whether member `i` of an expanded conjunction describes values on behalf of `of`: it is the same,
+// or was named by it.
+bool qn_conj_speaks_for(const qn_conj *all, size_t i, size_t of);
+// The types that all members allow.
+QN_MUST_CHECK qn_status qn_schema_common_types(uint32_t *out, qn_schema *s, const qn_conj *all);
 
-// A whole number that is not negative, for lengths and counts; *out is untouched if the keyword is
-// not there.
-QN_MUST_CHECK qn_status qn_schema_count(uint32_t *out, bool *found, qn_schema *s,
-                                        const qn_member *member, const char *keyword);
-// The types that a schema's `type` allows.
-QN_MUST_CHECK qn_status qn_schema_types(uint32_t *out, qn_schema *s, const qn_member *member);
+// --- schemas that say the same in other words (schema_rewrite.c) ---------------------------------
+// What they give belongs to `s`.
+
+// What holds exactly where `schema` does not.
+QN_MUST_CHECK qn_status qn_schema_negated(json_t **out, qn_schema *s, json_t *schema,
+                                          const qn_where *where);
+// Whether the `not` of a schema is one that types, strings or numbers read themselves.
+bool qn_schema_is_plain_not(const json_t *schema);
+// dependentRequired, dependentSchemas and dependencies as one schema; NULL: there are none.
+QN_MUST_CHECK qn_status qn_schema_dependencies(json_t **out, qn_schema *s, const qn_member *member);
+// The choices of `if`; of `oneOf` where several may hold; and all subsets of a list.
+QN_MUST_CHECK qn_status qn_schema_if_options(json_t **out, qn_schema *s, const qn_member *member);
+QN_MUST_CHECK qn_status qn_schema_one_options(json_t **out, qn_schema *s, const qn_member *member,
+                                              uint32_t types);
+QN_MUST_CHECK qn_status qn_schema_subsets(json_t **out, qn_schema *s, json_t *options,
+                                          const qn_where *where);
+// Whether no value can fulfil both choices of `member`'s oneOf.
+QN_MUST_CHECK qn_status qn_schema_are_apart(bool *out, qn_schema *s, const qn_member *member,
+                                            size_t i, size_t k, uint32_t types);
+
+// --- values --------------------------------------------------------------------------------------
 
 // For each kind of value, from members without choices (schema_string.c and so on).
 QN_MUST_CHECK qn_status qn_schema_string(int32_t *out, qn_schema *s, const qn_conj *all);
@@ -103,8 +198,16 @@ int32_t qn_schema_literal(qn_schema *s, const json_t *value);
 // Whether a value is valid; what the validator cannot decide is refused.
 QN_MUST_CHECK qn_status qn_schema_valid(bool *out, qn_schema *s, const json_t *value,
                                         json_t *schema, const qn_where *where, int depth);
-// Fails if two of the choices of `member`'s oneOf may hold at once.
-QN_MUST_CHECK qn_status qn_schema_check_one(qn_schema *s, const qn_member *member, uint32_t types);
+// Equal as JSON Schema has it: 1 is 1.0.
+bool qn_schema_equals(const qn_schema *s, const json_t *a, const json_t *b);
+// The values that an item of these schemas can have, as a list that belongs to `s`, some of them
+// perhaps not valid; NULL if they are not seen to be finitely many.
+QN_MUST_CHECK qn_status qn_schema_values(json_t **out, qn_schema *s, const qn_conj *conj);
+// Numbers of a schema.
+bool qn_schema_is_number(const qn_schema *s, const json_t *value);
+QN_MUST_CHECK qn_status qn_schema_decimal(qn_decimal *out, qn_schema *s, const json_t *value,
+                                          const qn_where *where, const char *keyword);
+qn_format_kind qn_schema_format_kind(const json_t *name);
 // The conditions of one schema on strings: pattern, format, length.
 QN_MUST_CHECK qn_status qn_schema_string_parts(qn_lang_part *parts, size_t *n, qn_schema *s,
                                                const qn_member *member);

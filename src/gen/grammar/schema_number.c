@@ -1,56 +1,40 @@
 // Numbers between bounds, as digits.
 //
-// Numbers with bounds are written without an exponent: sign, whole part, fraction. A bound is a whole
-// part and digits of a fraction; a number is compared with it digit by digit.
-#include "gen/grammar/schema.h"
+// Numbers with bounds are written without an exponent: sign, whole part, fraction. A number is
+// compared with a bound digit by digit. What bounds alone cannot say (multiples) is an automaton:
+// schema_multiple.c.
+#include "gen/grammar/schema_number.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ENUMERATE_MAX = 4096, FRACTION_MAX = QN_JSON_DIGITS };
-
-// A bound on |x|.
-typedef struct bound {
-    bool is_there, is_strict;
-    uint64_t whole;
-    char fraction[FRACTION_MAX + 1]; // digits, no zero at the end
-} bound;
-
-// A bound as the schema has it.
-typedef struct limit {
-    bool is_there, is_strict;
-    double value;
-    bool is_whole;
-    int64_t whole; // if is_whole
-} limit;
-
-typedef struct limits {
-    limit min, max;
-    int64_t step; // 0: none
-} limits;
-
 // --- whole numbers -------------------------------------------------------------------------------
 
-static int32_t digits(qn_ast *ast, uint32_t min, uint32_t max) {
-    return qn_ast_rep(ast, qn_ast_span(ast, '0', '9'), min, max);
+static int32_t digits(qn_ast *ast, size_t min, size_t max) {
+    return qn_ast_rep(ast, qn_ast_span(ast, '0', '9'), (uint32_t)min, (uint32_t)max);
 }
 
 static bool is_all(const char *text, char c) {
     return strspn(text, (char[]){c, 0}) == strlen(text);
 }
 
+typedef char digit_text[QN_BOUND_DIGITS + 2];
+
+static void fill(digit_text out, char c, size_t n) {
+    memset(out, c, n);
+    out[n] = 0;
+}
+
 // The digit strings of one length between lo and hi.
 static int32_t between(qn_ast *ast, const char *lo, const char *hi) {
-    const uint32_t n = (uint32_t)strlen(lo);
+    const size_t n = strlen(lo);
     if (n == 0) return QN_AST_EMPTY;
     unsigned first = (unsigned char)lo[0], last = (unsigned char)hi[0];
     if (first == last)
         return qn_ast_seq(ast, qn_ast_span(ast, first, first), between(ast, lo + 1, hi + 1));
-    char least[24], most[24];
-    memset(least, '0', n - 1);
-    memset(most, '9', n - 1);
-    least[n - 1] = most[n - 1] = 0;
+    digit_text least, most;
+    fill(least, '0', n - 1);
+    fill(most, '9', n - 1);
     int32_t node = QN_AST_NEVER;
     if (!is_all(lo + 1, '0')) {
         node = qn_ast_seq(ast, qn_ast_span(ast, first, first), between(ast, lo + 1, most));
@@ -67,76 +51,63 @@ static int32_t between(qn_ast *ast, const char *lo, const char *hi) {
                       qn_ast_seq(ast, qn_ast_span(ast, first, last), digits(ast, n - 1, n - 1)));
 }
 
-// Whole numbers lo..hi without a sign; no upper bound: up to QN_JSON_DIGITS digits.
-static int32_t whole_range(qn_ast *ast, uint64_t lo, bool has_hi, uint64_t hi) {
-    char from[24], to[24];
+// Whole numbers lo..hi without a sign; hi NULL: up to QN_JSON_DIGITS digits, or as many as lo has.
+static int32_t whole_range(qn_ast *ast, const char *lo, const char *hi) {
+    const char *from = lo[0] ? lo : "0", *to = hi && !hi[0] ? "0" : hi;
+    const size_t n_lo = strlen(from);
+    const size_t n_hi = to ? strlen(to) : n_lo > QN_JSON_DIGITS ? n_lo : QN_JSON_DIGITS;
     int32_t node = QN_AST_NEVER;
-    if (has_hi && lo > hi) return node;
-    snprintf(from, sizeof from, "%llu", (unsigned long long)lo);
-    snprintf(to, sizeof to, "%llu", (unsigned long long)hi);
-    const size_t n_hi = has_hi ? strlen(to) : QN_JSON_DIGITS;
-    for (size_t n = strlen(from); n <= n_hi; n++) {
-        char least[24], most[24];
-        memset(least, '0', n);
-        memset(most, '9', n);
-        least[n] = most[n] = 0;
+    if (to && (n_lo > n_hi || (n_lo == n_hi && strcmp(from, to) > 0))) return node;
+    for (size_t n = n_lo; n <= n_hi; n++) {
+        digit_text least, most;
+        fill(least, '0', n);
+        fill(most, '9', n);
         least[0] = '1';
-        const char *a = n == strlen(from) ? from : least;
-        const char *b = has_hi && n == n_hi ? to : most;
-        node = qn_ast_alt(ast, node, between(ast, a, b));
+        node = qn_ast_alt(ast, node,
+                          between(ast, n == n_lo ? from : least, to && n == n_hi ? to : most));
     }
     return node;
 }
 
-static uint64_t magnitude(int64_t value) {
-    return value < 0 ? (uint64_t)0 - (uint64_t)value : (uint64_t)value;
+static int32_t with_sign(qn_ast *ast, int32_t size) {
+    return qn_ast_seq(ast, qn_ast_text(ast, qn_str_of("-")), size);
 }
 
-// lo and hi as far as they are there.
-static int32_t integers(qn_ast *ast, const limit *lo, const limit *hi) {
-    int32_t node = QN_AST_NEVER;
-    const bool has_lo = lo->is_there, has_hi = hi->is_there;
-    if (!has_hi || hi->whole >= 0)
-        node = whole_range(ast, has_lo && lo->whole > 0 ? (uint64_t)lo->whole : 0, has_hi,
-                           has_hi ? (uint64_t)hi->whole : 0);
-    if (!has_lo || lo->whole < 0) {
-        const uint64_t least = has_hi && hi->whole < 0 ? magnitude(hi->whole) : 1;
-        const int32_t below = whole_range(ast, least, has_lo, has_lo ? magnitude(lo->whole) : 0);
-        node = qn_ast_alt(ast, node, qn_ast_seq(ast, qn_ast_text(ast, qn_str_of("-")), below));
-    }
-    return node;
+// The whole numbers of a side without their sign.
+static int32_t integers_of(qn_ast *ast, const qn_number_side *side) {
+    return whole_range(ast, side->lo.value.whole, side->hi.is_there ? side->hi.value.whole : NULL);
 }
 
 // --- fractions -----------------------------------------------------------------------------------
 
-static int digit_at(const bound *b, size_t at) {
-    return at < strlen(b->fraction) ? b->fraction[at] - '0' : 0;
+static int digit_at(const qn_limit *b, size_t at) {
+    return at < strlen(b->value.fraction) ? b->value.fraction[at] - '0' : 0;
 }
 
-static bool is_zero_from(const bound *b, size_t at) { return at >= strlen(b->fraction); }
+static bool is_zero_from(const qn_limit *b, size_t at) { return at >= strlen(b->value.fraction); }
 
 // Which bounds the digits so far are equal to.
 typedef struct tight {
     bool lo, hi;
 } tight;
 
-static bool may_stop(const bound *lo, const bound *hi, size_t at, tight t) {
-    if (t.lo && (!is_zero_from(lo, at) || lo->is_strict)) return false;
-    return !t.hi || !is_zero_from(hi, at) || !hi->is_strict;
+static bool may_stop(const qn_number_side *x, size_t at, tight t) {
+    if (t.lo && (!is_zero_from(&x->lo, at) || x->lo.is_strict)) return false;
+    return !t.hi || !is_zero_from(&x->hi, at) || !x->hi.is_strict;
 }
 
-static int32_t more_digits(qn_ast *ast, const bound *lo, const bound *hi, size_t at, tight t);
+static int32_t more_digits(qn_ast *ast, const qn_number_side *x, size_t at, tight t);
 
 // The rest of a fraction whose first `at` digits are there; it may be empty.
-static int32_t rest_digits(qn_ast *ast, const bound *lo, const bound *hi, size_t at, tight t) {
-    if (!t.lo && !t.hi) return digits(ast, 0, (uint32_t)(FRACTION_MAX - at));
-    const int32_t more = more_digits(ast, lo, hi, at, t);
-    return may_stop(lo, hi, at, t) ? qn_ast_maybe(ast, more) : more;
+static int32_t rest_digits(qn_ast *ast, const qn_number_side *x, size_t at, tight t) {
+    if (!t.lo && !t.hi) return digits(ast, 0, QN_JSON_DIGITS - at);
+    const int32_t more = more_digits(ast, x, at, t);
+    return may_stop(x, at, t) ? qn_ast_maybe(ast, more) : more;
 }
 
-static int32_t more_digits(qn_ast *ast, const bound *lo, const bound *hi, size_t at, tight t) {
-    if (at == FRACTION_MAX) return QN_AST_NEVER;
-    const int first = t.lo ? digit_at(lo, at) : 0, last = t.hi ? digit_at(hi, at) : 9;
+static int32_t more_digits(qn_ast *ast, const qn_number_side *x, size_t at, tight t) {
+    if (at == QN_JSON_DIGITS) return QN_AST_NEVER;
+    const int first = t.lo ? digit_at(&x->lo, at) : 0, last = t.hi ? digit_at(&x->hi, at) : 9;
     int32_t node = QN_AST_NEVER;
     for (int d = first; d <= last;) {
         const tight next = {t.lo && d == first, t.hi && d == last};
@@ -144,228 +115,140 @@ static int32_t more_digits(qn_ast *ast, const bound *lo, const bound *hi, size_t
         int end = d;
         if (!next.lo && !next.hi) end = t.hi ? last - 1 : last;
         const int32_t some = qn_ast_span(ast, (unsigned)('0' + d), (unsigned)('0' + end));
-        node = qn_ast_alt(ast, node, qn_ast_seq(ast, some, rest_digits(ast, lo, hi, at + 1, next)));
+        node = qn_ast_alt(ast, node, qn_ast_seq(ast, some, rest_digits(ast, x, at + 1, next)));
         d = end + 1;
     }
     return node;
 }
 
 // What follows a whole part that is equal to the bounds in `t`.
-static int32_t fraction(qn_ast *ast, const bound *lo, const bound *hi, tight t) {
+static int32_t fraction(qn_ast *ast, const qn_number_side *x, tight t) {
     const int32_t dot = qn_ast_text(ast, qn_str_of("."));
-    const int32_t some = qn_ast_seq(ast, dot, more_digits(ast, lo, hi, 0, t));
-    return may_stop(lo, hi, 0, t) ? qn_ast_maybe(ast, some) : some;
+    const int32_t some = qn_ast_seq(ast, dot, more_digits(ast, x, 0, t));
+    return may_stop(x, 0, t) ? qn_ast_maybe(ast, some) : some;
 }
 
-// Numbers without a sign between lo, which is there, and hi.
-static int32_t magnitudes(qn_ast *ast, const bound *lo, const bound *hi) {
-    char text[24];
-    if (hi->is_there && lo->whole > hi->whole) return QN_AST_NEVER;
-    snprintf(text, sizeof text, "%llu", (unsigned long long)lo->whole);
-    const int32_t at_lo = qn_ast_text(ast, qn_str_of(text));
-    if (hi->is_there && lo->whole == hi->whole)
-        return qn_ast_seq(ast, at_lo, fraction(ast, lo, hi, (tight){true, true}));
-    int32_t node = qn_ast_seq(ast, at_lo, fraction(ast, lo, hi, (tight){true, false}));
-    if (hi->is_there) {
-        snprintf(text, sizeof text, "%llu", (unsigned long long)hi->whole);
-        const int32_t at_hi = qn_ast_text(ast, qn_str_of(text));
-        node = qn_ast_alt(ast, node,
-                          qn_ast_seq(ast, at_hi, fraction(ast, lo, hi, (tight){false, true})));
-    }
-    if (hi->is_there && hi->whole - lo->whole < 2) return node;
-    const int32_t inner =
-        whole_range(ast, lo->whole + 1, hi->is_there, hi->is_there ? hi->whole - 1 : 0);
-    return qn_ast_alt(ast, node,
-                      qn_ast_seq(ast, inner, fraction(ast, lo, hi, (tight){false, false})));
+static int32_t at_bound(qn_ast *ast, const qn_number_side *x, const qn_limit *b, tight t) {
+    const char *whole = b->value.whole[0] ? b->value.whole : "0";
+    return qn_ast_seq(ast, qn_ast_text(ast, qn_str_of(whole)), fraction(ast, x, t));
+}
+
+// The numbers of a side without their sign.
+static int32_t fractions_of(qn_ast *ast, const qn_number_side *x) {
+    const bool is_same = x->hi.is_there && !strcmp(x->lo.value.whole, x->hi.value.whole);
+    if (x->hi.is_there && qn_decimal_compare_size(&x->lo.value, &x->hi.value) > 0)
+        return QN_AST_NEVER;
+    if (is_same) return at_bound(ast, x, &x->lo, (tight){true, true});
+    int32_t node = at_bound(ast, x, &x->lo, (tight){true, false});
+    if (x->hi.is_there)
+        node = qn_ast_alt(ast, node, at_bound(ast, x, &x->hi, (tight){false, true}));
+    // The whole parts between, which leave every fraction.
+    qn_decimal from = x->lo.value, to = x->hi.value;
+    from.is_negative = to.is_negative = false;
+    from.fraction[0] = to.fraction[0] = 0;
+    from = qn_decimal_round(&from, 1, true);
+    if (x->hi.is_there) to = qn_decimal_round(&to, -1, true);
+    const int32_t inner = whole_range(ast, from.whole, x->hi.is_there ? to.whole : NULL);
+    return qn_ast_alt(ast, node, qn_ast_seq(ast, inner, fraction(ast, x, (tight){false, false})));
 }
 
 // --- bounds --------------------------------------------------------------------------------------
 
-// The shortest digits that read back as the same number, as a whole part and a fraction.
-static bool split_decimal(bound *out, double value) {
-    char text[400];
-    value = fabs(value);
-    if (!(value < 1e18)) return false;
-    for (int n = 0; n <= FRACTION_MAX; n++) {
-        snprintf(text, sizeof text, "%.*f", n, value);
-        if (strtod(text, NULL) != value) continue;
-        const char *dot = strchr(text, '.');
-        out->whole = strtoull(text, NULL, 10);
-        snprintf(out->fraction, sizeof out->fraction, "%s", dot ? dot + 1 : "");
-        for (size_t k = strlen(out->fraction); k > 0 && out->fraction[k - 1] == '0'; k--)
-            out->fraction[k - 1] = 0;
-        return true;
-    }
-    return false;
-}
-
-static bool to_bound(bound *out, const limit *from) {
-    *out = (bound){.is_there = from->is_there, .is_strict = from->is_strict};
-    if (!from->is_there) return true;
-    if (from->is_whole) {
-        out->whole = magnitude(from->whole);
-        return true;
-    }
-    return split_decimal(out, from->value);
-}
-
-static bool is_negative(const limit *l) { return l->is_there && l->value < 0; }
-
-static qn_status fractions(int32_t *out, qn_schema *s, const limits *l, const qn_where *where) {
-    static const bound zero = {.is_there = true}, none = {0};
-    bound lo, hi;
-    if (!to_bound(&lo, &l->min) || !to_bound(&hi, &l->max))
-        return QN_SCHEMA_FAIL(s, where, NULL, UNSUPPORTED,
-                              "bounds of numbers have at most 18 digits before the point and %d "
-                              "behind it",
-                              FRACTION_MAX);
-    int32_t node = QN_AST_NEVER;
-    if (!is_negative(&l->max)) {
-        const bool has_lo = l->min.is_there && !is_negative(&l->min);
-        node = magnitudes(s->ast, has_lo ? &lo : &zero, l->max.is_there ? &hi : &none);
-    }
-    if (!l->min.is_there || is_negative(&l->min)) {
-        const int32_t below =
-            magnitudes(s->ast, is_negative(&l->max) ? &hi : &zero, l->min.is_there ? &lo : &none);
-        node = qn_ast_alt(s->ast, node,
-                          qn_ast_seq(s->ast, qn_ast_text(s->ast, qn_str_of("-")), below));
-    }
-    *out = node;
-    return QN_OK;
-}
-
 // Keeps the tighter of two; `sign` is 1 for lower bounds, -1 for upper ones.
-static void tighten(limit *kept, const limit *other, int sign) {
-    const double difference = (other->value - kept->value) * sign;
+static void tighten(qn_limit *kept, const qn_limit *other, int sign) {
+    const int difference = qn_decimal_compare(&other->value, &kept->value) * sign;
     if (!kept->is_there || difference > 0 || (difference == 0 && other->is_strict)) *kept = *other;
 }
 
-static qn_status read_limit(limit *kept, qn_schema *s, const qn_member *member, const char *keyword,
-                            bool is_strict, int sign) {
+static qn_status read_limit(qn_limit *kept, qn_schema *s, const qn_member *member,
+                            const char *keyword, bool is_strict, int sign) {
     const json_t *value = json_object_get(member->schema, keyword);
-    if (!value) return QN_OK;
-    if (!json_is_number(value))
-        return QN_SCHEMA_FAIL(s, member->where, keyword, FORMAT, "not a number");
-    limit one = {.is_there = true, .is_strict = is_strict, .value = json_number_value(value)};
-    if (json_is_integer(value)) {
-        one.is_whole = true;
-        one.whole = json_integer_value(value);
-    } else if (one.value == floor(one.value) && fabs(one.value) < 9e18) {
-        one.is_whole = true;
-        one.whole = (int64_t)one.value;
-    }
+    // In draft 4 and OpenAPI 3.0 the exclusive ones say of the others that they are strict.
+    if (!value || (is_strict && json_is_boolean(value))) return QN_OK;
+    qn_limit one = {.is_there = true, .is_strict = is_strict};
+    QN_TRY(qn_schema_decimal(&one.value, s, value, member->where, keyword));
+    const char *other = sign > 0 ? "exclusiveMinimum" : "exclusiveMaximum";
+    if (json_is_true(json_object_get(member->schema, other))) one.is_strict = true;
     tighten(kept, &one, sign);
     return QN_OK;
 }
 
-static qn_status read_step(limits *l, qn_schema *s, const qn_member *member) {
-    const json_t *value = json_object_get(member->schema, "multipleOf");
-    if (!value) return QN_OK;
-    const double real = json_number_value(value);
-    if (!json_is_number(value) || !(real > 0))
-        return QN_SCHEMA_FAIL(s, member->where, "multipleOf", FORMAT, "not a number above 0");
-    if (real != floor(real) || real > 1e15)
-        return QN_SCHEMA_FAIL(s, member->where, "multipleOf", UNSUPPORTED,
-                              "only whole numbers up to 1e15 are supported");
-    const int64_t step = (int64_t)real;
-    int64_t a = l->step ? l->step : step, b = step; // their least common multiple
-    while (b) {
-        const int64_t r = a % b;
-        a = b;
-        b = r;
-    }
-    const double both = l->step ? (double)l->step / (double)a * (double)step : real;
-    if (both > 1e15)
-        return QN_SCHEMA_FAIL(s, member->where, "multipleOf", LIMIT, "the steps are too large");
-    l->step = (int64_t)both;
-    return QN_OK;
-}
-
-static qn_status read_format(limits *l, qn_schema *s, const qn_member *member) {
+static void read_format(qn_number_limits *l, const qn_member *member) {
     const char *name = json_string_value(json_object_get(member->schema, "format"));
-    if (!name || (strcmp(name, "int32") != 0 && strcmp(name, "int64") != 0)) return QN_OK;
+    if (!name || (strcmp(name, "int32") != 0 && strcmp(name, "int64") != 0)) return;
     const bool is_small = !strcmp(name, "int32");
-    const int64_t most = is_small ? INT32_MAX : INT64_MAX, least = is_small ? INT32_MIN : INT64_MIN;
-    const limit lo = {true, false, (double)least, true, least};
-    const limit hi = {true, false, (double)most, true, most};
+    const qn_limit lo = {true, false, qn_decimal_of(is_small ? INT32_MIN : INT64_MIN)};
+    const qn_limit hi = {true, false, qn_decimal_of(is_small ? INT32_MAX : INT64_MAX)};
     tighten(&l->min, &lo, 1);
     tighten(&l->max, &hi, -1);
-    (void)s;
-    return QN_OK;
 }
 
-static qn_status read_limits(limits *l, qn_schema *s, const qn_conj *all) {
+static qn_status read_limits(qn_number_limits *l, qn_schema *s, const qn_conj *all) {
     for (size_t i = 0; i < all->n; i++) {
         const qn_member *member = &all->members[i];
         QN_TRY(read_limit(&l->min, s, member, "minimum", false, 1));
         QN_TRY(read_limit(&l->min, s, member, "exclusiveMinimum", true, 1));
         QN_TRY(read_limit(&l->max, s, member, "maximum", false, -1));
         QN_TRY(read_limit(&l->max, s, member, "exclusiveMaximum", true, -1));
-        QN_TRY(read_step(l, s, member));
-        QN_TRY(read_format(l, s, member));
+        QN_TRY(qn_schema_read_steps(l, s, member));
+        read_format(l, member);
     }
     return QN_OK;
 }
 
-// Bounds of whole numbers: the next whole number inside. False if there is none below 2^63.
-static bool round_inside(limit *l, int sign) {
-    if (!l->is_there) return true;
-    if (!l->is_whole) {
-        const double inside = sign > 0 ? ceil(l->value) : floor(l->value);
-        if (!(fabs(inside) < 9e18)) {
-            // A bound far outside is no bound up to where we count; far inside, nothing is left.
-            if ((inside > 0) == (sign > 0)) return false;
-            l->whole = sign > 0 ? INT64_MIN : INT64_MAX;
-        } else {
-            l->whole = (int64_t)inside;
-        }
-        l->is_strict = false;
-    }
-    if (l->is_strict) {
-        if (l->whole == (sign > 0 ? INT64_MAX : INT64_MIN)) return false;
-        l->whole += sign;
-    }
-    l->is_whole = true;
+// Bounds of whole numbers: the next whole number inside.
+static void round_inside(qn_limit *l, int sign) {
+    if (!l->is_there) return;
+    l->value = qn_decimal_round(&l->value, sign, l->is_strict);
     l->is_strict = false;
-    l->value = (double)l->whole;
+}
+
+// The numbers from zero up, or those below zero without their sign; false: there are none. A bound
+// that no number with so many digits reaches is left out.
+static bool side_of(qn_number_side *out, const qn_number_limits *l, bool below) {
+    const qn_limit *near = below ? &l->max : &l->min, *far = below ? &l->min : &l->max;
+    if (far->is_there && far->value.is_negative != below) return false;
+    *out = (qn_number_side){.lo = {.is_there = true}};
+    if (near->is_there && near->value.is_negative == below) {
+        out->lo = *near;
+    } else if (near->is_there && !near->value.whole[0] && !near->value.fraction[0]) {
+        out->lo.is_strict = near->is_strict; // "-0" is 0, too
+    }
+    if (far->is_there && strlen(far->value.whole) <= QN_BOUND_DIGITS) out->hi = *far;
     return true;
 }
 
-static qn_status multiples(int32_t *out, qn_schema *s, const limits *l, const qn_where *where) {
-    const bool has_both = l->min.is_there && l->max.is_there;
-    const double n = has_both ? ((double)l->max.whole - (double)l->min.whole) / (double)l->step : 0;
-    if (!has_both || n > ENUMERATE_MAX)
-        return QN_SCHEMA_FAIL(s, where, "multipleOf", UNSUPPORTED,
-                              "supported only with bounds that leave at most %d values",
-                              ENUMERATE_MAX);
-    *out = QN_AST_NEVER;
-    int64_t value = l->min.whole / l->step * l->step;
-    if (value < l->min.whole) value += l->step;
-    for (; value <= l->max.whole; value += l->step) {
-        char text[32];
-        snprintf(text, sizeof text, "%lld", (long long)value);
-        *out = qn_ast_alt(s->ast, *out, qn_ast_text(s->ast, qn_str_of(text)));
-        if (value > INT64_MAX - l->step) break;
-    }
-    return QN_OK;
-}
-
 qn_status qn_schema_number(int32_t *out, qn_schema *s, const qn_conj *all, uint32_t types) {
-    limits l = {0};
+    qn_number_limits l = {0};
     const qn_where *where = all->n ? all->members[0].where : NULL;
     QN_TRY(read_limits(&l, s, all));
-    if (!(types & QN_TYPE_INTEGER))
-        return QN_SCHEMA_FAIL(s, where, NULL, UNSUPPORTED, "numbers that are not whole, alone");
-    const bool has_bounds = l.min.is_there || l.max.is_there;
-    if ((types & QN_TYPE_FRACTION) && !l.step) {
-        *out = s->parts.number;
-        return has_bounds ? fractions(out, s, &l, where) : QN_OK;
+    const bool is_whole = !(types & QN_TYPE_FRACTION);
+    *out = is_whole ? s->parts.integer : s->parts.number;
+    if (!(types & QN_TYPE_INTEGER)) QN_TRY(qn_schema_add_step(&l, s, 1, 0, true, where));
+    const bool has_steps = l.n_not || (l.step && !(is_whole && l.step == 1 && !l.scale));
+    if (!l.min.is_there && !l.max.is_there && !has_steps) return QN_OK;
+    if (is_whole) {
+        round_inside(&l.min, 1);
+        round_inside(&l.max, -1);
     }
-    *out = s->parts.integer;
-    if (!has_bounds && l.step <= 1) return QN_OK;
-    *out = QN_AST_NEVER;
-    if (!round_inside(&l.min, 1) || !round_inside(&l.max, -1)) return QN_OK;
-    if (l.step > 1) return multiples(out, s, &l, where);
-    *out = integers(s->ast, &l.min, &l.max);
+    int32_t node = QN_AST_NEVER;
+    for (int below = 0; below < 2; below++) {
+        qn_number_side side;
+        int32_t made;
+        if (!side_of(&side, &l, below)) continue;
+        if (strlen(side.lo.value.whole) > QN_BOUND_DIGITS)
+            return QN_SCHEMA_FAIL(s, where, NULL, LIMIT,
+                                  "numbers have at most %d digits before the point",
+                                  QN_BOUND_DIGITS);
+        side.is_whole = is_whole;
+        // "-0" is a whole number only where nothing is asked of it, as before.
+        if (is_whole && below && !side.lo.value.whole[0]) side.lo.value = qn_decimal_of(1);
+        if (has_steps)
+            QN_TRY(qn_schema_multiples(&made, s, &l, &side, where));
+        else
+            made = is_whole ? integers_of(s->ast, &side) : fractions_of(s->ast, &side);
+        node = qn_ast_alt(s->ast, node, below ? with_sign(s->ast, made) : made);
+    }
+    *out = node;
     return QN_OK;
 }

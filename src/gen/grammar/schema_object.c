@@ -3,7 +3,15 @@
 #include "core/mem.h"
 #include "gen/grammar/schema.h"
 
-enum { PROPERTIES_MAX = 4096, PATTERNS_MAX = 4, COUNT_CELLS_MAX = 1 << 14 };
+enum {
+    PROPERTIES_MAX = 4096,
+    PATTERNS_MAX = 4,
+    COUNT_CELLS_MAX = 1 << 14,
+    CLASS_STEP = 4,
+    N_CLASSES = CLASS_STEP * CLASS_STEP,
+    DIFFERENT_MAX = 4
+};
+#define NOT_LISTED SIZE_MAX
 
 typedef struct property {
     qn_str name;
@@ -17,9 +25,19 @@ typedef struct name_pattern {
     json_t *schema;
 } name_pattern;
 
+// A property that must be there, whatever its name (QN_KEYWORD_SOME), and what it is: a listed one,
+// or another.
+typedef struct witness {
+    const json_t *some; // NULL: nothing is wanted
+    const qn_where *where;
+    size_t listed; // property; NOT_LISTED: another
+} witness;
+
 typedef struct object {
     qn_schema *s;
     const qn_conj *all;
+    qn_conj names; // what is said of names, expanded
+    witness wanted;
     property *properties;
     size_t n, cap;
     qn_map index; // name -> property
@@ -27,7 +45,10 @@ typedef struct object {
     size_t n_patterns;
     uint32_t min, max; // of properties
     int32_t extra;     // another property; NEVER: none
-    bool is_free;      // no keyword says anything
+    int32_t last;      // another one that must be the last; NEVER: none
+    // Others by a class of their names, where different ones are counted; made when needed.
+    int32_t *by_class;
+    bool is_free; // no keyword says anything
 } object;
 
 static qn_status add_name(object *o, const qn_member *member, qn_str name, bool is_required) {
@@ -77,9 +98,33 @@ static qn_status read_counts(object *o, const qn_member *member) {
     return QN_OK;
 }
 
+// Names that propertyNames lists are as if they were in `properties`.
+static qn_status read_listed_names(object *o) {
+    for (size_t i = 0; i < o->all->n; i++) {
+        const qn_member *member = &o->all->members[i];
+        json_t *names = json_object_get(member->schema, "propertyNames");
+        if (names)
+            QN_TRY(qn_conj_add(
+                o->s, &o->names,
+                (qn_member){names, qn_where_add(o->s, member->where, "propertyNames", 0), -1, 0}));
+    }
+    QN_TRY(qn_conj_expand(o->s, &o->names));
+    for (size_t i = 0; i < o->names.n; i++) {
+        const qn_member *member = &o->names.members[i];
+        const json_t *list = json_object_get(member->schema, "enum");
+        const json_t *one = json_object_get(member->schema, "const");
+        for (size_t k = 0; k < json_array_size(list); k++)
+            if (json_is_string(json_array_get(list, k)))
+                QN_TRY(add_name(o, member, qn_json_str(json_array_get(list, k)), false));
+        if (json_is_string(one)) QN_TRY(add_name(o, member, qn_json_str(one), false));
+    }
+    return QN_OK;
+}
+
 static qn_status read_names(object *o) {
-    static const char *const concerned[] = {"properties", "patternProperties", "propertyNames",
-                                            "additionalProperties", "required"};
+    static const char *const concerned[] = {
+        "properties", "patternProperties",     "propertyNames", "additionalProperties",
+        "required",   "unevaluatedProperties", QN_KEYWORD_SOME};
     for (size_t i = 0; i < o->all->n; i++) {
         const qn_member *member = &o->all->members[i];
         const char *key;
@@ -92,6 +137,7 @@ static qn_status read_names(object *o) {
         for (size_t k = 0; k < sizeof concerned / sizeof *concerned; k++)
             if (json_object_get(member->schema, concerned[k])) o->is_free = false;
     }
+    QN_TRY(read_listed_names(o));
     for (size_t i = 0; i < o->all->n; i++) {
         const qn_member *member = &o->all->members[i];
         json_t *required = json_object_get(member->schema, "required"), *name;
@@ -117,50 +163,82 @@ static qn_status add_schema(object *o, qn_conj *conj, const qn_member *member, j
     return qn_conj_add(o->s, conj, (qn_member){schema, where, -1, 0});
 }
 
-// The schemas of one named property: for each member its own, those of patterns that match, or
-// additionalProperties.
-static qn_status collect_named(object *o, qn_conj *conj, const property *p) {
-    for (size_t i = 0; i < o->all->n; i++) {
-        const qn_member *member = &o->all->members[i];
-        json_t *named =
-            json_object_get(json_object_get(member->schema, "properties"), p->name.data);
-        json_t *others = json_object_get(member->schema, "additionalProperties");
-        json_t *names = json_object_get(member->schema, "propertyNames");
-        bool found = named != NULL, is_valid = true;
-        if (named) QN_TRY(add_schema(o, conj, member, named, "properties", p->name.data));
-        for (size_t k = 0; k < o->n_patterns; k++) {
-            const name_pattern *pattern = &o->patterns[k];
-            bool matches = false;
-            if (pattern->member != i) continue;
-            const qn_status status =
-                qn_lang_matches(&matches, pattern->text, p->name, &o->s->steps, o->s->err);
-            if (status) return qn_schema_fail(o->s, status, member->where, "patternProperties");
-            if (!matches) continue;
-            found = true;
-            QN_TRY(add_schema(o, conj, member, pattern->schema, "patternProperties",
-                              pattern->text.data));
-        }
-        if (!found && others)
-            QN_TRY(add_schema(o, conj, member, others, "additionalProperties", NULL));
-        if (names) {
-            json_t *name = json_stringn_nocheck(p->name.data, p->name.size);
-            if (!name) return QN_NOMEM(o->s->err, "schema");
-            const qn_status status =
-                qn_schema_valid(&is_valid, o->s, name, names, member->where, 0);
-            json_decref(name);
-            if (status) return status;
-        }
-        if (!is_valid) return qn_conj_add(o->s, conj, (qn_member){json_false(), NULL, -1, 0});
-    }
+static qn_status name_matches(bool *out, const object *o, qn_str pattern, qn_str name,
+                              const qn_member *member) {
+    const qn_status status = qn_lang_matches(out, pattern, name, &o->s->steps, o->s->err);
+    return status ? qn_schema_fail(o->s, status, member->where, "patternProperties") : QN_OK;
+}
+
+// Whether member i says something of a property of this name.
+static qn_status describes(bool *out, const object *o, size_t i, qn_str name) {
+    const qn_member *member = &o->all->members[i];
+    *out = json_object_get(json_object_get(member->schema, "properties"), name.data) ||
+           json_object_get(member->schema, "additionalProperties");
+    for (size_t k = 0; !*out && k < o->n_patterns; k++)
+        if (o->patterns[k].member == i)
+            QN_TRY(name_matches(out, o, o->patterns[k].text, name, member));
     return QN_OK;
+}
+
+// unevaluatedProperties of member i, if nobody who speaks for it describes the property.
+static qn_status add_unevaluated(object *o, qn_conj *conj, size_t i, qn_str name) {
+    const qn_member *member = &o->all->members[i];
+    json_t *schema = json_object_get(member->schema, "unevaluatedProperties");
+    bool found = false;
+    for (size_t k = 0; schema && !found && k < o->all->n; k++) {
+        if (!qn_conj_speaks_for(o->all, k, i)) continue;
+        QN_TRY(describes(&found, o, k, name));
+        if (k != i && json_object_get(o->all->members[k].schema, "unevaluatedProperties"))
+            found = true;
+    }
+    return !schema || found ? QN_OK
+                            : add_schema(o, conj, member, schema, "unevaluatedProperties", NULL);
+}
+
+static qn_status is_name_valid(bool *out, object *o, qn_str text, json_t *schema,
+                               const qn_where *where) {
+    json_t *name = json_stringn_nocheck(text.data, text.size);
+    if (!name) return QN_NOMEM(o->s->err, "schema");
+    const qn_status status = qn_schema_valid(out, o->s, name, schema, where, 0);
+    json_decref(name);
+    return status;
+}
+
+// The schemas that one member has for a named property: its own, those of patterns that match, or
+// additionalProperties.
+static qn_status collect_from(object *o, qn_conj *conj, size_t i, const property *p) {
+    const qn_member *member = &o->all->members[i];
+    json_t *named = json_object_get(json_object_get(member->schema, "properties"), p->name.data);
+    json_t *others = json_object_get(member->schema, "additionalProperties");
+    json_t *names = json_object_get(member->schema, "propertyNames");
+    bool found = named != NULL, is_valid = true;
+    if (named) QN_TRY(add_schema(o, conj, member, named, "properties", p->name.data));
+    for (size_t k = 0; k < o->n_patterns; k++) {
+        const name_pattern *pattern = &o->patterns[k];
+        bool matches = false;
+        if (pattern->member != i) continue;
+        QN_TRY(name_matches(&matches, o, pattern->text, p->name, member));
+        if (!matches) continue;
+        found = true;
+        QN_TRY(
+            add_schema(o, conj, member, pattern->schema, "patternProperties", pattern->text.data));
+    }
+    if (!found && others) QN_TRY(add_schema(o, conj, member, others, "additionalProperties", NULL));
+    QN_TRY(add_unevaluated(o, conj, i, p->name));
+    if (names) QN_TRY(is_name_valid(&is_valid, o, p->name, names, member->where));
+    return is_valid ? QN_OK : qn_conj_add(o->s, conj, (qn_member){json_false(), NULL, -1, 0});
 }
 
 static qn_status make_values(object *o) {
     for (size_t i = 0; i < o->n; i++) {
         qn_conj conj = {0};
         property *p = &o->properties[i];
-        QN_TRY(qn_schema_spend(o->s, 32, o->all->members[0].where));
-        qn_status status = collect_named(o, &conj, p);
+        qn_status status = qn_schema_spend(o->s, 32, o->all->members[0].where);
+        for (size_t k = 0; !status && k < o->all->n; k++) status = collect_from(o, &conj, k, p);
+        if (!status && o->wanted.some && o->wanted.listed == i)
+            status = qn_conj_add(
+                o->s, &conj,
+                (qn_member){json_object_get(o->wanted.some, "value"), o->wanted.where, -1, 0});
         if (!status) status = qn_schema_value(&p->value, o->s, &conj);
         qn_conj_deinit(&conj);
         if (status) return status;
@@ -168,91 +246,319 @@ static qn_status make_values(object *o) {
     return QN_OK;
 }
 
-// Other properties whose names match exactly the patterns in `chosen` (bits) and no listed name.
-static qn_status add_extra(object *o, unsigned chosen) {
-    qn_schema *s = o->s;
-    qn_lang_part parts[QN_LANG_MAX_PARTS];
-    size_t n = 0;
-    int32_t value, key;
-    qn_conj conj = {0};
-    qn_status status = QN_OK;
-    for (size_t k = 0; k < o->n_patterns; k++) {
-        const bool is_in = chosen >> k & 1;
-        parts[n++] = (qn_lang_part){
-            .kind = QN_LANG_PATTERN, .pattern = o->patterns[k].text, .negated = !is_in};
-        if (!is_in || status) continue;
-        status = add_schema(o, &conj, &o->all->members[o->patterns[k].member],
-                            o->patterns[k].schema, "patternProperties", o->patterns[k].text.data);
+// --- other properties ----------------------------------------------------------------------------
+
+// Whether member i describes other properties that match the patterns in `chosen`.
+static bool describes_others(const object *o, size_t i, unsigned chosen) {
+    for (size_t k = 0; k < o->n_patterns; k++)
+        if ((chosen >> k & 1) && o->patterns[k].member == i) return true;
+    return json_object_get(o->all->members[i].schema, "additionalProperties") != NULL;
+}
+
+static bool is_unevaluated(const object *o, size_t i, unsigned chosen) {
+    for (size_t k = 0; k < o->all->n; k++) {
+        if (!qn_conj_speaks_for(o->all, k, i)) continue;
+        if (describes_others(o, k, chosen)) return false;
+        if (k != i && json_object_get(o->all->members[k].schema, "unevaluatedProperties"))
+            return false;
     }
-    for (size_t i = 0; !status && i < o->all->n; i++) {
+    return true;
+}
+
+// The schemas of others whose names match exactly the patterns in `chosen`.
+static qn_status collect_others(object *o, qn_conj *conj, unsigned chosen) {
+    for (size_t k = 0; k < o->n_patterns; k++)
+        if (chosen >> k & 1)
+            QN_TRY(add_schema(o, conj, &o->all->members[o->patterns[k].member],
+                              o->patterns[k].schema, "patternProperties",
+                              o->patterns[k].text.data));
+    for (size_t i = 0; i < o->all->n; i++) {
         const qn_member *member = &o->all->members[i];
         json_t *others = json_object_get(member->schema, "additionalProperties");
-        json_t *names = json_object_get(member->schema, "propertyNames");
+        json_t *rest = json_object_get(member->schema, "unevaluatedProperties");
         bool has_pattern = false;
         for (size_t k = 0; k < o->n_patterns; k++)
             has_pattern = has_pattern || ((chosen >> k & 1) && o->patterns[k].member == i);
         if (others && !has_pattern)
-            status = add_schema(o, &conj, member, others, "additionalProperties", NULL);
-        if (!status && names && !json_is_boolean(names)) {
-            const qn_member inner = {names, qn_where_add(s, member->where, "propertyNames", 0), -1,
-                                     0};
-            status = qn_schema_string_parts(parts, &n, s, &inner);
-        } else if (json_is_false(names)) {
-            status = qn_conj_add(s, &conj, (qn_member){names, member->where, -1, 0});
-        }
+            QN_TRY(add_schema(o, conj, member, others, "additionalProperties", NULL));
+        if (rest && is_unevaluated(o, i, chosen))
+            QN_TRY(add_schema(o, conj, member, rest, "unevaluatedProperties", NULL));
     }
-    const bool is_allowed = !status && !qn_conj_is_false(&conj);
-    if (!status) status = qn_schema_value(&value, s, &conj);
-    qn_conj_deinit(&conj);
-    if (status || !is_allowed) return status;
+    return QN_OK;
+}
+
+static qn_status add_part(object *o, qn_lang_part *parts, size_t *n, qn_lang_part part) {
+    if (*n == QN_LANG_MAX_PARTS)
+        return QN_SCHEMA_FAIL(o->s, o->all->members[0].where, NULL, LIMIT,
+                              "more than %d conditions on names", QN_LANG_MAX_PARTS);
+    parts[(*n)++] = part;
+    return QN_OK;
+}
+
+static qn_status exclude_words(object *o, qn_lang_part *parts, size_t *n, const qn_str *words,
+                               size_t n_words) {
+    if (!n_words) return QN_OK;
+    return add_part(
+        o, parts, n,
+        (qn_lang_part){.kind = QN_LANG_WORDS, .negated = true, .words = words, .n_words = n_words});
+}
+
+// What propertyNames says of names that are not listed; *possible: false if there are none.
+static qn_status name_conditions(object *o, qn_lang_part *parts, size_t *n, bool *possible) {
+    static const char *const choices[] = {"anyOf", "oneOf", "if"};
+    for (size_t i = 0; i < o->names.n; i++) {
+        const qn_member *member = &o->names.members[i];
+        uint32_t types;
+        if (json_is_false(member->schema) || json_object_get(member->schema, "enum") ||
+            json_object_get(member->schema, "const"))
+            *possible = false;
+        if (json_is_false(member->schema)) continue;
+        QN_TRY(qn_schema_types(&types, o->s, member));
+        if (!(types & QN_TYPE_STRING)) *possible = false;
+        for (size_t k = 0; *possible && k < sizeof choices / sizeof *choices; k++)
+            if (json_object_get(member->schema, choices[k]))
+                QN_TRY(qn_schema_ignore(o->s, member->where, choices[k],
+                                        "'%s' is not supported for names", choices[k]));
+        QN_TRY(qn_schema_string_parts(parts, n, o->s, member));
+    }
+    return QN_OK;
+}
+
+// What the wanted property's name must be.
+static qn_status wanted_conditions(object *o, qn_lang_part *parts, size_t *n) {
+    const json_t *some = o->wanted.some, *match = json_object_get(some, "match");
+    const json_t *names = json_object_get(some, "names"), *not = json_object_get(some, "name");
+    const json_t *patterns = json_object_get(some, "patterns");
+    const size_t n_words = json_array_size(names);
+    qn_str *words = qn_arena_alloc(&o->s->arena, n_words + 1, sizeof *words);
+    if (!words) return QN_NOMEM(o->s->err, "schema");
+    for (size_t i = 0; i < n_words; i++) words[i] = qn_json_str(json_array_get(names, i));
+    QN_TRY(exclude_words(o, parts, n, words, n_words));
+    for (size_t i = 0; i < json_array_size(patterns); i++)
+        QN_TRY(add_part(o, parts, n,
+                        (qn_lang_part){.kind = QN_LANG_PATTERN,
+                                       .pattern = qn_json_str(json_array_get(patterns, i)),
+                                       .negated = true}));
+    if (match)
+        QN_TRY(add_part(o, parts, n,
+                        (qn_lang_part){.kind = QN_LANG_PATTERN, .pattern = qn_json_str(match)}));
+    if (!not || json_is_false(not )) return QN_OK;
+    const json_t *pattern = json_object_get(not, "pattern");
+    if (!json_is_string(pattern) || json_object_size(not ) != 1)
+        return qn_schema_ignore(o->s, o->wanted.where, "propertyNames",
+                                "under `not` only a pattern is supported for names");
+    return add_part(
+        o, parts, n,
+        (qn_lang_part){.kind = QN_LANG_PATTERN, .pattern = qn_json_str(pattern), .negated = true});
+}
+
+// The name of another property, as a string.
+static qn_status name_node(int32_t *out, object *o, unsigned chosen, bool is_wanted,
+                           const qn_lang_part *more) {
+    qn_schema *s = o->s;
+    qn_lang_part parts[QN_LANG_MAX_PARTS];
+    size_t n = 0;
+    bool possible = true;
+    *out = QN_AST_NEVER;
+    for (size_t k = 0; k < o->n_patterns; k++)
+        parts[n++] = (qn_lang_part){
+            .kind = QN_LANG_PATTERN, .pattern = o->patterns[k].text, .negated = !(chosen >> k & 1)};
+    QN_TRY(name_conditions(o, parts, &n, &possible));
+    if (!possible) return QN_OK;
     qn_str *words = qn_arena_alloc(&s->arena, o->n + 1, sizeof *words);
     if (!words) return QN_NOMEM(s->err, "schema");
     for (size_t i = 0; i < o->n; i++) words[i] = o->properties[i].name;
-    if (n == QN_LANG_MAX_PARTS)
-        return QN_SCHEMA_FAIL(s, o->all->members[0].where, NULL, LIMIT,
-                              "more than %d conditions on names", QN_LANG_MAX_PARTS);
-    if (o->n)
-        parts[n++] =
-            (qn_lang_part){.kind = QN_LANG_WORDS, .negated = true, .words = words, .n_words = o->n};
-    if (n == 0) {
-        key = s->parts.string;
-    } else {
-        status = qn_lang_lower(&key, s->ast, parts, n, &s->steps, NULL, s->err);
-        if (status) return qn_schema_fail(s, status, o->all->members[0].where, NULL);
-        key = qn_ast_shared(s->ast, "name", qn_json_quoted(s->ast, key));
-    }
-    o->extra = qn_ast_alt(s->ast, o->extra, qn_ast_seq3(s->ast, key, s->parts.colon, value));
+    QN_TRY(exclude_words(o, parts, &n, words, o->n));
+    if (is_wanted) QN_TRY(wanted_conditions(o, parts, &n));
+    if (more) QN_TRY(add_part(o, parts, &n, *more));
+    *out = s->parts.string;
+    if (n == 0) return QN_OK;
+    int32_t inner;
+    const qn_status status = qn_lang_lower(&inner, s->ast, parts, n, &s->steps, NULL, s->err);
+    if (status) return qn_schema_fail(s, status, o->all->members[0].where, NULL);
+    *out = qn_ast_shared(s->ast, "name", qn_json_quoted(s->ast, inner));
     return QN_OK;
 }
 
-// propertyNames of other kinds than conditions on strings cannot be honoured for unknown names.
-static qn_status check_names(const object *o) {
-    static const char *const known[] = {"pattern", "minLength", "maxLength",   "format",
-                                        "type",    "title",     "description", "$comment"};
+// Other properties whose names match exactly the patterns in `chosen` (bits) and no listed name.
+// `more`: another condition on names; NULL: none.
+static qn_status add_extra(int32_t *kept, object *o, unsigned chosen, bool is_wanted,
+                           const qn_lang_part *more) {
+    qn_schema *s = o->s;
+    int32_t value = QN_AST_NEVER, key;
+    qn_conj conj = {0};
+    qn_status status = collect_others(o, &conj, chosen);
+    if (!status && is_wanted)
+        status = qn_conj_add(
+            s, &conj,
+            (qn_member){json_object_get(o->wanted.some, "value"), o->wanted.where, -1, 0});
+    const bool is_allowed = !status && !qn_conj_is_false(&conj);
+    if (is_allowed) status = qn_schema_value(&value, s, &conj);
+    qn_conj_deinit(&conj);
+    if (status || !is_allowed) return status;
+    QN_TRY(name_node(&key, o, chosen, is_wanted, more));
+    *kept = qn_ast_alt(s->ast, *kept, qn_ast_seq3(s->ast, key, s->parts.colon, value));
+    return QN_OK;
+}
+
+// Where the caller wants that, objects that list properties have no others unless they say so.
+static bool is_closed_by_caller(const object *o) {
+    bool lists = false;
     for (size_t i = 0; i < o->all->n; i++) {
         const qn_member *member = &o->all->members[i];
-        const char *key;
-        json_t *value;
-        json_object_foreach(json_object_get(member->schema, "propertyNames"), key, value) {
-            size_t k = 0;
-            while (k < sizeof known / sizeof *known && strcmp(known[k], key) != 0) k++;
-            if (k == sizeof known / sizeof *known)
-                return QN_SCHEMA_FAIL(o->s, member->where, "propertyNames", UNSUPPORTED,
-                                      "'%s' is not supported for names", key);
-        }
+        if (json_object_get(member->schema, "additionalProperties") ||
+            json_object_get(member->schema, "unevaluatedProperties"))
+            return false;
+        if (json_object_get(member->schema, "properties") && !(member->done & QN_MUTE))
+            lists = true;
     }
-    return QN_OK;
+    return lists && o->s->opts->closed;
 }
 
 static qn_status make_extra(object *o) {
-    bool is_closed = false; // nothing but listed names and patterns
+    const bool is_closed = is_closed_by_caller(o);
+    bool lists_only = is_closed; // nothing but listed names and patterns
+    const bool is_wanted = o->wanted.some && o->wanted.listed == NOT_LISTED;
     for (size_t i = 0; i < o->all->n; i++)
         if (json_is_false(json_object_get(o->all->members[i].schema, "additionalProperties")))
-            is_closed = true;
-    if (is_closed && o->n_patterns == 0) return QN_OK;
-    QN_TRY(check_names(o));
-    for (unsigned chosen = 0; chosen < 1u << o->n_patterns; chosen++) QN_TRY(add_extra(o, chosen));
+            lists_only = true;
+    o->extra = o->last = QN_AST_NEVER;
+    if (lists_only && o->n_patterns == 0) return QN_OK;
+    for (unsigned chosen = is_closed; chosen < 1u << o->n_patterns; chosen++) {
+        QN_TRY(add_extra(&o->extra, o, chosen, false, NULL));
+        if (is_wanted) QN_TRY(add_extra(&o->last, o, chosen, true, NULL));
+    }
     return QN_OK;
+}
+
+// --- different names -----------------------------------------------------------------------------
+//
+// Nothing remembers names, so two of them could be one. Where several different others are needed
+// (minProperties), names are told apart by a class: their first and their last character, each modulo
+// CLASS_STEP. What counts are classes, so two names of one class count once.
+
+// The characters of one remainder, as a class of a regular expression. Those beyond ASCII go with 0.
+static void add_characters(qn_buf *out, unsigned remainder) {
+    qn_buf_text(out, remainder ? "[" : "[^");
+    for (unsigned c = 0x21; c < 0x7F; c++)
+        if (remainder ? c % CLASS_STEP == remainder : c % CLASS_STEP != 0)
+            qn_buf_printf(out, "\\x%02x", c);
+    qn_buf_text(out, "]");
+}
+
+static qn_status class_pattern(qn_str *out, object *o, unsigned class) {
+    const unsigned first = class / CLASS_STEP, last = class % CLASS_STEP;
+    qn_buf text = {0};
+    qn_buf_text(&text, "^");
+    add_characters(&text, first);
+    qn_buf_text(&text, "[^]*");
+    add_characters(&text, last);
+    qn_buf_text(&text, "$");
+    if (first == last) { // one character is the first and the last
+        qn_buf_text(&text, "|^");
+        add_characters(&text, first);
+        qn_buf_text(&text, "$");
+    }
+    if (class == 0) qn_buf_text(&text, "|^$");
+    const char *kept = text.failed ? NULL : qn_arena_strdup(&o->s->arena, text.data, text.size);
+    *out = (qn_str){kept, text.size};
+    qn_buf_deinit(&text);
+    return kept ? QN_OK : QN_NOMEM(o->s->err, "schema");
+}
+
+static qn_status make_classes(object *o) {
+    if (o->by_class) return QN_OK;
+    int32_t *made = qn_arena_alloc(&o->s->arena, N_CLASSES, sizeof *made);
+    if (!made) return QN_NOMEM(o->s->err, "schema");
+    for (unsigned class = 0; class < N_CLASSES; class ++) {
+        qn_lang_part part = {.kind = QN_LANG_PATTERN};
+        int32_t node = QN_AST_NEVER;
+        QN_TRY(class_pattern(&part.pattern, o, class));
+        for (unsigned chosen = is_closed_by_caller(o); chosen < 1u << o->n_patterns; chosen++)
+            QN_TRY(add_extra(&node, o, chosen, false, &part));
+        made[class] = node == QN_AST_NEVER ? node : qn_ast_shared(o->s->ast, "property", node);
+    }
+    o->by_class = made;
+    return QN_OK;
+}
+
+typedef struct counting {
+    object *o;
+    uint32_t lack, left; // different ones that are needed; others that may come
+    qn_map index;        // (classes, others so far) -> rule
+    uint32_t n;
+} counting;
+
+static unsigned count_bits(unsigned bits) {
+    unsigned n = 0;
+    for (; bits; bits &= bits - 1) n++;
+    return n;
+}
+
+// What follows when others of the classes `seen` are there, `used` of them.
+static qn_status different_node(int32_t *out, counting *c, unsigned seen, uint32_t used) {
+    object *o = c->o;
+    qn_ast *ast = o->s->ast;
+    const uint32_t left = c->left == QN_AST_MANY ? QN_AST_MANY : c->left - used;
+    const uint32_t next = c->left == QN_AST_MANY ? 0 : used + 1;
+    const uint32_t key[2] = {seen, used};
+    uint32_t known;
+    if (count_bits(seen) >= c->lack) {
+        const int32_t more = qn_ast_seq(ast, o->s->parts.comma, o->extra);
+        *out = qn_ast_seq(ast, qn_ast_rep(ast, more, 0, left), o->s->parts.close);
+        return QN_OK;
+    }
+    if (qn_map_find(&c->index, (const char *)key, sizeof key, &known)) {
+        *out = qn_ast_ref(ast, (int32_t)known);
+        return QN_OK;
+    }
+    *out = QN_AST_NEVER;
+    if (left == 0) return QN_OK;
+    if (++c->n > COUNT_CELLS_MAX)
+        return QN_SCHEMA_FAIL(o->s, o->all->members[0].where, "minProperties", LIMIT,
+                              "too large to be counted");
+    const char *kept = qn_arena_strdup(&o->s->arena, (const char *)key, sizeof key);
+    const int32_t rule = qn_ast_rule_add(ast, qn_str_of("properties"));
+    QN_TRY(qn_ast_check(ast, o->s->err));
+    if (!kept || !qn_map_add(&c->index, kept, sizeof key, (uint32_t)rule, NULL))
+        return QN_NOMEM(o->s->err, "schema");
+    int32_t node = QN_AST_NEVER;
+    for (unsigned class = 0; class < N_CLASSES; class ++) {
+        int32_t rest;
+        QN_TRY(different_node(&rest, c, seen | 1u << class, next));
+        const int32_t one = qn_ast_seq3(ast, o->s->parts.comma, o->by_class[class], rest);
+        node = qn_ast_alt(ast, one, node);
+    }
+    qn_ast_rule_set(ast, rule, node);
+    *out = qn_ast_ref(ast, rule);
+    return QN_OK;
+}
+
+// At least `lack` different others and at most `left` behind `count` properties.
+static qn_status different_others(int32_t *out, object *o, uint32_t count, uint32_t lack,
+                                  uint32_t left) {
+    counting c = {.o = o, .lack = lack, .left = left};
+    if (lack > DIFFERENT_MAX)
+        return QN_SCHEMA_FAIL(o->s, o->all->members[0].where, "minProperties", LIMIT,
+                              "%u more than the named properties, at most %d are supported", lack,
+                              DIFFERENT_MAX);
+    QN_TRY(make_classes(o));
+    qn_ast *ast = o->s->ast;
+    int32_t node = QN_AST_NEVER, rest;
+    qn_status status = QN_OK;
+    if (count) {
+        status = different_node(out, &c, 0, 0);
+    } else {
+        for (unsigned class = 0; !status && class < N_CLASSES; class ++) {
+            status = different_node(&rest, &c, 1u << class, left == QN_AST_MANY ? 0 : 1);
+            if (!status)
+                node = qn_ast_alt(
+                    ast, qn_ast_seq3(ast, o->s->parts.blank, o->by_class[class], rest), node);
+        }
+        *out = node;
+    }
+    qn_map_deinit(&c.index);
+    return status;
 }
 
 // --- the text ------------------------------------------------------------------------------------
@@ -268,40 +574,57 @@ static uint32_t highest_count(const object *o, uint32_t n_required) {
     return most;
 }
 
+// The other properties: at least `min` and at most `max`, with the wanted one at the end. The first has
+// no comma before it if nothing is there yet.
+static int32_t others_node(const object *o, uint32_t min, uint32_t max, bool is_first) {
+    qn_ast *ast = o->s->ast;
+    const bool is_wanted = o->wanted.some && o->wanted.listed == NOT_LISTED;
+    const int32_t more = qn_ast_seq(ast, o->s->parts.comma, o->extra);
+    if (is_wanted) {
+        if (max == 0) return QN_AST_NEVER;
+        min = min ? min - 1 : 0;
+        max = max == QN_AST_MANY ? max : max - 1;
+    }
+    const int32_t after =
+        is_wanted ? qn_ast_seq(ast, o->s->parts.comma, o->last) : (int32_t)QN_AST_EMPTY;
+    if (!is_first) return qn_ast_seq(ast, qn_ast_rep(ast, more, min, max), after);
+    int32_t node = is_wanted && min == 0 ? o->last : QN_AST_NEVER;
+    if (max > 0)
+        node = qn_ast_alt(ast,
+                          qn_ast_seq3(ast, o->extra,
+                                      qn_ast_rep(ast, more, min ? min - 1 : 0,
+                                                 max == QN_AST_MANY ? max : max - 1),
+                                      after),
+                          node);
+    return node;
+}
+
 // What follows when `count` properties are there and all listed ones are decided.
-static qn_status tail_node(int32_t *out, const object *o, uint32_t count) {
+static qn_status tail_node(int32_t *out, object *o, uint32_t count) {
     const qn_schema *s = o->s;
     qn_ast *ast = s->ast;
     const uint32_t lack = o->min > count ? o->min - count : 0;
     const uint32_t left = o->max == QN_AST_MANY ? QN_AST_MANY : o->max > count ? o->max - count : 0;
-    // Names of others may repeat, and then count once: only one can make up a lack.
+    const bool is_wanted = o->wanted.some && o->wanted.listed == NOT_LISTED;
     *out = QN_AST_NEVER;
-    if (lack > 1 && (o->extra == QN_AST_NEVER || o->n + 1 >= o->min)) return QN_OK;
-    if (lack > 1)
+    if (lack > 1 && o->extra == QN_AST_NEVER) return QN_OK;
+    if (lack > 1 && lack <= left && is_wanted)
         return QN_SCHEMA_FAIL(o->s, o->all->members[0].where, "minProperties", UNSUPPORTED,
-                              "%u more than the named properties, at most 1 is supported",
-                              lack - 1);
-    const int32_t more = qn_ast_seq(ast, s->parts.comma, o->extra);
+                              "not supported beside a condition on a property of any name");
+    // Names of others may repeat, and then count once.
+    if (lack > 1) return lack > left ? QN_OK : different_others(out, o, count, lack, left);
     if (count == 0) {
-        const int32_t close = qn_ast_text(ast, qn_str_of("}"));
-        const int32_t rest = qn_ast_rep(ast, more, 0,
-                                        left == QN_AST_MANY ? left
-                                        : left              ? left - 1
-                                                            : 0);
-        if (lack == 0) *out = close;
-        if (left > 0)
-            *out = qn_ast_alt(
-                ast,
-                qn_ast_seq3(ast, s->parts.blank, o->extra, qn_ast_seq(ast, rest, s->parts.close)),
-                *out);
+        if (lack == 0 && !is_wanted) *out = qn_ast_text(ast, qn_str_of("}"));
+        const int32_t others = left > 0 ? others_node(o, lack, left, true) : (int32_t)QN_AST_NEVER;
+        *out = qn_ast_alt(ast, qn_ast_seq3(ast, s->parts.blank, others, s->parts.close), *out);
         return QN_OK;
     }
-    *out = qn_ast_seq(ast, qn_ast_rep(ast, more, lack, left), s->parts.close);
+    *out = qn_ast_seq(ast, others_node(o, lack, left, false), s->parts.close);
     return QN_OK;
 }
 
 // rows[c]: rule of what follows when c properties are there; from the last property to the first.
-static qn_status make_chain(int32_t *out, const object *o) {
+static qn_status make_chain(int32_t *out, object *o) {
     qn_schema *s = o->s;
     qn_ast *ast = s->ast;
     uint32_t n_required = 0;
@@ -320,6 +643,7 @@ static qn_status make_chain(int32_t *out, const object *o) {
         if (!is_counted && o->min <= n_required) bounds.min = 0;
         if (!is_counted && (o->max != 1 && o->max != 0)) bounds.max = QN_AST_MANY;
         QN_TRY(tail_node(&rows[c], &bounds, c));
+        o->by_class = bounds.by_class;
     }
     for (size_t i = o->n; i-- > 0;) {
         const property *p = &o->properties[i];
@@ -332,7 +656,8 @@ static qn_status make_chain(int32_t *out, const object *o) {
                 is_full ? QN_AST_NEVER
                         : qn_ast_seq3(ast, c ? s->parts.comma : s->parts.blank, member, rows[next]);
             // rows[c + 1] is still that of the property behind: c goes up.
-            const int32_t left = p->is_required ? QN_AST_NEVER : rows[c];
+            const bool is_required = p->is_required || (o->wanted.some && o->wanted.listed == i);
+            const int32_t left = is_required ? QN_AST_NEVER : rows[c];
             const int32_t node = qn_ast_alt(ast, taken, left);
             rows[c] = node == QN_AST_NEVER ? node : qn_ast_shared(ast, "properties", node);
         }
@@ -341,16 +666,77 @@ static qn_status make_chain(int32_t *out, const object *o) {
     return QN_OK;
 }
 
+// --- a property that must be there ---------------------------------------------------------------
+
+static qn_status find_wanted(object *o) {
+    for (size_t i = 0; i < o->all->n; i++) {
+        const qn_member *member = &o->all->members[i];
+        const json_t *some = json_object_get(member->schema, QN_KEYWORD_SOME);
+        if (!some) continue;
+        if (o->wanted.some)
+            return QN_SCHEMA_FAIL(o->s, member->where, NULL, UNSUPPORTED,
+                                  "more than one condition on a property of any name");
+        o->wanted = (witness){some, member->where, NOT_LISTED};
+    }
+    return QN_OK;
+}
+
+// Whether a listed property can be the wanted one.
+static qn_status can_be_wanted(bool *out, object *o, const property *p) {
+    const json_t *some = o->wanted.some, *match = json_object_get(some, "match");
+    const json_t *names = json_object_get(some, "names"),
+                 *patterns = json_object_get(some, "patterns");
+    json_t *not = json_object_get(some, "name");
+    const qn_member at = {NULL, o->wanted.where, -1, 0};
+    bool matches = true;
+    *out = true;
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const qn_str name = qn_json_str(json_array_get(names, i));
+        if (name.size == p->name.size && !memcmp(name.data, p->name.data, name.size)) *out = false;
+    }
+    for (size_t i = 0; *out && i < json_array_size(patterns); i++) {
+        const qn_str pattern = qn_json_str(json_array_get(patterns, i));
+        QN_TRY(name_matches(&matches, o, pattern, p->name, &at));
+        if (matches) *out = false;
+    }
+    if (*out && match) QN_TRY(name_matches(out, o, qn_json_str(match), p->name, &at));
+    if (*out && not ) {
+        QN_TRY(is_name_valid(&matches, o, p->name, not, o->wanted.where));
+        *out = !matches;
+    }
+    return QN_OK;
+}
+
+static qn_status build(int32_t *out, object *o) {
+    QN_TRY(make_values(o));
+    QN_TRY(make_extra(o));
+    return make_chain(out, o);
+}
+
+// One way for each property that can be the wanted one.
+static qn_status build_wanted(int32_t *out, object *o) {
+    int32_t node = QN_AST_NEVER, made;
+    for (size_t i = 0; i <= o->n; i++) {
+        bool possible = true;
+        o->wanted.listed = i < o->n ? i : NOT_LISTED;
+        if (i < o->n) QN_TRY(can_be_wanted(&possible, o, &o->properties[i]));
+        if (!possible) continue;
+        QN_TRY(qn_schema_spend(o->s, 64 * (o->n + 1), o->wanted.where));
+        QN_TRY(build(&made, o));
+        node = qn_ast_alt(o->s->ast, made, node);
+    }
+    *out = node;
+    return QN_OK;
+}
+
 qn_status qn_schema_object(int32_t *out, qn_schema *s, const qn_conj *all) {
-    object o = {.s = s, .all = all, .max = QN_AST_MANY, .extra = QN_AST_NEVER, .is_free = true};
+    object o = {.s = s, .all = all, .max = QN_AST_MANY, .is_free = true};
     *out = s->parts.object;
     qn_status status = read_names(&o);
-    if (!status && !o.is_free) {
-        status = make_values(&o);
-        if (!status) status = make_extra(&o);
-        if (!status) status = make_chain(out, &o);
-    }
+    if (!status) status = find_wanted(&o);
+    if (!status && !o.is_free) status = o.wanted.some ? build_wanted(out, &o) : build(out, &o);
     qn_free(o.properties);
     qn_map_deinit(&o.index);
+    qn_conj_deinit(&o.names);
     return status;
 }

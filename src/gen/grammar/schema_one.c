@@ -1,6 +1,6 @@
 // oneOf: exactly one choice may hold. It is honoured as a choice, which is the same where no value can
 // fulfil two of them; that is shown by types, by values, or by a property that both demand. Where it
-// cannot be shown the schema is refused.
+// cannot be shown, each choice excludes the others (qn_schema_one_options).
 #include "gen/grammar/schema.h"
 
 enum { DEPTH_MAX = 16 };
@@ -28,13 +28,14 @@ static qn_status types_of_list(uint32_t *out, qn_schema *s, side a, const char *
     return QN_OK;
 }
 
-static uint32_t type_of(const json_t *value) {
+static uint32_t type_of(const qn_schema *s, const json_t *value) {
     static const uint32_t types[] = {
         [JSON_OBJECT] = QN_TYPE_OBJECT, [JSON_ARRAY] = QN_TYPE_ARRAY,
         [JSON_STRING] = QN_TYPE_STRING, [JSON_INTEGER] = QN_TYPE_INTEGER,
         [JSON_REAL] = QN_TYPE_NUMBER,   [JSON_TRUE] = QN_TYPE_BOOLEAN,
         [JSON_FALSE] = QN_TYPE_BOOLEAN, [JSON_NULL] = QN_TYPE_NULL};
-    return types[json_typeof(value)];
+    return qn_schema_is_number(s, value) && json_is_string(value) ? QN_TYPE_NUMBER
+                                                                  : types[json_typeof(value)];
 }
 
 static qn_status visible_types(uint32_t *out, qn_schema *s, side a, int depth) {
@@ -46,9 +47,10 @@ static qn_status visible_types(uint32_t *out, qn_schema *s, side a, int depth) {
     const json_t *list = json_object_get(a.schema, "enum");
     const json_t *one = json_object_get(a.schema, "const");
     uint32_t listed = 0;
-    for (size_t i = 0; i < json_array_size(list); i++) listed |= type_of(json_array_get(list, i));
+    for (size_t i = 0; i < json_array_size(list); i++)
+        listed |= type_of(s, json_array_get(list, i));
     if (json_is_array(list)) *out &= listed;
-    if (one) *out &= type_of(one);
+    if (one) *out &= type_of(s, one);
     QN_TRY(types_of_list(out, s, a, "allOf", false, depth));
     QN_TRY(types_of_list(out, s, a, "anyOf", true, depth));
     QN_TRY(types_of_list(out, s, a, "oneOf", true, depth));
@@ -56,7 +58,7 @@ static qn_status visible_types(uint32_t *out, qn_schema *s, side a, int depth) {
     if (!ref) return QN_OK;
     uint32_t types;
     side target = {NULL, a.where};
-    QN_TRY(qn_schema_resolve(&target.schema, s, ref, a.where));
+    QN_TRY(qn_schema_resolve(&target.schema, s, &member, "$ref"));
     QN_TRY(visible_types(&types, s, target, depth + 1));
     *out &= types;
     return QN_OK;
@@ -123,29 +125,19 @@ static qn_status are_apart(bool *out, qn_schema *s, side a, side b, uint32_t typ
     if (!*out && both == QN_TYPE_OBJECT) QN_TRY(objects_apart(out, s, b, a, depth));
     const side sides[2] = {a, b};
     for (int i = 0; i < 2 && !*out; i++) {
-        const json_t *ref = json_object_get(sides[i].schema, "$ref");
         side target = {NULL, sides[i].where};
-        if (!ref) continue;
-        QN_TRY(qn_schema_resolve(&target.schema, s, ref, sides[i].where));
+        const qn_member member = {sides[i].schema, sides[i].where, -1, 0};
+        if (!json_object_get(sides[i].schema, "$ref")) continue;
+        QN_TRY(qn_schema_resolve(&target.schema, s, &member, "$ref"));
         QN_TRY(are_apart(out, s, target, sides[1 - i], types, depth + 1));
     }
     return QN_OK;
 }
 
-qn_status qn_schema_check_one(qn_schema *s, const qn_member *member, uint32_t types) {
+qn_status qn_schema_are_apart(bool *out, qn_schema *s, const qn_member *member, size_t i, size_t k,
+                              uint32_t types) {
     json_t *list = json_object_get(member->schema, "oneOf");
-    const size_t n = json_array_size(list);
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = i + 1; k < n; k++) {
-            bool apart = false;
-            const side a = {json_array_get(list, i), member->where};
-            const side b = {json_array_get(list, k), member->where};
-            QN_TRY(are_apart(&apart, s, a, b, types, 0));
-            if (!apart)
-                return QN_SCHEMA_FAIL(s, member->where, "oneOf", UNSUPPORTED,
-                                      "choices %zu and %zu may hold at once: not supported, use "
-                                      "anyOf",
-                                      i, k);
-        }
-    return QN_OK;
+    const side a = {json_array_get(list, i), member->where};
+    const side b = {json_array_get(list, k), member->where};
+    return are_apart(out, s, a, b, types, 0);
 }

@@ -43,6 +43,12 @@ static const format formats[] = {
     {"uri-reference", "^(" URI_CHAR ")*(\\?(" URI_CHAR "|\\?)*)?(#(" URI_CHAR "|\\?)*)?$"},
     {"json-pointer", "^(/([^/~]|~[01])*)*$"},
     {"byte", "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"},
+    {"jwt", "^[A-Za-z0-9_-]+\\.[A-Za-z0-9_-]+\\.[A-Za-z0-9_-]*$"},
+    {"includes", NULL}, // zod's names for patterns in allOf
+    {"starts_with", NULL},
+    {"ends_with", NULL},
+    {"lowercase", NULL},
+    {"uppercase", NULL},
     {"password", NULL},
     {"binary", NULL},
     {"int32", NULL}, // of numbers: schema_number.c
@@ -50,6 +56,15 @@ static const format formats[] = {
     {"float", NULL},
     {"double", NULL},
 };
+
+qn_format_kind qn_schema_format_kind(const json_t *name) {
+    for (size_t i = 0; json_is_string(name) && i < sizeof formats / sizeof *formats; i++) {
+        if (!qn_str_is(qn_json_str(name), formats[i].name)) continue;
+        if (formats[i].pattern) return QN_FORMAT_TEXT;
+        return !strncmp(formats[i].name, "int", 3) ? QN_FORMAT_NUMBER : QN_FORMAT_FREE;
+    }
+    return QN_FORMAT_UNKNOWN;
+}
 
 static qn_status add_part(qn_lang_part *parts, size_t *n, qn_schema *s, const qn_member *member,
                           const char *keyword, qn_lang_part part) {
@@ -73,34 +88,32 @@ static qn_status add_pattern(qn_lang_part *parts, size_t *n, qn_schema *s, const
                                    .negated = negated});
 }
 
-static qn_status add_format(qn_lang_part *parts, size_t *n, qn_schema *s, const qn_member *member) {
-    const json_t *name = json_object_get(member->schema, "format");
+static qn_status add_format(qn_lang_part *parts, size_t *n, qn_schema *s, const qn_member *member,
+                            const json_t *name, bool negated) {
     if (!name) return QN_OK;
     for (size_t i = 0; json_is_string(name) && i < sizeof formats / sizeof *formats; i++) {
         if (!qn_str_is(qn_json_str(name), formats[i].name)) continue;
         if (!formats[i].pattern) return QN_OK;
-        return add_part(
-            parts, n, s, member, "format",
-            (qn_lang_part){.kind = QN_LANG_PATTERN, .pattern = qn_str_of(formats[i].pattern)});
+        return add_part(parts, n, s, member, "format",
+                        (qn_lang_part){.kind = QN_LANG_PATTERN,
+                                       .pattern = qn_str_of(formats[i].pattern),
+                                       .negated = negated});
     }
-    return QN_SCHEMA_FAIL(s, member->where, "format", UNSUPPORTED, "'%s' is not supported",
-                          json_is_string(name) ? json_string_value(name) : "(not a string)");
+    // Libraries give names of their own to a pattern that stands beside them.
+    if (!negated && json_object_get(member->schema, "pattern")) return QN_OK;
+    return qn_schema_ignore(s, member->where, "format", "'%.60s' is not supported",
+                            json_is_string(name) ? json_string_value(name) : "(not a string)");
 }
 
-// not: {enum}, {const}, {pattern}, each perhaps with type string.
+// not: {enum}, {const}, {pattern}, {format} of type string; all others are rewritten.
 static qn_status add_excluded(qn_lang_part *parts, size_t *n, qn_schema *s,
                               const qn_member *member) {
     json_t *not = json_object_get(member->schema, "not"), *value;
-    if (!json_is_object(not ) || !json_object_size(not )) return QN_OK;
     json_t *list = json_object_get(not, "enum"), *one = json_object_get(not, "const");
-    json_t *pattern = json_object_get(not, "pattern"), *type = json_object_get(not, "type");
-    const size_t n_known = (size_t)(!!list + !!one + !!pattern);
-    const bool is_string =
-        !type || (json_is_string(type) && !strcmp(json_string_value(type), "string"));
-    if (n_known == 0 && type && json_object_size(not ) == 1) return QN_OK; // read with the types
-    if (n_known != 1 || !is_string || json_object_size(not ) != n_known + !!type)
-        return QN_SCHEMA_FAIL(s, member->where, "not", UNSUPPORTED,
-                              "supported are a type, and for type string enum, const and pattern");
+    json_t *pattern = json_object_get(not, "pattern"), *name = json_object_get(not, "format");
+    if (!qn_schema_is_plain_not(member->schema)) return QN_OK;
+    if (name) return add_format(parts, n, s, member, name, true);
+    if (!pattern && !list && !one) return QN_OK; // read elsewhere
     if (pattern) return add_pattern(parts, n, s, member, pattern, true);
     const size_t most = list ? json_array_size(list) : 1;
     qn_str *words = qn_arena_alloc(&s->arena, most + 1, sizeof *words);
@@ -129,7 +142,7 @@ qn_status qn_schema_string_parts(qn_lang_part *parts, size_t *n, qn_schema *s,
                                  const qn_member *member) {
     QN_TRY(add_length(parts, n, s, member));
     QN_TRY(add_pattern(parts, n, s, member, json_object_get(member->schema, "pattern"), false));
-    QN_TRY(add_format(parts, n, s, member));
+    QN_TRY(add_format(parts, n, s, member, json_object_get(member->schema, "format"), false));
     return add_excluded(parts, n, s, member);
 }
 
@@ -155,13 +168,10 @@ static size_t join_lengths(qn_lang_part *parts, size_t n) {
     return n_others + 1;
 }
 
-qn_status qn_schema_string(int32_t *out, qn_schema *s, const qn_conj *all) {
-    qn_lang_part parts[QN_LANG_MAX_PARTS];
-    size_t n = 0;
+// The strings for which all parts hold. Where the caller wants that, a pattern that cannot be honoured
+// is left out.
+static qn_status join_parts(int32_t *out, qn_schema *s, qn_lang_part *parts, size_t n) {
     int32_t inner;
-    for (size_t i = 0; i < all->n; i++)
-        QN_TRY(qn_schema_string_parts(parts, &n, s, &all->members[i]));
-    n = join_lengths(parts, n);
     *out = s->parts.string;
     if (n == 0) return QN_OK;
     if (n == 1 && parts[0].kind == QN_LANG_LENGTH) {
@@ -170,8 +180,23 @@ qn_status qn_schema_string(int32_t *out, qn_schema *s, const qn_conj *all) {
     } else {
         size_t at;
         const qn_status status = qn_lang_lower(&inner, s->ast, parts, n, &s->steps, &at, s->err);
+        if (status && s->opts->lenient && parts[at].kind == QN_LANG_PATTERN &&
+            (status == QN_UNSUPPORTED || status == QN_LIMIT) && !s->ast->failed) {
+            const char *why = s->err ? s->err->message : "not supported";
+            QN_TRY(qn_schema_ignore(s, parts[at].where, parts[at].keyword, "%.150s", why));
+            memmove(parts + at, parts + at + 1, (n - at - 1) * sizeof *parts);
+            return join_parts(out, s, parts, n - 1);
+        }
         if (status) return qn_schema_fail(s, status, parts[at].where, parts[at].keyword);
     }
     *out = qn_json_quoted(s->ast, inner);
     return QN_OK;
+}
+
+qn_status qn_schema_string(int32_t *out, qn_schema *s, const qn_conj *all) {
+    qn_lang_part parts[QN_LANG_MAX_PARTS];
+    size_t n = 0;
+    for (size_t i = 0; i < all->n; i++)
+        QN_TRY(qn_schema_string_parts(parts, &n, s, &all->members[i]));
+    return join_parts(out, s, parts, join_lengths(parts, n));
 }

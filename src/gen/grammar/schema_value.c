@@ -7,22 +7,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DEPTH_MAX = 64 };
+enum { DEPTH_MAX = 64, PLAIN_DIGITS = 40 };
 
 // --- text ----------------------------------------------------------------------------------------
 
 static int32_t number_literal(qn_schema *s, const json_t *value) {
-    char text[64];
-    if (json_is_integer(value)) {
-        snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
-    } else {
-        const double real = json_real_value(value);
-        for (int n = 1; n <= 17; n++) {
-            snprintf(text, sizeof text, "%.*g", n, real);
-            if (strtod(text, NULL) == real) break;
-        }
+    qn_decimal decimal;
+    char room[64];
+    if (qn_schema_decimal(&decimal, s, value, NULL, "const")) return QN_AST_NEVER;
+    if (strlen(decimal.whole) <= PLAIN_DIGITS && strlen(decimal.fraction) <= PLAIN_DIGITS) {
+        char text[2 * PLAIN_DIGITS + 8];
+        snprintf(text, sizeof text, "%s%.*s%s%.*s", decimal.is_negative ? "-" : "", PLAIN_DIGITS,
+                 decimal.whole[0] ? decimal.whole : "0", decimal.fraction[0] ? "." : "",
+                 PLAIN_DIGITS, decimal.fraction);
+        return qn_ast_text(s->ast, qn_str_of(text));
     }
-    return qn_ast_text(s->ast, qn_str_of(text));
+    if (json_is_string(value)) return qn_ast_text(s->ast, qn_str_of(json_string_value(value) + 1));
+    for (int n = 1; n <= 17; n++) {
+        snprintf(room, sizeof room, "%.*g", n, json_real_value(value));
+        if (strtod(room, NULL) == json_real_value(value)) break;
+    }
+    return qn_ast_text(s->ast, qn_str_of(room));
 }
 
 // The inner part of a list: items with commas between.
@@ -53,6 +58,7 @@ static int32_t object_literal(qn_schema *s, const json_t *value) {
 
 int32_t qn_schema_literal(qn_schema *s, const json_t *value) {
     if (s->ast->failed) return QN_AST_NEVER;
+    if (qn_schema_is_number(s, value)) return number_literal(s, value);
     switch (json_typeof(value)) {
     case JSON_OBJECT:
         return object_literal(s, value);
@@ -60,9 +66,6 @@ int32_t qn_schema_literal(qn_schema *s, const json_t *value) {
         return array_literal(s, value);
     case JSON_STRING:
         return qn_json_text(s->ast, qn_json_str(value));
-    case JSON_INTEGER:
-    case JSON_REAL:
-        return number_literal(s, value);
     case JSON_TRUE:
         return qn_ast_text(s->ast, qn_str_of("true"));
     case JSON_FALSE:
@@ -81,17 +84,25 @@ typedef struct check {
     int depth;
 } check;
 
-// Equal as JSON Schema has it: 1 is 1.0.
-static bool equals(const json_t *a, const json_t *b) {
-    if (json_is_number(a) && json_is_number(b)) {
+static bool same_numbers(const qn_schema *s, const json_t *a, const json_t *b) {
+    qn_decimal x, y;
+    qn_err err; // what is no number that fits equals nothing
+    qn_schema quiet = *s;
+    quiet.err = &err;
+    return !qn_schema_decimal(&x, &quiet, a, NULL, NULL) &&
+           !qn_schema_decimal(&y, &quiet, b, NULL, NULL) && !qn_decimal_compare(&x, &y);
+}
+
+bool qn_schema_equals(const qn_schema *s, const json_t *a, const json_t *b) {
+    if (qn_schema_is_number(s, a) && qn_schema_is_number(s, b)) {
         if (json_is_integer(a) && json_is_integer(b))
             return json_integer_value(a) == json_integer_value(b);
-        return json_number_value(a) == json_number_value(b);
+        return same_numbers(s, a, b);
     }
     if (json_is_array(a) && json_is_array(b)) {
         bool same = json_array_size(a) == json_array_size(b);
         for (size_t i = 0; same && i < json_array_size(a); i++)
-            same = equals(json_array_get(a, i), json_array_get(b, i));
+            same = qn_schema_equals(s, json_array_get(a, i), json_array_get(b, i));
         return same;
     }
     if (json_is_object(a) && json_is_object(b)) {
@@ -100,14 +111,23 @@ static bool equals(const json_t *a, const json_t *b) {
         bool same = json_object_size(a) == json_object_size(b);
         json_object_foreach((json_t *)(uintptr_t)a, key, one) {
             const json_t *other = json_object_get(b, key);
-            same = same && other && equals(one, other);
+            same = same && other && qn_schema_equals(s, one, other);
         }
         return same;
     }
     return json_equal(a, b);
 }
 
-static uint32_t type_of(const json_t *value) {
+static uint32_t type_of(const qn_schema *s, const json_t *value) {
+    if (qn_schema_is_number(s, value)) {
+        qn_decimal decimal;
+        qn_err err;
+        qn_schema quiet = *s;
+        quiet.err = &err;
+        const bool is_whole = !qn_schema_decimal(&decimal, &quiet, value, NULL, NULL) &&
+                              qn_decimal_is_whole(&decimal);
+        return is_whole ? QN_TYPE_INTEGER : QN_TYPE_FRACTION;
+    }
     switch (json_typeof(value)) {
     case JSON_OBJECT:
         return QN_TYPE_OBJECT;
@@ -115,11 +135,6 @@ static uint32_t type_of(const json_t *value) {
         return QN_TYPE_ARRAY;
     case JSON_STRING:
         return QN_TYPE_STRING;
-    case JSON_INTEGER:
-        return QN_TYPE_INTEGER;
-    case JSON_REAL:
-        return json_real_value(value) == floor(json_real_value(value)) ? QN_TYPE_INTEGER
-                                                                       : QN_TYPE_FRACTION;
     case JSON_NULL:
         return QN_TYPE_NULL;
     default:
@@ -130,7 +145,7 @@ static uint32_t type_of(const json_t *value) {
 static qn_status check_types(bool *out, const check *c) {
     uint32_t types;
     QN_TRY(qn_schema_types(&types, c->s, &c->member));
-    *out = (type_of(c->value) & types) != 0;
+    *out = (type_of(c->s, c->value) & types) != 0;
     return QN_OK;
 }
 
@@ -140,25 +155,62 @@ static qn_status check_listed(bool *out, const check *c) {
     bool found = !list;
     QN_TRY(qn_schema_spend(c->s, 8 + json_array_size(list), c->member.where));
     for (size_t i = 0; !found && i < json_array_size(list); i++)
-        found = equals(c->value, json_array_get(list, i));
-    *out = found && (!one || equals(c->value, one));
+        found = qn_schema_equals(c->s, c->value, json_array_get(list, i));
+    *out = found && (!one || qn_schema_equals(c->s, c->value, one));
     return QN_OK;
 }
 
-static qn_status check_number(bool *out, const check *c) {
-    if (!json_is_number(c->value)) return QN_OK;
-    const double x = json_number_value(c->value);
-    const json_t *schema = c->member.schema, *bound;
-    if ((bound = json_object_get(schema, "minimum"))) *out = *out && x >= json_number_value(bound);
-    if ((bound = json_object_get(schema, "maximum"))) *out = *out && x <= json_number_value(bound);
-    if ((bound = json_object_get(schema, "exclusiveMinimum")))
-        *out = *out && x > json_number_value(bound);
-    if ((bound = json_object_get(schema, "exclusiveMaximum")))
-        *out = *out && x < json_number_value(bound);
-    if ((bound = json_object_get(schema, "multipleOf"))) {
-        const double step = json_number_value(bound);
-        *out = *out && step > 0 && fmod(x, step) == 0;
+typedef struct bound_row {
+    const char *keyword, *strict_by; // strict_by: the boolean of draft 4
+    int sign;                        // of value - bound, as it should be
+    bool is_strict;
+} bound_row;
+
+static const bound_row bounds[] = {{"minimum", "exclusiveMinimum", 1, false},
+                                   {"maximum", "exclusiveMaximum", -1, false},
+                                   {"exclusiveMinimum", NULL, 1, true},
+                                   {"exclusiveMaximum", NULL, -1, true}};
+
+static qn_status check_bounds(bool *out, const check *c, const qn_decimal *x) {
+    for (size_t i = 0; *out && i < sizeof bounds / sizeof *bounds; i++) {
+        const bound_row *row = &bounds[i];
+        const json_t *given = json_object_get(c->member.schema, row->keyword);
+        const json_t *strict =
+            row->strict_by ? json_object_get(c->member.schema, row->strict_by) : NULL;
+        qn_decimal bound;
+        if (!given || (row->is_strict && json_is_boolean(given))) continue;
+        QN_TRY(qn_schema_decimal(&bound, c->s, given, c->member.where, row->keyword));
+        const int order = qn_decimal_compare(x, &bound) * row->sign;
+        *out = order > 0 || (order == 0 && !row->is_strict && !json_is_true(strict));
     }
+    return QN_OK;
+}
+
+// x is a multiple of step / 10^scale.
+static bool is_multiple(const qn_decimal *x, uint64_t step, unsigned scale) {
+    const size_t n = strlen(x->fraction);
+    uint64_t rest = 0;
+    if (n > scale) return false;
+    for (const char *at = x->whole; *at; at++) rest = (rest * 10 + (unsigned)(*at - '0')) % step;
+    for (size_t i = 0; i < scale; i++)
+        rest = (rest * 10 + (i < n ? (unsigned)(x->fraction[i] - '0') : 0)) % step;
+    return rest == 0;
+}
+
+static qn_status check_number(bool *out, const check *c) {
+    const json_t *given = json_object_get(c->member.schema, "multipleOf");
+    qn_decimal x, divisor;
+    uint64_t step;
+    unsigned scale;
+    if (!qn_schema_is_number(c->s, c->value)) return QN_OK;
+    QN_TRY(qn_schema_decimal(&x, c->s, c->value, c->member.where, NULL));
+    QN_TRY(check_bounds(out, c, &x));
+    if (!given || !*out) return QN_OK;
+    QN_TRY(qn_schema_decimal(&divisor, c->s, given, c->member.where, "multipleOf"));
+    if (!qn_decimal_scaled(&step, &scale, &divisor) || step == 0 || step > UINT64_MAX / 16)
+        return QN_SCHEMA_FAIL(c->s, c->member.where, "multipleOf", FORMAT,
+                              "not a number above 0 of up to 18 digits");
+    *out = is_multiple(&x, step, scale);
     return QN_OK;
 }
 
@@ -171,7 +223,7 @@ static uint32_t count_characters(qn_str text) {
 static qn_status check_string(bool *out, const check *c) {
     qn_lang_part parts[QN_LANG_MAX_PARTS];
     size_t n = 0;
-    if (!json_is_string(c->value)) return QN_OK;
+    if (!json_is_string(c->value) || qn_schema_is_number(c->s, c->value)) return QN_OK;
     const qn_str text = qn_json_str(c->value);
     QN_TRY(qn_schema_string_parts(parts, &n, c->s, &c->member));
     for (size_t i = 0; i < n && *out; i++) {
@@ -202,6 +254,30 @@ static qn_status check_inner(bool *out, const check *c, const json_t *value, jso
     return QN_OK;
 }
 
+static qn_status check_contains(bool *out, const check *c) {
+    json_t *schema = json_object_get(c->member.schema, "contains");
+    uint32_t min = 1, max = QN_AST_MANY, n = 0;
+    bool found;
+    if (!schema || !*out) return QN_OK;
+    QN_TRY(qn_schema_count(&min, &found, c->s, &c->member, "minContains"));
+    QN_TRY(qn_schema_count(&max, &found, c->s, &c->member, "maxContains"));
+    for (size_t i = 0; i < json_array_size(c->value); i++) {
+        bool valid = true;
+        QN_TRY(check_inner(&valid, c, json_array_get(c->value, i), schema, "contains"));
+        n += valid;
+    }
+    *out = n >= min && n <= max;
+    return QN_OK;
+}
+
+// What describes the value is not collected here.
+static qn_status refuse_unevaluated(const check *c, const char *keyword) {
+    const json_t *schema = json_object_get(c->member.schema, keyword);
+    if (!schema || json_is_true(schema)) return QN_OK;
+    return qn_schema_ignore(c->s, c->member.where, keyword,
+                            "not supported for values of enum and const");
+}
+
 static qn_status check_array(bool *out, const check *c) {
     json_t *schema = c->member.schema, *items = json_object_get(schema, "items");
     json_t *prefix = json_is_array(items) ? items : json_object_get(schema, "prefixItems");
@@ -217,11 +293,14 @@ static qn_status check_array(bool *out, const check *c) {
         QN_TRY(check_inner(out, c, json_array_get(c->value, i),
                            i < json_array_size(prefix) ? json_array_get(prefix, i) : items,
                            "items"));
+    QN_TRY(check_contains(out, c));
+    QN_TRY(refuse_unevaluated(c, "unevaluatedItems"));
     if (!json_is_true(json_object_get(schema, "uniqueItems"))) return QN_OK;
     QN_TRY(qn_schema_spend(c->s, n * n, c->member.where));
     for (size_t i = 0; i < n; i++)
         for (size_t k = i + 1; k < n; k++)
-            if (equals(json_array_get(c->value, i), json_array_get(c->value, k))) *out = false;
+            if (qn_schema_equals(c->s, json_array_get(c->value, i), json_array_get(c->value, k)))
+                *out = false;
     return QN_OK;
 }
 
@@ -268,7 +347,10 @@ static qn_status check_object(bool *out, const check *c) {
     }
     json_object_foreach((json_t *)(uintptr_t)c->value, key, one)
         QN_TRY(check_member(out, c, key, one));
-    return QN_OK;
+    QN_TRY(refuse_unevaluated(c, "unevaluatedProperties"));
+    json_t *sugar;
+    QN_TRY(qn_schema_dependencies(&sugar, c->s, &c->member));
+    return check_inner(out, c, c->value, sugar, "dependentSchemas");
 }
 
 static qn_status check_lists(bool *out, const check *c) {
@@ -292,11 +374,12 @@ static qn_status check_lists(bool *out, const check *c) {
 }
 
 static qn_status check_reference(bool *out, const check *c) {
-    const json_t *ref = json_object_get(c->member.schema, "$ref");
+    static const char *const keywords[] = {"$ref", "$dynamicRef", "$recursiveRef"};
     json_t *not = json_object_get(c->member.schema, "not"), *target;
-    if (ref) {
-        QN_TRY(qn_schema_resolve(&target, c->s, ref, c->member.where));
-        QN_TRY(check_inner(out, c, c->value, target, "$ref"));
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
+        if (!json_object_get(c->member.schema, keywords[i])) continue;
+        QN_TRY(qn_schema_resolve(&target, c->s, &c->member, keywords[i]));
+        QN_TRY(check_inner(out, c, c->value, target, keywords[i]));
     }
     if (not ) {
         bool valid = true;
@@ -306,9 +389,19 @@ static qn_status check_reference(bool *out, const check *c) {
     return QN_OK;
 }
 
+static qn_status check_if(bool *out, const check *c) {
+    json_t *condition = json_object_get(c->member.schema, "if");
+    bool holds = true;
+    if (!condition || !*out) return QN_OK;
+    QN_TRY(check_inner(&holds, c, c->value, condition, "if"));
+    const char *branch = holds ? "then" : "else";
+    return check_inner(out, c, c->value, json_object_get(c->member.schema, branch), branch);
+}
+
 typedef qn_status check_fn(bool *out, const check *c);
-static check_fn *const checks[] = {check_types, check_listed, check_number,    check_string,
-                                   check_array, check_object, check_reference, check_lists};
+static check_fn *const checks[] = {check_types,     check_listed, check_number,
+                                   check_string,    check_array,  check_object,
+                                   check_reference, check_lists,  check_if};
 
 qn_status qn_schema_valid(bool *out, qn_schema *s, const json_t *value, json_t *schema,
                           const qn_where *where, int depth) {
@@ -322,6 +415,52 @@ qn_status qn_schema_valid(bool *out, qn_schema *s, const json_t *value, json_t *
     QN_TRY(qn_schema_spend(s, 16, where));
     const check c = {s, value, {schema, where, -1, 0}, depth};
     *out = true;
+    if (s->ref_alone && json_object_get(schema, "$ref")) return check_reference(out, &c);
+    QN_TRY(qn_schema_check_keywords(s, &c.member));
     for (size_t i = 0; *out && i < sizeof checks / sizeof *checks; i++) QN_TRY(checks[i](out, &c));
+    return QN_OK;
+}
+
+// The types that have finitely many values, as values.
+static json_t *values_of_types(uint32_t types) {
+    json_t *list = json_array();
+    if (list && (types & QN_TYPE_BOOLEAN)) {
+        json_array_append_new(list, json_true());
+        json_array_append_new(list, json_false());
+    }
+    if (list && (types & QN_TYPE_NULL)) json_array_append_new(list, json_null());
+    return list;
+}
+
+qn_status qn_schema_values(json_t **out, qn_schema *s, const qn_conj *conj) {
+    qn_conj all = {0};
+    uint32_t types = 0;
+    json_t *values = NULL, *single = NULL;
+    qn_status status = QN_OK;
+    for (size_t i = 0; !status && i < conj->n; i++) status = qn_conj_add(s, &all, conj->members[i]);
+    if (!status) status = qn_conj_expand(s, &all);
+    if (!status) status = qn_schema_common_types(&types, s, &all);
+    for (size_t i = 0; !status && i < all.n && !values; i++) {
+        values = json_object_get(all.members[i].schema, "enum");
+        single = json_object_get(all.members[i].schema, "const");
+        if (!json_is_array(values)) values = NULL;
+        if (!values && single) break;
+    }
+    qn_conj_deinit(&all);
+    QN_TRY(status);
+    if (!values && (single || !(types & ~(uint32_t)(QN_TYPE_BOOLEAN | QN_TYPE_NULL)))) {
+        values = single ? json_array() : values_of_types(types);
+        if (values && single) json_array_append(values, single);
+        if (!s->made) s->made = json_array();
+        const size_t n =
+            single ? 1 : (types & QN_TYPE_BOOLEAN ? 2u : 0u) + (types & QN_TYPE_NULL ? 1u : 0u);
+        if (!values || !s->made || json_array_size(values) != n ||
+            json_array_append(s->made, values)) {
+            json_decref(values);
+            return QN_NOMEM(s->err, "schema");
+        }
+        json_decref(values); // `made` keeps it
+    }
+    *out = values;
     return QN_OK;
 }

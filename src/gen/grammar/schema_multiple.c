@@ -1,0 +1,409 @@
+// multipleOf, as an automaton over the digits of a number: residues, with as many steps behind the
+// point as the divisor has digits there. Bounds and the number of digits are watched at the same
+// time.
+#include "core/mem.h"
+#include "gen/grammar/schema_number.h"
+
+#include <stdio.h>
+
+enum {
+    RESIDUES_MAX = 1 << 18,
+    CELLS_MAX = 1 << 15,
+    DOT = 10,
+    N_INPUTS = 11,
+    MACHINES_MAX = 5,
+    LIST_FROM = 10000,
+    LIST_MAX = 4096
+};
+
+// --- residues ------------------------------------------------------------------------------------
+
+// States by number; `next` has N_INPUTS for each (digits and the point).
+typedef struct machine {
+    uint32_t *next;
+    bool *accepts, *is_dead; // dead: nothing is accepted from here
+    uint32_t n, start;
+    bool negated;
+} machine;
+
+static void machine_deinit(machine *m) {
+    qn_free(m->next);
+    qn_free(m->accepts);
+    qn_free(m->is_dead);
+}
+
+// States of step / 10^scale: residues before the point; after it, by digits so far; at last one for a
+// digit too many that is not zero.
+static void fill_machine(machine *m, const qn_step *step) {
+    const uint32_t size = (uint32_t)step->step, last = m->n - 1;
+    for (uint32_t state = 0; state < last; state++) {
+        const uint32_t residue = state % size, row = state / size; // row 0: before the point
+        uint64_t left = 1 % size; // 10^(digits that are still to come)
+        for (unsigned i = row ? row - 1 : 0; i < step->scale; i++) left = left * 10 % size;
+        m->accepts[state] = residue * left % size == 0;
+        for (uint32_t d = 0; d < 10; d++) {
+            const uint32_t to = (uint32_t)(((uint64_t)residue * 10 + d) % size);
+            uint32_t next = row ? row * size + size + to : to;
+            if (row == step->scale + 1) next = d ? last : state;
+            m->next[(size_t)state * N_INPUTS + d] = next;
+        }
+        m->next[(size_t)state * N_INPUTS + DOT] = row ? last : size + residue;
+    }
+    for (uint32_t i = 0; i < N_INPUTS; i++) m->next[(size_t)last * N_INPUTS + i] = last;
+}
+
+// One round of telling states apart: by their class and the classes that follow. Returns the number of
+// classes.
+static uint32_t refine(uint32_t *to, const machine *m, const uint32_t *of, uint32_t *slots,
+                       uint32_t mask) {
+    uint32_t n = 0;
+    memset(slots, 0xFF, ((size_t)mask + 1) * sizeof *slots);
+    for (uint32_t state = 0; state < m->n; state++) {
+        const uint32_t *row = m->next + (size_t)state * N_INPUTS;
+        uint32_t hash = of[state];
+        for (size_t i = 0; i < N_INPUTS; i++) hash = (hash ^ of[row[i]]) * 0x9E3779B1u;
+        uint32_t at = (hash ^ hash >> 15) & mask;
+        for (; slots[at] != UINT32_MAX; at = (at + 1) & mask) {
+            const uint32_t *other = m->next + (size_t)slots[at] * N_INPUTS;
+            bool same = of[slots[at]] == of[state];
+            for (size_t i = 0; same && i < N_INPUTS; i++) same = of[other[i]] == of[row[i]];
+            if (same) break;
+        }
+        if (slots[at] == UINT32_MAX) {
+            slots[at] = state;
+            to[state] = n++;
+        } else {
+            to[state] = to[slots[at]];
+        }
+    }
+    return n;
+}
+
+// States that accept the same become one.
+static qn_status minimize(machine *m, qn_schema *s, const qn_where *where) {
+    uint32_t mask = 1;
+    while (mask < m->n * 2) mask = mask * 2 + 1;
+    uint32_t *of = qn_alloc(m->n, sizeof *of), *to = qn_alloc(m->n, sizeof *to);
+    uint32_t *slots = qn_alloc((size_t)mask + 1, sizeof *slots);
+    qn_status status = of && to && slots ? QN_OK : QN_NOMEM(s->err, "schema");
+    for (uint32_t i = 0; !status && i < m->n; i++) of[i] = m->accepts[i];
+    for (uint32_t n = 0, before = 1; !status && n != before;) {
+        status = qn_schema_spend(s, (uint64_t)m->n * 2, where);
+        before = n;
+        if (!status) n = refine(to, m, of, slots, mask);
+        uint32_t *swap = of;
+        of = to;
+        to = swap;
+    }
+    uint32_t n = 0; // classes are numbered by their first state, so rows move to the front
+    for (uint32_t state = 0; !status && state < m->n; state++) {
+        if (of[state] != n) continue;
+        for (size_t i = 0; i < N_INPUTS; i++)
+            m->next[(size_t)n * N_INPUTS + i] = of[m->next[(size_t)state * N_INPUTS + i]];
+        m->accepts[n++] = m->accepts[state];
+    }
+    if (!status) m->start = of[0];
+    if (!status) m->n = n;
+    qn_free(of);
+    qn_free(to);
+    qn_free(slots);
+    return status;
+}
+
+// A class that leads only to itself and is not wanted.
+static void find_dead(machine *m) {
+    for (uint32_t state = 0; state < m->n; state++) {
+        bool is_sink = m->accepts[state] == m->negated;
+        for (size_t i = 0; i < N_INPUTS; i++)
+            is_sink = is_sink && m->next[(size_t)state * N_INPUTS + i] == state;
+        m->is_dead[state] = is_sink;
+    }
+}
+
+static qn_status machine_init(machine *out, qn_schema *s, const qn_step *step, bool negated,
+                              const qn_where *where) {
+    *out = (machine){.negated = negated};
+    if (step->scale > QN_JSON_DIGITS || step->step > RESIDUES_MAX / (step->scale + 2))
+        return QN_SCHEMA_FAIL(s, where, "multipleOf", LIMIT,
+                              "its automaton would have more than %d states", RESIDUES_MAX);
+    out->n = (uint32_t)step->step * (step->scale + 2) + 1;
+    out->next = qn_alloc((size_t)out->n * N_INPUTS, sizeof *out->next);
+    out->accepts = qn_alloc(out->n, sizeof *out->accepts);
+    out->is_dead = qn_alloc(out->n, sizeof *out->is_dead);
+    if (!out->next || !out->accepts || !out->is_dead) return QN_NOMEM(s->err, "schema");
+    QN_TRY(qn_schema_spend(s, (uint64_t)out->n * 4, where));
+    fill_machine(out, step);
+    QN_TRY(minimize(out, s, where));
+    find_dead(out);
+    return QN_OK;
+}
+
+// --- digits, bounds and residues at once ---------------------------------------------------------
+
+typedef enum phase { AT_START, IN_ZERO, IN_WHOLE, AT_POINT, IN_FRACTION } phase;
+
+// A place in a number. `lo` and `hi`: the digits so far are less than (-1), equal to or greater than
+// (1) as many of the bound. No padding: it is a key.
+typedef struct cell {
+    uint8_t phase, n_whole, n_fraction;
+    int8_t lo, hi;
+    uint8_t zero[3];
+    uint32_t at[MACHINES_MAX];
+} cell;
+
+typedef struct numbers {
+    qn_schema *s;
+    const qn_number_side *side;
+    const char *lo, *hi; // whole parts of the bounds; hi NULL: none
+    size_t most;         // digits of the whole part
+    machine machines[MACHINES_MAX];
+    size_t n_machines;
+    cell *cells;
+    int32_t *rules;
+    size_t n, cap, cap_rules;
+    qn_map index;
+    const qn_where *where;
+} numbers;
+
+static int sign_of(int x) { return (x > 0) - (x < 0); }
+
+// The digits so far against the whole bound, when no more come before the point.
+static int whole_against(const char *bound, size_t n, int so_far) {
+    const size_t size = strlen(bound);
+    return n < size ? -1 : n > size ? 1 : so_far;
+}
+
+// The same at the end of the number.
+static int against(const qn_limit *bound, const char *whole, const cell *c, int so_far) {
+    const bool in_fraction = c->phase == IN_FRACTION;
+    const int now = in_fraction ? so_far : whole_against(whole, c->n_whole, so_far);
+    const size_t n = in_fraction ? c->n_fraction : 0;
+    return now == 0 && strlen(bound->value.fraction) > n ? -1 : now;
+}
+
+static bool accepts(const numbers *x, const cell *c) {
+    if (c->phase == AT_START || c->phase == AT_POINT) return false;
+    const qn_number_side *side = x->side;
+    const int lo = against(&side->lo, x->lo, c, c->lo);
+    if (lo < 0 || (lo == 0 && side->lo.is_strict)) return false;
+    const int hi = x->hi ? against(&side->hi, x->hi, c, c->hi) : -1;
+    if (hi > 0 || (hi == 0 && side->hi.is_strict)) return false;
+    for (size_t i = 0; i < x->n_machines; i++)
+        if (x->machines[i].accepts[c->at[i]] == x->machines[i].negated) return false;
+    return true;
+}
+
+static int compare_digit(const char *bound, size_t at, int so_far, unsigned digit) {
+    if (so_far || at >= strlen(bound)) return so_far;
+    return sign_of((int)digit - (bound[at] - '0'));
+}
+
+static bool step_whole(cell *c, const numbers *x, unsigned digit) {
+    if (c->phase == IN_ZERO || c->n_whole == x->most) return false;
+    c->lo = (int8_t)compare_digit(x->lo, c->n_whole, c->lo, digit);
+    if (x->hi) c->hi = (int8_t)compare_digit(x->hi, c->n_whole, c->hi, digit);
+    c->phase = c->phase == AT_START && !digit ? IN_ZERO : IN_WHOLE;
+    c->n_whole++;
+    if (c->n_whole > strlen(x->lo)) c->lo = 1;
+    return !x->hi || c->n_whole < strlen(x->hi) || c->hi <= 0;
+}
+
+static bool step_fraction(cell *c, const numbers *x, unsigned digit) {
+    const char *lo = x->side->lo.value.fraction, *hi = x->side->hi.value.fraction;
+    const size_t at = c->n_fraction;
+    if (at == QN_JSON_DIGITS) return false;
+    // A bound whose digits are over goes on with zeros.
+    if (!c->lo) c->lo = (int8_t)(at < strlen(lo) ? compare_digit(lo, at, 0, digit) : digit > 0);
+    if (x->hi && !c->hi)
+        c->hi = (int8_t)(at < strlen(hi) ? compare_digit(hi, at, 0, digit) : digit > 0);
+    c->n_fraction++;
+    c->phase = IN_FRACTION;
+    return c->lo >= 0 && (!x->hi || c->hi <= 0);
+}
+
+static bool step_point(cell *c, const numbers *x) {
+    if (x->side->is_whole || (c->phase != IN_ZERO && c->phase != IN_WHOLE)) return false;
+    c->lo = (int8_t)whole_against(x->lo, c->n_whole, c->lo);
+    if (x->hi) c->hi = (int8_t)whole_against(x->hi, c->n_whole, c->hi);
+    c->phase = AT_POINT;
+    c->n_whole = 0;
+    return c->lo >= 0 && (!x->hi || c->hi <= 0);
+}
+
+static bool step(cell *c, const numbers *x, unsigned input) {
+    const bool in_fraction = c->phase == AT_POINT || c->phase == IN_FRACTION;
+    const bool alive = input == DOT  ? step_point(c, x)
+                       : in_fraction ? step_fraction(c, x, input)
+                                     : step_whole(c, x, input);
+    for (size_t i = 0; alive && i < x->n_machines; i++) {
+        c->at[i] = x->machines[i].next[(size_t)c->at[i] * N_INPUTS + input];
+        if (x->machines[i].is_dead[c->at[i]]) return false;
+    }
+    return alive;
+}
+
+// The rule of a cell, new or known.
+static qn_status intern(int32_t *rule, numbers *x, const cell *c) {
+    uint32_t at;
+    if (qn_map_find(&x->index, (const char *)c, sizeof *c, &at)) {
+        *rule = x->rules[at];
+        return QN_OK;
+    }
+    if (x->n == CELLS_MAX)
+        return QN_SCHEMA_FAIL(x->s, x->where, "multipleOf", LIMIT,
+                              "its automaton would have more than %d states", CELLS_MAX);
+    const char *key = qn_arena_strdup(&x->s->arena, (const char *)c, sizeof *c);
+    if (!key || !qn_grow((void **)&x->cells, &x->cap, x->n + 1, sizeof *x->cells) ||
+        !qn_grow((void **)&x->rules, &x->cap_rules, x->n + 1, sizeof *x->rules) ||
+        !qn_map_add(&x->index, key, sizeof *c, (uint32_t)x->n, NULL))
+        return QN_NOMEM(x->s->err, "schema");
+    x->cells[x->n] = *c;
+    *rule = x->rules[x->n++] = qn_ast_rule_add(x->s->ast, qn_str_of("number"));
+    return qn_ast_check(x->s->ast, x->s->err);
+}
+
+static qn_status expand(numbers *x, size_t at) {
+    qn_ast *ast = x->s->ast;
+    int32_t targets[N_INPUTS], node = accepts(x, &x->cells[at]) ? QN_AST_EMPTY : QN_AST_NEVER;
+    qn_byte_set sets[N_INPUTS];
+    size_t n = 0;
+    QN_TRY(qn_schema_spend(x->s, 64, x->where));
+    for (unsigned input = 0; input < N_INPUTS; input++) {
+        cell next = x->cells[at];
+        int32_t rule;
+        if (!step(&next, x, input)) continue;
+        QN_TRY(intern(&rule, x, &next));
+        size_t k = 0;
+        while (k < n && targets[k] != rule) k++;
+        if (k == n) {
+            targets[n] = rule;
+            sets[n++] = (qn_byte_set){{0}};
+        }
+        qn_byte_set_add(&sets[k], input == DOT ? '.' : '0' + input);
+    }
+    for (size_t k = 0; k < n; k++)
+        node = qn_ast_alt(
+            ast, qn_ast_seq(ast, qn_ast_set(ast, &sets[k]), qn_ast_ref(ast, targets[k])), node);
+    qn_ast_rule_set(ast, x->rules[at], node);
+    return qn_ast_check(ast, x->s->err);
+}
+
+static qn_status add_machine(numbers *x, const qn_step *one, bool negated) {
+    return machine_init(&x->machines[x->n_machines++], x->s, one, negated, x->where);
+}
+
+// --- few multiples -------------------------------------------------------------------------------
+
+static uint64_t to_whole(const qn_decimal *x) {
+    uint64_t value = 0;
+    for (const char *at = x->whole; *at; at++) value = value * 10 + (uint64_t)(*at - '0');
+    return value;
+}
+
+// Whether the multiples are whole numbers between bounds, few, and too far apart for an automaton.
+static bool is_list(const qn_number_limits *l, const qn_number_side *side) {
+    if (!side->is_whole || !side->hi.is_there || l->n_not || l->scale || l->step < LIST_FROM)
+        return false;
+    if (strlen(side->hi.value.whole) > 18 || strlen(side->lo.value.whole) > 18) return false;
+    return to_whole(&side->hi.value) / l->step <= LIST_MAX;
+}
+
+static int32_t list_multiples(qn_ast *ast, const qn_number_limits *l, const qn_number_side *side) {
+    const uint64_t lo = to_whole(&side->lo.value), hi = to_whole(&side->hi.value);
+    int32_t node = QN_AST_NEVER;
+    for (uint64_t value = (lo + l->step - 1) / l->step * l->step; value <= hi; value += l->step) {
+        char text[32];
+        snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+        node = qn_ast_alt(ast, node, qn_ast_text(ast, qn_str_of(text)));
+    }
+    return node;
+}
+
+qn_status qn_schema_multiples(int32_t *out, qn_schema *s, const qn_number_limits *l,
+                              const qn_number_side *side, const qn_where *where) {
+    numbers x = {.s = s, .side = side, .where = where};
+    if (is_list(l, side)) {
+        *out = list_multiples(s->ast, l, side);
+        return QN_OK;
+    }
+    const char *lo = side->lo.value.whole, *hi = side->hi.value.whole;
+    x.lo = lo[0] ? lo : "0";
+    x.hi = !side->hi.is_there ? NULL : hi[0] ? hi : "0";
+    x.most = x.hi ? strlen(x.hi) : QN_JSON_DIGITS;
+    if (x.most < strlen(x.lo)) x.most = strlen(x.lo);
+    qn_status status = QN_OK;
+    if (l->step) status = add_machine(&x, &(qn_step){l->step, l->scale}, false);
+    for (size_t i = 0; !status && i < l->n_not; i++) status = add_machine(&x, &l->not_of[i], true);
+    cell start = {.phase = AT_START};
+    for (size_t i = 0; i < x.n_machines; i++) start.at[i] = x.machines[i].start;
+    int32_t rule = -1;
+    if (!status) status = intern(&rule, &x, &start);
+    for (size_t i = 0; !status && i < x.n; i++) status = expand(&x, i);
+    if (!status) *out = qn_ast_ref(s->ast, rule);
+    for (size_t i = 0; i < x.n_machines; i++) machine_deinit(&x.machines[i]);
+    qn_free(x.cells);
+    qn_free(x.rules);
+    qn_map_deinit(&x.index);
+    return status;
+}
+
+// --- what the schema says ------------------------------------------------------------------------
+
+static uint64_t common_divisor(uint64_t a, uint64_t b) {
+    while (b) {
+        const uint64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+// The least common multiple; false if it is too large.
+static bool join_steps(qn_number_limits *l, uint64_t step, unsigned scale) {
+    size_t mine = l->step, other = step;
+    for (; l->scale < scale; l->scale++)
+        if (!qn_size_mul(&mine, mine, 10)) return false;
+    for (unsigned at = scale; at < l->scale; at++)
+        if (!qn_size_mul(&other, other, 10)) return false;
+    if (!qn_size_mul(&mine, mine / common_divisor(mine, other), other)) return false;
+    l->step = mine;
+    for (; l->scale && l->step % 10 == 0; l->scale--) l->step /= 10;
+    return true;
+}
+
+qn_status qn_schema_add_step(qn_number_limits *l, qn_schema *s, uint64_t step, unsigned scale,
+                             bool is_not, const qn_where *where) {
+    if (is_not && l->n_not == QN_STEPS_MAX)
+        return QN_SCHEMA_FAIL(s, where, "not", LIMIT, "more than %d of multipleOf", QN_STEPS_MAX);
+    if (is_not) {
+        l->not_of[l->n_not++] = (qn_step){step, scale};
+    } else if (!l->step) {
+        l->step = step;
+        l->scale = scale;
+    } else if (!join_steps(l, step, scale)) {
+        return QN_SCHEMA_FAIL(s, where, "multipleOf", LIMIT, "the steps are too large");
+    }
+    return QN_OK;
+}
+
+static qn_status read_step(qn_number_limits *l, qn_schema *s, const json_t *schema, bool is_not,
+                           const qn_where *where) {
+    const json_t *value = json_object_get(schema, "multipleOf");
+    qn_decimal decimal;
+    uint64_t step;
+    unsigned scale;
+    if (!value) return QN_OK;
+    QN_TRY(qn_schema_decimal(&decimal, s, value, where, "multipleOf"));
+    if (decimal.is_negative || (!decimal.whole[0] && !decimal.fraction[0]))
+        return QN_SCHEMA_FAIL(s, where, "multipleOf", FORMAT, "not a number above 0");
+    if (!qn_decimal_scaled(&step, &scale, &decimal))
+        return QN_SCHEMA_FAIL(s, where, "multipleOf", LIMIT, "more than 19 digits");
+    return qn_schema_add_step(l, s, step, scale, is_not, where);
+}
+
+qn_status qn_schema_read_steps(qn_number_limits *l, qn_schema *s, const qn_member *member) {
+    QN_TRY(read_step(l, s, member->schema, false, member->where));
+    const json_t *not = json_object_get(member->schema, "not");
+    return qn_schema_is_plain_not(member->schema) ? read_step(l, s, not, true, member->where)
+                                                  : QN_OK;
+}
