@@ -10,7 +10,7 @@ build = @tools/build.sh $(1) "$(2)" $(3)
 # What `make run` does when nobody can type.
 STORY  = -p "Tell me a short story." -n 80
 
-.PHONY: all run test test-large test-schemas debug asan ubsan tsan check fuzz bench fmt lint sz install clean help setup setup-check
+.PHONY: all run test test-memory test-schemas test-large debug asan ubsan tsan check fuzz bench fmt lint sz install clean help setup setup-check
 .DEFAULT_GOAL = all
 
 # build the program and the library into build/
@@ -45,6 +45,11 @@ ubsan: setup
 tsan: setup
 	$(call build,build-tsan,-DQN_SANITIZE=thread)
 	@$(CTEST) build-tsan $(T)
+
+# let memory run out at every allocation of every command, one after the other (a few minutes)
+test-memory: setup
+	$(call build,build)
+	@build/tests/test_cli_memory --list | xargs -P "$$(nproc)" -n 1 build/tests/test_cli_memory --all
 
 # write, open and delete a made-up model of every real shape (11 GB of disk for a moment)
 test-large: all
@@ -98,7 +103,7 @@ clean:
 # list these targets
 help:
 	@awk '/^# / { text = substr($$0, 3); next } \
-	    /^[a-z-]+:/ && text { sub(/:.*/, ""); printf "make %-10s %s\n", $$0, text } { text = "" }' Makefile
+	    /^[a-z-]+:/ && text { sub(/:.*/, ""); printf "make %-11s %s\n", $$0, text } { text = "" }' Makefile
 
 setup:
 	@$(SETUP)

@@ -2,7 +2,8 @@
 // so; never another result, a crash, or a damaged file.
 //
 //   test_cli_memory              a sample of the allocations of each command
-//   test_cli_memory --all [NAME] every allocation of those whose name matches; many minutes
+//   test_cli_memory --all [NAME] every allocation of those whose name matches (make test-memory)
+//   test_cli_memory --list       the names
 //
 // The allocations are failed by tests/fail_alloc.c, which is preloaded.
 #define _GNU_SOURCE // nftw
@@ -347,6 +348,10 @@ int main(int argc, char **argv) {
         tests[i] = (struct CMUnitTest){.name = commands[i].name,
                                        .test_func = memory_runs_out,
                                        .initial_state = (void *)(uintptr_t)&commands[i]};
+    if (argc > 1 && strcmp(argv[1], "--list") == 0) {
+        for (size_t i = 0; i < N; i++) puts(commands[i].name);
+        return 0;
+    }
     is_all = argc > 1 && strcmp(argv[1], "--all") == 0;
     if (is_all && argc > 2) cmocka_set_test_filter(argv[2]);
     return cmocka_run_group_tests_name("memory", tests, make_given, cli_teardown);

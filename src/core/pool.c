@@ -153,7 +153,8 @@ qn_status qn_pool_create(qn_pool **out, int n_threads, qn_err *err) {
     for (int i = 0; i < n_threads - 1; i++) {
         if (pthread_create(&pool->threads[i], NULL, worker_main, pool) != 0) {
             qn_pool_destroy(pool);
-            return QN_FAIL(err, MEMORY, "cannot start thread %d of %d", i + 2, n_threads);
+            return QN_FAIL(err, MEMORY, "cannot start thread %d of %d: out of memory or of threads",
+                           i + 2, n_threads);
         }
         pool->n_workers++;
     }

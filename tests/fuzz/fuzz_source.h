@@ -2,14 +2,9 @@
 #ifndef QN_TESTS_FUZZ_SOURCE_H
 #define QN_TESTS_FUZZ_SOURCE_H
 
+#include "fuzz_file.h"
+
 #include "formats/source_build.h"
-
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 // The promise of source.h, with room for the fixed parts of a source.
 static inline void check_budget(const qn_source *source, size_t size) {
@@ -53,22 +48,11 @@ static inline void touch_tensors(const qn_source *source) {
     }
 }
 
-// Opens the input through the same door as any file. One file in memory serves all inputs: making
-// one anew takes longer than parsing it.
+// Opens the input through the same door as any file.
 static inline int open_input(const uint8_t *data, size_t size) {
-    static int fd = -1;
-    static char path[64];
-    if (fd < 0) {
-        snprintf(path, sizeof path, "/dev/shm/quern-fuzz-%ld", (long)getpid());
-        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (fd < 0) abort();
-        unlink(path);
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    }
-    if (ftruncate(fd, 0) != 0 || pwrite(fd, data, size, 0) != (ssize_t)size) abort();
     qn_err err = {0};
     qn_source *source = NULL;
-    const qn_status status = qn_source_open(&source, path, &err);
+    const qn_status status = qn_source_open(&source, fuzz_file(data, size), &err);
     if (status) {
         if (source || err.status != status || !err.message[0]) abort();
         return 0;
