@@ -36,7 +36,7 @@ static const given_file given[] = {
                   "\"2026-01-02T03:04:05\"}"},
     {"text.txt", "Once upon a time there was a small mill. It ground corn all day and all night.\n"
                  "One day a dragon came by, and the mill stood still. Then the miller laughed.\n"},
-    {"tasks.jsonl", "{\"skill\": \"sums\", \"prompt\": \"What is 1 + 2?\", \"expected\": \"3\", "
+    {"tasks.jsonl", "{\"skill\": \"sums\", \"prompt\": \"What is 1 + 2?\", \"expected\": [\"3\"], "
                     "\"checker\": \"contains\"}\n"},
     {"list.gbnf", "root ::= \"- \" [a-z]+ \"\\n\" (\"- \" [a-z]+ \"\\n\")*\n"},
     {"list.jinja", "{% for m in messages %}{{ m.role | upper }}: {{ m.content | trim }}\n"
@@ -53,7 +53,8 @@ typedef struct command {
 static const command commands[] = {
     {"run", .args = {"run", QWEN3, "-p", "Hello there", "-n", "4", "-t", "1"}},
     {"run_json",
-     .args = {"run", QWEN3, "-p", "Hi", "-n", "3", "--json", "--logprobs", "2", "-t", "1"}},
+     .args = {"run", QWEN3, "-p", "Hi", "-n", "3", "--json", "--logprobs", "2", "-t", "1"},
+     .numbers_vary = true},
     {"run_sampled", .args = {"run", QWEN3, "-p", "Hi", "-n", "4", "--temp", "0.9", "--top-k", "40",
                              "--dry-multiplier", "0.5", "--repeat-penalty", "1.1", "-t", "1"}},
     {"run_session_new",
@@ -160,7 +161,8 @@ static made_files *ftw_to; // nftw() has no argument for its callback
 static int collect(const char *path, const struct stat *st, int kind, struct FTW *at) {
     (void)st, (void)at;
     const char *name = path + strlen(cli_folder) + 1;
-    if (kind != FTW_F || is_ours(name)) return 0;
+    // The file that ties a cache folder to its place differs from folder to folder.
+    if (kind != FTW_F || is_ours(name) || strcmp(name, "packed/origin") == 0) return 0;
     if (ftw_to->n == MAX_FILES) fail_msg("more than %d files in the folder", MAX_FILES);
     made_file *file = &ftw_to->files[ftw_to->n++];
     snprintf(file->name, sizeof file->name, "%s", name);
@@ -223,7 +225,9 @@ static long count_allocations(void) {
 static void hide_numbers(char *text) {
     char *to = text;
     for (const char *p = text; *p; p++) {
-        const bool is_number = strchr("0123456789.", *p) != NULL;
+        const bool is_exponent = to > text && to[-1] == '#' && strncmp(p, "e-", 2) == 0;
+        const bool is_number = is_exponent || strchr("0123456789.", *p) != NULL;
+        p += is_exponent;
         if (is_number && to > text && to[-1] == '#') continue;
         *to++ = is_number ? '#' : *p;
     }
