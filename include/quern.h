@@ -434,6 +434,10 @@ typedef struct qn_logits_opts {
     bool naive;    // all tokens in one step, whatever `chunk` says. Changes no result.
     int64_t chunk; // tokens per step; 0: the default. Changes no result. Steps of both are never
                    // longer than the profile's compile_seq_cap.
+    // Called between steps with the tokens that are computed and all of them (a reference engine
+    // asks inside a step, too); false stops. NULL: none
+    qn_progress_fn *progress;
+    void *progress_arg;
 } qn_logits_opts;
 
 // Caller storage, filled by qn_engine_logits, released by qn_logits_deinit.
@@ -518,6 +522,9 @@ typedef struct qn_session_opts {
                      // profile's compile_seq_cap. Changes no result.
     int64_t kept;    // most bytes of state kept of earlier prompts, for prompts that begin alike;
                      // 0: about one context; -1: none. Changes no result.
+    int64_t
+        sessions; // most sessions, forks and snapshots that share this state; 0: 32. Address space
+                  // is reserved for all of them, memory is taken as they grow
     bool scores; // steps leave their scores (qn_session_logits), also where a choice needs only the
                  // best of them. Changes no result.
     // A session whose state and kept prompts this one shares, as its forks do (same thread, same
@@ -594,11 +601,13 @@ QN_API QN_MUST_CHECK qn_status qn_session_commit(qn_session *session, const int3
 QN_API const float *qn_session_logits(const qn_session *session);
 
 // Forgets the tokens from `n` on, and their state; mirostat begins anew. What is left of a prompt is
-// prompt.
+// prompt. Models with full attention alone go on at once. Where a recurrent state or a window has
+// moved on, it is found again at the nearest place that was kept (qn_session_opts.kept): the end of
+// a prompt, the last chunk before it, or every 2048 tokens; the next step computes from there.
 QN_API QN_MUST_CHECK qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err);
 // Another session with the same history and state, which it shares in memory: a session and its
-// forks are used by one thread at a time, and each is destroyed by itself. There may be 32 sessions
-// and snapshots of one family at a time.
+// forks are used by one thread at a time, and each is destroyed by itself. There may be
+// qn_session_opts.sessions sessions and snapshots of one family at a time.
 QN_API QN_MUST_CHECK qn_status qn_session_fork(qn_session **out, qn_session *session, qn_err *err);
 // History and state of a session at one moment, with what sampling remembers. Destroy it before its
 // session.

@@ -254,6 +254,14 @@ static qn_status observe(const qn_ref *ref, const ref_call *c, qn_err *err) {
     return ref->opts.observe(ref->opts.observe_arg, &matmul, err);
 }
 
+qn_status qn_ref_poll(const ref_call *call) {
+    const qn_ref_opts *opts = call->opts;
+    const int64_t n = (int64_t)opts->graph->n_nodes;
+    if (!opts->progress || opts->progress(opts->progress_arg, call->index, n)) return QN_OK;
+    return QN_FAIL(call->err, STOPPED, "stopped at node %lld of %lld", (long long)call->index,
+                   (long long)n);
+}
+
 static qn_status run_node(qn_ref *ref, const qn_node *node, const qn_step *step, qn_err *err) {
     static ref_op *const ops[] = {
 #define OP(name, min_in, kinds, n_out, rule, class, attrs) qn_ref_##name,
@@ -261,7 +269,13 @@ static qn_status run_node(qn_ref *ref, const qn_node *node, const qn_step *step,
 #undef OP
     };
     QN_TRY(prepare_results(ref, node, step, err));
-    ref_call call = {.node = node, .step = step, .pool = ref->opts.pool, .err = err};
+    ref_call call = {.node = node,
+                     .step = step,
+                     .pool = ref->opts.pool,
+                     .opts = &ref->opts,
+                     .index = node - ref->opts.graph->nodes,
+                     .err = err};
+    QN_TRY(qn_ref_poll(&call));
     for (int k = 0; k < node->n_in; k++) {
         if (node->in[k] < 0) continue;
         call.in[k] = &ref->tensors[node->in[k]];

@@ -42,14 +42,15 @@ typedef struct matmul_job {
     float *out;       // (T, O)
     float *scratch;   // (pieces, I + T)
     int64_t n_in, n_out, n_rows, per_piece;
+    int64_t from, to; // outputs of this round
 } matmul_job;
 
 static void matmul_piece(void *arg, int64_t piece) {
     const matmul_job *job = arg;
     float *row = job->scratch + piece * (job->n_in + job->n_rows);
     float *sum = row + job->n_in;
-    const int64_t first = piece * job->per_piece;
-    const int64_t end = first + job->per_piece < job->n_out ? first + job->per_piece : job->n_out;
+    const int64_t first = job->from + piece * job->per_piece;
+    const int64_t end = first + job->per_piece < job->to ? first + job->per_piece : job->to;
     for (int64_t o = first; o < end; o++) {
         ref_unpack_row(row, job->w, o);
         for (int64_t t = 0; t < job->n_rows; t++) sum[t] = 0;
@@ -61,13 +62,21 @@ static void matmul_piece(void *arg, int64_t piece) {
     }
 }
 
+// Outputs that are computed between two looks at the caller: a fraction of a second of work.
+static int64_t outputs_of_round(const matmul_job *job) {
+    const int64_t work = (int64_t)1 << 28, of_one = job->n_in * job->n_rows;
+    const int64_t n = of_one > 0 ? work / of_one : job->n_out;
+    return n < 64 ? 64 : n < job->n_out ? n : job->n_out > 0 ? job->n_out : 1;
+}
+
 qn_status qn_ref_MATMUL(const ref_call *c) {
     const ref_tensor *x = c->in[0], *w = c->in[1];
     matmul_job job = {.w = w, .out = c->out[0]->f, .n_in = w->dims[1], .n_out = w->dims[0]};
     job.n_rows = x->n / job.n_in;
     const int64_t want = 8 * (int64_t)qn_pool_threads(c->pool);
-    job.per_piece = (job.n_out + want - 1) / want;
-    const int64_t n_pieces = (job.n_out + job.per_piece - 1) / job.per_piece;
+    const int64_t round = outputs_of_round(&job);
+    job.per_piece = (round + want - 1) / want;
+    const int64_t n_pieces = (round + job.per_piece - 1) / job.per_piece;
     float *x_t = qn_alloc((size_t)x->n, sizeof *x_t);
     int64_t n_scratch;
     if (!qn_i64_mul(&n_scratch, n_pieces, job.n_in + job.n_rows)) n_scratch = INT64_MAX; // too much
@@ -81,7 +90,12 @@ qn_status qn_ref_MATMUL(const ref_call *c) {
         for (int64_t i = 0; i < job.n_in; i++) x_t[i * job.n_rows + t] = x->f[t * job.n_in + i];
     }
     job.x_t = x_t;
-    qn_pool_run(c->pool, n_pieces, matmul_piece, &job);
+    for (; job.from < job.n_out; job.from = job.to) {
+        if (job.from) QN_TRY_TO(done, qn_ref_poll(c));
+        job.to = job.from + round < job.n_out ? job.from + round : job.n_out;
+        const int64_t n = job.to - job.from;
+        qn_pool_run(c->pool, (n + job.per_piece - 1) / job.per_piece, matmul_piece, &job);
+    }
 
 done:
     qn_free(x_t);
@@ -95,6 +109,10 @@ qn_status qn_ref_GROUPED_MATMUL(const ref_call *c) {
     float *row = qn_alloc((size_t)n_in, sizeof *row);
     if (!row) return QN_NOMEM(c->err, "grouped matmul");
     for (int64_t r = 0; r < ids->n; r++) { // row t, choice r % choices
+        if (r % 8 == 0 && qn_ref_poll(c)) {
+            qn_free(row);
+            return QN_STOPPED;
+        }
         const float *from = x->f + (x->n_dims == 3 ? r : r / choices) * n_in;
         for (int64_t o = 0; o < n_out; o++) {
             ref_unpack_row(row, w, ids->i[r] * n_out + o);

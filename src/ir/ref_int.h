@@ -41,8 +41,13 @@ typedef struct ref_call {
     const ref_tensor *in[QN_MAX_IN]; // NULL where absent
     ref_tensor *out[QN_MAX_OUT];
     ref_state *state; // of the node's CACHE or STATE input
+    const qn_ref_opts *opts;
+    int64_t index; // of the node
     qn_err *err;
 } ref_call;
+
+// Asks the caller whether to go on; QN_STOPPED: no.
+QN_MUST_CHECK qn_status qn_ref_poll(const ref_call *call);
 
 typedef qn_status ref_op(const ref_call *call);
 

@@ -141,6 +141,7 @@ typedef struct imatrix_job {
     size_t n_ids;
     int32_t *chunk; // (chunk_size)
     int64_t chunk_size, n_chunks;
+    int64_t done; // tokens of finished chunks
     collector seen;
 } imatrix_job;
 
@@ -199,21 +200,33 @@ static qn_status size_chunks(imatrix_job *job, qn_err *err) {
     return job->chunk ? QN_OK : QN_NOMEM(err, "a chunk");
 }
 
+// A qn_progress_fn, inside a chunk.
+static bool go_on(void *arg, int64_t done, int64_t total) {
+    const imatrix_job *job = arg;
+    const int64_t part = total > 0 ? job->chunk_size * done / total : 0;
+    return !job->opts->progress || job->opts->progress(job->opts->progress_arg, job->done + part,
+                                                       job->n_chunks * job->chunk_size);
+}
+
 static qn_status run_chunks(imatrix_job *job, qn_err *err) {
     const qn_tokenizer_info info = qn_tokenizer_get_info(job->engine->tokenizer);
     const int64_t extra = info.add_bos, fresh = job->chunk_size - extra;
     const int64_t total = job->n_chunks * job->chunk_size;
+    const qn_ref_opts watch = {
+        .observe = collect, .observe_arg = &job->seen, .progress = go_on, .progress_arg = job};
     for (int64_t i = 0; i < job->n_chunks; i++) {
         if (extra) job->chunk[0] = info.bos;
         memcpy(job->chunk + extra, job->ids + i * fresh, (size_t)fresh * sizeof *job->chunk);
         QN_TRY(qn_engine_check_ids(job->engine, job->chunk, (size_t)job->chunk_size,
                                    job->chunk_size, err));
-        QN_TRY(
-            qn_engine_observe(job->engine, job->chunk, job->chunk_size, collect, &job->seen, err));
-        const int64_t done = (i + 1) * job->chunk_size;
-        if (job->opts->progress && !job->opts->progress(job->opts->progress_arg, done, total))
-            return QN_FAIL(err, STOPPED, "stopped at %lld of %lld tokens", (long long)done,
+        const qn_status status =
+            qn_engine_observe(job->engine, job->chunk, job->chunk_size, &watch, err);
+        if (!status) job->done += job->chunk_size;
+        const bool is_stopped = status == QN_STOPPED || (!status && !go_on(job, 0, 1));
+        if (is_stopped)
+            return QN_FAIL(err, STOPPED, "stopped at %lld of %lld tokens", (long long)job->done,
                            (long long)total);
+        QN_TRY(status);
     }
     return QN_OK;
 }

@@ -63,10 +63,11 @@ QN_MUST_CHECK qn_status qn_engine_open_parts(qn_engine *engine, const char *path
 // Takes memory for the rows and columns that `out` names.
 QN_MUST_CHECK qn_status qn_logits_init(qn_logits *out, qn_err *err);
 
-// Runs the ids from nothing, scores of every row included, and shows each matmul to `observe`. The
-// engine must be a reference engine.
+// Runs the ids from nothing, scores of every row included, and shows each matmul to `observe` of
+// `watch`, whose `progress` can stop it; nothing else of it is looked at. The engine must be a
+// reference engine.
 QN_MUST_CHECK qn_status qn_engine_observe(const qn_engine *engine, const int32_t *ids, int64_t n,
-                                          qn_ref_observe_fn *observe, void *arg, qn_err *err);
+                                          const qn_ref_opts *watch, qn_err *err);
 
 // Ids inside the vocabulary, at least one, no more than the limit; else an error with both values.
 QN_MUST_CHECK qn_status qn_engine_check_ids(const qn_engine *engine, const int32_t *ids, size_t n,

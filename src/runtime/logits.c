@@ -34,7 +34,7 @@ static void collect(qn_logits *out, const qn_runner *runner, int64_t first, cons
 }
 
 static qn_status run_chunks(qn_logits *out, qn_runner *runner, const int32_t *ids, int64_t chunk,
-                            qn_err *err) {
+                            const qn_logits_opts *opts, qn_err *err) {
     qn_seq *seq = NULL;
     QN_TRY(qn_seq_open(&seq, qn_runner_state(runner), err));
     qn_status status = QN_OK;
@@ -49,6 +49,12 @@ static qn_status run_chunks(qn_logits *out, qn_runner *runner, const int32_t *id
         };
         QN_TRY_TO(done, qn_runner_step(runner, &segment, 1, err));
         collect(out, runner, first, &segment);
+        const int64_t end = first + rows;
+        if (end < n && opts->progress && !opts->progress(opts->progress_arg, end, n)) {
+            status = QN_FAIL(err, STOPPED, "stopped after %lld of %lld tokens", (long long)end,
+                             (long long)n);
+            break;
+        }
     }
 
 done:
@@ -78,7 +84,7 @@ qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_logits_init(&result, err));
     QN_TRY_TO(done, qn_runner_create(&runner, &runner_opts, err));
-    QN_TRY_TO(done, run_chunks(&result, runner, ids, chunk, err));
+    QN_TRY_TO(done, run_chunks(&result, runner, ids, chunk, opts, err));
     *out = result;
     result = (qn_logits){0};
 

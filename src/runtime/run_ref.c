@@ -37,6 +37,12 @@ static qn_status init_tables(run_tables *t, int64_t n, qn_err *err) {
     return QN_OK;
 }
 
+// How far a run is, for its caller.
+typedef struct watched {
+    const qn_logits_opts *opts;
+    int64_t first, n; // tokens that are done, and all
+} watched;
+
 // Copies the rows of this step's outputs to their place in `out`.
 static void collect(qn_logits *out, const qn_ref *ref, int64_t first, int64_t rows, bool all_rows) {
     int64_t n = 0;
@@ -54,12 +60,14 @@ static void collect(qn_logits *out, const qn_ref *ref, int64_t first, int64_t ro
 }
 
 static qn_status run_chunks(qn_logits *out, qn_ref *ref, const int32_t *ids, const run_tables *t,
-                            const qn_logits_opts *opts, qn_err *err) {
+                            watched *w, qn_err *err) {
+    const qn_logits_opts *opts = w->opts;
     const int64_t n = out->n_tokens, chunk = opts->chunk > 0 ? opts->chunk : n;
     int32_t accepted = 0; // rows that the step before left in the log of recurrent layers
     for (int64_t first = 0; first < n; first += chunk) {
         const int64_t rows = n - first < chunk ? n - first : chunk;
         const bool is_last = first + rows == n;
+        w->first = first;
         const int32_t seg_row[2] = {0, (int32_t)rows}, past = (int32_t)first, none = -1;
         const int32_t last_row = (int32_t)(rows - 1);
         const qn_step step = {
@@ -85,6 +93,13 @@ static qn_status run_chunks(qn_logits *out, qn_ref *ref, const int32_t *ids, con
     return QN_OK;
 }
 
+// A qn_progress_fn of the interpreter: nodes of a step, of which the caller knows nothing.
+static bool go_on(void *arg, int64_t done, int64_t total) {
+    const watched *w = arg;
+    (void)done, (void)total;
+    return w->opts->progress(w->opts->progress_arg, w->first, w->n);
+}
+
 qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const int32_t *ids, int64_t n,
                             const qn_logits_opts *opts, qn_err *err) {
     const qn_model *model = engine->model;
@@ -94,11 +109,14 @@ qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const int32
                         .n_tokens = n,
                         .width = model->hparams->width};
     run_tables tables = {0};
+    watched w = {.opts = opts, .n = n};
     qn_ref *ref = NULL;
     qn_status status = QN_OK;
     QN_TRY_TO(done, init_tables(&tables, n, err));
     QN_TRY_TO(done, qn_logits_init(&result, err));
     const qn_ref_opts ref_opts = {
+        .progress = opts->progress ? go_on : NULL,
+        .progress_arg = &w,
         .graph = opts->hidden ? &model->graph_hidden : &model->graph,
         .params = opts->hidden ? engine->params_hidden : engine->params,
         .pool = engine->pool,
@@ -106,7 +124,7 @@ qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const int32
         .n_slots = 1,
     };
     QN_TRY_TO(done, qn_ref_create(&ref, &ref_opts, err));
-    QN_TRY_TO(done, run_chunks(&result, ref, ids, &tables, opts, err));
+    QN_TRY_TO(done, run_chunks(&result, ref, ids, &tables, &w, err));
     *out = result;
     result = (qn_logits){0};
 
@@ -118,8 +136,9 @@ done:
 }
 
 qn_status qn_engine_observe(const qn_engine *engine, const int32_t *ids, int64_t n,
-                            qn_ref_observe_fn *observe, void *arg, qn_err *err) {
+                            const qn_ref_opts *watch, qn_err *err) {
     const qn_logits_opts opts = {.all_rows = true};
+    watched w = {.opts = &opts, .n = n};
     qn_logits unused = {.n_tokens = n, .n_vocab = engine->model->hparams->vocab}; // no room
     run_tables tables = {0};
     qn_ref *ref = NULL;
@@ -131,11 +150,13 @@ qn_status qn_engine_observe(const qn_engine *engine, const int32_t *ids, int64_t
         .pool = engine->pool,
         .n_pages = tables.n_pages,
         .n_slots = 1,
-        .observe = observe,
-        .observe_arg = arg,
+        .observe = watch->observe,
+        .observe_arg = watch->observe_arg,
+        .progress = watch->progress,
+        .progress_arg = watch->progress_arg,
     };
     QN_TRY_TO(done, qn_ref_create(&ref, &ref_opts, err));
-    status = run_chunks(&unused, ref, ids, &tables, &opts, err);
+    status = run_chunks(&unused, ref, ids, &tables, &w, err);
 
 done:
     qn_ref_destroy(ref);
