@@ -299,6 +299,27 @@ static void restored_is_never_left(void **state) {
     }
 }
 
+// What is left of a long prompt is not read again from its beginning, whatever the model keeps.
+static void the_end_of_a_prompt_can_be_changed(void **state) {
+    (void)state;
+    enum { N = 150, CHUNK = 32, CUT = 5 };
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        talk t = talk_open(families[f], NULL,
+                           &(qn_session_opts){.context = 512, .chunk = CHUNK, .scores = true});
+        int32_t token;
+        ASSERT_OK(qn_session_set_prompt(t.session, t.ids, N, &err));
+        ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
+        const int64_t before = qn_session_get_counts(t.session).rows;
+        ASSERT_OK(qn_session_truncate(t.session, N - CUT, &err));
+        ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
+        const int64_t rows = qn_session_get_counts(t.session).rows - before;
+        if (rows > 2 * CHUNK) fail_msg("%s: %lld rows", families[f], (long long)rows);
+        assert_fresh(&t, t.session, N - CUT, families[f]);
+        talk_close(&t);
+    }
+}
+
 static void truncated_and_forked_is_fresh(void **state) {
     (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++) {
@@ -586,6 +607,7 @@ int main(void) {
         cmocka_unit_test(cached_is_naive),
         cmocka_unit_test(prefill_and_feed_give_fresh_scores),
         cmocka_unit_test(restored_is_never_left),
+        cmocka_unit_test(the_end_of_a_prompt_can_be_changed),
         cmocka_unit_test(truncated_and_forked_is_fresh),
         cmocka_unit_test(reused_is_fresh),
         cmocka_unit_test(shared_and_marked_is_fresh),

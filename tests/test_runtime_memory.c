@@ -7,6 +7,7 @@
 #include "model_writer.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 // A model that claims a context far beyond any memory.
@@ -35,6 +36,56 @@ static void a_context_that_cannot_fit_is_refused(void **state) {
     int32_t token;
     ASSERT_OK(qn_session_set_prompt(session, ids, 3, &err));
     ASSERT_OK(qn_session_step(&token, session, NULL, &err));
+    qn_session_destroy(session);
+    qn_engine_close(engine);
+}
+
+// Tables of a context that is never used take no memory.
+static void a_long_context_costs_what_is_used_of_it(void **state) {
+    qn_err err;
+    qn_engine *engine = open_endless(in_folder(state, "endless.gguf").text);
+    qn_session *session = NULL;
+    const int32_t ids[] = {1, 2, 3};
+    int32_t token;
+    const int64_t before = qn_machine_resident_memory();
+    ASSERT_OK(qn_session_create(&session, engine,
+                                &(qn_session_opts){.context = 2000000, .chunk = 16}, &err));
+    ASSERT_OK(qn_session_set_prompt(session, ids, 3, &err));
+    for (int i = 0; i < 3; i++) ASSERT_OK(qn_session_step(&token, session, NULL, &err));
+    const int64_t grown = qn_machine_resident_memory() - before;
+    qn_session_destroy(session);
+    qn_engine_close(engine);
+    if (grown > 32 << 20) fail_msg("%lld bytes for 6 tokens", (long long)grown);
+}
+
+// Address space for all sequences that could be is taken if it is there, not more than there is.
+static void a_small_address_space_is_enough(void **state) {
+    (void)state;
+    enum { LEFT = 64 << 20 };
+    qn_err err;
+    struct rlimit all, less;
+    long long pages = 0;
+    qn_engine *engine = family_open(MODELS "/quern-mini-Q8_0.gguf", NULL);
+    qn_session *session = NULL, *fork = NULL;
+    const int32_t ids[] = {1, 2, 3};
+    int32_t token;
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%lld", &pages), 1);
+    fclose(f);
+    assert_int_equal(getrlimit(RLIMIT_AS, &all), 0);
+    less = all;
+    less.rlim_cur = (rlim_t)(pages * sysconf(_SC_PAGESIZE) + LEFT);
+    assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
+    const qn_status status =
+        qn_session_create(&session, engine, &(qn_session_opts){.shrink = true}, &err);
+    assert_int_equal(setrlimit(RLIMIT_AS, &all), 0);
+    if (status) fail_msg("%s", err.message);
+    ASSERT_OK(qn_session_set_prompt(session, ids, 3, &err));
+    ASSERT_OK(qn_session_step(&token, session, NULL, &err));
+    ASSERT_OK(qn_session_fork(&fork, session, &err));
+    ASSERT_OK(qn_session_step(&token, fork, NULL, &err));
+    qn_session_destroy(fork);
     qn_session_destroy(session);
     qn_engine_close(engine);
 }
@@ -74,6 +125,8 @@ static void the_machine_tells_its_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         FOLDER_TEST(a_context_that_cannot_fit_is_refused),
+        FOLDER_TEST(a_long_context_costs_what_is_used_of_it),
+        cmocka_unit_test(a_small_address_space_is_enough),
         cmocka_unit_test(the_plan_grows_as_the_context_does),
         cmocka_unit_test(the_machine_tells_its_memory),
     };

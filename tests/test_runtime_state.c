@@ -487,8 +487,8 @@ static void too_many(void **state) {
     rig_open(&r, RIG_ALL, rig_plenty);
     rig_open_seq(&r, &s);
     for (int i = 0; i < 3; i++) ASSERT_OK(qn_checkpoint_create(&checkpoints[i], s.seq, &err));
-    ASSERT_FAILS(qn_seq_open(&more, r.state, &err), QN_LIMIT, "4 sequences and checkpoints");
-    ASSERT_FAILS(qn_seq_fork(&more, s.seq, &err), QN_LIMIT, "at most 4");
+    ASSERT_FAILS(qn_seq_open(&more, r.state, &err), QN_LIMIT, "4 sessions and snapshots");
+    ASSERT_FAILS(qn_seq_fork(&more, s.seq, &err), QN_LIMIT, "made for 4");
     for (int i = 0; i < 3; i++) qn_checkpoint_destroy(checkpoints[i]);
     qn_seq_close(s.seq);
     rig_must_be_empty(&r);

@@ -208,6 +208,7 @@ static void the_oldest_node_grows(void **state) {
     remember(&r, &s, 192, 1000);
     remember(&r, &s, 128, 2000);
     assert_int_equal(r.state->tree.free_node, -1);
+    assert_int_equal(r.state->tree.n_nodes_touched, r.state->tree.n_nodes);
     remember(&r, &s, 192, 0);
     assert_int_equal(rig_try_find(&r, &s, 192), 192);
     rig_must_be_empty(&r);
@@ -220,6 +221,7 @@ static void the_oldest_node_grows(void **state) {
     qn_state_remember(s.seq, s.keys);
     qn_state_remember(s.seq, other);
     assert_int_equal(r.state->tree.free_node, -1);
+    assert_int_equal(r.state->tree.n_nodes_touched, r.state->tree.n_nodes);
     rig_grow_to(&r, &s, 128, 0);
     qn_state_remember(s.seq, s.keys);
     rig_check(&r, &s);

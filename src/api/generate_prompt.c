@@ -104,7 +104,8 @@ int64_t qn_generation_next_rows(const qn_generation *g, int64_t most) {
 qn_status qn_generation_has_read(qn_generation *g, int64_t rows, qn_err *err) {
     const qn_session *s = g->session;
     const int64_t end = (int64_t)qn_session_cached(s), n = (int64_t)s->n_tokens;
-    const bool is_mark = end == (int64_t)s->mark || (end - rows) / KEPT_ROWS != end / KEPT_ROWS;
+    const bool is_mark = end == (int64_t)s->mark || (end - rows) / KEPT_ROWS != end / KEPT_ROWS ||
+                         (n - end > 0 && n - end <= s->chunk); // near enough to go back to
     if (s->keeps && (is_mark || end == n)) qn_state_remember(s->seq, s->keys);
     if (s->progress && !s->progress(s->progress_arg, end, n) && end < n)
         return QN_FAIL(err, STOPPED, "stopped after %lld of %lld tokens", (long long)end,

@@ -7,13 +7,15 @@
 
 #include <string.h>
 
-enum { CHECKPOINT_ROWS = 2048 };
+enum { CHECKPOINT_ROWS = 2048, MOST_SESSIONS = 1 << 16 };
 
 // --- life ----------------------------------------------------------------------------------------
 
 void qn_shared_leave(qn_shared *shared) {
     if (!shared || --shared->users > 0) return;
     qn_runner_destroy(shared->runner);
+    qn_free(shared->segments);
+    qn_free(shared->rows);
     qn_free(shared);
 }
 
@@ -50,21 +52,27 @@ qn_status qn_session_attach(qn_session **out, const qn_session *like, qn_shared 
 
 static qn_status create_shared(qn_shared **out, const qn_session *like, const qn_session_opts *opts,
                                qn_err *err) {
+    const int64_t most = opts->sessions ? opts->sessions : QN_MOST_FAMILY;
     const qn_runner_opts runner = {.engine = like->engine,
                                    .context = like->context,
                                    .rows = like->chunk,
-                                   .outs = QN_MOST_FAMILY,
-                                   .segs = QN_MOST_FAMILY,
-                                   .n_seqs = QN_MOST_FAMILY,
+                                   .outs = most > QN_MOST_FAMILY ? most : QN_MOST_FAMILY,
+                                   .segs = most,
+                                   .n_seqs = most,
                                    .kept_bytes = opts->kept < 0 ? 0 : opts->kept,
                                    .trace = opts->trace,
                                    .trace_arg = opts->trace_arg};
     qn_shared *shared = qn_alloc(1, sizeof *shared);
     if (!shared) return QN_NOMEM(err, "session");
-    const qn_status status = qn_runner_create(&shared->runner, &runner, err);
+    qn_status status = QN_OK;
     shared->users = 1; // the caller
+    shared->most = most;
+    shared->segments = qn_alloc((size_t)most, sizeof *shared->segments);
+    shared->rows = qn_alloc((size_t)most, sizeof(qn_session *));
+    if (!shared->segments || !shared->rows) status = QN_NOMEM(err, "session");
+    if (!status) status = qn_runner_create(&shared->runner, &runner, err);
     if (status)
-        qn_free(shared);
+        qn_shared_leave(shared);
     else
         *out = shared;
     return status;
@@ -83,6 +91,9 @@ qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_
     if (o.chunk < 1 || o.kept < -1)
         return QN_FAIL(err, ARGUMENT, "chunks of %lld tokens, %lld bytes kept", (long long)o.chunk,
                        (long long)o.kept);
+    if (o.sessions < 0 || o.sessions > MOST_SESSIONS)
+        return QN_FAIL(err, ARGUMENT, "state for %lld sessions, want 1 to %d",
+                       (long long)o.sessions, (int)MOST_SESSIONS);
     if (o.share) {
         if (o.share->engine != engine)
             return QN_FAIL(err, ARGUMENT, "the session to share with is of another engine");
@@ -219,6 +230,9 @@ qn_status qn_session_take(qn_session *s, int64_t row, int64_t top, qn_err *err) 
     return QN_OK;
 }
 
+// The last step but one of a prompt ends near enough to go back to, if the prompt's end is changed.
+static bool is_before_end(int64_t left, int64_t chunk) { return left > 0 && left <= chunk; }
+
 qn_status qn_session_compute(qn_session *s, size_t n, int64_t top, qn_err *err) {
     qn_runner *runner = s->shared->runner;
     const bool wants_scores = top != QN_TOP_NONE;
@@ -237,8 +251,8 @@ qn_status qn_session_compute(qn_session *s, size_t n, int64_t top, qn_err *err) 
         s->has_logits = false;
         s->best.n = 0;
         QN_TRY(qn_runner_step(runner, &segment, 1, err));
-        const bool is_mark =
-            at / CHECKPOINT_ROWS != (at + rows) / CHECKPOINT_ROWS || to_mark == rows;
+        const bool is_mark = at / CHECKPOINT_ROWS != (at + rows) / CHECKPOINT_ROWS ||
+                             to_mark == rows || is_before_end(left - rows, s->chunk);
         at += rows;
         if (is_mark || (is_prompt && at == (int64_t)n)) remember(s);
         if (is_prompt && s->progress && !s->progress(s->progress_arg, at, (int64_t)n) &&

@@ -2,16 +2,20 @@
 #include "api/session_int.h"
 
 static qn_status check_family(qn_session *const *sessions, size_t n, qn_err *err) {
-    if (n < 1 || n > QN_MOST_FAMILY)
-        return QN_FAIL(err, ARGUMENT, "a step of %zu sessions, want 1 to %d", n, QN_MOST_FAMILY);
+    if (n < 1) return QN_FAIL(err, ARGUMENT, "a step of 0 sessions");
+    QN_TRY(qn_session_need_plans(sessions[0], err));
+    qn_shared *shared = sessions[0]->shared;
+    shared->step++;
     for (size_t i = 0; i < n; i++) {
         QN_TRY(qn_session_need_plans(sessions[i], err));
-        if (sessions[i]->shared != sessions[0]->shared)
+        if (sessions[i]->shared != shared)
             return QN_FAIL(err, ARGUMENT, "session %zu is no fork of session 0", i);
-        for (size_t j = 0; j < i; j++) {
-            if (sessions[i] == sessions[j])
-                return QN_FAIL(err, ARGUMENT, "sessions %zu and %zu are the same", j, i);
+        if (sessions[i]->step == shared->step) {
+            size_t j = 0;
+            while (sessions[j] != sessions[i]) j++;
+            return QN_FAIL(err, ARGUMENT, "sessions %zu and %zu are the same", j, i);
         }
+        sessions[i]->step = shared->step;
         const qn_status status = qn_session_need_room(sessions[i], 1, err);
         if (status) return qn_err_prefix(err, status, "session %zu", i);
     }
@@ -29,8 +33,9 @@ static qn_status catch_up(qn_session *s, int64_t top, qn_err *err) {
 qn_status qn_session_step_all(int32_t *tokens, qn_session *const *sessions, size_t n,
                               const qn_sample_opts *opts, qn_err *err) {
     QN_TRY(check_family(sessions, n, err));
-    qn_segment segments[QN_MOST_FAMILY];
-    qn_session *rows[QN_MOST_FAMILY];
+    // Different sessions of one family: there is room for all of them.
+    qn_segment *segments = sessions[0]->shared->segments;
+    qn_session **rows = sessions[0]->shared->rows;
     int64_t n_rows = 0;
     for (size_t i = 0; i < n; i++) {
         qn_session *s = sessions[i];

@@ -11,6 +11,11 @@
 typedef struct qn_shared {
     qn_runner *runner;
     int64_t users;
+    int64_t most; // sessions and snapshots
+    // Of a step of several sessions: room for all of them, and its number, which its sessions bear.
+    qn_segment *segments;
+    qn_session **rows;
+    uint64_t step;
     // Of steps that generate, and of guesses ahead by source (api/generate_draft.h).
     qn_step_costs costs;
     qn_draft_record records[QN_GUESS_SOURCES];
@@ -50,6 +55,7 @@ struct qn_session {
     qn_session_best best; // beside the row, or in its place
     qn_sampler *sampler;
     int64_t reused;
+    uint64_t step;            // of several sessions, the last that it was in
     qn_progress_fn *progress; // NULL: none
     void *progress_arg;
 };
@@ -69,7 +75,7 @@ QN_MUST_CHECK qn_status qn_session_attach(qn_session **out, const qn_session *li
                                           qn_shared *shared, qn_err *err);
 // One user fewer; the last one destroys the runner.
 void qn_shared_leave(qn_shared *shared);
-enum { QN_MOST_FAMILY = 32 }; // sessions and snapshots that share a runner
+enum { QN_MOST_FAMILY = 32 }; // generations in a step; sessions that share a runner by default
 
 // The history from `at` on becomes `ids`, which are answer unless `at` is 0; there are no scores
 // afterwards.

@@ -207,7 +207,7 @@ static qn_status open_forks(bench *b, qn_err *err) {
 
 static qn_status open_bench(bench *b, qn_err *err) {
     const qn_bench_opts *o = b->opts;
-    qn_session_opts opts = {.kept = -1};
+    qn_session_opts opts = {.kept = -1, .sessions = o->batch + 2};
     QN_TRY(choose_sizes(&opts.context, b, err));
     qn_tracer_attach(o->tracer, &opts);
     const int64_t n_ids = opts.context + o->batch;

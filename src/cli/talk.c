@@ -351,8 +351,10 @@ static bool show_reading(void *arg, int64_t done, int64_t total) {
 
 // A context that was asked for must fit; the model's own may be made shorter to fit in memory.
 static qn_status open_session(qn_talk *t, qn_err *err) {
-    qn_session_opts opts = {
-        .context = t->args->context, .shrink = !t->args->context, .kept = t->is_chat ? 0 : -1};
+    qn_session_opts opts = {.context = t->args->context,
+                            .shrink = !t->args->context,
+                            .kept = t->is_chat ? 0 : -1,
+                            .sessions = 1};
     if (t->is_chat || isatty(STDERR_FILENO)) {
         opts.chunk = WATCHED_CHUNK;
         opts.progress = show_reading;
@@ -360,7 +362,7 @@ static qn_status open_session(qn_talk *t, qn_err *err) {
     }
     qn_tracer_attach(&t->tracer, &opts);
     const qn_status status = qn_session_create(&t->session, t->loaded.engine, &opts, err);
-    if (status == QN_LIMIT) qn_err_prefix(err, status, "--context");
+    if (status == QN_LIMIT || status == QN_MEMORY) qn_err_prefix(err, status, "--context");
     if (status) return status;
     const int64_t context = qn_session_context(t->session);
     const int64_t most = qn_engine_get_info(t->loaded.engine).context;
@@ -463,7 +465,8 @@ static qn_status open_draft(qn_talk *t, qn_err *err) {
     QN_TRY(qn_cli_open(&t->draft_model, path, &open_opts, err));
     const int64_t own = qn_engine_get_info(t->draft_model.engine).context;
     const int64_t context = qn_session_context(t->session);
-    const qn_session_opts opts = {.context = own < context ? own : context};
+    // The state before guesses is held beside the session's own.
+    const qn_session_opts opts = {.context = own < context ? own : context, .sessions = 2};
     return qn_session_create(&t->draft, t->draft_model.engine, &opts, err);
 }
 

@@ -6,17 +6,31 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+// Where the system promises no more than it has (vm.overcommit_memory is 2), reserved memory counts.
+static bool is_strict(void) {
+    FILE *f = fopen("/proc/sys/vm/overcommit_memory", "re");
+    int mode = 0;
+    const bool is_read = f && fscanf(f, "%d", &mode) == 1;
+    if (f) fclose(f);
+    return is_read && mode == 2;
+}
+
 static bool read_available(int64_t *out) {
     FILE *f = fopen("/proc/meminfo", "re");
     if (!f) return false;
     char line[128];
-    long long kib = 0;
-    bool found = false;
-    while (!found && fgets(line, sizeof line, f))
-        found = sscanf(line, "MemAvailable: %lld kB", &kib) == 1;
+    long long kib = -1, most = -1, promised = -1;
+    while (fgets(line, sizeof line, f)) {
+        (void)(sscanf(line, "MemAvailable: %lld kB", &kib) == 1 ||
+               sscanf(line, "CommitLimit: %lld kB", &most) == 1 ||
+               sscanf(line, "Committed_AS: %lld kB", &promised) == 1);
+    }
     fclose(f);
-    if (found) *out = kib * 1024;
-    return found;
+    const bool has_both = most >= 0 && promised >= 0;
+    if (has_both && is_strict() && most - promised < kib)
+        kib = most > promised ? most - promised : 0;
+    if (kib >= 0) *out = kib * 1024;
+    return kib >= 0;
 }
 
 // Pages of this process: all of its address space, resident, and private ones that can be written.

@@ -28,8 +28,9 @@ qn_status qn_memory_weights(int64_t *out, const qn_engine *engine, qn_err *err) 
     return QN_OK;
 }
 
-qn_status qn_memory_plan(qn_memory *out, const qn_engine *engine, int64_t context, int64_t chunk,
-                         qn_err *err) {
+// *slots: bytes of recurrent state, a part of the plan's state.
+static qn_status make_plan(qn_memory *out, int64_t *slots, const qn_engine *engine, int64_t context,
+                           int64_t chunk, qn_err *err) {
     qn_memory plan = {0};
     qn_runner_size size;
     const qn_runner_opts opts = {.engine = engine,
@@ -45,12 +46,23 @@ qn_status qn_memory_plan(qn_memory *out, const qn_engine *engine, int64_t contex
     const int64_t loaded = engine->packs ? qn_packs_bytes(engine->packs) : 0;
     plan.program = qn_machine_resident_memory() - loaded;
     if (plan.program < 0) plan.program = 0; // mapped weights that nobody has touched yet
-    if (!qn_i64_add(&plan.state, size.state.cache_used, size.state.slots_used) ||
+    int64_t history;                        // tokens and keys of a session
+    if (!qn_i64_mul(&history, context, (int64_t)(sizeof(int32_t) + sizeof(uint64_t))) ||
+        !qn_i64_add(&plan.state, size.state.cache_used, size.state.slots_used) ||
+        !qn_i64_add(&plan.state, plan.state, size.state.tables_used) ||
+        !qn_i64_add(&plan.state, plan.state, history) ||
         !qn_i64_add(&plan.total, plan.weights, plan.state) ||
         !qn_i64_add(&plan.total, plan.total, plan.activations))
         return QN_FAIL(err, LIMIT, "a context of %lld tokens: sizes overflow", (long long)context);
     *out = plan;
+    *slots = size.state.slots_used;
     return QN_OK;
+}
+
+qn_status qn_memory_plan(qn_memory *out, const qn_engine *engine, int64_t context, int64_t chunk,
+                         qn_err *err) {
+    int64_t slots;
+    return make_plan(out, &slots, engine, context, chunk, err);
 }
 
 qn_status qn_memory_check_weights(const qn_engine *engine, qn_err *err) {
@@ -67,10 +79,11 @@ qn_status qn_memory_fit(qn_session_opts *opts, const qn_engine *engine, qn_err *
     if (!qn_machine_free_memory(&available)) return QN_OK;
     for (;;) {
         qn_memory plan;
-        QN_TRY(qn_memory_plan(&plan, engine, opts->context, opts->chunk, err));
+        int64_t slots;
+        QN_TRY(make_plan(&plan, &slots, engine, opts->context, opts->chunk, err));
         const int64_t need = plan.state + plan.activations; // the weights are there
         if (need <= available) {
-            const int64_t usual = plan.cache + KEPT_SLOTS * (plan.state - plan.cache);
+            const int64_t usual = plan.cache + KEPT_SLOTS * slots;
             const int64_t left = available - need;
             if (opts->kept == 0) opts->kept = usual < left ? usual : left;
             return QN_OK;

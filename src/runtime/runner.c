@@ -38,7 +38,7 @@ static qn_status init_tables(qn_runner *r, qn_err *err) {
                                 &r->segs.seg_pages};
     const size_t sizes[] = {T, 4 * T, T, B + 1, B, R + 1, R + 1, B, B, B, B, n_pages};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
-        *arrays[i] = qn_alloc(sizes[i], sizeof **arrays[i]);
+        *arrays[i] = qn_alloc(sizes[i], sizeof **arrays[i]); // touched where it is used only
         if (!*arrays[i]) return QN_NOMEM(err, "step table");
     }
     for (size_t b = 0; b < B; b++) r->seg_adapter[b] = -1;

@@ -3,6 +3,7 @@
 
 #include "core/mem.h"
 
+#include <assert.h>
 #include <string.h>
 
 // --- sizes ---
@@ -157,23 +158,59 @@ qn_status qn_state_measure(qn_state_size *out, const qn_state_opts *opts, qn_err
                          layout->groups[g].page_bytes, err));
     }
     QN_TRY(add_bytes(&size.all, count_slots(opts, &s), layout->slot_bytes, err));
+    // For each page of a sequence: its place in two page tables, its counts, and a node of the tree.
+    const int64_t per_group = 5 * (int64_t)sizeof(int32_t) + (int64_t)sizeof(node_page);
+    const int64_t per_page = layout->n_groups * per_group + (int64_t)sizeof(tree_node) +
+                             QN_PAGE_ROWS * (int64_t)sizeof(uint64_t) +
+                             2 * (int64_t)sizeof(int32_t);
+    QN_TRY(add_bytes(&size.tables_used, s.pages_per_seg, per_page, err));
     *out = size;
     return QN_OK;
 }
 
 // --- creation ---
 
+// Pages and slots, page tables, three tables for each group, and six of the tree.
+static size_t most_ranges(const qn_state_layout *layout) {
+    return 8 + 3 * (size_t)layout->n_groups;
+}
+
+void *qn_state_reserve(qn_state *state, size_t n, size_t size) {
+    size_t bytes;
+    assert(state->n_ranges < most_ranges(state->layout));
+    if (!qn_size_mul(&bytes, n ? n : 1, size)) return NULL;
+    void *data = qn_reserve(bytes);
+    if (data) state->ranges[state->n_ranges++] = (state_range){data, bytes};
+    return data;
+}
+
+// Address space for all pages and slots. Where the system refuses so much (ulimit -v), for fewer
+// positions of all sequences together, at least for those of one.
+static qn_status reserve_memory(unsigned char **out, qn_state *state, sizes *s, qn_err *err) {
+    qn_state_opts *opts = &state->opts;
+    for (;;) {
+        qn_state_size size;
+        size_t bytes;
+        QN_TRY(qn_state_measure(&size, opts, err));
+        if (qn_size_add(&bytes, (size_t)size.all, QN_STATE_ALIGN))
+            *out = qn_state_reserve(state, bytes, 1);
+        if (*out) return QN_OK;
+        if (opts->positions == opts->context || opts->n_seqs == 1)
+            return QN_FAIL(err, MEMORY,
+                           "out of memory: %lld bytes of pages and slots for a context of %lld "
+                           "tokens; a shorter one needs less",
+                           (long long)size.all, (long long)opts->context);
+        const int64_t positions = opts->positions ? opts->positions : opts->n_seqs * opts->context;
+        opts->positions = positions / 2 > opts->context ? positions / 2 : opts->context;
+        QN_TRY(measure(s, opts, err));
+    }
+}
+
 // Pages and slots from one block, which is not touched here: the system gives memory as it is used.
-static qn_status create_memory(qn_state *state, const sizes *s, qn_err *err) {
+static qn_status create_memory(qn_state *state, sizes *s, qn_err *err) {
     const qn_state_layout *layout = state->layout;
-    qn_state_size size;
-    QN_TRY(qn_state_measure(&size, &state->opts, err));
-    if (qn_size_add(&state->memory_bytes, (size_t)size.all, QN_STATE_ALIGN))
-        state->memory = qn_reserve(state->memory_bytes);
-    if (!state->memory)
-        return QN_FAIL(err, MEMORY, "out of memory: %lld bytes of pages and slots",
-                       (long long)size.all);
-    unsigned char *at = state->memory;
+    unsigned char *at = NULL;
+    QN_TRY(reserve_memory(&at, state, s, err));
     at += (QN_STATE_ALIGN - (uintptr_t)at % QN_STATE_ALIGN) % QN_STATE_ALIGN;
     for (int64_t g = 0; g < layout->n_groups; g++) {
         int64_t n;
@@ -183,7 +220,7 @@ static qn_status create_memory(qn_state *state, const sizes *s, qn_err *err) {
                                .page_bytes = layout->groups[g].page_bytes,
                                .window = measure_group(&state->opts, s, g).window,
                                .n = (int32_t)n};
-        if (!qn_pages_init(pages, &state->arena)) return QN_NOMEM(err, "pages");
+        if (!qn_pages_init(pages, state)) return QN_NOMEM(err, "pages");
         at += n * pages->page_bytes;
     }
     state->slots = at;
@@ -205,15 +242,20 @@ static void create_views(qn_state *state) {
 static qn_status create_seqs(qn_state *state, qn_err *err) {
     qn_arena *arena = &state->arena;
     const size_t n_groups = (size_t)state->n_groups;
+    size_t n_pages;
+    int32_t *pages = NULL;
+    if (qn_size_mul(&n_pages, (size_t)state->opts.n_seqs, (size_t)state->pages_per_seg) &&
+        qn_size_mul(&n_pages, n_pages, n_groups))
+        pages = qn_state_reserve(state, n_pages, sizeof *pages);
+    if (!pages) return QN_NOMEM(err, "page tables");
     state->free_seq = -1;
     for (int64_t i = state->opts.n_seqs - 1; i >= 0; i--) {
         qn_seq *seq = &state->seqs[i].seq;
         seq->groups = qn_arena_alloc(arena, n_groups, sizeof *seq->groups);
         if (!seq->groups) return QN_NOMEM(err, "sequences");
         for (size_t g = 0; g < n_groups; g++) {
-            seq->groups[g].pages =
-                qn_arena_alloc(arena, (size_t)state->pages_per_seg, sizeof(int32_t));
-            if (!seq->groups[g].pages) return QN_NOMEM(err, "page tables");
+            seq->groups[g].pages = pages;
+            pages += state->pages_per_seg;
         }
         seq->state = state;
         seq->slot = (int32_t)i;
@@ -223,7 +265,7 @@ static qn_status create_seqs(qn_state *state, qn_err *err) {
     return QN_OK;
 }
 
-static qn_status create(qn_state *state, const sizes *s, qn_err *err) {
+static qn_status create(qn_state *state, sizes *s, qn_err *err) {
     const qn_state_layout *layout = state->layout;
     qn_arena *arena = &state->arena;
     state->pages_per_seg = s->pages_per_seg;
@@ -233,7 +275,8 @@ static qn_status create(qn_state *state, const sizes *s, qn_err *err) {
     state->caches = qn_arena_alloc(arena, layout->n_caches, sizeof *state->caches);
     state->slot_views = qn_arena_alloc(arena, layout->n_slots, sizeof *state->slot_views);
     state->seqs = qn_arena_alloc(arena, (size_t)state->opts.n_seqs, sizeof *state->seqs);
-    if (!state->groups || !state->caches || !state->slot_views || !state->seqs)
+    state->ranges = qn_arena_alloc(arena, most_ranges(layout), sizeof *state->ranges);
+    if (!state->groups || !state->caches || !state->slot_views || !state->seqs || !state->ranges)
         return QN_NOMEM(err, "sequence state");
     QN_TRY(create_memory(state, s, err));
     create_views(state);
@@ -260,8 +303,9 @@ qn_status qn_state_create(qn_state **out, const qn_state_opts *opts, qn_err *err
 
 void qn_state_destroy(qn_state *state) {
     if (!state) return;
+    for (size_t i = 0; i < state->n_ranges; i++)
+        qn_unreserve(state->ranges[i].data, state->ranges[i].size);
     qn_arena_deinit(&state->arena);
-    qn_unreserve(state->memory, state->memory_bytes);
     qn_free(state);
 }
 

@@ -32,13 +32,14 @@ typedef struct qn_state_opts {
     int64_t step_rows;             // most rows that one sequence has in a step
     int64_t n_seqs;     // most sequences open at once, checkpoints held by callers included
     int64_t kept_bytes; // most bytes of pages and slots that only the tree holds
-    int64_t positions;  // most positions of all sequences together; 0: n_seqs * context
+    int64_t positions;  // most positions of all sequences together; 0: n_seqs * context, or fewer
+                        // if the system refuses the address space for them
 } qn_state_opts;
 
-// Bytes of the pages and slots that qn_state_create would take: `all`, and `used` by one sequence
-// of `context` positions.
+// Bytes of the pages and slots that qn_state_create would reserve: `all`, and `used` by one sequence
+// of `context` positions; and what its tables take then.
 typedef struct qn_state_size {
-    int64_t all, cache_used, slots_used;
+    int64_t all, cache_used, slots_used, tables_used;
 } qn_state_size;
 QN_MUST_CHECK qn_status qn_state_measure(qn_state_size *out, const qn_state_opts *opts,
                                          qn_err *err);

@@ -34,10 +34,12 @@ typedef struct state_pages {
     int32_t n_kept;     // that only the tree holds
     int32_t *refs;      // (n) holders: sequences and nodes of the tree
     int32_t *tree_refs; // (n) nodes among them
-    int32_t *free;      // (n_free) a stack, so that memory that was used is used again
+    int32_t *free;      // (n_listed) a stack, so that memory that was used is used again
+    int32_t n_listed;
+    int32_t n_touched; // pages below this were used at some time; the others are free
 } state_pages;
 
-QN_MUST_CHECK bool qn_pages_init(state_pages *pages, qn_arena *arena); // data, sizes, n are set
+QN_MUST_CHECK bool qn_pages_init(state_pages *pages, qn_state *state); // data, sizes, n are set
 // A free page (there must be one), held once.
 int32_t qn_pages_take(state_pages *pages);
 void qn_pages_hold(state_pages *pages, int32_t page);
@@ -124,7 +126,8 @@ typedef struct state_tree {
     node_page *pages; // (n_nodes, n_groups)
     tree_mark *marks; // (n_marks)
     int32_t n_nodes, n_marks;
-    int32_t free_node, free_mark; // -1: none
+    int32_t free_node, free_mark;             // that were used before; -1: none
+    int32_t n_nodes_touched, n_marks_touched; // those from here on are free, too
     int32_t n_marks_used;
     int32_t pinned; // node that is never removed: something is being added to it
     tree_list used; // marks, or nodes if there are no marks
@@ -147,12 +150,18 @@ int64_t qn_tree_kept_bytes(const qn_state *state);
 
 // --- all of it ---
 
+// A table that takes memory only where it is used, however large the context is.
+typedef struct state_range {
+    void *data;
+    size_t size;
+} state_range;
+
 struct qn_state {
     qn_arena arena;
+    state_range *ranges; // (n_ranges) all that was reserved
+    size_t n_ranges;
     qn_state_opts opts;
     const qn_state_layout *layout;
-    void *memory; // of pages and slots
-    size_t memory_bytes;
     unsigned char *slots;
     int64_t pages_per_seg;
     state_pages *groups; // (n_groups)
@@ -165,6 +174,8 @@ struct qn_state {
     state_tree tree;
 };
 
+// `n` zeroed things of `size` bytes in a range of their own, released with the state; NULL: refused.
+void *qn_state_reserve(qn_state *state, size_t n, size_t size);
 // The recurrent state in one slot and `accept` rows of its log, to another slot.
 void qn_state_copy_slot(const qn_state *state, int32_t to, int32_t from, int64_t accept);
 

@@ -4,13 +4,12 @@
 
 #include <assert.h>
 
-bool qn_pages_init(state_pages *pages, qn_arena *arena) {
+bool qn_pages_init(state_pages *pages, qn_state *state) {
     const size_t n = (size_t)pages->n;
-    pages->refs = qn_arena_alloc(arena, n, sizeof *pages->refs);
-    pages->tree_refs = qn_arena_alloc(arena, n, sizeof *pages->tree_refs);
-    pages->free = qn_arena_alloc(arena, n, sizeof *pages->free);
+    pages->refs = qn_state_reserve(state, n, sizeof *pages->refs);
+    pages->tree_refs = qn_state_reserve(state, n, sizeof *pages->tree_refs);
+    pages->free = qn_state_reserve(state, n, sizeof *pages->free);
     if (!pages->refs || !pages->tree_refs || !pages->free) return false;
-    for (int32_t i = 0; i < pages->n; i++) pages->free[i] = pages->n - 1 - i; // page 0 goes first
     pages->n_free = pages->n;
     return true;
 }
@@ -25,12 +24,15 @@ static void change(state_pages *pages, int32_t page, int refs, int tree_refs) {
     pages->tree_refs[page] += tree_refs;
     assert(pages->tree_refs[page] >= 0 && pages->refs[page] >= pages->tree_refs[page]);
     pages->n_kept += is_kept(pages, page);
-    if (pages->refs[page] == 0) pages->free[pages->n_free++] = page;
+    if (pages->refs[page] > 0) return;
+    pages->free[pages->n_listed++] = page;
+    pages->n_free++;
 }
 
 int32_t qn_pages_take(state_pages *pages) {
     assert(pages->n_free > 0);
-    const int32_t page = pages->free[--pages->n_free];
+    const int32_t page = pages->n_listed ? pages->free[--pages->n_listed] : pages->n_touched++;
+    pages->n_free--;
     pages->refs[page] = 1;
     return page;
 }

@@ -8,7 +8,7 @@
 
 qn_status qn_seq_open(qn_seq **out, qn_state *state, qn_err *err) {
     if (state->free_seq < 0)
-        return QN_FAIL(err, LIMIT, "%lld sequences and checkpoints are open, at most %lld can be",
+        return QN_FAIL(err, LIMIT, "%lld sessions and snapshots share a state made for %lld",
                        (long long)state->n_open, (long long)state->opts.n_seqs);
     qn_seq *seq = &state->seqs[state->free_seq].seq;
     state->free_seq = seq->next_free;
@@ -127,8 +127,9 @@ void qn_seq_fill(const qn_seq *seq, const qn_seg_tables *to, int64_t b) {
     for (int64_t g = 0; g < state->n_groups; g++) {
         int32_t *pages = to->seg_pages + (b * state->n_groups + g) * state->pages_per_seg;
         const seq_group *own = &seq->groups[g];
-        for (int32_t i = 0; i < state->pages_per_seg; i++)
-            pages[i] = i >= own->first && i < own->end ? own->pages[i] : -1;
+        for (int32_t i = 0; i < own->first; i++) pages[i] = -1;
+        // What lies behind the end is not looked at by any row of the step.
+        for (int32_t i = own->first; i < own->end; i++) pages[i] = own->pages[i];
     }
 }
 

@@ -44,29 +44,21 @@ static void list_touch(tree_list *list, int32_t i) {
 
 bool qn_tree_init(qn_state *state) {
     state_tree *tree = &state->tree;
-    qn_arena *arena = &state->arena;
     const size_t n = (size_t)tree->n_nodes, n_marks = (size_t)tree->n_marks;
     const size_t n_listed = tree->has_marks ? n_marks : n;
-    tree->nodes = qn_arena_alloc(arena, n, sizeof *tree->nodes);
-    tree->keys = qn_arena_alloc(arena, n, QN_PAGE_ROWS * sizeof *tree->keys);
-    tree->pages = qn_arena_alloc(arena, n * (size_t)state->n_groups, sizeof *tree->pages);
-    tree->marks = qn_arena_alloc(arena, n_marks, sizeof *tree->marks);
-    tree->used = (tree_list){.older = qn_arena_alloc(arena, n_listed, sizeof(int32_t)),
-                             .newer = qn_arena_alloc(arena, n_listed, sizeof(int32_t)),
+    tree->nodes = qn_state_reserve(state, n, sizeof *tree->nodes);
+    tree->keys = qn_state_reserve(state, n, QN_PAGE_ROWS * sizeof *tree->keys);
+    tree->pages = qn_state_reserve(state, n * (size_t)state->n_groups, sizeof *tree->pages);
+    tree->marks = qn_state_reserve(state, n_marks, sizeof *tree->marks);
+    tree->used = (tree_list){.older = qn_state_reserve(state, n_listed, sizeof(int32_t)),
+                             .newer = qn_state_reserve(state, n_listed, sizeof(int32_t)),
                              .oldest = NONE,
                              .newest = NONE};
     if (!tree->nodes || !tree->keys || !tree->pages || !tree->marks || !tree->used.older ||
         !tree->used.newer)
         return false;
     tree->free_node = tree->free_mark = tree->pinned = NONE;
-    for (int32_t i = tree->n_nodes - 1; i > ROOT; i--) {
-        tree->nodes[i].next = tree->free_node;
-        tree->free_node = i;
-    }
-    for (int32_t i = tree->n_marks - 1; i >= 0; i--) {
-        tree->marks[i].next = tree->free_mark;
-        tree->free_mark = i;
-    }
+    tree->n_nodes_touched = ROOT + 1;
     tree->nodes[ROOT] = (tree_node){NONE, NONE, NONE, NONE, NONE, 0, NONE};
     return true;
 }
@@ -92,12 +84,20 @@ static void set_page(qn_state *state, int32_t node, int64_t g, int32_t page, int
     held->rows = rows;
 }
 
+static bool has_free_node(const state_tree *tree) {
+    return tree->free_node >= 0 || tree->n_nodes_touched < tree->n_nodes;
+}
+
+static bool has_free_mark(const state_tree *tree) {
+    return tree->free_mark >= 0 || tree->n_marks_touched < tree->n_marks;
+}
+
 static int32_t add_node(qn_state *state, int32_t parent) {
     state_tree *tree = &state->tree;
-    const int32_t i = tree->free_node;
-    assert(i >= 0);
+    assert(has_free_node(tree));
+    const int32_t i = tree->free_node >= 0 ? tree->free_node : tree->n_nodes_touched++;
     tree_node *node = &tree->nodes[i];
-    tree->free_node = node->next;
+    if (i == tree->free_node) tree->free_node = node->next;
     const int32_t next = tree->nodes[parent].child;
     *node = (tree_node){.parent = parent,
                         .child = NONE,
@@ -175,8 +175,8 @@ int64_t qn_tree_kept_bytes(const qn_state *state) {
 static bool is_reached(const qn_state *state, const tree_goal *goal) {
     return (goal->kept_bytes == INT64_MAX || qn_tree_kept_bytes(state) <= goal->kept_bytes) &&
            (!goal->pages || goal->pages->n_free >= goal->free_pages) &&
-           (!goal->node || state->tree.free_node >= 0) &&
-           (!goal->mark || state->tree.free_mark >= 0);
+           (!goal->node || has_free_node(&state->tree)) &&
+           (!goal->mark || has_free_mark(&state->tree));
 }
 
 // Whether only the tree holds a page of the node.
@@ -328,9 +328,9 @@ static void add_mark(qn_seq *seq, int32_t node, int32_t rows) {
     tree->pinned = node;
     qn_tree_make_room(state, &(tree_goal){.kept_bytes = INT64_MAX, .mark = true});
     tree->pinned = NONE;
-    const int32_t i = tree->free_mark;
-    assert(i >= 0);
-    tree->free_mark = tree->marks[i].next;
+    assert(has_free_mark(tree));
+    const int32_t i = tree->free_mark >= 0 ? tree->free_mark : tree->n_marks_touched++;
+    if (i == tree->free_mark) tree->free_mark = tree->marks[i].next;
     tree->n_marks_used++;
     tree->marks[i] = (tree_mark){.node = node,
                                  .rows = rows,
