@@ -13,6 +13,10 @@
 // Rules:
 //   - Every fallible function returns qn_status (QN_OK == 0) and takes `qn_err *err` last, which may
 //     be NULL. A failed call leaves its out-parameters untouched.
+//   - Pointers may be NULL where a comment says so: `err` always, options ("opts may be NULL"),
+//     lists and texts of length 0, what is released (qn_free and all functions that close, destroy
+//     or deinit). Any other NULL given to a function that returns qn_status is QN_ARGUMENT, named in
+//     the message; functions that return something else must not be given one.
 //   - Results come through the first parameter. "Borrowed" pointers belong to the object they came
 //     from; "owned" ones are released with the function that the comment names.
 //   - Option structs: zero means default. Start from `{0}` and set what you need.

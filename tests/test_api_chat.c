@@ -50,11 +50,11 @@ static void test_arguments(void **state) {
                  "no chat template");
     ASSERT_FAILS(qn_template_open(&template, TEST_DATA "/mini/qwen3", "../x", &err), QN_ARGUMENT,
                  "'../x'");
-    ASSERT_FAILS(qn_template_create(&template, NULL, 5, &err), QN_ARGUMENT, "no template");
+    ASSERT_FAILS(qn_template_create(&template, NULL, 5, &err), QN_ARGUMENT, "text is NULL");
     assert_null(template);
     ASSERT_OK(qn_template_create(&template, NULL, 0, &err)); // an empty one
     ASSERT_FAILS(qn_template_render(&text, NULL, template, NULL, 0, NULL, &err), QN_ARGUMENT,
-                 "no request");
+                 "request is NULL");
     assert_null(text);
     qn_template_destroy(template);
     qn_template_destroy(NULL);

@@ -147,7 +147,7 @@ static void test_bad_requests(void **state) {
                      cases[i].status, cases[i].part);
     }
     ASSERT_FAILS(qn_chat_prompt_create(&prompt, NULL, r.tokenizer, "{}", 2, NULL, &err),
-                 QN_ARGUMENT, "no template");
+                 QN_ARGUMENT, "chat_template is NULL");
     assert_null(prompt.ids);
     close_rig(&r);
 }

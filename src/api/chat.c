@@ -153,6 +153,7 @@ static bool is_jinja(const char *path) {
 }
 
 qn_status qn_template_open(qn_template **out, const char *path, const char *name, qn_err *err) {
+    QN_NEED(out, err);
     if (!path) return QN_FAIL(err, ARGUMENT, "no model was named");
     if (is_jinja(path))
         return is_default(name) ? create_from_file(out, path, err) : has_none(path, name, err);
@@ -172,5 +173,7 @@ qn_status qn_template_open(qn_template **out, const char *path, const char *name
 
 qn_status qn_engine_template(qn_template **out, const qn_engine *engine, const char *name,
                              qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(engine, err);
     return open_source(out, engine->source, name, err);
 }

@@ -10,6 +10,7 @@
 
 qn_status qn_engine_open(qn_engine **out, const char *path, const qn_engine_opts *opts,
                          qn_err *err) {
+    QN_NEED(out, err);
     if (!path) return QN_FAIL(err, ARGUMENT, "no model was named");
     qn_engine *engine = qn_alloc(1, sizeof *engine);
     if (!engine) return QN_NOMEM(err, "engine");
@@ -97,6 +98,8 @@ static void print_phase(qn_buf *to, const qn_engine *engine, bool is_decode) {
 }
 
 qn_status qn_engine_profile(char **text, const qn_engine *engine, qn_err *err) {
+    QN_NEED(text, err);
+    QN_NEED(engine, err);
     qn_buf buf = {0};
     if (engine->profile.compile_seq_cap)
         qn_buf_printf(&buf, "compile_seq_cap = %lld\n\n",
@@ -128,6 +131,8 @@ static qn_status print_mid(qn_buf *to, const qn_engine *engine, qn_graph_form fo
 
 qn_status qn_engine_graph(char **text, const qn_engine *engine, const qn_graph_opts *opts,
                           qn_err *err) {
+    QN_NEED(text, err);
+    QN_NEED(engine, err);
     const qn_graph_opts defaults = {0};
     if (!opts) opts = &defaults;
     if ((unsigned)opts->form > QN_GRAPH_SVG || (unsigned)opts->stage > QN_STAGE_LOW)
@@ -149,6 +154,8 @@ qn_status qn_engine_graph(char **text, const qn_engine *engine, const qn_graph_o
 }
 
 qn_status qn_engine_report(char **text, const qn_engine *engine, qn_report report, qn_err *err) {
+    QN_NEED(text, err);
+    QN_NEED(engine, err);
     static void (*const writers[])(qn_buf *, const qn_pass_report *) = {
         [QN_REPORT_FUSION] = qn_pass_report_fusion, [QN_REPORT_DISPATCH] = qn_pass_report_dispatch};
     if ((size_t)report >= sizeof writers / sizeof writers[0])
@@ -166,6 +173,8 @@ qn_status qn_engine_report(char **text, const qn_engine *engine, qn_report repor
 
 qn_status qn_engine_memory(qn_memory *out, const qn_engine *engine, int64_t context, int64_t chunk,
                            qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(engine, err);
     const int64_t most = engine->model->hparams->context;
     if (context == 0) context = most;
     chunk = qn_engine_chunk(engine, chunk);
@@ -195,6 +204,8 @@ qn_status qn_engine_check_ids(const qn_engine *engine, const int32_t *ids, size_
 
 qn_status qn_engine_logits(qn_logits *out, const qn_engine *engine, const int32_t *ids, size_t n,
                            const qn_logits_opts *opts, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(engine, err);
     const qn_logits_opts defaults = {0};
     if (!opts) opts = &defaults;
     if (opts->chunk < 0)

@@ -19,6 +19,7 @@ const char *qn_reason_name(qn_reason reason) {
 }
 
 void qn_result_deinit(qn_result *result) {
+    if (!result) return;
     qn_free(result->tokens);
     qn_free(result->text);
     *result = (qn_result){0};
@@ -127,6 +128,8 @@ static qn_status init_parts(qn_generation *g, qn_err *err) {
 
 qn_status qn_generation_create(qn_generation **out, qn_session *session,
                                const qn_generate_opts *opts, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(session, err);
     const qn_generate_opts defaults = {0};
     QN_TRY(check_opts(session, opts ? opts : &defaults, err));
     qn_generation *g = qn_alloc(1, sizeof *g);
@@ -170,6 +173,7 @@ static void drop_row(qn_err *err) {
 
 qn_status qn_generate(qn_result *result, qn_session *session, const qn_generate_opts *opts,
                       qn_event_fn *fn, void *arg, qn_err *err) {
+    QN_NEED(session, err);
     qn_generation *g = NULL;
     QN_TRY(qn_generation_create(&g, session, opts, err));
     qn_status status = QN_OK;

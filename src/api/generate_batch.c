@@ -166,6 +166,9 @@ static qn_status check_batch(const qn_session *session, const qn_prompt *prompts
 qn_status qn_generate_batch(qn_result *results, size_t n_results, qn_session *session,
                             const qn_prompt *prompts, size_t n_prompts, qn_event_fn *fn, void *arg,
                             qn_err *err) {
+    QN_NEED(results, err);
+    QN_NEED(session, err);
+    QN_NEED(prompts, err);
     QN_TRY(check_batch(session, prompts, n_prompts, n_results, err));
     batch b = {.like = session, .prompts = prompts, .n_results = n_results, .fn = fn, .arg = arg};
     b.results = qn_alloc(n_results, sizeof *b.results);

@@ -292,6 +292,7 @@ static void add_reading(rows *r, qn_generation *const *gens, const bool *is_read
 
 qn_status qn_generations_step(size_t *n_active, qn_generation *const *gens, size_t n,
                               qn_event_fn *fn, void *arg, qn_err *err) {
+    QN_NEED(gens, err);
     QN_TRY(check_rows(gens, n, err));
     const qn_session *first = gens[0]->session;
     rows r = {.chunk = first->chunk,

@@ -4,6 +4,7 @@
 #include "runtime/engine.h"
 
 qn_status qn_machine_limits(qn_limits *out, int n_threads, qn_err *err) {
+    QN_NEED(out, err);
     return qn_limits_measure(out, n_threads, err);
 }
 

@@ -17,6 +17,7 @@ static qn_status find_special(qn_parts *parts, const qn_tokenizer *tokenizer, qn
 }
 
 qn_status qn_parts_create(qn_parts **out, const qn_parts_opts *opts, qn_err *err) {
+    QN_NEED(out, err);
     const qn_parts_opts none = {0};
     qn_parts *parts = NULL;
     QN_TRY(qn_parts_make(&parts, opts ? opts : &none, err));

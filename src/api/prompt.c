@@ -227,10 +227,12 @@ static qn_status count_messages(qn_chat_prompt *prompt, const qn_template *templ
 qn_status qn_chat_prompt_create(qn_chat_prompt *out, const qn_template *chat_template,
                                 const qn_tokenizer *tokenizer, const char *request,
                                 size_t request_size, const qn_template_opts *opts, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(chat_template, err);
+    QN_NEED(tokenizer, err);
+    QN_NEED(request, err);
     qn_chat_prompt prompt = {0};
     json_t *json = NULL;
-    if (!chat_template || !tokenizer)
-        return QN_FAIL(err, ARGUMENT, "qn_chat_prompt_create: no template or no tokenizer");
     QN_TRY(qn_json_parse(&json, request, request_size, false, "request", err));
     qn_status status = make_prompt(&prompt, chat_template, tokenizer, json, opts, err);
     if (!status) status = count_messages(&prompt, chat_template, tokenizer, json, opts, err);
@@ -243,6 +245,7 @@ qn_status qn_chat_prompt_create(qn_chat_prompt *out, const qn_template *chat_tem
 }
 
 void qn_chat_prompt_deinit(qn_chat_prompt *prompt) {
+    if (!prompt) return;
     qn_free(prompt->ids);
     qn_free(prompt->text);
     *prompt = (qn_chat_prompt){0};

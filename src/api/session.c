@@ -80,6 +80,8 @@ static qn_status create_shared(qn_shared **out, const qn_session *like, const qn
 
 qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_session_opts *opts,
                             qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(engine, err);
     const qn_session_opts defaults = {0};
     qn_session_opts o = opts ? *opts : defaults;
     const int64_t most = engine->model->hparams->context;
@@ -183,6 +185,7 @@ static void forget_state(qn_session *s) {
 }
 
 qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids, size_t n, qn_err *err) {
+    QN_NEED(session, err);
     QN_TRY(qn_engine_check_ids(session->engine, ids, n, session->context, err));
     forget_state(session);
     qn_session_set_tokens(session, 0, ids, n);
@@ -191,6 +194,7 @@ qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids, size_t 
 }
 
 qn_status qn_session_mark(qn_session *session, size_t n, qn_err *err) {
+    QN_NEED(session, err);
     if (n > session->n_tokens)
         return QN_FAIL(err, ARGUMENT, "a mark after %zu tokens, the history has %zu", n,
                        session->n_tokens);
@@ -337,6 +341,8 @@ qn_status qn_session_settle(qn_session *s, qn_err *err) {
 }
 
 qn_status qn_session_step(int32_t *token, qn_session *s, const qn_sample_opts *opts, qn_err *err) {
+    QN_NEED(token, err);
+    QN_NEED(s, err);
     int64_t top;
     QN_TRY(qn_session_need_room(s, 1, err));
     QN_TRY(qn_session_need_plans(s, err));
@@ -348,6 +354,8 @@ qn_status qn_session_step(int32_t *token, qn_session *s, const qn_sample_opts *o
 
 qn_status qn_session_step_naive(int32_t *token, qn_session *s, const qn_sample_opts *opts,
                                 qn_err *err) {
+    QN_NEED(token, err);
+    QN_NEED(s, err);
     int64_t top;
     QN_TRY(qn_session_need_room(s, 1, err));
     QN_TRY(qn_session_set_sampling(&top, s, opts, err));
@@ -362,6 +370,8 @@ qn_status qn_session_step_naive(int32_t *token, qn_session *s, const qn_sample_o
 
 qn_status qn_session_generate(size_t *n_new, qn_session *session, size_t n,
                               const qn_sample_opts *opts, qn_token_fn *fn, void *arg, qn_err *err) {
+    QN_NEED(n_new, err);
+    QN_NEED(session, err);
     const size_t before = session->n_tokens;
     qn_status status = QN_OK;
     bool goes_on = true;
@@ -376,6 +386,8 @@ qn_status qn_session_generate(size_t *n_new, qn_session *session, size_t n,
 
 qn_status qn_session_prefill(const float **logits, qn_session *s, const int32_t *ids, size_t n,
                              qn_err *err) {
+    QN_NEED(logits, err);
+    QN_NEED(s, err);
     QN_TRY(qn_session_need_plans(s, err));
     QN_TRY(qn_session_set_prompt(s, ids, n, err));
     QN_TRY(qn_session_advance(s, n, true, err));
@@ -392,6 +404,8 @@ static void go_back(qn_session *s, size_t n) {
 }
 
 qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn_err *err) {
+    QN_NEED(logits, err);
+    QN_NEED(s, err);
     QN_TRY(qn_session_need_plans(s, err));
     if (s->n_tokens == 0 || qn_session_cached(s) != s->n_tokens)
         return QN_FAIL(err, STATE, "%zu of %zu tokens are cached: call qn_session_prefill first",
@@ -410,6 +424,8 @@ qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn
 }
 
 qn_status qn_session_commit(qn_session *s, const int32_t *ids, size_t n, qn_err *err) {
+    QN_NEED(s, err);
+    if (n) QN_NEED(ids, err);
     QN_TRY(qn_session_need_plans(s, err));
     if (n == 0) return QN_OK;
     QN_TRY(qn_engine_check_ids(s->engine, ids, n, s->context, err));

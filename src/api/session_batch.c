@@ -32,6 +32,8 @@ static qn_status catch_up(qn_session *s, int64_t top, qn_err *err) {
 
 qn_status qn_session_step_all(int32_t *tokens, qn_session *const *sessions, size_t n,
                               const qn_sample_opts *opts, qn_err *err) {
+    QN_NEED(tokens, err);
+    QN_NEED(sessions, err);
     QN_TRY(check_family(sessions, n, err));
     // Different sessions of one family: there is room for all of them.
     qn_segment *segments = sessions[0]->shared->segments;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err) {
+    QN_NEED(session, err);
     if (n > session->n_tokens)
         return QN_FAIL(err, ARGUMENT, "truncate to %zu tokens, the history has %zu", n,
                        session->n_tokens);
@@ -27,6 +28,8 @@ static void copy_history(qn_session *to, const int32_t *tokens, size_t n,
 }
 
 qn_status qn_session_fork(qn_session **out, qn_session *session, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(session, err);
     qn_session *fork = NULL;
     QN_TRY(qn_session_attach(&fork, session, session->shared, err));
     qn_status status = QN_OK;
@@ -46,6 +49,8 @@ done:
 }
 
 qn_status qn_session_checkpoint(qn_snapshot **out, qn_session *session, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(session, err);
     const int64_t vocab = session->engine->model->hparams->vocab;
     qn_snapshot *snapshot = qn_alloc(1, sizeof *snapshot);
     if (!snapshot) return QN_NOMEM(err, "snapshot");
@@ -75,6 +80,8 @@ done:
 }
 
 qn_status qn_session_restore(qn_session *session, const qn_snapshot *snapshot, qn_err *err) {
+    QN_NEED(session, err);
+    QN_NEED(snapshot, err);
     if (snapshot->shared != session->shared || snapshot->n_tokens > (size_t)session->context)
         return QN_FAIL(err, ARGUMENT, "the snapshot of %zu tokens is of another session",
                        snapshot->n_tokens);

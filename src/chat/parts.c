@@ -342,6 +342,9 @@ void qn_parts_destroy(qn_parts *parts) {
 
 qn_status qn_parts_feed(qn_parts *parts, int32_t token, const char *text, size_t size,
                         qn_part_fn *fn, void *arg, qn_err *err) {
+    QN_NEED(parts, err);
+    QN_NEED(fn, err);
+    if (size) QN_NEED(text, err);
     parts->fn = fn;
     parts->arg = arg;
     qn_buf_add(&parts->text, text, size);
@@ -353,6 +356,8 @@ qn_status qn_parts_feed(qn_parts *parts, int32_t token, const char *text, size_t
 }
 
 qn_status qn_parts_finish(qn_parts *parts, qn_part_fn *fn, void *arg, qn_err *err) {
+    QN_NEED(parts, err);
+    QN_NEED(fn, err);
     parts->fn = fn;
     parts->arg = arg;
     QN_TRY(pass_all(parts, true, err));

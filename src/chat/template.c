@@ -13,12 +13,12 @@ struct qn_template {
 };
 
 qn_status qn_template_create(qn_template **out, const char *text, size_t size, qn_err *err) {
+    QN_NEED(out, err);
+    if (size) QN_NEED(text, err);
     qn_template *template = qn_alloc(1, sizeof *template);
     if (!template) return QN_NOMEM(err, "template");
-    qn_status status = QN_OK;
-    if (!text && size) status = QN_FAIL(err, ARGUMENT, "no template was given");
-    if (!status)
-        status = qn_tree_parse(&template->tree, &template->arena, text ? text : "", size, err);
+    const qn_status status =
+        qn_tree_parse(&template->tree, &template->arena, text ? text : "", size, err);
     if (status) {
         qn_template_destroy(template);
         return qn_err_prefix(err, status, "template");
@@ -176,7 +176,6 @@ static qn_status read_request(qn_render *r, const qn_template *template, const c
                               size_t size, qn_err *err) {
     json_t *json = NULL;
     qn_val request, values[N_KEYS] = {{0}};
-    if (!text) return QN_FAIL(err, ARGUMENT, "no request was given");
     QN_TRY(qn_json_parse(&json, text, size, false, "request", err));
     const qn_status status = convert(&request, r, json, err);
     json_decref(json);
@@ -216,6 +215,9 @@ qn_status qn_template_render_within(char **text, size_t *size, const qn_template
 qn_status qn_template_render(char **text, size_t *size, const qn_template *template,
                              const char *request, size_t request_size, const qn_template_opts *opts,
                              qn_err *err) {
+    QN_NEED(text, err);
+    QN_NEED(template, err);
+    QN_NEED(request, err);
     qn_chat_limits limits = qn_chat_default_limits;
     if (opts) limits.progress = opts->progress;
     if (opts) limits.progress_arg = opts->progress_arg;

@@ -31,6 +31,12 @@
         if (status) goto label;                                                                    \
     } while (0)
 
+// For the functions of quern.h: a pointer that the caller must give.
+#define QN_NEED(pointer, err)                                                                      \
+    do {                                                                                           \
+        if (!(pointer)) return QN_FAIL(err, ARGUMENT, "%s: %s is NULL", __func__, #pointer);       \
+    } while (0)
+
 // Out of memory, naming what the memory was for.
 #define QN_NOMEM(err, what) QN_FAIL(err, MEMORY, "out of memory: %s", what)
 

@@ -84,6 +84,8 @@ static void add_value(qn_buf *buf, const qn_key *key, size_t most) {
 
 qn_status qn_source_key_info(qn_key_info *out, const qn_source *source, size_t i, size_t most,
                              qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(source, err);
     const qn_key *key = qn_source_key(source, i);
     if (!key) return QN_FAIL(err, ARGUMENT, "key %zu, the source has %zu", i, source->n_keys);
     const locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);

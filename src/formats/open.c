@@ -246,6 +246,7 @@ static qn_status open_path(qn_source *source, const char *path, qn_err *err) {
 }
 
 qn_status qn_source_open(qn_source **out, const char *path, qn_err *err) {
+    QN_NEED(out, err);
     if (!path) return QN_FAIL(err, ARGUMENT, "no path");
     qn_source *source = qn_alloc(1, sizeof *source);
     if (!source) return QN_NOMEM(err, "a source");

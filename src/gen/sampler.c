@@ -109,6 +109,7 @@ static qn_status check_biases(const qn_sample_opts *opts, int64_t n_vocab, qn_er
 }
 
 qn_status qn_sample_check(const qn_sample_opts *opts, qn_err *err) {
+    QN_NEED(opts, err);
     const qn_step *steps[QN_N_STEPS];
     size_t n_steps;
     QN_TRY(qn_settings_check(opts, err));

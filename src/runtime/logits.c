@@ -95,6 +95,7 @@ done:
 }
 
 void qn_logits_deinit(qn_logits *logits) {
+    if (!logits) return;
     qn_free(logits->logits);
     qn_free(logits->hidden);
     *logits = (qn_logits){0};

@@ -171,6 +171,7 @@ static bool ends_with(const char *text, const char *end) {
 }
 
 qn_status qn_tokenizer_open(qn_tokenizer **out, const char *path, qn_err *err) {
+    QN_NEED(out, err);
     if (!path) return QN_FAIL(err, ARGUMENT, "qn_tokenizer_open: NULL");
     if (qn_path_is_folder(path) || ends_with(path, ".index.json"))
         return open_source(out, path, err);

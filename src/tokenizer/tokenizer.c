@@ -251,6 +251,8 @@ done:
 
 qn_status qn_tokenize(int32_t **ids, size_t *n, const qn_tokenizer *tokenizer, const char *text,
                       size_t size, const qn_tokenize_opts *opts, qn_err *err) {
+    QN_NEED(ids, err);
+    QN_NEED(n, err);
     if (!tokenizer || (!text && size)) return QN_FAIL(err, ARGUMENT, "qn_tokenize: NULL");
     qn_tokenize_stats stats = {.max_ids = INT32_MAX};
     const qn_str all = {size ? text : "", size};
@@ -272,6 +274,10 @@ static qn_status check_id(const qn_tokenizer *tokenizer, int32_t id, qn_err *err
 
 qn_status qn_detokenize(char **text, size_t *size, const qn_tokenizer *tokenizer,
                         const int32_t *ids, size_t n, bool special, qn_err *err) {
+    QN_NEED(text, err);
+    QN_NEED(size, err);
+    QN_NEED(tokenizer, err);
+    if (n) QN_NEED(ids, err);
     for (size_t i = 0; i < n; i++) QN_TRY(check_id(tokenizer, ids[i], err));
     const qn_decode decode = decode_of(tokenizer);
     qn_decode_state state = {0};
@@ -292,6 +298,8 @@ struct qn_decoder {
 };
 
 qn_status qn_decoder_create(qn_decoder **out, const qn_tokenizer *tokenizer, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(tokenizer, err);
     qn_decoder *decoder = qn_alloc(1, sizeof *decoder);
     if (!decoder) return QN_NOMEM(err, "decoder");
     decoder->tokenizer = tokenizer;
@@ -317,6 +325,9 @@ static qn_status give(const char **text, size_t *size, qn_decoder *decoder, bool
 
 qn_status qn_decoder_next(const char **text, size_t *size, qn_decoder *decoder, int32_t id,
                           qn_err *err) {
+    QN_NEED(text, err);
+    QN_NEED(size, err);
+    QN_NEED(decoder, err);
     QN_TRY(check_id(decoder->tokenizer, id, err));
     const qn_decode decode = decode_of(decoder->tokenizer);
     qn_decode_add(&decoder->state, &decode, id, false);
@@ -324,6 +335,9 @@ qn_status qn_decoder_next(const char **text, size_t *size, qn_decoder *decoder, 
 }
 
 qn_status qn_decoder_finish(const char **text, size_t *size, qn_decoder *decoder, qn_err *err) {
+    QN_NEED(text, err);
+    QN_NEED(size, err);
+    QN_NEED(decoder, err);
     QN_TRY(give(text, size, decoder, true, err));
     decoder->state.started = decoder->state.past_start = false;
     decoder->state.n_stripped = 0;

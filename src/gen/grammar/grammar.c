@@ -73,6 +73,8 @@ static void detach(qn_shared_bytes *shared) {
 qn_status qn_grammar_create_with(qn_grammar **out, const qn_tokenizer *tokenizer,
                                  qn_grammar_kind kind, const char *text, size_t size,
                                  const qn_grammar_opts *opts, qn_err *err) {
+    QN_NEED(out, err);
+    if (size) QN_NEED(text, err);
     qn_grammar *grammar;
     if (!tokenizer) return QN_FAIL(err, ARGUMENT, "grammar: no tokenizer");
     QN_TRY(create(&grammar, tokenizer, kind, text, size, opts, err));
@@ -98,6 +100,9 @@ qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_
 qn_status qn_grammar_create_like_with(qn_grammar **out, const qn_grammar *other,
                                       qn_grammar_kind kind, const char *text, size_t size,
                                       const qn_grammar_opts *opts, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(other, err);
+    if (size) QN_NEED(text, err);
     qn_grammar *grammar;
     QN_TRY(create(&grammar, other->shared->tokenizer, kind, text, size, opts, err));
     attach(grammar, other->shared);

@@ -1,0 +1,294 @@
+// NULL where quern.h does not allow it: a status, not a crash. NULL where it does: fine.
+#include "testing.h"
+
+#include <stdio.h>
+
+#define DRAFT MODELS "/quern-draft-Q8_0.gguf"
+
+// Everything that calls need besides the pointer that is missing.
+typedef struct things {
+    qn_source *source;
+    qn_engine *engine;
+    const qn_tokenizer *tokenizer;
+    qn_decoder *decoder;
+    qn_template *template;
+    qn_parts *parts;
+    qn_session *session;
+    qn_snapshot *snapshot;
+    qn_grammar *grammar;
+    qn_generation *generation;
+} things;
+
+static int make(void **state) {
+    static things t;
+    qn_err err;
+    const int32_t ids[] = {1, 2, 3};
+    const qn_status statuses[] = {
+        qn_source_open(&t.source, DRAFT, &err),
+        qn_engine_open(&t.engine, DRAFT, NULL, &err),
+        qn_decoder_create(&t.decoder, t.tokenizer = qn_engine_tokenizer(t.engine), &err),
+        qn_template_create(&t.template, "x", 1, &err),
+        qn_parts_create(&t.parts, NULL, &err),
+        qn_session_create(&t.session, t.engine, &(qn_session_opts){.context = 64}, &err),
+        qn_session_set_prompt(t.session, ids, 3, &err),
+        qn_session_checkpoint(&t.snapshot, t.session, &err),
+        qn_grammar_create(&t.grammar, t.tokenizer, QN_GRAMMAR_REGEX, "a", 1, &err),
+        qn_generation_create(&t.generation, t.session, NULL, &err),
+    };
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+        if (statuses[i]) return -1;
+    }
+    *state = &t;
+    return 0;
+}
+
+static int drop(void **state) {
+    things *t = *state;
+    qn_generation_destroy(t->generation);
+    qn_grammar_destroy(t->grammar);
+    qn_snapshot_destroy(t->snapshot);
+    qn_session_destroy(t->session);
+    qn_parts_destroy(t->parts);
+    qn_template_destroy(t->template);
+    qn_decoder_destroy(t->decoder);
+    qn_engine_close(t->engine);
+    qn_source_close(t->source);
+    return 0;
+}
+
+// The functions that were called without a pointer, by name.
+static struct {
+    const char *names[256];
+    size_t n;
+} called;
+
+static void note(const char *name) {
+    if (called.n > 0 && strcmp(called.names[called.n - 1], name) == 0) return;
+    assert_true(called.n < sizeof called.names / sizeof *called.names);
+    called.names[called.n++] = name;
+}
+
+static bool was_called(const char *name, size_t size) {
+    for (size_t i = 0; i < called.n; i++) {
+        if (strlen(called.names[i]) == size && memcmp(called.names[i], name, size) == 0)
+            return true;
+    }
+    return false;
+}
+
+// The call is refused, and the message names the function and the parameter.
+#define REFUSES(function, parameter, ...)                                                          \
+    do {                                                                                           \
+        qn_err err = {0};                                                                          \
+        note(#function);                                                                           \
+        const qn_status status_ = function(__VA_ARGS__, &err);                                     \
+        if (status_ != QN_ARGUMENT) fail_msg(#function ": status %d", (int)status_);               \
+        if (!strstr(err.message, #function ": " parameter " is NULL"))                             \
+            fail_msg("%s", err.message);                                                           \
+        if (function(__VA_ARGS__, NULL) != QN_ARGUMENT) fail_msg(#function " without err");        \
+    } while (0)
+// The same, in words of its own.
+#define REFUSES_TOO(function, ...)                                                                 \
+    do {                                                                                           \
+        qn_err err = {0};                                                                          \
+        note(#function);                                                                           \
+        assert_int_equal(function(__VA_ARGS__, &err), QN_ARGUMENT);                                \
+        assert_true(*err.message);                                                                 \
+    } while (0)
+
+static void files_tokenizers_and_templates_refuse_null(void **state) {
+    const things *t = *state;
+    qn_source *source;
+    qn_key_info key;
+    qn_tokenizer *tokenizer;
+    qn_template *template;
+    qn_decoder *decoder;
+    qn_chat_prompt prompt;
+    int32_t *ids;
+    size_t n;
+    char *text;
+    const char *borrowed;
+    REFUSES(qn_source_open, "out", NULL, DRAFT);
+    REFUSES_TOO(qn_source_open, &source, NULL);
+    REFUSES(qn_source_key_info, "out", NULL, t->source, 0, 0);
+    REFUSES(qn_source_key_info, "source", &key, NULL, 0, 0);
+    REFUSES(qn_tokenizer_open, "out", NULL, DRAFT);
+    REFUSES_TOO(qn_tokenizer_open, &tokenizer, NULL);
+    REFUSES(qn_tokenize, "ids", NULL, &n, t->tokenizer, "a", 1, NULL);
+    REFUSES(qn_tokenize, "n", &ids, NULL, t->tokenizer, "a", 1, NULL);
+    REFUSES_TOO(qn_tokenize, &ids, &n, NULL, "a", 1, NULL);
+    REFUSES_TOO(qn_tokenize, &ids, &n, t->tokenizer, NULL, 1, NULL);
+    REFUSES(qn_detokenize, "text", NULL, &n, t->tokenizer, NULL, 0, false);
+    REFUSES(qn_detokenize, "size", &text, NULL, t->tokenizer, NULL, 0, false);
+    REFUSES(qn_detokenize, "tokenizer", &text, &n, NULL, NULL, 0, false);
+    REFUSES_TOO(qn_detokenize, &text, &n, t->tokenizer, NULL, 1, false);
+    REFUSES(qn_decoder_create, "out", NULL, t->tokenizer);
+    REFUSES(qn_decoder_create, "tokenizer", &decoder, NULL);
+    REFUSES(qn_decoder_next, "text", NULL, &n, t->decoder, 1);
+    REFUSES(qn_decoder_next, "size", &borrowed, NULL, t->decoder, 1);
+    REFUSES(qn_decoder_next, "decoder", &borrowed, &n, NULL, 1);
+    REFUSES(qn_decoder_finish, "decoder", &borrowed, &n, NULL);
+    REFUSES(qn_template_create, "out", NULL, "x", 1);
+    REFUSES_TOO(qn_template_create, &template, NULL, 1);
+    REFUSES(qn_template_open, "out", NULL, DRAFT, NULL);
+    REFUSES_TOO(qn_template_open, &template, NULL, NULL);
+    REFUSES(qn_template_render, "text", NULL, NULL, t->template, "{}", 2, NULL);
+    REFUSES_TOO(qn_template_render, &text, NULL, NULL, "{}", 2, NULL);
+    REFUSES(qn_template_render, "request", &text, NULL, t->template, NULL, 0, NULL);
+    REFUSES(qn_chat_prompt_create, "out", NULL, t->template, t->tokenizer, "{}", 2, NULL);
+    REFUSES(qn_chat_prompt_create, "tokenizer", &prompt, t->template, NULL, "{}", 2, NULL);
+    REFUSES(qn_chat_prompt_create, "request", &prompt, t->template, t->tokenizer, NULL, 0, NULL);
+    REFUSES_TOO(qn_chat_prompt_create, &prompt, NULL, t->tokenizer, "{}", 2, NULL);
+    REFUSES(qn_parts_create, "out", NULL, NULL);
+    REFUSES(qn_parts_feed, "parts", NULL, -1, "a", 1, NULL, NULL);
+    REFUSES(qn_parts_feed, "fn", t->parts, -1, "a", 1, NULL, NULL);
+    REFUSES(qn_parts_finish, "parts", NULL, NULL, NULL);
+}
+
+static void engines_refuse_null(void **state) {
+    const things *t = *state;
+    qn_engine *engine;
+    qn_template *template;
+    qn_memory memory;
+    qn_logits logits;
+    char *text;
+    const int32_t ids[] = {1};
+    REFUSES(qn_engine_open, "out", NULL, DRAFT, NULL);
+    REFUSES_TOO(qn_engine_open, &engine, NULL, NULL);
+    REFUSES(qn_engine_profile, "text", NULL, t->engine);
+    REFUSES(qn_engine_profile, "engine", &text, NULL);
+    REFUSES(qn_engine_template, "out", NULL, t->engine, NULL);
+    REFUSES(qn_engine_template, "engine", &template, NULL, NULL);
+    REFUSES(qn_engine_graph, "text", NULL, t->engine, NULL);
+    REFUSES(qn_engine_graph, "engine", &text, NULL, NULL);
+    REFUSES(qn_engine_report, "text", NULL, t->engine, QN_REPORT_FUSION);
+    REFUSES(qn_engine_report, "engine", &text, NULL, QN_REPORT_FUSION);
+    REFUSES(qn_engine_memory, "out", NULL, t->engine, 0, 0);
+    REFUSES(qn_engine_memory, "engine", &memory, NULL, 0, 0);
+    REFUSES(qn_machine_limits, "out", NULL, 1);
+    REFUSES(qn_engine_logits, "out", NULL, t->engine, ids, 1, NULL);
+    REFUSES(qn_engine_logits, "engine", &logits, NULL, ids, 1, NULL);
+    REFUSES_TOO(qn_engine_logits, &logits, t->engine, NULL, 1, NULL);
+    REFUSES(qn_sample_check, "opts", NULL);
+}
+
+static void sessions_refuse_null(void **state) {
+    const things *t = *state;
+    qn_session *session;
+    qn_snapshot *snapshot;
+    int32_t token;
+    size_t n;
+    const float *scores;
+    const int32_t ids[] = {1};
+    REFUSES(qn_session_create, "out", NULL, t->engine, NULL);
+    REFUSES(qn_session_create, "engine", &session, NULL, NULL);
+    REFUSES(qn_session_set_prompt, "session", NULL, ids, 1);
+    REFUSES_TOO(qn_session_set_prompt, t->session, NULL, 1);
+    REFUSES(qn_session_mark, "session", NULL, 0);
+    REFUSES_TOO(qn_session_step, NULL, t->session, NULL);
+    REFUSES_TOO(qn_session_step, &token, NULL, NULL);
+    REFUSES_TOO(qn_session_step_naive, NULL, t->session, NULL);
+    REFUSES_TOO(qn_session_step_naive, &token, NULL, NULL);
+    REFUSES(qn_session_step_all, "tokens", NULL, &t->session, 1, NULL);
+    REFUSES(qn_session_step_all, "sessions", &token, NULL, 1, NULL);
+    REFUSES(qn_session_generate, "n_new", NULL, t->session, 1, NULL, NULL, NULL);
+    REFUSES(qn_session_generate, "session", &n, NULL, 1, NULL, NULL, NULL);
+    REFUSES_TOO(qn_session_prefill, NULL, t->session, ids, 1);
+    REFUSES_TOO(qn_session_prefill, &scores, NULL, ids, 1);
+    REFUSES_TOO(qn_session_feed, NULL, t->session, 1);
+    REFUSES_TOO(qn_session_feed, &scores, NULL, 1);
+    REFUSES_TOO(qn_session_commit, NULL, ids, 1);
+    REFUSES_TOO(qn_session_commit, t->session, NULL, 1);
+    REFUSES(qn_session_truncate, "session", NULL, 0);
+    REFUSES(qn_session_fork, "out", NULL, t->session);
+    REFUSES(qn_session_fork, "session", &session, NULL);
+    REFUSES(qn_session_checkpoint, "out", NULL, t->session);
+    REFUSES(qn_session_checkpoint, "session", &snapshot, NULL);
+    REFUSES(qn_session_restore, "session", NULL, t->snapshot);
+    REFUSES(qn_session_restore, "snapshot", t->session, NULL);
+}
+
+static void generations_and_files_refuse_null(void **state) {
+    const things *t = *state;
+    qn_grammar *grammar;
+    qn_generation *generation;
+    qn_result result;
+    qn_synth_size size;
+    const qn_prompt prompt = {0};
+    const qn_grammar_kind json = QN_GRAMMAR_JSON;
+    REFUSES_TOO(qn_grammar_create, NULL, t->tokenizer, json, "", 0);
+    REFUSES_TOO(qn_grammar_create, &grammar, NULL, json, "", 0);
+    REFUSES_TOO(qn_grammar_create, &grammar, t->tokenizer, QN_GRAMMAR_GBNF, NULL, 3);
+    REFUSES_TOO(qn_grammar_create_like, NULL, t->grammar, json, "", 0);
+    REFUSES_TOO(qn_grammar_create_like, &grammar, NULL, json, "", 0);
+    REFUSES(qn_grammar_create_with, "out", NULL, t->tokenizer, json, "", 0, NULL);
+    REFUSES_TOO(qn_grammar_create_with, &grammar, NULL, json, "", 0, NULL);
+    REFUSES(qn_grammar_create_with, "text", &grammar, t->tokenizer, json, NULL, 3, NULL);
+    REFUSES(qn_grammar_create_like_with, "out", NULL, t->grammar, json, "", 0, NULL);
+    REFUSES(qn_grammar_create_like_with, "other", &grammar, NULL, json, "", 0, NULL);
+    REFUSES(qn_grammar_create_like_with, "text", &grammar, t->grammar, json, NULL, 3, NULL);
+    REFUSES(qn_generation_create, "out", NULL, t->session, NULL);
+    REFUSES(qn_generation_create, "session", &generation, NULL, NULL);
+    REFUSES_TOO(qn_generations_step, NULL, NULL, 1, NULL, NULL);
+    REFUSES(qn_generate, "session", &result, NULL, NULL, NULL, NULL);
+    REFUSES(qn_generate_batch, "results", NULL, 1, t->session, &prompt, 1, NULL, NULL);
+    REFUSES(qn_generate_batch, "session", &result, 1, NULL, &prompt, 1, NULL, NULL);
+    REFUSES(qn_generate_batch, "prompts", &result, 1, t->session, NULL, 1, NULL, NULL);
+    REFUSES_TOO(qn_quantize, NULL, "x", NULL);
+    REFUSES_TOO(qn_quantize, DRAFT, "x", NULL);
+    REFUSES_TOO(qn_quantize_check_type, NULL);
+    REFUSES_TOO(qn_imatrix, NULL, "x", "x", NULL);
+    REFUSES_TOO(qn_convert, NULL, "x", NULL);
+    REFUSES_TOO(qn_convert, "x", NULL, NULL);
+    REFUSES_TOO(qn_synth, NULL, "Q4_0", "x", NULL);
+    REFUSES_TOO(qn_synth_measure, &size, NULL, "Q4_0");
+    REFUSES_TOO(qn_synth_measure, NULL, "tiny-llama", "Q4_0");
+}
+
+// Comes after the others: what quern.h declares and they did not call has no test.
+static void every_function_with_a_status_was_asked(void **state) {
+    (void)state;
+    char line[256];
+    size_t n_found = 0;
+    FILE *header = fopen(MODELS "/../include/quern.h", "r");
+    assert_non_null(header);
+    while (fgets(line, sizeof line, header)) {
+        const char *at = strstr(line, "qn_status qn_"), *name = at ? strchr(at, ' ') + 1 : "";
+        const size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz_0123456789");
+        if (name[n] != '(') continue; // not a declaration
+        n_found++;
+        if (!was_called(name, n)) fail_msg("nobody asks %.*s", (int)n, name);
+    }
+    fclose(header);
+    assert_true(n_found >= 50);
+}
+
+static void nothing_can_be_released(void **state) {
+    (void)state;
+    qn_free(NULL);
+    qn_source_close(NULL);
+    qn_tokenizer_close(NULL);
+    qn_decoder_destroy(NULL);
+    qn_template_destroy(NULL);
+    qn_chat_prompt_deinit(NULL);
+    qn_parts_destroy(NULL);
+    qn_engine_close(NULL);
+    qn_logits_deinit(NULL);
+    qn_session_destroy(NULL);
+    qn_snapshot_destroy(NULL);
+    qn_grammar_destroy(NULL);
+    qn_result_deinit(NULL);
+    qn_generation_destroy(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_tokenizers_and_templates_refuse_null),
+        cmocka_unit_test(engines_refuse_null),
+        cmocka_unit_test(sessions_refuse_null),
+        cmocka_unit_test(generations_and_files_refuse_null),
+        cmocka_unit_test(every_function_with_a_status_was_asked),
+        cmocka_unit_test(nothing_can_be_released),
+    };
+    return cmocka_run_group_tests_name("api_null", tests, make, drop);
+}
