@@ -1,6 +1,8 @@
 // What the program looks like on a terminal, and how Ctrl-C ends it.
 #include "screen.h"
 
+#include <dirent.h>
+
 // --- bars ----------------------------------------------------------------------------------------
 
 // A prompt that takes a while to read, in a file.
@@ -202,11 +204,44 @@ static void test_interrupt_bench(void **state) {
 
 // --- the end -------------------------------------------------------------------------------------
 
-// When its terminal goes away the program ends: nobody else holds the other end.
-static void test_hang_up(void **state) {
+// The signals that a thread of the program blocks.
+static unsigned long long blocked_in(pid_t pid, const char *thread) {
+    char path[CLI_MOST_PATH], line[256];
+    unsigned long long blocked = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%s/status", (int)pid, thread);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) (void)sscanf(line, "SigBlk: %llx", &blocked);
+    fclose(f);
+    return blocked;
+}
+
+// Signals are handled in the first thread alone: the line editor's handlers are not made for two.
+static void test_one_thread_has_the_signals(void **state) {
+    static const int numbers[] = {SIGHUP, SIGTERM, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH};
     screen *s = *state;
-    screen_open(s, (const char *[]){"run", DRAFT, NULL});
+    char path[CLI_MOST_PATH];
+    size_t n_others = 0;
+    screen_open(s, (const char *[]){"run", DRAFT, "-t", "3", NULL});
     screen_expect(s, "> ");
+    snprintf(path, sizeof path, "/proc/%d/task", (int)s->pid);
+    DIR *threads = opendir(path);
+    assert_non_null(threads);
+    for (const struct dirent *entry; (entry = readdir(threads));) {
+        if (*entry->d_name == '.' || atoi(entry->d_name) == (int)s->pid) continue;
+        n_others++;
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+            if (!(blocked_in(s->pid, entry->d_name) >> (numbers[i] - 1) & 1))
+                fail_msg("signal %d can come to another thread", numbers[i]);
+    }
+    closedir(threads);
+    assert_true(n_others >= 2);
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+}
+
+// The terminal goes away: nobody else holds the other end. How the program ended.
+static int hang_up(screen *s) {
     close(s->fd);
     s->fd = -1;
     int status = 0;
@@ -217,8 +252,32 @@ static void test_hang_up(void **state) {
     }
     assert_int_equal(ended, s->pid);
     s->pid = 0;
-    assert_true(WIFSIGNALED(status));
-    assert_int_equal(WTERMSIG(status), SIGHUP);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : CLI_KILLED + WTERMSIG(status);
+}
+
+// When its terminal goes away the program ends, whatever it is doing.
+static void test_hang_up(void **state) {
+    screen *s = *state;
+    static const struct {
+        const char *typed, *shown; // shown: NULL when it goes away at once
+        bool can_be_over;          // the program may have ended by itself
+    } cases[] = {
+        {"", "", false},                                   // at the prompt
+        {"half of a line", "half of a line", false},       // in a line
+        {"half of a line", NULL, false},                   // while it is being shown
+        {"Tell me a story.\n", "\033[K", false},           // in an answer
+        {"Tell me a story.\nTell me an", "\033[K", false}, // with something typed ahead
+        {"/exit\n", NULL, true},                           // at the end
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        screen_open(s, (const char *[]){"run", DRAFT, "-n", "100000", "--ignore-eos", NULL});
+        screen_expect(s, "> ");
+        screen_type(s, cases[i].typed);
+        if (cases[i].shown) screen_expect(s, cases[i].shown);
+        const int code = hang_up(s);
+        if (code != CLI_KILLED + SIGHUP && !(cases[i].can_be_over && code == 0))
+            fail_msg("case %zu: %d", i, code);
+    }
 }
 
 int main(void) {
@@ -235,6 +294,7 @@ int main(void) {
         SCREEN_TEST(test_interrupt_ends_loops, &s),
         SCREEN_TEST(test_interrupt_eval, &s),
         SCREEN_TEST(test_interrupt_bench, &s),
+        SCREEN_TEST(test_one_thread_has_the_signals, &s),
         SCREEN_TEST(test_hang_up, &s),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

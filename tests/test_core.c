@@ -8,6 +8,8 @@
 #include "core/pool.h"
 #include "core/utf8.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,6 +158,44 @@ static void a_pool_runs_each_piece_once(void **state) {
     ASSERT_FAILS(qn_pool_create(&pool, -1, &err), QN_ARGUMENT, "-1");
 }
 
+typedef struct masks {
+    pthread_barrier_t both; // each piece waits for the other, so each thread has one
+    pthread_t caller;
+    sigset_t blocked; // in the worker
+} masks;
+
+static void look_at_mask(void *arg, int64_t piece) {
+    masks *m = arg;
+    (void)piece;
+    if (!pthread_equal(pthread_self(), m->caller)) pthread_sigmask(SIG_BLOCK, NULL, &m->blocked);
+    pthread_barrier_wait(&m->both);
+}
+
+// A handler must not run in several threads at once because a library has some; a fault is handled
+// where it happens.
+static void workers_handle_no_signals(void **state) {
+    (void)state;
+    static const int outside[] = {SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGCONT, SIGWINCH};
+    qn_err err;
+    qn_pool *pool;
+    masks m = {.caller = pthread_self()};
+    sigset_t before, after;
+    sigemptyset(&m.blocked);
+    pthread_sigmask(SIG_BLOCK, NULL, &before);
+    assert_int_equal(pthread_barrier_init(&m.both, NULL, 2), 0);
+    ASSERT_OK(qn_pool_create(&pool, 2, &err));
+    qn_pool_run(pool, 2, look_at_mask, &m);
+    qn_pool_destroy(pool);
+    pthread_barrier_destroy(&m.both);
+    pthread_sigmask(SIG_BLOCK, NULL, &after);
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) {
+        assert_true(sigismember(&m.blocked, outside[i]));
+        assert_int_equal(sigismember(&after, outside[i]), sigismember(&before, outside[i]));
+    }
+    assert_false(sigismember(&m.blocked, SIGBUS));
+    assert_false(sigismember(&m.blocked, SIGSEGV));
+}
+
 static void files_survive_what_they_are(void **state) {
     (void)state;
     qn_err err;
@@ -202,6 +242,7 @@ int main(void) {
         cmocka_unit_test(maps_find_what_was_added),
         cmocka_unit_test(utf8_is_strict),
         cmocka_unit_test(a_pool_runs_each_piece_once),
+        cmocka_unit_test(workers_handle_no_signals),
         cmocka_unit_test(files_survive_what_they_are),
     };
     return cmocka_run_group_tests_name("core", tests, NULL, NULL);

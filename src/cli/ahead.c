@@ -1,6 +1,7 @@
 #include "cli/ahead.h"
 
 #include "core/mem.h"
+#include "core/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -184,7 +185,7 @@ void qn_ahead_begin(qn_ahead *a) {
     on_signal.mode = a->before;
     on_signal.has_marks = a->has_marks;
     watch_signals(true);
-    a->is_reading = set_mode(a) && pthread_create(&a->thread, NULL, read_along, a) == 0;
+    a->is_reading = set_mode(a) && qn_thread_start(&a->thread, read_along, a);
     if (a->is_reading) return;
     qn_ahead_restore(a);
     watch_signals(false);

@@ -4,6 +4,7 @@
 #include "core/cgroup.h"
 #include "core/err.h"
 #include "core/mem.h"
+#include "core/thread.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -151,7 +152,7 @@ qn_status qn_pool_create(qn_pool **out, int n_threads, qn_err *err) {
     pthread_cond_init(&pool->work, NULL);
     pthread_cond_init(&pool->idle, NULL);
     for (int i = 0; i < n_threads - 1; i++) {
-        if (pthread_create(&pool->threads[i], NULL, worker_main, pool) != 0) {
+        if (!qn_thread_start(&pool->threads[i], worker_main, pool)) {
             qn_pool_destroy(pool);
             return QN_FAIL(err, MEMORY, "cannot start thread %d of %d: out of memory or of threads",
                            i + 2, n_threads);
