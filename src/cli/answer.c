@@ -101,8 +101,8 @@ static json_t *token_json(const work *w, int32_t id) {
 }
 
 static json_t *scored_json(const work *w, const qn_scored *scored) {
-    return json_pack("{s:o, s:i, s:f}", "token", token_json(w, scored->token), "id",
-                     (int)scored->token, "logprob", (double)scored->logprob);
+    return json_pack("{s:o, s:i, s:o}", "token", token_json(w, scored->token), "id",
+                     (int)scored->token, "logprob", qn_json_real((double)scored->logprob));
 }
 
 // What was added to `all` since the last event.
@@ -120,7 +120,7 @@ static void add_texts(json_t **event, work *w) {
 
 static void add_logprobs(json_t **event, const work *w, const qn_event *from) {
     if (!w->opts->generate.logprobs) return;
-    qn_json_put(event, "logprob", json_real((double)from->logprob));
+    qn_json_put(event, "logprob", qn_json_real((double)from->logprob));
     if (from->n_top == 0) return;
     json_t *top = json_array();
     for (size_t i = 0; i < from->n_top; i++) qn_json_push(&top, scored_json(w, &from->top[i]));

@@ -141,7 +141,7 @@ static void print_report(const report *r) {
 // --- as JSON ---
 
 // A number, or null where it is not known.
-static json_t *known(double x) { return x > 0 ? json_real(x) : json_null(); }
+static json_t *known(double x) { return x > 0 ? qn_json_real(x) : json_null(); }
 
 static json_t *row_json(const qn_bench_row *row) {
     const double share = row->limit_tps > 0 ? row->tps.median / row->limit_tps : 0;
@@ -153,8 +153,9 @@ static json_t *row_json(const qn_bench_row *row) {
 }
 
 static json_t *limit_json(const qn_limits *l) {
-    return json_pack("{s:i, s:f, s:o, s:f}", "threads", l->n_threads, "read_gbs", l->read_gbs,
-                     "int8_tops", known(l->int8_tops), "f32_gflops", l->f32_gflops);
+    return json_pack("{s:i, s:o, s:o, s:o}", "threads", l->n_threads, "read_gbs",
+                     qn_json_real(l->read_gbs), "int8_tops", known(l->int8_tops), "f32_gflops",
+                     qn_json_real(l->f32_gflops));
 }
 
 static json_t *limits_json(const limits_pair *l) {

@@ -40,11 +40,11 @@ static qn_status print_ppl(const qn_ppl *p, const eval_options *o, qn_err *err) 
                    qn_clean(&clean, o->against), p->kl, p->same * 100);
         return QN_OK;
     }
-    json_t *json =
-        json_pack("{s:f, s:f, s:I}", "ppl", p->ppl, "se", p->se, "tokens", (json_int_t)p->tokens);
+    json_t *json = json_pack("{s:o, s:o, s:I}", "ppl", qn_json_real(p->ppl), "se",
+                             qn_json_real(p->se), "tokens", (json_int_t)p->tokens);
     if (o->against) {
-        qn_json_put(&json, "kl", json_real(p->kl));
-        qn_json_put(&json, "top1", json_real(p->same));
+        qn_json_put(&json, "kl", qn_json_real(p->kl));
+        qn_json_put(&json, "top1", qn_json_real(p->same));
     }
     return qn_stdout_json(json, 0, err);
 }

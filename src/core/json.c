@@ -3,6 +3,7 @@
 #include "core/json_reader.h"
 #include "core/utf8.h"
 
+#include <math.h>
 #include <string.h>
 
 // --- reading -------------------------------------------------------------------------------------
@@ -177,6 +178,8 @@ void qn_json_push(json_t **list, json_t *value) {
 void qn_json_put(json_t **object, const char *name, json_t *value) {
     if (json_object_set_new_nocheck(*object, name, value) != 0) drop(object);
 }
+
+json_t *qn_json_real(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 json_t *qn_json_string(const char *text, size_t size) {
     qn_buf good = {0};

@@ -46,6 +46,9 @@ void qn_json_push(json_t **list, json_t *value);
 void qn_json_put(json_t **object, const char *name, json_t *value);
 // A JSON string of any bytes: what is not UTF-8 becomes U+FFFD. NULL when memory is short.
 json_t *qn_json_string(const char *text, size_t size);
+// A number, or null where it is NaN or infinite: JSON has no word for these, and json_real and
+// json_pack would give NULL. NULL when memory is short.
+json_t *qn_json_real(double x);
 
 // --- writing -------------------------------------------------------------------------------------
 
