@@ -280,6 +280,21 @@ static void test_hang_up(void **state) {
     }
 }
 
+// So does one that was told not to die of that: there is nobody left to talk to.
+static void test_hang_up_is_ignored(void **state) {
+    screen *s = *state;
+    static const char *const typed[] = {"", "half of a line", "Tell me a story.\nTell me an"};
+    for (size_t i = 0; i < sizeof typed / sizeof *typed; i++) {
+        signal(SIGHUP, SIG_IGN); // programs inherit that
+        screen_open(s, (const char *[]){"run", DRAFT, "-n", "100", NULL});
+        signal(SIGHUP, SIG_DFL);
+        screen_expect(s, "> ");
+        screen_type(s, typed[i]);
+        const int code = hang_up(s);
+        if (code != 0 && code != 1) fail_msg("case %zu: %d", i, code);
+    }
+}
+
 int main(void) {
     static screen s;
     setenv("TERM", "xterm", 1);
@@ -296,6 +311,7 @@ int main(void) {
         SCREEN_TEST(test_interrupt_bench, &s),
         SCREEN_TEST(test_one_thread_has_the_signals, &s),
         SCREEN_TEST(test_hang_up, &s),
+        SCREEN_TEST(test_hang_up_is_ignored, &s),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }
