@@ -31,7 +31,7 @@ static inline void fuzz_use_text(const qn_engine *engine) {
     if (fuzz_failed(qn_engine_template(&chat_template, engine, NULL, &err), &err)) return;
     qn_chat_prompt prompt;
     if (!fuzz_failed(qn_chat_prompt_create(&prompt, chat_template, tokenizer, request,
-                                           sizeof request - 1, &err),
+                                           sizeof request - 1, NULL, &err),
                      &err))
         qn_chat_prompt_deinit(&prompt);
     qn_template_destroy(chat_template);
