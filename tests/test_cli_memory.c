@@ -46,6 +46,7 @@ static const given_file given[] = {
 typedef struct command {
     const char *name;
     const char *args[16];   // FOLDER at the beginning stands for the test's own folder
+    const char *first[16];  // a command that runs before, with all its memory; none: nothing
     const char *stdin_name; // a given file; NULL: nothing
     bool numbers_vary;      // in what it prints: times and speeds
 } command;
@@ -59,8 +60,14 @@ static const command commands[] = {
                              "--dry-multiplier", "0.5", "--repeat-penalty", "1.1", "-t", "1"}},
     {"run_session_new",
      .args = {"run", QWEN3, "-p", "Hi", "-n", "3", "--session", "FOLDER/new.json", "-t", "1"}},
-    {"run_session_kept", .args = {"run", QWEN3, "-p", "And then?", "-n", "3", "--session",
-                                  "FOLDER/kept.json", "-t", "1"}},
+    {"run_session_kept",
+     .first = {"run", QWEN3, "-p", "Hello", "-n", "3", "--session", "FOLDER/kept.json", "-t", "1"},
+     .args = {"run", QWEN3, "-p", "And then?", "-n", "3", "--session", "FOLDER/kept.json", "-t",
+              "1"}},
+    {"run_cache_filled", .first = {"compile", QWEN3, "-o", "FOLDER/packed", "-t", "1"},
+     .args = {"run", QWEN3, "-p", "Hi", "-n", "3", "--cache-dir", "FOLDER/packed", "-t", "1"}},
+    {"run_cache_found", .first = {"compile", "FOLDER/beside/model.gguf", "-t", "1"},
+     .args = {"run", "FOLDER/beside/model.gguf", "-p", "Hi", "-n", "3", "-t", "1"}},
     {"run_tools",
      .args = {"run", QWEN3, "-p", "Hi", "-n", "3", "--tools", "FOLDER/tools.json", "-t", "1"}},
     {"run_schema", .args = {"run", QWEN3, "-p", "Hi", "-n", "8", "-t", "1", "-j",
@@ -146,9 +153,11 @@ static bool is_same_file(const made_file *a, const made_file *b) {
     return a && b && a->size == b->size && memcmp(a->bytes, b->bytes, a->size) == 0;
 }
 
-// Ours are the given ones, and what cli_run.h keeps there.
+// Ours are the given ones, what cli_run.h keeps there, and a model with the cache folder beside it,
+// which is only read, and is another one once it was removed and made again.
 static bool is_ours(const char *name) {
     static const char *const ours[] = {"stdin", "stdout", "stderr", "count"};
+    if (strncmp(name, "beside", 6) == 0) return true;
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (strcmp(name, ours[i]) == 0) return true;
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
@@ -185,29 +194,37 @@ static int drop(const char *path, const struct stat *st, int kind, struct FTW *a
 // Puts the folder back to what it was before the command.
 static void made_reset(const made_files *before) {
     assert_int_equal(nftw(cli_folder, drop, 8, FTW_PHYS | FTW_DEPTH), 0);
-    for (size_t i = 0; i < before->n; i++)
-        cli_save(cli_path(before->files[i].name), before->files[i].bytes, before->files[i].size);
+    for (size_t i = 0; i < before->n; i++) {
+        const char *name = before->files[i].name, *path = cli_path(name);
+        if (strchr(name, '/')) (void)mkdir(cli_path("packed"), 0700); // it may be there
+        cli_save(path, before->files[i].bytes, before->files[i].size);
+    }
 }
 
 // --- one run -------------------------------------------------------------------------------------
 
+// `from` (16): arguments, in which FOLDER stands for the test's own.
+static cli_result run_in_folder(const char *const *from, const char *text) {
+    char paths[16][CLI_MOST_PATH];
+    const char *args[17] = {NULL};
+    for (size_t i = 0; i < 16 && from[i]; i++) {
+        const bool is_path = strncmp(from[i], "FOLDER/", 7) == 0;
+        if (is_path) snprintf(paths[i], sizeof paths[i], "%.100s/%.300s", cli_folder, from[i] + 7);
+        args[i] = is_path ? paths[i] : from[i];
+    }
+    return cli_run_with(&(cli_input){.stdin_text = text}, args);
+}
+
 // Runs the command while allocation `at` fails (0: none), and with `is_on` all after it.
 static cli_result run_failing(const command *c, long at, bool is_on) {
-    char number[32], paths[16][CLI_MOST_PATH];
-    const char *args[17] = {NULL};
-    for (size_t i = 0; i < 16 && c->args[i]; i++) {
-        const bool is_path = strncmp(c->args[i], "FOLDER/", 7) == 0;
-        if (is_path)
-            snprintf(paths[i], sizeof paths[i], "%.100s/%.300s", cli_folder, c->args[i] + 7);
-        args[i] = is_path ? paths[i] : c->args[i];
-    }
+    char number[32];
     char *text = c->stdin_name ? cli_load(cli_path(c->stdin_name), NULL) : NULL;
     snprintf(number, sizeof number, "%ld", at);
     setenv("LD_PRELOAD", FAIL_ALLOC, 1);
     setenv("FAIL_AT", number, 1);
     setenv("FAIL_COUNT", cli_path("count"), 1);
     if (is_on) setenv("FAIL_ON", "1", 1);
-    const cli_result r = cli_run_with(&(cli_input){.stdin_text = text}, args);
+    const cli_result r = run_in_folder(c->args, text);
     unsetenv("LD_PRELOAD");
     unsetenv("FAIL_ON");
     free(text);
@@ -311,14 +328,11 @@ static bool is_wrong(const command *c, const outcome *right, const made_files *b
 static void memory_runs_out(void **state) {
     const command *c = *state;
     made_files before = {0};
-    // A conversation that goes on has begun before.
-    if (strcmp(c->name, "run_session_kept") == 0) {
-        cli_result r = CLI_RUN("run", QWEN3, "-p", "Hello", "-n", "3", "--session",
-                               cli_path("kept.json"), "-t", "1");
+    if (c->first[0]) {
+        cli_result r = run_in_folder(c->first, NULL);
         cli_assert_done(&r);
         cli_free(&r);
         made_load(&before);
-        assert_int_equal(before.n, 1);
     }
     outcome right = run_once(c, &before, 0, false);
     if (right.r.code != 0) fail_msg("exit code %d, '%s'", right.r.code, right.r.err);
@@ -342,7 +356,13 @@ static int make_given(void **state) {
     const int status = cli_setup(state);
     for (size_t i = 0; status == 0 && i < sizeof given / sizeof *given; i++)
         cli_save(cli_path(given[i].name), given[i].text, strlen(given[i].text));
-    return status;
+    if (status) return status;
+    size_t size;
+    char *model = cli_load(QWEN3, &size);
+    assert_int_equal(mkdir(cli_path("beside"), 0700), 0);
+    cli_save(cli_path("beside/model.gguf"), model, size);
+    free(model);
+    return 0;
 }
 
 int main(int argc, char **argv) {

@@ -1,5 +1,6 @@
 // The cache folder: whatever is in it, and whatever happens to it, the weights are those of the
 // source, bit for bit.
+#define _GNU_SOURCE // statx
 #include "testing.h"
 
 #include "format_files.h"
@@ -10,14 +11,17 @@
 #include "runtime/disk.h"
 #include "runtime/packs.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 static const char mini_path[] = TEST_DATA "/mini/qwen3/qwen3-bf16.gguf";
 static const char k256_path[] = TEST_DATA "/k256/qwen3/qwen3-Q4_K_M.gguf";
@@ -581,6 +585,36 @@ static void files_that_others_may_write_are_not_read(void **state) {
     close_subject(&s);
 }
 
+// Stands before the C library's, and fails once it was called so often.
+static int fstat_calls = -1;
+
+int fstat(int fd, struct stat *st) {
+    if (fstat_calls >= 0 && fstat_calls-- == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return fstatat(fd, "", st, AT_EMPTY_PATH);
+}
+
+// A file of which nothing is known is not taken for one of others.
+static void files_that_cannot_be_looked_at_are_not_read(void **state) {
+    subject s = open_subject(mini_path, "output_norm");
+    qn_err err = {0};
+    qn_file file;
+    assert_int_equal(open_right(&s, *state, NULL), 0);
+    const path_name path = only_file(*state, ".packs");
+    qn_disk disk = open_disk(*state, QN_CACHE_DIR_KEEP, NULL);
+    fstat_calls = 1; // after that of opening it
+    const qn_status status =
+        qn_disk_open_file(&file, &disk, strrchr(path.text, '/') + 1, path.text, &err);
+    fstat_calls = -1;
+    qn_disk_close(&disk);
+    assert_int_equal(status, QN_IO);
+    assert_non_null(strstr(err.message, path.text));
+    assert_non_null(strstr(err.message, strerror(EIO)));
+    close_subject(&s);
+}
+
 // A link at the place of a file is replaced; what it points to is not read, and not written.
 static void links_are_not_followed(void **state) {
     subject s = open_subject(mini_path, "output_norm");
@@ -682,6 +716,49 @@ static void found_folders_are_only_read(void **state) {
     snprintf(command, sizeof command, "rm -r '%s' '%s'", dir.text, copy.text);
     assert_int_equal(system(command), 0);
     qn_free(file.v);
+    close_subject(&s);
+}
+
+// Stands before the C library's: what the file system tells of a file.
+static enum { TELLS_ALL, TELLS_NOTHING, TELLS_NO_BIRTH, TELLS_ZERO } file_system;
+
+int statx(int fd, const char *restrict path, int flags, unsigned mask, struct statx *restrict st) {
+    if (file_system == TELLS_NOTHING) {
+        errno = ENOSYS;
+        return -1;
+    }
+    const int got = (int)syscall(SYS_statx, fd, path, flags, mask, st);
+    if (file_system != TELLS_ALL) st->stx_btime = (struct statx_timestamp){0};
+    if (file_system == TELLS_NO_BIRTH) st->stx_mask &= ~(unsigned)STATX_BTIME;
+    return got;
+}
+
+// Where nothing tells a folder from its copies, everybody can guess what `origin` would have to be.
+static void folders_of_unknown_birth_are_passed_over(void **state) {
+    subject s = open_subject(mini_path, "output_norm");
+    char forged[128];
+    struct stat st;
+    fill(&s, *state);
+    const path_name origin = in_folder(state, "origin");
+    assert_int_equal(stat(*state, &st), 0);
+    for (int i = 0; i < 2; i++) { // without, and with the number, which is easily guessed, too
+        snprintf(forged, sizeof forged, "quern cache folder %llu 0.000000000\n",
+                 i ? (unsigned long long)st.st_ino : 0);
+        assert_int_equal(unlink(origin.text), 0);
+        put_text(state, "origin", forged);
+        assert_int_equal(chmod(origin.text, 0600), 0);
+        for (file_system = TELLS_NOTHING; file_system <= TELLS_ZERO; file_system++)
+            assert_passed_over(&s, *state, QN_CACHE_DIR_FOUND, "does not tell when");
+        file_system = TELLS_ALL;
+        assert_passed_over(&s, *state, QN_CACHE_DIR_FOUND, "not made here");
+    }
+    // It is filled all the same, and said that it must be named; then it counts.
+    hearing h = {0};
+    file_system = TELLS_NO_BIRTH;
+    open_right_as(&s, *state, QN_CACHE_DIR_FILL, &h);
+    assert_non_null(strstr(h.last, "used only where it is named"));
+    assert_int_equal(open_right(&s, *state, NULL), all_bytes(&s));
+    file_system = TELLS_ALL;
     close_subject(&s);
 }
 
@@ -903,9 +980,11 @@ int main(void) {
         QUICK_TEST(a_folder_that_is_none_is_a_warning),
         QUICK_TEST(folders_that_others_may_write_are_passed_over),
         QUICK_TEST(files_that_others_may_write_are_not_read),
+        QUICK_TEST(files_that_cannot_be_looked_at_are_not_read),
         QUICK_TEST(links_are_not_followed),
         QUICK_TEST(a_swapped_folder_is_not_used),
         QUICK_TEST(found_folders_are_only_read),
+        QUICK_TEST(folders_of_unknown_birth_are_passed_over),
         QUICK_TEST(a_full_disk_is_a_warning_or_an_error),
         QUICK_TEST(four_processes_share_a_folder),
         QUICK_TEST(killed_writers_do_no_harm),

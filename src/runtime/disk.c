@@ -43,30 +43,44 @@ qn_status qn_disk_open_file(qn_file *out, const qn_disk *disk, const char *name,
     qn_file file;
     struct stat st;
     QN_TRY(qn_file_open_in(&file, disk->fd, name, shown, err));
-    if (fstat(file.fd, &st) == 0 && is_own(&st)) {
+    qn_status status = QN_OK;
+    if (fstat(file.fd, &st) != 0)
+        status = QN_FAIL(err, IO, "%s: %s", shown, strerror(errno));
+    else if (!is_own(&st))
+        status = QN_FAIL(err, FORMAT, "%s: others may write it: it belongs to user %u, mode %04o",
+                         shown, (unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
+    if (status)
+        qn_file_close(&file);
+    else
         *out = file;
-        return QN_OK;
-    }
-    qn_file_close(&file);
-    return QN_FAIL(err, FORMAT, "others may write it: it belongs to user %u, mode %04o",
-                   (unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
+    return status;
 }
 
-static bool holds(const qn_disk *disk, const char *name, const char *text, size_t size) {
+// Whether a file has this text. One that is missing or cannot be read has not.
+static qn_status holds(bool *out, const qn_disk *disk, const char *name, const char *text,
+                       size_t size, qn_err *err) {
     qn_file file = {.fd = -1};
-    if (qn_disk_open_file(&file, disk, name, name, NULL) != QN_OK) return false;
-    char *there = file.size == (int64_t)size ? qn_alloc(size + 1, 1) : NULL;
-    const bool is_same = there && qn_file_read(&file, 0, there, size, NULL) == QN_OK &&
-                         memcmp(there, text, size) == 0;
+    const qn_status opened = qn_disk_open_file(&file, disk, name, name, err);
+    if (opened == QN_MEMORY) return opened;
+    char *there = NULL;
+    qn_status status = QN_OK;
+    const bool is_as_long = !opened && file.size == (int64_t)size;
+    if (is_as_long && !(there = qn_alloc(size + 1, 1)))
+        status = QN_NOMEM(err, "a file of a cache folder");
+    else
+        *out = is_as_long && qn_file_read(&file, 0, there, size, NULL) == QN_OK &&
+               memcmp(there, text, size) == 0;
     qn_free(there);
-    qn_file_close(&file);
-    return is_same;
+    if (!opened) qn_file_close(&file);
+    return status;
 }
 
 // A small file, unless it is there.
 static qn_status keep_text(const qn_disk *disk, const char *name, const char *text, size_t size,
                            qn_err *err) {
-    if (holds(disk, name, text, size)) return QN_OK;
+    bool is_there;
+    QN_TRY(holds(&is_there, disk, name, text, size, err));
+    if (is_there) return QN_OK;
     char *path = qn_path_join(disk->dir, name);
     if (!path) return QN_NOMEM(err, "a path");
     qn_newfile *file = NULL;
@@ -86,20 +100,16 @@ done:
 static const char origin_name[] = "origin";
 
 // What tells a folder from its copies: an archive cannot choose which file number it gets, and
-// when it is born. Both may be unknown to the file system, then they are 0.
-static int print_origin(char to[HEAD_LIMIT], int fd) {
+// when it is born. False: the file system does not know both, and nothing tells them apart.
+static bool print_origin(char to[HEAD_LIMIT], int fd) {
+    enum { WANTED = STATX_INO | STATX_BTIME };
     struct statx st = {0};
-    if (statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &st) != 0) st = (struct statx){0};
-    const bool has_birth = st.stx_mask & STATX_BTIME;
-    return snprintf(to, HEAD_LIMIT, "quern cache folder %llu %lld.%09u\n",
-                    (unsigned long long)st.stx_ino, has_birth ? (long long)st.stx_btime.tv_sec : 0,
-                    has_birth ? st.stx_btime.tv_nsec : 0);
-}
-
-static bool has_origin(const qn_disk *disk) {
-    char text[HEAD_LIMIT];
-    const int n = print_origin(text, disk->fd);
-    return holds(disk, origin_name, text, (size_t)n);
+    if (statx(fd, "", AT_EMPTY_PATH, WANTED, &st) != 0 || (st.stx_mask & WANTED) != WANTED ||
+        !st.stx_ino || (!st.stx_btime.tv_sec && !st.stx_btime.tv_nsec))
+        return false;
+    snprintf(to, HEAD_LIMIT, "quern cache folder %llu %lld.%09u\n", (unsigned long long)st.stx_ino,
+             (long long)st.stx_btime.tv_sec, st.stx_btime.tv_nsec);
+    return true;
 }
 
 // Opens the folder itself, never what a link at its place points to. -1: errno says why.
@@ -116,9 +126,29 @@ static int open_folder(const char *dir) {
     return fd;
 }
 
-// Why a folder is not used; false: it is.
-static bool find_fault(char why[WHY], const qn_disk *disk, qn_cache_use use) {
+// A folder that nobody named counts if it was made where it is.
+static qn_status find_foreign(char why[WHY], const qn_disk *disk, const struct stat *st,
+                              qn_err *err) {
+    char text[HEAD_LIMIT];
+    bool is_ours = false;
+    const bool can_tell = print_origin(text, disk->fd);
+    if (can_tell) QN_TRY(holds(&is_ours, disk, origin_name, text, strlen(text), err));
+    if (!can_tell)
+        snprintf(why, WHY,
+                 "its file system does not tell when folders were made, so it may have been "
+                 "copied or unpacked here; name the folder if it is yours");
+    else if (!is_ours)
+        snprintf(why, WHY,
+                 "it belongs to user %u and has mode %04o, but was copied or unpacked "
+                 "here, not made here; compile the model again",
+                 (unsigned)st->st_uid, (unsigned)st->st_mode & 07777);
+    return QN_OK;
+}
+
+// Why a folder is not used; empty: it is.
+static qn_status find_fault(char why[WHY], const qn_disk *disk, qn_cache_use use, qn_err *err) {
     struct stat st;
+    why[0] = 0;
     if (fstat(disk->fd, &st) != 0)
         snprintf(why, WHY, "%s", strerror(errno));
     else if (!is_own(&st))
@@ -126,14 +156,9 @@ static bool find_fault(char why[WHY], const qn_disk *disk, qn_cache_use use) {
                  "it belongs to user %u and has mode %04o; wanted: user %u or root, and nobody "
                  "else may write to it",
                  (unsigned)st.st_uid, (unsigned)st.st_mode & 07777, (unsigned)geteuid());
-    else if (use == QN_CACHE_DIR_FOUND && !has_origin(disk))
-        snprintf(why, WHY,
-                 "it belongs to user %u and has mode %04o, but was copied or unpacked "
-                 "here, not made here; compile the model again",
-                 (unsigned)st.st_uid, (unsigned)st.st_mode & 07777);
-    else
-        return false;
-    return true;
+    else if (use == QN_CACHE_DIR_FOUND)
+        return find_foreign(why, disk, &st, err);
+    return QN_OK;
 }
 
 static qn_status pass_over(const qn_disk_opts *o, const char *why, qn_err *err) {
@@ -168,8 +193,12 @@ static qn_status prepare(qn_disk *disk, const qn_disk_opts *o, qn_err *err) {
     if (disk->may_write) qn_newfile_sweep(disk->fd);
     if (!disk->must_write) return QN_OK;
     char text[HEAD_LIMIT];
-    const int n = print_origin(text, disk->fd);
-    return keep_text(disk, origin_name, text, (size_t)n, err);
+    if (print_origin(text, disk->fd)) return keep_text(disk, origin_name, text, strlen(text), err);
+    qn_log(o->log, o->log_arg, QN_LOG_WARNING,
+           "cache folder %s: its file system does not tell when folders were made: it is used only "
+           "where it is named",
+           o->dir);
+    return QN_OK;
 }
 
 qn_status qn_disk_open(qn_disk *out, const qn_disk_opts *o, qn_err *err) {
@@ -177,13 +206,13 @@ qn_status qn_disk_open(qn_disk *out, const qn_disk_opts *o, qn_err *err) {
     if (!o->dir) return QN_OK;
     qn_disk disk = {.dir = o->dir, .fd = open_or_make(o), .log = o->log, .log_arg = o->log_arg};
     if (disk.fd < 0 && errno == ENOENT && o->use == QN_CACHE_DIR_FOUND) return QN_OK;
+    if (disk.fd < 0 && errno == ENOMEM) return QN_NOMEM(err, "the path of a cache folder");
     if (disk.fd < 0) return pass_over(o, explain(errno), err);
-    if (find_fault(why, &disk, o->use)) {
-        close(disk.fd);
-        return pass_over(o, why, err);
-    }
-    const qn_status status = prepare(&disk, o, err);
-    if (status)
+    qn_status status = find_fault(why, &disk, o->use, err);
+    const bool is_used = !status && !why[0];
+    if (is_used) status = prepare(&disk, o, err);
+    if (!status && !is_used) status = pass_over(o, why, err);
+    if (status || !is_used)
         qn_disk_close(&disk);
     else
         *out = disk;
