@@ -5,6 +5,7 @@
 #include "core/buf.h"
 #include "gen/grammar/grammar.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -183,6 +184,82 @@ static void large_conditions(void **state) {
                        "\"items\":{\"$ref\":\"#/$defs/a\"}}}}");
     ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
     follow(grammar, 100);
+    qn_grammar_destroy(grammar);
+}
+
+typedef struct on_thread {
+    uint32_t max;
+    qn_status status;
+    qn_err err;
+} on_thread;
+
+static void *count_properties(void *arg) {
+    on_thread *one = arg;
+    qn_grammar *grammar = NULL;
+    qn_buf text = {0};
+    qn_buf_printf(&text, "{\"type\":\"object\",\"minProperties\":2,\"maxProperties\":%u}",
+                  one->max);
+    one->status = create(&grammar, QN_GRAMMAR_SCHEMA, &text, &one->err);
+    qn_grammar_destroy(grammar);
+    return NULL;
+}
+
+static qn_status count_on_thread(uint32_t max, size_t stack, qn_err *err) {
+    pthread_attr_t attr;
+    pthread_t thread;
+    on_thread one = {.max = max};
+    assert_int_equal(pthread_attr_init(&attr), 0);
+    assert_int_equal(pthread_attr_setstacksize(&attr, stack), 0);
+    assert_int_equal(pthread_create(&thread, &attr, count_properties, &one), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(pthread_attr_destroy(&attr), 0);
+    *err = one.err;
+    return one.status;
+}
+
+// What is counted must not lie on the stack: a thread of a server may have little of it.
+static void counts_on_a_small_stack(void **state) {
+    (void)state;
+    qn_err err;
+    ASSERT_OK(count_on_thread(100, 128 << 10, &err));
+    ASSERT_FAILS(count_on_thread(16000, 128 << 10, &err), QN_LIMIT,
+                 "#/maxProperties: 16000 beside minProperties is too large to be counted");
+}
+
+// A list that must not be, by one option for each place: quadratic, so only short ones.
+static void long_lists_under_not(void **state) {
+    (void)state;
+    static const char *const forms[][3] = {
+        {"{\"not\":{\"const\":[0", ",0", "]}}"},
+        {"{\"not\":{\"enum\":[1,[0", ",0", "]]}}"},
+        {"{\"not\":{\"prefixItems\":[{\"const\":1}", ",{\"const\":1}", "]}}"},
+        {"{\"not\":{\"items\":[{\"const\":1}", ",{\"const\":1}", "]}}"}};
+    static const char *const keywords[] = {
+        "#/not/const:", "#/not/enum:", "#/not/prefixItems:", "#/not/items:"};
+    qn_err err;
+    qn_grammar *grammar;
+    qn_buf text = {0};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        qn_buf_text(&text, forms[i][0]);
+        repeat(&text, forms[i][1], 20000);
+        qn_buf_text(&text, forms[i][2]);
+        ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "20001 items");
+        assert_non_null(strstr(err.message, keywords[i]));
+    }
+    // Many of them, each short enough.
+    qn_buf_text(&text, "{\"not\":{\"enum\":[1");
+    for (int i = 0; i < 400; i++) {
+        qn_buf_printf(&text, ",[%d", i);
+        repeat(&text, ",0", 400);
+        qn_buf_text(&text, "]");
+    }
+    qn_buf_text(&text, "]}}");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "too many steps");
+    qn_buf_text(&text, "{\"not\":{\"const\":[0");
+    repeat(&text, ",0", 99);
+    qn_buf_text(&text, "]}}");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
+    follow(grammar, 20);
     qn_grammar_destroy(grammar);
 }
 
@@ -456,6 +533,8 @@ int main(void) {
         cmocka_unit_test(many_references),
         cmocka_unit_test(exponential_schema),
         cmocka_unit_test(large_conditions),
+        cmocka_unit_test(counts_on_a_small_stack),
+        cmocka_unit_test(long_lists_under_not),
         cmocka_unit_test(catastrophic_patterns),
         cmocka_unit_test(patterns_together),
         cmocka_unit_test(large_texts),

@@ -482,11 +482,20 @@ static qn_status make_classes(object *o) {
     return QN_OK;
 }
 
+// What the others so far leave to remember. No padding: it is a key.
+typedef struct class_cell {
+    unsigned seen; // classes, as bits
+    uint32_t used; // others; 0 where any number may come
+} class_cell;
+
+// Cells wait in a queue: a chain of them is as long as maxProperties is large.
 typedef struct counting {
     object *o;
     uint32_t lack, left; // different ones that are needed; others that may come
-    qn_map index;        // (classes, others so far) -> rule
-    uint32_t n;
+    class_cell *cells;
+    int32_t *rules;
+    size_t n, cap, cap_rules;
+    qn_map index;
 } counting;
 
 static unsigned count_bits(unsigned bits) {
@@ -495,43 +504,60 @@ static unsigned count_bits(unsigned bits) {
     return n;
 }
 
+static qn_status intern(int32_t *rule, counting *c, const class_cell *cell) {
+    object *o = c->o;
+    uint32_t at;
+    if (qn_map_find(&c->index, (const char *)cell, sizeof *cell, &at)) {
+        *rule = c->rules[at];
+        return QN_OK;
+    }
+    if (c->n == COUNT_CELLS_MAX)
+        return QN_SCHEMA_FAIL(o->s, o->all->members[0].where, "minProperties", LIMIT,
+                              "too large to be counted");
+    const char *key = qn_arena_strdup(&o->s->arena, (const char *)cell, sizeof *cell);
+    if (!key || !qn_grow((void **)&c->cells, &c->cap, c->n + 1, sizeof *c->cells) ||
+        !qn_grow((void **)&c->rules, &c->cap_rules, c->n + 1, sizeof *c->rules) ||
+        !qn_map_add(&c->index, key, sizeof *cell, (uint32_t)c->n, NULL))
+        return QN_NOMEM(o->s->err, "schema");
+    c->cells[c->n] = *cell;
+    *rule = c->rules[c->n++] = qn_ast_rule_add(o->s->ast, qn_str_of("properties"));
+    return qn_ast_check(o->s->ast, o->s->err);
+}
+
 // What follows when others of the classes `seen` are there, `used` of them.
 static qn_status different_node(int32_t *out, counting *c, unsigned seen, uint32_t used) {
-    object *o = c->o;
+    const object *o = c->o;
     qn_ast *ast = o->s->ast;
     const uint32_t left = c->left == QN_AST_MANY ? QN_AST_MANY : c->left - used;
-    const uint32_t next = c->left == QN_AST_MANY ? 0 : used + 1;
-    const uint32_t key[2] = {seen, used};
-    uint32_t known;
+    const class_cell cell = {seen, used};
+    int32_t rule = -1;
+    *out = QN_AST_NEVER;
     if (count_bits(seen) >= c->lack) {
         const int32_t more = qn_ast_seq(ast, o->s->parts.comma, o->extra);
         *out = qn_ast_seq(ast, qn_ast_rep(ast, more, 0, left), o->s->parts.close);
         return QN_OK;
     }
-    if (qn_map_find(&c->index, (const char *)key, sizeof key, &known)) {
-        *out = qn_ast_ref(ast, (int32_t)known);
-        return QN_OK;
-    }
-    *out = QN_AST_NEVER;
     if (left == 0) return QN_OK;
-    if (++c->n > COUNT_CELLS_MAX)
-        return QN_SCHEMA_FAIL(o->s, o->all->members[0].where, "minProperties", LIMIT,
-                              "too large to be counted");
-    const char *kept = qn_arena_strdup(&o->s->arena, (const char *)key, sizeof key);
-    const int32_t rule = qn_ast_rule_add(ast, qn_str_of("properties"));
-    QN_TRY(qn_ast_check(ast, o->s->err));
-    if (!kept || !qn_map_add(&c->index, kept, sizeof key, (uint32_t)rule, NULL))
-        return QN_NOMEM(o->s->err, "schema");
+    QN_TRY(intern(&rule, c, &cell));
+    *out = qn_ast_ref(ast, rule);
+    return QN_OK;
+}
+
+static qn_status expand(counting *c, size_t at) {
+    const object *o = c->o;
+    qn_ast *ast = o->s->ast;
+    const class_cell from = c->cells[at];
+    const uint32_t next = c->left == QN_AST_MANY ? 0 : from.used + 1;
     int32_t node = QN_AST_NEVER;
+    QN_TRY(qn_schema_spend(o->s, 32, o->all->members[0].where));
     for (unsigned class = 0; class < N_CLASSES; class ++) {
         int32_t rest;
-        QN_TRY(different_node(&rest, c, seen | 1u << class, next));
+        QN_TRY(different_node(&rest, c, from.seen | 1u << class, next));
         const int32_t one = qn_ast_seq3(ast, o->s->parts.comma, o->by_class[class], rest);
         node = qn_ast_alt(ast, one, node);
     }
-    qn_ast_rule_set(ast, rule, node);
-    *out = qn_ast_ref(ast, rule);
-    return QN_OK;
+    qn_ast_rule_set(ast, c->rules[at], node);
+    return qn_ast_check(ast, o->s->err);
 }
 
 // At least `lack` different others and at most `left` behind `count` properties.
@@ -542,6 +568,10 @@ static qn_status different_others(int32_t *out, object *o, uint32_t count, uint3
         return QN_SCHEMA_FAIL(o->s, o->all->members[0].where, "minProperties", LIMIT,
                               "%u more than the named properties, at most %d are supported", lack,
                               DIFFERENT_MAX);
+    // Every class can be the only one for as many others as there may be.
+    if (left != QN_AST_MANY && (uint64_t)left * N_CLASSES > COUNT_CELLS_MAX)
+        return QN_SCHEMA_FAIL(o->s, o->all->members[0].where, "maxProperties", LIMIT,
+                              "%u beside minProperties is too large to be counted", o->max);
     QN_TRY(make_classes(o));
     qn_ast *ast = o->s->ast;
     int32_t node = QN_AST_NEVER, rest;
@@ -557,6 +587,9 @@ static qn_status different_others(int32_t *out, object *o, uint32_t count, uint3
         }
         *out = node;
     }
+    for (size_t i = 0; !status && i < c.n; i++) status = expand(&c, i);
+    qn_free(c.cells);
+    qn_free(c.rules);
     qn_map_deinit(&c.index);
     return status;
 }

@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-enum { NUMBERS_MAX = 512, SUBSETS_OF_MAX = 4 };
+enum { NUMBERS_MAX = 512, PLACES_MAX = 512, SUBSETS_OF_MAX = 4 };
 
 // --- making JSON ---------------------------------------------------------------------------------
 // NULL is what failed allocations leave, and is handed on. Values are taken over.
@@ -135,6 +135,15 @@ static qn_status exclude_numbers(negation *x, const json_t *list) {
     return status;
 }
 
+// What differs at place i of a list is a list of i + 1 schemas: n places take n * n of them.
+static qn_status spend_places(const negation *x, size_t n) {
+    if (n > PLACES_MAX)
+        return QN_SCHEMA_FAIL(x->s, x->where, x->keyword, LIMIT,
+                              "a list of %zu items under not, at most %d are supported", n,
+                              PLACES_MAX);
+    return qn_schema_spend(x->s, 4 * n * n, x->where);
+}
+
 // Arrays that differ from `value`: by their length, or at a place.
 static json_t *other_arrays(const json_t *value) {
     const size_t n = json_array_size(value);
@@ -170,12 +179,23 @@ static json_t *others_of(json_t *value, json_type kind) {
     return kind == JSON_ARRAY ? other_arrays(value) : other_objects(value);
 }
 
+static qn_status spend_nested(const negation *x, const json_t *value) {
+    if (json_is_array(value)) return spend_places(x, json_array_size(value));
+    return qn_schema_spend(x->s, 16 * json_object_size(value), x->where);
+}
+
 // Lists and objects that are none of the list.
-static void exclude_nested(negation *x, const json_t *list, json_type kind, const char *type) {
+static qn_status exclude_nested(negation *x, const json_t *list, json_type kind, const char *type) {
     json_t *all = json_array();
     for (size_t i = 0; i < json_array_size(list); i++) {
         json_t *value = json_array_get(list, i);
-        if (json_typeof(value) == kind) all = push(all, others_of(value, kind));
+        if (json_typeof(value) != kind) continue;
+        const qn_status status = spend_nested(x, value);
+        if (status) {
+            json_decref(all);
+            return status;
+        }
+        all = push(all, others_of(value, kind));
     }
     const bool is_plain = all && !json_array_size(all);
     json_t *option = object1("type", json_string_nocheck(type));
@@ -184,6 +204,7 @@ static void exclude_nested(negation *x, const json_t *list, json_type kind, cons
     else
         option = put(option, "allOf", all);
     add_option(x, option);
+    return QN_OK;
 }
 
 static void exclude_words(negation *x, const json_t *list) {
@@ -205,8 +226,8 @@ static void exclude_words(negation *x, const json_t *list) {
 static qn_status exclude_values(negation *x, const json_t *list) {
     QN_TRY(qn_schema_spend(x->s, 16 * (1 + json_array_size(list)), x->where));
     exclude_words(x, list);
-    exclude_nested(x, list, JSON_ARRAY, "array");
-    exclude_nested(x, list, JSON_OBJECT, "object");
+    QN_TRY(exclude_nested(x, list, JSON_ARRAY, "array"));
+    QN_TRY(exclude_nested(x, list, JSON_OBJECT, "object"));
     return exclude_numbers(x, list);
 }
 
@@ -327,7 +348,8 @@ static qn_status not_unevaluated(negation *x, json_t *value) {
 }
 
 // An item at one of the first places that is not as it should be.
-static void not_prefix(negation *x, const json_t *prefix) {
+static qn_status not_prefix(negation *x, const json_t *prefix) {
+    QN_TRY(spend_places(x, json_array_size(prefix)));
     for (size_t i = 0; i < json_array_size(prefix); i++) {
         json_t *list = json_array();
         for (size_t k = 0; k < i; k++) list = push(list, json_true());
@@ -335,6 +357,7 @@ static void not_prefix(negation *x, const json_t *prefix) {
         add_option(x, put(typed("array", "prefixItems", list), "minItems",
                           json_integer((json_int_t)i + 1)));
     }
+    return QN_OK;
 }
 
 // An item behind the first `from` that is not as it should be.
@@ -351,14 +374,13 @@ static qn_status not_items(negation *x, json_t *value) {
         return QN_OK;
     }
     json_t *rest = json_object_get(x->schema, "additionalItems");
-    not_prefix(x, value);
+    QN_TRY(not_prefix(x, value));
     if (rest) not_rest(x, rest, json_array_size(value));
     return QN_OK;
 }
 
 static qn_status not_prefix_items(negation *x, json_t *value) {
-    if (!json_is_array(json_object_get(x->schema, "items"))) not_prefix(x, value);
-    return QN_OK;
+    return json_is_array(json_object_get(x->schema, "items")) ? QN_OK : not_prefix(x, value);
 }
 
 static qn_status not_contains(negation *x, json_t *value) {
