@@ -5,6 +5,7 @@
 #include "core/buf.h"
 #include "gen/grammar/grammar.h"
 
+#include <locale.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -260,6 +261,91 @@ static void long_lists_under_not(void **state) {
     qn_buf_text(&text, "]}}");
     ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
     follow(grammar, 20);
+    qn_grammar_destroy(grammar);
+}
+
+static void add_fractions(qn_buf *out, int n) {
+    for (int i = 0; i < n; i++) qn_buf_printf(out, "%s%d.%d", i ? "," : "", i, 12345 + i);
+}
+
+static void add_lists(qn_buf *out, int n) {
+    for (int i = 0; i < n; i++) {
+        qn_buf_text(out, i ? ",[" : "[");
+        repeat(out, "0,", (size_t)n);
+        qn_buf_printf(out, "%d]", i);
+    }
+}
+
+// Values are compared by what they are: what that costs is paid for, however they are nested.
+static void many_values(void **state) {
+    (void)state;
+    qn_err err;
+    qn_grammar *grammar;
+    qn_buf text = {0};
+    qn_buf_text(&text, "{\"enum\":[");
+    add_fractions(&text, 3000);
+    qn_buf_text(&text, "]}");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
+    qn_grammar_destroy(grammar);
+    qn_buf_text(&text, "{\"enum\":[");
+    add_fractions(&text, 1000);
+    qn_buf_text(&text, "],\"allOf\":[{\"enum\":[");
+    add_fractions(&text, 900);
+    qn_buf_text(&text, "]}]}");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
+    follow(grammar, 10);
+    qn_grammar_destroy(grammar);
+    qn_buf_text(&text, "{\"enum\":[");
+    add_lists(&text, 500);
+    qn_buf_text(&text, "],\"allOf\":[{\"enum\":[");
+    add_lists(&text, 500);
+    qn_buf_text(&text, "]}]}");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "too many steps");
+    qn_buf_text(&text, "{\"enum\":[0.5],\"minimum\":1e400,\"not\":{\"enum\":[");
+    for (int i = 0; i < 60000; i++) qn_buf_printf(&text, "%s1e%d", i ? "," : "", 300 + i % 90);
+    qn_buf_text(&text, "]}}");
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "under not");
+}
+
+// A limit is not an answer: such a value is refused by name, not left out.
+static void numbers_without_room(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{\"const\":1e500}", "#/const: a number of more than 400 digits"},
+        {"{\"enum\":[1,1e-500]}", "#/enum: a number of more than 400 digits"},
+        {"{\"const\":{\"a\":[1e500]}}", "#/const: a number of more than 400 digits"},
+        {"{\"type\":\"integer\",\"enum\":[1,1e500]}", "#/type: a number of more than 400 digits"},
+        {"{\"enum\":[1],\"allOf\":[{\"const\":1e500}]}", "a number of more than 400 digits"},
+        {"{\"enum\":[1e500],\"maximum\":3}", "#/maximum: a number of more than 400 digits"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        qn_err err;
+        qn_grammar *grammar;
+        ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, cases[i][0],
+                                       strlen(cases[i][0]), &err),
+                     QN_LIMIT, cases[i][1]);
+    }
+}
+
+// A program's locale may write a comma for the point.
+static void fractions_in_any_locale(void **state) {
+    (void)state;
+    static const char schema[] = "{\"enum\":[1.5,2.25]}";
+    static const char *const commas[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "fr_FR"};
+    qn_err err;
+    qn_grammar *grammar;
+    qn_matcher *matcher;
+    bool fits = false;
+    size_t i = 0;
+    while (i < 4 && !setlocale(LC_NUMERIC, commas[i])) i++;
+    if (i == 4) skip(); // no such locale here
+    const qn_status status =
+        qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, schema, sizeof schema - 1, &err);
+    setlocale(LC_NUMERIC, "C");
+    ASSERT_OK(status);
+    ASSERT_OK(qn_matcher_create(&matcher, grammar, 0, &err));
+    ASSERT_OK(qn_matcher_feed(&fits, matcher, "2.25", 4, &err));
+    assert_true(fits && qn_matcher_may_end(matcher));
+    qn_matcher_destroy(matcher);
     qn_grammar_destroy(grammar);
 }
 
@@ -535,6 +621,9 @@ int main(void) {
         cmocka_unit_test(large_conditions),
         cmocka_unit_test(counts_on_a_small_stack),
         cmocka_unit_test(long_lists_under_not),
+        cmocka_unit_test(many_values),
+        cmocka_unit_test(numbers_without_room),
+        cmocka_unit_test(fractions_in_any_locale),
         cmocka_unit_test(catastrophic_patterns),
         cmocka_unit_test(patterns_together),
         cmocka_unit_test(large_texts),

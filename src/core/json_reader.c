@@ -1,8 +1,8 @@
 #include "core/json_reader.h"
 
+#include "core/real_text.h"
 #include "core/utf8.h"
 
-#include <locale.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -214,17 +214,6 @@ static bool parse_whole(int64_t *out, const char *digits) {
     return true;
 }
 
-// strtod in the "C" locale, whatever the program has set.
-static bool parse_real(double *out, const char *number) {
-    const locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!c) return false;
-    const locale_t before = uselocale(c);
-    *out = strtod(number, NULL);
-    uselocale(before);
-    freelocale(c);
-    return true;
-}
-
 static qn_status read_number(qn_json_value *out, qn_json_reader *r, qn_err *err) {
     const size_t begin = r->at;
     bool whole;
@@ -239,7 +228,7 @@ static qn_status read_number(qn_json_value *out, qn_json_reader *r, qn_err *err)
     if (whole && parse_whole(&value.i, number)) {
         value.kind = QN_JSON_INT;
         value.f = value.i == 0 && *number == '-' ? -0.0 : (double)value.i;
-    } else if (!parse_real(&value.f, number)) {
+    } else if (!qn_text_double(&value.f, number)) {
         return QN_NOMEM(err, "a number");
     }
     if (!r->takes_nan && !isfinite(value.f))

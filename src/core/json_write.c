@@ -1,9 +1,9 @@
 // Writing JSON. What a failed allocation leaves out stays marked in the buffer.
 #include "core/json.h"
 #include "core/printable.h"
+#include "core/real_text.h"
 #include "core/utf8.h"
 
-#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,16 +46,11 @@ static void write_text(qn_buf *to, const char *text, size_t size) {
 // Digits as printf has them in the "C" locale, with a point or an exponent by which it is known for
 // a real, and the exponent without plus and zeros in front: 1e6, not 1e+06.
 static void write_real(qn_buf *to, double value, int digits) {
-    char text[40];
-    const locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!c) {
+    char text[QN_REAL_TEXT];
+    if (!qn_double_text(text, value, digits ? digits : 17)) {
         to->failed = true;
         return;
     }
-    const locale_t before = uselocale(c);
-    snprintf(text, sizeof text, "%.*g", digits ? digits : 17, value);
-    uselocale(before);
-    freelocale(c);
     char *exponent = strchr(text, 'e');
     qn_buf_add(to, text, exponent ? (size_t)(exponent - text) : strlen(text));
     if (!exponent) {

@@ -3,9 +3,9 @@
 
 #include "core/buf.h"
 #include "core/printable.h"
+#include "core/real_text.h"
 #include "core/utf8.h"
 
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,16 +31,19 @@ static void add_escaped(qn_buf *buf, qn_str text) {
 }
 
 // The shortest digits that read back as the same number; JSON has no word for the others, so they
-// are quoted. Runs in the "C" locale.
+// are quoted.
 static void add_real(qn_buf *buf, double value, bool single) {
     if (!isfinite(value)) {
         qn_buf_text(buf, isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"");
         return;
     }
-    char text[40];
+    char text[QN_REAL_TEXT];
     for (int digits = 6; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        const double again = strtod(text, NULL);
+        double again;
+        if (!qn_double_text(text, value, digits) || !qn_text_double(&again, text)) {
+            buf->failed = true;
+            return;
+        }
         if (single ? (float)again == (float)value : again == value) break;
     }
     qn_buf_text(buf, text);
@@ -88,13 +91,8 @@ qn_status qn_source_key_info(qn_key_info *out, const qn_source *source, size_t i
     QN_NEED(source, err);
     const qn_key *key = qn_source_key(source, i);
     if (!key) return QN_FAIL(err, ARGUMENT, "key %zu, the source has %zu", i, source->n_keys);
-    const locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!c) return QN_NOMEM(err, key->name.data);
-    const locale_t before = uselocale(c);
     qn_buf buf = {0};
     add_value(&buf, key, most);
-    uselocale(before);
-    freelocale(c);
     char *value;
     QN_TRY(qn_buf_take(&value, &buf, err));
     *out = (qn_key_info){.name = key->name.data, .type = key->type_name, .value = value};

@@ -1,6 +1,7 @@
 // Any text as a grammar: refused with a message, or followed for some tokens and for some bytes. The
-// first byte chooses the kind; the texts that are followed come from the masks themselves. A place
-// where no byte fits and the text may not end is a dead end, which no grammar may have.
+// first byte chooses the kind and the options; the texts that are followed come from the masks
+// themselves. A place where no byte fits and the text may not end is a dead end, which no grammar may
+// have.
 #include "gen/grammar/grammar.h"
 
 #include "tokenizer/tokenizer.h"
@@ -85,8 +86,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         malloc(size - 1 ? size - 1 : 1); // of exactly this size: any byte read behind it is seen
     if (!text) abort();
     memcpy(text, data + 1, size - 1);
-    const qn_status status = qn_grammar_create(&grammar, tokenizer, (qn_grammar_kind)(data[0] % 4),
-                                               text, size - 1, &err);
+    const qn_grammar_opts opts = {.lenient = data[0] & 8, .closed = data[0] & 16};
+    const qn_status status = qn_grammar_create_with(
+        &grammar, tokenizer, (qn_grammar_kind)(data[0] % 4), text, size - 1, &opts, &err);
     free(text);
     if (status ? grammar || !err.message[0] : !grammar) abort();
     if (!status) follow(grammar);

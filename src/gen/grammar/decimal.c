@@ -12,6 +12,7 @@ typedef struct digits {
     const char *text;
     size_t size;    // of digits and point
     size_t n;       // digits
+    size_t dot;     // where the point is; the size: nowhere
     int64_t before; // digits before the point; may be negative or beyond n
 } digits;
 
@@ -19,10 +20,7 @@ static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static char digit_at(const digits *d, int64_t at) {
     if (at < 0 || at >= (int64_t)d->n) return '0';
-    const char *dot = memchr(d->text, '.', d->size);
-    size_t i = (size_t)at;
-    if (dot && (size_t)(dot - d->text) <= i) i++;
-    return d->text[i];
+    return d->text[(size_t)at + ((size_t)at >= d->dot)];
 }
 
 // Reads the exponent; one that is too large to matter is cut.
@@ -53,6 +51,7 @@ bool qn_decimal_read(qn_decimal *out, qn_str text) {
     d.size = (size_t)(at - d.text);
     const char *dot = memchr(d.text, '.', d.size);
     d.n = d.size - (dot != NULL);
+    d.dot = dot ? (size_t)(dot - d.text) : d.size;
     d.before = dot ? dot - d.text : (int64_t)d.size;
     if (at < end) d.before += read_exponent(at + 1, end);
     int64_t first = 0, last = (int64_t)d.n; // digits that are not zero lie between

@@ -350,10 +350,12 @@ static qn_status resolve_choice(int32_t *out, bool *found, qn_schema *s, const q
 // The values of the first enum or const for which everything holds; *found: whether there is one.
 static qn_status list_values(int32_t *out, bool *found, qn_schema *s, const qn_conj *all) {
     json_t *values = NULL, *single = NULL;
+    const qn_where *where = NULL;
     for (size_t i = 0; i < all->n && !values && !single; i++) {
+        where = all->members[i].where;
         values = json_object_get(all->members[i].schema, "enum");
         if (values && !json_is_array(values))
-            return QN_SCHEMA_FAIL(s, all->members[i].where, "enum", FORMAT, "not a list");
+            return QN_SCHEMA_FAIL(s, where, "enum", FORMAT, "not a list");
         if (!values) single = json_object_get(all->members[i].schema, "const");
     }
     *found = values || single;
@@ -365,7 +367,10 @@ static qn_status list_values(int32_t *out, bool *found, qn_schema *s, const qn_c
         for (size_t i = 0; valid && i < all->n; i++)
             QN_TRY(qn_schema_valid(&valid, s, value, all->members[i].schema, all->members[i].where,
                                    0));
-        if (valid) *out = qn_ast_alt(s->ast, qn_schema_literal(s, value), *out);
+        if (!valid) continue;
+        int32_t node;
+        QN_TRY(qn_schema_literal(&node, s, value, where, values ? "enum" : "const"));
+        *out = qn_ast_alt(s->ast, node, *out);
     }
     return QN_OK;
 }

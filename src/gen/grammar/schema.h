@@ -193,17 +193,19 @@ QN_MUST_CHECK qn_status qn_schema_number(int32_t *out, qn_schema *s, const qn_co
                                          uint32_t types);
 QN_MUST_CHECK qn_status qn_schema_array(int32_t *out, qn_schema *s, const qn_conj *all);
 QN_MUST_CHECK qn_status qn_schema_object(int32_t *out, qn_schema *s, const qn_conj *all);
-// The tree of one value. Numbers as short as they can be.
-int32_t qn_schema_literal(qn_schema *s, const json_t *value);
+// The tree of one value, which stands in this keyword. Numbers as short as they can be.
+QN_MUST_CHECK qn_status qn_schema_literal(int32_t *out, qn_schema *s, const json_t *value,
+                                          const qn_where *where, const char *keyword);
 // Whether a value is valid; what the validator cannot decide is refused.
 QN_MUST_CHECK qn_status qn_schema_valid(bool *out, qn_schema *s, const json_t *value,
                                         json_t *schema, const qn_where *where, int depth);
-// Equal as JSON Schema has it: 1 is 1.0.
-bool qn_schema_equals(const qn_schema *s, const json_t *a, const json_t *b);
+// Equal as JSON Schema has it: 1 is 1.0. Costs steps by the size of what is compared.
+QN_MUST_CHECK qn_status qn_schema_equals(bool *out, qn_schema *s, const json_t *a, const json_t *b,
+                                         const qn_where *where);
 // The values that an item of these schemas can have, as a list that belongs to `s`, some of them
 // perhaps not valid; NULL if they are not seen to be finitely many.
 QN_MUST_CHECK qn_status qn_schema_values(json_t **out, qn_schema *s, const qn_conj *conj);
-// Numbers of a schema.
+// Numbers of a schema. Writing one out as a decimal costs steps.
 bool qn_schema_is_number(const qn_schema *s, const json_t *value);
 QN_MUST_CHECK qn_status qn_schema_decimal(qn_decimal *out, qn_schema *s, const json_t *value,
                                           const qn_where *where, const char *keyword);

@@ -311,7 +311,9 @@ static qn_status add_values(int32_t *node, builder *b, const cell *from) {
         cell to = *from;
         if (status || !valid || !advance(&to, b, fulfilled)) continue;
         to.used = in_order ? (uint32_t)v + 1 : from->used | 1u << v;
-        status = add_item(node, b, from, &to, qn_schema_literal(s, b->values[v]));
+        int32_t item;
+        status = qn_schema_literal(&item, s, b->values[v], b->shape->unique, "uniqueItems");
+        if (!status) status = add_item(node, b, from, &to, item);
     }
     qn_conj_deinit(&conj);
     return status;
@@ -349,7 +351,11 @@ static qn_status find_values(bool *found, builder *b) {
             json_t *value = json_array_get(values, i);
             size_t k = 0;
             status = qn_schema_spend(b->s, 16 + b->n_values, b->all->members[0].where);
-            while (k < b->n_values && !qn_schema_equals(b->s, b->values[k], value)) k++;
+            for (bool same = false; !status && k < b->n_values; k++) {
+                status = qn_schema_equals(&same, b->s, b->values[k], value, b->shape->unique);
+                if (same) break;
+            }
+            if (status) break;
             if (k == VALUES_MAX) *found = false;
             if (*found && k == b->n_values) b->values[b->n_values++] = value;
         }

@@ -1,5 +1,6 @@
 // The text of a schema: numbers of any size, the wrappers that interfaces put around schemas, and
 // the draft that it is written for.
+#include "core/real_text.h"
 #include "gen/grammar/schema.h"
 
 #include <stdio.h>
@@ -11,6 +12,8 @@
 #define MARKED   "\"\\u0001"
 #define MARK_KEY "\\u0001"
 enum { REAL_DIGITS = 17, WHOLE_DIGITS = 18, EXPONENT_MAX = 250 };
+// What it costs to write a number out as digits.
+enum { WHOLE_STEPS = 64, LARGE_STEPS = 256, REAL_STEPS = 1024 };
 
 // --- numbers -------------------------------------------------------------------------------------
 
@@ -105,21 +108,20 @@ static bool is_number_text(const char *text) {
 
 qn_status qn_schema_decimal(qn_decimal *out, qn_schema *s, const json_t *value,
                             const qn_where *where, const char *keyword) {
-    char room[64];
+    char room[QN_REAL_TEXT];
     const char *text = room;
     if (!qn_schema_is_number(s, value))
         return QN_SCHEMA_FAIL(s, where, keyword, FORMAT, "not a number");
     if (json_is_string(value)) {
         text = json_string_value(value) + 1;
+        QN_TRY(qn_schema_spend(s, LARGE_STEPS + strlen(text), where));
         if (!is_number_text(text)) return QN_SCHEMA_FAIL(s, where, keyword, FORMAT, "not a number");
     } else if (json_is_integer(value)) {
+        QN_TRY(qn_schema_spend(s, WHOLE_STEPS, where));
         snprintf(room, sizeof room, "%lld", (long long)json_integer_value(value));
     } else {
-        const double real = json_real_value(value); // the shortest text that gives it back
-        for (int n = 1; n <= 17; n++) {
-            snprintf(room, sizeof room, "%.*g", n, real);
-            if (strtod(room, NULL) == real) break;
-        }
+        QN_TRY(qn_schema_spend(s, REAL_STEPS, where));
+        if (!qn_double_text(room, json_real_value(value), 0)) return QN_NOMEM(s->err, "schema");
     }
     if (qn_decimal_read(out, qn_str_of(text))) return QN_OK;
     return QN_SCHEMA_FAIL(s, where, keyword, LIMIT, "a number of more than %d digits",

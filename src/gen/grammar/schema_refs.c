@@ -91,13 +91,28 @@ static const char *id_of(const qn_schema *s, const json_t *schema) {
 }
 
 // Names `schema` by `key` (in the arena); the first of a name counts.
-static qn_status add_target(qn_schema *s, const char *key, json_t *schema) {
-    if (!key ||
-        !qn_grow((void **)&s->targets, &s->cap_targets, s->n_targets + 1, sizeof *s->targets) ||
-        !qn_map_add(&s->target_index, key, strlen(key), (uint32_t)s->n_targets, NULL))
+static qn_status add_key(qn_schema *s, qn_str key, json_t *schema) {
+    if (!qn_grow((void **)&s->targets, &s->cap_targets, s->n_targets + 1, sizeof *s->targets) ||
+        !qn_map_add(&s->target_index, key.data, key.size, (uint32_t)s->n_targets, NULL))
         return QN_NOMEM(s->err, "schema");
     s->targets[s->n_targets++] = schema;
     return QN_OK;
+}
+
+static qn_status add_target(qn_schema *s, const char *key, json_t *schema) {
+    return key ? add_key(s, qn_str_of(key), schema) : QN_NOMEM(s->err, "schema");
+}
+
+// What a dynamic anchor is known by, among addresses: a zero byte, which none of those has, and the
+// name. Its data is NULL without memory.
+static qn_str dynamic_key(qn_schema *s, const char *name) {
+    const size_t n = strlen(name);
+    char *key = qn_arena_alloc(&s->arena, n + 1, 1);
+    if (key) {
+        key[0] = 0;
+        memcpy(key + 1, name, n);
+    }
+    return (qn_str){key, n + 1};
 }
 
 static const char *join_name(qn_schema *s, const char *base, const char *name) {
@@ -133,13 +148,13 @@ static qn_status add_anchors(qn_schema *s, json_t *schema, const char *base) {
     if (dynamic) {
         QN_TRY(add_target(s, join_name(s, base, dynamic), schema));
         // Counted by name alone: a reference is static where there is only one.
-        const char *key = join_name(s, "dynamic", dynamic);
+        const qn_str key = dynamic_key(s, dynamic);
         uint32_t at;
-        if (!key) return QN_NOMEM(s->err, "schema");
-        if (qn_map_find(&s->target_index, key, strlen(key), &at))
+        if (!key.data) return QN_NOMEM(s->err, "schema");
+        if (qn_map_find(&s->target_index, key.data, key.size, &at))
             s->targets[at] = NULL;
         else
-            QN_TRY(add_target(s, key, schema));
+            QN_TRY(add_key(s, key, schema));
     }
     if (json_is_true(json_object_get(schema, "$recursiveAnchor"))) s->n_recursive_anchors++;
     return QN_OK;
@@ -277,9 +292,13 @@ static qn_status follow_pointer(json_t **out, qn_schema *s, json_t *root, const 
     return QN_OK;
 }
 
-static json_t *find_target(const qn_schema *s, const char *key) {
+static json_t *find_key(const qn_schema *s, qn_str key) {
     uint32_t at;
-    return qn_map_find(&s->target_index, key, strlen(key), &at) ? s->targets[at] : NULL;
+    return qn_map_find(&s->target_index, key.data, key.size, &at) ? s->targets[at] : NULL;
+}
+
+static json_t *find_target(const qn_schema *s, const char *key) {
+    return find_key(s, qn_str_of(key));
 }
 
 // What `text` names for a schema whose address is `base`; NULL if nothing.
@@ -322,9 +341,9 @@ static qn_status check_dynamic(qn_schema *s, const qn_member *member, const char
         const char *name = json_string_value(json_object_get(target, "$dynamicAnchor"));
         const char *hash = strchr(text, '#');
         if (name && hash && !strcmp(hash + 1, name)) {
-            const char *key = join_name(s, "dynamic", name);
-            if (!key) return QN_NOMEM(s->err, "schema");
-            is_static = find_target(s, key) == target;
+            const qn_str key = dynamic_key(s, name);
+            if (!key.data) return QN_NOMEM(s->err, "schema");
+            is_static = find_key(s, key) == target;
         }
     }
     if (is_static) return QN_OK;

@@ -1,78 +1,97 @@
 // Values that a schema spells out: their text, and whether they are valid for other schemas.
 #include "core/mem.h"
+#include "core/real_text.h"
 #include "core/utf8.h"
 #include "gen/grammar/schema.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { DEPTH_MAX = 64, PLAIN_DIGITS = 40 };
 
 // --- text ----------------------------------------------------------------------------------------
 
-static int32_t number_literal(qn_schema *s, const json_t *value) {
+typedef struct literal {
+    qn_schema *s;
+    const qn_where *where;
+    const char *keyword;
+} literal;
+
+static qn_status write_literal(int32_t *out, const literal *l, const json_t *value);
+
+static qn_status number_literal(int32_t *out, const literal *l, const json_t *value) {
+    qn_schema *s = l->s;
     qn_decimal decimal;
-    char room[64];
-    if (qn_schema_decimal(&decimal, s, value, NULL, "const")) return QN_AST_NEVER;
+    char room[QN_REAL_TEXT], text[2 * PLAIN_DIGITS + 8];
+    QN_TRY(qn_schema_decimal(&decimal, s, value, l->where, l->keyword));
     if (strlen(decimal.whole) <= PLAIN_DIGITS && strlen(decimal.fraction) <= PLAIN_DIGITS) {
-        char text[2 * PLAIN_DIGITS + 8];
         snprintf(text, sizeof text, "%s%.*s%s%.*s", decimal.is_negative ? "-" : "", PLAIN_DIGITS,
                  decimal.whole[0] ? decimal.whole : "0", decimal.fraction[0] ? "." : "",
                  PLAIN_DIGITS, decimal.fraction);
-        return qn_ast_text(s->ast, qn_str_of(text));
+        *out = qn_ast_text(s->ast, qn_str_of(text));
+        return QN_OK;
     }
-    if (json_is_string(value)) return qn_ast_text(s->ast, qn_str_of(json_string_value(value) + 1));
-    for (int n = 1; n <= 17; n++) {
-        snprintf(room, sizeof room, "%.*g", n, json_real_value(value));
-        if (strtod(room, NULL) == json_real_value(value)) break;
-    }
-    return qn_ast_text(s->ast, qn_str_of(room));
+    if (json_is_real(value) && !qn_double_text(room, json_real_value(value), 0))
+        return QN_NOMEM(s->err, "schema");
+    *out =
+        qn_ast_text(s->ast, qn_str_of(json_is_real(value) ? room : json_string_value(value) + 1));
+    return QN_OK;
 }
 
 // The inner part of a list: items with commas between.
-static int32_t array_literal(qn_schema *s, const json_t *value) {
-    int32_t node = s->parts.close_list;
-    if (!json_array_size(value)) return qn_ast_text(s->ast, qn_str_of("[]"));
+static qn_status array_literal(int32_t *out, const literal *l, const json_t *value) {
+    qn_schema *s = l->s;
+    int32_t node = s->parts.close_list, item;
+    *out = qn_ast_text(s->ast, qn_str_of("[]"));
+    if (!json_array_size(value)) return QN_OK;
     for (size_t i = json_array_size(value); i-- > 0;) {
-        node = qn_ast_seq(s->ast, qn_schema_literal(s, json_array_get(value, i)), node);
+        QN_TRY(write_literal(&item, l, json_array_get(value, i)));
+        node = qn_ast_seq(s->ast, item, node);
         if (i) node = qn_ast_seq(s->ast, s->parts.comma, node);
     }
-    return qn_ast_seq(s->ast, s->parts.open_list, node);
+    *out = qn_ast_seq(s->ast, s->parts.open_list, node);
+    return QN_OK;
 }
 
-static int32_t object_literal(qn_schema *s, const json_t *value) {
+static qn_status object_literal(int32_t *out, const literal *l, const json_t *value) {
+    qn_schema *s = l->s;
     const char *key;
     json_t *one;
-    int32_t node = QN_AST_EMPTY;
+    int32_t node = QN_AST_EMPTY, inner;
     bool is_first = true;
-    if (!json_object_size(value)) return qn_ast_text(s->ast, qn_str_of("{}"));
+    *out = qn_ast_text(s->ast, qn_str_of("{}"));
+    if (!json_object_size(value)) return QN_OK;
     json_object_foreach((json_t *)(uintptr_t)value, key, one) {
-        const int32_t member = qn_ast_seq3(s->ast, qn_json_text(s->ast, qn_str_of(key)),
-                                           s->parts.colon, qn_schema_literal(s, one));
+        QN_TRY(write_literal(&inner, l, one));
+        const int32_t member =
+            qn_ast_seq3(s->ast, qn_json_text(s->ast, qn_str_of(key)), s->parts.colon, inner);
         node = is_first ? member : qn_ast_seq3(s->ast, node, s->parts.comma, member);
         is_first = false;
     }
-    return qn_ast_seq3(s->ast, s->parts.open, node, s->parts.close);
+    *out = qn_ast_seq3(s->ast, s->parts.open, node, s->parts.close);
+    return QN_OK;
 }
 
-int32_t qn_schema_literal(qn_schema *s, const json_t *value) {
-    if (s->ast->failed) return QN_AST_NEVER;
-    if (qn_schema_is_number(s, value)) return number_literal(s, value);
-    switch (json_typeof(value)) {
-    case JSON_OBJECT:
-        return object_literal(s, value);
-    case JSON_ARRAY:
-        return array_literal(s, value);
-    case JSON_STRING:
-        return qn_json_text(s->ast, qn_json_str(value));
-    case JSON_TRUE:
-        return qn_ast_text(s->ast, qn_str_of("true"));
-    case JSON_FALSE:
-        return qn_ast_text(s->ast, qn_str_of("false"));
-    default:
-        return qn_ast_text(s->ast, qn_str_of("null"));
-    }
+static qn_status write_literal(int32_t *out, const literal *l, const json_t *value) {
+    qn_ast *ast = l->s->ast;
+    *out = QN_AST_NEVER;
+    if (ast->failed) return QN_OK;
+    if (qn_schema_is_number(l->s, value)) return number_literal(out, l, value);
+    if (json_is_object(value)) return object_literal(out, l, value);
+    if (json_is_array(value)) return array_literal(out, l, value);
+    if (json_is_string(value))
+        *out = qn_json_text(ast, qn_json_str(value));
+    else
+        *out = qn_ast_text(ast, qn_str_of(json_is_null(value)   ? "null"
+                                          : json_is_true(value) ? "true"
+                                                                : "false"));
+    return QN_OK;
+}
+
+qn_status qn_schema_literal(int32_t *out, qn_schema *s, const json_t *value, const qn_where *where,
+                            const char *keyword) {
+    const literal l = {s, where, keyword};
+    return write_literal(out, &l, value);
 }
 
 // --- validity ------------------------------------------------------------------------------------
@@ -84,79 +103,108 @@ typedef struct check {
     int depth;
 } check;
 
-static bool same_numbers(const qn_schema *s, const json_t *a, const json_t *b) {
+// Doubles below this hold the whole numbers exactly.
+#define WHOLE_BELOW 9007199254740992.0
+
+// Reals mean their shortest notation, so two are the same if the doubles are; so are a real and a
+// whole number, as long as doubles hold all of those. The rest is compared digit by digit.
+static qn_status same_numbers(bool *out, qn_schema *s, const json_t *a, const json_t *b,
+                              const qn_where *where) {
+    const json_t *real = json_is_real(a) ? a : b, *other = json_is_real(a) ? b : a;
     qn_decimal x, y;
-    qn_err err; // what is no number that fits equals nothing
-    qn_schema quiet = *s;
-    quiet.err = &err;
-    return !qn_schema_decimal(&x, &quiet, a, NULL, NULL) &&
-           !qn_schema_decimal(&y, &quiet, b, NULL, NULL) && !qn_decimal_compare(&x, &y);
+    if (json_is_integer(a) && json_is_integer(b)) {
+        *out = json_integer_value(a) == json_integer_value(b);
+        return QN_OK;
+    }
+    if (json_is_real(real) && json_is_number(other) &&
+        (json_is_real(other) || fabs(json_real_value(real)) < WHOLE_BELOW)) {
+        *out = json_real_value(real) == json_number_value(other);
+        return QN_OK;
+    }
+    QN_TRY(qn_schema_decimal(&x, s, a, where, NULL));
+    QN_TRY(qn_schema_decimal(&y, s, b, where, NULL));
+    *out = !qn_decimal_compare(&x, &y);
+    return QN_OK;
 }
 
-bool qn_schema_equals(const qn_schema *s, const json_t *a, const json_t *b) {
-    if (qn_schema_is_number(s, a) && qn_schema_is_number(s, b)) {
-        if (json_is_integer(a) && json_is_integer(b))
-            return json_integer_value(a) == json_integer_value(b);
-        return same_numbers(s, a, b);
-    }
-    if (json_is_array(a) && json_is_array(b)) {
-        bool same = json_array_size(a) == json_array_size(b);
-        for (size_t i = 0; same && i < json_array_size(a); i++)
-            same = qn_schema_equals(s, json_array_get(a, i), json_array_get(b, i));
-        return same;
-    }
-    if (json_is_object(a) && json_is_object(b)) {
-        const char *key;
-        json_t *one;
-        bool same = json_object_size(a) == json_object_size(b);
-        json_object_foreach((json_t *)(uintptr_t)a, key, one) {
-            const json_t *other = json_object_get(b, key);
-            same = same && other && qn_schema_equals(s, one, other);
-        }
-        return same;
-    }
-    return json_equal(a, b);
+static qn_status same_lists(bool *out, qn_schema *s, const json_t *a, const json_t *b,
+                            const qn_where *where) {
+    *out = json_array_size(a) == json_array_size(b);
+    for (size_t i = 0; *out && i < json_array_size(a); i++)
+        QN_TRY(qn_schema_equals(out, s, json_array_get(a, i), json_array_get(b, i), where));
+    return QN_OK;
 }
 
-static uint32_t type_of(const qn_schema *s, const json_t *value) {
-    if (qn_schema_is_number(s, value)) {
+static qn_status same_objects(bool *out, qn_schema *s, const json_t *a, const json_t *b,
+                              const qn_where *where) {
+    const char *key;
+    json_t *one;
+    *out = json_object_size(a) == json_object_size(b);
+    json_object_foreach((json_t *)(uintptr_t)a, key, one) {
+        const json_t *other = *out ? json_object_get(b, key) : NULL;
+        *out = other != NULL;
+        if (!other) break;
+        QN_TRY(qn_schema_equals(out, s, one, other, where));
+    }
+    return QN_OK;
+}
+
+qn_status qn_schema_equals(bool *out, qn_schema *s, const json_t *a, const json_t *b,
+                           const qn_where *where) {
+    *out = true;
+    if (a == b) return QN_OK;
+    // A long text is compared byte by byte only with one as long.
+    const bool are_long = json_is_string(a) && json_string_length(a) == json_string_length(b);
+    QN_TRY(qn_schema_spend(s, 1 + (are_long ? json_string_length(a) / 16 : 0), where));
+    if (qn_schema_is_number(s, a) && qn_schema_is_number(s, b))
+        return same_numbers(out, s, a, b, where);
+    if (json_is_array(a) && json_is_array(b)) return same_lists(out, s, a, b, where);
+    if (json_is_object(a) && json_is_object(b)) return same_objects(out, s, a, b, where);
+    *out = json_equal(a, b);
+    return QN_OK;
+}
+
+static qn_status number_type(uint32_t *out, const check *c) {
+    bool is_whole = json_is_integer(c->value);
+    if (json_is_real(c->value))
+        is_whole = floor(json_real_value(c->value)) == json_real_value(c->value);
+    if (json_is_string(c->value)) {
         qn_decimal decimal;
-        qn_err err;
-        qn_schema quiet = *s;
-        quiet.err = &err;
-        const bool is_whole = !qn_schema_decimal(&decimal, &quiet, value, NULL, NULL) &&
-                              qn_decimal_is_whole(&decimal);
-        return is_whole ? QN_TYPE_INTEGER : QN_TYPE_FRACTION;
+        QN_TRY(qn_schema_decimal(&decimal, c->s, c->value, c->member.where, "type"));
+        is_whole = qn_decimal_is_whole(&decimal);
     }
-    switch (json_typeof(value)) {
-    case JSON_OBJECT:
-        return QN_TYPE_OBJECT;
-    case JSON_ARRAY:
-        return QN_TYPE_ARRAY;
-    case JSON_STRING:
-        return QN_TYPE_STRING;
-    case JSON_NULL:
-        return QN_TYPE_NULL;
-    default:
-        return QN_TYPE_BOOLEAN;
-    }
+    *out = is_whole ? QN_TYPE_INTEGER : QN_TYPE_FRACTION;
+    return QN_OK;
 }
 
 static qn_status check_types(bool *out, const check *c) {
-    uint32_t types;
+    static const uint32_t of[] = {[JSON_OBJECT] = QN_TYPE_OBJECT, [JSON_ARRAY] = QN_TYPE_ARRAY,
+                                  [JSON_STRING] = QN_TYPE_STRING, [JSON_TRUE] = QN_TYPE_BOOLEAN,
+                                  [JSON_FALSE] = QN_TYPE_BOOLEAN, [JSON_NULL] = QN_TYPE_NULL};
+    uint32_t types, type = 0;
     QN_TRY(qn_schema_types(&types, c->s, &c->member));
-    *out = (type_of(c->s, c->value) & types) != 0;
+    if (types == QN_TYPE_ANY) return QN_OK;
+    if (qn_schema_is_number(c->s, c->value))
+        QN_TRY(number_type(&type, c));
+    else
+        type = of[json_typeof(c->value)];
+    *out = (type & types) != 0;
     return QN_OK;
 }
 
 static qn_status check_listed(bool *out, const check *c) {
     const json_t *list = json_object_get(c->member.schema, "enum");
     const json_t *one = json_object_get(c->member.schema, "const");
+    const qn_where *where = c->member.where;
+    const size_t n = json_array_size(list);
     bool found = !list;
-    QN_TRY(qn_schema_spend(c->s, 8 + json_array_size(list), c->member.where));
-    for (size_t i = 0; !found && i < json_array_size(list); i++)
-        found = qn_schema_equals(c->s, c->value, json_array_get(list, i));
-    *out = found && (!one || qn_schema_equals(c->s, c->value, one));
+    QN_TRY(qn_schema_spend(c->s, 8 + n, where));
+    for (size_t i = 0; !found && i < n; i++) // mostly it is one of them
+        found = json_array_get(list, i) == c->value;
+    for (size_t i = 0; !found && i < n; i++)
+        QN_TRY(qn_schema_equals(&found, c->s, c->value, json_array_get(list, i), where));
+    if (found && one) QN_TRY(qn_schema_equals(&found, c->s, c->value, one, where));
+    *out = found;
     return QN_OK;
 }
 
@@ -171,16 +219,19 @@ static const bound_row bounds[] = {{"minimum", "exclusiveMinimum", 1, false},
                                    {"exclusiveMinimum", NULL, 1, true},
                                    {"exclusiveMaximum", NULL, -1, true}};
 
-static qn_status check_bounds(bool *out, const check *c, const qn_decimal *x) {
+static qn_status check_bounds(bool *out, const check *c) {
+    qn_decimal x, bound;
+    bool is_read = false;
     for (size_t i = 0; *out && i < sizeof bounds / sizeof *bounds; i++) {
         const bound_row *row = &bounds[i];
         const json_t *given = json_object_get(c->member.schema, row->keyword);
         const json_t *strict =
             row->strict_by ? json_object_get(c->member.schema, row->strict_by) : NULL;
-        qn_decimal bound;
         if (!given || (row->is_strict && json_is_boolean(given))) continue;
+        if (!is_read) QN_TRY(qn_schema_decimal(&x, c->s, c->value, c->member.where, row->keyword));
+        is_read = true;
         QN_TRY(qn_schema_decimal(&bound, c->s, given, c->member.where, row->keyword));
-        const int order = qn_decimal_compare(x, &bound) * row->sign;
+        const int order = qn_decimal_compare(&x, &bound) * row->sign;
         *out = order > 0 || (order == 0 && !row->is_strict && !json_is_true(strict));
     }
     return QN_OK;
@@ -203,9 +254,9 @@ static qn_status check_number(bool *out, const check *c) {
     uint64_t step;
     unsigned scale;
     if (!qn_schema_is_number(c->s, c->value)) return QN_OK;
-    QN_TRY(qn_schema_decimal(&x, c->s, c->value, c->member.where, NULL));
-    QN_TRY(check_bounds(out, c, &x));
+    QN_TRY(check_bounds(out, c));
     if (!given || !*out) return QN_OK;
+    QN_TRY(qn_schema_decimal(&x, c->s, c->value, c->member.where, "multipleOf"));
     QN_TRY(qn_schema_decimal(&divisor, c->s, given, c->member.where, "multipleOf"));
     if (!qn_decimal_scaled(&step, &scale, &divisor) || step == 0 || step > UINT64_MAX / 16)
         return QN_SCHEMA_FAIL(c->s, c->member.where, "multipleOf", FORMAT,
@@ -296,11 +347,13 @@ static qn_status check_array(bool *out, const check *c) {
     QN_TRY(check_contains(out, c));
     QN_TRY(refuse_unevaluated(c, "unevaluatedItems"));
     if (!json_is_true(json_object_get(schema, "uniqueItems"))) return QN_OK;
-    QN_TRY(qn_schema_spend(c->s, n * n, c->member.where));
     for (size_t i = 0; i < n; i++)
-        for (size_t k = i + 1; k < n; k++)
-            if (qn_schema_equals(c->s, json_array_get(c->value, i), json_array_get(c->value, k)))
-                *out = false;
+        for (size_t k = i + 1; *out && k < n; k++) {
+            bool same;
+            QN_TRY(qn_schema_equals(&same, c->s, json_array_get(c->value, i),
+                                    json_array_get(c->value, k), c->member.where));
+            *out = !same;
+        }
     return QN_OK;
 }
 
