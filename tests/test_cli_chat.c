@@ -664,6 +664,64 @@ static void test_settings_are_told(void **state) {
     assert_int_equal(screen_close(s), 0);
 }
 
+// --greedy and a temperature contradict each other: what is set last counts, and that is said.
+static void test_temperature_ends_greedy(void **state) {
+    screen *s = *state;
+    char path[CLI_MOST_PATH];
+    snprintf(path, sizeof path, "%s", cli_path("greedy.json"));
+    screen_open(s, (const char *[]){"run", DRAFT, "--greedy", "-n", "16", "--session", path, NULL});
+    screen_expect(s, "> ");
+    screen_type(s, "/set temp 0\n");
+    screen_expect(s, "temp is 0 now");
+    screen_type(s, "/set greedy\n");
+    screen_expect(s, "greedy               on");
+    screen_type(s, "/set temp 100\n");
+    screen_expect(s, "temp is 100 now, it was 0");
+    screen_expect(s, "greedy is off now, it was on");
+    screen_type(s, "What is 10 + 62?\n");
+    screen_expect(s, "tokens/s]");
+    screen_type(s, "/set greedy on\n");
+    screen_expect(s, "greedy is on now");
+    screen_expect(s, "temp has its default again, it was 100");
+    screen_type(s, "/reset\n");
+    screen_expect(s, "forgotten");
+    const size_t before = s->seen;
+    screen_type(s, "What is 10 + 62?\n");
+    screen_expect(s, "10 + 62 = 72");
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+    // Nothing of the kind came at this temperature.
+    s->text[before] = 0;
+    assert_null(strstr(s->text, "10 + 62 = 72"));
+}
+
+// A template that refuses one way to answer has a switch for it.
+static void test_reasoning_that_is_refused(void **state) {
+    static const char refusal[] =
+        "{% if enable_thinking %}{{ raise_exception('not me') }}{% endif %}",
+                      rest[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+                               "<|im_end|>\n{% endfor %}<|im_start|>assistant\n";
+    (void)state;
+    char text[sizeof refusal + sizeof rest];
+    const char *refuses = cli_path("refuses.jinja"), *plain = cli_path("plain.jinja");
+    snprintf(text, sizeof text, "%s%s", refusal, rest);
+    cli_save(refuses, text, strlen(text));
+    cli_save(plain, rest, strlen(rest));
+    cli_result want = CLI_RUN("run", DRAFT, "-p", "Hi", "-n", "8", "--template", plain);
+    cli_result r =
+        CLI_RUN("run", DRAFT, "-p", "Hi", "-n", "8", "--template", refuses, "--reasoning", "off");
+    cli_assert_done(&want);
+    cli_assert_done(&r);
+    assert_string_equal(r.out, want.out);
+    assert_null(strstr(r.err, "no switch"));
+    cli_free(&want);
+    cli_free(&r);
+    r = CLI_RUN("run", DRAFT, "-p", "Hi", "--template", refuses, "--reasoning", "on");
+    assert_int_equal(r.code, 1);
+    assert_non_null(strstr(r.err, "not me"));
+    cli_free(&r);
+}
+
 // Names of files are written as in a shell.
 static void test_names_of_files(void **state) {
     screen *s = *state;
@@ -731,6 +789,8 @@ int main(void) {
         SCREEN_TEST(test_session_follows_commands, &s),
         SCREEN_TEST(test_texts_with_slashes, &s),
         SCREEN_TEST(test_settings_are_told, &s),
+        SCREEN_TEST(test_temperature_ends_greedy, &s),
+        SCREEN_TEST(test_reasoning_that_is_refused, &s),
         SCREEN_TEST(test_names_of_files, &s),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

@@ -195,6 +195,18 @@ static void tell_change(const conversation *c, const qn_option *option, const qn
     qn_buf_deinit(&new);
 }
 
+// Of two settings that contradict each other, the one that was set last counts.
+static void settle_greedy(qn_sampling_args *a, const qn_option *option) {
+    if (!a->greedy || !(a->temperature.value > 0)) return;
+    if (strcmp(option->name, "--temp") == 0) {
+        a->greedy = false;
+        qn_print_dim("greedy is off now, it was on");
+    } else if (strcmp(option->name, "--greedy") == 0) {
+        qn_print_dim("temp has its default again, it was %g", a->temperature.value);
+        a->temperature = (qn_real){0};
+    }
+}
+
 static qn_status set_value(conversation *c, const qn_option *option, const char *value,
                            qn_err *err) {
     qn_buf old = {0};
@@ -204,7 +216,10 @@ static qn_status set_value(conversation *c, const qn_option *option, const char 
         qn_option_clear(c->talk->args, option);
     else
         status = change(c->talk, option, value, err);
-    if (!status) tell_change(c, option, &old);
+    if (!status) {
+        tell_change(c, option, &old);
+        settle_greedy(&c->talk->args->sampling, option);
+    }
     qn_buf_deinit(&old);
     return status ? status : keep_session(c, err);
 }

@@ -132,15 +132,25 @@ static qn_status render(char **out, const qn_talk *t, int reasoning, qn_err *err
     return status;
 }
 
-// Once: whether the template makes another prompt with reasoning than without.
+// NULL where the template refuses.
+static qn_status try_render(char **out, const qn_talk *t, int reasoning, qn_err *err) {
+    qn_err why;
+    const qn_status status = render(out, t, reasoning, &why);
+    if (status != QN_MEMORY && status != QN_STOPPED) return QN_OK;
+    *err = why;
+    return status;
+}
+
+// Once: whether the template makes another prompt with reasoning than without; one that refuses
+// either does.
 static qn_status look_for_switch(qn_talk *t, qn_err *err) {
     static const char *const words[] = {[QN_REASONING_ON] = "on", [QN_REASONING_OFF] = "off"};
     if (!t->args->live.reasoning || t->has_looked) return QN_OK;
     char *on = NULL, *off = NULL;
-    qn_status status = render(&on, t, QN_REASONING_ON, err);
-    if (!status) status = render(&off, t, QN_REASONING_OFF, err);
-    if (!status) t->has_looked = true;
-    if (!status && strcmp(on, off) == 0)
+    qn_status status = try_render(&on, t, QN_REASONING_ON, err);
+    if (!status) status = try_render(&off, t, QN_REASONING_OFF, err);
+    if (!status) t->has_looked = on || off; // of neither nothing can be told
+    if (!status && on && off && strcmp(on, off) == 0)
         fprintf(stderr,
                 "quern: note: --reasoning %s changes nothing: the chat template has no switch for "
                 "reasoning\n",

@@ -1,5 +1,6 @@
 #include "make/importance.h"
 
+#include "core/file.h"
 #include "core/mem.h"
 
 #include <math.h>
@@ -108,12 +109,25 @@ static qn_status read_file(qn_importance *imp, qn_err *err) {
     return check_all(imp, err);
 }
 
+// Another kind of file is told so, and not what a model of its kind would have to hold.
+static qn_status check_mark(const char *path, qn_err *err) {
+    static const char mark[] = "GGUF";
+    enum { SIZE = sizeof mark - 1 };
+    char bytes[SIZE] = "";
+    qn_file file;
+    QN_TRY(qn_file_open(&file, path, err));
+    qn_status status = file.size < SIZE ? QN_OK : qn_file_read(&file, 0, bytes, SIZE, err);
+    if (!status && memcmp(bytes, mark, SIZE) != 0)
+        status = QN_FAIL(err, FORMAT, "%s: not an importance file, which is GGUF", path);
+    qn_file_close(&file);
+    return status;
+}
+
 qn_status qn_importance_open(qn_importance **out, const char *path, qn_err *err) {
     qn_importance *imp = qn_alloc(1, sizeof *imp);
     if (!imp) return QN_NOMEM(err, "importance file");
-    qn_status status = qn_source_open(&imp->source, path, err);
-    if (status == QN_FORMAT || status == QN_UNSUPPORTED)
-        status = QN_FAIL(err, FORMAT, "%s: not an importance file, which is GGUF", path);
+    qn_status status = check_mark(path, err);
+    if (!status) status = qn_source_open(&imp->source, path, err);
     if (!status) {
         status = read_file(imp, err);
         if (status) qn_err_prefix(err, status, "%s", path);
