@@ -1,6 +1,8 @@
 // What the program looks like on a terminal, and how Ctrl-C ends it.
 #include "screen.h"
 
+#include <sys/stat.h>
+
 #include <dirent.h>
 
 // --- bars ----------------------------------------------------------------------------------------
@@ -202,6 +204,46 @@ static void test_interrupt_bench(void **state) {
     assert_int_equal(screen_close(s), CLI_KILLED + SIGINT);
 }
 
+// Ctrl-C is heard after a few tokens of a window also where nobody sees how far it came.
+static void test_interrupt_perplexity_unseen(void **state) {
+    screen *s = *state;
+    char pipe_path[CLI_MOST_PATH], log[CLI_MOST_PATH];
+    size_t size;
+    char *text = cli_load(long_text(), &size);
+    snprintf(pipe_path, sizeof pipe_path, "%s", cli_path("pipe"));
+    snprintf(log, sizeof log, "%s", cli_path("log"));
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    screen_open_with(s, &(screen_opts){.stderr_to = log},
+                     (const char *[]){"eval", DRAFT, "--ppl", pipe_path, NULL});
+    FILE *f = fopen(pipe_path, "w"); // until the text is read, after the model
+    assert_non_null(f);
+    assert_int_equal(kill(s->pid, SIGINT), 0);
+    assert_int_equal(fwrite(text, 1, size, f), size);
+    assert_int_equal(fclose(f), 0);
+    free(text);
+    assert_int_equal(screen_close(s), CLI_KILLED + SIGINT);
+    char *told = cli_load(log, NULL);
+    if (!strstr(told, "stopped after 128 of ")) fail_msg("'%s'", told);
+    free(told);
+}
+
+// A benchmark hears Ctrl-C between the steps of its prompts, too.
+static void test_interrupt_bench_prompt(void **state) {
+    screen *s = *state;
+    static const char *const calls[][11] = {
+        {"bench", DRAFT, "-t", "1", "-p", "1024", "-n", "1"},
+        {"bench", DRAFT, "-t", "1", "-p", "8", "-n", "1", "-d", "1024"}};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        setenv("QN_LEVEL", "portable", 1); // slow, so that it is not over before the key is pressed
+        screen_open(s, calls[i]);
+        unsetenv("QN_LEVEL");
+        screen_expect(s, "measuring [");
+        screen_type(s, "\x03");
+        screen_expect(s, "quern: stopped after 0 of 12 runs");
+        assert_int_equal(screen_close(s), CLI_KILLED + SIGINT);
+    }
+}
+
 // --- the end -------------------------------------------------------------------------------------
 
 // The signals that a thread of the program blocks.
@@ -309,6 +351,8 @@ int main(void) {
         SCREEN_TEST(test_interrupt_ends_loops, &s),
         SCREEN_TEST(test_interrupt_eval, &s),
         SCREEN_TEST(test_interrupt_bench, &s),
+        SCREEN_TEST(test_interrupt_perplexity_unseen, &s),
+        SCREEN_TEST(test_interrupt_bench_prompt, &s),
         SCREEN_TEST(test_one_thread_has_the_signals, &s),
         SCREEN_TEST(test_hang_up, &s),
         SCREEN_TEST(test_hang_up_is_ignored, &s),

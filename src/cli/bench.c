@@ -49,6 +49,12 @@ static qn_status stopped(const bench *b, qn_err *err) {
                    (long long)b->n_all);
 }
 
+// A qn_progress_fn, between the steps of a prompt. What is heard after the last one would be lost.
+static bool reads_on(void *arg, int64_t done, int64_t total) {
+    (void)arg;
+    return done >= total || !qn_interrupt_take();
+}
+
 // Reading: at depth 0 as a prompt is read, scores of the last token included; behind other tokens
 // without scores.
 static qn_status time_prefill(double *seconds, bench *b, qn_err *err) {
@@ -128,7 +134,8 @@ static qn_status run_test(qn_bench_row *out, bench *b, size_t test, qn_err *err)
     for (int64_t i = -1; i < b->opts->repeats; i++) {
         double seconds;
         b->opts->tracer->is_paused = i < 0;
-        QN_TRY(tests[test].time(&seconds, b, err));
+        const qn_status status = tests[test].time(&seconds, b, err);
+        if (status) return status == QN_STOPPED ? stopped(b, err) : status;
         if (i >= 0) b->rates[i] = seconds > 0 ? (double)(n * batch) / seconds : 0;
         if (!qn_progress_show(&b->progress, ++b->n_done, b->n_all)) return stopped(b, err);
     }
@@ -149,7 +156,8 @@ static qn_status run_depth(qn_bench_row *out, bench *b, qn_err *err) {
     b->opts->tracer->is_paused = true;
     b->is_filled = false;
     if (b->depth) {
-        QN_TRY(qn_session_prefill(&logits, b->session, b->ids, (size_t)b->depth, err));
+        status = qn_session_prefill(&logits, b->session, b->ids, (size_t)b->depth, err);
+        if (status) return status == QN_STOPPED ? stopped(b, err) : status;
         QN_TRY(qn_session_checkpoint(&b->snapshot, b->session, err));
     }
     for (size_t i = 0; i < N_TESTS && !status; i++) status = run_test(&out[i], b, i, err);
@@ -207,7 +215,7 @@ static qn_status open_forks(bench *b, qn_err *err) {
 
 static qn_status open_bench(bench *b, qn_err *err) {
     const qn_bench_opts *o = b->opts;
-    qn_session_opts opts = {.kept = -1, .sessions = o->batch + 2};
+    qn_session_opts opts = {.kept = -1, .sessions = o->batch + 2, .progress = reads_on};
     QN_TRY(choose_sizes(&opts.context, b, err));
     qn_tracer_attach(o->tracer, &opts);
     const int64_t n_ids = opts.context + o->batch;
@@ -234,6 +242,7 @@ qn_status qn_bench_run(qn_bench_row **out, size_t *n, const qn_bench_opts *opts,
     bench b = {.opts = opts};
     qn_bench_row *rows = qn_alloc(opts->n_depths * N_TESTS, sizeof *rows);
     qn_status status = rows ? open_bench(&b, err) : QN_NOMEM(err, "a benchmark");
+    if (!status && !qn_progress_show(&b.progress, 0, b.n_all)) status = stopped(&b, err);
     for (size_t i = 0; i < opts->n_depths && !status; i++) {
         b.depth = opts->depths[i];
         status = run_depth(rows + i * N_TESTS, &b, err);

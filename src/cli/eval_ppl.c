@@ -8,7 +8,6 @@
 #include "core/mem.h"
 
 #include <math.h>
-#include <unistd.h>
 
 typedef struct sums {
     int64_t n, n_same;
@@ -47,9 +46,9 @@ static bool go_on(void *arg, int64_t done, int64_t total) {
 // ids[0 .. n): scores the tokens from `first` on.
 static qn_status score_window(sums *s, const qn_ppl_opts *opts, const int32_t *ids, int64_t n,
                               int64_t first, qn_err *err) {
-    // Short steps while somebody watches, so that Ctrl-C is heard.
+    // Short steps where Ctrl-C waits to be asked for, so that it is heard.
     const qn_logits_opts all = {
-        .all_rows = true, .chunk = isatty(STDERR_FILENO) ? 128 : 0, .progress = go_on};
+        .all_rows = true, .chunk = qn_interrupt_is_held() ? 128 : 0, .progress = go_on};
     qn_logits got = {0}, reference = {0};
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_engine_logits(&got, opts->engine, ids, (size_t)n, &all, err));

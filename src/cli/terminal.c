@@ -28,10 +28,14 @@ void qn_interrupt_hold(void) {
     pthread_sigmask(SIG_BLOCK, &set, NULL);
 }
 
+bool qn_interrupt_is_held(void) {
+    sigset_t held;
+    return pthread_sigmask(SIG_BLOCK, NULL, &held) == 0 && sigismember(&held, SIGINT) == 1;
+}
+
 bool qn_interrupt_take(void) {
     const sigset_t set = interrupt_set();
-    sigset_t held;
-    if (pthread_sigmask(SIG_BLOCK, NULL, &held) != 0 || !sigismember(&held, SIGINT)) return false;
+    if (!qn_interrupt_is_held()) return false;
     const struct timespec no_wait = {0};
     return sigtimedwait(&set, NULL, &no_wait) == SIGINT;
 }

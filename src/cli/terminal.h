@@ -8,6 +8,7 @@
 
 // From here on, in this thread and those it starts, Ctrl-C waits until somebody asks.
 void qn_interrupt_hold(void);
+bool qn_interrupt_is_held(void);
 // True if Ctrl-C was pressed since the last call. Never true unless held.
 bool qn_interrupt_take(void);
 // Ends the program as Ctrl-C does where it is not held: whoever started it sees that it died of the
