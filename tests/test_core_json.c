@@ -3,6 +3,7 @@
 
 #include "core/json.h"
 #include "core/mem.h"
+#include "core/real_text.h"
 
 #include <locale.h>
 #include <math.h>
@@ -258,6 +259,30 @@ static void what_is_not_utf8_is_replaced(void **state) {
     json_decref(json);
 }
 
+static void doubles_have_a_shortest_text(void **state) {
+    (void)state;
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = {{0.1, "0.1"},
+                 {0, "0"},
+                 {-2.5, "-2.5"},
+                 {0.1 + 0.2, "0.30000000000000004"},
+                 {1e22, "1e+22"},
+                 {5e-324, "5e-324"},
+                 {2.2250738585072014e-308, "2.2250738585072014e-308"},
+                 {1.7976931348623157e308, "1.7976931348623157e+308"},
+                 {9007199254740994.0, "9007199254740994"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[QN_REAL_TEXT];
+        double again = -1;
+        assert_true(qn_double_text(text, cases[i].value, 0));
+        assert_string_equal(text, cases[i].text);
+        assert_true(qn_text_double(&again, text));
+        assert_true(again == cases[i].value);
+    }
+}
+
 static void numbers_do_not_depend_on_the_locale(void **state) {
     (void)state;
     static const char *const commas[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "fr_FR"};
@@ -288,6 +313,7 @@ int main(void) {
         cmocka_unit_test(reals_are_written_as_jansson_writes_them),
         cmocka_unit_test(control_characters_are_escaped),
         cmocka_unit_test(what_is_not_utf8_is_replaced),
+        cmocka_unit_test(doubles_have_a_shortest_text),
         cmocka_unit_test(numbers_do_not_depend_on_the_locale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
