@@ -454,6 +454,38 @@ static void test_paste_during_answer(void **state) {
     }
 }
 
+// More than is kept of what is typed during an answer, as one paste; free it.
+static char *large_paste(const char *begin, const char *end) {
+    enum { LINES = 100000, SIZE = 49 };
+    char *text = malloc(LINES * SIZE + 64), *at = text;
+    assert_non_null(text);
+    at += sprintf(at, "%s", begin);
+    for (int i = 0; i < LINES; i++)
+        at += sprintf(at, "line %06d of a text that is too long to paste.\r", i);
+    sprintf(at, "the last one\r%s", end);
+    return text;
+}
+
+// Of a paste that is too long nothing is kept, not even its end, and what comes after it counts.
+static void test_large_paste_during_answer(void **state) {
+    screen *s = *state;
+    static const char *const marks[][2] = {{"\033[200~", "\033[201~"}, {"", ""}};
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        char *paste = large_paste(marks[i][0], marks[i][1]);
+        begin_long_answer(s, "200");
+        screen_type(s, paste);
+        free(paste);
+        screen_expect(s, "tokens/s]");
+        screen_expect(s, "is too long: dropped]");
+        screen_expect(s, "> ");
+        expect_answers(s, "1\r");
+        screen_type(s, "/exit\n");
+        assert_int_equal(screen_close(s), 0);
+        assert_null(strstr(s->text, "of a text"));
+        assert_null(strstr(s->text, "the last one"));
+    }
+}
+
 // A line that is typed during an answer is the next question, and does not stand in the answer.
 static void test_typed_ahead(void **state) {
     screen *s = *state;
@@ -781,6 +813,7 @@ int main(void) {
         SCREEN_TEST(test_parts, &s),
         SCREEN_TEST(test_interrupt_after_paste, &s),
         SCREEN_TEST(test_paste_during_answer, &s),
+        SCREEN_TEST(test_large_paste_during_answer, &s),
         SCREEN_TEST(test_typed_ahead, &s),
         SCREEN_TEST(test_typing_without_editing, &s),
         SCREEN_TEST(test_terminal_is_restored, &s),

@@ -29,6 +29,9 @@ struct qn_ahead {
     qn_buf burst; // what came since the last pause; not yet in `text`
     bool is_open; // a mark of the terminal began a paste that has not ended
     bool is_too_long;
+    // Of a text that is too long the rest is dropped as well.
+    enum { KEEPS, DROPS_TO_PAUSE, DROPS_TO_MARK } drops;
+    size_t n_mark; // bytes at the end of what came that begin QN_PASTE_END
 };
 
 // --- the terminal --------------------------------------------------------------------------------
@@ -123,6 +126,15 @@ static bool is_left_open(const char *text, bool was_open) {
     return was_open;
 }
 
+// What was typed is too long, or memory too short, if anything was lost.
+static void check_room(qn_ahead *a) {
+    if (!a->burst.failed && !a->text.failed) return;
+    const bool is_open = is_left_open(a->burst.data ? a->burst.data : "", a->is_open);
+    drop_text(a);
+    a->is_too_long = true;
+    a->drops = is_open ? DROPS_TO_MARK : DROPS_TO_PAUSE;
+}
+
 static void end_burst(qn_ahead *a) {
     if (a->burst.size == 0) return;
     const bool is_marked = a->is_open || strstr(a->burst.data, QN_PASTE_BEGIN);
@@ -132,21 +144,32 @@ static void end_burst(qn_ahead *a) {
     if (is_pasted) qn_buf_text(&a->text, QN_PASTE_END);
     a->is_open = is_left_open(a->burst.data, a->is_open);
     qn_buf_clear(&a->burst);
+    check_room(a);
+}
+
+// Whether the byte ends a mark of the end of a paste.
+static bool ends_paste(qn_ahead *a, char c) {
+    static const char mark[] = QN_PASTE_END;
+    a->n_mark = c == mark[a->n_mark] ? a->n_mark + 1 : c == mark[0];
+    if (mark[a->n_mark]) return false;
+    a->n_mark = 0;
+    return true;
 }
 
 static void take_byte(qn_ahead *a, char c) {
+    const bool is_end = ends_paste(a, c);
     if (c == CTRL_C) {
         drop_text(a);
         a->is_too_long = false;
+        a->drops = KEEPS;
         kill(getpid(), SIGINT);
     } else if (c == CTRL_Z) {
         stop_job(a);
-    } else if (c) { // a NUL is nothing that anybody types
+    } else if (c && a->drops == KEEPS) { // a NUL is nothing that anybody types
         qn_buf_add(&a->burst, &c, 1);
+        check_room(a);
     }
-    if (!a->burst.failed && !a->text.failed) return;
-    drop_text(a);
-    a->is_too_long = true;
+    if (is_end && a->drops == DROPS_TO_MARK) a->drops = KEEPS;
 }
 
 // False: there is nothing more to come.
@@ -159,19 +182,27 @@ static bool read_some(qn_ahead *a) {
 
 // --- the thread ----------------------------------------------------------------------------------
 
+// Nothing was typed for a while.
+static void take_pause(qn_ahead *a) {
+    if (a->burst.size)
+        end_burst(a);
+    else if (a->drops == DROPS_TO_PAUSE)
+        a->drops = KEEPS;
+    else
+        look_at_mode(a);
+}
+
 static void *read_along(void *arg) {
     qn_ahead *a = arg;
     bool is_ending = false, goes_on = true;
-    while (goes_on && !(is_ending && a->burst.size == 0)) {
+    while (goes_on && !(is_ending && a->burst.size == 0 && a->drops == KEEPS)) {
         // In the background, what is typed belongs to somebody else.
         struct pollfd fds[] = {{.fd = is_in_front() ? STDIN_FILENO : -1, .events = POLLIN},
                                {.fd = is_ending ? -1 : a->wake[0], .events = POLLIN}};
-        const int n = poll(fds, 2, a->burst.size ? PAUSE_MS : LOOK_MS);
+        const bool is_typing = a->burst.size || a->drops == DROPS_TO_PAUSE;
+        const int n = poll(fds, 2, is_typing ? PAUSE_MS : LOOK_MS);
         if (n < 0 && errno != EINTR) break;
-        if (n == 0 && a->burst.size)
-            end_burst(a);
-        else if (n == 0)
-            look_at_mode(a);
+        if (n == 0) take_pause(a);
         if (n <= 0) continue;
         if (fds[0].revents) goes_on = read_some(a);
         if (fds[1].revents) is_ending = true;
@@ -201,6 +232,7 @@ bool qn_ahead_end(qn_ahead *a) {
     a->is_reading = false;
     const bool is_whole = !a->is_too_long;
     a->is_too_long = false;
+    a->drops = KEEPS;
     return is_whole;
 }
 

@@ -18,7 +18,7 @@ void qn_ahead_destroy(qn_ahead *ahead);
 // Begins to read. Where that is not possible nothing happens, and input waits in the terminal.
 void qn_ahead_begin(qn_ahead *ahead);
 // Ends it, a moment after the last key; the terminal stays as it is. False: something was dropped
-// because it was too long.
+// because it was too long: then all of a paste is, also what was yet to come.
 bool qn_ahead_end(qn_ahead *ahead);
 // The terminal as it was when the reading began; nothing if it never did.
 void qn_ahead_restore(qn_ahead *ahead);
