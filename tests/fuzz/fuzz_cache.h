@@ -62,6 +62,11 @@ static inline void fuzz_check_right(const qn_engine *engine) {
     qn_logits_deinit(&got);
 }
 
+static inline void fuzz_save(const char *path, const void *bytes, size_t size) {
+    FILE *f = fopen(path, "wb");
+    CHECK(f && fwrite(bytes, 1, size, f) == size && fclose(f) == 0);
+}
+
 static inline void fuzz_make(void) {
     qn_err err = {0};
     snprintf(fuzz.folder, sizeof fuzz.folder, "/dev/shm/quern-fuzz-XXXXXX");
@@ -72,7 +77,11 @@ static inline void fuzz_make(void) {
     atexit(fuzz_remove);
     snprintf(fuzz.model, sizeof fuzz.model, "%s/m.gguf", fuzz.folder);
     snprintf(fuzz.cache, sizeof fuzz.cache, "%s/cache", fuzz.folder);
-    CHECK(qn_synth("tiny-qwen3", "Q4_K_M", fuzz.model, NULL, &err) == QN_OK);
+    char *bytes = NULL;
+    size_t size = 0;
+    CHECK(qn_file_load(&bytes, &size, FUZZ_CORPUS "/engine/qwen3.gguf", MOST_FILE, &err) == QN_OK);
+    fuzz_save(fuzz.model, bytes, size);
+    qn_free(bytes);
     qn_engine *engine = fuzz_open(NULL, QN_CACHE_DIR_KEEP);
     CHECK(fuzz_compute(&fuzz.want, engine) == QN_OK);
     qn_engine_close(engine);
@@ -92,11 +101,6 @@ static inline bool fuzz_find(char path[512], const char *ending, int n) {
     }
     closedir(dir);
     return is_found;
-}
-
-static inline void fuzz_save(const char *path, const void *bytes, size_t size) {
-    FILE *f = fopen(path, "wb");
-    CHECK(f && fwrite(bytes, 1, size, f) == size && fclose(f) == 0);
 }
 
 #endif
