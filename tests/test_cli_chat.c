@@ -630,12 +630,17 @@ static void test_session_follows_commands(void **state) {
     screen_expect(s, "> ");
     screen_type(s, "/system\n");
     screen_expect(s, "You are terse.\r");
+    // Lines that come at once while a command runs would be one text, as a paste is.
+    screen_expect(s, "> ");
     screen_type(s, "/set temp\n");
     screen_expect(s, "0.7");
+    screen_expect(s, "> ");
     screen_type(s, "/set temp default\n");
     screen_expect(s, "default");
+    screen_expect(s, "> ");
     screen_type(s, "/system none\n");
     screen_expect(s, "no system message");
+    screen_expect(s, "> ");
     screen_type(s, "\x04");
     assert_int_equal(screen_close(s), 0);
     char *text = cli_load(path, NULL);
