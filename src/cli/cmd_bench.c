@@ -115,7 +115,7 @@ static void print_excess(const report *r) {
 
 static void print_report(const report *r) {
     char bytes[24], cached[24];
-    qn_err clean; // the name may be anything
+    qn_shown clean; // the name may be anything
     printf("%s: %s, %s of weights\n", qn_clean(&clean, r->path), r->info.architecture,
            qn_bytes_text(bytes, r->info.weight_bytes));
     printf("%d thread%s, %s, numerics %s, keys and values as %s\n\n", r->info.n_threads,

@@ -65,7 +65,7 @@ static total print_new(const qn_folder *before, const qn_folder *after) {
     for (size_t i = 0; i < after->n; i++) {
         const qn_entry *e = &after->items[i];
         char bytes[24];
-        qn_err clean;
+        qn_shown clean;
         if (is_same(qn_folder_find(before, e->name), e)) continue;
         printf("%12s  ", qn_bytes_text(bytes, e->bytes));
         puts(qn_clean(&clean, e->name));
@@ -78,7 +78,7 @@ static total print_new(const qn_folder *before, const qn_folder *after) {
 static qn_status print_result(const qn_folder *before, const qn_folder *after, const char *folder,
                               const char *option, int64_t cached, double seconds, qn_err *err) {
     char bytes[24];
-    qn_err clean;
+    qn_shown clean;
     const char *shown = qn_clean(&clean, folder);
     const total written = print_new(before, after);
     total there = {0};

@@ -32,7 +32,7 @@ static qn_status check_eval(const qn_call *call, qn_err *err) {
 // --- perplexity ---
 
 static qn_status print_ppl(const qn_ppl *p, const eval_options *o, qn_err *err) {
-    qn_err clean;
+    qn_shown clean;
     if (!o->json) {
         printf("perplexity  %.4f +- %.4f over %lld tokens\n", p->ppl, p->se, (long long)p->tokens);
         if (o->against)

@@ -37,7 +37,7 @@ static qn_status key_text(char **out, const qn_source *source, const char *name,
 static qn_status print_summary(const char *path, qn_err *err) {
     qn_source *source;
     char *chunks = NULL, *size = NULL;
-    qn_err clean;
+    qn_shown clean;
     QN_TRY(qn_source_open(&source, path, err));
     qn_status status = QN_OK;
     QN_TRY_TO(done, key_text(&chunks, source, "imatrix.chunk_count", err));

@@ -76,7 +76,7 @@ static void print_special_tokens(const qn_tokenizer *tokenizer, const qn_tokeniz
         const char *piece = qn_tokenizer_piece(tokenizer, tokens[i].id, &size);
         if (!piece) continue;
         char text[64];
-        qn_err storage;
+        qn_shown storage;
         snprintf(text, sizeof text, "%.*s", size < sizeof text ? (int)size : 60, piece);
         printf("%s%s %d %s", any ? ", " : "", tokens[i].name, (int)tokens[i].id,
                qn_clean(&storage, text));
@@ -91,7 +91,7 @@ static void print_tokenizer(const qn_inspection *in) {
         return;
     }
     const qn_tokenizer_info info = qn_tokenizer_get_info(in->tokenizer);
-    qn_err storage;
+    qn_shown storage;
     print_row("tokenizer", "%s%s%s, %d tokens%s%s", info.model, *info.pre ? ", pattern " : "",
               qn_clean(&storage, info.pre), (int)info.n_tokens,
               info.add_bos ? ", beginning added" : "", info.add_eos ? ", end added" : "");
@@ -111,7 +111,7 @@ static void print_model(const qn_inspection *in) {
     print_number("experts", info.n_experts);
     print_number("vocabulary", info.n_vocab);
     print_number("context", info.context);
-    qn_err storage;
+    qn_shown storage;
     if (*info.profile) print_row("profile", "%s", qn_clean(&storage, info.profile));
 }
 
@@ -122,7 +122,7 @@ static void print_sampling(const qn_inspection *in) {
     qn_sampling_default d;
     for (size_t i = 0; (d = qn_sampling_get_default(&defaults, i)).option; i++) {
         if (!*d.value) continue;
-        qn_err storage;
+        qn_shown storage;
         if (!any) printf("  %-15s ", "sampling");
         printf("%s%s %s", any ? ", " : "", d.option + 2, qn_clean(&storage, d.value));
         any = true;
@@ -132,7 +132,7 @@ static void print_sampling(const qn_inspection *in) {
 
 static void print_summary(const qn_inspection *in) {
     char bytes[24];
-    qn_err storage;
+    qn_shown storage;
     printf("%s\n", qn_clean(&storage, in->path));
     print_row("format", "%s, %s", qn_source_format(in->source),
               qn_bytes_text(bytes, qn_source_file_bytes(in->source)));
@@ -204,7 +204,7 @@ static void print_tensors(const qn_inspection *in) {
     for (size_t i = 0; i < n; i++) {
         const qn_tensor_info tensor = qn_source_tensor_info(in->source, i);
         char shape[128] = "(", bytes[24];
-        qn_err storage;
+        qn_shown storage;
         for (int d = 0; d < tensor.n_dims; d++) {
             const size_t used = strlen(shape);
             snprintf(shape + used, sizeof shape - used, "%s%lld", d ? ", " : "",
@@ -220,7 +220,7 @@ static qn_status print_keys(const qn_inspection *in, qn_err *err) {
     printf("\n  %zu keys\n", n);
     for (size_t i = 0; i < n; i++) {
         qn_key_info key;
-        qn_err storage;
+        qn_shown storage;
         QN_TRY(qn_source_key_info(&key, in->source, i, MOST_ELEMENTS, err));
         size_t size = strlen(key.value);
         const bool is_cut = size > MOST_VALUE_BYTES;

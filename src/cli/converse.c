@@ -412,10 +412,10 @@ static const char *model_name(const qn_talk *t) {
 
 qn_status qn_converse(qn_talk *talk, qn_err *err) {
     conversation c = {.talk = talk};
-    qn_err name; // of a file: cleaned as messages are
-    (void)QN_FAIL(&name, OK, "%s", model_name(talk));
+    qn_shown name;
     QN_TRY(qn_edit_create(&c.edit, err));
-    qn_print_dim("Quern %s, %s. /help lists commands, Ctrl-D ends.", qn_version(), name.message);
+    qn_print_dim("Quern %s, %s. /help lists commands, Ctrl-D ends.", qn_version(),
+                 qn_clean(&name, model_name(talk)));
     qn_buf text = {0};
     qn_status status = QN_OK;
     while (!c.is_over && !status) {

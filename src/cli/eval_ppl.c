@@ -37,18 +37,13 @@ static void score_row(sums *s, const float *row, const float *reference, int64_t
     s->n_same += best_of(row, n) == best_of(reference, n);
 }
 
-// A qn_progress_fn.
-static bool go_on(void *arg, int64_t done, int64_t total) {
-    (void)arg, (void)done, (void)total;
-    return !qn_interrupt_take();
-}
-
 // ids[0 .. n): scores the tokens from `first` on.
 static qn_status score_window(sums *s, const qn_ppl_opts *opts, const int32_t *ids, int64_t n,
                               int64_t first, qn_err *err) {
     // Short steps where Ctrl-C waits to be asked for, so that it is heard.
-    const qn_logits_opts all = {
-        .all_rows = true, .chunk = qn_interrupt_is_held() ? 128 : 0, .progress = go_on};
+    const qn_logits_opts all = {.all_rows = true,
+                                .chunk = qn_interrupt_is_held() ? 128 : 0,
+                                .progress = qn_interrupt_progress};
     qn_logits got = {0}, reference = {0};
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_engine_logits(&got, opts->engine, ids, (size_t)n, &all, err));

@@ -7,6 +7,7 @@
 
 #include "core/debug.h"
 #include "core/file.h"
+#include "core/printable.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -122,18 +123,20 @@ static void warn_of_strays(void) {
     enum { MOST = 4, LONGEST = 32 };
     size_t at = 0, size, n = 0, n_names;
     const char *const *names = qn_switch_names(&n_names);
-    qn_err line = {0}; // names from outside: cleaned as messages are
+    qn_shown line = {0};
+    int used = 0;
     for (const char *stray; n < MOST && (stray = qn_switch_stray(&at, &size)); n++) {
         char name[LONGEST + 1];
         snprintf(name, sizeof name, "%.*s", (int)(size < LONGEST ? size : LONGEST), stray);
         const char *near = qn_nearest(name, names, n_names);
-        qn_err before = line;
-        (void)QN_FAIL(&line, OK, "%s%s%s%s%s%s", before.message, n ? ", " : "", name,
-                      near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+        used +=
+            snprintf(line.text + used, sizeof line.text - (size_t)used, "%s%s%s%s%s", n ? ", " : "",
+                     name, near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
     }
+    qn_text_clean(line.text); // names from outside
     if (n > 0)
         fprintf(stderr, "quern: warning: no such switch: %s; 'quern help switches' lists them\n",
-                line.message);
+                line.text);
 }
 
 // What is wrong with the value of an option names it first.

@@ -1,5 +1,6 @@
 #include "cli/making.h"
 
+#include "cli/out.h"
 #include "cli/progress.h"
 
 #include <stdio.h>
@@ -9,10 +10,9 @@ void qn_making_log(void *progress, qn_log_level level, const char *message) {
                                         [QN_LOG_WARNING] = "warning",
                                         [QN_LOG_INFO] = "note",
                                         [QN_LOG_DEBUG] = "debug"};
-    qn_err clean; // the message may quote a hostile file: qn_err_set makes it printable
-    (void)QN_FAIL(&clean, OK, "%s", message);
+    qn_shown clean; // the message may quote a hostile file
     qn_progress_end(progress);
-    fprintf(stderr, "quern: %s: %s\n", names[level], clean.message);
+    fprintf(stderr, "quern: %s: %s\n", names[level], qn_clean(&clean, message));
 }
 
 qn_status qn_file_size_read(qn_file_size *out, const char *path, qn_err *err) {

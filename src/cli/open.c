@@ -1,6 +1,7 @@
 #include "cli/open.h"
 
 #include "cli/folder.h"
+#include "cli/out.h"
 #include "cli/progress.h"
 #include "core/file.h"
 #include "core/mem.h"
@@ -67,15 +68,13 @@ static void keep_log(void *arg, qn_log_level level, const char *message) {
                                         [QN_LOG_DEBUG] = "debug"};
     qn_loaded *loaded = arg;
     if (level == QN_LOG_INFO && loaded->no_notes) return;
-    // The message may quote a hostile file: qn_err_set makes it printable.
-    qn_err clean;
-    (void)QN_FAIL(&clean, OK, "%s", message);
-    if (level <= QN_LOG_WARNING)
-        snprintf(loaded->last, sizeof loaded->last, "%.255s", clean.message);
+    qn_shown clean; // the message may quote a hostile file
+    qn_clean(&clean, message);
+    if (level <= QN_LOG_WARNING) snprintf(loaded->last, sizeof loaded->last, "%.255s", clean.text);
     if (loaded->engine)
-        fprintf(stderr, "quern: %s: %s\n", names[level], clean.message);
+        fprintf(stderr, "quern: %s: %s\n", names[level], clean.text);
     else
-        qn_buf_printf(&loaded->lines, "quern: %s: %s\n", names[level], clean.message);
+        qn_buf_printf(&loaded->lines, "quern: %s: %s\n", names[level], clean.text);
 }
 
 void qn_err_name(qn_err *err, qn_status status, const char *path) {

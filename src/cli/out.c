@@ -45,9 +45,10 @@ void qn_print_text(FILE *to, const char *text, size_t size) {
     }
 }
 
-const char *qn_clean(qn_err *storage, const char *text) {
-    (void)QN_FAIL(storage, OK, "%s", text);
-    return storage->message;
+const char *qn_clean(qn_shown *storage, const char *text) {
+    snprintf(storage->text, sizeof storage->text, "%s", text);
+    qn_text_clean(storage->text);
+    return storage->text;
 }
 
 // --- input ---------------------------------------------------------------------------------------

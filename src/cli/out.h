@@ -19,8 +19,12 @@ QN_MUST_CHECK qn_status qn_stdout_json(json_t *value, int indent, qn_err *err);
 // so that it cannot be told to do things.
 void qn_print_text(FILE *to, const char *text, size_t size);
 
-// A name or a text from outside on one line, cleaned as error messages are; borrowed from `storage`.
-const char *qn_clean(qn_err *storage, const char *text);
+// A name or a text from outside on one line, cleaned as error messages are and cut where they are;
+// borrowed from `storage`.
+typedef struct qn_shown {
+    char text[sizeof((qn_err *)0)->message];
+} qn_shown;
+const char *qn_clean(qn_shown *storage, const char *text);
 
 // Bytes that are read at most, by what they are: a device without end is no reason to fill memory.
 enum {

@@ -1,11 +1,10 @@
 #include "cli/svg.h"
 
-#include "core/err.h"
+#include "cli/out.h"
 
 void qn_svg_text(qn_buf *to, const char *text) {
-    qn_err clean; // the storage of errors makes any bytes printable
-    (void)QN_FAIL(&clean, OK, "%s", text);
-    for (const char *c = clean.message; *c; c++) {
+    qn_shown clean;
+    for (const char *c = qn_clean(&clean, text); *c; c++) {
         if (*c == '<')
             qn_buf_text(to, "&lt;");
         else if (*c == '>')

@@ -115,17 +115,11 @@ static qn_status set_ids(qn_talk *t, const int32_t *ids, size_t n, size_t n_mark
     return is_kept && n_mark ? qn_session_mark(t->session, n_mark, err) : QN_OK;
 }
 
-// A qn_progress_fn.
-static bool go_on(void *arg, int64_t done, int64_t total) {
-    (void)arg, (void)done, (void)total;
-    return !qn_interrupt_take();
-}
-
 // The text of the prompt (owned: qn_free).
 static qn_status render(char **out, const qn_talk *t, int reasoning, qn_err *err) {
     char *request = NULL;
     QN_TRY(make_request(&request, t, reasoning, err));
-    const qn_template_opts opts = {.progress = go_on};
+    const qn_template_opts opts = {.progress = qn_interrupt_progress};
     const qn_status status =
         qn_template_render(out, NULL, t->template, request, strlen(request), &opts, err);
     qn_free(request);
@@ -164,7 +158,7 @@ static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, qn_err *err) {
     QN_TRY(look_for_switch(t, err));
     char *request = NULL;
     QN_TRY(make_request(&request, t, t->args->live.reasoning, err));
-    const qn_template_opts opts = {.progress = go_on};
+    const qn_template_opts opts = {.progress = qn_interrupt_progress};
     const qn_status status =
         qn_chat_prompt_create(out, t->template, t->tokenizer, request, strlen(request), &opts, err);
     qn_free(request);
@@ -481,11 +475,10 @@ static qn_status open_draft(qn_talk *t, qn_err *err) {
 }
 
 static void warn_of_schema(void *arg, qn_log_level level, const char *message) {
-    qn_err clean; // the message quotes the schema: qn_err_set makes it printable
+    qn_shown clean; // the message quotes the schema
     (void)arg;
     (void)level;
-    (void)QN_FAIL(&clean, OK, "%s", message);
-    fprintf(stderr, "quern: warning: %s\n", clean.message);
+    fprintf(stderr, "quern: warning: %s\n", qn_clean(&clean, message));
 }
 
 // At most one of them is given.

@@ -40,6 +40,11 @@ bool qn_interrupt_take(void) {
     return sigtimedwait(&set, NULL, &no_wait) == SIGINT;
 }
 
+bool qn_interrupt_progress(void *unused, int64_t done, int64_t total) {
+    (void)unused, (void)done, (void)total;
+    return !qn_interrupt_take();
+}
+
 void qn_interrupt_die(void) {
     const sigset_t set = interrupt_set();
     fflush(NULL);

@@ -11,6 +11,8 @@ void qn_interrupt_hold(void);
 bool qn_interrupt_is_held(void);
 // True if Ctrl-C was pressed since the last call. Never true unless held.
 bool qn_interrupt_take(void);
+// A qn_progress_fn without an argument: stops when Ctrl-C was pressed.
+bool qn_interrupt_progress(void *unused, int64_t done, int64_t total);
 // Ends the program as Ctrl-C does where it is not held: whoever started it sees that it died of the
 // signal, and a loop of the shell ends too.
 void qn_interrupt_die(void);
