@@ -1,5 +1,5 @@
-// The files of a cache folder: whatever is in them, and whatever happens while they are written, the
-// weights are those of the source, bit for bit.
+// The files of a cache folder: whatever is in them, and whatever happens while they are written,
+// the weights are those of the source, bit for bit.
 #define _GNU_SOURCE
 #include "disk_rig.h"
 
