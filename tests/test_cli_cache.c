@@ -127,7 +127,7 @@ static void test_shortened_file(void **state) {
         cli_redirect(2, err, O_WRONLY | O_CREAT | O_TRUNC);
         dup2(ends[1], 1);
         execl(QUERN, QUERN, "run", DRAFT, "-p", "Hi", "-n", "1500", "--min-tokens", "1500",
-              "--cache-dir", folder, (char *)NULL);
+              "--threads", "4", "--cache-dir", folder, (char *)NULL); // several meet the end
         _exit(99);
     }
     close(ends[1]);

@@ -183,7 +183,9 @@ int main(int argc, char **argv) {
     occupy_streams();
     // A reader that goes away (`| head`) ends us without a word, also where the caller ignores it.
     signal(SIGPIPE, SIG_DFL);
-    signal(SIGBUS, end_without_file);
+    // sigaction, because signal resets the handler in strict POSIX: a second thread that meets the same
+    // end of the file would kill us before the first has said why.
+    (void)sigaction(SIGBUS, &(struct sigaction){.sa_handler = end_without_file}, NULL);
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow further is an error like a full disk
     if (argc < 2) return help(NULL, 0);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
