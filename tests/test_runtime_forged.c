@@ -182,11 +182,52 @@ static void forged_weights_touch_no_other_memory(void **state) {
     }
 }
 
+// Other weights, with the right sums, in every file of the folder.
+static void forge_all_weights(const char *folder) {
+    path_name path;
+    char name[256];
+    for (int n = 0; find_file(&path, name, folder, ".packs", n); n++) {
+        qn_err err = {0};
+        char *file;
+        size_t size;
+        ASSERT_OK(qn_file_load(&file, &size, path.text, MOST, &err));
+        memset(file + 8192, 0x41, (size - 8192) / 2);
+        assert_true(forge_packs((unsigned char *)file, size));
+        gguf_save(path.text, file, size);
+        qn_free(file);
+    }
+}
+
+// A folder that came from elsewhere becomes this user's own by being filled: with what is made here,
+// and not with what it brought, for this model and for all others.
+static void filling_a_foreign_folder_adopts_nothing(void **state) {
+    const path_name origin = in_folder(state, "origin");
+    int n_warnings;
+    qn_logits want[2] = {0};
+    for (size_t m = 0; m < 2; m++) {
+        assert_true(compute(&want[m], models[m], NULL, QN_CACHE_DIR_KEEP, &n_warnings));
+        assert_right(&want[m], models[m], *state, QN_CACHE_DIR_FILL, "filled");
+    }
+    forge_all_weights(*state);
+    qn_logits got = {0};
+    const bool is_done = compute(&got, models[0], *state, QN_CACHE_DIR_FOUND, &n_warnings);
+    assert_true(!is_done || memcmp(got.logits, want[0].logits, 64) != 0); // the forgery works
+    if (is_done) qn_logits_deinit(&got);
+    gguf_save(origin.text, "quern cache folder 1 1.000000001\n", 33);
+    assert_right(&want[0], models[0], *state, QN_CACHE_DIR_FILL, "filled again");
+    for (size_t m = 0; m < 2; m++) {
+        assert_right(&want[m], models[m], *state, QN_CACHE_DIR_FOUND, "found");
+        qn_logits_deinit(&want[m]);
+    }
+    empty(*state);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) n_each = atoi(argv[1]);
     const struct CMUnitTest tests[] = {
         FOLDER_TEST(forged_plans_change_nothing),
         FOLDER_TEST(forged_weights_touch_no_other_memory),
+        FOLDER_TEST(filling_a_foreign_folder_adopts_nothing),
     };
     return cmocka_run_group_tests_name("forged", tests, NULL, NULL);
 }

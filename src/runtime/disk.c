@@ -9,6 +9,7 @@
 #include "ir/plan_text.h"
 #include "passes/passes.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -180,6 +181,40 @@ static int open_or_make(const qn_disk_opts *o) {
     return qn_path_make_folders(o->dir, true) ? open_folder(o->dir) : -1;
 }
 
+static bool is_packs(const char *name) {
+    static const char ending[] = ".packs";
+    const size_t size = strlen(name), n = sizeof ending - 1;
+    return size > n && strcmp(name + size - n, ending) == 0;
+}
+
+// Removes the packed weights of all models.
+static qn_status drop_packs(const qn_disk *disk, qn_err *err) {
+    const int fd = openat(disk->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    qn_status status = QN_OK;
+    if (!dir) status = QN_FAIL(err, IO, "cache folder %s: %s", disk->dir, strerror(errno));
+    for (const struct dirent *e; !status && (e = readdir(dir));) {
+        if (is_packs(e->d_name) && unlinkat(disk->fd, e->d_name, 0) != 0)
+            status = QN_FAIL(err, IO, "%s/%s: cannot remove it: %s", disk->dir, e->d_name,
+                             strerror(errno));
+    }
+    if (dir)
+        closedir(dir);
+    else if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+// Makes a folder one that was filled here. What it brought from elsewhere goes before that, for
+// whichever model: afterwards it would be trusted.
+static qn_status claim(const qn_disk *disk, const char *origin, qn_err *err) {
+    bool is_ours;
+    QN_TRY(holds(&is_ours, disk, origin_name, origin, strlen(origin), err));
+    if (is_ours) return QN_OK;
+    QN_TRY(drop_packs(disk, err));
+    return keep_text(disk, origin_name, origin, strlen(origin), err);
+}
+
 // Settles whether anything is written, and tidies up if so.
 static qn_status prepare(qn_disk *disk, const qn_disk_opts *o, qn_err *err) {
     if (o->use == QN_CACHE_DIR_FOUND) return QN_OK;
@@ -193,7 +228,7 @@ static qn_status prepare(qn_disk *disk, const qn_disk_opts *o, qn_err *err) {
     if (disk->may_write) qn_newfile_sweep(disk->fd);
     if (!disk->must_write) return QN_OK;
     char text[HEAD_LIMIT];
-    if (print_origin(text, disk->fd)) return keep_text(disk, origin_name, text, strlen(text), err);
+    if (print_origin(text, disk->fd)) return claim(disk, text, err);
     qn_log(o->log, o->log_arg, QN_LOG_WARNING,
            "cache folder %s: its file system does not tell when folders were made: it is used only "
            "where it is named",
