@@ -6,6 +6,7 @@
 #include "core/real_text.h"
 
 #include <locale.h>
+#include <malloc.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -188,6 +189,50 @@ static void deeper_nesting_is_refused(void **state) {
     }
 }
 
+// The same text over and over, in a list.
+static char *repeat(const char *text, size_t times, size_t *size) {
+    const size_t n = strlen(text);
+    char *all = qn_alloc(times * n + 1, 1);
+    assert_non_null(all);
+    *all = '[';
+    for (size_t i = 0; i < times; i++) memcpy(all + 1 + i * n, text, n);
+    *size = times * n + 1;
+    all[*size - 1] = ']'; // in place of the last comma
+    return all;
+}
+
+static void values_that_take_much_memory_are_refused(void **state) {
+    (void)state;
+    enum { TIMES = 10000, MEMORY = 8 << 20 };
+    static const struct {
+        const char *text;
+        size_t bytes; // that it counts for
+    } cases[] = {
+        {"{},", 256}, {"[],", 144},           {"\"\",", 96},       {"0,", 48},
+        {"0.5,", 48}, {"{\"a\":null},", 369}, {"[\"a\",1],", 289}, {"null,", 16},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (size_t times = TIMES; times <= 64 * TIMES; times *= 2) {
+            size_t size;
+            char *text = repeat(cases[i].text, times, &size);
+            json_t *json = NULL;
+            qn_err err = {0};
+            const qn_json_opts opts = {.what = "text", .memory = MEMORY};
+            const size_t before = mallinfo2().uordblks;
+            const qn_status status = qn_json_parse_as(&json, text, size, &opts, &err);
+            const size_t taken = mallinfo2().uordblks - before;
+            const bool is_much = times * cases[i].bytes > MEMORY - 128;
+            assert_int_equal(status, is_much ? QN_LIMIT : QN_OK);
+            if (is_much)
+                assert_non_null(strstr(err.message, "text: JSON values that take more than 8 MiB"));
+            else if (taken > times * cases[i].bytes + 1024)
+                fail_msg("%s: %zu bytes", cases[i].text, taken / times);
+            json_decref(json);
+            qn_free(text);
+        }
+    }
+}
+
 // --- writing -------------------------------------------------------------------------------------
 
 static const struct {
@@ -305,6 +350,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_text_gives_the_values_that_jansson_reads),
         cmocka_unit_test(an_error_names_the_place_and_what_is_wrong),
+        cmocka_unit_test(values_that_take_much_memory_are_refused),
         cmocka_unit_test(a_nul_byte_is_not_space),
         cmocka_unit_test(choices_allow_what_they_say),
         cmocka_unit_test(the_deepest_value_fits_a_small_stack),

@@ -12,8 +12,20 @@ typedef struct parser {
     qn_json_reader reader;
     const qn_json_opts *opts;
     int depth, most_depth;
-    qn_buf decoded; // of the string at hand, if it has escapes
+    size_t most_memory, memory; // that values may take, and what they took so far
+    qn_buf decoded;             // of the string at hand, if it has escapes
 } parser;
+
+// What jansson allocates for each, with malloc's own share, on a 64-bit machine; an entry is that of a
+// list or an object, whose tables grow by doubling.
+enum {
+    OBJECT_BYTES = 240,
+    LIST_BYTES = 128,
+    STRING_BYTES = 80,
+    NUMBER_BYTES = 32,
+    ELEMENT_BYTES = 16,
+    MEMBER_BYTES = 112,
+};
 
 static qn_status no_memory(const parser *p, qn_err *err) { return QN_NOMEM(err, p->opts->what); }
 
@@ -26,6 +38,13 @@ static qn_status decode(qn_str *out, parser *p, qn_json_text text, qn_err *err) 
     if (p->decoded.failed) return no_memory(p, err);
     qn_json_decode(p->decoded.data, text);
     *out = (qn_str){p->decoded.data, text.size};
+    return QN_OK;
+}
+
+static qn_status spend(parser *p, size_t bytes, qn_err *err) {
+    if (bytes > p->most_memory - p->memory)
+        return qn_json_too_large(&p->reader, p->most_memory, err);
+    p->memory += bytes;
     return QN_OK;
 }
 
@@ -59,6 +78,7 @@ static qn_status parse_members(json_t *object, parser *p, qn_err *err) {
         json_t *value = NULL;
         QN_TRY(qn_json_member(&name, &more, &p->reader, first, err));
         if (!more) return QN_OK;
+        QN_TRY(spend(p, MEMBER_BYTES + name.size, err));
         QN_TRY(parse_value(&value, p, err));
         const size_t at = (size_t)(name.raw.data - p->reader.text) - 1;
         QN_TRY(add_member(object, p, name, at, value, err));
@@ -70,6 +90,7 @@ static qn_status parse_elements(json_t *list, parser *p, qn_err *err) {
         json_t *value = NULL;
         QN_TRY(qn_json_element(&more, &p->reader, first, err));
         if (!more) return QN_OK;
+        QN_TRY(spend(p, ELEMENT_BYTES, err));
         QN_TRY(parse_value(&value, p, err));
         if (json_array_append_new(list, value) != 0) return no_memory(p, err);
     }
@@ -77,6 +98,7 @@ static qn_status parse_elements(json_t *list, parser *p, qn_err *err) {
 
 static qn_status parse_container(json_t **out, parser *p, bool is_object, qn_err *err) {
     if (p->depth == p->most_depth) return qn_json_too_deep(&p->reader, p->most_depth, err);
+    QN_TRY(spend(p, is_object ? OBJECT_BYTES : LIST_BYTES, err));
     json_t *json = is_object ? json_object() : json_array();
     if (!json) return no_memory(p, err);
     p->depth++;
@@ -95,6 +117,7 @@ static qn_status make_scalar(json_t **out, parser *p, const qn_json_value *value
     const bool is_real = value->kind == QN_JSON_REAL || p->opts->ints_as_real;
     switch (value->kind) {
     case QN_JSON_STRING:
+        QN_TRY(spend(p, STRING_BYTES + value->text.size, err));
         QN_TRY(decode(&text, p, value->text, err));
         json = json_stringn_nocheck(text.data, text.size);
         break;
@@ -102,6 +125,7 @@ static qn_status make_scalar(json_t **out, parser *p, const qn_json_value *value
     case QN_JSON_REAL:
         if (value->kind == QN_JSON_REAL && value->is_whole && !p->opts->ints_as_real)
             return qn_json_wrong(&p->reader, value->at, err, "a whole number beyond 64 bits");
+        QN_TRY(spend(p, NUMBER_BYTES, err));
         json = is_real ? json_real(value->f) : json_integer(value->i);
         break;
     case QN_JSON_BOOL:
@@ -151,6 +175,7 @@ qn_status qn_json_parse_as(json_t **out, const char *text, size_t size, const qn
         .reader = {.text = text, .size = size, .what = opts->what, .takes_nul = opts->takes_nul},
         .opts = opts,
         .most_depth = opts->depth ? opts->depth : QN_JSON_DEPTH,
+        .most_memory = opts->memory ? opts->memory : QN_JSON_MEMORY,
     };
     const qn_status status = parse_root(out, &p, err);
     if (!status && opts->used) *opts->used = p.reader.at;

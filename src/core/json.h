@@ -4,8 +4,8 @@
 // allocations, and then read or write something else. Here a failed allocation is QN_MEMORY.
 //
 // Everything read here came from outside. Duplicate names, broken UTF-8, NUL inside strings, deep
-// nesting, numbers that 64 bits cannot hold and text after the value are errors that name `what`
-// and the place. Values are walked by recursion, jansson's release of them too, so nesting is
+// nesting, numbers that 64 bits cannot hold, text after the value and values that take much more
+// memory than their text are errors that name `what` and the place. Values are walked by recursion, jansson's release of them too, so nesting is
 // limited to what a thread with a stack of 256 KiB can walk.
 #ifndef QN_CORE_JSON_H
 #define QN_CORE_JSON_H
@@ -18,6 +18,8 @@
 enum {
     QN_JSON_DEPTH = 128,     // brackets around a value that is read
     QN_JSON_CALL_DEPTH = 64, // of a tool call: requests and sessions put brackets around it
+    QN_JSON_MEMORY =
+        256 << 20, // bytes that the values of a text may take: "{}," takes 80 times its own
 };
 
 // --- reading -------------------------------------------------------------------------------------
@@ -28,6 +30,7 @@ typedef struct qn_json_opts {
     bool any;          // a value of any kind, not only an object or a list
     bool takes_nul;    // strings may contain NUL (names never)
     int depth;         // 0: QN_JSON_DEPTH
+    size_t memory;     // 0: QN_JSON_MEMORY; values that take more are QN_LIMIT
     size_t *used;      // not NULL: text may follow; receives the bytes of the value
 } qn_json_opts;
 

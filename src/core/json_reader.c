@@ -45,6 +45,13 @@ qn_status qn_json_too_deep(const qn_json_reader *r, int most, qn_err *err) {
                    most, p.line, p.column);
 }
 
+qn_status qn_json_too_large(const qn_json_reader *r, size_t most, qn_err *err) {
+    const place p = place_of(r, r->at);
+    return QN_FAIL(err, LIMIT,
+                   "%s: JSON values that take more than %zu MiB of memory, by line %zu, column %zu",
+                   r->what, most >> 20, p.line, p.column);
+}
+
 static qn_status fail(const qn_json_reader *r, const char *why, qn_err *err) {
     return qn_json_wrong(r, r->at, err, "%s", why);
 }

@@ -73,6 +73,8 @@ QN_PRINTF(4, 5)
 qn_status qn_json_wrong(const qn_json_reader *reader, size_t at, qn_err *err, const char *fmt, ...);
 // The error of a bracket, just read, that lies inside `most` others.
 qn_status qn_json_too_deep(const qn_json_reader *reader, int most, qn_err *err);
+// The error of values, read so far, that take more than `most` bytes.
+qn_status qn_json_too_large(const qn_json_reader *reader, size_t most, qn_err *err);
 // Writes text.size bytes, no NUL after them.
 void qn_json_decode(char *to, qn_json_text text);
 // True if the decoded text is `want`; only for texts without escapes (names of fields).

@@ -2,7 +2,10 @@
 #include "core/file.h"
 #include "tokenizer/load_json.h"
 
-enum { FILE_MAX = 1 << 29 }; // bytes of a tokenizer file
+enum {
+    FILE_MAX = 1 << 29,
+    COMPANION_MAX = 16 << 20
+}; // bytes of a tokenizer file and of its companions
 
 // --- companions ----------------------------------------------------------------------------------
 
@@ -14,7 +17,7 @@ qn_status qn_companion_load(json_t **out, const char *folder, const char *name, 
     *out = NULL;
     if (!path) return QN_NOMEM(err, "path");
     if (!qn_path_is_file(path)) goto done;
-    QN_TRY_TO(done, qn_file_load(&text, &size, path, FILE_MAX, err));
+    QN_TRY_TO(done, qn_file_load(&text, &size, path, COMPANION_MAX, err));
     QN_TRY_TO(done, qn_json_parse(out, text, size, true, path, err));
 done:
     qn_free(text);

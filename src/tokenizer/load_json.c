@@ -257,7 +257,9 @@ static qn_status load_all(qn_json_load *load, const json_t *root, qn_err *err) {
 qn_status qn_tokenizer_from_json(qn_tokenizer **out, const char *text, size_t size,
                                  const char *name, qn_err *err) {
     json_t *root = NULL;
-    QN_TRY(qn_json_parse(&root, text, size, false, name, err));
+    // 600,000 merges, each a list of two texts, take 200 MB.
+    const qn_json_opts opts = {.what = name, .memory = (size_t)1 << 30};
+    QN_TRY(qn_json_parse_as(&root, text, size, &opts, err));
     qn_json_load load = {.tokenizer = qn_tokenizer_alloc(), .file_size = size};
     qn_status status = load.tokenizer ? load_all(&load, root, err) : QN_NOMEM(err, "tokenizer");
     json_decref(root);
