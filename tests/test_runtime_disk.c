@@ -393,9 +393,11 @@ static void killed_writers_do_no_harm(void **state) {
 static void leftovers_of_killed_writers_are_removed(void **state) {
     static const char name[] = ".quern-0123456789abcdef.tmp";
     hearing h = {0};
+    qn_err err = {0};
     for (int may_write = 0; may_write < 2; may_write++) {
         const path_name path = put_text(state, name, "x");
         qn_disk filled = open_disk(*state, QN_CACHE_DIR_FILL, &h);
+        ASSERT_OK(qn_disk_claim(&filled, "", &err));
         qn_disk_close(&filled);
         put_text(state, name, "x"); // which removed it
         assert_int_equal(chmod(path.text, 0600), 0);

@@ -187,14 +187,15 @@ static bool is_packs(const char *name) {
     return size > n && strcmp(name + size - n, ending) == 0;
 }
 
-// Removes the packed weights of all models.
-static qn_status drop_packs(const qn_disk *disk, qn_err *err) {
+// Removes the packed weights of all models but those in the file `kept`.
+static qn_status drop_packs(const qn_disk *disk, const char *kept, qn_err *err) {
     const int fd = openat(disk->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     qn_status status = QN_OK;
     if (!dir) status = QN_FAIL(err, IO, "cache folder %s: %s", disk->dir, strerror(errno));
     for (const struct dirent *e; !status && (e = readdir(dir));) {
-        if (is_packs(e->d_name) && unlinkat(disk->fd, e->d_name, 0) != 0)
+        if (!is_packs(e->d_name) || strcmp(e->d_name, kept) == 0) continue;
+        if (unlinkat(disk->fd, e->d_name, 0) != 0)
             status = QN_FAIL(err, IO, "%s/%s: cannot remove it: %s", disk->dir, e->d_name,
                              strerror(errno));
     }
@@ -205,14 +206,26 @@ static qn_status drop_packs(const qn_disk *disk, qn_err *err) {
     return status;
 }
 
-// Makes a folder one that was filled here. What it brought from elsewhere goes before that, for
-// whichever model: afterwards it would be trusted.
-static qn_status claim(const qn_disk *disk, const char *origin, qn_err *err) {
-    bool is_ours;
-    QN_TRY(holds(&is_ours, disk, origin_name, origin, strlen(origin), err));
-    if (is_ours) return QN_OK;
-    QN_TRY(drop_packs(disk, err));
-    return keep_text(disk, origin_name, origin, strlen(origin), err);
+qn_status qn_disk_claim(const qn_disk *disk, const char *kept, qn_err *err) {
+    char text[HEAD_LIMIT];
+    if (!disk->is_foreign || !print_origin(text, disk->fd)) return QN_OK;
+    QN_TRY(drop_packs(disk, kept, err));
+    return keep_text(disk, origin_name, text, strlen(text), err);
+}
+
+// Whether a folder that is to be filled brings anything from elsewhere.
+static qn_status find_origin(qn_disk *disk, const qn_disk_opts *o, qn_err *err) {
+    char text[HEAD_LIMIT];
+    bool is_ours = false;
+    const bool can_tell = print_origin(text, disk->fd);
+    if (can_tell) QN_TRY(holds(&is_ours, disk, origin_name, text, strlen(text), err));
+    disk->is_foreign = can_tell && !is_ours;
+    if (!can_tell)
+        qn_log(o->log, o->log_arg, QN_LOG_WARNING,
+               "cache folder %s: its file system does not tell when folders were made: it is used "
+               "only where it is named",
+               o->dir);
+    return QN_OK;
 }
 
 // Settles whether anything is written, and tidies up if so.
@@ -226,14 +239,7 @@ static qn_status prepare(qn_disk *disk, const qn_disk_opts *o, qn_err *err) {
         qn_log(o->log, o->log_arg, QN_LOG_WARNING, "cache folder %s: %s: nothing new is kept",
                o->dir, strerror(errno));
     if (disk->may_write) qn_newfile_sweep(disk->fd);
-    if (!disk->must_write) return QN_OK;
-    char text[HEAD_LIMIT];
-    if (print_origin(text, disk->fd)) return claim(disk, text, err);
-    qn_log(o->log, o->log_arg, QN_LOG_WARNING,
-           "cache folder %s: its file system does not tell when folders were made: it is used only "
-           "where it is named",
-           o->dir);
-    return QN_OK;
+    return disk->must_write ? find_origin(disk, o, err) : QN_OK;
 }
 
 qn_status qn_disk_open(qn_disk *out, const qn_disk_opts *o, qn_err *err) {

@@ -22,6 +22,7 @@ typedef struct qn_disk {
     const char *dir;            // as it was named, borrowed; NULL: none
     int fd;                     // the folder
     bool may_write, must_write; // failing to is an error
+    bool is_foreign;            // to be filled, and not made here: what it brought is not read
     qn_log_fn *log;
     void *log_arg;
 } qn_disk;
@@ -31,6 +32,10 @@ typedef struct qn_disk {
 // or an error where it was to be filled.
 QN_MUST_CHECK qn_status qn_disk_open(qn_disk *out, const qn_disk_opts *opts, qn_err *err);
 void qn_disk_close(qn_disk *disk);
+
+// Makes a foreign folder one that was made here, once it is filled. What it brought for other models
+// than that of the file `kept` goes before that: afterwards it would be trusted.
+QN_MUST_CHECK qn_status qn_disk_claim(const qn_disk *disk, const char *kept, qn_err *err);
 
 // True if there is anything of this name.
 bool qn_disk_has(const qn_disk *disk, const char *name);

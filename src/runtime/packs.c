@@ -242,7 +242,7 @@ static void load_file(qn_packs *packs, const qn_pack_file *file, const qn_disk *
     qn_err err = {0};
     size_t n_bad = 0;
     const char *remedy = disk->may_write ? ", and made anew" : "";
-    if (!qn_disk_has(disk, file->name)) return;
+    if (disk->is_foreign || !qn_disk_has(disk, file->name)) return;
     if (qn_pack_file_map(&packs->map, data, file, &packs->items, &err) != QN_OK) {
         qn_log(disk->log, disk->log_arg, QN_LOG_WARNING, "%s is not used%s: %s", file->path, remedy,
                err.message);
@@ -305,7 +305,8 @@ static qn_status pack_with_cache(qn_packs *packs, const qn_packs_opts *o, qn_err
     QN_TRY_TO(done, qn_pack_file_init(&file, o->disk, o->source, &packs->items, o->pool, err));
     load_file(packs, &file, o->disk, data);
     QN_TRY_TO(done, pack_missing(packs, o, &n_packed, err));
-    if (n_packed) status = store_file(packs, &file, o->disk, data, err);
+    if (n_packed) QN_TRY_TO(done, store_file(packs, &file, o->disk, data, err));
+    status = qn_disk_claim(o->disk, file.name, err);
 
 done:
     qn_pack_file_deinit(&file);
