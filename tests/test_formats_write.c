@@ -167,6 +167,44 @@ static void a_replaced_file_keeps_its_owner(void **state) {
     unlink(path);
 }
 
+// What is for this user alone does not go to a file, or along a link, of another one.
+static void a_private_file_replaces_none_of_another_user(void **state) {
+    (void)state;
+    qn_err err;
+    qn_newfile *file = NULL;
+    char link_path[64];
+    struct stat st;
+    if (geteuid() != 0) skip(); // nobody else may give files away
+    put_text("old");
+    snprintf(link_path, sizeof link_path, "%s/link", folder);
+    assert_int_equal(symlink("out.gguf", link_path), 0);
+    ASSERT_OK(qn_newfile_create(&file, link_path, QN_NEWFILE_PRIVATE, &err));
+    qn_newfile_destroy(file);
+    assert_int_equal(lchown(link_path, 1234, 4321), 0);
+    ASSERT_FAILS(qn_newfile_create(&file, link_path, QN_NEWFILE_PRIVATE, &err), QN_ARGUMENT,
+                 "belongs to user 1234; what is written here is for user 0 alone");
+    assert_int_equal(lchown(link_path, 0, 0), 0);
+    assert_int_equal(chown(path, 1234, 4321), 0);
+    const char *const paths[] = {path, link_path};
+    for (size_t i = 0; i < 2; i++)
+        ASSERT_FAILS(qn_newfile_create(&file, paths[i], QN_NEWFILE_PRIVATE, &err), QN_ARGUMENT,
+                     "belongs to user 1234");
+    unlink(link_path);
+    unlink(path);
+    // One that comes in between is replaced all the same, and gives nothing.
+    ASSERT_OK(qn_newfile_create(&file, path, QN_NEWFILE_PRIVATE, &err));
+    ASSERT_OK(qn_newfile_write(file, "secret", 6, &err));
+    put_text("trap");
+    assert_int_equal(chown(path, 1234, 4321), 0);
+    ASSERT_OK(qn_newfile_commit(file, &err));
+    qn_newfile_destroy(file);
+    assert_text("secret");
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_uid, 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    unlink(path);
+}
+
 // In an open folder a link is replaced, and what it points to is left alone.
 static void links_in_an_open_folder_are_replaced(void **state) {
     (void)state;
@@ -473,6 +511,7 @@ int main(void) {
         cmocka_unit_test(links_are_followed),
         cmocka_unit_test(a_replaced_file_keeps_its_permissions),
         cmocka_unit_test(a_replaced_file_keeps_its_owner),
+        cmocka_unit_test(a_private_file_replaces_none_of_another_user),
         cmocka_unit_test(links_in_an_open_folder_are_replaced),
         cmocka_unit_test(what_killed_writers_leave_is_removed),
         cmocka_unit_test(only_own_leftovers_are_swept),

@@ -24,6 +24,7 @@ struct qn_newfile {
     int fd, folder;           // the folder as it was found, whatever has its name now
     bool is_named, is_placed; // the temporary name exists; the file has its place
     bool takes_over;          // owner and permissions of the file that is replaced
+    bool is_private;          // but not if it is somebody else's
     char *path, *name;        // owned: for messages; in the folder
     char temporary[NAME];
     int64_t size;
@@ -115,6 +116,20 @@ static qn_status check_place(const char *path, qn_err *err) {
     return QN_OK;
 }
 
+// A file for its owner alone does not go where somebody else would own it, or chose the place.
+static qn_status check_owner(const char *path, qn_err *err) {
+    struct stat st;
+    const uid_t user = geteuid();
+    if (lstat(path, &st) != 0) return QN_OK;
+    const bool is_link = S_ISLNK(st.st_mode);
+    bool is_own = st.st_uid == user || (is_link && st.st_uid == 0);
+    if (is_link && is_own && stat(path, &st) == 0) is_own = st.st_uid == user;
+    if (is_own) return QN_OK;
+    return QN_FAIL(err, ARGUMENT,
+                   "%s: belongs to user %u; what is written here is for user %u alone", path,
+                   (unsigned)st.st_uid, (unsigned)user);
+}
+
 static bool has_mark(const char *bytes, int64_t size, const qn_newfile_kind *kind) {
     for (int i = 0; i < 2 && kind->marks[i]; i++) {
         const size_t n = strlen(kind->marks[i]);
@@ -199,6 +214,7 @@ static qn_status create(qn_newfile **out, int folder, char *path, const char *na
 
 qn_status qn_newfile_create(qn_newfile **out, const char *path, int flags, qn_err *err) {
     QN_TRY(check_place(path, err));
+    if (flags & QN_NEWFILE_PRIVATE) QN_TRY(check_owner(path, err));
     char *target = target_of(path), *folder = target ? qn_path_folder(target) : NULL;
     if (!folder) {
         qn_free(target);
@@ -210,6 +226,7 @@ qn_status qn_newfile_create(qn_newfile **out, const char *path, int flags, qn_er
     errno = why;
     QN_TRY(create(out, fd, target, qn_path_name(target), flags, err));
     (*out)->takes_over = true;
+    (*out)->is_private = flags & QN_NEWFILE_PRIVATE;
     return QN_OK;
 }
 
@@ -255,6 +272,7 @@ static void take_over(const qn_newfile *file) {
     if (!file->takes_over || fstatat(file->folder, file->name, &old, AT_SYMLINK_NOFOLLOW) != 0 ||
         !S_ISREG(old.st_mode) || fstat(file->fd, &own) != 0)
         return;
+    if (file->is_private && old.st_uid != own.st_uid) return; // it was put there meanwhile
     mode_t mode = old.st_mode & 0777;
     const bool is_given = (own.st_uid == old.st_uid && own.st_gid == old.st_gid) ||
                           fchown(file->fd, old.st_uid, old.st_gid) == 0 ||

@@ -25,8 +25,10 @@ typedef struct qn_newfile_kind {
 } qn_newfile_kind;
 
 enum {
-    QN_NEWFILE_PRIVATE = 1, // a new file is for its owner alone; else as the umask says
-    QN_NEWFILE_NAMED = 2,   // never without a name, as where the file system cannot do that
+    QN_NEWFILE_PRIVATE =
+        1, // a new file is for its owner alone; else as the umask says. One that would
+           // replace a file of another user, or follow his link, is an error
+    QN_NEWFILE_NAMED = 2, // never without a name, as where the file system cannot do that
 };
 
 // Whether a new file of that kind may take this place: nothing is there, or an empty file, or one of
