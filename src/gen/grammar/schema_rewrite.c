@@ -13,34 +13,29 @@
 enum { NUMBERS_MAX = 512, PLACES_MAX = 512, SUBSETS_OF_MAX = 4 };
 
 // --- making JSON ---------------------------------------------------------------------------------
-// NULL is what failed allocations leave, and is handed on. Values are taken over.
+// As in core/json.h: values are taken over, and NULL, which failed allocations leave, is handed on.
 
-static json_t *put(json_t *object, const char *key, json_t *value) {
-    if (!object) {
-        json_decref(value);
-        return NULL;
-    }
-    if (!json_object_set_new_nocheck(object, key, value)) return object;
-    json_decref(object);
-    return NULL;
+static json_t *with(json_t *object, const char *key, json_t *value) {
+    qn_json_put(&object, key, value);
+    return object;
 }
 
-static json_t *push(json_t *list, json_t *value) {
-    if (!list) {
-        json_decref(value);
-        return NULL;
-    }
-    if (!json_array_append_new(list, value)) return list;
-    json_decref(list);
-    return NULL;
+static json_t *object1(const char *key, json_t *value) { return with(json_object(), key, value); }
+
+static json_t *list1(json_t *value) {
+    json_t *list = json_array();
+    qn_json_push(&list, value);
+    return list;
 }
 
-static json_t *object1(const char *key, json_t *value) { return put(json_object(), key, value); }
-static json_t *list1(json_t *value) { return push(json_array(), value); }
-static json_t *list2(json_t *a, json_t *b) { return push(list1(a), b); }
+static json_t *list2(json_t *a, json_t *b) {
+    json_t *list = list1(a);
+    qn_json_push(&list, b);
+    return list;
+}
 
 static json_t *typed(const char *type, const char *key, json_t *value) {
-    return put(object1("type", json_string_nocheck(type)), key, value);
+    return with(object1("type", json_string_nocheck(type)), key, value);
 }
 
 static json_t *not_of(json_t *schema) { return object1("not", json_incref(schema)); }
@@ -95,7 +90,7 @@ typedef struct negation {
     json_t *options; // schemas, one of which holds instead
 } negation;
 
-static void add_option(negation *x, json_t *option) { x->options = push(x->options, option); }
+static void add_option(negation *x, json_t *option) { qn_json_push(&x->options, option); }
 
 typedef struct listed_number {
     qn_decimal decimal;
@@ -127,8 +122,8 @@ static qn_status exclude_numbers(negation *x, const json_t *list) {
     for (size_t i = 0; !status && i <= n; i++) {
         if (i && i < n && !compare_numbers(&numbers[i - 1], &numbers[i])) continue;
         json_t *option = object1("type", json_string_nocheck("number"));
-        if (i) option = put(option, "exclusiveMinimum", json_incref(numbers[i - 1].value));
-        if (i < n) option = put(option, "exclusiveMaximum", json_incref(numbers[i].value));
+        if (i) qn_json_put(&option, "exclusiveMinimum", json_incref(numbers[i - 1].value));
+        if (i < n) qn_json_put(&option, "exclusiveMaximum", json_incref(numbers[i].value));
         add_option(x, option);
     }
     qn_free(numbers);
@@ -148,13 +143,13 @@ static qn_status spend_places(const negation *x, size_t n) {
 static json_t *other_arrays(const json_t *value) {
     const size_t n = json_array_size(value);
     json_t *options = list1(typed("array", "minItems", json_integer((json_int_t)n + 1)));
-    if (n) options = push(options, typed("array", "maxItems", json_integer((json_int_t)n - 1)));
+    if (n) qn_json_push(&options, typed("array", "maxItems", json_integer((json_int_t)n - 1)));
     for (size_t i = 0; i < n; i++) {
         json_t *prefix = json_array();
-        for (size_t k = 0; k < i; k++) prefix = push(prefix, json_true());
+        for (size_t k = 0; k < i; k++) qn_json_push(&prefix, json_true());
         json_t *item = object1("const", json_incref(json_array_get(value, i)));
-        prefix = push(prefix, object1("not", item));
-        options = push(options, put(typed("array", "prefixItems", prefix), "minItems",
+        qn_json_push(&prefix, object1("not", item));
+        qn_json_push(&options, with(typed("array", "prefixItems", prefix), "minItems",
                                     json_integer((json_int_t)i + 1)));
     }
     return object1("anyOf", options);
@@ -167,9 +162,9 @@ static json_t *other_objects(json_t *value) {
     json_t *options = list1(
         typed("object", "minProperties", json_integer((json_int_t)json_object_size(value) + 1)));
     json_object_foreach(value, key, one) {
-        options = push(options, typed("object", "properties", object1(key, json_false())));
+        qn_json_push(&options, typed("object", "properties", object1(key, json_false())));
         json_t *differs = object1("not", object1("const", json_incref(one)));
-        options = push(options, put(typed("object", "properties", object1(key, differs)),
+        qn_json_push(&options, with(typed("object", "properties", object1(key, differs)),
                                     "required", list1(json_string_nocheck(key))));
     }
     return object1("anyOf", options);
@@ -195,14 +190,14 @@ static qn_status exclude_nested(negation *x, const json_t *list, json_type kind,
             json_decref(all);
             return status;
         }
-        all = push(all, others_of(value, kind));
+        qn_json_push(&all, others_of(value, kind));
     }
     const bool is_plain = all && !json_array_size(all);
     json_t *option = object1("type", json_string_nocheck(type));
     if (is_plain)
         json_decref(all);
     else
-        option = put(option, "allOf", all);
+        qn_json_put(&option, "allOf", all);
     add_option(x, option);
     return QN_OK;
 }
@@ -215,7 +210,7 @@ static void exclude_words(negation *x, const json_t *list) {
         if (json_is_null(value)) seen[0] = true;
         if (json_is_boolean(value)) seen[json_is_true(value) ? 1 : 2] = true;
         if (json_is_string(value) && !qn_schema_is_number(x->s, value))
-            strings = push(strings, json_incref(value));
+            qn_json_push(&strings, json_incref(value));
     }
     if (!seen[0]) add_option(x, object1("type", json_string_nocheck("null")));
     if (!seen[1]) add_option(x, object1("const", json_true()));
@@ -244,7 +239,7 @@ static qn_status refuse(negation *x) {
 static qn_status not_type(negation *x, json_t *value) {
     json_t *types = object1("type", json_incref(value)),
            *nullable = json_object_get(x->schema, "nullable");
-    if (nullable) types = put(types, "nullable", json_incref(nullable));
+    if (nullable) qn_json_put(&types, "nullable", json_incref(nullable));
     add_option(x, object1("not", types));
     return QN_OK;
 }
@@ -352,10 +347,10 @@ static qn_status not_prefix(negation *x, const json_t *prefix) {
     QN_TRY(spend_places(x, json_array_size(prefix)));
     for (size_t i = 0; i < json_array_size(prefix); i++) {
         json_t *list = json_array();
-        for (size_t k = 0; k < i; k++) list = push(list, json_true());
-        list = push(list, not_of(json_array_get(prefix, i)));
-        add_option(x, put(typed("array", "prefixItems", list), "minItems",
-                          json_integer((json_int_t)i + 1)));
+        for (size_t k = 0; k < i; k++) qn_json_push(&list, json_true());
+        qn_json_push(&list, not_of(json_array_get(prefix, i)));
+        add_option(x, with(typed("array", "prefixItems", list), "minItems",
+                           json_integer((json_int_t)i + 1)));
     }
     return QN_OK;
 }
@@ -363,7 +358,7 @@ static qn_status not_prefix(negation *x, const json_t *prefix) {
 // An item behind the first `from` that is not as it should be.
 static void not_rest(negation *x, json_t *rest, size_t from) {
     json_t *option = typed("array", "contains", not_of(rest));
-    if (from) option = put(option, QN_KEYWORD_FROM, json_integer((json_int_t)from));
+    if (from) qn_json_put(&option, QN_KEYWORD_FROM, json_integer((json_int_t)from));
     add_option(x, option);
 }
 
@@ -391,12 +386,12 @@ static qn_status not_contains(negation *x, json_t *value) {
     QN_TRY(qn_schema_count(&max, &found, x->s, &member, "maxContains"));
     if (min == 1) add_option(x, typed("array", "items", not_of(value)));
     if (min > 1)
-        add_option(x, put(put(typed("array", "contains", json_incref(value)), "minContains",
-                              json_integer(0)),
-                          "maxContains", json_integer((json_int_t)min - 1)));
+        add_option(x, with(with(typed("array", "contains", json_incref(value)), "minContains",
+                                json_integer(0)),
+                           "maxContains", json_integer((json_int_t)min - 1)));
     if (max != QN_AST_MANY)
-        add_option(x, put(typed("array", "contains", json_incref(value)), "minContains",
-                          json_integer((json_int_t)max + 1)));
+        add_option(x, with(typed("array", "contains", json_incref(value)), "minContains",
+                           json_integer((json_int_t)max + 1)));
     return QN_OK;
 }
 
@@ -406,8 +401,8 @@ static qn_status not_required(negation *x, json_t *value) {
     json_array_foreach(value, i, name) {
         if (!json_is_string(name))
             return QN_SCHEMA_FAIL(x->s, x->where, "required", FORMAT, "not a list of strings");
-        add_option(x, put(one_property(json_string_value(name), json_false()), "type",
-                          json_string_nocheck("object")));
+        add_option(x, with(one_property(json_string_value(name), json_false()), "type",
+                           json_string_nocheck("object")));
     }
     return QN_OK;
 }
@@ -417,15 +412,16 @@ static qn_status not_properties(negation *x, json_t *value) {
     json_t *one;
     json_object_foreach(value, key, one) {
         if (json_is_true(one)) continue;
-        json_t *option = put(one_property(key, not_of(one)), "type", json_string_nocheck("object"));
-        add_option(x, put(option, "required", list1(json_string_nocheck(key))));
+        json_t *option =
+            with(one_property(key, not_of(one)), "type", json_string_nocheck("object"));
+        add_option(x, with(option, "required", list1(json_string_nocheck(key))));
     }
     return QN_OK;
 }
 
 // Some property, whose name is described by `some` (see QN_KEYWORD_SOME), has this value.
 static void add_some(negation *x, json_t *some, json_t *value) {
-    add_option(x, typed("object", QN_KEYWORD_SOME, put(some, "value", value)));
+    add_option(x, typed("object", QN_KEYWORD_SOME, with(some, "value", value)));
 }
 
 static qn_status not_pattern_properties(negation *x, json_t *value) {
@@ -446,9 +442,9 @@ static qn_status not_additional(negation *x, json_t *value) {
         json_decref(texts);
         return QN_OK;
     }
-    json_object_foreach(properties, key, one) names = push(names, json_string_nocheck(key));
-    json_object_foreach(patterns, key, one) texts = push(texts, json_string_nocheck(key));
-    add_some(x, put(object1("names", names), "patterns", texts), not_of(value));
+    json_object_foreach(properties, key, one) qn_json_push(&names, json_string_nocheck(key));
+    json_object_foreach(patterns, key, one) qn_json_push(&texts, json_string_nocheck(key));
+    add_some(x, with(object1("names", names), "patterns", texts), not_of(value));
     return QN_OK;
 }
 
@@ -467,7 +463,7 @@ static qn_status not_all_of(negation *x, json_t *value) {
 static json_t *none_of(json_t *list) {
     json_t *all = json_array(), *one;
     size_t i;
-    json_array_foreach(list, i, one) all = push(all, not_of(one));
+    json_array_foreach(list, i, one) qn_json_push(&all, not_of(one));
     return object1("allOf", all);
 }
 
@@ -636,9 +632,9 @@ static qn_status add_dependency(json_t **all, qn_schema *s, const qn_where *wher
             json_decref(required);
             return QN_SCHEMA_FAIL(s, where, keyword, FORMAT, "not a list of strings");
         }
-        required = push(required, json_incref(name));
+        qn_json_push(&required, json_incref(name));
     }
-    *all = push(*all, if_there(key, required, json_is_array(value) ? NULL : value));
+    qn_json_push(all, if_there(key, required, json_is_array(value) ? NULL : value));
     return QN_OK;
 }
 
@@ -682,8 +678,8 @@ qn_status qn_schema_if_options(json_t **out, qn_schema *s, const qn_member *memb
     *out = find_made(s, member->schema, MADE_IF);
     if (*out) return QN_OK;
     json_t *yes = list1(json_incref(condition)), *no = list1(not_of(condition));
-    if (then) yes = push(yes, json_incref(then));
-    if (other) no = push(no, json_incref(other));
+    if (then) qn_json_push(&yes, json_incref(then));
+    if (other) qn_json_push(&no, json_incref(other));
     return keep_made(out, s, member->schema, MADE_IF,
                      list2(object1("allOf", yes), object1("allOf", no)));
 }
@@ -703,8 +699,8 @@ qn_status qn_schema_subsets(json_t **out, qn_schema *s, json_t *options, const q
     for (unsigned chosen = 1; chosen < 1u << n; chosen++) {
         json_t *all = json_array();
         for (size_t i = 0; i < n; i++)
-            if (chosen >> i & 1) all = push(all, json_incref(json_array_get(options, i)));
-        list = push(list, object1("allOf", all));
+            if (chosen >> i & 1) qn_json_push(&all, json_incref(json_array_get(options, i)));
+        qn_json_push(&list, object1("allOf", all));
     }
     return keep_made(out, s, options, MADE_SUBSETS, list);
 }
@@ -729,9 +725,9 @@ qn_status qn_schema_one_options(json_t **out, qn_schema *s, const qn_member *mem
                 json_decref(list);
                 return status;
             }
-            if (!apart) all = push(all, not_of(json_array_get(options, k)));
+            if (!apart) qn_json_push(&all, not_of(json_array_get(options, k)));
         }
-        list = push(list, object1("allOf", all));
+        qn_json_push(&list, object1("allOf", all));
     }
     return keep_made(out, s, options, kind, list);
 }

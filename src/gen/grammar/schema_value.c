@@ -474,14 +474,18 @@ qn_status qn_schema_valid(bool *out, qn_schema *s, const json_t *value, json_t *
     return QN_OK;
 }
 
-// The types that have finitely many values, as values.
-static json_t *values_of_types(uint32_t types) {
+// `single`, or without it the values of the types that have finitely many; NULL without memory.
+static json_t *finite_values(json_t *single, uint32_t types) {
     json_t *list = json_array();
-    if (list && (types & QN_TYPE_BOOLEAN)) {
-        json_array_append_new(list, json_true());
-        json_array_append_new(list, json_false());
+    if (single) {
+        qn_json_push(&list, json_incref(single));
+        return list;
     }
-    if (list && (types & QN_TYPE_NULL)) json_array_append_new(list, json_null());
+    if (types & QN_TYPE_BOOLEAN) {
+        qn_json_push(&list, json_true());
+        qn_json_push(&list, json_false());
+    }
+    if (types & QN_TYPE_NULL) qn_json_push(&list, json_null());
     return list;
 }
 
@@ -502,18 +506,10 @@ qn_status qn_schema_values(json_t **out, qn_schema *s, const qn_conj *conj) {
     qn_conj_deinit(&all);
     QN_TRY(status);
     if (!values && (single || !(types & ~(uint32_t)(QN_TYPE_BOOLEAN | QN_TYPE_NULL)))) {
-        values = single ? json_array() : values_of_types(types);
-        if (values && single) json_array_append(values, single);
+        values = finite_values(single, types);
         if (!s->made) s->made = json_array();
-        const size_t n =
-            single ? 1 : (types & QN_TYPE_BOOLEAN ? 2u : 0u) + (types & QN_TYPE_NULL ? 1u : 0u);
-        if (!values || !s->made || json_array_size(values) != n ||
-            json_array_append(s->made, values)) {
-            json_decref(values);
-            return QN_NOMEM(s->err, "schema");
-        }
-        json_decref(values); // `made` keeps it
-    }
+        if (json_array_append_new(s->made, values)) return QN_NOMEM(s->err, "schema");
+    } // which `made` keeps
     *out = values;
     return QN_OK;
 }
