@@ -421,6 +421,106 @@ static void large_texts(void **state) {
     ASSERT_FAILS(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err), QN_LIMIT, "#/properties");
 }
 
+// Whether the whole text fits, token masks being made on the way.
+static void assert_takes(const qn_grammar *grammar, const char *text) {
+    qn_err err;
+    qn_matcher *matcher;
+    bool fits = true;
+    ASSERT_OK(qn_matcher_create(&matcher, grammar, 0, &err));
+    for (size_t i = 0; text[i]; i++) {
+        const uint32_t *mask;
+        ASSERT_OK(qn_matcher_mask(&mask, matcher, &err));
+        ASSERT_OK(qn_matcher_feed(&fits, matcher, text + i, 1, &err));
+        if (!fits) fail_msg("'%s' does not fit from byte %zu on", text, i);
+    }
+    assert_true(qn_matcher_may_end(matcher));
+    qn_matcher_destroy(matcher);
+}
+
+static void add_choices(qn_buf *out, const char *before, int n, const char *after) {
+    qn_buf_text(out, before);
+    for (int i = 0; i < n; i++)
+        qn_buf_printf(out,
+                      "%s{\"type\":\"object\",\"properties\":{\"kind\":{\"const\":\"k%d\"}},"
+                      "\"required\":[\"kind\"],\"additionalProperties\":false}",
+                      i ? "," : "", i);
+    qn_buf_text(out, after);
+}
+
+static void add_words(qn_buf *out, const char *before, int n, const char *after) {
+    qn_buf_text(out, before);
+    for (int i = 0; i < n; i++) qn_buf_printf(out, "%s\"w%d\"", i ? "," : "", i);
+    qn_buf_text(out, after);
+}
+
+// Thousands of alternatives that begin alike are all kept.
+static void many_choices(void **state) {
+    (void)state;
+    qn_err err;
+    qn_grammar *grammar;
+    qn_buf text = {0};
+    add_choices(&text, "{\"anyOf\":[", 1000, "]}");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
+    assert_takes(grammar, "{\"kind\":\"k0\"}");
+    assert_takes(grammar, "{\n    \"kind\": \"k999\"\n}");
+    qn_grammar_destroy(grammar);
+    add_choices(&text, "{\"type\":\"array\",\"items\":{\"anyOf\":[", 4000, "]}}");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
+    assert_takes(grammar, "[{\"kind\":\"k0\"},{\"kind\":\"k3999\"}]");
+    qn_grammar_destroy(grammar);
+    add_words(&text, "{\"enum\":[", 5000, "]}");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
+    assert_takes(grammar, "\"w0\"");
+    assert_takes(grammar, "\"w4999\"");
+    qn_grammar_destroy(grammar);
+    qn_buf_text(&text, "{\"anyOf\":[{\"$ref\":\"#/$defs/a\"}");
+    repeat(&text, ",{\"$ref\":\"#/$defs/a\"}", 200000);
+    qn_buf_text(&text, "],\"$defs\":{\"a\":{\"type\":\"null\"}}}");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_SCHEMA, &text, &err));
+    assert_takes(grammar, "null");
+    qn_grammar_destroy(grammar);
+}
+
+// More alternatives than can be followed: an error, at the creation where that shows already, and
+// never a mask without some of them.
+static void too_many_choices(void **state) {
+    (void)state;
+    qn_err err;
+    qn_grammar *grammar;
+    qn_matcher *matcher;
+    const uint32_t *mask;
+    qn_buf text = {0};
+    qn_buf_text(&text, "root ::= \"0\"");
+    for (int i = 1; i < 70000; i++) qn_buf_printf(&text, " | \"%d\"", i);
+    ASSERT_FAILS(create(&grammar, QN_GRAMMAR_GBNF, &text, &err), QN_LIMIT,
+                 "a choice of 70000, at most 65536");
+    // Thirty thousand at the start, three times as many behind the first letter, and another way.
+    qn_buf_text(&text, "root ::= \"r\"");
+    for (int i = 0; i < 30000; i++) qn_buf_printf(&text, " | \"q\" \"a\"? \"b\"? \"%d\"", i);
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_GBNF, &text, &err));
+    ASSERT_OK(qn_matcher_create(&matcher, grammar, 0, &err));
+    ASSERT_FAILS(qn_matcher_mask(&mask, matcher, &err), QN_LIMIT,
+                 "more than 65536 ways to read the text at once");
+    qn_matcher_destroy(matcher);
+    qn_grammar_destroy(grammar);
+    // A text that must nest more deeply than is followed.
+    qn_buf_text(&text, "root ::= r0\n");
+    for (int i = 0; i < 5000; i++) qn_buf_printf(&text, "r%d ::= \"(\" r%d \")\"\n", i, i + 1);
+    qn_buf_text(&text, "r5000 ::= \"x\"");
+    ASSERT_OK(create(&grammar, QN_GRAMMAR_GBNF, &text, &err));
+    ASSERT_OK(qn_matcher_create(&matcher, grammar, 0, &err));
+    qn_status status = QN_OK;
+    for (int i = 0; i < 5000 && !status; i++) {
+        bool fits = false;
+        status = qn_matcher_mask(&mask, matcher, &err);
+        if (!status) ASSERT_OK(qn_matcher_feed(&fits, matcher, "(", 1, &err));
+        assert_true(status || fits);
+    }
+    ASSERT_FAILS(status, QN_LIMIT, "without more than 4096 frames");
+    qn_matcher_destroy(matcher);
+    qn_grammar_destroy(grammar);
+}
+
 static void deep_texts(void **state) {
     (void)state;
     qn_err err;
@@ -627,6 +727,8 @@ int main(void) {
         cmocka_unit_test(catastrophic_patterns),
         cmocka_unit_test(patterns_together),
         cmocka_unit_test(large_texts),
+        cmocka_unit_test(many_choices),
+        cmocka_unit_test(too_many_choices),
         cmocka_unit_test(deep_texts),
         cmocka_unit_test(sweeps),
         cmocka_unit_test(sharing),

@@ -2,7 +2,9 @@
 
 #include "core/mem.h"
 
-// What was lowered already: (tree node, node that follows) -> node.
+#include <stdlib.h>
+
+// What was lowered already: (tree node, or for a reference ~rule; node that follows) -> node.
 typedef struct memo {
     uint64_t *keys; // 0: free; else the pair + 1
     int32_t *values;
@@ -16,6 +18,7 @@ typedef struct lowering {
     int32_t *entries;          // of rules; -1: not lowered
     qn_node_list rules, calls; // rules to lower; CALL nodes, whose `a` is a rule until the end
     bool no_memory, is_large;
+    size_t widest; // choice: how many there are
 } lowering;
 
 enum { MAX_NODES = 1 << 21 };
@@ -102,6 +105,12 @@ static int32_t add_split(lowering *low, const int32_t *to, size_t n) {
     return node;
 }
 
+static int compare_nodes(const void *x, const void *y) {
+    const int32_t a = *(const int32_t *)x, b = *(const int32_t *)y;
+    return (a > b) - (a < b);
+}
+
+// Alternatives that lead to the same node are one.
 static int32_t lower_alt(lowering *low, int32_t tree, int32_t next) {
     qn_node_list items = {0};
     qn_ast_flatten(low->ast, QN_AST_IS_ALT, tree, &items);
@@ -109,7 +118,13 @@ static int32_t lower_alt(lowering *low, int32_t tree, int32_t next) {
     for (size_t i = 0; i < items.n; i++)
         if (low->ast->nodes[items.items[i]].productive)
             items.items[n++] = lower(low, items.items[i], next);
-    const int32_t node = n ? add_split(low, items.items, n) : 0;
+    if (n) qsort(items.items, n, sizeof *items.items, compare_nodes);
+    size_t n_kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!n_kept || items.items[n_kept - 1] != items.items[i])
+            items.items[n_kept++] = items.items[i];
+    if (n_kept > low->widest) low->widest = n_kept;
+    const int32_t node = n_kept ? add_split(low, items.items, n_kept) : 0;
     qn_free(items.items);
     return node;
 }
@@ -146,7 +161,8 @@ static int32_t lower(lowering *low, int32_t tree, int32_t next) {
     if (low->no_memory || low->is_large || low->ast->failed) return 0;
     const qn_ast_node node = low->ast->nodes[tree];
     if (node.kind == QN_AST_IS_EMPTY) return next;
-    const uint64_t key = (((uint64_t)(uint32_t)tree << 32) | (uint32_t)next) + 1;
+    const int32_t what = node.kind == QN_AST_IS_REF ? ~node.a : tree;
+    const uint64_t key = (((uint64_t)(uint32_t)what << 32) | (uint32_t)next) + 1;
     if (low->seen.cap) {
         const size_t at = memo_slot(&low->seen, key);
         if (low->seen.keys[at]) return low->seen.values[at];
@@ -220,6 +236,9 @@ static qn_status lower_all(lowering *low, int32_t root, qn_err *err) {
     }
     if (low->is_large) return QN_FAIL(err, LIMIT, "grammar: more than %d states", MAX_NODES);
     if (low->no_memory) return QN_NOMEM(err, "grammar");
+    if (low->widest > QN_CHOICES_MAX)
+        return QN_FAIL(err, LIMIT, "grammar: a choice of %zu, at most %d", low->widest,
+                       QN_CHOICES_MAX);
     for (size_t i = 0; i < low->calls.n; i++) {
         qn_pnode *call = &p->nodes[low->calls.items[i]];
         call->a = low->entries[call->a];

@@ -27,11 +27,14 @@ struct qn_matcher {
 // QN_STATES_OK is none.
 static qn_status fail_states(qn_states_result result, qn_err *err) {
     if (result == QN_STATES_AMBIGUOUS)
-        return QN_FAIL(err, LIMIT, "grammar: more than %d ways to read the text at once",
-                       QN_STATE_STACKS_MAX);
+        return QN_FAIL(err, LIMIT,
+                       "grammar: more than %d ways to read the text at once, or %d steps between "
+                       "two bytes",
+                       QN_STATE_STACKS_MAX, QN_STATE_PLACES_MAX);
     if (result == QN_STATES_COSTLY)
         return QN_FAIL(err, LIMIT, "grammar: more than %d steps for one token", STEPS_MAX);
-    return QN_FAIL(err, LIMIT, "grammar: its states do not fit into memory");
+    return QN_FAIL(err, LIMIT, "grammar: more than %d states, %d ways or %d frames for one token",
+                   QN_STATES_MAX, QN_STACKS_MAX, QN_CELLS_MAX);
 }
 
 // Forgets all states and masks but the present state.
@@ -199,8 +202,8 @@ static void allow(const qn_matcher *m, uint32_t *mask, int32_t token) {
         if ((size_t)token < m->n_vocab) mask[token / 32] |= 1u << (token % 32);
 }
 
-// Adds the tokens of a trie that fit from `state`. A token that leads to too many stacks at once is
-// left out, as one that nests too deeply.
+// Adds the tokens of a trie that fit from `state`, all of them: a state that cannot be made is an
+// error, not an end.
 static qn_states_result walk_trie(qn_matcher *m, uint32_t *mask, const qn_trie *trie,
                                   int32_t state) {
     const uint8_t *class_of = m->grammar->program.class_of;
@@ -210,8 +213,7 @@ static qn_states_result walk_trie(qn_matcher *m, uint32_t *mask, const qn_trie *
         int32_t to = qn_states_row(m->states, from)[class_of[node.byte]];
         if (to < 0) {
             const qn_states_result result = qn_states_step(&to, m->states, from, node.byte);
-            if (result == QN_STATES_FULL || result == QN_STATES_COSTLY) return result;
-            if (result) to = QN_STATE_DEAD;
+            if (result) return result;
         }
         if (to == QN_STATE_DEAD) {
             i = node.end;
@@ -269,12 +271,11 @@ static qn_states_result fill_mask(qn_matcher *m, uint32_t *mask, int32_t state) 
     const size_t n_words = bytes->n_words < m->n_words ? bytes->n_words : m->n_words;
     int n_plain = -1;
     qn_states_result result = count_plain(&n_plain, m, state);
-    if (result == QN_STATES_FULL || result == QN_STATES_COSTLY) return result;
+    if (result) return result;
     memset(mask, 0, m->n_words * sizeof *mask);
-    if (!result && n_plain > 0)
+    if (n_plain > 0)
         memcpy(mask, bytes->plain + (size_t)n_plain * bytes->n_words, n_words * sizeof *mask);
-    const bool by_length = !result && n_plain >= 0;
-    result = walk_trie(m, mask, by_length ? &bytes->special : &bytes->all, state);
+    result = walk_trie(m, mask, n_plain >= 0 ? &bytes->special : &bytes->all, state);
     add_tokens(m, mask, state);
     if (qn_states_get(m->states, state)->may_end)
         for (size_t i = 0; i < n_words; i++) mask[i] |= bytes->ends[i];
@@ -328,6 +329,9 @@ qn_status qn_matcher_mask(const uint32_t **allowed, qn_matcher *m, qn_err *err) 
         }
         if (result) return fail_states(result, err);
     }
+    if (is_empty(mask, m->n_words) && qn_states_was_cut(m->states))
+        return QN_FAIL(err, LIMIT, "grammar: no token can follow without more than %d frames",
+                       QN_STACK_DEPTH_MAX);
     if (is_empty(mask, m->n_words))
         return QN_FAIL(err, STATE, "grammar: no token of the vocabulary can follow here");
     *allowed = mask;

@@ -7,6 +7,8 @@
 
 #include "gen/grammar/ast.h"
 
+enum { QN_CHOICES_MAX = 1 << 16 }; // of one choice
+
 typedef enum qn_pnode_kind {
     QN_P_RETURN,  // node 0 is the only one
     QN_P_BYTE,    // a byte of set `a`, then `next`

@@ -8,7 +8,8 @@ enum {
     CELL_SLOTS = QN_CELLS_MAX * 2,
     FIRST_SLOTS = 1024,
     STATE_SLOTS = QN_STATES_MAX * 2,
-    SEEN_SLOTS = QN_STATE_STEPS_MAX * 2,
+    SEEN_SLOTS = QN_STATE_PLACES_MAX * 2,
+    FIRST_SEEN = 1 << 16,
     UNKNOWN = -2, // of `advance`
 };
 
@@ -35,15 +36,17 @@ struct qn_states {
     uint32_t *state_slots;
     int32_t *rows; // (state, class) -> state, -1: not known
     seen_slot *seen;
-    place *work;
+    size_t seen_mask; // slots in use, less one, as cell_mask
+    place *work;      // all that was met in this round, in the order in which it is followed
     size_t n_cells, n_stacks, n_states;
     size_t cell_mask; // slots in use, less one: few cells touch few pages
     uint32_t round;
     uint64_t steps_left;
     // The set that is being made.
-    uint32_t made[QN_STATE_STACKS_MAX];
+    uint32_t *made;
     size_t n_made;
     bool made_may_end;
+    bool was_cut; // see qn_states_was_cut
 };
 
 // A row for each array: where, and how many bytes.
@@ -52,7 +55,7 @@ typedef struct area {
     size_t size;
 } area;
 
-enum { N_AREAS = 9 };
+enum { N_AREAS = 11 };
 
 static size_t align_up(size_t size) { return (size + 4095) & ~(size_t)4095; }
 
@@ -66,7 +69,9 @@ static void list_areas(area out[N_AREAS], qn_states *s) {
         {(void **)&s->states, QN_STATES_MAX * sizeof *s->states},
         {(void **)&s->state_slots, STATE_SLOTS * sizeof *s->state_slots},
         {(void **)&s->rows, QN_STATES_MAX * s->program->n_classes * sizeof *s->rows},
-        {(void **)&s->seen, SEEN_SLOTS * sizeof *s->seen + QN_STATE_STEPS_MAX * sizeof *s->work},
+        {(void **)&s->seen, SEEN_SLOTS * sizeof *s->seen},
+        {(void **)&s->work, QN_STATE_PLACES_MAX * sizeof *s->work},
+        {(void **)&s->made, QN_STATE_STACKS_MAX * sizeof *s->made},
     };
     memcpy(out, areas, sizeof areas);
 }
@@ -101,7 +106,7 @@ qn_status qn_states_create(qn_states **out, const qn_program *program, size_t lo
         *areas[i].at = at;
         at += align_up(areas[i].size);
     }
-    s->work = (place *)(s->seen + SEEN_SLOTS);
+    s->seen_mask = FIRST_SEEN - 1;
     start_empty(s);
     *out = s;
     return QN_OK;
@@ -174,38 +179,54 @@ static uint32_t get_cell(qn_states *s, int32_t node, uint32_t count, uint32_t pa
 
 // True if the place is new in this round.
 static bool mark_seen(qn_states *s, place at) {
-    size_t slot = mix(mix(29, (uint32_t)at.node), at.stack) & (SEEN_SLOTS - 1);
-    for (; s->seen[slot].round == s->round; slot = (slot + 1) & (SEEN_SLOTS - 1))
+    size_t slot = mix(mix(29, (uint32_t)at.node), at.stack) & s->seen_mask;
+    for (; s->seen[slot].round == s->round; slot = (slot + 1) & s->seen_mask)
         if (s->seen[slot].at.node == at.node && s->seen[slot].at.stack == at.stack) return false;
     s->seen[slot] = (seen_slot){at, s->round};
     return true;
 }
 
-static void begin(qn_states *s) {
+static void forget_seen(qn_states *s) {
     if (++s->round == 0) { // wrapped: old marks would look new
         memset(s->seen, 0, SEEN_SLOTS * sizeof *s->seen);
         s->round = 1;
     }
+}
+
+// Marks the first `n` places of `work` in a table that is twice as large.
+static void grow_seen(qn_states *s, size_t n) {
+    s->seen_mask = s->seen_mask * 2 + 1;
+    forget_seen(s);
+    for (size_t i = 0; i < n; i++) mark_seen(s, s->work[i]);
+}
+
+static void begin(qn_states *s) {
+    forget_seen(s);
     s->n_made = 0;
     s->made_may_end = false;
 }
 
 typedef struct closing {
-    size_t n, n_seen; // places to do; places met
+    size_t n, n_done; // places met; those of them that were followed
     qn_states_result result;
 } closing;
 
 static void want(qn_states *s, closing *c, int32_t node, uint32_t stack) {
     if (!mark_seen(s, (place){node, stack})) return;
-    if (++c->n_seen >= QN_STATE_STEPS_MAX)
+    if (c->n == QN_STATE_PLACES_MAX) {
         c->result = QN_STATES_AMBIGUOUS;
-    else
-        s->work[c->n++] = (place){node, stack};
+        return;
+    }
+    s->work[c->n++] = (place){node, stack};
+    if (c->n * 2 > s->seen_mask && s->seen_mask < SEEN_SLOTS - 1) grow_seen(s, c->n);
 }
 
 // A deeper stack than allowed is as if the grammar did not have this branch.
 static void want_under(qn_states *s, closing *c, int32_t node, place frame, uint32_t count) {
-    if (s->cells[frame.stack].depth >= QN_STACK_DEPTH_MAX) return;
+    if (s->cells[frame.stack].depth >= QN_STACK_DEPTH_MAX) {
+        s->was_cut = true;
+        return;
+    }
     const uint32_t stack = get_cell(s, frame.node, count, frame.stack);
     if (!stack)
         c->result = QN_STATES_FULL;
@@ -304,10 +325,10 @@ static void close_one(qn_states *s, closing *c, place at) {
 
 static qn_states_result close_from(qn_states *s, closing *c, int32_t node, uint32_t stack) {
     want(s, c, node, stack);
-    while (c->n && !c->result) {
+    while (c->n_done < c->n && !c->result) {
         if (s->steps_left == 0) return QN_STATES_COSTLY;
         s->steps_left--;
-        close_one(s, c, s->work[--c->n]);
+        close_one(s, c, s->work[c->n_done++]);
     }
     return c->result;
 }
@@ -541,6 +562,7 @@ int32_t qn_states_sweep(qn_states *s, int32_t keep) {
 }
 
 qn_state *qn_states_get(qn_states *s, int32_t state) { return &s->states[state]; }
+bool qn_states_was_cut(const qn_states *s) { return s->was_cut; }
 size_t qn_states_count(const qn_states *s) { return s->n_states; }
 size_t qn_states_n_cells(const qn_states *s) { return s->n_cells; }
 const int32_t *qn_states_row(const qn_states *s, int32_t state) {

@@ -12,10 +12,10 @@
 enum {
     QN_STATE_DEAD = 0, // no text goes on from here
     QN_STATES_MAX = 1 << 15,
-    QN_CELLS_MAX = 1 << 19,
-    QN_STACKS_MAX = 1 << 21,    // in all sets together
-    QN_STATE_STACKS_MAX = 2048, // in one set: beyond, a grammar is too ambiguous
-    QN_STATE_STEPS_MAX = 1 << 15,
+    QN_CELLS_MAX = 1 << 20,
+    QN_STACKS_MAX = 1 << 22,              // in all sets together
+    QN_STATE_STACKS_MAX = QN_CHOICES_MAX, // in one set: beyond, a grammar is too ambiguous
+    QN_STATE_PLACES_MAX = 1 << 18,        // that are met on the way to one set
     QN_STACK_DEPTH_MAX = 4096,
 };
 
@@ -68,9 +68,12 @@ QN_MUST_CHECK qn_states_result qn_states_canon(int32_t *out, qn_states *states, 
 // The one state to which each plain character (any but controls, '"' and '\\') leads; -1 if they
 // lead to several.
 QN_MUST_CHECK qn_states_result qn_states_advance(int32_t *out, qn_states *states, int32_t from);
-// Forgets everything but `keep`, whose new number is returned.
+// Forgets everything but `keep`, whose new number is returned. What is kept was there before,
+// together with more, so there is room for it.
 int32_t qn_states_sweep(qn_states *states, int32_t keep);
 qn_state *qn_states_get(qn_states *states, int32_t state);
+// Whether a way was ever left out because its stack would be deeper than QN_STACK_DEPTH_MAX.
+bool qn_states_was_cut(const qn_states *states);
 size_t qn_states_count(const qn_states *states);
 size_t qn_states_n_cells(const qn_states *states);
 // For loops that step often: row of transitions by class of byte; -1: not known yet.
