@@ -4,7 +4,7 @@
 
 #include "families.h"
 
-#include "api/generate_int.h"
+#include "session/generate_int.h"
 
 typedef struct talk {
     qn_engine *engine;

@@ -186,22 +186,6 @@ qn_status qn_engine_memory(qn_memory *out, const qn_engine *engine, int64_t cont
     return qn_memory_plan(out, engine, context, chunk, err);
 }
 
-qn_status qn_engine_check_ids(const qn_engine *engine, const int32_t *ids, size_t n, int64_t limit,
-                              qn_err *err) {
-    const int64_t vocab = engine->model->hparams->vocab;
-    if (!engine->params && !engine->packs)
-        return QN_FAIL(err, STATE, "the model was opened without its weights");
-    if (n == 0 || !ids) return QN_FAIL(err, ARGUMENT, "no token ids were given");
-    if (n > (uint64_t)limit)
-        return QN_FAIL(err, LIMIT, "%zu tokens, the context has %lld", n, (long long)limit);
-    for (size_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] >= vocab)
-            return QN_FAIL(err, ARGUMENT, "token %zu: id %d, the vocabulary has %lld", i, ids[i],
-                           (long long)vocab);
-    }
-    return QN_OK;
-}
-
 qn_status qn_engine_logits(qn_logits *out, const qn_engine *engine, const int32_t *ids, size_t n,
                            const qn_logits_opts *opts, qn_err *err) {
     QN_NEED(out, err);

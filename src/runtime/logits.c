@@ -6,6 +6,22 @@
 #include <stdio.h>
 #include <string.h>
 
+qn_status qn_engine_check_ids(const qn_engine *engine, const int32_t *ids, size_t n, int64_t limit,
+                              qn_err *err) {
+    const int64_t vocab = engine->model->hparams->vocab;
+    if (!engine->params && !engine->packs)
+        return QN_FAIL(err, STATE, "the model was opened without its weights");
+    if (n == 0 || !ids) return QN_FAIL(err, ARGUMENT, "no token ids were given");
+    if (n > (uint64_t)limit)
+        return QN_FAIL(err, LIMIT, "%zu tokens, the context has %lld", n, (long long)limit);
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return QN_FAIL(err, ARGUMENT, "token %zu: id %d, the vocabulary has %lld", i, ids[i],
+                           (long long)vocab);
+    }
+    return QN_OK;
+}
+
 qn_status qn_logits_init(qn_logits *out, qn_err *err) {
     size_t n_logits, n_hidden;
     if (!qn_size_mul(&n_logits, (size_t)out->n_rows, (size_t)out->n_vocab) ||

@@ -6,11 +6,11 @@
 //   generate_text.c   what becomes of a chosen token: text, stops, events
 //   generate_draft.c  where guesses come from
 //   generate_batch.c  many prompts at once
-#ifndef QN_API_GENERATE_INT_H
-#define QN_API_GENERATE_INT_H
+#ifndef QN_SESSION_GENERATE_INT_H
+#define QN_SESSION_GENERATE_INT_H
 
-#include "api/generate_draft.h"
-#include "api/session_int.h"
+#include "session/generate_draft.h"
+#include "session/session_int.h"
 #include "gen/grammar/grammar.h"
 #include "gen/stop.h"
 

@@ -1,5 +1,5 @@
 // qn_generation: what becomes of a chosen token: history, text, stops, events.
-#include "api/generate_int.h"
+#include "session/generate_int.h"
 
 #include "core/mem.h"
 #include "gen/logits.h"

@@ -1,5 +1,5 @@
 // qn_session: several sessions in one step.
-#include "api/session_int.h"
+#include "session/session_int.h"
 
 static qn_status check_family(qn_session *const *sessions, size_t n, qn_err *err) {
     if (n < 1) return QN_FAIL(err, ARGUMENT, "a step of 0 sessions");

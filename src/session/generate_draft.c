@@ -1,4 +1,4 @@
-#include "api/generate_draft.h"
+#include "session/generate_draft.h"
 
 #include "gen/lookup.h"
 

@@ -1,5 +1,5 @@
 // qn_generation: options, life, and the loop over one. See quern.h for the contracts.
-#include "api/generate_int.h"
+#include "session/generate_int.h"
 
 #include "core/mem.h"
 #include "gen/grammar/object.h"

@@ -1,6 +1,6 @@
 // Inside a session: a token history and a sequence in a runner, which forks share.
-#ifndef QN_API_SESSION_INT_H
-#define QN_API_SESSION_INT_H
+#ifndef QN_SESSION_SESSION_INT_H
+#define QN_SESSION_SESSION_INT_H
 
 #include "gen/best.h"
 #include "gen/draft.h"
@@ -16,7 +16,7 @@ typedef struct qn_shared {
     qn_segment *segments;
     qn_session **rows;
     uint64_t step;
-    // Of steps that generate, and of guesses ahead by source (api/generate_draft.h).
+    // Of steps that generate, and of guesses ahead by source (session/generate_draft.h).
     qn_step_costs costs;
     qn_draft_record records[QN_GUESS_SOURCES];
 } qn_shared;

@@ -1,5 +1,5 @@
 // qn_session: one sequence. See quern.h for the contracts.
-#include "api/session_int.h"
+#include "session/session_int.h"
 
 #include "core/mem.h"
 #include "gen/logits.h"

@@ -1,7 +1,7 @@
 // qn_generation: one step of several. Guessed tokens are computed behind the last one in the same
 // step; then tokens are chosen in order, each by the scores after the tokens before it, as long as
 // they are the guessed ones. So a guess decides how many tokens a step gives, and never which.
-#include "api/generate_int.h"
+#include "session/generate_int.h"
 
 // --- choosing ------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 // Where guesses of the next tokens come from: text that repeats itself, a smaller model, or whoever
 // a test puts there.
-#ifndef QN_API_GENERATE_DRAFT_H
-#define QN_API_GENERATE_DRAFT_H
+#ifndef QN_SESSION_GENERATE_DRAFT_H
+#define QN_SESSION_GENERATE_DRAFT_H
 
-#include "api/session_int.h"
+#include "session/session_int.h"
 #include "gen/draft.h"
 
 // Guesses up to `most` tokens behind the n tokens of a history; returns how many. They may be

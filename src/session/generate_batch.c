@@ -1,5 +1,5 @@
 // Many prompts at once: rows start while there is place, in order, and make place when they end.
-#include "api/generate_int.h"
+#include "session/generate_int.h"
 
 #include "core/mem.h"
 

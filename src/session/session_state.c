@@ -1,5 +1,5 @@
 // qn_session: going back, forking, and putting back what was.
-#include "api/session_int.h"
+#include "session/session_int.h"
 
 #include "core/mem.h"
 

@@ -1,5 +1,5 @@
 // qn_generation: reading the prompt, and a context that is full.
-#include "api/generate_int.h"
+#include "session/generate_int.h"
 
 enum { KEPT_ROWS = 2048 }; // state is kept at multiples of this, too
 
