@@ -145,17 +145,26 @@ static inline void rig_recur(const qn_slots_view *view, size_t layer, const qn_s
         memcpy(log + (i - t->seg_commit[b]) * row_bytes, &keys[i], sizeof *keys);
 }
 
+// Does the copies that wait, as a step would before its rows.
+static inline void rig_copy(const rig *r) {
+    const qn_copy *copies;
+    const int64_t n = qn_state_copies(&copies, r->state);
+    qn_kv_copy(qn_state_memory(r->state), copies, n);
+    qn_state_clear_copies(r->state);
+}
+
 // Runs the prepared step of a sequence as segment b; false: the step table is wrong.
 static inline bool rig_run(const rig *r, const rig_seq *s, int64_t b, int64_t rows) {
     int32_t past[RIG_SEGS], slot[RIG_SEGS], accept[RIG_SEGS], commit[RIG_SEGS];
     int32_t pages[RIG_SEGS * RIG_GROUPS * RIG_PAGES];
-    const qn_seg_tables t = {past, slot, accept, commit, pages};
     const int64_t n_groups = qn_state_groups(r->state);
     const int64_t per_seg = qn_state_pages_per_seg(r->state);
+    const qn_seg_tables t = {past, slot, accept, commit, pages, per_seg};
+    rig_copy(r);
     qn_seq_fill(s->seq, &t, b);
     if (past[b] != qn_seq_length(s->seq) || accept[b] < 0 || accept[b] > QN_LOG_ROWS) return false;
     for (size_t i = 0; i < r->layout->n_caches; i++) {
-        const qn_cache_view *view = qn_state_cache(r->state, i);
+        const qn_cache_view *view = qn_kv_cache(qn_state_memory(r->state), i);
         const int32_t *own = pages + (b * n_groups + view->group) * per_seg;
         for (int64_t p = past[b]; p < past[b] + rows; p++) {
             const int32_t page = own[p / QN_PAGE_ROWS];
@@ -165,7 +174,7 @@ static inline bool rig_run(const rig *r, const rig_seq *s, int64_t b, int64_t ro
         }
     }
     for (size_t i = 0; i < r->layout->n_slots; i++)
-        rig_recur(qn_state_slots(r->state, i), i, &t, b, s->keys + past[b], rows);
+        rig_recur(qn_kv_slots(qn_state_memory(r->state), i), i, &t, b, s->keys + past[b], rows);
     return true;
 }
 
@@ -173,7 +182,7 @@ static inline bool rig_run(const rig *r, const rig_seq *s, int64_t b, int64_t ro
 
 static inline const char *rig_check_cache(const rig *r, const rig_seq *s, size_t i) {
     static char text[128];
-    const qn_cache_view *view = qn_state_cache(r->state, i);
+    const qn_cache_view *view = qn_kv_cache(qn_state_memory(r->state), i);
     const seq_group *own = &s->seq->groups[view->group];
     const int64_t window = r->layout->groups[view->group].window;
     const int64_t n = qn_seq_length(s->seq);
@@ -193,13 +202,14 @@ static inline const char *rig_check_cache(const rig *r, const rig_seq *s, size_t
 // All that the sequence shows is what a fresh computation of its keys would give.
 static inline const char *rig_check_seq(const rig *r, const rig_seq *s) {
     const int64_t n = qn_seq_length(s->seq);
+    rig_copy(r);
     if (s->seq->certain > n) return "more rows are certain than there are";
     for (size_t i = 0; i < r->layout->n_caches; i++) {
         const char *fault = rig_check_cache(r, s, i);
         if (fault) return fault;
     }
     for (size_t i = 0; n && i < r->layout->n_slots; i++) {
-        const qn_slots_view *view = qn_state_slots(r->state, i);
+        const qn_slots_view *view = qn_kv_slots(qn_state_memory(r->state), i);
         const unsigned char *slot = view->slots + s->seq->slot * view->slot_bytes;
         uint64_t state = rig_load(slot + view->offset);
         for (int64_t k = 0; k < n - s->seq->certain; k++)

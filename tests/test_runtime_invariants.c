@@ -5,6 +5,7 @@
 #include "format_files.h"
 
 #include "core/mem.h"
+#include "runtime/kv_memory.h"
 #include "runtime/runner.h"
 
 #include <stdlib.h>
@@ -498,14 +499,15 @@ static float *read_state(const qn_engine *engine, qn_runner *runner, qn_seq *seq
     qn_state *state = qn_runner_state(runner);
     const int64_t groups = qn_state_groups(state), pages = qn_state_pages_per_seg(state);
     int32_t numbers[4], *table = qn_alloc((size_t)(groups * pages), sizeof *table);
-    const qn_seg_tables to = {numbers, numbers + 1, numbers + 2, numbers + 3, table};
+    const qn_seg_tables to = {numbers,     numbers + 1, numbers + 2,
+                              numbers + 3, table,       qn_state_pages_per_seg(state)};
     ASSERT_OK(qn_seq_prepare(seq, 1, 1, &err)); // shows the pages of a step to come
     qn_seq_fill(seq, &to, 0);
     qn_seq_cancel(seq);
     float *all = NULL;
     *size = 0;
     for (size_t i = 0; i < engine->prefill.n_leaves[QN_PLACE_CACHE]; i++) {
-        const qn_cache_view *view = qn_state_cache(state, i);
+        const qn_cache_view *view = qn_kv_cache(qn_state_memory(state), i);
         const size_t keys = (size_t)(view->heads * view->k_size);
         const size_t row = keys + (size_t)(view->heads * view->v_size);
         for (int64_t p = 0; p < n; p++) {

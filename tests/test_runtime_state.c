@@ -13,13 +13,14 @@ static void layout_groups(void **state) {
     const int64_t group[] = {0, 1, 2, 0}, offset[] = {0, 0, 0, 512},
                   bytes[] = {1024, 512, 512, 1024};
     for (size_t i = 0; i < 4; i++) {
-        const qn_cache_view *view = qn_state_cache(r.state, i);
+        const qn_cache_view *view = qn_kv_cache(qn_state_memory(r.state), i);
         assert_int_equal(view->group, group[i]);
         assert_int_equal(view->offset, offset[i]);
         assert_int_equal(view->page_bytes, bytes[i]);
         assert_int_equal((uintptr_t)view->pages % 64, 0);
     }
-    const qn_slots_view *conv = qn_state_slots(r.state, 0), *delta = qn_state_slots(r.state, 1);
+    const qn_slots_view *conv = qn_kv_slots(qn_state_memory(r.state), 0),
+                        *delta = qn_kv_slots(qn_state_memory(r.state), 1);
     assert_int_equal(conv->state_size, 2);
     assert_int_equal(conv->log_size, 2);
     assert_int_equal(delta->log_size, 5); // k 1, v 2, g 1, beta 1
@@ -326,7 +327,10 @@ static void windows_give_back(void **state) {
     qn_err err;
     qn_seq_truncate(s.seq, 999);
     ASSERT_OK(qn_seq_prepare(s.seq, 1, 1, &err));
-    qn_seq_fill(s.seq, &(qn_seg_tables){&past, &slot, &accept, &commit, pages}, 0);
+    qn_seq_fill(
+        s.seq,
+        &(qn_seg_tables){&past, &slot, &accept, &commit, pages, qn_state_pages_per_seg(r.state)},
+        0);
     for (int i = 0; i < RIG_PAGES; i++) {
         assert_true(pages[i] >= 0);
         assert_int_equal(pages[RIG_PAGES + i] >= 0, i >= own->first);

@@ -19,60 +19,18 @@ static bool block_init(qn_block *to, int64_t bytes) {
     return true;
 }
 
-static qn_status init_tables(qn_runner *r, qn_err *err) {
-    const size_t T = (size_t)r->opts.rows, B = (size_t)r->opts.segs, R = (size_t)r->opts.outs;
-    const size_t pages = (size_t)(qn_state_groups(r->state) * qn_state_pages_per_seg(r->state));
-    size_t n_pages;
-    if (!qn_size_mul(&n_pages, B, pages)) return QN_FAIL(err, LIMIT, "%zu segments", B);
-    int32_t **const arrays[] = {&r->ids,
-                                &r->pos,
-                                &r->row_seg,
-                                &r->seg_row,
-                                &r->seg_adapter,
-                                &r->row_out,
-                                &r->out_full,
-                                &r->segs.seg_past,
-                                &r->segs.seg_slot,
-                                &r->segs.seg_accept,
-                                &r->segs.seg_commit,
-                                &r->segs.seg_pages};
-    const size_t sizes[] = {T, 4 * T, T, B + 1, B, R + 1, R + 1, B, B, B, B, n_pages};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
-        *arrays[i] = qn_alloc(sizes[i], sizeof **arrays[i]); // touched where it is used only
-        if (!*arrays[i]) return QN_NOMEM(err, "step table");
-    }
-    for (size_t b = 0; b < B; b++) r->seg_adapter[b] = -1;
-    r->step = (qn_step){.ids = r->ids,
-                        .pos = r->pos,
-                        .row_seg = r->row_seg,
-                        .seg_row = r->seg_row,
-                        .seg_past = r->segs.seg_past,
-                        .seg_pages = r->segs.seg_pages,
-                        .pages_per_seg = qn_state_pages_per_seg(r->state),
-                        .n_groups = qn_state_groups(r->state),
-                        .seg_slot = r->segs.seg_slot,
-                        .seg_accept = r->segs.seg_accept,
-                        .seg_commit = r->segs.seg_commit,
-                        .seg_adapter = r->seg_adapter,
-                        .row_out = r->row_out,
-                        .out_full = r->out_full};
-    return QN_OK;
-}
-
-static void free_tables(qn_runner *r) {
-    int32_t *const arrays[] = {r->ids,
-                               r->pos,
-                               r->row_seg,
-                               r->seg_row,
-                               r->seg_adapter,
-                               r->row_out,
-                               r->out_full,
-                               r->segs.seg_past,
-                               r->segs.seg_slot,
-                               r->segs.seg_accept,
-                               r->segs.seg_commit,
-                               r->segs.seg_pages};
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) qn_free(arrays[i]);
+// Room for the largest message, touched where it is used only.
+static qn_status init_message(qn_runner *r, qn_err *err) {
+    const qn_step_sizes most = {.rows = r->opts.rows,
+                                .segs = r->opts.segs,
+                                .outs = r->opts.outs,
+                                .groups = qn_state_groups(r->state),
+                                .pages = qn_state_pages_per_seg(r->state),
+                                .copies = QN_COPIES_MAX};
+    size_t words;
+    QN_TRY(qn_step_measure(&words, &most, err));
+    r->message = qn_alloc(words, sizeof *r->message);
+    return r->message ? QN_OK : QN_NOMEM(err, "a step");
 }
 
 // --- creation ------------------------------------------------------------------------------------
@@ -103,6 +61,7 @@ static void free_phase(qn_phase *p) {
     qn_bindings_destroy(p->bindings);
     qn_free(p->tasks);
     qn_free(p->kernels);
+    qn_free(p->inputs);
 }
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -156,7 +115,7 @@ static qn_status init_phases(qn_runner *r, qn_err *err) {
 static qn_status init_parts(qn_runner *r, qn_err *err) {
     const qn_state_opts state = state_opts(&r->opts);
     QN_TRY(qn_state_create(&r->state, &state, err));
-    QN_TRY(init_tables(r, err));
+    QN_TRY(init_message(r, err));
     QN_TRY(init_phases(r, err));
     r->began = qn_clock();
     QN_TRY(init_walk(r, err));
@@ -190,7 +149,7 @@ void qn_runner_destroy(qn_runner *r) {
     qn_free(r->arena.base);
     qn_free(r->scratch.base);
     qn_free(r->described);
-    free_tables(r);
+    qn_free(r->message);
     qn_state_destroy(r->state);
     qn_free(r);
 }

@@ -10,12 +10,20 @@ enum { QN_PREFILL = 0, QN_DECODE = 1, QN_PHASES = 2 };
 
 typedef struct qn_check qn_check;
 
+// An operand that is a field of each step's message.
+typedef struct qn_task_input {
+    qn_operand *to;
+    qn_step_field field;
+} qn_task_input;
+
 // A compiled graph as this runner uses it: tasks point into the runner's own memory.
 typedef struct qn_phase {
     const qn_plan *plan;
     qn_task *tasks;            // (n_calls)
     const qn_kernel **kernels; // (n_calls)
     qn_bindings *bindings;
+    qn_task_input *inputs; // (n_inputs) operands that lie in the message
+    size_t n_inputs;
     const qn_binding *bound; // that the tasks point to now; NULL: none
     uint64_t bound_made;     // which making of it: bindings are reused
 } qn_phase;
@@ -39,10 +47,8 @@ struct qn_runner {
     qn_phase *last;             // phase of the last step
     qn_walk walk;
     qn_block arena, scratch;
-    qn_step step;
-    // The arrays of the step table.
-    int32_t *ids, *pos, *row_seg, *seg_row, *seg_adapter, *row_out, *out_full;
-    qn_seg_tables segs;
+    int32_t *message;     // of the step, with room for the largest
+    qn_step step;         // its arrays
     qn_packed *described; // (PARAM leaves) shapes of weights that are not loaded
     qn_session_counts counts;
     int64_t began;        // nanoseconds
@@ -54,5 +60,7 @@ struct qn_runner {
 QN_MUST_CHECK qn_status qn_runner_init_tasks(qn_runner *r, qn_phase *p, qn_err *err);
 // Points the tasks of a phase to the addresses of its binding.
 void qn_runner_point(qn_runner *r, qn_phase *p);
+// Points them to the fields of the message.
+void qn_runner_point_inputs(qn_runner *r, qn_phase *p);
 
 #endif

@@ -1,5 +1,6 @@
 // One step of a runner.
 #include "runtime/check.h"
+#include "runtime/kv_memory.h"
 #include "runtime/runner_int.h"
 #include "runtime/tally.h"
 
@@ -39,35 +40,85 @@ static qn_status prepare(const qn_segment *segments, int64_t n, qn_err *err) {
     return QN_OK;
 }
 
-// Fills the step table; returns the sizes of the step.
-static qn_sizes fill_step(qn_runner *r, const qn_segment *segments, int64_t n) {
-    const bool is_shown = r->check || r->engine->switches.layers; // then rows are always whole
+// The sizes of a prepared step: of its message, and of its binding.
+static qn_sizes measure(qn_step_sizes *out, const qn_runner *r, const qn_segment *segments,
+                        int64_t n) {
+    const qn_copy *copies;
     qn_sizes sizes = {.segs = n};
-    int64_t top = 1;
     for (int64_t b = 0; b < n; b++) {
-        const qn_segment *s = &segments[b];
-        const int64_t past = qn_seq_length(s->seq);
-        r->seg_row[b] = (int32_t)sizes.rows;
-        qn_seq_fill(s->seq, &r->segs, b);
-        memcpy(r->ids + sizes.rows, s->ids, (size_t)s->rows * sizeof *r->ids);
-        for (int64_t i = 0; i < s->rows; i++) {
-            const int64_t t = sizes.rows + i;
-            r->row_seg[t] = (int32_t)b;
-            for (int k = 0; k < 3; k++) r->pos[4 * t + k] = (int32_t)(past + i);
-            if (i < s->rows - s->outs) continue;
-            r->out_full[sizes.outs] = is_shown || s->top == 0;
-            r->row_out[sizes.outs++] = (int32_t)t;
-        }
-        if (s->outs && s->top > top) top = s->top;
-        sizes.rows += s->rows;
-        sizes.cached = sizes.cached > past + s->rows ? sizes.cached : past + s->rows;
+        const int64_t cached = qn_seq_length(segments[b].seq) + segments[b].rows;
+        sizes.rows += segments[b].rows;
+        sizes.outs += segments[b].outs;
+        if (cached > sizes.cached) sizes.cached = cached;
     }
-    r->seg_row[n] = (int32_t)sizes.rows;
-    r->step.n_rows = sizes.rows;
-    r->step.n_segs = n;
-    r->step.n_out = sizes.outs;
-    r->step.top = r->check ? QN_HEAD_TOP : top;
-    r->step.entries = r->check ? 0 : r->engine->n_tokens; // the reference looks at all of them
+    *out = (qn_step_sizes){.rows = sizes.rows,
+                           .segs = n,
+                           .outs = sizes.outs,
+                           .groups = qn_state_groups(r->state),
+                           .pages = (sizes.cached + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS,
+                           .copies = qn_state_copies(&copies, r->state)};
+    return sizes;
+}
+
+// The arrays of a message that is being written.
+typedef struct tables {
+    int32_t *ids, *pos, *row_seg, *seg_row, *seg_adapter, *row_out, *out_full;
+    qn_seg_tables segs;
+    int64_t rows, outs; // written so far
+} tables;
+
+static tables open_tables(int32_t *message, int64_t pages) {
+    return (tables){.ids = qn_step_at(message, QN_STEP_IDS),
+                    .pos = qn_step_at(message, QN_STEP_POS),
+                    .row_seg = qn_step_at(message, QN_STEP_ROW_SEG),
+                    .seg_row = qn_step_at(message, QN_STEP_SEG_ROW),
+                    .seg_adapter = qn_step_at(message, QN_STEP_SEG_ADAPTER),
+                    .row_out = qn_step_at(message, QN_STEP_ROW_OUT),
+                    .out_full = qn_step_at(message, QN_STEP_OUT_FULL),
+                    .segs = {.seg_past = qn_step_at(message, QN_STEP_SEG_PAST),
+                             .seg_slot = qn_step_at(message, QN_STEP_SEG_SLOT),
+                             .seg_accept = qn_step_at(message, QN_STEP_SEG_ACCEPT),
+                             .seg_commit = qn_step_at(message, QN_STEP_SEG_COMMIT),
+                             .seg_pages = qn_step_at(message, QN_STEP_SEG_PAGES),
+                             .pages = pages}};
+}
+
+static void fill_segment(tables *t, const qn_segment *s, int64_t b, bool is_full) {
+    const int64_t past = qn_seq_length(s->seq);
+    t->seg_row[b] = (int32_t)t->rows;
+    t->seg_adapter[b] = -1;
+    qn_seq_fill(s->seq, &t->segs, b);
+    memcpy(t->ids + t->rows, s->ids, (size_t)s->rows * sizeof *t->ids);
+    for (int64_t i = 0; i < s->rows; i++, t->rows++) {
+        int32_t *pos = t->pos + 4 * t->rows;
+        t->row_seg[t->rows] = (int32_t)b;
+        pos[0] = pos[1] = pos[2] = (int32_t)(past + i);
+        pos[3] = 0;
+        if (i < s->rows - s->outs) continue;
+        t->out_full[t->outs] = is_full || s->top == 0;
+        t->row_out[t->outs++] = (int32_t)t->rows;
+    }
+}
+
+// Writes the message of a prepared step; returns the sizes of its binding.
+static qn_sizes write_message(qn_runner *r, const qn_segment *segments, int64_t n) {
+    const bool is_shown = r->check || r->engine->switches.layers; // then rows are always whole
+    const qn_copy *copies;
+    qn_step_sizes own;
+    int64_t top = 1;
+    const qn_sizes sizes = measure(&own, r, segments, n);
+    for (int64_t b = 0; b < n; b++) {
+        if (segments[b].outs && segments[b].top > top) top = segments[b].top;
+    }
+    // The reference looks at all entries.
+    qn_step_begin(r->message, &own, r->check ? QN_HEAD_TOP : top,
+                  r->check ? 0 : r->engine->n_tokens);
+    tables t = open_tables(r->message, own.pages);
+    for (int64_t b = 0; b < n; b++) fill_segment(&t, &segments[b], b, is_shown);
+    t.seg_row[n] = (int32_t)t.rows;
+    if (qn_state_copies(&copies, r->state))
+        memcpy(qn_step_at(r->message, QN_STEP_COPIES), copies, (size_t)own.copies * sizeof *copies);
+    qn_step_view(&r->step, r->message);
     return sizes;
 }
 
@@ -101,7 +152,10 @@ static qn_status run_step(qn_runner *r, qn_phase *p, const qn_binding *bound, qn
         p->bound_made = bound->made;
         qn_runner_point(r, p);
     }
+    qn_runner_point_inputs(r, p);
     r->last = p;
+    qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
+    qn_state_clear_copies(r->state);
     const int64_t symbols[QN_SYM_COUNT] = {1, r->step.n_rows, r->step.n_segs, r->step.n_out};
     for (size_t i = 0; i < p->plan->n_calls; i++) {
         const qn_dim rows = p->plan->calls[i].rows;
@@ -119,7 +173,7 @@ static qn_status run_step(qn_runner *r, qn_phase *p, const qn_binding *bound, qn
 qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn_err *err) {
     QN_TRY(check_sizes(r, segments, n, err));
     QN_TRY(prepare(segments, n, err));
-    const qn_sizes sizes = fill_step(r, segments, n);
+    const qn_sizes sizes = write_message(r, segments, n);
     qn_phase *p = choose_phase(r, segments, n);
     const qn_binding *bound = qn_bindings_get(p->bindings, &sizes);
     if (!bound) {

@@ -4,7 +4,6 @@
 #include "core/mem.h"
 
 #include <assert.h>
-#include <string.h>
 
 // --- sizes ---
 
@@ -170,9 +169,9 @@ qn_status qn_state_measure(qn_state_size *out, const qn_state_opts *opts, qn_err
 
 // --- creation ---
 
-// Pages and slots, page tables, three tables for each group, and six of the tree.
+// Page tables, three tables for each group, and six of the tree.
 static size_t most_ranges(const qn_state_layout *layout) {
-    return 8 + 3 * (size_t)layout->n_groups;
+    return 7 + 3 * (size_t)layout->n_groups;
 }
 
 void *qn_state_reserve(qn_state *state, size_t n, size_t size) {
@@ -184,59 +183,46 @@ void *qn_state_reserve(qn_state *state, size_t n, size_t size) {
     return data;
 }
 
-// Address space for all pages and slots. Where the system refuses so much (ulimit -v), for fewer
-// positions of all sequences together, at least for those of one.
-static qn_status reserve_memory(unsigned char **out, qn_state *state, sizes *s, qn_err *err) {
+static qn_status set_pages(qn_state *state, const sizes *s, int64_t *counts, qn_err *err) {
+    for (int64_t g = 0; g < state->n_groups; g++) {
+        QN_TRY(count_pages(&counts[g], &state->opts, s, g, err));
+        state->groups[g] = (state_pages){.page_bytes = state->layout->groups[g].page_bytes,
+                                         .window = measure_group(&state->opts, s, g).window,
+                                         .n = (int32_t)counts[g]};
+    }
+    return QN_OK;
+}
+
+// All pages and slots. Where the system refuses so much (ulimit -v), for fewer positions of all
+// sequences together, at least for those of one.
+static qn_status create_memory(qn_state *state, sizes *s, int64_t *counts, qn_err *err) {
     qn_state_opts *opts = &state->opts;
     for (;;) {
-        qn_state_size size;
-        size_t bytes;
-        QN_TRY(qn_state_measure(&size, opts, err));
-        if (qn_size_add(&bytes, (size_t)size.all, QN_STATE_ALIGN))
-            *out = qn_state_reserve(state, bytes, 1);
-        if (*out) return QN_OK;
+        QN_TRY(set_pages(state, s, counts, err));
+        const qn_status status =
+            qn_kv_memory_create(&state->memory, state->layout, counts, count_slots(opts, s), err);
+        if (status != QN_LIMIT) return status;
         if (opts->positions == opts->context || opts->n_seqs == 1)
-            return QN_FAIL(err, MEMORY,
-                           "out of memory: %lld bytes of pages and slots for a context of %lld "
-                           "tokens; a shorter one needs less",
-                           (long long)size.all, (long long)opts->context);
+            return qn_err_prefix(err, QN_MEMORY,
+                                 "out of memory for a context of %lld tokens; a shorter one needs "
+                                 "less",
+                                 (long long)opts->context);
         const int64_t positions = opts->positions ? opts->positions : opts->n_seqs * opts->context;
         opts->positions = positions / 2 > opts->context ? positions / 2 : opts->context;
         QN_TRY(measure(s, opts, err));
     }
 }
 
-// Pages and slots from one block, which is not touched here: the system gives memory as it is used.
-static qn_status create_memory(qn_state *state, sizes *s, qn_err *err) {
-    const qn_state_layout *layout = state->layout;
-    unsigned char *at = NULL;
-    QN_TRY(reserve_memory(&at, state, s, err));
-    at += (QN_STATE_ALIGN - (uintptr_t)at % QN_STATE_ALIGN) % QN_STATE_ALIGN;
-    for (int64_t g = 0; g < layout->n_groups; g++) {
-        int64_t n;
-        QN_TRY(count_pages(&n, &state->opts, s, g, err));
-        state_pages *pages = &state->groups[g];
-        *pages = (state_pages){.data = at,
-                               .page_bytes = layout->groups[g].page_bytes,
-                               .window = measure_group(&state->opts, s, g).window,
-                               .n = (int32_t)n};
-        if (!qn_pages_init(pages, state)) return QN_NOMEM(err, "pages");
-        at += n * pages->page_bytes;
+static qn_status create_pages(qn_state *state, sizes *s, qn_err *err) {
+    int64_t *counts = qn_alloc((size_t)state->n_groups, sizeof *counts);
+    if (!counts) return QN_NOMEM(err, "pages");
+    const qn_status status = create_memory(state, s, counts, err);
+    qn_free(counts);
+    if (status) return status;
+    for (int64_t g = 0; g < state->n_groups; g++) {
+        if (!qn_pages_init(&state->groups[g], state)) return QN_NOMEM(err, "pages");
     }
-    state->slots = at;
     return QN_OK;
-}
-
-static void create_views(qn_state *state) {
-    const qn_state_layout *layout = state->layout;
-    for (size_t i = 0; i < layout->n_caches; i++) {
-        state->caches[i] = layout->caches[i];
-        state->caches[i].pages = state->groups[layout->caches[i].group].data;
-    }
-    for (size_t i = 0; i < layout->n_slots; i++) {
-        state->slot_views[i] = layout->slots[i];
-        state->slot_views[i].slots = state->slots;
-    }
 }
 
 static qn_status create_seqs(qn_state *state, qn_err *err) {
@@ -272,14 +258,12 @@ static qn_status create(qn_state *state, sizes *s, qn_err *err) {
     state->n_groups = layout->n_groups;
     state->opts.step_rows = s->step_rows;
     state->groups = qn_arena_alloc(arena, (size_t)layout->n_groups, sizeof *state->groups);
-    state->caches = qn_arena_alloc(arena, layout->n_caches, sizeof *state->caches);
-    state->slot_views = qn_arena_alloc(arena, layout->n_slots, sizeof *state->slot_views);
+    state->copies = qn_arena_alloc(arena, QN_COPIES_MAX, sizeof *state->copies);
     state->seqs = qn_arena_alloc(arena, (size_t)state->opts.n_seqs, sizeof *state->seqs);
     state->ranges = qn_arena_alloc(arena, most_ranges(layout), sizeof *state->ranges);
-    if (!state->groups || !state->caches || !state->slot_views || !state->seqs || !state->ranges)
+    if (!state->groups || !state->copies || !state->seqs || !state->ranges)
         return QN_NOMEM(err, "sequence state");
-    QN_TRY(create_memory(state, s, err));
-    create_views(state);
+    QN_TRY(create_pages(state, s, err));
     QN_TRY(create_seqs(state, err));
     state->tree = (state_tree){
         .has_marks = s->has_marks, .n_nodes = (int32_t)s->n_nodes, .n_marks = (int32_t)s->n_marks};
@@ -305,16 +289,14 @@ void qn_state_destroy(qn_state *state) {
     if (!state) return;
     for (size_t i = 0; i < state->n_ranges; i++)
         qn_unreserve(state->ranges[i].data, state->ranges[i].size);
+    qn_kv_memory_destroy(state->memory);
     qn_arena_deinit(&state->arena);
     qn_free(state);
 }
 
 // --- looking at it ---
 
-const qn_cache_view *qn_state_cache(const qn_state *state, size_t i) { return &state->caches[i]; }
-const qn_slots_view *qn_state_slots(const qn_state *state, size_t i) {
-    return &state->slot_views[i];
-}
+qn_kv_memory *qn_state_memory(const qn_state *state) { return state->memory; }
 int64_t qn_state_groups(const qn_state *state) { return state->n_groups; }
 int64_t qn_state_pages_per_seg(const qn_state *state) { return state->pages_per_seg; }
 
@@ -333,15 +315,30 @@ qn_state_counts qn_state_get_counts(const qn_state *state) {
     return counts;
 }
 
-void qn_state_copy_slot(const qn_state *state, int32_t to, int32_t from, int64_t accept) {
-    const qn_state_layout *layout = state->layout;
-    unsigned char *a = state->slots + to * layout->slot_bytes;
-    const unsigned char *b = state->slots + from * layout->slot_bytes;
-    if (layout->n_slots == 0) return;
-    memcpy(a, b, (size_t)layout->states_bytes);
-    for (size_t i = 0; i < layout->n_slots; i++) {
-        const qn_slots_view *view = &layout->slots[i];
-        memcpy(a + view->log_offset, b + view->log_offset,
-               (size_t)(accept * view->log_size) * sizeof(float));
+// --- copies ---
+
+static void add_copy(qn_state *state, qn_copy copy) {
+    if (state->n_copies == QN_COPIES_MAX) { // nothing has run since: they can as well be done now
+        qn_kv_copy(state->memory, state->copies, state->n_copies);
+        state->n_copies = 0;
     }
+    state->copies[state->n_copies++] = copy;
 }
+
+void qn_state_copy_page(qn_state *state, int64_t group, int32_t to, int32_t from) {
+    add_copy(state,
+             (qn_copy){.kind = QN_COPY_PAGE, .group = (int32_t)group, .from = from, .to = to});
+}
+
+void qn_state_copy_slot(qn_state *state, int32_t to, int32_t from, int64_t accept) {
+    if (state->layout->n_slots == 0) return;
+    add_copy(state,
+             (qn_copy){.kind = QN_COPY_SLOT, .from = from, .to = to, .log_rows = (int32_t)accept});
+}
+
+int64_t qn_state_copies(const qn_copy **copies, const qn_state *state) {
+    *copies = state->copies;
+    return state->n_copies;
+}
+
+void qn_state_clear_copies(qn_state *state) { state->n_copies = 0; }

@@ -2,7 +2,8 @@
 // radix tree that finds what earlier sequences computed.
 //
 // One thread at a time. Everything is allocated at creation; nothing here allocates afterwards.
-// Steps are run by somebody else: prepare, fill the step table, run the kernels, finish.
+// Steps are run by somebody else: prepare, fill the message, run it, finish. What is kept is only
+// decided here; its bytes are elsewhere (kv_memory.h), and move by the copies of the next step.
 //
 // Pages hold 64 positions of all layers of a group (layers with the same window; 0: full
 // attention). They are counted; only a sequence's last page is private to it, and a shared last
@@ -50,11 +51,15 @@ typedef struct qn_checkpoint qn_checkpoint;
 
 QN_MUST_CHECK qn_status qn_state_create(qn_state **out, const qn_state_opts *opts, qn_err *err);
 void qn_state_destroy(qn_state *state); // after all its sequences and checkpoints
-// Views for the kernels, by number. Borrowed; they never move.
-const qn_cache_view *qn_state_cache(const qn_state *state, size_t i);
-const qn_slots_view *qn_state_slots(const qn_state *state, size_t i);
+// Where its pages and slots are; borrowed.
+struct qn_kv_memory *qn_state_memory(const qn_state *state);
 int64_t qn_state_groups(const qn_state *state);
-int64_t qn_state_pages_per_seg(const qn_state *state);
+int64_t qn_state_pages_per_seg(const qn_state *state); // most, of a whole context
+// The copies that must be done before anything else happens to pages and slots: they go into the
+// next message. Returns how many; *copies is borrowed until the next call that changes a sequence.
+int64_t qn_state_copies(const qn_copy **copies, const qn_state *state);
+void qn_state_clear_copies(qn_state *state); // they are done
+enum { QN_COPIES_MAX = 256 };                // that wait at once: more than these are not put off
 
 // --- sequences ---
 
@@ -66,11 +71,12 @@ int64_t qn_seq_length(const qn_seq *seq); // rows in state
 // commit <= QN_LOG_ROWS where the model has recurrent layers). Takes pages from the tree if it
 // must. Without room: QN_LIMIT, with both numbers, and the sequence is as before.
 QN_MUST_CHECK qn_status qn_seq_prepare(qn_seq *seq, int64_t rows, int64_t commit, qn_err *err);
-// The prepared step as segment `b` of a step table: writes seg_past[b], seg_slot[b], seg_accept[b],
+// The prepared step as segment `b` of a message: writes seg_past[b], seg_slot[b], seg_accept[b],
 // seg_commit[b] and seg_pages of b.
 typedef struct qn_seg_tables {
     int32_t *seg_past, *seg_slot, *seg_accept, *seg_commit;
-    int32_t *seg_pages; // (B, groups, pages per segment)
+    int32_t *seg_pages; // (B, groups, pages)
+    int64_t pages;      // at least those of the longest sequence, this step's rows included
 } qn_seg_tables;
 void qn_seq_fill(const qn_seq *seq, const qn_seg_tables *to, int64_t b);
 // The prepared step has run: its rows are in state.

@@ -3,6 +3,7 @@
 #define QN_RUNTIME_STATE_INT_H
 
 #include "core/arena.h"
+#include "runtime/kv_memory.h"
 #include "runtime/state.h"
 
 // Everything in a page or slot begins at a multiple of this many bytes.
@@ -27,7 +28,6 @@ struct qn_state_layout {
 // --- pages of a group ---
 
 typedef struct state_pages {
-    unsigned char *data;
     int64_t page_bytes;
     int64_t window; // 0: every position is kept
     int32_t n, n_free;
@@ -39,7 +39,7 @@ typedef struct state_pages {
     int32_t n_touched; // pages below this were used at some time; the others are free
 } state_pages;
 
-QN_MUST_CHECK bool qn_pages_init(state_pages *pages, qn_state *state); // data, sizes, n are set
+QN_MUST_CHECK bool qn_pages_init(state_pages *pages, qn_state *state); // sizes, n are set
 // A free page (there must be one), held once.
 int32_t qn_pages_take(state_pages *pages);
 void qn_pages_hold(state_pages *pages, int32_t page);
@@ -47,9 +47,6 @@ void qn_pages_drop(state_pages *pages, int32_t page);
 // The same for a node of the tree.
 void qn_pages_keep(state_pages *pages, int32_t page);
 void qn_pages_forget(state_pages *pages, int32_t page);
-static inline unsigned char *qn_pages_at(const state_pages *pages, int32_t page) {
-    return pages->data + page * pages->page_bytes;
-}
 
 // --- sequences ---
 
@@ -162,12 +159,12 @@ struct qn_state {
     size_t n_ranges;
     qn_state_opts opts;
     const qn_state_layout *layout;
-    unsigned char *slots;
+    qn_kv_memory *memory;
     int64_t pages_per_seg;
     state_pages *groups; // (n_groups)
     int64_t n_groups;
-    qn_cache_view *caches;
-    qn_slots_view *slot_views;
+    qn_copy *copies; // (QN_COPIES_MAX) that wait for the next step
+    int64_t n_copies;
     qn_checkpoint *seqs; // (opts.n_seqs) sequences and checkpoints
     int32_t free_seq;    // -1: none
     int64_t n_open;
@@ -176,7 +173,9 @@ struct qn_state {
 
 // `n` zeroed things of `size` bytes in a range of their own, released with the state; NULL: refused.
 void *qn_state_reserve(qn_state *state, size_t n, size_t size);
-// The recurrent state in one slot and `accept` rows of its log, to another slot.
-void qn_state_copy_slot(const qn_state *state, int32_t to, int32_t from, int64_t accept);
+// Before the next step: a page goes to another one of its group; the recurrent state in one slot and
+// `accept` rows of its log go to another slot.
+void qn_state_copy_page(qn_state *state, int64_t group, int32_t to, int32_t from);
+void qn_state_copy_slot(qn_state *state, int32_t to, int32_t from, int64_t accept);
 
 #endif

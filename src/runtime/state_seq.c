@@ -2,7 +2,6 @@
 #include "runtime/state_int.h"
 
 #include <assert.h>
-#include <string.h>
 
 // --- opening and closing ---
 
@@ -100,7 +99,7 @@ static void grow(qn_seq *seq, int64_t g, int64_t rows) {
     own->tail_before = -1;
     if (tail >= 0 && pages->refs[tail] > 1) {
         const int32_t copy = qn_pages_take(pages);
-        memcpy(qn_pages_at(pages, copy), qn_pages_at(pages, tail), (size_t)pages->page_bytes);
+        qn_state_copy_page(seq->state, g, copy, tail);
         own->tail_before = tail;
         own->pages[own->end - 1] = copy;
     }
@@ -125,11 +124,12 @@ void qn_seq_fill(const qn_seq *seq, const qn_seg_tables *to, int64_t b) {
     to->seg_accept[b] = has_slots ? (int32_t)(seq->length - seq->certain) : 0;
     to->seg_commit[b] = (int32_t)seq->commit;
     for (int64_t g = 0; g < state->n_groups; g++) {
-        int32_t *pages = to->seg_pages + (b * state->n_groups + g) * state->pages_per_seg;
+        int32_t *pages = to->seg_pages + (b * state->n_groups + g) * to->pages;
         const seq_group *own = &seq->groups[g];
+        assert(own->end <= to->pages);
         for (int32_t i = 0; i < own->first; i++) pages[i] = -1;
-        // What lies behind the end is not looked at by any row of the step.
         for (int32_t i = own->first; i < own->end; i++) pages[i] = own->pages[i];
+        for (int64_t i = own->end; i < to->pages; i++) pages[i] = -1;
     }
 }
 

@@ -1,0 +1,25 @@
+// The bytes that sequences keep between steps: pages of keys and values, and slots of recurrent
+// state. What is where, and who shares what, is decided by the state (state.h), which never looks at
+// them.
+//
+// Address space is taken at creation; the system gives memory as it is used. One thread at a time.
+#ifndef QN_RUNTIME_KV_MEMORY_H
+#define QN_RUNTIME_KV_MEMORY_H
+
+#include "backends/kernel.h"
+#include "runtime/state.h"
+
+typedef struct qn_kv_memory qn_kv_memory;
+
+// Where the system refuses the address space: QN_LIMIT; fewer of them may do.
+QN_MUST_CHECK qn_status qn_kv_memory_create(qn_kv_memory **out, const qn_state_layout *layout,
+                                            const int64_t *n_pages, // (groups)
+                                            int64_t n_slots, qn_err *err);
+void qn_kv_memory_destroy(qn_kv_memory *memory);
+// Views for the kernels, by number. Borrowed; they never move.
+const qn_cache_view *qn_kv_cache(const qn_kv_memory *memory, size_t i);
+const qn_slots_view *qn_kv_slots(const qn_kv_memory *memory, size_t i);
+// Does the copies, in their order.
+void qn_kv_copy(qn_kv_memory *memory, const qn_copy *copies, int64_t n);
+
+#endif
