@@ -457,6 +457,11 @@ typedef struct qn_logits {
 QN_API QN_MUST_CHECK qn_status qn_engine_logits(qn_logits *out, const qn_engine *engine,
                                                 const int32_t *ids, size_t n,
                                                 const qn_logits_opts *opts, qn_err *err);
+// The same for steps that an earlier run recorded (QN_STEPS=FILE): all rows whose logits it wanted, or
+// the last of them. The file can come from anywhere. Bit-identical to the run, on any CPU.
+QN_API QN_MUST_CHECK qn_status qn_engine_replay(qn_logits *out, const qn_engine *engine,
+                                                const char *path, const qn_logits_opts *opts,
+                                                qn_err *err);
 QN_API void qn_logits_deinit(qn_logits *logits);
 
 // --- sessions ------------------------------------------------------------------------------------

@@ -86,12 +86,19 @@ static inline int64_t rig_cache_bytes(qn_type type, int64_t heads, int64_t k_siz
 
 static const qn_backend rig_backend = {.name = "rig", .cache_bytes = rig_cache_bytes};
 
+static inline void rig_flush(void *arg, const qn_copy *copies, int64_t n) {
+    const rig *r = arg;
+    qn_kv_copy(qn_state_memory(r->state), copies, n);
+}
+
 static inline void rig_open(rig *r, rig_kind kind, qn_state_opts opts) {
     qn_err err;
     *r = (rig){.kind = kind};
     rig_graph(&r->graph, kind);
     ASSERT_OK(qn_state_layout_create(&r->layout, &r->graph, &rig_backend, QN_TYPE_F32, &err));
     opts.layout = r->layout;
+    opts.flush = rig_flush;
+    opts.flush_arg = r;
     ASSERT_OK(qn_state_create(&r->state, &opts, &err));
 }
 

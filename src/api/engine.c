@@ -205,3 +205,18 @@ qn_status qn_engine_logits(qn_logits *out, const qn_engine *engine, const int32_
         *out = result;
     return status;
 }
+
+qn_status qn_engine_replay(qn_logits *out, const qn_engine *engine, const char *path,
+                           const qn_logits_opts *opts, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(engine, err);
+    QN_NEED(path, err);
+    const qn_logits_opts defaults = {0};
+    if (!opts) opts = &defaults;
+    if (opts->hidden)
+        return QN_FAIL(err, UNSUPPORTED, "a record of steps has no place for hidden states");
+    if (!engine->packs)
+        return QN_FAIL(err, ARGUMENT, "steps run on an engine with packed weights, not on a %s",
+                       engine->opts.reference ? "reference engine" : "model without weights");
+    return qn_engine_run_record(out, engine, path, opts, err);
+}

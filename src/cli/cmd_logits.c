@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct logits_options {
-    const char *ids, *prompt, *output;
+    const char *ids, *prompt, *replay, *output;
     bool all, hidden, naive, ref;
     int64_t chunk, top;
     qn_engine_args engine;
@@ -18,8 +18,11 @@ typedef struct logits_options {
 
 static qn_status check_logits(const qn_call *call, qn_err *err) {
     const logits_options *options = call->options;
-    if (!options->ids == !options->prompt)
-        return QN_FAIL(err, ARGUMENT, "logits: give either --ids or --prompt");
+    if (!!options->ids + !!options->prompt + !!options->replay != 1)
+        return QN_FAIL(err, ARGUMENT, "logits: give one of --ids, --prompt and --replay");
+    if (options->replay && (options->ref || options->hidden))
+        return QN_FAIL(err, ARGUMENT,
+                       "--replay runs the recorded steps: without --ref and --hidden");
     if (options->naive && options->ref)
         return QN_FAIL(err, ARGUMENT, "logits: give either --naive or --ref");
     if (options->top && options->output)
@@ -153,8 +156,13 @@ static qn_status run_logits(const qn_call *call, qn_err *err) {
     qn_status status = QN_OK;
     if (options->output) QN_TRY(qn_newfile_check(options->output, &logits_kind, err));
     QN_TRY(qn_cli_open(&loaded, call->args[0], &open_opts, err));
-    QN_TRY_TO(done, read_ids(&ids, &n, loaded.engine, options, err));
-    QN_TRY_TO(done, qn_engine_logits(&logits, loaded.engine, ids, n, &logits_opts, err));
+    if (options->replay) {
+        QN_TRY_TO(done,
+                  qn_engine_replay(&logits, loaded.engine, options->replay, &logits_opts, err));
+    } else {
+        QN_TRY_TO(done, read_ids(&ids, &n, loaded.engine, options, err));
+        QN_TRY_TO(done, qn_engine_logits(&logits, loaded.engine, ids, n, &logits_opts, err));
+    }
     if (options->output)
         status = write_tensors(options->output, &logits, err);
     else
@@ -181,6 +189,13 @@ static const qn_option logits_table[] = {
              "is added where the model wants one",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(logits_options, prompt)},
+    {.name = "--replay",
+     .arg = "FILE",
+     .help =
+         "steps that an earlier run recorded with QN_STEPS=FILE, instead of ids: the logits that "
+         "they asked for",
+     .kind = QN_OPTION_TEXT,
+     .offset = offsetof(logits_options, replay)},
     {.name = "--top",
      .arg = "N",
      .help = "how many of the best tokens to print (default: 10)",
@@ -225,7 +240,7 @@ static const qn_option logits_table[] = {
 
 const qn_command qn_cmd_logits = {
     .name = "logits",
-    .args = "MODEL (--ids 1,2,3 | -p TEXT)",
+    .args = "MODEL (--ids 1,2,3 | -p TEXT | --replay FILE)",
     .summary = "Computes the scores of the next token.",
     .notes = "Without -o, the best tokens after the last one are printed as JSON: "
              "[{\"id\", \"token\", \"logit\", \"logprob\"}, ...].",

@@ -57,6 +57,12 @@ QN_MUST_CHECK qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engin
                                           const int32_t *ids, int64_t n, const qn_logits_opts *opts,
                                           qn_err *err);
 
+// Runs the steps of a record (record.h); fills n_rows, n_vocab and logits: the wanted rows, or the
+// last of them.
+QN_MUST_CHECK qn_status qn_engine_run_record(qn_logits *out, const qn_engine *engine,
+                                             const char *path, const qn_logits_opts *opts,
+                                             qn_err *err);
+
 // Fills an engine whose `opts` are set; what is half done is released by qn_engine_close.
 QN_MUST_CHECK qn_status qn_engine_open_parts(qn_engine *engine, const char *path, qn_err *err);
 

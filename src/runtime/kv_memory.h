@@ -9,8 +9,6 @@
 #include "backends/kernel.h"
 #include "runtime/state.h"
 
-typedef struct qn_kv_memory qn_kv_memory;
-
 // Where the system refuses the address space: QN_LIMIT; fewer of them may do.
 QN_MUST_CHECK qn_status qn_kv_memory_create(qn_kv_memory **out, const qn_state_layout *layout,
                                             const int64_t *n_pages, // (groups)

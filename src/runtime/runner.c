@@ -27,10 +27,28 @@ static qn_status init_message(qn_runner *r, qn_err *err) {
                                 .groups = qn_state_groups(r->state),
                                 .pages = qn_state_pages_per_seg(r->state),
                                 .copies = QN_COPIES_MAX};
-    size_t words;
-    QN_TRY(qn_step_measure(&words, &most, err));
-    r->message = qn_alloc(words, sizeof *r->message);
+    QN_TRY(qn_step_measure(&r->message_words, &most, err));
+    r->message = qn_alloc(r->message_words, sizeof *r->message);
     return r->message ? QN_OK : QN_NOMEM(err, "a step");
+}
+
+// Opens the file that the steps are recorded in, where one is wanted.
+static qn_status init_record(qn_runner *r, qn_err *err) {
+    const char *path = r->engine->switches.steps;
+    const qn_hparams *hp = r->engine->model->hparams;
+    const qn_runner_opts *o = &r->opts;
+    if (!path) return QN_OK;
+    const qn_record_head head = {.vocab = hp->vocab,
+                                 .layers = hp->layers,
+                                 .width = hp->width,
+                                 .context = o->context,
+                                 .rows = o->rows,
+                                 .outs = o->outs,
+                                 .segs = o->segs,
+                                 .n_seqs = o->n_seqs,
+                                 .positions = o->positions,
+                                 .kept_bytes = o->kept_bytes};
+    return qn_record_create(&r->record, path, &head, err);
 }
 
 // --- creation ------------------------------------------------------------------------------------
@@ -113,9 +131,12 @@ static qn_status init_phases(qn_runner *r, qn_err *err) {
 }
 
 static qn_status init_parts(qn_runner *r, qn_err *err) {
-    const qn_state_opts state = state_opts(&r->opts);
+    qn_state_opts state = state_opts(&r->opts);
+    state.flush = qn_runner_flush;
+    state.flush_arg = r;
     QN_TRY(qn_state_create(&r->state, &state, err));
     QN_TRY(init_message(r, err));
+    if (!r->opts.is_replay) QN_TRY(init_record(r, err));
     QN_TRY(init_phases(r, err));
     r->began = qn_clock();
     QN_TRY(init_walk(r, err));
@@ -149,6 +170,7 @@ void qn_runner_destroy(qn_runner *r) {
     qn_free(r->arena.base);
     qn_free(r->scratch.base);
     qn_free(r->described);
+    qn_record_destroy(r->record);
     qn_free(r->message);
     qn_state_destroy(r->state);
     qn_free(r);

@@ -10,6 +10,7 @@
 #include "runtime/state.h"
 
 typedef struct qn_runner qn_runner;
+typedef struct qn_replay qn_replay; // record.h
 
 typedef struct qn_runner_opts {
     const qn_engine *engine; // borrowed
@@ -21,6 +22,7 @@ typedef struct qn_runner_opts {
     int64_t n_seqs;          // most sequences and checkpoints
     int64_t positions;       // most positions of all of them; 0: n_seqs * context
     int64_t kept_bytes;      // for qn_state_opts
+    bool is_replay;          // its steps come from a record, and are not recorded again
     qn_trace_fn *trace;
     void *trace_arg;
 } qn_runner_opts;
@@ -52,6 +54,11 @@ typedef struct qn_segment {
 // of room leaves all sequences as they were.
 QN_MUST_CHECK qn_status qn_runner_step(qn_runner *runner, const qn_segment *segments, int64_t n,
                                        qn_err *err);
+
+// Runs a message from a record (record.h) as it is; its indices are checked first. All wanted rows are
+// whole then. *n_out: how many are wanted. The runner must have run no step of its own.
+QN_MUST_CHECK qn_status qn_runner_replay(int64_t *n_out, qn_runner *runner, qn_replay *replay,
+                                         bool *more, qn_err *err);
 
 // Row `row` of an output of the last step ("logits": the wanted rows in order, of which those of
 // segments with `top` hold nothing of use where qn_runner_best gives something); NULL if there is no

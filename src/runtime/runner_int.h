@@ -3,6 +3,7 @@
 #define QN_RUNTIME_RUNNER_INT_H
 
 #include "runtime/bind.h"
+#include "runtime/record.h"
 #include "runtime/runner.h"
 #include "runtime/walk.h"
 
@@ -47,8 +48,12 @@ struct qn_runner {
     qn_phase *last;             // phase of the last step
     qn_walk walk;
     qn_block arena, scratch;
-    int32_t *message;     // of the step, with room for the largest
-    qn_step step;         // its arrays
+    int32_t *message; // of the step, with room for the largest
+    size_t message_words;
+    qn_step step;      // its arrays
+    qn_record *record; // gets every message; NULL: not wanted
+    qn_err failed;     // what went wrong where nobody could be told: the next step fails with it
+    qn_status failed_status;
     qn_packed *described; // (PARAM leaves) shapes of weights that are not loaded
     qn_session_counts counts;
     int64_t began;        // nanoseconds
@@ -56,6 +61,8 @@ struct qn_runner {
     qn_kernel_sums *sums; // (kernels of the backend); NULL: not wanted
 };
 
+// A qn_copies_fn: does copies at once, as a step without rows.
+void qn_runner_flush(void *runner, const qn_copy *copies, int64_t n);
 // The tasks of a plan, with everything that does not depend on a binding.
 QN_MUST_CHECK qn_status qn_runner_init_tasks(qn_runner *r, qn_phase *p, qn_err *err);
 // Points the tasks of a phase to the addresses of its binding.

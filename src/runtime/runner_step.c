@@ -122,12 +122,9 @@ static qn_sizes write_message(qn_runner *r, const qn_segment *segments, int64_t 
     return sizes;
 }
 
-static qn_phase *choose_phase(qn_runner *r, const qn_segment *segments, int64_t n) {
-    if (!r->phases[QN_DECODE].plan) return &r->phases[QN_PREFILL];
-    for (int64_t b = 0; b < n; b++) {
-        if (segments[b].rows > 1) return &r->phases[QN_PREFILL];
-    }
-    return &r->phases[QN_DECODE];
+static qn_phase *choose_phase(qn_runner *r, const qn_sizes *sizes) {
+    const bool is_decode = r->phases[QN_DECODE].plan && sizes->rows == sizes->segs;
+    return &r->phases[is_decode ? QN_DECODE : QN_PREFILL];
 }
 
 static void report_trace(const qn_runner *r, const qn_phase *p) {
@@ -155,7 +152,6 @@ static qn_status run_step(qn_runner *r, qn_phase *p, const qn_binding *bound, qn
     qn_runner_point_inputs(r, p);
     r->last = p;
     qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
-    qn_state_clear_copies(r->state);
     const int64_t symbols[QN_SYM_COUNT] = {1, r->step.n_rows, r->step.n_segs, r->step.n_out};
     for (size_t i = 0; i < p->plan->n_calls; i++) {
         const qn_dim rows = p->plan->calls[i].rows;
@@ -172,16 +168,22 @@ static qn_status run_step(qn_runner *r, qn_phase *p, const qn_binding *bound, qn
 
 qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn_err *err) {
     QN_TRY(check_sizes(r, segments, n, err));
+    if (r->failed_status) {
+        if (err) *err = r->failed;
+        return r->failed_status;
+    }
     QN_TRY(prepare(segments, n, err));
     const qn_sizes sizes = write_message(r, segments, n);
-    qn_phase *p = choose_phase(r, segments, n);
+    qn_phase *p = choose_phase(r, &sizes);
     const qn_binding *bound = qn_bindings_get(p->bindings, &sizes);
     if (!bound) {
         for (int64_t b = 0; b < n; b++) qn_seq_cancel(segments[b].seq);
         return QN_FAIL(err, LIMIT, "a step of %lld rows cannot be bound", (long long)sizes.rows);
     }
-    const qn_status status = run_step(r, p, bound, err);
-    if (status) { // only a check fails, half way: what the sequences hold is of no use any more
+    qn_status status = r->record ? qn_record_add(r->record, r->message, err) : QN_OK;
+    if (!status) status = run_step(r, p, bound, err);
+    qn_state_clear_copies(r->state);
+    if (status) { // a check or a record failed: what the sequences hold is of no use any more
         for (int64_t b = 0; b < n; b++) {
             qn_seq_cancel(segments[b].seq);
             (void)qn_seq_truncate(segments[b].seq, 0);
@@ -195,4 +197,58 @@ qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn
     r->counts.steps++;
     r->counts.rows += sizes.rows;
     return QN_OK;
+}
+
+void qn_runner_flush(void *runner, const qn_copy *copies, int64_t n) {
+    qn_runner *r = runner;
+    const qn_step_sizes sizes = {.groups = qn_state_groups(r->state), .copies = n};
+    qn_step_begin(r->message, &sizes, 1, 0);
+    *qn_step_at(r->message, QN_STEP_SEG_ROW) = 0;
+    memcpy(qn_step_at(r->message, QN_STEP_COPIES), copies, (size_t)n * sizeof *copies);
+    if (r->record && !r->failed_status)
+        r->failed_status = qn_record_add(r->record, r->message, &r->failed);
+    qn_kv_copy(qn_state_memory(r->state), copies, n);
+}
+
+// --- replay ---
+
+static qn_sizes sizes_of(const qn_step *step) {
+    qn_sizes sizes = {.rows = step->n_rows, .segs = step->n_segs, .outs = step->n_out};
+    for (int64_t b = 0; b < step->n_segs; b++) {
+        const int64_t cached = step->seg_past[b] + step->seg_row[b + 1] - step->seg_row[b];
+        if (cached > sizes.cached) sizes.cached = cached;
+    }
+    return sizes;
+}
+
+static qn_status check_message(const qn_runner *r, qn_err *err) {
+    qn_step_limits limits = {.vocab = r->engine->model->hparams->vocab,
+                             .rows = r->opts.rows,
+                             .segs = r->opts.segs,
+                             .outs = r->opts.outs,
+                             .top = QN_HEAD_TOP};
+    qn_state_limits(&limits, r->state);
+    return qn_step_check(r->message, qn_step_words(r->message), &limits, err);
+}
+
+qn_status qn_runner_replay(int64_t *n_out, qn_runner *r, qn_replay *replay, bool *more,
+                           qn_err *err) {
+    QN_TRY(qn_replay_next(r->message, more, replay, r->message_words, err));
+    *n_out = 0;
+    if (!*more) return QN_OK;
+    QN_TRY(check_message(r, err));
+    qn_step_view(&r->step, r->message);
+    if (r->step.n_rows == 0) {
+        qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
+        return QN_OK;
+    }
+    int32_t *out_full = qn_step_at(r->message, QN_STEP_OUT_FULL);
+    for (int64_t i = 0; i < r->step.n_out; i++) out_full[i] = 1;
+    const qn_sizes sizes = sizes_of(&r->step);
+    qn_phase *p = choose_phase(r, &sizes);
+    const qn_binding *bound = qn_bindings_get(p->bindings, &sizes);
+    if (!bound)
+        return QN_FAIL(err, LIMIT, "a step of %lld rows cannot be bound", (long long)sizes.rows);
+    *n_out = r->step.n_out;
+    return run_step(r, p, bound, err);
 }

@@ -183,24 +183,26 @@ void *qn_state_reserve(qn_state *state, size_t n, size_t size) {
     return data;
 }
 
-static qn_status set_pages(qn_state *state, const sizes *s, int64_t *counts, qn_err *err) {
+static qn_status set_pages(qn_state *state, const sizes *s, qn_err *err) {
+    state->n_slots = count_slots(&state->opts, s);
     for (int64_t g = 0; g < state->n_groups; g++) {
-        QN_TRY(count_pages(&counts[g], &state->opts, s, g, err));
+        QN_TRY(count_pages(&state->n_pages[g], &state->opts, s, g, err));
+        state->windows[g] = measure_group(&state->opts, s, g).window;
         state->groups[g] = (state_pages){.page_bytes = state->layout->groups[g].page_bytes,
-                                         .window = measure_group(&state->opts, s, g).window,
-                                         .n = (int32_t)counts[g]};
+                                         .window = state->windows[g],
+                                         .n = (int32_t)state->n_pages[g]};
     }
     return QN_OK;
 }
 
 // All pages and slots. Where the system refuses so much (ulimit -v), for fewer positions of all
 // sequences together, at least for those of one.
-static qn_status create_memory(qn_state *state, sizes *s, int64_t *counts, qn_err *err) {
+static qn_status create_memory(qn_state *state, sizes *s, qn_err *err) {
     qn_state_opts *opts = &state->opts;
     for (;;) {
-        QN_TRY(set_pages(state, s, counts, err));
+        QN_TRY(set_pages(state, s, err));
         const qn_status status =
-            qn_kv_memory_create(&state->memory, state->layout, counts, count_slots(opts, s), err);
+            qn_kv_memory_create(&state->memory, state->layout, state->n_pages, state->n_slots, err);
         if (status != QN_LIMIT) return status;
         if (opts->positions == opts->context || opts->n_seqs == 1)
             return qn_err_prefix(err, QN_MEMORY,
@@ -214,11 +216,7 @@ static qn_status create_memory(qn_state *state, sizes *s, int64_t *counts, qn_er
 }
 
 static qn_status create_pages(qn_state *state, sizes *s, qn_err *err) {
-    int64_t *counts = qn_alloc((size_t)state->n_groups, sizeof *counts);
-    if (!counts) return QN_NOMEM(err, "pages");
-    const qn_status status = create_memory(state, s, counts, err);
-    qn_free(counts);
-    if (status) return status;
+    QN_TRY(create_memory(state, s, err));
     for (int64_t g = 0; g < state->n_groups; g++) {
         if (!qn_pages_init(&state->groups[g], state)) return QN_NOMEM(err, "pages");
     }
@@ -261,7 +259,10 @@ static qn_status create(qn_state *state, sizes *s, qn_err *err) {
     state->copies = qn_arena_alloc(arena, QN_COPIES_MAX, sizeof *state->copies);
     state->seqs = qn_arena_alloc(arena, (size_t)state->opts.n_seqs, sizeof *state->seqs);
     state->ranges = qn_arena_alloc(arena, most_ranges(layout), sizeof *state->ranges);
-    if (!state->groups || !state->copies || !state->seqs || !state->ranges)
+    state->n_pages = qn_arena_alloc(arena, (size_t)layout->n_groups, sizeof *state->n_pages);
+    state->windows = qn_arena_alloc(arena, (size_t)layout->n_groups, sizeof *state->windows);
+    if (!state->groups || !state->n_pages || !state->windows || !state->copies || !state->seqs ||
+        !state->ranges)
         return QN_NOMEM(err, "sequence state");
     QN_TRY(create_pages(state, s, err));
     QN_TRY(create_seqs(state, err));
@@ -315,11 +316,20 @@ qn_state_counts qn_state_get_counts(const qn_state *state) {
     return counts;
 }
 
+void qn_state_limits(qn_step_limits *to, const qn_state *state) {
+    to->context = state->opts.context;
+    to->n_groups = state->n_groups;
+    to->n_pages = state->n_pages;
+    to->windows = state->windows;
+    to->n_slots = state->n_slots;
+    to->log_rows = QN_LOG_ROWS;
+}
+
 // --- copies ---
 
 static void add_copy(qn_state *state, qn_copy copy) {
-    if (state->n_copies == QN_COPIES_MAX) { // nothing has run since: they can as well be done now
-        qn_kv_copy(state->memory, state->copies, state->n_copies);
+    if (state->n_copies == QN_COPIES_MAX) { // nothing runs in between: they may be done now
+        state->opts.flush(state->opts.flush_arg, state->copies, state->n_copies);
         state->n_copies = 0;
     }
     state->copies[state->n_copies++] = copy;

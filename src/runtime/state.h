@@ -27,14 +27,18 @@ QN_MUST_CHECK qn_status qn_state_layout_create(qn_state_layout **out, const qn_g
                                                qn_err *err);
 void qn_state_layout_destroy(qn_state_layout *layout);
 
+typedef void qn_copies_fn(void *arg, const qn_copy *copies, int64_t n);
+
 typedef struct qn_state_opts {
     const qn_state_layout *layout; // borrowed
     int64_t context;               // most positions of one sequence
     int64_t step_rows;             // most rows that one sequence has in a step
-    int64_t n_seqs;     // most sequences open at once, checkpoints held by callers included
-    int64_t kept_bytes; // most bytes of pages and slots that only the tree holds
-    int64_t positions;  // most positions of all sequences together; 0: n_seqs * context, or fewer
-                        // if the system refuses the address space for them
+    int64_t n_seqs;      // most sequences open at once, checkpoints held by callers included
+    int64_t kept_bytes;  // most bytes of pages and slots that only the tree holds
+    int64_t positions;   // most positions of all sequences together; 0: n_seqs * context, or fewer
+                         // if the system refuses the address space for them
+    qn_copies_fn *flush; // does copies now, when more wait than a step takes along
+    void *flush_arg;
 } qn_state_opts;
 
 // Bytes of the pages and slots that qn_state_create would reserve: `all`, and `used` by one sequence
@@ -46,20 +50,24 @@ QN_MUST_CHECK qn_status qn_state_measure(qn_state_size *out, const qn_state_opts
                                          qn_err *err);
 
 typedef struct qn_state qn_state;
+typedef struct qn_kv_memory qn_kv_memory; // kv_memory.h
 typedef struct qn_seq qn_seq;
 typedef struct qn_checkpoint qn_checkpoint;
 
 QN_MUST_CHECK qn_status qn_state_create(qn_state **out, const qn_state_opts *opts, qn_err *err);
 void qn_state_destroy(qn_state *state); // after all its sequences and checkpoints
 // Where its pages and slots are; borrowed.
-struct qn_kv_memory *qn_state_memory(const qn_state *state);
+qn_kv_memory *qn_state_memory(const qn_state *state);
 int64_t qn_state_groups(const qn_state *state);
 int64_t qn_state_pages_per_seg(const qn_state *state); // most, of a whole context
 // The copies that must be done before anything else happens to pages and slots: they go into the
 // next message. Returns how many; *copies is borrowed until the next call that changes a sequence.
 int64_t qn_state_copies(const qn_copy **copies, const qn_state *state);
 void qn_state_clear_copies(qn_state *state); // they are done
-enum { QN_COPIES_MAX = 256 };                // that wait at once: more than these are not put off
+enum { QN_COPIES_MAX = 256 };                // that wait at once
+// What the indices of a step must fit, as far as the state knows: pages, windows and slots. The
+// arrays are borrowed.
+void qn_state_limits(qn_step_limits *to, const qn_state *state);
 
 // --- sequences ---
 

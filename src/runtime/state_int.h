@@ -165,8 +165,10 @@ struct qn_state {
     int64_t n_groups;
     qn_copy *copies; // (QN_COPIES_MAX) that wait for the next step
     int64_t n_copies;
-    qn_checkpoint *seqs; // (opts.n_seqs) sequences and checkpoints
-    int32_t free_seq;    // -1: none
+    int64_t *n_pages, *windows; // (n_groups) for qn_state_limits
+    int64_t n_slots;            // of all sequences and checkpoints; 0: none are kept
+    qn_checkpoint *seqs;        // (opts.n_seqs) sequences and checkpoints
+    int32_t free_seq;           // -1: none
     int64_t n_open;
     state_tree tree;
 };

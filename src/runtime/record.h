@@ -1,0 +1,37 @@
+// Steps in a file: what a runner was made for, then its messages, one after the other, from an empty
+// state on. Replaying them gives the same logits, on any level and after a restart.
+//
+// The file is little-endian words: "quern steps 1\n" filled up to 16 bytes with zeros, the sizes of
+// qn_record_head as 64-bit numbers, then messages (ir/step.h), each of which counts its own words.
+#ifndef QN_RUNTIME_RECORD_H
+#define QN_RUNTIME_RECORD_H
+
+#include "runtime/runner.h"
+
+typedef struct qn_record_head {
+    int64_t vocab, layers, width;                                     // of the model
+    int64_t context, rows, outs, segs, n_seqs, positions, kept_bytes; // of the runner
+} qn_record_head;
+
+// --- writing -------------------------------------------------------------------------------------
+
+typedef struct qn_record qn_record;
+
+// A new file for this user alone. Where there is one of that name already: NAME.1, NAME.2, ...
+QN_MUST_CHECK qn_status qn_record_create(qn_record **out, const char *path,
+                                         const qn_record_head *head, qn_err *err);
+QN_MUST_CHECK qn_status qn_record_add(qn_record *record, const int32_t *message, qn_err *err);
+void qn_record_destroy(qn_record *record); // NULL is fine
+
+// --- reading -------------------------------------------------------------------------------------
+
+// Anything can be in the file: sizes of other models, or that no runner has, are errors.
+QN_MUST_CHECK qn_status qn_replay_open(qn_replay **out, qn_record_head *head, const char *path,
+                                       qn_err *err);
+// The next message, of at most `max_words`, to `message`; *more is false behind the last. What is in
+// it is not checked.
+QN_MUST_CHECK qn_status qn_replay_next(int32_t *message, bool *more, qn_replay *replay,
+                                       size_t max_words, qn_err *err);
+void qn_replay_close(qn_replay *replay);
+
+#endif
