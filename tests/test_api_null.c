@@ -169,6 +169,9 @@ static void engines_refuse_null(void **state) {
     REFUSES(qn_engine_logits, "out", NULL, t->engine, ids, 1, NULL);
     REFUSES(qn_engine_logits, "engine", &logits, NULL, ids, 1, NULL);
     REFUSES_TOO(qn_engine_logits, &logits, t->engine, NULL, 1, NULL);
+    REFUSES(qn_engine_replay, "out", NULL, t->engine, "x", NULL);
+    REFUSES(qn_engine_replay, "engine", &logits, NULL, "x", NULL);
+    REFUSES(qn_engine_replay, "path", &logits, t->engine, NULL, NULL);
     REFUSES(qn_sample_check, "opts", NULL);
 }
 
