@@ -87,6 +87,7 @@ typedef struct qn_schema {
     qn_json_parts parts;
     json_t *root;
     const qn_grammar_opts *opts; // never NULL
+    bool closed;                 // by the caller's wish or by a strict wrapper
     bool has_marks;              // numbers that 64 bits cannot hold are strings behind a mark
     bool ref_alone;              // drafts to 7: $ref hides what stands beside it
     int draft;                   // 4, 6, 7, 2019, 2020

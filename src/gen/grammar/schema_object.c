@@ -401,8 +401,8 @@ static qn_status add_extra(int32_t *kept, object *o, unsigned chosen, bool is_wa
     return QN_OK;
 }
 
-// Where the caller wants that, objects that list properties have no others unless they say so.
-static bool is_closed_by_caller(const object *o) {
+// Where that is wanted, objects that list properties have no others unless they say so.
+static bool is_closed_by_wish(const object *o) {
     bool lists = false;
     for (size_t i = 0; i < o->all->n; i++) {
         const qn_member *member = &o->all->members[i];
@@ -412,11 +412,11 @@ static bool is_closed_by_caller(const object *o) {
         if (json_object_get(member->schema, "properties") && !(member->done & QN_MUTE))
             lists = true;
     }
-    return lists && o->s->opts->closed;
+    return lists && o->s->closed;
 }
 
 static qn_status make_extra(object *o) {
-    const bool is_closed = is_closed_by_caller(o);
+    const bool is_closed = is_closed_by_wish(o);
     bool lists_only = is_closed; // nothing but listed names and patterns
     const bool is_wanted = o->wanted.some && o->wanted.listed == NOT_LISTED;
     for (size_t i = 0; i < o->all->n; i++)
@@ -474,7 +474,7 @@ static qn_status make_classes(object *o) {
         qn_lang_part part = {.kind = QN_LANG_PATTERN};
         int32_t node = QN_AST_NEVER;
         QN_TRY(class_pattern(&part.pattern, o, class));
-        for (unsigned chosen = is_closed_by_caller(o); chosen < 1u << o->n_patterns; chosen++)
+        for (unsigned chosen = is_closed_by_wish(o); chosen < 1u << o->n_patterns; chosen++)
             QN_TRY(add_extra(&node, o, chosen, false, &part));
         made[class] = node == QN_AST_NEVER ? node : qn_ast_shared(o->s->ast, "property", node);
     }
