@@ -269,6 +269,72 @@ static void test_wrong_usage(void **state) {
     assert_refused(cases, sizeof cases / sizeof *cases);
 }
 
+// 2 where the options are wrong, 1 where what they name is: also where the library calls a grammar
+// an argument, and where the name of a file looks like an option.
+static void wrong_options_and_wrong_content(void **state) {
+    (void)state;
+    char missing[CLI_MOST_PATH];
+    snprintf(missing, sizeof missing, "%s", cli_path("missing"));
+    const struct {
+        const char *args[10], *part;
+        int code;
+    } cases[] = {
+        {{"run", DRAFT, "a", "--schema-lenient"}, "--schema-lenient needs --json-schema", 2},
+        {{"run", DRAFT, "a", "--schema-closed", "--regex", "a"}, "--schema-closed needs", 2},
+        {{"run", DRAFT, "a", "--json-mode", "-j", "{}"}, "give one of --grammar", 2},
+        {{"run", DRAFT, "a", "--json-schema"}, "--json-schema needs a value", 2},
+        {{"run", DRAFT, "a", "--logit-bias", "99999+1"}, "--logit-bias: token 99999", 2},
+        {{"run", DRAFT, "a", "--session", cli_folder}, "is a folder, want a file", 2},
+        {{"logits", DRAFT, "-p", ""}, "--prompt: the prompt is empty", 2},
+        {{"run", DRAFT, "a", "-jf", missing}, "/missing: cannot open", 1},
+        {{"run", DRAFT, "a", "-j", "{"}, "--json-schema: schema: not valid JSON", 1},
+        {{"run", DRAFT, "a", "-j", "{\"type\": 3}"}, "--json-schema: schema, #/type", 1},
+        {{"run", DRAFT, "a", "-j", "false"}, "--json-schema: schema, #: no finite text", 1},
+        {{"run", DRAFT, "a", "--regex", "(a"}, "--regex: ", 1},
+        {{"run", DRAFT, "a", "--regex", "a[]"}, "--regex: ", 1},
+        {{"run", DRAFT, "a", "--grammar", "root ::= frob"}, "--grammar: GBNF", 1},
+        {{"run", DRAFT, "a", "--grammar", "root ::= \"a\" root"}, "no finite text", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_result r = cli_run_with(&(cli_input){0}, cases[i].args);
+        cli_assert_fails(&r, cases[i].code, cases[i].part);
+        cli_free(&r);
+    }
+    char command[CLI_MOST_PATH * 2];
+    snprintf(command, sizeof command,
+             "cd '%s' && mkdir -- --dir && '%s' graph '%s' --svg=--dir >/dev/null", cli_folder,
+             QUERN, DRAFT);
+    cli_result named =
+        cli_run_with(&(cli_input){.program = "sh"}, (const char *[]){"-c", command, NULL});
+    cli_assert_fails(&named, 1, "--dir: is a folder");
+    cli_free(&named);
+}
+
+// A refusal names --schema-lenient exactly where that would go on.
+static void refusals_that_lenience_lifts(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema, *part;
+        bool helps;
+    } cases[] = {
+        {"{\"format\": \"iban\"}", "'iban' is not supported", true},
+        {"{\"type\": \"string\", \"enumNames\": []}", "unknown keyword", true},
+        {"{\"type\": \"string\", \"pattern\": \"(a)\\\\1\"}", "#/pattern: ", true},
+        {"{\"$ref\": \"other.json\"}", "#/$ref: ", true},
+        {"{\"type\": \"frob\"}", "#/type: ", false},
+        {"{\"$ref\": \"#/frob\"}", "#/$ref: ", false},
+        {"{\"type\": \"frob\", \"format\": \"iban\"}", "schema, #/", false},
+        {"{", "not valid JSON", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_result r = CLI_RUN("run", DRAFT, "a", "-j", cases[i].schema);
+        cli_assert_fails(&r, 1, cases[i].part);
+        if (!strstr(r.err, "; --schema-lenient goes on without it\n") == cases[i].helps)
+            fail_msg("%s", r.err);
+        cli_free(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_help),
@@ -278,6 +344,8 @@ int main(void) {
         cmocka_unit_test(test_foreign_options),
         cmocka_unit_test(options_of_other_programs_are_taken),
         cmocka_unit_test(test_wrong_usage),
+        cmocka_unit_test(wrong_options_and_wrong_content),
+        cmocka_unit_test(refusals_that_lenience_lifts),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

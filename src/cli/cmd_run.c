@@ -122,9 +122,9 @@ static qn_status resume(qn_talk *t, qn_err *err) {
     const qn_run_args *args = t->args;
     if (!args->session) return QN_OK;
     if (!t->template)
-        return QN_FAIL(err, ARGUMENT, "--session: the text is fed as it is, and not remembered");
+        return QN_FAIL(err, USAGE, "--session: the text is fed as it is, and not remembered");
     if (qn_path_is_folder(args->session))
-        return QN_FAIL(err, ARGUMENT, "--session: %s is a folder, want a file", args->session);
+        return QN_FAIL(err, USAGE, "--session: %s is a folder, want a file", args->session);
     const bool is_new = !qn_path_is_file(args->session) || is_empty(args->session);
     if (!is_new) QN_TRY(qn_saved_read(t, args->session, err));
     QN_TRY(qn_saved_check(args->session, err));

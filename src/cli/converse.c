@@ -33,7 +33,8 @@ static qn_status settle(const conversation *c, qn_status status, qn_err *err) {
         qn_print_dim("[%s, and taken back]", err->message);
     else if (status == QN_LIMIT)
         fprintf(stderr, "quern: %s; /reset forgets what was said\n", err->message);
-    else if (status == QN_ARGUMENT || status == QN_STATE || status == QN_UNSUPPORTED)
+    else if (status == QN_ARGUMENT || status == QN_USAGE || status == QN_STATE ||
+             status == QN_UNSUPPORTED)
         fprintf(stderr, "quern: %s\n", err->message);
     else
         return status;

@@ -139,12 +139,6 @@ static void warn_of_strays(void) {
                 line.text);
 }
 
-// What is wrong with the value of an option names it first.
-static int code_of(const qn_err *err) {
-    const bool is_usage = err->status == QN_ARGUMENT && strncmp(err->message, "--", 2) == 0;
-    return is_usage ? WRONG_USAGE : FAILED;
-}
-
 static int run(const qn_command *command, char *const *words, size_t n) {
     qn_err err = {0};
     qn_call call = {0};
@@ -157,7 +151,7 @@ static int run(const qn_command *command, char *const *words, size_t n) {
     if (wants_help)
         qn_help_command(command);
     else if ((status = command->run(&call, &err)))
-        code = report(&err, code_of(&err));
+        code = report(&err, status == QN_USAGE ? WRONG_USAGE : FAILED);
     qn_call_deinit(&call, command);
     if (status == QN_STOPPED) qn_interrupt_die(); // nothing but Ctrl-C stops a command
     return finish(code);

@@ -258,11 +258,11 @@ static qn_status check_settings(const qn_talk *t, const qn_sample_opts *sample, 
     const long long most = (long long)qn_session_context(t->session) - 2;
     for (size_t i = 0; i < sample->n_biases; i++) {
         if (sample->biases[i].token >= n_vocab)
-            return QN_FAIL(err, ARGUMENT, "--logit-bias: token %d, this model has 0 to %lld",
+            return QN_FAIL(err, USAGE, "--logit-bias: token %d, this model has 0 to %lld",
                            sample->biases[i].token, n_vocab - 1);
     }
     if (live->shift && live->keep > most)
-        return QN_FAIL(err, ARGUMENT, "--keep: %lld, want at most %lld in a context of %lld tokens",
+        return QN_FAIL(err, USAGE, "--keep: %lld, want at most %lld in a context of %lld tokens",
                        (long long)live->keep, most, most + 2);
     return QN_OK;
 }
@@ -481,6 +481,30 @@ static void warn_of_schema(void *arg, qn_log_level level, const char *message) {
     fprintf(stderr, "quern: warning: %s\n", qn_clean(&clean, message));
 }
 
+// A schema that is refused, and would not be if what has no grammar were left out: says so.
+static qn_status hint_lenient(const qn_talk *t, const qn_buf *text, qn_status status, qn_err *err) {
+    const qn_grammar_opts opts = {.lenient = true, .closed = t->args->schema_closed};
+    const qn_err refusal = *err;
+    qn_grammar *grammar = NULL;
+    if (status == QN_MEMORY || qn_grammar_create_with(&grammar, t->tokenizer, QN_GRAMMAR_SCHEMA,
+                                                      text->data, text->size, &opts, NULL))
+        return status;
+    qn_grammar_destroy(grammar);
+    qn_err_set(err, status, refusal.file, refusal.line, "%s; --schema-lenient goes on without it",
+               refusal.message);
+    return status;
+}
+
+static qn_status make_grammar(qn_talk *t, qn_grammar_kind kind, const qn_buf *text, qn_err *err) {
+    const qn_run_args *a = t->args;
+    const qn_grammar_opts opts = {
+        .lenient = a->schema_lenient, .closed = a->schema_closed, .log = warn_of_schema};
+    const qn_status status =
+        qn_grammar_create_with(&t->grammar, t->tokenizer, kind, text->data, text->size, &opts, err);
+    if (!status || kind != QN_GRAMMAR_SCHEMA || opts.lenient) return status;
+    return hint_lenient(t, text, status, err);
+}
+
 // At most one of them is given.
 static qn_status open_grammar(qn_talk *t, qn_err *err) {
     const qn_run_args *a = t->args;
@@ -495,17 +519,13 @@ static qn_status open_grammar(qn_talk *t, qn_err *err) {
         {"--regex", a->regex, NULL, QN_GRAMMAR_REGEX},
         {"--json-mode", a->json_mode ? "" : NULL, NULL, QN_GRAMMAR_JSON},
     };
-    const qn_grammar_opts opts = {
-        .lenient = a->schema_lenient, .closed = a->schema_closed, .log = warn_of_schema};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         if (!forms[i].text && !forms[i].file) continue;
         qn_buf text = {0};
         if (forms[i].text) qn_buf_text(&text, forms[i].text);
         qn_status status = text.failed ? QN_NOMEM(err, "a grammar") : QN_OK;
         if (forms[i].file) status = qn_text_read(&text, forms[i].file, QN_MOST_GRAMMAR, err);
-        if (!status)
-            status = qn_grammar_create_with(&t->grammar, t->tokenizer, forms[i].kind, text.data,
-                                            text.size, &opts, err);
+        if (!status) status = make_grammar(t, forms[i].kind, &text, err);
         qn_buf_deinit(&text);
         if (status) return qn_err_prefix(err, status, "%s", forms[i].option);
     }
