@@ -204,10 +204,23 @@ static void print_text(qn_buf *to, const void *field, const qn_option *option) {
     if (text) qn_buf_text(to, text);
 }
 
+static void print_quoted(qn_buf *to, const char *text) {
+    qn_buf_text(to, "\"");
+    for (; *text; text++) {
+        const bool is_break = *text == '\n' || *text == '\t';
+        if (is_break || *text == '"' || *text == '\\') qn_buf_text(to, "\\");
+        qn_buf_add(to, *text == '\n' ? "n" : *text == '\t' ? "t" : text, 1);
+    }
+    qn_buf_text(to, "\"");
+}
+
 static void print_texts(qn_buf *to, const void *field, const qn_option *option) {
     (void)option;
     const qn_texts *texts = field;
-    for (size_t i = 0; i < texts->n; i++) qn_buf_printf(to, "%s%s", i ? "\n" : "", texts->items[i]);
+    for (size_t i = 0; i < texts->n; i++) {
+        if (i) qn_buf_text(to, " ");
+        print_quoted(to, texts->items[i]);
+    }
 }
 
 static void print_int(qn_buf *to, const void *field, const qn_option *option) {

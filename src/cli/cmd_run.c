@@ -57,6 +57,9 @@ static qn_status check_grammar(const qn_run_args *args, qn_err *err) {
 
 qn_status qn_run_args_check(const qn_run_args *args, qn_err *err) {
     const qn_live_args *live = &args->live;
+    for (size_t i = 0; i < live->stops.n; i++) {
+        if (!*live->stops.items[i]) return QN_FAIL(err, ARGUMENT, "--stop: the text is empty");
+    }
     if (live->tokens && live->min_tokens > live->tokens)
         return QN_FAIL(err, ARGUMENT, "--min-tokens %lld is more than --tokens %lld",
                        (long long)live->min_tokens, (long long)live->tokens);
@@ -68,9 +71,6 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
     QN_TRY(check_text(call, err));
     QN_TRY(check_raw(args, err));
     QN_TRY(qn_outfile_check("--session", args->session, err));
-    for (size_t i = 0; i < args->live.stops.n; i++) {
-        if (!*args->live.stops.items[i]) return QN_FAIL(err, ARGUMENT, "--stop: the text is empty");
-    }
     if (args->naive && (args->trace.file || args->trace.profile))
         return QN_FAIL(err, ARGUMENT, "run: --trace and --profile need a cache, give no --naive");
     if (args->live.logprobs && !args->json)
