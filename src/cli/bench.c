@@ -168,11 +168,9 @@ static qn_status run_depth(qn_bench_row *out, bench *b, qn_err *err) {
 
 // --- sizes ---------------------------------------------------------------------------------------
 
-static int64_t most_of(int64_t a, int64_t b) { return a > b ? a : b; }
-
 // What was asked for, or a usual number, cut to the room behind the deepest.
 static int64_t choose_size(int64_t asked, int64_t usual, int64_t room) {
-    return asked ? asked : usual < room ? usual : most_of(room, 1);
+    return asked ? asked : usual < room ? usual : qn_max(room, 1);
 }
 
 // Sets the sizes of the tests; *context is what the session needs.
@@ -181,11 +179,11 @@ static qn_status choose_sizes(int64_t *context, bench *b, qn_err *err) {
     const qn_bench_opts *o = b->opts;
     const int64_t most = qn_engine_get_info(o->engine).context;
     int64_t deepest = 0;
-    for (size_t i = 0; i < o->n_depths; i++) deepest = most_of(deepest, o->depths[i]);
+    for (size_t i = 0; i < o->n_depths; i++) deepest = qn_max(deepest, o->depths[i]);
     b->prompt = choose_size(o->prompt, PROMPT, most - deepest);
     b->tokens = choose_size(o->tokens, TOKENS, most - deepest - (o->batch > 1 ? 2 : 1));
     // Before the first token that is counted there is one, with several sequences two.
-    *context = deepest + most_of(b->prompt, b->tokens + (o->batch > 1 ? 2 : 1));
+    *context = deepest + qn_max(b->prompt, b->tokens + (o->batch > 1 ? 2 : 1));
     if (*context <= most) return QN_OK;
     return QN_FAIL(err, LIMIT,
                    "a depth of %lld and tests of %lld and %lld tokens need a context of %lld, the "
