@@ -486,8 +486,8 @@ static qn_status hint_lenient(const qn_talk *t, const qn_buf *text, qn_status st
     const qn_grammar_opts opts = {.lenient = true, .closed = t->args->schema_closed};
     const qn_err refusal = *err;
     qn_grammar *grammar = NULL;
-    if (status == QN_MEMORY || qn_grammar_create_with(&grammar, t->tokenizer, QN_GRAMMAR_SCHEMA,
-                                                      text->data, text->size, &opts, NULL))
+    if (status == QN_MEMORY || qn_grammar_create(&grammar, t->tokenizer, QN_GRAMMAR_SCHEMA,
+                                                 text->data, text->size, &opts, NULL))
         return status;
     qn_grammar_destroy(grammar);
     qn_err_set(err, status, refusal.file, refusal.line, "%s; --schema-lenient goes on without it",
@@ -500,7 +500,7 @@ static qn_status make_grammar(qn_talk *t, qn_grammar_kind kind, const qn_buf *te
     const qn_grammar_opts opts = {
         .lenient = a->schema_lenient, .closed = a->schema_closed, .log = warn_of_schema};
     const qn_status status =
-        qn_grammar_create_with(&t->grammar, t->tokenizer, kind, text->data, text->size, &opts, err);
+        qn_grammar_create(&t->grammar, t->tokenizer, kind, text->data, text->size, &opts, err);
     if (!status || kind != QN_GRAMMAR_SCHEMA || opts.lenient) return status;
     return hint_lenient(t, text, status, err);
 }
