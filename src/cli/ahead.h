@@ -1,7 +1,8 @@
 // What is typed while nobody waits for it: during an answer, say.
 //
 // A thread reads the terminal meanwhile. If nobody did, a long paste would fill the terminal's
-// queue, and Ctrl-C would wait at its end. Keys are passed on as they are pressed, and none is shown.
+// queue, and Ctrl-C would wait at its end. Keys are passed on as they are pressed, and none is
+// shown.
 #ifndef QN_CLI_AHEAD_H
 #define QN_CLI_AHEAD_H
 

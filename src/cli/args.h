@@ -19,8 +19,8 @@ QN_MUST_CHECK qn_status qn_option_set(void *options, const qn_option *option, co
                                       qn_err *err);
 // Back to what it is when it is not given.
 void qn_option_clear(void *options, const qn_option *option);
-// Appends the value as it is typed; nothing if the option is not given. The texts of QN_OPTION_TEXTS
-// stand between quotes, with a blank between two.
+// Appends the value as it is typed; nothing if the option is not given. The texts of
+// QN_OPTION_TEXTS stand between quotes, with a blank between two.
 void qn_option_print(qn_buf *to, const void *options, const qn_option *option);
 
 // The name of `n` that `typed` most probably meant; NULL if none is near.

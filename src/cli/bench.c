@@ -69,7 +69,8 @@ static qn_status time_prefill(double *seconds, bench *b, qn_err *err) {
 }
 
 // Writing with several sequences, a token of each in one step. They know different tokens, so that
-// each reads keys and values of its own; the first step, in which they are computed, is not counted.
+// each reads keys and values of its own; the first step, in which they are computed, is not
+// counted.
 static qn_status time_batch(double *seconds, bench *b, qn_err *err) {
     const size_t n = (size_t)b->opts->batch, first = (size_t)b->depth + 1;
     for (size_t i = 0; i < n; i++)
@@ -104,8 +105,8 @@ static qn_status time_decode(double *seconds, bench *b, qn_err *err) {
     return n < (size_t)b->tokens ? stopped(b, err) : QN_OK;
 }
 
-// A step of a test, for what it costs: reading is one step, whatever its chunks; writing many, whose
-// cached tokens are counted in the middle.
+// A step of a test, for what it costs: reading is one step, whatever its chunks; writing many,
+// whose cached tokens are counted in the middle.
 static qn_step_size prefill_step(const bench *b) {
     return (qn_step_size){.rows = b->prompt, .seqs = 1, .depth = b->depth, .outs = b->depth == 0};
 }

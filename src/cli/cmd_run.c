@@ -13,13 +13,13 @@
 
 // --- what was typed ------------------------------------------------------------------------------
 
-// A word behind the model is the text to answer, as -p is.
+// A word after the model is the text to answer, as -p is.
 static qn_status check_text(const qn_call *call, qn_err *err) {
     const qn_run_args *args = call->options;
     if (args->prompt && args->file)
-        return QN_FAIL(err, ARGUMENT, "run: give either --prompt or --file");
+        return QN_FAIL(err, ARGUMENT, "run: give either --prompt or --file, not both");
     if (call->n_args > 1 && (args->prompt || args->file))
-        return QN_FAIL(err, ARGUMENT, "run: '%s' is one word too many: the text is given by %s",
+        return QN_FAIL(err, ARGUMENT, "run: unexpected argument '%s': the text is given by %s",
                        call->args[1], args->prompt ? "--prompt" : "--file");
     return QN_OK;
 }
@@ -347,7 +347,7 @@ const qn_command qn_cmd_run = {
     .args = "[MODEL [TEXT]]",
     .summary = "Answers a text, or chats on a terminal.",
     .notes =
-        "TEXT behind the model is the same as -p TEXT. Without it, -p and -f, a terminal becomes a "
+        "TEXT after the model is the same as -p TEXT. Without it, -p and -f, a terminal becomes a "
         "conversation (/help lists its commands) and piped "
         "input is the text to answer. Without MODEL the bundled quern-mini-Q8_0.gguf is used, from "
         "../models or ../share/quern beside the folder of the program.\n"

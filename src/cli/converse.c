@@ -32,10 +32,10 @@ static qn_status settle(const conversation *c, qn_status status, qn_err *err) {
     if (status == QN_STOPPED)
         qn_print_dim("[%s, and taken back]", err->message);
     else if (status == QN_LIMIT)
-        fprintf(stderr, "quern: %s; /reset forgets what was said\n", err->message);
+        qn_print_line("quern: %s; /reset forgets what was said", err->message);
     else if (status == QN_ARGUMENT || status == QN_USAGE || status == QN_STATE ||
              status == QN_UNSUPPORTED)
-        fprintf(stderr, "quern: %s\n", err->message);
+        qn_print_line("quern: %s", err->message);
     else
         return status;
     return QN_OK;
@@ -384,7 +384,7 @@ static qn_status run_command(conversation *c, const char *line, qn_err *err) {
     command_fn *run = find_command(line, n);
     if (run) {
         const qn_status status = run(c, rest, err);
-        if (status) fprintf(stderr, "quern: %s\n", err->message);
+        if (status) qn_print_line("quern: %s", err->message);
         return status == QN_MEMORY ? status : QN_OK;
     }
     fprintf(stderr, "no command ");
@@ -433,7 +433,8 @@ static bool has_two_slashes(const char *word) {
     return strncmp(word, "//", 2) == 0 && !strchr(word, '\n');
 }
 
-// What was pasted must be the same text when the arrow keys bring it back, where it counts as typed.
+// What was pasted must be the same text when the arrow keys bring it back, where it counts as
+// typed.
 static void remember(const conversation *c, const qn_buf *text, bool is_pasted) {
     const char *word = text->data + strspn(text->data, " \t\r\n");
     qn_buf typed = {0};

@@ -3,6 +3,7 @@
 #include "cli/folder.h"
 #include "cli/out.h"
 #include "cli/progress.h"
+#include "cli/terminal.h"
 #include "core/file.h"
 #include "core/mem.h"
 
@@ -72,7 +73,7 @@ static void keep_log(void *arg, qn_log_level level, const char *message) {
     qn_clean(&clean, message);
     if (level <= QN_LOG_WARNING) snprintf(loaded->last, sizeof loaded->last, "%.255s", clean.text);
     if (loaded->engine)
-        fprintf(stderr, "quern: %s: %s\n", names[level], clean.text);
+        qn_print_line("quern: %s: %s", names[level], clean.text);
     else
         qn_buf_printf(&loaded->lines, "quern: %s: %s\n", names[level], clean.text);
 }
@@ -104,7 +105,10 @@ qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts
         qn_engine_close(engine);
     }
     if (!status) {
-        if (out->lines.size) fputs(out->lines.data, stderr);
+        for (char *line = out->lines.data, *end; line && *line; line = end + 1) {
+            end = strchr(line, '\n');
+            qn_print_line("%.*s", (int)(end - line), line);
+        }
         out->engine = engine;
     }
     qn_buf_deinit(&out->lines);
