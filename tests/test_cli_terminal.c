@@ -110,7 +110,7 @@ static void test_errors_fit(void **state) {
     screen_open_with(s, &(screen_opts){.width = 40},
                      (const char *[]){"run", DRAFT, "--seed", "-1", "-c", "16", "-n", "9",
                                       "--ignore-eos", "-p", "Hi", NULL});
-    screen_expect(s, "stopped because the\r\n  context of 16");
+    screen_expect(s, "stopped because the context\r\n  of 16");
     assert_int_equal(screen_close(s), 0);
     screen_assert_unbroken(s, screen_find(s, 0, "quern: note: stopped"));
 }
