@@ -195,7 +195,7 @@ static void measure(const bench_scene *scene, const qn_tokenizer *tokenizer,
           none = {calloc(MAX_TIMES, sizeof(double)), 0};
     const double start = now_us();
     check(qn_grammar_create(&grammar, tokenizer, scene->kind, scene->grammar,
-                            strlen(scene->grammar), &err),
+                            strlen(scene->grammar), NULL, &err),
           &err);
     const double created = now_us() - start;
     check(qn_matcher_create(&matcher, grammar, 0, &err), &err);

@@ -12,7 +12,7 @@
 //
 // Rules:
 //   - Every fallible function returns qn_status (QN_OK == 0) and takes `qn_err *err` last, which may
-//     be NULL. A failed call leaves its out-parameters untouched.
+//     be NULL. A failed call leaves its out-parameters untouched, unless its comment says otherwise.
 //   - Pointers may be NULL where a comment says so: `err` always, options ("opts may be NULL"),
 //     lists and texts of length 0, what is released (qn_free and all functions that close, destroy
 //     or deinit). Any other NULL given to a function that returns qn_status is QN_ARGUMENT, named in
@@ -586,8 +586,8 @@ QN_API QN_MUST_CHECK qn_status qn_session_step_all(int32_t *tokens, qn_session *
                                                    qn_err *err);
 // A token was chosen; false ends the generation after it.
 typedef bool qn_token_fn(void *arg, int32_t token);
-// Up to n steps; *n_new tokens were appended to the history, also where a later step failed. fn may be
-// NULL.
+// Up to n steps; *n_new tokens were appended to the history, which is set also where a step after
+// them failed. fn may be NULL.
 QN_API QN_MUST_CHECK qn_status qn_session_generate(size_t *n_new, qn_session *session, size_t n,
                                                    const qn_sample_opts *opts, qn_token_fn *fn,
                                                    void *arg, qn_err *err);
@@ -650,37 +650,30 @@ typedef enum qn_grammar_kind {
 
 // How a JSON Schema is read; the other kinds have no options. `{0}` is the default.
 typedef struct qn_grammar_opts {
-    // What has no grammar (formats, unknown keywords, uniqueItems of any strings, patterns that look
-    // around, references to other files) is left out, with a warning that names its place, where it
-    // is refused otherwise. Answers may then be invalid.
+    // What has no grammar (unknown formats and keywords, uniqueItems of any strings, patterns with
+    // references to groups, references to other files) is left out, with a warning to `log` that
+    // names its place, where it is refused otherwise. Answers may then be invalid.
     bool lenient;
-    // Objects that list `properties` and say nothing of others have no others.
+    // Objects that list `properties` and say nothing of others have no others. A wrapper with
+    // "strict": true in the text means the same.
     bool closed;
     qn_log_fn *log; // of warnings; NULL: silent
     void *log_arg;
 } qn_grammar_opts;
 
-// docs/structure.md lists what is supported. What cannot be honoured is refused with its place,
-// never ignored. The tokenizer must outlive the grammar.
+// docs/structure.md lists what is supported. What cannot be honoured is refused with its place, or
+// left out as `lenient` says; nothing is ignored without a word. opts may be NULL. The tokenizer must
+// outlive the grammar. Needs less than 256 KiB of stack, whatever the text.
 QN_API QN_MUST_CHECK qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer,
                                                  qn_grammar_kind kind, const char *text,
-                                                 size_t size, qn_err *err);
+                                                 size_t size, const qn_grammar_opts *opts,
+                                                 qn_err *err);
 // The same for the tokenizer of another grammar, and much faster: what is known of the vocabulary is
 // shared. The other may be destroyed first.
 QN_API QN_MUST_CHECK qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other,
                                                       qn_grammar_kind kind, const char *text,
-                                                      size_t size, qn_err *err);
-// Both with options; NULL: the defaults.
-QN_API QN_MUST_CHECK qn_status qn_grammar_create_with(qn_grammar **out,
-                                                      const qn_tokenizer *tokenizer,
-                                                      qn_grammar_kind kind, const char *text,
                                                       size_t size, const qn_grammar_opts *opts,
                                                       qn_err *err);
-QN_API QN_MUST_CHECK qn_status qn_grammar_create_like_with(qn_grammar **out,
-                                                           const qn_grammar *other,
-                                                           qn_grammar_kind kind, const char *text,
-                                                           size_t size, const qn_grammar_opts *opts,
-                                                           qn_err *err);
 QN_API void qn_grammar_destroy(qn_grammar *grammar);
 
 // --- generation ----------------------------------------------------------------------------------

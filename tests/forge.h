@@ -35,12 +35,15 @@ static inline int forge_packs(unsigned char *file, size_t size) {
             long long offset, n;
             const char *close = strchr(l, ')'); // of the shape
             if (!close || sscanf(close + 1, "%lld %lld", &offset, &n) != 2) return 0;
+            // Only sums of what is in the file can be made.
+            if (offset < 0 || n < 0 || (size_t)offset > size || (size_t)n > size) return 0;
             const size_t room = ((size_t)n + PAGE - 1) / PAGE * PAGE;
             if (!round) bytes += room;
             for (size_t k = 0; k < room; k += CHUNK) {
                 const size_t here = (size_t)offset + k, part = room - k < CHUNK ? room - k : CHUNK;
                 if (!round) n_sums++;
                 if (!round) continue;
+                if (here > bytes || part > bytes - here) return 0;
                 const uint64_t sum = XXH3_64bits_withSeed(file + begin + here, part, here);
                 memcpy(file + at, &sum, 8);
                 at += 8;

@@ -256,8 +256,8 @@ static void characters_come_whole(void **state) {
 static qn_grammar *make_grammar(const qn_engine *engine, qn_grammar_kind kind, const char *text) {
     qn_err err;
     qn_grammar *grammar = NULL;
-    ASSERT_OK(
-        qn_grammar_create(&grammar, qn_engine_tokenizer(engine), kind, text, strlen(text), &err));
+    ASSERT_OK(qn_grammar_create(&grammar, qn_engine_tokenizer(engine), kind, text, strlen(text),
+                                NULL, &err));
     return grammar;
 }
 

@@ -32,7 +32,7 @@ static int make(void **state) {
         qn_session_create(&t.session, t.engine, &(qn_session_opts){.context = 64}, &err),
         qn_session_set_prompt(t.session, ids, 3, &err),
         qn_session_checkpoint(&t.snapshot, t.session, &err),
-        qn_grammar_create(&t.grammar, t.tokenizer, QN_GRAMMAR_REGEX, "a", 1, &err),
+        qn_grammar_create(&t.grammar, t.tokenizer, QN_GRAMMAR_REGEX, "a", 1, NULL, &err),
         qn_generation_create(&t.generation, t.session, NULL, &err),
     };
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
@@ -219,17 +219,12 @@ static void generations_and_files_refuse_null(void **state) {
     qn_synth_size size;
     const qn_prompt prompt = {0};
     const qn_grammar_kind json = QN_GRAMMAR_JSON;
-    REFUSES_TOO(qn_grammar_create, NULL, t->tokenizer, json, "", 0);
-    REFUSES_TOO(qn_grammar_create, &grammar, NULL, json, "", 0);
-    REFUSES_TOO(qn_grammar_create, &grammar, t->tokenizer, QN_GRAMMAR_GBNF, NULL, 3);
-    REFUSES_TOO(qn_grammar_create_like, NULL, t->grammar, json, "", 0);
-    REFUSES_TOO(qn_grammar_create_like, &grammar, NULL, json, "", 0);
-    REFUSES(qn_grammar_create_with, "out", NULL, t->tokenizer, json, "", 0, NULL);
-    REFUSES_TOO(qn_grammar_create_with, &grammar, NULL, json, "", 0, NULL);
-    REFUSES(qn_grammar_create_with, "text", &grammar, t->tokenizer, json, NULL, 3, NULL);
-    REFUSES(qn_grammar_create_like_with, "out", NULL, t->grammar, json, "", 0, NULL);
-    REFUSES(qn_grammar_create_like_with, "other", &grammar, NULL, json, "", 0, NULL);
-    REFUSES(qn_grammar_create_like_with, "text", &grammar, t->grammar, json, NULL, 3, NULL);
+    REFUSES(qn_grammar_create, "out", NULL, t->tokenizer, json, "", 0, NULL);
+    REFUSES(qn_grammar_create, "tokenizer", &grammar, NULL, json, "", 0, NULL);
+    REFUSES(qn_grammar_create, "text", &grammar, t->tokenizer, json, NULL, 3, NULL);
+    REFUSES(qn_grammar_create_like, "out", NULL, t->grammar, json, "", 0, NULL);
+    REFUSES(qn_grammar_create_like, "other", &grammar, NULL, json, "", 0, NULL);
+    REFUSES(qn_grammar_create_like, "text", &grammar, t->grammar, json, NULL, 3, NULL);
     REFUSES(qn_generation_create, "out", NULL, t->session, NULL);
     REFUSES(qn_generation_create, "session", &generation, NULL, NULL);
     REFUSES_TOO(qn_generations_step, NULL, NULL, 1, NULL, NULL);

@@ -237,7 +237,7 @@ static void grammars_go_on(void **state) {
         qn_grammar *grammar = NULL;
         ASSERT_OK(qn_engine_open(&engine, paths[p], &(qn_engine_opts){.n_threads = 1}, &err));
         ASSERT_OK(qn_grammar_create(&grammar, qn_engine_tokenizer(engine), QN_GRAMMAR_REGEX,
-                                    "[ -~]*", 6, &err));
+                                    "[ -~]*", 6, NULL, &err));
         seen[p] = generate(engine, &(qn_generate_opts){.grammar = grammar});
         for (int i = 0; i < N_NEW; i++) assert_true(is_token(seen[p].tokens[i], false));
         qn_grammar_destroy(grammar);

@@ -146,7 +146,7 @@ static void test_bad_prompts(void **state) {
         cli_free(&r);
     }
     cli_result r = CLI_RUN_IN("1 2 three", "detokenize", DRAFT);
-    cli_assert_fails(&r, 1, "standard input: 'three' is no token id");
+    cli_assert_fails(&r, 1, "standard input: 'three' is not a token id");
     cli_free(&r);
 }
 

@@ -502,9 +502,11 @@ static void test_wrong_usage(void **state) {
     static const struct {
         const char *args[8], *part;
     } cases[] = {
-        {{"bench"}, "too few words, want: quern bench MODEL"},
-        {{"bench", "--limits", "--svg", "x.svg"}, "too few words, want: quern bench MODEL"},
-        {{"bench", "--limits", "--open"}, "too few words, want: quern bench MODEL"},
+        {{"bench"}, "bench: MODEL is missing; without it, only --limits can be measured"},
+        {{"bench", "--limits", "--svg", "x.svg"},
+         "bench: MODEL is missing; without it, only --limits can be measured"},
+        {{"bench", "--limits", "--open"},
+         "bench: MODEL is missing; without it, only --limits can be measured"},
         {{"bench", DRAFT, "--svg", "-"}, "--svg: '-', want the name of a file"},
         {{"bench", DRAFT, "-b", "0"}, "--batch: '0'"},
         {{"bench", DRAFT, "-d", "1,two"}, "--depth: 'two', want a whole number from 0"},
@@ -515,7 +517,7 @@ static void test_wrong_usage(void **state) {
         {{"run", DRAFT, "-p", "a", "--plans", "x"}, "'x', want bucketed, exact or dynamic"},
         {{"eval", DRAFT, "--ppl", "x", "--cache-type", "q4"}, "'q4', want f32, f16 or q8_0"},
         {{"logits", DRAFT, "--ids", "1", "--cache-dir="}, "--cache-dir: the name of the folder"},
-        {{"compile"}, "want: quern compile MODEL"},
+        {{"compile"}, "usage: quern compile MODEL"},
         {{"compile", DRAFT, "-o", "-"}, "-o: '-', want the name of a folder"},
         {{"compile", DRAFT, "-o", ""}, "-o: the name of the folder is empty"},
         {{"graph", DRAFT, "--stage", "lower"}, "--stage: 'lower', want high, mid or low"},

@@ -512,6 +512,35 @@ static void test_typed_ahead(void **state) {
     assert_int_equal(screen_close(s), 0);
 }
 
+// Commands that come at once while a command or an answer runs are commands, one after the other;
+// what follows them is a question, or one text if it has several lines.
+static void test_commands_typed_ahead(void **state) {
+    screen *s = *state;
+    begin_long_answer(s, "100");
+    screen_type(s, "/set top-k 7\n/set min-p 0.25\n/stats\n");
+    screen_expect(s, "tokens/s]");
+    screen_expect(s, "top-k is 7 now");
+    screen_expect(s, "min-p is 0.25 now");
+    screen_expect(s, "  answers   1\r");
+    screen_expect(s, "> ");
+    screen_type(s, "/reset\n/set seed 5\n/set seed 6\n/set tokens 4\nWhat is 10 + 62?\n");
+    screen_expect(s, "forgotten");
+    screen_expect(s, "seed is 6 now, it was 5");
+    screen_expect(s, "tokens is 4 now");
+    screen_expect(s, "What is 10 + 62?\r\n");
+    screen_expect(s, "tokens/s]");
+    expect_answers(s, "2\r");
+    screen_expect(s, "> ");
+    screen_type(s, "/stats\n/reset\nline one\nline two\n");
+    screen_expect(s, "forgotten");
+    screen_expect(s, "line two");
+    screen_type(s, "\r");
+    screen_expect(s, "tokens/s]");
+    expect_answers(s, "3\r");
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+}
+
 // Where standard error is not the terminal, lines come as they are typed; pasted ones are one text.
 static void test_typing_without_editing(void **state) {
     screen *s = *state;
@@ -630,11 +659,8 @@ static void test_session_follows_commands(void **state) {
     screen_expect(s, "> ");
     screen_type(s, "/system\n");
     screen_expect(s, "You are terse.\r");
-    // Lines that come at once while a command runs would be one text, as a paste is.
-    screen_expect(s, "> ");
     screen_type(s, "/set temp\n");
     screen_expect(s, "0.7");
-    screen_expect(s, "> ");
     screen_type(s, "/set temp default\n");
     screen_expect(s, "default");
     screen_expect(s, "> ");
@@ -677,6 +703,84 @@ static void test_texts_with_slashes(void **state) {
         if (!strstr(text, asked[i])) fail_msg("no %s in %s", asked[i], text);
     }
     free(text);
+}
+
+// A line that begins with pasted text is sent as it is; what is pasted after something typed is not.
+static void test_pasted_text_is_no_command(void **state) {
+    screen *s = *state;
+    char path[CLI_MOST_PATH];
+    snprintf(path, sizeof path, "%s", cli_path("pasted.json"));
+    screen_open(s, (const char *[]){"run", DRAFT, "-n", "2", "--session", path, NULL});
+    screen_expect(s, "> ");
+    static const char *const typed[] = {
+        "\033[200~// a comment\033[201~\r",      "\033[200~/bye\033[201~\r",
+        "\033[200~/reset\r\033[201~\r",          "\033[200~/exit\033[201~ or not?\r",
+        "\033[200~\"\"\"one\"\"\"\033[201~\r",   "\033[200~two \\\033[201~\r",
+        "\033[A\033[A\033[A\033[A\033[A\r", // what was pasted is text when it comes back, too
+        "\x15\033[200~/quit\033[201~\x01\x05\r",
+    };
+    static const char *const asked[] = {
+        "\"// a comment\"",
+        "\"/bye\"",
+        "\"/reset\\n\"",
+        "\"/exit or not?\"",
+        "\"\\\"\\\"\\\"one\\\"\\\"\\\"\"",
+        "\"two \\\\\"",
+        "\"/bye\"",
+        "\"/quit\"",
+    };
+    for (size_t i = 0; i < sizeof typed / sizeof *typed; i++) {
+        screen_type(s, typed[i]);
+        screen_expect(s, "tokens/s]");
+        screen_expect(s, "> ");
+    }
+    // The beginning was typed, or all that was pasted is gone again.
+    screen_type(s, "/set top-k \033[200~33\033[201~\r");
+    screen_expect(s, "top-k is 33 now");
+    screen_type(s, "\033[200~set top-k 34\033[201~\x01/\r");
+    screen_expect(s, "top-k is 34 now");
+    screen_type(s, "\033[200~/reset\033[201~\x15/exit\r");
+    assert_int_equal(screen_close(s), 0);
+    char *text = cli_load(path, NULL);
+    const char *at = text;
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        const char *found = strstr(at, asked[i]);
+        if (!found) fail_msg("no %s in %s", asked[i], at);
+        at = found + 1;
+    }
+    free(text);
+}
+
+// A setting that is a list is replaced like any other; texts between quotes are several.
+static void test_set_replaces_lists(void **state) {
+    screen *s = *state;
+    screen_open(s, (const char *[]){"run", DRAFT, "--stop", "one", "--stop", "two", NULL});
+    screen_expect(s, "> ");
+    screen_type(s, "/set stop three words here\n");
+    screen_expect(s, "stop is \"three words here\" now, it was \"one\" \"two\"");
+    screen_type(s, "/set parameter stop \"four\" \"a \\\"b\\\" c\"\n");
+    screen_expect(s, "stop is \"four\" \"a \\\"b\\\" c\" now, it was \"three words here\"");
+    screen_type(s, "/set stop \"half\n");
+    screen_expect(s, "--stop: a quote is not closed");
+    screen_type(s, "/set stop \"four\" five\n");
+    screen_expect(s, "--stop: 'five', want a text between quotes");
+    screen_type(s, "/set stop \"\"\n");
+    screen_expect(s, "--stop: the text is empty");
+    screen_type(s, "/set stop \"a\\n\\\\n\"\n");
+    screen_expect(s, "stop is \"a\\n\\\\n\" now");
+    screen_type(s, "/set logit-bias 5+1\n");
+    screen_expect(s, "logit-bias is \"5+1\" now");
+    screen_type(s, "/set logit-bias \"6+1\" \"7-1\"\n");
+    screen_expect(s, "logit-bias is \"6+1\" \"7-1\" now, it was \"5+1\"");
+    screen_type(s, "/set logit-bias hot\n"); // is refused, and changes nothing
+    screen_expect(s, "--logit-bias");
+    screen_expect(s, "> ");
+    screen_type(s, "/set logit-bias\n");
+    screen_expect(s, "\"6+1\" \"7-1\"");
+    screen_type(s, "/set stop default\n");
+    screen_expect(s, "stop has its default again");
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
 }
 
 // A name alone shows a setting and changes nothing; what changes is said.
@@ -820,12 +924,15 @@ int main(void) {
         SCREEN_TEST(test_paste_during_answer, &s),
         SCREEN_TEST(test_large_paste_during_answer, &s),
         SCREEN_TEST(test_typed_ahead, &s),
+        SCREEN_TEST(test_commands_typed_ahead, &s),
         SCREEN_TEST(test_typing_without_editing, &s),
         SCREEN_TEST(test_terminal_is_restored, &s),
         SCREEN_TEST(test_stop_during_answer, &s),
         SCREEN_TEST(test_text_after_interrupt, &s),
         SCREEN_TEST(test_session_follows_commands, &s),
         SCREEN_TEST(test_texts_with_slashes, &s),
+        SCREEN_TEST(test_pasted_text_is_no_command, &s),
+        SCREEN_TEST(test_set_replaces_lists, &s),
         SCREEN_TEST(test_settings_are_told, &s),
         SCREEN_TEST(test_temperature_ends_greedy, &s),
         SCREEN_TEST(test_reasoning_that_is_refused, &s),

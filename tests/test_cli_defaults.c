@@ -119,6 +119,40 @@ static void a_conversation_lists_the_models_settings(void **state) {
     assert_int_equal(screen_close(s), 0);
 }
 
+// A damaged generation_config.json, which names end tokens too, is an error that says what is wrong
+// with it; one that is no object is told.
+static void a_damaged_file_of_settings_is_named(void **state) {
+    (void)state;
+    static const char *const names[] = {"config.json", "model.safetensors", "tokenizer.json"};
+    static const struct {
+        const char *text, *told;
+        int code;
+    } cases[] = {
+        {"", "no tokenizer: ", 1},
+        {"{\"do_sample\": tr", "no tokenizer: ", 1},
+        {"[]", "no sampling defaults: generation_config.json: not a JSON object", 0},
+        {"{\"do_sample\": true, \"temperature\": \"hot\"}",
+         "generation_config.json: temperature is not a number", 0},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char from[CLI_MOST_PATH];
+        size_t size;
+        snprintf(from, sizeof from, MINI "/qwen3/%s", names[i]);
+        char *data = cli_load(from, &size);
+        cli_save(cli_path(names[i]), data, size);
+        free(data);
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_save(cli_path("generation_config.json"), cases[i].text, strlen(cases[i].text));
+        cli_result r =
+            CLI_RUN("run", cli_path("model.safetensors"), "--raw", "-p", "Hi", "-n", "1");
+        if (r.code != cases[i].code || !strstr(r.err, cases[i].told))
+            fail_msg("case %zu: %d, '%s'", i, r.code, r.err);
+        assert_non_null(strstr(r.err, "generation_config.json"));
+        cli_free(&r);
+    }
+}
+
 int main(void) {
     static screen s;
     setenv("TERM", "xterm", 1);
@@ -128,6 +162,7 @@ int main(void) {
         cmocka_unit_test(a_session_stands_between_options_and_model),
         cmocka_unit_test(inspect_shows_the_models_settings),
         cmocka_unit_test(eval_and_logits_stay_greedy),
+        cmocka_unit_test(a_damaged_file_of_settings_is_named),
         SCREEN_TEST(a_conversation_lists_the_models_settings, &s),
     };
     return cmocka_run_group_tests_name("cli_defaults", tests, make_model, cli_teardown);

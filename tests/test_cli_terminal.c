@@ -87,6 +87,34 @@ static void test_width_is_followed(void **state) {
     assert_int_equal(screen_close(s), 0);
 }
 
+// Errors and notes are broken between words on a terminal, but not inside a path, and not elsewhere.
+static void test_errors_fit(void **state) {
+    screen *s = *state;
+    static const char *const call[] = {"run", DRAFT, "-p", "a", "--logit-bias", "foo", NULL};
+    static const char error[] = "quern: --logit-bias: 'foo', want a token id with its bias from "
+                                "-1000 to 1000, as 15043+1, 15043-2.5 or 15043-inf\n";
+    screen_open_with(s, &(screen_opts){.width = 40}, call);
+    assert_int_equal(screen_close(s), 2);
+    screen_assert_unbroken(s, 0);
+    assert_true(screen_find(s, 0, "quern: --logit-bias: 'foo', want a token") >= 0);
+    assert_true(screen_find(s, 0, "  id with its bias from -1000 to 1000,") >= 0);
+    cli_result r = cli_run_with(&(cli_input){0}, call);
+    assert_string_equal(r.err, error);
+    cli_free(&r);
+    char path[CLI_MOST_PATH];
+    snprintf(path, sizeof path, "/%0100d/model.gguf", 7);
+    screen_open_with(s, &(screen_opts){.width = 40}, (const char *[]){"inspect", path, NULL});
+    screen_expect(s, path);
+    screen_expect(s, ": cannot\r\n  open: ");
+    assert_int_equal(screen_close(s), 1);
+    screen_open_with(s, &(screen_opts){.width = 40},
+                     (const char *[]){"run", DRAFT, "--seed", "-1", "-c", "16", "-n", "9",
+                                      "--ignore-eos", "-p", "Hi", NULL});
+    screen_expect(s, "stopped because the context\r\n  of 16");
+    assert_int_equal(screen_close(s), 0);
+    screen_assert_unbroken(s, screen_find(s, 0, "quern: note: stopped"));
+}
+
 // --- escape sequences ----------------------------------------------------------------------------
 
 // A conversation, and a prompt that is read for a while.
@@ -345,6 +373,7 @@ int main(void) {
         SCREEN_TEST(test_bar_fits, &s),
         SCREEN_TEST(test_lists_fit, &s),
         SCREEN_TEST(test_width_is_followed, &s),
+        SCREEN_TEST(test_errors_fit, &s),
         SCREEN_TEST(test_no_color, &s),
         SCREEN_TEST(test_dumb_terminal, &s),
         SCREEN_TEST(test_figures_need_two_terminals, &s),

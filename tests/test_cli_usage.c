@@ -201,7 +201,7 @@ static void test_wrong_usage(void **state) {
         {{"help", "inspct"}, "did you mean 'inspect'?"},
         {{DRAFT}, "did you mean 'quern run "},
         {{""}, "no command ''"},
-        {{"logits"}, "too few words, want: quern logits MODEL"},
+        {{"logits"}, "logits: MODEL is missing; usage: quern logits MODEL"},
         {{"logits", ""}, "the name of the model is empty"},
         {{"logits", DRAFT}, "give one of --ids, --prompt and --replay"},
         {{"logits", DRAFT, "--ids", "1", "-p", "x"}, "give one of --ids, --prompt and --replay"},
@@ -210,8 +210,8 @@ static void test_wrong_usage(void **state) {
         {{"logits", DRAFT, "--ids", "1", "--hidden"}, "--hidden needs -o"},
         {{"logits", DRAFT, "--ids", "1", "--all"}, "--all needs -o"},
         {{"logits", DRAFT, "--ids"}, "--ids needs a value"},
-        {{"logits", DRAFT, "--ids", "1,x"}, "'x' is no token id"},
-        {{"logits", DRAFT, "--ids", "1 2.5"}, "'2.5' is no token id"},
+        {{"logits", DRAFT, "--ids", "1,x"}, "'x' is not a token id"},
+        {{"logits", DRAFT, "--ids", "1 2.5"}, "'2.5' is not a token id"},
         {{"logits", DRAFT, "--ids", "1,,2"}, "--ids: no token id between two commas"},
         {{"logits", DRAFT, "--ids", "1, ,2"}, "--ids: no token id between two commas"},
         {{"logits", DRAFT, "--ids", ",1"}, "--ids: no token id before the first comma"},
@@ -225,7 +225,8 @@ static void test_wrong_usage(void **state) {
          "--threads: '257', want a whole number from"},
         {{"logits", DRAFT, "--ids", "1", "-t", "two"}, "--threads: 'two'"},
         {{"logits", DRAFT, "--ids", "1", "-t2x"}, "--threads: '2x'"},
-        {{"logits", DRAFT, "extra", "--ids", "1"}, "'extra' is one word too many"},
+        {{"logits", DRAFT, "extra", "--ids", "1"},
+         "unexpected argument 'extra'; usage: quern logits MODEL"},
         {{"run", "-p", "a", "-f", "b"}, "give either --prompt or --file"},
         {{"run", "-p", "a", "--raw", "--system", "b"}, "--system is for chat"},
         {{"run", "-p", "a", "--stop="}, "--stop: the text is empty"},
@@ -250,23 +251,94 @@ static void test_wrong_usage(void **state) {
          "quern: --logit-bias: token 99999, this model has 0 to 4095"},
         {{"run", DRAFT, "a", "--context-shift", "--keep", "5000"},
          "quern: --keep: 5000, want at most "},
-        {{"run", "a", "b", "c"}, "'c' is one word too many"},
-        {{"run", "a", "b", "-p", "c"}, "'b' is one word too many: the text is given by --prompt"},
-        {{"run", "a", "b", "-f", "c"}, "'b' is one word too many: the text is given by --file"},
-        {{"tokenize"}, "want: quern tokenize MODEL [TEXT]"},
-        {{"tokenize", DRAFT, "a", "b"}, "'b' is one word too many (quote text with blanks)"},
+        {{"run", "a", "b", "c"}, "unexpected argument 'c'"},
+        {{"run", "a", "b", "-p", "c"}, "unexpected argument 'b': the text is given by --prompt"},
+        {{"run", "a", "b", "-f", "c"}, "unexpected argument 'b': the text is given by --file"},
+        {{"tokenize"}, "tokenize: MODEL is missing; usage: quern tokenize MODEL [TEXT]"},
+        {{"tokenize", DRAFT, "a", "b"}, "unexpected argument 'b' (quote a text that has spaces)"},
         {{"tokenize", DRAFT, "-x"}, "no option '-x'"},
-        {{"detokenize", DRAFT, "1", "two"}, "'two' is no token id"},
+        {{"detokenize", DRAFT, "1", "two"}, "'two' is not a token id"},
+        {{"imatrix", DRAFT}, "imatrix: TEXTFILE is missing; usage: quern imatrix MODEL TEXTFILE"},
+        {{"quantize", DRAFT, "b.gguf"}, "quantize: TYPE is missing; usage: quern quantize IN"},
+        {{"run", "-p", "a", "--top_k", "-1"}, "--top-k: '-1'"},
+        {{"run", "-p", "a", "--repeat_last_n=x"}, "--repeat-last-n: 'x'"},
+        {{"run", "-p", "a", "--tep_k", "1"}, "no option '--tep_k'; did you mean '--top-k'?"},
         {{"inspect", DRAFT, "-c", "many"}, "--context: 'many'"},
         {{"inspect", DRAFT, "--cache-type", "q4"}, "--cache-type: 'q4', want f32, f16 or q8_0"},
         {{"inspect", DRAFT, "--svg"}, "--svg needs a value"},
-        {{"synth", "tiny-llama", "Q4_0"}, "want: quern synth SHAPE TYPE OUT.gguf"},
+        {{"synth", "tiny-llama", "Q4_0"}, "usage: quern synth SHAPE TYPE OUT.gguf"},
         {{"synth", "llama4", "Q4_0", "x.gguf"}, "no shape 'llama4', want one of qwen3-0.6b"},
         {{"synth", "tiny-llama", "Q4", "x.gguf"}, "no type 'Q4', want one of F32"},
         {{"graph", DRAFT, "--stage", "top"}, "--stage: 'top', want high, mid or low"},
         {{"graph", DRAFT, "--svg"}, "--svg needs a value"},
     };
     assert_refused(cases, sizeof cases / sizeof *cases);
+}
+
+// 2 where the options are wrong, 1 where what they name is: also where the library calls a grammar
+// an argument, and where the name of a file looks like an option.
+static void wrong_options_and_wrong_content(void **state) {
+    (void)state;
+    char missing[CLI_MOST_PATH];
+    snprintf(missing, sizeof missing, "%s", cli_path("missing"));
+    const struct {
+        const char *args[10], *part;
+        int code;
+    } cases[] = {
+        {{"run", DRAFT, "a", "--schema-lenient"}, "--schema-lenient needs --json-schema", 2},
+        {{"run", DRAFT, "a", "--schema-closed", "--regex", "a"}, "--schema-closed needs", 2},
+        {{"run", DRAFT, "a", "--json-mode", "-j", "{}"}, "give one of --grammar", 2},
+        {{"run", DRAFT, "a", "--json-schema"}, "--json-schema needs a value", 2},
+        {{"run", DRAFT, "a", "--logit-bias", "99999+1"}, "--logit-bias: token 99999", 2},
+        {{"run", DRAFT, "a", "--session", cli_folder}, "is a folder, want a file", 2},
+        {{"logits", DRAFT, "-p", ""}, "--prompt: the prompt is empty", 2},
+        {{"run", DRAFT, "a", "-jf", missing}, "/missing: cannot open", 1},
+        {{"run", DRAFT, "a", "-j", "{"}, "--json-schema: schema: not valid JSON", 1},
+        {{"run", DRAFT, "a", "-j", "{\"type\": 3}"}, "--json-schema: schema, #/type", 1},
+        {{"run", DRAFT, "a", "-j", "false"}, "--json-schema: schema, #: no finite text", 1},
+        {{"run", DRAFT, "a", "--regex", "(a"}, "--regex: ", 1},
+        {{"run", DRAFT, "a", "--regex", "a[]"}, "--regex: ", 1},
+        {{"run", DRAFT, "a", "--grammar", "root ::= frob"}, "--grammar: GBNF", 1},
+        {{"run", DRAFT, "a", "--grammar", "root ::= \"a\" root"}, "no finite text", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_result r = cli_run_with(&(cli_input){0}, cases[i].args);
+        cli_assert_fails(&r, cases[i].code, cases[i].part);
+        cli_free(&r);
+    }
+    char command[CLI_MOST_PATH * 2];
+    snprintf(command, sizeof command,
+             "cd '%s' && mkdir -- --dir && '%s' graph '%s' --svg=--dir >/dev/null", cli_folder,
+             QUERN, DRAFT);
+    cli_result named =
+        cli_run_with(&(cli_input){.program = "sh"}, (const char *[]){"-c", command, NULL});
+    cli_assert_fails(&named, 1, "--dir: is a folder");
+    cli_free(&named);
+}
+
+// A refusal names --schema-lenient exactly where that would go on.
+static void refusals_that_lenience_lifts(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema, *part;
+        bool helps;
+    } cases[] = {
+        {"{\"format\": \"iban\"}", "'iban' is not supported", true},
+        {"{\"type\": \"string\", \"enumNames\": []}", "unknown keyword", true},
+        {"{\"type\": \"string\", \"pattern\": \"(a)\\\\1\"}", "#/pattern: ", true},
+        {"{\"$ref\": \"other.json\"}", "#/$ref: ", true},
+        {"{\"type\": \"frob\"}", "#/type: ", false},
+        {"{\"$ref\": \"#/frob\"}", "#/$ref: ", false},
+        {"{\"type\": \"frob\", \"format\": \"iban\"}", "schema, #/", false},
+        {"{", "not valid JSON", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cli_result r = CLI_RUN("run", DRAFT, "a", "-j", cases[i].schema);
+        cli_assert_fails(&r, 1, cases[i].part);
+        if (!strstr(r.err, "; --schema-lenient goes on without it\n") == cases[i].helps)
+            fail_msg("%s", r.err);
+        cli_free(&r);
+    }
 }
 
 int main(void) {
@@ -278,6 +350,8 @@ int main(void) {
         cmocka_unit_test(test_foreign_options),
         cmocka_unit_test(options_of_other_programs_are_taken),
         cmocka_unit_test(test_wrong_usage),
+        cmocka_unit_test(wrong_options_and_wrong_content),
+        cmocka_unit_test(refusals_that_lenience_lifts),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

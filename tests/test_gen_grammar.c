@@ -130,7 +130,7 @@ static int check_case(const json_t *one, size_t *n) {
     const qn_grammar_kind kind = kind_of(one);
     char *text = text_of(one, kind);
     const qn_status status =
-        qn_grammar_create_with(&grammar, tokenizer, kind, text, strlen(text), &opts, &err);
+        qn_grammar_create(&grammar, tokenizer, kind, text, strlen(text), &opts, &err);
     free(text);
     int n_bad = check_warning(one, said);
     *n += error != NULL;

@@ -25,7 +25,8 @@ static int close_tokenizer(void **state) {
 }
 
 static qn_status create(qn_grammar **out, qn_grammar_kind kind, qn_buf *text, qn_err *err) {
-    const qn_status status = qn_grammar_create(out, tokenizer, kind, text->data, text->size, err);
+    const qn_status status =
+        qn_grammar_create(out, tokenizer, kind, text->data, text->size, NULL, err);
     qn_buf_deinit(text);
     return status;
 }
@@ -189,33 +190,37 @@ static void large_conditions(void **state) {
 }
 
 typedef struct on_thread {
-    uint32_t max;
+    qn_grammar_kind kind;
+    qn_buf *text;
     qn_status status;
     qn_err err;
 } on_thread;
 
-static void *count_properties(void *arg) {
+static void *create_one(void *arg) {
     on_thread *one = arg;
     qn_grammar *grammar = NULL;
-    qn_buf text = {0};
-    qn_buf_printf(&text, "{\"type\":\"object\",\"minProperties\":2,\"maxProperties\":%u}",
-                  one->max);
-    one->status = create(&grammar, QN_GRAMMAR_SCHEMA, &text, &one->err);
+    one->status = create(&grammar, one->kind, one->text, &one->err);
     qn_grammar_destroy(grammar);
     return NULL;
 }
 
-static qn_status count_on_thread(uint32_t max, size_t stack, qn_err *err) {
+static qn_status create_on_thread(qn_grammar_kind kind, qn_buf *text, size_t stack, qn_err *err) {
     pthread_attr_t attr;
     pthread_t thread;
-    on_thread one = {.max = max};
+    on_thread one = {.kind = kind, .text = text};
     assert_int_equal(pthread_attr_init(&attr), 0);
     assert_int_equal(pthread_attr_setstacksize(&attr, stack), 0);
-    assert_int_equal(pthread_create(&thread, &attr, count_properties, &one), 0);
+    assert_int_equal(pthread_create(&thread, &attr, create_one, &one), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(pthread_attr_destroy(&attr), 0);
     *err = one.err;
     return one.status;
+}
+
+static qn_status count_on_thread(uint32_t max, size_t stack, qn_err *err) {
+    qn_buf text = {0};
+    qn_buf_printf(&text, "{\"type\":\"object\",\"minProperties\":2,\"maxProperties\":%u}", max);
+    return create_on_thread(QN_GRAMMAR_SCHEMA, &text, stack, err);
 }
 
 // What is counted must not lie on the stack: a thread of a server may have little of it.
@@ -225,6 +230,37 @@ static void counts_on_a_small_stack(void **state) {
     ASSERT_OK(count_on_thread(100, 128 << 10, &err));
     ASSERT_FAILS(count_on_thread(16000, 128 << 10, &err), QN_LIMIT,
                  "#/maxProperties: 16000 beside minProperties is too large to be counted");
+}
+
+// Texts that are nested as deeply as is allowed, in the stack that the header promises to be enough.
+static void nested_on_a_small_stack(void **state) {
+    (void)state;
+    static const struct {
+        qn_grammar_kind kind;
+        const char *before, *open, *middle, *close, *after;
+        size_t n;
+    } cases[] = {
+        {QN_GRAMMAR_SCHEMA, "", "{\"type\":\"array\",\"items\":", "true", "}", "", 128},
+        {QN_GRAMMAR_SCHEMA, "", "{\"not\":", "{}", "}", "", 126},
+        {QN_GRAMMAR_SCHEMA, "{\"const\":", "[", "1", "]", "}", 127},
+        {QN_GRAMMAR_SCHEMA, "{\"not\":{\"const\":", "[", "1", "]", "}}", 126},
+        {QN_GRAMMAR_SCHEMA, "", "{\"anyOf\":[{\"type\":\"null\"},", "true", "]}", "", 63},
+        {QN_GRAMMAR_SCHEMA, "{\"type\":\"string\",\"pattern\":\"", "(", "a", ")",
+         "\",\"maxLength\":9,\"not\":{\"pattern\":\"(?=x)y\"}}", 199},
+        {QN_GRAMMAR_REGEX, "", "(", "a?", "){1,3}", "", 199},
+        {QN_GRAMMAR_REGEX, "", "(?=", "a", ")", "a*", 150},
+        {QN_GRAMMAR_GBNF, "root ::= ", "(", "\"a\"", ")*", "", 190},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        qn_err err;
+        qn_buf text = {0};
+        qn_buf_text(&text, cases[i].before);
+        repeat(&text, cases[i].open, cases[i].n);
+        qn_buf_text(&text, cases[i].middle);
+        repeat(&text, cases[i].close, cases[i].n);
+        qn_buf_text(&text, cases[i].after);
+        ASSERT_OK(create_on_thread(cases[i].kind, &text, 256 << 10, &err));
+    }
 }
 
 // A list that must not be, by one option for each place: quadratic, so only short ones.
@@ -321,7 +357,7 @@ static void numbers_without_room(void **state) {
         qn_err err;
         qn_grammar *grammar;
         ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, cases[i][0],
-                                       strlen(cases[i][0]), &err),
+                                       strlen(cases[i][0]), NULL, &err),
                      QN_LIMIT, cases[i][1]);
     }
 }
@@ -338,8 +374,8 @@ static void fractions_in_any_locale(void **state) {
     size_t i = 0;
     while (i < 4 && !setlocale(LC_NUMERIC, commas[i])) i++;
     if (i == 4) skip(); // no such locale here
-    const qn_status status =
-        qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, schema, sizeof schema - 1, &err);
+    const qn_status status = qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, schema,
+                                               sizeof schema - 1, NULL, &err);
     setlocale(LC_NUMERIC, "C");
     ASSERT_OK(status);
     ASSERT_OK(qn_matcher_create(&matcher, grammar, 0, &err));
@@ -368,7 +404,7 @@ static void catastrophic_patterns(void **state) {
         qn_err err;
         qn_grammar *grammar;
         ASSERT_OK(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_REGEX, patterns[i],
-                                    strlen(patterns[i]), &err));
+                                    strlen(patterns[i]), NULL, &err));
         follow(grammar, 30);
         qn_grammar_destroy(grammar);
     }
@@ -527,7 +563,7 @@ static void deep_texts(void **state) {
     qn_grammar *grammar;
     qn_matcher *matcher;
     bool fits;
-    ASSERT_OK(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, "true", 4, &err));
+    ASSERT_OK(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, "true", 4, NULL, &err));
     ASSERT_OK(qn_matcher_create(&matcher, grammar, 0, &err));
     // A thousand levels are fine; a hundred thousand are where the grammar ends.
     for (int i = 0; i < 1000; i++) {
@@ -549,8 +585,8 @@ static void sweeps(void **state) {
     qn_grammar *grammar;
     qn_matcher *matcher;
     bool fits = true;
-    ASSERT_OK(
-        qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_REGEX, pattern, strlen(pattern), &err));
+    ASSERT_OK(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_REGEX, pattern, strlen(pattern),
+                                NULL, &err));
     ASSERT_OK(qn_matcher_create(&matcher, grammar, 0, &err));
     for (int i = 0; i < 90000; i++) {
         const uint32_t *mask;
@@ -579,8 +615,8 @@ static void mask_and_accept(void **state) {
     bool fits;
     static const char *const starts[] = {"",         "[\"",     "[\"ab",
                                          "[\"abcde", "[\"\xc3", "[\"a\", \"b\""};
-    ASSERT_OK(
-        qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, schema, strlen(schema), &err));
+    ASSERT_OK(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, schema, strlen(schema),
+                                NULL, &err));
     for (size_t s = 0; s < sizeof starts / sizeof *starts; s++) {
         const uint32_t *mask;
         ASSERT_OK(qn_matcher_create(&matcher, grammar, n + 100, &err));
@@ -605,14 +641,14 @@ static void sharing(void **state) {
     (void)state;
     qn_err err;
     qn_grammar *first, *second, *third;
-    ASSERT_OK(qn_grammar_create(&first, tokenizer, QN_GRAMMAR_JSON, "", 0, &err));
-    ASSERT_OK(qn_grammar_create_like(&second, first, QN_GRAMMAR_REGEX, "[a-z]+x", 7, &err));
+    ASSERT_OK(qn_grammar_create(&first, tokenizer, QN_GRAMMAR_JSON, "", 0, NULL, &err));
+    ASSERT_OK(qn_grammar_create_like(&second, first, QN_GRAMMAR_REGEX, "[a-z]+x", 7, NULL, &err));
     qn_grammar_destroy(first);
-    ASSERT_OK(qn_grammar_create_like(&third, second, QN_GRAMMAR_SCHEMA, "true", 4, &err));
+    ASSERT_OK(qn_grammar_create_like(&third, second, QN_GRAMMAR_SCHEMA, "true", 4, NULL, &err));
     qn_grammar_destroy(second);
     follow(third, 50);
-    ASSERT_FAILS(qn_grammar_create_like(&first, third, QN_GRAMMAR_REGEX, "(", 1, &err), QN_FORMAT,
-                 "without its )");
+    ASSERT_FAILS(qn_grammar_create_like(&first, third, QN_GRAMMAR_REGEX, "(", 1, NULL, &err),
+                 QN_FORMAT, "without its )");
     qn_grammar_destroy(third);
 }
 
@@ -624,7 +660,7 @@ static void ends(void **state) {
     const int32_t n = qn_tokenizer_get_info(tokenizer).n_tokens;
     const uint32_t *mask;
     bool fits;
-    ASSERT_OK(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_REGEX, "ab?", 3, &err));
+    ASSERT_OK(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_REGEX, "ab?", 3, NULL, &err));
     ASSERT_OK(qn_matcher_create(&matcher, grammar, 0, &err));
     int32_t end = 0;
     while (end < n && !qn_tokenizer_is_end(tokenizer, end)) end++;
@@ -647,10 +683,10 @@ static void ends(void **state) {
     assert_false(qn_matcher_is_done(matcher));
     qn_matcher_destroy(matcher);
     qn_grammar_destroy(grammar);
-    ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, (qn_grammar_kind)9, "", 0, &err),
+    ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, (qn_grammar_kind)9, "", 0, NULL, &err),
                  QN_ARGUMENT, "unknown kind 9");
-    ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_JSON, "x", 1, &err), QN_ARGUMENT,
-                 "takes no text");
+    ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_JSON, "x", 1, NULL, &err),
+                 QN_ARGUMENT, "takes no text");
 }
 
 // Lengths beside patterns: served for any bounds, or refused by name when the lengths that a pattern
@@ -720,6 +756,7 @@ int main(void) {
         cmocka_unit_test(exponential_schema),
         cmocka_unit_test(large_conditions),
         cmocka_unit_test(counts_on_a_small_stack),
+        cmocka_unit_test(nested_on_a_small_stack),
         cmocka_unit_test(long_lists_under_not),
         cmocka_unit_test(many_values),
         cmocka_unit_test(numbers_without_room),

@@ -60,7 +60,7 @@ static qn_status attempt(const one_case *one, qn_err *err) {
     qn_grammar *grammar = untouched;
     qn_matcher *matcher;
     const qn_status created =
-        qn_grammar_create(&grammar, tokenizer, one->kind, one->text, strlen(one->text), err);
+        qn_grammar_create(&grammar, tokenizer, one->kind, one->text, strlen(one->text), NULL, err);
     if (created) {
         assert_ptr_equal(grammar, untouched);
         return created;

@@ -101,8 +101,8 @@ static size_t sample_schema(FILE *out, const json_t *one, size_t number, const v
     qn_grammar *grammar;
     qn_matcher *matcher;
     char *text = json_dumps(json_object_get(one, "schema"), JSON_ENCODE_ANY);
-    ASSERT_OK(
-        qn_grammar_create(&grammar, v->tokenizer, QN_GRAMMAR_SCHEMA, text, strlen(text), &err));
+    ASSERT_OK(qn_grammar_create(&grammar, v->tokenizer, QN_GRAMMAR_SCHEMA, text, strlen(text), NULL,
+                                &err));
     ASSERT_OK(qn_matcher_create(&matcher, grammar, 0, &err));
     size_t n_done = 0;
     for (size_t i = 0; i < n_texts; i++) {

@@ -34,7 +34,8 @@ static int tear_down(void **state) {
 static qn_grammar *make(const char *text) {
     qn_err err;
     qn_grammar *grammar;
-    ASSERT_OK(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_GBNF, text, strlen(text), &err));
+    ASSERT_OK(
+        qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_GBNF, text, strlen(text), NULL, &err));
     return grammar;
 }
 
@@ -115,7 +116,7 @@ static void tokens_that_are_not_there(void **state) {
         qn_err err = {0};
         qn_grammar *grammar = NULL;
         assert_int_not_equal(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_GBNF, texts[i][0],
-                                               strlen(texts[i][0]), &err),
+                                               strlen(texts[i][0]), NULL, &err),
                              QN_OK);
         if (!strstr(err.message, texts[i][1])) fail_msg("%s: %s", texts[i][0], err.message);
     }

@@ -3,6 +3,7 @@
 // text, those characters aside, they say which bytes of the prompt came from messages; in these no
 // special token is recognised. So nobody can end a turn, or begin one, by writing its mark.
 #include "core/buf.h"
+#include "core/chars.h"
 #include "core/json.h"
 #include "core/mem.h"
 #include "core/utf8.h"
@@ -35,14 +36,12 @@ static bool find_fence(fence *out, const char *a, const char *b) {
     return false;
 }
 
-static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
 // Templates strip blanks at the ends, so that these stay outside.
 static json_t *fence_text(const json_t *value, const fence *f) {
     const char *text = json_string_value(value);
     size_t from = 0, to = json_string_length(value);
-    while (from < to && is_blank(text[from])) from++;
-    while (to > from && is_blank(text[to - 1])) to--;
+    while (from < to && qn_is_space(text[from])) from++;
+    while (to > from && qn_is_space(text[to - 1])) to--;
     if (from == to) return json_incref((json_t *)(uintptr_t)value);
     qn_buf buf = {0};
     qn_buf_add(&buf, text, from);

@@ -1,6 +1,7 @@
 #include "chat/lexer.h"
 
 #include "chat/text.h"
+#include "core/chars.h"
 #include "core/mem.h"
 #include "core/utf8.h"
 
@@ -80,9 +81,8 @@ static size_t skip_space(const lexer *lx, size_t at) {
 
 // --- names, numbers, strings ---------------------------------------------------------------------
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_name_char(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_' ||
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || qn_is_digit(c) || c == '_' ||
            (unsigned char)c >= 0x80;
 }
 
@@ -94,7 +94,7 @@ static qn_status lex_name(lexer *lx) {
 }
 
 static int digit_value(char c) {
-    if (is_digit(c)) return c - '0';
+    if (qn_is_digit(c)) return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
     if (c >= 'A' && c <= 'F') return c - 'A' + 10;
     return 99;
@@ -135,7 +135,7 @@ static qn_status lex_float(lexer *lx, size_t begin, size_t end) {
     for (; i < end && (lx->text.data[i] | 0x20) != 'e'; i++) {
         const char c = lx->text.data[i];
         if (c == '.') is_behind = true;
-        if (!is_digit(c)) continue;
+        if (!qn_is_digit(c)) continue;
         if (n == 40) return fail_at(lx, begin, "a number of more than 40 digits");
         digits[n++] = c;
         if (is_behind) shift--;
@@ -173,12 +173,12 @@ static qn_status lex_number(lexer *lx) {
     const char *s = lx->text.data;
     const size_t n = lx->text.size;
     const bool behind_dot = begin > 0 && s[begin - 1] == '.';
-    if (!behind_dot && end + 1 < n && s[end] == '.' && is_digit(s[end + 1]))
+    if (!behind_dot && end + 1 < n && s[end] == '.' && qn_is_digit(s[end + 1]))
         end = digits_end(lx, end + 1, 10);
     if (!behind_dot && end < n && (s[end] | 0x20) == 'e') {
         size_t k = end + 1;
         if (k < n && (s[k] == '+' || s[k] == '-')) k++;
-        if (k < n && is_digit(s[k])) end = digits_end(lx, k, 10);
+        if (k < n && qn_is_digit(s[k])) end = digits_end(lx, k, 10);
     }
     if (end > whole_end) return lex_float(lx, begin, end);
     if (s[begin] == '0') { // no number but zero begins with a zero
@@ -345,7 +345,7 @@ static qn_status lex_tag(lexer *lx, bool is_block, size_t begin) {
             return QN_OK;
         }
         const char c = peek(lx, 0);
-        if (is_digit(c))
+        if (qn_is_digit(c))
             QN_TRY(lex_number(lx));
         else if (is_name_char(c))
             QN_TRY(lex_name(lx));

@@ -4,6 +4,7 @@
 #include "chat/parts.h"
 
 #include "core/buf.h"
+#include "core/chars.h"
 #include "core/mem.h"
 
 enum { MOST_CALL = 1 << 20, MOST_BLANKS = 16 };
@@ -57,8 +58,6 @@ struct qn_parts {
     void *arg;
 };
 
-static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 static qn_str rest(const qn_parts *p) {
@@ -83,11 +82,11 @@ static void give_blanks(qn_parts *p, size_t n) {
 
 // Blanks at the end are kept, as many as there is room for.
 static void give_held(qn_parts *p, const char *text, size_t size) {
-    while (p->skips && size && is_blank(*text)) text++, size--;
+    while (p->skips && size && qn_is_blank(*text)) text++, size--;
     if (size == 0) return;
     p->skips = false;
     size_t solid = size;
-    while (solid && is_blank(text[solid - 1])) solid--;
+    while (solid && qn_is_blank(text[solid - 1])) solid--;
     if (solid) {
         give_blanks(p, p->n_blanks);
         give(p, text, solid);
@@ -145,7 +144,7 @@ static const mark *find_mark(const qn_parts *p, qn_str text, bool is_end, size_t
             if (stands(spelling(p, &marks[i], is_start), from, &may_come)) return &marks[i];
         }
         if (may_come && !is_end) return NULL;
-        if (!is_blank(c)) is_start = false;
+        if (!qn_is_blank(c)) is_start = false;
     }
     return NULL;
 }
@@ -155,7 +154,7 @@ static bool begins_json(qn_parts *p) {
     if (!p->takes_bare || !p->is_start) return false;
     const qn_str text = rest(p);
     size_t n = 0;
-    while (n < text.size && is_blank(text.data[n])) n++;
+    while (n < text.size && qn_is_blank(text.data[n])) n++;
     give_held(p, text.data, n);
     p->at += n;
     if (n == text.size || text.data[n] != '{') return false;
@@ -240,7 +239,7 @@ static bool may_be_call(qn_str text) {
     static const char *const names[] = {"\"name\"", "\"type\"", "\"function\"", "\"parameters\"",
                                         "\"arguments\""};
     size_t at = 1; // behind the bracket
-    while (at < text.size && is_blank(text.data[at])) at++;
+    while (at < text.size && qn_is_blank(text.data[at])) at++;
     if (at > MOST_BLANKS) return false;
     if (at == text.size) return true;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -307,7 +306,7 @@ static qn_status pass_all(qn_parts *p, bool is_end, qn_err *err) {
 
 // A prompt that ends in the opening mark, blanks aside.
 static const mark *find_open(const char *prompt, size_t size) {
-    while (size && is_blank(prompt[size - 1])) size--;
+    while (size && qn_is_blank(prompt[size - 1])) size--;
     for (size_t i = 0; i < N_MARKS; i++) {
         const size_t n = strlen(marks[i].open);
         if (marks[i].leads_to == IN_REASONING && n <= size &&

@@ -1,13 +1,12 @@
 #include "chat/parts.h"
 
+#include "core/chars.h"
 #include "core/json.h"
 #include "core/utf8.h"
 
-static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-
 static qn_str strip(qn_str s) {
-    while (s.size && is_blank(s.data[0])) s = (qn_str){s.data + 1, s.size - 1};
-    while (s.size && is_blank(s.data[s.size - 1])) s.size--;
+    while (s.size && qn_is_blank(s.data[0])) s = (qn_str){s.data + 1, s.size - 1};
+    while (s.size && qn_is_blank(s.data[s.size - 1])) s.size--;
     return s;
 }
 

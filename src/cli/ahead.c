@@ -20,6 +20,7 @@ struct qn_ahead {
     struct termios before; // the terminal when the reading began
     bool is_changed;       // it has the mode for reading
     bool has_marks;
+    qn_is_command_fn *is_command;
     int wake[2]; // a pipe: a byte ends the reading
     pthread_t thread;
     bool is_reading;
@@ -36,8 +37,8 @@ struct qn_ahead {
 
 // --- the terminal --------------------------------------------------------------------------------
 
-// What a signal that ends the program needs to leave the terminal as it was: the one thing here that
-// belongs to no object.
+// What a signal that ends the program needs to leave the terminal as it was: the one thing here
+// that belongs to no object.
 static struct {
     struct termios mode;
     volatile sig_atomic_t has_marks;
@@ -112,12 +113,23 @@ static void drop_text(qn_ahead *a) {
 }
 
 // Nobody types several lines at once; a key that is held down gives empty ones.
-static bool has_lines(const qn_buf *burst) {
-    const char *end = strchr(burst->data, '\n');
+static bool has_lines(const char *burst) {
+    const char *end = strchr(burst, '\n');
     return end && end[strspn(end, "\n")];
 }
 
-// The last mark of the terminal in a text says whether a paste is open; without one nothing changes.
+// Bytes of the lines at the beginning of what came that are commands: those come at once from who
+// types fast, or where the way from the keyboard is slow.
+static size_t commands_size(const qn_ahead *a) {
+    const char *at = a->burst.data;
+    const bool begins_line = a->text.size == 0 || a->text.data[a->text.size - 1] == '\n';
+    for (const char *end; begins_line && (end = strchr(at, '\n')); at = end + 1)
+        if (!a->is_command(at, (size_t)(end - at))) break;
+    return (size_t)(at - a->burst.data);
+}
+
+// The last mark of the terminal in a text says whether a paste is open; without one nothing
+// changes.
 static bool is_left_open(const char *text, bool was_open) {
     for (const char *at = text; (at = strstr(at, "\033[20")); at++) {
         if (strncmp(at, QN_PASTE_BEGIN, strlen(QN_PASTE_BEGIN)) == 0) was_open = true;
@@ -138,9 +150,11 @@ static void check_room(qn_ahead *a) {
 static void end_burst(qn_ahead *a) {
     if (a->burst.size == 0) return;
     const bool is_marked = a->is_open || strstr(a->burst.data, QN_PASTE_BEGIN);
-    const bool is_pasted = !is_marked && has_lines(&a->burst);
+    const size_t n = is_marked ? 0 : commands_size(a);
+    const bool is_pasted = !is_marked && has_lines(a->burst.data + n);
+    qn_buf_add(&a->text, a->burst.data, n);
     if (is_pasted) qn_buf_text(&a->text, QN_PASTE_BEGIN);
-    qn_buf_add(&a->text, a->burst.data, a->burst.size);
+    qn_buf_add(&a->text, a->burst.data + n, a->burst.size - n);
     if (is_pasted) qn_buf_text(&a->text, QN_PASTE_END);
     a->is_open = is_left_open(a->burst.data, a->is_open);
     qn_buf_clear(&a->burst);
@@ -158,6 +172,7 @@ static bool ends_paste(qn_ahead *a, char c) {
 
 static void take_byte(qn_ahead *a, char c) {
     const bool is_end = ends_paste(a, c);
+    if (c == '\r') c = '\n'; // Enter, typed while a line was being edited
     if (c == CTRL_C) {
         drop_text(a);
         a->is_too_long = false;
@@ -249,7 +264,8 @@ bool qn_ahead_take(qn_ahead *a, char *c) {
 
 // --- the object ----------------------------------------------------------------------------------
 
-qn_status qn_ahead_create(qn_ahead **out, bool has_marks, qn_err *err) {
+qn_status qn_ahead_create(qn_ahead **out, bool has_marks, qn_is_command_fn *is_command,
+                          qn_err *err) {
     qn_ahead *a = qn_alloc(1, sizeof *a);
     if (!a) return QN_NOMEM(err, "what is typed");
     if (pipe(a->wake) != 0) {
@@ -258,6 +274,7 @@ qn_status qn_ahead_create(qn_ahead **out, bool has_marks, qn_err *err) {
     }
     for (int i = 0; i < 2; i++) (void)fcntl(a->wake[i], F_SETFD, FD_CLOEXEC);
     a->has_marks = has_marks;
+    a->is_command = is_command;
     drop_text(a);
     *out = a;
     return QN_OK;

@@ -1,7 +1,8 @@
 // What is typed while nobody waits for it: during an answer, say.
 //
-// A thread reads the terminal meanwhile. If nobody did, a long paste would fill the terminal's queue,
-// and Ctrl-C would wait at its end. Keys are passed on as they are pressed, and none is shown.
+// A thread reads the terminal meanwhile. If nobody did, a long paste would fill the terminal's
+// queue, and Ctrl-C would wait at its end. Keys are passed on as they are pressed, and none is
+// shown.
 #ifndef QN_CLI_AHEAD_H
 #define QN_CLI_AHEAD_H
 
@@ -9,9 +10,13 @@
 
 typedef struct qn_ahead qn_ahead;
 
-// For standard input, which must be a terminal; `has_marks`: it puts marks around pasted text. Ctrl-C
-// must be held (terminal.h): it is passed on as the signal.
-QN_MUST_CHECK qn_status qn_ahead_create(qn_ahead **out, bool has_marks, qn_err *err);
+// Whether a line, of `n` bytes without its newline, is a command.
+typedef bool qn_is_command_fn(const char *line, size_t n);
+
+// For standard input, which must be a terminal; `has_marks`: it puts marks around pasted text.
+// Ctrl-C must be held (terminal.h): it is passed on as the signal.
+QN_MUST_CHECK qn_status qn_ahead_create(qn_ahead **out, bool has_marks,
+                                        qn_is_command_fn *is_command, qn_err *err);
 // Ends the reading, and restores the terminal. NULL is fine.
 void qn_ahead_destroy(qn_ahead *ahead);
 
@@ -24,8 +29,9 @@ bool qn_ahead_end(qn_ahead *ahead);
 void qn_ahead_restore(qn_ahead *ahead);
 
 // The next byte of what was typed, not while reading. False: no more. A text of several lines that
-// came at once stands between QN_PASTE_BEGIN and QN_PASTE_END, the marks of terminals, whether it came
-// with them or not. Ctrl-C has dropped all that came before it.
+// came at once stands between QN_PASTE_BEGIN and QN_PASTE_END, the marks of terminals, whether it
+// came with them or not; commands before its first line do not belong to it. Ctrl-C has dropped all
+// that came before it.
 bool qn_ahead_take(qn_ahead *ahead, char *c);
 bool qn_ahead_is_empty(const qn_ahead *ahead);
 

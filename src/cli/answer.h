@@ -29,15 +29,15 @@ typedef struct qn_answer {
     double seconds, prompt_seconds; // of all; until the first token was there
 } qn_answer;
 
-// Tokens per second of the answer, reading the prompt aside where there is more than one; and of the
-// prompt, those that were known aside.
+// Tokens per second of the answer, reading the prompt aside where there is more than one; and of
+// the prompt, those that were known aside.
 double qn_answer_speed(const qn_answer *answer);
 double qn_answer_prompt_speed(const qn_answer *answer);
 
 // Prints the answer to stdout while it comes: on a terminal in lines of its width, reasoning in its
 // weak colour and calls as such; elsewhere the text and the calls as the model wrote them, without
-// reasoning. Release *out with qn_answer_deinit. QN_STOPPED: the session's progress function stopped
-// the reading of the prompt, and nothing was printed.
+// reasoning. Release *out with qn_answer_deinit. QN_STOPPED: the session's progress function
+// stopped the reading of the prompt, and nothing was printed.
 QN_MUST_CHECK qn_status qn_answer_run(qn_answer *out, const qn_answer_opts *opts, qn_err *err);
 void qn_answer_deinit(qn_answer *answer);
 

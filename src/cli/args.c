@@ -204,10 +204,23 @@ static void print_text(qn_buf *to, const void *field, const qn_option *option) {
     if (text) qn_buf_text(to, text);
 }
 
+static void print_quoted(qn_buf *to, const char *text) {
+    qn_buf_text(to, "\"");
+    for (; *text; text++) {
+        const bool is_break = *text == '\n' || *text == '\t';
+        if (is_break || *text == '"' || *text == '\\') qn_buf_text(to, "\\");
+        qn_buf_add(to, *text == '\n' ? "n" : *text == '\t' ? "t" : text, 1);
+    }
+    qn_buf_text(to, "\"");
+}
+
 static void print_texts(qn_buf *to, const void *field, const qn_option *option) {
     (void)option;
     const qn_texts *texts = field;
-    for (size_t i = 0; i < texts->n; i++) qn_buf_printf(to, "%s%s", i ? "\n" : "", texts->items[i]);
+    for (size_t i = 0; i < texts->n; i++) {
+        if (i) qn_buf_text(to, " ");
+        print_quoted(to, texts->items[i]);
+    }
 }
 
 static void print_int(qn_buf *to, const void *field, const qn_option *option) {
@@ -284,8 +297,12 @@ typedef struct reader {
     bool wants_help;
 } reader;
 
+// Other programs write "--top_k" for "--top-k".
 static bool is_named(const char *name, const char *word, size_t n) {
-    return name && strlen(name) == n && memcmp(name, word, n) == 0;
+    if (!name || strlen(name) != n) return false;
+    for (size_t i = 0; i < n; i++)
+        if (word[i] != name[i] && !(word[i] == '_' && name[i] == '-' && i > 1)) return false;
+    return true;
 }
 
 static const qn_option *find_option(const qn_command *command, const char *word, size_t n) {
@@ -395,13 +412,17 @@ static qn_status read_words(reader *r, qn_err *err) {
 }
 
 static qn_status check_args(const qn_call *call, const qn_command *command, qn_err *err) {
-    if (call->n_args < command->least_args)
-        return QN_FAIL(err, ARGUMENT, "%s: too few words, want: quern %s %s", command->name,
-                       command->name, command->args);
+    if (call->n_args < command->least_args) {
+        const char *missing = command->args; // its names stand in the order of the words
+        for (size_t i = 0; i < call->n_args; i++) missing += strcspn(missing, " ") + 1;
+        return QN_FAIL(err, ARGUMENT, "%s: %.*s is missing; usage: quern %s %s", command->name,
+                       (int)strcspn(missing, " "), missing, command->name, command->args);
+    }
     if (call->n_args > command->most_args)
-        return QN_FAIL(err, ARGUMENT,
-                       "%s: '%s' is one word too many (quote text with blanks), want: quern %s %s",
-                       command->name, call->args[command->most_args], command->name, command->args);
+        return QN_FAIL(err, ARGUMENT, "%s: unexpected argument '%s'%s; usage: quern %s %s",
+                       command->name, call->args[command->most_args],
+                       strstr(command->args, "TEXT]") ? " (quote a text that has spaces)" : "",
+                       command->name, command->args);
     if (call->n_args > 0 && !*call->args[0])
         return QN_FAIL(err, ARGUMENT, "%s: the name of the model is empty", command->name);
     return QN_OK;
@@ -446,7 +467,7 @@ static qn_status read_id(int32_t *out, const char *text, size_t size, const char
     memcpy(word, text, size < LONGEST ? size : LONGEST);
     const size_t sign = word[0] == '-';
     if (size == sign || strspn(text + sign, "0123456789") < size - sign)
-        return QN_FAIL(err, ARGUMENT, "%s: '%s' is no token id, want whole numbers like 1,2,3",
+        return QN_FAIL(err, ARGUMENT, "%s: '%s' is not a token id, want whole numbers like 1,2,3",
                        what, word);
     int64_t value;
     if (size >= LONGEST || !read_int(&value, word) || value < INT32_MIN || value > INT32_MAX)

@@ -13,14 +13,14 @@ QN_MUST_CHECK qn_status qn_call_parse(qn_call *out, bool *wants_help, const qn_c
                                       char *const *words, size_t n, qn_err *err);
 void qn_call_deinit(qn_call *call, const qn_command *command);
 
-// One option after the command line was read: fills its field in `options`. A flag is "on" or "off";
-// a text is added to those of QN_OPTION_TEXTS. Texts are borrowed.
+// One option after the command line was read: fills its field in `options`. A flag is "on" or
+// "off"; a text is added to those of QN_OPTION_TEXTS. Texts are borrowed.
 QN_MUST_CHECK qn_status qn_option_set(void *options, const qn_option *option, const char *text,
                                       qn_err *err);
 // Back to what it is when it is not given.
 void qn_option_clear(void *options, const qn_option *option);
-// Appends the value as it is typed; nothing if the option is not given. Several texts have a newline
-// between them.
+// Appends the value as it is typed; nothing if the option is not given. The texts of
+// QN_OPTION_TEXTS stand between quotes, with a blank between two.
 void qn_option_print(qn_buf *to, const void *options, const qn_option *option);
 
 // The name of `n` that `typed` most probably meant; NULL if none is near.

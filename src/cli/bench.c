@@ -69,7 +69,8 @@ static qn_status time_prefill(double *seconds, bench *b, qn_err *err) {
 }
 
 // Writing with several sequences, a token of each in one step. They know different tokens, so that
-// each reads keys and values of its own; the first step, in which they are computed, is not counted.
+// each reads keys and values of its own; the first step, in which they are computed, is not
+// counted.
 static qn_status time_batch(double *seconds, bench *b, qn_err *err) {
     const size_t n = (size_t)b->opts->batch, first = (size_t)b->depth + 1;
     for (size_t i = 0; i < n; i++)
@@ -104,8 +105,8 @@ static qn_status time_decode(double *seconds, bench *b, qn_err *err) {
     return n < (size_t)b->tokens ? stopped(b, err) : QN_OK;
 }
 
-// A step of a test, for what it costs: reading is one step, whatever its chunks; writing many, whose
-// cached tokens are counted in the middle.
+// A step of a test, for what it costs: reading is one step, whatever its chunks; writing many,
+// whose cached tokens are counted in the middle.
 static qn_step_size prefill_step(const bench *b) {
     return (qn_step_size){.rows = b->prompt, .seqs = 1, .depth = b->depth, .outs = b->depth == 0};
 }
@@ -168,11 +169,9 @@ static qn_status run_depth(qn_bench_row *out, bench *b, qn_err *err) {
 
 // --- sizes ---------------------------------------------------------------------------------------
 
-static int64_t most_of(int64_t a, int64_t b) { return a > b ? a : b; }
-
 // What was asked for, or a usual number, cut to the room behind the deepest.
 static int64_t choose_size(int64_t asked, int64_t usual, int64_t room) {
-    return asked ? asked : usual < room ? usual : most_of(room, 1);
+    return asked ? asked : usual < room ? usual : qn_max(room, 1);
 }
 
 // Sets the sizes of the tests; *context is what the session needs.
@@ -181,11 +180,11 @@ static qn_status choose_sizes(int64_t *context, bench *b, qn_err *err) {
     const qn_bench_opts *o = b->opts;
     const int64_t most = qn_engine_get_info(o->engine).context;
     int64_t deepest = 0;
-    for (size_t i = 0; i < o->n_depths; i++) deepest = most_of(deepest, o->depths[i]);
+    for (size_t i = 0; i < o->n_depths; i++) deepest = qn_max(deepest, o->depths[i]);
     b->prompt = choose_size(o->prompt, PROMPT, most - deepest);
     b->tokens = choose_size(o->tokens, TOKENS, most - deepest - (o->batch > 1 ? 2 : 1));
     // Before the first token that is counted there is one, with several sequences two.
-    *context = deepest + most_of(b->prompt, b->tokens + (o->batch > 1 ? 2 : 1));
+    *context = deepest + qn_max(b->prompt, b->tokens + (o->batch > 1 ? 2 : 1));
     if (*context <= most) return QN_OK;
     return QN_FAIL(err, LIMIT,
                    "a depth of %lld and tests of %lld and %lld tokens need a context of %lld, the "

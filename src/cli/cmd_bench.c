@@ -21,7 +21,9 @@ static bool wants_limits(const bench_options *o) { return o->limits || o->svg; }
 static qn_status check_bench(const qn_call *call, qn_err *err) {
     const bench_options *o = call->options;
     if (call->n_args == 0 && (!o->limits || o->svg || o->open))
-        return QN_FAIL(err, ARGUMENT, "bench: too few words, want: quern bench MODEL");
+        return QN_FAIL(err, ARGUMENT,
+                       "bench: MODEL is missing; without it, only --limits can be measured: "
+                       "quern bench MODEL, or quern bench --limits");
     QN_TRY(qn_outfile_check("--svg", o->svg, err));
     QN_TRY(qn_trace_args_check(&o->trace, err));
     return qn_engine_args_check(&o->engine, err);

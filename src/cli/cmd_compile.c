@@ -33,7 +33,8 @@ static qn_status choose_folder(char **out, const char *model, const compile_opti
     return QN_OK;
 }
 
-// Opening with a cache folder is what packs and compiles. *cached: bytes of weights that were there.
+// Opening with a cache folder is what packs and compiles. *cached: bytes of weights that were
+// there.
 static qn_status compile(int64_t *cached, const char *model, const qn_engine_args *args,
                          qn_err *err) {
     qn_loaded loaded;

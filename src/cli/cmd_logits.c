@@ -23,6 +23,8 @@ static qn_status check_logits(const qn_call *call, qn_err *err) {
     if (options->replay && (options->ref || options->hidden))
         return QN_FAIL(err, ARGUMENT,
                        "--replay runs the recorded steps: without --ref and --hidden");
+    if (options->prompt && !*options->prompt)
+        return QN_FAIL(err, ARGUMENT, "--prompt: the prompt is empty");
     if (options->naive && options->ref)
         return QN_FAIL(err, ARGUMENT, "logits: give either --naive or --ref");
     if (options->top && options->output)
@@ -44,7 +46,6 @@ static qn_status check_logits(const qn_call *call, qn_err *err) {
 static qn_status read_ids(int32_t **ids, size_t *n, const qn_engine *engine,
                           const logits_options *options, qn_err *err) {
     if (options->ids) return qn_ids_parse(ids, n, options->ids, "--ids", err);
-    if (!*options->prompt) return QN_FAIL(err, ARGUMENT, "--prompt: the prompt is empty");
     const qn_tokenize_opts opts = {.special = true, .add_ends = true};
     return qn_tokenize(ids, n, qn_engine_tokenizer(engine), options->prompt,
                        strlen(options->prompt), &opts, err);

@@ -13,13 +13,13 @@
 
 // --- what was typed ------------------------------------------------------------------------------
 
-// A word behind the model is the text to answer, as -p is.
+// A word after the model is the text to answer, as -p is.
 static qn_status check_text(const qn_call *call, qn_err *err) {
     const qn_run_args *args = call->options;
     if (args->prompt && args->file)
-        return QN_FAIL(err, ARGUMENT, "run: give either --prompt or --file");
+        return QN_FAIL(err, ARGUMENT, "run: give either --prompt or --file, not both");
     if (call->n_args > 1 && (args->prompt || args->file))
-        return QN_FAIL(err, ARGUMENT, "run: '%s' is one word too many: the text is given by %s",
+        return QN_FAIL(err, ARGUMENT, "run: unexpected argument '%s': the text is given by %s",
                        call->args[1], args->prompt ? "--prompt" : "--file");
     return QN_OK;
 }
@@ -57,6 +57,9 @@ static qn_status check_grammar(const qn_run_args *args, qn_err *err) {
 
 qn_status qn_run_args_check(const qn_run_args *args, qn_err *err) {
     const qn_live_args *live = &args->live;
+    for (size_t i = 0; i < live->stops.n; i++) {
+        if (!*live->stops.items[i]) return QN_FAIL(err, ARGUMENT, "--stop: the text is empty");
+    }
     if (live->tokens && live->min_tokens > live->tokens)
         return QN_FAIL(err, ARGUMENT, "--min-tokens %lld is more than --tokens %lld",
                        (long long)live->min_tokens, (long long)live->tokens);
@@ -68,9 +71,6 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
     QN_TRY(check_text(call, err));
     QN_TRY(check_raw(args, err));
     QN_TRY(qn_outfile_check("--session", args->session, err));
-    for (size_t i = 0; i < args->live.stops.n; i++) {
-        if (!*args->live.stops.items[i]) return QN_FAIL(err, ARGUMENT, "--stop: the text is empty");
-    }
     if (args->naive && (args->trace.file || args->trace.profile))
         return QN_FAIL(err, ARGUMENT, "run: --trace and --profile need a cache, give no --naive");
     if (args->live.logprobs && !args->json)
@@ -122,9 +122,9 @@ static qn_status resume(qn_talk *t, qn_err *err) {
     const qn_run_args *args = t->args;
     if (!args->session) return QN_OK;
     if (!t->template)
-        return QN_FAIL(err, ARGUMENT, "--session: the text is fed as it is, and not remembered");
+        return QN_FAIL(err, USAGE, "--session: the text is fed as it is, and not remembered");
     if (qn_path_is_folder(args->session))
-        return QN_FAIL(err, ARGUMENT, "--session: %s is a folder, want a file", args->session);
+        return QN_FAIL(err, USAGE, "--session: %s is a folder, want a file", args->session);
     const bool is_new = !qn_path_is_file(args->session) || is_empty(args->session);
     if (!is_new) QN_TRY(qn_saved_read(t, args->session, err));
     QN_TRY(qn_saved_check(args->session, err));
@@ -347,7 +347,7 @@ const qn_command qn_cmd_run = {
     .args = "[MODEL [TEXT]]",
     .summary = "Answers a text, or chats on a terminal.",
     .notes =
-        "TEXT behind the model is the same as -p TEXT. Without it, -p and -f, a terminal becomes a "
+        "TEXT after the model is the same as -p TEXT. Without it, -p and -f, a terminal becomes a "
         "conversation (/help lists its commands) and piped "
         "input is the text to answer. Without MODEL the bundled quern-mini-Q8_0.gguf is used, from "
         "../models or ../share/quern beside the folder of the program.\n"

@@ -3,12 +3,16 @@
 // A command is a file cmd_*.c with a struct for its options, a table that says how each option
 // fills a field of it, and two functions: `check` looks at what was typed, `run` does it. It prints
 // results to stdout and nothing else; main.c turns failures into one line on stderr.
-// Exit codes: 0 done, 1 failed, 2 wrong usage: what the parser or `check` refuse, and a QN_ARGUMENT
-// whose message begins with the name of an option, which is a value that this model cannot take.
+// Exit codes: 0 done, 1 failed, 2 wrong usage: what the parser or `check` refuse, and QN_USAGE of
+// `run`.
 #ifndef QN_CLI_COMMAND_H
 #define QN_CLI_COMMAND_H
 
 #include "core/err.h"
+
+// The status of the commands' own for a value of an option that shows as wrong only when the model
+// is open, or the file is looked for: QN_FAIL(err, USAGE, ...).
+#define QN_USAGE ((qn_status)QN_STATUS_COUNT)
 
 // What an option's value is, and so the type of its field.
 typedef enum qn_option_kind {

@@ -32,9 +32,10 @@ static qn_status settle(const conversation *c, qn_status status, qn_err *err) {
     if (status == QN_STOPPED)
         qn_print_dim("[%s, and taken back]", err->message);
     else if (status == QN_LIMIT)
-        fprintf(stderr, "quern: %s; /reset forgets what was said\n", err->message);
-    else if (status == QN_ARGUMENT || status == QN_STATE || status == QN_UNSUPPORTED)
-        fprintf(stderr, "quern: %s\n", err->message);
+        qn_print_line("quern: %s; /reset forgets what was said", err->message);
+    else if (status == QN_ARGUMENT || status == QN_USAGE || status == QN_STATE ||
+             status == QN_UNSUPPORTED)
+        qn_print_line("quern: %s", err->message);
     else
         return status;
     return QN_OK;
@@ -159,19 +160,59 @@ static const qn_option *find_setting(const char *name, size_t n, qn_err *err) {
     return NULL;
 }
 
+static qn_status add_value(qn_talk *t, const qn_option *option, const char *value, qn_err *err) {
+    char *kept = qn_talk_keep(t, value);
+    return kept ? qn_option_set(t->args, option, kept, err) : QN_NOMEM(err, "a setting");
+}
+
+// Reads the text between the quotes at *at, and moves behind it; \n and \t are what they are in C.
+static qn_status read_quoted(qn_buf *out, const char **at, const char *name, qn_err *err) {
+    static const char letters[] = "nt", meant[] = "\n\t";
+    const char *text = *at + 1;
+    qn_buf_clear(out);
+    qn_buf_add(out, "", 0);
+    for (; *text && *text != '"'; text++) {
+        const bool is_escaped = *text == '\\' && text[1];
+        if (is_escaped) text++;
+        const char *letter = is_escaped ? strchr(letters, *text) : NULL;
+        qn_buf_add(out, letter ? &meant[letter - letters] : text, 1);
+    }
+    if (out->failed) return QN_NOMEM(err, "a setting");
+    if (!*text) return QN_FAIL(err, ARGUMENT, "%s: a quote is not closed", name);
+    *at = text + 1;
+    return QN_OK;
+}
+
+// A list is one text as it is, or several, each between quotes.
+static qn_status add_list(qn_talk *t, const qn_option *option, const char *value, qn_err *err) {
+    if (*value != '"') return add_value(t, option, value, err);
+    qn_buf text = {0};
+    qn_status status = QN_OK;
+    while (*value && !status) {
+        status = *value == '"' ? read_quoted(&text, &value, option->name, err)
+                               : QN_FAIL(err, ARGUMENT, "%s: '%s', want a text between quotes",
+                                         option->name, value);
+        if (!status) status = add_value(t, option, text.data, err);
+        value += strspn(value, " \t");
+    }
+    qn_buf_deinit(&text);
+    return status;
+}
+
 // A value that does not go with the others is taken back.
 static qn_status change(qn_talk *t, const qn_option *option, const char *value, qn_err *err) {
     qn_run_args *args = t->args;
     const qn_run_args before = *args;
-    char *kept = qn_talk_keep(t, value);
-    if (!kept) return QN_NOMEM(err, "a setting");
-    QN_TRY(qn_option_set(args, option, kept, err));
-    const qn_status status = qn_run_args_check(args, err);
-    if (!status) return QN_OK;
-    if (option->kind == QN_OPTION_TEXTS)
-        ((qn_texts *)(void *)((char *)args + option->offset))->n--;
-    else
-        *args = before;
+    const bool is_list = option->kind == QN_OPTION_TEXTS;
+    qn_texts *list = (qn_texts *)(void *)((char *)args + option->offset), old = {0};
+    if (is_list) {
+        old = *list;
+        *list = (qn_texts){0};
+    }
+    qn_status status = is_list ? add_list(t, option, value, err) : add_value(t, option, value, err);
+    if (!status) status = qn_run_args_check(args, err);
+    if (is_list) qn_free((void *)(uintptr_t)(status ? list->items : old.items));
+    if (status) *args = before;
     return status;
 }
 
@@ -313,20 +354,37 @@ static qn_status explain(conversation *c, const char *rest, qn_err *err) {
     }
     qn_print_entry("Ctrl-C stops reading or answering, or clears a line. A text of several lines "
                    "stands between \"\"\" and \"\"\", or has a \\ at the end of each line but "
-                   "the last. A text that begins with / is written with //.",
+                   "the last. A text that begins with / is written with //; a line that begins "
+                   "with pasted text is never a command, and is sent as it is.",
                    0, false);
     return QN_OK;
+}
+
+// The command whose name has the `n` bytes; NULL: there is none.
+static command_fn *find_command(const char *word, size_t n) {
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        const char *name = commands[i].name;
+        if (strlen(name) == n && memcmp(word, name, n) == 0) return commands[i].run;
+    }
+    return NULL;
+}
+
+// A qn_is_command_fn.
+static bool is_known_command(const char *line, size_t n) {
+    size_t begin = 0, end;
+    while (begin < n && (line[begin] == ' ' || line[begin] == '\t')) begin++;
+    for (end = begin; end < n && line[end] != ' ' && line[end] != '\t';) end++;
+    return find_command(line + begin, end - begin);
 }
 
 // `line` begins with the slash. What fails is told, and the conversation goes on.
 static qn_status run_command(conversation *c, const char *line, qn_err *err) {
     const size_t n = strcspn(line, " \t\n");
     const char *rest = line + n + strspn(line + n, " \t\n");
-    for (size_t i = 0; i < N_COMMANDS; i++) {
-        const char *name = commands[i].name;
-        if (strlen(name) != n || memcmp(line, name, n) != 0) continue;
-        const qn_status status = commands[i].run(c, rest, err);
-        if (status) fprintf(stderr, "quern: %s\n", err->message);
+    command_fn *run = find_command(line, n);
+    if (run) {
+        const qn_status status = run(c, rest, err);
+        if (status) qn_print_line("quern: %s", err->message);
         return status == QN_MEMORY ? status : QN_OK;
     }
     fprintf(stderr, "no command ");
@@ -365,6 +423,27 @@ static void unquote(qn_buf *text) {
     cut_end(text, size);
 }
 
+// One line whose first word has one slash, and that at its beginning; "/usr/bin" is a text.
+static bool is_command(const char *word) {
+    return *word == '/' && !strchr(word, '\n') && !memchr(word + 1, '/', strcspn(word, " \t") - 1);
+}
+
+// On a line of its own, // begins a text with a slash.
+static bool has_two_slashes(const char *word) {
+    return strncmp(word, "//", 2) == 0 && !strchr(word, '\n');
+}
+
+// What was pasted must be the same text when the arrow keys bring it back, where it counts as
+// typed.
+static void remember(const conversation *c, const qn_buf *text, bool is_pasted) {
+    const char *word = text->data + strspn(text->data, " \t\r\n");
+    qn_buf typed = {0};
+    if (is_pasted && (is_command(word) || has_two_slashes(word))) qn_buf_text(&typed, "/");
+    qn_buf_text(&typed, typed.size ? word : text->data);
+    if (!typed.failed) qn_edit_remember(c->edit, typed.data);
+    qn_buf_deinit(&typed);
+}
+
 // A text of one line or several. The backslashes at the ends of lines are taken away.
 static qn_edit_end read_text(qn_buf *text, conversation *c) {
     qn_buf line = {0};
@@ -376,13 +455,9 @@ static qn_edit_end read_text(qn_buf *text, conversation *c) {
         qn_buf_add(text, line.data, line.size);
     }
     qn_buf_deinit(&line);
-    if (end == QN_EDIT_LINE && !text->failed) qn_edit_remember(c->edit, text->data);
+    const bool is_pasted = end == QN_EDIT_PASTED;
+    if ((end == QN_EDIT_LINE || is_pasted) && !text->failed) remember(c, text, is_pasted);
     return text->failed ? QN_EDIT_CLOSED : end;
-}
-
-// One line whose first word has one slash, and that at its beginning; "/usr/bin" is a text.
-static bool is_command(const char *word) {
-    return *word == '/' && !strchr(word, '\n') && !memchr(word + 1, '/', strcspn(word, " \t") - 1);
 }
 
 static qn_status ask(conversation *c, const char *text, size_t size, qn_err *err) {
@@ -390,7 +465,6 @@ static qn_status ask(conversation *c, const char *text, size_t size, qn_err *err
     return is_blank ? QN_OK : settle(c, qn_talk_ask(c->talk, text, size, err), err);
 }
 
-// On a line of its own, // begins a text with a slash.
 static qn_status take_text(conversation *c, qn_buf *text, qn_err *err) {
     if (is_quoted(text)) {
         unquote(text);
@@ -398,8 +472,7 @@ static qn_status take_text(conversation *c, qn_buf *text, qn_err *err) {
     }
     const char *word = text->data + strspn(text->data, " \t\r\n");
     if (is_command(word)) return run_command(c, word, err);
-    if (strncmp(word, "//", 2) == 0 && !strchr(word, '\n'))
-        return ask(c, word + 1, strlen(word + 1), err);
+    if (has_two_slashes(word)) return ask(c, word + 1, strlen(word + 1), err);
     return ask(c, text->data, text->size, err);
 }
 
@@ -413,7 +486,7 @@ static const char *model_name(const qn_talk *t) {
 qn_status qn_converse(qn_talk *talk, qn_err *err) {
     conversation c = {.talk = talk};
     qn_shown name;
-    QN_TRY(qn_edit_create(&c.edit, err));
+    QN_TRY(qn_edit_create(&c.edit, is_known_command, err));
     qn_print_dim("Quern %s, %s. /help lists commands, Ctrl-D ends.", qn_version(),
                  qn_clean(&name, model_name(talk)));
     qn_buf text = {0};
@@ -422,6 +495,7 @@ qn_status qn_converse(qn_talk *talk, qn_err *err) {
         const qn_edit_end end = read_text(&text, &c);
         if (end == QN_EDIT_CLOSED) break;
         if (end == QN_EDIT_LINE) status = take_text(&c, &text, err);
+        if (end == QN_EDIT_PASTED) status = ask(&c, text.data, text.size, err);
     }
     if (!status && text.failed) status = QN_NOMEM(err, "a line");
     qn_buf_deinit(&text);

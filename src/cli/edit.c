@@ -1,6 +1,5 @@
 #include "cli/edit.h"
 
-#include "cli/ahead.h"
 #include "cli/terminal.h"
 #include "core/mem.h"
 #include "core/utf8.h"
@@ -23,6 +22,7 @@ struct qn_edit {
     wchar_t none[1]; // in its place when memory is short
     bool has_paste;  // the terminal marks pasted text
     bool was_interrupted;
+    wchar_t pasted; // the first character of a text that was pasted as the line began; 0: none
     struct winsize window; // when the line was begun, or last seen
 };
 
@@ -67,19 +67,26 @@ static qn_input wait_for_input(const qn_edit *edit) {
     return qn_input_wait();
 }
 
+// Whether the next character would be the line's first; `is_alone`: and its only one.
+static bool is_at_beginning(EditLine *line, bool is_alone) {
+    const LineInfoW *info = el_wline(line);
+    return (is_alone ? info->lastchar : info->cursor) == info->buffer;
+}
+
 static int interrupt(qn_edit *edit) {
     edit->was_interrupted = true;
     errno = EINTR;
     return -1;
 }
 
-// libedit asks for characters here. Ctrl-C is one of them, in its place among the others; it may come
-// as a signal too.
+// libedit asks for characters here. Ctrl-C is one of them, in its place among the others; it may
+// come as a signal too.
 static int get_character(EditLine *line, wchar_t *out) {
     enum { CTRL_C = 3 };
     qn_edit *edit = NULL;
     if (el_wget(line, EL_CLIENTDATA, &edit) != 0 || !edit) return -1;
     if (edit->was_interrupted) return interrupt(edit); // in the middle of a paste
+    if (is_at_beginning(line, true)) edit->pasted = 0; // what was pasted is gone again
     for (qn_input input; (input = wait_for_input(edit)) != QN_INPUT_READY;) {
         if (input == QN_INPUT_INTERRUPTED) return interrupt(edit);
         show_again(edit);
@@ -116,12 +123,11 @@ static unsigned char insert_newline(EditLine *line, wint_t key) {
     return el_winsertstr(line, L"\n") == 0 ? CC_REFRESH : CC_ERROR;
 }
 
-// What the terminal marks as pasted, up to its end: newlines in it do not send the line.
-static unsigned char insert_paste(EditLine *line, wint_t key) {
+// Inserts up to the mark that ends a paste. False: no memory.
+static bool insert_marked(EditLine *line) {
     static const char end[] = QN_PASTE_END;
     enum { END = sizeof end - 1 };
     size_t n_end = 0; // characters of the end that came
-    (void)key;
     for (wchar_t c; n_end < END && el_wgetc(line, &c) == 1;) {
         if (c == (wchar_t)end[n_end]) {
             n_end++;
@@ -129,13 +135,24 @@ static unsigned char insert_paste(EditLine *line, wint_t key) {
         }
         for (size_t i = 0; i < n_end; i++) // it was none; escapes are not text
             if (end[i] != '\033' && el_winsertstr(line, (wchar_t[]){(wchar_t)end[i], 0}) != 0)
-                return CC_ERROR;
+                return false;
         n_end = c == (wchar_t)end[0];
         if (n_end) continue;
         if (c == L'\r') c = L'\n';
         if ((c >= L' ' || c == L'\n' || c == L'\t') && el_winsertstr(line, (wchar_t[]){c, 0}) != 0)
-            return CC_ERROR;
+            return false;
     }
+    return true;
+}
+
+// What the terminal marks as pasted: newlines in it do not send the line.
+static unsigned char insert_paste(EditLine *line, wint_t key) {
+    qn_edit *edit = NULL;
+    (void)key;
+    if (el_wget(line, EL_CLIENTDATA, &edit) != 0 || !edit) return CC_ERROR;
+    const bool is_first = is_at_beginning(line, false);
+    if (!insert_marked(line)) return CC_ERROR;
+    if (is_first && !is_at_beginning(line, false)) edit->pasted = el_wline(line)->buffer[0];
     return CC_REFRESH;
 }
 
@@ -176,7 +193,7 @@ static void set_characters(void) {
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-qn_status qn_edit_create(qn_edit **out, qn_err *err) {
+qn_status qn_edit_create(qn_edit **out, qn_is_command_fn *is_command, qn_err *err) {
     qn_edit *edit = qn_alloc(1, sizeof *edit);
     if (!edit) return QN_NOMEM(err, "line editor");
     if (isatty(STDERR_FILENO)) {
@@ -190,7 +207,7 @@ qn_status qn_edit_create(qn_edit **out, qn_err *err) {
             return QN_FAIL(err, IO, "this terminal cannot be set up for typing");
         }
     }
-    const qn_status status = qn_ahead_create(&edit->ahead, edit->has_paste, err);
+    const qn_status status = qn_ahead_create(&edit->ahead, edit->has_paste, is_command, err);
     if (status) {
         qn_edit_destroy(edit);
         return status;
@@ -218,6 +235,7 @@ static void end_ahead(const qn_edit *edit) {
 static qn_edit_end read_edited(qn_buf *line, qn_edit *edit, const char *prompt) {
     int n = 0;
     edit->was_interrupted = false;
+    edit->pasted = 0;
     (void)ioctl(STDIN_FILENO, TIOCGWINSZ, &edit->window);
     edit->prompt = widen(prompt);
     fflush(stdout);
@@ -229,7 +247,8 @@ static qn_edit_end read_edited(qn_buf *line, qn_edit *edit, const char *prompt) 
     if (text && n > 0) add_wide(line, text, (size_t)n);
     qn_free(edit->prompt);
     edit->prompt = NULL;
-    if (text && n > 0) return QN_EDIT_LINE;
+    // A character that was typed before it begins the line instead.
+    if (text && n > 0) return edit->pasted && *text == edit->pasted ? QN_EDIT_PASTED : QN_EDIT_LINE;
     fputc('\n', stderr);
     return edit->was_interrupted ? QN_EDIT_INTERRUPTED : QN_EDIT_CLOSED;
 }
@@ -245,17 +264,21 @@ static bool cut_mark(qn_buf *line, const char *mark) {
 static qn_edit_end read_plain(qn_buf *line, const qn_edit *edit) {
     end_ahead(edit);
     qn_ahead_restore(edit->ahead);
+    qn_edit_end whole = QN_EDIT_LINE;
     bool is_pasted = false;
     for (char c;;) {
         const qn_input input = wait_for_input(edit);
         if (input == QN_INPUT_INTERRUPTED) return QN_EDIT_INTERRUPTED;
         if (input == QN_INPUT_SIGNALLED) continue;
-        if (!read_byte(edit, &c)) return line->size ? QN_EDIT_LINE : QN_EDIT_CLOSED;
+        if (!read_byte(edit, &c)) return line->size ? whole : QN_EDIT_CLOSED;
         qn_buf_add(line, &c, 1);
         if (line->failed) return QN_EDIT_CLOSED;
-        if (cut_mark(line, QN_PASTE_BEGIN)) is_pasted = true;
+        if (cut_mark(line, QN_PASTE_BEGIN)) {
+            is_pasted = true;
+            if (line->size == 0) whole = QN_EDIT_PASTED;
+        }
         if (cut_mark(line, QN_PASTE_END)) is_pasted = false;
-        if (c == '\n' && !is_pasted) return QN_EDIT_LINE;
+        if (c == '\n' && !is_pasted) return whole;
     }
 }
 

@@ -1,6 +1,7 @@
 // The lines of a task file, and whether an answer is right by their rules.
 #include "cli/eval.h"
 
+#include "core/chars.h"
 #include "core/str.h"
 
 #include <stdio.h>
@@ -31,12 +32,10 @@ qn_status qn_task_parse(qn_task *out, const char *line, size_t size, const char 
 
 // --- answers -----------------------------------------------------------------------------------
 
-static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
 // text[*from .. *end) without blanks around it.
 static void strip(const char *text, size_t *from, size_t *end) {
-    while (*from < *end && is_blank(text[*from])) ++*from;
-    while (*from < *end && is_blank(text[*end - 1])) --*end;
+    while (*from < *end && qn_is_space(text[*from])) ++*from;
+    while (*from < *end && qn_is_space(text[*end - 1])) --*end;
 }
 
 static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }

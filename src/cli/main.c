@@ -33,8 +33,8 @@ static void occupy_streams(void) {
     }
 }
 
-// Mapped files are those of the cache folder alone; nothing else in a sound program raises this. Only
-// what is safe in a handler happens here.
+// Mapped files are those of the cache folder alone; nothing else in a sound program raises this.
+// Only what is safe in a handler happens here.
 static void end_without_file(int signal_number) {
     static const char line[] =
         "quern: a mapped file of the cache folder was shortened while in use, "
@@ -47,7 +47,7 @@ static void end_without_file(int signal_number) {
 }
 
 static int report(qn_err *err, int code) {
-    fprintf(stderr, "quern: %s\n", err->message);
+    qn_print_line("quern: %s", err->message);
     return code;
 }
 
@@ -135,14 +135,8 @@ static void warn_of_strays(void) {
     }
     qn_text_clean(line.text); // names from outside
     if (n > 0)
-        fprintf(stderr, "quern: warning: no such switch: %s; 'quern help switches' lists them\n",
-                line.text);
-}
-
-// What is wrong with the value of an option names it first.
-static int code_of(const qn_err *err) {
-    const bool is_usage = err->status == QN_ARGUMENT && strncmp(err->message, "--", 2) == 0;
-    return is_usage ? WRONG_USAGE : FAILED;
+        qn_print_line("quern: warning: no such switch: %s; 'quern help switches' lists them",
+                      line.text);
 }
 
 static int run(const qn_command *command, char *const *words, size_t n) {
@@ -157,7 +151,7 @@ static int run(const qn_command *command, char *const *words, size_t n) {
     if (wants_help)
         qn_help_command(command);
     else if ((status = command->run(&call, &err)))
-        code = report(&err, code_of(&err));
+        code = report(&err, status == QN_USAGE ? WRONG_USAGE : FAILED);
     qn_call_deinit(&call, command);
     if (status == QN_STOPPED) qn_interrupt_die(); // nothing but Ctrl-C stops a command
     return finish(code);
@@ -183,8 +177,8 @@ int main(int argc, char **argv) {
     occupy_streams();
     // A reader that goes away (`| head`) ends us without a word, also where the caller ignores it.
     signal(SIGPIPE, SIG_DFL);
-    // sigaction, because signal resets the handler in strict POSIX: a second thread that meets the same
-    // end of the file would kill us before the first has said why.
+    // sigaction, because signal resets the handler in strict POSIX: a second thread that meets the
+    // same end of the file would kill us before the first has said why.
     (void)sigaction(SIGBUS, &(struct sigaction){.sa_handler = end_without_file}, NULL);
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow further is an error like a full disk
     if (argc < 2) return help(NULL, 0);

@@ -2,6 +2,7 @@
 
 #include "cli/out.h"
 #include "cli/progress.h"
+#include "cli/terminal.h"
 
 #include <stdio.h>
 
@@ -12,7 +13,7 @@ void qn_making_log(void *progress, qn_log_level level, const char *message) {
                                         [QN_LOG_DEBUG] = "debug"};
     qn_shown clean; // the message may quote a hostile file
     qn_progress_end(progress);
-    fprintf(stderr, "quern: %s: %s\n", names[level], qn_clean(&clean, message));
+    qn_print_line("quern: %s: %s", names[level], qn_clean(&clean, message));
 }
 
 qn_status qn_file_size_read(qn_file_size *out, const char *path, qn_err *err) {

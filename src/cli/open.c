@@ -3,6 +3,7 @@
 #include "cli/folder.h"
 #include "cli/out.h"
 #include "cli/progress.h"
+#include "cli/terminal.h"
 #include "core/file.h"
 #include "core/mem.h"
 
@@ -70,9 +71,11 @@ static void keep_log(void *arg, qn_log_level level, const char *message) {
     if (level == QN_LOG_INFO && loaded->no_notes) return;
     qn_shown clean; // the message may quote a hostile file
     qn_clean(&clean, message);
-    if (level <= QN_LOG_WARNING) snprintf(loaded->last, sizeof loaded->last, "%.255s", clean.text);
+    static const char no_tokenizer[] = "no tokenizer";
+    if (strncmp(clean.text, no_tokenizer, sizeof no_tokenizer - 1) == 0)
+        snprintf(loaded->no_tokenizer, sizeof loaded->no_tokenizer, "%.255s", clean.text);
     if (loaded->engine)
-        fprintf(stderr, "quern: %s: %s\n", names[level], clean.text);
+        qn_print_line("quern: %s: %s", names[level], clean.text);
     else
         qn_buf_printf(&loaded->lines, "quern: %s: %s\n", names[level], clean.text);
 }
@@ -99,12 +102,16 @@ qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts
     qn_progress_end(&progress);
     if (status) qn_err_name(err, status, path);
     if (!status && opts->needs_tokenizer && !qn_engine_tokenizer(engine)) {
-        status = QN_FAIL(err, UNSUPPORTED, "%s", *out->last ? out->last : "no tokenizer");
+        status = QN_FAIL(err, UNSUPPORTED, "%s",
+                         *out->no_tokenizer ? out->no_tokenizer : "no tokenizer");
         qn_err_name(err, status, path);
         qn_engine_close(engine);
     }
     if (!status) {
-        if (out->lines.size) fputs(out->lines.data, stderr);
+        for (char *line = out->lines.data, *end; line && *line; line = end + 1) {
+            end = strchr(line, '\n');
+            qn_print_line("%.*s", (int)(end - line), line);
+        }
         out->engine = engine;
     }
     qn_buf_deinit(&out->lines);

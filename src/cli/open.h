@@ -62,8 +62,8 @@ qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts);
 // Caller storage, which must stay where it is: the engine's log comes to it.
 typedef struct qn_loaded {
     qn_engine *engine;
-    qn_buf lines;   // log of the opening; once it is done, lines go to stderr as they come
-    char last[256]; // the last warning, for a failure that it explains
+    qn_buf lines;           // log of the opening; once it is done, lines go to stderr as they come
+    char no_tokenizer[256]; // why there is none
     bool no_notes;
     char *cache_dir; // owned; NULL: none
 } qn_loaded;

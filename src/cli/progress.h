@@ -1,5 +1,5 @@
-// A progress bar on stderr with rate and time left, on one row of the terminal; silent when stderr is
-// not a terminal on which a line can be drawn again.
+// A progress bar on stderr with rate and time left, on one row of the terminal; silent when stderr
+// is not a terminal on which a line can be drawn again.
 //
 //   loading  [##########....................]  34 %  412 MiB/s  12 s left
 //   reading  [##########....................]  34 %  1024 of 3000, 412 tokens/s  5 s left

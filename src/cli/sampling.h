@@ -4,8 +4,8 @@
 
 #include "cli/command.h"
 
-// A command's options have it as their field `sampling`. What is not given is as the model wants it,
-// so that 0 is a value like any other.
+// A command's options have it as their field `sampling`. What is not given is as the model wants
+// it, so that 0 is a value like any other.
 typedef struct qn_sampling_args {
     bool greedy;
     qn_real temperature, top_p, min_p, typical_p, top_n_sigma;

@@ -7,8 +7,8 @@
 // Whether a conversation could be written there; nothing is.
 QN_MUST_CHECK qn_status qn_saved_check(const char *path, qn_err *err);
 QN_MUST_CHECK qn_status qn_saved_write(const qn_talk *talk, const char *path, qn_err *err);
-// Replaces the messages of the talk; settings are taken where none was typed. Another model than the
-// file's, or a file that is none, is an error that changes nothing.
+// Replaces the messages of the talk; settings are taken where none was typed. Another model than
+// the file's, or a file that is none, is an error that changes nothing.
 QN_MUST_CHECK qn_status qn_saved_read(qn_talk *talk, const char *path, qn_err *err);
 
 // The two halves of them without the file. `model` says which model it is; NULL: memory was short.

@@ -145,10 +145,10 @@ static qn_status look_for_switch(qn_talk *t, qn_err *err) {
     if (!status) status = try_render(&off, t, QN_REASONING_OFF, err);
     if (!status) t->has_looked = on || off; // of neither nothing can be told
     if (!status && on && off && strcmp(on, off) == 0)
-        fprintf(stderr,
-                "quern: note: --reasoning %s changes nothing: the chat template has no switch for "
-                "reasoning\n",
-                words[t->args->live.reasoning]);
+        qn_print_line(
+            "quern: note: --reasoning %s changes nothing: the chat template has no switch for "
+            "reasoning",
+            words[t->args->live.reasoning]);
     qn_free(on);
     qn_free(off);
     return status;
@@ -163,8 +163,8 @@ static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, qn_err *err) {
         qn_chat_prompt_create(out, t->template, t->tokenizer, request, strlen(request), &opts, err);
     qn_free(request);
     if (!status && !out->is_guarded && !t->has_warned) {
-        fprintf(stderr, "quern: note: the chat template changes the texts of messages; special "
-                        "tokens written in them are recognised\n");
+        qn_print_line("quern: note: the chat template changes the texts of messages; special "
+                      "tokens written in them are recognised");
         t->has_warned = true;
     }
     return status;
@@ -229,15 +229,14 @@ static qn_generate_opts generate_opts(const qn_talk *t, const qn_sample_opts *sa
 static void tell_context(const qn_talk *t, const qn_answer *answer) {
     const long long context = (long long)qn_session_context(t->session);
     if (answer->is_full)
-        fprintf(stderr, "quern: note: stopped because the context of %lld tokens is full\n",
-                context);
+        qn_print_line("quern: note: stopped because the context of %lld tokens is full", context);
     if (t->grammar && strcmp(answer->reason, "length") == 0)
-        fprintf(stderr, "quern: note: the answer was cut off, and may not be what was asked for\n");
+        qn_print_line("quern: note: the answer was cut off, and may not be what was asked for");
     if (answer->n_shifts)
-        fprintf(stderr,
-                "quern: note: the context of %lld tokens was full %lld time%s, and half of it "
-                "forgotten\n",
-                context, (long long)answer->n_shifts, answer->n_shifts == 1 ? "" : "s");
+        qn_print_line(
+            "quern: note: the context of %lld tokens was full %lld time%s, and half of it "
+            "forgotten",
+            context, (long long)answer->n_shifts, answer->n_shifts == 1 ? "" : "s");
 }
 
 qn_sample_opts qn_talk_defaults(const qn_talk *t) {
@@ -258,11 +257,11 @@ static qn_status check_settings(const qn_talk *t, const qn_sample_opts *sample, 
     const long long most = (long long)qn_session_context(t->session) - 2;
     for (size_t i = 0; i < sample->n_biases; i++) {
         if (sample->biases[i].token >= n_vocab)
-            return QN_FAIL(err, ARGUMENT, "--logit-bias: token %d, this model has 0 to %lld",
+            return QN_FAIL(err, USAGE, "--logit-bias: token %d, this model has 0 to %lld",
                            sample->biases[i].token, n_vocab - 1);
     }
     if (live->shift && live->keep > most)
-        return QN_FAIL(err, ARGUMENT, "--keep: %lld, want at most %lld in a context of %lld tokens",
+        return QN_FAIL(err, USAGE, "--keep: %lld, want at most %lld in a context of %lld tokens",
                        (long long)live->keep, most, most + 2);
     return QN_OK;
 }
@@ -371,9 +370,9 @@ static qn_status open_session(qn_talk *t, qn_err *err) {
     const int64_t context = qn_session_context(t->session);
     const int64_t most = qn_engine_get_info(t->loaded.engine).context;
     if (opts.shrink && context < most)
-        fprintf(stderr,
-                "quern: note: a context of %lld tokens, the model's own %lld need more memory\n",
-                (long long)context, (long long)most);
+        qn_print_line(
+            "quern: note: a context of %lld tokens, the model's own %lld need more memory",
+            (long long)context, (long long)most);
     return QN_OK;
 }
 
@@ -403,11 +402,11 @@ static qn_status choose_template(qn_talk *t, const qn_err *why, qn_err *err) {
             !has_token(t->tokenizer, built_in[i].close))
             continue;
         const char *text = built_in[i].text;
-        fprintf(stderr, "quern: note: %s; %s is used, which it has the tokens for\n", why->message,
-                built_in[i].name);
+        qn_print_line("quern: note: %s; %s is used, which it has the tokens for", why->message,
+                      built_in[i].name);
         return qn_template_create(&t->template, text, strlen(text), err);
     }
-    fprintf(stderr, "quern: note: %s; the text is fed as it is\n", why->message);
+    qn_print_line("quern: note: %s; the text is fed as it is", why->message);
     return QN_OK;
 }
 
@@ -478,7 +477,31 @@ static void warn_of_schema(void *arg, qn_log_level level, const char *message) {
     qn_shown clean; // the message quotes the schema
     (void)arg;
     (void)level;
-    fprintf(stderr, "quern: warning: %s\n", qn_clean(&clean, message));
+    qn_print_line("quern: warning: %s", qn_clean(&clean, message));
+}
+
+// A schema that is refused, and would not be if what has no grammar were left out: says so.
+static qn_status hint_lenient(const qn_talk *t, const qn_buf *text, qn_status status, qn_err *err) {
+    const qn_grammar_opts opts = {.lenient = true, .closed = t->args->schema_closed};
+    const qn_err refusal = *err;
+    qn_grammar *grammar = NULL;
+    if (status == QN_MEMORY || qn_grammar_create(&grammar, t->tokenizer, QN_GRAMMAR_SCHEMA,
+                                                 text->data, text->size, &opts, NULL))
+        return status;
+    qn_grammar_destroy(grammar);
+    qn_err_set(err, status, refusal.file, refusal.line, "%s; --schema-lenient goes on without it",
+               refusal.message);
+    return status;
+}
+
+static qn_status make_grammar(qn_talk *t, qn_grammar_kind kind, const qn_buf *text, qn_err *err) {
+    const qn_run_args *a = t->args;
+    const qn_grammar_opts opts = {
+        .lenient = a->schema_lenient, .closed = a->schema_closed, .log = warn_of_schema};
+    const qn_status status =
+        qn_grammar_create(&t->grammar, t->tokenizer, kind, text->data, text->size, &opts, err);
+    if (!status || kind != QN_GRAMMAR_SCHEMA || opts.lenient) return status;
+    return hint_lenient(t, text, status, err);
 }
 
 // At most one of them is given.
@@ -495,17 +518,13 @@ static qn_status open_grammar(qn_talk *t, qn_err *err) {
         {"--regex", a->regex, NULL, QN_GRAMMAR_REGEX},
         {"--json-mode", a->json_mode ? "" : NULL, NULL, QN_GRAMMAR_JSON},
     };
-    const qn_grammar_opts opts = {
-        .lenient = a->schema_lenient, .closed = a->schema_closed, .log = warn_of_schema};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         if (!forms[i].text && !forms[i].file) continue;
         qn_buf text = {0};
         if (forms[i].text) qn_buf_text(&text, forms[i].text);
         qn_status status = text.failed ? QN_NOMEM(err, "a grammar") : QN_OK;
         if (forms[i].file) status = qn_text_read(&text, forms[i].file, QN_MOST_GRAMMAR, err);
-        if (!status)
-            status = qn_grammar_create_with(&t->grammar, t->tokenizer, forms[i].kind, text.data,
-                                            text.size, &opts, err);
+        if (!status) status = make_grammar(t, forms[i].kind, &text, err);
         qn_buf_deinit(&text);
         if (status) return qn_err_prefix(err, status, "%s", forms[i].option);
     }

@@ -1,5 +1,5 @@
-// A conversation with a model: its messages, and answers to them. `quern run` with a text is a short
-// one.
+// A conversation with a model: its messages, and answers to them. `quern run` with a text is a
+// short one.
 #ifndef QN_CLI_TALK_H
 #define QN_CLI_TALK_H
 

@@ -73,6 +73,20 @@ void qn_print_entry(const char *text, int indent, bool is_dim) {
     qn_wrap_end_line(&wrap);
 }
 
+void qn_print_line(const char *fmt, ...) {
+    enum { INDENT = 2 };
+    char text[MOST_TEXT];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (!qn_look_at(stderr).is_terminal) {
+        fprintf(stderr, "%s\n", text); // in one piece: others may write to the same file
+        return;
+    }
+    qn_print_entry(text, INDENT, false);
+}
+
 void qn_print_waiting(const char *fmt, ...) {
     const qn_look look = qn_look_at(stderr);
     if (!look.can_redraw) return;

@@ -20,6 +20,9 @@ void qn_interrupt_die(void);
 // A line on stderr in the terminal's weak colour, where it has one; nothing when stderr is not a
 // terminal. Broken between words at its right margin.
 QN_PRINTF(1, 2) void qn_print_dim(const char *fmt, ...);
+// A line on stderr, such as an error; broken between words on a terminal, with further lines
+// indented, and left alone elsewhere.
+QN_PRINTF(1, 2) void qn_print_line(const char *fmt, ...);
 // A text on stderr, broken as above on a terminal; lines after the first begin at column `indent`.
 void qn_print_entry(const char *text, int indent, bool is_dim);
 

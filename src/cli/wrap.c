@@ -29,14 +29,17 @@ static void break_line(qn_wrap *w) {
 
 // Blanks at the beginning of a line are its form, and stay; a break takes the place of others.
 void qn_wrap_flush(qn_wrap *w) {
+    const bool is_cut = w->is_cut;
+    w->is_cut = false;
     if (w->size == 0) return;
     if (w->is_terminal) w->width = qn_look_width(w->to); // it may have changed
-    const bool is_broken =
-        w->width && !w->is_code && w->column > 0 && w->column + w->blanks + w->columns > w->width;
+    const bool is_broken = w->width && !w->is_code && !is_cut && w->column > 0 &&
+                           w->column + w->blanks + w->columns > w->width;
     if (is_broken) break_line(w);
     fprintf(w->to, "%*s", w->blanks, "");
     fwrite(w->word, 1, w->size, w->to);
     w->column += w->blanks + w->columns;
+    if (w->width && w->column > w->width) w->column = (w->column - 1) % w->width + 1;
     w->size = 0;
     w->columns = w->blanks = 0;
 }
@@ -61,10 +64,11 @@ static void add_tab(qn_wrap *w) {
 static void add_character(qn_wrap *w, const char *text, size_t size, uint32_t code) {
     const bool is_control = qn_code_is_control(code);
     const int columns = is_control ? 1 : utf8proc_charwidth((utf8proc_int32_t)code);
-    const bool stands_alone = columns == 2; // scripts that are broken anywhere
-    if (stands_alone || w->size + size > sizeof w->word ||
-        (w->width && w->columns + columns > w->width))
-        qn_wrap_flush(w);
+    const bool stands_alone = columns == 2;                 // scripts that are broken anywhere
+    const bool is_long = w->size + size > sizeof w->word || // the room, or the line
+                         (w->width && w->columns + columns > w->width);
+    if (stands_alone || is_long) qn_wrap_flush(w);
+    w->is_cut |= is_long;
     memcpy(w->word + w->size, is_control ? "?" : text, is_control ? 1 : size);
     w->size += is_control ? 1 : size;
     w->columns += columns;

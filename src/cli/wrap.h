@@ -8,7 +8,8 @@
 enum { QN_LONGEST_WORD = 256 };
 
 // Caller storage. Where `to` is no terminal, everything is passed on as it is. Else a word waits
-// until its end has come; control characters become '?'; lines between ``` are not broken.
+// until its end has come; control characters become '?'; lines between ``` are not broken, and
+// neither is a word that is longer than a line: the terminal does it, and it can be copied whole.
 typedef struct qn_wrap {
     FILE *to;
     bool is_terminal, has_colour;
@@ -19,6 +20,7 @@ typedef struct qn_wrap {
     char word[QN_LONGEST_WORD]; // that has not ended
     size_t size;                // bytes of it
     int columns;                // and columns
+    bool is_cut;                // it began before, on this line, and is longer than a line
     int ticks;                  // of the line: it began with so many; -1: with something else
     bool is_code;
 } qn_wrap;

@@ -1,5 +1,7 @@
 #include "core/cgroup.h"
 
+#include "core/chars.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -62,16 +64,6 @@ static int64_t read_line(const char *root, const place *p, const char *name, con
 
 // --- where the groups are ------------------------------------------------------------------------
 
-// Whether `word` is one of the words in a list with commas.
-static bool is_listed(const char *list, const char *word) {
-    const size_t n = strlen(word);
-    for (const char *at = list; (at = strstr(at, word)); at += n) {
-        const bool begins = at == list || at[-1] == ',';
-        if (begins && (at[n] == 0 || at[n] == ',')) return true;
-    }
-    return false;
-}
-
 // The path of this process's group: "4:cpu,memory:/a/b", or "0::/a/b" in version 2.
 static bool find_path(char path[MOST_PATH], const char *root, const char *controller) {
     FILE *f = open_at(root, "/proc/self/cgroup", "", "");
@@ -81,7 +73,7 @@ static bool find_path(char path[MOST_PATH], const char *root, const char *contro
         char *names = strchr(line, ':'), *end = names ? strchr(names + 1, ':') : NULL;
         if (!end || strlen(end + 1) >= MOST_PATH) continue;
         *end = 0;
-        found = controller ? is_listed(names + 1, controller) : strcmp(line, "0:") == 0;
+        found = controller ? qn_has_word(names + 1, controller, ',') : strcmp(line, "0:") == 0;
         if (found) strcpy(path, end + 1);
     }
     if (f) fclose(f);
@@ -105,8 +97,9 @@ static void unescape(char *text) {
 static bool read_mount(place *out, char *line, const char *controller) {
     char *fields[5], *tail = strstr(line, " - "), type[32], more[1024] = "";
     if (!tail || sscanf(tail, " - %31s %*s %1023s", type, more) < 1) return false;
-    const bool is_wanted = controller ? strcmp(type, "cgroup") == 0 && is_listed(more, controller)
-                                      : strcmp(type, "cgroup2") == 0;
+    const bool is_wanted = controller
+                               ? strcmp(type, "cgroup") == 0 && qn_has_word(more, controller, ',')
+                               : strcmp(type, "cgroup2") == 0;
     char *rest = line;
     for (int i = 0; i < 5; i++) {
         fields[i] = strtok_r(i ? NULL : line, " ", &rest);

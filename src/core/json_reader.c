@@ -1,5 +1,6 @@
 #include "core/json_reader.h"
 
+#include "core/chars.h"
 #include "core/real_text.h"
 #include "core/utf8.h"
 
@@ -89,19 +90,12 @@ static int peek_token(qn_json_reader *r) {
 
 // --- strings -------------------------------------------------------------------------------------
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
 // The 16 bits of "\uXXXX" at `s`, or -1.
 static int32_t escaped_unit(const char *s, size_t n) {
     if (n < 6 || s[0] != '\\' || s[1] != 'u') return -1;
     int32_t unit = 0;
     for (int i = 2; i < 6; i++) {
-        const int digit = hex_digit(s[i]);
+        const int digit = qn_hex_digit(s[i]);
         if (digit < 0) return -1;
         unit = unit << 4 | digit;
     }

@@ -1,6 +1,7 @@
 #include "core/machine.h"
 
 #include "core/cgroup.h"
+#include "core/mem.h"
 
 #include <stdio.h>
 #include <sys/resource.h>
@@ -50,16 +51,14 @@ static int64_t left_of(int resource, long long pages) {
     return most > used ? most - used : 0;
 }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 bool qn_machine_free_memory(int64_t *out) {
     int64_t available = INT64_MAX, in_group;
     long long pages[3];
     (void)read_available(&available);
-    if (qn_cgroup_memory(&in_group, "")) available = smaller(available, in_group);
+    if (qn_cgroup_memory(&in_group, "")) available = qn_min(available, in_group);
     if (read_pages(pages)) {
-        available = smaller(available, left_of(RLIMIT_AS, pages[0]));
-        available = smaller(available, left_of(RLIMIT_DATA, pages[2]));
+        available = qn_min(available, left_of(RLIMIT_AS, pages[0]));
+        available = qn_min(available, left_of(RLIMIT_DATA, pages[2]));
     }
     if (available < INT64_MAX) *out = available;
     return available < INT64_MAX;

@@ -14,6 +14,9 @@ QN_MUST_CHECK bool qn_size_add(size_t *out, size_t a, size_t b);
 QN_MUST_CHECK bool qn_i64_mul(int64_t *out, int64_t a, int64_t b);
 QN_MUST_CHECK bool qn_i64_add(int64_t *out, int64_t a, int64_t b);
 
+static inline int64_t qn_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t qn_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
 // `n` zeroed elements of `size` bytes; NULL when the product overflows or memory is short.
 // Zero elements give a pointer that can be freed.
 void *qn_alloc(size_t n, size_t size);

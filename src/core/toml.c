@@ -1,5 +1,6 @@
 #include "core/toml.h"
 
+#include "core/chars.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/str.h"
@@ -34,10 +35,9 @@ static void at_line(const reader *r, qn_status status) {
     qn_err_prefix(r->err, status, "line %zu", r->line);
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 static bool is_bare(char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-';
+    return qn_is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+           c == '-';
 }
 
 static bool has(const reader *r, char c) { return r->at < r->end && *r->at == c; }
@@ -99,17 +99,11 @@ static qn_status skip_lines(reader *r) {
 
 // --- strings ---
 
-static int hex_digit(char c) {
-    if (is_digit(c)) return c - '0';
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 // \uXXXX or \UXXXXXXXX; r->at is behind the letter.
 static qn_status read_code(reader *r, int n_digits, char *to, size_t *n) {
     uint32_t code = 0;
     for (int i = 0; i < n_digits; i++, r->at++) {
-        const int digit = r->at < r->end ? hex_digit(*r->at) : -1;
+        const int digit = r->at < r->end ? qn_hex_digit(*r->at) : -1;
         if (digit < 0) return FAIL(r, "an escape with %d of %d hex digits", i, n_digits);
         code = code << 4 | (uint32_t)digit;
     }
@@ -172,8 +166,8 @@ static bool copy_number(char *to, qn_str word) {
     for (size_t i = 0; i < word.size; i++) {
         if (word.data[i] == '_') {
             const bool is_between = i > 0 && i + 1 < word.size &&
-                                    hex_digit(word.data[i - 1]) >= 0 &&
-                                    hex_digit(word.data[i + 1]) >= 0;
+                                    qn_hex_digit(word.data[i - 1]) >= 0 &&
+                                    qn_hex_digit(word.data[i + 1]) >= 0;
             if (!is_between) return false;
             continue;
         }
@@ -197,7 +191,7 @@ static qn_status read_integer(const reader *r, qn_toml_value *value, const char 
     if (!*at || (has_sign && at[0] == '0' && at[1])) return FAIL(r, "'%s' is no number", text);
     const uint64_t most = (uint64_t)INT64_MAX + negative;
     for (; *at; at++) {
-        const int digit = hex_digit(*at);
+        const int digit = qn_hex_digit(*at);
         if (digit < 0 || (uint64_t)digit >= base) return FAIL(r, "'%s' is no number", text);
         if (n > (most - (uint64_t)digit) / base) return FAIL(r, "'%s' is too large", text);
         n = n * base + (uint64_t)digit;
@@ -210,7 +204,7 @@ static qn_status read_integer(const reader *r, qn_toml_value *value, const char 
 // Digits, at least one; *at moves behind them and they are added to `to`.
 static bool take_digits(const char **at, char *to, size_t *n) {
     const char *begin = *at;
-    for (; is_digit(**at); ++*at) to[(*n)++] = **at;
+    for (; qn_is_digit(**at); ++*at) to[(*n)++] = **at;
     return *at > begin;
 }
 
@@ -225,14 +219,14 @@ static bool parse_float(double *out, const char *text) {
         if (*text == '-') *out = -*out;
         return true;
     }
-    if ((at[0] == '0' && is_digit(at[1])) || !take_digits(&at, digits, &n)) return false;
+    if ((at[0] == '0' && qn_is_digit(at[1])) || !take_digits(&at, digits, &n)) return false;
     const size_t n_whole = n;
     if (*at == '.' && (at++, !take_digits(&at, digits, &n))) return false;
     long exponent = 0;
     if (*at == 'e' || *at == 'E') {
         char *end;
         const char *first = at + 1 + (at[1] == '-' || at[1] == '+');
-        if (!is_digit(*first) || strlen(first) > 6) return false;
+        if (!qn_is_digit(*first) || strlen(first) > 6) return false;
         exponent = strtol(at + 1, &end, 10);
         at = end;
     }

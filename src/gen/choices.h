@@ -29,8 +29,8 @@ typedef struct qn_choices {
     bool is_changed;   // row has changed since the rest was set
 } qn_choices;
 
-// Caller storage; start from {0}. deinit is fine after a failure. Of n_row scores the first n_vocab are
-// those of tokens; the others are never looked at.
+// Caller storage; start from {0}. deinit is fine after a failure. Of n_row scores the first n_vocab
+// are those of tokens; the others are never looked at.
 QN_MUST_CHECK qn_status qn_choices_init(qn_choices *c, int64_t n_row, int64_t n_vocab, qn_err *err);
 void qn_choices_deinit(qn_choices *c);
 

@@ -1,8 +1,8 @@
 // DRY ("don't repeat yourself"): a penalty for tokens that would go on with a repetition.
 //
 // If the last m tokens stood in the text before, the token that followed them there loses
-// multiplier * base^(m - allowed_length), for the largest m >= allowed_length. A repetition does not
-// reach back across a breaker. As its author describes it:
+// multiplier * base^(m - allowed_length), for the largest m >= allowed_length. A repetition does
+// not reach back across a breaker. As its author describes it:
 // https://github.com/oobabooga/text-generation-webui/pull/5677
 #ifndef QN_GEN_DRY_H
 #define QN_GEN_DRY_H

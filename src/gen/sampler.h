@@ -15,8 +15,8 @@
 typedef struct qn_sampler qn_sampler;
 
 // Greedy at first. The tokenizer (borrowed) may be NULL: then bans are refused, and DRY has no
-// breakers. Scores without a token (a row has n_vocab, which may be more than the tokenizer has) are
-// never chosen.
+// breakers. Scores without a token (a row has n_vocab, which may be more than the tokenizer has)
+// are never chosen.
 QN_MUST_CHECK qn_status qn_sampler_create(qn_sampler **out, const qn_tokenizer *tokenizer,
                                           int64_t n_vocab, qn_err *err);
 void qn_sampler_destroy(qn_sampler *sampler);
@@ -26,8 +26,8 @@ void qn_sampler_destroy(qn_sampler *sampler);
 QN_MUST_CHECK qn_status qn_sampler_set(qn_sampler *sampler, const qn_sample_opts *opts,
                                        qn_err *err);
 
-// What choices depend on besides the tokens before them; a sequence begins with {0}. Choices without
-// mirostat leave it alone.
+// What choices depend on besides the tokens before them; a sequence begins with {0}. Choices
+// without mirostat leave it alone.
 typedef struct qn_sampler_memory {
     float tau, eta;  // of the mirostat that chose last; others begin anew. 0: none has
     double surprise; // most that it allows a token, in bits
@@ -50,8 +50,8 @@ QN_MUST_CHECK qn_status qn_sampler_choose(int32_t *token, qn_sampler *sampler,
 
 // Whether the best entry of the raw scores is the choice, as long as nothing is disallowed.
 bool qn_sampler_is_greedy(const qn_sampler *sampler);
-// How many of the best raw scores the choice depends on, at most QN_BEST_MOST; 0: on all of them. As
-// long as nothing is disallowed.
+// How many of the best raw scores the choice depends on, at most QN_BEST_MOST; 0: on all of them.
+// As long as nothing is disallowed.
 int64_t qn_sampler_top(const qn_sampler *sampler);
 
 #endif

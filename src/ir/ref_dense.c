@@ -109,9 +109,10 @@ qn_status qn_ref_GROUPED_MATMUL(const ref_call *c) {
     float *row = qn_alloc((size_t)n_in, sizeof *row);
     if (!row) return QN_NOMEM(c->err, "grouped matmul");
     for (int64_t r = 0; r < ids->n; r++) { // row t, choice r % choices
-        if (r % 8 == 0 && qn_ref_poll(c)) {
+        const qn_status stopped = r % 8 == 0 ? qn_ref_poll(c) : QN_OK;
+        if (stopped) {
             qn_free(row);
-            return QN_STOPPED;
+            return stopped;
         }
         const float *from = x->f + (x->n_dims == 3 ? r : r / choices) * n_in;
         for (int64_t o = 0; o < n_out; o++) {

@@ -1,5 +1,6 @@
 #include "ir/scan.h"
 
+#include "core/chars.h"
 #include "core/mem.h"
 #include "core/utf8.h"
 
@@ -20,9 +21,8 @@ qn_status qn_scan_place(const qn_scan *s, qn_status status, const char *place) {
                          (size_t)(place - s->line_begin) + 1);
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-static bool is_word(char c) { return is_digit(c) || is_letter(c) || c == '_'; }
+static bool is_word(char c) { return qn_is_digit(c) || is_letter(c) || c == '_'; }
 static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 
 void qn_scan_skip(qn_scan *s) {
@@ -87,13 +87,13 @@ qn_status qn_scan_int(qn_scan *s, int64_t *out, const char *what) {
     qn_scan_skip(s);
     const char *begin = s->at;
     const bool negative = qn_scan_take(s, '-');
-    if (s->at == s->end || !is_digit(*s->at)) {
+    if (s->at == s->end || !qn_is_digit(*s->at)) {
         s->at = begin;
         return qn_scan_expected(s, what);
     }
     const uint64_t most = (uint64_t)INT64_MAX + negative;
     uint64_t value = 0;
-    for (; s->at < s->end && is_digit(*s->at); s->at++) {
+    for (; s->at < s->end && qn_is_digit(*s->at); s->at++) {
         const uint64_t digit = (uint64_t)(*s->at - '0');
         if (value > (most - digit) / 10) return QN_SCAN_FAIL(s, begin, "%s is too large", what);
         value = value * 10 + digit;
@@ -102,17 +102,11 @@ qn_status qn_scan_int(qn_scan *s, int64_t *out, const char *what) {
     return QN_OK;
 }
 
-static int hex_digit(char c) {
-    if (is_digit(c)) return c - '0';
-    c = lower(c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 // The bits of a float, after "0x".
 static qn_status read_bits(qn_scan *s, float *out) {
     uint32_t bits = 0;
     for (int i = 0; i < 8; i++, s->at++) {
-        const int digit = s->at < s->end ? hex_digit(*s->at) : -1;
+        const int digit = s->at < s->end ? qn_hex_digit(*s->at) : -1;
         if (digit < 0) return qn_scan_expected(s, "8 hex digits");
         bits = bits << 4 | (uint32_t)digit;
     }
@@ -135,7 +129,7 @@ static bool read_digits(qn_scan *s, decimal *d) {
             point = true;
             continue;
         }
-        if (!is_digit(*s->at)) break;
+        if (!qn_is_digit(*s->at)) break;
         if (d->n == DIGITS_LIMIT) return false;
         d->digits[d->n++] = *s->at;
         d->n_fraction += point;
@@ -212,8 +206,8 @@ static qn_status read_char(qn_scan *s, char *to, size_t *n) {
         s->at += 2;
         return QN_OK;
     }
-    const int high = left > 3 && s->at[1] == 'x' ? hex_digit(s->at[2]) : -1;
-    const int low = high >= 0 ? hex_digit(s->at[3]) : -1;
+    const int high = left > 3 && s->at[1] == 'x' ? qn_hex_digit(s->at[2]) : -1;
+    const int low = high >= 0 ? qn_hex_digit(s->at[3]) : -1;
     if (low < 0 || (high == 0 && low == 0))
         return QN_SCAN_FAIL(s, begin, "expected an escape: \\\" \\\\ \\n \\t or \\xHH");
     *to = (char)(high << 4 | low);

@@ -2,6 +2,7 @@
 // between them. Weights, constants and the step table are lines of text at the ops that read them.
 #include "ir/svg_int.h"
 
+#include "core/chars.h"
 #include "core/mem.h"
 
 #include <string.h>
@@ -57,15 +58,13 @@ static void add_shape(qn_buf *to, const qn_value *value) {
     qn_buf_text(to, qn_shape_text(text, sizeof text, &value->shape));
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 // A name cut to what can be shown. In a box for many layers, a number that is the layer's own
 // becomes "N"; "blk.3." in front goes in any box.
 static void add_name(filler *f, qn_buf *to, const char *name) {
     const int32_t layer = f->fold->sections[f->box->section].layer;
     if (strncmp(name, "blk.", 4) == 0) {
         const char *after = name + 4;
-        while (is_digit(*after)) after++;
+        while (qn_is_digit(*after)) after++;
         if (after > name + 4 && after[0] == '.' && after[1]) name = after + 1;
     }
     size_t n = 0;
@@ -76,9 +75,9 @@ static void add_name(filler *f, qn_buf *to, const char *name) {
         }
         int64_t number = 0;
         size_t digits = 0;
-        while (digits < 9 && is_digit(at[digits])) number = number * 10 + (at[digits++] - '0');
+        while (digits < 9 && qn_is_digit(at[digits])) number = number * 10 + (at[digits++] - '0');
         const bool is_layer =
-            digits && number == layer && !is_digit(at[digits]) && f->box->has_many;
+            digits && number == layer && !qn_is_digit(at[digits]) && f->box->has_many;
         const size_t take = digits ? digits : 1;
         qn_buf_add(to, is_layer ? "N" : at, is_layer ? 1 : take);
         at += take;

@@ -223,8 +223,12 @@ static qn_status run_chunks(imatrix_job *job, qn_err *err) {
             qn_engine_observe(job->engine, job->chunk, job->chunk_size, &watch, err);
         if (!status) job->done += job->chunk_size;
         const bool is_stopped = status == QN_STOPPED || (!status && !go_on(job, 0, 1));
+        if (is_stopped && job->done == 0)
+            return QN_FAIL(err, STOPPED,
+                           "stopped before the first chunk was done; the text has %lld tokens",
+                           (long long)total);
         if (is_stopped)
-            return QN_FAIL(err, STOPPED, "stopped at %lld of %lld tokens", (long long)job->done,
+            return QN_FAIL(err, STOPPED, "stopped after %lld of %lld tokens", (long long)job->done,
                            (long long)total);
         QN_TRY(status);
     }

@@ -1,5 +1,7 @@
 #include "models/defaults.h"
 
+#include "core/chars.h"
+
 #include <string.h>
 
 // As in transformers 5.0; the same in 4.57 but for what docs/models.md names.
@@ -76,18 +78,9 @@ static const qn_defaults table[] = {
      .shared_ffn = 512},
 };
 
-bool qn_has_word(const char *words, const char *word) {
-    const size_t n = strlen(word);
-    if (n == 0 || strchr(word, ' ')) return false;
-    for (const char *at = strstr(words, word); at; at = strstr(at + 1, word)) {
-        if ((at == words || at[-1] == ' ') && (at[n] == 0 || at[n] == ' ')) return true;
-    }
-    return false;
-}
-
 const qn_defaults *qn_defaults_find(const char *model_type) {
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        if (qn_has_word(table[i].types, model_type)) return &table[i];
+        if (qn_has_word(table[i].types, model_type, ' ')) return &table[i];
     }
     return NULL;
 }

@@ -40,7 +40,4 @@ typedef struct qn_defaults {
 // NULL: not a known model type.
 const qn_defaults *qn_defaults_find(const char *model_type);
 
-// Whether `word` is one of the words, which are separated by ' '.
-bool qn_has_word(const char *words, const char *word);
-
 #endif

@@ -1,6 +1,7 @@
 #include "models/model.h"
 
 #include "core/buf.h"
+#include "core/chars.h"
 #include "core/mem.h"
 
 #include <stdio.h>
@@ -36,7 +37,7 @@ static qn_status find_family(const qn_family **out, const qn_source *source, qn_
     if (!key || key->kind != QN_KEY_STRING)
         return QN_FAIL(err, FORMAT, "%s: no key %s", qn_source_path(source), name);
     for (size_t i = 0; i < N_FAMILIES; i++) {
-        if (is_checkpoint ? !qn_has_word(families[i].hf_types, key->as.s.data)
+        if (is_checkpoint ? !qn_has_word(families[i].hf_types, key->as.s.data, ' ')
                           : strcmp(families[i].family->arch, key->as.s.data) != 0)
             continue;
         *out = families[i].family;

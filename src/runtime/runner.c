@@ -82,16 +82,14 @@ static void free_phase(qn_phase *p) {
     qn_free(p->inputs);
 }
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
 static qn_status init_walk(qn_runner *r, qn_err *err) {
     int64_t arena = 0, scratch = 0;
     size_t n_calls = 0;
     for (int i = 0; i < QN_PHASES; i++) {
         const qn_phase *p = &r->phases[i];
         if (!p->plan) continue;
-        arena = larger(arena, qn_bindings_arena(p->bindings));
-        scratch = larger(scratch, qn_bindings_scratch(p->bindings));
+        arena = qn_max(arena, qn_bindings_arena(p->bindings));
+        scratch = qn_max(scratch, qn_bindings_scratch(p->bindings));
         if (p->plan->n_calls > n_calls) n_calls = p->plan->n_calls;
     }
     scratch = (scratch + ALIGN - 1) / ALIGN * ALIGN;
@@ -193,8 +191,8 @@ qn_status qn_runner_measure(qn_runner_size *out, const qn_runner_opts *opts, qn_
     for (int i = 0; i < QN_PHASES; i++) {
         const qn_phase *p = &r->phases[i];
         if (!p->plan) continue;
-        size.arena = larger(size.arena, qn_bindings_arena(p->bindings));
-        size.scratch = larger(size.scratch, qn_bindings_scratch(p->bindings));
+        size.arena = qn_max(size.arena, qn_bindings_arena(p->bindings));
+        size.scratch = qn_max(size.scratch, qn_bindings_scratch(p->bindings));
         size.tables += (int64_t)(p->plan->n_calls * (sizeof(qn_task) + sizeof(qn_kernel *)));
     }
     size.scratch *= qn_pool_threads(opts->engine->pool);

@@ -177,6 +177,9 @@ static qn_status read_folder(reader *r, qn_err *err) {
     }
     if (status)
         qn_log(r->log, r->log_arg, QN_LOG_WARNING, "no sampling defaults: %s", why.message);
+    else if (config && !json_is_object(config))
+        qn_log(r->log, r->log_arg, QN_LOG_WARNING, "no sampling defaults: %s: not a JSON object",
+               generation_config);
     else if (config)
         read_config(r, config);
     json_decref(config);

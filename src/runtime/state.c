@@ -26,8 +26,6 @@ typedef struct group_size {
 // Most pages that `rows` neighbouring positions can touch.
 static int64_t pages_touched(int64_t rows) { return (rows + QN_PAGE_ROWS - 2) / QN_PAGE_ROWS + 1; }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 static group_size measure_group(const qn_state_opts *opts, const sizes *s, int64_t g) {
     const int64_t window = opts->layout->groups[g].window;
     if (window == 0 || window >= opts->context)
@@ -35,8 +33,8 @@ static group_size measure_group(const qn_state_opts *opts, const sizes *s, int64
     const int64_t seen = window > 1 ? window - 1 : 1; // by the next row, of the rows before it
     return (group_size){
         .window = window,
-        .per_seq = smaller(s->pages_per_seg, pages_touched(seen + QN_LOG_ROWS + s->step_rows)),
-        .per_mark = smaller(s->pages_per_seg, pages_touched(seen))};
+        .per_seq = qn_min(s->pages_per_seg, pages_touched(seen + QN_LOG_ROWS + s->step_rows)),
+        .per_mark = qn_min(s->pages_per_seg, pages_touched(seen))};
 }
 
 // Shares kept_bytes among checkpoints and pages of full attention, half and half where there are
@@ -90,7 +88,7 @@ static qn_status count_pages(int64_t *out, const qn_state_opts *opts, const size
     if (group.window) {
         fits = fits && qn_i64_mul(&kept, s->kept_marks, group.per_mark);
     } else if (fits && opts->positions) {
-        n = smaller(n, opts->positions / QN_PAGE_ROWS + opts->n_seqs);
+        n = qn_min(n, opts->positions / QN_PAGE_ROWS + opts->n_seqs);
     }
     fits = fits && qn_i64_add(&n, n, kept);
     if (!fits || n > INT32_MAX)
@@ -127,7 +125,7 @@ static qn_status measure(sizes *s, const qn_state_opts *opts, qn_err *err) {
     *s = (sizes){0};
     QN_TRY(check_opts(opts, err));
     s->pages_per_seg = qn_pages_for(opts->context);
-    s->step_rows = smaller(opts->step_rows, opts->context);
+    s->step_rows = qn_min(opts->step_rows, opts->context);
     QN_TRY(share_kept(s, opts, err));
     return count_nodes(s, opts, err);
 }

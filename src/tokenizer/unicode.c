@@ -67,9 +67,9 @@ bool qn_unicode_is_space(uint32_t code) {
 }
 
 bool qn_unicode_is_word(uint32_t code) {
-    const utf8proc_category_t class = utf8proc_category((utf8proc_int32_t)code);
-    return (class >= UTF8PROC_CATEGORY_LU && class <= UTF8PROC_CATEGORY_ND) ||
-           class == UTF8PROC_CATEGORY_PC;
+    const utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)code);
+    return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_ND) ||
+           category == UTF8PROC_CATEGORY_PC;
 }
 
 size_t qn_unicode_grapheme(qn_str text) {

@@ -1,5 +1,6 @@
 #include "tokenizer/vocab.h"
 
+#include "core/chars.h"
 #include "core/mem.h"
 
 #include <sys/random.h>
@@ -53,16 +54,9 @@ qn_status qn_vocab_set(qn_vocab *vocab, int32_t id, qn_str piece, qn_piece_kind 
     return QN_OK;
 }
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return -1;
-}
-
 int qn_piece_byte(qn_str piece) {
     if (piece.size != 6 || memcmp(piece.data, "<0x", 3) != 0 || piece.data[5] != '>') return -1;
-    const int high = hex_digit(piece.data[3]), low = hex_digit(piece.data[4]);
+    const int high = qn_hex_digit(piece.data[3]), low = qn_hex_digit(piece.data[4]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 

@@ -87,8 +87,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!text) abort();
     memcpy(text, data + 1, size - 1);
     const qn_grammar_opts opts = {.lenient = data[0] & 8, .closed = data[0] & 16};
-    const qn_status status = qn_grammar_create_with(
-        &grammar, tokenizer, (qn_grammar_kind)(data[0] % 4), text, size - 1, &opts, &err);
+    const qn_status status = qn_grammar_create(&grammar, tokenizer, (qn_grammar_kind)(data[0] % 4),
+                                               text, size - 1, &opts, &err);
     free(text);
     if (status ? grammar || !err.message[0] : !grammar) abort();
     if (!status) follow(grammar);

@@ -262,7 +262,7 @@ static void run_group(suite *s, const json_t *group, const char *uri) {
         json_object_set_new(schema, "$schema", json_string(uri));
     char *text = json_dumps(schema, JSON_ENCODE_ANY);
     const qn_status status = qn_grammar_create_like(&grammar, s->vocabulary, QN_GRAMMAR_SCHEMA,
-                                                    text, strlen(text), &err);
+                                                    text, strlen(text), NULL, &err);
     s->draft_total.groups++;
     const bool is_empty = status && strstr(err.message, "no finite text");
     if (status && !is_empty) {
@@ -346,7 +346,7 @@ int main(int argc, char **argv) {
     if (argc < 2) return fprintf(stderr, "schema_suite FOLDER [-v]\n"), 2;
     s.verbose = argc > 2;
     if (qn_tokenizer_open(&tokenizer, MODELS "/quern-mini-Q8_0.gguf", &err) ||
-        qn_grammar_create(&s.vocabulary, tokenizer, QN_GRAMMAR_JSON, "", 0, &err))
+        qn_grammar_create(&s.vocabulary, tokenizer, QN_GRAMMAR_JSON, "", 0, NULL, &err))
         return fprintf(stderr, "schema_suite: %s\n", err.message), 1;
     for (size_t i = 0; i < sizeof drafts / sizeof *drafts; i++) {
         char folder[1024];

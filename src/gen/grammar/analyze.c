@@ -1,7 +1,7 @@
 // What must hold before a tree is lowered.
 //
-// Repetitions get bodies that cannot match the empty text: X{m,n} with such an X is X'{0,n}, where X'
-// is X without it. So each round of a loop reads a byte: loops end, and within k bytes a counter
+// Repetitions get bodies that cannot match the empty text: X{m,n} with such an X is X'{0,n}, where
+// X' is X without it. So each round of a loop reads a byte: loops end, and within k bytes a counter
 // moves by k at most (which the masks rely on).
 #include "gen/grammar/ast.h"
 
@@ -265,8 +265,8 @@ static int32_t blame(const qn_ast *ast, const qn_ast_node *node) {
     return node->kind == QN_AST_IS_ALT ? -1 : child_of(ast, node, 0);
 }
 
-// Follows the blame from `root`; `met` marks rules on the way. Rules that a front end made for itself
-// have no place in its text, and are passed over.
+// Follows the blame from `root`; `met` marks rules on the way. Rules that a front end made for
+// itself have no place in its text, and are passed over.
 static int32_t find_culprit(const qn_ast *ast, int32_t root, bool *met) {
     int32_t culprit = -1;
     for (int32_t at = root; at >= 0; at = blame(ast, &ast->nodes[at])) {

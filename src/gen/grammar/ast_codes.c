@@ -1,5 +1,5 @@
-// Characters as bytes of UTF-8. Bytes after which the same may follow are one set, so that a class of
-// hundreds of ranges (all letters) is a small tree.
+// Characters as bytes of UTF-8. Bytes after which the same may follow are one set, so that a class
+// of hundreds of ranges (all letters) is a small tree.
 #include "core/mem.h"
 #include "gen/grammar/ast.h"
 

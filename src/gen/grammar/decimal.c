@@ -1,5 +1,6 @@
 #include "gen/grammar/decimal.h"
 
+#include "core/chars.h"
 #include "core/mem.h"
 
 #include <stdio.h>
@@ -16,8 +17,6 @@ typedef struct digits {
     int64_t before; // digits before the point; may be negative or beyond n
 } digits;
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 static char digit_at(const digits *d, int64_t at) {
     if (at < 0 || at >= (int64_t)d->n) return '0';
     return d->text[(size_t)at + ((size_t)at >= d->dot)];
@@ -28,7 +27,7 @@ static int64_t read_exponent(const char *at, const char *end) {
     const bool is_negative = at < end && *at == '-';
     int64_t value = 0;
     if (at < end && (*at == '-' || *at == '+')) at++;
-    for (; at < end && is_digit(*at); at++)
+    for (; at < end && qn_is_digit(*at); at++)
         if (value < 1000000) value = value * 10 + (*at - '0');
     return is_negative ? -value : value;
 }
@@ -47,7 +46,7 @@ bool qn_decimal_read(qn_decimal *out, qn_str text) {
     if (text.size > TEXT_MAX) return false;
     if (out->is_negative) at++;
     digits d = {.text = at};
-    while (at < end && (is_digit(*at) || *at == '.')) at++;
+    while (at < end && (qn_is_digit(*at) || *at == '.')) at++;
     d.size = (size_t)(at - d.text);
     const char *dot = memchr(d.text, '.', d.size);
     d.n = d.size - (dot != NULL);

@@ -5,6 +5,7 @@
 //
 // The text is what `root` matches. <name> and <[id]> are tokens themselves, not their bytes; with !
 // before them, any other token.
+#include "core/chars.h"
 #include "core/mem.h"
 #include "core/utf8.h"
 #include "gen/grammar/code_set.h"
@@ -84,17 +85,10 @@ static qn_status find_rule(int32_t *out, parser *p, qn_str name, size_t at) {
 
 // --- characters ----------------------------------------------------------------------------------
 
-static int hex_value(int c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
 static qn_status read_hex(uint32_t *code, parser *p, int n) {
     uint32_t value = 0;
     for (int i = 0; i < n; i++, p->at++) {
-        const int digit = hex_value(peek(p));
+        const int digit = qn_hex_digit(peek(p));
         if (digit < 0) return FAIL_AT(p, FORMAT, "an escape wants %d hexadecimal digits", n);
         value = value << 4 | (uint32_t)digit;
     }

@@ -70,13 +70,13 @@ static void detach(qn_shared_bytes *shared) {
     qn_free(shared);
 }
 
-qn_status qn_grammar_create_with(qn_grammar **out, const qn_tokenizer *tokenizer,
-                                 qn_grammar_kind kind, const char *text, size_t size,
-                                 const qn_grammar_opts *opts, qn_err *err) {
+qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
+                            const char *text, size_t size, const qn_grammar_opts *opts,
+                            qn_err *err) {
     QN_NEED(out, err);
+    QN_NEED(tokenizer, err);
     if (size) QN_NEED(text, err);
     qn_grammar *grammar;
-    if (!tokenizer) return QN_FAIL(err, ARGUMENT, "grammar: no tokenizer");
     QN_TRY(create(&grammar, tokenizer, kind, text, size, opts, err));
     qn_shared_bytes *shared = qn_alloc(1, sizeof *shared);
     qn_status status = shared ? QN_OK : QN_NOMEM(err, "grammar");
@@ -92,14 +92,9 @@ qn_status qn_grammar_create_with(qn_grammar **out, const qn_tokenizer *tokenizer
     return QN_OK;
 }
 
-qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
-                            const char *text, size_t size, qn_err *err) {
-    return qn_grammar_create_with(out, tokenizer, kind, text, size, NULL, err);
-}
-
-qn_status qn_grammar_create_like_with(qn_grammar **out, const qn_grammar *other,
-                                      qn_grammar_kind kind, const char *text, size_t size,
-                                      const qn_grammar_opts *opts, qn_err *err) {
+qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other, qn_grammar_kind kind,
+                                 const char *text, size_t size, const qn_grammar_opts *opts,
+                                 qn_err *err) {
     QN_NEED(out, err);
     QN_NEED(other, err);
     if (size) QN_NEED(text, err);
@@ -108,11 +103,6 @@ qn_status qn_grammar_create_like_with(qn_grammar **out, const qn_grammar *other,
     attach(grammar, other->shared);
     *out = grammar;
     return QN_OK;
-}
-
-qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other, qn_grammar_kind kind,
-                                 const char *text, size_t size, qn_err *err) {
-    return qn_grammar_create_like_with(out, other, kind, text, size, NULL, err);
 }
 
 void qn_grammar_destroy(qn_grammar *grammar) {

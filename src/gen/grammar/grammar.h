@@ -17,7 +17,8 @@
 typedef struct qn_matcher qn_matcher;
 
 // `n_vocab` is the number of scores that the masks are for: a model may have more than its
-// tokenizer has tokens. 0: as the tokenizer. The grammar and its tokenizer must outlive the matcher.
+// tokenizer has tokens. 0: as the tokenizer. The grammar and its tokenizer must outlive the
+// matcher.
 QN_MUST_CHECK qn_status qn_matcher_create(qn_matcher **out, const qn_grammar *grammar,
                                           int64_t n_vocab, qn_err *err);
 void qn_matcher_destroy(qn_matcher *matcher);

@@ -21,8 +21,8 @@ typedef struct qn_json_parts {
 } qn_json_parts;
 
 void qn_json_parts_init(qn_json_parts *out, qn_ast *ast);
-// Characters of the ranges (ascending, apart) inside a string, each in one spelling: itself, else the
-// short escape, else \u00XX.
+// Characters of the ranges (ascending, apart) inside a string, each in one spelling: itself, else
+// the short escape, else \u00XX.
 int32_t qn_json_codes(qn_ast *ast, const qn_code_range *ranges, size_t n);
 // A string with its quotes, in that spelling.
 int32_t qn_json_text(qn_ast *ast, qn_str text);

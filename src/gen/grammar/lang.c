@@ -126,8 +126,8 @@ typedef struct product {
     // Bytes that no part tells apart, by a byte of each class.
     uint8_t class_of[256], sample_of[256];
     size_t n_classes;
-    // With a bound on the length: the part that tells where characters end, and for each state where
-    // its bytes lead: to[first[i]] to to[first[i + 1]].
+    // With a bound on the length: the part that tells where characters end, and for each state
+    // where its bytes lead: to[first[i]] to to[first[i + 1]].
     const part *characters; // NULL: no bound
     bounds length;
     int32_t lengths;
@@ -218,12 +218,12 @@ typedef struct arcs {
 static qn_status find_arcs(arcs *out, product *x, size_t at) {
     size_t arc_of[256]; // of a class; 256: none
     out->n = 0;
-    for (size_t class = 0; class < x->n_classes; class ++) {
+    for (size_t byte_class = 0; byte_class < x->n_classes; byte_class++) {
         tuple to;
         bool alive = false;
         uint32_t target;
-        arc_of[class] = 256;
-        QN_TRY(step(&alive, &to, x, &x->tuples[at], x->sample_of[class]));
+        arc_of[byte_class] = 256;
+        QN_TRY(step(&alive, &to, x, &x->tuples[at], x->sample_of[byte_class]));
         if (!alive) continue;
         QN_TRY(intern(&target, x, &to));
         size_t k = 0;
@@ -232,7 +232,7 @@ static qn_status find_arcs(arcs *out, product *x, size_t at) {
             out->targets[out->n] = target;
             out->sets[out->n++] = (qn_byte_set){{0}};
         }
-        arc_of[class] = k;
+        arc_of[byte_class] = k;
     }
     for (unsigned byte = 0; byte < 256; byte++)
         if (arc_of[x->class_of[byte]] < 256)

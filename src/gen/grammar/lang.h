@@ -22,10 +22,10 @@ typedef struct qn_lang_part {
 
 enum { QN_LANG_MAX_PARTS = 16, QN_LANG_MAX_STATES = 1 << 14 };
 
-// The inner texts of JSON strings (without the quotes, each character in one spelling) for which all
-// parts hold; QN_AST_NEVER where it is seen that there are none. `steps` is a budget that is used up.
-// After a failure *culprit (NULL allowed) is the number of the part that it came from, or of the last
-// one if it is the combination.
+// The inner texts of JSON strings (without the quotes, each character in one spelling) for which
+// all parts hold; QN_AST_NEVER where it is seen that there are none. `steps` is a budget that is
+// used up. After a failure *culprit (NULL allowed) is the number of the part that it came from, or
+// of the last one if it is the combination.
 QN_MUST_CHECK qn_status qn_lang_lower(int32_t *out, qn_ast *ast, const qn_lang_part *parts,
                                       size_t n, uint64_t *steps, size_t *culprit, qn_err *err);
 // Whether the pattern matches somewhere in the text (which is plain, not JSON).

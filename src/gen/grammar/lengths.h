@@ -1,9 +1,9 @@
 // Lengths of strings beside an automaton: which numbers of characters lead from a state to an
 // accepting one, and whether one of them is within bounds.
 //
-// The set of states that accept in exactly k characters follows from the set for k - 1 alone, so the
-// sequence of these sets comes back to itself: the lengths are known up to `first`, and repeat with
-// `period` from there on. That makes every question exact, however large the bounds are.
+// The set of states that accept in exactly k characters follows from the set for k - 1 alone, so
+// the sequence of these sets comes back to itself: the lengths are known up to `first`, and repeat
+// with `period` from there on. That makes every question exact, however large the bounds are.
 #ifndef QN_GEN_GRAMMAR_LENGTHS_H
 #define QN_GEN_GRAMMAR_LENGTHS_H
 

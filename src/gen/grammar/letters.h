@@ -26,8 +26,8 @@ QN_MUST_CHECK qn_status qn_letters_add(uint32_t *out, qn_letters *letters,
                                        const qn_code_range *ranges, size_t n, qn_err *err);
 // Finds the letters. `steps` is a budget that is used up; QN_LIMIT when it is not enough.
 QN_MUST_CHECK qn_status qn_letters_make(qn_letters *letters, uint64_t *steps, qn_err *err);
-static inline bool qn_letters_has(const qn_letters *l, uint32_t class, size_t letter) {
-    return l->has[class * l->n_words + letter / 64] >> (letter % 64) & 1;
+static inline bool qn_letters_has(const qn_letters *l, uint32_t letter_class, size_t letter) {
+    return l->has[letter_class * l->n_words + letter / 64] >> (letter % 64) & 1;
 }
 // The characters of the letters whose bits are set: ranges ascending and apart, to be freed.
 QN_MUST_CHECK qn_status qn_letters_ranges(qn_code_range **out, size_t *n, const qn_letters *letters,

@@ -216,10 +216,10 @@ static void find_classes(qn_program *p) {
         for (unsigned byte = 0; byte < 256; byte++)
             if (!qn_byte_set_has(&p->sets[s], byte)) stays[p->class_of[byte]] = true;
         for (unsigned byte = 0; byte < 256; byte++) {
-            const unsigned class = p->class_of[byte];
-            if (!qn_byte_set_has(&p->sets[s], byte) || !stays[class]) continue;
-            if (moved[class] < 0) moved[class] = (int)n++;
-            p->class_of[byte] = (uint8_t)moved[class];
+            const unsigned byte_class = p->class_of[byte];
+            if (!qn_byte_set_has(&p->sets[s], byte) || !stays[byte_class]) continue;
+            if (moved[byte_class] < 0) moved[byte_class] = (int)n++;
+            p->class_of[byte] = (uint8_t)moved[byte_class];
         }
     }
     p->n_classes = n;

@@ -7,8 +7,8 @@
 
 enum {
     MASK_BYTES_MAX = 24 << 20,
-    // Steps (about 20 ns each) that one call may take. A mask of a JSON schema over 150 K tokens takes
-    // some ten thousand when nothing is known yet.
+    // Steps (about 20 ns each) that one call may take. A mask of a JSON schema over 150 K tokens
+    // takes some ten thousand when nothing is known yet.
     STEPS_MAX = 20 << 20,
 };
 

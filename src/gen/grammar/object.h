@@ -21,7 +21,8 @@ struct qn_grammar {
     qn_shared_bytes *shared;
 };
 
-// A front end: adds the tree of `text` to `ast`; *root is the node of the whole. `opts` is never NULL.
+// A front end: adds the tree of `text` to `ast`; *root is the node of the whole. `opts` is never
+// NULL.
 typedef qn_status qn_front_end(int32_t *root, qn_ast *ast, qn_str text, const qn_grammar_opts *opts,
                                qn_err *err);
 qn_front_end qn_front_json, qn_front_schema, qn_front_regex, qn_front_gbnf;

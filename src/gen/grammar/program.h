@@ -17,7 +17,8 @@ typedef enum qn_pnode_kind {
     QN_P_LOOP,    // min to max rounds of `a`, then `next`
     QN_P_COUNTED, // from `a` on characters are counted for lengths[b]; at its end, `next`
     QN_P_TOKEN,   // token `a` (b: any other), then `next`
-    QN_P_PLACE // state `min` of the automaton of lengths[a], then `next`; max: a character ends here
+    // State `min` of the automaton of lengths[a], then `next`; max: a character ends here.
+    QN_P_PLACE
 } qn_pnode_kind;
 
 typedef struct qn_pnode {

@@ -28,7 +28,8 @@ typedef struct qn_regex_node {
 
 enum { QN_REGEX_MAX_BYTES = 1 << 16, QN_REGEX_MAX_DEPTH = 200, QN_REGEX_MAX_COUNT = 1 << 24 };
 
-// The tree lies in the arena. Its top is a choice of sequences. `steps` is a budget that is used up.
+// The tree lies in the arena. Its top is a choice of sequences. `steps` is a budget that is used
+// up.
 QN_MUST_CHECK qn_status qn_regex_parse(qn_regex_node **out, qn_arena *arena, qn_str pattern,
                                        uint64_t *steps, qn_err *err);
 
@@ -45,8 +46,8 @@ QN_MUST_CHECK qn_status qn_regex_lower(int32_t *out, qn_ast *ast, const qn_regex
 QN_MUST_CHECK qn_status qn_regex_lower_look(int32_t *out, qn_ast *ast, const qn_regex_node *tree,
                                             qn_regex_form form, qn_err *err);
 
-// Where the pattern is a counted class and nothing else (^[a-z]{2,9}$): takes the count off, so that
-// any number matches, and gives it. Else false, and the tree is as it was.
+// Where the pattern is a counted class and nothing else (^[a-z]{2,9}$): takes the count off, so
+// that any number matches, and gives it. Else false, and the tree is as it was.
 bool qn_regex_take_count(qn_regex_node *tree, uint32_t *min, uint32_t *max);
 
 #endif

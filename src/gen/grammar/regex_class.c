@@ -1,4 +1,5 @@
 // What stands for one character in a regular expression: itself, an escape, a class.
+#include "core/chars.h"
 #include "core/mem.h"
 #include "core/utf8.h"
 #include "gen/grammar/regex_parser.h"
@@ -87,19 +88,12 @@ qn_status qn_regex_read_dot(qn_regex_node **out, parser *p) {
 
 // --- escapes -------------------------------------------------------------------------------------
 
-static int hex_value(int c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
 // `n` digits; -1 if they are not there.
 static int32_t read_hex(parser *p, size_t n) {
     int32_t value = 0;
     if (p->text.size - p->at < n) return -1;
     for (size_t i = 0; i < n; i++) {
-        const int digit = hex_value((unsigned char)p->text.data[p->at + i]);
+        const int digit = qn_hex_digit((unsigned char)p->text.data[p->at + i]);
         if (digit < 0) return -1;
         value = value * 16 + digit;
     }
@@ -112,7 +106,7 @@ static qn_status read_unicode(int32_t *code, parser *p) {
     if (take(p, '{')) {
         int32_t value = 0;
         size_t n = 0;
-        for (int digit; (digit = hex_value(peek(p))) >= 0 && n < 6; n++, p->at++)
+        for (int digit; (digit = qn_hex_digit(peek(p))) >= 0 && n < 6; n++, p->at++)
             value = value * 16 + digit;
         if (!n || !take(p, '}') || value > QN_MAX_CODE)
             return FAIL_AT(p, FORMAT, "\\u{...} wants 1 to 6 hexadecimal digits, at most 10FFFF");

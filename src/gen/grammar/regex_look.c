@@ -1,11 +1,11 @@
 // Look-around, and anchors anywhere: patterns whose matches depend on the text around them, as one
 // finite automaton over characters.
 //
-// A pattern is compiled, from its end to its start, to nodes that say what the rest of the text must
-// be: a character and then more, one of two things, both (a look-ahead and what follows it), not, or
-// only where something stands before (an anchor, a look-behind). The state between two characters is
-// a boolean function of the nodes that read the next one, and for each look-behind the nodes that it
-// has come to. Functions that are equal are one, so the states are finite.
+// A pattern is compiled, from its end to its start, to nodes that say what the rest of the text
+// must be: a character and then more, one of two things, both (a look-ahead and what follows it),
+// not, or only where something stands before (an anchor, a look-behind). The state between two
+// characters is a boolean function of the nodes that read the next one, and for each look-behind
+// the nodes that it has come to. Functions that are equal are one, so the states are finite.
 #include "core/mem.h"
 #include "gen/grammar/boolean.h"
 #include "gen/grammar/json.h"
@@ -121,10 +121,10 @@ static int32_t add_node(automaton *x, look_node made) {
 static int32_t compile(automaton *x, const qn_regex_node *tree, int32_t next);
 
 static int32_t compile_class(automaton *x, const qn_code_range *ranges, size_t n, int32_t next) {
-    uint32_t class = 0;
-    const qn_status status = qn_letters_add(&class, &x->letters, ranges, n, x->err);
+    uint32_t letter_class = 0;
+    const qn_status status = qn_letters_add(&letter_class, &x->letters, ranges, n, x->err);
     if (status) fail(x, status);
-    return add_node(x, (look_node){.kind = IS_CHAR, .a = (int32_t) class, .next = next});
+    return add_node(x, (look_node){.kind = IS_CHAR, .a = (int32_t)letter_class, .next = next});
 }
 
 static int32_t compile_choice(automaton *x, const qn_regex_node *tree, int32_t next) {
@@ -262,8 +262,8 @@ static int32_t value_of(automaton *x, int32_t at) {
 static int32_t resolve(automaton *x, int32_t root, size_t base);
 
 // The nodes that are reached from `root` before a character is read, each after those it depends on
-// (but for loops). What is negated must be known first. A node lies in `work` twice: the second time
-// as ~node, when all below it are in order.
+// (but for loops). What is negated must be known first. A node lies in `work` twice: the second
+// time as ~node, when all below it are in order.
 static void find_order(automaton *x, int32_t root, size_t base) {
     size_t n = base;
     x->work[n++] = root;
@@ -289,8 +289,8 @@ static void find_order(automaton *x, int32_t root, size_t base) {
     }
 }
 
-// The function of a node at this position. Loops that read nothing give the least solution: rounds of
-// computing until nothing changes.
+// The function of a node at this position. Loops that read nothing give the least solution: rounds
+// of computing until nothing changes.
 static int32_t resolve(automaton *x, int32_t root, size_t base) {
     if (x->rounds[root] == x->round) return x->values[root];
     const size_t first = x->n_order;
@@ -323,8 +323,8 @@ static bool reads(const automaton *x, int32_t at, size_t letter) {
     return qn_letters_has(&x->letters, (uint32_t)x->nodes[at].a, letter);
 }
 
-// Where look-behind `k` comes to: from its nodes before (up to -1) by the letter, and anew from here.
-// Adds its nodes to the key, and finds whether it holds here. Returns what follows the -1.
+// Where look-behind `k` comes to: from its nodes before (up to -1) by the letter, and anew from
+// here. Adds its nodes to the key, and finds whether it holds here. Returns what follows the -1.
 static const int32_t *step_test(automaton *x, size_t k, const int32_t *before, size_t letter) {
     size_t n = 0;
     const size_t first = x->n_key;

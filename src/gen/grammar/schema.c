@@ -214,14 +214,14 @@ static qn_status add_all_of(qn_schema *s, qn_conj *conj, size_t i) {
 // What `not` and the dependencies become.
 static qn_status add_rewritten(qn_schema *s, qn_conj *conj, size_t i) {
     const qn_member member = conj->members[i];
-    json_t *not = json_object_get(member.schema, "not"), *made;
+    json_t *excluded = json_object_get(member.schema, "not"), *made;
     QN_TRY(qn_schema_dependencies(&made, s, &member));
     if (made)
         QN_TRY(qn_conj_add(s, conj,
                            (qn_member){made, member.where, (int32_t)i, member.done & QN_MUTE}));
-    if (!not || qn_schema_is_plain_not(member.schema)) return QN_OK;
+    if (!excluded || qn_schema_is_plain_not(member.schema)) return QN_OK;
     const qn_where *where = qn_where_add(s, member.where, "not", 0);
-    QN_TRY(qn_schema_negated(&made, s, not, where));
+    QN_TRY(qn_schema_negated(&made, s, excluded, where));
     return qn_conj_add(s, conj, (qn_member){made, where, (int32_t)i, QN_MUTE});
 }
 
@@ -377,10 +377,10 @@ static qn_status list_values(int32_t *out, bool *found, qn_schema *s, const qn_c
 
 // What a `not` that names types leaves of them.
 static qn_status exclude_types(uint32_t *types, qn_schema *s, const qn_member *member) {
-    json_t *not = json_object_get(member->schema, "not");
+    json_t *excluded = json_object_get(member->schema, "not");
     uint32_t without;
-    if (!json_object_get(not, "type") || !qn_schema_is_plain_not(member->schema)) return QN_OK;
-    const qn_member inner = {.schema = not, .where = qn_where_add(s, member->where, "not", 0)};
+    if (!json_object_get(excluded, "type") || !qn_schema_is_plain_not(member->schema)) return QN_OK;
+    const qn_member inner = {.schema = excluded, .where = qn_where_add(s, member->where, "not", 0)};
     QN_TRY(qn_schema_types(&without, s, &inner));
     *types &= ~without;
     return QN_OK;

@@ -1,9 +1,9 @@
 // JSON Schema -> tree, for the files of the front end.
 //
-// A value is described by a conjunction: schemas that must all hold (a schema with what its allOf and
-// $ref name, or the schemas that several parents give for one property). Each conjunction becomes a
-// rule, made once; a choice (anyOf) is a choice between conjunctions. Nested values are rules that
-// wait in a queue, so nothing here recurses with the depth of a schema.
+// A value is described by a conjunction: schemas that must all hold (a schema with what its allOf
+// and $ref name, or the schemas that several parents give for one property). Each conjunction
+// becomes a rule, made once; a choice (anyOf) is a choice between conjunctions. Nested values are
+// rules that wait in a queue, so nothing here recurses with the depth of a schema.
 #ifndef QN_GEN_GRAMMAR_SCHEMA_H
 #define QN_GEN_GRAMMAR_SCHEMA_H
 
@@ -41,8 +41,8 @@ enum {
 // Keywords of schemas that are made here; in a text they are unknown keywords.
 // Number of items in front of those that `contains` counts.
 #define QN_KEYWORD_FROM "\001from"
-// There is a property with "value", whose name is in none of "names" and "patterns", matches "match",
-// and is not valid for "name", as far as these are there.
+// There is a property with "value", whose name is in none of "names" and "patterns", matches
+// "match", and is not valid for "name", as far as these are there.
 #define QN_KEYWORD_SOME "\001some"
 
 // What the value of a keyword holds.
@@ -87,6 +87,7 @@ typedef struct qn_schema {
     qn_json_parts parts;
     json_t *root;
     const qn_grammar_opts *opts; // never NULL
+    bool closed;                 // by the caller's wish or by a strict wrapper
     bool has_marks;              // numbers that 64 bits cannot hold are strings behind a mark
     bool ref_alone;              // drafts to 7: $ref hides what stands beside it
     int draft;                   // 4, 6, 7, 2019, 2020

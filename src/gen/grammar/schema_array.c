@@ -1,6 +1,6 @@
-// Arrays: items one by one (prefixItems), then the rest in a counted loop. Where items depend on what
-// came before (contains, uniqueItems), each place is a rule: the position, how many items fulfilled
-// which `contains`, which values are used.
+// Arrays: items one by one (prefixItems), then the rest in a counted loop. Where items depend on
+// what came before (contains, uniqueItems), each place is a rule: the position, how many items
+// fulfilled which `contains`, which values are used.
 #include "core/mem.h"
 #include "gen/grammar/schema.h"
 
@@ -234,7 +234,8 @@ static bool may_end(const builder *b, const cell *c) {
     return c->n >= b->shape->min;
 }
 
-// The cell after one more item, of which bit i of `fulfilled` says whether it counts for contains i.
+// The cell after one more item, of which bit i of `fulfilled` says whether it counts for contains
+// i.
 static bool advance(cell *c, const builder *b, unsigned fulfilled) {
     for (size_t i = 0; i < b->shape->n_contains; i++) {
         const contained *one = &b->shape->contains[i];
@@ -258,8 +259,8 @@ static qn_status add_item(int32_t *node, builder *b, const cell *from, const cel
     return QN_OK;
 }
 
-// Items by which `contains` they fulfil. Without an upper bound nobody asks whether one does not, so
-// those are not told apart.
+// Items by which `contains` they fulfil. Without an upper bound nobody asks whether one does not,
+// so those are not told apart.
 static qn_status add_signs(int32_t *node, builder *b, const cell *from, unsigned fulfilled) {
     const array_shape *shape = b->shape;
     qn_schema *s = b->s;

@@ -1,4 +1,5 @@
-// The keywords of JSON Schema: which are honoured, which say nothing, and where schemas lie in them.
+// The keywords of JSON Schema: which are honoured, which say nothing, and where schemas lie in
+// them.
 #include "gen/grammar/schema.h"
 
 typedef enum keyword_kind { HONOURED, NOTE, INTERNAL } keyword_kind;

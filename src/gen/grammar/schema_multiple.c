@@ -32,8 +32,8 @@ static void machine_deinit(machine *m) {
     qn_free(m->is_dead);
 }
 
-// States of step / 10^scale: residues before the point; after it, by digits so far; at last one for a
-// digit too many that is not zero.
+// States of step / 10^scale: residues before the point; after it, by digits so far; at last one for
+// a digit too many that is not zero.
 static void fill_machine(machine *m, const qn_step *step) {
     const uint32_t size = (uint32_t)step->step, last = m->n - 1;
     for (uint32_t state = 0; state < last; state++) {
@@ -52,8 +52,8 @@ static void fill_machine(machine *m, const qn_step *step) {
     for (uint32_t i = 0; i < N_INPUTS; i++) m->next[(size_t)last * N_INPUTS + i] = last;
 }
 
-// One round of telling states apart: by their class and the classes that follow. Returns the number of
-// classes.
+// One round of telling states apart: by their class and the classes that follow. Returns the number
+// of classes.
 static uint32_t refine(uint32_t *to, const machine *m, const uint32_t *of, uint32_t *slots,
                        uint32_t mask) {
     uint32_t n = 0;
@@ -142,8 +142,8 @@ static qn_status machine_init(machine *out, qn_schema *s, const qn_step *step, b
 
 typedef enum phase { AT_START, IN_ZERO, IN_WHOLE, AT_POINT, IN_FRACTION } phase;
 
-// A place in a number. `lo` and `hi`: the digits so far are less than (-1), equal to or greater than
-// (1) as many of the bound. No padding: it is a key.
+// A place in a number. `lo` and `hi`: the digits so far are less than (-1), equal to or greater
+// than (1) as many of the bound. No padding: it is a key.
 typedef struct cell {
     uint8_t phase, n_whole, n_fraction;
     int8_t lo, hi;
@@ -403,7 +403,7 @@ static qn_status read_step(qn_number_limits *l, qn_schema *s, const json_t *sche
 
 qn_status qn_schema_read_steps(qn_number_limits *l, qn_schema *s, const qn_member *member) {
     QN_TRY(read_step(l, s, member->schema, false, member->where));
-    const json_t *not = json_object_get(member->schema, "not");
-    return qn_schema_is_plain_not(member->schema) ? read_step(l, s, not, true, member->where)
+    const json_t *excluded = json_object_get(member->schema, "not");
+    return qn_schema_is_plain_not(member->schema) ? read_step(l, s, excluded, true, member->where)
                                                   : QN_OK;
 }

@@ -1,5 +1,5 @@
-// Objects: the properties that a schema names, in its order, each if it is required or wanted; behind
-// them any others that the schema allows.
+// Objects: the properties that a schema names, in its order, each if it is required or wanted;
+// behind them any others that the schema allows.
 #include "core/mem.h"
 #include "gen/grammar/schema.h"
 
@@ -327,7 +327,7 @@ static qn_status name_conditions(object *o, qn_lang_part *parts, size_t *n, bool
 // What the wanted property's name must be.
 static qn_status wanted_conditions(object *o, qn_lang_part *parts, size_t *n) {
     const json_t *some = o->wanted.some, *match = json_object_get(some, "match");
-    const json_t *names = json_object_get(some, "names"), *not = json_object_get(some, "name");
+    const json_t *names = json_object_get(some, "names"), *named = json_object_get(some, "name");
     const json_t *patterns = json_object_get(some, "patterns");
     const size_t n_words = json_array_size(names);
     qn_str *words = qn_arena_alloc(&o->s->arena, n_words + 1, sizeof *words);
@@ -342,9 +342,9 @@ static qn_status wanted_conditions(object *o, qn_lang_part *parts, size_t *n) {
     if (match)
         QN_TRY(add_part(o, parts, n,
                         (qn_lang_part){.kind = QN_LANG_PATTERN, .pattern = qn_json_str(match)}));
-    if (!not || json_is_false(not )) return QN_OK;
-    const json_t *pattern = json_object_get(not, "pattern");
-    if (!json_is_string(pattern) || json_object_size(not ) != 1)
+    if (!named || json_is_false(named)) return QN_OK;
+    const json_t *pattern = json_object_get(named, "pattern");
+    if (!json_is_string(pattern) || json_object_size(named) != 1)
         return qn_schema_ignore(o->s, o->wanted.where, "propertyNames",
                                 "under `not` only a pattern is supported for names");
     return add_part(
@@ -401,8 +401,8 @@ static qn_status add_extra(int32_t *kept, object *o, unsigned chosen, bool is_wa
     return QN_OK;
 }
 
-// Where the caller wants that, objects that list properties have no others unless they say so.
-static bool is_closed_by_caller(const object *o) {
+// Where that is wanted, objects that list properties have no others unless they say so.
+static bool is_closed_by_wish(const object *o) {
     bool lists = false;
     for (size_t i = 0; i < o->all->n; i++) {
         const qn_member *member = &o->all->members[i];
@@ -412,11 +412,11 @@ static bool is_closed_by_caller(const object *o) {
         if (json_object_get(member->schema, "properties") && !(member->done & QN_MUTE))
             lists = true;
     }
-    return lists && o->s->opts->closed;
+    return lists && o->s->closed;
 }
 
 static qn_status make_extra(object *o) {
-    const bool is_closed = is_closed_by_caller(o);
+    const bool is_closed = is_closed_by_wish(o);
     bool lists_only = is_closed; // nothing but listed names and patterns
     const bool is_wanted = o->wanted.some && o->wanted.listed == NOT_LISTED;
     for (size_t i = 0; i < o->all->n; i++)
@@ -434,10 +434,11 @@ static qn_status make_extra(object *o) {
 // --- different names -----------------------------------------------------------------------------
 //
 // Nothing remembers names, so two of them could be one. Where several different others are needed
-// (minProperties), names are told apart by a class: their first and their last character, each modulo
-// CLASS_STEP. What counts are classes, so two names of one class count once.
+// (minProperties), names are told apart by a class: their first and their last character, each
+// modulo CLASS_STEP. What counts are classes, so two names of one class count once.
 
-// The characters of one remainder, as a class of a regular expression. Those beyond ASCII go with 0.
+// The characters of one remainder, as a class of a regular expression. Those beyond ASCII go with
+// 0.
 static void add_characters(qn_buf *out, unsigned remainder) {
     qn_buf_text(out, remainder ? "[" : "[^");
     for (unsigned c = 0x21; c < 0x7F; c++)
@@ -446,8 +447,8 @@ static void add_characters(qn_buf *out, unsigned remainder) {
     qn_buf_text(out, "]");
 }
 
-static qn_status class_pattern(qn_str *out, object *o, unsigned class) {
-    const unsigned first = class / CLASS_STEP, last = class % CLASS_STEP;
+static qn_status class_pattern(qn_str *out, object *o, unsigned group) {
+    const unsigned first = group / CLASS_STEP, last = group % CLASS_STEP;
     qn_buf text = {0};
     qn_buf_text(&text, "^");
     add_characters(&text, first);
@@ -459,7 +460,7 @@ static qn_status class_pattern(qn_str *out, object *o, unsigned class) {
         add_characters(&text, first);
         qn_buf_text(&text, "$");
     }
-    if (class == 0) qn_buf_text(&text, "|^$");
+    if (group == 0) qn_buf_text(&text, "|^$");
     const char *kept = text.failed ? NULL : qn_arena_strdup(&o->s->arena, text.data, text.size);
     *out = (qn_str){kept, text.size};
     qn_buf_deinit(&text);
@@ -470,13 +471,13 @@ static qn_status make_classes(object *o) {
     if (o->by_class) return QN_OK;
     int32_t *made = qn_arena_alloc(&o->s->arena, N_CLASSES, sizeof *made);
     if (!made) return QN_NOMEM(o->s->err, "schema");
-    for (unsigned class = 0; class < N_CLASSES; class ++) {
+    for (unsigned group = 0; group < N_CLASSES; group++) {
         qn_lang_part part = {.kind = QN_LANG_PATTERN};
         int32_t node = QN_AST_NEVER;
-        QN_TRY(class_pattern(&part.pattern, o, class));
-        for (unsigned chosen = is_closed_by_caller(o); chosen < 1u << o->n_patterns; chosen++)
+        QN_TRY(class_pattern(&part.pattern, o, group));
+        for (unsigned chosen = is_closed_by_wish(o); chosen < 1u << o->n_patterns; chosen++)
             QN_TRY(add_extra(&node, o, chosen, false, &part));
-        made[class] = node == QN_AST_NEVER ? node : qn_ast_shared(o->s->ast, "property", node);
+        made[group] = node == QN_AST_NEVER ? node : qn_ast_shared(o->s->ast, "property", node);
     }
     o->by_class = made;
     return QN_OK;
@@ -550,10 +551,10 @@ static qn_status expand(counting *c, size_t at) {
     const uint32_t next = c->left == QN_AST_MANY ? 0 : from.used + 1;
     int32_t node = QN_AST_NEVER;
     QN_TRY(qn_schema_spend(o->s, 32, o->all->members[0].where));
-    for (unsigned class = 0; class < N_CLASSES; class ++) {
+    for (unsigned group = 0; group < N_CLASSES; group++) {
         int32_t rest;
-        QN_TRY(different_node(&rest, c, from.seen | 1u << class, next));
-        const int32_t one = qn_ast_seq3(ast, o->s->parts.comma, o->by_class[class], rest);
+        QN_TRY(different_node(&rest, c, from.seen | 1u << group, next));
+        const int32_t one = qn_ast_seq3(ast, o->s->parts.comma, o->by_class[group], rest);
         node = qn_ast_alt(ast, one, node);
     }
     qn_ast_rule_set(ast, c->rules[at], node);
@@ -579,11 +580,11 @@ static qn_status different_others(int32_t *out, object *o, uint32_t count, uint3
     if (count) {
         status = different_node(out, &c, 0, 0);
     } else {
-        for (unsigned class = 0; !status && class < N_CLASSES; class ++) {
-            status = different_node(&rest, &c, 1u << class, left == QN_AST_MANY ? 0 : 1);
+        for (unsigned group = 0; !status && group < N_CLASSES; group++) {
+            status = different_node(&rest, &c, 1u << group, left == QN_AST_MANY ? 0 : 1);
             if (!status)
                 node = qn_ast_alt(
-                    ast, qn_ast_seq3(ast, o->s->parts.blank, o->by_class[class], rest), node);
+                    ast, qn_ast_seq3(ast, o->s->parts.blank, o->by_class[group], rest), node);
         }
         *out = node;
     }
@@ -607,8 +608,8 @@ static uint32_t highest_count(const object *o, uint32_t n_required) {
     return most;
 }
 
-// The other properties: at least `min` and at most `max`, with the wanted one at the end. The first has
-// no comma before it if nothing is there yet.
+// The other properties: at least `min` and at most `max`, with the wanted one at the end. The first
+// has no comma before it if nothing is there yet.
 static int32_t others_node(const object *o, uint32_t min, uint32_t max, bool is_first) {
     qn_ast *ast = o->s->ast;
     const bool is_wanted = o->wanted.some && o->wanted.listed == NOT_LISTED;
@@ -719,7 +720,7 @@ static qn_status can_be_wanted(bool *out, object *o, const property *p) {
     const json_t *some = o->wanted.some, *match = json_object_get(some, "match");
     const json_t *names = json_object_get(some, "names"),
                  *patterns = json_object_get(some, "patterns");
-    json_t *not = json_object_get(some, "name");
+    json_t *named = json_object_get(some, "name");
     const qn_member at = {NULL, o->wanted.where, -1, 0};
     bool matches = true;
     *out = true;
@@ -733,8 +734,8 @@ static qn_status can_be_wanted(bool *out, object *o, const property *p) {
         if (matches) *out = false;
     }
     if (*out && match) QN_TRY(name_matches(out, o, qn_json_str(match), p->name, &at));
-    if (*out && not ) {
-        QN_TRY(is_name_valid(&matches, o, p->name, not, o->wanted.where));
+    if (*out && named) {
+        QN_TRY(is_name_valid(&matches, o, p->name, named, o->wanted.where));
         *out = !matches;
     }
     return QN_OK;

@@ -1,6 +1,6 @@
-// oneOf: exactly one choice may hold. It is honoured as a choice, which is the same where no value can
-// fulfil two of them; that is shown by types, by values, or by a property that both demand. Where it
-// cannot be shown, each choice excludes the others (qn_schema_one_options).
+// oneOf: exactly one choice may hold. It is honoured as a choice, which is the same where no value
+// can fulfil two of them; that is shown by types, by values, or by a property that both demand.
+// Where it cannot be shown, each choice excludes the others (qn_schema_one_options).
 #include "gen/grammar/schema.h"
 
 enum { DEPTH_MAX = 16 };

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// Numbers that 64 bits cannot hold are read as strings behind this mark. Fractions of up to 17 digits,
-// which is what programs write for a double, are doubles, and mean their shortest notation.
+// Numbers that 64 bits cannot hold are read as strings behind this mark. Fractions of up to 17
+// digits, which is what programs write for a double, are doubles, and mean their shortest notation.
 #define MARK     '\001'
 #define MARKED   "\"\\u0001"
 #define MARK_KEY "\\u0001"
@@ -143,8 +143,8 @@ static bool has_only(const json_t *object, const char *const *keys, size_t n) {
 }
 
 // {"type": "json_schema", "json_schema": {...}} and {"name", "strict", "schema"}, as requests to
-// servers have them, stand for the schema inside.
-static json_t *unwrap(json_t *schema) {
+// servers have them, stand for the schema inside. A strict one closes objects.
+static qn_status unwrap(qn_schema *s, json_t *schema) {
     static const char *const outer[] = {"type", "json_schema"};
     static const char *const inner[] = {"type", "name", "description", "strict", "schema"};
     const char *type = json_string_value(json_object_get(schema, "type"));
@@ -155,7 +155,15 @@ static json_t *unwrap(json_t *schema) {
     type = json_string_value(json_object_get(schema, "type"));
     const bool is_wrapper = wrapped && (!type || !strcmp(type, "json_schema")) &&
                             (json_is_object(wrapped) || json_is_boolean(wrapped));
-    return is_wrapper && has_only(schema, inner, 5) ? wrapped : schema;
+    s->root = schema;
+    s->closed = s->opts->closed;
+    if (!is_wrapper || !has_only(schema, inner, 5)) return QN_OK;
+    const json_t *strict = json_object_get(schema, "strict");
+    if (strict && !json_is_boolean(strict) && !json_is_null(strict))
+        return QN_FAIL(s->err, FORMAT, "schema: strict is neither true nor false");
+    s->root = wrapped;
+    s->closed |= json_is_true(strict);
+    return QN_OK;
 }
 
 // --- drafts --------------------------------------------------------------------------------------
@@ -195,6 +203,6 @@ qn_status qn_schema_read(json_t **outer, qn_schema *s, qn_str text) {
             qn_json_parse_as(outer, data, s->has_marks ? marked.size : text.size, &opts, s->err);
     qn_buf_deinit(&marked);
     QN_TRY(status);
-    s->root = unwrap(*outer);
+    QN_TRY(unwrap(s, *outer));
     return find_draft(s);
 }

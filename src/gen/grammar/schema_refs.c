@@ -1,6 +1,7 @@
 // References within a schema: pointers, anchors, and resources that have an address of their own
 // ($id). The whole is walked once; what lies where no schema is expected is walked when a reference
 // leads there.
+#include "core/chars.h"
 #include "core/mem.h"
 #include "gen/grammar/schema.h"
 
@@ -242,19 +243,13 @@ qn_status qn_schema_index(qn_schema *s) {
 
 // --- looking up ----------------------------------------------------------------------------------
 
-static int hex_value(char c) {
-    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
-    const char *hit = c ? strchr(digits, c) : NULL;
-    return hit ? (int)((hit - digits) % 16) : -1;
-}
-
 // One step of a pointer, with %XX, ~0 and ~1 read; returns where it ends.
 static const char *read_step(qn_buf *out, const char *at) {
     qn_buf_clear(out);
     for (; *at && *at != '/'; at++) {
         char c = *at;
-        if (c == '%' && hex_value(at[1]) >= 0 && hex_value(at[2]) >= 0) {
-            c = (char)(hex_value(at[1]) * 16 + hex_value(at[2]));
+        if (c == '%' && qn_hex_digit(at[1]) >= 0 && qn_hex_digit(at[2]) >= 0) {
+            c = (char)(qn_hex_digit(at[1]) * 16 + qn_hex_digit(at[2]));
             at += 2;
         }
         if (c == '~' && (at[1] == '0' || at[1] == '1')) {

@@ -1,5 +1,5 @@
-// Keywords that others can say: a schema that must not hold, conditions, dependencies and choices of
-// exactly one become schemas made of allOf, anyOf and plain keywords.
+// Keywords that others can say: a schema that must not hold, conditions, dependencies and choices
+// of exactly one become schemas made of allOf, anyOf and plain keywords.
 //
 // A negation is made one level deep: what it says of inner values is `not` again, and becomes
 // something else when those are built. Everything that is made here is made once for each schema
@@ -601,17 +601,17 @@ qn_status qn_schema_negated(json_t **out, qn_schema *s, json_t *schema, const qn
 }
 
 bool qn_schema_is_plain_not(const json_t *schema) {
-    json_t *not = json_object_get(schema, "not");
+    json_t *excluded = json_object_get(schema, "not");
     const char *type = json_string_value(json_object_get(schema, "type"));
-    const size_t n = json_object_size(not );
-    const bool has_type = json_object_get(not, "type") != NULL;
-    if (!json_is_object(not )) return false;
-    if (has_type && n == 1u + (json_object_get(not, "nullable") != NULL)) return true;
+    const size_t n = json_object_size(excluded);
+    const bool has_type = json_object_get(excluded, "type") != NULL;
+    if (!json_is_object(excluded)) return false;
+    if (has_type && n == 1u + (json_object_get(excluded, "nullable") != NULL)) return true;
     if (!type || n != 1) return false;
-    if (!strcmp(type, "number")) return json_object_get(not, "multipleOf") != NULL;
+    if (!strcmp(type, "number")) return json_object_get(excluded, "multipleOf") != NULL;
     return !strcmp(type, "string") &&
-           (json_object_get(not, "pattern") || json_object_get(not, "format") ||
-            json_object_get(not, "enum") || json_object_get(not, "const"));
+           (json_object_get(excluded, "pattern") || json_object_get(excluded, "format") ||
+            json_object_get(excluded, "enum") || json_object_get(excluded, "const"));
 }
 
 // --- dependencies --------------------------------------------------------------------------------

@@ -108,9 +108,10 @@ static qn_status add_format(qn_lang_part *parts, size_t *n, qn_schema *s, const 
 // not: {enum}, {const}, {pattern}, {format} of type string; all others are rewritten.
 static qn_status add_excluded(qn_lang_part *parts, size_t *n, qn_schema *s,
                               const qn_member *member) {
-    json_t *not = json_object_get(member->schema, "not"), *value;
-    json_t *list = json_object_get(not, "enum"), *one = json_object_get(not, "const");
-    json_t *pattern = json_object_get(not, "pattern"), *name = json_object_get(not, "format");
+    json_t *excluded = json_object_get(member->schema, "not"), *value;
+    json_t *list = json_object_get(excluded, "enum"), *one = json_object_get(excluded, "const");
+    json_t *pattern = json_object_get(excluded, "pattern"),
+           *name = json_object_get(excluded, "format");
     if (!qn_schema_is_plain_not(member->schema)) return QN_OK;
     if (name) return add_format(parts, n, s, member, name, true);
     if (!pattern && !list && !one) return QN_OK; // read elsewhere
@@ -168,8 +169,8 @@ static size_t join_lengths(qn_lang_part *parts, size_t n) {
     return n_others + 1;
 }
 
-// The strings for which all parts hold. Where the caller wants that, a pattern that cannot be honoured
-// is left out.
+// The strings for which all parts hold. Where the caller wants that, a pattern that cannot be
+// honoured is left out.
 static qn_status join_parts(int32_t *out, qn_schema *s, qn_lang_part *parts, size_t n) {
     int32_t inner;
     *out = s->parts.string;

@@ -428,15 +428,15 @@ static qn_status check_lists(bool *out, const check *c) {
 
 static qn_status check_reference(bool *out, const check *c) {
     static const char *const keywords[] = {"$ref", "$dynamicRef", "$recursiveRef"};
-    json_t *not = json_object_get(c->member.schema, "not"), *target;
+    json_t *excluded = json_object_get(c->member.schema, "not"), *target;
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
         if (!json_object_get(c->member.schema, keywords[i])) continue;
         QN_TRY(qn_schema_resolve(&target, c->s, &c->member, keywords[i]));
         QN_TRY(check_inner(out, c, c->value, target, keywords[i]));
     }
-    if (not ) {
+    if (excluded) {
         bool valid = true;
-        QN_TRY(check_inner(&valid, c, c->value, not, "not"));
+        QN_TRY(check_inner(&valid, c, c->value, excluded, "not"));
         *out = *out && !valid;
     }
     return QN_OK;

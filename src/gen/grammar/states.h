@@ -55,8 +55,8 @@ uint64_t qn_states_steps_left(const qn_states *states);
 QN_MUST_CHECK qn_states_result qn_states_start(int32_t *out, qn_states *states);
 QN_MUST_CHECK qn_states_result qn_states_step(int32_t *out, qn_states *states, int32_t from,
                                               uint8_t byte);
-// Where a token itself leads from a state, together with `by_bytes`, to which its bytes lead (perhaps
-// QN_STATE_DEAD). `has_text`: what stands for any other token stands for this one.
+// Where a token itself leads from a state, together with `by_bytes`, to which its bytes lead
+// (perhaps QN_STATE_DEAD). `has_text`: what stands for any other token stands for this one.
 QN_MUST_CHECK qn_states_result qn_states_token(int32_t *out, qn_states *states, int32_t from,
                                                int32_t token, bool has_text, int32_t by_bytes);
 // For a state with has_tokens: the token or tokens of its stack number i; false if it reads bytes.

@@ -1,5 +1,5 @@
-// The vocabulary as bytes: a tree of the tokens' texts, for asking an automaton about all of them in
-// one walk. Control tokens and tokens without a text are not in it.
+// The vocabulary as bytes: a tree of the tokens' texts, for asking an automaton about all of them
+// in one walk. Control tokens and tokens without a text are not in it.
 //
 // Most tokens are plain: whole characters that stand for themselves inside a JSON string. They are
 // kept as ready masks by their number of characters, and are not walked in such places.

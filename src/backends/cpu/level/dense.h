@@ -3,6 +3,7 @@
 #define QN_BACKENDS_CPU_LEVEL_DENSE_H
 
 #include "backends/cpu/level/tile.h"
+#include "core/mem.h"
 
 // What a thread lends (qn_cpu_scratch_tiles).
 typedef struct work {
@@ -23,7 +24,5 @@ static inline void find_rows(const void **rows, const qn_operand *x, qn_range ra
     for (int64_t r = range.first; r < range.end; r++)
         rows[r - range.first] = part_of(x, r / x->parts, r % x->parts);
 }
-
-static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 #endif

@@ -120,8 +120,8 @@ void QN_FN(head_scores)(const qn_task *task, int64_t piece, void *scratch) {
     }
     for (p.tile = cut.tiles.first; p.tile < cut.tiles.end; p.tile += p.n_tiles) {
         const int64_t at = p.tile * QN_TILE;
-        p.n_tiles = smaller(cut.tiles.end - p.tile, QN_PANEL_TILES);
-        const int64_t n = smaller(p.w->n_out - at, p.n_tiles * QN_TILE);
+        p.n_tiles = qn_min(cut.tiles.end - p.tile, QN_PANEL_TILES);
+        const int64_t n = qn_min(p.w->n_out - at, p.n_tiles * QN_TILE);
         panel_sums(&p, room.blocks);
         for (int64_t r = cut.rows.first; r < cut.rows.end; r++) {
             float *scores = room.sums[r - cut.rows.first];

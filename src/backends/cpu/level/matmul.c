@@ -25,14 +25,14 @@ static void multiply(const qn_task *task, int64_t piece, void *scratch) {
         const qn_packed *w = task->in[i].packed;
         const int64_t n_tiles = w->matrix_bytes / w->tile_bytes;
         const int64_t from = cut.tiles.first > first ? cut.tiles.first - first : 0;
-        const int64_t end = smaller(cut.tiles.end - first, n_tiles);
+        const int64_t end = qn_min(cut.tiles.end - first, n_tiles);
         p.w = w;
         for (p.tile = from; p.tile < end; p.tile += p.n_tiles) {
             const int64_t at = p.tile * QN_TILE;
-            p.n_tiles = smaller(end - p.tile, QN_PANEL_TILES);
+            p.n_tiles = qn_min(end - p.tile, QN_PANEL_TILES);
             panel_sums(&p, room.blocks);
             put_panel(&task->out[0], cut.rows, column + at,
-                      smaller(w->n_out - at, p.n_tiles * QN_TILE), room.sums);
+                      qn_min(w->n_out - at, p.n_tiles * QN_TILE), room.sums);
         }
         first += n_tiles;
         column += w->n_out;
@@ -60,7 +60,7 @@ void QN_FN(gated)(const qn_task *task, int64_t piece, void *scratch) {
     if (!gate.n_rows) return;
     for (int64_t t = cut.tiles.first; t < cut.tiles.end; t += QN_PANEL_TILES) {
         gate.tile = t;
-        gate.n_tiles = smaller(cut.tiles.end - t, QN_PANEL_TILES);
+        gate.n_tiles = qn_min(cut.tiles.end - t, QN_PANEL_TILES);
         product up = gate;
         up.sums = room.more;
         up.w = task->in[2].packed;
@@ -68,6 +68,6 @@ void QN_FN(gated)(const qn_task *task, int64_t piece, void *scratch) {
         panel_sums(&up, room.blocks);
         gate_rows(room.sums, room.more, gate.n_rows, gate.n_tiles * QN_TILE, task->attrs->act);
         put_panel(&task->out[0], cut.rows, t * QN_TILE,
-                  smaller(gate.w->n_out - t * QN_TILE, gate.n_tiles * QN_TILE), room.sums);
+                  qn_min(gate.w->n_out - t * QN_TILE, gate.n_tiles * QN_TILE), room.sums);
     }
 }
