@@ -4,6 +4,7 @@
 
 #include "task.h"
 
+#include "backends/cpu/level/math.h"
 #include "core/mem.h"
 #include "ir/ref.h"
 #include "ir/text.h"
@@ -235,6 +236,98 @@ static void norms_are_the_reference(void **state) {
     CHECK_CASES(cases);
 }
 
+// --- the written formulas of docs/numbers.md, one number at a time ---
+
+// Lane l of n_lanes sums elements l, l + n_lanes, ...; then the halves of the lanes are added.
+static float sum_in_lanes(const float *x, int64_t n, float mean, int n_lanes, bool is_squared) {
+    float lane[64] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        float *to = &lane[i % n_lanes];
+        const float d = x[i] - mean;
+        *to = is_squared ? fmaf(d, d, *to) : *to + d;
+    }
+    for (int half = n_lanes / 2; half > 0; half /= 2) {
+        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+    }
+    return lane[0];
+}
+
+// Row `t` of the rig's norm.
+static void plain_norm(const rig *r, float *to, int64_t t, int64_t n) {
+    const qn_op op = r->call.node->op;
+    const float eps = r->call.node->attrs.eps, *x = r->room[0] + t * n;
+    const float *w = op == QN_OP_ROTATE ? r->room[2] : r->room[1], *b = r->room[2];
+    const float mean = op == QN_OP_LAYER_NORM ? sum_in_lanes(x, n, 0, 64, false) / (float)n : 0;
+    const float sum = sum_in_lanes(x, n, mean, 64, true);
+    const float inverse = 1.0f / sqrtf((op == QN_OP_L2_NORM ? sum : sum / (float)n) + eps);
+    for (int64_t i = 0; i < n; i++) {
+        to[i] = (x[i] - mean) * inverse;
+        if (op == QN_OP_LAYER_NORM)
+            to[i] = fmaf(to[i], w[i], b[i]);
+        else if (op != QN_OP_L2_NORM)
+            to[i] *= w[i];
+    }
+    if (op == QN_OP_ROTATE) { // the first two elements turn
+        const float *angles = r->room[1] + 2 * t, from = to[0];
+        to[0] = fmaf(from, angles[0], -(to[1] * angles[1]));
+        to[1] = fmaf(from, angles[1], to[1] * angles[0]);
+    }
+}
+
+static void norms_keep_the_contract(void **state) {
+    (void)state;
+    static const int sizes[] = {2,  15, 16,  17,  31,  32,  48,  63,   64,
+                                65, 80, 127, 128, 129, 200, 255, 1024, 1103};
+    static const char *const ops[] = {
+        "%%1 \"w\" f32 (%d) = param\n%%2 f32 (T, 1, %d) = rms_norm(%%0, %%1) {eps=1e-6}\n",
+        "%%1 \"w\" f32 (%d) = param\n%%2 \"b\" f32 (%d) = param\n"
+        "%%3 f32 (T, 1, %d) = layer_norm(%%0, %%1, %%2) {eps=1e-5}\n",
+        "%%1 f32 (T, 1, %d) = l2_norm(%%0) {eps=1e-6}\n",
+        "%%1 \"a\" f32 (T, 2, 1) = input\n%%2 \"w\" f32 (%d) = param\n"
+        "%%3 f32 (T, 1, %d) = rotate(%%0, %%1, %%2) {eps=1e-6, rotate=2, pairs=half}\n",
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] * 4; i++) {
+        rig r;
+        char text[512], op[256];
+        void *want[QN_MAX_OUT] = {0};
+        const int n = sizes[i / 4];
+        snprintf(op, sizeof op, ops[i % 4], n, n, n);
+        snprintf(text, sizeof text, "graph \"t\"\n%%0 \"x\" f32 (T, 1, %d) = input\n%s", n, op);
+        rig_open(&r, text);
+        const int64_t rows = r.step.step.n_rows;
+        float *y = qn_alloc((size_t)(rows * n), sizeof *y);
+        for (int64_t t = 0; t < rows; t++) plain_norm(&r, y + t * n, t, n);
+        want[0] = y;
+        check_levels(&r, want, text);
+        qn_free(y);
+        rig_close(&r);
+    }
+}
+
+static void routing_keeps_the_contract(void **state) {
+    (void)state;
+    rig r;
+    rig_open(&r, "graph \"t\"\n%0 \"x\" f32 (T, 150) = input\n"
+                 "%1 i32 (T, 9), %2 f32 (T, 9) = route(%0) {top=9, normalize=0, scale=1}\n");
+    for (size_t i = 0; level_at(i); i++) {
+        void *outs[QN_MAX_OUT];
+        task_run(outs, &r.call, level_at(i));
+        for (int64_t t = 0; t < r.step.step.n_rows; t++) {
+            const float *x = r.room[0] + t * 150;
+            float p[150], most = x[0];
+            for (int k = 1; k < 150; k++) most = x[k] > most ? x[k] : most;
+            for (int k = 0; k < 150; k++) p[k] = math_exp(x[k] - most);
+            const float sum = sum_in_lanes(p, 150, 0, 16, false);
+            for (int64_t k = t * 9; k < t * 9 + 9; k++) {
+                const float want = p[((const int32_t *)outs[0])[k]] / sum;
+                assert_memory_equal((const float *)outs[1] + k, &want, sizeof want);
+            }
+        }
+        free_results(outs);
+    }
+    rig_close(&r);
+}
+
 static void moves_are_the_reference(void **state) {
     (void)state;
     static const op_case cases[] = {
@@ -443,6 +536,7 @@ int main(void) {
         cmocka_unit_test(positions_are_the_reference), cmocka_unit_test(experts_are_the_reference),
         cmocka_unit_test(fused_norms_change_no_bit),   cmocka_unit_test(rope_is_angles_and_rotate),
         cmocka_unit_test(routing_is_stable),           cmocka_unit_test(torn_shapes_are_refused),
+        cmocka_unit_test(norms_keep_the_contract),     cmocka_unit_test(routing_keeps_the_contract),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -127,7 +127,7 @@ static float finish_scores(float *score, uint64_t seen, const qn_attrs *attrs) {
     }
     f32v most[QN_PARTS];
     for (int i = 0; i < QN_PARTS; i++) most[i] = all_f32(-INFINITY);
-    for (int j = 0; j < BLOCK; j += LANES) {
+    for (int j = 0; j < BLOCK; j += 16) {
         for (int i = 0; i < QN_PARTS; i++)
             most[i] = max_f32(load_f32(score + j + i * QN_LANES), most[i]);
     }
@@ -152,7 +152,7 @@ static void join_block(const attend_job *job, int64_t first, int64_t end) {
         const float most = s->next_most[i], c = s->shrink[i];
         for (int j = 0; j < BLOCK; j++) p[j] = math_exp(p[j] - most);
         s->most[i] = most;
-        s->total[i] = __builtin_fmaf(s->total[i], c, sum_row(p, BLOCK));
+        s->total[i] = __builtin_fmaf(s->total[i], c, sum_row_16(p, BLOCK));
         for (int64_t f = 0; c != 1 && f < job->v_size; f++) o[f] *= c;
     }
 }

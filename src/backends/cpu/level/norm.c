@@ -15,8 +15,8 @@ void QN_FN(rms_norm)(const qn_task *task, int64_t piece, void *scratch) {
 
 static void layer_norm_row(float *out, const float *x, const float *w, const float *b, int64_t n,
                            float eps) {
-    const float mean = sum_row(x, n) / (float)n;
-    const float variance = sum_squares(x, n, mean) / (float)n;
+    const float mean = sum_row_64(x, n) / (float)n;
+    const float variance = sum_squares_64(x, n, mean) / (float)n;
     const float inverse = 1.0f / __builtin_sqrtf(variance + eps);
     for (int64_t i = 0; i < n; i++) out[i] = __builtin_fmaf((x[i] - mean) * inverse, w[i], b[i]);
 }
@@ -41,7 +41,7 @@ void QN_FN(l2_norm)(const qn_task *task, int64_t piece, void *scratch) {
         for (int64_t p = 0; p < x->parts; p++) {
             const float *from = part_of(x, r, p);
             float *to = part_of(&task->out[0], r, p);
-            const float sum = sum_squares(from, n, 0);
+            const float sum = sum_squares_64(from, n, 0);
             const float inverse = 1.0f / __builtin_sqrtf(sum + task->attrs->eps);
             for (int64_t i = 0; i < n; i++) to[i] = from[i] * inverse;
         }

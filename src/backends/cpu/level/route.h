@@ -12,7 +12,7 @@ static inline void route_row(int32_t *ids, float *weights, const float *scores, 
     float largest = scores[0], chosen = 0;
     for (int64_t i = 1; i < n; i++) largest = scores[i] > largest ? scores[i] : largest;
     for (int64_t i = 0; i < n; i++) p[i] = math_exp(scores[i] - largest);
-    const float sum = sum_row(p, n);
+    const float sum = sum_row_16(p, n);
     for (int64_t k = 0; k < attrs->top; k++) {
         int64_t best = 0;
         for (int64_t i = 1; i < n; i++) {
