@@ -303,7 +303,7 @@ static void chunks_meet(void **state) {
         {.heads = 2, .kv_heads = 1, .k_size = 4, .v_size = 6, .window = 100, .has_sinks = true},
         {.heads = 1, .kv_heads = 1, .k_size = 4, .v_size = 4, .type = QN_TYPE_Q8_0, .cap = 1},
     };
-    static const int32_t pasts[] = {1023, 1024, 1025};
+    static const int32_t pasts[] = {255, 256, 257, 511, 1023, 1024, 1025};
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
         for (size_t k = 0; k < sizeof pasts / sizeof pasts[0]; k++)
             check_layer(&layers[i], pasts[k], 2);
@@ -356,9 +356,9 @@ static void plain_head(const world *w, float *to, int64_t t, int64_t h) {
     const int64_t kv = h / (w->l.heads / w->l.kv_heads), v_size = w->l.v_size;
     const int64_t first = w->l.window > 0 && t >= w->l.window ? t - w->l.window + 1 : 0;
     plain all = {.most = -INFINITY};
-    for (int64_t chunk = first / 1024 * 1024; chunk <= t; chunk += 1024) {
+    for (int64_t chunk = first / 256 * 256; chunk <= t; chunk += 256) {
         plain c = {.most = -INFINITY};
-        for (int64_t block = chunk; block < chunk + 1024; block += QN_PAGE_ROWS) {
+        for (int64_t block = chunk; block < chunk + 256; block += QN_PAGE_ROWS) {
             const int64_t from = first > block ? first : block;
             const int64_t end = t + 1 < block + QN_PAGE_ROWS ? t + 1 : block + QN_PAGE_ROWS;
             if (from < end)
@@ -387,7 +387,8 @@ static void attention_keeps_the_contract(void **state) {
         {.heads = 3, .kv_heads = 3, .k_size = 4, .v_size = 19, .cap = 1},
         {.heads = 1, .kv_heads = 1, .k_size = 37, .v_size = 150},
     };
-    static const int32_t rows[] = {0, 1, 62, 63, 64, 65, 126, 1022, 1023, 1024, 1025, 1090};
+    static const int32_t rows[] = {0,   1,   62,  63,  64,  65,  126,  254,  255,  256,
+                                   257, 300, 511, 512, 767, 768, 1022, 1023, 1024, 1090};
     for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
         world w;
         static task_step s;

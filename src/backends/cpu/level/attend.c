@@ -7,7 +7,7 @@
 //   blocks of 64 positions: score_j = (fma chain over the head size, from 0) * scale, soft cap
 //     m' = max(m, scores)   c = exp(m - m')   p_j = exp(score_j - m')
 //     l' = fma(l, c, sum of p in 16 lanes)    o' = o * c, then fma(p_j, v_j, .) ascending
-//   chunks of 1024 positions, each from m = -inf, l = 0, o = 0, merged into M, L, O ascending:
+//   chunks of 256 positions, each from m = -inf, l = 0, o = 0, merged into M, L, O ascending:
 //     M' = max(M, m)   a = exp(M - M')   b = exp(m - M')   L' = fma(L, a, l * b), O as L
 //   a sink s: M' = max(M, s), L' = fma(L, a, exp(s - M')), O' = O * a
 //   result: O * (1 / L)
@@ -22,7 +22,7 @@
 
 #include <math.h>
 
-enum { BLOCK = QN_PAGE_ROWS, CHUNK = 1024 };
+enum { BLOCK = QN_PAGE_ROWS, CHUNK = 256 };
 
 // What one row sees of its sequence.
 typedef struct view {
@@ -51,7 +51,7 @@ typedef struct attend_job {
     float *slab;            // (32, 64) or (32, v_stride): keys or values
     float *queries;         // (queries, E)
     float *scores;          // (queries, 64)
-    float *o, *all_o;       // (queries, v_stride)
+    float *o, *all_o;       // (queries, v_stride); what is past a value's end is never read
     sums sums;
     const unsigned char *then; // keys that are read behind these rows; NULL: none
     view views[QN_ATTEND_QUERIES];
@@ -138,6 +138,7 @@ static float finish_scores(float *score, uint64_t seen, const qn_attrs *attrs) {
 // queries have one number of is computed for all of them together.
 static void join_block(const attend_job *job, int64_t first, int64_t end) {
     const sums *s = &job->sums;
+    const int64_t n = job->v_stride;
     for (int64_t i = first; i < end; i++)
         s->next_most[i] = finish_scores(job->scores + i * BLOCK, job->views[i / job->heads].seen,
                                         job->task->attrs);
@@ -150,10 +151,12 @@ static void join_block(const attend_job *job, int64_t first, int64_t end) {
         if (!job->views[i / job->heads].seen) continue;
         float *p = job->scores + i * BLOCK, *o = job->o + i * job->v_stride;
         const float most = s->next_most[i], c = s->shrink[i];
+        const bool is_scaled = c != 1 && s->most[i] != -INFINITY; // else o stays: 0 at first
         for (int j = 0; j < BLOCK; j++) p[j] = math_exp(p[j] - most);
         s->most[i] = most;
         s->total[i] = __builtin_fmaf(s->total[i], c, sum_row_16(p, BLOCK));
-        for (int64_t f = 0; c != 1 && f < job->v_size; f++) o[f] *= c;
+        for (int64_t f = 0; is_scaled && f < n; f += QN_LANES)
+            store_f32(o + f, load_f32(o + f) * all_f32(c));
     }
 }
 
@@ -203,15 +206,28 @@ static void add_values(const attend_job *job, const kv_page *page, int64_t first
 
 // --- chunks and rows ---
 
-static void merge_chunk(const attend_job *job, int64_t i) {
+// The chunk of n queries joins the chunks before; o is 0 again.
+static void merge_chunk(const attend_job *job, int64_t n) {
     const sums *s = &job->sums;
-    const float most = s->most[i] > s->all_most[i] ? s->most[i] : s->all_most[i];
-    const float a = math_exp(s->all_most[i] - most), b = math_exp(s->most[i] - most);
-    const float *o = job->o + i * job->v_stride;
-    float *all_o = job->all_o + i * job->v_stride;
-    s->all_most[i] = most;
-    s->all_total[i] = __builtin_fmaf(s->all_total[i], a, s->total[i] * b);
-    for (int64_t f = 0; f < job->v_size; f++) all_o[f] = __builtin_fmaf(all_o[f], a, o[f] * b);
+    const int64_t stride = job->v_stride;
+    for (int64_t i = 0; i < n; i++) {
+        const float m = s->most[i], all = s->all_most[i], most = m > all ? m : all;
+        s->next_most[i] = most;
+        s->shrink[i] = math_exp(all - most);
+        s->most[i] = math_exp(m - most);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (!job->views[i / job->heads].is_seen) continue;
+        const float a = s->shrink[i], b = s->most[i];
+        float *o = job->o + i * stride, *all_o = job->all_o + i * stride;
+        s->all_most[i] = s->next_most[i];
+        s->all_total[i] = __builtin_fmaf(s->all_total[i], a, s->total[i] * b);
+        for (int64_t f = 0; f < stride; f += QN_LANES) {
+            const f32v here = load_f32(o + f) * all_f32(b);
+            store_f32(all_o + f, fma_f32(load_f32(all_o + f), all_f32(a), here));
+            store_f32(o + f, all_f32(0));
+        }
+    }
 }
 
 static void finish_query(const attend_job *job, int64_t i) {
@@ -267,16 +283,13 @@ static void clear_floats(float *x, int64_t n) { memset(x, 0, (size_t)n * sizeof 
 
 static void run_chunk(attend_job *job, int n_rows, int64_t from, int64_t to) {
     const int64_t n = n_rows * job->heads;
-    clear_floats(job->o, n * job->v_stride);
     for (int64_t i = 0; i < n; i++) {
         job->sums.most[i] = -INFINITY;
         job->sums.total[i] = 0;
     }
     for (int i = 0; i < n_rows; i++) job->views[i].is_seen = false;
     for (int64_t block = from / BLOCK; block * BLOCK < to; block++) run_block(job, n_rows, block);
-    for (int64_t i = 0; i < n; i++) {
-        if (job->views[i / job->heads].is_seen) merge_chunk(job, i);
-    }
+    merge_chunk(job, n);
 }
 
 // Rows of one segment, at most as many as a piece has.
@@ -291,6 +304,7 @@ static void attend_run(attend_job *job, int64_t row, int n_rows) {
                part_of(job->q, row + i, job->cut.first_head),
                (size_t)(job->heads * job->k_size) * sizeof(float));
     }
+    clear_floats(job->o, n * job->v_stride);
     clear_floats(job->all_o, n * job->v_stride);
     for (int64_t i = 0; i < n; i++) {
         job->sums.all_most[i] = -INFINITY;
