@@ -17,7 +17,7 @@ static int make_model(void **state) {
     return 0;
 }
 
-static const char warning[] = "quern: warning: general.sampling.top_p is 7: top_p 7, want 0 to 1: "
+static const char warning[] = "quern: warning: general.sampling.top_p: top_p 7, want 0 to 1: "
                               "it is not used\n";
 
 #define STORY "-p", "Tell me a story.", "-n", "24"

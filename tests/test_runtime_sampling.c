@@ -172,21 +172,21 @@ static void values_out_of_range_are_left_out_with_a_warning(void **state) {
     static const struct {
         const char *edit, *warning;
     } cases[] = {
-        {"key general.sampling.temp f32 -1", "general.sampling.temp is -1: temperature -1, want 0"},
+        {"key general.sampling.temp f32 -1", "general.sampling.temp: temperature -1, want 0"},
         {"key general.sampling.temp f32 nan", "general.sampling.temp is nan"},
         {"key general.sampling.temp str hot", "general.sampling.temp is not a number"},
         {"key general.sampling.temp f32[] 1 2", "general.sampling.temp is not a number"},
-        {"key general.sampling.top_k i32 -5", "general.sampling.top_k is -5: top_k -5, want 0 to"},
+        {"key general.sampling.top_k i32 -5", "general.sampling.top_k: top_k -5, want 0 to"},
         {"key general.sampling.top_k f32 2.5",
          "general.sampling.top_k is 2.5, want a whole number"},
         {"key general.sampling.top_k i64 9999999999", "general.sampling.top_k is 1e+10, want"},
-        {"key general.sampling.top_p f32 1.5", "general.sampling.top_p is 1.5: top_p 1.5, want 0"},
-        {"key general.sampling.top_p f32 0", "general.sampling.top_p is 0: want more than 0"},
+        {"key general.sampling.top_p f32 1.5", "general.sampling.top_p: top_p 1.5, want 0"},
+        {"key general.sampling.top_p f32 0", "general.sampling.top_p: 0, want more than 0"},
         {"key general.sampling.min_p bool 1", "general.sampling.min_p is not a number"},
         {"key general.sampling.penalty_repeat f32 0", "general.sampling.penalty_repeat is 0"},
         {"key general.sampling.penalty_last_n i32 -9",
-         "general.sampling.penalty_last_n is -9: repeat_last_n -9, want -2"},
-        {"key general.sampling.mirostat i32 1", "general.sampling.mirostat is 1: mirostat 1, want"},
+         "general.sampling.penalty_last_n: repeat_last_n -9, want -2"},
+        {"key general.sampling.mirostat i32 1", "general.sampling.mirostat: mirostat 1, want"},
         {"key general.sampling.sequence str top_k,magic", "general.sampling.sequence: "},
         {"key general.sampling.sequence u32 7", "general.sampling.sequence is not a string"},
     };
@@ -235,12 +235,12 @@ static void wrong_values_of_a_generation_config_are_named(void **state) {
         const char *config, *warning;
     } cases[] = {
         {"{\"do_sample\": true, \"temperature\": -2}",
-         "generation_config.json: temperature is -2: temperature -2, want 0"},
+         "generation_config.json: temperature: temperature -2, want 0"},
         {"{\"do_sample\": true, \"top_p\": \"high\"}",
-         "generation_config.json: top_p is not a number"},
+         "generation_config.json: top_p is \"high\", want a number"},
         {"{\"do_sample\": \"yes\"}", "generation_config.json: do_sample is not true or false"},
         {"{\"do_sample\": true", "no sampling defaults: "},
-        {"[]", ""},
+        {"[]", "no sampling defaults: generation_config.json: not a JSON object"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const defaults d = read_folder(cases[i].config);

@@ -138,6 +138,10 @@ static qn_status find_foreign(char why[WHY], const qn_disk *disk, const struct s
         snprintf(why, WHY,
                  "its file system does not tell when folders were made, so it may have been "
                  "copied or unpacked here; name the folder if it is yours");
+    else if (!is_ours && faccessat(disk->fd, origin_name, R_OK, AT_EACCESS) != 0 && errno == EACCES)
+        snprintf(why, WHY,
+                 "its file %s, which tells whether it was made here, cannot be read by user %u",
+                 origin_name, (unsigned)geteuid());
     else if (!is_ours)
         snprintf(why, WHY,
                  "it belongs to user %u and has mode %04o, but was copied or unpacked "

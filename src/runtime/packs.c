@@ -241,11 +241,12 @@ static void load_file(qn_packs *packs, const qn_pack_file *file, const qn_disk *
                       const unsigned char **data) {
     qn_err err = {0};
     size_t n_bad = 0;
-    const char *remedy = disk->may_write ? ", and made anew" : "";
+    const char *remedy =
+        disk->may_write ? "; it is written again" : "; weights are packed in memory";
     if (disk->is_foreign || !qn_disk_has(disk, file->name)) return;
     if (qn_pack_file_map(&packs->map, data, file, &packs->items, &err) != QN_OK) {
-        qn_log(disk->log, disk->log_arg, QN_LOG_WARNING, "%s is not used%s: %s", file->path, remedy,
-               err.message);
+        qn_log(disk->log, disk->log_arg, QN_LOG_WARNING, "%s is not used: %s%s", file->path,
+               err.message, remedy);
         return;
     }
     adopt(packs, data);
@@ -254,7 +255,7 @@ static void load_file(qn_packs *packs, const qn_pack_file *file, const qn_disk *
         if (data[i])
             packs->cached += item->bytes;
         else if (++n_bad == 1)
-            qn_log(disk->log, disk->log_arg, QN_LOG_WARNING, "%s is damaged at weight %s%s",
+            qn_log(disk->log, disk->log_arg, QN_LOG_WARNING, "%s is damaged (weight %s)%s",
                    file->path, item->weight->name, remedy);
     }
 }

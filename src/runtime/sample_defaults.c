@@ -82,10 +82,9 @@ static void take(reader *r, const struct row *row, const char *name, double valu
         *real_at(&alone, row) = (float)own;
     qn_status status = qn_settings_check(&alone, &why);
     if (!status && row->is_positive && value == 0)
-        status = QN_FAIL(&why, ARGUMENT, "want more than 0");
-    if (status) {
-        qn_log(r->log, r->log_arg, QN_LOG_WARNING, "%s is %g: %s: it is not used", name, value,
-               why.message);
+        status = QN_FAIL(&why, ARGUMENT, "0, want more than 0");
+    if (status) { // the message has the value
+        qn_log(r->log, r->log_arg, QN_LOG_WARNING, "%s: %s: it is not used", name, why.message);
         return;
     }
     memcpy((char *)&r->opts + row->offset, (char *)&alone + row->offset, sizeof(float));
@@ -145,6 +144,9 @@ static void take_member(reader *r, const struct row *row, const json_t *value) {
     snprintf(name, sizeof name, "%s: %s", generation_config, row->json);
     if (json_is_number(value))
         take(r, row, name, json_number_value(value));
+    else if (json_is_string(value))
+        qn_log(r->log, r->log_arg, QN_LOG_WARNING, "%s is \"%.40s\", want a number: it is not used",
+               name, json_string_value(value));
     else if (!json_is_null(value))
         refuse(r, name, "a number");
 }
