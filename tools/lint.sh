@@ -34,6 +34,7 @@ paths() { git ls-files -z | grep -zvE '^(tests/data|models)/|^tools/lint.sh$' | 
 
 step "form" form
 step "layers" tools/layers.sh
+step "link edges" tools/edges.sh build
 step "sizes" tools/sizes.sh
 step "links" tools/links.sh
 step "the environment is read in core/debug.c only" environment

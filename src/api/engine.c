@@ -1,4 +1,4 @@
-// qn_engine: opening a model and asking it things. See quern.h for the contracts.
+// qn_engine: asking a model things. See quern.h for the contracts.
 #include "runtime/engine.h"
 
 #include "core/buf.h"
@@ -7,38 +7,6 @@
 #include "ir/text.h"
 #include "runtime/memory.h"
 #include "runtime/show.h"
-
-qn_status qn_engine_open(qn_engine **out, const char *path, const qn_engine_opts *opts,
-                         qn_err *err) {
-    QN_NEED(out, err);
-    if (!path) return QN_FAIL(err, ARGUMENT, "no model was named");
-    qn_engine *engine = qn_alloc(1, sizeof *engine);
-    if (!engine) return QN_NOMEM(err, "engine");
-    if (opts) engine->opts = *opts;
-    const qn_status status = qn_engine_open_parts(engine, path, err);
-    if (status)
-        qn_engine_close(engine);
-    else
-        *out = engine;
-    return status;
-}
-
-void qn_engine_close(qn_engine *engine) {
-    if (!engine) return;
-    qn_free(engine->params);
-    qn_free(engine->params_hidden);
-    qn_packs_destroy(engine->packs);
-    qn_state_layout_destroy(engine->layout);
-    qn_profile_deinit(&engine->profile);
-    qn_plan_deinit(&engine->prefill);
-    qn_plan_deinit(&engine->decode);
-    qn_plan_deinit(&engine->hidden);
-    qn_tokenizer_close(engine->tokenizer);
-    qn_model_destroy(engine->model);
-    qn_source_close(engine->source);
-    qn_pool_destroy(engine->pool);
-    qn_free(engine);
-}
 
 static const char *cache_type_name(const qn_engine *engine) {
     static const char *const names[QN_TYPE_COUNT] = {

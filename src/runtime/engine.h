@@ -63,9 +63,6 @@ QN_MUST_CHECK qn_status qn_engine_run_record(qn_logits *out, const qn_engine *en
                                              const char *path, const qn_logits_opts *opts,
                                              qn_err *err);
 
-// Fills an engine whose `opts` are set; what is half done is released by qn_engine_close.
-QN_MUST_CHECK qn_status qn_engine_open_parts(qn_engine *engine, const char *path, qn_err *err);
-
 // Takes memory for the rows and columns that `out` names.
 QN_MUST_CHECK qn_status qn_logits_init(qn_logits *out, qn_err *err);
 

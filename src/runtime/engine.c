@@ -1,9 +1,10 @@
-// Opening an engine: from a path to a model, its plans and its weights.
+// Opening and closing an engine: from a path to a model, its plans and its weights.
 #include "runtime/engine.h"
 
 #include "core/buf.h"
 #include "core/file.h"
 #include "core/log.h"
+#include "core/mem.h"
 #include "ir/text.h"
 #include "runtime/memory.h"
 #include "runtime/sample_defaults.h"
@@ -216,8 +217,35 @@ static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {
     return engine->opts.reference ? QN_OK : load_packs(engine, err);
 }
 
-qn_status qn_engine_open_parts(qn_engine *engine, const char *path, qn_err *err) {
+qn_status qn_engine_open(qn_engine **out, const char *path, const qn_engine_opts *opts,
+                         qn_err *err) {
+    QN_NEED(out, err);
+    if (!path) return QN_FAIL(err, ARGUMENT, "no model was named");
+    qn_engine *engine = qn_alloc(1, sizeof *engine);
+    if (!engine) return QN_NOMEM(err, "engine");
+    if (opts) engine->opts = *opts;
     const qn_status status = open_parts(engine, path, err);
     qn_disk_close(&engine->disk);
+    if (status)
+        qn_engine_close(engine);
+    else
+        *out = engine;
     return status;
+}
+
+void qn_engine_close(qn_engine *engine) {
+    if (!engine) return;
+    qn_free(engine->params);
+    qn_free(engine->params_hidden);
+    qn_packs_destroy(engine->packs);
+    qn_state_layout_destroy(engine->layout);
+    qn_profile_deinit(&engine->profile);
+    qn_plan_deinit(&engine->prefill);
+    qn_plan_deinit(&engine->decode);
+    qn_plan_deinit(&engine->hidden);
+    qn_tokenizer_close(engine->tokenizer);
+    qn_model_destroy(engine->model);
+    qn_source_close(engine->source);
+    qn_pool_destroy(engine->pool);
+    qn_free(engine);
 }
