@@ -10,7 +10,7 @@ typedef struct work {
     const qn_answer_opts *opts;
     qn_parts *parts; // NULL: all is text
     qn_answer answer;
-    qn_wrap wrap;
+    qn_line_wrap wrap;
     size_t n_text, n_reasoning; // bytes of the answer's that an event has told
     size_t n_calls;
     bool is_dim;

@@ -32,15 +32,15 @@ typedef struct qn_tasks_opts {
     bool shows_wrong;  // wrong answers on stderr
 } qn_tasks_opts;
 
-typedef struct qn_task {
+typedef struct qn_eval_task {
     const char *skill, *prompt, *checker; // borrowed from `json`
     const json_t *expected;
     json_t *json; // owned: json_decref
-} qn_task;
+} qn_eval_task;
 
 // One line of the file; `path` and `number` name it in errors.
-QN_MUST_CHECK qn_status qn_task_parse(qn_task *out, const char *line, size_t size, const char *path,
-                                      int64_t number, qn_err *err);
+QN_MUST_CHECK qn_status qn_task_parse(qn_eval_task *out, const char *line, size_t size,
+                                      const char *path, int64_t number, qn_err *err);
 
 typedef struct qn_skill {
     char *name; // owned

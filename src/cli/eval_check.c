@@ -7,17 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
-qn_status qn_task_parse(qn_task *out, const char *line, size_t size, const char *path,
+qn_status qn_task_parse(qn_eval_task *out, const char *line, size_t size, const char *path,
                         int64_t number, qn_err *err) {
     char what[64];
     snprintf(what, sizeof what, "task %lld", (long long)number);
     json_t *json = NULL;
     qn_status status = qn_json_parse(&json, line, size, true, what, err);
-    const qn_task t = {.skill = json_string_value(json_object_get(json, "skill")),
-                       .prompt = json_string_value(json_object_get(json, "prompt")),
-                       .checker = json_string_value(json_object_get(json, "checker")),
-                       .expected = json_object_get(json, "expected"),
-                       .json = json};
+    const qn_eval_task t = {.skill = json_string_value(json_object_get(json, "skill")),
+                            .prompt = json_string_value(json_object_get(json, "prompt")),
+                            .checker = json_string_value(json_object_get(json, "checker")),
+                            .expected = json_object_get(json, "expected"),
+                            .json = json};
     if (!status && (!t.skill || !t.prompt || !*t.prompt || !t.checker || !t.expected))
         status = QN_FAIL(
             err, FORMAT,

@@ -47,13 +47,13 @@ done:
     return status;
 }
 
-static int64_t longest_answer(const qn_task *t, const qn_tasks_opts *opts) {
+static int64_t longest_answer(const qn_eval_task *t, const qn_tasks_opts *opts) {
     enum { USUAL = 100, STORY = 320 };
     if (opts->most) return opts->most;
     return strcmp(t->skill, "stories") == 0 ? STORY : USUAL;
 }
 
-static qn_status show_wrong(const qn_task *t, const char *text, qn_err *err) {
+static qn_status show_wrong(const qn_eval_task *t, const char *text, qn_err *err) {
     char *expected = NULL;
     QN_TRY(qn_json_print(&expected, t->expected, &(qn_json_form){0}, "a task", err));
     fputs("wrong (", stderr);
@@ -65,7 +65,7 @@ static qn_status show_wrong(const qn_task *t, const char *text, qn_err *err) {
     return QN_OK;
 }
 
-static qn_status run_task(qn_skills *skills, const qn_task *t, qn_session *session,
+static qn_status run_task(qn_skills *skills, const qn_eval_task *t, qn_session *session,
                           const qn_tasks_opts *opts, qn_progress *progress, qn_err *err) {
     qn_skill *skill = NULL;
     QN_TRY(find_skill(&skill, skills, t->skill, err));
@@ -112,7 +112,7 @@ static qn_status run_lines(qn_skills *skills, const qn_buf *text, qn_session *se
         const size_t size = newline ? (size_t)(newline - line) : text->size - at;
         at += size + 1;
         if (strspn(line, " \t\r") >= size) continue;
-        qn_task t = {0};
+        qn_eval_task t = {0};
         QN_TRY_TO(done, qn_task_parse(&t, line, size, opts->path, ++number, err));
         status = run_task(skills, &t, session, opts, &progress, err);
         json_decref(t.json);

@@ -64,7 +64,7 @@ void qn_print_dim(const char *fmt, ...) {
 }
 
 void qn_print_entry(const char *text, int indent, bool is_dim) {
-    qn_wrap wrap;
+    qn_line_wrap wrap;
     qn_wrap_init(&wrap, stderr);
     wrap.indent = indent;
     if (is_dim) qn_wrap_dim(&wrap, true);

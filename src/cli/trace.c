@@ -10,7 +10,9 @@
 static const char *const phase_names[] = {
     [QN_PHASE_PREFILL] = "prefill", [QN_PHASE_DECODE] = "decode"};
 
-static qn_phase phase_of(int64_t rows) { return rows > 1 ? QN_PHASE_PREFILL : QN_PHASE_DECODE; }
+static qn_bench_phase phase_of(int64_t rows) {
+    return rows > 1 ? QN_PHASE_PREFILL : QN_PHASE_DECODE;
+}
 
 // --- the file ------------------------------------------------------------------------------------
 // Events as the "Trace Event Format" has them: "X" has a beginning and a duration in microseconds.

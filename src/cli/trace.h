@@ -33,7 +33,7 @@ typedef struct qn_trace_row {
 } qn_trace_row;
 
 // Steps of one row are decode, others prefill.
-typedef enum qn_phase { QN_PHASE_PREFILL, QN_PHASE_DECODE, QN_PHASE_COUNT } qn_phase;
+typedef enum qn_bench_phase { QN_PHASE_PREFILL, QN_PHASE_DECODE, QN_PHASE_COUNT } qn_bench_phase;
 
 enum { QN_TRACE_ROWS = 256, QN_TRACE_LANES = 16 };
 

@@ -7,19 +7,20 @@
 #include <string.h>
 #include <utf8proc.h>
 
-void qn_wrap_init(qn_wrap *wrap, FILE *to) {
+void qn_wrap_init(qn_line_wrap *wrap, FILE *to) {
     const qn_look look = qn_look_at(to);
-    *wrap = (qn_wrap){.to = to, .is_terminal = look.is_terminal, .has_colour = look.has_colour};
+    *wrap =
+        (qn_line_wrap){.to = to, .is_terminal = look.is_terminal, .has_colour = look.has_colour};
     if (wrap->is_terminal) wrap->width = qn_look_width(to);
 }
 
-static void new_line(qn_wrap *w) {
+static void new_line(qn_line_wrap *w) {
     putc('\n', w->to);
     w->column = w->blanks = 0;
 }
 
 // A line that goes on the one before; a long word is indented less.
-static void break_line(qn_wrap *w) {
+static void break_line(qn_line_wrap *w) {
     const int room = w->width - w->columns, indent = w->indent < room ? w->indent : room;
     new_line(w);
     if (indent <= 0) return;
@@ -28,7 +29,7 @@ static void break_line(qn_wrap *w) {
 }
 
 // Blanks at the beginning of a line are its form, and stay; a break takes the place of others.
-void qn_wrap_flush(qn_wrap *w) {
+void qn_wrap_flush(qn_line_wrap *w) {
     const bool is_cut = w->is_cut;
     w->is_cut = false;
     if (w->size == 0) return;
@@ -45,7 +46,7 @@ void qn_wrap_flush(qn_wrap *w) {
 }
 
 // ``` at the beginning of a line begins code, or ends it.
-static void end_line(qn_wrap *w) {
+static void end_line(qn_line_wrap *w) {
     enum { FENCE = 3 };
     qn_wrap_flush(w);
     new_line(w);
@@ -53,7 +54,7 @@ static void end_line(qn_wrap *w) {
     w->ticks = 0;
 }
 
-static void add_tab(qn_wrap *w) {
+static void add_tab(qn_line_wrap *w) {
     enum { STOP = 8 };
     qn_wrap_flush(w);
     fprintf(w->to, "%*s\t", w->blanks, "");
@@ -61,7 +62,7 @@ static void add_tab(qn_wrap *w) {
     w->blanks = 0;
 }
 
-static void add_character(qn_wrap *w, const char *text, size_t size, uint32_t code) {
+static void add_character(qn_line_wrap *w, const char *text, size_t size, uint32_t code) {
     const bool is_control = qn_code_is_control(code);
     const int columns = is_control ? 1 : utf8proc_charwidth((utf8proc_int32_t)code);
     const bool stands_alone = columns == 2;                 // scripts that are broken anywhere
@@ -76,7 +77,7 @@ static void add_character(qn_wrap *w, const char *text, size_t size, uint32_t co
     if (stands_alone) qn_wrap_flush(w);
 }
 
-void qn_wrap_add(qn_wrap *w, const char *text, size_t size) {
+void qn_wrap_add(qn_line_wrap *w, const char *text, size_t size) {
     if (!w->is_terminal) {
         fwrite(text, 1, size, w->to);
         if (size) w->column = text[size - 1] != '\n';
@@ -97,14 +98,14 @@ void qn_wrap_add(qn_wrap *w, const char *text, size_t size) {
     }
 }
 
-void qn_wrap_end_line(qn_wrap *w) {
+void qn_wrap_end_line(qn_line_wrap *w) {
     qn_wrap_flush(w);
     if (w->column > 0) new_line(w);
     w->ticks = 0;
     w->is_code = false;
 }
 
-void qn_wrap_dim(qn_wrap *w, bool is_dim) {
+void qn_wrap_dim(qn_line_wrap *w, bool is_dim) {
     qn_wrap_flush(w);
     if (w->has_colour) fputs(is_dim ? "\033[2m" : "\033[0m", w->to);
 }

@@ -10,7 +10,7 @@ enum { QN_LONGEST_WORD = 256 };
 // Caller storage. Where `to` is no terminal, everything is passed on as it is. Else a word waits
 // until its end has come; control characters become '?'; lines between ``` are not broken, and
 // neither is a word that is longer than a line: the terminal does it, and it can be copied whole.
-typedef struct qn_wrap {
+typedef struct qn_line_wrap {
     FILE *to;
     bool is_terminal, has_colour;
     int width;                  // columns, looked at for each word; 0: not known, nothing is broken
@@ -23,16 +23,16 @@ typedef struct qn_wrap {
     bool is_cut;                // it began before, on this line, and is longer than a line
     int ticks;                  // of the line: it began with so many; -1: with something else
     bool is_code;
-} qn_wrap;
+} qn_line_wrap;
 
-void qn_wrap_init(qn_wrap *wrap, FILE *to);
+void qn_wrap_init(qn_line_wrap *wrap, FILE *to);
 // Whole characters of UTF-8.
-void qn_wrap_add(qn_wrap *wrap, const char *text, size_t size);
+void qn_wrap_add(qn_line_wrap *wrap, const char *text, size_t size);
 // Writes the word that was not yet ended.
-void qn_wrap_flush(qn_wrap *wrap);
+void qn_wrap_flush(qn_line_wrap *wrap);
 // As flush, and a newline if the line has anything in it.
-void qn_wrap_end_line(qn_wrap *wrap);
+void qn_wrap_end_line(qn_line_wrap *wrap);
 // Switches the terminal's weak colour on or off; nothing where there is none.
-void qn_wrap_dim(qn_wrap *wrap, bool is_dim);
+void qn_wrap_dim(qn_line_wrap *wrap, bool is_dim);
 
 #endif

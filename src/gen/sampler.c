@@ -13,7 +13,7 @@
 typedef struct chain {
     qn_sample_opts given; // as it was set, for comparing; its lists are not looked at again
     qn_sample_opts opts;  // filled; without lists
-    const qn_step *steps[QN_N_STEPS]; // those that do something, in their order
+    const qn_sampler_step *steps[QN_N_STEPS]; // those that do something, in their order
     size_t n_steps;
     bool is_greedy;  // after the steps, the best is chosen
     qn_bias *biases; // (opts.n_biases)
@@ -110,7 +110,7 @@ static qn_status check_biases(const qn_sample_opts *opts, int64_t n_vocab, qn_er
 
 qn_status qn_sample_check(const qn_sample_opts *opts, qn_err *err) {
     QN_NEED(opts, err);
-    const qn_step *steps[QN_N_STEPS];
+    const qn_sampler_step *steps[QN_N_STEPS];
     size_t n_steps;
     QN_TRY(qn_settings_check(opts, err));
     QN_TRY(qn_steps_parse(steps, &n_steps, opts->order, err));
@@ -157,7 +157,7 @@ static void choose_steps(chain *c) {
     c->is_greedy = o->temperature == 0 || (o->top_k == 1 && !o->mirostat);
     size_t n = 0;
     for (size_t i = 0; i < c->n_steps; i++) {
-        const qn_step *step = c->steps[i];
+        const qn_sampler_step *step = c->steps[i];
         const bool is_idle = (c->is_greedy && step->kind != QN_STEP_SCORES) ||
                              (o->mirostat && step->kind == QN_STEP_FILTER);
         if (!is_idle && step->is_on(o)) c->steps[n++] = step;

@@ -169,7 +169,7 @@ static void run_temperature(const qn_step_run *run) {
 
 // --- the table -----------------------------------------------------------------------------------
 
-const qn_step qn_steps[QN_N_STEPS] = {
+const qn_sampler_step qn_steps[QN_N_STEPS] = {
     {"penalties", NULL, QN_STEP_SCORES, has_penalties, run_penalties},
     {"dry", NULL, QN_STEP_SCORES, has_dry, run_dry},
     {"top_n_sigma", "top_nsigma", QN_STEP_FILTER, has_top_n_sigma, run_top_n_sigma},
@@ -190,7 +190,7 @@ static bool is_named(const char *name, const char *word, size_t n) {
     return true;
 }
 
-static const qn_step *find_step(const char *word, size_t n) {
+static const qn_sampler_step *find_step(const char *word, size_t n) {
     for (size_t i = 0; i < QN_N_STEPS; i++) {
         if (is_named(qn_steps[i].name, word, n) || is_named(qn_steps[i].alias, word, n))
             return &qn_steps[i];
@@ -208,7 +208,7 @@ static qn_status refuse_step(const char *word, size_t n, qn_err *err) {
                    word, known);
 }
 
-qn_status qn_steps_parse(const qn_step *steps[QN_N_STEPS], size_t *n, const char *order,
+qn_status qn_steps_parse(const qn_sampler_step *steps[QN_N_STEPS], size_t *n, const char *order,
                          qn_err *err) {
     *n = 0;
     if (!order) {
@@ -217,7 +217,7 @@ qn_status qn_steps_parse(const qn_step *steps[QN_N_STEPS], size_t *n, const char
     }
     for (const char *word = order;; word++) {
         const size_t size = strcspn(word, ";");
-        const qn_step *step = find_step(word, size);
+        const qn_sampler_step *step = find_step(word, size);
         if (!step) return refuse_step(word, size, err);
         for (size_t i = 0; i < *n; i++) {
             if (steps[i] == step)

@@ -21,19 +21,19 @@ typedef enum qn_step_kind {
     QN_STEP_TEMPERATURE, // of no use before a greedy choice
 } qn_step_kind;
 
-typedef struct qn_step {
+typedef struct qn_sampler_step {
     const char *name, *alias; // alias: another word for it; NULL: none
     qn_step_kind kind;
     bool (*is_on)(const qn_sample_opts *opts);
     void (*run)(const qn_step_run *run);
-} qn_step;
+} qn_sampler_step;
 
 enum { QN_N_STEPS = 9 };
-extern const qn_step qn_steps[QN_N_STEPS]; // in the default order
+extern const qn_sampler_step qn_steps[QN_N_STEPS]; // in the default order
 
 // Reads an order of steps (NULL: the default one) into `steps`; *n of them. An unknown name, or one
 // that is there twice, is an error.
-QN_MUST_CHECK qn_status qn_steps_parse(const qn_step *steps[QN_N_STEPS], size_t *n,
+QN_MUST_CHECK qn_status qn_steps_parse(const qn_sampler_step *steps[QN_N_STEPS], size_t *n,
                                        const char *order, qn_err *err);
 
 // Numbers of the random draws of one position.

@@ -3,7 +3,7 @@
 
 typedef struct experts {
     int32_t route, down, quantize, mul; // nodes; quantize: -1 if there is none
-    qn_gate gate;
+    qn_gate_match gate;
 } experts;
 
 // The nodes behind COMBINE node i; false if they are not there.

@@ -100,7 +100,7 @@ static void refuse(const reader *r, const char *name, const char *want) {
 
 static void take_sequence(reader *r) {
     const qn_key *key = qn_source_find_key(r->source, sequence);
-    const qn_step *steps[QN_N_STEPS];
+    const qn_sampler_step *steps[QN_N_STEPS];
     size_t n_steps;
     qn_err why;
     if (!key) return;

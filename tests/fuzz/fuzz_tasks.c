@@ -7,7 +7,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_task(const char *line, size_t size, const char *answer) {
-    qn_task task = {0};
+    qn_eval_task task = {0};
     qn_err err = {0};
     bool is_right = false, again = false;
     if (qn_task_parse(&task, line, size, "tasks", 1, &err)) {

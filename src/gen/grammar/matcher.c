@@ -103,7 +103,7 @@ bool qn_matcher_may_end(const qn_matcher *m) {
 }
 
 bool qn_matcher_is_done(const qn_matcher *m) {
-    const qn_state *state = qn_states_get(m->states, m->now);
+    const qn_gr_state *state = qn_states_get(m->states, m->now);
     return m->has_ended || (state->may_end && state->n == 0);
 }
 
@@ -236,7 +236,7 @@ static void allow_others(const qn_matcher *m, uint32_t *mask, int32_t token) {
 
 // Adds the tokens that the state's stacks name themselves.
 static void add_tokens(qn_matcher *m, uint32_t *mask, int32_t state) {
-    const qn_state *s = qn_states_get(m->states, state);
+    const qn_gr_state *s = qn_states_get(m->states, state);
     for (uint32_t i = 0; s->has_tokens && i < s->n; i++) {
         int32_t token;
         bool negated;

@@ -9,7 +9,7 @@
 #include "core/mem.h"
 #include "gen/grammar/boolean.h"
 #include "gen/grammar/json.h"
-#include "gen/grammar/letters.h"
+#include "gen/grammar/look_letters.h"
 #include "gen/grammar/regex.h"
 
 #include <stdlib.h>
@@ -57,7 +57,7 @@ typedef struct automaton {
     int32_t tests[MAX_TESTS]; // where look-behinds start; an inner one comes before the outer
     size_t n_tests;
     int in_test; // look-behinds around the present node
-    qn_letters letters;
+    qn_gr_letters letters;
     qn_bools bools;
     state *states;
     size_t n_states, cap_states;
@@ -122,7 +122,7 @@ static int32_t compile(automaton *x, const qn_regex_node *tree, int32_t next);
 
 static int32_t compile_class(automaton *x, const qn_code_range *ranges, size_t n, int32_t next) {
     uint32_t letter_class = 0;
-    const qn_status status = qn_letters_add(&letter_class, &x->letters, ranges, n, x->err);
+    const qn_status status = qn_gr_letters_add(&letter_class, &x->letters, ranges, n, x->err);
     if (status) fail(x, status);
     return add_node(x, (look_node){.kind = IS_CHAR, .a = (int32_t)letter_class, .next = next});
 }
@@ -320,7 +320,7 @@ static int compare_nodes(const void *a, const void *b) {
 }
 
 static bool reads(const automaton *x, int32_t at, size_t letter) {
-    return qn_letters_has(&x->letters, (uint32_t)x->nodes[at].a, letter);
+    return qn_gr_letters_has(&x->letters, (uint32_t)x->nodes[at].a, letter);
 }
 
 // Where look-behind `k` comes to: from its nodes before (up to -1) by the letter, and anew from
@@ -457,7 +457,7 @@ static int32_t letters_node(automaton *x, const uint64_t *bits) {
     size_t n;
     if (x->status) return QN_AST_NEVER;
     if (qn_map_find(&x->sets, (const char *)bits, size, &known)) return (int32_t)known;
-    const qn_status status = qn_letters_ranges(&ranges, &n, &x->letters, bits, x->err);
+    const qn_status status = qn_gr_letters_ranges(&ranges, &n, &x->letters, bits, x->err);
     if (status) {
         fail(x, status);
         return QN_AST_NEVER;
@@ -522,11 +522,11 @@ qn_status qn_regex_lower_look(int32_t *out, qn_ast *ast, const qn_regex_node *tr
     automaton x = {.ast = ast, .form = form, .steps = steps, .err = err};
     x.status = qn_bools_init(&x.bools, &x.steps, err);
     const int32_t root = compile_all(&x, tree);
-    if (!x.status) x.status = qn_letters_make(&x.letters, &x.steps, err);
+    if (!x.status) x.status = qn_gr_letters_make(&x.letters, &x.steps, err);
     if (!x.status) expand_all(out, &x, root);
     *form.steps -= steps - x.steps;
     qn_free(x.nodes);
-    qn_letters_deinit(&x.letters);
+    qn_gr_letters_deinit(&x.letters);
     qn_bools_deinit(&x.bools);
     qn_free(x.states);
     qn_map_deinit(&x.index);

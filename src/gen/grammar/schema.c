@@ -246,7 +246,7 @@ bool qn_conj_speaks_for(const qn_conj *all, size_t i, size_t of) {
 }
 
 qn_status qn_schema_common_types(uint32_t *out, qn_schema *s, const qn_conj *all) {
-    *out = QN_TYPE_ANY;
+    *out = QN_SCHEMA_ANY;
     for (size_t i = 0; i < all->n; i++) {
         uint32_t types;
         QN_TRY(qn_schema_types(&types, s, &all->members[i]));
@@ -391,24 +391,24 @@ static qn_status by_types(int32_t *out, qn_schema *s, const qn_conj *all) {
     int32_t node = QN_AST_NEVER, made;
     QN_TRY(qn_schema_common_types(&types, s, all));
     for (size_t i = 0; i < all->n; i++) QN_TRY(exclude_types(&types, s, &all->members[i]));
-    if (types & QN_TYPE_NULL) node = qn_ast_text(s->ast, qn_str_of("null"));
-    if (types & QN_TYPE_BOOLEAN) {
+    if (types & QN_SCHEMA_NULL) node = qn_ast_text(s->ast, qn_str_of("null"));
+    if (types & QN_SCHEMA_BOOLEAN) {
         node = qn_ast_alt(s->ast, qn_ast_text(s->ast, qn_str_of("false")), node);
         node = qn_ast_alt(s->ast, qn_ast_text(s->ast, qn_str_of("true")), node);
     }
-    if (types & QN_TYPE_NUMBER) {
+    if (types & QN_SCHEMA_NUMBER) {
         QN_TRY(qn_schema_number(&made, s, all, types));
         node = qn_ast_alt(s->ast, made, node);
     }
-    if (types & QN_TYPE_STRING) {
+    if (types & QN_SCHEMA_STRING) {
         QN_TRY(qn_schema_string(&made, s, all));
         node = qn_ast_alt(s->ast, made, node);
     }
-    if (types & QN_TYPE_ARRAY) {
+    if (types & QN_SCHEMA_ARRAY) {
         QN_TRY(qn_schema_array(&made, s, all));
         node = qn_ast_alt(s->ast, made, node);
     }
-    if (types & QN_TYPE_OBJECT) {
+    if (types & QN_SCHEMA_OBJECT) {
         QN_TRY(qn_schema_object(&made, s, all));
         node = qn_ast_alt(s->ast, made, node);
     }

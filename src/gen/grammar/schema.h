@@ -65,17 +65,17 @@ typedef struct qn_conj {
     size_t n, cap;
 } qn_conj;
 
-typedef enum qn_type {
-    QN_TYPE_NULL = 1,
-    QN_TYPE_BOOLEAN = 2,
-    QN_TYPE_INTEGER = 4,
-    QN_TYPE_FRACTION = 8, // numbers that are not whole
-    QN_TYPE_STRING = 16,
-    QN_TYPE_ARRAY = 32,
-    QN_TYPE_OBJECT = 64,
-    QN_TYPE_NUMBER = QN_TYPE_INTEGER | QN_TYPE_FRACTION,
-    QN_TYPE_ANY = 127
-} qn_type;
+typedef enum qn_schema_type {
+    QN_SCHEMA_NULL = 1,
+    QN_SCHEMA_BOOLEAN = 2,
+    QN_SCHEMA_INTEGER = 4,
+    QN_SCHEMA_FRACTION = 8, // numbers that are not whole
+    QN_SCHEMA_STRING = 16,
+    QN_SCHEMA_ARRAY = 32,
+    QN_SCHEMA_OBJECT = 64,
+    QN_SCHEMA_NUMBER = QN_SCHEMA_INTEGER | QN_SCHEMA_FRACTION,
+    QN_SCHEMA_ANY = 127
+} qn_schema_type;
 
 typedef struct qn_waiting {
     qn_conj conj;

@@ -132,10 +132,10 @@ typedef struct type_name {
     uint32_t types;
 } type_name;
 
-static const type_name type_names[] = {{"null", QN_TYPE_NULL},       {"boolean", QN_TYPE_BOOLEAN},
-                                       {"integer", QN_TYPE_INTEGER}, {"number", QN_TYPE_NUMBER},
-                                       {"string", QN_TYPE_STRING},   {"array", QN_TYPE_ARRAY},
-                                       {"object", QN_TYPE_OBJECT}};
+static const type_name type_names[] = {
+    {"null", QN_SCHEMA_NULL},     {"boolean", QN_SCHEMA_BOOLEAN}, {"integer", QN_SCHEMA_INTEGER},
+    {"number", QN_SCHEMA_NUMBER}, {"string", QN_SCHEMA_STRING},   {"array", QN_SCHEMA_ARRAY},
+    {"object", QN_SCHEMA_OBJECT}};
 
 static uint32_t find_type(const json_t *name) {
     for (size_t i = 0; json_is_string(name) && i < sizeof type_names / sizeof *type_names; i++)
@@ -154,7 +154,7 @@ qn_status qn_schema_types(uint32_t *out, qn_schema *s, const qn_member *member) 
     const json_t *type = json_object_get(member->schema, "type");
     size_t i;
     json_t *one;
-    *out = type ? 0 : QN_TYPE_ANY;
+    *out = type ? 0 : QN_SCHEMA_ANY;
     if (type && !json_is_array(type)) {
         *out = find_type(type);
         if (!*out) return fail_type(s, member, type);
@@ -163,6 +163,6 @@ qn_status qn_schema_types(uint32_t *out, qn_schema *s, const qn_member *member) 
         if (!find_type(one)) return fail_type(s, member, one);
         *out |= find_type(one);
     }
-    if (json_is_true(json_object_get(member->schema, "nullable"))) *out |= QN_TYPE_NULL;
+    if (json_is_true(json_object_get(member->schema, "nullable"))) *out |= QN_SCHEMA_NULL;
     return QN_OK;
 }

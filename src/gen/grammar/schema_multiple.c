@@ -34,7 +34,7 @@ static void machine_deinit(machine *m) {
 
 // States of step / 10^scale: residues before the point; after it, by digits so far; at last one for
 // a digit too many that is not zero.
-static void fill_machine(machine *m, const qn_step *step) {
+static void fill_machine(machine *m, const qn_number_step *step) {
     const uint32_t size = (uint32_t)step->step, last = m->n - 1;
     for (uint32_t state = 0; state < last; state++) {
         const uint32_t residue = state % size, row = state / size; // row 0: before the point
@@ -120,7 +120,7 @@ static void find_dead(machine *m) {
     }
 }
 
-static qn_status machine_init(machine *out, qn_schema *s, const qn_step *step, bool negated,
+static qn_status machine_init(machine *out, qn_schema *s, const qn_number_step *step, bool negated,
                               const qn_where *where) {
     *out = (machine){.negated = negated};
     if (step->scale > QN_JSON_DIGITS || step->step > RESIDUES_MAX / (step->scale + 2))
@@ -288,7 +288,7 @@ static qn_status expand(numbers *x, size_t at) {
     return qn_ast_check(ast, x->s->err);
 }
 
-static qn_status add_machine(numbers *x, const qn_step *one, bool negated) {
+static qn_status add_machine(numbers *x, const qn_number_step *one, bool negated) {
     return machine_init(&x->machines[x->n_machines++], x->s, one, negated, x->where);
 }
 
@@ -332,7 +332,7 @@ qn_status qn_schema_multiples(int32_t *out, qn_schema *s, const qn_number_limits
     x.most = x.hi ? strlen(x.hi) : QN_JSON_DIGITS;
     if (x.most < strlen(x.lo)) x.most = strlen(x.lo);
     qn_status status = QN_OK;
-    if (l->step) status = add_machine(&x, &(qn_step){l->step, l->scale}, false);
+    if (l->step) status = add_machine(&x, &(qn_number_step){l->step, l->scale}, false);
     for (size_t i = 0; !status && i < l->n_not; i++) status = add_machine(&x, &l->not_of[i], true);
     cell start = {.phase = AT_START};
     for (size_t i = 0; i < x.n_machines; i++) start.at[i] = x.machines[i].start;
@@ -376,7 +376,7 @@ qn_status qn_schema_add_step(qn_number_limits *l, qn_schema *s, uint64_t step, u
     if (is_not && l->n_not == QN_STEPS_MAX)
         return QN_SCHEMA_FAIL(s, where, "not", LIMIT, "more than %d of multipleOf", QN_STEPS_MAX);
     if (is_not) {
-        l->not_of[l->n_not++] = (qn_step){step, scale};
+        l->not_of[l->n_not++] = (qn_number_step){step, scale};
     } else if (!l->step) {
         l->step = step;
         l->scale = scale;

@@ -222,9 +222,9 @@ qn_status qn_schema_number(int32_t *out, qn_schema *s, const qn_conj *all, uint3
     qn_number_limits l = {0};
     const qn_where *where = all->n ? all->members[0].where : NULL;
     QN_TRY(read_limits(&l, s, all));
-    const bool is_whole = !(types & QN_TYPE_FRACTION);
+    const bool is_whole = !(types & QN_SCHEMA_FRACTION);
     *out = is_whole ? s->parts.integer : s->parts.number;
-    if (!(types & QN_TYPE_INTEGER)) QN_TRY(qn_schema_add_step(&l, s, 1, 0, true, where));
+    if (!(types & QN_SCHEMA_INTEGER)) QN_TRY(qn_schema_add_step(&l, s, 1, 0, true, where));
     const bool has_steps = l.n_not || (l.step && !(is_whole && l.step == 1 && !l.scale));
     if (!l.min.is_there && !l.max.is_there && !has_steps) return QN_OK;
     if (is_whole) {

@@ -13,16 +13,16 @@ typedef struct qn_limit {
 } qn_limit;
 
 // A number must be a multiple of step / 10^scale.
-typedef struct qn_step {
+typedef struct qn_number_step {
     uint64_t step;
     unsigned scale;
-} qn_step;
+} qn_number_step;
 
 typedef struct qn_number_limits {
     qn_limit min, max;
     uint64_t step; // of all multipleOf together; 0: none
     unsigned scale;
-    qn_step not_of[QN_STEPS_MAX]; // what it must not be a multiple of
+    qn_number_step not_of[QN_STEPS_MAX]; // what it must not be a multiple of
     size_t n_not;
 } qn_number_limits;
 

@@ -314,7 +314,7 @@ static qn_status name_conditions(object *o, qn_lang_part *parts, size_t *n, bool
             *possible = false;
         if (json_is_false(member->schema)) continue;
         QN_TRY(qn_schema_types(&types, o->s, member));
-        if (!(types & QN_TYPE_STRING)) *possible = false;
+        if (!(types & QN_SCHEMA_STRING)) *possible = false;
         for (size_t k = 0; *possible && k < sizeof choices / sizeof *choices; k++)
             if (json_object_get(member->schema, choices[k]))
                 QN_TRY(qn_schema_ignore(o->s, member->where, choices[k],

@@ -16,7 +16,7 @@ static qn_status visible_types(uint32_t *out, qn_schema *s, side a, int depth);
 static qn_status types_of_list(uint32_t *out, qn_schema *s, side a, const char *keyword,
                                bool is_choice, int depth) {
     const json_t *list = json_object_get(a.schema, keyword);
-    uint32_t joined = is_choice ? 0 : QN_TYPE_ANY;
+    uint32_t joined = is_choice ? 0 : QN_SCHEMA_ANY;
     if (!json_array_size(list)) return QN_OK;
     for (size_t i = 0; i < json_array_size(list); i++) {
         uint32_t types;
@@ -30,16 +30,16 @@ static qn_status types_of_list(uint32_t *out, qn_schema *s, side a, const char *
 
 static uint32_t type_of(const qn_schema *s, const json_t *value) {
     static const uint32_t types[] = {
-        [JSON_OBJECT] = QN_TYPE_OBJECT, [JSON_ARRAY] = QN_TYPE_ARRAY,
-        [JSON_STRING] = QN_TYPE_STRING, [JSON_INTEGER] = QN_TYPE_INTEGER,
-        [JSON_REAL] = QN_TYPE_NUMBER,   [JSON_TRUE] = QN_TYPE_BOOLEAN,
-        [JSON_FALSE] = QN_TYPE_BOOLEAN, [JSON_NULL] = QN_TYPE_NULL};
-    return qn_schema_is_number(s, value) && json_is_string(value) ? QN_TYPE_NUMBER
+        [JSON_OBJECT] = QN_SCHEMA_OBJECT, [JSON_ARRAY] = QN_SCHEMA_ARRAY,
+        [JSON_STRING] = QN_SCHEMA_STRING, [JSON_INTEGER] = QN_SCHEMA_INTEGER,
+        [JSON_REAL] = QN_SCHEMA_NUMBER,   [JSON_TRUE] = QN_SCHEMA_BOOLEAN,
+        [JSON_FALSE] = QN_SCHEMA_BOOLEAN, [JSON_NULL] = QN_SCHEMA_NULL};
+    return qn_schema_is_number(s, value) && json_is_string(value) ? QN_SCHEMA_NUMBER
                                                                   : types[json_typeof(value)];
 }
 
 static qn_status visible_types(uint32_t *out, qn_schema *s, side a, int depth) {
-    *out = json_is_false(a.schema) ? 0 : QN_TYPE_ANY;
+    *out = json_is_false(a.schema) ? 0 : QN_SCHEMA_ANY;
     if (!json_is_object(a.schema) || depth > DEPTH_MAX) return QN_OK;
     QN_TRY(qn_schema_spend(s, 16, a.where));
     const qn_member member = {a.schema, a.where, -1, 0};
@@ -103,7 +103,7 @@ static qn_status objects_apart(bool *out, qn_schema *s, side a, side b, int dept
         const side y = {json_object_get(theirs, name), b.where};
         if (!y.schema && is_closed) *out = true;
         if (x.schema && y.schema && is_required(b.schema, name))
-            QN_TRY(are_apart(out, s, x, y, QN_TYPE_ANY, depth + 1));
+            QN_TRY(are_apart(out, s, x, y, QN_SCHEMA_ANY, depth + 1));
     }
     return QN_OK;
 }
@@ -121,8 +121,8 @@ static qn_status are_apart(bool *out, qn_schema *s, side a, side b, uint32_t typ
     *out = both == 0;
     if (!*out) QN_TRY(values_apart(out, s, a, b));
     if (!*out) QN_TRY(values_apart(out, s, b, a));
-    if (!*out && both == QN_TYPE_OBJECT) QN_TRY(objects_apart(out, s, a, b, depth));
-    if (!*out && both == QN_TYPE_OBJECT) QN_TRY(objects_apart(out, s, b, a, depth));
+    if (!*out && both == QN_SCHEMA_OBJECT) QN_TRY(objects_apart(out, s, a, b, depth));
+    if (!*out && both == QN_SCHEMA_OBJECT) QN_TRY(objects_apart(out, s, b, a, depth));
     const side sides[2] = {a, b};
     for (int i = 0; i < 2 && !*out; i++) {
         side target = {NULL, sides[i].where};

@@ -173,17 +173,17 @@ static qn_status number_type(uint32_t *out, const check *c) {
         QN_TRY(qn_schema_decimal(&decimal, c->s, c->value, c->member.where, "type"));
         is_whole = qn_decimal_is_whole(&decimal);
     }
-    *out = is_whole ? QN_TYPE_INTEGER : QN_TYPE_FRACTION;
+    *out = is_whole ? QN_SCHEMA_INTEGER : QN_SCHEMA_FRACTION;
     return QN_OK;
 }
 
 static qn_status check_types(bool *out, const check *c) {
-    static const uint32_t of[] = {[JSON_OBJECT] = QN_TYPE_OBJECT, [JSON_ARRAY] = QN_TYPE_ARRAY,
-                                  [JSON_STRING] = QN_TYPE_STRING, [JSON_TRUE] = QN_TYPE_BOOLEAN,
-                                  [JSON_FALSE] = QN_TYPE_BOOLEAN, [JSON_NULL] = QN_TYPE_NULL};
+    static const uint32_t of[] = {[JSON_OBJECT] = QN_SCHEMA_OBJECT, [JSON_ARRAY] = QN_SCHEMA_ARRAY,
+                                  [JSON_STRING] = QN_SCHEMA_STRING, [JSON_TRUE] = QN_SCHEMA_BOOLEAN,
+                                  [JSON_FALSE] = QN_SCHEMA_BOOLEAN, [JSON_NULL] = QN_SCHEMA_NULL};
     uint32_t types, type = 0;
     QN_TRY(qn_schema_types(&types, c->s, &c->member));
-    if (types == QN_TYPE_ANY) return QN_OK;
+    if (types == QN_SCHEMA_ANY) return QN_OK;
     if (qn_schema_is_number(c->s, c->value))
         QN_TRY(number_type(&type, c));
     else
@@ -481,11 +481,11 @@ static json_t *finite_values(json_t *single, uint32_t types) {
         qn_json_push(&list, json_incref(single));
         return list;
     }
-    if (types & QN_TYPE_BOOLEAN) {
+    if (types & QN_SCHEMA_BOOLEAN) {
         qn_json_push(&list, json_true());
         qn_json_push(&list, json_false());
     }
-    if (types & QN_TYPE_NULL) qn_json_push(&list, json_null());
+    if (types & QN_SCHEMA_NULL) qn_json_push(&list, json_null());
     return list;
 }
 
@@ -505,7 +505,7 @@ qn_status qn_schema_values(json_t **out, qn_schema *s, const qn_conj *conj) {
     }
     qn_conj_deinit(&all);
     QN_TRY(status);
-    if (!values && (single || !(types & ~(uint32_t)(QN_TYPE_BOOLEAN | QN_TYPE_NULL)))) {
+    if (!values && (single || !(types & ~(uint32_t)(QN_SCHEMA_BOOLEAN | QN_SCHEMA_NULL)))) {
         values = finite_values(single, types);
         if (!s->made) s->made = json_array();
         if (json_array_append_new(s->made, values)) return QN_NOMEM(s->err, "schema");

@@ -29,10 +29,10 @@ struct qn_states {
     // Parts of one reserved block: pages count when they are touched.
     void *block;
     size_t block_size;
-    qn_cell *cells, *spare;
+    qn_gr_cell *cells, *spare;
     uint32_t *cell_slots, *renamed;
     uint32_t *stacks; // of all sets
-    qn_state *states;
+    qn_gr_state *states;
     uint32_t *state_slots;
     int32_t *rows; // (state, class) -> state, -1: not known
     seen_slot *seen;
@@ -82,8 +82,8 @@ static void start_empty(qn_states *s) {
     s->cell_mask = FIRST_SLOTS - 1;
     s->n_cells = s->n_states = 1;
     s->n_stacks = 0;
-    s->cells[0] = (qn_cell){0};
-    s->states[0] = (qn_state){.canon = QN_STATE_DEAD, .advance = QN_STATE_DEAD, .mask = -1};
+    s->cells[0] = (qn_gr_cell){0};
+    s->states[0] = (qn_gr_state){.canon = QN_STATE_DEAD, .advance = QN_STATE_DEAD, .mask = -1};
     memset(s->rows, 0, s->program->n_classes * sizeof *s->rows);
 }
 
@@ -141,7 +141,7 @@ static uint32_t canon_count(const qn_states *s, int32_t node, uint32_t count) {
 static size_t cell_slot(const qn_states *s, int32_t node, uint32_t count, uint32_t parent) {
     size_t at = mix(mix(mix(17, (uint32_t)node), count), parent) & s->cell_mask;
     for (; s->cell_slots[at]; at = (at + 1) & s->cell_mask) {
-        const qn_cell *cell = &s->cells[s->cell_slots[at]];
+        const qn_gr_cell *cell = &s->cells[s->cell_slots[at]];
         if (cell->node == node && cell->count == count && cell->parent == parent) break;
     }
     return at;
@@ -151,7 +151,7 @@ static void grow_cell_slots(qn_states *s) {
     memset(s->cell_slots, 0, (s->cell_mask + 1) * sizeof *s->cell_slots);
     s->cell_mask = s->cell_mask * 2 + 1;
     for (uint32_t i = 1; i < s->n_cells; i++) {
-        const qn_cell *cell = &s->cells[i];
+        const qn_gr_cell *cell = &s->cells[i];
         s->cell_slots[cell_slot(s, cell->node, cell->count, cell->parent)] = i;
     }
 }
@@ -170,7 +170,7 @@ static uint32_t get_cell(qn_states *s, int32_t node, uint32_t count, uint32_t pa
     if (s->n_cells * 2 > s->cell_mask) grow_cell_slots(s);
     const uint32_t made = (uint32_t)s->n_cells++;
     s->cells[made] =
-        (qn_cell){node, count, parent, canon ? canon : made, s->cells[parent].depth + 1};
+        (qn_gr_cell){node, count, parent, canon ? canon : made, s->cells[parent].depth + 1};
     s->cell_slots[cell_slot(s, node, count, parent)] = made;
     return made;
 }
@@ -244,7 +244,7 @@ static void close_loop(qn_states *s, closing *c, place loop, uint32_t count) {
 
 // At the end of a counted string. The frame's count is one more than the characters, 0 before the
 // start.
-static void close_counted(qn_states *s, closing *c, const qn_cell *frame) {
+static void close_counted(qn_states *s, closing *c, const qn_gr_cell *frame) {
     const qn_pnode *node = &s->program->nodes[~frame->node];
     const qn_lengths *lengths = s->program->lengths[node->b];
     const uint32_t chars = frame->count - 1;
@@ -255,7 +255,7 @@ static void close_counted(qn_states *s, closing *c, const qn_cell *frame) {
 static void close_place(qn_states *s, closing *c, place at) {
     const qn_pnode *node = &s->program->nodes[at.node];
     const qn_lengths *lengths = s->program->lengths[node->a];
-    const qn_cell frame = s->cells[at.stack];
+    const qn_gr_cell frame = s->cells[at.stack];
     uint32_t chars = frame.count ? frame.count - 1 : 0;
     if (node->max && frame.count) chars = qn_lengths_next(lengths, chars);
     if (!qn_lengths_fit(lengths, node->min, chars)) return;
@@ -272,7 +272,7 @@ static void close_return(qn_states *s, closing *c, uint32_t stack) {
         s->made_may_end = true;
         return;
     }
-    const qn_cell frame = s->cells[stack];
+    const qn_gr_cell frame = s->cells[stack];
     if (frame.node < 0 && s->program->nodes[~frame.node].kind == QN_P_COUNTED)
         close_counted(s, c, &frame);
     else if (frame.node < 0)
@@ -363,7 +363,7 @@ static qn_states_result intern(int32_t *out, qn_states *s) {
     for (size_t i = 0; i < s->n_made; i++) hash = mix(hash, s->made[i]);
     size_t at = hash & (STATE_SLOTS - 1);
     for (; s->state_slots[at]; at = (at + 1) & (STATE_SLOTS - 1)) {
-        const qn_state *old = &s->states[s->state_slots[at]];
+        const qn_gr_state *old = &s->states[s->state_slots[at]];
         if (old->n == s->n_made && old->may_end == s->made_may_end &&
             !memcmp(s->stacks + old->first, s->made, s->n_made * sizeof *s->made)) {
             *out = (int32_t)s->state_slots[at];
@@ -373,12 +373,12 @@ static qn_states_result intern(int32_t *out, qn_states *s) {
     if (s->n_states == QN_STATES_MAX || s->n_stacks + s->n_made > QN_STACKS_MAX)
         return QN_STATES_FULL;
     const size_t made = s->n_states++, n_classes = s->program->n_classes;
-    s->states[made] = (qn_state){.first = (uint32_t)s->n_stacks,
-                                 .n = (uint32_t)s->n_made,
-                                 .canon = -1,
-                                 .advance = UNKNOWN,
-                                 .mask = -1,
-                                 .may_end = s->made_may_end};
+    s->states[made] = (qn_gr_state){.first = (uint32_t)s->n_stacks,
+                                    .n = (uint32_t)s->n_made,
+                                    .canon = -1,
+                                    .advance = UNKNOWN,
+                                    .mask = -1,
+                                    .may_end = s->made_may_end};
     memcpy(s->stacks + s->n_stacks, s->made, s->n_made * sizeof *s->made);
     for (size_t i = 0; i < s->n_made; i++)
         if (s->program->nodes[s->cells[s->made[i]].node].kind == QN_P_TOKEN)
@@ -403,13 +403,13 @@ qn_states_result qn_states_start(int32_t *out, qn_states *s) {
 qn_states_result qn_states_step(int32_t *out, qn_states *s, int32_t from, uint8_t byte) {
     int32_t *known = &s->rows[(size_t)from * s->program->n_classes + s->program->class_of[byte]];
     if (*known < 0) {
-        const qn_state state = s->states[from];
+        const qn_gr_state state = s->states[from];
         closing c = {0};
         begin(s);
         if (s->steps_left <= state.n) return QN_STATES_COSTLY;
         s->steps_left -= state.n;
         for (uint32_t i = 0; i < state.n; i++) {
-            const qn_cell top = s->cells[s->stacks[state.first + i]];
+            const qn_gr_cell top = s->cells[s->stacks[state.first + i]];
             const qn_pnode *node = &s->program->nodes[top.node];
             if (node->kind != QN_P_BYTE || !qn_byte_set_has(&s->program->sets[node->a], byte))
                 continue;
@@ -427,7 +427,7 @@ qn_states_result qn_states_step(int32_t *out, qn_states *s, int32_t from, uint8_
 
 bool qn_states_get_token(const qn_states *s, int32_t state, uint32_t i, int32_t *token,
                          bool *negated) {
-    const qn_cell *top = &s->cells[s->stacks[s->states[state].first + i]];
+    const qn_gr_cell *top = &s->cells[s->stacks[s->states[state].first + i]];
     const qn_pnode *node = &s->program->nodes[top->node];
     *token = node->a;
     *negated = node->b != 0;
@@ -436,7 +436,7 @@ bool qn_states_get_token(const qn_states *s, int32_t state, uint32_t i, int32_t 
 
 qn_states_result qn_states_token(int32_t *out, qn_states *s, int32_t from, int32_t token,
                                  bool has_text, int32_t by_bytes) {
-    const qn_state state = s->states[from], other = s->states[by_bytes];
+    const qn_gr_state state = s->states[from], other = s->states[by_bytes];
     closing c = {0};
     begin(s);
     if (s->steps_left <= state.n) return QN_STATES_COSTLY;
@@ -448,7 +448,7 @@ qn_states_result qn_states_token(int32_t *out, qn_states *s, int32_t from, int32
         bool negated;
         if (!qn_states_get_token(s, from, i, &wanted, &negated)) continue;
         if (negated ? wanted == token || !has_text : wanted != token) continue;
-        const qn_cell top = s->cells[s->stacks[state.first + i]];
+        const qn_gr_cell top = s->cells[s->stacks[state.first + i]];
         const qn_states_result result =
             close_from(s, &c, s->program->nodes[top.node].next, top.parent);
         if (result) return result;
@@ -457,7 +457,7 @@ qn_states_result qn_states_token(int32_t *out, qn_states *s, int32_t from, int32
 }
 
 qn_states_result qn_states_canon(int32_t *out, qn_states *s, int32_t of) {
-    qn_state *state = &s->states[of];
+    qn_gr_state *state = &s->states[of];
     if (state->canon < 0) {
         begin(s);
         for (uint32_t i = 0; i < state->n; i++)
@@ -528,7 +528,7 @@ qn_states_result qn_states_advance(int32_t *out, qn_states *s, int32_t from) {
 // --- keeping one state ---------------------------------------------------------------------------
 
 // Copies the cells below a state's stacks to `spare`, parents first; returns their number.
-static size_t save_cells(qn_states *s, const qn_state *state) {
+static size_t save_cells(qn_states *s, const qn_gr_state *state) {
     memset(s->renamed, 0, s->n_cells * sizeof *s->renamed);
     for (uint32_t i = 0; i < state->n; i++)
         for (uint32_t at = s->stacks[state->first + i]; at && !s->renamed[at];
@@ -544,7 +544,7 @@ static size_t save_cells(qn_states *s, const qn_state *state) {
 }
 
 int32_t qn_states_sweep(qn_states *s, int32_t keep) {
-    const qn_state state = s->states[keep];
+    const qn_gr_state state = s->states[keep];
     const size_t n = save_cells(s, &state);
     begin(s);
     for (uint32_t i = 0; i < state.n; i++) s->made[s->n_made++] = s->stacks[state.first + i];
@@ -553,7 +553,7 @@ int32_t qn_states_sweep(qn_states *s, int32_t keep) {
     memset(s->state_slots, 0, STATE_SLOTS * sizeof *s->state_slots);
     start_empty(s);
     for (size_t i = 0; i < n; i++) {
-        const qn_cell *cell = &s->spare[i];
+        const qn_gr_cell *cell = &s->spare[i];
         s->renamed[cell->canon] = get_cell(s, cell->node, cell->count, s->renamed[cell->parent]);
     }
     for (size_t i = 0; i < s->n_made; i++) s->made[i] = s->renamed[s->made[i]];
@@ -561,7 +561,7 @@ int32_t qn_states_sweep(qn_states *s, int32_t keep) {
     return intern(&out, s) == QN_STATES_OK ? out : QN_STATE_DEAD;
 }
 
-qn_state *qn_states_get(qn_states *s, int32_t state) { return &s->states[state]; }
+qn_gr_state *qn_states_get(qn_states *s, int32_t state) { return &s->states[state]; }
 bool qn_states_was_cut(const qn_states *s) { return s->was_cut; }
 size_t qn_states_count(const qn_states *s) { return s->n_states; }
 size_t qn_states_n_cells(const qn_states *s) { return s->n_cells; }

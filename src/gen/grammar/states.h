@@ -19,22 +19,22 @@ enum {
     QN_STACK_DEPTH_MAX = 4096,
 };
 
-typedef struct qn_cell {
+typedef struct qn_gr_cell {
     int32_t node;    // to go on at; ~node of a LOOP: a round of it is under way
     uint32_t count;  // rounds that are over
     uint32_t parent; // 0: the bottom
     uint32_t canon;  // the cell that behaves the same within the longest token
     uint32_t depth;
-} qn_cell;
+} qn_gr_cell;
 
-typedef struct qn_state {
+typedef struct qn_gr_state {
     uint32_t first, n; // stacks: tops that read a byte or a token, ascending
     int32_t canon;     // the state that behaves the same within the longest token; -1: not known
     int32_t advance;   // where every plain character leads; see qn_states_advance
     int32_t mask;      // of the matcher; -1: none
     bool may_end;
     bool has_tokens; // a stack waits for a token itself
-} qn_state;
+} qn_gr_state;
 
 typedef struct qn_states qn_states;
 
@@ -71,7 +71,7 @@ QN_MUST_CHECK qn_states_result qn_states_advance(int32_t *out, qn_states *states
 // Forgets everything but `keep`, whose new number is returned. What is kept was there before,
 // together with more, so there is room for it.
 int32_t qn_states_sweep(qn_states *states, int32_t keep);
-qn_state *qn_states_get(qn_states *states, int32_t state);
+qn_gr_state *qn_states_get(qn_states *states, int32_t state);
 // Whether a way was ever left out because its stack would be deeper than QN_STACK_DEPTH_MAX.
 bool qn_states_was_cut(const qn_states *states);
 size_t qn_states_count(const qn_states *states);

@@ -1,4 +1,4 @@
-#include "gen/grammar/letters.h"
+#include "gen/grammar/look_letters.h"
 
 #include "core/mem.h"
 
@@ -6,18 +6,18 @@
 
 enum { MAX_CODE = 0x10FFFF, MAX_SIGNATURE_BITS = 1 << 26 };
 
-void qn_letters_deinit(qn_letters *l) {
+void qn_gr_letters_deinit(qn_gr_letters *l) {
     qn_free(l->classes);
     qn_free(l->sizes);
     qn_map_deinit(&l->index);
     qn_free(l->starts);
     qn_free(l->letter_of);
     qn_free(l->has);
-    *l = (qn_letters){0};
+    *l = (qn_gr_letters){0};
 }
 
-qn_status qn_letters_add(uint32_t *out, qn_letters *l, const qn_code_range *ranges, size_t n,
-                         qn_err *err) {
+qn_status qn_gr_letters_add(uint32_t *out, qn_gr_letters *l, const qn_code_range *ranges, size_t n,
+                            qn_err *err) {
     // A class without ranges is a key of no bytes.
     uint32_t old = 0;
     if (!qn_grow((void **)&l->classes, &l->cap_classes, l->n_classes + 1, sizeof *l->classes) ||
@@ -38,7 +38,7 @@ static int compare_codes(const void *x, const void *y) {
     return (a > b) - (a < b);
 }
 
-static qn_status find_spans(qn_letters *l, qn_err *err) {
+static qn_status find_spans(qn_gr_letters *l, qn_err *err) {
     size_t n = 1, kept = 0;
     for (size_t c = 0; c < l->n_classes; c++) n += 2 * l->sizes[c];
     l->starts = qn_alloc(n, sizeof *l->starts);
@@ -57,7 +57,7 @@ static qn_status find_spans(qn_letters *l, qn_err *err) {
     return QN_OK;
 }
 
-static size_t find_span(const qn_letters *l, uint32_t code) {
+static size_t find_span(const qn_gr_letters *l, uint32_t code) {
     size_t lo = 0, hi = l->n_spans;
     while (hi - lo > 1) {
         const size_t mid = (lo + hi) / 2;
@@ -70,8 +70,8 @@ static size_t find_span(const qn_letters *l, uint32_t code) {
 }
 
 // For each span, the classes that have it: (span, n_words) bits.
-static qn_status sign_spans(uint64_t *signs, size_t n_words, const qn_letters *l, uint64_t *steps,
-                            qn_err *err) {
+static qn_status sign_spans(uint64_t *signs, size_t n_words, const qn_gr_letters *l,
+                            uint64_t *steps, qn_err *err) {
     for (size_t c = 0; c < l->n_classes; c++)
         for (size_t i = 0; i < l->sizes[c]; i++) {
             size_t span = find_span(l, l->classes[c][i].lo);
@@ -85,7 +85,7 @@ static qn_status sign_spans(uint64_t *signs, size_t n_words, const qn_letters *l
     return QN_OK;
 }
 
-static qn_status group_spans(qn_letters *l, const uint64_t *signs, size_t n_words, qn_err *err) {
+static qn_status group_spans(qn_gr_letters *l, const uint64_t *signs, size_t n_words, qn_err *err) {
     qn_map index = {0};
     qn_status status = QN_OK;
     for (size_t span = 0; !status && span < l->n_spans; span++) {
@@ -100,7 +100,7 @@ static qn_status group_spans(qn_letters *l, const uint64_t *signs, size_t n_word
     return status;
 }
 
-static void fill_has(qn_letters *l, const uint64_t *signs, size_t n_words) {
+static void fill_has(qn_gr_letters *l, const uint64_t *signs, size_t n_words) {
     for (size_t span = 0; span < l->n_spans; span++)
         for (size_t c = 0; c < l->n_classes; c++)
             if (signs[span * n_words + c / 64] >> (c % 64) & 1)
@@ -108,7 +108,7 @@ static void fill_has(qn_letters *l, const uint64_t *signs, size_t n_words) {
                                                                     << (l->letter_of[span] % 64);
 }
 
-qn_status qn_letters_make(qn_letters *l, uint64_t *steps, qn_err *err) {
+qn_status qn_gr_letters_make(qn_gr_letters *l, uint64_t *steps, qn_err *err) {
     QN_TRY(find_spans(l, err));
     const size_t n_words = l->n_classes / 64 + 1;
     if (l->n_spans * n_words * 64 > MAX_SIGNATURE_BITS)
@@ -130,8 +130,8 @@ qn_status qn_letters_make(qn_letters *l, uint64_t *steps, qn_err *err) {
     return status;
 }
 
-qn_status qn_letters_ranges(qn_code_range **out, size_t *n, const qn_letters *l,
-                            const uint64_t *bits, qn_err *err) {
+qn_status qn_gr_letters_ranges(qn_code_range **out, size_t *n, const qn_gr_letters *l,
+                               const uint64_t *bits, qn_err *err) {
     qn_code_range *ranges = qn_alloc(l->n_spans, sizeof *ranges);
     if (!ranges) return QN_NOMEM(err, "regular expression");
     *n = 0;
