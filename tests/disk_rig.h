@@ -9,8 +9,8 @@
 
 #include "core/file.h"
 #include "core/mem.h"
-#include "runtime/disk.h"
-#include "runtime/packs.h"
+#include "runtime/cache_folder.h"
+#include "runtime/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // Parts of values: v.name, v[key], v[low:high:step], and how many there are.
-#include "chat/text.h"
+#include "chat/chat_text.h"
 #include "chat/tree.h"
 
 static qn_status bind(qn_val *out, qn_render *r, const qn_builtin *row, const qn_val *self,

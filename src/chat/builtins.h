@@ -2,7 +2,7 @@
 #ifndef QN_CHAT_BUILTINS_H
 #define QN_CHAT_BUILTINS_H
 
-#include "chat/text.h"
+#include "chat/chat_text.h"
 
 #define QN_BUILTIN(name)                                                                           \
     static qn_status name(qn_val *out, qn_render *r, const qn_call_in *in, qn_err *err)

@@ -1,5 +1,5 @@
 // Calls: builtins get their arguments in the order of their parameters, macros in a scope.
-#include "chat/text.h"
+#include "chat/chat_text.h"
 #include "chat/tree.h"
 
 const qn_builtin *qn_rows_find(const qn_builtin *rows, size_t n, qn_str name) {

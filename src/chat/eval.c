@@ -1,5 +1,5 @@
 // Expressions -> values.
-#include "chat/text.h"
+#include "chat/chat_text.h"
 #include "chat/tree.h"
 
 typedef qn_status eval_fn(qn_val *out, qn_render *r, const qn_tree *node, qn_err *err);

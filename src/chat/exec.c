@@ -1,5 +1,5 @@
 // Statements -> text.
-#include "chat/text.h"
+#include "chat/chat_text.h"
 #include "chat/tree.h"
 
 typedef qn_status exec_fn(qn_render *r, const qn_tree *node, qn_err *err);

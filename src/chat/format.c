@@ -1,5 +1,5 @@
 // Texts with places for values: "%s" % x and "{}".format(x).
-#include "chat/text.h"
+#include "chat/chat_text.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 #include "chat/lexer.h"
 
-#include "chat/text.h"
+#include "chat/chat_text.h"
 #include "core/chars.h"
 #include "core/mem.h"
 #include "core/utf8.h"

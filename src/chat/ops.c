@@ -1,5 +1,5 @@
 // Operators, by Python's rules.
-#include "chat/text.h"
+#include "chat/chat_text.h"
 #include "core/mem.h"
 
 #include <math.h>

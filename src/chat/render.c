@@ -1,7 +1,7 @@
 // What every part of a rendering uses: steps, depth, memory, texts.
 #include "chat/render.h"
 
-#include "chat/text.h"
+#include "chat/chat_text.h"
 #include "core/mem.h"
 
 const qn_chat_limits qn_chat_default_limits = {.steps = 50 * 1000 * 1000,

@@ -1,5 +1,5 @@
 // Names and their values.
-#include "chat/text.h"
+#include "chat/chat_text.h"
 
 // Up to so many names are looked through one by one.
 enum { MOST_LISTED = 8, FIRST_SLOTS = 32 };

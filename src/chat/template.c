@@ -1,7 +1,7 @@
 #include "chat/template.h"
 
 #include "chat/clock.h"
-#include "chat/text.h"
+#include "chat/chat_text.h"
 #include "chat/tree.h"
 #include "core/json.h"
 #include "core/mem.h"

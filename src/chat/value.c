@@ -1,7 +1,7 @@
 // Values: their types, what they are made of, how they are printed.
 #include "chat/value.h"
 
-#include "chat/text.h"
+#include "chat/chat_text.h"
 #include "chat/tree.h"
 
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 #ifndef QN_CLI_BENCH_H
 #define QN_CLI_BENCH_H
 
-#include "cli/open.h"
+#include "cli/open_model.h"
 #include "cli/trace.h"
 
 // Over the repeats.

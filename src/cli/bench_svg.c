@@ -1,6 +1,6 @@
 // The roofline: how near the measured speeds are to what the machine can do.
 #include "cli/bench.h"
-#include "cli/svg.h"
+#include "cli/svg_file.h"
 
 #include "core/file.h"
 

@@ -1,7 +1,7 @@
 // quern compile: packs the weights of a model ahead of time, and writes its plans as text.
 #include "cli/folder.h"
 #include "cli/inspect.h"
-#include "cli/open.h"
+#include "cli/open_model.h"
 #include "cli/out.h"
 #include "cli/terminal.h"
 

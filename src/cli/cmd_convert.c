@@ -1,7 +1,7 @@
 // quern convert: a Hugging Face checkpoint folder becomes a GGUF file.
 #include "cli/args.h"
 #include "cli/making.h"
-#include "cli/open.h"
+#include "cli/open_model.h"
 #include "cli/out.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"

@@ -1,7 +1,7 @@
 // quern eval: how well a model predicts a text, or how many tasks it solves.
 #include "cli/command.h"
 #include "cli/eval.h"
-#include "cli/open.h"
+#include "cli/open_model.h"
 #include "cli/out.h"
 #include "cli/terminal.h"
 

@@ -1,5 +1,5 @@
 // quern graph: what a model computes, as text or as a picture.
-#include "cli/open.h"
+#include "cli/open_model.h"
 #include "cli/out.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 // quern logits: the scores that a model gives to every token of its vocabulary.
 #include "cli/args.h"
-#include "cli/open.h"
+#include "cli/open_model.h"
 #include "cli/out.h"
 #include "cli/scores.h"
 

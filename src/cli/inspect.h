@@ -2,7 +2,7 @@
 #ifndef QN_CLI_INSPECT_H
 #define QN_CLI_INSPECT_H
 
-#include "cli/open.h"
+#include "cli/open_model.h"
 
 // Tensors of one purpose and one numeric type.
 typedef struct qn_tally {

@@ -2,7 +2,7 @@
 #ifndef QN_CLI_RUN_H
 #define QN_CLI_RUN_H
 
-#include "cli/open.h"
+#include "cli/open_model.h"
 #include "cli/sampling.h"
 #include "cli/trace.h"
 

@@ -4,7 +4,7 @@
 #define QN_MAKE_STREAM_H
 
 #include "formats/gguf_write.h"
-#include "models/bind.h"
+#include "models/model_weights.h"
 
 // How far a whole making is. One thread at a time.
 typedef struct qn_making {

@@ -6,7 +6,7 @@
 #define QN_MAKE_TOWER_H
 
 #include "formats/gguf_write.h"
-#include "models/bind.h"
+#include "models/model_weights.h"
 
 typedef struct qn_tower {
     qn_graph graph; // of parameters only

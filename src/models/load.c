@@ -1,5 +1,5 @@
 // Reading weights into memory, with the fixes that a checkpoint's numbers need.
-#include "models/bind.h"
+#include "models/model_weights.h"
 
 #include "core/mem.h"
 

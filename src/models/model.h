@@ -5,7 +5,7 @@
 #ifndef QN_MODELS_MODEL_H
 #define QN_MODELS_MODEL_H
 
-#include "models/export.h"
+#include "models/model_export.h"
 #include "models/net.h"
 
 // Positions that 32 bits count with room to spare; a file that claims more has so many.

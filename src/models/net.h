@@ -5,8 +5,8 @@
 #ifndef QN_MODELS_NET_H
 #define QN_MODELS_NET_H
 
-#include "models/bind.h"
-#include "models/rope.h"
+#include "models/model_weights.h"
+#include "models/rope_scaling.h"
 
 // The numbers that every family has; families put this first in their own config.
 typedef struct qn_hparams {

@@ -6,7 +6,7 @@
 #include "core/debug.h"
 #include "ir/plan.h"
 #include "passes/passes.h"
-#include "runtime/disk.h"
+#include "runtime/cache_folder.h"
 
 typedef struct qn_compile_opts {
     const qn_backend *backend;

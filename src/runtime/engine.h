@@ -9,7 +9,7 @@
 #include "ir/ref.h"
 #include "models/model.h"
 #include "runtime/compile.h"
-#include "runtime/packs.h"
+#include "runtime/weights.h"
 #include "runtime/profile.h"
 #include "runtime/state.h"
 #include "tokenizer/tokenizer.h"

@@ -2,7 +2,7 @@
 #include "session/generate_int.h"
 
 #include "core/mem.h"
-#include "gen/grammar/object.h"
+#include "gen/grammar/grammar_int.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include "core/mem.h"
 #include "core/utf8.h"
 #include "gen/grammar/code_set.h"
-#include "gen/grammar/object.h"
+#include "gen/grammar/grammar_int.h"
 
 enum { MAX_DEPTH = 200, MAX_COUNT = 1 << 24, MAX_CODE = 0x10FFFF };
 

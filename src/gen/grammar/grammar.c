@@ -1,5 +1,5 @@
 #include "core/mem.h"
-#include "gen/grammar/object.h"
+#include "gen/grammar/grammar_int.h"
 
 enum { TEXT_MAX = 8 << 20 };
 

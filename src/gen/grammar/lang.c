@@ -2,8 +2,8 @@
 
 #include "core/mem.h"
 #include "core/utf8.h"
-#include "gen/grammar/json.h"
-#include "gen/grammar/regex.h"
+#include "gen/grammar/json_rules.h"
+#include "gen/grammar/regex_rules.h"
 #include "gen/grammar/states.h"
 
 enum { PART_STEPS = 16 << 20 }; // of making the states of one part

@@ -1,6 +1,6 @@
 // Follows a text token by token, and says which tokens may come next.
 #include "core/mem.h"
-#include "gen/grammar/object.h"
+#include "gen/grammar/grammar_int.h"
 #include "gen/grammar/states.h"
 
 #include <inttypes.h>

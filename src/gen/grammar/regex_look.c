@@ -8,9 +8,9 @@
 // the nodes that it has come to. Functions that are equal are one, so the states are finite.
 #include "core/mem.h"
 #include "gen/grammar/boolean.h"
-#include "gen/grammar/json.h"
+#include "gen/grammar/json_rules.h"
 #include "gen/grammar/look_letters.h"
-#include "gen/grammar/regex.h"
+#include "gen/grammar/regex_rules.h"
 
 #include <stdlib.h>
 

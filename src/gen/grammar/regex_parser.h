@@ -4,7 +4,7 @@
 #define QN_GEN_GRAMMAR_REGEX_PARSER_H
 
 #include "gen/grammar/code_set.h"
-#include "gen/grammar/regex.h"
+#include "gen/grammar/regex_rules.h"
 
 enum { QN_FLAG_FOLD = 1, QN_FLAG_LINES = 2, QN_FLAG_DOT_ALL = 4 }; // (?i) (?m) (?s)
 

@@ -1,7 +1,7 @@
 #include "gen/grammar/schema.h"
 
 #include "core/mem.h"
-#include "gen/grammar/object.h"
+#include "gen/grammar/grammar_int.h"
 
 #include <stdarg.h>
 #include <stdio.h>

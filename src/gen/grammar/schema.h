@@ -11,7 +11,7 @@
 #include "core/json.h"
 #include "gen/grammar/ast.h"
 #include "gen/grammar/decimal.h"
-#include "gen/grammar/json.h"
+#include "gen/grammar/json_rules.h"
 #include "gen/grammar/lang.h"
 
 // Where a schema stands: a JSON pointer, from its end.

@@ -1,4 +1,4 @@
-#include "models/rope.h"
+#include "models/rope_scaling.h"
 
 #include "core/mem.h"
 

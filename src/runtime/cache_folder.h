@@ -1,4 +1,4 @@
-// The cache folder: who may use it, and the plans in it. Packed weights: packs_file.h.
+// The cache folder: who may use it, and the plans in it. Packed weights: weights_file.h.
 //
 // Nothing in the folder is needed and nothing in it is trusted: what is missing, damaged or of
 // another program version counts as absent, and plans are never read to be run. Files appear whole,

@@ -15,8 +15,8 @@
 #include "backends/pack.h"
 #include "core/buf.h"
 #include "core/pool.h"
-#include "models/bind.h"
-#include "runtime/disk.h"
+#include "models/model_weights.h"
+#include "runtime/cache_folder.h"
 #include "runtime/identity.h"
 
 enum { QN_PACK_PAGE = 4096, QN_PACK_CHUNK = 2 << 20 };

@@ -1,9 +1,9 @@
-#include "runtime/packs.h"
+#include "runtime/weights.h"
 
 #include "core/log.h"
 #include "core/map.h"
 #include "core/mem.h"
-#include "runtime/packs_file.h"
+#include "runtime/weights_file.h"
 
 #include <string.h>
 

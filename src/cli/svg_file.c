@@ -1,4 +1,4 @@
-#include "cli/svg.h"
+#include "cli/svg_file.h"
 
 #include "cli/out.h"
 

@@ -1,4 +1,4 @@
-#include "models/bind.h"
+#include "models/model_weights.h"
 
 #include "core/mem.h"
 

@@ -2,7 +2,7 @@
 //
 // Without a cache folder each weight is read piece by piece, packed and forgotten again, so that
 // memory holds the packed weights and a few MiB. With one, the packed weights are a file there
-// (packs_file.h), which is mapped; what is missing or damaged in it is packed from the source, and
+// (weights_file.h), which is mapped; what is missing or damaged in it is packed from the source, and
 // the file is written anew. Whatever the file holds, the weights are those of the source. Constant
 // once created; share freely.
 #ifndef QN_RUNTIME_PACKS_H
@@ -12,7 +12,7 @@
 #include "core/pool.h"
 #include "ir/plan.h"
 #include "models/model.h"
-#include "runtime/disk.h"
+#include "runtime/cache_folder.h"
 
 typedef struct qn_packs qn_packs;
 

@@ -1,4 +1,4 @@
-#include "models/export.h"
+#include "models/model_export.h"
 
 #include <math.h>
 #include <stdio.h>

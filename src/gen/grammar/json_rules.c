@@ -1,8 +1,8 @@
-#include "gen/grammar/json.h"
+#include "gen/grammar/json_rules.h"
 
 #include "core/mem.h"
 #include "core/utf8.h"
-#include "gen/grammar/object.h"
+#include "gen/grammar/grammar_int.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE // statx
-#include "runtime/disk.h"
+#include "runtime/cache_folder.h"
 
 #include "backends/pack.h"
 #include "core/buf.h"

@@ -1,5 +1,5 @@
 #define _XOPEN_SOURCE 700 // realpath
-#include "runtime/packs_file.h"
+#include "runtime/weights_file.h"
 
 #include "core/file.h"
 #include "core/mem.h"

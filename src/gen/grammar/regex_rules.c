@@ -1,7 +1,7 @@
-#include "gen/grammar/regex.h"
+#include "gen/grammar/regex_rules.h"
 
-#include "gen/grammar/json.h"
-#include "gen/grammar/object.h"
+#include "gen/grammar/json_rules.h"
+#include "gen/grammar/grammar_int.h"
 
 enum { STEPS_MAX = 40 << 20 }; // of a pattern that is the whole grammar
 

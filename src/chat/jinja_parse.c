@@ -1,4 +1,4 @@
-#include "chat/parse.h"
+#include "chat/jinja_parse.h"
 
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-#include "chat/text.h"
+#include "chat/chat_text.h"
 
 #include "core/utf8.h"
 

@@ -5,7 +5,7 @@
 
 #include "core/arena.h"
 #include "formats/gguf_write.h"
-#include "models/rope.h"
+#include "models/rope_scaling.h"
 
 typedef struct qn_export {
     qn_gguf_writer *writer;         // borrowed

@@ -1,4 +1,4 @@
-#include "cli/open.h"
+#include "cli/open_model.h"
 
 #include "cli/folder.h"
 #include "cli/out.h"
