@@ -5,9 +5,9 @@
 
 // The headers of the kernels are compiled for a level.
 #define QN_LEVEL portable
-#include "backends/cpu/level/level.h"
-#include "backends/cpu/level/math.h"
-#include "backends/cpu/level/norm.h"
+#include "backends/cpu/kernels/level.h"
+#include "backends/cpu/kernels/kernel_math.h"
+#include "backends/cpu/kernels/norm.h"
 #include "core/mem.h"
 
 #include <float.h>

@@ -35,6 +35,7 @@ paths() { git ls-files -z | grep -zvE '^(tests/data|models)/|^tools/lint.sh$' | 
 step "form" form
 step "layers" tools/layers.sh
 step "link edges" tools/edges.sh build
+step "names" tools/names.sh
 step "sizes" tools/sizes.sh
 step "links" tools/links.sh
 step "the environment is read in core/debug.c only" environment

@@ -2,7 +2,7 @@
 // kilobytes of weights. More rows: panels of tiles times groups of rows, which share each unpacked
 // panel; the weights of a piece are small then, and its rows stay in the second-level cache.
 #include "backends/cpu/cpu.h"
-#include "backends/cpu/level/tile_block.h"
+#include "backends/cpu/kernels/tile_block.h"
 
 enum {
     PIECE_BYTES = 128 << 10, // of weights: about 10 microseconds for one row

@@ -1,0 +1,194 @@
+// Keys and values in the pages of a cache.
+#ifndef QN_BACKENDS_CPU_KERNELS_ATTEND_H
+#define QN_BACKENDS_CPU_KERNELS_ATTEND_H
+
+#include "backends/cpu/kernels/level.h"
+#include "backends/cpu/kernels/small_product.h"
+#include "quant/blocks.h"
+
+#include <string.h>
+
+static inline int64_t row_position(const qn_step *step, int64_t row) {
+    const int32_t seg = step->row_seg[row];
+    return step->seg_past[seg] + (row - step->seg_row[seg]);
+}
+
+// The page with positions 64 * block ... of a segment, where this layer's part begins; NULL: it was
+// given back.
+static inline unsigned char *cache_page(const qn_cache_view *cache, const qn_step *step,
+                                        int64_t seg, int64_t block) {
+    const int64_t groups = step->n_groups > 0 ? step->n_groups : 1;
+    const int32_t page =
+        step->seg_pages[(seg * groups + cache->group) * step->pages_per_seg + block];
+    return page < 0 ? NULL : cache->pages + page * cache->page_bytes + cache->offset;
+}
+
+// Keys of a kv head in a page, and its value row at `slot` (0 ... 63).
+static inline unsigned char *cache_keys(const qn_cache_view *cache, unsigned char *page,
+                                        int64_t head) {
+    return page + head * QN_PAGE_ROWS * qn_cpu_cache_row_bytes(cache->type, cache->k_size);
+}
+
+static inline unsigned char *cache_value(const qn_cache_view *cache, unsigned char *page,
+                                         int64_t head, int64_t slot) {
+    return cache_keys(cache, page, cache->heads) +
+           (head * QN_PAGE_ROWS + slot) * qn_cpu_cache_row_bytes(cache->type, cache->v_size);
+}
+
+// --- keys and values as floats, a slab at a time ---
+
+enum { SLAB = 32 }; // rows of a slab: numbers of a key, positions of values
+
+// What a kv head has in a page. While one part is read the same part of what comes next is fetched
+// from memory: behind keys the values, behind values the keys of the next page.
+typedef struct kv_page {
+    qn_type type;
+    bool is_shared;   // many queries use it: better unpacked once
+    int64_t n_groups; // of 16 positions: those behind them nobody sees
+    int64_t k_size, v_size;
+    const unsigned char *keys, *values, *next_keys; // next_keys may be NULL
+    float *slab;                                    // room for (32, 64) and (32, F'): see below
+} kv_page;
+
+QN_INLINE void fetch_bytes(const unsigned char *at, int64_t bytes) {
+    for (int64_t i = 0; at && i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+}
+
+QN_INLINE void unpack_halves(float *to, const unsigned char *from, int64_t n) {
+    int64_t i = 0;
+    for (; i + QN_LANES <= n; i += QN_LANES) store_f32(to + i, widen_half(from + 2 * i));
+    for (; i < n; i++) to[i] = qn_load_half(from + 2 * i);
+}
+
+QN_INLINE f32v scaled_bytes(const unsigned char *from, f32v scale) {
+    return scale * to_float(widen_u8(from) << 24 >> 24);
+}
+
+// n rows of a block of Q8_0 keys of 16 positions: 16 scales, then rows of bytes. To rows of 64.
+static inline void unpack_key_bytes(float *to, const unsigned char *block, int64_t n) {
+    f32v scale[QN_KEY_GROUP / QN_LANES];
+    for (int j = 0; j < QN_KEY_GROUP; j += QN_LANES)
+        scale[j / QN_LANES] = widen_half(block + 2 * j);
+    const unsigned char *from = block + 2 * QN_KEY_GROUP;
+    for (int64_t i = 0; i < n; i++) {
+        for (int j = 0; j < QN_KEY_GROUP; j += QN_LANES)
+            store_f32(to + i * QN_PAGE_ROWS + j,
+                      scaled_bytes(from + i * QN_KEY_GROUP + j, scale[j / QN_LANES]));
+    }
+}
+
+// n rows of keys of 16 positions, to rows of 64.
+static inline void unpack_group(float *to, qn_type type, const unsigned char *from, int64_t n) {
+    if (type == QN_TYPE_Q8_0) {
+        unpack_key_bytes(to, from, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++, to += QN_PAGE_ROWS) {
+        if (type == QN_TYPE_F16)
+            unpack_halves(to, from + 2 * QN_KEY_GROUP * i, QN_KEY_GROUP);
+        else
+            memcpy(to, from + 4 * QN_KEY_GROUP * i, 4 * QN_KEY_GROUP);
+    }
+}
+
+// Keys e ... e + n - 1 of a page, (n, 64): as they lie there, or in the slab. e is a multiple of 32.
+static inline matrix load_keys(const kv_page *page, int64_t e, int64_t n) {
+    const qn_type_info *info = qn_type_get(page->type);
+    const int64_t row = qn_cpu_cache_row_bytes(page->type, page->k_size);
+    const int64_t group = QN_KEY_GROUP * row, bytes = n / info->block * info->bytes * QN_KEY_GROUP;
+    const int64_t at = e / info->block * info->bytes * QN_KEY_GROUP;
+    if (page->type != QN_TYPE_Q8_0 && !page->is_shared) {
+        const bool is_half = page->type == QN_TYPE_F16;
+        return (matrix){.kind = is_half ? MAC_KEY_HALVES : MAC_KEY_FLOATS,
+                        .rows = page->keys + at,
+                        .stride = QN_KEY_GROUP * (is_half ? 2 : 4),
+                        .group = group,
+                        .ahead = page->values - page->keys};
+    }
+    for (int64_t g = 0; g < page->n_groups; g++) {
+        if (e < page->v_size) fetch_bytes(page->values + g * group + at, bytes);
+        unpack_group(page->slab + g * QN_KEY_GROUP, page->type, page->keys + g * group + at, n);
+    }
+    return (matrix){
+        .kind = MAC_FLOATS, .rows = (const unsigned char *)page->slab, .stride = 4 * QN_PAGE_ROWS};
+}
+
+// A value row of the cache that is not F32. `to` has room for a multiple of 32.
+static inline void unpack_value(qn_type type, float *to, const unsigned char *from, int64_t n) {
+    if (type == QN_TYPE_F16) {
+        unpack_halves(to, from, n);
+        return;
+    }
+    for (int64_t at = 0; at < n; at += QN_VALUES_Q8_0, from += QN_BYTES_Q8_0) {
+        const f32v scale = all_f32(qn_load_half(from));
+        for (int i = 0; i < QN_VALUES_Q8_0; i += QN_LANES)
+            store_f32(to + at + i, scaled_bytes(from + 2 + i, scale));
+    }
+}
+
+// Values of 32 positions from `at` on, (32, F).
+static inline matrix load_values(const kv_page *page, int64_t at) {
+    const int64_t row = qn_cpu_cache_row_bytes(page->type, page->v_size);
+    const int64_t stride = qn_round_up(page->v_size, SLAB);
+    const unsigned char *from = page->values + at * row;
+    const unsigned char *ahead = page->next_keys ? page->next_keys + at * row : NULL;
+    if (page->type != QN_TYPE_Q8_0 && !page->is_shared)
+        return (matrix){.kind = page->type == QN_TYPE_F16 ? MAC_FAR_HALVES : MAC_FAR_FLOATS,
+                        .rows = from,
+                        .stride = row,
+                        .ahead = ahead ? page->next_keys - page->values : 0};
+    if (page->type == QN_TYPE_F32) {
+        fetch_bytes(ahead, SLAB * row);
+        return (matrix){.kind = MAC_FLOATS, .rows = from, .stride = row};
+    }
+    for (int j = 0; j < SLAB; j++) {
+        fetch_bytes(ahead ? ahead + j * row : NULL, row);
+        unpack_value(page->type, page->slab + j * stride, from + j * row, page->v_size);
+    }
+    return (matrix){
+        .kind = MAC_FLOATS, .rows = (const unsigned char *)page->slab, .stride = 4 * stride};
+}
+
+// --- writing ---
+
+// A row as the type itself rounds. `from` has room for a multiple of 32 and is filled up with zeros.
+static inline void pack_row(qn_type type, unsigned char *to, float *from, int64_t n) {
+    if (type == QN_TYPE_F16) {
+        int64_t i = 0;
+        for (; i + QN_LANES <= n; i += QN_LANES) store_half(to + 2 * i, load_f32(from + i));
+        for (; i < n; i++) qn_store_u16(to + 2 * i, qn_half_encode(from[i]));
+        return;
+    }
+    const qn_type_info *info = qn_type_get(type);
+    const int64_t whole = qn_round_up(n, info->block);
+    for (int64_t i = n; i < whole; i++) from[i] = 0;
+    info->pack(to, from, whole, NULL);
+}
+
+// n units of `bytes` (constant), 16 apart.
+QN_INLINE void spread_units(unsigned char *to, const unsigned char *from, int64_t n, size_t bytes) {
+    for (int64_t i = 0; i < n; i++)
+        memcpy(to + (size_t)(i * QN_KEY_GROUP) * bytes, from + (size_t)i * bytes, bytes);
+}
+
+// A packed row to its place among the keys of a head: number by number; of a block of Q8_0 the
+// scale, then byte by byte.
+static inline void place_key(qn_type type, unsigned char *keys, const unsigned char *row, int64_t n,
+                             int64_t slot) {
+    keys += slot / QN_KEY_GROUP * QN_KEY_GROUP * qn_cpu_cache_row_bytes(type, n);
+    slot %= QN_KEY_GROUP;
+    if (type == QN_TYPE_F32) {
+        spread_units(keys + 4 * slot, row, n, 4);
+    } else if (type == QN_TYPE_F16) {
+        spread_units(keys + 2 * slot, row, n, 2);
+    } else {
+        for (int64_t at = 0; at < n; at += QN_VALUES_Q8_0) {
+            memcpy(keys + 2 * slot, row, 2);
+            spread_units(keys + 2 * QN_KEY_GROUP + slot, row + 2, QN_VALUES_Q8_0, 1);
+            keys += QN_BYTES_Q8_0 * QN_KEY_GROUP;
+            row += QN_BYTES_Q8_0;
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,163 @@
+// Scores of the vocabulary, and the best of each row. Runs of panels find theirs on the fly, while
+// the sums are in the cache; a second stage merges what the runs found. Rows whose scores nobody
+// wants are never stored.
+#include "backends/cpu/kernels/dense.h"
+#include "backends/cpu/kernels/kernel_math.h"
+
+#include <math.h>
+
+// What is known of some scores of a row, in ascending order of ids (see ref_fused.c): the least, or
+// the first that is not finite; the id of that, or -1; the best, and their ids.
+typedef struct list {
+    float *least, *broken;
+    float *scores, *ids; // (top)
+    int64_t top;
+} list;
+
+static list list_at(float *room, int64_t top, int64_t most) {
+    return (list){room, room + 1, room + 2, room + 2 + most, top};
+}
+
+// Entries that are wanted of a row.
+static int64_t wanted_top(const qn_task *task) {
+    const int64_t most = task->attrs->top;
+    return task->step->top > 0 && task->step->top < most ? task->step->top : most;
+}
+
+// Ids below this can be among the best; the scores of others are still looked at for faults.
+static int64_t wanted_entries(const qn_task *task) {
+    return task->step->entries > 0 ? task->step->entries : INT64_MAX;
+}
+
+static bool is_full(const qn_task *task, int64_t row) {
+    return !task->step->out_full || task->step->out_full[row];
+}
+
+static void clear(const list *l, int64_t most) {
+    *l->least = INFINITY;
+    *l->broken = -1;
+    for (int64_t k = 0; k < most; k++) {
+        l->scores[k] = -INFINITY;
+        l->ids[k] = -1;
+    }
+}
+
+// For a score that is above the last of the list. Ids ascend: among equals it is the last.
+static void insert(const list *l, float score, float id) {
+    int64_t at = l->top - 1;
+    for (; at > 0 && score > l->scores[at - 1]; at--) {
+        l->scores[at] = l->scores[at - 1];
+        l->ids[at] = l->ids[at - 1];
+    }
+    l->scores[at] = score;
+    l->ids[at] = id;
+}
+
+static void add_fact(const list *l, float score, int64_t id) {
+    if (*l->broken < 0) {
+        const bool is_finite = score - score == 0;
+        if (!is_finite) {
+            *l->least = score != score ? NAN : score; // of no sign
+            *l->broken = (float)id;
+        } else if (score < *l->least) {
+            *l->least = score;
+        }
+    }
+}
+
+static void add_score(const list *l, float score, int64_t id) {
+    add_fact(l, score, id);
+    if (score > l->scores[l->top - 1]) insert(l, score, (float)id);
+}
+
+// Adds n scores of ids first, first + 1, ... Behind them there is room for up to 15 more. Most
+// panels have nothing to tell, which a few comparisons of vectors find.
+static void add_scores(const list *l, float *scores, int64_t n, int64_t first) {
+    const f32v worst = all_f32(l->scores[l->top - 1]), least = all_f32(*l->least);
+    i32v news = {0};
+    for (int64_t i = n; i % QN_TILE; i++) scores[i] = scores[0];
+    for (int64_t i = 0; i < n; i += QN_LANES) {
+        const f32v x = load_f32(scores + i);
+        news |= (x > worst) | (x < least) | (x - x != 0);
+    }
+    int32_t any = 0;
+    for (int j = 0; j < QN_LANES; j++) any |= news[j];
+    if (!any) return;
+    for (int64_t i = 0; i < n; i++) add_score(l, scores[i], first + i);
+}
+
+// The same where only ids below `most` can be among the best: few panels, at the end of a row.
+static void add_some(const list *l, const float *scores, int64_t n, int64_t first, int64_t most) {
+    for (int64_t i = 0; i < n; i++)
+        (first + i < most ? add_score : add_fact)(l, scores[i], first + i);
+}
+
+// The lists of a run lie one after the other in a row of the temporary.
+static list run_list(const qn_task *task, int64_t row, int64_t run) {
+    const int64_t top = wanted_top(task);
+    return list_at((float *)row_of(&task->temp[0], row) + run * (2 + 2 * top), top, top);
+}
+
+static void cap_scores(float *scores, int64_t n, float cap) {
+    for (int64_t i = 0; i < n; i++) scores[i] = cap * math_tanh(scores[i] / cap);
+}
+
+// x (R, I), w (O, I) -> out[0] (R, O) where it is wanted, and what the run found.
+void QN_FN(head_scores)(const qn_task *task, int64_t piece, void *scratch) {
+    const qn_head_cut cut = qn_cpu_cut_head(task, piece);
+    const work room = lay_out(scratch);
+    product p = {.sums = room.sums,
+                 .w = task->in[1].packed,
+                 .rows = room.rows,
+                 .n_rows = cut.rows.end - cut.rows.first,
+                 .form = task->in[0].form};
+    const int64_t most = wanted_entries(task);
+    if (!p.n_rows) return;
+    find_rows(room.rows, &task->in[0], cut.rows);
+    for (int64_t r = cut.rows.first; r < cut.rows.end; r++) {
+        const list l = run_list(task, r, cut.run);
+        clear(&l, l.top);
+    }
+    for (p.tile = cut.tiles.first; p.tile < cut.tiles.end; p.tile += p.n_tiles) {
+        const int64_t at = p.tile * QN_TILE;
+        p.n_tiles = qn_min(cut.tiles.end - p.tile, QN_PANEL_TILES);
+        const int64_t n = qn_min(p.w->n_out - at, p.n_tiles * QN_TILE);
+        panel_sums(&p, room.blocks);
+        for (int64_t r = cut.rows.first; r < cut.rows.end; r++) {
+            float *scores = room.sums[r - cut.rows.first];
+            const list l = run_list(task, r, cut.run);
+            if (task->attrs->cap > 0) cap_scores(scores, n, task->attrs->cap);
+            if (at + n <= most)
+                add_scores(&l, scores, n, at);
+            else
+                add_some(&l, scores, n, at, most);
+            if (is_full(task, r))
+                memcpy((float *)row_of(&task->out[0], r) + at, scores, (size_t)n * sizeof *scores);
+        }
+    }
+}
+
+// Runs ascend, so that equal scores stay in the order of their ids.
+static void merge(const list *to, const list *from) {
+    if (*to->broken < 0 && (*from->broken >= 0 || *from->least < *to->least)) {
+        *to->least = *from->least;
+        *to->broken = *from->broken;
+    }
+    for (int64_t k = 0; k < from->top && from->scores[k] > to->scores[to->top - 1]; k++)
+        insert(to, from->scores[k], from->ids[k]);
+}
+
+// What the runs found -> out[1] (R, 2 + 2 top)
+void QN_FN(head_merge)(const qn_task *task, int64_t piece, void *scratch) {
+    (void)scratch;
+    const int64_t runs = qn_cpu_head_runs(task), most = task->attrs->top;
+    const qn_range rows = qn_cpu_cut_rows(task, piece);
+    for (int64_t r = rows.first; r < rows.end; r++) {
+        const list to = list_at(row_of(&task->out[1], r), wanted_top(task), most);
+        clear(&to, most);
+        for (int64_t i = 0; i < runs; i++) {
+            const list from = run_list(task, r, i);
+            merge(&to, &from);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+// Few rows: a tile after the other, block by block, unpacked in registers. Reading the weights is
+// what it costs, so they are asked for early. Where registers are small there is nothing to win.
+#include "backends/cpu/kernels/matmul_cores.h"
+#include "backends/cpu/kernels/packed_types.h"
+
+#if defined(__AVX2__)
+
+QN_INLINE void fetch(const uint8_t *run, const source *s) {
+    UNROLL for (int i = 0; i < s->low + s->high; i++) __builtin_prefetch(run + AHEAD + 64 * i);
+}
+
+// One tile's block: its bytes, and QN_LANES columns of sums from output o of the tile on.
+typedef struct few_block {
+    const uint8_t *from;
+    float *sums; // of row 0; QN_PANEL from one row to the next
+    const void *const *rows;
+    int64_t b;
+    int n_values, o;
+} few_block;
+
+QN_INLINE void add_row(const few_block *f, int r, f32v value) {
+    float *sum = f->sums + r * QN_PANEL + f->o;
+    store_f32(sum, load_f32(sum) + value);
+}
+
+// What a row adds where codes are weights plus `zero`: -zero times the sum of group h, of 16 or 32
+// values, of a run whose two halves have the sums at `sums`.
+QN_INLINE i32v base_sum(const int16_t *sums, int h, const source *s) {
+    if (!s->zero) return (i32v){0};
+    const i32v low = all_i32(-s->zero & 0xffff), high = low << 16;
+    return madd((i32v){0}, (i16v)(s->group == 32 ? low | high : h ? high : low), sums);
+}
+
+// The weights of row i of a run, less `zero`.
+typedef struct pairs {
+    i16v even, odd;
+} pairs;
+
+QN_INLINE pairs read_pairs(const uint8_t *run, int i, int o, const source *s) {
+    const uint8_t *from = run + s->run_header + 4 * o;
+    if (s->low == 8) { // signed bytes
+        const i16v q = (i16v)load_u16(from + 64 * i);
+        return (pairs){(i16v)((u16v)q << 8) >> 8, q >> 8};
+    }
+    const u16v q = code_row(from, i, s);
+    return (pairs){even_bytes(q, s->zero), odd_bytes(q, s->zero)};
+}
+
+// --- i12_256 ---
+
+// Sums of a row; two where there would be few of them to compute side by side.
+typedef struct row_sum {
+    i32v even, odd;
+} row_sum;
+
+QN_INLINE void add_pairs(row_sum *t, pairs w, const few_block *f, int at, const int n_rows) {
+    UNROLL for (int r = 0; r < n_rows; r++) t[r].even =
+        madd(t[r].even, w.even, i12_of(f->rows[r], f->b)->q + at);
+    UNROLL for (int r = 0; r < n_rows; r++) {
+        i32v *sum = n_rows < QN_FEW_ROWS ? &t[r].odd : &t[r].even;
+        *sum = madd(*sum, w.odd, i12_of(f->rows[r], f->b)->q + at + 2);
+    }
+}
+
+QN_INLINE void zero_rows(row_sum *t, const int n_rows) {
+    UNROLL for (int r = 0; r < n_rows; r++) t[r] = (row_sum){{0}, {0}};
+}
+
+QN_INLINE i32v whole(row_sum t, const int n_rows) {
+    return n_rows < QN_FEW_ROWS ? t.even + t.odd : t.even;
+}
+
+// Sums of group h of run j, with the codes as they are.
+QN_INLINE void i12_group(row_sum *t, const few_block *f, int j, int h, const source *s,
+                         const int n_rows) {
+    const int step = s->group / 4;
+    const uint8_t *from = run_at(f->from, j, s) + s->run_header + 4 * f->o;
+    UNROLL for (int r = 0; r < n_rows; r++) t[r] =
+        (row_sum){base_sum(i12_of(f->rows[r], f->b)->sums + 2 * j, h, s), {0}};
+    UNROLL for (int i = h * step; i < (h + 1) * step; i++) {
+        const u16v q = code_row(from, i, s);
+        add_pairs(t, (pairs){even_bytes(q, 0), odd_bytes(q, 0)}, f, 32 * j + 4 * i, n_rows);
+    }
+}
+
+// Run j of a block of a type with integer scales. A product with the scale is either one for each
+// group and row, or one for each vector of weights, whichever are fewer.
+QN_INLINE void i12_run(row_sum *t, const few_block *f, int j, const i32v *scales, const source *s,
+                       const int n_rows) {
+    const int step = 32 / s->group;
+    const uint8_t *run = run_at(f->from, j, s);
+    fetch(run, s);
+    if (step * n_rows < 2 * RUN_ROWS) {
+        UNROLL for (int h = 0; h < step; h++) {
+            row_sum group[QN_FEW_ROWS];
+            i12_group(group, f, j, h, s, n_rows);
+            UNROLL for (int r = 0; r < n_rows; r++) t[r].even +=
+                whole(group[r], n_rows) * scales[step * j + h];
+        }
+        return;
+    }
+    UNROLL for (int i = 0; i < RUN_ROWS; i++) {
+        const i16v scale = twice(scales[step * j + step * i / RUN_ROWS]);
+        pairs w = read_pairs(run, i, f->o, s);
+        w.even *= scale;
+        w.odd *= scale;
+        add_pairs(t, w, f, 32 * j + 4 * i, n_rows);
+    }
+}
+
+QN_INLINE void i12_scaled(const few_block *f, const source *s, const int n_rows) {
+    i32v scales[QN_GROUPS], mins[QN_GROUPS];
+    row_sum t[QN_FEW_ROWS];
+    const f32v d = float_scale(f->from, f->o, s);
+    read_scales(scales, mins, f->from, f->o, s);
+    zero_rows(t, n_rows);
+    for (int j = 0; j < RUNS; j++) i12_run(t, f, j, scales, s, n_rows);
+    UNROLL for (int r = 0; r < n_rows; r++) {
+        const qn_i12_block *x = i12_of(f->rows[r], f->b);
+        f32v value = d * to_float(whole(t[r], n_rows));
+        if (s->has_shift) {
+            const int step = s->group / 16;
+            i32v below = {0};
+            UNROLL for (int i = 0; i < QN_GROUPS / 2; i++) below =
+                madd(below, pair_up(mins[2 * i / step], mins[(2 * i + 1) / step]), x->sums + 2 * i);
+            value = fma_f32(-float_shift(f->from, f->o), to_float(below), value);
+        }
+        add_row(f, r, all_f32(x->scale) * value);
+    }
+}
+
+QN_INLINE void i12_simple(const few_block *f, const source *s, const int n_rows) {
+    f32v y[QN_FEW_ROWS];
+    UNROLL for (int r = 0; r < n_rows; r++) y[r] = (f32v){0};
+    for (int j = 0; j < f->n_values / 32; j++) {
+        const uint8_t *run = run_at(f->from, j, s);
+        const f32v d = float_scale(run, f->o, s), m = s->has_shift ? float_shift(run, f->o) : d;
+        row_sum t[QN_FEW_ROWS];
+        fetch(run, s);
+        if (n_rows == 1) {
+            i12_group(t, f, j, 0, s, 1);
+        } else {
+            zero_rows(t, n_rows);
+            UNROLL for (int i = 0; i < RUN_ROWS; i++)
+                add_pairs(t, read_pairs(run, i, f->o, s), f, 32 * j + 4 * i, n_rows);
+        }
+        UNROLL for (int r = 0; r < n_rows; r++) {
+            const int16_t *sums = i12_of(f->rows[r], f->b)->sums + 2 * j;
+            y[r] = fma_f32(d, to_float(whole(t[r], n_rows)), y[r]);
+            if (s->has_shift) y[r] = fma_f32(m, all_f32((float)(sums[0] + sums[1])), y[r]);
+        }
+    }
+    UNROLL for (int r = 0; r < n_rows; r++)
+        add_row(f, r, all_f32(i12_of(f->rows[r], f->b)->scale) * y[r]);
+}
+
+// --- i8_32 ---
+
+// Adds group h of run j to the rows.
+QN_INLINE void i8_group(f32v *y, const few_block *f, int j, int h, f32v scale, f32v shift,
+                        const source *s, const int n_rows) {
+    const int step = s->group / 4;
+    const uint8_t *from = run_at(f->from, j, s) + s->run_header + 4 * f->o;
+    i32v t[QN_FEW_ROWS + 1]; // of one row there are two, so that they are computed side by side
+    t[1] = (i32v){0};
+    UNROLL for (int r = 0; r < n_rows; r++) t[r] =
+        base_sum(i8_of(f->rows[r], f->b)->sums + 2 * j, h, s);
+    UNROLL for (int i = h * step; i < (h + 1) * step; i++) {
+        const u16v codes = code_row(from, i, s);
+        UNROLL for (int r = 0; r < n_rows; r++) {
+            i32v *sum = &t[n_rows == 1 ? i % 2 : r];
+            *sum = dot4(*sum, codes, i8_of(f->rows[r], f->b)->q + 32 * j + 4 * i, s->zero < 128);
+        }
+    }
+    if (n_rows == 1) t[0] += t[1];
+    UNROLL for (int r = 0; r < n_rows; r++) {
+        const qn_i8_block *x = i8_of(f->rows[r], f->b);
+        y[r] = fma_f32(scale * to_float(t[r]), all_f32(x->scales[j]), y[r]);
+        if (s->has_shift) y[r] = fma_f32(shift, all_f32(qn_i8_offset(x, j, h, s->group)), y[r]);
+    }
+}
+
+QN_INLINE void i8_any(const few_block *f, const source *s, const int n_rows) {
+    i32v scales[QN_GROUPS], mins[QN_GROUPS];
+    f32v y[QN_FEW_ROWS], d = {0}, m = {0};
+    UNROLL for (int r = 0; r < n_rows; r++) y[r] = (f32v){0};
+    if (is_scaled(s)) {
+        d = float_scale(f->from, f->o, s);
+        if (s->has_shift) m = float_shift(f->from, f->o);
+        read_scales(scales, mins, f->from, f->o, s);
+    }
+    for (int j = 0; j < f->n_values / 32; j++) {
+        const uint8_t *run = run_at(f->from, j, s);
+        fetch(run, s);
+        UNROLL for (int h = 0; h < 32 / s->group; h++) {
+            const int g = 32 / s->group * j + h;
+            const f32v scale = is_scaled(s) ? d * to_float(scales[g]) : float_scale(run, f->o, s);
+            f32v shift = {0};
+            if (s->has_shift)
+                shift = is_scaled(s) ? -(m * to_float(mins[g])) : float_shift(run, f->o);
+            i8_group(y, f, j, h, scale, shift, s, n_rows);
+        }
+    }
+    UNROLL for (int r = 0; r < n_rows; r++) add_row(f, r, y[r]);
+}
+
+// --- a tile ---
+
+QN_INLINE void tile_rows(float *sums, const uint8_t *from, const product *p, const qn_word form,
+                         const source *s, const int n_rows) {
+    few_block f = {.from = from, .sums = sums, .rows = p->rows};
+    const int64_t n_in = p->w->n_in;
+    UNROLL for (int r = 0; r < n_rows; r++) memset(sums + r * QN_PANEL, 0, QN_TILE * sizeof *sums);
+    for (; f.b * QN_BLOCK < n_in; f.b++) {
+        const int64_t left = n_in - f.b * QN_BLOCK;
+        f.n_values = (int)(left < QN_BLOCK ? left : QN_BLOCK);
+        for (f.o = 0; f.o < QN_TILE; f.o += QN_LANES) {
+            if (form == QN_WORD_i8_32)
+                i8_any(&f, s, n_rows);
+            else if (is_scaled(s))
+                i12_scaled(&f, s, n_rows);
+            else
+                i12_simple(&f, s, n_rows);
+        }
+        f.from = run_at(f.from, RUNS, s);
+    }
+}
+
+// As many rows in step as fit the number best; those behind the last are of no use.
+static inline int rows_in_step(int64_t n) { return n <= 2 ? (int)n : n <= 4 ? 4 : QN_FEW_ROWS; }
+
+// QN_FEW_COPIES: a number that the compiler does not know.
+#if defined(QN_FEW_COPIES)
+#define FEW_FORM(name, form)                                                                       \
+    tile_rows(sums, from, p, form, &source_##name, rows_in_step(p->n_rows));
+#else
+#define FEW_FORM(name, form)                                                                       \
+    switch (rows_in_step(p->n_rows)) {                                                             \
+    case 1:                                                                                        \
+        tile_rows(sums, from, p, form, &source_##name, 1);                                         \
+        return;                                                                                    \
+    case 2:                                                                                        \
+        tile_rows(sums, from, p, form, &source_##name, 2);                                         \
+        return;                                                                                    \
+    case 4:                                                                                        \
+        tile_rows(sums, from, p, form, &source_##name, 4);                                         \
+        return;                                                                                    \
+    default:                                                                                       \
+        tile_rows(sums, from, p, form, &source_##name, QN_FEW_ROWS);                               \
+    }
+#endif
+#define FEW(name, ...)                                                                             \
+    static void few_i8_##name(float *sums, const uint8_t *from, const product *p) {                \
+        FEW_FORM(name, QN_WORD_i8_32)                                                              \
+    }                                                                                              \
+    static void few_i12_##name(float *sums, const uint8_t *from, const product *p) {               \
+        FEW_FORM(name, QN_WORD_i12_256)                                                            \
+    }
+QN_SCALED_TYPES(FEW)
+QN_SIMPLE_TYPES(FEW)
+
+typedef void few_fn(float *sums, const uint8_t *from, const product *p);
+#define ROW(name, ...) [QN_TYPE_##name] = {few_i8_##name, few_i12_##name},
+static few_fn *const few[QN_TYPE_COUNT][2] = {QN_SCALED_TYPES(ROW) QN_SIMPLE_TYPES(ROW)};
+
+bool few_sums(const product *p) {
+    if (p->n_rows > QN_FEW_ROWS) return false;
+    few_fn *tile = few[p->w->type][p->form != QN_WORD_i8_32];
+    for (int64_t r = p->n_rows; r < QN_FEW_ROWS; r++) p->rows[r] = p->rows[p->n_rows - 1];
+    for (int64_t t = 0; t < p->n_tiles; t++)
+        tile(p->sums[0] + t * QN_TILE, p->w->data + (p->tile + t) * p->w->tile_bytes, p);
+    return true;
+}
+
+#else
+
+bool few_sums(const product *p) {
+    (void)p;
+    return false;
+}
+
+#endif

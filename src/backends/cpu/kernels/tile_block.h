@@ -1,0 +1,37 @@
+// A block of a tile, unpacked (see tile_products.h).
+#ifndef QN_BACKENDS_CPU_KERNELS_TILE_BLOCK_H
+#define QN_BACKENDS_CPU_KERNELS_TILE_BLOCK_H
+
+#include "backends/pack.h"
+
+// Up to QN_PANEL_TILES tiles are multiplied side by side; the sums of a row are QN_PANEL floats.
+// Cores take rows by eight, so there is room for rows behind the last.
+enum {
+    QN_GROUPS = QN_BLOCK / 16,
+    QN_PANEL_TILES = 3,
+    QN_PANEL = QN_PANEL_TILES * QN_TILE,
+    QN_SPARE_ROWS = 16
+};
+
+// Row i of w holds two inner values of each of the 16 outputs: of the values 4 u ... 4 u + 3, row
+// 2 u the first and third, row 2 u + 1 the second and fourth. Row u of c holds the codes of all
+// four. A value is
+//
+//   folded    scale[0] * w + shift[0] * mins[g]      w has the group's integer scale in it
+//   grouped   scale[g] * w + shift[g]
+//   coded     scale[g] * (c - zero) + shift[g]       zero is that of the type
+//   plain     f[k]
+typedef struct tile_block {
+    union {
+        int16_t w[QN_BLOCK / 2][2 * QN_TILE];
+        uint8_t c[QN_BLOCK / 4][4 * QN_TILE];
+        float f[QN_BLOCK][QN_TILE];
+    };
+    int16_t mins[QN_GROUPS / 2][2 * QN_TILE]; // of groups 2 i and 2 i + 1 of 16 values
+    float scale[QN_GROUPS][QN_TILE];
+    float shift[QN_GROUPS][QN_TILE];
+} tile_block;
+
+_Static_assert(sizeof(tile_block) % 64 == 0, "tiles lie side by side");
+
+#endif
