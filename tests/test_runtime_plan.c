@@ -6,9 +6,9 @@
 #include "backends/lower.h"
 #include "core/mem.h"
 #include "ir/plan_text.h"
-#include "passes/memplan.h"
+#include "ir/memplan.h"
 #include "passes/passes.h"
-#include "runtime/bind.h"
+#include "backends/cpu/bind.h"
 #include "runtime/engine.h"
 
 static qn_engine *open_bare(const char *family) {

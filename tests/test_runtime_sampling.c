@@ -173,7 +173,7 @@ static void values_out_of_range_are_left_out_with_a_warning(void **state) {
         const char *edit, *warning;
     } cases[] = {
         {"key general.sampling.temp f32 -1", "general.sampling.temp: temperature -1, want 0"},
-        {"key general.sampling.temp f32 nan", "general.sampling.temp is nan"},
+        {"key general.sampling.temp f32 nan", "general.sampling.temp: temperature nan"},
         {"key general.sampling.temp str hot", "general.sampling.temp is not a number"},
         {"key general.sampling.temp f32[] 1 2", "general.sampling.temp is not a number"},
         {"key general.sampling.top_k i32 -5", "general.sampling.top_k: top_k -5, want 0 to"},
@@ -183,7 +183,7 @@ static void values_out_of_range_are_left_out_with_a_warning(void **state) {
         {"key general.sampling.top_p f32 1.5", "general.sampling.top_p: top_p 1.5, want 0"},
         {"key general.sampling.top_p f32 0", "general.sampling.top_p: 0, want more than 0"},
         {"key general.sampling.min_p bool 1", "general.sampling.min_p is not a number"},
-        {"key general.sampling.penalty_repeat f32 0", "general.sampling.penalty_repeat is 0"},
+        {"key general.sampling.penalty_repeat f32 0", "general.sampling.penalty_repeat: 0, want more"},
         {"key general.sampling.penalty_last_n i32 -9",
          "general.sampling.penalty_last_n: repeat_last_n -9, want -2"},
         {"key general.sampling.mirostat i32 1", "general.sampling.mirostat: mirostat 1, want"},

@@ -3,7 +3,7 @@
 #include "testing.h"
 
 #include "core/mem.h"
-#include "runtime/walk.h"
+#include "backends/cpu/walk.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 # Lines "folder symbol kind" of the objects, U for what is only used.
 symbols() {
-    find "$1/CMakeFiles" -path '*.dir/src/*' -name '*.o' -print0 | xargs -0 nm -A -g |
+    find "$1/CMakeFiles" -path '*.dir/src/*' -name '*.o' | while read -r object; do
+        source=${object##*.dir/} # of a file that was renamed, the old object may still be there
+        if [ -f "$here/../${source%.o}" ]; then echo "$object"; fi
+    done | xargs nm -A -g |
         awk '{ folder = $1; sub(/.*\.dir\/src\//, "", folder); sub(/\/.*/, "", folder); print folder, $NF, $(NF - 1) }'
 }
 

@@ -205,40 +205,37 @@ static qn_status compare(qn_check *c, size_t index, const qn_kernel *kernel, int
                    (double)want[at]);
 }
 
-static qn_status check_node(qn_check *c, qn_runner *r, qn_phase *p, size_t index, size_t call,
-                            qn_err *err) {
+static qn_status check_node(qn_check *c, qn_runner *r, size_t index, size_t call, qn_err *err) {
     const qn_node *node = &c->mid.nodes[index];
-    const qn_recipe *recipe = &r->engine->backend->recipes[node->op];
+    const size_t n_stages = (size_t)r->engine->backend->recipes[node->op].n_stages;
+    const qn_task *task = qn_executor_task(r->executor, call);
     const void *inputs[QN_MAX_IN] = {0};
-    QN_TRY(take_inputs(c, r, node, &p->tasks[call], inputs, err));
-    for (size_t i = call; i < call + (size_t)recipe->n_stages; i++) {
-        for (int64_t piece = 0; piece < p->bound->pieces[i]; piece++)
-            p->kernels[i]->run(&p->tasks[i], piece, r->walk.scratch);
-    }
+    QN_TRY(take_inputs(c, r, node, task, inputs, err));
+    for (size_t i = call; i < call + n_stages; i++) qn_executor_run_call(r->executor, i);
     QN_TRY(qn_ref_run_node(c->ref, index, &c->step, inputs, err));
     for (int o = 0; o < node->n_out; o++) {
-        const size_t last = call + (size_t)recipe->n_stages - 1;
-        QN_TRY(compare(c, index, p->kernels[last], o, &p->tasks[call].out[o], err));
+        const qn_kernel *kernel = qn_executor_kernel(r->executor, call + n_stages - 1);
+        QN_TRY(compare(c, index, kernel, o, &task->out[o], err));
     }
     return QN_OK;
 }
 
-static qn_status check_nodes(qn_check *c, qn_runner *r, qn_phase *p, qn_err *err) {
+static qn_status check_nodes(qn_check *c, qn_runner *r, qn_err *err) {
     size_t call = 0;
     for (size_t i = 0; i < c->mid.n_nodes; i++) {
         const qn_node *node = &c->mid.nodes[i];
         if (qn_op_get(node->op)->class_of == QN_CLASS_LEAF || qn_lower_is_view(&c->mid, node))
             continue;
-        QN_TRY(check_node(c, r, p, i, call, err));
+        QN_TRY(check_node(c, r, i, call, err));
         call += (size_t)r->engine->backend->recipes[node->op].n_stages;
     }
     return QN_OK;
 }
 
-qn_status qn_check_run(qn_check *c, qn_runner *r, qn_phase *p, qn_err *err) {
+qn_status qn_check_run(qn_check *c, qn_runner *r, qn_err *err) {
     QN_TRY(begin_step(c, r, err));
     const qn_floats floats = qn_floats_enter();
-    const qn_status status = check_nodes(c, r, p, err);
+    const qn_status status = check_nodes(c, r, err);
     qn_floats_leave(&floats);
     return status;
 }
@@ -267,7 +264,7 @@ static void tell_output(const qn_runner *r, const char *name, int64_t rows, int6
 }
 
 void qn_check_layers(const qn_runner *r) {
-    const qn_plan *plan = r->last->plan;
+    const qn_plan *plan = qn_executor_plan_of(r->executor);
     const int64_t symbols[QN_SYM_COUNT] = {1, r->step.n_rows, r->step.n_segs, r->step.n_out};
     for (size_t i = 0; i < plan->n_outputs; i++) {
         const qn_plan_output *o = &plan->outputs[i];

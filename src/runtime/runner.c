@@ -6,18 +6,9 @@
 
 #include <string.h>
 
-enum { ALIGN = 64, TELL_TIMES = 2 }; // the last: of QN_DEBUG
+enum { TELL_TIMES = 2 }; // of QN_DEBUG
 
-// --- memory --------------------------------------------------------------------------------------
-
-static bool block_init(qn_block *to, int64_t bytes) {
-    size_t size;
-    if (!qn_size_add(&size, (size_t)bytes, ALIGN)) return false;
-    to->base = qn_alloc(size, 1);
-    if (!to->base) return false;
-    to->data = (unsigned char *)(((uintptr_t)to->base + ALIGN - 1) / ALIGN * ALIGN);
-    return true;
-}
+// --- messages ------------------------------------------------------------------------------------
 
 // Room for the largest message, touched where it is used only.
 static qn_status init_message(qn_runner *r, qn_err *err) {
@@ -51,63 +42,68 @@ static qn_status init_record(qn_runner *r, qn_err *err) {
     return qn_record_create(&r->record, path, &head, err);
 }
 
+// --- leaves --------------------------------------------------------------------------------------
+
+// Position of a leaf of this kind and name among those of the model's own graph.
+static size_t state_index(const qn_graph *graph, qn_kind kind, const char *name) {
+    size_t n = 0;
+    for (size_t i = 0; i < graph->n_nodes; i++) {
+        const qn_value *value = &graph->values[graph->nodes[i].out[0]];
+        if (graph->nodes[i].op != QN_OP_INPUT || value->kind != kind) continue;
+        if (strcmp(value->name, name) == 0) break;
+        n++;
+    }
+    return n;
+}
+
+// A weight as its kernels see it; without its numbers in an engine that loaded none.
+static qn_status find_weight(qn_leaves *to, const qn_runner *r, const qn_plan_leaf *leaf, size_t i,
+                             qn_err *err) {
+    const qn_packs *packs = r->engine->packs;
+    qn_executor_weight *weight = &to->weights[i];
+    if (!packs) {
+        bool is_tiled;
+        QN_TRY(qn_packs_describe(&to->described[i], &is_tiled, leaf, err));
+        if (is_tiled) weight->packed = &to->described[i];
+        return QN_OK;
+    }
+    weight->packed = qn_packs_packed(packs, leaf->name);
+    if (!weight->packed) weight->rows = qn_packs_rows(packs, leaf->name);
+    if (weight->packed || weight->rows) return QN_OK;
+    return QN_FAIL(err, STATE, "weight %s is not loaded", leaf->name);
+}
+
+static qn_status init_leaves(qn_leaves *to, const qn_runner *r, const qn_plan *plan, qn_err *err) {
+    const size_t n_params = plan->n_leaves[QN_PLACE_PARAM];
+    const size_t n_caches = plan->n_leaves[QN_PLACE_CACHE];
+    const size_t n_states = plan->n_leaves[QN_PLACE_STATE];
+    const qn_graph *model = &r->engine->model->graph;
+    const qn_kv_memory *memory = qn_state_memory(r->state);
+    to->weights = qn_alloc(n_params, sizeof *to->weights);
+    if (!r->engine->packs) to->described = qn_alloc(n_params, sizeof *to->described);
+    to->caches = qn_alloc(n_caches, sizeof *to->caches);
+    to->slots = qn_alloc(n_states, sizeof *to->slots);
+    if (!to->weights || (!to->described && !r->engine->packs) || !to->caches || !to->slots)
+        return QN_NOMEM(err, "plan");
+    for (size_t i = 0; i < n_params; i++)
+        QN_TRY(find_weight(to, r, &plan->leaves[QN_PLACE_PARAM][i], i, err));
+    for (size_t i = 0; i < n_caches; i++)
+        to->caches[i] =
+            qn_kv_cache(memory, state_index(model, QN_CACHE, plan->leaves[QN_PLACE_CACHE][i].name));
+    for (size_t i = 0; i < n_states; i++)
+        to->slots[i] = qn_kv_slots(
+            memory, state_index(model, QN_STATE_VALUE, plan->leaves[QN_PLACE_STATE][i].name));
+    return QN_OK;
+}
+
+static void free_leaves(qn_leaves *leaves) {
+    qn_free(leaves->weights);
+    qn_free(leaves->described);
+    qn_free(leaves->caches);
+    qn_free(leaves->slots);
+}
+
 // --- creation ------------------------------------------------------------------------------------
-
-static qn_sizes most_sizes(const qn_runner_opts *o) {
-    return (qn_sizes){.rows = o->rows, .segs = o->segs, .outs = o->outs, .cached = o->context};
-}
-
-static qn_status init_phase(qn_runner *r, qn_phase *p, const qn_plan *plan, qn_err *err) {
-    p->plan = plan;
-    if (!r->described && !r->engine->packs) {
-        r->described = qn_alloc(plan->n_leaves[QN_PLACE_PARAM], sizeof *r->described);
-        if (!r->described) return QN_NOMEM(err, "weights");
-    }
-    QN_TRY(qn_runner_init_tasks(r, p, err));
-    const bool is_decode = p == &r->phases[QN_DECODE];
-    const qn_bindings_opts opts = {.plan = plan,
-                                   .backend = r->engine->backend,
-                                   .tasks = p->tasks,
-                                   .kernels = p->kernels,
-                                   .policy = qn_engine_policy(r->engine, is_decode),
-                                   .capacity = (int)qn_engine_plan_capacity(r->engine, is_decode),
-                                   .most = most_sizes(&r->opts)};
-    return qn_bindings_create(&p->bindings, &opts, err);
-}
-
-static void free_phase(qn_phase *p) {
-    qn_bindings_destroy(p->bindings);
-    qn_free(p->tasks);
-    qn_free(p->kernels);
-    qn_free(p->inputs);
-}
-
-static qn_status init_walk(qn_runner *r, qn_err *err) {
-    int64_t arena = 0, scratch = 0;
-    size_t n_calls = 0;
-    for (int i = 0; i < QN_PHASES; i++) {
-        const qn_phase *p = &r->phases[i];
-        if (!p->plan) continue;
-        arena = qn_max(arena, qn_bindings_arena(p->bindings));
-        scratch = qn_max(scratch, qn_bindings_scratch(p->bindings));
-        if (p->plan->n_calls > n_calls) n_calls = p->plan->n_calls;
-    }
-    scratch = (scratch + ALIGN - 1) / ALIGN * ALIGN;
-    const int n_threads = qn_pool_threads(r->engine->pool);
-    r->walk = (qn_walk){.scratch_bytes = scratch, .n_shares = n_threads};
-    r->walk.taken = qn_alloc(n_calls * (size_t)n_threads, sizeof *r->walk.taken);
-    r->walk.done = qn_alloc(n_calls, sizeof *r->walk.done);
-    const bool is_tallied = r->engine->switches.debug >= TELL_TIMES;
-    const bool is_timed = is_tallied || r->opts.trace;
-    if (is_timed) r->walk.times = qn_alloc(n_calls, sizeof *r->walk.times);
-    if (is_tallied) r->sums = qn_alloc((size_t)r->engine->backend->n_kernels, sizeof *r->sums);
-    if (!r->walk.taken || !r->walk.done || (is_timed && !r->walk.times) ||
-        (is_tallied && !r->sums) || !block_init(&r->arena, arena) ||
-        !block_init(&r->scratch, scratch * n_threads))
-        return QN_NOMEM(err, "activations");
-    r->walk.scratch = r->scratch.data;
-    return qn_gate_create(&r->walk.gate, err);
-}
 
 static qn_state_opts state_opts(const qn_runner_opts *o) {
     return (qn_state_opts){.layout = o->engine->layout,
@@ -118,14 +114,43 @@ static qn_state_opts state_opts(const qn_runner_opts *o) {
                            .kept_bytes = o->kept_bytes};
 }
 
-static qn_status init_phases(qn_runner *r, qn_err *err) {
+static qn_status add_plan(qn_executor_opts *to, qn_runner *r, int phase, const qn_plan *plan,
+                          qn_err *err) {
+    const bool is_decode = phase == QN_DECODE;
+    qn_leaves *leaves = &r->leaves[phase];
+    QN_TRY(init_leaves(leaves, r, plan, err));
+    to->plans[phase] =
+        (qn_executor_plan){.plan = plan,
+                           .weights = leaves->weights,
+                           .caches = leaves->caches,
+                           .slots = leaves->slots,
+                           .policy = qn_engine_policy(r->engine, is_decode),
+                           .capacity = (int)qn_engine_plan_capacity(r->engine, is_decode)};
+    return QN_OK;
+}
+
+// The plans, ready to run; or, for measuring, only to be asked how much they need.
+static qn_status init_executor(qn_runner *r, bool is_measured, qn_err *err) {
     const qn_engine *engine = r->engine;
+    const qn_runner_opts *o = &r->opts;
+    const bool is_tallied = engine->switches.debug >= TELL_TIMES;
+    qn_executor_opts opts = {
+        .backend = engine->backend,
+        .pool = engine->pool,
+        .most = {.rows = o->rows, .segs = o->segs, .outs = o->outs, .cached = o->context},
+        .is_timed = is_tallied || o->trace,
+        .is_measured = is_measured};
     if (engine->switches.layers) r->opts.hidden = true; // to tell their figures
     const qn_plan *plan = r->opts.hidden ? &engine->hidden : &engine->prefill;
-    QN_TRY(init_phase(r, &r->phases[QN_PREFILL], plan, err));
-    if (r->opts.hidden || !engine->decode_differs) return QN_OK;
-    const qn_plan *decode = engine->decode.n_calls ? &engine->decode : plan;
-    return init_phase(r, &r->phases[QN_DECODE], decode, err);
+    QN_TRY(add_plan(&opts, r, QN_PREFILL, plan, err));
+    r->has_decode = !r->opts.hidden && engine->decode_differs;
+    if (r->has_decode)
+        QN_TRY(add_plan(&opts, r, QN_DECODE, engine->decode.n_calls ? &engine->decode : plan, err));
+    if (is_tallied && !is_measured) {
+        r->sums = qn_alloc((size_t)engine->backend->n_kernels, sizeof *r->sums);
+        if (!r->sums) return QN_NOMEM(err, "times of kernels");
+    }
+    return qn_executor_create(&r->executor, &opts, err);
 }
 
 static qn_status init_parts(qn_runner *r, qn_err *err) {
@@ -135,9 +160,8 @@ static qn_status init_parts(qn_runner *r, qn_err *err) {
     QN_TRY(qn_state_create(&r->state, &state, err));
     QN_TRY(init_message(r, err));
     if (!r->opts.is_replay) QN_TRY(init_record(r, err));
-    QN_TRY(init_phases(r, err));
     r->began = qn_clock();
-    QN_TRY(init_walk(r, err));
+    QN_TRY(init_executor(r, false, err));
     const bool is_checked = r->engine->switches.ref && r->engine->packs;
     return is_checked ? qn_check_create(&r->check, r->engine, r->opts.hidden, err) : QN_OK;
 }
@@ -157,17 +181,11 @@ qn_status qn_runner_create(qn_runner **out, const qn_runner_opts *opts, qn_err *
 
 void qn_runner_destroy(qn_runner *r) {
     if (!r) return;
-    for (int i = 0; i < QN_PHASES; i++) free_phase(&r->phases[i]);
     qn_check_destroy(r->check);
     if (r->sums) qn_tally_tell(r);
     qn_free(r->sums);
-    qn_gate_destroy(r->walk.gate);
-    qn_free(r->walk.taken);
-    qn_free(r->walk.done);
-    qn_free(r->walk.times);
-    qn_free(r->arena.base);
-    qn_free(r->scratch.base);
-    qn_free(r->described);
+    qn_executor_destroy(r->executor);
+    for (int i = 0; i < QN_PHASES; i++) free_leaves(&r->leaves[i]);
     qn_record_destroy(r->record);
     qn_free(r->message);
     qn_state_destroy(r->state);
@@ -187,15 +205,11 @@ qn_status qn_runner_measure(qn_runner_size *out, const qn_runner_opts *opts, qn_
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_state_measure(&size.state, &whole, err));
     QN_TRY_TO(done, qn_state_create(&r->state, &least, err));
-    QN_TRY_TO(done, init_phases(r, err));
-    for (int i = 0; i < QN_PHASES; i++) {
-        const qn_phase *p = &r->phases[i];
-        if (!p->plan) continue;
-        size.arena = qn_max(size.arena, qn_bindings_arena(p->bindings));
-        size.scratch = qn_max(size.scratch, qn_bindings_scratch(p->bindings));
-        size.tables += (int64_t)(p->plan->n_calls * (sizeof(qn_task) + sizeof(qn_kernel *)));
-    }
-    size.scratch *= qn_pool_threads(opts->engine->pool);
+    QN_TRY_TO(done, init_executor(r, true, err));
+    const qn_executor_size need = qn_executor_measure(r->executor);
+    size.arena = need.arena;
+    size.scratch = need.scratch;
+    size.tables = need.tables;
     *out = size;
 
 done:
@@ -205,28 +219,15 @@ done:
 
 qn_state *qn_runner_state(qn_runner *runner) { return runner->state; }
 
-// An output of the last step; NULL if there is none of this name.
-static const qn_plan_output *find_output(const qn_runner *r, const char *name) {
-    const qn_plan *plan = r->last ? r->last->plan : NULL;
-    for (size_t i = 0; plan && i < plan->n_outputs; i++) {
-        if (strcmp(plan->outputs[i].name, name) == 0) return &plan->outputs[i];
-    }
-    return NULL;
-}
-
 const float *qn_runner_row(const qn_runner *r, const char *output, int64_t row) {
-    const qn_plan_output *o = find_output(r, output);
-    if (!o) return NULL;
-    const unsigned char *data = r->arena.data + r->last->bound->offsets[o->arg.index];
-    return (const float *)(const void *)(data + o->arg.offset +
-                                         row * r->last->plan->buffers[o->arg.index].row_bytes);
+    return qn_executor_row(r->executor, output, row);
 }
 
 bool qn_runner_best(qn_best *out, const qn_runner *r, int64_t row) {
     const float *best = qn_runner_row(r, "best", row);
     const bool is_padded = r->engine->n_tokens < r->engine->model->hparams->vocab;
     if (!best || (r->check && is_padded)) return false;
-    const int64_t most = find_output(r, "best")->arg.width / 2 - 1;
+    const int64_t most = qn_executor_find(r->executor, "best")->arg.width / 2 - 1;
     *out = (qn_best){.scores = best + 2, .ids = best + 2 + most};
     out->least = best[0];
     out->broken = (int64_t)best[1];
@@ -237,13 +238,7 @@ bool qn_runner_best(qn_best *out, const qn_runner *r, int64_t row) {
 
 qn_session_counts qn_runner_counts(const qn_runner *r) {
     qn_session_counts counts = r->counts;
-    for (int i = 0; i < QN_PHASES; i++) {
-        int64_t hits, misses;
-        if (!r->phases[i].plan) continue;
-        qn_bindings_counts(r->phases[i].bindings, &hits, &misses);
-        counts.plan_hits += hits;
-        counts.plan_misses += misses;
-    }
+    qn_executor_counts(r->executor, &counts.plan_hits, &counts.plan_misses);
     counts.evictions = qn_state_get_counts(r->state).evictions;
     return counts;
 }

@@ -122,47 +122,34 @@ static qn_sizes write_message(qn_runner *r, const qn_segment *segments, int64_t 
     return sizes;
 }
 
-static qn_phase *choose_phase(qn_runner *r, const qn_sizes *sizes) {
-    const bool is_decode = r->phases[QN_DECODE].plan && sizes->rows == sizes->segs;
-    return &r->phases[is_decode ? QN_DECODE : QN_PREFILL];
+static int choose_phase(const qn_runner *r, const qn_sizes *sizes) {
+    return r->has_decode && sizes->rows == sizes->segs ? QN_DECODE : QN_PREFILL;
 }
 
-static void report_trace(const qn_runner *r, const qn_phase *p) {
-    for (size_t i = 0; i < p->plan->n_calls; i++) {
-        if (p->bound->pieces[i] == 0) continue;
-        const qn_plan_call *call = &p->plan->calls[i];
-        const qn_trace_event event = {.kernel = p->kernels[i]->name,
+static void report_trace(const qn_runner *r) {
+    const qn_plan *plan = qn_executor_plan_of(r->executor);
+    for (size_t i = 0; i < plan->n_calls; i++) {
+        const qn_plan_call *call = &plan->calls[i];
+        int64_t begin, end;
+        if (!qn_executor_times(r->executor, i, &begin, &end)) continue;
+        const qn_trace_event event = {.kernel = qn_executor_kernel(r->executor, i)->name,
                                       .op = qn_op_get(call->op)->name,
                                       .layer = call->layer,
                                       .step = r->counts.steps,
                                       .rows = r->step.n_rows,
-                                      .begin = r->walk.times[i].begin - r->began,
-                                      .end = r->walk.times[i].end - r->began,
-                                      .bytes = qn_call_bytes(call, &p->tasks[i])};
+                                      .begin = begin - r->began,
+                                      .end = end - r->began,
+                                      .bytes =
+                                          qn_call_bytes(call, qn_executor_task(r->executor, i))};
         r->opts.trace(r->opts.trace_arg, &event);
     }
 }
 
-static qn_status run_step(qn_runner *r, qn_phase *p, const qn_binding *bound, qn_err *err) {
-    if (p->bound != bound || p->bound_made != bound->made) {
-        p->bound = bound;
-        p->bound_made = bound->made;
-        qn_runner_point(r, p);
-    }
-    qn_runner_point_inputs(r, p);
-    r->last = p;
+// Runs the message that the executor has begun.
+static qn_status run_step(qn_runner *r, qn_err *err) {
     qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
-    const int64_t symbols[QN_SYM_COUNT] = {1, r->step.n_rows, r->step.n_segs, r->step.n_out};
-    for (size_t i = 0; i < p->plan->n_calls; i++) {
-        const qn_dim rows = p->plan->calls[i].rows;
-        p->tasks[i].rows = rows.n * symbols[rows.sym];
-    }
-    r->walk.kernels = p->kernels;
-    r->walk.tasks = p->tasks;
-    r->walk.binding = bound;
-    r->walk.n_calls = p->plan->n_calls;
-    if (r->check) return qn_check_run(r->check, r, p, err);
-    qn_walk_run(&r->walk, r->engine->pool);
+    if (r->check) return qn_check_run(r->check, r, err);
+    qn_executor_run(r->executor);
     return QN_OK;
 }
 
@@ -174,14 +161,12 @@ qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn
     }
     QN_TRY(prepare(segments, n, err));
     const qn_sizes sizes = write_message(r, segments, n);
-    qn_phase *p = choose_phase(r, &sizes);
-    const qn_binding *bound = qn_bindings_get(p->bindings, &sizes);
-    if (!bound) {
+    if (!qn_executor_begin(r->executor, choose_phase(r, &sizes), r->message, &sizes)) {
         for (int64_t b = 0; b < n; b++) qn_seq_cancel(segments[b].seq);
         return QN_FAIL(err, LIMIT, "a step of %lld rows cannot be bound", (long long)sizes.rows);
     }
     qn_status status = r->record ? qn_record_add(r->record, r->message, err) : QN_OK;
-    if (!status) status = run_step(r, p, bound, err);
+    if (!status) status = run_step(r, err);
     qn_state_clear_copies(r->state);
     if (status) { // a check or a record failed: what the sequences hold is of no use any more
         for (int64_t b = 0; b < n; b++) {
@@ -192,8 +177,8 @@ qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn
     }
     for (int64_t b = 0; b < n; b++) qn_seq_finish(segments[b].seq);
     if (r->engine->switches.layers) qn_check_layers(r);
-    if (r->opts.trace) report_trace(r, p);
-    if (r->sums) qn_tally_add(r, p);
+    if (r->opts.trace) report_trace(r);
+    if (r->sums) qn_tally_add(r);
     r->counts.steps++;
     r->counts.rows += sizes.rows;
     return QN_OK;
@@ -245,10 +230,8 @@ qn_status qn_runner_replay(int64_t *n_out, qn_runner *r, qn_replay *replay, bool
     int32_t *out_full = qn_step_at(r->message, QN_STEP_OUT_FULL);
     for (int64_t i = 0; i < r->step.n_out; i++) out_full[i] = 1;
     const qn_sizes sizes = sizes_of(&r->step);
-    qn_phase *p = choose_phase(r, &sizes);
-    const qn_binding *bound = qn_bindings_get(p->bindings, &sizes);
-    if (!bound)
+    if (!qn_executor_begin(r->executor, choose_phase(r, &sizes), r->message, &sizes))
         return QN_FAIL(err, LIMIT, "a step of %lld rows cannot be bound", (long long)sizes.rows);
     *n_out = r->step.n_out;
-    return run_step(r, p, bound, err);
+    return run_step(r, err);
 }

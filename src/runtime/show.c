@@ -2,7 +2,7 @@
 
 #include "core/mem.h"
 #include "ir/plan_text.h"
-#include "passes/memplan.h"
+#include "ir/memplan.h"
 
 enum {
     DEFAULT_ROWS = 1,

@@ -42,13 +42,15 @@ int64_t qn_call_bytes(const qn_plan_call *call, const qn_task *task) {
     return (int64_t)bytes + (is_attending ? cache_bytes(task) : 0);
 }
 
-void qn_tally_add(qn_runner *r, const qn_phase *p) {
-    for (size_t i = 0; i < p->plan->n_calls; i++) {
-        if (p->bound->pieces[i] == 0) continue;
-        qn_kernel_sums *sums = &r->sums[p->kernels[i] - r->engine->backend->kernels];
-        sums->calls++;
-        sums->ns += r->walk.times[i].end - r->walk.times[i].begin;
-        sums->bytes += qn_call_bytes(&p->plan->calls[i], &p->tasks[i]);
+void qn_tally_add(qn_runner *r) {
+    const qn_plan *plan = qn_executor_plan_of(r->executor);
+    for (size_t i = 0; i < plan->n_calls; i++) {
+        int64_t begin, end;
+        if (!qn_executor_times(r->executor, i, &begin, &end)) continue;
+        const ptrdiff_t kernel = qn_executor_kernel(r->executor, i) - r->engine->backend->kernels;
+        r->sums[kernel].calls++;
+        r->sums[kernel].ns += end - begin;
+        r->sums[kernel].bytes += qn_call_bytes(&plan->calls[i], qn_executor_task(r->executor, i));
     }
 }
 

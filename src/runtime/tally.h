@@ -5,7 +5,7 @@
 #include "runtime/runner_int.h"
 
 // Adds the times of the step that just ran.
-void qn_tally_add(qn_runner *runner, const qn_phase *phase);
+void qn_tally_add(qn_runner *runner);
 // Tells the sums through the engine's log, the slowest kernel first.
 void qn_tally_tell(qn_runner *runner);
 

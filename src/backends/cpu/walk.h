@@ -9,7 +9,7 @@
 
 #include "backends/kernel.h"
 #include "core/pool.h"
-#include "runtime/bind.h"
+#include "backends/cpu/bind.h"
 
 #include <stdatomic.h>
 

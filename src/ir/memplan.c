@@ -1,4 +1,4 @@
-#include "passes/memplan.h"
+#include "ir/memplan.h"
 
 #include "core/mem.h"
 

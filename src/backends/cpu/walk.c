@@ -1,4 +1,4 @@
-#include "runtime/walk.h"
+#include "backends/cpu/walk.h"
 
 #include "core/floats.h"
 

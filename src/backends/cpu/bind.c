@@ -1,8 +1,8 @@
-#include "runtime/bind.h"
+#include "backends/cpu/bind.h"
 
 #include "core/err.h"
 #include "core/mem.h"
-#include "passes/memplan.h"
+#include "ir/memplan.h"
 
 #include <string.h>
 
