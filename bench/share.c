@@ -44,9 +44,12 @@ static int by_size(const void *a, const void *b) {
 
 // Seconds for n tokens.
 static qn_status time_decode(double *seconds, qn_session *session, size_t n, qn_err *err) {
-    size_t n_new;
+    qn_status status = QN_OK;
     const int64_t start = qn_clock();
-    const qn_status status = qn_session_generate(&n_new, session, n, NULL, NULL, NULL, err);
+    for (size_t i = 0; i < n && !status; i++) {
+        int32_t token;
+        status = qn_session_step(&token, session, NULL, err);
+    }
     *seconds = (double)(qn_clock() - start) * 1e-9;
     return status;
 }

@@ -84,10 +84,17 @@ typedef struct figures {
     qn_result result; // owned
 } figures;
 
+// A qn_event_fn: the clock runs from the first token on.
+static bool begin_clock(void *arg, const qn_event *event) {
+    double *began = arg;
+    (void)event;
+    if (*began == 0) *began = now();
+    return true;
+}
+
 static figures run(qn_session *session, qn_session *draft, const task *t, const way *w,
                    const qn_sample_opts *sample) {
     qn_err err = {0};
-    qn_generation *g;
     const qn_generate_opts opts = {.sample = *sample,
                                    .max_tokens = strcmp(t->skill, "stories") == 0 ? 320 : 100,
                                    .draft = w->has_draft ? draft : NULL,
@@ -99,15 +106,10 @@ static figures run(qn_session *session, qn_session *draft, const task *t, const 
         const float *scores;
         check(qn_session_prefill(&scores, draft, t->ids, t->n, &err), &err);
     }
-    check(qn_generation_create(&g, session, &opts, &err), &err);
-    check(qn_generations_step(NULL, &g, 1, NULL, NULL, &err), &err);
-    const double began = now();
-    while (!qn_generation_result(g)->reason)
-        check(qn_generations_step(NULL, &g, 1, NULL, NULL, &err), &err);
-    figures f = {.seconds = now() - began, .result = *qn_generation_result(g)};
-    f.result.tokens = malloc(f.result.n_tokens * sizeof(int32_t) + 1);
-    memcpy(f.result.tokens, qn_generation_result(g)->tokens, f.result.n_tokens * sizeof(int32_t));
-    qn_generation_destroy(g);
+    double began = 0;
+    figures f = {0};
+    check(qn_generate(&f.result, session, &opts, begin_clock, &began, &err), &err);
+    f.seconds = now() - began;
     return f;
 }
 

@@ -4,7 +4,7 @@
 //   qn_engine     a loaded model. Constant after opening; share it freely between threads.
 //   qn_session    one sequence of tokens. One thread at a time. Ends before its engine does.
 //   qn_grammar    what an answer may look like. Constant.
-//   qn_generation an answer in the making: stopping, guessing ahead, many rows at once.
+//   qn_batch      many answers computed together: one thread steps, any thread adds and removes.
 //   qn_tokenizer  text <-> token ids. Constant; an engine has one, a file can be opened alone.
 //   qn_source     the keys and tensors of a model file, read without loading the weights.
 //   qn_template   messages -> text of a prompt. Constant.
@@ -578,20 +578,6 @@ QN_API QN_MUST_CHECK qn_status qn_session_step(int32_t *token, qn_session *sessi
 // The same without the cache: recomputes the whole history. Same result, slowly.
 QN_API QN_MUST_CHECK qn_status qn_session_step_naive(int32_t *token, qn_session *session,
                                                      const qn_sample_opts *opts, qn_err *err);
-// One step of several sessions that share their state (forks of one session), computed together:
-// each gets the token that it would get alone. tokens and opts are (n), opts may be NULL: greedy. A
-// session that is not up to its last token reads its prompt first, by itself.
-QN_API QN_MUST_CHECK qn_status qn_session_step_all(int32_t *tokens, qn_session *const *sessions,
-                                                   size_t n, const qn_sample_opts *opts,
-                                                   qn_err *err);
-// A token was chosen; false ends the generation after it.
-typedef bool qn_token_fn(void *arg, int32_t token);
-// Up to n steps; *n_new tokens were appended to the history, which is set also where a step after
-// them failed. fn may be NULL.
-QN_API QN_MUST_CHECK qn_status qn_session_generate(size_t *n_new, qn_session *session, size_t n,
-                                                   const qn_sample_opts *opts, qn_token_fn *fn,
-                                                   void *arg, qn_err *err);
-
 // Scores, borrowed until the next call on this session.
 // Replaces the history by `ids`, computes them, and gives the scores after the last; samples
 // nothing. Afterwards the whole history is cached.
@@ -678,24 +664,23 @@ QN_API void qn_grammar_destroy(qn_grammar *grammar);
 
 // --- generation ----------------------------------------------------------------------------------
 //
-// The loop from a prompt to an answer: choosing, stopping, guessing ahead. A generation goes on from
-// the history of its session; several generations whose sessions share their state are computed
-// together (qn_generations_step). docs/generation.md tells more.
-
-typedef struct qn_generation qn_generation;
+// The loop from a prompt to an answer: choosing, stopping, speculating. docs/generation.md tells
+// more.
 
 // Why an answer ended.
 typedef enum qn_reason {
-    QN_REASON_NONE,   // it goes on
-    QN_REASON_END,    // the model ended it, or the grammar has nothing to add
-    QN_REASON_STOP,   // a stop string or a stop token
-    QN_REASON_LENGTH, // max_tokens, or the context is full
-    QN_REASON_CALLER  // the callback said so
+    QN_REASON_NONE,     // it goes on
+    QN_REASON_END,      // the model ended it, or the grammar has nothing to add
+    QN_REASON_STOP,     // a stop string or a stop token
+    QN_REASON_LENGTH,   // max_tokens, or the context is full
+    QN_REASON_CALLER,   // the callback said so
+    QN_REASON_DEADLINE, // its time was over (qn_row_opts.deadline_ms)
+    QN_REASON_FAILED    // an error that is this row's alone; others go on
 } qn_reason;
 // "end", "stop", ...; never NULL.
 QN_API const char *qn_reason_name(qn_reason reason);
 
-// What is borrowed here must live as long as the generation.
+// Lists and texts are copied; a grammar must outlive the answer, or the call that makes it.
 typedef struct qn_generate_opts {
     qn_sample_opts sample;
     // Before so many tokens the answer cannot end: end and stop tokens are not chosen, stop strings
@@ -712,7 +697,8 @@ typedef struct qn_generate_opts {
     int32_t n_top;             // and of so many best entries, at most QN_MOST_TOP
     bool prompt_logprobs;      // events for the prompt's tokens as well, from the second on
     // Guessing ahead changes no token, only the time. `draft` is a session of a model with the same
-    // vocabulary, used by this generation alone; `lookup` guesses that the text repeats itself; with
+    // vocabulary: qn_generate uses it, the rows of a batch use sessions of their own that share its
+    // state, which nobody else may use at the same time; `lookup` guesses that the text repeats itself; with
     // both, the draft model is asked where nothing repeats.
     qn_session *draft;
     bool lookup;
@@ -734,7 +720,8 @@ typedef struct qn_scored {
 
 // One token, in order; pointers are borrowed for the call.
 typedef struct qn_event {
-    size_t row;           // place of the generation in the call
+    uint64_t id;          // of the row, as qn_batch_add gave it; 0 in other calls
+    size_t row;           // number of the result (qn_generate_batch), or of the completion
     int64_t position;     // of the token, counted from the beginning of the prompt
     int32_t token;        // -1: none, the row has ended, for `reason`
     bool is_prompt;       // a token of the prompt (prompt_logprobs)
@@ -744,7 +731,9 @@ typedef struct qn_event {
     float logprob;        // 0 where not asked for
     const qn_scored *top; // (n_top) best first
     size_t n_top;
-    qn_reason reason; // in the last event of a row; NONE in all others
+    qn_reason reason;               // in the last event of a row; NONE in all others
+    const qn_err *err;              // of a row that failed; NULL in all others
+    const struct qn_result *result; // in the last event: what the row did; NULL in all others
 } qn_event;
 // False ends the row (QN_REASON_CALLER), which gets no further events.
 typedef bool qn_event_fn(void *arg, const qn_event *event);
@@ -760,28 +749,16 @@ typedef struct qn_result {
     int64_t n_prompt, n_reused;    // tokens of the prompt; of these, found in what was kept
     int64_t n_guessed, n_accepted; // tokens guessed ahead; of these, right
     int64_t n_steps, n_shifts; // steps of the model since the prompt was read; shifts of context
+    int64_t n_preemptions;     // times that its state was dropped for others, and computed again
+    qn_status status;          // of a row that failed: why; QN_OK in all others
+    char *message;             // the same in words, NUL-terminated; NULL in all others
 } qn_result;
-// Releases tokens and text of a result that was handed over.
+// Releases tokens, text and message of a result that was handed over.
 QN_API void qn_result_deinit(qn_result *result);
 
 // The answer to a session's history, or the rest of one: tokens that the session has generated since
-// its prompt was set count as answer for sampling. Options are checked here; opts may be NULL. The session must
-// outlive the generation, and is left alone meanwhile; it may have several, one after the other.
-QN_API QN_MUST_CHECK qn_status qn_generation_create(qn_generation **out, qn_session *session,
-                                                    const qn_generate_opts *opts, qn_err *err);
-QN_API void qn_generation_destroy(qn_generation *generation);
-// One step of all together. Each row gets one token, or several where guesses were right; a row
-// whose prompt is long reads a part of it instead, so that it stalls no other. Each row gets what it
-// would get alone. Rows that have ended are passed over; *n_active (may be NULL) are left. fn may be
-// NULL. At most 32 rows, whose sessions share their state. An error names the row.
-QN_API QN_MUST_CHECK qn_status qn_generations_step(size_t *n_active,
-                                                   qn_generation *const *generations, size_t n,
-                                                   qn_event_fn *fn, void *arg, qn_err *err);
-// What it did so far; borrowed until the next call on the generation. Its
-// text includes what is held back.
-QN_API const qn_result *qn_generation_result(const qn_generation *generation);
-
-// The whole loop for one session. *result (may be NULL) is to be released by qn_result_deinit.
+// its prompt was set count as answer for sampling. opts and fn may be NULL. *result (may be NULL) is
+// to be released by qn_result_deinit. An answer that fails is an error of the call.
 QN_API QN_MUST_CHECK qn_status qn_generate(qn_result *result, qn_session *session,
                                            const qn_generate_opts *opts, qn_event_fn *fn, void *arg,
                                            qn_err *err);
@@ -796,12 +773,94 @@ typedef struct qn_prompt {
 // Answers to many prompts, computed together; `results` are as many as all completions, those of one
 // prompt side by side, each to be released by qn_result_deinit. A prompt is read once, whatever its
 // number of completions. Works in sessions of its own that share the state of `session` (and of
-// opts->draft); rows that find no place there wait for others to end. qn_event.row is the number of
-// the result. Prompt events come for a prompt's first completion alone.
+// opts->draft); rows that find no place there wait for others to end. A row that fails
+// (QN_REASON_FAILED) is a result like any other. qn_event.row is the number of the result. Prompt
+// events come for a prompt's first completion alone.
 QN_API QN_MUST_CHECK qn_status qn_generate_batch(qn_result *results, size_t n_results,
                                                  qn_session *session, const qn_prompt *prompts,
                                                  size_t n_prompts, qn_event_fn *fn, void *arg,
                                                  qn_err *err);
+
+// --- batches -------------------------------------------------------------------------------------
+//
+// Continuous batching. Rows (a prompt and its answer) come and go at any time; every step computes
+// the next token of all that have read their prompt, and a part of the prompts that are still to be
+// read. Each row gets exactly what it would get alone.
+//
+// One thread steps, and callbacks come on it. Rows are added and removed by any thread, also by a
+// callback. Rows that find no place in the budget wait, in the order in which they came; when those
+// that have begun outgrow it, the youngest gives its memory to the others, waits, and goes on later
+// with the same tokens.
+
+typedef struct qn_batch qn_batch;
+
+typedef struct qn_batch_opts {
+    int64_t context; // most tokens of prompt and answer of one row; 0: the model's own limit
+    int64_t chunk;   // most tokens that a step computes; 0: the default. Changes no result
+    // Most tokens of prompts in a step that other rows take part in, so that long prompts do not
+    // slow them down; 0: all that `chunk` leaves.
+    int64_t prompt_rows;
+    int64_t rows; // most rows that are computed at a time; 0: 64
+    // Most memory for the KV cache and recurrent state of all rows, and for what is kept of earlier
+    // prompts; 0: what all rows can need, at most half of the free memory. Less than one row of
+    // `context` tokens needs is an error (QN_MEMORY) with both numbers.
+    int64_t bytes;
+    int64_t kept;       // of it, the most that earlier prompts may take; 0: a quarter; -1: none
+    qn_trace_fn *trace; // called after each step, once for each kernel call; NULL: none
+    void *trace_arg;
+} qn_batch_opts;
+
+// The engine must outlive the batch. opts may be NULL.
+QN_API QN_MUST_CHECK qn_status qn_batch_create(qn_batch **out, const qn_engine *engine,
+                                               const qn_batch_opts *opts, qn_err *err);
+// Rows that are left get no callback. No other thread may be inside a call with the batch.
+QN_API void qn_batch_destroy(qn_batch *batch);
+
+typedef struct qn_row_opts {
+    const qn_generate_opts *generate; // NULL: the defaults
+    // How many answers; 0: one. They are rows of their own, whose ids follow each other, and read
+    // the prompt once; numbered from sample.completion on.
+    uint32_t completions;
+    size_t mark;         // as qn_session_mark; 0: nothing special
+    int64_t deadline_ms; // the row ends (QN_REASON_DEADLINE) in the first step that begins so long
+                         // after it was added; 0: never
+} qn_row_opts;
+
+// A row for a prompt, which is copied. Everything is checked here; what fails later ends the row
+// with QN_REASON_FAILED. *id (may be NULL) is known before the first callback can come. fn may be
+// NULL: then nobody hears of the row but qn_batch_get_counts. A callback that returns false ends its
+// row, and is not called again. opts may be NULL.
+QN_API QN_MUST_CHECK qn_status qn_batch_add(uint64_t *id, qn_batch *batch, const int32_t *ids,
+                                            size_t n, const qn_row_opts *opts, qn_event_fn *fn,
+                                            void *arg, qn_err *err);
+// Ends a row without a further callback: none comes after the return, and one that is under way on
+// another thread is waited for, so do not hold a lock here that it takes. False if there is no such
+// row (any more).
+QN_API bool qn_batch_remove(qn_batch *batch, uint64_t id);
+
+// One step. *n_rows (may be NULL) are left, those that wait included; with none, nothing happens.
+// Errors are those of the whole step: no row has ended by it, and the step can be tried again.
+QN_API QN_MUST_CHECK qn_status qn_batch_step(size_t *n_rows, qn_batch *batch, qn_err *err);
+// Waits until there is a row, for at most so many milliseconds (negative: for ever), or until
+// qn_batch_wake. True if there is one. For the thread that steps.
+QN_API bool qn_batch_wait(qn_batch *batch, int64_t timeout_ms);
+// Ends a wait of another thread, or the next one.
+QN_API void qn_batch_wake(qn_batch *batch);
+
+// The state of a batch after its last step, and what it did so far.
+typedef struct qn_batch_counts {
+    int64_t rows, queued;     // rows that are computed; that wait
+    int64_t pages, pages_all; // of the KV cache: held by rows; in all
+    int64_t slots, slots_all; // of recurrent state, the same; 0 for models without
+    int64_t kept_bytes;       // held by earlier prompts alone
+    int64_t steps, tokens;    // steps run; tokens computed in them, of prompts and answers
+    int64_t hits, reused;     // prompts that began as an earlier one; tokens of them
+    int64_t evictions;        // kept pieces that were dropped for room
+    int64_t preemptions;
+    int64_t added, ended, failed; // rows; `failed` are among those that ended, removed ones, too
+} qn_batch_counts;
+// From any thread.
+QN_API void qn_batch_get_counts(qn_batch_counts *out, qn_batch *batch);
 
 // --- making model files --------------------------------------------------------------------------
 //

@@ -57,6 +57,22 @@ static inline void assert_same_answer(const qn_result *got, const qn_result *wan
         fail_msg("%s: text '%s', want '%s'", what, got->text, want->text);
 }
 
+// One step of several generations; *n_active (may be NULL) are left. A row that failed fails it.
+static inline qn_status step_rows(size_t *n_active, qn_generation *const *gens, size_t n,
+                                  qn_event_fn *fn, void *arg, qn_err *err) {
+    size_t active = 0;
+    for (size_t i = 0; i < n; i++) gens[i]->to = (qn_listener){.fn = fn, .arg = arg, .row = i};
+    qn_status status = qn_generations_step(gens, n, 0, err);
+    for (size_t i = 0; i < n; i++) {
+        active += qn_generation_is_active(gens[i]);
+        if (status || gens[i]->result.reason != QN_REASON_FAILED) continue;
+        *err = gens[i]->err;
+        status = gens[i]->result.status;
+    }
+    if (n_active) *n_active = active;
+    return status;
+}
+
 // --- what a caller hears -------------------------------------------------------------------------
 
 enum { MOST_HEARD = 1024 };

@@ -37,9 +37,8 @@ static void tokens_allocate_nothing(void **state) {
                                            .draft_least = way > 1 ? 3 : 0};
             ASSERT_OK(qn_session_set_prompt(t.session, ids, 40, &err));
             ASSERT_OK(qn_generation_create(&g, t.session, &opts, &err));
-            while (!qn_generation_result(g)->reason)
-                ASSERT_OK(qn_generations_step(NULL, &g, 1, look, seen, &err));
-            assert_int_equal(qn_generation_result(g)->n_tokens, N_NEW);
+            while (!g->result.reason) ASSERT_OK(step_rows(NULL, &g, 1, look, seen, &err));
+            assert_int_equal(g->result.n_tokens, N_NEW);
             assert_true(seen[0] > 0);
             // A longer piece than any before lets the decoder's three buffers grow, by doubling.
             assert_in_range(atomic_load(&n_requests) - seen[0], 0, MOST_GROWTH);

@@ -178,17 +178,17 @@ static void a_long_prompt_stalls_nobody(void **state) {
         ASSERT_OK(qn_generation_create(&gens[1], other, &opts, &err));
         for (size_t i = 0; i < 7; i++) { // 16 + 6 x 15 - 5 rows that the first prompt takes
             const int64_t before = qn_session_get_counts(t.session).rows;
-            ASSERT_OK(qn_generations_step(NULL, gens, 2, NULL, NULL, &err));
-            assert_int_equal(qn_generation_result(gens[0])->n_tokens, i + 1);
+            ASSERT_OK(step_rows(NULL, gens, 2, NULL, NULL, &err));
+            assert_int_equal(gens[0]->result.n_tokens, i + 1);
             assert_in_range(qn_session_get_counts(t.session).rows - before, 1, CHUNK);
-            assert_int_equal(qn_generation_result(gens[1])->n_tokens, i == 6);
+            assert_int_equal(gens[1]->result.n_tokens, i == 6);
         }
         size_t n_active = 2;
-        while (n_active) ASSERT_OK(qn_generations_step(&n_active, gens, 2, NULL, NULL, &err));
+        while (n_active) ASSERT_OK(step_rows(&n_active, gens, 2, NULL, NULL, &err));
         qn_session *alone = open_session(t.engine, CONTEXT);
         for (int i = 0; i < 2; i++) {
             qn_result want = answer(alone, ids, i ? LONG : 5, &opts, NULL, NULL);
-            assert_same_answer(qn_generation_result(gens[i]), &want, families[f]);
+            assert_same_answer(&gens[i]->result, &want, families[f]);
             qn_result_deinit(&want);
             qn_generation_destroy(gens[i]);
         }
@@ -252,11 +252,11 @@ static void a_marked_beginning_is_read_once(void **state) {
         ASSERT_OK(qn_generation_create(&gens[i], sessions[i], &opts, &err));
     }
     size_t n_active = N;
-    while (n_active) ASSERT_OK(qn_generations_step(&n_active, gens, N, NULL, NULL, &err));
+    while (n_active) ASSERT_OK(step_rows(&n_active, gens, N, NULL, NULL, &err));
     for (size_t i = 0; i < N; i++) {
-        assert_int_equal(qn_generation_result(gens[i])->n_reused, i ? COMMON : 0);
+        assert_int_equal(gens[i]->result.n_reused, i ? COMMON : 0);
         qn_result want = answer(t.session, ids[i], COMMON + OWN, &opts, NULL, NULL);
-        assert_same_answer(qn_generation_result(gens[i]), &want, "marked");
+        assert_same_answer(&gens[i]->result, &want, "marked");
         qn_result_deinit(&want);
         qn_generation_destroy(gens[i]);
         qn_session_destroy(sessions[i]);
@@ -328,26 +328,32 @@ static void wrong_batches_name_the_row(void **state) {
     close_talk(&t);
 }
 
-// Forks and snapshots of the caller take places: with all of them taken, a batch says so.
-static void no_place_is_an_error(void **state) {
+// Forks and snapshots of the caller take places: with all of them taken, each row says so.
+static void rows_without_a_place_fail(void **state) {
     (void)state;
     qn_err err;
     talk t = open_talk("qwen3", CONTEXT);
     static const int32_t ids[] = {1, 2, 3};
-    qn_session *forks[QN_MOST_FAMILY] = {0};
-    for (int i = 1; i < QN_MOST_FAMILY; i++) ASSERT_OK(qn_session_fork(&forks[i], t.session, &err));
+    qn_session *forks[QN_DEFAULT_SESSIONS] = {0};
+    for (int i = 1; i < QN_DEFAULT_SESSIONS; i++)
+        ASSERT_OK(qn_session_fork(&forks[i], t.session, &err));
     const qn_generate_opts opts = {.max_tokens = 4, .ignore_end = true};
     const qn_prompt prompt = {.ids = ids, .n = 3, .completions = 3, .opts = &opts};
     qn_result got[3];
-    ASSERT_FAILS(qn_generate_batch(got, 3, t.session, &prompt, 1, NULL, NULL, &err), QN_LIMIT,
-                 "prompt 0");
+    ASSERT_OK(qn_generate_batch(got, 3, t.session, &prompt, 1, NULL, NULL, &err));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(got[i].reason, QN_REASON_FAILED);
+        assert_int_equal(got[i].status, QN_LIMIT);
+        assert_non_null(strstr(got[i].message, "32 sessions and snapshots"));
+        qn_result_deinit(&got[i]);
+    }
     qn_session_destroy(forks[1]); // one place: one after the other
     ASSERT_OK(qn_generate_batch(got, 3, t.session, &prompt, 1, NULL, NULL, &err));
     for (int i = 0; i < 3; i++) {
         assert_int_equal(got[i].n_tokens, 4);
         qn_result_deinit(&got[i]);
     }
-    for (int i = 2; i < QN_MOST_FAMILY; i++) qn_session_destroy(forks[i]);
+    for (int i = 2; i < QN_DEFAULT_SESSIONS; i++) qn_session_destroy(forks[i]);
     close_talk(&t);
 }
 
@@ -362,7 +368,7 @@ int main(void) {
         cmocka_unit_test(a_marked_beginning_is_read_once),
         cmocka_unit_test(reading_can_be_stopped),
         cmocka_unit_test(wrong_batches_name_the_row),
-        cmocka_unit_test(no_place_is_an_error),
+        cmocka_unit_test(rows_without_a_place_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 // What sampling remembers belongs to the session: going away and coming back, forking and stopping
 // half way change no token, whatever the choices depend on.
 #include "generate_rig.h"
+#include "steps.h"
 
 #include "core/mem.h"
 
@@ -79,9 +80,9 @@ static void come_back(qn_session **session) {
     size_t n;
     const qn_sample_opts other = {.temperature = 2, .mirostat = 2, .mirostat_eta = 1, .seed = 99};
     ASSERT_OK(qn_session_checkpoint(&snapshot, *session, &err));
-    ASSERT_OK(qn_session_generate(&n, *session, 7, &other, NULL, NULL, &err));
+    ASSERT_OK(take_steps(&n, *session, 7, &other, &err));
     ASSERT_OK(qn_session_set_prompt(*session, (int32_t[]){1, 2, 3}, 3, &err));
-    ASSERT_OK(qn_session_generate(&n, *session, 7, &other, NULL, NULL, &err));
+    ASSERT_OK(take_steps(&n, *session, 7, &other, &err));
     ASSERT_OK(qn_session_restore(*session, snapshot, &err));
     qn_snapshot_destroy(snapshot);
 }
@@ -91,7 +92,7 @@ static void fork_off(qn_session **session) {
     qn_session *fork;
     size_t n;
     ASSERT_OK(qn_session_fork(&fork, *session, &err));
-    ASSERT_OK(qn_session_generate(&n, *session, 7, NULL, NULL, NULL, &err));
+    ASSERT_OK(take_steps(&n, *session, 7, NULL, &err));
     qn_session_destroy(*session);
     *session = fork;
 }
@@ -102,7 +103,7 @@ typedef void go_on_fn(qn_session *session, size_t n, const qn_sample_opts *opts)
 static void step(qn_session *session, size_t n, const qn_sample_opts *opts) {
     qn_err err;
     size_t n_new;
-    ASSERT_OK(qn_session_generate(&n_new, session, n, opts, NULL, NULL, &err));
+    ASSERT_OK(take_steps(&n_new, session, n, opts, &err));
     assert_int_equal(n_new, n);
 }
 
@@ -256,10 +257,10 @@ static void a_generation_half_way_is_restored(void **state) {
         qn_generation *generation;
         ASSERT_OK(qn_generation_create(&generation, session, &o, &err));
         for (size_t i = 0, active = 1; active; i++) {
-            ASSERT_OK(qn_generations_step(&active, &generation, 1, NULL, NULL, &err));
+            ASSERT_OK(step_rows(&active, &generation, 1, NULL, NULL, &err));
             if (i == N_BEFORE) ASSERT_OK(qn_session_fork(&fork, session, &err));
         }
-        assert_memory_equal(qn_generation_result(generation)->tokens, want, sizeof want);
+        assert_memory_equal(generation->result.tokens, want, sizeof want);
         (void)qn_session_tokens(fork, &n);
         generate(fork, N_PROMPT + N_ALL - n, &opts);
         const int32_t *tokens = qn_session_tokens(fork, &n);
@@ -374,12 +375,10 @@ static void tokens_before_an_error_are_counted(void **state) {
     int32_t ids[N_PROMPT];
     size_t n_new = 99, n;
     random_ids(ids, N_PROMPT, qn_engine_get_info(engine).n_vocab, 3);
-    ASSERT_FAILS(qn_session_generate(&n_new, session, 3, NULL, NULL, NULL, &err), QN_STATE,
-                 "qn_session_set_prompt");
+    ASSERT_FAILS(take_steps(&n_new, session, 3, NULL, &err), QN_STATE, "qn_session_set_prompt");
     assert_int_equal(n_new, 0);
     ASSERT_OK(qn_session_set_prompt(session, ids, N_PROMPT, &err));
-    ASSERT_FAILS(qn_session_generate(&n_new, session, 20, NULL, NULL, NULL, &err), QN_LIMIT,
-                 "is full");
+    ASSERT_FAILS(take_steps(&n_new, session, 20, NULL, &err), QN_LIMIT, "is full");
     assert_int_equal(n_new, ROOM);
     (void)qn_session_tokens(session, &n);
     assert_int_equal(n, N_PROMPT + ROOM);

@@ -16,7 +16,7 @@ typedef struct things {
     qn_session *session;
     qn_snapshot *snapshot;
     qn_grammar *grammar;
-    qn_generation *generation;
+    qn_batch *batch;
 } things;
 
 static int make(void **state) {
@@ -33,7 +33,7 @@ static int make(void **state) {
         qn_session_set_prompt(t.session, ids, 3, &err),
         qn_session_checkpoint(&t.snapshot, t.session, &err),
         qn_grammar_create(&t.grammar, t.tokenizer, QN_GRAMMAR_REGEX, "a", 1, NULL, &err),
-        qn_generation_create(&t.generation, t.session, NULL, &err),
+        qn_batch_create(&t.batch, t.engine, &(qn_batch_opts){.context = 64}, &err),
     };
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
         if (statuses[i]) return -1;
@@ -44,7 +44,7 @@ static int make(void **state) {
 
 static int drop(void **state) {
     things *t = *state;
-    qn_generation_destroy(t->generation);
+    qn_batch_destroy(t->batch);
     qn_grammar_destroy(t->grammar);
     qn_snapshot_destroy(t->snapshot);
     qn_session_destroy(t->session);
@@ -180,7 +180,6 @@ static void sessions_refuse_null(void **state) {
     qn_session *session;
     qn_snapshot *snapshot;
     int32_t token;
-    size_t n;
     const float *scores;
     const int32_t ids[] = {1};
     REFUSES(qn_session_create, "out", NULL, t->engine, NULL);
@@ -192,10 +191,6 @@ static void sessions_refuse_null(void **state) {
     REFUSES_TOO(qn_session_step, &token, NULL, NULL);
     REFUSES_TOO(qn_session_step_naive, NULL, t->session, NULL);
     REFUSES_TOO(qn_session_step_naive, &token, NULL, NULL);
-    REFUSES(qn_session_step_all, "tokens", NULL, &t->session, 1, NULL);
-    REFUSES(qn_session_step_all, "sessions", &token, NULL, 1, NULL);
-    REFUSES(qn_session_generate, "n_new", NULL, t->session, 1, NULL, NULL, NULL);
-    REFUSES(qn_session_generate, "session", &n, NULL, 1, NULL, NULL, NULL);
     REFUSES_TOO(qn_session_prefill, NULL, t->session, ids, 1);
     REFUSES_TOO(qn_session_prefill, &scores, NULL, ids, 1);
     REFUSES_TOO(qn_session_feed, NULL, t->session, 1);
@@ -214,7 +209,7 @@ static void sessions_refuse_null(void **state) {
 static void generations_and_files_refuse_null(void **state) {
     const things *t = *state;
     qn_grammar *grammar;
-    qn_generation *generation;
+    qn_batch *batch;
     qn_result result;
     qn_synth_size size;
     const qn_prompt prompt = {0};
@@ -225,9 +220,11 @@ static void generations_and_files_refuse_null(void **state) {
     REFUSES(qn_grammar_create_like, "out", NULL, t->grammar, json, "", 0, NULL);
     REFUSES(qn_grammar_create_like, "other", &grammar, NULL, json, "", 0, NULL);
     REFUSES(qn_grammar_create_like, "text", &grammar, t->grammar, json, NULL, 3, NULL);
-    REFUSES(qn_generation_create, "out", NULL, t->session, NULL);
-    REFUSES(qn_generation_create, "session", &generation, NULL, NULL);
-    REFUSES_TOO(qn_generations_step, NULL, NULL, 1, NULL, NULL);
+    REFUSES(qn_batch_create, "out", NULL, t->engine, NULL);
+    REFUSES(qn_batch_create, "engine", &batch, NULL, NULL);
+    REFUSES(qn_batch_add, "batch", NULL, NULL, (const int32_t[]){1}, 1, NULL, NULL, NULL);
+    REFUSES(qn_batch_add, "ids", NULL, t->batch, NULL, 1, NULL, NULL, NULL);
+    REFUSES(qn_batch_step, "batch", NULL, NULL);
     REFUSES(qn_generate, "session", &result, NULL, NULL, NULL, NULL);
     REFUSES(qn_generate_batch, "results", NULL, 1, t->session, &prompt, 1, NULL, NULL);
     REFUSES(qn_generate_batch, "session", &result, 1, NULL, &prompt, 1, NULL, NULL);
@@ -276,7 +273,7 @@ static void nothing_can_be_released(void **state) {
     qn_snapshot_destroy(NULL);
     qn_grammar_destroy(NULL);
     qn_result_deinit(NULL);
-    qn_generation_destroy(NULL);
+    qn_batch_destroy(NULL);
 }
 
 int main(void) {

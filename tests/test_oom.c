@@ -129,8 +129,13 @@ static qn_status use_generation(const qn_engine *engine, qn_session *session, qn
                                  {.ids = ids, .n = 2, .opts = &opts}};
     qn_result results[3];
     QN_TRY(qn_generate_batch(results, 3, session, prompts, 2, NULL, NULL, err));
-    for (int i = 0; i < 3; i++) qn_result_deinit(&results[i]);
-    return QN_OK;
+    qn_status status = QN_OK;
+    for (int i = 0; i < 3; i++) {
+        if (results[i].status) status = QN_FAIL(err, MEMORY, "row %d failed", i);
+        if (results[i].status && results[i].status != QN_MEMORY) status = results[i].status;
+        qn_result_deinit(&results[i]);
+    }
+    return status;
 }
 
 static qn_status use_session(const qn_engine *engine, qn_err *err) {

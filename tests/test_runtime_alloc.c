@@ -1,6 +1,7 @@
 // Nothing on the decode path allocates. The linker sends all allocations of the library through this
 // file (--wrap, tests/CMakeLists.txt), which counts them.
 #include "alloc_rig.h"
+#include "steps.h"
 #include "families.h"
 
 static void steps_allocate_nothing(void **state) {
@@ -16,11 +17,14 @@ static void steps_allocate_nothing(void **state) {
             ASSERT_OK(
                 qn_session_create(&session, engine, &(qn_session_opts){.context = 300}, &err));
             random_ids(ids, 200, qn_engine_get_info(engine).n_vocab, 4);
+            // The first choice of a session takes what choosing needs.
+            const qn_sample_opts warm = {.temperature = 1, .seed = 1};
+            ASSERT_OK(qn_session_set_prompt(session, ids + 1, 1, &err));
+            ASSERT_OK(qn_session_step(&token, session, &warm, &err));
             const long before = atomic_load(&n_requests);
             assert_true(before > 0);                                   // the counter counts
             ASSERT_OK(qn_session_set_prompt(session, ids, 100, &err)); // the prompt as well
-            ASSERT_OK(qn_session_generate(&n_new, session, 150, NULL, NULL, NULL, &err));
-            const qn_sample_opts warm = {.temperature = 1, .seed = 1};
+            ASSERT_OK(take_steps(&n_new, session, 150, NULL, &err));
             ASSERT_OK(qn_session_step(&token, session, &warm, &err));
             ASSERT_OK(qn_session_truncate(session, 120, &err));
             ASSERT_OK(qn_session_step(&token, session, &warm, &err));

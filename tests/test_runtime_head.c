@@ -1,8 +1,9 @@
 // Choosing by the best scores alone: the same tokens as by whole rows, for every family, in every
 // company.
 #include "families.h"
+#include "steps.h"
 
-#include "runtime/runner.h"
+#include "session/generate_int.h"
 
 #include <stdlib.h>
 
@@ -46,8 +47,8 @@ static void whole_rows_change_no_token(void **state) {
             size_t n;
             qn_session *best = open_session(engine, false, 7),
                        *whole = open_session(engine, true, 7);
-            ASSERT_OK(qn_session_generate(&n, best, N_NEW, &ways[w], NULL, NULL, &err));
-            ASSERT_OK(qn_session_generate(&n, whole, N_NEW, &ways[w], NULL, NULL, &err));
+            ASSERT_OK(take_steps(&n, best, N_NEW, &ways[w], &err));
+            ASSERT_OK(take_steps(&n, whole, N_NEW, &ways[w], &err));
             assert_same_history(best, whole, families[f]);
             assert_non_null(qn_session_logits(whole));
             const bool is_small =
@@ -72,8 +73,8 @@ static void the_pass_changes_no_token(void **state) {
         unsetenv("QN_SKIP");
         for (int w = 0; w < 2; w++) {
             qn_session *a = open_session(with, w, 7), *b = open_session(without, w, 7);
-            ASSERT_OK(qn_session_generate(&n, a, N_NEW, &ways[w], NULL, NULL, &err));
-            ASSERT_OK(qn_session_generate(&n, b, N_NEW, &ways[w], NULL, NULL, &err));
+            ASSERT_OK(take_steps(&n, a, N_NEW, &ways[w], &err));
+            ASSERT_OK(take_steps(&n, b, N_NEW, &ways[w], &err));
             assert_same_history(a, b, families[f]);
             assert_non_null(qn_session_logits(b));
             qn_session_destroy(a);
@@ -92,15 +93,20 @@ static void company_changes_no_token(void **state) {
         qn_engine *engine = family_open(families[f], NULL);
         qn_session *forks[N_WAYS] = {open_session(engine, false, 7)};
         for (int w = 1; w < N_WAYS; w++) ASSERT_OK(qn_session_fork(&forks[w], forks[0], &err));
-        int32_t tokens[N_WAYS];
-        for (int i = 0; i < N_NEW; i++)
-            ASSERT_OK(qn_session_step_all(tokens, forks, N_WAYS, ways, &err));
+        qn_generation *gens[N_WAYS];
+        for (int w = 0; w < N_WAYS; w++) {
+            const qn_generate_opts opts = {.sample = ways[w], .max_tokens = N_NEW};
+            ASSERT_OK(qn_generation_create(&gens[w], forks[w], &opts, &err));
+        }
+        for (int i = 0; i <= N_NEW; i++) ASSERT_OK(qn_generations_step(gens, N_WAYS, 0, &err));
         for (int w = 0; w < N_WAYS; w++) {
             size_t n;
             qn_session *alone = open_session(engine, true, 7);
-            ASSERT_OK(qn_session_generate(&n, alone, N_NEW, &ways[w], NULL, NULL, &err));
+            assert_int_not_equal(gens[w]->result.reason, QN_REASON_NONE);
+            ASSERT_OK(take_steps(&n, alone, gens[w]->result.n_tokens, &ways[w], &err));
             assert_same_history(alone, forks[w], families[f]);
             qn_session_destroy(alone);
+            qn_generation_destroy(gens[w]);
         }
         for (int w = 0; w < N_WAYS; w++) qn_session_destroy(forks[w]);
         qn_engine_close(engine);
@@ -120,7 +126,7 @@ static void scores_belong_to_their_history(void **state) {
             size_t n, n_tokens;
             const float *logits;
             qn_snapshot *snapshot;
-            ASSERT_OK(qn_session_generate(&n, s[i], 3, &ways[0], NULL, NULL, &err));
+            ASSERT_OK(take_steps(&n, s[i], 3, &ways[0], &err));
             ASSERT_OK(qn_session_checkpoint(&snapshot, s[i], &err));
             qn_session_tokens(s[i], &n_tokens);
             ASSERT_OK(qn_session_truncate(s[i], n_tokens - 1, &err));

@@ -2,11 +2,12 @@
 // number of threads, any company in a step, any CPU level, fused or not, restored or never left,
 // reused or fresh.
 #include "families.h"
+#include "steps.h"
 #include "format_files.h"
 
 #include "core/mem.h"
 #include "runtime/kv_memory.h"
-#include "runtime/runner.h"
+#include "session/generate_int.h"
 
 #include <stdlib.h>
 
@@ -288,7 +289,7 @@ static void restored_is_never_left(void **state) {
         qn_snapshot *snapshot;
         ASSERT_OK(qn_session_checkpoint(&snapshot, t.session, &err));
         for (int round = 0; round < 3; round++) {
-            ASSERT_OK(qn_session_generate(&n_new, t.session, 40, NULL, NULL, NULL, &err));
+            ASSERT_OK(take_steps(&n_new, t.session, 40, NULL, &err));
             assert_int_equal(n_new, 40);
             assert_fresh(&t, t.session, 140, families[f]);
             ASSERT_OK(qn_session_restore(t.session, snapshot, &err));
@@ -467,26 +468,29 @@ static void steps_of_a_family_are_steps_alone(void **state) {
         qn_err err;
         talk t = talk_open(families[f], NULL, NULL);
         qn_session *sessions[FORKS] = {t.session};
-        qn_sample_opts opts[FORKS];
-        int32_t tokens[FORKS];
+        qn_generation *gens[FORKS];
         ASSERT_OK(qn_session_set_prompt(t.session, t.ids, 62, &err));
         for (int i = 1; i < FORKS; i++) ASSERT_OK(qn_session_fork(&sessions[i], t.session, &err));
-        for (int i = 0; i < FORKS; i++)
-            opts[i] = (qn_sample_opts){.temperature = (float)i, .seed = (uint64_t)i};
         ASSERT_OK(qn_session_commit(sessions[2], t.ids, 9, &err)); // another length
+        for (int i = 0; i < FORKS; i++) {
+            const qn_generate_opts opts = {.sample = {.temperature = (float)i, .seed = (uint64_t)i},
+                                           .ignore_end = true};
+            ASSERT_OK(qn_generation_create(&gens[i], sessions[i], &opts, &err));
+        }
+        ASSERT_OK(qn_generations_step(gens, FORKS, 0, &err)); // they read
         for (int step = 0; step < 6; step++) {
-            ASSERT_OK(qn_session_step_all(tokens, sessions, FORKS, opts, &err));
+            ASSERT_OK(qn_generations_step(gens, FORKS, 0, &err));
             for (int i = 0; i < FORKS; i++) {
                 size_t n;
                 const int32_t *history = qn_session_tokens(sessions[i], &n);
-                assert_int_equal(history[n - 1], tokens[i]);
+                const qn_result *result = &gens[i]->result;
+                assert_true(result->n_tokens >= (size_t)step + 1);
+                assert_int_equal(history[n - 1], result->tokens[result->n_tokens - 1]);
                 assert_int_equal(qn_session_cached(sessions[i]), n - 1);
                 assert_fresh(&t, sessions[i], n - 1, families[f]);
             }
         }
-        qn_session *twice[] = {t.session, t.session};
-        ASSERT_FAILS(qn_session_step_all(tokens, twice, 2, NULL, &err), QN_ARGUMENT, "the same");
-        ASSERT_FAILS(qn_session_step_all(tokens, twice, 0, NULL, &err), QN_ARGUMENT, "0 sessions");
+        for (int i = 0; i < FORKS; i++) qn_generation_destroy(gens[i]);
         for (int i = 1; i < FORKS; i++) qn_session_destroy(sessions[i]);
         talk_close(&t);
     }

@@ -1,6 +1,7 @@
 // Profiles: found next to the weights, read by name and kind, refused where they would change
 // results.
 #include "testing.h"
+#include "steps.h"
 
 #include "format_files.h"
 
@@ -227,7 +228,7 @@ static void a_profile_is_applied(void **state) {
         for (int i = 0; i < 50; i++) ids[i] = i * 7 % 500;
         ASSERT_OK(qn_session_create(&session, engines[e], &opts, &err));
         ASSERT_OK(qn_session_set_prompt(session, ids, 50, &err));
-        ASSERT_OK(qn_session_generate(&n, session, 20, NULL, NULL, NULL, &err));
+        ASSERT_OK(take_steps(&n, session, 20, NULL, &err));
         memcpy(last[e > 0], qn_session_logits(session), sizeof last[0]);
         if (e > 0) assert_memory_equal(last[0], last[1], sizeof last[0]);
         if (e > 0) assert_int_equal(qn_session_get_counts(session).steps, 3 + 19); // chunks of 20

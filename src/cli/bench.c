@@ -28,9 +28,8 @@ static qn_spread spread_of(double *x, int64_t n) {
 typedef struct bench {
     const qn_bench_opts *opts;
     qn_session *session;
-    qn_session **forks;    // (batch) of the session; NULL: one sequence
-    int32_t *chosen;       // (batch)
-    bool is_filled;        // the forks have `depth` tokens
+    qn_batch *batch;       // NULL: one sequence
+    bool is_filled;        // the batch has kept `depth` tokens of every row
     qn_snapshot *snapshot; // of the session with `depth` tokens; NULL: depth is 0
     int32_t *ids;          // (context + batch)
     int64_t prompt, tokens, depth;
@@ -38,11 +37,6 @@ typedef struct bench {
     qn_progress progress;
     int64_t n_done, n_all; // runs of tests
 } bench;
-
-static bool goes_on(void *arg, int32_t token) {
-    (void)arg, (void)token;
-    return !qn_interrupt_take();
-}
 
 static qn_status stopped(const bench *b, qn_err *err) {
     return QN_FAIL(err, STOPPED, "stopped after %lld of %lld runs", (long long)b->n_done,
@@ -68,41 +62,81 @@ static qn_status time_prefill(double *seconds, bench *b, qn_err *err) {
     return QN_OK;
 }
 
-// Writing with several sequences, a token of each in one step. They know different tokens, so that
-// each reads keys and values of its own; the first step, in which they are computed, is not
-// counted.
+// What the rows of a batch gave.
+typedef struct tally {
+    int64_t first;  // position of a row's first token
+    int64_t n_told; // tokens
+    int64_t n_begun;
+} tally;
+
+static bool count_token(void *arg, const qn_event *event) {
+    tally *r = arg;
+    r->n_told += event->token >= 0;
+    r->n_begun += event->token >= 0 && event->position == r->first;
+    return true;
+}
+
+// Adds a row for each sequence. They know different tokens, so that each reads keys and values of its
+// own.
+static qn_status add_rows(bench *b, tally *r, int64_t n_tokens, qn_err *err) {
+    const qn_generate_opts generate = {.max_tokens = n_tokens, .ignore_end = true};
+    const qn_row_opts opts = {.generate = &generate, .mark = (size_t)b->depth};
+    *r = (tally){.first = b->depth + 1};
+    for (int64_t i = 0; i < b->opts->batch; i++)
+        QN_TRY(
+            qn_batch_add(NULL, b->batch, b->ids + i, (size_t)r->first, &opts, count_token, r, err));
+    return QN_OK;
+}
+
+static qn_status step_rows(size_t *n_left, bench *b, qn_err *err) {
+    QN_TRY(qn_batch_step(n_left, b->batch, err));
+    return qn_interrupt_take() ? stopped(b, err) : QN_OK;
+}
+
+// Writing with several sequences, a token of each in one step. The steps that read their beginning,
+// which the batch keeps, and give their first token are not counted.
 static qn_status time_batch(double *seconds, bench *b, qn_err *err) {
-    const size_t n = (size_t)b->opts->batch, first = (size_t)b->depth + 1;
-    for (size_t i = 0; i < n; i++)
-        QN_TRY(b->is_filled ? qn_session_truncate(b->forks[i], first, err)
-                            : qn_session_set_prompt(b->forks[i], b->ids + i, first, err));
-    b->is_filled = true;
-    QN_TRY(qn_session_step_all(b->chosen, b->forks, n, NULL, err));
-    const double start = qn_now();
-    for (int64_t i = 0; i < b->tokens; i++) {
-        QN_TRY(qn_session_step_all(b->chosen, b->forks, n, NULL, err));
-        if (qn_interrupt_take()) return stopped(b, err);
+    const int64_t n = b->opts->batch;
+    size_t n_left = (size_t)n;
+    tally r;
+    if (!b->is_filled) {
+        QN_TRY(add_rows(b, &r, 1, err));
+        while (n_left) QN_TRY(step_rows(&n_left, b, err));
     }
-    *seconds = qn_now() - start;
+    b->is_filled = true;
+    QN_TRY(add_rows(b, &r, b->tokens + 1, err));
+    while (r.n_begun < n) QN_TRY(step_rows(&n_left, b, err));
+    qn_batch_counts counts;
+    qn_batch_get_counts(&counts, b->batch);
+    if (counts.rows < n && b->tokens > 0)
+        return QN_FAIL(err, LIMIT, "%lld sequences, memory has room for %lld at a time",
+                       (long long)n, (long long)counts.rows);
+    const int64_t before = r.n_told;
+    const double start = qn_now();
+    while (n_left) QN_TRY(step_rows(&n_left, b, err));
+    // A row that began before others has given some of its tokens already.
+    *seconds = (qn_now() - start) * (double)(n * b->tokens) / (double)(r.n_told - before);
     return QN_OK;
 }
 
 // Writing, one token a step, the best one each time. The first token after cached ones is chosen
 // from scores that are there, so it is not counted.
 static qn_status time_decode(double *seconds, bench *b, qn_err *err) {
-    size_t n = 0;
-    int32_t first;
-    if (b->forks) return time_batch(seconds, b, err);
+    int32_t token;
+    if (b->batch) return time_batch(seconds, b, err);
     if (b->snapshot) {
         QN_TRY(qn_session_restore(b->session, b->snapshot, err));
-        QN_TRY(qn_session_step(&first, b->session, NULL, err));
+        QN_TRY(qn_session_step(&token, b->session, NULL, err));
     } else {
         QN_TRY(qn_session_set_prompt(b->session, b->ids, 1, err));
     }
     const double start = qn_now();
-    QN_TRY(qn_session_generate(&n, b->session, (size_t)b->tokens, NULL, goes_on, NULL, err));
+    for (int64_t i = 0; i < b->tokens; i++) {
+        QN_TRY(qn_session_step(&token, b->session, NULL, err));
+        if (qn_interrupt_take()) return stopped(b, err);
+    }
     *seconds = qn_now() - start;
-    return n < (size_t)b->tokens ? stopped(b, err) : QN_OK;
+    return QN_OK;
 }
 
 // A step of a test, for what it costs: reading is one step, whatever its chunks; writing many,
@@ -202,19 +236,20 @@ static void fill_ids(int32_t *ids, int64_t n, int64_t n_vocab) {
     }
 }
 
-static qn_status open_forks(bench *b, qn_err *err) {
-    const size_t n = (size_t)b->opts->batch;
-    if (n == 1) return QN_OK;
-    b->forks = qn_alloc(n, sizeof(qn_session *));
-    b->chosen = qn_alloc(n, sizeof *b->chosen);
-    if (!b->forks || !b->chosen) return QN_NOMEM(err, "a benchmark");
-    for (size_t i = 0; i < n; i++) QN_TRY(qn_session_fork(&b->forks[i], b->session, err));
-    return QN_OK;
+// Rows that are kept from one run to the next.
+static qn_status open_batch(bench *b, const qn_session_opts *session, qn_err *err) {
+    if (b->opts->batch == 1) return QN_OK;
+    const qn_batch_opts opts = {.context = session->context,
+                                .rows = b->opts->batch,
+                                .kept = INT64_MAX,
+                                .trace = session->trace,
+                                .trace_arg = session->trace_arg};
+    return qn_batch_create(&b->batch, b->opts->engine, &opts, err);
 }
 
 static qn_status open_bench(bench *b, qn_err *err) {
     const qn_bench_opts *o = b->opts;
-    qn_session_opts opts = {.kept = -1, .sessions = o->batch + 2, .progress = reads_on};
+    qn_session_opts opts = {.kept = -1, .sessions = 2, .progress = reads_on};
     QN_TRY(choose_sizes(&opts.context, b, err));
     qn_tracer_attach(o->tracer, &opts);
     const int64_t n_ids = opts.context + o->batch;
@@ -225,14 +260,12 @@ static qn_status open_bench(bench *b, qn_err *err) {
     b->n_all = (int64_t)o->n_depths * N_TESTS * (o->repeats + 1);
     b->progress = (qn_progress){.what = "measuring", .unit = "runs"};
     QN_TRY(qn_session_create(&b->session, o->engine, &opts, err));
-    return open_forks(b, err);
+    return open_batch(b, &opts, err);
 }
 
 static void close_bench(bench *b) {
-    for (int64_t i = 0; b->forks && i < b->opts->batch; i++) qn_session_destroy(b->forks[i]);
+    qn_batch_destroy(b->batch);
     qn_session_destroy(b->session);
-    qn_free(b->forks);
-    qn_free(b->chosen);
     qn_free(b->ids);
     qn_free(b->rates);
 }

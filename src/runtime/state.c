@@ -306,12 +306,23 @@ qn_state_counts qn_state_get_counts(const qn_state *state) {
     for (int64_t g = 0; g < state->n_groups; g++) {
         counts.pages_all += state->groups[g].n;
         counts.pages_used += state->groups[g].n - state->groups[g].n_free;
+        counts.pages_kept += state->groups[g].n_kept;
     }
     if (state->layout->n_slots) {
         counts.slots_all = state->opts.n_seqs + tree->n_marks;
         counts.slots_used = state->n_open + tree->n_marks_used;
+        counts.slots_kept = tree->n_marks_used;
     }
     return counts;
+}
+
+int64_t qn_state_free_pages(const qn_state *state) {
+    int64_t least = INT64_MAX;
+    for (int64_t g = 0; g < state->n_groups; g++) {
+        const state_pages *pages = &state->groups[g];
+        if (pages->window == 0) least = smaller(least, (int64_t)pages->n_free + pages->n_kept);
+    }
+    return least;
 }
 
 void qn_state_limits(qn_step_limits *to, const qn_state *state) {

@@ -120,10 +120,14 @@ int64_t qn_state_find(qn_seq *seq, const uint64_t *keys, int64_t n);
 void qn_state_evict(qn_state *state, int64_t bytes);
 
 typedef struct qn_state_counts {
-    int64_t kept_bytes; // that only the tree holds
+    int64_t kept_bytes;             // that only the tree holds
+    int64_t pages_kept, slots_kept; // the same, of those that are used
     int64_t pages_used, pages_all, slots_used, slots_all;
     int64_t hits, evictions;
 } qn_state_counts;
 qn_state_counts qn_state_get_counts(const qn_state *state);
+// Pages that sequences can still take in every group without a window, those that only the tree
+// holds included; INT64_MAX where there is no such group.
+int64_t qn_state_free_pages(const qn_state *state);
 
 #endif

@@ -1,4 +1,4 @@
-// qn_generation: options, life, and the loop over one. See quern.h for the contracts.
+// qn_generation: options and life.
 #include "session/generate_int.h"
 
 #include "core/mem.h"
@@ -9,11 +9,11 @@
 enum { DEFAULT_DRAFT = 8, MOST_RESERVED = 4096, TEXT_PER_TOKEN = 8 };
 
 const char *qn_reason_name(qn_reason reason) {
-    static const char *const names[] = {[QN_REASON_NONE] = "none",
-                                        [QN_REASON_END] = "end",
-                                        [QN_REASON_STOP] = "stop",
-                                        [QN_REASON_LENGTH] = "length",
-                                        [QN_REASON_CALLER] = "caller"};
+    static const char *const names[] = {
+        [QN_REASON_NONE] = "none",     [QN_REASON_END] = "end",
+        [QN_REASON_STOP] = "stop",     [QN_REASON_LENGTH] = "length",
+        [QN_REASON_CALLER] = "caller", [QN_REASON_DEADLINE] = "deadline",
+        [QN_REASON_FAILED] = "failed"};
     const size_t n = sizeof names / sizeof names[0];
     return (size_t)reason < n ? names[reason] : "unknown";
 }
@@ -22,6 +22,7 @@ void qn_result_deinit(qn_result *result) {
     if (!result) return;
     qn_free(result->tokens);
     qn_free(result->text);
+    qn_free(result->message);
     *result = (qn_result){0};
 }
 
@@ -80,8 +81,7 @@ static qn_status make_mask(uint32_t **out, const qn_generation *g, bool has_stop
     for (int32_t id = 0; g->tokenizer && id < vocab; id++) {
         if (qn_tokenizer_is_end(g->tokenizer, id)) forbid(mask, id);
     }
-    for (size_t i = 0; has_stops && i < g->opts.n_stop_tokens; i++)
-        forbid(mask, g->opts.stop_tokens[i]);
+    for (size_t i = 0; has_stops && i < g->opts.n_stop_tokens; i++) forbid(mask, g->stop_tokens[i]);
     *out = mask;
     return QN_OK;
 }
@@ -92,7 +92,8 @@ static qn_status init_grammar(qn_generation *g, qn_err *err) {
     if (g->opts.grammar->bytes.n_tokens != n_tokens)
         return QN_FAIL(err, ARGUMENT, "the grammar is for %d tokens, the model's tokenizer has %d",
                        g->opts.grammar->bytes.n_tokens, n_tokens);
-    QN_TRY(qn_matcher_create(&g->matcher, g->opts.grammar, vocab, err));
+    g->grammar = qn_grammar_hold(g->opts.grammar);
+    QN_TRY(qn_matcher_create(&g->matcher, g->grammar, vocab, err));
     g->both = qn_alloc(((size_t)vocab + 31) / 32, sizeof *g->both);
     return g->both ? QN_OK : QN_NOMEM(err, "mask");
 }
@@ -110,12 +111,21 @@ static bool reserve(qn_generation *g) {
     return r->tokens && r->text;
 }
 
+static qn_status copy_stop_tokens(qn_generation *g, qn_err *err) {
+    const size_t n = g->opts.n_stop_tokens;
+    g->stop_tokens = qn_alloc(n, sizeof *g->stop_tokens);
+    if (!g->stop_tokens) return QN_NOMEM(err, "stop tokens");
+    if (n) memcpy(g->stop_tokens, g->opts.stop_tokens, n * sizeof *g->stop_tokens);
+    return QN_OK;
+}
+
 static qn_status init_parts(qn_generation *g, qn_err *err) {
     const qn_engine *engine = g->session->engine;
     const qn_generate_opts *o = &g->opts;
     g->tokenizer = engine->tokenizer;
     QN_TRY(qn_sampler_create(&g->sampler, g->tokenizer, engine->model->hparams->vocab, err));
     QN_TRY(qn_sampler_set(g->sampler, &o->sample, err));
+    QN_TRY(copy_stop_tokens(g, err));
     if (g->tokenizer) QN_TRY(qn_decoder_create(&g->decoder, g->tokenizer, err));
     if (o->n_stops) QN_TRY(qn_stops_create(&g->stops, o->stops, o->n_stops, err));
     if (o->ignore_end) QN_TRY(make_mask(&g->endless, g, false, err));
@@ -128,8 +138,6 @@ static qn_status init_parts(qn_generation *g, qn_err *err) {
 
 qn_status qn_generation_create(qn_generation **out, qn_session *session,
                                const qn_generate_opts *opts, qn_err *err) {
-    QN_NEED(out, err);
-    QN_NEED(session, err);
     const qn_generate_opts defaults = {0};
     QN_TRY(check_opts(session, opts ? opts : &defaults, err));
     qn_generation *g = qn_alloc(1, sizeof *g);
@@ -138,6 +146,7 @@ qn_status qn_generation_create(qn_generation **out, qn_session *session,
     g->opts = opts ? *opts : defaults;
     if (!g->opts.draft_most) g->opts.draft_most = DEFAULT_DRAFT;
     g->n_history = session->n_tokens;
+    g->n_shown = 1;
     g->result = (qn_result){.stop_token = -1, .stop = -1, .n_prompt = (int64_t)g->n_history};
     const qn_status status = init_parts(g, err);
     if (status)
@@ -154,38 +163,12 @@ void qn_generation_destroy(qn_generation *g) {
     qn_sampler_destroy(g->sampler);
     qn_stops_destroy(g->stops);
     qn_matcher_destroy(g->matcher);
+    qn_grammar_destroy((qn_grammar *)g->grammar);
+    qn_free(g->stop_tokens);
     qn_free(g->endless);
     qn_free(g->early);
     qn_free(g->both);
     qn_free(g->top);
     qn_decoder_destroy(g->decoder);
     qn_free(g);
-}
-
-const qn_result *qn_generation_result(const qn_generation *g) { return &g->result; }
-
-// Of one row alone no number is told.
-static void drop_row(qn_err *err) {
-    static const char row[] = "row 0: ";
-    if (!err || strncmp(err->message, row, strlen(row)) != 0) return;
-    memmove(err->message, err->message + strlen(row), strlen(err->message) - strlen(row) + 1);
-}
-
-qn_status qn_generate(qn_result *result, qn_session *session, const qn_generate_opts *opts,
-                      qn_event_fn *fn, void *arg, qn_err *err) {
-    QN_NEED(session, err);
-    qn_generation *g = NULL;
-    QN_TRY(qn_generation_create(&g, session, opts, err));
-    qn_status status = QN_OK;
-    while (qn_generation_is_active(g))
-        QN_TRY_TO(done, qn_generations_step(NULL, &g, 1, fn, arg, err));
-    if (result) {
-        *result = g->result;
-        g->result = (qn_result){0};
-    }
-
-done:
-    if (status) drop_row(err);
-    qn_generation_destroy(g);
-    return status;
 }

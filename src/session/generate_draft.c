@@ -9,22 +9,6 @@ enum {
     MOST_LIKELY = 40,   // entries that a guess is chosen among
 };
 
-qn_status qn_scores_find(qn_scores *out, const qn_session *s, int64_t row, int64_t top,
-                         qn_err *err) {
-    const qn_runner *runner = s->shared->runner;
-    qn_best best;
-    out->all = NULL;
-    out->n_best = 0;
-    if (top == QN_TOP_ALL || !qn_runner_best(&best, runner, row)) {
-        out->all = qn_runner_row(runner, "logits", row);
-        return QN_OK;
-    }
-    for (int64_t i = 0; i < best.n; i++)
-        out->best[i] = (qn_score){best.scores[i], (int32_t)best.ids[i]};
-    out->n_best = best.n;
-    return qn_runner_check_row(runner, row, s->engine->model->hparams->vocab, err);
-}
-
 // --- the draft model -----------------------------------------------------------------------------
 
 static qn_status check_pieces(const qn_tokenizer *a, const qn_tokenizer *b, qn_err *err) {
@@ -108,9 +92,7 @@ static qn_status compute(qn_session *s, int64_t top, qn_err *err) {
                                 .rows = (int64_t)(s->n_tokens - cached),
                                 .outs = 1,
                                 .top = top};
-    s->has_logits = false;
-    s->best.n = 0;
-    return qn_runner_step(s->shared->runner, &segment, 1, err);
+    return qn_session_run(s->shared, &s, &segment, 1, err);
 }
 
 // The draft's history becomes that of the session, and is computed; *ns is when the guessing began.
@@ -123,7 +105,7 @@ static qn_status follow(qn_draft_model *d, const qn_session *of, int64_t top, in
     d->agreed = s->n_tokens;
     const size_t left = s->n_tokens - qn_session_cached(s);
     if (left > MOST_CATCH_UP || left > (size_t)s->chunk) {
-        QN_TRY(qn_session_advance(s, s->n_tokens - 1, false, err));
+        QN_TRY(qn_session_compute(s, s->n_tokens - 1, QN_TOP_NONE, err));
         *ns = qn_clock(); // as a prompt is read: no part of what a guess costs
     }
     QN_TRY(compute(s, top, err));
@@ -172,6 +154,7 @@ static qn_status guess_model(qn_guesser *g, const qn_guess_want *want, int32_t m
     qn_session_memory memory = want->session->memory; // as the choices will find it
     int64_t began;
     if (!can_follow(d, want->session, most)) return QN_OK;
+    QN_TRY(qn_session_reserve(s, want->session->n_tokens + (size_t)most, err));
     QN_TRY(follow(d, want->session, top, &began, err));
     while (g->n < most) {
         int32_t token;
@@ -215,16 +198,16 @@ static qn_status (*const sources[QN_GUESS_SOURCES])(qn_guesser *g, const qn_gues
 };
 
 static bool has_source(const qn_guesser *g, int i) {
+    const bool has_model = g->model.session && g->model.session->seq; // without a place: none
     const bool has[QN_GUESS_SOURCES] = {[QN_GUESS_FN] = g->fn != NULL,
                                         [QN_GUESS_LOOKUP] = g->has_lookup,
-                                        [QN_GUESS_MODEL] = g->model.session != NULL};
+                                        [QN_GUESS_MODEL] = has_model};
     return has[i];
 }
 
 qn_status qn_guesser_init(qn_guesser *g, const qn_session *session, const qn_generate_opts *opts,
                           qn_err *err) {
     g->has_lookup = opts->lookup;
-    memcpy(g->records, session->shared->records, sizeof g->records);
     return opts->draft ? init_model(&g->model, session, opts, err) : QN_OK;
 }
 
@@ -243,6 +226,12 @@ qn_status qn_guesser_guess(qn_guesser *g, const qn_guess_want *want, qn_err *err
         if (n == 0) continue;
         g->source = i;
         const qn_status status = sources[i](g, want, n, err);
+        if (status == QN_LIMIT) { // the draft model's memory is full: go on without a guess
+            g->n = 0;
+            qn_guesser_reset(g);
+            if (g->model.session) (void)qn_seq_truncate(g->model.session->seq, 0);
+            continue;
+        }
         if (status) return qn_err_prefix(err, status, "guessing ahead");
     }
     return QN_OK;
@@ -255,4 +244,7 @@ void qn_guesser_judge(qn_guesser *g, const qn_session *session, int32_t accepted
     g->n = 0;
 }
 
-void qn_guesser_reset(qn_guesser *g) { g->model.agreed = 0; }
+void qn_guesser_reset(qn_guesser *g) {
+    g->model.agreed = 0;
+    drop_kept(&g->model);
+}

@@ -10,16 +10,6 @@
 // anything: what is wrong costs time alone.
 typedef int32_t qn_guess_fn(void *arg, int32_t *to, int32_t most, const int32_t *tokens, size_t n);
 
-// A row of the last step's scores: all of them, or the best where those are enough.
-typedef struct qn_scores {
-    const float *all; // NULL: only the best are there
-    qn_score best[QN_HEAD_TOP];
-    int64_t n_best;
-} qn_scores;
-// `top` is that of the row's segment. Rows that are not whole are checked here.
-QN_MUST_CHECK qn_status qn_scores_find(qn_scores *out, const qn_session *session, int64_t row,
-                                       int64_t top, qn_err *err);
-
 // A draft model's session, kept in step with a history that guesses may have to be taken back from.
 typedef struct qn_draft_model {
     qn_session *session; // borrowed; NULL: none

@@ -9,10 +9,11 @@
 
 // --- events --------------------------------------------------------------------------------------
 
-static bool tell(const qn_listener *to, qn_event *event) {
-    if (!to->fn) return true;
-    event->row = to->row;
-    return to->fn(to->arg, event);
+static bool tell(const qn_generation *g, qn_event *event) {
+    if (!g->to.fn) return true;
+    event->id = g->to.id;
+    event->row = g->to.row;
+    return g->to.fn(g->to.arg, event);
 }
 
 // The text from what was shown up to `end`.
@@ -30,13 +31,13 @@ static void add_logprobs(qn_generation *g, qn_event *event, const float *scores)
     event->n_top = (size_t)n_top;
 }
 
-qn_status qn_generation_show_prompt(qn_generation *g, size_t at, const float *scores,
-                                    const qn_listener *to, qn_err *err) {
+qn_status qn_generation_show_prompt(qn_generation *g, size_t at, const float *scores, qn_err *err) {
     qn_event event = {
         .token = g->session->tokens[at], .position = (int64_t)at, .is_prompt = true, .text = ""};
     QN_TRY(qn_logits_check(scores, g->session->engine->model->hparams->vocab, err));
     add_logprobs(g, &event, scores);
-    return tell(to, &event) ? QN_OK : qn_generation_end(g, QN_REASON_CALLER, to, err);
+    g->n_shown = at + 1;
+    return tell(g, &event) ? QN_OK : qn_generation_end(g, QN_REASON_CALLER, err);
 }
 
 // --- text ----------------------------------------------------------------------------------------
@@ -83,26 +84,48 @@ static size_t find_stop(qn_generation *g, size_t from) {
     return safe;
 }
 
-qn_status qn_generation_end(qn_generation *g, qn_reason reason, const qn_listener *to,
-                            qn_err *err) {
+// The last event, but for a caller who wants no more.
+static void tell_end(qn_generation *g, qn_reason reason) {
+    g->result.reason = reason;
+    qn_event event = {.token = -1,
+                      .position = qn_generation_position(g),
+                      .reason = reason,
+                      .err = reason == QN_REASON_FAILED ? &g->err : NULL,
+                      .result = &g->result};
+    show(g, &event, g->result.size);
+    if (reason != QN_REASON_CALLER) (void)tell(g, &event);
+}
+
+qn_status qn_generation_end(qn_generation *g, qn_reason reason, qn_err *err) {
     if (g->decoder && g->result.stop < 0) { // a stop string ends the text where it begins
         const char *text;
         size_t size;
         QN_TRY(qn_decoder_finish(&text, &size, g->decoder, err));
         if (size) QN_TRY(add_text(g, text, size, err));
     }
-    g->result.reason = reason;
-    qn_event event = {.token = -1, .position = qn_generation_position(g), .reason = reason};
-    show(g, &event, g->result.size);
-    if (reason != QN_REASON_CALLER) (void)tell(to, &event);
+    tell_end(g, reason);
     return QN_OK;
+}
+
+void qn_generation_fail(qn_generation *g, qn_status status) {
+    if (!qn_generation_is_active(g)) return;
+    const size_t size = strlen(g->err.message) + 1;
+    g->result.status = status;
+    g->result.message = qn_alloc(size, 1); // without memory, the status alone
+    if (g->result.message) memcpy(g->result.message, g->err.message, size);
+    tell_end(g, QN_REASON_FAILED);
+}
+
+void qn_generation_stop(qn_generation *g, qn_reason reason) {
+    const qn_status status = qn_generation_end(g, reason, &g->err);
+    if (status) qn_generation_fail(g, status);
 }
 
 // --- tokens --------------------------------------------------------------------------------------
 
 static bool is_stop_token(const qn_generation *g, int32_t token) {
     for (size_t i = 0; i < g->opts.n_stop_tokens; i++) {
-        if (g->opts.stop_tokens[i] == token) return true;
+        if (g->stop_tokens[i] == token) return true;
     }
     return false;
 }
@@ -124,11 +147,11 @@ static qn_reason find_limit(const qn_generation *g) {
 }
 
 qn_status qn_generation_take(qn_generation *g, int32_t token, const float *scores, bool is_guessed,
-                             const qn_listener *to, qn_err *err) {
+                             qn_err *err) {
     qn_reason reason = find_ending(g, token);
     if (reason) {
         g->result.stop_token = token;
-        return qn_generation_end(g, reason, to, err);
+        return qn_generation_end(g, reason, err);
     }
     qn_event event = {
         .token = token, .is_guessed = is_guessed, .position = qn_generation_position(g)};
@@ -137,7 +160,7 @@ qn_status qn_generation_take(qn_generation *g, int32_t token, const float *score
     if (g->matcher) QN_TRY(qn_matcher_accept(g->matcher, token, err));
     QN_TRY(add_token(g, token, err));
     show(g, &event, find_stop(g, before));
-    if (!tell(to, &event)) return qn_generation_end(g, QN_REASON_CALLER, to, err);
+    if (!tell(g, &event)) return qn_generation_end(g, QN_REASON_CALLER, err);
     reason = find_limit(g);
-    return reason ? qn_generation_end(g, reason, to, err) : QN_OK;
+    return reason ? qn_generation_end(g, reason, err) : QN_OK;
 }

@@ -2,35 +2,61 @@
 #include "session/session_int.h"
 
 #include "core/mem.h"
-#include "gen/logits.h"
 #include "runtime/memory.h"
 
 #include <string.h>
 
-enum { CHECKPOINT_ROWS = 2048, MOST_SESSIONS = 1 << 16 };
-
 // --- life ----------------------------------------------------------------------------------------
 
 void qn_shared_leave(qn_shared *shared) {
-    if (!shared || --shared->users > 0) return;
+    if (!shared || atomic_fetch_sub(&shared->users, 1) > 1) return;
     qn_runner_destroy(shared->runner);
     qn_free(shared->segments);
-    qn_free(shared->rows);
+    qn_free(shared->sessions);
+    qn_free(shared->gens);
     qn_free(shared);
 }
 
-static qn_status init_session(qn_session *s, qn_err *err) {
-    const int64_t vocab = s->engine->model->hparams->vocab;
-    s->tokens = qn_alloc((size_t)s->context, sizeof *s->tokens);
-    s->keys = qn_alloc((size_t)s->context, sizeof *s->keys);
-    s->logits = qn_alloc((size_t)vocab, sizeof *s->logits);
-    if (!s->tokens || !s->keys || !s->logits) return QN_NOMEM(err, "session");
-    QN_TRY(qn_sampler_create(&s->sampler, s->engine->tokenizer, vocab, err));
-    return s->shared ? qn_seq_open(&s->seq, qn_runner_state(s->shared->runner), err) : QN_OK;
+qn_status qn_shared_open(qn_shared **out, qn_session *like, const qn_runner_opts *opts,
+                         qn_err *err) {
+    qn_shared *shared = qn_alloc(1, sizeof *shared);
+    if (!shared) return QN_NOMEM(err, "session");
+    const size_t most = (size_t)opts->n_seqs;
+    qn_status status = QN_OK;
+    atomic_init(&shared->users, 1); // the caller
+    shared->most = opts->n_seqs;
+    shared->outs = opts->outs;
+    shared->segments = qn_alloc(most, sizeof *shared->segments);
+    shared->sessions = qn_alloc(most, sizeof(qn_session *));
+    shared->gens = qn_alloc(most, sizeof(qn_generation *));
+    if (!shared->segments || !shared->sessions || !shared->gens) status = QN_NOMEM(err, "session");
+    if (!status) status = qn_runner_create(&shared->runner, opts, err);
+    if (status) {
+        qn_shared_leave(shared);
+        return status;
+    }
+    like->context = opts->context;
+    like->chunk = opts->rows;
+    *out = shared;
+    return QN_OK;
 }
 
-qn_status qn_session_attach(qn_session **out, const qn_session *like, qn_shared *shared,
-                            qn_err *err) {
+qn_status qn_session_reserve(qn_session *s, size_t n, qn_err *err) {
+    const size_t context = (size_t)s->context, twice = 2 * s->cap;
+    if (n <= s->cap) return QN_OK;
+    if (n < twice) n = twice;
+    if (n > context) n = context;
+    int32_t *tokens = qn_realloc(s->tokens, n, sizeof *tokens);
+    if (tokens) s->tokens = tokens;
+    uint64_t *keys = qn_realloc(s->keys, n, sizeof *keys);
+    if (keys) s->keys = keys;
+    if (!tokens || !keys) return QN_NOMEM(err, "session");
+    s->cap = n;
+    return QN_OK;
+}
+
+qn_status qn_session_prepare(qn_session **out, const qn_session *like, qn_shared *shared,
+                             size_t cap, qn_err *err) {
     qn_session *s = qn_alloc(1, sizeof *s);
     if (!s) return QN_NOMEM(err, "session");
     s->engine = like->engine;
@@ -41,8 +67,8 @@ qn_status qn_session_attach(qn_session **out, const qn_session *like, qn_shared 
     s->progress = like->progress;
     s->progress_arg = like->progress_arg;
     s->shared = shared;
-    if (shared) shared->users++;
-    const qn_status status = init_session(s, err);
+    if (shared) atomic_fetch_add(&shared->users, 1);
+    const qn_status status = qn_session_reserve(s, cap, err);
     if (status)
         qn_session_destroy(s);
     else
@@ -50,32 +76,59 @@ qn_status qn_session_attach(qn_session **out, const qn_session *like, qn_shared 
     return status;
 }
 
-static qn_status create_shared(qn_shared **out, const qn_session *like, const qn_session_opts *opts,
-                               qn_err *err) {
-    const int64_t most = opts->sessions ? opts->sessions : QN_MOST_FAMILY;
-    const qn_runner_opts runner = {.engine = like->engine,
-                                   .context = like->context,
-                                   .rows = like->chunk,
-                                   .outs = most > QN_MOST_FAMILY ? most : QN_MOST_FAMILY,
-                                   .segs = most,
-                                   .n_seqs = most,
-                                   .kept_bytes = opts->kept < 0 ? 0 : opts->kept,
-                                   .trace = opts->trace,
-                                   .trace_arg = opts->trace_arg};
-    qn_shared *shared = qn_alloc(1, sizeof *shared);
-    if (!shared) return QN_NOMEM(err, "session");
-    qn_status status = QN_OK;
-    shared->users = 1; // the caller
-    shared->most = most;
-    shared->segments = qn_alloc((size_t)most, sizeof *shared->segments);
-    shared->rows = qn_alloc((size_t)most, sizeof(qn_session *));
-    if (!shared->segments || !shared->rows) status = QN_NOMEM(err, "session");
-    if (!status) status = qn_runner_create(&shared->runner, &runner, err);
+qn_status qn_session_enter(qn_session *s, qn_err *err) {
+    if (!s->shared || s->seq) return QN_OK;
+    return qn_seq_open(&s->seq, qn_runner_state(s->shared->runner), err);
+}
+
+void qn_session_leave(qn_session *s) {
+    qn_seq_close(s->seq);
+    s->seq = NULL;
+    s->reads_to = 0;
+    qn_session_drop_scores(s);
+}
+
+qn_status qn_session_attach(qn_session **out, const qn_session *like, qn_shared *shared,
+                            qn_err *err) {
+    qn_session *s = NULL;
+    QN_TRY(qn_session_prepare(&s, like, shared, (size_t)like->context, err));
+    const qn_status status = qn_session_enter(s, err);
     if (status)
-        qn_shared_leave(shared);
+        qn_session_destroy(s);
     else
-        *out = shared;
+        *out = s;
     return status;
+}
+
+static qn_status check_opts(const qn_session_opts *o, const qn_engine *engine, qn_err *err) {
+    const int64_t most = engine->model->hparams->context;
+    if (o->context < 1 || o->context > most)
+        return QN_FAIL(err, LIMIT, "context of %lld tokens, the model has %lld",
+                       (long long)o->context, (long long)most);
+    if (o->chunk < 1 || o->kept < -1)
+        return QN_FAIL(err, ARGUMENT, "chunks of %lld tokens, %lld bytes kept", (long long)o->chunk,
+                       (long long)o->kept);
+    if (o->sessions < 0 || o->sessions > QN_MOST_SESSIONS)
+        return QN_FAIL(err, ARGUMENT, "state for %lld sessions, want 1 to %d",
+                       (long long)o->sessions, (int)QN_MOST_SESSIONS);
+    if (o->share && o->share->engine != engine)
+        return QN_FAIL(err, ARGUMENT, "the session to share with is of another engine");
+    return QN_OK;
+}
+
+static qn_status open_shared(qn_shared **out, qn_session *like, qn_session_opts *o, qn_err *err) {
+    QN_TRY(qn_memory_fit(o, like->engine, err));
+    const int64_t most = o->sessions ? o->sessions : QN_DEFAULT_SESSIONS;
+    const qn_runner_opts opts = {.engine = like->engine,
+                                 .context = o->context,
+                                 .rows = o->chunk < o->context ? o->chunk : o->context,
+                                 .outs = most > QN_DEFAULT_SESSIONS ? most : QN_DEFAULT_SESSIONS,
+                                 .segs = most,
+                                 .n_seqs = most,
+                                 .kept_bytes = o->kept < 0 ? 0 : o->kept,
+                                 .trace = o->trace,
+                                 .trace_arg = o->trace_arg};
+    return qn_shared_open(out, like, &opts, err);
 }
 
 qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_session_opts *opts,
@@ -84,36 +137,18 @@ qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_
     QN_NEED(engine, err);
     const qn_session_opts defaults = {0};
     qn_session_opts o = opts ? *opts : defaults;
-    const int64_t most = engine->model->hparams->context;
-    if (o.context == 0) o.context = most;
+    if (o.context == 0) o.context = engine->model->hparams->context;
     o.chunk = qn_engine_chunk(engine, o.chunk);
-    if (o.context < 1 || o.context > most)
-        return QN_FAIL(err, LIMIT, "context of %lld tokens, the model has %lld",
-                       (long long)o.context, (long long)most);
-    if (o.chunk < 1 || o.kept < -1)
-        return QN_FAIL(err, ARGUMENT, "chunks of %lld tokens, %lld bytes kept", (long long)o.chunk,
-                       (long long)o.kept);
-    if (o.sessions < 0 || o.sessions > MOST_SESSIONS)
-        return QN_FAIL(err, ARGUMENT, "state for %lld sessions, want 1 to %d",
-                       (long long)o.sessions, (int)MOST_SESSIONS);
-    if (o.share) {
-        if (o.share->engine != engine)
-            return QN_FAIL(err, ARGUMENT, "the session to share with is of another engine");
-        return qn_session_attach(out, o.share, o.share->shared, err);
-    }
+    QN_TRY(check_opts(&o, engine, err));
+    if (o.share) return qn_session_attach(out, o.share, o.share->shared, err);
     qn_session like = {.engine = engine,
+                       .context = o.context,
                        .keeps = o.kept >= 0,
                        .scores = o.scores,
                        .progress = o.progress,
                        .progress_arg = o.progress_arg};
     qn_shared *shared = NULL;
-    if (!engine->opts.reference && engine->packs) {
-        QN_TRY(qn_memory_fit(&o, engine, err));
-        like.context = o.context;
-        like.chunk = o.chunk < o.context ? o.chunk : o.context;
-        QN_TRY(create_shared(&shared, &like, &o, err));
-    }
-    like.context = o.context;
+    if (!engine->opts.reference && engine->packs) QN_TRY(open_shared(&shared, &like, &o, err));
     const qn_status status = qn_session_attach(out, &like, shared, err);
     qn_shared_leave(shared);
     return status;
@@ -162,25 +197,21 @@ void qn_session_set_tokens(qn_session *s, size_t at, const int32_t *ids, size_t 
         s->memory = (qn_session_memory){.n_prompt = n};
     else if (s->memory.n_prompt > at)
         s->memory.n_prompt = at;
-    s->has_logits = false;
-    s->best.n = 0;
+    s->reads_to = 0;
+    qn_session_drop_scores(s);
 }
 
 void qn_session_cut(qn_session *s, size_t n) {
     if (n < s->n_tokens) s->memory.sampler = (qn_sampler_memory){0};
     if (n < s->memory.n_prompt) s->memory.n_prompt = n;
     s->n_tokens = n;
-    s->has_logits = false;
-    s->best.n = 0;
-}
-
-static void remember(qn_session *s) {
-    if (s->keeps && qn_seq_length(s->seq) > 0) qn_state_remember(s->seq, s->keys);
+    s->reads_to = 0;
+    qn_session_drop_scores(s);
 }
 
 static void forget_state(qn_session *s) {
     if (!s->seq) return;
-    remember(s);
+    qn_session_remember(s);
     (void)qn_seq_truncate(s->seq, 0);
 }
 
@@ -202,70 +233,6 @@ qn_status qn_session_mark(qn_session *session, size_t n, qn_err *err) {
     return QN_OK;
 }
 
-// What was kept of earlier prompts; the last token is always computed, for its scores.
-static void reuse(qn_session *s, size_t n, bool wants_logits) {
-    const int64_t most = (int64_t)n - (wants_logits ? 1 : 0);
-    if (s->keeps && qn_seq_length(s->seq) == 0 && most > 0)
-        s->reused += qn_state_find(s->seq, s->keys, most);
-}
-
-qn_status qn_runner_check_row(const qn_runner *runner, int64_t row, int64_t n_vocab, qn_err *err) {
-    qn_best best;
-    if (!qn_runner_best(&best, runner, row))
-        return qn_logits_check(qn_runner_row(runner, "logits", row), n_vocab, err);
-    const qn_row_facts facts = {
-        .n = n_vocab, .least = best.least, .most = best.scores[0], .broken = best.broken};
-    return qn_row_facts_check(&facts, err);
-}
-
-qn_status qn_session_take(qn_session *s, int64_t row, int64_t top, qn_err *err) {
-    const qn_runner *runner = s->shared->runner;
-    const int64_t vocab = s->engine->model->hparams->vocab;
-    qn_best best = {0};
-    const bool has_best = qn_runner_best(&best, runner, row);
-    QN_TRY(qn_runner_check_row(runner, row, vocab, err));
-    for (int64_t i = 0; i < best.n; i++)
-        s->best.entries[i] = (qn_score){best.scores[i], (int32_t)best.ids[i]};
-    s->best.n = best.n;
-    s->best.after = (size_t)qn_seq_length(s->seq);
-    if (has_best && top != QN_TOP_ALL) return QN_OK;
-    memcpy(s->logits, qn_runner_row(runner, "logits", row), (size_t)vocab * sizeof *s->logits);
-    s->has_logits = true;
-    return QN_OK;
-}
-
-// The last step but one of a prompt ends near enough to go back to, if the prompt's end is changed.
-static bool is_before_end(int64_t left, int64_t chunk) { return left > 0 && left <= chunk; }
-
-qn_status qn_session_compute(qn_session *s, size_t n, int64_t top, qn_err *err) {
-    qn_runner *runner = s->shared->runner;
-    const bool wants_scores = top != QN_TOP_NONE;
-    reuse(s, n, wants_scores);
-    int64_t at = qn_seq_length(s->seq);
-    const bool is_prompt = (int64_t)n - at > 1;
-    while (at < (int64_t)n) {
-        const int64_t left = (int64_t)n - at, to_mark = (int64_t)s->mark - at;
-        int64_t rows = left < s->chunk ? left : s->chunk;
-        if (to_mark > 0 && to_mark < rows) rows = to_mark; // a step ends there
-        const qn_segment segment = {.seq = s->seq,
-                                    .ids = s->tokens + at,
-                                    .rows = rows,
-                                    .outs = wants_scores && rows == left,
-                                    .top = wants_scores ? top : 0};
-        s->has_logits = false;
-        s->best.n = 0;
-        QN_TRY(qn_runner_step(runner, &segment, 1, err));
-        const bool is_mark = at / CHECKPOINT_ROWS != (at + rows) / CHECKPOINT_ROWS ||
-                             to_mark == rows || is_before_end(left - rows, s->chunk);
-        at += rows;
-        if (is_mark || (is_prompt && at == (int64_t)n)) remember(s);
-        if (is_prompt && s->progress && !s->progress(s->progress_arg, at, (int64_t)n) &&
-            at < (int64_t)n)
-            return QN_FAIL(err, STOPPED, "stopped after %lld of %zu tokens", (long long)at, n);
-    }
-    return wants_scores ? qn_session_take(s, 0, top, err) : QN_OK;
-}
-
 // --- steps ---------------------------------------------------------------------------------------
 
 static qn_status check_room(const qn_session *s, size_t n, qn_err *err) {
@@ -274,7 +241,7 @@ static qn_status check_room(const qn_session *s, size_t n, qn_err *err) {
                    (long long)s->context, s->n_tokens, n);
 }
 
-qn_status qn_session_need_room(const qn_session *s, size_t n, qn_err *err) {
+static qn_status need_room(const qn_session *s, size_t n, qn_err *err) {
     if (s->n_tokens == 0)
         return QN_FAIL(err, STATE, "no history: call qn_session_set_prompt first");
     return check_room(s, n, err);
@@ -287,9 +254,13 @@ qn_status qn_session_need_plans(const qn_session *s, qn_err *err) {
                                              : "the model was opened without its weights");
 }
 
-qn_status qn_session_set_sampling(int64_t *top, qn_session *s, const qn_sample_opts *opts,
-                                  qn_err *err) {
+// Sets how tokens are chosen (NULL: greedy); *top: the scores that a choice needs.
+static qn_status set_sampling(int64_t *top, qn_session *s, const qn_sample_opts *opts,
+                              qn_err *err) {
     const qn_sample_opts greedy = {0};
+    if (!s->sampler)
+        QN_TRY(qn_sampler_create(&s->sampler, s->engine->tokenizer,
+                                 s->engine->model->hparams->vocab, err));
     QN_TRY(qn_sampler_set(s->sampler, opts ? opts : &greedy, err));
     *top = s->scores ? QN_TOP_ALL : qn_sampler_top(s->sampler);
     return QN_OK;
@@ -310,7 +281,8 @@ qn_sampler_in qn_session_sampler_in(qn_session *s) {
                            .memory = &s->memory.sampler};
 }
 
-qn_status qn_session_choose(int32_t *token, qn_session *s, const float *logits, qn_err *err) {
+// Chooses a token by these scores (NULL: by those that were taken over) and appends it.
+static qn_status choose(int32_t *token, qn_session *s, const float *logits, qn_err *err) {
     qn_sampler_in in = qn_session_sampler_in(s);
     in.logits = logits ? logits : s->has_logits ? s->logits : NULL;
     if (!logits && s->best.after == s->n_tokens) {
@@ -326,7 +298,7 @@ qn_status qn_session_choose(int32_t *token, qn_session *s, const float *logits, 
     return QN_OK;
 }
 
-qn_status qn_session_settle_for(qn_session *s, int64_t top, qn_err *err) {
+qn_status qn_session_settle(qn_session *s, int64_t top, qn_err *err) {
     const size_t cached = qn_session_cached(s);
     if (cached > s->n_tokens)
         return QN_FAIL(err, STATE, "%zu tokens are cached, the history has %zu", cached,
@@ -336,20 +308,16 @@ qn_status qn_session_settle_for(qn_session *s, int64_t top, qn_err *err) {
     return QN_OK;
 }
 
-qn_status qn_session_settle(qn_session *s, qn_err *err) {
-    return qn_session_settle_for(s, QN_TOP_ALL, err);
-}
-
 qn_status qn_session_step(int32_t *token, qn_session *s, const qn_sample_opts *opts, qn_err *err) {
     QN_NEED(token, err);
     QN_NEED(s, err);
     int64_t top;
-    QN_TRY(qn_session_need_room(s, 1, err));
+    QN_TRY(need_room(s, 1, err));
     QN_TRY(qn_session_need_plans(s, err));
-    QN_TRY(qn_session_set_sampling(&top, s, opts, err));
-    QN_TRY(qn_session_settle_for(s, top, err)); // maybe the last token once more, for its scores
+    QN_TRY(set_sampling(&top, s, opts, err));
+    QN_TRY(qn_session_settle(s, top, err)); // maybe the last token once more, for its scores
     if (qn_session_cached(s) < s->n_tokens) QN_TRY(qn_session_compute(s, s->n_tokens, top, err));
-    return qn_session_choose(token, s, NULL, err);
+    return choose(token, s, NULL, err);
 }
 
 qn_status qn_session_step_naive(int32_t *token, qn_session *s, const qn_sample_opts *opts,
@@ -357,30 +325,14 @@ qn_status qn_session_step_naive(int32_t *token, qn_session *s, const qn_sample_o
     QN_NEED(token, err);
     QN_NEED(s, err);
     int64_t top;
-    QN_TRY(qn_session_need_room(s, 1, err));
-    QN_TRY(qn_session_set_sampling(&top, s, opts, err));
+    QN_TRY(need_room(s, 1, err));
+    QN_TRY(set_sampling(&top, s, opts, err));
     qn_logits logits;
     QN_TRY(qn_engine_run(&logits, s->engine, s->tokens, (int64_t)s->n_tokens,
                          &(qn_logits_opts){.naive = true}, err));
-    const qn_status status = qn_session_choose(token, s, logits.logits, err);
+    const qn_status status = choose(token, s, logits.logits, err);
     qn_logits_deinit(&logits);
     if (!status) s->has_logits = false;
-    return status;
-}
-
-qn_status qn_session_generate(size_t *n_new, qn_session *session, size_t n,
-                              const qn_sample_opts *opts, qn_token_fn *fn, void *arg, qn_err *err) {
-    QN_NEED(n_new, err);
-    QN_NEED(session, err);
-    const size_t before = session->n_tokens;
-    qn_status status = QN_OK;
-    bool goes_on = true;
-    for (size_t i = 0; i < n && goes_on && !status; i++) {
-        int32_t token;
-        status = qn_session_step(&token, session, opts, err);
-        if (!status && fn) goes_on = fn(arg, token);
-    }
-    *n_new = session->n_tokens - before;
     return status;
 }
 
@@ -390,7 +342,7 @@ qn_status qn_session_prefill(const float **logits, qn_session *s, const int32_t 
     QN_NEED(s, err);
     QN_TRY(qn_session_need_plans(s, err));
     QN_TRY(qn_session_set_prompt(s, ids, n, err));
-    QN_TRY(qn_session_advance(s, n, true, err));
+    QN_TRY(qn_session_compute(s, n, QN_TOP_ALL, err));
     *logits = s->logits;
     return QN_OK;
 }
@@ -411,10 +363,10 @@ qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn
         return QN_FAIL(err, STATE, "%zu of %zu tokens are cached: call qn_session_prefill first",
                        qn_session_cached(s), s->n_tokens);
     QN_TRY(qn_engine_check_ids(s->engine, &token, 1, s->context, err));
-    QN_TRY(qn_session_need_room(s, 1, err));
+    QN_TRY(need_room(s, 1, err));
     const size_t before = s->n_tokens;
     qn_session_set_tokens(s, before, &token, 1);
-    const qn_status status = qn_session_advance(s, s->n_tokens, true, err);
+    const qn_status status = qn_session_compute(s, s->n_tokens, QN_TOP_ALL, err);
     if (status) {
         go_back(s, before);
         return status;
@@ -432,7 +384,7 @@ qn_status qn_session_commit(qn_session *s, const int32_t *ids, size_t n, qn_err 
     QN_TRY(check_room(s, n, err));
     const size_t before = s->n_tokens;
     qn_session_set_tokens(s, before, ids, n);
-    const qn_status status = qn_session_advance(s, s->n_tokens, false, err);
+    const qn_status status = qn_session_compute(s, s->n_tokens, QN_TOP_NONE, err);
     if (status) go_back(s, before);
     return status;
 }

@@ -16,36 +16,59 @@ qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err) {
     return QN_OK;
 }
 
-static void copy_history(qn_session *to, const int32_t *tokens, size_t n,
-                         const qn_session_memory *memory, const float *logits,
-                         const qn_session_best *best) {
+// Room for what `copy_history` copies: afterwards nothing can fail.
+static qn_status reserve_history(qn_session *to, size_t n, const float *logits, qn_err *err) {
+    const size_t vocab = (size_t)to->engine->model->hparams->vocab;
+    QN_TRY(qn_session_reserve(to, n, err));
+    if (logits && !to->logits) to->logits = qn_realloc(NULL, vocab, sizeof *to->logits);
+    return logits && !to->logits ? QN_NOMEM(err, "logits") : QN_OK;
+}
+
+static void copy_scores(qn_session *to, const float *logits, const qn_session_best *best) {
     const int64_t vocab = to->engine->model->hparams->vocab;
-    qn_session_set_tokens(to, 0, tokens, n);
-    to->memory = *memory;
     to->has_logits = logits != NULL;
     to->best = *best;
     if (logits) memcpy(to->logits, logits, (size_t)vocab * sizeof *logits);
 }
 
+static void copy_history(qn_session *to, const int32_t *tokens, size_t n,
+                         const qn_session_memory *memory, const float *logits,
+                         const qn_session_best *best) {
+    qn_session_set_tokens(to, 0, tokens, n);
+    to->memory = *memory;
+    copy_scores(to, logits, best);
+}
+
 qn_status qn_session_fork(qn_session **out, qn_session *session, qn_err *err) {
     QN_NEED(out, err);
     QN_NEED(session, err);
+    const float *logits = session->has_logits ? session->logits : NULL;
     qn_session *fork = NULL;
-    QN_TRY(qn_session_attach(&fork, session, session->shared, err));
+    QN_TRY(qn_session_prepare(&fork, session, session->shared, (size_t)session->context, err));
     qn_status status = QN_OK;
-    if (session->seq) {
-        qn_seq_close(fork->seq);
-        fork->seq = NULL;
-        QN_TRY_TO(done, qn_seq_fork(&fork->seq, session->seq, err));
-    }
-    copy_history(fork, session->tokens, session->n_tokens, &session->memory,
-                 session->has_logits ? session->logits : NULL, &session->best);
+    QN_TRY_TO(done, reserve_history(fork, session->n_tokens, logits, err));
+    if (session->seq) QN_TRY_TO(done, qn_seq_fork(&fork->seq, session->seq, err));
+    copy_history(fork, session->tokens, session->n_tokens, &session->memory, logits,
+                 &session->best);
     *out = fork;
     fork = NULL;
 
 done:
     qn_session_destroy(fork);
     return status;
+}
+
+qn_status qn_session_take_state(qn_session *to, qn_session *from, bool moves, qn_err *err) {
+    const float *logits = from->has_logits ? from->logits : NULL;
+    QN_TRY(reserve_history(to, to->n_tokens, logits, err));
+    if (moves) {
+        to->seq = from->seq;
+        from->seq = NULL;
+    } else {
+        QN_TRY(qn_seq_fork(&to->seq, from->seq, err));
+    }
+    copy_scores(to, logits, &from->best);
+    return QN_OK;
 }
 
 qn_status qn_session_checkpoint(qn_snapshot **out, qn_session *session, qn_err *err) {
@@ -55,7 +78,7 @@ qn_status qn_session_checkpoint(qn_snapshot **out, qn_session *session, qn_err *
     qn_snapshot *snapshot = qn_alloc(1, sizeof *snapshot);
     if (!snapshot) return QN_NOMEM(err, "snapshot");
     snapshot->shared = session->shared;
-    if (snapshot->shared) snapshot->shared->users++;
+    if (snapshot->shared) atomic_fetch_add(&snapshot->shared->users, 1);
     snapshot->n_tokens = session->n_tokens;
     snapshot->memory = session->memory;
     snapshot->best = session->best;
@@ -85,6 +108,7 @@ qn_status qn_session_restore(qn_session *session, const qn_snapshot *snapshot, q
     if (snapshot->shared != session->shared || snapshot->n_tokens > (size_t)session->context)
         return QN_FAIL(err, ARGUMENT, "the snapshot of %zu tokens is of another session",
                        snapshot->n_tokens);
+    QN_TRY(reserve_history(session, snapshot->n_tokens, snapshot->logits, err));
     if (session->seq) QN_TRY(qn_seq_restore(session->seq, snapshot->checkpoint, err));
     copy_history(session, snapshot->tokens, snapshot->n_tokens, &snapshot->memory, snapshot->logits,
                  &snapshot->best);

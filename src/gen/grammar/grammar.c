@@ -46,6 +46,7 @@ static qn_status create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_gram
         return QN_FAIL(err, LIMIT, "grammar: %zu bytes, at most %d", size, TEXT_MAX);
     qn_grammar *grammar = qn_alloc(1, sizeof *grammar);
     if (!grammar) return QN_NOMEM(err, "grammar");
+    atomic_init(&grammar->n_users, 1);
     const qn_status status =
         compile(&grammar->program, tokenizer, kind, (qn_str){text ? text : "", size},
                 opts ? opts : &defaults, err);
@@ -105,8 +106,15 @@ qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other, qn_g
     return QN_OK;
 }
 
+const qn_grammar *qn_grammar_hold(const qn_grammar *grammar) {
+    // Nothing else of it changes.
+    atomic_fetch_add_explicit(&((qn_grammar *)grammar)->n_users, 1, memory_order_relaxed);
+    return grammar;
+}
+
 void qn_grammar_destroy(qn_grammar *grammar) {
-    if (!grammar) return;
+    if (!grammar || atomic_fetch_sub_explicit(&grammar->n_users, 1, memory_order_acq_rel) > 1)
+        return;
     qn_program_deinit(&grammar->program);
     detach(grammar->shared);
     qn_free(grammar);

@@ -16,10 +16,14 @@ typedef struct qn_shared_bytes {
 } qn_shared_bytes;
 
 struct qn_grammar {
+    atomic_size_t n_users; // its creator, and those who hold it
     qn_program program;
     qn_token_bytes bytes; // as in `shared`, which owns what it points to
     qn_shared_bytes *shared;
 };
+
+// Whoever holds a grammar has it until he destroys it, too. Returns it.
+const qn_grammar *qn_grammar_hold(const qn_grammar *grammar);
 
 // A front end: adds the tree of `text` to `ast`; *root is the node of the whole. `opts` is never
 // NULL.

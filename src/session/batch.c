@@ -1,0 +1,466 @@
+// qn_batch: what any thread may do. See quern.h for the contracts.
+#include "session/batch_int.h"
+
+#include "core/machine.h"
+#include "core/mem.h"
+
+#include <string.h>
+#include <time.h>
+
+enum { DEFAULT_ROWS = 64, LEAST_OUTS = 32, NS_PER_MS = 1000000, NS_PER_S = 1000000000 };
+
+// --- memory --------------------------------------------------------------------------------------
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Places in the runner for so many rows: one more for a prompt that several rows begin with.
+static int64_t places(int64_t rows) { return rows + (rows > 1); }
+
+// Bytes of pages and slots.
+static qn_status measure(int64_t *out, const qn_runner_opts *o, qn_err *err) {
+    const qn_state_opts state = {.layout = o->engine->layout,
+                                 .context = o->context,
+                                 .step_rows = o->rows,
+                                 .n_seqs = o->n_seqs,
+                                 .kept_bytes = o->kept_bytes,
+                                 .positions = o->positions};
+    qn_state_size size;
+    QN_TRY(qn_state_measure(&size, &state, err));
+    *out = size.all;
+    return QN_OK;
+}
+
+// The most positions of all rows together whose memory is in the budget; those of one row are.
+static qn_status find_positions(qn_runner_opts *o, int64_t budget, qn_err *err) {
+    int64_t low = o->context / QN_PAGE_ROWS, high = o->n_seqs * (low + 1), bytes;
+    while (low < high) {
+        const int64_t middle = low + (high - low + 1) / 2;
+        o->positions = middle * QN_PAGE_ROWS;
+        QN_TRY(measure(&bytes, o, err));
+        if (bytes <= budget)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    o->positions = low * QN_PAGE_ROWS > o->context ? low * QN_PAGE_ROWS : o->context;
+    return QN_OK;
+}
+
+// Sets places, positions and what is kept by the budget: fewer rows at a time where many would leave
+// nothing for one of full length.
+static qn_status fit(int64_t *rows, qn_runner_opts *o, const qn_batch_opts *opts, qn_err *err) {
+    int64_t budget = opts->bytes, bytes, available;
+    o->n_seqs = places(*rows);
+    if (budget == 0) {
+        QN_TRY(measure(&budget, o, err));
+        if (qn_machine_free_memory(&available)) budget = smaller(budget, available / 2);
+    }
+    o->positions = o->context;
+    bool is_cut = false;
+    o->kept_bytes = opts->kept < 0 ? 0 : smaller(opts->kept ? opts->kept : budget / 4, budget);
+    for (;;) {
+        QN_TRY(measure(&bytes, o, err));
+        if (bytes <= budget) return find_positions(o, budget, err);
+        if (o->kept_bytes > 0) { // what rows of the shortest kind leave
+            o->kept_bytes = 0;
+            QN_TRY(measure(&bytes, o, err));
+            if (bytes < budget && !is_cut) o->kept_bytes = budget - bytes;
+            is_cut = true;
+        } else if (*rows > 1) {
+            *rows /= 2;
+            o->n_seqs = places(*rows);
+        } else {
+            return QN_FAIL(err, MEMORY,
+                           "a row of %lld tokens needs %lld bytes of KV cache and state, the "
+                           "budget is %lld",
+                           (long long)o->context, (long long)bytes, (long long)budget);
+        }
+    }
+}
+
+static qn_status check_opts(qn_batch_opts *o, const qn_engine *engine, qn_err *err) {
+    const int64_t most = engine->model->hparams->context;
+    if (engine->opts.reference || !engine->packs)
+        return QN_FAIL(err, STATE, "%s",
+                       engine->opts.reference ? "a reference engine computes no batches"
+                                              : "the model was opened without its weights");
+    if (o->context == 0) o->context = most;
+    if (o->rows == 0) o->rows = DEFAULT_ROWS;
+    o->chunk = qn_engine_chunk(engine, o->chunk);
+    if (o->context < 1 || o->context > most)
+        return QN_FAIL(err, LIMIT, "context of %lld tokens, the model has %lld",
+                       (long long)o->context, (long long)most);
+    if (o->rows < 1 || o->rows >= QN_MOST_SESSIONS)
+        return QN_FAIL(err, ARGUMENT, "%lld rows at a time, want 1 to %d", (long long)o->rows,
+                       QN_MOST_SESSIONS - 1);
+    if (o->chunk < 1 || o->prompt_rows < 0 || o->bytes < 0 || o->kept < -1)
+        return QN_FAIL(err, ARGUMENT,
+                       "steps of %lld tokens, %lld of prompts, %lld bytes, %lld bytes kept",
+                       (long long)o->chunk, (long long)o->prompt_rows, (long long)o->bytes,
+                       (long long)o->kept);
+    return QN_OK;
+}
+
+// --- life ----------------------------------------------------------------------------------------
+
+static qn_status init_lock(qn_batch *b, qn_err *err) {
+    pthread_condattr_t monotonic;
+    bool ok = pthread_condattr_init(&monotonic) == 0;
+    if (ok) {
+        ok = pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) == 0 &&
+             pthread_mutex_init(&b->lock, NULL) == 0;
+        if (ok && pthread_cond_init(&b->changed, &monotonic) != 0) {
+            pthread_mutex_destroy(&b->lock);
+            ok = false;
+        } else if (ok && pthread_cond_init(&b->told, NULL) != 0) {
+            pthread_cond_destroy(&b->changed);
+            pthread_mutex_destroy(&b->lock);
+            ok = false;
+        }
+        pthread_condattr_destroy(&monotonic);
+    }
+    return ok ? QN_OK : QN_NOMEM(err, "a lock");
+}
+
+qn_status qn_batch_open(qn_batch **out, const qn_session *like, int64_t most_rows, qn_err *err) {
+    qn_batch *b = qn_alloc(1, sizeof *b);
+    if (!b) return QN_NOMEM(err, "batch");
+    b->gens = qn_alloc((size_t)most_rows, sizeof(qn_generation *));
+    const qn_status status = b->gens ? init_lock(b, err) : QN_NOMEM(err, "batch");
+    if (status) {
+        qn_free(b->gens);
+        qn_free(b);
+        return status;
+    }
+    b->like = (qn_session){.engine = like->engine,
+                           .context = like->context,
+                           .chunk = like->chunk,
+                           .keeps = like->keeps,
+                           .scores = like->scores,
+                           .progress = like->progress,
+                           .progress_arg = like->progress_arg};
+    b->shared = like->shared;
+    if (b->shared) atomic_fetch_add(&b->shared->users, 1);
+    b->most_rows = most_rows;
+    b->clock = qn_clock;
+    b->incoming_end = &b->incoming;
+    *out = b;
+    return QN_OK;
+}
+
+qn_status qn_batch_create(qn_batch **out, const qn_engine *engine, const qn_batch_opts *opts,
+                          qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(engine, err);
+    qn_batch_opts o = {0};
+    if (opts) o = *opts;
+    QN_TRY(check_opts(&o, engine, err));
+    qn_runner_opts runner = {.engine = engine,
+                             .context = o.context,
+                             .rows = smaller(o.chunk, o.context),
+                             .trace = o.trace,
+                             .trace_arg = o.trace_arg};
+    QN_TRY(fit(&o.rows, &runner, &o, err));
+    runner.segs = runner.n_seqs;
+    runner.outs = o.rows + QN_MOST_DRAFT; // one row may guess while all others have a token each
+    if (runner.outs < LEAST_OUTS) runner.outs = LEAST_OUTS;
+    qn_session like = {.engine = engine, .keeps = o.kept >= 0};
+    qn_shared *shared = NULL;
+    QN_TRY(qn_shared_open(&shared, &like, &runner, err));
+    like.shared = shared;
+    qn_batch *b = NULL;
+    const qn_status status = qn_batch_open(&b, &like, o.rows, err);
+    qn_shared_leave(shared);
+    if (status) return status;
+    b->prompt_rows = o.prompt_rows;
+    const qn_state_counts counts = qn_state_get_counts(qn_runner_state(shared->runner));
+    b->counts.pages_all = counts.pages_all;
+    b->counts.slots_all = counts.slots_all;
+    *out = b;
+    return QN_OK;
+}
+
+void qn_batch_destroy(qn_batch *b) {
+    if (!b) return;
+    while (b->all) {
+        qn_batch_row *row = b->all;
+        b->all = row->after;
+        qn_batch_row_destroy(row);
+    }
+    qn_shared_leave(b->shared);
+    pthread_cond_destroy(&b->changed);
+    pthread_cond_destroy(&b->told);
+    pthread_mutex_destroy(&b->lock);
+    qn_free(b->gens);
+    qn_free(b);
+}
+
+// --- rows ----------------------------------------------------------------------------------------
+
+// A qn_event_fn: the callback of a row that was not removed.
+static bool tell_row(void *arg, const qn_event *event) {
+    qn_batch_row *row = arg;
+    qn_batch *b = row->batch;
+    pthread_mutex_lock(&b->lock);
+    const bool is_removed = atomic_load(&row->is_removed);
+    if (!is_removed) b->telling = row->id;
+    pthread_mutex_unlock(&b->lock);
+    if (is_removed) return false;
+    const bool goes_on = row->fn(row->arg, event);
+    pthread_mutex_lock(&b->lock);
+    b->telling = 0;
+    pthread_cond_broadcast(&b->told);
+    pthread_mutex_unlock(&b->lock);
+    return goes_on && !atomic_load(&row->is_removed);
+}
+
+// The first tokens that there is room for: those of an answer of usual length.
+static size_t first_room(const qn_session *like, size_t n, int64_t max_tokens) {
+    enum { USUAL = 1024 };
+    const size_t answer = max_tokens > 0 && max_tokens < USUAL ? (size_t)max_tokens : USUAL;
+    const size_t room = n + answer + QN_MOST_DRAFT;
+    return room < (size_t)like->context ? room : (size_t)like->context;
+}
+
+static qn_status init_session(qn_batch_row *row, const qn_row_want *want,
+                              const qn_generate_opts *opts, qn_err *err) {
+    const qn_batch *b = row->batch;
+    if (want->session) {
+        row->session = want->session;
+        row->is_borrowed = true;
+        return QN_OK;
+    }
+    QN_TRY(qn_engine_check_ids(b->like.engine, want->ids, want->n, b->like.context, err));
+    const size_t room = first_room(&b->like, want->n, opts->max_tokens);
+    QN_TRY(qn_session_prepare(&row->session, &b->like, b->shared, room, err));
+    qn_session_set_tokens(row->session, 0, want->ids, want->n);
+    if (want->opts) QN_TRY(qn_session_mark(row->session, want->opts->mark, err));
+    return QN_OK;
+}
+
+static qn_status init_row(qn_batch_row *row, const qn_row_want *want, qn_err *err) {
+    qn_generate_opts opts = {0};
+    if (want->opts && want->opts->generate) opts = *want->opts->generate;
+    QN_TRY(init_session(row, want, &opts, err));
+    if (opts.draft && !row->is_borrowed) {
+        const qn_session *draft = opts.draft;
+        QN_TRY(qn_session_need_plans(draft, err));
+        QN_TRY(qn_session_prepare(&row->draft, draft, draft->shared,
+                                  first_room(draft, want->n, opts.max_tokens), err));
+        opts.draft = row->draft;
+    }
+    opts.sample.completion += want->completion;
+    opts.prompt_logprobs &= want->completion == 0;
+    QN_TRY(qn_generation_create(&row->generation, row->session, &opts, err));
+    row->generation->to =
+        (qn_listener){.fn = want->fn ? tell_row : NULL, .arg = row, .row = want->row};
+    return QN_OK;
+}
+
+qn_status qn_batch_row_create(qn_batch_row **out, qn_batch *batch, const qn_row_want *want,
+                              qn_err *err) {
+    qn_batch_row *row = qn_alloc(1, sizeof *row);
+    if (!row) return QN_NOMEM(err, "row");
+    row->batch = batch;
+    row->fn = want->fn;
+    row->arg = want->arg;
+    const qn_status status = init_row(row, want, err);
+    if (status)
+        qn_batch_row_destroy(row);
+    else
+        *out = row;
+    return status;
+}
+
+void qn_batch_prompt_leave(qn_batch_row *row) {
+    qn_batch_prompt *prompt = row->prompt;
+    if (!prompt) return;
+    row->prompt = NULL;
+    prompt->n_waiting -= !row->has_begun;
+    if (prompt->reader == row) prompt->reader = NULL;
+    if (prompt->n_waiting == 0) { // nobody begins with it any more
+        qn_session_destroy(prompt->read);
+        prompt->read = NULL;
+    }
+    if (--prompt->n_rows == 0) qn_free(prompt);
+}
+
+void qn_batch_row_destroy(qn_batch_row *row) {
+    if (!row) return;
+    qn_batch_prompt_leave(row);
+    qn_generation_destroy(row->generation);
+    qn_session_destroy(row->draft);
+    if (!row->is_borrowed) qn_session_destroy(row->session);
+    qn_free(row);
+}
+
+static void destroy_all(qn_batch_row *rows) {
+    while (rows) {
+        qn_batch_row *next = rows->next;
+        qn_batch_row_destroy(rows);
+        rows = next;
+    }
+}
+
+qn_status qn_batch_rows_create(qn_batch_row **out, qn_batch *batch, const qn_row_want *want,
+                               qn_err *err) {
+    const uint32_t n = want->opts && want->opts->completions ? want->opts->completions : 1;
+    qn_batch_prompt *prompt = NULL;
+    if (n > 1 && !(prompt = qn_alloc(1, sizeof *prompt))) return QN_NOMEM(err, "row");
+    qn_batch_row *rows = NULL, **end = &rows;
+    for (uint32_t i = 0; i < n; i++) {
+        qn_row_want one = *want;
+        one.completion = i;
+        one.row = want->row + i;
+        const qn_status status = qn_batch_row_create(end, batch, &one, err);
+        if (status) {
+            if (!rows) qn_free(prompt);
+            destroy_all(rows);
+            return status;
+        }
+        (*end)->prompt = prompt;
+        if (prompt) prompt->n_rows = prompt->n_waiting = i + 1;
+        end = &(*end)->next;
+    }
+    *out = rows;
+    return QN_OK;
+}
+
+uint64_t qn_batch_push(qn_batch *b, qn_batch_row *rows) {
+    pthread_mutex_lock(&b->lock);
+    const uint64_t first = b->last_id + 1;
+    for (qn_batch_row *row = rows; row; row = row->next) {
+        row->id = ++b->last_id;
+        row->before = NULL;
+        row->after = b->all;
+        if (b->all) b->all->before = row;
+        b->all = row;
+        b->n_rows++;
+        *b->incoming_end = row;
+        b->incoming_end = &row->next;
+    }
+    b->counts.added = (int64_t)b->last_id;
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
+    return first;
+}
+
+qn_status qn_batch_add(uint64_t *id, qn_batch *batch, const int32_t *ids, size_t n,
+                       const qn_row_opts *opts, qn_event_fn *fn, void *arg, qn_err *err) {
+    QN_NEED(batch, err);
+    if (n) QN_NEED(ids, err);
+    if (opts && opts->deadline_ms < 0)
+        return QN_FAIL(err, ARGUMENT, "a deadline of %lld ms", (long long)opts->deadline_ms);
+    const qn_row_want want = {.ids = ids, .n = n, .opts = opts, .fn = fn, .arg = arg};
+    qn_batch_row *rows;
+    QN_TRY(qn_batch_rows_create(&rows, batch, &want, err));
+    int64_t after = 0;
+    if (opts && opts->deadline_ms && qn_i64_mul(&after, opts->deadline_ms, NS_PER_MS) &&
+        qn_i64_add(&after, after, batch->clock())) {
+        for (qn_batch_row *row = rows; row; row = row->next) row->deadline = after;
+    }
+    const uint64_t first = qn_batch_push(batch, rows);
+    if (id) *id = first;
+    return QN_OK;
+}
+
+bool qn_batch_remove(qn_batch *b, uint64_t id) {
+    pthread_mutex_lock(&b->lock);
+    qn_batch_row *row = b->all;
+    while (row && row->id != id) row = row->after;
+    const bool is_there = row && !atomic_exchange(&row->is_removed, true);
+    const bool is_ours = b->is_stepping && pthread_equal(b->stepper, pthread_self());
+    while (!is_ours && b->telling == id) pthread_cond_wait(&b->told, &b->lock);
+    pthread_mutex_unlock(&b->lock);
+    return is_there;
+}
+
+// --- steps ---------------------------------------------------------------------------------------
+
+static bool begin_step(qn_batch *b) {
+    pthread_mutex_lock(&b->lock);
+    const bool is_free = !b->is_stepping;
+    if (is_free) {
+        b->is_stepping = true;
+        b->stepper = pthread_self();
+        qn_batch_row **end = &b->queue;
+        while (*end) end = &(*end)->next;
+        *end = b->incoming; // they have the highest ids
+        b->incoming = NULL;
+        b->incoming_end = &b->incoming;
+    }
+    pthread_mutex_unlock(&b->lock);
+    return is_free;
+}
+
+static void end_step(size_t *n_rows, qn_batch *b) {
+    qn_batch_counts c = {.rows = b->n_active,
+                         .reused = b->n_reused,
+                         .ended = b->n_ended,
+                         .failed = b->n_failed,
+                         .preemptions = b->n_preemptions};
+    if (b->shared) {
+        const qn_state_counts state = qn_state_get_counts(qn_runner_state(b->shared->runner));
+        const qn_session_counts steps = qn_runner_counts(b->shared->runner);
+        c.pages = state.pages_used - state.pages_kept;
+        c.pages_all = state.pages_all;
+        c.slots = state.slots_used - state.slots_kept;
+        c.slots_all = state.slots_all;
+        c.kept_bytes = state.kept_bytes;
+        c.hits = state.hits;
+        c.evictions = state.evictions;
+        c.steps = steps.steps;
+        c.tokens = steps.rows;
+    }
+    pthread_mutex_lock(&b->lock);
+    c.added = b->counts.added;
+    b->counts = c;
+    b->is_stepping = false;
+    if (n_rows) *n_rows = b->n_rows;
+    pthread_mutex_unlock(&b->lock);
+}
+
+qn_status qn_batch_step(size_t *n_rows, qn_batch *batch, qn_err *err) {
+    QN_NEED(batch, err);
+    if (!begin_step(batch)) return QN_FAIL(err, STATE, "a step inside a step of the same batch");
+    size_t n;
+    const qn_status status = qn_batch_run(batch, err);
+    end_step(&n, batch);
+    if (!status && n_rows) *n_rows = n;
+    return status;
+}
+
+bool qn_batch_wait(qn_batch *b, int64_t timeout_ms) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    if (timeout_ms > 0) {
+        until.tv_sec += (time_t)(timeout_ms / 1000);
+        until.tv_nsec += (long)(timeout_ms % 1000) * NS_PER_MS;
+        until.tv_sec += until.tv_nsec / NS_PER_S;
+        until.tv_nsec %= NS_PER_S;
+    }
+    bool goes_on = true;
+    pthread_mutex_lock(&b->lock);
+    while (goes_on && b->n_rows == 0 && !b->is_woken)
+        goes_on = (timeout_ms < 0 ? pthread_cond_wait(&b->changed, &b->lock)
+                                  : pthread_cond_timedwait(&b->changed, &b->lock, &until)) == 0;
+    b->is_woken = false;
+    const bool has_rows = b->n_rows > 0;
+    pthread_mutex_unlock(&b->lock);
+    return has_rows;
+}
+
+void qn_batch_wake(qn_batch *b) {
+    pthread_mutex_lock(&b->lock);
+    b->is_woken = true;
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
+}
+
+void qn_batch_get_counts(qn_batch_counts *out, qn_batch *b) {
+    pthread_mutex_lock(&b->lock);
+    *out = b->counts;
+    const int64_t others = (int64_t)b->n_rows - out->rows; // rows may end while this is asked
+    out->queued = others > 0 ? others : 0;
+    pthread_mutex_unlock(&b->lock);
+}
