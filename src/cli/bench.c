@@ -105,12 +105,13 @@ static qn_status time_batch(double *seconds, bench *b, qn_err *err) {
     }
     b->is_filled = true;
     QN_TRY(add_rows(b, &r, b->tokens + 1, err));
-    while (r.n_begun < n) QN_TRY(step_rows(&n_left, b, err));
+    QN_TRY(step_rows(&n_left, b, err));
     qn_batch_counts counts;
     qn_batch_get_counts(&counts, b->batch);
-    if (counts.rows < n && b->tokens > 0)
+    if (counts.queued > 0)
         return QN_FAIL(err, LIMIT, "%lld sequences, memory has room for %lld at a time",
                        (long long)n, (long long)counts.rows);
+    while (r.n_begun < n) QN_TRY(step_rows(&n_left, b, err));
     const int64_t before = r.n_told;
     const double start = qn_now();
     while (n_left) QN_TRY(step_rows(&n_left, b, err));

@@ -8,6 +8,7 @@
 #include "tokenizer/tokenizer.h"
 
 #include <math.h>
+#include <stdatomic.h>
 
 // What follows from the settings.
 typedef struct chain {
@@ -21,13 +22,21 @@ typedef struct chain {
     qn_breakers *breakers;
 } chain;
 
+// What samplers of one vocabulary share; the last one frees it.
+typedef struct desk {
+    atomic_size_t n_users;
+    int64_t n_vocab;  // scores of a row
+    int64_t n_tokens; // the first so many may be those of tokens
+    uint32_t *known;  // a bit for each that is; NULL: all are
+    // Scratch of a choice.
+    qn_choices choices;
+    uint32_t *counts;            // (n_vocab) zeros
+    qn_score best[QN_BEST_MOST]; // those that are allowed
+} desk;
+
 struct qn_sampler {
     const qn_tokenizer *tokenizer; // borrowed; NULL: none
-    int64_t n_vocab;               // scores of a row
-    int64_t n_tokens;              // the first so many may be those of tokens
-    uint32_t *known;               // a bit for each that is; NULL: all are
-    qn_choices choices;
-    uint32_t *counts;     // (n_vocab) zeros
+    desk *desk;
     qn_token_texts texts; // once they are needed
     chain chain;
 };
@@ -40,53 +49,79 @@ static void deinit_chain(chain *c) {
 }
 
 // Finds out which scores are those of tokens.
-static qn_status find_known(qn_sampler *s, qn_err *err) {
+static qn_status find_known(desk *s, const qn_tokenizer *tokenizer, qn_err *err) {
     bool has_holes = false;
     int32_t end = 0;
-    if (s->tokenizer) end = qn_tokenizer_end(s->tokenizer, &has_holes);
+    if (tokenizer) end = qn_tokenizer_end(tokenizer, &has_holes);
     s->n_tokens = end > 0 && end < s->n_vocab ? end : s->n_vocab;
     if (!has_holes) return QN_OK;
     s->known = qn_alloc(((size_t)s->n_vocab + 31) / 32, sizeof *s->known);
     if (!s->known) return QN_NOMEM(err, "sampling");
     for (int32_t id = 0; id < s->n_tokens; id++) {
-        if (qn_tokenizer_has(s->tokenizer, id)) s->known[id / 32] |= 1u << id % 32;
+        if (qn_tokenizer_has(tokenizer, id)) s->known[id / 32] |= 1u << id % 32;
     }
+    return QN_OK;
+}
+
+static void leave_desk(desk *d) {
+    if (!d || atomic_fetch_sub_explicit(&d->n_users, 1, memory_order_acq_rel) > 1) return;
+    qn_choices_deinit(&d->choices);
+    qn_free(d->known);
+    qn_free(d->counts);
+    qn_free(d);
+}
+
+static qn_status create_desk(desk **out, const qn_tokenizer *tokenizer, int64_t n_vocab,
+                             qn_err *err) {
+    desk *d = qn_alloc(1, sizeof *d);
+    if (!d) return QN_NOMEM(err, "sampling");
+    atomic_init(&d->n_users, 1);
+    d->n_vocab = n_vocab;
+    d->counts = qn_alloc((size_t)n_vocab, sizeof *d->counts);
+    qn_status status = d->counts ? find_known(d, tokenizer, err) : QN_NOMEM(err, "sampling");
+    if (!status) status = qn_choices_init(&d->choices, n_vocab, d->n_tokens, err);
+    if (status)
+        leave_desk(d);
+    else
+        *out = d;
+    return status;
+}
+
+// Takes over a user of the desk.
+static qn_status create(qn_sampler **out, const qn_tokenizer *tokenizer, desk *d, qn_err *err) {
+    qn_sampler *s = qn_alloc(1, sizeof *s);
+    if (!s) {
+        leave_desk(d);
+        return QN_NOMEM(err, "sampling");
+    }
+    s->tokenizer = tokenizer;
+    s->desk = d;
+    s->chain.opts = qn_settings_fill(&s->chain.given);
+    s->chain.is_greedy = true;
+    *out = s;
     return QN_OK;
 }
 
 qn_status qn_sampler_create(qn_sampler **out, const qn_tokenizer *tokenizer, int64_t n_vocab,
                             qn_err *err) {
-    qn_status status = QN_OK;
+    desk *d = NULL;
     if (n_vocab < 1 || n_vocab > QN_WEIGHT_MOST_ENTRIES)
         return QN_FAIL(err, LIMIT, "a vocabulary of %lld tokens, want 1 to %d", (long long)n_vocab,
                        QN_WEIGHT_MOST_ENTRIES);
-    qn_sampler *s = qn_alloc(1, sizeof *s);
-    if (!s) return QN_NOMEM(err, "sampling");
-    s->tokenizer = tokenizer;
-    s->n_vocab = n_vocab;
-    QN_TRY_TO(done, find_known(s, err));
-    QN_TRY_TO(done, qn_choices_init(&s->choices, n_vocab, s->n_tokens, err));
-    s->counts = qn_alloc((size_t)n_vocab, sizeof *s->counts);
-    if (!s->counts) {
-        status = QN_NOMEM(err, "sampling");
-        goto done;
-    }
-    s->chain.opts = qn_settings_fill(&s->chain.given);
-    s->chain.is_greedy = true;
-    *out = s;
+    QN_TRY(create_desk(&d, tokenizer, n_vocab, err));
+    return create(out, tokenizer, d, err);
+}
 
-done:
-    if (status) qn_sampler_destroy(s);
-    return status;
+qn_status qn_sampler_create_like(qn_sampler **out, const qn_sampler *other, qn_err *err) {
+    atomic_fetch_add_explicit(&other->desk->n_users, 1, memory_order_relaxed);
+    return create(out, other->tokenizer, other->desk, err);
 }
 
 void qn_sampler_destroy(qn_sampler *s) {
     if (!s) return;
     deinit_chain(&s->chain);
     qn_token_texts_deinit(&s->texts);
-    qn_choices_deinit(&s->choices);
-    qn_free(s->known);
-    qn_free(s->counts);
+    leave_desk(s->desk);
     qn_free(s);
 }
 
@@ -131,7 +166,7 @@ static qn_status copy_biases(chain *c, const qn_sample_opts *opts, int64_t n_voc
 
 static qn_status need_texts(qn_sampler *s, qn_err *err) {
     if (s->texts.ends) return QN_OK;
-    return qn_token_texts_init(&s->texts, s->tokenizer, s->n_vocab, err);
+    return qn_token_texts_init(&s->texts, s->tokenizer, s->desk->n_vocab, err);
 }
 
 static qn_status build_strings(chain *c, qn_sampler *s, qn_err *err) {
@@ -170,7 +205,7 @@ static qn_status build_chain(chain *c, qn_sampler *s, const qn_sample_opts *opts
     c->given = *opts;
     c->opts = qn_settings_fill(opts);
     QN_TRY(qn_steps_parse(c->steps, &c->n_steps, opts->order, err));
-    QN_TRY(copy_biases(c, opts, s->n_vocab, err));
+    QN_TRY(copy_biases(c, opts, s->desk->n_vocab, err));
     QN_TRY(build_strings(c, s, err));
     choose_steps(c);
     c->opts.biases = NULL;
@@ -194,13 +229,13 @@ qn_status qn_sampler_set(qn_sampler *s, const qn_sample_opts *opts, qn_err *err)
 
 bool qn_sampler_is_greedy(const qn_sampler *s) {
     const chain *c = &s->chain;
-    return c->is_greedy && c->n_steps == 0 && c->opts.n_biases == 0 && !c->bans && !s->known;
+    return c->is_greedy && c->n_steps == 0 && c->opts.n_biases == 0 && !c->bans && !s->desk->known;
 }
 
 int64_t qn_sampler_top(const qn_sampler *s) {
     const chain *c = &s->chain;
     if (qn_sampler_is_greedy(s)) return 1;
-    if (c->is_greedy || c->opts.mirostat || c->opts.n_biases || c->bans || s->known) return 0;
+    if (c->is_greedy || c->opts.mirostat || c->opts.n_biases || c->bans || s->desk->known) return 0;
     if (c->n_steps == 0 || strcmp(c->steps[0]->name, "top_k") != 0) return 0;
     for (size_t i = 0; i < c->n_steps; i++) {
         if (c->steps[i]->kind == QN_STEP_SCORES) return 0; // writes scores that are not there
@@ -213,43 +248,54 @@ int64_t qn_sampler_top(const qn_sampler *s) {
 // What comes before all steps, whatever their order.
 static qn_status exclude(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
     const chain *c = &s->chain;
-    if (!in->allowed && c->opts.n_biases == 0 && !c->bans && !s->known) return QN_OK;
-    if (in->allowed) qn_choices_allow(&s->choices, in->allowed);
-    if (s->known) qn_choices_allow(&s->choices, s->known);
-    float *scores = qn_choices_write(&s->choices);
+    if (!in->allowed && c->opts.n_biases == 0 && !c->bans && !s->desk->known) return QN_OK;
+    if (in->allowed) qn_choices_allow(&s->desk->choices, in->allowed);
+    if (s->desk->known) qn_choices_allow(&s->desk->choices, s->desk->known);
+    float *scores = qn_choices_write(&s->desk->choices);
     for (size_t i = 0; i < c->opts.n_biases; i++) scores[c->biases[i].token] += c->biases[i].bias;
     const size_t n_answer = in->n_tokens - in->n_prompt;
     const int32_t *answer = n_answer ? in->tokens + in->n_prompt : NULL;
     if (c->bans) qn_bans_apply(c->bans, scores, answer, n_answer);
-    if (qn_choices_count(&s->choices) == 0)
+    if (qn_choices_count(&s->desk->choices) == 0)
         return QN_FAIL(err, ARGUMENT,
                        "no token is left to choose: all %lld are excluded by the grammar, bans or "
                        "biases",
-                       (long long)s->n_tokens);
+                       (long long)s->desk->n_tokens);
     return QN_OK;
 }
 
 // Scores that are never chosen must be sound all the same: the pass that made them is the same.
 static qn_status check_rest(const qn_sampler *s, const float *logits, qn_err *err) {
-    for (int64_t i = s->n_tokens; i < s->n_vocab; i++) {
-        const qn_row_facts facts = {.n = s->n_vocab, .least = logits[i], .broken = i};
+    for (int64_t i = s->desk->n_tokens; i < s->desk->n_vocab; i++) {
+        const qn_row_facts facts = {.n = s->desk->n_vocab, .least = logits[i], .broken = i};
         if (!isfinite(logits[i])) return qn_row_facts_check(&facts, err);
     }
     return QN_OK;
 }
 
-// By the best scores, where they are enough; else by all.
-static qn_status begin(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
-    const int64_t top = qn_sampler_top(s), need = top < s->n_tokens ? top : s->n_tokens;
-    if (in->best && !in->allowed && top > 0 && in->n_best >= need) {
-        qn_choices_begin_best(&s->choices, in->best, need);
+static bool is_allowed(const uint32_t *allowed, int32_t id) {
+    return !allowed || allowed[id / 32] >> id % 32 & 1;
+}
+
+// By the best scores, where those of them that are allowed are enough; *has_best: they are, and
+// nothing else is left. Else by all.
+static qn_status begin(bool *has_best, qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
+    desk *d = s->desk;
+    const int64_t top = qn_sampler_top(s), need = top < d->n_tokens ? top : d->n_tokens;
+    int64_t n = 0;
+    for (int64_t i = 0; top > 0 && in->best && i < in->n_best && n < need; i++) {
+        if (is_allowed(in->allowed, in->best[i].id)) d->best[n++] = in->best[i];
+    }
+    *has_best = n > 0 && (n == need || in->n_best >= d->n_tokens);
+    if (*has_best) {
+        qn_choices_begin_best(&d->choices, d->best, n);
         return QN_OK;
     }
     if (in->logits) {
-        QN_TRY(qn_choices_begin(&s->choices, in->logits, err));
+        QN_TRY(qn_choices_begin(&d->choices, in->logits, err));
         return check_rest(s, in->logits, err);
     }
-    return QN_FAIL(err, STATE, "a choice from %lld scores, %lld are there", (long long)s->n_vocab,
+    return QN_FAIL(err, STATE, "a choice from %lld scores, %lld are there", (long long)d->n_vocab,
                    (long long)in->n_best);
 }
 
@@ -267,19 +313,20 @@ static int64_t draw_mirostat(const qn_step_run *run, qn_sampler_memory *memory) 
 
 qn_status qn_sampler_choose(int32_t *token, qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
     const chain *c = &s->chain;
-    const qn_step_run run = {.choices = &s->choices,
+    const qn_step_run run = {.choices = &s->desk->choices,
                              .opts = &c->opts,
                              .in = in,
                              .breakers = c->breakers,
-                             .counts = s->counts};
-    QN_TRY(begin(s, in, err));
-    QN_TRY(exclude(s, in, err));
+                             .counts = s->desk->counts};
+    bool has_best;
+    QN_TRY(begin(&has_best, s, in, err));
+    if (!has_best) QN_TRY(exclude(s, in, err));
     for (size_t i = 0; i < c->n_steps; i++) c->steps[i]->run(&run);
     if (c->is_greedy) {
-        *token = qn_choices_first(&s->choices);
+        *token = qn_choices_first(&s->desk->choices);
         return QN_OK;
     }
     const int64_t drawn = c->opts.mirostat ? draw_mirostat(&run, in->memory) : qn_steps_draw(&run);
-    *token = qn_choices_id(&s->choices, drawn);
+    *token = qn_choices_id(&s->desk->choices, drawn);
     return QN_OK;
 }

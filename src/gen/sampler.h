@@ -19,6 +19,10 @@ typedef struct qn_sampler qn_sampler;
 // are never chosen.
 QN_MUST_CHECK qn_status qn_sampler_create(qn_sampler **out, const qn_tokenizer *tokenizer,
                                           int64_t n_vocab, qn_err *err);
+// The same for the vocabulary of another sampler, whose scratch is shared: nothing of a vocabulary's
+// size is allocated, and both are used by one thread at a time. Any thread may do this meanwhile.
+QN_MUST_CHECK qn_status qn_sampler_create_like(qn_sampler **out, const qn_sampler *other,
+                                               qn_err *err);
 void qn_sampler_destroy(qn_sampler *sampler);
 
 // Checks every value, and prepares what follows from them; may allocate. Nothing happens if the
@@ -51,7 +55,7 @@ QN_MUST_CHECK qn_status qn_sampler_choose(int32_t *token, qn_sampler *sampler,
 // Whether the best entry of the raw scores is the choice, as long as nothing is disallowed.
 bool qn_sampler_is_greedy(const qn_sampler *sampler);
 // How many of the best raw scores the choice depends on, at most QN_BEST_MOST; 0: on all of them.
-// As long as nothing is disallowed.
+// Where n tokens are disallowed, n more are enough.
 int64_t qn_sampler_top(const qn_sampler *sampler);
 
 #endif

@@ -320,7 +320,8 @@ int64_t qn_state_free_pages(const qn_state *state) {
     int64_t least = INT64_MAX;
     for (int64_t g = 0; g < state->n_groups; g++) {
         const state_pages *pages = &state->groups[g];
-        if (pages->window == 0) least = smaller(least, (int64_t)pages->n_free + pages->n_kept);
+        const int64_t n = (int64_t)pages->n_free + pages->n_kept;
+        if (pages->window == 0 && n < least) least = n;
     }
     return least;
 }

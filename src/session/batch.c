@@ -157,7 +157,7 @@ qn_status qn_batch_create(qn_batch **out, const qn_engine *engine, const qn_batc
     QN_TRY(check_opts(&o, engine, err));
     qn_runner_opts runner = {.engine = engine,
                              .context = o.context,
-                             .rows = smaller(o.chunk, o.context),
+                             .rows = smaller(o.chunk, o.rows * o.context),
                              .trace = o.trace,
                              .trace_arg = o.trace_arg};
     QN_TRY(fit(&o.rows, &runner, &o, err));
@@ -331,6 +331,7 @@ uint64_t qn_batch_push(qn_batch *b, qn_batch_row *rows) {
     const uint64_t first = b->last_id + 1;
     for (qn_batch_row *row = rows; row; row = row->next) {
         row->id = ++b->last_id;
+        if (!row->result) row->generation->to.id = row->id; // nobody else knows it by another name
         row->before = NULL;
         row->after = b->all;
         if (b->all) b->all->before = row;

@@ -84,15 +84,19 @@ static bool can_take_read(const qn_batch_row *row) {
     return row->prompt && row->prompt->read && is_at_prompt(row);
 }
 
-// Whether there are pages for the row's history and a token, besides those that others will need for
-// theirs. A row alone always begins.
+// Pages that a row will hold soon, besides those that it has: for its history, and one to grow.
+static int64_t pages_wanted(const qn_session *s) {
+    const int64_t most = pages_for((size_t)s->context), soon = pages_for(s->n_tokens + 1) + 1;
+    return (soon < most ? soon : most) - pages_for(qn_session_cached(s));
+}
+
+// Whether there are pages for the row's history, besides those that others will need for theirs. A
+// row alone always begins.
 static bool has_room(const qn_batch *b, const qn_batch_row *row) {
     if (b->n_active == 0 || !b->shared) return true;
-    int64_t need = can_take_read(row) ? 1 : pages_for(row->session->n_tokens + 1);
-    for (const qn_batch_row *other = b->active; other; other = other->next) {
-        const qn_session *s = other->session;
-        need += 1 + pages_for(s->n_tokens + 1) - pages_for(qn_session_cached(s));
-    }
+    int64_t need = can_take_read(row) ? 1 : pages_wanted(row->session);
+    for (const qn_batch_row *other = b->active; other; other = other->next)
+        need += pages_wanted(other->session);
     return need <= qn_state_free_pages(qn_runner_state(b->shared->runner));
 }
 

@@ -71,7 +71,7 @@ static qn_status check_opts(const qn_session *s, const qn_generate_opts *o, qn_e
 static void forbid(uint32_t *mask, int32_t token) { mask[token / 32] &= ~(1u << token % 32); }
 
 // All tokens of the vocabulary but those that end an answer.
-static qn_status make_mask(uint32_t **out, const qn_generation *g, bool has_stops, qn_err *err) {
+static qn_status make_mask(qn_mask *out, const qn_generation *g, bool has_stops, qn_err *err) {
     const int64_t vocab = g->session->engine->model->hparams->vocab;
     const size_t n = ((size_t)vocab + 31) / 32;
     uint32_t *mask = qn_alloc(n, sizeof *mask);
@@ -82,7 +82,9 @@ static qn_status make_mask(uint32_t **out, const qn_generation *g, bool has_stop
         if (qn_tokenizer_is_end(g->tokenizer, id)) forbid(mask, id);
     }
     for (size_t i = 0; has_stops && i < g->opts.n_stop_tokens; i++) forbid(mask, g->stop_tokens[i]);
-    *out = mask;
+    int64_t n_left = 0;
+    for (size_t i = 0; i < n; i++) n_left += __builtin_popcount(mask[i]);
+    *out = (qn_mask){.bits = mask, .n_excluded = vocab - n_left};
     return QN_OK;
 }
 
@@ -120,10 +122,9 @@ static qn_status copy_stop_tokens(qn_generation *g, qn_err *err) {
 }
 
 static qn_status init_parts(qn_generation *g, qn_err *err) {
-    const qn_engine *engine = g->session->engine;
     const qn_generate_opts *o = &g->opts;
-    g->tokenizer = engine->tokenizer;
-    QN_TRY(qn_sampler_create(&g->sampler, g->tokenizer, engine->model->hparams->vocab, err));
+    g->tokenizer = g->session->engine->tokenizer;
+    QN_TRY(qn_session_create_sampler(&g->sampler, g->session, err));
     QN_TRY(qn_sampler_set(g->sampler, &o->sample, err));
     QN_TRY(copy_stop_tokens(g, err));
     if (g->tokenizer) QN_TRY(qn_decoder_create(&g->decoder, g->tokenizer, err));
@@ -165,8 +166,8 @@ void qn_generation_destroy(qn_generation *g) {
     qn_matcher_destroy(g->matcher);
     qn_grammar_destroy((qn_grammar *)g->grammar);
     qn_free(g->stop_tokens);
-    qn_free(g->endless);
-    qn_free(g->early);
+    qn_free(g->endless.bits);
+    qn_free(g->early.bits);
     qn_free(g->both);
     qn_free(g->top);
     qn_decoder_destroy(g->decoder);

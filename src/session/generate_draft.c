@@ -51,8 +51,7 @@ static qn_status init_model(qn_draft_model *d, const qn_session *session,
     QN_TRY(qn_session_need_plans(draft, err));
     QN_TRY(check_vocabularies(session->engine, draft->engine, err));
     const qn_engine *engine = draft->engine;
-    const int64_t vocab = engine->model->hparams->vocab;
-    QN_TRY(qn_sampler_create(&d->sampler, engine->tokenizer, vocab, err));
+    QN_TRY(qn_session_create_sampler(&d->sampler, draft, err));
     qn_sample_opts sample = opts->sample;
     // What is seldom chosen is seldom guessed; fewer entries are sorted in a fraction of the time.
     if (sample.top_k == 0 || sample.top_k > MOST_LIKELY) sample.top_k = MOST_LIKELY;

@@ -22,6 +22,12 @@ typedef struct qn_listener {
     size_t row;
 } qn_listener;
 
+// A bit for each token of the vocabulary; NULL where not needed.
+typedef struct qn_mask {
+    uint32_t *bits;
+    int64_t n_excluded; // tokens without one
+} qn_mask;
+
 struct qn_generation {
     qn_session *session;   // borrowed
     qn_generate_opts opts; // its lists, texts and draft are not looked at again
@@ -44,11 +50,10 @@ struct qn_generation {
     size_t stop_from;          // bytes of the text that stop_state begins behind
     const qn_grammar *grammar; // held; NULL: none
     qn_matcher *matcher;       // NULL: no grammar
-    // Masks of the vocabulary, a bit for each token; NULL where not needed.
-    uint32_t *endless; // all but end tokens
-    uint32_t *early;   // all but end and stop tokens
-    uint32_t *both;    // one of them and the grammar
-    qn_scored *top;    // (n_top)
+    qn_mask endless;           // all but end tokens
+    qn_mask early;             // all but end and stop tokens
+    uint32_t *both;            // one of them and the grammar
+    qn_scored *top;            // (n_top)
     qn_guesser guesser;
 };
 

@@ -5,17 +5,17 @@
 
 // --- choosing ------------------------------------------------------------------------------------
 
-// The tokens that may come next whatever the grammar says; NULL: all.
-static const uint32_t *known_mask(const qn_generation *g) {
+// The tokens that may come next whatever the grammar says.
+static const qn_mask *known_mask(const qn_generation *g) {
     const bool is_early = (int64_t)g->result.n_tokens < g->opts.min_tokens;
-    return is_early ? g->early : g->endless;
+    return is_early ? &g->early : &g->endless;
 }
 
 // The same with the grammar. *is_over: nothing is left, for the text is complete and may not end by
 // a token.
 static qn_status find_allowed(const uint32_t **out, bool *is_over, qn_generation *g, qn_err *err) {
     const size_t n = ((size_t)g->session->engine->model->hparams->vocab + 31) / 32;
-    const uint32_t *known = known_mask(g), *fits;
+    const uint32_t *known = known_mask(g)->bits, *fits;
     *is_over = false;
     *out = known;
     if (!g->matcher) return QN_OK;
@@ -31,9 +31,12 @@ static qn_status find_allowed(const uint32_t **out, bool *is_over, qn_generation
 
 // What is needed of a row of scores (qn_segment.top): the best where nothing else counts.
 static int64_t wanted_top(const qn_generation *g) {
-    const bool is_plain = !g->matcher && !g->early && !g->endless && !g->opts.logprobs &&
-                          !g->leaves_scores && !qn_generation_shows_prompt(g);
-    return is_plain ? qn_sampler_top(g->sampler) : QN_TOP_ALL;
+    const bool is_plain =
+        !g->matcher && !g->opts.logprobs && !g->leaves_scores && !qn_generation_shows_prompt(g);
+    const int64_t top = is_plain ? qn_sampler_top(g->sampler) : QN_TOP_ALL;
+    if (top == QN_TOP_ALL) return QN_TOP_ALL;
+    const int64_t with_excluded = top + known_mask(g)->n_excluded;
+    return with_excluded <= QN_HEAD_TOP ? with_excluded : QN_TOP_ALL;
 }
 
 // Chooses a token by these scores, and says whether it is `guess` (-1: none was made).
@@ -106,7 +109,7 @@ static void guess(rows *r) {
         g->guesser.n = 0;
         if (most < 1) continue;
         const qn_guess_want want = {.session = g->session,
-                                    .allowed = known_mask(g),
+                                    .allowed = known_mask(g)->bits,
                                     .least =
                                         g->opts.draft_least < most ? g->opts.draft_least : most,
                                     .most = most,
@@ -173,8 +176,8 @@ static int64_t fill_segments(rows *r) {
     return n_rows;
 }
 
-// Chooses by the scores of rows [row, row + 1 + guesses) of the step.
-static qn_status take_rows(qn_generation *g, int64_t row, qn_err *err) {
+// Chooses by the scores of rows [row, row + 1 + guesses) of the step; `top` as the segment has it.
+static qn_status take_rows(qn_generation *g, int64_t row, int64_t top, qn_err *err) {
     qn_guesser *guesser = &g->guesser;
     const int32_t n = guesser->n;
     int32_t accepted = 0;
@@ -182,7 +185,7 @@ static qn_status take_rows(qn_generation *g, int64_t row, qn_err *err) {
     g->result.n_guessed += n;
     for (int32_t k = 0; k <= n && is_right && qn_generation_is_active(g); k++) {
         qn_scores scores;
-        QN_TRY(qn_scores_find(&scores, g->session, row + k, wanted_top(g), err));
+        QN_TRY(qn_scores_find(&scores, g->session, row + k, top, err));
         const int32_t expected = k < n ? guesser->tokens[k] : -1;
         QN_TRY(choose_and_take(&is_right, g, &scores, expected, err));
         accepted += is_right;
@@ -217,7 +220,7 @@ static qn_status take_segment(qn_generation *g, const qn_segment *segment, int64
     if (segment->uncertain == 0) QN_TRY(qn_session_has_read(g->session, segment->rows, err));
     g->result.n_steps += is_decoding;
     if (g->leaves_scores || qn_generation_shows_prompt(g)) return take_prompt(g, segment, row, err);
-    return segment->outs ? take_rows(g, row, err) : QN_OK;
+    return segment->outs ? take_rows(g, row, segment->top, err) : QN_OK;
 }
 
 static qn_status run(rows *r, qn_err *err) {

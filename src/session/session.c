@@ -14,6 +14,7 @@ void qn_shared_leave(qn_shared *shared) {
     qn_free(shared->segments);
     qn_free(shared->sessions);
     qn_free(shared->gens);
+    qn_sampler_destroy(shared->sampler);
     qn_free(shared);
 }
 
@@ -30,6 +31,9 @@ qn_status qn_shared_open(qn_shared **out, qn_session *like, const qn_runner_opts
     shared->sessions = qn_alloc(most, sizeof(qn_session *));
     shared->gens = qn_alloc(most, sizeof(qn_generation *));
     if (!shared->segments || !shared->sessions || !shared->gens) status = QN_NOMEM(err, "session");
+    if (!status)
+        status = qn_sampler_create(&shared->sampler, like->engine->tokenizer,
+                                   like->engine->model->hparams->vocab, err);
     if (!status) status = qn_runner_create(&shared->runner, opts, err);
     if (status) {
         qn_shared_leave(shared);
@@ -254,13 +258,16 @@ qn_status qn_session_need_plans(const qn_session *s, qn_err *err) {
                                              : "the model was opened without its weights");
 }
 
+qn_status qn_session_create_sampler(qn_sampler **out, const qn_session *s, qn_err *err) {
+    if (s->shared) return qn_sampler_create_like(out, s->shared->sampler, err);
+    return qn_sampler_create(out, s->engine->tokenizer, s->engine->model->hparams->vocab, err);
+}
+
 // Sets how tokens are chosen (NULL: greedy); *top: the scores that a choice needs.
 static qn_status set_sampling(int64_t *top, qn_session *s, const qn_sample_opts *opts,
                               qn_err *err) {
     const qn_sample_opts greedy = {0};
-    if (!s->sampler)
-        QN_TRY(qn_sampler_create(&s->sampler, s->engine->tokenizer,
-                                 s->engine->model->hparams->vocab, err));
+    if (!s->sampler) QN_TRY(qn_session_create_sampler(&s->sampler, s, err));
     QN_TRY(qn_sampler_set(s->sampler, opts ? opts : &greedy, err));
     *top = s->scores ? QN_TOP_ALL : qn_sampler_top(s->sampler);
     return QN_OK;

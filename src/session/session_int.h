@@ -26,6 +26,7 @@ typedef struct qn_shared {
     qn_segment *segments;
     qn_session **sessions;
     qn_generation **gens;
+    qn_sampler *sampler; // whose scratch all samplers of the family use
     // Of steps that generate, and of guesses ahead by source (session/generate_draft.h).
     qn_step_costs costs;
     qn_draft_record records[QN_GUESS_SOURCES];
@@ -160,6 +161,9 @@ QN_MUST_CHECK qn_status qn_session_has_read(qn_session *session, int64_t rows, q
 // scores.
 QN_MUST_CHECK qn_status qn_session_compute(qn_session *session, size_t n, int64_t top, qn_err *err);
 
+// A sampler for choices of this session, greedy at first. Any thread may make one.
+QN_MUST_CHECK qn_status qn_session_create_sampler(qn_sampler **out, const qn_session *session,
+                                                  qn_err *err);
 // What a choice of the next token depends on, without its scores.
 qn_sampler_in qn_session_sampler_in(qn_session *session);
 

@@ -1,0 +1,501 @@
+// The batch object: every row is what it is alone, whatever comes, goes, fails or gives way beside
+// it. test_session_soak.c does the same from several threads, at random.
+#include "generate_rig.h"
+
+#include "core/mem.h"
+#include "core/thread.h"
+#include "session/batch_int.h"
+
+#include <math.h>
+
+enum { CONTEXT = 320, MOST_IDS = 100, N_ROWS = 12 };
+
+// A request, and what was heard of it.
+typedef struct request {
+    int32_t ids[MOST_IDS];
+    size_t n;
+    qn_generate_opts opts;
+    uint64_t id;
+    heard heard;
+    qn_status status;    // of the last event
+    int64_t n_preempted; // the same
+    size_t n_result;     // tokens of it
+} request;
+
+static bool take(void *arg, const qn_event *e) {
+    request *r = arg;
+    if (e->token < 0) {
+        assert_non_null(e->result);
+        assert_int_equal(e->result->reason, e->reason);
+        r->n_preempted = e->result->n_preemptions;
+        r->n_result = e->result->n_tokens;
+        r->status = e->err ? e->err->status : QN_OK;
+    }
+    return hear_row(&r->heard, e);
+}
+
+static void make_request(request *r, size_t i, int64_t vocab) {
+    *r = (request){.n = 1 + i * 37 % MOST_IDS};
+    random_ids(r->ids, MOST_IDS, vocab, 500 + i);
+    r->opts = (qn_generate_opts){
+        .sample = {.temperature = i % 3 ? 1.1f : 0,
+                   .seed = i,
+                   .top_k = i % 4 == 1 ? 7 : 0,
+                   .repeat_penalty = i % 4 == 2 ? 1.3f : 0,
+                   .mirostat = i % 4 == 3 ? 2 : 0},
+        .max_tokens = 10 + (int64_t)(i * 13 % 40),
+        .ignore_end = i % 4 != 0,
+        .lookup = i % 5 == 0,
+        .draft_least = i % 5 == 0 ? 3 : 0,
+        .logprobs = i % 7 == 3,
+    };
+}
+
+static void add(qn_batch *b, request *r, const qn_row_opts *opts) {
+    qn_err err;
+    qn_row_opts o = {0};
+    if (opts) o = *opts;
+    o.generate = &r->opts;
+    ASSERT_OK(qn_batch_add(&r->id, b, r->ids, r->n, &o, take, r, &err));
+}
+
+static void run_out(qn_batch *b) {
+    qn_err err;
+    size_t n = 1;
+    while (n) ASSERT_OK(qn_batch_step(&n, b, &err));
+}
+
+static void assert_alone(const qn_engine *engine, const request *r, const char *what) {
+    qn_session *alone = open_session(engine, CONTEXT);
+    qn_result want = answer(alone, r->ids, r->n, &r->opts, NULL, NULL);
+    if (r->heard.n != want.n_tokens ||
+        memcmp(r->heard.tokens, want.tokens, want.n_tokens * sizeof *want.tokens) != 0)
+        fail_msg("%s: %zu tokens, alone %zu, or others", what, r->heard.n, want.n_tokens);
+    assert_int_equal(r->heard.size, want.size);
+    assert_memory_equal(r->heard.text, want.text, want.size);
+    assert_int_equal(r->heard.reason, want.reason);
+    assert_int_equal(r->n_result, want.n_tokens);
+    qn_result_deinit(&want);
+    qn_session_destroy(alone);
+}
+
+static void assert_empty(qn_batch *b) {
+    qn_batch_counts counts;
+    qn_batch_get_counts(&counts, b);
+    assert_int_equal(counts.rows, 0);
+    assert_int_equal(counts.queued, 0);
+    assert_int_equal(counts.pages, 0);
+    assert_int_equal(counts.slots, 0);
+    assert_int_equal(counts.ended, counts.added);
+}
+
+// Bytes for `n` KV caches of full length, and for as many places as there are rows.
+static int64_t bytes_for(const qn_engine *engine, int64_t n, int64_t rows) {
+    qn_err err;
+    qn_memory memory;
+    ASSERT_OK(qn_engine_memory(&memory, engine, CONTEXT, 0, &err));
+    const bool has_slots = engine->prefill.n_leaves[QN_PLACE_STATE] > 0;
+    return n * memory.cache + (has_slots ? (rows + 1) * (memory.state - memory.cache) : 0);
+}
+
+// --- what a row gets -----------------------------------------------------------------------------
+
+static void assert_rows_are_alone(const char *family, const qn_batch_opts *opts, bool preempts) {
+    qn_err err;
+    qn_batch *b;
+    qn_batch_counts counts;
+    int64_t n_preempted = 0;
+    qn_engine *engine = family_open(family, NULL);
+    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+    qn_batch_opts o = *opts;
+    o.context = CONTEXT;
+    if (o.bytes) o.bytes = bytes_for(engine, o.bytes, o.rows);
+    ASSERT_OK(qn_batch_create(&b, engine, &o, &err));
+    request *requests = qn_alloc(N_ROWS, sizeof *requests);
+    for (size_t i = 0; i < N_ROWS; i++) {
+        make_request(&requests[i], i, vocab);
+        if (preempts) requests[i].opts.max_tokens += 150;
+        if (i % 3 == 2) ASSERT_OK(qn_batch_step(NULL, b, &err)); // not all at once
+        add(b, &requests[i], NULL);
+    }
+    run_out(b);
+    qn_batch_get_counts(&counts, b);
+    for (size_t i = 0; i < N_ROWS; i++) {
+        assert_alone(engine, &requests[i], family);
+        n_preempted += requests[i].n_preempted;
+    }
+    assert_int_equal(n_preempted, counts.preemptions);
+    if (preempts) assert_true(counts.preemptions > 0);
+    assert_empty(b);
+    qn_batch_destroy(b);
+    qn_free(requests);
+    qn_engine_close(engine);
+}
+
+static void rows_are_what_they_are_alone(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++)
+        assert_rows_are_alone(families[f], &(qn_batch_opts){0}, false);
+}
+
+// A row that gave way goes on with the same tokens: penalties, mirostat and random numbers included.
+static void rows_that_give_way_go_on(void **state) {
+    (void)state;
+    static const char *const models[] = {"qwen3", "llama32", "qwen35", "gemma3"};
+    for (size_t m = 0; m < 4; m++) {
+        const bool preempts = m < 3; // of windows most of the state has a place of its own
+        qn_batch_opts opts = {.rows = 8, .bytes = 3};
+        assert_rows_are_alone(models[m], &opts, preempts);
+        opts.kept = -1;
+        assert_rows_are_alone(models[m], &opts, preempts);
+        opts.chunk = 7;
+        assert_rows_are_alone(models[m], &opts, false);
+    }
+}
+
+// More rows at a time than any number that is compiled in.
+static void rows_are_many(void **state) {
+    (void)state;
+    enum { MANY = 150 };
+    qn_err err;
+    qn_batch *b;
+    qn_engine *engine = family_open("qwen3", NULL);
+    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+    ASSERT_OK(
+        qn_batch_create(&b, engine, &(qn_batch_opts){.context = CONTEXT, .rows = MANY}, &err));
+    request *requests = qn_alloc(MANY, sizeof *requests);
+    for (size_t i = 0; i < MANY; i++) {
+        make_request(&requests[i], i % 40, vocab);
+        requests[i].n = 3;
+        requests[i].opts.max_tokens = 12;
+        requests[i].opts.ignore_end = true;
+        add(b, &requests[i], NULL);
+    }
+    for (int i = 0; i < 6; i++) ASSERT_OK(qn_batch_step(NULL, b, &err));
+    qn_batch_counts counts;
+    qn_batch_get_counts(&counts, b);
+    assert_int_equal(counts.rows, MANY);
+    run_out(b);
+    for (size_t i = 0; i < MANY; i++) assert_alone(engine, &requests[i], "one of many");
+    assert_empty(b);
+    qn_batch_destroy(b);
+    qn_free(requests);
+    qn_engine_close(engine);
+}
+
+// Answers to one prompt read it once, also where they do not all find a place at a time.
+static void completions_read_once(void **state) {
+    (void)state;
+    enum { N = 6 };
+    static const char *const models[] = {"qwen3", "qwen35"};
+    for (int m = 0; m < 4; m++) {
+        qn_err err;
+        qn_batch *b;
+        qn_batch_counts counts;
+        qn_engine *engine = family_open(models[m % 2], NULL);
+        const qn_batch_opts opts = {.context = CONTEXT, .rows = m < 2 ? N : 3, .kept = -1};
+        ASSERT_OK(qn_batch_create(&b, engine, &opts, &err));
+        heard *h = qn_alloc(N, sizeof *h);
+        request *r = qn_alloc(1, sizeof *r);
+        make_request(r, 1, qn_engine_get_info(engine).n_vocab);
+        r->n = 80;
+        r->opts.max_tokens = 10;
+        const qn_row_opts row = {.generate = &r->opts, .completions = N};
+        uint64_t id;
+        ASSERT_OK(qn_batch_add(&id, b, r->ids, r->n, &row, hear_rows, h, &err));
+        assert_int_equal(id, 1);
+        run_out(b);
+        qn_batch_get_counts(&counts, b);
+        assert_int_equal(counts.added, N);
+        assert_true(counts.tokens <= 80 + N * 9);
+        for (uint32_t i = 0; i < N; i++) {
+            r->opts.sample.completion = i;
+            r->heard = h[i];
+            r->n_result = h[i].n;
+            assert_alone(engine, r, models[m % 2]);
+        }
+        assert_empty(b);
+        qn_batch_destroy(b);
+        qn_free(h);
+        qn_free(r);
+        qn_engine_close(engine);
+    }
+}
+
+// Prompts take no more of a step than they may while others generate, and all of it otherwise.
+static void prompts_keep_to_their_share(void **state) {
+    (void)state;
+    enum { SHARE = 8, CHUNK = 32 };
+    qn_err err;
+    qn_batch *b;
+    qn_batch_counts counts;
+    qn_engine *engine = family_open("qwen3", NULL);
+    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+    const qn_batch_opts opts = {
+        .context = CONTEXT, .chunk = CHUNK, .prompt_rows = SHARE, .kept = -1};
+    ASSERT_OK(qn_batch_create(&b, engine, &opts, &err));
+    request *requests = qn_alloc(2, sizeof *requests);
+    for (size_t i = 0; i < 2; i++) {
+        make_request(&requests[i], 2, vocab);
+        requests[i].n = i ? 90 : CHUNK;
+        requests[i].opts.max_tokens = 40;
+        requests[i].opts.ignore_end = true;
+    }
+    add(b, &requests[0], NULL);
+    ASSERT_OK(qn_batch_step(NULL, b, &err));
+    qn_batch_get_counts(&counts, b);
+    assert_int_equal(counts.tokens, CHUNK);
+    add(b, &requests[1], NULL);
+    for (int64_t i = 1; i <= 90 / SHARE; i++) {
+        ASSERT_OK(qn_batch_step(NULL, b, &err));
+        qn_batch_get_counts(&counts, b);
+        assert_int_equal(counts.tokens, CHUNK + i * (1 + SHARE));
+        assert_int_equal(requests[0].heard.n, i + 1);
+    }
+    run_out(b);
+    for (size_t i = 0; i < 2; i++) assert_alone(engine, &requests[i], "a share");
+    qn_batch_destroy(b);
+    qn_free(requests);
+    qn_engine_close(engine);
+}
+
+// --- rows that end otherwise ---------------------------------------------------------------------
+
+// A row that fails half way has its own error; the others go on.
+static void a_failing_row_fails_alone(void **state) {
+    (void)state;
+    qn_err err;
+    qn_batch *b;
+    qn_engine *engine = family_open("qwen3", NULL);
+    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+    qn_bias *never = qn_alloc((size_t)vocab, sizeof *never);
+    for (int32_t i = 0; i < vocab; i++) never[i] = (qn_bias){i, -INFINITY};
+    ASSERT_OK(qn_batch_create(&b, engine, &(qn_batch_opts){.context = CONTEXT}, &err));
+    request *requests = qn_alloc(3, sizeof *requests);
+    for (size_t i = 0; i < 3; i++) {
+        make_request(&requests[i], i, vocab);
+        if (i == 1)
+            requests[i].opts.sample = (qn_sample_opts){.biases = never, .n_biases = (size_t)vocab};
+        add(b, &requests[i], NULL);
+    }
+    qn_free(never); // lists are copied
+    run_out(b);
+    assert_int_equal(requests[1].heard.n, 0);
+    assert_int_equal(requests[1].heard.n_ends, 1);
+    assert_int_equal(requests[1].heard.reason, QN_REASON_FAILED);
+    assert_int_equal(requests[1].status, QN_ARGUMENT);
+    assert_alone(engine, &requests[0], "beside a failure");
+    assert_alone(engine, &requests[2], "beside a failure");
+    qn_batch_counts counts;
+    qn_batch_get_counts(&counts, b);
+    assert_int_equal(counts.failed, 1);
+    assert_empty(b);
+    qn_batch_destroy(b);
+    qn_free(requests);
+    qn_engine_close(engine);
+}
+
+static atomic_llong now_ms;
+static int64_t told_time(void) { return atomic_load(&now_ms) * 1000000; }
+
+// By a clock that the test sets.
+static void rows_end_when_their_time_is_over(void **state) {
+    (void)state;
+    qn_err err;
+    qn_batch *b;
+    qn_engine *engine = family_open("qwen3", NULL);
+    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+    ASSERT_OK(qn_batch_create(&b, engine, &(qn_batch_opts){.context = CONTEXT, .rows = 1}, &err));
+    b->clock = told_time;
+    atomic_store(&now_ms, 1000);
+    request *requests = qn_alloc(3, sizeof *requests);
+    for (size_t i = 0; i < 3; i++) {
+        make_request(&requests[i], 3 + i, vocab);
+        requests[i].opts.max_tokens = 30;
+        requests[i].opts.ignore_end = true;
+        add(b, &requests[i], &(qn_row_opts){.deadline_ms = i < 2 ? 50 : 0});
+    }
+    for (int i = 0; i < 5; i++) ASSERT_OK(qn_batch_step(NULL, b, &err));
+    const size_t n = requests[0].heard.n;
+    assert_true(n > 0);
+    atomic_store(&now_ms, 1049);
+    ASSERT_OK(qn_batch_step(NULL, b, &err));
+    assert_int_equal(requests[0].heard.n_ends, 0);
+    atomic_store(&now_ms, 1050);
+    run_out(b);
+    for (size_t i = 0; i < 2; i++) { // one that was computed, one that waited
+        assert_int_equal(requests[i].heard.n, i ? 0 : n + 1);
+        assert_int_equal(requests[i].heard.reason, QN_REASON_DEADLINE);
+    }
+    assert_alone(engine, &requests[2], "without a deadline");
+    assert_string_equal(qn_reason_name(QN_REASON_DEADLINE), "deadline");
+    assert_string_equal(qn_reason_name(QN_REASON_FAILED), "failed");
+    assert_empty(b);
+    qn_batch_destroy(b);
+    qn_free(requests);
+    qn_engine_close(engine);
+}
+
+// --- adding and removing from callbacks ----------------------------------------------------------
+
+typedef struct scene {
+    qn_batch *batch;
+    request *requests; // (3): the first removes the second and adds the third
+    bool was_refused;
+} scene;
+
+static bool direct(void *arg, const qn_event *e) {
+    scene *s = arg;
+    qn_err err;
+    if (e->token >= 0 && s->requests[0].heard.n == 2) {
+        assert_true(qn_batch_remove(s->batch, s->requests[1].id));
+        assert_false(qn_batch_remove(s->batch, s->requests[1].id));
+        s->requests[1].heard.n_ends = 1; // silent from here on
+        add(s->batch, &s->requests[2], NULL);
+        s->was_refused = qn_batch_step(NULL, s->batch, &err) == QN_STATE;
+    }
+    return take(&s->requests[0], e);
+}
+
+static void callbacks_add_and_remove(void **state) {
+    (void)state;
+    qn_err err;
+    scene s = {.requests = qn_alloc(3, sizeof *s.requests)};
+    qn_engine *engine = family_open("qwen3", NULL);
+    ASSERT_OK(qn_batch_create(&s.batch, engine, &(qn_batch_opts){.context = CONTEXT}, &err));
+    for (size_t i = 0; i < 3; i++)
+        make_request(&s.requests[i], 4 + i, qn_engine_get_info(engine).n_vocab);
+    const qn_row_opts opts = {.generate = &s.requests[0].opts};
+    ASSERT_OK(qn_batch_add(&s.requests[0].id, s.batch, s.requests[0].ids, s.requests[0].n, &opts,
+                           direct, &s, &err));
+    add(s.batch, &s.requests[1], NULL);
+    run_out(s.batch);
+    assert_true(s.was_refused);
+    assert_alone(engine, &s.requests[0], "who removes");
+    assert_alone(engine, &s.requests[2], "who was added");
+    assert_false(qn_batch_remove(s.batch, s.requests[0].id));
+    assert_false(qn_batch_remove(s.batch, 999));
+    assert_empty(s.batch);
+    qn_batch_destroy(s.batch);
+    qn_free(s.requests);
+    qn_engine_close(engine);
+}
+
+// A row that removes itself, or whose callback returns false, is silent.
+static bool remove_own(void *arg, const qn_event *e) {
+    scene *s = arg;
+    heard *h = &s->requests[0].heard;
+    assert_int_equal(h->n_ends, 0);
+    h->n++;
+    if (h->n == 3) {
+        assert_true(qn_batch_remove(s->batch, e->id));
+        h->n_ends = 1;
+    }
+    return true;
+}
+
+static void a_row_removes_itself(void **state) {
+    (void)state;
+    qn_err err;
+    scene s = {.requests = qn_alloc(1, sizeof *s.requests)};
+    qn_engine *engine = family_open("qwen3", NULL);
+    ASSERT_OK(qn_batch_create(&s.batch, engine, &(qn_batch_opts){.context = CONTEXT}, &err));
+    make_request(&s.requests[0], 5, qn_engine_get_info(engine).n_vocab);
+    ASSERT_OK(qn_batch_add(NULL, s.batch, s.requests[0].ids, 10, NULL, remove_own, &s, &err));
+    run_out(s.batch);
+    assert_int_equal(s.requests[0].heard.n, 3);
+    assert_empty(s.batch);
+    qn_batch_destroy(s.batch);
+    qn_free(s.requests);
+    qn_engine_close(engine);
+}
+
+// --- waiting -------------------------------------------------------------------------------------
+
+static void *wake(void *arg) {
+    qn_batch_wake(arg);
+    return NULL;
+}
+
+static void a_wait_ends(void **state) {
+    (void)state;
+    qn_err err;
+    qn_batch *b;
+    pthread_t thread;
+    qn_engine *engine = family_open("qwen3", NULL);
+    ASSERT_OK(qn_batch_create(&b, engine, &(qn_batch_opts){.context = CONTEXT}, &err));
+    assert_false(qn_batch_wait(b, 0));
+    assert_true(qn_thread_start(&thread, wake, b));
+    assert_false(qn_batch_wait(b, -1)); // for ever, but for the other thread
+    pthread_join(thread, NULL);
+    ASSERT_OK(qn_batch_add(NULL, b, (const int32_t[]){1}, 1, NULL, NULL, NULL, &err));
+    assert_true(qn_batch_wait(b, -1));
+    qn_batch_destroy(b); // with a row that never began
+    qn_engine_close(engine);
+}
+
+// --- wrong use -----------------------------------------------------------------------------------
+
+static void wrong_use_is_named(void **state) {
+    (void)state;
+    static const struct {
+        qn_batch_opts opts;
+        qn_status status;
+        const char *part;
+    } cases[] = {
+        {{.context = 1 << 30}, QN_LIMIT, "context of 1073741824 tokens"},
+        {{.rows = -1}, QN_ARGUMENT, "-1 rows"},
+        {{.rows = 1 << 20}, QN_ARGUMENT, "1048576 rows"},
+        {{.chunk = -3}, QN_ARGUMENT, "steps of -3 tokens"},
+        {{.prompt_rows = -3}, QN_ARGUMENT, "-3 of prompts"},
+        {{.kept = -2}, QN_ARGUMENT, "-2 bytes kept"},
+        {{.bytes = -1}, QN_ARGUMENT, "-1 bytes"},
+        {{.bytes = 5}, QN_MEMORY, "the budget is 5"},
+    };
+    qn_err err;
+    qn_batch *b = NULL;
+    qn_engine *engine = family_open("qwen3", NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ASSERT_FAILS(qn_batch_create(&b, engine, &cases[i].opts, &err), cases[i].status,
+                     cases[i].part);
+    assert_null(b);
+    ASSERT_OK(qn_batch_create(&b, engine, &(qn_batch_opts){.context = 8}, &err));
+    const int32_t ids[9] = {1}, outside[] = {-1};
+    const qn_generate_opts wrong = {.max_tokens = -5};
+    ASSERT_FAILS(qn_batch_add(NULL, b, ids, 0, NULL, NULL, NULL, &err), QN_ARGUMENT, "no token");
+    ASSERT_FAILS(qn_batch_add(NULL, b, ids, 9, NULL, NULL, NULL, &err), QN_LIMIT, "9 tokens");
+    ASSERT_FAILS(qn_batch_add(NULL, b, outside, 1, NULL, NULL, NULL, &err), QN_ARGUMENT, "id -1");
+    ASSERT_FAILS(
+        qn_batch_add(NULL, b, ids, 1, &(qn_row_opts){.generate = &wrong}, NULL, NULL, &err),
+        QN_ARGUMENT, "max_tokens -5");
+    ASSERT_FAILS(qn_batch_add(NULL, b, ids, 1, &(qn_row_opts){.mark = 2}, NULL, NULL, &err),
+                 QN_ARGUMENT, "a mark after 2");
+    ASSERT_FAILS(qn_batch_add(NULL, b, ids, 1, &(qn_row_opts){.deadline_ms = -1}, NULL, NULL, &err),
+                 QN_ARGUMENT, "-1 ms");
+    size_t n = 9;
+    ASSERT_OK(qn_batch_step(&n, b, &err)); // nothing is there
+    assert_int_equal(n, 0);
+    qn_batch_destroy(b);
+    qn_engine_close(engine);
+    ASSERT_OK(qn_engine_open(&engine, TEST_DATA "/mini/qwen3", &(qn_engine_opts){.reference = true},
+                             &err));
+    ASSERT_FAILS(qn_batch_create(&b, engine, NULL, &err), QN_STATE, "reference");
+    qn_engine_close(engine);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_what_they_are_alone),
+        cmocka_unit_test(rows_that_give_way_go_on),
+        cmocka_unit_test(rows_are_many),
+        cmocka_unit_test(completions_read_once),
+        cmocka_unit_test(prompts_keep_to_their_share),
+        cmocka_unit_test(a_failing_row_fails_alone),
+        cmocka_unit_test(rows_end_when_their_time_is_over),
+        cmocka_unit_test(callbacks_add_and_remove),
+        cmocka_unit_test(a_row_removes_itself),
+        cmocka_unit_test(a_wait_ends),
+        cmocka_unit_test(wrong_use_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
