@@ -2,8 +2,8 @@
 //
 //   session.c       life, history, single steps
 //   session_state.c going back, forking, putting back what was
-//   step.c          the one caller of a step of the model, and the scores that it leaves
-//   read.c          the one reader of prompts
+//   session_step.c  the one caller of a step of the model, and the scores that it leaves
+//   session_read.c  the one reader of prompts
 #ifndef QN_SESSION_SESSION_INT_H
 #define QN_SESSION_SESSION_INT_H
 
