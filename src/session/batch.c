@@ -3,6 +3,7 @@
 
 #include "core/machine.h"
 #include "core/mem.h"
+#include "session/budget.h"
 
 #include <string.h>
 #include <time.h>
@@ -16,54 +17,24 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 // Places in the runner for so many rows: one more for a prompt that several rows begin with.
 static int64_t places(int64_t rows) { return rows + (rows > 1); }
 
-// Bytes of pages and slots.
-static qn_status measure(int64_t *out, const qn_runner_opts *o, qn_err *err) {
-    const qn_state_opts state = {.layout = o->engine->layout,
-                                 .context = o->context,
-                                 .step_rows = o->rows,
-                                 .n_seqs = o->n_seqs,
-                                 .kept_bytes = o->kept_bytes,
-                                 .positions = o->positions};
-    qn_state_size size;
-    QN_TRY(qn_state_measure(&size, &state, err));
-    *out = size.all;
-    return QN_OK;
-}
-
-// The most positions of all rows together whose memory is in the budget; those of one row are.
-static qn_status find_positions(qn_runner_opts *o, int64_t budget, qn_err *err) {
-    int64_t low = o->context / QN_PAGE_ROWS, high = o->n_seqs * (low + 1), bytes;
-    while (low < high) {
-        const int64_t middle = low + (high - low + 1) / 2;
-        o->positions = middle * QN_PAGE_ROWS;
-        QN_TRY(measure(&bytes, o, err));
-        if (bytes <= budget)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    o->positions = low * QN_PAGE_ROWS > o->context ? low * QN_PAGE_ROWS : o->context;
-    return QN_OK;
-}
-
 // Sets places, positions and what is kept by the budget: fewer rows at a time where many would leave
 // nothing for one of full length.
 static qn_status fit(int64_t *rows, qn_runner_opts *o, const qn_batch_opts *opts, qn_err *err) {
     int64_t budget = opts->bytes, bytes, available;
     o->n_seqs = places(*rows);
     if (budget == 0) {
-        QN_TRY(measure(&budget, o, err));
+        QN_TRY(qn_budget_measure(&budget, o, err));
         if (qn_machine_free_memory(&available)) budget = smaller(budget, available / 2);
     }
     o->positions = o->context;
     bool is_cut = false;
     o->kept_bytes = opts->kept < 0 ? 0 : smaller(opts->kept ? opts->kept : budget / 4, budget);
     for (;;) {
-        QN_TRY(measure(&bytes, o, err));
-        if (bytes <= budget) return find_positions(o, budget, err);
+        QN_TRY(qn_budget_measure(&bytes, o, err));
+        if (bytes <= budget) return qn_budget_fit(o, budget, err);
         if (o->kept_bytes > 0) { // what rows of the shortest kind leave
             o->kept_bytes = 0;
-            QN_TRY(measure(&bytes, o, err));
+            QN_TRY(qn_budget_measure(&bytes, o, err));
             if (bytes < budget && !is_cut) o->kept_bytes = budget - bytes;
             is_cut = true;
         } else if (*rows > 1) {

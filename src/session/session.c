@@ -1,8 +1,10 @@
 // qn_session: one sequence. See quern.h for the contracts.
 #include "session/session_int.h"
 
+#include "core/machine.h"
 #include "core/mem.h"
 #include "runtime/memory.h"
+#include "session/budget.h"
 
 #include <string.h>
 
@@ -123,15 +125,19 @@ static qn_status check_opts(const qn_session_opts *o, const qn_engine *engine, q
 static qn_status open_shared(qn_shared **out, qn_session *like, qn_session_opts *o, qn_err *err) {
     QN_TRY(qn_memory_fit(o, like->engine, err));
     const int64_t most = o->sessions ? o->sessions : QN_DEFAULT_SESSIONS;
-    const qn_runner_opts opts = {.engine = like->engine,
-                                 .context = o->context,
-                                 .rows = o->chunk < o->context ? o->chunk : o->context,
-                                 .outs = most > QN_DEFAULT_SESSIONS ? most : QN_DEFAULT_SESSIONS,
-                                 .segs = most,
-                                 .n_seqs = most,
-                                 .kept_bytes = o->kept < 0 ? 0 : o->kept,
-                                 .trace = o->trace,
-                                 .trace_arg = o->trace_arg};
+    qn_runner_opts opts = {.engine = like->engine,
+                           .context = o->context,
+                           .rows = o->chunk < o->context ? o->chunk : o->context,
+                           .outs = most > QN_DEFAULT_SESSIONS ? most : QN_DEFAULT_SESSIONS,
+                           .segs = most,
+                           .n_seqs = most,
+                           .kept_bytes = o->kept < 0 ? 0 : o->kept,
+                           .trace = o->trace,
+                           .trace_arg = o->trace_arg};
+    // Sessions together get half of the memory that there is, and at least one context of it.
+    int64_t available;
+    if (most > 1 && qn_machine_free_memory(&available))
+        QN_TRY(qn_budget_fit(&opts, available / 2, err));
     return qn_shared_open(out, like, &opts, err);
 }
 
