@@ -52,10 +52,10 @@ static void wrong(soak *s, const char *what, size_t a, size_t b) {
 static void check_end(heard_row *r, const qn_event *e) {
     soak *s = r->s;
     const qn_result *want = &r->kind->want[r->completion], *got = e->result;
-    if (r->kind->fails) {
-        if (e->reason != QN_REASON_FAILED || !e->err) wrong(s, "did not fail", e->reason, r->n);
-    } else if (e->reason == QN_REASON_DEADLINE) {
+    if (e->reason == QN_REASON_DEADLINE) {
         atomic_fetch_add(&s->n_cut, 1);
+    } else if (r->kind->fails) {
+        if (e->reason != QN_REASON_FAILED || !e->err) wrong(s, "did not fail", e->reason, r->n);
     } else {
         atomic_fetch_add(&s->n_whole, 1);
         if (e->reason != want->reason) wrong(s, "reason", e->reason, want->reason);
