@@ -52,14 +52,14 @@ qn_cost qn_engine_cost(const qn_engine *engine, const qn_step_size *step) {
     qn_cost cost = {0};
     for (size_t i = 0; i < graph->n_nodes; i++) {
         const qn_node *node = &graph->nodes[i];
+        const qn_op_info *info = qn_op_get(node->op);
+        const bool has_window = info->attrs >> QN_ATTR_window & 1; // it looks back
         if (node->op == QN_OP_MATMUL || node->op == QN_OP_GROUPED_MATMUL)
             add_weight(&cost, graph, node, step);
-        else if (node->op == QN_OP_ATTEND)
-            add_cache(&cost, engine, node, step);
-        else if (node->op == QN_OP_CONV)
-            add_state(&cost, graph, node, 2, step);
-        else if (node->op == QN_OP_DELTA)
-            add_state(&cost, graph, node, 5, step);
+        for (int k = 0; k < node->n_in; k++) {
+            if (info->kinds[k] == 'c' && has_window) add_cache(&cost, engine, node, step);
+            if (info->kinds[k] == 's') add_state(&cost, graph, node, k, step);
+        }
     }
     return cost;
 }

@@ -75,6 +75,8 @@ typedef struct qn_kernel {
 // temporary values.
 typedef struct qn_recipe {
     int n_stages;
+    // Bit per input: the weights and caches that each stage reads; 0: all of them, in the only stage.
+    uint32_t reads[QN_MAX_STAGES];
     int stages[QN_MAX_STAGES]; // indices of kernels
     // The temporary values that the stages share: fills temp[i].parts, width, form (data and stride
     // are set later) and returns how many. They have as many rows as the result. NULL: none.

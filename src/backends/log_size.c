@@ -9,9 +9,10 @@ static int64_t row_size(const qn_graph *graph, const qn_node *node, int input) {
 }
 
 int64_t qn_log_size(const qn_graph *graph, const qn_node *node) {
-    if (node->op == QN_OP_CONV) return row_size(graph, node, 0);
-    if (node->op != QN_OP_DELTA) return 0;
+    const uint32_t logs = qn_op_get(node->op)->logs;
     int64_t n = 0;
-    for (int i = 1; i <= 4; i++) n += row_size(graph, node, i); // k, v, g, beta
+    for (int i = 0; i < node->n_in; i++) {
+        if (logs >> i & 1) n += row_size(graph, node, i);
+    }
     return n;
 }

@@ -117,9 +117,7 @@ static qn_status add_buffer(lowering *l, qn_plan_arg *arg, qn_dim rows) {
 
 // The form in which a node leaves a result.
 static qn_word result_form(const qn_node *node, int o) {
-    const bool is_packing = node->op == QN_OP_QUANTIZE || node->op == QN_OP_NORM_QUANTIZE ||
-                            (node->op == QN_OP_ADD_NORM && o == 1);
-    return is_packing ? node->attrs.form : QN_WORD_f32;
+    return qn_op_get(node->op)->packs >> o & 1 ? node->attrs.form : QN_WORD_f32;
 }
 
 static qn_status add_result(lowering *l, const qn_node *node, int o) {

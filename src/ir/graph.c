@@ -7,10 +7,14 @@
 
 #define NONE    0u
 #define A(attr) (1u << QN_ATTR_##attr)
+// The facts of an op: a bit for each result below bit 8, and from there for each input.
+#define PACKS(o)   (1u << (o))
+#define LOGS(i)    (1u << (8 + (i)))
+#define PACKS_MASK 0xffu
 
 static const qn_op_info op_table[] = {
-#define OP(name, min_in, kinds, n_out, rule, class, attrs)                                         \
-    {#name, min_in, kinds, n_out, QN_CLASS_##class, attrs},
+#define OP(name, min_in, kinds, n_out, rule, class, attrs, facts)                                  \
+    {#name, min_in, kinds, n_out, QN_CLASS_##class, attrs, (facts)&PACKS_MASK, (facts) >> 8},
 #include "ir/ops.def"
 #undef OP
 };

@@ -23,7 +23,7 @@ enum { QN_GRAPH_DIMS = 4, QN_MAX_IN = 9, QN_MAX_OUT = 2, QN_NO_VALUE = -1 };
 enum { QN_HEAD_TOP = 64, QN_HEAD_ENTRIES = 1 << 24 };
 
 typedef enum qn_op {
-#define OP(name, min_in, kinds, n_out, rule, class, attrs) QN_OP_##name,
+#define OP(name, min_in, kinds, n_out, rule, class, attrs, facts) QN_OP_##name,
 #include "ir/ops.def"
 #undef OP
     QN_OP_COUNT
@@ -132,6 +132,8 @@ typedef struct qn_op_info {
     int n_out;
     qn_op_class class_of;
     uint32_t attrs; // bit per qn_attr
+    uint32_t packs; // bit per result: activations packed as the attribute `form` says
+    uint32_t logs;  // bit per input: what is logged of a row that may be taken back
 } qn_op_info;
 
 typedef struct qn_attr_info {

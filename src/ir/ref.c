@@ -264,7 +264,7 @@ qn_status qn_ref_poll(const ref_call *call) {
 
 static qn_status run_node(qn_ref *ref, const qn_node *node, const qn_step *step, qn_err *err) {
     static ref_op *const ops[] = {
-#define OP(name, min_in, kinds, n_out, rule, class, attrs) qn_ref_##name,
+#define OP(name, min_in, kinds, n_out, rule, class, attrs, facts) qn_ref_##name,
 #include "ir/ops.def"
 #undef OP
     };

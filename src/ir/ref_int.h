@@ -52,7 +52,7 @@ QN_MUST_CHECK qn_status qn_ref_poll(const ref_call *call);
 typedef qn_status ref_op(const ref_call *call);
 
 // One function per op that computes; leaves have none. Declared from the op table.
-#define OP(name, min_in, kinds, n_out, rule, class, attrs) ref_op qn_ref_##name;
+#define OP(name, min_in, kinds, n_out, rule, class, attrs, facts) ref_op qn_ref_##name;
 #include "ir/ops.def"
 #undef OP
 

@@ -413,7 +413,7 @@ static bool is_kind(const qn_value *value, char letter) {
         if (opaque[i].letter == letter) return value->kind == opaque[i].kind;
     }
     if (value->kind != QN_TENSOR) return false;
-    if (letter == 'w') return qn_type_is_supported(value->type);
+    if (letter == 'w' || letter == 'r') return qn_type_is_supported(value->type);
     return value->type == (letter == 'i' ? QN_TYPE_I32 : QN_TYPE_F32);
 }
 
@@ -437,7 +437,7 @@ static qn_status find_input(rule_call *call, int i) {
 
 qn_status qn_infer(qn_value *results, const qn_graph *graph, const qn_node *node, qn_err *err) {
     static qn_status (*const rules[])(const rule_call *) = {
-#define OP(name, min_in, kinds, n_out, rule, class, attrs) rule_##rule,
+#define OP(name, min_in, kinds, n_out, rule, class, attrs, facts) rule_##rule,
 #include "ir/ops.def"
 #undef OP
     };

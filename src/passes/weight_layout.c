@@ -2,21 +2,11 @@
 // read stay in rows.
 #include "passes/rewrite.h"
 
-static bool reads_tiles(qn_op op) {
-    static const bool tiles[QN_OP_COUNT] = {
-        [QN_OP_EMBED] = true,   [QN_OP_MATMUL] = true, [QN_OP_GROUPED_MATMUL] = true,
-        [QN_OP_PROJECT] = true, [QN_OP_GATED] = true,  [QN_OP_EXPERTS] = true,
-        [QN_OP_HEAD] = true,
-    };
-    return tiles[op];
-}
-
 // Whether all that read a value read it as a weight for tiles.
 static bool is_tiled(const qn_rewrite *rw, int32_t value) {
     const int32_t n = qn_rw_n_users(rw, value);
     for (int32_t u = 0; u < n; u++) {
         const qn_node *user = &rw->graph->nodes[qn_rw_user(rw, value, u)];
-        if (!reads_tiles(user->op)) return false;
         for (int k = 0; k < user->n_in; k++) {
             if (user->in[k] == value && qn_op_get(user->op)->kinds[k] != 'w') return false;
         }

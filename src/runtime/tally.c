@@ -13,11 +13,9 @@ static int64_t cache_bytes(const qn_task *task) {
     return bytes;
 }
 
-// Whether a stage of an op reads this input's weight. Of the stages of EXPERTS, the second reads gate
-// and up, the last reads down; of HEAD the first; other ops with weights have one stage.
-static bool reads_weight(const qn_plan_call *call, int input) {
-    if (call->op == QN_OP_HEAD) return call->stage == 0;
-    return call->op != QN_OP_EXPERTS || call->stage == (input == 4 ? 3 : 1);
+// Whether a call reads this input's weight or cache.
+static bool reads(const qn_recipe *recipe, const qn_plan_call *call, int input) {
+    return recipe->n_stages == 1 || recipe->reads[call->stage] >> input & 1;
 }
 
 // The share of a weight's rows that is read: an embedding's looked up ones, the chosen experts.
@@ -30,16 +28,18 @@ static double share_read(const qn_plan_call *call, const qn_task *task, const qn
     return is_part && wanted < all ? (double)wanted / (double)all : 1.0;
 }
 
-int64_t qn_call_bytes(const qn_plan_call *call, const qn_task *task) {
+int64_t qn_call_bytes(const qn_backend *backend, const qn_plan_call *call, const qn_task *task) {
+    const qn_op_info *info = qn_op_get(call->op);
+    const qn_recipe *recipe = &backend->recipes[call->op];
+    const bool has_window = info->attrs >> QN_ATTR_window & 1; // it looks back
     double bytes = 0;
-    for (int k = 0; k < QN_MAX_IN; k++) {
+    for (int k = 0; k < call->n_in; k++) {
         const qn_packed *w = task->in[k].packed;
-        if (w && reads_weight(call, k))
-            bytes += (double)qn_packed_bytes(w) * share_read(call, task, w);
+        if (!reads(recipe, call, k)) continue;
+        if (w) bytes += (double)qn_packed_bytes(w) * share_read(call, task, w);
+        if (info->kinds[k] == 'c' && has_window) bytes += (double)cache_bytes(task);
     }
-    const bool is_attending =
-        call->op == QN_OP_ATTEND || (call->op == QN_OP_ATTENTION && call->stage > 0);
-    return (int64_t)bytes + (is_attending ? cache_bytes(task) : 0);
+    return (int64_t)bytes;
 }
 
 void qn_tally_add(qn_runner *r) {
@@ -50,7 +50,8 @@ void qn_tally_add(qn_runner *r) {
         const ptrdiff_t kernel = qn_executor_kernel(r->executor, i) - r->engine->backend->kernels;
         r->sums[kernel].calls++;
         r->sums[kernel].ns += end - begin;
-        r->sums[kernel].bytes += qn_call_bytes(&plan->calls[i], qn_executor_task(r->executor, i));
+        r->sums[kernel].bytes +=
+            qn_call_bytes(r->engine->backend, &plan->calls[i], qn_executor_task(r->executor, i));
     }
 }
 

@@ -10,6 +10,6 @@ void qn_tally_add(qn_runner *runner);
 void qn_tally_tell(qn_runner *runner);
 
 // Bytes of weights and state that a call reads at least, each once.
-int64_t qn_call_bytes(const qn_plan_call *call, const qn_task *task);
+int64_t qn_call_bytes(const qn_backend *backend, const qn_plan_call *call, const qn_task *task);
 
 #endif

@@ -20,10 +20,8 @@ struct qn_packs {
 
 // --- what is wanted ---
 
-// Kernels of these ops read a weight in tiles; others read plain rows.
-static bool reads_tiles(qn_op op, int input) {
-    return qn_op_get(op)->kinds[input] == 'w' && op != QN_OP_LORA;
-}
+// What an op takes as a weight is read in tiles, all else as plain rows.
+static bool reads_tiles(qn_op op, int input) { return qn_op_get(op)->kinds[input] == 'w'; }
 
 // Marks the params that some call reads in tiles, and those that one reads as rows.
 static void mark_uses(bool *tiles, bool *rows, const qn_plan *plan) {

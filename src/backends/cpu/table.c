@@ -9,10 +9,13 @@ enum {
     N_KERNELS
 };
 
+#define IN(i)     (1u << (i))
+#define LIST(...) __VA_ARGS__
 static const qn_recipe recipes[QN_OP_COUNT] = {
-#define RECIPE(op, temps_rule, ...)                                                                \
+#define RECIPE(op, temps_rule, reads_of, ...)                                                      \
     [QN_OP_##op] = {.n_stages = (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)),                 \
                     .stages = {__VA_ARGS__},                                                       \
+                    .reads = {LIST reads_of},                                                      \
                     .temps = qn_cpu_temps_##temps_rule},
 #include "backends/cpu/recipes.def"
 #undef RECIPE
