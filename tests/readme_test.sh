@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the commands of README.md that give the same everywhere, and compares what they print with what
+# Runs the commands of README.md and docs/tour.md that give the same everywhere, and compares what they print with what
 # stands below them there. readme_test.sh SOURCE QUERN
 #
 # Seconds, speeds and names of plans differ from machine to machine and are not compared.
@@ -19,7 +19,7 @@ awk -v to="$work/cases/" '
                  print > (name ".sh"); printf "" > (name ".want"); blanks = ""; next }
     /^$/ { blanks = blanks "\n"; next }
     /^    / && name { sub(/^    /, ""); printf "%s%s\n", blanks, $0 > (name ".want"); blanks = ""; next }
-    { name = "" }' "$source/README.md"
+    { name = "" }' "$source/README.md" "$source/docs/tour.md"
 
 normal() {
     sed -e 's/ in [0-9.]* s/ in T s/' -e 's|([0-9]* MiB/s)|(S)|' -e '/\.plan$/d' -e '/ origin$/d' \

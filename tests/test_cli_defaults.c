@@ -132,7 +132,7 @@ static void a_damaged_file_of_settings_is_named(void **state) {
         {"{\"do_sample\": tr", "no tokenizer: ", 1},
         {"[]", "no sampling defaults: generation_config.json: not a JSON object", 0},
         {"{\"do_sample\": true, \"temperature\": \"hot\"}",
-         "generation_config.json: temperature is not a number", 0},
+         "generation_config.json: temperature is \"hot\", want a number", 0},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char from[CLI_MOST_PATH];
