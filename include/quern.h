@@ -531,9 +531,9 @@ typedef struct qn_session_opts {
                      // profile's compile_seq_cap. Changes no result.
     int64_t kept;    // most bytes of state kept of earlier prompts, for prompts that begin alike;
                      // 0: about one context; -1: none. Changes no result.
-    int64_t
-        sessions; // most sessions, forks and snapshots that share this state; 0: 32. Address space
-                  // is reserved for all of them, memory is taken as they grow
+    // Most sessions, forks and snapshots that share this state; 0: 32. Address space is reserved for
+    // what half of the free memory holds, at least for one context; memory is taken as they grow.
+    int64_t sessions;
     bool scores; // steps leave their scores (qn_session_logits), also where a choice needs only the
                  // best of them. Changes no result.
     // A session whose state and kept prompts this one shares, as its forks do (same thread, same
