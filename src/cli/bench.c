@@ -32,7 +32,7 @@ typedef struct bench {
     bool is_filled;        // the batch has kept `depth` tokens of every row
     qn_snapshot *snapshot; // of the session with `depth` tokens; NULL: depth is 0
     int32_t *ids;          // (context + batch)
-    int64_t prompt, tokens, depth;
+    int64_t prompt, tokens, depth, deepest;
     double *rates; // (repeats)
     qn_progress progress;
     int64_t n_done, n_all; // runs of tests
@@ -214,8 +214,8 @@ static qn_status choose_sizes(int64_t *context, bench *b, qn_err *err) {
     enum { PROMPT = 512, TOKENS = 64 };
     const qn_bench_opts *o = b->opts;
     const int64_t most = qn_engine_get_info(o->engine).context;
-    int64_t deepest = 0;
-    for (size_t i = 0; i < o->n_depths; i++) deepest = qn_max(deepest, o->depths[i]);
+    for (size_t i = 0; i < o->n_depths; i++) b->deepest = qn_max(b->deepest, o->depths[i]);
+    const int64_t deepest = b->deepest;
     b->prompt = choose_size(o->prompt, PROMPT, most - deepest);
     b->tokens = choose_size(o->tokens, TOKENS, most - deepest - (o->batch > 1 ? 2 : 1));
     // Before the first token that is counted there is one, with several sequences two.
@@ -237,12 +237,12 @@ static void fill_ids(int32_t *ids, int64_t n, int64_t n_vocab) {
     }
 }
 
-// Rows that are kept from one run to the next.
+// What comes before the test is kept from one run to the next; without a depth nothing is.
 static qn_status open_batch(bench *b, const qn_session_opts *session, qn_err *err) {
     if (b->opts->batch == 1) return QN_OK;
     const qn_batch_opts opts = {.context = session->context,
                                 .rows = b->opts->batch,
-                                .kept = INT64_MAX,
+                                .kept = b->deepest ? INT64_MAX : -1,
                                 .trace = session->trace,
                                 .trace_arg = session->trace_arg};
     return qn_batch_create(&b->batch, b->opts->engine, &opts, err);
