@@ -95,12 +95,13 @@ static void print_row(const char *name, const char *architecture, int64_t depth,
 
 static void measure(const char *name, qn_engine *engine) {
     qn_err err = {0};
-    const qn_engine_info info = qn_engine_get_info(engine);
+    qn_engine_info info = QN_INIT(qn_engine_info);
+    check(qn_engine_get_info(&info, engine, &err), &err);
     const int64_t room = info.context - N_TOKENS - 1;
     const int64_t most = room < depths[N_DEPTHS - 1] ? room : depths[N_DEPTHS - 1];
     sums traced = {0}, parts = {0};
-    const qn_session_opts opts = {
-        .context = most + N_TOKENS + 1, .kept = -1, .trace = add_call, .trace_arg = &traced};
+    const qn_session_opts opts = QN_INIT(qn_session_opts, .context = most + N_TOKENS + 1,
+                                         .kept = -1, .trace = add_call, .trace_arg = &traced);
     qn_session *session;
     int32_t *ids = calloc((size_t)opts.context, sizeof *ids);
     if (!ids) exit(1);

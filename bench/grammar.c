@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/str.h"
 #include "gen/grammar/grammar.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,7 +157,7 @@ static void follow(times *out, qn_matcher *matcher, const qn_tokenizer *tokenize
     qn_err err;
     int32_t *ids;
     size_t n;
-    const qn_tokenize_opts opts = {0};
+    const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts);
     check(qn_tokenize(&ids, &n, tokenizer, text.data, text.size, &opts, &err), &err);
     qn_matcher_reset(matcher);
     for (size_t i = 0; i < n; i++) {
@@ -209,7 +210,7 @@ static void measure(const bench_scene *scene, const qn_tokenizer *tokenizer,
     }
     const qn_matcher_stats stats = qn_matcher_get_stats(matcher);
     printf("%s,%s,%d,%.0f,%zu,%.2f,%.1f,%zu,%.2f,%.2f,%.1f,%zu,%llu\n", scene->name, vocabulary,
-           qn_tokenizer_get_info(tokenizer).n_tokens, created, cold.n, at_share(&cold, 0.5),
+           qn_tokenizer_own_info(tokenizer)->n_tokens, created, cold.n, at_share(&cold, 0.5),
            at_share(&cold, 1), warm.n, at_share(&warm, 0.5), at_share(&warm, 0.99),
            at_share(&warm, 1), stats.n_states, (unsigned long long)stats.n_sweeps);
     qn_matcher_destroy(matcher);

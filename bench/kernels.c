@@ -141,7 +141,7 @@ int main(int argc, char **argv) {
     const char *levels[8], *types[32];
     int n_levels = 0, n_types = 0;
     qn_type type;
-    qn_limits limits;
+    qn_limits limits = QN_INIT(qn_limits);
     qn_err err;
     for (int i = 1; i < argc && n_levels < 8 && n_types < 32; i++) {
         if (qn_type_from_name(&type, argv[i]) && qn_pack_supports(type))

@@ -103,7 +103,7 @@ static void measure(qn_sampler *sampler, const setting *s) {
 }
 
 static void measure_logprobs(void) {
-    qn_scored top[N_TOP];
+    qn_token_logprob top[N_TOP];
     int64_t n_got;
     for (int i = 0; i < N_RUNS; i++) {
         const double start = now();

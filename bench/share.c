@@ -67,8 +67,10 @@ static qn_status measure(qn_engine *engine, qn_session *session, job *j, qn_pool
         if (n_tokens + n > CONTEXT) QN_TRY(qn_session_truncate(session, 1, err));
         QN_TRY(time_decode(&seconds, session, n, err));
         const double after = time_read(j, pool);
-        const qn_step_size step = {.rows = 1, .seqs = 1, .depth = (int64_t)n_tokens, .outs = 1};
-        const qn_cost cost = qn_engine_cost(engine, &step);
+        const qn_step_size step =
+            QN_INIT(qn_step_size, .rows = 1, .seqs = 1, .depth = (int64_t)n_tokens, .outs = 1);
+        qn_cost cost = QN_INIT(qn_cost);
+        QN_TRY(qn_engine_cost(&cost, engine, &step, err));
         reads[i] = (before + after) / 2;
         speeds[i] = (double)n / seconds;
         shares[i] = (cost.weight_bytes + cost.state_bytes) * speeds[i] / reads[i];
@@ -90,7 +92,7 @@ int main(int argc, char **argv) {
     qn_engine *engine = NULL;
     qn_session *session = NULL;
     qn_pool *pool = NULL;
-    qn_engine_opts opts = {0};
+    qn_engine_opts opts = QN_INIT(qn_engine_opts);
     if (argc > 2 && strcmp(argv[2], "fast") == 0) opts.numerics = QN_NUMERICS_FAST;
     if (argc < 2) {
         puts("bench_share: give it a model that is larger than the caches");
@@ -104,7 +106,7 @@ int main(int argc, char **argv) {
     if (!status) status = qn_engine_open(&engine, argv[1], &opts, &err);
     if (!status)
         status = qn_session_create(&session, engine,
-                                   &(qn_session_opts){.context = CONTEXT, .kept = -1}, &err);
+                                   &QN_INIT(qn_session_opts, .context = CONTEXT, .kept = -1), &err);
     if (!status) status = measure(engine, session, &j, pool, &err);
     qn_session_destroy(session);
     qn_engine_close(engine);

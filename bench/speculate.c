@@ -54,7 +54,7 @@ static size_t read_tasks(task *to, const qn_tokenizer *tokenizer, int most) {
         const char *prompt = json_string_value(json_object_get(json, "prompt"));
         if (before < most && prompt) {
             check(qn_tokenize(&t->ids, &t->n, tokenizer, prompt, strlen(prompt),
-                              &(qn_tokenize_opts){.special = true}, &err),
+                              &QN_INIT(qn_tokenize_opts, .special = true), &err),
                   &err);
             n++;
         }
@@ -95,19 +95,18 @@ static bool begin_clock(void *arg, const qn_event *event) {
 static figures run(qn_session *session, qn_session *draft, const task *t, const way *w,
                    const qn_sample_opts *sample) {
     qn_err err = {0};
-    const qn_generate_opts opts = {.sample = *sample,
-                                   .max_tokens = strcmp(t->skill, "stories") == 0 ? 320 : 100,
-                                   .draft = w->has_draft ? draft : NULL,
-                                   .lookup = w->has_lookup,
-                                   .draft_most = w->fixed,
-                                   .draft_least = w->fixed};
+    const qn_generate_opts opts =
+        QN_INIT(qn_generate_opts, .sample = sample,
+                .max_tokens = strcmp(t->skill, "stories") == 0 ? 320 : 100,
+                .draft = w->has_draft ? draft : NULL, .lookup = w->has_lookup,
+                .draft_max = w->fixed, .draft_min = w->fixed);
     check(qn_session_set_prompt(session, t->ids, t->n, &err), &err);
     if (w->has_draft) { // its prompt is read with the other's, before the clock runs
         const float *scores;
         check(qn_session_prefill(&scores, draft, t->ids, t->n, &err), &err);
     }
     double began = 0;
-    figures f = {0};
+    figures f = {.result = QN_INIT(qn_result)};
     check(qn_generate(&f.result, session, &opts, begin_clock, &began, &err), &err);
     f.seconds = now() - began;
     return f;
@@ -123,7 +122,7 @@ static void add(sums *to, double seconds, const qn_result *r) {
     to->seconds += seconds;
     to->tokens += (double)r->n_tokens - 1;
     to->steps += (double)r->n_steps;
-    to->guessed += (double)r->n_guessed;
+    to->guessed += (double)r->n_drafted;
     to->accepted += (double)r->n_accepted;
 }
 
@@ -180,8 +179,9 @@ int main(int argc, char **argv) {
     qn_err err = {0};
     static task tasks[MOST_TASKS];
     static const char *const models[] = {"quern-mini", "quern-hybrid"};
-    static const qn_sample_opts samples[] = {{0}, {.temperature = 0.8f, .seed = 1}};
-    const qn_session_opts opts = {.context = CONTEXT};
+    const qn_sample_opts samples[] = {QN_INIT(qn_sample_opts),
+                                      QN_INIT(qn_sample_opts, .temperature = 0.8f, .seed = 1)};
+    const qn_session_opts opts = QN_INIT(qn_session_opts, .context = CONTEXT);
     qn_engine *engines[2], *draft_engine;
     qn_session *draft;
     check(qn_engine_open(&draft_engine, MODELS "/quern-draft-Q8_0.gguf", NULL, &err), &err);

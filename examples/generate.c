@@ -19,7 +19,7 @@ enum { ANSWERS = 2, MOST_QUESTIONS = 8, MOST_PROMPT = 2048 };
 // A question as the bundled models expect it; qn_template does this for any model.
 static qn_status read_question(qn_prompt *to, const qn_tokenizer *tokenizer, const char *question,
                                qn_err *err) {
-    static const qn_tokenize_opts special = {.special = true};
+    const qn_tokenize_opts special = QN_INIT(qn_tokenize_opts, .special = true);
     char text[MOST_PROMPT];
     int32_t *ids;
     snprintf(text, sizeof text, "<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n",
@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
     qn_engine *engine = NULL, *draft_engine = NULL;
     qn_session *session = NULL, *draft = NULL;
     qn_prompt prompts[MOST_QUESTIONS] = {0};
-    qn_result answers[MOST_QUESTIONS * ANSWERS] = {0};
+    qn_result answers[MOST_QUESTIONS * ANSWERS];
     int n_tokens[MOST_QUESTIONS * ANSWERS] = {0}, status = 1;
     const int n = argc - 3;
 
@@ -52,22 +52,21 @@ int main(int argc, char **argv) {
                 MOST_QUESTIONS);
         return 2;
     }
+    for (int i = 0; i < n * ANSWERS; i++) answers[i] = QN_INIT(qn_result);
     CHECK(qn_engine_open(&engine, argv[1], NULL, &err));
     CHECK(qn_engine_open(&draft_engine, argv[2], NULL, &err));
     CHECK(qn_session_create(&session, engine, NULL, &err));
     CHECK(qn_session_create(&draft, draft_engine, NULL, &err));
 
     const char *const stops[] = {"\n\n"};
-    const qn_generate_opts opts = {
-        .sample = {.temperature = 0.7f, .top_k = 40, .seed = 1},
-        .max_tokens = 60,
-        .stops = stops,
-        .n_stops = 1,
-        .draft = draft,
-        .lookup = true,
-    };
+    const qn_sample_opts sample =
+        QN_INIT(qn_sample_opts, .temperature = 0.7f, .top_k = 40, .seed = 1);
+    const qn_generate_opts opts =
+        QN_INIT(qn_generate_opts, .sample = &sample, .max_tokens = 60, .stops = stops, .n_stops = 1,
+                .draft = draft, .lookup = true);
+    const qn_row_opts row = QN_INIT(qn_row_opts, .generate = &opts, .completions = ANSWERS);
     for (int i = 0; i < n; i++) {
-        prompts[i] = (qn_prompt){.completions = ANSWERS, .opts = &opts};
+        prompts[i] = (qn_prompt){.opts = &row};
         CHECK(read_question(&prompts[i], qn_engine_tokenizer(engine), argv[3 + i], &err));
     }
     CHECK(qn_generate_batch(answers, (size_t)n * ANSWERS, session, prompts, (size_t)n, count,

@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
     qn_decoder *decoder = NULL;
     int32_t *ids = NULL; // (n)
     size_t n = 0;
-    qn_logits scores = {0};
+    qn_logits scores = QN_INIT(qn_logits);
     int status = 1;
 
     if (argc != 3) {
@@ -61,7 +61,7 @@ int main(int argc, char **argv) {
         goto done;
     }
 
-    const qn_tokenize_opts ends = {.add_ends = true};
+    const qn_tokenize_opts ends = QN_INIT(qn_tokenize_opts, .add_ends = true);
     CHECK(qn_tokenize(&ids, &n, tokenizer, argv[2], strlen(argv[2]), &ends, &err));
     CHECK(qn_engine_logits(&scores, engine, ids, n, NULL, &err));
     CHECK(print_best(tokenizer, scores.logits, (int32_t)scores.n_vocab, &err));
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
     CHECK(qn_session_create(&session, engine, NULL, &err));
     CHECK(qn_session_set_prompt(session, ids, n, &err));
     CHECK(qn_decoder_create(&decoder, tokenizer, &err));
-    const qn_sample_opts greedy = {.temperature = 0};
+    const qn_sample_opts greedy = QN_INIT(qn_sample_opts, .temperature = 0);
     const char *text; // belongs to the decoder, until its next call
     size_t size;
     printf("%s", argv[2]);

@@ -11,15 +11,26 @@
 //   qn_decoder    ids -> text while streaming; holds back bytes of an unfinished character.
 //
 // Rules:
-//   - Every fallible function returns qn_status (QN_OK == 0) and takes `qn_err *err` last, which may
-//     be NULL. A failed call leaves its out-parameters untouched, unless its comment says otherwise.
-//   - Pointers may be NULL where a comment says so: `err` always, options ("opts may be NULL"),
-//     lists and texts of length 0, what is released (qn_free and all functions that close, destroy
-//     or deinit). Any other NULL given to a function that returns qn_status is QN_ARGUMENT, named in
-//     the message; functions that return something else must not be given one.
+//   - Every fallible function returns qn_status (QN_OK == 0) and takes `qn_err *err` last. A failed
+//     call leaves its out-parameters untouched, unless its comment says otherwise.
+//   - NULL: `err` may be NULL, and so may every parameter named `opts` or `fn` (defaults; nobody
+//     listens), every list or text of length 0, and whatever is released (qn_free and all functions
+//     that close, destroy or deinit). Other pointers may be NULL only where the comment of the
+//     function says so. Else NULL given to a function that returns qn_status is QN_ARGUMENT, named
+//     in the message; functions that return something else must not be given one.
 //   - Results come through the first parameter. "Borrowed" pointers belong to the object they came
 //     from; "owned" ones are released with the function that the comment names.
-//   - Option structs: zero means default. Start from `{0}` and set what you need.
+//   - Structs grow. Those for options and results begin with their size, so that programs and
+//     bindings go on working with later versions of the library, and with earlier ones:
+//         qn_engine_opts opts = QN_INIT(qn_engine_opts, .n_threads = 4);
+//         qn_engine_info info = QN_INIT(qn_engine_info);
+//     New fields come at the end, and zero means what the library did before. It reads the first
+//     `size` bytes of options, and takes the rest as zero, the default; options of a later version
+//     are fine as long as the part that this one does not know is zero. It writes the first `size`
+//     bytes of a result. A size of 0, or less than the struct ever had, is QN_ARGUMENT. In structs
+//     that a callback is given, `size` says how much of them the library has filled.
+//     These have no size, and stay as they are for ever: qn_err, and the items of lists: qn_bias,
+//     qn_text_range, qn_token_logprob, qn_prompt.
 //   - The library never prints, exits or aborts; running out of memory is an error like any other.
 
 #ifndef QUERN_H
@@ -45,6 +56,25 @@ extern "C" {
 #define QN_API
 #endif
 
+// A struct with its size set. In C, fields may follow: QN_INIT(qn_engine_opts, .n_threads = 4), and
+// &QN_INIT(...) is an argument; QN_INITIALIZER is the same for static objects and tables. In C++,
+// set fields afterwards. Bindings set `size` to the bytes of the struct that they know, and the
+// rest to zero.
+#ifdef __cplusplus
+#define QN_INIT(type)                                                                              \
+    ([] {                                                                                          \
+        type init_ = type();                                                                       \
+        init_.size = sizeof init_;                                                                 \
+        return init_;                                                                              \
+    }())
+#else
+#define QN_INIT(...)            QN_INIT_TYPE(__VA_ARGS__, )
+#define QN_INIT_TYPE(type, ...) ((type)QN_INITIALIZER_FIELDS(type, __VA_ARGS__))
+#define QN_INITIALIZER(...)     QN_INITIALIZER_FIELDS(__VA_ARGS__, )
+#define QN_INITIALIZER_FIELDS(type, ...)                                                           \
+    { .size = sizeof(type), __VA_ARGS__ }
+#endif
+
 // --- status and errors ---------------------------------------------------------------------------
 
 // clang-format off
@@ -68,8 +98,8 @@ typedef enum qn_status {
         QN_STATUS_COUNT
 } qn_status;
 
-// Caller storage for the story of a failure. `message` is one line of UTF-8 that names the object
-// and both values; `file` and `line` say where in the library it was raised.
+// Details of a failure; the storage is the caller's. `message` is one line of UTF-8 that names the
+// object and both values; `file` and `line` say where in the library it was raised.
 typedef struct qn_err {
     int line;
     qn_status status;
@@ -89,15 +119,17 @@ QN_API void qn_free(void *p);
 
 typedef struct qn_source qn_source;
 
-// A key as text: `value` is JSON (a string is quoted); long arrays are cut after `most` elements
+// A key as text: `value` is JSON (a string is quoted); long arrays are cut after `max` elements
 // and end in ", ... N in all]".
 typedef struct qn_key_info {
+    size_t size;
     const char *name; // borrowed
     const char *type; // borrowed: "u32", "array of string", ...
     char *value;      // owned: qn_free
 } qn_key_info;
 
 typedef struct qn_tensor_info {
+    size_t size;
     const char *name; // borrowed
     const char *type; // borrowed: "Q4_K", ...
     int n_dims;
@@ -111,10 +143,10 @@ QN_API QN_MUST_CHECK qn_status qn_source_open(qn_source **out, const char *path,
 QN_API void qn_source_close(qn_source *source);
 QN_API size_t qn_source_n_keys(const qn_source *source);
 QN_API QN_MUST_CHECK qn_status qn_source_key_info(qn_key_info *out, const qn_source *source,
-                                                  size_t i, size_t most, qn_err *err);
+                                                  size_t i, size_t max, qn_err *err);
 QN_API size_t qn_source_n_tensors(const qn_source *source);
-// i < qn_source_n_tensors.
-QN_API qn_tensor_info qn_source_tensor_info(const qn_source *source, size_t i);
+QN_API QN_MUST_CHECK qn_status qn_source_tensor_info(qn_tensor_info *out, const qn_source *source,
+                                                     size_t i, qn_err *err);
 // "GGUF" or "safetensors".
 QN_API const char *qn_source_format(const qn_source *source);
 // Bytes of all files of the set.
@@ -127,11 +159,12 @@ typedef struct qn_decoder qn_decoder;
 
 // Token ids of special meaning; -1: none.
 typedef struct qn_tokenizer_info {
-    const char *model; // borrowed: "BPE", "SentencePiece BPE", "unigram"
-    const char *pre;   // borrowed: name of the pre-tokenizer pattern, "" if it has none
+    size_t size;
+    bool add_bos, add_eos; // what the model expects around a prompt
+    const char *model;     // borrowed: "BPE", "SentencePiece BPE", "unigram"
+    const char *pre;       // borrowed: name of the pre-tokenizer pattern, "" if it has none
     int32_t n_tokens;
     int32_t bos, eos, eot, unk, pad;
-    bool add_bos, add_eos; // what the model expects around a prompt
 } qn_tokenizer_info;
 
 // Bytes from .. to - 1 of a text.
@@ -140,6 +173,7 @@ typedef struct qn_text_range {
 } qn_text_range;
 
 typedef struct qn_tokenize_opts {
+    size_t size;
     bool special;  // recognise special tokens written in the text
     bool add_ends; // add the beginning (and end) token as the model expects
     // Where special tokens are not recognised all the same: ascending ranges that do not touch each
@@ -151,13 +185,14 @@ typedef struct qn_tokenize_opts {
 // A model as for qn_source_open, or a tokenizer.json or tokenizer.model file.
 QN_API QN_MUST_CHECK qn_status qn_tokenizer_open(qn_tokenizer **out, const char *path, qn_err *err);
 QN_API void qn_tokenizer_close(qn_tokenizer *tokenizer);
-QN_API qn_tokenizer_info qn_tokenizer_get_info(const qn_tokenizer *tokenizer);
+QN_API QN_MUST_CHECK qn_status qn_tokenizer_get_info(qn_tokenizer_info *out,
+                                                     const qn_tokenizer *tokenizer, qn_err *err);
 // *ids is owned (qn_free); *n may be 0. The text need not be valid UTF-8.
 QN_API QN_MUST_CHECK qn_status qn_tokenize(int32_t **ids, size_t *n, const qn_tokenizer *tokenizer,
                                            const char *text, size_t size,
                                            const qn_tokenize_opts *opts, qn_err *err);
 // *text is owned (qn_free), NUL-terminated, *size bytes long. Special tokens are left out unless
-// `special`. Bytes that are no UTF-8 come out as U+FFFD.
+// `special`. Bytes that are not UTF-8 come out as U+FFFD.
 QN_API QN_MUST_CHECK qn_status qn_detokenize(char **text, size_t *size,
                                              const qn_tokenizer *tokenizer, const int32_t *ids,
                                              size_t n, bool special, qn_err *err);
@@ -175,11 +210,11 @@ QN_API void qn_decoder_destroy(qn_decoder *decoder);
 // The text that `id` completes; may be empty. Borrowed until the next call on this decoder.
 QN_API QN_MUST_CHECK qn_status qn_decoder_next(const char **text, size_t *size, qn_decoder *decoder,
                                                int32_t id, qn_err *err);
-// What is still held back, with U+FFFD for an unfinished character; the decoder starts anew.
+// What is still held back, with U+FFFD for an unfinished character; the decoder starts again.
 QN_API QN_MUST_CHECK qn_status qn_decoder_finish(const char **text, size_t *size,
                                                  qn_decoder *decoder, qn_err *err);
 
-// `done` of `total` are there (bytes of weights, tokens of a prompt); false stops (QN_STOPPED).
+// Progress: `done` of `total` (bytes of weights, tokens of a prompt); false stops (QN_STOPPED).
 typedef bool qn_progress_fn(void *arg, int64_t done, int64_t total);
 
 // --- chat templates ------------------------------------------------------------------------------
@@ -187,8 +222,9 @@ typedef bool qn_progress_fn(void *arg, int64_t done, int64_t total);
 typedef struct qn_template qn_template;
 
 typedef struct qn_template_opts {
-    // Called many times a second while the template runs, with the steps taken and the most that it
-    // may take; false stops it. NULL: none
+    size_t size;
+    // Called many times a second while the template runs, with the steps taken and the maximum that
+    // it may take; false stops it. NULL: none
     qn_progress_fn *progress;
     void *progress_arg;
 } qn_template_opts;
@@ -208,7 +244,7 @@ QN_API void qn_template_destroy(qn_template *chat_template);
 // (else the local time; "2026-01-02T03:04:05"), "kwargs" (names and values for the template). *text
 // is owned (qn_free), NUL-terminated, *size bytes long (size may be NULL). A template that refuses
 // the messages gives QN_ARGUMENT with its own words. A template runs on the stack of the calling
-// thread, of which 256 KiB are enough. opts may be NULL.
+// thread, of which 256 KiB are enough.
 QN_API QN_MUST_CHECK qn_status qn_template_render(char **text, size_t *size,
                                                   const qn_template *chat_template,
                                                   const char *request, size_t request_size,
@@ -216,20 +252,21 @@ QN_API QN_MUST_CHECK qn_status qn_template_render(char **text, size_t *size,
 
 // A prompt made of messages.
 typedef struct qn_chat_prompt {
+    size_t size;
     int32_t *ids; // (n)
     size_t n;
     size_t n_messages; // of the ids: before the words that ask for an answer. A later prompt of the
                        // same conversation probably begins with these; see qn_session_mark
-    char *text;        // as the template rendered it; NUL-terminated
-    size_t size;
-    bool is_guarded; // false: the template changes the texts of messages, which could then be told
-                     // from its own words no more, and special tokens in them were recognised
+    bool is_guarded;   // false: the template changes the texts of messages, which could then not be
+                       // told from its own words, and special tokens in them were recognised
+    char *text;        // as the template rendered it; NUL-terminated, text_size bytes long
+    size_t text_size;
 } qn_chat_prompt;
 
 // Renders the request (see qn_template_render) and tokenises it. Special tokens are those of the
 // template alone: in "content" and "reasoning_content" of the messages they are text like any
 // other. The token that begins texts is added if the model wants it and the template did not write
-// it. opts may be NULL. Release with qn_chat_prompt_deinit.
+// it. Release with qn_chat_prompt_deinit.
 QN_API QN_MUST_CHECK qn_status qn_chat_prompt_create(qn_chat_prompt *out,
                                                      const qn_template *chat_template,
                                                      const qn_tokenizer *tokenizer,
@@ -240,36 +277,38 @@ QN_API void qn_chat_prompt_deinit(qn_chat_prompt *prompt);
 // --- parts of an answer --------------------------------------------------------------------------
 
 // What a chat model writes has parts: reasoning, text that is the answer, calls of tools. They are
-// told apart by marks, in the forms that Qwen, Hermes, Llama 3, Mistral, Gemma 4 and gpt-oss use
-// (docs/chat.md), while the text comes; marks are not part of any text.
+// told apart by tags, in the forms that Qwen, Hermes, Llama 3, Mistral, Gemma 4 and gpt-oss use
+// (docs/chat.md), while the text comes; tags are not part of any text.
 typedef struct qn_parts qn_parts;
 
 typedef enum qn_part_kind { QN_PART_TEXT, QN_PART_REASONING, QN_PART_CALL } qn_part_kind;
 
-// Borrowed for the call. Text and reasoning come piece by piece, a call at once.
+// Borrowed for the call. Text and reasoning come chunk by chunk, a call at once.
 typedef struct qn_part {
+    size_t size;
     qn_part_kind kind;
     const char *text; // of a call: as the model wrote it
-    size_t size;
+    size_t text_size;
     const char *name;      // of a call: the tool
     const char *arguments; // of a call: the text of a JSON object
 } qn_part;
 typedef void qn_part_fn(void *arg, const qn_part *part);
 
 typedef struct qn_parts_opts {
-    const qn_tokenizer *tokenizer; // says which marks are special tokens; NULL: none are
+    size_t size;
+    const qn_tokenizer *tokenizer; // says which tags are special tokens; NULL: none are
+    bool bare_calls;    // tools were offered: an answer that is a JSON object with "name" and
+                        // "parameters" is a call, as Llama 3 writes them
     const char *prompt; // text that ends in an open reasoning block: the answer begins inside it
     size_t prompt_size;
-    bool bare_calls; // tools were offered: an answer that is a JSON object with "name" and
-                     // "parameters" is a call, as Llama 3 writes them
 } qn_parts_opts;
 
-// The state of one answer; opts may be NULL. One thread at a time.
+// The state of one answer. One thread at a time.
 QN_API QN_MUST_CHECK qn_status qn_parts_create(qn_parts **out, const qn_parts_opts *opts,
                                                qn_err *err);
 QN_API void qn_parts_destroy(qn_parts *parts);
-// A further piece of the answer; `token`: the one that it came with, whose text may be empty
-// because it is special; -1: none.
+// A further chunk of the answer, to a callback that must not be NULL; `token`: the one that it came
+// with, whose text may be empty because it is special; -1: none.
 QN_API QN_MUST_CHECK qn_status qn_parts_feed(qn_parts *parts, int32_t token, const char *text,
                                              size_t size, qn_part_fn *fn, void *arg, qn_err *err);
 // The answer has ended: what was held back. A call that is not whole comes as text.
@@ -287,9 +326,9 @@ typedef enum qn_log_level { QN_LOG_ERROR, QN_LOG_WARNING, QN_LOG_INFO, QN_LOG_DE
 typedef void qn_log_fn(void *arg, qn_log_level level, const char *message);
 
 // How activations are rounded for quantised weights: `exact` 12 bits everywhere, `balanced` 8 bits
-// before gate and up projections, `fast` 8 bits everywhere. Float weights are not concerned.
+// before gate and up projections, `fast` 8 bits everywhere. Unquantised weights are unaffected.
 typedef enum qn_numerics { QN_NUMERICS_EXACT, QN_NUMERICS_BALANCED, QN_NUMERICS_FAST } qn_numerics;
-// How keys and values are kept. AUTO: f32 for unquantised models, f16 for quantised ones.
+// How the KV cache is stored. AUTO: f32 for unquantised models, f16 for quantised ones.
 typedef enum qn_cache_type {
     QN_CACHE_AUTO,
     QN_CACHE_F32,
@@ -297,7 +336,7 @@ typedef enum qn_cache_type {
     QN_CACHE_Q8_0
 } qn_cache_type;
 // How compiled plans are kept: one for each range of sizes (powers of two), one for each size, or
-// one that is made anew for each. Changes no result.
+// one that is made again for each. Changes no result.
 typedef enum qn_plan_policy {
     QN_PLANS_AUTO, // as the profile says, else bucketed
     QN_PLANS_BUCKETED,
@@ -307,9 +346,9 @@ typedef enum qn_plan_policy {
 
 // How the folder of qn_engine_opts.cache_dir is used. It counts only if it belongs to this user or
 // to root and nobody else may write to it, and links in it are never followed; what is passed over
-// is a warning. Whatever is in the folder, nothing outside it is touched. Packed weights are mapped:
-// a file that is shortened in place, or a disk that fails, ends the process with SIGBUS unless it
-// handles that signal.
+// is a warning. Whatever is in the folder, nothing outside it is touched. Packed weights are
+// mapped: a file that is shortened in place, or a disk that fails, ends the process with SIGBUS
+// unless it handles that signal.
 typedef enum qn_cache_use {
     QN_CACHE_DIR_KEEP, // made if it is not there; what is missing is written; failing to: a warning
     QN_CACHE_DIR_FOUND, // read only, and only if it was filled in this place: for a folder that
@@ -318,6 +357,7 @@ typedef enum qn_cache_use {
 } qn_cache_use;
 
 typedef struct qn_engine_opts {
+    size_t size;
     int n_threads;   // 0: all that this process may use
     bool no_weights; // build the model, load no weights: for looking at it
     // The reference interpreter in float32 throughout: slow, and the measure of everything else.
@@ -335,6 +375,7 @@ typedef struct qn_engine_opts {
 } qn_engine_opts;
 
 typedef struct qn_engine_info {
+    size_t size;
     const char *architecture; // borrowed: "qwen3", ...
     const char *name;         // borrowed; the file's own name for the model, "" if it has none
     int64_t n_layers, width, n_heads, n_kv_heads, head_size, ffn_width, n_vocab, n_experts;
@@ -348,19 +389,21 @@ typedef struct qn_engine_info {
     int64_t cached_bytes; // of the weights, that came ready from the cache folder
 } qn_engine_info;
 
-// opts may be NULL. Reads the whole model into memory, unless no_weights.
+// Reads the whole model into memory, unless no_weights.
 QN_API QN_MUST_CHECK qn_status qn_engine_open(qn_engine **out, const char *path,
                                               const qn_engine_opts *opts, qn_err *err);
 // Sessions of the engine must be destroyed before.
 QN_API void qn_engine_close(qn_engine *engine);
-QN_API qn_engine_info qn_engine_get_info(const qn_engine *engine);
-// How the engine compiles and keeps plans, for prefill and for decode, as the text of a profile file
-// (docs/caches.md): what was asked for, what the profile beside the weights says, and defaults.
-// *text is owned (qn_free).
+QN_API QN_MUST_CHECK qn_status qn_engine_get_info(qn_engine_info *out, const qn_engine *engine,
+                                                  qn_err *err);
+// How the engine compiles and keeps plans, for prefill and for decode, as the text of a profile
+// file (docs/caches.md): what was asked for, what the profile beside the weights says, and
+// defaults. *text is owned (qn_free).
 QN_API QN_MUST_CHECK qn_status qn_engine_profile(char **text, const qn_engine *engine, qn_err *err);
 // Borrowed; NULL when the model came without a tokenizer.
 QN_API const qn_tokenizer *qn_engine_tokenizer(const qn_engine *engine);
-// The chat template that came with the model, as qn_template_open has it; to be destroyed.
+// The chat template that came with the model, as qn_template_open has it; to be destroyed. name may
+// be NULL.
 QN_API QN_MUST_CHECK qn_status qn_engine_template(qn_template **out, const qn_engine *engine,
                                                   const char *name, qn_err *err);
 
@@ -370,12 +413,13 @@ typedef enum qn_graph_form { QN_GRAPH_TEXT, QN_GRAPH_SVG } qn_graph_form;
 typedef enum qn_graph_stage { QN_STAGE_HIGH, QN_STAGE_MID, QN_STAGE_LOW } qn_graph_stage;
 
 typedef struct qn_graph_opts {
+    size_t size;
     qn_graph_stage stage;
     qn_graph_form form;
     int64_t rows, cached; // of a step: `low` shows addresses for it; rows 0: none
 } qn_graph_opts;
 
-// The model's graph; *text is owned (qn_free). opts may be NULL.
+// The model's graph; *text is owned (qn_free).
 QN_API QN_MUST_CHECK qn_status qn_engine_graph(char **text, const qn_engine *engine,
                                                const qn_graph_opts *opts, qn_err *err);
 
@@ -385,13 +429,14 @@ typedef enum qn_report { QN_REPORT_FUSION, QN_REPORT_DISPATCH } qn_report;
 QN_API QN_MUST_CHECK qn_status qn_engine_report(char **text, const qn_engine *engine,
                                                 qn_report report, qn_err *err);
 
-// Memory that a session with a context of so many tokens needs, in bytes, once all of it is used.
+// Memory that a session with a context of that many tokens needs, in bytes, once all of it is used.
 // What is kept of earlier prompts (qn_session_opts.kept) and what forks have of their own comes on
 // top.
 typedef struct qn_memory {
+    size_t size;
     int64_t weights, state, activations, total;
     int64_t program; // what this process holds besides: code, tokenizer, plans; as measured now
-    int64_t cache;   // part of state: keys and values of every position
+    int64_t cache;   // part of state: the KV cache of every position
 } qn_memory;
 // context 0: the model's own limit; chunk 0: the default (qn_session_opts).
 QN_API QN_MUST_CHECK qn_status qn_engine_memory(qn_memory *out, const qn_engine *engine,
@@ -399,9 +444,11 @@ QN_API QN_MUST_CHECK qn_status qn_engine_memory(qn_memory *out, const qn_engine 
 
 // --- limits --------------------------------------------------------------------------------------
 
-// What this machine can do, found by loops that do nothing else: reading is the median of many passes,
-// the peaks are the best of many short runs. Other programs that run at the same time lower it.
+// What this machine can do, found by loops that do nothing else: reading is the median of many
+// passes, the peaks are the best of many short runs. Other programs that run at the same time lower
+// it.
 typedef struct qn_limits {
+    size_t size;
     int n_threads;
     const char *level; // of the loops: "avx512", ...; a constant
     double read_gbs;   // 10^9 bytes read from memory in a second
@@ -415,8 +462,9 @@ typedef struct qn_limits {
 QN_API QN_MUST_CHECK qn_status qn_machine_limits(qn_limits *out, int n_threads, qn_err *err);
 
 // A step: `rows` new tokens of `seqs` sequences together, each with `depth` tokens before them, and
-// the scores after `outs` of the rows.
+// the logits after `outs` of the rows.
 typedef struct qn_step_size {
+    size_t size;
     int64_t rows, seqs, depth, outs;
 } qn_step_size;
 
@@ -424,16 +472,19 @@ typedef struct qn_step_size {
 // read once; of experts, those that are chosen if no two rows share one. The embedding table counts
 // only where it is the output matrix too.
 typedef struct qn_cost {
+    size_t size;
     double weight_bytes;
-    double state_bytes;        // keys, values and recurrent state
+    double state_bytes;        // KV cache and recurrent state
     double int_ops, float_ops; // with quantised and other matrices, two for each multiply-add
 } qn_cost;
-QN_API qn_cost qn_engine_cost(const qn_engine *engine, const qn_step_size *step);
+QN_API QN_MUST_CHECK qn_status qn_engine_cost(qn_cost *out, const qn_engine *engine,
+                                              const qn_step_size *step, qn_err *err);
 
 // --- logits --------------------------------------------------------------------------------------
 
 typedef struct qn_logits_opts {
-    bool all_rows; // scores after every token, not only after the last
+    size_t size;
+    bool all_rows; // logits after every token, not only after the last
     bool hidden;   // the residual stream too
     bool naive;    // all tokens in one step, whatever `chunk` says. Changes no result.
     int64_t chunk; // tokens per step; 0: the default. Changes no result. Steps of both are never
@@ -446,6 +497,7 @@ typedef struct qn_logits_opts {
 
 // Caller storage, filled by qn_engine_logits, released by qn_logits_deinit.
 typedef struct qn_logits {
+    size_t size;
     int64_t n_rows, n_vocab;
     float *logits; // (n_rows, n_vocab)
     int64_t n_hidden, n_tokens, width;
@@ -453,12 +505,12 @@ typedef struct qn_logits {
                    // final norm
 } qn_logits;
 
-// Scores for a sequence of token ids.
+// Logits for a sequence of token ids.
 QN_API QN_MUST_CHECK qn_status qn_engine_logits(qn_logits *out, const qn_engine *engine,
                                                 const int32_t *ids, size_t n,
                                                 const qn_logits_opts *opts, qn_err *err);
-// The same for steps that an earlier run recorded (QN_STEPS=FILE): all rows whose logits it wanted, or
-// the last of them. The file can come from anywhere. Bit-identical to the run, on any CPU.
+// The same for steps that an earlier run recorded (QN_STEPS=FILE): all rows whose logits it wanted,
+// or the last of them. The file can come from anywhere. Bit-identical to the run, on any CPU.
 QN_API QN_MUST_CHECK qn_status qn_engine_replay(qn_logits *out, const qn_engine *engine,
                                                 const char *path, const qn_logits_opts *opts,
                                                 qn_err *err);
@@ -466,22 +518,23 @@ QN_API void qn_logits_deinit(qn_logits *logits);
 
 // --- sessions ------------------------------------------------------------------------------------
 
-// Added to the score of a token, -1000 to 1000; -INFINITY: never.
+// Added to the logit of a token, -1000 to 1000; -INFINITY: never.
 typedef struct qn_bias {
     int32_t token;
     float bias;
 } qn_bias;
 
-// How many tokens a step looks back, where a number does not say it: the values of repeat_last_n and
-// dry_last_n that mean the whole text, and nothing at all, which turns the step off. 0 is the
+// How many tokens a step looks back, where a number does not say it: the values of repeat_last_n
+// and dry_last_n that mean the whole text, and nothing at all, which turns the step off. 0 is the
 // default, as in every field.
 enum { QN_LAST_N_ALL = -1, QN_LAST_N_NONE = -2 };
 
-// How to choose a token. {0} is greedy. Zero of a field is its default, mostly "off". Values are
-// checked: one out of range, or NaN, is an error that names it. Arrays and strings are borrowed for
-// the call, and must not change while the same pointers are given again. docs/sampling.md says what
-// each step computes, and which random number is drawn where. Ties go to the lower id.
+// How to choose a token. All zero is greedy. Zero of a field is its default, mostly "off". Values
+// are checked: one out of range, or NaN, is an error that names it. Arrays and strings are borrowed
+// for the call, and must not change while the same pointers are given again. docs/sampling.md says
+// what each step computes, and which random number is drawn where. Ties go to the lower id.
 typedef struct qn_sample_opts {
+    size_t size;
     float temperature;   // 0: the best token, which touches no randomness
     uint64_t seed;       // same prompt, seed and settings: same tokens
     uint32_t completion; // number of this completion among several of one prompt
@@ -489,10 +542,10 @@ typedef struct qn_sample_opts {
     float top_p;         // the fewest best tokens that have this probability together; 1: off
     float min_p;         // at least this share of the best token's probability
     float typical_p;     // the most typical tokens that have this probability together; 1: off
-    float top_n_sigma;   // at most so many standard deviations of the scores below the best
+    float top_n_sigma;   // at most this many standard deviations of the logits below the best
     float xtc_probability, xtc_threshold;      // all but the least of the likely; threshold 0: 0.1
     float dynatemp_range, dynatemp_exponent;   // temperature -+ range by entropy; exponent 0: 1
-    float repeat_penalty;                      // divides (or multiplies) scores; 1: off
+    float repeat_penalty;                      // divides (or multiplies) logits; 1: off
     float frequency_penalty, presence_penalty; // subtracted, for tokens of the answer
     int32_t repeat_last_n;          // tokens that repeat_penalty looks back, or QN_LAST_N_*; 0: 64
     float dry_multiplier, dry_base; // for tokens that go on with a repetition; base 0: 1.75
@@ -510,12 +563,14 @@ typedef struct qn_sample_opts {
 // Checks all that can be without a model: numbers, order, limits of the lists.
 QN_API QN_MUST_CHECK qn_status qn_sample_check(const qn_sample_opts *opts, qn_err *err);
 // The settings that come with the model: "general.sampling.*" of a GGUF file, or
-// generation_config.json of a checkpoint (docs/sampling.md). {0}, greedy, where there are none; no
-// call uses them unless they are given to it. Borrows from the engine.
-QN_API qn_sample_opts qn_engine_sample_defaults(const qn_engine *engine);
+// generation_config.json of a checkpoint (docs/sampling.md). All zero, greedy, where there are
+// none; no call uses them unless they are given to it. Borrows from the engine.
+QN_API QN_MUST_CHECK qn_status qn_engine_sample_defaults(qn_sample_opts *out,
+                                                         const qn_engine *engine, qn_err *err);
 
 // One kernel call of a step, for `trace`. Times are nanoseconds since the session began.
 typedef struct qn_trace_event {
+    size_t size;
     const char *kernel, *op; // borrowed
     int32_t layer;           // -1: outside the layers
     int64_t step, rows;      // number of the step; rows of the step
@@ -525,16 +580,18 @@ typedef struct qn_trace_event {
 typedef void qn_trace_fn(void *arg, const qn_trace_event *event);
 
 typedef struct qn_session_opts {
-    int64_t context; // most tokens of prompt and answer together; 0: the model's own limit
+    size_t size;
+    int64_t context; // max tokens of prompt and answer together; 0: the model's own limit
     bool shrink;     // take a shorter context where memory is short, instead of failing
     int64_t chunk;   // tokens per step while a prompt is read; 0: the default. Never more than the
                      // profile's compile_seq_cap. Changes no result.
-    int64_t kept;    // most bytes of state kept of earlier prompts, for prompts that begin alike;
+    int64_t kept;    // max bytes of state kept of earlier prompts, for prompts that begin alike;
                      // 0: about one context; -1: none. Changes no result.
-    // Most sessions, forks and snapshots that share this state; 0: 32. Address space is reserved for
-    // what half of the free memory holds, at least for one context; memory is taken as they grow.
+    // Max sessions, forks and snapshots that share this state; 0: 32. Address space is reserved
+    // for what half of the free memory holds, at least for one context; memory is taken as they
+    // grow.
     int64_t sessions;
-    bool scores; // steps leave their scores (qn_session_logits), also where a choice needs only the
+    bool logits; // steps leave their logits (qn_session_logits), also where a choice needs only the
                  // best of them. Changes no result.
     // A session whose state and kept prompts this one shares, as its forks do (same thread, same
     // context, chunk and so on, which are then not looked at here); NULL: none
@@ -551,54 +608,54 @@ typedef struct qn_session_opts {
 QN_API QN_MUST_CHECK qn_status qn_session_create(qn_session **out, const qn_engine *engine,
                                                  const qn_session_opts *opts, qn_err *err);
 QN_API void qn_session_destroy(qn_session *session);
-// Most tokens that the session holds.
+// Max tokens that the session holds.
 QN_API int64_t qn_session_context(const qn_session *session);
 // Prompt and generated tokens. Borrowed until the next call on this session.
 QN_API const int32_t *qn_session_tokens(const qn_session *session, size_t *n);
-// Tokens whose keys, values and state are computed and kept.
+// Tokens whose KV cache and state are computed.
 QN_API size_t qn_session_cached(const qn_session *session);
 
-// What sampling remembers belongs to the session's state: which tokens are prompt and which are answer
-// (penalties and bans look at the answer), where the random numbers are, how far mirostat came. Forks
-// and snapshots have it, qn_session_set_prompt and qn_session_prefill begin anew, and generations go
-// on from it: two answers of 10 tokens are one of 20. Tokens that are fed or committed after the
-// prompt count as answer.
+// What sampling remembers belongs to the session's state: which tokens are prompt and which are
+// answer (penalties and bans look at the answer), where the random numbers are, how far mirostat
+// came. Forks and snapshots have it, qn_session_set_prompt and qn_session_prefill begin again, and
+// generations go on from it: two answers of 10 tokens are one of 20. Tokens that are fed or
+// committed after the prompt count as answer.
 
 // Replaces the token history and forgets state; runs nothing.
 QN_API QN_MUST_CHECK qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids,
                                                      size_t n, qn_err *err);
-// A later prompt will probably begin with the first n tokens of this one (all but the words that ask
-// for an answer): what belongs to them is kept when they are computed. n 0: nothing special.
+// A later prompt will probably begin with the first n tokens of this one (all but the words that
+// ask for an answer): what belongs to them is kept when they are computed. n 0: nothing special.
 QN_API QN_MUST_CHECK qn_status qn_session_mark(qn_session *session, size_t n, qn_err *err);
 // Computes what is not yet in the cache (first the whole prompt, then one token a call), samples a
 // token and appends it: afterwards one token fewer is cached than the history has. An empty history
-// is an error. opts may be NULL: greedy.
+// is an error. Without opts: greedy.
 QN_API QN_MUST_CHECK qn_status qn_session_step(int32_t *token, qn_session *session,
                                                const qn_sample_opts *opts, qn_err *err);
 // The same without the cache: recomputes the whole history. Same result, slowly.
 QN_API QN_MUST_CHECK qn_status qn_session_step_naive(int32_t *token, qn_session *session,
                                                      const qn_sample_opts *opts, qn_err *err);
-// Scores, borrowed until the next call on this session.
-// Replaces the history by `ids`, computes them, and gives the scores after the last; samples
-// nothing. Afterwards the whole history is cached.
+// Replaces the history by `ids`, computes them, and gives the logits after the last, borrowed until
+// the next call on this session; samples nothing. Afterwards the whole history is cached.
 QN_API QN_MUST_CHECK qn_status qn_session_prefill(const float **logits, qn_session *session,
                                                   const int32_t *ids, size_t n, qn_err *err);
-// Appends a token, computes it, and gives the scores after it. The whole history must be cached:
+// Appends a token, computes it, and gives the logits after it. The whole history must be cached:
 // after qn_session_prefill or qn_session_feed.
 QN_API QN_MUST_CHECK qn_status qn_session_feed(const float **logits, qn_session *session,
                                                int32_t token, qn_err *err);
-// Appends tokens and computes them, without scores.
+// Appends tokens and computes them, without logits.
 QN_API QN_MUST_CHECK qn_status qn_session_commit(qn_session *session, const int32_t *ids, size_t n,
                                                  qn_err *err);
-// The scores that the last prefill or feed left, or the last step if it had all of them: always with
-// qn_session_opts.scores, else where choosing a token took more than the best. NULL if there are
-// none.
+// The logits that the last prefill or feed left, or the last step if it had all of them: always
+// with qn_session_opts.logits, else where choosing a token took more than the best. NULL if there
+// are none.
 QN_API const float *qn_session_logits(const qn_session *session);
 
-// Forgets the tokens from `n` on, and their state; mirostat begins anew. What is left of a prompt is
-// prompt. Models with full attention alone go on at once. Where a recurrent state or a window has
-// moved on, it is found again at the nearest place that was kept (qn_session_opts.kept): the end of
-// a prompt, the last chunk before it, or every 2048 tokens; the next step computes from there.
+// Forgets the tokens from `n` on, and their state; mirostat begins again. What is left of a prompt
+// is prompt. Models with full attention alone go on at once. Where a recurrent state or a window
+// has moved on, it is found again at the nearest place that was kept (qn_session_opts.kept): the
+// end of a prompt, the last chunk before it, or every 2048 tokens; the next step computes from
+// there.
 QN_API QN_MUST_CHECK qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err);
 // Another session with the same history and state, which it shares in memory: a session and its
 // forks are used by one thread at a time, and each is destroyed by itself. There may be
@@ -616,12 +673,14 @@ QN_API void qn_snapshot_destroy(qn_snapshot *snapshot);
 
 // What a session did so far.
 typedef struct qn_session_counts {
+    size_t size;
     int64_t steps, rows;            // steps run; tokens computed in them
     int64_t reused;                 // tokens found in what was kept of earlier prompts
     int64_t plan_hits, plan_misses; // steps that found a plan of their size, or made one
-    int64_t evictions;              // kept pieces that were dropped for room
+    int64_t evictions;              // kept chunks that were dropped for room
 } qn_session_counts;
-QN_API qn_session_counts qn_session_get_counts(const qn_session *session);
+QN_API QN_MUST_CHECK qn_status qn_session_get_counts(qn_session_counts *out,
+                                                     const qn_session *session, qn_err *err);
 
 // --- structured output ---------------------------------------------------------------------------
 
@@ -634,8 +693,9 @@ typedef enum qn_grammar_kind {
     QN_GRAMMAR_GBNF    // rules in the notation of GBNF files
 } qn_grammar_kind;
 
-// How a JSON Schema is read; the other kinds have no options. `{0}` is the default.
+// How a JSON Schema is read; the other kinds have no options.
 typedef struct qn_grammar_opts {
+    size_t size;
     // What has no grammar (unknown formats and keywords, uniqueItems of any strings, patterns with
     // references to groups, references to other files) is left out, with a warning to `log` that
     // names its place, where it is refused otherwise. Answers may then be invalid.
@@ -648,14 +708,14 @@ typedef struct qn_grammar_opts {
 } qn_grammar_opts;
 
 // docs/structure.md lists what is supported. What cannot be honoured is refused with its place, or
-// left out as `lenient` says; nothing is ignored without a word. opts may be NULL. The tokenizer must
-// outlive the grammar. Needs less than 256 KiB of stack, whatever the text.
+// left out as `lenient` says; nothing is ignored without a word. The tokenizer must outlive the
+// grammar. Needs less than 256 KiB of stack, whatever the text.
 QN_API QN_MUST_CHECK qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer,
                                                  qn_grammar_kind kind, const char *text,
                                                  size_t size, const qn_grammar_opts *opts,
                                                  qn_err *err);
-// The same for the tokenizer of another grammar, and much faster: what is known of the vocabulary is
-// shared. The other may be destroyed first.
+// The same for the tokenizer of another grammar, and much faster: what is known of the vocabulary
+// is shared. The other may be destroyed first.
 QN_API QN_MUST_CHECK qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other,
                                                       qn_grammar_kind kind, const char *text,
                                                       size_t size, const qn_grammar_opts *opts,
@@ -664,7 +724,7 @@ QN_API void qn_grammar_destroy(qn_grammar *grammar);
 
 // --- generation ----------------------------------------------------------------------------------
 //
-// The loop from a prompt to an answer: choosing, stopping, speculating. docs/generation.md tells
+// The loop from a prompt to an answer: choosing, stopping, speculating. docs/generation.md says
 // more.
 
 // Why an answer ended.
@@ -682,11 +742,12 @@ QN_API const char *qn_reason_name(qn_reason reason);
 
 // Lists and texts are copied; a grammar must outlive the answer, or the call that makes it.
 typedef struct qn_generate_opts {
-    qn_sample_opts sample;
-    // Before so many tokens the answer cannot end: end and stop tokens are not chosen, stop strings
-    // are text like any other.
+    size_t size;
+    const qn_sample_opts *sample; // NULL: greedy
+    // Before that many tokens the answer cannot end: end and stop tokens are not chosen, stop
+    // strings are text like any other.
     int64_t min_tokens;
-    int64_t max_tokens; // 0: as many as the context holds; -1: none (the prompt's scores alone)
+    int64_t max_tokens; // 0: as many as the context holds; -1: none (the prompt's logits alone)
     bool ignore_end;    // end tokens are never chosen
     const char *const *stops; // (n_stops) strings that end the answer; they are not part of it
     size_t n_stops;
@@ -694,42 +755,43 @@ typedef struct qn_generate_opts {
     size_t n_stop_tokens;
     const qn_grammar *grammar; // borrowed; NULL: any text
     bool logprobs;             // events carry the log-probability of their token
-    int32_t n_top;             // and of so many best entries, at most QN_MOST_TOP
+    int32_t n_top;             // and of that many best tokens, at most QN_MAX_TOP
     bool prompt_logprobs;      // events for the prompt's tokens as well, from the second on
-    // Guessing ahead changes no token, only the time. `draft` is a session of a model with the same
-    // vocabulary: qn_generate uses it, the rows of a batch use sessions of their own that share its
-    // state, which nobody else may use at the same time; `lookup` guesses that the text repeats itself; with
-    // both, the draft model is asked where nothing repeats.
+    // Speculative decoding changes no token, only the time. `draft` is a session of a model with
+    // the same vocabulary: qn_generate uses it, the rows of a batch use sessions of their own that
+    // share its state, which nobody else may use at the same time; `lookup` drafts what followed
+    // the same n-gram before; with both, the draft model is asked where nothing repeats.
     qn_session *draft;
     bool lookup;
-    int32_t draft_most;  // most tokens guessed at once; 0: 8; at most QN_MOST_DRAFT
-    int32_t draft_least; // fewest, where anything can be guessed; 0: none if it does not pay
+    int32_t draft_max; // max tokens drafted at once; 0: 8; at most QN_MAX_DRAFT
+    int32_t draft_min; // min, where anything can be drafted; 0: none if it does not pay
     // A full context: false ends the answer (QN_REASON_LENGTH). True forgets the older half of what
-    // is behind the first `keep` tokens, and reads the rest again; models with recurrent layers
-    // refuse.
+    // comes after the first `keep` tokens, and computes the rest again; models with recurrent
+    // layers refuse.
     bool shift;
-    int64_t keep;
     bool naive; // recompute the whole history for each token: same result, slowly
+    int64_t keep;
 } qn_generate_opts;
-enum { QN_MOST_TOP = 256, QN_MOST_DRAFT = 16 };
+enum { QN_MAX_TOP = 256, QN_MAX_DRAFT = 16 };
 
-typedef struct qn_scored {
+typedef struct qn_token_logprob {
     int32_t token;
-    float logprob; // natural logarithm, of the model's own scores (before any sampling option)
-} qn_scored;
+    float logprob; // natural logarithm, of the model's own logits (before any sampling option)
+} qn_token_logprob;
 
 // One token, in order; pointers are borrowed for the call.
 typedef struct qn_event {
-    uint64_t id;          // of the row, as qn_batch_add gave it; 0 in other calls
-    size_t row;           // number of the result (qn_generate_batch), or of the completion
-    int64_t position;     // of the token, counted from the beginning of the prompt
-    int32_t token;        // -1: none, the row has ended, for `reason`
-    bool is_prompt;       // a token of the prompt (prompt_logprobs)
-    bool is_guessed;      // it was guessed ahead
-    const char *text;     // what can be shown now: whole characters that are no beginning of a stop
-    size_t size;          // bytes of it; text follows tokens late, or in pieces
-    float logprob;        // 0 where not asked for
-    const qn_scored *top; // (n_top) best first
+    size_t size;
+    uint64_t id;                 // of the row, as qn_batch_add gave it; 0 in other calls
+    size_t row;                  // number of the result (qn_generate_batch), or of the completion
+    int64_t position;            // of the token, counted from the beginning of the prompt
+    int32_t token;               // -1: none, the row has ended, for `reason`
+    bool is_prompt;              // a token of the prompt (prompt_logprobs)
+    bool is_drafted;             // it was drafted, and accepted
+    const char *text;            // what can be shown now: whole characters that cannot begin a stop
+    size_t text_size;            // bytes of it; text follows tokens late, or in chunks
+    float logprob;               // 0 where not asked for
+    const qn_token_logprob *top; // (n_top) best first
     size_t n_top;
     qn_reason reason;               // in the last event of a row; NONE in all others
     const qn_err *err;              // of a row that failed; NULL in all others
@@ -739,43 +801,55 @@ typedef struct qn_event {
 typedef bool qn_event_fn(void *arg, const qn_event *event);
 
 typedef struct qn_result {
+    size_t size;
     qn_reason reason;
     int32_t stop_token; // that ended the answer, and is not part of it; -1: none
     int64_t stop;       // number of the stop string that did; -1: none
     int32_t *tokens;    // (n_tokens) of the answer; with a stop string, up to the one that ended it
     size_t n_tokens;
-    char *text; // of the answer, NUL-terminated, `size` bytes long
-    size_t size;
+    char *text; // of the answer, NUL-terminated, `text_size` bytes long
+    size_t text_size;
     int64_t n_prompt, n_reused;    // tokens of the prompt; of these, found in what was kept
-    int64_t n_guessed, n_accepted; // tokens guessed ahead; of these, right
-    int64_t n_steps, n_shifts; // steps of the model since the prompt was read; shifts of context
-    int64_t n_preemptions;     // times that its state was dropped for others, and computed again
-    qn_status status;          // of a row that failed: why; QN_OK in all others
-    char *message;             // the same in words, NUL-terminated; NULL in all others
+    int64_t n_drafted, n_accepted; // tokens drafted; of these, accepted
+    int64_t n_steps, n_shifts;     // steps of the model after prefill; shifts of context
+    int64_t n_preemptions; // times that its state was dropped for others, and computed again
+    qn_status status;      // of a row that failed: why; QN_OK in all others
+    char *message;         // the same in words, NUL-terminated; NULL in all others
 } qn_result;
 // Releases tokens, text and message of a result that was handed over.
 QN_API void qn_result_deinit(qn_result *result);
 
-// The answer to a session's history, or the rest of one: tokens that the session has generated since
-// its prompt was set count as answer for sampling. opts and fn may be NULL. *result (may be NULL) is
-// to be released by qn_result_deinit. An answer that fails is an error of the call.
+// The answer to a session's history, or the rest of one: tokens that the session has generated
+// since its prompt was set count as answer for sampling. *result (may be NULL) is to be released by
+// qn_result_deinit. An answer that fails is an error of the call.
 QN_API QN_MUST_CHECK qn_status qn_generate(qn_result *result, qn_session *session,
                                            const qn_generate_opts *opts, qn_event_fn *fn, void *arg,
                                            qn_err *err);
 
-// One row of a batch.
+// How a row of a batch is answered.
+typedef struct qn_row_opts {
+    size_t size;
+    const qn_generate_opts *generate; // NULL: the defaults
+    // How many answers; 0: one. They are rows of their own, whose ids follow each other, and read
+    // the prompt once; numbered from sample.completion on.
+    uint32_t completions;
+    size_t mark;         // as qn_session_mark; 0: nothing special
+    int64_t deadline_ms; // the row ends (QN_REASON_DEADLINE) in the first step that begins so long
+                         // after it was added; 0: never
+} qn_row_opts;
+
+// One prompt of several; fixed for ever.
 typedef struct qn_prompt {
     const int32_t *ids; // (n)
     size_t n;
-    uint32_t completions; // how many answers; 0: one. They are numbered from sample.completion on
-    const qn_generate_opts *opts; // NULL: the defaults
+    const qn_row_opts *opts; // NULL: the defaults
 } qn_prompt;
-// Answers to many prompts, computed together; `results` are as many as all completions, those of one
-// prompt side by side, each to be released by qn_result_deinit. A prompt is read once, whatever its
-// number of completions. Works in sessions of its own that share the state of `session` (and of
-// opts->draft); rows that find no place there wait for others to end. A row that fails
-// (QN_REASON_FAILED) is a result like any other. qn_event.row is the number of the result. Prompt
-// events come for a prompt's first completion alone.
+// Answers to many prompts, computed together; `results` are as many as all completions, those of
+// one prompt side by side, each with its size set (they are all of one size) and to be released by
+// qn_result_deinit. A prompt is read once, whatever its number of completions. Works in sessions of
+// its own that share the state of `session` (and of the draft); rows that find no place there wait
+// for others to end. A row that fails (QN_REASON_FAILED) is a result like any other. qn_event.row
+// is the number of the result. Prompt events come for a prompt's first completion alone.
 QN_API QN_MUST_CHECK qn_status qn_generate_batch(qn_result *results, size_t n_results,
                                                  qn_session *session, const qn_prompt *prompts,
                                                  size_t n_prompts, qn_event_fn *fn, void *arg,
@@ -795,41 +869,32 @@ QN_API QN_MUST_CHECK qn_status qn_generate_batch(qn_result *results, size_t n_re
 typedef struct qn_batch qn_batch;
 
 typedef struct qn_batch_opts {
-    int64_t context; // most tokens of prompt and answer of one row; 0: the model's own limit
-    int64_t chunk;   // most tokens that a step computes; 0: the default. Changes no result
-    // Most tokens of prompts in a step that other rows take part in, so that long prompts do not
+    size_t size;
+    int64_t context; // max tokens of prompt and answer of one row; 0: the model's own limit
+    int64_t chunk;   // max tokens that a step computes; 0: the default. Changes no result
+    // Max tokens of prompts in a step that other rows take part in, so that long prompts do not
     // slow them down; 0: all that `chunk` leaves.
     int64_t prompt_rows;
-    int64_t rows; // most rows that are computed at a time; 0: 64
-    // Most memory for the KV cache and recurrent state of all rows, and for what is kept of earlier
+    int64_t rows; // max rows that are computed at a time; 0: 64
+    // Max memory for the KV cache and recurrent state of all rows, and for what is kept of earlier
     // prompts; 0: what all rows can need, at most half of the free memory. Less than one row of
     // `context` tokens needs is an error (QN_MEMORY) with both numbers.
     int64_t bytes;
-    int64_t kept;       // of it, the most that earlier prompts may take; 0: a quarter; -1: none
+    int64_t kept;       // of it, the max that earlier prompts may take; 0: a quarter; -1: none
     qn_trace_fn *trace; // called after each step, once for each kernel call; NULL: none
     void *trace_arg;
 } qn_batch_opts;
 
-// The engine must outlive the batch. opts may be NULL.
+// The engine must outlive the batch.
 QN_API QN_MUST_CHECK qn_status qn_batch_create(qn_batch **out, const qn_engine *engine,
                                                const qn_batch_opts *opts, qn_err *err);
 // Rows that are left get no callback. No other thread may be inside a call with the batch.
 QN_API void qn_batch_destroy(qn_batch *batch);
 
-typedef struct qn_row_opts {
-    const qn_generate_opts *generate; // NULL: the defaults
-    // How many answers; 0: one. They are rows of their own, whose ids follow each other, and read
-    // the prompt once; numbered from sample.completion on.
-    uint32_t completions;
-    size_t mark;         // as qn_session_mark; 0: nothing special
-    int64_t deadline_ms; // the row ends (QN_REASON_DEADLINE) in the first step that begins so long
-                         // after it was added; 0: never
-} qn_row_opts;
-
 // A row for a prompt, which is copied. Everything is checked here; what fails later ends the row
-// with QN_REASON_FAILED. *id (may be NULL) is known before the first callback can come. fn may be
-// NULL: then nobody hears of the row but qn_batch_get_counts. A callback that returns false ends its
-// row, and is not called again. opts may be NULL.
+// with QN_REASON_FAILED. *id (may be NULL) is known before the first callback can come. Without fn,
+// only qn_batch_get_counts hears of the row. A callback that returns false ends its row, and is not
+// called again.
 QN_API QN_MUST_CHECK qn_status qn_batch_add(uint64_t *id, qn_batch *batch, const int32_t *ids,
                                             size_t n, const qn_row_opts *opts, qn_event_fn *fn,
                                             void *arg, qn_err *err);
@@ -841,7 +906,7 @@ QN_API bool qn_batch_remove(qn_batch *batch, uint64_t id);
 // One step. *n_rows (may be NULL) are left, those that wait included; with none, nothing happens.
 // Errors are those of the whole step: no row has ended by it, and the step can be tried again.
 QN_API QN_MUST_CHECK qn_status qn_batch_step(size_t *n_rows, qn_batch *batch, qn_err *err);
-// Waits until there is a row, for at most so many milliseconds (negative: for ever), or until
+// Waits until there is a row, for at most that many milliseconds (negative: for ever), or until
 // qn_batch_wake. True if there is one. For the thread that steps.
 QN_API bool qn_batch_wait(qn_batch *batch, int64_t timeout_ms);
 // Ends a wait of another thread, or the next one.
@@ -849,18 +914,20 @@ QN_API void qn_batch_wake(qn_batch *batch);
 
 // The state of a batch after its last step, and what it did so far.
 typedef struct qn_batch_counts {
+    size_t size;
     int64_t rows, queued;     // rows that are computed; that wait
     int64_t pages, pages_all; // of the KV cache: held by rows; in all
     int64_t slots, slots_all; // of recurrent state, the same; 0 for models without
     int64_t kept_bytes;       // held by earlier prompts alone
     int64_t steps, tokens;    // steps run; tokens computed in them, of prompts and answers
     int64_t hits, reused;     // prompts that began as an earlier one; tokens of them
-    int64_t evictions;        // kept pieces that were dropped for room
+    int64_t evictions;        // kept chunks that were dropped for room
     int64_t preemptions;
     int64_t added, ended, failed; // rows; `failed` are among those that ended, removed ones, too
 } qn_batch_counts;
 // From any thread.
-QN_API void qn_batch_get_counts(qn_batch_counts *out, qn_batch *batch);
+QN_API QN_MUST_CHECK qn_status qn_batch_get_counts(qn_batch_counts *out, qn_batch *batch,
+                                                   qn_err *err);
 
 // --- making model files --------------------------------------------------------------------------
 //
@@ -868,6 +935,7 @@ QN_API void qn_batch_get_counts(qn_batch_counts *out, qn_batch *batch);
 // what was there before.
 
 typedef struct qn_quantize_opts {
+    size_t size;
     const char *type;    // "Q4_K_M" and so on, letters of any case
     const char *imatrix; // path of an importance file made by qn_imatrix; NULL: none
     bool pure;           // the one type for every matrix, without the exceptions of the mixes
@@ -878,18 +946,19 @@ typedef struct qn_quantize_opts {
     void *progress_arg;
 } qn_quantize_opts;
 
-// Writes the model with other numeric types: matrices in the types of the mix that `type` names,
-// everything else as it is. `in` is a GGUF file (any part of a split set) and not `out`, or a
-// checkpoint, which is converted first (see qn_convert) and needs room for that on the disk.
-// Weights that are not finite are refused.
+// Writes the model with other numeric types (opts must not be NULL: it names one): matrices in the
+// types of the mix that `type` names, everything else as it is. `in` is a GGUF file (any part of a
+// split set) and not `out`, or a checkpoint, which is converted first (see qn_convert) and needs
+// room for that on the disk. Weights that are not finite are refused.
 QN_API QN_MUST_CHECK qn_status qn_quantize(const char *in, const char *out,
                                            const qn_quantize_opts *opts, qn_err *err);
 // Fails with the list of all types if there is none of this name.
 QN_API QN_MUST_CHECK qn_status qn_quantize_check_type(const char *type, qn_err *err);
 
 typedef struct qn_imatrix_opts {
+    size_t size;
     int64_t chunk;    // tokens that are read together; 0: 512, or the model's limit if lower
-    int64_t n_chunks; // the most chunks; 0: the whole text
+    int64_t n_chunks; // max chunks; 0: the whole text
     bool special;     // recognise special tokens written in the text
     int n_threads;    // 0: all that this process may use. Changes no byte of the result
     qn_log_fn *log;   // NULL: silent
@@ -900,29 +969,30 @@ typedef struct qn_imatrix_opts {
 
 // Runs the model over a text file in chunks, collects how strongly each column of each weight is
 // used, and writes that as an importance file. A rest shorter than a chunk is left out, unless the
-// text has no more. opts may be NULL.
+// text has no more.
 QN_API QN_MUST_CHECK qn_status qn_imatrix(const char *model, const char *text, const char *out,
                                           const qn_imatrix_opts *opts, qn_err *err);
 
 typedef struct qn_convert_opts {
-    const char
-        *type;      // of the matrices: "F32", "F16", "BF16", "Q8_0"; NULL: as the checkpoint has it
-    qn_log_fn *log; // NULL: silent
+    size_t size;
+    const char *type; // "F32", "F16", "BF16", "Q8_0": of matrices; NULL: as the checkpoint has it
+    qn_log_fn *log;   // NULL: silent
     void *log_arg;
     qn_progress_fn *progress; // bytes of tensors written; NULL: none
     void *progress_arg;
 } qn_convert_opts;
 
 // A Hugging Face checkpoint (a folder with config.json, safetensors and tokenizer files) as one
-// GGUF file, readable by other GGUF programs; opts may be NULL. A vision tower goes to a second
+// GGUF file, readable by other GGUF programs. A vision tower goes to a second
 // file, mmproj-NAME beside it. What GGUF cannot express is refused (QN_UNSUPPORTED), naming the
 // value. Files appear whole or not at all; an existing file is replaced only if it is GGUF.
 QN_API QN_MUST_CHECK qn_status qn_convert(const char *folder, const char *out_path,
                                           const qn_convert_opts *opts, qn_err *err);
-// The name of the i-th type that a checkpoint is converted to; NULL behind the last.
+// The name of the i-th type that a checkpoint is converted to; NULL after the last.
 QN_API const char *qn_convert_type(size_t i);
 
 typedef struct qn_synth_opts {
+    size_t size;
     uint64_t seed;            // same shape, type and seed: same bytes
     int n_threads;            // 0: all that this process may use. Changes no byte of the result
     qn_progress_fn *progress; // bytes of tensors written; NULL: none
@@ -931,18 +1001,19 @@ typedef struct qn_synth_opts {
 
 // What a file of a shape and type holds.
 typedef struct qn_synth_size {
+    size_t size;
     int64_t n_tensors, n_parameters, tensor_bytes;
 } qn_synth_size;
 
 // Writes a model of random weights with the shape of a known one ("qwen3-0.6b") and a tokenizer of
 // the right size, in the numeric types of a mix ("Q4_K_M"). It computes nonsense at the speed of
-// the real one. opts may be NULL.
+// the real one.
 QN_API QN_MUST_CHECK qn_status qn_synth(const char *shape, const char *type, const char *out_path,
                                         const qn_synth_opts *opts, qn_err *err);
 // The same without writing anything; unknown shapes and types fail with the list of known ones.
 QN_API QN_MUST_CHECK qn_status qn_synth_measure(qn_synth_size *out, const char *shape,
                                                 const char *type, qn_err *err);
-// The i-th shape; NULL behind the last.
+// The i-th shape; NULL after the last.
 QN_API const char *qn_synth_shape_name(size_t i);
 
 #ifdef __cplusplus

@@ -53,7 +53,7 @@ static inline void refuse_warnings(void *arg, qn_log_level level, const char *me
 
 static inline void convert(const char *from, const char *to, const char *type) {
     qn_err err = {0};
-    const qn_convert_opts opts = {.type = type, .log = refuse_warnings};
+    const qn_convert_opts opts = QN_INIT(qn_convert_opts, .type = type, .log = refuse_warnings);
     if (qn_convert(from, to, &opts, &err)) fail_msg("%s: %s", from, err.message);
 }
 
@@ -66,7 +66,7 @@ static inline void *read_tensor(const qn_source *source, const qn_tensor *t) {
 
 static inline qn_key_info find_info(const qn_source *source, const char *name) {
     qn_err err;
-    qn_key_info info = {0};
+    qn_key_info info = QN_INIT(qn_key_info);
     for (size_t i = 0; i < qn_source_n_keys(source) && !info.name; i++) {
         if (!qn_str_is(qn_source_key(source, i)->name, name)) continue;
         ASSERT_OK(qn_source_key_info(&info, source, i, SIZE_MAX, &err));
@@ -77,7 +77,7 @@ static inline qn_key_info find_info(const qn_source *source, const char *name) {
 static inline qn_engine *open_engine(const char *path) {
     qn_err err;
     qn_engine *engine = NULL;
-    const qn_engine_opts opts = {.n_threads = 1, .log = refuse_warnings};
+    const qn_engine_opts opts = QN_INIT(qn_engine_opts, .n_threads = 1, .log = refuse_warnings);
     ASSERT_OK(qn_engine_open(&engine, path, &opts, &err));
     return engine;
 }
@@ -85,9 +85,9 @@ static inline qn_engine *open_engine(const char *path) {
 // The relative error of one file's logits against another's; exactly 0 when they are the same.
 static inline double logits_differ(const char *got_path, const char *want_path) {
     static const int32_t ids[] = {1, 17, 300, 44, 5, 6, 7, 8, 260, 99, 2, 31};
-    const qn_logits_opts opts = {.all_rows = true};
+    const qn_logits_opts opts = QN_INIT(qn_logits_opts, .all_rows = true);
     qn_err err;
-    qn_logits got, want;
+    qn_logits got = QN_INIT(qn_logits), want = QN_INIT(qn_logits);
     qn_engine *a = open_engine(got_path), *b = open_engine(want_path);
     ASSERT_OK(qn_engine_logits(&got, a, ids, sizeof ids / sizeof *ids, &opts, &err));
     ASSERT_OK(qn_engine_logits(&want, b, ids, sizeof ids / sizeof *ids, &opts, &err));

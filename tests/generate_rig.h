@@ -15,13 +15,14 @@ typedef struct talk {
 static inline qn_session *open_session(const qn_engine *engine, int64_t context) {
     qn_err err;
     qn_session *session = NULL;
-    ASSERT_OK(qn_session_create(&session, engine, &(qn_session_opts){.context = context}, &err));
+    ASSERT_OK(
+        qn_session_create(&session, engine, &QN_INIT(qn_session_opts, .context = context), &err));
     return session;
 }
 
 static inline talk open_talk(const char *family, int64_t context) {
     talk t = {.engine = family_open(family, NULL)};
-    t.vocab = qn_engine_get_info(t.engine).n_vocab;
+    t.vocab = engine_info(t.engine).n_vocab;
     t.session = open_session(t.engine, context);
     return t;
 }
@@ -35,7 +36,7 @@ static inline void close_talk(talk *t) {
 static inline qn_result answer(qn_session *session, const int32_t *ids, size_t n,
                                const qn_generate_opts *opts, qn_event_fn *fn, void *arg) {
     qn_err err;
-    qn_result result;
+    qn_result result = QN_INIT(qn_result);
     ASSERT_OK(qn_session_set_prompt(session, ids, n, &err));
     ASSERT_OK(qn_generate(&result, session, opts, fn, arg, &err));
     return result;
@@ -53,7 +54,7 @@ static inline void assert_same_answer(const qn_result *got, const qn_result *wan
         got->stop != want->stop)
         fail_msg("%s: ends by %s, the other by %s", what, qn_reason_name(got->reason),
                  qn_reason_name(want->reason));
-    if (got->size != want->size || memcmp(got->text, want->text, got->size + 1) != 0)
+    if (got->text_size != want->text_size || memcmp(got->text, want->text, got->text_size + 1) != 0)
         fail_msg("%s: text '%s', want '%s'", what, got->text, want->text);
 }
 
@@ -81,9 +82,9 @@ enum { MOST_HEARD = 1024 };
 typedef struct heard {
     int32_t tokens[MOST_HEARD];
     float logprobs[MOST_HEARD];
-    qn_scored top[MOST_HEARD]; // the best entry
+    qn_token_logprob top[MOST_HEARD]; // the best entry
     int64_t positions[MOST_HEARD];
-    size_t n, n_prompt, n_guessed, n_ends;
+    size_t n, n_prompt, n_drafted, n_ends;
     char text[8 * MOST_HEARD];
     size_t size;
     qn_reason reason;
@@ -92,9 +93,9 @@ typedef struct heard {
 
 static inline bool hear_row(heard *h, const qn_event *e) {
     assert_int_equal(h->n_ends, 0); // an ended row is silent
-    assert_true(h->size + e->size < sizeof h->text);
-    if (e->size) memcpy(h->text + h->size, e->text, e->size);
-    h->size += e->size;
+    assert_true(h->size + e->text_size < sizeof h->text);
+    if (e->text_size) memcpy(h->text + h->size, e->text, e->text_size);
+    h->size += e->text_size;
     if (e->token < 0) {
         h->n_ends++;
         h->reason = e->reason;
@@ -108,7 +109,7 @@ static inline bool hear_row(heard *h, const qn_event *e) {
     if (e->n_top) h->top[h->n] = e->top[0];
     h->n++;
     h->n_prompt += e->is_prompt;
-    h->n_guessed += e->is_guessed;
+    h->n_drafted += e->is_drafted;
     return h->stop_after == 0 || h->n < h->stop_after;
 }
 

@@ -22,7 +22,8 @@ static void test_engine(void **state) {
         qn_err err = {0};
         qn_engine *engine;
         qn_template *own, *file, *none = NULL;
-        ASSERT_OK(qn_engine_open(&engine, models[i], &(qn_engine_opts){.no_weights = true}, &err));
+        ASSERT_OK(
+            qn_engine_open(&engine, models[i], &QN_INIT(qn_engine_opts, .no_weights = true), &err));
         ASSERT_OK(qn_engine_template(&own, engine, NULL, &err));
         ASSERT_FAILS(qn_engine_template(&none, engine, "rag", &err), QN_UNSUPPORTED, "'rag'");
         assert_null(none);

@@ -17,7 +17,7 @@ static int32_t *read_ids(const qn_engine *engine, const char *text, size_t *n) {
     qn_err err;
     int32_t *ids;
     ASSERT_OK(qn_tokenize(&ids, n, qn_engine_tokenizer(engine), text, strlen(text),
-                          &(qn_tokenize_opts){.special = true}, &err));
+                          &QN_INIT(qn_tokenize_opts, .special = true), &err));
     return ids;
 }
 
@@ -37,7 +37,9 @@ static qn_result answer_text(qn_session *session, const char *text, const qn_gen
 static void generated_is_stepped(void **state) {
     (void)state;
     enum { N = 24 };
-    static const qn_sample_opts samples[] = {{0}, {.temperature = 0.8f, .seed = 5}};
+    static const qn_sample_opts samples[] = {
+        QN_INITIALIZER(qn_sample_opts),
+        QN_INITIALIZER(qn_sample_opts, .temperature = 0.8f, .seed = 5)};
     for (size_t f = 0; f < N_FAMILIES; f++) {
         talk t = open_talk(families[f], CONTEXT);
         const qn_tokenizer *tokenizer = qn_engine_tokenizer(t.engine);
@@ -53,8 +55,8 @@ static void generated_is_stepped(void **state) {
                 if (tokenizer && qn_tokenizer_is_end(tokenizer, want[n])) break;
             }
             for (int naive = 0; naive < 2; naive++) {
-                const qn_generate_opts opts = {
-                    .sample = samples[i], .max_tokens = N, .naive = naive};
+                const qn_generate_opts opts = QN_INIT(qn_generate_opts, .sample = &samples[i],
+                                                      .max_tokens = N, .naive = naive);
                 qn_result got = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
                 assert_int_equal(got.n_tokens, n);
                 assert_int_equal(got.reason, n < N ? QN_REASON_END : QN_REASON_LENGTH);
@@ -74,12 +76,12 @@ static void events_add_up(void **state) {
     talk t = open_talk(mini, 512);
     heard *h = qn_alloc(1, sizeof *h);
     qn_err err;
-    const qn_generate_opts opts = {.max_tokens = 50};
+    const qn_generate_opts opts = QN_INIT(qn_generate_opts, .max_tokens = 50);
     qn_result got = answer_text(t.session, story, &opts, h);
     assert_int_equal(h->n, got.n_tokens);
     assert_memory_equal(h->tokens, got.tokens, h->n * sizeof *h->tokens);
-    assert_int_equal(h->size, got.size);
-    assert_memory_equal(h->text, got.text, got.size);
+    assert_int_equal(h->size, got.text_size);
+    assert_memory_equal(h->text, got.text, got.text_size);
     assert_int_equal(h->reason, got.reason);
     assert_int_equal(h->n_ends, 1);
     for (size_t i = 0; i < h->n; i++) assert_int_equal(h->positions[i], got.n_prompt + (int64_t)i);
@@ -110,11 +112,11 @@ static void an_end_token_ends_the_answer(void **state) {
     const size_t n_short = got.n_tokens;
     qn_result_deinit(&got);
     // min_tokens: no end before; then as soon as the model wants.
-    got = answer_text(t.session, sum, &(qn_generate_opts){.min_tokens = 30}, &h);
+    got = answer_text(t.session, sum, &QN_INIT(qn_generate_opts, .min_tokens = 30), &h);
     assert_true(got.n_tokens >= 30 && n_short < 30);
     qn_result_deinit(&got);
-    got =
-        answer_text(t.session, sum, &(qn_generate_opts){.ignore_end = true, .max_tokens = 60}, &h);
+    got = answer_text(t.session, sum,
+                      &QN_INIT(qn_generate_opts, .ignore_end = true, .max_tokens = 60), &h);
     assert_int_equal(got.n_tokens, 60);
     assert_int_equal(got.reason, QN_REASON_LENGTH);
     for (size_t i = 0; i < 60; i++)
@@ -126,11 +128,13 @@ static void an_end_token_ends_the_answer(void **state) {
 static void a_stop_token_is_not_returned(void **state) {
     (void)state;
     talk t = open_talk(mini, 512);
-    qn_result plain = answer_text(t.session, story, &(qn_generate_opts){.max_tokens = 20}, NULL);
+    qn_result plain =
+        answer_text(t.session, story, &QN_INIT(qn_generate_opts, .max_tokens = 20), NULL);
     const int32_t stop = plain.tokens[7];
     size_t first = 0;
     while (plain.tokens[first] != stop) first++;
-    qn_generate_opts opts = {.max_tokens = 20, .stop_tokens = &stop, .n_stop_tokens = 1};
+    qn_generate_opts opts =
+        QN_INIT(qn_generate_opts, .max_tokens = 20, .stop_tokens = &stop, .n_stop_tokens = 1);
     qn_result got = answer_text(t.session, story, &opts, NULL);
     assert_int_equal(got.reason, QN_REASON_STOP);
     assert_int_equal(got.stop_token, stop);
@@ -151,24 +155,21 @@ static void a_stop_string_cuts_the_text(void **state) {
     (void)state;
     talk t = open_talk(mini, 512);
     heard *h = qn_alloc(1, sizeof *h);
-    const qn_generate_opts plain_opts = {.max_tokens = 30};
+    const qn_generate_opts plain_opts = QN_INIT(qn_generate_opts, .max_tokens = 30);
     qn_result plain = answer_text(t.session, story, &plain_opts, NULL);
-    for (size_t at = 1; at + 8 < plain.size; at += 5) {
+    for (size_t at = 1; at + 8 < plain.text_size; at += 5) {
         char stop[8] = {0};
         memcpy(stop, plain.text + at, sizeof stop - 1);
         const char *const stops[] = {"never in this text", stop};
         for (int guessed = 0; guessed < 2; guessed++) {
-            const qn_generate_opts opts = {.max_tokens = 30,
-                                           .stops = stops,
-                                           .n_stops = 2,
-                                           .lookup = guessed,
-                                           .draft_most = 6,
-                                           .draft_least = guessed ? 6 : 0};
+            const qn_generate_opts opts =
+                QN_INIT(qn_generate_opts, .max_tokens = 30, .stops = stops, .n_stops = 2,
+                        .lookup = guessed, .draft_max = 6, .draft_min = guessed ? 6 : 0);
             qn_result got = answer_text(t.session, story, &opts, h);
             const size_t want = (size_t)(strstr(plain.text, stop) - plain.text);
             assert_int_equal(got.reason, QN_REASON_STOP);
             assert_int_equal(got.stop, 1);
-            assert_int_equal(got.size, want);
+            assert_int_equal(got.text_size, want);
             assert_int_equal(h->size, want); // nothing of it was shown
             assert_memory_equal(h->text, plain.text, want);
             assert_memory_equal(got.tokens, plain.tokens, got.n_tokens * sizeof *got.tokens);
@@ -177,13 +178,14 @@ static void a_stop_string_cuts_the_text(void **state) {
     }
     // A beginning of a stop that comes to nothing is shown in the end.
     char half[64] = {0};
-    memcpy(half, plain.text + plain.size - 4, 4);
+    memcpy(half, plain.text + plain.text_size - 4, 4);
     strcat(half, "\x01 and more");
     const char *const stops[] = {half};
-    const qn_generate_opts opts = {.max_tokens = 30, .stops = stops, .n_stops = 1};
+    const qn_generate_opts opts =
+        QN_INIT(qn_generate_opts, .max_tokens = 30, .stops = stops, .n_stops = 1);
     qn_result got = answer_text(t.session, story, &opts, h);
     assert_same_answer(&got, &plain, "held back");
-    assert_int_equal(h->size, plain.size);
+    assert_int_equal(h->size, plain.text_size);
     qn_result_deinit(&got);
     qn_result_deinit(&plain);
     qn_free(h);
@@ -194,8 +196,8 @@ static void early_stop_strings_are_text(void **state) {
     (void)state;
     talk t = open_talk(mini, 512);
     const char *const stops[] = {"e", "a"};
-    const qn_generate_opts opts = {
-        .min_tokens = 12, .max_tokens = 60, .stops = stops, .n_stops = 2};
+    const qn_generate_opts opts =
+        QN_INIT(qn_generate_opts, .min_tokens = 12, .max_tokens = 60, .stops = stops, .n_stops = 2);
     qn_result got = answer_text(t.session, story, &opts, NULL);
     assert_int_equal(got.reason, QN_REASON_STOP);
     assert_true(got.n_tokens >= 12);
@@ -209,7 +211,8 @@ static void a_caller_can_end_it(void **state) {
     talk t = open_talk(mini, 512);
     heard h = {.stop_after = 5};
     const char *const stops[] = {"\x01"};
-    const qn_generate_opts opts = {.stops = stops, .n_stops = 1, .lookup = true, .draft_least = 8};
+    const qn_generate_opts opts =
+        QN_INIT(qn_generate_opts, .stops = stops, .n_stops = 1, .lookup = true, .draft_min = 8);
     qn_result got = answer_text(t.session, story, &opts, &h);
     assert_int_equal(got.reason, QN_REASON_CALLER);
     assert_int_equal(got.n_tokens, 5);
@@ -232,17 +235,18 @@ static void characters_come_whole(void **state) {
         int32_t ids[N_IDS];
         random_ids(ids, N_IDS, t.vocab, seed);
         *h = (heard){0};
-        const qn_generate_opts opts = {
-            .sample = {.temperature = 2, .seed = seed}, .max_tokens = 60, .ignore_end = true};
+        const qn_generate_opts opts = QN_INIT(
+            qn_generate_opts, .sample = &QN_INIT(qn_sample_opts, .temperature = 2, .seed = seed),
+            .max_tokens = 60, .ignore_end = true);
         qn_result got = answer(t.session, ids, N_IDS, &opts, hear, h);
-        assert_int_equal(h->size, got.size);
-        assert_memory_equal(h->text, got.text, got.size);
+        assert_int_equal(h->size, got.text_size);
+        assert_memory_equal(h->text, got.text, got.text_size);
         qn_err err;
         char *text;
         size_t size;
         ASSERT_OK(qn_detokenize(&text, &size, qn_engine_tokenizer(t.engine), got.tokens,
                                 got.n_tokens, false, &err));
-        assert_int_equal(size, got.size);
+        assert_int_equal(size, got.text_size);
         assert_memory_equal(text, got.text, size);
         qn_free(text);
         qn_result_deinit(&got);
@@ -280,23 +284,24 @@ static void a_grammar_is_kept(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         qn_grammar *grammar = make_grammar(t.engine, QN_GRAMMAR_REGEX, cases[i].text);
         for (uint64_t seed = 0; seed < 4; seed++) {
-            qn_generate_opts opts = {.sample = {.temperature = seed ? 1.5f : 0, .seed = seed},
-                                     .grammar = grammar,
-                                     .min_tokens = cases[i].min_tokens,
-                                     .ignore_end = cases[i].ignore_end};
+            qn_generate_opts opts = QN_INIT(
+                qn_generate_opts,
+                .sample = &QN_INIT(qn_sample_opts, .temperature = seed ? 1.5f : 0, .seed = seed),
+                .grammar = grammar, .min_tokens = cases[i].min_tokens,
+                .ignore_end = cases[i].ignore_end);
             qn_result want = answer_text(t.session, story, &opts, NULL);
             assert_int_equal(want.reason, QN_REASON_END);
             qn_err err;
             bool fits = false;
             qn_matcher *matcher;
             ASSERT_OK(qn_matcher_create(&matcher, grammar, t.vocab, &err));
-            ASSERT_OK(qn_matcher_feed(&fits, matcher, want.text, want.size, &err));
+            ASSERT_OK(qn_matcher_feed(&fits, matcher, want.text, want.text_size, &err));
             if (!fits || !qn_matcher_may_end(matcher))
                 fail_msg("%s: '%s'", cases[i].text, want.text);
             qn_matcher_destroy(matcher);
             opts.draft = draft;
             opts.lookup = seed % 2;
-            opts.draft_most = opts.draft_least = 5;
+            opts.draft_max = opts.draft_min = 5;
             qn_result got = answer_text(t.session, story, &opts, NULL);
             assert_same_answer(&got, &want, cases[i].text);
             qn_result_deinit(&got);
@@ -315,8 +320,9 @@ static void a_grammar_of_another_vocabulary_is_refused(void **state) {
     qn_grammar *grammar = make_grammar(other.engine, QN_GRAMMAR_REGEX, "a");
     qn_generation *g;
     ASSERT_OK(qn_session_set_prompt(t.session, (const int32_t[]){1, 2, 3}, 3, &err));
-    ASSERT_FAILS(qn_generation_create(&g, t.session, &(qn_generate_opts){.grammar = grammar}, &err),
-                 QN_ARGUMENT, "4096");
+    ASSERT_FAILS(
+        qn_generation_create(&g, t.session, &QN_INIT(qn_generate_opts, .grammar = grammar), &err),
+        QN_ARGUMENT, "4096");
     qn_grammar_destroy(grammar);
     close_talk(&t);
     close_talk(&other);
@@ -340,12 +346,10 @@ static void logprobs_are_those_of_the_text(void **state) {
         talk t = open_talk(families[f], CONTEXT);
         int32_t ids[100];
         random_ids(ids, 100, t.vocab, 3);
-        qn_generate_opts opts = {.sample = {.temperature = 1, .seed = 4},
-                                 .max_tokens = 10,
-                                 .ignore_end = true,
-                                 .logprobs = true,
-                                 .n_top = 3,
-                                 .prompt_logprobs = true};
+        qn_generate_opts opts = QN_INIT(
+            qn_generate_opts, .sample = &QN_INIT(qn_sample_opts, .temperature = 1, .seed = 4),
+            .max_tokens = 10, .ignore_end = true, .logprobs = true, .n_top = 3,
+            .prompt_logprobs = true);
         for (int naive = 0; naive < 2; naive++) {
             h[naive] = (heard){0};
             opts.naive = naive;
@@ -360,9 +364,9 @@ static void logprobs_are_those_of_the_text(void **state) {
         size_t n;
         const int32_t *tokens = qn_session_tokens(t.session, &n);
         assert_int_equal(n, 110);
-        qn_logits all;
-        ASSERT_OK(
-            qn_engine_logits(&all, t.engine, tokens, n, &(qn_logits_opts){.all_rows = true}, &err));
+        qn_logits all = QN_INIT(qn_logits);
+        ASSERT_OK(qn_engine_logits(&all, t.engine, tokens, n,
+                                   &QN_INIT(qn_logits_opts, .all_rows = true), &err));
         for (size_t i = 1; i < n; i++) {
             const float *scores = all.logits + (int64_t)(i - 1) * t.vocab;
             const double base = log_sum(scores, t.vocab);
@@ -387,7 +391,8 @@ static void a_prompt_alone_is_scored(void **state) {
     heard *h = qn_alloc(1, sizeof *h);
     int32_t ids[64];
     random_ids(ids, 64, t.vocab, 3);
-    const qn_generate_opts opts = {.max_tokens = -1, .prompt_logprobs = true};
+    const qn_generate_opts opts =
+        QN_INIT(qn_generate_opts, .max_tokens = -1, .prompt_logprobs = true);
     qn_result got = answer(t.session, ids, 64, &opts, hear, h);
     assert_int_equal(h->n, 63);
     assert_int_equal(got.n_tokens, 0);
@@ -410,7 +415,8 @@ static void a_full_context_ends_the_answer(void **state) {
         talk t = open_talk(families[f], 60);
         int32_t ids[60];
         random_ids(ids, 60, t.vocab, 5);
-        qn_generate_opts opts = {.ignore_end = true, .lookup = true, .draft_least = 8};
+        qn_generate_opts opts =
+            QN_INIT(qn_generate_opts, .ignore_end = true, .lookup = true, .draft_min = 8);
         qn_result got = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
         assert_int_equal(got.reason, QN_REASON_LENGTH);
         assert_int_equal(got.n_tokens, 60 - N_IDS);
@@ -427,12 +433,13 @@ static void a_full_context_ends_the_answer(void **state) {
 // session reads what is left; positions go on.
 static qn_result shift_by_hand(talk *t, const int32_t *ids, const qn_generate_opts *opts) {
     qn_err err;
-    qn_result out = {.tokens = qn_alloc((size_t)opts->max_tokens, sizeof *out.tokens)};
+    qn_result out =
+        QN_INIT(qn_result, .tokens = qn_alloc((size_t)opts->max_tokens, sizeof *out.tokens));
     int32_t tokens[64];
     size_t n = N_IDS, shifted = 0;
     qn_sampler *sampler;
     ASSERT_OK(qn_sampler_create(&sampler, NULL, t->vocab, &err));
-    ASSERT_OK(qn_sampler_set(sampler, &opts->sample, &err));
+    ASSERT_OK(qn_sampler_set(sampler, opts->sample, &err));
     memcpy(tokens, ids, N_IDS * sizeof *ids);
     while (out.n_tokens < (size_t)opts->max_tokens) {
         if (n == 64) {
@@ -441,7 +448,7 @@ static qn_result shift_by_hand(talk *t, const int32_t *ids, const qn_generate_op
             n -= dropped;
             shifted += dropped;
         }
-        qn_logits logits;
+        qn_logits logits = QN_INIT(qn_logits);
         ASSERT_OK(qn_engine_logits(&logits, t->engine, tokens, n, NULL, &err));
         const qn_sampler_in in = {
             .logits = logits.logits, .tokens = tokens, .n_tokens = n, .position = n + shifted};
@@ -473,13 +480,11 @@ static void a_shift_forgets_the_middle(void **state) {
         talk t = open_talk(families[f], 64);
         int32_t ids[N_IDS];
         random_ids(ids, N_IDS, t.vocab, 6);
-        qn_generate_opts opts = {.sample = {.temperature = 0.9f,
-                                            .seed = 8,
-                                            .biases = biases,
-                                            .n_biases = forbid_ends(biases, 16, &t)},
-                                 .max_tokens = 120,
-                                 .shift = true,
-                                 .keep = 10};
+        qn_generate_opts opts =
+            QN_INIT(qn_generate_opts,
+                    .sample = &QN_INIT(qn_sample_opts, .temperature = 0.9f, .seed = 8,
+                                       .biases = biases, .n_biases = forbid_ends(biases, 16, &t)),
+                    .max_tokens = 120, .shift = true, .keep = 10);
         if (t.engine->prefill.n_leaves[QN_PLACE_STATE]) {
             qn_generation *g;
             ASSERT_OK(qn_session_set_prompt(t.session, ids, N_IDS, &err));
@@ -494,7 +499,7 @@ static void a_shift_forgets_the_middle(void **state) {
             opts.naive = way == 1;
             opts.lookup = way == 2;
             opts.draft = way == 3 ? draft : NULL;
-            opts.draft_least = way > 1 ? 4 : 0;
+            opts.draft_min = way > 1 ? 4 : 0;
             qn_result got = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
             assert_int_equal(got.n_tokens, 120);
             if (memcmp(got.tokens, want.tokens, 120 * sizeof *want.tokens) != 0)
@@ -514,24 +519,29 @@ static void wrong_options_are_named(void **state) {
     (void)state;
     static const int32_t outside = 1 << 30;
     static const char *const empty[] = {""};
+    static const qn_sample_opts cold = QN_INITIALIZER(qn_sample_opts, .temperature = -1),
+                                no_number = QN_INITIALIZER(qn_sample_opts, .temperature = NAN);
     static const struct {
         qn_generate_opts opts;
         qn_status status;
         const char *part;
     } cases[] = {
-        {{.min_tokens = -1}, QN_ARGUMENT, "min_tokens -1"},
-        {{.max_tokens = -2}, QN_ARGUMENT, "max_tokens -2"},
-        {{.min_tokens = 9, .max_tokens = 8}, QN_ARGUMENT, "min_tokens 9, max_tokens 8"},
-        {{.n_top = 257}, QN_ARGUMENT, "n_top 257"},
-        {{.n_top = -1}, QN_ARGUMENT, "n_top -1"},
-        {{.draft_most = -1}, QN_ARGUMENT, "draft_most -1"},
-        {{.draft_least = 9}, QN_ARGUMENT, "draft_least 9"},
-        {{.shift = true, .keep = -1}, QN_ARGUMENT, "keep -1"},
-        {{.shift = true, .keep = CONTEXT - 1}, QN_ARGUMENT, "keep 255, want 0 to 254"},
-        {{.stop_tokens = &outside, .n_stop_tokens = 1}, QN_ARGUMENT, "stop token 1073741824"},
-        {{.stops = empty, .n_stops = 1}, QN_ARGUMENT, "stop"},
-        {{.sample = {.temperature = -1}}, QN_ARGUMENT, "temperature"},
-        {{.sample = {.temperature = NAN}}, QN_ARGUMENT, "temperature"},
+        {QN_INITIALIZER(qn_generate_opts, .min_tokens = -1), QN_ARGUMENT, "min_tokens -1"},
+        {QN_INITIALIZER(qn_generate_opts, .max_tokens = -2), QN_ARGUMENT, "max_tokens -2"},
+        {QN_INITIALIZER(qn_generate_opts, .min_tokens = 9, .max_tokens = 8), QN_ARGUMENT,
+         "min_tokens 9, max_tokens 8"},
+        {QN_INITIALIZER(qn_generate_opts, .n_top = 257), QN_ARGUMENT, "n_top 257"},
+        {QN_INITIALIZER(qn_generate_opts, .n_top = -1), QN_ARGUMENT, "n_top -1"},
+        {QN_INITIALIZER(qn_generate_opts, .draft_max = -1), QN_ARGUMENT, "draft_max -1"},
+        {QN_INITIALIZER(qn_generate_opts, .draft_min = 9), QN_ARGUMENT, "draft_min 9"},
+        {QN_INITIALIZER(qn_generate_opts, .shift = true, .keep = -1), QN_ARGUMENT, "keep -1"},
+        {QN_INITIALIZER(qn_generate_opts, .shift = true, .keep = CONTEXT - 1), QN_ARGUMENT,
+         "keep 255, want 0 to 254"},
+        {QN_INITIALIZER(qn_generate_opts, .stop_tokens = &outside, .n_stop_tokens = 1), QN_ARGUMENT,
+         "stop token 1073741824"},
+        {QN_INITIALIZER(qn_generate_opts, .stops = empty, .n_stops = 1), QN_ARGUMENT, "stop"},
+        {QN_INITIALIZER(qn_generate_opts, .sample = &cold), QN_ARGUMENT, "temperature"},
+        {QN_INITIALIZER(qn_generate_opts, .sample = &no_number), QN_ARGUMENT, "temperature"},
     };
     qn_err err;
     talk t = open_talk("qwen3", CONTEXT);
@@ -546,7 +556,8 @@ static void wrong_options_are_named(void **state) {
     const char **many = qn_alloc(100000, sizeof *many);
     for (size_t i = 0; i < 100000; i++) many[i] = "x";
     ASSERT_FAILS(qn_generation_create(&g, t.session,
-                                      &(qn_generate_opts){.stops = many, .n_stops = 100000}, &err),
+                                      &QN_INIT(qn_generate_opts, .stops = many, .n_stops = 100000),
+                                      &err),
                  QN_LIMIT, "100000");
     qn_free(many);
     assert_string_equal(qn_reason_name(QN_REASON_LENGTH), "length");

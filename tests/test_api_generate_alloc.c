@@ -25,16 +25,12 @@ static void tokens_allocate_nothing(void **state) {
             qn_err err;
             qn_generation *g;
             long seen[2] = {0};
-            const qn_generate_opts opts = {.sample = {.temperature = way % 2 ? 0.8f : 0},
-                                           .max_tokens = N_NEW,
-                                           .ignore_end = true,
-                                           .stops = stops,
-                                           .n_stops = 2,
-                                           .logprobs = true,
-                                           .n_top = 5,
-                                           .draft = way > 1 ? draft : NULL,
-                                           .lookup = way == 3,
-                                           .draft_least = way > 1 ? 3 : 0};
+            const qn_generate_opts opts =
+                QN_INIT(qn_generate_opts,
+                        .sample = &QN_INIT(qn_sample_opts, .temperature = way % 2 ? 0.8f : 0),
+                        .max_tokens = N_NEW, .ignore_end = true, .stops = stops, .n_stops = 2,
+                        .logprobs = true, .n_top = 5, .draft = way > 1 ? draft : NULL,
+                        .lookup = way == 3, .draft_min = way > 1 ? 3 : 0);
             ASSERT_OK(qn_session_set_prompt(t.session, ids, 40, &err));
             ASSERT_OK(qn_generation_create(&g, t.session, &opts, &err));
             while (!g->result.reason) ASSERT_OK(step_rows(NULL, &g, 1, look, seen, &err));

@@ -10,23 +10,20 @@
 enum { CONTEXT = 256, N_IDS = 40, N_NEW = 40 };
 
 static const qn_sample_opts samples[] = {
-    {0},
-    {.temperature = 0.8f, .seed = 1},
-    {.temperature = 0.8f, .seed = 2},
-    {.temperature = 0.8f, .seed = 3},
-    {.temperature = 0},
-    {.temperature = 0.8f, .seed = 4, .top_k = 5},
+    QN_INITIALIZER(qn_sample_opts),
+    QN_INITIALIZER(qn_sample_opts, .temperature = 0.8f, .seed = 1),
+    QN_INITIALIZER(qn_sample_opts, .temperature = 0.8f, .seed = 2),
+    QN_INITIALIZER(qn_sample_opts, .temperature = 0.8f, .seed = 3),
+    QN_INITIALIZER(qn_sample_opts, .temperature = 0),
+    QN_INITIALIZER(qn_sample_opts, .temperature = 0.8f, .seed = 4, .top_k = 5),
 };
 enum { N_SAMPLES = sizeof samples / sizeof samples[0] };
 
 // The last two ask for nothing but tokens: the best scores are enough for them.
 static qn_generate_opts options(size_t sample) {
     const bool is_bare = sample >= N_SAMPLES - 2;
-    return (qn_generate_opts){.sample = samples[sample],
-                              .max_tokens = N_NEW,
-                              .ignore_end = !is_bare,
-                              .logprobs = !is_bare,
-                              .n_top = 2};
+    return QN_INIT(qn_generate_opts, .sample = &samples[sample], .max_tokens = N_NEW,
+                   .ignore_end = !is_bare, .logprobs = !is_bare, .n_top = 2);
 }
 
 // Half of the ids come twice, so that there is something to look up.
@@ -77,7 +74,7 @@ static qn_result answer_guessed(qn_session *session, const int32_t *ids,
     g->guesser.fn_arg = arg;
     while (!g->result.reason) ASSERT_OK(step_rows(NULL, &g, 1, hear, h, &err));
     const qn_result result = g->result;
-    g->result = (qn_result){0};
+    g->result = QN_INIT(qn_result);
     qn_generation_destroy(g);
     return result;
 }
@@ -113,16 +110,16 @@ static void any_guess_gives_the_plain_answer(void **state) {
                             .random = (uint64_t)k,
                             .errs = errs[k % 4],
                             .vocab = t.vocab};
-                opts.draft_most = opts.draft_least = 1 + (int32_t)((f + 3 * i + (size_t)k) % 16);
+                opts.draft_max = opts.draft_min = 1 + (int32_t)((f + 3 * i + (size_t)k) % 16);
                 *h = (heard){0};
                 qn_result got =
                     answer_guessed(t.session, ids, &opts, k == 4 ? guess_nonsense : guess, &o, h);
                 assert_same_answer(&got, &want, families[f]);
                 assert_same_heard(h, plain, families[f]);
-                assert_int_equal(h->n_guessed, got.n_accepted);
-                if (k == 0) assert_int_equal(got.n_accepted, got.n_guessed);
+                assert_int_equal(h->n_drafted, got.n_accepted);
+                if (k == 0) assert_int_equal(got.n_accepted, got.n_drafted);
                 if (k == 1) assert_int_equal(got.n_accepted, 0);
-                if (k < 4 && want.n_tokens > 2) assert_true(got.n_guessed > 0);
+                if (k < 4 && want.n_tokens > 2) assert_true(got.n_drafted > 0);
                 if (k == 0 && want.n_tokens > 2) assert_true(got.n_steps < want.n_steps);
                 qn_result_deinit(&got);
             }
@@ -145,15 +142,17 @@ static void any_draft_gives_the_plain_answer(void **state) {
         make_ids(ids, t.vocab, 8);
         for (size_t i = 0; i < N_SAMPLES; i++) {
             qn_generate_opts opts = options(i);
-            if (opts.sample.top_k == 0) opts.sample.top_k = 30; // a draft looks at the likely ones
+            qn_sample_opts sample = samples[i];
+            if (sample.top_k == 0) sample.top_k = 30; // a draft looks at the likely ones
+            opts.sample = &sample;
             qn_result want = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
-            opts.draft_most = opts.draft_least = 5;
+            opts.draft_max = opts.draft_min = 5;
             opts.draft = own;
             qn_result got = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
             assert_same_answer(&got, &want, families[f]);
-            assert_true(got.n_guessed > 0);
+            assert_true(got.n_drafted > 0);
             if (want.reason == QN_REASON_LENGTH) // else some were guessed behind the end
-                assert_int_equal(got.n_accepted, got.n_guessed);
+                assert_int_equal(got.n_accepted, got.n_drafted);
             qn_result_deinit(&got);
             opts.draft = NULL;
             opts.lookup = true;
@@ -161,7 +160,7 @@ static void any_draft_gives_the_plain_answer(void **state) {
             assert_same_answer(&got, &want, families[f]);
             qn_result_deinit(&got);
             opts.draft = own;
-            opts.draft_least = 0; // as many as pay: any number gives the same
+            opts.draft_min = 0; // as many as pay: any number gives the same
             got = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
             assert_same_answer(&got, &want, families[f]);
             qn_result_deinit(&got);
@@ -189,11 +188,11 @@ static void another_model_as_draft(void **state) {
             qn_generate_opts opts = options(k);
             qn_result want = answer(t->session, ids, N_IDS, &opts, NULL, NULL);
             opts.draft = other->session;
-            opts.draft_most = opts.draft_least = 4;
+            opts.draft_max = opts.draft_min = 4;
             qn_result got = answer(t->session, ids, N_IDS, &opts, NULL, NULL);
             assert_same_answer(&got, &want, models[i]);
-            assert_true(got.n_guessed > 0);
-            assert_true(got.n_accepted < got.n_guessed);
+            assert_true(got.n_drafted > 0);
+            assert_true(got.n_accepted < got.n_drafted);
             qn_result_deinit(&got);
             qn_result_deinit(&want);
         }
@@ -218,13 +217,13 @@ static void a_draft_may_score_more_or_less(void **state) {
     for (int i = 0; i < 2; i++) {
         int32_t ids[N_IDS];
         make_ids(ids, talks[0].vocab, 11);
-        qn_generate_opts opts = {.max_tokens = N_NEW, .ignore_end = true};
+        qn_generate_opts opts = QN_INIT(qn_generate_opts, .max_tokens = N_NEW, .ignore_end = true);
         qn_result want = answer(talks[i].session, ids, N_IDS, &opts, NULL, NULL);
         opts.draft = talks[1 - i].session;
-        opts.draft_most = opts.draft_least = 4;
+        opts.draft_max = opts.draft_min = 4;
         qn_result got = answer(talks[i].session, ids, N_IDS, &opts, NULL, NULL);
         assert_same_answer(&got, &want, i ? "the wide one" : "the narrow one");
-        assert_true(got.n_guessed > 0);
+        assert_true(got.n_drafted > 0);
         qn_result_deinit(&got);
         qn_result_deinit(&want);
     }
@@ -246,28 +245,29 @@ static void a_trained_draft_is_right_often(void **state) {
         int32_t *ids;
         size_t n;
         ASSERT_OK(qn_tokenize(&ids, &n, qn_engine_tokenizer(t.engine), prompt, sizeof prompt - 1,
-                              &(qn_tokenize_opts){.special = true}, &err));
+                              &QN_INIT(qn_tokenize_opts, .special = true), &err));
         for (size_t i = 0; i < N_SAMPLES; i++) {
-            qn_generate_opts opts = {.sample = samples[i], .max_tokens = 60};
+            qn_generate_opts opts =
+                QN_INIT(qn_generate_opts, .sample = &samples[i], .max_tokens = 60);
             qn_result want = answer(t.session, ids, n, &opts, NULL, NULL);
             opts.draft = draft.session;
-            opts.draft_most = opts.draft_least = 4;
+            opts.draft_max = opts.draft_min = 4;
             opts.lookup = i % 2;
             qn_result got = answer(t.session, ids, n, &opts, NULL, NULL);
             assert_same_answer(&got, &want, targets[m]);
-            assert_true(got.n_accepted > got.n_guessed / 4);
-            assert_true(got.n_accepted < got.n_guessed);
+            assert_true(got.n_accepted > got.n_drafted / 4);
+            assert_true(got.n_accepted < got.n_drafted);
             qn_result_deinit(&got);
             qn_result_deinit(&want);
         }
         // The smaller model is helped by the larger one, too: a draft with recurrent state.
-        qn_generate_opts opts = {.sample = samples[1], .max_tokens = 60};
+        qn_generate_opts opts = QN_INIT(qn_generate_opts, .sample = &samples[1], .max_tokens = 60);
         qn_result want = answer(draft.session, ids, n, &opts, NULL, NULL);
         opts.draft = t.session;
-        opts.draft_most = opts.draft_least = 4;
+        opts.draft_max = opts.draft_min = 4;
         qn_result got = answer(draft.session, ids, n, &opts, NULL, NULL);
         assert_same_answer(&got, &want, "draft");
-        assert_true(got.n_accepted > got.n_guessed / 4);
+        assert_true(got.n_accepted > got.n_drafted / 4);
         qn_result_deinit(&got);
         qn_result_deinit(&want);
         qn_free(ids);
@@ -297,11 +297,11 @@ static void rows_guess_while_others_do_not(void **state) {
             qn_generate_opts opts = options(i % N_SAMPLES);
             opts.max_tokens = 10 + 7 * (int64_t)i;
             want[i] = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
-            opts.draft_most = opts.draft_least = 6;
+            opts.draft_max = opts.draft_min = 6;
             opts.draft = i == 1 ? draft : NULL;
             opts.lookup = i == 2;
             ASSERT_OK(qn_session_create(&sessions[i], t.engine,
-                                        &(qn_session_opts){.share = t.session}, &err));
+                                        &QN_INIT(qn_session_opts, .share = t.session), &err));
             ASSERT_OK(qn_session_set_prompt(sessions[i], ids, N_IDS, &err));
             ASSERT_OK(qn_generation_create(&gens[i], sessions[i], &opts, &err));
             if (i != 3) continue;
@@ -314,9 +314,9 @@ static void rows_guess_while_others_do_not(void **state) {
         while (n_active) ASSERT_OK(step_rows(&n_active, gens, ROWS, NULL, NULL, &err));
         for (size_t i = 0; i < ROWS; i++) {
             assert_same_answer(&gens[i]->result, &want[i], families[f]);
-            const int64_t n_guessed = gens[i]->result.n_guessed;
-            if (i == 0 || i == 4) assert_int_equal(n_guessed, 0);
-            if (i == 1 || i == 3) assert_true(n_guessed > 0);
+            const int64_t n_drafted = gens[i]->result.n_drafted;
+            if (i == 0 || i == 4) assert_int_equal(n_drafted, 0);
+            if (i == 1 || i == 3) assert_true(n_drafted > 0);
             qn_generation_destroy(gens[i]);
             qn_session_destroy(sessions[i]);
             qn_result_deinit(&want[i]);
@@ -342,11 +342,11 @@ static void a_session_goes_on_after_guesses(void **state) {
                     .n_prompt = N_IDS,
                     .errs = 4,
                     .vocab = t.vocab};
-        opts.draft_most = opts.draft_least = 7;
+        opts.draft_max = opts.draft_min = 7;
         heard h = {0};
         qn_result got = answer_guessed(t.session, ids, &opts, guess, &o, &h);
         for (int k = 0; k < 3; k++) {
-            qn_logits fresh;
+            qn_logits fresh = QN_INIT(qn_logits);
             size_t n;
             const int32_t *tokens = qn_session_tokens(t.session, &n);
             ASSERT_OK(qn_engine_logits(&fresh, t.engine, tokens, n, NULL, &err));
@@ -369,17 +369,19 @@ static void wrong_drafts_are_refused(void **state) {
     make_ids(ids, t.vocab, 1);
     qn_generation *gens[1];
     ASSERT_OK(qn_session_set_prompt(t.session, ids, N_IDS, &err));
+    ASSERT_FAILS(qn_generation_create(gens, t.session,
+                                      &QN_INIT(qn_generate_opts, .draft = other.session), &err),
+                 QN_ARGUMENT, "4096 tokens, the model");
     ASSERT_FAILS(
-        qn_generation_create(gens, t.session, &(qn_generate_opts){.draft = other.session}, &err),
-        QN_ARGUMENT, "4096 tokens, the model");
-    ASSERT_FAILS(
-        qn_generation_create(gens, t.session, &(qn_generate_opts){.draft = t.session}, &err),
+        qn_generation_create(gens, t.session, &QN_INIT(qn_generate_opts, .draft = t.session), &err),
         QN_ARGUMENT, "draft session");
     ASSERT_FAILS(qn_generation_create(gens, t.session,
-                                      &(qn_generate_opts){.draft_most = 3, .draft_least = 4}, &err),
-                 QN_ARGUMENT, "draft_least 4");
-    ASSERT_FAILS(qn_generation_create(gens, t.session, &(qn_generate_opts){.draft_most = 17}, &err),
-                 QN_ARGUMENT, "draft_most 17");
+                                      &QN_INIT(qn_generate_opts, .draft_max = 3, .draft_min = 4),
+                                      &err),
+                 QN_ARGUMENT, "draft_min 4");
+    ASSERT_FAILS(
+        qn_generation_create(gens, t.session, &QN_INIT(qn_generate_opts, .draft_max = 17), &err),
+        QN_ARGUMENT, "draft_max 17");
     close_talk(&t);
     close_talk(&other);
 }

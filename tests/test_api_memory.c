@@ -11,7 +11,7 @@ enum { N_PROMPT = 24, N_BEFORE = 16, N_AFTER = 16, N_ALL = N_BEFORE + N_AFTER, N
 
 // Small, and of one thread, for there is much to compute.
 static qn_engine *open_engine(void) {
-    return family_open("qwen3", &(qn_engine_opts){.n_threads = 1});
+    return family_open("qwen3", &QN_INIT(qn_engine_opts, .n_threads = 1));
 }
 
 static const char *const bans[] = {"in", "er", "on", "an", "re", "st", "th", "es"};
@@ -22,23 +22,20 @@ static const struct way {
     const char *name;
     qn_sample_opts opts;
 } ways[] = {
-    {"frequency", {.temperature = 1.2f, .frequency_penalty = 1.5f}},
-    {"presence", {.temperature = 1.2f, .presence_penalty = 2}},
-    {"repeat", {.temperature = 1.2f, .repeat_penalty = 1.7f, .repeat_last_n = -1}},
-    {"dry", {.temperature = 1.2f, .dry_multiplier = 3, .dry_allowed_length = 1}},
-    {"bans", {.temperature = 1.2f, .bans = bans, .n_bans = N_BANS}},
-    {"mirostat", {.temperature = 1.5f, .mirostat = 2, .mirostat_tau = 3, .mirostat_eta = 0.5f}},
-    {"xtc", {.temperature = 1.5f, .xtc_probability = 0.5f, .xtc_threshold = 0.05f}},
-    {"all",
-     {.temperature = 1.5f,
-      .frequency_penalty = 0.5f,
-      .presence_penalty = 0.5f,
-      .repeat_penalty = 1.2f,
-      .dry_multiplier = 1,
-      .bans = bans,
-      .n_bans = N_BANS,
-      .mirostat = 2,
-      .mirostat_eta = 0.5f}},
+    {"frequency", QN_INITIALIZER(qn_sample_opts, .temperature = 1.2f, .frequency_penalty = 1.5f)},
+    {"presence", QN_INITIALIZER(qn_sample_opts, .temperature = 1.2f, .presence_penalty = 2)},
+    {"repeat", QN_INITIALIZER(qn_sample_opts, .temperature = 1.2f, .repeat_penalty = 1.7f,
+                              .repeat_last_n = -1)},
+    {"dry", QN_INITIALIZER(qn_sample_opts, .temperature = 1.2f, .dry_multiplier = 3,
+                           .dry_allowed_length = 1)},
+    {"bans", QN_INITIALIZER(qn_sample_opts, .temperature = 1.2f, .bans = bans, .n_bans = N_BANS)},
+    {"mirostat", QN_INITIALIZER(qn_sample_opts, .temperature = 1.5f, .mirostat = 2,
+                                .mirostat_tau = 3, .mirostat_eta = 0.5f)},
+    {"xtc", QN_INITIALIZER(qn_sample_opts, .temperature = 1.5f, .xtc_probability = 0.5f,
+                           .xtc_threshold = 0.05f)},
+    {"all", QN_INITIALIZER(qn_sample_opts, .temperature = 1.5f, .frequency_penalty = 0.5f,
+                           .presence_penalty = 0.5f, .repeat_penalty = 1.2f, .dry_multiplier = 1,
+                           .bans = bans, .n_bans = N_BANS, .mirostat = 2, .mirostat_eta = 0.5f)},
 };
 enum { N_WAYS = sizeof ways / sizeof *ways };
 
@@ -50,7 +47,7 @@ static int find_ends(void **state) {
     (void)state;
     qn_engine *engine = open_engine();
     const qn_tokenizer *tokenizer = qn_engine_tokenizer(engine);
-    for (int32_t id = 0; id < qn_tokenizer_get_info(tokenizer).n_tokens; id++) {
+    for (int32_t id = 0; id < tokenizer_info(tokenizer).n_tokens; id++) {
         if (!qn_tokenizer_is_end(tokenizer, id)) continue;
         assert_true(n_ends < sizeof ends / sizeof *ends);
         ends[n_ends++] = (qn_bias){id, -INFINITY};
@@ -78,7 +75,8 @@ static void come_back(qn_session **session) {
     qn_err err;
     qn_snapshot *snapshot;
     size_t n;
-    const qn_sample_opts other = {.temperature = 2, .mirostat = 2, .mirostat_eta = 1, .seed = 99};
+    const qn_sample_opts other =
+        QN_INIT(qn_sample_opts, .temperature = 2, .mirostat = 2, .mirostat_eta = 1, .seed = 99);
     ASSERT_OK(qn_session_checkpoint(&snapshot, *session, &err));
     ASSERT_OK(take_steps(&n, *session, 7, &other, &err));
     ASSERT_OK(qn_session_set_prompt(*session, (int32_t[]){1, 2, 3}, 3, &err));
@@ -109,8 +107,8 @@ static void step(qn_session *session, size_t n, const qn_sample_opts *opts) {
 
 static void generate(qn_session *session, size_t n, const qn_sample_opts *opts) {
     qn_err err;
-    qn_result result;
-    const qn_generate_opts o = {.sample = *opts, .max_tokens = (int64_t)n};
+    qn_result result = QN_INIT(qn_result);
+    const qn_generate_opts o = QN_INIT(qn_generate_opts, .sample = opts, .max_tokens = (int64_t)n);
     ASSERT_OK(qn_generate(&result, session, &o, NULL, NULL, &err));
     assert_int_equal(result.n_tokens, n);
     qn_result_deinit(&result);
@@ -119,9 +117,9 @@ static void generate(qn_session *session, size_t n, const qn_sample_opts *opts) 
 // Guesses decide how many tokens a step gives, and never which.
 static void generate_guessing(qn_session *session, size_t n, const qn_sample_opts *opts) {
     qn_err err;
-    qn_result result;
-    const qn_generate_opts o = {
-        .sample = *opts, .max_tokens = (int64_t)n, .lookup = true, .draft_least = 3};
+    qn_result result = QN_INIT(qn_result);
+    const qn_generate_opts o = QN_INIT(qn_generate_opts, .sample = opts, .max_tokens = (int64_t)n,
+                                       .lookup = true, .draft_min = 3);
     ASSERT_OK(qn_generate(&result, session, &o, NULL, NULL, &err));
     assert_int_equal(result.n_tokens, n);
     qn_result_deinit(&result);
@@ -134,7 +132,7 @@ static void answer_leaving(int32_t *to, const qn_engine *engine, const qn_sample
     int32_t ids[N_PROMPT];
     size_t n;
     qn_session *session = open_session(engine, 128);
-    random_ids(ids, N_PROMPT, qn_engine_get_info(engine).n_vocab, 3);
+    random_ids(ids, N_PROMPT, engine_info(engine).n_vocab, 3);
     ASSERT_OK(qn_session_set_prompt(session, ids, N_PROMPT, &err));
     if (n_before) go_on(session, n_before, opts);
     leave(&session);
@@ -196,7 +194,7 @@ static void a_ban_reaches_across(void **state) {
     qn_engine *engine = open_engine();
     leave_fn *const leaves[] = {stay, come_back, fork_off};
     go_on_fn *const ways_on[] = {step, generate};
-    const qn_sample_opts free = {.biases = ends, .n_biases = n_ends};
+    const qn_sample_opts free = QN_INIT(qn_sample_opts, .biases = ends, .n_biases = n_ends);
     int32_t without[N_ALL];
     char *text;
     size_t size;
@@ -230,7 +228,7 @@ static void generations_and_steps_take_turns(void **state) {
         size_t n;
         answer_leaving(want, engine, &opts, stay, step, 0);
         qn_session *session = open_session(engine, 128);
-        random_ids(ids, N_PROMPT, qn_engine_get_info(engine).n_vocab, 3);
+        random_ids(ids, N_PROMPT, engine_info(engine).n_vocab, 3);
         ASSERT_OK(qn_session_set_prompt(session, ids, N_PROMPT, &err));
         for (int i = 0; i < 4; i++) (i % 2 ? step : generate)(session, N_ALL / 4, &opts);
         const int32_t *tokens = qn_session_tokens(session, &n);
@@ -251,9 +249,9 @@ static void a_generation_half_way_is_restored(void **state) {
         size_t n;
         answer_leaving(want, engine, &opts, stay, generate, 0);
         qn_session *session = open_session(engine, 128), *fork = NULL;
-        random_ids(ids, N_PROMPT, qn_engine_get_info(engine).n_vocab, 3);
+        random_ids(ids, N_PROMPT, engine_info(engine).n_vocab, 3);
         ASSERT_OK(qn_session_set_prompt(session, ids, N_PROMPT, &err));
-        const qn_generate_opts o = {.sample = opts, .max_tokens = N_ALL};
+        const qn_generate_opts o = QN_INIT(qn_generate_opts, .sample = &opts, .max_tokens = N_ALL);
         qn_generation *generation;
         ASSERT_OK(qn_generation_create(&generation, session, &o, &err));
         for (size_t i = 0, active = 1; active; i++) {
@@ -278,7 +276,7 @@ static void a_new_prompt_begins_anew(void **state) {
     qn_engine *engine = open_engine();
     qn_session *used = open_session(engine, 128);
     int32_t ids[N_PROMPT];
-    random_ids(ids, N_PROMPT, qn_engine_get_info(engine).n_vocab, 3);
+    random_ids(ids, N_PROMPT, engine_info(engine).n_vocab, 3);
     for (size_t w = 0; w < N_WAYS; w++) {
         for (uint64_t seed = 0; seed <= N_SEEDS; seed++) {
             qn_err err;
@@ -303,12 +301,12 @@ static void a_new_prompt_begins_anew(void **state) {
 static void what_is_left_of_a_prompt_is_prompt(void **state) {
     (void)state;
     qn_engine *engine = open_engine();
-    const qn_sample_opts opts = {
-        .temperature = 0, .frequency_penalty = 2, .bans = bans, .n_bans = N_BANS};
+    const qn_sample_opts opts = QN_INIT(qn_sample_opts, .temperature = 0, .frequency_penalty = 2,
+                                        .bans = bans, .n_bans = N_BANS);
     int32_t ids[N_PROMPT], want[N_ALL], token;
     qn_err err;
     size_t n;
-    random_ids(ids, N_PROMPT, qn_engine_get_info(engine).n_vocab, 3);
+    random_ids(ids, N_PROMPT, engine_info(engine).n_vocab, 3);
     qn_session *session = open_session(engine, 128);
     answer_leaving(want, engine, &opts, stay, step, 0);
     ASSERT_OK(qn_session_set_prompt(session, ids, N_PROMPT, &err));
@@ -337,21 +335,20 @@ static void a_shifted_session_goes_on(void **state) {
     enum { CONTEXT = 64, N_LONG = 80 };
     qn_engine *engine = open_engine();
     int32_t ids[N_PROMPT];
-    random_ids(ids, N_PROMPT, qn_engine_get_info(engine).n_vocab, 3);
+    random_ids(ids, N_PROMPT, engine_info(engine).n_vocab, 3);
     for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
         qn_err err;
         int32_t tokens[2][2 * N_LONG];
         for (int parts = 1; parts <= 2; parts++) {
             qn_session *session = open_session(engine, CONTEXT);
             ASSERT_OK(qn_session_set_prompt(session, ids, N_PROMPT, &err));
-            const qn_generate_opts opts = {
-                .sample = {.temperature = 1.5f, .seed = seed, .frequency_penalty = 0.5f},
-                .max_tokens = 2 * N_LONG / parts,
-                .ignore_end = true,
-                .shift = true,
-                .keep = 4};
+            const qn_generate_opts opts = QN_INIT(
+                qn_generate_opts,
+                .sample = &QN_INIT(qn_sample_opts, .temperature = 1.5f, .seed = seed,
+                                   .frequency_penalty = 0.5f),
+                .max_tokens = 2 * N_LONG / parts, .ignore_end = true, .shift = true, .keep = 4);
             for (int i = 0; i < parts; i++) {
-                qn_result r;
+                qn_result r = QN_INIT(qn_result);
                 ASSERT_OK(qn_generate(&r, session, &opts, NULL, NULL, &err));
                 assert_int_equal(r.n_tokens, opts.max_tokens);
                 assert_true(r.n_shifts > 0);
@@ -374,7 +371,7 @@ static void tokens_before_an_error_are_counted(void **state) {
     qn_session *session = open_session(engine, N_PROMPT + ROOM);
     int32_t ids[N_PROMPT];
     size_t n_new = 99, n;
-    random_ids(ids, N_PROMPT, qn_engine_get_info(engine).n_vocab, 3);
+    random_ids(ids, N_PROMPT, engine_info(engine).n_vocab, 3);
     ASSERT_FAILS(take_steps(&n_new, session, 3, NULL, &err), QN_STATE, "qn_session_set_prompt");
     assert_int_equal(n_new, 0);
     ASSERT_OK(qn_session_set_prompt(session, ids, N_PROMPT, &err));

@@ -29,11 +29,11 @@ static int make(void **state) {
         qn_decoder_create(&t.decoder, t.tokenizer = qn_engine_tokenizer(t.engine), &err),
         qn_template_create(&t.template, "x", 1, &err),
         qn_parts_create(&t.parts, NULL, &err),
-        qn_session_create(&t.session, t.engine, &(qn_session_opts){.context = 64}, &err),
+        qn_session_create(&t.session, t.engine, &QN_INIT(qn_session_opts, .context = 64), &err),
         qn_session_set_prompt(t.session, ids, 3, &err),
         qn_session_checkpoint(&t.snapshot, t.session, &err),
         qn_grammar_create(&t.grammar, t.tokenizer, QN_GRAMMAR_REGEX, "a", 1, NULL, &err),
-        qn_batch_create(&t.batch, t.engine, &(qn_batch_opts){.context = 64}, &err),
+        qn_batch_create(&t.batch, t.engine, &QN_INIT(qn_batch_opts, .context = 64), &err),
     };
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
         if (statuses[i]) return -1;
@@ -99,11 +99,13 @@ static bool was_called(const char *name, size_t size) {
 static void files_tokenizers_and_templates_refuse_null(void **state) {
     const things *t = *state;
     qn_source *source;
-    qn_key_info key;
+    qn_key_info key = QN_INIT(qn_key_info);
+    qn_tensor_info tensor = QN_INIT(qn_tensor_info);
+    qn_tokenizer_info info = QN_INIT(qn_tokenizer_info);
     qn_tokenizer *tokenizer;
     qn_template *template;
     qn_decoder *decoder;
-    qn_chat_prompt prompt;
+    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
     int32_t *ids;
     size_t n;
     char *text;
@@ -112,6 +114,10 @@ static void files_tokenizers_and_templates_refuse_null(void **state) {
     REFUSES_TOO(qn_source_open, &source, NULL);
     REFUSES(qn_source_key_info, "out", NULL, t->source, 0, 0);
     REFUSES(qn_source_key_info, "source", &key, NULL, 0, 0);
+    REFUSES(qn_source_tensor_info, "out", NULL, t->source, 0);
+    REFUSES(qn_source_tensor_info, "source", &tensor, NULL, 0);
+    REFUSES(qn_tokenizer_get_info, "out", NULL, t->tokenizer);
+    REFUSES(qn_tokenizer_get_info, "tokenizer", &info, NULL);
     REFUSES(qn_tokenizer_open, "out", NULL, DRAFT);
     REFUSES_TOO(qn_tokenizer_open, &tokenizer, NULL);
     REFUSES(qn_tokenize, "ids", NULL, &n, t->tokenizer, "a", 1, NULL);
@@ -149,8 +155,12 @@ static void engines_refuse_null(void **state) {
     const things *t = *state;
     qn_engine *engine;
     qn_template *template;
-    qn_memory memory;
-    qn_logits logits;
+    qn_memory memory = QN_INIT(qn_memory);
+    qn_logits logits = QN_INIT(qn_logits);
+    qn_engine_info info = QN_INIT(qn_engine_info);
+    qn_sample_opts sample = QN_INIT(qn_sample_opts);
+    qn_cost cost = QN_INIT(qn_cost);
+    const qn_step_size step = QN_INIT(qn_step_size, .rows = 1);
     char *text;
     const int32_t ids[] = {1};
     REFUSES(qn_engine_open, "out", NULL, DRAFT, NULL);
@@ -172,7 +182,14 @@ static void engines_refuse_null(void **state) {
     REFUSES(qn_engine_replay, "out", NULL, t->engine, "x", NULL);
     REFUSES(qn_engine_replay, "engine", &logits, NULL, "x", NULL);
     REFUSES(qn_engine_replay, "path", &logits, t->engine, NULL, NULL);
-    REFUSES(qn_sample_check, "opts", NULL);
+    REFUSES_TOO(qn_sample_check, &QN_INIT(qn_sample_opts, .temperature = -1));
+    REFUSES(qn_engine_get_info, "out", NULL, t->engine);
+    REFUSES(qn_engine_get_info, "engine", &info, NULL);
+    REFUSES(qn_engine_sample_defaults, "out", NULL, t->engine);
+    REFUSES(qn_engine_sample_defaults, "engine", &sample, NULL);
+    REFUSES(qn_engine_cost, "out", NULL, t->engine, &step);
+    REFUSES(qn_engine_cost, "engine", &cost, NULL, &step);
+    REFUSES(qn_engine_cost, "step", &cost, t->engine, NULL);
 }
 
 static void sessions_refuse_null(void **state) {
@@ -181,11 +198,14 @@ static void sessions_refuse_null(void **state) {
     qn_snapshot *snapshot;
     int32_t token;
     const float *scores;
+    qn_session_counts counts = QN_INIT(qn_session_counts);
     const int32_t ids[] = {1};
     REFUSES(qn_session_create, "out", NULL, t->engine, NULL);
     REFUSES(qn_session_create, "engine", &session, NULL, NULL);
     REFUSES(qn_session_set_prompt, "session", NULL, ids, 1);
     REFUSES_TOO(qn_session_set_prompt, t->session, NULL, 1);
+    REFUSES(qn_session_get_counts, "out", NULL, t->session);
+    REFUSES(qn_session_get_counts, "session", &counts, NULL);
     REFUSES(qn_session_mark, "session", NULL, 0);
     REFUSES_TOO(qn_session_step, NULL, t->session, NULL);
     REFUSES_TOO(qn_session_step, &token, NULL, NULL);
@@ -210,8 +230,9 @@ static void generations_and_files_refuse_null(void **state) {
     const things *t = *state;
     qn_grammar *grammar;
     qn_batch *batch;
-    qn_result result;
-    qn_synth_size size;
+    qn_result result = QN_INIT(qn_result);
+    qn_synth_size size = QN_INIT(qn_synth_size);
+    qn_batch_counts counts = QN_INIT(qn_batch_counts);
     const qn_prompt prompt = {0};
     const qn_grammar_kind json = QN_GRAMMAR_JSON;
     REFUSES(qn_grammar_create, "out", NULL, t->tokenizer, json, "", 0, NULL);
@@ -225,6 +246,8 @@ static void generations_and_files_refuse_null(void **state) {
     REFUSES(qn_batch_add, "batch", NULL, NULL, (const int32_t[]){1}, 1, NULL, NULL, NULL);
     REFUSES(qn_batch_add, "ids", NULL, t->batch, NULL, 1, NULL, NULL, NULL);
     REFUSES(qn_batch_step, "batch", NULL, NULL);
+    REFUSES(qn_batch_get_counts, "out", NULL, t->batch);
+    REFUSES(qn_batch_get_counts, "batch", &counts, NULL);
     REFUSES(qn_generate, "session", &result, NULL, NULL, NULL, NULL);
     REFUSES(qn_generate_batch, "results", NULL, 1, t->session, &prompt, 1, NULL, NULL);
     REFUSES(qn_generate_batch, "session", &result, 1, NULL, &prompt, 1, NULL, NULL);
@@ -238,6 +261,45 @@ static void generations_and_files_refuse_null(void **state) {
     REFUSES_TOO(qn_synth, NULL, "Q4_0", "x", NULL);
     REFUSES_TOO(qn_synth_measure, &size, NULL, "Q4_0");
     REFUSES_TOO(qn_synth_measure, NULL, "tiny-llama", "Q4_0");
+}
+
+// What may be NULL by the rules at the top of quern.h, or by the words of a function.
+static void null_is_fine_where_the_header_says_so(void **state) {
+    const things *t = *state;
+    qn_err err;
+    int32_t *ids;
+    char *text;
+    size_t n;
+    qn_template *template;
+    qn_parts *parts;
+    qn_grammar *grammar;
+    qn_batch *batch;
+    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
+    ASSERT_OK(qn_tokenize(&ids, &n, t->tokenizer, NULL, 0, NULL, NULL));
+    qn_free(ids);
+    ASSERT_OK(qn_detokenize(&text, &n, t->tokenizer, NULL, 0, false, NULL));
+    qn_free(text);
+    ASSERT_OK(qn_template_create(&template, NULL, 0, NULL));
+    ASSERT_OK(qn_template_render(&text, NULL, template, "{\"messages\": []}", 16, NULL, NULL));
+    qn_free(text);
+    ASSERT_OK(qn_chat_prompt_create(&prompt, template, t->tokenizer, "{\"messages\": []}", 16, NULL,
+                                    NULL));
+    qn_chat_prompt_deinit(&prompt);
+    qn_template_destroy(template);
+    ASSERT_OK(qn_parts_create(&parts, NULL, NULL));
+    qn_parts_destroy(parts);
+    ASSERT_OK(qn_grammar_create(&grammar, t->tokenizer, QN_GRAMMAR_JSON, NULL, 0, NULL, NULL));
+    qn_grammar_destroy(grammar);
+    ASSERT_OK(qn_engine_graph(&text, t->engine, NULL, NULL));
+    qn_free(text);
+    ASSERT_OK(qn_sample_check(NULL, &err));
+    ASSERT_OK(qn_session_commit(t->session, NULL, 0, &err));
+    ASSERT_OK(qn_generate(NULL, t->session, &QN_INIT(qn_generate_opts, .max_tokens = 1), NULL, NULL,
+                          NULL));
+    ASSERT_OK(qn_batch_create(&batch, t->engine, NULL, NULL));
+    ASSERT_OK(qn_batch_add(NULL, batch, (const int32_t[]){1}, 1, NULL, NULL, NULL, NULL));
+    ASSERT_OK(qn_batch_step(NULL, batch, NULL));
+    qn_batch_destroy(batch);
 }
 
 // Comes after the others: what quern.h declares and they did not call has no test.
@@ -282,6 +344,7 @@ int main(void) {
         cmocka_unit_test(engines_refuse_null),
         cmocka_unit_test(sessions_refuse_null),
         cmocka_unit_test(generations_and_files_refuse_null),
+        cmocka_unit_test(null_is_fine_where_the_header_says_so),
         cmocka_unit_test(every_function_with_a_status_was_asked),
         cmocka_unit_test(nothing_can_be_released),
     };

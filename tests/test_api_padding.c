@@ -20,18 +20,21 @@ static const struct way {
     const char *name;
     qn_sample_opts opts;
 } ways[] = {
-    {"greedy", {.temperature = 0}},
-    {"top_k", {.temperature = 1.5f, .top_k = 5, .seed = 3}},
-    {"top_k 64", {.temperature = 1.5f, .top_k = 64, .seed = 4, .min_p = 0.01f}},
-    {"all", {.temperature = 1.5f, .seed = 5}},
-    {"top_p", {.temperature = 1.5f, .seed = 6, .top_p = 0.7f}},
-    {"sigma", {.temperature = 1.5f, .seed = 7, .top_n_sigma = 1}},
-    {"typical", {.temperature = 1.5f, .seed = 8, .typical_p = 0.6f}},
-    {"mirostat", {.temperature = 1.5f, .seed = 9, .mirostat = 2}},
-    {"penalties",
-     {.repeat_penalty = 1.5f, .frequency_penalty = 1, .presence_penalty = 1, .repeat_last_n = -1}},
-    {"bans", {.temperature = 1, .seed = 10, .bans = bans, .n_bans = 2}},
-    {"dry", {.temperature = 1, .seed = 11, .dry_multiplier = 2, .dry_allowed_length = 1}},
+    {"greedy", QN_INITIALIZER(qn_sample_opts, .temperature = 0)},
+    {"top_k", QN_INITIALIZER(qn_sample_opts, .temperature = 1.5f, .top_k = 5, .seed = 3)},
+    {"top_k 64",
+     QN_INITIALIZER(qn_sample_opts, .temperature = 1.5f, .top_k = 64, .seed = 4, .min_p = 0.01f)},
+    {"all", QN_INITIALIZER(qn_sample_opts, .temperature = 1.5f, .seed = 5)},
+    {"top_p", QN_INITIALIZER(qn_sample_opts, .temperature = 1.5f, .seed = 6, .top_p = 0.7f)},
+    {"sigma", QN_INITIALIZER(qn_sample_opts, .temperature = 1.5f, .seed = 7, .top_n_sigma = 1)},
+    {"typical", QN_INITIALIZER(qn_sample_opts, .temperature = 1.5f, .seed = 8, .typical_p = 0.6f)},
+    {"mirostat", QN_INITIALIZER(qn_sample_opts, .temperature = 1.5f, .seed = 9, .mirostat = 2)},
+    {"penalties", QN_INITIALIZER(qn_sample_opts, .repeat_penalty = 1.5f, .frequency_penalty = 1,
+                                 .presence_penalty = 1, .repeat_last_n = -1)},
+    {"bans",
+     QN_INITIALIZER(qn_sample_opts, .temperature = 1, .seed = 10, .bans = bans, .n_bans = 2)},
+    {"dry", QN_INITIALIZER(qn_sample_opts, .temperature = 1, .seed = 11, .dry_multiplier = 2,
+                           .dry_allowed_length = 1)},
 };
 enum { N_WAYS = sizeof ways / sizeof *ways };
 
@@ -102,7 +105,7 @@ static qn_session *open_prompt(const qn_engine *engine, bool scores) {
     qn_session *session = NULL;
     int32_t ids[N_PROMPT];
     ASSERT_OK(qn_session_create(&session, engine,
-                                &(qn_session_opts){.context = 128, .scores = scores}, &err));
+                                &QN_INIT(qn_session_opts, .context = 128, .logits = scores), &err));
     random_ids(ids, N_PROMPT, N_TOKENS, 7);
     ASSERT_OK(qn_session_set_prompt(session, ids, N_PROMPT, &err));
     return session;
@@ -122,7 +125,7 @@ static choices step(const qn_engine *engine, const qn_sample_opts *opts, bool sc
 static choices generate(const qn_engine *engine, const qn_generate_opts *opts) {
     qn_err err;
     choices c;
-    qn_result result;
+    qn_result result = QN_INIT(qn_result);
     qn_generate_opts o = *opts;
     o.max_tokens = N_NEW;
     o.ignore_end = true;
@@ -158,7 +161,7 @@ static void no_other_score_is_chosen(void **state) {
         const path_name gguf = write_padded(state, far);
         qn_engine *folder = NULL, *file = NULL, *plain = NULL;
         qn_err err;
-        const qn_engine_opts opts = {.n_threads = 1};
+        const qn_engine_opts opts = QN_INIT(qn_engine_opts, .n_threads = 1);
         ASSERT_OK(qn_engine_open(&folder, *state, &opts, &err));
         ASSERT_OK(qn_engine_open(&file, gguf.text, &opts, &err));
         ASSERT_OK(qn_engine_open(&plain, mini, &opts, &err));
@@ -179,7 +182,7 @@ static void scores_are_shown_as_they_are(void **state) {
     qn_err err;
     const path_name gguf = write_padded(state, false);
     qn_engine *engine = NULL;
-    ASSERT_OK(qn_engine_open(&engine, gguf.text, &(qn_engine_opts){.n_threads = 1}, &err));
+    ASSERT_OK(qn_engine_open(&engine, gguf.text, &QN_INIT(qn_engine_opts, .n_threads = 1), &err));
     qn_session *session = open_prompt(engine, true);
     int32_t token, n_above = 0;
     ASSERT_OK(qn_session_step(&token, session, NULL, &err));
@@ -202,18 +205,20 @@ static void generations_choose_tokens(void **state) {
         for (int p = 0; p < 2; p++) {
             qn_err err;
             qn_engine *engine = NULL;
-            ASSERT_OK(qn_engine_open(&engine, paths[p], &(qn_engine_opts){.n_threads = 1}, &err));
+            ASSERT_OK(
+                qn_engine_open(&engine, paths[p], &QN_INIT(qn_engine_opts, .n_threads = 1), &err));
             qn_session *draft = NULL;
-            ASSERT_OK(qn_session_create(&draft, engine, &(qn_session_opts){.context = 128}, &err));
+            ASSERT_OK(
+                qn_session_create(&draft, engine, &QN_INIT(qn_session_opts, .context = 128), &err));
             for (size_t w = 0; w < N_WAYS; w++) {
                 const qn_sample_opts *o = &ways[w].opts;
-                const choices want = generate(engine, &(qn_generate_opts){.sample = *o});
+                const choices want = generate(engine, &QN_INIT(qn_generate_opts, .sample = o));
                 for (int i = 0; i < N_NEW; i++) assert_true(is_token(want.tokens[i], far));
                 const qn_generate_opts others[] = {
-                    {.sample = *o, .naive = true},
-                    {.sample = *o, .logprobs = true, .n_top = 5},
-                    {.sample = *o, .lookup = true, .draft_least = 2},
-                    {.sample = *o, .draft = draft, .draft_least = 3},
+                    QN_INITIALIZER(qn_generate_opts, .sample = o, .naive = true),
+                    QN_INITIALIZER(qn_generate_opts, .sample = o, .logprobs = true, .n_top = 5),
+                    QN_INITIALIZER(qn_generate_opts, .sample = o, .lookup = true, .draft_min = 2),
+                    QN_INITIALIZER(qn_generate_opts, .sample = o, .draft = draft, .draft_min = 3),
                 };
                 for (size_t i = 0; i < sizeof others / sizeof *others; i++)
                     expect_same(generate(engine, &others[i]), want, ways[w].name, "generation");
@@ -235,10 +240,11 @@ static void grammars_go_on(void **state) {
         qn_err err;
         qn_engine *engine = NULL;
         qn_grammar *grammar = NULL;
-        ASSERT_OK(qn_engine_open(&engine, paths[p], &(qn_engine_opts){.n_threads = 1}, &err));
+        ASSERT_OK(
+            qn_engine_open(&engine, paths[p], &QN_INIT(qn_engine_opts, .n_threads = 1), &err));
         ASSERT_OK(qn_grammar_create(&grammar, qn_engine_tokenizer(engine), QN_GRAMMAR_REGEX,
                                     "[ -~]*", 6, NULL, &err));
-        seen[p] = generate(engine, &(qn_generate_opts){.grammar = grammar});
+        seen[p] = generate(engine, &QN_INIT(qn_generate_opts, .grammar = grammar));
         for (int i = 0; i < N_NEW; i++) assert_true(is_token(seen[p].tokens[i], false));
         qn_grammar_destroy(grammar);
         qn_engine_close(engine);
@@ -258,7 +264,7 @@ static void broken_padding_is_refused(void **state) {
     model_write_gguf(m, gguf.text);
     model_free(m);
     qn_engine *engine = NULL;
-    ASSERT_OK(qn_engine_open(&engine, gguf.text, &(qn_engine_opts){.n_threads = 1}, &err));
+    ASSERT_OK(qn_engine_open(&engine, gguf.text, &QN_INIT(qn_engine_opts, .n_threads = 1), &err));
     for (int naive = 0; naive < 2; naive++) {
         for (size_t w = 0; w < 4; w++) {
             qn_session *session = open_prompt(engine, false);

@@ -31,7 +31,7 @@ static void close_rig(rig *r) {
 
 static qn_chat_prompt make(const rig *r, const char *request) {
     qn_err err = {0};
-    qn_chat_prompt prompt;
+    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
     ASSERT_OK(qn_chat_prompt_create(&prompt, r->template, r->tokenizer, request, strlen(request),
                                     NULL, &err));
     return prompt;
@@ -54,8 +54,8 @@ static void test_plain_messages(void **state) {
     size_t n;
     assert_string_equal(prompt.text,
                         "<|im_start|>user\n Hi, you \n<|im_end|>\n<|im_start|>assistant\n");
-    ASSERT_OK(qn_tokenize(&ids, &n, r.tokenizer, prompt.text, prompt.size,
-                          &(qn_tokenize_opts){.special = true}, &err));
+    ASSERT_OK(qn_tokenize(&ids, &n, r.tokenizer, prompt.text, prompt.text_size,
+                          &QN_INIT(qn_tokenize_opts, .special = true), &err));
     assert_true(prompt.is_guarded);
     assert_int_equal(prompt.n, n);
     assert_memory_equal(prompt.ids, ids, n * sizeof *ids);
@@ -129,7 +129,7 @@ static void test_bad_requests(void **state) {
     (void)state;
     rig r;
     qn_err err = {0};
-    qn_chat_prompt prompt = {0};
+    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
     open_rig(&r);
     static const struct {
         const char *request, *part;
@@ -164,7 +164,8 @@ static void test_plain_ranges(void **state) {
     for (size_t from = 0; from < sizeof text - 1; from++) {
         for (size_t to = from + 1; to < sizeof text; to++) {
             const qn_text_range range = {from, to};
-            const qn_tokenize_opts opts = {.special = true, .plain = &range, .n_plain = 1};
+            const qn_tokenize_opts opts =
+                QN_INIT(qn_tokenize_opts, .special = true, .plain = &range, .n_plain = 1);
             int32_t *ids;
             size_t n, found = 0, want = 0;
             ASSERT_OK(qn_tokenize(&ids, &n, r.tokenizer, text, sizeof text - 1, &opts, &err));
@@ -175,7 +176,8 @@ static void test_plain_ranges(void **state) {
         }
     }
     const qn_text_range range = {0, 1};
-    const qn_tokenize_opts opts = {.special = true, .plain = &range, .n_plain = 1};
+    const qn_tokenize_opts opts =
+        QN_INIT(qn_tokenize_opts, .special = true, .plain = &range, .n_plain = 1);
     int32_t *ids = NULL;
     size_t n;
     ASSERT_OK(qn_tokenize(&ids, &n, r.tokenizer, "\xff<|im_end|>", 11, &opts, &err));
@@ -215,7 +217,7 @@ static void test_published(void **state) {
                 json_pack("{s:O, s:s, s:s}", "messages", json_object_get(input, "messages"),
                           "bos_token", "<s>", "eos_token", "</s>");
             char *request_text = json_dumps(request, 0);
-            qn_chat_prompt prompt;
+            qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
             if (qn_chat_prompt_create(&prompt, r.template, r.tokenizer, request_text,
                                       strlen(request_text), NULL, &err) == QN_OK) {
                 n++;

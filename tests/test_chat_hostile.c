@@ -377,7 +377,8 @@ static void test_caller_stops(void **state) {
     qn_template *template;
     char *out = NULL;
     int left = 3;
-    const qn_template_opts opts = {.progress = stop_after, .progress_arg = &left};
+    const qn_template_opts opts =
+        QN_INIT(qn_template_opts, .progress = stop_after, .progress_arg = &left);
     ASSERT_OK(qn_template_create(&template, endless, sizeof endless - 1, &err));
     ASSERT_FAILS(qn_template_render(&out, NULL, template, request, sizeof request - 1, &opts, &err),
                  QN_STOPPED, "template: stopped by the caller");

@@ -163,23 +163,23 @@ static void test_cost_of_file(void **state) {
     qn_err err;
     qn_engine *engine;
     qn_source *source;
-    const qn_engine_opts opts = {.no_weights = true};
+    const qn_engine_opts opts = QN_INIT(qn_engine_opts, .no_weights = true);
     ASSERT_OK(qn_engine_open(&engine, DRAFT, &opts, &err));
     ASSERT_OK(qn_source_open(&source, DRAFT, &err));
     double bytes = 0, ops = 0;
     bool has_output = false;
     for (size_t i = 0; i < qn_source_n_tensors(source); i++) {
-        const qn_tensor_info t = qn_source_tensor_info(source, i);
+        const qn_tensor_info t = tensor_info(source, i);
         has_output = has_output || strcmp(t.name, "output.weight") == 0;
         if (t.n_dims < 2) continue;
         bytes += (double)t.bytes;
         ops += 2 * (double)t.dims[0] * (double)t.dims[1];
     }
     assert_false(has_output); // the table is the output matrix
-    const qn_engine_info info = qn_engine_get_info(engine);
-    const qn_step_size one = {.rows = 1, .seqs = 1, .depth = 0, .outs = 1},
-                       deep = {.rows = 3, .seqs = 3, .depth = 100, .outs = 0};
-    const qn_cost cost = qn_engine_cost(engine, &one), many = qn_engine_cost(engine, &deep);
+    const qn_engine_info info = engine_info(engine);
+    const qn_step_size one = QN_INIT(qn_step_size, .rows = 1, .seqs = 1, .depth = 0, .outs = 1),
+                       deep = QN_INIT(qn_step_size, .rows = 3, .seqs = 3, .depth = 100, .outs = 0);
+    const qn_cost cost = engine_cost(engine, &one), many = engine_cost(engine, &deep);
     assert_true(cost.weight_bytes == bytes);
     assert_true(cost.int_ops == ops && cost.float_ops == 0);
     assert_true(cost.state_bytes == 0);

@@ -10,7 +10,8 @@ typedef struct options {
     qn_sampling_args sampling;
 } options;
 
-static const qn_sample_opts none; // a model without settings of its own
+static const qn_sample_opts none =
+    QN_INITIALIZER(qn_sample_opts); // a model without settings of its own
 
 static const qn_option table[] = {QN_OPTIONS_SAMPLING(options)};
 
@@ -114,12 +115,9 @@ static void what_is_typed_reaches_the_library(void **state) {
 }
 
 static qn_sample_opts with_model(const char *const *words) {
-    const qn_sample_opts defaults = {.temperature = 0.6f,
-                                     .top_k = 20,
-                                     .top_p = 0.95f,
-                                     .repeat_penalty = 1.1f,
-                                     .repeat_last_n = QN_LAST_N_ALL,
-                                     .order = "top_k;temperature"};
+    const qn_sample_opts defaults = QN_INIT(
+        qn_sample_opts, .temperature = 0.6f, .top_k = 20, .top_p = 0.95f, .repeat_penalty = 1.1f,
+        .repeat_last_n = QN_LAST_N_ALL, .order = "top_k;temperature");
     qn_err err;
     qn_call call;
     qn_sampling got = {0};
@@ -153,8 +151,8 @@ static void what_is_typed_stands_above_the_models_settings(void **state) {
 
 static void settings_of_a_model_are_shown_as_they_are_typed(void **state) {
     (void)state;
-    const qn_sample_opts defaults = {
-        .temperature = 0.6f, .top_k = 20, .repeat_last_n = QN_LAST_N_ALL, .order = "top_k"};
+    const qn_sample_opts defaults = QN_INIT(qn_sample_opts, .temperature = 0.6f, .top_k = 20,
+                                            .repeat_last_n = QN_LAST_N_ALL, .order = "top_k");
     assert_string_equal(qn_sampling_find_default(&defaults, "--temp").value, "0.6");
     assert_string_equal(qn_sampling_find_default(&defaults, "--top-k").value, "20");
     assert_string_equal(qn_sampling_find_default(&defaults, "--repeat-last-n").value, "-1");

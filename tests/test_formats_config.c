@@ -93,7 +93,7 @@ static void numbers_keep_their_value(void **state) {
     assert_true(isinf(key_of(s, "inf")->as.f) && key_of(s, "ninf")->as.f < 0);
     assert_true(isnan(key_of(s, "nan")->as.f));
     assert_true(key_of(s, "exp")->as.f == 100.0);
-    qn_key_info info;
+    qn_key_info info = QN_INIT(qn_key_info);
     qn_err err = {0};
     ASSERT_OK(qn_source_key_info(&info, s, 6, 4, &err));
     assert_string_equal(info.value, "0.1");

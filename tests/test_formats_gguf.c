@@ -114,7 +114,7 @@ static void arrays_stay_compact_and_are_read_by_element(void **state) {
 
 static void check_text(const qn_source *s, const char *name, size_t most, const char *want) {
     qn_err err = {0};
-    qn_key_info info;
+    qn_key_info info = QN_INIT(qn_key_info);
     const size_t i = (size_t)(qn_source_find_key(s, name) - qn_source_key(s, 0));
     ASSERT_OK(qn_source_key_info(&info, s, i, most, &err));
     assert_string_equal(info.name, name);
@@ -151,7 +151,7 @@ static void a_key_is_shown_as_json(void **state) {
     check_text(s, "strings", 8, "[\"one\", \"\", \"\xc3\xa9\\\"\\n\"]");
     check_text(s, "none", 8, "[]");
     qn_err err = {0};
-    qn_key_info info;
+    qn_key_info info = QN_INIT(qn_key_info);
     ASSERT_FAILS(qn_source_key_info(&info, s, 1000, 8, &err), QN_ARGUMENT, "1000");
     qn_source_close(s);
 }
@@ -172,7 +172,7 @@ static void tensors_are_listed_and_read(void **state) {
     struct stat st;
     assert_int_equal(stat(path.text, &st), 0);
     assert_int_equal(qn_source_file_bytes(s), st.st_size);
-    const qn_tensor_info info = qn_source_tensor_info(s, 2);
+    const qn_tensor_info info = tensor_info(s, 2);
     assert_string_equal(info.name, "four");
     assert_string_equal(info.type, "F16");
     assert_int_equal(info.n_dims, 4);
@@ -220,8 +220,8 @@ static void types_that_are_only_named_are_listed(void **state) {
     const path_name path = in_folder(state, "a.gguf");
     gguf_write(&w, path.text);
     qn_source *s = open_well(path.text);
-    assert_string_equal(qn_source_tensor_info(s, 0).type, "IQ2_XXS");
-    assert_string_equal(qn_source_tensor_info(s, 1).type, "I64");
+    assert_string_equal(tensor_info(s, 0).type, "IQ2_XXS");
+    assert_string_equal(tensor_info(s, 1).type, "I64");
     assert_false(qn_type_is_supported(qn_source_tensor(s, 0)->type));
     qn_source_close(s);
 }

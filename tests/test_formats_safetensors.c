@@ -34,7 +34,7 @@ static void tensors_are_listed_and_read(void **state) {
     assert_int_equal(t->dims[0], 2);
     assert_int_equal(t->dims[1], 3);
     assert_int_equal(t->bytes, 24);
-    assert_string_equal(qn_source_tensor_info(s, 1).type, "BF16");
+    assert_string_equal(tensor_info(s, 1).type, "BF16");
     qn_err err = {0};
     unsigned char bytes[24];
     ASSERT_OK(qn_source_read(s, t, 0, bytes, 24, &err));
@@ -86,7 +86,7 @@ static void types_without_arithmetic_are_listed_by_name(void **state) {
     qn_source *s = open_well(path.text);
     static const char *const names[] = {"F8_E4M3", "F8_E5M2", "U8", "F4"};
     for (size_t i = 0; i < 4; i++) {
-        assert_string_equal(qn_source_tensor_info(s, i).type, names[i]);
+        assert_string_equal(tensor_info(s, i).type, names[i]);
         assert_false(qn_type_is_supported(qn_source_tensor(s, i)->type));
     }
     qn_source_close(s);

@@ -62,7 +62,7 @@ static void greedy_takes_the_lower_id_of_a_tie(void **state) {
     const float logits[] = {1, 5, 5, -2};
     int32_t token = -1;
     assert_int_equal(qn_logits_best(logits, 4), 1);
-    ASSERT_OK(choose(&token, logits, 4, &(qn_sample_opts){0}, 0, &err));
+    ASSERT_OK(choose(&token, logits, 4, &QN_INIT(qn_sample_opts), 0, &err));
     assert_int_equal(token, 1);
 }
 
@@ -73,7 +73,8 @@ static void sampling_follows_the_probabilities(void **state) {
     const float logits[N] = {0.5f, 2, -1, 2, 0};
     static const float temperatures[] = {0.5f, 1, 3};
     for (int c = 0; c < 3; c++) {
-        const qn_sample_opts opts = {.temperature = temperatures[c], .seed = 42};
+        const qn_sample_opts opts =
+            QN_INIT(qn_sample_opts, .temperature = temperatures[c], .seed = 42);
         double p[N], sum = 0;
         int count[N] = {0};
         for (int i = 0; i < N; i++) sum += p[i] = exp((double)logits[i] / opts.temperature);
@@ -102,7 +103,7 @@ static void a_long_tail_keeps_its_weight(void **state) {
     logits[5] = 20;
     int tail = 0, last = 0;
     for (uint64_t position = 0; position < DRAWS; position++) {
-        const qn_sample_opts opts = {.temperature = 1, .seed = 1};
+        const qn_sample_opts opts = QN_INIT(qn_sample_opts, .temperature = 1, .seed = 1);
         if (qn_philox_uniform(1, position, 0, 0) < 0.998f) continue; // surely the first
         int32_t token = -1;
         ASSERT_OK(choose(&token, logits, N, &opts, position, &err));
@@ -120,7 +121,9 @@ static void broken_scores_are_an_error_not_a_token(void **state) {
     int32_t token = -1;
     const float nan_row[] = {1, NAN, 2}, inf_row[] = {1, 2, INFINITY}, flat[] = {3, 3, 3};
     const float good[] = {1, 2, 3};
-    const qn_sample_opts greedy = {0}, cold = {.temperature = -1}, odd = {.temperature = NAN};
+    const qn_sample_opts greedy = QN_INIT(qn_sample_opts),
+                         cold = QN_INIT(qn_sample_opts, .temperature = -1),
+                         odd = QN_INIT(qn_sample_opts, .temperature = NAN);
     ASSERT_FAILS(choose(&token, nan_row, 3, &greedy, 0, &err), QN_NUMERIC, "score 1 of 3");
     ASSERT_FAILS(choose(&token, inf_row, 3, &greedy, 0, &err), QN_NUMERIC, "inf");
     ASSERT_FAILS(choose(&token, flat, 3, &greedy, 0, &err), QN_NUMERIC, "all 3 scores are 3");

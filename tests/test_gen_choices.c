@@ -263,7 +263,7 @@ static void logprobs_are_those_of_the_softmax(void **state) {
             for (int64_t i = n; i-- > 0;)
                 sum += exp((double)row[sorted[i]] - (double)row[sorted[0]]);
             const double base = (double)row[sorted[0]] + log(sum);
-            qn_scored top[N_TOP];
+            qn_token_logprob top[N_TOP];
             const int32_t token = (int32_t)(n / 3);
             for (int64_t n_top = 0; n_top <= N_TOP; n_top += 25) {
                 int64_t n_got = -1;

@@ -119,10 +119,10 @@ static int check_warning(const json_t *one, const char *said) {
 
 static int check_case(const json_t *one, size_t *n) {
     char said[WARNING_BYTES] = "";
-    const qn_grammar_opts opts = {.lenient = json_is_true(json_object_get(one, "lenient")),
-                                  .closed = json_is_true(json_object_get(one, "closed")),
-                                  .log = keep_warning,
-                                  .log_arg = said};
+    const qn_grammar_opts opts =
+        QN_INIT(qn_grammar_opts, .lenient = json_is_true(json_object_get(one, "lenient")),
+                .closed = json_is_true(json_object_get(one, "closed")), .log = keep_warning,
+                .log_arg = said);
     qn_err err = {0};
     qn_grammar *grammar = NULL;
     const char *name = json_string_value(json_object_get(one, "name"));

@@ -46,7 +46,7 @@ static void follow(const qn_grammar *grammar, int n_tokens) {
         const qn_status masked = qn_matcher_mask(&mask, matcher, &err);
         if (masked == QN_LIMIT) break;
         assert_int_equal(masked, QN_OK);
-        const uint32_t n = (uint32_t)qn_tokenizer_get_info(tokenizer).n_tokens;
+        const uint32_t n = (uint32_t)tokenizer_info(tokenizer).n_tokens;
         at = (at * 1664525u + 1013904223u) % n;
         while (!(mask[at / 32] >> (at % 32) & 1)) at = (at + 1) % n;
         const qn_status status = qn_matcher_accept(matcher, (int32_t)at, &err);
@@ -611,7 +611,7 @@ static void mask_and_accept(void **state) {
     qn_err err;
     qn_grammar *grammar;
     qn_matcher *matcher, *other;
-    const int32_t n = qn_tokenizer_get_info(tokenizer).n_tokens;
+    const int32_t n = tokenizer_info(tokenizer).n_tokens;
     bool fits;
     static const char *const starts[] = {"",         "[\"",     "[\"ab",
                                          "[\"abcde", "[\"\xc3", "[\"a\", \"b\""};
@@ -657,7 +657,7 @@ static void ends(void **state) {
     qn_err err;
     qn_grammar *grammar;
     qn_matcher *matcher;
-    const int32_t n = qn_tokenizer_get_info(tokenizer).n_tokens;
+    const int32_t n = tokenizer_info(tokenizer).n_tokens;
     const uint32_t *mask;
     bool fits;
     ASSERT_OK(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_REGEX, "ab?", 3, NULL, &err));

@@ -28,7 +28,7 @@ typedef struct vocabulary {
 static void open_vocabulary(vocabulary *out, const char *path) {
     qn_err err;
     ASSERT_OK(qn_tokenizer_open(&out->tokenizer, path, &err));
-    const int32_t n = qn_tokenizer_get_info(out->tokenizer).n_tokens;
+    const int32_t n = tokenizer_info(out->tokenizer).n_tokens;
     out->n_words = ((size_t)n + 31) / 32;
     out->closing = calloc(out->n_words, sizeof *out->closing);
     for (int32_t id = 0; id < n; id++) {

@@ -318,16 +318,10 @@ static void steps_run_in_the_order_that_is_set(void **state) {
     };
     char drawn[sizeof orders / sizeof *orders][N + 1];
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
-        const qn_sample_opts opts = {.temperature = 2.5f,
-                                     .seed = i,
-                                     .top_k = 5,
-                                     .top_p = 0.8f,
-                                     .min_p = 0.3f,
-                                     .typical_p = 0.7f,
-                                     .top_n_sigma = 0.7f,
-                                     .xtc_probability = 0.5f,
-                                     .repeat_penalty = 1.8f,
-                                     .order = orders[i]};
+        const qn_sample_opts opts =
+            QN_INIT(qn_sample_opts, .temperature = 2.5f, .seed = i, .top_k = 5, .top_p = 0.8f,
+                    .min_p = 0.3f, .typical_p = 0.7f, .top_n_sigma = 0.7f, .xtc_probability = 0.5f,
+                    .repeat_penalty = 1.8f, .order = orders[i]);
         const bool has_xtc = strstr(orders[i], "xtc");
         double p[N], with[N];
         find_exact(p, &opts, false);
@@ -344,8 +338,8 @@ static void steps_run_in_the_order_that_is_set(void **state) {
 
 static void words_for_steps_may_be_spelled_otherwise(void **state) {
     (void)state;
-    const qn_sample_opts a = {
-        .temperature = 1, .top_k = 3, .typical_p = 0.5f, .order = "top-k;typical-p;temp"};
+    const qn_sample_opts a = QN_INIT(qn_sample_opts, .temperature = 1, .top_k = 3,
+                                     .typical_p = 0.5f, .order = "top-k;typical-p;temp");
     qn_sample_opts b = a;
     b.order = "top_k;typ_p;temperature";
     qn_sampler *x = make_sampler(N, &a), *y = make_sampler(N, &b);
@@ -362,13 +356,10 @@ static void words_for_steps_may_be_spelled_otherwise(void **state) {
 static void mirostat_follows_its_target(void **state) {
     (void)state;
     enum { DRAWS = 20000 };
-    const qn_sample_opts opts = {.temperature = 1.5f,
-                                 .seed = 3,
-                                 .mirostat = 2,
-                                 .mirostat_tau = 2.7f,
-                                 .mirostat_eta = 0.05f,
-                                 .top_k = 1,
-                                 .min_p = 0.9f}; // filters do nothing here
+    const qn_sample_opts opts =
+        QN_INIT(qn_sample_opts, .temperature = 1.5f, .seed = 3, .mirostat = 2, .mirostat_tau = 2.7f,
+                .mirostat_eta = 0.05f, .top_k = 1,
+                .min_p = 0.9f); // filters do nothing here
     qn_sampler *sampler = make_sampler(N, &opts);
     double p[N], most = 2 * (double)2.7f, mean = 0;
     qn_sampler_memory memory = {0};
@@ -506,17 +497,10 @@ static void one_that_is_left_is_chosen(void **state) {
     qn_bias biases[N];
     for (int i = 0; i < N; i++) biases[i] = (qn_bias){i, -INFINITY};
     biases[7].bias = 0;
-    const qn_sample_opts opts = {.temperature = 1,
-                                 .top_k = 40,
-                                 .top_p = 0.9f,
-                                 .min_p = 0.1f,
-                                 .typical_p = 0.9f,
-                                 .top_n_sigma = 1,
-                                 .xtc_probability = 1,
-                                 .dynatemp_range = 0.5f,
-                                 .repeat_penalty = 1.1f,
-                                 .biases = biases,
-                                 .n_biases = N};
+    const qn_sample_opts opts =
+        QN_INIT(qn_sample_opts, .temperature = 1, .top_k = 40, .top_p = 0.9f, .min_p = 0.1f,
+                .typical_p = 0.9f, .top_n_sigma = 1, .xtc_probability = 1, .dynatemp_range = 0.5f,
+                .repeat_penalty = 1.1f, .biases = biases, .n_biases = N);
     qn_sampler *sampler = make_sampler(N, &opts);
     for (uint64_t i = 0; i < 100; i++) assert_int_equal(choose_at(sampler, scores, i), 7);
     qn_sampler_destroy(sampler);
@@ -527,7 +511,7 @@ static void broken_rows_are_refused_wherever_the_fault_is(void **state) {
     enum { LARGE = 1000 };
     qn_err err;
     static float row[LARGE];
-    const qn_sample_opts opts = {.temperature = 1, .top_k = 40};
+    const qn_sample_opts opts = QN_INIT(qn_sample_opts, .temperature = 1, .top_k = 40);
     qn_sampler *sampler = make_sampler(LARGE, &opts);
     const qn_sampler_in in = {.logits = row};
     const float faults[] = {NAN, INFINITY, -INFINITY};
@@ -558,13 +542,9 @@ static void broken_rows_are_refused_wherever_the_fault_is(void **state) {
 static void huge_scores_do_not_overflow(void **state) {
     (void)state;
     const float row[N] = {3e38f, -3e38f, 3.2e38f, 0, 1, -3.4e38f, 2, 3, 4, 5, 6, 7};
-    const qn_sample_opts opts = {.temperature = 0.001f,
-                                 .repeat_penalty = 0.001f,
-                                 .repeat_last_n = -1,
-                                 .frequency_penalty = 100,
-                                 .top_n_sigma = 1000,
-                                 .typical_p = 0.9f,
-                                 .dynatemp_range = 0.001f};
+    const qn_sample_opts opts = QN_INIT(
+        qn_sample_opts, .temperature = 0.001f, .repeat_penalty = 0.001f, .repeat_last_n = -1,
+        .frequency_penalty = 100, .top_n_sigma = 1000, .typical_p = 0.9f, .dynatemp_range = 0.001f);
     qn_sampler *sampler = make_sampler(N, &opts);
     for (uint64_t i = 0; i < 20; i++) {
         const int32_t token = choose_at(sampler, row, i);
@@ -617,7 +597,7 @@ static void values_out_of_range_are_named(void **state) {
         {{.n_biases = 1}, "the list is NULL"},
         {{.bans = text, .n_bans = 1}, "no tokenizer"},
     };
-    const qn_sample_opts good = {.temperature = 2, .seed = 9, .top_k = 5};
+    const qn_sample_opts good = QN_INIT(qn_sample_opts, .temperature = 2, .seed = 9, .top_k = 5);
     qn_sampler *sampler = make_sampler(N, &good), *other = make_sampler(N, &good);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ASSERT_FAILS(qn_sampler_set(sampler, &cases[i].opts, &err), QN_ARGUMENT, cases[i].want);
@@ -647,8 +627,10 @@ static void values_out_of_range_are_named(void **state) {
 static void draws_depend_on_seed_completion_and_position_alone(void **state) {
     (void)state;
     enum { DRAWS = 300 };
-    const qn_sample_opts base = {.temperature = 3, .seed = 1}, seed = {.temperature = 3, .seed = 2},
-                         completion = {.temperature = 3, .seed = 1, .completion = 1};
+    const qn_sample_opts base = QN_INIT(qn_sample_opts, .temperature = 3, .seed = 1),
+                         seed = QN_INIT(qn_sample_opts, .temperature = 3, .seed = 2),
+                         completion =
+                             QN_INIT(qn_sample_opts, .temperature = 3, .seed = 1, .completion = 1);
     qn_sampler *a = make_sampler(N, &base), *b = make_sampler(N, &base),
                *c = make_sampler(N, &seed), *d = make_sampler(N, &completion);
     int as_c = 0, as_d = 0;

@@ -183,7 +183,7 @@ static qn_tokenizer *open_bundled(qn_token_texts *texts, int32_t *n) {
     qn_err err;
     qn_tokenizer *tokenizer;
     ASSERT_OK(qn_tokenizer_open(&tokenizer, MODELS "/quern-mini-Q8_0.gguf", &err));
-    *n = qn_tokenizer_get_info(tokenizer).n_tokens;
+    *n = tokenizer_info(tokenizer).n_tokens;
     ASSERT_OK(qn_token_texts_init(texts, tokenizer, *n + 7, &err)); // some rows have no token
     return tokenizer;
 }
@@ -296,7 +296,8 @@ static void an_answer_never_contains_what_is_banned(void **state) {
     assert_non_null(row);
     qn_sampler *sampler;
     ASSERT_OK(qn_sampler_create(&sampler, tokenizer, texts.n, &err));
-    const qn_sample_opts opts = {.temperature = 1, .seed = 6, .bans = bans, .n_bans = 6};
+    const qn_sample_opts opts =
+        QN_INIT(qn_sample_opts, .temperature = 1, .seed = 6, .bans = bans, .n_bans = 6);
     ASSERT_OK(qn_sampler_set(sampler, &opts, &err));
     uint64_t random = 4;
     char *answer = malloc(STEPS * 4096);

@@ -109,7 +109,7 @@ static void numbers_that_do_not_fit_are_refused(void **state) {
         qn_err err = {0};
         char edits[256];
         const path_name out = in_folder(state, "out.gguf");
-        const qn_convert_opts opts = {.type = rows[i].type};
+        const qn_convert_opts opts = QN_INIT(qn_convert_opts, .type = rows[i].type);
         snprintf(edits, sizeof edits, "type %s F32; fill %s %s", up, up, rows[i].value);
         print_message("%s: %s\n", rows[i].type ? rows[i].type : "as it is", rows[i].value);
         write_checkpoint(state, "qwen3", edits, 1);
@@ -167,7 +167,7 @@ static void the_wrong_places_are_refused(void **state) {
     ASSERT_FAILS(qn_convert(fixture("qwen3").text, in_folder(state, "a").text, NULL, &err),
                  QN_ARGUMENT, "is GGUF already");
     ASSERT_FAILS(qn_convert(folder, NULL, NULL, &err), QN_ARGUMENT, "NULL");
-    const qn_convert_opts q4 = {.type = "Q4_K_M"};
+    const qn_convert_opts q4 = QN_INIT(qn_convert_opts, .type = "Q4_K_M");
     ASSERT_FAILS(qn_convert(folder, in_folder(state, "a").text, &q4, &err), QN_ARGUMENT,
                  "'Q4_K_M'");
     assert_int_equal(count_files(state), n_files);
@@ -203,7 +203,7 @@ static void a_stopped_conversion_leaves_the_old_files(void **state) {
     qn_err err = {0};
     const path_name out = in_folder(state, "out.gguf");
     stop_at s = {.at = INT64_MAX};
-    const qn_convert_opts opts = {.progress = stop, .progress_arg = &s};
+    const qn_convert_opts opts = QN_INIT(qn_convert_opts, .progress = stop, .progress_arg = &s);
     ASSERT_OK(qn_convert(mini("qwen35_vl").text, out.text, &opts, &err));
     assert_int_equal(s.last, s.total);
     const int64_t total = s.total;

@@ -8,7 +8,7 @@
 #include "tokenizer/tokenizer.h"
 
 static void same_ids(const qn_tokenizer *a, const qn_tokenizer *b, const char *text, size_t size) {
-    const qn_tokenize_opts opts = {.special = true, .add_ends = true};
+    const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = true, .add_ends = true);
     qn_err err;
     int32_t *got, *want;
     size_t n_got, n_want;
@@ -38,7 +38,7 @@ static void text_becomes_the_same_tokens(void **state) {
         ASSERT_OK(qn_tokenizer_open(&want, mini(families[i]).text, &err));
         for (size_t t = 0; t < sizeof texts / sizeof *texts; t++)
             same_ids(got, want, texts[t], strlen(texts[t]));
-        const qn_tokenizer_info a = qn_tokenizer_get_info(got), b = qn_tokenizer_get_info(want);
+        const qn_tokenizer_info a = tokenizer_info(got), b = tokenizer_info(want);
         assert_int_equal(a.bos, b.bos);
         assert_int_equal(a.eos, b.eos);
         assert_int_equal(a.add_bos, b.add_bos);

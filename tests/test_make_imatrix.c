@@ -43,7 +43,7 @@ static float *read_floats(const qn_source *source, const char *name, int64_t *n)
 static void collect(const char *model, const char *from, const char *to, int64_t chunk,
                     int64_t n_chunks) {
     qn_err err = {0};
-    const qn_imatrix_opts opts = {.chunk = chunk, .n_chunks = n_chunks};
+    const qn_imatrix_opts opts = QN_INIT(qn_imatrix_opts, .chunk = chunk, .n_chunks = n_chunks);
     if (qn_imatrix(model, from, to, &opts, &err)) fail_msg("%s: %s", model, err.message);
 }
 
@@ -189,7 +189,7 @@ static void special_tokens_are_read_on_request(void **state) {
     for (int special = 0; special < 2; special++) {
         qn_err err = {0};
         ASSERT_OK(qn_imatrix(model_path, from.text, out.text,
-                             &(qn_imatrix_opts){.special = special}, &err));
+                             &QN_INIT(qn_imatrix_opts, .special = special), &err));
         qn_source *got = open_well(out.text);
         int64_t n;
         float *count = read_floats(got, "output.weight.counts", &n);
@@ -206,7 +206,7 @@ static void threads_change_nothing(void **state) {
     for (int i = 0; i < 2; i++) {
         qn_err err = {0};
         const path_name out = in_folder(state, "out.gguf");
-        const qn_imatrix_opts opts = {.n_threads = 1 + 2 * i};
+        const qn_imatrix_opts opts = QN_INIT(qn_imatrix_opts, .n_threads = 1 + 2 * i);
         ASSERT_OK(qn_imatrix(experts_path, from.text, out.text, &opts, &err));
         ASSERT_OK(qn_file_load(&files[i], &sizes[i], out.text, 1 << 24, &err));
     }
@@ -232,11 +232,12 @@ static void collecting_can_fail(void **state) {
                     empty = put_text(state, "empty.txt", "");
     qn_err err = {0};
     int n = 2;
-    const qn_imatrix_opts stopping = {.chunk = 16, .progress = stop, .progress_arg = &n};
+    const qn_imatrix_opts stopping =
+        QN_INIT(qn_imatrix_opts, .chunk = 16, .progress = stop, .progress_arg = &n);
     ASSERT_FAILS(
         qn_imatrix(model_path, from.text, out.text, &stopping, &err), QN_STOPPED,
         "stopped before the first chunk was done; the text has "); // inside the first chunk: it may take minutes
-    const qn_imatrix_opts later = {.chunk = 16, .progress = stop_in_second};
+    const qn_imatrix_opts later = QN_INIT(qn_imatrix_opts, .chunk = 16, .progress = stop_in_second);
     ASSERT_FAILS(qn_imatrix(model_path, from.text, out.text, &later, &err), QN_STOPPED,
                  "stopped after 16 of ");
     ASSERT_FAILS(qn_imatrix(model_path, empty.text, out.text, NULL, &err), QN_FORMAT, "no text");
@@ -244,11 +245,12 @@ static void collecting_can_fail(void **state) {
                  "is an input");
     ASSERT_FAILS(qn_imatrix(model_path, in_folder(state, "no").text, out.text, NULL, &err), QN_IO,
                  "cannot open");
+    ASSERT_FAILS(qn_imatrix(model_path, from.text, out.text,
+                            &QN_INIT(qn_imatrix_opts, .chunk = 1 << 30), &err),
+                 QN_LIMIT, "the context has");
     ASSERT_FAILS(
-        qn_imatrix(model_path, from.text, out.text, &(qn_imatrix_opts){.chunk = 1 << 30}, &err),
-        QN_LIMIT, "the context has");
-    ASSERT_FAILS(qn_imatrix(model_path, from.text, out.text, &(qn_imatrix_opts){.chunk = -1}, &err),
-                 QN_ARGUMENT, "chunks of -1");
+        qn_imatrix(model_path, from.text, out.text, &QN_INIT(qn_imatrix_opts, .chunk = -1), &err),
+        QN_ARGUMENT, "chunks of -1");
     ASSERT_FAILS(qn_imatrix(NULL, from.text, out.text, NULL, &err), QN_ARGUMENT, "a model");
     assert_int_equal(count_files(state), 2);
 }
@@ -290,8 +292,8 @@ static void importance_makes_outputs_better(void **state) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         qn_err err = {0};
         log_lines lines = {0};
-        qn_quantize_opts opts = {
-            .type = types[i], .pure = true, .log = keep_line, .log_arg = &lines};
+        qn_quantize_opts opts = QN_INIT(qn_quantize_opts, .type = types[i], .pure = true,
+                                        .log = keep_line, .log_arg = &lines);
         ASSERT_OK(qn_quantize(model_path, plain.text, &opts, &err));
         assert_int_equal(lines.text.size, 0);
         opts.imatrix = imp.text;
@@ -383,7 +385,8 @@ static void lies_are_refused(void **state) {
                         cases[i].n_counts == 1 ? one : good, (size_t)cases[i].n_counts * 4);
         gguf_write(&w, path.text);
         qn_err err = {0};
-        const qn_quantize_opts opts = {.type = "Q4_0", .imatrix = path.text};
+        const qn_quantize_opts opts =
+            QN_INIT(qn_quantize_opts, .type = "Q4_0", .imatrix = path.text);
         ASSERT_FAILS(qn_quantize(experts_path, out.text, &opts, &err), QN_FORMAT, cases[i].part);
         assert_int_equal(count_files(state), 1);
     }
@@ -402,7 +405,8 @@ static void files_of_other_models_are_refused(void **state) {
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         qn_err err = {0};
         char want[1024];
-        const qn_quantize_opts opts = {.type = "Q4_0", .imatrix = path.text};
+        const qn_quantize_opts opts =
+            QN_INIT(qn_quantize_opts, .type = "Q4_0", .imatrix = path.text);
         snprintf(want, sizeof want, "imp.gguf: no tensor of %s is in it; was it made from this",
                  models[i]);
         ASSERT_FAILS(qn_quantize(models[i], out.text, &opts, &err), QN_ARGUMENT, want);
@@ -426,13 +430,14 @@ static void other_files_are_refused(void **state) {
                  {from.text, QN_FORMAT, "text.txt: not an importance file"},
                  {TEST_DATA "/no.gguf", QN_IO, "no.gguf"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const qn_quantize_opts opts = {.type = "Q4_0", .imatrix = cases[i].path};
+        const qn_quantize_opts opts =
+            QN_INIT(qn_quantize_opts, .type = "Q4_0", .imatrix = cases[i].path);
         ASSERT_FAILS(qn_quantize(experts_path, out.text, &opts, &err), cases[i].status,
                      cases[i].part);
     }
     collect(model_path, from.text, imp.text, 16, 1);
     // Of another model: the columns do not fit.
-    const qn_quantize_opts opts = {.type = "Q4_0", .imatrix = imp.text};
+    const qn_quantize_opts opts = QN_INIT(qn_quantize_opts, .type = "Q4_0", .imatrix = imp.text);
     ASSERT_FAILS(qn_quantize(experts_path, out.text, &opts, &err), QN_FORMAT, "importance of 1");
     ASSERT_FAILS(qn_quantize(model_path, imp.text, &opts, &err), QN_ARGUMENT,
                  "is the importance file");

@@ -19,11 +19,11 @@ static const char small_path[] = TEST_DATA "/mini/qwen3/qwen3-bf16.gguf";
 static const char folder_path[] = TEST_DATA "/mini/qwen35_vl"; // with a vision tower
 
 static qn_status quantize_file(const char *out, qn_err *err) {
-    return qn_quantize(small_path, out, &(qn_quantize_opts){.type = "Q4_K_M"}, err);
+    return qn_quantize(small_path, out, &QN_INIT(qn_quantize_opts, .type = "Q4_K_M"), err);
 }
 
 static qn_status quantize_folder(const char *out, qn_err *err) {
-    return qn_quantize(folder_path, out, &(qn_quantize_opts){.type = "Q8_0"}, err);
+    return qn_quantize(folder_path, out, &QN_INIT(qn_quantize_opts, .type = "Q8_0"), err);
 }
 
 static qn_status convert_folder(const char *out, qn_err *err) {

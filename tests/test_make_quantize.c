@@ -33,7 +33,7 @@ static path_name fixture(const char *type) {
 
 static void quantize(const char *in, const char *out, const char *type) {
     qn_err err = {0};
-    const qn_quantize_opts opts = {.type = type};
+    const qn_quantize_opts opts = QN_INIT(qn_quantize_opts, .type = type);
     if (qn_quantize(in, out, &opts, &err)) fail_msg("%s as %s: %s", in, type, err.message);
 }
 
@@ -80,7 +80,7 @@ static void assert_same_keys(const qn_source *got, const qn_source *want) {
     assert_int_equal(qn_source_n_keys(got), qn_source_n_keys(want));
     for (size_t i = 0; i < qn_source_n_keys(want); i++) {
         qn_err err = {0};
-        qn_key_info g, w;
+        qn_key_info g = QN_INIT(qn_key_info), w = QN_INIT(qn_key_info);
         ASSERT_OK(qn_source_key_info(&g, got, i, SIZE_MAX, &err));
         ASSERT_OK(qn_source_key_info(&w, want, i, SIZE_MAX, &err));
         assert_string_equal(g.name, w.name);
@@ -130,7 +130,7 @@ static void sizes_are_the_documented_ones(void **state) {
                 {"F16", 16.0005}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         qn_err err = {0};
-        qn_synth_size size;
+        qn_synth_size size = QN_INIT(qn_synth_size);
         ASSERT_OK(qn_synth_measure(&size, "llama3.1-8b", rows[i].type, &err));
         const double bits = (double)size.tensor_bytes * 8 / (double)size.n_parameters;
         if (fabs(bits - rows[i].bits) > 0.00005)
@@ -369,9 +369,10 @@ static void weights_are_as_near_as_the_fixtures(void **state) {
 static qn_logits compute(const char *path, const int32_t *ids, size_t n) {
     qn_err err = {0};
     qn_engine *engine;
-    qn_logits logits;
-    ASSERT_OK(qn_engine_open(&engine, path, &(qn_engine_opts){.reference = true}, &err));
-    ASSERT_OK(qn_engine_logits(&logits, engine, ids, n, &(qn_logits_opts){.all_rows = true}, &err));
+    qn_logits logits = QN_INIT(qn_logits);
+    ASSERT_OK(qn_engine_open(&engine, path, &QN_INIT(qn_engine_opts, .reference = true), &err));
+    ASSERT_OK(qn_engine_logits(&logits, engine, ids, n, &QN_INIT(qn_logits_opts, .all_rows = true),
+                               &err));
     qn_engine_close(engine);
     return logits;
 }
@@ -425,7 +426,7 @@ static void threads_change_no_byte(void **state) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         for (int n = 2; n <= 5; n += 3) {
             qn_err err = {0};
-            qn_quantize_opts opts = {.type = types[i], .n_threads = 1};
+            qn_quantize_opts opts = QN_INIT(qn_quantize_opts, .type = types[i], .n_threads = 1);
             ASSERT_OK(qn_quantize(model_path, one.text, &opts, &err));
             opts.n_threads = n;
             ASSERT_OK(qn_quantize(model_path, more.text, &opts, &err));
@@ -450,7 +451,8 @@ static void quantised_inputs_are_warned_of(void **state) {
     quantize(model_path, first.text, "Q8_0");
     log_lines lines = {0};
     qn_err err = {0};
-    const qn_quantize_opts opts = {.type = "Q4_K_M", .log = keep_line, .log_arg = &lines};
+    const qn_quantize_opts opts =
+        QN_INIT(qn_quantize_opts, .type = "Q4_K_M", .log = keep_line, .log_arg = &lines);
     ASSERT_OK(qn_quantize(first.text, out.text, &opts, &err));
     assert_non_null(strstr(lines.text.data, "1 16 tensors are quantised already"));
     qn_buf_clear(&lines.text);
@@ -475,8 +477,9 @@ static void split_sets_are_one_model(void **state) {
     assert_same_bytes(whole.text, out.text);
     qn_err err = {0};
     const path_name first = in_folder(state, "part-00001-of-00003.gguf");
-    ASSERT_FAILS(qn_quantize(first.text, part.text, &(qn_quantize_opts){.type = "Q8_0"}, &err),
-                 QN_ARGUMENT, "is the input itself");
+    ASSERT_FAILS(
+        qn_quantize(first.text, part.text, &QN_INIT(qn_quantize_opts, .type = "Q8_0"), &err),
+        QN_ARGUMENT, "is the input itself");
 }
 
 static void checkpoints_are_converted(void **state) {
@@ -507,7 +510,7 @@ static void a_tower_and_its_text_appear_together(void **state) {
             const qn_status status =
                 k ? qn_convert(TEST_DATA "/mini/qwen35_vl", out.text, NULL, &err)
                   : qn_quantize(TEST_DATA "/mini/qwen35_vl", out.text,
-                                &(qn_quantize_opts){.type = "Q8_0"}, &err);
+                                &QN_INIT(qn_quantize_opts, .type = "Q8_0"), &err);
             ASSERT_FAILS(status, QN_ARGUMENT, "is a folder");
             assert_int_equal(count_files(state), 2);
         }
@@ -532,7 +535,7 @@ static void long_names_work(void **state) {
     ASSERT_OK(qn_convert(TEST_DATA "/mini/qwen3", out.text, NULL, &err));
     assert_int_equal(count_files(state), 1);
     ASSERT_FAILS(qn_quantize(TEST_DATA "/mini/qwen35_vl", out.text,
-                             &(qn_quantize_opts){.type = "Q8_0"}, &err),
+                             &QN_INIT(qn_quantize_opts, .type = "Q8_0"), &err),
                  QN_IO, "mmproj-nnn");
     ASSERT_FAILS(qn_convert(TEST_DATA "/mini/qwen35_vl", out.text, NULL, &err), QN_IO,
                  "mmproj-nnn");
@@ -569,7 +572,7 @@ static void broken_weights_are_named(void **state) {
         model_write_gguf(m, in.text);
         model_free(m);
         ASSERT_FAILS(
-            qn_quantize(in.text, out.text, &(qn_quantize_opts){.type = cases[i].type}, &err),
+            qn_quantize(in.text, out.text, &QN_INIT(qn_quantize_opts, .type = cases[i].type), &err),
             cases[i].status, cases[i].part);
         assert_int_equal(count_files(state), 1);
     }
@@ -588,7 +591,8 @@ static void the_first_broken_value_is_named(void **state) {
     for (int n = 1; n <= 3; n++) {
         qn_err err = {0};
         ASSERT_FAILS(qn_quantize(in.text, out.text,
-                                 &(qn_quantize_opts){.type = "Q4_K_M", .n_threads = n}, &err),
+                                 &QN_INIT(qn_quantize_opts, .type = "Q4_K_M", .n_threads = n),
+                                 &err),
                      QN_FORMAT, "blk.1.ffn_up.weight: value nan at row 9, column 7");
     }
 }
@@ -604,8 +608,9 @@ static void inputs_are_not_written_over(void **state) {
     const char *const names[] = {in.text, link_name.text, hard.text};
     for (int i = 0; i < 3; i++) {
         qn_err err = {0};
-        ASSERT_FAILS(qn_quantize(in.text, names[i], &(qn_quantize_opts){.type = "Q4_0"}, &err),
-                     QN_ARGUMENT, "is the input itself");
+        ASSERT_FAILS(
+            qn_quantize(in.text, names[i], &QN_INIT(qn_quantize_opts, .type = "Q4_0"), &err),
+            QN_ARGUMENT, "is the input itself");
     }
     qn_source_close(open_well(in.text));
 }
@@ -614,17 +619,18 @@ static void wrong_calls_are_refused(void **state) {
     qn_err err = {0};
     const char *folder = *state;
     const path_name out = in_folder(state, "no/out.gguf"), fine = in_folder(state, "out.gguf");
-    const qn_quantize_opts opts = {.type = "Q4_0"};
+    const qn_quantize_opts opts = QN_INIT(qn_quantize_opts, .type = "Q4_0");
     ASSERT_FAILS(qn_quantize(small_path, out.text, &opts, &err), QN_IO, "no/out.gguf");
     ASSERT_FAILS(qn_quantize(small_path, folder, &opts, &err), QN_ARGUMENT, folder);
     ASSERT_FAILS(qn_quantize(out.text, fine.text, &opts, &err), QN_IO, "no/out.gguf");
-    ASSERT_FAILS(qn_quantize(small_path, fine.text, &(qn_quantize_opts){.type = "Q4_X"}, &err),
-                 QN_ARGUMENT,
-                 "no type 'Q4_X', want one of F32 F16 BF16 Q8_0 Q6_K Q5_K_M Q5_K_S Q5_1 Q5_0 "
-                 "Q4_K_M Q4_K_S IQ4_XS IQ4_NL Q4_1 Q4_0 Q3_K_L Q3_K_M Q3_K_S Q2_K");
+    ASSERT_FAILS(
+        qn_quantize(small_path, fine.text, &QN_INIT(qn_quantize_opts, .type = "Q4_X"), &err),
+        QN_ARGUMENT,
+        "no type 'Q4_X', want one of F32 F16 BF16 Q8_0 Q6_K Q5_K_M Q5_K_S Q5_1 Q5_0 "
+        "Q4_K_M Q4_K_S IQ4_XS IQ4_NL Q4_1 Q4_0 Q3_K_L Q3_K_M Q3_K_S Q2_K");
     ASSERT_FAILS(qn_quantize_check_type("", &err), QN_ARGUMENT, "no type ''");
     ASSERT_OK(qn_quantize_check_type("iq4_nl", &err));
-    ASSERT_FAILS(qn_quantize(small_path, fine.text, &(qn_quantize_opts){0}, &err), QN_ARGUMENT,
+    ASSERT_FAILS(qn_quantize(small_path, fine.text, &QN_INIT(qn_quantize_opts), &err), QN_ARGUMENT,
                  "a type");
     ASSERT_FAILS(qn_quantize(NULL, fine.text, &opts, &err), QN_ARGUMENT, "an input");
     assert_int_equal(count_files(state), 0);
@@ -649,14 +655,16 @@ static void stopping_leaves_the_old_file(void **state) {
     quantize(small_path, out.text, "Q8_0");
     for (int64_t at = 1; at <= 2800000; at += 700000) {
         stopper s = {.at = at};
-        const qn_quantize_opts opts = {.type = "Q4_0", .progress = stop_at, .progress_arg = &s};
+        const qn_quantize_opts opts =
+            QN_INIT(qn_quantize_opts, .type = "Q4_0", .progress = stop_at, .progress_arg = &s);
         qn_err err = {0};
         ASSERT_FAILS(qn_quantize(model_path, out.text, &opts, &err), QN_STOPPED, "stopped at");
         assert_same_bytes(out.text, old.text);
         assert_int_equal(count_files(state), 2);
     }
     stopper s = {.at = INT64_MAX};
-    const qn_quantize_opts opts = {.type = "Q4_0", .progress = stop_at, .progress_arg = &s};
+    const qn_quantize_opts opts =
+        QN_INIT(qn_quantize_opts, .type = "Q4_0", .progress = stop_at, .progress_arg = &s);
     qn_err err = {0};
     ASSERT_OK(qn_quantize(model_path, out.text, &opts, &err));
     assert_int_equal(s.last, s.total);
@@ -668,7 +676,8 @@ static void stopping_a_checkpoint_leaves_nothing(void **state) {
     const path_name out = in_folder(state, "out.gguf");
     for (int64_t at = 1; at < 400000; at += 50000) {
         stopper s = {.at = at};
-        const qn_quantize_opts opts = {.type = "Q8_0", .progress = stop_at, .progress_arg = &s};
+        const qn_quantize_opts opts =
+            QN_INIT(qn_quantize_opts, .type = "Q8_0", .progress = stop_at, .progress_arg = &s);
         qn_err err = {0};
         ASSERT_FAILS(qn_quantize(TEST_DATA "/mini/qwen3", out.text, &opts, &err), QN_STOPPED, "");
         assert_int_equal(count_files(state), 0);
@@ -685,7 +694,7 @@ static void a_full_disk_leaves_nothing(void **state) {
         small = (struct rlimit){limit, old.rlim_max};
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
         const qn_status status =
-            qn_quantize(model_path, out.text, &(qn_quantize_opts){.type = "Q4_K_M"}, &err);
+            qn_quantize(model_path, out.text, &QN_INIT(qn_quantize_opts, .type = "Q4_K_M"), &err);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
         ASSERT_FAILS(status, QN_IO, "cannot write");
         assert_int_equal(count_files(state), 0);
@@ -697,7 +706,7 @@ static void a_full_disk_leaves_nothing(void **state) {
 static void a_full_disk_leaves_the_old_tower(void **state) {
     const char *const names[] = {"out.gguf", "mmproj-out.gguf"};
     const path_name out = in_folder(state, names[0]);
-    const qn_quantize_opts opts = {.type = "F32"};
+    const qn_quantize_opts opts = QN_INIT(qn_quantize_opts, .type = "F32");
     struct rlimit old;
     struct stat text, tower;
     qn_err err = {0};

@@ -16,7 +16,7 @@
 static void synth(const char *shape, const char *type, const char *out, uint64_t seed,
                   int n_threads) {
     qn_err err = {0};
-    const qn_synth_opts opts = {.seed = seed, .n_threads = n_threads};
+    const qn_synth_opts opts = QN_INIT(qn_synth_opts, .seed = seed, .n_threads = n_threads);
     if (qn_synth(shape, type, out, &opts, &err)) fail_msg("%s %s: %s", shape, type, err.message);
 }
 
@@ -116,7 +116,7 @@ static void sizes_are_the_published_ones(void **state) {
     assert_int_equal(n_real, sizeof cases / sizeof *cases);
     for (size_t i = 0; i < n_real; i++) {
         qn_err err = {0};
-        qn_synth_size size, as_floats;
+        qn_synth_size size = QN_INIT(qn_synth_size), as_floats = QN_INIT(qn_synth_size);
         ASSERT_OK(qn_synth_measure(&size, cases[i].shape, "Q4_K_M", &err));
         ASSERT_OK(qn_synth_measure(&as_floats, cases[i].shape, "F32", &err));
         const double want = (cases[i].millions + cases[i].predict) * 1e6;
@@ -135,8 +135,8 @@ static void sizes_are_the_published_ones(void **state) {
 static void assert_computes(const char *what, const qn_engine *engine) {
     qn_err err = {0};
     const int32_t ids[] = {70, 300, 71, 72, 450, 73};
-    qn_logits out;
-    if (qn_engine_logits(&out, engine, ids, 6, &(qn_logits_opts){.all_rows = true}, &err))
+    qn_logits out = QN_INIT(qn_logits);
+    if (qn_engine_logits(&out, engine, ids, 6, &QN_INIT(qn_logits_opts, .all_rows = true), &err))
         fail_msg("%s: %s", what, err.message);
     const float *last = out.logits + (out.n_rows - 1) * out.n_vocab;
     double sum = 0, squares = 0, change = 0;
@@ -211,7 +211,7 @@ static const struct {
 };
 
 static void assert_specials(const char *arch, const qn_tokenizer *tokenizer) {
-    const qn_tokenizer_info info = qn_tokenizer_get_info(tokenizer);
+    const qn_tokenizer_info info = tokenizer_info(tokenizer);
     for (size_t i = 0; i < sizeof vocabularies / sizeof *vocabularies; i++) {
         if (strncmp(arch, vocabularies[i].arch, strlen(vocabularies[i].arch)) != 0) continue;
         const char *bos = vocabularies[i].bos, *end = vocabularies[i].end;
@@ -221,7 +221,7 @@ static void assert_specials(const char *arch, const qn_tokenizer *tokenizer) {
         qn_err err = {0};
         int32_t *ids;
         size_t n;
-        const qn_tokenize_opts opts = {.special = true};
+        const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = true);
         ASSERT_OK(qn_tokenize(&ids, &n, tokenizer, end, strlen(end), &opts, &err));
         assert_int_equal(n, 1);
         assert_int_equal(ids[0], id);
@@ -233,7 +233,7 @@ static void assert_specials(const char *arch, const qn_tokenizer *tokenizer) {
 
 // No two tokens are spelled alike.
 static void assert_all_differ(const qn_tokenizer *tokenizer) {
-    const int32_t n = qn_tokenizer_get_info(tokenizer).n_tokens;
+    const int32_t n = tokenizer_info(tokenizer).n_tokens;
     for (int32_t id = 0; id < n; id++) {
         size_t size;
         const char *piece = qn_tokenizer_piece(tokenizer, id, &size);
@@ -251,17 +251,18 @@ static void assert_whole(const char *shape, const char *type, const char *path) 
     char what[64];
     qn_err err = {0};
     qn_engine *engine;
-    qn_synth_size size;
+    qn_synth_size size = QN_INIT(qn_synth_size);
     int n_warnings = 0;
     snprintf(what, sizeof what, "%s %s", shape, type);
-    const qn_engine_opts opts = {.n_threads = 2, .log = count_warnings, .log_arg = &n_warnings};
+    const qn_engine_opts opts =
+        QN_INIT(qn_engine_opts, .n_threads = 2, .log = count_warnings, .log_arg = &n_warnings);
     if (qn_engine_open(&engine, path, &opts, &err)) fail_msg("%s: %s", what, err.message);
     assert_int_equal(n_warnings, 0);
     ASSERT_OK(qn_synth_measure(&size, shape, type, &err));
-    const qn_engine_info info = qn_engine_get_info(engine);
+    const qn_engine_info info = engine_info(engine);
     const qn_tokenizer *tokenizer = qn_engine_tokenizer(engine);
     assert_non_null(tokenizer);
-    assert_int_equal(qn_tokenizer_get_info(tokenizer).n_tokens, info.n_vocab);
+    assert_int_equal(tokenizer_info(tokenizer).n_tokens, info.n_vocab);
     assert_true(info.n_parameters <= size.n_parameters);
     assert_computes(what, engine);
     assert_tokenizes(tokenizer);
@@ -301,13 +302,13 @@ static void types_are_those_of_quantize(void **state) {
         qn_source *a, *b;
         synth(shapes[i], "F32", floats.text, 0, 2);
         synth(shapes[i], "Q4_K_M", made.text, 0, 2);
-        const qn_quantize_opts opts = {.type = "Q4_K_M"};
+        const qn_quantize_opts opts = QN_INIT(qn_quantize_opts, .type = "Q4_K_M");
         ASSERT_OK(qn_quantize(floats.text, packed.text, &opts, &err));
         ASSERT_OK(qn_source_open(&a, made.text, &err));
         ASSERT_OK(qn_source_open(&b, packed.text, &err));
         assert_int_equal(qn_source_n_tensors(a), qn_source_n_tensors(b));
         for (size_t k = 0; k < qn_source_n_tensors(a); k++) {
-            const qn_tensor_info x = qn_source_tensor_info(a, k), y = qn_source_tensor_info(b, k);
+            const qn_tensor_info x = tensor_info(a, k), y = tensor_info(b, k);
             assert_string_equal(x.name, y.name);
             if (strcmp(x.type, y.type) != 0)
                 fail_msg("%s %s: %s, want %s", shapes[i], x.name, x.type, y.type);
@@ -356,7 +357,7 @@ static void vocabularies_have_known_ids(void **state) {
         ASSERT_OK(qn_synth_shape_find(&shape, cases[i].shape, &err));
         put_vocab_file(shape, out.text);
         ASSERT_OK(qn_tokenizer_open(&tokenizer, out.text, &err));
-        assert_int_equal(qn_tokenizer_get_info(tokenizer).n_tokens, shape->vocab);
+        assert_int_equal(tokenizer_info(tokenizer).n_tokens, shape->vocab);
         assert_int_equal(qn_tokenizer_find(tokenizer, cases[i].token, strlen(cases[i].token)),
                          cases[i].id);
         if (i % 3 == 0) {
@@ -418,7 +419,7 @@ static void tensors_differ(void **state) {
 static void what_is_unknown_is_refused(void **state) {
     const path_name out = in_folder(state, "out.gguf"), nowhere = in_folder(state, "no/out.gguf");
     qn_err err = {0};
-    qn_synth_size size = {.n_tensors = -1};
+    qn_synth_size size = QN_INIT(qn_synth_size, .n_tensors = -1);
     ASSERT_FAILS(qn_synth("qwen3-7b", "Q4_K_M", out.text, NULL, &err), QN_ARGUMENT, "'qwen3-7b'");
     for (size_t i = 0; qn_synth_shape_name(i); i++)
         assert_non_null(strstr(err.message, qn_synth_shape_name(i)));
@@ -443,7 +444,8 @@ static void stopping_leaves_the_old_file(void **state) {
     const path_name out = in_folder(state, "out.gguf");
     qn_err err = {0};
     int64_t seen = 0;
-    const qn_synth_opts opts = {.progress = stop_at_once, .progress_arg = &seen};
+    const qn_synth_opts opts =
+        QN_INIT(qn_synth_opts, .progress = stop_at_once, .progress_arg = &seen);
     ASSERT_FAILS(qn_synth("tiny-llama", "Q4_0", out.text, &opts, &err), QN_STOPPED, "stopped at");
     assert_int_equal(count_files(state), 0);
     put_text(state, "out.gguf", "GGUF, old");

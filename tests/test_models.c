@@ -45,8 +45,9 @@ static void refuse_warnings(void *arg, qn_log_level level, const char *message) 
 static qn_engine *open_strict(char *path, int threads, bool is_reference) {
     qn_err err;
     qn_engine *engine = NULL;
-    const qn_engine_opts opts = {
-        .n_threads = threads, .reference = is_reference, .log = refuse_warnings, .log_arg = path};
+    const qn_engine_opts opts =
+        QN_INIT(qn_engine_opts, .n_threads = threads, .reference = is_reference,
+                .log = refuse_warnings, .log_arg = path);
     ASSERT_OK(qn_engine_open(&engine, path, &opts, &err));
     return engine;
 }
@@ -59,9 +60,9 @@ static double check_prompt(const qn_engine *engine, const golden *g, size_t prom
     const size_t n_ids = golden_ids(ids, g, "prompts", prompt);
     snprintf(name, sizeof name, "logits.%zu", prompt);
     float *want = golden_floats(g, name, &n);
-    qn_logits got;
-    ASSERT_OK(
-        qn_engine_logits(&got, engine, ids, n_ids, &(qn_logits_opts){.all_rows = true}, &err));
+    qn_logits got = QN_INIT(qn_logits);
+    ASSERT_OK(qn_engine_logits(&got, engine, ids, n_ids, &QN_INIT(qn_logits_opts, .all_rows = true),
+                               &err));
     assert_int_equal(got.n_rows * got.n_vocab, n);
     const double error = relative_error(got.logits, want, n);
     qn_logits_deinit(&got);
@@ -102,8 +103,8 @@ static void hidden_states_match_layer_by_layer(void **state) {
         for (int i = 0; i < 4; i++) {
             if (!model_path(path, sizeof path, families[f], i % 2)) continue;
             qn_engine *engine = open_strict(path, 2, i / 2);
-            qn_logits got;
-            const qn_logits_opts opts = {.all_rows = true, .hidden = true};
+            qn_logits got = QN_INIT(qn_logits);
+            const qn_logits_opts opts = QN_INIT(qn_logits_opts, .all_rows = true, .hidden = true);
             ASSERT_OK(qn_engine_logits(&got, engine, ids, n_ids, &opts, &err));
             for (int64_t layer = 0; layer < got.n_hidden; layer++) {
                 char name[32];
@@ -163,8 +164,9 @@ static void greedy_continuations_match(void **state) {
 // Bytes of all logits and hidden states for one setting.
 static qn_logits run(const qn_engine *engine, const int32_t *ids, size_t n, int64_t chunk) {
     qn_err err;
-    qn_logits got;
-    const qn_logits_opts opts = {.all_rows = true, .hidden = true, .chunk = chunk};
+    qn_logits got = QN_INIT(qn_logits);
+    const qn_logits_opts opts =
+        QN_INIT(qn_logits_opts, .all_rows = true, .hidden = true, .chunk = chunk);
     ASSERT_OK(qn_engine_logits(&got, engine, ids, n, &opts, &err));
     return got;
 }

@@ -25,17 +25,17 @@ typedef struct outcome {
 static outcome open_model(void **state, const model_file *m) {
     qn_err err;
     qn_engine *engine = NULL;
-    outcome o = {0};
+    outcome o = {.logits = QN_INIT(qn_logits)};
     int32_t ids[N_IDS];
     for (int32_t i = 0; i < N_IDS; i++) ids[i] = (i * 37 + 11) % 500;
     model_write_checkpoint(m, *state, 1);
-    o.status =
-        qn_engine_open(&engine, *state, &(qn_engine_opts){.n_threads = 1, .reference = true}, &err);
+    o.status = qn_engine_open(&engine, *state,
+                              &QN_INIT(qn_engine_opts, .n_threads = 1, .reference = true), &err);
     if (o.status) {
         snprintf(o.message, sizeof o.message, "%s", err.message);
         return o;
     }
-    o.context = qn_engine_get_info(engine).context;
+    o.context = engine_info(engine).context;
     ASSERT_OK(qn_engine_graph(&o.graph, engine, NULL, &err));
     ASSERT_OK(qn_engine_logits(&o.logits, engine, ids, N_IDS, NULL, &err));
     qn_engine_close(engine);
@@ -330,11 +330,11 @@ static void add_output(model_file *m, const char *embedding, const char *output)
 static qn_logits scores_of(const char *path, bool is_reference) {
     qn_err err;
     qn_engine *engine = NULL;
-    qn_logits logits;
+    qn_logits logits = QN_INIT(qn_logits);
     int32_t ids[N_IDS];
     for (int32_t i = 0; i < N_IDS; i++) ids[i] = (i * 37 + 11) % 500;
-    ASSERT_OK(qn_engine_open(&engine, path,
-                             &(qn_engine_opts){.n_threads = 1, .reference = is_reference}, &err));
+    ASSERT_OK(qn_engine_open(
+        &engine, path, &QN_INIT(qn_engine_opts, .n_threads = 1, .reference = is_reference), &err));
     ASSERT_OK(qn_engine_logits(&logits, engine, ids, N_IDS, NULL, &err));
     qn_engine_close(engine);
     return logits;

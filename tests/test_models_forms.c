@@ -25,15 +25,15 @@ static void some_ids(int32_t *ids) {
 static qn_logits scores_by(const char *path, bool is_reference) {
     qn_err err;
     qn_engine *engine = NULL;
-    qn_logits logits;
+    qn_logits logits = QN_INIT(qn_logits);
     int32_t ids[N_IDS];
     some_ids(ids);
-    const qn_engine_opts opts = {.n_threads = 1, .reference = is_reference};
+    const qn_engine_opts opts = QN_INIT(qn_engine_opts, .n_threads = 1, .reference = is_reference);
     const qn_status status = qn_engine_open(&engine, path, &opts, &err);
-    if (status == QN_UNSUPPORTED && !is_reference) return (qn_logits){0}; // Q8_K has no kernels
+    if (status == QN_UNSUPPORTED && !is_reference) return QN_INIT(qn_logits); // Q8_K has no kernels
     ASSERT_OK(status);
-    ASSERT_OK(
-        qn_engine_logits(&logits, engine, ids, N_IDS, &(qn_logits_opts){.all_rows = true}, &err));
+    ASSERT_OK(qn_engine_logits(&logits, engine, ids, N_IDS,
+                               &QN_INIT(qn_logits_opts, .all_rows = true), &err));
     qn_engine_close(engine);
     return logits;
 }

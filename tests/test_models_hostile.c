@@ -21,7 +21,8 @@ typedef struct hostile_case {
 static bool opens_as_wanted(const char *what, const char *path, const hostile_case *want) {
     qn_err err = {0};
     qn_engine *engine = NULL;
-    const qn_status got = qn_engine_open(&engine, path, &(qn_engine_opts){.n_threads = 1}, &err);
+    const qn_status got =
+        qn_engine_open(&engine, path, &QN_INIT(qn_engine_opts, .n_threads = 1), &err);
     const bool is_wanted = got == want->status && (!got || strstr(err.message, want->part));
     if (!is_wanted)
         print_error("%s: %s: %s '%s', want %s '%s'\n", what, want->edits, qn_status_name(got),
@@ -30,7 +31,7 @@ static bool opens_as_wanted(const char *what, const char *path, const hostile_ca
         assert_null(engine); // a failed call leaves its result alone
         return is_wanted;
     }
-    qn_logits logits;
+    qn_logits logits = QN_INIT(qn_logits);
     ASSERT_OK(qn_engine_logits(&logits, engine, (int32_t[]){1, 2, 3}, 3, NULL, &err));
     qn_logits_deinit(&logits);
     qn_engine_close(engine);
@@ -340,7 +341,8 @@ static log_lines open_and_log(void **state, const char *family, const char *edit
     model_edit(m, edits);
     model_write_gguf(m, path.text);
     model_free(m);
-    const qn_engine_opts opts = {.n_threads = 1, .log = keep_warnings, .log_arg = &log};
+    const qn_engine_opts opts =
+        QN_INIT(qn_engine_opts, .n_threads = 1, .log = keep_warnings, .log_arg = &log);
     ASSERT_OK(qn_engine_open(&engine, path.text, &opts, &err));
     qn_engine_close(engine);
     return log;
@@ -557,9 +559,9 @@ static void expect_broken(void **state, const char *family, const char *edits, c
     model_edit(m, edits);
     model_write_gguf(m, path.text);
     model_free(m);
-    ASSERT_OK(qn_engine_open(&engine, path.text, &(qn_engine_opts){.n_threads = 1}, &err));
+    ASSERT_OK(qn_engine_open(&engine, path.text, &QN_INIT(qn_engine_opts, .n_threads = 1), &err));
     const int32_t ids[] = {1, 2, 3};
-    qn_logits logits = {.n_rows = -7};
+    qn_logits logits = QN_INIT(qn_logits, .n_rows = -7);
     const qn_status status = qn_engine_logits(&logits, engine, ids, 3, NULL, &err);
     if (status != QN_NUMERIC)
         fail_msg("%s: %s: status %s, want NUMERIC", family, edits, qn_status_name(status));
@@ -573,7 +575,7 @@ static void expect_broken(void **state, const char *family, const char *edits, c
     char message[sizeof err.message]; // by whole rows and by the best alone, it is the same
     memcpy(message, err.message, sizeof message);
     ASSERT_FAILS(qn_session_step(&token, session, NULL, &err), QN_NUMERIC, message);
-    ASSERT_FAILS(qn_session_step(&token, session, &(qn_sample_opts){.temperature = 1}, &err),
+    ASSERT_FAILS(qn_session_step(&token, session, &QN_INIT(qn_sample_opts, .temperature = 1), &err),
                  QN_NUMERIC, message);
     assert_int_equal(token, -7);
     size_t n;
@@ -613,12 +615,13 @@ static void wrong_calls_are_refused(void **state) {
     ASSERT_FAILS(qn_engine_open(&engine, NULL, NULL, &err), QN_ARGUMENT, "no model was named");
     ASSERT_FAILS(qn_engine_open(&engine, TEST_DATA "/nothing-here/m.gguf", NULL, &err), QN_IO,
                  "m.gguf");
-    ASSERT_FAILS(qn_engine_open(&engine, path.text, &(qn_engine_opts){.n_threads = -1}, &err),
-                 QN_ARGUMENT, "threads: -1");
+    ASSERT_FAILS(
+        qn_engine_open(&engine, path.text, &QN_INIT(qn_engine_opts, .n_threads = -1), &err),
+        QN_ARGUMENT, "threads: -1");
     assert_null(engine);
-    ASSERT_OK(qn_engine_open(&engine, path.text, &(qn_engine_opts){.n_threads = 1}, &err));
-    qn_logits logits;
-    const qn_logits_opts backwards = {.chunk = -1};
+    ASSERT_OK(qn_engine_open(&engine, path.text, &QN_INIT(qn_engine_opts, .n_threads = 1), &err));
+    qn_logits logits = QN_INIT(qn_logits);
+    const qn_logits_opts backwards = QN_INIT(qn_logits_opts, .chunk = -1);
     ASSERT_FAILS(qn_engine_logits(&logits, engine, (int32_t[]){1}, 1, &backwards, &err),
                  QN_ARGUMENT, "-1");
     ASSERT_FAILS(qn_engine_logits(&logits, engine, NULL, 0, NULL, &err), QN_ARGUMENT, "no token");
@@ -631,15 +634,17 @@ static void wrong_calls_are_refused(void **state) {
     ASSERT_FAILS(qn_engine_logits(&logits, engine, many, 4097, NULL, &err), QN_LIMIT,
                  "4097 tokens, the context has 4096");
     free(many);
-    qn_memory memory;
+    qn_memory memory = QN_INIT(qn_memory);
     ASSERT_FAILS(qn_engine_memory(&memory, engine, 4097, 0, &err), QN_LIMIT, "4097 tokens");
     ASSERT_FAILS(qn_engine_memory(&memory, engine, -1, 0, &err), QN_LIMIT, "-1 tokens");
     ASSERT_OK(qn_engine_memory(&memory, engine, 4096, 0, &err));
     char *text = NULL;
-    ASSERT_FAILS(qn_engine_graph(&text, engine, &(qn_graph_opts){.form = (qn_graph_form)9}, &err),
-                 QN_ARGUMENT, "form 9");
-    ASSERT_FAILS(qn_engine_graph(&text, engine, &(qn_graph_opts){.stage = (qn_graph_stage)9}, &err),
-                 QN_ARGUMENT, "stage 9");
+    ASSERT_FAILS(
+        qn_engine_graph(&text, engine, &QN_INIT(qn_graph_opts, .form = (qn_graph_form)9), &err),
+        QN_ARGUMENT, "form 9");
+    ASSERT_FAILS(
+        qn_engine_graph(&text, engine, &QN_INIT(qn_graph_opts, .stage = (qn_graph_stage)9), &err),
+        QN_ARGUMENT, "stage 9");
     ASSERT_FAILS(qn_engine_report(&text, engine, (qn_report)9, &err), QN_ARGUMENT, "report 9");
     assert_null(text);
     qn_engine_close(engine);
@@ -653,12 +658,14 @@ static void sessions_refuse_what_makes_no_sense(void **state) {
     qn_session *session = NULL;
     int32_t token = -7;
     ASSERT_OK(qn_engine_open(&engine, mini_gguf("llama32").text, NULL, &err));
-    ASSERT_FAILS(qn_session_create(&session, engine, &(qn_session_opts){.context = 4097}, &err),
-                 QN_LIMIT, "4097 tokens, the model has 4096");
-    ASSERT_FAILS(qn_session_create(&session, engine, &(qn_session_opts){.context = -1}, &err),
-                 QN_LIMIT, "-1 tokens");
+    ASSERT_FAILS(
+        qn_session_create(&session, engine, &QN_INIT(qn_session_opts, .context = 4097), &err),
+        QN_LIMIT, "4097 tokens, the model has 4096");
+    ASSERT_FAILS(
+        qn_session_create(&session, engine, &QN_INIT(qn_session_opts, .context = -1), &err),
+        QN_LIMIT, "-1 tokens");
     assert_null(session);
-    ASSERT_OK(qn_session_create(&session, engine, &(qn_session_opts){.context = 3}, &err));
+    ASSERT_OK(qn_session_create(&session, engine, &QN_INIT(qn_session_opts, .context = 3), &err));
     ASSERT_FAILS(qn_session_step_naive(&token, session, NULL, &err), QN_STATE, "no history");
     ASSERT_FAILS(qn_session_set_prompt(session, NULL, 0, &err), QN_ARGUMENT, "no token ids");
     ASSERT_FAILS(qn_session_set_prompt(session, (int32_t[]){1, 2, 3, 4}, 4, &err), QN_LIMIT,
@@ -666,11 +673,12 @@ static void sessions_refuse_what_makes_no_sense(void **state) {
     ASSERT_FAILS(qn_session_set_prompt(session, (int32_t[]){600}, 1, &err), QN_ARGUMENT, "id 600");
     ASSERT_FAILS(qn_session_step_naive(&token, session, NULL, &err), QN_STATE, "no history");
     ASSERT_OK(qn_session_set_prompt(session, (int32_t[]){1, 2}, 2, &err));
-    ASSERT_FAILS(
-        qn_session_step_naive(&token, session, &(qn_sample_opts){.temperature = -1.0F}, &err),
-        QN_ARGUMENT, "temperature -1");
     ASSERT_FAILS(qn_session_step_naive(&token, session,
-                                       &(qn_sample_opts){.temperature = strtof("nan", NULL)}, &err),
+                                       &QN_INIT(qn_sample_opts, .temperature = -1.0F), &err),
+                 QN_ARGUMENT, "temperature -1");
+    ASSERT_FAILS(qn_session_step_naive(&token, session,
+                                       &QN_INIT(qn_sample_opts, .temperature = strtof("nan", NULL)),
+                                       &err),
                  QN_ARGUMENT, "temperature nan");
     assert_int_equal(token, -7);
     ASSERT_OK(qn_session_step_naive(&token, session, NULL, &err));
@@ -686,8 +694,8 @@ static void a_model_without_weights_computes_nothing(void **state) {
     qn_err err;
     qn_engine *engine = NULL;
     ASSERT_OK(qn_engine_open(&engine, mini_gguf("qwen35_moe").text,
-                             &(qn_engine_opts){.no_weights = true}, &err));
-    qn_logits logits;
+                             &QN_INIT(qn_engine_opts, .no_weights = true), &err));
+    qn_logits logits = QN_INIT(qn_logits);
     ASSERT_FAILS(qn_engine_logits(&logits, engine, (int32_t[]){1}, 1, NULL, &err), QN_STATE,
                  "without its weights");
     qn_session *session;
@@ -700,7 +708,7 @@ static void a_model_without_weights_computes_nothing(void **state) {
     char *text = NULL;
     ASSERT_OK(qn_engine_graph(&text, engine, NULL, &err));
     qn_free(text);
-    const qn_engine_info info = qn_engine_get_info(engine);
+    const qn_engine_info info = engine_info(engine);
     assert_int_equal(info.n_layers, 4);
     assert_int_equal(info.n_experts, 4);
     qn_engine_close(engine);
@@ -716,7 +724,8 @@ static void loading_can_be_stopped(void **state) {
     qn_err err;
     int calls = 0;
     qn_engine *engine = NULL;
-    const qn_engine_opts opts = {.progress = stop_at_half, .progress_arg = &calls};
+    const qn_engine_opts opts =
+        QN_INIT(qn_engine_opts, .progress = stop_at_half, .progress_arg = &calls);
     ASSERT_FAILS(qn_engine_open(&engine, mini_gguf("qwen3").text, &opts, &err), QN_STOPPED,
                  "loading stopped at");
     assert_null(engine);
@@ -737,7 +746,8 @@ static void a_file_that_shrinks_is_an_error(void **state) {
     model_file *m = model_load(mini_gguf("qwen3").text);
     model_write_gguf(m, path.text);
     model_free(m);
-    const qn_engine_opts opts = {.progress = shorten, .progress_arg = path.text};
+    const qn_engine_opts opts =
+        QN_INIT(qn_engine_opts, .progress = shorten, .progress_arg = path.text);
     ASSERT_FAILS(qn_engine_open(&engine, path.text, &opts, &err), QN_IO, "model.gguf");
     assert_null(engine);
 }
@@ -753,8 +763,8 @@ static uint64_t next_random(uint64_t *seed) {
 static void try_model(const char *path, int *opened, int *computed) {
     qn_err err;
     qn_engine *engine = NULL;
-    qn_logits logits;
-    if (qn_engine_open(&engine, path, &(qn_engine_opts){.n_threads = 1}, &err)) {
+    qn_logits logits = QN_INIT(qn_logits);
+    if (qn_engine_open(&engine, path, &QN_INIT(qn_engine_opts, .n_threads = 1), &err)) {
         assert_null(engine);
         assert_true(err.message[0]);
         return;

@@ -54,7 +54,7 @@ static qn_status show_keys(const char *path, qn_err *err) {
     QN_TRY(qn_source_open(&source, path, err));
     qn_status status = QN_OK;
     for (size_t i = 0; !status && i < qn_source_n_keys(source); i++) {
-        qn_key_info info;
+        qn_key_info info = QN_INIT(qn_key_info);
         status = qn_source_key_info(&info, source, i, 4, err);
         if (!status) qn_free(info.value);
     }
@@ -64,7 +64,7 @@ static qn_status show_keys(const char *path, qn_err *err) {
 
 static qn_status use_tokenizer(const qn_tokenizer *tokenizer, qn_err *err) {
     static const char text[] = "Two caf\xc3\xa9s, <|im_end|> 123 \xf0\x9f\x98\x80 ok.";
-    const qn_tokenize_opts opts = {.special = true, .add_ends = true};
+    const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = true, .add_ends = true);
     qn_decoder *decoder = NULL;
     int32_t *ids = NULL;
     char *back = NULL;
@@ -101,7 +101,7 @@ static qn_status open_tokenizer(const char *path, qn_err *err) {
 static qn_status use_parts(qn_session *session, qn_session **fork, qn_snapshot **snapshot,
                            qn_err *err) {
     const int32_t ids[] = {5, 6, 7};
-    const qn_sample_opts warm = {.temperature = 1, .seed = 3};
+    const qn_sample_opts warm = QN_INIT(qn_sample_opts, .temperature = 1, .seed = 3);
     int32_t token;
     QN_TRY(qn_session_set_prompt(session, ids, 3, err));
     QN_TRY(qn_session_step(&token, session, &warm, err));
@@ -116,18 +116,14 @@ static qn_status use_generation(const qn_engine *engine, qn_session *session, qn
                                 qn_err *err) {
     static const int32_t ids[] = {5, 6, 7};
     static const char *const stops[] = {"never in this answer"};
-    const qn_generate_opts opts = {.max_tokens = 4,
-                                   .min_tokens = 2,
-                                   .ignore_end = true,
-                                   .n_top = 2,
-                                   .logprobs = true,
-                                   .stops = stops,
-                                   .n_stops = qn_engine_tokenizer(engine) != NULL,
-                                   .draft = draft,
-                                   .draft_least = 2};
-    const qn_prompt prompts[] = {{.ids = ids, .n = 3, .completions = 2, .opts = &opts},
-                                 {.ids = ids, .n = 2, .opts = &opts}};
-    qn_result results[3];
+    const qn_generate_opts opts =
+        QN_INIT(qn_generate_opts, .max_tokens = 4, .min_tokens = 2, .ignore_end = true, .n_top = 2,
+                .logprobs = true, .stops = stops, .n_stops = qn_engine_tokenizer(engine) != NULL,
+                .draft = draft, .draft_min = 2);
+    const qn_prompt prompts[] = {
+        {.ids = ids, .n = 3, .opts = &QN_INIT(qn_row_opts, .completions = 2, .generate = &opts)},
+        {.ids = ids, .n = 2, .opts = &QN_INIT(qn_row_opts, .generate = &opts)}};
+    qn_result results[] = {QN_INIT(qn_result), QN_INIT(qn_result), QN_INIT(qn_result)};
     QN_TRY(qn_generate_batch(results, 3, session, prompts, 2, NULL, NULL, err));
     qn_status status = QN_OK;
     for (int i = 0; i < 3; i++) {
@@ -141,7 +137,7 @@ static qn_status use_generation(const qn_engine *engine, qn_session *session, qn
 static qn_status use_session(const qn_engine *engine, qn_err *err) {
     qn_session *session, *fork = NULL;
     qn_snapshot *snapshot = NULL;
-    QN_TRY(qn_session_create(&session, engine, &(qn_session_opts){.context = 100}, err));
+    QN_TRY(qn_session_create(&session, engine, &QN_INIT(qn_session_opts, .context = 100), err));
     qn_status status = use_parts(session, &fork, &snapshot, err);
     if (!status) status = use_generation(engine, session, fork, err);
     qn_snapshot_destroy(snapshot);
@@ -152,16 +148,17 @@ static qn_status use_session(const qn_engine *engine, qn_err *err) {
 
 static qn_status use_engine(const qn_engine *engine, qn_err *err) {
     const int32_t ids[] = {5, 6, 7, 8};
-    const qn_logits_opts opts = {.all_rows = true, .hidden = true, .chunk = 3};
-    qn_logits logits;
-    qn_memory memory;
+    const qn_logits_opts opts =
+        QN_INIT(qn_logits_opts, .all_rows = true, .hidden = true, .chunk = 3);
+    qn_logits logits = QN_INIT(qn_logits);
+    qn_memory memory = QN_INIT(qn_memory);
     char *text;
     QN_TRY(qn_engine_logits(&logits, engine, ids, 4, &opts, err));
     qn_logits_deinit(&logits);
     QN_TRY(qn_engine_memory(&memory, engine, 100, 0, err));
     for (int i = 0; i < 6; i++) {
-        const qn_graph_opts graph = {
-            .stage = (qn_graph_stage)(i % 3), .form = (qn_graph_form)(i / 3), .rows = 1};
+        const qn_graph_opts graph = QN_INIT(qn_graph_opts, .stage = (qn_graph_stage)(i % 3),
+                                            .form = (qn_graph_form)(i / 3), .rows = 1);
         QN_TRY(qn_engine_graph(&text, engine, &graph, err));
         qn_free(text);
     }
@@ -173,7 +170,7 @@ static qn_status use_engine(const qn_engine *engine, qn_err *err) {
 static qn_status open_engine(const char *path, qn_err *err) {
     qn_engine *const untouched = (qn_engine *)(void *)&countdown;
     qn_engine *engine = untouched;
-    const qn_engine_opts opts = {.n_threads = 2};
+    const qn_engine_opts opts = QN_INIT(qn_engine_opts, .n_threads = 2);
     qn_status status = qn_engine_open(&engine, path, &opts, err);
     if (status) {
         assert_ptr_equal(engine, untouched);
@@ -186,7 +183,7 @@ static qn_status open_engine(const char *path, qn_err *err) {
     return status;
 }
 
-static void count_parts(void *arg, const qn_part *part) { *(size_t *)arg += part->size; }
+static void count_parts(void *arg, const qn_part *part) { *(size_t *)arg += part->text_size; }
 
 static qn_status use_answer(const qn_tokenizer *tokenizer, const char *prompt, qn_err *err) {
     static const char *const pieces[] = {
@@ -195,8 +192,8 @@ static qn_status use_answer(const qn_tokenizer *tokenizer, const char *prompt, q
         "[TOOL_CALLS]f[ARGS]{}"};
     qn_parts *parts = NULL;
     size_t n = 0;
-    const qn_parts_opts opts = {
-        .tokenizer = tokenizer, .prompt = prompt, .prompt_size = strlen(prompt)};
+    const qn_parts_opts opts = QN_INIT(qn_parts_opts, .tokenizer = tokenizer, .prompt = prompt,
+                                       .prompt_size = strlen(prompt));
     qn_status status = qn_parts_create(&parts, &opts, err);
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces && !status; i++)
         status = qn_parts_feed(parts, -1, pieces[i], strlen(pieces[i]), count_parts, &n, err);
@@ -212,7 +209,7 @@ static qn_status use_chat(const char *path, qn_err *err) {
         "\"content\": \"<|im_end|> b\"}]}";
     qn_tokenizer *tokenizer = NULL;
     qn_template *template = NULL;
-    qn_chat_prompt prompt = {0};
+    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
     qn_status status = qn_tokenizer_open(&tokenizer, path, err);
     if (!status) status = qn_template_open(&template, path, NULL, err);
     if (!status)

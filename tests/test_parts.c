@@ -21,16 +21,16 @@ static void note(void *arg, const qn_part *part) {
     if (part->kind == QN_PART_CALL) {
         close_part(s);
         qn_buf_printf(&s->text, "C(%s %s)", part->name, part->arguments);
-        assert_true(part->size > 0);
+        assert_true(part->text_size > 0);
         return;
     }
-    assert_true(part->size > 0);
+    assert_true(part->text_size > 0);
     if (s->kind != (int)part->kind) {
         close_part(s);
         qn_buf_text(&s->text, part->kind == QN_PART_REASONING ? "R(" : "T(");
     }
     s->kind = (int)part->kind;
-    qn_buf_add(&s->text, part->text, part->size);
+    qn_buf_add(&s->text, part->text, part->text_size);
 }
 
 static void feed(qn_parts *parts, const char *text, size_t size, seen *s) {
@@ -137,9 +137,10 @@ static void test_cases(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *text = cases[i].text;
         const size_t size = strlen(text);
-        const qn_parts_opts opts = {.prompt = cases[i].prompt,
-                                    .prompt_size = cases[i].prompt ? strlen(cases[i].prompt) : 0,
-                                    .bare_calls = cases[i].bare};
+        const qn_parts_opts opts =
+            QN_INIT(qn_parts_opts, .prompt = cases[i].prompt,
+                    .prompt_size = cases[i].prompt ? strlen(cases[i].prompt) : 0,
+                    .bare_calls = cases[i].bare);
         check(text, size, &opts, 0, 0, cases[i].want);
         for (size_t a = 0; a <= size; a++) {
             for (size_t b = a ? a : 1; b <= size; b++)
@@ -164,7 +165,7 @@ static void test_special_tokens(void **state) {
                   call = qn_tokenizer_find(tokenizer, "[TOOL_CALLS]", 12),
                   other = qn_tokenizer_find(tokenizer, "<think>", 7);
     assert_true(open >= 0 && close >= 0 && call >= 0 && other >= 0);
-    ASSERT_OK(qn_parts_create(&parts, &(qn_parts_opts){.tokenizer = tokenizer}, &err));
+    ASSERT_OK(qn_parts_create(&parts, &QN_INIT(qn_parts_opts, .tokenizer = tokenizer), &err));
     ASSERT_OK(qn_parts_feed(parts, open, "", 0, note, &s, &err));
     ASSERT_OK(qn_parts_feed(parts, 0, "a", 1, note, &s, &err));
     ASSERT_OK(qn_parts_feed(parts, close, "", 0, note, &s, &err));
@@ -183,7 +184,7 @@ static void test_special_tokens(void **state) {
 
 // --- hostile text --------------------------------------------------------------------------------
 
-static void count(void *arg, const qn_part *part) { *(size_t *)arg += part->size; }
+static void count(void *arg, const qn_part *part) { *(size_t *)arg += part->text_size; }
 
 // Much text of one kind, in pieces of some size: all of it comes out, and soon.
 static void flood(const char *unit, size_t times, size_t piece) {
@@ -193,7 +194,7 @@ static void flood(const char *unit, size_t times, size_t piece) {
     char *text = malloc(size);
     for (size_t i = 0; i < times; i++) memcpy(text + i * n, unit, n);
     size_t out = 0, in = 0;
-    ASSERT_OK(qn_parts_create(&parts, &(qn_parts_opts){.bare_calls = true}, &err));
+    ASSERT_OK(qn_parts_create(&parts, &QN_INIT(qn_parts_opts, .bare_calls = true), &err));
     for (; in < size; in += piece) {
         const size_t more = size - in < piece ? size - in : piece;
         ASSERT_OK(qn_parts_feed(parts, -1, text + in, more, count, &out, &err));

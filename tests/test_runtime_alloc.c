@@ -10,15 +10,16 @@ static void steps_allocate_nothing(void **state) {
     for (size_t f = 0; f < N_FAMILIES; f++) {
         for (size_t p = 0; p < 3; p++) {
             qn_err err;
-            qn_engine *engine = family_open(families[f], &(qn_engine_opts){.plans = policies[p]});
+            qn_engine *engine =
+                family_open(families[f], &QN_INIT(qn_engine_opts, .plans = policies[p]));
             qn_session *session;
             int32_t ids[200], token;
             size_t n_new;
-            ASSERT_OK(
-                qn_session_create(&session, engine, &(qn_session_opts){.context = 300}, &err));
-            random_ids(ids, 200, qn_engine_get_info(engine).n_vocab, 4);
+            ASSERT_OK(qn_session_create(&session, engine, &QN_INIT(qn_session_opts, .context = 300),
+                                        &err));
+            random_ids(ids, 200, engine_info(engine).n_vocab, 4);
             // The first choice of a session takes what choosing needs.
-            const qn_sample_opts warm = {.temperature = 1, .seed = 1};
+            const qn_sample_opts warm = QN_INIT(qn_sample_opts, .temperature = 1, .seed = 1);
             ASSERT_OK(qn_session_set_prompt(session, ids + 1, 1, &err));
             ASSERT_OK(qn_session_step(&token, session, &warm, &err));
             const long before = atomic_load(&n_requests);

@@ -17,9 +17,9 @@ static int clear_switches(void **state) {
 
 static qn_status compute(const qn_engine *engine, bool hidden, qn_err *err) {
     int32_t ids[12];
-    random_ids(ids, 12, qn_engine_get_info(engine).n_vocab, 8);
-    qn_logits logits;
-    const qn_logits_opts opts = {.chunk = 5, .hidden = hidden};
+    random_ids(ids, 12, engine_info(engine).n_vocab, 8);
+    qn_logits logits = QN_INIT(qn_logits);
+    const qn_logits_opts opts = QN_INIT(qn_logits_opts, .chunk = 5, .hidden = hidden);
     QN_TRY(qn_engine_logits(&logits, engine, ids, 12, &opts, err));
     qn_logits_deinit(&logits);
     return QN_OK;
@@ -28,9 +28,10 @@ static qn_status compute(const qn_engine *engine, bool hidden, qn_err *err) {
 static void kernels_agree_with_the_interpreter(void **state) {
     (void)state;
     static const qn_engine_opts opts[] = {
-        {0},
-        {.numerics = QN_NUMERICS_FAST, .cache_type = QN_CACHE_Q8_0},
-        {.numerics = QN_NUMERICS_BALANCED, .cache_type = QN_CACHE_F16}};
+        QN_INITIALIZER(qn_engine_opts),
+        QN_INITIALIZER(qn_engine_opts, .numerics = QN_NUMERICS_FAST, .cache_type = QN_CACHE_Q8_0),
+        QN_INITIALIZER(qn_engine_opts, .numerics = QN_NUMERICS_BALANCED,
+                       .cache_type = QN_CACHE_F16)};
     setenv("QN_REF", "1", 1);
     for (size_t f = 0; f < N_FAMILIES; f++) {
         for (size_t i = 0; i < sizeof opts / sizeof opts[0]; i++) {
@@ -61,7 +62,7 @@ static void a_wrong_kernel_is_named(void **state) {
     const float *logits;
     int32_t ids[4];
     random_ids(ids, 4, 512, 1);
-    ASSERT_OK(qn_session_create(&session, engine, &(qn_session_opts){.context = 64}, &err));
+    ASSERT_OK(qn_session_create(&session, engine, &QN_INIT(qn_session_opts, .context = 64), &err));
     ASSERT_FAILS(qn_session_prefill(&logits, session, ids, 4, &err), QN_NUMERIC, "MATMUL @1");
     bytes[1] = before;
     ASSERT_OK(qn_session_prefill(&logits, session, ids, 4, &err));
@@ -85,8 +86,9 @@ static void layers_are_told(void **state) {
     qn_err err;
     lines n = {0};
     setenv("QN_LAYERS", "1", 1);
-    qn_engine *engine = family_open("gemma3", &(qn_engine_opts){.log = count_lines, .log_arg = &n});
-    const int n_layers = (int)qn_engine_get_info(engine).n_layers;
+    qn_engine *engine =
+        family_open("gemma3", &QN_INIT(qn_engine_opts, .log = count_lines, .log_arg = &n));
+    const int n_layers = (int)engine_info(engine).n_layers;
     ASSERT_OK(compute(engine, false, &err));
     assert_int_equal(n.layers, 3 * (n_layers + 1)); // three steps; the embedding counts too
     assert_true(n.logits > 0);
@@ -96,10 +98,10 @@ static void layers_are_told(void **state) {
 static void the_callers_rounding_does_not_matter(void **state) {
     (void)state;
     qn_err err;
-    qn_engine *engine = family_open("qwen35", &(qn_engine_opts){.n_threads = 2});
-    qn_logits want, got;
+    qn_engine *engine = family_open("qwen35", &QN_INIT(qn_engine_opts, .n_threads = 2));
+    qn_logits want = QN_INIT(qn_logits), got = QN_INIT(qn_logits);
     int32_t ids[40];
-    random_ids(ids, 40, qn_engine_get_info(engine).n_vocab, 2);
+    random_ids(ids, 40, engine_info(engine).n_vocab, 2);
     ASSERT_OK(qn_engine_logits(&want, engine, ids, 40, NULL, &err));
     fesetround(FE_UPWARD);
     const qn_status status = qn_engine_logits(&got, engine, ids, 40, NULL, &err);

@@ -37,11 +37,10 @@ static bool compute(qn_logits *out, const char *model, const char *dir, qn_cache
     qn_err err = {0};
     qn_engine *engine = NULL;
     *n_warnings = 0;
-    ASSERT_OK(qn_engine_open(
-        &engine, model,
-        &(qn_engine_opts){
-            .n_threads = 1, .cache_dir = dir, .cache_use = use, .log = hear, .log_arg = n_warnings},
-        &err));
+    ASSERT_OK(qn_engine_open(&engine, model,
+                             &QN_INIT(qn_engine_opts, .n_threads = 1, .cache_dir = dir,
+                                      .cache_use = use, .log = hear, .log_arg = n_warnings),
+                             &err));
     const qn_status status = qn_engine_logits(out, engine, ids, N_IDS, NULL, &err);
     qn_engine_close(engine);
     return status == QN_OK;
@@ -49,7 +48,7 @@ static bool compute(qn_logits *out, const char *model, const char *dir, qn_cache
 
 static void assert_right(const qn_logits *want, const char *model, const char *dir,
                          qn_cache_use use, const char *what) {
-    qn_logits got = {0};
+    qn_logits got = QN_INIT(qn_logits);
     int n_warnings;
     if (!compute(&got, model, dir, use, &n_warnings)) fail_msg("%s: no scores", what);
     if (memcmp(got.logits, want->logits, (size_t)(want->n_rows * want->n_vocab) * sizeof(float)) !=
@@ -134,7 +133,7 @@ static void forged_plans_change_nothing(void **state) {
         path_name path;
         char name[256];
         int n_warnings, n = 0;
-        qn_logits want = {0};
+        qn_logits want = QN_INIT(qn_logits);
         assert_true(compute(&want, models[m], NULL, QN_CACHE_DIR_KEEP, &n_warnings));
         assert_right(&want, models[m], *state, QN_CACHE_DIR_FILL, "filled");
         while (find_file(&path, name, *state, ".plan", n)) {
@@ -156,7 +155,7 @@ static void forged_weights_touch_no_other_memory(void **state) {
         char name[256], *good;
         size_t size;
         int n_warnings, n_other = 0;
-        qn_logits want = {0};
+        qn_logits want = QN_INIT(qn_logits);
         assert_true(compute(&want, models[m], *state, QN_CACHE_DIR_FILL, &n_warnings));
         assert_true(find_file(&path, name, *state, ".packs", 0));
         ASSERT_OK(qn_file_load(&good, &size, path.text, MOST, &err));
@@ -168,7 +167,7 @@ static void forged_weights_touch_no_other_memory(void **state) {
             memset(file + begin, fills[(size_t)i % sizeof fills], (size - begin) / 2);
             assert_true(forge_packs(file, size));
             gguf_save(path.text, file, size);
-            qn_logits got = {0};
+            qn_logits got = QN_INIT(qn_logits);
             const bool is_done = compute(&got, models[m], *state, QN_CACHE_DIR_FOUND, &n_warnings);
             assert_int_equal(n_warnings, 0); // it is accepted
             n_other += !is_done || memcmp(got.logits, want.logits, 64) != 0;
@@ -203,13 +202,13 @@ static void forge_all_weights(const char *folder) {
 static void filling_a_foreign_folder_adopts_nothing(void **state) {
     const path_name origin = in_folder(state, "origin");
     int n_warnings;
-    qn_logits want[2] = {0};
+    qn_logits want[2] = {QN_INIT(qn_logits), QN_INIT(qn_logits)};
     for (size_t m = 0; m < 2; m++) {
         assert_true(compute(&want[m], models[m], NULL, QN_CACHE_DIR_KEEP, &n_warnings));
         assert_right(&want[m], models[m], *state, QN_CACHE_DIR_FILL, "filled");
     }
     forge_all_weights(*state);
-    qn_logits got = {0};
+    qn_logits got = QN_INIT(qn_logits);
     const bool is_done = compute(&got, models[0], *state, QN_CACHE_DIR_FOUND, &n_warnings);
     assert_true(!is_done || memcmp(got.logits, want[0].logits, 64) != 0); // the forgery works
     if (is_done) qn_logits_deinit(&got);

@@ -13,9 +13,9 @@ static qn_session *open_session(const qn_engine *engine, bool scores, uint64_t s
     qn_err err;
     qn_session *session = NULL;
     int32_t ids[N_PROMPT];
-    const qn_session_opts opts = {.context = CONTEXT, .scores = scores};
+    const qn_session_opts opts = QN_INIT(qn_session_opts, .context = CONTEXT, .logits = scores);
     ASSERT_OK(qn_session_create(&session, engine, &opts, &err));
-    random_ids(ids, N_PROMPT, qn_engine_get_info(engine).n_vocab, seed);
+    random_ids(ids, N_PROMPT, engine_info(engine).n_vocab, seed);
     ASSERT_OK(qn_session_set_prompt(session, ids, N_PROMPT, &err));
     return session;
 }
@@ -28,13 +28,13 @@ static void assert_same_history(const qn_session *a, const qn_session *b, const 
 
 // Ways to choose: by the best score, by some of the best, by all.
 static const qn_sample_opts ways[] = {
-    {.temperature = 0},
-    {.temperature = 1.3f, .top_k = 5, .seed = 3},
-    {.temperature = 2.0f, .top_k = 40, .seed = 9, .top_p = 0.95f},
-    {.temperature = 0.8f, .top_k = 1},
-    {.temperature = 1.5f, .seed = 4},
-    {.temperature = 1.5f, .top_k = 64, .seed = 5, .min_p = 0.01f},
-    {.temperature = 1.5f, .top_k = 65, .seed = 6},
+    QN_INITIALIZER(qn_sample_opts, .temperature = 0),
+    QN_INITIALIZER(qn_sample_opts, .temperature = 1.3f, .top_k = 5, .seed = 3),
+    QN_INITIALIZER(qn_sample_opts, .temperature = 2.0f, .top_k = 40, .seed = 9, .top_p = 0.95f),
+    QN_INITIALIZER(qn_sample_opts, .temperature = 0.8f, .top_k = 1),
+    QN_INITIALIZER(qn_sample_opts, .temperature = 1.5f, .seed = 4),
+    QN_INITIALIZER(qn_sample_opts, .temperature = 1.5f, .top_k = 64, .seed = 5, .min_p = 0.01f),
+    QN_INITIALIZER(qn_sample_opts, .temperature = 1.5f, .top_k = 65, .seed = 6),
 };
 enum { N_WAYS = sizeof ways / sizeof *ways };
 
@@ -95,7 +95,8 @@ static void company_changes_no_token(void **state) {
         for (int w = 1; w < N_WAYS; w++) ASSERT_OK(qn_session_fork(&forks[w], forks[0], &err));
         qn_generation *gens[N_WAYS];
         for (int w = 0; w < N_WAYS; w++) {
-            const qn_generate_opts opts = {.sample = ways[w], .max_tokens = N_NEW};
+            const qn_generate_opts opts =
+                QN_INIT(qn_generate_opts, .sample = &ways[w], .max_tokens = N_NEW);
             ASSERT_OK(qn_generation_create(&gens[w], forks[w], &opts, &err));
         }
         for (int i = 0; i <= N_NEW; i++) ASSERT_OK(qn_generations_step(gens, N_WAYS, 0, &err));
@@ -182,7 +183,7 @@ static void steps_mix_whole_rows_and_best(void **state) {
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_err err;
         qn_engine *engine = family_open(families[f], NULL);
-        const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+        const int64_t vocab = engine_info(engine).n_vocab;
         const qn_runner_opts opts = {.engine = engine,
                                      .context = 64,
                                      .rows = SEGS * ROWS,
@@ -201,9 +202,9 @@ static void steps_mix_whole_rows_and_best(void **state) {
         }
         ASSERT_OK(qn_runner_step(runner, segments, SEGS, &err));
         for (int b = 0, row = 0; b < SEGS; row += (int)outs[b++]) {
-            qn_logits alone;
+            qn_logits alone = QN_INIT(qn_logits);
             ASSERT_OK(qn_engine_logits(&alone, engine, ids[b], ROWS,
-                                       &(qn_logits_opts){.all_rows = true}, &err));
+                                       &QN_INIT(qn_logits_opts, .all_rows = true), &err));
             for (int64_t k = 0; k < outs[b]; k++) {
                 const float *want = alone.logits + (ROWS - outs[b] + k) * vocab;
                 qn_best best;

@@ -17,7 +17,7 @@ enum { N_IDS = 150, N_NEW = 12 };
 static qn_logits all_logits(const qn_engine *engine, const int32_t *ids, size_t n,
                             qn_logits_opts opts) {
     qn_err err;
-    qn_logits logits;
+    qn_logits logits = QN_INIT(qn_logits);
     opts.all_rows = true;
     ASSERT_OK(qn_engine_logits(&logits, engine, ids, n, &opts, &err));
     return logits;
@@ -36,8 +36,8 @@ static void assert_same_logits(const qn_logits *a, const qn_logits *b, const cha
 static qn_logits family_logits(const char *family, const qn_engine_opts *opts) {
     qn_engine *engine = family_open(family, opts);
     int32_t ids[N_IDS];
-    random_ids(ids, N_IDS, qn_engine_get_info(engine).n_vocab, 1);
-    const qn_logits logits = all_logits(engine, ids, N_IDS, (qn_logits_opts){0});
+    random_ids(ids, N_IDS, engine_info(engine).n_vocab, 1);
+    const qn_logits logits = all_logits(engine, ids, N_IDS, QN_INIT(qn_logits_opts));
     qn_engine_close(engine);
     return logits;
 }
@@ -47,15 +47,15 @@ static qn_logits session_logits(const char *family, const qn_engine_opts *opts) 
     enum { PROMPT = 100, ROWS = 21 };
     qn_err err;
     qn_engine *engine = family_open(family, opts);
-    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
-    qn_logits out = {.n_rows = ROWS, .n_vocab = vocab};
+    const int64_t vocab = engine_info(engine).n_vocab;
+    qn_logits out = QN_INIT(qn_logits, .n_rows = ROWS, .n_vocab = vocab);
     out.logits = qn_alloc((size_t)(ROWS * vocab), sizeof *out.logits);
     qn_session *session;
     int32_t ids[N_IDS];
     const float *logits;
     random_ids(ids, N_IDS, vocab, 1);
-    ASSERT_OK(
-        qn_session_create(&session, engine, &(qn_session_opts){.context = 300, .chunk = 70}, &err));
+    ASSERT_OK(qn_session_create(&session, engine,
+                                &QN_INIT(qn_session_opts, .context = 300, .chunk = 70), &err));
     for (int i = 0; i < ROWS; i++) {
         if (i)
             ASSERT_OK(qn_session_feed(&logits, session, ids[PROMPT + i - 1], &err));
@@ -74,10 +74,11 @@ static void chunks_change_nothing(void **state) {
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_engine *engine = family_open(families[f], NULL);
         int32_t ids[N_IDS];
-        random_ids(ids, N_IDS, qn_engine_get_info(engine).n_vocab, 2);
-        qn_logits whole = all_logits(engine, ids, N_IDS, (qn_logits_opts){.naive = true});
+        random_ids(ids, N_IDS, engine_info(engine).n_vocab, 2);
+        qn_logits whole = all_logits(engine, ids, N_IDS, QN_INIT(qn_logits_opts, .naive = true));
         for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
-            qn_logits parts = all_logits(engine, ids, N_IDS, (qn_logits_opts){.chunk = chunks[i]});
+            qn_logits parts =
+                all_logits(engine, ids, N_IDS, QN_INIT(qn_logits_opts, .chunk = chunks[i]));
             assert_same_logits(&parts, &whole, families[f]);
             qn_logits_deinit(&parts);
         }
@@ -93,12 +94,12 @@ static void options_change_nothing(void **state) {
         const char *what;
         qn_engine_opts opts;
     } cases[] = {
-        {"one thread", {.n_threads = 1}},
-        {"two threads", {.n_threads = 2}},
-        {"five threads", {.n_threads = 5}},
-        {"exact plans", {.plans = QN_PLANS_EXACT}},
-        {"bucketed plans", {.plans = QN_PLANS_BUCKETED}},
-        {"dynamic plans", {.plans = QN_PLANS_DYNAMIC}},
+        {"one thread", QN_INITIALIZER(qn_engine_opts, .n_threads = 1)},
+        {"two threads", QN_INITIALIZER(qn_engine_opts, .n_threads = 2)},
+        {"five threads", QN_INITIALIZER(qn_engine_opts, .n_threads = 5)},
+        {"exact plans", QN_INITIALIZER(qn_engine_opts, .plans = QN_PLANS_EXACT)},
+        {"bucketed plans", QN_INITIALIZER(qn_engine_opts, .plans = QN_PLANS_BUCKETED)},
+        {"dynamic plans", QN_INITIALIZER(qn_engine_opts, .plans = QN_PLANS_DYNAMIC)},
     };
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_logits want = family_logits(families[f], NULL);
@@ -123,13 +124,13 @@ static void ahead_of_time_changes_nothing(void **state) {
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_logits want = family_logits(families[f], NULL);
         for (int round = 0; round < 2; round++) {
-            const qn_engine_opts opts = {.cache_dir = *state};
+            const qn_engine_opts opts = QN_INIT(qn_engine_opts, .cache_dir = *state);
             qn_engine *engine = family_open(families[f], &opts);
-            const qn_engine_info info = qn_engine_get_info(engine);
+            const qn_engine_info info = engine_info(engine);
             assert_true(round ? info.cached_bytes >= info.weight_bytes : info.cached_bytes == 0);
             int32_t ids[N_IDS];
             random_ids(ids, N_IDS, info.n_vocab, 1);
-            qn_logits got = all_logits(engine, ids, N_IDS, (qn_logits_opts){0});
+            qn_logits got = all_logits(engine, ids, N_IDS, QN_INIT(qn_logits_opts));
             assert_same_logits(&got, &want, families[f]);
             qn_logits_deinit(&got);
             qn_engine_close(engine);
@@ -200,10 +201,10 @@ static talk talk_open(const char *family, const qn_engine_opts *opts,
                       const qn_session_opts *session_opts) {
     qn_err err;
     talk t = {.engine = family_open(family, opts)};
-    const qn_session_opts defaults = {.context = 512, .scores = true};
+    const qn_session_opts defaults = QN_INIT(qn_session_opts, .context = 512, .logits = true);
     ASSERT_OK(
         qn_session_create(&t.session, t.engine, session_opts ? session_opts : &defaults, &err));
-    random_ids(t.ids, N_IDS, qn_engine_get_info(t.engine).n_vocab, 3);
+    random_ids(t.ids, N_IDS, engine_info(t.engine).n_vocab, 3);
     return t;
 }
 
@@ -220,9 +221,9 @@ static void assert_fresh(talk *t, qn_session *session, size_t n, const char *wha
     const float *got = qn_session_logits(session);
     assert_non_null(got);
     assert_true(n <= n_tokens);
-    qn_logits want;
-    ASSERT_OK(
-        qn_engine_logits(&want, t->engine, tokens, n, &(qn_logits_opts){.naive = true}, &err));
+    qn_logits want = QN_INIT(qn_logits);
+    ASSERT_OK(qn_engine_logits(&want, t->engine, tokens, n, &QN_INIT(qn_logits_opts, .naive = true),
+                               &err));
     if (memcmp(got, want.logits, (size_t)want.n_vocab * sizeof *got) != 0)
         fail_msg("%s: scores after %zu tokens differ", what, n);
     qn_logits_deinit(&want);
@@ -230,7 +231,9 @@ static void assert_fresh(talk *t, qn_session *session, size_t n, const char *wha
 
 static void cached_is_naive(void **state) {
     (void)state;
-    static const qn_sample_opts samples[] = {{0}, {.temperature = 0.8f, .seed = 7}};
+    static const qn_sample_opts samples[] = {
+        QN_INITIALIZER(qn_sample_opts),
+        QN_INITIALIZER(qn_sample_opts, .temperature = 0.8f, .seed = 7)};
     for (size_t f = 0; f < N_FAMILIES; f++) {
         for (size_t i = 0; i < 2; i++) {
             qn_err err;
@@ -307,15 +310,16 @@ static void the_end_of_a_prompt_can_be_changed(void **state) {
     enum { N = 150, CHUNK = 32, CUT = 5 };
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_err err;
-        talk t = talk_open(families[f], NULL,
-                           &(qn_session_opts){.context = 512, .chunk = CHUNK, .scores = true});
+        talk t =
+            talk_open(families[f], NULL,
+                      &QN_INIT(qn_session_opts, .context = 512, .chunk = CHUNK, .logits = true));
         int32_t token;
         ASSERT_OK(qn_session_set_prompt(t.session, t.ids, N, &err));
         ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
-        const int64_t before = qn_session_get_counts(t.session).rows;
+        const int64_t before = session_counts(t.session).rows;
         ASSERT_OK(qn_session_truncate(t.session, N - CUT, &err));
         ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
-        const int64_t rows = qn_session_get_counts(t.session).rows - before;
+        const int64_t rows = session_counts(t.session).rows - before;
         if (rows > 2 * CHUNK) fail_msg("%s: %lld rows", families[f], (long long)rows);
         assert_fresh(&t, t.session, N - CUT, families[f]);
         talk_close(&t);
@@ -361,10 +365,10 @@ static void reused_is_fresh(void **state) {
         for (size_t i = 120; i < N_IDS; i++) other[i] = t.ids[i - 100];
         ASSERT_OK(qn_session_set_prompt(t.session, other, N_IDS, &err));
         assert_int_equal(qn_session_cached(t.session), 0);
-        const int64_t rows = qn_session_get_counts(t.session).rows;
+        const int64_t rows = session_counts(t.session).rows;
         ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
         assert_fresh(&t, t.session, N_IDS, families[f]);
-        const qn_session_counts counts = qn_session_get_counts(t.session);
+        const qn_session_counts counts = session_counts(t.session);
         assert_true(counts.reused >= 64); // at least the whole page
         assert_int_equal(counts.rows - rows, N_IDS - counts.reused);
         talk_close(&t);
@@ -379,8 +383,8 @@ static void shared_and_marked_is_fresh(void **state) {
         talk t = talk_open(families[f], NULL, NULL);
         qn_session *other;
         int32_t token, ids[N_IDS];
-        ASSERT_OK(
-            qn_session_create(&other, t.engine, &(qn_session_opts){.share = t.session}, &err));
+        ASSERT_OK(qn_session_create(&other, t.engine, &QN_INIT(qn_session_opts, .share = t.session),
+                                    &err));
         ASSERT_OK(qn_session_set_prompt(t.session, t.ids, 110, &err));
         ASSERT_FAILS(qn_session_mark(t.session, 111, &err), QN_ARGUMENT, "111");
         ASSERT_OK(qn_session_mark(t.session, 83, &err));
@@ -391,7 +395,7 @@ static void shared_and_marked_is_fresh(void **state) {
         ASSERT_OK(qn_session_set_prompt(other, ids, 130, &err));
         ASSERT_OK(qn_session_step(&token, other, NULL, &err));
         assert_fresh(&t, other, 130, families[f]);
-        const int64_t reused = qn_session_get_counts(other).reused;
+        const int64_t reused = session_counts(other).reused;
         if (reused < 83) fail_msg("%s: %lld tokens were reused", families[f], (long long)reused);
         qn_session_destroy(other);
         talk_close(&t);
@@ -401,7 +405,7 @@ static void shared_and_marked_is_fresh(void **state) {
 static void wrong_calls_name_what_is_missing(void **state) {
     (void)state;
     qn_err err;
-    talk t = talk_open("qwen3", NULL, &(qn_session_opts){.context = 8});
+    talk t = talk_open("qwen3", NULL, &QN_INIT(qn_session_opts, .context = 8));
     int32_t token;
     ASSERT_FAILS(qn_session_step(&token, t.session, NULL, &err), QN_STATE, "qn_session_set_prompt");
     ASSERT_FAILS(qn_session_set_prompt(t.session, t.ids, 9, &err), QN_LIMIT, "9 tokens");
@@ -411,8 +415,9 @@ static void wrong_calls_name_what_is_missing(void **state) {
     const int32_t odd = -1;
     ASSERT_FAILS(qn_session_commit(t.session, &odd, 1, &err), QN_ARGUMENT, "id -1");
     qn_session *none = NULL;
-    ASSERT_FAILS(qn_session_create(&none, t.engine, &(qn_session_opts){.context = 5000}, &err),
-                 QN_LIMIT, "4096");
+    ASSERT_FAILS(
+        qn_session_create(&none, t.engine, &QN_INIT(qn_session_opts, .context = 5000), &err),
+        QN_LIMIT, "4096");
     talk_close(&t);
 }
 
@@ -426,7 +431,7 @@ static void a_row_does_not_depend_on_its_company(void **state) {
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_err err;
         qn_engine *engine = family_open(families[f], NULL);
-        const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+        const int64_t vocab = engine_info(engine).n_vocab;
         int32_t ids[SEQS][N_IDS];
         qn_runner *runner;
         qn_seq *seqs[SEQS];
@@ -443,7 +448,7 @@ static void a_row_does_not_depend_on_its_company(void **state) {
         for (int step = 0; step < 4; step++) {
             ASSERT_OK(qn_runner_step(runner, segments, SEQS, &err));
             for (int b = 0; b < SEQS; b++) {
-                qn_logits alone;
+                qn_logits alone = QN_INIT(qn_logits);
                 const size_t n = (size_t)(lengths[b] + step);
                 ASSERT_OK(qn_engine_logits(&alone, engine, ids[b], n, NULL, &err));
                 if (memcmp(qn_runner_row(runner, "logits", b), alone.logits,
@@ -473,8 +478,10 @@ static void steps_of_a_family_are_steps_alone(void **state) {
         for (int i = 1; i < FORKS; i++) ASSERT_OK(qn_session_fork(&sessions[i], t.session, &err));
         ASSERT_OK(qn_session_commit(sessions[2], t.ids, 9, &err)); // another length
         for (int i = 0; i < FORKS; i++) {
-            const qn_generate_opts opts = {.sample = {.temperature = (float)i, .seed = (uint64_t)i},
-                                           .ignore_end = true};
+            const qn_generate_opts opts = QN_INIT(
+                qn_generate_opts,
+                .sample = &QN_INIT(qn_sample_opts, .temperature = (float)i, .seed = (uint64_t)i),
+                .ignore_end = true);
             ASSERT_OK(qn_generation_create(&gens[i], sessions[i], &opts, &err));
         }
         ASSERT_OK(qn_generations_step(gens, FORKS, 0, &err)); // they read
@@ -540,7 +547,7 @@ static void keys_of_a_prefix_are_the_prefix_of_keys(void **state) {
         qn_err err;
         qn_engine *engine = family_open(families[f], NULL);
         int32_t ids[N_IDS];
-        random_ids(ids, N_IDS, qn_engine_get_info(engine).n_vocab, 6);
+        random_ids(ids, N_IDS, engine_info(engine).n_vocab, 6);
         const qn_runner_opts opts = {
             .engine = engine, .context = 200, .rows = 200, .outs = 1, .segs = 1, .n_seqs = 2};
         qn_runner *runner;
@@ -558,7 +565,7 @@ static void keys_of_a_prefix_are_the_prefix_of_keys(void **state) {
         assert_memory_equal(kept[0], kept[1], sizes[0] * sizeof(float));
         const qn_segment more = {.seq = seqs[1], .ids = ids + 60, .rows = 1, .outs = 1};
         ASSERT_OK(qn_runner_step(runner, &more, 1, &err));
-        qn_logits alone;
+        qn_logits alone = QN_INIT(qn_logits);
         ASSERT_OK(qn_engine_logits(&alone, engine, ids, 61, NULL, &err));
         assert_memory_equal(qn_runner_row(runner, "logits", 0), alone.logits,
                             (size_t)alone.n_vocab * sizeof(float));
@@ -578,7 +585,7 @@ static void rolled_back_is_never_drafted(void **state) {
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_err err;
         qn_engine *engine = family_open(families[f], NULL);
-        const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+        const int64_t vocab = engine_info(engine).n_vocab;
         int32_t ids[N_IDS];
         random_ids(ids, N_IDS, vocab, 5);
         qn_runner *runner;
@@ -596,7 +603,7 @@ static void rolled_back_is_never_drafted(void **state) {
             assert_int_equal(qn_seq_truncate(seq, at + kept), at + kept);
             s = (qn_segment){.seq = seq, .ids = ids + at + kept, .rows = 1, .outs = 1};
             ASSERT_OK(qn_runner_step(runner, &s, 1, &err));
-            qn_logits alone;
+            qn_logits alone = QN_INIT(qn_logits);
             ASSERT_OK(qn_engine_logits(&alone, engine, ids, (size_t)(at + kept + 1), NULL, &err));
             if (memcmp(qn_runner_row(runner, "logits", 0), alone.logits,
                        (size_t)vocab * sizeof(float)) != 0)

@@ -30,7 +30,7 @@ static void a_context_that_cannot_fit_is_refused(void **state) {
                  "a context of 1000000000 tokens needs");
     assert_non_null(strstr(err.message, "MiB of memory are free"));
     assert_null(session);
-    ASSERT_OK(qn_session_create(&session, engine, &(qn_session_opts){.shrink = true}, &err));
+    ASSERT_OK(qn_session_create(&session, engine, &QN_INIT(qn_session_opts, .shrink = true), &err));
     assert_in_range(qn_session_context(session), 64, 999999999);
     const int32_t ids[] = {1, 2, 3};
     int32_t token;
@@ -49,7 +49,7 @@ static void a_long_context_costs_what_is_used_of_it(void **state) {
     int32_t token;
     const int64_t before = qn_machine_resident_memory();
     ASSERT_OK(qn_session_create(&session, engine,
-                                &(qn_session_opts){.context = 2000000, .chunk = 16}, &err));
+                                &QN_INIT(qn_session_opts, .context = 2000000, .chunk = 16), &err));
     ASSERT_OK(qn_session_set_prompt(session, ids, 3, &err));
     for (int i = 0; i < 3; i++) ASSERT_OK(qn_session_step(&token, session, NULL, &err));
     const int64_t grown = qn_machine_resident_memory() - before;
@@ -78,7 +78,7 @@ static void a_small_address_space_is_enough(void **state) {
     less.rlim_cur = (rlim_t)(pages * sysconf(_SC_PAGESIZE) + LEFT);
     assert_int_equal(setrlimit(RLIMIT_AS, &less), 0);
     const qn_status status =
-        qn_session_create(&session, engine, &(qn_session_opts){.shrink = true}, &err);
+        qn_session_create(&session, engine, &QN_INIT(qn_session_opts, .shrink = true), &err);
     assert_int_equal(setrlimit(RLIMIT_AS, &all), 0);
     if (status) fail_msg("%s", err.message);
     ASSERT_OK(qn_session_set_prompt(session, ids, 3, &err));
@@ -94,8 +94,8 @@ static void the_plan_grows_as_the_context_does(void **state) {
     (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_err err;
-        qn_engine *engine = family_open(families[f], &(qn_engine_opts){.no_weights = true});
-        qn_memory small, large, wide;
+        qn_engine *engine = family_open(families[f], &QN_INIT(qn_engine_opts, .no_weights = true));
+        qn_memory small = QN_INIT(qn_memory), large = QN_INIT(qn_memory), wide = QN_INIT(qn_memory);
         ASSERT_OK(qn_engine_memory(&small, engine, 512, 128, &err));
         ASSERT_OK(qn_engine_memory(&large, engine, 2048, 128, &err));
         ASSERT_OK(qn_engine_memory(&wide, engine, 2048, 512, &err));

@@ -12,7 +12,7 @@
 #include "runtime/engine.h"
 
 static qn_engine *open_bare(const char *family) {
-    return family_open(family, &(qn_engine_opts){.no_weights = true, .n_threads = 1});
+    return family_open(family, &QN_INIT(qn_engine_opts, .no_weights = true, .n_threads = 1));
 }
 
 static void plans_survive_their_text(void **state) {

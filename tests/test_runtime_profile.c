@@ -206,7 +206,7 @@ static void a_profile_is_applied(void **state) {
     assert_int_equal(system(command), 0);
     ASSERT_OK(qn_engine_open(&engines[0], model.text, NULL, &err));
     put_text(state, "qwen3.quern.toml", text);
-    const qn_engine_opts dynamic = {.plans = QN_PLANS_DYNAMIC};
+    const qn_engine_opts dynamic = QN_INIT(qn_engine_opts, .plans = QN_PLANS_DYNAMIC);
     ASSERT_OK(qn_engine_open(&engines[1], model.text, NULL, &err));
     ASSERT_OK(qn_engine_open(&engines[2], model.text, &dynamic, &err));
     ASSERT_OK(qn_engine_profile(&read_back, engines[1], &err));
@@ -224,14 +224,14 @@ static void a_profile_is_applied(void **state) {
         qn_session *session;
         int32_t ids[50];
         size_t n;
-        const qn_session_opts opts = {.context = 100, .scores = true};
+        const qn_session_opts opts = QN_INIT(qn_session_opts, .context = 100, .logits = true);
         for (int i = 0; i < 50; i++) ids[i] = i * 7 % 500;
         ASSERT_OK(qn_session_create(&session, engines[e], &opts, &err));
         ASSERT_OK(qn_session_set_prompt(session, ids, 50, &err));
         ASSERT_OK(take_steps(&n, session, 20, NULL, &err));
         memcpy(last[e > 0], qn_session_logits(session), sizeof last[0]);
         if (e > 0) assert_memory_equal(last[0], last[1], sizeof last[0]);
-        if (e > 0) assert_int_equal(qn_session_get_counts(session).steps, 3 + 19); // chunks of 20
+        if (e > 0) assert_int_equal(session_counts(session).steps, 3 + 19); // chunks of 20
         qn_session_destroy(session);
         qn_engine_close(engines[e]);
     }
@@ -253,15 +253,16 @@ static void no_chunk_exceeds_the_cap(void **state) {
     for (int i = 0; i < N; i++) ids[i] = i * 7 % 500;
     for (int round = 0; round < 2; round++) {
         ASSERT_OK(qn_engine_open(&engine, model.text, NULL, &err));
-        qn_memory memory[2];
+        qn_memory memory[2] = {QN_INIT(qn_memory), QN_INIT(qn_memory)};
         for (int i = 0; i < 2; i++) {
             qn_session *session = NULL;
-            const qn_session_opts opts = {.context = 100, .chunk = i ? 32 : 0};
+            const qn_session_opts opts =
+                QN_INIT(qn_session_opts, .context = 100, .chunk = i ? 32 : 0);
             int32_t token;
             ASSERT_OK(qn_session_create(&session, engine, &opts, &err));
             ASSERT_OK(qn_session_set_prompt(session, ids, N, &err));
             ASSERT_OK(qn_session_step(&token, session, NULL, &err));
-            assert_int_equal(qn_session_get_counts(session).steps, (N + CAP - 1) / CAP);
+            assert_int_equal(session_counts(session).steps, (N + CAP - 1) / CAP);
             qn_session_destroy(session);
             ASSERT_OK(qn_engine_memory(&memory[i], engine, 100, opts.chunk, &err));
         }

@@ -88,7 +88,7 @@ static void catch_up(world *w, one_seq *s, bool is_checked) {
     }
     qn_state_remember(s->seq, s->keys);
     if (!is_checked) return;
-    qn_logits want;
+    qn_logits want = QN_INIT(qn_logits);
     if (qn_engine_logits(&want, w->engine, s->ids, (size_t)s->n, NULL, &err)) {
         give_up(w, "recompute: ", &err);
         return;
@@ -189,7 +189,7 @@ static const char *const names[OP_COUNT] = {"prompt", "generate",   "append",  "
 // Lives through the ops; false, with the reason in `why`, if something was wrong.
 static bool live(char *why, size_t size, const qn_engine *engine, const op *ops, int n) {
     qn_err err;
-    world w = {.engine = engine, .vocab = qn_engine_get_info(engine).n_vocab};
+    world w = {.engine = engine, .vocab = engine_info(engine).n_vocab};
     const qn_runner_opts opts = {.engine = engine,
                                  .context = CONTEXT,
                                  .rows = 40,
@@ -244,9 +244,11 @@ static void shrink_and_fail(const qn_engine *engine, op *ops, int n, const char 
 static void whatever_happens_scores_are_fresh(void **state) {
     (void)state;
     static const qn_engine_opts opts[] = {
-        {.n_threads = 1},
-        {.n_threads = 2, .cache_type = QN_CACHE_F16, .plans = QN_PLANS_EXACT},
-        {.n_threads = 1, .cache_type = QN_CACHE_Q8_0, .plans = QN_PLANS_DYNAMIC}};
+        QN_INITIALIZER(qn_engine_opts, .n_threads = 1),
+        QN_INITIALIZER(qn_engine_opts, .n_threads = 2, .cache_type = QN_CACHE_F16,
+                       .plans = QN_PLANS_EXACT),
+        QN_INITIALIZER(qn_engine_opts, .n_threads = 1, .cache_type = QN_CACHE_Q8_0,
+                       .plans = QN_PLANS_DYNAMIC)};
     for (int m = 0; m < N_FAMILIES; m++) {
         qn_engine *engine = family_open(families[m], &opts[m % 3]);
         for (uint64_t seed = 0; seed < LIVES / N_FAMILIES + 1; seed++) {

@@ -49,14 +49,14 @@ static void keep_row(float *rows, int64_t *n, const float *logits, int64_t vocab
 // the order of the steps.
 static int64_t live(float *rows, qn_engine *engine) {
     qn_err err;
-    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+    const int64_t vocab = engine_info(engine).n_vocab;
     int32_t ids[N_IDS];
     int64_t n = 0;
     const float *logits;
     qn_session *a, *b;
     qn_snapshot *snapshot;
     random_ids(ids, N_IDS, vocab, 3);
-    const qn_session_opts opts = {.context = 300, .chunk = 40};
+    const qn_session_opts opts = QN_INIT(qn_session_opts, .context = 300, .chunk = 40);
     ASSERT_OK(qn_session_create(&a, engine, &opts, &err));
     ASSERT_OK(qn_session_prefill(&logits, a, ids, 70, &err));
     keep_row(rows, &n, logits, vocab);
@@ -83,11 +83,11 @@ static int64_t live(float *rows, qn_engine *engine) {
 
 static void assert_replays(const char *family, const char *level, const float *rows, int64_t n) {
     qn_err err;
-    qn_logits got;
+    qn_logits got = QN_INIT(qn_logits);
     if (level) setenv("QN_LEVEL", level, 1);
     qn_engine *engine = family_open(family, NULL);
     unsetenv("QN_LEVEL");
-    const qn_logits_opts opts = {.all_rows = true};
+    const qn_logits_opts opts = QN_INIT(qn_logits_opts, .all_rows = true);
     ASSERT_OK(qn_engine_replay(&got, engine, steps_path(), &opts, &err));
     assert_int_equal(got.n_rows, n);
     for (int64_t i = 0; i < n; i++) {
@@ -109,7 +109,7 @@ static void recorded_steps_give_the_same_logits(void **state) {
     (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_engine *engine = open_recording(families[f]);
-        const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+        const int64_t vocab = engine_info(engine).n_vocab;
         float *rows = qn_alloc((size_t)(MAX_ROWS * vocab), sizeof *rows);
         const int64_t n = live(rows, engine);
         qn_engine_close(engine);
@@ -159,14 +159,14 @@ static void any_file_may_be_replayed(void **state) {
     qn_session *session;
     const float *logits;
     const int32_t ids[] = {1, 2, 3, 4, 5};
-    ASSERT_OK(qn_session_create(&session, engine, &(qn_session_opts){.context = 100}, &err));
+    ASSERT_OK(qn_session_create(&session, engine, &QN_INIT(qn_session_opts, .context = 100), &err));
     ASSERT_OK(qn_session_prefill(&logits, session, ids, 5, &err));
     ASSERT_OK(qn_session_feed(&logits, session, 7, &err));
     qn_session_destroy(session);
     ASSERT_OK(qn_file_load(&bytes, &size, steps_path(), MAX_FILE, &err));
     for (size_t at = 0; at < size; at += at < 128 ? 1 : 7) {
         const char good = bytes[at];
-        qn_logits got = {0};
+        qn_logits got = QN_INIT(qn_logits);
         bytes[at] ^= (char)(at % 2 ? 0x80 : 0x01);
         save(bytes, size);
         const qn_status status = qn_engine_replay(&got, engine, steps_path(), NULL, &err);
@@ -177,7 +177,7 @@ static void any_file_may_be_replayed(void **state) {
     }
     assert_true(n_refused > 20);
     for (size_t n = 0; n < size; n += 5) {
-        qn_logits got = {0};
+        qn_logits got = QN_INIT(qn_logits);
         save(bytes, n);
         const qn_status status = qn_engine_replay(&got, engine, steps_path(), NULL, &err);
         if (status) assert_true(err.message[0]);
@@ -191,7 +191,7 @@ static void any_file_may_be_replayed(void **state) {
 static void steps_of_another_model_are_refused(void **state) {
     (void)state;
     qn_err err;
-    qn_logits got;
+    qn_logits got = QN_INIT(qn_logits);
     qn_engine *engine = open_recording(families[0]);
     qn_session *session;
     ASSERT_OK(qn_session_create(&session, engine, NULL, &err));

@@ -56,9 +56,10 @@ static defaults read_defaults(const char *path) {
     defaults d = {0};
     qn_err err;
     qn_engine *engine;
-    const qn_engine_opts opts = {.no_weights = true, .log = keep_warning, .log_arg = &d.warnings};
+    const qn_engine_opts opts =
+        QN_INIT(qn_engine_opts, .no_weights = true, .log = keep_warning, .log_arg = &d.warnings);
     ASSERT_OK(qn_engine_open(&engine, path, &opts, &err));
-    d.opts = qn_engine_sample_defaults(engine);
+    d.opts = sample_defaults(engine);
     if (d.opts.order) snprintf(d.order, sizeof d.order, "%s", d.opts.order);
     d.opts.order = NULL;
     qn_engine_close(engine);
@@ -110,7 +111,7 @@ static void a_model_that_says_nothing_is_greedy(void **state) {
     static const char *const models[] = {MODELS "/quern-mini-Q8_0.gguf",
                                          MODELS "/quern-draft-Q8_0.gguf",
                                          MODELS "/quern-hybrid-Q8_0.gguf", GGUF, CHECKPOINT};
-    const qn_sample_opts greedy = {0};
+    const qn_sample_opts greedy = QN_INIT(qn_sample_opts);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         const defaults d = read_defaults(models[i]);
         assert_memory_equal(&d.opts, &greedy, sizeof greedy);
@@ -130,17 +131,10 @@ static void keys_of_a_gguf_file_are_taken(void **state) {
         "key general.sampling.penalty_last_n i32 -1; key general.sampling.penalty_repeat f32 1.1;"
         "key general.sampling.mirostat i32 2; key general.sampling.mirostat_tau f32 4;"
         "key general.sampling.mirostat_eta f32 0.2");
-    const qn_sample_opts want = {.temperature = 0.6f,
-                                 .top_k = 20,
-                                 .top_p = 0.95f,
-                                 .min_p = 0.05f,
-                                 .xtc_probability = 0.5f,
-                                 .xtc_threshold = 0.2f,
-                                 .repeat_penalty = 1.1f,
-                                 .repeat_last_n = QN_LAST_N_ALL,
-                                 .mirostat = 2,
-                                 .mirostat_tau = 4,
-                                 .mirostat_eta = 0.2f};
+    const qn_sample_opts want = QN_INIT(
+        qn_sample_opts, .temperature = 0.6f, .top_k = 20, .top_p = 0.95f, .min_p = 0.05f,
+        .xtc_probability = 0.5f, .xtc_threshold = 0.2f, .repeat_penalty = 1.1f,
+        .repeat_last_n = QN_LAST_N_ALL, .mirostat = 2, .mirostat_tau = 4, .mirostat_eta = 0.2f);
     assert_string_equal(d.order, "temperature");
     assert_same(&d.opts, &want);
     assert_string_equal(d.warnings.text, "");
@@ -150,21 +144,22 @@ static void numbers_of_any_gguf_type_are_taken(void **state) {
     (void)state;
     defaults d = read_gguf("key general.sampling.temp u8 1; key general.sampling.top_k f64 20;"
                            "key general.sampling.penalty_last_n u64 0");
-    const qn_sample_opts want = {.temperature = 1, .top_k = 20, .repeat_last_n = QN_LAST_N_NONE};
+    const qn_sample_opts want =
+        QN_INIT(qn_sample_opts, .temperature = 1, .top_k = 20, .repeat_last_n = QN_LAST_N_NONE);
     assert_same(&d.opts, &want);
     d = read_gguf("key general.sampling.temp f32 0.5; key general.sampling.top_k i32 -1");
-    assert_same(&d.opts, &(qn_sample_opts){.temperature = 0.5f});
+    assert_same(&d.opts, &QN_INIT(qn_sample_opts, .temperature = 0.5f));
 }
 
 static void filters_without_a_temperature_ask_for_sampling(void **state) {
     (void)state;
     defaults d =
         read_gguf("key general.sampling.top_k i32 64; key general.sampling.top_p f32 0.95");
-    assert_same(&d.opts, &(qn_sample_opts){.temperature = 1, .top_k = 64, .top_p = 0.95f});
+    assert_same(&d.opts, &QN_INIT(qn_sample_opts, .temperature = 1, .top_k = 64, .top_p = 0.95f));
     d = read_gguf("key general.sampling.temp f32 0; key general.sampling.top_k i32 64");
-    assert_same(&d.opts, &(qn_sample_opts){.top_k = 64});
+    assert_same(&d.opts, &QN_INIT(qn_sample_opts, .top_k = 64));
     d = read_gguf("key general.sampling.penalty_repeat f32 1.2");
-    assert_same(&d.opts, &(qn_sample_opts){.repeat_penalty = 1.2f});
+    assert_same(&d.opts, &QN_INIT(qn_sample_opts, .repeat_penalty = 1.2f));
 }
 
 static void values_out_of_range_are_left_out_with_a_warning(void **state) {
@@ -183,14 +178,15 @@ static void values_out_of_range_are_left_out_with_a_warning(void **state) {
         {"key general.sampling.top_p f32 1.5", "general.sampling.top_p: top_p 1.5, want 0"},
         {"key general.sampling.top_p f32 0", "general.sampling.top_p: 0, want more than 0"},
         {"key general.sampling.min_p bool 1", "general.sampling.min_p is not a number"},
-        {"key general.sampling.penalty_repeat f32 0", "general.sampling.penalty_repeat: 0, want more"},
+        {"key general.sampling.penalty_repeat f32 0",
+         "general.sampling.penalty_repeat: 0, want more"},
         {"key general.sampling.penalty_last_n i32 -9",
          "general.sampling.penalty_last_n: repeat_last_n -9, want -2"},
         {"key general.sampling.mirostat i32 1", "general.sampling.mirostat: mirostat 1, want"},
         {"key general.sampling.sequence str top_k,magic", "general.sampling.sequence: "},
         {"key general.sampling.sequence u32 7", "general.sampling.sequence is not a string"},
     };
-    const qn_sample_opts greedy = {0};
+    const qn_sample_opts greedy = QN_INIT(qn_sample_opts);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const defaults d = read_gguf(cases[i].edit);
         assert_memory_equal(&d.opts, &greedy, sizeof greedy);
@@ -284,8 +280,8 @@ static void quantize_keeps_the_settings(void **state) {
     const path_name out = path_of("q.gguf");
     const defaults before =
         read_gguf("key general.sampling.temp f32 0.6; key general.sampling.top_k i32 20");
-    ASSERT_OK(
-        qn_quantize(path_of("m.gguf").text, out.text, &(qn_quantize_opts){.type = "Q8_0"}, &err));
+    ASSERT_OK(qn_quantize(path_of("m.gguf").text, out.text,
+                          &QN_INIT(qn_quantize_opts, .type = "Q8_0"), &err));
     const defaults after = read_defaults(out.text);
     assert_true(after.opts.temperature == 0.6f);
     assert_same(&after.opts, &before.opts);

@@ -14,6 +14,7 @@ enum { CONTEXT = 320, MOST_IDS = 100, N_ROWS = 12 };
 typedef struct request {
     int32_t ids[MOST_IDS];
     size_t n;
+    qn_sample_opts sample;
     qn_generate_opts opts;
     uint64_t id;
     heard heard;
@@ -37,23 +38,18 @@ static bool take(void *arg, const qn_event *e) {
 static void make_request(request *r, size_t i, int64_t vocab) {
     *r = (request){.n = 1 + i * 37 % MOST_IDS};
     random_ids(r->ids, MOST_IDS, vocab, 500 + i);
-    r->opts = (qn_generate_opts){
-        .sample = {.temperature = i % 3 ? 1.1f : 0,
-                   .seed = i,
-                   .top_k = i % 4 == 1 ? 7 : 0,
-                   .repeat_penalty = i % 4 == 2 ? 1.3f : 0,
-                   .mirostat = i % 4 == 3 ? 2 : 0},
-        .max_tokens = 10 + (int64_t)(i * 13 % 40),
-        .ignore_end = i % 4 != 0,
-        .lookup = i % 5 == 0,
-        .draft_least = i % 5 == 0 ? 3 : 0,
-        .logprobs = i % 7 == 3,
-    };
+    r->sample = QN_INIT(qn_sample_opts, .temperature = i % 3 ? 1.1f : 0, .seed = i,
+                        .top_k = i % 4 == 1 ? 7 : 0, .repeat_penalty = i % 4 == 2 ? 1.3f : 0,
+                        .mirostat = i % 4 == 3 ? 2 : 0);
+    r->opts =
+        QN_INIT(qn_generate_opts, .sample = &r->sample, .max_tokens = 10 + (int64_t)(i * 13 % 40),
+                .ignore_end = i % 4 != 0, .lookup = i % 5 == 0, .draft_min = i % 5 == 0 ? 3 : 0,
+                .logprobs = i % 7 == 3);
 }
 
 static void add(qn_batch *b, request *r, const qn_row_opts *opts) {
     qn_err err;
-    qn_row_opts o = {0};
+    qn_row_opts o = QN_INIT(qn_row_opts);
     if (opts) o = *opts;
     o.generate = &r->opts;
     ASSERT_OK(qn_batch_add(&r->id, b, r->ids, r->n, &o, take, r, &err));
@@ -71,8 +67,8 @@ static void assert_alone(const qn_engine *engine, const request *r, const char *
     if (r->heard.n != want.n_tokens ||
         memcmp(r->heard.tokens, want.tokens, want.n_tokens * sizeof *want.tokens) != 0)
         fail_msg("%s: %zu tokens, alone %zu, or others", what, r->heard.n, want.n_tokens);
-    assert_int_equal(r->heard.size, want.size);
-    assert_memory_equal(r->heard.text, want.text, want.size);
+    assert_int_equal(r->heard.size, want.text_size);
+    assert_memory_equal(r->heard.text, want.text, want.text_size);
     assert_int_equal(r->heard.reason, want.reason);
     assert_int_equal(r->n_result, want.n_tokens);
     qn_result_deinit(&want);
@@ -80,8 +76,7 @@ static void assert_alone(const qn_engine *engine, const request *r, const char *
 }
 
 static void assert_empty(qn_batch *b) {
-    qn_batch_counts counts;
-    qn_batch_get_counts(&counts, b);
+    qn_batch_counts counts = batch_counts(b);
     assert_int_equal(counts.rows, 0);
     assert_int_equal(counts.queued, 0);
     assert_int_equal(counts.pages, 0);
@@ -92,7 +87,7 @@ static void assert_empty(qn_batch *b) {
 // Bytes for `n` KV caches of full length, and for as many places as there are rows.
 static int64_t bytes_for(const qn_engine *engine, int64_t n, int64_t rows) {
     qn_err err;
-    qn_memory memory;
+    qn_memory memory = QN_INIT(qn_memory);
     ASSERT_OK(qn_engine_memory(&memory, engine, CONTEXT, 0, &err));
     const bool has_slots = engine->prefill.n_leaves[QN_PLACE_STATE] > 0;
     return n * memory.cache + (has_slots ? (rows + 1) * (memory.state - memory.cache) : 0);
@@ -103,10 +98,10 @@ static int64_t bytes_for(const qn_engine *engine, int64_t n, int64_t rows) {
 static void assert_rows_are_alone(const char *family, const qn_batch_opts *opts, bool preempts) {
     qn_err err;
     qn_batch *b;
-    qn_batch_counts counts;
+    qn_batch_counts counts = QN_INIT(qn_batch_counts);
     int64_t n_preempted = 0;
     qn_engine *engine = family_open(family, NULL);
-    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+    const int64_t vocab = engine_info(engine).n_vocab;
     qn_batch_opts o = *opts;
     o.context = CONTEXT;
     if (o.bytes) o.bytes = bytes_for(engine, o.bytes, o.rows);
@@ -119,7 +114,7 @@ static void assert_rows_are_alone(const char *family, const qn_batch_opts *opts,
         add(b, &requests[i], NULL);
     }
     run_out(b);
-    qn_batch_get_counts(&counts, b);
+    counts = batch_counts(b);
     for (size_t i = 0; i < N_ROWS; i++) {
         assert_alone(engine, &requests[i], family);
         n_preempted += requests[i].n_preempted;
@@ -135,7 +130,7 @@ static void assert_rows_are_alone(const char *family, const qn_batch_opts *opts,
 static void rows_are_what_they_are_alone(void **state) {
     (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++)
-        assert_rows_are_alone(families[f], &(qn_batch_opts){0}, false);
+        assert_rows_are_alone(families[f], &QN_INIT(qn_batch_opts), false);
 }
 
 // A row that gave way goes on with the same tokens: penalties, mirostat and random numbers included.
@@ -144,7 +139,7 @@ static void rows_that_give_way_go_on(void **state) {
     static const char *const models[] = {"qwen3", "llama32", "qwen35", "gemma3"};
     for (size_t m = 0; m < 4; m++) {
         const bool preempts = m < 3; // of windows most of the state has a place of its own
-        qn_batch_opts opts = {.rows = 8, .bytes = 3};
+        qn_batch_opts opts = QN_INIT(qn_batch_opts, .rows = 8, .bytes = 3);
         assert_rows_are_alone(models[m], &opts, preempts);
         opts.kept = -1;
         assert_rows_are_alone(models[m], &opts, preempts);
@@ -160,9 +155,9 @@ static void rows_are_many(void **state) {
     qn_err err;
     qn_batch *b;
     qn_engine *engine = family_open("qwen3", NULL);
-    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
-    ASSERT_OK(
-        qn_batch_create(&b, engine, &(qn_batch_opts){.context = CONTEXT, .rows = MANY}, &err));
+    const int64_t vocab = engine_info(engine).n_vocab;
+    ASSERT_OK(qn_batch_create(&b, engine, &QN_INIT(qn_batch_opts, .context = CONTEXT, .rows = MANY),
+                              &err));
     request *requests = qn_alloc(MANY, sizeof *requests);
     for (size_t i = 0; i < MANY; i++) {
         make_request(&requests[i], i % 40, vocab);
@@ -172,8 +167,7 @@ static void rows_are_many(void **state) {
         add(b, &requests[i], NULL);
     }
     for (int i = 0; i < 6; i++) ASSERT_OK(qn_batch_step(NULL, b, &err));
-    qn_batch_counts counts;
-    qn_batch_get_counts(&counts, b);
+    qn_batch_counts counts = batch_counts(b);
     assert_int_equal(counts.rows, MANY);
     run_out(b);
     for (size_t i = 0; i < MANY; i++) assert_alone(engine, &requests[i], "one of many");
@@ -191,25 +185,26 @@ static void completions_read_once(void **state) {
     for (int m = 0; m < 4; m++) {
         qn_err err;
         qn_batch *b;
-        qn_batch_counts counts;
+        qn_batch_counts counts = QN_INIT(qn_batch_counts);
         qn_engine *engine = family_open(models[m % 2], NULL);
-        const qn_batch_opts opts = {.context = CONTEXT, .rows = m < 2 ? N : 3, .kept = -1};
+        const qn_batch_opts opts =
+            QN_INIT(qn_batch_opts, .context = CONTEXT, .rows = m < 2 ? N : 3, .kept = -1);
         ASSERT_OK(qn_batch_create(&b, engine, &opts, &err));
         heard *h = qn_alloc(N, sizeof *h);
         request *r = qn_alloc(1, sizeof *r);
-        make_request(r, 1, qn_engine_get_info(engine).n_vocab);
+        make_request(r, 1, engine_info(engine).n_vocab);
         r->n = 80;
         r->opts.max_tokens = 10;
-        const qn_row_opts row = {.generate = &r->opts, .completions = N};
+        const qn_row_opts row = QN_INIT(qn_row_opts, .generate = &r->opts, .completions = N);
         uint64_t id;
         ASSERT_OK(qn_batch_add(&id, b, r->ids, r->n, &row, hear_rows, h, &err));
         assert_int_equal(id, 1);
         run_out(b);
-        qn_batch_get_counts(&counts, b);
+        counts = batch_counts(b);
         assert_int_equal(counts.added, N);
         assert_true(counts.tokens <= 80 + N * 9);
         for (uint32_t i = 0; i < N; i++) {
-            r->opts.sample.completion = i;
+            r->sample.completion = i;
             r->heard = h[i];
             r->n_result = h[i].n;
             assert_alone(engine, r, models[m % 2]);
@@ -228,11 +223,11 @@ static void prompts_keep_to_their_share(void **state) {
     enum { SHARE = 8, CHUNK = 32 };
     qn_err err;
     qn_batch *b;
-    qn_batch_counts counts;
+    qn_batch_counts counts = QN_INIT(qn_batch_counts);
     qn_engine *engine = family_open("qwen3", NULL);
-    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
-    const qn_batch_opts opts = {
-        .context = CONTEXT, .chunk = CHUNK, .prompt_rows = SHARE, .kept = -1};
+    const int64_t vocab = engine_info(engine).n_vocab;
+    const qn_batch_opts opts = QN_INIT(qn_batch_opts, .context = CONTEXT, .chunk = CHUNK,
+                                       .prompt_rows = SHARE, .kept = -1);
     ASSERT_OK(qn_batch_create(&b, engine, &opts, &err));
     request *requests = qn_alloc(2, sizeof *requests);
     for (size_t i = 0; i < 2; i++) {
@@ -243,12 +238,12 @@ static void prompts_keep_to_their_share(void **state) {
     }
     add(b, &requests[0], NULL);
     ASSERT_OK(qn_batch_step(NULL, b, &err));
-    qn_batch_get_counts(&counts, b);
+    counts = batch_counts(b);
     assert_int_equal(counts.tokens, CHUNK);
     add(b, &requests[1], NULL);
     for (int64_t i = 1; i <= 90 / SHARE; i++) {
         ASSERT_OK(qn_batch_step(NULL, b, &err));
-        qn_batch_get_counts(&counts, b);
+        counts = batch_counts(b);
         assert_int_equal(counts.tokens, CHUNK + i * (1 + SHARE));
         assert_int_equal(requests[0].heard.n, i + 1);
     }
@@ -267,15 +262,16 @@ static void a_failing_row_fails_alone(void **state) {
     qn_err err;
     qn_batch *b;
     qn_engine *engine = family_open("qwen3", NULL);
-    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+    const int64_t vocab = engine_info(engine).n_vocab;
     qn_bias *never = qn_alloc((size_t)vocab, sizeof *never);
     for (int32_t i = 0; i < vocab; i++) never[i] = (qn_bias){i, -INFINITY};
-    ASSERT_OK(qn_batch_create(&b, engine, &(qn_batch_opts){.context = CONTEXT}, &err));
+    ASSERT_OK(qn_batch_create(&b, engine, &QN_INIT(qn_batch_opts, .context = CONTEXT), &err));
     request *requests = qn_alloc(3, sizeof *requests);
     for (size_t i = 0; i < 3; i++) {
         make_request(&requests[i], i, vocab);
         if (i == 1)
-            requests[i].opts.sample = (qn_sample_opts){.biases = never, .n_biases = (size_t)vocab};
+            requests[i].sample =
+                QN_INIT(qn_sample_opts, .biases = never, .n_biases = (size_t)vocab);
         add(b, &requests[i], NULL);
     }
     qn_free(never); // lists are copied
@@ -286,8 +282,7 @@ static void a_failing_row_fails_alone(void **state) {
     assert_int_equal(requests[1].status, QN_ARGUMENT);
     assert_alone(engine, &requests[0], "beside a failure");
     assert_alone(engine, &requests[2], "beside a failure");
-    qn_batch_counts counts;
-    qn_batch_get_counts(&counts, b);
+    qn_batch_counts counts = batch_counts(b);
     assert_int_equal(counts.failed, 1);
     assert_empty(b);
     qn_batch_destroy(b);
@@ -304,8 +299,9 @@ static void rows_end_when_their_time_is_over(void **state) {
     qn_err err;
     qn_batch *b;
     qn_engine *engine = family_open("qwen3", NULL);
-    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
-    ASSERT_OK(qn_batch_create(&b, engine, &(qn_batch_opts){.context = CONTEXT, .rows = 1}, &err));
+    const int64_t vocab = engine_info(engine).n_vocab;
+    ASSERT_OK(
+        qn_batch_create(&b, engine, &QN_INIT(qn_batch_opts, .context = CONTEXT, .rows = 1), &err));
     b->clock = told_time;
     atomic_store(&now_ms, 1000);
     request *requests = qn_alloc(3, sizeof *requests);
@@ -313,7 +309,7 @@ static void rows_end_when_their_time_is_over(void **state) {
         make_request(&requests[i], 3 + i, vocab);
         requests[i].opts.max_tokens = 30;
         requests[i].opts.ignore_end = true;
-        add(b, &requests[i], &(qn_row_opts){.deadline_ms = i < 2 ? 50 : 0});
+        add(b, &requests[i], &QN_INIT(qn_row_opts, .deadline_ms = i < 2 ? 50 : 0));
     }
     for (int i = 0; i < 5; i++) ASSERT_OK(qn_batch_step(NULL, b, &err));
     const size_t n = requests[0].heard.n;
@@ -362,10 +358,9 @@ static void callbacks_add_and_remove(void **state) {
     qn_err err;
     scene s = {.requests = qn_alloc(3, sizeof *s.requests)};
     qn_engine *engine = family_open("qwen3", NULL);
-    ASSERT_OK(qn_batch_create(&s.batch, engine, &(qn_batch_opts){.context = CONTEXT}, &err));
-    for (size_t i = 0; i < 3; i++)
-        make_request(&s.requests[i], 4 + i, qn_engine_get_info(engine).n_vocab);
-    const qn_row_opts opts = {.generate = &s.requests[0].opts};
+    ASSERT_OK(qn_batch_create(&s.batch, engine, &QN_INIT(qn_batch_opts, .context = CONTEXT), &err));
+    for (size_t i = 0; i < 3; i++) make_request(&s.requests[i], 4 + i, engine_info(engine).n_vocab);
+    const qn_row_opts opts = QN_INIT(qn_row_opts, .generate = &s.requests[0].opts);
     ASSERT_OK(qn_batch_add(&s.requests[0].id, s.batch, s.requests[0].ids, s.requests[0].n, &opts,
                            direct, &s, &err));
     add(s.batch, &s.requests[1], NULL);
@@ -399,8 +394,8 @@ static void a_row_removes_itself(void **state) {
     qn_err err;
     scene s = {.requests = qn_alloc(1, sizeof *s.requests)};
     qn_engine *engine = family_open("qwen3", NULL);
-    ASSERT_OK(qn_batch_create(&s.batch, engine, &(qn_batch_opts){.context = CONTEXT}, &err));
-    make_request(&s.requests[0], 5, qn_engine_get_info(engine).n_vocab);
+    ASSERT_OK(qn_batch_create(&s.batch, engine, &QN_INIT(qn_batch_opts, .context = CONTEXT), &err));
+    make_request(&s.requests[0], 5, engine_info(engine).n_vocab);
     ASSERT_OK(qn_batch_add(NULL, s.batch, s.requests[0].ids, 10, NULL, remove_own, &s, &err));
     run_out(s.batch);
     assert_int_equal(s.requests[0].heard.n, 3);
@@ -423,7 +418,7 @@ static void a_wait_ends(void **state) {
     qn_batch *b;
     pthread_t thread;
     qn_engine *engine = family_open("qwen3", NULL);
-    ASSERT_OK(qn_batch_create(&b, engine, &(qn_batch_opts){.context = CONTEXT}, &err));
+    ASSERT_OK(qn_batch_create(&b, engine, &QN_INIT(qn_batch_opts, .context = CONTEXT), &err));
     assert_false(qn_batch_wait(b, 0));
     assert_true(qn_thread_start(&thread, wake, b));
     assert_false(qn_batch_wait(b, -1)); // for ever, but for the other thread
@@ -443,14 +438,15 @@ static void wrong_use_is_named(void **state) {
         qn_status status;
         const char *part;
     } cases[] = {
-        {{.context = 1 << 30}, QN_LIMIT, "context of 1073741824 tokens"},
-        {{.rows = -1}, QN_ARGUMENT, "-1 rows"},
-        {{.rows = 1 << 20}, QN_ARGUMENT, "1048576 rows"},
-        {{.chunk = -3}, QN_ARGUMENT, "steps of -3 tokens"},
-        {{.prompt_rows = -3}, QN_ARGUMENT, "-3 of prompts"},
-        {{.kept = -2}, QN_ARGUMENT, "-2 bytes kept"},
-        {{.bytes = -1}, QN_ARGUMENT, "-1 bytes"},
-        {{.bytes = 5}, QN_MEMORY, "the budget is 5"},
+        {QN_INITIALIZER(qn_batch_opts, .context = 1 << 30), QN_LIMIT,
+         "context of 1073741824 tokens"},
+        {QN_INITIALIZER(qn_batch_opts, .rows = -1), QN_ARGUMENT, "-1 rows"},
+        {QN_INITIALIZER(qn_batch_opts, .rows = 1 << 20), QN_ARGUMENT, "1048576 rows"},
+        {QN_INITIALIZER(qn_batch_opts, .chunk = -3), QN_ARGUMENT, "steps of -3 tokens"},
+        {QN_INITIALIZER(qn_batch_opts, .prompt_rows = -3), QN_ARGUMENT, "-3 of prompts"},
+        {QN_INITIALIZER(qn_batch_opts, .kept = -2), QN_ARGUMENT, "-2 bytes kept"},
+        {QN_INITIALIZER(qn_batch_opts, .bytes = -1), QN_ARGUMENT, "-1 bytes"},
+        {QN_INITIALIZER(qn_batch_opts, .bytes = 5), QN_MEMORY, "the budget is 5"},
     };
     qn_err err;
     qn_batch *b = NULL;
@@ -459,26 +455,27 @@ static void wrong_use_is_named(void **state) {
         ASSERT_FAILS(qn_batch_create(&b, engine, &cases[i].opts, &err), cases[i].status,
                      cases[i].part);
     assert_null(b);
-    ASSERT_OK(qn_batch_create(&b, engine, &(qn_batch_opts){.context = 8}, &err));
+    ASSERT_OK(qn_batch_create(&b, engine, &QN_INIT(qn_batch_opts, .context = 8), &err));
     const int32_t ids[9] = {1}, outside[] = {-1};
-    const qn_generate_opts wrong = {.max_tokens = -5};
+    const qn_generate_opts wrong = QN_INIT(qn_generate_opts, .max_tokens = -5);
     ASSERT_FAILS(qn_batch_add(NULL, b, ids, 0, NULL, NULL, NULL, &err), QN_ARGUMENT, "no token");
     ASSERT_FAILS(qn_batch_add(NULL, b, ids, 9, NULL, NULL, NULL, &err), QN_LIMIT, "9 tokens");
     ASSERT_FAILS(qn_batch_add(NULL, b, outside, 1, NULL, NULL, NULL, &err), QN_ARGUMENT, "id -1");
     ASSERT_FAILS(
-        qn_batch_add(NULL, b, ids, 1, &(qn_row_opts){.generate = &wrong}, NULL, NULL, &err),
+        qn_batch_add(NULL, b, ids, 1, &QN_INIT(qn_row_opts, .generate = &wrong), NULL, NULL, &err),
         QN_ARGUMENT, "max_tokens -5");
-    ASSERT_FAILS(qn_batch_add(NULL, b, ids, 1, &(qn_row_opts){.mark = 2}, NULL, NULL, &err),
+    ASSERT_FAILS(qn_batch_add(NULL, b, ids, 1, &QN_INIT(qn_row_opts, .mark = 2), NULL, NULL, &err),
                  QN_ARGUMENT, "a mark after 2");
-    ASSERT_FAILS(qn_batch_add(NULL, b, ids, 1, &(qn_row_opts){.deadline_ms = -1}, NULL, NULL, &err),
-                 QN_ARGUMENT, "-1 ms");
+    ASSERT_FAILS(
+        qn_batch_add(NULL, b, ids, 1, &QN_INIT(qn_row_opts, .deadline_ms = -1), NULL, NULL, &err),
+        QN_ARGUMENT, "-1 ms");
     size_t n = 9;
     ASSERT_OK(qn_batch_step(&n, b, &err)); // nothing is there
     assert_int_equal(n, 0);
     qn_batch_destroy(b);
     qn_engine_close(engine);
-    ASSERT_OK(qn_engine_open(&engine, TEST_DATA "/mini/qwen3", &(qn_engine_opts){.reference = true},
-                             &err));
+    ASSERT_OK(qn_engine_open(&engine, TEST_DATA "/mini/qwen3",
+                             &QN_INIT(qn_engine_opts, .reference = true), &err));
     ASSERT_FAILS(qn_batch_create(&b, engine, NULL, &err), QN_STATE, "reference");
     qn_engine_close(engine);
 }

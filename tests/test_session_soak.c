@@ -19,6 +19,7 @@ static size_t n_requests = SHORT; // of each model
 typedef struct kind {
     int32_t ids[MOST_IDS];
     size_t n;
+    qn_sample_opts sample;
     qn_generate_opts opts;
     uint32_t completions;
     bool fails;
@@ -60,8 +61,9 @@ static void check_end(heard_row *r, const qn_event *e) {
         atomic_fetch_add(&s->n_whole, 1);
         if (e->reason != want->reason) wrong(s, "reason", e->reason, want->reason);
         if (got->n_tokens != want->n_tokens) wrong(s, "length", got->n_tokens, want->n_tokens);
-        if (got->size != want->size || memcmp(got->text, want->text, want->size) != 0)
-            wrong(s, "text", got->size, want->size);
+        if (got->text_size != want->text_size ||
+            memcmp(got->text, want->text, want->text_size) != 0)
+            wrong(s, "text", got->text_size, want->text_size);
     }
     atomic_store(&r->is_over, true);
 }
@@ -96,10 +98,10 @@ typedef struct asked {
 
 static void ask(soak *s, asked *a, uint64_t *random) {
     const kind *k = &s->kinds[next_random(random) % N_KINDS];
-    const qn_row_opts opts = {.generate = &k->opts,
-                              .completions = k->completions,
-                              .mark = next_random(random) % 3 ? 0 : k->n / 2,
-                              .deadline_ms = next_random(random) % 10 ? 0 : 1};
+    const qn_row_opts opts =
+        QN_INIT(qn_row_opts, .generate = &k->opts, .completions = k->completions,
+                .mark = next_random(random) % 3 ? 0 : k->n / 2,
+                .deadline_ms = next_random(random) % 10 ? 0 : 1);
     qn_err err;
     a->n = k->completions;
     for (uint32_t i = 0; i < a->n; i++) {
@@ -173,20 +175,16 @@ static void make_kind(soak *s, size_t i, int64_t vocab) {
     k->n = 1 + i * 29 % MOST_IDS;
     k->completions = i % 6 == 5 ? 3 : 1;
     k->fails = i % 12 == 7;
-    k->opts = (qn_generate_opts){
-        .sample = {.temperature = i % 3 ? 1.2f : 0,
-                   .seed = i,
-                   .top_k = i % 4 == 1 ? 9 : 0,
-                   .frequency_penalty = i % 4 == 2 ? 0.7f : 0,
-                   .mirostat = i % 4 == 3 ? 2 : 0},
-        .max_tokens = i % 4 ? 100 + (int64_t)(i * 37 % 180) : 9,
-        .ignore_end = i % 4 != 0,
-        .lookup = i % 5 == 0,
-        .draft_least = i % 5 == 0 ? 2 : 0,
-        .stops = stops,
-        .n_stops = i % 7 == 6 ? 2 : 0,
-    };
-    if (k->fails) k->opts.sample = (qn_sample_opts){.biases = s->never, .n_biases = (size_t)vocab};
+    k->sample = QN_INIT(qn_sample_opts, .temperature = i % 3 ? 1.2f : 0, .seed = i,
+                        .top_k = i % 4 == 1 ? 9 : 0, .frequency_penalty = i % 4 == 2 ? 0.7f : 0,
+                        .mirostat = i % 4 == 3 ? 2 : 0);
+    k->opts =
+        QN_INIT(qn_generate_opts, .sample = &k->sample,
+                .max_tokens = i % 4 ? 100 + (int64_t)(i * 37 % 180) : 9, .ignore_end = i % 4 != 0,
+                .lookup = i % 5 == 0, .draft_min = i % 5 == 0 ? 2 : 0, .stops = stops,
+                .n_stops = i % 7 == 6 ? 2 : 0);
+    if (k->fails)
+        k->sample = QN_INIT(qn_sample_opts, .biases = s->never, .n_biases = (size_t)vocab);
 }
 
 static void answer_alone(soak *s) {
@@ -195,7 +193,9 @@ static void answer_alone(soak *s) {
         kind *k = &s->kinds[i];
         for (uint32_t c = 0; c < k->completions && !k->fails; c++) {
             qn_generate_opts opts = k->opts;
-            opts.sample.completion = c;
+            qn_sample_opts sample = k->sample;
+            sample.completion = c;
+            opts.sample = &sample;
             opts.lookup = false;
             k->want[c] = answer(alone, k->ids, k->n, &opts, NULL, NULL);
         }
@@ -223,11 +223,11 @@ static void run_soak(soak *s) {
 
 static void soak_family(const char *family, bool preempts) {
     qn_err err;
-    qn_memory memory;
-    qn_batch_counts counts;
+    qn_memory memory = QN_INIT(qn_memory);
+    qn_batch_counts counts = QN_INIT(qn_batch_counts);
     soak *s = qn_alloc(1, sizeof *s);
-    s->engine = family_open(family, &(qn_engine_opts){.n_threads = 2});
-    const int64_t vocab = qn_engine_get_info(s->engine).n_vocab;
+    s->engine = family_open(family, &QN_INIT(qn_engine_opts, .n_threads = 2));
+    const int64_t vocab = engine_info(s->engine).n_vocab;
     s->never = qn_alloc((size_t)vocab, sizeof *s->never);
     for (int32_t i = 0; i < vocab; i++) s->never[i] = (qn_bias){i, -INFINITY};
     for (size_t i = 0; i < N_KINDS; i++) make_kind(s, i, vocab);
@@ -235,14 +235,12 @@ static void soak_family(const char *family, bool preempts) {
     ASSERT_OK(qn_engine_memory(&memory, s->engine, CONTEXT, 0, &err));
     const bool has_slots = s->engine->prefill.n_leaves[QN_PLACE_STATE] > 0;
     const int64_t slots = has_slots ? 13 * (memory.state - memory.cache) : 0;
-    const qn_batch_opts opts = {.context = CONTEXT,
-                                .chunk = 48,
-                                .prompt_rows = 24,
-                                .rows = 12,
-                                .bytes = 10 * memory.cache / 3 + slots};
+    const qn_batch_opts opts =
+        QN_INIT(qn_batch_opts, .context = CONTEXT, .chunk = 48, .prompt_rows = 24, .rows = 12,
+                .bytes = 10 * memory.cache / 3 + slots);
     ASSERT_OK(qn_batch_create(&s->batch, s->engine, &opts, &err));
     run_soak(s);
-    qn_batch_get_counts(&counts, s->batch);
+    counts = batch_counts(s->batch);
     print_message("%s: %lld rows, %d whole, %d cut short, %lld failed, %lld gave way, %lld hits\n",
                   family, (long long)counts.added, atomic_load(&s->n_whole), atomic_load(&s->n_cut),
                   (long long)counts.failed, (long long)counts.preemptions, (long long)counts.hits);

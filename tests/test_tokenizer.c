@@ -44,7 +44,7 @@ static void check(const qn_tokenizer *tokenizer, const char *text, const char *w
 }
 
 static void check_special(const qn_tokenizer *tokenizer, const char *text, const char *want) {
-    check_pieces(tokenizer, qn_str_of(text), &(qn_tokenize_opts){.special = true}, want);
+    check_pieces(tokenizer, qn_str_of(text), &QN_INIT(qn_tokenize_opts, .special = true), want);
 }
 
 #define BYTE_LEVEL                                                                                 \
@@ -527,10 +527,10 @@ static void ends_are_added_as_the_template_says(void **state) {
         "s>\"}}],\"special_tokens\":{\"<s>\":{\"ids\":[1]},"
         "\"</"
         "s>\":{\"ids\":[2]}}}]},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}");
-    check_pieces(t, qn_str_of("a"), &(qn_tokenize_opts){.add_ends = true}, "<s>|a|</s>");
-    check_pieces(t, qn_str_of(""), &(qn_tokenize_opts){.add_ends = true}, "<s>|</s>");
+    check_pieces(t, qn_str_of("a"), &QN_INIT(qn_tokenize_opts, .add_ends = true), "<s>|a|</s>");
+    check_pieces(t, qn_str_of(""), &QN_INIT(qn_tokenize_opts, .add_ends = true), "<s>|</s>");
     check(t, "a", "a");
-    const qn_tokenizer_info info = qn_tokenizer_get_info(t);
+    const qn_tokenizer_info info = tokenizer_info(t);
     assert_int_equal(info.bos, 1);
     assert_int_equal(info.eos, 2);
     assert_true(info.add_bos && info.add_eos);

@@ -80,7 +80,7 @@ static void compare_text(const qn_tokenizer *a, const qn_tokenizer *b, const jso
     const char *data = json_string_value(text);
     const size_t size = json_string_length(text);
     for (int special = 0; special < 2; special++) {
-        const qn_tokenize_opts opts = {.special = special};
+        const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = special);
         int32_t *ids_a, *ids_b;
         size_t n_a, n_b;
         ASSERT_OK(qn_tokenize(&ids_a, &n_a, a, data, size, &opts, &err));
@@ -164,9 +164,9 @@ static void check_ids(const qn_tokenizer *t, const char *text, const qn_tokenize
 
 static void keys_say_what_is_special(void **state) {
     (void)state;
-    const qn_tokenize_opts ends = {.special = true, .add_ends = true};
+    const qn_tokenize_opts ends = QN_INIT(qn_tokenize_opts, .special = true, .add_ends = true);
     qn_tokenizer *t = open_one("llama32/llama32-bf16.gguf");
-    qn_tokenizer_info info = qn_tokenizer_get_info(t);
+    qn_tokenizer_info info = tokenizer_info(t);
     assert_string_equal(info.model, "BPE");
     assert_string_equal(info.pre, "llama-bpe");
     assert_int_equal(info.n_tokens, 512);
@@ -182,14 +182,14 @@ static void keys_say_what_is_special(void **state) {
     qn_tokenizer_close(t);
 
     t = open_one("qwen3/qwen3-bf16.gguf");
-    info = qn_tokenizer_get_info(t);
+    info = tokenizer_info(t);
     assert_string_equal(info.pre, "qwen2");
     assert_false(info.add_bos);
     check_ids(t, "<|im_start|>", &ends, (const int32_t[]){3}, 1);
     qn_tokenizer_close(t);
 
     t = open_one("gemma/gemma-bf16.gguf");
-    info = qn_tokenizer_get_info(t);
+    info = tokenizer_info(t);
     assert_string_equal(info.model, "SentencePiece BPE");
     assert_string_equal(info.pre, "");
     assert_int_equal(info.bos, 2);
@@ -205,7 +205,7 @@ static void keys_say_what_is_special(void **state) {
 static void files_beside_a_checkpoint_say_it_too(void **state) {
     (void)state;
     qn_tokenizer *t = open_one("qwen3"); // tokenizer.json, tokenizer_config.json
-    qn_tokenizer_info info = qn_tokenizer_get_info(t);
+    qn_tokenizer_info info = tokenizer_info(t);
     assert_int_equal(info.bos, 1);
     assert_int_equal(info.eos, 2);
     assert_int_equal(info.pad, 0);
@@ -213,7 +213,7 @@ static void files_beside_a_checkpoint_say_it_too(void **state) {
     assert_string_equal(info.pre, "qwen2");
     qn_tokenizer_close(t);
     t = open_one("gemma3"); // tokenizer.model
-    info = qn_tokenizer_get_info(t);
+    info = tokenizer_info(t);
     assert_int_equal(info.bos, 2);
     assert_int_equal(info.eos, 1);
     assert_int_equal(info.unk, 3);

@@ -193,7 +193,7 @@ static void bad_special_ids(void **state) {
     gguf_add_u32(&w, "tokenizer.ggml.padding_token_id", 3);
     gguf_add_bool(&w, "tokenizer.ggml.add_bos_token", true);
     ASSERT_OK(open_keys(state, &t, &w, &err));
-    const qn_tokenizer_info info = qn_tokenizer_get_info(t);
+    const qn_tokenizer_info info = tokenizer_info(t);
     assert_int_equal(info.bos, -1);
     assert_int_equal(info.pad, -1);
     assert_false(info.add_bos);

@@ -31,7 +31,7 @@ static bool check_ids(const qn_tokenizer *tokenizer, const json_t *one, const ch
     int32_t *ids;
     size_t n;
     const json_t *text = json_object_get(one, "text"), *want = json_object_get(one, "ids");
-    const qn_tokenize_opts opts = {.special = true};
+    const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = true);
     ASSERT_OK(qn_tokenize(&ids, &n, tokenizer, json_string_value(text), json_string_length(text),
                           &opts, &err));
     bool same = n == json_array_size(want);

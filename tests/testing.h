@@ -29,4 +29,26 @@
             fail_msg("%s: message '%s' does not contain '%s'", #call, err.message, (part));        \
     } while (0)
 
+// What the library knows of its objects, by value.
+#define FACTS(name, type, call, ...)                                                               \
+    static inline type name(__VA_ARGS__) {                                                         \
+        type out = QN_INIT(type);                                                                  \
+        qn_err err;                                                                                \
+        ASSERT_OK(call);                                                                           \
+        return out;                                                                                \
+    }
+FACTS(engine_info, qn_engine_info, qn_engine_get_info(&out, engine, &err), const qn_engine *engine)
+FACTS(tokenizer_info, qn_tokenizer_info, qn_tokenizer_get_info(&out, tokenizer, &err),
+      const qn_tokenizer *tokenizer)
+FACTS(tensor_info, qn_tensor_info, qn_source_tensor_info(&out, source, i, &err),
+      const qn_source *source, size_t i)
+FACTS(sample_defaults, qn_sample_opts, qn_engine_sample_defaults(&out, engine, &err),
+      const qn_engine *engine)
+FACTS(session_counts, qn_session_counts, qn_session_get_counts(&out, session, &err),
+      const qn_session *session)
+FACTS(batch_counts, qn_batch_counts, qn_batch_get_counts(&out, batch, &err), qn_batch *batch)
+FACTS(engine_cost, qn_cost, qn_engine_cost(&out, engine, step, &err), const qn_engine *engine,
+      const qn_step_size *step)
+#undef FACTS
+
 #endif

@@ -1,6 +1,8 @@
 // Which marks of an answer's parts are special tokens, for a model's tokenizer.
 #include "chat/parts.h"
 
+#include "core/structs.h"
+
 // Special tokens are those whose text is nothing.
 static qn_status find_special(qn_parts *parts, const qn_tokenizer *tokenizer, qn_err *err) {
     const char *piece;
@@ -18,11 +20,11 @@ static qn_status find_special(qn_parts *parts, const qn_tokenizer *tokenizer, qn
 
 qn_status qn_parts_create(qn_parts **out, const qn_parts_opts *opts, qn_err *err) {
     QN_NEED(out, err);
-    const qn_parts_opts none = {0};
+    qn_parts_opts o;
     qn_parts *parts = NULL;
-    QN_TRY(qn_parts_make(&parts, opts ? opts : &none, err));
-    const qn_status status =
-        opts && opts->tokenizer ? find_special(parts, opts->tokenizer, err) : QN_OK;
+    QN_TRY(QN_OPTS_READ(qn_parts_opts, &o, opts, err));
+    QN_TRY(qn_parts_make(&parts, &o, err));
+    const qn_status status = o.tokenizer ? find_special(parts, o.tokenizer, err) : QN_OK;
     if (status)
         qn_parts_destroy(parts);
     else

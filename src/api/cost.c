@@ -1,11 +1,17 @@
 // Limits: what the machine can do, and what the steps of a model need at least.
 #include "backends/limits.h"
 
+#include "core/structs.h"
+
 #include "runtime/engine.h"
 
 qn_status qn_machine_limits(qn_limits *out, int n_threads, qn_err *err) {
     QN_NEED(out, err);
-    return qn_limits_measure(out, n_threads, err);
+    QN_TRY(QN_RESULT_CHECK(qn_limits, out, err));
+    qn_limits limits;
+    QN_TRY(qn_limits_measure(&limits, n_threads, err));
+    QN_RESULT_WRITE(qn_limits, out, &limits);
+    return QN_OK;
 }
 
 static int64_t elements(const qn_shape *shape) {
@@ -47,7 +53,14 @@ static void add_state(qn_cost *to, const qn_graph *graph, const qn_node *node, i
     to->state_bytes += (double)elements(shape) * sizeof(float) * (double)step->seqs;
 }
 
-qn_cost qn_engine_cost(const qn_engine *engine, const qn_step_size *step) {
+qn_status qn_engine_cost(qn_cost *out, const qn_engine *engine, const qn_step_size *step,
+                         qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(engine, err);
+    QN_NEED(step, err);
+    qn_step_size s;
+    QN_TRY(QN_RESULT_CHECK(qn_cost, out, err));
+    QN_TRY(QN_OPTS_READ(qn_step_size, &s, step, err));
     const qn_graph *graph = &engine->model->graph;
     qn_cost cost = {0};
     for (size_t i = 0; i < graph->n_nodes; i++) {
@@ -55,11 +68,12 @@ qn_cost qn_engine_cost(const qn_engine *engine, const qn_step_size *step) {
         const qn_op_info *info = qn_op_get(node->op);
         const bool has_window = info->attrs >> QN_ATTR_window & 1; // it looks back
         if (node->op == QN_OP_MATMUL || node->op == QN_OP_GROUPED_MATMUL)
-            add_weight(&cost, graph, node, step);
+            add_weight(&cost, graph, node, &s);
         for (int k = 0; k < node->n_in; k++) {
-            if (info->kinds[k] == 'c' && has_window) add_cache(&cost, engine, node, step);
-            if (info->kinds[k] == 's') add_state(&cost, graph, node, k, step);
+            if (info->kinds[k] == 'c' && has_window) add_cache(&cost, engine, node, &s);
+            if (info->kinds[k] == 's') add_state(&cost, graph, node, k, &s);
         }
     }
-    return cost;
+    QN_RESULT_WRITE(qn_cost, out, &cost);
+    return QN_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "core/buf.h"
 #include "core/mem.h"
+#include "core/structs.h"
 #include "gen/logits.h"
 #include "ir/text.h"
 #include "runtime/memory.h"
@@ -14,7 +15,10 @@ static const char *cache_type_name(const qn_engine *engine) {
     return engine->opts.reference ? "f32" : names[engine->cache_type];
 }
 
-qn_engine_info qn_engine_get_info(const qn_engine *engine) {
+qn_status qn_engine_get_info(qn_engine_info *out, const qn_engine *engine, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(engine, err);
+    QN_TRY(QN_RESULT_CHECK(qn_engine_info, out, err));
     const qn_hparams *hp = engine->model->hparams;
     const qn_weights *weights = &engine->model->weights;
     const qn_key *name = qn_source_find_key(engine->source, "general.name");
@@ -41,7 +45,8 @@ qn_engine_info qn_engine_get_info(const qn_engine *engine) {
         info.n_parameters += weights->items[i].n;
         info.weight_bytes += weights->items[i].bytes;
     }
-    return info;
+    QN_RESULT_WRITE(qn_engine_info, out, &info);
+    return QN_OK;
 }
 
 static void print_phase(qn_buf *to, const qn_engine *engine, bool is_decode) {
@@ -79,8 +84,12 @@ qn_status qn_engine_profile(char **text, const qn_engine *engine, qn_err *err) {
 
 const qn_tokenizer *qn_engine_tokenizer(const qn_engine *engine) { return engine->tokenizer; }
 
-qn_sample_opts qn_engine_sample_defaults(const qn_engine *engine) {
-    return engine->sample_defaults;
+qn_status qn_engine_sample_defaults(qn_sample_opts *out, const qn_engine *engine, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(engine, err);
+    QN_TRY(QN_RESULT_CHECK(qn_sample_opts, out, err));
+    QN_RESULT_WRITE(qn_sample_opts, out, &engine->sample_defaults);
+    return QN_OK;
 }
 
 static qn_status need_plan(const qn_engine *engine, qn_err *err) {
@@ -101,19 +110,19 @@ qn_status qn_engine_graph(char **text, const qn_engine *engine, const qn_graph_o
                           qn_err *err) {
     QN_NEED(text, err);
     QN_NEED(engine, err);
-    const qn_graph_opts defaults = {0};
-    if (!opts) opts = &defaults;
-    if ((unsigned)opts->form > QN_GRAPH_SVG || (unsigned)opts->stage > QN_STAGE_LOW)
-        return QN_FAIL(err, ARGUMENT, "graph form %d of 2, stage %d of 3", (int)opts->form,
-                       (int)opts->stage);
+    qn_graph_opts o;
+    QN_TRY(QN_OPTS_READ(qn_graph_opts, &o, opts, err));
+    if ((unsigned)o.form > QN_GRAPH_SVG || (unsigned)o.stage > QN_STAGE_LOW)
+        return QN_FAIL(err, ARGUMENT, "graph form %d of 2, stage %d of 3", (int)o.form,
+                       (int)o.stage);
     qn_buf buf = {0};
     qn_status status = QN_OK;
-    if (opts->stage == QN_STAGE_MID)
-        status = print_mid(&buf, engine, opts->form, err);
-    else if (opts->stage == QN_STAGE_LOW)
-        status = need_plan(engine, err) ? QN_STATE : qn_show_plan(&buf, engine, opts, err);
+    if (o.stage == QN_STAGE_MID)
+        status = print_mid(&buf, engine, o.form, err);
+    else if (o.stage == QN_STAGE_LOW)
+        status = need_plan(engine, err) ? QN_STATE : qn_show_plan(&buf, engine, &o, err);
     else
-        (opts->form == QN_GRAPH_SVG ? qn_graph_svg : qn_graph_print)(&buf, &engine->model->graph);
+        (o.form == QN_GRAPH_SVG ? qn_graph_svg : qn_graph_print)(&buf, &engine->model->graph);
     if (status) {
         qn_buf_deinit(&buf);
         return status;
@@ -143,6 +152,7 @@ qn_status qn_engine_memory(qn_memory *out, const qn_engine *engine, int64_t cont
                            qn_err *err) {
     QN_NEED(out, err);
     QN_NEED(engine, err);
+    QN_TRY(QN_RESULT_CHECK(qn_memory, out, err));
     const int64_t most = engine->model->hparams->context;
     if (context == 0) context = most;
     chunk = qn_engine_chunk(engine, chunk);
@@ -151,26 +161,29 @@ qn_status qn_engine_memory(qn_memory *out, const qn_engine *engine, int64_t cont
                        (long long)most);
     QN_TRY(need_plan(engine, err));
     if (chunk < 0) return QN_FAIL(err, ARGUMENT, "chunks of %lld tokens", (long long)chunk);
-    return qn_memory_plan(out, engine, context, chunk, err);
+    qn_memory plan;
+    QN_TRY(qn_memory_plan(&plan, engine, context, chunk, err));
+    QN_RESULT_WRITE(qn_memory, out, &plan);
+    return QN_OK;
 }
 
 qn_status qn_engine_logits(qn_logits *out, const qn_engine *engine, const int32_t *ids, size_t n,
                            const qn_logits_opts *opts, qn_err *err) {
     QN_NEED(out, err);
     QN_NEED(engine, err);
-    const qn_logits_opts defaults = {0};
-    if (!opts) opts = &defaults;
-    if (opts->chunk < 0)
-        return QN_FAIL(err, ARGUMENT, "chunks of %lld rows", (long long)opts->chunk);
+    qn_logits_opts o;
+    QN_TRY(QN_RESULT_CHECK(qn_logits, out, err));
+    QN_TRY(QN_OPTS_READ(qn_logits_opts, &o, opts, err));
+    if (o.chunk < 0) return QN_FAIL(err, ARGUMENT, "chunks of %lld rows", (long long)o.chunk);
     QN_TRY(qn_engine_check_ids(engine, ids, n, engine->model->hparams->context, err));
-    qn_logits result = {0};
-    QN_TRY(qn_engine_run(&result, engine, ids, (int64_t)n, opts, err));
+    qn_logits result;
+    QN_TRY(qn_engine_run(&result, engine, ids, (int64_t)n, &o, err));
     const float *last = result.logits + (result.n_rows - 1) * result.n_vocab;
     const qn_status status = qn_logits_check(last, result.n_vocab, err);
     if (status)
         qn_logits_deinit(&result);
     else
-        *out = result;
+        QN_RESULT_WRITE(qn_logits, out, &result);
     return status;
 }
 
@@ -179,12 +192,16 @@ qn_status qn_engine_replay(qn_logits *out, const qn_engine *engine, const char *
     QN_NEED(out, err);
     QN_NEED(engine, err);
     QN_NEED(path, err);
-    const qn_logits_opts defaults = {0};
-    if (!opts) opts = &defaults;
-    if (opts->hidden)
+    qn_logits_opts o;
+    QN_TRY(QN_RESULT_CHECK(qn_logits, out, err));
+    QN_TRY(QN_OPTS_READ(qn_logits_opts, &o, opts, err));
+    if (o.hidden)
         return QN_FAIL(err, UNSUPPORTED, "a record of steps has no place for hidden states");
     if (!engine->packs)
         return QN_FAIL(err, ARGUMENT, "steps run on an engine with packed weights, not on a %s",
                        engine->opts.reference ? "reference engine" : "model without weights");
-    return qn_engine_run_record(out, engine, path, opts, err);
+    qn_logits result;
+    QN_TRY(qn_engine_run_record(&result, engine, path, &o, err));
+    QN_RESULT_WRITE(qn_logits, out, &result);
+    return QN_OK;
 }

@@ -7,6 +7,8 @@
 #include "core/json.h"
 #include "core/mem.h"
 #include "core/utf8.h"
+#include "core/structs.h"
+#include "tokenizer/tokenizer.h"
 
 #include <string.h>
 
@@ -169,11 +171,11 @@ static qn_status guard(ranges *out, bool *is_guarded, const rendering *r, qn_err
 // --- ids -----------------------------------------------------------------------------------------
 
 static qn_status add_beginning(qn_chat_prompt *prompt, const qn_tokenizer *tokenizer, qn_err *err) {
-    const qn_tokenizer_info info = qn_tokenizer_get_info(tokenizer);
-    if (!info.add_bos || info.bos < 0 || (prompt->n && prompt->ids[0] == info.bos)) return QN_OK;
+    const qn_tokenizer_info *info = qn_tokenizer_own_info(tokenizer);
+    if (!info->add_bos || info->bos < 0 || (prompt->n && prompt->ids[0] == info->bos)) return QN_OK;
     int32_t *ids = qn_alloc(prompt->n + 1, sizeof *ids);
     if (!ids) return QN_NOMEM(err, "a prompt");
-    ids[0] = info.bos;
+    ids[0] = info->bos;
     if (prompt->n) memcpy(ids + 1, prompt->ids, prompt->n * sizeof *ids);
     qn_free(prompt->ids);
     prompt->ids = ids;
@@ -189,13 +191,14 @@ static qn_status make_prompt(qn_chat_prompt *out, const qn_template *template,
     qn_status status = QN_OK;
     char *text = NULL;
     QN_TRY(qn_json_print(&text, request, &(qn_json_form){0}, "a request", err));
-    QN_TRY_TO(done,
-              qn_template_render(&out->text, &out->size, template, text, strlen(text), opts, err));
+    QN_TRY_TO(done, qn_template_render(&out->text, &out->text_size, template, text, strlen(text),
+                                       opts, err));
     const rendering r = {template, opts, text, out->text};
     QN_TRY_TO(done, guard(&plain, &out->is_guarded, &r, err));
-    const qn_tokenize_opts how = {
-        .special = true, .plain = plain.items, .n_plain = out->is_guarded ? plain.n : 0};
-    QN_TRY_TO(done, qn_tokenize(&out->ids, &out->n, tokenizer, out->text, out->size, &how, err));
+    const qn_tokenize_opts how = QN_INIT(qn_tokenize_opts, .special = true, .plain = plain.items,
+                                         .n_plain = out->is_guarded ? plain.n : 0);
+    QN_TRY_TO(done,
+              qn_tokenize(&out->ids, &out->n, tokenizer, out->text, out->text_size, &how, err));
     status = add_beginning(out, tokenizer, err);
 
 done:
@@ -214,7 +217,7 @@ static size_t common(const qn_chat_prompt *a, const qn_chat_prompt *b) {
 static qn_status count_messages(qn_chat_prompt *prompt, const qn_template *template,
                                 const qn_tokenizer *tokenizer, json_t *request,
                                 const qn_template_opts *opts, qn_err *err) {
-    qn_chat_prompt messages = {0};
+    qn_chat_prompt messages = QN_INIT(qn_chat_prompt);
     if (json_object_set_new(request, "add_generation_prompt", json_false()) != 0)
         return QN_NOMEM(err, "a request");
     const qn_status status = make_prompt(&messages, template, tokenizer, request, opts, err);
@@ -230,7 +233,8 @@ qn_status qn_chat_prompt_create(qn_chat_prompt *out, const qn_template *chat_tem
     QN_NEED(chat_template, err);
     QN_NEED(tokenizer, err);
     QN_NEED(request, err);
-    qn_chat_prompt prompt = {0};
+    QN_TRY(QN_RESULT_CHECK(qn_chat_prompt, out, err));
+    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
     json_t *json = NULL;
     QN_TRY(qn_json_parse(&json, request, request_size, false, "request", err));
     qn_status status = make_prompt(&prompt, chat_template, tokenizer, json, opts, err);
@@ -239,13 +243,13 @@ qn_status qn_chat_prompt_create(qn_chat_prompt *out, const qn_template *chat_tem
     if (status)
         qn_chat_prompt_deinit(&prompt);
     else
-        *out = prompt;
+        QN_RESULT_WRITE(qn_chat_prompt, out, &prompt);
     return status;
 }
 
 void qn_chat_prompt_deinit(qn_chat_prompt *prompt) {
-    if (!prompt) return;
+    if (!prompt || QN_RESULT_CHECK(qn_chat_prompt, prompt, NULL)) return;
     qn_free(prompt->ids);
     qn_free(prompt->text);
-    *prompt = (qn_chat_prompt){0};
+    QN_RESULT_CLEAR(qn_chat_prompt, prompt);
 }

@@ -68,9 +68,9 @@ static qn_str rest(const qn_parts *p) {
 
 static void give(qn_parts *p, const char *text, size_t size) {
     if (size == 0) return;
-    const qn_part part = {.kind = p->place == IN_REASONING ? QN_PART_REASONING : QN_PART_TEXT,
-                          .text = text,
-                          .size = size};
+    const qn_part part =
+        QN_INIT(qn_part, .kind = p->place == IN_REASONING ? QN_PART_REASONING : QN_PART_TEXT,
+                .text = text, .text_size = size);
     p->fn(p->arg, &part);
 }
 
@@ -102,11 +102,10 @@ static void give_held(qn_parts *p, const char *text, size_t size) {
 static void give_calls(qn_parts *p, const json_t *calls, qn_str written) {
     for (size_t i = 0; i < json_array_size(calls); i++) {
         const json_t *call = json_array_get(calls, i);
-        const qn_part part = {.kind = QN_PART_CALL,
-                              .text = written.data,
-                              .size = written.size,
-                              .name = json_string_value(json_array_get(call, 0)),
-                              .arguments = json_string_value(json_array_get(call, 1))};
+        const qn_part part =
+            QN_INIT(qn_part, .kind = QN_PART_CALL, .text = written.data, .text_size = written.size,
+                    .name = json_string_value(json_array_get(call, 0)),
+                    .arguments = json_string_value(json_array_get(call, 1)));
         p->fn(p->arg, &part);
     }
 }

@@ -5,6 +5,7 @@
 #include "chat/tree.h"
 #include "core/json.h"
 #include "core/mem.h"
+#include "core/structs.h"
 
 struct qn_template {
     qn_arena arena;
@@ -218,8 +219,10 @@ qn_status qn_template_render(char **text, size_t *size, const qn_template *templ
     QN_NEED(text, err);
     QN_NEED(template, err);
     QN_NEED(request, err);
+    qn_template_opts o;
+    QN_TRY(QN_OPTS_READ(qn_template_opts, &o, opts, err));
     qn_chat_limits limits = qn_chat_default_limits;
-    if (opts) limits.progress = opts->progress;
-    if (opts) limits.progress_arg = opts->progress_arg;
+    limits.progress = o.progress;
+    limits.progress_arg = o.progress_arg;
     return qn_template_render_within(text, size, template, request, request_size, &limits, err);
 }

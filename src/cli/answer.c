@@ -35,7 +35,7 @@ static void set_dim(work *w, bool is_dim) {
 static void show_call(work *w, const qn_part *part) {
     if (!w->wrap.is_terminal) {
         qn_wrap_end_line(&w->wrap);
-        qn_wrap_add(&w->wrap, part->text, part->size);
+        qn_wrap_add(&w->wrap, part->text, part->text_size);
         qn_wrap_end_line(&w->wrap);
         return;
     }
@@ -57,7 +57,7 @@ static void show_part(work *w, const qn_part *part) {
     if (part->kind == QN_PART_CALL)
         show_call(w, part);
     else
-        qn_wrap_add(&w->wrap, part->text, part->size);
+        qn_wrap_add(&w->wrap, part->text, part->text_size);
     w->has_shown = true;
 }
 
@@ -79,7 +79,7 @@ static void take_part(void *arg, const qn_part *part) {
         if (status) w->status = status;
     } else
         qn_buf_add(part->kind == QN_PART_TEXT ? &w->answer.text : &w->answer.reasoning, part->text,
-                   part->size);
+                   part->text_size);
     show_part(w, part);
 }
 
@@ -87,7 +87,7 @@ static qn_status take_text(work *w, int32_t token, const char *text, size_t size
     if (w->parts)
         QN_TRY(qn_parts_feed(w->parts, token, text, size, take_part, w, err));
     else
-        take_part(w, &(qn_part){.kind = QN_PART_TEXT, .text = text, .size = size});
+        take_part(w, &QN_INIT(qn_part, .kind = QN_PART_TEXT, .text = text, .text_size = size));
     if (w->answer.text.failed || w->answer.reasoning.failed) return QN_NOMEM(err, "the answer");
     return w->status;
 }
@@ -100,7 +100,7 @@ static json_t *token_json(const work *w, int32_t id) {
     return qn_json_string(piece ? piece : "", size);
 }
 
-static json_t *scored_json(const work *w, const qn_scored *scored) {
+static json_t *scored_json(const work *w, const qn_token_logprob *scored) {
     return json_pack("{s:o, s:i, s:o}", "token", token_json(w, scored->token), "id",
                      (int)scored->token, "logprob", qn_json_real((double)scored->logprob));
 }
@@ -139,7 +139,7 @@ static qn_status print_token(work *w, const qn_event *from, qn_err *err) {
     json_t *event =
         json_pack("{s:o, s:i}", "token", token_json(w, from->token), "id", (int)from->token);
     add_logprobs(&event, w, from);
-    if (from->is_guessed) qn_json_put(&event, "guessed", json_true());
+    if (from->is_drafted) qn_json_put(&event, "guessed", json_true());
     add_texts(&event, w);
     QN_TRY(qn_stdout_json(event, 0, err));
     return print_calls(w, err);
@@ -154,7 +154,7 @@ static qn_status print_end(work *w, qn_err *err) {
     json_t *figures = json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "prompt_tokens", (json_int_t)a->n_prompt,
         "reused_tokens", (json_int_t)a->n_reused, "tokens", (json_int_t)a->n_tokens,
-        "guessed_tokens", (json_int_t)a->n_guessed, "accepted_tokens", (json_int_t)a->n_accepted,
+        "guessed_tokens", (json_int_t)a->n_drafted, "accepted_tokens", (json_int_t)a->n_accepted,
         "seconds", a->seconds, "prompt_seconds", a->prompt_seconds, "prompt_tokens_per_second",
         qn_answer_prompt_speed(a), "tokens_per_second", qn_answer_speed(a));
     const bool is_whole = json_object_update(event, figures) == 0;
@@ -189,7 +189,7 @@ static void end_reading(work *w) {
 static bool take_event(void *arg, const qn_event *event) {
     work *w = arg;
     end_reading(w);
-    w->status = take_text(w, event->token, event->text, event->size, w->err);
+    w->status = take_text(w, event->token, event->text, event->text_size, w->err);
     if (w->status || event->token < 0) return !w->status;
     w->status = w->opts->json ? print_token(w, event, w->err) : qn_stdout_check(w->err);
     return !w->status && !qn_interrupt_take();
@@ -206,7 +206,7 @@ static void take_result(work *w, const qn_result *result) {
     a->n_prompt = result->n_prompt;
     a->n_reused = result->n_reused;
     a->n_tokens = (int64_t)result->n_tokens + (result->stop_token >= 0);
-    a->n_guessed = result->n_guessed;
+    a->n_drafted = result->n_drafted;
     a->n_accepted = result->n_accepted;
     a->n_shifts = result->n_shifts;
 }
@@ -224,7 +224,7 @@ static qn_status finish(work *w, qn_err *err) {
 
 static qn_status run(work *w, qn_err *err) {
     const qn_answer_opts *opts = w->opts;
-    qn_result result = {0};
+    qn_result result = QN_INIT(qn_result);
     if (opts->parts) QN_TRY(qn_parts_create(&w->parts, opts->parts, err));
     begin_reading(w);
     const qn_status status =

@@ -24,7 +24,7 @@ typedef struct qn_answer {
     bool is_full;       // length is that of the context
     int64_t n_prompt, n_tokens;
     int64_t n_reused;               // of the prompt: computed for an earlier one
-    int64_t n_guessed, n_accepted;  // tokens guessed ahead; of these, right
+    int64_t n_drafted, n_accepted;  // tokens guessed ahead; of these, right
     int64_t n_shifts;               // times that a full context was shifted
     double seconds, prompt_seconds; // of all; until the first token was there
 } qn_answer;

@@ -3,6 +3,7 @@
 #include "cli/folder.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
+#include "cli/facts.h"
 
 #include "core/mem.h"
 
@@ -79,8 +80,9 @@ static bool count_token(void *arg, const qn_event *event) {
 // Adds a row for each sequence. They know different tokens, so that each reads keys and values of its
 // own.
 static qn_status add_rows(bench *b, tally *r, int64_t n_tokens, qn_err *err) {
-    const qn_generate_opts generate = {.max_tokens = n_tokens, .ignore_end = true};
-    const qn_row_opts opts = {.generate = &generate, .mark = (size_t)b->depth};
+    const qn_generate_opts generate =
+        QN_INIT(qn_generate_opts, .max_tokens = n_tokens, .ignore_end = true);
+    const qn_row_opts opts = QN_INIT(qn_row_opts, .generate = &generate, .mark = (size_t)b->depth);
     *r = (tally){.first = b->depth + 1};
     for (int64_t i = 0; i < b->opts->batch; i++)
         QN_TRY(
@@ -106,8 +108,7 @@ static qn_status time_batch(double *seconds, bench *b, qn_err *err) {
     b->is_filled = true;
     QN_TRY(add_rows(b, &r, b->tokens + 1, err));
     QN_TRY(step_rows(&n_left, b, err));
-    qn_batch_counts counts;
-    qn_batch_get_counts(&counts, b->batch);
+    const qn_batch_counts counts = qn_batch_facts(b->batch);
     if (counts.queued > 0)
         return QN_FAIL(err, LIMIT, "%lld sequences, memory has room for %lld at a time",
                        (long long)n, (long long)counts.rows);
@@ -143,13 +144,14 @@ static qn_status time_decode(double *seconds, bench *b, qn_err *err) {
 // A step of a test, for what it costs: reading is one step, whatever its chunks; writing many,
 // whose cached tokens are counted in the middle.
 static qn_step_size prefill_step(const bench *b) {
-    return (qn_step_size){.rows = b->prompt, .seqs = 1, .depth = b->depth, .outs = b->depth == 0};
+    return QN_INIT(qn_step_size, .rows = b->prompt, .seqs = 1, .depth = b->depth,
+                   .outs = b->depth == 0);
 }
 
 static qn_step_size decode_step(const bench *b) {
     const int64_t batch = b->opts->batch;
-    return (qn_step_size){
-        .rows = batch, .seqs = batch, .depth = b->depth + (b->tokens + 1) / 2, .outs = batch};
+    return QN_INIT(qn_step_size, .rows = batch, .seqs = batch,
+                   .depth = b->depth + (b->tokens + 1) / 2, .outs = batch);
 }
 
 static const struct {
@@ -181,7 +183,7 @@ static qn_status run_test(qn_bench_row *out, bench *b, size_t test, qn_err *err)
                           .depth = b->depth,
                           .batch = batch,
                           .tps = spread_of(b->rates, b->opts->repeats),
-                          .cost = qn_engine_cost(b->opts->engine, &step),
+                          .cost = qn_cost_facts(b->opts->engine, &step),
                           .step_rows = (double)step.rows};
     return QN_OK;
 }
@@ -213,7 +215,7 @@ static int64_t choose_size(int64_t asked, int64_t usual, int64_t room) {
 static qn_status choose_sizes(int64_t *context, bench *b, qn_err *err) {
     enum { PROMPT = 512, TOKENS = 64 };
     const qn_bench_opts *o = b->opts;
-    const int64_t most = qn_engine_get_info(o->engine).context;
+    const int64_t most = qn_engine_facts(o->engine).context;
     for (size_t i = 0; i < o->n_depths; i++) b->deepest = qn_max(b->deepest, o->depths[i]);
     const int64_t deepest = b->deepest;
     b->prompt = choose_size(o->prompt, PROMPT, most - deepest);
@@ -240,24 +242,23 @@ static void fill_ids(int32_t *ids, int64_t n, int64_t n_vocab) {
 // What comes before the test is kept from one run to the next; without a depth nothing is.
 static qn_status open_batch(bench *b, const qn_session_opts *session, qn_err *err) {
     if (b->opts->batch == 1) return QN_OK;
-    const qn_batch_opts opts = {.context = session->context,
-                                .rows = b->opts->batch,
-                                .kept = b->deepest ? INT64_MAX : -1,
-                                .trace = session->trace,
-                                .trace_arg = session->trace_arg};
+    const qn_batch_opts opts = QN_INIT(qn_batch_opts, .context = session->context,
+                                       .rows = b->opts->batch, .kept = b->deepest ? INT64_MAX : -1,
+                                       .trace = session->trace, .trace_arg = session->trace_arg);
     return qn_batch_create(&b->batch, b->opts->engine, &opts, err);
 }
 
 static qn_status open_bench(bench *b, qn_err *err) {
     const qn_bench_opts *o = b->opts;
-    qn_session_opts opts = {.kept = -1, .sessions = 2, .progress = reads_on};
+    qn_session_opts opts =
+        QN_INIT(qn_session_opts, .kept = -1, .sessions = 2, .progress = reads_on);
     QN_TRY(choose_sizes(&opts.context, b, err));
     qn_tracer_attach(o->tracer, &opts);
     const int64_t n_ids = opts.context + o->batch;
     b->ids = qn_alloc((size_t)n_ids, sizeof *b->ids);
     b->rates = qn_alloc((size_t)o->repeats, sizeof *b->rates);
     if (!b->ids || !b->rates) return QN_NOMEM(err, "a benchmark");
-    fill_ids(b->ids, n_ids, qn_engine_get_info(o->engine).n_vocab);
+    fill_ids(b->ids, n_ids, qn_engine_facts(o->engine).n_vocab);
     b->n_all = (int64_t)o->n_depths * N_TESTS * (o->repeats + 1);
     b->progress = (qn_progress){.what = "measuring", .unit = "runs"};
     QN_TRY(qn_session_create(&b->session, o->engine, &opts, err));
@@ -313,12 +314,13 @@ static qn_status time_open(double *seconds, int64_t *cached, const char *path,
     const double start = qn_now();
     qn_status status = qn_engine_open(&engine, path, &opts, err);
     if (!status)
-        status = qn_session_create(&session, engine, &(qn_session_opts){.shrink = true}, err);
+        status =
+            qn_session_create(&session, engine, &QN_INIT(qn_session_opts, .shrink = true), err);
     *seconds = qn_now() - start;
     if (status)
         qn_err_name(err, status, path);
     else
-        *cached = qn_engine_get_info(engine).cached_bytes;
+        *cached = qn_engine_facts(engine).cached_bytes;
     qn_session_destroy(session);
     qn_engine_close(engine);
     return status;

@@ -3,6 +3,7 @@
 #include "cli/inspect.h"
 #include "cli/out.h"
 #include "cli/terminal.h"
+#include "cli/facts.h"
 
 #include <string.h>
 #include <sys/resource.h>
@@ -36,6 +37,7 @@ typedef struct limits_pair {
 } limits_pair;
 
 static qn_status measure_limits(limits_pair *out, int n_threads, bool wants_one, qn_err *err) {
+    out->all = QN_INIT(qn_limits);
     qn_print_waiting("measuring the limits of this machine");
     qn_status status = qn_machine_limits(&out->all, n_threads, err);
     out->one = out->all;
@@ -229,7 +231,7 @@ static qn_status measure(const char *path, const bench_options *o, qn_tracer *tr
     QN_TRY_TO(done, qn_bench_run(&rows, &n, &opts, err));
     report r = {
         .path = path,
-        .info = qn_engine_get_info(loaded.engine),
+        .info = qn_engine_facts(loaded.engine),
         .numerics =
             qn_numerics_words[o->engine.numerics ? o->engine.numerics - 1 : QN_NUMERICS_EXACT],
         .rows = rows,

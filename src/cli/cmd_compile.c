@@ -4,6 +4,7 @@
 #include "cli/open_model.h"
 #include "cli/out.h"
 #include "cli/terminal.h"
+#include "cli/facts.h"
 
 #include "core/file.h"
 
@@ -41,7 +42,7 @@ static qn_status compile(int64_t *cached, const char *model, const qn_engine_arg
     // What was written is listed from the folder.
     QN_TRY(qn_cli_open(&loaded, model,
                        &(qn_open_opts){.args = args, .no_notes = true, .fills_cache = true}, err));
-    *cached = qn_engine_get_info(loaded.engine).cached_bytes;
+    *cached = qn_engine_facts(loaded.engine).cached_bytes;
     qn_cli_close(&loaded);
     return QN_OK;
 }

@@ -33,11 +33,9 @@ static qn_status check_convert(const qn_call *call, qn_err *err) {
 static qn_status run_convert(const qn_call *call, qn_err *err) {
     const convert_options *options = call->options;
     qn_progress progress = {.what = "converting", .unit = ""};
-    const qn_convert_opts opts = {.type = options->type,
-                                  .log = qn_making_log,
-                                  .log_arg = &progress,
-                                  .progress = qn_progress_show,
-                                  .progress_arg = &progress};
+    const qn_convert_opts opts =
+        QN_INIT(qn_convert_opts, .type = options->type, .log = qn_making_log, .log_arg = &progress,
+                .progress = qn_progress_show, .progress_arg = &progress);
     const double start = qn_now();
     qn_file_size size;
     qn_interrupt_hold(); // Ctrl-C stops it, and nothing is left behind

@@ -4,6 +4,7 @@
 #include "cli/open_model.h"
 #include "cli/out.h"
 #include "cli/terminal.h"
+#include "cli/facts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +52,7 @@ static qn_status print_ppl(const qn_ppl *p, const eval_options *o, qn_err *err) 
 
 static qn_status check_window(const qn_engine *engine, const char *path, int64_t context,
                               qn_err *err) {
-    const int64_t most = qn_engine_get_info(engine).context;
+    const int64_t most = qn_engine_facts(engine).context;
     if (context <= most) return QN_OK;
     return QN_FAIL(err, LIMIT, "--context: windows of %lld tokens, but %s has a context of %lld",
                    (long long)context, path, (long long)most);
@@ -60,7 +61,7 @@ static qn_status check_window(const qn_engine *engine, const char *path, int64_t
 static qn_status run_ppl(const qn_engine *engine, const char *path, const eval_options *o,
                          qn_err *err) {
     enum { CONTEXT = 512 };
-    const int64_t most = qn_engine_get_info(engine).context;
+    const int64_t most = qn_engine_facts(engine).context;
     const int64_t context = o->context ? o->context : most < CONTEXT ? most : CONTEXT;
     const int64_t stride = o->stride ? o->stride : context - context / 2;
     const qn_open_opts open_opts = {.args = &o->engine};

@@ -1,6 +1,7 @@
 // quern graph: what a model computes, as text or as a picture.
 #include "cli/open_model.h"
 #include "cli/out.h"
+#include "cli/facts.h"
 
 #include <string.h>
 
@@ -37,15 +38,14 @@ static qn_status check_rows(const graph_options *options, int64_t context, qn_er
 static qn_status run_graph(const qn_call *call, qn_err *err) {
     const graph_options *options = call->options;
     const qn_open_opts open_opts = {.args = &options->engine, .no_weights = true};
-    const qn_graph_opts graph_opts = {.stage = stage_of(options),
-                                      .form = options->svg ? QN_GRAPH_SVG : QN_GRAPH_TEXT,
-                                      .rows = options->rows,
-                                      .cached = options->cached};
+    const qn_graph_opts graph_opts = QN_INIT(qn_graph_opts, .stage = stage_of(options),
+                                             .form = options->svg ? QN_GRAPH_SVG : QN_GRAPH_TEXT,
+                                             .rows = options->rows, .cached = options->cached);
     qn_loaded loaded;
     char *text = NULL;
     qn_status status = QN_OK;
     QN_TRY(qn_cli_open(&loaded, call->args[0], &open_opts, err));
-    QN_TRY_TO(done, check_rows(options, qn_engine_get_info(loaded.engine).context, err));
+    QN_TRY_TO(done, check_rows(options, qn_engine_facts(loaded.engine).context, err));
     QN_TRY_TO(done, qn_engine_graph(&text, loaded.engine, &graph_opts, err));
     if (options->svg)
         status =

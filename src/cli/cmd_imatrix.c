@@ -23,7 +23,7 @@ static qn_status check_imatrix(const qn_call *call, qn_err *err) {
 // The value of a key as text (owned: qn_free).
 static qn_status key_text(char **out, const qn_source *source, const char *name, qn_err *err) {
     for (size_t i = 0; i < qn_source_n_keys(source); i++) {
-        qn_key_info key;
+        qn_key_info key = QN_INIT(qn_key_info);
         QN_TRY(qn_source_key_info(&key, source, i, 1, err));
         if (strcmp(key.name, name) == 0) {
             *out = key.value;
@@ -57,14 +57,10 @@ done:
 static qn_status run_imatrix(const qn_call *call, qn_err *err) {
     const imatrix_options *options = call->options;
     qn_progress progress = {.what = "reading", .unit = "tokens"};
-    const qn_imatrix_opts opts = {.chunk = options->chunk,
-                                  .n_chunks = options->chunks,
-                                  .special = options->special,
-                                  .n_threads = (int)options->threads,
-                                  .log = qn_making_log,
-                                  .log_arg = &progress,
-                                  .progress = qn_progress_show,
-                                  .progress_arg = &progress};
+    const qn_imatrix_opts opts = QN_INIT(
+        qn_imatrix_opts, .chunk = options->chunk, .n_chunks = options->chunks,
+        .special = options->special, .n_threads = (int)options->threads, .log = qn_making_log,
+        .log_arg = &progress, .progress = qn_progress_show, .progress_arg = &progress);
     qn_interrupt_hold();
     const qn_status status = qn_imatrix(call->args[0], call->args[1], options->output, &opts, err);
     qn_progress_end(&progress);

@@ -3,6 +3,7 @@
 #include "cli/inspect.h"
 #include "cli/out.h"
 #include "cli/sampling.h"
+#include "cli/facts.h"
 
 #include "core/mem.h"
 #include "core/utf8.h"
@@ -90,7 +91,7 @@ static void print_tokenizer(const qn_inspection *in) {
         print_row("tokenizer", "none");
         return;
     }
-    const qn_tokenizer_info info = qn_tokenizer_get_info(in->tokenizer);
+    const qn_tokenizer_info info = qn_tokenizer_facts(in->tokenizer);
     qn_shown storage;
     print_row("tokenizer", "%s%s%s, %d tokens%s%s", info.model, *info.pre ? ", pattern " : "",
               qn_clean(&storage, info.pre), (int)info.n_tokens,
@@ -99,7 +100,7 @@ static void print_tokenizer(const qn_inspection *in) {
 }
 
 static void print_model(const qn_inspection *in) {
-    const qn_engine_info info = qn_engine_get_info(in->engine);
+    const qn_engine_info info = qn_engine_facts(in->engine);
     char count[24], bytes[24];
     print_row("parameters", "%s, weights %s as loaded", count_text(count, info.n_parameters),
               qn_bytes_text(bytes, info.weight_bytes));
@@ -117,7 +118,7 @@ static void print_model(const qn_inspection *in) {
 
 // "temp 0.6, top-k 20", by the names of the options; nothing if the model has none.
 static void print_sampling(const qn_inspection *in) {
-    const qn_sample_opts defaults = qn_engine_sample_defaults(in->engine);
+    const qn_sample_opts defaults = qn_sample_facts(in->engine);
     bool any = false;
     qn_sampling_default d;
     for (size_t i = 0; (d = qn_sampling_get_default(&defaults, i)).option; i++) {
@@ -137,7 +138,7 @@ static void print_summary(const qn_inspection *in) {
     print_row("format", "%s, %s", qn_source_format(in->source),
               qn_bytes_text(bytes, qn_source_file_bytes(in->source)));
     if (in->engine)
-        print_row("architecture", "%s", qn_engine_get_info(in->engine).architecture);
+        print_row("architecture", "%s", qn_engine_facts(in->engine).architecture);
     else
         print_row("architecture", "%s", in->architecture ? in->architecture : "not named");
     if (in->name) print_row("name", "%s", in->name);
@@ -193,8 +194,7 @@ static void print_memory(const qn_inspection *in, bool with_bytes) {
     const qn_memory *last = &in->memory[in->n_memory - 1].memory;
     char cache[24];
     print_row("keys and values", "%s of the state%s, as %s", qn_bytes_text(cache, last->cache),
-              in->n_memory > 1 ? " in the last row" : "",
-              qn_engine_get_info(in->engine).cache_type);
+              in->n_memory > 1 ? " in the last row" : "", qn_engine_facts(in->engine).cache_type);
     if (with_bytes) print_memory_bytes(in);
 }
 
@@ -202,7 +202,7 @@ static void print_tensors(const qn_inspection *in) {
     const size_t n = qn_source_n_tensors(in->source);
     printf("\n  %zu tensors\n", n);
     for (size_t i = 0; i < n; i++) {
-        const qn_tensor_info tensor = qn_source_tensor_info(in->source, i);
+        const qn_tensor_info tensor = qn_tensor_facts(in->source, i);
         char shape[128] = "(", bytes[24];
         qn_shown storage;
         for (int d = 0; d < tensor.n_dims; d++) {
@@ -219,7 +219,7 @@ static qn_status print_keys(const qn_inspection *in, qn_err *err) {
     const size_t n = qn_source_n_keys(in->source);
     printf("\n  %zu keys\n", n);
     for (size_t i = 0; i < n; i++) {
-        qn_key_info key;
+        qn_key_info key = QN_INIT(qn_key_info);
         qn_shown storage;
         QN_TRY(qn_source_key_info(&key, in->source, i, MOST_ELEMENTS, err));
         size_t size = strlen(key.value);
@@ -315,7 +315,7 @@ static json_t *memory_json(const qn_inspection *in, size_t i) {
     set_int(&o, "weights", row->memory.weights);
     set_int(&o, "state", row->memory.state);
     set_int(&o, "cache", row->memory.cache);
-    set_text(&o, "cache_type", qn_engine_get_info(in->engine).cache_type);
+    set_text(&o, "cache_type", qn_engine_facts(in->engine).cache_type);
     set_int(&o, "activations", row->memory.activations);
     set_int(&o, "total", row->memory.total);
     if (in->with_resident) set_int(&o, "resident", row->memory.total + row->memory.program);
@@ -324,7 +324,7 @@ static json_t *memory_json(const qn_inspection *in, size_t i) {
 
 // The model's own sampling settings, by their names in qn_sample_opts; those that it has.
 static json_t *sampling_json(const qn_engine *engine) {
-    const qn_sample_opts defaults = qn_engine_sample_defaults(engine);
+    const qn_sample_opts defaults = qn_sample_facts(engine);
     json_t *o = json_object();
     qn_sampling_default d;
     for (size_t i = 0; (d = qn_sampling_get_default(&defaults, i)).option; i++) {
@@ -340,7 +340,7 @@ static json_t *sampling_json(const qn_engine *engine) {
 }
 
 static json_t *tensor_json(const qn_inspection *in, size_t i) {
-    const qn_tensor_info tensor = qn_source_tensor_info(in->source, i);
+    const qn_tensor_info tensor = qn_tensor_facts(in->source, i);
     json_t *o = json_object();
     json_t *shape = json_array();
     for (int d = 0; d < tensor.n_dims; d++) qn_json_push(&shape, json_integer(tensor.dims[d]));
@@ -352,7 +352,7 @@ static json_t *tensor_json(const qn_inspection *in, size_t i) {
 }
 
 static json_t *key_json(const qn_inspection *in, size_t i) {
-    qn_key_info key;
+    qn_key_info key = QN_INIT(qn_key_info);
     if (qn_source_key_info(&key, in->source, i, SIZE_MAX, NULL)) return NULL;
     json_t *o = json_object();
     set_text(&o, "name", key.name);
@@ -367,7 +367,7 @@ static void set_id(json_t **to, const char *name, int32_t id) {
 }
 
 static json_t *tokenizer_json(const qn_tokenizer *tokenizer) {
-    const qn_tokenizer_info info = qn_tokenizer_get_info(tokenizer);
+    const qn_tokenizer_info info = qn_tokenizer_facts(tokenizer);
     json_t *o = json_object();
     set_text(&o, "model", info.model);
     set_text(&o, "pre", info.pre);
@@ -383,7 +383,7 @@ static json_t *tokenizer_json(const qn_tokenizer *tokenizer) {
 }
 
 static void set_model(json_t **to, const qn_engine *engine) {
-    const qn_engine_info info = qn_engine_get_info(engine);
+    const qn_engine_info info = qn_engine_facts(engine);
     const struct {
         const char *name;
         int64_t value;
@@ -429,7 +429,7 @@ static qn_status print_as_json(const qn_inspection *in, const inspect_options *o
     set_text(&o, "format", qn_source_format(in->source));
     set_int(&o, "file_bytes", qn_source_file_bytes(in->source));
     if (in->engine)
-        set_text(&o, "architecture", qn_engine_get_info(in->engine).architecture);
+        set_text(&o, "architecture", qn_engine_facts(in->engine).architecture);
     else
         set_parsed(&o, "architecture", in->architecture);
     set_parsed(&o, "name", in->name);

@@ -46,7 +46,7 @@ static qn_status check_logits(const qn_call *call, qn_err *err) {
 static qn_status read_ids(int32_t **ids, size_t *n, const qn_engine *engine,
                           const logits_options *options, qn_err *err) {
     if (options->ids) return qn_ids_parse(ids, n, options->ids, "--ids", err);
-    const qn_tokenize_opts opts = {.special = true, .add_ends = true};
+    const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = true, .add_ends = true);
     return qn_tokenize(ids, n, qn_engine_tokenizer(engine), options->prompt,
                        strlen(options->prompt), &opts, err);
 }
@@ -146,12 +146,11 @@ static qn_status run_logits(const qn_call *call, qn_err *err) {
     const qn_open_opts open_opts = {.args = &options->engine,
                                     .reference = options->ref,
                                     .needs_tokenizer = options->prompt != NULL};
-    const qn_logits_opts logits_opts = {.all_rows = options->all,
-                                        .hidden = options->hidden,
-                                        .naive = options->naive,
-                                        .chunk = options->chunk};
+    const qn_logits_opts logits_opts =
+        QN_INIT(qn_logits_opts, .all_rows = options->all, .hidden = options->hidden,
+                .naive = options->naive, .chunk = options->chunk);
     qn_loaded loaded;
-    qn_logits logits = {0};
+    qn_logits logits = QN_INIT(qn_logits);
     int32_t *ids = NULL;
     size_t n = 0;
     qn_status status = QN_OK;

@@ -32,14 +32,10 @@ static qn_status print_sizes(const char *in, const char *out, double seconds, qn
 static qn_status run_quantize(const qn_call *call, qn_err *err) {
     const quantize_options *options = call->options;
     qn_progress progress = {.what = "quantizing", .unit = ""};
-    const qn_quantize_opts opts = {.type = call->args[2],
-                                   .imatrix = options->imatrix,
-                                   .pure = options->pure,
-                                   .n_threads = (int)options->threads,
-                                   .log = qn_making_log,
-                                   .log_arg = &progress,
-                                   .progress = qn_progress_show,
-                                   .progress_arg = &progress};
+    const qn_quantize_opts opts =
+        QN_INIT(qn_quantize_opts, .type = call->args[2], .imatrix = options->imatrix,
+                .pure = options->pure, .n_threads = (int)options->threads, .log = qn_making_log,
+                .log_arg = &progress, .progress = qn_progress_show, .progress_arg = &progress);
     const double start = qn_now();
     qn_interrupt_hold(); // Ctrl-C stops it, and nothing is left behind
     const qn_status status = qn_quantize(call->args[0], call->args[1], &opts, err);

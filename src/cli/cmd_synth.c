@@ -13,7 +13,7 @@ typedef struct synth_options {
 } synth_options;
 
 static qn_status check_synth(const qn_call *call, qn_err *err) {
-    qn_synth_size size;
+    qn_synth_size size = QN_INIT(qn_synth_size);
     QN_TRY(qn_outfile_check("OUT.gguf", call->args[2], err));
     return qn_synth_measure(&size, call->args[0], call->args[1], err);
 }
@@ -21,10 +21,9 @@ static qn_status check_synth(const qn_call *call, qn_err *err) {
 static qn_status run_synth(const qn_call *call, qn_err *err) {
     const synth_options *options = call->options;
     qn_progress progress = {.what = "writing", .unit = ""};
-    const qn_synth_opts opts = {.seed = options->seed,
-                                .n_threads = (int)options->threads,
-                                .progress = qn_progress_show,
-                                .progress_arg = &progress};
+    const qn_synth_opts opts =
+        QN_INIT(qn_synth_opts, .seed = options->seed, .n_threads = (int)options->threads,
+                .progress = qn_progress_show, .progress_arg = &progress);
     const double start = qn_now();
     qn_interrupt_hold(); // Ctrl-C stops it, and nothing is left behind
     const qn_status status = qn_synth(call->args[0], call->args[1], call->args[2], &opts, err);

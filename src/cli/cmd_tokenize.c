@@ -27,7 +27,8 @@ static json_t *tokens_json(const qn_tokenizer *tokenizer, const int32_t *ids, si
 
 static qn_status print_tokens(const qn_tokenizer *tokenizer, const char *text, size_t size,
                               const tokenize_options *options, qn_err *err) {
-    const qn_tokenize_opts opts = {.special = options->special, .add_ends = options->bos};
+    const qn_tokenize_opts opts =
+        QN_INIT(qn_tokenize_opts, .special = options->special, .add_ends = options->bos);
     int32_t *ids;
     size_t n;
     QN_TRY(qn_tokenize(&ids, &n, tokenizer, text, size, &opts, err));

@@ -6,6 +6,7 @@
 #include "cli/out.h"
 #include "cli/saved.h"
 #include "cli/terminal.h"
+#include "cli/facts.h"
 
 #include "core/debug.h"
 #include "core/file.h"
@@ -291,7 +292,7 @@ static qn_status set(conversation *c, const char *rest, qn_err *err) {
 static qn_status show_figures(conversation *c, const char *rest, qn_err *err) {
     (void)rest, (void)err;
     const qn_talk_figures *f = &c->talk->figures;
-    const qn_session_counts counts = qn_session_get_counts(c->talk->session);
+    const qn_session_counts counts = qn_session_facts(c->talk->session);
     size_t n_tokens;
     qn_session_tokens(c->talk->session, &n_tokens);
     const double writing = f->seconds - f->prompt_seconds;
@@ -479,7 +480,7 @@ static qn_status take_text(conversation *c, qn_buf *text, qn_err *err) {
 // What the conversation is with: the model's own name, or that of its file where it has none.
 static const char *model_name(const qn_talk *t) {
     enum { SHORTEST = 3 };
-    const char *name = qn_engine_get_info(t->loaded.engine).name;
+    const char *name = qn_engine_facts(t->loaded.engine).name;
     return strlen(name) >= SHORTEST ? name : qn_path_name(t->path);
 }
 

@@ -4,6 +4,7 @@
 #include "cli/progress.h"
 #include "cli/scores.h"
 #include "cli/terminal.h"
+#include "cli/facts.h"
 
 #include "core/mem.h"
 
@@ -41,10 +42,10 @@ static void score_row(sums *s, const float *row, const float *reference, int64_t
 static qn_status score_window(sums *s, const qn_ppl_opts *opts, const int32_t *ids, int64_t n,
                               int64_t first, qn_err *err) {
     // Short steps where Ctrl-C waits to be asked for, so that it is heard.
-    const qn_logits_opts all = {.all_rows = true,
-                                .chunk = qn_interrupt_is_held() ? 128 : 0,
-                                .progress = qn_interrupt_progress};
-    qn_logits got = {0}, reference = {0};
+    const qn_logits_opts all =
+        QN_INIT(qn_logits_opts, .all_rows = true, .chunk = qn_interrupt_is_held() ? 128 : 0,
+                .progress = qn_interrupt_progress);
+    qn_logits got = QN_INIT(qn_logits), reference = QN_INIT(qn_logits);
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_engine_logits(&got, opts->engine, ids, (size_t)n, &all, err));
     if (opts->against)
@@ -91,7 +92,7 @@ static qn_status check_reference(const qn_ppl_opts *opts, const qn_buf *text, co
     int32_t *other = NULL;
     size_t n_other = 0, i = 0;
     QN_TRY(qn_tokenize(&other, &n_other, tokenizer, text->data, text->size,
-                       &(qn_tokenize_opts){.add_ends = true}, err));
+                       &QN_INIT(qn_tokenize_opts, .add_ends = true), err));
     while (i < n && i < n_other && ids[i] == other[i]) i++;
     qn_free(other);
     if (i == n && i == n_other) return QN_OK;
@@ -105,10 +106,10 @@ qn_status qn_ppl_run(qn_ppl *out, const qn_ppl_opts *opts, qn_err *err) {
     if (opts->stride < 1 || opts->stride >= opts->context)
         return QN_FAIL(err, ARGUMENT, "a stride of %lld tokens, want 1 to %lld: less than a window",
                        (long long)opts->stride, (long long)opts->context - 1);
-    const int64_t vocab = qn_engine_get_info(opts->engine).n_vocab;
-    if (opts->against && qn_engine_get_info(opts->against).n_vocab != vocab)
+    const int64_t vocab = qn_engine_facts(opts->engine).n_vocab;
+    if (opts->against && qn_engine_facts(opts->against).n_vocab != vocab)
         return QN_FAIL(err, ARGUMENT, "the model has %lld tokens, the reference %lld",
-                       (long long)vocab, (long long)qn_engine_get_info(opts->against).n_vocab);
+                       (long long)vocab, (long long)qn_engine_facts(opts->against).n_vocab);
     qn_buf text = {0};
     int32_t *ids = NULL;
     size_t n = 0;
@@ -116,7 +117,7 @@ qn_status qn_ppl_run(qn_ppl *out, const qn_ppl_opts *opts, qn_err *err) {
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_text_read(&text, opts->path, QN_MOST_TEXT, err));
     QN_TRY_TO(done, qn_tokenize(&ids, &n, qn_engine_tokenizer(opts->engine), text.data, text.size,
-                                &(qn_tokenize_opts){.add_ends = true}, err));
+                                &QN_INIT(qn_tokenize_opts, .add_ends = true), err));
     if (n < 2) {
         status = QN_FAIL(err, ARGUMENT, "%s: %zu tokens, want at least 2", opts->path, n);
         goto done;

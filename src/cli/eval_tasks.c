@@ -31,12 +31,12 @@ static qn_status answer(char **out, qn_session *session, const qn_tokenizer *tok
                         const char *prompt, int64_t most, qn_err *err) {
     int32_t *ids = NULL;
     size_t n;
-    qn_result result = {0};
+    qn_result result = QN_INIT(qn_result);
     qn_status status = QN_OK;
     QN_TRY(qn_tokenize(&ids, &n, tokenizer, prompt, strlen(prompt),
-                       &(qn_tokenize_opts){.special = true}, err));
+                       &QN_INIT(qn_tokenize_opts, .special = true), err));
     QN_TRY_TO(done, qn_session_set_prompt(session, ids, n, err));
-    const qn_generate_opts opts = {.max_tokens = most};
+    const qn_generate_opts opts = QN_INIT(qn_generate_opts, .max_tokens = most);
     QN_TRY_TO(done, qn_generate(&result, session, &opts, NULL, NULL, err));
     *out = strdup(result.text ? result.text : "");
     if (!*out) status = QN_NOMEM(err, "an answer");
@@ -134,8 +134,8 @@ qn_status qn_tasks_run(qn_skills *out, const qn_tasks_opts *opts, qn_err *err) {
     qn_skills skills = {0};
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_text_read(&text, opts->path, QN_MOST_TASKS, err));
-    QN_TRY_TO(done,
-              qn_session_create(&session, opts->engine, &(qn_session_opts){.shrink = true}, err));
+    QN_TRY_TO(done, qn_session_create(&session, opts->engine,
+                                      &QN_INIT(qn_session_opts, .shrink = true), err));
     QN_TRY_TO(done, run_lines(&skills, &text, session, opts, err));
     if (skills.n == 0) {
         status = QN_FAIL(err, FORMAT, "%s: no tasks", opts->path);

@@ -1,5 +1,7 @@
 #include "cli/inspect.h"
 
+#include "cli/facts.h"
+
 #include "core/file.h"
 #include "core/json.h"
 #include "core/mem.h"
@@ -70,7 +72,7 @@ static void count_tensors(qn_inspection *in) {
     for (size_t g = 0; g < N_GROUPS; g++) {
         const size_t first = in->n_tallies;
         for (size_t i = 0; i < n; i++) {
-            const qn_tensor_info tensor = qn_source_tensor_info(in->source, i);
+            const qn_tensor_info tensor = qn_tensor_facts(in->source, i);
             if (group_of(tensor.name) != g) continue;
             add_to(find_tally(in, first, groups[g].group, tensor.type), &tensor);
             add_to(&in->all, &tensor);
@@ -92,7 +94,7 @@ static qn_status read_keys(qn_inspection *in, qn_err *err) {
         {"tokenizer.chat_template", NULL},
     };
     for (size_t i = 0; i < qn_source_n_keys(in->source); i++) {
-        qn_key_info key;
+        qn_key_info key = QN_INIT(qn_key_info);
         QN_TRY(qn_source_key_info(&key, in->source, i, 0, err));
         for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++) {
             if (strcmp(key.name, wanted[k].name) != 0) continue;
@@ -141,7 +143,7 @@ static qn_status look_for_template(qn_inspection *in, qn_err *err) {
 
 static qn_status add_memory(qn_inspection *in, int64_t context, qn_err *err) {
     if (in->n_memory == QN_MOST_MEMORY_ROWS) return QN_OK;
-    qn_memory_row row = {.context = context};
+    qn_memory_row row = {.context = context, .memory = QN_INIT(qn_memory)};
     QN_TRY(qn_engine_memory(&row.memory, in->engine, context, 0, err));
     in->memory[in->n_memory++] = row;
     return QN_OK;
@@ -149,7 +151,7 @@ static qn_status add_memory(qn_inspection *in, int64_t context, qn_err *err) {
 
 static qn_status plan_memory(qn_inspection *in, const qn_inspect_opts *opts, qn_err *err) {
     enum { USUAL = 4096, FIRST = 512, STEP = 4 };
-    const int64_t most = qn_engine_get_info(in->engine).context;
+    const int64_t most = qn_engine_facts(in->engine).context;
     in->with_resident = opts->all_memory;
     if (opts->context) {
         const qn_status status = add_memory(in, opts->context, err);

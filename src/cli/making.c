@@ -3,6 +3,7 @@
 #include "cli/out.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
+#include "cli/facts.h"
 
 #include <stdio.h>
 
@@ -21,7 +22,7 @@ qn_status qn_file_size_read(qn_file_size *out, const char *path, qn_err *err) {
     QN_TRY(qn_source_open(&source, path, err));
     double n_weights = 0, bytes = 0;
     for (size_t i = 0; i < qn_source_n_tensors(source); i++) {
-        const qn_tensor_info t = qn_source_tensor_info(source, i);
+        const qn_tensor_info t = qn_tensor_facts(source, i);
         double n = 1;
         for (int d = 0; d < t.n_dims; d++) n *= (double)t.dims[d];
         n_weights += n;

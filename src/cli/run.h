@@ -13,7 +13,7 @@ typedef struct qn_live_args {
     bool ignore_eos;
     int reasoning; // a word: on, off
     bool lookup;
-    int64_t draft_most;
+    int64_t draft_max;
     bool shift;
     int64_t keep, logprobs;
 } qn_live_args;

@@ -170,12 +170,13 @@ static qn_status check_part(const char *option, const qn_sample_opts *part, qn_e
 static qn_status check_opts(const qn_sample_opts *o, qn_err *err) {
     if (o->mirostat == 1)
         return QN_FAIL(err, ARGUMENT, "--mirostat: '1', want 0 (off) or 2 (mirostat 2)");
-    QN_TRY(check_part("--samplers", &(qn_sample_opts){.order = o->order}, err));
-    QN_TRY(check_part("--ban", &(qn_sample_opts){.bans = o->bans, .n_bans = o->n_bans}, err));
-    QN_TRY(check_part(
-        "--dry-sequence-breaker",
-        &(qn_sample_opts){.dry_breakers = o->dry_breakers, .n_dry_breakers = o->n_dry_breakers},
-        err));
+    QN_TRY(check_part("--samplers", &QN_INIT(qn_sample_opts, .order = o->order), err));
+    QN_TRY(
+        check_part("--ban", &QN_INIT(qn_sample_opts, .bans = o->bans, .n_bans = o->n_bans), err));
+    QN_TRY(check_part("--dry-sequence-breaker",
+                      &QN_INIT(qn_sample_opts, .dry_breakers = o->dry_breakers,
+                               .n_dry_breakers = o->n_dry_breakers),
+                      err));
     return qn_sample_check(o, err);
 }
 
@@ -191,8 +192,8 @@ static qn_status fill(qn_sampling *s, const qn_sampling_args *args, const qn_sam
 }
 
 qn_status qn_sampling_args_check(const qn_sampling_args *args, qn_err *err) {
-    qn_sampling sampling = {0};
-    const qn_sample_opts none = {0};
+    qn_sampling sampling = {.opts = QN_INIT(qn_sample_opts)};
+    const qn_sample_opts none = QN_INIT(qn_sample_opts);
     const qn_status status = fill(&sampling, args, &none, err);
     qn_sampling_deinit(&sampling);
     return status;
@@ -207,7 +208,7 @@ qn_status qn_sampling_args_check_together(const qn_sampling_args *args, qn_err *
 
 qn_status qn_sampling_init(qn_sampling *out, const qn_sampling_args *args,
                            const qn_sample_opts *defaults, qn_err *err) {
-    qn_sampling sampling = {0};
+    qn_sampling sampling = {.opts = QN_INIT(qn_sample_opts)};
     const qn_status status = fill(&sampling, args, defaults, err);
     if (status) {
         qn_sampling_deinit(&sampling);

@@ -2,6 +2,7 @@
 
 #include "cli/args.h"
 #include "cli/out.h"
+#include "cli/facts.h"
 
 #include "core/file.h"
 #include "core/mem.h"
@@ -17,7 +18,7 @@ static const qn_newfile_kind kind = {
 
 // What tells one model from another; its file may lie elsewhere, and in other numeric types.
 static json_t *model_json(const qn_talk *t) {
-    const qn_engine_info info = qn_engine_get_info(t->loaded.engine);
+    const qn_engine_info info = qn_engine_facts(t->loaded.engine);
     return json_pack("{s:o, s:s, s:I, s:I}", "name", qn_json_string(info.name, strlen(info.name)),
                      "architecture", info.architecture, "parameters", (json_int_t)info.n_parameters,
                      "vocabulary", (json_int_t)info.n_vocab);

@@ -2,6 +2,7 @@
 
 #include "cli/out.h"
 #include "cli/terminal.h"
+#include "cli/facts.h"
 
 #include "core/mem.h"
 #include "core/utf8.h"
@@ -92,7 +93,7 @@ static json_t *kwargs_of(int reasoning) {
 
 // Owned (qn_free). `reasoning` is a word of --reasoning.
 static qn_status make_request(char **out, const qn_talk *t, int reasoning, qn_err *err) {
-    const qn_tokenizer_info info = qn_tokenizer_get_info(t->tokenizer);
+    const qn_tokenizer_info info = qn_tokenizer_facts(t->tokenizer);
     json_t *request =
         json_pack("{s:O, s:o}", "messages", t->messages, "kwargs", kwargs_of(reasoning));
     if (t->tools) qn_json_put(&request, "tools", json_incref(t->tools));
@@ -119,7 +120,7 @@ static qn_status set_ids(qn_talk *t, const int32_t *ids, size_t n, size_t n_mark
 static qn_status render(char **out, const qn_talk *t, int reasoning, qn_err *err) {
     char *request = NULL;
     QN_TRY(make_request(&request, t, reasoning, err));
-    const qn_template_opts opts = {.progress = qn_interrupt_progress};
+    const qn_template_opts opts = QN_INIT(qn_template_opts, .progress = qn_interrupt_progress);
     const qn_status status =
         qn_template_render(out, NULL, t->template, request, strlen(request), &opts, err);
     qn_free(request);
@@ -158,7 +159,7 @@ static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, qn_err *err) {
     QN_TRY(look_for_switch(t, err));
     char *request = NULL;
     QN_TRY(make_request(&request, t, t->args->live.reasoning, err));
-    const qn_template_opts opts = {.progress = qn_interrupt_progress};
+    const qn_template_opts opts = QN_INIT(qn_template_opts, .progress = qn_interrupt_progress);
     const qn_status status =
         qn_chat_prompt_create(out, t->template, t->tokenizer, request, strlen(request), &opts, err);
     qn_free(request);
@@ -171,7 +172,7 @@ static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, qn_err *err) {
 }
 
 static qn_status set_raw(qn_talk *t, const char *text, size_t size, qn_err *err) {
-    const qn_tokenize_opts opts = {.special = true, .add_ends = true};
+    const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = true, .add_ends = true);
     int32_t *ids = NULL;
     size_t n;
     QN_TRY(qn_tokenize(&ids, &n, t->tokenizer, text, size, &opts, err));
@@ -186,7 +187,7 @@ static void note_figures(qn_talk *t, const qn_answer *a) {
     qn_talk_figures *f = &t->figures;
     f->answers++;
     f->prompt += a->n_prompt, f->reused += a->n_reused, f->tokens += a->n_tokens;
-    f->guessed += a->n_guessed, f->accepted += a->n_accepted;
+    f->guessed += a->n_drafted, f->accepted += a->n_accepted;
     f->prompt_seconds += a->prompt_seconds, f->seconds += a->seconds;
 }
 
@@ -194,9 +195,9 @@ static void note_figures(qn_talk *t, const qn_answer *a) {
 static void print_figures(const qn_answer *a) {
     if (!isatty(STDOUT_FILENO)) return;
     char guesses[64] = "";
-    if (a->n_guessed)
+    if (a->n_drafted)
         snprintf(guesses, sizeof guesses, " %lld of %lld guesses right,", (long long)a->n_accepted,
-                 (long long)a->n_guessed);
+                 (long long)a->n_drafted);
     qn_print_dim("[prompt %lld tokens, %lld known, %.1f tokens/s; answer %lld token%s,%s %.1f "
                  "tokens/s]",
                  (long long)a->n_prompt, (long long)a->n_reused, qn_answer_prompt_speed(a),
@@ -205,25 +206,12 @@ static void print_figures(const qn_answer *a) {
 
 static qn_generate_opts generate_opts(const qn_talk *t, const qn_sample_opts *sample) {
     const qn_live_args *live = &t->args->live;
-    qn_generate_opts opts = {
-        .sample = *sample,
-        .min_tokens = live->min_tokens,
-        .max_tokens = live->tokens,
-        .ignore_end = live->ignore_eos,
-        .stops = live->stops.items,
-        .n_stops = live->stops.n,
-        .grammar = t->grammar,
-        .logprobs = live->logprobs > 0,
-        .n_top = (int32_t)live->logprobs,
-        .draft = t->draft,
-        .lookup = live->lookup,
-        .draft_most = (int32_t)live->draft_most,
-        .shift = live->shift,
-        .keep = live->keep,
-        .naive = t->args->naive,
-    };
-    opts.sample.completion = t->completion;
-    return opts;
+    return QN_INIT(qn_generate_opts, .sample = sample, .min_tokens = live->min_tokens,
+                   .max_tokens = live->tokens, .ignore_end = live->ignore_eos,
+                   .stops = live->stops.items, .n_stops = live->stops.n, .grammar = t->grammar,
+                   .logprobs = live->logprobs > 0, .n_top = (int32_t)live->logprobs,
+                   .draft = t->draft, .lookup = live->lookup, .draft_max = (int32_t)live->draft_max,
+                   .shift = live->shift, .keep = live->keep, .naive = t->args->naive);
 }
 
 static void tell_context(const qn_talk *t, const qn_answer *answer) {
@@ -240,8 +228,8 @@ static void tell_context(const qn_talk *t, const qn_answer *answer) {
 }
 
 qn_sample_opts qn_talk_defaults(const qn_talk *t) {
-    if (t->args->sampling.greedy) return (qn_sample_opts){0};
-    return qn_engine_sample_defaults(t->loaded.engine);
+    if (t->args->sampling.greedy) return QN_INIT(qn_sample_opts);
+    return qn_sample_facts(t->loaded.engine);
 }
 
 bool qn_talk_is_greedy(const qn_talk *t) {
@@ -253,7 +241,7 @@ bool qn_talk_is_greedy(const qn_talk *t) {
 // What only the model can tell about the settings.
 static qn_status check_settings(const qn_talk *t, const qn_sample_opts *sample, qn_err *err) {
     const qn_live_args *live = &t->args->live;
-    const long long n_vocab = (long long)qn_engine_get_info(t->loaded.engine).n_vocab;
+    const long long n_vocab = (long long)qn_engine_facts(t->loaded.engine).n_vocab;
     const long long most = (long long)qn_session_context(t->session) - 2;
     for (size_t i = 0; i < sample->n_biases; i++) {
         if (sample->biases[i].token >= n_vocab)
@@ -271,6 +259,7 @@ static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_parts_opts *par
     qn_sampling sampling = {0};
     const qn_sample_opts defaults = qn_talk_defaults(t);
     QN_TRY(qn_sampling_init(&sampling, &t->args->sampling, &defaults, err));
+    sampling.opts.completion = t->completion;
     const qn_answer_opts opts = {
         .session = t->session,
         .tokenizer = t->tokenizer,
@@ -291,12 +280,11 @@ static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_parts_opts *par
 
 // Answers the messages as they are.
 static qn_status answer_messages(qn_talk *t, qn_err *err) {
-    qn_chat_prompt prompt;
+    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
     QN_TRY(make_prompt(&prompt, t, err));
-    const qn_parts_opts parts = {.tokenizer = t->tokenizer,
-                                 .prompt = prompt.text,
-                                 .prompt_size = prompt.size,
-                                 .bare_calls = t->tools != NULL};
+    const qn_parts_opts parts =
+        QN_INIT(qn_parts_opts, .tokenizer = t->tokenizer, .prompt = prompt.text,
+                .prompt_size = prompt.text_size, .bare_calls = t->tools != NULL);
     qn_answer answer = {0};
     qn_status status = set_ids(t, prompt.ids, prompt.n, prompt.n_messages, err);
     if (!status) status = run_answer(&answer, t, &parts, err);
@@ -354,10 +342,9 @@ static bool show_reading(void *arg, int64_t done, int64_t total) {
 
 // A context that was asked for must fit; the model's own may be made shorter to fit in memory.
 static qn_status open_session(qn_talk *t, qn_err *err) {
-    qn_session_opts opts = {.context = t->args->context,
-                            .shrink = !t->args->context,
-                            .kept = t->is_chat ? 0 : -1,
-                            .sessions = 1};
+    qn_session_opts opts =
+        QN_INIT(qn_session_opts, .context = t->args->context, .shrink = !t->args->context,
+                .kept = t->is_chat ? 0 : -1, .sessions = 1);
     if (t->is_chat || isatty(STDERR_FILENO)) {
         opts.chunk = WATCHED_CHUNK;
         opts.progress = show_reading;
@@ -368,7 +355,7 @@ static qn_status open_session(qn_talk *t, qn_err *err) {
     if (status == QN_LIMIT || status == QN_MEMORY) qn_err_prefix(err, status, "--context");
     if (status) return status;
     const int64_t context = qn_session_context(t->session);
-    const int64_t most = qn_engine_get_info(t->loaded.engine).context;
+    const int64_t most = qn_engine_facts(t->loaded.engine).context;
     if (opts.shrink && context < most)
         qn_print_line(
             "quern: note: a context of %lld tokens, the model's own %lld need more memory",
@@ -466,10 +453,11 @@ static qn_status open_draft(qn_talk *t, qn_err *err) {
     if (!path) return QN_OK;
     const qn_open_opts open_opts = {.args = &t->args->engine, .needs_tokenizer = true};
     QN_TRY(qn_cli_open(&t->draft_model, path, &open_opts, err));
-    const int64_t own = qn_engine_get_info(t->draft_model.engine).context;
+    const int64_t own = qn_engine_facts(t->draft_model.engine).context;
     const int64_t context = qn_session_context(t->session);
     // The state before guesses is held beside the session's own.
-    const qn_session_opts opts = {.context = own < context ? own : context, .sessions = 2};
+    const qn_session_opts opts =
+        QN_INIT(qn_session_opts, .context = own < context ? own : context, .sessions = 2);
     return qn_session_create(&t->draft, t->draft_model.engine, &opts, err);
 }
 
@@ -482,7 +470,8 @@ static void warn_of_schema(void *arg, qn_log_level level, const char *message) {
 
 // A schema that is refused, and would not be if what has no grammar were left out: says so.
 static qn_status hint_lenient(const qn_talk *t, const qn_buf *text, qn_status status, qn_err *err) {
-    const qn_grammar_opts opts = {.lenient = true, .closed = t->args->schema_closed};
+    const qn_grammar_opts opts =
+        QN_INIT(qn_grammar_opts, .lenient = true, .closed = t->args->schema_closed);
     const qn_err refusal = *err;
     qn_grammar *grammar = NULL;
     if (status == QN_MEMORY || qn_grammar_create(&grammar, t->tokenizer, QN_GRAMMAR_SCHEMA,
@@ -496,8 +485,8 @@ static qn_status hint_lenient(const qn_talk *t, const qn_buf *text, qn_status st
 
 static qn_status make_grammar(qn_talk *t, qn_grammar_kind kind, const qn_buf *text, qn_err *err) {
     const qn_run_args *a = t->args;
-    const qn_grammar_opts opts = {
-        .lenient = a->schema_lenient, .closed = a->schema_closed, .log = warn_of_schema};
+    const qn_grammar_opts opts = QN_INIT(qn_grammar_opts, .lenient = a->schema_lenient,
+                                         .closed = a->schema_closed, .log = warn_of_schema);
     const qn_status status =
         qn_grammar_create(&t->grammar, t->tokenizer, kind, text->data, text->size, &opts, err);
     if (!status || kind != QN_GRAMMAR_SCHEMA || opts.lenient) return status;

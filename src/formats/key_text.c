@@ -5,6 +5,7 @@
 #include "core/printable.h"
 #include "core/real_text.h"
 #include "core/utf8.h"
+#include "core/structs.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -62,9 +63,9 @@ static void add_element(qn_buf *buf, const qn_key *key, size_t i) {
     // clang-format on
 }
 
-static void add_array(qn_buf *buf, const qn_key *key, size_t most) {
+static void add_array(qn_buf *buf, const qn_key *key, size_t max) {
     qn_buf_text(buf, "[");
-    const size_t n = key->n < most ? key->n : most;
+    const size_t n = key->n < max ? key->n : max;
     for (size_t i = 0; i < n; i++) {
         if (i) qn_buf_text(buf, ", ");
         add_element(buf, key, i);
@@ -73,28 +74,29 @@ static void add_array(qn_buf *buf, const qn_key *key, size_t most) {
     qn_buf_text(buf, "]");
 }
 
-static void add_value(qn_buf *buf, const qn_key *key, size_t most) {
+static void add_value(qn_buf *buf, const qn_key *key, size_t max) {
     // clang-format off
     switch (key->kind) {
     case QN_KEY_INT:    qn_buf_printf(buf, "%lld", (long long)key->as.i); break;
     case QN_KEY_FLOAT:  add_real(buf, key->as.f, strcmp(key->type_name, "f32") == 0); break;
     case QN_KEY_BOOL:   qn_buf_text(buf, key->as.b ? "true" : "false"); break;
     case QN_KEY_STRING: add_escaped(buf, key->as.s); break;
-    default:            add_array(buf, key, most); break;
+    default:            add_array(buf, key, max); break;
     }
     // clang-format on
 }
 
-qn_status qn_source_key_info(qn_key_info *out, const qn_source *source, size_t i, size_t most,
+qn_status qn_source_key_info(qn_key_info *out, const qn_source *source, size_t i, size_t max,
                              qn_err *err) {
     QN_NEED(out, err);
     QN_NEED(source, err);
+    QN_TRY(QN_RESULT_CHECK(qn_key_info, out, err));
     const qn_key *key = qn_source_key(source, i);
     if (!key) return QN_FAIL(err, ARGUMENT, "key %zu, the source has %zu", i, source->n_keys);
     qn_buf buf = {0};
-    add_value(&buf, key, most);
-    char *value;
-    QN_TRY(qn_buf_take(&value, &buf, err));
-    *out = (qn_key_info){.name = key->name.data, .type = key->type_name, .value = value};
+    add_value(&buf, key, max);
+    qn_key_info info = {.name = key->name.data, .type = key->type_name};
+    QN_TRY(qn_buf_take(&info.value, &buf, err));
+    QN_RESULT_WRITE(qn_key_info, out, &info);
     return QN_OK;
 }

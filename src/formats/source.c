@@ -2,6 +2,7 @@
 #include "formats/source_build.h"
 
 #include "core/mem.h"
+#include "core/structs.h"
 
 #include <stdlib.h>
 
@@ -259,15 +260,20 @@ const qn_tensor *qn_source_find_tensor(const qn_source *source, const char *name
                                 name);
 }
 
-qn_tensor_info qn_source_tensor_info(const qn_source *source, size_t i) {
+qn_status qn_source_tensor_info(qn_tensor_info *out, const qn_source *source, size_t i,
+                                qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(source, err);
+    QN_TRY(QN_RESULT_CHECK(qn_tensor_info, out, err));
     const qn_tensor *t = qn_source_tensor(source, i);
-    if (!t) return (qn_tensor_info){.name = "", .type = ""};
+    if (!t) return QN_FAIL(err, ARGUMENT, "tensor %zu, the source has %zu", i, source->n_tensors);
     qn_tensor_info info = {.name = t->name.data,
                            .type = qn_type_get(t->type)->name,
                            .n_dims = t->n_dims,
                            .bytes = t->bytes};
     memcpy(info.dims, t->dims, sizeof info.dims);
-    return info;
+    QN_RESULT_WRITE(qn_tensor_info, out, &info);
+    return QN_OK;
 }
 
 qn_status qn_source_read(const qn_source *source, const qn_tensor *tensor, int64_t offset, void *to,

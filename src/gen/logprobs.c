@@ -22,14 +22,14 @@ double qn_logprobs_base(const float *logits, int64_t n) {
 }
 
 // `top` holds the best so far with their scores as they are, in order.
-static int64_t insert(qn_scored *top, int64_t n_got, int64_t n_top, qn_scored new) {
+static int64_t insert(qn_token_logprob *top, int64_t n_got, int64_t n_top, qn_token_logprob new) {
     int64_t at = n_got < n_top ? n_got++ : n_got - 1;
     for (; at > 0 && top[at - 1].logprob < new.logprob; at--) top[at] = top[at - 1];
     top[at] = new;
     return n_got;
 }
 
-static int64_t find_top(qn_scored *top, int64_t n_top, const float *logits, int64_t n) {
+static int64_t find_top(qn_token_logprob *top, int64_t n_top, const float *logits, int64_t n) {
     int64_t n_got = 0;
     float least = -INFINITY; // what the next one must be above
     for (int64_t from = 0; from < n; from += BLOCK) {
@@ -39,15 +39,15 @@ static int64_t find_top(qn_scored *top, int64_t n_top, const float *logits, int6
         if (n_got == n_top && most <= least) continue;
         for (int64_t i = from; i < from + size; i++) {
             if (n_got == n_top && logits[i] <= least) continue;
-            n_got = insert(top, n_got, n_top, (qn_scored){(int32_t)i, logits[i]});
+            n_got = insert(top, n_got, n_top, (qn_token_logprob){(int32_t)i, logits[i]});
             least = top[n_got - 1].logprob;
         }
     }
     return n_got;
 }
 
-float qn_logprobs_get(int64_t *n_got, qn_scored *top, int64_t n_top, const float *logits, int64_t n,
-                      int32_t token) {
+float qn_logprobs_get(int64_t *n_got, qn_token_logprob *top, int64_t n_top, const float *logits,
+                      int64_t n, int32_t token) {
     const double base = qn_logprobs_base(logits, n);
     *n_got = n_top > 0 ? find_top(top, n_top, logits, n) : 0;
     for (int64_t i = 0; i < *n_got; i++) top[i].logprob = (float)((double)top[i].logprob - base);

@@ -1,6 +1,7 @@
 #include "gen/sampler.h"
 
 #include "core/mem.h"
+#include "core/structs.h"
 #include "gen/bans.h"
 #include "gen/settings.h"
 #include "gen/steps.h"
@@ -144,15 +145,15 @@ static qn_status check_biases(const qn_sample_opts *opts, int64_t n_vocab, qn_er
 }
 
 qn_status qn_sample_check(const qn_sample_opts *opts, qn_err *err) {
-    QN_NEED(opts, err);
+    qn_sample_opts o;
+    QN_TRY(QN_OPTS_READ(qn_sample_opts, &o, opts, err));
     const qn_sampler_step *steps[QN_N_STEPS];
     size_t n_steps;
-    QN_TRY(qn_settings_check(opts, err));
-    QN_TRY(qn_steps_parse(steps, &n_steps, opts->order, err));
-    QN_TRY(check_biases(opts, (int64_t)INT32_MAX + 1, err));
-    QN_TRY(qn_bans_check(opts->bans, opts->n_bans, err));
-    return opts->dry_breakers ? qn_breakers_check(opts->dry_breakers, opts->n_dry_breakers, err)
-                              : QN_OK;
+    QN_TRY(qn_settings_check(&o, err));
+    QN_TRY(qn_steps_parse(steps, &n_steps, o.order, err));
+    QN_TRY(check_biases(&o, (int64_t)INT32_MAX + 1, err));
+    QN_TRY(qn_bans_check(o.bans, o.n_bans, err));
+    return o.dry_breakers ? qn_breakers_check(o.dry_breakers, o.n_dry_breakers, err) : QN_OK;
 }
 
 static qn_status copy_biases(chain *c, const qn_sample_opts *opts, int64_t n_vocab, qn_err *err) {

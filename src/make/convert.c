@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/structs.h"
 #include "make/stream.h"
 #include "make/tower.h"
 #include "models/model.h"
@@ -277,9 +278,10 @@ const char *qn_convert_type(size_t i) { return i < N_FILE_TYPES ? file_types[i].
 
 qn_status qn_convert(const char *folder, const char *out_path, const qn_convert_opts *opts,
                      qn_err *err) {
-    static const qn_convert_opts defaults = {0};
+    qn_convert_opts o;
     if (!folder || !out_path) return QN_FAIL(err, ARGUMENT, "qn_convert: NULL");
-    convert_call call = {.opts = opts ? opts : &defaults};
+    QN_TRY(QN_OPTS_READ(qn_convert_opts, &o, opts, err));
+    convert_call call = {.opts = &o};
     call.making =
         (qn_making){.progress = call.opts->progress, .progress_arg = call.opts->progress_arg};
     const qn_status status = convert(&call, folder, out_path, err);

@@ -5,6 +5,7 @@
 
 #include "core/file.h"
 #include "core/mem.h"
+#include "core/structs.h"
 
 #include <assert.h>
 #include <math.h>
@@ -173,7 +174,7 @@ static qn_status read_text(imatrix_job *job, qn_err *err) {
     const qn_tokenizer *tokenizer = job->engine->tokenizer;
     if (!tokenizer) return QN_FAIL(err, UNSUPPORTED, "the model came without a tokenizer");
     QN_TRY(qn_file_load(&text, &size, job->text_path, most_text, err));
-    const qn_tokenize_opts opts = {.special = job->opts->special};
+    const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = job->opts->special);
     const qn_status status = qn_tokenize(&job->ids, &job->n_ids, tokenizer, text, size, &opts, err);
     qn_free(text);
     return status;
@@ -182,7 +183,7 @@ static qn_status read_text(imatrix_job *job, qn_err *err) {
 // Each chunk begins as a text does, with the beginning token where the model wants one.
 static qn_status size_chunks(imatrix_job *job, qn_err *err) {
     const int64_t context = job->engine->model->hparams->context, asked = job->opts->chunk;
-    const int64_t extra = qn_tokenizer_get_info(job->engine->tokenizer).add_bos;
+    const int64_t extra = qn_tokenizer_own_info(job->engine->tokenizer)->add_bos;
     job->chunk_size = asked ? asked : context < DEFAULT_CHUNK ? context : DEFAULT_CHUNK;
     if (asked < 0 || job->opts->n_chunks < 0 || job->chunk_size <= extra)
         return QN_FAIL(err, ARGUMENT, "chunks of %lld tokens, %lld of them", (long long)asked,
@@ -209,13 +210,13 @@ static bool go_on(void *arg, int64_t done, int64_t total) {
 }
 
 static qn_status run_chunks(imatrix_job *job, qn_err *err) {
-    const qn_tokenizer_info info = qn_tokenizer_get_info(job->engine->tokenizer);
-    const int64_t extra = info.add_bos, fresh = job->chunk_size - extra;
+    const qn_tokenizer_info *info = qn_tokenizer_own_info(job->engine->tokenizer);
+    const int64_t extra = info->add_bos, fresh = job->chunk_size - extra;
     const int64_t total = job->n_chunks * job->chunk_size;
     const qn_ref_opts watch = {
         .observe = collect, .observe_arg = &job->seen, .progress = go_on, .progress_arg = job};
     for (int64_t i = 0; i < job->n_chunks; i++) {
-        if (extra) job->chunk[0] = info.bos;
+        if (extra) job->chunk[0] = info->bos;
         memcpy(job->chunk + extra, job->ids + i * fresh, (size_t)fresh * sizeof *job->chunk);
         QN_TRY(qn_engine_check_ids(job->engine, job->chunk, (size_t)job->chunk_size,
                                    job->chunk_size, err));
@@ -237,14 +238,14 @@ static qn_status run_chunks(imatrix_job *job, qn_err *err) {
 
 qn_status qn_imatrix(const char *model, const char *text, const char *out,
                      const qn_imatrix_opts *opts, qn_err *err) {
-    const qn_imatrix_opts defaults = {0};
+    qn_imatrix_opts o;
     if (!model || !text || !out)
         return QN_FAIL(err, ARGUMENT, "imatrix needs a model, a text and an output");
-    imatrix_job job = {.opts = opts ? opts : &defaults, .text_path = text};
-    const qn_engine_opts engine_opts = {.n_threads = job.opts->n_threads,
-                                        .reference = true,
-                                        .log = job.opts->log,
-                                        .log_arg = job.opts->log_arg};
+    QN_TRY(QN_OPTS_READ(qn_imatrix_opts, &o, opts, err));
+    imatrix_job job = {.opts = &o, .text_path = text};
+    const qn_engine_opts engine_opts =
+        QN_INIT(qn_engine_opts, .n_threads = o.n_threads, .reference = true, .log = o.log,
+                .log_arg = o.log_arg);
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_engine_open(&job.engine, model, &engine_opts, err));
     if (qn_source_has_file(job.engine->source, out) || qn_path_is_same(text, out)) {

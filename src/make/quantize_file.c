@@ -15,6 +15,7 @@
 #include "core/log.h"
 #include "core/mem.h"
 #include "core/pool.h"
+#include "core/structs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -362,8 +363,8 @@ static qn_status check_tower_place(const quantizer *q, const char *out, qn_err *
 }
 
 static qn_status convert_first(quantizer *q, const char *in, const char *out, qn_err *err) {
-    const qn_convert_opts opts = {
-        .log = pass_warnings, .log_arg = q, .progress = show_first_half, .progress_arg = q};
+    const qn_convert_opts opts = QN_INIT(qn_convert_opts, .log = pass_warnings, .log_arg = q,
+                                         .progress = show_first_half, .progress_arg = q);
     QN_TRY(check_tower_place(q, out, err));
     qn_source_close(q->source);
     q->source = NULL;
@@ -451,9 +452,11 @@ static qn_status quantize(quantizer *q, const char *in, const char *out, qn_err 
 }
 
 qn_status qn_quantize(const char *in, const char *out, const qn_quantize_opts *opts, qn_err *err) {
-    if (!in || !out || !opts || !opts->type)
+    qn_quantize_opts o;
+    QN_TRY(QN_OPTS_READ(qn_quantize_opts, &o, opts, err));
+    if (!in || !out || !o.type)
         return QN_FAIL(err, ARGUMENT, "quantize needs an input, an output and a type");
-    quantizer q = {.opts = opts};
+    quantizer q = {.opts = &o};
     const qn_status status = quantize(&q, in, out, err);
     if (q.folder) leave_folder(&q);
     qn_gguf_writer_destroy(q.writer);

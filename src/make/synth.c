@@ -6,6 +6,7 @@
 
 #include "core/mem.h"
 #include "core/pool.h"
+#include "core/structs.h"
 #include "make/mix.h"
 #include "make/stream.h"
 #include "quant/half.h"
@@ -153,9 +154,10 @@ static qn_status write_file(synth *s, const char *path, qn_err *err) {
 
 qn_status qn_synth(const char *shape, const char *type, const char *out_path,
                    const qn_synth_opts *opts, qn_err *err) {
-    static const qn_synth_opts defaults = {0};
+    qn_synth_opts o;
     if (!shape || !type || !out_path) return QN_FAIL(err, ARGUMENT, "qn_synth: NULL");
-    synth s = {.opts = opts ? opts : &defaults};
+    QN_TRY(QN_OPTS_READ(qn_synth_opts, &o, opts, err));
+    synth s = {.opts = &o};
     qn_status status = make_plan(&s, shape, type, err);
     s.making = (qn_making){.progress = s.opts->progress,
                            .progress_arg = s.opts->progress_arg,
@@ -170,9 +172,10 @@ qn_status qn_synth(const char *shape, const char *type, const char *out_path,
 
 qn_status qn_synth_measure(qn_synth_size *out, const char *shape, const char *type, qn_err *err) {
     if (!out || !shape || !type) return QN_FAIL(err, ARGUMENT, "qn_synth_measure: NULL");
+    QN_TRY(QN_RESULT_CHECK(qn_synth_size, out, err));
     synth s = {0};
     const qn_status status = make_plan(&s, shape, type, err);
-    if (!status) *out = s.size;
+    if (!status) QN_RESULT_WRITE(qn_synth_size, out, &s.size);
     qn_arena_deinit(&s.arena);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "core/mem.h"
+#include "core/structs.h"
 #include "ir/text.h"
 #include "runtime/memory.h"
 #include "runtime/sample_defaults.h"
@@ -27,7 +28,7 @@ static qn_status open_tokenizer(qn_engine *engine, qn_err *err) {
                why.message);
         return QN_OK;
     }
-    const int32_t n_tokens = qn_tokenizer_get_info(engine->tokenizer).n_tokens;
+    const int32_t n_tokens = qn_tokenizer_own_info(engine->tokenizer)->n_tokens;
     if (n_tokens > engine->model->hparams->vocab)
         return QN_FAIL(err, FORMAT, "the tokenizer has %d tokens, the embedding %lld rows",
                        n_tokens, (long long)engine->model->hparams->vocab);
@@ -221,9 +222,11 @@ qn_status qn_engine_open(qn_engine **out, const char *path, const qn_engine_opts
                          qn_err *err) {
     QN_NEED(out, err);
     if (!path) return QN_FAIL(err, ARGUMENT, "no model was named");
+    qn_engine_opts own;
+    QN_TRY(QN_OPTS_READ(qn_engine_opts, &own, opts, err));
     qn_engine *engine = qn_alloc(1, sizeof *engine);
     if (!engine) return QN_NOMEM(err, "engine");
-    if (opts) engine->opts = *opts;
+    engine->opts = own;
     const qn_status status = open_parts(engine, path, err);
     qn_disk_close(&engine->disk);
     if (status)

@@ -95,7 +95,7 @@ qn_status qn_engine_run_record(qn_logits *out, const qn_engine *engine, const ch
     qn_record_head head;
     qn_replay *replay = NULL;
     qn_runner *runner = NULL;
-    qn_logits result = {.n_vocab = engine->model->hparams->vocab};
+    qn_logits result = QN_INIT(qn_logits, .n_vocab = engine->model->hparams->vocab);
     qn_status status = QN_OK;
     QN_TRY(qn_replay_open(&replay, &head, path, err));
     const qn_runner_opts runner_opts = {.engine = engine,
@@ -117,7 +117,7 @@ qn_status qn_engine_run_record(qn_logits *out, const qn_engine *engine, const ch
         goto done;
     }
     *out = result;
-    result = (qn_logits){0};
+    result = QN_INIT(qn_logits);
 
 done:
     qn_runner_destroy(runner);

@@ -2,6 +2,7 @@
 #include "runtime/runner.h"
 
 #include "core/mem.h"
+#include "core/structs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +28,7 @@ qn_status qn_logits_init(qn_logits *out, qn_err *err) {
     if (!qn_size_mul(&n_logits, (size_t)out->n_rows, (size_t)out->n_vocab) ||
         !qn_size_mul(&n_hidden, (size_t)out->n_hidden, (size_t)out->n_tokens) ||
         !qn_size_mul(&n_hidden, n_hidden, (size_t)out->width))
-        return QN_FAIL(err, LIMIT, "%lld rows of %lld scores", (long long)out->n_rows,
+        return QN_FAIL(err, LIMIT, "%lld rows of %lld logits", (long long)out->n_rows,
                        (long long)out->n_vocab);
     out->logits = qn_alloc(n_logits, sizeof *out->logits);
     out->hidden = n_hidden ? qn_alloc(n_hidden, sizeof *out->hidden) : NULL;
@@ -84,11 +85,9 @@ qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *
     const qn_hparams *hp = engine->model->hparams;
     int64_t chunk = qn_engine_chunk(engine, opts->naive ? n : opts->chunk);
     if (chunk > n) chunk = n;
-    qn_logits result = {.n_rows = opts->all_rows ? n : 1,
-                        .n_vocab = hp->vocab,
-                        .n_hidden = opts->hidden ? hp->layers + 1 : 0,
-                        .n_tokens = n,
-                        .width = hp->width};
+    qn_logits result =
+        QN_INIT(qn_logits, .n_rows = opts->all_rows ? n : 1, .n_vocab = hp->vocab,
+                .n_hidden = opts->hidden ? hp->layers + 1 : 0, .n_tokens = n, .width = hp->width);
     const qn_runner_opts runner_opts = {.engine = engine,
                                         .hidden = opts->hidden,
                                         .context = n,
@@ -102,7 +101,7 @@ qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *
     QN_TRY_TO(done, qn_runner_create(&runner, &runner_opts, err));
     QN_TRY_TO(done, run_chunks(&result, runner, ids, chunk, opts, err));
     *out = result;
-    result = (qn_logits){0};
+    result = QN_INIT(qn_logits);
 
 done:
     qn_runner_destroy(runner);
@@ -111,8 +110,8 @@ done:
 }
 
 void qn_logits_deinit(qn_logits *logits) {
-    if (!logits) return;
+    if (!logits || QN_RESULT_CHECK(qn_logits, logits, NULL)) return;
     qn_free(logits->logits);
     qn_free(logits->hidden);
-    *logits = (qn_logits){0};
+    QN_RESULT_CLEAR(qn_logits, logits);
 }

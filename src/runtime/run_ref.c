@@ -103,11 +103,10 @@ static bool go_on(void *arg, int64_t done, int64_t total) {
 qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const int32_t *ids, int64_t n,
                             const qn_logits_opts *opts, qn_err *err) {
     const qn_model *model = engine->model;
-    qn_logits result = {.n_rows = opts->all_rows ? n : 1,
-                        .n_vocab = model->hparams->vocab,
-                        .n_hidden = opts->hidden ? model->hparams->layers + 1 : 0,
-                        .n_tokens = n,
-                        .width = model->hparams->width};
+    qn_logits result =
+        QN_INIT(qn_logits, .n_rows = opts->all_rows ? n : 1, .n_vocab = model->hparams->vocab,
+                .n_hidden = opts->hidden ? model->hparams->layers + 1 : 0, .n_tokens = n,
+                .width = model->hparams->width);
     run_tables tables = {0};
     watched w = {.opts = opts, .n = n};
     qn_ref *ref = NULL;
@@ -126,7 +125,7 @@ qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const int32
     QN_TRY_TO(done, qn_ref_create(&ref, &ref_opts, err));
     QN_TRY_TO(done, run_chunks(&result, ref, ids, &tables, &w, err));
     *out = result;
-    result = (qn_logits){0};
+    result = QN_INIT(qn_logits);
 
 done:
     qn_logits_deinit(&result);

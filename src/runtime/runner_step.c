@@ -132,15 +132,11 @@ static void report_trace(const qn_runner *r) {
         const qn_plan_call *call = &plan->calls[i];
         int64_t begin, end;
         if (!qn_executor_times(r->executor, i, &begin, &end)) continue;
-        const qn_trace_event event = {
-            .kernel = qn_executor_kernel(r->executor, i)->name,
-            .op = qn_op_get(call->op)->name,
-            .layer = call->layer,
-            .step = r->counts.steps,
-            .rows = r->step.n_rows,
-            .begin = begin - r->began,
-            .end = end - r->began,
-            .bytes = qn_call_bytes(r->engine->backend, call, qn_executor_task(r->executor, i))};
+        const qn_trace_event event = QN_INIT(
+            qn_trace_event, .kernel = qn_executor_kernel(r->executor, i)->name,
+            .op = qn_op_get(call->op)->name, .layer = call->layer, .step = r->counts.steps,
+            .rows = r->step.n_rows, .begin = begin - r->began, .end = end - r->began,
+            .bytes = qn_call_bytes(r->engine->backend, call, qn_executor_task(r->executor, i)));
         r->opts.trace(r->opts.trace_arg, &event);
     }
 }

@@ -3,6 +3,7 @@
 
 #include "core/machine.h"
 #include "core/mem.h"
+#include "core/structs.h"
 #include "session/budget.h"
 
 #include <string.h>
@@ -123,8 +124,8 @@ qn_status qn_batch_create(qn_batch **out, const qn_engine *engine, const qn_batc
                           qn_err *err) {
     QN_NEED(out, err);
     QN_NEED(engine, err);
-    qn_batch_opts o = {0};
-    if (opts) o = *opts;
+    qn_batch_opts o;
+    QN_TRY(QN_OPTS_READ(qn_batch_opts, &o, opts, err));
     QN_TRY(check_opts(&o, engine, err));
     qn_runner_opts runner = {.engine = engine,
                              .context = o.context,
@@ -133,7 +134,7 @@ qn_status qn_batch_create(qn_batch **out, const qn_engine *engine, const qn_batc
                              .trace_arg = o.trace_arg};
     QN_TRY(fit(&o.rows, &runner, &o, err));
     runner.segs = runner.n_seqs;
-    runner.outs = o.rows + QN_MOST_DRAFT; // one row may guess while all others have a token each
+    runner.outs = o.rows + QN_MAX_DRAFT; // one row may guess while all others have a token each
     if (runner.outs < LEAST_OUTS) runner.outs = LEAST_OUTS;
     qn_session like = {.engine = engine, .keeps = o.kept >= 0};
     qn_shared *shared = NULL;
@@ -189,7 +190,7 @@ static bool tell_row(void *arg, const qn_event *event) {
 static size_t first_room(const qn_session *like, size_t n, int64_t max_tokens) {
     enum { USUAL = 1024 };
     const size_t answer = max_tokens > 0 && max_tokens < USUAL ? (size_t)max_tokens : USUAL;
-    const size_t room = n + answer + QN_MOST_DRAFT;
+    const size_t room = n + answer + QN_MAX_DRAFT;
     return room < (size_t)like->context ? room : (size_t)like->context;
 }
 
@@ -205,13 +206,14 @@ static qn_status init_session(qn_batch_row *row, const qn_row_want *want,
     const size_t room = first_room(&b->like, want->n, opts->max_tokens);
     QN_TRY(qn_session_prepare(&row->session, &b->like, b->shared, room, err));
     qn_session_set_tokens(row->session, 0, want->ids, want->n);
-    if (want->opts) QN_TRY(qn_session_mark(row->session, want->opts->mark, err));
-    return QN_OK;
+    return qn_session_mark(row->session, want->opts->mark, err);
 }
 
 static qn_status init_row(qn_batch_row *row, const qn_row_want *want, qn_err *err) {
-    qn_generate_opts opts = {0};
-    if (want->opts && want->opts->generate) opts = *want->opts->generate;
+    qn_generate_opts opts;
+    qn_sample_opts sample;
+    QN_TRY(QN_OPTS_READ(qn_generate_opts, &opts, want->opts->generate, err));
+    QN_TRY(QN_OPTS_READ(qn_sample_opts, &sample, opts.sample, err));
     QN_TRY(init_session(row, want, &opts, err));
     if (opts.draft && !row->is_borrowed) {
         const qn_session *draft = opts.draft;
@@ -220,7 +222,8 @@ static qn_status init_row(qn_batch_row *row, const qn_row_want *want, qn_err *er
                                   first_room(draft, want->n, opts.max_tokens), err));
         opts.draft = row->draft;
     }
-    opts.sample.completion += want->completion;
+    sample.completion += want->completion;
+    opts.sample = &sample;
     opts.prompt_logprobs &= want->completion == 0;
     QN_TRY(qn_generation_create(&row->generation, row->session, &opts, err));
     row->generation->to =
@@ -273,9 +276,19 @@ static void destroy_all(qn_batch_row *rows) {
     }
 }
 
+// On the batch's clock; 0: none, or later than it can tell.
+static int64_t deadline_of(const qn_batch *b, int64_t ms) {
+    int64_t after;
+    if (ms == 0 || !qn_i64_mul(&after, ms, NS_PER_MS)) return 0;
+    return qn_i64_add(&after, after, b->clock()) ? after : 0;
+}
+
 qn_status qn_batch_rows_create(qn_batch_row **out, qn_batch *batch, const qn_row_want *want,
                                qn_err *err) {
-    const uint32_t n = want->opts && want->opts->completions ? want->opts->completions : 1;
+    const uint32_t n = want->opts->completions ? want->opts->completions : 1;
+    if (want->opts->deadline_ms < 0)
+        return QN_FAIL(err, ARGUMENT, "a deadline of %lld ms", (long long)want->opts->deadline_ms);
+    const int64_t deadline = deadline_of(batch, want->opts->deadline_ms);
     qn_batch_prompt *prompt = NULL;
     if (n > 1 && !(prompt = qn_alloc(1, sizeof *prompt))) return QN_NOMEM(err, "row");
     qn_batch_row *rows = NULL, **end = &rows;
@@ -290,6 +303,7 @@ qn_status qn_batch_rows_create(qn_batch_row **out, qn_batch *batch, const qn_row
             return status;
         }
         (*end)->prompt = prompt;
+        (*end)->deadline = deadline;
         if (prompt) prompt->n_rows = prompt->n_waiting = i + 1;
         end = &(*end)->next;
     }
@@ -321,16 +335,11 @@ qn_status qn_batch_add(uint64_t *id, qn_batch *batch, const int32_t *ids, size_t
                        const qn_row_opts *opts, qn_event_fn *fn, void *arg, qn_err *err) {
     QN_NEED(batch, err);
     if (n) QN_NEED(ids, err);
-    if (opts && opts->deadline_ms < 0)
-        return QN_FAIL(err, ARGUMENT, "a deadline of %lld ms", (long long)opts->deadline_ms);
-    const qn_row_want want = {.ids = ids, .n = n, .opts = opts, .fn = fn, .arg = arg};
+    qn_row_opts o;
+    QN_TRY(QN_OPTS_READ(qn_row_opts, &o, opts, err));
+    const qn_row_want want = {.ids = ids, .n = n, .opts = &o, .fn = fn, .arg = arg};
     qn_batch_row *rows;
     QN_TRY(qn_batch_rows_create(&rows, batch, &want, err));
-    int64_t after = 0;
-    if (opts && opts->deadline_ms && qn_i64_mul(&after, opts->deadline_ms, NS_PER_MS) &&
-        qn_i64_add(&after, after, batch->clock())) {
-        for (qn_batch_row *row = rows; row; row = row->next) row->deadline = after;
-    }
     const uint64_t first = qn_batch_push(batch, rows);
     if (id) *id = first;
     return QN_OK;
@@ -429,10 +438,15 @@ void qn_batch_wake(qn_batch *b) {
     pthread_mutex_unlock(&b->lock);
 }
 
-void qn_batch_get_counts(qn_batch_counts *out, qn_batch *b) {
-    pthread_mutex_lock(&b->lock);
-    *out = b->counts;
-    const int64_t others = (int64_t)b->n_rows - out->rows; // rows may end while this is asked
-    out->queued = others > 0 ? others : 0;
-    pthread_mutex_unlock(&b->lock);
+qn_status qn_batch_get_counts(qn_batch_counts *out, qn_batch *batch, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(batch, err);
+    QN_TRY(QN_RESULT_CHECK(qn_batch_counts, out, err));
+    pthread_mutex_lock(&batch->lock);
+    qn_batch_counts counts = batch->counts;
+    const int64_t others = (int64_t)batch->n_rows - counts.rows; // rows may end while this is asked
+    counts.queued = others > 0 ? others : 0;
+    pthread_mutex_unlock(&batch->lock);
+    QN_RESULT_WRITE(qn_batch_counts, out, &counts);
+    return QN_OK;
 }

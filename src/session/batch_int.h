@@ -73,9 +73,9 @@ typedef struct qn_row_want {
     const int32_t *ids; // (n)
     size_t n;
     qn_session *session;
-    const qn_row_opts *opts;
-    uint32_t completion; // added to that of the options
-    size_t row;          // for events
+    const qn_row_opts *opts; // read, so of this library's size
+    uint32_t completion;     // added to that of the options
+    size_t row;              // for events
     qn_event_fn *fn;
     void *arg;
 } qn_row_want;

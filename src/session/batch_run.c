@@ -44,7 +44,7 @@ static void finish(qn_batch_row *row) {
     if (row->err) *row->err = g->err;
     if (row->result) {
         *row->result = g->result;
-        g->result = (qn_result){0};
+        g->result = QN_INIT(qn_result);
     }
     forget(row);
     qn_batch_row_destroy(row);

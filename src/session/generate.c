@@ -2,6 +2,7 @@
 #include "session/generate_int.h"
 
 #include "core/mem.h"
+#include "core/structs.h"
 #include "gen/grammar/grammar_int.h"
 
 #include <string.h>
@@ -19,11 +20,11 @@ const char *qn_reason_name(qn_reason reason) {
 }
 
 void qn_result_deinit(qn_result *result) {
-    if (!result) return;
+    if (!result || QN_RESULT_CHECK(qn_result, result, NULL)) return;
     qn_free(result->tokens);
     qn_free(result->text);
     qn_free(result->message);
-    *result = (qn_result){0};
+    QN_RESULT_CLEAR(qn_result, result);
 }
 
 // --- options -------------------------------------------------------------------------------------
@@ -48,10 +49,10 @@ static qn_status check_opts(const qn_session *s, const qn_generate_opts *o, qn_e
     const int64_t vocab = s->engine->model->hparams->vocab;
     QN_TRY(check_range("min_tokens", o->min_tokens, 0, INT64_MAX, err));
     QN_TRY(check_range("max_tokens", o->max_tokens, -1, INT64_MAX, err));
-    QN_TRY(check_range("n_top", o->n_top, 0, QN_MOST_TOP, err));
-    QN_TRY(check_range("draft_most", o->draft_most, 0, QN_MOST_DRAFT, err));
-    QN_TRY(check_range("draft_least", o->draft_least, 0,
-                       o->draft_most ? o->draft_most : DEFAULT_DRAFT, err));
+    QN_TRY(check_range("n_top", o->n_top, 0, QN_MAX_TOP, err));
+    QN_TRY(check_range("draft_max", o->draft_max, 0, QN_MAX_DRAFT, err));
+    QN_TRY(check_range("draft_min", o->draft_min, 0, o->draft_max ? o->draft_max : DEFAULT_DRAFT,
+                       err));
     QN_TRY(check_shift(s, o, err));
     if (o->max_tokens > 0 && o->min_tokens > o->max_tokens)
         return QN_FAIL(err, ARGUMENT, "min_tokens %lld, max_tokens %lld", (long long)o->min_tokens,
@@ -90,7 +91,7 @@ static qn_status make_mask(qn_mask *out, const qn_generation *g, bool has_stops,
 
 static qn_status init_grammar(qn_generation *g, qn_err *err) {
     const int64_t vocab = g->session->engine->model->hparams->vocab;
-    const int32_t n_tokens = g->tokenizer ? qn_tokenizer_get_info(g->tokenizer).n_tokens : 0;
+    const int32_t n_tokens = g->tokenizer ? qn_tokenizer_own_info(g->tokenizer)->n_tokens : 0;
     if (g->opts.grammar->bytes.n_tokens != n_tokens)
         return QN_FAIL(err, ARGUMENT, "the grammar is for %d tokens, the model's tokenizer has %d",
                        g->opts.grammar->bytes.n_tokens, n_tokens);
@@ -125,7 +126,7 @@ static qn_status init_parts(qn_generation *g, qn_err *err) {
     const qn_generate_opts *o = &g->opts;
     g->tokenizer = g->session->engine->tokenizer;
     QN_TRY(qn_session_create_sampler(&g->sampler, g->session, err));
-    QN_TRY(qn_sampler_set(g->sampler, &o->sample, err));
+    QN_TRY(qn_sampler_set(g->sampler, o->sample, err));
     QN_TRY(copy_stop_tokens(g, err));
     if (g->tokenizer) QN_TRY(qn_decoder_create(&g->decoder, g->tokenizer, err));
     if (o->n_stops) QN_TRY(qn_stops_create(&g->stops, o->stops, o->n_stops, err));
@@ -139,17 +140,22 @@ static qn_status init_parts(qn_generation *g, qn_err *err) {
 
 qn_status qn_generation_create(qn_generation **out, qn_session *session,
                                const qn_generate_opts *opts, qn_err *err) {
-    const qn_generate_opts defaults = {0};
-    QN_TRY(check_opts(session, opts ? opts : &defaults, err));
+    qn_generate_opts o;
+    qn_sample_opts sample;
+    QN_TRY(QN_OPTS_READ(qn_generate_opts, &o, opts, err));
+    QN_TRY(QN_OPTS_READ(qn_sample_opts, &sample, o.sample, err));
+    QN_TRY(check_opts(session, &o, err));
     qn_generation *g = qn_alloc(1, sizeof *g);
     if (!g) return QN_NOMEM(err, "generation");
     g->session = session;
-    g->opts = opts ? *opts : defaults;
-    if (!g->opts.draft_most) g->opts.draft_most = DEFAULT_DRAFT;
+    g->opts = o;
+    g->opts.sample = &sample; // for this call; the samplers have copies
+    if (!g->opts.draft_max) g->opts.draft_max = DEFAULT_DRAFT;
     g->n_history = session->n_tokens;
     g->n_shown = 1;
-    g->result = (qn_result){.stop_token = -1, .stop = -1, .n_prompt = (int64_t)g->n_history};
+    g->result = QN_INIT(qn_result, .stop_token = -1, .stop = -1, .n_prompt = (int64_t)g->n_history);
     const qn_status status = init_parts(g, err);
+    g->opts.sample = NULL;
     if (status)
         qn_generation_destroy(g);
     else

@@ -12,8 +12,8 @@ enum {
 // --- the draft model -----------------------------------------------------------------------------
 
 static qn_status check_pieces(const qn_tokenizer *a, const qn_tokenizer *b, qn_err *err) {
-    const int32_t n = qn_tokenizer_get_info(a).n_tokens,
-                  n_draft = qn_tokenizer_get_info(b).n_tokens;
+    const int32_t n = qn_tokenizer_own_info(a)->n_tokens,
+                  n_draft = qn_tokenizer_own_info(b)->n_tokens;
     if (n != n_draft)
         return QN_FAIL(err, ARGUMENT, "the draft model has %d tokens, the model %d", n_draft, n);
     for (int32_t id = 0; id < n; id++) {
@@ -52,7 +52,7 @@ static qn_status init_model(qn_draft_model *d, const qn_session *session,
     QN_TRY(check_vocabularies(session->engine, draft->engine, err));
     const qn_engine *engine = draft->engine;
     QN_TRY(qn_session_create_sampler(&d->sampler, draft, err));
-    qn_sample_opts sample = opts->sample;
+    qn_sample_opts sample = *opts->sample;
     // What is seldom chosen is seldom guessed; fewer entries are sorted in a fraction of the time.
     if (sample.top_k == 0 || sample.top_k > MOST_LIKELY) sample.top_k = MOST_LIKELY;
     QN_TRY(qn_sampler_set(d->sampler, &sample, err));

@@ -27,7 +27,7 @@ typedef struct qn_guesser {
     qn_draft_model model;
     qn_draft_record records[QN_GUESS_SOURCES]; // begin as the last answer of the family left them
     // The present guess.
-    int32_t tokens[QN_MOST_DRAFT]; // (n)
+    int32_t tokens[QN_MAX_DRAFT]; // (n)
     int32_t n;
     int source;
     int64_t ns;

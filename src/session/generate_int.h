@@ -30,7 +30,7 @@ typedef struct qn_mask {
 
 struct qn_generation {
     qn_session *session;   // borrowed
-    qn_generate_opts opts; // its lists, texts and draft are not looked at again
+    qn_generate_opts opts; // its lists, texts, sample and draft are not looked at again
     qn_listener to;
     qn_result result; // what it points to is ours
     qn_err err;       // of a generation that failed
@@ -53,7 +53,7 @@ struct qn_generation {
     qn_mask endless;           // all but end tokens
     qn_mask early;             // all but end and stop tokens
     uint32_t *both;            // one of them and the grammar
-    qn_scored *top;            // (n_top)
+    qn_token_logprob *top;     // (n_top)
     qn_guesser guesser;
 };
 
@@ -111,7 +111,7 @@ QN_MUST_CHECK qn_status qn_generation_show_prompt(qn_generation *g, size_t at, c
                                                   qn_err *err);
 // A token was chosen by these scores: it ends the answer, or belongs to it.
 QN_MUST_CHECK qn_status qn_generation_take(qn_generation *g, int32_t token, const float *scores,
-                                           bool is_guessed, qn_err *err);
+                                           bool is_drafted, qn_err *err);
 // The answer ends here; what was held back is handed out.
 QN_MUST_CHECK qn_status qn_generation_end(qn_generation *g, qn_reason reason, qn_err *err);
 // The same where that may fail itself, or where it ends by an error (g->err, of this status).

@@ -9,7 +9,7 @@ qn_status qn_generation_show_naive(qn_generation *g, qn_err *err) {
     const qn_session *s = g->session;
     qn_logits logits;
     QN_TRY(qn_engine_run(&logits, s->engine, s->tokens, (int64_t)s->n_tokens,
-                         &(qn_logits_opts){.naive = true, .all_rows = true}, err));
+                         &QN_INIT(qn_logits_opts, .naive = true, .all_rows = true), err));
     qn_status status = QN_OK;
     for (size_t i = 1; i < s->n_tokens && !status && qn_generation_is_active(g); i++)
         status =
@@ -89,6 +89,6 @@ qn_status qn_generation_make_room(qn_generation *g, qn_err *err) {
     if (g->opts.max_tokens < 0 || (is_full && !g->opts.shift))
         return qn_generation_end(g, QN_REASON_LENGTH, err);
     if (is_full) shift(g);
-    return qn_session_reserve(g->session, g->session->n_tokens + 1 + (size_t)g->opts.draft_most,
+    return qn_session_reserve(g->session, g->session->n_tokens + 1 + (size_t)g->opts.draft_max,
                               err);
 }

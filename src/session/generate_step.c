@@ -67,7 +67,7 @@ static qn_status step_naive(qn_generation *g, qn_err *err) {
     qn_logits logits;
     bool is_right;
     QN_TRY(qn_engine_run(&logits, s->engine, s->tokens, (int64_t)s->n_tokens,
-                         &(qn_logits_opts){.naive = true}, err));
+                         &QN_INIT(qn_logits_opts, .naive = true), err));
     g->result.n_steps++;
     const qn_scores scores = {.all = logits.logits};
     const qn_status status = choose_and_take(&is_right, g, &scores, -1, err);
@@ -92,7 +92,7 @@ typedef struct rows {
 static int32_t most_guesses(const qn_generation *g, int64_t spare) {
     const int64_t room = g->session->context - (int64_t)g->session->n_tokens - 1;
     const int64_t wanted = g->opts.max_tokens - (int64_t)g->result.n_tokens - 1;
-    int64_t most = g->opts.draft_most;
+    int64_t most = g->opts.draft_max;
     if (most > room) most = room;
     if (g->opts.max_tokens > 0 && most > wanted) most = wanted;
     if (most > spare) most = spare;
@@ -110,8 +110,7 @@ static void guess(rows *r) {
         if (most < 1) continue;
         const qn_guess_want want = {.session = g->session,
                                     .allowed = known_mask(g)->bits,
-                                    .least =
-                                        g->opts.draft_least < most ? g->opts.draft_least : most,
+                                    .least = g->opts.draft_min < most ? g->opts.draft_min : most,
                                     .most = most,
                                     .rows = n_rows};
         const qn_status status = qn_guesser_guess(&g->guesser, &want, &g->err);
@@ -182,7 +181,7 @@ static qn_status take_rows(qn_generation *g, int64_t row, int64_t top, qn_err *e
     const int32_t n = guesser->n;
     int32_t accepted = 0;
     bool is_right = true;
-    g->result.n_guessed += n;
+    g->result.n_drafted += n;
     for (int32_t k = 0; k <= n && is_right && qn_generation_is_active(g); k++) {
         qn_scores scores;
         QN_TRY(qn_scores_find(&scores, g->session, row + k, top, err));

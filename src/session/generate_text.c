@@ -19,7 +19,7 @@ static bool tell(const qn_generation *g, qn_event *event) {
 // The text from what was shown up to `end`.
 static void show(qn_generation *g, qn_event *event, size_t end) {
     event->text = g->result.text + g->shown;
-    event->size = end - g->shown;
+    event->text_size = end - g->shown;
     g->shown = end;
 }
 
@@ -32,8 +32,8 @@ static void add_logprobs(qn_generation *g, qn_event *event, const float *scores)
 }
 
 qn_status qn_generation_show_prompt(qn_generation *g, size_t at, const float *scores, qn_err *err) {
-    qn_event event = {
-        .token = g->session->tokens[at], .position = (int64_t)at, .is_prompt = true, .text = ""};
+    qn_event event = QN_INIT(qn_event, .token = g->session->tokens[at], .position = (int64_t)at,
+                             .is_prompt = true, .text = "");
     QN_TRY(qn_logits_check(scores, g->session->engine->model->hparams->vocab, err));
     add_logprobs(g, &event, scores);
     g->n_shown = at + 1;
@@ -44,11 +44,11 @@ qn_status qn_generation_show_prompt(qn_generation *g, size_t at, const float *sc
 
 static qn_status add_text(qn_generation *g, const char *text, size_t size, qn_err *err) {
     qn_result *r = &g->result;
-    if (!qn_grow((void **)&r->text, &g->cap_text, r->size + size + 1, 1))
+    if (!qn_grow((void **)&r->text, &g->cap_text, r->text_size + size + 1, 1))
         return QN_NOMEM(err, "answer");
-    memcpy(r->text + r->size, text, size);
-    r->size += size;
-    r->text[r->size] = '\0';
+    memcpy(r->text + r->text_size, text, size);
+    r->text_size += size;
+    r->text[r->text_size] = '\0';
     return QN_OK;
 }
 
@@ -69,16 +69,16 @@ static qn_status add_token(qn_generation *g, int32_t token, qn_err *err) {
 // Looks for stop strings in the text from `from` on; returns how much of the text can be shown.
 static size_t find_stop(qn_generation *g, size_t from) {
     qn_result *r = &g->result;
-    if (!g->stops) return r->size;
+    if (!g->stops) return r->text_size;
     if ((int64_t)r->n_tokens < g->opts.min_tokens) { // too early to stop: look at what comes later
-        g->stop_from = r->size;
-        return r->size;
+        g->stop_from = r->text_size;
+        return r->text_size;
     }
-    qn_stop_feed(&g->stop_state, g->stops, r->text + from, r->size - from);
+    qn_stop_feed(&g->stop_state, g->stops, r->text + from, r->text_size - from);
     const size_t safe = g->stop_from + g->stop_state.safe;
     if (g->stop_state.is_met) {
         r->stop = (int64_t)g->stop_state.which;
-        r->size = safe;
+        r->text_size = safe;
         r->text[safe] = '\0';
     }
     return safe;
@@ -87,12 +87,10 @@ static size_t find_stop(qn_generation *g, size_t from) {
 // The last event, but for a caller who wants no more.
 static void tell_end(qn_generation *g, qn_reason reason) {
     g->result.reason = reason;
-    qn_event event = {.token = -1,
-                      .position = qn_generation_position(g),
-                      .reason = reason,
-                      .err = reason == QN_REASON_FAILED ? &g->err : NULL,
-                      .result = &g->result};
-    show(g, &event, g->result.size);
+    qn_event event =
+        QN_INIT(qn_event, .token = -1, .position = qn_generation_position(g), .reason = reason,
+                .err = reason == QN_REASON_FAILED ? &g->err : NULL, .result = &g->result);
+    show(g, &event, g->result.text_size);
     if (reason != QN_REASON_CALLER) (void)tell(g, &event);
 }
 
@@ -146,17 +144,17 @@ static qn_reason find_limit(const qn_generation *g) {
     return is_long ? QN_REASON_LENGTH : QN_REASON_NONE;
 }
 
-qn_status qn_generation_take(qn_generation *g, int32_t token, const float *scores, bool is_guessed,
+qn_status qn_generation_take(qn_generation *g, int32_t token, const float *scores, bool is_drafted,
                              qn_err *err) {
     qn_reason reason = find_ending(g, token);
     if (reason) {
         g->result.stop_token = token;
         return qn_generation_end(g, reason, err);
     }
-    qn_event event = {
-        .token = token, .is_guessed = is_guessed, .position = qn_generation_position(g)};
+    qn_event event = QN_INIT(qn_event, .token = token, .is_drafted = is_drafted,
+                             .position = qn_generation_position(g));
     if (g->opts.logprobs) add_logprobs(g, &event, scores);
-    const size_t before = g->result.size;
+    const size_t before = g->result.text_size;
     if (g->matcher) QN_TRY(qn_matcher_accept(g->matcher, token, err));
     QN_TRY(add_token(g, token, err));
     show(g, &event, find_stop(g, before));

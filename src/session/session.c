@@ -3,6 +3,7 @@
 
 #include "core/machine.h"
 #include "core/mem.h"
+#include "core/structs.h"
 #include "runtime/memory.h"
 #include "session/budget.h"
 
@@ -145,8 +146,8 @@ qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_
                             qn_err *err) {
     QN_NEED(out, err);
     QN_NEED(engine, err);
-    const qn_session_opts defaults = {0};
-    qn_session_opts o = opts ? *opts : defaults;
+    qn_session_opts o;
+    QN_TRY(QN_OPTS_READ(qn_session_opts, &o, opts, err));
     if (o.context == 0) o.context = engine->model->hparams->context;
     o.chunk = qn_engine_chunk(engine, o.chunk);
     QN_TRY(check_opts(&o, engine, err));
@@ -154,7 +155,7 @@ qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_
     qn_session like = {.engine = engine,
                        .context = o.context,
                        .keeps = o.kept >= 0,
-                       .scores = o.scores,
+                       .scores = o.logits,
                        .progress = o.progress,
                        .progress_arg = o.progress_arg};
     qn_shared *shared = NULL;
@@ -190,11 +191,15 @@ const float *qn_session_logits(const qn_session *session) {
     return session->has_logits ? session->logits : NULL;
 }
 
-qn_session_counts qn_session_get_counts(const qn_session *session) {
+qn_status qn_session_get_counts(qn_session_counts *out, const qn_session *session, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(session, err);
+    QN_TRY(QN_RESULT_CHECK(qn_session_counts, out, err));
     qn_session_counts counts = {0};
     if (session->shared) counts = qn_runner_counts(session->shared->runner);
     counts.reused = session->reused;
-    return counts;
+    QN_RESULT_WRITE(qn_session_counts, out, &counts);
+    return QN_OK;
 }
 
 // --- the history and its state -------------------------------------------------------------------
@@ -272,9 +277,10 @@ qn_status qn_session_create_sampler(qn_sampler **out, const qn_session *s, qn_er
 // Sets how tokens are chosen (NULL: greedy); *top: the scores that a choice needs.
 static qn_status set_sampling(int64_t *top, qn_session *s, const qn_sample_opts *opts,
                               qn_err *err) {
-    const qn_sample_opts greedy = {0};
+    qn_sample_opts o;
+    QN_TRY(QN_OPTS_READ(qn_sample_opts, &o, opts, err));
     if (!s->sampler) QN_TRY(qn_session_create_sampler(&s->sampler, s, err));
-    QN_TRY(qn_sampler_set(s->sampler, opts ? opts : &greedy, err));
+    QN_TRY(qn_sampler_set(s->sampler, &o, err));
     *top = s->scores ? QN_TOP_ALL : qn_sampler_top(s->sampler);
     return QN_OK;
 }
@@ -342,7 +348,7 @@ qn_status qn_session_step_naive(int32_t *token, qn_session *s, const qn_sample_o
     QN_TRY(set_sampling(&top, s, opts, err));
     qn_logits logits;
     QN_TRY(qn_engine_run(&logits, s->engine, s->tokens, (int64_t)s->n_tokens,
-                         &(qn_logits_opts){.naive = true}, err));
+                         &QN_INIT(qn_logits_opts, .naive = true), err));
     const qn_status status = choose(token, s, logits.logits, err);
     qn_logits_deinit(&logits);
     if (!status) s->has_logits = false;

@@ -2,6 +2,7 @@
 
 #include "core/file.h"
 #include "core/mem.h"
+#include "core/structs.h"
 #include "tokenizer/object.h"
 
 #include <stdio.h>
@@ -12,8 +13,8 @@ qn_tokenizer *qn_tokenizer_alloc(void) {
     qn_tokenizer *tokenizer = qn_alloc(1, sizeof *tokenizer);
     if (!tokenizer) return NULL;
     qn_letters_init(&tokenizer->letters);
-    tokenizer->info = (qn_tokenizer_info){
-        .model = "", .pre = "", .bos = -1, .eos = -1, .eot = -1, .unk = -1, .pad = -1};
+    tokenizer->info = QN_INIT(qn_tokenizer_info, .model = "", .pre = "", .bos = -1, .eos = -1,
+                              .eot = -1, .unk = -1, .pad = -1);
     tokenizer->bpe.unknown.id = -1;
     tokenizer->sentencepiece.unknown.id = -1;
     tokenizer->unigram.unknown.id = -1;
@@ -113,7 +114,18 @@ qn_status qn_tokenizer_finish(qn_tokenizer *tokenizer, qn_err *err) {
     return QN_OK;
 }
 
-qn_tokenizer_info qn_tokenizer_get_info(const qn_tokenizer *tokenizer) { return tokenizer->info; }
+const qn_tokenizer_info *qn_tokenizer_own_info(const qn_tokenizer *tokenizer) {
+    return &tokenizer->info;
+}
+
+qn_status qn_tokenizer_get_info(qn_tokenizer_info *out, const qn_tokenizer *tokenizer,
+                                qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(tokenizer, err);
+    QN_TRY(QN_RESULT_CHECK(qn_tokenizer_info, out, err));
+    QN_RESULT_WRITE(qn_tokenizer_info, out, &tokenizer->info);
+    return QN_OK;
+}
 
 bool qn_tokenizer_is_end(const qn_tokenizer *tokenizer, int32_t id) {
     for (size_t i = 0; i < tokenizer->n_ends; i++) {
@@ -254,9 +266,11 @@ qn_status qn_tokenize(int32_t **ids, size_t *n, const qn_tokenizer *tokenizer, c
     QN_NEED(ids, err);
     QN_NEED(n, err);
     if (!tokenizer || (!text && size)) return QN_FAIL(err, ARGUMENT, "qn_tokenize: NULL");
+    qn_tokenize_opts o;
+    QN_TRY(QN_OPTS_READ(qn_tokenize_opts, &o, opts, err));
     qn_tokenize_stats stats = {.max_ids = INT32_MAX};
     const qn_str all = {size ? text : "", size};
-    return qn_tokenize_counted(ids, n, tokenizer, all, opts, &stats, err);
+    return qn_tokenize_counted(ids, n, tokenizer, all, &o, &stats, err);
 }
 
 // --- ids to text ---------------------------------------------------------------------------------

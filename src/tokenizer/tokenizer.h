@@ -21,6 +21,9 @@ QN_MUST_CHECK qn_status qn_tokenizer_from_json(qn_tokenizer **out, const char *t
 QN_MUST_CHECK qn_status qn_tokenizer_from_model(qn_tokenizer **out, const char *bytes, size_t size,
                                                 const char *name, qn_err *err);
 
+// As qn_tokenizer_get_info, for the library itself; borrowed.
+const qn_tokenizer_info *qn_tokenizer_own_info(const qn_tokenizer *tokenizer);
+
 // Whether an id is that of a token: no hole, and none of the unused ones named [PADn] that fill a GGUF
 // vocabulary up to the rows of the embedding.
 bool qn_tokenizer_has(const qn_tokenizer *tokenizer, int32_t id);

@@ -17,7 +17,7 @@ static inline void fuzz_use_text(const qn_engine *engine) {
     static const char text[] = "Hello <|im_end|> w\xc3\xb6rld 12";
     static const char request[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"low\"}]}";
     const qn_tokenizer *tokenizer = qn_engine_tokenizer(engine);
-    const qn_tokenize_opts opts = {.special = true, .add_ends = true};
+    const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = true, .add_ends = true);
     qn_template *chat_template = NULL;
     qn_err err = {0};
     int32_t *ids = NULL;
@@ -29,7 +29,7 @@ static inline void fuzz_use_text(const qn_engine *engine) {
         qn_free(back);
     qn_free(ids);
     if (fuzz_failed(qn_engine_template(&chat_template, engine, NULL, &err), &err)) return;
-    qn_chat_prompt prompt;
+    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
     if (!fuzz_failed(qn_chat_prompt_create(&prompt, chat_template, tokenizer, request,
                                            sizeof request - 1, NULL, &err),
                      &err))
@@ -39,15 +39,16 @@ static inline void fuzz_use_text(const qn_engine *engine) {
 
 static inline void fuzz_use_weights(qn_engine *engine) {
     static const int32_t ids[] = {1, 5, 2};
-    const qn_generate_opts opts = {.max_tokens = 2};
+    const qn_generate_opts opts = QN_INIT(qn_generate_opts, .max_tokens = 2);
     qn_err err = {0};
-    qn_logits logits;
+    qn_logits logits = QN_INIT(qn_logits);
     qn_session *session = NULL;
-    qn_result result;
+    qn_result result = QN_INIT(qn_result);
     if (!fuzz_failed(qn_engine_logits(&logits, engine, ids, 3, NULL, &err), &err))
         qn_logits_deinit(&logits);
-    if (fuzz_failed(qn_session_create(&session, engine, &(qn_session_opts){.context = 16}, &err),
-                    &err))
+    if (fuzz_failed(
+            qn_session_create(&session, engine, &QN_INIT(qn_session_opts, .context = 16), &err),
+            &err))
         return;
     if (!fuzz_failed(qn_session_set_prompt(session, ids, 3, &err), &err) &&
         !fuzz_failed(qn_generate(&result, session, &opts, NULL, NULL, &err), &err))
@@ -56,14 +57,15 @@ static inline void fuzz_use_weights(qn_engine *engine) {
 }
 
 static inline int fuzz_answer(const char *path, bool has_weights) {
-    const qn_engine_opts opts = {.n_threads = 1, .no_weights = !has_weights};
+    const qn_engine_opts opts = QN_INIT(qn_engine_opts, .n_threads = 1, .no_weights = !has_weights);
     qn_engine *engine = NULL;
     qn_err err = {0};
     char *graph = NULL;
     if (fuzz_failed(qn_engine_open(&engine, path, &opts, &err), &err)) return 0;
     fuzz_use_text(engine);
-    if (!fuzz_failed(qn_engine_graph(&graph, engine, &(qn_graph_opts){.stage = QN_STAGE_LOW}, &err),
-                     &err))
+    if (!fuzz_failed(
+            qn_engine_graph(&graph, engine, &QN_INIT(qn_graph_opts, .stage = QN_STAGE_LOW), &err),
+            &err))
         qn_free(graph);
     if (has_weights) fuzz_use_weights(engine);
     qn_engine_close(engine);

@@ -22,7 +22,7 @@ static const int32_t fuzz_ids[N_IDS] = {1, 2, 3, 4, 5};
 static struct {
     char folder[64], model[128], cache[128];
     qn_logits want; // without a folder
-} fuzz;
+} fuzz = {.want = QN_INITIALIZER(qn_logits)};
 
 #define CHECK(what)                                                                                \
     do {                                                                                           \
@@ -42,7 +42,8 @@ static inline void fuzz_remove(void) {
 static inline qn_engine *fuzz_open(const char *dir, qn_cache_use use) {
     qn_err err = {0};
     qn_engine *engine = NULL;
-    const qn_engine_opts opts = {.n_threads = 1, .cache_dir = dir, .cache_use = use};
+    const qn_engine_opts opts =
+        QN_INIT(qn_engine_opts, .n_threads = 1, .cache_dir = dir, .cache_use = use);
     const qn_status status = qn_engine_open(&engine, fuzz.model, &opts, &err);
     if (status) fprintf(stderr, "%s\n", err.message);
     CHECK(!status);
@@ -55,7 +56,7 @@ static inline qn_status fuzz_compute(qn_logits *out, const qn_engine *engine) {
 }
 
 static inline void fuzz_check_right(const qn_engine *engine) {
-    qn_logits got = {0};
+    qn_logits got = QN_INIT(qn_logits);
     CHECK(fuzz_compute(&got, engine) == QN_OK);
     const size_t bytes = (size_t)(got.n_rows * got.n_vocab) * sizeof(float);
     CHECK(memcmp(got.logits, fuzz.want.logits, bytes) == 0);

@@ -86,7 +86,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         malloc(size - 1 ? size - 1 : 1); // of exactly this size: any byte read behind it is seen
     if (!text) abort();
     memcpy(text, data + 1, size - 1);
-    const qn_grammar_opts opts = {.lenient = data[0] & 8, .closed = data[0] & 16};
+    const qn_grammar_opts opts =
+        QN_INIT(qn_grammar_opts, .lenient = data[0] & 8, .closed = data[0] & 16);
     const qn_status status = qn_grammar_create(&grammar, tokenizer, (qn_grammar_kind)(data[0] % 4),
                                                text, size - 1, &opts, &err);
     free(text);

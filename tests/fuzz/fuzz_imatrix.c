@@ -13,8 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         snprintf(out_path, sizeof out_path, "/dev/shm/quern-fuzz-%ld.gguf", (long)getpid());
         if (atexit(remove_out) != 0) abort();
     }
-    const qn_quantize_opts opts = {
-        .type = "Q4_0", .imatrix = fuzz_file(data, size), .n_threads = 1};
+    const qn_quantize_opts opts =
+        QN_INIT(qn_quantize_opts, .type = "Q4_0", .imatrix = fuzz_file(data, size), .n_threads = 1);
     const qn_status status = qn_quantize(FUZZ_CORPUS "/engine/qwen3.gguf", out_path, &opts, &err);
     if (status && !err.message[0]) abort();
     return 0;

@@ -62,7 +62,7 @@ static void compute(bool is_forged) {
     qn_disk_close(&disk);
     qn_packs *own = packs.engine->packs;
     packs.engine->packs = loaded;
-    qn_logits got = {0};
+    qn_logits got = QN_INIT(qn_logits);
     if (!is_forged)
         fuzz_check_right(packs.engine);
     else if (fuzz_compute(&got, packs.engine) == QN_OK)

@@ -15,7 +15,7 @@ typedef struct seen {
 
 static void note(void *arg, const qn_part *part) {
     seen *s = arg;
-    if (part->size == 0 || !part->text) abort();
+    if (part->text_size == 0 || !part->text) abort();
     if (part->kind == QN_PART_CALL) {
         qn_buf_printf(&s->text, "\n[%s %s]\n", part->name, part->arguments);
         s->kind = -1;
@@ -23,14 +23,14 @@ static void note(void *arg, const qn_part *part) {
     }
     if (s->kind != (int)part->kind) qn_buf_printf(&s->text, "\n%d:", (int)part->kind);
     s->kind = (int)part->kind;
-    qn_buf_add(&s->text, part->text, part->size);
+    qn_buf_add(&s->text, part->text, part->text_size);
 }
 
 static void run(seen *s, const char *text, size_t size, size_t step) {
     static const char prompt[] = "<think>";
-    const qn_parts_opts opts = {.bare_calls = true,
-                                .prompt = size % 3 ? "" : prompt,
-                                .prompt_size = size % 3 ? 0 : sizeof prompt - 1};
+    const qn_parts_opts opts =
+        QN_INIT(qn_parts_opts, .bare_calls = true, .prompt = size % 3 ? "" : prompt,
+                .prompt_size = size % 3 ? 0 : sizeof prompt - 1);
     qn_parts *parts = NULL;
     if (qn_parts_make(&parts, &opts, NULL)) abort();
     for (size_t at = 0; at < size; at += step) {

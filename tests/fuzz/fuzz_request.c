@@ -23,7 +23,7 @@ static void open_model(void) {
 }
 
 static void check_prompt(const qn_chat_prompt *p) {
-    if (!p->text || strlen(p->text) > p->size || p->n_messages > p->n) abort();
+    if (!p->text || strlen(p->text) > p->text_size || p->n_messages > p->n) abort();
     for (size_t i = 0; i < p->n; i++) {
         if (p->ids[i] < 0) abort();
     }
@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!text) abort();
     memcpy(text, data, size);
     qn_err err = {0};
-    qn_chat_prompt prompt = {0};
+    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
     char *rendered = NULL;
     size_t n = 0;
     const qn_status status =
@@ -45,7 +45,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!status) {
         check_prompt(&prompt);
         if (qn_template_render(&rendered, &n, chat_template, text, size, NULL, &err)) abort();
-        if (n != prompt.size || memcmp(rendered, prompt.text, n) != 0) abort(); // it tells no time
+        if (n != prompt.text_size || memcmp(rendered, prompt.text, n) != 0)
+            abort(); // it tells no time
     }
     qn_free(rendered);
     qn_chat_prompt_deinit(&prompt);

@@ -18,7 +18,7 @@ static inline void touch_keys(const qn_source *source) {
     for (size_t i = 0; i < qn_source_n_keys(source); i++) {
         const qn_key *key = qn_source_key(source, i);
         if (qn_source_find_key(source, key->name.data) != key) abort();
-        qn_key_info info;
+        qn_key_info info = QN_INIT(qn_key_info);
         if (qn_source_key_info(&info, source, i, 8, NULL) != QN_OK) continue;
         qn_free(info.value);
         if (key->kind == QN_KEY_ARRAY && key->n) {

@@ -42,7 +42,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const size_t head = size && data[0] == 0xff ? 0 : HEAD;
     unsigned char *file = malloc(head + size + 1);
-    qn_logits got = {0};
+    qn_logits got = QN_INIT(qn_logits);
     qn_err err = {0};
     CHECK(file);
     memcpy(file, steps.head, head);

@@ -42,7 +42,8 @@ static inline void decode_one_by_one(const qn_tokenizer *tokenizer, const int32_
 
 static inline void use_tokenizer(const qn_tokenizer *tokenizer, const char *text, size_t size) {
     for (int i = 0; i < 2; i++) {
-        const qn_tokenize_opts opts = {.special = i == 0, .add_ends = i == 0};
+        const qn_tokenize_opts opts =
+            QN_INIT(qn_tokenize_opts, .special = i == 0, .add_ends = i == 0);
         int32_t *ids;
         size_t n, n_text;
         char *whole;

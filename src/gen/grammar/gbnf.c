@@ -10,6 +10,7 @@
 #include "core/utf8.h"
 #include "gen/grammar/code_set.h"
 #include "gen/grammar/grammar_int.h"
+#include "tokenizer/tokenizer.h"
 
 enum { MAX_DEPTH = 200, MAX_COUNT = 1 << 24, MAX_CODE = 0x10FFFF };
 
@@ -190,7 +191,7 @@ static qn_status read_class(int32_t *out, parser *p) {
 
 // The number in <[...]>.
 static qn_status read_token_id(int32_t *out, parser *p) {
-    const int32_t n_tokens = qn_tokenizer_get_info(p->ast->tokenizer).n_tokens;
+    const int32_t n_tokens = qn_tokenizer_own_info(p->ast->tokenizer)->n_tokens;
     const size_t from = p->at;
     int64_t id = 0;
     for (; peek(p) >= '0' && peek(p) <= '9'; p->at++)

@@ -1,4 +1,5 @@
 #include "core/mem.h"
+#include "core/structs.h"
 #include "gen/grammar/grammar_int.h"
 
 enum { TEXT_MAX = 8 << 20 };
@@ -39,7 +40,8 @@ static qn_status compile(qn_program *out, const qn_tokenizer *tokenizer, qn_gram
 // Everything but the vocabulary.
 static qn_status create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
                         const char *text, size_t size, const qn_grammar_opts *opts, qn_err *err) {
-    static const qn_grammar_opts defaults;
+    qn_grammar_opts o;
+    QN_TRY(QN_OPTS_READ(qn_grammar_opts, &o, opts, err));
     if ((int)kind < 0 || (size_t)kind >= sizeof front_ends / sizeof *front_ends)
         return QN_FAIL(err, ARGUMENT, "grammar: unknown kind %d", (int)kind);
     if (size > TEXT_MAX)
@@ -48,8 +50,7 @@ static qn_status create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_gram
     if (!grammar) return QN_NOMEM(err, "grammar");
     atomic_init(&grammar->n_users, 1);
     const qn_status status =
-        compile(&grammar->program, tokenizer, kind, (qn_str){text ? text : "", size},
-                opts ? opts : &defaults, err);
+        compile(&grammar->program, tokenizer, kind, (qn_str){text ? text : "", size}, &o, err);
     if (status)
         qn_grammar_destroy(grammar);
     else

@@ -139,7 +139,7 @@ static qn_status make_tries(qn_token_bytes *out, item *items, qn_err *err) {
 
 qn_status qn_token_bytes_init(qn_token_bytes *out, const qn_tokenizer *tokenizer, qn_err *err) {
     qn_status status = QN_OK;
-    *out = (qn_token_bytes){.n_tokens = qn_tokenizer_get_info(tokenizer).n_tokens};
+    *out = (qn_token_bytes){.n_tokens = qn_tokenizer_own_info(tokenizer)->n_tokens};
     const size_t n = (size_t)out->n_tokens;
     item *items = qn_alloc(n, sizeof *items);
     out->n_words = (n + 31) / 32;
