@@ -8,6 +8,7 @@
 //   qn_tokenizer  text <-> token ids. Constant; an engine has one, a file can be opened alone.
 //   qn_source     the keys and tensors of a model file, read without loading the weights.
 //   qn_template   messages -> text of a prompt. Constant.
+//   qn_chat       the messages of a conversation. One thread at a time.
 //   qn_decoder    ids -> text while streaming; holds back bytes of an unfinished character.
 //
 // Rules:
@@ -30,7 +31,7 @@
 //     bytes of a result. A size of 0, or less than the struct ever had, is QN_ARGUMENT. In structs
 //     that a callback is given, `size` says how much of them the library has filled.
 //     These have no size, and stay as they are for ever: qn_err, and the items of lists: qn_bias,
-//     qn_text_range, qn_token_logprob, qn_prompt.
+//     qn_text_range, qn_token_logprob, qn_prompt, qn_tool_call.
 //   - The library never prints, exits or aborts; running out of memory is an error like any other.
 
 #ifndef QUERN_H
@@ -239,6 +240,15 @@ QN_API QN_MUST_CHECK qn_status qn_template_create(qn_template **out, const char 
 QN_API QN_MUST_CHECK qn_status qn_template_open(qn_template **out, const char *path,
                                                 const char *name, qn_err *err);
 QN_API void qn_template_destroy(qn_template *chat_template);
+// For models that come without a template: the name of the i-th built-in one ("chatml", "gemma");
+// NULL after the last.
+QN_API const char *qn_template_builtin_name(size_t i);
+// The same for people: "ChatML", "Gemma's format"; NULL if there is none of this name.
+QN_API const char *qn_template_builtin_title(const char *name);
+// The name of the first one that the vocabulary has the tokens for; NULL if there is none.
+QN_API const char *qn_template_find_builtin(const qn_tokenizer *tokenizer);
+QN_API QN_MUST_CHECK qn_status qn_template_create_builtin(qn_template **out, const char *name,
+                                                          qn_err *err);
 // The request is a JSON object, nested at most 128 deep: "messages", and if wanted "tools" (else
 // none), "bos_token" and "eos_token" (else the model's), "add_generation_prompt" (else true), "now"
 // (else the local time; "2026-01-02T03:04:05"), "kwargs" (names and values for the template). *text
@@ -274,6 +284,94 @@ QN_API QN_MUST_CHECK qn_status qn_chat_prompt_create(qn_chat_prompt *out,
                                                      const qn_template_opts *opts, qn_err *err);
 QN_API void qn_chat_prompt_deinit(qn_chat_prompt *prompt);
 
+// --- conversations -------------------------------------------------------------------------------
+
+// The messages of a conversation and the tools that are offered: plain data, from which templates
+// make prompts. One thread at a time.
+typedef struct qn_chat qn_chat;
+
+// A call of a tool in a message; fixed for ever.
+typedef struct qn_tool_call {
+    const char *name;
+    const char *arguments; // the text of a JSON object
+} qn_tool_call;
+
+typedef struct qn_message {
+    size_t size;
+    const char *role; // "system", "user", "assistant", "tool", ...: what the template knows
+    const char *text; // UTF-8 without NUL, as all texts here; what else an answer has is U+FFFD
+    size_t text_size;
+    const char *reasoning; // of an answer; templates may leave it out
+    size_t reasoning_size;
+    const qn_tool_call *calls; // of an answer
+    size_t n_calls;
+} qn_message;
+
+QN_API QN_MUST_CHECK qn_status qn_chat_create(qn_chat **out, qn_err *err);
+QN_API void qn_chat_destroy(qn_chat *chat);
+QN_API size_t qn_chat_n_messages(const qn_chat *chat);
+// Appends a message, which is copied.
+QN_API QN_MUST_CHECK qn_status qn_chat_add(qn_chat *chat, const qn_message *message, qn_err *err);
+// The i-th message, without its calls, borrowed until the chat changes. `text` is NULL where the
+// content is a list of parts (qn_chat_set_messages).
+QN_API QN_MUST_CHECK qn_status qn_chat_get(qn_message *out, const qn_chat *chat, size_t i,
+                                           qn_err *err);
+// Forgets the messages from the n-th on.
+QN_API QN_MUST_CHECK qn_status qn_chat_truncate(qn_chat *chat, size_t n, qn_err *err);
+// Puts the system message in front, in place of one that is there; text NULL: takes it away.
+QN_API QN_MUST_CHECK qn_status qn_chat_set_system(qn_chat *chat, const char *text, qn_err *err);
+// All messages as JSON, in the form of requests to servers: a list of objects with "role",
+// "content" (a text, or a list of parts), and whatever else the template knows. `what` is how
+// errors call it; NULL: "messages". *json is owned (qn_free).
+QN_API QN_MUST_CHECK qn_status qn_chat_set_messages(qn_chat *chat, const char *json, size_t size,
+                                                    const char *what, qn_err *err);
+QN_API QN_MUST_CHECK qn_status qn_chat_print_messages(char **json, const qn_chat *chat,
+                                                      qn_err *err);
+// The tools that templates tell the model of, a JSON list of objects; json NULL: none. `what` as
+// above; NULL: "tools".
+QN_API QN_MUST_CHECK qn_status qn_chat_set_tools(qn_chat *chat, const char *json, size_t size,
+                                                 const char *what, qn_err *err);
+
+// Whether a template shall ask for reasoning, by the names that templates know (enable_thinking,
+// thinking). AUTO: the template decides.
+typedef enum qn_reasoning { QN_REASONING_AUTO, QN_REASONING_ON, QN_REASONING_OFF } qn_reasoning;
+
+typedef struct qn_chat_prompt_opts {
+    size_t size;
+    qn_reasoning reasoning;
+    bool no_generation_prompt; // without the words that ask for an answer
+    size_t n_messages;         // the first ones alone; 0: all
+    const char *kwargs; // further names and values for the template, a JSON object; NULL: none
+    const char *now;    // "2026-01-02T03:04:05"; NULL: the local time
+    qn_progress_fn *progress; // as in qn_template_opts
+    void *progress_arg;
+} qn_chat_prompt_opts;
+
+// The text of a prompt, as qn_template_render gives it (size may be NULL). The tokens that begin
+// and end texts are the template's own if it came by qn_engine_template, else those of the
+// tokenizer (which may be NULL: none).
+QN_API QN_MUST_CHECK qn_status qn_chat_render(char **text, size_t *size, const qn_chat *chat,
+                                              const qn_template *chat_template,
+                                              const qn_tokenizer *tokenizer,
+                                              const qn_chat_prompt_opts *opts, qn_err *err);
+// Text and ids, as qn_chat_prompt_create gives them.
+QN_API QN_MUST_CHECK qn_status qn_chat_make_prompt(qn_chat_prompt *out, const qn_chat *chat,
+                                                   const qn_template *chat_template,
+                                                   const qn_tokenizer *tokenizer,
+                                                   const qn_chat_prompt_opts *opts, qn_err *err);
+// Whether the template makes another prompt with reasoning than without, for these messages; one
+// that refuses either does. UNKNOWN: it refuses both. opts->reasoning is not looked at; tokenizer
+// as for qn_chat_render.
+typedef enum qn_reasoning_switch {
+    QN_SWITCH_UNKNOWN,
+    QN_SWITCH_NONE,
+    QN_SWITCH_FOUND
+} qn_reasoning_switch;
+QN_API QN_MUST_CHECK qn_status qn_chat_find_switch(qn_reasoning_switch *out, const qn_chat *chat,
+                                                   const qn_template *chat_template,
+                                                   const qn_tokenizer *tokenizer,
+                                                   const qn_chat_prompt_opts *opts, qn_err *err);
+
 // --- parts of an answer --------------------------------------------------------------------------
 
 // What a chat model writes has parts: reasoning, text that is the answer, calls of tools. They are
@@ -307,6 +405,11 @@ typedef struct qn_parts_opts {
 QN_API QN_MUST_CHECK qn_status qn_parts_create(qn_parts **out, const qn_parts_opts *opts,
                                                qn_err *err);
 QN_API void qn_parts_destroy(qn_parts *parts);
+// The options for the answer to a prompt of this chat; they borrow the prompt's text. tokenizer may
+// be NULL.
+QN_API QN_MUST_CHECK qn_status qn_chat_get_parts_opts(qn_parts_opts *out, const qn_chat *chat,
+                                                      const qn_tokenizer *tokenizer,
+                                                      const qn_chat_prompt *prompt, qn_err *err);
 // A further chunk of the answer, to a callback that must not be NULL; `token`: the one that it came
 // with, whose text may be empty because it is special; -1: none.
 QN_API QN_MUST_CHECK qn_status qn_parts_feed(qn_parts *parts, int32_t token, const char *text,

@@ -116,6 +116,7 @@ static struct {
     qn_engine *engine;
     const qn_tokenizer *tokenizer;
     qn_template *template;
+    qn_chat *chat;
     qn_session *session;
     qn_batch *batch;
 } t;
@@ -129,6 +130,8 @@ static int make(void **state) {
         qn_source_open(&t.source, DRAFT, &err),
         qn_engine_open(&t.engine, DRAFT, NULL, &err),
         qn_template_create(&t.template, "x", 1, &err),
+        qn_chat_create(&t.chat, &err),
+        qn_chat_add(t.chat, &QN_INIT(qn_message, .role = "user"), &err),
         qn_session_create(&t.session, t.engine, &QN_INIT(qn_session_opts, .context = 64), &err),
         qn_session_set_prompt(t.session, ids, 3, &err),
         qn_batch_create(&t.batch, t.engine, &QN_INIT(qn_batch_opts, .context = 64), &err),
@@ -144,6 +147,7 @@ static int drop(void **state) {
     (void)state;
     qn_batch_destroy(t.batch);
     qn_session_destroy(t.session);
+    qn_chat_destroy(t.chat);
     qn_template_destroy(t.template);
     qn_engine_close(t.engine);
     qn_source_close(t.source);
@@ -165,6 +169,15 @@ CALL(prompt, qn_chat_prompt p = QN_INIT(qn_chat_prompt);
      const qn_status status = qn_chat_prompt_create(&p, t.template, t.tokenizer, request,
                                                     strlen(request), o, err);
      qn_chat_prompt_deinit(&p); return status;)
+CALL(message, return qn_chat_add(t.chat, o, err);)
+CALL(render_chat, char *text = NULL;
+     const qn_status status = qn_chat_render(&text, NULL, t.chat, t.template, NULL, o, err);
+     qn_free(text); return status;)
+CALL(prompt_chat, qn_chat_prompt p = QN_INIT(qn_chat_prompt);
+     const qn_status status = qn_chat_make_prompt(&p, t.chat, t.template, t.tokenizer, o, err);
+     qn_chat_prompt_deinit(&p); return status;)
+CALL(find_switch, qn_reasoning_switch found;
+     return qn_chat_find_switch(&found, t.chat, t.template, NULL, o, err);)
 CALL(parts, qn_parts *p = NULL; const qn_status status = qn_parts_create(&p, o, err);
      qn_parts_destroy(p); return status;)
 CALL(open_engine, qn_engine *e = NULL; const qn_status status = qn_engine_open(&e, DRAFT, o, err);
@@ -215,6 +228,10 @@ static const struct option_call {
 } option_calls[] = {
 #define ROW(type, call)                                                                            \
     { #type, type##_first_size, sizeof(type), call }
+    ROW(qn_message, message),
+    ROW(qn_chat_prompt_opts, render_chat),
+    ROW(qn_chat_prompt_opts, prompt_chat),
+    ROW(qn_chat_prompt_opts, find_switch),
     ROW(qn_tokenize_opts, tokenize),
     ROW(qn_template_opts, render),
     ROW(qn_template_opts, prompt),
@@ -281,6 +298,9 @@ CALL(get_tensor, return qn_source_tensor_info(out, t.source, 0, err);)
 CALL(get_tokenizer, return qn_tokenizer_get_info(out, t.tokenizer, err);)
 CALL(make_prompt, return qn_chat_prompt_create(out, t.template, t.tokenizer, request,
                                                strlen(request), NULL, err);)
+CALL(get_message, return qn_chat_get(out, t.chat, 0, err);)
+CALL(get_parts, qn_chat_prompt p = QN_INIT(qn_chat_prompt);
+     return qn_chat_get_parts_opts(out, t.chat, t.tokenizer, &p, err);)
 CALL(get_engine, return qn_engine_get_info(out, t.engine, err);)
 CALL(get_memory, return qn_engine_memory(out, t.engine, 64, 0, err);)
 CALL(get_cost, return qn_engine_cost(out, t.engine, &QN_INIT(qn_step_size, .rows = 1), err);)
@@ -314,6 +334,8 @@ static const struct result_call {
     ROW(qn_tensor_info, get_tensor, NULL),
     ROW(qn_tokenizer_info, get_tokenizer, NULL),
     ROW(qn_chat_prompt, make_prompt, free_prompt),
+    ROW(qn_message, get_message, NULL),
+    ROW(qn_parts_opts, get_parts, NULL),
     ROW(qn_engine_info, get_engine, NULL),
     ROW(qn_memory, get_memory, NULL),
     ROW(qn_cost, get_cost, NULL),

@@ -13,6 +13,7 @@ typedef struct things {
     qn_decoder *decoder;
     qn_template *template;
     qn_parts *parts;
+    qn_chat *chat;
     qn_session *session;
     qn_snapshot *snapshot;
     qn_grammar *grammar;
@@ -29,6 +30,7 @@ static int make(void **state) {
         qn_decoder_create(&t.decoder, t.tokenizer = qn_engine_tokenizer(t.engine), &err),
         qn_template_create(&t.template, "x", 1, &err),
         qn_parts_create(&t.parts, NULL, &err),
+        qn_chat_create(&t.chat, &err),
         qn_session_create(&t.session, t.engine, &QN_INIT(qn_session_opts, .context = 64), &err),
         qn_session_set_prompt(t.session, ids, 3, &err),
         qn_session_checkpoint(&t.snapshot, t.session, &err),
@@ -48,6 +50,7 @@ static int drop(void **state) {
     qn_grammar_destroy(t->grammar);
     qn_snapshot_destroy(t->snapshot);
     qn_session_destroy(t->session);
+    qn_chat_destroy(t->chat);
     qn_parts_destroy(t->parts);
     qn_template_destroy(t->template);
     qn_decoder_destroy(t->decoder);
@@ -149,6 +152,43 @@ static void files_tokenizers_and_templates_refuse_null(void **state) {
     REFUSES(qn_parts_feed, "parts", NULL, -1, "a", 1, NULL, NULL);
     REFUSES(qn_parts_feed, "fn", t->parts, -1, "a", 1, NULL, NULL);
     REFUSES(qn_parts_finish, "parts", NULL, NULL, NULL);
+}
+
+static void conversations_refuse_null(void **state) {
+    const things *t = *state;
+    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
+    qn_message message = QN_INIT(qn_message, .role = "user");
+    qn_parts_opts parts = QN_INIT(qn_parts_opts);
+    qn_reasoning_switch found;
+    qn_template *template;
+    char *text;
+    REFUSES(qn_template_create_builtin, "out", NULL, "chatml");
+    REFUSES(qn_template_create_builtin, "name", &template, NULL);
+    REFUSES_TOO(qn_chat_create, NULL);
+    REFUSES(qn_chat_add, "chat", NULL, &message);
+    REFUSES(qn_chat_add, "message", t->chat, NULL);
+    REFUSES(qn_chat_get, "out", NULL, t->chat, 0);
+    REFUSES(qn_chat_get, "chat", &message, NULL, 0);
+    REFUSES(qn_chat_truncate, "chat", NULL, 0);
+    REFUSES(qn_chat_set_system, "chat", NULL, NULL);
+    REFUSES(qn_chat_set_messages, "chat", NULL, "[]", 2, NULL);
+    REFUSES(qn_chat_set_messages, "json", t->chat, NULL, 0, NULL);
+    REFUSES(qn_chat_print_messages, "json", NULL, t->chat);
+    REFUSES(qn_chat_print_messages, "chat", &text, NULL);
+    REFUSES(qn_chat_set_tools, "chat", NULL, NULL, 0, NULL);
+    REFUSES(qn_chat_render, "text", NULL, NULL, t->chat, t->template, NULL, NULL);
+    REFUSES(qn_chat_render, "chat", &text, NULL, NULL, t->template, NULL, NULL);
+    REFUSES(qn_chat_render, "chat_template", &text, NULL, t->chat, NULL, NULL, NULL);
+    REFUSES(qn_chat_make_prompt, "out", NULL, t->chat, t->template, t->tokenizer, NULL);
+    REFUSES(qn_chat_make_prompt, "chat", &prompt, NULL, t->template, t->tokenizer, NULL);
+    REFUSES(qn_chat_make_prompt, "chat_template", &prompt, t->chat, NULL, t->tokenizer, NULL);
+    REFUSES(qn_chat_make_prompt, "tokenizer", &prompt, t->chat, t->template, NULL, NULL);
+    REFUSES(qn_chat_find_switch, "out", NULL, t->chat, t->template, NULL, NULL);
+    REFUSES(qn_chat_find_switch, "chat", &found, NULL, t->template, NULL, NULL);
+    REFUSES(qn_chat_find_switch, "chat_template", &found, t->chat, NULL, NULL, NULL);
+    REFUSES(qn_chat_get_parts_opts, "out", NULL, t->chat, NULL, &prompt);
+    REFUSES(qn_chat_get_parts_opts, "chat", &parts, NULL, NULL, &prompt);
+    REFUSES(qn_chat_get_parts_opts, "prompt", &parts, t->chat, NULL, NULL);
 }
 
 static void engines_refuse_null(void **state) {
@@ -329,6 +369,7 @@ static void nothing_can_be_released(void **state) {
     qn_template_destroy(NULL);
     qn_chat_prompt_deinit(NULL);
     qn_parts_destroy(NULL);
+    qn_chat_destroy(NULL);
     qn_engine_close(NULL);
     qn_logits_deinit(NULL);
     qn_session_destroy(NULL);
@@ -341,6 +382,7 @@ static void nothing_can_be_released(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_tokenizers_and_templates_refuse_null),
+        cmocka_unit_test(conversations_refuse_null),
         cmocka_unit_test(engines_refuse_null),
         cmocka_unit_test(sessions_refuse_null),
         cmocka_unit_test(generations_and_files_refuse_null),

@@ -202,6 +202,41 @@ static qn_status use_answer(const qn_tokenizer *tokenizer, const char *prompt, q
     return status;
 }
 
+// The same by way of a conversation.
+static qn_status use_conversation(const qn_template *template, const qn_tokenizer *tokenizer,
+                                  qn_err *err) {
+    static const char tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]";
+    const qn_tool_call call = {"f", "{\"a\": [1, 2]}"};
+    const qn_message messages[] = {QN_INIT(qn_message, .role = "user", .text = "a", .text_size = 1),
+                                   QN_INIT(qn_message, .role = "assistant", .text = "b",
+                                           .text_size = 1, .reasoning = "c", .reasoning_size = 1,
+                                           .calls = &call, .n_calls = 1)};
+    const qn_chat_prompt_opts opts =
+        QN_INIT(qn_chat_prompt_opts, .reasoning = QN_REASONING_ON, .kwargs = "{\"x\": 1}");
+    qn_chat *chat = NULL;
+    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
+    qn_reasoning_switch found;
+    char *json = NULL;
+    qn_status status = QN_OK;
+    QN_TRY(qn_chat_create(&chat, err));
+    QN_TRY_TO(done, qn_chat_set_system(chat, "s", err));
+    QN_TRY_TO(done, qn_chat_set_tools(chat, tools, strlen(tools), NULL, err));
+    for (size_t i = 0; i < 2; i++) {
+        QN_TRY_TO(done, qn_chat_add(chat, &messages[i], err));
+        assert_int_equal(qn_chat_n_messages(chat), 2 + i);
+    }
+    QN_TRY_TO(done, qn_chat_print_messages(&json, chat, err));
+    QN_TRY_TO(done, qn_chat_set_messages(chat, json, strlen(json), NULL, err));
+    QN_TRY_TO(done, qn_chat_find_switch(&found, chat, template, tokenizer, &opts, err));
+    status = qn_chat_make_prompt(&prompt, chat, template, tokenizer, &opts, err);
+
+done:
+    qn_free(json);
+    qn_chat_prompt_deinit(&prompt);
+    qn_chat_destroy(chat);
+    return status;
+}
+
 // From messages to the parts of an answer.
 static qn_status use_chat(const char *path, qn_err *err) {
     static const char request[] =
@@ -216,6 +251,7 @@ static qn_status use_chat(const char *path, qn_err *err) {
         status = qn_chat_prompt_create(&prompt, template, tokenizer, request, strlen(request), NULL,
                                        err);
     if (!status) status = use_answer(tokenizer, prompt.text, err);
+    if (!status) status = use_conversation(template, tokenizer, err);
     qn_chat_prompt_deinit(&prompt);
     qn_template_destroy(template);
     qn_tokenizer_close(tokenizer);

@@ -175,5 +175,7 @@ qn_status qn_engine_template(qn_template **out, const qn_engine *engine, const c
                              qn_err *err) {
     QN_NEED(out, err);
     QN_NEED(engine, err);
-    return open_source(out, engine->source, name, err);
+    QN_TRY(open_source(out, engine->source, name, err));
+    qn_template_own_ends(*out);
+    return QN_OK;
 }

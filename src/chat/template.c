@@ -11,6 +11,7 @@ struct qn_template {
     qn_arena arena;
     qn_tree *tree;
     qn_val bos, eos; // QN_VAL_ABSENT: none
+    bool has_own_ends;
 };
 
 qn_status qn_template_create(qn_template **out, const char *text, size_t size, qn_err *err) {
@@ -47,6 +48,10 @@ qn_status qn_template_set_ends(qn_template *template, const qn_str *bos, const q
     QN_TRY(set_end(&template->bos, template, bos, err));
     return set_end(&template->eos, template, eos, err);
 }
+
+void qn_template_own_ends(qn_template *template) { template->has_own_ends = true; }
+
+bool qn_template_has_own_ends(const qn_template *template) { return template->has_own_ends; }
 
 // --- JSON to values ------------------------------------------------------------------------------
 

@@ -39,6 +39,9 @@ extern const qn_chat_limits qn_chat_default_limits;
 // Sets what `bos_token` and `eos_token` are where a request has none; NULL: nothing.
 QN_MUST_CHECK qn_status qn_template_set_ends(qn_template *template, const qn_str *bos,
                                              const qn_str *eos, qn_err *err);
+// They are those of the model that the template is used with, whatever its tokenizer says.
+void qn_template_own_ends(qn_template *template);
+bool qn_template_has_own_ends(const qn_template *template);
 // qn_template_render with other limits than the default ones.
 QN_MUST_CHECK qn_status qn_template_render_within(char **text, size_t *size,
                                                   const qn_template *template, const char *request,

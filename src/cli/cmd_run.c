@@ -6,6 +6,7 @@
 
 #include "core/file.h"
 #include "core/mem.h"
+#include "core/utf8.h"
 
 #include <string.h>
 #include <sys/stat.h>

@@ -54,8 +54,8 @@ static qn_status stop(conversation *c, const char *rest, qn_err *err) {
 }
 
 static qn_status forget(conversation *c, const char *rest, qn_err *err) {
-    (void)rest, (void)err;
-    qn_talk_reset(c->talk);
+    (void)rest;
+    QN_TRY(qn_talk_reset(c->talk, err));
     qn_print_dim("forgotten");
     return keep_session(c, err);
 }
@@ -114,7 +114,7 @@ static qn_status save(conversation *c, const char *rest, qn_err *err) {
     qn_status status = read_name(&path, "/save", rest, err);
     if (!status) status = qn_saved_write(c->talk, path.data, err);
     qn_buf_deinit(&path);
-    if (!status) qn_print_dim("saved: %zu messages", json_array_size(c->talk->messages));
+    if (!status) qn_print_dim("saved: %zu messages", qn_chat_n_messages(c->talk->chat));
     return status;
 }
 
@@ -124,7 +124,7 @@ static qn_status load(conversation *c, const char *rest, qn_err *err) {
     if (!status) status = qn_saved_read(c->talk, path.data, err);
     qn_buf_deinit(&path);
     if (status) return status;
-    qn_print_dim("loaded: %zu messages", json_array_size(c->talk->messages));
+    qn_print_dim("loaded: %zu messages", qn_chat_n_messages(c->talk->chat));
     return keep_session(c, err);
 }
 

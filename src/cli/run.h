@@ -30,8 +30,6 @@ typedef struct qn_run_args {
     qn_engine_args engine;
 } qn_run_args;
 
-enum { QN_REASONING_ON = 1, QN_REASONING_OFF };
-
 // Settings that do not go together, wherever they came from.
 QN_MUST_CHECK qn_status qn_run_args_check(const qn_run_args *args, qn_err *err);
 // The i-th option that fills qn_live_args or qn_sampling_args; NULL behind the last.

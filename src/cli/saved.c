@@ -157,9 +157,25 @@ static qn_status check_session(const qn_buf *text, const json_t *root, qn_err *e
     return is_same ? QN_OK : QN_FAIL(err, STATE, "a session: what was written reads differently");
 }
 
+// The messages as values.
+static qn_status messages_json(json_t **out, const qn_talk *t, qn_err *err) {
+    char *text = NULL;
+    QN_TRY(qn_chat_print_messages(&text, t->chat, err));
+    const qn_status status =
+        qn_json_parse(out, text, strlen(text), false, "the messages of a session", err);
+    qn_free(text);
+    return status;
+}
+
 qn_status qn_saved_print(qn_buf *to, const qn_talk *t, json_t *model, qn_err *err) {
-    json_t *root = json_pack("{s:i, s:o, s:o, s:O}", mark, VERSION, "model", model, "settings",
-                             settings_json(t), "messages", t->messages);
+    json_t *messages = NULL;
+    const qn_status printed = messages_json(&messages, t, err);
+    if (printed) {
+        json_decref(model);
+        return printed;
+    }
+    json_t *root = json_pack("{s:i, s:o, s:o, s:o}", mark, VERSION, "model", model, "settings",
+                             settings_json(t), "messages", messages);
     if (!root) return QN_NOMEM(err, "a session");
     write_session(to, root);
     const qn_status status = to->failed ? QN_NOMEM(err, "a session") : check_session(to, root, err);
@@ -213,10 +229,12 @@ static qn_status take_session(qn_talk *t, const json_t *model, const json_t *roo
     if (settings && !json_is_object(settings))
         return QN_FAIL(err, FORMAT, "%s: \"settings\" is no object", path);
     QN_TRY(take_settings(t, settings, path, err));
-    json_decref(t->messages);
-    t->messages = json_incref(messages);
-    t->completion = 0;
-    return QN_OK;
+    char *text = NULL;
+    QN_TRY(qn_json_print(&text, messages, &(qn_json_form){0}, "a session", err));
+    const qn_status status = qn_chat_set_messages(t->chat, text, strlen(text), path, err);
+    qn_free(text);
+    if (!status) t->completion = 0;
+    return status;
 }
 
 qn_status qn_saved_take(qn_talk *t, const json_t *model, const char *text, size_t size,

@@ -13,98 +13,56 @@
 
 // --- messages ------------------------------------------------------------------------------------
 
-qn_status qn_text_check(const char *what, const char *text, size_t size, qn_err *err) {
-    for (size_t i = 0, n; i < size; i += n) {
-        n = qn_utf8_check(text + i, size - i);
-        if (n == 0)
-            return QN_FAIL(err, ARGUMENT, "%s: no UTF-8 at byte %zu (0x%02x)", what, i,
-                           (unsigned)(unsigned char)text[i]);
-        if (!text[i]) return QN_FAIL(err, ARGUMENT, "%s: a NUL at byte %zu", what, i);
+static bool is_of(const qn_chat *chat, size_t i, const char *role) {
+    qn_message message = QN_INIT(qn_message);
+    return i < qn_chat_n_messages(chat) && !qn_chat_get(&message, chat, i, NULL) &&
+           strcmp(message.role, role) == 0;
+}
+
+const char *qn_talk_system(const qn_talk *t) {
+    qn_message first = QN_INIT(qn_message);
+    if (!is_of(t->chat, 0, "system") || qn_chat_get(&first, t->chat, 0, NULL)) return NULL;
+    return first.text;
+}
+
+qn_status qn_talk_set_system(qn_talk *t, const char *text, qn_err *err) {
+    return qn_chat_set_system(t->chat, text, err);
+}
+
+qn_status qn_talk_reset(qn_talk *t, qn_err *err) {
+    t->completion = 0;
+    return qn_chat_truncate(t->chat, is_of(t->chat, 0, "system") ? 1 : 0, err);
+}
+
+static qn_status calls_of(qn_tool_call *calls, const json_t *list, qn_err *err) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *call = json_array_get(list, i);
+        char *text = NULL;
+        QN_TRY(qn_json_print(&text, json_object_get(call, "arguments"), &(qn_json_form){0},
+                             "a tool call", err));
+        calls[i] = (qn_tool_call){json_string_value(json_object_get(call, "name")), text};
     }
     return QN_OK;
 }
 
-static json_t *new_message(const char *role, const char *text, size_t size) {
-    return json_pack("{s:s, s:s%}", "role", role, "content", text, size);
-}
-
-static bool is_of(const json_t *message, const char *role) {
-    const char *own = json_string_value(json_object_get(message, "role"));
-    return own && strcmp(own, role) == 0;
-}
-
-const char *qn_talk_system(const qn_talk *t) {
-    const json_t *first = json_array_get(t->messages, 0);
-    return is_of(first, "system") ? json_string_value(json_object_get(first, "content")) : NULL;
-}
-
-qn_status qn_talk_set_system(qn_talk *t, const char *text, qn_err *err) {
-    if (text) QN_TRY(qn_text_check("the system message", text, strlen(text), err));
-    if (is_of(json_array_get(t->messages, 0), "system")) json_array_remove(t->messages, 0);
-    if (!text) return QN_OK;
-    json_t *message = new_message("system", text, strlen(text));
-    return json_array_insert_new(t->messages, 0, message) == 0 ? QN_OK : QN_NOMEM(err, "a message");
-}
-
-static void cut_messages(qn_talk *t, size_t n) {
-    while (json_array_size(t->messages) > n)
-        json_array_remove(t->messages, json_array_size(t->messages) - 1);
-}
-
-void qn_talk_reset(qn_talk *t) {
-    cut_messages(t, is_of(json_array_get(t->messages, 0), "system") ? 1 : 0);
-    t->completion = 0;
-}
-
-// Templates want calls as {"type": "function", "function": {...}}.
-static json_t *calls_of(const qn_answer *answer) {
-    json_t *calls = json_array();
-    for (size_t i = 0; i < json_array_size(answer->calls); i++)
-        qn_json_push(&calls, json_pack("{s:s, s:O}", "type", "function", "function",
-                                       json_array_get(answer->calls, i)));
-    return calls;
-}
-
-static qn_status add_answer(qn_talk *t, const qn_answer *answer, qn_err *err) {
-    json_t *message =
-        new_message("assistant", answer->text.data ? answer->text.data : "", answer->text.size);
-    if (answer->reasoning.size)
-        qn_json_put(&message, "reasoning_content",
-                    qn_json_string(answer->reasoning.data, answer->reasoning.size));
-    if (answer->calls) qn_json_put(&message, "tool_calls", calls_of(answer));
-    return json_array_append_new(t->messages, message) == 0 ? QN_OK : QN_NOMEM(err, "a message");
+// In place of all messages after the first n.
+static qn_status add_answer(qn_talk *t, size_t n, const qn_answer *answer, qn_err *err) {
+    const size_t n_calls = json_array_size(answer->calls);
+    qn_tool_call *calls = qn_alloc(n_calls, sizeof *calls);
+    if (!calls) return QN_NOMEM(err, "a message");
+    const qn_message message =
+        QN_INIT(qn_message, .role = "assistant", .text = answer->text.data,
+                .text_size = answer->text.size, .reasoning = answer->reasoning.data,
+                .reasoning_size = answer->reasoning.size, .calls = calls, .n_calls = n_calls);
+    qn_status status = calls_of(calls, answer->calls, err);
+    if (!status) status = qn_chat_truncate(t->chat, n, err);
+    if (!status) status = qn_chat_add(t->chat, &message, err);
+    for (size_t i = 0; i < n_calls; i++) qn_free((void *)(uintptr_t)calls[i].arguments);
+    qn_free(calls);
+    return status;
 }
 
 // --- prompts -------------------------------------------------------------------------------------
-
-static void add_token(json_t **request, const char *name, const qn_tokenizer *tokenizer,
-                      int32_t id) {
-    size_t size = 0;
-    const char *piece = id >= 0 ? qn_tokenizer_piece(tokenizer, id, &size) : NULL;
-    if (piece) qn_json_put(request, name, qn_json_string(piece, size));
-}
-
-// Names that templates know the same thing by.
-static json_t *kwargs_of(int reasoning) {
-    if (!reasoning) return json_object();
-    const int is_on = reasoning == QN_REASONING_ON;
-    return json_pack("{s:b, s:b}", "enable_thinking", is_on, "thinking", is_on);
-}
-
-// Owned (qn_free). `reasoning` is a word of --reasoning.
-static qn_status make_request(char **out, const qn_talk *t, int reasoning, qn_err *err) {
-    const qn_tokenizer_info info = qn_tokenizer_facts(t->tokenizer);
-    json_t *request =
-        json_pack("{s:O, s:o}", "messages", t->messages, "kwargs", kwargs_of(reasoning));
-    if (t->tools) qn_json_put(&request, "tools", json_incref(t->tools));
-    if (!t->has_own_ends) {
-        add_token(&request, "bos_token", t->tokenizer, info.bos);
-        add_token(&request, "eos_token", t->tokenizer, info.eos);
-    }
-    const qn_status status = qn_json_print(out, request, &(qn_json_form){0}, "a prompt", err);
-    json_decref(request);
-    return status;
-}
 
 static qn_status set_ids(qn_talk *t, const int32_t *ids, size_t n, size_t n_mark, qn_err *err) {
     const long long context = (long long)qn_session_context(t->session);
@@ -116,59 +74,34 @@ static qn_status set_ids(qn_talk *t, const int32_t *ids, size_t n, size_t n_mark
     return is_kept && n_mark ? qn_session_mark(t->session, n_mark, err) : QN_OK;
 }
 
-// The text of the prompt (owned: qn_free).
-static qn_status render(char **out, const qn_talk *t, int reasoning, qn_err *err) {
-    char *request = NULL;
-    QN_TRY(make_request(&request, t, reasoning, err));
-    const qn_template_opts opts = QN_INIT(qn_template_opts, .progress = qn_interrupt_progress);
-    const qn_status status =
-        qn_template_render(out, NULL, t->template, request, strlen(request), &opts, err);
-    qn_free(request);
-    return status;
-}
-
-// NULL where the template refuses.
-static qn_status try_render(char **out, const qn_talk *t, int reasoning, qn_err *err) {
-    qn_err why;
-    const qn_status status = render(out, t, reasoning, &why);
-    if (status != QN_MEMORY && status != QN_STOPPED) return QN_OK;
-    *err = why;
-    return status;
-}
-
-// Once: whether the template makes another prompt with reasoning than without; one that refuses
-// either does.
-static qn_status look_for_switch(qn_talk *t, qn_err *err) {
+// Once: whether the template has a switch for reasoning, where one is wanted.
+static qn_status look_for_switch(qn_talk *t, const qn_chat_prompt_opts *opts, qn_err *err) {
     static const char *const words[] = {[QN_REASONING_ON] = "on", [QN_REASONING_OFF] = "off"};
-    if (!t->args->live.reasoning || t->has_looked) return QN_OK;
-    char *on = NULL, *off = NULL;
-    qn_status status = try_render(&on, t, QN_REASONING_ON, err);
-    if (!status) status = try_render(&off, t, QN_REASONING_OFF, err);
-    if (!status) t->has_looked = on || off; // of neither nothing can be told
-    if (!status && on && off && strcmp(on, off) == 0)
+    qn_reasoning_switch found;
+    if (!opts->reasoning || t->has_looked) return QN_OK;
+    QN_TRY(qn_chat_find_switch(&found, t->chat, t->template, t->tokenizer, opts, err));
+    t->has_looked = found != QN_SWITCH_UNKNOWN;
+    if (found == QN_SWITCH_NONE)
         qn_print_line(
             "quern: note: --reasoning %s changes nothing: the chat template has no switch for "
             "reasoning",
-            words[t->args->live.reasoning]);
-    qn_free(on);
-    qn_free(off);
-    return status;
+            words[opts->reasoning]);
+    return QN_OK;
 }
 
-static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, qn_err *err) {
-    QN_TRY(look_for_switch(t, err));
-    char *request = NULL;
-    QN_TRY(make_request(&request, t, t->args->live.reasoning, err));
-    const qn_template_opts opts = QN_INIT(qn_template_opts, .progress = qn_interrupt_progress);
-    const qn_status status =
-        qn_chat_prompt_create(out, t->template, t->tokenizer, request, strlen(request), &opts, err);
-    qn_free(request);
-    if (!status && !out->is_guarded && !t->has_warned) {
+// Of the first n messages.
+static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, size_t n, qn_err *err) {
+    const qn_chat_prompt_opts opts =
+        QN_INIT(qn_chat_prompt_opts, .reasoning = (qn_reasoning)t->args->live.reasoning,
+                .n_messages = n, .progress = qn_interrupt_progress);
+    QN_TRY(look_for_switch(t, &opts, err));
+    QN_TRY(qn_chat_make_prompt(out, t->chat, t->template, t->tokenizer, &opts, err));
+    if (!out->is_guarded && !t->has_warned) {
         qn_print_line("quern: note: the chat template changes the texts of messages; special "
                       "tokens written in them are recognised");
         t->has_warned = true;
     }
-    return status;
+    return QN_OK;
 }
 
 static qn_status set_raw(qn_talk *t, const char *text, size_t size, qn_err *err) {
@@ -278,17 +211,16 @@ static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_parts_opts *par
     return QN_OK;
 }
 
-// Answers the messages as they are.
-static qn_status answer_messages(qn_talk *t, qn_err *err) {
+// Answers the first n messages; others are dropped if that succeeds.
+static qn_status answer_messages(qn_talk *t, size_t n, qn_err *err) {
     qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
-    QN_TRY(make_prompt(&prompt, t, err));
-    const qn_parts_opts parts =
-        QN_INIT(qn_parts_opts, .tokenizer = t->tokenizer, .prompt = prompt.text,
-                .prompt_size = prompt.text_size, .bare_calls = t->tools != NULL);
+    qn_parts_opts parts = QN_INIT(qn_parts_opts);
+    QN_TRY(make_prompt(&prompt, t, n, err));
     qn_answer answer = {0};
-    qn_status status = set_ids(t, prompt.ids, prompt.n, prompt.n_messages, err);
+    qn_status status = qn_chat_get_parts_opts(&parts, t->chat, t->tokenizer, &prompt, err);
+    if (!status) status = set_ids(t, prompt.ids, prompt.n, prompt.n_messages, err);
     if (!status) status = run_answer(&answer, t, &parts, err);
-    if (!status) status = add_answer(t, &answer, err);
+    if (!status) status = add_answer(t, n, &answer, err);
     qn_answer_deinit(&answer);
     qn_chat_prompt_deinit(&prompt);
     return status;
@@ -307,25 +239,21 @@ qn_status qn_talk_ask(qn_talk *t, const char *text, size_t size, qn_err *err) {
     QN_TRY(qn_text_check("the prompt", text, size, err));
     t->completion = 0;
     if (!t->template) return answer_raw(t, text, size, err);
-    const size_t n_before = json_array_size(t->messages);
-    if (json_array_append_new(t->messages, new_message("user", text, size)) != 0)
-        return QN_NOMEM(err, "a message");
-    const qn_status status = answer_messages(t, err);
-    if (status) cut_messages(t, n_before);
-    return status;
+    const size_t n_before = qn_chat_n_messages(t->chat);
+    QN_TRY(qn_chat_add(t->chat,
+                       &QN_INIT(qn_message, .role = "user", .text = text, .text_size = size), err));
+    const qn_status status = answer_messages(t, n_before + 1, err);
+    if (!status) return QN_OK;
+    const qn_status cut = qn_chat_truncate(t->chat, n_before, NULL);
+    return cut ? cut : status;
 }
 
 qn_status qn_talk_again(qn_talk *t, qn_err *err) {
-    const size_t n = json_array_size(t->messages);
-    json_t *last = n ? json_array_get(t->messages, n - 1) : NULL;
-    if (!is_of(last, "assistant")) return QN_FAIL(err, STATE, "there is no answer yet");
-    json_incref(last);
-    cut_messages(t, n - 1);
+    const size_t n = qn_chat_n_messages(t->chat);
+    if (n == 0 || !is_of(t->chat, n - 1, "assistant"))
+        return QN_FAIL(err, STATE, "there is no answer yet");
     t->completion++;
-    const qn_status status = answer_messages(t, err);
-    if (status && json_array_append(t->messages, last) != 0) cut_messages(t, n - 1);
-    json_decref(last);
-    return status;
+    return answer_messages(t, n - 1, err);
 }
 
 // --- opening -------------------------------------------------------------------------------------
@@ -363,38 +291,16 @@ static qn_status open_session(qn_talk *t, qn_err *err) {
     return QN_OK;
 }
 
-// Templates for models that come without one, by the tokens around a message.
-static const struct {
-    const char *name, *open, *close, *text;
-} built_in[] = {
-    {"ChatML", "<|im_start|>", "<|im_end|>",
-     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>"
-     "\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"},
-    {"Gemma's format", "<start_of_turn>", "<end_of_turn>",
-     "{{ bos_token }}{% set ns = namespace(first='') %}{% for message in messages %}"
-     "{% if message.role == 'system' %}{% set ns.first = message.content ~ '\n\n' %}{% else %}"
-     "<start_of_turn>{{ 'model' if message.role == 'assistant' else 'user' }}\n{{ ns.first }}"
-     "{{ message.content }}<end_of_turn>\n{% set ns.first = '' %}{% endif %}{% endfor %}"
-     "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"},
-};
-
-static bool has_token(const qn_tokenizer *tokenizer, const char *piece) {
-    return qn_tokenizer_find(tokenizer, piece, strlen(piece)) >= 0;
-}
-
 // A model without a template that can be used: `why` says what is the matter with it.
 static qn_status choose_template(qn_talk *t, const qn_err *why, qn_err *err) {
-    for (size_t i = 0; i < sizeof built_in / sizeof *built_in; i++) {
-        if (!has_token(t->tokenizer, built_in[i].open) ||
-            !has_token(t->tokenizer, built_in[i].close))
-            continue;
-        const char *text = built_in[i].text;
-        qn_print_line("quern: note: %s; %s is used, which it has the tokens for", why->message,
-                      built_in[i].name);
-        return qn_template_create(&t->template, text, strlen(text), err);
+    const char *name = qn_template_find_builtin(t->tokenizer);
+    if (!name) {
+        qn_print_line("quern: note: %s; the text is fed as it is", why->message);
+        return QN_OK;
     }
-    qn_print_line("quern: note: %s; the text is fed as it is", why->message);
-    return QN_OK;
+    qn_print_line("quern: note: %s; %s is used, which it has the tokens for", why->message,
+                  qn_template_builtin_title(name));
+    return qn_template_create_builtin(&t->template, name, err);
 }
 
 static qn_status open_template(qn_talk *t, qn_err *err) {
@@ -407,7 +313,6 @@ static qn_status open_template(qn_talk *t, qn_err *err) {
     }
     qn_err why;
     const qn_status status = qn_engine_template(&t->template, t->loaded.engine, NULL, &why);
-    t->has_own_ends = !status;
     if (status == QN_MEMORY || status == QN_IO) { // it may well have one
         *err = why;
         return status;
@@ -415,34 +320,13 @@ static qn_status open_template(qn_talk *t, qn_err *err) {
     return status ? choose_template(t, &why, err) : QN_OK;
 }
 
-static const char *kind_of(const json_t *value) {
-    static const char *const names[] = {
-        [JSON_OBJECT] = "an object", [JSON_ARRAY] = "a list",  [JSON_STRING] = "a string",
-        [JSON_INTEGER] = "a number", [JSON_REAL] = "a number", [JSON_TRUE] = "true",
-        [JSON_FALSE] = "false",      [JSON_NULL] = "null"};
-    return names[json_typeof(value)];
-}
-
-// Templates look into tools by name; what else is in them is the template's to say.
-static qn_status check_tools(const json_t *tools, const char *path, qn_err *err) {
-    if (!json_is_array(tools))
-        return QN_FAIL(err, FORMAT, "%s: %s, want a list of tools", path, kind_of(tools));
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *tool = json_array_get(tools, i);
-        if (!json_is_object(tool))
-            return QN_FAIL(err, FORMAT, "%s: tool %zu is %s, want an object", path, i,
-                           kind_of(tool));
-    }
-    return QN_OK;
-}
-
 static qn_status open_tools(qn_talk *t, qn_err *err) {
     qn_buf text = {0};
     const char *path = t->args->tools;
     if (!path) return QN_OK;
     qn_status status = qn_text_read(&text, path, QN_MOST_TOOLS, err);
-    if (!status) status = qn_json_parse(&t->tools, text.data, text.size, false, path, err);
-    if (!status) status = check_tools(t->tools, path, err);
+    if (!status)
+        status = qn_chat_set_tools(t->chat, text.data ? text.data : "", text.size, path, err);
     qn_buf_deinit(&text);
     return status;
 }
@@ -522,8 +406,7 @@ static qn_status open_grammar(qn_talk *t, qn_err *err) {
 
 qn_status qn_talk_open(qn_talk *t, qn_err *err) {
     const qn_open_opts open_opts = {.args = &t->args->engine, .needs_tokenizer = true};
-    t->messages = json_array();
-    if (!t->messages) return QN_NOMEM(err, "messages");
+    QN_TRY(qn_chat_create(&t->chat, err));
     QN_TRY(open_tools(t, err));
     QN_TRY(qn_tracer_init(&t->tracer, &t->args->trace, err));
     QN_TRY(qn_cli_open(&t->loaded, t->path, &open_opts, err));
@@ -553,7 +436,6 @@ void qn_talk_close(qn_talk *t) {
     qn_cli_close(&t->draft_model);
     qn_cli_close(&t->loaded);
     qn_template_destroy(t->template);
-    json_decref(t->messages);
-    json_decref(t->tools);
+    qn_chat_destroy(t->chat);
     qn_tracer_deinit(&t->tracer);
 }

@@ -21,12 +21,10 @@ typedef struct qn_talk {
     const qn_tokenizer *tokenizer; // borrowed
     qn_session *session;
     qn_template *template; // NULL: text is fed as it is, and not remembered
-    bool has_own_ends;     // the template knows the tokens that begin and end texts
     qn_grammar *grammar;   // of answers; NULL: any text
     qn_loaded draft_model; // that guesses ahead
     qn_session *draft;     // NULL: none
-    json_t *messages;      // a list of {"role", "content", ...}
-    json_t *tools;         // that the model is told of; NULL: none
+    qn_chat *chat;         // messages, and the tools that the model is told of
     uint32_t completion;   // how often the last question was answered before
     bool has_warned;       // of a template that changes texts
     bool has_looked;       // whether the template has a switch for reasoning
@@ -41,9 +39,6 @@ typedef struct qn_talk {
 QN_MUST_CHECK qn_status qn_talk_open(qn_talk *talk, qn_err *err);
 void qn_talk_close(qn_talk *talk);
 
-// Text from outside: what is no UTF-8, or has a NUL in it, is refused by its place.
-QN_MUST_CHECK qn_status qn_text_check(const char *what, const char *text, size_t size, qn_err *err);
-
 // A copy of a text that lives as long as the talk; NULL: no memory.
 char *qn_talk_keep(qn_talk *talk, const char *text);
 
@@ -56,7 +51,7 @@ bool qn_talk_is_greedy(const qn_talk *talk);
 QN_MUST_CHECK qn_status qn_talk_set_system(qn_talk *talk, const char *text, qn_err *err);
 const char *qn_talk_system(const qn_talk *talk); // borrowed; NULL: none
 // Forgets all messages but the system's.
-void qn_talk_reset(qn_talk *talk);
+QN_MUST_CHECK qn_status qn_talk_reset(qn_talk *talk, qn_err *err);
 // Asks, prints the answer and remembers both. A question that fails is taken back.
 QN_MUST_CHECK qn_status qn_talk_ask(qn_talk *talk, const char *text, size_t size, qn_err *err);
 // Takes the last answer back and gives another; QN_STATE if there is none.

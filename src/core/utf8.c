@@ -67,3 +67,14 @@ size_t qn_utf8_incomplete_tail(const char *s, size_t n) {
     }
     return 0;
 }
+
+qn_status qn_text_check(const char *what, const char *text, size_t size, qn_err *err) {
+    for (size_t i = 0, n; i < size; i += n) {
+        n = qn_utf8_check(text + i, size - i);
+        if (n == 0)
+            return QN_FAIL(err, ARGUMENT, "%s: no UTF-8 at byte %zu (0x%02x)", what, i,
+                           (unsigned)(unsigned char)text[i]);
+        if (!text[i]) return QN_FAIL(err, ARGUMENT, "%s: a NUL at byte %zu", what, i);
+    }
+    return QN_OK;
+}

@@ -2,9 +2,7 @@
 #ifndef QN_CORE_UTF8_H
 #define QN_CORE_UTF8_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "core/err.h"
 
 // Length (1-4) of the well-formed character at `s`, or 0 if there is none within `n` bytes.
 size_t qn_utf8_check(const char *s, size_t n);
@@ -14,6 +12,8 @@ size_t qn_utf8_decode(const char *s, size_t n, uint32_t *code);
 size_t qn_utf8_encode(uint32_t code, char out[4]);
 // True if all `n` bytes are well-formed characters.
 bool qn_utf8_valid(const char *s, size_t n);
+// Text from outside: what is not UTF-8, or has a NUL in it, is refused by its place.
+QN_MUST_CHECK qn_status qn_text_check(const char *what, const char *text, size_t size, qn_err *err);
 // Number of bytes at the end of `s` that begin a character which is not complete yet (0-3): text to
 // hold back while streaming.
 size_t qn_utf8_incomplete_tail(const char *s, size_t n);
