@@ -3,8 +3,8 @@
 // x 4096 in turn, so that they come from memory. One thread, in CPU time, so that other programs on
 // the machine disturb it little; medians. The share is that of what one thread could do at best: read
 // the weights, or compute, whichever takes longer (8-bit products for all integer weights).
-#include "backends/backend.h"
-#include "backends/limits.h"
+#include "backends/cpu/cpu.h"
+#include "backends/cpu/limits.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,8 +62,8 @@ static qn_packed make_weight(qn_type type) {
     return w;
 }
 
-static const qn_kernel *kernel_of(const qn_backend *backend, qn_op op) {
-    return &backend->kernels[backend->recipes[op].stages[0]];
+static const qn_kernel *kernel_of(const qn_cpu_level *backend, qn_op op) {
+    return &backend->kernels[backend->backend.recipes[op].stages[0]];
 }
 
 static void run(const qn_kernel *kernel, const qn_task *task, void *scratch) {
@@ -105,10 +105,10 @@ static double least_seconds(const qn_limits *limits, double bytes, double ops, b
     return reading > computing ? reading : computing;
 }
 
-static void measure(const qn_backend *backend, const qn_packed *weights, qn_word form, int64_t rows,
-                    const qn_limits *limits) {
-    const int64_t x_bytes = backend->row_bytes(QN_WORD_f32, SIZE);
-    const int64_t panel_bytes = backend->row_bytes(form, SIZE);
+static void measure(const qn_cpu_level *backend, const qn_packed *weights, qn_word form,
+                    int64_t rows, const qn_limits *limits) {
+    const int64_t x_bytes = backend->backend.row_bytes(QN_WORD_f32, SIZE);
+    const int64_t panel_bytes = backend->backend.row_bytes(form, SIZE);
     qn_operand x = {.data = lend(rows * x_bytes), .stride = x_bytes, .parts = 1, .width = SIZE};
     x.form = QN_WORD_f32;
     qn_operand panels = x, out = x;
@@ -126,7 +126,7 @@ static void measure(const qn_backend *backend, const qn_packed *weights, qn_word
     const double bytes = (double)qn_packed_bytes(&weights[0]), size = SIZE;
     const double ops = 2 * size * size * (double)rows;
     const double least = least_seconds(limits, bytes, ops, form == QN_WORD_f32);
-    printf("%s,%s,%s,%d,%.3f,%.2f,%.1f,%.2f\n", backend->level, qn_type_get(weights[0].type)->name,
+    printf("%s,%s,%s,%d,%.3f,%.2f,%.1f,%.2f\n", backend->name, qn_type_get(weights[0].type)->name,
            qn_word_get(form)->name, (int)rows, each * 1e3, bytes / each * 1e-9, ops / each * 1e-9,
            least / each);
     fflush(stdout);
@@ -152,8 +152,8 @@ int main(int argc, char **argv) {
     if (!n_types)
         for (; n_types < 4; n_types++) types[n_types] = usual[n_types];
     if (!n_levels)
-        for (; qn_backend_cpu_level((size_t)n_levels); n_levels++)
-            levels[n_levels] = qn_backend_cpu_level((size_t)n_levels);
+        for (; qn_cpu_level_name((size_t)n_levels); n_levels++)
+            levels[n_levels] = qn_cpu_level_name((size_t)n_levels);
     if (qn_limits_measure(&limits, 1, &err)) stop(&err);
     printf("level,type,form,rows,cpu_ms,weights_GB_per_s,GFLOP_per_s,share_of_limit\n");
     for (int t = 0; t < n_types; t++) {
@@ -162,8 +162,8 @@ int main(int argc, char **argv) {
         for (int i = 0; i < N_WEIGHTS; i++) weights[i] = make_weight(type);
         const bool is_float = type == QN_TYPE_F32 || type == QN_TYPE_F16 || type == QN_TYPE_BF16;
         for (int l = 0; l < n_levels; l++) {
-            const qn_backend *backend;
-            if (qn_backend_cpu(&backend, levels[l], &err)) stop(&err);
+            const qn_cpu_level *backend;
+            if (qn_cpu_level_find(&backend, levels[l], &err)) stop(&err);
             for (int i = 0; i < (is_float ? 1 : 2); i++) {
                 const qn_word form = is_float ? QN_WORD_f32 : i ? QN_WORD_i8_32 : QN_WORD_i12_256;
                 for (size_t r = 0; r < sizeof row_counts / sizeof *row_counts; r++)

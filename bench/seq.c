@@ -3,7 +3,7 @@
 // State lies in several layers that take turns, so that it comes from memory.
 //
 //   bench_seq [LEVEL]   default: the best
-#include "backends/backend.h"
+#include "backends/cpu/cpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 enum { MOST_RUNS = 400, STATE_BYTES = 128 << 20, MOST_ROWS = 64, MOST_DEPTH = 4096 };
 
 typedef struct rig {
-    const qn_backend *backend;
+    const qn_cpu_level *backend;
     qn_attrs attrs;
     qn_task task;
     int32_t pos[4 * MOST_ROWS], row_seg[MOST_ROWS], seg_row[2], seg_past[1], commit[1], zero[1];
@@ -45,7 +45,7 @@ static int compare(const void *a, const void *b) {
 }
 
 // One segment of `rows` rows behind `past`.
-static void rig_open(rig *r, const qn_backend *backend, int32_t rows, int32_t past) {
+static void rig_open(rig *r, const qn_cpu_level *backend, int32_t rows, int32_t past) {
     memset(r, 0, sizeof *r);
     r->backend = backend;
     r->seg_row[1] = r->commit[0] = rows;
@@ -71,7 +71,7 @@ static void rig_open(rig *r, const qn_backend *backend, int32_t rows, int32_t pa
 
 // Rows of numbers around 0; `is_param`: one row.
 static qn_operand numbers(const rig *r, int64_t parts, int64_t width, qn_word form, bool is_param) {
-    const int64_t bytes = parts * r->backend->row_bytes(form, width);
+    const int64_t bytes = parts * r->backend->backend.row_bytes(form, width);
     const int64_t rows = is_param ? 1 : r->task.rows;
     float *data = lend(rows * bytes);
     for (int64_t i = 0; form == QN_WORD_f32 && i < rows * bytes / 4; i++)
@@ -89,7 +89,7 @@ static void give_state(rig *r, int64_t bytes) {
 
 static void rig_run(rig *r, const char *name, const char *what) {
     const qn_kernel *kernel = NULL;
-    for (int i = 0; i < r->backend->n_kernels; i++) {
+    for (int i = 0; i < r->backend->backend.n_kernels; i++) {
         if (strcmp(r->backend->kernels[i].name, name) == 0) kernel = &r->backend->kernels[i];
     }
     if (!kernel) exit(1);
@@ -107,7 +107,7 @@ static void rig_run(rig *r, const char *name, const char *what) {
         total += now() - start;
     }
     qsort(spent, (size_t)n_runs, sizeof *spent, compare);
-    printf("%s,%s,%s,%d,%.2f\n", r->backend->level, name, what, (int)r->task.rows,
+    printf("%s,%s,%s,%d,%.2f\n", r->backend->name, name, what, (int)r->task.rows,
            spent[n_runs / 2] / (double)r->task.rows);
     fflush(stdout);
     for (int i = 0; i < QN_MAX_IN; i++) free(r->task.in[i].data);
@@ -122,8 +122,8 @@ typedef struct heads {
     int32_t heads, kv_heads, size;
 } heads;
 
-static void run_attend(const qn_backend *backend, heads h, qn_type type, int32_t rows, int32_t past,
-                       bool is_warm) {
+static void run_attend(const qn_cpu_level *backend, heads h, qn_type type, int32_t rows,
+                       int32_t past, bool is_warm) {
     rig r;
     char what[80];
     rig_open(&r, backend, rows, past);
@@ -131,7 +131,7 @@ static void run_attend(const qn_backend *backend, heads h, qn_type type, int32_t
     r.attrs.rule = QN_WORD_causal;
     r.cache =
         (qn_cache_view){.type = type, .heads = h.kv_heads, .k_size = h.size, .v_size = h.size};
-    r.cache.page_bytes = backend->cache_bytes(type, h.kv_heads, h.size, h.size);
+    r.cache.page_bytes = backend->backend.cache_bytes(type, h.kv_heads, h.size, h.size);
     r.task.in[0] = numbers(&r, h.heads, h.size, QN_WORD_f32, false);
     r.task.out[0] = numbers(&r, h.heads, h.size, QN_WORD_f32, false);
     give_state(&r, r.cache.page_bytes * ((past + rows - 1) / QN_PAGE_ROWS + 1));
@@ -149,7 +149,7 @@ static void run_attend(const qn_backend *backend, heads h, qn_type type, int32_t
     rig_run(&r, "attend", what);
 }
 
-static void run_write(const qn_backend *backend, heads h, qn_type type, int32_t rows) {
+static void run_write(const qn_cpu_level *backend, heads h, qn_type type, int32_t rows) {
     rig r;
     char what[80];
     rig_open(&r, backend, rows, 100);
@@ -158,7 +158,7 @@ static void run_write(const qn_backend *backend, heads h, qn_type type, int32_t 
     r.attrs.eps = 1e-6f;
     r.cache =
         (qn_cache_view){.type = type, .heads = h.kv_heads, .k_size = h.size, .v_size = h.size};
-    r.cache.page_bytes = backend->cache_bytes(type, h.kv_heads, h.size, h.size);
+    r.cache.page_bytes = backend->backend.cache_bytes(type, h.kv_heads, h.size, h.size);
     r.task.in[1] = numbers(&r, h.kv_heads, h.size, QN_WORD_f32, false);
     r.task.in[2] = numbers(&r, h.kv_heads, h.size, QN_WORD_f32, false);
     r.task.in[4] = numbers(&r, 2, h.size / 2, QN_WORD_f32, false);
@@ -168,7 +168,7 @@ static void run_write(const qn_backend *backend, heads h, qn_type type, int32_t 
     rig_run(&r, "rotate_write", what);
 }
 
-static void run_delta(const qn_backend *backend, heads h, int32_t rows) {
+static void run_delta(const qn_cpu_level *backend, heads h, int32_t rows) {
     rig r;
     char what[80];
     rig_open(&r, backend, rows, 100);
@@ -185,7 +185,7 @@ static void run_delta(const qn_backend *backend, heads h, int32_t rows) {
     rig_run(&r, "delta", what);
 }
 
-static void run_conv(const qn_backend *backend, int64_t channels, int32_t rows) {
+static void run_conv(const qn_cpu_level *backend, int64_t channels, int32_t rows) {
     rig r;
     char what[80];
     rig_open(&r, backend, rows, 100);
@@ -199,7 +199,7 @@ static void run_conv(const qn_backend *backend, int64_t channels, int32_t rows) 
 }
 
 // x, a weight or another x, and results as wide as x.
-static void run_rows(const qn_backend *backend, const char *name, int64_t parts, int64_t width,
+static void run_rows(const qn_cpu_level *backend, const char *name, int64_t parts, int64_t width,
                      qn_word form, int n_in, int32_t rows) {
     rig r;
     char what[80];
@@ -223,8 +223,8 @@ int main(int argc, char **argv) {
     static const qn_word forms[] = {QN_WORD_i12_256, QN_WORD_i8_32};
     static const char *const maps[] = {"silu", "gelu", "sigmoid", "softplus", "softcap"};
     qn_err err;
-    const qn_backend *backend;
-    if (qn_backend_cpu(&backend, argc > 1 ? argv[1] : NULL, &err)) {
+    const qn_cpu_level *backend;
+    if (qn_cpu_level_find(&backend, argc > 1 ? argv[1] : NULL, &err)) {
         fprintf(stderr, "bench_seq: %s\n", err.message);
         return 1;
     }

@@ -475,6 +475,9 @@ typedef struct qn_engine_opts {
     void *log_arg;
     qn_progress_fn *progress; // NULL: none
     void *progress_arg;
+    // Where the model runs: "cpu", "cpu:avx2", "ref"; several with commas share the layers, in this
+    // order. NULL: the best of this machine. Changes no result.
+    const char *device;
 } qn_engine_opts;
 
 typedef struct qn_engine_info {
@@ -486,7 +489,7 @@ typedef struct qn_engine_info {
     int64_t n_parameters; // weights used by the graph, tied ones counted once
     int64_t weight_bytes; // as loaded
     int n_threads;
-    const char *level;      // borrowed: "avx512", ...; of the kernels
+    const char *device;     // borrowed: "cpu:avx512", ...; several with commas
     const char *cache_type; // borrowed: "f16", ...
     const char *profile; // borrowed: path of the profile file that was applied; "" if there is none
     int64_t cached_bytes; // of the weights, that came ready from the cache folder
@@ -509,6 +512,11 @@ QN_API const qn_tokenizer *qn_engine_tokenizer(const qn_engine *engine);
 // be NULL.
 QN_API QN_MUST_CHECK qn_status qn_engine_template(qn_template **out, const qn_engine *engine,
                                                   const char *name, qn_err *err);
+
+// The devices of this machine: names for qn_engine_opts, and a line about each; NULL after the last.
+// Constants. The first is the default.
+QN_API const char *qn_device_name(size_t i);
+QN_API const char *qn_device_about(size_t i);
 
 typedef enum qn_graph_form { QN_GRAPH_TEXT, QN_GRAPH_SVG } qn_graph_form;
 // `high` is what the model's family wrote, `mid` what the passes made of it, `low` the plan: kernel

@@ -7,6 +7,7 @@
 
 #include "format_files.h"
 
+#include "backends/cpu/pack.h"
 #include "core/file.h"
 #include "core/mem.h"
 #include "runtime/cache_folder.h"
@@ -23,6 +24,7 @@ static const char k256_path[] = TEST_DATA "/k256/qwen3/qwen3-Q4_K_M.gguf";
 typedef struct subject {
     qn_source *source;
     qn_model *model;
+    qn_device *device;
     qn_plan plan;
     unsigned char **want; // of each param, as packed from the whole weight at once
     size_t *want_bytes;
@@ -43,7 +45,10 @@ static inline const qn_weight *weight_of(const subject *s, size_t i) {
 static inline void add_param(qn_plan *plan, const qn_weight *w) {
     const size_t i = plan->n_leaves[QN_PLACE_PARAM]++;
     plan->leaves[QN_PLACE_PARAM][i] =
-        (qn_plan_leaf){.name = w->name, .type = w->type, .shape = w->shape};
+        (qn_plan_leaf){.name = w->name,
+                       .type = w->type,
+                       .layout = is_tiled(w) ? QN_WORD_tiles : QN_WORD_rows,
+                       .shape = w->shape};
     qn_plan_call *call = &plan->calls[plan->n_calls++];
     *call = (qn_plan_call){.kernel = "k",
                            .op = is_tiled(w) ? QN_OP_MATMUL : QN_OP_RMS_NORM,
@@ -79,6 +84,7 @@ static inline void expect(subject *s, size_t i, const qn_weight *w) {
 static inline subject open_subject(const char *path, const char *only) {
     qn_err err = {0};
     subject s = {0};
+    ASSERT_OK(qn_device_open(&s.device, "cpu", NULL, &err));
     ASSERT_OK(qn_source_open(&s.source, path, &err));
     ASSERT_OK(qn_model_create(&s.model, s.source, &err));
     ASSERT_OK(qn_weights_load(&s.model->weights, s.source, &(qn_load_opts){0}, &err));
@@ -104,6 +110,7 @@ static inline void close_subject(subject *s) {
     qn_plan_deinit(&s->plan);
     qn_model_destroy(s->model);
     qn_source_close(s->source);
+    qn_device_close(s->device);
 }
 
 // True if all weights are what they must be.
@@ -111,11 +118,8 @@ static inline bool is_right(const subject *s, const qn_packs *packs) {
     int64_t bytes = 0;
     for (size_t i = 0; i < s->plan.n_calls; i++) {
         const qn_weight *w = weight_of(s, i);
-        const qn_packed *p = qn_packs_packed(packs, w->name);
-        const float *rows = qn_packs_rows(packs, w->name);
-        if (!p == is_tiled(w) || !rows != is_tiled(w)) return false;
-        const void *data = p ? (const void *)p->data : rows;
-        if ((uintptr_t)data % QN_PACK_ALIGN) return false;
+        const void *data = qn_packs_find(packs, w->name);
+        if (!data || (uintptr_t)data % QN_PACK_ALIGN) return false;
         if (memcmp(data, s->want[i], s->want_bytes[i]) != 0) return false;
         bytes += (int64_t)s->want_bytes[i];
     }
@@ -137,7 +141,11 @@ static inline void hear(void *arg, qn_log_level level, const char *message) {
 }
 
 static inline qn_packs_opts opts_of(const subject *s, const qn_disk *disk) {
-    return (qn_packs_opts){.model = s->model, .source = s->source, .plan = &s->plan, .disk = disk};
+    return (qn_packs_opts){.model = s->model,
+                           .source = s->source,
+                           .plan = &s->plan,
+                           .device = s->device,
+                           .disk = disk};
 }
 
 // None if the folder must not be used. Close it.

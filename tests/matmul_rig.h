@@ -97,11 +97,11 @@ static inline void free_weight(weight *w) {
 
 // --- running an op ---
 
-static inline const qn_backend *level(size_t i) {
-    const qn_backend *backend = NULL;
-    const char *name = qn_backend_cpu_level(i);
+static inline const qn_cpu_level *level(size_t i) {
+    const qn_cpu_level *backend = NULL;
+    const char *name = qn_cpu_level_name(i);
     qn_err err;
-    if (name) ASSERT_OK(qn_backend_cpu(&backend, name, &err));
+    if (name) ASSERT_OK(qn_cpu_level_find(&backend, name, &err));
     return backend;
 }
 
@@ -134,9 +134,9 @@ static inline void fill_rows(const qn_operand *x, int64_t rows, uint64_t seed) {
 
 // Runs all stages; pieces forwards or backwards, as no order is promised. More pieces than the step
 // has rows for are asked, as a plan for more rows would.
-static inline void run_op(const qn_backend *backend, qn_op op, const qn_task *task,
+static inline void run_op(const qn_cpu_level *backend, qn_op op, const qn_task *task,
                           bool backwards) {
-    const qn_recipe *recipe = &backend->recipes[op];
+    const qn_recipe *recipe = &backend->backend.recipes[op];
     assert_true(recipe->n_stages > 0);
     for (int s = 0; s < recipe->n_stages; s++) {
         const qn_kernel *kernel = &backend->kernels[recipe->stages[s]];
@@ -155,7 +155,7 @@ static inline void run_op(const qn_backend *backend, qn_op op, const qn_task *ta
     }
 }
 
-static inline qn_operand packed_rows(const qn_backend *backend, const qn_operand *x, int64_t rows,
+static inline qn_operand packed_rows(const qn_cpu_level *backend, const qn_operand *x, int64_t rows,
                                      qn_word form) {
     qn_operand panels = make_rows(rows, x->parts, x->width, form);
     const qn_task task = {.in = {*x}, .out = {panels}, .rows = rows};
@@ -202,7 +202,7 @@ static inline const kind *kind_of(qn_type type) {
     return NULL;
 }
 
-static inline qn_operand matmul(const qn_backend *backend, const qn_operand *x, const weight *w,
+static inline qn_operand matmul(const qn_cpu_level *backend, const qn_operand *x, const weight *w,
                                 int64_t rows) {
     qn_operand out = make_rows(rows, x->parts, w->packed.n_out, QN_WORD_f32);
     const qn_task task = {.in = {*x, weight_operand(w)}, .out = {out}, .rows = rows};

@@ -23,7 +23,7 @@ awk -v to="$work/cases/" '
 
 normal() {
     sed -e 's/ in [0-9.]* s/ in T s/' -e 's|([0-9]* MiB/s)|(S)|' -e '/\.plan$/d' -e '/ origin$/d' \
-        -e 's/-[0-9a-f]\{16\}\.packs/-HASH.packs/' "$1"
+        -e 's/-[0-9a-f]\{16\}\.cpu\.packs/-HASH.cpu.packs/' "$1"
 }
 
 run=0

@@ -91,10 +91,10 @@ static qn_operand shape_operand(const task_call *call, int32_t value) {
 
 static int64_t operand_bytes(const qn_operand *x) {
     if (x->form == QN_WORD_f32) return x->parts * x->width * (int64_t)sizeof(float);
-    const qn_backend *any;
+    const qn_cpu_level *any;
     qn_err err;
-    ASSERT_OK(qn_backend_cpu(&any, NULL, &err));
-    return x->parts * any->row_bytes(x->form, x->width);
+    ASSERT_OK(qn_cpu_level_find(&any, NULL, &err));
+    return x->parts * any->backend.row_bytes(x->form, x->width);
 }
 
 int64_t task_row_bytes(const task_call *call, int32_t value) {
@@ -171,9 +171,9 @@ static void run_kernel(const qn_kernel *kernel, const qn_task *task, int order) 
     free(scratch);
 }
 
-void task_run(void *outs[QN_MAX_OUT], const task_call *call, const qn_backend *backend) {
+void task_run(void *outs[QN_MAX_OUT], const task_call *call, const qn_cpu_level *backend) {
     const qn_node *node = call->node;
-    const qn_recipe *recipe = &backend->recipes[node->op];
+    const qn_recipe *recipe = &backend->backend.recipes[node->op];
     assert_true(recipe->n_stages > 0);
     frame in[QN_MAX_IN] = {0}, out[QN_MAX_OUT] = {0}, temp[QN_MAX_TEMPS] = {0};
     qn_task task = {.attrs = &node->attrs,
@@ -188,8 +188,13 @@ void task_run(void *outs[QN_MAX_OUT], const task_call *call, const qn_backend *b
         task.rows = task_rows(call, node->out[i]);
         frame_open(&out[i], &task.out[i], task.rows);
     }
-    const int n_temps = recipe->temps ? recipe->temps(task.temp, call->graph, node) : 0;
-    for (int i = 0; i < n_temps; i++) frame_open(&temp[i], &task.temp[i], task.rows);
+    qn_plan_arg temps[QN_MAX_TEMPS] = {{0}};
+    const int n_temps = recipe->temps ? recipe->temps(temps, call->graph, node) : 0;
+    for (int i = 0; i < n_temps; i++) {
+        task.temp[i] =
+            (qn_operand){.parts = temps[i].parts, .width = temps[i].width, .form = temps[i].form};
+        frame_open(&temp[i], &task.temp[i], task.rows);
+    }
     for (int i = 0; i < recipe->n_stages; i++)
         run_kernel(&backend->kernels[recipe->stages[i]], &task, call->order);
     for (int i = 0; i < QN_MAX_OUT; i++) {

@@ -3,7 +3,7 @@
 #ifndef QN_TESTS_TASK_H
 #define QN_TESTS_TASK_H
 
-#include "backends/backend.h"
+#include "backends/cpu/cpu.h"
 
 enum { TASK_ROWS = 1200, TASK_SEGS = 4, TASK_PAGES = 24 }; // pages per slot
 
@@ -36,7 +36,7 @@ typedef struct task_call {
 
 // All stages of the op's recipe. outs[i] gets the dense rows of result i (NULL where it is no
 // tensor); release with qn_free. Fails the test when a kernel writes outside its results.
-void task_run(void *outs[QN_MAX_OUT], const task_call *call, const qn_backend *backend);
+void task_run(void *outs[QN_MAX_OUT], const task_call *call, const qn_cpu_level *backend);
 
 // Bytes of one row of a result or input of the node, and how many rows it has in the step.
 int64_t task_row_bytes(const task_call *call, int32_t value);

@@ -485,7 +485,7 @@ static void a_shift_forgets_the_middle(void **state) {
                     .sample = &QN_INIT(qn_sample_opts, .temperature = 0.9f, .seed = 8,
                                        .biases = biases, .n_biases = forbid_ends(biases, 16, &t)),
                     .max_tokens = 120, .shift = true, .keep = 10);
-        if (t.engine->prefill.n_leaves[QN_PLACE_STATE]) {
+        if (qn_engine_is_recurrent(t.engine)) {
             qn_generation *g;
             ASSERT_OK(qn_session_set_prompt(t.session, ids, N_IDS, &err));
             ASSERT_FAILS(qn_generation_create(&g, t.session, &opts, &err), QN_UNSUPPORTED,

@@ -34,7 +34,7 @@ static void project_is_matmuls(void **state) {
 }
 
 // act(gate) * up over dense rows.
-static qn_operand gate(const qn_backend *backend, const qn_operand *a, const qn_operand *b,
+static qn_operand gate(const qn_cpu_level *backend, const qn_operand *a, const qn_operand *b,
                        int64_t rows, qn_word act) {
     qn_operand acted = make_rows(rows, a->parts, a->width, QN_WORD_f32);
     qn_operand out = make_rows(rows, a->parts, a->width, QN_WORD_f32);
@@ -56,7 +56,7 @@ static void gated_is_its_parts(void **state) {
         qn_operand x = make_rows(rows, 1, n_in, QN_WORD_f32);
         fill_rows(&x, rows, 1);
         for (size_t i = 0; level(i / 2); i++) {
-            const qn_backend *backend = level(i / 2);
+            const qn_cpu_level *backend = level(i / 2);
             const qn_attrs attrs = {.act = i % 2 ? QN_WORD_gelu : QN_WORD_silu};
             qn_operand panels = packed_rows(backend, &x, rows, QN_WORD_i8_32);
             qn_operand out = make_rows(rows, 1, n_out, QN_WORD_f32);
@@ -68,7 +68,7 @@ static void gated_is_its_parts(void **state) {
             qn_operand a = matmul(backend, &panels, &w[0], rows);
             qn_operand b = matmul(backend, &panels, &w[1], rows);
             qn_operand want = gate(backend, &a, &b, rows, attrs.act);
-            same_rows(&want, &out, rows, backend->level);
+            same_rows(&want, &out, rows, backend->name);
             free(panels.data);
             free(out.data);
             free(a.data);
@@ -82,7 +82,7 @@ static void gated_is_its_parts(void **state) {
 }
 
 // Grouped matmul by plain ones: expert e alone, as a weight of its own.
-static qn_operand slow_grouped(const qn_backend *backend, const qn_operand *x, const weight *w,
+static qn_operand slow_grouped(const qn_cpu_level *backend, const qn_operand *x, const weight *w,
                                const qn_operand *ids, int64_t rows) {
     qn_operand out = make_rows(rows, ids->width, w->packed.n_out, QN_WORD_f32);
     const int64_t part_bytes = x->form == QN_WORD_f32 ? x->width * (int64_t)sizeof(float)
@@ -120,7 +120,7 @@ static void grouped_is_matmuls(void **state) {
     for (int64_t rows = 1; rows <= MOST_ROWS; rows += 69) {
         qn_operand ids = choose(rows);
         for (size_t i = 0; level(i / 2); i++) {
-            const qn_backend *backend = level(i / 2);
+            const qn_cpu_level *backend = level(i / 2);
             qn_operand x = make_rows(rows, i % 2 ? TOP : 1, 96, QN_WORD_f32);
             fill_rows(&x, rows, 3);
             qn_operand panels = packed_rows(backend, &x, rows, QN_WORD_i12_256);
@@ -129,7 +129,7 @@ static void grouped_is_matmuls(void **state) {
                 .in = {panels, weight_operand(&w), ids}, .out = {out}, .rows = rows};
             run_op(backend, QN_OP_GROUPED_MATMUL, &task, true);
             qn_operand want = slow_grouped(backend, &panels, &w, &ids, rows);
-            same_rows(&want, &out, rows, backend->level);
+            same_rows(&want, &out, rows, backend->name);
             free(x.data);
             free(panels.data);
             free(out.data);
@@ -141,7 +141,7 @@ static void grouped_is_matmuls(void **state) {
 }
 
 // w: gate, up, down.
-static qn_operand slow_experts(const qn_backend *b, const qn_attrs *attrs, const qn_operand *x,
+static qn_operand slow_experts(const qn_cpu_level *b, const qn_attrs *attrs, const qn_operand *x,
                                const qn_operand *scores, const weight *w, int64_t rows) {
     qn_operand out = make_rows(rows, 1, w[2].packed.n_out, QN_WORD_f32);
     qn_operand ids = make_rows(rows, 1, TOP, QN_WORD_f32);
@@ -172,7 +172,7 @@ static void experts_are_their_parts(void **state) {
     fill_rows(&x, ROWS, 1);
     fill_rows(&scores, ROWS, 2);
     for (size_t l = 0; level(l); l++) {
-        const qn_backend *b = level(l);
+        const qn_cpu_level *b = level(l);
         qn_operand panels = packed_rows(b, &x, ROWS, QN_WORD_i8_32);
         qn_operand out = make_rows(ROWS, 1, D, QN_WORD_f32);
         qn_task task = {.attrs = &attrs,
@@ -186,7 +186,7 @@ static void experts_are_their_parts(void **state) {
                         .rows = ROWS};
         run_op(b, QN_OP_EXPERTS, &task, true);
         qn_operand want = slow_experts(b, &attrs, &panels, &scores, w, ROWS);
-        same_rows(&want, &out, ROWS, b->level);
+        same_rows(&want, &out, ROWS, b->name);
         if (l == 0) first = out;
         same_rows(&first, &out, ROWS, "levels");
         for (int i = 0; i < 4; i++) free(task.temp[i].data);

@@ -17,7 +17,7 @@ static int64_t temp_width(const weight *w, int64_t top) {
     qn_graph graph = {0};
     qn_build b;
     qn_err err;
-    qn_operand temp[QN_MAX_TEMPS];
+    qn_plan_arg temp[QN_MAX_TEMPS];
     qn_build_init(&b, &graph, "head");
     const qn_shape x = {2, {{1, QN_SYM_R}, {w->packed.n_in, QN_SYM_ONE}}};
     const qn_shape shape = {2, {{w->packed.n_out, QN_SYM_ONE}, {w->packed.n_in, QN_SYM_ONE}}};
@@ -26,7 +26,7 @@ static int64_t temp_width(const weight *w, int64_t top) {
     const int32_t out = qn_build2(&b, QN_OP_HEAD, in, param, &(qn_attrs){.top = top});
     ASSERT_OK(qn_build_finish(&b, &err));
     const qn_node *node = &graph.nodes[graph.values[out].node];
-    assert_int_equal(level(0)->recipes[QN_OP_HEAD].temps(temp, &graph, node), 1);
+    assert_int_equal(level(0)->backend.recipes[QN_OP_HEAD].temps(temp, &graph, node), 1);
     qn_graph_deinit(&graph);
     return temp[0].width;
 }
@@ -81,7 +81,7 @@ static void check_best(const qn_operand *best, const float *row, int64_t r, cons
 }
 
 // The same by the plain ops.
-static qn_operand plain_scores(const qn_backend *backend, const qn_operand *x, const weight *w,
+static qn_operand plain_scores(const qn_cpu_level *backend, const qn_operand *x, const weight *w,
                                const head_case *c) {
     qn_operand product = matmul(backend, x, w, c->rows);
     if (c->cap == 0) return product;
@@ -103,7 +103,7 @@ static void check_case(const head_case *c, const weight *w, const qn_operand *x,
                           .top = c->top,
                           .entries = c->entries};
     for (size_t l = 0; level(l); l++) {
-        const char *what = describe(w->kind, c->form, c->n_in, level(l)->level);
+        const char *what = describe(w->kind, c->form, c->n_in, level(l)->name);
         qn_operand panels = packed_rows(level(l), x, c->rows, c->form);
         qn_operand want = plain_scores(level(l), &panels, w, c);
         qn_operand logits = make_rows(c->rows, 1, c->n_out, QN_WORD_f32);

@@ -219,14 +219,14 @@ static void levels_agree(void **state) {
     for (int i = 0; i < 2000; i++) x[i] = (float)(i - 1000) * 0.13f;
     const qn_attrs attrs = {.cap = 1};
     qn_err err;
-    for (size_t level = 0; qn_backend_cpu_level(level); level++) {
-        const qn_backend *backend;
-        ASSERT_OK(qn_backend_cpu(&backend, qn_backend_cpu_level(level), &err));
+    for (size_t level = 0; qn_cpu_level_name(level); level++) {
+        const qn_cpu_level *backend;
+        ASSERT_OK(qn_cpu_level_find(&backend, qn_cpu_level_name(level), &err));
         for (size_t m = 0; m < sizeof maps / sizeof maps[0]; m++) {
             const qn_operand row = {.data = x, .parts = 1, .width = N, .form = QN_WORD_f32};
             qn_task task = {.attrs = &attrs, .in = {row}, .out = {row}, .rows = 1};
             task.out[0].data = y;
-            for (int k = 0; k < backend->n_kernels; k++) {
+            for (int k = 0; k < backend->backend.n_kernels; k++) {
                 if (strcmp(backend->kernels[k].name, maps[m].kernel) == 0)
                     backend->kernels[k].run(&task, 0, NULL);
             }
@@ -234,7 +234,7 @@ static void levels_agree(void **state) {
                 const float want = maps[m].fn(x[i]);
                 if (isnan(want) ? !isnan(y[i]) : qn_float_to_bits(y[i]) != qn_float_to_bits(want))
                     fail_msg("%s of %a at level %s: %a, want %a", maps[m].kernel, (double)x[i],
-                             backend->level, (double)y[i], (double)want);
+                             backend->name, (double)y[i], (double)want);
             }
         }
     }

@@ -171,7 +171,7 @@ static void matmul_is_the_contract(void **state) {
             const qn_task task = {
                 .in = {panels, weight_operand(&w)}, .out = {out}, .rows = s->rows};
             run_op(level(l), QN_OP_MATMUL, &task, l % 2);
-            same_rows(&want, &out, s->rows, describe(k, form, n_in, level(l)->level));
+            same_rows(&want, &out, s->rows, describe(k, form, n_in, level(l)->name));
             free(panels.data);
             free(out.data);
         }
@@ -199,7 +199,7 @@ static void rows_do_not_depend_on_company(void **state) {
             qn_task task = {.in = {panels, weight_operand(&w)}, .out = {all}, .rows = MOST_ROWS};
             run_op(level(l), QN_OP_MATMUL, &task, true);
             if (l == 0) first = all;
-            same_rows(&first, &all, MOST_ROWS, describe(k, form, n_in, level(l)->level));
+            same_rows(&first, &all, MOST_ROWS, describe(k, form, n_in, level(l)->name));
             for (int64_t n = 1; n <= 33; n += l == 0 ? 8 : 1) {
                 const int64_t from = n * 5 % (MOST_ROWS - n);
                 qn_operand some = make_rows(n, 1, n_out, QN_WORD_f32), part = first;
@@ -377,7 +377,7 @@ static void rounding_survives_anything(void **state) {
             for (size_t l = 0; level(l); l++) {
                 qn_operand panels = packed_rows(level(l), &x, 1, forms[form]);
                 if (l == 0) first = panels;
-                same_rows(&first, &panels, 1, level(l)->level);
+                same_rows(&first, &panels, 1, level(l)->name);
                 panels.width = 288;
                 qn_operand y = matmul(level(l), &panels, &w, 1);
                 for (int o = 0; o < 16; o++)
@@ -394,22 +394,22 @@ static void rounding_survives_anything(void **state) {
 
 static void levels_are_named(void **state) {
     (void)state;
-    const qn_backend *backend = NULL;
+    const qn_cpu_level *backend = NULL;
     qn_err err;
     size_t n = 0;
-    for (; qn_backend_cpu_level(n); n++) {
-        ASSERT_OK(qn_backend_cpu(&backend, qn_backend_cpu_level(n), &err));
-        assert_string_equal(backend->level, qn_backend_cpu_level(n));
-        assert_string_equal(backend->name, "cpu");
+    for (; qn_cpu_level_name(n); n++) {
+        ASSERT_OK(qn_cpu_level_find(&backend, qn_cpu_level_name(n), &err));
+        assert_string_equal(backend->name, qn_cpu_level_name(n));
+        assert_memory_equal(backend->backend.name, "cpu:", 4);
     }
     assert_in_range(n, 1, MOST_LEVELS);
-    assert_string_equal(qn_backend_cpu_level(0), "portable");
-    const qn_backend *best;
-    ASSERT_OK(qn_backend_cpu(&best, NULL, &err));
+    assert_string_equal(qn_cpu_level_name(0), "portable");
+    const qn_cpu_level *best;
+    ASSERT_OK(qn_cpu_level_find(&best, NULL, &err));
     assert_ptr_equal(best, backend);
-    ASSERT_OK(qn_backend_cpu(&best, "", &err));
+    ASSERT_OK(qn_cpu_level_find(&best, "", &err));
     assert_ptr_equal(best, backend);
-    ASSERT_FAILS(qn_backend_cpu(&best, "avx1024", &err), QN_ARGUMENT, "portable");
+    ASSERT_FAILS(qn_cpu_level_find(&best, "avx1024", &err), QN_ARGUMENT, "portable");
     assert_ptr_equal(best, backend);
 }
 
@@ -431,7 +431,7 @@ static void weights_without_tiles_are_refused(void **state) {
     ASSERT_OK(qn_build_finish(&b, &err));
     const char *why[3];
     for (int i = 0; i < 3; i++)
-        why[i] = level(0)->refuse(&graph, &graph.nodes[graph.values[out[i]].node]);
+        why[i] = level(0)->backend.refuse(&graph, &graph.nodes[graph.values[out[i]].node]);
     assert_null(why[0]);
     assert_non_null(strstr(why[1], "layout"));
     assert_non_null(strstr(why[2], "parameter"));

@@ -1,7 +1,7 @@
 // Packed weights: every bit comes back, nothing is larger than in the file, nonsense is refused.
 #include "testing.h"
 
-#include "backends/pack.h"
+#include "backends/cpu/pack.h"
 #include "core/mem.h"
 
 #include <stdio.h>

@@ -50,11 +50,11 @@ static void rig_close(rig *r) {
     qn_graph_deinit(&r->graph);
 }
 
-static const qn_backend *level_at(size_t i) {
+static const qn_cpu_level *level_at(size_t i) {
     qn_err err;
-    const qn_backend *backend;
-    if (!qn_backend_cpu_level(i)) return NULL;
-    ASSERT_OK(qn_backend_cpu(&backend, qn_backend_cpu_level(i), &err));
+    const qn_cpu_level *backend;
+    if (!qn_cpu_level_name(i)) return NULL;
+    ASSERT_OK(qn_cpu_level_find(&backend, qn_cpu_level_name(i), &err));
     return backend;
 }
 
@@ -79,7 +79,7 @@ static void check_levels(const rig *r, void *const *want, const char *what) {
             for (int o = 0; o < call.node->n_out; o++) {
                 if (memcmp(got[o], want[o], result_bytes(&call, o)) != 0)
                     fail_msg("%s: result %d differs at level %s, order %d", what, o,
-                             level_at(i)->level, order);
+                             level_at(i)->name, order);
             }
             free_results(got);
         }
@@ -392,8 +392,8 @@ static void experts_are_the_reference(void **state) {
 }
 
 // Result `o` of the graph's node number `node` on the given inputs, at a level.
-static void *run_node(const rig *r, size_t node, const void *const *data, const qn_backend *backend,
-                      int o) {
+static void *run_node(const rig *r, size_t node, const void *const *data,
+                      const qn_cpu_level *backend, int o) {
     task_call call = r->call;
     void *outs[QN_MAX_OUT];
     call.node = &r->graph.nodes[node];
@@ -424,7 +424,7 @@ static void fused_norms_change_no_bit(void **state) {
                  forms[f], forms[f], forms[f]);
         rig_open(&r, text);
         const void *a = r.call.data[0], *b = r.call.data[1], *w = r.call.data[2];
-        const qn_backend *low = level_at(0);
+        const qn_cpu_level *low = level_at(0);
         float *sum = run_node(&r, 3, (const void *[QN_MAX_IN]){a, b}, low, 0);
         float *norm = run_node(&r, 4, (const void *[QN_MAX_IN]){sum, w}, low, 0);
         void *packed = run_node(&r, 5, (const void *[QN_MAX_IN]){norm}, low, 0);
@@ -522,7 +522,7 @@ static void torn_shapes_are_refused(void **state) {
         char text[512];
         snprintf(text, sizeof text, "graph \"t\"\n%s\n", cases[i].text);
         ASSERT_OK(qn_graph_parse(&graph, text, strlen(text), &err));
-        const char *why = level_at(0)->refuse(&graph, &graph.nodes[graph.n_nodes - 1]);
+        const char *why = level_at(0)->backend.refuse(&graph, &graph.nodes[graph.n_nodes - 1]);
         if (!why != !cases[i].why || (why && !strstr(why, cases[i].why)))
             fail_msg("%s: refused for '%s'", cases[i].text, why ? why : "nothing");
         qn_graph_deinit(&graph);

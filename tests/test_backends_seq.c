@@ -18,11 +18,11 @@
 
 enum { SLOTS = 3, LOG_ROWS = 8, MAX_LENGTH = 1100, COMPANY = 9 };
 
-static const qn_backend *level_at(size_t i) {
+static const qn_cpu_level *level_at(size_t i) {
     qn_err err;
-    const qn_backend *backend;
-    if (!qn_backend_cpu_level(i)) return NULL;
-    ASSERT_OK(qn_backend_cpu(&backend, qn_backend_cpu_level(i), &err));
+    const qn_cpu_level *backend;
+    if (!qn_cpu_level_name(i)) return NULL;
+    ASSERT_OK(qn_cpu_level_find(&backend, qn_cpu_level_name(i), &err));
     return backend;
 }
 
@@ -75,7 +75,8 @@ static void world_open(world *w, const layer *l) {
              l->has_allow ? "%6" : "_", (double)l->cap, (int)l->window,
              l->rule ? l->rule : "causal");
     ASSERT_OK(qn_graph_parse(&w->graph, text, strlen(text), &err));
-    const int64_t bytes = level_at(0)->cache_bytes(l->type, l->kv_heads, l->k_size, l->v_size);
+    const int64_t bytes =
+        level_at(0)->backend.cache_bytes(l->type, l->kv_heads, l->k_size, l->v_size);
     w->cache = (qn_cache_view){.page_bytes = bytes + 192,
                                .offset = 128, // other layers lie before and behind
                                .type = l->type,
@@ -136,7 +137,7 @@ static void fill_allow(int32_t *allow, const task_step *s) {
 }
 
 // kv_write, then attend; returns the rows of the result.
-static float *attend(world *w, const task_step *s, const qn_backend *backend, int order) {
+static float *attend(world *w, const task_step *s, const qn_cpu_level *backend, int order) {
     const int64_t n = s->step.n_rows;
     int32_t *allow = qn_alloc((size_t)(n * n), sizeof *allow);
     void *outs[QN_MAX_OUT];
@@ -208,7 +209,7 @@ static float *attend_reference(world *w, int32_t past, int32_t last) {
 
 // Fills the cache with `past` rows, then runs `last` rows in company: another sequence before them,
 // padding behind. Returns the result's rows of all.
-static float *attend_behind(world *w, const qn_backend *backend, int32_t past, int32_t last) {
+static float *attend_behind(world *w, const qn_cpu_level *backend, int32_t past, int32_t last) {
     static task_step s;
     spoil_cache(w);
     if (past > 0) {
@@ -223,7 +224,7 @@ static float *attend_behind(world *w, const qn_backend *backend, int32_t past, i
 }
 
 // Rows `past` ... of slot 0 give the bits of `whole` (from row 0 on), one at a time.
-static void check_alone(world *w, const qn_backend *backend, const float *whole, int32_t past,
+static void check_alone(world *w, const qn_cpu_level *backend, const float *whole, int32_t past,
                         int32_t last) {
     static task_step s;
     const int64_t row = w->l.heads * w->l.v_size;
@@ -231,7 +232,7 @@ static void check_alone(world *w, const qn_backend *backend, const float *whole,
         task_step_init(&s, &(task_seg){.past = t, .rows = 1}, 1, 0);
         float *got = attend(w, &s, backend, 0);
         if (memcmp(got, whole + t * row, (size_t)row * sizeof *got) != 0)
-            fail_msg("level %s: row %d alone differs", backend->level, (int)t);
+            fail_msg("level %s: row %d alone differs", backend->name, (int)t);
         qn_free(got);
     }
 }
@@ -259,7 +260,7 @@ static void check_layer(const layer *l, int32_t past, int32_t last) {
     for (size_t i = 0; level_at(i); i++) {
         float *got = attend_behind(&w, level_at(i), past, last);
         if (memcmp(got, first, (size_t)((COMPANY + last + 3) * row) * sizeof *got) != 0)
-            fail_msg("%s: level %s differs", what, level_at(i)->level);
+            fail_msg("%s: level %s differs", what, level_at(i)->name);
         if (is_free) check_alone(&w, level_at(i), whole, past, last);
         qn_free(got);
     }
@@ -471,7 +472,7 @@ static void fusing_changes_no_bit(void **state) {
     for (size_t i = 0; level_at(i); i++) {
         for (int k = 0; k < 3; k++) {
             qn_cache_view cache = {.type = types[k], .heads = 2, .k_size = 18, .v_size = 10};
-            cache.page_bytes = level_at(i)->cache_bytes(types[k], 2, 18, 10);
+            cache.page_bytes = level_at(i)->backend.cache_bytes(types[k], 2, 18, 10);
             const size_t bytes = (size_t)(cache.page_bytes * SLOTS * TASK_PAGES);
             unsigned char *pages[3];
             void *q[2], *key[2], *y[2], *none[2], *fused[2];
@@ -585,7 +586,7 @@ static void gather_inputs(memory *m, const task_step *s, const void **data) {
     if (m->node->op == QN_OP_CONV) data[1] = m->weight;
 }
 
-static float *remember(memory *m, const task_step *s, const qn_backend *backend, int order) {
+static float *remember(memory *m, const task_step *s, const qn_cpu_level *backend, int order) {
     void *outs[QN_MAX_OUT];
     task_call call = {
         .graph = &m->graph, .node = m->node, .step = &s->step, .slots = &m->slots, .order = order};
@@ -618,7 +619,7 @@ typedef struct way {
 } way;
 
 // Slot 0 goes its way, slot 2 runs beside it; each row that stays must have the bits of `whole`.
-static void check_way(memory *m, const qn_backend *backend, const way *by, const float *whole) {
+static void check_way(memory *m, const qn_cpu_level *backend, const way *by, const float *whole) {
     static task_step s;
     int32_t past = 0, accept = 0, company = 0;
     memset(m->slots.slots, 0xff, m->bytes);
@@ -632,7 +633,7 @@ static void check_way(memory *m, const qn_backend *backend, const way *by, const
         float *got = remember(m, &s, backend, step % 3);
         const float *from = got + segs[0].rows * m->out_size;
         if (memcmp(from, whole + past * m->out_size, (size_t)(rows * m->out_size) * 4) != 0)
-            fail_msg("level %s: rows %d ... of steps of %d differ", backend->level, past, by->rows);
+            fail_msg("level %s: rows %d ... of steps of %d differ", backend->name, past, by->rows);
         for (int64_t i = 0; i < 2 * m->out_size; i++) // padding
             assert_true(from[rows * m->out_size + i] == 0);
         qn_free(got);

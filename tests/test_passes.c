@@ -97,8 +97,9 @@ static void run_case(const char *folder, const char *pass, const char *name) {
     const size_t size = load(text, sizeof text, path);
     ASSERT_OK(qn_graph_parse(&in, text, size, &err));
     qn_pass_opts opts = {.verify = true, .device = "the test"};
-    ASSERT_OK(qn_passes_parse_skip(&opts.skip, pass, &err));
-    opts.skip = ~opts.skip;
+    for (size_t i = 0; qn_pass_name(i); i++) {
+        if (strcmp(qn_pass_name(i), pass) != 0) opts.skip |= UINT64_C(1) << i;
+    }
     if (find_wish(&refuse, text, "refuse")) {
         opts.refuse = refuse_listed;
         opts.refuse_arg = refuse.value;

@@ -52,7 +52,7 @@ static void threads_change_nothing(void **state) {
             qn_packs *packs = NULL;
             qn_disk disk = open_disk(round ? *state : NULL, QN_CACHE_DIR_KEEP, &h);
             qn_packs_opts o = opts_of(&s, &disk);
-            o.pool = pool;
+            s.device->pool = pool;
             ASSERT_OK(qn_packs_create(&packs, &o, &err));
             qn_disk_close(&disk);
             assert_true(is_right(&s, packs));
@@ -278,7 +278,7 @@ static int open_as_in_child(const subject *s, const char *dir, qn_cache_use use)
     if (qn_disk_open(&disk, &opts, &err) != QN_OK) return 1;
     qn_packs_opts o = opts_of(s, &disk);
     if (qn_pool_create(&pool, 2, &err) != QN_OK) return 2;
-    o.pool = pool;
+    s->device->pool = pool;
     const qn_status status = qn_packs_create(&packs, &o, &err);
     qn_disk_close(&disk);
     if (status && packs) return 7; // a failed call leaves its result alone

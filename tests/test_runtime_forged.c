@@ -140,7 +140,7 @@ static void forged_plans_change_nothing(void **state) {
             n++;
             forge_a_plan(models[m], *state, &path, name, &want);
         }
-        assert_true(n >= 2);
+        assert_true(n >= 1);
         empty(*state);
         qn_logits_deinit(&want);
     }

@@ -6,6 +6,7 @@
 #include "format_files.h"
 
 #include "core/mem.h"
+#include "backends/cpu/cpu.h"
 #include "runtime/kv_memory.h"
 #include "session/generate_int.h"
 
@@ -172,7 +173,7 @@ static int clear_switches(void **state) {
 static void levels_are_equal(void **state) {
     (void)state;
     const char *levels[8] = {0};
-    for (size_t i = 0; i < 7; i++) levels[i] = qn_backend_cpu_level(i);
+    for (size_t i = 0; i < 7; i++) levels[i] = qn_cpu_level_name(i);
     assert_switch_changes_nothing("QN_LEVEL", levels);
 }
 
@@ -523,7 +524,7 @@ static float *read_state(const qn_engine *engine, qn_runner *runner, qn_seq *seq
     qn_seq_cancel(seq);
     float *all = NULL;
     *size = 0;
-    for (size_t i = 0; i < engine->prefill.n_leaves[QN_PLACE_CACHE]; i++) {
+    for (size_t i = 0; i < engine->stages[0].prefill.n_leaves[QN_PLACE_CACHE]; i++) {
         const qn_cache_view *view = qn_kv_cache(qn_state_memory(state), i);
         const size_t keys = (size_t)(view->heads * view->k_size);
         const size_t row = keys + (size_t)(view->heads * view->v_size);
@@ -531,7 +532,9 @@ static float *read_state(const qn_engine *engine, qn_runner *runner, qn_seq *seq
             const int32_t page = table[view->group * pages + p / QN_PAGE_ROWS];
             if (page < 0) continue; // behind the window
             all = qn_realloc(all, *size + row, sizeof *all);
-            engine->backend->read_kv(all + *size, all + *size + keys, view, page, p % QN_PAGE_ROWS);
+            qn_device *device = engine->stages[0].device;
+            device->kind->read_kv(all + *size, all + *size + keys, device, view, page,
+                                  p % QN_PAGE_ROWS);
             *size += row;
         }
     }

@@ -20,19 +20,17 @@ static void plans_survive_their_text(void **state) {
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_err err;
         qn_engine *engine = open_bare(families[f]);
-        const qn_plan *plans[] = {&engine->prefill, &engine->hidden};
-        for (size_t i = 0; i < 2; i++) {
-            qn_buf first = {0}, second = {0};
-            qn_plan again = {0};
-            ASSERT_OK(qn_plan_verify(plans[i], &err));
-            qn_plan_print(&first, plans[i]);
-            ASSERT_OK(qn_plan_parse(&again, first.data, first.size, &err));
-            qn_plan_print(&second, &again);
-            assert_string_equal(first.data, second.data);
-            qn_plan_deinit(&again);
-            qn_buf_deinit(&first);
-            qn_buf_deinit(&second);
-        }
+        const qn_plan *plan = &engine->stages[0].prefill;
+        qn_buf first = {0}, second = {0};
+        qn_plan again = {0};
+        ASSERT_OK(qn_plan_verify(plan, &err));
+        qn_plan_print(&first, plan);
+        ASSERT_OK(qn_plan_parse(&again, first.data, first.size, &err));
+        qn_plan_print(&second, &again);
+        assert_string_equal(first.data, second.data);
+        qn_plan_deinit(&again);
+        qn_buf_deinit(&first);
+        qn_buf_deinit(&second);
         qn_engine_close(engine);
     }
 }
@@ -43,7 +41,7 @@ static void buffers_in_use_share_no_bytes(void **state) {
         {1, 1, 1, 1}, {1, 64, 1, 1}, {1, 7, 3, 7}, {1, 3, 3, 0}, {1, 512, 1, 512}};
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_engine *engine = open_bare(families[f]);
-        const qn_plan *plan = &engine->prefill;
+        const qn_plan *plan = &engine->stages[0].prefill;
         int64_t *offsets = qn_alloc(plan->n_buffers, sizeof *offsets);
         int32_t *living = qn_alloc(plan->n_buffers, sizeof *living);
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
@@ -97,8 +95,8 @@ static void a_decode_step_computes_one_row_of_angles(void **state) {
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_engine *engine = open_bare(families[f]);
         size_t n = 0;
-        for (size_t i = 0; i < engine->prefill.n_calls; i++) {
-            const qn_plan_call *call = &engine->prefill.calls[i];
+        for (size_t i = 0; i < engine->stages[0].prefill.n_calls; i++) {
+            const qn_plan_call *call = &engine->stages[0].prefill.calls[i];
             assert_true(call->op != QN_OP_ROPE);
             if (call->op != QN_OP_ANGLES) continue;
             assert_int_equal(call->rows.sym, QN_SYM_T);

@@ -89,7 +89,7 @@ static int64_t bytes_for(const qn_engine *engine, int64_t n, int64_t rows) {
     qn_err err;
     qn_memory memory = QN_INIT(qn_memory);
     ASSERT_OK(qn_engine_memory(&memory, engine, CONTEXT, 0, &err));
-    const bool has_slots = engine->prefill.n_leaves[QN_PLACE_STATE] > 0;
+    const bool has_slots = qn_engine_is_recurrent(engine);
     return n * memory.cache + (has_slots ? (rows + 1) * (memory.state - memory.cache) : 0);
 }
 

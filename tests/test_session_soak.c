@@ -233,7 +233,7 @@ static void soak_family(const char *family, bool preempts) {
     for (size_t i = 0; i < N_KINDS; i++) make_kind(s, i, vocab);
     answer_alone(s);
     ASSERT_OK(qn_engine_memory(&memory, s->engine, CONTEXT, 0, &err));
-    const bool has_slots = s->engine->prefill.n_leaves[QN_PLACE_STATE] > 0;
+    const bool has_slots = qn_engine_is_recurrent(s->engine);
     const int64_t slots = has_slots ? 13 * (memory.state - memory.cache) : 0;
     const qn_batch_opts opts =
         QN_INIT(qn_batch_opts, .context = CONTEXT, .chunk = 48, .prompt_rows = 24, .rows = 12,

@@ -1,5 +1,5 @@
 // Limits: what the machine can do, and what the steps of a model need at least.
-#include "backends/limits.h"
+#include "backends/cpu/limits.h"
 
 #include "core/structs.h"
 
@@ -41,7 +41,8 @@ static void add_weight(qn_cost *to, const qn_graph *graph, const qn_node *node,
 static void add_cache(qn_cost *to, const qn_engine *engine, const qn_node *node,
                       const qn_step_size *step) {
     const qn_dim *d = engine->model->graph.values[node->in[1]].shape.dims;
-    const int64_t page = engine->backend->cache_bytes(engine->cache_type, d[0].n, d[1].n, d[2].n);
+    const qn_backend *backend = engine->stages[0].device->backend;
+    const int64_t page = backend->cache_bytes(engine->cache_type, d[0].n, d[1].n, d[2].n);
     const int64_t window = node->attrs.window;
     const int64_t seen = window > 0 && window < step->depth ? window : step->depth;
     to->state_bytes += (double)page / QN_PAGE_ROWS * (double)seen * (double)step->seqs;

@@ -15,6 +15,13 @@ static const char *cache_type_name(const qn_engine *engine) {
     return engine->opts.reference ? "f32" : names[engine->cache_type];
 }
 
+static int64_t cached_bytes(const qn_engine *engine) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < engine->n_stages && engine->is_loaded; i++)
+        bytes += qn_packs_cached_bytes(engine->stages[i].packs);
+    return bytes;
+}
+
 qn_status qn_engine_get_info(qn_engine_info *out, const qn_engine *engine, qn_err *err) {
     QN_NEED(out, err);
     QN_NEED(engine, err);
@@ -35,10 +42,10 @@ qn_status qn_engine_get_info(qn_engine_info *out, const qn_engine *engine, qn_er
         .n_experts = hp->experts,
         .context = hp->context,
         .n_threads = qn_pool_threads(engine->pool),
-        .level = engine->backend->level,
+        .device = engine->devices,
         .cache_type = cache_type_name(engine),
         .profile = engine->profile.path ? engine->profile.path : "",
-        .cached_bytes = engine->packs ? qn_packs_cached_bytes(engine->packs) : 0,
+        .cached_bytes = cached_bytes(engine),
     };
     for (size_t i = 0; i < weights->n; i++) {
         if (weights->items[i].is_predict) continue;
@@ -98,7 +105,7 @@ static qn_status need_plan(const qn_engine *engine, qn_err *err) {
 }
 
 static qn_status print_mid(qn_buf *to, const qn_engine *engine, qn_graph_form form, qn_err *err) {
-    const qn_compile_opts opts = qn_engine_compile_opts(engine);
+    const qn_compile_opts opts = qn_engine_compile_opts(engine, &engine->stages[0]);
     qn_graph mid = {0};
     QN_TRY(qn_compile_mid(&mid, &engine->model->graph, &opts, NULL, err));
     (form == QN_GRAPH_SVG ? qn_graph_svg : qn_graph_print)(to, &mid);
@@ -138,7 +145,7 @@ qn_status qn_engine_report(char **text, const qn_engine *engine, qn_report repor
     if ((size_t)report >= sizeof writers / sizeof writers[0])
         return QN_FAIL(err, ARGUMENT, "report %d of %zu", (int)report,
                        sizeof writers / sizeof writers[0]);
-    const qn_compile_opts opts = qn_engine_compile_opts(engine);
+    const qn_compile_opts opts = qn_engine_compile_opts(engine, &engine->stages[0]);
     qn_pass_report passes = {0};
     qn_graph mid = {0};
     QN_TRY(qn_compile_mid(&mid, &engine->model->graph, &opts, &passes, err));
@@ -197,7 +204,7 @@ qn_status qn_engine_replay(qn_logits *out, const qn_engine *engine, const char *
     QN_TRY(QN_OPTS_READ(qn_logits_opts, &o, opts, err));
     if (o.hidden)
         return QN_FAIL(err, UNSUPPORTED, "a record of steps has no place for hidden states");
-    if (!engine->packs)
+    if (!engine->is_loaded)
         return QN_FAIL(err, ARGUMENT, "steps run on an engine with packed weights, not on a %s",
                        engine->opts.reference ? "reference engine" : "model without weights");
     qn_logits result;

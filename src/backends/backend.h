@@ -1,14 +1,64 @@
-// The backends of this machine.
+// What the compiler must know of a kind of device: which ops it runs and in how many stages, how its
+// weights, activations and pages lie in memory. Tables are constant.
 #ifndef QN_BACKENDS_BACKEND_H
 #define QN_BACKENDS_BACKEND_H
 
-#include "backends/kernel.h"
+#include "ir/plan.h"
+#include "ir/step.h"
 
-// The CPU backend at a level by name ("portable", "avx2", "avxvnni", "avx512"); NULL or "" is the
-// best this machine has. A level that is unknown or that the machine lacks is an error that lists
-// those it has.
-QN_MUST_CHECK qn_status qn_backend_cpu(const qn_backend **out, const char *level, qn_err *err);
-// Levels that this machine can run, worst first; NULL behind the last.
-const char *qn_backend_cpu_level(size_t i);
+enum { QN_MAX_TEMPS = QN_PLAN_TEMPS, QN_MAX_STAGES = 4 };
+
+// Keys and values of one layer: `layer_bytes` of every page of its group, from `offset` on. Only the
+// device knows what is inside, and only it follows the address.
+typedef struct qn_cache_view {
+    unsigned char *pages;
+    int64_t page_bytes; // page p begins at pages + p * page_bytes
+    int64_t offset;
+    int64_t layer_bytes; // of this layer in a page
+    int64_t group;       // whose page numbers in the step table count
+    qn_type type;        // F32, F16 or Q8_0
+    int64_t heads, k_size, v_size;
+} qn_cache_view;
+
+// Recurrent state of one layer: in slot s, `state_size` floats from `offset` on, and log_rows rows
+// of log_size floats from `log_offset` on. Floats are plain on every device; the address is its own.
+typedef struct qn_slots_view {
+    unsigned char *slots;
+    int64_t slot_bytes;
+    int64_t offset, state_size;
+    int64_t log_offset, log_rows, log_size;
+} qn_slots_view;
+
+// How a device does an op: one kernel after the other, each with the op's operands and the op's
+// temporary values.
+typedef struct qn_recipe {
+    int n_stages; // 0: the op is not supported
+    // Bit per input: the weights and caches that each stage reads; 0: all of them, in the only stage.
+    uint32_t reads[QN_MAX_STAGES];
+    int stages[QN_MAX_STAGES]; // indices of kernels
+    // The temporary values that the stages share: fills temp[i].parts, width and form, and returns how
+    // many. They have as many rows as the result. NULL: none.
+    int (*temps)(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);
+} qn_recipe;
+
+typedef struct qn_backend {
+    const char *name;           // of the device that the plans are for: "cpu:avx2"
+    const char *const *kernels; // (n_kernels) names
+    int n_kernels;
+    const qn_recipe *recipes; // (QN_OP_COUNT)
+    uint32_t forms;           // bit per qn_word: the forms of activations that its kernels read
+    // Why a node cannot run here; NULL: it can. No function: everything with a recipe can.
+    const char *(*refuse)(const qn_graph *graph, const qn_node *node);
+    // How input `input` of an op wants its weight.
+    qn_word (*layout)(qn_op op, int input);
+    // Bytes of a row of `width` values in a form.
+    int64_t (*row_bytes)(qn_word form, int64_t width);
+    // Bytes of one layer in a page of a cache.
+    int64_t (*cache_bytes)(qn_type type, int64_t heads, int64_t k_size, int64_t v_size);
+} qn_backend;
+
+// Floats that CONV and DELTA log for a row: the row (C) of a convolution; k | v | g | beta
+// (G * E + H * F + 2 * H) of a delta rule. 0 for every other op.
+int64_t qn_log_size(const qn_graph *graph, const qn_node *node);
 
 #endif

@@ -1,5 +1,5 @@
 // How much of a row a recurrent op must log so that the row can be applied later.
-#include "backends/kernel.h"
+#include "backends/backend.h"
 
 static int64_t row_size(const qn_graph *graph, const qn_node *node, int input) {
     const qn_shape *shape = &graph->values[node->in[input]].shape; // (T, ...)

@@ -60,6 +60,7 @@ static qn_status add_leaf(lowering *l, const qn_node *node) {
     if (place == QN_PLACE_TABLE) return QN_OK;
     qn_plan_leaf leaf = {
         .name = copy_name(l, value->name), .type = value->type, .shape = value->shape};
+    if (place == QN_PLACE_PARAM) leaf.layout = node->attrs.layout;
     if (!leaf.name) return QN_NOMEM(l->err, "plan");
     if (node->op == QN_OP_CONST) {
         const size_t n = (size_t)(arg->parts * arg->width);
@@ -150,12 +151,22 @@ static qn_dim node_rows(const lowering *l, const qn_node *node) {
     return (qn_dim){1, QN_SYM_ONE};
 }
 
+// A weight lies in one layout: all ops that read it must want that one.
+static qn_status check_layout(const lowering *l, qn_op op, int input, const qn_plan_arg *arg) {
+    if (arg->place != QN_PLACE_PARAM) return QN_OK;
+    const qn_plan_leaf *leaf = &l->plan.leaves[QN_PLACE_PARAM][arg->index];
+    const qn_word wanted = l->backend->layout(op, input);
+    if (leaf->layout == wanted) return QN_OK;
+    return QN_FAIL(l->err, UNSUPPORTED, "weight %s lies in %s, %s reads it in %s", leaf->name,
+                   qn_word_get(leaf->layout)->name, qn_op_get(op)->name, qn_word_get(wanted)->name);
+}
+
 static qn_status add_calls(lowering *l, const qn_node *node) {
     const qn_op_info *info = qn_op_get(node->op);
     const qn_recipe *recipe = &l->backend->recipes[node->op];
     if (recipe->n_stages == 0)
-        return QN_FAIL(l->err, UNSUPPORTED, "op %s has no kernel on %s %s", info->name,
-                       l->backend->name, l->backend->level);
+        return QN_FAIL(l->err, UNSUPPORTED, "op %s has no kernel on %s", info->name,
+                       l->backend->name);
     qn_plan_call call = {.op = node->op,
                          .layer = node->layer,
                          .attrs = node->attrs,
@@ -163,25 +174,21 @@ static qn_status add_calls(lowering *l, const qn_node *node) {
                          .n_out = node->n_out};
     for (int k = 0; k < node->n_in; k++) {
         if (node->in[k] >= 0) call.in[k] = l->args[node->in[k]];
+        QN_TRY(check_layout(l, node->op, k, &call.in[k]));
     }
     call.rows = node_rows(l, node);
     for (int o = 0; o < node->n_out; o++) {
         QN_TRY(add_result(l, node, o));
         call.out[o] = l->args[node->out[o]];
     }
-    qn_operand temps[QN_MAX_TEMPS] = {{0}};
-    call.n_temp = recipe->temps ? recipe->temps(temps, l->graph, node) : 0;
-    for (int i = 0; i < call.n_temp; i++) {
-        call.temp[i] =
-            (qn_plan_arg){.parts = temps[i].parts, .width = temps[i].width, .form = temps[i].form};
-        QN_TRY(add_buffer(l, &call.temp[i], call.rows));
-    }
+    call.n_temp = recipe->temps ? recipe->temps(call.temp, l->graph, node) : 0;
+    for (int i = 0; i < call.n_temp; i++) QN_TRY(add_buffer(l, &call.temp[i], call.rows));
     const int32_t last = (int32_t)l->plan.n_calls + recipe->n_stages - 1;
     for (int k = 0; k < call.n_in; k++) keep_until(l, &call.in[k], last);
     for (int o = 0; o < call.n_out; o++) keep_until(l, &call.out[o], last);
     for (int i = 0; i < call.n_temp; i++) keep_until(l, &call.temp[i], last);
     for (int s = 0; s < recipe->n_stages; s++) {
-        call.kernel = copy_name(l, l->backend->kernels[recipe->stages[s]].name);
+        call.kernel = copy_name(l, l->backend->kernels[recipe->stages[s]]);
         if (!call.kernel) return QN_NOMEM(l->err, "plan");
         call.stage = s;
         l->plan.calls[l->plan.n_calls++] = call;

@@ -3,8 +3,7 @@
 #ifndef QN_BACKENDS_LOWER_H
 #define QN_BACKENDS_LOWER_H
 
-#include "backends/kernel.h"
-#include "ir/plan.h"
+#include "backends/backend.h"
 
 // Splits, merges and slices of rows cost nothing: they become views. An op without a recipe is an
 // error that names it.

@@ -123,7 +123,7 @@ static void print_report(const report *r) {
     printf("%s: %s, %s of weights\n", qn_clean(&clean, r->path), r->info.architecture,
            qn_bytes_text(bytes, r->info.weight_bytes));
     printf("%d thread%s, %s, numerics %s, keys and values as %s\n\n", r->info.n_threads,
-           r->info.n_threads == 1 ? "" : "s", r->info.level, r->numerics, r->info.cache_type);
+           r->info.n_threads == 1 ? "" : "s", r->info.device, r->numerics, r->info.cache_type);
     printf("%-8s %7s %7s %6s %11s %11s %11s%s%s\n", "test", "tokens", "depth", "batch", "tokens/s",
            "least", "most", r->n > 2 ? "  of first" : "", r->limits ? "      limit    share" : "");
     for (size_t i = 0; i < r->n; i++) print_row(r, i);
@@ -182,7 +182,7 @@ static qn_status print_json(const report *r, qn_err *err) {
     json_t *root = json_pack(
         "{s:o, s:s, s:i, s:s, s:s, s:s, s:o, s:o, s:f}", "model",
         qn_json_string(r->path, strlen(r->path)), "architecture", r->info.architecture, "threads",
-        r->info.n_threads, "level", r->info.level, "numerics", r->numerics, "cache_type",
+        r->info.n_threads, "device", r->info.device, "numerics", r->numerics, "cache_type",
         r->info.cache_type, "limits", r->limits ? limits_json(r->limits) : json_null(), "results",
         rows, "rss_mib", r->rss_mib);
     if (r->opening) qn_json_put(&root, "open", opening_json(r->opening));

@@ -26,6 +26,7 @@ static qn_status check_graph(const qn_call *call, qn_err *err) {
                        stages[stage_of(options)]);
     if (options->cached && !options->rows)
         return QN_FAIL(err, ARGUMENT, "--cached %lld needs --rows", (long long)options->cached);
+    QN_TRY(qn_engine_args_check(&options->engine, err));
     return qn_outfile_check("--svg", options->svg, err);
 }
 
@@ -90,6 +91,7 @@ static const qn_option graph_table[] = {
              "once; of low the buffers, calls from left to right, addresses from bottom to top",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(graph_options, svg)},
+    QN_OPTION_DEVICE(graph_options),
     QN_OPTION_NUMERICS(graph_options),
     QN_OPTION_CACHE_TYPE(graph_options),
 };

@@ -18,7 +18,29 @@ const char *const qn_numerics_words[] = {"exact", "balanced", "fast", NULL};
 const char *const qn_cache_words[] = {"f32", "f16", "q8_0", NULL};
 const char *const qn_plans_words[] = {"bucketed", "exact", "dynamic", NULL};
 
+static bool is_device(const char *name, size_t size) {
+    const char *known;
+    for (size_t i = 0; (known = qn_device_name(i)) != NULL; i++) {
+        if (strlen(known) == size && memcmp(known, name, size) == 0) return true;
+    }
+    return false;
+}
+
+static qn_status check_devices(const char *list, qn_err *err) {
+    for (const char *at = list; at;) {
+        const size_t size = strcspn(at, ",");
+        if (!is_device(at, size))
+            return QN_FAIL(err, ARGUMENT,
+                           "--device: there is no '%.*s' on this machine; 'quern devices' lists "
+                           "what there is",
+                           size > 40 ? 40 : (int)size, at);
+        at = at[size] ? at + size + 1 : NULL;
+    }
+    return QN_OK;
+}
+
 qn_status qn_engine_args_check(const qn_engine_args *args, qn_err *err) {
+    QN_TRY(check_devices(args->device, err));
     if (args->cache_dir && !*args->cache_dir)
         return QN_FAIL(err, ARGUMENT, "--cache-dir: the name of the folder is empty");
     return QN_OK;
@@ -35,7 +57,7 @@ qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts) {
         .reference = opts->reference,
         .numerics = args->numerics ? (qn_numerics)(args->numerics - 1) : QN_NUMERICS_EXACT,
         .cache_type = (qn_cache_type)args->cache_type, .plans = (qn_plan_policy)args->plans,
-        .cache_dir = is_none(args->cache_dir) ? NULL : args->cache_dir);
+        .cache_dir = is_none(args->cache_dir) ? NULL : args->cache_dir, .device = args->device);
 }
 
 // --- the cache folder ----------------------------------------------------------------------------

@@ -10,7 +10,7 @@
 typedef struct qn_engine_args {
     int64_t threads;
     int numerics, cache_type, plans; // words, see QN_OPTION_WORD
-    const char *cache_dir;
+    const char *cache_dir, *device;
 } qn_engine_args;
 
 // As in the enums of quern.h, without their automatic values.
@@ -40,9 +40,14 @@ extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn
              "(default: .quern-cache beside the model, if 'quern compile' made it; none: none); "  \
              "changes no result",                                                                  \
      .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.cache_dir)}
+#define QN_OPTION_DEVICE(options)                                                                  \
+    {.name = "--device", .arg = "NAME",                                                            \
+     .help = "where the model runs: a name from 'quern devices', or several with commas, which "   \
+             "share the layers (default: the best); changes no result",                            \
+     .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.device)}
 // All of them, for commands that compute.
 #define QN_OPTIONS_ENGINE(options)                                                                 \
-    QN_OPTION_NUMERICS(options), QN_OPTION_CACHE_TYPE(options), QN_OPTION_PLANS(options),          \
+    QN_OPTION_DEVICE(options), QN_OPTION_NUMERICS(options), QN_OPTION_CACHE_TYPE(options), QN_OPTION_PLANS(options),          \
     QN_OPTION_CACHE_DIR(options), QN_OPTION_THREADS(options, engine.threads)
 // clang-format on
 

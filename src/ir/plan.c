@@ -35,7 +35,18 @@ static qn_status check_const(const qn_plan_leaf *leaf, qn_err *err) {
                    qn_shape_text(text, sizeof text, &leaf->shape), leaf->data ? "with" : "without");
 }
 
+const qn_plan_output *qn_plan_find_output(const qn_plan *plan, const char *name) {
+    for (size_t i = 0; i < plan->n_outputs; i++) {
+        if (strcmp(plan->outputs[i].name, name) == 0) return &plan->outputs[i];
+    }
+    return NULL;
+}
+
 static qn_status check_leaf(const qn_plan_leaf *leaf, qn_place place, qn_err *err) {
+    const bool is_layout =
+        leaf->layout < QN_WORD_COUNT && qn_word_get(leaf->layout)->attr == QN_ATTR_layout;
+    if (!is_layout || (place != QN_PLACE_PARAM && leaf->layout != QN_WORD_rows))
+        return QN_FAIL(err, FORMAT, "layout %d of a %s", (int)leaf->layout, qn_place_name(place));
     if (leaf->type >= QN_TYPE_COUNT)
         return QN_FAIL(err, FORMAT, "type %d of %d", (int)leaf->type, QN_TYPE_COUNT);
     if (leaf->shape.n_dims < 0 || leaf->shape.n_dims > QN_GRAPH_DIMS)

@@ -51,10 +51,11 @@ typedef struct qn_plan_call {
     qn_plan_arg in[QN_MAX_IN], out[QN_MAX_OUT], temp[QN_PLAN_TEMPS];
 } qn_plan_call;
 
-// A leaf of the graph: its name, type and shape; data of a constant.
+// A leaf of the graph: its name, type and shape; how a weight lies in memory; data of a constant.
 typedef struct qn_plan_leaf {
     const char *name;
     qn_type type;
+    qn_word layout; // of a weight
     qn_shape shape;
     const float *data;
 } qn_plan_leaf;
@@ -68,7 +69,7 @@ typedef struct qn_plan_output {
 typedef struct qn_plan {
     qn_arena arena;
     const char *name;                     // of the graph
-    const char *backend;                  // "cpu"
+    const char *backend;                  // the device: "cpu:avx2"
     qn_plan_leaf *leaves[QN_PLACE_COUNT]; // of PARAM, CONST, INPUT, CACHE, STATE
     size_t n_leaves[QN_PLACE_COUNT];
     qn_plan_buffer *buffers;
@@ -84,6 +85,9 @@ void qn_plan_deinit(qn_plan *plan);
 
 // "buffer", "param" and so on.
 const char *qn_place_name(qn_place place);
+
+// The output of a name; NULL if there is none.
+const qn_plan_output *qn_plan_find_output(const qn_plan *plan, const char *name);
 
 // The verifier: every index lies in its list, every float argument inside its buffer's row, every
 // use of a buffer inside its lifetime and every lifetime inside the calls; results have the rows of

@@ -190,6 +190,8 @@ static qn_status read_leaf(reader *r, qn_place place) {
     QN_TRY(qn_scan_string(&r->scan, &leaf.name, "a name"));
     QN_TRY(qn_scan_type(&r->scan, &leaf.type));
     QN_TRY(qn_scan_shape(&r->scan, &leaf.shape));
+    if (place == QN_PLACE_PARAM && qn_scan_peek(&r->scan).size)
+        QN_TRY(qn_scan_word(&r->scan, &leaf.layout, QN_ATTR_layout));
     if (place == QN_PLACE_CONST) QN_TRY(qn_scan_data(&r->scan, &leaf.data, leaf.type, &leaf.shape));
     void *leaves = plan->leaves[place];
     const bool grown =

@@ -97,6 +97,7 @@ static void print_leaf(qn_buf *to, const qn_plan_leaf *leaf, qn_place place, siz
     qn_buf_text(to, " ");
     qn_lower_print(to, qn_type_get(leaf->type)->name);
     qn_buf_printf(to, " %s", qn_shape_text(shape, sizeof shape, &leaf->shape));
+    if (leaf->layout != QN_WORD_rows) qn_buf_printf(to, " %s", qn_word_get(leaf->layout)->name);
     if (place == QN_PLACE_CONST) {
         qn_buf_text(to, " ");
         qn_data_print(to, &leaf->shape, leaf->data);

@@ -20,6 +20,9 @@ typedef struct qn_pass_opts {
     const char *(*refuse)(void *arg, const qn_graph *graph, const qn_node *node);
     void *refuse_arg;
     const char *device; // its name, for messages; NULL: "this device"
+    // How input `input` of an op wants its weight. No function: tiles for what multiplies.
+    qn_word (*layout)(void *arg, qn_op op, int input);
+    void *layout_arg;
     // Called with the graph after every pass that ran; NULL: none.
     void (*after)(void *arg, const char *pass, const qn_graph *graph);
     void *after_arg;
@@ -52,12 +55,13 @@ QN_MUST_CHECK qn_status qn_passes_run(qn_graph *out, const qn_graph *in, const q
                                       qn_pass_report *report, qn_err *err);
 
 // "fuse_norm,cse" as bits of qn_pass_opts.skip. NULL and "" are no pass. An unknown name is an
-// error that lists the passes.
+// error that lists the passes; so is one that no plan can do without.
 QN_MUST_CHECK qn_status qn_passes_parse_skip(uint64_t *out, const char *comma_list, qn_err *err);
 
 // The passes in order; NULL behind the last.
 const char *qn_pass_name(size_t i);
 const char *qn_pass_meaning(size_t i);
+bool qn_pass_is_needed(size_t i); // cannot be left out
 
 // Appends what fired and what did not, and why; then what runs how, by op.
 void qn_pass_report_fusion(qn_buf *to, const qn_pass_report *report);

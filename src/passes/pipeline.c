@@ -28,7 +28,7 @@ static const struct {
     {"fuse_experts", qn_pass_fuse_experts, "route ... combine -> experts"},
     {"place", qn_pass_place, "what the device refuses is taken apart again, or refused"},
     {"dce_again", qn_pass_dce, "angles that nobody reads after that go"},
-    {"layout", qn_pass_layout, "weights that only matmuls and embeddings read go into tiles"},
+    {"layout", qn_pass_layout, "weights lie as the device reads them"},
     {"schedule", qn_pass_schedule, "nodes of a layer in an order that needs less memory"},
 };
 enum { N_PASSES = sizeof passes / sizeof passes[0] };
@@ -37,6 +37,7 @@ _Static_assert(sizeof passes / sizeof passes[0] <= (size_t)QN_PASSES_MAX,
 
 const char *qn_pass_name(size_t i) { return i < N_PASSES ? passes[i].name : NULL; }
 const char *qn_pass_meaning(size_t i) { return i < N_PASSES ? passes[i].meaning : NULL; }
+bool qn_pass_is_needed(size_t i) { return i < N_PASSES && passes[i].run == qn_pass_layout; }
 
 // A pass of this name, `size` bytes long; N_PASSES if there is none.
 static size_t find_pass(const char *name, size_t size) {
@@ -63,6 +64,8 @@ qn_status qn_passes_parse_skip(uint64_t *out, const char *comma_list, qn_err *er
     while (*at) {
         const size_t size = strcspn(at, ","), pass = find_pass(at, size);
         if (pass == N_PASSES) return fail_unknown(at, size, err);
+        if (qn_pass_is_needed(pass))
+            return QN_FAIL(err, ARGUMENT, "pass '%s' cannot be left out", passes[pass].name);
         skip |= UINT64_C(1) << pass;
         at += size;
         if (*at == ',') at++;

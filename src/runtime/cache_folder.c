@@ -1,7 +1,6 @@
 #define _GNU_SOURCE // statx
 #include "runtime/cache_folder.h"
 
-#include "backends/pack.h"
 #include "core/buf.h"
 #include "core/log.h"
 #include "core/mem.h"
@@ -282,9 +281,7 @@ static void mix(XXH128_hash_t *hash, const char *text) {
 
 // The key as 32 hex digits.
 static void key_text(char to[2 * HEX + 1], const qn_plan_key *key) {
-    char layout[32];
-    snprintf(layout, sizeof layout, "%d", QN_PACK_VERSION);
-    const char *const parts[] = {qn_disk_version(), layout, key->level, key->options, key->graph};
+    const char *const parts[] = {qn_disk_version(), key->device, key->options, key->graph};
     XXH128_hash_t hash = {0};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) mix(&hash, parts[i]);
     for (size_t i = 0; qn_pass_name(i); i++) mix(&hash, qn_pass_name(i)); // what made the plan

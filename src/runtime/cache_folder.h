@@ -47,7 +47,7 @@ QN_MUST_CHECK qn_status qn_disk_open_file(qn_file *out, const qn_disk *disk, con
 typedef struct qn_plan_key {
     const char *graph;   // the text of the graph that is compiled
     const char *options; // anything that changes what compiling makes of it
-    const char *level;   // of the CPU
+    const char *device;  // and its variant
 } qn_plan_key;
 
 // Writes the plan's text, unless it is there.

@@ -25,7 +25,10 @@ struct qn_check {
 static qn_status init_check(qn_check *c, bool is_hidden, qn_err *err) {
     const qn_model *model = c->engine->model;
     const qn_graph *graph = is_hidden ? &model->graph_hidden : &model->graph;
-    const qn_compile_opts opts = qn_engine_compile_opts(c->engine);
+    const qn_compile_opts opts = qn_engine_compile_opts(c->engine, &c->engine->stages[0]);
+    if (c->engine->n_stages > 1)
+        return QN_FAIL(err, UNSUPPORTED, "QN_REF looks at one device, not at %zu",
+                       c->engine->n_stages);
     QN_TRY(qn_compile_mid(&c->mid, graph, &opts, NULL, err));
     return qn_model_params(&c->params, c->engine->model, &c->mid, err);
 }
@@ -90,7 +93,8 @@ static qn_status import_cache(qn_check *c, const qn_runner *r, const qn_cache_vi
         for (int64_t p = 0; p < r->step.seg_past[b]; p++) {
             const int32_t page = pages[p / QN_PAGE_ROWS];
             if (page < 0) continue; // behind the window
-            r->engine->backend->read_kv(row, row + k_all, v, page, p % QN_PAGE_ROWS);
+            qn_device *device = r->stages[0].stage->device;
+            device->kind->read_kv(row, row + k_all, device, v, page, p % QN_PAGE_ROWS);
             qn_ref_set_cache_row(c->ref, value, b * r->step.pages_per_seg + p / QN_PAGE_ROWS,
                                  p % QN_PAGE_ROWS, row, row + k_all);
         }
@@ -101,26 +105,42 @@ static qn_status import_cache(qn_check *c, const qn_runner *r, const qn_cache_vi
 
 static qn_status import_slots(qn_check *c, const qn_runner *r, const qn_slots_view *v,
                               int32_t value, qn_err *err) {
-    for (int64_t b = 0; b < r->step.n_segs; b++) {
+    qn_device *device = r->stages[0].stage->device;
+    const int64_t n_log = v->log_rows * v->log_size;
+    qn_status status = QN_OK;
+    float *state = qn_alloc((size_t)(v->state_size + n_log), sizeof *state);
+    if (!state) return QN_NOMEM(err, "check");
+    float *log = state + v->state_size;
+    for (int64_t b = 0; b < r->step.n_segs && !status; b++) {
         const unsigned char *slot = v->slots + r->step.seg_slot[b] * v->slot_bytes;
-        QN_TRY(qn_ref_set_slot(c->ref, value, b, (const float *)(const void *)(slot + v->offset),
-                               (const float *)(const void *)(slot + v->log_offset),
-                               r->step.seg_accept[b], v->log_size, err));
+        device->kind->read(device, state, slot + v->offset, (size_t)v->state_size * sizeof *state);
+        device->kind->read(device, log, slot + v->log_offset, (size_t)n_log * sizeof *log);
+        status =
+            qn_ref_set_slot(c->ref, value, b, state, log, r->step.seg_accept[b], v->log_size, err);
     }
-    return QN_OK;
+    qn_free(state);
+    return status;
 }
 
+// An argument of a call, and its rows.
+typedef struct operand {
+    size_t call;
+    qn_arg_kind kind;
+    int index;
+    int64_t n; // numbers of a row
+} operand;
+
 // Copies an operand's rows, dense and as floats.
-static qn_status copy_operand(qn_check *c, int k, const qn_operand *x, int64_t rows, qn_err *err) {
-    const int64_t n = x->parts * x->width;
+static qn_status copy_operand(qn_check *c, const qn_runner *r, int k, const operand *x,
+                              int64_t rows, qn_err *err) {
+    const qn_program *program = r->stages[0].program;
     void *copy = c->copies[k];
-    if (!qn_grow(&copy, &c->cap_copies[k], (size_t)(rows * n), sizeof(float)))
+    if (!qn_grow(&copy, &c->cap_copies[k], (size_t)(rows * x->n), sizeof(float)))
         return QN_NOMEM(err, "check");
     c->copies[k] = copy;
-    for (int64_t t = 0; t < rows; t++) {
-        const unsigned char *from = (const unsigned char *)x->data + t * x->stride;
-        c->engine->backend->read_row(c->copies[k] + t * n, from, x->form, x->parts, x->width);
-    }
+    for (int64_t t = 0; t < rows; t++)
+        program->device->kind->read_arg(c->copies[k] + t * x->n, program, x->call, x->kind,
+                                        x->index, t);
     return QN_OK;
 }
 
@@ -135,18 +155,22 @@ static bool is_leaf(const qn_check *c, int32_t value) {
     return qn_op_get(c->mid.nodes[c->mid.values[value].node].op)->class_of == QN_CLASS_LEAF;
 }
 
-static qn_status take_inputs(qn_check *c, const qn_runner *r, const qn_node *node,
-                             const qn_task *task, const void **inputs, qn_err *err) {
+static qn_status take_inputs(qn_check *c, const qn_runner *r, const qn_node *node, size_t call,
+                             const void **inputs, qn_err *err) {
+    const qn_leaves *leaves = &r->stages[0].leaves[QN_PREFILL];
     for (int k = 0; k < node->n_in; k++) {
+        const qn_plan_arg *arg = &qn_runner_plan(&r->stages[0])->calls[call].in[k];
         const int32_t id = node->in[k];
         inputs[k] = NULL;
         if (id < 0) continue;
         const qn_kind kind = c->mid.values[id].kind;
-        if (kind == QN_CACHE && is_leaf(c, id)) QN_TRY(import_cache(c, r, task->cache, id, err));
+        if (kind == QN_CACHE && is_leaf(c, id))
+            QN_TRY(import_cache(c, r, leaves->caches[arg->index], id, err));
         if (kind == QN_STATE_VALUE && is_leaf(c, id))
-            QN_TRY(import_slots(c, r, task->slots, id, err));
+            QN_TRY(import_slots(c, r, leaves->slots[arg->index], id, err));
         if (kind != QN_TENSOR || is_leaf(c, id)) continue;
-        QN_TRY(copy_operand(c, k, &task->in[k], value_rows(c, id), err));
+        const operand x = {call, QN_ARG_IN, k, arg->parts * arg->width};
+        QN_TRY(copy_operand(c, r, k, &x, value_rows(c, id), err));
         inputs[k] = c->copies[k];
     }
     return QN_OK;
@@ -156,17 +180,19 @@ static qn_status take_inputs(qn_check *c, const qn_runner *r, const qn_node *nod
 
 // How far rounding may take a kernel from the interpreter: sums in another order; keys and values,
 // or a result, in fewer bits.
-static double tolerance(const qn_check *c, const qn_node *node, const qn_operand *out) {
+static double tolerance(const qn_check *c, const qn_node *node, qn_word form) {
     static const double by_cache[QN_TYPE_COUNT] = {
         [QN_TYPE_F32] = 1e-4, [QN_TYPE_F16] = 3e-3, [QN_TYPE_Q8_0] = 3e-2};
-    if (out->form == QN_WORD_i12_256) return 2e-3;
-    if (out->form == QN_WORD_i8_32) return 2e-2;
+    if (form == QN_WORD_i12_256) return 2e-3;
+    if (form == QN_WORD_i8_32) return 2e-2;
     if (qn_op_get(node->op)->class_of == QN_CLASS_STATE) return by_cache[c->engine->cache_type];
     return node->op == QN_OP_EXPERTS && node->attrs.form != QN_WORD_f32 ? 2e-2 : 1e-4;
 }
 
-static qn_status compare(qn_check *c, size_t index, const qn_kernel *kernel, int o,
-                         const qn_operand *out, qn_err *err) {
+static qn_status compare(qn_check *c, const qn_runner *r, size_t index, size_t last_call, int o,
+                         qn_err *err) {
+    const qn_plan_call *call = &qn_runner_plan(&r->stages[0])->calls[last_call];
+    const operand out = {last_call, QN_ARG_OUT, o, call->out[o].parts * call->out[o].width};
     const qn_node *node = &c->mid.nodes[index];
     const qn_value *value = &c->mid.values[node->out[o]];
     int64_t n = 0;
@@ -177,7 +203,7 @@ static qn_status compare(qn_check *c, size_t index, const qn_kernel *kernel, int
     // Ids of scores that are almost equal may differ.
     const bool is_best = node->op == QN_OP_HEAD && o == 1;
     const int64_t n_compared = is_best ? 2 + node->attrs.top : width;
-    QN_TRY(copy_operand(c, 0, out, rows, err));
+    QN_TRY(copy_operand(c, r, 0, &out, rows, err));
     const float *got = c->copies[0];
     double difference = 0, size = 0, worst = -1;
     int64_t at = 0;
@@ -196,27 +222,24 @@ static qn_status compare(qn_check *c, size_t index, const qn_kernel *kernel, int
         }
     }
     const double error = sqrt(difference / fmax(size, 1e-30));
-    if (error <= tolerance(c, node, out)) return QN_OK;
+    if (error <= tolerance(c, node, call->out[o].form)) return QN_OK;
     return QN_FAIL(err, NUMERIC,
                    "QN_REF: node %zu, %s @%d (kernel %s), result %d: relative error %.1e; worst at "
                    "%lld of row %lld: %g, the reference has %g",
-                   index, qn_op_get(node->op)->name, node->layer, kernel->name, o, error,
+                   index, qn_op_get(node->op)->name, node->layer, call->kernel, o, error,
                    (long long)(at % width), (long long)(at / width), (double)got[at],
                    (double)want[at]);
 }
 
 static qn_status check_node(qn_check *c, qn_runner *r, size_t index, size_t call, qn_err *err) {
     const qn_node *node = &c->mid.nodes[index];
-    const size_t n_stages = (size_t)r->engine->backend->recipes[node->op].n_stages;
-    const qn_task *task = qn_executor_task(r->executor, call);
+    qn_program *program = r->stages[0].program;
+    const size_t n_stages = (size_t)program->device->backend->recipes[node->op].n_stages;
     const void *inputs[QN_MAX_IN] = {0};
-    QN_TRY(take_inputs(c, r, node, task, inputs, err));
-    for (size_t i = call; i < call + n_stages; i++) qn_executor_run_call(r->executor, i);
+    QN_TRY(take_inputs(c, r, node, call, inputs, err));
+    for (size_t i = call; i < call + n_stages; i++) program->device->kind->run_call(program, i);
     QN_TRY(qn_ref_run_node(c->ref, index, &c->step, inputs, err));
-    for (int o = 0; o < node->n_out; o++) {
-        const qn_kernel *kernel = qn_executor_kernel(r->executor, call + n_stages - 1);
-        QN_TRY(compare(c, index, kernel, o, &task->out[o], err));
-    }
+    for (int o = 0; o < node->n_out; o++) QN_TRY(compare(c, r, index, call + n_stages - 1, o, err));
     return QN_OK;
 }
 
@@ -227,7 +250,7 @@ static qn_status check_nodes(qn_check *c, qn_runner *r, qn_err *err) {
         if (qn_op_get(node->op)->class_of == QN_CLASS_LEAF || qn_lower_is_view(&c->mid, node))
             continue;
         QN_TRY(check_node(c, r, i, call, err));
-        call += (size_t)r->engine->backend->recipes[node->op].n_stages;
+        call += (size_t)r->stages[0].stage->device->backend->recipes[node->op].n_stages;
     }
     return QN_OK;
 }
@@ -264,11 +287,13 @@ static void tell_output(const qn_runner *r, const char *name, int64_t rows, int6
 }
 
 void qn_check_layers(const qn_runner *r) {
-    const qn_plan *plan = qn_executor_plan_of(r->executor);
     const int64_t symbols[QN_SYM_COUNT] = {1, r->step.n_rows, r->step.n_segs, r->step.n_out};
-    for (size_t i = 0; i < plan->n_outputs; i++) {
-        const qn_plan_output *o = &plan->outputs[i];
-        if (strcmp(o->name, "best") == 0) continue; // says nothing that the scores do not
-        tell_output(r, o->name, o->rows.n * symbols[o->rows.sym], o->arg.parts * o->arg.width);
+    for (size_t s = 0; s < r->engine->n_stages; s++) {
+        const qn_plan *plan = qn_runner_plan(&r->stages[s]);
+        for (size_t i = 0; i < plan->n_outputs; i++) {
+            const qn_plan_output *o = &plan->outputs[i];
+            if (strcmp(o->name, "best") == 0) continue; // says nothing that the scores do not
+            tell_output(r, o->name, o->rows.n * symbols[o->rows.sym], o->arg.parts * o->arg.width);
+        }
     }
 }

@@ -23,6 +23,11 @@ static const char *refuse(void *arg, const qn_graph *graph, const qn_node *node)
     return backend->refuse ? backend->refuse(graph, node) : NULL;
 }
 
+static qn_word layout(void *arg, qn_op op, int input) {
+    const qn_backend *backend = arg;
+    return backend->layout(op, input);
+}
+
 // Lines of a text, one log line each.
 static void log_text(const qn_compile_opts *o, const char *text) {
     while (text && *text) {
@@ -66,7 +71,9 @@ qn_status qn_compile_mid(qn_graph *out, const qn_graph *graph, const qn_compile_
                                .verify = o->switches->verify,
                                .refuse = refuse,
                                .refuse_arg = (void *)(uintptr_t)o->backend,
-                               .device = o->backend->level,
+                               .device = o->backend->name,
+                               .layout = layout,
+                               .layout_arg = (void *)(uintptr_t)o->backend,
                                .after = is_seen ? after_pass : NULL,
                                .after_arg = &copy};
     return qn_passes_run(out, graph, &opts, report, err);
@@ -75,8 +82,8 @@ qn_status qn_compile_mid(qn_graph *out, const qn_graph *graph, const qn_compile_
 static void tell(const qn_compile_opts *o, const qn_plan *plan, const qn_pass_report *report) {
     qn_buf text = {0};
     if (o->switches->debug >= TELL_PLAN)
-        qn_log(o->log, o->log_arg, QN_LOG_DEBUG, "plan %s on %s %s: %zu calls, %zu buffers",
-               plan->name, o->backend->name, o->backend->level, plan->n_calls, plan->n_buffers);
+        qn_log(o->log, o->log_arg, QN_LOG_DEBUG, "plan %s on %s: %zu calls, %zu buffers",
+               plan->name, o->backend->name, plan->n_calls, plan->n_buffers);
     if (o->switches->debug >= TELL_PASSES) qn_pass_report_text(&text, report);
     if (o->switches->debug >= TELL_BUFFERS) qn_plan_print(&text, plan);
     if (!text.failed) log_text(o, text.data);
@@ -86,13 +93,13 @@ static void tell(const qn_compile_opts *o, const qn_plan *plan, const qn_pass_re
 // The text of a plan is written where a folder is filled.
 static qn_status keep(const qn_plan *plan, const qn_graph *graph, const qn_compile_opts *o,
                       qn_err *err) {
-    char options[64], *graph_text = NULL;
+    char options[96], *graph_text = NULL;
     qn_buf text = {0};
-    snprintf(options, sizeof options, "numerics %d, skip %llx", (int)o->numerics,
-             (unsigned long long)o->skip);
+    snprintf(options, sizeof options, "numerics %d, skip %llx, forms %x", (int)o->numerics,
+             (unsigned long long)o->skip, o->backend->forms);
     qn_graph_print(&text, graph);
     QN_TRY(qn_buf_take(&graph_text, &text, err));
-    const qn_plan_key key = {.graph = graph_text, .options = options, .level = o->backend->level};
+    const qn_plan_key key = {.graph = graph_text, .options = options, .device = o->backend->name};
     const qn_status status = qn_disk_keep_plan(o->disk, &key, plan, err);
     qn_free(graph_text);
     return status;

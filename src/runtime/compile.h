@@ -2,7 +2,7 @@
 #ifndef QN_RUNTIME_COMPILE_H
 #define QN_RUNTIME_COMPILE_H
 
-#include "backends/kernel.h"
+#include "backends/backend.h"
 #include "core/debug.h"
 #include "ir/plan.h"
 #include "passes/passes.h"

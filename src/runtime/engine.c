@@ -100,8 +100,8 @@ static qn_type choose_cache_type(const qn_engine *engine) {
     return QN_TYPE_F32;
 }
 
-qn_compile_opts qn_engine_compile_opts(const qn_engine *engine) {
-    return (qn_compile_opts){.backend = engine->backend,
+qn_compile_opts qn_engine_compile_opts(const qn_engine *engine, const qn_stage *stage) {
+    return (qn_compile_opts){.backend = stage->device->backend,
                              .numerics = engine->opts.numerics,
                              .skip = engine->skip | engine->profile.prefill.skip,
                              .disk = &engine->disk,
@@ -134,35 +134,52 @@ static qn_status find_profile(qn_engine *engine, const char *path, qn_err *err) 
 }
 
 // One plan for both phases, unless the profile wants decode otherwise. A check looks at one plan.
-static qn_status compile_decode(qn_engine *engine, qn_compile_opts *opts, qn_err *err) {
+static qn_status compile_stage(qn_stage *stage, const qn_engine *engine, uint64_t decode_skip,
+                               qn_err *err) {
+    const qn_model *model = engine->model;
+    const qn_graph *graph;
+    qn_compile_opts opts = qn_engine_compile_opts(engine, stage);
+    QN_TRY(qn_stage_graph(&graph, &stage->cut, stage, &model->graph, model->hparams->layers, err));
+    QN_TRY(qn_compile(&stage->prefill, graph, &opts, err));
+    if (!engine->decode_differs || decode_skip == opts.skip) return QN_OK;
+    opts.skip = decode_skip;
+    return qn_compile(&stage->decode, graph, &opts, err);
+}
+
+static qn_status compile_stages(qn_engine *engine, qn_err *err) {
     const qn_profile_phase *prefill = &engine->profile.prefill, *decode = &engine->profile.decode;
     const uint64_t skip = engine->skip | decode->skip;
-    const bool plan_differs = skip != opts->skip;
-    engine->decode_differs = (plan_differs || prefill->plans != decode->plans ||
-                              prefill->plan_capacity != decode->plan_capacity) &&
-                             !engine->switches.ref;
-    opts->skip = skip;
-    if (!engine->decode_differs || !plan_differs) return QN_OK;
-    return qn_compile(&engine->decode, &engine->model->graph, opts, err);
+    engine->decode_differs =
+        ((skip != (engine->skip | prefill->skip)) || prefill->plans != decode->plans ||
+         prefill->plan_capacity != decode->plan_capacity) &&
+        !engine->switches.ref;
+    for (size_t i = 0; i < engine->n_stages; i++)
+        QN_TRY(compile_stage(&engine->stages[i], engine, skip, err));
+    return QN_OK;
+}
+
+static qn_status lay_out_state(qn_engine *engine, qn_err *err) {
+    qn_state_part *parts = qn_alloc(engine->n_stages, sizeof *parts);
+    if (!parts) return QN_NOMEM(err, "stages");
+    for (size_t i = 0; i < engine->n_stages; i++)
+        parts[i] = (qn_state_part){engine->stages[i].device, &engine->stages[i].prefill};
+    const qn_status status = qn_state_layout_create(&engine->layout, &engine->model->graph, parts,
+                                                    engine->n_stages, engine->cache_type, err);
+    qn_free(parts);
+    return status;
 }
 
 static qn_status compile(qn_engine *engine, const char *path, qn_err *err) {
-    const qn_model *model = engine->model;
     const qn_disk_opts disk = {.dir = engine->opts.cache_dir,
                                .use = engine->opts.cache_use,
                                .log = engine->opts.log,
                                .log_arg = engine->opts.log_arg};
     QN_TRY(qn_disk_open(&engine->disk, &disk, err));
-    QN_TRY(qn_backend_cpu(&engine->backend, engine->switches.level, err));
     QN_TRY(qn_passes_parse_skip(&engine->skip, engine->switches.skip, err));
     QN_TRY(find_profile(engine, path, err));
     engine->cache_type = choose_cache_type(engine);
-    qn_compile_opts opts = qn_engine_compile_opts(engine);
-    QN_TRY(qn_compile(&engine->hidden, &model->graph_hidden, &opts, err));
-    QN_TRY(qn_compile(&engine->prefill, &model->graph, &opts, err));
-    QN_TRY(compile_decode(engine, &opts, err));
-    return qn_state_layout_create(&engine->layout, &model->graph, engine->backend,
-                                  engine->cache_type, err);
+    QN_TRY(compile_stages(engine, err));
+    return lay_out_state(engine, err);
 }
 
 // A weight of a type without kernels leaves the reference and the looking at it.
@@ -171,8 +188,10 @@ static qn_status try_compile(qn_engine *engine, const char *path, qn_err *err) {
     const qn_status status = compile(engine, path, &why);
     if (status == QN_UNSUPPORTED && (engine->opts.no_weights || engine->opts.reference)) {
         qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_WARNING, "no plan: %s", why.message);
-        qn_plan_deinit(&engine->prefill);
-        qn_plan_deinit(&engine->hidden);
+        for (size_t i = 0; i < engine->n_stages; i++) {
+            qn_plan_deinit(&engine->stages[i].prefill);
+            qn_plan_deinit(&engine->stages[i].decode);
+        }
         return QN_OK;
     }
     if (status && err) *err = why;
@@ -188,16 +207,38 @@ static qn_status load_reference(qn_engine *engine, qn_err *err) {
     return qn_model_params(&engine->params_hidden, model, &model->graph_hidden, err);
 }
 
+// Several stages have parts of the weights each, which no file of the cache folder holds.
 static qn_status load_packs(qn_engine *engine, qn_err *err) {
     QN_TRY(qn_memory_check_weights(engine, err));
-    const qn_packs_opts opts = {.model = engine->model,
-                                .source = engine->source,
-                                .plan = &engine->prefill,
-                                .pool = engine->pool,
-                                .disk = &engine->disk,
-                                .progress = engine->opts.progress,
-                                .progress_arg = engine->opts.progress_arg};
-    return qn_packs_create(&engine->packs, &opts, err);
+    for (size_t i = 0; i < engine->n_stages; i++) {
+        qn_stage *stage = &engine->stages[i];
+        const qn_packs_opts opts = {.model = engine->model,
+                                    .source = engine->source,
+                                    .plan = &stage->prefill,
+                                    .device = stage->device,
+                                    .disk = stage->is_whole ? &engine->disk : NULL,
+                                    .progress = engine->opts.progress,
+                                    .progress_arg = engine->opts.progress_arg};
+        QN_TRY(qn_packs_create(&stage->packs, &opts, err));
+    }
+    engine->is_loaded = true;
+    return QN_OK;
+}
+
+bool qn_engine_is_recurrent(const qn_engine *engine) {
+    return engine->layout && qn_state_layout_is_recurrent(engine->layout);
+}
+
+static qn_status open_stages(qn_engine *engine, qn_err *err) {
+    QN_TRY(qn_stages_open(&engine->stages, &engine->n_stages, engine->opts.device,
+                          engine->switches.level, engine->model->hparams->layers, engine->pool,
+                          err));
+    for (size_t i = 0; i < engine->n_stages; i++) {
+        const size_t used = strlen(engine->devices);
+        snprintf(engine->devices + used, sizeof engine->devices - used, "%s%s", i ? "," : "",
+                 engine->stages[i].device->backend->name);
+    }
+    return QN_OK;
 }
 
 static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {
@@ -207,6 +248,7 @@ static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {
     QN_TRY(qn_pool_create(&engine->pool, asked ? asked : engine->switches.threads, err));
     QN_TRY(qn_source_open(&engine->source, path, err));
     QN_TRY(qn_model_create(&engine->model, engine->source, err));
+    QN_TRY(open_stages(engine, err));
     QN_TRY(check_graphs(engine, err));
     QN_TRY(open_tokenizer(engine, err));
     QN_TRY(qn_sample_defaults_read(&engine->sample_defaults, engine->source, engine->opts.log,
@@ -240,12 +282,10 @@ void qn_engine_close(qn_engine *engine) {
     if (!engine) return;
     qn_free(engine->params);
     qn_free(engine->params_hidden);
-    qn_packs_destroy(engine->packs);
     qn_state_layout_destroy(engine->layout);
     qn_profile_deinit(&engine->profile);
-    qn_plan_deinit(&engine->prefill);
-    qn_plan_deinit(&engine->decode);
-    qn_plan_deinit(&engine->hidden);
+    for (size_t i = 0; i < engine->n_stages; i++) qn_stage_deinit(&engine->stages[i]);
+    qn_free(engine->stages);
     qn_tokenizer_close(engine->tokenizer);
     qn_model_destroy(engine->model);
     qn_source_close(engine->source);

@@ -3,14 +3,12 @@
 #ifndef QN_RUNTIME_ENGINE_H
 #define QN_RUNTIME_ENGINE_H
 
-#include "backends/backend.h"
 #include "core/debug.h"
 #include "core/pool.h"
 #include "ir/ref.h"
 #include "models/model.h"
-#include "runtime/compile.h"
-#include "runtime/weights.h"
 #include "runtime/profile.h"
+#include "runtime/stage.h"
 #include "runtime/state.h"
 #include "tokenizer/tokenizer.h"
 
@@ -26,16 +24,17 @@ struct qn_engine {
     qn_sample_opts sample_defaults; // borrows from `source`
     qn_pool *pool;
     // The fast path; empty in a reference engine.
-    const qn_backend *backend;
+    qn_stage *stages; // (n_stages) the layers, device by device
+    size_t n_stages;
+    char devices[128]; // their names, with commas
     qn_profile profile;
     qn_type cache_type;
     qn_disk disk;  // the cache folder, while opening; none: it was not named, or must not be used
     uint64_t skip; // passes left out
-    qn_plan prefill, decode, hidden;
-    bool decode_differs; // the profile wants decode otherwise; `decode` is empty where only the
-                         // keeping of bindings differs
-    qn_state_layout *layout;
-    qn_packs *packs; // NULL: no weights
+    bool
+        decode_differs; // the profile wants decode otherwise: another plan, or bindings kept otherwise
+    qn_state_layout *layout; // NULL: there are no plans
+    bool is_loaded;          // the stages have their weights
     // The reference path; NULL otherwise.
     const void **params, **params_hidden; // weights of model->graph and graph_hidden, by value
 };
@@ -45,8 +44,10 @@ qn_plan_policy qn_engine_policy(const qn_engine *engine, bool is_decode);
 int64_t qn_engine_plan_capacity(const qn_engine *engine, bool is_decode);
 // Rows of a step while a prompt is read: as asked, as the profile says, or the default.
 int64_t qn_engine_chunk(const qn_engine *engine, int64_t asked);
-// How the engine compiles the graph of prefill.
-qn_compile_opts qn_engine_compile_opts(const qn_engine *engine);
+// How the engine compiles the graph of prefill for a stage.
+qn_compile_opts qn_engine_compile_opts(const qn_engine *engine, const qn_stage *stage);
+// Whether the model keeps recurrent state.
+bool qn_engine_is_recurrent(const qn_engine *engine);
 
 // Runs the ids from nothing, and fills `out` (see quern.h): by the plans, or by the reference
 // interpreter in a reference engine. Nothing is checked here but what the graph checks itself.

@@ -3,80 +3,102 @@
 #include "core/mem.h"
 #include "runtime/state_int.h"
 
-#include <string.h>
-
-struct qn_kv_memory {
-    const qn_state_layout *layout; // borrowed
-    void *base;                    // all of it
+// What one device holds.
+typedef struct kv_part {
+    qn_device *device; // borrowed
+    void *base;        // all of it
     size_t size;
     unsigned char **pages; // (groups) the first page
     unsigned char *slots;
+} kv_part;
+
+struct qn_kv_memory {
+    const qn_state_layout *layout; // borrowed
+    kv_part *parts;                // (layout->n_parts)
     qn_cache_view *caches;
     qn_slots_view *slot_views;
 };
 
 // --- life ----------------------------------------------------------------------------------------
 
-static qn_status measure(size_t *out, const qn_state_layout *layout, const int64_t *n_pages,
-                         int64_t n_slots, qn_err *err) {
+static qn_status measure(size_t *out, const qn_state_layout *layout, const state_part *part,
+                         const int64_t *n_pages, int64_t n_slots, qn_err *err) {
     int64_t all, bytes = 0;
-    bool fits = qn_i64_mul(&all, n_slots, layout->slot_bytes);
+    bool fits = qn_i64_mul(&all, n_slots, part->slot_bytes);
     for (int64_t g = 0; g < layout->n_groups; g++)
-        fits = fits && qn_i64_mul(&bytes, n_pages[g], layout->groups[g].page_bytes) &&
+        fits = fits && qn_i64_mul(&bytes, n_pages[g], part->page_bytes[g]) &&
                qn_i64_add(&all, all, bytes);
-    if (!fits || !qn_i64_add(&all, all, QN_STATE_ALIGN))
+    if (!fits)
         return QN_FAIL(err, LIMIT, "%lld slots of %lld bytes and all pages: too large",
-                       (long long)n_slots, (long long)layout->slot_bytes);
-    *out = (size_t)all;
+                       (long long)n_slots, (long long)part->slot_bytes);
+    *out = all > 0 ? (size_t)all : 1; // the last device may hold layers that keep nothing
     return QN_OK;
 }
 
-static void place(qn_kv_memory *m, const int64_t *n_pages) {
-    const qn_state_layout *layout = m->layout;
-    unsigned char *at = m->base;
-    at += (QN_STATE_ALIGN - (uintptr_t)at % QN_STATE_ALIGN) % QN_STATE_ALIGN;
+static void place(kv_part *to, const qn_state_layout *layout, const state_part *part,
+                  const int64_t *n_pages) {
+    unsigned char *at = to->base;
     for (int64_t g = 0; g < layout->n_groups; g++) {
-        m->pages[g] = at;
-        at += n_pages[g] * layout->groups[g].page_bytes;
+        to->pages[g] = at;
+        at += n_pages[g] * part->page_bytes[g];
     }
-    m->slots = at;
+    to->slots = at;
+}
+
+static qn_status init_part(kv_part *to, const qn_state_layout *layout, const state_part *part,
+                           const int64_t *n_pages, int64_t n_slots, qn_err *err) {
+    QN_TRY(measure(&to->size, layout, part, n_pages, n_slots, err));
+    to->device = part->device;
+    to->pages = qn_alloc((size_t)layout->n_groups, sizeof *to->pages);
+    if (!to->pages) return QN_NOMEM(err, "pages and slots");
+    const qn_status status = part->device->kind->alloc(&to->base, part->device, to->size, err);
+    if (status) return qn_err_prefix(err, status, "pages and slots");
+    place(to, layout, part, n_pages);
+    return QN_OK;
+}
+
+// The views of the kernels.
+static void set_views(qn_kv_memory *m) {
+    const qn_state_layout *layout = m->layout;
     for (size_t i = 0; i < layout->n_caches; i++) {
         m->caches[i] = layout->caches[i];
-        m->caches[i].pages = m->pages[layout->caches[i].group];
+        m->caches[i].pages = m->parts[layout->cache_parts[i]].pages[layout->caches[i].group];
     }
     for (size_t i = 0; i < layout->n_slots; i++) {
         m->slot_views[i] = layout->slots[i];
-        m->slot_views[i].slots = m->slots;
+        m->slot_views[i].slots = m->parts[layout->slot_parts[i]].slots;
     }
 }
 
 qn_status qn_kv_memory_create(qn_kv_memory **out, const qn_state_layout *layout,
                               const int64_t *n_pages, int64_t n_slots, qn_err *err) {
-    size_t size;
-    QN_TRY(measure(&size, layout, n_pages, n_slots, err));
     qn_kv_memory *m = qn_alloc(1, sizeof *m);
     if (!m) return QN_NOMEM(err, "sequence state");
     *m = (qn_kv_memory){.layout = layout,
-                        .base = qn_reserve(size),
-                        .size = size,
-                        .pages = qn_alloc((size_t)layout->n_groups, sizeof *m->pages),
+                        .parts = qn_alloc(layout->n_parts, sizeof *m->parts),
                         .caches = qn_alloc(layout->n_caches, sizeof *m->caches),
                         .slot_views = qn_alloc(layout->n_slots, sizeof *m->slot_views)};
-    if (!m->base || !m->pages || !m->caches || !m->slot_views) {
-        const bool is_refused = !m->base;
+    qn_status status = QN_OK;
+    if (!m->parts || !m->caches || !m->slot_views) status = QN_NOMEM(err, "pages and slots");
+    for (size_t p = 0; p < layout->n_parts && !status; p++)
+        status = init_part(&m->parts[p], layout, &layout->parts[p], n_pages, n_slots, err);
+    if (status) {
         qn_kv_memory_destroy(m);
-        return is_refused ? QN_FAIL(err, LIMIT, "%zu bytes of pages and slots", size)
-                          : QN_NOMEM(err, "pages and slots");
+        return status;
     }
-    place(m, n_pages);
+    set_views(m);
     *out = m;
     return QN_OK;
 }
 
 void qn_kv_memory_destroy(qn_kv_memory *m) {
     if (!m) return;
-    qn_unreserve(m->base, m->size);
-    qn_free(m->pages);
+    for (size_t p = 0; m->parts && p < m->layout->n_parts; p++) {
+        kv_part *part = &m->parts[p];
+        if (part->base) part->device->kind->free(part->device, part->base, part->size);
+        qn_free(part->pages);
+    }
+    qn_free(m->parts);
     qn_free(m->caches);
     qn_free(m->slot_views);
     qn_free(m);
@@ -87,21 +109,32 @@ const qn_slots_view *qn_kv_slots(const qn_kv_memory *m, size_t i) { return &m->s
 
 // --- copies --------------------------------------------------------------------------------------
 
+static void move(const kv_part *part, unsigned char *base, int64_t to, int64_t from,
+                 int64_t bytes) {
+    part->device->kind->copy(part->device, base + to, base + from, (size_t)bytes);
+}
+
 static void copy_page(qn_kv_memory *m, const qn_copy *copy) {
-    const int64_t bytes = m->layout->groups[copy->group].page_bytes;
-    unsigned char *pages = m->pages[copy->group];
-    memcpy(pages + copy->to * bytes, pages + copy->from * bytes, (size_t)bytes);
+    for (size_t p = 0; p < m->layout->n_parts; p++) {
+        const int64_t bytes = m->layout->parts[p].page_bytes[copy->group];
+        move(&m->parts[p], m->parts[p].pages[copy->group], copy->to * bytes, copy->from * bytes,
+             bytes);
+    }
 }
 
 static void copy_slot(qn_kv_memory *m, const qn_copy *copy) {
     const qn_state_layout *layout = m->layout;
-    unsigned char *to = m->slots + copy->to * layout->slot_bytes;
-    const unsigned char *from = m->slots + copy->from * layout->slot_bytes;
-    memcpy(to, from, (size_t)layout->states_bytes);
+    for (size_t p = 0; p < layout->n_parts; p++) {
+        const int64_t bytes = layout->parts[p].slot_bytes;
+        move(&m->parts[p], m->parts[p].slots, copy->to * bytes, copy->from * bytes,
+             layout->parts[p].states_bytes);
+    }
     for (size_t i = 0; i < layout->n_slots; i++) {
-        const qn_slots_view *view = &layout->slots[i];
-        memcpy(to + view->log_offset, from + view->log_offset,
-               (size_t)(copy->log_rows * view->log_size) * sizeof(float));
+        const qn_slots_view *view = &m->slot_views[i];
+        move(&m->parts[layout->slot_parts[i]], view->slots,
+             copy->to * view->slot_bytes + view->log_offset,
+             copy->from * view->slot_bytes + view->log_offset,
+             copy->log_rows * view->log_size * (int64_t)sizeof(float));
     }
 }
 

@@ -2,14 +2,14 @@
 // state. What is where, and who shares what, is decided by the state (state.h), which never looks at
 // them.
 //
-// Address space is taken at creation; the system gives memory as it is used. One thread at a time.
+// Memory of the layout's devices, taken at creation. One thread at a time.
 #ifndef QN_RUNTIME_KV_MEMORY_H
 #define QN_RUNTIME_KV_MEMORY_H
 
-#include "backends/kernel.h"
+#include "backends/device.h"
 #include "runtime/state.h"
 
-// Where the system refuses the address space: QN_LIMIT; fewer of them may do.
+// Where the device has no room: QN_LIMIT; fewer of them may do.
 QN_MUST_CHECK qn_status qn_kv_memory_create(qn_kv_memory **out, const qn_state_layout *layout,
                                             const int64_t *n_pages, // (groups)
                                             int64_t n_slots, qn_err *err);

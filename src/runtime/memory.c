@@ -8,22 +8,25 @@ enum { LEAST_CONTEXT = 64, KEPT_SLOTS = 4 };
 
 static double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
 
+static qn_status add_stage(int64_t *total, const qn_stage *stage, qn_err *err) {
+    const qn_plan *plan = &stage->prefill;
+    for (size_t i = 0; i < plan->n_leaves[QN_PLACE_PARAM]; i++) {
+        int64_t bytes;
+        const qn_plan_leaf *leaf = &plan->leaves[QN_PLACE_PARAM][i];
+        QN_TRY(stage->device->kind->weight_bytes(&bytes, stage->device, leaf, err));
+        if (!qn_i64_add(total, *total, bytes)) *total = INT64_MAX;
+    }
+    return QN_OK;
+}
+
 qn_status qn_memory_weights(int64_t *out, const qn_engine *engine, qn_err *err) {
-    const qn_plan *plan = &engine->prefill;
     int64_t total = 0;
-    for (size_t i = 0; i < engine->model->weights.n; i++) { // the reference path, and plain rows
+    for (size_t i = 0; i < engine->model->weights.n && !engine->layout; i++) { // the reference path
         const qn_weight *w = &engine->model->weights.items[i];
         if (!w->is_predict && !qn_i64_add(&total, total, w->bytes)) total = INT64_MAX;
     }
-    for (size_t i = 0; i < plan->n_leaves[QN_PLACE_PARAM]; i++) { // tiles are filled up
-        qn_packed packed;
-        bool is_tiled;
-        int64_t rows;
-        QN_TRY(qn_packs_describe(&packed, &is_tiled, &plan->leaves[QN_PLACE_PARAM][i], err));
-        if (is_tiled &&
-            qn_type_bytes(&rows, packed.type, packed.n_matrices * packed.n_out * packed.n_in))
-            total += qn_packed_bytes(&packed) - rows;
-    }
+    for (size_t i = 0; i < engine->n_stages; i++)
+        QN_TRY(add_stage(&total, &engine->stages[i], err));
     *out = total;
     return QN_OK;
 }
@@ -43,8 +46,9 @@ static qn_status make_plan(qn_memory *out, int64_t *slots, const qn_engine *engi
     QN_TRY(qn_runner_measure(&size, &opts, err));
     plan.cache = size.state.cache_used;
     plan.activations = size.arena + size.scratch + size.tables;
-    const int64_t loaded = engine->packs ? qn_packs_bytes(engine->packs) : 0;
-    plan.program = qn_machine_resident_memory() - loaded;
+    plan.program = qn_machine_resident_memory();
+    for (size_t i = 0; i < engine->n_stages && engine->is_loaded; i++)
+        plan.program -= qn_packs_bytes(engine->stages[i].packs);
     if (plan.program < 0) plan.program = 0; // mapped weights that nobody has touched yet
     int64_t history;                        // tokens and keys of a session
     if (!qn_i64_mul(&history, context, (int64_t)(sizeof(int32_t) + sizeof(uint64_t))) ||

@@ -10,7 +10,7 @@
 qn_status qn_engine_check_ids(const qn_engine *engine, const int32_t *ids, size_t n, int64_t limit,
                               qn_err *err) {
     const int64_t vocab = engine->model->hparams->vocab;
-    if (!engine->params && !engine->packs)
+    if (!engine->params && !engine->is_loaded)
         return QN_FAIL(err, STATE, "the model was opened without its weights");
     if (n == 0 || !ids) return QN_FAIL(err, ARGUMENT, "no token ids were given");
     if (n > (uint64_t)limit)

@@ -3,6 +3,7 @@
 #include "runtime/tally.h"
 
 #include "core/mem.h"
+#include "ir/cut.h"
 
 #include <string.h>
 
@@ -56,37 +57,29 @@ static size_t state_index(const qn_graph *graph, qn_kind kind, const char *name)
     return n;
 }
 
-// A weight as its kernels see it; without its numbers in an engine that loaded none.
-static qn_status find_weight(qn_leaves *to, const qn_runner *r, const qn_plan_leaf *leaf, size_t i,
-                             qn_err *err) {
-    const qn_packs *packs = r->engine->packs;
-    qn_executor_weight *weight = &to->weights[i];
-    if (!packs) {
-        bool is_tiled;
-        QN_TRY(qn_packs_describe(&to->described[i], &is_tiled, leaf, err));
-        if (is_tiled) weight->packed = &to->described[i];
-        return QN_OK;
+static qn_status find_weights(qn_leaves *to, const qn_stage *stage, const qn_plan *plan,
+                              qn_err *err) {
+    const size_t n = plan->n_leaves[QN_PLACE_PARAM];
+    to->weights = qn_alloc(n, sizeof *to->weights);
+    if (!to->weights) return QN_NOMEM(err, "plan");
+    for (size_t i = 0; i < n; i++) {
+        const char *name = plan->leaves[QN_PLACE_PARAM][i].name;
+        to->weights[i] = qn_packs_find(stage->packs, name);
+        if (!to->weights[i]) return QN_FAIL(err, STATE, "weight %s is not loaded", name);
     }
-    weight->packed = qn_packs_packed(packs, leaf->name);
-    if (!weight->packed) weight->rows = qn_packs_rows(packs, leaf->name);
-    if (weight->packed || weight->rows) return QN_OK;
-    return QN_FAIL(err, STATE, "weight %s is not loaded", leaf->name);
+    return QN_OK;
 }
 
-static qn_status init_leaves(qn_leaves *to, const qn_runner *r, const qn_plan *plan, qn_err *err) {
-    const size_t n_params = plan->n_leaves[QN_PLACE_PARAM];
+static qn_status init_leaves(qn_leaves *to, const qn_runner *r, const qn_stage *stage,
+                             const qn_plan *plan, qn_err *err) {
     const size_t n_caches = plan->n_leaves[QN_PLACE_CACHE];
     const size_t n_states = plan->n_leaves[QN_PLACE_STATE];
     const qn_graph *model = &r->engine->model->graph;
     const qn_kv_memory *memory = qn_state_memory(r->state);
-    to->weights = qn_alloc(n_params, sizeof *to->weights);
-    if (!r->engine->packs) to->described = qn_alloc(n_params, sizeof *to->described);
+    if (stage->packs) QN_TRY(find_weights(to, stage, plan, err));
     to->caches = qn_alloc(n_caches, sizeof *to->caches);
     to->slots = qn_alloc(n_states, sizeof *to->slots);
-    if (!to->weights || (!to->described && !r->engine->packs) || !to->caches || !to->slots)
-        return QN_NOMEM(err, "plan");
-    for (size_t i = 0; i < n_params; i++)
-        QN_TRY(find_weight(to, r, &plan->leaves[QN_PLACE_PARAM][i], i, err));
+    if (!to->caches || !to->slots) return QN_NOMEM(err, "plan");
     for (size_t i = 0; i < n_caches; i++)
         to->caches[i] =
             qn_kv_cache(memory, state_index(model, QN_CACHE, plan->leaves[QN_PLACE_CACHE][i].name));
@@ -98,12 +91,11 @@ static qn_status init_leaves(qn_leaves *to, const qn_runner *r, const qn_plan *p
 
 static void free_leaves(qn_leaves *leaves) {
     qn_free(leaves->weights);
-    qn_free(leaves->described);
     qn_free(leaves->caches);
     qn_free(leaves->slots);
 }
 
-// --- creation ------------------------------------------------------------------------------------
+// --- stages --------------------------------------------------------------------------------------
 
 static qn_state_opts state_opts(const qn_runner_opts *o) {
     return (qn_state_opts){.layout = o->engine->layout,
@@ -114,43 +106,104 @@ static qn_state_opts state_opts(const qn_runner_opts *o) {
                            .kept_bytes = o->kept_bytes};
 }
 
-static qn_status add_plan(qn_executor_opts *to, qn_runner *r, int phase, const qn_plan *plan,
-                          qn_err *err) {
+// The plan that shows the residual stream, too: seldom wanted, so made when it is.
+static qn_status compile_hidden(qn_plan *out, const qn_engine *engine, const qn_stage *stage,
+                                qn_err *err) {
+    const qn_model *model = engine->model;
+    const qn_graph *graph;
+    qn_graph cut = {0};
+    qn_compile_opts opts = qn_engine_compile_opts(engine, stage);
+    opts.disk = NULL;
+    QN_TRY(qn_stage_graph(&graph, &cut, stage, &model->graph_hidden, model->hparams->layers, err));
+    const qn_status status = qn_compile(out, graph, &opts, err);
+    qn_graph_deinit(&cut);
+    return status;
+}
+
+static qn_status add_plan(qn_program_opts *to, const qn_runner *r, qn_runner_stage *s, int phase,
+                          const qn_plan *plan, qn_err *err) {
     const bool is_decode = phase == QN_DECODE;
-    qn_leaves *leaves = &r->leaves[phase];
-    QN_TRY(init_leaves(leaves, r, plan, err));
+    qn_leaves *leaves = &s->leaves[phase];
+    QN_TRY(init_leaves(leaves, r, s->stage, plan, err));
+    s->plans[phase] = plan;
     to->plans[phase] =
-        (qn_executor_plan){.plan = plan,
-                           .weights = leaves->weights,
-                           .caches = leaves->caches,
-                           .slots = leaves->slots,
-                           .policy = qn_engine_policy(r->engine, is_decode),
-                           .capacity = (int)qn_engine_plan_capacity(r->engine, is_decode)};
+        (qn_program_plan){.plan = plan,
+                          .weights = leaves->weights,
+                          .caches = leaves->caches,
+                          .slots = leaves->slots,
+                          .policy = qn_engine_policy(r->engine, is_decode),
+                          .capacity = (int)qn_engine_plan_capacity(r->engine, is_decode)};
     return QN_OK;
 }
 
-// The plans, ready to run; or, for measuring, only to be asked how much they need.
-static qn_status init_executor(qn_runner *r, bool is_measured, qn_err *err) {
+// A stage, ready to run; or, for measuring, only to be asked how much it needs.
+static qn_status init_stage(qn_runner_stage *s, const qn_runner *r, bool is_measured, qn_err *err) {
     const qn_engine *engine = r->engine;
     const qn_runner_opts *o = &r->opts;
+    const qn_device *device = s->stage->device;
     const bool is_tallied = engine->switches.debug >= TELL_TIMES;
-    qn_executor_opts opts = {
-        .backend = engine->backend,
-        .pool = engine->pool,
-        .most = {.rows = o->rows, .segs = o->segs, .outs = o->outs, .cached = o->context},
+    qn_program_opts opts = {
+        .max = {.rows = o->rows, .segs = o->segs, .outs = o->outs, .cached = o->context},
         .is_timed = is_tallied || o->trace,
         .is_measured = is_measured};
-    if (engine->switches.layers) r->opts.hidden = true; // to tell their figures
-    const qn_plan *plan = r->opts.hidden ? &engine->hidden : &engine->prefill;
-    QN_TRY(add_plan(&opts, r, QN_PREFILL, plan, err));
-    r->has_decode = !r->opts.hidden && engine->decode_differs;
+    if (o->hidden) QN_TRY(compile_hidden(&s->hidden, engine, s->stage, err));
+    const qn_plan *plan = o->hidden ? &s->hidden : &s->stage->prefill;
+    QN_TRY(add_plan(&opts, r, s, QN_PREFILL, plan, err));
     if (r->has_decode)
-        QN_TRY(add_plan(&opts, r, QN_DECODE, engine->decode.n_calls ? &engine->decode : plan, err));
+        QN_TRY(add_plan(&opts, r, s, QN_DECODE, s->stage->decode.n_calls ? &s->stage->decode : plan,
+                        err));
     if (is_tallied && !is_measured) {
-        r->sums = qn_alloc((size_t)engine->backend->n_kernels, sizeof *r->sums);
-        if (!r->sums) return QN_NOMEM(err, "times of kernels");
+        s->sums = qn_alloc((size_t)device->backend->n_kernels, sizeof *s->sums);
+        if (!s->sums) return QN_NOMEM(err, "times of kernels");
     }
-    return qn_executor_create(&r->executor, &opts, err);
+    return device->kind->prepare(&s->program, s->stage->device, &opts, err);
+}
+
+static void free_stage(qn_runner_stage *s) {
+    if (s->program) s->stage->device->kind->release(s->program);
+    for (int i = 0; i < QN_PHASES; i++) free_leaves(&s->leaves[i]);
+    qn_plan_deinit(&s->hidden);
+    qn_free(s->sums);
+}
+
+static bool is_cut(const char *output) {
+    return strncmp(output, QN_CUT_NAME, strlen(QN_CUT_NAME)) == 0;
+}
+
+// Room for what each stage hands to later ones.
+static qn_status init_cuts(qn_runner *r, qn_err *err) {
+    size_t n = 0;
+    for (size_t i = 0; i < r->engine->n_stages; i++) n += r->stages[i].plans[QN_PREFILL]->n_outputs;
+    r->cuts = qn_alloc(n, sizeof *r->cuts);
+    if (!r->cuts) return QN_NOMEM(err, "stages");
+    for (size_t i = 0; i < r->engine->n_stages; i++) {
+        const qn_plan *plan = r->stages[i].plans[QN_PREFILL];
+        for (size_t o = 0; o < plan->n_outputs; o++) {
+            if (!is_cut(plan->outputs[o].name)) continue;
+            qn_runner_cut *cut = &r->cuts[r->n_cuts++];
+            *cut =
+                (qn_runner_cut){.name = plan->outputs[o].name, .width = plan->outputs[o].arg.width};
+            size_t n_floats;
+            if (qn_size_mul(&n_floats, (size_t)r->opts.rows, (size_t)cut->width))
+                cut->rows = qn_alloc(n_floats, sizeof *cut->rows);
+            if (!cut->rows) return QN_NOMEM(err, "rows between stages");
+        }
+    }
+    return QN_OK;
+}
+
+// --- creation ------------------------------------------------------------------------------------
+
+static qn_status init_stages(qn_runner *r, bool is_measured, qn_err *err) {
+    const qn_engine *engine = r->engine;
+    if (engine->switches.layers) r->opts.hidden = true; // to tell their figures
+    r->has_decode = !r->opts.hidden && engine->decode_differs;
+    r->stages = qn_alloc(engine->n_stages, sizeof *r->stages);
+    if (!r->stages) return QN_NOMEM(err, "stages");
+    for (size_t i = 0; i < engine->n_stages; i++) r->stages[i].stage = &engine->stages[i];
+    for (size_t i = 0; i < engine->n_stages; i++)
+        QN_TRY(init_stage(&r->stages[i], r, is_measured, err));
+    return is_measured ? QN_OK : init_cuts(r, err);
 }
 
 static qn_status init_parts(qn_runner *r, qn_err *err) {
@@ -161,8 +214,8 @@ static qn_status init_parts(qn_runner *r, qn_err *err) {
     QN_TRY(init_message(r, err));
     if (!r->opts.is_replay) QN_TRY(init_record(r, err));
     r->began = qn_clock();
-    QN_TRY(init_executor(r, false, err));
-    const bool is_checked = r->engine->switches.ref && r->engine->packs;
+    QN_TRY(init_stages(r, false, err));
+    const bool is_checked = r->engine->switches.ref && r->engine->is_loaded;
     return is_checked ? qn_check_create(&r->check, r->engine, r->opts.hidden, err) : QN_OK;
 }
 
@@ -182,10 +235,13 @@ qn_status qn_runner_create(qn_runner **out, const qn_runner_opts *opts, qn_err *
 void qn_runner_destroy(qn_runner *r) {
     if (!r) return;
     qn_check_destroy(r->check);
-    if (r->sums) qn_tally_tell(r);
-    qn_free(r->sums);
-    qn_executor_destroy(r->executor);
-    for (int i = 0; i < QN_PHASES; i++) free_leaves(&r->leaves[i]);
+    for (size_t i = 0; r->stages && i < r->engine->n_stages; i++) {
+        if (r->stages[i].sums) qn_tally_tell(r, &r->stages[i]);
+        free_stage(&r->stages[i]);
+    }
+    qn_free(r->stages);
+    for (size_t i = 0; i < r->n_cuts; i++) qn_free(r->cuts[i].rows);
+    qn_free(r->cuts);
     qn_record_destroy(r->record);
     qn_free(r->message);
     qn_state_destroy(r->state);
@@ -205,11 +261,14 @@ qn_status qn_runner_measure(qn_runner_size *out, const qn_runner_opts *opts, qn_
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_state_measure(&size.state, &whole, err));
     QN_TRY_TO(done, qn_state_create(&r->state, &least, err));
-    QN_TRY_TO(done, init_executor(r, true, err));
-    const qn_executor_size need = qn_executor_measure(r->executor);
-    size.arena = need.arena;
-    size.scratch = need.scratch;
-    size.tables = need.tables;
+    QN_TRY_TO(done, init_stages(r, true, err));
+    for (size_t i = 0; i < r->engine->n_stages; i++) {
+        const qn_program *program = r->stages[i].program;
+        const qn_program_size need = program->device->kind->measure(program);
+        size.arena += need.arena;
+        size.scratch += need.scratch;
+        size.tables += need.tables;
+    }
     *out = size;
 
 done:
@@ -219,15 +278,32 @@ done:
 
 qn_state *qn_runner_state(qn_runner *runner) { return runner->state; }
 
+const qn_plan *qn_runner_plan(const qn_runner_stage *s) { return s->plans[s->phase]; }
+
+// An output of the last step; *stage: that has it.
+static const qn_plan_output *find_output(const qn_runner_stage **stage, const qn_runner *r,
+                                         const char *name) {
+    const qn_plan_output *output = NULL;
+    for (size_t i = r->engine->n_stages; i > 0 && !output; i--) { // mostly the last one
+        *stage = &r->stages[i - 1];
+        output = qn_plan_find_output(qn_runner_plan(*stage), name);
+    }
+    return output;
+}
+
 const float *qn_runner_row(const qn_runner *r, const char *output, int64_t row) {
-    return qn_executor_row(r->executor, output, row);
+    const qn_runner_stage *s;
+    const qn_plan_output *o = find_output(&s, r, output);
+    return o ? s->program->device->kind->row(s->program, o, row) : NULL;
 }
 
 bool qn_runner_best(qn_best *out, const qn_runner *r, int64_t row) {
-    const float *best = qn_runner_row(r, "best", row);
+    const qn_runner_stage *s;
+    const qn_plan_output *o = find_output(&s, r, "best");
     const bool is_padded = r->engine->n_tokens < r->engine->model->hparams->vocab;
-    if (!best || (r->check && is_padded)) return false;
-    const int64_t most = qn_executor_find(r->executor, "best")->arg.width / 2 - 1;
+    if (!o || (r->check && is_padded)) return false;
+    const float *best = s->program->device->kind->row(s->program, o, row);
+    const int64_t most = o->arg.width / 2 - 1;
     *out = (qn_best){.scores = best + 2, .ids = best + 2 + most};
     out->least = best[0];
     out->broken = (int64_t)best[1];
@@ -238,7 +314,13 @@ bool qn_runner_best(qn_best *out, const qn_runner *r, int64_t row) {
 
 qn_session_counts qn_runner_counts(const qn_runner *r) {
     qn_session_counts counts = r->counts;
-    qn_executor_counts(r->executor, &counts.plan_hits, &counts.plan_misses);
+    for (size_t i = 0; i < r->engine->n_stages; i++) {
+        int64_t hits, misses;
+        const qn_program *program = r->stages[i].program;
+        program->device->kind->counts(program, &hits, &misses);
+        counts.plan_hits += hits;
+        counts.plan_misses += misses;
+    }
     counts.evictions = qn_state_get_counts(r->state).evictions;
     return counts;
 }

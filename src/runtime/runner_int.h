@@ -2,19 +2,17 @@
 #ifndef QN_RUNTIME_RUNNER_INT_H
 #define QN_RUNTIME_RUNNER_INT_H
 
-#include "backends/cpu/executor.h"
 #include "runtime/kv_memory.h"
 #include "runtime/record.h"
 #include "runtime/runner.h"
 
-enum { QN_PREFILL = 0, QN_DECODE = 1, QN_PHASES = 2 };
+enum { QN_PREFILL = 0, QN_DECODE = 1, QN_PHASES = QN_PROGRAM_PLANS };
 
 typedef struct qn_check qn_check;
 
 // What a plan's leaves are for this runner: where its weights and its state lie.
 typedef struct qn_leaves {
-    qn_executor_weight *weights; // (PARAM leaves)
-    qn_packed *described; // (PARAM leaves) shapes of weights that are not loaded; NULL: all are
+    const void **weights;         // (PARAM leaves); NULL: the engine has none
     const qn_cache_view **caches; // (CACHE leaves)
     const qn_slots_view **slots;  // (STATE leaves)
 } qn_leaves;
@@ -24,13 +22,32 @@ typedef struct qn_kernel_sums {
     int64_t calls, ns, bytes;
 } qn_kernel_sums;
 
+// A stage of the engine, ready to run.
+typedef struct qn_runner_stage {
+    const qn_stage *stage;
+    qn_plan hidden;                  // of a runner that shows the residual stream: its own plan
+    const qn_plan *plans[QN_PHASES]; // NULL: none of its own
+    qn_leaves leaves[QN_PHASES];
+    qn_program *program;
+    int phase;            // of the last step
+    qn_kernel_sums *sums; // (kernels of the device); NULL: not wanted
+} qn_runner_stage;
+
+// Rows that one stage hands to later ones.
+typedef struct qn_runner_cut {
+    const char *name; // borrowed from the plan that makes them
+    int64_t width;
+    float *rows; // (rows of the largest step, width)
+} qn_runner_cut;
+
 struct qn_runner {
     qn_runner_opts opts;
     const qn_engine *engine;
     qn_state *state;
-    qn_leaves leaves[QN_PHASES];
-    bool has_decode; // the second phase has a plan of its own
-    qn_executor *executor;
+    qn_runner_stage *stages; // (engine->n_stages)
+    qn_runner_cut *cuts;     // (n_cuts)
+    size_t n_cuts;
+    bool has_decode;  // the second phase has a plan of its own
     int32_t *message; // of the step, with room for the largest
     size_t message_words;
     qn_step step;      // its arrays
@@ -38,10 +55,12 @@ struct qn_runner {
     qn_err failed;     // what went wrong where nobody could be told: the next step fails with it
     qn_status failed_status;
     qn_session_counts counts;
-    int64_t began;        // nanoseconds
-    qn_check *check;      // NULL: kernels are not compared
-    qn_kernel_sums *sums; // (kernels of the backend); NULL: not wanted
+    int64_t began;   // nanoseconds
+    qn_check *check; // NULL: kernels are not compared
 };
+
+// The plan of the stage's last step.
+const qn_plan *qn_runner_plan(const qn_runner_stage *stage);
 
 // A qn_copies_fn: does copies at once, as a step without rows.
 void qn_runner_flush(void *runner, const qn_copy *copies, int64_t n);

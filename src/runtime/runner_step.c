@@ -126,27 +126,65 @@ static int choose_phase(const qn_runner *r, const qn_sizes *sizes) {
     return r->has_decode && sizes->rows == sizes->segs ? QN_DECODE : QN_PREFILL;
 }
 
-static void report_trace(const qn_runner *r) {
-    const qn_plan *plan = qn_executor_plan_of(r->executor);
+static void trace_stage(const qn_runner *r, const qn_runner_stage *s) {
+    const qn_plan *plan = qn_runner_plan(s);
     for (size_t i = 0; i < plan->n_calls; i++) {
         const qn_plan_call *call = &plan->calls[i];
         int64_t begin, end;
-        if (!qn_executor_times(r->executor, i, &begin, &end)) continue;
-        const qn_trace_event event = QN_INIT(
-            qn_trace_event, .kernel = qn_executor_kernel(r->executor, i)->name,
-            .op = qn_op_get(call->op)->name, .layer = call->layer, .step = r->counts.steps,
-            .rows = r->step.n_rows, .begin = begin - r->began, .end = end - r->began,
-            .bytes = qn_call_bytes(r->engine->backend, call, qn_executor_task(r->executor, i)));
+        if (!s->program->device->kind->times(s->program, i, &begin, &end)) continue;
+        const qn_trace_event event =
+            QN_INIT(qn_trace_event, .kernel = call->kernel, .op = qn_op_get(call->op)->name,
+                    .layer = call->layer, .step = r->counts.steps, .rows = r->step.n_rows,
+                    .begin = begin - r->began, .end = end - r->began,
+                    .bytes = qn_call_bytes(r, s, call));
         r->opts.trace(r->opts.trace_arg, &event);
     }
 }
 
-// Runs the message that the executor has begun.
+// Makes the message the step of every stage. False if it cannot be bound.
+static bool begin_stages(qn_runner *r, const qn_sizes *sizes) {
+    const int phase = choose_phase(r, sizes);
+    for (size_t i = 0; i < r->engine->n_stages; i++) {
+        qn_runner_stage *s = &r->stages[i];
+        if (!s->program->device->kind->begin(s->program, phase, r->message, sizes)) return false;
+        s->phase = phase;
+        for (size_t c = 0; c < r->n_cuts; c++)
+            (void)s->program->device->kind->give(s->program, r->cuts[c].name, r->cuts[c].rows);
+    }
+    return true;
+}
+
+// Takes the rows that later stages read.
+static void take_cuts(const qn_runner *r, const qn_runner_stage *s) {
+    for (size_t c = 0; c < r->n_cuts; c++) {
+        const qn_runner_cut *cut = &r->cuts[c];
+        const qn_plan_output *output = qn_plan_find_output(qn_runner_plan(s), cut->name);
+        for (int64_t t = 0; output && t < r->step.n_rows; t++)
+            memcpy(cut->rows + t * cut->width, s->program->device->kind->row(s->program, output, t),
+                   (size_t)cut->width * sizeof *cut->rows);
+    }
+}
+
+// Runs the message that the stages have begun.
 static qn_status run_step(qn_runner *r, qn_err *err) {
     qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
     if (r->check) return qn_check_run(r->check, r, err);
-    qn_executor_run(r->executor);
+    for (size_t i = 0; i < r->engine->n_stages; i++) {
+        const qn_runner_stage *s = &r->stages[i];
+        s->program->device->kind->run(s->program);
+        take_cuts(r, s);
+    }
+    qn_program *last = r->stages[r->engine->n_stages - 1].program;
+    last->device->kind->wait(last);
     return QN_OK;
+}
+
+static void look_at_step(qn_runner *r) {
+    if (r->engine->switches.layers) qn_check_layers(r);
+    for (size_t i = 0; i < r->engine->n_stages; i++) {
+        if (r->opts.trace) trace_stage(r, &r->stages[i]);
+        if (r->stages[i].sums) qn_tally_add(r, &r->stages[i]);
+    }
 }
 
 qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn_err *err) {
@@ -157,7 +195,7 @@ qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn
     }
     QN_TRY(prepare(segments, n, err));
     const qn_sizes sizes = write_message(r, segments, n);
-    if (!qn_executor_begin(r->executor, choose_phase(r, &sizes), r->message, &sizes)) {
+    if (!begin_stages(r, &sizes)) {
         for (int64_t b = 0; b < n; b++) qn_seq_cancel(segments[b].seq);
         return QN_FAIL(err, LIMIT, "a step of %lld rows cannot be bound", (long long)sizes.rows);
     }
@@ -172,9 +210,7 @@ qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn
         return status;
     }
     for (int64_t b = 0; b < n; b++) qn_seq_finish(segments[b].seq);
-    if (r->engine->switches.layers) qn_check_layers(r);
-    if (r->opts.trace) report_trace(r);
-    if (r->sums) qn_tally_add(r);
+    look_at_step(r);
     r->counts.steps++;
     r->counts.rows += sizes.rows;
     return QN_OK;
@@ -226,7 +262,7 @@ qn_status qn_runner_replay(int64_t *n_out, qn_runner *r, qn_replay *replay, bool
     int32_t *out_full = qn_step_at(r->message, QN_STEP_OUT_FULL);
     for (int64_t i = 0; i < r->step.n_out; i++) out_full[i] = 1;
     const qn_sizes sizes = sizes_of(&r->step);
-    if (!qn_executor_begin(r->executor, choose_phase(r, &sizes), r->message, &sizes))
+    if (!begin_stages(r, &sizes))
         return QN_FAIL(err, LIMIT, "a step of %lld rows cannot be bound", (long long)sizes.rows);
     *n_out = r->step.n_out;
     return run_step(r, err);

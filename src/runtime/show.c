@@ -108,9 +108,10 @@ qn_status qn_show_plan(qn_buf *to, const qn_engine *engine, const qn_graph_opts 
     if (opts->rows < 0 || opts->cached < 0)
         return QN_FAIL(err, ARGUMENT, "%lld rows, %lld cached", (long long)opts->rows,
                        (long long)opts->cached);
-    const bool is_decode = engine->decode.n_calls && opts->rows == 1;
+    const qn_stage *stage = &engine->stages[0];
+    const bool is_decode = stage->decode.n_calls && opts->rows == 1;
     const bool is_svg = opts->form == QN_GRAPH_SVG;
-    placed p = {.plan = is_decode ? &engine->decode : &engine->prefill,
+    placed p = {.plan = is_decode ? &stage->decode : &stage->prefill,
                 .symbols = {1, opts->rows ? opts->rows : DEFAULT_ROWS, 1, 1}};
     if (!is_svg) qn_plan_print(to, p.plan);
     if (!is_svg && opts->rows == 0) return QN_OK;

@@ -14,18 +14,25 @@
 #ifndef QN_RUNTIME_STATE_H
 #define QN_RUNTIME_STATE_H
 
-#include "backends/kernel.h"
+#include "backends/device.h"
 
 enum { QN_LOG_ROWS = 32 }; // most rows that one step may leave uncertain
 
 // What one page and one slot look like, from the graph's caches and states.
 typedef struct qn_state_layout qn_state_layout;
+// A device, and the plan whose caches and states it keeps; NULL: all that nobody else does.
+typedef struct qn_state_part {
+    qn_device *device; // borrowed
+    const qn_plan *plan;
+} qn_state_part;
 // `cache_type` is F32, F16 or Q8_0. The graph is any that has the caches and states of the model,
 // before or after passes; its caches and states are numbered in the order of their INPUT nodes.
+// Every page and slot has a piece on each of the devices.
 QN_MUST_CHECK qn_status qn_state_layout_create(qn_state_layout **out, const qn_graph *graph,
-                                               const qn_backend *backend, qn_type cache_type,
-                                               qn_err *err);
+                                               const qn_state_part *parts, size_t n_parts,
+                                               qn_type cache_type, qn_err *err);
 void qn_state_layout_destroy(qn_state_layout *layout);
+bool qn_state_layout_is_recurrent(const qn_state_layout *layout); // there are slots
 
 typedef void qn_copies_fn(void *arg, const qn_copy *copies, int64_t n);
 

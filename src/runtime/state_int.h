@@ -14,15 +14,25 @@ typedef struct state_group {
     int64_t page_bytes;
 } state_group;
 
+// What one device keeps of every page and slot.
+typedef struct state_part {
+    qn_device *device;    // borrowed
+    int64_t *page_bytes;  // (n_groups)
+    int64_t states_bytes; // the states of its layers come first in a slot, then the logs
+    int64_t slot_bytes;
+} state_part;
+
 struct qn_state_layout {
     qn_arena arena;
-    qn_cache_view *caches; // without `pages`
-    qn_slots_view *slots;  // without `slots`
+    qn_cache_view *caches;             // without `pages`
+    qn_slots_view *slots;              // without `slots`
+    int32_t *cache_parts, *slot_parts; // of each, the part that keeps it
     size_t n_caches, n_slots;
     state_group *groups;
     int64_t n_groups;
-    int64_t states_bytes; // the states of all layers come first in a slot, then the logs
-    int64_t slot_bytes;
+    state_part *parts;
+    size_t n_parts;
+    int64_t slot_bytes; // of all parts
 };
 
 // --- pages of a group ---

@@ -4,10 +4,12 @@
 
 #include "core/mem.h"
 
+#include <string.h>
+
 typedef struct layout_call {
     qn_state_layout *layout;
     const qn_graph *graph;
-    const qn_backend *backend;
+    const qn_state_part *parts; // (layout->n_parts)
     qn_type type;
     // (n_values) number of the cache or state that a value is a version of, and by number: the
     // widest window that reads the cache (-1: nobody does), the longest log row of the state.
@@ -92,30 +94,44 @@ static qn_status check_shape(const qn_value *value, int n_dims, qn_err *err) {
                               n_dims ? "3 dimensions of" : "a");
 }
 
+// The part whose plan has a leaf of this name.
+static int32_t find_part(const layout_call *c, qn_place place, const char *name) {
+    for (size_t p = 0; p < c->layout->n_parts; p++) {
+        const qn_plan *plan = c->parts[p].plan;
+        for (size_t i = 0; plan && i < plan->n_leaves[place]; i++) {
+            if (strcmp(plan->leaves[place][i].name, name) == 0) return (int32_t)p;
+        }
+    }
+    return 0;
+}
+
 static qn_status add_cache(const layout_call *c, const qn_value *value) {
     qn_state_layout *layout = c->layout;
+    const int32_t p = find_part(c, QN_PLACE_CACHE, value->name);
     QN_TRY(check_shape(value, 3, c->err));
     const qn_dim *d = value->shape.dims; // (K, E, F)
     const int64_t window = c->windows[layout->n_caches];
     const int64_t g = find_group(layout, window < 0 ? 0 : window);
-    state_group *group = &layout->groups[g];
-    const int64_t bytes = c->backend->cache_bytes(c->type, d[0].n, d[1].n, d[2].n);
-    layout->caches[layout->n_caches++] = (qn_cache_view){.offset = group->page_bytes,
+    int64_t *page_bytes = &layout->parts[p].page_bytes[g];
+    const int64_t bytes = c->parts[p].device->backend->cache_bytes(c->type, d[0].n, d[1].n, d[2].n);
+    layout->cache_parts[layout->n_caches] = p;
+    layout->caches[layout->n_caches++] = (qn_cache_view){.offset = *page_bytes,
                                                          .layer_bytes = bytes,
                                                          .group = g,
                                                          .type = c->type,
                                                          .heads = d[0].n,
                                                          .k_size = d[1].n,
                                                          .v_size = d[2].n};
-    if (bytes <= 0 || !qn_i64_add(&group->page_bytes, group->page_bytes, bytes) ||
-        !align_up(&group->page_bytes))
+    if (bytes <= 0 || !qn_i64_add(page_bytes, *page_bytes, bytes) || !align_up(page_bytes))
         return QN_FAIL(c->err, LIMIT, "%s: %lld bytes in a page of %lld: too large", value->name,
-                       (long long)bytes, (long long)group->page_bytes);
+                       (long long)bytes, (long long)*page_bytes);
     return QN_OK;
 }
 
 static qn_status add_state(const layout_call *c, const qn_value *value) {
     qn_state_layout *layout = c->layout;
+    const int32_t p = find_part(c, QN_PLACE_STATE, value->name);
+    state_part *part = &layout->parts[p];
     QN_TRY(check_shape(value, 0, c->err));
     int64_t size = 1, bytes = 0;
     for (int d = 0; d < value->shape.n_dims; d++) size *= value->shape.dims[d].n;
@@ -123,35 +139,52 @@ static qn_status add_state(const layout_call *c, const qn_value *value) {
     if (log_size < 1)
         return QN_FAIL(c->err, FORMAT, "%s: a log of %lld numbers a row, want 1 or more",
                        value->name, (long long)log_size);
-    layout->slots[layout->n_slots++] = (qn_slots_view){.offset = layout->states_bytes,
+    layout->slot_parts[layout->n_slots] = p;
+    layout->slots[layout->n_slots++] = (qn_slots_view){.offset = part->states_bytes,
                                                        .state_size = size,
                                                        .log_rows = QN_LOG_ROWS,
                                                        .log_size = log_size};
     if (!qn_i64_mul(&bytes, size, sizeof(float)) ||
-        !qn_i64_add(&layout->states_bytes, layout->states_bytes, bytes) ||
-        !align_up(&layout->states_bytes))
+        !qn_i64_add(&part->states_bytes, part->states_bytes, bytes) ||
+        !align_up(&part->states_bytes))
         return QN_FAIL(c->err, LIMIT, "%s: %lld numbers behind %lld bytes of a slot: too large",
-                       value->name, (long long)size, (long long)layout->states_bytes);
+                       value->name, (long long)size, (long long)part->states_bytes);
     return QN_OK;
 }
 
 static qn_status place_logs(qn_state_layout *layout, qn_err *err) {
-    layout->slot_bytes = layout->states_bytes;
+    for (size_t p = 0; p < layout->n_parts; p++)
+        layout->parts[p].slot_bytes = layout->parts[p].states_bytes;
     for (size_t i = 0; i < layout->n_slots; i++) {
         qn_slots_view *view = &layout->slots[i];
-        int64_t bytes;
-        view->log_offset = layout->slot_bytes;
+        int64_t *slot_bytes = &layout->parts[layout->slot_parts[i]].slot_bytes, bytes;
+        view->log_offset = *slot_bytes;
         if (!qn_i64_mul(&bytes, view->log_size, QN_LOG_ROWS * sizeof(float)) ||
-            !qn_i64_add(&layout->slot_bytes, layout->slot_bytes, bytes) ||
-            !align_up(&layout->slot_bytes))
+            !qn_i64_add(slot_bytes, *slot_bytes, bytes) || !align_up(slot_bytes))
             return QN_FAIL(err, LIMIT,
                            "state %zu: log rows of %lld numbers in a slot of %lld bytes", i,
-                           (long long)view->log_size, (long long)layout->slot_bytes);
+                           (long long)view->log_size, (long long)*slot_bytes);
     }
-    for (size_t i = 0; i < layout->n_slots; i++) layout->slots[i].slot_bytes = layout->slot_bytes;
-    for (size_t i = 0; i < layout->n_caches; i++)
-        layout->caches[i].page_bytes = layout->groups[layout->caches[i].group].page_bytes;
     return QN_OK;
+}
+
+// What each view must know of its part, and the sums over all parts.
+static qn_status add_up(qn_state_layout *layout, qn_err *err) {
+    bool fits = true;
+    for (size_t p = 0; p < layout->n_parts; p++) {
+        const state_part *part = &layout->parts[p];
+        fits = fits && qn_i64_add(&layout->slot_bytes, layout->slot_bytes, part->slot_bytes);
+        for (int64_t g = 0; g < layout->n_groups; g++)
+            fits = fits && qn_i64_add(&layout->groups[g].page_bytes, layout->groups[g].page_bytes,
+                                      part->page_bytes[g]);
+    }
+    for (size_t i = 0; i < layout->n_slots; i++)
+        layout->slots[i].slot_bytes = layout->parts[layout->slot_parts[i]].slot_bytes;
+    for (size_t i = 0; i < layout->n_caches; i++)
+        layout->caches[i].page_bytes =
+            layout->parts[layout->cache_parts[i]].page_bytes[layout->caches[i].group];
+    return fits ? QN_OK
+                : QN_FAIL(err, LIMIT, "pages and slots of %zu devices: too large", layout->n_parts);
 }
 
 static qn_status build(const layout_call *c) {
@@ -163,7 +196,8 @@ static qn_status build(const layout_call *c) {
         if (value->kind == QN_CACHE) QN_TRY(add_cache(c, value));
         if (value->kind == QN_STATE_VALUE) QN_TRY(add_state(c, value));
     }
-    return place_logs(c->layout, c->err);
+    QN_TRY(place_logs(c->layout, c->err));
+    return add_up(c->layout, c->err);
 }
 
 static size_t count_inputs(const qn_graph *graph, qn_kind kind) {
@@ -175,8 +209,30 @@ static size_t count_inputs(const qn_graph *graph, qn_kind kind) {
     return n;
 }
 
+static bool take_lists(qn_state_layout *layout, size_t n_caches, size_t n_states,
+                       const qn_state_part *parts, size_t n_parts) {
+    qn_arena *arena = &layout->arena;
+    layout->caches = qn_arena_alloc(arena, n_caches, sizeof *layout->caches);
+    layout->slots = qn_arena_alloc(arena, n_states, sizeof *layout->slots);
+    layout->groups = qn_arena_alloc(arena, n_caches, sizeof *layout->groups);
+    layout->cache_parts = qn_arena_alloc(arena, n_caches, sizeof *layout->cache_parts);
+    layout->slot_parts = qn_arena_alloc(arena, n_states, sizeof *layout->slot_parts);
+    layout->parts = qn_arena_alloc(arena, n_parts, sizeof *layout->parts);
+    bool ok = layout->caches && layout->slots && layout->groups && layout->cache_parts &&
+              layout->slot_parts && layout->parts;
+    for (size_t p = 0; p < n_parts && ok; p++) {
+        layout->parts[p].device = parts[p].device;
+        layout->parts[p].page_bytes =
+            qn_arena_alloc(arena, n_caches, sizeof *layout->parts[p].page_bytes);
+        ok = layout->parts[p].page_bytes != NULL;
+    }
+    layout->n_parts = n_parts;
+    return ok;
+}
+
 qn_status qn_state_layout_create(qn_state_layout **out, const qn_graph *graph,
-                                 const qn_backend *backend, qn_type cache_type, qn_err *err) {
+                                 const qn_state_part *parts, size_t n_parts, qn_type cache_type,
+                                 qn_err *err) {
     if (cache_type != QN_TYPE_F32 && cache_type != QN_TYPE_F16 && cache_type != QN_TYPE_Q8_0)
         return QN_FAIL(err, ARGUMENT, "cache of type %s, want F32, F16 or Q8_0",
                        cache_type < QN_TYPE_COUNT ? qn_type_get(cache_type)->name : "?");
@@ -186,19 +242,14 @@ qn_status qn_state_layout_create(qn_state_layout **out, const qn_graph *graph,
     qn_state_layout *layout = qn_alloc(1, sizeof *layout);
     layout_call c = {.layout = layout,
                      .graph = graph,
-                     .backend = backend,
+                     .parts = parts,
                      .type = cache_type,
                      .origin = qn_alloc(graph->n_values, sizeof *c.origin),
                      .windows = qn_alloc(n_caches, sizeof *c.windows),
                      .log_sizes = qn_alloc(n_states, sizeof *c.log_sizes),
                      .err = err};
-    if (layout) {
-        layout->caches = qn_arena_alloc(&layout->arena, n_caches, sizeof *layout->caches);
-        layout->slots = qn_arena_alloc(&layout->arena, n_states, sizeof *layout->slots);
-        layout->groups = qn_arena_alloc(&layout->arena, n_caches, sizeof *layout->groups);
-    }
-    if (!layout || !c.origin || !c.windows || !c.log_sizes || !layout->caches || !layout->slots ||
-        !layout->groups) {
+    if (!layout || !c.origin || !c.windows || !c.log_sizes ||
+        !take_lists(layout, n_caches, n_states, parts, n_parts)) {
         status = QN_NOMEM(err, "layout of sequence state");
         goto done;
     }
@@ -220,3 +271,5 @@ void qn_state_layout_destroy(qn_state_layout *layout) {
     qn_arena_deinit(&layout->arena);
     qn_free(layout);
 }
+
+bool qn_state_layout_is_recurrent(const qn_state_layout *layout) { return layout->n_slots > 0; }

@@ -7,184 +7,77 @@
 
 #include <string.h>
 
-enum { BATCH = 8 << 20 }; // bytes of source rows in memory at once
-
 struct qn_packs {
+    qn_device *device; // borrowed
     qn_pack_items items;
-    qn_map tiles, rows; // by name
-    qn_pack_map map;    // the file; none: all items lie in `block`
-    unsigned char *block;
+    qn_map by_name;
+    qn_pack_map map; // the file; none: all items lie in `block`
+    void *block;     // of the device
     size_t block_bytes;
     int64_t bytes, cached;
 };
 
 // --- what is wanted ---
 
-// What an op takes as a weight is read in tiles, all else as plain rows.
-static bool reads_tiles(qn_op op, int input) { return qn_op_get(op)->kinds[input] == 'w'; }
-
-// Marks the params that some call reads in tiles, and those that one reads as rows.
-static void mark_uses(bool *tiles, bool *rows, const qn_plan *plan) {
-    for (size_t c = 0; c < plan->n_calls; c++) {
-        const qn_plan_call *call = &plan->calls[c];
-        const int n_kinds = (int)strlen(qn_op_get(call->op)->kinds);
-        for (int i = 0; i < call->n_in; i++) {
-            if (call->in[i].place != QN_PLACE_PARAM) continue;
-            const bool is_tiled = i < n_kinds && reads_tiles(call->op, i);
-            (is_tiled ? tiles : rows)[call->in[i].index] = true;
-        }
-    }
-}
-
-// Sizes of a weight in tiles: the last two dimensions are a matrix, those before count matrices.
-static qn_status size_tiles(qn_pack_item *item, qn_err *err) {
-    const qn_weight *w = item->weight;
-    const int n = w->shape.n_dims;
-    const int64_t n_in = n > 0 ? w->shape.dims[n - 1].n : 1;
-    const int64_t n_out = n > 1 ? w->shape.dims[n - 2].n : 1;
-    QN_TRY(qn_packed_init(&item->packed, w->type, w->n / (n_in * n_out), n_out, n_in, err));
-    item->bytes = qn_packed_bytes(&item->packed);
-    return QN_OK;
-}
-
-static qn_status size_item(qn_pack_item *item, qn_err *err) {
-    const qn_weight *w = item->weight;
-    if (item->is_tiled)
-        QN_TRY(size_tiles(item, err));
-    else if (!qn_i64_mul(&item->bytes, w->n, (int64_t)sizeof(float)))
-        return QN_FAIL(err, LIMIT, "%lld numbers", (long long)w->n);
+static qn_status size_item(qn_pack_item *item, const qn_device *device, qn_err *err) {
+    QN_TRY(device->kind->weight_bytes(&item->bytes, device, item->leaf, err));
     if (!qn_i64_add(&item->room, item->bytes, QN_PACK_PAGE - 1))
-        return QN_FAIL(err, LIMIT, "%lld bytes", (long long)item->bytes);
+        return QN_FAIL(err, LIMIT, "weight %s: %lld bytes", item->leaf->name,
+                       (long long)item->bytes);
     item->room -= item->room % QN_PACK_PAGE;
     return QN_OK;
 }
 
-// One form of a weight; twice the same is one.
-static qn_status add_item(qn_packs *packs, const qn_weight *w, bool is_tiled, qn_err *err) {
-    qn_map *map = is_tiled ? &packs->tiles : &packs->rows;
-    const uint32_t index = (uint32_t)packs->items.n;
-    uint32_t old = index;
-    if (!qn_map_add(map, w->name, strlen(w->name), index, &old)) return QN_NOMEM(err, w->name);
+// A weight of the plan; twice the same is one.
+static qn_status add_item(qn_packs *packs, const qn_weights *weights, const qn_plan_leaf *leaf,
+                          qn_err *err) {
+    uint32_t weight, index = (uint32_t)packs->items.n, old = index;
+    if (!qn_map_find(&weights->by_name, leaf->name, strlen(leaf->name), &weight))
+        return QN_FAIL(err, ARGUMENT, "the model has no weight %s", leaf->name);
+    if (!qn_map_add(&packs->by_name, leaf->name, strlen(leaf->name), index, &old))
+        return QN_NOMEM(err, leaf->name);
     if (old != index) return QN_OK;
     qn_pack_item *item = &packs->items.v[packs->items.n++];
-    *item = (qn_pack_item){.weight = w, .is_tiled = is_tiled};
-    const qn_status status = size_item(item, err);
-    if (status) return qn_err_prefix(err, status, "weight %s", w->name);
+    *item = (qn_pack_item){.weight = &weights->items[weight], .leaf = leaf};
+    QN_TRY(size_item(item, packs->device, err));
     if (qn_i64_add(&packs->bytes, packs->bytes, item->bytes)) return QN_OK;
-    return QN_FAIL(err, LIMIT, "weight %s: %lld bytes in addition to %lld", w->name,
+    return QN_FAIL(err, LIMIT, "weight %s: %lld bytes in addition to %lld", leaf->name,
                    (long long)item->bytes, (long long)packs->bytes);
-}
-
-static qn_status add_param(qn_packs *packs, const qn_weights *weights, const char *name,
-                           bool in_tiles, bool in_rows, qn_err *err) {
-    uint32_t index;
-    if (!qn_map_find(&weights->by_name, name, strlen(name), &index))
-        return QN_FAIL(err, ARGUMENT, "the model has no weight %s", name);
-    const qn_weight *w = &weights->items[index];
-    if (in_tiles) QN_TRY(add_item(packs, w, true, err));
-    return in_rows ? add_item(packs, w, false, err) : QN_OK;
 }
 
 static qn_status collect(qn_packs *packs, const qn_packs_opts *o, qn_err *err) {
     const size_t n = o->plan->n_leaves[QN_PLACE_PARAM];
-    qn_status status = QN_OK;
-    bool *uses = qn_alloc(n, 2 * sizeof *uses);
-    packs->items.v = qn_alloc(n, 2 * sizeof *packs->items.v);
-    if (!uses || !packs->items.v) {
-        status = QN_NOMEM(err, "weights");
-        goto done;
-    }
-    mark_uses(uses, uses + n, o->plan);
+    packs->items.v = qn_alloc(n, sizeof *packs->items.v);
+    if (!packs->items.v) return QN_NOMEM(err, "weights");
     for (size_t i = 0; i < n; i++)
-        QN_TRY_TO(done,
-                  add_param(packs, &o->model->weights, o->plan->leaves[QN_PLACE_PARAM][i].name,
-                            uses[i], uses[n + i], err));
-
-done:
-    qn_free(uses);
-    return status;
+        QN_TRY(add_item(packs, &o->model->weights, &o->plan->leaves[QN_PLACE_PARAM][i], err));
+    return QN_OK;
 }
 
-// --- packing from the source ---
+// --- loading from the source ---
 
-typedef struct packing {
+typedef struct loading {
     const qn_packs_opts *o;
-    qn_pack_item *item;
-    unsigned char *to;              // the packed weight
-    unsigned char *rows;            // room for the rows of a batch of tiles
-    qn_status *statuses;            // of each tile of the batch
-    int64_t first, tile_rows_bytes; // first tile of the batch; bytes of 16 rows
-    int64_t done;                   // bytes, of all weights
-} packing;
+    const qn_weight *weight;
+    int64_t done, total; // bytes, of all weights
+} loading;
 
-static qn_status pack_tile(const packing *p, int64_t i, qn_err *err) {
-    const qn_packed *w = &p->item->packed;
-    const int64_t per_matrix = w->matrix_bytes / w->tile_bytes, tile = p->first + i;
-    const int64_t row = tile % per_matrix * QN_TILE;
-    const int64_t n_rows = w->n_out - row < QN_TILE ? w->n_out - row : QN_TILE;
-    const int64_t first = (tile / per_matrix * w->n_out + row) * w->n_in;
-    unsigned char *from = p->rows + i * p->tile_rows_bytes;
-    QN_TRY(qn_weight_read(from, p->item->weight, p->o->source, first, n_rows * w->n_in, err));
-    qn_packed alone = *w; // the tile as a weight of its own
-    alone.n_matrices = 1;
-    alone.n_out = n_rows;
-    alone.matrix_bytes = w->tile_bytes;
-    qn_pack_tile(p->to + tile * w->tile_bytes, &alone, from, 0);
-    return QN_OK;
+static qn_status read_typed(void *arg, void *to, int64_t first, int64_t n, qn_err *err) {
+    const loading *l = arg;
+    return qn_weight_read(to, l->weight, l->o->source, first, n, err);
 }
 
-static void pack_piece(void *arg, int64_t i) {
-    const packing *p = arg;
-    p->statuses[i] = pack_tile(p, i, NULL);
+static qn_status read_floats(void *arg, float *to, int64_t first, int64_t n, qn_err *err) {
+    const loading *l = arg;
+    return qn_weight_read_f32(to, l->weight, l->o->source, first, n, err);
 }
 
-static qn_status tell(packing *p, int64_t bytes, int64_t total, qn_err *err) {
-    p->done += bytes;
-    if (!p->o->progress || p->o->progress(p->o->progress_arg, p->done, total)) return QN_OK;
-    return QN_FAIL(err, STOPPED, "loading stopped at %lld of %lld bytes", (long long)p->done,
-                   (long long)total);
-}
-
-static qn_status pack_batch(packing *p, int64_t n, qn_err *err) {
-    qn_pool_run(p->o->pool, n, pack_piece, p);
-    for (int64_t i = 0; i < n; i++) { // what failed is done again, for its message
-        if (p->statuses[i]) QN_TRY(pack_tile(p, i, err));
-    }
-    return QN_OK;
-}
-
-static qn_status pack_tiles(packing *p, int64_t total, qn_err *err) {
-    const qn_packed *w = &p->item->packed;
-    const int64_t n_tiles = qn_packed_tiles(w);
-    p->tile_rows_bytes = w->tile_bytes; // packing only moves bits
-    int64_t most = BATCH / p->tile_rows_bytes;
-    if (most < 1) most = 1;
-    if (most > n_tiles) most = n_tiles;
-    qn_status status = QN_OK;
-    p->rows = qn_alloc((size_t)most, (size_t)p->tile_rows_bytes);
-    p->statuses = qn_alloc((size_t)most, sizeof *p->statuses);
-    if (!p->rows || !p->statuses) status = QN_NOMEM(err, "rows of a weight");
-    for (p->first = 0; p->first < n_tiles && !status; p->first += most) {
-        const int64_t n = n_tiles - p->first < most ? n_tiles - p->first : most;
-        status = pack_batch(p, n, err);
-        if (!status) status = tell(p, n * w->tile_bytes, total, err);
-    }
-    qn_free(p->rows);
-    qn_free(p->statuses);
-    return status;
-}
-
-static qn_status pack_item(packing *p, int64_t total, qn_err *err) {
-    qn_pack_item *item = p->item;
-    if (item->is_tiled) {
-        QN_TRY(pack_tiles(p, total, err));
-    } else {
-        QN_TRY(qn_weight_read_f32((float *)(void *)p->to, item->weight, p->o->source, 0,
-                                  item->weight->n, err));
-        QN_TRY(tell(p, item->bytes, total, err));
-    }
-    item->data = p->to;
-    return QN_OK;
+static qn_status tell(void *arg, int64_t bytes, qn_err *err) {
+    loading *l = arg;
+    l->done += bytes;
+    if (!l->o->progress || l->o->progress(l->o->progress_arg, l->done, l->total)) return QN_OK;
+    return QN_FAIL(err, STOPPED, "loading stopped at %lld of %lld bytes", (long long)l->done,
+                   (long long)l->total);
 }
 
 // One block for all that is not there yet, in large pages where the system has them.
@@ -195,33 +88,37 @@ static qn_status take_block(qn_packs *packs, qn_err *err) {
             return QN_FAIL(err, LIMIT, "packed weights: sizes overflow");
     }
     if (bytes == 0) return QN_OK;
-    packs->block = qn_reserve(bytes);
-    if (!packs->block) return QN_NOMEM(err, "packed weights");
+    qn_err why;
+    if (packs->device->kind->alloc(&packs->block, packs->device, bytes, &why))
+        return QN_FAIL(err, MEMORY, "out of memory: packed weights: %s", why.message);
     packs->block_bytes = bytes;
-    qn_want_large_pages(packs->block, bytes);
+    if (packs->device->kind->has_host_memory) qn_want_large_pages(packs->block, bytes);
     return QN_OK;
 }
 
 static void drop_block(qn_packs *packs) {
-    qn_unreserve(packs->block, packs->block_bytes);
+    if (packs->block) packs->device->kind->free(packs->device, packs->block, packs->block_bytes);
     packs->block = NULL;
 }
 
-// Packs what is not there yet; *n_packed counts.
-static qn_status pack_missing(qn_packs *packs, const qn_packs_opts *o, size_t *n_packed,
+// Loads what is not there yet; *n_loaded counts.
+static qn_status load_missing(qn_packs *packs, const qn_packs_opts *o, size_t *n_loaded,
                               qn_err *err) {
-    packing p = {.o = o};
-    *n_packed = 0;
+    loading l = {.o = o, .total = packs->bytes};
+    const qn_weight_reader reader = {
+        .arg = &l, .read = read_typed, .read_f32 = read_floats, .progress = tell};
+    *n_loaded = 0;
     QN_TRY(take_block(packs, err));
     unsigned char *to = packs->block;
-    QN_TRY(tell(&p, packs->cached, packs->bytes, err));
+    QN_TRY(tell(&l, packs->cached, err));
     for (size_t i = 0; i < packs->items.n; i++) {
-        p.item = &packs->items.v[i];
-        if (p.item->data) continue;
-        p.to = to;
-        to += p.item->room; // whole pages, as in the file
-        QN_TRY(pack_item(&p, packs->bytes, err));
-        ++*n_packed;
+        qn_pack_item *item = &packs->items.v[i];
+        if (item->data) continue;
+        l.weight = item->weight;
+        QN_TRY(packs->device->kind->load_weight(to, packs->device, item->leaf, &reader, err));
+        item->data = to;
+        to += item->room; // whole pages, as in the file
+        ++*n_loaded;
     }
     return QN_OK;
 }
@@ -297,14 +194,14 @@ static qn_status store_file(qn_packs *packs, const qn_pack_file *file, const qn_
 
 static qn_status pack_with_cache(qn_packs *packs, const qn_packs_opts *o, qn_err *err) {
     qn_pack_file file = {0};
-    size_t n_packed = 0;
+    size_t n_loaded = 0;
     qn_status status = QN_OK;
     const unsigned char **data = qn_alloc(packs->items.n, sizeof *data);
     if (!data) return QN_NOMEM(err, "packed weights");
-    QN_TRY_TO(done, qn_pack_file_init(&file, o->disk, o->source, &packs->items, o->pool, err));
+    QN_TRY_TO(done, qn_pack_file_init(&file, o->disk, o->source, o->device, &packs->items, err));
     load_file(packs, &file, o->disk, data);
-    QN_TRY_TO(done, pack_missing(packs, o, &n_packed, err));
-    if (n_packed) QN_TRY_TO(done, store_file(packs, &file, o->disk, data, err));
+    QN_TRY_TO(done, load_missing(packs, o, &n_loaded, err));
+    if (n_loaded) QN_TRY_TO(done, store_file(packs, &file, o->disk, data, err));
     status = qn_disk_claim(o->disk, file.name, err);
 
 done:
@@ -316,17 +213,17 @@ done:
 qn_status qn_packs_create(qn_packs **out, const qn_packs_opts *opts, qn_err *err) {
     qn_packs *packs = qn_alloc(1, sizeof *packs);
     if (!packs) return QN_NOMEM(err, "packed weights");
-    size_t n_packed;
+    size_t n_loaded;
+    packs->device = opts->device;
+    const bool is_cached = opts->disk && opts->disk->dir && opts->device->kind->has_host_memory;
     qn_status status = collect(packs, opts, err);
     if (!status)
-        status = opts->disk && opts->disk->dir ? pack_with_cache(packs, opts, err)
-                                               : pack_missing(packs, opts, &n_packed, err);
+        status = is_cached ? pack_with_cache(packs, opts, err)
+                           : load_missing(packs, opts, &n_loaded, err);
     if (status) {
         qn_packs_destroy(packs);
         return status;
     }
-    for (size_t i = 0; i < packs->items.n; i++)
-        packs->items.v[i].packed.data = packs->items.v[i].data;
     *out = packs;
     return QN_OK;
 }
@@ -336,33 +233,14 @@ void qn_packs_destroy(qn_packs *packs) {
     drop_block(packs);
     qn_pack_unmap(&packs->map);
     qn_free(packs->items.v);
-    qn_map_deinit(&packs->tiles);
-    qn_map_deinit(&packs->rows);
+    qn_map_deinit(&packs->by_name);
     qn_free(packs);
 }
 
-static const qn_pack_item *find(const qn_packs *packs, const qn_map *map, const char *name) {
+const void *qn_packs_find(const qn_packs *packs, const char *name) {
     uint32_t i;
-    return qn_map_find(map, name, strlen(name), &i) ? &packs->items.v[i] : NULL;
-}
-
-const qn_packed *qn_packs_packed(const qn_packs *packs, const char *name) {
-    const qn_pack_item *item = find(packs, &packs->tiles, name);
-    return item ? &item->packed : NULL;
-}
-
-const float *qn_packs_rows(const qn_packs *packs, const char *name) {
-    const qn_pack_item *item = find(packs, &packs->rows, name);
-    return item ? (const float *)(const void *)item->data : NULL;
+    return qn_map_find(&packs->by_name, name, strlen(name), &i) ? packs->items.v[i].data : NULL;
 }
 
 int64_t qn_packs_bytes(const qn_packs *packs) { return packs->bytes; }
 int64_t qn_packs_cached_bytes(const qn_packs *packs) { return packs->cached; }
-
-qn_status qn_packs_describe(qn_packed *out, bool *is_tiled, const qn_plan_leaf *leaf, qn_err *err) {
-    const qn_dim *d = leaf->shape.dims;
-    const int n = leaf->shape.n_dims;
-    *is_tiled = n >= 2 && qn_pack_supports(leaf->type);
-    if (!*is_tiled) return QN_OK;
-    return qn_packed_init(out, leaf->type, n > 2 ? d[0].n : 1, d[n - 2].n, d[n - 1].n, err);
-}

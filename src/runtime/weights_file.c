@@ -25,18 +25,18 @@ static char *full_path(const qn_source *source) {
     return path ? path : strdup(qn_source_path(source));
 }
 
-// "model.gguf-0123456789abcdef.packs"; NULL when memory is short.
-static char *name_file(const qn_source *source) {
+// "model.gguf-0123456789abcdef.cpu.packs"; NULL when memory is short.
+static char *name_file(const qn_source *source, const qn_device_kind *kind) {
     char *path = full_path(source);
     if (!path) return NULL;
-    char name[STEM + 32];
+    char name[STEM + 48];
     int n = snprintf(name, STEM, "%s", qn_path_name(path));
     if (n > STEM - 1) n = STEM - 1;
     for (char *c = name; *c; c++) {
         if ((unsigned char)*c <= ' ' || (unsigned char)*c >= 0x7f || *c == '/') *c = '_';
     }
-    snprintf(name + n, sizeof name - (size_t)n, "-%016llx.packs",
-             (unsigned long long)XXH3_64bits(path, strlen(path)));
+    snprintf(name + n, sizeof name - (size_t)n, "-%016llx.%.16s.packs",
+             (unsigned long long)XXH3_64bits(path, strlen(path)), kind->name);
     qn_free(path);
     return strdup(name);
 }
@@ -56,15 +56,17 @@ static uint64_t hash_recipe(const qn_weight *w) {
 static void print_item(qn_buf *to, const qn_pack_item *item) {
     const qn_weight *w = item->weight;
     char shape[128];
-    qn_buf_printf(to, "%s %s %s %s %lld %lld %016llx\n", w->name, item->is_tiled ? "tiles" : "rows",
-                  qn_type_get(item->is_tiled ? w->type : QN_TYPE_F32)->name,
+    const qn_word layout = item->leaf->layout;
+    qn_buf_printf(to, "%s %s %s %s %lld %lld %016llx\n", w->name, qn_word_get(layout)->name,
+                  qn_type_get(layout == QN_WORD_rows ? QN_TYPE_F32 : w->type)->name,
                   qn_shape_text(shape, sizeof shape, &w->shape), (long long)item->offset,
                   (long long)item->bytes, (unsigned long long)hash_recipe(w));
 }
 
-static void print_head(qn_buf *to, const qn_identity *id, const qn_pack_items *items) {
-    qn_buf_printf(to, "quern packed weights 1\nprogram %s\nlayout %d\n", qn_disk_version(),
-                  QN_PACK_VERSION);
+static void print_head(qn_buf *to, const qn_identity *id, const qn_device *device,
+                       const qn_pack_items *items) {
+    qn_buf_printf(to, "quern packed weights 1\nprogram %s\nlayout %s %s\n", qn_disk_version(),
+                  device->kind->name, device->kind->weight_format);
     qn_buf_printf(to, "source %lld %016llx %016llx %016llx\nweights %zu\n", (long long)id->bytes,
                   (unsigned long long)id->times, (unsigned long long)id->table,
                   (unsigned long long)id->samples, items->n);
@@ -95,14 +97,15 @@ static void set_sums(qn_pack_sum *sums, const qn_pack_items *items) {
 }
 
 qn_status qn_pack_file_init(qn_pack_file *file, const qn_disk *disk, const qn_source *source,
-                            const qn_pack_items *items, qn_pool *pool, qn_err *err) {
+                            const qn_device *device, const qn_pack_items *items, qn_err *err) {
+    qn_pool *pool = device->pool;
     qn_identity id;
     QN_TRY(qn_identity_of(&id, source, pool, err));
-    qn_pack_file f = {.pool = pool, .disk = disk, .name = name_file(source)};
+    qn_pack_file f = {.pool = pool, .disk = disk, .name = name_file(source, device->kind)};
     f.path = f.name ? qn_path_join(disk->dir, f.name) : NULL;
     int64_t bytes;
     const bool fits = set_offsets(items, &f.n_sums, &bytes);
-    print_head(&f.head, &id, items);
+    print_head(&f.head, &id, device, items);
     f.sums = qn_alloc(f.n_sums, sizeof *f.sums);
     if (!f.path || !f.sums || f.head.failed || !fits) {
         qn_pack_file_deinit(&f);

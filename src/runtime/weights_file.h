@@ -12,7 +12,7 @@
 #ifndef QN_RUNTIME_PACKS_FILE_H
 #define QN_RUNTIME_PACKS_FILE_H
 
-#include "backends/pack.h"
+#include "backends/device.h"
 #include "core/buf.h"
 #include "core/pool.h"
 #include "models/model_weights.h"
@@ -24,8 +24,7 @@ enum { QN_PACK_PAGE = 4096, QN_PACK_CHUNK = 2 << 20 };
 // A weight as it is kept.
 typedef struct qn_pack_item {
     const qn_weight *weight;   // borrowed
-    bool is_tiled;             // else float32 rows
-    qn_packed packed;          // of tiles; `data` is set last
+    const qn_plan_leaf *leaf;  // borrowed
     int64_t bytes, room;       // of the numbers; the same up to a page border
     int64_t offset;            // from the first weight of the file
     const unsigned char *data; // `room` bytes, zeros behind the numbers; NULL: not there yet
@@ -60,8 +59,8 @@ typedef struct qn_pack_map {
 
 // Sets the items' offsets. They stay where they are until the file is done with.
 QN_MUST_CHECK qn_status qn_pack_file_init(qn_pack_file *file, const qn_disk *disk,
-                                          const qn_source *source, const qn_pack_items *items,
-                                          qn_pool *pool, qn_err *err);
+                                          const qn_source *source, const qn_device *device,
+                                          const qn_pack_items *items, qn_err *err);
 void qn_pack_file_deinit(qn_pack_file *file);
 
 // Maps the file and checks it. data[i] (n of the items) becomes the place of item i, or NULL where

@@ -52,7 +52,7 @@ static qn_status fit(int64_t *rows, qn_runner_opts *o, const qn_batch_opts *opts
 
 static qn_status check_opts(qn_batch_opts *o, const qn_engine *engine, qn_err *err) {
     const int64_t most = engine->model->hparams->context;
-    if (engine->opts.reference || !engine->packs)
+    if (engine->opts.reference || !engine->is_loaded)
         return QN_FAIL(err, STATE, "%s",
                        engine->opts.reference ? "a reference engine computes no batches"
                                               : "the model was opened without its weights");

@@ -38,7 +38,7 @@ static qn_status check_range(const char *name, int64_t value, int64_t least, int
 
 static qn_status check_shift(const qn_session *s, const qn_generate_opts *o, qn_err *err) {
     if (!o->shift) return QN_OK;
-    if (s->engine->prefill.n_leaves[QN_PLACE_STATE])
+    if (qn_engine_is_recurrent(s->engine))
         return QN_FAIL(err, UNSUPPORTED,
                        "context shift: %s has recurrent layers, whose state cannot forget",
                        s->engine->model->family->arch);

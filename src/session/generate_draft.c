@@ -57,7 +57,7 @@ static qn_status init_model(qn_draft_model *d, const qn_session *session,
     if (sample.top_k == 0 || sample.top_k > MOST_LIKELY) sample.top_k = MOST_LIKELY;
     QN_TRY(qn_sampler_set(d->sampler, &sample, err));
     // Windows give back what lies behind them, recurrent layers keep one state.
-    d->is_delicate = engine->prefill.n_leaves[QN_PLACE_STATE] > 0 ||
+    d->is_delicate = qn_engine_is_recurrent(engine) ||
                      qn_state_groups(qn_runner_state(draft->shared->runner)) > 1;
     d->session = draft;
     return QN_OK;

@@ -46,7 +46,7 @@ void qn_generation_begin(qn_generation *g) {
 // Where other sequences can go on from, of the tokens that two prompts have in common: anywhere, but
 // for state that is kept in some places only.
 static size_t usable(const qn_session *s, size_t common) {
-    const bool anywhere = s->engine->prefill.n_leaves[QN_PLACE_STATE] == 0 &&
+    const bool anywhere = !qn_engine_is_recurrent(s->engine) &&
                           qn_state_groups(qn_runner_state(s->shared->runner)) < 2;
     if (anywhere || common >= s->n_tokens) return common;
     return s->mark && common >= s->mark ? s->mark : 0;

@@ -159,7 +159,7 @@ qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_
                        .progress = o.progress,
                        .progress_arg = o.progress_arg};
     qn_shared *shared = NULL;
-    if (!engine->opts.reference && engine->packs) QN_TRY(open_shared(&shared, &like, &o, err));
+    if (!engine->opts.reference && engine->is_loaded) QN_TRY(open_shared(&shared, &like, &o, err));
     const qn_status status = qn_session_attach(out, &like, shared, err);
     qn_shared_leave(shared);
     return status;

@@ -55,19 +55,19 @@ static void compute(bool is_forged) {
     CHECK(qn_disk_open(&disk, &dir, &err) == QN_OK && disk.dir);
     const qn_packs_opts opts = {.model = packs.engine->model,
                                 .source = packs.engine->source,
-                                .plan = &packs.engine->prefill,
-                                .pool = packs.engine->pool,
+                                .plan = &packs.engine->stages[0].prefill,
+                                .device = packs.engine->stages[0].device,
                                 .disk = &disk};
     CHECK(qn_packs_create(&loaded, &opts, &err) == QN_OK);
     qn_disk_close(&disk);
-    qn_packs *own = packs.engine->packs;
-    packs.engine->packs = loaded;
+    qn_packs *own = packs.engine->stages[0].packs;
+    packs.engine->stages[0].packs = loaded;
     qn_logits got = QN_INIT(qn_logits);
     if (!is_forged)
         fuzz_check_right(packs.engine);
     else if (fuzz_compute(&got, packs.engine) == QN_OK)
         qn_logits_deinit(&got);
-    packs.engine->packs = own;
+    packs.engine->stages[0].packs = own;
     qn_packs_destroy(loaded);
 }
 

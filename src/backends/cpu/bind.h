@@ -6,14 +6,8 @@
 #ifndef QN_RUNTIME_BIND_H
 #define QN_RUNTIME_BIND_H
 
-#include "backends/kernel.h"
-#include "ir/plan.h"
-
-// The sizes of a step, or the largest that a binding serves.
-typedef struct qn_sizes {
-    int64_t rows, segs, outs; // T, B, R
-    int64_t cached;           // most positions of one sequence, this step's rows included
-} qn_sizes;
+#include "backends/cpu/kernel.h"
+#include "backends/device.h"
 
 // Addresses, pieces and order of a plan for given sizes.
 typedef struct qn_binding {
@@ -30,7 +24,6 @@ typedef struct qn_bindings qn_bindings;
 
 typedef struct qn_bindings_opts {
     const qn_plan *plan;             // borrowed
-    const qn_backend *backend;       // borrowed
     const qn_task *tasks;            // (n_calls) with the shapes of their operands; borrowed
     const qn_kernel *const *kernels; // (n_calls); borrowed
     qn_plan_policy policy;           // not AUTO

@@ -12,7 +12,7 @@
 #ifndef QN_BACKENDS_CPU_CPU_H
 #define QN_BACKENDS_CPU_CPU_H
 
-#include "backends/backend.h"
+#include "backends/cpu/kernel.h"
 
 enum { QN_I12_MOST = 2047, QN_I8_MOST = 127, QN_SUM = 16 };
 
@@ -46,7 +46,7 @@ _Static_assert(sizeof(qn_i12_block) == 576 && sizeof(qn_i8_block) == 384,
 static inline int64_t qn_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t qn_round_up(int64_t a, int64_t b) { return qn_ceil_div(a, b) * b; }
 
-// See qn_backend.
+// See qn_backend and qn_device_kind.
 int64_t qn_cpu_row_bytes(qn_word form, int64_t width);
 void qn_cpu_read_row(float *to, const void *row, qn_word form, int64_t parts, int64_t width);
 void qn_cpu_read_kv(float *keys, float *values, const qn_cache_view *cache, int32_t page,
@@ -74,7 +74,7 @@ qn_range qn_cpu_cut_rows(const qn_task *task, int64_t piece);
 
 int64_t qn_cpu_scratch_none(const qn_task *task, int64_t rows);
 
-int qn_cpu_temps_none(qn_operand *temp, const qn_graph *graph, const qn_node *node);
+int qn_cpu_temps_none(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);
 
 // --- rules of matmuls (pieces_tiles.c) ---
 
@@ -104,7 +104,7 @@ int64_t qn_cpu_pieces_head(const qn_task *task, int64_t rows, int64_t cached);
 qn_head_cut qn_cpu_cut_head(const qn_task *task, int64_t piece);
 int64_t qn_cpu_head_runs(const qn_task *task);
 // What each run found in a row: (runs * (2 + 2 top)).
-int qn_cpu_temps_head(qn_operand *temp, const qn_graph *graph, const qn_node *node);
+int qn_cpu_temps_head(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);
 
 // Experts: rows here are those of the step, each with its choices. grouped: in[1] by ids in[2];
 // experts_up: in[2] and in[3]; experts_down: in[4].
@@ -120,7 +120,7 @@ int64_t qn_cpu_scratch_scores(const qn_task *task, int64_t rows); // room for a 
 // Rows that share an unpacked tile: enough that an expert finds some.
 int64_t qn_cpu_expert_rows(int64_t n_experts, int64_t choices);
 // ids (T, N), weights (T, N), gated values (T, N, F), the same packed.
-int qn_cpu_temps_experts(qn_operand *temp, const qn_graph *graph, const qn_node *node);
+int qn_cpu_temps_experts(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);
 
 // --- rules of ops that know the sequence, and of those along rows (pieces_seq.c) ---
 
@@ -141,7 +141,7 @@ qn_kv_cut qn_cpu_cut_kv(const qn_task *task, int64_t piece);
 // attend: some rows and heads of one kv head (attend_cut.h).
 int64_t qn_cpu_pieces_attend(const qn_task *task, int64_t rows, int64_t cached);
 int64_t qn_cpu_scratch_attend(const qn_task *task, int64_t rows);
-int qn_cpu_temps_attention(qn_operand *temp, const qn_graph *graph, const qn_node *node);
+int qn_cpu_temps_attention(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);
 // conv: a run of channels of segments turn, turn + QN_SEG_TURNS, ...
 int64_t qn_cpu_pieces_conv(const qn_task *task, int64_t rows, int64_t cached);
 int64_t qn_cpu_scratch_conv(const qn_task *task, int64_t rows);
@@ -153,9 +153,21 @@ int64_t qn_cpu_scratch_delta(const qn_task *task, int64_t rows);
 // Part of qn_cpu_refuse.
 const char *qn_cpu_refuse_seq(const qn_graph *graph, const qn_node *node);
 
-// --- tables (table.c) ---
+// --- levels (table.c, detect.c) ---
 
-// One row per level that this build has, worst first; NULL behind the last.
-const qn_backend *qn_cpu_level_get(size_t i);
+// The kernels of one instruction set.
+typedef struct qn_cpu_level {
+    const char *name;         // "portable", "avx2", "avxvnni", "avx512"
+    const qn_kernel *kernels; // by the indices of the backend's recipes
+    qn_backend backend;
+} qn_cpu_level;
+
+// One row per level that this build has, worst first; NULL after the last.
+const qn_cpu_level *qn_cpu_level_get(size_t i);
+// Names of those that this machine can run, worst first; NULL after the last.
+const char *qn_cpu_level_name(size_t i);
+// A level by name; NULL or "" is the best that this machine has. One that is unknown or that the machine
+// lacks is an error that lists those it has.
+QN_MUST_CHECK qn_status qn_cpu_level_find(const qn_cpu_level **out, const char *name, qn_err *err);
 
 #endif

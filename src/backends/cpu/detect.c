@@ -1,5 +1,4 @@
 // Which levels this machine can run.
-#include "backends/backend.h"
 #include "backends/cpu/cpu.h"
 
 #include <stdio.h>
@@ -40,34 +39,34 @@ static bool has_any(void) { return true; }
 static bool (*const has_level[])(void) = {has_any};
 #endif
 
-// The i-th level that this machine has; NULL behind the last.
-static const qn_backend *level_at(size_t i) {
+// The i-th level that this machine has; NULL after the last.
+static const qn_cpu_level *level_at(size_t i) {
     for (size_t k = 0; k < sizeof has_level / sizeof *has_level; k++) {
         if (has_level[k]() && i-- == 0) return qn_cpu_level_get(k);
     }
     return NULL;
 }
 
-const char *qn_backend_cpu_level(size_t i) {
-    const qn_backend *backend = level_at(i);
-    return backend ? backend->level : NULL;
+const char *qn_cpu_level_name(size_t i) {
+    const qn_cpu_level *level = level_at(i);
+    return level ? level->name : NULL;
 }
 
-qn_status qn_backend_cpu(const qn_backend **out, const char *level, qn_err *err) {
+qn_status qn_cpu_level_find(const qn_cpu_level **out, const char *name, qn_err *err) {
     char names[64] = "";
-    const qn_backend *backend, *best = NULL;
-    for (size_t i = 0; (backend = level_at(i)) != NULL; i++) {
-        best = backend;
-        if (level && !strcmp(level, backend->level)) {
-            *out = backend;
+    const qn_cpu_level *level, *best = NULL;
+    for (size_t i = 0; (level = level_at(i)) != NULL; i++) {
+        best = level;
+        if (name && !strcmp(name, level->name)) {
+            *out = level;
             return QN_OK;
         }
         const size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", backend->level);
+        snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", level->name);
     }
-    if (!level || !*level) {
+    if (!name || !*name) {
         *out = best;
         return QN_OK;
     }
-    return QN_FAIL(err, ARGUMENT, "cpu level '%.32s': this machine has %s", level, names);
+    return QN_FAIL(err, ARGUMENT, "cpu level '%.32s': this machine has %s", name, names);
 }

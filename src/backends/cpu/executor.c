@@ -1,28 +1,31 @@
 #include "backends/cpu/executor.h"
 
+#include "backends/cpu/walk.h"
 #include "core/mem.h"
 
 #include <string.h>
 
 enum { ALIGN = 64 };
 
-// An operand that is a field of each step's message.
+// An operand that comes with each step: a field of its message, or rows that are given.
 typedef struct task_input {
     qn_operand *to;
-    qn_step_field field;
+    qn_step_field field; // QN_STEP_FIELDS: given
+    const char *name;    // of the leaf
 } task_input;
 
 // A plan: its tasks point into the executor's own memory.
-typedef struct program {
+typedef struct bound_plan {
     const qn_plan *plan; // NULL: none
     qn_task *tasks;      // (n_calls)
     const qn_kernel **kernels;
+    qn_packed *weights; // (PARAM leaves) those in tiles
     qn_bindings *bindings;
-    task_input *inputs; // (n_inputs) operands that lie in the message
+    task_input *inputs; // (n_inputs)
     size_t n_inputs;
     const qn_binding *bound; // that the tasks point to now; NULL: none
     uint64_t bound_made;     // which making of it: bindings are reused
-} program;
+} bound_plan;
 
 // Memory that starts at a cache line.
 typedef struct block {
@@ -30,14 +33,18 @@ typedef struct block {
     unsigned char *data;
 } block;
 
-struct qn_executor {
-    qn_executor_opts opts;
-    program programs[QN_EXECUTOR_PLANS];
-    program *last; // of the last step
+typedef struct executor {
+    qn_program head;
+    const qn_cpu_level *level;
+    qn_program_opts opts;
+    bound_plan plans[QN_PROGRAM_PLANS];
+    bound_plan *last; // of the last step
     qn_step step;
     qn_walk walk;
     block arena, scratch;
-};
+} executor;
+
+static executor *of(const qn_program *program) { return (executor *)(uintptr_t)program; }
 
 // --- operands ------------------------------------------------------------------------------------
 
@@ -45,67 +52,83 @@ struct qn_executor {
 static const struct {
     const char *name;
     qn_step_field field;
-} input_fields[] = {{"ids", QN_STEP_IDS}, {"row_out", QN_STEP_ROW_OUT}};
+} input_fields[] = {{"ids", QN_STEP_IDS},
+                    {"row_out", QN_STEP_ROW_OUT},
+                    {"extra", QN_STEP_EXTRA},
+                    {"extra_row", QN_STEP_EXTRA_ROW}};
 
-static qn_status bind_input(qn_operand *to, program *p, const qn_plan_leaf *leaf, qn_err *err) {
+static void bind_input(qn_operand *to, bound_plan *p, const qn_plan_leaf *leaf) {
+    qn_step_field field = QN_STEP_FIELDS;
     for (size_t i = 0; i < sizeof input_fields / sizeof *input_fields; i++) {
-        if (strcmp(leaf->name, input_fields[i].name) != 0) continue;
-        to->stride = (int64_t)sizeof(int32_t);
-        p->inputs[p->n_inputs++] = (task_input){to, input_fields[i].field};
-        return QN_OK;
+        if (strcmp(leaf->name, input_fields[i].name) == 0) field = input_fields[i].field;
     }
-    return QN_FAIL(err, UNSUPPORTED, "input %s cannot be given yet", leaf->name);
+    to->stride = to->parts * to->width * (int64_t)sizeof(float); // as wide as int32_t
+    p->inputs[p->n_inputs++] = (task_input){.to = to, .field = field, .name = leaf->name};
 }
 
 // Everything of an argument but the address of a buffer, which depends on the binding.
-static qn_status bind_fixed(qn_task *task, qn_operand *to, program *p, const qn_executor_plan *from,
-                            const qn_plan_arg *arg, qn_err *err) {
+static void bind_fixed(qn_task *task, qn_operand *to, bound_plan *p, const qn_program_plan *from,
+                       const qn_plan_arg *arg) {
     const qn_plan *plan = from->plan;
     *to = (qn_operand){.parts = arg->parts, .width = arg->width, .form = arg->form};
     if (arg->place == QN_PLACE_PARAM) {
-        to->packed = from->weights[arg->index].packed;
-        to->data = (void *)(uintptr_t)from->weights[arg->index].rows;
+        const bool is_tiled = plan->leaves[QN_PLACE_PARAM][arg->index].layout == QN_WORD_tiles;
+        if (is_tiled)
+            to->packed = &p->weights[arg->index];
+        else if (from->weights)
+            to->data = (void *)(uintptr_t)from->weights[arg->index];
     }
     if (arg->place == QN_PLACE_CONST)
         to->data = (void *)(uintptr_t)plan->leaves[QN_PLACE_CONST][arg->index].data;
-    if (arg->place == QN_PLACE_INPUT)
-        return bind_input(to, p, &plan->leaves[QN_PLACE_INPUT][arg->index], err);
+    if (arg->place == QN_PLACE_INPUT) bind_input(to, p, &plan->leaves[QN_PLACE_INPUT][arg->index]);
     if (arg->place == QN_PLACE_CACHE) task->cache = from->caches[arg->index];
     if (arg->place == QN_PLACE_STATE) task->slots = from->slots[arg->index];
     if (arg->place == QN_PLACE_BUFFER) {
         const qn_plan_buffer *buffer = &plan->buffers[arg->index];
         to->stride = buffer->rows.sym == QN_SYM_ONE ? 0 : buffer->row_bytes;
     }
-    return QN_OK;
 }
 
-static qn_status bind_call(const qn_executor *x, program *p, const qn_executor_plan *from, size_t i,
+static qn_status bind_call(const executor *x, bound_plan *p, const qn_program_plan *from, size_t i,
                            qn_err *err) {
     const qn_plan_call *call = &from->plan->calls[i];
-    const qn_recipe *recipe = &x->opts.backend->recipes[call->op];
+    const qn_recipe *recipe = &x->level->backend.recipes[call->op];
     qn_task *task = &p->tasks[i];
     if (call->stage < 0 || call->stage >= recipe->n_stages)
         return QN_FAIL(err, FORMAT, "call %zu: stage %d of %s, which has %d", i, call->stage,
                        qn_op_get(call->op)->name, recipe->n_stages);
-    p->kernels[i] = &x->opts.backend->kernels[recipe->stages[call->stage]];
+    p->kernels[i] = &x->level->kernels[recipe->stages[call->stage]];
     task->attrs = &call->attrs;
     task->step = &x->step;
-    for (int k = 0; k < call->n_in; k++)
-        QN_TRY(bind_fixed(task, &task->in[k], p, from, &call->in[k], err));
-    for (int k = 0; k < call->n_out; k++)
-        QN_TRY(bind_fixed(task, &task->out[k], p, from, &call->out[k], err));
+    for (int k = 0; k < call->n_in; k++) bind_fixed(task, &task->in[k], p, from, &call->in[k]);
+    for (int k = 0; k < call->n_out; k++) bind_fixed(task, &task->out[k], p, from, &call->out[k]);
     for (int k = 0; k < call->n_temp; k++)
-        QN_TRY(bind_fixed(task, &task->temp[k], p, from, &call->temp[k], err));
+        bind_fixed(task, &task->temp[k], p, from, &call->temp[k]);
     return QN_OK;
 }
 
-static void point(qn_operand *to, const qn_executor *x, const program *p, const qn_plan_arg *arg) {
+// The weights in tiles, as kernels see them.
+static qn_status bind_weights(bound_plan *p, const qn_program_plan *from, qn_err *err) {
+    const qn_plan *plan = from->plan;
+    const size_t n = plan->n_leaves[QN_PLACE_PARAM];
+    p->weights = qn_alloc(n, sizeof *p->weights);
+    if (!p->weights) return QN_NOMEM(err, "plan");
+    for (size_t i = 0; i < n; i++) {
+        const qn_plan_leaf *leaf = &plan->leaves[QN_PLACE_PARAM][i];
+        if (leaf->layout != QN_WORD_tiles) continue;
+        QN_TRY(qn_cpu_describe(&p->weights[i], leaf, err));
+        if (from->weights) p->weights[i].data = from->weights[i];
+    }
+    return QN_OK;
+}
+
+static void point(qn_operand *to, const executor *x, const bound_plan *p, const qn_plan_arg *arg) {
     if (arg->place == QN_PLACE_BUFFER)
         to->data = x->arena.data + p->bound->offsets[arg->index] + arg->offset;
 }
 
 // The addresses of a binding.
-static void point_all(qn_executor *x, program *p) {
+static void point_all(executor *x, bound_plan *p) {
     for (size_t i = 0; i < p->plan->n_calls; i++) {
         const qn_plan_call *call = &p->plan->calls[i];
         qn_task *task = &p->tasks[i];
@@ -126,29 +149,29 @@ static size_t count_inputs(const qn_plan *plan) {
     return n;
 }
 
-static qn_status init_program(qn_executor *x, program *p, const qn_executor_plan *from,
-                              qn_err *err) {
+static qn_status init_plan(executor *x, bound_plan *p, const qn_program_plan *from, qn_err *err) {
     const qn_plan *plan = from->plan;
     p->plan = plan;
     p->tasks = qn_alloc(plan->n_calls, sizeof *p->tasks);
     p->kernels = qn_alloc(plan->n_calls, sizeof *p->kernels);
     p->inputs = qn_alloc(count_inputs(plan), sizeof *p->inputs);
     if (!p->tasks || !p->kernels || !p->inputs) return QN_NOMEM(err, "plan");
+    QN_TRY(bind_weights(p, from, err));
     for (size_t i = 0; i < plan->n_calls; i++) QN_TRY(bind_call(x, p, from, i, err));
     const qn_bindings_opts opts = {.plan = plan,
-                                   .backend = x->opts.backend,
                                    .tasks = p->tasks,
                                    .kernels = p->kernels,
                                    .policy = from->policy,
                                    .capacity = from->capacity,
-                                   .most = x->opts.most};
+                                   .most = x->opts.max};
     return qn_bindings_create(&p->bindings, &opts, err);
 }
 
-static void free_program(program *p) {
+static void free_plan(bound_plan *p) {
     qn_bindings_destroy(p->bindings);
     qn_free(p->tasks);
     qn_free(p->kernels);
+    qn_free(p->weights);
     qn_free(p->inputs);
 }
 
@@ -162,21 +185,33 @@ static bool block_init(block *to, int64_t bytes) {
 }
 
 // Bytes of scratch that one thread needs.
-static int64_t thread_scratch(const qn_executor *x) {
+static int64_t thread_scratch(const executor *x) {
     int64_t scratch = 0;
-    for (int i = 0; i < QN_EXECUTOR_PLANS; i++) {
-        const program *p = &x->programs[i];
+    for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
+        const bound_plan *p = &x->plans[i];
         if (p->plan) scratch = qn_max(scratch, qn_bindings_scratch(p->bindings));
     }
     return (scratch + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static qn_status init_memory(qn_executor *x, qn_err *err) {
-    const int n_threads = qn_pool_threads(x->opts.pool);
+qn_program_size qn_cpu_program_measure(const qn_program *program) {
+    const executor *x = of(program);
+    qn_program_size size = {.scratch = thread_scratch(x) * qn_pool_threads(x->head.device->pool)};
+    for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
+        const bound_plan *p = &x->plans[i];
+        if (!p->plan) continue;
+        size.arena = qn_max(size.arena, qn_bindings_arena(p->bindings));
+        size.tables += (int64_t)(p->plan->n_calls * (sizeof(qn_task) + sizeof(qn_kernel *)));
+    }
+    return size;
+}
+
+static qn_status init_memory(executor *x, qn_err *err) {
+    const int n_threads = qn_pool_threads(x->head.device->pool);
     const int64_t scratch = thread_scratch(x);
     size_t n_calls = 0;
-    for (int i = 0; i < QN_EXECUTOR_PLANS; i++) {
-        const qn_plan *plan = x->programs[i].plan;
+    for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
+        const qn_plan *plan = x->plans[i].plan;
         if (plan && plan->n_calls > n_calls) n_calls = plan->n_calls;
     }
     x->walk = (qn_walk){.scratch_bytes = scratch, .n_shares = n_threads};
@@ -184,32 +219,17 @@ static qn_status init_memory(qn_executor *x, qn_err *err) {
     x->walk.done = qn_alloc(n_calls, sizeof *x->walk.done);
     if (x->opts.is_timed) x->walk.times = qn_alloc(n_calls, sizeof *x->walk.times);
     if (!x->walk.taken || !x->walk.done || (x->opts.is_timed && !x->walk.times) ||
-        !block_init(&x->arena, qn_executor_measure(x).arena) ||
+        !block_init(&x->arena, qn_cpu_program_measure(&x->head).arena) ||
         !block_init(&x->scratch, scratch * n_threads))
         return QN_NOMEM(err, "activations");
     x->walk.scratch = x->scratch.data;
     return qn_gate_create(&x->walk.gate, err);
 }
 
-qn_status qn_executor_create(qn_executor **out, const qn_executor_opts *opts, qn_err *err) {
-    qn_executor *x = qn_alloc(1, sizeof *x);
-    if (!x) return QN_NOMEM(err, "plan");
-    x->opts = *opts;
-    qn_status status = QN_OK;
-    for (int i = 0; i < QN_EXECUTOR_PLANS && !status; i++) {
-        if (opts->plans[i].plan) status = init_program(x, &x->programs[i], &opts->plans[i], err);
-    }
-    if (!status && !opts->is_measured) status = init_memory(x, err);
-    if (status)
-        qn_executor_destroy(x);
-    else
-        *out = x;
-    return status;
-}
-
-void qn_executor_destroy(qn_executor *x) {
+void qn_cpu_program_release(qn_program *program) {
+    executor *x = of(program);
     if (!x) return;
-    for (int i = 0; i < QN_EXECUTOR_PLANS; i++) free_program(&x->programs[i]);
+    for (int i = 0; i < QN_PROGRAM_PLANS; i++) free_plan(&x->plans[i]);
     qn_gate_destroy(x->walk.gate);
     qn_free(x->walk.taken);
     qn_free(x->walk.done);
@@ -219,21 +239,30 @@ void qn_executor_destroy(qn_executor *x) {
     qn_free(x);
 }
 
-qn_executor_size qn_executor_measure(const qn_executor *x) {
-    qn_executor_size size = {.scratch = thread_scratch(x) * qn_pool_threads(x->opts.pool)};
-    for (int i = 0; i < QN_EXECUTOR_PLANS; i++) {
-        const program *p = &x->programs[i];
-        if (!p->plan) continue;
-        size.arena = qn_max(size.arena, qn_bindings_arena(p->bindings));
-        size.tables += (int64_t)(p->plan->n_calls * (sizeof(qn_task) + sizeof(qn_kernel *)));
+qn_status qn_cpu_program_prepare(qn_program **out, qn_device *device, const qn_program_opts *opts,
+                                 qn_err *err) {
+    executor *x = qn_alloc(1, sizeof *x);
+    if (!x) return QN_NOMEM(err, "plan");
+    x->head.device = device;
+    x->level = ((const qn_cpu_device *)device)->level;
+    x->opts = *opts;
+    qn_status status = QN_OK;
+    for (int i = 0; i < QN_PROGRAM_PLANS && !status; i++) {
+        if (opts->plans[i].plan) status = init_plan(x, &x->plans[i], &opts->plans[i], err);
     }
-    return size;
+    if (!status && !opts->is_measured) status = init_memory(x, err);
+    if (status)
+        qn_cpu_program_release(&x->head);
+    else
+        *out = &x->head;
+    return status;
 }
 
 // --- steps ---------------------------------------------------------------------------------------
 
-bool qn_executor_begin(qn_executor *x, int i, int32_t *message, const qn_sizes *sizes) {
-    program *p = &x->programs[i];
+bool qn_cpu_program_begin(qn_program *program, int i, int32_t *message, const qn_sizes *sizes) {
+    executor *x = of(program);
+    bound_plan *p = &x->plans[i];
     const qn_binding *bound = qn_bindings_get(p->bindings, sizes);
     if (!bound) return false;
     if (p->bound != bound || p->bound_made != bound->made) {
@@ -242,8 +271,10 @@ bool qn_executor_begin(qn_executor *x, int i, int32_t *message, const qn_sizes *
         point_all(x, p);
     }
     qn_step_view(&x->step, message);
-    for (size_t k = 0; k < p->n_inputs; k++)
-        p->inputs[k].to->data = qn_step_at(message, p->inputs[k].field);
+    for (size_t k = 0; k < p->n_inputs; k++) {
+        const task_input *input = &p->inputs[k];
+        if (input->field < QN_STEP_FIELDS) input->to->data = qn_step_at(message, input->field);
+    }
     const int64_t symbols[QN_SYM_COUNT] = {1, x->step.n_rows, x->step.n_segs, x->step.n_out};
     for (size_t c = 0; c < p->plan->n_calls; c++) {
         const qn_dim rows = p->plan->calls[c].rows;
@@ -257,52 +288,66 @@ bool qn_executor_begin(qn_executor *x, int i, int32_t *message, const qn_sizes *
     return true;
 }
 
-void qn_executor_run(qn_executor *x) { qn_walk_run(&x->walk, x->opts.pool); }
+bool qn_cpu_program_give(qn_program *program, const char *input, const float *rows) {
+    const bound_plan *p = of(program)->last;
+    bool is_found = false;
+    for (size_t k = 0; k < p->n_inputs; k++) {
+        if (p->inputs[k].field < QN_STEP_FIELDS || strcmp(p->inputs[k].name, input) != 0) continue;
+        p->inputs[k].to->data = (void *)(uintptr_t)rows;
+        is_found = true;
+    }
+    return is_found;
+}
 
-void qn_executor_run_call(qn_executor *x, size_t call) {
-    const program *p = x->last;
+void qn_cpu_program_run(qn_program *program) {
+    executor *x = of(program);
+    qn_walk_run(&x->walk, x->head.device->pool);
+}
+
+void qn_cpu_program_wait(qn_program *program) { (void)program; } // `run` is done when it returns
+
+const float *qn_cpu_program_row(const qn_program *program, const qn_plan_output *output,
+                                int64_t row) {
+    const executor *x = of(program);
+    const qn_plan_arg *arg = &output->arg;
+    const unsigned char *data = x->arena.data + x->last->bound->offsets[arg->index] + arg->offset;
+    return (const float *)(const void *)(data + row * x->last->plan->buffers[arg->index].row_bytes);
+}
+
+void qn_cpu_program_counts(const qn_program *program, int64_t *hits, int64_t *misses) {
+    const executor *x = of(program);
+    *hits = *misses = 0;
+    for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
+        int64_t found, made;
+        if (!x->plans[i].plan) continue;
+        qn_bindings_counts(x->plans[i].bindings, &found, &made);
+        *hits += found;
+        *misses += made;
+    }
+}
+
+// --- looking at a step ---------------------------------------------------------------------------
+
+bool qn_cpu_program_times(const qn_program *program, size_t call, int64_t *begin_ns,
+                          int64_t *end_ns) {
+    const executor *x = of(program);
+    if (!x->walk.times || x->last->bound->pieces[call] == 0) return false;
+    *begin_ns = x->walk.times[call].begin;
+    *end_ns = x->walk.times[call].end;
+    return true;
+}
+
+void qn_cpu_program_run_call(qn_program *program, size_t call) {
+    const executor *x = of(program);
+    const bound_plan *p = x->last;
     for (int64_t piece = 0; piece < p->bound->pieces[call]; piece++)
         p->kernels[call]->run(&p->tasks[call], piece, x->walk.scratch);
 }
 
-const qn_plan *qn_executor_plan_of(const qn_executor *x) { return x->last ? x->last->plan : NULL; }
-
-const qn_plan_output *qn_executor_find(const qn_executor *x, const char *output) {
-    const qn_plan *plan = qn_executor_plan_of(x);
-    for (size_t i = 0; plan && i < plan->n_outputs; i++) {
-        if (strcmp(plan->outputs[i].name, output) == 0) return &plan->outputs[i];
-    }
-    return NULL;
-}
-
-const float *qn_executor_row(const qn_executor *x, const char *output, int64_t row) {
-    const qn_plan_output *o = qn_executor_find(x, output);
-    if (!o) return NULL;
-    const unsigned char *data = x->arena.data + x->last->bound->offsets[o->arg.index];
-    return (const float *)(const void *)(data + o->arg.offset +
-                                         row * x->last->plan->buffers[o->arg.index].row_bytes);
-}
-
-const qn_task *qn_executor_task(const qn_executor *x, size_t call) { return &x->last->tasks[call]; }
-
-const qn_kernel *qn_executor_kernel(const qn_executor *x, size_t call) {
-    return x->last->kernels[call];
-}
-
-bool qn_executor_times(const qn_executor *x, size_t call, int64_t *begin, int64_t *end) {
-    if (!x->walk.times || x->last->bound->pieces[call] == 0) return false;
-    *begin = x->walk.times[call].begin;
-    *end = x->walk.times[call].end;
-    return true;
-}
-
-void qn_executor_counts(const qn_executor *x, int64_t *hits, int64_t *misses) {
-    *hits = *misses = 0;
-    for (int i = 0; i < QN_EXECUTOR_PLANS; i++) {
-        int64_t found, made;
-        if (!x->programs[i].plan) continue;
-        qn_bindings_counts(x->programs[i].bindings, &found, &made);
-        *hits += found;
-        *misses += made;
-    }
+void qn_cpu_program_read_arg(float *to, const qn_program *program, size_t call, qn_arg_kind kind,
+                             int index, int64_t row_index) {
+    const qn_task *task = &of(program)->last->tasks[call];
+    const qn_operand *x = kind == QN_ARG_IN ? &task->in[index] : &task->out[index];
+    const unsigned char *from = (const unsigned char *)x->data + row_index * x->stride;
+    qn_cpu_read_row(to, from, x->form, x->parts, x->width);
 }

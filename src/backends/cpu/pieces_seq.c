@@ -107,9 +107,9 @@ int64_t qn_cpu_scratch_attend(const qn_task *task, int64_t rows) {
                   qn_cpu_attend_queries(task) * (QN_PAGE_ROWS + 2 * v + task->cache->k_size + 6));
 }
 
-int qn_cpu_temps_attention(qn_operand *temp, const qn_graph *graph, const qn_node *node) {
+int qn_cpu_temps_attention(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node) {
     const qn_dim *q = graph->values[node->in[0]].shape.dims; // (T, H, E)
-    temp[0] = (qn_operand){.parts = q[1].n, .width = q[2].n, .form = QN_WORD_f32};
+    temp[0] = (qn_plan_arg){.parts = q[1].n, .width = q[2].n, .form = QN_WORD_f32};
     return 1;
 }
 

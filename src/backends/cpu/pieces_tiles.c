@@ -155,14 +155,14 @@ qn_head_cut qn_cpu_cut_head(const qn_task *task, int64_t piece) {
                          .run = piece % runs};
 }
 
-int qn_cpu_temps_head(qn_operand *temp, const qn_graph *graph, const qn_node *node) {
+int qn_cpu_temps_head(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node) {
     const qn_value *w = &graph->values[node->in[1]];
     const qn_type_info *type = qn_type_get(w->type);
     const int64_t n_tiles = qn_ceil_div(w->shape.dims[0].n, QN_TILE);
     const int64_t tile_bytes = QN_TILE * (w->shape.dims[1].n / type->block * type->bytes);
     const int64_t runs = qn_ceil_div(n_tiles, run_tiles(n_tiles, tile_bytes));
     temp[0] =
-        (qn_operand){.parts = 1, .width = runs * (2 + 2 * node->attrs.top), .form = QN_WORD_f32};
+        (qn_plan_arg){.parts = 1, .width = runs * (2 + 2 * node->attrs.top), .form = QN_WORD_f32};
     return 1;
 }
 
@@ -241,11 +241,11 @@ int64_t qn_cpu_scratch_scores(const qn_task *task, int64_t rows) {
     return qn_round_up(task->in[1].width * (int64_t)sizeof(float), 64);
 }
 
-int qn_cpu_temps_experts(qn_operand *temp, const qn_graph *graph, const qn_node *node) {
+int qn_cpu_temps_experts(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node) {
     const int64_t top = node->attrs.top, width = graph->values[node->in[2]].shape.dims[1].n;
-    temp[0] = (qn_operand){.parts = 1, .width = top, .form = QN_WORD_f32}; // ids, as int32
-    temp[1] = (qn_operand){.parts = 1, .width = top, .form = QN_WORD_f32};
-    temp[2] = (qn_operand){.parts = top, .width = width, .form = QN_WORD_f32};
-    temp[3] = (qn_operand){.parts = top, .width = width, .form = node->attrs.form};
+    temp[0] = (qn_plan_arg){.parts = 1, .width = top, .form = QN_WORD_f32}; // ids, as int32
+    temp[1] = (qn_plan_arg){.parts = 1, .width = top, .form = QN_WORD_f32};
+    temp[2] = (qn_plan_arg){.parts = top, .width = width, .form = QN_WORD_f32};
+    temp[3] = (qn_plan_arg){.parts = top, .width = width, .form = node->attrs.form};
     return 4;
 }

@@ -1,6 +1,6 @@
 #include "backends/cpu/probe.h"
 
-#include "backends/backend.h"
+#include "backends/cpu/cpu.h"
 
 #include <string.h>
 
@@ -31,7 +31,7 @@ static const qn_probes probes[] = {ROW(portable, NULL)
 
 const qn_probes *qn_cpu_probes(void) {
     const char *level = "portable";
-    for (size_t i = 0; qn_backend_cpu_level(i); i++) level = qn_backend_cpu_level(i);
+    for (size_t i = 0; qn_cpu_level_name(i); i++) level = qn_cpu_level_name(i);
     size_t best = 0;
     for (size_t i = 0; i < sizeof probes / sizeof *probes; i++) {
         if (!strcmp(probes[i].level, level)) best = i;

@@ -1,4 +1,4 @@
-// The tables of the CPU backend: kernels by level, recipes, backends.
+// The tables of the CPU: kernels by level, recipes.
 #include "backends/cpu/cpu.h"
 
 // Indices of kernels, under the names that recipes.def uses.
@@ -7,6 +7,12 @@ enum {
 #include "backends/cpu/kernels.def"
 #undef KERNEL
     N_KERNELS
+};
+
+static const char *const names[] = {
+#define KERNEL(name, pieces, scratch) #name,
+#include "backends/cpu/kernels.def"
+#undef KERNEL
 };
 
 #define IN(i)     (1u << (i))
@@ -21,22 +27,28 @@ static const qn_recipe recipes[QN_OP_COUNT] = {
 #undef RECIPE
 };
 
+// What multiplies is read in tiles.
+static qn_word weight_layout(qn_op op, int input) {
+    return qn_op_get(op)->kinds[input] == 'w' ? QN_WORD_tiles : QN_WORD_rows;
+}
+
 #define ROW(kernel, pieces_rule, scratch_rule, level)                                              \
     {.name = #kernel,                                                                              \
      .pieces = qn_cpu_pieces_##pieces_rule,                                                        \
      .scratch = qn_cpu_scratch_##scratch_rule,                                                     \
      .run = qn_cpu_##kernel##_##level},
-#define BACKEND(level_name)                                                                        \
-    {.name = "cpu",                                                                                \
-     .level = #level_name,                                                                         \
-     .kernels = kernels_##level_name,                                                              \
-     .n_kernels = N_KERNELS,                                                                       \
-     .recipes = recipes,                                                                           \
-     .refuse = qn_cpu_refuse,                                                                      \
-     .row_bytes = qn_cpu_row_bytes,                                                                \
-     .read_row = qn_cpu_read_row,                                                                  \
-     .read_kv = qn_cpu_read_kv,                                                                    \
-     .cache_bytes = qn_cpu_cache_bytes},
+#define LEVEL(level)                                                                               \
+    {.name = #level,                                                                               \
+     .kernels = kernels_##level,                                                                   \
+     .backend = {.name = "cpu:" #level,                                                            \
+                 .kernels = names,                                                                 \
+                 .n_kernels = N_KERNELS,                                                           \
+                 .recipes = recipes,                                                               \
+                 .forms = 1u << QN_WORD_f32 | 1u << QN_WORD_i8_32 | 1u << QN_WORD_i12_256,         \
+                 .refuse = qn_cpu_refuse,                                                          \
+                 .layout = weight_layout,                                                          \
+                 .row_bytes = qn_cpu_row_bytes,                                                    \
+                 .cache_bytes = qn_cpu_cache_bytes}},
 
 #define KERNEL(name, pieces, scratch)                                                              \
     void qn_cpu_##name##_portable(const qn_task *task, int64_t piece, void *scratch_bytes);
@@ -72,12 +84,12 @@ static const qn_kernel kernels_avx512[] = {
 };
 #endif
 
-static const qn_backend levels[] = {BACKEND(portable)
+static const qn_cpu_level levels[] = {LEVEL(portable)
 #if defined(__x86_64__)
-                                        BACKEND(avx2) BACKEND(avxvnni) BACKEND(avx512)
+                                          LEVEL(avx2) LEVEL(avxvnni) LEVEL(avx512)
 #endif
 };
 
-const qn_backend *qn_cpu_level_get(size_t i) {
+const qn_cpu_level *qn_cpu_level_get(size_t i) {
     return i < sizeof levels / sizeof *levels ? &levels[i] : NULL;
 }

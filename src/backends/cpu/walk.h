@@ -7,7 +7,7 @@
 #ifndef QN_RUNTIME_WALK_H
 #define QN_RUNTIME_WALK_H
 
-#include "backends/kernel.h"
+#include "backends/cpu/kernel.h"
 #include "core/pool.h"
 #include "backends/cpu/bind.h"
 

@@ -21,7 +21,7 @@ static qn_status fail_empty(qn_grammar_kind kind, const qn_ast *ast, qn_err *err
     return qn_err_prefix(err, status, "schema, %s", place ? place : "#");
 }
 
-static qn_status compile(qn_program *out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
+static qn_status compile(qn_gr_program *out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
                          qn_str text, const qn_grammar_opts *opts, qn_err *err) {
     qn_ast ast;
     int32_t root;

@@ -17,7 +17,7 @@ typedef struct qn_shared_bytes {
 
 struct qn_grammar {
     atomic_size_t n_users; // its creator, and those who hold it
-    qn_program program;
+    qn_gr_program program;
     qn_token_bytes bytes; // as in `shared`, which owns what it points to
     qn_shared_bytes *shared;
 };

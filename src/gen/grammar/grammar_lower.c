@@ -12,7 +12,7 @@ typedef struct memo {
 } memo;
 
 typedef struct lowering {
-    qn_program *program;
+    qn_gr_program *program;
     qn_ast *ast;
     memo seen;
     int32_t *entries;          // of rules; -1: not lowered
@@ -60,7 +60,7 @@ static void memo_add(lowering *low, uint64_t key, int32_t value) {
 }
 
 static int32_t add_node(lowering *low, qn_pnode node) {
-    qn_program *p = low->program;
+    qn_gr_program *p = low->program;
     if (p->n >= MAX_NODES) low->is_large = true;
     if (low->no_memory || low->is_large) return 0;
     if (!qn_grow((void **)&p->nodes, &p->cap, p->n + 1, sizeof *p->nodes)) {
@@ -92,7 +92,7 @@ static int32_t lower_seq(lowering *low, int32_t tree, int32_t next) {
 
 // Edges of a SPLIT lie together, so the branches are lowered first.
 static int32_t add_split(lowering *low, const int32_t *to, size_t n) {
-    qn_program *p = low->program;
+    qn_gr_program *p = low->program;
     if (n == 1) return to[0];
     if (!qn_grow((void **)&p->edges, &p->cap_edges, p->n_edges + n, sizeof *p->edges)) {
         low->no_memory = true;
@@ -207,7 +207,7 @@ static int32_t lower(lowering *low, int32_t tree, int32_t next) {
     return made;
 }
 
-static void find_classes(qn_program *p) {
+static void find_classes(qn_gr_program *p) {
     size_t n = 1; // every byte is in class 0 at first; each set may split every class in two
     for (size_t s = 0; s < p->n_sets && n < 256; s++) {
         int moved[256];
@@ -227,7 +227,7 @@ static void find_classes(qn_program *p) {
 }
 
 static qn_status lower_all(lowering *low, int32_t root, qn_err *err) {
-    qn_program *p = low->program;
+    qn_gr_program *p = low->program;
     add_node(low, (qn_pnode){.kind = QN_P_RETURN});
     p->start = lower(low, root, 0);
     for (size_t i = 0; i < low->rules.n; i++) {
@@ -246,8 +246,8 @@ static qn_status lower_all(lowering *low, int32_t root, qn_err *err) {
     return qn_ast_check(low->ast, err);
 }
 
-qn_status qn_program_init(qn_program *out, qn_ast *ast, int32_t root, qn_err *err) {
-    *out = (qn_program){0};
+qn_status qn_program_init(qn_gr_program *out, qn_ast *ast, int32_t root, qn_err *err) {
+    *out = (qn_gr_program){0};
     lowering low = {.program = out, .ast = ast};
     low.entries = qn_alloc(ast->n_rules + 1, sizeof *low.entries);
     out->sets = qn_alloc(ast->n_sets + 1, sizeof *out->sets);
@@ -274,11 +274,11 @@ qn_status qn_program_init(qn_program *out, qn_ast *ast, int32_t root, qn_err *er
     return status;
 }
 
-void qn_program_deinit(qn_program *program) {
+void qn_program_deinit(qn_gr_program *program) {
     qn_free(program->nodes);
     qn_free(program->edges);
     qn_free(program->sets);
     for (size_t i = 0; i < program->n_lengths; i++) qn_lengths_destroy(program->lengths[i]);
     qn_free(program->lengths);
-    *program = (qn_program){0};
+    *program = (qn_gr_program){0};
 }

@@ -11,7 +11,7 @@ enum { PART_STEPS = 16 << 20 }; // of making the states of one part
 // One part as a finite automaton over bytes. State 0 is the dead one.
 typedef struct part {
     qn_ast ast;
-    qn_program program;
+    qn_gr_program program;
     qn_states *states;
     int32_t start;
     bool negated;

@@ -28,7 +28,7 @@ typedef struct qn_pnode {
 } qn_pnode;
 
 // Caller storage.
-typedef struct qn_program {
+typedef struct qn_gr_program {
     qn_pnode *nodes;
     size_t n, cap;
     int32_t *edges;
@@ -41,10 +41,10 @@ typedef struct qn_program {
     // Bytes that no set tells apart are one class.
     size_t n_classes;
     uint8_t class_of[256], sample_of[256]; // class of a byte; a byte of a class
-} qn_program;
+} qn_gr_program;
 
 // Lowers an analyzed tree.
-QN_MUST_CHECK qn_status qn_program_init(qn_program *out, qn_ast *ast, int32_t root, qn_err *err);
-void qn_program_deinit(qn_program *program);
+QN_MUST_CHECK qn_status qn_program_init(qn_gr_program *out, qn_ast *ast, int32_t root, qn_err *err);
+void qn_program_deinit(qn_gr_program *program);
 
 #endif

@@ -24,7 +24,7 @@ typedef struct seen_slot {
 } seen_slot;
 
 struct qn_states {
-    const qn_program *program;
+    const qn_gr_program *program;
     uint32_t longest; // token, in bytes
     // Parts of one reserved block: pages count when they are touched.
     void *block;
@@ -87,7 +87,7 @@ static void start_empty(qn_states *s) {
     memset(s->rows, 0, s->program->n_classes * sizeof *s->rows);
 }
 
-qn_status qn_states_create(qn_states **out, const qn_program *program, size_t longest_token,
+qn_status qn_states_create(qn_states **out, const qn_gr_program *program, size_t longest_token,
                            qn_err *err) {
     qn_states *s = qn_alloc(1, sizeof *s);
     if (!s) return QN_NOMEM(err, "states of a grammar");

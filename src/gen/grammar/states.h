@@ -46,7 +46,7 @@ typedef enum qn_states_result {
     QN_STATES_COSTLY     // the steps are used up
 } qn_states_result;
 
-QN_MUST_CHECK qn_status qn_states_create(qn_states **out, const qn_program *program,
+QN_MUST_CHECK qn_status qn_states_create(qn_states **out, const qn_gr_program *program,
                                          size_t longest_token, qn_err *err);
 void qn_states_destroy(qn_states *states);
 // Steps that may be taken from now on, and what is left of them.

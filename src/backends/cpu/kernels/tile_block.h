@@ -2,7 +2,7 @@
 #ifndef QN_BACKENDS_CPU_KERNELS_TILE_BLOCK_H
 #define QN_BACKENDS_CPU_KERNELS_TILE_BLOCK_H
 
-#include "backends/pack.h"
+#include "backends/cpu/pack.h"
 
 // Up to QN_PANEL_TILES tiles are multiplied side by side; the sums of a row are QN_PANEL floats.
 // Cores take rows by eight, so there is room for rows behind the last.

@@ -17,7 +17,7 @@
 //
 // so that a row of 64 bytes, shifted and masked, is 4 consecutive values of 16 outputs.
 // Float types hold value k of 16 outputs side by side, then value k + 1.
-#include "backends/pack.h"
+#include "backends/cpu/pack.h"
 
 #include "core/mem.h"
 

@@ -12,7 +12,8 @@
 #include "core/err.h"
 #include "quant/type.h"
 
-enum { QN_TILE = 16, QN_BLOCK = 256, QN_PACK_ALIGN = 64, QN_PACK_VERSION = 1 };
+enum { QN_TILE = 16, QN_BLOCK = 256, QN_PACK_ALIGN = 64 };
+#define QN_PACK_FORMAT "1" // of files that keep packed weights
 
 // One or more matrices (experts) of a weight. Constant; the bytes are borrowed.
 typedef struct qn_packed {

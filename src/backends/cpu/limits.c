@@ -1,5 +1,5 @@
 #define _DEFAULT_SOURCE // madvise
-#include "backends/limits.h"
+#include "backends/cpu/limits.h"
 
 #include "backends/cpu/probe.h"
 #include "core/err.h"

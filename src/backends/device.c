@@ -1,0 +1,50 @@
+// The devices of this machine, by name.
+#include "backends/device.h"
+
+#include "core/buf.h"
+#include "core/err.h"
+
+#include <string.h>
+
+static const qn_device_kind *const kinds[] = {&qn_cpu_device_kind};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+const qn_device_kind *qn_device_kind_get(size_t i) { return i < N_KINDS ? kinds[i] : NULL; }
+
+bool qn_device_list(const char **name, const qn_device_kind **kind, size_t i) {
+    for (size_t k = 0; k < N_KINDS; k++) {
+        *kind = kinds[k];
+        *name = kinds[k]->name;
+        if (i-- == 0) return true;
+        for (size_t v = 0; kinds[k]->variant && kinds[k]->variant(v); v++) {
+            *name = kinds[k]->variant(v);
+            if (i-- == 0) return true;
+        }
+    }
+    return false;
+}
+
+static qn_status fail_unknown(const char *name, size_t size, qn_err *err) {
+    qn_buf list = {0};
+    for (size_t i = 0; i < N_KINDS; i++)
+        qn_buf_printf(&list, "%s%s", i ? ", " : "", kinds[i]->name);
+    const qn_status status = QN_FAIL(err, ARGUMENT, "no device '%.*s'; there are %s",
+                                     size > 32 ? 32 : (int)size, name, list.data ? list.data : "");
+    qn_buf_deinit(&list);
+    return status;
+}
+
+qn_status qn_device_open(qn_device **out, const char *name, qn_pool *pool, qn_err *err) {
+    if (!name || !*name) return kinds[0]->open(out, NULL, pool, err);
+    const size_t size = strcspn(name, ":");
+    const char *variant = name[size] ? name + size + 1 : NULL;
+    for (size_t i = 0; i < N_KINDS; i++) {
+        if (strlen(kinds[i]->name) == size && memcmp(kinds[i]->name, name, size) == 0)
+            return kinds[i]->open(out, variant, pool, err);
+    }
+    return fail_unknown(name, size, err);
+}
+
+void qn_device_close(qn_device *device) {
+    if (device) device->kind->close(device);
+}

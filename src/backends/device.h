@@ -1,0 +1,155 @@
+// Devices: where weights, keys and values lie, and where plans run.
+//
+// Addresses of a device are followed by the device alone. What it does comes in the order in which it
+// was asked; `write`, `run` and `copy` may return before they are done, `read`, `row` and `wait` may
+// not. A device is shared by the threads of an engine; a program is used by one thread at a time.
+//
+// Every device computes the same bits (docs/numbers.md): which one is used changes no result.
+#ifndef QN_BACKENDS_DEVICE_H
+#define QN_BACKENDS_DEVICE_H
+
+#include "backends/backend.h"
+#include "core/pool.h"
+
+enum { QN_PROGRAM_PLANS = 2 };
+
+typedef struct qn_device_kind qn_device_kind;
+
+// The head of every open device.
+typedef struct qn_device {
+    const qn_device_kind *kind;
+    const qn_backend *backend;
+    qn_pool *pool; // borrowed
+} qn_device;
+
+// --- weights -------------------------------------------------------------------------------------
+
+// Who gives the numbers of a weight while it is loaded: n elements from `first` on, in the weight's own
+// type, or as floats. Called from the threads of the pool. `progress` hears of bytes that are loaded,
+// on the calling thread, and can stop it.
+typedef struct qn_weight_reader {
+    void *arg;
+    qn_status (*read)(void *arg, void *to, int64_t first, int64_t n, qn_err *err);
+    qn_status (*read_f32)(void *arg, float *to, int64_t first, int64_t n, qn_err *err);
+    qn_status (*progress)(void *arg, int64_t bytes, qn_err *err);
+} qn_weight_reader;
+
+// --- programs ------------------------------------------------------------------------------------
+
+// The sizes of a step, or the largest that there can be.
+typedef struct qn_sizes {
+    int64_t rows, segs, outs; // T, B, R
+    int64_t cached;           // max positions of one sequence, this step's rows included
+} qn_sizes;
+
+// A plan, and where its leaves lie on the device. Borrowed, all of it.
+typedef struct qn_program_plan {
+    const qn_plan *plan;                // NULL: none
+    const void *const *weights;         // (PARAM leaves); NULL: only their shapes count
+    const qn_cache_view *const *caches; // (CACHE leaves)
+    const qn_slots_view *const *slots;  // (STATE leaves)
+    qn_plan_policy policy;              // how bindings to sizes are kept; not AUTO
+    int capacity;                       // bindings kept
+} qn_program_plan;
+
+typedef struct qn_program_opts {
+    qn_program_plan
+        plans[QN_PROGRAM_PLANS]; // take turns in the same memory; the second may be empty
+    qn_sizes max;                // no step is larger
+    bool is_timed;
+    bool is_measured; // not to run: no memory is taken for activations
+} qn_program_opts;
+
+// Plans of one device, ready to run.
+typedef struct qn_program {
+    qn_device *device;
+} qn_program;
+
+typedef struct qn_program_size {
+    int64_t arena, scratch, tables; // bytes: activations; scratch of all threads; calls
+} qn_program_size;
+
+// An argument of a call, for looking at it.
+typedef enum qn_arg_kind { QN_ARG_IN, QN_ARG_OUT } qn_arg_kind;
+
+// --- kinds of devices ----------------------------------------------------------------------------
+
+struct qn_device_kind {
+    const char *name;                  // "cpu"
+    const char *about, *about_variant; // a line each
+    // Names of the variants that this machine has ("cpu:avx2"), worst first; NULL after the last, and
+    // at once where there is nothing to choose.
+    const char *(*variant)(size_t i);
+    // NULL: the best. One that this machine does not have is an error that lists those it has.
+    qn_status (*open)(qn_device **out, const char *variant, qn_pool *pool, qn_err *err);
+    void (*close)(qn_device *device);
+
+    // Memory. `alloc` gives bytes that are zero, aligned to 64; without room: QN_LIMIT, and less may do.
+    // `host` addresses are of this process. has_host_memory: addresses of the device are, too, so that
+    // weights can stay in a mapped file.
+    bool has_host_memory;
+    qn_status (*alloc)(void **out, qn_device *device, size_t bytes, qn_err *err);
+    void (*free)(qn_device *device, void *at, size_t bytes);
+    void (*write)(qn_device *device, void *to, const void *host, size_t bytes);
+    void (*read)(qn_device *device, void *host, const void *from, size_t bytes);
+    void (*copy)(qn_device *device, void *to, const void *from, size_t bytes);
+    bool (*memory)(const qn_device *device, int64_t *available); // false: nobody knows
+
+    // Weights. The version of the layouts, for files that keep them. Bytes of a leaf of a plan in its layout; and its numbers, brought into that layout, at
+    // `to`, which is zero.
+    const char *weight_format;
+    qn_status (*weight_bytes)(int64_t *out, const qn_device *device, const qn_plan_leaf *leaf,
+                              qn_err *err);
+    qn_status (*load_weight)(void *to, qn_device *device, const qn_plan_leaf *leaf,
+                             const qn_weight_reader *reader, qn_err *err);
+
+    // Programs.
+    qn_status (*prepare)(qn_program **out, qn_device *device, const qn_program_opts *opts,
+                         qn_err *err);
+    void (*release)(qn_program *program);
+    qn_program_size (*measure)(const qn_program *program);
+    // Makes a message the step of plan `i`. A step within the sizes of preparation can always be bound;
+    // else false. The message stays until the next one.
+    bool (*begin)(qn_program *program, int i, int32_t *message, const qn_sizes *sizes);
+    // Rows for a float input of the begun plan, dense, of this process; they stay until the step is
+    // done. False: there is no such input.
+    bool (*give)(qn_program *program, const char *input, const float *rows);
+    // Runs the calls of the step, after whatever was asked of the device before. Allocates nothing.
+    void (*run)(qn_program *program);
+    void (*wait)(qn_program *program);
+    // Row `row` of an output of the step, for this process, until the next step.
+    const float *(*row)(const qn_program *program, const qn_plan_output *output, int64_t row);
+    // Bindings that were found, and made.
+    void (*counts)(const qn_program *program, int64_t *hits, int64_t *misses);
+    // When a call of the last step ran, in nanoseconds of the monotonic clock; false if it had nothing
+    // to do, or times are not taken.
+    bool (*times)(const qn_program *program, size_t call, int64_t *begin, int64_t *end);
+
+    // Looking at a step: one call alone; row `row` of an argument as floats (or as the 32-bit integers
+    // it is); keys (heads, k_size) and values (heads, v_size) of row `row` of a page.
+    void (*run_call)(qn_program *program, size_t call);
+    void (*read_arg)(float *to, const qn_program *program, size_t call, qn_arg_kind kind, int index,
+                     int64_t row);
+    void (*read_kv)(float *keys, float *values, qn_device *device, const qn_cache_view *cache,
+                    int32_t page, int64_t row);
+
+    // What the device can do, as measured; NULL: not known.
+    qn_status (*limits)(qn_limits *out, int n_threads, qn_err *err);
+};
+
+// --- the registry --------------------------------------------------------------------------------
+
+extern const qn_device_kind qn_cpu_device_kind;
+
+// All kinds; NULL after the last.
+const qn_device_kind *qn_device_kind_get(size_t i);
+// Entry i of the list of names: each kind, and after it its variants. False after the last.
+bool qn_device_list(const char **name, const qn_device_kind **kind, size_t i);
+
+// Opens a device by name: "cpu", "cpu:avx2", "ref"; NULL or "": the best. A name that is not known is an
+// error that lists those there are.
+QN_MUST_CHECK qn_status qn_device_open(qn_device **out, const char *name, qn_pool *pool,
+                                       qn_err *err);
+void qn_device_close(qn_device *device);
+
+#endif
