@@ -1,0 +1,129 @@
+// Layers divided among devices: every result is what one device computes, to the bit.
+#include "families.h"
+
+#include "core/mem.h"
+#include "ir/cut.h"
+#include "runtime/engine.h"
+
+enum { N_IDS = 90 };
+
+// Logits and hidden rows of a prompt, then a few decode steps after a rollback.
+typedef struct outcome {
+    qn_logits whole;
+    float *steps;
+    size_t n_steps;
+} outcome;
+
+static outcome live(const char *family, const char *device) {
+    qn_err err;
+    outcome o = {0};
+    int32_t ids[N_IDS];
+    qn_session *s;
+    const float *logits;
+    qn_engine *engine = family_open(family, &(qn_engine_opts){.device = device});
+    const size_t vocab = (size_t)qn_engine_get_info(engine).n_vocab;
+    random_ids(ids, N_IDS, (int64_t)vocab, 11);
+    const qn_logits_opts opts = {.all_rows = true, .hidden = true, .chunk = 32};
+    ASSERT_OK(qn_engine_logits(&o.whole, engine, ids, N_IDS, &opts, &err));
+    ASSERT_OK(qn_session_create(&s, engine, &(qn_session_opts){.context = 256, .chunk = 40}, &err));
+    ASSERT_OK(qn_session_prefill(&logits, s, ids, 70, &err));
+    ASSERT_OK(qn_session_truncate(s, 66, &err));
+    for (size_t i = 0; i < 6; i++) {
+        ASSERT_OK(qn_session_feed(&logits, s, ids[70 + i], &err));
+        o.steps = qn_realloc(o.steps, (i + 1) * vocab, sizeof *o.steps);
+        memcpy(o.steps + i * vocab, logits, vocab * sizeof *logits);
+    }
+    o.n_steps = 6 * vocab;
+    qn_session_destroy(s);
+    qn_engine_close(engine);
+    return o;
+}
+
+static void free_outcome(outcome *o) {
+    qn_logits_deinit(&o->whole);
+    qn_free(o->steps);
+}
+
+static void assert_same(const outcome *want, const outcome *got) {
+    assert_int_equal(want->whole.n_rows, got->whole.n_rows);
+    assert_memory_equal(want->whole.logits, got->whole.logits,
+                        (size_t)(want->whole.n_rows * want->whole.n_vocab) * sizeof(float));
+    assert_int_equal(want->whole.n_hidden, got->whole.n_hidden);
+    assert_memory_equal(want->whole.hidden, got->whole.hidden,
+                        (size_t)(want->whole.n_hidden * want->whole.n_tokens * want->whole.width) *
+                            sizeof(float));
+    assert_int_equal(want->n_steps, got->n_steps);
+    assert_memory_equal(want->steps, got->steps, want->n_steps * sizeof(float));
+}
+
+static void layers_on_several_devices_give_the_same_bits(void **state) {
+    (void)state;
+    static const char *const lists[] = {"cpu,cpu", "ref,cpu", "cpu:portable,ref"};
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        outcome want = live(families[f], NULL);
+        for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+            outcome got = live(families[f], lists[i]);
+            assert_same(&want, &got);
+            free_outcome(&got);
+        }
+        free_outcome(&want);
+    }
+}
+
+static void bad_lists_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *list, *word;
+    } bad[] = {{"cuda", "no device 'cuda'; there are cpu, ref"},
+               {"cpu,", "no device ''"},
+               {"cpu:avx1024", "portable"},
+               {"ref:fast", "ref"},
+               {"cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu", "layers"},
+               {"0123456789012345678901234567890123456789012345678901234567890123456789", "name"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char path[256];
+        qn_err err = {0};
+        qn_engine *engine = NULL;
+        const qn_engine_opts opts = {.device = bad[i].list};
+        ASSERT_FAILS(
+            qn_engine_open(&engine, family_path(path, sizeof path, "qwen3"), &opts, &err),
+            QN_ARGUMENT, bad[i].word);
+        assert_null(engine);
+    }
+}
+
+// Every node of a model is in one stage; what goes from one to the next are rows of the stream.
+static void a_cut_loses_nothing(void **state) {
+    (void)state;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        qn_engine *engine = family_open(families[f], &(qn_engine_opts){.no_weights = true});
+        const qn_graph *graph = &engine->model->graph;
+        const int64_t n_layers = engine->model->hparams->layers;
+        size_t n_nodes = 0, n_computed = 0, n_outputs = 0;
+        for (size_t i = 0; i < graph->n_nodes; i++)
+            n_nodes += qn_op_get(graph->nodes[i].op)->class_of != QN_CLASS_LEAF;
+        for (int64_t l = 0; l < n_layers; l++) {
+            qn_graph stage = {0};
+            ASSERT_OK(qn_graph_cut(&stage, graph, l, l + 1, n_layers, &err));
+            ASSERT_OK(qn_graph_verify(&stage, &err));
+            for (size_t i = 0; i < stage.n_nodes; i++)
+                n_computed += qn_op_get(stage.nodes[i].op)->class_of != QN_CLASS_LEAF;
+            for (size_t i = 0; i < stage.n_outputs; i++)
+                n_outputs += strncmp(stage.outputs[i].name, QN_CUT_NAME, 4) != 0;
+            qn_graph_deinit(&stage);
+        }
+        assert_int_equal(n_computed, n_nodes);
+        assert_int_equal(n_outputs, graph->n_outputs);
+        qn_engine_close(engine);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_on_several_devices_give_the_same_bits),
+        cmocka_unit_test(bad_lists_are_refused),
+        cmocka_unit_test(a_cut_loses_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
