@@ -6,7 +6,7 @@
 // The headers of the kernels are compiled for a level.
 #define QN_LEVEL portable
 #include "backends/cpu/kernels/level.h"
-#include "backends/cpu/kernels/kernel_math.h"
+#include "backends/kernel_math.h"
 #include "backends/cpu/kernels/norm.h"
 #include "core/mem.h"
 

@@ -6,7 +6,7 @@
 
 #include "task.h"
 
-#include "backends/cpu/kernels/kernel_math.h"
+#include "backends/kernel_math.h"
 #include "core/mem.h"
 #include "ir/ref.h"
 #include "ir/text.h"

@@ -3,7 +3,7 @@
 #define QN_BACKENDS_CPU_KERNELS_ACT_H
 
 #include "backends/cpu/kernels/level.h"
-#include "backends/cpu/kernels/kernel_math.h"
+#include "backends/kernel_math.h"
 #include "backends/cpu/kernels/tile_block.h"
 
 // gate = act(gate) * up for n_rows of `width` numbers.

@@ -17,7 +17,7 @@
 #include "backends/cpu/kernels/attend.h"
 #include "backends/cpu/attend_cut.h"
 #include "backends/cpu/kernels/small_product.h"
-#include "backends/cpu/kernels/kernel_math.h"
+#include "backends/kernel_math.h"
 #include "backends/cpu/kernels/norm.h"
 
 #include <math.h>

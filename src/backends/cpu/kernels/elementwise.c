@@ -1,6 +1,6 @@
 // Element by element: activations, sums and products.
 #include "backends/cpu/kernels/level.h"
-#include "backends/cpu/kernels/kernel_math.h"
+#include "backends/kernel_math.h"
 
 typedef float map_fn(float x, const qn_attrs *attrs);
 

@@ -2,7 +2,7 @@
 // the sums are in the cache; a second stage merges what the runs found. Rows whose scores nobody
 // wants are never stored.
 #include "backends/cpu/kernels/dense.h"
-#include "backends/cpu/kernels/kernel_math.h"
+#include "backends/kernel_math.h"
 
 #include <math.h>
 

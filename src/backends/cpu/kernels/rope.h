@@ -2,7 +2,7 @@
 #ifndef QN_BACKENDS_CPU_KERNELS_ROPE_H
 #define QN_BACKENDS_CPU_KERNELS_ROPE_H
 
-#include "backends/cpu/kernels/kernel_math.h"
+#include "backends/kernel_math.h"
 #include "backends/cpu/kernels/norm.h"
 
 // a' = a cos - b sin, b' = a sin + b cos; the second product is rounded, then added by fma.

@@ -2,7 +2,7 @@
 #ifndef QN_BACKENDS_CPU_KERNELS_ROUTE_H
 #define QN_BACKENDS_CPU_KERNELS_ROUTE_H
 
-#include "backends/cpu/kernels/kernel_math.h"
+#include "backends/kernel_math.h"
 #include "backends/cpu/kernels/norm.h"
 
 // Softmax over n scores, then the best attrs->top in descending order, ties to the lower id. `p` is

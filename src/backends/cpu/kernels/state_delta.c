@@ -11,7 +11,7 @@
 // through all tokens before the next strip does; and one pass over the strip ends a token (S', change
 // -> S, out) and begins the next (S -> S', known).
 #include "backends/cpu/kernels/lanes16.h"
-#include "backends/cpu/kernels/kernel_math.h"
+#include "backends/kernel_math.h"
 #include "backends/cpu/kernels/slot_segment.h"
 
 #include <string.h>

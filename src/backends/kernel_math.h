@@ -1,11 +1,11 @@
-// Elementary functions of the kernels: our own polynomials, the same operations on every level, so
+// Elementary functions of the kernels: our own polynomials, the same operations on every device, so
 // the same bits. Nothing here branches: loops over these functions become vectors.
 //
 // Fused multiply-adds are written out and are float only; what is computed in double is computed
 // with separate products and sums. No function traps or overflows an integer, whatever it is given.
 // Errors, and what happens at the ends of the range: docs/numbers.md.
-#ifndef QN_BACKENDS_CPU_KERNELS_KERNEL_MATH_H
-#define QN_BACKENDS_CPU_KERNELS_KERNEL_MATH_H
+#ifndef QN_BACKENDS_KERNEL_MATH_H
+#define QN_BACKENDS_KERNEL_MATH_H
 
 #include "quant/half.h"
 
