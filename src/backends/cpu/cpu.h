@@ -150,8 +150,6 @@ int64_t qn_cpu_turn_conv(const qn_task *task, int64_t piece);
 // delta: key head `piece % key heads` of segments dealt out as for conv.
 int64_t qn_cpu_pieces_delta(const qn_task *task, int64_t rows, int64_t cached);
 int64_t qn_cpu_scratch_delta(const qn_task *task, int64_t rows);
-// Part of qn_cpu_refuse.
-const char *qn_cpu_refuse_seq(const qn_graph *graph, const qn_node *node);
 
 // --- levels (table.c, detect.c) ---
 

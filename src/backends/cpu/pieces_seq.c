@@ -148,31 +148,3 @@ int64_t qn_cpu_scratch_delta(const qn_task *task, int64_t rows) {
     (void)rows;
     return floats(task->in[1].width * 33);
 }
-
-// --- what these kernels do not do ---
-
-// The dimensions between rows and width are seen as one: b may lack outer ones, not inner ones.
-static bool is_torn(const qn_shape *a, const qn_shape *b) {
-    bool has_outer = false;
-    const int has_rows = a->dims[0].sym != QN_SYM_ONE;
-    for (int back = a->n_dims - has_rows; back >= 2; back--) {
-        const int64_t n = back <= b->n_dims ? b->dims[b->n_dims - back].n : 1;
-        if (n != 1)
-            has_outer = true;
-        else if (has_outer && a->dims[a->n_dims - back].n != 1)
-            return true;
-    }
-    return false;
-}
-
-const char *qn_cpu_refuse_seq(const qn_graph *graph, const qn_node *node) {
-    if (node->op == QN_OP_ADD || node->op == QN_OP_MUL) {
-        const qn_value *a = &graph->values[node->in[0]], *b = &graph->values[node->in[1]];
-        return is_torn(&a->shape, &b->shape) ? "the second operand lacks an inner dimension" : NULL;
-    }
-    if (node->op != QN_OP_NARROW && node->op != QN_OP_CONCAT) return NULL;
-    const qn_shape *x = &graph->values[node->in[0]].shape;
-    if (node->attrs.axis == 0 || x->dims[0].sym == QN_SYM_ONE) return "it cuts or joins rows";
-    if (node->attrs.axis == 2 && x->n_dims == 4) return "it cuts or joins an inner dimension";
-    return NULL;
-}

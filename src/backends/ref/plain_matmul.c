@@ -1,0 +1,179 @@
+// Ops with weights: the embedding, matmuls, experts, the head.
+#include "backends/ref/plain.h"
+
+#include <math.h>
+
+// ids (T), table (V, D), extra? (N, D), extra_row? (T)
+void qn_plain_embed(const qn_plain_task *task) {
+    const qn_plain_operand *table = &task->in[1], *extra = &task->in[2], *extra_row = &task->in[3];
+    const int64_t n = task->out[0].width;
+    for (int64_t r = 0; r < task->rows; r++) {
+        float *to = qn_plain_row(&task->out[0], r);
+        const int32_t *id = qn_plain_row(&task->in[0], r);
+        const int32_t *given = extra->data && extra_row->data ? qn_plain_row(extra_row, r) : NULL;
+        if (task->step->row_seg[r] < 0)
+            memset(to, 0, (size_t)n * sizeof *to);
+        else if (given && *given >= 0)
+            memcpy(to, qn_plain_row(extra, *given), (size_t)n * sizeof *to);
+        else
+            qn_type_get(table->type)->unpack(to, qn_plain_weight(table, *id), n);
+    }
+}
+
+// Part p of row r of x times row `out` of w.
+static float dot_part(const qn_plain_operand *x, int64_t r, int64_t p, const qn_plain_operand *w,
+                      int64_t out) {
+    return qn_plain_dot(qn_plain_part(x, r, p), x->form, qn_plain_weight(w, out), w->type,
+                        w->width);
+}
+
+static float apply_act(float x, qn_word act) {
+    return act == QN_WORD_gelu ? math_gelu(x) : math_silu(x);
+}
+
+// x (T, P, I), weights in[1 ...] (O, I) -> (T, P, O + ...)
+void qn_plain_project(const qn_plain_task *task) {
+    const qn_plain_operand *x = &task->in[0];
+    for (int64_t r = 0; r < task->rows; r++) {
+        for (int64_t p = 0; p < x->parts; p++) {
+            float *to = qn_plain_part(&task->out[0], r, p);
+            for (int i = 1; i < QN_MAX_IN && task->in[i].data; i++) {
+                for (int64_t o = 0; o < task->in[i].parts; o++)
+                    *to++ = dot_part(x, r, p, &task->in[i], o);
+            }
+        }
+    }
+}
+
+void qn_plain_matmul(const qn_plain_task *task) { qn_plain_project(task); }
+
+// x (T, P, I), gate (F, I), up (F, I) -> act(x gate') * (x up')
+void qn_plain_gated(const qn_plain_task *task) {
+    const qn_plain_operand *x = &task->in[0], *gate = &task->in[1], *up = &task->in[2];
+    for (int64_t r = 0; r < task->rows; r++) {
+        for (int64_t p = 0; p < x->parts; p++) {
+            float *to = qn_plain_part(&task->out[0], r, p);
+            for (int64_t o = 0; o < gate->parts; o++)
+                to[o] = apply_act(dot_part(x, r, p, gate, o), task->attrs->act) *
+                        dot_part(x, r, p, up, o);
+        }
+    }
+}
+
+// x (T, I) or (T, N, I), w (X, O, I), ids (T, N) -> (T, N, O)
+void qn_plain_grouped_matmul(const qn_plain_task *task) {
+    const qn_plain_operand *x = &task->in[0], *w = &task->in[1], *out = &task->out[0];
+    for (int64_t r = 0; r < task->rows; r++) {
+        const int32_t *ids = qn_plain_row(&task->in[2], r);
+        for (int64_t k = 0; k < out->parts; k++) {
+            float *to = qn_plain_part(out, r, k);
+            for (int64_t o = 0; o < out->width; o++)
+                to[o] = dot_part(x, r, x->parts > 1 ? k : 0, w, ids[k] * out->width + o);
+        }
+    }
+}
+
+// --- experts: x (T, D), scores (T, X), gate, up (X, F, D), down (X, D, F) ------------------------
+
+// Room of a row: probabilities (X), ids (N), weights (N), one expert's values (F), the same rounded.
+int64_t qn_plain_room_experts(const qn_plain_task *task) {
+    const int64_t width = task->in[4].width;
+    const int64_t rounded = qn_plain_part_bytes(task->attrs->form, width);
+    return task->in[1].width + 2 * task->attrs->top + width +
+           qn_plain_ceil(rounded, (int64_t)sizeof(float));
+}
+
+// out += weight * down (act(gate x) * (up x)) of one expert.
+static void add_expert(const qn_plain_task *task, int64_t r, int64_t expert, float weight,
+                       float *values) {
+    const qn_plain_operand *x = &task->in[0], *down = &task->in[4];
+    const int64_t n_in = down->width, n_out = task->out[0].width;
+    const qn_word form = task->attrs->form;
+    float *to = qn_plain_row(&task->out[0], r), *rounded = values + n_in;
+    for (int64_t i = 0; i < n_in; i++) {
+        const int64_t row = expert * n_in + i;
+        const float gate = dot_part(x, r, 0, &task->in[2], row);
+        values[i] = apply_act(gate, task->attrs->act) * dot_part(x, r, 0, &task->in[3], row);
+    }
+    qn_plain_round(rounded, values, n_in, form);
+    for (int64_t o = 0; o < n_out; o++) {
+        const unsigned char *w = qn_plain_weight(down, expert * n_out + o);
+        to[o] = fmaf(weight, qn_plain_dot(rounded, form, w, down->type, n_in), to[o]);
+    }
+}
+
+void qn_plain_experts(const qn_plain_task *task) {
+    const qn_plain_operand *scores = &task->in[1];
+    const int64_t top = task->attrs->top;
+    float *p = task->room, *weights = p + scores->width, *values = weights + 2 * top;
+    int32_t *ids = (int32_t *)(void *)(weights + top);
+    for (int64_t r = 0; r < task->rows; r++) {
+        qn_plain_choose(ids, weights, qn_plain_row(scores, r), scores->width, task->attrs, p);
+        memset(qn_plain_row(&task->out[0], r), 0, (size_t)task->out[0].width * sizeof(float));
+        for (int64_t k = 0; k < top; k++) add_expert(task, r, ids[k], weights[k], values);
+    }
+}
+
+// --- the head: x (R, I), w (O, I) -> logits (R, O), best (R, 2 + 2 top) --------------------------
+
+int64_t qn_plain_room_head(const qn_plain_task *task) { return task->in[1].parts; }
+
+// A row of `best` has the least score, or the first that is not finite; the id of that, or -1; the
+// best scores, and their ids. There is room for `room` entries; only `top` of them are wanted.
+typedef struct best {
+    float *least, *broken, *scores, *ids;
+    int64_t top;
+} best;
+
+static best open_best(float *row, int64_t room, int64_t top) {
+    const best b = {row, row + 1, row + 2, row + 2 + room, top};
+    *b.least = INFINITY;
+    *b.broken = -1;
+    for (int64_t k = 0; k < room; k++) {
+        b.scores[k] = -INFINITY;
+        b.ids[k] = -1;
+    }
+    return b;
+}
+
+static void see_score(const best *b, float score, int64_t id) {
+    if (*b->broken >= 0) return;
+    if (!isfinite(score)) {
+        *b->least = isnan(score) ? NAN : score; // of no sign
+        *b->broken = (float)id;
+    } else if (score < *b->least) {
+        *b->least = score;
+    }
+}
+
+// Ids ascend, so that of equal scores the lower id stays in front.
+static void rank_score(const best *b, float score, int64_t id) {
+    int64_t at = b->top;
+    while (at > 0 && score > b->scores[at - 1]) at--;
+    if (at == b->top) return;
+    for (int64_t k = b->top - 1; k > at; k--) {
+        b->scores[k] = b->scores[k - 1];
+        b->ids[k] = b->ids[k - 1];
+    }
+    b->scores[at] = score;
+    b->ids[at] = (float)id;
+}
+
+void qn_plain_head(const qn_plain_task *task) {
+    const qn_step *step = task->step;
+    const int64_t n = task->in[1].parts, room = task->attrs->top;
+    const int64_t top = step->top > 0 ? qn_min(step->top, room) : room;
+    const int64_t entries = step->entries > 0 ? step->entries : n;
+    const float cap = task->attrs->cap;
+    for (int64_t r = 0; r < task->rows; r++) {
+        const bool is_full = !step->out_full || step->out_full[r];
+        float *logits = is_full ? qn_plain_row(&task->out[0], r) : task->room;
+        const best b = open_best(qn_plain_row(&task->out[1], r), room, top);
+        for (int64_t o = 0; o < n; o++) {
+            const float score = dot_part(&task->in[0], r, 0, &task->in[1], o);
+            logits[o] = cap > 0 ? cap * math_tanh(score / cap) : score;
+            see_score(&b, logits[o], o);
+            if (o < entries) rank_score(&b, logits[o], o);
+        }
+    }
+}
