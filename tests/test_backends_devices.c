@@ -1,0 +1,416 @@
+// One list of tests for every device of the registry, each in every variant that this machine has:
+// memory, weights, and every op, whose results have the same bits everywhere.
+#include "device_rig.h"
+
+#include <stdlib.h>
+
+// --- the registry and memory ---------------------------------------------------------------------
+
+static void devices_are_opened_by_name(void **state) {
+    (void)state;
+    const device_list devices = list_devices();
+    qn_device *device = NULL;
+    qn_err err;
+    bool has_cpu = false, has_ref = false;
+    for (int i = 0; i < devices.n; i++) {
+        ASSERT_OK(qn_device_open(&device, devices.names[i], NULL, &err));
+        assert_string_equal(device->backend->name, devices.names[i]);
+        has_cpu |= strncmp(devices.names[i], "cpu", 3) == 0;
+        has_ref |= strcmp(devices.names[i], "ref") == 0;
+        qn_device_close(device);
+    }
+    assert_true(has_cpu && has_ref);
+    device = NULL;
+    ASSERT_FAILS(qn_device_open(&device, "abacus", NULL, &err), QN_ARGUMENT, "ref");
+    ASSERT_FAILS(qn_device_open(&device, "ref:fast", NULL, &err), QN_ARGUMENT, "fast");
+    ASSERT_FAILS(qn_device_open(&device, "cpu:avx1024", NULL, &err), QN_ARGUMENT, "portable");
+    assert_null(device);
+}
+
+static void check_memory(qn_device *device) {
+    enum { SIZE = 100000 };
+    const qn_device_kind *kind = device->kind;
+    static unsigned char in[SIZE], out[SIZE], zeros[SIZE];
+    void *a = NULL, *b = NULL;
+    qn_err err;
+    for (int i = 0; i < SIZE; i++) in[i] = (unsigned char)(i * 7 + i / 251);
+    ASSERT_OK(kind->alloc(&a, device, SIZE, &err));
+    ASSERT_OK(kind->alloc(&b, device, SIZE, &err));
+    assert_true((uintptr_t)a % 64 == 0 && (uintptr_t)b % 64 == 0);
+    kind->read(device, out, b, SIZE);
+    assert_memory_equal(out, zeros, SIZE);
+    kind->write(device, a, in, SIZE);
+    kind->copy(device, (unsigned char *)b + 64, a, SIZE - 64);
+    kind->write(device, a, zeros, SIZE); // after the copy
+    kind->read(device, out, b, SIZE);
+    assert_memory_equal(out, zeros, 64);
+    assert_memory_equal(out + 64, in, SIZE - 64);
+    kind->free(device, a, SIZE);
+    kind->free(device, b, SIZE);
+    a = in;
+    ASSERT_FAILS(kind->alloc(&a, device, SIZE_MAX / 2, &err), QN_LIMIT, "");
+    assert_ptr_equal(a, in);
+}
+
+static void memory_is_zeroed_written_copied_and_read(void **state) {
+    (void)state;
+    const device_list devices = list_devices();
+    for (int i = 0; i < devices.n; i++) {
+        qn_device *device;
+        qn_err err;
+        ASSERT_OK(qn_device_open(&device, devices.names[i], NULL, &err));
+        check_memory(device);
+        qn_device_close(device);
+    }
+}
+
+// --- ops -----------------------------------------------------------------------------------------
+
+static const char *const forms[] = {"i12_256", "i8_32", "f32"};
+static const qn_type cache_types[] = {QN_TYPE_F32, QN_TYPE_F16, QN_TYPE_Q8_0};
+// Prefill with padding, one row, and two sequences.
+static const rig_step mixed_steps[] = {
+    {.segs = {{.rows = 37}}, .n_segs = 1, .n_inert = 3},
+    {.segs = {{.past = 37, .rows = 1}}, .n_segs = 1, .top = 2, .entries = 20},
+    {.segs = {{.past = 38, .rows = 9}, {.rows = 5, .slot = 1}}, .n_segs = 2, .entries = 300},
+};
+enum { N_MIXED = sizeof mixed_steps / sizeof *mixed_steps };
+
+static void agree(const char *text, const char *what) {
+    assert_devices_agree(text, QN_TYPE_F32, mixed_steps, N_MIXED, what);
+}
+
+static void elements_agree(void **state) {
+    (void)state;
+    agree(
+        "graph \"t\"\n%0 \"x\" f32 (T, 3, 20) = input\n%1 \"y\" f32 (T, 3, 20) = input\n"
+        "%2 \"b\" f32 (20) = param\n%3 \"c\" f32 (3, 20) = param\n%4 \"d\" f32 (T, 3, 1) = input\n"
+        "%5 \"e\" f32 (3, 1) = param\n%6 f32 (T, 3, 20) = scale(%0) {scale=17.5}\n"
+        "%7 f32 (T, 3, 20) = silu(%6)\n%8 f32 (T, 3, 20) = gelu(%6)\n"
+        "%9 f32 (T, 3, 20) = gelu_erf(%6)\n%10 f32 (T, 3, 20) = sigmoid(%6)\n"
+        "%11 f32 (T, 3, 20) = softplus(%6)\n%12 f32 (T, 3, 20) = softcap(%6) {cap=3}\n"
+        "%13 f32 (T, 3, 20) = add(%0, %1)\n%14 f32 (T, 3, 20) = add(%13, %2)\n"
+        "%15 f32 (T, 3, 20) = mul(%14, %3)\n%16 f32 (T, 3, 20) = mul(%15, %4)\n"
+        "%17 f32 (T, 3, 20) = add(%16, %5)\n%18 f32 (T, 3, 20) = mul(%7, %12)\n"
+        "output \"a\" %17\noutput \"b\" %18\noutput \"c\" %11\n",
+        "element by element");
+}
+
+// Sizes around the lanes of the sums.
+static void norms_agree(void **state) {
+    (void)state;
+    static const int widths[] = {1, 15, 64, 200, 600};
+    for (int i = 0; i < 15; i++) {
+        const int n = widths[i % 5];
+        const char *form = forms[i / 5];
+        char text[2048];
+        snprintf(text, sizeof text,
+                 "graph \"t\"\n%%0 \"x\" f32 (T, 2, %d) = input\n%%1 \"y\" f32 (T, 2, %d) = input\n"
+                 "%%2 \"w\" f32 (%d) = param\n%%3 \"b\" f32 (%d) = param\n"
+                 "%%4 f32 (T, 2, %d) = rms_norm(%%0, %%2) {eps=1e-6}\n"
+                 "%%5 f32 (T, 2, %d) = layer_norm(%%0, %%2, %%3) {eps=1e-5}\n"
+                 "%%6 f32 (T, 2, %d) = l2_norm(%%0) {eps=1e-6}\n"
+                 "%%7 f32 (T, 2, %d) = quantize(%%0) {form=%s}\n"
+                 "%%8 f32 (T, 2, %d) = norm_quantize(%%0, %%2) {eps=1e-6, form=%s}\n"
+                 "%%9 f32 (T, 2, %d), %%10 f32 (T, 2, %d) = add_norm(%%0, %%1, %%2) "
+                 "{eps=1e-6, form=%s}\noutput \"a\" %%4\noutput \"b\" %%5\noutput \"c\" %%6\n"
+                 "output \"d\" %%9\n",
+                 n, n, n, n, n, n, n, n, form, n, form, n, n, form);
+        agree(text, "norms and rounding");
+    }
+}
+
+static void positions_and_moves_agree(void **state) {
+    (void)state;
+    agree("graph \"t\"\n%0 \"x\" f32 (T, 3, 20) = input\n%1 \"y\" f32 (T, 3, 12) = input\n"
+          "%2 \"table\" table () = input\n%3 f32 (8) = const [1, 0.5, 0.3, 0.1, 0.01, 1e-3, 7, 2]\n"
+          "%4 f32 (T, 2, 8) = angles(%3, %2) {sections=[0, 0, 0, 0]}\n"
+          "%5 f32 (T, 2, 8) = angles(%3, %2) {sections=[3, 3, 2, 0]}\n%6 \"n\" f32 (20) = param\n"
+          "%7 f32 (T, 3, 20) = rotate(%0, %4, %6) {eps=1e-6, rotate=16, pairs=half}\n"
+          "%8 f32 (T, 3, 20) = rotate(%0, %5) {eps=0, rotate=16, pairs=adjacent}\n"
+          "%9 f32 (T, 3, 20) = rope(%0, %3, %2) {rotate=16, pairs=half, sections=[3, 3, 2, 0]}\n"
+          "%10 f32 (T, 3, 7) = narrow(%0) {axis=2, start=5, length=7}\n"
+          "%11 f32 (T, 2, 20) = narrow(%0) {axis=1, start=1, length=2}\n"
+          "%12 f32 (T, 3, 32) = concat(%0, %1) {axis=2}\n"
+          "%13 f32 (T, 5, 20) = concat(%0, %11) {axis=1}\n%14 f32 (T, 60) = merge(%0)\n"
+          "%15 f32 (T, 4, 15) = split(%14) {parts=4}\n%16 f32 (T, 4, 15) = silu(%15)\n"
+          "%17 \"row_out\" i32 (R) = input\n%18 f32 (R, 60) = gather_rows(%14, %17)\n"
+          "output \"a\" %7\noutput \"b\" %8\noutput \"c\" %9\noutput \"d\" %10\noutput \"e\" %12\n"
+          "output \"f\" %13\noutput \"g\" %16\noutput \"h\" %18\n",
+          "positions and moves");
+}
+
+// --- weights -------------------------------------------------------------------------------------
+
+static const char *lower_name(qn_type type) {
+    static char name[16];
+    const char *from = qn_type_get(type)->name;
+    for (size_t i = 0; i <= strlen(from); i++)
+        name[i] = from[i] >= 'A' && from[i] <= 'Z' ? (char)(from[i] + 32) : from[i];
+    return name;
+}
+
+// An inner size of more than one block of 256; of simple types the last is shorter.
+static int inner_size(qn_type type) {
+    const int block = qn_type_get(type)->block;
+    return block == 256 ? 512 : block == 32 ? 352 : 301;
+}
+
+typedef void build_fn(char *text, size_t size, const char *type, const char *form, int n);
+
+static void every_type_and_form(build_fn *build, const char *what) {
+    for (int i = 0; i < N_KINDS * 3; i++) {
+        const qn_type type = kinds[i / 3].type;
+        char text[4096], name[64];
+        build(text, sizeof text, lower_name(type), forms[i % 3], inner_size(type));
+        snprintf(name, sizeof name, "%s, %s x %s", what, lower_name(type), forms[i % 3]);
+        agree(text, name);
+    }
+}
+
+static void build_matmuls(char *text, size_t size, const char *type, const char *form, int n) {
+    snprintf(
+        text, size,
+        "graph \"t\"\n%%0 \"ids\" i32 (T) = input\n%%1 \"embd\" %s (50, %d) = param\n"
+        "%%2 f32 (T, %d) = embed(%%0, %%1)\n%%3 \"x\" f32 (T, 2, %d) = input\n"
+        "%%4 f32 (T, 2, %d) = quantize(%%3) {form=%s}\n%%5 f32 (T, %d) = quantize(%%2) {form=%s}\n"
+        "%%6 \"a\" %s (19, %d) = param\n%%7 \"b\" %s (40, %d) = param\n"
+        "%%8 \"c\" %s (19, %d) = param\n%%9 f32 (T, 2, 19) = matmul(%%4, %%6)\n"
+        "%%10 f32 (T, 78) = project(%%5, %%6, %%7, %%8)\n"
+        "%%11 f32 (T, 2, 19) = gated(%%4, %%6, %%8) {act=silu}\n"
+        "%%12 f32 (T, 19) = gated(%%5, %%8, %%6) {act=gelu}\noutput \"e\" %%2\n"
+        "output \"m\" %%9\noutput \"p\" %%10\noutput \"g\" %%11\noutput \"h\" %%12\n",
+        type, n, n, n, n, form, n, form, type, n, type, n, type, n);
+}
+
+static void matmuls_agree(void **state) {
+    (void)state;
+    every_type_and_form(build_matmuls, "matmuls");
+}
+
+static void build_experts(char *text, size_t size, const char *type, const char *form, int n) {
+    snprintf(text, size,
+             "graph \"t\"\n%%0 \"x\" f32 (T, %d) = input\n%%1 \"scores\" f32 (T, 21) = input\n"
+             "%%2 \"gate\" %s (21, %d, %d) = param\n%%3 \"up\" %s (21, %d, %d) = param\n"
+             "%%4 \"down\" %s (21, %d, %d) = param\n%%5 f32 (T, %d) = quantize(%%0) {form=%s}\n"
+             "%%6 i32 (T, 3), %%7 f32 (T, 3) = route(%%1) {scale=1.5, top=3, normalize=0}\n"
+             "%%8 f32 (T, 3, %d) = grouped_matmul(%%5, %%2, %%6)\n"
+             "%%9 f32 (T, 3, %d) = quantize(%%8) {form=%s}\n"
+             "%%10 f32 (T, 3, %d) = grouped_matmul(%%9, %%4, %%6)\n"
+             "%%11 f32 (T, %d) = combine(%%10, %%7)\n%%12 f32 (T, %d) = "
+             "experts(%%5, %%1, %%2, %%3, %%4) {scale=1, top=4, normalize=1, form=%s, act=silu}\n"
+             "output \"c\" %%11\noutput \"e\" %%12\n",
+             n, type, n, n, type, n, n, type, n, n, n, form, n, n, form, n, n, n, form);
+}
+
+// Some types are enough: the products are those of matmuls.
+static void experts_agree(void **state) {
+    (void)state;
+    static const struct {
+        const char *type, *form;
+        int n;
+    } cases[] = {{"q4_k", "i12_256", 256},
+                 {"q8_0", "i8_32", 96},
+                 {"f16", "f32", 33},
+                 {"q6_k", "i8_32", 256},
+                 {"mxfp4", "i12_256", 64}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[4096];
+        build_experts(text, sizeof text, cases[i].type, cases[i].form, cases[i].n);
+        agree(text, cases[i].type);
+    }
+}
+
+static void build_heads(char *text, size_t size, const char *type, const char *form, int n) {
+    snprintf(text, size,
+             "graph \"t\"\n%%0 \"x\" f32 (T, %d) = input\n%%1 \"row_out\" i32 (R) = input\n"
+             "%%2 f32 (R, %d) = gather_rows(%%0, %%1)\n%%3 f32 (R, %d) = quantize(%%2) {form=%s}\n"
+             "%%4 \"w\" %s (333, %d) = param\n"
+             "%%5 f32 (R, 333), %%6 f32 (R, 10) = head(%%3, %%4) {cap=0, top=4}\n"
+             "%%7 f32 (R, 333), %%8 f32 (R, 130) = head(%%3, %%4) {cap=0.5, top=64}\n"
+             "output \"head a\" %%5\noutput \"best a\" %%6\noutput \"head b\" %%7\n"
+             "output \"best b\" %%8\n",
+             n, n, n, form, type, n);
+}
+
+static void heads_agree(void **state) {
+    (void)state;
+    every_type_and_form(build_heads, "heads");
+}
+
+// --- attention -----------------------------------------------------------------------------------
+
+// Longer than a chunk of 256; then a few rows, and two sequences; pages that were given back.
+static const rig_step long_steps[] = {
+    {.segs = {{.rows = 290}}, .n_segs = 1, .n_inert = 2},
+    {.segs = {{.past = 290, .rows = 1}}, .n_segs = 1},
+    {.segs = {{.past = 291, .rows = 30}, {.rows = 70, .slot = 2}}, .n_segs = 2, .n_inert = 1},
+    {.segs = {{.past = 321, .rows = 3}}, .n_segs = 1},
+};
+// The first two pages are never read again with a window of 100.
+static const rig_step window_steps[] = {
+    {.segs = {{.rows = 280}}, .n_segs = 1},
+    {.segs = {{.past = 280, .rows = 5}}, .n_segs = 1, .first_page = 2},
+};
+
+typedef struct attention_case {
+    int heads, kv_heads, k_size, v_size, rotate;
+    int window;
+    double cap;
+    const char *rule, *pairs;
+    bool has_norms, has_sinks;
+} attention_case;
+
+static const attention_case attention_cases[] = {
+    {4, 2, 32, 32, 32, 0, 0, "causal", "half", false, false},
+    {6, 2, 18, 10, 12, 0, 3, "causal", "adjacent", true, true},
+    {3, 3, 40, 33, 40, 100, 0, "causal", "half", true, false},
+    {8, 1, 64, 64, 64, 7, 0, "spans", "half", false, true},
+    {2, 1, 5, 70, 4, 0, 0, "full", "half", false, false},
+};
+
+// As plain ops on one cache, and fused on another.
+static void build_attention(char *text, size_t size, const attention_case *c) {
+    const int h = c->heads, g = c->kv_heads, e = c->k_size, f = c->v_size, n = c->rotate;
+    snprintf(text, size,
+             "graph \"t\"\n%%0 \"q\" f32 (T, %d, %d) = input\n%%1 \"k\" f32 (T, %d, %d) = input\n"
+             "%%2 \"v\" f32 (T, %d, %d) = input\n%%3 \"one\" cache (%d, %d, %d) = input\n"
+             "%%4 \"two\" cache (%d, %d, %d) = input\n%%5 \"three\" cache (%d, %d, %d) = input\n"
+             "%%6 \"table\" table () = input\n%%7 \"qn\" f32 (%d) = param\n"
+             "%%8 \"kn\" f32 (%d) = param\n%%9 \"sinks\" f32 (%d) = param\n"
+             "%%10 \"f\" f32 (%d) = param\n%%11 f32 (T, 2, %d) = angles(%%10, %%6) "
+             "{sections=[0, 0, 0, 0]}\n",
+             h, e, g, e, g, f, g, e, f, g, e, f, g, e, f, e, e, h, n / 2, n / 2);
+    const size_t used = strlen(text);
+    const char *qn = c->has_norms ? "%7" : "_", *kn = c->has_norms ? "%8" : "_";
+    const char *sinks = c->has_sinks ? "%9" : "_";
+    char turn[64], see[96];
+    snprintf(turn, sizeof turn, "rotate=%d, pairs=%s", n, c->pairs);
+    snprintf(see, sizeof see, "scale=0.3, cap=%g, window=%d, rule=%s", c->cap, c->window, c->rule);
+    snprintf(text + used, size - used,
+             "%%12 cache (%d, %d, %d) = kv_write(%%3, %%1, %%2, %%6)\n"
+             "%%13 f32 (T, %d, %d) = attend(%%0, %%12, %%6, %s, _) {%s}\n"
+             "%%14 cache (%d, %d, %d) = rotate_write(%%4, %%1, %%2, %%6, %%11, %s) {eps=1e-6, %s}\n"
+             "%%15 f32 (T, %d, %d) = attend(%%0, %%14, %%6, %s, _) {%s}\n"
+             "%%16 f32 (T, %d, %d), %%17 cache (%d, %d, %d) = attention(%%0, %%1, %%2, %%5, %%11, "
+             "%%6, %s, %s, %s) {eps=1e-6, %s, %s}\noutput \"a\" %%13\noutput \"b\" %%15\n"
+             "output \"c\" %%16\n",
+             g, e, f, h, f, sinks, see, g, e, f, kn, turn, h, f, sinks, see, h, f, g, e, f, qn, kn,
+             sinks, see, turn);
+}
+
+static void attention_agrees(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof attention_cases / sizeof *attention_cases; i++) {
+        char text[4096], what[64];
+        build_attention(text, sizeof text, &attention_cases[i]);
+        for (int k = 0; k < 3; k++) {
+            snprintf(what, sizeof what, "attention %zu, %s", i, lower_name(cache_types[k]));
+            assert_devices_agree(text, cache_types[k], long_steps, 4, what);
+            if (attention_cases[i].window)
+                assert_devices_agree(text, cache_types[k], window_steps, 2, what);
+        }
+    }
+}
+
+// --- recurrent state -----------------------------------------------------------------------------
+
+// Rows that are certain at once, rows that are accepted later or taken back, and a sequence that
+// begins again.
+static const rig_step rollback_steps[] = {
+    {.segs = {{.rows = 20, .commit = 20}, {.rows = 6, .slot = 1, .commit = 2}},
+     .n_segs = 2,
+     .n_inert = 2},
+    {.segs = {{.past = 20, .rows = 5}, {.past = 5, .rows = 3, .slot = 1, .accept = 3}},
+     .n_segs = 2},
+    {.segs = {{.past = 22, .rows = 4, .accept = 2, .commit = 1}}, .n_segs = 1},
+    {.segs = {{.past = 23, .rows = 12}, {.past = 5, .rows = 2, .slot = 1}}, .n_segs = 2},
+    {.segs = {{.past = 25, .rows = 1, .accept = 2, .commit = 1}, {.rows = 3, .slot = 1}},
+     .n_segs = 2},
+};
+
+static void recurrent_state_agrees(void **state) {
+    (void)state;
+    static const struct {
+        int channels, taps, key_heads, heads, k_size, v_size;
+        const char *rule;
+    } cases[] = {{40, 4, 2, 4, 16, 32, "grouped"},
+                 {7, 3, 2, 6, 5, 45, "tiled"},
+                 {600, 2, 1, 1, 64, 64, "grouped"},
+                 {3, 1, 3, 3, 1, 1, "tiled"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int c = cases[i].channels, n = cases[i].taps, g = cases[i].key_heads;
+        const int h = cases[i].heads, e = cases[i].k_size, f = cases[i].v_size;
+        char text[2048], what[64];
+        // A state of no rows cannot be written: a convolution of one tap is left out.
+        snprintf(
+            text, sizeof text,
+            "graph \"t\"\n%%0 \"q\" f32 (T, %d, %d) = input\n%%1 \"k\" f32 (T, %d, %d) = input\n"
+            "%%2 \"v\" f32 (T, %d, %d) = input\n%%3 \"g\" f32 (T, %d) = input\n"
+            "%%4 \"beta\" f32 (T, %d) = input\n%%5 \"table\" table () = input\n"
+            "%%6 \"delta\" state (%d, %d, %d) = input\n"
+            "%%7 f32 (T, %d, %d), %%8 state (%d, %d, %d) = delta(%%0, %%1, %%2, %%3, %%4, %%6, "
+            "%%5) {scale=0.5, heads=%s}\noutput \"delta\" %%7\n",
+            g, e, g, e, h, f, h, h, h, e, f, h, f, h, e, f, cases[i].rule);
+        snprintf(what, sizeof what, "delta %zu", i);
+        assert_devices_agree(text, QN_TYPE_F32, rollback_steps, 5, what);
+        if (n == 1) continue;
+        snprintf(text, sizeof text,
+                 "graph \"t\"\n%%0 \"x\" f32 (T, %d) = input\n%%1 \"w\" f32 (%d, %d) = param\n"
+                 "%%2 \"conv\" state (%d, %d) = input\n%%3 \"table\" table () = input\n"
+                 "%%4 f32 (T, %d), %%5 state (%d, %d) = conv(%%0, %%1, %%2, %%3)\n"
+                 "output \"conv\" %%4\n",
+                 c, c, n, n - 1, c, c, n - 1, c);
+        snprintf(what, sizeof what, "conv %zu", i);
+        assert_devices_agree(text, QN_TYPE_F32, rollback_steps, 5, what);
+    }
+}
+
+// --- programs ------------------------------------------------------------------------------------
+
+static const char one_op[] = "graph \"t\"\n%0 \"x\" f32 (T, 4) = input\n%1 f32 (T, 4) = silu(%0)\n"
+                             "output \"y\" %1\n";
+
+// Larger steps than a program was made for are refused; inputs that are not there cannot be given.
+static void programs_know_their_limits(void **state) {
+    (void)state;
+    const device_list devices = list_devices();
+    for (int d = 0; d < devices.n; d++) {
+        device_rig r;
+        trace t = {0};
+        int64_t hits, misses;
+        rig_open(&r, devices.names[d], one_op, QN_TYPE_F32);
+        const qn_device_kind *kind = r.device->kind;
+        const rig_step large = {.segs = {{.rows = RIG_ROWS + 1}}, .n_segs = 1};
+        const rig_step small = {.segs = {{.rows = 3}}, .n_segs = 1};
+        qn_sizes sizes = rig_make_message(&r, &large);
+        assert_false(kind->begin(r.program, 0, r.message, &sizes));
+        rig_run(&r, &t, &small, false);
+        assert_int_equal(t.n, 12);
+        assert_false(kind->give(r.program, "z", t.v));
+        kind->counts(r.program, &hits, &misses);
+        assert_true(hits + misses >= 1);
+        assert_true(kind->measure(r.program).arena > 0);
+        int64_t begin, end;
+        assert_false(kind->times(r.program, 0, &begin, &end)); // not asked for
+        rig_close(&r);
+        qn_free(t.v);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(devices_are_opened_by_name),
+        cmocka_unit_test(memory_is_zeroed_written_copied_and_read),
+        cmocka_unit_test(programs_know_their_limits),
+        cmocka_unit_test(elements_agree),
+        cmocka_unit_test(norms_agree),
+        cmocka_unit_test(positions_and_moves_agree),
+        cmocka_unit_test(matmuls_agree),
+        cmocka_unit_test(experts_agree),
+        cmocka_unit_test(heads_agree),
+        cmocka_unit_test(attention_agrees),
+        cmocka_unit_test(recurrent_state_agrees),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
