@@ -20,17 +20,16 @@ enum { RIG_ROWS = 300, RIG_SEGS = 3, RIG_LENGTH = RIG_PAGES * QN_PAGE_ROWS };
 
 // Every device of the registry in every variant that this machine has, as names for qn_device_open.
 typedef struct device_list {
-    char names[16][40];
+    const char *names[16];
     int n;
 } device_list;
 
 static inline device_list list_devices(void) {
     device_list list = {.n = 0};
-    const qn_device_kind *kind;
-    for (size_t i = 0; (kind = qn_device_kind_get(i)) != NULL; i++) {
-        if (!kind->variant(0)) snprintf(list.names[list.n++], 40, "%s", kind->name);
-        for (size_t v = 0; kind->variant(v); v++)
-            snprintf(list.names[list.n++], 40, "%s:%s", kind->name, kind->variant(v));
+    const qn_device_kind *how;
+    for (size_t i = 0; (how = qn_device_kind_get(i)) != NULL; i++) {
+        if (!how->variant(0)) list.names[list.n++] = how->name;
+        for (size_t v = 0; how->variant(v); v++) list.names[list.n++] = how->variant(v);
     }
     assert_true(list.n > 0 && list.n <= 16);
     return list;
@@ -164,7 +163,7 @@ static inline rig_source rig_weight(const qn_plan_leaf *leaf) {
 
 static inline void rig_load_weights(device_rig *r) {
     const qn_plan *plan = &r->plan;
-    const qn_device_kind *kind = r->device->kind;
+    const qn_device_kind *how = r->device->kind;
     qn_err err;
     assert_true(plan->n_leaves[QN_PLACE_PARAM] <= 16);
     for (size_t i = 0; i < plan->n_leaves[QN_PLACE_PARAM]; i++) {
@@ -172,9 +171,9 @@ static inline void rig_load_weights(device_rig *r) {
         rig_source source = rig_weight(leaf);
         const qn_weight_reader reader = {&source, rig_read, rig_read_f32, rig_progress};
         int64_t bytes;
-        ASSERT_OK(kind->weight_bytes(&bytes, r->device, leaf, &err));
+        ASSERT_OK(how->weight_bytes(&bytes, r->device, leaf, &err));
         r->weights[i] = rig_take(r, bytes);
-        ASSERT_OK(kind->load_weight(r->weights[i].at, r->device, leaf, &reader, &err));
+        ASSERT_OK(how->load_weight(r->weights[i].at, r->device, leaf, &reader, &err));
         assert_int_equal(source.told, bytes);
         r->weight_at[i] = r->weights[i].at;
         qn_free(source.bytes);
@@ -263,15 +262,15 @@ static inline void rig_open(device_rig *r, const char *device, const char *text,
 }
 
 static inline void rig_close(device_rig *r) {
-    const qn_device_kind *kind = r->device->kind;
-    kind->release(r->program);
+    const qn_device_kind *how = r->device->kind;
+    how->release(r->program);
     for (int i = 0; i < 16; i++) {
-        if (r->weights[i].at) kind->free(r->device, r->weights[i].at, r->weights[i].bytes);
+        if (r->weights[i].at) how->free(r->device, r->weights[i].at, r->weights[i].bytes);
         qn_free(r->given[i]);
     }
     for (int i = 0; i < RIG_LEAVES; i++) {
-        if (r->pages[i].at) kind->free(r->device, r->pages[i].at, r->pages[i].bytes);
-        if (r->slots[i].at) kind->free(r->device, r->slots[i].at, r->slots[i].bytes);
+        if (r->pages[i].at) how->free(r->device, r->pages[i].at, r->pages[i].bytes);
+        if (r->slots[i].at) how->free(r->device, r->slots[i].at, r->slots[i].bytes);
     }
     qn_device_close(r->device);
     qn_pool_destroy(r->pool);
@@ -398,27 +397,27 @@ static inline void rig_trace_outputs(device_rig *r, trace *t, const qn_sizes *si
 
 // One step. By calls: the results of every op, as floats. Else all at once: the outputs.
 static inline void rig_run(device_rig *r, trace *t, const rig_step *s, bool by_calls) {
-    const qn_device_kind *kind = r->device->kind;
+    const qn_device_kind *how = r->device->kind;
     r->salt++;
     const qn_sizes sizes = rig_make_message(r, s);
-    assert_true(kind->begin(r->program, 0, r->message, &sizes));
+    assert_true(how->begin(r->program, 0, r->message, &sizes));
     rig_give(r, &sizes);
     if (!by_calls) {
-        kind->run(r->program);
-        kind->wait(r->program);
+        how->run(r->program);
+        how->wait(r->program);
         rig_trace_outputs(r, t, &sizes);
         return;
     }
     for (size_t i = 0; i < r->plan.n_calls; i++) {
         const bool is_last = i + 1 == r->plan.n_calls || r->plan.calls[i + 1].stage == 0;
-        kind->run_call(r->program, i);
+        how->run_call(r->program, i);
         if (is_last) rig_trace_call(r, t, i, &sizes);
     }
 }
 
 // Keys and values of the positions that were written, and states and logs after the last step.
 static inline void rig_trace_kept(device_rig *r, trace *t, const rig_step *last) {
-    const qn_device_kind *kind = r->device->kind;
+    const qn_device_kind *how = r->device->kind;
     for (int b = 0; b < last->n_segs; b++) {
         const rig_seg *seg = &last->segs[b];
         for (size_t i = 0; i < r->plan.n_leaves[QN_PLACE_CACHE]; i++) {
@@ -426,18 +425,18 @@ static inline void rig_trace_kept(device_rig *r, trace *t, const rig_step *last)
             for (int32_t p = last->first_page * QN_PAGE_ROWS; p < seg->past + seg->rows; p++) {
                 const int32_t page = seg->slot * RIG_PAGES + (p / QN_PAGE_ROWS * 5 + 3) % RIG_PAGES;
                 float *keys = trace_add(t, c->heads * (c->k_size + c->v_size));
-                kind->read_kv(keys, keys + c->heads * c->k_size, r->device, c, page,
-                              p % QN_PAGE_ROWS);
+                how->read_kv(keys, keys + c->heads * c->k_size, r->device, c, page,
+                             p % QN_PAGE_ROWS);
             }
         }
         for (size_t i = 0; i < r->plan.n_leaves[QN_PLACE_STATE]; i++) {
             const qn_slots_view *s = &r->states[i];
             const unsigned char *slot = s->slots + seg->slot * s->slot_bytes;
             const int64_t logged = qn_min(seg->rows - seg->commit, s->log_rows) * s->log_size;
-            kind->read(r->device, trace_add(t, s->state_size), slot + s->offset,
-                       (size_t)s->state_size * sizeof(float));
-            kind->read(r->device, trace_add(t, logged), slot + s->log_offset,
-                       (size_t)logged * sizeof(float));
+            how->read(r->device, trace_add(t, s->state_size), slot + s->offset,
+                      (size_t)s->state_size * sizeof(float));
+            how->read(r->device, trace_add(t, logged), slot + s->log_offset,
+                      (size_t)logged * sizeof(float));
         }
     }
 }

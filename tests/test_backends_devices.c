@@ -29,26 +29,26 @@ static void devices_are_opened_by_name(void **state) {
 
 static void check_memory(qn_device *device) {
     enum { SIZE = 100000 };
-    const qn_device_kind *kind = device->kind;
+    const qn_device_kind *how = device->kind;
     static unsigned char in[SIZE], out[SIZE], zeros[SIZE];
     void *a = NULL, *b = NULL;
     qn_err err;
     for (int i = 0; i < SIZE; i++) in[i] = (unsigned char)(i * 7 + i / 251);
-    ASSERT_OK(kind->alloc(&a, device, SIZE, &err));
-    ASSERT_OK(kind->alloc(&b, device, SIZE, &err));
+    ASSERT_OK(how->alloc(&a, device, SIZE, &err));
+    ASSERT_OK(how->alloc(&b, device, SIZE, &err));
     assert_true((uintptr_t)a % 64 == 0 && (uintptr_t)b % 64 == 0);
-    kind->read(device, out, b, SIZE);
+    how->read(device, out, b, SIZE);
     assert_memory_equal(out, zeros, SIZE);
-    kind->write(device, a, in, SIZE);
-    kind->copy(device, (unsigned char *)b + 64, a, SIZE - 64);
-    kind->write(device, a, zeros, SIZE); // after the copy
-    kind->read(device, out, b, SIZE);
+    how->write(device, a, in, SIZE);
+    how->copy(device, (unsigned char *)b + 64, a, SIZE - 64);
+    how->write(device, a, zeros, SIZE); // after the copy
+    how->read(device, out, b, SIZE);
     assert_memory_equal(out, zeros, 64);
     assert_memory_equal(out + 64, in, SIZE - 64);
-    kind->free(device, a, SIZE);
-    kind->free(device, b, SIZE);
+    how->free(device, a, SIZE);
+    how->free(device, b, SIZE);
     a = in;
-    ASSERT_FAILS(kind->alloc(&a, device, SIZE_MAX / 2, &err), QN_LIMIT, "");
+    ASSERT_FAILS(how->alloc(&a, device, SIZE_MAX / 2, &err), QN_LIMIT, "");
     assert_ptr_equal(a, in);
 }
 
@@ -380,19 +380,19 @@ static void programs_know_their_limits(void **state) {
         trace t = {0};
         int64_t hits, misses;
         rig_open(&r, devices.names[d], one_op, QN_TYPE_F32);
-        const qn_device_kind *kind = r.device->kind;
+        const qn_device_kind *how = r.device->kind;
         const rig_step large = {.segs = {{.rows = RIG_ROWS + 1}}, .n_segs = 1};
         const rig_step small = {.segs = {{.rows = 3}}, .n_segs = 1};
         qn_sizes sizes = rig_make_message(&r, &large);
-        assert_false(kind->begin(r.program, 0, r.message, &sizes));
+        assert_false(how->begin(r.program, 0, r.message, &sizes));
         rig_run(&r, &t, &small, false);
         assert_int_equal(t.n, 12);
-        assert_false(kind->give(r.program, "z", t.v));
-        kind->counts(r.program, &hits, &misses);
+        assert_false(how->give(r.program, "z", t.v));
+        how->counts(r.program, &hits, &misses);
         assert_true(hits + misses >= 1);
-        assert_true(kind->measure(r.program).arena > 0);
+        assert_true(how->measure(r.program).arena > 0);
         int64_t begin, end;
-        assert_false(kind->times(r.program, 0, &begin, &end)); // not asked for
+        assert_false(how->times(r.program, 0, &begin, &end)); // not asked for
         rig_close(&r);
         qn_free(t.v);
     }

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static const qn_device_kind *const kinds[] = {&qn_cpu_device_kind};
+static const qn_device_kind *const kinds[] = {&qn_cpu_device_kind, &qn_ref_device_kind};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 const qn_device_kind *qn_device_kind_get(size_t i) { return i < N_KINDS ? kinds[i] : NULL; }

@@ -139,7 +139,7 @@ struct qn_device_kind {
 
 // --- the registry --------------------------------------------------------------------------------
 
-extern const qn_device_kind qn_cpu_device_kind;
+extern const qn_device_kind qn_cpu_device_kind, qn_ref_device_kind;
 
 // All kinds; NULL after the last.
 const qn_device_kind *qn_device_kind_get(size_t i);

@@ -1,6 +1,8 @@
-// The device `ref`: memory and weights. Programs: ref_program.c.
-#include "backends/ref/ref_device.h"
-
+// The device `ref`: plans run by plain loops on one thread. Programs: ref_program.c.
+//
+// It follows docs/numbers.md to the letter and gives the same bits as every other device, in layouts
+// that are as simple as they can be. It is slow: its worth is that other devices can be compared with
+// it. (The float32 interpreter of graphs is another thing: ir/ref.h.)
 #include "backends/ref/plain.h"
 #include "backends/ref/ref_program.h"
 
@@ -16,7 +18,7 @@ static qn_status open_device(qn_device **out, const char *name, qn_pool *pool, q
         return QN_FAIL(err, ARGUMENT, "device ref has no variant %s, and no other", name);
     qn_device *device = qn_alloc(1, sizeof *device);
     if (!device) return QN_NOMEM(err, "device ref");
-    *device = (qn_device){.kind = &qn_ref_device, .backend = &qn_plain_backend, .pool = pool};
+    *device = (qn_device){.kind = &qn_ref_device_kind, .backend = &qn_plain_backend, .pool = pool};
     *out = device;
     return QN_OK;
 }
@@ -130,7 +132,7 @@ static void read_kv(float *keys, float *values, qn_device *device, const qn_cach
     }
 }
 
-const qn_device_kind qn_ref_device = {
+const qn_device_kind qn_ref_device_kind = {
     .name = "ref",
     .about = "plain loops on one thread: slow, to compare other devices with",
     .variant = variant,
@@ -143,6 +145,7 @@ const qn_device_kind qn_ref_device = {
     .read = read_bytes,
     .copy = copy_bytes,
     .memory = find_memory,
+    .weight_format = "rows 1",
     .weight_bytes = weight_bytes,
     .load_weight = load_weight,
     .prepare = qn_plain_prepare,
