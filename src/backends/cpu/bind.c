@@ -217,7 +217,13 @@ static bool same_sizes(const qn_sizes *a, const qn_sizes *b) {
     return a->rows == b->rows && a->segs == b->segs && a->outs == b->outs && a->cached == b->cached;
 }
 
+static bool is_within(const qn_sizes *sizes, const qn_sizes *most) {
+    return sizes->rows <= most->rows && sizes->segs <= most->segs && sizes->outs <= most->outs &&
+           sizes->cached <= most->cached;
+}
+
 const qn_binding *qn_bindings_get(qn_bindings *b, const qn_sizes *sizes) {
+    if (!is_within(sizes, &b->opts.most)) return NULL; // there is no memory for them
     qn_sizes want = qn_sizes_bound(b->opts.policy, sizes, &b->opts.most);
     if (!b->cached_matters) want.cached = b->opts.most.cached;
     qn_binding *oldest = &b->items[0];
