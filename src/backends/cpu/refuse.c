@@ -1,6 +1,6 @@
 // What the CPU cannot run, and why.
 #include "backends/cpu/cpu.h"
-#include "backends/refuse.h"
+#include "backends/refuse_shapes.h"
 
 const char *qn_cpu_refuse(const qn_graph *graph, const qn_node *node) {
     const qn_op_info *info = qn_op_get(node->op);

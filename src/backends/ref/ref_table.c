@@ -1,6 +1,6 @@
 // The tables of the device `ref`.
 #include "backends/ref/plain.h"
-#include "backends/refuse.h"
+#include "backends/refuse_shapes.h"
 
 // Every op is one kernel.
 enum {

@@ -1,4 +1,4 @@
-#include "backends/refuse.h"
+#include "backends/refuse_shapes.h"
 
 // The dimensions between rows and width are seen as one: b may lack outer ones, not inner ones.
 static bool is_torn(const qn_shape *a, const qn_shape *b) {

@@ -1,6 +1,6 @@
 // What no plan can hold, whatever the device.
-#ifndef QN_BACKENDS_REFUSE_H
-#define QN_BACKENDS_REFUSE_H
+#ifndef QN_BACKENDS_REFUSE_SHAPES_H
+#define QN_BACKENDS_REFUSE_SHAPES_H
 
 #include "ir/graph.h"
 
