@@ -47,10 +47,12 @@ qn_status qn_stages_open(qn_stage **stages, size_t *n, const char *devices, cons
     qn_status status = QN_OK;
     for (size_t i = 0; i < n_stages && !status; i++) {
         const size_t size = strcspn(at, ",");
+        if (size == 0 && n_stages > 1)
+            status = QN_FAIL(err, ARGUMENT, "device %zu of '%.40s': the name is empty", i, devices);
         all[i].first_layer = n_layers * (int64_t)i / (int64_t)n_stages;
         all[i].end_layer = n_layers * (int64_t)(i + 1) / (int64_t)n_stages;
         all[i].is_whole = n_stages == 1;
-        status = open_device(&all[i].device, at, size, level, pool, err);
+        if (!status) status = open_device(&all[i].device, at, size, level, pool, err);
         at += size + 1;
     }
     if (status) {
