@@ -71,14 +71,17 @@ static inline uint64_t hash_name(const char *name, uint64_t salt) {
     return h;
 }
 
-// Rows of sizes that differ; one is zero, one very small.
-static inline void fill_input(float *to, int64_t rows, int64_t width, uint64_t seed) {
+// Rows of sizes that differ; one is zero, one very small. Odd ones hold an infinity, a NaN, or numbers
+// that are too large for halves.
+static inline void fill_input(float *to, int64_t rows, int64_t width, uint64_t seed, bool has_odd) {
+    static const float odd[] = {INFINITY, NAN, 1e5f, -INFINITY};
     for (int64_t r = 0; r < rows; r++) {
         const float size = r % 11 == 5   ? 0
                            : r % 11 == 7 ? 0x1p-130f
                                          : ldexpf(1, (int)(next_random(&seed) % 9) - 4);
         for (int64_t i = 0; i < width; i++)
             to[r * width + i] = next_float(&seed) * next_float(&seed) * size;
+        if (has_odd && r % 3 == 1) to[r * width + r % width] = odd[r / 3 % 4];
     }
 }
 
@@ -104,6 +107,7 @@ typedef struct device_rig {
     int32_t *message;
     float *given[16]; // rows of inputs, by leaf
     uint64_t salt;    // of the step
+    bool has_odd;     // what is not finite comes among the inputs
 } device_rig;
 
 static inline rig_memory rig_take(const device_rig *r, int64_t bytes) {
@@ -359,7 +363,7 @@ static inline void rig_give(device_rig *r, const qn_sizes *sizes) {
         qn_free(r->given[i]);
         r->given[i] = qn_alloc((size_t)(n * width), sizeof(float));
         assert_non_null(r->given[i]);
-        fill_input(r->given[i], n, width, hash_name(leaf->name, r->salt));
+        fill_input(r->given[i], n, width, hash_name(leaf->name, r->salt), r->has_odd);
         assert_true(r->device->kind->give(r->program, leaf->name, r->given[i]));
     }
 }
@@ -443,7 +447,7 @@ static inline void rig_trace_kept(device_rig *r, trace *t, const rig_step *last)
 
 // The steps on every device, from nothing; all leave the numbers of the first.
 static inline void assert_devices_agree(const char *text, qn_type cache, const rig_step *steps,
-                                        int n_steps, const char *what) {
+                                        int n_steps, bool has_odd, const char *what) {
     const device_list devices = list_devices();
     trace want[2] = {{0}};
     for (int d = 0; d < devices.n; d++) {
@@ -451,6 +455,7 @@ static inline void assert_devices_agree(const char *text, qn_type cache, const r
             device_rig r;
             trace got = {0};
             rig_open(&r, devices.names[d], text, cache);
+            r.has_odd = has_odd;
             for (int i = 0; i < n_steps; i++) rig_run(&r, &got, &steps[i], by_calls);
             rig_trace_kept(&r, &got, &steps[n_steps - 1]);
             if (d == 0) {

@@ -2,8 +2,6 @@
 // memory, weights, and every op, whose results have the same bits everywhere.
 #include "device_rig.h"
 
-#include <stdlib.h>
-
 // --- the registry and memory ---------------------------------------------------------------------
 
 static void devices_are_opened_by_name(void **state) {
@@ -64,6 +62,56 @@ static void memory_is_zeroed_written_copied_and_read(void **state) {
     }
 }
 
+// --- weights -------------------------------------------------------------------------------------
+
+static qn_status fail_to_read(void *arg, void *to, int64_t first, int64_t n, qn_err *err) {
+    (void)arg, (void)to, (void)first, (void)n;
+    return QN_FAIL(err, IO, "the disk is gone");
+}
+
+static qn_status stop_loading(void *arg, int64_t bytes, qn_err *err) {
+    (void)arg, (void)bytes;
+    return QN_FAIL(err, STOPPED, "enough");
+}
+
+// A weight that is broken in one way or another, on one device.
+static void check_refused_weights(qn_device *device) {
+    const qn_device_kind *how = device->kind;
+    qn_plan_leaf leaf = {.name = "w",
+                         .type = QN_TYPE_Q8_0,
+                         .layout = device->backend->layout(QN_OP_MATMUL, 1),
+                         .shape = {2, {{20, QN_SYM_ONE}, {64, QN_SYM_ONE}}}};
+    rig_source source = rig_weight(&leaf);
+    qn_weight_reader reader = {&source, rig_read, rig_read_f32, stop_loading};
+    int64_t bytes, other = -7;
+    void *at = NULL;
+    qn_err err;
+    ASSERT_OK(how->weight_bytes(&bytes, device, &leaf, &err));
+    ASSERT_OK(how->alloc(&at, device, (size_t)bytes, &err));
+    ASSERT_FAILS(how->load_weight(at, device, &leaf, &reader, &err), QN_STOPPED, "enough");
+    reader.read = fail_to_read;
+    ASSERT_FAILS(how->load_weight(at, device, &leaf, &reader, &err), QN_IO, "the disk is gone");
+    how->free(device, at, (size_t)bytes);
+    leaf.shape.dims[1].n = 40; // blocks have 32
+    assert_int_not_equal(how->weight_bytes(&other, device, &leaf, &err), QN_OK);
+    leaf.shape.dims[1].n = INT64_C(1) << 60;
+    assert_int_not_equal(how->weight_bytes(&other, device, &leaf, &err), QN_OK);
+    assert_int_equal(other, -7);
+    qn_free(source.bytes);
+}
+
+static void weights_that_cannot_be_loaded_are_refused(void **state) {
+    (void)state;
+    const device_list devices = list_devices();
+    for (int i = 0; i < devices.n; i++) {
+        qn_device *device;
+        qn_err err;
+        ASSERT_OK(qn_device_open(&device, devices.names[i], NULL, &err));
+        check_refused_weights(device);
+        qn_device_close(device);
+    }
+}
+
 // --- ops -----------------------------------------------------------------------------------------
 
 static const char *const forms[] = {"i12_256", "i8_32", "f32"};
@@ -77,7 +125,7 @@ static const rig_step mixed_steps[] = {
 enum { N_MIXED = sizeof mixed_steps / sizeof *mixed_steps };
 
 static void agree(const char *text, const char *what) {
-    assert_devices_agree(text, QN_TYPE_F32, mixed_steps, N_MIXED, what);
+    assert_devices_agree(text, QN_TYPE_F32, mixed_steps, N_MIXED, false, what);
 }
 
 static void elements_agree(void **state) {
@@ -96,26 +144,28 @@ static void elements_agree(void **state) {
         "element by element");
 }
 
+static void build_norms(char *text, size_t size, const char *form, int n) {
+    snprintf(text, size,
+             "graph \"t\"\n%%0 \"x\" f32 (T, 2, %d) = input\n%%1 \"y\" f32 (T, 2, %d) = input\n"
+             "%%2 \"w\" f32 (%d) = param\n%%3 \"b\" f32 (%d) = param\n"
+             "%%4 f32 (T, 2, %d) = rms_norm(%%0, %%2) {eps=1e-6}\n"
+             "%%5 f32 (T, 2, %d) = layer_norm(%%0, %%2, %%3) {eps=1e-5}\n"
+             "%%6 f32 (T, 2, %d) = l2_norm(%%0) {eps=1e-6}\n"
+             "%%7 f32 (T, 2, %d) = quantize(%%0) {form=%s}\n"
+             "%%8 f32 (T, 2, %d) = norm_quantize(%%0, %%2) {eps=1e-6, form=%s}\n"
+             "%%9 f32 (T, 2, %d), %%10 f32 (T, 2, %d) = add_norm(%%0, %%1, %%2) "
+             "{eps=1e-6, form=%s}\noutput \"a\" %%4\noutput \"b\" %%5\noutput \"c\" %%6\n"
+             "output \"d\" %%9\n",
+             n, n, n, n, n, n, n, n, form, n, form, n, n, form);
+}
+
 // Sizes around the lanes of the sums.
 static void norms_agree(void **state) {
     (void)state;
     static const int widths[] = {1, 15, 64, 200, 600};
     for (int i = 0; i < 15; i++) {
-        const int n = widths[i % 5];
-        const char *form = forms[i / 5];
         char text[2048];
-        snprintf(text, sizeof text,
-                 "graph \"t\"\n%%0 \"x\" f32 (T, 2, %d) = input\n%%1 \"y\" f32 (T, 2, %d) = input\n"
-                 "%%2 \"w\" f32 (%d) = param\n%%3 \"b\" f32 (%d) = param\n"
-                 "%%4 f32 (T, 2, %d) = rms_norm(%%0, %%2) {eps=1e-6}\n"
-                 "%%5 f32 (T, 2, %d) = layer_norm(%%0, %%2, %%3) {eps=1e-5}\n"
-                 "%%6 f32 (T, 2, %d) = l2_norm(%%0) {eps=1e-6}\n"
-                 "%%7 f32 (T, 2, %d) = quantize(%%0) {form=%s}\n"
-                 "%%8 f32 (T, 2, %d) = norm_quantize(%%0, %%2) {eps=1e-6, form=%s}\n"
-                 "%%9 f32 (T, 2, %d), %%10 f32 (T, 2, %d) = add_norm(%%0, %%1, %%2) "
-                 "{eps=1e-6, form=%s}\noutput \"a\" %%4\noutput \"b\" %%5\noutput \"c\" %%6\n"
-                 "output \"d\" %%9\n",
-                 n, n, n, n, n, n, n, n, form, n, form, n, n, form);
+        build_norms(text, sizeof text, forms[i / 5], widths[i % 5]);
         agree(text, "norms and rounding");
     }
 }
@@ -140,7 +190,7 @@ static void positions_and_moves_agree(void **state) {
           "positions and moves");
 }
 
-// --- weights -------------------------------------------------------------------------------------
+// --- ops with weights ----------------------------------------------------------------------------
 
 static const char *lower_name(qn_type type) {
     static char name[16];
@@ -306,9 +356,9 @@ static void attention_agrees(void **state) {
         build_attention(text, sizeof text, &attention_cases[i]);
         for (int k = 0; k < 3; k++) {
             snprintf(what, sizeof what, "attention %zu, %s", i, lower_name(cache_types[k]));
-            assert_devices_agree(text, cache_types[k], long_steps, 4, what);
+            assert_devices_agree(text, cache_types[k], long_steps, 4, false, what);
             if (attention_cases[i].window)
-                assert_devices_agree(text, cache_types[k], window_steps, 2, what);
+                assert_devices_agree(text, cache_types[k], window_steps, 2, false, what);
         }
     }
 }
@@ -353,7 +403,7 @@ static void recurrent_state_agrees(void **state) {
             "%%5) {scale=0.5, heads=%s}\noutput \"delta\" %%7\n",
             g, e, g, e, h, f, h, h, h, e, f, h, f, h, e, f, cases[i].rule);
         snprintf(what, sizeof what, "delta %zu", i);
-        assert_devices_agree(text, QN_TYPE_F32, rollback_steps, 5, what);
+        assert_devices_agree(text, QN_TYPE_F32, rollback_steps, 5, false, what);
         if (n == 1) continue;
         snprintf(text, sizeof text,
                  "graph \"t\"\n%%0 \"x\" f32 (T, %d) = input\n%%1 \"w\" f32 (%d, %d) = param\n"
@@ -362,7 +412,32 @@ static void recurrent_state_agrees(void **state) {
                  "output \"conv\" %%4\n",
                  c, c, n, n - 1, c, c, n - 1, c);
         snprintf(what, sizeof what, "conv %zu", i);
-        assert_devices_agree(text, QN_TYPE_F32, rollback_steps, 5, what);
+        assert_devices_agree(text, QN_TYPE_F32, rollback_steps, 5, false, what);
+    }
+}
+
+// --- what is not finite --------------------------------------------------------------------------
+
+// Infinities and NaN end where they began: other rows have their bits, and which results are NaN is
+// the same everywhere.
+static void what_is_not_finite_agrees(void **state) {
+    (void)state;
+    static const qn_type types[] = {QN_TYPE_F16, QN_TYPE_Q8_0, QN_TYPE_Q5_1, QN_TYPE_Q4_K};
+    for (int i = 0; i < 12; i++) {
+        const char *name = lower_name(types[i / 3]);
+        const int n = inner_size(types[i / 3]);
+        char text[4096];
+        build_matmuls(text, sizeof text, name, forms[i % 3], n);
+        assert_devices_agree(text, QN_TYPE_F32, mixed_steps, N_MIXED, true, name);
+        build_heads(text, sizeof text, name, forms[i % 3], n);
+        assert_devices_agree(text, QN_TYPE_F32, mixed_steps, N_MIXED, true, name);
+        build_norms(text, sizeof text, forms[i % 3], 100);
+        assert_devices_agree(text, QN_TYPE_F32, mixed_steps, N_MIXED, true, "norms");
+    }
+    for (int k = 0; k < 3; k++) {
+        char text[4096];
+        build_attention(text, sizeof text, &attention_cases[1]);
+        assert_devices_agree(text, cache_types[k], mixed_steps, N_MIXED, true, "attention");
     }
 }
 
@@ -402,6 +477,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_are_opened_by_name),
         cmocka_unit_test(memory_is_zeroed_written_copied_and_read),
+        cmocka_unit_test(weights_that_cannot_be_loaded_are_refused),
         cmocka_unit_test(programs_know_their_limits),
         cmocka_unit_test(elements_agree),
         cmocka_unit_test(norms_agree),
@@ -411,6 +487,7 @@ int main(void) {
         cmocka_unit_test(heads_agree),
         cmocka_unit_test(attention_agrees),
         cmocka_unit_test(recurrent_state_agrees),
+        cmocka_unit_test(what_is_not_finite_agrees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
