@@ -13,15 +13,15 @@ static float *session_logits(const char *family, qn_engine_opts opts, const char
     qn_err err;
     opts.device = device;
     qn_engine *engine = family_open(family, &opts);
-    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+    const int64_t vocab = engine_info(engine).n_vocab;
     float *all = qn_alloc((size_t)(ROWS * vocab), sizeof *all);
     const float *logits;
     int32_t ids[PROMPT + FED];
     qn_session *session;
     assert_non_null(all);
     random_ids(ids, PROMPT + FED, vocab, 3);
-    ASSERT_OK(qn_session_create(&session, engine,
-                                &(qn_session_opts){.context = CONTEXT, .chunk = CHUNK}, &err));
+    ASSERT_OK(qn_session_create(
+        &session, engine, &QN_INIT(qn_session_opts, .context = CONTEXT, .chunk = CHUNK), &err));
     for (int i = 0; i < ROWS; i++) {
         if (i)
             ASSERT_OK(qn_session_feed(&logits, session, ids[PROMPT + i - 1], &err));
@@ -54,9 +54,9 @@ static void every_device_computes_the_same(void **state) {
     for (size_t i = 0; (kind = qn_device_kind_get(i)) != NULL; i++) {
         for (size_t f = 0; f < N_FAMILIES; f++) {
             if (!kind->variant(0))
-                assert_device_agrees(families[f], (qn_engine_opts){0}, kind->name);
+                assert_device_agrees(families[f], QN_INIT(qn_engine_opts), kind->name);
             for (size_t v = 0; kind->variant(v); v++)
-                assert_device_agrees(families[f], (qn_engine_opts){0}, kind->variant(v));
+                assert_device_agrees(families[f], QN_INIT(qn_engine_opts), kind->variant(v));
         }
     }
 }
@@ -67,8 +67,9 @@ static void numerics_and_caches_agree(void **state) {
                                          TEST_DATA "/k256/qwen3/qwen3-Q4_K_M.gguf"};
     for (size_t f = 0; f < 3; f++) {
         for (int type = QN_CACHE_F32; type <= QN_CACHE_Q8_0; type++) {
-            const qn_engine_opts opts = {.cache_type = (qn_cache_type)type,
-                                         .numerics = f == 2 ? QN_NUMERICS_FAST : QN_NUMERICS_EXACT};
+            const qn_engine_opts opts =
+                QN_INIT(qn_engine_opts, .cache_type = (qn_cache_type)type,
+                        .numerics = f == 2 ? QN_NUMERICS_FAST : QN_NUMERICS_EXACT);
             assert_device_agrees(models[f], opts, "ref");
         }
     }
@@ -79,8 +80,8 @@ static void devices_share_the_layers(void **state) {
     static const char *const models[] = {"gemma3", "qwen3_moe", "qwen35",
                                          TEST_DATA "/k256/qwen3/qwen3-Q4_K_M.gguf"};
     for (size_t f = 0; f < 4; f++) {
-        assert_device_agrees(models[f], (qn_engine_opts){0}, "cpu,ref");
-        assert_device_agrees(models[f], (qn_engine_opts){0}, "ref,cpu:portable");
+        assert_device_agrees(models[f], QN_INIT(qn_engine_opts), "cpu,ref");
+        assert_device_agrees(models[f], QN_INIT(qn_engine_opts), "ref,cpu:portable");
     }
 }
 
@@ -108,26 +109,23 @@ static int32_t guess(void *arg, int32_t *to, int32_t most, const int32_t *tokens
 // N_GENS answers that are computed together; with `plain` those are guessed ahead.
 static void answer_rows(heard *to, const char *family, const char *device, const heard *plain) {
     qn_err err;
-    const qn_engine_opts opts = {.device = device};
+    const qn_engine_opts opts = QN_INIT(qn_engine_opts, .device = device);
     qn_engine *engine = family_open(family, &opts);
-    const int64_t vocab = qn_engine_get_info(engine).n_vocab;
+    const int64_t vocab = engine_info(engine).n_vocab;
     qn_session *sessions[N_GENS];
     qn_generation *gens[N_GENS];
     oracle oracles[N_GENS];
     for (size_t i = 0; i < N_GENS; i++) {
         int32_t ids[PROMPT];
         const size_t n = 9 + 17 * i;
-        const qn_generate_opts generate = {.sample = {.temperature = 0.7f, .seed = i},
-                                           .max_tokens = N_NEW,
-                                           .ignore_end = true,
-                                           .logprobs = true,
-                                           .n_top = 2,
-                                           .draft_most = plain ? 5 : 0,
-                                           .draft_least = plain ? 5 : 0};
+        const qn_sample_opts sample = QN_INIT(qn_sample_opts, .temperature = 0.7f, .seed = i);
+        const qn_generate_opts generate = QN_INIT(
+            qn_generate_opts, .sample = &sample, .max_tokens = N_NEW, .ignore_end = true,
+            .logprobs = true, .n_top = 2, .draft_max = plain ? 5 : 0, .draft_min = plain ? 5 : 0);
         random_ids(ids, n, vocab, 20 + i);
         to[i] = (heard){0};
-        const qn_session_opts session = {.context = i ? 0 : CONTEXT,
-                                         .share = i ? sessions[0] : NULL};
+        const qn_session_opts session =
+            QN_INIT(qn_session_opts, .context = i ? 0 : CONTEXT, .share = i ? sessions[0] : NULL);
         ASSERT_OK(qn_session_create(&sessions[i], engine, &session, &err));
         ASSERT_OK(qn_session_set_prompt(sessions[i], ids, n, &err));
         ASSERT_OK(qn_generation_create(&gens[i], sessions[i], &generate, &err));
@@ -155,7 +153,7 @@ static void batches_and_guesses_agree(void **state) {
             answer_rows(got, families[f], "ref", is_guessed ? plain : NULL);
             for (int i = 0; i < N_GENS; i++) {
                 assert_int_equal(got[i].n, N_NEW);
-                assert_int_equal(got[i].n_guessed > 0, is_guessed);
+                assert_int_equal(got[i].n_drafted > 0, is_guessed);
                 assert_memory_equal(got[i].tokens, plain[i].tokens, N_NEW * sizeof *plain->tokens);
                 assert_memory_equal(got[i].logprobs, plain[i].logprobs,
                                     N_NEW * sizeof *plain->logprobs);

@@ -16,16 +16,18 @@ typedef struct outcome {
 
 static outcome live(const char *family, const char *device) {
     qn_err err;
-    outcome o = {0};
+    outcome o = {.whole = QN_INITIALIZER(qn_logits)};
     int32_t ids[N_IDS];
     qn_session *s;
     const float *logits;
-    qn_engine *engine = family_open(family, &(qn_engine_opts){.device = device});
-    const size_t vocab = (size_t)qn_engine_get_info(engine).n_vocab;
+    qn_engine *engine = family_open(family, &QN_INIT(qn_engine_opts, .device = device));
+    const size_t vocab = (size_t)engine_info(engine).n_vocab;
     random_ids(ids, N_IDS, (int64_t)vocab, 11);
-    const qn_logits_opts opts = {.all_rows = true, .hidden = true, .chunk = 32};
+    const qn_logits_opts opts =
+        QN_INIT(qn_logits_opts, .all_rows = true, .hidden = true, .chunk = 32);
     ASSERT_OK(qn_engine_logits(&o.whole, engine, ids, N_IDS, &opts, &err));
-    ASSERT_OK(qn_session_create(&s, engine, &(qn_session_opts){.context = 256, .chunk = 40}, &err));
+    ASSERT_OK(qn_session_create(&s, engine, &QN_INIT(qn_session_opts, .context = 256, .chunk = 40),
+                                &err));
     ASSERT_OK(qn_session_prefill(&logits, s, ids, 70, &err));
     for (size_t i = 0; i < 6; i++) {
         ASSERT_OK(qn_session_feed(&logits, s, ids[70 + i], &err));
@@ -83,7 +85,7 @@ static void bad_lists_are_refused(void **state) {
         char path[256];
         qn_err err = {0};
         qn_engine *engine = NULL;
-        const qn_engine_opts opts = {.device = bad[i].list};
+        const qn_engine_opts opts = QN_INIT(qn_engine_opts, .device = bad[i].list);
         ASSERT_FAILS(qn_engine_open(&engine, family_path(path, sizeof path, "qwen3"), &opts, &err),
                      QN_ARGUMENT, bad[i].word);
         assert_null(engine);
@@ -95,7 +97,7 @@ static void a_cut_loses_nothing(void **state) {
     (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_err err;
-        qn_engine *engine = family_open(families[f], &(qn_engine_opts){.no_weights = true});
+        qn_engine *engine = family_open(families[f], &QN_INIT(qn_engine_opts, .no_weights = true));
         const qn_graph *graph = &engine->model->graph;
         const int64_t n_layers = engine->model->hparams->layers;
         size_t n_nodes = 0, n_computed = 0, n_outputs = 0;
