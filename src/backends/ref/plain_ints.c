@@ -47,7 +47,10 @@ void qn_plain_read(float *to, const void *from, int64_t n, qn_word form) {
         memcpy(to, from, (size_t)n * sizeof *to);
         return;
     }
-    for (int64_t i = 0; i < n; i++) to[i] = (float)groups[i / 32].q[i % 32] * groups[i / 32].scale;
+    for (int64_t i = 0; i < n; i++) {
+        const qn_plain_group *group = &groups[i / 32];
+        to[i] = (float)group->q[i % 32] * group->scale;
+    }
 }
 
 // --- weights -------------------------------------------------------------------------------------
@@ -69,6 +72,7 @@ typedef struct int_type {
 static int nibble(const uint8_t *qs, int i) { return i < 16 ? qs[i] & 15 : qs[i - 16] >> 4; }
 
 static int bit(const uint8_t *bits, int i) { return bits[i / 8] >> i % 8 & 1; }
+static int signed_byte(uint8_t byte) { return byte < 128 ? byte : byte - 256; }
 
 // Types of blocks of 32 have one group, whose integer scale and offset are 1.
 static void set_float_scale(ints *to, float scale, float offset) {
@@ -99,7 +103,7 @@ static void read_q5_1(ints *to, const uint8_t *b) {
 
 static void read_q8_0(ints *to, const uint8_t *b) {
     set_float_scale(to, qn_load_half(b), 0);
-    for (int i = 0; i < 32; i++) to->w[i] = (int8_t)b[2 + i];
+    for (int i = 0; i < 32; i++) to->w[i] = signed_byte(b[2 + i]);
 }
 
 static void read_iq4_nl(ints *to, const uint8_t *b) {
@@ -168,7 +172,7 @@ static void read_q5_k(ints *to, const uint8_t *b) {
 
 static void read_q6_k(ints *to, const uint8_t *b) {
     to->S = qn_load_half(b + 208);
-    for (int g = 0; g < 16; g++) to->scale[g] = (int8_t)b[192 + g];
+    for (int g = 0; g < 16; g++) to->scale[g] = signed_byte(b[192 + g]);
     for (int i = 0; i < 256; i++) {
         const int low = b[i / 128 * 64 + i % 64] >> i % 128 / 64 * 4 & 15;
         to->w[i] = (low | bit_pair(b + 128, i) << 4) - 32;
