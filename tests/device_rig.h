@@ -242,6 +242,17 @@ static inline void rig_set_layouts(device_rig *r) {
     }
 }
 
+static inline qn_program_opts rig_opts(const device_rig *r) {
+    return (qn_program_opts){
+        .plans = {{.plan = &r->plan,
+                   .weights = r->weight_at,
+                   .caches = r->cache_at,
+                   .slots = r->state_at,
+                   .policy = QN_PLANS_BUCKETED,
+                   .capacity = 4}},
+        .max = {.rows = RIG_ROWS, .segs = RIG_SEGS, .outs = RIG_ROWS, .cached = RIG_LENGTH}};
+}
+
 static inline void rig_open(device_rig *r, const char *device, const char *text, qn_type cache) {
     qn_err err;
     memset(r, 0, sizeof *r);
@@ -254,14 +265,7 @@ static inline void rig_open(device_rig *r, const char *device, const char *text,
     rig_load_weights(r);
     rig_make_caches(r, cache);
     rig_make_states(r);
-    const qn_program_opts opts = {
-        .plans = {{.plan = &r->plan,
-                   .weights = r->weight_at,
-                   .caches = r->cache_at,
-                   .slots = r->state_at,
-                   .policy = QN_PLANS_BUCKETED,
-                   .capacity = 4}},
-        .max = {.rows = RIG_ROWS, .segs = RIG_SEGS, .outs = RIG_ROWS, .cached = RIG_LENGTH}};
+    const qn_program_opts opts = rig_opts(r);
     ASSERT_OK(r->device->kind->prepare(&r->program, r->device, &opts, &err));
 }
 

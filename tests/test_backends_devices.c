@@ -473,12 +473,48 @@ static void programs_know_their_limits(void **state) {
     }
 }
 
+// A program that is measured takes as much as one that runs; one that is timed says when it ran.
+static void programs_are_measured_and_timed(void **state) {
+    (void)state;
+    const device_list devices = list_devices();
+    for (int d = 0; d < devices.n; d++) {
+        const rig_step step = {.segs = {{.rows = 3}}, .n_segs = 1};
+        device_rig r;
+        trace t = {0};
+        qn_err err;
+        qn_program *measured, *timed;
+        rig_open(&r, devices.names[d], one_op, QN_TYPE_F32);
+        const qn_device_kind *how = r.device->kind;
+        qn_program_opts opts = rig_opts(&r);
+        opts.is_measured = true;
+        ASSERT_OK(how->prepare(&measured, r.device, &opts, &err));
+        const qn_program_size size = how->measure(measured), want = how->measure(r.program);
+        assert_memory_equal(&size, &want, sizeof size);
+        how->release(measured);
+        opts.is_measured = false;
+        opts.is_timed = true;
+        ASSERT_OK(how->prepare(&timed, r.device, &opts, &err));
+        how->release(r.program);
+        r.program = timed;
+        rig_run(&r, &t, &step, false);
+        int64_t begin = 0, end = 0;
+        assert_true(how->times(r.program, 0, &begin, &end));
+        assert_true(begin > 0 && begin <= end);
+        float row[4];
+        how->read_arg(row, r.program, 0, QN_ARG_IN, 0, 2);
+        assert_memory_equal(row, r.given[0] + 8, sizeof row);
+        rig_close(&r);
+        qn_free(t.v);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_are_opened_by_name),
         cmocka_unit_test(memory_is_zeroed_written_copied_and_read),
         cmocka_unit_test(weights_that_cannot_be_loaded_are_refused),
         cmocka_unit_test(programs_know_their_limits),
+        cmocka_unit_test(programs_are_measured_and_timed),
         cmocka_unit_test(elements_agree),
         cmocka_unit_test(norms_agree),
         cmocka_unit_test(positions_and_moves_agree),
