@@ -1,15 +1,12 @@
 // Limits: what the machine can do, and what the steps of a model need at least.
-#include "backends/cpu/limits.h"
-
 #include "core/structs.h"
-
 #include "runtime/engine.h"
 
 qn_status qn_machine_limits(qn_limits *out, int n_threads, qn_err *err) {
     QN_NEED(out, err);
     QN_TRY(QN_RESULT_CHECK(qn_limits, out, err));
     qn_limits limits;
-    QN_TRY(qn_limits_measure(&limits, n_threads, err));
+    QN_TRY(qn_device_kind_get(0)->limits(&limits, n_threads, err));
     QN_RESULT_WRITE(qn_limits, out, &limits);
     return QN_OK;
 }

@@ -20,6 +20,8 @@ static const char *refuse(void *arg, const qn_graph *graph, const qn_node *node)
         const bool is_view = qn_op_get(node->op)->class_of == QN_CLASS_MOVE;
         if (!is_leaf && !is_view) return "no kernel";
     }
+    const bool packs = qn_op_get(node->op)->packs != 0;
+    if (packs && !(backend->forms >> node->attrs.form & 1)) return "no kernel reads this form";
     return backend->refuse ? backend->refuse(graph, node) : NULL;
 }
 

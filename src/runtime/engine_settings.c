@@ -17,6 +17,18 @@ int64_t qn_engine_plan_capacity(const qn_engine *engine, bool is_decode) {
     return said ? said : KEPT_BINDINGS;
 }
 
+bool qn_engine_free_memory(const qn_engine *engine, int64_t *available) {
+    bool is_known = false;
+    for (size_t i = 0; i < engine->n_stages; i++) {
+        const qn_device *device = engine->stages[i].device;
+        int64_t bytes;
+        if (!device->kind->memory(device, &bytes)) continue;
+        if (!is_known || bytes < *available) *available = bytes;
+        is_known = true;
+    }
+    return is_known;
+}
+
 int64_t qn_engine_chunk(const qn_engine *engine, int64_t asked) {
     const qn_profile *profile = &engine->profile;
     int64_t chunk = asked ? asked : profile->chunk ? profile->chunk : QN_DEFAULT_CHUNK;

@@ -72,7 +72,7 @@ qn_status qn_memory_plan(qn_memory *out, const qn_engine *engine, int64_t contex
 qn_status qn_memory_check_weights(const qn_engine *engine, qn_err *err) {
     int64_t need, available;
     QN_TRY(qn_memory_weights(&need, engine, err));
-    if (!qn_machine_free_memory(&available) || need <= available) return QN_OK;
+    if (!qn_engine_free_memory(engine, &available) || need <= available) return QN_OK;
     return QN_FAIL(err, MEMORY, "the weights need %.0f MiB, %.0f MiB of memory are free", mib(need),
                    mib(available));
 }
@@ -80,7 +80,7 @@ qn_status qn_memory_check_weights(const qn_engine *engine, qn_err *err) {
 qn_status qn_memory_fit(qn_session_opts *opts, const qn_engine *engine, qn_err *err) {
     int64_t available;
     const int64_t asked = opts->context;
-    if (!qn_machine_free_memory(&available)) return QN_OK;
+    if (!qn_engine_free_memory(engine, &available)) return QN_OK;
     for (;;) {
         qn_memory plan;
         int64_t slots;

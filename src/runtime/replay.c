@@ -1,5 +1,4 @@
 // Recorded steps, run again.
-#include "core/machine.h"
 #include "core/mem.h"
 #include "runtime/memory.h"
 #include "runtime/record.h"
@@ -49,7 +48,7 @@ static qn_status check_memory(const qn_runner_opts *opts, const char *path, qn_e
     if (!qn_i64_add(&need, size.arena, size.scratch) ||
         !qn_i64_add(&need, need, size.state.cache_used))
         need = INT64_MAX;
-    if (!qn_machine_free_memory(&available) || need <= available) return QN_OK;
+    if (!qn_engine_free_memory(opts->engine, &available) || need <= available) return QN_OK;
     return QN_FAIL(err, MEMORY, "%s: its steps need %lld bytes, %lld are free", path,
                    (long long)need, (long long)available);
 }

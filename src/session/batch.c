@@ -1,7 +1,6 @@
 // qn_batch: what any thread may do. See quern.h for the contracts.
 #include "session/batch_int.h"
 
-#include "core/machine.h"
 #include "core/mem.h"
 #include "core/structs.h"
 #include "session/budget.h"
@@ -25,7 +24,7 @@ static qn_status fit(int64_t *rows, qn_runner_opts *o, const qn_batch_opts *opts
     o->n_seqs = places(*rows);
     if (budget == 0) {
         QN_TRY(qn_budget_measure(&budget, o, err));
-        if (qn_machine_free_memory(&available)) budget = smaller(budget, available / 2);
+        if (qn_engine_free_memory(o->engine, &available)) budget = smaller(budget, available / 2);
     }
     o->positions = o->context;
     bool is_cut = false;

@@ -1,7 +1,6 @@
 // qn_session: one sequence. See quern.h for the contracts.
 #include "session/session_int.h"
 
-#include "core/machine.h"
 #include "core/mem.h"
 #include "core/structs.h"
 #include "runtime/memory.h"
@@ -137,7 +136,7 @@ static qn_status open_shared(qn_shared **out, qn_session *like, qn_session_opts 
                            .trace_arg = o->trace_arg};
     // Sessions together get half of the memory that there is, and at least one context of it.
     int64_t available;
-    if (most > 1 && qn_machine_free_memory(&available))
+    if (most > 1 && qn_engine_free_memory(like->engine, &available))
         QN_TRY(qn_budget_fit(&opts, available / 2, err));
     return qn_shared_open(out, like, &opts, err);
 }
