@@ -111,7 +111,7 @@ static void add_attrs(filler *f, const qn_node *node) {
         qn_buf_add(&line, one.data, one.size);
         qn_buf_deinit(&one);
     }
-    if (line.size) add_line(f, QN_SVG_ATTR, &line);
+    if (line.size || line.failed) add_line(f, QN_SVG_ATTR, &line);
     qn_buf_deinit(&line);
 }
 
