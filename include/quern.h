@@ -9,6 +9,7 @@
 //   qn_source     the keys and tensors of a model file, read without loading the weights.
 //   qn_template   messages -> text of a prompt. Constant.
 //   qn_chat       the messages of a conversation. One thread at a time.
+//   qn_stop_flag  stops calls from any thread.
 //   qn_decoder    ids -> text while streaming; holds back bytes of an unfinished character.
 //
 // Rules:
@@ -218,6 +219,22 @@ QN_API QN_MUST_CHECK qn_status qn_decoder_finish(const char **text, size_t *size
 // Progress: `done` of `total` (bytes of weights, tokens of a prompt); false stops (QN_STOPPED).
 typedef bool qn_progress_fn(void *arg, int64_t done, int64_t total);
 
+// --- stopping from elsewhere ---------------------------------------------------------------------
+
+// Callbacks that return false stop the call that they belong to. A flag does that from any thread,
+// and without a callback: it is given to calls by the field `stop` of their options, which look at
+// it between steps of the model and many times a second while a template runs. It stays set until
+// it is cleared, so a call that begins afterwards stops at once; the simplest use is one flag for
+// each request. A flag outlives the sessions, rows and calls that it was given to.
+typedef struct qn_stop_flag qn_stop_flag;
+
+QN_API QN_MUST_CHECK qn_status qn_stop_flag_create(qn_stop_flag **out, qn_err *err);
+QN_API void qn_stop_flag_destroy(qn_stop_flag *flag);
+// From any thread, and from a signal handler.
+QN_API void qn_stop_flag_set(qn_stop_flag *flag);
+QN_API void qn_stop_flag_clear(qn_stop_flag *flag);
+QN_API bool qn_stop_flag_is_set(const qn_stop_flag *flag);
+
 // --- chat templates ------------------------------------------------------------------------------
 
 typedef struct qn_template qn_template;
@@ -228,6 +245,7 @@ typedef struct qn_template_opts {
     // it may take; false stops it. NULL: none
     qn_progress_fn *progress;
     void *progress_arg;
+    const qn_stop_flag *stop; // ends the call with QN_STOPPED; NULL: none
 } qn_template_opts;
 
 // A chat template makes a prompt of messages. It is a program in the language of Jinja2, as
@@ -345,6 +363,7 @@ typedef struct qn_chat_prompt_opts {
     const char *now;    // "2026-01-02T03:04:05"; NULL: the local time
     qn_progress_fn *progress; // as in qn_template_opts
     void *progress_arg;
+    const qn_stop_flag *stop; // the same
 } qn_chat_prompt_opts;
 
 // The text of a prompt, as qn_template_render gives it (size may be NULL). The tokens that begin
@@ -713,6 +732,9 @@ typedef struct qn_session_opts {
     void *progress_arg;
     qn_trace_fn *trace; // called after each step, once for each call; NULL: none
     void *trace_arg;
+    // Ends calls on this session and its forks: steps, prefill and so on with QN_STOPPED, where
+    // what is computed stays; answers with QN_REASON_STOPPED. NULL: none
+    const qn_stop_flag *stop;
 } qn_session_opts;
 
 // Fails with QN_MEMORY, and the plan's numbers, where the context cannot fit in free memory.
@@ -846,7 +868,8 @@ typedef enum qn_reason {
     QN_REASON_LENGTH,   // max_tokens, or the context is full
     QN_REASON_CALLER,   // the callback said so
     QN_REASON_DEADLINE, // its time was over (qn_row_opts.deadline_ms)
-    QN_REASON_FAILED    // an error that is this row's alone; others go on
+    QN_REASON_FAILED,   // an error that is this row's alone; others go on
+    QN_REASON_STOPPED   // its stop flag, or that of its session, was set
 } qn_reason;
 // "end", "stop", ...; never NULL.
 QN_API const char *qn_reason_name(qn_reason reason);
@@ -882,6 +905,8 @@ typedef struct qn_generate_opts {
     bool shift;
     bool naive; // recompute the whole history for each token: same result, slowly
     int64_t keep;
+    const qn_stop_flag
+        *stop; // ends the answer (QN_REASON_STOPPED) before its next step; NULL: none
 } qn_generate_opts;
 enum { QN_MAX_TOP = 256, QN_MAX_DRAFT = 16 };
 

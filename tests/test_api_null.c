@@ -165,6 +165,7 @@ static void conversations_refuse_null(void **state) {
     REFUSES(qn_template_create_builtin, "out", NULL, "chatml");
     REFUSES(qn_template_create_builtin, "name", &template, NULL);
     REFUSES_TOO(qn_chat_create, NULL);
+    REFUSES_TOO(qn_stop_flag_create, NULL);
     REFUSES(qn_chat_add, "chat", NULL, &message);
     REFUSES(qn_chat_add, "message", t->chat, NULL);
     REFUSES(qn_chat_get, "out", NULL, t->chat, 0);
@@ -370,6 +371,7 @@ static void nothing_can_be_released(void **state) {
     qn_chat_prompt_deinit(NULL);
     qn_parts_destroy(NULL);
     qn_chat_destroy(NULL);
+    qn_stop_flag_destroy(NULL);
     qn_engine_close(NULL);
     qn_logits_deinit(NULL);
     qn_session_destroy(NULL);

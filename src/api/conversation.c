@@ -314,7 +314,8 @@ static qn_status make_request(char **out, const qn_chat *chat, const qn_template
 }
 
 static qn_template_opts template_opts(const qn_chat_prompt_opts *o) {
-    return QN_INIT(qn_template_opts, .progress = o->progress, .progress_arg = o->progress_arg);
+    return QN_INIT(qn_template_opts, .progress = o->progress, .progress_arg = o->progress_arg,
+                   .stop = o->stop);
 }
 
 qn_status qn_chat_render(char **text, size_t *size, const qn_chat *chat,

@@ -3,6 +3,7 @@
 
 #include "chat/chat_text.h"
 #include "core/mem.h"
+#include "core/stop_flag.h"
 
 const qn_chat_limits qn_chat_default_limits = {.steps = 50 * 1000 * 1000,
                                                .memory = 256 << 20,
@@ -14,7 +15,7 @@ enum { BYTES_OF_STEP = 64, STEPS_OF_POLL = 100 * 1000, LEAST_TAIL = 256 };
 
 void qn_render_begin(qn_render *r) {
     r->steps = r->limits.steps;
-    r->poll_at = r->limits.progress ? r->steps : 0;
+    r->poll_at = r->limits.progress || r->limits.stop ? r->steps : 0;
     r->stack = __builtin_frame_address(0);
 }
 
@@ -26,10 +27,12 @@ static qn_status spend_slowly(qn_render *r, size_t cost, qn_err *err) {
                        (long long)r->limits.steps);
     }
     r->steps -= (int64_t)cost;
-    if (!r->limits.progress) return QN_OK;
+    const qn_chat_limits *l = &r->limits;
+    if (!l->progress && !l->stop) return QN_OK;
     r->poll_at = r->steps > STEPS_OF_POLL ? r->steps - STEPS_OF_POLL : 0;
-    const int64_t total = r->limits.steps;
-    if (r->limits.progress(r->limits.progress_arg, total - r->steps, total)) return QN_OK;
+    const bool goes_on =
+        !l->progress || l->progress(l->progress_arg, l->steps - r->steps, l->steps);
+    if (goes_on && !qn_stop_is_wanted(l->stop)) return QN_OK;
     r->is_placed = true; // where it was does not matter
     return QN_FAIL(err, STOPPED, "stopped by the caller");
 }

@@ -229,5 +229,6 @@ qn_status qn_template_render(char **text, size_t *size, const qn_template *templ
     qn_chat_limits limits = qn_chat_default_limits;
     limits.progress = o.progress;
     limits.progress_arg = o.progress_arg;
+    limits.stop = o.stop;
     return qn_template_render_within(text, size, template, request, request_size, &limits, err);
 }

@@ -18,6 +18,7 @@ typedef struct qn_chat_limits {
     size_t stack;             // bytes of the calling thread's stack below the call; 0: no limit
     qn_progress_fn *progress; // called with the steps taken and `steps`; false stops. NULL: none
     void *progress_arg;
+    const qn_stop_flag *stop; // asked as often; NULL: none
     int64_t *taken; // becomes the steps taken, also if the template fails. NULL: not wanted
 } qn_chat_limits;
 

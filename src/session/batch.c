@@ -109,7 +109,8 @@ qn_status qn_batch_open(qn_batch **out, const qn_session *like, int64_t most_row
                            .keeps = like->keeps,
                            .scores = like->scores,
                            .progress = like->progress,
-                           .progress_arg = like->progress_arg};
+                           .progress_arg = like->progress_arg,
+                           .stop = like->stop};
     b->shared = like->shared;
     if (b->shared) atomic_fetch_add(&b->shared->users, 1);
     b->most_rows = most_rows;

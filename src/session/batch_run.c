@@ -4,6 +4,8 @@
 // chunking, so its next token is the one that it would have been.
 #include "session/batch_int.h"
 
+#include "core/stop_flag.h"
+
 // --- lists ---------------------------------------------------------------------------------------
 
 static void insert(qn_batch_row **list, qn_batch_row *row) {
@@ -50,7 +52,11 @@ static void finish(qn_batch_row *row) {
     qn_batch_row_destroy(row);
 }
 
-// Ends rows of a list that were removed, have ended, or whose time is over; returns how many went.
+static bool is_stopped(const qn_generation *g) {
+    return qn_stop_is_wanted(g->opts.stop) || qn_stop_is_wanted(g->session->stop);
+}
+
+// Ends rows of a list that were removed or stopped, have ended, or whose time is over; returns how many went.
 static int64_t sweep(qn_batch_row **list, int64_t now) {
     int64_t n = 0;
     while (*list) {
@@ -59,6 +65,8 @@ static int64_t sweep(qn_batch_row **list, int64_t now) {
         const bool is_removed = atomic_load(&row->is_removed);
         if (!is_removed && qn_generation_is_active(g) && row->deadline && now >= row->deadline)
             qn_generation_stop(g, QN_REASON_DEADLINE);
+        if (!is_removed && qn_generation_is_active(g) && is_stopped(g))
+            qn_generation_stop(g, QN_REASON_STOPPED);
         if (!is_removed && qn_generation_is_active(g)) {
             list = &row->next;
             continue;

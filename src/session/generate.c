@@ -14,7 +14,7 @@ const char *qn_reason_name(qn_reason reason) {
         [QN_REASON_NONE] = "none",     [QN_REASON_END] = "end",
         [QN_REASON_STOP] = "stop",     [QN_REASON_LENGTH] = "length",
         [QN_REASON_CALLER] = "caller", [QN_REASON_DEADLINE] = "deadline",
-        [QN_REASON_FAILED] = "failed"};
+        [QN_REASON_FAILED] = "failed", [QN_REASON_STOPPED] = "stopped"};
     const size_t n = sizeof names / sizeof names[0];
     return (size_t)reason < n ? names[reason] : "unknown";
 }

@@ -3,6 +3,7 @@
 
 #include "core/mem.h"
 #include "core/structs.h"
+#include "core/stop_flag.h"
 #include "runtime/memory.h"
 #include "session/budget.h"
 
@@ -72,6 +73,7 @@ qn_status qn_session_prepare(qn_session **out, const qn_session *like, qn_shared
     s->scores = like->scores;
     s->progress = like->progress;
     s->progress_arg = like->progress_arg;
+    s->stop = like->stop;
     s->shared = shared;
     if (shared) atomic_fetch_add(&shared->users, 1);
     const qn_status status = qn_session_reserve(s, cap, err);
@@ -156,7 +158,8 @@ qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_
                        .keeps = o.kept >= 0,
                        .scores = o.logits,
                        .progress = o.progress,
-                       .progress_arg = o.progress_arg};
+                       .progress_arg = o.progress_arg,
+                       .stop = o.stop};
     qn_shared *shared = NULL;
     if (!engine->opts.reference && engine->is_loaded) QN_TRY(open_shared(&shared, &like, &o, err));
     const qn_status status = qn_session_attach(out, &like, shared, err);
@@ -345,6 +348,8 @@ qn_status qn_session_step_naive(int32_t *token, qn_session *s, const qn_sample_o
     int64_t top;
     QN_TRY(need_room(s, 1, err));
     QN_TRY(set_sampling(&top, s, opts, err));
+    if (qn_stop_is_wanted(s->stop))
+        return QN_FAIL(err, STOPPED, "stopped before a step of %zu tokens", s->n_tokens);
     qn_logits logits;
     QN_TRY(qn_engine_run(&logits, s->engine, s->tokens, (int64_t)s->n_tokens,
                          &QN_INIT(qn_logits_opts, .naive = true), err));

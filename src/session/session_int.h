@@ -69,6 +69,7 @@ struct qn_session {
     int64_t reused;
     qn_progress_fn *progress; // NULL: none
     void *progress_arg;
+    const qn_stop_flag *stop; // NULL: none
 };
 
 struct qn_snapshot {

@@ -1,6 +1,8 @@
 // Reading a prompt: which of its tokens are computed next, and what is kept of them.
 #include "session/session_int.h"
 
+#include "core/stop_flag.h"
+
 enum { KEPT_ROWS = 2048 }; // state is kept at multiples of this, too
 
 void qn_session_remember(qn_session *s) {
@@ -37,6 +39,8 @@ qn_status qn_session_compute(qn_session *s, size_t n, int64_t top, qn_err *err) 
     const bool wants_scores = top != QN_TOP_NONE;
     qn_session_begin_reading(s, n, n - wants_scores);
     for (size_t at = qn_session_cached(s); at < n; at = qn_session_cached(s)) {
+        if (qn_stop_is_wanted(s->stop))
+            return QN_FAIL(err, STOPPED, "stopped after %zu of %zu tokens", at, n);
         const int64_t rows = qn_session_next_rows(s, n, s->chunk);
         const qn_segment segment = {.seq = s->seq,
                                     .ids = s->tokens + at,
