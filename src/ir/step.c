@@ -102,6 +102,17 @@ int32_t *qn_step_at(int32_t *message, qn_step_field field) {
     return message + message[HEAD_FIELDS + field];
 }
 
+qn_step_field qn_step_find_field(const char *input) {
+    static const struct {
+        const char *name;
+        qn_step_field field;
+    } inputs[] = {{"ids", QN_STEP_IDS}, {"row_out", QN_STEP_ROW_OUT}};
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+        if (strcmp(input, inputs[i].name) == 0) return inputs[i].field;
+    }
+    return QN_STEP_FIELDS;
+}
+
 void qn_step_view(qn_step *out, const int32_t *m) {
     const int32_t *fields[QN_STEP_FIELDS];
     for (int f = 0; f < QN_STEP_FIELDS; f++) fields[f] = m + m[HEAD_FIELDS + f];

@@ -90,6 +90,8 @@ void qn_step_begin(int32_t *message, const qn_step_sizes *sizes, int64_t top, in
 size_t qn_step_words(const int32_t *message);
 // Where a field of a message begins.
 int32_t *qn_step_at(int32_t *message, qn_step_field field);
+// The field that an input of a graph names ("ids", "row_out"); QN_STEP_FIELDS: none.
+qn_step_field qn_step_find_field(const char *input);
 // The arrays of a message that qn_step_begin began, or that was checked.
 void qn_step_view(qn_step *out, const int32_t *message);
 

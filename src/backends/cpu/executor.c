@@ -48,22 +48,10 @@ static executor *of(const qn_program *program) { return (executor *)(uintptr_t)p
 
 // --- operands ------------------------------------------------------------------------------------
 
-// The fields of a message that a graph can name as inputs.
-static const struct {
-    const char *name;
-    qn_step_field field;
-} input_fields[] = {{"ids", QN_STEP_IDS},
-                    {"row_out", QN_STEP_ROW_OUT},
-                    {"extra", QN_STEP_EXTRA},
-                    {"extra_row", QN_STEP_EXTRA_ROW}};
-
 static void bind_input(qn_operand *to, bound_plan *p, const qn_plan_leaf *leaf) {
-    qn_step_field field = QN_STEP_FIELDS;
-    for (size_t i = 0; i < sizeof input_fields / sizeof *input_fields; i++) {
-        if (strcmp(leaf->name, input_fields[i].name) == 0) field = input_fields[i].field;
-    }
     to->stride = to->parts * to->width * (int64_t)sizeof(float); // as wide as int32_t
-    p->inputs[p->n_inputs++] = (task_input){.to = to, .field = field, .name = leaf->name};
+    p->inputs[p->n_inputs++] =
+        (task_input){.to = to, .field = qn_step_find_field(leaf->name), .name = leaf->name};
 }
 
 // Everything of an argument but the address of a buffer, which depends on the binding.

@@ -10,7 +10,7 @@
 typedef struct step_input {
     qn_plain_operand *to;
     const char *name;
-    const qn_step_field *field; // NULL: given
+    qn_step_field field; // QN_STEP_FIELDS: given
 } step_input;
 
 typedef struct call_times {
@@ -45,19 +45,11 @@ static ref_program *own(const qn_program *program) { return (ref_program *)(uint
 
 // --- operands ------------------------------------------------------------------------------------
 
-// The fields of a message that a graph can name as inputs.
-static const struct {
-    const char *name;
-    qn_step_field field;
-} input_fields[] = {{"ids", QN_STEP_IDS}, {"row_out", QN_STEP_ROW_OUT}};
-
 static qn_status bind_input(ready_plan *p, qn_plain_operand *to, const qn_plan_leaf *leaf,
                             qn_err *err) {
-    step_input input = {.to = to, .name = leaf->name};
-    for (size_t i = 0; i < sizeof input_fields / sizeof *input_fields; i++) {
-        if (strcmp(leaf->name, input_fields[i].name) == 0) input.field = &input_fields[i].field;
-    }
-    if (!input.field && leaf->type != QN_TYPE_F32)
+    const step_input input = {
+        .to = to, .name = leaf->name, .field = qn_step_find_field(leaf->name)};
+    if (input.field == QN_STEP_FIELDS && leaf->type != QN_TYPE_F32)
         return QN_FAIL(err, UNSUPPORTED, "input %s of type %s cannot be given", leaf->name,
                        qn_type_get(leaf->type)->name);
     const bool has_rows = leaf->shape.n_dims > 0 && leaf->shape.dims[0].sym != QN_SYM_ONE;
@@ -260,7 +252,8 @@ bool qn_plain_begin(qn_program *program, int i, int32_t *message, const qn_sizes
     }
     for (size_t k = 0; k < p->n_inputs; k++) {
         const step_input *input = &p->inputs[k];
-        input->to->data = input->field ? (unsigned char *)qn_step_at(message, *input->field) : NULL;
+        const bool is_given = input->field == QN_STEP_FIELDS;
+        input->to->data = is_given ? NULL : (unsigned char *)qn_step_at(message, input->field);
     }
     return true;
 }
@@ -269,7 +262,7 @@ bool qn_plain_give(qn_program *program, const char *input, const float *rows) {
     const ready_plan *p = own(program)->now;
     bool is_found = false;
     for (size_t k = 0; p && k < p->n_inputs; k++) {
-        if (p->inputs[k].field || strcmp(p->inputs[k].name, input) != 0) continue;
+        if (p->inputs[k].field < QN_STEP_FIELDS || strcmp(p->inputs[k].name, input) != 0) continue;
         p->inputs[k].to->data = (unsigned char *)(uintptr_t)rows;
         is_found = true;
     }
