@@ -30,19 +30,19 @@ static void check(qn_status status, const qn_err *err) {
     exit(1);
 }
 
-enum { MOST_LAYERS = 256 };
+enum { MAX_LAYERS = 256 };
 
 // Nanoseconds that calls took since they were last cleared.
 typedef struct sums {
-    double attention[MOST_LAYERS], recurrent, rest;
-    bool has_attention[MOST_LAYERS];
+    double attention[MAX_LAYERS], recurrent, rest;
+    bool has_attention[MAX_LAYERS];
 } sums;
 
 static void add_call(void *arg, const qn_trace_event *e) {
     sums *s = arg;
     const double ns = (double)(e->end - e->begin);
     const bool is_attention = strncmp(e->op, "ATTEN", 5) == 0 || strcmp(e->op, "ATTEND") == 0;
-    if (is_attention && e->layer >= 0 && e->layer < MOST_LAYERS) {
+    if (is_attention && e->layer >= 0 && e->layer < MAX_LAYERS) {
         s->attention[e->layer] += ns;
         s->has_attention[e->layer] = true;
     } else if (strcmp(e->op, "DELTA") == 0 || strcmp(e->op, "CONV") == 0) {
@@ -81,16 +81,15 @@ static double time_token(qn_session *session, const int32_t *ids, int64_t depth,
 
 static void print_row(const char *name, const char *architecture, int64_t depth, double seconds,
                       const sums *parts) {
-    double least = 0, most = 0;
-    for (int l = 0; l < MOST_LAYERS; l++) {
+    double min = 0, max = 0;
+    for (int l = 0; l < MAX_LAYERS; l++) {
         if (!parts->has_attention[l]) continue;
-        if (least == 0 || parts->attention[l] < least) least = parts->attention[l];
-        if (parts->attention[l] > most) most = parts->attention[l];
+        if (min == 0 || parts->attention[l] < min) min = parts->attention[l];
+        if (parts->attention[l] > max) max = parts->attention[l];
     }
     const double micro = 1e-3 / N_TOKENS;
     printf("%s,%s,%lld,%.1f,%.2f,%.2f,%.2f,%.1f\n", name, architecture, (long long)depth,
-           seconds * 1e6, least * micro, most * micro, parts->recurrent * micro,
-           parts->rest * micro);
+           seconds * 1e6, min * micro, max * micro, parts->recurrent * micro, parts->rest * micro);
 }
 
 static void measure(const char *name, qn_engine *engine) {
@@ -98,10 +97,10 @@ static void measure(const char *name, qn_engine *engine) {
     qn_engine_info info = QN_INIT(qn_engine_info);
     check(qn_engine_get_info(&info, engine, &err), &err);
     const int64_t room = info.context - N_TOKENS - 1;
-    const int64_t most = room < depths[N_DEPTHS - 1] ? room : depths[N_DEPTHS - 1];
+    const int64_t max = room < depths[N_DEPTHS - 1] ? room : depths[N_DEPTHS - 1];
     sums traced = {0}, parts = {0};
-    const qn_session_opts opts = QN_INIT(qn_session_opts, .context = most + N_TOKENS + 1,
-                                         .kept = -1, .trace = add_call, .trace_arg = &traced);
+    const qn_session_opts opts = QN_INIT(qn_session_opts, .context = max + N_TOKENS + 1, .kept = -1,
+                                         .trace = add_call, .trace_arg = &traced);
     qn_session *session;
     int32_t *ids = calloc((size_t)opts.context, sizeof *ids);
     if (!ids) exit(1);
@@ -109,7 +108,7 @@ static void measure(const char *name, qn_engine *engine) {
         ids[i] = (int32_t)((uint64_t)i * 2654435761u % (uint64_t)info.n_vocab);
     check(qn_session_create(&session, engine, &opts, &err), &err);
     for (int i = 0; i < N_DEPTHS; i++) {
-        const int64_t depth = depths[i] < most ? depths[i] : most;
+        const int64_t depth = depths[i] < max ? depths[i] : max;
         const double seconds = time_token(session, ids, depth, &traced, &parts);
         print_row(name, info.architecture, depth, seconds, &parts);
     }

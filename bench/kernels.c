@@ -98,7 +98,7 @@ static double time_matmul(const qn_kernel *kernel, const qn_packed *weights, qn_
 }
 
 // Seconds that a product takes at best.
-static double least_seconds(const qn_limits *limits, double bytes, double ops, bool is_float) {
+static double min_seconds(const qn_limits *limits, double bytes, double ops, bool is_float) {
     const double reading = bytes / (limits->read_gbs * 1e9);
     const double peak = is_float ? limits->f32_gflops * 1e9 : limits->int8_tops * 1e12;
     const double computing = peak > 0 ? ops / peak : 0;
@@ -125,10 +125,10 @@ static void measure(const qn_cpu_level *backend, const qn_packed *weights, qn_wo
     const double each = time_matmul(kernel_of(backend, QN_OP_MATMUL), weights, panels, out, rows);
     const double bytes = (double)qn_packed_bytes(&weights[0]), size = SIZE;
     const double ops = 2 * size * size * (double)rows;
-    const double least = least_seconds(limits, bytes, ops, form == QN_WORD_f32);
+    const double min = min_seconds(limits, bytes, ops, form == QN_WORD_f32);
     printf("%s,%s,%s,%d,%.3f,%.2f,%.1f,%.2f\n", backend->name, qn_type_get(weights[0].type)->name,
            qn_word_get(form)->name, (int)rows, each * 1e3, bytes / each * 1e-9, ops / each * 1e-9,
-           least / each);
+           min / each);
     fflush(stdout);
     free(x.data);
     free(panels.data);

@@ -10,14 +10,14 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_RUNS = 400, STATE_BYTES = 128 << 20, MOST_ROWS = 64, MOST_DEPTH = 4096 };
+enum { MAX_RUNS = 400, STATE_BYTES = 128 << 20, MAX_ROWS = 64, MAX_DEPTH = 4096 };
 
 typedef struct rig {
     const qn_cpu_level *backend;
     qn_attrs attrs;
     qn_task task;
-    int32_t pos[4 * MOST_ROWS], row_seg[MOST_ROWS], seg_row[2], seg_past[1], commit[1], zero[1];
-    int32_t pages[MOST_DEPTH / QN_PAGE_ROWS + 2];
+    int32_t pos[4 * MAX_ROWS], row_seg[MAX_ROWS], seg_row[2], seg_past[1], commit[1], zero[1];
+    int32_t pages[MAX_DEPTH / QN_PAGE_ROWS + 2];
     qn_step step;
     qn_cache_view cache;
     qn_slots_view slots;
@@ -51,7 +51,7 @@ static void rig_open(rig *r, const qn_cpu_level *backend, int32_t rows, int32_t 
     r->seg_row[1] = r->commit[0] = rows;
     r->seg_past[0] = past;
     for (int32_t i = 0; i < rows; i++) r->pos[4 * i] = past + i;
-    for (int32_t i = 0; i < MOST_DEPTH / QN_PAGE_ROWS + 2; i++) r->pages[i] = i;
+    for (int32_t i = 0; i < MAX_DEPTH / QN_PAGE_ROWS + 2; i++) r->pages[i] = i;
     r->step = (qn_step){.n_rows = rows,
                         .n_segs = 1,
                         .pos = r->pos,
@@ -59,7 +59,7 @@ static void rig_open(rig *r, const qn_cpu_level *backend, int32_t rows, int32_t 
                         .seg_row = r->seg_row,
                         .seg_past = r->seg_past,
                         .seg_pages = r->pages,
-                        .pages_per_seg = MOST_DEPTH / QN_PAGE_ROWS + 2,
+                        .pages_per_seg = MAX_DEPTH / QN_PAGE_ROWS + 2,
                         .n_groups = 1,
                         .seg_slot = r->zero,
                         .seg_accept = r->zero,
@@ -93,11 +93,11 @@ static void rig_run(rig *r, const char *name, const char *what) {
         if (strcmp(r->backend->kernels[i].name, name) == 0) kernel = &r->backend->kernels[i];
     }
     if (!kernel) exit(1);
-    const int64_t n = kernel->pieces(&r->task, r->task.rows, MOST_DEPTH);
+    const int64_t n = kernel->pieces(&r->task, r->task.rows, MAX_DEPTH);
     void *scratch = lend(kernel->scratch(&r->task, r->task.rows));
-    double spent[MOST_RUNS], total = 0;
+    double spent[MAX_RUNS], total = 0;
     int n_runs = 0;
-    for (int i = -2; i < MOST_RUNS && total < 1.5e5; i++) {
+    for (int i = -2; i < MAX_RUNS && total < 1.5e5; i++) {
         unsigned char *layer = r->state + (i + 2) % r->n_layers * r->layer_bytes;
         r->cache.pages = r->slots.slots = layer;
         const double start = now();

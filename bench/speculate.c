@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS = 3, MOST_TASKS = 600, MOST_SKILLS = 16, CONTEXT = 2048 };
+enum { ROUNDS = 3, MAX_TASKS = 600, MAX_SKILLS = 16, CONTEXT = 2048 };
 
 static double now(void) {
     struct timespec t;
@@ -37,13 +37,13 @@ typedef struct task {
 } task;
 
 // The next `most` tasks of each skill.
-static size_t read_tasks(task *to, const qn_tokenizer *tokenizer, int most) {
+static size_t read_tasks(task *to, const qn_tokenizer *tokenizer, int max) {
     qn_err err = {0};
     FILE *file = fopen(MODELS "/tasks.jsonl", "r");
     char *line = NULL;
     size_t room = 0, n = 0;
     ssize_t size;
-    while (file && n < MOST_TASKS && (size = getline(&line, &room, file)) > 0) {
+    while (file && n < MAX_TASKS && (size = getline(&line, &room, file)) > 0) {
         json_t *json;
         check(qn_json_parse(&json, line, (size_t)size, false, "task", &err), &err);
         task *t = &to[n];
@@ -52,7 +52,7 @@ static size_t read_tasks(task *to, const qn_tokenizer *tokenizer, int most) {
         int before = 0;
         for (size_t i = 0; i < n; i++) before += strcmp(to[i].skill, t->skill) == 0;
         const char *prompt = json_string_value(json_object_get(json, "prompt"));
-        if (before < most && prompt) {
+        if (before < max && prompt) {
             check(qn_tokenize(&t->ids, &t->n, tokenizer, prompt, strlen(prompt),
                               &QN_INIT(qn_tokenize_opts, .special = true), &err),
                   &err);
@@ -137,8 +137,8 @@ static void print_sums(const char *model, float temperature, const char *skill, 
 // All ways over all tasks; sums by skill and way, the last skill being all.
 static void measure(const char *model, qn_session *session, qn_session *draft, const task *tasks,
                     size_t n, const qn_sample_opts *sample) {
-    static sums table[MOST_SKILLS + 1][N_WAYS];
-    const char *skills[MOST_SKILLS] = {0};
+    static sums table[MAX_SKILLS + 1][N_WAYS];
+    const char *skills[MAX_SKILLS] = {0};
     memset(table, 0, sizeof table);
     for (size_t i = 0; i < n; i++) {
         size_t s = 0;
@@ -164,20 +164,20 @@ static void measure(const char *model, qn_session *session, qn_session *draft, c
         for (size_t w = 0; w < N_WAYS; w++) {
             if (first[w].result.n_tokens < 2) continue;
             add(&table[s][w], best[w], &first[w].result);
-            add(&table[MOST_SKILLS][w], best[w], &first[w].result);
+            add(&table[MAX_SKILLS][w], best[w], &first[w].result);
         }
         for (size_t w = 0; w < N_WAYS; w++) free(first[w].result.tokens);
     }
-    for (size_t s = 0; s <= MOST_SKILLS; s++) {
+    for (size_t s = 0; s <= MAX_SKILLS; s++) {
         for (size_t w = 0; w < N_WAYS; w++)
-            print_sums(model, sample->temperature, s < MOST_SKILLS ? skills[s] : "all", &ways[w],
+            print_sums(model, sample->temperature, s < MAX_SKILLS ? skills[s] : "all", &ways[w],
                        &table[s][w], &table[s][0]);
     }
 }
 
 int main(int argc, char **argv) {
     qn_err err = {0};
-    static task tasks[MOST_TASKS];
+    static task tasks[MAX_TASKS];
     static const char *const models[] = {"quern-mini", "quern-hybrid"};
     const qn_sample_opts samples[] = {QN_INIT(qn_sample_opts),
                                       QN_INIT(qn_sample_opts, .temperature = 0.8f, .seed = 1)};

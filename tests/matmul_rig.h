@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_LEVELS = 4, MOST_ROWS = 70 };
+enum { MAX_LEVELS = 4, MAX_ROWS = 70 };
 
 typedef struct weight {
     const kind *kind;
@@ -87,9 +87,9 @@ static inline void run_op(const qn_cpu_level *backend, qn_op op, const qn_task *
     assert_true(recipe->n_stages > 0);
     for (int s = 0; s < recipe->n_stages; s++) {
         const qn_kernel *kernel = &backend->kernels[recipe->stages[s]];
-        const int64_t most = backwards ? task->rows + 67 : task->rows;
-        const int64_t n = kernel->pieces(task, most, 0);
-        const size_t bytes = (size_t)qn_round_up(kernel->scratch(task, most), 64) + 64;
+        const int64_t max = backwards ? task->rows + 67 : task->rows;
+        const int64_t n = kernel->pieces(task, max, 0);
+        const size_t bytes = (size_t)qn_round_up(kernel->scratch(task, max), 64) + 64;
         uint8_t *scratch = aligned_alloc(64, bytes);
         assert_non_null(scratch);
         for (int64_t i = 0; i < n; i++) {

@@ -244,12 +244,12 @@ static inline int32_t rig_next_node(const state_tree *tree, int32_t node) {
 }
 
 static inline const char *rig_check_group(const rig *r, int64_t g) {
-    enum { MOST = 1024 };
-    static int32_t refs[MOST], tree_refs[MOST];
+    enum { MAX = 1024 };
+    static int32_t refs[MAX], tree_refs[MAX];
     const qn_state *state = r->state;
     const state_pages *pages = &state->groups[g];
     int32_t n_free = 0, n_kept = 0;
-    if (pages->n > MOST) return "more pages than this test can count";
+    if (pages->n > MAX) return "more pages than this test can count";
     memset(refs, 0, sizeof refs);
     memset(tree_refs, 0, sizeof tree_refs);
     for (int64_t i = 0; i < state->opts.n_seqs; i++) {

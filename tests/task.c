@@ -157,9 +157,9 @@ static void give_input(qn_task *task, frame *f, const task_call *call, int i) {
 
 static void run_kernel(const qn_kernel *kernel, const qn_task *task, int order) {
     // As many pieces as a larger step would have: the last ones do nothing.
-    const int64_t most = task->rows + task->rows / 2 + 1;
-    const int64_t n = kernel->pieces(task, most, TASK_PAGES * QN_PAGE_ROWS);
-    const size_t bytes = (size_t)kernel->scratch(task, most);
+    const int64_t max = task->rows + task->rows / 2 + 1;
+    const int64_t n = kernel->pieces(task, max, TASK_PAGES * QN_PAGE_ROWS);
+    const size_t bytes = (size_t)kernel->scratch(task, max);
     void *scratch = aligned_alloc(64, (bytes + 64) / 64 * 64);
     assert_non_null(scratch);
     for (int64_t i = 0; i < n; i++) {

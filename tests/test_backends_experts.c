@@ -52,7 +52,7 @@ static void gated_is_its_parts(void **state) {
     const int64_t n_in = 256, n_out = 75;
     weight w[2] = {make_weight(kind_of(QN_TYPE_Q4_K), 1, n_out, n_in, 1),
                    make_weight(kind_of(QN_TYPE_Q6_K), 1, n_out, n_in, 2)};
-    for (int64_t rows = 1; rows <= MOST_ROWS; rows += 23) {
+    for (int64_t rows = 1; rows <= MAX_ROWS; rows += 23) {
         qn_operand x = make_rows(rows, 1, n_in, QN_WORD_f32);
         fill_rows(&x, rows, 1);
         for (size_t i = 0; level(i / 2); i++) {
@@ -117,7 +117,7 @@ static qn_operand choose(int64_t rows) {
 static void grouped_is_matmuls(void **state) {
     (void)state;
     weight w = make_weight(kind_of(QN_TYPE_Q5_0), EXPERTS, 35, 96, 1);
-    for (int64_t rows = 1; rows <= MOST_ROWS; rows += 69) {
+    for (int64_t rows = 1; rows <= MAX_ROWS; rows += 69) {
         qn_operand ids = choose(rows);
         for (size_t i = 0; level(i / 2); i++) {
             const qn_cpu_level *backend = level(i / 2);

@@ -44,7 +44,7 @@ static int compare_scored(const void *a, const void *b) {
 
 // A row of `best`, `most` entries wide, of which `top` are wanted.
 // Only ids below `end` can be among them.
-static void slow_best(float *to, const float *row, int64_t n, int64_t top, int64_t most,
+static void slow_best(float *to, const float *row, int64_t n, int64_t top, int64_t max,
                       int64_t end) {
     scored *sorted = qn_alloc((size_t)n, sizeof *sorted);
     size_t kept = 0;
@@ -58,10 +58,10 @@ static void slow_best(float *to, const float *row, int64_t n, int64_t top, int64
     }
     if (to[1] >= 0) to[0] = row[(int64_t)to[1]];
     qsort(sorted, kept, sizeof *sorted, compare_scored);
-    for (int64_t k = 0; k < most; k++) {
+    for (int64_t k = 0; k < max; k++) {
         const bool is_there = k < top && k < (int64_t)kept;
         to[2 + k] = is_there ? sorted[k].score : -INFINITY;
-        to[2 + most + k] = is_there ? (float)sorted[k].id : -1;
+        to[2 + max + k] = is_there ? (float)sorted[k].id : -1;
     }
     qn_free(sorted);
 }
@@ -96,8 +96,8 @@ static qn_operand plain_scores(const qn_cpu_level *backend, const qn_operand *x,
 // full_every 0: out_full is NULL; else every so many rows are wanted whole.
 static void check_case(const head_case *c, const weight *w, const qn_operand *x, int full_every) {
     const qn_attrs attrs = {.top = QN_HEAD_TOP, .cap = c->cap};
-    int32_t full[MOST_ROWS];
-    for (int i = 0; i < MOST_ROWS; i++) full[i] = full_every && i % full_every == 0;
+    int32_t full[MAX_ROWS];
+    for (int i = 0; i < MAX_ROWS; i++) full[i] = full_every && i % full_every == 0;
     const qn_step step = {.n_out = c->rows,
                           .out_full = full_every ? full : NULL,
                           .top = c->top,

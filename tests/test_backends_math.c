@@ -43,7 +43,7 @@ typedef struct function {
     float (*fn)(float x);
     long double (*exactly)(long double x);
     float first, last; // range that is sampled, by bits
-    double most;       // error in ulp
+    double max;        // error in ulp
 } function;
 
 static const function functions[] = {
@@ -77,7 +77,7 @@ static void functions_are_accurate(void **state) {
         sample(f, f->first, &worst, &where);
         sample(f, f->last, &worst, &where);
         print_message("%s: %.3f ulp at %.9g\n", f->name, worst, (double)where);
-        if (!(worst <= f->most)) fail_msg("%s: %.3f ulp, at most %g", f->name, worst, f->most);
+        if (!(worst <= f->max)) fail_msg("%s: %.3f ulp, at most %g", f->name, worst, f->max);
     }
 }
 

@@ -62,12 +62,12 @@ typedef struct plain_row {
 
 static void round_row(plain_row *to, const float *x, int n, qn_word form) {
     const int group = form == QN_WORD_i8_32 ? 32 : 256;
-    const float most = form == QN_WORD_i8_32 ? 127 : 2047;
+    const float max = form == QN_WORD_i8_32 ? 127 : 2047;
     memset(to, 0, sizeof *to);
     for (int first = 0; first < n; first += group) {
         float largest = 0;
         for (int i = first; i < n && i < first + group; i++) largest = fmaxf(largest, fabsf(x[i]));
-        const float step = largest / most;
+        const float step = largest / max;
         to->scale[first / group] = step;
         for (int i = first; i < n && i < first + group && step > 0; i++)
             to->q[i] = (int)rintf(x[i] / step);
@@ -190,18 +190,18 @@ static void rows_do_not_depend_on_company(void **state) {
         const qn_word form = is_float(k) && i % 2 ? QN_WORD_f32 : forms[i % 2];
         const int64_t n_in = inner_size(k, &(size){.blocks_of_32 = 13});
         weight w = make_weight(k, 1, n_out, n_in, (uint64_t)i);
-        qn_operand x = make_rows(MOST_ROWS, 1, n_in, QN_WORD_f32);
-        fill_rows(&x, MOST_ROWS, (uint64_t)i);
+        qn_operand x = make_rows(MAX_ROWS, 1, n_in, QN_WORD_f32);
+        fill_rows(&x, MAX_ROWS, (uint64_t)i);
         qn_operand first = {0};
         for (size_t l = 0; level(l); l++) {
-            qn_operand panels = packed_rows(level(l), &x, MOST_ROWS, form);
-            qn_operand all = make_rows(MOST_ROWS, 1, n_out, QN_WORD_f32);
-            qn_task task = {.in = {panels, weight_operand(&w)}, .out = {all}, .rows = MOST_ROWS};
+            qn_operand panels = packed_rows(level(l), &x, MAX_ROWS, form);
+            qn_operand all = make_rows(MAX_ROWS, 1, n_out, QN_WORD_f32);
+            qn_task task = {.in = {panels, weight_operand(&w)}, .out = {all}, .rows = MAX_ROWS};
             run_op(level(l), QN_OP_MATMUL, &task, true);
             if (l == 0) first = all;
-            same_rows(&first, &all, MOST_ROWS, describe(k, form, n_in, level(l)->name));
+            same_rows(&first, &all, MAX_ROWS, describe(k, form, n_in, level(l)->name));
             for (int64_t n = 1; n <= 33; n += l == 0 ? 8 : 1) {
-                const int64_t from = n * 5 % (MOST_ROWS - n);
+                const int64_t from = n * 5 % (MAX_ROWS - n);
                 qn_operand some = make_rows(n, 1, n_out, QN_WORD_f32), part = first;
                 task.in[0].data = at(&panels, from);
                 task.out[0] = some;
@@ -402,7 +402,7 @@ static void levels_are_named(void **state) {
         assert_string_equal(backend->name, qn_cpu_level_name(n));
         assert_memory_equal(backend->backend.name, "cpu:", 4);
     }
-    assert_in_range(n, 1, MOST_LEVELS);
+    assert_in_range(n, 1, MAX_LEVELS);
     assert_string_equal(qn_cpu_level_name(0), "portable");
     const qn_cpu_level *best;
     ASSERT_OK(qn_cpu_level_find(&best, NULL, &err));

@@ -314,9 +314,9 @@ static void routing_keeps_the_contract(void **state) {
         task_run(outs, &r.call, level_at(i));
         for (int64_t t = 0; t < r.step.step.n_rows; t++) {
             const float *x = r.room[0] + t * 150;
-            float p[150], most = x[0];
-            for (int k = 1; k < 150; k++) most = x[k] > most ? x[k] : most;
-            for (int k = 0; k < 150; k++) p[k] = math_exp(x[k] - most);
+            float p[150], max = x[0];
+            for (int k = 1; k < 150; k++) max = x[k] > max ? x[k] : max;
+            for (int k = 0; k < 150; k++) p[k] = math_exp(x[k] - max);
             const float sum = sum_in_lanes(p, 150, 0, 16, false);
             for (int64_t k = t * 9; k < t * 9 + 9; k++) {
                 const float want = p[((const int32_t *)outs[0])[k]] / sum;

@@ -314,7 +314,7 @@ static void chunks_meet(void **state) {
 // --- the written formula of docs/numbers.md, once more and one number at a time ---
 
 typedef struct plain {
-    float most, total, o[160];
+    float max, total, o[160];
 } plain;
 
 static float lane_sum(const float *x, int n) {
@@ -329,7 +329,7 @@ static float lane_sum(const float *x, int n) {
 // Positions first ... end - 1 of one block join the softmax of a chunk.
 static void plain_block(const world *w, plain *c, const float *q, int64_t kv, int64_t first,
                         int64_t end) {
-    float p[QN_PAGE_ROWS] = {0}, most = c->most;
+    float p[QN_PAGE_ROWS] = {0}, max = c->max;
     for (int64_t j = first; j < end; j++) {
         const float *k = w->k[0] + (j * w->l.kv_heads + kv) * w->l.k_size;
         float sum = 0;
@@ -337,13 +337,12 @@ static void plain_block(const world *w, plain *c, const float *q, int64_t kv, in
         sum *= 0.3f;
         if (w->l.cap > 0) sum = w->l.cap * math_tanh(sum / w->l.cap);
         p[j % QN_PAGE_ROWS] = sum;
-        if (sum > most) most = sum;
+        if (sum > max) max = sum;
     }
-    const float scale = math_exp(c->most - most);
-    for (int64_t j = first; j < end; j++)
-        p[j % QN_PAGE_ROWS] = math_exp(p[j % QN_PAGE_ROWS] - most);
+    const float scale = math_exp(c->max - max);
+    for (int64_t j = first; j < end; j++) p[j % QN_PAGE_ROWS] = math_exp(p[j % QN_PAGE_ROWS] - max);
     c->total = fmaf(c->total, scale, lane_sum(p, QN_PAGE_ROWS));
-    c->most = most;
+    c->max = max;
     for (int64_t f = 0; f < w->l.v_size; f++) {
         c->o[f] *= scale;
         for (int64_t j = first; j < end; j++)
@@ -356,26 +355,26 @@ static void plain_block(const world *w, plain *c, const float *q, int64_t kv, in
 static void plain_head(const world *w, float *to, int64_t t, int64_t h) {
     const int64_t kv = h / (w->l.heads / w->l.kv_heads), v_size = w->l.v_size;
     const int64_t first = w->l.window > 0 && t >= w->l.window ? t - w->l.window + 1 : 0;
-    plain all = {.most = -INFINITY};
+    plain all = {.max = -INFINITY};
     for (int64_t chunk = first / 256 * 256; chunk <= t; chunk += 256) {
-        plain c = {.most = -INFINITY};
+        plain c = {.max = -INFINITY};
         for (int64_t block = chunk; block < chunk + 256; block += QN_PAGE_ROWS) {
             const int64_t from = first > block ? first : block;
             const int64_t end = t + 1 < block + QN_PAGE_ROWS ? t + 1 : block + QN_PAGE_ROWS;
             if (from < end)
                 plain_block(w, &c, w->q[0] + (t * w->l.heads + h) * w->l.k_size, kv, from, end);
         }
-        const float most = c.most > all.most ? c.most : all.most;
-        const float a = math_exp(all.most - most), b = math_exp(c.most - most);
-        all.most = most;
+        const float max = c.max > all.max ? c.max : all.max;
+        const float a = math_exp(all.max - max), b = math_exp(c.max - max);
+        all.max = max;
         all.total = fmaf(all.total, a, c.total * b);
         for (int64_t f = 0; f < v_size; f++) all.o[f] = fmaf(all.o[f], a, c.o[f] * b);
     }
     float a = 1;
     if (w->l.has_sinks) {
-        const float most = w->sinks[h] > all.most ? w->sinks[h] : all.most;
-        a = math_exp(all.most - most);
-        all.total = fmaf(all.total, a, math_exp(w->sinks[h] - most));
+        const float max = w->sinks[h] > all.max ? w->sinks[h] : all.max;
+        a = math_exp(all.max - max);
+        all.total = fmaf(all.total, a, math_exp(w->sinks[h] - max));
     }
     for (int64_t f = 0; f < v_size; f++) to[f] = all.o[f] * a * (1.0f / all.total);
 }
@@ -514,17 +513,17 @@ static void fusing_changes_no_bit(void **state) {
 
 // --- recurrent state ---
 
-enum { LENGTH = 40, MOST_NUMBERS = 1300 }; // rows of a sequence, numbers of a row
+enum { LENGTH = 40, MAX_NUMBERS = 1300 }; // rows of a sequence, numbers of a row
 
 // A recurrent op with its slots, and sequences (one per slot) of its inputs.
 typedef struct memory {
     qn_graph graph;
     const qn_node *node;
     qn_slots_view slots;
-    int64_t sizes[QN_MAX_IN];       // of a row of each input; 0: not a tensor with rows
-    float *rows[SLOTS][QN_MAX_IN];  // (LENGTH, size)
-    float *step[QN_MAX_IN];         // rows of a step, gathered
-    float weight[MOST_NUMBERS * 4]; // of conv
+    int64_t sizes[QN_MAX_IN];      // of a row of each input; 0: not a tensor with rows
+    float *rows[SLOTS][QN_MAX_IN]; // (LENGTH, size)
+    float *step[QN_MAX_IN];        // rows of a step, gathered
+    float weight[MAX_NUMBERS * 4]; // of conv
     int64_t out_size;
     size_t bytes; // of all slots
 } memory;
@@ -551,7 +550,7 @@ static void memory_open(memory *m, const char *text) {
                 m->rows[s][i][k] = -2 * fabsf(m->rows[s][i][k]);
         }
     }
-    task_fill(m->weight, MOST_NUMBERS * 4, 5);
+    task_fill(m->weight, MAX_NUMBERS * 4, 5);
     m->slots = (qn_slots_view){.offset = 64,
                                .state_size = state_size,
                                .log_offset = 128 + state_size * 4,

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #define FOLDER TEST_DATA "/templates"
-enum { N_CASES = 572, MOST_BYTES = 1 << 24 };
+enum { N_CASES = 572, MAX_BYTES = 1 << 24 };
 
 // What a case says, as a request: all that has no place of its own is a name for the template.
 static char *make_request(const json_t *input) {
@@ -59,7 +59,7 @@ static void test_cases(void **state) {
     char *text, path[1024];
     size_t size, n = 0, n_right = 0;
     json_t *all;
-    ASSERT_OK(qn_file_load(&text, &size, FOLDER "/expected.json", MOST_BYTES, &err));
+    ASSERT_OK(qn_file_load(&text, &size, FOLDER "/expected.json", MAX_BYTES, &err));
     ASSERT_OK(qn_json_parse(&all, text, size, false, "expected.json", &err));
     const char *name, *case_name;
     json_t *results, *result;
@@ -67,7 +67,7 @@ static void test_cases(void **state) {
         qn_template *template;
         char *source;
         snprintf(path, sizeof path, FOLDER "/%s", name);
-        ASSERT_OK(qn_file_load(&source, &size, path, MOST_BYTES, &err));
+        ASSERT_OK(qn_file_load(&source, &size, path, MAX_BYTES, &err));
         ASSERT_OK(qn_template_create(&template, source, size, &err));
         qn_free(source);
         json_object_foreach(results, case_name, result) {

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LEAST_CASES = 900 };
+enum { MIN_CASES = 900 };
 
 static qn_status render(char **out, const char *text, size_t size, const char *request,
                         qn_err *err) {
@@ -50,7 +50,7 @@ static void test_language(void **state) {
     ASSERT_OK(qn_json_parse(&all, text, size, false, "language.json", &err));
     char *request = json_dumps(json_object_get(all, "request"), 0);
     const json_t *cases = json_object_get(all, "cases");
-    assert_true(json_array_size(cases) >= LEAST_CASES);
+    assert_true(json_array_size(cases) >= MIN_CASES);
     for (size_t i = 0; i < json_array_size(cases); i++)
         n_wrong += !run_case(json_array_get(cases, i), request);
     assert_int_equal(n_wrong, 0);

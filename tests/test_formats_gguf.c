@@ -112,11 +112,11 @@ static void arrays_stay_compact_and_are_read_by_element(void **state) {
     qn_source_close(s);
 }
 
-static void check_text(const qn_source *s, const char *name, size_t most, const char *want) {
+static void check_text(const qn_source *s, const char *name, size_t max, const char *want) {
     qn_err err = {0};
     qn_key_info info = QN_INIT(qn_key_info);
     const size_t i = (size_t)(qn_source_find_key(s, name) - qn_source_key(s, 0));
-    ASSERT_OK(qn_source_key_info(&info, s, i, most, &err));
+    ASSERT_OK(qn_source_key_info(&info, s, i, max, &err));
     assert_string_equal(info.name, name);
     assert_string_equal(info.value, want);
     qn_free(info.value);

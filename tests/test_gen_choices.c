@@ -173,13 +173,13 @@ static void scores_above_a_bound_survive(void **state) {
         make_row(kind, LARGE, 11);
         static const int64_t places[] = {0, 10, 700, 90000, LARGE - 1};
         for (int i = 0; i < 5; i++) {
-            const float least = row[sorted[places[i]]];
+            const float min = row[sorted[places[i]]];
             int64_t want = 0;
-            while (want < LARGE && row[sorted[want]] >= least) want++;
+            while (want < LARGE && row[sorted[want]] >= min) want++;
             for (int is_listed = 0; is_listed < 2; is_listed++) {
                 ASSERT_OK(qn_choices_begin(&c, row, &err));
                 if (is_listed) (void)qn_choices_sort(&c, 100);
-                qn_choices_keep_above(&c, least);
+                qn_choices_keep_above(&c, min);
                 assert_int_equal(qn_choices_count(&c), want);
                 check_set(&c, want, "keep_above", kind);
             }

@@ -5,11 +5,11 @@
 #include "gen/lookup.h"
 
 // Ids are written as letters.
-static void assert_lookup(const char *history, int32_t most, const char *want) {
+static void assert_lookup(const char *history, int32_t max, const char *want) {
     int32_t tokens[64], got[16];
     const size_t n = strlen(history);
     for (size_t i = 0; i < n; i++) tokens[i] = history[i];
-    const int32_t n_got = qn_lookup(got, most, tokens, n);
+    const int32_t n_got = qn_lookup(got, max, tokens, n);
     char text[17] = {0};
     for (int32_t i = 0; i < n_got; i++) text[i] = (char)got[i];
     assert_string_equal(text, want);

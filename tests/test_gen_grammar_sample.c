@@ -128,7 +128,7 @@ static const char *find_python(void) {
     return system("python3 -c 'import jsonschema' 2>/dev/null") ? NULL : "python3";
 }
 
-static void all_valid(const char *tokenizer_path, size_t n_texts, size_t least) {
+static void all_valid(const char *tokenizer_path, size_t n_texts, size_t min) {
     vocabulary v;
     json_error_t why;
     char path[] = "/tmp/quern-sampled-XXXXXX", command[1024];
@@ -154,7 +154,7 @@ static void all_valid(const char *tokenizer_path, size_t n_texts, size_t least) 
     json_decref(schemas);
     close_vocabulary(&v);
     assert_int_equal(status, 0);
-    assert_true(n_done >= least);
+    assert_true(n_done >= min);
 }
 
 static void bundled_vocabulary(void **state) {

@@ -22,11 +22,11 @@ typedef struct dist {
 } dist;
 
 static void find_p(double p[N], const dist *d) {
-    double sum = 0, most = -INFINITY;
+    double sum = 0, max = -INFINITY;
     for (int i = 0; i < N; i++) {
-        if (d->is_in[i] && d->x[i] > most) most = d->x[i];
+        if (d->is_in[i] && d->x[i] > max) max = d->x[i];
     }
-    for (int i = 0; i < N; i++) sum += p[i] = d->is_in[i] ? exp(d->x[i] - most) : 0;
+    for (int i = 0; i < N; i++) sum += p[i] = d->is_in[i] ? exp(d->x[i] - max) : 0;
     for (int i = 0; i < N; i++) p[i] /= sum;
 }
 
@@ -82,18 +82,18 @@ static void do_penalties(dist *d, const qn_sample_opts *o) {
 }
 
 static void do_sigma(dist *d, const qn_sample_opts *o) {
-    double sum = 0, squares = 0, most = -INFINITY;
+    double sum = 0, squares = 0, max = -INFINITY;
     int n = 0;
     for (int i = 0; i < N; i++) {
         if (!d->is_in[i]) continue;
         n++;
         sum += d->x[i];
-        most = fmax(most, d->x[i]);
+        max = fmax(max, d->x[i]);
     }
     for (int i = 0; i < N; i++)
         squares += d->is_in[i] ? (d->x[i] - sum / n) * (d->x[i] - sum / n) : 0;
-    const double least = most - (double)o->top_n_sigma * sqrt(squares / n);
-    for (int i = 0; i < N && o->top_n_sigma != 0; i++) d->is_in[i] &= d->x[i] >= least;
+    const double min = max - (double)o->top_n_sigma * sqrt(squares / n);
+    for (int i = 0; i < N && o->top_n_sigma != 0; i++) d->is_in[i] &= d->x[i] >= min;
 }
 
 static void do_top_k(dist *d, const qn_sample_opts *o) {
@@ -115,10 +115,10 @@ static void do_top_p(dist *d, const qn_sample_opts *o) {
 }
 
 static void do_min_p(dist *d, const qn_sample_opts *o) {
-    double p[N], most = 0;
+    double p[N], max = 0;
     find_p(p, d);
-    for (int i = 0; i < N; i++) most = fmax(most, p[i]);
-    for (int i = 0; i < N && o->min_p != 0; i++) d->is_in[i] &= p[i] >= (double)o->min_p * most;
+    for (int i = 0; i < N; i++) max = fmax(max, p[i]);
+    for (int i = 0; i < N && o->min_p != 0; i++) d->is_in[i] &= p[i] >= (double)o->min_p * max;
 }
 
 static void do_xtc(dist *d, const qn_sample_opts *o) {
@@ -137,9 +137,9 @@ static void do_temperature(dist *d, const qn_sample_opts *o) {
     int n = 0;
     for (int i = 0; i < N; i++) n += d->is_in[i];
     if (range != 0) {
-        const double least = fmax(0, t - range), most = t + range;
+        const double min = fmax(0, t - range), max = t + range;
         const double e = o->dynatemp_exponent != 0 ? (double)o->dynatemp_exponent : 1;
-        t = least + (most - least) * pow(find_entropy(d) / log(n), e);
+        t = min + (max - min) * pow(find_entropy(d) / log(n), e);
     }
     for (int i = 0; i < N; i++) d->x[i] /= t;
 }
@@ -361,7 +361,7 @@ static void mirostat_follows_its_target(void **state) {
                 .mirostat_eta = 0.05f, .top_k = 1,
                 .min_p = 0.9f); // filters do nothing here
     qn_sampler *sampler = make_sampler(N, &opts);
-    double p[N], most = 2 * (double)2.7f, mean = 0;
+    double p[N], max = 2 * (double)2.7f, mean = 0;
     qn_sampler_memory memory = {0};
     dist d;
     for (int i = 0; i < N; i++) {
@@ -374,10 +374,10 @@ static void mirostat_follows_its_target(void **state) {
         const int32_t token = choose_after(&memory, sampler, scores, i);
         const double surprise = -log2(p[token]);
         // Weights are exact to 1e-7, an error that each of the steps adds 0.05 of.
-        if (token != 5) assert_true(surprise <= most + DRAWS * 0.05 * 1e-7);
+        if (token != 5) assert_true(surprise <= max + DRAWS * 0.05 * 1e-7);
         beyond_first += token != 5;
         mean += surprise / DRAWS;
-        most -= (double)0.05f * (surprise - (double)2.7f);
+        max -= (double)0.05f * (surprise - (double)2.7f);
     }
     memory = (qn_sampler_memory){0};
     const int32_t again = choose_after(&memory, sampler, scores, 0);

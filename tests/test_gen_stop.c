@@ -79,13 +79,13 @@ static void check_text(const char *text, size_t size, const char *const *stops, 
 
 static void stops_are_found_as_by_a_plain_search(void **state) {
     (void)state;
-    enum { MOST = 6, LONGEST = 6, TEXT = 40 };
+    enum { MAX = 6, LONGEST = 6, TEXT = 40 };
     static const char *const letters[] = {"a", "b", "\xc3\xa9", "\xc3\xa8", "\xf0\x9f\x99\x82"};
     uint64_t random = 1;
     for (int round = 0; round < 6000; round++) {
-        char strings[MOST][LONGEST * 4 + 1], text[TEXT * 4 + 1] = "";
-        const char *stops[MOST];
-        const size_t n = next_random(&random) % (MOST + 1);
+        char strings[MAX][LONGEST * 4 + 1], text[TEXT * 4 + 1] = "";
+        const char *stops[MAX];
+        const size_t n = next_random(&random) % (MAX + 1);
         const uint32_t kinds = 1 + next_random(&random) % 5;
         for (size_t i = 0; i < n; i++) {
             const uint32_t length = 1 + next_random(&random) % LONGEST;
@@ -103,18 +103,18 @@ static void stops_are_found_as_by_a_plain_search(void **state) {
 static void thousands_of_stops_are_found(void **state) {
     (void)state;
     enum { LENGTH = 250, TEXT = 30000 };
-    static char strings[QN_MOST_STOPS][LENGTH + 1], text[TEXT];
-    static const char *stops[QN_MOST_STOPS];
+    static char strings[QN_MAX_STOPS][LENGTH + 1], text[TEXT];
+    static const char *stops[QN_MAX_STOPS];
     qn_err err;
     qn_stops *compiled;
     uint64_t random = 3;
-    for (int i = 0; i < QN_MOST_STOPS; i++) {
+    for (int i = 0; i < QN_MAX_STOPS; i++) {
         for (int j = 0; j < LENGTH; j++) strings[i][j] = "ab"[next_random(&random) % 2];
         stops[i] = strings[i];
     }
     for (int i = 0; i < TEXT; i++) text[i] = "ab"[next_random(&random) % 2];
     memcpy(text + 20000, strings[3210], LENGTH);
-    ASSERT_OK(qn_stops_create(&compiled, stops, QN_MOST_STOPS, &err));
+    ASSERT_OK(qn_stops_create(&compiled, stops, QN_MAX_STOPS, &err));
     qn_stop_state s = {0};
     for (int i = 0; i < TEXT && !s.is_met; i += 7)
         qn_stop_feed(&s, compiled, text + i, (size_t)(i + 7 < TEXT ? 7 : TEXT - i));
@@ -347,7 +347,7 @@ static void punish_plainly(float *scores, const qn_dry *dry, const bool *is_brea
 
 static void dry_punishes_as_described(void **state) {
     (void)state;
-    enum { MOST = 60 };
+    enum { MAX = 60 };
     static char bytes[] = "abcd:\n";
     static size_t ends[DRY_VOCAB] = {1, 2, 3, 4, 5, 6};
     const qn_token_texts texts = {.n = DRY_VOCAB, .ends = ends, .bytes = bytes};
@@ -359,7 +359,7 @@ static void dry_punishes_as_described(void **state) {
     uint64_t random = 12;
     int n_changed = 0;
     for (int round = 0; round < 20000; round++) {
-        int32_t tokens[MOST];
+        int32_t tokens[MAX];
         uint32_t counts[DRY_VOCAB] = {0};
         const uint32_t kinds = 1 + next_random(&random) % DRY_VOCAB;
         const bool breaks = next_random(&random) % 2;
@@ -367,7 +367,7 @@ static void dry_punishes_as_described(void **state) {
                             .base = 1.25f,
                             .allowed_length = 1 + (int32_t)(next_random(&random) % 4),
                             .tokens = tokens,
-                            .n_tokens = next_random(&random) % MOST,
+                            .n_tokens = next_random(&random) % MAX,
                             .breakers = breaks ? breakers : NULL};
         for (size_t i = 0; i < dry.n_tokens; i++)
             tokens[i] = (int32_t)(next_random(&random) % kinds);

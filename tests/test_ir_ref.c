@@ -198,7 +198,7 @@ static void packed_activations_stay_within_half_a_step(void **state) {
     static const struct {
         const char *form;
         int block;
-        double most;
+        double max;
     } cases[] = {{"i8_32", 32, 127}, {"i12_256", 256, 2047}};
     float x[4 * 300];
     fill(x, 1200, 6);
@@ -221,7 +221,7 @@ static void packed_activations_stay_within_half_a_step(void **state) {
                     largest = fmax(largest, fabs((double)x[t * 300 + k]));
                 }
                 assert_true(fabs((double)y[t * 300 + i] - x[t * 300 + i]) <=
-                            largest / cases[c].most * 0.5001);
+                            largest / cases[c].max * 0.5001);
             }
         }
         rig_close(&r);

@@ -106,8 +106,8 @@ static void logits_equal_those_of_the_fixtures(void **state) {
         const double error = logits_differ(out.text, fixture(families[i]).text);
         print_message("%-14s %.1e\n", families[i], error);
         // rope_freqs differs in its last bit, and so may everything behind it.
-        const double most = strcmp(families[i], "llama32") == 0 ? 1e-6 : 0;
-        assert_true(error <= most);
+        const double max = strcmp(families[i], "llama32") == 0 ? 1e-6 : 0;
+        assert_true(error <= max);
     }
 }
 
@@ -122,7 +122,7 @@ static void every_type_is_written(void **state) {
     static const struct {
         const char *type;
         int64_t file_type;
-        double most; // error of the logits against bfloat16, which all but Q8_0 hold exactly
+        double max; // error of the logits against bfloat16, which all but Q8_0 hold exactly
     } rows[] = {{"F32", 0, 0}, {"bf16", 32, 0}, {"F16", 1, 1e-3}, {"Q8_0", 7, 0.1}};
     const path_name out = in_folder(state, "out.gguf");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -137,8 +137,8 @@ static void every_type_is_written(void **state) {
         qn_source_close(source);
         const double error = logits_differ(out.text, fixture("qwen3").text);
         print_message("%-5s %.1e\n", rows[i].type, error);
-        assert_true(error <= rows[i].most);
-        assert_true(rows[i].most == 0 || error > 0);
+        assert_true(error <= rows[i].max);
+        assert_true(rows[i].max == 0 || error > 0);
     }
 }
 

@@ -378,10 +378,10 @@ static qn_logits compute(const char *path, const int32_t *ids, size_t n) {
 }
 
 static double log_sum(const float *x, int64_t n) {
-    double most = x[0], sum = 0;
-    for (int64_t i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
-    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - most);
-    return most + log(sum);
+    double max = x[0], sum = 0;
+    for (int64_t i = 0; i < n; i++) max = x[i] > max ? x[i] : max;
+    for (int64_t i = 0; i < n; i++) sum += exp(x[i] - max);
+    return max + log(sum);
 }
 
 // Mean over the rows of sum p log(p / q).
@@ -410,9 +410,9 @@ static void scores_are_those_of_the_weights(void **state) {
         assert_memory_equal(got.logits, unpacked.logits,
                             (size_t)(got.n_rows * got.n_vocab) * sizeof(float));
         qn_logits others = compute(fixture(fixtures[i]).text, ids, n);
-        const double kl = divergence(&exact, &got), most = divergence(&exact, &others);
-        print_message("%-7s divergence %.5f, the fixture has %.5f\n", fixtures[i], kl, most);
-        assert_true(kl > 0 && kl <= 1.5 * most); // from one draw to the other they vary so much
+        const double kl = divergence(&exact, &got), max = divergence(&exact, &others);
+        print_message("%-7s divergence %.5f, the fixture has %.5f\n", fixtures[i], kl, max);
+        assert_true(kl > 0 && kl <= 1.5 * max); // from one draw to the other they vary so much
         qn_logits_deinit(&got);
         qn_logits_deinit(&others);
         qn_logits_deinit(&unpacked);

@@ -62,7 +62,7 @@ static void vectors_lie_in_their_ranges(void **state) {
     (void)state;
     static const struct {
         qn_noise noise;
-        float least, most;
+        float min, max;
     } cases[] = {{QN_NOISE_NORM, 0.9f, 1.1f},
                  {QN_NOISE_BIAS, -0.05f, 0.05f},
                  {QN_NOISE_TAPS, -0.5f, 0.5f},
@@ -70,15 +70,15 @@ static void vectors_lie_in_their_ranges(void **state) {
                  {QN_NOISE_STEP, -4, -2}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         enum { N = 4096 };
-        float x[N], least = INFINITY, most = -INFINITY;
+        float x[N], min = INFINITY, max = -INFINITY;
         qn_noise_fill((uint8_t *)x, QN_TYPE_F32, N, cases[i].noise, (qn_noise_place){.piece = 1});
         for (int k = 0; k < N; k++) {
-            least = fminf(least, x[k]);
-            most = fmaxf(most, x[k]);
+            min = fminf(min, x[k]);
+            max = fmaxf(max, x[k]);
         }
-        const float slack = (cases[i].most - cases[i].least) / 100;
-        assert_true(least >= cases[i].least && least < cases[i].least + slack);
-        assert_true(most <= cases[i].most && most > cases[i].most - slack);
+        const float slack = (cases[i].max - cases[i].min) / 100;
+        assert_true(min >= cases[i].min && min < cases[i].min + slack);
+        assert_true(max <= cases[i].max && max > cases[i].max - slack);
     }
 }
 

@@ -119,9 +119,9 @@ static double square_error(const float *x, const float *y, int n, const float *w
 }
 
 static double largest(const float *x, int n) {
-    double most = 0;
-    for (int i = 0; i < n; i++) most = fmax(most, fabs((double)x[i]));
-    return most;
+    double max = 0;
+    for (int i = 0; i < n; i++) max = fmax(max, fabs((double)x[i]));
+    return max;
 }
 
 // --- tests ---------------------------------------------------------------------------------------
@@ -152,11 +152,11 @@ static void the_error_of_a_block_is_bounded(void **state) {
                 for (int i = 0; i < N; i += block) {
                     const double rms = sqrt(square_error(x + i, p.values + i, block, NULL) / block);
                     // Half a step of the smallest scales, times the levels it is multiplied with.
-                    const double most = cases[c].bound * largest(x + i, block) + 32 * 0x1p-25;
-                    if (!(rms <= (cases[c].bound > 0 ? most : 0)))
+                    const double max = cases[c].bound * largest(x + i, block) + 32 * 0x1p-25;
+                    if (!(rms <= (cases[c].bound > 0 ? max : 0)))
                         fail_msg("%s: input %d times %g, block %d: error %g of %g, want %g",
                                  qn_type_get(cases[c].type)->name, m, (double)scales[s], i / block,
-                                 rms, largest(x + i, block), most);
+                                 rms, largest(x + i, block), max);
                 }
             }
 }
@@ -204,9 +204,9 @@ static void the_search_beats_plain_rounding(void **state) {
     } simple[] = {{QN_TYPE_Q4_0, -8, 7}, {QN_TYPE_Q5_0, -16, 15}};
     for (int t = 0; t < 2; t++) {
         for (int i = 0; i < N; i += 32) {
-            float most = 0;
-            for (int j = i; j < i + 32; j++) most = fabsf(x[j]) > fabsf(most) ? x[j] : most;
-            const float d = most / simple[t].low;
+            float max = 0;
+            for (int j = i; j < i + 32; j++) max = fabsf(x[j]) > fabsf(max) ? x[j] : max;
+            const float d = max / simple[t].low;
             for (int j = i; j < i + 32; j++)
                 plain[j] = d * fminf(fmaxf(rintf(x[j] / d), simple[t].low), simple[t].high);
         }

@@ -95,11 +95,11 @@ typedef struct oracle {
     int64_t vocab;
 } oracle;
 
-static int32_t guess(void *arg, int32_t *to, int32_t most, const int32_t *tokens, size_t n) {
+static int32_t guess(void *arg, int32_t *to, int32_t max, const int32_t *tokens, size_t n) {
     (void)tokens;
     oracle *o = arg;
     int32_t made = 0;
-    while (made < most && n - o->n_prompt + (size_t)made < o->answer->n) {
+    while (made < max && n - o->n_prompt + (size_t)made < o->answer->n) {
         const int32_t right = o->answer->tokens[n - o->n_prompt + (size_t)made];
         to[made++] = (int32_t)((right + (next_random(&o->random) % 3 == 0)) % o->vocab);
     }

@@ -12,7 +12,7 @@
 
 #include <ctype.h>
 
-enum { N_IDS = 9, MOST = 1 << 26 };
+enum { N_IDS = 9, MAX = 1 << 26 };
 static const int32_t ids[N_IDS] = {5, 6, 7, 8, 9, 10, 11, 12, 13};
 
 static const char *const models[] = {
@@ -108,7 +108,7 @@ static void forge_a_plan(const char *model, const char *folder, const path_name 
     qn_err err = {0};
     char *good;
     size_t size;
-    ASSERT_OK(qn_file_load(&good, &size, path->text, MOST, &err));
+    ASSERT_OK(qn_file_load(&good, &size, path->text, MAX, &err));
     const char *text = strchr(good, '\n') + 1;
     const size_t n = size - (size_t)(text - good);
     for (int i = 0; i < n_each; i++) {
@@ -122,7 +122,7 @@ static void forge_a_plan(const char *model, const char *folder, const path_name 
     }
     assert_right(want, model, folder, QN_CACHE_DIR_FILL, name); // writes it again
     char *now;
-    ASSERT_OK(qn_file_load(&now, &size, path->text, MOST, &err));
+    ASSERT_OK(qn_file_load(&now, &size, path->text, MAX, &err));
     assert_string_equal(now, good);
     qn_free(now);
     qn_free(good);
@@ -158,7 +158,7 @@ static void forged_weights_touch_no_other_memory(void **state) {
         qn_logits want = QN_INIT(qn_logits);
         assert_true(compute(&want, models[m], *state, QN_CACHE_DIR_FILL, &n_warnings));
         assert_true(find_file(&path, name, *state, ".packs", 0));
-        ASSERT_OK(qn_file_load(&good, &size, path.text, MOST, &err));
+        ASSERT_OK(qn_file_load(&good, &size, path.text, MAX, &err));
         for (int i = 0; i < n_each; i++) {
             unsigned char *file = malloc(size);
             assert_non_null(file);
@@ -189,7 +189,7 @@ static void forge_all_weights(const char *folder) {
         qn_err err = {0};
         char *file;
         size_t size;
-        ASSERT_OK(qn_file_load(&file, &size, path.text, MOST, &err));
+        ASSERT_OK(qn_file_load(&file, &size, path.text, MAX, &err));
         memset(file + 8192, 0x41, (size - 8192) / 2);
         assert_true(forge_packs((unsigned char *)file, size));
         gguf_save(path.text, file, size);

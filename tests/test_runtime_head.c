@@ -162,9 +162,9 @@ static void scores_belong_to_their_history(void **state) {
 static void check_best(const qn_best *got, const float *row, int64_t n_vocab, int64_t top) {
     assert_true(got->n >= (top < n_vocab ? top : n_vocab));
     assert_int_equal(got->broken, -1);
-    float least = row[0];
-    for (int64_t i = 1; i < n_vocab; i++) least = row[i] < least ? row[i] : least;
-    assert_true(got->least == least);
+    float min = row[0];
+    for (int64_t i = 1; i < n_vocab; i++) min = row[i] < min ? row[i] : min;
+    assert_true(got->least == min);
     for (int64_t k = 0; k < top; k++) {
         const int64_t id = (int64_t)got->ids[k];
         assert_true(got->scores[k] == row[id]);

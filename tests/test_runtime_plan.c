@@ -77,14 +77,14 @@ static void the_ladder_has_these_rungs(void **state) {
         int64_t n, want;
     } cases[] = {{1, 1},   {2, 2},   {3, 4},       {4, 4},       {5, 8},       {8, 8},      {9, 16},
                  {16, 16}, {17, 32}, {1000, 1024}, {1024, 1024}, {1025, 1500}, {1500, 1500}};
-    const qn_sizes most = {.rows = 1500, .segs = 1, .outs = 1500, .cached = 1500};
+    const qn_sizes max = {.rows = 1500, .segs = 1, .outs = 1500, .cached = 1500};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const qn_sizes step = {.rows = cases[i].n, .segs = 1, .cached = cases[i].n};
-        const qn_sizes bound = qn_sizes_bound(QN_PLANS_BUCKETED, &step, &most);
+        const qn_sizes bound = qn_sizes_bound(QN_PLANS_BUCKETED, &step, &max);
         assert_int_equal(bound.rows, cases[i].want);
         assert_int_equal(bound.cached, cases[i].want);
         assert_int_equal(bound.outs, 0);
-        const qn_sizes exact = qn_sizes_bound(QN_PLANS_EXACT, &step, &most);
+        const qn_sizes exact = qn_sizes_bound(QN_PLANS_EXACT, &step, &max);
         assert_int_equal(exact.rows, cases[i].n);
     }
 }

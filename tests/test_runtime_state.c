@@ -178,7 +178,7 @@ static void sizes_are_exact(void **state) {
         opts.layout = r.layout;
         ASSERT_OK(qn_state_measure(&size, &opts, &err));
         const qn_state_counts counts = qn_state_get_counts(r.state);
-        int64_t all = counts.slots_all * r.layout->slot_bytes, most[RIG_GROUPS] = {0};
+        int64_t all = counts.slots_all * r.layout->slot_bytes, max[RIG_GROUPS] = {0};
         for (int64_t g = 0; g < r.state->n_groups; g++)
             all += r.state->groups[g].n * r.state->groups[g].page_bytes;
         assert_int_equal(size.all, all);
@@ -191,14 +191,14 @@ static void sizes_are_exact(void **state) {
             for (int64_t g = 0; g < r.state->n_groups; g++) {
                 const state_pages *pages = &r.state->groups[g];
                 const int64_t held = (pages->n - pages->n_free) * pages->page_bytes;
-                if (held > most[g]) most[g] = held;
+                if (held > max[g]) max[g] = held;
             }
             for (int64_t i = 0; i < rows; i++) rig_add_key(&s, past + i, 7);
             assert_true(rig_run(&r, &s, 0, rows));
             qn_seq_finish(s.seq);
             rig_check(&r, &s);
         }
-        assert_int_equal(size.cache_used, most[0] + most[1] + most[2]);
+        assert_int_equal(size.cache_used, max[0] + max[1] + max[2]);
         qn_seq_close(s.seq);
         rig_must_be_empty(&r);
     }

@@ -227,9 +227,9 @@ static void do_find(world *w, const op *o) {
 }
 
 static void do_evict(world *w, const op *o) {
-    const int64_t most = o->a % 4 ? (int64_t)(o->b % 20000) : 0;
-    qn_state_evict(w->rig.state, most);
-    must(w, qn_state_get_counts(w->rig.state).kept_bytes <= most, "evict left too much");
+    const int64_t max = o->a % 4 ? (int64_t)(o->b % 20000) : 0;
+    qn_state_evict(w->rig.state, max);
+    must(w, qn_state_get_counts(w->rig.state).kept_bytes <= max, "evict left too much");
 }
 
 static void do_close(world *w, const op *o) {

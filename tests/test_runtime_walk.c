@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CALLS = 9, MOST_PIECES = 1000, SCRATCH = 64, ROUNDS = 20 };
+enum { CALLS = 9, MAX_PIECES = 1000, SCRATCH = 64, ROUNDS = 20 };
 
-static const int64_t pieces[CALLS] = {0, 1, 3, 64, MOST_PIECES, 2, 0, 7, 1};
+static const int64_t pieces[CALLS] = {0, 1, 3, 64, MAX_PIECES, 2, 0, 7, 1};
 static const int32_t after[CALLS] = {-1, -1, 1, 2, 1, 4, 4, 6, 7};
 
 // A plan of nothing: what pieces leave behind is plain memory, which the walk must order.
 typedef struct world {
-    int runs[CALLS][MOST_PIECES];
+    int runs[CALLS][MAX_PIECES];
     qn_task tasks[CALLS];
     const qn_kernel *kernels[CALLS];
     qn_binding binding;
@@ -72,7 +72,7 @@ static void world_close(world *w) {
 static void check_runs(world *w) {
     assert_int_equal(w->faults, 0);
     for (int i = 0; i < CALLS; i++) {
-        for (int64_t p = 0; p < MOST_PIECES; p++) assert_int_equal(w->runs[i][p], p < pieces[i]);
+        for (int64_t p = 0; p < MAX_PIECES; p++) assert_int_equal(w->runs[i][p], p < pieces[i]);
     }
     memset(w->runs, 0, sizeof w->runs);
 }

@@ -8,11 +8,11 @@
 
 #include <math.h>
 
-enum { CONTEXT = 320, MOST_IDS = 100, N_ROWS = 12 };
+enum { CONTEXT = 320, MAX_IDS = 100, N_ROWS = 12 };
 
 // A request, and what was heard of it.
 typedef struct request {
-    int32_t ids[MOST_IDS];
+    int32_t ids[MAX_IDS];
     size_t n;
     qn_sample_opts sample;
     qn_generate_opts opts;
@@ -36,8 +36,8 @@ static bool take(void *arg, const qn_event *e) {
 }
 
 static void make_request(request *r, size_t i, int64_t vocab) {
-    *r = (request){.n = 1 + i * 37 % MOST_IDS};
-    random_ids(r->ids, MOST_IDS, vocab, 500 + i);
+    *r = (request){.n = 1 + i * 37 % MAX_IDS};
+    random_ids(r->ids, MAX_IDS, vocab, 500 + i);
     r->sample = QN_INIT(qn_sample_opts, .temperature = i % 3 ? 1.1f : 0, .seed = i,
                         .top_k = i % 4 == 1 ? 7 : 0, .repeat_penalty = i % 4 == 2 ? 1.3f : 0,
                         .mirostat = i % 4 == 3 ? 2 : 0);

@@ -12,12 +12,12 @@
 #include <sched.h>
 #include <stdlib.h>
 
-enum { CONTEXT = 384, N_KINDS = 24, N_THREADS = 3, MOST_IDS = 90, OUTSTANDING = 12, SHORT = 90 };
+enum { CONTEXT = 384, N_KINDS = 24, N_THREADS = 3, MAX_IDS = 90, OUTSTANDING = 12, SHORT = 90 };
 static size_t n_requests = SHORT; // of each model
 
 // What may be asked, and the answers alone.
 typedef struct kind {
-    int32_t ids[MOST_IDS];
+    int32_t ids[MAX_IDS];
     size_t n;
     qn_sample_opts sample;
     qn_generate_opts opts;
@@ -171,8 +171,8 @@ static void *ask_all(void *arg) {
 static void make_kind(soak *s, size_t i, int64_t vocab) {
     static const char *const stops[] = {"the", "qu"};
     kind *k = &s->kinds[i];
-    random_ids(k->ids, MOST_IDS, vocab, 70 + i / 3); // some begin alike
-    k->n = 1 + i * 29 % MOST_IDS;
+    random_ids(k->ids, MAX_IDS, vocab, 70 + i / 3); // some begin alike
+    k->n = 1 + i * 29 % MAX_IDS;
     k->completions = i % 6 == 5 ? 3 : 1;
     k->fails = i % 12 == 7;
     k->sample = QN_INIT(qn_sample_opts, .temperature = i % 3 ? 1.2f : 0, .seed = i,

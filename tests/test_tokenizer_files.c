@@ -102,7 +102,7 @@ static void compare_text(const qn_tokenizer *a, const qn_tokenizer *b, const jso
     }
 }
 
-static void compare(const char *path_a, const char *path_b, skip_fn *skip_text, size_t least) {
+static void compare(const char *path_a, const char *path_b, skip_fn *skip_text, size_t min) {
     qn_tokenizer *a = open_one(path_a), *b = open_one(path_b);
     const char *name;
     json_t *cases;
@@ -115,7 +115,7 @@ static void compare(const char *path_a, const char *path_b, skip_fn *skip_text, 
             n++;
         }
     }
-    assert_true(n >= least);
+    assert_true(n >= min);
     qn_tokenizer_close(a);
     qn_tokenizer_close(b);
 }

@@ -145,9 +145,9 @@ static qn_status read_bound(int64_t *out, const qn_val *v, int64_t otherwise, qn
 }
 
 // A bound into least ... most; negative ones count from the end.
-static int64_t clip(int64_t bound, int64_t n, int64_t least, int64_t most) {
-    if (bound < 0) bound = bound < -n ? least : bound + n;
-    return bound < least ? least : bound > most ? most : bound;
+static int64_t clip(int64_t bound, int64_t n, int64_t min, int64_t max) {
+    if (bound < 0) bound = bound < -n ? min : bound + n;
+    return bound < min ? min : bound > max ? max : bound;
 }
 
 static qn_status read_slice(slice *out, const qn_val bounds[3], size_t length, qn_err *err) {
@@ -157,11 +157,11 @@ static qn_status read_slice(slice *out, const qn_val bounds[3], size_t length, q
     if (out->step > n) out->step = n + 1; // as good as any larger one
     if (out->step < -n) out->step = -n - 1;
     const bool is_back = out->step < 0;
-    const int64_t least = is_back ? -1 : 0, most = is_back ? n - 1 : n;
+    const int64_t min = is_back ? -1 : 0, max = is_back ? n - 1 : n;
     QN_TRY(read_bound(&out->low, &bounds[0], is_back ? INT64_MAX : 0, err));
     QN_TRY(read_bound(&out->high, &bounds[1], is_back ? INT64_MIN : INT64_MAX, err));
-    out->low = clip(out->low, n, least, most);
-    out->high = clip(out->high, n, least, most);
+    out->low = clip(out->low, n, min, max);
+    out->high = clip(out->high, n, min, max);
     const int64_t span = is_back ? out->low - out->high : out->high - out->low;
     const int64_t stride = is_back ? -out->step : out->step;
     out->n = span > 0 ? (size_t)((span + stride - 1) / stride) : 0;

@@ -41,7 +41,7 @@ static qn_status place_args(qn_val a[QN_MAX_PARAMS], const qn_builtin *row, cons
                            args->names[i].data);
         a[at] = args->named[i];
     }
-    for (size_t i = 0; i < row->least; i++) {
+    for (size_t i = 0; i < row->min; i++) {
         if (a[i].kind == QN_VAL_ABSENT)
             return QN_FAIL(err, FORMAT, "%s needs '%.*s'", row->name, (int)names[i].size,
                            names[i].data);
@@ -55,9 +55,9 @@ qn_status qn_builtin_call(qn_val *out, qn_render *r, const qn_builtin *row, cons
     if (!row->fn) return QN_FAIL(err, UNSUPPORTED, "'%s' is not supported", row->name);
     if (row->params[0] != '*')
         QN_TRY(place_args(a, row, args, err));
-    else if (args->n < row->least)
+    else if (args->n < row->min)
         return QN_FAIL(err, FORMAT, "%s takes at least %d arguments, not %zu", row->name,
-                       (int)row->least, args->n);
+                       (int)row->min, args->n);
     const qn_call_in in = {.row = row, .self = self, .a = a, .args = args};
     QN_TRY(qn_render_charge(r, self->kind == QN_VAL_TEXT ? self->as.s.size : 0, err));
     return row->fn(out, r, &in, err);

@@ -151,8 +151,8 @@ qn_str qn_text_strip(qn_str s, const qn_str *set, bool left, bool right) {
 
 qn_status qn_text_strip_paid(qn_str *s, qn_render *r, const qn_str *set, bool left, bool right,
                              qn_err *err) {
-    enum { MOST_SET = 1024 };
-    if (set && set->size > MOST_SET) return QN_FAIL(err, LIMIT, "a set of %zu bytes", set->size);
+    enum { MAX_SET = 1024 };
+    if (set && set->size > MAX_SET) return QN_FAIL(err, LIMIT, "a set of %zu bytes", set->size);
     const size_t cost = set ? 2 + set->size / 32 : 1;
     size_t n;
     while (left && (n = strip_one(*s, set, false))) {

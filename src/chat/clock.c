@@ -43,9 +43,9 @@ static bool skip(qn_str *s, const char *any) {
 
 static bool is_possible(const int64_t now[6]) {
     if (now[0] < 1 || now[1] < 1 || now[1] > 12 || now[2] < 1) return false;
-    const int64_t most =
+    const int64_t max =
         days_before[now[1]] - days_before[now[1] - 1] + (now[1] == 2 && is_leap(now[0]));
-    return now[2] <= most && now[3] < 24 && now[4] < 60 && now[5] < 60;
+    return now[2] <= max && now[3] < 24 && now[4] < 60 && now[5] < 60;
 }
 
 qn_status qn_clock_read(int64_t now[6], qn_str text, qn_err *err) {
@@ -112,7 +112,7 @@ static bool print_number(qn_buf *to, char letter, bool is_bare, const int64_t no
 static bool print_word(qn_buf *to, char letter, const int64_t now[6]) {
     const struct {
         char letter;
-        int most;
+        int max;
         const char *word;
     } words[] = {{'B', 9, months[now[1] - 1]},
                  {'b', 3, months[now[1] - 1]},
@@ -127,7 +127,7 @@ static bool print_word(qn_buf *to, char letter, const int64_t now[6]) {
                  {'z', 0, ""}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (words[i].letter != letter) continue;
-        qn_buf_printf(to, "%.*s", words[i].most, words[i].word);
+        qn_buf_printf(to, "%.*s", words[i].max, words[i].word);
         return true;
     }
     return false;

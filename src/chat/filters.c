@@ -171,16 +171,16 @@ static void indent_lines(qn_buf *to, qn_str s, qn_str indent, bool first, bool b
 }
 
 QN_BUILTIN(filter_indent) {
-    enum { MOST_WIDTH = 1000 };
+    enum { MAX_WIDTH = 1000 };
     static const char blanks[] = "                                                            ";
     int64_t width = 4;
     qn_str indent = {0};
-    char wide[MOST_WIDTH];
+    char wide[MAX_WIDTH];
     if (in->a[0].kind == QN_VAL_TEXT)
         indent = in->a[0].as.s;
     else
         QN_TRY(qn_arg_int(&width, in, 0, err));
-    if (width > MOST_WIDTH) return QN_FAIL(err, LIMIT, "an indentation of %lld", (long long)width);
+    if (width > MAX_WIDTH) return QN_FAIL(err, LIMIT, "an indentation of %lld", (long long)width);
     if (width < 0) width = 0;
     if (!indent.data) {
         memset(wide, ' ', sizeof wide);

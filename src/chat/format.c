@@ -14,13 +14,13 @@ typedef struct field {
     int precision; // -1: none
 } field;
 
-enum { MOST_WIDTH = 10000, MOST_PRECISION = 100 };
+enum { MAX_WIDTH = 10000, MAX_PRECISION = 100 };
 
 static qn_status read_int(int64_t *out, qn_str s, size_t *at, qn_err *err) {
     *out = 0;
     for (; *at < s.size && s.data[*at] >= '0' && s.data[*at] <= '9'; ++*at) {
         *out = *out * 10 + (s.data[*at] - '0');
-        if (*out > MOST_WIDTH) return QN_FAIL(err, LIMIT, "a field wider than %d", (int)MOST_WIDTH);
+        if (*out > MAX_WIDTH) return QN_FAIL(err, LIMIT, "a field wider than %d", (int)MAX_WIDTH);
     }
     return QN_OK;
 }
@@ -30,8 +30,8 @@ static qn_status read_precision(field *f, qn_str s, size_t *at, qn_err *err) {
     if (*at >= s.size || s.data[*at] != '.') return QN_OK;
     ++*at;
     QN_TRY(read_int(&precision, s, at, err));
-    if (precision > MOST_PRECISION && f->kind != 's')
-        return QN_FAIL(err, LIMIT, "a precision of more than %d", (int)MOST_PRECISION);
+    if (precision > MAX_PRECISION && f->kind != 's')
+        return QN_FAIL(err, LIMIT, "a precision of more than %d", (int)MAX_PRECISION);
     f->precision = (int)precision;
     return QN_OK;
 }

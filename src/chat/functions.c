@@ -2,7 +2,7 @@
 #include "chat/builtins.h"
 #include "chat/clock.h"
 
-enum { MOST_RANGE = 100000 };
+enum { MAX_RANGE = 100000 };
 
 static qn_status range_bounds(int64_t bounds[3], const qn_args *args, qn_err *err) {
     if (args->n < 1 || args->n > 3 || args->n_named)
@@ -27,9 +27,9 @@ QN_BUILTIN(fn_range) {
     const bool is_empty = is_up ? bounds[0] >= bounds[1] : bounds[0] <= bounds[1];
     const uint64_t step = is_up ? (uint64_t)bounds[2] : 0 - (uint64_t)bounds[2];
     const uint64_t n = is_empty ? 0 : (high - low - 1) / step + 1;
-    if (n > MOST_RANGE)
+    if (n > MAX_RANGE)
         return QN_FAIL(err, LIMIT, "a range of %llu numbers, at most %d", (unsigned long long)n,
-                       (int)MOST_RANGE);
+                       (int)MAX_RANGE);
     qn_val_range *range;
     QN_TRY(qn_render_alloc(&range, r, 1, sizeof *range, err));
     *range =

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-enum { MOST_DEPTH = 200 };
+enum { MAX_DEPTH = 200 };
 
 // --- tokens and nodes ----------------------------------------------------------------------------
 
@@ -18,8 +18,8 @@ qn_status qn_parse_node(qn_tree **out, qn_parser *p, qn_tree_kind kind, const qn
 }
 
 qn_status qn_parse_enter(qn_parser *p, qn_err *err) {
-    if (++p->depth <= MOST_DEPTH) return QN_OK;
-    return QN_TEMPLATE_FAIL(err, LIMIT, p->token, "nested more than %d deep", (int)MOST_DEPTH);
+    if (++p->depth <= MAX_DEPTH) return QN_OK;
+    return QN_TEMPLATE_FAIL(err, LIMIT, p->token, "nested more than %d deep", (int)MAX_DEPTH);
 }
 
 void qn_nodes_add(qn_nodes *nodes, qn_tree *node) {

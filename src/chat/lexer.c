@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_BYTES = 8 << 20, MOST_BRACKETS = 256 };
+enum { MAX_BYTES = 8 << 20, MAX_BRACKETS = 256 };
 
 typedef struct lexer {
     qn_arena *arena;
@@ -20,7 +20,7 @@ typedef struct lexer {
     bool at_line_start; // the tag before took a newline with it, or there is none
     size_t counted;     // bytes that line and column speak of
     uint32_t line, column;
-    char brackets[MOST_BRACKETS]; // the closing ones that are awaited
+    char brackets[MAX_BRACKETS]; // the closing ones that are awaited
     size_t n_brackets;
     qn_err *err;
 } lexer;
@@ -274,7 +274,7 @@ static qn_status balance(lexer *lx, char c) {
     static const char pairs[][2] = {{'(', ')'}, {'[', ']'}, {'{', '}'}};
     for (size_t i = 0; i < 3; i++) {
         if (c == pairs[i][0]) {
-            if (lx->n_brackets == MOST_BRACKETS)
+            if (lx->n_brackets == MAX_BRACKETS)
                 return fail_at(lx, lx->at, "brackets are nested too deeply");
             lx->brackets[lx->n_brackets++] = pairs[i][1];
         } else if (c == pairs[i][1]) {
@@ -465,9 +465,9 @@ static qn_status copy_lines(lexer *lx, const char *text, size_t size) {
 }
 
 qn_status qn_lex(qn_tokens *out, qn_arena *arena, const char *text, size_t size, qn_err *err) {
-    if (size > MOST_BYTES)
+    if (size > MAX_BYTES)
         return QN_FAIL(err, LIMIT, "a template of %zu bytes, at most %d are read", size,
-                       (int)MOST_BYTES);
+                       (int)MAX_BYTES);
     if (!qn_utf8_valid(text, size)) return QN_FAIL(err, FORMAT, "the template is not UTF-8");
     lexer lx = {
         .arena = arena, .to = out, .at_line_start = true, .line = 1, .column = 1, .err = err};

@@ -132,16 +132,16 @@ QN_BUILTIN(count) {
 }
 
 static qn_status replace_all(qn_buf *to, qn_render *r, qn_str s, qn_str old, qn_str new,
-                             int64_t most, qn_err *err) {
+                             int64_t max, qn_err *err) {
     size_t at = 0;
     QN_TRY(qn_text_pay_search(r, s, err));
-    while (most != 0 && at <= s.size) {
+    while (max != 0 && at <= s.size) {
         size_t next = qn_text_find(s, old, at);
         if (next == SIZE_MAX) break;
         QN_TRY(qn_render_spend(r, QN_COST_MATCH, 1, err));
         qn_buf_add(to, s.data + at, next - at);
         qn_buf_add(to, new.data, new.size);
-        most--;
+        max--;
         at = next + old.size;
         if (old.size) continue;
         uint32_t code; // between all characters
@@ -156,13 +156,13 @@ static qn_status replace_all(qn_buf *to, qn_render *r, qn_str s, qn_str old, qn_
 
 QN_BUILTIN(replace) {
     qn_str old = {0}, new = {0};
-    int64_t most = -1;
+    int64_t max = -1;
     QN_TRY(qn_arg_text(&old, in, 0, err));
     QN_TRY(qn_arg_text(&new, in, 1, err));
-    QN_TRY(qn_arg_int(&most, in, 2, err));
+    QN_TRY(qn_arg_int(&max, in, 2, err));
     if (!old.data || !new.data) return QN_FAIL(err, FORMAT, "replace wants texts, not none");
     qn_buf buf = qn_render_buf(r);
-    const qn_status status = replace_all(&buf, r, in->self->as.s, old, new, most, err);
+    const qn_status status = replace_all(&buf, r, in->self->as.s, old, new, max, err);
     if (status) {
         qn_buf_deinit(&buf);
         return status;
@@ -189,12 +189,12 @@ static size_t word_end(qn_str s, size_t at, bool is_space) {
     return at;
 }
 
-static qn_status split_words(qn_items *to, qn_render *r, const qn_call_in *in, int64_t most,
+static qn_status split_words(qn_items *to, qn_render *r, const qn_call_in *in, int64_t max,
                              qn_err *err) {
     const qn_str s = in->self->as.s;
     QN_TRY(qn_render_spend(r, s.size, QN_PER_CHAR, err));
     for (size_t at = word_end(s, 0, true); at < s.size; at = word_end(s, at, true)) {
-        const bool is_rest = most-- == 0;
+        const bool is_rest = max-- == 0;
         const size_t end = is_rest ? s.size : word_end(s, at, false);
         QN_TRY(add_part(to, r, in, qn_str_part(s, at, end), err));
         at = end;
@@ -203,11 +203,11 @@ static qn_status split_words(qn_items *to, qn_render *r, const qn_call_in *in, i
 }
 
 static qn_status split_at(qn_items *to, qn_render *r, const qn_call_in *in, qn_str separator,
-                          int64_t most, qn_err *err) {
+                          int64_t max, qn_err *err) {
     const qn_str s = in->self->as.s;
     size_t at = 0;
     QN_TRY(qn_text_pay_search(r, s, err));
-    for (; most != 0; most--) {
+    for (; max != 0; max--) {
         const size_t next = qn_text_find(s, separator, at);
         if (next == SIZE_MAX) break;
         QN_TRY(add_part(to, r, in, qn_str_part(s, at, next), err));
@@ -218,16 +218,16 @@ static qn_status split_at(qn_items *to, qn_render *r, const qn_call_in *in, qn_s
 
 QN_BUILTIN(split) {
     qn_str separator = {0};
-    int64_t most = -1;
+    int64_t max = -1;
     qn_items to;
     QN_TRY(qn_arg_text(&separator, in, 0, err));
-    QN_TRY(qn_arg_int(&most, in, 1, err));
+    QN_TRY(qn_arg_int(&max, in, 1, err));
     QN_TRY(qn_items_begin(&to, r, err));
     if (separator.data && separator.size == 0) return QN_FAIL(err, FORMAT, "an empty separator");
     if (separator.data)
-        QN_TRY(split_at(&to, r, in, separator, most, err));
+        QN_TRY(split_at(&to, r, in, separator, max, err));
     else
-        QN_TRY(split_words(&to, r, in, most, err));
+        QN_TRY(split_words(&to, r, in, max, err));
     *out = to.list;
     return QN_OK;
 }
@@ -243,16 +243,16 @@ static void reverse_items(qn_val_list *list) {
 // From the back; without a limit that is the same as from the front.
 QN_BUILTIN(rsplit) {
     qn_str separator = {0}, rest = in->self->as.s;
-    int64_t most = -1;
+    int64_t max = -1;
     qn_items to;
     QN_TRY(qn_arg_text(&separator, in, 0, err));
-    QN_TRY(qn_arg_int(&most, in, 1, err));
-    if (most < 0) return split(out, r, in, err);
+    QN_TRY(qn_arg_int(&max, in, 1, err));
+    if (max < 0) return split(out, r, in, err);
     if (!separator.data) return QN_FAIL(err, UNSUPPORTED, "rsplit by blanks with a limit");
     if (separator.size == 0) return QN_FAIL(err, FORMAT, "an empty separator");
     QN_TRY(qn_items_begin(&to, r, err));
     QN_TRY(qn_text_pay_search(r, rest, err));
-    for (; most > 0; most--) {
+    for (; max > 0; max--) {
         const size_t at = qn_text_find_last(rest, separator);
         if (at == SIZE_MAX) break;
         QN_TRY(add_part(&to, r, in, qn_str_part(rest, at + separator.size, rest.size), err));

@@ -1,13 +1,13 @@
 // Parts of an answer while it comes. Text is looked at as soon as it is there; what may turn out to
 // be a mark, and blanks in front of one, wait. A call waits for its end. What is kept is bounded by
-// MOST_CALL, and each byte is looked at a bounded number of times.
+// MAX_CALL, and each byte is looked at a bounded number of times.
 #include "chat/parts.h"
 
 #include "core/buf.h"
 #include "core/chars.h"
 #include "core/mem.h"
 
-enum { MOST_CALL = 1 << 20, MOST_BLANKS = 16 };
+enum { MAX_CALL = 1 << 20, MAX_BLANKS = 16 };
 
 // What the text is part of.
 typedef enum place { IN_TEXT, IN_REASONING, IN_CALL, IN_JSON, N_PLACES } place;
@@ -47,8 +47,8 @@ struct qn_parts {
     const mark *mark; // that led to the place; NULL: none
     qn_buf text;      // what came and is not dealt with, from `at` on
     size_t at;
-    size_t seen;              // of a call: bytes behind `at` in which its end was looked for
-    char blanks[MOST_BLANKS]; // that end the part so far
+    size_t seen;             // of a call: bytes behind `at` in which its end was looked for
+    char blanks[MAX_BLANKS]; // that end the part so far
     size_t n_blanks;
     bool skips;    // blanks behind a mark
     bool is_start; // no text came so far
@@ -58,7 +58,7 @@ struct qn_parts {
     void *arg;
 };
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t min(size_t a, size_t b) { return a < b ? a : b; }
 
 static qn_str rest(const qn_parts *p) {
     return (qn_str){p->text.data ? p->text.data + p->at : "", p->text.size - p->at};
@@ -92,8 +92,8 @@ static void give_held(qn_parts *p, const char *text, size_t size) {
         give(p, text, solid);
         if (p->place != IN_REASONING) p->is_start = false;
     }
-    const size_t n = size - solid, kept = least(n, MOST_BLANKS);
-    if (p->n_blanks + kept > MOST_BLANKS) give_blanks(p, p->n_blanks + kept - MOST_BLANKS);
+    const size_t n = size - solid, kept = min(n, MAX_BLANKS);
+    if (p->n_blanks + kept > MAX_BLANKS) give_blanks(p, p->n_blanks + kept - MAX_BLANKS);
     give(p, text + solid, n - kept);
     memcpy(p->blanks + p->n_blanks, text + size - kept, kept);
     p->n_blanks += kept;
@@ -126,7 +126,7 @@ static const char *spelling(const qn_parts *p, const mark *m, bool is_start) {
 
 // Whether a mark stands at the beginning of `text`, or, with *may_come, could if more came.
 static bool stands(const char *word, qn_str text, bool *may_come) {
-    const size_t size = word ? strlen(word) : 0, n = least(size, text.size);
+    const size_t size = word ? strlen(word) : 0, n = min(size, text.size);
     if (n == 0 || memcmp(word, text.data, n) != 0) return false;
     if (n < size) *may_come = true;
     return n == size;
@@ -211,7 +211,7 @@ static qn_status end_call(qn_parts *p, qn_calls_fn *read, size_t from, size_t to
 // Where the mark that ends the call begins; the end of the text if it is not there.
 static size_t find_close(qn_parts *p, qn_str text) {
     const char *close = p->mark->close;
-    const size_t n = close ? strlen(close) : 0, end = least(text.size, MOST_CALL);
+    const size_t n = close ? strlen(close) : 0, end = min(text.size, MAX_CALL);
     if (!close) return text.size;
     for (size_t i = p->seen; i + n <= end; i++) {
         if (text.data[i] == *close && memcmp(text.data + i, close, n) == 0) return i;
@@ -228,7 +228,7 @@ static qn_status pass_call(qn_parts *p, bool is_end, bool *goes_on, qn_err *err)
         const size_t size = close + strlen(p->mark->close);
         return end_call(p, p->mark->read, from, close, size, err);
     }
-    if (text.size >= MOST_CALL) return end_call(p, NULL, 0, 0, MOST_CALL, err);
+    if (text.size >= MAX_CALL) return end_call(p, NULL, 0, 0, MAX_CALL, err);
     *goes_on = false;
     return is_end ? end_call(p, p->mark->read, from, text.size, text.size, err) : QN_OK;
 }
@@ -239,10 +239,10 @@ static bool may_be_call(qn_str text) {
                                         "\"arguments\""};
     size_t at = 1; // behind the bracket
     while (at < text.size && qn_is_blank(text.data[at])) at++;
-    if (at > MOST_BLANKS) return false;
+    if (at > MAX_BLANKS) return false;
     if (at == text.size) return true;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (memcmp(text.data + at, names[i], least(text.size - at, strlen(names[i]))) == 0)
+        if (memcmp(text.data + at, names[i], min(text.size - at, strlen(names[i]))) == 0)
             return true;
     }
     return false;
@@ -250,7 +250,7 @@ static bool may_be_call(qn_str text) {
 
 // Goes on through the JSON; true when its brackets are closed, at p->seen.
 static bool scan_json(qn_parts *p, qn_str text) {
-    const size_t end = least(text.size, MOST_CALL);
+    const size_t end = min(text.size, MAX_CALL);
     while (p->seen < end) {
         const char c = text.data[p->seen++];
         if (p->is_escaped) {
@@ -278,7 +278,7 @@ static qn_status pass_json(qn_parts *p, bool is_end, bool *goes_on, qn_err *err)
         return QN_OK;
     }
     if (scan_json(p, text)) return end_call(p, qn_calls_bare, 0, p->seen, p->seen, err);
-    if (text.size >= MOST_CALL) return end_call(p, NULL, 0, 0, MOST_CALL, err);
+    if (text.size >= MAX_CALL) return end_call(p, NULL, 0, 0, MAX_CALL, err);
     *goes_on = false;
     return is_end ? end_call(p, NULL, 0, 0, text.size, err) : QN_OK;
 }

@@ -31,8 +31,8 @@ static const char what[] = "a tool call";
 
 // As few digits as give back the same numbers; *out is owned (qn_free).
 static qn_status print_short(char **out, const json_t *value, qn_err *err) {
-    enum { FEWEST = 15, MOST = 17 };
-    for (int digits = FEWEST;; digits++) {
+    enum { MIN = 15, MAX = 17 };
+    for (int digits = MIN;; digits++) {
         char *text = NULL;
         json_t *again = NULL;
         const qn_json_form form = {.compact = true, .digits = digits};
@@ -40,13 +40,13 @@ static qn_status print_short(char **out, const json_t *value, qn_err *err) {
         const qn_status status = qn_json_parse(&again, text, strlen(text), false, what, err);
         const bool is_same = !status && json_equal(value, again);
         json_decref(again);
-        if (!status && (is_same || digits == MOST)) {
+        if (!status && (is_same || digits == MAX)) {
             *out = text;
             return QN_OK;
         }
         qn_free(text);
         // A number whose first digits are beyond a double is one that more digits bring back.
-        if (status == QN_MEMORY || digits == MOST) return status;
+        if (status == QN_MEMORY || digits == MAX) return status;
     }
 }
 

@@ -11,7 +11,7 @@ const qn_chat_limits qn_chat_default_limits = {.steps = 50 * 1000 * 1000,
                                                .depth = 1000,
                                                .stack = QN_CHAT_STACK};
 
-enum { BYTES_OF_STEP = 64, STEPS_OF_POLL = 100 * 1000, LEAST_TAIL = 256 };
+enum { BYTES_OF_STEP = 64, STEPS_OF_POLL = 100 * 1000, MIN_TAIL = 256 };
 
 void qn_render_begin(qn_render *r) {
     r->steps = r->limits.steps;
@@ -112,7 +112,7 @@ qn_status qn_text_join(qn_val *out, qn_render *r, qn_str a, qn_str b, qn_err *er
         *out = qn_val_text((qn_str){a.data, size});
         return QN_OK;
     }
-    const bool is_long = size >= LEAST_TAIL;
+    const bool is_long = size >= MIN_TAIL;
     const size_t cap = is_long ? size * 2 : size;
     char *data;
     QN_TRY(qn_render_charge(r, a.size, err));

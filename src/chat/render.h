@@ -85,7 +85,7 @@ struct qn_builtin {
     const char *name;
     qn_builtin_fn *fn;    // NULL: known, and refused when it is called
     const char *params;   // names separated by blanks; "*": takes what is there
-    unsigned char least;  // parameters that must be given
+    unsigned char min;    // parameters that must be given
     unsigned char choice; // for functions that are several builtins
 };
 

@@ -2,7 +2,7 @@
 #include "chat/chat_text.h"
 
 // Up to so many names are looked through one by one.
-enum { MOST_LISTED = 8, FIRST_SLOTS = 32 };
+enum { MAX_LISTED = 8, FIRST_SLOTS = 32 };
 
 // Eight bytes at a time. Names that were chosen to fall together cost their own steps only.
 static uint32_t hash_name(qn_str name) {
@@ -47,7 +47,7 @@ void qn_scope_pop(qn_render *r, qn_scope *scope, size_t n_kept) {
 
 // *n_seen grows by the names looked at.
 static qn_var *find_in(const qn_scope *scope, qn_str name, uint32_t hash, size_t *n_seen) {
-    const bool is_listed = scope->n <= MOST_LISTED;
+    const bool is_listed = scope->n <= MAX_LISTED;
     qn_var *var = is_listed ? scope->vars : scope->slots[hash & (scope->n_slots - 1)];
     for (; var; var = is_listed ? var->next : var->after) {
         ++*n_seen;
@@ -88,7 +88,7 @@ static qn_status put_in_table(qn_render *r, qn_scope *scope, qn_err *err) {
         scope->slots = slots;
         scope->n_slots = n_slots;
     }
-    if (!is_full && scope->n > MOST_LISTED + 1) {
+    if (!is_full && scope->n > MAX_LISTED + 1) {
         put_in_slot(scope, scope->vars);
         return QN_OK;
     }
@@ -113,5 +113,5 @@ qn_status qn_scope_set(qn_render *r, qn_str name, const qn_val *value, qn_err *e
         QN_TRY(qn_render_alloc(&var, r, 1, sizeof *var, err));
     *var = (qn_var){.next = scope->vars, .hash = hash, .name = name, .value = *value};
     scope->vars = var;
-    return ++scope->n > MOST_LISTED ? put_in_table(r, scope, err) : QN_OK;
+    return ++scope->n > MAX_LISTED ? put_in_table(r, scope, err) : QN_OK;
 }

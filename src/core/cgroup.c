@@ -5,29 +5,29 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_PATH = 4096, MOST_LINE = 2 * MOST_PATH };
+enum { MAX_PATH = 4096, MAX_LINE = 2 * MAX_PATH };
 
 // A limit beyond this is none; version 1 has no word for it.
 #define NO_LIMIT ((int64_t)1 << 60)
 
 // Where a controller's files of this process are: <mount><path>, and those above it up to <mount>.
 typedef struct place {
-    char mount[MOST_PATH], path[MOST_PATH];
+    char mount[MAX_PATH], path[MAX_PATH];
     bool is_v1;
 } place;
 
 // --- files ---------------------------------------------------------------------------------------
 
 static FILE *open_at(const char *root, const char *folder, const char *path, const char *name) {
-    char all[3 * MOST_PATH];
+    char all[3 * MAX_PATH];
     const int n =
         snprintf(all, sizeof all, "%s%s%s%s%s", root, folder, path, *name ? "/" : "", name);
     return n > 0 && n < (int)sizeof all ? fopen(all, "re") : NULL;
 }
 
 // The next line without its end; what is too long is cut.
-static bool next_line(char line[MOST_LINE], FILE *f) {
-    if (!fgets(line, MOST_LINE, f)) return false;
+static bool next_line(char line[MAX_LINE], FILE *f) {
+    if (!fgets(line, MAX_LINE, f)) return false;
     char *end = strchr(line, '\n');
     if (end)
         *end = 0;
@@ -65,13 +65,13 @@ static int64_t read_line(const char *root, const place *p, const char *name, con
 // --- where the groups are ------------------------------------------------------------------------
 
 // The path of this process's group: "4:cpu,memory:/a/b", or "0::/a/b" in version 2.
-static bool find_path(char path[MOST_PATH], const char *root, const char *controller) {
+static bool find_path(char path[MAX_PATH], const char *root, const char *controller) {
     FILE *f = open_at(root, "/proc/self/cgroup", "", "");
-    char line[MOST_LINE];
+    char line[MAX_LINE];
     bool found = false;
     while (f && !found && next_line(line, f)) {
         char *names = strchr(line, ':'), *end = names ? strchr(names + 1, ':') : NULL;
-        if (!end || strlen(end + 1) >= MOST_PATH) continue;
+        if (!end || strlen(end + 1) >= MAX_PATH) continue;
         *end = 0;
         found = controller ? qn_has_word(names + 1, controller, ',') : strcmp(line, "0:") == 0;
         if (found) strcpy(path, end + 1);
@@ -105,7 +105,7 @@ static bool read_mount(place *out, char *line, const char *controller) {
         fields[i] = strtok_r(i ? NULL : line, " ", &rest);
         if (!fields[i]) return false;
     }
-    if (!is_wanted || strlen(fields[4]) >= MOST_PATH) return false;
+    if (!is_wanted || strlen(fields[4]) >= MAX_PATH) return false;
     unescape(fields[3]);
     unescape(fields[4]);
     strcpy(out->mount, fields[4]);
@@ -125,7 +125,7 @@ static bool find_place(place *out, const char *root, const char *controller) {
     out->is_v1 = controller != NULL;
     if (!find_path(out->path, root, controller)) return false;
     FILE *f = open_at(root, "/proc/self/mountinfo", "", "");
-    char line[MOST_LINE];
+    char line[MAX_LINE];
     bool found = false;
     while (f && !found && next_line(line, f)) found = read_mount(out, line, controller);
     if (f) fclose(f);
@@ -144,32 +144,32 @@ static bool go_up(place *p) {
 
 // What this one group leaves; NO_LIMIT: it has no limit.
 static int64_t memory_of(const char *root, const place *p) {
-    int64_t limit[2], high[2], used[2], most = NO_LIMIT;
+    int64_t limit[2], high[2], used[2], max = NO_LIMIT;
     if (read_numbers(limit, root, p, p->is_v1 ? "memory.limit_in_bytes" : "memory.max"))
-        most = limit[0];
-    if (!p->is_v1 && read_numbers(high, root, p, "memory.high") && high[0] < most) most = high[0];
-    if (most < 0 || most >= NO_LIMIT) return NO_LIMIT;
+        max = limit[0];
+    if (!p->is_v1 && read_numbers(high, root, p, "memory.high") && high[0] < max) max = high[0];
+    if (max < 0 || max >= NO_LIMIT) return NO_LIMIT;
     if (!read_numbers(used, root, p, p->is_v1 ? "memory.usage_in_bytes" : "memory.current"))
         return NO_LIMIT;
     const int64_t files =
         read_line(root, p, "memory.stat", p->is_v1 ? "total_inactive_file" : "inactive_file");
     const int64_t held = used[0] > files ? used[0] - files : 0;
-    return most > held ? most - held : 0;
+    return max > held ? max - held : 0;
 }
 
 bool qn_cgroup_memory(int64_t *out, const char *root) {
     static const char *const controllers[] = {NULL, "memory"};
-    int64_t least = NO_LIMIT;
+    int64_t min = NO_LIMIT;
     for (int i = 0; i < 2; i++) {
         place p;
         if (!find_place(&p, root, controllers[i])) continue;
         do {
             const int64_t left = memory_of(root, &p);
-            if (left < least) least = left;
+            if (left < min) min = left;
         } while (go_up(&p));
     }
-    if (least < NO_LIMIT) *out = least;
-    return least < NO_LIMIT;
+    if (min < NO_LIMIT) *out = min;
+    return min < NO_LIMIT;
 }
 
 // --- CPUs ----------------------------------------------------------------------------------------
@@ -191,15 +191,15 @@ static int64_t cpus_of(const char *root, const place *p) {
 
 bool qn_cgroup_cpus(int *out, const char *root) {
     static const char *const controllers[] = {NULL, "cpu"};
-    int64_t least = INT16_MAX;
+    int64_t min = INT16_MAX;
     for (int i = 0; i < 2; i++) {
         place p;
         if (!find_place(&p, root, controllers[i])) continue;
         do {
             const int64_t n = cpus_of(root, &p);
-            if (n > 0 && n < least) least = n;
+            if (n > 0 && n < min) min = n;
         } while (go_up(&p));
     }
-    if (least < INT16_MAX) *out = (int)least;
-    return least < INT16_MAX;
+    if (min < INT16_MAX) *out = (int)min;
+    return min < INT16_MAX;
 }

@@ -11,9 +11,9 @@
 typedef struct parser {
     qn_json_reader reader;
     const qn_json_opts *opts;
-    int depth, most_depth;
-    size_t most_memory, memory; // that values may take, and what they took so far
-    qn_buf decoded;             // of the string at hand, if it has escapes
+    int depth, max_depth;
+    size_t max_memory, memory; // that values may take, and what they took so far
+    qn_buf decoded;            // of the string at hand, if it has escapes
 } parser;
 
 // What jansson allocates for each, with malloc's own share, on a 64-bit machine; an entry is that of a
@@ -42,8 +42,7 @@ static qn_status decode(qn_str *out, parser *p, qn_json_text text, qn_err *err) 
 }
 
 static qn_status spend(parser *p, size_t bytes, qn_err *err) {
-    if (bytes > p->most_memory - p->memory)
-        return qn_json_too_large(&p->reader, p->most_memory, err);
+    if (bytes > p->max_memory - p->memory) return qn_json_too_large(&p->reader, p->max_memory, err);
     p->memory += bytes;
     return QN_OK;
 }
@@ -97,7 +96,7 @@ static qn_status parse_elements(json_t *list, parser *p, qn_err *err) {
 }
 
 static qn_status parse_container(json_t **out, parser *p, bool is_object, qn_err *err) {
-    if (p->depth == p->most_depth) return qn_json_too_deep(&p->reader, p->most_depth, err);
+    if (p->depth == p->max_depth) return qn_json_too_deep(&p->reader, p->max_depth, err);
     QN_TRY(spend(p, is_object ? OBJECT_BYTES : LIST_BYTES, err));
     json_t *json = is_object ? json_object() : json_array();
     if (!json) return no_memory(p, err);
@@ -174,8 +173,8 @@ qn_status qn_json_parse_as(json_t **out, const char *text, size_t size, const qn
     parser p = {
         .reader = {.text = text, .size = size, .what = opts->what, .takes_nul = opts->takes_nul},
         .opts = opts,
-        .most_depth = opts->depth ? opts->depth : QN_JSON_DEPTH,
-        .most_memory = opts->memory ? opts->memory : QN_JSON_MEMORY,
+        .max_depth = opts->depth ? opts->depth : QN_JSON_DEPTH,
+        .max_memory = opts->memory ? opts->memory : QN_JSON_MEMORY,
     };
     const qn_status status = parse_root(out, &p, err);
     if (!status && opts->used) *opts->used = p.reader.at;

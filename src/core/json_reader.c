@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_NUMBER = 400 }; // characters; the longest exact double has about 770, nobody writes it
+enum { MAX_NUMBER = 400 }; // characters; the longest exact double has about 770, nobody writes it
 
 // --- errors --------------------------------------------------------------------------------------
 
@@ -40,17 +40,17 @@ qn_status qn_json_wrong(const qn_json_reader *r, size_t at, qn_err *err, const c
                    p.column, why);
 }
 
-qn_status qn_json_too_deep(const qn_json_reader *r, int most, qn_err *err) {
+qn_status qn_json_too_deep(const qn_json_reader *r, int max, qn_err *err) {
     const place p = place_of(r, r->at - 1);
     return QN_FAIL(err, LIMIT, "%s: JSON nested more than %d deep at line %zu, column %zu", r->what,
-                   most, p.line, p.column);
+                   max, p.line, p.column);
 }
 
-qn_status qn_json_too_large(const qn_json_reader *r, size_t most, qn_err *err) {
+qn_status qn_json_too_large(const qn_json_reader *r, size_t max, qn_err *err) {
     const place p = place_of(r, r->at);
     return QN_FAIL(err, LIMIT,
                    "%s: JSON values that take more than %zu MiB of memory, by line %zu, column %zu",
-                   r->what, most >> 20, p.line, p.column);
+                   r->what, max >> 20, p.line, p.column);
 }
 
 static qn_status fail(const qn_json_reader *r, const char *why, qn_err *err) {
@@ -63,12 +63,12 @@ static bool is_of_word(char c) {
 
 // What was wanted, and the word or the character that is there.
 static qn_status fail_wanted(const qn_json_reader *r, const char *wanted, qn_err *err) {
-    enum { MOST = 20 };
+    enum { MAX = 20 };
     const char *s = r->text + r->at;
     const size_t left = r->size - r->at;
     if (left == 0) return qn_json_wrong(r, r->at, err, "the text ends where %s should be", wanted);
     size_t n = 0;
-    while (n < left && n < MOST && is_of_word(s[n])) n++;
+    while (n < left && n < MAX && is_of_word(s[n])) n++;
     if (n == 0) n = qn_utf8_check(s, left);
     if (n == 0)
         return qn_json_wrong(r, r->at, err, "found byte 0x%02x, want %s",
@@ -219,10 +219,10 @@ static qn_status read_number(qn_json_value *out, qn_json_reader *r, qn_err *err)
     const size_t begin = r->at;
     bool whole;
     QN_TRY(scan_number(r, &whole, err));
-    char number[MOST_NUMBER + 1];
+    char number[MAX_NUMBER + 1];
     const size_t size = r->at - begin;
-    if (size > MOST_NUMBER)
-        return qn_json_wrong(r, begin, err, "a number of more than %d characters", MOST_NUMBER);
+    if (size > MAX_NUMBER)
+        return qn_json_wrong(r, begin, err, "a number of more than %d characters", MAX_NUMBER);
     memcpy(number, r->text + begin, size);
     number[size] = 0;
     qn_json_value value = {.kind = QN_JSON_REAL, .is_whole = whole};
@@ -324,7 +324,7 @@ qn_status qn_json_element(bool *more, qn_json_reader *reader, bool first, qn_err
 
 qn_status qn_json_skip(qn_json_reader *reader, const qn_json_value *value, int depth, qn_err *err) {
     if (value->kind != QN_JSON_OBJECT && value->kind != QN_JSON_ARRAY) return QN_OK;
-    if (depth >= QN_JSON_MOST_DEPTH) return qn_json_too_deep(reader, QN_JSON_MOST_DEPTH, err);
+    if (depth >= QN_JSON_MAX_DEPTH) return qn_json_too_deep(reader, QN_JSON_MAX_DEPTH, err);
     for (bool more, first = true;; first = false) {
         qn_json_text name;
         if (value->kind == QN_JSON_OBJECT)

@@ -53,7 +53,7 @@ typedef struct qn_json_value {
     bool is_whole; // a number without fraction and exponent
 } qn_json_value;
 
-enum { QN_JSON_MOST_DEPTH = 32 };
+enum { QN_JSON_MAX_DEPTH = 32 };
 
 // The next value; of an object or array only the opening bracket.
 QN_MUST_CHECK qn_status qn_json_read(qn_json_value *out, qn_json_reader *reader, qn_err *err);
@@ -72,9 +72,9 @@ QN_MUST_CHECK qn_status qn_json_end(qn_json_reader *reader, qn_err *err);
 QN_PRINTF(4, 5)
 qn_status qn_json_wrong(const qn_json_reader *reader, size_t at, qn_err *err, const char *fmt, ...);
 // The error of a bracket, just read, that lies inside `most` others.
-qn_status qn_json_too_deep(const qn_json_reader *reader, int most, qn_err *err);
+qn_status qn_json_too_deep(const qn_json_reader *reader, int max, qn_err *err);
 // The error of values, read so far, that take more than `most` bytes.
-qn_status qn_json_too_large(const qn_json_reader *reader, size_t most, qn_err *err);
+qn_status qn_json_too_large(const qn_json_reader *reader, size_t max, qn_err *err);
 // Writes text.size bytes, no NUL after them.
 void qn_json_decode(char *to, qn_json_text text);
 // True if the decoded text is `want`; only for texts without escapes (names of fields).

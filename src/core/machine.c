@@ -20,16 +20,15 @@ static bool read_available(int64_t *out) {
     FILE *f = fopen("/proc/meminfo", "re");
     if (!f) return false;
     char line[128];
-    long long kib = -1, most = -1, promised = -1;
+    long long kib = -1, max = -1, promised = -1;
     while (fgets(line, sizeof line, f)) {
         (void)(sscanf(line, "MemAvailable: %lld kB", &kib) == 1 ||
-               sscanf(line, "CommitLimit: %lld kB", &most) == 1 ||
+               sscanf(line, "CommitLimit: %lld kB", &max) == 1 ||
                sscanf(line, "Committed_AS: %lld kB", &promised) == 1);
     }
     fclose(f);
-    const bool has_both = most >= 0 && promised >= 0;
-    if (has_both && is_strict() && most - promised < kib)
-        kib = most > promised ? most - promised : 0;
+    const bool has_both = max >= 0 && promised >= 0;
+    if (has_both && is_strict() && max - promised < kib) kib = max > promised ? max - promised : 0;
     if (kib >= 0) *out = kib * 1024;
     return kib >= 0;
 }
@@ -47,8 +46,8 @@ static bool read_pages(long long out[3]) {
 static int64_t left_of(int resource, long long pages) {
     struct rlimit limit;
     if (getrlimit(resource, &limit) != 0 || limit.rlim_cur >= (rlim_t)INT64_MAX) return INT64_MAX;
-    const int64_t used = pages * sysconf(_SC_PAGESIZE), most = (int64_t)limit.rlim_cur;
-    return most > used ? most - used : 0;
+    const int64_t used = pages * sysconf(_SC_PAGESIZE), max = (int64_t)limit.rlim_cur;
+    return max > used ? max - used : 0;
 }
 
 bool qn_machine_free_memory(int64_t *out) {

@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-enum { MOST_THREADS = 256, SPIN_NS = 20000, SPINS_PER_LOOK = 32 };
+enum { MAX_THREADS = 256, SPIN_NS = 20000, SPINS_PER_LOOK = 32 };
 
 int64_t qn_clock(void) {
     struct timespec now;
@@ -83,7 +83,7 @@ void qn_gate_wait(qn_gate *gate, qn_gate_fn *is_true, void *arg) {
 struct qn_pool {
     pthread_mutex_t lock;
     pthread_cond_t work, idle; // "a job came or the end", "the last worker left the job"
-    pthread_t threads[MOST_THREADS];
+    pthread_t threads[MAX_THREADS];
     int n_workers;       // threads beside the caller
     int n_inside;        // workers that may still touch the job; under lock
     _Atomic int64_t job; // number of the current job; written under lock
@@ -138,13 +138,13 @@ int qn_pool_default_threads(void) {
     int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     int quota;
     if (qn_cgroup_cpus(&quota, "") && quota < n) n = quota;
-    return n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n;
+    return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : n;
 }
 
 qn_status qn_pool_create(qn_pool **out, int n_threads, qn_err *err) {
     if (n_threads == 0) n_threads = qn_pool_default_threads();
-    if (n_threads < 0 || n_threads > MOST_THREADS)
-        return QN_FAIL(err, ARGUMENT, "threads: %d, want 1 to %d", n_threads, MOST_THREADS);
+    if (n_threads < 0 || n_threads > MAX_THREADS)
+        return QN_FAIL(err, ARGUMENT, "threads: %d, want 1 to %d", n_threads, MAX_THREADS);
     qn_pool *pool = qn_alloc(1, sizeof *pool);
     if (!pool) return QN_NOMEM(err, "thread pool");
     atomic_flag_clear(&pool->is_busy);

@@ -189,11 +189,11 @@ static qn_status read_integer(const reader *r, qn_toml_value *value, const char 
         at += 2;
     }
     if (!*at || (has_sign && at[0] == '0' && at[1])) return FAIL(r, "'%s' is no number", text);
-    const uint64_t most = (uint64_t)INT64_MAX + negative;
+    const uint64_t max = (uint64_t)INT64_MAX + negative;
     for (; *at; at++) {
         const int digit = qn_hex_digit(*at);
         if (digit < 0 || (uint64_t)digit >= base) return FAIL(r, "'%s' is no number", text);
-        if (n > (most - (uint64_t)digit) / base) return FAIL(r, "'%s' is too large", text);
+        if (n > (max - (uint64_t)digit) / base) return FAIL(r, "'%s' is too large", text);
         n = n * base + (uint64_t)digit;
     }
     value->kind = QN_TOML_INT;

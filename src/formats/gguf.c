@@ -19,11 +19,11 @@ enum {
     BUFFER = 16 << 10,
     MIN_KEY_BYTES = 8 + 1 + 4 + 1,
     MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8,
-    MOST_KEY_NAME = 65535,
-    MOST_TENSOR_NAME = 255,
-    MOST_RANK = 4,
+    MAX_KEY_NAME = 65535,
+    MAX_TENSOR_NAME = 255,
+    MAX_RANK = 4,
     DEFAULT_ALIGNMENT = 32,
-    MOST_ALIGNMENT = 1 << 20,
+    MAX_ALIGNMENT = 1 << 20,
 };
 
 typedef struct reader {
@@ -100,15 +100,15 @@ static qn_status read_string(qn_str *out, reader *r, const char *what, qn_err *e
 typedef struct name_rule {
     const char *what; // "key"
     size_t i;         // number of the entry
-    size_t most;      // bytes
+    size_t max;       // bytes
 } name_rule;
 
 static qn_status read_name(qn_str *out, reader *r, name_rule rule, qn_err *err) {
     uint64_t size;
     QN_TRY(read_u64(&size, r, rule.what, err));
-    if (size == 0 || size > rule.most)
+    if (size == 0 || size > rule.max)
         return QN_FAIL(err, FORMAT, "%s %zu: a name of %llu bytes, want 1 to %zu", rule.what,
-                       rule.i, (unsigned long long)size, rule.most);
+                       rule.i, (unsigned long long)size, rule.max);
     if (size > remaining(r))
         return QN_FAIL(
             err, FORMAT, "%s %zu: a name of %llu bytes, %llu are left in the file" QN_TOO_SHORT,
@@ -196,7 +196,7 @@ static qn_status read_array(qn_key *key, reader *r, qn_err *err) {
 }
 
 static qn_status read_key(qn_key *key, reader *r, size_t i, qn_err *err) {
-    QN_TRY(read_name(&key->name, r, (name_rule){"key", i, MOST_KEY_NAME}, err));
+    QN_TRY(read_name(&key->name, r, (name_rule){"key", i, MAX_KEY_NAME}, err));
     uint32_t type;
     QN_TRY(read_u32(&type, r, key->name.data, err));
     if (type >= QN_STORED_COUNT)
@@ -228,9 +228,9 @@ static qn_status find_alignment(int64_t *out, const qn_gguf_keys *keys, qn_err *
     if (!key) return QN_OK;
     if (key->type_name != qn_storage_get(QN_STORED_U32)->name)
         return QN_FAIL(err, FORMAT, "key %s: type %s, want u32", name, key->type_name);
-    if (key->as.i < 1 || key->as.i > MOST_ALIGNMENT || (key->as.i & (key->as.i - 1)) != 0)
+    if (key->as.i < 1 || key->as.i > MAX_ALIGNMENT || (key->as.i & (key->as.i - 1)) != 0)
         return QN_FAIL(err, FORMAT, "key %s: %lld, want a power of two up to %d", name,
-                       (long long)key->as.i, MOST_ALIGNMENT);
+                       (long long)key->as.i, MAX_ALIGNMENT);
     *out = key->as.i;
     return QN_OK;
 }
@@ -241,8 +241,8 @@ static qn_status read_dims(qn_tensor *t, reader *r, qn_err *err) {
     const char *name = t->name.data;
     uint32_t rank;
     QN_TRY(read_u32(&rank, r, name, err));
-    if (rank < 1 || rank > MOST_RANK)
-        return QN_FAIL(err, FORMAT, "tensor %s: %u dims, want 1 to %d", name, rank, MOST_RANK);
+    if (rank < 1 || rank > MAX_RANK)
+        return QN_FAIL(err, FORMAT, "tensor %s: %u dims, want 1 to %d", name, rank, MAX_RANK);
     t->n_dims = (int)rank;
     for (int i = t->n_dims - 1; i >= 0; i--) {
         uint64_t dim;
@@ -286,7 +286,7 @@ static qn_status measure(qn_tensor *t, qn_err *err) {
 }
 
 static qn_status read_tensor(qn_tensor *t, reader *r, size_t i, int64_t alignment, qn_err *err) {
-    QN_TRY(read_name(&t->name, r, (name_rule){"tensor", i, MOST_TENSOR_NAME}, err));
+    QN_TRY(read_name(&t->name, r, (name_rule){"tensor", i, MAX_TENSOR_NAME}, err));
     QN_TRY(read_dims(t, r, err));
     QN_TRY(read_type(t, r, err));
     QN_TRY(measure(t, err));

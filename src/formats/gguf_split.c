@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { DIGITS = 5, MOST_PARTS = 99999 };
+enum { DIGITS = 5, MAX_PARTS = 99999 };
 
 // Five digits at `text`, or -1.
 static int number_at(const char *text) {
@@ -105,9 +105,9 @@ static qn_status describe_set(split_set *out, const qn_gguf_keys *keys, const ch
     split_set set = {.path = path};
     QN_TRY(find_int(&count, keys, "split.count", 1, err));
     QN_TRY(find_int(&set.n_tensors, keys, "split.tensors.count", 0, err));
-    if (count < 0 || count > MOST_PARTS)
+    if (count < 0 || count > MAX_PARTS)
         return QN_FAIL(err, FORMAT, "%s: key split.count: %lld, want 1 to %d", path,
-                       (long long)count, MOST_PARTS);
+                       (long long)count, MAX_PARTS);
     set.count = count ? (int)count : 1; // 0: the writer's way to say "not split"
     int number = 0, named = 0;
     const bool is_named = qn_gguf_split_name(path, &set.base, &number, &named);

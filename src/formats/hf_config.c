@@ -8,7 +8,7 @@
 
 #include "core/mem.h"
 
-enum { MOST_CONFIG = 16 << 20, MOST_NAME = 1023, MOST_DEPTH = 16 };
+enum { MAX_CONFIG = 16 << 20, MAX_NAME = 1023, MAX_DEPTH = 16 };
 
 typedef struct flattener {
     qn_json_reader reader;
@@ -17,7 +17,7 @@ typedef struct flattener {
     size_t n;
     qn_str *nulls; // names; NULL with keys
     size_t n_nulls;
-    char name[MOST_NAME + 1]; // of the key that is being read
+    char name[MAX_NAME + 1]; // of the key that is being read
 } flattener;
 
 static const char *const scalar_types[] = {[QN_KEY_INT] = "JSON integer",
@@ -164,17 +164,17 @@ static qn_status add_array(flattener *f, int depth, qn_err *err) {
 
 // Members of an object, named behind the first `prefix` bytes of f->name.
 static qn_status walk_object(flattener *f, size_t prefix, int depth, qn_err *err) {
-    if (depth > MOST_DEPTH)
+    if (depth > MAX_DEPTH)
         return QN_FAIL(err, LIMIT, "%s: %s: nested more than %d deep", f->reader.what, f->name,
-                       MOST_DEPTH);
+                       MAX_DEPTH);
     for (bool more, first = true;; first = false) {
         qn_json_text name;
         QN_TRY(qn_json_member(&name, &more, &f->reader, first, err));
         if (!more) return QN_OK;
         const size_t end = prefix + name.size;
-        if (name.size > MOST_NAME || end + 1 > MOST_NAME)
+        if (name.size > MAX_NAME || end + 1 > MAX_NAME)
             return QN_FAIL(err, LIMIT, "%s: a key name of %zu bytes, the limit is %d",
-                           f->reader.what, end, MOST_NAME - 1);
+                           f->reader.what, end, MAX_NAME - 1);
         qn_json_decode(f->name + prefix, name);
         f->name[end] = 0;
         qn_json_value value;
@@ -239,7 +239,7 @@ qn_status qn_config_read(qn_source *source, qn_err *err) {
     char *text = NULL;
     size_t size;
     if (!qn_path_is_file(path)) goto done;
-    QN_TRY_TO(done, qn_file_load(&text, &size, path, MOST_CONFIG, err));
+    QN_TRY_TO(done, qn_file_load(&text, &size, path, MAX_CONFIG, err));
     qn_store_allow(&source->store, (int64_t)size);
     QN_TRY_TO(done, qn_store_charge(&source->store, size + 1, 1, path, err));
     status = qn_config_flatten(source, text, size, path, err);

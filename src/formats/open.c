@@ -159,17 +159,17 @@ static bool is_one_split_set(const name_list *list) {
 }
 
 static qn_status open_one_gguf(qn_source *source, const name_list *list, qn_err *err) {
-    enum { MOST_LISTED = 8 };
+    enum { MAX_LISTED = 8 };
     if (list->n == 1 || is_one_split_set(list)) return qn_gguf_open(source, list->paths[0], err);
     qn_buf names = {0};
-    for (size_t i = 0; i < list->n && i < MOST_LISTED; i++) {
+    for (size_t i = 0; i < list->n && i < MAX_LISTED; i++) {
         const char *path = list->paths[i];
         const char *slash = strrchr(path, '/');
         qn_buf_printf(&names, "%s%s", i ? ", " : "", slash ? slash + 1 : path);
     }
     const qn_status status =
         QN_FAIL(err, ARGUMENT, "%s: %zu .gguf files, give the path of one: %s%s", source->path,
-                list->n, names.data ? names.data : "", list->n > MOST_LISTED ? ", ..." : "");
+                list->n, names.data ? names.data : "", list->n > MAX_LISTED ? ", ..." : "");
     qn_buf_deinit(&names);
     return status;
 }

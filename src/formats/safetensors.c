@@ -9,12 +9,12 @@
 
 #include "core/mem.h"
 
-enum { LENGTH_BYTES = 8, MOST_HEADER = 100 << 20, DEPTH_OF_FIELDS = 2 };
+enum { LENGTH_BYTES = 8, MAX_HEADER = 100 << 20, DEPTH_OF_FIELDS = 2 };
 
 // --- one tensor ----------------------------------------------------------------------------------
 
 // Up to `most` whole numbers, none below 0.
-static qn_status read_numbers(int64_t *to, int *n, int most, qn_json_reader *r, const char *what,
+static qn_status read_numbers(int64_t *to, int *n, int max, qn_json_reader *r, const char *what,
                               qn_err *err) {
     qn_json_value value;
     QN_TRY(qn_json_read(&value, r, err));
@@ -28,8 +28,8 @@ static qn_status read_numbers(int64_t *to, int *n, int most, qn_json_reader *r, 
         if (value.kind != QN_JSON_INT || value.i < 0)
             return QN_FAIL(err, FORMAT, "%s: number %d is not a whole number from 0 to 2^63 - 1",
                            what, count);
-        if (count == most)
-            return QN_FAIL(err, UNSUPPORTED, "%s has more than %d numbers", what, most);
+        if (count == max)
+            return QN_FAIL(err, UNSUPPORTED, "%s has more than %d numbers", what, max);
         to[count++] = value.i;
     }
     *n = count;
@@ -228,9 +228,9 @@ static qn_status read_length(int64_t *out, const qn_file *file, qn_err *err) {
         return QN_FAIL(err, FORMAT,
                        "a header of %llu bytes, the file has %llu behind its length" QN_TOO_SHORT,
                        (unsigned long long)length, (unsigned long long)left);
-    if (length > MOST_HEADER)
+    if (length > MAX_HEADER)
         return QN_FAIL(err, LIMIT, "a header of %llu bytes, the limit is %d",
-                       (unsigned long long)length, MOST_HEADER);
+                       (unsigned long long)length, MAX_HEADER);
     *out = (int64_t)length;
     return QN_OK;
 }

@@ -9,7 +9,7 @@
 #include "core/map.h"
 #include "core/mem.h"
 
-enum { MOST_INDEX = 100 << 20, MOST_FILE_NAME = 255 };
+enum { MAX_INDEX = 100 << 20, MAX_FILE_NAME = 255 };
 
 typedef struct shards {
     qn_source *source;
@@ -69,10 +69,10 @@ static bool is_plain_name(const char *name, size_t size) {
 
 static qn_status open_shard(shards *set, qn_json_text tensor, qn_json_text file, qn_err *err) {
     (void)tensor;
-    char name[MOST_FILE_NAME + 1] = "";
-    if (file.size > MOST_FILE_NAME)
+    char name[MAX_FILE_NAME + 1] = "";
+    if (file.size > MAX_FILE_NAME)
         return QN_FAIL(err, FORMAT, "weight_map: a file name of %zu bytes, want at most %d",
-                       file.size, MOST_FILE_NAME);
+                       file.size, MAX_FILE_NAME);
     qn_json_decode(name, file);
     if (!is_plain_name(name, file.size))
         return QN_FAIL(err, FORMAT, "weight_map: %s: want the name of a file in the same folder",
@@ -97,7 +97,7 @@ static qn_status check_entry(shards *set, qn_json_text tensor, qn_json_text file
     if (!name) return QN_NOMEM(err, "a name");
     qn_json_decode(name, tensor);
     name[tensor.size] = 0;
-    char shard[MOST_FILE_NAME + 1] = "";
+    char shard[MAX_FILE_NAME + 1] = "";
     qn_json_decode(shard, file); // its size was checked by open_shard
     uint32_t number = 0;
     qn_map_find(&set->numbers, shard, file.size, &number);
@@ -123,7 +123,7 @@ qn_status qn_safetensors_open_index(qn_source *source, const char *path, qn_err 
     source->kind = QN_SOURCE_SAFETENSORS;
     char *text;
     size_t size;
-    QN_TRY(qn_file_load(&text, &size, path, MOST_INDEX, err));
+    QN_TRY(qn_file_load(&text, &size, path, MAX_INDEX, err));
     qn_store_allow(&source->store, (int64_t)size);
     qn_status status = qn_store_charge(&source->store, size + 1, 1, "the index", err);
     if (!status) {

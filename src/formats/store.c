@@ -12,19 +12,19 @@ struct qn_store_block {
 };
 
 void qn_store_allow(qn_store *store, int64_t file_bytes) {
-    size_t most = store->most ? store->most : FREE_BYTES, more;
+    size_t max = store->max ? store->max : FREE_BYTES, more;
     const bool fits =
-        qn_size_mul(&more, (size_t)file_bytes, FACTOR) && qn_size_add(&most, most, more);
-    store->most = fits ? most : SIZE_MAX;
+        qn_size_mul(&more, (size_t)file_bytes, FACTOR) && qn_size_add(&max, max, more);
+    store->max = fits ? max : SIZE_MAX;
 }
 
 qn_status qn_store_charge(qn_store *store, size_t n, size_t size, const char *what, qn_err *err) {
     size_t bytes;
-    if (!qn_size_mul(&bytes, n, size) || bytes > store->most - store->used)
+    if (!qn_size_mul(&bytes, n, size) || bytes > store->max - store->used)
         return QN_FAIL(err, LIMIT,
                        "%s: %zu entries of %zu bytes on top of %zu bytes, the limit is %zu bytes "
                        "for files of this size",
-                       what, n, size, store->used, store->most);
+                       what, n, size, store->used, store->max);
     store->used += bytes;
     return QN_OK;
 }

@@ -16,7 +16,7 @@ typedef struct qn_store {
     qn_store_block *blocks;
     char *at; // free bytes of the newest small block
     size_t left;
-    size_t used, most; // bytes taken now, bytes allowed
+    size_t used, max; // bytes taken now, bytes allowed
 } qn_store;
 
 // Allows 4 x `file_bytes` more (and 1 MiB in all).

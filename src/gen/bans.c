@@ -14,7 +14,7 @@ struct qn_bans {
 };
 
 static const qn_strings_opts limits = {
-    .what = "banned string", .most = QN_MOST_BANS, .most_bytes = QN_MOST_BAN_BYTES};
+    .what = "banned string", .max = QN_MAX_BANS, .max_bytes = QN_MAX_BAN_BYTES};
 
 qn_status qn_bans_check(const char *const *strings, size_t n, qn_err *err) {
     return qn_strings_check(strings, n, &limits, err);

@@ -8,7 +8,7 @@
 
 #include "gen/token_text.h"
 
-enum { QN_MOST_BANS = 1024, QN_MOST_BAN_BYTES = 1 << 16 };
+enum { QN_MAX_BANS = 1024, QN_MAX_BAN_BYTES = 1 << 16 };
 
 typedef struct qn_bans qn_bans; // constant
 

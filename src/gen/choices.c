@@ -88,12 +88,12 @@ static int64_t split(qn_choice *items, int64_t n) {
     }
 }
 
-enum { FEW = 16, MOST_SPLITS = 64 }; // rows made to be split badly are sorted by the heap
+enum { FEW = 16, MAX_SPLITS = 64 }; // rows made to be split badly are sorted by the heap
 
 // Puts the first k of n items first, in any order.
 static void select_first(qn_choice *items, int64_t n, int64_t k) {
     for (int splits = 0; n > FEW && k > 0 && k < n; splits++) {
-        if (splits == MOST_SPLITS) {
+        if (splits == MAX_SPLITS) {
             sort_heap(items, n);
             return;
         }
@@ -238,20 +238,20 @@ int64_t qn_choices_count(qn_choices *c) {
 
 // --- listing -------------------------------------------------------------------------------------
 
-static void list_block(qn_choices *c, int64_t block, float least) {
+static void list_block(qn_choices *c, int64_t block, float min) {
     const int64_t from = block * BLOCK, to = from + block_size(c, block);
     int64_t n = c->n_listed;
     for (int64_t id = from; id < to; id++) { // no branch: the place is written again
         c->items[n] = make_choice(c->row[id], id);
-        n += c->row[id] >= least;
+        n += c->row[id] >= min;
     }
     c->n_listed = n;
 }
 
-static void list_above(qn_choices *c, float least) {
+static void list_above(qn_choices *c, float min) {
     c->n_listed = c->n_sorted = 0;
     for (int64_t b = 0; b < c->n_blocks; b++) {
-        if (c->maxima[b] >= least) list_block(c, b, least);
+        if (c->maxima[b] >= min) list_block(c, b, min);
     }
 }
 
@@ -270,13 +270,13 @@ static void list_first(qn_choices *c, int64_t m) {
     }
     for (int64_t b = 0; b < c->n_blocks; b++) c->blocks[b] = make_choice(c->maxima[b], b);
     select_first(c->blocks, c->n_blocks, m);
-    float least = INFINITY;
+    float min = INFINITY;
     for (int64_t b = 0; b < m; b++) {
         const float score = score_of(c->blocks[b]);
-        least = score < least ? score : least;
+        min = score < min ? score : min;
     }
-    if (least >= -FLT_MAX)
-        list_above(c, least);
+    if (min >= -FLT_MAX)
+        list_above(c, min);
     else
         list_all(c);
 }
@@ -307,7 +307,7 @@ static uint64_t weigh_range(const qn_choices *c, int64_t from, int64_t to) {
 // the parts before weigh. Few are left at the end.
 static void narrow(qn_choices *c, int64_t *from, int64_t to, uint64_t *target) {
     for (int splits = 0; to - *from > FEW; splits++) {
-        if (splits == MOST_SPLITS) {
+        if (splits == MAX_SPLITS) {
             sort_heap(c->items + *from, to - *from);
             return;
         }
@@ -369,17 +369,17 @@ void qn_choices_drop(qn_choices *c, int64_t m) {
     find_best(c);
 }
 
-void qn_choices_keep_above(qn_choices *c, float least) {
+void qn_choices_keep_above(qn_choices *c, float min) {
     settle(c);
     if (c->n_listed < c->n) {
-        list_above(c, least >= -FLT_MAX ? least : -FLT_MAX);
+        list_above(c, min >= -FLT_MAX ? min : -FLT_MAX);
         c->n = c->n_listed;
         return;
     }
     int64_t n = 0, sorted = 0;
     for (int64_t i = 0; i < c->n; i++) {
         c->items[n] = c->items[i];
-        n += score_of(c->items[i]) >= least;
+        n += score_of(c->items[i]) >= min;
         if (i < c->n_sorted) sorted = n;
     }
     c->n = c->n_listed = n;

@@ -59,7 +59,7 @@ void qn_choices_keep_items(qn_choices *c, int64_t n);
 // Drops the first m, of more than m.
 void qn_choices_drop(qn_choices *c, int64_t m);
 // Keeps the scores that are not below `least`.
-void qn_choices_keep_above(qn_choices *c, float least);
+void qn_choices_keep_above(qn_choices *c, float min);
 // Keeps those that are nearest to `centre`, in the order of distance, then id, up to the one whose
 // running sum of weights passes `target`.
 void qn_choices_keep_near(qn_choices *c, double centre, uint64_t target);

@@ -4,14 +4,14 @@ enum {
     SURE = 3,   // the first measurements of a size include what is made only once: least of so many
     PROBE = 64, // choices without a guess before one is tried again, at first
     PROBE_TOKENS = 2,
-    MOST_TRIES = 5, // after so many, it takes PROBE << 5 choices
+    MAX_TRIES = 5, // after so many, it takes PROBE << 5 choices
 };
 
 // Share of a new measurement in a running figure: other programs make steps slower, none faster.
 static const double falling = 0.25, rising = 0.0625;
 static const double forget = 0.95;   // of older guesses, for each new round
 static const double expected = 0.75; // share of right guesses before any is known
-static const double least_gain = 1.05;
+static const double min_gain = 1.05;
 
 // --- what steps cost -----------------------------------------------------------------------------
 
@@ -72,13 +72,13 @@ static double share_of_right(const qn_draft_record *record) {
 
 // The number of guesses with most tokens for the time.
 static int32_t best_number(const qn_draft_record *record, const qn_step_costs *costs, int64_t rows,
-                           int32_t most) {
+                           int32_t max) {
     const double share = share_of_right(record), plain = qn_step_costs_get(costs, rows);
     if (plain <= 0) return 0; // measure that first
-    if (!knows_larger(costs, rows) && most > PROBE_TOKENS) most = PROBE_TOKENS;
+    if (!knows_larger(costs, rows) && max > PROBE_TOKENS) max = PROBE_TOKENS;
     int32_t best = 0;
-    double best_rate = least_gain / plain, tokens = 1, next = 1;
-    for (int32_t k = 1; k <= most; k++) {
+    double best_rate = min_gain / plain, tokens = 1, next = 1;
+    for (int32_t k = 1; k <= max; k++) {
         next *= share;
         tokens += next;
         const double rate = tokens / (qn_step_costs_get(costs, rows + k) + k * record->ns);
@@ -90,13 +90,13 @@ static int32_t best_number(const qn_draft_record *record, const qn_step_costs *c
 }
 
 int32_t qn_draft_choose(qn_draft_record *record, const qn_step_costs *costs, int64_t rows,
-                        int32_t most) {
-    int32_t best = best_number(record, costs, rows, most);
+                        int32_t max) {
+    int32_t best = best_number(record, costs, rows, max);
     if (best) {
         record->tries = 0;
     } else if (++record->idle >= (uint32_t)PROBE << record->tries) {
-        best = most < PROBE_TOKENS ? most : PROBE_TOKENS;
-        if (best && record->tries < MOST_TRIES) record->tries++;
+        best = max < PROBE_TOKENS ? max : PROBE_TOKENS;
+        if (best && record->tries < MAX_TRIES) record->tries++;
     }
     if (best) record->idle = 0;
     return best;

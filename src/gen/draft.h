@@ -36,6 +36,6 @@ void qn_draft_record_add(qn_draft_record *record, int32_t guessed, int32_t accep
 // `rows` rows without them. Where none pays, now and then a few are tried nevertheless,
 // more and more seldom.
 int32_t qn_draft_choose(qn_draft_record *record, const qn_step_costs *costs, int64_t rows,
-                        int32_t most);
+                        int32_t max);
 
 #endif

@@ -13,7 +13,7 @@ struct qn_breakers {
     bool *is_breaker; // (texts->n) the token contains one
 };
 
-static const qn_strings_opts limits = {.what = "DRY breaker", .most = 1024, .most_bytes = 1 << 16};
+static const qn_strings_opts limits = {.what = "DRY breaker", .max = 1024, .max_bytes = 1 << 16};
 
 qn_status qn_breakers_check(const char *const *strings, size_t n, qn_err *err) {
     return qn_strings_check(strings, n, &limits, err);
@@ -79,7 +79,7 @@ static size_t count_unbroken(const qn_breakers *b, const int32_t *tokens, size_t
 typedef struct reader {
     const int32_t *last;          // place 0
     size_t n;                     // places
-    size_t most;                  // tokens that are compared
+    size_t max;                   // tokens that are compared
     size_t known[QN_DRY_LONGEST]; // of the places below `most`
     size_t from, to;              // the farthest stretch that is known to equal the beginning
 } reader;
@@ -90,12 +90,12 @@ static size_t match_at(reader *r, size_t i) {
         m = r->known[i - r->from];
         if (m > r->to - i) m = r->to - i;
     }
-    while (m < r->most && i + m < r->n && *(r->last - m) == *(r->last - i - m)) m++;
+    while (m < r->max && i + m < r->n && *(r->last - m) == *(r->last - i - m)) m++;
     if (i + m > r->to) {
         r->from = i;
         r->to = i + m;
     }
-    if (i < r->most) r->known[i] = m;
+    if (i < r->max) r->known[i] = m;
     return m;
 }
 
@@ -110,9 +110,9 @@ void qn_dry_apply(const qn_dry *dry, float *scores, uint32_t *lengths) {
     const size_t n = dry->n_tokens;
     if (n < 2) return;
     reader r = {.last = dry->tokens + n - 1, .n = n};
-    r.most = count_unbroken(dry->breakers, dry->tokens, n);
-    if (r.most == 0) return;
-    r.known[0] = r.most;
+    r.max = count_unbroken(dry->breakers, dry->tokens, n);
+    if (r.max == 0) return;
+    r.known[0] = r.max;
     for (size_t i = 1; i < n; i++) {
         const int32_t next = *(r.last - i + 1);
         const uint32_t m = (uint32_t)match_at(&r, i);

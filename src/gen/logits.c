@@ -30,9 +30,9 @@ static float fold_faults(const float x[BLOCK]) {
 
 static float fold_block(const float *logits, int64_t n) {
     if (n >= BLOCK) return fold_maximum(logits);
-    float most = -INFINITY;
-    for (int64_t i = 0; i < n; i++) most = logits[i] > most ? logits[i] : most;
-    return most;
+    float max = -INFINITY;
+    for (int64_t i = 0; i < n; i++) max = logits[i] > max ? logits[i] : max;
+    return max;
 }
 
 void qn_logits_maxima(float *maxima, const float *logits, int64_t n) {
@@ -60,36 +60,34 @@ static qn_status refuse_fault(const float *logits, int64_t n, qn_err *err) {
 }
 
 // `most` is the largest score; `least` is one of them, maybe the smallest.
-static qn_status check_spread(const float *logits, int64_t n, float most, float least,
-                              qn_err *err) {
-    for (int64_t i = 0; i < n && most - least < QN_SCORES_APART; i++)
-        least = fminf(least, logits[i]);
-    const qn_row_facts facts = {.n = n, .least = least, .most = most, .broken = -1};
+static qn_status check_spread(const float *logits, int64_t n, float max, float min, qn_err *err) {
+    for (int64_t i = 0; i < n && max - min < QN_SCORES_APART; i++) min = fminf(min, logits[i]);
+    const qn_row_facts facts = {.n = n, .least = min, .most = max, .broken = -1};
     return qn_row_facts_check(&facts, err);
 }
 
 qn_status qn_logits_check(const float *logits, int64_t n, qn_err *err) {
     enum { BLOCKS = 64, PART = BLOCKS * BLOCK };
-    float maxima[BLOCKS], most = -INFINITY, least = INFINITY;
+    float maxima[BLOCKS], max = -INFINITY, min = INFINITY;
     for (int64_t at = 0; at < n; at += PART) {
         const int64_t size = n - at < PART ? n - at : PART;
         if (!scan(maxima, logits + at, size)) return refuse_fault(logits, n, err);
         for (int64_t b = 0; b * BLOCK < size; b++) {
-            most = fmaxf(most, maxima[b]);
-            least = fminf(least, maxima[b]);
+            max = fmaxf(max, maxima[b]);
+            min = fminf(min, maxima[b]);
         }
     }
-    return check_spread(logits, n, most, least, err);
+    return check_spread(logits, n, max, min, err);
 }
 
 qn_status qn_logits_check_maxima(float *maxima, const float *logits, int64_t n, qn_err *err) {
-    float most = -INFINITY, least = INFINITY;
+    float max = -INFINITY, min = INFINITY;
     if (!scan(maxima, logits, n)) return refuse_fault(logits, n, err);
     for (int64_t b = 0; b * BLOCK < n; b++) {
-        most = fmaxf(most, maxima[b]);
-        least = fminf(least, maxima[b]);
+        max = fmaxf(max, maxima[b]);
+        min = fminf(min, maxima[b]);
     }
-    return check_spread(logits, n, most, least, err);
+    return check_spread(logits, n, max, min, err);
 }
 
 int32_t qn_logits_best(const float *logits, int64_t n) {

@@ -31,16 +31,16 @@ static int64_t insert(qn_token_logprob *top, int64_t n_got, int64_t n_top, qn_to
 
 static int64_t find_top(qn_token_logprob *top, int64_t n_top, const float *logits, int64_t n) {
     int64_t n_got = 0;
-    float least = -INFINITY; // what the next one must be above
+    float min = -INFINITY; // what the next one must be above
     for (int64_t from = 0; from < n; from += BLOCK) {
         const int64_t size = n - from < BLOCK ? n - from : BLOCK;
-        float most;
-        qn_logits_maxima(&most, logits + from, size);
-        if (n_got == n_top && most <= least) continue;
+        float max;
+        qn_logits_maxima(&max, logits + from, size);
+        if (n_got == n_top && max <= min) continue;
         for (int64_t i = from; i < from + size; i++) {
-            if (n_got == n_top && logits[i] <= least) continue;
+            if (n_got == n_top && logits[i] <= min) continue;
             n_got = insert(top, n_got, n_top, (qn_token_logprob){(int32_t)i, logits[i]});
-            least = top[n_got - 1].logprob;
+            min = top[n_got - 1].logprob;
         }
     }
     return n_got;

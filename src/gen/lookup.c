@@ -10,7 +10,7 @@ static size_t count_equal(const int32_t *tokens, size_t n, size_t end) {
     return equal;
 }
 
-int32_t qn_lookup(int32_t *to, int32_t most, const int32_t *tokens, size_t n) {
+int32_t qn_lookup(int32_t *to, int32_t max, const int32_t *tokens, size_t n) {
     size_t best = 0, at = 0;
     if (n <= SHORTEST) return 0;
     for (size_t end = n - 1; end > 0 && best < LONGEST; end--) {
@@ -21,9 +21,9 @@ int32_t qn_lookup(int32_t *to, int32_t most, const int32_t *tokens, size_t n) {
         at = end;
     }
     if (best < SHORTEST) return 0;
-    for (int32_t i = 0; i < most; i++) {
+    for (int32_t i = 0; i < max; i++) {
         const size_t from = at + (size_t)i;
         to[i] = from < n ? tokens[from] : to[from - n];
     }
-    return most;
+    return max;
 }

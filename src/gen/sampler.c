@@ -106,9 +106,9 @@ static qn_status create(qn_sampler **out, const qn_tokenizer *tokenizer, desk *d
 qn_status qn_sampler_create(qn_sampler **out, const qn_tokenizer *tokenizer, int64_t n_vocab,
                             qn_err *err) {
     desk *d = NULL;
-    if (n_vocab < 1 || n_vocab > QN_WEIGHT_MOST_ENTRIES)
+    if (n_vocab < 1 || n_vocab > QN_WEIGHT_MAX_ENTRIES)
         return QN_FAIL(err, LIMIT, "a vocabulary of %lld tokens, want 1 to %d", (long long)n_vocab,
-                       QN_WEIGHT_MOST_ENTRIES);
+                       QN_WEIGHT_MAX_ENTRIES);
     QN_TRY(create_desk(&d, tokenizer, n_vocab, err));
     return create(out, tokenizer, d, err);
 }
@@ -129,7 +129,7 @@ void qn_sampler_destroy(qn_sampler *s) {
 // --- settings ------------------------------------------------------------------------------------
 
 static qn_status check_biases(const qn_sample_opts *opts, int64_t n_vocab, qn_err *err) {
-    const float most = 1000;
+    const float max = 1000;
     if (opts->n_biases && !opts->biases)
         return QN_FAIL(err, ARGUMENT, "%zu biases, but the list is NULL", opts->n_biases);
     for (size_t i = 0; i < opts->n_biases; i++) {
@@ -137,9 +137,9 @@ static qn_status check_biases(const qn_sample_opts *opts, int64_t n_vocab, qn_er
         if (b.token < 0 || b.token >= n_vocab)
             return QN_FAIL(err, ARGUMENT, "bias %zu: token %d, want 0 to %lld", i, b.token,
                            (long long)n_vocab - 1);
-        if (!(b.bias >= -most && b.bias <= most) && b.bias != -INFINITY)
+        if (!(b.bias >= -max && b.bias <= max) && b.bias != -INFINITY)
             return QN_FAIL(err, ARGUMENT, "bias %zu, of token %d: %g, want -%g to %g, or -inf", i,
-                           b.token, (double)b.bias, (double)most, (double)most);
+                           b.token, (double)b.bias, (double)max, (double)max);
     }
     return QN_OK;
 }

@@ -8,10 +8,10 @@
 static const struct real {
     const char *name;
     size_t offset;
-    float least, most;
+    float min, max;
 } reals[] = {
-#define REAL(name, least, most)                                                                    \
-    { #name, offsetof(qn_sample_opts, name), least, most }
+#define REAL(name, min, max)                                                                       \
+    { #name, offsetof(qn_sample_opts, name), min, max }
     REAL(temperature, 0, 1000),
     REAL(top_p, 0, 1),
     REAL(min_p, 0, 1),
@@ -34,10 +34,10 @@ static const struct real {
 static const struct whole {
     const char *name;
     size_t offset;
-    int32_t least, most;
+    int32_t min, max;
 } wholes[] = {
-#define WHOLE(name, least, most)                                                                   \
-    { #name, offsetof(qn_sample_opts, name), least, most }
+#define WHOLE(name, min, max)                                                                      \
+    { #name, offsetof(qn_sample_opts, name), min, max }
     WHOLE(top_k, 0, INT32_MAX),
     WHOLE(repeat_last_n, QN_LAST_N_NONE, INT32_MAX),
     WHOLE(dry_allowed_length, 0, INT32_MAX),
@@ -53,17 +53,16 @@ qn_status qn_settings_check(const qn_sample_opts *opts, qn_err *err) {
         const struct real *r = &reals[i];
         float value;
         memcpy(&value, (const char *)opts + r->offset, sizeof value);
-        if (!(value >= r->least && value <= r->most))
+        if (!(value >= r->min && value <= r->max))
             return QN_FAIL(err, ARGUMENT, "%s %g, want %g to %g", r->name, (double)value,
-                           (double)r->least, (double)r->most);
+                           (double)r->min, (double)r->max);
     }
     for (size_t i = 0; i < N_WHOLES; i++) {
         const struct whole *w = &wholes[i];
         int32_t value;
         memcpy(&value, (const char *)opts + w->offset, sizeof value);
-        if (value < w->least || value > w->most)
-            return QN_FAIL(err, ARGUMENT, "%s %d, want %d to %d", w->name, value, w->least,
-                           w->most);
+        if (value < w->min || value > w->max)
+            return QN_FAIL(err, ARGUMENT, "%s %d, want %d to %d", w->name, value, w->min, w->max);
     }
     if (opts->mirostat == 1)
         return QN_FAIL(err, ARGUMENT, "mirostat 1, want 0 (off) or 2 (mirostat 2)");

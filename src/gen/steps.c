@@ -148,13 +148,13 @@ static double find_dynamic(const qn_step_run *run) {
     const qn_sample_opts *o = run->opts;
     qn_choices *c = run->choices;
     const double t = (double)o->temperature, range = (double)o->dynatemp_range;
-    const double least = fmax(0, t - range), most = t + range;
+    const double min = fmax(0, t - range), max = t + range;
     const int64_t n = qn_choices_count(c);
     if (n < 2) return t;
     const double entropy =
         log((double)qn_choices_sum(c) / QN_WEIGHT_ONE) - qn_choices_mean(c); // in nats
     const double share = fmin(1, fmax(0, entropy / log((double)n)));
-    return least + (most - least) * pow(share, (double)o->dynatemp_exponent);
+    return min + (max - min) * pow(share, (double)o->dynatemp_exponent);
 }
 
 static void run_temperature(const qn_step_run *run) {
@@ -243,11 +243,11 @@ int64_t qn_steps_draw(const qn_step_run *run) {
     return qn_choices_find(c, scale_draw(draw_uniform(run, QN_DRAW_CHOICE), sum));
 }
 
-int64_t qn_steps_draw_mirostat(double *surprise, const qn_step_run *run, double most) {
+int64_t qn_steps_draw_mirostat(double *surprise, const qn_step_run *run, double max) {
     qn_choices *c = run->choices;
     const double sum = (double)qn_choices_sum(c);
     // The surprise of a score is log2(sum) - (score - best) / temperature / ln 2.
-    const double below = log(sum / QN_WEIGHT_ONE) - most * log(2);
+    const double below = log(sum / QN_WEIGHT_ONE) - max * log(2);
     qn_choices_keep_above(c, (float)((double)c->best + (double)c->temperature * fmin(0, below)));
     const int64_t drawn = qn_steps_draw(run);
     *surprise = log2(sum / (double)qn_choices_weight(c, drawn));

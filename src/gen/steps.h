@@ -43,6 +43,6 @@ enum { QN_DRAW_CHOICE, QN_DRAW_XTC };
 // draw * sum. A number of an item.
 int64_t qn_steps_draw(const qn_step_run *run);
 // Drops the choices of a surprise above `most` bits, draws one, and gives its surprise.
-int64_t qn_steps_draw_mirostat(double *surprise, const qn_step_run *run, double most);
+int64_t qn_steps_draw_mirostat(double *surprise, const qn_step_run *run, double max);
 
 #endif

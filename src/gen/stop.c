@@ -9,7 +9,7 @@ struct qn_stops {
 
 qn_status qn_stops_create(qn_stops **out, const char *const *texts, size_t n, qn_err *err) {
     const qn_strings_opts opts = {
-        .what = "stop string", .most = QN_MOST_STOPS, .most_bytes = QN_MOST_STOP_BYTES};
+        .what = "stop string", .max = QN_MAX_STOPS, .max_bytes = QN_MAX_STOP_BYTES};
     qn_stops *stops = qn_alloc(1, sizeof *stops);
     if (!stops) return QN_NOMEM(err, "stop strings");
     const qn_status status = qn_strings_create(&stops->strings, texts, n, &opts, err);

@@ -7,7 +7,7 @@
 
 #include "core/err.h"
 
-enum { QN_MOST_STOPS = 4096, QN_MOST_STOP_BYTES = 1 << 20 };
+enum { QN_MAX_STOPS = 4096, QN_MAX_STOP_BYTES = 1 << 20 };
 
 typedef struct qn_stops qn_stops; // constant; threads may share it
 

@@ -43,17 +43,17 @@ static uint32_t find_child(const qn_strings *s, uint32_t from, unsigned char byt
 
 static qn_status check_texts(size_t *n_bytes, const char *const *texts, size_t n,
                              const qn_strings_opts *opts, qn_err *err) {
-    if (n > opts->most)
-        return QN_FAIL(err, LIMIT, "%zu %ss, at most %zu are possible", n, opts->what, opts->most);
+    if (n > opts->max)
+        return QN_FAIL(err, LIMIT, "%zu %ss, at most %zu are possible", n, opts->what, opts->max);
     if (n && !texts) return QN_FAIL(err, ARGUMENT, "%zu %ss, but the list is NULL", n, opts->what);
     *n_bytes = 0;
     for (size_t i = 0; i < n; i++) {
-        const size_t size = texts[i] ? strnlen(texts[i], opts->most_bytes + 1) : 0;
+        const size_t size = texts[i] ? strnlen(texts[i], opts->max_bytes + 1) : 0;
         *n_bytes += size;
         if (size == 0) return QN_FAIL(err, ARGUMENT, "%s %zu is empty", opts->what, i);
-        if (*n_bytes > opts->most_bytes)
+        if (*n_bytes > opts->max_bytes)
             return QN_FAIL(err, LIMIT, "%ss of more than %zu bytes together", opts->what,
-                           opts->most_bytes);
+                           opts->max_bytes);
         if (!qn_utf8_valid(texts[i], size))
             return QN_FAIL(err, ARGUMENT, "%s %zu is not UTF-8", opts->what, i);
     }

@@ -11,12 +11,12 @@ typedef struct qn_strings qn_strings; // constant; threads may share it
 
 typedef struct qn_strings_opts {
     const char *what; // for messages: "stop string"
-    size_t most, most_bytes;
+    size_t max, max_bytes;
 } qn_strings_opts;
 
 enum { QN_STRINGS_START = 0 }; // the node of an empty text
 
-// Each string must be UTF-8 and not empty; more than `most`, or more than `most_bytes` together, is
+// Each string must be UTF-8 and not empty; more than `max`, or more than `max_bytes` together, is
 // a LIMIT error. Create copies them.
 QN_MUST_CHECK qn_status qn_strings_check(const char *const *texts, size_t n,
                                          const qn_strings_opts *opts, qn_err *err);

@@ -10,7 +10,7 @@
 // 2^21 entries of full weight are below 2^64; what rounds to nothing is below one in 2^43, and the
 // random draws are multiples of one in 2^24.
 #define QN_WEIGHT_ONE 0x1p42
-enum { QN_WEIGHT_MOST_ENTRIES = 1 << 21 };
+enum { QN_WEIGHT_MAX_ENTRIES = 1 << 21 };
 
 // exp(x) for x <= 0, to about one unit in the last place; below -80 as for -80. No branches, no
 // fused operations: the same bits in vectors, alone, and everywhere.

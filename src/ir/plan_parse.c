@@ -103,14 +103,14 @@ static qn_status read_arg(reader *r, qn_plan_arg *arg) {
 
 typedef struct arg_list {
     qn_plan_arg *args;
-    int *n, most;
+    int *n, max;
     const char *what;
 } arg_list;
 
 static qn_status read_args(reader *r, arg_list list) {
     do {
-        if (*list.n == list.most)
-            return QN_SCAN_FAIL(&r->scan, r->scan.at, "more than %d %s", list.most, list.what);
+        if (*list.n == list.max)
+            return QN_SCAN_FAIL(&r->scan, r->scan.at, "more than %d %s", list.max, list.what);
         QN_TRY(read_arg(r, &list.args[(*list.n)++]));
     } while (qn_scan_take(&r->scan, ','));
     return QN_OK;

@@ -160,8 +160,8 @@ static qn_status check_step(const qn_ref *ref, const qn_step *s, qn_err *err) {
                            (long long)pages, (long long)s->pages_per_seg);
         for (int64_t i = 0; i < pages; i++) { // pages behind a window may be gone
             const int32_t page = ref_page(s, b, i),
-                          least = i < s->seg_past[b] / QN_PAGE_ROWS ? -1 : 0;
-            if (page < least || page >= ref->opts.n_pages)
+                          min = i < s->seg_past[b] / QN_PAGE_ROWS ? -1 : 0;
+            if (page < min || page >= ref->opts.n_pages)
                 return QN_FAIL(err, ARGUMENT, "segment %lld: page %d of %lld", (long long)b, page,
                                (long long)ref->opts.n_pages);
         }

@@ -273,13 +273,13 @@ qn_status qn_ref_QUANTIZE(const ref_call *c) {
     if (c->node->attrs.form == QN_WORD_f32) return copy(c);
     const bool is_byte = c->node->attrs.form == QN_WORD_i8_32;
     const int64_t width = x->dims[x->n_dims - 1], block = is_byte ? 32 : 256;
-    const float most = is_byte ? 127.0f : 2047.0f;
+    const float max = is_byte ? 127.0f : 2047.0f;
     for (int64_t at = 0; at < x->n; at += width) {
         for (int64_t first = 0; first < width; first += block) {
             const int64_t end = first + block < width ? first + block : width;
             float largest = 0;
             for (int64_t i = first; i < end; i++) largest = fmaxf(largest, fabsf(x->f[at + i]));
-            const float step = largest / most;
+            const float step = largest / max;
             for (int64_t i = first; i < end; i++)
                 c->out[0]->f[at + i] = step > 0 ? rintf(x->f[at + i] / step) * step : 0;
         }

@@ -187,8 +187,8 @@ qn_status qn_ref_ATTEND(const ref_call *c) {
         const int64_t length = step->seg_past[b] + step->seg_row[b + 1] - step->seg_row[b];
         if (length > job.longest) job.longest = length;
     }
-    const int64_t most = 8 * (int64_t)qn_pool_threads(c->pool);
-    job.n_pieces = step->n_rows < most ? step->n_rows : most;
+    const int64_t max = 8 * (int64_t)qn_pool_threads(c->pool);
+    job.n_pieces = step->n_rows < max ? step->n_rows : max;
     size_t n;
     if (!qn_size_mul(&n, (size_t)job.n_pieces, (size_t)job.longest))
         return QN_FAIL(c->err, LIMIT, "attention over %lld x %lld scores", (long long)job.n_pieces,

@@ -91,11 +91,11 @@ qn_status qn_scan_int(qn_scan *s, int64_t *out, const char *what) {
         s->at = begin;
         return qn_scan_expected(s, what);
     }
-    const uint64_t most = (uint64_t)INT64_MAX + negative;
+    const uint64_t max = (uint64_t)INT64_MAX + negative;
     uint64_t value = 0;
     for (; s->at < s->end && qn_is_digit(*s->at); s->at++) {
         const uint64_t digit = (uint64_t)(*s->at - '0');
-        if (value > (most - digit) / 10) return QN_SCAN_FAIL(s, begin, "%s is too large", what);
+        if (value > (max - digit) / 10) return QN_SCAN_FAIL(s, begin, "%s is too large", what);
         value = value * 10 + digit;
     }
     *out = negative ? (int64_t)-value : (int64_t)value;

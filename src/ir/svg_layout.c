@@ -148,10 +148,10 @@ static bool group(int32_t **out, size_t **out_at, qn_arena *arena, const int32_t
 
 static bool group_all(layout *l, qn_arena *arena) {
     const qn_svg_page *page = l->page;
-    const size_t most = page->n_items > page->n_links ? page->n_items : page->n_links;
-    int32_t *keys = qn_arena_alloc(arena, most, sizeof *keys);
+    const size_t max = page->n_items > page->n_links ? page->n_items : page->n_links;
+    int32_t *keys = qn_arena_alloc(arena, max, sizeof *keys);
     l->wish = qn_arena_alloc(arena, page->n_items, sizeof *l->wish);
-    l->keys = qn_arena_alloc(arena, most, sizeof *l->keys);
+    l->keys = qn_arena_alloc(arena, max, sizeof *l->keys);
     l->weight = qn_arena_alloc(arena, page->n_items, sizeof *l->weight);
     if (!keys || !l->wish || !l->weight || !l->keys) return false;
     for (size_t i = 0; i < page->n_items; i++) keys[i] = page->items[i].rank;

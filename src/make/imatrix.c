@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 enum { DEFAULT_CHUNK = 512 };
-static const int64_t most_text = (int64_t)1 << 30;
+static const int64_t max_text = (int64_t)1 << 30;
 
 // What was seen of one weight.
 typedef struct seen {
@@ -173,7 +173,7 @@ static qn_status read_text(imatrix_job *job, qn_err *err) {
     size_t size;
     const qn_tokenizer *tokenizer = job->engine->tokenizer;
     if (!tokenizer) return QN_FAIL(err, UNSUPPORTED, "the model came without a tokenizer");
-    QN_TRY(qn_file_load(&text, &size, job->text_path, most_text, err));
+    QN_TRY(qn_file_load(&text, &size, job->text_path, max_text, err));
     const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = job->opts->special);
     const qn_status status = qn_tokenize(&job->ids, &job->n_ids, tokenizer, text, size, &opts, err);
     qn_free(text);

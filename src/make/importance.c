@@ -152,12 +152,12 @@ const char *qn_importance_dataset(const qn_importance *imp) { return imp->datase
 // Means of the squares, in place; an expert without inputs, or without any but zeros, says nothing.
 static void divide(float *sums, const float *counts, int64_t n_experts, int64_t width) {
     for (int64_t e = 0; e < n_experts; e++) {
-        float *row = sums + e * width, most = 0;
+        float *row = sums + e * width, max = 0;
         for (int64_t i = 0; i < width; i++) {
             row[i] = counts[e] > 0 ? row[i] / counts[e] : 0;
-            if (row[i] > most) most = row[i];
+            if (row[i] > max) max = row[i];
         }
-        for (int64_t i = 0; most == 0 && i < width; i++) row[i] = 1;
+        for (int64_t i = 0; max == 0 && i < width; i++) row[i] = 1;
     }
 }
 

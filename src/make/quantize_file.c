@@ -25,7 +25,7 @@
 enum {
     PIECE_VALUES = 1 << 16,
     PIECES_PER_THREAD = 16,
-    MOST_COLUMNS = 1 << 24,   // of a row that is converted: it is unpacked whole
+    MAX_COLUMNS = 1 << 24,    // of a row that is converted: it is unpacked whole
     QUANTIZATION_VERSION = 2, // of the block formats, as GGUF counts them
 };
 
@@ -99,11 +99,11 @@ static qn_status convert_part(const tensor_job *job, const part *p, qn_err *err)
 static void convert_piece(void *arg, int64_t i) {
     const tensor_job *job = arg;
     qn_err *err = &job->errs[i];
-    const int64_t most = job->unit * job->units_per_piece;
-    const int64_t first = (job->first_piece + i) * most;
-    const int64_t n = job->n_values - first < most ? job->n_values - first : most;
-    unsigned char *in = job->packed_in + i * packed_bytes(job->in, most);
-    unsigned char *out = job->packed_out + i * packed_bytes(job->out, most);
+    const int64_t per_piece = job->unit * job->units_per_piece;
+    const int64_t first = (job->first_piece + i) * per_piece;
+    const int64_t n = job->n_values - first < per_piece ? job->n_values - first : per_piece;
+    unsigned char *in = job->packed_in + i * packed_bytes(job->in, per_piece);
+    unsigned char *out = job->packed_out + i * packed_bytes(job->out, per_piece);
     qn_status status = qn_source_read(job->q->source, job->from, packed_bytes(job->in, first), in,
                                       (size_t)packed_bytes(job->in, n), err);
     for (int64_t at = 0; !status && at < n; at += job->unit) {
@@ -119,12 +119,12 @@ static void convert_piece(void *arg, int64_t i) {
 
 // The first piece of a wave that failed decides, so that the message is always the same.
 static qn_status run_waves(quantizer *q, tensor_job *job, qn_err *err) {
-    const int64_t most = job->unit * job->units_per_piece;
-    const int64_t all = (job->n_values + most - 1) / most;
+    const int64_t per_piece = job->unit * job->units_per_piece;
+    const int64_t all = (job->n_values + per_piece - 1) / per_piece;
     for (; job->first_piece < all; job->first_piece += job->n_pieces) {
         const int64_t left = all - job->first_piece;
         const int64_t n = left < job->n_pieces ? left : job->n_pieces;
-        const int64_t first = job->first_piece * most, end = first + n * most;
+        const int64_t first = job->first_piece * per_piece, end = first + n * per_piece;
         const int64_t n_values = (end < job->n_values ? end : job->n_values) - first;
         qn_pool_run(q->pool, n, convert_piece, job);
         for (int64_t i = 0; i < n; i++) {
@@ -147,9 +147,10 @@ static void size_job(tensor_job *job, int n_threads) {
     job->unit = is_copy ? PIECE_VALUES : job->width; // every block size divides both
     if (job->unit > job->n_values) job->unit = job->n_values;
     job->units_per_piece = job->unit < PIECE_VALUES ? PIECE_VALUES / job->unit : 1;
-    const int64_t most = job->unit * job->units_per_piece;
-    const int64_t all = (job->n_values + most - 1) / most;
-    int64_t n = most > PIECE_VALUES ? PIECES_PER_THREAD * PIECE_VALUES / most : PIECES_PER_THREAD;
+    const int64_t per_piece = job->unit * job->units_per_piece;
+    const int64_t all = (job->n_values + per_piece - 1) / per_piece;
+    int64_t n =
+        per_piece > PIECE_VALUES ? PIECES_PER_THREAD * PIECE_VALUES / per_piece : PIECES_PER_THREAD;
     n = n > 1 ? n * n_threads : n_threads;
     job->n_pieces = n < all ? n : all;
 }
@@ -174,13 +175,13 @@ static qn_status write_tensor(quantizer *q, const plan_row *row, qn_err *err) {
     if (t->bytes == 0) return QN_OK;
     job.n_values = t->bytes / job.in->bytes * job.in->block;
     size_job(&job, qn_pool_threads(q->pool));
-    const int64_t most = job.unit * job.units_per_piece;
+    const int64_t per_piece = job.unit * job.units_per_piece;
     float *weights = NULL;
     qn_status status = QN_OK;
     QN_TRY_TO(done, load_weights(&weights, q, row, err));
     job.weights = weights;
-    job.packed_in = qn_alloc((size_t)job.n_pieces, (size_t)packed_bytes(job.in, most));
-    job.packed_out = qn_alloc((size_t)job.n_pieces, (size_t)packed_bytes(job.out, most));
+    job.packed_in = qn_alloc((size_t)job.n_pieces, (size_t)packed_bytes(job.in, per_piece));
+    job.packed_out = qn_alloc((size_t)job.n_pieces, (size_t)packed_bytes(job.out, per_piece));
     job.values = qn_alloc((size_t)job.n_pieces, (size_t)job.unit * sizeof(float));
     job.errs = qn_alloc((size_t)job.n_pieces, sizeof *job.errs);
     if (job.packed_in && job.packed_out && job.values && job.errs)
@@ -211,9 +212,9 @@ static qn_status check_row(const plan_row *row, qn_err *err) {
     if (row->type == t->type) return QN_OK;
     if (!qn_type_is_supported(t->type))
         return QN_FAIL(err, UNSUPPORTED, "%s: cannot convert from %s", t->name.data, in->name);
-    if (t->dims[t->n_dims - 1] > MOST_COLUMNS)
+    if (t->dims[t->n_dims - 1] > MAX_COLUMNS)
         return QN_FAIL(err, LIMIT, "%s: rows of %lld values, at most %d can be converted",
-                       t->name.data, (long long)t->dims[t->n_dims - 1], MOST_COLUMNS);
+                       t->name.data, (long long)t->dims[t->n_dims - 1], MAX_COLUMNS);
     return QN_OK;
 }
 

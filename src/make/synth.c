@@ -127,11 +127,11 @@ static qn_status write_tensor(synth *s, size_t i, qn_err *err) {
     const qn_tensor *t = &s->tensors[i].tensor;
     wave_job job = {.s = s, .tensor = i, .n_values = n_values(t)};
     if (s->tensors[i].noise == QN_NOISE_DIVISORS) return write_divisors(s, job.n_values, err);
-    const int64_t most = PIECES_PER_THREAD * (int64_t)qn_pool_threads(s->pool);
+    const int64_t max = PIECES_PER_THREAD * (int64_t)qn_pool_threads(s->pool);
     const int64_t all = (job.n_values + PIECE_VALUES - 1) / PIECE_VALUES;
-    for (; job.first_piece < all; job.first_piece += most) {
+    for (; job.first_piece < all; job.first_piece += max) {
         const int64_t left = job.n_values - job.first_piece * PIECE_VALUES;
-        const int64_t n = left < most * PIECE_VALUES ? left : most * PIECE_VALUES;
+        const int64_t n = left < max * PIECE_VALUES ? left : max * PIECE_VALUES;
         qn_pool_run(s->pool, (n + PIECE_VALUES - 1) / PIECE_VALUES, make_piece, &job);
         QN_TRY(write_wave(s, packed_bytes(t->type, n), err));
     }

@@ -17,8 +17,8 @@ typedef struct tower_config {
     int64_t layers, width, heads, ffn, patch, merge, positions, out_width, channels, taps;
 } tower_config;
 
-#define VISION(field, name, most_)                                                                 \
-    QN_INT_ROW(tower_config, field, .hf = "vision_config." name, .least = 1, .most = (most_))
+#define VISION(field, name, max_)                                                                  \
+    QN_INT_ROW(tower_config, field, .hf = "vision_config." name, .min = 1, .max = (max_))
 
 static const qn_config_row tower_rows[] = {
     VISION(layers, "depth", 4096),

@@ -127,14 +127,14 @@ static qn_status read_row(void *config, const qn_config_row *row, const qn_confi
     whole = (int64_t)value;
     if (key && row->kind == QN_CONFIG_INT) {
         QN_TRY(whole_number(&whole, key, reader, err));
-        if ((double)whole < row->least || (double)whole > row->most)
+        if ((double)whole < row->min || (double)whole > row->max)
             return QN_FAIL(err, FORMAT, "%s: %lld, want %.0f to %.0f", key->name.data,
-                           (long long)whole, row->least, row->most);
+                           (long long)whole, row->min, row->max);
     } else if (key) {
         QN_TRY(real_number(&value, key, err));
-        if (value < row->least || value > row->most)
-            return QN_FAIL(err, FORMAT, "%s: %g, want %g to %g", key->name.data, value, row->least,
-                           row->most);
+        if (value < row->min || value > row->max)
+            return QN_FAIL(err, FORMAT, "%s: %g, want %g to %g", key->name.data, value, row->min,
+                           row->max);
     }
     if (row->kind == QN_CONFIG_INT)
         *(int64_t *)((char *)config + row->offset) = whole;
@@ -254,9 +254,9 @@ typedef struct window_keys {
 qn_status qn_config_windows(int64_t *window, unsigned char *kinds, int64_t n_layers,
                             const qn_config_reader *reader, qn_err *err) {
     static const qn_config_row rows[] = {
-        QN_INT_ROW(window_keys, window, .hf = "sliding_window", .least = 1, .most = 0x7fffffff,
+        QN_INT_ROW(window_keys, window, .hf = "sliding_window", .min = 1, .max = 0x7fffffff,
                    .is_optional = true, .hf_default = QN_DEFAULT(window), .is_nullable = true),
-        QN_INT_ROW(window_keys, first, .hf = "max_window_layers", .least = 0, .most = 0x7fffffff,
+        QN_INT_ROW(window_keys, first, .hf = "max_window_layers", .min = 0, .max = 0x7fffffff,
                    .is_optional = true, .hf_default = QN_DEFAULT(window_first),
                    .is_nullable = true),
     };

@@ -27,7 +27,7 @@ typedef struct qn_config_row {
     size_t offset; // in the family's config: int64_t or float
     qn_config_kind kind;
     const char *gguf, *hf; // NULL: this format has no such key
-    double least, most;
+    double min, max;
     bool is_optional;  // else a missing key is an error
     double fallback;   // value of a missing optional key
     size_t hf_default; // in a checkpoint that is the value of its model type: QN_DEFAULT; 0: none

@@ -67,7 +67,7 @@ static qn_status read_gguf_pattern(gemma_config *c, const qn_config_reader *read
 static qn_status read_layers(gemma_config *c, const qn_config_reader *reader, qn_err *err) {
     static const qn_config_row pattern =
         QN_INT_ROW(gemma_config, pattern, .gguf = "attention.sliding_window_pattern",
-                   .hf = "sliding_window_pattern|_sliding_window_pattern", .least = 1, .most = 4096,
+                   .hf = "sliding_window_pattern|_sliding_window_pattern", .min = 1, .max = 4096,
                    .is_optional = true, .hf_default = QN_DEFAULT(pattern), .is_nullable = true);
     const qn_key *key = qn_config_find(reader, pattern.gguf, pattern.hf);
     const bool is_per_layer = key && qn_key_is_array_of(key, QN_KEY_BOOL);
@@ -86,17 +86,16 @@ static qn_status read_layers(gemma_config *c, const qn_config_reader *reader, qn
 // Numbers that a GGUF file leaves out are -1 until fill_defaults.
 static const qn_config_row gemma_rows[] = {
     QN_INT_ROW(gemma_config, window, .gguf = "attention.sliding_window", .hf = "sliding_window",
-               .least = 1, .most = 0x7fffffff, .is_optional = true, .fallback = -1,
+               .min = 1, .max = 0x7fffffff, .is_optional = true, .fallback = -1,
                .hf_default = QN_DEFAULT(window), .is_nullable = true),
     QN_FLOAT_ROW(gemma_config, attn_cap, .gguf = "attn_logit_softcapping",
-                 .hf = "attn_logit_softcapping", .least = 0, .most = 1e6, .is_optional = true,
+                 .hf = "attn_logit_softcapping", .min = 0, .max = 1e6, .is_optional = true,
                  .fallback = -1, .hf_default = QN_DEFAULT(attn_cap), .is_nullable = true),
     QN_FLOAT_ROW(gemma_config, final_cap, .gguf = "final_logit_softcapping",
-                 .hf = "final_logit_softcapping", .least = 0, .most = 1e6, .is_optional = true,
+                 .hf = "final_logit_softcapping", .min = 0, .max = 1e6, .is_optional = true,
                  .fallback = -1, .hf_default = QN_DEFAULT(final_cap), .is_nullable = true),
-    QN_FLOAT_ROW(gemma_config, query_scalar, .hf = "query_pre_attn_scalar", .least = 1e-3,
-                 .most = 1e9, .is_optional = true, .fallback = -1,
-                 .hf_default = QN_DEFAULT(query_scalar)),
+    QN_FLOAT_ROW(gemma_config, query_scalar, .hf = "query_pre_attn_scalar", .min = 1e-3, .max = 1e9,
+                 .is_optional = true, .fallback = -1, .hf_default = QN_DEFAULT(query_scalar)),
 };
 
 static void fill_defaults(gemma_config *c) {

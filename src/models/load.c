@@ -46,11 +46,11 @@ qn_status qn_weight_read_f32(float *to, const qn_weight *w, const qn_source *sou
     const qn_type stored = w->parts[0].tensor->type;
     const qn_type_info *info = qn_type_get(stored);
     unsigned char piece[16384]; // of whole blocks
-    const int64_t most = (int64_t)sizeof piece / info->bytes * info->block;
+    const int64_t max = (int64_t)sizeof piece / info->bytes * info->block;
     int64_t at, bytes;
     QN_TRY(find_range(&at, &bytes, w, stored, first, n, err));
-    for (int64_t done = 0; done < n; done += most) {
-        const int64_t here = n - done < most ? n - done : most;
+    for (int64_t done = 0; done < n; done += max) {
+        const int64_t here = n - done < max ? n - done : max;
         const int64_t here_bytes = here / info->block * info->bytes;
         QN_TRY(read_parts(piece, w, source, at, here_bytes, err));
         info->unpack(to + done, piece, here);

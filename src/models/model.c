@@ -51,38 +51,38 @@ static qn_status find_family(const qn_family **out, const qn_source *source, qn_
 
 // What all families share; defaults that depend on other numbers are filled in afterwards.
 static const qn_config_row common_rows[] = {
-    QN_INT_ROW(qn_hparams, layers, .gguf = "block_count", .hf = "num_hidden_layers", .least = 1,
-               .most = 4096, .is_read_only = true),
-    QN_INT_ROW(qn_hparams, width, .gguf = "embedding_length", .hf = "hidden_size", .least = 1,
-               .most = 1 << 20),
+    QN_INT_ROW(qn_hparams, layers, .gguf = "block_count", .hf = "num_hidden_layers", .min = 1,
+               .max = 4096, .is_read_only = true),
+    QN_INT_ROW(qn_hparams, width, .gguf = "embedding_length", .hf = "hidden_size", .min = 1,
+               .max = 1 << 20),
     QN_INT_ROW(qn_hparams, heads, .gguf = "attention.head_count", .hf = "num_attention_heads",
-               .least = 1, .most = 1 << 16, .is_optional = true, .hf_default = QN_DEFAULT(heads)),
+               .min = 1, .max = 1 << 16, .is_optional = true, .hf_default = QN_DEFAULT(heads)),
     QN_INT_ROW(qn_hparams, kv_heads, .gguf = "attention.head_count_kv", .hf = "num_key_value_heads",
-               .least = 1, .most = 1 << 16, .is_optional = true, .hf_default = QN_DEFAULT(kv_heads),
+               .min = 1, .max = 1 << 16, .is_optional = true, .hf_default = QN_DEFAULT(kv_heads),
                .is_nullable = true),
-    QN_INT_ROW(qn_hparams, head_size, .gguf = "attention.key_length", .hf = "head_dim", .least = 1,
-               .most = 1 << 16, .is_optional = true, .hf_default = QN_DEFAULT(head_size),
+    QN_INT_ROW(qn_hparams, head_size, .gguf = "attention.key_length", .hf = "head_dim", .min = 1,
+               .max = 1 << 16, .is_optional = true, .hf_default = QN_DEFAULT(head_size),
                .is_nullable = true),
-    QN_INT_ROW(qn_hparams, value_size, .gguf = "attention.value_length", .least = 1,
-               .most = 1 << 16, .is_optional = true),
-    QN_INT_ROW(qn_hparams, ffn, .gguf = "feed_forward_length", .hf = "intermediate_size",
-               .least = 1, .most = 1 << 24, .is_optional = true),
+    QN_INT_ROW(qn_hparams, value_size, .gguf = "attention.value_length", .min = 1, .max = 1 << 16,
+               .is_optional = true),
+    QN_INT_ROW(qn_hparams, ffn, .gguf = "feed_forward_length", .hf = "intermediate_size", .min = 1,
+               .max = 1 << 24, .is_optional = true),
     QN_INT_ROW(qn_hparams, context, .gguf = "context_length", .hf = "max_position_embeddings",
-               .least = 1, .most = 0x7fffffff, .is_optional = true, .fallback = 8192,
+               .min = 1, .max = 0x7fffffff, .is_optional = true, .fallback = 8192,
                .hf_default = QN_DEFAULT(context)),
-    QN_INT_ROW(qn_hparams, rotate, .gguf = "rope.dimension_count", .least = 2, .most = 1 << 16,
+    QN_INT_ROW(qn_hparams, rotate, .gguf = "rope.dimension_count", .min = 2, .max = 1 << 16,
                .is_optional = true, .is_read_only = true),
     QN_INT_ROW(qn_hparams, experts, .gguf = "expert_count",
-               .hf = "num_experts|num_local_experts|n_routed_experts", .least = 0, .most = 1 << 16,
+               .hf = "num_experts|num_local_experts|n_routed_experts", .min = 0, .max = 1 << 16,
                .is_optional = true, .hf_default = QN_DEFAULT(experts), .is_nullable = true),
     QN_INT_ROW(qn_hparams, experts_used, .gguf = "expert_used_count", .hf = "num_experts_per_tok",
-               .least = 0, .most = 1 << 16, .is_optional = true,
+               .min = 0, .max = 1 << 16, .is_optional = true,
                .hf_default = QN_DEFAULT(experts_used), .is_nullable = true),
     QN_INT_ROW(qn_hparams, expert_ffn, .gguf = "expert_feed_forward_length",
-               .hf = "moe_intermediate_size", .least = 1, .most = 1 << 24, .is_optional = true,
+               .hf = "moe_intermediate_size", .min = 1, .max = 1 << 24, .is_optional = true,
                .hf_default = QN_DEFAULT(expert_ffn), .is_nullable = true),
     QN_FLOAT_ROW(qn_hparams, eps, .gguf = "attention.layer_norm_rms_epsilon", .hf = "rms_norm_eps",
-                 .least = 1e-12, .most = 1, .is_optional = true, .fallback = 1e-6,
+                 .min = 1e-12, .max = 1, .is_optional = true, .fallback = 1e-6,
                  .hf_default = QN_DEFAULT(eps)),
 };
 
@@ -211,7 +211,7 @@ qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err) 
     QN_TRY_TO(done, qn_config_fill(model->hparams, model->family->rows, model->family->n_rows,
                                    &reader, err));
     QN_TRY_TO(done, model->family->read(model->hparams, &reader, &model->arena, err));
-    if (model->hparams->context > QN_MOST_CONTEXT) model->hparams->context = QN_MOST_CONTEXT;
+    if (model->hparams->context > QN_MAX_CONTEXT) model->hparams->context = QN_MAX_CONTEXT;
     QN_TRY_TO(done, build_graphs(model, &reader, err));
     QN_TRY_TO(done, check_biases(model, source, err));
     *out = model;

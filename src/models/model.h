@@ -9,7 +9,7 @@
 #include "models/net.h"
 
 // Positions that 32 bits count with room to spare; a file that claims more has so many.
-enum { QN_MOST_CONTEXT = 1 << 30 };
+enum { QN_MAX_CONTEXT = 1 << 30 };
 
 typedef struct qn_family {
     const char *arch; // GGUF's general.architecture

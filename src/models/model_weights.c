@@ -144,9 +144,9 @@ static void set_part(qn_weight *w, int64_t i, const qn_tensor *t, int64_t first_
         (qn_weight_part){.tensor = t, .offset = first_row * row_bytes, .bytes = rows * row_bytes};
 }
 
-static int count_dims(const int64_t *dims, int most) {
+static int count_dims(const int64_t *dims, int max) {
     int n = 0;
-    while (n < most && dims[n]) n++;
+    while (n < max && dims[n]) n++;
     return n;
 }
 

@@ -22,8 +22,8 @@ typedef struct qwen3_layer {
 } qwen3_layer;
 
 static const qn_config_row moe_rows[] = {
-    QN_FLOAT_ROW(qwen3_config, expert_scale, .gguf = "expert_weights_scale", .least = 0,
-                 .most = 1e6, .is_optional = true, .fallback = 1, .is_read_only = true),
+    QN_FLOAT_ROW(qwen3_config, expert_scale, .gguf = "expert_weights_scale", .min = 0, .max = 1e6,
+                 .is_optional = true, .fallback = 1, .is_read_only = true),
 };
 
 static qn_status read_experts(qwen3_config *c, const qn_config_reader *reader, qn_err *err) {

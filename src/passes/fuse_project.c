@@ -2,7 +2,7 @@
 // the plan makes views of them.
 #include "passes/rewrite.h"
 
-enum { MOST = QN_MAX_IN < 5 ? QN_MAX_IN - 1 : 4 }; // weights of one project
+enum { MAX = QN_MAX_IN < 5 ? QN_MAX_IN - 1 : 4 }; // weights of one project
 
 // A matmul by a weight of the model, in the layer of `like` (NULL: in any).
 static bool is_member(const qn_rewrite *rw, int32_t i, const qn_node *like) {
@@ -13,7 +13,7 @@ static bool is_member(const qn_rewrite *rw, int32_t i, const qn_node *like) {
 }
 
 static void fuse(qn_rewrite *rw, const int32_t *members, int n) {
-    int32_t in[1 + MOST];
+    int32_t in[1 + MAX];
     const qn_node first = rw->graph->nodes[members[0]];
     const int axis = rw->graph->values[first.in[0]].shape.n_dims - 1;
     in[0] = first.in[0];
@@ -32,9 +32,9 @@ void qn_pass_fuse_project(qn_rewrite *rw) {
     for (size_t i = 0; i < rw->n_nodes && !rw->b.status; i++) {
         if (!is_member(rw, (int32_t)i, NULL)) continue;
         const qn_node first = rw->graph->nodes[i];
-        int32_t members[MOST];
+        int32_t members[MAX];
         int n = 0;
-        for (int32_t u = 0; u < qn_rw_n_users(rw, first.in[0]) && n < MOST; u++) {
+        for (int32_t u = 0; u < qn_rw_n_users(rw, first.in[0]) && n < MAX; u++) {
             const int32_t user = qn_rw_user(rw, first.in[0], u);
             if (is_member(rw, user, &first)) members[n++] = user;
         }

@@ -112,7 +112,7 @@ static bool is_ready(const scheduler *s, const qn_node *node) {
 static int32_t choose(const scheduler *s, size_t begin, size_t end) {
     const qn_node *nodes = s->rw->graph->nodes;
     int32_t best = -1;
-    double least = 0;
+    double min = 0;
     bool is_state_open = true;
     for (size_t i = begin; i < end; i++) {
         const qn_node *node = &nodes[i];
@@ -122,9 +122,9 @@ static int32_t choose(const scheduler *s, size_t begin, size_t end) {
         if (has_state) is_state_open = false;
         if (!may) continue;
         const double cost = made_by(s, node) - freed_by(s, node);
-        if (best >= 0 && cost >= least) continue;
+        if (best >= 0 && cost >= min) continue;
         best = (int32_t)i;
-        least = cost;
+        min = cost;
     }
     return best;
 }

@@ -9,26 +9,26 @@ static float power_above(float x) {
 }
 
 static void load_weights(float *to, const float *weights, int n) {
-    const float least = 0x1p-20f; // changes no choice between values that have a weight
-    float most = 0;
+    const float min = 0x1p-20f; // changes no choice between values that have a weight
+    float max = 0;
     for (int i = 0; i < n; i++) {
         const float w = weights ? weights[i] : 1;
         to[i] = w > 0 && w < INFINITY ? qn_fit_clamp(w, 0, 0x1p100f) : 0;
-        most = most > to[i] ? most : to[i];
+        max = max > to[i] ? max : to[i];
     }
-    const float factor = most > 0x1p-100f ? 1 / power_above(most) : 0;
-    for (int i = 0; i < n; i++) to[i] = to[i] * factor > least ? to[i] * factor : least;
+    const float factor = max > 0x1p-100f ? 1 / power_above(max) : 0;
+    for (int i = 0; i < n; i++) to[i] = to[i] * factor > min ? to[i] * factor : min;
 }
 
 bool qn_fit_load(qn_fit_input *to, const float *from, const float *weights, int n) {
-    float most = 0;
+    float max = 0;
     for (int i = 0; i < n; i++) {
         const float x = qn_fit_finite(from[i]);
         to->x[i] = x;
-        most = most > fabsf(x) ? most : fabsf(x);
+        max = max > fabsf(x) ? max : fabsf(x);
     }
-    if (most < 0x1p-25f) return false;
-    to->unit = power_above(most);
+    if (max < 0x1p-25f) return false;
+    to->unit = power_above(max);
     to->per_unit = 1 / to->unit;
     for (int i = 0; i < n; i++) to->x[i] *= to->per_unit;
     to->is_weighted = weights != NULL;

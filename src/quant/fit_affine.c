@@ -55,9 +55,9 @@ static void improve(group *best, lanes *l, float w, float offset_high) {
         const bool is_solvable = det > 1e-6f * qq * w;
         const float per_det = 1 / (is_solvable ? det : 1), per_qq = 1 / (is_solvable ? qq : 1);
         const float free_b = (r1 * qq - rq * q1) * per_det;
-        const float most_b = offset_high - l->offset[c];
-        const bool is_bound = free_b > most_b;
-        const float b = is_bound ? most_b : free_b;
+        const float max_b = offset_high - l->offset[c];
+        const bool is_bound = free_b > max_b;
+        const float b = is_bound ? max_b : free_b;
         const float a = is_bound ? (rq - q1 * b) * per_qq : (rq * w - r1 * q1) * per_det;
         const bool is_good = is_solvable && l->scale[c] + a > 0;
         const float gain = a * (2 * rq - a * qq) + b * (2 * r1 - b * w) - 2 * a * b * q1;
@@ -94,20 +94,20 @@ static const float inside[STARTS][LANES][2] = {
 
 static group fit_group(const float *x, const float *w, const qn_fit_affine_form *form,
                        float offset_high, bool is_weighted) {
-    float low = x[0], most = x[0], w_sum = 0;
+    float low = x[0], max = x[0], w_sum = 0;
     for (int i = 0; i < form->size; i++) {
         low = x[i] < low ? x[i] : low;
-        most = x[i] > most ? x[i] : most;
+        max = x[i] > max ? x[i] : max;
         w_sum += w[i];
     }
     low = low < offset_high ? low : offset_high;
-    if (!(most > low)) return (group){.scale = 0, .offset = low, .w = w_sum, .per_w = 1 / w_sum};
+    if (!(max > low)) return (group){.scale = 0, .offset = low, .w = w_sum, .per_w = 1 / w_sum};
     group best = {.error = INFINITY};
     lanes l;
     for (int k = 0; k < (is_weighted ? STARTS : STARTS - 1); k++) {
-        const float unit = k < STARTS - 1 ? (most - low) / (float)form->high : most - low;
+        const float unit = k < STARTS - 1 ? (max - low) / (float)form->high : max - low;
         for (int c = 0; c < LANES; c++)
-            set_lane(&l, c, low + inside[k][c][0] * unit, most - inside[k][c][1] * unit, form);
+            set_lane(&l, c, low + inside[k][c][0] * unit, max - inside[k][c][1] * unit, form);
         measure(&l, x, w, form->size, (float)form->high);
         improve(&best, &l, w_sum, offset_high);
     }

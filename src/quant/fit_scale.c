@@ -80,9 +80,9 @@ static void improve(group *best, lanes *l) {
 }
 
 static float largest(const float *x, int n) {
-    float most = 0;
-    for (int i = 0; i < n; i++) most = most > fabsf(x[i]) ? most : fabsf(x[i]);
-    return most;
+    float max = 0;
+    for (int i = 0; i < n; i++) max = max > fabsf(x[i]) ? max : fabsf(x[i]);
+    return max;
 }
 
 // The level at which the largest value lies at start c. With weights, the largest value may be one
@@ -98,13 +98,13 @@ static float start_reach(int c, const qn_fit_scale_form *form) {
 static group fit_group(const float *x, const float *w, const qn_fit_scale_form *form,
                        bool is_weighted) {
     group best = {.scale = 0, .error = INFINITY, .curvature = 0};
-    const float most = largest(x, form->size);
-    if (!(most > 0)) return best;
+    const float max = largest(x, form->size);
+    if (!(max > 0)) return best;
     const int n_starts = is_weighted ? NARROW + WIDE : form->is_iq4 ? NARROW / 2 : NARROW;
     lanes l;
     for (int start = 0; start < n_starts; start += LANES / 2) {
         for (int c = 0; c < LANES; c += 2) {
-            l.scale[c] = most / start_reach(start + c / 2, form);
+            l.scale[c] = max / start_reach(start + c / 2, form);
             l.scale[c + 1] = -l.scale[c];
         }
         measure(&l, x, w, form);
@@ -138,16 +138,16 @@ static void add_costs(float *cost, const group *g, const float *d, const qn_fit_
 // the factors.
 static float choose_d(const group *groups, const qn_fit_input *input,
                       const qn_fit_scale_form *form) {
-    float most = 0;
+    float max = 0;
     for (int g = 0; g < form->groups; g++)
-        if (fabsf(groups[g].scale) > fabsf(most)) most = groups[g].scale;
+        if (fabsf(groups[g].scale) > fabsf(max)) max = groups[g].scale;
     float best = 0, best_cost = INFINITY;
     for (int start = 0; start < 16; start += LANES / 2) {
         float d[LANES], cost[LANES] = {0};
         for (int c = 0; c < LANES; c += 2) {
             const int quarters = start + c / 2;
             const float reach = 0.5f - (float)form->factor_low - 0.25f * (float)quarters;
-            d[c] = qn_fit_half_above(most / reach, input);
+            d[c] = qn_fit_half_above(max / reach, input);
             d[c + 1] = -d[c];
         }
         for (int g = 0; g < form->groups; g++) add_costs(cost, &groups[g], d, form);

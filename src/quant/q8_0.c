@@ -15,12 +15,12 @@ static void unpack_block(float *to, const uint8_t *from) {
 
 static void pack_block(uint8_t *to, const float *from, const float *weights) {
     (void)weights;
-    float x[32], most = 0;
+    float x[32], max = 0;
     for (int i = 0; i < 32; i++) {
         x[i] = qn_fit_finite(from[i]);
-        most = most > fabsf(x[i]) ? most : fabsf(x[i]);
+        max = max > fabsf(x[i]) ? max : fabsf(x[i]);
     }
-    float d = most / 127;
+    float d = max / 127;
     uint16_t half = qn_half_encode(d < 65504 ? d : 65504);
     // The customary quants are those of the unrounded scale. A scale that f16 holds badly would put
     // them off by more than one: then a scale that reaches the largest value, and its own quants.

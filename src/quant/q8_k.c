@@ -16,13 +16,13 @@ static void unpack_block(float *to, const uint8_t *from) {
 
 static void pack_block(uint8_t *to, const float *from, const float *weights) {
     (void)weights;
-    float x[256], most = 0;
+    float x[256], max = 0;
     for (int i = 0; i < 256; i++) {
         x[i] = qn_fit_finite(from[i]);
-        most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
+        max = fabsf(x[i]) > fabsf(max) ? x[i] : max;
     }
     // Below this the inverse is not finite.
-    const float inverse = fabsf(most) > 0x1p-100f ? -127 / most : 0;
+    const float inverse = fabsf(max) > 0x1p-100f ? -127 / max : 0;
     qn_store_u32(to, qn_float_to_bits(inverse != 0 ? 1 / inverse : 0));
     for (int g = 0; g < 16; g++) {
         int sum = 0;

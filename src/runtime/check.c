@@ -267,15 +267,15 @@ qn_status qn_check_run(qn_check *c, qn_runner *r, qn_err *err) {
 
 static void tell_output(const qn_runner *r, const char *name, int64_t rows, int64_t width) {
     int64_t zeros = 0, nans = 0;
-    double least = INFINITY, most = -INFINITY, sum = 0;
+    double min = INFINITY, max = -INFINITY, sum = 0;
     for (int64_t t = 0; t < rows; t++) {
         const float *x = qn_runner_row(r, name, t);
         for (int64_t i = 0; i < width; i++) {
             zeros += x[i] == 0;
             nans += isnan(x[i]) != 0;
             if (isnan(x[i])) continue;
-            least = fmin(least, (double)x[i]);
-            most = fmax(most, (double)x[i]);
+            min = fmin(min, (double)x[i]);
+            max = fmax(max, (double)x[i]);
             sum += (double)x[i];
         }
     }
@@ -283,7 +283,7 @@ static void tell_output(const qn_runner *r, const char *name, int64_t rows, int6
     qn_log(o->log, o->log_arg, QN_LOG_DEBUG,
            "step %lld %-10s %lld x %lld: %lld zeros, %lld NaN, least %.4g, most %.4g, mean %.4g",
            (long long)r->counts.steps, name, (long long)rows, (long long)width, (long long)zeros,
-           (long long)nans, least, most, sum / (double)(rows * width > 0 ? rows * width : 1));
+           (long long)nans, min, max, sum / (double)(rows * width > 0 ? rows * width : 1));
 }
 
 void qn_check_layers(const qn_runner *r) {

@@ -4,7 +4,7 @@
 #include "core/mem.h"
 #include "runtime/runner.h"
 
-enum { LEAST_CONTEXT = 64, KEPT_SLOTS = 4 };
+enum { MIN_CONTEXT = 64, KEPT_SLOTS = 4 };
 
 static double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
 
@@ -92,7 +92,7 @@ qn_status qn_memory_fit(qn_session_opts *opts, const qn_engine *engine, qn_err *
             if (opts->kept == 0) opts->kept = usual < left ? usual : left;
             return QN_OK;
         }
-        if (!opts->shrink || opts->context <= LEAST_CONTEXT)
+        if (!opts->shrink || opts->context <= MIN_CONTEXT)
             return QN_FAIL(err, MEMORY,
                            "a context of %lld tokens needs %.0f MiB (state %.0f, activations "
                            "%.0f), %.0f MiB of memory are free",

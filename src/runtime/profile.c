@@ -32,7 +32,7 @@ typedef struct key_row {
     int phases; // PREFILL, DECODE or both
     qn_status (*set)(qn_profile *to, const struct key_row *row, const qn_toml_value *value,
                      qn_err *err);
-    int64_t most;       // of an integer; it is at least 1
+    int64_t max;        // of an integer; it is at least 1
     size_t offset;      // of a number of the profile
     const char *passes; // a boolean's: those whose name begins so are off ...
     bool off_when;      // ... when it is this
@@ -45,9 +45,9 @@ static void turn_off(qn_profile *to, int phases, uint64_t passes) {
 
 static qn_status set_number(qn_profile *to, const key_row *row, const qn_toml_value *value,
                             qn_err *err) {
-    if (value->as.i < 1 || value->as.i > row->most)
+    if (value->as.i < 1 || value->as.i > row->max)
         return QN_FAIL(err, FORMAT, "%s: %lld, want 1 to %lld", row->name, (long long)value->as.i,
-                       (long long)row->most);
+                       (long long)row->max);
     *(int64_t *)((char *)to + row->offset) = value->as.i;
     return QN_OK;
 }
@@ -108,7 +108,7 @@ static qn_status check_precision(qn_profile *to, const key_row *row, const qn_to
 }
 
 #define NUMBER(member, limit)                                                                      \
-    .kind = QN_TOML_INT, .set = set_number, .offset = offsetof(qn_profile, member), .most = limit
+    .kind = QN_TOML_INT, .set = set_number, .offset = offsetof(qn_profile, member), .max = limit
 #define OFF(which, when)                                                                           \
     .kind = QN_TOML_BOOL, .phases = BOTH, .set = set_passes, .passes = which, .off_when = when
 

@@ -13,13 +13,13 @@ enum { TELL_TIMES = 2 }; // of QN_DEBUG
 
 // Room for the largest message, touched where it is used only.
 static qn_status init_message(qn_runner *r, qn_err *err) {
-    const qn_step_sizes most = {.rows = r->opts.rows,
-                                .segs = r->opts.segs,
-                                .outs = r->opts.outs,
-                                .groups = qn_state_groups(r->state),
-                                .pages = qn_state_pages_per_seg(r->state),
-                                .copies = QN_COPIES_MAX};
-    QN_TRY(qn_step_measure(&r->message_words, &most, err));
+    const qn_step_sizes max = {.rows = r->opts.rows,
+                               .segs = r->opts.segs,
+                               .outs = r->opts.outs,
+                               .groups = qn_state_groups(r->state),
+                               .pages = qn_state_pages_per_seg(r->state),
+                               .copies = QN_COPIES_MAX};
+    QN_TRY(qn_step_measure(&r->message_words, &max, err));
     r->message = qn_alloc(r->message_words, sizeof *r->message);
     return r->message ? QN_OK : QN_NOMEM(err, "a step");
 }
@@ -250,9 +250,9 @@ void qn_runner_destroy(qn_runner *r) {
 
 qn_status qn_runner_measure(qn_runner_size *out, const qn_runner_opts *opts, qn_err *err) {
     const qn_state_opts whole = state_opts(opts);
-    qn_state_opts least = whole; // for the shapes alone
-    least.context = least.step_rows = least.n_seqs = 1;
-    least.kept_bytes = least.positions = 0;
+    qn_state_opts smallest = whole; // for the shapes alone
+    smallest.context = smallest.step_rows = smallest.n_seqs = 1;
+    smallest.kept_bytes = smallest.positions = 0;
     qn_runner *r = qn_alloc(1, sizeof *r);
     if (!r) return QN_NOMEM(err, "runner");
     r->opts = *opts;
@@ -260,7 +260,7 @@ qn_status qn_runner_measure(qn_runner_size *out, const qn_runner_opts *opts, qn_
     qn_runner_size size = {0};
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_state_measure(&size.state, &whole, err));
-    QN_TRY_TO(done, qn_state_create(&r->state, &least, err));
+    QN_TRY_TO(done, qn_state_create(&r->state, &smallest, err));
     QN_TRY_TO(done, init_stages(r, true, err));
     for (size_t i = 0; i < r->engine->n_stages; i++) {
         const qn_program *program = r->stages[i].program;
@@ -303,11 +303,11 @@ bool qn_runner_best(qn_best *out, const qn_runner *r, int64_t row) {
     const bool is_padded = r->engine->n_tokens < r->engine->model->hparams->vocab;
     if (!o || (r->check && is_padded)) return false;
     const float *best = s->program->device->kind->row(s->program, o, row);
-    const int64_t most = o->arg.width / 2 - 1;
-    *out = (qn_best){.scores = best + 2, .ids = best + 2 + most};
+    const int64_t max = o->arg.width / 2 - 1;
+    *out = (qn_best){.scores = best + 2, .ids = best + 2 + max};
     out->least = best[0];
     out->broken = (int64_t)best[1];
-    const int64_t top = r->step.top > 0 && r->step.top < most ? r->step.top : most;
+    const int64_t top = r->step.top > 0 && r->step.top < max ? r->step.top : max;
     while (out->n < top && out->ids[out->n] >= 0) out->n++;
     return true;
 }

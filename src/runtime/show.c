@@ -11,7 +11,7 @@ enum {
     LEFT = 70,
     TOP = 40,
     BOTTOM = 50,
-    LEAST_WIDTH = 720
+    MIN_WIDTH = 720
 };
 
 // The buffers of a plan for given sizes.
@@ -71,7 +71,7 @@ static void draw_buffer(qn_buf *to, const placed *p, size_t i, double scale) {
 
 static void draw_memory(qn_buf *to, const placed *p, int64_t cached) {
     const int needed = LEFT + (int)p->plan->n_calls * CALL_WIDTH + 20;
-    const int width = needed < LEAST_WIDTH ? LEAST_WIDTH : needed;
+    const int width = needed < MIN_WIDTH ? MIN_WIDTH : needed;
     const double peak = p->report.peak > 0 ? (double)p->report.peak : 1.0;
     const double scale = HEIGHT / peak;
     qn_buf_printf(

@@ -168,13 +168,11 @@ qn_status qn_state_measure(qn_state_size *out, const qn_state_opts *opts, qn_err
 // --- creation ---
 
 // Page tables, three tables for each group, and six of the tree.
-static size_t most_ranges(const qn_state_layout *layout) {
-    return 7 + 3 * (size_t)layout->n_groups;
-}
+static size_t max_ranges(const qn_state_layout *layout) { return 7 + 3 * (size_t)layout->n_groups; }
 
 void *qn_state_reserve(qn_state *state, size_t n, size_t size) {
     size_t bytes;
-    assert(state->n_ranges < most_ranges(state->layout));
+    assert(state->n_ranges < max_ranges(state->layout));
     if (!qn_size_mul(&bytes, n ? n : 1, size)) return NULL;
     void *data = qn_reserve(bytes);
     if (data) state->ranges[state->n_ranges++] = (state_range){data, bytes};
@@ -256,7 +254,7 @@ static qn_status create(qn_state *state, sizes *s, qn_err *err) {
     state->groups = qn_arena_alloc(arena, (size_t)layout->n_groups, sizeof *state->groups);
     state->copies = qn_arena_alloc(arena, QN_COPIES_MAX, sizeof *state->copies);
     state->seqs = qn_arena_alloc(arena, (size_t)state->opts.n_seqs, sizeof *state->seqs);
-    state->ranges = qn_arena_alloc(arena, most_ranges(layout), sizeof *state->ranges);
+    state->ranges = qn_arena_alloc(arena, max_ranges(layout), sizeof *state->ranges);
     state->n_pages = qn_arena_alloc(arena, (size_t)layout->n_groups, sizeof *state->n_pages);
     state->windows = qn_arena_alloc(arena, (size_t)layout->n_groups, sizeof *state->windows);
     if (!state->groups || !state->n_pages || !state->windows || !state->copies || !state->seqs ||
@@ -317,13 +315,13 @@ qn_state_counts qn_state_get_counts(const qn_state *state) {
 }
 
 int64_t qn_state_free_pages(const qn_state *state) {
-    int64_t least = INT64_MAX;
+    int64_t min = INT64_MAX;
     for (int64_t g = 0; g < state->n_groups; g++) {
         const state_pages *pages = &state->groups[g];
         const int64_t n = (int64_t)pages->n_free + pages->n_kept;
-        if (pages->window == 0 && n < least) least = n;
+        if (pages->window == 0 && n < min) min = n;
     }
-    return least;
+    return min;
 }
 
 void qn_state_limits(qn_step_limits *to, const qn_state *state) {

@@ -229,9 +229,9 @@ void qn_state_evict(qn_state *state, int64_t bytes) {
 
 static int32_t count_common(const state_tree *tree, int32_t node, const uint64_t *keys, int32_t n) {
     const uint64_t *own = keys_of(tree, node);
-    const int32_t most = tree->nodes[node].n_keys < n ? tree->nodes[node].n_keys : n;
+    const int32_t max = tree->nodes[node].n_keys < n ? tree->nodes[node].n_keys : n;
     int32_t i = 0;
-    while (i < most && own[i] == keys[i]) i++;
+    while (i < max && own[i] == keys[i]) i++;
     return i;
 }
 

@@ -78,14 +78,14 @@ void qn_tally_tell(const qn_runner *r, qn_runner_stage *s) {
     int64_t total = 0;
     for (int i = 0; i < backend->n_kernels; i++) total += s->sums[i].ns;
     for (;;) { // the largest that is left, until nothing is
-        qn_kernel_sums *most = &s->sums[0];
+        qn_kernel_sums *max = &s->sums[0];
         for (int i = 1; i < backend->n_kernels; i++) {
-            if (s->sums[i].ns > most->ns) most = &s->sums[i];
+            if (s->sums[i].ns > max->ns) max = &s->sums[i];
         }
-        if (most->ns == 0) return;
+        if (max->ns == 0) return;
         qn_log(o->log, o->log_arg, QN_LOG_DEBUG, "%-18s %8lld calls %10.3f ms %5.1f %% %8.2f GB/s",
-               backend->kernels[most - s->sums], (long long)most->calls, (double)most->ns * 1e-6,
-               100.0 * (double)most->ns / (double)total, (double)most->bytes / (double)most->ns);
-        most->ns = 0;
+               backend->kernels[max - s->sums], (long long)max->calls, (double)max->ns * 1e-6,
+               100.0 * (double)max->ns / (double)total, (double)max->bytes / (double)max->ns);
+        max->ns = 0;
     }
 }

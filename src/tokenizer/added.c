@@ -88,11 +88,11 @@ static const qn_added_token *match_at(const qn_added *added, const qn_prefix_set
     return best;
 }
 
-static size_t space_before(qn_str text, size_t at, size_t least) {
+static size_t space_before(qn_str text, size_t at, size_t min) {
     uint32_t code;
-    while (at > least) {
+    while (at > min) {
         const size_t start = character_before(text, at, &code);
-        if (start < least || !qn_unicode_is_space(code)) break;
+        if (start < min || !qn_unicode_is_space(code)) break;
         at = start;
     }
     return at;

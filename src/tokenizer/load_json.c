@@ -8,11 +8,11 @@
 // more than four bytes on each.
 static qn_status check_id(size_t *n, const qn_json_load *load, const json_t *id, const char *what,
                           const char *name, qn_err *err) {
-    const json_int_t most = (json_int_t)(load->file_size / 4 + 65536);
+    const json_int_t max = (json_int_t)(load->file_size / 4 + 65536);
     const json_int_t value = json_integer_value(id);
     if (!json_is_integer(id) || value < 0)
         return QN_FAIL(err, FORMAT, "%s '%.80s': its id is no number from 0", what, name);
-    if (value >= most)
+    if (value >= max)
         return QN_FAIL(err, LIMIT,
                        "%s '%.80s': id %lld is beyond what a file of %zu bytes can hold", what,
                        name, (long long)value, load->file_size);

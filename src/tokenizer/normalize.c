@@ -220,16 +220,16 @@ qn_status qn_norm_apply(qn_str *out, const qn_norm *norm, qn_norm_run *run, qn_s
                         qn_err *err) {
     // Steps multiply what earlier ones made: without a limit, a few of them make any text of a word.
     enum { GROWTH = 32, ALLOWANCE = 1 << 16 };
-    size_t most = 0;
-    if (!qn_size_mul(&most, text.size, GROWTH) || !qn_size_add(&most, most, ALLOWANCE))
+    size_t max = 0;
+    if (!qn_size_mul(&max, text.size, GROWTH) || !qn_size_add(&max, max, ALLOWANCE))
         return QN_FAIL(err, LIMIT, "a text of %zu bytes", text.size);
     for (size_t i = 0; i < norm->n; i++) {
         qn_buf_clear(&run->to);
-        run->to.most = most;
+        run->to.most = max;
         QN_TRY(step_fns[norm->steps[i].kind](&run->to, &norm->steps[i], text, err));
         if (run->to.is_over)
-            return QN_FAIL(err, LIMIT, "the normaliser makes more than %zu bytes of %zu", most,
-                           (most - ALLOWANCE) / GROWTH);
+            return QN_FAIL(err, LIMIT, "the normaliser makes more than %zu bytes of %zu", max,
+                           (max - ALLOWANCE) / GROWTH);
         if (run->to.failed) return QN_NOMEM(err, "a normalised text");
         const qn_buf done = run->to;
         run->to = run->from;

@@ -120,7 +120,7 @@ typedef struct code_list {
     size_t n, cap, spare_cap;
 } code_list;
 
-enum { MOST_PER_CODE = 32 }; // a character decomposes into at most 18
+enum { MAX_PER_CODE = 32 }; // a character decomposes into at most 18
 
 static utf8proc_option_t options_of(qn_normal_form form) {
     const bool compat = form == QN_NFKC || form == QN_NFKD;
@@ -141,13 +141,13 @@ static bool decompose(code_list *codes, qn_str text, utf8proc_option_t options) 
         uint32_t code = 0;
         i += qn_utf8_decode(text.data + i, text.size - i, &code);
         void *data = codes->data;
-        if (!qn_grow(&data, &codes->cap, codes->n + MOST_PER_CODE, sizeof *codes->data))
+        if (!qn_grow(&data, &codes->cap, codes->n + MAX_PER_CODE, sizeof *codes->data))
             return false;
         codes->data = data;
         const utf8proc_ssize_t n =
-            utf8proc_decompose_char((utf8proc_int32_t)code, codes->data + codes->n, MOST_PER_CODE,
+            utf8proc_decompose_char((utf8proc_int32_t)code, codes->data + codes->n, MAX_PER_CODE,
                                     (utf8proc_option_t)how, &boundary);
-        if (n < 0 || n > MOST_PER_CODE) return false;
+        if (n < 0 || n > MAX_PER_CODE) return false;
         codes->n += (size_t)n;
     }
     return true;
@@ -237,8 +237,8 @@ static size_t plain_size(qn_str text, qn_normal_form form) {
 // Where a stretch of valid text can end without touching what follows: before an ASCII character
 // that is itself followed by one. (An ASCII letter before a mark belongs to the mark.)
 static size_t stretch_size(qn_str text) {
-    enum { LEAST = 32 };
-    for (size_t i = LEAST; i + 1 < text.size; i++) {
+    enum { MIN = 32 };
+    for (size_t i = MIN; i + 1 < text.size; i++) {
         if (!((unsigned char)text.data[i] & 0x80) && !((unsigned char)text.data[i + 1] & 0x80))
             return i;
     }

@@ -39,9 +39,9 @@ static unsigned look(qn_str text, size_t at, size_t *size) {
 }
 
 // The end of the run of at most `most` characters of these classes that starts at `at`.
-static size_t run_end(qn_str text, size_t at, unsigned classes, size_t most) {
+static size_t run_end(qn_str text, size_t at, unsigned classes, size_t max) {
     size_t n;
-    for (; most > 0 && (look(text, at, &n) & classes); most--) at += n;
+    for (; max > 0 && (look(text, at, &n) & classes); max--) at += n;
     return at;
 }
 

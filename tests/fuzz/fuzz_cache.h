@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { N_IDS = 5, MOST_FILE = 1 << 26 };
+enum { N_IDS = 5, MAX_FILE = 1 << 26 };
 static const int32_t fuzz_ids[N_IDS] = {1, 2, 3, 4, 5};
 
 static struct {
@@ -80,7 +80,7 @@ static inline void fuzz_make(void) {
     snprintf(fuzz.cache, sizeof fuzz.cache, "%s/cache", fuzz.folder);
     char *bytes = NULL;
     size_t size = 0;
-    CHECK(qn_file_load(&bytes, &size, FUZZ_CORPUS "/engine/qwen3.gguf", MOST_FILE, &err) == QN_OK);
+    CHECK(qn_file_load(&bytes, &size, FUZZ_CORPUS "/engine/qwen3.gguf", MAX_FILE, &err) == QN_OK);
     fuzz_save(fuzz.model, bytes, size);
     qn_free(bytes);
     qn_engine *engine = fuzz_open(NULL, QN_CACHE_DIR_KEEP);

@@ -24,7 +24,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
     fuzz_make();
     CHECK(fuzz_find(packs.path, ".packs", 0));
-    CHECK(qn_file_load(&packs.good, &packs.size, packs.path, MOST_FILE, NULL) == QN_OK);
+    CHECK(qn_file_load(&packs.good, &packs.size, packs.path, MAX_FILE, NULL) == QN_OK);
     packs.engine = fuzz_open(NULL, QN_CACHE_DIR_KEEP);
     atexit(close_engine);
     return 0;

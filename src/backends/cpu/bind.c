@@ -17,18 +17,18 @@ struct qn_bindings {
     bool cached_matters; // some kernel cuts its pieces by the cached positions
 };
 
-static int64_t ladder(int64_t n, int64_t most) {
+static int64_t ladder(int64_t n, int64_t max) {
     int64_t top = 1;
-    while (top < n && top < most) top *= 2;
-    return top < most ? top : most;
+    while (top < n && top < max) top *= 2;
+    return top < max ? top : max;
 }
 
-qn_sizes qn_sizes_bound(qn_plan_policy policy, const qn_sizes *sizes, const qn_sizes *most) {
+qn_sizes qn_sizes_bound(qn_plan_policy policy, const qn_sizes *sizes, const qn_sizes *max) {
     if (policy != QN_PLANS_BUCKETED) return *sizes;
-    return (qn_sizes){.rows = ladder(sizes->rows, most->rows),
-                      .segs = ladder(sizes->segs, most->segs),
-                      .outs = sizes->outs ? ladder(sizes->outs, most->outs) : 0,
-                      .cached = ladder(sizes->cached, most->cached)};
+    return (qn_sizes){.rows = ladder(sizes->rows, max->rows),
+                      .segs = ladder(sizes->segs, max->segs),
+                      .outs = sizes->outs ? ladder(sizes->outs, max->outs) : 0,
+                      .cached = ladder(sizes->cached, max->cached)};
 }
 
 static void sizes_symbols(int64_t symbols[QN_SYM_COUNT], const qn_sizes *sizes) {
@@ -69,7 +69,7 @@ static bool find_touch(touch *to, const qn_bindings_opts *opts, const qn_binding
     return true;
 }
 
-enum { MOST_TOUCHES = QN_MAX_IN + QN_MAX_OUT + QN_PLAN_TEMPS };
+enum { MAX_TOUCHES = QN_MAX_IN + QN_MAX_OUT + QN_PLAN_TEMPS };
 
 static int list_touches(touch *to, const qn_bindings_opts *opts, const qn_binding *binding,
                         const qn_plan_call *call) {
@@ -97,7 +97,7 @@ static bool conflicts(const touch *a, int n_a, const touch *b, int n_b) {
 // The last call before `call` that touches what it touches. Everything up to there is waited for,
 // so the search ends at the first conflict.
 static int32_t find_after(const qn_bindings_opts *opts, const qn_binding *binding, int32_t call) {
-    touch mine[MOST_TOUCHES], theirs[MOST_TOUCHES];
+    touch mine[MAX_TOUCHES], theirs[MAX_TOUCHES];
     const int n = list_touches(mine, opts, binding, &opts->plan->calls[call]);
     for (int32_t i = call - 1; i >= 0; i--) {
         const int m = list_touches(theirs, opts, binding, &opts->plan->calls[i]);
@@ -161,10 +161,10 @@ static qn_status measure(qn_bindings *b, qn_err *err) {
     const qn_bindings_opts *opts = &b->opts;
     int64_t symbols[QN_SYM_COUNT];
     qn_memplan_report report;
-    sizes_symbols(symbols, &opts->most);
+    sizes_symbols(symbols, &opts->max);
     if (!qn_memplan(&report, b->largest, b->living, opts->plan, symbols))
         return QN_FAIL(err, LIMIT, "a step of %lld rows, %lld of them wanted: sizes overflow",
-                       (long long)opts->most.rows, (long long)opts->most.outs);
+                       (long long)opts->max.rows, (long long)opts->max.outs);
     b->largest_bytes = report.peak;
     for (size_t i = 0; i < opts->plan->n_calls; i++) {
         const int64_t rows = call_rows(&opts->plan->calls[i], symbols);
@@ -178,14 +178,14 @@ static qn_status measure(qn_bindings *b, qn_err *err) {
 // Whether any call has other pieces for many cached positions than for few.
 static bool find_cached_matters(const qn_bindings_opts *opts) {
     int64_t symbols[QN_SYM_COUNT];
-    sizes_symbols(symbols, &opts->most);
+    sizes_symbols(symbols, &opts->max);
     for (size_t i = 0; i < opts->plan->n_calls; i++) {
         const int64_t rows = call_rows(&opts->plan->calls[i], symbols);
         const qn_kernel *kernel = opts->kernels[i];
         if (kernel->pieces(&opts->tasks[i], rows, 1) !=
-                kernel->pieces(&opts->tasks[i], rows, opts->most.cached) ||
+                kernel->pieces(&opts->tasks[i], rows, opts->max.cached) ||
             kernel->pieces(&opts->tasks[i], 1, 1) !=
-                kernel->pieces(&opts->tasks[i], 1, opts->most.cached))
+                kernel->pieces(&opts->tasks[i], 1, opts->max.cached))
             return true;
     }
     return false;
@@ -217,15 +217,15 @@ static bool same_sizes(const qn_sizes *a, const qn_sizes *b) {
     return a->rows == b->rows && a->segs == b->segs && a->outs == b->outs && a->cached == b->cached;
 }
 
-static bool is_within(const qn_sizes *sizes, const qn_sizes *most) {
-    return sizes->rows <= most->rows && sizes->segs <= most->segs && sizes->outs <= most->outs &&
-           sizes->cached <= most->cached;
+static bool is_within(const qn_sizes *sizes, const qn_sizes *max) {
+    return sizes->rows <= max->rows && sizes->segs <= max->segs && sizes->outs <= max->outs &&
+           sizes->cached <= max->cached;
 }
 
 const qn_binding *qn_bindings_get(qn_bindings *b, const qn_sizes *sizes) {
-    if (!is_within(sizes, &b->opts.most)) return NULL; // there is no memory for them
-    qn_sizes want = qn_sizes_bound(b->opts.policy, sizes, &b->opts.most);
-    if (!b->cached_matters) want.cached = b->opts.most.cached;
+    if (!is_within(sizes, &b->opts.max)) return NULL; // there is no memory for them
+    qn_sizes want = qn_sizes_bound(b->opts.policy, sizes, &b->opts.max);
+    if (!b->cached_matters) want.cached = b->opts.max.cached;
     qn_binding *oldest = &b->items[0];
     b->clock++;
     for (int i = 0; i < b->opts.capacity; i++) {

@@ -28,7 +28,7 @@ typedef struct qn_bindings_opts {
     const qn_kernel *const *kernels; // (n_calls); borrowed
     qn_plan_policy policy;           // not AUTO
     int capacity;                    // bindings kept
-    qn_sizes most;                   // no step is larger
+    qn_sizes max;                    // no step is larger
 } qn_bindings_opts;
 
 QN_MUST_CHECK qn_status qn_bindings_create(qn_bindings **out, const qn_bindings_opts *opts,
@@ -42,7 +42,7 @@ void qn_bindings_counts(const qn_bindings *bindings, int64_t *hits, int64_t *mis
 
 // The sizes that a step of `sizes` is bound for under a policy: itself, or the upper end of its
 // range on the ladder 1, 2, 3-4, 5-8, 9-16, ..., but no more than `most`.
-qn_sizes qn_sizes_bound(qn_plan_policy policy, const qn_sizes *sizes, const qn_sizes *most);
+qn_sizes qn_sizes_bound(qn_plan_policy policy, const qn_sizes *sizes, const qn_sizes *max);
 
 // Bytes of the arena, and of scratch per thread, that no step within `most` exceeds.
 int64_t qn_bindings_arena(const qn_bindings *bindings);

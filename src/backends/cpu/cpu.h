@@ -14,7 +14,7 @@
 
 #include "backends/cpu/kernel.h"
 
-enum { QN_I12_MOST = 2047, QN_I8_MOST = 127, QN_SUM = 16 };
+enum { QN_I12_MAX = 2047, QN_I8_MAX = 127, QN_SUM = 16 };
 
 typedef struct qn_i12_block {
     int16_t q[QN_BLOCK];

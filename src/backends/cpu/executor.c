@@ -151,7 +151,7 @@ static qn_status init_plan(executor *x, bound_plan *p, const qn_program_plan *fr
                                    .kernels = p->kernels,
                                    .policy = from->policy,
                                    .capacity = from->capacity,
-                                   .most = x->opts.max};
+                                   .max = x->opts.max};
     return qn_bindings_create(&p->bindings, &opts, err);
 }
 

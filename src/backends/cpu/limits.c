@@ -14,10 +14,10 @@
 #include <time.h>
 
 enum {
-    PIECE = 1 << 19,    // bytes that a thread reads at a time
-    MOST_PIECES = 4096, // 2 GiB: what caches hold of it is little
-    LEAST_PIECES = 512, // more than caches hold
-    MOST_PASSES = 256   // that are counted
+    PIECE = 1 << 19,   // bytes that a thread reads at a time
+    MAX_PIECES = 4096, // 2 GiB: what caches hold of it is little
+    MIN_PIECES = 512,  // more than caches hold
+    MAX_PASSES = 256   // that are counted
 };
 static const double read_seconds = 1, peak_seconds = 2; // that tries may take
 
@@ -67,11 +67,11 @@ static int by_size(const void *a, const void *b) {
 // In bytes a second: the median of many passes, for a machine that others use too is now faster, now
 // slower. Each thread reads one stream, then two; the better way counts.
 static double measure_read(job *j, qn_pool *pool, int64_t pieces) {
-    double rates[2][MOST_PASSES], medians[2];
+    double rates[2][MAX_PASSES], medians[2];
     int n = 0;
     qn_pool_run(pool, pieces, fill_piece, j);
     const double begin = now();
-    while (n == 0 || (n < MOST_PASSES && now() - begin < read_seconds)) {
+    while (n == 0 || (n < MAX_PASSES && now() - begin < read_seconds)) {
         for (int way = 0; way < 2; way++) {
             const double start = now();
             j->streams = 1 + way;
@@ -90,9 +90,9 @@ static double measure_read(job *j, qn_pool *pool, int64_t pieces) {
 // 2 GiB, or a quarter of what is free.
 static int64_t choose_pieces(void) {
     int64_t available;
-    if (!qn_machine_free_memory(&available) || available / 4 / PIECE > MOST_PIECES)
-        return MOST_PIECES;
-    return available / 4 / PIECE < LEAST_PIECES ? LEAST_PIECES : available / 4 / PIECE;
+    if (!qn_machine_free_memory(&available) || available / 4 / PIECE > MAX_PIECES)
+        return MAX_PIECES;
+    return available / 4 / PIECE < MIN_PIECES ? MIN_PIECES : available / 4 / PIECE;
 }
 
 static qn_status read_limit(double *out, job *j, qn_pool *pool, qn_err *err) {

@@ -55,15 +55,15 @@ int64_t qn_cpu_scratch_kv(const qn_task *task, int64_t rows) {
 // heads they are parted, so that there is work for several threads.
 static int64_t heads_per_piece(const qn_task *task) {
     const int64_t kv = task->cache->heads, group = task->in[0].parts / kv;
-    const int64_t wanted = qn_ceil_div(ATTEND_PIECES, kv), most = qn_ceil_div(group, 2);
-    return qn_ceil_div(group, wanted < most ? wanted : most);
+    const int64_t wanted = qn_ceil_div(ATTEND_PIECES, kv), max = qn_ceil_div(group, 2);
+    return qn_ceil_div(group, wanted < max ? wanted : max);
 }
 
 static int64_t parts_of_group(const qn_task *task) {
     return qn_ceil_div(task->in[0].parts / task->cache->heads, heads_per_piece(task));
 }
 
-static int64_t most_rows(const qn_task *task) {
+static int64_t max_rows(const qn_task *task) {
     const int64_t n = QN_ATTEND_QUERIES / heads_per_piece(task);
     return n > 0 ? n : 1;
 }
@@ -71,19 +71,19 @@ static int64_t most_rows(const qn_task *task) {
 // As many rows as leave enough pieces.
 static int64_t attend_rows(const qn_task *task, int64_t rows) {
     const int64_t all = rows * parts_of_group(task) * task->cache->heads;
-    const int64_t n = all / ENOUGH_PIECES, most = most_rows(task);
-    return n < 1 ? 1 : n < most ? n : most;
+    const int64_t n = all / ENOUGH_PIECES, max = max_rows(task);
+    return n < 1 ? 1 : n < max ? n : max;
 }
 
 int64_t qn_cpu_attend_queries(const qn_task *task) {
-    return most_rows(task) * heads_per_piece(task);
+    return max_rows(task) * heads_per_piece(task);
 }
 
 // The most that any smaller number of rows gives, too.
 int64_t qn_cpu_pieces_attend(const qn_task *task, int64_t rows, int64_t cached) {
     (void)cached;
     const int64_t parts = parts_of_group(task) * task->cache->heads;
-    const int64_t few = 2 * ENOUGH_PIECES / parts + 1, blocks = qn_ceil_div(rows, most_rows(task));
+    const int64_t few = 2 * ENOUGH_PIECES / parts + 1, blocks = qn_ceil_div(rows, max_rows(task));
     const int64_t alone = rows < few ? rows : few;
     return (blocks > alone ? blocks : alone) * parts;
 }

@@ -10,7 +10,7 @@ enum {
     SMALL_PIECES = 64,       // that a small weight is cut into, if they are not smaller
     HEAD_RUNS = 128,         // that a head is cut into at most
     PANEL_VALUES = 1 << 10,  // inner values of a panel: a panel and 64 rows are 20 microseconds
-    MOST_EXPERT_ROWS = 256,  // their sums stay in the cache
+    MAX_EXPERT_ROWS = 256,   // their sums stay in the cache
     ROWS_PER_EXPERT = 16     // make unpacking cheap
 };
 
@@ -170,7 +170,7 @@ int qn_cpu_temps_head(qn_plan_arg *temp, const qn_graph *graph, const qn_node *n
 
 int64_t qn_cpu_expert_rows(int64_t n_experts, int64_t choices) {
     const int64_t rows = qn_ceil_div(ROWS_PER_EXPERT * n_experts, choices);
-    return rows < QN_ROW_GROUP ? QN_ROW_GROUP : rows > MOST_EXPERT_ROWS ? MOST_EXPERT_ROWS : rows;
+    return rows < QN_ROW_GROUP ? QN_ROW_GROUP : rows > MAX_EXPERT_ROWS ? MAX_EXPERT_ROWS : rows;
 }
 
 static shape expert_shape(const qn_packed *w, int64_t tile_bytes, int64_t choices) {

@@ -30,7 +30,7 @@ void qn_cpu_read_row(float *to, const void *row, qn_word form, int64_t parts, in
     }
 }
 
-enum { MOST_BLOCK = 34 }; // bytes of the largest block of a cache: Q8_0
+enum { MAX_BLOCK = 34 }; // bytes of the largest block of a cache: Q8_0
 
 // Whole blocks of one row; a partial last block is cut.
 static void unpack(float *to, qn_type type, const unsigned char *block, int64_t at, int64_t size) {
@@ -50,7 +50,7 @@ static void read_key(float *to, qn_type type, const unsigned char *keys, int64_t
     row %= QN_KEY_GROUP;
     for (int64_t at = 0; at < size; at += info->block) {
         const unsigned char *from = keys + at / info->block * info->bytes * QN_KEY_GROUP;
-        unsigned char block[MOST_BLOCK];
+        unsigned char block[MAX_BLOCK];
         memcpy(block, from + row * first, (size_t)first);
         for (int64_t i = first; i < info->bytes; i++) block[i] = from[i * QN_KEY_GROUP + row];
         unpack(to, type, block, at, size);

@@ -161,20 +161,20 @@ static float score_key(const query *a, const unsigned char *key) {
 static void add_positions(const query *a, softmax *s, unsigned char *page, int first, int end) {
     const qn_cache_view *cache = a->task->cache;
     const int64_t n = cache->v_size;
-    float most = s->m, *p = a->scores;
+    float max = s->m, *p = a->scores;
     for (int j = first; j < end; j++) {
         p[j] = score_key(a, qn_plain_key(cache, page, a->kv, j));
-        most = p[j] > most ? p[j] : most;
+        max = p[j] > max ? p[j] : max;
     }
-    const float c = math_exp(s->m - most);
-    for (int j = 0; j < QN_PAGE_ROWS; j++) p[j] = j < first || j >= end ? 0 : math_exp(p[j] - most);
+    const float c = math_exp(s->m - max);
+    for (int j = 0; j < QN_PAGE_ROWS; j++) p[j] = j < first || j >= end ? 0 : math_exp(p[j] - max);
     s->l = fmaf(s->l, c, qn_plain_sum_lanes(p, QN_PAGE_ROWS, 0, 16, QN_PLAIN_PLAIN));
     for (int64_t f = 0; !s->is_empty && f < n; f++) s->o[f] *= c;
     for (int j = first; j < end; j++) {
         qn_plain_load(a->kept, cache->type, qn_plain_value(cache, page, a->kv, j), n);
         for (int64_t f = 0; f < n; f++) s->o[f] = fmaf(p[j], a->kept[f], s->o[f]);
     }
-    s->m = most;
+    s->m = max;
     s->is_empty = false;
 }
 

@@ -121,13 +121,13 @@ int64_t qn_plain_room_head(const qn_plain_task *task) { return task->in[1].parts
 // A row of `best` has the least score, or the first that is not finite; the id of that, or -1; the
 // best scores, and their ids. There is room for `room` entries; only `top` of them are wanted.
 typedef struct best {
-    float *least, *broken, *scores, *ids;
+    float *min, *broken, *scores, *ids;
     int64_t top;
 } best;
 
 static best open_best(float *row, int64_t room, int64_t top) {
     const best b = {row, row + 1, row + 2, row + 2 + room, top};
-    *b.least = INFINITY;
+    *b.min = INFINITY;
     *b.broken = -1;
     for (int64_t k = 0; k < room; k++) {
         b.scores[k] = -INFINITY;
@@ -139,10 +139,10 @@ static best open_best(float *row, int64_t room, int64_t top) {
 static void see_score(const best *b, float score, int64_t id) {
     if (*b->broken >= 0) return;
     if (!isfinite(score)) {
-        *b->least = isnan(score) ? NAN : score; // of no sign
+        *b->min = isnan(score) ? NAN : score; // of no sign
         *b->broken = (float)id;
-    } else if (score < *b->least) {
-        *b->least = score;
+    } else if (score < *b->min) {
+        *b->min = score;
     }
 }
 

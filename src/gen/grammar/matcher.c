@@ -137,10 +137,10 @@ static qn_states_result feed_or_sweep(bool *fits, qn_matcher *m, const char *byt
 
 qn_status qn_matcher_feed(bool *fits, qn_matcher *m, const char *bytes, size_t n, qn_err *err) {
     // A long text may fill the memory more than once, so it goes in pieces.
-    const size_t most = 256;
+    const size_t max = 256;
     *fits = !m->has_ended || n == 0;
     for (size_t at = 0; *fits && at < n;) {
-        const size_t size = n - at < most ? n - at : most;
+        const size_t size = n - at < max ? n - at : max;
         const qn_states_result result = feed_or_sweep(fits, m, bytes + at, size);
         if (result) return fail_states(result, err);
         at += size;

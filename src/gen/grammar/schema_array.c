@@ -160,9 +160,9 @@ static qn_status add_rest(int32_t *out, qn_schema *s, const qn_conj *all,
     const uint32_t n = (uint32_t)shape->n_prefix, done = n ? n : 1;
     int32_t item = QN_AST_NEVER;
     if (shape->max > done) QN_TRY(item_node(&item, s, all, n));
-    const uint32_t most = shape->max == QN_AST_MANY ? QN_AST_MANY : shape->max - done;
+    const uint32_t max = shape->max == QN_AST_MANY ? QN_AST_MANY : shape->max - done;
     *out = qn_ast_rep(s->ast, qn_ast_seq(s->ast, s->parts.comma, item),
-                      shape->min > done ? shape->min - done : 0, most);
+                      shape->min > done ? shape->min - done : 0, max);
     for (uint32_t k = n; k-- > 1;) {
         QN_TRY(item_node(&item, s, all, k));
         const int32_t tail = qn_ast_seq3(s->ast, s->parts.comma, item, *out);
@@ -199,7 +199,7 @@ typedef struct builder {
     qn_schema *s;
     const qn_conj *all;
     const array_shape *shape;
-    uint32_t most;              // positions that are told apart
+    uint32_t max;               // positions that are told apart
     json_t *values[VALUES_MAX]; // of unique items: all that come up; borrowed
     size_t n_values;
     cell *cells;
@@ -243,7 +243,7 @@ static bool advance(cell *c, const builder *b, unsigned fulfilled) {
         if (c->count[i] >= one->max) return false;
         if (one->max != QN_AST_MANY || c->count[i] < one->min) c->count[i]++;
     }
-    if (c->n < b->most) c->n++;
+    if (c->n < b->max) c->n++;
     return true;
 }
 
@@ -368,12 +368,12 @@ static qn_status find_values(bool *found, builder *b) {
 
 static qn_status dependent_array(int32_t *out, builder *b) {
     const array_shape *shape = b->shape;
-    b->most = shape->max;
+    b->max = shape->max;
     if (shape->max == QN_AST_MANY) {
-        b->most = shape->min > shape->n_prefix ? shape->min : (uint32_t)shape->n_prefix;
+        b->max = shape->min > shape->n_prefix ? shape->min : (uint32_t)shape->n_prefix;
         for (size_t i = 0; i < shape->n_contains; i++)
-            if (shape->contains[i].from > b->most) b->most = shape->contains[i].from;
-        if (b->most == 0) b->most = 1; // the first has no comma before it
+            if (shape->contains[i].from > b->max) b->max = shape->contains[i].from;
+        if (b->max == 0) b->max = 1; // the first has no comma before it
     }
     int32_t rule;
     const cell start = {0};

@@ -155,7 +155,7 @@ typedef struct numbers {
     qn_schema *s;
     const qn_number_side *side;
     const char *lo, *hi; // whole parts of the bounds; hi NULL: none
-    size_t most;         // digits of the whole part
+    size_t max;          // digits of the whole part
     machine machines[MACHINES_MAX];
     size_t n_machines;
     cell *cells;
@@ -199,7 +199,7 @@ static int compare_digit(const char *bound, size_t at, int so_far, unsigned digi
 }
 
 static bool step_whole(cell *c, const numbers *x, unsigned digit) {
-    if (c->phase == IN_ZERO || c->n_whole == x->most) return false;
+    if (c->phase == IN_ZERO || c->n_whole == x->max) return false;
     c->lo = (int8_t)compare_digit(x->lo, c->n_whole, c->lo, digit);
     if (x->hi) c->hi = (int8_t)compare_digit(x->hi, c->n_whole, c->hi, digit);
     c->phase = c->phase == AT_START && !digit ? IN_ZERO : IN_WHOLE;
@@ -329,8 +329,8 @@ qn_status qn_schema_multiples(int32_t *out, qn_schema *s, const qn_number_limits
     const char *lo = side->lo.value.whole, *hi = side->hi.value.whole;
     x.lo = lo[0] ? lo : "0";
     x.hi = !side->hi.is_there ? NULL : hi[0] ? hi : "0";
-    x.most = x.hi ? strlen(x.hi) : QN_JSON_DIGITS;
-    if (x.most < strlen(x.lo)) x.most = strlen(x.lo);
+    x.max = x.hi ? strlen(x.hi) : QN_JSON_DIGITS;
+    if (x.max < strlen(x.lo)) x.max = strlen(x.lo);
     qn_status status = QN_OK;
     if (l->step) status = add_machine(&x, &(qn_number_step){l->step, l->scale}, false);
     for (size_t i = 0; !status && i < l->n_not; i++) status = add_machine(&x, &l->not_of[i], true);

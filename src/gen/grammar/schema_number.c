@@ -32,17 +32,17 @@ static int32_t between(qn_ast *ast, const char *lo, const char *hi) {
     unsigned first = (unsigned char)lo[0], last = (unsigned char)hi[0];
     if (first == last)
         return qn_ast_seq(ast, qn_ast_span(ast, first, first), between(ast, lo + 1, hi + 1));
-    digit_text least, most;
-    fill(least, '0', n - 1);
-    fill(most, '9', n - 1);
+    digit_text min, max;
+    fill(min, '0', n - 1);
+    fill(max, '9', n - 1);
     int32_t node = QN_AST_NEVER;
     if (!is_all(lo + 1, '0')) {
-        node = qn_ast_seq(ast, qn_ast_span(ast, first, first), between(ast, lo + 1, most));
+        node = qn_ast_seq(ast, qn_ast_span(ast, first, first), between(ast, lo + 1, max));
         first++;
     }
     if (!is_all(hi + 1, '9')) {
         const int32_t high =
-            qn_ast_seq(ast, qn_ast_span(ast, last, last), between(ast, least, hi + 1));
+            qn_ast_seq(ast, qn_ast_span(ast, last, last), between(ast, min, hi + 1));
         node = qn_ast_alt(ast, node, high);
         last--;
     }
@@ -59,12 +59,12 @@ static int32_t whole_range(qn_ast *ast, const char *lo, const char *hi) {
     int32_t node = QN_AST_NEVER;
     if (to && (n_lo > n_hi || (n_lo == n_hi && strcmp(from, to) > 0))) return node;
     for (size_t n = n_lo; n <= n_hi; n++) {
-        digit_text least, most;
-        fill(least, '0', n);
-        fill(most, '9', n);
-        least[0] = '1';
-        node = qn_ast_alt(ast, node,
-                          between(ast, n == n_lo ? from : least, to && n == n_hi ? to : most));
+        digit_text min, max;
+        fill(min, '0', n);
+        fill(max, '9', n);
+        min[0] = '1';
+        node =
+            qn_ast_alt(ast, node, between(ast, n == n_lo ? from : min, to && n == n_hi ? to : max));
     }
     return node;
 }

@@ -602,10 +602,10 @@ static qn_status different_others(int32_t *out, object *o, uint32_t count, uint3
 static uint32_t highest_count(const object *o, uint32_t n_required) {
     const bool min_free = o->min <= n_required;
     const bool max_free = o->max == QN_AST_MANY || (o->extra == QN_AST_NEVER && o->max >= o->n);
-    uint32_t most = 1; // none, some: for the commas
-    if (!min_free && o->min > most) most = o->min;
-    if (!max_free) most = o->max > most ? o->max : most;
-    return most;
+    uint32_t max = 1; // none, some: for the commas
+    if (!min_free && o->min > max) max = o->min;
+    if (!max_free) max = o->max > max ? o->max : max;
+    return max;
 }
 
 // The other properties: at least `min` and at most `max`, with the wanted one at the end. The first
@@ -663,15 +663,15 @@ static qn_status make_chain(int32_t *out, object *o) {
     qn_ast *ast = s->ast;
     uint32_t n_required = 0;
     for (size_t i = 0; i < o->n; i++) n_required += o->properties[i].is_required;
-    const uint32_t most = highest_count(o, n_required);
-    if ((uint64_t)most * (o->n + 1) > COUNT_CELLS_MAX)
+    const uint32_t max = highest_count(o, n_required);
+    if ((uint64_t)max * (o->n + 1) > COUNT_CELLS_MAX)
         return QN_SCHEMA_FAIL(s, o->all->members[0].where,
                               o->max != QN_AST_MANY ? "maxProperties" : "minProperties", LIMIT,
                               "too large to be counted");
-    int32_t *rows = qn_arena_alloc(&s->arena, most + 1, sizeof *rows);
+    int32_t *rows = qn_arena_alloc(&s->arena, max + 1, sizeof *rows);
     if (!rows) return QN_NOMEM(s->err, "schema");
-    const bool is_counted = most > 1;
-    for (uint32_t c = 0; c <= most; c++) {
+    const bool is_counted = max > 1;
+    for (uint32_t c = 0; c <= max; c++) {
         // Uncounted, the second row means "some", which is enough for any bound that is left.
         object bounds = *o;
         if (!is_counted && o->min <= n_required) bounds.min = 0;
@@ -683,8 +683,8 @@ static qn_status make_chain(int32_t *out, object *o) {
         const property *p = &o->properties[i];
         const int32_t member =
             qn_ast_seq3(ast, qn_json_text(ast, p->name), s->parts.colon, p->value);
-        for (uint32_t c = 0; c <= most; c++) {
-            const uint32_t next = c < most ? c + 1 : most;
+        for (uint32_t c = 0; c <= max; c++) {
+            const uint32_t next = c < max ? c + 1 : max;
             const bool is_full = c >= o->max;
             const int32_t taken =
                 is_full ? QN_AST_NEVER

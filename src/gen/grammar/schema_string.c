@@ -116,11 +116,11 @@ static qn_status add_excluded(qn_lang_part *parts, size_t *n, qn_schema *s,
     if (name) return add_format(parts, n, s, member, name, true);
     if (!pattern && !list && !one) return QN_OK; // read elsewhere
     if (pattern) return add_pattern(parts, n, s, member, pattern, true);
-    const size_t most = list ? json_array_size(list) : 1;
-    qn_str *words = qn_arena_alloc(&s->arena, most + 1, sizeof *words);
+    const size_t max = list ? json_array_size(list) : 1;
+    qn_str *words = qn_arena_alloc(&s->arena, max + 1, sizeof *words);
     if (!words) return QN_NOMEM(s->err, "schema");
     size_t n_words = 0;
-    for (size_t i = 0; i < most; i++) {
+    for (size_t i = 0; i < max; i++) {
         value = list ? json_array_get(list, i) : one;
         if (json_is_string(value)) words[n_words++] = qn_json_str(value);
     }

@@ -73,9 +73,9 @@ static size_t plain_length(const char *text, size_t size) {
 }
 
 static size_t shared_prefix(const item *a, const item *b) {
-    const size_t most = a->size < b->size ? a->size : b->size;
+    const size_t max = a->size < b->size ? a->size : b->size;
     size_t n = 0;
-    while (n < most && a->text[n] == b->text[n]) n++;
+    while (n < max && a->text[n] == b->text[n]) n++;
     return n;
 }
 

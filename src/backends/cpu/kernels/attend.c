@@ -34,9 +34,9 @@ typedef struct view {
 
 // Softmax under way: a number for each query.
 typedef struct sums {
-    float *most, *total;         // of the chunk: m, l
-    float *all_most, *all_total; // of the chunks before: M, L
-    float *next_most, *shrink;   // of this block: m', c
+    float *max, *total;         // of the chunk: m, l
+    float *all_max, *all_total; // of the chunks before: M, L
+    float *next_max, *shrink;   // of this block: m', c
 } sums;
 
 typedef struct attend_job {
@@ -125,13 +125,13 @@ static float finish_scores(float *score, uint64_t seen, const qn_attrs *attrs) {
     for (int j = 0; seen != ~0ull && j < BLOCK; j++) {
         if (!(seen >> j & 1)) score[j] = -INFINITY;
     }
-    f32v most[QN_PARTS];
-    for (int i = 0; i < QN_PARTS; i++) most[i] = all_f32(-INFINITY);
+    f32v max[QN_PARTS];
+    for (int i = 0; i < QN_PARTS; i++) max[i] = all_f32(-INFINITY);
     for (int j = 0; j < BLOCK; j += 16) {
         for (int i = 0; i < QN_PARTS; i++)
-            most[i] = max_f32(load_f32(score + j + i * QN_LANES), most[i]);
+            max[i] = max_f32(load_f32(score + j + i * QN_LANES), max[i]);
     }
-    return max_16(most);
+    return max_16(max);
 }
 
 // The scores of queries first ... end - 1 become p (queries, 64) and join the softmax. What the
@@ -140,20 +140,20 @@ static void join_block(const attend_job *job, int64_t first, int64_t end) {
     const sums *s = &job->sums;
     const int64_t n = job->v_stride;
     for (int64_t i = first; i < end; i++)
-        s->next_most[i] = finish_scores(job->scores + i * BLOCK, job->views[i / job->heads].seen,
-                                        job->task->attrs);
+        s->next_max[i] = finish_scores(job->scores + i * BLOCK, job->views[i / job->heads].seen,
+                                       job->task->attrs);
     for (int64_t i = first; i < end; i++) {
-        const float most = s->most[i];
-        s->next_most[i] = s->next_most[i] > most ? s->next_most[i] : most;
-        s->shrink[i] = math_exp(most - s->next_most[i]);
+        const float max = s->max[i];
+        s->next_max[i] = s->next_max[i] > max ? s->next_max[i] : max;
+        s->shrink[i] = math_exp(max - s->next_max[i]);
     }
     for (int64_t i = first; i < end; i++) {
         if (!job->views[i / job->heads].seen) continue;
         float *p = job->scores + i * BLOCK, *o = job->o + i * job->v_stride;
-        const float most = s->next_most[i], c = s->shrink[i];
-        const bool is_scaled = c != 1 && s->most[i] != -INFINITY; // else o stays: 0 at first
-        for (int j = 0; j < BLOCK; j++) p[j] = math_exp(p[j] - most);
-        s->most[i] = most;
+        const float max = s->next_max[i], c = s->shrink[i];
+        const bool is_scaled = c != 1 && s->max[i] != -INFINITY; // else o stays: 0 at first
+        for (int j = 0; j < BLOCK; j++) p[j] = math_exp(p[j] - max);
+        s->max[i] = max;
         s->total[i] = __builtin_fmaf(s->total[i], c, sum_row_16(p, BLOCK));
         for (int64_t f = 0; is_scaled && f < n; f += QN_LANES)
             store_f32(o + f, load_f32(o + f) * all_f32(c));
@@ -211,16 +211,16 @@ static void merge_chunk(const attend_job *job, int64_t n) {
     const sums *s = &job->sums;
     const int64_t stride = job->v_stride;
     for (int64_t i = 0; i < n; i++) {
-        const float m = s->most[i], all = s->all_most[i], most = m > all ? m : all;
-        s->next_most[i] = most;
-        s->shrink[i] = math_exp(all - most);
-        s->most[i] = math_exp(m - most);
+        const float m = s->max[i], all = s->all_max[i], max = m > all ? m : all;
+        s->next_max[i] = max;
+        s->shrink[i] = math_exp(all - max);
+        s->max[i] = math_exp(m - max);
     }
     for (int64_t i = 0; i < n; i++) {
         if (!job->views[i / job->heads].is_seen) continue;
-        const float a = s->shrink[i], b = s->most[i];
+        const float a = s->shrink[i], b = s->max[i];
         float *o = job->o + i * stride, *all_o = job->all_o + i * stride;
-        s->all_most[i] = s->next_most[i];
+        s->all_max[i] = s->next_max[i];
         s->all_total[i] = __builtin_fmaf(s->all_total[i], a, s->total[i] * b);
         for (int64_t f = 0; f < stride; f += QN_LANES) {
             const f32v here = load_f32(o + f) * all_f32(b);
@@ -236,10 +236,10 @@ static void finish_query(const attend_job *job, int64_t i) {
     const float *o = job->all_o + i * job->v_stride;
     float a = 1, total = job->sums.all_total[i];
     if (job->sinks) {
-        const float sink = job->sinks[head], all_most = job->sums.all_most[i];
-        const float most = sink > all_most ? sink : all_most;
-        a = math_exp(all_most - most);
-        total = __builtin_fmaf(total, a, math_exp(sink - most));
+        const float sink = job->sinks[head], all_max = job->sums.all_max[i];
+        const float max = sink > all_max ? sink : all_max;
+        a = math_exp(all_max - max);
+        total = __builtin_fmaf(total, a, math_exp(sink - max));
     }
     const float inverse = total == 0 ? 0 : 1.0f / total; // 0: saw nothing
     for (int64_t f = 0; f < n; f++) to[f] = o[f] * a * inverse;
@@ -284,7 +284,7 @@ static void clear_floats(float *x, int64_t n) { memset(x, 0, (size_t)n * sizeof 
 static void run_chunk(attend_job *job, int n_rows, int64_t from, int64_t to) {
     const int64_t n = n_rows * job->heads;
     for (int64_t i = 0; i < n; i++) {
-        job->sums.most[i] = -INFINITY;
+        job->sums.max[i] = -INFINITY;
         job->sums.total[i] = 0;
     }
     for (int i = 0; i < n_rows; i++) job->views[i].is_seen = false;
@@ -307,7 +307,7 @@ static void attend_run(attend_job *job, int64_t row, int n_rows) {
     clear_floats(job->o, n * job->v_stride);
     clear_floats(job->all_o, n * job->v_stride);
     for (int64_t i = 0; i < n; i++) {
-        job->sums.all_most[i] = -INFINITY;
+        job->sums.all_max[i] = -INFINITY;
         job->sums.all_total[i] = 0;
     }
     for (int64_t chunk = first / CHUNK * CHUNK; chunk < end; chunk += CHUNK)
@@ -319,7 +319,7 @@ static void attend_run(attend_job *job, int64_t row, int n_rows) {
 // Cuts the scratch (qn_cpu_scratch_attend knows its size).
 static void open_job(attend_job *job, int64_t piece, void *scratch) {
     const qn_cache_view *cache = job->task->cache;
-    const int64_t most = qn_cpu_attend_queries(job->task);
+    const int64_t max = qn_cpu_attend_queries(job->task);
     job->cut = qn_cpu_cut_queries(job->task, piece);
     job->heads = job->cut.end_head - job->cut.first_head;
     job->k_size = cache->k_size;
@@ -327,12 +327,11 @@ static void open_job(attend_job *job, int64_t piece, void *scratch) {
     job->v_stride = qn_round_up(cache->v_size, SLAB);
     job->slab = scratch;
     job->scores = job->slab + SLAB * (job->v_stride > BLOCK ? job->v_stride : BLOCK);
-    job->o = job->scores + most * BLOCK;
-    job->all_o = job->o + most * job->v_stride;
-    job->queries = job->all_o + most * job->v_stride;
-    float *sum = job->queries + most * job->k_size;
-    job->sums =
-        (sums){sum, sum + most, sum + 2 * most, sum + 3 * most, sum + 4 * most, sum + 5 * most};
+    job->o = job->scores + max * BLOCK;
+    job->all_o = job->o + max * job->v_stride;
+    job->queries = job->all_o + max * job->v_stride;
+    float *sum = job->queries + max * job->k_size;
+    job->sums = (sums){sum, sum + max, sum + 2 * max, sum + 3 * max, sum + 4 * max, sum + 5 * max};
 }
 
 // The first keys that row r sees.

@@ -9,19 +9,19 @@
 // What is known of some scores of a row, in ascending order of ids (see ref_fused.c): the least, or
 // the first that is not finite; the id of that, or -1; the best, and their ids.
 typedef struct list {
-    float *least, *broken;
+    float *min, *broken;
     float *scores, *ids; // (top)
     int64_t top;
 } list;
 
-static list list_at(float *room, int64_t top, int64_t most) {
-    return (list){room, room + 1, room + 2, room + 2 + most, top};
+static list list_at(float *room, int64_t top, int64_t max) {
+    return (list){room, room + 1, room + 2, room + 2 + max, top};
 }
 
 // Entries that are wanted of a row.
 static int64_t wanted_top(const qn_task *task) {
-    const int64_t most = task->attrs->top;
-    return task->step->top > 0 && task->step->top < most ? task->step->top : most;
+    const int64_t max = task->attrs->top;
+    return task->step->top > 0 && task->step->top < max ? task->step->top : max;
 }
 
 // Ids below this can be among the best; the scores of others are still looked at for faults.
@@ -33,10 +33,10 @@ static bool is_full(const qn_task *task, int64_t row) {
     return !task->step->out_full || task->step->out_full[row];
 }
 
-static void clear(const list *l, int64_t most) {
-    *l->least = INFINITY;
+static void clear(const list *l, int64_t max) {
+    *l->min = INFINITY;
     *l->broken = -1;
-    for (int64_t k = 0; k < most; k++) {
+    for (int64_t k = 0; k < max; k++) {
         l->scores[k] = -INFINITY;
         l->ids[k] = -1;
     }
@@ -57,10 +57,10 @@ static void add_fact(const list *l, float score, int64_t id) {
     if (*l->broken < 0) {
         const bool is_finite = score - score == 0;
         if (!is_finite) {
-            *l->least = score != score ? NAN : score; // of no sign
+            *l->min = score != score ? NAN : score; // of no sign
             *l->broken = (float)id;
-        } else if (score < *l->least) {
-            *l->least = score;
+        } else if (score < *l->min) {
+            *l->min = score;
         }
     }
 }
@@ -73,12 +73,12 @@ static void add_score(const list *l, float score, int64_t id) {
 // Adds n scores of ids first, first + 1, ... Behind them there is room for up to 15 more. Most
 // panels have nothing to tell, which a few comparisons of vectors find.
 static void add_scores(const list *l, float *scores, int64_t n, int64_t first) {
-    const f32v worst = all_f32(l->scores[l->top - 1]), least = all_f32(*l->least);
+    const f32v worst = all_f32(l->scores[l->top - 1]), min = all_f32(*l->min);
     i32v news = {0};
     for (int64_t i = n; i % QN_TILE; i++) scores[i] = scores[0];
     for (int64_t i = 0; i < n; i += QN_LANES) {
         const f32v x = load_f32(scores + i);
-        news |= (x > worst) | (x < least) | (x - x != 0);
+        news |= (x > worst) | (x < min) | (x - x != 0);
     }
     int32_t any = 0;
     for (int j = 0; j < QN_LANES; j++) any |= news[j];
@@ -87,9 +87,9 @@ static void add_scores(const list *l, float *scores, int64_t n, int64_t first) {
 }
 
 // The same where only ids below `most` can be among the best: few panels, at the end of a row.
-static void add_some(const list *l, const float *scores, int64_t n, int64_t first, int64_t most) {
+static void add_some(const list *l, const float *scores, int64_t n, int64_t first, int64_t max) {
     for (int64_t i = 0; i < n; i++)
-        (first + i < most ? add_score : add_fact)(l, scores[i], first + i);
+        (first + i < max ? add_score : add_fact)(l, scores[i], first + i);
 }
 
 // The lists of a run lie one after the other in a row of the temporary.
@@ -111,7 +111,7 @@ void QN_FN(head_scores)(const qn_task *task, int64_t piece, void *scratch) {
                  .rows = room.rows,
                  .n_rows = cut.rows.end - cut.rows.first,
                  .form = task->in[0].form};
-    const int64_t most = wanted_entries(task);
+    const int64_t max = wanted_entries(task);
     if (!p.n_rows) return;
     find_rows(room.rows, &task->in[0], cut.rows);
     for (int64_t r = cut.rows.first; r < cut.rows.end; r++) {
@@ -127,10 +127,10 @@ void QN_FN(head_scores)(const qn_task *task, int64_t piece, void *scratch) {
             float *scores = room.sums[r - cut.rows.first];
             const list l = run_list(task, r, cut.run);
             if (task->attrs->cap > 0) cap_scores(scores, n, task->attrs->cap);
-            if (at + n <= most)
+            if (at + n <= max)
                 add_scores(&l, scores, n, at);
             else
-                add_some(&l, scores, n, at, most);
+                add_some(&l, scores, n, at, max);
             if (is_full(task, r))
                 memcpy((float *)row_of(&task->out[0], r) + at, scores, (size_t)n * sizeof *scores);
         }
@@ -139,8 +139,8 @@ void QN_FN(head_scores)(const qn_task *task, int64_t piece, void *scratch) {
 
 // Runs ascend, so that equal scores stay in the order of their ids.
 static void merge(const list *to, const list *from) {
-    if (*to->broken < 0 && (*from->broken >= 0 || *from->least < *to->least)) {
-        *to->least = *from->least;
+    if (*to->broken < 0 && (*from->broken >= 0 || *from->min < *to->min)) {
+        *to->min = *from->min;
         *to->broken = *from->broken;
     }
     for (int64_t k = 0; k < from->top && from->scores[k] > to->scores[to->top - 1]; k++)
@@ -150,11 +150,11 @@ static void merge(const list *to, const list *from) {
 // What the runs found -> out[1] (R, 2 + 2 top)
 void QN_FN(head_merge)(const qn_task *task, int64_t piece, void *scratch) {
     (void)scratch;
-    const int64_t runs = qn_cpu_head_runs(task), most = task->attrs->top;
+    const int64_t runs = qn_cpu_head_runs(task), max = task->attrs->top;
     const qn_range rows = qn_cpu_cut_rows(task, piece);
     for (int64_t r = rows.first; r < rows.end; r++) {
-        const list to = list_at(row_of(&task->out[1], r), wanted_top(task), most);
-        clear(&to, most);
+        const list to = list_at(row_of(&task->out[1], r), wanted_top(task), max);
+        clear(&to, max);
         for (int64_t i = 0; i < runs; i++) {
             const list from = run_list(task, r, i);
             merge(&to, &from);

@@ -59,9 +59,9 @@ QN_INLINE float sum_16(const f32v *v) {
 
 QN_INLINE float max_16(const f32v *v) {
     const f32v x = max_f32(max_f32(v[0], v[2]), max_f32(v[1], v[3]));
-    float most = x[0];
-    for (int l = 1; l < QN_LANES; l++) most = x[l] > most ? x[l] : most;
-    return most;
+    float max = x[0];
+    for (int l = 1; l < QN_LANES; l++) max = x[l] > max ? x[l] : max;
+    return max;
 }
 #endif
 
@@ -136,9 +136,9 @@ QN_INLINE int32_t sum_16_i32(const i32v *v) {
 
 QN_INLINE int32_t max_16_i32(const i32v *v) {
     const i32v x = max_i32(max_i32(v[0], v[1]), max_i32(v[2], v[3]));
-    int32_t most = x[0];
-    for (int l = 1; l < QN_LANES; l++) most = x[l] > most ? x[l] : most;
-    return most;
+    int32_t max = x[0];
+    for (int l = 1; l < QN_LANES; l++) max = x[l] > max ? x[l] : max;
+    return max;
 }
 
 QN_INLINE void store_bytes(int8_t *to, const i32v *v) {

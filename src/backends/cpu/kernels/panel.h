@@ -13,7 +13,7 @@
 #include <string.h>
 
 // n is a multiple of 16. Bits of |x| order as |x| does, NaN above everything.
-QN_INLINE float panel_scale(const float *x, const int n, float most) {
+QN_INLINE float panel_scale(const float *x, const int n, float max) {
     i32v top[QN_PARTS] = {{0}};
     for (int i = 0; i < n; i += QN_LANES) {
         const i32v bits = (i32v)load_f32(x + i) & INT32_MAX;
@@ -21,13 +21,13 @@ QN_INLINE float panel_scale(const float *x, const int n, float most) {
     }
     const int32_t largest = max_16_i32(top);
     if (largest >= 0x7f800000) return qn_float_from_bits(0x7fc00000);
-    return qn_float_from_bits((uint32_t)largest) / most;
+    return qn_float_from_bits((uint32_t)largest) / max;
 }
 
 // 16 values as integers. `step` is a scale, neither 0 nor NaN. Adding the magic number rounds to a
 // whole number, ties to even, and leaves it in the lower bits.
-QN_INLINE void panel_round(i32v *q, const float *x, float step, float most) {
-    const f32v magic = all_f32(0x1.8p23f), top = all_f32(most), by = all_f32(step);
+QN_INLINE void panel_round(i32v *q, const float *x, float step, float max) {
+    const f32v magic = all_f32(0x1.8p23f), top = all_f32(max), by = all_f32(step);
     for (int i = 0; i < QN_PARTS; i++) {
         const f32v y = load_f32(x + i * QN_LANES) / by;
         const f32v inside = max_f32(-max_f32(-y, -top), -top); // no NaN comes here
@@ -38,7 +38,7 @@ QN_INLINE void panel_round(i32v *q, const float *x, float step, float most) {
 static inline void panel_i12_block(qn_i12_block *to, const float *x) {
     i32v q[QN_PARTS];
     memset(to->fill, 0, sizeof to->fill);
-    to->scale = panel_scale(x, QN_BLOCK, QN_I12_MOST);
+    to->scale = panel_scale(x, QN_BLOCK, QN_I12_MAX);
     if (!(to->scale > 0)) {
         memset(to->q, 0, sizeof to->q);
         memset(to->sums, 0, sizeof to->sums);
@@ -46,7 +46,7 @@ static inline void panel_i12_block(qn_i12_block *to, const float *x) {
     }
     const float scale = to->scale;
     for (int g = 0; g < QN_BLOCK / QN_SUM; g++) {
-        panel_round(q, x + 16 * g, scale, QN_I12_MOST);
+        panel_round(q, x + 16 * g, scale, QN_I12_MAX);
         store_crossed(to->q + 16 * g, q); // qn_i12_index
         to->sums[g] = (int16_t)sum_16_i32(q);
     }
@@ -56,11 +56,11 @@ static inline void panel_i8_block(qn_i8_block *to, const float *x) {
     i32v q[QN_PARTS];
     memset(to->fill, 0, sizeof to->fill);
     for (int j = 0; j < QN_BLOCK / 32; j++) {
-        const float scale = panel_scale(x + 32 * j, 32, QN_I8_MOST);
+        const float scale = panel_scale(x + 32 * j, 32, QN_I8_MAX);
         to->scales[j] = scale;
         for (int g = 2 * j; g < 2 * j + 2; g++) {
             if (scale > 0)
-                panel_round(q, x + 16 * g, scale, QN_I8_MOST);
+                panel_round(q, x + 16 * g, scale, QN_I8_MAX);
             else
                 memset(q, 0, sizeof q);
             store_bytes(to->q + 16 * g, q);

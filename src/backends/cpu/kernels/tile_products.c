@@ -19,12 +19,12 @@ typedef struct panel {
 #define NEXT(n) r + (n) < p->n_rows ? p->rows + r + (n) : p->rows, a->b + (r + (n) >= p->n_rows)
 
 // Calls core(r, rows) for all rows: as many at a time as it can, fewer at the end.
-#define FOR_ROWS(n, most, CORE)                                                                    \
-    for (int64_t r = 0; r < (n); r += (most)) {                                                    \
-        if ((n)-r > (most) / 2)                                                                    \
-            CORE((most));                                                                          \
+#define FOR_ROWS(n, max, CORE)                                                                     \
+    for (int64_t r = 0; r < (n); r += (max)) {                                                     \
+        if ((n)-r > (max) / 2)                                                                     \
+            CORE((max));                                                                           \
         else                                                                                       \
-            CORE((most) / 2 + ((most) == 1));                                                      \
+            CORE((max) / 2 + ((max) == 1));                                                        \
     }
 
 QN_INLINE void add_folded(const panel *a, const bool has_shift) {
