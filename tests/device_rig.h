@@ -71,8 +71,8 @@ static inline uint64_t hash_name(const char *name, uint64_t salt) {
     return h;
 }
 
-// Rows of sizes that differ; one is zero, one very small. Odd ones hold an infinity, a NaN, or numbers
-// that are too large for halves.
+// Rows of sizes that differ; one is zero, one very small. Odd ones hold an infinity, a NaN, or
+// numbers that are too large for halves.
 static inline void fill_input(float *to, int64_t rows, int64_t width, uint64_t seed, bool has_odd) {
     static const float odd[] = {INFINITY, NAN, 1e5f, -INFINITY};
     for (int64_t r = 0; r < rows; r++) {

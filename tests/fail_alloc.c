@@ -2,8 +2,8 @@
 // FAIL_AT, counted from the beginning of main(), fails, and with FAIL_ON so do all after it.
 // Without FAIL_AT nothing fails. FAIL_COUNT names a file that gets the number of allocations.
 //
-// It stands in front of the C library for everybody in the process, so that the allocations of other
-// libraries fail too. Mappings count as well.
+// It stands in front of the C library for everybody in the process, so that the allocations of
+// other libraries fail too. Mappings count as well.
 #define _GNU_SOURCE // RTLD_NEXT
 #include <dlfcn.h>
 #include <errno.h>

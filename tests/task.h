@@ -12,7 +12,8 @@ typedef struct task_seg {
     int32_t past, rows, slot, accept, commit;
 } task_seg;
 
-// A step table and its arrays. The positions of slot s lie in pages s * TASK_PAGES ..., out of order.
+// A step table and its arrays. The positions of slot s lie in pages s * TASK_PAGES ..., out of
+// order.
 typedef struct task_step {
     qn_step step;
     int32_t ids[TASK_ROWS], pos[TASK_ROWS * 4], row_seg[TASK_ROWS], row_out[TASK_ROWS];

@@ -1,5 +1,5 @@
-// The output head: scores equal those of a plain matmul and soft cap, and the best of each row those
-// that a slow search finds, whatever the level, the rows, the pieces and what is asked for.
+// The output head: scores equal those of a plain matmul and soft cap, and the best of each row
+// those that a slow search finds, whatever the level, the rows, the pieces and what is asked for.
 #include "matmul_rig.h"
 
 #include "ir/build.h"

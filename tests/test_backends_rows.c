@@ -1,5 +1,5 @@
-// Kernels that compute rows from rows: the same bits on every level, for one row or many and for any
-// order of pieces, and close to the reference interpreter.
+// Kernels that compute rows from rows: the same bits on every level, for one row or many and for
+// any order of pieces, and close to the reference interpreter.
 #include "testing.h"
 
 #include "task.h"

@@ -186,10 +186,10 @@ static void test_requests(void **state) {
         {"{}", "\"messages\" is no list but missing"},
         {"{\"messages\": 5}", "\"messages\" is no list"},
         {"{\"messages\": [], \"enable_thinking\": true}", "unknown name 'enable_thinking'"},
-        {"{\"messages\": [], \"kwargs\": 3}", "\"kwargs\" is no object"},
-        {"{\"messages\": [], \"now\": 3}", "\"now\" is no text"},
-        {"{\"messages\": [], \"now\": \"2026-02-30\"}", "'2026-02-30' is no time"},
-        {"{\"messages\": [], \"now\": \"today\"}", "'today' is no time"},
+        {"{\"messages\": [], \"kwargs\": 3}", "\"kwargs\" is not an object"},
+        {"{\"messages\": [], \"now\": 3}", "\"now\" is not a text"},
+        {"{\"messages\": [], \"now\": \"2026-02-30\"}", "'2026-02-30' is not a time"},
+        {"{\"messages\": [], \"now\": \"today\"}", "'today' is not a time"},
         {"{\"messages\": [\"\\ud800\"]}", "not valid JSON"},
     };
     qn_err err = {0};

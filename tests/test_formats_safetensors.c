@@ -109,8 +109,8 @@ static void damaged_headers_are_refused_by_name(void **state) {
         const char *part;
     } cases[] = {
         {"not JSON", "hello, world", 0, QN_FORMAT, "header: not valid JSON"},
-        {"array", "[1, 2, 3]", 0, QN_FORMAT, "no JSON object"},
-        {"number", "12345678", 0, QN_FORMAT, "no JSON object"},
+        {"array", "[1, 2, 3]", 0, QN_FORMAT, "not a JSON object"},
+        {"number", "12345678", 0, QN_FORMAT, "not a JSON object"},
         {"spaces", "         ", 0, QN_FORMAT, "the text ends"},
         {"unfinished", "{\"w\":", 0, QN_FORMAT, "the text ends"},
         {"more behind", "{} {}", 0, QN_FORMAT, "nothing after the value"},
@@ -147,7 +147,7 @@ static void damaged_headers_are_refused_by_name(void **state) {
          "tensor w: (4398046511105, 4194304"},
         {"bytes wrap", SHAPED("[4611686018427387904]", "[0,0]"), 0, QN_FORMAT, "tensor w: (46116"},
         {"half a byte", ONE("\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]"), 2, QN_FORMAT,
-         "no whole size"},
+         "is not a valid size"},
         {"reversed", SHAPED("[1]", "[4,0]"), 4, QN_FORMAT, "data_offsets are reversed: 4, 0"},
         {"one offset", SHAPED("[1]", "[4]"), 4, QN_FORMAT, "data_offsets has 1 numbers"},
         {"three offsets", SHAPED("[1]", "[0,4,8]"), 4, QN_UNSUPPORTED, "data_offsets has more"},

@@ -92,8 +92,8 @@ static void sampling_follows_the_probabilities(void **state) {
     }
 }
 
-// One sure token and a tail of 2^18 that weighs as much as one draw in a thousand: what falls on the tail
-// must spread over it, not pile up on its last entry.
+// One sure token and a tail of 2^18 that weighs as much as one draw in a thousand: what falls on
+// the tail must spread over it, not pile up on its last entry.
 static void a_long_tail_keeps_its_weight(void **state) {
     (void)state;
     qn_err err;

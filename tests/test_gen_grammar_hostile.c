@@ -232,7 +232,8 @@ static void counts_on_a_small_stack(void **state) {
                  "#/maxProperties: 16000 beside minProperties is too large to be counted");
 }
 
-// Texts that are nested as deeply as is allowed, in the stack that the header promises to be enough.
+// Texts that are nested as deeply as is allowed, in the stack that the header promises to be
+// enough.
 static void nested_on_a_small_stack(void **state) {
     (void)state;
     static const struct {
@@ -689,8 +690,8 @@ static void ends(void **state) {
                  QN_ARGUMENT, "takes no text");
 }
 
-// Lengths beside patterns: served for any bounds, or refused by name when the lengths that a pattern
-// has do not repeat soon.
+// Lengths beside patterns: served for any bounds, or refused by name when the lengths that a
+// pattern has do not repeat soon.
 static void lengths_beside_patterns(void **state) {
     (void)state;
     qn_err err;

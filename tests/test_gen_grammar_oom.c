@@ -1,7 +1,7 @@
-// Memory that runs out while a grammar is made and followed, at every place where it can. The linker
-// sends the library's allocations through this file (--wrap, tests/CMakeLists.txt), and jansson's are
-// sent here at run time. Every failure must be QN_MEMORY with a message, nothing leaked, the result
-// untouched.
+// Memory that runs out while a grammar is made and followed, at every place where it can. The
+// linker sends the library's allocations through this file (--wrap, tests/CMakeLists.txt), and
+// jansson's are sent here at run time. Every failure must be QN_MEMORY with a message, nothing
+// leaked, the result untouched.
 #include "alloc_rig.h"
 #include "testing.h"
 

@@ -1,11 +1,11 @@
 // Regular expressions against another implementation: tests/data/grammar/oracle.json has random
 // patterns and, for every text of at most five letters of three, whether V8 finds a match in it
-// (`found`) and whether the whole is one (`whole`): hexadecimal digits, the first text in the highest
-// bit, texts by length and then in the order of the letters.
+// (`found`) and whether the whole is one (`whole`): hexadecimal digits, the first text in the
+// highest bit, texts by length and then in the order of the letters.
 //
-// With a bound on the length the languages are finite and known completely, so the check is exact for
-// every beginning of a text too: it is let through if and only if some valid text begins so. That
-// excludes dead ends and lost texts alike.
+// With a bound on the length the languages are finite and known completely, so the check is exact
+// for every beginning of a text too: it is let through if and only if some valid text begins so.
+// That excludes dead ends and lost texts alike.
 #include "testing.h"
 
 #include "core/buf.h"

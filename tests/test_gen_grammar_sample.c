@@ -1,6 +1,6 @@
-// Texts sampled under schemas are valid: tokens are drawn at random from those that the mask allows,
-// with a seed for each text; python3-jsonschema, which shares nothing with this code, says whether
-// the texts are valid. Where it is not installed the test is skipped.
+// Texts sampled under schemas are valid: tokens are drawn at random from those that the mask
+// allows, with a seed for each text; python3-jsonschema, which shares nothing with this code, says
+// whether the texts are valid. Where it is not installed the test is skipped.
 #include "testing.h"
 
 #include "core/file.h"

@@ -1,5 +1,5 @@
-// Rules that name tokens themselves: <text>, <[id]>, and with ! any other. What counts is the token,
-// not the bytes that it stands for.
+// Rules that name tokens themselves: <text>, <[id]>, and with ! any other. What counts is the
+// token, not the bytes that it stands for.
 #include "testing.h"
 
 #include "gen/grammar/grammar.h"

@@ -320,7 +320,7 @@ static void faults_are_named_with_line_and_values(void **state) {
         {HEAD "call 0 k (add.0) T: b0 f32 <- const0", "argument 0: const 0 of 0"},
         {HEAD "call 0 k (add.0) T: b0 f32 <- cache0", "argument 0: cache 0 of 0"},
         {HEAD "call 0 k (add.0) T: b0 f32 <- table1", "expected an argument, found 'table1'"},
-        {HEAD "call 0 k (add.0) T: b0 f32 <- b0", "argument 0: buffer 0: form 0 is no form"},
+        {HEAD "call 0 k (add.0) T: b0 f32 <- b0", "argument 0: buffer 0: form 0 is not a form"},
         {HEAD "call 0 k (add.0) T: b0 f32 <- b0 causal", "expected a word of 'form'"},
         {HEAD "call 0 k (add.0) T: b0+4 (1 x 16) f32 <-",
          "result 0: 1 x 16 f32 at byte 4 of buffer 0, whose rows have 64 bytes"},
@@ -379,7 +379,7 @@ static void the_verifier_sees_what_text_cannot_say(void **state) {
     REFUSED(c->kernel = NULL, "call 1 has no kernel");
     REFUSED(c->in[0].place = QN_PLACE_COUNT, "place 8 of 8");
     REFUSED(c->in[0].index = -1, "buffer -1 of 3");
-    REFUSED(c->in[0].form = QN_WORD_COUNT, "is no form");
+    REFUSED(c->in[0].form = QN_WORD_COUNT, "is not a form");
     REFUSED(c->in[2].width = 3, "absent, but");
     REFUSED(c->rows.sym = QN_SYM_COUNT, "symbol 4 of 4");
     REFUSED(c->attrs.pairs = QN_WORD_i8_32, "pairs holds word");

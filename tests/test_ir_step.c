@@ -4,8 +4,8 @@
 #include "core/mem.h"
 #include "ir/step.h"
 
-// Two segments of a model with two groups of pages (all positions, and a window of 100) and slots: 3
-// rows after 70, 2 rows after 200.
+// Two segments of a model with two groups of pages (all positions, and a window of 100) and slots:
+// 3 rows after 70, 2 rows after 200.
 enum { ROWS = 6, SEGS = 2, OUTS = 2, GROUPS = 2, PAGES = 4, COPIES = 3, VOCAB = 50 };
 static const int64_t n_pages[GROUPS] = {16, 16}, windows[GROUPS] = {0, 100};
 static const qn_step_limits limits = {.vocab = VOCAB,

@@ -42,7 +42,8 @@ static void what_gguf_cannot_say_is_refused(void **state) {
         {"qwen35_vl", "set vision_config.deepstack_visual_indexes [1]", QN_UNSUPPORTED,
          "deepstack_visual_indexes: 1"},
         {"qwen35_vl", "set vision_config.hidden_act \"silu\"", QN_UNSUPPORTED, "'silu'"},
-        {"qwen35_vl", "set vision_config.num_position_embeddings 63", QN_FORMAT, "63 is no square"},
+        {"qwen35_vl", "set vision_config.num_position_embeddings 63", QN_FORMAT,
+         "63 is not a square"},
         {"qwen35_vl", "set vision_config.num_heads 5", QN_FORMAT,
          "num_heads: 5 does not divide the width 64"},
         {"qwen35_vl", "set vision_config.depth 1", QN_FORMAT,
@@ -73,8 +74,8 @@ static void pixels_are_divided_by_something(void **state) {
     } rows[] = {
         {"{\"image_std\": [0.5, 0, 0.5]}", "image_std[1] is 0, want more than 0"},
         {"{\"image_std\": [0.5, 0.5, -1]}", "image_std[2] is -1"},
-        {"{\"image_std\": [0.5, 0.5]}", "image_std is no list of 3 numbers"},
-        {"{\"image_mean\": [0.5, \"a\", 1]}", "image_mean[1] is no number"},
+        {"{\"image_std\": [0.5, 0.5]}", "image_std is not a list of 3 numbers"},
+        {"{\"image_mean\": [0.5, \"a\", 1]}", "image_mean[1] is not a number"},
     };
     write_checkpoint(state, "qwen35_vl", "", 1);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

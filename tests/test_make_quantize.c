@@ -495,7 +495,8 @@ static void checkpoints_are_converted(void **state) {
     assert_int_equal(count_files(state), 5);
 }
 
-// The tower and the text appear together: a folder in the way of either leaves the other's old file.
+// The tower and the text appear together: a folder in the way of either leaves the other's old
+// file.
 static void a_tower_and_its_text_appear_together(void **state) {
     const char *const names[] = {"out.gguf", "mmproj-out.gguf"};
     const path_name out = in_folder(state, "out.gguf");

@@ -1,5 +1,5 @@
-// Nothing on the decode path allocates. The linker sends all allocations of the library through this
-// file (--wrap, tests/CMakeLists.txt), which counts them.
+// Nothing on the decode path allocates. The linker sends all allocations of the library through
+// this file (--wrap, tests/CMakeLists.txt), which counts them.
 #include "alloc_rig.h"
 #include "steps.h"
 #include "families.h"

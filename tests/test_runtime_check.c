@@ -1,5 +1,5 @@
-// QN_REF compares every kernel with the interpreter and names the first that is off; QN_LAYERS tells
-// the figures of every layer; the float environment of the caller matters to neither.
+// QN_REF compares every kernel with the interpreter and names the first that is off; QN_LAYERS
+// tells the figures of every layer; the float environment of the caller matters to neither.
 #include "families.h"
 
 #include "runtime/engine.h"

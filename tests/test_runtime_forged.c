@@ -1,7 +1,7 @@
 // A cache folder with forged files: any plan and any packed weights, with the right checksums.
 //
-// Plans change nothing, for they are compiled from the graph. Packed weights are numbers: those of a
-// forger give his answers (docs/caches.md says whose folders count), but touch no other memory.
+// Plans change nothing, for they are compiled from the graph. Packed weights are numbers: those of
+// a forger give his answers (docs/caches.md says whose folders count), but touch no other memory.
 #include "testing.h"
 
 #include "forge.h"
@@ -197,8 +197,8 @@ static void forge_all_weights(const char *folder) {
     }
 }
 
-// A folder that came from elsewhere becomes this user's own by being filled: with what is made here,
-// and not with what it brought, for this model and for all others.
+// A folder that came from elsewhere becomes this user's own by being filled: with what is made
+// here, and not with what it brought, for this model and for all others.
 static void filling_a_foreign_folder_adopts_nothing(void **state) {
     const path_name origin = in_folder(state, "origin");
     int n_warnings;

@@ -1,6 +1,6 @@
-// What must be equal to the bit, for every family: cached and naive, any chunks, any plan cache, any
-// number of threads, any company in a step, any CPU level, fused or not, restored or never left,
-// reused or fresh.
+// What must be equal to the bit, for every family: cached and naive, any chunks, any plan cache,
+// any number of threads, any company in a step, any CPU level, fused or not, restored or never
+// left, reused or fresh.
 #include "families.h"
 #include "steps.h"
 #include "format_files.h"
@@ -530,7 +530,7 @@ static float *read_state(const qn_engine *engine, qn_runner *runner, qn_seq *seq
         const size_t row = keys + (size_t)(view->heads * view->v_size);
         for (int64_t p = 0; p < n; p++) {
             const int32_t page = table[view->group * pages + p / QN_PAGE_ROWS];
-            if (page < 0) continue; // behind the window
+            if (page < 0) continue; // before the window
             all = qn_realloc(all, *size + row, sizeof *all);
             qn_device *device = engine->stages[0].device;
             device->kind->read_kv(all + *size, all + *size + keys, device, view, page,

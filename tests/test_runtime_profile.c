@@ -192,7 +192,8 @@ static void faults_are_named_with_file_and_line(void **state) {
                  QN_IO, "x.quern.toml");
 }
 
-// A profile beside the weights sets each phase, can be read back, and changes no score; options win.
+// A profile beside the weights sets each phase, can be read back, and changes no score; options
+// win.
 static void a_profile_is_applied(void **state) {
     static const char text[] = "[prefill]\nskip = [\"fuse_gate\"]\nplans = \"exact\"\n"
                                "plan_capacity = 3\nchunk = 20\n"
@@ -237,8 +238,8 @@ static void a_profile_is_applied(void **state) {
     }
 }
 
-// No step is longer than the cap, whoever asks for it; the profile that an engine tells has it, and is
-// one that can be used in its place.
+// No step is longer than the cap, whoever asks for it; the profile that an engine tells has it, and
+// is one that can be used in its place.
 static void no_chunk_exceeds_the_cap(void **state) {
     enum { N = 50, CAP = 8 };
     qn_err err = {0};

@@ -1,6 +1,6 @@
-// Random lives of sequences: fork, truncate, draft, roll back, checkpoint, restore, evict, generate,
-// in any order. Whatever happened, the scores of a sequence are those of its tokens computed from
-// nothing. A failing life is shortened before it is shown.
+// Random lives of sequences: fork, truncate, draft, roll back, checkpoint, restore, evict,
+// generate, in any order. Whatever happened, the scores of a sequence are those of its tokens
+// computed from nothing. A failing life is shortened before it is shown.
 #include "families.h"
 
 #include "core/mem.h"

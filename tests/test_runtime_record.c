@@ -1,5 +1,5 @@
-// Recorded steps give the same logits again: on every device, after a restart, with everything that a
-// sequence can live through. A file of steps can be anything.
+// Recorded steps give the same logits again: on every device, after a restart, with everything that
+// a sequence can live through. A file of steps can be anything.
 #include "families.h"
 
 #include "core/file.h"

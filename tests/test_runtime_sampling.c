@@ -33,7 +33,8 @@ static path_name path_of(const char *name) {
     return path;
 }
 
-// Warnings about sampling, with a newline behind each; those about a missing tokenizer are left out.
+// Warnings about sampling, with a newline behind each; those about a missing tokenizer are left
+// out.
 typedef struct warnings {
     char text[2048];
 } warnings;

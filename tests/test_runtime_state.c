@@ -218,7 +218,7 @@ static void prepare_refuses(void **state) {
     ASSERT_FAILS(qn_seq_prepare(s.seq, 5, 6, &err), QN_ARGUMENT, "6 certain rows in a step of 5");
     ASSERT_FAILS(qn_seq_prepare(s.seq, 33, 0, &err), QN_LIMIT, "33 uncertain rows, a log holds 32");
     rig_grow_to(&r, &s, 990, 0);
-    ASSERT_FAILS(qn_seq_prepare(s.seq, 11, 11, &err), QN_LIMIT, "11 rows behind 990");
+    ASSERT_FAILS(qn_seq_prepare(s.seq, 11, 11, &err), QN_LIMIT, "11 rows after 990");
     ASSERT_OK(qn_seq_prepare(s.seq, 10, 10, &err));
     ASSERT_FAILS(qn_seq_prepare(s.seq, 1, 1, &err), QN_ARGUMENT, "while one of 10 is prepared");
     qn_seq_cancel(s.seq);

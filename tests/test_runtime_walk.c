@@ -1,5 +1,5 @@
-// Walking a plan: whatever the threads and the pieces, each piece runs once, with scratch of its own,
-// and no call begins before those that it comes after are done.
+// Walking a plan: whatever the threads and the pieces, each piece runs once, with scratch of its
+// own, and no call begins before those that it comes after are done.
 #include "testing.h"
 
 #include "core/mem.h"

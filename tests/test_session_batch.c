@@ -133,7 +133,8 @@ static void rows_are_what_they_are_alone(void **state) {
         assert_rows_are_alone(families[f], &QN_INIT(qn_batch_opts), false);
 }
 
-// A row that gave way goes on with the same tokens: penalties, mirostat and random numbers included.
+// A row that gave way goes on with the same tokens: penalties, mirostat and random numbers
+// included.
 static void rows_that_give_way_go_on(void **state) {
     (void)state;
     static const char *const models[] = {"qwen3", "llama32", "qwen35", "gemma3"};

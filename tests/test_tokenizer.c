@@ -356,7 +356,7 @@ static void unigram_takes_the_best_path(void **state) {
     check(t, "ab", "ab");    // a|b and ab tie at -2: the longer last piece was found first
     check(t, "abc", "a|bc"); // -2.75 beats ab|c (-3.5), a|b|c (-3.5), abc (-4)
     check(t, "add", "a|dd");
-    check(t, "ad", "a|<unk>"); // "d" alone is no piece
+    check(t, "ad", "a|<unk>"); // "d" alone is not a piece
     check(t, "xyzzyb", "<unk>|b");
     qn_tokenizer_close(t);
     t = from_json(

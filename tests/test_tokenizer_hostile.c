@@ -290,14 +290,14 @@ static void unknown_components_are_named(void **state) {
          "pre_tokenizer type 'UnicodeScripts'"},
         {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{"
          "\"type\":\"Digits\"}]}," BPE,
-         "behind ByteLevel"},
+         "after ByteLevel"},
         {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" "
          "\"},\"behavior\":\"Sideways\"}," BPE,
          "behavior 'Sideways'"},
         {"{\"decoder\":{\"type\":\"WordPiece\"}," BPE, "decoder type 'WordPiece'"},
         {"{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":"
          "\"ByteFallback\"}]}," BPE,
-         "decoder ByteFallback behind"},
+         "decoder ByteFallback after"},
         {"{\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}," BPE,
          "decoder Strip"},
         {"{\"decoder\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"},\"content\":\"\"}," BPE,
@@ -334,9 +334,9 @@ static void damaged_json_is_refused(void **state) {
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}",
          "id 0 is given twice"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}",
-         "'a': its id is no number from 0"},
+         "'a': its id is not a number from 0"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":\"0\"},\"merges\":[]}}",
-         "its id is no number"},
+         "its id is not a number"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", "'merges' is not a list"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"aa\"]}}", "no space"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}",
@@ -356,7 +356,7 @@ static void damaged_json_is_refused(void **state) {
          "token 0: not a piece and its score"},
         {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",\"b\"]]}}", "token 0: not a piece"},
         {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]],\"unk_id\":1}}",
-         "unk_id 1 is none of 1 tokens"},
+         "unk_id 1 is not one of 1 tokens"},
         {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]],\"unk_id\":-5}}", "unk_id -5"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -371,10 +371,10 @@ static void damaged_components_are_refused(void **state) {
         {"{\"added_tokens\":[{\"id\":3,\"content\":\"x\"}],\"model\":{\"type\":\"Unigram\","
          "\"vocab\":[[\"a\",0]],"
          "\"unk_id\":2}}",
-         "unk_id 2 is none of 4 tokens"}, // a hole
+         "unk_id 2 is not one of 4 tokens"}, // a hole
         {"{\"added_tokens\":7," BPE, "'added_tokens' is not a list"},
         {"{\"added_tokens\":[7]," BPE, "'content' is not a string"},
-        {"{\"added_tokens\":[{\"content\":\"x\"}]," BPE, "'x': its id is no number"},
+        {"{\"added_tokens\":[{\"content\":\"x\"}]," BPE, "'x': its id is not a number"},
         {"{\"added_tokens\":[{\"id\":0,\"content\":\"x\"}]," BPE,
          "its id 0 is 'a' in the vocabulary"},
         {"{\"added_tokens\":[{\"id\":1,\"content\":\"a\"}]," BPE,
@@ -393,7 +393,7 @@ static void damaged_components_are_refused(void **state) {
          "'ids' is not a list"},
         {"{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{"
          "\"id\":\"x\"}}],\"special_tokens\":{\"x\":{\"ids\":[1]}}}," BPE,
-         "an id that is no token"},
+         "an id that is not a token"},
         {"{\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]}," BPE,
          "without the text"},
     };

@@ -1,5 +1,5 @@
-// What the compiler must know of a kind of device: which ops it runs and in how many stages, how its
-// weights, activations and pages lie in memory. Tables are constant.
+// What the compiler must know of a kind of device: which ops it runs and in how many stages, how
+// its weights, activations and pages lie in memory. Tables are constant.
 #ifndef QN_BACKENDS_BACKEND_H
 #define QN_BACKENDS_BACKEND_H
 
@@ -8,8 +8,8 @@
 
 enum { QN_MAX_TEMPS = QN_PLAN_TEMPS, QN_MAX_STAGES = 4 };
 
-// Keys and values of one layer: `layer_bytes` of every page of its group, from `offset` on. Only the
-// device knows what is inside, and only it follows the address.
+// Keys and values of one layer: `layer_bytes` of every page of its group, from `offset` on. Only
+// the device knows what is inside, and only it follows the address.
 typedef struct qn_cache_view {
     unsigned char *pages;
     int64_t page_bytes; // page p begins at pages + p * page_bytes
@@ -21,7 +21,8 @@ typedef struct qn_cache_view {
 } qn_cache_view;
 
 // Recurrent state of one layer: in slot s, `state_size` floats from `offset` on, and log_rows rows
-// of log_size floats from `log_offset` on. Floats are plain on every device; the address is its own.
+// of log_size floats from `log_offset` on. Floats are plain on every device; the address is its
+// own.
 typedef struct qn_slots_view {
     unsigned char *slots;
     int64_t slot_bytes;
@@ -33,11 +34,12 @@ typedef struct qn_slots_view {
 // temporary values.
 typedef struct qn_recipe {
     int n_stages; // 0: the op is not supported
-    // Bit per input: the weights and caches that each stage reads; 0: all of them, in the only stage.
+    // Bit per input: the weights and caches that each stage reads; 0: all of them, in the only
+    // stage.
     uint32_t reads[QN_MAX_STAGES];
     int stages[QN_MAX_STAGES]; // indices of kernels
-    // The temporary values that the stages share: fills temp[i].parts, width and form, and returns how
-    // many. They have as many rows as the result. NULL: none.
+    // The temporary values that the stages share: fills temp[i].parts, width and form, and returns
+    // how many. They have as many rows as the result. NULL: none.
     int (*temps)(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);
 } qn_recipe;
 

@@ -1,8 +1,9 @@
 // Devices: where weights, keys and values lie, and where plans run.
 //
-// Addresses of a device are followed by the device alone. What it does comes in the order in which it
-// was asked; `write`, `run` and `copy` may return before they are done, `read`, `row` and `wait` may
-// not. A device is shared by the threads of an engine; a program is used by one thread at a time.
+// Addresses of a device are followed by the device alone. What it does comes in the order in which
+// it was asked; `write`, `run` and `copy` may return before they are done, `read`, `row` and `wait`
+// may not. A device is shared by the threads of an engine; a program is used by one thread at a
+// time.
 //
 // Every device computes the same bits (docs/numbers.md): which one is used changes no result.
 #ifndef QN_BACKENDS_DEVICE_H
@@ -24,9 +25,9 @@ typedef struct qn_device {
 
 // --- weights -------------------------------------------------------------------------------------
 
-// Who gives the numbers of a weight while it is loaded: n elements from `first` on, in the weight's own
-// type, or as floats. Called from the threads of the pool. `progress` hears of bytes that are loaded,
-// on the calling thread, and can stop it.
+// Who gives the numbers of a weight while it is loaded: n elements from `first` on, in the weight's
+// own type, or as floats. Called from the threads of the pool. `progress` is called with bytes that
+// are loaded, on the calling thread, and can stop it.
 typedef struct qn_weight_reader {
     void *arg;
     qn_status (*read)(void *arg, void *to, int64_t first, int64_t n, qn_err *err);
@@ -77,26 +78,26 @@ typedef enum qn_arg_kind { QN_ARG_IN, QN_ARG_OUT } qn_arg_kind;
 struct qn_device_kind {
     const char *name;                  // "cpu"
     const char *about, *about_variant; // a line each
-    // Names of the variants that this machine has ("cpu:avx2"), worst first; NULL after the last, and
-    // at once where there is nothing to choose.
+    // Names of the variants that this machine has ("cpu:avx2"), worst first; NULL after the last,
+    // and at once where there is nothing to choose.
     const char *(*variant)(size_t i);
     // NULL: the best. One that this machine does not have is an error that lists those it has.
     qn_status (*open)(qn_device **out, const char *variant, qn_pool *pool, qn_err *err);
     void (*close)(qn_device *device);
 
-    // Memory. `alloc` gives bytes that are zero, aligned to 64; without room: QN_LIMIT, and less may do.
-    // `host` addresses are of this process. has_host_memory: addresses of the device are, too, so that
-    // weights can stay in a mapped file.
+    // Memory. `alloc` gives bytes that are zero, aligned to 64; without room: QN_LIMIT, and less
+    // may do. `host` addresses belong to this process. has_host_memory: addresses of the device do,
+    // too, so that weights can stay in a mapped file.
     bool has_host_memory;
     qn_status (*alloc)(void **out, qn_device *device, size_t bytes, qn_err *err);
     void (*free)(qn_device *device, void *at, size_t bytes);
     void (*write)(qn_device *device, void *to, const void *host, size_t bytes);
     void (*read)(qn_device *device, void *host, const void *from, size_t bytes);
     void (*copy)(qn_device *device, void *to, const void *from, size_t bytes);
-    bool (*memory)(const qn_device *device, int64_t *available); // false: nobody knows
+    bool (*memory)(const qn_device *device, int64_t *available); // false: unknown
 
-    // Weights. The version of the layouts, for files that keep them. Bytes of a leaf of a plan in its layout; and its numbers, brought into that layout, at
-    // `to`, which is zero.
+    // Weights. The version of the layouts, for files that keep them. Bytes of a leaf of a plan in
+    // its layout; and its numbers, brought into that layout, at `to`, which is zero.
     const char *weight_format;
     qn_status (*weight_bytes)(int64_t *out, const qn_device *device, const qn_plan_leaf *leaf,
                               qn_err *err);
@@ -108,8 +109,8 @@ struct qn_device_kind {
                          qn_err *err);
     void (*release)(qn_program *program);
     qn_program_size (*measure)(const qn_program *program);
-    // Makes a message the step of plan `i`. A step within the sizes of preparation can always be bound;
-    // else false. The message stays until the next one.
+    // Makes a message the step of plan `i`. A step within the sizes of preparation can always be
+    // bound; else false. The message stays until the next one.
     bool (*begin)(qn_program *program, int i, int32_t *message, const qn_sizes *sizes);
     // Rows for a float input of the begun plan, dense, of this process; they stay until the step is
     // done. False: there is no such input.
@@ -121,12 +122,12 @@ struct qn_device_kind {
     const float *(*row)(const qn_program *program, const qn_plan_output *output, int64_t row);
     // Bindings that were found, and made.
     void (*counts)(const qn_program *program, int64_t *hits, int64_t *misses);
-    // When a call of the last step ran, in nanoseconds of the monotonic clock; false if it had nothing
-    // to do, or times are not taken.
+    // When a call of the last step ran, in nanoseconds of the monotonic clock; false if it had
+    // nothing to do, or times are not taken.
     bool (*times)(const qn_program *program, size_t call, int64_t *begin, int64_t *end);
 
-    // Looking at a step: one call alone; row `row` of an argument as floats (or as the 32-bit integers
-    // it is); keys (heads, k_size) and values (heads, v_size) of row `row` of a page.
+    // Looking at a step: one call alone; row `row` of an argument as floats (or as the 32-bit
+    // integers it is); keys (heads, k_size) and values (heads, v_size) of row `row` of a page.
     void (*run_call)(qn_program *program, size_t call);
     void (*read_arg)(float *to, const qn_program *program, size_t call, qn_arg_kind kind, int index,
                      int64_t row);
@@ -146,8 +147,8 @@ const qn_device_kind *qn_device_kind_get(size_t i);
 // Entry i of the list of names: each kind, and after it its variants. False after the last.
 bool qn_device_list(const char **name, const qn_device_kind **kind, size_t i);
 
-// Opens a device by name: "cpu", "cpu:avx2", "ref"; NULL or "": the best. A name that is not known is an
-// error that lists those there are.
+// Opens a device by name: "cpu", "cpu:avx2", "ref"; NULL or "": the best. A name that is not known
+// is an error that lists those there are.
 QN_MUST_CHECK qn_status qn_device_open(qn_device **out, const char *name, qn_pool *pool,
                                        qn_err *err);
 void qn_device_close(qn_device *device);

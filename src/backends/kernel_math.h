@@ -13,13 +13,13 @@
 #include <string.h>
 
 // exp(x) = (p * s1) * s2: p in [0.7, 1.42], s1 and s2 powers of two. Only the last product rounds
-// when the result is no normal float.
+// when the result is not a normal float.
 typedef struct exp_parts {
     float p, s1, s2;
 } exp_parts;
 
-// `shifted` is the power of two plus 1.5 * 2^23, so that its lower bits are the power as an integer;
-// r is what is left, |r| <= log(2) / 2.
+// `shifted` is the power of two plus 1.5 * 2^23, so that its lower bits are the power as an
+// integer; r is what is left, |r| <= log(2) / 2.
 static inline exp_parts exp_rest(float shifted, float r) {
     float q = 0x1.a124f2p-13f; // (exp(r) - 1 - r) / r^2
     q = __builtin_fmaf(q, r, 0x1.6d4324p-10f);
@@ -44,7 +44,7 @@ static inline exp_parts exp_split(float x) {
     return exp_rest(shifted, __builtin_fmaf(n, -0x1.7f7d1cp-20f, r));
 }
 
-// exp of an argument that is known better than a float can tell; x in [-126, 89] or NaN.
+// exp of an argument that is known to more digits than a float has; x in [-126, 89] or NaN.
 static inline double exp_wide(double x) {
     const float shifted = (float)x * 0x1.715476p+0f + 0x1.8p23f;
     const double n = (double)(shifted - 0x1.8p23f);

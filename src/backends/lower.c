@@ -27,8 +27,7 @@ static qn_status set_row(qn_plan_arg *arg, const qn_value *value, qn_err *err) {
     arg->parts = arg->width = 1;
     for (int i = first; i < shape->n_dims; i++) {
         if (shape->dims[i].sym != QN_SYM_ONE)
-            return QN_FAIL(err, UNSUPPORTED, "%s: a symbol behind the first dimension",
-                           value->name);
+            return QN_FAIL(err, UNSUPPORTED, "%s: a symbol after the first dimension", value->name);
         if (i + 1 == shape->n_dims)
             arg->width = shape->dims[i].n;
         else if (!qn_i64_mul(&arg->parts, arg->parts, shape->dims[i].n))
@@ -74,8 +73,8 @@ static qn_status add_leaf(lowering *l, const qn_node *node) {
     return QN_OK;
 }
 
-// A slice that is dense inside each row needs no copy: the whole of inner dimensions, or a part of a
-// row that has no parts.
+// A slice that is dense inside each row needs no copy: the whole of inner dimensions, or a part of
+// a row that has no parts.
 bool qn_lower_is_view(const qn_graph *graph, const qn_node *node) {
     if (node->op == QN_OP_SPLIT || node->op == QN_OP_MERGE || node->op == QN_OP_ALL_GATHER)
         return true;
@@ -206,7 +205,7 @@ static qn_status add_outputs(lowering *l) {
                                .arg = l->args[output->value]};
         if (!to->name) return QN_NOMEM(l->err, "plan");
         if (to->arg.place != QN_PLACE_BUFFER || to->arg.form != QN_WORD_f32)
-            return QN_FAIL(l->err, UNSUPPORTED, "output %s is no computed value", output->name);
+            return QN_FAIL(l->err, UNSUPPORTED, "output %s is not a computed value", output->name);
         keep_until(l, &to->arg, (int32_t)plan->n_calls - 1);
     }
     return QN_OK;

@@ -144,7 +144,7 @@ static qn_status read_bound(int64_t *out, const qn_val *v, int64_t otherwise, qn
     return QN_OK;
 }
 
-// A bound into least ... most; negative ones count from the end.
+// A bound clamped to min ... max; negative ones count from the end.
 static int64_t clip(int64_t bound, int64_t n, int64_t min, int64_t max) {
     if (bound < 0) bound = bound < -n ? min : bound + n;
     return bound < min ? min : bound > max ? max : bound;

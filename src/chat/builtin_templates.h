@@ -6,7 +6,7 @@
 
 typedef struct qn_builtin_template {
     const char *name, *title;
-    const char *open, *close; // the tokens around a message, by which a vocabulary is known
+    const char *open, *close; // the tokens around a message, by which a vocabulary is recognised
     const char *text;
 } qn_builtin_template;
 

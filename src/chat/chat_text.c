@@ -276,7 +276,7 @@ static void print_swapped(qn_buf *to, uint32_t code) {
 }
 
 void qn_text_recase(qn_buf *to, qn_str s, qn_case how) {
-    // Of the first character, of one behind a letter, of one behind something else.
+    // Of the first character, of one after a letter, of one after something else.
     static void (*const printers[][3])(qn_buf *, uint32_t) = {
         [QN_CASE_UPPER] = {print_upper, print_upper, print_upper},
         [QN_CASE_LOWER] = {print_lower, print_lower, print_lower},

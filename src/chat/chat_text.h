@@ -9,7 +9,7 @@ bool qn_char_is_space(uint32_t code);
 bool qn_char_is_alnum(uint32_t code);
 // Number of characters.
 size_t qn_text_length(qn_str s);
-// Byte offset of character i, which may be one behind the last.
+// Byte offset of character i, which may be one past the last.
 size_t qn_text_offset(qn_str s, size_t i);
 // Where `part` first begins in `s` at or after byte `from`; SIZE_MAX: nowhere.
 size_t qn_text_find(qn_str s, qn_str part, size_t from);

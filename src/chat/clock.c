@@ -60,7 +60,7 @@ qn_status qn_clock_read(int64_t now[6], qn_str text, qn_err *err) {
     if (is_fine && s.size) is_fine = skip(&s, ".") && s.size > 0;
     while (is_fine && s.size) is_fine = read_digits(&ignored, &s, 1);
     if (!is_fine || !is_possible(t))
-        return QN_FAIL(err, ARGUMENT, "now: '%.*s' is no time such as 2026-01-02T03:04:05",
+        return QN_FAIL(err, ARGUMENT, "now: '%.*s' is not a time such as 2026-01-02T03:04:05",
                        (int)(text.size < 80 ? text.size : 80), text.data);
     memcpy(now, t, sizeof t);
     return QN_OK;
@@ -80,7 +80,7 @@ void qn_clock_now(int64_t now[6]) {
 
 static int64_t hour_of_12(const int64_t now[6]) { return now[3] % 12 ? now[3] % 12 : 12; }
 
-// Letters that stand for a number of so many digits. The sign '-' drops leading zeros.
+// Letters that stand for a number of that many digits. The sign '-' drops leading zeros.
 static bool print_number(qn_buf *to, char letter, bool is_bare, const int64_t now[6]) {
     const struct {
         char letter;

@@ -6,7 +6,7 @@
 #include "core/str.h"
 
 // year, month, day, hour, minute, second. "2026-01-02", with "T" or a blank and "03:04" or
-// "03:04:05" behind it; fractions of a second are read and dropped.
+// "03:04:05" after it; fractions of a second are read and dropped.
 QN_MUST_CHECK qn_status qn_clock_read(int64_t now[6], qn_str text, qn_err *err);
 // The local time.
 void qn_clock_now(int64_t now[6]);

@@ -37,7 +37,7 @@ static qn_status assign_part(qn_render *r, const qn_tree *target, const qn_val *
     qn_val ns;
     QN_TRY(qn_eval(&ns, r, &name, err));
     if (ns.kind != QN_VAL_NAMESPACE)
-        return QN_FAIL(err, FORMAT, "'%.*s' is no namespace but a '%s'",
+        return QN_FAIL(err, FORMAT, "'%.*s' is not a namespace but a '%s'",
                        (int)(name.name.size < 80 ? name.name.size : 80), name.name.data,
                        qn_val_type(&ns));
     return qn_dict_set(r, ns.as.dict, &key, value, err);

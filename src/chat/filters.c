@@ -118,7 +118,7 @@ QN_BUILTIN(filter_case) {
     return QN_OK;
 }
 
-// Words begin behind blanks, hyphens and opening brackets.
+// Words begin after blanks, hyphens and opening brackets.
 QN_BUILTIN(filter_title) {
     QN_TRY(filter_string(out, r, in, err));
     const qn_str s = out->as.s;

@@ -1,7 +1,7 @@
 // Filters that take lists: map, select, sort, join and their kind.
 #include "chat/builtins.h"
 
-// The arguments behind the first `n`, for a filter or test that is called with them.
+// The arguments after the first `n`, for a filter or test that is called with them.
 static qn_args rest_of(const qn_args *args, size_t n) {
     qn_args rest = *args;
     rest.items = args->n > n ? args->items + n : NULL;

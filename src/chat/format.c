@@ -222,7 +222,7 @@ static qn_status add_percent(qn_buf *to, qn_render *r, qn_str s, size_t *at, per
     }
     QN_TRY(read_int(&f.width, s, at, err));
     QN_TRY(read_precision(&f, s, at, err));
-    if (*at == s.size) return QN_FAIL(err, FORMAT, "the format ends behind '%%'");
+    if (*at == s.size) return QN_FAIL(err, FORMAT, "the format ends after '%%'");
     f.kind = s.data[(*at)++];
     if (f.is_left) f.is_zero = false;
     if (f.kind == '%') {

@@ -134,7 +134,7 @@ static qn_status parse_list(qn_tree **out, qn_parser *p, const char *const *word
     return QN_OK;
 }
 
-// What stands behind the end of a statement's tag, up to one of the words.
+// What follows the end of a statement's tag, up to one of the words.
 static qn_status parse_body(qn_tree **out, qn_parser *p, const char *const *words, qn_err *err) {
     QN_TRY(want_block_end(p, err));
     QN_TRY(qn_parse_enter(p, err));
@@ -144,7 +144,7 @@ static qn_status parse_body(qn_tree **out, qn_parser *p, const char *const *word
 }
 
 // --- statements ----------------------------------------------------------------------------------
-// Each is called behind its name, and leaves the token at the end of its last tag.
+// Each is called after its name was read, and leaves the token at the end of its last tag.
 
 static qn_status parse_if(qn_tree *node, qn_parser *p, qn_err *err) {
     static const char *const ends[] = {"endif", "elif", "else", NULL};
@@ -209,7 +209,7 @@ static qn_status parse_params(qn_tree *node, qn_parser *p, qn_err *err) {
             has_default = true;
         } else if (has_default) {
             return QN_TEMPLATE_FAIL(err, FORMAT, param, "%s",
-                                    "a parameter without a default behind one that has it");
+                                    "a parameter without a default after one that has one");
         }
         qn_nodes_add(&params, param);
     }

@@ -43,7 +43,7 @@ QN_MUST_CHECK qn_status qn_parse_tuple(qn_tree **out, qn_parser *p, qn_tuple_for
                                        qn_err *err);
 // Names to assign to; `ns.name` where that is allowed.
 QN_MUST_CHECK qn_status qn_parse_target(qn_tree **out, qn_parser *p, bool with_parts, qn_err *err);
-// Filters behind `|`, applied to `node`; with `is_first`, the name of the first comes without one.
+// Filters after `|`, applied to `node`; with `is_first`, the name of the first comes without one.
 QN_MUST_CHECK qn_status qn_parse_filters(qn_tree **out, qn_parser *p, qn_tree *node, bool is_first,
                                          qn_err *err);
 

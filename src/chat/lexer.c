@@ -213,7 +213,7 @@ static bool escape_code(uint32_t *code, const char *s, size_t n, size_t *used) {
     return k > 0;
 }
 
-// One escape at s[0] (behind the backslash); what Python does not know stays as it is.
+// One escape at s[0] (after the backslash); what Python does not know stays as it is.
 static bool unescape(qn_buf *to, const char *s, size_t n, size_t *used) {
     static const char plain[][2] = {{'n', '\n'}, {'t', '\t'},  {'r', '\r'}, {'\\', '\\'},
                                     {'"', '"'},  {'\'', '\''}, {'a', '\a'}, {'b', '\b'},
@@ -310,7 +310,7 @@ static qn_status lex_op(lexer *lx) {
 
 // --- tags and the text between them --------------------------------------------------------------
 
-// The end of a tag at `at`, such as %}, with a sign in front; *end is behind it and what it takes
+// The end of a tag at `at`, such as %}, with a sign in front; *end is past it and what it takes
 // away. `trims`: a newline too.
 static bool tag_end(const lexer *lx, size_t at, const char *mark, bool trims, bool has_plus,
                     size_t *end) {
@@ -388,7 +388,7 @@ static qn_status lex_comment(lexer *lx, size_t begin, size_t from) {
     return fail_at(lx, begin, "a comment has no end");
 }
 
-// "{% word %}" at `begin`; *end is behind it.
+// "{% word %}" at `begin`; *end is past it.
 static bool is_word_tag(const lexer *lx, size_t begin, const char *word, bool trims, size_t *end) {
     size_t at = begin + 2;
     if (sign_at(lx, at)) at++;

@@ -1,5 +1,5 @@
 // Template text -> tokens. Text outside of tags comes out as it will be printed: white space that
-// tags take away is gone. The rules are those of Hugging Face: a newline behind a block is dropped
+// tags take away is gone. The rules are those of Hugging Face: a newline after a block is dropped
 // (trim_blocks), and so are blanks between the start of a line and a block (lstrip_blocks).
 #ifndef QN_CHAT_LEXER_H
 #define QN_CHAT_LEXER_H

@@ -33,7 +33,7 @@ QN_BUILTIN(strip) {
     return QN_OK;
 }
 
-// The text between the characters `start` and `end` (arguments 1 and 2); false: start is behind it.
+// The text between the characters `start` and `end` (arguments 1 and 2); false: start is past it.
 static qn_status window(qn_val *out, bool *is_inside, qn_render *r, const qn_call_in *in,
                         int64_t *offset, qn_err *err) {
     const qn_val bounds[3] = {in->a[1], in->a[2], qn_val_int(1)};

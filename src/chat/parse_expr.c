@@ -220,7 +220,7 @@ static qn_status parse_postfix(qn_tree **node, qn_parser *p, qn_err *err) {
     }
 }
 
-// A filter or test that is not there is an error at once, unless it stands in a branch: templates
+// An unknown filter or test is an error at once, unless it is in a branch: templates
 // ask for what they have.
 static qn_status find_row(qn_tree *node, const qn_parser *p, const char *what,
                           const qn_builtin *(*find)(qn_str), qn_err *err) {

@@ -1,5 +1,5 @@
 // Parts of an answer while it comes. Text is looked at as soon as it is there; what may turn out to
-// be a mark, and blanks in front of one, wait. A call waits for its end. What is kept is bounded by
+// be a tag, and blanks in front of one, wait. A call waits for its end. What is kept is bounded by
 // MAX_CALL, and each byte is looked at a bounded number of times.
 #include "chat/parts.h"
 
@@ -32,7 +32,7 @@ static const mark marks[] = {
 };
 enum { N_MARKS = sizeof marks / sizeof *marks };
 
-// Tokens that marks are made of. Where they are special, decoded text does not have them.
+// Tokens that tags are made of. Where they are special, decoded text does not have them.
 static const char *const pieces[] = {
     "<think>",      "</think>",    "[THINK]",   "[/THINK]",       "<|channel>",  "<channel|>",
     "<|channel|>",  "<|message|>", "<|start|>", "<|end|>",        "<tool_call>", "</tool_call>",
@@ -47,10 +47,10 @@ struct qn_parts {
     const mark *mark; // that led to the place; NULL: none
     qn_buf text;      // what came and is not dealt with, from `at` on
     size_t at;
-    size_t seen;             // of a call: bytes behind `at` in which its end was looked for
+    size_t seen;             // of a call: bytes after `at` in which its end was looked for
     char blanks[MAX_BLANKS]; // that end the part so far
     size_t n_blanks;
-    bool skips;    // blanks behind a mark
+    bool skips;    // blanks after a tag
     bool is_start; // no text came so far
     bool is_quoted, is_escaped;
     int64_t depth; // of brackets, with the two above: of IN_JSON
@@ -118,13 +118,13 @@ static void enter(qn_parts *p, const mark *m) {
     p->seen = 0;
 }
 
-// The mark that ends a place, or opens another; reasoning comes before any text. NULL: none.
+// The tag that ends a place, or opens another; reasoning comes before any text. NULL: none.
 static const char *spelling(const qn_parts *p, const mark *m, bool is_start) {
     if (p->place == IN_TEXT) return is_start || m->leads_to == IN_CALL ? m->open : NULL;
     return m == p->mark ? m->close : NULL;
 }
 
-// Whether a mark stands at the beginning of `text`, or, with *may_come, could if more came.
+// Whether `text` begins with a tag or, with *may_come, could once more text comes.
 static bool stands(const char *word, qn_str text, bool *may_come) {
     const size_t size = word ? strlen(word) : 0, n = min(size, text.size);
     if (n == 0 || memcmp(word, text.data, n) != 0) return false;
@@ -132,7 +132,7 @@ static bool stands(const char *word, qn_str text, bool *may_come) {
     return n == size;
 }
 
-// The first mark in `text`; its position is *at. NULL: none, and *at is what can be given now.
+// The first tag in `text`; its position is *at. NULL: none, and *at is what can be given now.
 static const mark *find_mark(const qn_parts *p, qn_str text, bool is_end, size_t *at) {
     bool is_start = p->is_start;
     for (*at = 0; *at < text.size; ++*at) {
@@ -208,7 +208,7 @@ static qn_status end_call(qn_parts *p, qn_calls_fn *read, size_t from, size_t to
     return status;
 }
 
-// Where the mark that ends the call begins; the end of the text if it is not there.
+// Where the tag that ends the call begins; the end of the text if it is not there.
 static size_t find_close(qn_parts *p, qn_str text) {
     const char *close = p->mark->close;
     const size_t n = close ? strlen(close) : 0, end = min(text.size, MAX_CALL);
@@ -237,7 +237,7 @@ static qn_status pass_call(qn_parts *p, bool is_end, bool *goes_on, qn_err *err)
 static bool may_be_call(qn_str text) {
     static const char *const names[] = {"\"name\"", "\"type\"", "\"function\"", "\"parameters\"",
                                         "\"arguments\""};
-    size_t at = 1; // behind the bracket
+    size_t at = 1; // after the bracket
     while (at < text.size && qn_is_blank(text.data[at])) at++;
     if (at > MAX_BLANKS) return false;
     if (at == text.size) return true;
@@ -303,7 +303,7 @@ static qn_status pass_all(qn_parts *p, bool is_end, qn_err *err) {
 
 // --- the object ----------------------------------------------------------------------------------
 
-// A prompt that ends in the opening mark, blanks aside.
+// A prompt that ends in the opening tag, blanks aside.
 static const mark *find_open(const char *prompt, size_t size) {
     while (size && qn_is_blank(prompt[size - 1])) size--;
     for (size_t i = 0; i < N_MARKS; i++) {

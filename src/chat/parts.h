@@ -1,4 +1,4 @@
-// Parts of an answer, without a tokenizer; and calls of tools: the text between a mark and its end ->
+// Parts of an answer, without a tokenizer; and tool calls: the text between a tag and its end ->
 // names and arguments.
 #ifndef QN_CHAT_PARTS_H
 #define QN_CHAT_PARTS_H
@@ -10,7 +10,7 @@
 
 // qn_parts_create, with no special tokens; opts->tokenizer is not looked at.
 QN_MUST_CHECK qn_status qn_parts_make(qn_parts **out, const qn_parts_opts *opts, qn_err *err);
-// The i-th token that marks are made of; NULL behind the last.
+// The i-th token that tags are made of; NULL past the last.
 const char *qn_parts_piece(size_t i);
 // It is special: decoded text does not have it.
 void qn_parts_set_special(qn_parts *parts, size_t i, int32_t id);

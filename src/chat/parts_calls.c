@@ -130,7 +130,7 @@ static qn_status add_value(json_t *calls, bool *is_call, const json_t *value, bo
     return QN_OK;
 }
 
-// Several values stand one behind the other, with blanks, commas or semicolons between them.
+// Several values follow one another, with blanks, commas or semicolons between them.
 static qn_status read_json(json_t *calls, bool *is_call, qn_str text, bool needs_arguments,
                            qn_err *err) {
     qn_status status = QN_OK;
@@ -155,7 +155,7 @@ qn_status qn_calls_bare(json_t *calls, bool *is_call, qn_str text, qn_err *err) 
 
 // --- XML -----------------------------------------------------------------------------------------
 
-// "NAME>" at the beginning of *text, which is moved behind it; empty if it is none.
+// "NAME>" at the beginning of *text, which is moved past it; empty: there is none.
 static qn_str take_name(qn_str *text) {
     const size_t n = find(*text, ">");
     const qn_str name = strip((qn_str){text->data, n});
@@ -245,7 +245,7 @@ qn_status qn_calls_xml(json_t *calls, bool *is_call, qn_str text, qn_err *err) {
     return QN_OK;
 }
 
-// --- forms by mark -------------------------------------------------------------------------------
+// --- forms by tag --------------------------------------------------------------------------------
 
 qn_status qn_calls_tagged(json_t *calls, bool *is_call, qn_str text, qn_err *err) {
     const bool is_xml = begins(strip(text), "<function=");

@@ -31,7 +31,7 @@ typedef struct qn_scope {
 
 typedef enum qn_flow { QN_FLOW_ON, QN_FLOW_BREAK, QN_FLOW_CONTINUE } qn_flow;
 
-// The end of a text that was put together: more can be added behind it without a copy.
+// The end of a text that was put together: more can be appended without a copy.
 typedef struct qn_tail {
     char *data;
     size_t used, cap;

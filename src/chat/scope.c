@@ -1,7 +1,7 @@
 // Names and their values.
 #include "chat/chat_text.h"
 
-// Up to so many names are looked through one by one.
+// Up to this many names are searched linearly.
 enum { MAX_LISTED = 8, FIRST_SLOTS = 32 };
 
 // Eight bytes at a time. Names that were chosen to fall together cost their own steps only.

@@ -142,7 +142,7 @@ static qn_status read_keys(qn_val values[N_KEYS], const qn_val *request, qn_err 
         while (key < N_KEYS && !qn_str_is(dict->keys[i].as.s, key_names[key])) key++;
         if (key == N_KEYS)
             return QN_FAIL(err, ARGUMENT,
-                           "request: unknown name '%.80s'; what a template wants besides goes into "
+                           "request: unknown name '%.80s'; anything else for a template goes into "
                            "\"kwargs\"",
                            dict->keys[i].as.s.data);
         values[key] = dict->values[i];
@@ -151,7 +151,7 @@ static qn_status read_keys(qn_val values[N_KEYS], const qn_val *request, qn_err 
         return QN_FAIL(err, ARGUMENT, "request: \"messages\" is no list but %s",
                        values[KEY_MESSAGES].kind ? "something else" : "missing");
     if (values[KEY_KWARGS].kind > QN_VAL_NONE && values[KEY_KWARGS].kind != QN_VAL_DICT)
-        return QN_FAIL(err, ARGUMENT, "request: \"kwargs\" is no object");
+        return QN_FAIL(err, ARGUMENT, "request: \"kwargs\" is not an object");
     return QN_OK;
 }
 
@@ -173,7 +173,7 @@ static qn_status set_names(qn_render *r, const qn_template *template, qn_val val
 
 static qn_status set_clock(qn_render *r, const qn_val *now, qn_err *err) {
     if (now->kind == QN_VAL_TEXT) return qn_clock_read(r->now, now->as.s, err);
-    if (now->kind > QN_VAL_NONE) return QN_FAIL(err, ARGUMENT, "request: \"now\" is no text");
+    if (now->kind > QN_VAL_NONE) return QN_FAIL(err, ARGUMENT, "request: \"now\" is not a text");
     qn_clock_now(r->now);
     return QN_OK;
 }

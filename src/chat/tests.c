@@ -1,4 +1,4 @@
-// The table of tests: what stands behind `is`.
+// The table of tests: what follows `is`.
 #include "chat/builtins.h"
 
 #include <math.h>

@@ -71,7 +71,7 @@ static qn_status write_list(writer *w, const qn_val_list *list, qn_err *err) {
     return QN_OK;
 }
 
-// Keys that are no texts become texts.
+// Keys that are not texts become texts.
 static qn_status write_key(writer *w, const qn_val *key, qn_err *err) {
     if (key->kind == QN_VAL_TEXT) return write_value(w, key, err);
     if (key->kind != QN_VAL_NONE && !qn_val_is_number(key))

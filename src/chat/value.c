@@ -107,7 +107,7 @@ static qn_status check_key(const qn_val *key, qn_err *err) {
     return QN_FAIL(err, FORMAT, "a '%s' cannot be a key", qn_val_type(key));
 }
 
-// Pays for the keys that it looked at, and for those that it had to compare.
+// Charges for the keys that it looked at, and for those that it had to compare.
 static qn_status find_text(qn_val **out, qn_render *r, const qn_dict *dict, qn_str key,
                            qn_err *err) {
     size_t i = 0, n_compared = 0;

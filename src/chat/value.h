@@ -1,7 +1,7 @@
 // Values of a template: what Python has, as far as chat templates can see it.
 //
 // A value is 24 bytes and copied freely; what it points to lies in the arena of the rendering (or
-// of the template, for constants) and is never released by itself. Lists, tuples, dicts and texts
+// of the template, for constants) and is never released alone. Lists, tuples, dicts and texts
 // never change after they were made; only namespaces do.
 #ifndef QN_CHAT_VALUE_H
 #define QN_CHAT_VALUE_H

@@ -7,7 +7,7 @@
 
 enum { MAX_PATH = 4096, MAX_LINE = 2 * MAX_PATH };
 
-// A limit beyond this is none; version 1 has no word for it.
+// Anything beyond this means no limit; version 1 has no word for that.
 #define NO_LIMIT ((int64_t)1 << 60)
 
 // Where a controller's files of this process are: <mount><path>, and those above it up to <mount>.
@@ -36,7 +36,7 @@ static bool next_line(char line[MAX_LINE], FILE *f) {
     return true;
 }
 
-// Up to two numbers; "max" is none. Returns how many there are.
+// Up to two numbers; "max" means none. Returns how many there are.
 static int read_numbers(int64_t out[2], const char *root, const place *p, const char *name) {
     FILE *f = open_at(root, p->mount, p->path, name);
     if (!f) return 0;
@@ -80,7 +80,7 @@ static bool find_path(char path[MAX_PATH], const char *root, const char *control
     return found;
 }
 
-// Blanks and the like are written as \040.
+// Blanks are written as \040.
 static void unescape(char *text) {
     char *to = text;
     for (const char *at = text; *at; at++, to++) {

@@ -16,7 +16,7 @@ static const char *kind_of(mode_t mode) {
                             : "a device";
 }
 
-// Makes a file of what was opened, and takes it; -1: errno says why it was not.
+// Makes a file of the descriptor, and owns it; -1: it was not opened, errno says why.
 static qn_status take(qn_file *out, int fd, const char *path, qn_err *err) {
     if (fd < 0) return QN_FAIL(err, IO, "%s: cannot open: %s", path, strerror(errno));
     struct stat st;

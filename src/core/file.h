@@ -26,7 +26,7 @@ QN_MUST_CHECK qn_status qn_file_read(const qn_file *file, int64_t offset, void *
                                      qn_err *err);
 void qn_file_close(qn_file *file);
 
-// The whole file as one heap block with a NUL behind it (release with qn_free). Refuses a file
+// The whole file as one heap block with a NUL after it (release with qn_free). Refuses a file
 // larger than `limit` bytes before it allocates.
 QN_MUST_CHECK qn_status qn_file_load(char **out, size_t *size, const char *path, int64_t limit,
                                      qn_err *err);
@@ -37,7 +37,7 @@ bool qn_path_is_file(const char *path);
 bool qn_path_is_same(const char *a, const char *b);
 // folder + "/" + name in a heap block (release with qn_free); NULL when memory is short.
 char *qn_path_join(const char *folder, const char *name);
-// What stands behind the last slash of `path`, or all of it if nothing does; borrowed from it.
+// What follows the last slash of `path`, or all of it if nothing does; borrowed from it.
 const char *qn_path_name(const char *path);
 // The folder that holds `path` ("." if none) in a heap block; NULL when memory is short.
 char *qn_path_folder(const char *path);

@@ -16,8 +16,8 @@ typedef struct parser {
     qn_buf decoded;            // of the string at hand, if it has escapes
 } parser;
 
-// What jansson allocates for each, with malloc's own share, on a 64-bit machine; an entry is that of a
-// list or an object, whose tables grow by doubling.
+// What jansson allocates for each, with malloc's own share, on a 64-bit machine; an entry is that
+// of a list or an object, whose tables grow by doubling.
 enum {
     OBJECT_BYTES = 240,
     LIST_BYTES = 128,

@@ -5,8 +5,9 @@
 //
 // Everything read here came from outside. Duplicate names, broken UTF-8, NUL inside strings, deep
 // nesting, numbers that 64 bits cannot hold, text after the value and values that take much more
-// memory than their text are errors that name `what` and the place. Values are walked by recursion, jansson's release of them too, so nesting is
-// limited to what a thread with a stack of 256 KiB can walk.
+// memory than their text are errors that name `what` and the place. Values are walked by recursion,
+// jansson's release of them too, so nesting is limited to what a thread with a stack of 256 KiB can
+// walk.
 #ifndef QN_CORE_JSON_H
 #define QN_CORE_JSON_H
 

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_NUMBER = 400 }; // characters; the longest exact double has about 770, nobody writes it
+enum {
+    MAX_NUMBER = 400
+}; // characters; the longest exact double has about 770, which nobody writes
 
 // --- errors --------------------------------------------------------------------------------------
 

@@ -71,9 +71,9 @@ QN_MUST_CHECK qn_status qn_json_end(qn_json_reader *reader, qn_err *err);
 // The error that the text at byte `at` is not what it should be; `fmt` says why.
 QN_PRINTF(4, 5)
 qn_status qn_json_wrong(const qn_json_reader *reader, size_t at, qn_err *err, const char *fmt, ...);
-// The error of a bracket, just read, that lies inside `most` others.
+// The error of a bracket, just read, that lies inside `max` others.
 qn_status qn_json_too_deep(const qn_json_reader *reader, int max, qn_err *err);
-// The error of values, read so far, that take more than `most` bytes.
+// The error of values, read so far, that take more than `max` bytes.
 qn_status qn_json_too_large(const qn_json_reader *reader, size_t max, qn_err *err);
 // Writes text.size bytes, no NUL after them.
 void qn_json_decode(char *to, qn_json_text text);

@@ -7,7 +7,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-// Where the system promises no more than it has (vm.overcommit_memory is 2), reserved memory counts.
+// Where the system promises no more than it has (vm.overcommit_memory is 2), reserved memory
+// counts.
 static bool is_strict(void) {
     FILE *f = fopen("/proc/sys/vm/overcommit_memory", "re");
     int mode = 0;

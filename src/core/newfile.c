@@ -24,7 +24,7 @@ struct qn_newfile {
     int fd, folder;           // the folder as it was found, whatever has its name now
     bool is_named, is_placed; // the temporary name exists; the file has its place
     bool takes_over;          // owner and permissions of the file that is replaced
-    bool is_private;          // but not if it is somebody else's
+    bool is_private;          // but not if another user owns it
     char *path, *name;        // owned: for messages; in the folder
     char temporary[NAME];
     int64_t size;
@@ -39,7 +39,7 @@ static qn_status fail(const qn_newfile *file, const char *what, qn_err *err) {
 // --- temporary names ---
 //
 // ".quern-0123456789abcdef.tmp", short whatever the file will be called. The first choice follows
-// from its name, so that whoever writes it next finds what a killed writer left. The others are for
+// from its name, so that the next writer finds what a killed one left. The others are for
 // writers of one file at the same time.
 
 static void set_temporary(qn_newfile *file, int i) {
@@ -63,7 +63,7 @@ static bool is_at(int folder, const char *name, const struct stat *st) {
            there.st_ino == st->st_ino;
 }
 
-// Whether nobody writes the file any more: a writer holds a lock.
+// Whether no one is writing the file any more: a writer holds a lock.
 static bool is_left(int fd, const struct stat *st) {
     if (!S_ISREG(st->st_mode) || st->st_uid != geteuid()) return false;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
@@ -91,7 +91,7 @@ void qn_newfile_sweep(int folder) {
         close(fd);
 }
 
-// Takes the lock that tells others that this file is being written. False if somebody else was
+// Takes the lock that shows others that this file is being written. False if another writer was
 // faster, and is removing it. Not every file system has locks.
 static bool hold(const qn_newfile *file, int fd) {
     struct stat st;
@@ -106,7 +106,7 @@ static qn_status check_place(const char *path, qn_err *err) {
     if (stat(path, &st) == 0) {
         if (S_ISREG(st.st_mode)) return QN_OK;
         return QN_FAIL(err, ARGUMENT, "%s: %s", path,
-                       S_ISDIR(st.st_mode) ? "is a folder" : "exists and is no regular file");
+                       S_ISDIR(st.st_mode) ? "is a folder" : "exists and is not a regular file");
     }
     // Nothing is there, which is fine; a missing folder shows when the file is created.
     if (errno != ENOENT)
@@ -163,7 +163,7 @@ static char *target_of(const char *path) {
 // Opens a file that has its temporary name from the start. -1: errno says why.
 static int open_named(qn_newfile *file, mode_t mode) {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    qn_newfile_sweep(file->folder); // they may be large, and nobody sees them
+    qn_newfile_sweep(file->folder); // they may be large, and users do not see them
     for (int i = 0; i < TRIES; i++) {
         set_temporary(file, i);
         const int fd = openat(file->folder, file->temporary, flags, mode);
@@ -184,7 +184,7 @@ static int open_new(qn_newfile *file, int flags) {
     const mode_t mode = replaces || flags & QN_NEWFILE_PRIVATE ? 0600 : 0666;
     if (!(flags & QN_NEWFILE_NAMED) && access("/proc/self/fd", X_OK) == 0) {
         const int fd = openat(file->folder, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode);
-        if (fd >= 0) (void)hold(file, fd); // nobody else can have it
+        if (fd >= 0) (void)hold(file, fd); // no other writer can have it
         if (fd >= 0) return fd;
     }
     return open_named(file, mode);

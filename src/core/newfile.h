@@ -2,10 +2,10 @@
 //
 // It is written without a name where the file system can do that (Linux: O_TMPFILE), else under a
 // temporary name in the same folder (.quern-*.tmp), and takes its place in one step when it is
-// committed. A process killed before leaves the old file as it was, and in the second case, or in the
-// short time between preparing and placing, the temporary one. That is removed by the next writer of
-// the same file, and by qn_newfile_sweep: writers hold a lock on theirs, which ends with them. One
-// thread at a time.
+// committed. A process killed before leaves the old file as it was, and in the second case, or in
+// the short time between preparing and placing, the temporary one. That is removed by the next
+// writer of the same file, and by qn_newfile_sweep: writers hold a lock on theirs, which ends with
+// them. One thread at a time.
 //
 // A file that replaces another one has its permissions, and its owner and group where this process
 // may give them.
@@ -16,7 +16,7 @@
 
 typedef struct qn_newfile qn_newfile;
 
-// What tells files of one kind from others: one of the marks, `at` bytes from the beginning.
+// How files of one kind are recognised: one of the marks, `at` bytes from the beginning.
 typedef struct qn_newfile_kind {
     const char *name; // "GGUF file"
     size_t at;
@@ -31,8 +31,8 @@ enum {
     QN_NEWFILE_NAMED = 2, // never without a name, as where the file system cannot do that
 };
 
-// Whether a new file of that kind may take this place: nothing is there, or an empty file, or one of
-// the same kind. Anything else was named by mistake; the error says what it is.
+// Whether a new file of that kind may take this place: nothing is there, or an empty file, or one
+// of the same kind. Anything else was named by mistake; the error says what it is.
 QN_MUST_CHECK qn_status qn_newfile_check(const char *path, const qn_newfile_kind *kind,
                                          qn_err *err);
 
@@ -59,7 +59,7 @@ QN_MUST_CHECK qn_status qn_newfile_commit(qn_newfile *file, qn_err *err);
 void qn_newfile_destroy(qn_newfile *file);
 
 // Removes the temporary files of this user that killed writers left in an open folder. Where files
-// cannot be locked, those that nobody has changed for a day.
+// cannot be locked, those unchanged for a day.
 void qn_newfile_sweep(int folder);
 
 #endif

@@ -49,8 +49,8 @@ void qn_gate_destroy(qn_gate *gate) {
     qn_free(gate);
 }
 
-// Sequentially consistent with sleep_until and with what `is_true` reads: either the opener sees the
-// sleeper, or the sleeper sees what was made true.
+// Sequentially consistent with sleep_until and with what `is_true` reads: either the opener sees
+// the sleeper, or the sleeper sees what was made true.
 void qn_gate_open(qn_gate *gate) {
     if (atomic_load(&gate->sleepers) == 0) return;
     pthread_mutex_lock(&gate->lock);
@@ -84,7 +84,7 @@ struct qn_pool {
     pthread_mutex_t lock;
     pthread_cond_t work, idle; // "a job came or the end", "the last worker left the job"
     pthread_t threads[MAX_THREADS];
-    int n_workers;       // threads beside the caller
+    int n_workers;       // threads besides the caller's
     int n_inside;        // workers that may still touch the job; under lock
     _Atomic int64_t job; // number of the current job; written under lock
     bool is_ending;      // under lock

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Decimals of up to DBL_DIG digits survive a double, so that many show any that has fewer; below the
-// normal doubles that is not so.
+// Decimals of up to DBL_DIG digits survive a double, so that many show any that has fewer; below
+// the normal doubles that is not so.
 static int first_digits(double value) { return fabs(value) < DBL_MIN ? 1 : DBL_DIG; }
 
 bool qn_double_text(char out[QN_REAL_TEXT], double value, int digits) {

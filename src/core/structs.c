@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-// More than any edition will have: what is above was never a size, and reading it would crash.
+// More than any version will have: a larger number was never a size, and reading it would crash.
 enum { MAX_SIZE = 1 << 16 };
 
 static size_t size_of(const void *from) {

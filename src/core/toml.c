@@ -52,7 +52,7 @@ static void skip_space(reader *r) {
     while (has(r, ' ') || has(r, '\t')) r->at++;
 }
 
-// Fails with what stands here instead of what was expected.
+// Fails with what is here instead of what was expected.
 static qn_status expected(const reader *r, const char *what) {
     if (r->at == r->end) return FAIL(r, "expected %s, found the end of the text", what);
     if (*r->at == '\n' || *r->at == '\r')
@@ -99,7 +99,7 @@ static qn_status skip_lines(reader *r) {
 
 // --- strings ---
 
-// \uXXXX or \UXXXXXXXX; r->at is behind the letter.
+// \uXXXX or \UXXXXXXXX; r->at is after the letter.
 static qn_status read_code(reader *r, int n_digits, char *to, size_t *n) {
     uint32_t code = 0;
     for (int i = 0; i < n_digits; i++, r->at++) {
@@ -188,11 +188,11 @@ static qn_status read_integer(const reader *r, qn_toml_value *value, const char 
         if (!base) return FAIL(r, "'%s': a number does not begin with 0", text);
         at += 2;
     }
-    if (!*at || (has_sign && at[0] == '0' && at[1])) return FAIL(r, "'%s' is no number", text);
+    if (!*at || (has_sign && at[0] == '0' && at[1])) return FAIL(r, "'%s' is not a number", text);
     const uint64_t max = (uint64_t)INT64_MAX + negative;
     for (; *at; at++) {
         const int digit = qn_hex_digit(*at);
-        if (digit < 0 || (uint64_t)digit >= base) return FAIL(r, "'%s' is no number", text);
+        if (digit < 0 || (uint64_t)digit >= base) return FAIL(r, "'%s' is not a number", text);
         if (n > (max - (uint64_t)digit) / base) return FAIL(r, "'%s' is too large", text);
         n = n * base + (uint64_t)digit;
     }
@@ -201,7 +201,7 @@ static qn_status read_integer(const reader *r, qn_toml_value *value, const char 
     return QN_OK;
 }
 
-// Digits, at least one; *at moves behind them and they are added to `to`.
+// Digits, at least one; *at moves past them and they are added to `to`.
 static bool take_digits(const char **at, char *to, size_t *n) {
     const char *begin = *at;
     for (; qn_is_digit(**at); ++*at) to[(*n)++] = **at;
@@ -256,7 +256,7 @@ static qn_status read_number(reader *r, qn_toml_value *value) {
                           (text[strcspn(text, "eE")] && text[1] != 'x');
     if (!is_float) return read_integer(r, value, text);
     value->kind = QN_TOML_FLOAT;
-    if (!parse_float(&value->as.f, text)) return FAIL(r, "'%s' is no number", text);
+    if (!parse_float(&value->as.f, text)) return FAIL(r, "'%s' is not a number", text);
     return QN_OK;
 }
 

@@ -2,9 +2,10 @@
 //
 // Tables, dotted bare keys, strings on one line ("..." with escapes, '...'), integers (decimal, 0x,
 // 0o, 0b, with "_" between digits), floats, true and false, arrays of these (over several lines if
-// need be, no arrays in arrays), comments. No dates, inline tables, arrays of tables, quoted keys or
-// strings of several lines: they are refused by name. The text may come from anywhere: a fault is
-// refused with its line, memory stays in proportion to the text, and nothing depends on the locale.
+// need be, no arrays in arrays), comments. No dates, inline tables, arrays of tables, quoted keys
+// or strings of several lines: they are refused by name. The text may come from anywhere: a fault
+// is refused with its line, memory stays in proportion to the text, and nothing depends on the
+// locale.
 #ifndef QN_CORE_TOML_H
 #define QN_CORE_TOML_H
 

@@ -132,7 +132,7 @@ qn_status qn_gguf_open(qn_source *source, const char *path, qn_err *err) {
     QN_TRY(qn_gguf_read_part(&keys, source, i_file, err));
     split_set set = {0};
     QN_TRY(describe_set(&set, &keys, path, err));
-    if (set.count > 1) { // begin anew, with the first part
+    if (set.count > 1) { // start again, with the first part
         qn_source_reset(source);
         QN_TRY(read_set(source, set, err));
     } else {

@@ -9,7 +9,7 @@
 //   qn_gguf_write(w, bytes, n, err); ...
 //   qn_gguf_finish(w, err);
 //
-// Declaring cannot fail visibly: the first error is kept and told by qn_gguf_begin. Names and
+// Declaring cannot fail visibly: the first error is kept and returned by qn_gguf_begin. Names and
 // values are copied. One thread at a time.
 #ifndef QN_FORMATS_GGUF_WRITE_H
 #define QN_FORMATS_GGUF_WRITE_H
@@ -26,7 +26,7 @@ typedef struct qn_gguf_tensor {
 } qn_gguf_tensor;
 
 QN_MUST_CHECK qn_status qn_gguf_writer_create(qn_gguf_writer **out, qn_err *err);
-// An unfinished file leaves nothing behind. NULL is fine.
+// An unfinished file is removed. NULL is fine.
 void qn_gguf_writer_destroy(qn_gguf_writer *w);
 
 void qn_gguf_put_u32(qn_gguf_writer *w, const char *name, uint32_t value);
@@ -45,13 +45,13 @@ void qn_gguf_add_tensor(qn_gguf_writer *w, const qn_gguf_tensor *tensor);
 
 // Writes the header. A key or tensor declared twice is an error.
 QN_MUST_CHECK qn_status qn_gguf_begin(qn_gguf_writer *w, const char *path, qn_err *err);
-// Whether a GGUF file may be written there, as qn_gguf_begin asks too: a file in the way is replaced
-// only if it is GGUF itself or empty. For asking before long work.
+// Whether a GGUF file may be written there, as qn_gguf_begin asks too: a file in the way is
+// replaced only if it is GGUF itself or empty. For asking before long work.
 QN_MUST_CHECK qn_status qn_gguf_check_place(const char *path, qn_err *err);
 // The next bytes of the current tensor; at its end the next one begins.
 QN_MUST_CHECK qn_status qn_gguf_write(qn_gguf_writer *w, const void *bytes, size_t n, qn_err *err);
-// All data must be there. Prepared files are on the disk without their place, so that two that belong
-// together appear together: prepare both, then place both. To finish is to do both at once.
+// All data must be there. Prepared files are on the disk without their place, so that two that
+// belong together appear together: prepare both, then place both. To finish is to do both at once.
 QN_MUST_CHECK qn_status qn_gguf_prepare(qn_gguf_writer *w, qn_err *err);
 QN_MUST_CHECK qn_status qn_gguf_place(qn_gguf_writer *w, qn_err *err);
 QN_MUST_CHECK qn_status qn_gguf_finish(qn_gguf_writer *w, qn_err *err);

@@ -1,5 +1,5 @@
-// config.json as keys: {"a": {"b": 1}, "c": [1, 2], "d": null} becomes a.b = 1 and c = [1, 2]. Names
-// that are null are kept by themselves: an absent key has a default, null is none.
+// config.json as keys: {"a": {"b": 1}, "c": [1, 2], "d": null} becomes a.b = 1 and c = [1, 2].
+// Names that are null are kept by themselves: an absent key has a default, null means none.
 //
 // The text is walked twice with the same code, first to count the keys (and to find what is not
 // JSON), then to store them.
@@ -29,7 +29,7 @@ static const char *const array_types[] = {[QN_KEY_INT] = "JSON array of integer"
                                           [QN_KEY_BOOL] = "JSON array of bool",
                                           [QN_KEY_STRING] = "JSON array of string"};
 
-// How a JSON scalar is kept; -1 for what is no scalar.
+// How a JSON scalar is kept; -1 for what is not a scalar.
 static const int key_kinds[] = {
     [QN_JSON_OBJECT] = -1,      [QN_JSON_ARRAY] = -1,          [QN_JSON_STRING] = QN_KEY_STRING,
     [QN_JSON_INT] = QN_KEY_INT, [QN_JSON_REAL] = QN_KEY_FLOAT, [QN_JSON_BOOL] = QN_KEY_BOOL,
@@ -85,7 +85,7 @@ static qn_status add_scalar(flattener *f, const qn_json_value *value, qn_err *er
 
 typedef struct array_shape {
     size_t n;
-    int kind; // of all elements; -1: they differ, or are no scalars
+    int kind; // of all elements; -1: they differ, or are not scalars
 } array_shape;
 
 // Elements so far of kind `a`, one more of kind `b`.
@@ -127,7 +127,7 @@ static qn_status put_element(unsigned char *to, flattener *f, int kind, const qn
     return QN_OK;
 }
 
-// `r` stands behind the opening bracket of an array that was measured.
+// `r` is after the opening bracket of an array that was measured.
 static qn_status fill_array(qn_key *key, flattener *f, qn_json_reader r, array_shape shape,
                             qn_err *err) {
     key->kind = QN_KEY_ARRAY;
@@ -162,7 +162,7 @@ static qn_status add_array(flattener *f, int depth, qn_err *err) {
 
 // --- objects -------------------------------------------------------------------------------------
 
-// Members of an object, named behind the first `prefix` bytes of f->name.
+// Members of an object, whose names follow the first `prefix` bytes of f->name.
 static qn_status walk_object(flattener *f, size_t prefix, int depth, qn_err *err) {
     if (depth > MAX_DEPTH)
         return QN_FAIL(err, LIMIT, "%s: %s: nested more than %d deep", f->reader.what, f->name,

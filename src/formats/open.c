@@ -132,7 +132,7 @@ static qn_status list_folder(listing *out, const char *folder, qn_err *err) {
     if (!dir) return QN_FAIL(err, IO, "%s: cannot list: %s", folder, strerror(errno));
     qn_status status = QN_OK;
     for (struct dirent *entry; !status && (entry = readdir(dir));) {
-        if (entry->d_name[0] == '.') continue; // hidden, and what macOS leaves behind
+        if (entry->d_name[0] == '.') continue; // hidden, and the ._ files of macOS
         if (ends_in(entry->d_name, ".gguf"))
             status = add_path(&out->gguf, folder, entry->d_name, err);
         if (ends_in(entry->d_name, ".safetensors"))
@@ -174,7 +174,7 @@ static qn_status open_one_gguf(qn_source *source, const name_list *list, qn_err 
     return status;
 }
 
-// Calls `open` on a file of the folder if it is there; *found tells.
+// Calls `open` on a file of the folder if it is there; *found says so.
 static qn_status open_if_there(bool *found, qn_source *source, const char *name, qn_open_fn *open,
                                qn_err *err) {
     char *path = qn_path_join(source->folder, name);

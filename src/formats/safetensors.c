@@ -13,7 +13,7 @@ enum { LENGTH_BYTES = 8, MAX_HEADER = 100 << 20, DEPTH_OF_FIELDS = 2 };
 
 // --- one tensor ----------------------------------------------------------------------------------
 
-// Up to `most` whole numbers, none below 0.
+// Up to `max` whole numbers, none below 0.
 static qn_status read_numbers(int64_t *to, int *n, int max, qn_json_reader *r, const char *what,
                               qn_err *err) {
     qn_json_value value;
@@ -80,7 +80,7 @@ static qn_status check_span(qn_tensor *t, int64_t data, int64_t size, qn_err *er
     bool fits = true;
     for (int i = 0; i < t->n_dims && fits; i++) fits = qn_i64_mul(&n, n, t->dims[i]);
     if (!fits || !qn_type_bytes(&bytes, t->type, n))
-        return QN_FAIL(err, FORMAT, "(%lld, %lld, %lld, %lld, %lld) of %s is no whole size",
+        return QN_FAIL(err, FORMAT, "(%lld, %lld, %lld, %lld, %lld) of %s is not a valid size",
                        (long long)t->dims[0], (long long)t->dims[1], (long long)t->dims[2],
                        (long long)t->dims[3], (long long)t->dims[4], type);
     if (bytes != t->bytes)
@@ -156,7 +156,8 @@ static qn_status check_metadata(qn_json_reader *r, qn_err *err) {
 static qn_status count_tensors(size_t *out, qn_json_reader r, qn_err *err) {
     qn_json_value value;
     QN_TRY(qn_json_read(&value, &r, err));
-    if (value.kind != QN_JSON_OBJECT) return QN_FAIL(err, FORMAT, "the header is no JSON object");
+    if (value.kind != QN_JSON_OBJECT)
+        return QN_FAIL(err, FORMAT, "the header is not a JSON object");
     size_t n = 0;
     bool has_metadata = false;
     for (bool more, first = true;; first = false) {
@@ -226,7 +227,7 @@ static qn_status read_length(int64_t *out, const qn_file *file, qn_err *err) {
     const uint64_t left = (uint64_t)(file->size - LENGTH_BYTES);
     if (length > left)
         return QN_FAIL(err, FORMAT,
-                       "a header of %llu bytes, the file has %llu behind its length" QN_TOO_SHORT,
+                       "a header of %llu bytes, the file has %llu after its length" QN_TOO_SHORT,
                        (unsigned long long)length, (unsigned long long)left);
     if (length > MAX_HEADER)
         return QN_FAIL(err, LIMIT, "a header of %llu bytes, the limit is %d",

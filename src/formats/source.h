@@ -1,7 +1,7 @@
 // A source: the named tensors and keys of a model, whatever file they came from.
 //
 //   GGUF         one file or a split set; keys are the file's own ("llama.block_count").
-//   safetensors  one file, shards with an index, or a folder; keys are config.json flattened with dots
+//   safetensors  one file, shards with an index, or a folder; keys: config.json with dots
 //                ("rope_parameters.rope_theta"). Arrays of scalars of one kind are kept as arrays
 //                (whole and real numbers together become reals); nulls and other arrays are left
 //                out.
@@ -78,14 +78,14 @@ const char *qn_source_path(const qn_source *source);
 const char *qn_source_folder(const qn_source *source);
 // True if the path names a file that the source reads.
 bool qn_source_has_file(const qn_source *source, const char *path);
-// Size and time of the last change (nanoseconds) of file i, when it was opened; false behind the
+// Size and time of the last change (nanoseconds) of file i, when it was opened; false past the
 // last one.
 bool qn_source_file_info(const qn_source *source, size_t i, int64_t *bytes, int64_t *time_ns);
 
 // Keys and tensors by index (file order) or by name (NULL if absent). Borrowed.
 const qn_key *qn_source_key(const qn_source *source, size_t i);
 const qn_key *qn_source_find_key(const qn_source *source, const char *name);
-// Whether config.json says null of it; such a name is no key.
+// Whether config.json says null of it; such a name is not a key.
 bool qn_source_is_null(const qn_source *source, const char *name);
 const qn_tensor *qn_source_tensor(const qn_source *source, size_t i);
 const qn_tensor *qn_source_find_tensor(const qn_source *source, const char *name);

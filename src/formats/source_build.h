@@ -61,10 +61,10 @@ struct qn_source {
 // Opens a file, adds it to the set and widens the budget; *out is its number.
 QN_MUST_CHECK qn_status qn_source_add_file(int *out, qn_source *source, const char *path,
                                            qn_err *err);
-// `n` zeroed tensors behind the others; *out is valid until the next call.
+// `n` zeroed tensors after the others; *out is valid until the next call.
 QN_MUST_CHECK qn_status qn_source_add_tensors(qn_tensor **out, qn_source *source, size_t n,
                                               qn_err *err);
-// Forgets all files, keys and tensors, to begin anew; path and folder stay.
+// Drops all files, keys and tensors, to start again; path and folder stay.
 void qn_source_reset(qn_source *source);
 // A NUL-terminated copy in the store.
 QN_MUST_CHECK qn_status qn_source_copy_text(qn_str *out, qn_store *store, const char *text,

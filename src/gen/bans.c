@@ -118,15 +118,15 @@ static int64_t find_place(const qn_bans *bans, qn_str text) {
     return low;
 }
 
-static void exclude_beginning(const qn_bans *bans, float *scores, qn_str rest) {
+static void exclude_beginning(const qn_bans *bans, float *logits, qn_str rest) {
     for (int64_t i = find_place(bans, rest); i < bans->texts->n; i++) {
         const qn_str text = qn_token_text(bans->texts, bans->sorted[i]);
         if (text.size < rest.size || memcmp(text.data, rest.data, rest.size) != 0) return;
-        scores[bans->sorted[i]] = -INFINITY;
+        logits[bans->sorted[i]] = -INFINITY;
     }
 }
 
-// Where the answer stands: its last bytes decide, one fewer than the longest string has.
+// The state of the answer: its last bytes decide, one fewer than the longest string has.
 static uint32_t find_node(const qn_bans *bans, const int32_t *tokens, size_t n_tokens) {
     const size_t longest = qn_strings_longest(bans->strings);
     size_t from = n_tokens;
@@ -141,8 +141,8 @@ static uint32_t find_node(const qn_bans *bans, const int32_t *tokens, size_t n_t
     return node;
 }
 
-void qn_bans_apply(const qn_bans *bans, float *scores, const int32_t *tokens, size_t n_tokens) {
-    for (int64_t i = 0; i < bans->n_within; i++) scores[bans->within[i]] = -INFINITY;
+void qn_bans_apply(const qn_bans *bans, float *logits, const int32_t *tokens, size_t n_tokens) {
+    for (int64_t i = 0; i < bans->n_within; i++) logits[bans->within[i]] = -INFINITY;
     uint32_t node = find_node(bans, tokens, n_tokens);
     for (; node != QN_STRINGS_START; node = qn_strings_shorter(bans->strings, node)) {
         const size_t depth = qn_strings_depth(bans->strings, node);
@@ -151,7 +151,7 @@ void qn_bans_apply(const qn_bans *bans, float *scores, const int32_t *tokens, si
         for (size_t i = from; i < to; i++) {
             const qn_str text = qn_strings_sorted(bans->strings, i);
             if (text.size > depth)
-                exclude_beginning(bans, scores, (qn_str){text.data + depth, text.size - depth});
+                exclude_beginning(bans, logits, (qn_str){text.data + depth, text.size - depth});
         }
     }
 }

@@ -18,8 +18,8 @@ QN_MUST_CHECK qn_status qn_bans_create(qn_bans **out, const qn_token_texts *text
                                        const char *const *strings, size_t n, qn_err *err);
 void qn_bans_destroy(qn_bans *bans);
 
-// Sets the scores (all of the vocabulary) of excluded tokens to -inf; `tokens` are the answer's.
+// Sets the logits (all of the vocabulary) of excluded tokens to -inf; `tokens` are the answer's.
 // The work is bounded by the bytes of all banned strings.
-void qn_bans_apply(const qn_bans *bans, float *scores, const int32_t *tokens, size_t n_tokens);
+void qn_bans_apply(const qn_bans *bans, float *logits, const int32_t *tokens, size_t n_tokens);
 
 #endif

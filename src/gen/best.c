@@ -9,7 +9,7 @@ qn_status qn_row_facts_check(const qn_row_facts *f, qn_err *err) {
                        isnan(f->least) ? "nan"
                        : f->least > 0  ? "inf"
                                        : "-inf");
-    if (f->n > 1 && f->most - f->least < QN_SCORES_APART)
+    if (f->n > 1 && f->most - f->least < QN_MIN_SPREAD)
         return QN_FAIL(err, NUMERIC, "the forward pass is broken: all %lld scores are %g",
                        (long long)f->n, (double)f->most);
     return QN_OK;

@@ -9,27 +9,27 @@
 
 enum {
     BLOCK = QN_LOGITS_BLOCK,
-    FIRST = 64, // listed at first, when nobody knows how many are needed
-    MORE = 8,   // then so many times as many
+    FIRST = 64, // listed at first, when it is unknown how many are needed
+    MORE = 8,   // then that many times as many
 };
 
 // --- choices as numbers --------------------------------------------------------------------------
 
-// Keeps the order of scores in that of unsigned numbers. Both zeros are one score.
-static inline qn_choice make_choice(float score, int64_t id) {
+// Maps the order of logits to that of unsigned numbers. Both zeros are one logit.
+static inline qn_choice make_choice(float logit, int64_t id) {
     uint32_t bits;
-    score += 0.0f;
-    memcpy(&bits, &score, sizeof bits);
+    logit += 0.0f;
+    memcpy(&bits, &logit, sizeof bits);
     bits ^= bits >> 31 ? 0xFFFFFFFF : 0x80000000;
     return (uint64_t)bits << 32 | (0xFFFFFFFF - (uint32_t)id);
 }
 
-static inline float score_of(qn_choice choice) {
+static inline float logit_of(qn_choice choice) {
     uint32_t bits = (uint32_t)(choice >> 32);
-    float score;
+    float logit;
     bits ^= bits >> 31 ? 0x80000000 : 0xFFFFFFFF;
-    memcpy(&score, &bits, sizeof score);
-    return score;
+    memcpy(&logit, &bits, sizeof logit);
+    return logit;
 }
 
 static inline int32_t id_of(qn_choice choice) { return (int32_t)(0xFFFFFFFF - (uint32_t)choice); }
@@ -159,7 +159,7 @@ qn_status qn_choices_begin(qn_choices *c, const float *logits, qn_err *err) {
     return QN_OK;
 }
 
-// Their scores are written into a row, whose other entries nobody looks at: all that is left is
+// Their logits are written into a row, whose other entries are not read: all that is left is
 // listed.
 void qn_choices_begin_best(qn_choices *c, const qn_score *best, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
@@ -173,13 +173,13 @@ void qn_choices_begin_best(qn_choices *c, const qn_score *best, int64_t n) {
     c->n = c->n_listed = c->n_sorted = n;
 }
 
-// --- changing scores -----------------------------------------------------------------------------
+// --- changing logits -----------------------------------------------------------------------------
 
 static void find_best(qn_choices *c) {
     c->best = -INFINITY;
     for (int64_t i = 0; i < c->n; i++) {
-        const float score = score_of(c->items[i]);
-        c->best = score > c->best ? score : c->best;
+        const float logit = logit_of(c->items[i]);
+        c->best = logit > c->best ? logit : c->best;
     }
 }
 
@@ -189,7 +189,7 @@ static void count_row(qn_choices *c) {
     c->n = n;
 }
 
-// What is known follows the row again. Choices that were dropped stay so, as all others are listed.
+// The lists follow the row again. Choices that were dropped stay so, as all others are listed.
 static void settle(qn_choices *c) {
     if (!c->is_changed) return;
     c->is_changed = false;
@@ -272,8 +272,8 @@ static void list_first(qn_choices *c, int64_t m) {
     select_first(c->blocks, c->n_blocks, m);
     float min = INFINITY;
     for (int64_t b = 0; b < m; b++) {
-        const float score = score_of(c->blocks[b]);
-        min = score < min ? score : min;
+        const float logit = logit_of(c->blocks[b]);
+        min = logit < min ? logit : min;
     }
     if (min >= -FLT_MAX)
         list_above(c, min);
@@ -379,14 +379,14 @@ void qn_choices_keep_above(qn_choices *c, float min) {
     int64_t n = 0, sorted = 0;
     for (int64_t i = 0; i < c->n; i++) {
         c->items[n] = c->items[i];
-        n += score_of(c->items[i]) >= min;
+        n += logit_of(c->items[i]) >= min;
         if (i < c->n_sorted) sorted = n;
     }
     c->n = c->n_listed = n;
     c->n_sorted = sorted;
 }
 
-// The items are ordered by distance for a while; their scores are in the row.
+// The items are ordered by distance for a while; their logits are in the row.
 void qn_choices_keep_near(qn_choices *c, double centre, uint64_t target) {
     settle(c);
     list_all(c);
@@ -419,26 +419,26 @@ int32_t qn_choices_first(qn_choices *c) {
 
 int32_t qn_choices_id(const qn_choices *c, int64_t i) { return id_of(c->items[i]); }
 
-float qn_choices_score(const qn_choices *c, int64_t i) { return score_of(c->items[i]); }
+float qn_choices_logit(const qn_choices *c, int64_t i) { return logit_of(c->items[i]); }
 
 // --- sums ----------------------------------------------------------------------------------------
 
-enum { LANES = 16 }; // what is summed up side by side, so that compilers use vectors
+enum { LANES = 16 }; // summed side by side, so that compilers use vectors
 
 uint64_t qn_choices_weight(const qn_choices *c, int64_t i) { return weigh(c, i); }
 
-// The scores of a block, of the row or of the list; returns how many, 0 at the end.
-static int64_t get_block(float scores[BLOCK], const qn_choices *c, int64_t block) {
+// The logits of a block, of the row or of the list; returns how many, 0 at the end.
+static int64_t get_block(float logits[BLOCK], const qn_choices *c, int64_t block) {
     const bool is_listed = c->n_listed == c->n;
     const int64_t left = (is_listed ? c->n : c->n_vocab) - block * BLOCK;
     const int64_t n = left < BLOCK ? left : BLOCK;
     if (left <= 0) return 0;
     if (is_listed) {
-        for (int64_t i = 0; i < n; i++) scores[i] = score_of(c->items[block * BLOCK + i]);
+        for (int64_t i = 0; i < n; i++) logits[i] = logit_of(c->items[block * BLOCK + i]);
     } else {
-        memcpy(scores, c->row + block * BLOCK, (size_t)n * sizeof *scores);
+        memcpy(logits, c->row + block * BLOCK, (size_t)n * sizeof *logits);
     }
-    for (int64_t i = n; i < BLOCK; i++) scores[i] = -INFINITY;
+    for (int64_t i = n; i < BLOCK; i++) logits[i] = -INFINITY;
     return n;
 }
 

@@ -2,7 +2,7 @@
 
 enum {
     SURE = 3,   // the first measurements of a size include what is made only once: least of so many
-    PROBE = 64, // choices without a guess before one is tried again, at first
+    PROBE = 64, // choices without a draft before one is tried again, at first
     PROBE_TOKENS = 2,
     MAX_TRIES = 5, // after so many, it takes PROBE << 5 choices
 };
@@ -55,7 +55,7 @@ static bool knows_larger(const qn_step_costs *costs, int64_t rows) {
     return find_known(costs, rows + 1, 1) > 0;
 }
 
-// --- how guesses do ------------------------------------------------------------------------------
+// --- how drafts do ------------------------------------------------------------------------------
 
 void qn_draft_record_add(qn_draft_record *record, int32_t guessed, int32_t accepted, int64_t ns) {
     if (guessed < 1) return;
@@ -70,7 +70,7 @@ static double share_of_right(const qn_draft_record *record) {
     return (record->right + expected) / (record->right + record->wrong + 1);
 }
 
-// The number of guesses with most tokens for the time.
+// The draft length that gives the most tokens per second.
 static int32_t best_number(const qn_draft_record *record, const qn_step_costs *costs, int64_t rows,
                            int32_t max) {
     const double share = share_of_right(record), plain = qn_step_costs_get(costs, rows);

@@ -80,8 +80,8 @@ typedef struct reader {
     const int32_t *last;          // place 0
     size_t n;                     // places
     size_t max;                   // tokens that are compared
-    size_t known[QN_DRY_LONGEST]; // of the places below `most`
-    size_t from, to;              // the farthest stretch that is known to equal the beginning
+    size_t known[QN_DRY_LONGEST]; // of the places below `max`
+    size_t from, to;              // the farthest stretch known to equal the beginning
 } reader;
 
 static size_t match_at(reader *r, size_t i) {
@@ -106,7 +106,7 @@ static float find_penalty(const qn_dry *dry, uint32_t length) {
     return (float)penalty;
 }
 
-void qn_dry_apply(const qn_dry *dry, float *scores, uint32_t *lengths) {
+void qn_dry_apply(const qn_dry *dry, float *logits, uint32_t *lengths) {
     const size_t n = dry->n_tokens;
     if (n < 2) return;
     reader r = {.last = dry->tokens + n - 1, .n = n};
@@ -122,8 +122,8 @@ void qn_dry_apply(const qn_dry *dry, float *scores, uint32_t *lengths) {
     for (size_t i = 0; i < n; i++) {
         const int32_t token = dry->tokens[i];
         if (lengths[token] == 0) continue;
-        const float lower = scores[token] - find_penalty(dry, lengths[token]);
-        if (scores[token] >= -FLT_MAX) scores[token] = lower > -FLT_MAX ? lower : -FLT_MAX;
+        const float lower = logits[token] - find_penalty(dry, lengths[token]);
+        if (logits[token] >= -FLT_MAX) logits[token] = lower > -FLT_MAX ? lower : -FLT_MAX;
         lengths[token] = 0;
     }
 }

@@ -1,6 +1,6 @@
 // DRY ("don't repeat yourself"): a penalty for tokens that would go on with a repetition.
 //
-// If the last m tokens stood in the text before, the token that followed them there loses
+// If the last m tokens occurred in the text before, the token that followed them there loses
 // multiplier * base^(m - allowed_length), for the largest m >= allowed_length. A repetition does
 // not reach back across a breaker. As its author describes it:
 // https://github.com/oobabooga/text-generation-webui/pull/5677
@@ -27,8 +27,8 @@ typedef struct qn_dry {
     const qn_breakers *breakers; // NULL: none
 } qn_dry;
 
-// Lowers scores. `lengths` (one for each token of the vocabulary) are zeros, before and after. The
+// Lowers logits. `lengths` (one for each token of the vocabulary) are zeros, before and after. The
 // work is proportional to n_tokens.
-void qn_dry_apply(const qn_dry *dry, float *scores, uint32_t *lengths);
+void qn_dry_apply(const qn_dry *dry, float *logits, uint32_t *lengths);
 
 #endif

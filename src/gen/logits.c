@@ -18,7 +18,7 @@ static float fold_maximum(const float x[BLOCK]) {
     return a > b ? a : b;
 }
 
-// 0, or NaN if a score is not finite.
+// 0, or NaN if a logit is not finite.
 static float fold_faults(const float x[BLOCK]) {
     float m[BLOCK / 2];
     for (int j = 0; j < 32; j++) m[j] = (x[j] - x[j]) + (x[j + 32] - x[j + 32]);
@@ -39,7 +39,7 @@ void qn_logits_maxima(float *maxima, const float *logits, int64_t n) {
     for (int64_t i = 0; i < n; i += BLOCK) maxima[i / BLOCK] = fold_block(logits + i, n - i);
 }
 
-// As qn_logits_maxima; false if a score is not finite.
+// As qn_logits_maxima; false if a logit is not finite.
 static bool scan(float *maxima, const float *logits, int64_t n) {
     float faults = 0;
     int64_t i = 0;
@@ -59,9 +59,9 @@ static qn_status refuse_fault(const float *logits, int64_t n, qn_err *err) {
     return qn_row_facts_check(&facts, err);
 }
 
-// `most` is the largest score; `least` is one of them, maybe the smallest.
+// `max` is the largest logit; `min` is one of them, maybe the smallest.
 static qn_status check_spread(const float *logits, int64_t n, float max, float min, qn_err *err) {
-    for (int64_t i = 0; i < n && max - min < QN_SCORES_APART; i++) min = fminf(min, logits[i]);
+    for (int64_t i = 0; i < n && max - min < QN_MIN_SPREAD; i++) min = fminf(min, logits[i]);
     const qn_row_facts facts = {.n = n, .least = min, .most = max, .broken = -1};
     return qn_row_facts_check(&facts, err);
 }

@@ -21,7 +21,7 @@ double qn_logprobs_base(const float *logits, int64_t n) {
     return (double)best + log(lanes[0]);
 }
 
-// `top` holds the best so far with their scores as they are, in order.
+// `top` holds the best so far with their raw logits, in order.
 static int64_t insert(qn_token_logprob *top, int64_t n_got, int64_t n_top, qn_token_logprob new) {
     int64_t at = n_got < n_top ? n_got++ : n_got - 1;
     for (; at > 0 && top[at - 1].logprob < new.logprob; at--) top[at] = top[at - 1];

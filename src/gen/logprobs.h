@@ -1,11 +1,11 @@
-// Log-probabilities of tokens: the softmax of the raw scores, before any step of a sampler.
+// Log-probabilities of tokens: the softmax of the raw logits, before any step of a sampler.
 #ifndef QN_GEN_LOGPROBS_H
 #define QN_GEN_LOGPROBS_H
 
 #include "core/err.h"
 
-// What is subtracted from a score to make it a log-probability: log of the sum of exp of all n > 0
-// scores, which are finite.
+// What is subtracted from a logit to make it a log-probability: log of the sum of exp of all n > 0
+// logits, which are finite.
 double qn_logprobs_base(const float *logits, int64_t n);
 
 // The log-probability of a token, and into `top` the n_top likeliest in their order (ties go to the

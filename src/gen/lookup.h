@@ -1,12 +1,12 @@
-// Guessing that a text repeats itself: the tokens that followed the last time.
+// N-gram lookup: drafts the tokens that followed the last time.
 #ifndef QN_GEN_LOOKUP_H
 #define QN_GEN_LOOKUP_H
 
 #include "core/err.h"
 
 // Finds the longest end of the history (2 to 8 tokens) that was there before, the latest of those,
-// and writes up to `most` tokens that followed it to `to`; a repetition that reaches up to the end
-// goes on as it began. Returns how many; 0: nothing repeats. Looks at each token once or twice.
+// and writes up to `max` tokens that followed it to `to`; a match that overlaps the end
+// is continued cyclically. Returns how many; 0: nothing repeats. Looks at each token once or twice.
 int32_t qn_lookup(int32_t *to, int32_t max, const int32_t *tokens, size_t n);
 
 #endif

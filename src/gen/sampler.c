@@ -26,8 +26,8 @@ typedef struct chain {
 // What samplers of one vocabulary share; the last one frees it.
 typedef struct desk {
     atomic_size_t n_users;
-    int64_t n_vocab;  // scores of a row
-    int64_t n_tokens; // the first so many may be those of tokens
+    int64_t n_vocab;  // logits of a row
+    int64_t n_tokens; // the first n_tokens may belong to tokens
     uint32_t *known;  // a bit for each that is; NULL: all are
     // Scratch of a choice.
     qn_choices choices;
@@ -49,7 +49,7 @@ static void deinit_chain(chain *c) {
     *c = (chain){0};
 }
 
-// Finds out which scores are those of tokens.
+// Finds out which logits belong to tokens.
 static qn_status find_known(desk *s, const qn_tokenizer *tokenizer, qn_err *err) {
     bool has_holes = false;
     int32_t end = 0;
@@ -194,7 +194,7 @@ static void choose_steps(chain *c) {
     size_t n = 0;
     for (size_t i = 0; i < c->n_steps; i++) {
         const qn_sampler_step *step = c->steps[i];
-        const bool is_idle = (c->is_greedy && step->kind != QN_STEP_SCORES) ||
+        const bool is_idle = (c->is_greedy && step->kind != QN_STEP_LOGITS) ||
                              (o->mirostat && step->kind == QN_STEP_FILTER);
         if (!is_idle && step->is_on(o)) c->steps[n++] = step;
     }
@@ -239,7 +239,7 @@ int64_t qn_sampler_top(const qn_sampler *s) {
     if (c->is_greedy || c->opts.mirostat || c->opts.n_biases || c->bans || s->desk->known) return 0;
     if (c->n_steps == 0 || strcmp(c->steps[0]->name, "top_k") != 0) return 0;
     for (size_t i = 0; i < c->n_steps; i++) {
-        if (c->steps[i]->kind == QN_STEP_SCORES) return 0; // writes scores that are not there
+        if (c->steps[i]->kind == QN_STEP_LOGITS) return 0; // writes logits that are not there
     }
     return c->opts.top_k <= QN_BEST_MOST ? c->opts.top_k : 0;
 }
@@ -252,11 +252,11 @@ static qn_status exclude(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
     if (!in->allowed && c->opts.n_biases == 0 && !c->bans && !s->desk->known) return QN_OK;
     if (in->allowed) qn_choices_allow(&s->desk->choices, in->allowed);
     if (s->desk->known) qn_choices_allow(&s->desk->choices, s->desk->known);
-    float *scores = qn_choices_write(&s->desk->choices);
-    for (size_t i = 0; i < c->opts.n_biases; i++) scores[c->biases[i].token] += c->biases[i].bias;
+    float *logits = qn_choices_write(&s->desk->choices);
+    for (size_t i = 0; i < c->opts.n_biases; i++) logits[c->biases[i].token] += c->biases[i].bias;
     const size_t n_answer = in->n_tokens - in->n_prompt;
     const int32_t *answer = n_answer ? in->tokens + in->n_prompt : NULL;
-    if (c->bans) qn_bans_apply(c->bans, scores, answer, n_answer);
+    if (c->bans) qn_bans_apply(c->bans, logits, answer, n_answer);
     if (qn_choices_count(&s->desk->choices) == 0)
         return QN_FAIL(err, ARGUMENT,
                        "no token is left to choose: all %lld are excluded by the grammar, bans or "
@@ -265,7 +265,7 @@ static qn_status exclude(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
     return QN_OK;
 }
 
-// Scores that are never chosen must be sound all the same: the pass that made them is the same.
+// Logits that are never chosen must be sound all the same: the pass that made them is the same.
 static qn_status check_rest(const qn_sampler *s, const float *logits, qn_err *err) {
     for (int64_t i = s->desk->n_tokens; i < s->desk->n_vocab; i++) {
         const qn_row_facts facts = {.n = s->desk->n_vocab, .least = logits[i], .broken = i};
@@ -278,7 +278,7 @@ static bool is_allowed(const uint32_t *allowed, int32_t id) {
     return !allowed || allowed[id / 32] >> id % 32 & 1;
 }
 
-// By the best scores, where those of them that are allowed are enough; *has_best: they are, and
+// By the best logits, where those of them that are allowed are enough; *has_best: they are, and
 // nothing else is left. Else by all.
 static qn_status begin(bool *has_best, qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
     desk *d = s->desk;
@@ -296,7 +296,7 @@ static qn_status begin(bool *has_best, qn_sampler *s, const qn_sampler_in *in, q
         QN_TRY(qn_choices_begin(&d->choices, in->logits, err));
         return check_rest(s, in->logits, err);
     }
-    return QN_FAIL(err, STATE, "a choice from %lld scores, %lld are there", (long long)d->n_vocab,
+    return QN_FAIL(err, STATE, "a choice from %lld logits, %lld are there", (long long)d->n_vocab,
                    (long long)in->n_best);
 }
 

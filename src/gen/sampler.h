@@ -1,7 +1,7 @@
-// Choosing a token from a row of scores, as qn_sample_opts in quern.h says.
+// Choosing a token from a row of logits, as qn_sample_opts in quern.h says.
 //
 // bias, bans, allowed -> steps in their order (penalties, filters, temperature) -> one draw. What
-// each step computes is in docs/sampling.md. A choice depends on the settings, the scores, the
+// each step computes is in docs/sampling.md. A choice depends on the settings, the logits, the
 // tokens before it, its position and a qn_sampler_memory alone, all of which belong to the sequence
 // and none to the sampler: so it is the same in a batch, under speculation, in a fork and after a
 // restart.
@@ -15,12 +15,13 @@
 typedef struct qn_sampler qn_sampler;
 
 // Greedy at first. The tokenizer (borrowed) may be NULL: then bans are refused, and DRY has no
-// breakers. Scores without a token (a row has n_vocab, which may be more than the tokenizer has)
+// breakers. Logits without a token (a row has n_vocab, which may be more than the tokenizer has)
 // are never chosen.
 QN_MUST_CHECK qn_status qn_sampler_create(qn_sampler **out, const qn_tokenizer *tokenizer,
                                           int64_t n_vocab, qn_err *err);
-// The same for the vocabulary of another sampler, whose scratch is shared: nothing of a vocabulary's
-// size is allocated, and both are used by one thread at a time. Any thread may do this meanwhile.
+// The same for the vocabulary of another sampler, whose scratch is shared: nothing of a
+// vocabulary's size is allocated, and both are used by one thread at a time. Any thread may do this
+// meanwhile.
 QN_MUST_CHECK qn_status qn_sampler_create_like(qn_sampler **out, const qn_sampler *other,
                                                qn_err *err);
 void qn_sampler_destroy(qn_sampler *sampler);
@@ -33,8 +34,8 @@ QN_MUST_CHECK qn_status qn_sampler_set(qn_sampler *sampler, const qn_sample_opts
 // What choices depend on besides the tokens before them; a sequence begins with {0}. Choices
 // without mirostat leave it alone.
 typedef struct qn_sampler_memory {
-    float tau, eta;  // of the mirostat that chose last; others begin anew. 0: none has
-    double surprise; // most that it allows a token, in bits
+    float tau, eta;  // of the mirostat that chose last; others start again. 0: none has
+    double surprise; // max that it allows a token, in bits
 } qn_sampler_memory;
 
 typedef struct qn_sampler_in {
@@ -52,9 +53,9 @@ typedef struct qn_sampler_in {
 QN_MUST_CHECK qn_status qn_sampler_choose(int32_t *token, qn_sampler *sampler,
                                           const qn_sampler_in *in, qn_err *err);
 
-// Whether the best entry of the raw scores is the choice, as long as nothing is disallowed.
+// Whether the best entry of the raw logits is the choice, as long as nothing is disallowed.
 bool qn_sampler_is_greedy(const qn_sampler *sampler);
-// How many of the best raw scores the choice depends on, at most QN_BEST_MOST; 0: on all of them.
+// How many of the best raw logits the choice depends on, at most QN_BEST_MOST; 0: on all of them.
 // Where n tokens are disallowed, n more are enough.
 int64_t qn_sampler_top(const qn_sampler *sampler);
 

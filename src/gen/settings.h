@@ -6,7 +6,7 @@
 
 // Every number against its range; lists and strings are not looked at.
 QN_MUST_CHECK qn_status qn_settings_check(const qn_sample_opts *opts, qn_err *err);
-// Puts defaults where zero stands for one. What is off is zero afterwards.
+// Puts defaults where zero means one. What is off is zero afterwards.
 qn_sample_opts qn_settings_fill(const qn_sample_opts *opts);
 // Whether all fields are equal: numbers by their bits, lists and strings by address.
 bool qn_settings_equal(const qn_sample_opts *a, const qn_sample_opts *b);

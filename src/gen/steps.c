@@ -7,16 +7,16 @@
 #include <math.h>
 #include <stdio.h>
 
-// --- changes of scores ---------------------------------------------------------------------------
+// --- changes of logits ---------------------------------------------------------------------------
 
-// Scores stay finite, as sums and differences of them must have a meaning. -inf stays.
-static float limit(float score) { return score > FLT_MAX ? FLT_MAX : fmaxf(score, -FLT_MAX); }
+// Logits stay finite, as sums and differences of them must have a meaning. -inf stays.
+static float limit(float logit) { return logit > FLT_MAX ? FLT_MAX : fmaxf(logit, -FLT_MAX); }
 
 static bool has_penalties(const qn_sample_opts *o) {
     return o->repeat_penalty != 0 || o->frequency_penalty != 0 || o->presence_penalty != 0;
 }
 
-static void punish_repeats(const qn_step_run *run, float *scores) {
+static void punish_repeats(const qn_step_run *run, float *logits) {
     const qn_sampler_in *in = run->in;
     const int64_t last_n = run->opts->repeat_last_n;
     const float penalty = run->opts->repeat_penalty;
@@ -24,15 +24,15 @@ static void punish_repeats(const qn_step_run *run, float *scores) {
         last_n < 0 || (size_t)last_n > in->n_tokens ? in->n_tokens : (size_t)last_n;
     const int32_t *tokens = in->tokens + (in->n_tokens - window);
     for (size_t i = 0; i < window; i++) {
-        float *score = &scores[tokens[i]];
-        if (run->counts[tokens[i]]++ || *score < -FLT_MAX) continue;
-        *score = limit(*score > 0 ? *score / penalty : *score * penalty);
+        float *logit = &logits[tokens[i]];
+        if (run->counts[tokens[i]]++ || *logit < -FLT_MAX) continue;
+        *logit = limit(*logit > 0 ? *logit / penalty : *logit * penalty);
     }
     for (size_t i = 0; i < window; i++) run->counts[tokens[i]] = 0;
 }
 
 // For tokens of the answer alone, however far back.
-static void punish_answer(const qn_step_run *run, float *scores) {
+static void punish_answer(const qn_step_run *run, float *logits) {
     const qn_sampler_in *in = run->in;
     for (size_t i = in->n_prompt; i < in->n_tokens; i++) run->counts[in->tokens[i]]++;
     for (size_t i = in->n_prompt; i < in->n_tokens; i++) {
@@ -40,18 +40,18 @@ static void punish_answer(const qn_step_run *run, float *scores) {
         const uint32_t count = run->counts[token];
         if (count == 0) continue;
         run->counts[token] = 0;
-        if (scores[token] < -FLT_MAX) continue;
-        scores[token] = limit(scores[token] - (float)count * run->opts->frequency_penalty -
+        if (logits[token] < -FLT_MAX) continue;
+        logits[token] = limit(logits[token] - (float)count * run->opts->frequency_penalty -
                               run->opts->presence_penalty);
     }
 }
 
 static void run_penalties(const qn_step_run *run) {
     if (run->in->n_tokens == 0) return;
-    float *scores = qn_choices_write(run->choices);
-    if (run->opts->repeat_penalty != 0) punish_repeats(run, scores);
+    float *logits = qn_choices_write(run->choices);
+    if (run->opts->repeat_penalty != 0) punish_repeats(run, logits);
     if (run->opts->frequency_penalty != 0 || run->opts->presence_penalty != 0)
-        punish_answer(run, scores);
+        punish_answer(run, logits);
 }
 
 static bool has_dry(const qn_sample_opts *o) { return o->dry_multiplier != 0; }
@@ -86,14 +86,14 @@ static void run_top_k(const qn_step_run *run) { qn_choices_keep(run->choices, ru
 
 static bool has_typical(const qn_sample_opts *o) { return o->typical_p != 0; }
 
-// The last target whose place in the order is within the share: sums reach the share behind it.
+// The last target whose place in the order is within the share: sums reach the share after it.
 static uint64_t find_share(double share, uint64_t sum) {
     const double need = ceil(share * (double)sum);
     return need > 1 ? (uint64_t)need - 1 : 0;
 }
 
 // A token is typical whose surprise is near the expected one. The difference of the two is that of
-// its score from the mean, as the sum of all weights is in both.
+// its logit from the mean, as the sum of all weights is in both.
 static void run_typical(const qn_step_run *run) {
     qn_choices *c = run->choices;
     const uint64_t target = find_share((double)run->opts->typical_p, qn_choices_sum(c));
@@ -143,7 +143,7 @@ static bool has_temperature(const qn_sample_opts *o) {
 }
 
 // Between temperature - range and temperature + range, by how near the entropy is to the largest
-// that so many choices can have.
+// that this many choices can have.
 static double find_dynamic(const qn_step_run *run) {
     const qn_sample_opts *o = run->opts;
     qn_choices *c = run->choices;
@@ -170,8 +170,8 @@ static void run_temperature(const qn_step_run *run) {
 // --- the table -----------------------------------------------------------------------------------
 
 const qn_sampler_step qn_steps[QN_N_STEPS] = {
-    {"penalties", NULL, QN_STEP_SCORES, has_penalties, run_penalties},
-    {"dry", NULL, QN_STEP_SCORES, has_dry, run_dry},
+    {"penalties", NULL, QN_STEP_LOGITS, has_penalties, run_penalties},
+    {"dry", NULL, QN_STEP_LOGITS, has_dry, run_dry},
     {"top_n_sigma", "top_nsigma", QN_STEP_FILTER, has_top_n_sigma, run_top_n_sigma},
     {"top_k", NULL, QN_STEP_FILTER, has_top_k, run_top_k},
     {"typ_p", "typical_p", QN_STEP_FILTER, has_typical, run_typical},
@@ -181,7 +181,7 @@ const qn_sampler_step qn_steps[QN_N_STEPS] = {
     {"temperature", "temp", QN_STEP_TEMPERATURE, has_temperature, run_temperature},
 };
 
-// '-' is as good as '_'.
+// '-' and '_' are the same.
 static bool is_named(const char *name, const char *word, size_t n) {
     if (!name || strlen(name) != n) return false;
     for (size_t i = 0; i < n; i++) {
@@ -246,7 +246,7 @@ int64_t qn_steps_draw(const qn_step_run *run) {
 int64_t qn_steps_draw_mirostat(double *surprise, const qn_step_run *run, double max) {
     qn_choices *c = run->choices;
     const double sum = (double)qn_choices_sum(c);
-    // The surprise of a score is log2(sum) - (score - best) / temperature / ln 2.
+    // The surprise of a logit is log2(sum) - (logit - best) / temperature / ln 2.
     const double below = log(sum / QN_WEIGHT_ONE) - max * log(2);
     qn_choices_keep_above(c, (float)((double)c->best + (double)c->temperature * fmin(0, below)));
     const int64_t drawn = qn_steps_draw(run);

@@ -1,4 +1,4 @@
-// The steps of a sampler: each changes scores, or drops choices, or sets the temperature.
+// The steps of a sampler: each changes logits, or drops choices, or sets the temperature.
 #ifndef QN_GEN_STEPS_H
 #define QN_GEN_STEPS_H
 
@@ -16,9 +16,9 @@ typedef struct qn_step_run {
 } qn_step_run;
 
 typedef enum qn_step_kind {
-    QN_STEP_SCORES,      // changes scores
-    QN_STEP_FILTER,      // drops choices: of no use before a greedy choice or mirostat
-    QN_STEP_TEMPERATURE, // of no use before a greedy choice
+    QN_STEP_LOGITS,      // changes logits
+    QN_STEP_FILTER,      // drops choices: without effect before a greedy choice or mirostat
+    QN_STEP_TEMPERATURE, // without effect before a greedy choice
 } qn_step_kind;
 
 typedef struct qn_sampler_step {
@@ -42,7 +42,7 @@ enum { QN_DRAW_CHOICE, QN_DRAW_XTC };
 // The choice that a draw falls on: the first whose running sum of weights, in the order, is above
 // draw * sum. A number of an item.
 int64_t qn_steps_draw(const qn_step_run *run);
-// Drops the choices of a surprise above `most` bits, draws one, and gives its surprise.
+// Drops the choices of a surprise above `max` bits, draws one, and gives its surprise.
 int64_t qn_steps_draw_mirostat(double *surprise, const qn_step_run *run, double max);
 
 #endif

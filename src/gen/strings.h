@@ -39,7 +39,7 @@ qn_str qn_strings_sorted(const qn_strings *strings, size_t i);
 qn_str qn_strings_get(const qn_strings *strings, size_t i);
 size_t qn_strings_longest(const qn_strings *strings);
 
-// The node after a part of the text; stops behind the first hit, if there is one. *n_read bytes
+// The node after a part of the text; stops after the first hit, if there is one. *n_read bytes
 // were read.
 uint32_t qn_strings_scan(size_t *n_read, const qn_strings *strings, uint32_t node, qn_str text);
 

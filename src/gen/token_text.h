@@ -1,4 +1,4 @@
-// The bytes that each token adds to a text, as they stand in the middle of one.
+// The bytes that each token adds to a text, as they appear in the middle of one.
 #ifndef QN_GEN_TOKEN_TEXT_H
 #define QN_GEN_TOKEN_TEXT_H
 

@@ -1,4 +1,4 @@
-// Probabilities before they are divided by their sum, in whole units: the best score weighs
+// Probabilities before they are divided by their sum, in whole units: the best logit weighs
 // QN_WEIGHT_ONE. Sums of whole numbers are exact, so they are the same in every order, and what is
 // chosen does not depend on how much of a row was sorted, nor on the machine's exp.
 #ifndef QN_GEN_WEIGHT_H
@@ -43,8 +43,8 @@ static inline uint64_t qn_weight_round(float e) {
 }
 
 // Of a score that is at most `best`; -inf weighs nothing.
-static inline uint64_t qn_weight(float score, float best, float temperature) {
-    return qn_weight_round(qn_exp_negative((score - best) / temperature));
+static inline uint64_t qn_weight(float logit, float best, float temperature) {
+    return qn_weight_round(qn_exp_negative((logit - best) / temperature));
 }
 
 #endif

@@ -10,7 +10,7 @@ typedef struct cutting {
     const qn_graph *graph;
     int64_t first, end; // layers of the stage
     int64_t *layer_of;  // (n_nodes) of what it computes; leaves: -1
-    int32_t *to;        // (n_values) the value in the stage; QN_NO_VALUE: not there yet
+    int32_t *to;        // (n_values) the value in the stage; QN_NO_VALUE: not made yet
     bool *leaves_stage; // (n_values) made here, read by a later stage
     qn_build b;
 } cutting;

@@ -8,9 +8,9 @@
 // input of every later one that reads them.
 #define QN_CUT_NAME "cut."
 
-// The part of a graph that computes layers [first, end), and what comes before the first or after the
-// last of all `n_layers` layers. Leaves are copied into every stage that reads them. Every result of a
-// stage is bit for bit what the whole graph has.
+// The part of a graph that computes layers [first, end), and what comes before the first or after
+// the last of all `n_layers` layers. Leaves are copied into every stage that reads them. Every
+// result of a stage is bit for bit what the whole graph has.
 QN_MUST_CHECK qn_status qn_graph_cut(qn_graph *out, const qn_graph *graph, int64_t first,
                                      int64_t end, int64_t n_layers, qn_err *err);
 

@@ -19,7 +19,7 @@
 #include "quant/type.h"
 
 enum { QN_GRAPH_DIMS = 4, QN_MAX_IN = 9, QN_MAX_OUT = 2, QN_NO_VALUE = -1 };
-// Of HEAD: most best entries that can be asked for; most scores of a row, so that floats hold ids.
+// Of HEAD: max best entries that can be asked for; max logits of a row, so that floats hold ids.
 enum { QN_HEAD_TOP = 64, QN_HEAD_ENTRIES = 1 << 24 };
 
 typedef enum qn_op {

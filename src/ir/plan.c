@@ -117,7 +117,7 @@ static qn_status check_arg(const qn_plan *plan, const qn_plan_arg *arg, qn_err *
         return QN_FAIL(err, FORMAT, "%lld x %lld at byte %lld", (long long)arg->parts,
                        (long long)arg->width, (long long)arg->offset);
     if (!is_form(arg->form) && (arg->form != 0 || arg->place == QN_PLACE_BUFFER))
-        return QN_FAIL(err, FORMAT, "%s %d: form %d is no form", qn_place_name(arg->place),
+        return QN_FAIL(err, FORMAT, "%s %d: form %d is not a form", qn_place_name(arg->place),
                        arg->index, (int)arg->form);
     return arg->place == QN_PLACE_BUFFER ? check_extent(arg, &plan->buffers[arg->index], err)
                                          : QN_OK;

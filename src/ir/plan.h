@@ -1,8 +1,8 @@
 // The low stage: a plan. Kernel calls in order, with the buffers they read and write.
 //
 // A plan is symbolic in the rows of a step: a buffer is a number of rows (a count times a symbol)
-// of a fixed size, and has no address. Binding (backends/cpu/bind.h) gives it one for given T, B and R.
-// Everything lives in the plan's arena; constant once built.
+// of a fixed size, and has no address. Binding (backends/cpu/bind.h) gives it one for given T, B
+// and R. Everything lives in the plan's arena; constant once built.
 #ifndef QN_IR_PLAN_H
 #define QN_IR_PLAN_H
 

@@ -9,7 +9,7 @@ static void print_dim(qn_buf *to, const qn_dim *dim) {
     qn_buf_text(to, qn_sym_name(dim->sym));
 }
 
-// Kernels are called by words; a name that is none stands between quotes.
+// Kernels are called by words; a name that is not a word is quoted.
 static void print_name(qn_buf *to, const char *name) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
     const size_t n = strspn(name, letters);

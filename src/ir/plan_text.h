@@ -18,10 +18,10 @@
 //
 // A call: its number, the kernel, (op.stage), @layer, rows of the results, results <- arguments,
 // temporary values, attributes: all of the op, and any other that is not 0. An argument is a place
-// with its number, "+" its offset in bytes, (parts x width) and the form; what is 0 is left out, and
-// "_" is absent. A leaf has the type that its line says: its form is f32 and left out, others are
-// told, and "_" behind it is none. Lifetimes of buffers are the first and the last call. Items of a kind are numbered
-// from 0 in the order of the lines, and stand before their uses.
+// with its number, "+" its offset in bytes, (parts x width) and the form; what is 0 is left out,
+// and "_" is absent. A leaf has the type that its line says: its form is f32 and left out, others
+// are given, and "_" after it means none. Lifetimes of buffers are the first and the last call.
+// Items of a kind are numbered from 0 in the order of the lines, and come before their uses.
 #ifndef QN_IR_PLAN_TEXT_H
 #define QN_IR_PLAN_TEXT_H
 

@@ -66,7 +66,7 @@ static bool is_state(const qn_value *value) {
     return value->kind == QN_CACHE || value->kind == QN_STATE_VALUE;
 }
 
-// A state for each input of that kind; what nodes make of it stands for the same state.
+// A state for each input of that kind; what nodes make of it is the same state.
 static qn_status create_states(qn_ref *ref, qn_err *err) {
     const qn_graph *g = ref->opts.graph;
     for (size_t i = 0; i < g->n_nodes; i++) {
@@ -158,7 +158,7 @@ static qn_status check_step(const qn_ref *ref, const qn_step *s, qn_err *err) {
         if (pages > s->pages_per_seg)
             return QN_FAIL(err, ARGUMENT, "segment %lld: needs %lld pages, has %lld", (long long)b,
                            (long long)pages, (long long)s->pages_per_seg);
-        for (int64_t i = 0; i < pages; i++) { // pages behind a window may be gone
+        for (int64_t i = 0; i < pages; i++) { // pages before a window may be gone
             const int32_t page = ref_page(s, b, i),
                           min = i < s->seg_past[b] / QN_PAGE_ROWS ? -1 : 0;
             if (page < min || page >= ref->opts.n_pages)
@@ -235,7 +235,7 @@ static qn_status prepare_results(qn_ref *ref, const qn_node *node, const qn_step
     return QN_OK;
 }
 
-// Tells the observer about a matmul with a weight; other nodes are none of its business.
+// Shows the observer each matmul with a weight, and no other node.
 static qn_status observe(const qn_ref *ref, const ref_call *c, qn_err *err) {
     const bool is_grouped = c->node->op == QN_OP_GROUPED_MATMUL;
     if (!ref->opts.observe || (!is_grouped && c->node->op != QN_OP_MATMUL)) return QN_OK;
@@ -293,7 +293,7 @@ qn_status qn_ref_run(qn_ref *ref, const qn_step *step, qn_err *err) {
     for (size_t i = 0; i < g->n_nodes; i++) {
         const qn_node *node = &g->nodes[i];
         QN_TRY(run_node(ref, node, step, err));
-        for (int k = 0; k < node->n_in; k++) { // release what nobody reads any more
+        for (int k = 0; k < node->n_in; k++) { // release what has no reader left
             const int32_t id = node->in[k];
             if (id < 0 || ref->last_use[id] != (int32_t)i || !ref->is_owned[id]) continue;
             qn_free(ref->tensors[id].data);

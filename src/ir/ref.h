@@ -37,8 +37,8 @@ typedef struct qn_ref_opts {
     int64_t n_slots;            // slots of recurrent state
     qn_ref_observe_fn *observe; // called before each matmul; a failure ends the run. NULL: none
     void *observe_arg;
-    // Called between nodes and inside large ones, at least once for a second of work, with nodes done
-    // and nodes of the graph; false stops the run (QN_STOPPED). NULL: none
+    // Called between nodes and inside large ones, at least once for a second of work, with nodes
+    // done and nodes of the graph; false stops the run (QN_STOPPED). NULL: none
     qn_progress_fn *progress;
     void *progress_arg;
 } qn_ref_opts;

@@ -162,7 +162,7 @@ qn_status qn_ref_LORA(const ref_call *c) {
 
 // --- element by element ---
 
-// Element of b that stands beside element i of a: b lacks leading dims or has 1 in place of one.
+// The element of b for element i of a: b lacks leading dims or has 1 in place of one.
 static int64_t spread_index(const ref_tensor *a, const ref_tensor *b, int64_t i) {
     int64_t index = 0, stride = 1;
     for (int back = 1; back <= b->n_dims; back++) {
@@ -289,7 +289,7 @@ qn_status qn_ref_QUANTIZE(const ref_call *c) {
 
 // --- moves ---
 
-// Sizes before and behind a dimension.
+// Sizes before and after a dimension.
 static int64_t product(const int64_t *dims, int from, int to) {
     int64_t n = 1;
     for (int i = from; i < to; i++) n *= dims[i];

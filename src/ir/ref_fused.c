@@ -185,9 +185,9 @@ done:
     return status;
 }
 
-// A row of `best`: the least score, or the first that is not finite; the id of that, or -1; the
-// best scores in descending order, ties by lower id; their ids. What is missing at the end is
-// -INFINITY, of id -1. Scores that are no numbers, and -INFINITY, are never among the best.
+// A row of `best`: the least logit, or the first that is not finite; the id of that, or -1; the
+// best logits in descending order, ties by lower id; their ids. What is missing at the end is
+// -INFINITY, of id -1. NaN and -INFINITY are never among the best.
 static void find_best(float *best, const float *row, int64_t n, int64_t top) {
     float *scores = best + 2, *ids = scores + top;
     best[0] = INFINITY;

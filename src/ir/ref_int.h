@@ -26,7 +26,7 @@ typedef struct ref_slot {
     size_t cap_log; // floats
 } ref_slot;
 
-// What stands behind a CACHE or STATE value; its successors share it.
+// The storage of a CACHE or STATE value; its successors share it.
 typedef struct ref_state {
     float *pages; // (n_pages, 64, K * (E + F)): k of all heads, then v of all heads
     int64_t row_size;

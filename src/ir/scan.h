@@ -23,7 +23,7 @@ qn_scan qn_scan_begin(const char *text, size_t size, qn_arena *arena, qn_err *er
 
 // Puts line and column of `place` in front of the message of a failed call.
 qn_status qn_scan_place(const qn_scan *s, qn_status status, const char *place);
-// Fails with what stands here instead of what was expected.
+// Fails with what is here instead of what was expected.
 qn_status qn_scan_expected(qn_scan *s, const char *what);
 
 // Spaces, but not the end of a line.
@@ -31,7 +31,7 @@ void qn_scan_skip(qn_scan *s);
 // Takes this character if it is next (spaces before it are skipped); qn_scan_need wants it.
 bool qn_scan_take(qn_scan *s, char c);
 QN_MUST_CHECK qn_status qn_scan_need(qn_scan *s, char c);
-// The letters, digits and underscores that stand here; may be empty. Nothing is taken.
+// The letters, digits and underscores here; may be empty. Nothing is taken.
 qn_str qn_scan_peek(qn_scan *s);
 bool qn_scan_take_word(qn_scan *s, const char *word);
 // True where nothing more is on this line but a comment.

@@ -167,7 +167,7 @@ static qn_status check_range(const checking *c, const char *field, const int32_t
     return QN_OK;
 }
 
-// Sizes and offsets: what is between them is the message's own.
+// Sizes and offsets: what lies between them is private to the message.
 static qn_status check_head(const int32_t *m, size_t words, const qn_step_limits *l, qn_err *err) {
     const struct {
         const char *name;

@@ -1,10 +1,11 @@
-// A step: what the model computes at once, as one message. Rows are the tokens of all sequences laid
-// end to end; a segment is the run of rows that belongs to one sequence. Per-sequence facts are data,
-// so that one graph serves prefill, decode, verification and any mixture of them.
+// A step: what the model computes at once, as one message. Rows are the tokens of all sequences
+// laid end to end; a segment is the run of rows that belongs to one sequence. Per-sequence facts
+// are data, so that one graph serves prefill, decode, verification and any mixture of them.
 //
-// A message is one block of 32-bit words: a header with sizes and offsets, then the arrays. It holds
-// no address, so it goes to a device in one copy, to other processes in one broadcast, and to a file.
-// Before the rows come the copies: whoever manages the state decides them, and never sees the bytes.
+// A message is one block of 32-bit words: a header with sizes and offsets, then the arrays. It
+// holds no address, so it goes to a device in one copy, to other processes in one broadcast, and to
+// a file. Before the rows come the copies: the manager of the state decides them, and never sees
+// the bytes.
 #ifndef QN_IR_STEP_H
 #define QN_IR_STEP_H
 
@@ -31,8 +32,9 @@ typedef struct qn_step {
     const int32_t *row_seg;        // (T) segment of the row; -1: inert padding, writes nothing
     const int32_t *seg_row;        // (B + 1) first row of each segment
     const int32_t *seg_past;       // (B) rows already in state
-    // (B, n_groups, pages_per_seg) page of positions 64 i ... 64 i + 63; -1: outside every window, or
-    // after the last row. Layers that keep the same positions form a group; n_groups 0 counts as 1.
+    // (B, n_groups, pages_per_seg) page of positions 64 i ... 64 i + 63; -1: outside every window,
+    // or after the last row. Layers that keep the same positions form a group; n_groups 0 counts as
+    // 1.
     const int32_t *seg_pages;
     int64_t pages_per_seg, n_groups;
     const int32_t *seg_slot;   // (B) slot of recurrent state
@@ -84,8 +86,8 @@ typedef enum qn_step_field {
 
 // Words of a message of these sizes; sizes that a message cannot have are an error.
 QN_MUST_CHECK qn_status qn_step_measure(size_t *words, const qn_step_sizes *sizes, qn_err *err);
-// Begins a message: writes its header. `message` holds as many words as measured. `top` and `entries`
-// as in qn_step.
+// Begins a message: writes its header. `message` holds as many words as measured. `top` and
+// `entries` as in qn_step.
 void qn_step_begin(int32_t *message, const qn_step_sizes *sizes, int64_t top, int64_t entries);
 size_t qn_step_words(const int32_t *message);
 // Where a field of a message begins.
@@ -98,7 +100,7 @@ void qn_step_view(qn_step *out, const int32_t *message);
 // What the indices of a message must fit.
 typedef struct qn_step_limits {
     int64_t vocab, context;
-    int64_t rows, segs, outs; // most of one step
+    int64_t rows, segs, outs; // max of one step
     int64_t n_groups;
     const int64_t *n_pages; // (n_groups)
     const int64_t *windows; // (n_groups) positions that a row sees, itself included; 0: all

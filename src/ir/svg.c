@@ -128,8 +128,8 @@ static void draw_links(const writer *w, const page_place *p) {
 
 static int sign(int x) { return x < 0 ? -1 : x > 0; }
 
-// A residual: out to the lane, down beside the ranks, and back. It leaves and arrives at the left
-// of items that stand first in their rank, otherwise through the gap below or above them.
+// A residual: out to the lane, down past the ranks, and back. It leaves and arrives at the left
+// of items that are first in their rank, otherwise through the gap below or above them.
 static void draw_side(const writer *w, const page_place *p, const qn_svg_edge *e) {
     const qn_svg_item *from = &p->page.items[e->from], *end = &p->page.items[e->to];
     const int r = 8, lane = p->x + pixel(e->side);

@@ -285,7 +285,7 @@ static void list_kind(qn_buf *to, const qn_svg_fold *f, size_t section) {
     }
 }
 
-// For layers in no regular order: each kind once, where it first stands.
+// For layers in no regular order: each kind once, at its first place.
 static bool choose_kinds(const folder *o) {
     qn_svg_fold *f = o->fold;
     f->n_boxes = f->n_frames = f->n_hidden = 0;

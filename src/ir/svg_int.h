@@ -2,8 +2,8 @@
 // means that it is short.
 //
 //   svg_fold.c    which layers have the same structure, and which boxes to draw
-//   svg_page.c    what stands in a box: items with their lines of text, and edges
-//   svg_layout.c  where it stands: ranks from top to bottom, order and place in each rank
+//   svg_page.c    what is in a box: items with their lines of text, and edges
+//   svg_layout.c  where it is: ranks from top to bottom, order and place in each rank
 //   svg.c         the document
 #ifndef QN_IR_SVG_INT_H
 #define QN_IR_SVG_INT_H
@@ -47,7 +47,7 @@ typedef struct qn_svg_fold {
     int32_t *place_of;   // of each node in `ops`; -1: a leaf
     int32_t *section_of; // of each node; -1: a leaf
     int32_t *last_use;   // of each value: the last section that reads it; -1: none
-    int32_t *next_use;   // of each value: the first section behind its own that does; -1: none
+    int32_t *next_use;   // of each value: the first section after its own that does; -1: none
 } qn_svg_fold;
 
 QN_MUST_CHECK bool qn_svg_fold_layers(qn_svg_fold *out, qn_arena *arena, const qn_graph *graph);
@@ -118,7 +118,7 @@ typedef struct qn_svg_page {
     double w, h;
 } qn_svg_page;
 
-// Sizes of text, in pixels; the font has a fixed width. A shape behind a head is on its line.
+// Sizes of text, in pixels; the font has a fixed width. A shape after a head is on its line.
 bool qn_svg_joins(const qn_svg_line *lines, int i);
 double qn_svg_line_height(qn_svg_style style);
 double qn_svg_text_width(qn_svg_style style, const char *text);

@@ -48,7 +48,7 @@ static void find_ranks(qn_svg_page *page) {
         if (item->kind != QN_SVG_EXIT && item->rank > last) last = item->rank;
         if (item->kind == QN_SVG_INPUT) item->rank = INT32_MAX;
     }
-    for (size_t i = 0; i < page->n_edges; i++) { // inputs stand just above their first reader
+    for (size_t i = 0; i < page->n_edges; i++) { // inputs are just above their first reader
         qn_svg_item *from = &page->items[page->edges[i].from];
         const int rank = page->items[page->edges[i].to].rank - 1;
         if (from->kind == QN_SVG_INPUT && rank < from->rank) from->rank = rank;

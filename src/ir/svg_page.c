@@ -1,4 +1,4 @@
-// What stands in a box: an item for each op and for each value that comes or goes, and the edges
+// What is in a box: an item for each op and for each value that comes or goes, and the edges
 // between them. Weights, constants and the step table are lines of text at the ops that read them.
 #include "ir/svg_int.h"
 
@@ -248,7 +248,7 @@ static bool is_drawn_input(const filler *f, int32_t id) {
 static void add_op(filler *f, const qn_node *node) {
     const qn_graph *g = f->graph;
     bool reads_table = false;
-    for (int k = 0; k < node->n_in; k++) { // sources stand before the op that reads them
+    for (int k = 0; k < node->n_in; k++) { // sources come before the op that reads them
         const int32_t id = node->in[k];
         if (id != QN_NO_VALUE && g->values[id].kind == QN_TABLE) reads_table = true;
         if (is_drawn_input(f, id) && f->item_of[id] < 0) f->item_of[id] = add_source(f, id);

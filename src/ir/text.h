@@ -1,7 +1,7 @@
 // The text form of a graph, and its picture.
 //
 // One line per node, in execution order; "%N" is value N, "@N" the node's layer, "_" an optional
-// input that is absent. A name stands between a value and what it is.
+// input that is absent. A name comes between a value and what it is.
 //
 //     graph "tiny"
 //     %0 "ids" i32 (T)                   = input
@@ -19,8 +19,8 @@
 // stands in place of the type; "cache:f16" gives it a type other than f32. Dimensions are "64",
 // "T" or "4*T". Strings have \" \\ \n \t and \xHH (control bytes and what is not UTF-8). Numbers
 // are decimal; a float that is not a number is written by its bits, "0x7fc00000". An attribute list
-// holds every attribute that the op names in ops.def; a weight in rows has none. ";" and "#" begin a comment; blank lines are
-// skipped. Nothing here depends on the locale.
+// holds every attribute that the op names in ops.def; a weight in rows has none. ";" and "#" begin
+// a comment; blank lines are skipped. Nothing here depends on the locale.
 #ifndef QN_IR_TEXT_H
 #define QN_IR_TEXT_H
 
@@ -28,7 +28,7 @@
 #include "ir/graph.h"
 
 // Appends the text of a valid graph. What is printed parses to the same graph, provided that the
-// graph numbers its values as its nodes stand, which every built graph does.
+// graph numbers its values in the order of its nodes, which every built graph does.
 void qn_graph_print(qn_buf *to, const qn_graph *graph);
 
 // Reads a graph, which the verifier then accepts. The text may come from anywhere: a fault is

@@ -50,7 +50,7 @@ static qn_status check_words(size_t i, const qn_node *node, qn_err *err) {
     return QN_OK;
 }
 
-// Results must be numbered as their node stands, and have the shape that the inputs give.
+// Results must be numbered in the order of the nodes, and have the shape that the inputs give.
 static qn_status check_results(const qn_graph *graph, size_t i, qn_err *err) {
     const qn_node *node = &graph->nodes[i];
     const qn_op_info *info = qn_op_get(node->op);

@@ -68,7 +68,7 @@ static qn_status choose_type(convert_call *call, qn_err *err) {
     return QN_OK;
 }
 
-// folder/mmproj-name beside the text model.
+// folder/mmproj-name next to the text model.
 static qn_status image_path(char **out, const char *path, qn_err *err) {
     const char *name = qn_path_name(path);
     qn_buf text = {0};

@@ -14,7 +14,7 @@ struct qn_importance {
     const char *dataset; // borrowed from the source
 };
 
-// The weight's name: what stands in front of the ending; false if the tensor has another ending.
+// The weight's name: what precedes the ending; false if the tensor has another ending.
 static bool weight_name(char *to, const qn_tensor *t, const char *ending) {
     const size_t n = strlen(ending);
     if (t->name.size <= n || t->name.size - n >= LONGEST_NAME - 16) return false;
@@ -109,7 +109,7 @@ static qn_status read_file(qn_importance *imp, qn_err *err) {
     return check_all(imp, err);
 }
 
-// Another kind of file is told so, and not what a model of its kind would have to hold.
+// For another kind of file, says so, and not what a model of its kind would have to hold.
 static qn_status check_mark(const char *path, qn_err *err) {
     static const char mark[] = "GGUF";
     enum { SIZE = sizeof mark - 1 };

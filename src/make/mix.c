@@ -59,8 +59,8 @@ static const struct {
     {"attn_k.weight", KEY},   {"ffn_down", DOWN},         {"attn_output.weight", ATTENTION_OUT},
 };
 
-// All must hold; 0 is no condition. A tensor's place is the number of its layer, or its own among
-// its kind.
+// All must hold; 0 means no condition. A tensor's place is the number of its layer, or its own
+// among its kind.
 typedef struct condition {
     int first;           // place below this
     int part;            // place in the first part-th of all

@@ -13,7 +13,7 @@ typedef struct qn_mix {
     qn_type base;
 } qn_mix;
 
-// The i-th mix; NULL behind the last.
+// The i-th mix; NULL past the last.
 const qn_mix *qn_mix_get(size_t i);
 // By name, letters of any case, the K types also without _M; an unknown name is an error that lists
 // all of them.

@@ -218,7 +218,7 @@ static qn_status check_row(const plan_row *row, qn_err *err) {
     return QN_OK;
 }
 
-// What the plan does that its owner may not expect: told once, with an example.
+// What the plan does that the user may not expect: logged once, with an example.
 typedef struct surprises {
     size_t n_again, n_larger;
     const plan_row *again, *larger;
@@ -308,7 +308,7 @@ static void declare(const quantizer *q) {
 
 // --- checkpoints ---------------------------------------------------------------------------------
 //
-// A checkpoint is converted first, into a folder beside the output. Its file is opened and loses
+// A checkpoint is converted first, into a folder next to the output. Its file is opened and loses
 // its name at once, so that a kill leaves no more than the folder.
 
 // The names there are short, whatever the output is called.
@@ -328,7 +328,7 @@ static void pass_warnings(void *arg, qn_log_level level, const char *message) {
     if (level <= QN_LOG_WARNING) qn_log(q->opts->log, q->opts->log_arg, level, "%s", message);
 }
 
-// Where the vision tower goes, beside the output; NULL when memory is short.
+// Where the vision tower goes, next to the output; NULL when memory is short.
 static char *tower_path(const char *out) {
     qn_buf path = {0};
     char *folder = qn_path_folder(out), *text = NULL;

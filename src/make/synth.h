@@ -24,7 +24,7 @@ typedef struct qn_synth_shape {
     int64_t predict;                                     // layers that predict further tokens
     const char *pre; // pattern of the tokenizer; NULL: SentencePiece
     qn_synth_vocab kind;
-    int64_t first_special; // id of the first special token; 0: they stand at the end
+    int64_t first_special; // id of the first special token; 0: they are at the end
 } qn_synth_shape;
 
 // An unknown name is an error that lists all.

@@ -200,12 +200,12 @@ enum {
     LAYER = 2,
     FULL = 4,    // attention
     LINEAR = 8,  // the delta rule
-    GATED = 16,  // attention makes a gate beside its queries
+    GATED = 16,  // attention makes a gate besides its queries
     PLAIN = 32,  // it does not
     BIASED = 64, // queries, keys and values have biases
     HEAD_NORMS = 128,
-    POST_NORM = 256, // a norm behind attention
-    POST_FFN = 512,  // and behind the feed-forward
+    POST_NORM = 256, // a norm after attention
+    POST_FFN = 512,  // and after the feed-forward
     FFN_NORM = 1024,
     DENSE = 2048,
     EXPERTS = 4096,

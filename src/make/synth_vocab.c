@@ -58,7 +58,7 @@ static const special qwen_specials[] = {
     {"<think>", USER},
     {"</think>", USER},
 };
-// Gemma's stand at the beginning.
+// Gemma's are at the beginning.
 static const special gemma_specials[] = {
     {"<pad>", CONTROL}, {"<eos>", CONTROL},           {"<bos>", CONTROL},
     {"<unk>", UNKNOWN}, {"<start_of_turn>", CONTROL}, {"<end_of_turn>", CONTROL},
@@ -80,7 +80,7 @@ typedef struct vocab_form {
     const special *specials;
     size_t n_specials;
     size_t bos, eos, eot, pad; // by their place among the specials; eot == eos: no key
-    const char *reserved;      // names of the tokens behind the specials, with a number
+    const char *reserved;      // names of the tokens after the specials, with a number
     int32_t reserved_type;
     const char *template;
 } vocab_form;
@@ -100,7 +100,7 @@ static const vocab_form vocab_forms[] = {
 
 typedef struct vocab {
     qn_arena *arena;
-    qn_str *tokens, *merges; // (n) so many at most
+    qn_str *tokens, *merges; // (n) at most
     int32_t *types;          // (n)
     float *scores;           // (n)
     size_t n, n_tokens, n_merges;

@@ -42,7 +42,7 @@ static qn_status check_config(const tower_config *c, const qn_config_reader *rea
                               int64_t *side, qn_err *err) {
     *side = (int64_t)sqrt((double)c->positions);
     if (*side * *side != c->positions)
-        return QN_FAIL(err, FORMAT, "vision_config.num_position_embeddings: %lld is no square",
+        return QN_FAIL(err, FORMAT, "vision_config.num_position_embeddings: %lld is not a square",
                        (long long)c->positions);
     if (c->width % c->heads)
         return QN_FAIL(err, FORMAT, "vision_config.num_heads: %lld does not divide the width %lld",
@@ -147,13 +147,14 @@ static qn_status read_channels(float *values, const json_t *object, const char *
     const json_t *list = json_object_get(object, key);
     for (int i = 0; i < CHANNELS; i++) values[i] = 0.5f;
     if (list && json_array_size(list) != CHANNELS)
-        return QN_FAIL(err, FORMAT, "preprocessor_config.json: %s is no list of %d numbers", key,
+        return QN_FAIL(err, FORMAT, "preprocessor_config.json: %s is not a list of %d numbers", key,
                        CHANNELS);
     for (size_t i = 0; list && i < CHANNELS; i++) {
         const json_t *value = json_array_get(list, i);
         values[i] = (float)json_number_value(value);
         if (!json_is_number(value) || !isfinite(values[i]))
-            return QN_FAIL(err, FORMAT, "preprocessor_config.json: %s[%zu] is no number", key, i);
+            return QN_FAIL(err, FORMAT, "preprocessor_config.json: %s[%zu] is not a number", key,
+                           i);
     }
     return QN_OK;
 }

@@ -1,6 +1,6 @@
 // Reading a model's configuration: GGUF keys and config.json of Hugging Face, through one table.
 //
-// A row names a number once, with both spellings. GGUF names stand without the architecture
+// A row names a number once, with both spellings. GGUF names are given without the architecture
 // ("block_count"); config.json names may be several, tried in order, separated by '|'
 // ("rope_parameters.rope_theta|rope_theta"), each first under "text_config.".
 #ifndef QN_MODELS_CONFIG_H
@@ -71,7 +71,7 @@ QN_MUST_CHECK qn_status qn_config_refuse(const qn_config_reader *reader, const c
 // What mixes the tokens of a layer.
 typedef enum qn_layer_kind { QN_LAYER_FULL, QN_LAYER_SLIDING, QN_LAYER_LINEAR } qn_layer_kind;
 
-// Fills kinds[0 .. n-1] from config.json's "layer_types"; *found tells whether it was there.
+// Fills kinds[0 .. n-1] from config.json's "layer_types"; *found: it was there.
 // Another length or an unknown word is an error.
 QN_MUST_CHECK qn_status qn_config_layer_types(unsigned char *kinds, int64_t n, bool *found,
                                               const qn_config_reader *reader, qn_err *err);
@@ -81,8 +81,8 @@ QN_MUST_CHECK qn_status qn_config_check_attention(const unsigned char *kinds, in
                                                   int64_t window, const qn_config_reader *reader,
                                                   qn_err *err);
 
-// The window and which layers look through it, by the rule of the model type (qn_window_rule), for the
-// families other than Gemma. *window is 0 where no layer has one.
+// The window and which layers look through it, by the rule of the model type (qn_window_rule), for
+// the families other than Gemma. *window is 0 where no layer has one.
 QN_MUST_CHECK qn_status qn_config_windows(int64_t *window, unsigned char *kinds, int64_t n_layers,
                                           const qn_config_reader *reader, qn_err *err);
 

@@ -1,7 +1,7 @@
-// Gemma 1, 2 and 3: scaled embedding, norms that multiply by 1 + w, tanh-gelu feed-forward, output by
-// the embedding unless a file has a matrix for it. Gemma 2 adds norms after each part, soft caps and a
-// window on every other layer; Gemma 3 drops the caps, norms queries and keys, and gives its sliding
-// layers frequencies of their own.
+// Gemma 1, 2 and 3: scaled embedding, norms that multiply by 1 + w, tanh-gelu feed-forward, output
+// by the embedding unless a file has a matrix for it. Gemma 2 adds norms after each part, soft caps
+// and a window on every other layer; Gemma 3 drops the caps, norms queries and keys, and gives its
+// sliding layers frequencies of their own.
 #include "models/model.h"
 
 #include <math.h>
@@ -240,7 +240,7 @@ static qn_status export_pattern(qn_export *to, const gemma_config *c, qn_err *er
     return QN_OK;
 }
 
-// Gemma 2 always caps; the others never cap attention, and only Gemma 3 may cap its scores.
+// Gemma 2 always caps; the others never cap attention, and only Gemma 3 may cap its logits.
 static qn_status check_caps(const qn_export *to, const gemma_config *c, qn_err *err) {
     const bool is_right = c->generation == 2
                               ? c->attn_cap > 0 && c->final_cap > 0

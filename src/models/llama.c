@@ -23,8 +23,8 @@ typedef struct llama_layer {
     qn_ffn ffn;
 } llama_layer;
 
-// Biases are bound where a file has them. Qwen2 always has those of q, k and v; a checkpoint's config may
-// promise others.
+// Biases are bound where a file has them. Qwen2 always has those of q, k and v; a checkpoint's
+// config may promise others.
 static qn_status read_biases(llama_config *c, const qn_config_reader *reader, qn_err *err) {
     bool attention = false, ffn = false;
     QN_TRY(qn_config_bool(&attention, reader, NULL, "attention_bias", false, err));

@@ -184,7 +184,7 @@ static bool is_known_extra(const char *name) {
     return false;
 }
 
-// A bias that no graph adds would make every number wrong, so it is no matter for a warning.
+// A bias that no graph adds would make every number wrong, so a warning is not enough.
 static qn_status check_biases(const qn_model *model, const qn_source *source, qn_err *err) {
     for (size_t i = 0; i < qn_source_n_tensors(source); i++) {
         const qn_str name = qn_source_tensor(source, i)->name;

@@ -8,13 +8,13 @@
 #include "models/model_export.h"
 #include "models/net.h"
 
-// Positions that 32 bits count with room to spare; a file that claims more has so many.
+// Positions that 32 bits count with room to spare; a file that claims more gets this many.
 enum { QN_MAX_CONTEXT = 1 << 30 };
 
 typedef struct qn_family {
     const char *arch; // GGUF's general.architecture
     size_t config_size;
-    const qn_config_row *rows; // numbers of its own, beside the common ones
+    const qn_config_row *rows; // numbers of its own, besides the common ones
     size_t n_rows;
     // Fills the rest of `config`, whose first member is qn_hparams, after common and own rows.
     qn_status (*read)(void *config, const qn_config_reader *reader, qn_arena *arena, qn_err *err);
@@ -33,7 +33,7 @@ typedef struct qn_model {
     qn_graph graph;        // logits of the wanted rows
     qn_graph graph_hidden; // the same, with the residual stream as outputs
     // The prediction head: from the hidden row after the final norm (input "hidden") and the token
-    // that follows it (ids), the scores of the token after that. Empty where the model has none.
+    // that follows it (ids), the logits of the token after that. Empty where the model has none.
     qn_graph graph_predict;
     qn_weights weights;
 } qn_model;

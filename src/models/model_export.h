@@ -15,7 +15,7 @@ typedef struct qn_export {
     int64_t n_divisors;
 } qn_export;
 
-// Names stand without the architecture.
+// Names are given without the architecture.
 void qn_export_u32(qn_export *to, const char *name, int64_t value);
 void qn_export_f32(qn_export *to, const char *name, double value);
 void qn_export_string(qn_export *to, const char *name, const char *value);

@@ -22,12 +22,12 @@ enum {
     QN_KEEP_F32 = 16,       // float32, whatever type the other matrices have
     QN_ROPE_ROWS = 32,      // rows of heads: the pairs that rope turns side by side
     QN_VALUE_ROWS = 64,     // rows of value heads: tiled, not grouped by key head
-    QN_VALUE_TAIL = 128,    // the same, for the value heads behind queries and keys
+    QN_VALUE_TAIL = 128,    // the same, for the value heads after queries and keys
     QN_VALUE_COLUMNS = 256, // the same, for columns
 };
 
 // The order of rows (or columns) in a GGUF file: from `first` on, in groups of `group` rows, a
-// checkpoint's (outer, inner) blocks of `block` rows stand as (inner, outer). outer 0: no change.
+// checkpoint's (outer, inner) blocks of `block` rows become (inner, outer). outer 0: no change.
 typedef struct qn_order {
     bool is_columns;
     int64_t first, group, outer, inner, block;
@@ -110,7 +110,7 @@ void qn_bind_experts(qn_binder *binder, qn_expert_stacks *to, const qn_expert_si
                      int64_t layer);
 
 // A convolution over frames, (O, C, taps, P, P) in a checkpoint, as one weight (O, C, P, P) for
-// each tap: row->gguf, then with ".1", ".2" and so on behind it. Checkpoints only. to[taps] in
+// each tap: row->gguf, then with ".1", ".2" and so on after it. Checkpoints only. to[taps] in
 // row->to; dims are {O, C, P}.
 void qn_bind_taps(qn_binder *binder, const qn_bind_row *row, int64_t taps);
 
@@ -118,8 +118,8 @@ void qn_bind_taps(qn_binder *binder, const qn_bind_row *row, int64_t taps);
 const qn_tensor *qn_binder_find(const qn_binder *binder, const char *gguf, const char *hf,
                                 int64_t layer);
 
-// Elements first ... first + n - 1 of a weight (whole blocks of its type, stored and held), as it is
-// held or, from any type, as floats. Takes no memory; threads may read at the same time.
+// Elements first ... first + n - 1 of a weight (whole blocks of its type, stored and held), as it
+// is held or, from any type, as floats. Takes no memory; threads may read at the same time.
 QN_MUST_CHECK qn_status qn_weight_read(void *to, const qn_weight *w, const qn_source *source,
                                        int64_t first, int64_t n, qn_err *err);
 QN_MUST_CHECK qn_status qn_weight_read_f32(float *to, const qn_weight *w, const qn_source *source,

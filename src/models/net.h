@@ -12,7 +12,7 @@
 typedef struct qn_hparams {
     int64_t layers, width, heads, kv_heads, head_size, value_size, ffn, context, vocab;
     int64_t experts, experts_used, expert_ffn; // 0 in dense models
-    int64_t predict_layers;                    // layers behind the last that predict further tokens
+    int64_t predict_layers;                    // layers after the last that predict further tokens
     int64_t rotate;                            // leading values of a head that rope turns
     float eps;
 } qn_hparams;

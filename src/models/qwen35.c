@@ -376,8 +376,8 @@ static void build_qwen35(qn_net *net, const void *config, const qn_config_reader
     qn_net_head(net, h, norm, output, 0);
 }
 
-// The layer behind the last one, fed with the trunk's hidden row (after the final norm) and the
-// token that follows it, gives the scores of the token after that. It has a cache of its own.
+// The layer after the last one, fed with the trunk's hidden row (after the final norm) and the
+// token that follows it, gives the logits of the token after that. It has a cache of its own.
 static void build_predict(qn_net *net, const void *config, const qn_config_reader *reader) {
     const qwen35_config *c = config;
     const int64_t D = c->hp.width, layer = c->hp.layers;

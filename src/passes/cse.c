@@ -1,5 +1,5 @@
 // Common subexpressions: of nodes that compute the same from the same, the first stays. Weights and
-// inputs are told apart by name, and nodes that change state are never the same.
+// inputs differ by name, and nodes that change state are never the same.
 #include "passes/rewrite.h"
 
 #include "core/map.h"

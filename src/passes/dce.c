@@ -3,7 +3,7 @@
 
 #include "core/mem.h"
 
-// A node counts by itself if it is given with each step or changes what a sequence keeps.
+// A node is live in itself if it is given with each step or changes what a sequence keeps.
 static bool is_root(const qn_graph *g, const qn_node *node) {
     if (node->op == QN_OP_INPUT) return true;
     for (int o = 0; o < node->n_out; o++) {

@@ -6,7 +6,7 @@ typedef struct experts {
     qn_gate_match gate;
 } experts;
 
-// The nodes behind COMBINE node i; false if they are not there.
+// The nodes that lead to COMBINE node i; false if they are not there.
 static bool match(experts *e, const qn_rewrite *rw, const qn_node *combine) {
     const qn_node *nodes = rw->graph->nodes;
     e->route = qn_rw_made_by(rw, combine->in[1], QN_OP_ROUTE);

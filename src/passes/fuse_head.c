@@ -2,16 +2,16 @@
 // of each row on the way: the new output "best".
 #include "passes/rewrite.h"
 
-// Why the scores cannot come from a head; NULL if they can. `matmul` makes them, `cap` (-1: none)
-// behind it.
+// Why the logits cannot come from a head; NULL if they can. `matmul` makes them, `cap` (-1: none)
+// follows it.
 static const char *find_problem(const qn_rewrite *rw, int32_t matmul, int32_t cap) {
     const qn_graph *g = rw->graph;
     const qn_node *node = &g->nodes[matmul];
     const qn_shape *x = &g->values[node->in[0]].shape, *w = &g->values[node->in[1]].shape;
     if (qn_graph_find_output(g, "best") >= 0) return "there is an output best already";
-    if (cap >= 0 && !qn_rw_is_inner(rw, node->out[0])) return "scores are read without their cap";
+    if (cap >= 0 && !qn_rw_is_inner(rw, node->out[0])) return "logits are read without their cap";
     if (cap >= 0 && !(g->nodes[cap].attrs.cap > 0)) return "a cap of nothing";
-    if (x->n_dims != 2 || w->n_dims != 2) return "scores are no rows";
+    if (x->n_dims != 2 || w->n_dims != 2) return "logits are not rows";
     if (w->dims[0].n > QN_HEAD_ENTRIES) return "more entries than floats can count";
     return NULL;
 }
@@ -23,7 +23,7 @@ void qn_pass_fuse_head(qn_rewrite *rw) {
     const int32_t cap = qn_rw_made_by(rw, logits, QN_OP_SOFTCAP);
     const int32_t matmul = qn_rw_made_by(rw, cap < 0 ? logits : g->nodes[cap].in[0], QN_OP_MATMUL);
     const int32_t layer = g->nodes[g->values[logits].node].layer;
-    const char *problem = matmul < 0 ? "no matmul makes the scores" : find_problem(rw, matmul, cap);
+    const char *problem = matmul < 0 ? "no matmul makes the logits" : find_problem(rw, matmul, cap);
     if (problem) {
         qn_rw_missed(rw, layer, problem);
         return;

@@ -27,7 +27,7 @@ qn_op qn_act_op(qn_word word) {
     return QN_OP_SILU;
 }
 
-// The node of op `matmul` behind a value, maybe with a bias added.
+// The node of op `matmul` that makes a value, maybe with a bias added.
 static int32_t find_matmul(const qn_rewrite *rw, int32_t value, qn_op matmul, bool *has_bias) {
     const int32_t direct = qn_rw_made_by(rw, value, matmul);
     if (direct >= 0) return direct;
@@ -47,7 +47,7 @@ static int32_t find_act(const qn_rewrite *rw, int32_t value) {
 
 bool qn_match_gate(qn_gate_match *out, const qn_rewrite *rw, int32_t mul, qn_op matmul) {
     const qn_node *nodes = rw->graph->nodes;
-    for (int side = 0; side < 2; side++) { // the gate may stand on either side
+    for (int side = 0; side < 2; side++) { // the gate may be on either side
         *out = (qn_gate_match){.act = find_act(rw, nodes[mul].in[side])};
         if (out->act < 0) continue;
         out->gate = find_matmul(rw, nodes[out->act].in[0], matmul, &out->has_bias);

@@ -54,11 +54,11 @@ typedef struct qn_pass_report {
 QN_MUST_CHECK qn_status qn_passes_run(qn_graph *out, const qn_graph *in, const qn_pass_opts *opts,
                                       qn_pass_report *report, qn_err *err);
 
-// "fuse_norm,cse" as bits of qn_pass_opts.skip. NULL and "" are no pass. An unknown name is an
+// "fuse_norm,cse" as bits of qn_pass_opts.skip. NULL and "" mean no pass. An unknown name is an
 // error that lists the passes; so is one that no plan can do without.
 QN_MUST_CHECK qn_status qn_passes_parse_skip(uint64_t *out, const char *comma_list, qn_err *err);
 
-// The passes in order; NULL behind the last.
+// The passes in order; NULL past the last.
 const char *qn_pass_name(size_t i);
 const char *qn_pass_meaning(size_t i);
 bool qn_pass_is_needed(size_t i); // cannot be left out

@@ -33,7 +33,7 @@ static const struct {
 };
 enum { N_PASSES = sizeof passes / sizeof passes[0] };
 _Static_assert(sizeof passes / sizeof passes[0] <= (size_t)QN_PASSES_MAX,
-               "a report has no room for so many passes");
+               "a report has no room for that many passes");
 
 const char *qn_pass_name(size_t i) { return i < N_PASSES ? passes[i].name : NULL; }
 const char *qn_pass_meaning(size_t i) { return i < N_PASSES ? passes[i].meaning : NULL; }

@@ -168,7 +168,7 @@ static void split_head(qn_rewrite *rw, int32_t i) {
     qn_rw_set(rw, i, QN_OP_SOFTCAP, &product, 1, NULL, &head.attrs);
 }
 
-// Takes node i apart; false if it is of one piece.
+// Takes node i apart; false if it cannot be split.
 static bool split(qn_rewrite *rw, int32_t i) {
     static void (*const splits[QN_OP_COUNT])(qn_rewrite *, int32_t) = {
         [QN_OP_PROJECT] = split_project,
@@ -235,7 +235,7 @@ void qn_pass_place(qn_rewrite *rw) {
     qn_err first = {0};
     for (size_t i = 0; !rw->b.status && i < rw->graph->n_nodes; i++) ask(rw, (int32_t)i, &first);
     if (rw->b.status || !first.message[0]) return;
-    int32_t *native = rw->report->native; // the report is to tell what would run, too
+    int32_t *native = rw->report->native; // the report also says what would run
     for (size_t i = 0; i < rw->graph->n_nodes; i++) {
         if (!rw->is_dead[i]) native[rw->graph->nodes[i].op]++;
     }

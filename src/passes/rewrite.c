@@ -206,9 +206,9 @@ typedef struct sorter {
     qn_rewrite *rw;
     unsigned char *mark; // by node: 0 not seen, 1 waits for its inputs, 2 placed
     int32_t *stack;      // nodes that wait
-    int32_t *order;      // nodes as they will stand
+    int32_t *order;      // nodes in their final order
     size_t n_order;
-    int32_t *early, *next; // lists of nodes that stand behind a node: first, and the one after
+    int32_t *early, *next; // lists of nodes that follow a node: first, and the one after
 } sorter;
 
 // The first input of node i that is not placed; -1 if all are.
@@ -222,7 +222,7 @@ static int32_t find_missing(const sorter *s, int32_t i) {
     return -1;
 }
 
-// Places node i behind all that it needs.
+// Places node i after all that it needs.
 static void place(sorter *s, int32_t i) {
     size_t depth = 0;
     if (s->mark[i] == 2) return;
@@ -235,7 +235,7 @@ static void place(sorter *s, int32_t i) {
             s->order[s->n_order++] = top;
             depth--;
         } else if (s->mark[missing] == 1 || s->rw->is_dead[missing]) {
-            s->rw->b.status = QN_FAIL(&s->rw->b.err, STATE, "%s: reads what is not there any more",
+            s->rw->b.status = QN_FAIL(&s->rw->b.err, STATE, "%s: reads a value that is gone",
                                       qn_op_get(s->rw->graph->nodes[top].op)->name);
             return;
         } else {
@@ -254,7 +254,7 @@ static void place_all(sorter *s) {
         s->early[behind] = (int32_t)i + 1; // 0 ends a list
     }
     for (size_t i = 0; i < g->n_nodes && !s->rw->b.status; i++) {
-        // What was added waits until it is needed; what nobody needs comes last.
+        // New nodes wait until they are needed; those without a reader come last.
         if (s->rw->is_dead[i]) continue;
         place(s, (int32_t)i);
         for (int32_t e = s->early[i]; e > 0 && !s->rw->b.status; e = s->next[e - 1])
@@ -276,7 +276,7 @@ static void sort_nodes(sorter *s) {
         place_all(s);
 }
 
-// Writes nodes and values anew, numbered as they stand.
+// Writes nodes and values again, numbered in order.
 static void renumber(const sorter *s) {
     qn_rewrite *rw = s->rw;
     qn_graph *g = rw->graph;

@@ -1,6 +1,7 @@
 // The order of nodes inside a layer, so that fewer bytes are alive at once. Greedy: of the nodes
-// that could come next, the one that adds least. Nodes that touch state keep their order, nothing
-// moves to another layer, and a layer's order changes only where its peak gets lower.
+// that could come next, the one that adds the fewest bytes. Nodes that touch state keep their
+// order, nothing moves to another layer, and a layer's order changes only where its peak gets
+// lower.
 #include "passes/rewrite.h"
 
 #include "core/mem.h"
@@ -51,7 +52,7 @@ static void find_roots(scheduler *s) {
     }
 }
 
-// Bytes that node i makes, and bytes that nobody needs behind it.
+// Bytes that node i makes, and bytes that have no reader after it.
 static double made_by(const scheduler *s, const qn_node *node) {
     double made = 0;
     for (int o = 0; o < node->n_out; o++) made += s->bytes[node->out[o]];
@@ -82,7 +83,7 @@ static void read_inputs(scheduler *s, const qn_node *node, int32_t by) {
 }
 
 // Runs nodes order[0 .. n-1]: the highest number of live bytes on the way. Leaves `live` and
-// `reads` as they are behind it, or, if `undo`, as they were before.
+// `reads` as they are after it, or, if `undo`, as they were before.
 static double measure(scheduler *s, const int32_t *order, size_t n, bool undo) {
     const qn_node *nodes = s->rw->graph->nodes;
     const double before = s->live;
@@ -184,7 +185,7 @@ static size_t schedule_run(scheduler *s, size_t at, size_t begin, size_t end, in
     const double peak = measure(s, plain, n, true);
     const bool is_found =
         end - begin <= LONGEST && search(s, begin, end) == n && measure(s, s->best, n, true) < peak;
-    if (!is_found) { // as it stands, leaves too
+    if (!is_found) { // in the old order, leaves too
         measure(s, plain, n, false);
         for (size_t i = begin; i < end; i++) {
             s->order[at++] = (int32_t)i;
@@ -228,7 +229,7 @@ void qn_pass_schedule(qn_rewrite *rw) {
     } else {
         find_roots(&s);
         size_t at = 0;
-        for (size_t begin = 0, end; begin < n; begin = end) { // a run is of one layer
+        for (size_t begin = 0, end; begin < n; begin = end) { // a run has one layer
             for (end = begin + 1; end < n && g->nodes[end].layer == g->nodes[begin].layer;) end++;
             at = schedule_run(&s, at, begin, end, plain);
         }

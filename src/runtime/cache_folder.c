@@ -99,8 +99,8 @@ done:
 
 static const char origin_name[] = "origin";
 
-// What tells a folder from its copies: an archive cannot choose which file number it gets, and
-// when it is born. False: the file system does not know both, and nothing tells them apart.
+// What distinguishes a folder from its copies: an archive cannot choose which file number it gets,
+// and when it is born. False: the file system does not know both, and they cannot be told apart.
 static bool print_origin(char to[HEAD_LIMIT], int fd) {
     enum { WANTED = STATX_INO | STATX_BTIME };
     struct statx st = {0};
@@ -126,7 +126,7 @@ static int open_folder(const char *dir) {
     return fd;
 }
 
-// A folder that nobody named counts if it was made where it is.
+// A folder that was not named explicitly counts if it was made where it is.
 static qn_status find_foreign(char why[WHY], const qn_disk *disk, const struct stat *st,
                               qn_err *err) {
     char text[HEAD_LIMIT];

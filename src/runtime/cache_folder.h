@@ -1,9 +1,10 @@
 // The cache folder: who may use it, and the plans in it. Packed weights: weights_file.h.
 //
-// Nothing in the folder is needed and nothing in it is trusted: what is missing, damaged or of
+// Nothing in the folder is needed or trusted: what is missing, damaged or of
 // another program version counts as absent, and plans are never read to be run. Files appear whole,
-// under their name, or not at all, so that processes may share a folder. Everything happens relative
-// to the folder that was opened and checked, whatever has its name later, and through no link.
+// under their name, or not at all, so that processes may share a folder. Everything happens
+// relative to the folder that was opened and checked, whatever has its name later, and through no
+// link.
 #ifndef QN_RUNTIME_DISK_H
 #define QN_RUNTIME_DISK_H
 
@@ -17,7 +18,7 @@ typedef struct qn_disk_opts {
     void *log_arg;
 } qn_disk_opts;
 
-// A cache folder and who hears of its troubles. Caller storage; zeroed is none.
+// A cache folder, and where warnings go. Caller storage; zeroed is none.
 typedef struct qn_disk {
     const char *dir;            // as it was named, borrowed; NULL: none
     int fd;                     // the folder
@@ -28,18 +29,18 @@ typedef struct qn_disk {
 } qn_disk;
 
 // Opens the folder, made if it is not there unless it was to be found, and removes what killed
-// writers left in it. A folder that must not be used (see qn_cache_use) is a warning and leaves none,
-// or an error where it was to be filled.
+// writers left in it. A folder that must not be used (see qn_cache_use) is a warning and leaves
+// none, or an error where it was to be filled.
 QN_MUST_CHECK qn_status qn_disk_open(qn_disk *out, const qn_disk_opts *opts, qn_err *err);
 void qn_disk_close(qn_disk *disk);
 
-// Makes a foreign folder one that was made here, once it is filled. What it brought for other models
-// than that of the file `kept` goes before that: afterwards it would be trusted.
+// Makes a foreign folder one that was made here, once it is filled. What it brought for other
+// models than that of the file `kept` goes before that: afterwards it would be trusted.
 QN_MUST_CHECK qn_status qn_disk_claim(const qn_disk *disk, const char *kept, qn_err *err);
 
 // True if there is anything of this name.
 bool qn_disk_has(const qn_disk *disk, const char *name);
-// Opens a file of the folder that nobody but this user or root can have written. `shown`: its path.
+// Opens a file of the folder that only this user or root can have written. `shown`: its path.
 QN_MUST_CHECK qn_status qn_disk_open_file(qn_file *out, const qn_disk *disk, const char *name,
                                           const char *shown, qn_err *err);
 

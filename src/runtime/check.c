@@ -13,7 +13,7 @@ struct qn_check {
     const qn_engine *engine;
     qn_graph mid; // that the plan was lowered from
     const void **params;
-    qn_ref *ref;  // made anew for each step: pages and slots of its own
+    qn_ref *ref;  // made again for each step: pages and slots of its own
     qn_step step; // the runner's, with identity pages and slots
     int32_t *pages, *slots;
     float *copies[QN_MAX_IN]; // inputs of the node, dense
@@ -92,7 +92,7 @@ static qn_status import_cache(qn_check *c, const qn_runner *r, const qn_cache_vi
             r->step.seg_pages + (b * r->step.n_groups + v->group) * r->step.pages_per_seg;
         for (int64_t p = 0; p < r->step.seg_past[b]; p++) {
             const int32_t page = pages[p / QN_PAGE_ROWS];
-            if (page < 0) continue; // behind the window
+            if (page < 0) continue; // before the window
             qn_device *device = r->stages[0].stage->device;
             device->kind->read_kv(row, row + k_all, device, v, page, p % QN_PAGE_ROWS);
             qn_ref_set_cache_row(c->ref, value, b * r->step.pages_per_seg + p / QN_PAGE_ROWS,
@@ -200,7 +200,7 @@ static qn_status compare(qn_check *c, const qn_runner *r, size_t index, size_t l
     const int64_t rows = value_rows(c, node->out[o]);
     if (value->kind != QN_TENSOR || n == 0 || rows == 0) return QN_OK;
     const int64_t width = n < rows ? 1 : n / rows;
-    // Ids of scores that are almost equal may differ.
+    // Ids of logits that are almost equal may differ.
     const bool is_best = node->op == QN_OP_HEAD && o == 1;
     const int64_t n_compared = is_best ? 2 + node->attrs.top : width;
     QN_TRY(copy_operand(c, r, 0, &out, rows, err));
@@ -281,7 +281,7 @@ static void tell_output(const qn_runner *r, const char *name, int64_t rows, int6
     }
     const qn_engine_opts *o = &r->engine->opts;
     qn_log(o->log, o->log_arg, QN_LOG_DEBUG,
-           "step %lld %-10s %lld x %lld: %lld zeros, %lld NaN, least %.4g, most %.4g, mean %.4g",
+           "step %lld %-10s %lld x %lld: %lld zeros, %lld NaN, min %.4g, max %.4g, mean %.4g",
            (long long)r->counts.steps, name, (long long)rows, (long long)width, (long long)zeros,
            (long long)nans, min, max, sum / (double)(rows * width > 0 ? rows * width : 1));
 }
@@ -292,7 +292,7 @@ void qn_check_layers(const qn_runner *r) {
         const qn_plan *plan = qn_runner_plan(&r->stages[s]);
         for (size_t i = 0; i < plan->n_outputs; i++) {
             const qn_plan_output *o = &plan->outputs[i];
-            if (strcmp(o->name, "best") == 0) continue; // says nothing that the scores do not
+            if (strcmp(o->name, "best") == 0) continue; // says nothing that the logits do not
             tell_output(r, o->name, o->rows.n * symbols[o->rows.sym], o->arg.parts * o->arg.width);
         }
     }

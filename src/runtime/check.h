@@ -12,11 +12,11 @@ QN_MUST_CHECK qn_status qn_check_create(qn_check **out, const qn_engine *engine,
 void qn_check_destroy(qn_check *check);
 
 // Runs the calls of the step node by node on one thread. Each node's inputs, as the kernels left
-// them, go through the interpreter too; the first result that differs by more than rounding ends the
-// step with an error that names the node.
+// them, go through the interpreter too; the first result that differs by more than rounding ends
+// the step with an error that names the node.
 QN_MUST_CHECK qn_status qn_check_run(qn_check *check, qn_runner *runner, qn_err *err);
 
-// Tells the figures of the last step's hidden outputs and logits through the engine's log.
+// Logs statistics of the last step's hidden outputs and logits through the engine's log.
 void qn_check_layers(const qn_runner *runner);
 
 #endif

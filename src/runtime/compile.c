@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// QN_DEBUG: what is told of a compilation.
+// QN_DEBUG: what is logged of a compilation.
 enum { TELL_PLAN = 1, TELL_PASSES = 3, TELL_GRAPHS = 4, TELL_BUFFERS = 5 };
 
 static const char *refuse(void *arg, const qn_graph *graph, const qn_node *node) {

@@ -43,7 +43,7 @@ static qn_status dump_graph(const qn_engine *engine, qn_err *err) {
     char *path = qn_path_join(engine->switches.dump, "model.ir");
     qn_buf text = {0};
     qn_status status = QN_OK;
-    // Opening the file tells why it failed.
+    // Opening the file says why it failed.
     (void)qn_path_make_folders(engine->switches.dump, false);
     qn_graph_print(&text, &engine->model->graph);
     if (!path || text.failed) {
@@ -88,7 +88,7 @@ static void log_model(const qn_engine *engine) {
                qn_pool_threads(engine->pool));
 }
 
-// Keys and values are kept in 16 bits where the weights are no better.
+// The KV cache has 16 bits where the weights have no more.
 static qn_type choose_cache_type(const qn_engine *engine) {
     static const qn_type types[] = {
         [QN_CACHE_F32] = QN_TYPE_F32, [QN_CACHE_F16] = QN_TYPE_F16, [QN_CACHE_Q8_0] = QN_TYPE_Q8_0};

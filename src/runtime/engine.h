@@ -32,7 +32,7 @@ struct qn_engine {
     qn_disk disk;  // the cache folder, while opening; none: it was not named, or must not be used
     uint64_t skip; // passes left out
     bool
-        decode_differs; // the profile wants decode otherwise: another plan, or bindings kept otherwise
+        decode_differs; // the profile gives decode another plan, or keeps its bindings otherwise
     qn_state_layout *layout; // NULL: there are no plans
     bool is_loaded;          // the stages have their weights
     // The reference path; NULL otherwise.
@@ -69,9 +69,9 @@ QN_MUST_CHECK qn_status qn_engine_run_record(qn_logits *out, const qn_engine *en
 // Takes memory for the rows and columns that `out` names.
 QN_MUST_CHECK qn_status qn_logits_init(qn_logits *out, qn_err *err);
 
-// Runs the ids from nothing, scores of every row included, and shows each matmul to `observe` of
-// `watch`, whose `progress` can stop it; nothing else of it is looked at. The engine must be a
-// reference engine.
+// Runs the ids from an empty state, logits of every row included, and shows each matmul to
+// `observe` of `watch`, whose `progress` can stop it; nothing else of it is looked at. The engine
+// must be a reference engine.
 QN_MUST_CHECK qn_status qn_engine_observe(const qn_engine *engine, const int32_t *ids, int64_t n,
                                           const qn_ref_opts *watch, qn_err *err);
 

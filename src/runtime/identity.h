@@ -1,5 +1,5 @@
-// What tells one source from another without reading all of it: the sizes and times of its files,
-// its tensor table, and a few bytes of every tensor.
+// What distinguishes one source from another without reading all of it: the sizes and times of its
+// files, its tensor table, and a few bytes of every tensor.
 #ifndef QN_RUNTIME_IDENTITY_H
 #define QN_RUNTIME_IDENTITY_H
 

@@ -1,6 +1,6 @@
 // The bytes that sequences keep between steps: pages of keys and values, and slots of recurrent
-// state. What is where, and who shares what, is decided by the state (state.h), which never looks at
-// them.
+// state. What is where, and who shares what, is decided by the state (state.h), which never looks
+// at them.
 //
 // Memory of the layout's devices, taken at creation. One thread at a time.
 #ifndef QN_RUNTIME_KV_MEMORY_H

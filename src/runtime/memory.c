@@ -49,7 +49,7 @@ static qn_status make_plan(qn_memory *out, int64_t *slots, const qn_engine *engi
     plan.program = qn_machine_resident_memory();
     for (size_t i = 0; i < engine->n_stages && engine->is_loaded; i++)
         plan.program -= qn_packs_bytes(engine->stages[i].packs);
-    if (plan.program < 0) plan.program = 0; // mapped weights that nobody has touched yet
+    if (plan.program < 0) plan.program = 0; // mapped weights that were not touched yet
     int64_t history;                        // tokens and keys of a session
     if (!qn_i64_mul(&history, context, (int64_t)(sizeof(int32_t) + sizeof(uint64_t))) ||
         !qn_i64_add(&plan.state, size.state.cache_used, size.state.slots_used) ||

@@ -13,7 +13,7 @@ QN_MUST_CHECK qn_status qn_memory_weights(int64_t *out, const qn_engine *engine,
 // Fails with the numbers when the weights cannot fit in free memory.
 QN_MUST_CHECK qn_status qn_memory_check_weights(const qn_engine *engine, qn_err *err);
 // The same for a session; with opts->shrink the context is halved until it fits instead. Where
-// opts->kept is 0, it gets the keys and values of one context and four recurrent states, or what is
+// opts->kept is 0, it gets the KV cache of one context and four recurrent states, or what is
 // left of memory.
 QN_MUST_CHECK qn_status qn_memory_fit(qn_session_opts *opts, const qn_engine *engine, qn_err *err);
 

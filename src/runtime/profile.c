@@ -52,7 +52,7 @@ static qn_status set_number(qn_profile *to, const key_row *row, const qn_toml_va
     return QN_OK;
 }
 
-// The bits of the passes in a list. Rounding activations is no matter of speed alone.
+// The bits of the passes in a list. Rounding activations is not only a matter of speed.
 static qn_status set_skip(qn_profile *to, const key_row *row, const qn_toml_value *value,
                           qn_err *err) {
     for (size_t i = 0; i < value->as.array.n; i++) {
@@ -146,7 +146,7 @@ static const file_kind file_kinds[] = {
 };
 enum { N_KINDS = sizeof file_kinds / sizeof file_kinds[0] };
 
-// Words that would set a precision, wherever they stand in a profile of ours.
+// Words that would set a precision, anywhere in one of our profiles.
 static bool is_precision(const char *name) {
     static const char *const words[] = {"precision", "numerics", "cache_type", "dtype"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
@@ -238,7 +238,7 @@ qn_status qn_profile_load(qn_profile *out, const char *path, qn_log_fn *log, voi
                    file_kinds[0].suffix, file_kinds[1].suffix);
 }
 
-// The names that profiles of an architecture may have beside its own.
+// The names that profiles of an architecture may have besides its own.
 static const struct {
     const char *arch, *family;
 } families[] = {{"llama", "llama32"},

@@ -27,8 +27,8 @@ typedef struct qn_profile {
 void qn_profile_deinit(qn_profile *profile);
 
 // Finds and reads the profile of an architecture in a folder. No file: QN_OK, *out is empty. A file
-// that makes no sense is an error that names it and the line; keys of an .rlx.toml that mean nothing
-// here are listed in one line to `log` (may be NULL).
+// that makes no sense is an error that names it and the line; keys of an .rlx.toml that mean
+// nothing here are listed in one line to `log` (may be NULL).
 QN_MUST_CHECK qn_status qn_profile_find(qn_profile *out, const char *folder, const char *arch,
                                         qn_log_fn *log, void *log_arg, qn_err *err);
 // One file; which of the two kinds it is says its name.

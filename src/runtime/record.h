@@ -1,5 +1,5 @@
-// Steps in a file: what a runner was made for, then its messages, one after the other, from an empty
-// state on. Replaying them gives the same logits, on any level and after a restart.
+// Steps in a file: what a runner was made for, then its messages, one after the other, from an
+// empty state on. Replaying them gives the same logits, on any level and after a restart.
 //
 // The file is little-endian words: "quern steps 1\n" filled up to 16 bytes with zeros, the sizes of
 // qn_record_head as 64-bit numbers, then messages (ir/step.h), each of which counts its own words.
@@ -28,8 +28,8 @@ void qn_record_destroy(qn_record *record); // NULL is fine
 // Anything can be in the file: sizes of other models, or that no runner has, are errors.
 QN_MUST_CHECK qn_status qn_replay_open(qn_replay **out, qn_record_head *head, const char *path,
                                        qn_err *err);
-// The next message, of at most `max_words`, to `message`; *more is false behind the last. What is in
-// it is not checked.
+// The next message, of at most `max_words`, to `message`; *more is false behind the last. What is
+// in it is not checked.
 QN_MUST_CHECK qn_status qn_replay_next(int32_t *message, bool *more, qn_replay *replay,
                                        size_t max_words, qn_err *err);
 void qn_replay_close(qn_replay *replay);

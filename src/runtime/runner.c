@@ -196,7 +196,7 @@ static qn_status init_cuts(qn_runner *r, qn_err *err) {
 
 static qn_status init_stages(qn_runner *r, bool is_measured, qn_err *err) {
     const qn_engine *engine = r->engine;
-    if (engine->switches.layers) r->opts.hidden = true; // to tell their figures
+    if (engine->switches.layers) r->opts.hidden = true; // for their statistics
     r->has_decode = !r->opts.hidden && engine->decode_differs;
     r->stages = qn_alloc(engine->n_stages, sizeof *r->stages);
     if (!r->stages) return QN_NOMEM(err, "stages");

@@ -15,12 +15,12 @@ typedef struct qn_replay qn_replay; // record.h
 typedef struct qn_runner_opts {
     const qn_engine *engine; // borrowed
     bool hidden;             // the residual stream is an output too
-    int64_t context;         // most positions of one sequence
-    int64_t rows;            // most rows of a step
-    int64_t outs;            // most wanted rows of a step
-    int64_t segs;            // most segments of a step
-    int64_t n_seqs;          // most sequences and checkpoints
-    int64_t positions;       // most positions of all of them; 0: n_seqs * context
+    int64_t context;         // max positions of one sequence
+    int64_t rows;            // max rows of a step
+    int64_t outs;            // max wanted rows of a step
+    int64_t segs;            // max segments of a step
+    int64_t n_seqs;          // max sequences and checkpoints
+    int64_t positions;       // max positions of all of them; 0: n_seqs * context
     int64_t kept_bytes;      // for qn_state_opts
     bool is_replay;          // its steps come from a record, and are not recorded again
     qn_trace_fn *trace;
@@ -46,8 +46,8 @@ typedef struct qn_segment {
     const int32_t *ids; // (rows) inside the vocabulary
     int64_t rows;
     int64_t uncertain; // the last rows may be taken back (qn_seq_truncate)
-    int64_t outs;      // scores are wanted of the last `outs` rows
-    int64_t top; // 0: all scores of these rows; else only the so many best, QN_HEAD_TOP at most
+    int64_t outs;      // logits are wanted of the last `outs` rows
+    int64_t top;       // 0: all logits of these rows; else only this many best, at most QN_HEAD_TOP
 } qn_segment;
 
 // Runs one step. Its rows are in the sequences' state afterwards. A step that cannot run for want
@@ -55,23 +55,23 @@ typedef struct qn_segment {
 QN_MUST_CHECK qn_status qn_runner_step(qn_runner *runner, const qn_segment *segments, int64_t n,
                                        qn_err *err);
 
-// Runs a message from a record (record.h) as it is; its indices are checked first. All wanted rows are
-// whole then. *n_out: how many are wanted. The runner must have run no step of its own.
+// Runs a message from a record (record.h) as it is; its indices are checked first. All wanted rows
+// are whole then. *n_out: how many are wanted. The runner must have run no step of its own.
 QN_MUST_CHECK qn_status qn_runner_replay(int64_t *n_out, qn_runner *runner, qn_replay *replay,
                                          bool *more, qn_err *err);
 
 // Row `row` of an output of the last step ("logits": the wanted rows in order, of which those of
-// segments with `top` hold nothing of use where qn_runner_best gives something); NULL if there is no
-// such output. Borrowed until the next step.
+// segments with `top` hold nothing of use where qn_runner_best gives something); NULL if there is
+// no such output. Borrowed until the next step.
 const float *qn_runner_row(const qn_runner *runner, const char *output, int64_t row);
 
-// The best scores of a wanted row of the last step, of those that belong to tokens; borrowed until the
-// next.
+// The best logits of a wanted row of the last step, of those that belong to tokens; borrowed until
+// the next.
 typedef struct qn_best {
     int64_t n;           // as many as were asked for, or 1; fewer only if the row has fewer
     const float *scores; // (n) in descending order, ties by lower id
     const float *ids;    // (n) of them
-    float least;         // of the row; where a score is not finite, the first such
+    float least;         // of the row; where a logit is not finite, the first such
     int64_t broken;      // the entry of that; -1: all are finite
 } qn_best;
 // False if the plan does not find them: then the row is there.

@@ -52,7 +52,7 @@ struct qn_runner {
     size_t message_words;
     qn_step step;      // its arrays
     qn_record *record; // gets every message; NULL: not wanted
-    qn_err failed;     // what went wrong where nobody could be told: the next step fails with it
+    qn_err failed;     // an error that could not be returned: the next step fails with it
     qn_status failed_status;
     qn_session_counts counts;
     int64_t began;   // nanoseconds

@@ -132,11 +132,10 @@ static void trace_stage(const qn_runner *r, const qn_runner_stage *s) {
         const qn_plan_call *call = &plan->calls[i];
         int64_t begin, end;
         if (!s->program->device->kind->times(s->program, i, &begin, &end)) continue;
-        const qn_trace_event event =
-            QN_INIT(qn_trace_event, .kernel = call->kernel, .op = qn_op_get(call->op)->name,
-                    .layer = call->layer, .step = r->counts.steps, .rows = r->step.n_rows,
-                    .begin = begin - r->began, .end = end - r->began,
-                    .bytes = qn_call_bytes(r, s, call));
+        const qn_trace_event event = QN_INIT(
+            qn_trace_event, .kernel = call->kernel, .op = qn_op_get(call->op)->name,
+            .layer = call->layer, .step = r->counts.steps, .rows = r->step.n_rows,
+            .begin = begin - r->began, .end = end - r->began, .bytes = qn_call_bytes(r, s, call));
         r->opts.trace(r->opts.trace_arg, &event);
     }
 }
@@ -202,7 +201,7 @@ qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn
     qn_status status = r->record ? qn_record_add(r->record, r->message, err) : QN_OK;
     if (!status) status = run_step(r, err);
     qn_state_clear_copies(r->state);
-    if (status) { // a check or a record failed: what the sequences hold is of no use any more
+    if (status) { // a check or a record failed: what the sequences hold is not usable any more
         for (int64_t b = 0; b < n; b++) {
             qn_seq_cancel(segments[b].seq);
             (void)qn_seq_truncate(segments[b].seq, 0);

@@ -58,7 +58,7 @@ static int32_t *whole_at(qn_sample_opts *opts, const struct row *row) {
     return (int32_t *)(void *)((char *)opts + row->offset);
 }
 
-// What files say in another way than the struct: no limit is also -1, and 0 is no token at all.
+// What files say in another way than the struct: no limit is also -1, and 0 means no token at all.
 static double translate(const struct row *row, double value) {
     if (row->offset == offsetof(qn_sample_opts, top_k) && value == -1) return 0;
     if (row->offset == offsetof(qn_sample_opts, repeat_last_n) && value == 0) return QN_LAST_N_NONE;
@@ -151,8 +151,8 @@ static void take_member(reader *r, const struct row *row, const json_t *value) {
         refuse(r, name, "a number");
 }
 
-// The penalty counts for a greedy choice too; all else is for sampling, where what is not said is as
-// in transformers' GenerationConfig. null turns a filter off there.
+// The penalty counts for a greedy choice too; all else is for sampling, where what is not said is
+// as in transformers' GenerationConfig. null turns a filter off there.
 static void read_config(reader *r, const json_t *config) {
     const bool samples = wants_sampling(r, config);
     if (samples) {

@@ -1,5 +1,5 @@
 // How a model's makers want tokens to be chosen: "general.sampling.*" of a GGUF file, or
-// generation_config.json beside a checkpoint, as settings of the sampler.
+// generation_config.json next to a checkpoint, as settings of the sampler.
 #ifndef QN_RUNTIME_SAMPLE_DEFAULTS_H
 #define QN_RUNTIME_SAMPLE_DEFAULTS_H
 

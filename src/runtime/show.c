@@ -43,7 +43,7 @@ static int64_t buffer_bytes(const placed *p, size_t i) {
     return qn_buffer_bytes(&bytes, &p->plan->buffers[i], p->symbols) ? bytes : 0;
 }
 
-// As comments behind the plan: it still parses.
+// As comments after the plan: it still parses.
 static void show_memory(qn_buf *to, const placed *p, int64_t cached) {
     qn_buf_printf(to,
                   "\n# bound for %lld rows, %lld cached: arena %lld bytes, %lld without reuse\n",

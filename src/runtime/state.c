@@ -20,10 +20,10 @@ typedef struct sizes {
 
 typedef struct group_size {
     int64_t window; // 0: every position is kept, as for a window that the context never leaves
-    int64_t per_seq, per_mark; // most pages of one sequence, of one checkpoint
+    int64_t per_seq, per_mark; // max pages of one sequence, of one checkpoint
 } group_size;
 
-// Most pages that `rows` neighbouring positions can touch.
+// Max pages that `rows` neighbouring positions can touch.
 static int64_t pages_touched(int64_t rows) { return (rows + QN_PAGE_ROWS - 2) / QN_PAGE_ROWS + 1; }
 
 static group_size measure_group(const qn_state_opts *opts, const sizes *s, int64_t g) {
@@ -155,7 +155,8 @@ qn_status qn_state_measure(qn_state_size *out, const qn_state_opts *opts, qn_err
                          layout->groups[g].page_bytes, err));
     }
     QN_TRY(add_bytes(&size.all, count_slots(opts, &s), layout->slot_bytes, err));
-    // For each page of a sequence: its place in two page tables, its counts, and a node of the tree.
+    // For each page of a sequence: its place in two page tables, its counts, and a node of the
+    // tree.
     const int64_t per_group = 5 * (int64_t)sizeof(int32_t) + (int64_t)sizeof(node_page);
     const int64_t per_page = layout->n_groups * per_group + (int64_t)sizeof(tree_node) +
                              QN_PAGE_ROWS * (int64_t)sizeof(uint64_t) +
@@ -191,7 +192,7 @@ static qn_status set_pages(qn_state *state, const sizes *s, qn_err *err) {
     return QN_OK;
 }
 
-// All pages and slots. Where the system refuses so much (ulimit -v), for fewer positions of all
+// All pages and slots. Where the system refuses that much (ulimit -v), for fewer positions of all
 // sequences together, at least for those of one.
 static qn_status create_memory(qn_state *state, sizes *s, qn_err *err) {
     qn_state_opts *opts = &state->opts;

@@ -2,12 +2,12 @@
 // radix tree that finds what earlier sequences computed.
 //
 // One thread at a time. Everything is allocated at creation; nothing here allocates afterwards.
-// Steps are run by somebody else: prepare, fill the message, run it, finish. What is kept is only
+// Steps are run by the caller: prepare, fill the message, run it, finish. What is kept is only
 // decided here; its bytes are elsewhere (kv_memory.h), and move by the copies of the next step.
 //
 // Pages hold 64 positions of all layers of a group (layers with the same window; 0: full
 // attention). They are counted; only a sequence's last page is private to it, and a shared last
-// page is copied before it is written. Groups with a window give back pages that lie behind it.
+// page is copied before it is written. Groups with a window give back pages that it has passed.
 //
 // A slot holds the recurrent state at the last row that is certain, and a log of the rows since.
 // `accept` counts the rows of the log that belong to the sequence: rolling back is lowering it.
@@ -16,11 +16,11 @@
 
 #include "backends/device.h"
 
-enum { QN_LOG_ROWS = 32 }; // most rows that one step may leave uncertain
+enum { QN_LOG_ROWS = 32 }; // max rows that one step may leave uncertain
 
 // What one page and one slot look like, from the graph's caches and states.
 typedef struct qn_state_layout qn_state_layout;
-// A device, and the plan whose caches and states it keeps; NULL: all that nobody else does.
+// A device, and the plan whose caches and states it keeps; NULL: all that no other device keeps.
 typedef struct qn_state_part {
     qn_device *device; // borrowed
     const qn_plan *plan;
@@ -38,18 +38,18 @@ typedef void qn_copies_fn(void *arg, const qn_copy *copies, int64_t n);
 
 typedef struct qn_state_opts {
     const qn_state_layout *layout; // borrowed
-    int64_t context;               // most positions of one sequence
-    int64_t step_rows;             // most rows that one sequence has in a step
-    int64_t n_seqs;      // most sequences open at once, checkpoints held by callers included
-    int64_t kept_bytes;  // most bytes of pages and slots that only the tree holds
-    int64_t positions;   // most positions of all sequences together; 0: n_seqs * context, or fewer
+    int64_t context;               // max positions of one sequence
+    int64_t step_rows;             // max rows that one sequence has in a step
+    int64_t n_seqs;      // max sequences open at once, checkpoints held by callers included
+    int64_t kept_bytes;  // max bytes of pages and slots that only the tree holds
+    int64_t positions;   // max positions of all sequences together; 0: n_seqs * context, or fewer
                          // if the system refuses the address space for them
     qn_copies_fn *flush; // does copies now, when more wait than a step takes along
     void *flush_arg;
 } qn_state_opts;
 
-// Bytes of the pages and slots that qn_state_create would reserve: `all`, and `used` by one sequence
-// of `context` positions; and what its tables take then.
+// Bytes of the pages and slots that qn_state_create would reserve: `all`, and `used` by one
+// sequence of `context` positions; and what its tables take then.
 typedef struct qn_state_size {
     int64_t all, cache_used, slots_used, tables_used;
 } qn_state_size;
@@ -66,7 +66,7 @@ void qn_state_destroy(qn_state *state); // after all its sequences and checkpoin
 // Where its pages and slots are; borrowed.
 qn_kv_memory *qn_state_memory(const qn_state *state);
 int64_t qn_state_groups(const qn_state *state);
-int64_t qn_state_pages_per_seg(const qn_state *state); // most, of a whole context
+int64_t qn_state_pages_per_seg(const qn_state *state); // max, of a whole context
 // The copies that must be done before anything else happens to pages and slots: they go into the
 // next message. Returns how many; *copies is borrowed until the next call that changes a sequence.
 int64_t qn_state_copies(const qn_copy **copies, const qn_state *state);
@@ -82,7 +82,7 @@ QN_MUST_CHECK qn_status qn_seq_open(qn_seq **out, qn_state *state, qn_err *err);
 void qn_seq_close(qn_seq *seq);
 int64_t qn_seq_length(const qn_seq *seq); // rows in state
 
-// Makes room for `rows` rows behind the sequence, the first `commit` of which are certain (rows -
+// Makes room for `rows` rows after the sequence, the first `commit` of which are certain (rows -
 // commit <= QN_LOG_ROWS where the model has recurrent layers). Takes pages from the tree if it
 // must. Without room: QN_LIMIT, with both numbers, and the sequence is as before.
 QN_MUST_CHECK qn_status qn_seq_prepare(qn_seq *seq, int64_t rows, int64_t commit, qn_err *err);
@@ -99,8 +99,8 @@ void qn_seq_finish(qn_seq *seq);
 // The prepared step was not run.
 void qn_seq_cancel(qn_seq *seq);
 
-// Forgets the rows from `length` on. Where the state at `length` is gone (a recurrent state or a
-// window that moved on), more is forgotten; returns the length that is left, which is then best
+// Drops the rows from `length` on. Where the state at `length` is gone (a recurrent state or a
+// window that moved on), more is dropped; returns the length that is left, which is then best
 // grown again from the token history.
 int64_t qn_seq_truncate(qn_seq *seq, int64_t length);
 // Another sequence with the same rows; full pages are shared.
@@ -118,8 +118,8 @@ QN_MUST_CHECK qn_status qn_seq_restore(qn_seq *seq, const qn_checkpoint *checkpo
 // Remembers the rows of the sequence under the keys (qn_seq_length of them). Pages are shared; for
 // models with windows or recurrent layers the end is kept as a checkpoint. Under kept_bytes the
 // least recently used go first, and checkpoints of one path are thinned to power-of-two distances.
-// Never fails: at worst nothing is remembered. Sequences that begin with the same keys must have the
-// same rows: what else decides them (an adapter, an image) is part of the keys.
+// Never fails: at worst nothing is remembered. Sequences that begin with the same keys must have
+// the same rows: what else decides them (an adapter, an image) is part of the keys.
 void qn_state_remember(qn_seq *seq, const uint64_t *keys);
 // Gives an empty sequence the longest remembered prefix of keys[0 ... n-1]; returns its length.
 int64_t qn_state_find(qn_seq *seq, const uint64_t *keys, int64_t n);

@@ -106,15 +106,15 @@ typedef struct tree_node {
     int32_t mark; // first mark in this node; -1: none
 } tree_node;
 
-// What a node holds of one group. Full attention: always a page, with all rows of the node. Windows:
-// a page while marks need it.
+// What a node holds of one group. Full attention: always a page, with all rows of the node.
+// Windows: a page while marks need it.
 typedef struct node_page {
     int32_t page; // -1: none
     int32_t rows; // of it that are filled
     int32_t n_needs;
 } node_page;
 
-// A checkpoint of the tree: behind `rows` rows of a node. It owns slot n_seqs + its number.
+// A checkpoint of the tree: after `rows` rows of a node. It owns slot n_seqs + its number.
 typedef struct tree_mark {
     int32_t node, rows;
     int32_t accept;
@@ -150,7 +150,7 @@ typedef struct tree_goal {
 } tree_goal;
 
 QN_MUST_CHECK bool qn_tree_init(qn_state *state); // numbers and has_marks are set
-// Forgets, the least recently used first, until the goal is reached or nothing is left.
+// Evicts, the least recently used first, until the goal is reached or nothing is left.
 void qn_tree_make_room(qn_state *state, const tree_goal *goal);
 void qn_tree_trim(qn_state *state); // to the limit of bytes
 int64_t qn_tree_kept_bytes(const qn_state *state);
@@ -183,10 +183,11 @@ struct qn_state {
     state_tree tree;
 };
 
-// `n` zeroed things of `size` bytes in a range of their own, released with the state; NULL: refused.
+// `n` zeroed things of `size` bytes in a range of their own, released with the state; NULL:
+// refused.
 void *qn_state_reserve(qn_state *state, size_t n, size_t size);
-// Before the next step: a page goes to another one of its group; the recurrent state in one slot and
-// `accept` rows of its log go to another slot.
+// Before the next step: a page goes to another one of its group; the recurrent state in one slot
+// and `accept` rows of its log go to another slot.
 void qn_state_copy_page(qn_state *state, int64_t group, int32_t to, int32_t from);
 void qn_state_copy_slot(qn_state *state, int32_t to, int32_t from, int64_t accept);
 

@@ -147,7 +147,7 @@ static qn_status add_state(const layout_call *c, const qn_value *value) {
     if (!qn_i64_mul(&bytes, size, sizeof(float)) ||
         !qn_i64_add(&part->states_bytes, part->states_bytes, bytes) ||
         !align_up(&part->states_bytes))
-        return QN_FAIL(c->err, LIMIT, "%s: %lld numbers behind %lld bytes of a slot: too large",
+        return QN_FAIL(c->err, LIMIT, "%s: %lld numbers after %lld bytes of a slot: too large",
                        value->name, (long long)size, (long long)part->states_bytes);
     return QN_OK;
 }

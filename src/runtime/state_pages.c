@@ -1,5 +1,5 @@
-// Counted pages of one group. A page is free, held by sequences, kept by nodes of the tree, or both;
-// `n_kept` counts those that would be free without the tree.
+// Counted pages of one group. A page is free, held by sequences, kept by nodes of the tree, or
+// both; `n_kept` counts those that would be free without the tree.
 #include "runtime/state_int.h"
 
 #include <assert.h>

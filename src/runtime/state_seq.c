@@ -62,7 +62,7 @@ static qn_status check_step(const qn_seq *seq, int64_t rows, int64_t commit, qn_
         return QN_FAIL(err, LIMIT, "%lld uncertain rows, a log holds %d",
                        (long long)(rows - commit), QN_LOG_ROWS);
     if (seq->length + rows > opts->context)
-        return QN_FAIL(err, LIMIT, "%lld rows behind %lld, the context holds %lld", (long long)rows,
+        return QN_FAIL(err, LIMIT, "%lld rows after %lld, the context holds %lld", (long long)rows,
                        (long long)seq->length, (long long)opts->context);
     return QN_OK;
 }
@@ -73,7 +73,7 @@ static int32_t tail_of(const qn_seq *seq, const seq_group *own) {
 }
 
 // Makes sure that a group has the free pages that the step will take. A last page that is shared
-// with the tree alone need not be copied if the tree forgets it.
+// with the tree alone need not be copied if the tree drops it.
 static qn_status reserve(qn_seq *seq, int64_t g, int64_t rows, qn_err *err) {
     const state_pages *pages = &seq->state->groups[g];
     const seq_group *own = &seq->groups[g];
@@ -133,7 +133,7 @@ void qn_seq_fill(const qn_seq *seq, const qn_seg_tables *to, int64_t b) {
     }
 }
 
-// Gives back what lies behind the windows of every length that can still be asked for: uncertain
+// Gives back what is older than any window that a rollback can still reach: uncertain
 // rows may be taken back, as many as a log holds.
 static void leave_behind(qn_seq *seq) {
     const int64_t logged = seq->length - QN_LOG_ROWS;

@@ -1,8 +1,8 @@
 // The radix tree: what earlier sequences computed, by the keys of their rows.
 //
 // A node is a page. Models with full attention alone may go on from any row of a node; the least
-// recently used leaves are forgotten first. For all others the tree holds marks: checkpoints, with
-// a slot and the pages of the windows behind it. Then marks are forgotten, and with them the nodes
+// recently used leaves are evicted first. For all others the tree holds marks: checkpoints, with
+// a slot and the pages of the windows before it. Then marks are evicted, and with them the nodes
 // that lead to no other.
 #include "runtime/state_int.h"
 
@@ -128,7 +128,7 @@ static void remove_node(qn_state *state, int32_t i) {
     tree->free_node = i;
 }
 
-// Nodes that lead to no mark are of no use.
+// Nodes that lead to no mark are useless.
 static void prune(qn_state *state, int32_t node) {
     const state_tree *tree = &state->tree;
     while (node != ROOT && node != tree->pinned && tree->nodes[node].child < 0 &&
@@ -189,7 +189,7 @@ static bool is_alone(const qn_state *state, int32_t node) {
     return false;
 }
 
-// Forgets a mark, or a leaf; `if_alone`: only where that gives memory back.
+// Drops a mark, or a leaf; `if_alone`: only where that gives memory back.
 static void forget(qn_state *state, int32_t i, bool if_alone) {
     state_tree *tree = &state->tree;
     if (tree->has_marks) {
@@ -202,8 +202,8 @@ static void forget(qn_state *state, int32_t i, bool if_alone) {
     tree->evictions++;
 }
 
-// First what gives memory back, then all: a leaf whose page a sequence holds may stand before one
-// that only the tree holds. A parent was used no earlier than its children, so it comes behind them
+// First what gives memory back, then all: a leaf whose page a sequence holds may come before one
+// that only the tree holds. A parent was used no earlier than its children, so it comes after them
 // in the list.
 void qn_tree_make_room(qn_state *state, const tree_goal *goal) {
     const tree_list *used = &state->tree.used;
@@ -266,7 +266,7 @@ static int32_t add_keys(qn_seq *seq, int32_t parent, const uint64_t *keys, int32
     return i;
 }
 
-// Pages of the windows behind a new mark. A page that the node has already is as good if it is
+// Pages of the windows before a new mark. A page that the node has already is as good if it is
 // filled as far: rows with the same keys are the same rows.
 static void hold_windows(qn_seq *seq, int32_t node) {
     qn_state *state = seq->state;
@@ -302,7 +302,7 @@ static void thin(qn_state *state, int32_t newest) {
         for (int32_t i = tree->nodes[n].mark, next; i >= 0; i = next) {
             next = tree->marks[i].next;
             const int64_t distance = end - mark_length(tree, &tree->marks[i]);
-            if (distance <= 0) continue; // itself, or behind it
+            if (distance <= 0) continue; // itself, or after it
             int32_t *stay = &stays[distance_class(distance)];
             if (*stay < 0) {
                 *stay = i;
@@ -316,7 +316,7 @@ static void thin(qn_state *state, int32_t newest) {
     }
 }
 
-// A mark at the end of the sequence, which is behind `rows` rows of the node.
+// A mark at the end of the sequence, which is after `rows` rows of the node.
 static void add_mark(qn_seq *seq, int32_t node, int32_t rows) {
     qn_state *state = seq->state;
     state_tree *tree = &state->tree;

@@ -29,7 +29,7 @@ static double share_read(const qn_plan_call *call, int64_t rows, const qn_plan_l
     return is_part && wanted < all ? (double)wanted / (double)all : 1.0;
 }
 
-// Bytes of what a call reads as a weight; 0 for norms and the like.
+// Bytes of what a call reads as a weight; 0 for norms and other small ones.
 static double weight_bytes(const qn_runner *r, const qn_runner_stage *s, const qn_plan_call *call,
                            int input) {
     const qn_plan *plan = qn_runner_plan(s);

@@ -6,7 +6,7 @@
 
 // Adds the times of the step that just ran.
 void qn_tally_add(const qn_runner *runner, qn_runner_stage *stage);
-// Tells the sums through the engine's log, the slowest kernel first.
+// Logs the sums through the engine's log, the slowest kernel first.
 void qn_tally_tell(const qn_runner *runner, qn_runner_stage *stage);
 
 // Bytes of weights and state that a call of the last step reads at least, each once.

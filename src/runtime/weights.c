@@ -80,7 +80,7 @@ static qn_status tell(void *arg, int64_t bytes, qn_err *err) {
                    (long long)l->total);
 }
 
-// One block for all that is not there yet, in large pages where the system has them.
+// One block for all that is not loaded yet, in large pages where the system has them.
 static qn_status take_block(qn_packs *packs, qn_err *err) {
     size_t bytes = 0;
     for (size_t i = 0; i < packs->items.n; i++) {
@@ -101,7 +101,7 @@ static void drop_block(qn_packs *packs) {
     packs->block = NULL;
 }
 
-// Loads what is not there yet; *n_loaded counts.
+// Loads what is missing; *n_loaded counts.
 static qn_status load_missing(qn_packs *packs, const qn_packs_opts *o, size_t *n_loaded,
                               qn_err *err) {
     loading l = {.o = o, .total = packs->bytes};

@@ -1,10 +1,10 @@
 // The weights of a device, each in the layout that its plan names.
 //
-// Without a cache folder each weight is read piece by piece, packed and forgotten again, so that
+// Without a cache folder each weight is read piece by piece, packed and dropped again, so that
 // memory holds the packed weights and a few MiB. With one, the packed weights are a file there
-// (weights_file.h), which is mapped; what is missing or damaged in it is packed from the source, and
-// the file is written anew. Whatever the file holds, the weights are those of the source. Constant
-// once created; share freely.
+// (weights_file.h), which is mapped; what is missing or damaged in it is packed from the source,
+// and the file is written again. Whatever the file holds, the weights are those of the source.
+// Constant once created; share freely.
 #ifndef QN_RUNTIME_PACKS_H
 #define QN_RUNTIME_PACKS_H
 
@@ -19,7 +19,7 @@ typedef struct qn_packs_opts {
     const qn_source *source;
     const qn_plan *plan;      // whose weights are loaded; must outlive the packs
     qn_device *device;        // that the plan is for; must outlive the packs
-    const qn_disk *disk;      // NULL: none; hears what cannot be used or written
+    const qn_disk *disk;      // NULL: none; warns of what cannot be used or written
     qn_progress_fn *progress; // bytes as packed; NULL: none
     void *progress_arg;
 } qn_packs_opts;

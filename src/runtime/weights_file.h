@@ -27,7 +27,7 @@ typedef struct qn_pack_item {
     const qn_plan_leaf *leaf;  // borrowed
     int64_t bytes, room;       // of the numbers; the same up to a page border
     int64_t offset;            // from the first weight of the file
-    const unsigned char *data; // `room` bytes, zeros behind the numbers; NULL: not there yet
+    const unsigned char *data; // `room` bytes, zeros after the numbers; NULL: not loaded yet
 } qn_pack_item;
 
 typedef struct qn_pack_items {

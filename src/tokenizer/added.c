@@ -61,7 +61,7 @@ static bool stands_alone(qn_str text, size_t start, size_t end) {
 }
 
 bool qn_added_is_plain(const qn_added_rule *rule, size_t from, size_t to) {
-    size_t low = 0, high = rule->n_plain; // the first range that ends behind `from`
+    size_t low = 0, high = rule->n_plain; // the first range that ends after `from`
     while (low < high) {
         const size_t mid = low + (high - low) / 2;
         if (rule->plain[mid].to <= from)

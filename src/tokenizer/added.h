@@ -12,7 +12,7 @@ typedef struct qn_added_token {
     int32_t id;
     bool special;
     bool normalized;              // looked for in the normalised text, not in the text itself
-    bool takes_left, takes_right; // white space before, behind it belongs to it
+    bool takes_left, takes_right; // white space before, after it belongs to it
     bool single_word;             // not inside a word
     qn_str text;                  // borrowed
 } qn_added_token;

@@ -1,7 +1,7 @@
 // From ids back to text.
 //
-// Pieces become raw bytes by the tokenizer's rule; raw bytes become text with U+FFFD for what is no
-// UTF-8, one for each longest beginning of a character. Streaming holds back the bytes of a
+// Pieces become raw bytes by the tokenizer's rule; raw bytes become text with U+FFFD for what is
+// not UTF-8, one for each longest beginning of a character. Streaming holds back the bytes of a
 // character that is not complete yet, so any split of the ids gives the same text.
 #ifndef QN_TOKENIZER_DECODE_H
 #define QN_TOKENIZER_DECODE_H

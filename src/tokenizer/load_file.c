@@ -1,4 +1,4 @@
-// Finding the tokenizer: which kind of file a path is, and what lies beside it.
+// Finding the tokenizer: which kind of file a path is, and which files lie next to it.
 #include "core/file.h"
 #include "tokenizer/load_json.h"
 

@@ -11,7 +11,7 @@ static qn_status check_id(size_t *n, const qn_json_load *load, const json_t *id,
     const json_int_t max = (json_int_t)(load->file_size / 4 + 65536);
     const json_int_t value = json_integer_value(id);
     if (!json_is_integer(id) || value < 0)
-        return QN_FAIL(err, FORMAT, "%s '%.80s': its id is no number from 0", what, name);
+        return QN_FAIL(err, FORMAT, "%s '%.80s': its id is not a number from 0", what, name);
     if (value >= max)
         return QN_FAIL(err, LIMIT,
                        "%s '%.80s': id %lld is beyond what a file of %zu bytes can hold", what,
@@ -194,7 +194,7 @@ static qn_status load_unigram(qn_json_load *load, const json_t *model, qn_err *e
     QN_TRY(qn_json_get_bool(&unigram->unknown.to_bytes, model, "byte_fallback", false,
                             "model Unigram", err));
     if (unk != -1 && !qn_vocab_has(&tokenizer->vocab, unk))
-        return QN_FAIL(err, FORMAT, "model Unigram: unk_id %lld is none of %d tokens",
+        return QN_FAIL(err, FORMAT, "model Unigram: unk_id %lld is not one of %d tokens",
                        (long long)unk, tokenizer->vocab.n);
     if (unk >= 0 && qn_vocab_kind(&tokenizer->vocab, (int32_t)unk) == QN_PIECE_NORMAL)
         tokenizer->vocab.kinds[unk] = QN_PIECE_UNKNOWN;
@@ -219,7 +219,7 @@ static qn_status load_vocab(qn_json_load *load, const json_t *model, const json_
     return qn_vocab_finish(&load->tokenizer->vocab, by_spelling, err);
 }
 
-// A tokenizer.json does not say which tokens begin and end a text; what it puts around one tells.
+// A tokenizer.json does not say which tokens begin and end a text; what it puts around one shows.
 static void guess_ends(qn_tokenizer *tokenizer) {
     static const char *const names[] = {"<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>"};
     qn_tokenizer_info *info = &tokenizer->info;

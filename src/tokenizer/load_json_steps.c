@@ -82,7 +82,7 @@ static qn_status get_pattern(qn_str *out, bool *is_regex, const json_t *json, co
     const json_t *regex = json_object_get(pattern, "Regex");
     const json_t *string = json_object_get(pattern, "String");
     if (!json_is_string(regex) && !json_is_string(string))
-        return QN_FAIL(err, FORMAT, "%s: its pattern is no String and no Regex", what);
+        return QN_FAIL(err, FORMAT, "%s: its pattern is neither String nor Regex", what);
     *is_regex = json_is_string(regex);
     *out = qn_json_text(*is_regex ? regex : string);
     return QN_OK;
@@ -229,7 +229,7 @@ static qn_status add_pretok(qn_pretok_step **out, qn_json_load *load, qn_pretok_
                             qn_err *err) {
     qn_pretok *pretok = &load->tokenizer->pretok;
     if (load->byte_level)
-        return QN_FAIL(err, UNSUPPORTED, "a pre_tokenizer behind ByteLevel is not supported");
+        return QN_FAIL(err, UNSUPPORTED, "a pre_tokenizer after ByteLevel is not supported");
     if (pretok->n == QN_PRETOK_MAX)
         return QN_FAIL(err, LIMIT, "more than %d pre_tokenizers", QN_PRETOK_MAX);
     *out = &pretok->steps[pretok->n++];
@@ -272,7 +272,7 @@ static qn_status pretok_byte_level(qn_json_load *load, const json_t *json, qn_er
     QN_TRY(qn_json_get_bool(&use_regex, json, "use_regex", true, what, err));
     qn_pretok_step *step = NULL;
     if (prefix) QN_TRY(add_pretok(&step, load, QN_PRETOK_PREFIX, err));
-    if (load->byte_level) return QN_FAIL(err, UNSUPPORTED, "ByteLevel behind ByteLevel");
+    if (load->byte_level) return QN_FAIL(err, UNSUPPORTED, "ByteLevel after ByteLevel");
     if (use_regex) {
         QN_TRY(
             qn_pretok_add_row(&load->tokenizer->pretok, qn_pattern_find(qn_str_of("gpt-2")), err));
@@ -383,7 +383,7 @@ qn_status qn_json_load_pretok(qn_json_load *load, const json_t *json, qn_err *er
 
 static qn_status check_not_fused(const qn_json_load *load, const char *what, qn_err *err) {
     if (!load->fused) return QN_OK;
-    return QN_FAIL(err, UNSUPPORTED, "decoder %s behind a step that joins the pieces", what);
+    return QN_FAIL(err, UNSUPPORTED, "decoder %s after a step that joins the pieces", what);
 }
 
 static qn_status decoder_byte_level(qn_json_load *load, const json_t *json, qn_err *err) {
@@ -410,7 +410,7 @@ static qn_status decoder_fuse(qn_json_load *load, const json_t *json, qn_err *er
 static qn_status add_replace(qn_json_load *load, qn_str from, qn_str to, qn_err *err) {
     qn_decode_rule *rule = &load->tokenizer->decode;
     if (rule->byte_fallback || rule->byte_level)
-        return QN_FAIL(err, UNSUPPORTED, "decoder: a replacement behind the bytes");
+        return QN_FAIL(err, UNSUPPORTED, "decoder: a replacement after the bytes");
     if (rule->n_replace == QN_REPLACE_MAX)
         return QN_FAIL(err, LIMIT, "decoder: more than %d replacements", QN_REPLACE_MAX);
     QN_TRY(qn_tokenizer_keep(&rule->from[rule->n_replace], load->tokenizer, from, err));
@@ -495,7 +495,8 @@ static qn_status add_template_token(qn_json_load *load, qn_wrap *wrap, const jso
     for (size_t i = 0; i < json_array_size(ids); i++) {
         const json_int_t id = json_integer_value(json_array_get(ids, i));
         if (!json_is_integer(json_array_get(ids, i)) || !qn_vocab_has(&load->tokenizer->vocab, id))
-            return QN_FAIL(err, FORMAT, "%s: '%.80s' has an id that is no token", what, name.data);
+            return QN_FAIL(err, FORMAT, "%s: '%.80s' has an id that is not a token", what,
+                           name.data);
         if (wrap->n == QN_WRAP_MAX)
             return QN_FAIL(err, LIMIT, "%s: more than %d tokens on one side", what, QN_WRAP_MAX);
         wrap->ids[wrap->n++] = (int32_t)id;
@@ -517,7 +518,7 @@ static qn_status post_template(qn_json_load *load, const json_t *json, qn_err *e
         else if (json_object_get(item, "Sequence") && wrap == &tokenizer->before)
             wrap = &tokenizer->behind;
         else
-            return QN_FAIL(err, UNSUPPORTED, "%s: item %zu is no token and no text", what, i);
+            return QN_FAIL(err, UNSUPPORTED, "%s: item %zu is neither a token nor a text", what, i);
     }
     if (wrap == &tokenizer->before) return QN_FAIL(err, FORMAT, "%s: without the text", what);
     return QN_OK;

@@ -2,7 +2,7 @@
 //
 //   ModelProto       1 pieces (repeated) | 2 trainer | 3 normalizer
 //   SentencePiece    1 piece | 2 score (float) | 3 type
-//   TrainerSpec      3 model_type (1 unigram, 2 BPE) | 24 spaces behind words | 35 byte_fallback |
+//   TrainerSpec      3 model_type (1 unigram, 2 BPE) | 24 spaces after words | 35 byte_fallback |
 //                    40-43 unk, bos, eos, pad ids
 //   NormalizerSpec   2 charsmap | 3 add_dummy_prefix | 4 remove_extra_whitespaces |
 //                    5 escape_whitespaces

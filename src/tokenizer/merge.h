@@ -10,7 +10,7 @@
 
 #include "core/err.h"
 
-#define QN_NO_ID UINT32_MAX // a symbol that is no piece
+#define QN_NO_ID UINT32_MAX // a symbol that is not a piece
 
 typedef struct qn_symbol {
     uint32_t id;
@@ -25,7 +25,7 @@ typedef struct qn_merge_item {
     uint32_t rank, at, id, size;
 } qn_merge_item;
 
-// Tells whether two neighbours may merge, by which rank and into what.
+// Whether two neighbours may merge, by which rank and into what.
 typedef bool qn_merge_find(const void *arg, const qn_symbol *left, const qn_symbol *right,
                            uint32_t *rank, uint32_t *id);
 

@@ -218,7 +218,8 @@ static step_fn *const step_fns[QN_NORM_KIND_COUNT] = {
 
 qn_status qn_norm_apply(qn_str *out, const qn_norm *norm, qn_norm_run *run, qn_str text,
                         qn_err *err) {
-    // Steps multiply what earlier ones made: without a limit, a few of them make any text of a word.
+    // Steps multiply what earlier ones made: without a limit, a few of them make any text of a
+    // word.
     enum { GROWTH = 32, ALLOWANCE = 1 << 16 };
     size_t max = 0;
     if (!qn_size_mul(&max, text.size, GROWTH) || !qn_size_add(&max, max, ALLOWANCE))

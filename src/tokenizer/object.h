@@ -21,7 +21,7 @@ typedef enum qn_model_kind {
 
 enum {
     QN_ENDS_MAX = 16, // tokens that end an answer
-    QN_WRAP_MAX = 8,  // tokens added before or behind a text
+    QN_WRAP_MAX = 8,  // tokens added before or after a text
 };
 
 typedef struct qn_wrap {

@@ -34,7 +34,7 @@ static qn_status flush(splitter *s, qn_err *err) {
     return emit(s, start, end, err);
 }
 
-// Emits what is held and holds the new part instead.
+// Emits the held part and holds the new one.
 static qn_status hold(splitter *s, size_t start, size_t end, qn_err *err) {
     QN_TRY(flush(s, err));
     s->held = start;
@@ -64,7 +64,7 @@ static qn_status receive_previous(splitter *s, size_t start, size_t end, bool ma
     return hold(s, start, end, err);
 }
 
-// Of several matches in a row only the last joins the word behind.
+// Of several matches in a row only the last joins the next word.
 static qn_status receive_next(splitter *s, size_t start, size_t end, bool matched, qn_err *err) {
     if (matched) return hold(s, start, end, err);
     if (s->held == s->held_end) s->held = start;

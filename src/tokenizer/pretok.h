@@ -72,7 +72,7 @@ void qn_pretok_run_deinit(qn_pretok_run *run);
 // A named set of patterns, as GGUF files refer to them.
 typedef struct qn_pattern_row {
     const char *name;        // of the pattern itself
-    const char *aliases;     // other names in GGUF files, each with a space in front and behind
+    const char *aliases;     // other names in GGUF files, each with a space before and after it
     const char *patterns[4]; // each isolates its matches in what the one before left
     qn_word_rule rule;       // the same as code, if has_rule
     bool has_rule;

@@ -14,7 +14,7 @@ enum {
     MORE_WINDOW = 4, // factors of the next try
     MORE_STEPS = 8,
     WORK_PER_BYTE = 4096, // of later tries, per byte of the text
-    HEAP_KIB = 64 << 10,  // most memory of an interpreted match
+    HEAP_KIB = 64 << 10,  // max memory of an interpreted match
 };
 static const uint64_t WORK_BASE = (uint64_t)1 << 32;
 

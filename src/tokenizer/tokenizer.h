@@ -11,7 +11,7 @@
 #include "core/err.h"
 #include "formats/gguf_write.h"
 
-// From a GGUF's tokenizer.ggml.* keys, or from the files beside a safetensors checkpoint:
+// From a GGUF's tokenizer.ggml.* keys, or from the files next to a safetensors checkpoint:
 // tokenizer.json, else tokenizer.model (with tokenizer_config.json for the special tokens).
 QN_MUST_CHECK qn_status qn_tokenizer_from_source(qn_tokenizer **out, const qn_source *source,
                                                  qn_err *err);
@@ -24,14 +24,14 @@ QN_MUST_CHECK qn_status qn_tokenizer_from_model(qn_tokenizer **out, const char *
 // As qn_tokenizer_get_info, for the library itself; borrowed.
 const qn_tokenizer_info *qn_tokenizer_own_info(const qn_tokenizer *tokenizer);
 
-// Whether an id is that of a token: no hole, and none of the unused ones named [PADn] that fill a GGUF
-// vocabulary up to the rows of the embedding.
+// Whether an id is that of a token: no hole, and none of the unused ones named [PADn] that fill a
+// GGUF vocabulary up to the rows of the embedding.
 bool qn_tokenizer_has(const qn_tokenizer *tokenizer, int32_t id);
 // The highest id of a token, plus one; *has_holes: some ids below are not of tokens.
 int32_t qn_tokenizer_end(const qn_tokenizer *tokenizer, bool *has_holes);
 
 // Declares a checkpoint's tokenizer and chat template as the tokenizer.* keys of a GGUF file. What
-// GGUF cannot express is refused by name; what its readers leave out by custom is told to the log.
+// GGUF cannot express is refused by name; what its readers usually leave out is logged.
 typedef struct qn_tokenizer_export {
     qn_gguf_writer *to;
     const qn_source *source; // a checkpoint

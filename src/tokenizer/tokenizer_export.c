@@ -2,7 +2,7 @@
 //
 // GGUF knows byte-level BPE by the name of its pattern, and SentencePiece BPE by the scores of its
 // pieces. A tokenizer.json of the latter kind (Gemma) has merges in place of scores, so the pieces
-// come from the tokenizer.model beside it and only the added tokens from the tokenizer.json.
+// come from the tokenizer.model next to it and only the added tokens from the tokenizer.json.
 #include "core/file.h"
 #include "core/mem.h"
 #include "tokenizer/load_json.h"
@@ -21,7 +21,7 @@ typedef struct export_call {
     qn_str *tokens; // (n_vocab)
     int32_t *types; // (n_vocab) qn_piece_kind
     float *scores;  // (n_vocab)
-    bool adds_bos;  // what a reader does when it is not told
+    bool adds_bos;  // what a reader does when the key is absent
 } export_call;
 
 // --- the vocabulary ------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ static void put_id(const export_call *call, const char *name, int64_t id) {
     if (id >= 0) qn_gguf_put_u32(call->opts->to, name, (uint32_t)id);
 }
 
-// What is put in front of a text or behind it must be the one token that GGUF names.
+// What is put before or after a text must be the one token that GGUF names.
 static qn_status put_wrap(const export_call *call, bool is_front, int64_t id, qn_err *err) {
     const qn_wrap *wrap = is_front ? &call->main->before : &call->main->behind;
     const char *key = is_front ? "add_bos_token" : "add_eos_token";
@@ -251,7 +251,7 @@ static qn_status put_wrap(const export_call *call, bool is_front, int64_t id, qn
         return QN_FAIL(err, UNSUPPORTED,
                        "%zu tokens %s a text, the first is %d: GGUF can only add "
                        "token %lld",
-                       wrap->n, is_front ? "before" : "behind", wrap->ids[0], (long long)id);
+                       wrap->n, is_front ? "before" : "after", wrap->ids[0], (long long)id);
     // A tokenizer.model says nothing of it; there it is the reader's habit.
     const bool is_stated = (adds && call->main->kind == QN_MODEL_BPE) ||
                            json_is_boolean(json_object_get(call->config, key));

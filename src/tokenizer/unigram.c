@@ -68,7 +68,7 @@ static void find_best(const qn_unigram *model, qn_encoder *encoder, const char *
     }
 }
 
-// Turns the chain of last pieces around: afterwards cells[i] tells the piece that starts at i.
+// Turns the chain of last pieces around: afterwards cells[i] is the piece that starts at i.
 static void turn_around(qn_cell *cells, size_t size) {
     uint32_t step = 0;
     int32_t id = -1;

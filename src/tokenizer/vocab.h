@@ -43,7 +43,7 @@ typedef struct qn_vocab {
     qn_piece *pieces;
     unsigned char *kinds; // qn_piece_kind
     double *scores;       // NULL: the model has none
-    char *text;           // every piece with a NUL behind it
+    char *text;           // every piece with a NUL after it
     size_t text_size, text_cap;
     qn_vocab_slot *slots;
     size_t cap; // of slots, a power of two

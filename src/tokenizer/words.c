@@ -38,7 +38,7 @@ static unsigned look(qn_str text, size_t at, size_t *size) {
     return class_of_code(code);
 }
 
-// The end of the run of at most `most` characters of these classes that starts at `at`.
+// The end of the run of at most `max` characters of these classes that starts at `at`.
 static size_t run_end(qn_str text, size_t at, unsigned classes, size_t max) {
     size_t n;
     for (; max > 0 && (look(text, at, &n) & classes); max--) at += n;

@@ -13,7 +13,7 @@
 typedef struct qn_word_rule {
     bool gpt2;        // the first form
     bool with_marks;  // marks count as letters (Qwen 3.5)
-    size_t n_numbers; // most digits of a word, in the second form
+    size_t n_numbers; // max digits of a word, in the second form
 } qn_word_rule;
 
 // The size of the word that starts the text, which is valid UTF-8 and not empty. Every text is a

@@ -1,4 +1,5 @@
-// From a model to an answer, as far as a program would go: what the fuzz targets of whole models do.
+// From a model to an answer, as far as a program would go: what the fuzz targets of whole models
+// do.
 #ifndef QN_TESTS_FUZZ_ANSWER_H
 #define QN_TESTS_FUZZ_ANSWER_H
 

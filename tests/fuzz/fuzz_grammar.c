@@ -1,7 +1,7 @@
-// Any text as a grammar: refused with a message, or followed for some tokens and for some bytes. The
-// first byte chooses the kind and the options; the texts that are followed come from the masks
-// themselves. A place where no byte fits and the text may not end is a dead end, which no grammar may
-// have.
+// Any text as a grammar: refused with a message, or followed for some tokens and for some bytes.
+// The first byte chooses the kind and the options; the texts that are followed come from the masks
+// themselves. A place where no byte fits and the text may not end is a dead end, which no grammar
+// may have.
 #include "gen/grammar/grammar.h"
 
 #include "tokenizer/tokenizer.h"

@@ -1,5 +1,5 @@
-// Any changes to a file of packed weights. Without the right sums the scores are those of the model;
-// with them they may be any, but nothing is touched that is not a weight's.
+// Any changes to a file of packed weights. Without the right sums the scores are those of the
+// model; with them they may be any, but nothing is touched that is not a weight's.
 //
 //   byte 0      bit 0: put the right sums in; bit 1: places count from the beginning in bytes, else
 //               in parts of the file; bit 2: the first edit's place is where the file ends

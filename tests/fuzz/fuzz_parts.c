@@ -1,5 +1,5 @@
-// Any text as an answer: its parts are the same whatever the pieces that it comes in. The first byte
-// says where it is cut.
+// Any text as an answer: its parts are the same whatever the pieces that it comes in. The first
+// byte says where it is cut.
 #include "chat/parts.h"
 #include "core/buf.h"
 

@@ -1,5 +1,5 @@
-// Any text as a plan. What is accepted passes the verifier and prints to text that reads back as the
-// same text.
+// Any text as a plan. What is accepted passes the verifier and prints to text that reads back as
+// the same text.
 #include "ir/plan_text.h"
 
 #include <stdio.h>

@@ -1,9 +1,9 @@
 // The published test suite of JSON Schema against our grammars: schema_suite FOLDER [-v].
 //
-// FOLDER has a folder for each draft. Every schema is compiled strictly. A value that the suite calls
-// valid must be accepted in some order of its properties (grammars have one order), a value that it
-// calls invalid must be rejected in every order. What a grammar restricts by design is counted by
-// itself; schemas that are refused are counted by keyword.
+// FOLDER has a folder for each draft. Every schema is compiled strictly. A value that the suite
+// calls valid must be accepted in some order of its properties (grammars have one order), a value
+// that it calls invalid must be rejected in every order. What a grammar restricts by design is
+// counted by itself; schemas that are refused are counted by keyword.
 #include "gen/grammar/grammar.h"
 
 #include <dirent.h>

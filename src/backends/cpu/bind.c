@@ -10,7 +10,7 @@ struct qn_bindings {
     qn_bindings_opts opts;
     qn_binding *items; // (capacity)
     int32_t *living;   // (n_buffers) scratch of the memory plan
-    int64_t *largest;  // (n_buffers) offsets for opts.most, which serve every smaller step too
+    int64_t *largest;  // (n_buffers) offsets for opts.max, which serve every smaller step too
     int64_t largest_bytes, largest_scratch;
     uint64_t clock;
     int64_t hits, misses;

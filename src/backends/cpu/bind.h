@@ -41,10 +41,10 @@ const qn_binding *qn_bindings_get(qn_bindings *bindings, const qn_sizes *sizes);
 void qn_bindings_counts(const qn_bindings *bindings, int64_t *hits, int64_t *misses);
 
 // The sizes that a step of `sizes` is bound for under a policy: itself, or the upper end of its
-// range on the ladder 1, 2, 3-4, 5-8, 9-16, ..., but no more than `most`.
+// range on the ladder 1, 2, 3-4, 5-8, 9-16, ..., but no more than `max`.
 qn_sizes qn_sizes_bound(qn_plan_policy policy, const qn_sizes *sizes, const qn_sizes *max);
 
-// Bytes of the arena, and of scratch per thread, that no step within `most` exceeds.
+// Bytes of the arena, and of scratch per thread, that no step within `max` exceeds.
 int64_t qn_bindings_arena(const qn_bindings *bindings);
 int64_t qn_bindings_scratch(const qn_bindings *bindings);
 

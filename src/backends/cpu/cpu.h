@@ -1,8 +1,8 @@
 // Inside the CPU backend: packed activations, the rules that cut calls into pieces, and the tables.
 //
-// Packed activations ("panels") stand for x (rows, parts, width) as integers and scales. Each part
-// of a row is a run of whole blocks of 256 values; part p of a row begins p * qn_cpu_row_bytes(form,
-// width) behind the row. Behind `width` the last block holds zeros.
+// Packed activations ("panels") hold x (rows, parts, width) as integers and scales. Each part
+// of a row is a run of whole blocks of 256 values; part p of a row begins p *
+// qn_cpu_row_bytes(form, width) after the row. Past `width` the last block holds zeros.
 //
 //   i12_256   qn_i12_block: x ~ scale * q,          |q| <= 2047
 //   i8_32     qn_i8_block:  x ~ scales[i / 32] * q, |q| <= 127
@@ -36,8 +36,8 @@ static inline float qn_i8_offset(const qn_i8_block *x, int j, int h, int group) 
     return group == 32 ? x->offsets[j] : x->scales[j] * (float)x->sums[2 * j + h];
 }
 
-// Where value k of an i12 block is: of each 4 values, the first and third come before the others, so
-// that kernels find them as they find those of a row of packed weights.
+// Where value k of an i12 block is: of each 4 values, the first and third come before the others,
+// so that kernels find them as they find those of a row of packed weights.
 static inline int qn_i12_index(int k) { return (k & ~3) | (k & 1) << 1 | (k >> 1 & 1); }
 
 _Static_assert(sizeof(qn_i12_block) == 576 && sizeof(qn_i8_block) == 384,
@@ -53,22 +53,22 @@ void qn_cpu_read_kv(float *keys, float *values, const qn_cache_view *cache, int3
                     int64_t row);
 int64_t qn_cpu_cache_bytes(qn_type type, int64_t heads, int64_t k_size, int64_t v_size);
 const char *qn_cpu_refuse(const qn_graph *graph, const qn_node *node);
-// Keys of so many positions lie together (qn_cache_view).
+// Keys of this many positions lie together (qn_cache_view).
 enum { QN_KEY_GROUP = 16 };
 // Bytes of one row of keys or values in a cache.
 int64_t qn_cpu_cache_row_bytes(qn_type type, int64_t size);
 
 // --- rules of kernels.def and recipes.def (pieces.c) ---
 
-// A run of rows, tiles, ...; empty for a piece behind the end.
+// A run of rows, tiles, ...; empty for a piece past the end.
 typedef struct qn_range {
     int64_t first, end;
 } qn_range;
 
 // one: the whole call is one piece.
 int64_t qn_cpu_pieces_one(const qn_task *task, int64_t rows, int64_t cached);
-// rows: a few rows each, so that a piece is some thousand numbers. The kernel asks for its rows with
-// qn_cpu_cut_rows.
+// rows: a few rows each, so that a piece is some thousand numbers. The kernel asks for its rows
+// with qn_cpu_cut_rows.
 int64_t qn_cpu_pieces_rows(const qn_task *task, int64_t rows, int64_t cached);
 qn_range qn_cpu_cut_rows(const qn_task *task, int64_t piece);
 
@@ -94,8 +94,8 @@ int64_t qn_cpu_pieces_gated(const qn_task *task, int64_t rows, int64_t cached);
 qn_tile_cut qn_cpu_cut_gated(const qn_task *task, int64_t piece);
 int64_t qn_cpu_scratch_tiles(const qn_task *task, int64_t rows);
 
-// head: a run of whole panels of in[1], for a group of rows. The runs are the same for any number of
-// rows, as each leaves the best entries that it finds.
+// head: a run of whole panels of in[1], for a group of rows. The runs are the same for any number
+// of rows, as each leaves the best entries that it finds.
 typedef struct qn_head_cut {
     qn_range rows, tiles;
     int64_t run;
@@ -164,8 +164,8 @@ typedef struct qn_cpu_level {
 const qn_cpu_level *qn_cpu_level_get(size_t i);
 // Names of those that this machine can run, worst first; NULL after the last.
 const char *qn_cpu_level_name(size_t i);
-// A level by name; NULL or "" is the best that this machine has. One that is unknown or that the machine
-// lacks is an error that lists those it has.
+// A level by name; NULL or "" is the best that this machine has. One that is unknown or that the
+// machine lacks is an error that lists those it has.
 QN_MUST_CHECK qn_status qn_cpu_level_find(const qn_cpu_level **out, const char *name, qn_err *err);
 
 #endif

@@ -1,7 +1,8 @@
-// Plans on the CPU: operands get addresses, calls are cut into pieces, and the threads of a pool take
-// them (walk.h).
+// Plans on the CPU: operands get addresses, calls are cut into pieces, and the threads of a pool
+// take them (walk.h).
 //
-// The plans of a program take turns in the same memory. Everything is allocated when it is prepared.
+// The plans of a program take turns in the same memory. Everything is allocated when it is
+// prepared.
 #ifndef QN_BACKENDS_CPU_EXECUTOR_H
 #define QN_BACKENDS_CPU_EXECUTOR_H
 

@@ -1,10 +1,10 @@
-// What a kernel of the CPU gets, and what it is. A plan is a list of calls; a call is a kernel and its
-// operands; a call is cut into pieces, which any thread may run in any order.
+// What a kernel of the CPU gets, and what it is. A plan is a list of calls; a call is a kernel and
+// its operands; a call is cut into pieces, which any thread may run in any order.
 //
-// In a page of a KV cache a layer has keys (heads, 4, k_size, 16), with 16 positions side by side, then
-// values (heads, 64, v_size). A row of F32 or F16 is so many numbers; a row of Q8_0 is a whole number of
-// blocks of 32, the last filled with zeros, and of a block of the keys of 16 positions there are first
-// the 16 scales, then 32 rows of 16 bytes.
+// In a page of a KV cache a layer has keys (heads, 4, k_size, 16), with 16 positions side by side,
+// then values (heads, 64, v_size). A row of F32 or F16 is that many numbers; a row of Q8_0 is a
+// whole number of blocks of 32, the last filled with zeros, and of a block of the keys of 16
+// positions there are first the 16 scales, then 32 rows of 16 bytes.
 //
 // A kernel reads its operands and writes its results and nothing else. What it computes for one row
 // depends on nothing but that row, the weights and the row's own sequence: not on the other rows,
@@ -16,10 +16,10 @@
 #include "backends/cpu/pack.h"
 
 // A value in memory: rows of (parts, width) numbers. Inside a row numbers are dense; rows may lie
-// apart (a view into wider rows). The rows of a value are its first dimension where that is a symbol
-// (T, R); a value without a symbol (a weight, a constant) is one row with stride 0. Width is the
-// last dimension, parts the product of those between. `allow` of attend, (T, T), is read as dense
-// rows of step->n_rows numbers, whatever its stride.
+// apart (a view into wider rows). The rows of a value are its first dimension where that is a
+// symbol (T, R); a value without a symbol (a weight, a constant) is one row with stride 0. Width is
+// the last dimension, parts the product of those between. `allow` of attend, (T, T), is read as
+// dense rows of step->n_rows numbers, whatever its stride.
 typedef struct qn_operand {
     void *data;              // of the first row; NULL: absent
     int64_t stride;          // bytes from one row to the next
@@ -41,7 +41,7 @@ typedef struct qn_task {
 typedef struct qn_kernel {
     const char *name;
     // Number of pieces for a call of at most `rows` rows and `cached` positions per sequence, by
-    // shape alone. A piece that lies behind the rows of the step does nothing.
+    // shape alone. A piece past the rows of the step does nothing.
     int64_t (*pieces)(const qn_task *task, int64_t rows, int64_t cached);
     // Bytes that each thread must lend, for at most `rows` rows.
     int64_t (*scratch)(const qn_task *task, int64_t rows);

@@ -64,8 +64,8 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// In bytes a second: the median of many passes, for a machine that others use too is now faster, now
-// slower. Each thread reads one stream, then two; the better way counts.
+// In bytes a second: the median of many passes, for a machine that others use too is now faster,
+// now slower. Each thread reads one stream, then two; the better way counts.
 static double measure_read(job *j, qn_pool *pool, int64_t pieces) {
     double rates[2][MAX_PASSES], medians[2];
     int n = 0;
@@ -129,8 +129,8 @@ static void peak_piece(void *arg, int64_t piece) {
 }
 
 // In operations a second of all threads; 0 without a probe. A try is one short piece for each
-// thread, from the first beginning to the last end. On a busy machine the threads seldom work at the
-// same time, so tries go on until enough of them did, or that takes too long.
+// thread, from the first beginning to the last end. On a busy machine the threads seldom work at
+// the same time, so tries go on until enough of them did, or that takes too long.
 static double measure_peak(job *j, qn_pool *pool, qn_probe_peak_fn *peak) {
     enum { ROUNDS = 1 << 14, ENOUGH = 1000 };
     const double begin = now();

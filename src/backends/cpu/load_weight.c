@@ -1,4 +1,5 @@
-// Loading a weight: rows are read piece by piece, packed into tiles by all threads, and forgotten again.
+// Loading a weight: rows are read piece by piece, packed into tiles by all threads, and dropped
+// again.
 #include "backends/cpu/executor.h"
 
 #include "core/mem.h"
@@ -63,7 +64,7 @@ static qn_status pack_tile(const packing *p, int64_t i, qn_err *err) {
     const int64_t first = (tile / per_matrix * w->n_out + row) * w->n_in;
     unsigned char *from = p->rows + i * p->tile_rows_bytes;
     QN_TRY(p->reader->read(p->reader->arg, from, first, n_rows * w->n_in, err));
-    qn_packed alone = *w; // the tile as a weight of its own
+    qn_packed alone = *w; // the tile as a weight by itself
     alone.n_matrices = 1;
     alone.n_out = n_rows;
     alone.matrix_bytes = w->tile_bytes;

@@ -93,7 +93,7 @@ qn_status qn_packed_init(qn_packed *out, qn_type type, int64_t n_matrices, int64
     const qn_type_info *info = qn_type_get(type);
     if (n_in % info->block)
         return QN_FAIL(err, ARGUMENT,
-                       "inner size %lld is no multiple of the %d values of a %s block",
+                       "inner size %lld is not a multiple of the %d values of a %s block",
                        (long long)n_in, info->block, info->name);
     const int64_t n_tiles = (n_out - 1) / QN_TILE + 1;
     int64_t tile_bytes, matrix_bytes, all_bytes;

@@ -2,8 +2,8 @@
 //
 // 16 outputs form a tile; a tile is cut along the inner dimension into blocks of 256 (the last may
 // be shorter). Inside a tile's block, integer types hold 4 consecutive inner values of one output
-// side by side, then the same of the next output (16 x 4), with the scales of all 16 outputs beside
-// them; float types hold one inner value of 16 outputs side by side. Packing only moves bits: it
+// side by side, then the same of the next output (16 x 4), with the scales of all 16 outputs next
+// to them; float types hold one inner value of 16 outputs side by side. Packing only moves bits: it
 // can be undone exactly, and a row takes as many bytes as in its GGUF type. A last tile with fewer
 // than 16 outputs is filled up with zeros.
 #ifndef QN_BACKENDS_PACK_H

@@ -1,4 +1,4 @@
-// How calls that know the sequence are cut into pieces, and what they need beside their operands.
+// How calls that know the sequence are cut into pieces, and what they need besides their operands.
 #include "backends/cpu/attend_cut.h"
 
 enum { ROW_NUMBERS = 4096, CONV_CHANNELS = 512 };
@@ -79,7 +79,7 @@ int64_t qn_cpu_attend_queries(const qn_task *task) {
     return max_rows(task) * heads_per_piece(task);
 }
 
-// The most that any smaller number of rows gives, too.
+// The maximum over all smaller numbers of rows, too.
 int64_t qn_cpu_pieces_attend(const qn_task *task, int64_t rows, int64_t cached) {
     (void)cached;
     const int64_t parts = parts_of_group(task) * task->cache->heads;

@@ -8,7 +8,7 @@ enum {
     PIECE_BYTES = 128 << 10, // of weights: about 10 microseconds for one row
     SMALL_BYTES = 32 << 10,  // a piece of a small weight, so that many threads find one
     SMALL_PIECES = 64,       // that a small weight is cut into, if they are not smaller
-    HEAD_RUNS = 128,         // that a head is cut into at most
+    HEAD_RUNS = 128,         // max runs of a head
     PANEL_VALUES = 1 << 10,  // inner values of a panel: a panel and 64 rows are 20 microseconds
     MAX_EXPERT_ROWS = 256,   // their sums stay in the cache
     ROWS_PER_EXPERT = 16     // make unpacking cheap
@@ -21,8 +21,8 @@ typedef struct grid {
 
 static int64_t tiles_of(const qn_packed *w) { return w->matrix_bytes / w->tile_bytes; }
 
-// What a call is made of: `tile_bytes` are read for each of n_tiles. Floats go by whole panels, also
-// where rows are few.
+// What a call is made of: `tile_bytes` are read for each of n_tiles. Floats go by whole panels,
+// also where rows are few.
 typedef struct shape {
     int64_t n_tiles, tile_bytes, n_in, row_group;
     bool is_float;
@@ -129,7 +129,7 @@ int64_t qn_cpu_scratch_tiles(const qn_task *task, int64_t rows) {
 
 // --- head ---
 
-// Tiles of a run, in whole panels: SMALL_BYTES at least, and no more than HEAD_RUNS runs.
+// Tiles of a run, in whole panels: at least SMALL_BYTES, and at most HEAD_RUNS runs.
 static int64_t run_tiles(int64_t n_tiles, int64_t tile_bytes) {
     const int64_t panels = qn_ceil_div(n_tiles, QN_PANEL_TILES);
     const int64_t by_runs = qn_ceil_div(panels, HEAD_RUNS);

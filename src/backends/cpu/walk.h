@@ -1,9 +1,9 @@
 // Running a bound plan: every thread walks the list of calls and takes pieces.
 //
-// The pieces of a call are cut into one share for each thread, so that what a thread reads lies in one
-// stretch of memory. A thread that is done with its share takes what is left of the others', piece by
-// piece: a slow one costs only what it holds. A call starts when all calls up to the one it comes
-// after are done; until then a thread waits, at first busily, then asleep.
+// The pieces of a call are cut into one share for each thread, so that what a thread reads lies in
+// one stretch of memory. A thread that is done with its share takes what is left of the others',
+// piece by piece: a slow one costs only what it holds. A call starts when all calls up to the one
+// it comes after are done; until then a thread waits, at first busily, then asleep.
 #ifndef QN_RUNTIME_WALK_H
 #define QN_RUNTIME_WALK_H
 

@@ -1,10 +1,11 @@
-// Inside the device `ref`: what an op gets, and how numbers lie in memory. (Names begin with qn_plain,
-// as qn_ref is the interpreter of ir/ref.h.)
+// Inside the device `ref`: what an op gets, and how numbers lie in memory. (Names begin with
+// qn_plain, as qn_ref is the interpreter of ir/ref.h.)
 //
-// Floats are dense. Activations of a packed form are groups of 32 integers and their scale; each part
-// of a row begins with a new group. Weights of matmuls and embeddings are rows in their own type, all
-// other weights are floats. A page of a KV cache has, of each layer, keys (heads, 64, k_size) and then
-// values (heads, 64, v_size) in the type of the cache; a row is filled up to whole blocks.
+// Floats are dense. Activations of a packed form are groups of 32 integers and their scale; each
+// part of a row begins with a new group. Weights of matmuls and embeddings are rows in their own
+// type, all other weights are floats. A page of a KV cache has, of each layer, keys (heads, 64,
+// k_size) and then values (heads, 64, v_size) in the type of the cache; a row is filled up to whole
+// blocks.
 #ifndef QN_BACKENDS_REF_PLAIN_H
 #define QN_BACKENDS_REF_PLAIN_H
 
@@ -17,7 +18,8 @@
 
 enum { QN_PLAIN_GROUP = 32, QN_PLAIN_BLOCK = 256 };
 
-// 32 values of a row: x ~ scale * q. In the form i12_256 the 8 groups of a block of 256 have one scale.
+// 32 values of a row: x ~ scale * q. In the form i12_256 the 8 groups of a block of 256 have one
+// scale.
 typedef struct qn_plain_group {
     float scale;
     int16_t q[QN_PLAIN_GROUP];

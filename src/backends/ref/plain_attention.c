@@ -38,7 +38,8 @@ void qn_plain_load(float *to, qn_type type, const unsigned char *from, int64_t n
     memcpy(to + whole, last, (size_t)(n - whole) * sizeof *to);
 }
 
-// `from` has room for whole blocks. Halves that are too large are infinite here, so that they are seen.
+// `from` has room for whole blocks. Halves that are too large are infinite here, so that they are
+// seen.
 static void store_row(unsigned char *to, qn_type type, float *from, int64_t n) {
     const int64_t whole = whole_blocks(type, n);
     for (int64_t i = n; i < whole; i++) from[i] = 0;
@@ -114,7 +115,7 @@ void qn_plain_rotate_write(const qn_plain_task *task) {
 
 // --- reading -------------------------------------------------------------------------------------
 
-// One row and head, and what it needs beside its numbers.
+// One row and head, and what it needs besides its numbers.
 typedef struct query {
     const qn_plain_task *task;
     int64_t seg, kv;    // segment of the row; head of keys and values

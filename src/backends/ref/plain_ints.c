@@ -214,7 +214,8 @@ typedef struct chunk {
     int n;
 } chunk;
 
-// The sums of w * a, and of a, over values first ... first + n - 1 of a block of w; x is its first group.
+// The sums of w * a, and of a, over values first ... first + n - 1 of a block of w; x is its first
+// group.
 static int64_t dot_ints(const ints *w, const qn_plain_group *x, int first, int n) {
     int64_t sum = 0;
     for (int i = first; i < first + n; i++) sum += w->w[i] * x[i / 32].q[i % 32];

@@ -75,7 +75,8 @@ void qn_plain_grouped_matmul(const qn_plain_task *task) {
 
 // --- experts: x (T, D), scores (T, X), gate, up (X, F, D), down (X, D, F) ------------------------
 
-// Room of a row: probabilities (X), ids (N), weights (N), one expert's values (F), the same rounded.
+// Room of a row: probabilities (X), ids (N), weights (N), one expert's values (F), the same
+// rounded.
 int64_t qn_plain_room_experts(const qn_plain_task *task) {
     const int64_t width = task->in[4].width;
     const int64_t rounded = qn_plain_part_bytes(task->attrs->form, width);
@@ -118,8 +119,8 @@ void qn_plain_experts(const qn_plain_task *task) {
 
 int64_t qn_plain_room_head(const qn_plain_task *task) { return task->in[1].parts; }
 
-// A row of `best` has the least score, or the first that is not finite; the id of that, or -1; the
-// best scores, and their ids. There is room for `room` entries; only `top` of them are wanted.
+// A row of `best` has the least logit, or the first that is not finite; the id of that, or -1; the
+// best logits, and their ids. There is room for `room` entries; only `top` of them are wanted.
 typedef struct best {
     float *min, *broken, *scores, *ids;
     int64_t top;
@@ -146,7 +147,7 @@ static void see_score(const best *b, float score, int64_t id) {
     }
 }
 
-// Ids ascend, so that of equal scores the lower id stays in front.
+// Ids ascend, so that of equal logits the lower id stays first.
 static void rank_score(const best *b, float score, int64_t id) {
     int64_t at = b->top;
     while (at > 0 && score > b->scores[at - 1]) at--;

@@ -80,7 +80,7 @@ static void norm_row(float *to, const float *x, const float *w, int64_t n, float
     for (int64_t i = 0; i < n; i++) to[i] = (x[i] * inverse) * w[i];
 }
 
-// Norms see each part by itself.
+// Norms see each part alone.
 typedef void norm_fn(const qn_plain_task *task, int64_t r, int64_t p);
 
 static void each_part(const qn_plain_task *task, norm_fn *fn) {
@@ -147,7 +147,8 @@ void qn_plain_add_norm(const qn_plain_task *task) { each_part(task, add_norm_par
 
 // --- positions -----------------------------------------------------------------------------------
 
-// Which of the positions t, h, w turns pair i: sections interleave as t h w t h w ..., the rest is t.
+// Which of the positions t, h, w turns pair i: sections interleave as t h w t h w ..., the rest is
+// t.
 static int position_of_pair(const qn_list *sections, int64_t i) {
     const int64_t kind = i % 3;
     return kind > 0 && i < 3 * sections->v[kind] ? (int)kind : 0;

@@ -1,8 +1,8 @@
 // The device `ref`: plans run by plain loops on one thread. Programs: ref_program.c.
 //
-// It follows docs/numbers.md to the letter and gives the same bits as every other device, in layouts
-// that are as simple as they can be. It is slow: its worth is that other devices can be compared with
-// it. (The float32 interpreter of graphs is another thing: ir/ref.h.)
+// It follows docs/numbers.md to the letter and gives the same bits as every other device, in
+// layouts that are as simple as they can be. It is slow: its worth is that other devices can be
+// compared with it. (The float32 interpreter of graphs is another thing: ir/ref.h.)
 #include "backends/ref/plain.h"
 #include "backends/ref/ref_program.h"
 

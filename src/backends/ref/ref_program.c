@@ -1,5 +1,5 @@
-// Plans on the device `ref`: each buffer has memory of its own, so that operands never move, and calls
-// run one after the other.
+// Plans on the device `ref`: each buffer has memory of its own, so that operands never move, and
+// calls run one after the other.
 #include "backends/ref/ref_program.h"
 
 #include "backends/ref/plain.h"

@@ -63,7 +63,7 @@ static bool body_holds(const qn_ast *ast, const qn_ast_node *node, const bool *v
     return body >= 0 && value[body];
 }
 
-// What follows from the parts of a node; `leaf`: what bytes and the like are.
+// What follows from the parts of a node; `leaf`: what bytes and other leaves are.
 static bool follows(const qn_ast *ast, const qn_ast_node *node, const bool *value, bool leaf) {
     switch ((qn_ast_kind)node->kind) {
     case QN_AST_IS_EMPTY:

@@ -51,7 +51,7 @@ typedef struct qn_ast_rule {
     int32_t non_empty; // the rule for the same without the empty text; -1: none
     int32_t origin;    // of a rule that was made as `non_empty`
     const char *name;  // for messages; in the arena
-    bool is_named;     // by the text of the grammar: its name says where something stands
+    bool is_named;     // by the text of the grammar: its name says where something is
 } qn_ast_rule;
 
 // Caller storage; qn_ast_init, qn_ast_deinit.

@@ -8,7 +8,7 @@
 
 enum { TEXT_MAX = 4 * QN_DECIMAL_DIGITS };
 
-// Digits of the text without the point, and how many of them stand before it.
+// Digits of the text without the point, and how many of them come before it.
 typedef struct digits {
     const char *text;
     size_t size;    // of digits and point

@@ -94,7 +94,7 @@ static qn_status read_hex(uint32_t *code, parser *p, int n) {
         value = value << 4 | (uint32_t)digit;
     }
     if (value > MAX_CODE || (value >= 0xD800 && value <= 0xDFFF))
-        return FAIL_AT(p, FORMAT, "U+%X is no character", value);
+        return FAIL_AT(p, FORMAT, "U+%X is not a character", value);
     *code = value;
     return QN_OK;
 }
@@ -270,7 +270,7 @@ static qn_status read_count(uint32_t *out, parser *p) {
     return QN_OK;
 }
 
-// One of + ? * {...}; *found tells whether there was one.
+// One of + ? * {...}; *found: there was one.
 static qn_status read_repeat(int32_t *node, parser *p, bool *found) {
     uint32_t min = 0, max = QN_AST_MANY;
     *found = true;
@@ -351,7 +351,7 @@ static qn_status read_rule(parser *p) {
     if (!name.size) return FAIL_AT(p, FORMAT, "a rule's name is wanted here");
     skip_blanks(p, false);
     if (p->text.size - p->at < 3 || memcmp(p->text.data + p->at, "::=", 3) != 0)
-        return FAIL_AT(p, FORMAT, "::= is wanted behind a rule's name");
+        return FAIL_AT(p, FORMAT, "::= is wanted after a rule's name");
     p->at += 3;
     skip_blanks(p, true);
     int32_t rule = -1, body;

@@ -59,7 +59,7 @@ static qn_status create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_gram
 }
 
 static void attach(qn_grammar *grammar, qn_shared_bytes *shared) {
-    // Whoever attaches holds a user of it already, so nothing is ordered by this.
+    // The caller holds a user of it already, so nothing is ordered by this.
     atomic_fetch_add_explicit(&shared->n_users, 1, memory_order_relaxed);
     grammar->shared = shared;
     grammar->bytes = shared->bytes;

@@ -16,7 +16,7 @@
 
 typedef struct qn_matcher qn_matcher;
 
-// `n_vocab` is the number of scores that the masks are for: a model may have more than its
+// `n_vocab` is the number of logits that the masks are for: a model may have more than its
 // tokenizer has tokens. 0: as the tokenizer. The grammar and its tokenizer must outlive the
 // matcher.
 QN_MUST_CHECK qn_status qn_matcher_create(qn_matcher **out, const qn_grammar *grammar,
@@ -40,7 +40,7 @@ QN_MUST_CHECK qn_status qn_matcher_feed(bool *fits, qn_matcher *matcher, const c
 
 typedef struct qn_matcher_stats {
     uint64_t n_masks, n_hits; // asked for, and found ready
-    uint64_t n_sweeps;        // times that the memory was full and everything was forgotten
+    uint64_t n_sweeps;        // times that the memory was full and everything was dropped
     size_t n_states, n_cells;
 } qn_matcher_stats;
 qn_matcher_stats qn_matcher_get_stats(const qn_matcher *matcher);

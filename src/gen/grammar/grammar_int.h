@@ -22,7 +22,7 @@ struct qn_grammar {
     qn_shared_bytes *shared;
 };
 
-// Whoever holds a grammar has it until he destroys it, too. Returns it.
+// Adds a holder, which must destroy it, too. Returns it.
 const qn_grammar *qn_grammar_hold(const qn_grammar *grammar);
 
 // A front end: adds the tree of `text` to `ast`; *root is the node of the whole. `opts` is never

@@ -14,7 +14,7 @@ static int32_t make_blank(qn_ast *ast) {
     return qn_ast_shared(ast, "blank", qn_ast_maybe(ast, qn_ast_alt(ast, text(ast, " "), line)));
 }
 
-// \uXXXX: any unit that is no surrogate, or a high and a low one.
+// \uXXXX: any unit that is not a surrogate, or a high and a low one.
 static int32_t make_unicode_escape(qn_ast *ast) {
     const int32_t hex = qn_ast_bytes(ast, "0123456789abcdefABCDEF");
     const int32_t two = qn_ast_rep(ast, hex, 2, 2), three = qn_ast_rep(ast, hex, 3, 3);
@@ -110,7 +110,7 @@ static const char *spelling_of(uint32_t code, char room[8]) {
 
 static bool needs_escape(uint32_t code) { return code < 0x20 || code == '"' || code == '\\'; }
 
-// The characters that stand for themselves. `room` is for 2 more ranges than there are.
+// The characters that need no escape. `room` is for 2 more ranges than there are.
 static size_t keep_raw(qn_code_range *room, const qn_code_range *ranges, size_t n) {
     static const qn_code_range raw[] = {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x10FFFF}};
     size_t kept = 0;

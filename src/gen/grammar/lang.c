@@ -126,7 +126,7 @@ typedef struct product {
     // Bytes that no part tells apart, by a byte of each class.
     uint8_t class_of[256], sample_of[256];
     size_t n_classes;
-    // With a bound on the length: the part that tells where characters end, and for each state
+    // With a bound on the length: the part that knows where characters end, and for each state
     // where its bytes lead: to[first[i]] to to[first[i + 1]].
     const part *characters; // NULL: no bound
     bounds length;
@@ -153,7 +153,7 @@ static bool is_dead(const product *x, const tuple *t) {
     return false;
 }
 
-// Whether the state stands between two characters.
+// Whether the state is between two characters.
 static bool ends_character(const product *x, size_t state) {
     const size_t i = (size_t)(x->characters - x->parts);
     return qn_states_get(x->characters->states, x->tuples[state].at[i])->may_end;

@@ -15,7 +15,7 @@ typedef struct qn_lang_part {
     uint32_t min, max; // characters
     const qn_str *words;
     size_t n_words;
-    // Where the condition stands in a schema, for whoever reports a failure.
+    // Where the condition is in a schema, for error messages.
     const char *keyword;
     const void *where;
 } qn_lang_part;

@@ -25,7 +25,7 @@ typedef struct qn_lengths {
     uint32_t min, max; // of the whole string; max QN_AST_MANY: no bound
     uint32_t first;    // lengths below first + period are in `bits`
     uint32_t period;   // 0: `bits` goes as far as `max`
-    uint32_t far;      // the most characters that a state needs at least
+    uint32_t far;      // max over states of the characters to the nearest end
     size_t n_words;    // of a state's bits
     uint64_t *bits;    // (states, n_words): bit k: an end is exactly k characters away
 } qn_lengths;

@@ -8,7 +8,7 @@
 enum {
     MASK_BYTES_MAX = 24 << 20,
     // Steps (about 20 ns each) that one call may take. A mask of a JSON schema over 150 K tokens
-    // takes some ten thousand when nothing is known yet.
+    // takes some ten thousand when nothing is cached yet.
     STEPS_MAX = 20 << 20,
 };
 
@@ -24,7 +24,7 @@ struct qn_matcher {
     qn_matcher_stats stats;
 };
 
-// QN_STATES_OK is none.
+// QN_STATES_OK means none.
 static qn_status fail_states(qn_states_result result, qn_err *err) {
     if (result == QN_STATES_AMBIGUOUS)
         return QN_FAIL(err, LIMIT,
@@ -37,7 +37,7 @@ static qn_status fail_states(qn_states_result result, qn_err *err) {
                    QN_STATES_MAX, QN_STACKS_MAX, QN_CELLS_MAX);
 }
 
-// Forgets all states and masks but the present state.
+// Drops all states and masks but the present state.
 static void sweep(qn_matcher *m) {
     m->now = qn_states_sweep(m->states, m->now);
     m->n_masks = 0;
@@ -301,7 +301,7 @@ static qn_states_result find_mask(const uint32_t **allowed, qn_matcher *m) {
     return QN_STATES_OK;
 }
 
-// Behind an end token only another can come.
+// After an end token only another can come.
 static const uint32_t *end_mask(qn_matcher *m) {
     const qn_token_bytes *bytes = &m->grammar->bytes;
     uint32_t *mask = m->masks + (m->n_masks_max - 1) * m->n_words;

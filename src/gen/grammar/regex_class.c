@@ -1,4 +1,4 @@
-// What stands for one character in a regular expression: itself, an escape, a class.
+// What matches one character in a regular expression: itself, an escape, a class.
 #include "core/chars.h"
 #include "core/mem.h"
 #include "core/utf8.h"
@@ -54,7 +54,7 @@ static qn_status set_node(qn_regex_node **out, parser *p, qn_code_set *set, bool
     return status;
 }
 
-// \w and the like. Where case does not matter, \W is what is not \w then.
+// \w, \d, \s. Where case does not matter, \W is what is not \w then.
 static qn_status add_named(qn_code_set *set, parser *p, const named_class *named) {
     qn_code_set own = {0};
     qn_status status = qn_code_set_add_all(&own, named->ranges, named->n, false, p->err);
@@ -140,7 +140,7 @@ static qn_status read_property(qn_code_set *set, parser *p, bool negated) {
     return status ? qn_regex_fail(p, status) : QN_OK;
 }
 
-// A letter that stands for a set of characters adds them; *found tells whether it was one.
+// A letter that stands for a set of characters adds them; *found: it was one.
 static qn_status read_set_escape(bool *found, qn_code_set *set, parser *p) {
     const int c = peek(p);
     *found = true;
@@ -230,7 +230,7 @@ qn_status qn_regex_read_plain(qn_regex_node **out, parser *p) {
 
 // --- brackets ------------------------------------------------------------------------------------
 
-// [:alpha:] and the like, which other dialects have inside brackets.
+// [:alpha:] and such classes, which other dialects have inside brackets.
 static qn_status refuse_posix(parser *p) {
     const size_t from = p->at;
     const char *text = p->text.data;

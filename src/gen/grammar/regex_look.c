@@ -3,7 +3,7 @@
 //
 // A pattern is compiled, from its end to its start, to nodes that say what the rest of the text
 // must be: a character and then more, one of two things, both (a look-ahead and what follows it),
-// not, or only where something stands before (an anchor, a look-behind). The state between two
+// not, or only where something precedes it (an anchor, a look-behind). The state between two
 // characters is a boolean function of the nodes that read the next one, and for each look-behind
 // the nodes that it has come to. Functions that are equal are one, so the states are finite.
 #include "core/mem.h"
@@ -20,7 +20,7 @@ enum {
     MAX_TESTS = 64,       // look-behinds
     STEPS = 6 << 20,      // about 50 ns each
     SMALL_CLASS = 8,      // ranges; a larger class is a rule, lowered once
-    END_VAR = 0x7FFFFFF0, // the variable of "nothing follows", behind those of the nodes
+    END_VAR = 0x7FFFFFF0, // the variable of "nothing follows", after those of the nodes
 };
 
 typedef enum kind {
@@ -323,7 +323,7 @@ static bool reads(const automaton *x, int32_t at, size_t letter) {
     return qn_gr_letters_has(&x->letters, (uint32_t)x->nodes[at].a, letter);
 }
 
-// Where look-behind `k` comes to: from its nodes before (up to -1) by the letter, and anew from
+// Where look-behind `k` comes to: from its nodes before (up to -1) by the letter, and again from
 // here. Adds its nodes to the key, and finds whether it holds here. Returns what follows the -1.
 static const int32_t *step_test(automaton *x, size_t k, const int32_t *before, size_t letter) {
     size_t n = 0;
@@ -413,7 +413,7 @@ static void make_key(automaton *x, const state *from, size_t letter, int32_t roo
     if (x->bools.failed == QN_MEMORY) fail_memory(x);
     if (x->bools.failed) fail_limit(x);
     x->key[0] = function;
-    // What stands before no longer matters when the rest is decided.
+    // What came before no longer matters when the rest is decided.
     if (function <= QN_BOOL_TRUE) x->n_key = 1;
 }
 

@@ -78,7 +78,7 @@ static qn_status line_node(qn_regex_node **out, parser *p, qn_regex_kind kind) {
     return QN_OK;
 }
 
-// ^ $ \A \Z \z \b \B; *found tells whether there was one.
+// ^ $ \A \Z \z \b \B; *found: there was one.
 static qn_status read_anchor(qn_regex_node **out, parser *p, bool *found) {
     const int c = peek(p);
     const int escaped =

@@ -1,5 +1,5 @@
 // The state of the parser of regular expressions, for its two files: regex_parse.c has the
-// structure, regex_class.c what stands for one character.
+// structure, regex_class.c what matches one character.
 #ifndef QN_GEN_GRAMMAR_REGEX_PARSER_H
 #define QN_GEN_GRAMMAR_REGEX_PARSER_H
 

@@ -12,7 +12,7 @@ typedef struct lowering {
     bool needs_look; // something depends on the text around it
 } lowering;
 
-// Where in the whole text a node stands: a choice at an end takes what is around into its branches,
+// Where in the whole text a node is: a choice at an end takes what is around into its branches,
 // for each of them may be anchored or not.
 typedef struct ends {
     bool start, end;
@@ -37,7 +37,7 @@ static int32_t lower_item(lowering *low, const qn_regex_node *node) {
 
 static int32_t lower_sequence(lowering *low, const qn_regex_node *sequence, ends at) {
     const qn_regex_node *first = sequence->first, *last = sequence->last;
-    bool free_start = at.start, free_end = at.end; // something else may stand there
+    bool free_start = at.start, free_end = at.end; // something else may be there
     for (; at.start && first && first->kind == QN_REGEX_START; first = first->next)
         free_start = false;
     for (; at.end && last && last->kind == QN_REGEX_END; last = last->previous) free_end = false;

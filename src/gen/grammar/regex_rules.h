@@ -35,7 +35,7 @@ QN_MUST_CHECK qn_status qn_regex_parse(qn_regex_node **out, qn_arena *arena, qn_
 
 typedef struct qn_regex_form {
     bool in_json;    // characters as they are spelled in a JSON string
-    int32_t around;  // node of any character, for what stands around a match; -1: the whole matches
+    int32_t around;  // node of any character, for what surrounds a match; -1: the whole matches
     uint64_t *steps; // a budget that is used up
 } qn_regex_form;
 

@@ -93,7 +93,7 @@ bool qn_conj_is_false(const qn_conj *conj) {
     return false;
 }
 
-// A schema that is nothing but a reference stands for what it names, so that all such are one.
+// A schema that is nothing but a reference is what it names, so that all such are one.
 static qn_status follow_references(qn_schema *s, qn_member *member) {
     for (int hops = 0; hops < HOPS_MAX; hops++) {
         const json_t *ref = json_object_get(member->schema, "$ref");
@@ -325,7 +325,7 @@ static qn_status check_list(qn_schema *s, const qn_member *member, const char *k
                : QN_SCHEMA_FAIL(s, member->where, keyword, FORMAT, "not a list of schemas");
 }
 
-// Finds a choice that is still open; *found tells whether there was one.
+// Finds a choice that is still open; *found: there was one.
 static qn_status resolve_choice(int32_t *out, bool *found, qn_schema *s, const qn_conj *conj) {
     *found = true;
     for (size_t i = 0; i < conj->n; i++) {
@@ -416,7 +416,7 @@ static qn_status by_types(int32_t *out, qn_schema *s, const qn_conj *all) {
     return QN_OK;
 }
 
-// Members in the order in which they are written: what a member names stands behind it, before what
+// Members in the order in which they are written: what a member names comes after it, before what
 // comes after it. Properties come out in this order.
 static qn_status put_in_order(qn_schema *s, qn_conj *out, const qn_conj *conj, int32_t parent,
                               int32_t new_parent) {

@@ -14,14 +14,14 @@
 #include "gen/grammar/json_rules.h"
 #include "gen/grammar/lang.h"
 
-// Where a schema stands: a JSON pointer, from its end.
+// Where a schema is: a JSON pointer, from its end.
 typedef struct qn_where {
     const struct qn_where *up;
     const char *key; // borrowed from the schema or static; NULL: `index`
     size_t index;
 } qn_where;
 
-// A schema and its place. Flags tell which of its choices are made already.
+// A schema and its place. Flags say which of its choices are made already.
 typedef struct qn_member {
     json_t *schema;
     const qn_where *where;
@@ -88,8 +88,8 @@ typedef struct qn_schema {
     json_t *root;
     const qn_grammar_opts *opts; // never NULL
     bool closed;                 // by the caller's wish or by a strict wrapper
-    bool has_marks;              // numbers that 64 bits cannot hold are strings behind a mark
-    bool ref_alone;              // drafts to 7: $ref hides what stands beside it
+    bool has_marks;              // numbers that 64 bits cannot hold are strings after a mark
+    bool ref_alone;              // drafts to 7: $ref hides its siblings
     int draft;                   // 4, 6, 7, 2019, 2020
     bool has_unevaluated;        // some schema has unevaluatedProperties or unevaluatedItems
     // References: names -> schemas, schemas -> their addresses.
@@ -194,7 +194,7 @@ QN_MUST_CHECK qn_status qn_schema_number(int32_t *out, qn_schema *s, const qn_co
                                          uint32_t types);
 QN_MUST_CHECK qn_status qn_schema_array(int32_t *out, qn_schema *s, const qn_conj *all);
 QN_MUST_CHECK qn_status qn_schema_object(int32_t *out, qn_schema *s, const qn_conj *all);
-// The tree of one value, which stands in this keyword. Numbers as short as they can be.
+// The tree of one value of this keyword. Numbers as short as they can be.
 QN_MUST_CHECK qn_status qn_schema_literal(int32_t *out, qn_schema *s, const json_t *value,
                                           const qn_where *where, const char *keyword);
 // Whether a value is valid; what the validator cannot decide is refused.

@@ -154,7 +154,7 @@ static qn_status item_node(int32_t *out, qn_schema *s, const qn_conj *all, size_
 
 // --- items that know nothing of each other -------------------------------------------------------
 
-// The items behind the first k, k >= 1, with their commas.
+// The items after the first k, k >= 1, with their commas.
 static qn_status add_rest(int32_t *out, qn_schema *s, const qn_conj *all,
                           const array_shape *shape) {
     const uint32_t n = (uint32_t)shape->n_prefix, done = n ? n : 1;
@@ -259,8 +259,8 @@ static qn_status add_item(int32_t *node, builder *b, const cell *from, const cel
     return QN_OK;
 }
 
-// Items by which `contains` they fulfil. Without an upper bound nobody asks whether one does not,
-// so those are not told apart.
+// Items by which `contains` they fulfil. Without an upper bound it does not matter whether one does
+// not, so those are not told apart.
 static qn_status add_signs(int32_t *node, builder *b, const cell *from, unsigned fulfilled) {
     const array_shape *shape = b->shape;
     qn_schema *s = b->s;

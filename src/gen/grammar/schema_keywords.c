@@ -100,7 +100,7 @@ qn_inner qn_schema_inner(const char *keyword) {
 qn_status qn_schema_check_keywords(qn_schema *s, const qn_member *member) {
     const char *name;
     json_t *value;
-    // In the older drafts a reference hides what stands beside it.
+    // In the older drafts a reference hides its siblings.
     if (s->ref_alone && json_object_get(member->schema, "$ref")) return QN_OK;
     json_object_foreach(member->schema, name, value) {
         const keyword_row *row = find_keyword(name);

@@ -1,4 +1,4 @@
-// multipleOf, as an automaton over the digits of a number: residues, with as many steps behind the
+// multipleOf, as an automaton over the digits of a number: residues, with as many steps after the
 // point as the divisor has digits there. Bounds and the number of digits are watched at the same
 // time.
 #include "core/mem.h"

@@ -204,7 +204,7 @@ static void round_inside(qn_limit *l, int sign) {
 }
 
 // The numbers from zero up, or those below zero without their sign; false: there are none. A bound
-// that no number with so many digits reaches is left out.
+// that no number with that many digits reaches is left out.
 static bool side_of(qn_number_side *out, const qn_number_limits *l, bool below) {
     const qn_limit *near = below ? &l->max : &l->min, *far = below ? &l->min : &l->max;
     if (far->is_there && far->value.is_negative != below) return false;

@@ -1,5 +1,5 @@
 // Objects: the properties that a schema names, in its order, each if it is required or wanted;
-// behind them any others that the schema allows.
+// after them any others that the schema allows.
 #include "core/mem.h"
 #include "gen/grammar/schema.h"
 
@@ -180,7 +180,7 @@ static qn_status describes(bool *out, const object *o, size_t i, qn_str name) {
     return QN_OK;
 }
 
-// unevaluatedProperties of member i, if nobody who speaks for it describes the property.
+// unevaluatedProperties of member i, if no schema that counts describes the property.
 static qn_status add_unevaluated(object *o, qn_conj *conj, size_t i, qn_str name) {
     const qn_member *member = &o->all->members[i];
     json_t *schema = json_object_get(member->schema, "unevaluatedProperties");
@@ -597,7 +597,7 @@ static qn_status different_others(int32_t *out, object *o, uint32_t count, uint3
 
 // --- the text ------------------------------------------------------------------------------------
 
-// Counters matter only where they are not fulfilled anyway: `most` is the highest that is told
+// Counters matter only where they are not fulfilled anyway: `max` is the highest that is told
 // apart.
 static uint32_t highest_count(const object *o, uint32_t n_required) {
     const bool min_free = o->min <= n_required;
@@ -689,7 +689,7 @@ static qn_status make_chain(int32_t *out, object *o) {
             const int32_t taken =
                 is_full ? QN_AST_NEVER
                         : qn_ast_seq3(ast, c ? s->parts.comma : s->parts.blank, member, rows[next]);
-            // rows[c + 1] is still that of the property behind: c goes up.
+            // rows[c + 1] is still that of the next property: c goes up.
             const bool is_required = p->is_required || (o->wanted.some && o->wanted.listed == i);
             const int32_t left = is_required ? QN_AST_NEVER : rows[c];
             const int32_t node = qn_ast_alt(ast, taken, left);

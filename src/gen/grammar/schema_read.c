@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// Numbers that 64 bits cannot hold are read as strings behind this mark. Fractions of up to 17
+// Numbers that 64 bits cannot hold are read as strings after this mark. Fractions of up to 17
 // digits, which is what programs write for a double, are doubles, and mean their shortest notation.
 #define MARK     '\001'
 #define MARKED   "\"\\u0001"

@@ -54,7 +54,7 @@ static void remove_dots(qn_buf *uri, size_t from) {
     uri->size = to;
 }
 
-// An address against the one of the place where it stands, without its fragment.
+// An address against the one of the place where it is, without its fragment.
 static void join_address(qn_buf *out, qn_str base, qn_str uri) {
     uri.size = fragment_at(uri);
     const size_t authority = authority_size(base);

@@ -179,7 +179,7 @@ static qn_status spend_nested(const negation *x, const json_t *value) {
     return qn_schema_spend(x->s, 16 * json_object_size(value), x->where);
 }
 
-// Lists and objects that are none of the list.
+// Lists and objects that are not in the list.
 static qn_status exclude_nested(negation *x, const json_t *list, json_type kind, const char *type) {
     json_t *all = json_array();
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -355,7 +355,7 @@ static qn_status not_prefix(negation *x, const json_t *prefix) {
     return QN_OK;
 }
 
-// An item behind the first `from` that is not as it should be.
+// An item after the first `from` that is not as it should be.
 static void not_rest(negation *x, json_t *rest, size_t from) {
     json_t *option = typed("array", "contains", not_of(rest));
     if (from) qn_json_put(&option, QN_KEYWORD_FROM, json_integer((json_int_t)from));

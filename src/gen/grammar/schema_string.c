@@ -99,7 +99,7 @@ static qn_status add_format(qn_lang_part *parts, size_t *n, qn_schema *s, const 
                                        .pattern = qn_str_of(formats[i].pattern),
                                        .negated = negated});
     }
-    // Libraries give names of their own to a pattern that stands beside them.
+    // Libraries give names of their own to a pattern next to them.
     if (!negated && json_object_get(member->schema, "pattern")) return QN_OK;
     return qn_schema_ignore(s, member->where, "format", "'%.60s' is not supported",
                             json_is_string(name) ? json_string_value(name) : "(not a string)");

@@ -125,7 +125,7 @@ static uint32_t mix(uint32_t h, uint32_t value) {
     return h ^ (h >> 15);
 }
 
-// A round reads a byte at least, so within the longest token a counter moves by so many at most.
+// A round reads a byte at least, so within the longest token a counter moves by at most that many.
 static uint32_t canon_count(const qn_states *s, int32_t node, uint32_t count) {
     if (node >= 0) return count;
     const qn_pnode *n = &s->program->nodes[~node];
@@ -476,7 +476,7 @@ qn_states_result qn_states_canon(int32_t *out, qn_states *s, int32_t of) {
 // --- plain characters ----------------------------------------------------------------------------
 
 typedef struct lead {
-    uint8_t lo, hi, second_lo, second_hi, more; // bytes that may follow; more: behind the second
+    uint8_t lo, hi, second_lo, second_hi, more; // bytes that may follow; more: after the second
 } lead;
 
 // Well-formed UTF-8 beyond ASCII.

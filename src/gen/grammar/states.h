@@ -3,7 +3,7 @@
 //
 // Stacks are lists of cells that share their lower parts; equal cells are one cell, equal sets one
 // state, so comparing is comparing numbers. All memory is reserved at the start. When it is full,
-// everything but one state is forgotten (qn_states_sweep).
+// everything but one state is dropped (qn_states_sweep).
 #ifndef QN_GEN_GRAMMAR_STATES_H
 #define QN_GEN_GRAMMAR_STATES_H
 
@@ -68,7 +68,7 @@ QN_MUST_CHECK qn_states_result qn_states_canon(int32_t *out, qn_states *states, 
 // The one state to which each plain character (any but controls, '"' and '\\') leads; -1 if they
 // lead to several.
 QN_MUST_CHECK qn_states_result qn_states_advance(int32_t *out, qn_states *states, int32_t from);
-// Forgets everything but `keep`, whose new number is returned. What is kept was there before,
+// Drops everything but `keep`, whose new number is returned. What is kept was there before,
 // together with more, so there is room for it.
 int32_t qn_states_sweep(qn_states *states, int32_t keep);
 qn_gr_state *qn_states_get(qn_states *states, int32_t state);

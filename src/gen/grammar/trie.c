@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-// A token's place in the order of texts, with what is compared first beside it.
+// A token's place in the order of texts, with what is compared first next to it.
 typedef struct item {
     uint64_t head; // first eight bytes, big end first
     const char *text;

@@ -1,7 +1,7 @@
 // The vocabulary as bytes: a tree of the tokens' texts, for asking an automaton about all of them
 // in one walk. Control tokens and tokens without a text are not in it.
 //
-// Most tokens are plain: whole characters that stand for themselves inside a JSON string. They are
+// Most tokens are plain: whole characters that need no escape inside a JSON string. They are
 // kept as ready masks by their number of characters, and are not walked in such places.
 #ifndef QN_GEN_GRAMMAR_TRIE_H
 #define QN_GEN_GRAMMAR_TRIE_H
@@ -10,7 +10,7 @@
 
 enum { QN_PLAIN_MAX = 32 }; // characters; longer tokens count as not plain
 
-// A node stands behind its parent and before its children: skipping a subtree is a jump to `end`.
+// A node comes after its parent and before its children: skipping a subtree is a jump to `end`.
 typedef struct qn_trie_node {
     uint32_t end;
     int32_t token; // that ends here, or -1; more of the same text follow in `same`

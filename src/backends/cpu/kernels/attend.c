@@ -53,7 +53,7 @@ typedef struct attend_job {
     float *scores;          // (queries, 64)
     float *o, *all_o;       // (queries, v_stride); what is past a value's end is never read
     sums sums;
-    const unsigned char *then; // keys that are read behind these rows; NULL: none
+    const unsigned char *then; // keys that are read after these rows; NULL: none
     view views[QN_ATTEND_QUERIES];
 } attend_job;
 

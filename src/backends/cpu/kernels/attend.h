@@ -40,11 +40,11 @@ static inline unsigned char *cache_value(const qn_cache_view *cache, unsigned ch
 enum { SLAB = 32 }; // rows of a slab: numbers of a key, positions of values
 
 // What a kv head has in a page. While one part is read the same part of what comes next is fetched
-// from memory: behind keys the values, behind values the keys of the next page.
+// from memory: after keys the values, after values the keys of the next page.
 typedef struct kv_page {
     qn_type type;
     bool is_shared;   // many queries use it: better unpacked once
-    int64_t n_groups; // of 16 positions: those behind them nobody sees
+    int64_t n_groups; // of 16 positions: those after them are not visible
     int64_t k_size, v_size;
     const unsigned char *keys, *values, *next_keys; // next_keys may be NULL
     float *slab;                                    // room for (32, 64) and (32, F'): see below
@@ -91,7 +91,8 @@ static inline void unpack_group(float *to, qn_type type, const unsigned char *fr
     }
 }
 
-// Keys e ... e + n - 1 of a page, (n, 64): as they lie there, or in the slab. e is a multiple of 32.
+// Keys e ... e + n - 1 of a page, (n, 64): as they lie there, or in the slab. e is a multiple of
+// 32.
 static inline matrix load_keys(const kv_page *page, int64_t e, int64_t n) {
     const qn_type_info *info = qn_type_get(page->type);
     const int64_t row = qn_cpu_cache_row_bytes(page->type, page->k_size);
@@ -151,7 +152,8 @@ static inline matrix load_values(const kv_page *page, int64_t at) {
 
 // --- writing ---
 
-// A row as the type itself rounds. `from` has room for a multiple of 32 and is filled up with zeros.
+// A row as the type itself rounds. `from` has room for a multiple of 32 and is filled up with
+// zeros.
 static inline void pack_row(qn_type type, unsigned char *to, float *from, int64_t n) {
     if (type == QN_TYPE_F16) {
         int64_t i = 0;

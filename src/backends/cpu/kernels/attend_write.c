@@ -10,7 +10,7 @@ typedef struct write_job {
     unsigned char *packed;
 } write_job;
 
-// Behind the floats (qn_cpu_scratch_kv).
+// After the floats (qn_cpu_scratch_kv).
 static unsigned char *packed_room(const qn_task *task, void *scratch) {
     return (unsigned char *)scratch + qn_cpu_scratch_kv(task, task->rows) / 2;
 }

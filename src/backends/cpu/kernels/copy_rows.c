@@ -7,7 +7,7 @@ static void copy_floats(float *to, const float *from, int64_t n) {
     memcpy(to, from, (size_t)n * sizeof *to);
 }
 
-// A slice of the last dimension, or of the one behind the rows.
+// A slice of the last dimension, or of the one after the rows.
 void QN_FN(narrow)(const qn_task *task, int64_t piece, void *scratch) {
     (void)scratch;
     const qn_operand *x = &task->in[0], *out = &task->out[0];

@@ -39,8 +39,8 @@ MAP(softcap, attrs->cap *math_tanh(x / attrs->cap))
 
 typedef float pair_fn(float a, float b);
 
-// b has 1 part or as many as a (or as many as divide them: b lacks a dimension between), and width 1
-// or that of a. Rows of a b without rows lie at stride 0.
+// b has 1 part or as many as a (or as many as divide them: b lacks a dimension between), and width
+// 1 or that of a. Rows of a b without rows lie at stride 0.
 __attribute__((always_inline)) static inline void spread_rows(const qn_task *task, int64_t piece,
                                                               pair_fn *fn) {
     const qn_operand *a = &task->in[0], *b = &task->in[1];

@@ -72,7 +72,7 @@ static int64_t outputs_of(run t, int64_t n_out) {
     return left < t.n_tiles * QN_TILE ? left : t.n_tiles * QN_TILE;
 }
 
-// sums = the run of tiles of each entry's expert times the entry's row. The sums behind an expert's
+// sums = the run of tiles of each entry's expert times the entry's row. The sums after an expert's
 // last are those of the next, and written after them.
 static void expert_sums(float (*sums)[QN_PANEL], const work *w, const choices *c,
                         const qn_packed *weight, run t) {

@@ -1,12 +1,12 @@
-// Scores of the vocabulary, and the best of each row. Runs of panels find theirs on the fly, while
-// the sums are in the cache; a second stage merges what the runs found. Rows whose scores nobody
+// Logits of the vocabulary, and the best of each row. Runs of panels find theirs on the fly, while
+// the sums are in the cache; a second stage merges what the runs found. Rows whose logits nobody
 // wants are never stored.
 #include "backends/cpu/kernels/dense.h"
 #include "backends/kernel_math.h"
 
 #include <math.h>
 
-// What is known of some scores of a row, in ascending order of ids (see ref_fused.c): the least, or
+// What is known of some logits of a row, in ascending order of ids (see ref_fused.c): the least, or
 // the first that is not finite; the id of that, or -1; the best, and their ids.
 typedef struct list {
     float *min, *broken;
@@ -24,7 +24,7 @@ static int64_t wanted_top(const qn_task *task) {
     return task->step->top > 0 && task->step->top < max ? task->step->top : max;
 }
 
-// Ids below this can be among the best; the scores of others are still looked at for faults.
+// Ids below this can be among the best; the logits of others are still checked for faults.
 static int64_t wanted_entries(const qn_task *task) {
     return task->step->entries > 0 ? task->step->entries : INT64_MAX;
 }
@@ -42,7 +42,7 @@ static void clear(const list *l, int64_t max) {
     }
 }
 
-// For a score that is above the last of the list. Ids ascend: among equals it is the last.
+// For a logit that is above the last of the list. Ids ascend: among equals it is the last.
 static void insert(const list *l, float score, float id) {
     int64_t at = l->top - 1;
     for (; at > 0 && score > l->scores[at - 1]; at--) {
@@ -70,8 +70,8 @@ static void add_score(const list *l, float score, int64_t id) {
     if (score > l->scores[l->top - 1]) insert(l, score, (float)id);
 }
 
-// Adds n scores of ids first, first + 1, ... Behind them there is room for up to 15 more. Most
-// panels have nothing to tell, which a few comparisons of vectors find.
+// Adds n logits of ids first, first + 1, ... There is room for up to 15 more after them. Most
+// panels change nothing, which a few comparisons of vectors show.
 static void add_scores(const list *l, float *scores, int64_t n, int64_t first) {
     const f32v worst = all_f32(l->scores[l->top - 1]), min = all_f32(*l->min);
     i32v news = {0};
@@ -86,7 +86,7 @@ static void add_scores(const list *l, float *scores, int64_t n, int64_t first) {
     for (int64_t i = 0; i < n; i++) add_score(l, scores[i], first + i);
 }
 
-// The same where only ids below `most` can be among the best: few panels, at the end of a row.
+// The same where only ids below `max` can be among the best: few panels, at the end of a row.
 static void add_some(const list *l, const float *scores, int64_t n, int64_t first, int64_t max) {
     for (int64_t i = 0; i < n; i++)
         (first + i < max ? add_score : add_fact)(l, scores[i], first + i);
@@ -137,7 +137,7 @@ void QN_FN(head_scores)(const qn_task *task, int64_t piece, void *scratch) {
     }
 }
 
-// Runs ascend, so that equal scores stay in the order of their ids.
+// Runs ascend, so that equal logits stay in the order of their ids.
 static void merge(const list *to, const list *from) {
     if (*to->broken < 0 && (*from->broken >= 0 || *from->min < *to->min)) {
         *to->min = *from->min;

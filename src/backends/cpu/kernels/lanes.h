@@ -1,7 +1,7 @@
 // Lanes, one per output of a tile: vectors of the size that the level's registers have, and the few
-// operations that the compilers have no word for. A tile of 16 outputs is QN_TILE / QN_LANES vectors
-// wide. All levels give the same bits: integer operations are exact, and a fused multiply-add rounds
-// once everywhere.
+// operations that the compilers have no word for. A tile of 16 outputs is QN_TILE / QN_LANES
+// vectors wide. All levels give the same bits: integer operations are exact, and a fused
+// multiply-add rounds once everywhere.
 #ifndef QN_BACKENDS_CPU_KERNELS_LANES_H
 #define QN_BACKENDS_CPU_KERNELS_LANES_H
 
@@ -67,8 +67,8 @@ QN_INLINE i16v twice(i32v x) { return pair_up(x, x); }
 
 // Per level: a * b + c rounded once; sum + two products with the two numbers of 16 bits at `pair`
 // (exact); sum + four products of unsigned bytes with the signed ones at `four` (exact; narrow: the
-// unsigned ones are at most 128); levels[index] for indices below 16 in each byte; bytes, 16 bits and
-// halves made wider.
+// unsigned ones are at most 128); levels[index] for indices below 16 in each byte; bytes, 16 bits
+// and halves made wider.
 #if defined(__AVX512VNNI__)
 QN_INLINE f32v fma_f32(f32v a, f32v b, f32v c) {
     return (f32v)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);

@@ -15,8 +15,8 @@ QN_INLINE f32v held(f32v x) {
 
 enum { QN_PARTS = 16 / QN_LANES };
 
-// Per level: a > b ? a : b in each lane; the sum of 16 lanes, adding l and l + 8, then l and l + 4, l
-// and l + 2, and the last two; their maximum.
+// Per level: a > b ? a : b in each lane; the sum of 16 lanes, adding l and l + 8, then l and l + 4,
+// l and l + 2, and the last two; their maximum.
 #if defined(__AVX2__)
 QN_INLINE float fold_sum(__m256 v) {
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
@@ -67,8 +67,9 @@ QN_INLINE float max_16(const f32v *v) {
 
 // --- integers ---
 
-// Per level: the larger one in each lane; the sum and the maximum of 16 lanes; 16 lanes as bytes, and
-// as 16 bits with the second and third of each four changed over; a float as a half, ties to even.
+// Per level: the larger one in each lane; the sum and the maximum of 16 lanes; 16 lanes as bytes,
+// and as 16 bits with the second and third of each four changed over; a float as a half, ties to
+// even.
 #if defined(__AVX512VNNI__)
 QN_INLINE i32v max_i32(i32v a, i32v b) { return (i32v)_mm512_max_epi32((__m512i)a, (__m512i)b); }
 QN_INLINE int32_t sum_16_i32(const i32v *v) { return _mm512_reduce_add_epi32((__m512i)v[0]); }

@@ -6,8 +6,8 @@
 
 #include "backends/cpu/kernels/tile_products.h"
 
-// Vectors side by side, and rows at a time where there is one sum for each, and where there are two:
-// as many as registers hold.
+// Vectors side by side, and rows at a time where there is one sum for each, and where there are
+// two: as many as registers hold.
 #if defined(__AVX512VNNI__)
 enum { VECTORS = QN_PANEL / QN_LANES, FOLDED_ROWS = 8, GROUPED_ROWS = 4 };
 #elif defined(__AVX2__)

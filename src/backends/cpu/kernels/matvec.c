@@ -226,7 +226,7 @@ QN_INLINE void tile_rows(float *sums, const uint8_t *from, const product *p, con
     }
 }
 
-// As many rows in step as fit the number best; those behind the last are of no use.
+// As many rows at once as fit the number best; those past the last are not used.
 static inline int rows_in_step(int64_t n) { return n <= 2 ? (int)n : n <= 4 ? 4 : QN_FEW_ROWS; }
 
 // QN_FEW_COPIES: a number that the compiler does not know.

@@ -1,4 +1,4 @@
-// Norms along the last dimension, alone and together with what stands before and behind them.
+// Norms along the last dimension, alone and together with what comes before and after them.
 #include "backends/cpu/kernels/norm.h"
 #include "backends/cpu/kernels/panel.h"
 

@@ -1,7 +1,7 @@
-// Sums along a row, in the one order that every level has: of n lanes, lane l sums elements l, l + n,
-// l + 2 n ... ascending; then lanes l and l + n / 2 are added, l and l + n / 4, ..., and the last two.
-// Norms have 64 lanes, so that a device with many threads gets short chains; sums of probabilities
-// (softmax, routing) have 16.
+// Sums along a row, in the one order that every level has: of n lanes, lane l sums elements l, l +
+// n, l + 2 n ... ascending; then lanes l and l + n / 2 are added, l and l + n / 4, ..., and the
+// last two. Norms have 64 lanes, so that a device with many threads gets short chains; sums of
+// probabilities (softmax, routing) have 16.
 #ifndef QN_BACKENDS_CPU_KERNELS_NORM_H
 #define QN_BACKENDS_CPU_KERNELS_NORM_H
 
@@ -18,9 +18,9 @@ QN_INLINE void join_lanes(f32v *sum, const float *x, float mean, int n_lanes, bo
     }
 }
 
-// n_lanes (16 or 64) and is_squared are constants; with the loops unrolled the sums stay in registers.
-// A last run that does not fill the lanes gets d = 0 after its end, which changes no sum (or NaN
-// where the mean is not finite: then the whole row is NaN).
+// n_lanes (16 or 64) and is_squared are constants; with the loops unrolled the sums stay in
+// registers. A last run that does not fill the lanes gets d = 0 after its end, which changes no sum
+// (or NaN where the mean is not finite: then the whole row is NaN).
 QN_INLINE float sum_in_lanes(const float *x, int64_t n, float mean, int n_lanes, bool is_squared) {
     f32v sum[MAX_LANES / QN_LANES];
     float last[MAX_LANES];

@@ -1,8 +1,8 @@
 // How the packed bytes of each type are read (the layout is drawn in backends/pack.c).
 //
-// Everything here is done for QN_LANES outputs at a time, from output o on. In a header their halves
-// begin at 2 o, their bytes at o; in a row of a plane, at 4 o. Functions take a source that the
-// compiler knows, so that nothing of the tests on it remains.
+// Everything here is done for QN_LANES outputs at a time, from output o on. In a header their
+// halves begin at 2 o, their bytes at o; in a row of a plane, at 4 o. Functions take a source that
+// the compiler knows, so that nothing of the tests on it remains.
 #ifndef QN_BACKENDS_CPU_KERNELS_PACKED_TYPES_H
 #define QN_BACKENDS_CPU_KERNELS_PACKED_TYPES_H
 
@@ -35,7 +35,8 @@ typedef struct source {
     scales_kind scales;
 } source;
 
-// TYPE(name, ...): types with integer scales in blocks of 256, then those with a float scale per 32.
+// TYPE(name, ...): types with integer scales in blocks of 256, then those with a float scale per
+// 32.
 #define QN_SCALED_TYPES(TYPE)                                                                      \
     TYPE(Q2_K, {320, 0, 2, 0, 0, 16, true, NO_LEVELS, BYTE_PAIRS})                                 \
     TYPE(Q3_K, {224, 0, 2, 1, 4, 16, false, NO_LEVELS, Q3_SCALES})                                 \

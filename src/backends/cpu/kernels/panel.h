@@ -2,8 +2,8 @@
 //
 //   s = max |x| / most, by division        q = x / s rounded to nearest even, at most `most`
 //
-// over 256 values with most = 2047 (i12_256) or over 32 with most = 127 (i8_32). s = 0 makes q = 0.
-// Only where s is too small for a normal float can x / s exceed `most`.
+// over 256 values with max = 2047 (i12_256) or over 32 with max = 127 (i8_32). s = 0 makes q = 0.
+// Only where s is too small for a normal float can x / s exceed `max`.
 #ifndef QN_BACKENDS_CPU_KERNELS_PANEL_H
 #define QN_BACKENDS_CPU_KERNELS_PANEL_H
 

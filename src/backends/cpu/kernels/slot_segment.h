@@ -1,8 +1,8 @@
 // Recurrent state in slots: what a segment starts from, and where its rows go.
 //
-// A slot holds the state behind the last row that is certain, and a log of the rows since. A step
+// A slot holds the state after the last certain row, and a log of the rows since. A step
 // applies the first seg_accept logged rows, then the first seg_commit rows of the segment, and
-// stores that; the rows behind them run on a copy and are logged, the first at log index 0.
+// stores that; the rows after them run on a copy and are logged, the first at log index 0.
 #ifndef QN_BACKENDS_CPU_KERNELS_SLOT_SEGMENT_H
 #define QN_BACKENDS_CPU_KERNELS_SLOT_SEGMENT_H
 
@@ -31,7 +31,7 @@ static inline segment open_segment(const qn_task *task, int64_t seg) {
     return s;
 }
 
-// Rows of the step that belong to no segment: before the first and behind the last.
+// Rows of the step that belong to no segment: before the first and after the last.
 static inline bool is_inert(const qn_step *step, int64_t row) {
     return row < step->seg_row[0] || row >= step->seg_row[step->n_segs];
 }

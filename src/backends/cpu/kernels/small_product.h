@@ -33,8 +33,8 @@ QN_INLINE int64_t column_at(int64_t at, int64_t group, const mac_kind kind) {
     return at / QN_KEY_GROUP * group + at % QN_KEY_GROUP * size;
 }
 
-// to (n, width) += a (n, depth) b (depth, width): one fma for each k of the depth, ascending. Rows of
-// `to` and `a` lie so many floats apart.
+// to (n, width) += a (n, depth) b (depth, width): one fma for each k of the depth, ascending. Rows
+// of `to` and `a` lie that many floats apart.
 typedef struct mac {
     float *to;
     const float *a;
@@ -84,7 +84,7 @@ QN_INLINE void mac_columns(const mac *m, int64_t at, const int n, const int vect
     }
 }
 
-// A column by itself.
+// A single column.
 static inline void mac_column(const mac *m, int64_t at, int n) {
     for (int r = 0; r < n; r++) {
         float *to = m->to + r * m->to_stride + at;

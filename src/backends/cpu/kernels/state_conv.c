@@ -1,6 +1,7 @@
 // Causal convolution of each channel over the last taps.
 //
-// out = fma chain over the taps from 0, oldest first. A piece is a run of channels of some segments.
+// out = fma chain over the taps from 0, oldest first. A piece is a run of channels of some
+// segments.
 #include "backends/cpu/kernels/slot_segment.h"
 
 #include <string.h>
@@ -65,7 +66,7 @@ static void load_tail(const conv_job *job, const segment *s) {
     }
 }
 
-// The tail behind `rows` rows of the segment goes to its slot.
+// The tail after `rows` rows of the segment goes to its slot.
 static void store_tail(const conv_job *job, const segment *s, int64_t rows) {
     for (int64_t j = 0; j < job->taps - 1; j++)
         memcpy(s->state + j * job->channels + job->first,

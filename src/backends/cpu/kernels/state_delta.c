@@ -8,7 +8,8 @@
 // use it (they share the key's place in the log), of some segments.
 //
 // Columns j do not know each other. So a strip of them, which fits the first-level cache, goes
-// through all tokens before the next strip does; and one pass over the strip ends a token (S', change
+// through all tokens before the next strip does; and one pass over the strip ends a token (S',
+// change
 // -> S, out) and begins the next (S -> S', known).
 #include "backends/cpu/kernels/lanes16.h"
 #include "backends/kernel_math.h"

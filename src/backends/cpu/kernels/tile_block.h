@@ -5,7 +5,7 @@
 #include "backends/cpu/pack.h"
 
 // Up to QN_PANEL_TILES tiles are multiplied side by side; the sums of a row are QN_PANEL floats.
-// Cores take rows by eight, so there is room for rows behind the last.
+// Cores take rows by eight, so there is room for rows past the last.
 enum {
     QN_GROUPS = QN_BLOCK / 16,
     QN_PANEL_TILES = 3,

@@ -15,7 +15,7 @@ typedef struct panel {
     int first; // output of the panel from which the core counts
 } panel;
 
-// The rows behind row r, or the first rows of the next block: to be fetched.
+// The rows after row r, or the first rows of the next block: to be fetched.
 #define NEXT(n) r + (n) < p->n_rows ? p->rows + r + (n) : p->rows, a->b + (r + (n) >= p->n_rows)
 
 // Calls core(r, rows) for all rows: as many at a time as it can, fewer at the end.
@@ -137,7 +137,7 @@ void panel_sums(const product *p, tile_block *blocks) {
         const int64_t left = p->w->n_in - a.b * QN_BLOCK;
         a.n_values = (int)(left < QN_BLOCK ? left : QN_BLOCK);
         for (int64_t t = 0; t < QN_PANEL_TILES; t++) {
-            const int64_t tile = t < p->n_tiles ? t : 0; // those behind the last are not used
+            const int64_t tile = t < p->n_tiles ? t : 0; // those past the last are not used
             const uint8_t *from =
                 p->w->data + (p->tile + tile) * p->w->tile_bytes + a.b * block_bytes;
             a.tiles[t] = is_direct ? from : (const uint8_t *)blocks[tile].f;

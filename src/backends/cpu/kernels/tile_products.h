@@ -1,9 +1,9 @@
 // Tiles times rows: what all matmuls are made of.
 //
-// Few rows: the weights are unpacked in registers, one tile after the other (matvec.c). Many rows: up
-// to three tiles at a time are unpacked block by block into a form that all rows share (unpack.c,
-// core.h). Which form depends on the type and on how the activations are packed; the formula of
-// the block (docs/numbers.md) and so the result is the same.
+// Few rows: the weights are unpacked in registers, one tile after the other (matvec.c). Many rows:
+// up to three tiles at a time are unpacked block by block into a form that all rows share
+// (unpack.c, core.h). Which form depends on the type and on how the activations are packed; the
+// formula of the block (docs/numbers.md) and so the result is the same.
 #ifndef QN_BACKENDS_CPU_KERNELS_TILE_PRODUCTS_H
 #define QN_BACKENDS_CPU_KERNELS_TILE_PRODUCTS_H
 
@@ -26,8 +26,8 @@ block_form find_form(qn_type type, qn_word x_form);
 void unpack_block(tile_block *to, qn_type type, const uint8_t *from, int n_values, block_form form);
 
 // A product: rows are given by the addresses of their panels or floats; tiles are counted over all
-// matrices of w. The sums of row r begin at sums[r]; behind the last row, QN_SPARE_ROWS rows of sums
-// and of addresses may be overwritten.
+// matrices of w. The sums of row r begin at sums[r]; after the last row, QN_SPARE_ROWS rows of
+// sums and of addresses may be overwritten.
 typedef struct product {
     float (*sums)[QN_PANEL];
     const qn_packed *w;
