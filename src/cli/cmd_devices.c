@@ -14,7 +14,7 @@ static qn_status print_json(qn_err *err) {
     json_t *list = json_array();
     for (size_t i = 0; qn_device_name(i); i++)
         qn_json_push(&list, json_pack("{s:s, s:s, s:b}", "name", qn_device_name(i), "about",
-                                        qn_device_about(i), "default", i == 0));
+                                      qn_device_about(i), "default", i == 0));
     return qn_stdout_json(list, 0, err);
 }
 
@@ -37,8 +37,9 @@ const qn_command qn_cmd_devices = {
     .name = "devices",
     .args = "",
     .summary = "Lists the devices of this machine that can run a model.",
-    .notes = "The names are those of --device. Every device computes the same results, bit for bit. "
-             "JSON: [{\"name\", \"about\", \"default\"}].",
+    .notes =
+        "The names are those of --device. Every device computes the same results, bit for bit. "
+        "JSON: [{\"name\", \"about\", \"default\"}].",
     .options = devices_table,
     .n_options = sizeof devices_table / sizeof *devices_table,
     .options_size = sizeof(devices_options),
