@@ -234,9 +234,8 @@ static void collecting_can_fail(void **state) {
     int n = 2;
     const qn_imatrix_opts stopping =
         QN_INIT(qn_imatrix_opts, .chunk = 16, .progress = stop, .progress_arg = &n);
-    ASSERT_FAILS(
-        qn_imatrix(model_path, from.text, out.text, &stopping, &err), QN_STOPPED,
-        "stopped before the first chunk was done; the text has ");
+    ASSERT_FAILS(qn_imatrix(model_path, from.text, out.text, &stopping, &err), QN_STOPPED,
+                 "stopped before the first chunk was done; the text has ");
     const qn_imatrix_opts later = QN_INIT(qn_imatrix_opts, .chunk = 16, .progress = stop_in_second);
     ASSERT_FAILS(qn_imatrix(model_path, from.text, out.text, &later, &err), QN_STOPPED,
                  "stopped after 16 of ");

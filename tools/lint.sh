@@ -26,6 +26,7 @@ tidy() {
 }
 environment() { none -wE '(secure_)?getenv' $(find src -name '*.[ch]' ! -path src/core/debug.c); }
 ascii() { LC_ALL=C none '[^ -~	]' $code $(find src tools -name '*.def' -o -name '*.sh') Makefile CMakeLists.txt; }
+columns() { find src include tests -name '*.[ch]' | sort | xargs awk 'length > 100 { print FILENAME ":" FNR ": " length " columns"; bad = 1 } END { exit bad }'; }
 dead_code() { none -E '^#[ ]*if 0|//.*TODO[^(]' $code; }
 printing() { none -E '(^|[^a-z_])(f?printf|f?puts|putchar|_?exit|abort) ?\(' $(find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/server/*'); }
 # jansson's reader and writer lose failed allocations, and its allocation functions are the whole process's.
@@ -35,11 +36,12 @@ paths() { git ls-files -z | grep -zvE '^(tests/data|models)/|^tools/lint.sh$' | 
 step "form" form
 step "layers" tools/layers.sh
 step "link edges" tools/edges.sh build
-step "names" tools/names.sh
+step "names" tools/names.sh build
 step "sizes" tools/sizes.sh
 step "links" tools/links.sh
 step "the environment is read in core/debug.c only" environment
 step "sources are ASCII" ascii
+step "at most 100 columns" columns
 step "no dead code, no TODO without a name" dead_code
 step "the library does not print, exit or abort" printing
 step "JSON is read and written by core/json.h only" json

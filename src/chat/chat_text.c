@@ -4,32 +4,32 @@
 
 #include <utf8proc.h>
 
-bool qn_char_is_space(uint32_t c) {
+bool qn_jinja_char_is_space(uint32_t c) {
     return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
            c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
            c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-bool qn_char_is_alnum(uint32_t code) {
+bool qn_jinja_char_is_alnum(uint32_t code) {
     const utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)code);
     return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO) ||
            (c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO);
 }
 
-size_t qn_char_at(qn_str s, size_t at, uint32_t *code) {
+size_t qn_jinja_char_at(qn_str s, size_t at, uint32_t *code) {
     const size_t n = qn_utf8_decode(s.data + at, s.size - at, code);
     if (n) return n;
     *code = 0xfffd;
     return 1;
 }
 
-size_t qn_text_length(qn_str s) {
+size_t qn_jinja_text_length(qn_str s) {
     size_t n = 0;
     for (size_t i = 0; i < s.size; i++) n += ((unsigned char)s.data[i] & 0xc0) != 0x80;
     return n;
 }
 
-size_t qn_text_offset(qn_str s, size_t i) {
+size_t qn_jinja_text_offset(qn_str s, size_t i) {
     size_t at = 0;
     for (; at < s.size; at++) {
         if (((unsigned char)s.data[at] & 0xc0) == 0x80) continue;
@@ -108,17 +108,17 @@ static size_t search(qn_str s, qn_str x, bool back) {
     return SIZE_MAX;
 }
 
-size_t qn_text_find(qn_str s, qn_str part, size_t from) {
+size_t qn_jinja_text_find(qn_str s, qn_str part, size_t from) {
     if (from > s.size || part.size > s.size - from) return SIZE_MAX;
     if (part.size == 0) return from;
     const char *first = memchr(s.data + from, part.data[0], s.size - from - part.size + 1);
     if (!first) return SIZE_MAX;
     from = (size_t)(first - s.data);
-    const size_t at = search(qn_str_part(s, from, s.size), part, false);
+    const size_t at = search(qn_jinja_str_part(s, from, s.size), part, false);
     return at == SIZE_MAX ? SIZE_MAX : from + at;
 }
 
-size_t qn_text_find_last(qn_str s, qn_str part) {
+size_t qn_jinja_text_find_last(qn_str s, qn_str part) {
     if (part.size > s.size) return SIZE_MAX;
     const size_t at = part.size ? search(s, part, true) : 0;
     return at == SIZE_MAX ? SIZE_MAX : s.size - part.size - at;
@@ -135,59 +135,60 @@ static size_t strip_one(qn_str s, const qn_str *set, bool at_back) {
         at = s.size - 1;
         while (at > 0 && ((unsigned char)s.data[at] & 0xc0) == 0x80) at--;
     }
-    n = qn_char_at(s, at, &code);
+    n = qn_jinja_char_at(s, at, &code);
     if (at_back) n = s.size - at;
-    const bool is_in = set ? qn_text_find(*set, qn_str_part(s, at, at + n), 0) != SIZE_MAX
-                           : qn_char_is_space(code);
+    const bool is_in =
+        set ? qn_jinja_text_find(*set, qn_jinja_str_part(s, at, at + n), 0) != SIZE_MAX
+            : qn_jinja_char_is_space(code);
     return is_in ? n : 0;
 }
 
-qn_str qn_text_strip(qn_str s, const qn_str *set, bool left, bool right) {
+qn_str qn_jinja_text_strip(qn_str s, const qn_str *set, bool left, bool right) {
     size_t n;
-    while (left && (n = strip_one(s, set, false))) s = qn_str_part(s, n, s.size);
-    while (right && (n = strip_one(s, set, true))) s = qn_str_part(s, 0, s.size - n);
+    while (left && (n = strip_one(s, set, false))) s = qn_jinja_str_part(s, n, s.size);
+    while (right && (n = strip_one(s, set, true))) s = qn_jinja_str_part(s, 0, s.size - n);
     return s;
 }
 
-qn_status qn_text_strip_paid(qn_str *s, qn_render *r, const qn_str *set, bool left, bool right,
-                             qn_err *err) {
+qn_status qn_jinja_text_strip_paid(qn_str *s, qn_jinja_render *r, const qn_str *set, bool left,
+                                   bool right, qn_err *err) {
     enum { MAX_SET = 1024 };
     if (set && set->size > MAX_SET) return QN_FAIL(err, LIMIT, "a set of %zu bytes", set->size);
     const size_t cost = set ? 2 + set->size / 32 : 1;
     size_t n;
     while (left && (n = strip_one(*s, set, false))) {
-        QN_TRY(qn_render_spend(r, cost, 1, err));
-        *s = qn_str_part(*s, n, s->size);
+        QN_TRY(qn_jinja_render_spend(r, cost, 1, err));
+        *s = qn_jinja_str_part(*s, n, s->size);
     }
     while (right && (n = strip_one(*s, set, true))) {
-        QN_TRY(qn_render_spend(r, cost, 1, err));
-        *s = qn_str_part(*s, 0, s->size - n);
+        QN_TRY(qn_jinja_render_spend(r, cost, 1, err));
+        *s = qn_jinja_str_part(*s, 0, s->size - n);
     }
     return QN_OK;
 }
 
-qn_status qn_text_pay_search(qn_render *r, qn_str s, qn_err *err) {
-    return qn_render_spend(r, s.size, QN_PER_SCAN, err);
+qn_status qn_jinja_text_pay_search(qn_jinja_render *r, qn_str s, qn_err *err) {
+    return qn_jinja_render_spend(r, s.size, QN_PER_SCAN, err);
 }
 
-qn_status qn_text_pay_length(qn_render *r, qn_str s, qn_err *err) {
-    return qn_render_charge(r, s.size * 2, err); // once to count, once to find a character
+qn_status qn_jinja_text_pay_length(qn_jinja_render *r, qn_str s, qn_err *err) {
+    return qn_jinja_render_charge(r, s.size * 2, err); // once to count, once to find a character
 }
 
-int qn_str_compare(qn_str a, qn_str b) {
+int qn_jinja_str_compare(qn_str a, qn_str b) {
     const size_t n = a.size < b.size ? a.size : b.size;
     const int order = n ? memcmp(a.data, b.data, n) : 0;
     if (order) return order < 0 ? -1 : 1;
     return a.size < b.size ? -1 : a.size > b.size;
 }
 
-void qn_char_print(qn_buf *to, uint32_t code) {
+void qn_jinja_char_print(qn_buf *to, uint32_t code) {
     char bytes[4];
     const size_t n = qn_utf8_encode(code, bytes);
     qn_buf_add(to, bytes, n);
 }
 
-void qn_code_print(qn_buf *to, char letter, uint32_t code) {
+void qn_jinja_code_print(qn_buf *to, char letter, uint32_t code) {
     char text[10] = {'\\', letter};
     const int n = letter == 'x' ? 2 : letter == 'u' ? 4 : 8;
     for (int i = 0; i < n; i++) text[2 + i] = "0123456789abcdef"[code >> 4 * (n - 1 - i) & 15];
@@ -220,25 +221,25 @@ static void print_escaped(qn_buf *to, uint32_t code, char quote) {
     if (code == (unsigned char)quote)
         qn_buf_add(to, (const char[]){'\\', quote}, 2);
     else if (is_printable(code))
-        qn_char_print(to, code);
+        qn_jinja_char_print(to, code);
     else
-        qn_code_print(to, code < 0x100 ? 'x' : code < 0x10000 ? 'u' : 'U', code);
+        qn_jinja_code_print(to, code < 0x100 ? 'x' : code < 0x10000 ? 'u' : 'U', code);
 }
 
-void qn_text_repr(qn_buf *to, qn_str s) {
+void qn_jinja_text_repr(qn_buf *to, qn_str s) {
     const bool has_single = s.size && memchr(s.data, '\'', s.size);
     const bool has_double = s.size && memchr(s.data, '"', s.size);
     const char quote = has_single && !has_double ? '"' : '\'';
     qn_buf_add(to, &quote, 1);
     for (size_t at = 0; at < s.size;) {
         uint32_t code;
-        at += qn_char_at(s, at, &code);
+        at += qn_jinja_char_at(s, at, &code);
         print_escaped(to, code, quote);
     }
     qn_buf_add(to, &quote, 1);
 }
 
-void qn_text_escape(qn_buf *to, qn_str s) {
+void qn_jinja_text_escape(qn_buf *to, qn_str s) {
     static const char *const names[128] = {
         ['&'] = "&amp;", ['<'] = "&lt;", ['>'] = "&gt;", ['\''] = "&#39;", ['"'] = "&#34;"};
     for (size_t i = 0; i < s.size; i++) {
@@ -259,15 +260,15 @@ static void print_upper(qn_buf *to, uint32_t code) {
     if (code == 0xdf) // the one common letter that becomes two
         qn_buf_text(to, "SS");
     else
-        qn_char_print(to, (uint32_t)utf8proc_toupper((utf8proc_int32_t)code));
+        qn_jinja_char_print(to, (uint32_t)utf8proc_toupper((utf8proc_int32_t)code));
 }
 
 static void print_lower(qn_buf *to, uint32_t code) {
-    qn_char_print(to, (uint32_t)utf8proc_tolower((utf8proc_int32_t)code));
+    qn_jinja_char_print(to, (uint32_t)utf8proc_tolower((utf8proc_int32_t)code));
 }
 
 static void print_title(qn_buf *to, uint32_t code) {
-    qn_char_print(to, (uint32_t)utf8proc_totitle((utf8proc_int32_t)code));
+    qn_jinja_char_print(to, (uint32_t)utf8proc_totitle((utf8proc_int32_t)code));
 }
 
 static void print_swapped(qn_buf *to, uint32_t code) {
@@ -275,7 +276,7 @@ static void print_swapped(qn_buf *to, uint32_t code) {
     (is_upper ? print_lower : print_upper)(to, code);
 }
 
-void qn_text_recase(qn_buf *to, qn_str s, qn_case how) {
+void qn_jinja_text_recase(qn_buf *to, qn_str s, qn_jinja_case how) {
     // Of the first character, of one after a letter, of one after something else.
     static void (*const printers[][3])(qn_buf *, uint32_t) = {
         [QN_CASE_UPPER] = {print_upper, print_upper, print_upper},
@@ -287,7 +288,7 @@ void qn_text_recase(qn_buf *to, qn_str s, qn_case how) {
     int state = 0;
     for (size_t at = 0; at < s.size;) {
         uint32_t code;
-        at += qn_char_at(s, at, &code);
+        at += qn_jinja_char_at(s, at, &code);
         printers[how][state](to, code);
         state = is_letter(code) ? 1 : 2;
     }

@@ -48,7 +48,7 @@ static bool is_possible(const int64_t now[6]) {
     return now[2] <= max && now[3] < 24 && now[4] < 60 && now[5] < 60;
 }
 
-qn_status qn_clock_read(int64_t now[6], qn_str text, qn_err *err) {
+qn_status qn_jinja_clock_read(int64_t now[6], qn_str text, qn_err *err) {
     int64_t t[6] = {0}, ignored;
     qn_str s = text;
     bool is_fine = read_digits(&t[0], &s, 4) && skip(&s, "-") && read_digits(&t[1], &s, 2) &&
@@ -66,7 +66,7 @@ qn_status qn_clock_read(int64_t now[6], qn_str text, qn_err *err) {
     return QN_OK;
 }
 
-void qn_clock_now(int64_t now[6]) {
+void qn_jinja_clock_now(int64_t now[6]) {
     const time_t seconds = time(NULL);
     struct tm tm = {.tm_mday = 1};
     (void)localtime_r(&seconds, &tm);
@@ -146,7 +146,7 @@ static const char *longer(char letter) {
     return NULL;
 }
 
-void qn_clock_print(qn_buf *to, qn_str format, const int64_t now[6]) {
+void qn_jinja_clock_print(qn_buf *to, qn_str format, const int64_t now[6]) {
     for (size_t i = 0; i < format.size; i++) {
         const size_t begin = i;
         if (format.data[i] != '%' || i + 1 == format.size) {
@@ -158,13 +158,14 @@ void qn_clock_print(qn_buf *to, qn_str format, const int64_t now[6]) {
         const char letter = format.data[i];
         const char *form = longer(letter);
         if (form) {
-            qn_clock_print(to, qn_str_of(form), now); // formats of formats have no letters in them
+            qn_jinja_clock_print(to, qn_str_of(form),
+                                 now); // formats of formats have no letters in them
         } else if (letter == 'e') {
             qn_buf_printf(to, is_bare ? "%lld" : "%2lld", (long long)now[2]);
         } else if (letter == 'c') {
             qn_buf_printf(to, "%.3s %.3s %2lld ", days[day_of_week(now)], months[now[1] - 1],
                           (long long)now[2]);
-            qn_clock_print(to, qn_str_of("%T %Y"), now);
+            qn_jinja_clock_print(to, qn_str_of("%T %Y"), now);
         } else if (!print_number(to, letter, is_bare, now) && !print_word(to, letter, now)) {
             qn_buf_add(to, format.data + begin, i - begin + 1);
         }

@@ -10,40 +10,41 @@
 QN_BUILTIN(filter_default) {
     (void)r, (void)err;
     const bool is_missing = in->self->kind == QN_VAL_UNDEFINED ||
-                            (qn_arg_bool(in, 1, false) && !qn_val_is_true(in->self));
+                            (qn_jinja_arg_bool(in, 1, false) && !qn_jinja_val_is_true(in->self));
     *out = *in->self;
-    if (is_missing) *out = qn_arg_is_given(in, 0) ? in->a[0] : qn_val_text(qn_str_of(""));
+    if (is_missing)
+        *out = qn_jinja_arg_is_given(in, 0) ? in->a[0] : qn_jinja_val_text(qn_str_of(""));
     return QN_OK;
 }
 
 QN_BUILTIN(filter_length) {
     size_t n;
-    QN_TRY(qn_val_length(&n, r, in->self, err));
-    *out = qn_val_int((int64_t)n);
+    QN_TRY(qn_jinja_val_length(&n, r, in->self, err));
+    *out = qn_jinja_val_int((int64_t)n);
     return QN_OK;
 }
 
 QN_BUILTIN(filter_list) {
-    const qn_val *items;
+    const qn_jinja_val *items;
     size_t n;
-    QN_TRY(qn_val_items(&items, &n, r, in->self, err));
-    QN_TRY(qn_render_spend(r, n, QN_PER_ITEM, err));
-    QN_TRY(qn_val_list_make(out, r, QN_VAL_LIST, n, err));
+    QN_TRY(qn_jinja_val_items(&items, &n, r, in->self, err));
+    QN_TRY(qn_jinja_render_spend(r, n, QN_PER_ITEM, err));
+    QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_LIST, n, err));
     if (n) memcpy(out->as.list->items, items, n * sizeof *items);
     return QN_OK;
 }
 
 QN_BUILTIN(filter_first) {
     const bool wants_last = in->row->choice;
-    const qn_val *items;
+    const qn_jinja_val *items;
     size_t n;
     if (wants_last && in->self->kind == QN_VAL_LAZY)
         return QN_FAIL(err, FORMAT, "the last item of a generator");
-    QN_TRY(qn_val_items(&items, &n, r, in->self, err));
+    QN_TRY(qn_jinja_val_items(&items, &n, r, in->self, err));
     if (n)
         *out = items[wants_last ? n - 1 : 0];
     else
-        *out = qn_val_undefined(qn_str_of("an item of an empty list"));
+        *out = qn_jinja_val_undefined(qn_str_of("an item of an empty list"));
     if (n && in->self->kind == QN_VAL_LAZY) { // the others can still be read
         in->self->as.lazy->items++;
         in->self->as.lazy->n = n - 1;
@@ -52,29 +53,29 @@ QN_BUILTIN(filter_first) {
 }
 
 QN_BUILTIN(make_reversed) {
-    const qn_val *items;
+    const qn_jinja_val *items;
     size_t n;
-    QN_TRY(qn_val_items(&items, &n, r, in->self, err));
-    QN_TRY(qn_render_spend(r, n, QN_PER_ITEM, err));
-    QN_TRY(qn_val_list_make(out, r, QN_VAL_LIST, n, err));
+    QN_TRY(qn_jinja_val_items(&items, &n, r, in->self, err));
+    QN_TRY(qn_jinja_render_spend(r, n, QN_PER_ITEM, err));
+    QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_LIST, n, err));
     for (size_t i = 0; i < n; i++) out->as.list->items[i] = items[n - 1 - i];
     return QN_OK;
 }
 
 QN_BUILTIN(filter_reverse) {
-    const qn_val bounds[3] = {qn_val_none(), qn_val_none(), qn_val_int(-1)};
-    if (in->self->kind == QN_VAL_TEXT) return qn_val_slice(out, r, in->self, bounds, err);
+    const qn_jinja_val bounds[3] = {qn_jinja_val_none(), qn_jinja_val_none(), qn_jinja_val_int(-1)};
+    if (in->self->kind == QN_VAL_TEXT) return qn_jinja_val_slice(out, r, in->self, bounds, err);
     if (in->self->kind != QN_VAL_LAZY) QN_TRY(make_reversed(out, r, in, err));
-    return qn_lazy_make(out, r, in, make_reversed, err);
+    return qn_jinja_lazy_make(out, r, in, make_reversed, err);
 }
 
 QN_BUILTIN(filter_attr) {
-    const qn_val *self = in->self;
-    QN_TRY(qn_val_defined(self, err));
+    const qn_jinja_val *self = in->self;
+    QN_TRY(qn_jinja_val_defined(self, err));
     if (in->a[0].kind != QN_VAL_TEXT) return QN_FAIL(err, FORMAT, "attr needs a name");
-    if (self->kind != QN_VAL_DICT) return qn_val_attr(out, r, self, in->a[0].as.s, err);
-    const qn_val empty = {.kind = QN_VAL_DICT, .as.dict = &(qn_dict){0}};
-    return qn_val_attr(out, r, &empty, in->a[0].as.s, err); // methods, not keys
+    if (self->kind != QN_VAL_DICT) return qn_jinja_val_attr(out, r, self, in->a[0].as.s, err);
+    const qn_jinja_val empty = {.kind = QN_VAL_DICT, .as.dict = &(qn_jinja_dict){0}};
+    return qn_jinja_val_attr(out, r, &empty, in->a[0].as.s, err); // methods, not keys
 }
 
 // --- texts ---------------------------------------------------------------------------------------
@@ -83,8 +84,8 @@ QN_BUILTIN(filter_string) {
     *out = *in->self;
     if (out->kind == QN_VAL_TEXT) return QN_OK;
     qn_str text;
-    QN_TRY(qn_val_str(&text, r, in->self, err));
-    *out = qn_val_text(text);
+    QN_TRY(qn_jinja_val_str(&text, r, in->self, err));
+    *out = qn_jinja_val_text(text);
     return QN_OK;
 }
 
@@ -98,11 +99,11 @@ QN_BUILTIN(filter_escape) {
     *out = *in->self;
     if (out->kind == QN_VAL_TEXT && out->mark && !in->row->choice) return QN_OK;
     qn_str text;
-    QN_TRY(qn_val_str(&text, r, in->self, err));
-    qn_buf buf = qn_render_buf(r);
-    QN_TRY(qn_render_spend(r, text.size, QN_PER_CHAR, err));
-    qn_text_escape(&buf, text);
-    QN_TRY(qn_render_text(out, r, &buf, err));
+    QN_TRY(qn_jinja_val_str(&text, r, in->self, err));
+    qn_buf buf = qn_jinja_render_buf(r);
+    QN_TRY(qn_jinja_render_spend(r, text.size, QN_PER_CHAR, err));
+    qn_jinja_text_escape(&buf, text);
+    QN_TRY(qn_jinja_render_text(out, r, &buf, err));
     out->mark = 1;
     return QN_OK;
 }
@@ -110,10 +111,10 @@ QN_BUILTIN(filter_escape) {
 QN_BUILTIN(filter_case) {
     QN_TRY(filter_string(out, r, in, err));
     const unsigned char mark = out->mark;
-    qn_buf buf = qn_render_buf(r);
-    QN_TRY(qn_render_spend(r, out->as.s.size, 1, err));
-    qn_text_recase(&buf, out->as.s, (qn_case)in->row->choice);
-    QN_TRY(qn_render_text(out, r, &buf, err));
+    qn_buf buf = qn_jinja_render_buf(r);
+    QN_TRY(qn_jinja_render_spend(r, out->as.s.size, 1, err));
+    qn_jinja_text_recase(&buf, out->as.s, (qn_jinja_case)in->row->choice);
+    QN_TRY(qn_jinja_render_text(out, r, &buf, err));
     out->mark = mark;
     return QN_OK;
 }
@@ -122,43 +123,45 @@ QN_BUILTIN(filter_case) {
 QN_BUILTIN(filter_title) {
     QN_TRY(filter_string(out, r, in, err));
     const qn_str s = out->as.s;
-    qn_buf buf = qn_render_buf(r);
+    qn_buf buf = qn_jinja_render_buf(r);
     bool is_first = true;
-    QN_TRY(qn_render_spend(r, 2 * s.size, 1, err));
+    QN_TRY(qn_jinja_render_spend(r, 2 * s.size, 1, err));
     for (size_t at = 0; at < s.size;) {
         uint32_t code;
-        const size_t n = qn_char_at(s, at, &code);
-        qn_text_recase(&buf, qn_str_part(s, at, at + n), is_first ? QN_CASE_UPPER : QN_CASE_LOWER);
-        is_first = qn_char_is_space(code) || (code < 128 && code && strchr("-({[<", (int)code));
+        const size_t n = qn_jinja_char_at(s, at, &code);
+        qn_jinja_text_recase(&buf, qn_jinja_str_part(s, at, at + n),
+                             is_first ? QN_CASE_UPPER : QN_CASE_LOWER);
+        is_first =
+            qn_jinja_char_is_space(code) || (code < 128 && code && strchr("-({[<", (int)code));
         at += n;
     }
-    return qn_render_text(out, r, &buf, err);
+    return qn_jinja_render_text(out, r, &buf, err);
 }
 
 QN_BUILTIN(filter_trim) {
     qn_str set = {0};
     QN_TRY(filter_string(out, r, in, err));
-    QN_TRY(qn_arg_text(&set, in, 0, err));
-    return qn_text_strip_paid(&out->as.s, r, set.data ? &set : NULL, true, true, err);
+    QN_TRY(qn_jinja_arg_text(&set, in, 0, err));
+    return qn_jinja_text_strip_paid(&out->as.s, r, set.data ? &set : NULL, true, true, err);
 }
 
 QN_BUILTIN(filter_replace) {
     qn_str old = {0}, new = {0}, text;
-    QN_TRY(qn_val_str(&text, r, in->self, err));
-    QN_TRY(qn_val_str(&old, r, &in->a[0], err));
-    QN_TRY(qn_val_str(&new, r, &in->a[1], err));
-    qn_val args[3] = {qn_val_text(old), qn_val_text(new), qn_val_int(-1)};
+    QN_TRY(qn_jinja_val_str(&text, r, in->self, err));
+    QN_TRY(qn_jinja_val_str(&old, r, &in->a[0], err));
+    QN_TRY(qn_jinja_val_str(&new, r, &in->a[1], err));
+    qn_jinja_val args[3] = {qn_jinja_val_text(old), qn_jinja_val_text(new), qn_jinja_val_int(-1)};
     if (in->a[2].kind != QN_VAL_ABSENT && in->a[2].kind != QN_VAL_NONE) args[2] = in->a[2];
     bool is_unsafe;
-    const qn_val self = qn_val_text(text);
-    const qn_builtin *row = qn_method_find(&self, qn_str_of("replace"), &is_unsafe);
-    return qn_builtin_call(out, r, row, &self, &(qn_args){.items = args, .n = 3}, err);
+    const qn_jinja_val self = qn_jinja_val_text(text);
+    const qn_jinja_builtin *row = qn_jinja_method_find(&self, qn_str_of("replace"), &is_unsafe);
+    return qn_jinja_builtin_call(out, r, row, &self, &(qn_jinja_args){.items = args, .n = 3}, err);
 }
 
 static void indent_lines(qn_buf *to, qn_str s, qn_str indent, bool first, bool blank) {
     bool is_first = true;
     for (size_t at = 0;;) {
-        const size_t newline = qn_text_find(s, (qn_str){"\n", 1}, at);
+        const size_t newline = qn_jinja_text_find(s, (qn_str){"\n", 1}, at);
         const size_t end = newline == SIZE_MAX ? s.size : newline;
         const bool is_wanted = is_first ? first : blank || end > at;
         if (is_wanted) qn_buf_add(to, indent.data, indent.size);
@@ -179,47 +182,48 @@ QN_BUILTIN(filter_indent) {
     if (in->a[0].kind == QN_VAL_TEXT)
         indent = in->a[0].as.s;
     else
-        QN_TRY(qn_arg_int(&width, in, 0, err));
+        QN_TRY(qn_jinja_arg_int(&width, in, 0, err));
     if (width > MAX_WIDTH) return QN_FAIL(err, LIMIT, "an indentation of %lld", (long long)width);
     if (width < 0) width = 0;
     if (!indent.data) {
         memset(wide, ' ', sizeof wide);
         indent = (qn_str){width < (int64_t)sizeof blanks ? blanks : wide, (size_t)width};
     }
-    QN_TRY(qn_val_defined(in->self, err));
+    QN_TRY(qn_jinja_val_defined(in->self, err));
     if (in->self->kind != QN_VAL_TEXT)
-        return QN_FAIL(err, FORMAT, "indent of a '%s', not of a text", qn_val_type(in->self));
+        return QN_FAIL(err, FORMAT, "indent of a '%s', not of a text", qn_jinja_val_type(in->self));
     const qn_str text = in->self->as.s;
-    qn_buf buf = qn_render_buf(r);
-    QN_TRY(qn_render_spend(r, text.size * QN_COST_MATCH, 1, err));
-    indent_lines(&buf, text, indent, qn_arg_bool(in, 1, false), qn_arg_bool(in, 2, false));
-    return qn_render_text(out, r, &buf, err);
+    qn_buf buf = qn_jinja_render_buf(r);
+    QN_TRY(qn_jinja_render_spend(r, text.size * QN_COST_MATCH, 1, err));
+    indent_lines(&buf, text, indent, qn_jinja_arg_bool(in, 1, false),
+                 qn_jinja_arg_bool(in, 2, false));
+    return qn_jinja_render_text(out, r, &buf, err);
 }
 
 QN_BUILTIN(filter_format) {
     qn_str text;
-    qn_val values;
-    QN_TRY(qn_val_str(&text, r, in->self, err));
-    QN_TRY(qn_val_list_make(&values, r, QN_VAL_TUPLE, in->args->n, err));
+    qn_jinja_val values;
+    QN_TRY(qn_jinja_val_str(&text, r, in->self, err));
+    QN_TRY(qn_jinja_val_list_make(&values, r, QN_VAL_TUPLE, in->args->n, err));
     if (in->args->n_named) return QN_FAIL(err, UNSUPPORTED, "format with names");
     for (size_t i = 0; i < in->args->n; i++) values.as.list->items[i] = in->args->items[i];
-    return qn_text_percent(out, r, text, &values, err);
+    return qn_jinja_text_percent(out, r, text, &values, err);
 }
 
 QN_BUILTIN(filter_wordcount) {
     qn_str text;
     int64_t n = 0;
     bool in_word = false;
-    QN_TRY(qn_val_str(&text, r, in->self, err));
-    QN_TRY(qn_render_spend(r, text.size, QN_PER_CHAR, err));
+    QN_TRY(qn_jinja_val_str(&text, r, in->self, err));
+    QN_TRY(qn_jinja_render_spend(r, text.size, QN_PER_CHAR, err));
     for (size_t at = 0; at < text.size;) {
         uint32_t code;
-        at += qn_char_at(text, at, &code);
-        const bool is_word = code == '_' || qn_char_is_alnum(code);
+        at += qn_jinja_char_at(text, at, &code);
+        const bool is_word = code == '_' || qn_jinja_char_is_alnum(code);
         n += is_word && !in_word;
         in_word = is_word;
     }
-    *out = qn_val_int(n);
+    *out = qn_jinja_val_int(n);
     return QN_OK;
 }
 
@@ -229,7 +233,7 @@ QN_BUILTIN(filter_wordcount) {
 // every locale.
 static bool read_real(double *out, qn_str s) {
     char copy[64];
-    s = qn_text_strip(s, NULL, true, true);
+    s = qn_jinja_text_strip(s, NULL, true, true);
     if (s.size == 0 || s.size >= sizeof copy) return false;
     for (size_t i = 0; i < s.size; i++) {
         if (!strchr("0123456789+-.eE", s.data[i]) || !s.data[i]) return false;
@@ -265,7 +269,7 @@ static bool read_real(double *out, qn_str s) {
 
 // "42" in a base from 2 to 36, with blanks around it and a sign.
 static bool read_whole(int64_t *out, qn_str s, int64_t base) {
-    s = qn_text_strip(s, NULL, true, true);
+    s = qn_jinja_text_strip(s, NULL, true, true);
     size_t i = s.size && (s.data[0] == '-' || s.data[0] == '+');
     const bool is_negative = i && s.data[0] == '-';
     if (i == s.size) return false;
@@ -286,54 +290,56 @@ static bool read_whole(int64_t *out, qn_str s, int64_t base) {
 static bool fits_whole(double f) { return f > -9.2e18 && f < 9.2e18; }
 
 // For a text that may be a number with blanks around it.
-static qn_status spend_number(qn_render *r, const qn_val *v, qn_err *err) {
+static qn_status spend_number(qn_jinja_render *r, const qn_jinja_val *v, qn_err *err) {
     if (v->kind != QN_VAL_TEXT) return QN_OK;
-    return qn_render_spend(r, QN_COST_NUMBER + v->as.s.size / QN_PER_CHAR, 1, err);
+    return qn_jinja_render_spend(r, QN_COST_NUMBER + v->as.s.size / QN_PER_CHAR, 1, err);
 }
 
 QN_BUILTIN(filter_int) {
     int64_t base = 10;
-    const qn_val *v = in->self;
+    const qn_jinja_val *v = in->self;
     double real;
     QN_TRY(spend_number(r, v, err));
-    *out = qn_arg_is_given(in, 0) ? in->a[0] : qn_val_int(0);
-    QN_TRY(qn_val_defined(v, err));
-    QN_TRY(qn_arg_int(&base, in, 1, err));
+    *out = qn_jinja_arg_is_given(in, 0) ? in->a[0] : qn_jinja_val_int(0);
+    QN_TRY(qn_jinja_val_defined(v, err));
+    QN_TRY(qn_jinja_arg_int(&base, in, 1, err));
     if (base < 2 || base > 36) return QN_FAIL(err, FORMAT, "numbers of base %lld", (long long)base);
     int64_t whole;
-    if (qn_val_is_whole(v))
-        *out = qn_val_int(qn_val_whole(v));
+    if (qn_jinja_val_is_whole(v))
+        *out = qn_jinja_val_int(qn_jinja_val_whole(v));
     else if (v->kind == QN_VAL_FLOAT && fits_whole(v->as.f))
-        *out = qn_val_int((int64_t)v->as.f);
+        *out = qn_jinja_val_int((int64_t)v->as.f);
     else if (v->kind == QN_VAL_TEXT && read_whole(&whole, v->as.s, base))
-        *out = qn_val_int(whole);
+        *out = qn_jinja_val_int(whole);
     else if (v->kind == QN_VAL_TEXT && read_real(&real, v->as.s) && fits_whole(real))
-        *out = qn_val_int((int64_t)real);
+        *out = qn_jinja_val_int((int64_t)real);
     return QN_OK;
 }
 
 QN_BUILTIN(filter_float) {
     double real;
     QN_TRY(spend_number(r, in->self, err));
-    QN_TRY(qn_val_defined(in->self, err));
-    *out = qn_arg_is_given(in, 0) ? in->a[0] : qn_val_float(0);
-    if (qn_val_is_number(in->self)) *out = qn_val_float(qn_val_real(in->self));
+    QN_TRY(qn_jinja_val_defined(in->self, err));
+    *out = qn_jinja_arg_is_given(in, 0) ? in->a[0] : qn_jinja_val_float(0);
+    if (qn_jinja_val_is_number(in->self)) *out = qn_jinja_val_float(qn_jinja_val_real(in->self));
     if (in->self->kind == QN_VAL_TEXT && read_real(&real, in->self->as.s))
-        *out = qn_val_float(real);
+        *out = qn_jinja_val_float(real);
     return QN_OK;
 }
 
-static qn_status want_number(const qn_call_in *in, qn_err *err) {
-    QN_TRY(qn_val_defined(in->self, err));
-    if (qn_val_is_number(in->self)) return QN_OK;
-    return QN_FAIL(err, FORMAT, "%s of a '%s'", in->row->name, qn_val_type(in->self));
+static qn_status want_number(const qn_jinja_call_in *in, qn_err *err) {
+    QN_TRY(qn_jinja_val_defined(in->self, err));
+    if (qn_jinja_val_is_number(in->self)) return QN_OK;
+    return QN_FAIL(err, FORMAT, "%s of a '%s'", in->row->name, qn_jinja_val_type(in->self));
 }
 
 QN_BUILTIN(filter_abs) {
-    const qn_val factor = qn_val_int(-1);
+    const qn_jinja_val factor = qn_jinja_val_int(-1);
     QN_TRY(want_number(in, err));
-    if (qn_val_real(in->self) < 0) return qn_val_math(out, r, QN_MATH_MUL, in->self, &factor, err);
-    *out = in->self->kind == QN_VAL_BOOL ? qn_val_int(qn_val_whole(in->self)) : *in->self;
+    if (qn_jinja_val_real(in->self) < 0)
+        return qn_jinja_val_math(out, r, QN_MATH_MUL, in->self, &factor, err);
+    *out =
+        in->self->kind == QN_VAL_BOOL ? qn_jinja_val_int(qn_jinja_val_whole(in->self)) : *in->self;
     return QN_OK;
 }
 
@@ -353,28 +359,28 @@ QN_BUILTIN(filter_round) {
     int64_t precision = 0;
     qn_str method = qn_str_of("common");
     QN_TRY(want_number(in, err));
-    QN_TRY(qn_render_spend(r, QN_COST_REAL, 1, err));
-    QN_TRY(qn_arg_int(&precision, in, 0, err));
-    QN_TRY(qn_arg_text(&method, in, 1, err));
-    const double x = qn_val_real(in->self), unit = pow(10, (double)precision);
+    QN_TRY(qn_jinja_render_spend(r, QN_COST_REAL, 1, err));
+    QN_TRY(qn_jinja_arg_int(&precision, in, 0, err));
+    QN_TRY(qn_jinja_arg_text(&method, in, 1, err));
+    const double x = qn_jinja_val_real(in->self), unit = pow(10, (double)precision);
     if (precision > 20 || precision < -20)
         return QN_FAIL(err, LIMIT, "rounding to %lld digits", (long long)precision);
     if (qn_str_is(method, "ceil"))
-        *out = qn_val_float(ceil(x * unit) / unit);
+        *out = qn_jinja_val_float(ceil(x * unit) / unit);
     else if (qn_str_is(method, "floor"))
-        *out = qn_val_float(floor(x * unit) / unit);
+        *out = qn_jinja_val_float(floor(x * unit) / unit);
     else if (qn_str_is(method, "common"))
-        *out = qn_val_float(round_at(x, precision));
+        *out = qn_jinja_val_float(round_at(x, precision));
     else
         return QN_FAIL(err, FORMAT, "round by 'common', 'ceil' or 'floor' only");
-    if (qn_val_is_whole(in->self) && qn_str_is(method, "common") && precision >= 0)
-        *out = qn_val_int(qn_val_whole(in->self)); // as round() of a whole number
+    if (qn_jinja_val_is_whole(in->self) && qn_str_is(method, "common") && precision >= 0)
+        *out = qn_jinja_val_int(qn_jinja_val_whole(in->self)); // as round() of a whole number
     return QN_OK;
 }
 
 // --- the table -----------------------------------------------------------------------------------
 
-static const qn_builtin filters[] = {
+static const qn_jinja_builtin filters[] = {
     {"abs", filter_abs, "", 0, 0},
     {"attr", filter_attr, "name", 1, 0},
     {"batch", NULL, "", 0, 0},
@@ -383,7 +389,7 @@ static const qn_builtin filters[] = {
     {"count", filter_length, "", 0, 0},
     {"d", filter_default, "default_value boolean", 0, 0},
     {"default", filter_default, "default_value boolean", 0, 0},
-    {"dictsort", qn_filter_dictsort, "case_sensitive by reverse", 0, 0},
+    {"dictsort", qn_jinja_filter_dictsort, "case_sensitive by reverse", 0, 0},
     {"e", filter_escape, "", 0, 0},
     {"escape", filter_escape, "", 0, 0},
     {"filesizeformat", NULL, "", 0, 0},
@@ -394,35 +400,35 @@ static const qn_builtin filters[] = {
     {"groupby", NULL, "", 0, 0},
     {"indent", filter_indent, "width first blank", 0, 0},
     {"int", filter_int, "default base", 0, 0},
-    {"items", qn_filter_items, "", 0, 0},
-    {"join", qn_filter_join, "d attribute", 0, 0},
+    {"items", qn_jinja_filter_items, "", 0, 0},
+    {"join", qn_jinja_filter_join, "d attribute", 0, 0},
     {"last", filter_first, "", 0, 1},
     {"length", filter_length, "", 0, 0},
     {"list", filter_list, "", 0, 0},
     {"lower", filter_case, "", 0, QN_CASE_LOWER},
-    {"map", qn_filter_map, "*", 0, 0},
-    {"max", qn_filter_extreme, "case_sensitive attribute", 0, 1},
-    {"min", qn_filter_extreme, "case_sensitive attribute", 0, 0},
+    {"map", qn_jinja_filter_map, "*", 0, 0},
+    {"max", qn_jinja_filter_extreme, "case_sensitive attribute", 0, 1},
+    {"min", qn_jinja_filter_extreme, "case_sensitive attribute", 0, 0},
     {"pprint", NULL, "", 0, 0},
     {"random", NULL, "", 0, 0},
-    {"reject", qn_filter_select, "*", 0, QN_REJECT},
-    {"rejectattr", qn_filter_select, "*", 1, QN_REJECT_ATTR},
+    {"reject", qn_jinja_filter_select, "*", 0, QN_REJECT},
+    {"rejectattr", qn_jinja_filter_select, "*", 1, QN_REJECT_ATTR},
     {"replace", filter_replace, "old new count", 2, 0},
     {"reverse", filter_reverse, "", 0, 0},
     {"round", filter_round, "precision method", 0, 0},
     {"safe", filter_safe, "", 0, 0},
-    {"select", qn_filter_select, "*", 0, QN_SELECT},
-    {"selectattr", qn_filter_select, "*", 1, QN_SELECT_ATTR},
+    {"select", qn_jinja_filter_select, "*", 0, QN_SELECT},
+    {"selectattr", qn_jinja_filter_select, "*", 1, QN_SELECT_ATTR},
     {"slice", NULL, "", 0, 0},
-    {"sort", qn_filter_sort, "reverse case_sensitive attribute", 0, 0},
+    {"sort", qn_jinja_filter_sort, "reverse case_sensitive attribute", 0, 0},
     {"string", filter_string, "", 0, 0},
     {"striptags", NULL, "", 0, 0},
-    {"sum", qn_filter_sum, "attribute start", 0, 0},
+    {"sum", qn_jinja_filter_sum, "attribute start", 0, 0},
     {"title", filter_title, "", 0, 0},
-    {"tojson", qn_filter_tojson, "ensure_ascii indent separators sort_keys", 0, 0},
+    {"tojson", qn_jinja_filter_tojson, "ensure_ascii indent separators sort_keys", 0, 0},
     {"trim", filter_trim, "chars", 0, 0},
     {"truncate", NULL, "", 0, 0},
-    {"unique", qn_filter_unique, "case_sensitive attribute", 0, 0},
+    {"unique", qn_jinja_filter_unique, "case_sensitive attribute", 0, 0},
     {"upper", filter_case, "", 0, QN_CASE_UPPER},
     {"urlencode", NULL, "", 0, 0},
     {"urlize", NULL, "", 0, 0},
@@ -431,6 +437,6 @@ static const qn_builtin filters[] = {
     {"xmlattr", NULL, "", 0, 0},
 };
 
-const qn_builtin *qn_filter_find(qn_str name) {
-    return qn_rows_find(filters, sizeof filters / sizeof *filters, name);
+const qn_jinja_builtin *qn_jinja_filter_find(qn_str name) {
+    return qn_jinja_rows_find(filters, sizeof filters / sizeof *filters, name);
 }

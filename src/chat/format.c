@@ -101,7 +101,7 @@ static qn_status real_digits(qn_buf *to, const field *f, double value, qn_err *e
         break;
     case 0:
         if (f->precision < 0) {
-            qn_double_print(to, size);
+            qn_jinja_double_print(to, size);
             return QN_OK;
         }
         snprintf(digits, sizeof digits, "%.*g", precision ? precision : 1, size);
@@ -123,7 +123,7 @@ static void add_fill(qn_buf *to, const field *f, int64_t n) {
 }
 
 static void add_padded(qn_buf *to, const field *f, qn_str s, bool is_right) {
-    const int64_t missing = f->width - (int64_t)qn_text_length(s);
+    const int64_t missing = f->width - (int64_t)qn_jinja_text_length(s);
     int64_t before = f->is_right || (is_right && !f->is_left && !f->is_centred) ? missing : 0;
     if (f->is_centred) before = missing / 2;
     add_fill(to, f, before);
@@ -131,16 +131,16 @@ static void add_padded(qn_buf *to, const field *f, qn_str s, bool is_right) {
     add_fill(to, f, missing - (before > 0 ? before : 0));
 }
 
-static qn_status add_number(qn_buf *to, qn_render *r, const field *f, const qn_val *v,
+static qn_status add_number(qn_buf *to, qn_jinja_render *r, const field *f, const qn_jinja_val *v,
                             qn_err *err) {
     const bool as_real = v->kind == QN_VAL_FLOAT || (f->kind && strchr("fFeEg%", f->kind));
     const bool is_negative =
-        v->kind == QN_VAL_FLOAT ? signbit(v->as.f) && !isnan(v->as.f) : qn_val_whole(v) < 0;
+        v->kind == QN_VAL_FLOAT ? signbit(v->as.f) && !isnan(v->as.f) : qn_jinja_val_whole(v) < 0;
     const size_t width = f->width > 0 ? (size_t)f->width : 0;
-    QN_TRY(qn_render_spend(r, (as_real ? QN_COST_REAL : QN_COST_NUMBER) + width, 1, err));
+    QN_TRY(qn_jinja_render_spend(r, (as_real ? QN_COST_REAL : QN_COST_NUMBER) + width, 1, err));
     qn_buf digits = {0}, all = {0};
-    qn_status status = as_real ? real_digits(&digits, f, qn_val_real(v), err)
-                               : whole_digits(&digits, f->kind, qn_val_whole(v), err);
+    qn_status status = as_real ? real_digits(&digits, f, qn_jinja_val_real(v), err)
+                               : whole_digits(&digits, f->kind, qn_jinja_val_whole(v), err);
     qn_buf_text(&all, is_negative ? "-" : f->has_sign ? "+" : f->has_blank ? " " : "");
     const int64_t missing = f->width - (int64_t)all.size - (int64_t)digits.size;
     for (int64_t i = 0; f->is_zero && i < missing; i++) qn_buf_add(&all, "0", 1);
@@ -155,25 +155,26 @@ static qn_status add_number(qn_buf *to, qn_render *r, const field *f, const qn_v
     return status;
 }
 
-static qn_status add_text(qn_buf *to, qn_render *r, const field *f, const qn_val *v, bool is_right,
-                          qn_err *err) {
+static qn_status add_text(qn_buf *to, qn_jinja_render *r, const field *f, const qn_jinja_val *v,
+                          bool is_right, qn_err *err) {
     qn_str s;
     if (f->kind == 'r') {
-        qn_buf buf = qn_render_buf(r);
-        qn_val text;
-        const qn_status status = qn_val_repr(&buf, r, v, err);
+        qn_buf buf = qn_jinja_render_buf(r);
+        qn_jinja_val text;
+        const qn_status status = qn_jinja_val_repr(&buf, r, v, err);
         if (status) {
             qn_buf_deinit(&buf);
             return status;
         }
-        QN_TRY(qn_render_text(&text, r, &buf, err));
+        QN_TRY(qn_jinja_render_text(&text, r, &buf, err));
         s = text.as.s;
     } else {
-        QN_TRY(qn_val_str(&s, r, v, err));
+        QN_TRY(qn_jinja_val_str(&s, r, v, err));
     }
-    if (f->precision >= 0) s = qn_str_part(s, 0, qn_text_offset(s, (size_t)f->precision));
-    QN_TRY(qn_text_pay_length(r, s, err));
-    QN_TRY(qn_render_spend(r, (size_t)f->width, QN_PER_CHAR, err));
+    if (f->precision >= 0)
+        s = qn_jinja_str_part(s, 0, qn_jinja_text_offset(s, (size_t)f->precision));
+    QN_TRY(qn_jinja_text_pay_length(r, s, err));
+    QN_TRY(qn_jinja_render_spend(r, (size_t)f->width, QN_PER_CHAR, err));
     add_padded(to, f, s, is_right);
     return QN_OK;
 }
@@ -181,20 +182,20 @@ static qn_status add_text(qn_buf *to, qn_render *r, const field *f, const qn_val
 // --- percent -------------------------------------------------------------------------------------
 
 typedef struct percent {
-    const qn_val *values; // (n)
+    const qn_jinja_val *values; // (n)
     size_t n, i;
-    const qn_val *all; // the right side, for %(name)s
+    const qn_jinja_val *all; // the right side, for %(name)s
 } percent;
 
-static qn_status next_value(const qn_val **out, percent *p, qn_render *r, qn_str s, size_t *at,
-                            qn_err *err) {
+static qn_status next_value(const qn_jinja_val **out, percent *p, qn_jinja_render *r, qn_str s,
+                            size_t *at, qn_err *err) {
     if (*at < s.size && s.data[*at] == '(') {
-        const size_t end = qn_text_find(s, (qn_str){")", 1}, *at);
-        qn_val *value = NULL;
+        const size_t end = qn_jinja_text_find(s, (qn_str){")", 1}, *at);
+        qn_jinja_val *value = NULL;
         if (end == SIZE_MAX || p->all->kind != QN_VAL_DICT)
             return QN_FAIL(err, FORMAT, "%%(...) needs a name and a dict");
-        const qn_val key = qn_val_text(qn_str_part(s, *at + 1, end));
-        QN_TRY(qn_dict_find(&value, r, p->all->as.dict, &key, err));
+        const qn_jinja_val key = qn_jinja_val_text(qn_jinja_str_part(s, *at + 1, end));
+        QN_TRY(qn_jinja_dict_find(&value, r, p->all->as.dict, &key, err));
         if (!value) return QN_FAIL(err, FORMAT, "%%(...): the dict has no such key");
         *at = end + 1;
         *out = value;
@@ -205,11 +206,11 @@ static qn_status next_value(const qn_val **out, percent *p, qn_render *r, qn_str
     return QN_OK;
 }
 
-static qn_status add_percent(qn_buf *to, qn_render *r, qn_str s, size_t *at, percent *p,
+static qn_status add_percent(qn_buf *to, qn_jinja_render *r, qn_str s, size_t *at, percent *p,
                              qn_err *err) {
     field f = {.precision = -1};
-    const qn_val *value;
-    QN_TRY(qn_render_spend(r, QN_COST_NUMBER, 1, err));
+    const qn_jinja_val *value;
+    QN_TRY(qn_jinja_render_spend(r, QN_COST_NUMBER, 1, err));
     QN_TRY(next_value(&value, p, r, s, at, err));
     for (bool is_flag = true; is_flag && *at < s.size;) {
         const char c = s.data[*at];
@@ -232,18 +233,18 @@ static qn_status add_percent(qn_buf *to, qn_render *r, qn_str s, size_t *at, per
     if (!value && p->i == p->n) return QN_FAIL(err, FORMAT, "%zu values are too few", p->n);
     if (!value) value = &p->values[p->i++];
     if (f.kind == 's' || f.kind == 'r') return add_text(to, r, &f, value, true, err);
-    QN_TRY(qn_val_defined(value, err));
-    if (!qn_val_is_number(value) || !strchr("diuxXofFeEg", f.kind))
-        return QN_FAIL(err, FORMAT, "a '%s' as '%%%c'", qn_val_type(value), f.kind);
-    qn_val number = *value;
+    QN_TRY(qn_jinja_val_defined(value, err));
+    if (!qn_jinja_val_is_number(value) || !strchr("diuxXofFeEg", f.kind))
+        return QN_FAIL(err, FORMAT, "a '%s' as '%%%c'", qn_jinja_val_type(value), f.kind);
+    qn_jinja_val number = *value;
     if (strchr("diu", f.kind) && number.kind == QN_VAL_FLOAT) {
         if (!(fabs(number.as.f) < 9.2e18)) return QN_FAIL(err, FORMAT, "a float as '%%%c'", f.kind);
-        number = qn_val_int((int64_t)number.as.f);
+        number = qn_jinja_val_int((int64_t)number.as.f);
     }
     return add_number(to, r, &f, &number, err);
 }
 
-static qn_status print_percent(qn_buf *to, qn_render *r, qn_str s, percent *p, qn_err *err) {
+static qn_status print_percent(qn_buf *to, qn_jinja_render *r, qn_str s, percent *p, qn_err *err) {
     for (size_t at = 0; at < s.size;) {
         if (s.data[at] != '%') {
             qn_buf_add(to, s.data + at++, 1);
@@ -251,7 +252,7 @@ static qn_status print_percent(qn_buf *to, qn_render *r, qn_str s, percent *p, q
         }
         at++;
         QN_TRY(add_percent(to, r, s, &at, p, err));
-        QN_TRY(qn_render_buf_check(to, err));
+        QN_TRY(qn_jinja_render_buf_check(to, err));
     }
     // Dicts and lists may have more than is asked for.
     if (p->i < p->n && p->all->kind != QN_VAL_DICT && p->all->kind != QN_VAL_LIST)
@@ -259,16 +260,17 @@ static qn_status print_percent(qn_buf *to, qn_render *r, qn_str s, percent *p, q
     return QN_OK;
 }
 
-qn_status qn_text_percent(qn_val *out, qn_render *r, qn_str format, const qn_val *v, qn_err *err) {
+qn_status qn_jinja_text_percent(qn_jinja_val *out, qn_jinja_render *r, qn_str format,
+                                const qn_jinja_val *v, qn_err *err) {
     percent p = {.values = v, .n = 1, .all = v};
     if (v->kind == QN_VAL_TUPLE) {
         p.values = v->as.list->items;
         p.n = v->as.list->n;
     }
-    qn_buf buf = qn_render_buf(r);
-    QN_TRY(qn_render_spend(r, format.size, QN_PER_CHAR, err));
+    qn_buf buf = qn_jinja_render_buf(r);
+    QN_TRY(qn_jinja_render_spend(r, format.size, QN_PER_CHAR, err));
     const qn_status status = print_percent(&buf, r, format, &p, err);
-    if (!status) return qn_render_text(out, r, &buf, err);
+    if (!status) return qn_jinja_render_text(out, r, &buf, err);
     qn_buf_deinit(&buf);
     return status;
 }
@@ -281,9 +283,9 @@ static bool is_align(char c) { return c == '<' || c == '>' || c == '^'; }
 static qn_status read_spec(field *f, qn_str s, qn_err *err) {
     size_t at = 0;
     uint32_t code;
-    const size_t first = s.size ? qn_char_at(s, 0, &code) : 0;
+    const size_t first = s.size ? qn_jinja_char_at(s, 0, &code) : 0;
     if (first && first < s.size && is_align(s.data[first])) {
-        f->fill = qn_str_part(s, 0, first);
+        f->fill = qn_jinja_str_part(s, 0, first);
         at = first;
     }
     if (at < s.size && is_align(s.data[at])) {
@@ -307,8 +309,8 @@ static qn_status read_spec(field *f, qn_str s, qn_err *err) {
 }
 
 // The value that a field names: {}, {0} or {name}.
-static qn_status find_field(const qn_val **out, qn_str name, const qn_args *args, size_t *next,
-                            qn_err *err) {
+static qn_status find_field(const qn_jinja_val **out, qn_str name, const qn_jinja_args *args,
+                            size_t *next, qn_err *err) {
     size_t at = 0;
     int64_t index = 0;
     QN_TRY(read_int(&index, name, &at, err));
@@ -316,7 +318,7 @@ static qn_status find_field(const qn_val **out, qn_str name, const qn_args *args
     if (name.size == 0) index = (int64_t)(*next)++;
     for (size_t i = 0; i < args->n_named && !is_number; i++) {
         *out = &args->named[i];
-        if (qn_str_same(args->names[i], name)) return QN_OK;
+        if (qn_jinja_str_same(args->names[i], name)) return QN_OK;
     }
     if (!is_number || (size_t)index >= args->n)
         return QN_FAIL(err, FORMAT, "format has no value for '{%.*s}'",
@@ -325,31 +327,32 @@ static qn_status find_field(const qn_val **out, qn_str name, const qn_args *args
     return QN_OK;
 }
 
-static qn_status add_field(qn_buf *to, qn_render *r, qn_str text, const qn_args *args, size_t *next,
-                           qn_err *err) {
+static qn_status add_field(qn_buf *to, qn_jinja_render *r, qn_str text, const qn_jinja_args *args,
+                           size_t *next, qn_err *err) {
     field f = {.precision = -1};
-    const qn_val *value;
-    QN_TRY(qn_render_spend(r, QN_COST_NUMBER + args->n_named / QN_PER_ITEM, 1, err));
-    const size_t colon = qn_text_find(text, (qn_str){":", 1}, 0);
-    qn_str name = colon == SIZE_MAX ? text : qn_str_part(text, 0, colon);
-    const size_t bang = qn_text_find(name, (qn_str){"!", 1}, 0);
-    if (colon != SIZE_MAX) QN_TRY(read_spec(&f, qn_str_part(text, colon + 1, text.size), err));
+    const qn_jinja_val *value;
+    QN_TRY(qn_jinja_render_spend(r, QN_COST_NUMBER + args->n_named / QN_PER_ITEM, 1, err));
+    const size_t colon = qn_jinja_text_find(text, (qn_str){":", 1}, 0);
+    qn_str name = colon == SIZE_MAX ? text : qn_jinja_str_part(text, 0, colon);
+    const size_t bang = qn_jinja_text_find(name, (qn_str){"!", 1}, 0);
+    if (colon != SIZE_MAX)
+        QN_TRY(read_spec(&f, qn_jinja_str_part(text, colon + 1, text.size), err));
     if (bang != SIZE_MAX) {
-        const qn_str how = qn_str_part(name, bang + 1, name.size);
+        const qn_str how = qn_jinja_str_part(name, bang + 1, name.size);
         if (!qn_str_is(how, "r") && !qn_str_is(how, "s"))
             return QN_FAIL(err, FORMAT, "a conversion that is neither !r nor !s");
         f.kind = how.data[0];
-        name = qn_str_part(name, 0, bang);
+        name = qn_jinja_str_part(name, 0, bang);
     }
     QN_TRY(find_field(&value, name, args, next, err));
-    const bool is_number = qn_val_is_number(value) && value->kind != QN_VAL_BOOL;
+    const bool is_number = qn_jinja_val_is_number(value) && value->kind != QN_VAL_BOOL;
     if (bang == SIZE_MAX && is_number && f.kind != 's') return add_number(to, r, &f, value, err);
     if (f.kind && f.kind != 's' && f.kind != 'r')
-        return QN_FAIL(err, FORMAT, "a '%s' as '%c'", qn_val_type(value), f.kind);
+        return QN_FAIL(err, FORMAT, "a '%s' as '%c'", qn_jinja_val_type(value), f.kind);
     return add_text(to, r, &f, value, false, err);
 }
 
-static qn_status print_fields(qn_buf *to, qn_render *r, qn_str s, const qn_args *args,
+static qn_status print_fields(qn_buf *to, qn_jinja_render *r, qn_str s, const qn_jinja_args *args,
                               qn_err *err) {
     size_t next = 0;
     for (size_t at = 0; at < s.size; at++) {
@@ -360,22 +363,22 @@ static qn_status print_fields(qn_buf *to, qn_render *r, qn_str s, const qn_args 
             qn_buf_add(to, &c, 1);
             continue;
         }
-        const size_t end = qn_text_find(s, (qn_str){"}", 1}, at);
+        const size_t end = qn_jinja_text_find(s, (qn_str){"}", 1}, at);
         if (c == '}' || end == SIZE_MAX)
             return QN_FAIL(err, FORMAT, "a single '%c' in a format", c);
-        QN_TRY(add_field(to, r, qn_str_part(s, at + 1, end), args, &next, err));
-        QN_TRY(qn_render_buf_check(to, err));
+        QN_TRY(add_field(to, r, qn_jinja_str_part(s, at + 1, end), args, &next, err));
+        QN_TRY(qn_jinja_render_buf_check(to, err));
         at = end;
     }
     return QN_OK;
 }
 
-qn_status qn_text_format(qn_val *out, qn_render *r, qn_str format, const qn_args *args,
-                         qn_err *err) {
-    qn_buf buf = qn_render_buf(r);
-    QN_TRY(qn_render_spend(r, format.size, QN_PER_CHAR, err));
+qn_status qn_jinja_text_format(qn_jinja_val *out, qn_jinja_render *r, qn_str format,
+                               const qn_jinja_args *args, qn_err *err) {
+    qn_buf buf = qn_jinja_render_buf(r);
+    QN_TRY(qn_jinja_render_spend(r, format.size, QN_PER_CHAR, err));
     const qn_status status = print_fields(&buf, r, format, args, err);
-    if (!status) return qn_render_text(out, r, &buf, err);
+    if (!status) return qn_jinja_render_text(out, r, &buf, err);
     qn_buf_deinit(&buf);
     return status;
 }

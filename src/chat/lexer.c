@@ -14,7 +14,7 @@ enum { MAX_BYTES = 8 << 20, MAX_BRACKETS = 256 };
 
 typedef struct lexer {
     qn_arena *arena;
-    qn_tokens *to;
+    qn_jinja_tokens *to;
     qn_str text; // with \n at the end of lines
     size_t at;
     bool at_line_start; // the tag before took a newline with it, or there is none
@@ -57,7 +57,7 @@ static bool sees(const lexer *lx, const char *what) {
     return lx->text.size - lx->at >= n && memcmp(lx->text.data + lx->at, what, n) == 0;
 }
 
-static qn_status add(lexer *lx, size_t at, qn_token token) {
+static qn_status add(lexer *lx, size_t at, qn_jinja_token token) {
     const place p = place_of(lx, at);
     void *items = lx->to->items;
     if (!qn_grow(&items, &lx->to->cap, lx->to->n + 1, sizeof token))
@@ -72,8 +72,8 @@ static qn_status add(lexer *lx, size_t at, qn_token token) {
 static size_t skip_space(const lexer *lx, size_t at) {
     uint32_t code;
     while (at < lx->text.size) {
-        const size_t n = qn_char_at(lx->text, at, &code);
-        if (!qn_char_is_space(code)) break;
+        const size_t n = qn_jinja_char_at(lx->text, at, &code);
+        if (!qn_jinja_char_is_space(code)) break;
         at += n;
     }
     return at;
@@ -90,7 +90,8 @@ static qn_status lex_name(lexer *lx) {
     const size_t begin = lx->at;
     while (is_name_char(peek(lx, 0))) lx->at++;
     return add(lx, begin,
-               (qn_token){.kind = QN_TOKEN_NAME, .text = qn_str_part(lx->text, begin, lx->at)});
+               (qn_jinja_token){.kind = QN_TOKEN_NAME,
+                                .text = qn_jinja_str_part(lx->text, begin, lx->at)});
 }
 
 static int digit_value(char c) {
@@ -122,7 +123,8 @@ static qn_status lex_int(lexer *lx, size_t begin, size_t from, size_t end, int b
         value = value * base + digit;
     }
     lx->at = end;
-    return add(lx, begin, (qn_token){.kind = QN_TOKEN_CONST, .value = qn_val_int(value)});
+    return add(lx, begin,
+               (qn_jinja_token){.kind = QN_TOKEN_CONST, .value = qn_jinja_val_int(value)});
 }
 
 // The point is moved into the exponent, because a locale may want another sign for it.
@@ -153,7 +155,8 @@ static qn_status lex_float(lexer *lx, size_t begin, size_t end) {
     snprintf(digits + n, sizeof digits - n, "e%ld", shift);
     lx->at = end;
     return add(lx, begin,
-               (qn_token){.kind = QN_TOKEN_CONST, .value = qn_val_float(strtod(digits, NULL))});
+               (qn_jinja_token){.kind = QN_TOKEN_CONST,
+                                .value = qn_jinja_val_float(strtod(digits, NULL))});
 }
 
 static qn_status lex_number(lexer *lx) {
@@ -265,7 +268,8 @@ static qn_status lex_string(lexer *lx) {
     qn_buf_deinit(&buf);
     if (!copy) return QN_NOMEM(lx->err, "template");
     lx->at = end + 1;
-    return add(lx, begin, (qn_token){.kind = QN_TOKEN_CONST, .value = qn_val_text(text)});
+    return add(lx, begin,
+               (qn_jinja_token){.kind = QN_TOKEN_CONST, .value = qn_jinja_val_text(text)});
 }
 
 // --- operators -----------------------------------------------------------------------------------
@@ -292,20 +296,21 @@ static qn_status lex_op(lexer *lx) {
     for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++) {
         if (!sees(lx, doubles[i])) continue;
         lx->at += 2;
-        return add(lx, lx->at - 2,
-                   (qn_token){.kind = QN_TOKEN_OP, .op = QN_OP2(doubles[i][0], doubles[i][1])});
+        return add(
+            lx, lx->at - 2,
+            (qn_jinja_token){.kind = QN_TOKEN_OP, .op = QN_OP2(doubles[i][0], doubles[i][1])});
     }
     const char c = peek(lx, 0);
     if (!c || !strchr(singles, c)) {
         const place p = place_of(lx, lx->at);
         uint32_t code;
-        const size_t n = qn_char_at(lx->text, lx->at, &code);
+        const size_t n = qn_jinja_char_at(lx->text, lx->at, &code);
         return QN_TEMPLATE_FAIL(lx->err, FORMAT, &p, "unexpected '%.*s'", (int)n,
                                 lx->text.data + lx->at);
     }
     QN_TRY(balance(lx, c));
     lx->at++;
-    return add(lx, lx->at - 1, (qn_token){.kind = QN_TOKEN_OP, .op = QN_OP1(c)});
+    return add(lx, lx->at - 1, (qn_jinja_token){.kind = QN_TOKEN_OP, .op = QN_OP1(c)});
 }
 
 // --- tags and the text between them --------------------------------------------------------------
@@ -339,8 +344,8 @@ static qn_status lex_tag(lexer *lx, bool is_block, size_t begin) {
         if (lx->at >= lx->text.size) return fail_at(lx, begin, "a tag has no end");
         size_t end;
         if (!lx->n_brackets && tag_end(lx, lx->at, mark, is_block, is_block, &end)) {
-            const qn_token_kind kind = is_block ? QN_TOKEN_BLOCK_END : QN_TOKEN_PRINT_END;
-            QN_TRY(add(lx, lx->at, (qn_token){.kind = (unsigned char)kind}));
+            const qn_jinja_token_kind kind = is_block ? QN_TOKEN_BLOCK_END : QN_TOKEN_PRINT_END;
+            QN_TRY(add(lx, lx->at, (qn_jinja_token){.kind = (unsigned char)kind}));
             end_tag(lx, end);
             return QN_OK;
         }
@@ -358,19 +363,20 @@ static qn_status lex_tag(lexer *lx, bool is_block, size_t begin) {
 
 // Text up to a tag, without the white space that the tag's sign or lstrip_blocks take from it.
 static qn_status add_data(lexer *lx, size_t begin, size_t end, char sign, bool is_print) {
-    qn_str text = qn_str_part(lx->text, begin, end);
+    qn_str text = qn_jinja_str_part(lx->text, begin, end);
     if (sign == '-') {
-        text = qn_text_strip(text, NULL, false, true);
+        text = qn_jinja_text_strip(text, NULL, false, true);
     } else if (sign != '+' && !is_print) {
         const qn_str newline = {"\n", 1};
-        const size_t last = qn_text_find_last(text, newline);
+        const size_t last = qn_jinja_text_find_last(text, newline);
         const size_t from = last == SIZE_MAX ? 0 : last + 1;
-        const qn_str tail = qn_str_part(text, from, text.size);
-        if ((from > 0 || lx->at_line_start) && qn_text_strip(tail, NULL, false, true).size == 0)
+        const qn_str tail = qn_jinja_str_part(text, from, text.size);
+        if ((from > 0 || lx->at_line_start) &&
+            qn_jinja_text_strip(tail, NULL, false, true).size == 0)
             text.size = from;
     }
     if (text.size == 0) return QN_OK;
-    return add(lx, begin, (qn_token){.kind = QN_TOKEN_DATA, .text = text});
+    return add(lx, begin, (qn_jinja_token){.kind = QN_TOKEN_DATA, .text = text});
 }
 
 static char sign_at(const lexer *lx, size_t at) {
@@ -401,7 +407,7 @@ static bool is_word_tag(const lexer *lx, size_t begin, const char *word, bool tr
 static qn_status lex_raw(lexer *lx, size_t begin, size_t from) {
     const qn_str mark = {"{%", 2};
     end_tag(lx, from);
-    for (size_t at = from; (at = qn_text_find(lx->text, mark, at)) != SIZE_MAX; at++) {
+    for (size_t at = from; (at = qn_jinja_text_find(lx->text, mark, at)) != SIZE_MAX; at++) {
         size_t end;
         if (!is_word_tag(lx, at, "endraw", true, &end)) continue;
         QN_TRY(add_data(lx, from, at, sign_at(lx, at + 2), false));
@@ -437,17 +443,17 @@ static qn_status lex_all(lexer *lx) {
         } else if (kind == '%' && is_word_tag(lx, begin, "raw", false, &end)) {
             QN_TRY(lex_raw(lx, begin, end));
         } else {
-            const qn_token_kind open = kind == '%' ? QN_TOKEN_BLOCK : QN_TOKEN_PRINT;
-            QN_TRY(add(lx, begin, (qn_token){.kind = (unsigned char)open}));
+            const qn_jinja_token_kind open = kind == '%' ? QN_TOKEN_BLOCK : QN_TOKEN_PRINT;
+            QN_TRY(add(lx, begin, (qn_jinja_token){.kind = (unsigned char)open}));
             lx->at = from;
             QN_TRY(lex_tag(lx, kind == '%', begin));
         }
     }
     if (lx->at < lx->text.size)
         QN_TRY(add(lx, lx->at,
-                   (qn_token){.kind = QN_TOKEN_DATA,
-                              .text = qn_str_part(lx->text, lx->at, lx->text.size)}));
-    return add(lx, lx->text.size, (qn_token){.kind = QN_TOKEN_END});
+                   (qn_jinja_token){.kind = QN_TOKEN_DATA,
+                                    .text = qn_jinja_str_part(lx->text, lx->at, lx->text.size)}));
+    return add(lx, lx->text.size, (qn_jinja_token){.kind = QN_TOKEN_END});
 }
 
 // Lines end in \n; one newline at the end of the text is dropped.
@@ -464,7 +470,8 @@ static qn_status copy_lines(lexer *lx, const char *text, size_t size) {
     return QN_OK;
 }
 
-qn_status qn_lex(qn_tokens *out, qn_arena *arena, const char *text, size_t size, qn_err *err) {
+qn_status qn_jinja_lex(qn_jinja_tokens *out, qn_arena *arena, const char *text, size_t size,
+                       qn_err *err) {
     if (size > MAX_BYTES)
         return QN_FAIL(err, LIMIT, "a template of %zu bytes, at most %d are read", size,
                        (int)MAX_BYTES);
@@ -475,7 +482,7 @@ qn_status qn_lex(qn_tokens *out, qn_arena *arena, const char *text, size_t size,
     return lex_all(&lx);
 }
 
-void qn_tokens_deinit(qn_tokens *tokens) {
+void qn_jinja_tokens_deinit(qn_jinja_tokens *tokens) {
     qn_free(tokens->items);
-    *tokens = (qn_tokens){0};
+    *tokens = (qn_jinja_tokens){0};
 }

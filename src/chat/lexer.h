@@ -7,7 +7,7 @@
 #include "chat/value.h"
 #include "core/arena.h"
 
-typedef enum qn_token_kind {
+typedef enum qn_jinja_token_kind {
     QN_TOKEN_END,
     QN_TOKEN_DATA,
     QN_TOKEN_PRINT, // {{
@@ -17,29 +17,29 @@ typedef enum qn_token_kind {
     QN_TOKEN_NAME,
     QN_TOKEN_CONST, // `value`: a text or a number
     QN_TOKEN_OP     // `op`
-} qn_token_kind;
+} qn_jinja_token_kind;
 
 // An operator as a number: one or two characters.
 #define QN_OP1(a)    ((unsigned)(a))
 #define QN_OP2(a, b) ((unsigned)(a) | (unsigned)(b) << 8)
 
-typedef struct qn_token {
-    unsigned char kind; // qn_token_kind
+typedef struct qn_jinja_token {
+    unsigned char kind; // qn_jinja_token_kind
     unsigned op;
     uint32_t line, column;
     qn_str text; // of names and data
-    qn_val value;
-} qn_token;
+    qn_jinja_val value;
+} qn_jinja_token;
 
-typedef struct qn_tokens {
-    qn_token *items; // (n) owned; the last is QN_TOKEN_END
+typedef struct qn_jinja_tokens {
+    qn_jinja_token *items; // (n) owned; the last is QN_TOKEN_END
     size_t n, cap;
-} qn_tokens;
+} qn_jinja_tokens;
 
 // Texts lie in the arena.
-QN_MUST_CHECK qn_status qn_lex(qn_tokens *out, qn_arena *arena, const char *text, size_t size,
-                               qn_err *err);
-void qn_tokens_deinit(qn_tokens *tokens);
+QN_MUST_CHECK qn_status qn_jinja_lex(qn_jinja_tokens *out, qn_arena *arena, const char *text,
+                                     size_t size, qn_err *err);
+void qn_jinja_tokens_deinit(qn_jinja_tokens *tokens);
 
 // "line 3, column 14: ..."
 #define QN_TEMPLATE_FAIL(err, code, at, format, ...)                                               \

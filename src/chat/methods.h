@@ -4,7 +4,7 @@
 
 #include "chat/render.h"
 
-extern const qn_builtin qn_text_methods[];
-extern const size_t qn_n_text_methods;
+extern const qn_jinja_builtin qn_jinja_text_methods[];
+extern const size_t qn_jinja_n_text_methods;
 
 #endif

@@ -6,17 +6,17 @@
 #include <utf8proc.h>
 
 // A text made of a part of another, as safe as that was.
-static qn_val part_of(const qn_call_in *in, qn_str s) {
-    qn_val v = qn_val_text(s);
+static qn_jinja_val part_of(const qn_jinja_call_in *in, qn_str s) {
+    qn_jinja_val v = qn_jinja_val_text(s);
     v.mark = in->self->mark;
     return v;
 }
 
 QN_BUILTIN(recase) {
-    qn_buf buf = qn_render_buf(r);
-    QN_TRY(qn_render_spend(r, in->self->as.s.size, 1, err));
-    qn_text_recase(&buf, in->self->as.s, (qn_case)in->row->choice);
-    QN_TRY(qn_render_text(out, r, &buf, err));
+    qn_buf buf = qn_jinja_render_buf(r);
+    QN_TRY(qn_jinja_render_spend(r, in->self->as.s.size, 1, err));
+    qn_jinja_text_recase(&buf, in->self->as.s, (qn_jinja_case)in->row->choice);
+    QN_TRY(qn_jinja_render_text(out, r, &buf, err));
     out->mark = in->self->mark;
     return QN_OK;
 }
@@ -25,28 +25,28 @@ enum { LEFT = 1, RIGHT = 2 };
 
 QN_BUILTIN(strip) {
     qn_str set = {0};
-    QN_TRY(qn_arg_text(&set, in, 0, err));
+    QN_TRY(qn_jinja_arg_text(&set, in, 0, err));
     qn_str s = in->self->as.s;
-    QN_TRY(qn_text_strip_paid(&s, r, set.data ? &set : NULL, in->row->choice & LEFT,
-                              in->row->choice & RIGHT, err));
+    QN_TRY(qn_jinja_text_strip_paid(&s, r, set.data ? &set : NULL, in->row->choice & LEFT,
+                                    in->row->choice & RIGHT, err));
     *out = part_of(in, s);
     return QN_OK;
 }
 
 // The text between the characters `start` and `end` (arguments 1 and 2); false: start is past it.
-static qn_status window(qn_val *out, bool *is_inside, qn_render *r, const qn_call_in *in,
-                        int64_t *offset, qn_err *err) {
-    const qn_val bounds[3] = {in->a[1], in->a[2], qn_val_int(1)};
+static qn_status window(qn_jinja_val *out, bool *is_inside, qn_jinja_render *r,
+                        const qn_jinja_call_in *in, int64_t *offset, qn_err *err) {
+    const qn_jinja_val bounds[3] = {in->a[1], in->a[2], qn_jinja_val_int(1)};
     *is_inside = true;
     *offset = 0;
     *out = *in->self;
-    if (!qn_arg_is_given(in, 1) && !qn_arg_is_given(in, 2)) return QN_OK;
-    QN_TRY(qn_arg_int(offset, in, 1, err));
-    QN_TRY(qn_text_pay_length(r, in->self->as.s, err));
-    const int64_t n = (int64_t)qn_text_length(in->self->as.s);
+    if (!qn_jinja_arg_is_given(in, 1) && !qn_jinja_arg_is_given(in, 2)) return QN_OK;
+    QN_TRY(qn_jinja_arg_int(offset, in, 1, err));
+    QN_TRY(qn_jinja_text_pay_length(r, in->self->as.s, err));
+    const int64_t n = (int64_t)qn_jinja_text_length(in->self->as.s);
     if (*offset < 0) *offset = *offset + n < 0 ? 0 : *offset + n;
     *is_inside = *offset <= n;
-    return qn_val_slice(out, r, in->self, bounds, err);
+    return qn_jinja_val_slice(out, r, in->self, bounds, err);
 }
 
 static bool has_end(qn_str s, qn_str end, bool at_back) {
@@ -57,9 +57,9 @@ static bool has_end(qn_str s, qn_str end, bool at_back) {
 
 // One text or a tuple of them; the choice is LEFT or RIGHT.
 QN_BUILTIN(begins_or_ends) {
-    const qn_val *ends = &in->a[0];
+    const qn_jinja_val *ends = &in->a[0];
     size_t n = 1;
-    qn_val within;
+    qn_jinja_val within;
     int64_t offset;
     bool is_inside, has = false;
     if (ends->kind == QN_VAL_TUPLE) {
@@ -68,14 +68,14 @@ QN_BUILTIN(begins_or_ends) {
     }
     QN_TRY(window(&within, &is_inside, r, in, &offset, err));
     for (size_t i = 0; i < n && !has; i++) {
-        QN_TRY(qn_val_defined(&ends[i], err));
-        QN_TRY(qn_render_charge(r, ends[i].kind == QN_VAL_TEXT ? ends[i].as.s.size : 0, err));
+        QN_TRY(qn_jinja_val_defined(&ends[i], err));
+        QN_TRY(qn_jinja_render_charge(r, ends[i].kind == QN_VAL_TEXT ? ends[i].as.s.size : 0, err));
         if (ends[i].kind != QN_VAL_TEXT)
             return QN_FAIL(err, FORMAT, "%s wants a text, not a '%s'", in->row->name,
-                           qn_val_type(&ends[i]));
+                           qn_jinja_val_type(&ends[i]));
         has = is_inside && has_end(within.as.s, ends[i].as.s, in->row->choice == RIGHT);
     }
-    *out = qn_val_bool(has);
+    *out = qn_jinja_val_bool(has);
     return QN_OK;
 }
 
@@ -83,9 +83,10 @@ QN_BUILTIN(remove_end) {
     qn_str end = {"", 0}, s = in->self->as.s;
     const bool at_back = in->row->choice == RIGHT;
     (void)r;
-    QN_TRY(qn_arg_text(&end, in, 0, err));
+    QN_TRY(qn_jinja_arg_text(&end, in, 0, err));
     if (has_end(s, end, at_back))
-        s = at_back ? qn_str_part(s, 0, s.size - end.size) : qn_str_part(s, end.size, s.size);
+        s = at_back ? qn_jinja_str_part(s, 0, s.size - end.size)
+                    : qn_jinja_str_part(s, end.size, s.size);
     *out = part_of(in, s);
     return QN_OK;
 }
@@ -96,56 +97,59 @@ enum { FIND = 0, FIND_LAST = 1, MUST_FIND = 2 };
 
 QN_BUILTIN(find) {
     qn_str part = {"", 0};
-    qn_val within;
+    qn_jinja_val within;
     int64_t offset;
     bool is_inside;
-    QN_TRY(qn_arg_text(&part, in, 0, err));
+    QN_TRY(qn_jinja_arg_text(&part, in, 0, err));
     QN_TRY(window(&within, &is_inside, r, in, &offset, err));
     const qn_str s = within.as.s;
-    QN_TRY(qn_text_pay_search(r, s, err));
-    size_t at = in->row->choice & FIND_LAST ? qn_text_find_last(s, part) : qn_text_find(s, part, 0);
+    QN_TRY(qn_jinja_text_pay_search(r, s, err));
+    size_t at = in->row->choice & FIND_LAST ? qn_jinja_text_find_last(s, part)
+                                            : qn_jinja_text_find(s, part, 0);
     if (!is_inside) at = SIZE_MAX;
     if (at == SIZE_MAX && in->row->choice & MUST_FIND)
         return QN_FAIL(err, FORMAT, "%s: the part is not in the text", in->row->name);
-    *out = qn_val_int(-1);
-    if (at != SIZE_MAX) *out = qn_val_int(offset + (int64_t)qn_text_length(qn_str_part(s, 0, at)));
+    *out = qn_jinja_val_int(-1);
+    if (at != SIZE_MAX)
+        *out =
+            qn_jinja_val_int(offset + (int64_t)qn_jinja_text_length(qn_jinja_str_part(s, 0, at)));
     return QN_OK;
 }
 
 QN_BUILTIN(count) {
     qn_str part = {"", 0};
-    qn_val within;
+    qn_jinja_val within;
     int64_t offset, n = 0;
     bool is_inside;
-    QN_TRY(qn_arg_text(&part, in, 0, err));
+    QN_TRY(qn_jinja_arg_text(&part, in, 0, err));
     QN_TRY(window(&within, &is_inside, r, in, &offset, err));
     const qn_str s = within.as.s;
-    QN_TRY(qn_text_pay_search(r, s, err));
-    if (part.size == 0) n = (int64_t)qn_text_length(s) + 1;
-    for (size_t at = 0; part.size && (at = qn_text_find(s, part, at)) != SIZE_MAX;
+    QN_TRY(qn_jinja_text_pay_search(r, s, err));
+    if (part.size == 0) n = (int64_t)qn_jinja_text_length(s) + 1;
+    for (size_t at = 0; part.size && (at = qn_jinja_text_find(s, part, at)) != SIZE_MAX;
          at += part.size) {
-        QN_TRY(qn_render_spend(r, QN_COST_MATCH, 1, err));
+        QN_TRY(qn_jinja_render_spend(r, QN_COST_MATCH, 1, err));
         n++;
     }
-    *out = qn_val_int(is_inside ? n : 0);
+    *out = qn_jinja_val_int(is_inside ? n : 0);
     return QN_OK;
 }
 
-static qn_status replace_all(qn_buf *to, qn_render *r, qn_str s, qn_str old, qn_str new,
+static qn_status replace_all(qn_buf *to, qn_jinja_render *r, qn_str s, qn_str old, qn_str new,
                              int64_t max, qn_err *err) {
     size_t at = 0;
-    QN_TRY(qn_text_pay_search(r, s, err));
+    QN_TRY(qn_jinja_text_pay_search(r, s, err));
     while (max != 0 && at <= s.size) {
-        size_t next = qn_text_find(s, old, at);
+        size_t next = qn_jinja_text_find(s, old, at);
         if (next == SIZE_MAX) break;
-        QN_TRY(qn_render_spend(r, QN_COST_MATCH, 1, err));
+        QN_TRY(qn_jinja_render_spend(r, QN_COST_MATCH, 1, err));
         qn_buf_add(to, s.data + at, next - at);
         qn_buf_add(to, new.data, new.size);
         max--;
         at = next + old.size;
         if (old.size) continue;
         uint32_t code; // between all characters
-        const size_t n = at < s.size ? qn_char_at(s, at, &code) : 0;
+        const size_t n = at < s.size ? qn_jinja_char_at(s, at, &code) : 0;
         qn_buf_add(to, s.data + at, n);
         at += n;
         if (n == 0) return QN_OK;
@@ -157,72 +161,73 @@ static qn_status replace_all(qn_buf *to, qn_render *r, qn_str s, qn_str old, qn_
 QN_BUILTIN(replace) {
     qn_str old = {0}, new = {0};
     int64_t max = -1;
-    QN_TRY(qn_arg_text(&old, in, 0, err));
-    QN_TRY(qn_arg_text(&new, in, 1, err));
-    QN_TRY(qn_arg_int(&max, in, 2, err));
+    QN_TRY(qn_jinja_arg_text(&old, in, 0, err));
+    QN_TRY(qn_jinja_arg_text(&new, in, 1, err));
+    QN_TRY(qn_jinja_arg_int(&max, in, 2, err));
     if (!old.data || !new.data) return QN_FAIL(err, FORMAT, "replace wants texts, not none");
-    qn_buf buf = qn_render_buf(r);
+    qn_buf buf = qn_jinja_render_buf(r);
     const qn_status status = replace_all(&buf, r, in->self->as.s, old, new, max, err);
     if (status) {
         qn_buf_deinit(&buf);
         return status;
     }
-    QN_TRY(qn_render_text(out, r, &buf, err));
+    QN_TRY(qn_jinja_render_text(out, r, &buf, err));
     out->mark = in->self->mark;
     return QN_OK;
 }
 
 // --- taking apart --------------------------------------------------------------------------------
 
-static qn_status add_part(qn_items *to, qn_render *r, const qn_call_in *in, qn_str s, qn_err *err) {
-    const qn_val v = part_of(in, s);
-    return qn_items_add(to, r, &v, err);
+static qn_status add_part(qn_jinja_items *to, qn_jinja_render *r, const qn_jinja_call_in *in,
+                          qn_str s, qn_err *err) {
+    const qn_jinja_val v = part_of(in, s);
+    return qn_jinja_items_add(to, r, &v, err);
 }
 
 static size_t word_end(qn_str s, size_t at, bool is_space) {
     uint32_t code;
     while (at < s.size) {
-        const size_t n = qn_char_at(s, at, &code);
-        if (qn_char_is_space(code) != is_space) break;
+        const size_t n = qn_jinja_char_at(s, at, &code);
+        if (qn_jinja_char_is_space(code) != is_space) break;
         at += n;
     }
     return at;
 }
 
-static qn_status split_words(qn_items *to, qn_render *r, const qn_call_in *in, int64_t max,
-                             qn_err *err) {
+static qn_status split_words(qn_jinja_items *to, qn_jinja_render *r, const qn_jinja_call_in *in,
+                             int64_t max, qn_err *err) {
     const qn_str s = in->self->as.s;
-    QN_TRY(qn_render_spend(r, s.size, QN_PER_CHAR, err));
+    QN_TRY(qn_jinja_render_spend(r, s.size, QN_PER_CHAR, err));
     for (size_t at = word_end(s, 0, true); at < s.size; at = word_end(s, at, true)) {
         const bool is_rest = max-- == 0;
         const size_t end = is_rest ? s.size : word_end(s, at, false);
-        QN_TRY(add_part(to, r, in, qn_str_part(s, at, end), err));
+        QN_TRY(add_part(to, r, in, qn_jinja_str_part(s, at, end), err));
         at = end;
     }
     return QN_OK;
 }
 
-static qn_status split_at(qn_items *to, qn_render *r, const qn_call_in *in, qn_str separator,
-                          int64_t max, qn_err *err) {
+static qn_status split_at(qn_jinja_items *to, qn_jinja_render *r, const qn_jinja_call_in *in,
+                          qn_str separator, int64_t max, qn_err *err) {
     const qn_str s = in->self->as.s;
     size_t at = 0;
-    QN_TRY(qn_text_pay_search(r, s, err));
+    QN_TRY(qn_jinja_text_pay_search(r, s, err));
     for (; max != 0; max--) {
-        const size_t next = qn_text_find(s, separator, at);
+        const size_t next = qn_jinja_text_find(s, separator, at);
         if (next == SIZE_MAX) break;
-        QN_TRY(add_part(to, r, in, qn_str_part(s, at, next), err));
+        QN_TRY(add_part(to, r, in, qn_jinja_str_part(s, at, next), err));
         at = next + separator.size;
     }
-    return add_part(to, r, in, qn_str_part(s, at, s.size), err);
+    return add_part(to, r, in, qn_jinja_str_part(s, at, s.size), err);
 }
 
 QN_BUILTIN(split) {
     qn_str separator = {0};
     int64_t max = -1;
-    qn_items to;
-    QN_TRY(qn_arg_text(&separator, in, 0, err));
-    QN_TRY(qn_arg_int(&max, in, 1, err));
-    QN_TRY(qn_items_begin(&to, r, err));
+    qn_jinja_items to;
+    QN_TRY(qn_jinja_arg_text(&separator, in, 0, err));
+    QN_TRY(qn_jinja_arg_int(&max, in, 1, err));
+    QN_TRY(qn_jinja_items_begin(&to, r, err));
     if (separator.data && separator.size == 0) return QN_FAIL(err, FORMAT, "an empty separator");
     if (separator.data)
         QN_TRY(split_at(&to, r, in, separator, max, err));
@@ -232,9 +237,9 @@ QN_BUILTIN(split) {
     return QN_OK;
 }
 
-static void reverse_items(qn_val_list *list) {
+static void reverse_items(qn_jinja_val_list *list) {
     for (size_t i = 0; i < list->n / 2; i++) {
-        const qn_val v = list->items[i];
+        const qn_jinja_val v = list->items[i];
         list->items[i] = list->items[list->n - 1 - i];
         list->items[list->n - 1 - i] = v;
     }
@@ -244,19 +249,19 @@ static void reverse_items(qn_val_list *list) {
 QN_BUILTIN(rsplit) {
     qn_str separator = {0}, rest = in->self->as.s;
     int64_t max = -1;
-    qn_items to;
-    QN_TRY(qn_arg_text(&separator, in, 0, err));
-    QN_TRY(qn_arg_int(&max, in, 1, err));
+    qn_jinja_items to;
+    QN_TRY(qn_jinja_arg_text(&separator, in, 0, err));
+    QN_TRY(qn_jinja_arg_int(&max, in, 1, err));
     if (max < 0) return split(out, r, in, err);
     if (!separator.data) return QN_FAIL(err, UNSUPPORTED, "rsplit by blanks with a limit");
     if (separator.size == 0) return QN_FAIL(err, FORMAT, "an empty separator");
-    QN_TRY(qn_items_begin(&to, r, err));
-    QN_TRY(qn_text_pay_search(r, rest, err));
+    QN_TRY(qn_jinja_items_begin(&to, r, err));
+    QN_TRY(qn_jinja_text_pay_search(r, rest, err));
     for (; max > 0; max--) {
-        const size_t at = qn_text_find_last(rest, separator);
+        const size_t at = qn_jinja_text_find_last(rest, separator);
         if (at == SIZE_MAX) break;
-        QN_TRY(add_part(&to, r, in, qn_str_part(rest, at + separator.size, rest.size), err));
-        rest = qn_str_part(rest, 0, at);
+        QN_TRY(add_part(&to, r, in, qn_jinja_str_part(rest, at + separator.size, rest.size), err));
+        rest = qn_jinja_str_part(rest, 0, at);
     }
     QN_TRY(add_part(&to, r, in, rest, err));
     reverse_items(to.list.as.list);
@@ -271,19 +276,20 @@ static bool is_line_end(uint32_t c) {
 
 QN_BUILTIN(splitlines) {
     const qn_str s = in->self->as.s;
-    const bool keeps = qn_arg_bool(in, 0, false);
-    qn_items to;
-    QN_TRY(qn_items_begin(&to, r, err));
-    QN_TRY(qn_render_spend(r, s.size, QN_PER_CHAR, err));
+    const bool keeps = qn_jinja_arg_bool(in, 0, false);
+    qn_jinja_items to;
+    QN_TRY(qn_jinja_items_begin(&to, r, err));
+    QN_TRY(qn_jinja_render_spend(r, s.size, QN_PER_CHAR, err));
     for (size_t begin = 0, at = 0; at < s.size;) {
         uint32_t code;
-        const size_t n = qn_char_at(s, at, &code);
+        const size_t n = qn_jinja_char_at(s, at, &code);
         size_t next = at + n;
         const bool is_end = is_line_end(code);
         if (code == '\r' && next < s.size && s.data[next] == '\n') next++;
-        if (is_end) QN_TRY(add_part(&to, r, in, qn_str_part(s, begin, keeps ? next : at), err));
+        if (is_end)
+            QN_TRY(add_part(&to, r, in, qn_jinja_str_part(s, begin, keeps ? next : at), err));
         if (!is_end && next == s.size)
-            QN_TRY(add_part(&to, r, in, qn_str_part(s, begin, next), err));
+            QN_TRY(add_part(&to, r, in, qn_jinja_str_part(s, begin, next), err));
         at = next;
         if (is_end) begin = at;
     }
@@ -295,41 +301,42 @@ QN_BUILTIN(partition) {
     const qn_str s = in->self->as.s;
     const bool at_back = in->row->choice == RIGHT;
     qn_str separator = {"", 0};
-    QN_TRY(qn_arg_text(&separator, in, 0, err));
+    QN_TRY(qn_jinja_arg_text(&separator, in, 0, err));
     if (separator.size == 0) return QN_FAIL(err, FORMAT, "an empty separator");
-    QN_TRY(qn_text_pay_search(r, s, err));
-    const size_t at = at_back ? qn_text_find_last(s, separator) : qn_text_find(s, separator, 0);
-    QN_TRY(qn_val_list_make(out, r, QN_VAL_TUPLE, 3, err));
-    qn_val *parts = out->as.list->items;
+    QN_TRY(qn_jinja_text_pay_search(r, s, err));
+    const size_t at =
+        at_back ? qn_jinja_text_find_last(s, separator) : qn_jinja_text_find(s, separator, 0);
+    QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_TUPLE, 3, err));
+    qn_jinja_val *parts = out->as.list->items;
     for (int i = 0; i < 3; i++) parts[i] = part_of(in, (qn_str){"", 0});
     if (at == SIZE_MAX) {
         parts[at_back ? 2 : 0] = *in->self;
         return QN_OK;
     }
-    parts[0] = part_of(in, qn_str_part(s, 0, at));
+    parts[0] = part_of(in, qn_jinja_str_part(s, 0, at));
     parts[1] = part_of(in, separator);
-    parts[2] = part_of(in, qn_str_part(s, at + separator.size, s.size));
+    parts[2] = part_of(in, qn_jinja_str_part(s, at + separator.size, s.size));
     return QN_OK;
 }
 
 QN_BUILTIN(join) {
-    const qn_val *items;
+    const qn_jinja_val *items;
     size_t n;
-    QN_TRY(qn_val_items(&items, &n, r, &in->a[0], err));
-    QN_TRY(qn_render_spend(r, n, QN_PER_CHAR, err));
-    qn_buf buf = qn_render_buf(r);
+    QN_TRY(qn_jinja_val_items(&items, &n, r, &in->a[0], err));
+    QN_TRY(qn_jinja_render_spend(r, n, QN_PER_CHAR, err));
+    qn_buf buf = qn_jinja_render_buf(r);
     for (size_t i = 0; i < n; i++) {
         if (items[i].kind != QN_VAL_TEXT) {
             qn_buf_deinit(&buf);
             return QN_FAIL(err, FORMAT, "join: item %zu is a '%s', not a text", i,
-                           qn_val_type(&items[i]));
+                           qn_jinja_val_type(&items[i]));
         }
         if (i) qn_buf_add(&buf, in->self->as.s.data, in->self->as.s.size);
         qn_buf_add(&buf, items[i].as.s.data, items[i].as.s.size);
     }
-    QN_TRY(qn_render_text(out, r, &buf, err));
+    QN_TRY(qn_jinja_render_text(out, r, &buf, err));
     out->mark = in->self->mark;
-    return qn_render_charge(r, out->as.s.size, err);
+    return qn_jinja_render_charge(r, out->as.s.size, err);
 }
 
 // --- width ---------------------------------------------------------------------------------------
@@ -342,41 +349,42 @@ static void add_times(qn_buf *to, qn_str s, int64_t times) {
 QN_BUILTIN(pad) {
     int64_t width = 0;
     qn_str fill = {" ", 1};
-    QN_TRY(qn_arg_int(&width, in, 0, err));
-    QN_TRY(qn_arg_text(&fill, in, 1, err));
-    if (qn_text_length(fill) != 1) return QN_FAIL(err, FORMAT, "the filling is not one character");
-    const int64_t n = (int64_t)qn_text_length(in->self->as.s);
+    QN_TRY(qn_jinja_arg_int(&width, in, 0, err));
+    QN_TRY(qn_jinja_arg_text(&fill, in, 1, err));
+    if (qn_jinja_text_length(fill) != 1)
+        return QN_FAIL(err, FORMAT, "the filling is not one character");
+    const int64_t n = (int64_t)qn_jinja_text_length(in->self->as.s);
     int64_t missing = width > n ? width - n : 0, left = 0;
     if (missing > (int64_t)r->limits.output)
         return QN_FAIL(err, LIMIT, "a width of %lld", (long long)width);
-    QN_TRY(qn_render_spend(r, (size_t)missing, QN_PER_CHAR, err));
+    QN_TRY(qn_jinja_render_spend(r, (size_t)missing, QN_PER_CHAR, err));
     if (in->row->choice == RIGHT) left = missing;
     if (in->row->choice == (LEFT | RIGHT)) left = missing / 2 + (missing & width & 1);
-    qn_buf buf = qn_render_buf(r);
+    qn_buf buf = qn_jinja_render_buf(r);
     add_times(&buf, fill, left);
     qn_buf_add(&buf, in->self->as.s.data, in->self->as.s.size);
     add_times(&buf, fill, missing - left);
-    return qn_render_text(out, r, &buf, err);
+    return qn_jinja_render_text(out, r, &buf, err);
 }
 
 QN_BUILTIN(zfill) {
     int64_t width = 0;
     const qn_str s = in->self->as.s;
-    QN_TRY(qn_arg_int(&width, in, 0, err));
-    const int64_t n = (int64_t)qn_text_length(s), missing = width > n ? width - n : 0;
+    QN_TRY(qn_jinja_arg_int(&width, in, 0, err));
+    const int64_t n = (int64_t)qn_jinja_text_length(s), missing = width > n ? width - n : 0;
     const size_t sign = s.size && (s.data[0] == '-' || s.data[0] == '+');
-    qn_buf buf = qn_render_buf(r);
+    qn_buf buf = qn_jinja_render_buf(r);
     if (missing > (int64_t)r->limits.output)
         return QN_FAIL(err, LIMIT, "a width of %lld", (long long)width);
-    QN_TRY(qn_render_spend(r, (size_t)missing, QN_PER_CHAR, err));
+    QN_TRY(qn_jinja_render_spend(r, (size_t)missing, QN_PER_CHAR, err));
     qn_buf_add(&buf, s.data, sign);
     add_times(&buf, (qn_str){"0", 1}, missing);
     qn_buf_add(&buf, s.data + sign, s.size - sign);
-    return qn_render_text(out, r, &buf, err);
+    return qn_jinja_render_text(out, r, &buf, err);
 }
 
 QN_BUILTIN(format) {
-    QN_TRY(qn_text_format(out, r, in->self->as.s, in->args, err));
+    QN_TRY(qn_jinja_text_format(out, r, in->self->as.s, in->args, err));
     out->mark = in->self->mark;
     return QN_OK;
 }
@@ -395,9 +403,9 @@ static bool has_property(uint32_t code, int which) {
     case IS_DIGIT:
         return is_digit;
     case IS_ALNUM:
-        return qn_char_is_alnum(code);
+        return qn_jinja_char_is_alnum(code);
     case IS_SPACE:
-        return qn_char_is_space(code);
+        return qn_jinja_char_is_space(code);
     default:
         return code < 128;
     }
@@ -406,13 +414,13 @@ static bool has_property(uint32_t code, int which) {
 QN_BUILTIN(has_all) {
     const qn_str s = in->self->as.s;
     bool holds = s.size > 0 || in->row->choice == IS_ASCII;
-    QN_TRY(qn_render_spend(r, s.size, QN_PER_CHAR, err));
+    QN_TRY(qn_jinja_render_spend(r, s.size, QN_PER_CHAR, err));
     for (size_t at = 0; at < s.size && holds;) {
         uint32_t code;
-        at += qn_char_at(s, at, &code);
+        at += qn_jinja_char_at(s, at, &code);
         holds = has_property(code, in->row->choice);
     }
-    *out = qn_val_bool(holds);
+    *out = qn_jinja_val_bool(holds);
     return QN_OK;
 }
 
@@ -420,21 +428,21 @@ QN_BUILTIN(has_all) {
 QN_BUILTIN(has_case) {
     const qn_str s = in->self->as.s;
     bool has_one = false, has_other = false;
-    QN_TRY(qn_render_spend(r, s.size, QN_PER_CHAR, err));
+    QN_TRY(qn_jinja_render_spend(r, s.size, QN_PER_CHAR, err));
     for (size_t at = 0; at < s.size;) {
         uint32_t code;
-        at += qn_char_at(s, at, &code);
+        at += qn_jinja_char_at(s, at, &code);
         const utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)code);
         const bool is_upper = c == UTF8PROC_CATEGORY_LU, is_lower = c == UTF8PROC_CATEGORY_LL;
         const bool wants_upper = in->row->choice == IS_UPPER;
         has_one |= wants_upper ? is_upper : is_lower;
         has_other |= (wants_upper ? is_lower : is_upper) || c == UTF8PROC_CATEGORY_LT;
     }
-    *out = qn_val_bool(has_one && !has_other);
+    *out = qn_jinja_val_bool(has_one && !has_other);
     return QN_OK;
 }
 
-const qn_builtin qn_text_methods[] = {
+const qn_jinja_builtin qn_jinja_text_methods[] = {
     {"capitalize", recase, "", 0, QN_CASE_CAPITAL},
     {"casefold", recase, "", 0, QN_CASE_LOWER},
     {"center", pad, "width fillchar", 1, LEFT | RIGHT},
@@ -483,4 +491,4 @@ const qn_builtin qn_text_methods[] = {
     {"upper", recase, "", 0, QN_CASE_UPPER},
     {"zfill", zfill, "width", 1, 0},
 };
-const size_t qn_n_text_methods = sizeof qn_text_methods / sizeof *qn_text_methods;
+const size_t qn_jinja_n_text_methods = sizeof qn_jinja_text_methods / sizeof *qn_jinja_text_methods;

@@ -18,23 +18,23 @@ static uint32_t hash_name(qn_str name) {
     return (uint32_t)(hash >> 32);
 }
 
-qn_status qn_scope_push(qn_render *r, qn_scope *outer, qn_err *err) {
-    qn_scope *scope = r->free_scopes;
+qn_status qn_jinja_scope_push(qn_jinja_render *r, qn_jinja_scope *outer, qn_err *err) {
+    qn_jinja_scope *scope = r->free_scopes;
     if (scope)
         r->free_scopes = scope->outer;
     else
-        QN_TRY(qn_render_alloc(&scope, r, 1, sizeof *scope, err));
+        QN_TRY(qn_jinja_render_alloc(&scope, r, 1, sizeof *scope, err));
     scope->outer = outer;
     r->scope = scope;
     return QN_OK;
 }
 
-void qn_scope_pop(qn_render *r, qn_scope *scope, size_t n_kept) {
-    qn_scope *ended = r->scope;
+void qn_jinja_scope_pop(qn_jinja_render *r, qn_jinja_scope *scope, size_t n_kept) {
+    qn_jinja_scope *ended = r->scope;
     r->scope = scope;
     if (r->n_kept != n_kept) return;
     while (ended->vars) {
-        qn_var *var = ended->vars;
+        qn_jinja_var *var = ended->vars;
         if (ended->n_slots) ended->slots[var->hash & (ended->n_slots - 1)] = NULL;
         ended->vars = var->next;
         var->next = r->free_vars;
@@ -46,25 +46,27 @@ void qn_scope_pop(qn_render *r, qn_scope *scope, size_t n_kept) {
 }
 
 // *n_seen grows by the names looked at.
-static qn_var *find_in(const qn_scope *scope, qn_str name, uint32_t hash, size_t *n_seen) {
+static qn_jinja_var *find_in(const qn_jinja_scope *scope, qn_str name, uint32_t hash,
+                             size_t *n_seen) {
     const bool is_listed = scope->n <= MAX_LISTED;
-    qn_var *var = is_listed ? scope->vars : scope->slots[hash & (scope->n_slots - 1)];
+    qn_jinja_var *var = is_listed ? scope->vars : scope->slots[hash & (scope->n_slots - 1)];
     for (; var; var = is_listed ? var->next : var->after) {
         ++*n_seen;
-        if (var->hash == hash && qn_str_same(var->name, name)) return var;
+        if (var->hash == hash && qn_jinja_str_same(var->name, name)) return var;
     }
     return NULL;
 }
 
-static qn_status spend_search(qn_render *r, qn_str name, size_t n_seen, qn_err *err) {
-    return qn_render_spend(r, n_seen + name.size / 8, QN_PER_ITEM, err);
+static qn_status spend_search(qn_jinja_render *r, qn_str name, size_t n_seen, qn_err *err) {
+    return qn_jinja_render_spend(r, n_seen + name.size / 8, QN_PER_ITEM, err);
 }
 
-qn_status qn_scope_find(const qn_val **out, qn_render *r, qn_str name, qn_err *err) {
+qn_status qn_jinja_scope_find(const qn_jinja_val **out, qn_jinja_render *r, qn_str name,
+                              qn_err *err) {
     const uint32_t hash = hash_name(name);
-    const qn_var *var = NULL;
+    const qn_jinja_var *var = NULL;
     size_t n_seen = 0;
-    for (const qn_scope *scope = r->scope; scope && !var; scope = scope->outer) {
+    for (const qn_jinja_scope *scope = r->scope; scope && !var; scope = scope->outer) {
         n_seen++;
         var = find_in(scope, name, hash, &n_seen);
     }
@@ -72,19 +74,19 @@ qn_status qn_scope_find(const qn_val **out, qn_render *r, qn_str name, qn_err *e
     return spend_search(r, name, n_seen, err);
 }
 
-static void put_in_slot(qn_scope *scope, qn_var *var) {
-    qn_var **slot = &scope->slots[var->hash & (scope->n_slots - 1)];
+static void put_in_slot(qn_jinja_scope *scope, qn_jinja_var *var) {
+    qn_jinja_var **slot = &scope->slots[var->hash & (scope->n_slots - 1)];
     var->after = *slot;
     *slot = var;
 }
 
 // Puts the scope's newest name into the table: all of them if there was none, or it was too small.
-static qn_status put_in_table(qn_render *r, qn_scope *scope, qn_err *err) {
+static qn_status put_in_table(qn_jinja_render *r, qn_jinja_scope *scope, qn_err *err) {
     const bool is_full = scope->n > scope->n_slots;
     if (is_full) {
         const size_t n_slots = scope->n_slots ? scope->n_slots * 4 : FIRST_SLOTS;
-        qn_var **slots;
-        QN_TRY(qn_render_alloc(&slots, r, n_slots, sizeof *slots, err));
+        qn_jinja_var **slots;
+        QN_TRY(qn_jinja_render_alloc(&slots, r, n_slots, sizeof *slots, err));
         scope->slots = slots;
         scope->n_slots = n_slots;
     }
@@ -92,15 +94,16 @@ static qn_status put_in_table(qn_render *r, qn_scope *scope, qn_err *err) {
         put_in_slot(scope, scope->vars);
         return QN_OK;
     }
-    for (qn_var *var = scope->vars; var; var = var->next) put_in_slot(scope, var);
+    for (qn_jinja_var *var = scope->vars; var; var = var->next) put_in_slot(scope, var);
     return QN_OK;
 }
 
-qn_status qn_scope_set(qn_render *r, qn_str name, const qn_val *value, qn_err *err) {
+qn_status qn_jinja_scope_set(qn_jinja_render *r, qn_str name, const qn_jinja_val *value,
+                             qn_err *err) {
     const uint32_t hash = hash_name(name);
-    qn_scope *scope = r->scope;
+    qn_jinja_scope *scope = r->scope;
     size_t n_seen = 0;
-    qn_var *var = find_in(scope, name, hash, &n_seen);
+    qn_jinja_var *var = find_in(scope, name, hash, &n_seen);
     QN_TRY(spend_search(r, name, n_seen, err));
     if (var) {
         var->value = *value;
@@ -110,8 +113,8 @@ qn_status qn_scope_set(qn_render *r, qn_str name, const qn_val *value, qn_err *e
     if (var)
         r->free_vars = var->next;
     else
-        QN_TRY(qn_render_alloc(&var, r, 1, sizeof *var, err));
-    *var = (qn_var){.next = scope->vars, .hash = hash, .name = name, .value = *value};
+        QN_TRY(qn_jinja_render_alloc(&var, r, 1, sizeof *var, err));
+    *var = (qn_jinja_var){.next = scope->vars, .hash = hash, .name = name, .value = *value};
     scope->vars = var;
     return ++scope->n > MAX_LISTED ? put_in_table(r, scope, err) : QN_OK;
 }

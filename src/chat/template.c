@@ -9,8 +9,8 @@
 
 struct qn_template {
     qn_arena arena;
-    qn_tree *tree;
-    qn_val bos, eos; // QN_VAL_ABSENT: none
+    qn_jinja_tree *tree;
+    qn_jinja_val bos, eos; // QN_VAL_ABSENT: none
     bool has_own_ends;
 };
 
@@ -20,7 +20,7 @@ qn_status qn_template_create(qn_template **out, const char *text, size_t size, q
     qn_template *template = qn_alloc(1, sizeof *template);
     if (!template) return QN_NOMEM(err, "template");
     const qn_status status =
-        qn_tree_parse(&template->tree, &template->arena, text ? text : "", size, err);
+        qn_jinja_tree_parse(&template->tree, &template->arena, text ? text : "", size, err);
     if (status) {
         qn_template_destroy(template);
         return qn_err_prefix(err, status, "template");
@@ -35,11 +35,12 @@ void qn_template_destroy(qn_template *template) {
     qn_free(template);
 }
 
-static qn_status set_end(qn_val *out, qn_template *template, const qn_str *text, qn_err *err) {
+static qn_status set_end(qn_jinja_val *out, qn_template *template, const qn_str *text,
+                         qn_err *err) {
     if (!text) return QN_OK;
     const char *copy = qn_arena_strdup(&template->arena, text->data, text->size);
     if (!copy) return QN_NOMEM(err, "template");
-    *out = qn_val_text((qn_str){copy, text->size});
+    *out = qn_jinja_val_text((qn_str){copy, text->size});
     return QN_OK;
 }
 
@@ -55,23 +56,24 @@ bool qn_template_has_own_ends(const qn_template *template) { return template->ha
 
 // --- JSON to values ------------------------------------------------------------------------------
 
-static qn_status convert(qn_val *out, qn_render *r, json_t *json, qn_err *err);
+static qn_status convert(qn_jinja_val *out, qn_jinja_render *r, json_t *json, qn_err *err);
 
-static qn_status copy_text(qn_val *out, qn_render *r, const char *text, size_t size, qn_err *err) {
+static qn_status copy_text(qn_jinja_val *out, qn_jinja_render *r, const char *text, size_t size,
+                           qn_err *err) {
     char *copy;
-    QN_TRY(qn_render_alloc(&copy, r, size + 1, 1, err));
+    QN_TRY(qn_jinja_render_alloc(&copy, r, size + 1, 1, err));
     if (size) memcpy(copy, text, size);
-    *out = qn_val_text((qn_str){copy, size});
+    *out = qn_jinja_val_text((qn_str){copy, size});
     return QN_OK;
 }
 
-static qn_status convert_object(qn_val *out, qn_render *r, json_t *json, qn_err *err) {
-    qn_dict *dict;
+static qn_status convert_object(qn_jinja_val *out, qn_jinja_render *r, json_t *json, qn_err *err) {
+    qn_jinja_dict *dict;
     const char *key;
     size_t size;
     json_t *value;
-    QN_TRY(qn_dict_make(&dict, r, json_object_size(json), err));
-    *out = (qn_val){.kind = QN_VAL_DICT, .as.dict = dict};
+    QN_TRY(qn_jinja_dict_make(&dict, r, json_object_size(json), err));
+    *out = (qn_jinja_val){.kind = QN_VAL_DICT, .as.dict = dict};
     json_object_keylen_foreach(json, key, size, value) { // keys are known to differ
         QN_TRY(copy_text(&dict->keys[dict->n], r, key, size, err));
         QN_TRY(convert(&dict->values[dict->n], r, value, err));
@@ -80,16 +82,16 @@ static qn_status convert_object(qn_val *out, qn_render *r, json_t *json, qn_err 
     return QN_OK;
 }
 
-static qn_status convert_array(qn_val *out, qn_render *r, json_t *json, qn_err *err) {
-    QN_TRY(qn_val_list_make(out, r, QN_VAL_LIST, json_array_size(json), err));
+static qn_status convert_array(qn_jinja_val *out, qn_jinja_render *r, json_t *json, qn_err *err) {
+    QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_LIST, json_array_size(json), err));
     for (size_t i = 0; i < json_array_size(json); i++)
         QN_TRY(convert(&out->as.list->items[i], r, json_array_get(json, i), err));
     return QN_OK;
 }
 
-static qn_status convert(qn_val *out, qn_render *r, json_t *json, qn_err *err) {
+static qn_status convert(qn_jinja_val *out, qn_jinja_render *r, json_t *json, qn_err *err) {
     qn_status status = QN_OK;
-    QN_TRY(qn_render_enter(r, err));
+    QN_TRY(qn_jinja_render_enter(r, err));
     switch (json_typeof(json)) {
     case JSON_OBJECT:
         status = convert_object(out, r, json, err);
@@ -101,20 +103,20 @@ static qn_status convert(qn_val *out, qn_render *r, json_t *json, qn_err *err) {
         status = copy_text(out, r, json_string_value(json), json_string_length(json), err);
         break;
     case JSON_INTEGER:
-        *out = qn_val_int(json_integer_value(json));
+        *out = qn_jinja_val_int(json_integer_value(json));
         break;
     case JSON_REAL:
-        *out = qn_val_float(json_real_value(json));
+        *out = qn_jinja_val_float(json_real_value(json));
         break;
     case JSON_TRUE:
     case JSON_FALSE:
-        *out = qn_val_bool(json_is_true(json));
+        *out = qn_jinja_val_bool(json_is_true(json));
         break;
     case JSON_NULL:
-        *out = qn_val_none();
+        *out = qn_jinja_val_none();
         break;
     }
-    qn_render_leave(r);
+    qn_jinja_render_leave(r);
     return status;
 }
 
@@ -134,9 +136,9 @@ typedef enum request_key {
 static const char *const key_names[N_KEYS] = {
     "messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "now", "kwargs"};
 
-static qn_status read_keys(qn_val values[N_KEYS], const qn_val *request, qn_err *err) {
+static qn_status read_keys(qn_jinja_val values[N_KEYS], const qn_jinja_val *request, qn_err *err) {
     if (request->kind != QN_VAL_DICT) return QN_FAIL(err, ARGUMENT, "request: not a JSON object");
-    const qn_dict *dict = request->as.dict;
+    const qn_jinja_dict *dict = request->as.dict;
     for (size_t i = 0; i < dict->n; i++) {
         int key = 0;
         while (key < N_KEYS && !qn_str_is(dict->keys[i].as.s, key_names[key])) key++;
@@ -155,39 +157,40 @@ static qn_status read_keys(qn_val values[N_KEYS], const qn_val *request, qn_err 
     return QN_OK;
 }
 
-static qn_status set_names(qn_render *r, const qn_template *template, qn_val values[N_KEYS],
-                           qn_err *err) {
-    if (!values[KEY_TOOLS].kind) values[KEY_TOOLS] = qn_val_none();
-    if (!values[KEY_PROMPT].kind) values[KEY_PROMPT] = qn_val_bool(true);
+static qn_status set_names(qn_jinja_render *r, const qn_template *template,
+                           qn_jinja_val values[N_KEYS], qn_err *err) {
+    if (!values[KEY_TOOLS].kind) values[KEY_TOOLS] = qn_jinja_val_none();
+    if (!values[KEY_PROMPT].kind) values[KEY_PROMPT] = qn_jinja_val_bool(true);
     if (!values[KEY_BOS].kind) values[KEY_BOS] = template->bos;
     if (!values[KEY_EOS].kind) values[KEY_EOS] = template->eos;
     for (int key = 0; key < KEY_NOW; key++) {
-        if (values[key].kind) QN_TRY(qn_scope_set(r, qn_str_of(key_names[key]), &values[key], err));
+        if (values[key].kind)
+            QN_TRY(qn_jinja_scope_set(r, qn_str_of(key_names[key]), &values[key], err));
     }
     if (values[KEY_KWARGS].kind != QN_VAL_DICT) return QN_OK;
-    const qn_dict *more = values[KEY_KWARGS].as.dict;
+    const qn_jinja_dict *more = values[KEY_KWARGS].as.dict;
     for (size_t i = 0; i < more->n; i++)
-        QN_TRY(qn_scope_set(r, more->keys[i].as.s, &more->values[i], err));
+        QN_TRY(qn_jinja_scope_set(r, more->keys[i].as.s, &more->values[i], err));
     return QN_OK;
 }
 
-static qn_status set_clock(qn_render *r, const qn_val *now, qn_err *err) {
-    if (now->kind == QN_VAL_TEXT) return qn_clock_read(r->now, now->as.s, err);
+static qn_status set_clock(qn_jinja_render *r, const qn_jinja_val *now, qn_err *err) {
+    if (now->kind == QN_VAL_TEXT) return qn_jinja_clock_read(r->now, now->as.s, err);
     if (now->kind > QN_VAL_NONE) return QN_FAIL(err, ARGUMENT, "request: \"now\" is not a text");
-    qn_clock_now(r->now);
+    qn_jinja_clock_now(r->now);
     return QN_OK;
 }
 
-static qn_status read_request(qn_render *r, const qn_template *template, const char *text,
+static qn_status read_request(qn_jinja_render *r, const qn_template *template, const char *text,
                               size_t size, qn_err *err) {
     json_t *json = NULL;
-    qn_val request, values[N_KEYS] = {{0}};
+    qn_jinja_val request, values[N_KEYS] = {{0}};
     QN_TRY(qn_json_parse(&json, text, size, false, "request", err));
     const qn_status status = convert(&request, r, json, err);
     json_decref(json);
     if (status) return status;
     QN_TRY(read_keys(values, &request, err));
-    QN_TRY(qn_scope_push(r, NULL, err));
+    QN_TRY(qn_jinja_scope_push(r, NULL, err));
     QN_TRY(set_names(r, template, values, err));
     return set_clock(r, &values[KEY_NOW], err);
 }
@@ -197,13 +200,13 @@ static qn_status read_request(qn_render *r, const qn_template *template, const c
 qn_status qn_template_render_within(char **text, size_t *size, const qn_template *template,
                                     const char *request, size_t request_size,
                                     const qn_chat_limits *limits, qn_err *err) {
-    qn_render r = {.limits = *limits};
-    qn_render_begin(&r);
-    qn_buf out = qn_render_buf(&r);
+    qn_jinja_render r = {.limits = *limits};
+    qn_jinja_render_begin(&r);
+    qn_buf out = qn_jinja_render_buf(&r);
     r.out = &out;
     qn_status status = read_request(&r, template, request, request_size, err);
     if (!status) {
-        status = qn_exec(&r, template->tree, err);
+        status = qn_jinja_exec(&r, template->tree, err);
         if (status) (void)qn_err_prefix(err, status, "template");
     }
     qn_arena_deinit(&r.arena);

@@ -6,8 +6,8 @@
 #define IS_KIND(name, condition)                                                                   \
     QN_BUILTIN(is_##name) {                                                                        \
         (void)r, (void)err;                                                                        \
-        const qn_val *v = in->self;                                                                \
-        *out = qn_val_bool(condition);                                                             \
+        const qn_jinja_val *v = in->self;                                                          \
+        *out = qn_jinja_val_bool(condition);                                                       \
         return QN_OK;                                                                              \
     }
 
@@ -19,14 +19,14 @@ IS_KIND(true, v->kind == QN_VAL_BOOL && v->as.b)
 IS_KIND(false, v->kind == QN_VAL_BOOL && !v->as.b)
 IS_KIND(integer, v->kind == QN_VAL_INT)
 IS_KIND(float, v->kind == QN_VAL_FLOAT)
-IS_KIND(number, qn_val_is_number(v))
+IS_KIND(number, qn_jinja_val_is_number(v))
 IS_KIND(string, v->kind == QN_VAL_TEXT)
 IS_KIND(mapping, v->kind == QN_VAL_DICT)
 IS_KIND(escaped, v->kind == QN_VAL_TEXT && v->mark)
 IS_KIND(callable, v->kind == QN_VAL_UNDEFINED || v->kind == QN_VAL_MACRO ||
                       v->kind == QN_VAL_BUILTIN || v->kind == QN_VAL_JOINER)
 
-static bool is_row_of(const bool kinds[QN_VAL_KIND_COUNT], const qn_val *v) {
+static bool is_row_of(const bool kinds[QN_VAL_KIND_COUNT], const qn_jinja_val *v) {
     return kinds[v->kind];
 }
 
@@ -43,31 +43,31 @@ IS_KIND(iterable, is_row_of(iterables, v))
 
 // The same thing, not an equal one: of values that cannot change, equal ones of one kind.
 QN_BUILTIN(is_sameas) {
-    const qn_val *a = in->self, *b = &in->a[0];
+    const qn_jinja_val *a = in->self, *b = &in->a[0];
     bool is_equal = false;
     if (a->kind == QN_VAL_LIST || a->kind == QN_VAL_TUPLE || a->kind == QN_VAL_DICT)
         is_equal = a->kind == b->kind && a->as.list == b->as.list;
     else if (a->kind == b->kind)
-        QN_TRY(qn_val_equal(&is_equal, r, a, b, err));
-    *out = qn_val_bool(is_equal);
+        QN_TRY(qn_jinja_val_equal(&is_equal, r, a, b, err));
+    *out = qn_jinja_val_bool(is_equal);
     return QN_OK;
 }
 
 // --- numbers -------------------------------------------------------------------------------------
 
-static qn_status rest_is(qn_val *out, qn_render *r, const qn_val *v, const qn_val *by, int64_t want,
-                         qn_err *err) {
-    const qn_val wanted = qn_val_int(want);
-    qn_val rest;
+static qn_status rest_is(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *v,
+                         const qn_jinja_val *by, int64_t want, qn_err *err) {
+    const qn_jinja_val wanted = qn_jinja_val_int(want);
+    qn_jinja_val rest;
     bool is_equal;
-    QN_TRY(qn_val_math(&rest, r, QN_MATH_MOD, v, by, err));
-    QN_TRY(qn_val_equal(&is_equal, r, &rest, &wanted, err));
-    *out = qn_val_bool(is_equal);
+    QN_TRY(qn_jinja_val_math(&rest, r, QN_MATH_MOD, v, by, err));
+    QN_TRY(qn_jinja_val_equal(&is_equal, r, &rest, &wanted, err));
+    *out = qn_jinja_val_bool(is_equal);
     return QN_OK;
 }
 
 QN_BUILTIN(is_even) {
-    const qn_val two = qn_val_int(2);
+    const qn_jinja_val two = qn_jinja_val_int(2);
     return rest_is(out, r, in->self, &two, in->row->choice, err);
 }
 
@@ -79,23 +79,23 @@ enum { LESS = 1, EQUAL = 2, MORE = 4 };
 
 QN_BUILTIN(is_ordered) {
     int order;
-    QN_TRY(qn_val_order(&order, r, in->self, &in->a[0], err));
+    QN_TRY(qn_jinja_val_order(&order, r, in->self, &in->a[0], err));
     const int is = order == 2 ? 0 : order < 0 ? LESS : order > 0 ? MORE : EQUAL;
-    *out = qn_val_bool(in->row->choice & is);
+    *out = qn_jinja_val_bool(in->row->choice & is);
     return QN_OK;
 }
 
 QN_BUILTIN(is_equal) {
     bool equal;
-    QN_TRY(qn_val_equal(&equal, r, in->self, &in->a[0], err));
-    *out = qn_val_bool(equal != in->row->choice);
+    QN_TRY(qn_jinja_val_equal(&equal, r, in->self, &in->a[0], err));
+    *out = qn_jinja_val_bool(equal != in->row->choice);
     return QN_OK;
 }
 
 QN_BUILTIN(is_in) {
     bool contains;
-    QN_TRY(qn_val_contains(&contains, r, in->self, &in->a[0], err));
-    *out = qn_val_bool(contains);
+    QN_TRY(qn_jinja_val_contains(&contains, r, in->self, &in->a[0], err));
+    *out = qn_jinja_val_bool(contains);
     return QN_OK;
 }
 
@@ -104,21 +104,22 @@ QN_BUILTIN(is_in) {
 QN_BUILTIN(is_case) {
     qn_str text;
     bool is_unsafe;
-    QN_TRY(qn_val_str(&text, r, in->self, err));
-    const qn_val self = qn_val_text(text);
+    QN_TRY(qn_jinja_val_str(&text, r, in->self, err));
+    const qn_jinja_val self = qn_jinja_val_text(text);
     const qn_str name = qn_str_of(in->row->choice ? "isupper" : "islower");
-    const qn_builtin *row = qn_method_find(&self, name, &is_unsafe);
-    return qn_builtin_call(out, r, row, &self, &(qn_args){0}, err);
+    const qn_jinja_builtin *row = qn_jinja_method_find(&self, name, &is_unsafe);
+    return qn_jinja_builtin_call(out, r, row, &self, &(qn_jinja_args){0}, err);
 }
 
 QN_BUILTIN(is_known) {
     qn_str name;
-    QN_TRY(qn_val_str(&name, r, in->self, err));
-    *out = qn_val_bool((in->row->choice ? qn_test_find : qn_filter_find)(name) != NULL);
+    QN_TRY(qn_jinja_val_str(&name, r, in->self, err));
+    *out = qn_jinja_val_bool((in->row->choice ? qn_jinja_test_find : qn_jinja_filter_find)(name) !=
+                             NULL);
     return QN_OK;
 }
 
-static const qn_builtin tests[] = {
+static const qn_jinja_builtin tests[] = {
     {"boolean", is_boolean, "", 0, 0},
     {"callable", is_callable, "", 0, 0},
     {"defined", is_defined, "", 0, 0},
@@ -160,6 +161,6 @@ static const qn_builtin tests[] = {
     {"upper", is_case, "", 0, 1},
 };
 
-const qn_builtin *qn_test_find(qn_str name) {
-    return qn_rows_find(tests, sizeof tests / sizeof *tests, name);
+const qn_jinja_builtin *qn_jinja_test_find(qn_str name) {
+    return qn_jinja_rows_find(tests, sizeof tests / sizeof *tests, name);
 }

@@ -55,14 +55,14 @@
     X(NS_REF)   /* target a.name: value is the name before the dot */
 // clang-format on
 
-typedef enum qn_tree_kind {
+typedef enum qn_jinja_tree_kind {
 #define QN_TREE_ENUM(name) QN_TREE_##name,
     QN_TREE_EXPRESSIONS(QN_TREE_ENUM) QN_TREE_STATEMENTS(QN_TREE_ENUM) QN_TREE_PARTS(QN_TREE_ENUM)
 #undef QN_TREE_ENUM
         QN_TREE_COUNT
-} qn_tree_kind;
+} qn_jinja_tree_kind;
 
-typedef enum qn_compare {
+typedef enum qn_jinja_compare {
     QN_COMPARE_EQ,
     QN_COMPARE_NE,
     QN_COMPARE_LT,
@@ -71,36 +71,37 @@ typedef enum qn_compare {
     QN_COMPARE_GE,
     QN_COMPARE_IN,
     QN_COMPARE_NOT_IN
-} qn_compare;
+} qn_jinja_compare;
 
 // Which of the names that a macro may use for what its parameters do not take.
 enum { QN_USES_VARARGS = 1, QN_USES_KWARGS = 2, QN_USES_CALLER = 4 };
 
-struct qn_tree {
-    unsigned char kind; // qn_tree_kind
-    unsigned char op;   // qn_math, qn_compare; QN_USES_... of a macro
+struct qn_jinja_tree {
+    unsigned char kind; // qn_jinja_tree_kind
+    unsigned char op;   // qn_jinja_math, qn_jinja_compare; QN_USES_... of a macro
     uint32_t line, column;
-    qn_tree *next;
-    qn_tree *a, *b, *c, *list, *body, *other;
+    qn_jinja_tree *next;
+    qn_jinja_tree *a, *b, *c, *list, *body, *other;
     qn_str name;
-    qn_val value;
-    const qn_builtin *row; // of filters and tests; NULL: unknown, an error when it is reached
+    qn_jinja_val value;
+    const qn_jinja_builtin *row; // of filters and tests; NULL: unknown, an error when it is reached
 };
 
-struct qn_macro {
-    const qn_tree *node;
-    qn_scope *scope; // where it was defined
+struct qn_jinja_macro {
+    const qn_jinja_tree *node;
+    qn_jinja_scope *scope; // where it was defined
 };
 
 // A call with the body of {% call %} as `caller`.
-QN_MUST_CHECK qn_status qn_eval_call_with(qn_val *out, qn_render *r, const qn_tree *call,
-                                          const qn_val *caller, qn_err *err);
+QN_MUST_CHECK qn_status qn_jinja_eval_call_with(qn_jinja_val *out, qn_jinja_render *r,
+                                                const qn_jinja_tree *call,
+                                                const qn_jinja_val *caller, qn_err *err);
 // The filters of a block (NULL: none), applied to its text.
-QN_MUST_CHECK qn_status qn_eval_filters(qn_val *value, qn_render *r, const qn_tree *node,
-                                        qn_err *err);
+QN_MUST_CHECK qn_status qn_jinja_eval_filters(qn_jinja_val *value, qn_jinja_render *r,
+                                              const qn_jinja_tree *node, qn_err *err);
 
 // Reads a template. The tree lies in the arena and borrows nothing from the text.
-QN_MUST_CHECK qn_status qn_tree_parse(qn_tree **out, qn_arena *arena, const char *text, size_t size,
-                                      qn_err *err);
+QN_MUST_CHECK qn_status qn_jinja_tree_parse(qn_jinja_tree **out, qn_arena *arena, const char *text,
+                                            size_t size, qn_err *err);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-const char *qn_val_type(const qn_val *v) {
+const char *qn_jinja_val_type(const qn_jinja_val *v) {
     static const char *const names[QN_VAL_KIND_COUNT] = {
         [QN_VAL_ABSENT] = "nothing",   [QN_VAL_UNDEFINED] = "Undefined",
         [QN_VAL_NONE] = "NoneType",    [QN_VAL_BOOL] = "bool",
@@ -24,15 +24,21 @@ const char *qn_val_type(const qn_val *v) {
     return names[v->kind];
 }
 
-bool qn_val_is_whole(const qn_val *v) { return v->kind == QN_VAL_BOOL || v->kind == QN_VAL_INT; }
-bool qn_val_is_number(const qn_val *v) { return qn_val_is_whole(v) || v->kind == QN_VAL_FLOAT; }
-int64_t qn_val_whole(const qn_val *v) { return v->kind == QN_VAL_BOOL ? v->as.b : v->as.i; }
-double qn_val_real(const qn_val *v) {
-    return v->kind == QN_VAL_FLOAT ? v->as.f : (double)qn_val_whole(v);
+bool qn_jinja_val_is_whole(const qn_jinja_val *v) {
+    return v->kind == QN_VAL_BOOL || v->kind == QN_VAL_INT;
+}
+bool qn_jinja_val_is_number(const qn_jinja_val *v) {
+    return qn_jinja_val_is_whole(v) || v->kind == QN_VAL_FLOAT;
+}
+int64_t qn_jinja_val_whole(const qn_jinja_val *v) {
+    return v->kind == QN_VAL_BOOL ? v->as.b : v->as.i;
+}
+double qn_jinja_val_real(const qn_jinja_val *v) {
+    return v->kind == QN_VAL_FLOAT ? v->as.f : (double)qn_jinja_val_whole(v);
 }
 
-bool qn_val_is_true(const qn_val *v) {
-    switch ((qn_val_kind)v->kind) {
+bool qn_jinja_val_is_true(const qn_jinja_val *v) {
+    switch ((qn_jinja_val_kind)v->kind) {
     case QN_VAL_ABSENT:
     case QN_VAL_UNDEFINED:
     case QN_VAL_NONE:
@@ -58,14 +64,14 @@ bool qn_val_is_true(const qn_val *v) {
     }
 }
 
-qn_status qn_val_defined(const qn_val *v, qn_err *err) {
+qn_status qn_jinja_val_defined(const qn_jinja_val *v, qn_err *err) {
     if (v->kind != QN_VAL_UNDEFINED) return QN_OK;
-    const qn_val owner = {.kind = v->owner};
+    const qn_jinja_val owner = {.kind = v->owner};
     const qn_str s = v->as.s;
     const int n = (int)(s.size < 80 ? s.size : 80);
     switch (v->mark) {
     case QN_UNDEFINED_PART:
-        return QN_FAIL(err, FORMAT, "'%s' has no '%.*s'", qn_val_type(&owner), n, s.data);
+        return QN_FAIL(err, FORMAT, "'%s' has no '%.*s'", qn_jinja_val_type(&owner), n, s.data);
     case QN_UNDEFINED_UNSAFE:
         return QN_FAIL(err, FORMAT, "'%.*s' would change a value, which templates may not", n,
                        s.data);
@@ -78,57 +84,59 @@ qn_status qn_val_defined(const qn_val *v, qn_err *err) {
 
 // --- lists and dicts -----------------------------------------------------------------------------
 
-qn_status qn_val_list_make(qn_val *out, qn_render *r, qn_val_kind kind, size_t n, qn_err *err) {
-    qn_val_list *list;
-    QN_TRY(qn_render_alloc(&list, r, 1, sizeof *list, err));
-    QN_TRY(qn_render_alloc(&list->items, r, n, sizeof *list->items, err));
+qn_status qn_jinja_val_list_make(qn_jinja_val *out, qn_jinja_render *r, qn_jinja_val_kind kind,
+                                 size_t n, qn_err *err) {
+    qn_jinja_val_list *list;
+    QN_TRY(qn_jinja_render_alloc(&list, r, 1, sizeof *list, err));
+    QN_TRY(qn_jinja_render_alloc(&list->items, r, n, sizeof *list->items, err));
     list->n = n;
-    *out = (qn_val){.kind = (unsigned char)kind, .as.list = list};
+    *out = (qn_jinja_val){.kind = (unsigned char)kind, .as.list = list};
     return QN_OK;
 }
 
-qn_status qn_pair_make(qn_val *out, qn_render *r, const qn_val *a, const qn_val *b, qn_err *err) {
-    QN_TRY(qn_val_list_make(out, r, QN_VAL_TUPLE, 2, err));
+qn_status qn_jinja_pair_make(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *a,
+                             const qn_jinja_val *b, qn_err *err) {
+    QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_TUPLE, 2, err));
     out->as.list->items[0] = *a;
     out->as.list->items[1] = *b;
     return QN_OK;
 }
 
-qn_status qn_dict_make(qn_dict **out, qn_render *r, size_t cap, qn_err *err) {
-    QN_TRY(qn_render_alloc(out, r, 1, sizeof **out, err));
-    QN_TRY(qn_render_alloc(&(*out)->keys, r, cap, sizeof(qn_val), err));
-    QN_TRY(qn_render_alloc(&(*out)->values, r, cap, sizeof(qn_val), err));
+qn_status qn_jinja_dict_make(qn_jinja_dict **out, qn_jinja_render *r, size_t cap, qn_err *err) {
+    QN_TRY(qn_jinja_render_alloc(out, r, 1, sizeof **out, err));
+    QN_TRY(qn_jinja_render_alloc(&(*out)->keys, r, cap, sizeof(qn_jinja_val), err));
+    QN_TRY(qn_jinja_render_alloc(&(*out)->values, r, cap, sizeof(qn_jinja_val), err));
     (*out)->cap = cap;
     return QN_OK;
 }
 
-static qn_status check_key(const qn_val *key, qn_err *err) {
+static qn_status check_key(const qn_jinja_val *key, qn_err *err) {
     if (key->kind != QN_VAL_LIST && key->kind != QN_VAL_DICT) return QN_OK;
-    return QN_FAIL(err, FORMAT, "a '%s' cannot be a key", qn_val_type(key));
+    return QN_FAIL(err, FORMAT, "a '%s' cannot be a key", qn_jinja_val_type(key));
 }
 
 // Charges for the keys that it looked at, and for those that it had to compare.
-static qn_status find_text(qn_val **out, qn_render *r, const qn_dict *dict, qn_str key,
-                           qn_err *err) {
+static qn_status find_text(qn_jinja_val **out, qn_jinja_render *r, const qn_jinja_dict *dict,
+                           qn_str key, qn_err *err) {
     size_t i = 0, n_compared = 0;
     for (; i < dict->n && !*out; i++) {
-        const qn_val *k = &dict->keys[i];
+        const qn_jinja_val *k = &dict->keys[i];
         if (k->kind != QN_VAL_TEXT || k->as.s.size != key.size) continue;
         n_compared++;
-        if (qn_str_same(k->as.s, key)) *out = &dict->values[i];
+        if (qn_jinja_str_same(k->as.s, key)) *out = &dict->values[i];
     }
-    return qn_render_spend(r, i + n_compared * (1 + key.size / 16), QN_PER_ITEM, err);
+    return qn_jinja_render_spend(r, i + n_compared * (1 + key.size / 16), QN_PER_ITEM, err);
 }
 
-qn_status qn_dict_find(qn_val **out, qn_render *r, const qn_dict *dict, const qn_val *key,
-                       qn_err *err) {
+qn_status qn_jinja_dict_find(qn_jinja_val **out, qn_jinja_render *r, const qn_jinja_dict *dict,
+                             const qn_jinja_val *key, qn_err *err) {
     *out = NULL;
     QN_TRY(check_key(key, err));
-    QN_TRY(qn_render_charge(r, 0, err));
+    QN_TRY(qn_jinja_render_charge(r, 0, err));
     if (key->kind == QN_VAL_TEXT) return find_text(out, r, dict, key->as.s, err);
     for (size_t i = 0; i < dict->n; i++) {
         bool is_equal;
-        QN_TRY(qn_val_equal(&is_equal, r, &dict->keys[i], key, err));
+        QN_TRY(qn_jinja_val_equal(&is_equal, r, &dict->keys[i], key, err));
         if (!is_equal) continue;
         *out = &dict->values[i];
         return QN_OK;
@@ -136,11 +144,11 @@ qn_status qn_dict_find(qn_val **out, qn_render *r, const qn_dict *dict, const qn
     return QN_OK;
 }
 
-static qn_status grow_dict(qn_render *r, qn_dict *dict, qn_err *err) {
+static qn_status grow_dict(qn_jinja_render *r, qn_jinja_dict *dict, qn_err *err) {
     const size_t cap = dict->cap ? dict->cap * 2 : 4;
-    qn_val *keys, *values;
-    QN_TRY(qn_render_alloc(&keys, r, cap, sizeof *keys, err));
-    QN_TRY(qn_render_alloc(&values, r, cap, sizeof *values, err));
+    qn_jinja_val *keys, *values;
+    QN_TRY(qn_jinja_render_alloc(&keys, r, cap, sizeof *keys, err));
+    QN_TRY(qn_jinja_render_alloc(&values, r, cap, sizeof *values, err));
     if (dict->n) {
         memcpy(keys, dict->keys, dict->n * sizeof *keys);
         memcpy(values, dict->values, dict->n * sizeof *values);
@@ -151,10 +159,10 @@ static qn_status grow_dict(qn_render *r, qn_dict *dict, qn_err *err) {
     return QN_OK;
 }
 
-qn_status qn_dict_set(qn_render *r, qn_dict *dict, const qn_val *key, const qn_val *value,
-                      qn_err *err) {
-    qn_val *place;
-    QN_TRY(qn_dict_find(&place, r, dict, key, err));
+qn_status qn_jinja_dict_set(qn_jinja_render *r, qn_jinja_dict *dict, const qn_jinja_val *key,
+                            const qn_jinja_val *value, qn_err *err) {
+    qn_jinja_val *place;
+    QN_TRY(qn_jinja_dict_find(&place, r, dict, key, err));
     if (place) {
         *place = *value;
         return QN_OK;
@@ -167,23 +175,25 @@ qn_status qn_dict_set(qn_render *r, qn_dict *dict, const qn_val *key, const qn_v
 
 // --- walking over values -------------------------------------------------------------------------
 
-qn_status qn_lazy_make(qn_val *out, qn_render *r, const qn_call_in *in, qn_builtin_fn *make,
-                       qn_err *err) {
-    qn_lazy *lazy;
-    QN_TRY(qn_render_alloc(&lazy, r, 1, sizeof *lazy, err));
+qn_status qn_jinja_lazy_make(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_call_in *in,
+                             qn_jinja_builtin_fn *make, qn_err *err) {
+    qn_jinja_lazy *lazy;
+    QN_TRY(qn_jinja_render_alloc(&lazy, r, 1, sizeof *lazy, err));
     lazy->make = make;
     lazy->self = *in->self;
-    lazy->in = (qn_call_in){.row = in->row, .self = &lazy->self, .a = lazy->a, .args = &lazy->args};
+    lazy->in =
+        (qn_jinja_call_in){.row = in->row, .self = &lazy->self, .a = lazy->a, .args = &lazy->args};
     memcpy(lazy->a, in->a, sizeof lazy->a);
     // The arguments lie in the arena already.
     lazy->args = *in->args;
-    *out = (qn_val){.kind = QN_VAL_LAZY, .as.lazy = lazy};
+    *out = (qn_jinja_val){.kind = QN_VAL_LAZY, .as.lazy = lazy};
     return QN_OK;
 }
 
-qn_status qn_lazy_items(const qn_val **items, size_t *n, qn_render *r, qn_lazy *lazy, qn_err *err) {
+qn_status qn_jinja_lazy_items(const qn_jinja_val **items, size_t *n, qn_jinja_render *r,
+                              qn_jinja_lazy *lazy, qn_err *err) {
     if (!lazy->is_made) {
-        qn_val list;
+        qn_jinja_val list;
         lazy->is_made = true; // also while it is being made: what reads itself finds nothing
         QN_TRY(lazy->make(&list, r, &lazy->in, err));
         lazy->items = list.as.list->items;
@@ -195,40 +205,43 @@ qn_status qn_lazy_items(const qn_val **items, size_t *n, qn_render *r, qn_lazy *
     return QN_OK;
 }
 
-static qn_status text_items(qn_val *out, qn_render *r, qn_str s, qn_err *err) {
-    QN_TRY(qn_render_charge(r, s.size, err));
-    QN_TRY(qn_val_list_make(out, r, QN_VAL_LIST, qn_text_length(s), err));
+static qn_status text_items(qn_jinja_val *out, qn_jinja_render *r, qn_str s, qn_err *err) {
+    QN_TRY(qn_jinja_render_charge(r, s.size, err));
+    QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_LIST, qn_jinja_text_length(s), err));
     size_t at = 0;
     for (size_t i = 0; i < out->as.list->n; i++) {
         uint32_t code;
-        const size_t n = qn_char_at(s, at, &code);
-        out->as.list->items[i] = qn_val_text(qn_str_part(s, at, at + n));
+        const size_t n = qn_jinja_char_at(s, at, &code);
+        out->as.list->items[i] = qn_jinja_val_text(qn_jinja_str_part(s, at, at + n));
         at += n;
     }
     return QN_OK;
 }
 
-static qn_status view_items(qn_val *out, qn_render *r, const qn_dict *dict, qn_err *err) {
-    QN_TRY(qn_render_charge(r, dict->n * 64, err));
-    QN_TRY(qn_val_list_make(out, r, QN_VAL_LIST, dict->n, err));
+static qn_status view_items(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_dict *dict,
+                            qn_err *err) {
+    QN_TRY(qn_jinja_render_charge(r, dict->n * 64, err));
+    QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_LIST, dict->n, err));
     for (size_t i = 0; i < dict->n; i++)
-        QN_TRY(qn_pair_make(&out->as.list->items[i], r, &dict->keys[i], &dict->values[i], err));
+        QN_TRY(
+            qn_jinja_pair_make(&out->as.list->items[i], r, &dict->keys[i], &dict->values[i], err));
     return QN_OK;
 }
 
-static qn_status range_items(qn_val *out, qn_render *r, const qn_val_range *range, qn_err *err) {
-    QN_TRY(qn_render_charge(r, range->n * 8, err));
-    QN_TRY(qn_val_list_make(out, r, QN_VAL_LIST, range->n, err));
+static qn_status range_items(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val_range *range,
+                             qn_err *err) {
+    QN_TRY(qn_jinja_render_charge(r, range->n * 8, err));
+    QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_LIST, range->n, err));
     for (size_t i = 0; i < range->n; i++)
-        out->as.list->items[i] = qn_val_int(range->start + range->step * (int64_t)i);
+        out->as.list->items[i] = qn_jinja_val_int(range->start + range->step * (int64_t)i);
     return QN_OK;
 }
 
-qn_status qn_val_items(const qn_val **items, size_t *n, qn_render *r, const qn_val *v,
-                       qn_err *err) {
-    qn_val_list empty = {0};
-    qn_val list = {.as.list = &empty};
-    switch ((qn_val_kind)v->kind) {
+qn_status qn_jinja_val_items(const qn_jinja_val **items, size_t *n, qn_jinja_render *r,
+                             const qn_jinja_val *v, qn_err *err) {
+    qn_jinja_val_list empty = {0};
+    qn_jinja_val list = {.as.list = &empty};
+    switch ((qn_jinja_val_kind)v->kind) {
     case QN_VAL_UNDEFINED:
         break;
     case QN_VAL_TEXT:
@@ -252,9 +265,9 @@ qn_status qn_val_items(const qn_val **items, size_t *n, qn_render *r, const qn_v
         QN_TRY(range_items(&list, r, v->as.range, err));
         break;
     case QN_VAL_LAZY:
-        return qn_lazy_items(items, n, r, v->as.lazy, err);
+        return qn_jinja_lazy_items(items, n, r, v->as.lazy, err);
     default:
-        return QN_FAIL(err, FORMAT, "a '%s' cannot be walked over", qn_val_type(v));
+        return QN_FAIL(err, FORMAT, "a '%s' cannot be walked over", qn_jinja_val_type(v));
     }
     *items = list.as.list->items;
     *n = list.as.list->n;
@@ -264,7 +277,7 @@ qn_status qn_val_items(const qn_val **items, size_t *n, qn_render *r, const qn_v
 // --- printing ------------------------------------------------------------------------------------
 
 // The shortest digits that give the same number again; the point by where it is, or an exponent.
-void qn_double_print(qn_buf *to, double f) {
+void qn_jinja_double_print(qn_buf *to, double f) {
     if (isnan(f) || isinf(f)) {
         qn_buf_text(to, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
         return;
@@ -293,45 +306,46 @@ void qn_double_print(qn_buf *to, double f) {
     }
 }
 
-static qn_status print_items(qn_buf *to, qn_render *r, const qn_val *items, size_t n,
+static qn_status print_items(qn_buf *to, qn_jinja_render *r, const qn_jinja_val *items, size_t n,
                              const char *open, const char *close, qn_err *err) {
     qn_buf_text(to, open);
     for (size_t i = 0; i < n; i++) {
         if (i) qn_buf_text(to, ", ");
-        QN_TRY(qn_val_repr(to, r, &items[i], err));
+        QN_TRY(qn_jinja_val_repr(to, r, &items[i], err));
     }
     qn_buf_text(to, close);
     return QN_OK;
 }
 
-static qn_status print_dict(qn_buf *to, qn_render *r, const qn_dict *dict, qn_err *err) {
+static qn_status print_dict(qn_buf *to, qn_jinja_render *r, const qn_jinja_dict *dict,
+                            qn_err *err) {
     qn_buf_text(to, "{");
     for (size_t i = 0; i < dict->n; i++) {
         if (i) qn_buf_text(to, ", ");
-        QN_TRY(qn_val_repr(to, r, &dict->keys[i], err));
+        QN_TRY(qn_jinja_val_repr(to, r, &dict->keys[i], err));
         qn_buf_text(to, ": ");
-        QN_TRY(qn_val_repr(to, r, &dict->values[i], err));
+        QN_TRY(qn_jinja_val_repr(to, r, &dict->values[i], err));
     }
     qn_buf_text(to, "}");
     return QN_OK;
 }
 
-static qn_status print_view(qn_buf *to, qn_render *r, const qn_val *v, qn_err *err) {
+static qn_status print_view(qn_buf *to, qn_jinja_render *r, const qn_jinja_val *v, qn_err *err) {
     static const char *const names[] = {"dict_keys([", "dict_values([", "dict_items(["};
-    const qn_val *items;
+    const qn_jinja_val *items;
     size_t n;
-    QN_TRY(qn_val_items(&items, &n, r, v, err));
+    QN_TRY(qn_jinja_val_items(&items, &n, r, v, err));
     return print_items(to, r, items, n, names[v->mark], "])", err);
 }
 
-static void print_range(qn_buf *to, const qn_val_range *range) {
+static void print_range(qn_buf *to, const qn_jinja_val_range *range) {
     qn_buf_printf(to, "range(%" PRId64 ", %" PRId64, range->start, range->stop);
     if (range->step != 1) qn_buf_printf(to, ", %" PRId64, range->step);
     qn_buf_text(to, ")");
 }
 
-static qn_status repr_inside(qn_buf *to, qn_render *r, const qn_val *v, qn_err *err) {
-    switch ((qn_val_kind)v->kind) {
+static qn_status repr_inside(qn_buf *to, qn_jinja_render *r, const qn_jinja_val *v, qn_err *err) {
+    switch ((qn_jinja_val_kind)v->kind) {
     case QN_VAL_UNDEFINED:
         qn_buf_text(to, "Undefined");
         return QN_OK;
@@ -343,13 +357,13 @@ static qn_status repr_inside(qn_buf *to, qn_render *r, const qn_val *v, qn_err *
         return QN_OK;
     case QN_VAL_INT:
         qn_buf_printf(to, "%" PRId64, v->as.i);
-        return qn_render_spend(r, QN_COST_NUMBER, 1, err);
+        return qn_jinja_render_spend(r, QN_COST_NUMBER, 1, err);
     case QN_VAL_FLOAT:
-        qn_double_print(to, v->as.f);
-        return qn_render_spend(r, QN_COST_REAL, 1, err);
+        qn_jinja_double_print(to, v->as.f);
+        return qn_jinja_render_spend(r, QN_COST_REAL, 1, err);
     case QN_VAL_TEXT:
         if (v->mark) qn_buf_text(to, "Markup(");
-        qn_text_repr(to, v->as.s);
+        qn_jinja_text_repr(to, v->as.s);
         if (v->mark) qn_buf_text(to, ")");
         return QN_OK;
     case QN_VAL_LIST:
@@ -363,50 +377,50 @@ static qn_status repr_inside(qn_buf *to, qn_render *r, const qn_val *v, qn_err *
         return print_view(to, r, v, err);
     case QN_VAL_RANGE:
         print_range(to, v->as.range);
-        return qn_render_spend(r, 3 * QN_COST_NUMBER, 1, err);
+        return qn_jinja_render_spend(r, 3 * QN_COST_NUMBER, 1, err);
     case QN_VAL_NAMESPACE:
         qn_buf_text(to, "<Namespace ");
         QN_TRY(print_dict(to, r, v->as.dict, err));
         qn_buf_text(to, ">");
         return QN_OK;
     default:
-        qn_buf_printf(to, "<%s>", qn_val_type(v));
-        return qn_render_spend(r, QN_COST_NUMBER, 1, err);
+        qn_buf_printf(to, "<%s>", qn_jinja_val_type(v));
+        return qn_jinja_render_spend(r, QN_COST_NUMBER, 1, err);
     }
 }
 
-qn_status qn_val_repr(qn_buf *to, qn_render *r, const qn_val *v, qn_err *err) {
-    QN_TRY(qn_render_charge(r, 0, err));
-    if (v->kind == QN_VAL_TEXT) QN_TRY(qn_render_spend(r, v->as.s.size, 1, err));
-    QN_TRY(qn_render_enter(r, err));
+qn_status qn_jinja_val_repr(qn_buf *to, qn_jinja_render *r, const qn_jinja_val *v, qn_err *err) {
+    QN_TRY(qn_jinja_render_charge(r, 0, err));
+    if (v->kind == QN_VAL_TEXT) QN_TRY(qn_jinja_render_spend(r, v->as.s.size, 1, err));
+    QN_TRY(qn_jinja_render_enter(r, err));
     QN_TRY(repr_inside(to, r, v, err));
-    qn_render_leave(r);
-    return qn_render_buf_check(to, err);
+    qn_jinja_render_leave(r);
+    return qn_jinja_render_buf_check(to, err);
 }
 
-qn_status qn_val_print(qn_buf *to, qn_render *r, const qn_val *v, qn_err *err) {
+qn_status qn_jinja_val_print(qn_buf *to, qn_jinja_render *r, const qn_jinja_val *v, qn_err *err) {
     if (v->kind == QN_VAL_TEXT) {
-        QN_TRY(qn_render_charge(r, v->as.s.size, err));
+        QN_TRY(qn_jinja_render_charge(r, v->as.s.size, err));
         qn_buf_add(to, v->as.s.data, v->as.s.size);
-        return qn_render_buf_check(to, err);
+        return qn_jinja_render_buf_check(to, err);
     }
     if (v->kind == QN_VAL_UNDEFINED) return QN_OK;
-    return qn_val_repr(to, r, v, err);
+    return qn_jinja_val_repr(to, r, v, err);
 }
 
-qn_status qn_val_str(qn_str *out, qn_render *r, const qn_val *v, qn_err *err) {
+qn_status qn_jinja_val_str(qn_str *out, qn_jinja_render *r, const qn_jinja_val *v, qn_err *err) {
     if (v->kind == QN_VAL_TEXT) {
         *out = v->as.s;
         return QN_OK;
     }
-    qn_buf buf = qn_render_buf(r);
-    qn_val text;
-    const qn_status status = qn_val_print(&buf, r, v, err);
+    qn_buf buf = qn_jinja_render_buf(r);
+    qn_jinja_val text;
+    const qn_status status = qn_jinja_val_print(&buf, r, v, err);
     if (status) {
         qn_buf_deinit(&buf);
         return status;
     }
-    QN_TRY(qn_render_text(&text, r, &buf, err));
+    QN_TRY(qn_jinja_render_text(&text, r, &buf, err));
     *out = text.as.s;
     return QN_OK;
 }

@@ -9,7 +9,7 @@
 #include "core/err.h"
 #include "core/str.h"
 
-typedef enum qn_val_kind {
+typedef enum qn_jinja_val_kind {
     QN_VAL_ABSENT,    // none at all: an argument that was not given
     QN_VAL_UNDEFINED, // as.s: the name that was looked up; `mark`: QN_UNDEFINED_..., `owner`
     QN_VAL_NONE,
@@ -30,22 +30,22 @@ typedef enum qn_val_kind {
     QN_VAL_CYCLER,
     QN_VAL_JOINER,
     QN_VAL_KIND_COUNT
-} qn_val_kind;
+} qn_jinja_val_kind;
 
 enum { QN_UNDEFINED_NAME, QN_UNDEFINED_PART, QN_UNDEFINED_UNSAFE, QN_UNDEFINED_ARGUMENT };
 enum { QN_VIEW_KEYS, QN_VIEW_VALUES, QN_VIEW_ITEMS };
 
-typedef struct qn_val_list qn_val_list;
-typedef struct qn_dict qn_dict;
-typedef struct qn_val_range qn_val_range;
-typedef struct qn_lazy qn_lazy;
-typedef struct qn_loop qn_loop;
-typedef struct qn_macro qn_macro;
-typedef struct qn_bound qn_bound;
-typedef struct qn_cycler qn_cycler;
+typedef struct qn_jinja_val_list qn_jinja_val_list;
+typedef struct qn_jinja_dict qn_jinja_dict;
+typedef struct qn_jinja_val_range qn_jinja_val_range;
+typedef struct qn_jinja_lazy qn_jinja_lazy;
+typedef struct qn_jinja_loop qn_jinja_loop;
+typedef struct qn_jinja_macro qn_jinja_macro;
+typedef struct qn_jinja_bound qn_jinja_bound;
+typedef struct qn_jinja_cycler qn_jinja_cycler;
 
-typedef struct qn_val {
-    unsigned char kind;  // qn_val_kind
+typedef struct qn_jinja_val {
+    unsigned char kind;  // qn_jinja_val_kind
     unsigned char mark;  // see the kinds
     unsigned char owner; // of QN_UNDEFINED_PART: the kind of the value that lacks it
     union {
@@ -53,59 +53,67 @@ typedef struct qn_val {
         int64_t i;
         double f;
         qn_str s;
-        qn_val_list *list;
-        qn_dict *dict; // of a namespace too
-        qn_val_range *range;
-        qn_lazy *lazy;
-        qn_loop *loop;
-        qn_macro *macro;
-        qn_bound *bound;
-        qn_cycler *cycler;
+        qn_jinja_val_list *list;
+        qn_jinja_dict *dict; // of a namespace too
+        qn_jinja_val_range *range;
+        qn_jinja_lazy *lazy;
+        qn_jinja_loop *loop;
+        qn_jinja_macro *macro;
+        qn_jinja_bound *bound;
+        qn_jinja_cycler *cycler;
     } as;
-} qn_val;
+} qn_jinja_val;
 
-struct qn_val_list {
-    qn_val *items; // (n)
+struct qn_jinja_val_list {
+    qn_jinja_val *items; // (n)
     size_t n;
 };
 
 // In the order of insertion.
-struct qn_dict {
-    qn_val *keys, *values; // (n)
+struct qn_jinja_dict {
+    qn_jinja_val *keys, *values; // (n)
     size_t n, cap;
 };
 
-struct qn_val_range {
+struct qn_jinja_val_range {
     int64_t start, stop, step;
     size_t n;
 };
 
-struct qn_cycler {
-    const qn_val *items;
+struct qn_jinja_cycler {
+    const qn_jinja_val *items;
     size_t n, i;
 };
 
-static inline qn_val qn_val_none(void) { return (qn_val){.kind = QN_VAL_NONE}; }
-static inline qn_val qn_val_bool(bool b) { return (qn_val){.kind = QN_VAL_BOOL, .as.b = b}; }
-static inline qn_val qn_val_int(int64_t i) { return (qn_val){.kind = QN_VAL_INT, .as.i = i}; }
-static inline qn_val qn_val_float(double f) { return (qn_val){.kind = QN_VAL_FLOAT, .as.f = f}; }
-static inline qn_val qn_val_text(qn_str s) { return (qn_val){.kind = QN_VAL_TEXT, .as.s = s}; }
-static inline qn_val qn_val_undefined(qn_str name) {
-    return (qn_val){.kind = QN_VAL_UNDEFINED, .as.s = name};
+static inline qn_jinja_val qn_jinja_val_none(void) { return (qn_jinja_val){.kind = QN_VAL_NONE}; }
+static inline qn_jinja_val qn_jinja_val_bool(bool b) {
+    return (qn_jinja_val){.kind = QN_VAL_BOOL, .as.b = b};
 }
-static inline qn_val qn_val_lacking(const qn_val *owner, qn_str name) {
-    return (qn_val){
+static inline qn_jinja_val qn_jinja_val_int(int64_t i) {
+    return (qn_jinja_val){.kind = QN_VAL_INT, .as.i = i};
+}
+static inline qn_jinja_val qn_jinja_val_float(double f) {
+    return (qn_jinja_val){.kind = QN_VAL_FLOAT, .as.f = f};
+}
+static inline qn_jinja_val qn_jinja_val_text(qn_str s) {
+    return (qn_jinja_val){.kind = QN_VAL_TEXT, .as.s = s};
+}
+static inline qn_jinja_val qn_jinja_val_undefined(qn_str name) {
+    return (qn_jinja_val){.kind = QN_VAL_UNDEFINED, .as.s = name};
+}
+static inline qn_jinja_val qn_jinja_val_lacking(const qn_jinja_val *owner, qn_str name) {
+    return (qn_jinja_val){
         .kind = QN_VAL_UNDEFINED, .mark = QN_UNDEFINED_PART, .owner = owner->kind, .as.s = name};
 }
 
 // Python's name of the type: "str", "list", ...
-const char *qn_val_type(const qn_val *v);
+const char *qn_jinja_val_type(const qn_jinja_val *v);
 // bool, int or float.
-bool qn_val_is_number(const qn_val *v);
+bool qn_jinja_val_is_number(const qn_jinja_val *v);
 // bool or int.
-bool qn_val_is_whole(const qn_val *v);
-int64_t qn_val_whole(const qn_val *v);
-double qn_val_real(const qn_val *v);
-bool qn_val_is_true(const qn_val *v);
+bool qn_jinja_val_is_whole(const qn_jinja_val *v);
+int64_t qn_jinja_val_whole(const qn_jinja_val *v);
+double qn_jinja_val_real(const qn_jinja_val *v);
+bool qn_jinja_val_is_true(const qn_jinja_val *v);
 
 #endif

@@ -21,19 +21,19 @@ static const struct row {
     bool is_filter;   // it has no effect on a greedy choice
 } rows[] = {
 #define ROW(field, kind, gguf, json, ...)                                                          \
-    { gguf, json, kind, offsetof(qn_sample_opts, field), __VA_ARGS__ }
+    { "general.sampling." gguf, json, kind, offsetof(qn_sample_opts, field), __VA_ARGS__ }
     // clang-format off
-    ROW(temperature,     REAL,  "general.sampling.temp",            "temperature",        false, false),
-    ROW(top_k,           WHOLE, "general.sampling.top_k",           "top_k",              false, true),
-    ROW(top_p,           REAL,  "general.sampling.top_p",           "top_p",              true,  true),
-    ROW(min_p,           REAL,  "general.sampling.min_p",           "min_p",              false, true),
-    ROW(xtc_probability, REAL,  "general.sampling.xtc_probability", NULL,                 false, true),
-    ROW(xtc_threshold,   REAL,  "general.sampling.xtc_threshold",   NULL,                 false, true),
-    ROW(repeat_penalty,  REAL,  "general.sampling.penalty_repeat",  "repetition_penalty", true,  false),
-    ROW(repeat_last_n,   WHOLE, "general.sampling.penalty_last_n",  NULL,                 false, false),
-    ROW(mirostat,        WHOLE, "general.sampling.mirostat",        NULL,                 false, true),
-    ROW(mirostat_tau,    REAL,  "general.sampling.mirostat_tau",    NULL,                 true,  true),
-    ROW(mirostat_eta,    REAL,  "general.sampling.mirostat_eta",    NULL,                 true,  true),
+    ROW(temperature,     REAL,  "temp",            "temperature",        false, false),
+    ROW(top_k,           WHOLE, "top_k",           "top_k",              false, true),
+    ROW(top_p,           REAL,  "top_p",           "top_p",              true,  true),
+    ROW(min_p,           REAL,  "min_p",           "min_p",              false, true),
+    ROW(xtc_probability, REAL,  "xtc_probability", NULL,                 false, true),
+    ROW(xtc_threshold,   REAL,  "xtc_threshold",   NULL,                 false, true),
+    ROW(repeat_penalty,  REAL,  "penalty_repeat",  "repetition_penalty", true,  false),
+    ROW(repeat_last_n,   WHOLE, "penalty_last_n",  NULL,                 false, false),
+    ROW(mirostat,        WHOLE, "mirostat",        NULL,                 false, true),
+    ROW(mirostat_tau,    REAL,  "mirostat_tau",    NULL,                 true,  true),
+    ROW(mirostat_eta,    REAL,  "mirostat_eta",    NULL,                 true,  true),
 // clang-format on
 #undef ROW
 };

@@ -1,8 +1,8 @@
 // Any file of steps, from the file to the logits: run or refused.
 //
-// The input is changes to a file that was recorded: each is a place (a 16-bit word of it counts 32-bit
-// words of the file) and the new word. An input that begins with 0xff is a file by itself. A file
-// without changes gives the logits that were computed when it was recorded.
+// The input is changes to a file that was recorded: each is a place (a 16-bit word of it counts
+// 32-bit words of the file) and the new word. An input that begins with 0xff is a file by itself. A
+// file without changes gives the logits that were computed when it was recorded.
 #include "fuzz_cache.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);

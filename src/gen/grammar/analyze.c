@@ -7,21 +7,21 @@
 
 #include "core/mem.h"
 
-typedef bool holds_fn(const qn_ast *ast, const qn_ast_node *node, const bool *value);
+typedef bool holds_fn(const qn_gr_ast *ast, const qn_gr_ast_node *node, const bool *value);
 
 // For each node the places where it is a child: lists in arrays. Link 2i is child a of node i.
 typedef struct links {
     int32_t *head, *next;
 } links;
 
-static int32_t child_of(const qn_ast *ast, const qn_ast_node *node, int side) {
+static int32_t child_of(const qn_gr_ast *ast, const qn_gr_ast_node *node, int side) {
     if (node->kind == QN_AST_IS_REF) return side ? -1 : ast->rules[node->a].body;
     if (node->kind == QN_AST_IS_REP || node->kind == QN_AST_IS_COUNTED) return side ? -1 : node->a;
     if (node->kind == QN_AST_IS_SEQ || node->kind == QN_AST_IS_ALT) return side ? node->b : node->a;
     return -1;
 }
 
-static bool links_init(links *out, const qn_ast *ast) {
+static bool links_init(links *out, const qn_gr_ast *ast) {
     out->head = qn_alloc(ast->n, sizeof *out->head);
     out->next = qn_alloc(ast->n * 2, sizeof *out->next);
     if (!out->head || !out->next) return false;
@@ -36,7 +36,7 @@ static bool links_init(links *out, const qn_ast *ast) {
 }
 
 // The least solution of value[i] == holds(node i), each node looked at once per change below it.
-static bool solve(bool *value, const qn_ast *ast, const links *up, holds_fn *holds) {
+static bool solve(bool *value, const qn_gr_ast *ast, const links *up, holds_fn *holds) {
     int32_t *work = qn_alloc(ast->n, sizeof *work);
     if (!work) return false;
     size_t n = 0;
@@ -58,14 +58,15 @@ static bool solve(bool *value, const qn_ast *ast, const links *up, holds_fn *hol
     return true;
 }
 
-static bool body_holds(const qn_ast *ast, const qn_ast_node *node, const bool *value) {
+static bool body_holds(const qn_gr_ast *ast, const qn_gr_ast_node *node, const bool *value) {
     const int32_t body = ast->rules[node->a].body;
     return body >= 0 && value[body];
 }
 
 // What follows from the parts of a node; `leaf`: what bytes and other leaves are.
-static bool follows(const qn_ast *ast, const qn_ast_node *node, const bool *value, bool leaf) {
-    switch ((qn_ast_kind)node->kind) {
+static bool follows(const qn_gr_ast *ast, const qn_gr_ast_node *node, const bool *value,
+                    bool leaf) {
+    switch ((qn_gr_ast_kind)node->kind) {
     case QN_AST_IS_EMPTY:
     case QN_AST_IS_PLACE:
         return true;
@@ -86,15 +87,15 @@ static bool follows(const qn_ast *ast, const qn_ast_node *node, const bool *valu
     }
 }
 
-static bool is_nullable(const qn_ast *ast, const qn_ast_node *node, const bool *value) {
+static bool is_nullable(const qn_gr_ast *ast, const qn_gr_ast_node *node, const bool *value) {
     return follows(ast, node, value, false);
 }
 
-static bool is_productive(const qn_ast *ast, const qn_ast_node *node, const bool *value) {
+static bool is_productive(const qn_gr_ast *ast, const qn_gr_ast_node *node, const bool *value) {
     return follows(ast, node, value, true);
 }
 
-static qn_status run(qn_ast *ast, holds_fn *holds, bool for_nullable, qn_err *err) {
+static qn_status run(qn_gr_ast *ast, holds_fn *holds, bool for_nullable, qn_err *err) {
     qn_status status = QN_OK;
     links up = {0};
     bool *value = qn_alloc(ast->n, sizeof *value);
@@ -110,63 +111,63 @@ static qn_status run(qn_ast *ast, holds_fn *holds, bool for_nullable, qn_err *er
 
 // --- the same without the empty text -------------------------------------------------------------
 
-static int32_t non_empty(qn_ast *ast, int32_t node);
+static int32_t non_empty(qn_gr_ast *ast, int32_t node);
 
-static int32_t non_empty_rule(qn_ast *ast, int32_t rule) {
+static int32_t non_empty_rule(qn_gr_ast *ast, int32_t rule) {
     if (ast->rules[rule].non_empty < 0) {
-        const int32_t other = qn_ast_rule_add(ast, qn_str_of(ast->rules[rule].name));
+        const int32_t other = qn_gr_ast_rule_add(ast, qn_str_of(ast->rules[rule].name));
         if (other < 0) return QN_AST_NEVER;
         ast->rules[rule].non_empty = other; // its body is made later: rules may call each other
         ast->rules[other].non_empty = other;
         ast->rules[other].origin = rule;
     }
-    return qn_ast_ref(ast, ast->rules[rule].non_empty);
+    return qn_gr_ast_ref(ast, ast->rules[rule].non_empty);
 }
 
 // a b c without the empty text: a' b c | b' c | c', up to the first that is never empty.
-static int32_t non_empty_seq(qn_ast *ast, int32_t node) {
-    qn_node_list items = {0};
-    qn_ast_flatten(ast, QN_AST_IS_SEQ, node, &items);
+static int32_t non_empty_seq(qn_gr_ast *ast, int32_t node) {
+    qn_gr_node_list items = {0};
+    qn_gr_ast_flatten(ast, QN_AST_IS_SEQ, node, &items);
     int32_t found = QN_AST_NEVER, rest = QN_AST_EMPTY;
     bool rest_nullable = true;
     for (size_t i = items.n; i-- > 0 && !ast->failed;) {
         const int32_t item = items.items[i];
         if (ast->nodes[item].nullable) {
-            const int32_t here = qn_ast_seq(ast, non_empty(ast, item), rest);
-            found = qn_ast_alt(ast, here, found);
+            const int32_t here = qn_gr_ast_seq(ast, non_empty(ast, item), rest);
+            found = qn_gr_ast_alt(ast, here, found);
         } else {
-            found = qn_ast_seq(ast, item, rest);
+            found = qn_gr_ast_seq(ast, item, rest);
             rest_nullable = false;
         }
-        rest = qn_ast_seq(ast, item, rest);
+        rest = qn_gr_ast_seq(ast, item, rest);
         if (!ast->failed) ast->nodes[rest].nullable = rest_nullable;
     }
     qn_free(items.items);
     return found;
 }
 
-static int32_t non_empty_alt(qn_ast *ast, int32_t node) {
-    qn_node_list items = {0};
-    qn_ast_flatten(ast, QN_AST_IS_ALT, node, &items);
+static int32_t non_empty_alt(qn_gr_ast *ast, int32_t node) {
+    qn_gr_node_list items = {0};
+    qn_gr_ast_flatten(ast, QN_AST_IS_ALT, node, &items);
     int32_t found = QN_AST_NEVER;
     for (size_t i = items.n; i-- > 0 && !ast->failed;)
-        found = qn_ast_alt(ast, non_empty(ast, items.items[i]), found);
+        found = qn_gr_ast_alt(ast, non_empty(ast, items.items[i]), found);
     qn_free(items.items);
     return found;
 }
 
-static int32_t non_empty(qn_ast *ast, int32_t node) {
+static int32_t non_empty(qn_gr_ast *ast, int32_t node) {
     if (ast->failed) return QN_AST_NEVER;
-    const qn_ast_node n = ast->nodes[node];
+    const qn_gr_ast_node n = ast->nodes[node];
     if (!n.nullable) return node;
-    switch ((qn_ast_kind)n.kind) {
+    switch ((qn_gr_ast_kind)n.kind) {
     case QN_AST_IS_SEQ:
         return non_empty_seq(ast, node);
     case QN_AST_IS_ALT:
         return non_empty_alt(ast, node);
     case QN_AST_IS_REP: {
         const int32_t body = non_empty(ast, n.a);
-        return qn_ast_rep(ast, body, ast->nodes[n.a].nullable || !n.min ? 1 : n.min, n.max);
+        return qn_gr_ast_rep(ast, body, ast->nodes[n.a].nullable || !n.min ? 1 : n.min, n.max);
     }
     case QN_AST_IS_REF:
         return non_empty_rule(ast, n.a);
@@ -176,10 +177,10 @@ static int32_t non_empty(qn_ast *ast, int32_t node) {
 }
 
 // Every repetition gets a body that reads at least a byte.
-static void fill_loops(qn_ast *ast) {
+static void fill_loops(qn_gr_ast *ast) {
     const size_t n_rules = ast->n_rules, n_nodes = ast->n;
     for (size_t i = 0; i < n_nodes && !ast->failed; i++) {
-        const qn_ast_node node = ast->nodes[i];
+        const qn_gr_ast_node node = ast->nodes[i];
         if (node.kind != QN_AST_IS_REP || !ast->nodes[node.a].nullable) continue;
         const int32_t body = non_empty(ast, node.a);
         ast->nodes[i].a = body;
@@ -188,7 +189,7 @@ static void fill_loops(qn_ast *ast) {
     // The bodies of the rules that came up; making them may bring more.
     for (size_t r = n_rules; r < ast->n_rules && !ast->failed; r++) {
         const int32_t body = non_empty(ast, ast->rules[ast->rules[r].origin].body);
-        qn_ast_rule_set(ast, (int32_t)r, body);
+        qn_gr_ast_rule_set(ast, (int32_t)r, body);
     }
 }
 
@@ -206,14 +207,15 @@ static bool push_walk(walk **items, size_t *n, size_t *cap, walk one) {
 }
 
 // Follows what can be reached before a byte is read. `open` marks rules on the way, `done` nodes.
-static qn_status check_left(const qn_ast *ast, int32_t root, bool *open, bool *done, qn_err *err) {
+static qn_status check_left(const qn_gr_ast *ast, int32_t root, bool *open, bool *done,
+                            qn_err *err) {
     walk *work = NULL;
     size_t n = 0, cap = 0;
     qn_status status = QN_OK;
     bool ok = push_walk(&work, &n, &cap, (walk){root, false});
     while (ok && n) {
         const walk at = work[--n];
-        const qn_ast_node *node = &ast->nodes[at.node];
+        const qn_gr_ast_node *node = &ast->nodes[at.node];
         const bool is_ref = node->kind == QN_AST_IS_REF;
         if (at.leaving) {
             open[node->a] = false;
@@ -241,7 +243,7 @@ static qn_status check_left(const qn_ast *ast, int32_t root, bool *open, bool *d
     return ok ? status : QN_NOMEM(err, "grammar");
 }
 
-static qn_status check_recursion(const qn_ast *ast, int32_t root, qn_err *err) {
+static qn_status check_recursion(const qn_gr_ast *ast, int32_t root, qn_err *err) {
     bool *open = qn_alloc(ast->n_rules + 1, sizeof *open);
     bool *done = qn_alloc(ast->n, sizeof *done);
     qn_status status = open && done ? QN_OK : QN_NOMEM(err, "grammar");
@@ -260,17 +262,17 @@ static qn_status check_recursion(const qn_ast *ast, int32_t root, qn_err *err) {
 // --- why nothing matches -------------------------------------------------------------------------
 
 // The part that is enough to make a node match nothing; -1 where there is no single one.
-static int32_t blame(const qn_ast *ast, const qn_ast_node *node) {
+static int32_t blame(const qn_gr_ast *ast, const qn_gr_ast_node *node) {
     if (node->kind == QN_AST_IS_SEQ) return ast->nodes[node->a].productive ? node->b : node->a;
     return node->kind == QN_AST_IS_ALT ? -1 : child_of(ast, node, 0);
 }
 
 // Follows the blame from `root`; `met` marks rules on the way. Rules that a front end made for
 // itself have no place in its text, and are passed over.
-static int32_t find_culprit(const qn_ast *ast, int32_t root, bool *met) {
+static int32_t find_culprit(const qn_gr_ast *ast, int32_t root, bool *met) {
     int32_t culprit = -1;
     for (int32_t at = root; at >= 0; at = blame(ast, &ast->nodes[at])) {
-        const qn_ast_node *node = &ast->nodes[at];
+        const qn_gr_ast_node *node = &ast->nodes[at];
         if (node->kind != QN_AST_IS_REF) continue;
         if (met[node->a]) break;
         met[node->a] = true;
@@ -279,7 +281,7 @@ static int32_t find_culprit(const qn_ast *ast, int32_t root, bool *met) {
     return culprit;
 }
 
-static qn_status fail_empty(qn_ast *ast, int32_t root, qn_err *err) {
+static qn_status fail_empty(qn_gr_ast *ast, int32_t root, qn_err *err) {
     bool *met = qn_alloc(ast->n_rules + 1, sizeof *met);
     if (!met) return QN_NOMEM(err, "grammar");
     ast->culprit = find_culprit(ast, root, met);
@@ -287,11 +289,11 @@ static qn_status fail_empty(qn_ast *ast, int32_t root, qn_err *err) {
     return QN_FAIL(err, ARGUMENT, "no finite text can match");
 }
 
-qn_status qn_ast_analyze(qn_ast *ast, int32_t root, qn_err *err) {
-    QN_TRY(qn_ast_check(ast, err));
+qn_status qn_gr_ast_analyze(qn_gr_ast *ast, int32_t root, qn_err *err) {
+    QN_TRY(qn_gr_ast_check(ast, err));
     QN_TRY(run(ast, is_nullable, true, err));
     fill_loops(ast);
-    QN_TRY(qn_ast_check(ast, err));
+    QN_TRY(qn_gr_ast_check(ast, err));
     QN_TRY(run(ast, is_nullable, true, err));
     QN_TRY(run(ast, is_productive, false, err));
     if (!ast->nodes[root].productive) return fail_empty(ast, root, err);

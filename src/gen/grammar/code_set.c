@@ -5,17 +5,17 @@
 #include <stdlib.h>
 #include <utf8proc.h>
 
-void qn_code_set_deinit(qn_code_set *set) {
+void qn_gr_code_set_deinit(qn_gr_code_set *set) {
     qn_free(set->items);
-    *set = (qn_code_set){0};
+    *set = (qn_gr_code_set){0};
 }
 
 static int compare_ranges(const void *x, const void *y) {
-    const qn_code_range *a = x, *b = y;
+    const qn_gr_code_range *a = x, *b = y;
     return (a->lo > b->lo) - (a->lo < b->lo);
 }
 
-size_t qn_ranges_sort(qn_code_range *ranges, size_t n) {
+size_t qn_gr_ranges_sort(qn_gr_code_range *ranges, size_t n) {
     size_t kept = 0;
     if (n) qsort(ranges, n, sizeof *ranges, compare_ranges);
     for (size_t i = 0; i < n; i++) {
@@ -28,27 +28,27 @@ size_t qn_ranges_sort(qn_code_range *ranges, size_t n) {
     return kept;
 }
 
-qn_status qn_code_set_add(qn_code_set *set, uint32_t lo, uint32_t hi, qn_err *err) {
+qn_status qn_gr_code_set_add(qn_gr_code_set *set, uint32_t lo, uint32_t hi, qn_err *err) {
     if (!qn_grow((void **)&set->items, &set->cap, set->n + 1, sizeof *set->items))
         return QN_NOMEM(err, "regular expression");
-    set->items[set->n++] = (qn_code_range){lo, hi};
+    set->items[set->n++] = (qn_gr_code_range){lo, hi};
     return QN_OK;
 }
 
-qn_status qn_code_set_add_all(qn_code_set *set, const qn_code_range *ranges, size_t n, bool negated,
-                              qn_err *err) {
+qn_status qn_gr_code_set_add_all(qn_gr_code_set *set, const qn_gr_code_range *ranges, size_t n,
+                                 bool negated, qn_err *err) {
     uint32_t from = 0;
     for (size_t i = 0; i < n; i++) {
         if (!negated)
-            QN_TRY(qn_code_set_add(set, ranges[i].lo, ranges[i].hi, err));
+            QN_TRY(qn_gr_code_set_add(set, ranges[i].lo, ranges[i].hi, err));
         else if (from < ranges[i].lo)
-            QN_TRY(qn_code_set_add(set, from, ranges[i].lo - 1, err));
+            QN_TRY(qn_gr_code_set_add(set, from, ranges[i].lo - 1, err));
         from = ranges[i].hi + 1;
     }
-    return negated && from <= QN_MAX_CODE ? qn_code_set_add(set, from, QN_MAX_CODE, err) : QN_OK;
+    return negated && from <= QN_MAX_CODE ? qn_gr_code_set_add(set, from, QN_MAX_CODE, err) : QN_OK;
 }
 
-static bool has_code(const qn_code_set *set, uint32_t code) { // sorted
+static bool has_code(const qn_gr_code_set *set, uint32_t code) { // sorted
     size_t lo = 0, hi = set->n;
     while (lo < hi) {
         const size_t mid = (lo + hi) / 2;
@@ -124,7 +124,7 @@ static const category categories[] = {
     {"Assigned", "Assigned", ~BIT(CN)},
 };
 
-static qn_status spend(qn_unicode *u, uint64_t steps, qn_err *err) {
+static qn_status spend(qn_gr_unicode *u, uint64_t steps, qn_err *err) {
     if (!u->steps) return QN_OK;
     if (*u->steps < steps)
         return QN_FAIL(err, LIMIT, "the regular expressions take too many steps");
@@ -132,7 +132,7 @@ static qn_status spend(qn_unicode *u, uint64_t steps, qn_err *err) {
     return QN_OK;
 }
 
-static qn_status add_run(qn_unicode *u, uint32_t code, uint8_t found, qn_err *err) {
+static qn_status add_run(qn_gr_unicode *u, uint32_t code, uint8_t found, qn_err *err) {
     if (u->n_runs && u->categories[u->n_runs - 1] == found) {
         u->runs[u->n_runs - 1].hi = code;
         return QN_OK;
@@ -141,13 +141,13 @@ static qn_status add_run(qn_unicode *u, uint32_t code, uint8_t found, qn_err *er
         !qn_grow((void **)&u->categories, &u->cap_categories, u->n_runs + 1, 1))
         return QN_NOMEM(err, "regular expression");
     // What was skipped before it has no characters.
-    u->runs[u->n_runs] = (qn_code_range){code, code};
+    u->runs[u->n_runs] = (qn_gr_code_range){code, code};
     u->categories[u->n_runs++] = found;
     return QN_OK;
 }
 
 // All characters by category. Planes 4 to 13 are empty, and not looked at.
-static qn_status find_runs(qn_unicode *u, qn_err *err) {
+static qn_status find_runs(qn_gr_unicode *u, qn_err *err) {
     enum { EMPTY_FROM = 0x40000, EMPTY_TO = 0xDFFFF };
     if (u->n_runs) return QN_OK;
     QN_TRY(spend(u, 1 << 15, err));
@@ -188,25 +188,25 @@ static bool find_category(uint32_t *bits, qn_str name) {
     return false;
 }
 
-qn_status qn_unicode_property(qn_code_set *set, qn_unicode *u, qn_str name, bool negated,
-                              qn_err *err) {
-    static const qn_code_range ascii[] = {{0, 0x7F}};
+qn_status qn_gr_unicode_property(qn_gr_code_set *set, qn_gr_unicode *u, qn_str name, bool negated,
+                                 qn_err *err) {
+    static const qn_gr_code_range ascii[] = {{0, 0x7F}};
     uint32_t bits;
-    if (qn_str_is(name, "ASCII")) return qn_code_set_add_all(set, ascii, 1, negated, err);
+    if (qn_str_is(name, "ASCII")) return qn_gr_code_set_add_all(set, ascii, 1, negated, err);
     if (!find_category(&bits, name)) return fail_property(name, err);
     QN_TRY(find_runs(u, err));
     QN_TRY(spend(u, 4 * u->n_runs, err)); // the ranges are kept
     for (size_t i = 0; i < u->n_runs; i++)
         if ((bits >> u->categories[i] & 1) != negated)
-            QN_TRY(qn_code_set_add(set, u->runs[i].lo, u->runs[i].hi, err));
+            QN_TRY(qn_gr_code_set_add(set, u->runs[i].lo, u->runs[i].hi, err));
     return QN_OK;
 }
 
 // --- upper and lower case ------------------------------------------------------------------------
 
-typedef struct qn_fold {
+typedef struct qn_gr_fold {
     uint32_t to, code;
-} qn_fold;
+} qn_gr_fold;
 
 // Simple case folding: one character to one.
 static uint32_t fold(uint32_t code) {
@@ -220,20 +220,20 @@ static uint32_t fold(uint32_t code) {
 }
 
 static int compare_folds(const void *x, const void *y) {
-    const qn_fold *a = x, *b = y;
+    const qn_gr_fold *a = x, *b = y;
     if (a->to != b->to) return a->to < b->to ? -1 : 1;
     return (a->code > b->code) - (a->code < b->code);
 }
 
-static qn_status add_fold(qn_unicode *u, uint32_t to, uint32_t code, qn_err *err) {
+static qn_status add_fold(qn_gr_unicode *u, uint32_t to, uint32_t code, qn_err *err) {
     if (!qn_grow((void **)&u->folds, &u->cap_folds, u->n_folds + 1, sizeof *u->folds))
         return QN_NOMEM(err, "regular expression");
-    u->folds[u->n_folds++] = (qn_fold){to, code};
+    u->folds[u->n_folds++] = (qn_gr_fold){to, code};
     return QN_OK;
 }
 
 // Every character that folds to another, and that one. Beyond plane 1 nothing has a case.
-static qn_status find_folds(qn_unicode *u, qn_err *err) {
+static qn_status find_folds(qn_gr_unicode *u, qn_err *err) {
     if (u->n_folds) return QN_OK;
     QN_TRY(spend(u, 1 << 14, err));
     for (uint32_t code = 0; code < 0x20000; code++) {
@@ -248,29 +248,29 @@ static qn_status find_folds(qn_unicode *u, qn_err *err) {
     return QN_OK;
 }
 
-qn_status qn_unicode_fold(qn_code_set *set, qn_unicode *u, qn_err *err) {
+qn_status qn_gr_unicode_fold(qn_gr_code_set *set, qn_gr_unicode *u, qn_err *err) {
     QN_TRY(find_folds(u, err));
     QN_TRY(spend(u, u->n_folds / 16, err));
-    set->n = qn_ranges_sort(set->items, set->n);
-    qn_code_set more = {0};
+    set->n = qn_gr_ranges_sort(set->items, set->n);
+    qn_gr_code_set more = {0};
     qn_status status = QN_OK;
     for (size_t i = 0, end; !status && i < u->n_folds; i = end) {
         bool is_in = false;
         for (end = i; end < u->n_folds && u->folds[end].to == u->folds[i].to; end++)
             is_in = is_in || has_code(set, u->folds[end].code);
         for (size_t k = i; is_in && !status && k < end; k++)
-            status = qn_code_set_add(&more, u->folds[k].code, u->folds[k].code, err);
+            status = qn_gr_code_set_add(&more, u->folds[k].code, u->folds[k].code, err);
     }
     for (size_t i = 0; !status && i < more.n; i++)
-        status = qn_code_set_add(set, more.items[i].lo, more.items[i].hi, err);
-    qn_code_set_deinit(&more);
-    set->n = qn_ranges_sort(set->items, set->n);
+        status = qn_gr_code_set_add(set, more.items[i].lo, more.items[i].hi, err);
+    qn_gr_code_set_deinit(&more);
+    set->n = qn_gr_ranges_sort(set->items, set->n);
     return status;
 }
 
-void qn_unicode_deinit(qn_unicode *u) {
+void qn_gr_unicode_deinit(qn_gr_unicode *u) {
     qn_free(u->runs);
     qn_free(u->categories);
     qn_free(u->folds);
-    *u = (qn_unicode){0};
+    *u = (qn_gr_unicode){0};
 }

@@ -40,9 +40,9 @@ static bool copy_digits(char *out, const digits *d, int64_t from, int64_t to) {
     return true;
 }
 
-bool qn_decimal_read(qn_decimal *out, qn_str text) {
+bool qn_gr_decimal_read(qn_gr_decimal *out, qn_str text) {
     const char *at = text.data, *end = text.data + text.size;
-    *out = (qn_decimal){.is_negative = at < end && *at == '-'};
+    *out = (qn_gr_decimal){.is_negative = at < end && *at == '-'};
     if (text.size > TEXT_MAX) return false;
     if (out->is_negative) at++;
     digits d = {.text = at};
@@ -64,23 +64,23 @@ bool qn_decimal_read(qn_decimal *out, qn_str text) {
     return last <= d.before || copy_digits(out->fraction, &d, d.before, last);
 }
 
-qn_decimal qn_decimal_of(int64_t value) {
-    qn_decimal out = {.is_negative = value < 0};
+qn_gr_decimal qn_gr_decimal_of(int64_t value) {
+    qn_gr_decimal out = {.is_negative = value < 0};
     const uint64_t size = value < 0 ? (uint64_t)0 - (uint64_t)value : (uint64_t)value;
     if (size) snprintf(out.whole, sizeof out.whole, "%llu", (unsigned long long)size);
     return out;
 }
 
-int qn_decimal_compare_size(const qn_decimal *a, const qn_decimal *b) {
+int qn_gr_decimal_compare_size(const qn_gr_decimal *a, const qn_gr_decimal *b) {
     const size_t n = strlen(a->whole), m = strlen(b->whole);
     if (n != m) return n < m ? -1 : 1;
     const int whole = strcmp(a->whole, b->whole);
     return whole ? whole : strcmp(a->fraction, b->fraction);
 }
 
-int qn_decimal_compare(const qn_decimal *a, const qn_decimal *b) {
+int qn_gr_decimal_compare(const qn_gr_decimal *a, const qn_gr_decimal *b) {
     if (a->is_negative != b->is_negative) return a->is_negative ? -1 : 1;
-    const int size = qn_decimal_compare_size(a, b);
+    const int size = qn_gr_decimal_compare_size(a, b);
     return a->is_negative ? -size : size;
 }
 
@@ -104,9 +104,9 @@ static void subtract_one(char *whole) {
     if (whole[0] == '0') memmove(whole, whole + 1, strlen(whole));
 }
 
-qn_decimal qn_decimal_round(const qn_decimal *x, int sign, bool is_strict) {
-    qn_decimal out = *x;
-    const bool was_whole = qn_decimal_is_whole(x);
+qn_gr_decimal qn_gr_decimal_round(const qn_gr_decimal *x, int sign, bool is_strict) {
+    qn_gr_decimal out = *x;
+    const bool was_whole = qn_gr_decimal_is_whole(x);
     const bool grows = x->is_negative == (sign < 0); // away from zero
     out.fraction[0] = 0;
     if (was_whole ? is_strict : grows) {
@@ -123,7 +123,7 @@ qn_decimal qn_decimal_round(const qn_decimal *x, int sign, bool is_strict) {
     return out;
 }
 
-bool qn_decimal_scaled(uint64_t *out, unsigned *scale, const qn_decimal *x) {
+bool qn_gr_decimal_scaled(uint64_t *out, unsigned *scale, const qn_gr_decimal *x) {
     size_t value = 0;
     const char *const parts[] = {x->whole, x->fraction};
     for (size_t i = 0; i < 2; i++)

@@ -15,7 +15,7 @@
 enum { MAX_DEPTH = 200, MAX_COUNT = 1 << 24, MAX_CODE = 0x10FFFF };
 
 typedef struct parser {
-    qn_ast *ast;
+    qn_gr_ast *ast;
     qn_str text;
     size_t at;
     int depth;
@@ -72,8 +72,8 @@ static qn_str read_name(parser *p) {
 static qn_status find_rule(int32_t *out, parser *p, qn_str name, size_t at) {
     uint32_t rule;
     if (!qn_map_find(&p->names, name.data, name.size, &rule)) {
-        const int32_t made = qn_ast_rule_named(p->ast, name);
-        if (made < 0) return qn_ast_check(p->ast, p->err);
+        const int32_t made = qn_gr_ast_rule_named(p->ast, name);
+        if (made < 0) return qn_gr_ast_check(p->ast, p->err);
         rule = (uint32_t)made;
         if (!qn_map_add(&p->names, name.data, name.size, rule, NULL) ||
             !qn_grow((void **)&p->first_use, &p->cap_uses, rule + 1, sizeof *p->first_use))
@@ -118,7 +118,7 @@ static qn_status read_char(uint32_t *code, parser *p) {
 
 static qn_status read_literal(int32_t *out, parser *p) {
     // Characters lie in the text in order, but sequences are made from their end.
-    qn_node_list list = {0};
+    qn_gr_node_list list = {0};
     qn_status status = QN_OK;
     while (!status && peek(p) != '"') {
         uint32_t code;
@@ -132,31 +132,32 @@ static qn_status read_literal(int32_t *out, parser *p) {
             status = QN_NOMEM(p->err, "GBNF");
             break;
         }
-        list.items[list.n++] = qn_ast_codes(p->ast, &(qn_code_range){code, code}, 1);
+        list.items[list.n++] = qn_gr_ast_codes(p->ast, &(qn_gr_code_range){code, code}, 1);
     }
     int32_t node = QN_AST_EMPTY;
-    for (size_t i = list.n; i-- > 0;) node = qn_ast_seq(p->ast, list.items[i], node);
+    for (size_t i = list.n; i-- > 0;) node = qn_gr_ast_seq(p->ast, list.items[i], node);
     qn_free(list.items);
     p->at += !status;
     *out = node;
     return status;
 }
 
-static int32_t codes_node(qn_ast *ast, qn_code_range *ranges, size_t n, bool negated) {
-    n = qn_ranges_sort(ranges, n);
-    if (!negated) return qn_ast_codes(ast, ranges, n);
+static int32_t codes_node(qn_gr_ast *ast, qn_gr_code_range *ranges, size_t n, bool negated) {
+    n = qn_gr_ranges_sort(ranges, n);
+    if (!negated) return qn_gr_ast_codes(ast, ranges, n);
     int32_t node = QN_AST_NEVER;
     uint32_t from = 0;
     for (size_t i = 0; i <= n; i++) {
         const uint32_t to = i < n ? ranges[i].lo : MAX_CODE + 1;
         if (from < to)
-            node = qn_ast_alt(ast, qn_ast_codes(ast, &(qn_code_range){from, to - 1}, 1), node);
+            node = qn_gr_ast_alt(ast, qn_gr_ast_codes(ast, &(qn_gr_code_range){from, to - 1}, 1),
+                                 node);
         if (i < n) from = ranges[i].hi + 1;
     }
     return node;
 }
 
-static qn_status read_range(qn_code_range *range, parser *p) {
+static qn_status read_range(qn_gr_code_range *range, parser *p) {
     QN_TRY(read_char(&range->lo, p));
     range->hi = range->lo;
     if (peek(p) == '-' && p->at + 1 < p->text.size && p->text.data[p->at + 1] != ']') {
@@ -167,7 +168,7 @@ static qn_status read_range(qn_code_range *range, parser *p) {
 }
 
 static qn_status read_class(int32_t *out, parser *p) {
-    qn_code_range *ranges = NULL;
+    qn_gr_code_range *ranges = NULL;
     size_t n = 0, cap = 0;
     qn_status status = QN_OK;
     const bool negated = take(p, '^');
@@ -226,18 +227,18 @@ static qn_status read_token(int32_t *out, parser *p) {
         QN_TRY(read_token_text(&token, p, from));
     if (qn_tokenizer_is_end(p->ast->tokenizer, token))
         return FAIL_AT(p, UNSUPPORTED, "token %d ends an answer, which no rule can ask for", token);
-    *out = qn_ast_token(p->ast, token, negated);
+    *out = qn_gr_ast_token(p->ast, token, negated);
     return QN_OK;
 }
 
 static qn_status read_choice(int32_t *out, parser *p, bool nested);
 
 static qn_status read_item(int32_t *out, parser *p) {
-    static const qn_code_range any[] = {{0, MAX_CODE}};
+    static const qn_gr_code_range any[] = {{0, MAX_CODE}};
     if (take(p, '"')) return read_literal(out, p);
     if (take(p, '[')) return read_class(out, p);
     if (take(p, '.')) {
-        *out = qn_ast_codes(p->ast, any, 1);
+        *out = qn_gr_ast_codes(p->ast, any, 1);
         return QN_OK;
     }
     if (take(p, '(')) {
@@ -253,7 +254,7 @@ static qn_status read_item(int32_t *out, parser *p) {
     const size_t at = p->at;
     int32_t rule = -1;
     QN_TRY(find_rule(&rule, p, read_name(p), at));
-    *out = qn_ast_ref(p->ast, rule);
+    *out = qn_gr_ast_ref(p->ast, rule);
     return QN_OK;
 }
 
@@ -293,7 +294,7 @@ static qn_status read_repeat(int32_t *node, parser *p, bool *found) {
         *found = false;
         return QN_OK;
     }
-    *node = qn_ast_rep(p->ast, *node, min, max);
+    *node = qn_gr_ast_rep(p->ast, *node, min, max);
     return QN_OK;
 }
 
@@ -303,7 +304,7 @@ static bool ends_sequence(const parser *p) {
 }
 
 static qn_status read_sequence(int32_t *out, parser *p, bool nested) {
-    qn_node_list list = {0};
+    qn_gr_node_list list = {0};
     qn_status status = QN_OK;
     while (!status && !ends_sequence(p)) {
         int32_t item = QN_AST_EMPTY;
@@ -318,7 +319,7 @@ static qn_status read_sequence(int32_t *out, parser *p, bool nested) {
         skip_blanks(p, nested);
     }
     *out = QN_AST_EMPTY;
-    for (size_t i = list.n; i-- > 0;) *out = qn_ast_seq(p->ast, list.items[i], *out);
+    for (size_t i = list.n; i-- > 0;) *out = qn_gr_ast_seq(p->ast, list.items[i], *out);
     qn_free(list.items);
     return status;
 }
@@ -339,7 +340,7 @@ static qn_status read_choice(int32_t *out, parser *p, bool nested) {
     int32_t choice = QN_AST_NEVER, branch = QN_AST_NEVER;
     do {
         QN_TRY(read_sequence(&branch, p, nested));
-        choice = qn_ast_alt(p->ast, choice, branch);
+        choice = qn_gr_ast_alt(p->ast, choice, branch);
     } while (take_bar(p));
     *out = choice;
     return QN_OK;
@@ -361,7 +362,7 @@ static qn_status read_rule(parser *p) {
         return FAIL_AT(p, FORMAT, "rule %.*s is there already", (int)name.size, name.data);
     }
     QN_TRY(read_choice(&body, p, false));
-    qn_ast_rule_set(p->ast, rule, body);
+    qn_gr_ast_rule_set(p->ast, rule, body);
     skip_blanks(p, false);
     if (peek(p) >= 0 && peek(p) != '\n' && peek(p) != '\r')
         return FAIL_AT(p, FORMAT, "the rule should end here");
@@ -370,7 +371,7 @@ static qn_status read_rule(parser *p) {
 
 static qn_status read_rules(int32_t *root, parser *p) {
     for (skip_blanks(p, true); peek(p) >= 0; skip_blanks(p, true)) QN_TRY(read_rule(p));
-    QN_TRY(qn_ast_check(p->ast, p->err));
+    QN_TRY(qn_gr_ast_check(p->ast, p->err));
     for (size_t r = 0; r < p->ast->n_rules; r++) {
         if (p->ast->rules[r].body >= 0) continue;
         p->at = p->first_use[r];
@@ -379,12 +380,12 @@ static qn_status read_rules(int32_t *root, parser *p) {
     uint32_t rule;
     if (!qn_map_find(&p->names, "root", 4, &rule))
         return QN_FAIL(p->err, FORMAT, "GBNF: there is no rule named root");
-    *root = qn_ast_ref(p->ast, (int32_t)rule);
+    *root = qn_gr_ast_ref(p->ast, (int32_t)rule);
     return QN_OK;
 }
 
-qn_status qn_front_gbnf(int32_t *root, qn_ast *ast, qn_str text, const qn_grammar_opts *opts,
-                        qn_err *err) {
+qn_status qn_gr_front_gbnf(int32_t *root, qn_gr_ast *ast, qn_str text, const qn_grammar_opts *opts,
+                           qn_err *err) {
     (void)opts;
     if (!qn_utf8_valid(text.data, text.size)) return QN_FAIL(err, FORMAT, "GBNF: not valid UTF-8");
     parser p = {.ast = ast, .text = text, .err = err};

@@ -4,15 +4,15 @@
 
 enum { TEXT_MAX = 8 << 20 };
 
-static qn_front_end *const front_ends[] = {
-    [QN_GRAMMAR_JSON] = qn_front_json,
-    [QN_GRAMMAR_SCHEMA] = qn_front_schema,
-    [QN_GRAMMAR_REGEX] = qn_front_regex,
-    [QN_GRAMMAR_GBNF] = qn_front_gbnf,
+static qn_gr_front_end *const front_ends[] = {
+    [QN_GRAMMAR_JSON] = qn_gr_front_json,
+    [QN_GRAMMAR_SCHEMA] = qn_gr_front_schema,
+    [QN_GRAMMAR_REGEX] = qn_gr_front_regex,
+    [QN_GRAMMAR_GBNF] = qn_gr_front_gbnf,
 };
 
 // Names the place of what cannot be matched, as the front end names places.
-static qn_status fail_empty(qn_grammar_kind kind, const qn_ast *ast, qn_err *err) {
+static qn_status fail_empty(qn_grammar_kind kind, const qn_gr_ast *ast, qn_err *err) {
     const char *place = ast->culprit >= 0 ? ast->rules[ast->culprit].name : NULL;
     const qn_status status = QN_ARGUMENT;
     if (kind == QN_GRAMMAR_REGEX) return qn_err_prefix(err, status, "regular expression");
@@ -23,17 +23,17 @@ static qn_status fail_empty(qn_grammar_kind kind, const qn_ast *ast, qn_err *err
 
 static qn_status compile(qn_gr_program *out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
                          qn_str text, const qn_grammar_opts *opts, qn_err *err) {
-    qn_ast ast;
+    qn_gr_ast ast;
     int32_t root;
-    QN_TRY(qn_ast_init(&ast, err));
+    QN_TRY(qn_gr_ast_init(&ast, err));
     ast.tokenizer = tokenizer;
     qn_status status = front_ends[kind](&root, &ast, text, opts, err);
     if (!status) {
-        status = qn_ast_analyze(&ast, root, err);
+        status = qn_gr_ast_analyze(&ast, root, err);
         if (status == QN_ARGUMENT) status = fail_empty(kind, &ast, err);
     }
-    if (!status) status = qn_program_init(out, &ast, root, err);
-    qn_ast_deinit(&ast);
+    if (!status) status = qn_gr_program_init(out, &ast, root, err);
+    qn_gr_ast_deinit(&ast);
     return status;
 }
 
@@ -58,17 +58,17 @@ static qn_status create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_gram
     return status;
 }
 
-static void attach(qn_grammar *grammar, qn_shared_bytes *shared) {
+static void attach(qn_grammar *grammar, qn_gr_shared_bytes *shared) {
     // The caller holds a user of it already, so nothing is ordered by this.
     atomic_fetch_add_explicit(&shared->n_users, 1, memory_order_relaxed);
     grammar->shared = shared;
     grammar->bytes = shared->bytes;
 }
 
-static void detach(qn_shared_bytes *shared) {
+static void detach(qn_gr_shared_bytes *shared) {
     // Release: this user's reads come before the last one's free; acquire: the last one sees them.
     if (!shared || atomic_fetch_sub_explicit(&shared->n_users, 1, memory_order_acq_rel) > 1) return;
-    qn_token_bytes_deinit(&shared->bytes);
+    qn_gr_token_bytes_deinit(&shared->bytes);
     qn_free(shared);
 }
 
@@ -80,9 +80,9 @@ qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_
     if (size) QN_NEED(text, err);
     qn_grammar *grammar;
     QN_TRY(create(&grammar, tokenizer, kind, text, size, opts, err));
-    qn_shared_bytes *shared = qn_alloc(1, sizeof *shared);
+    qn_gr_shared_bytes *shared = qn_alloc(1, sizeof *shared);
     qn_status status = shared ? QN_OK : QN_NOMEM(err, "grammar");
-    if (!status) status = qn_token_bytes_init(&shared->bytes, tokenizer, err);
+    if (!status) status = qn_gr_token_bytes_init(&shared->bytes, tokenizer, err);
     if (status) {
         qn_free(shared);
         qn_grammar_destroy(grammar);
@@ -116,7 +116,7 @@ const qn_grammar *qn_grammar_hold(const qn_grammar *grammar) {
 void qn_grammar_destroy(qn_grammar *grammar) {
     if (!grammar || atomic_fetch_sub_explicit(&grammar->n_users, 1, memory_order_acq_rel) > 1)
         return;
-    qn_program_deinit(&grammar->program);
+    qn_gr_program_deinit(&grammar->program);
     detach(grammar->shared);
     qn_free(grammar);
 }

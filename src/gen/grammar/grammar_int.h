@@ -9,17 +9,17 @@
 #include <stdatomic.h>
 
 // A vocabulary that several grammars use; the last one frees it.
-typedef struct qn_shared_bytes {
+typedef struct qn_gr_shared_bytes {
     atomic_size_t n_users;
     const qn_tokenizer *tokenizer; // borrowed
-    qn_token_bytes bytes;
-} qn_shared_bytes;
+    qn_gr_token_bytes bytes;
+} qn_gr_shared_bytes;
 
 struct qn_grammar {
     atomic_size_t n_users; // its creator, and those who hold it
     qn_gr_program program;
-    qn_token_bytes bytes; // as in `shared`, which owns what it points to
-    qn_shared_bytes *shared;
+    qn_gr_token_bytes bytes; // as in `shared`, which owns what it points to
+    qn_gr_shared_bytes *shared;
 };
 
 // Adds a holder, which must destroy it, too. Returns it.
@@ -27,8 +27,8 @@ const qn_grammar *qn_grammar_hold(const qn_grammar *grammar);
 
 // A front end: adds the tree of `text` to `ast`; *root is the node of the whole. `opts` is never
 // NULL.
-typedef qn_status qn_front_end(int32_t *root, qn_ast *ast, qn_str text, const qn_grammar_opts *opts,
-                               qn_err *err);
-qn_front_end qn_front_json, qn_front_schema, qn_front_regex, qn_front_gbnf;
+typedef qn_status qn_gr_front_end(int32_t *root, qn_gr_ast *ast, qn_str text,
+                                  const qn_grammar_opts *opts, qn_err *err);
+qn_gr_front_end qn_gr_front_json, qn_gr_front_schema, qn_gr_front_regex, qn_gr_front_gbnf;
 
 #endif

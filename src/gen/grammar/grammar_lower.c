@@ -13,10 +13,10 @@ typedef struct memo {
 
 typedef struct lowering {
     qn_gr_program *program;
-    qn_ast *ast;
+    qn_gr_ast *ast;
     memo seen;
-    int32_t *entries;          // of rules; -1: not lowered
-    qn_node_list rules, calls; // rules to lower; CALL nodes, whose `a` is a rule until the end
+    int32_t *entries;             // of rules; -1: not lowered
+    qn_gr_node_list rules, calls; // rules to lower; CALL nodes, whose `a` is a rule until the end
     bool no_memory, is_large;
     size_t widest; // choice: how many there are
 } lowering;
@@ -59,7 +59,7 @@ static void memo_add(lowering *low, uint64_t key, int32_t value) {
     m->n++;
 }
 
-static int32_t add_node(lowering *low, qn_pnode node) {
+static int32_t add_node(lowering *low, qn_gr_pnode node) {
     qn_gr_program *p = low->program;
     if (p->n >= MAX_NODES) low->is_large = true;
     if (low->no_memory || low->is_large) return 0;
@@ -71,7 +71,7 @@ static int32_t add_node(lowering *low, qn_pnode node) {
     return (int32_t)p->n++;
 }
 
-static bool list_add(lowering *low, qn_node_list *list, int32_t item) {
+static bool list_add(lowering *low, qn_gr_node_list *list, int32_t item) {
     if (!qn_grow((void **)&list->items, &list->cap, list->n + 1, sizeof *list->items)) {
         low->no_memory = true;
         return false;
@@ -83,8 +83,8 @@ static bool list_add(lowering *low, qn_node_list *list, int32_t item) {
 static int32_t lower(lowering *low, int32_t tree, int32_t next);
 
 static int32_t lower_seq(lowering *low, int32_t tree, int32_t next) {
-    qn_node_list items = {0};
-    qn_ast_flatten(low->ast, QN_AST_IS_SEQ, tree, &items);
+    qn_gr_node_list items = {0};
+    qn_gr_ast_flatten(low->ast, QN_AST_IS_SEQ, tree, &items);
     for (size_t i = items.n; i-- > 0;) next = lower(low, items.items[i], next);
     qn_free(items.items);
     return next;
@@ -100,7 +100,7 @@ static int32_t add_split(lowering *low, const int32_t *to, size_t n) {
     }
     memcpy(p->edges + p->n_edges, to, n * sizeof *to);
     const int32_t node =
-        add_node(low, (qn_pnode){.kind = QN_P_SPLIT, .a = (int32_t)p->n_edges, .b = (int32_t)n});
+        add_node(low, (qn_gr_pnode){.kind = QN_P_SPLIT, .a = (int32_t)p->n_edges, .b = (int32_t)n});
     p->n_edges += n;
     return node;
 }
@@ -112,8 +112,8 @@ static int compare_nodes(const void *x, const void *y) {
 
 // Alternatives that lead to the same node are one.
 static int32_t lower_alt(lowering *low, int32_t tree, int32_t next) {
-    qn_node_list items = {0};
-    qn_ast_flatten(low->ast, QN_AST_IS_ALT, tree, &items);
+    qn_gr_node_list items = {0};
+    qn_gr_ast_flatten(low->ast, QN_AST_IS_ALT, tree, &items);
     size_t n = 0;
     for (size_t i = 0; i < items.n; i++)
         if (low->ast->nodes[items.items[i]].productive)
@@ -130,13 +130,13 @@ static int32_t lower_alt(lowering *low, int32_t tree, int32_t next) {
 }
 
 // X* is a split between X, which comes back, and what follows; only counted loops need a frame.
-static int32_t lower_rep(lowering *low, const qn_ast_node *tree, int32_t next) {
+static int32_t lower_rep(lowering *low, const qn_gr_ast_node *tree, int32_t next) {
     if (!low->ast->nodes[tree->a].productive) return next; // min is 0
     if (tree->min > 1 || tree->max != QN_AST_MANY) {
         const int32_t body = lower(low, tree->a, 0);
         return add_node(
             low,
-            (qn_pnode){
+            (qn_gr_pnode){
                 .kind = QN_P_LOOP, .a = body, .next = next, .min = tree->min, .max = tree->max});
     }
     const int32_t pair[2] = {0, next};
@@ -152,14 +152,14 @@ static int32_t lower_ref(lowering *low, int32_t rule, int32_t next) {
         low->entries[rule] = -2; // wanted
         list_add(low, &low->rules, rule);
     }
-    const int32_t node = add_node(low, (qn_pnode){.kind = QN_P_CALL, .a = rule, .next = next});
+    const int32_t node = add_node(low, (qn_gr_pnode){.kind = QN_P_CALL, .a = rule, .next = next});
     list_add(low, &low->calls, node);
     return node;
 }
 
 static int32_t lower(lowering *low, int32_t tree, int32_t next) {
     if (low->no_memory || low->is_large || low->ast->failed) return 0;
-    const qn_ast_node node = low->ast->nodes[tree];
+    const qn_gr_ast_node node = low->ast->nodes[tree];
     if (node.kind == QN_AST_IS_EMPTY) return next;
     const int32_t what = node.kind == QN_AST_IS_REF ? ~node.a : tree;
     const uint64_t key = (((uint64_t)(uint32_t)what << 32) | (uint32_t)next) + 1;
@@ -168,13 +168,13 @@ static int32_t lower(lowering *low, int32_t tree, int32_t next) {
         if (low->seen.keys[at]) return low->seen.values[at];
     }
     int32_t made = 0;
-    switch ((qn_ast_kind)node.kind) {
+    switch ((qn_gr_ast_kind)node.kind) {
     case QN_AST_IS_SET:
-        made = add_node(low, (qn_pnode){.kind = QN_P_BYTE, .a = node.a, .next = next});
+        made = add_node(low, (qn_gr_pnode){.kind = QN_P_BYTE, .a = node.a, .next = next});
         break;
     case QN_AST_IS_TOKEN:
-        made =
-            add_node(low, (qn_pnode){.kind = QN_P_TOKEN, .a = node.a, .b = node.b, .next = next});
+        made = add_node(low,
+                        (qn_gr_pnode){.kind = QN_P_TOKEN, .a = node.a, .b = node.b, .next = next});
         break;
     case QN_AST_IS_SEQ:
         made = lower_seq(low, tree, next);
@@ -190,14 +190,14 @@ static int32_t lower(lowering *low, int32_t tree, int32_t next) {
         break;
     case QN_AST_IS_COUNTED: {
         const int32_t start = lower(low, node.a, 0);
-        made =
-            add_node(low, (qn_pnode){.kind = QN_P_COUNTED, .a = start, .b = node.b, .next = next});
+        made = add_node(low,
+                        (qn_gr_pnode){.kind = QN_P_COUNTED, .a = start, .b = node.b, .next = next});
         break;
     }
     case QN_AST_IS_PLACE:
         made = add_node(
             low,
-            (qn_pnode){
+            (qn_gr_pnode){
                 .kind = QN_P_PLACE, .a = node.a, .min = node.min, .max = node.max, .next = next});
         break;
     default:
@@ -214,10 +214,10 @@ static void find_classes(qn_gr_program *p) {
         for (size_t c = 0; c < 256; c++) moved[c] = -1;
         bool stays[256] = {false};
         for (unsigned byte = 0; byte < 256; byte++)
-            if (!qn_byte_set_has(&p->sets[s], byte)) stays[p->class_of[byte]] = true;
+            if (!qn_gr_byte_set_has(&p->sets[s], byte)) stays[p->class_of[byte]] = true;
         for (unsigned byte = 0; byte < 256; byte++) {
             const unsigned byte_class = p->class_of[byte];
-            if (!qn_byte_set_has(&p->sets[s], byte) || !stays[byte_class]) continue;
+            if (!qn_gr_byte_set_has(&p->sets[s], byte) || !stays[byte_class]) continue;
             if (moved[byte_class] < 0) moved[byte_class] = (int)n++;
             p->class_of[byte] = (uint8_t)moved[byte_class];
         }
@@ -228,7 +228,7 @@ static void find_classes(qn_gr_program *p) {
 
 static qn_status lower_all(lowering *low, int32_t root, qn_err *err) {
     qn_gr_program *p = low->program;
-    add_node(low, (qn_pnode){.kind = QN_P_RETURN});
+    add_node(low, (qn_gr_pnode){.kind = QN_P_RETURN});
     p->start = lower(low, root, 0);
     for (size_t i = 0; i < low->rules.n; i++) {
         const int32_t rule = low->rules.items[i];
@@ -240,13 +240,13 @@ static qn_status lower_all(lowering *low, int32_t root, qn_err *err) {
         return QN_FAIL(err, LIMIT, "grammar: a choice of %zu, at most %d", low->widest,
                        QN_CHOICES_MAX);
     for (size_t i = 0; i < low->calls.n; i++) {
-        qn_pnode *call = &p->nodes[low->calls.items[i]];
+        qn_gr_pnode *call = &p->nodes[low->calls.items[i]];
         call->a = low->entries[call->a];
     }
-    return qn_ast_check(low->ast, err);
+    return qn_gr_ast_check(low->ast, err);
 }
 
-qn_status qn_program_init(qn_gr_program *out, qn_ast *ast, int32_t root, qn_err *err) {
+qn_status qn_gr_program_init(qn_gr_program *out, qn_gr_ast *ast, int32_t root, qn_err *err) {
     *out = (qn_gr_program){0};
     lowering low = {.program = out, .ast = ast};
     low.entries = qn_alloc(ast->n_rules + 1, sizeof *low.entries);
@@ -270,15 +270,15 @@ qn_status qn_program_init(qn_gr_program *out, qn_ast *ast, int32_t root, qn_err 
     qn_free(low.seen.values);
     qn_free(low.rules.items);
     qn_free(low.calls.items);
-    if (status) qn_program_deinit(out);
+    if (status) qn_gr_program_deinit(out);
     return status;
 }
 
-void qn_program_deinit(qn_gr_program *program) {
+void qn_gr_program_deinit(qn_gr_program *program) {
     qn_free(program->nodes);
     qn_free(program->edges);
     qn_free(program->sets);
-    for (size_t i = 0; i < program->n_lengths; i++) qn_lengths_destroy(program->lengths[i]);
+    for (size_t i = 0; i < program->n_lengths; i++) qn_gr_lengths_destroy(program->lengths[i]);
     qn_free(program->lengths);
     *program = (qn_gr_program){0};
 }

@@ -10,7 +10,7 @@
 
 enum { QN_JSON_DIGITS = 20, QN_JSON_EXPONENT_DIGITS = 2, QN_JSON_INDENT = 64 };
 
-typedef struct qn_json_parts {
+typedef struct qn_gr_json_parts {
     int32_t blank;
     int32_t letter; // one character of a string, in any spelling
     int32_t string; // with its quotes
@@ -18,14 +18,14 @@ typedef struct qn_json_parts {
     int32_t value, object, array;
     int32_t open, close, open_list, close_list; // brackets and their blanks
     int32_t comma, colon;
-} qn_json_parts;
+} qn_gr_json_parts;
 
-void qn_json_parts_init(qn_json_parts *out, qn_ast *ast);
+void qn_gr_json_parts_init(qn_gr_json_parts *out, qn_gr_ast *ast);
 // Characters of the ranges (ascending, apart) inside a string, each in one spelling: itself, else
 // the short escape, else \u00XX.
-int32_t qn_json_codes(qn_ast *ast, const qn_code_range *ranges, size_t n);
+int32_t qn_gr_json_codes(qn_gr_ast *ast, const qn_gr_code_range *ranges, size_t n);
 // A string with its quotes, in that spelling.
-int32_t qn_json_text(qn_ast *ast, qn_str text);
-int32_t qn_json_quoted(qn_ast *ast, int32_t inner);
+int32_t qn_gr_json_text(qn_gr_ast *ast, qn_str text);
+int32_t qn_gr_json_quoted(qn_gr_ast *ast, int32_t inner);
 
 #endif

@@ -10,9 +10,9 @@ enum { PART_STEPS = 16 << 20 }; // of making the states of one part
 
 // One part as a finite automaton over bytes. State 0 is the dead one.
 typedef struct part {
-    qn_ast ast;
+    qn_gr_ast ast;
     qn_gr_program program;
-    qn_states *states;
+    qn_gr_states *states;
     int32_t start;
     bool negated;
     uint64_t allowed; // steps, at the start
@@ -28,9 +28,9 @@ static void narrow(bounds *b, uint32_t min, uint32_t max) {
     if (max < b->max) b->max = max;
 }
 
-static const qn_code_range any_code[] = {{0, 0x10FFFF}};
+static const qn_gr_code_range any_code[] = {{0, 0x10FFFF}};
 
-static int32_t words_node(qn_ast *ast, const qn_lang_part *p) {
+static int32_t words_node(qn_gr_ast *ast, const qn_gr_lang_part *p) {
     int32_t node = QN_AST_NEVER;
     for (size_t i = p->n_words; i-- > 0;) {
         int32_t word = QN_AST_EMPTY;
@@ -40,69 +40,70 @@ static int32_t words_node(qn_ast *ast, const qn_lang_part *p) {
             uint32_t code = 0;
             while (from > 0 && ((unsigned char)text.data[from] & 0xC0) == 0x80) from--;
             qn_utf8_decode(text.data + from, end - from, &code);
-            word = qn_ast_seq(ast, qn_json_codes(ast, &(qn_code_range){code, code}, 1), word);
+            word =
+                qn_gr_ast_seq(ast, qn_gr_json_codes(ast, &(qn_gr_code_range){code, code}, 1), word);
             end = from;
         }
-        node = qn_ast_alt(ast, word, node);
+        node = qn_gr_ast_alt(ast, word, node);
     }
     return node;
 }
 
 // With `length`, what a pattern says of the length alone goes there.
-static qn_status part_node(int32_t *out, qn_ast *ast, const qn_lang_part *p, bool in_json,
+static qn_status part_node(int32_t *out, qn_gr_ast *ast, const qn_gr_lang_part *p, bool in_json,
                            bounds *length, uint64_t *steps, qn_err *err) {
     if (p->kind == QN_LANG_WORDS) {
         *out = words_node(ast, p);
         return QN_OK;
     }
-    const int32_t any =
-        qn_ast_shared(ast, "character",
-                      in_json ? qn_json_codes(ast, any_code, 1) : qn_ast_codes(ast, any_code, 1));
+    const int32_t any = qn_gr_ast_shared(ast, "character",
+                                         in_json ? qn_gr_json_codes(ast, any_code, 1)
+                                                 : qn_gr_ast_codes(ast, any_code, 1));
     if (p->kind == QN_LANG_LENGTH) {
-        *out = qn_ast_rep(ast, any, p->min, p->max);
+        *out = qn_gr_ast_rep(ast, any, p->min, p->max);
         return QN_OK;
     }
-    qn_regex_node *tree;
-    QN_TRY(qn_regex_parse(&tree, &ast->arena, p->pattern, steps, err));
+    qn_gr_regex_node *tree;
+    QN_TRY(qn_gr_regex_parse(&tree, &ast->arena, p->pattern, steps, err));
     uint32_t min, max;
-    if (length && !p->negated && qn_regex_take_count(tree, &min, &max)) narrow(length, min, max);
-    return qn_regex_lower(out, ast, tree,
-                          (qn_regex_form){.in_json = in_json, .around = any, .steps = steps}, err);
+    if (length && !p->negated && qn_gr_regex_take_count(tree, &min, &max)) narrow(length, min, max);
+    return qn_gr_regex_lower(
+        out, ast, tree, (qn_gr_regex_form){.in_json = in_json, .around = any, .steps = steps}, err);
 }
 
 // What making its states took is spent then.
 static void part_deinit(part *p, uint64_t *steps) {
-    const uint64_t used = p->states ? p->allowed - qn_states_steps_left(p->states) : 0;
+    const uint64_t used = p->states ? p->allowed - qn_gr_states_steps_left(p->states) : 0;
     *steps -= used < *steps ? used : *steps;
-    qn_states_destroy(p->states);
-    qn_program_deinit(&p->program);
-    qn_ast_deinit(&p->ast);
+    qn_gr_states_destroy(p->states);
+    qn_gr_program_deinit(&p->program);
+    qn_gr_ast_deinit(&p->ast);
 }
 
-static qn_status fail_states(qn_states_result result, qn_err *err) {
+static qn_status fail_states(qn_gr_states_result result, qn_err *err) {
     if (result == QN_STATES_COSTLY)
         return QN_FAIL(err, LIMIT, "the conditions on strings take too many steps");
     return QN_FAIL(err, LIMIT, "the conditions on a string are too complex together");
 }
 
 // A part that matches nothing has no automaton: start is dead.
-static qn_status part_init(part *out, const qn_lang_part *p, bool in_json, bounds *length,
+static qn_status part_init(part *out, const qn_gr_lang_part *p, bool in_json, bounds *length,
                            uint64_t *steps, qn_err *err) {
     int32_t root;
     *out = (part){.start = QN_STATE_DEAD, .negated = p->negated};
-    QN_TRY(qn_ast_init(&out->ast, err));
+    QN_TRY(qn_gr_ast_init(&out->ast, err));
     QN_TRY(part_node(&root, &out->ast, p, in_json, length, steps, err));
-    QN_TRY(qn_ast_check(&out->ast, err));
+    QN_TRY(qn_gr_ast_check(&out->ast, err));
     qn_err why = {0};
-    const qn_status status = qn_ast_analyze(&out->ast, root, &why);
+    const qn_status status = qn_gr_ast_analyze(&out->ast, root, &why);
     if (status == QN_ARGUMENT) return QN_OK; // no text matches
     if (status && err) *err = why;
     if (status) return status;
-    QN_TRY(qn_program_init(&out->program, &out->ast, root, err));
-    QN_TRY(qn_states_create(&out->states, &out->program, UINT16_MAX, err));
+    QN_TRY(qn_gr_program_init(&out->program, &out->ast, root, err));
+    QN_TRY(qn_gr_states_create(&out->states, &out->program, UINT16_MAX, err));
     out->allowed = *steps < PART_STEPS ? *steps : PART_STEPS;
-    qn_states_allow(out->states, out->allowed);
-    const qn_states_result result = qn_states_start(&out->start, out->states);
+    qn_gr_states_allow(out->states, out->allowed);
+    const qn_gr_states_result result = qn_gr_states_start(&out->start, out->states);
     return result ? fail_states(result, err) : QN_OK;
 }
 
@@ -117,7 +118,7 @@ typedef struct tuple {
 } tuple;
 
 typedef struct product {
-    qn_ast *ast;
+    qn_gr_ast *ast;
     part *parts;
     size_t n_parts;
     tuple *tuples; // states of the product; not moved: reserved
@@ -141,7 +142,7 @@ static bool accepts(const product *x, const tuple *t) {
     for (size_t i = 0; i < x->n_parts; i++) {
         const int32_t state = t->at[i];
         const bool holds =
-            state != QN_STATE_DEAD && qn_states_get(x->parts[i].states, state)->may_end;
+            state != QN_STATE_DEAD && qn_gr_states_get(x->parts[i].states, state)->may_end;
         if (holds == x->parts[i].negated) return false;
     }
     return true;
@@ -156,7 +157,7 @@ static bool is_dead(const product *x, const tuple *t) {
 // Whether the state is between two characters.
 static bool ends_character(const product *x, size_t state) {
     const size_t i = (size_t)(x->characters - x->parts);
-    return qn_states_get(x->characters->states, x->tuples[state].at[i])->may_end;
+    return qn_gr_states_get(x->characters->states, x->tuples[state].at[i])->may_end;
 }
 
 static qn_status spend(product *x, uint64_t steps) {
@@ -172,8 +173,8 @@ static qn_status intern(uint32_t *out, product *x, const tuple *t) {
     if (x->n == QN_LANG_MAX_STATES) return fail_states(QN_STATES_FULL, x->err);
     tuple *kept = &x->tuples[x->n];
     *kept = *t;
-    kept->rule = qn_ast_rule_add(x->ast, qn_str_of("string"));
-    kept->call = qn_ast_ref(x->ast, kept->rule);
+    kept->rule = qn_gr_ast_rule_add(x->ast, qn_str_of("string"));
+    kept->call = qn_gr_ast_ref(x->ast, kept->rule);
     if (!qn_map_add(&x->index, (const char *)kept->at, size, (uint32_t)x->n, NULL))
         return QN_NOMEM(x->err, "grammar");
     *out = (uint32_t)x->n++;
@@ -184,8 +185,8 @@ static qn_status step(bool *alive, tuple *to, const product *x, const tuple *fro
     for (size_t i = 0; i < x->n_parts; i++) {
         to->at[i] = QN_STATE_DEAD;
         if (from->at[i] == QN_STATE_DEAD) continue;
-        const qn_states_result result =
-            qn_states_step(&to->at[i], x->parts[i].states, from->at[i], byte);
+        const qn_gr_states_result result =
+            qn_gr_states_step(&to->at[i], x->parts[i].states, from->at[i], byte);
         if (result) return fail_states(result, x->err);
     }
     *alive = !is_dead(x, to);
@@ -211,7 +212,7 @@ static void find_classes(product *x) {
 // The targets of a state, each once, with the bytes that lead there.
 typedef struct arcs {
     uint32_t targets[256];
-    qn_byte_set sets[256];
+    qn_gr_byte_set sets[256];
     size_t n;
 } arcs;
 
@@ -230,13 +231,13 @@ static qn_status find_arcs(arcs *out, product *x, size_t at) {
         while (k < out->n && out->targets[k] != target) k++;
         if (k == out->n) {
             out->targets[out->n] = target;
-            out->sets[out->n++] = (qn_byte_set){{0}};
+            out->sets[out->n++] = (qn_gr_byte_set){{0}};
         }
         arc_of[byte_class] = k;
     }
     for (unsigned byte = 0; byte < 256; byte++)
         if (arc_of[x->class_of[byte]] < 256)
-            qn_byte_set_add(&out->sets[arc_of[x->class_of[byte]]], byte);
+            qn_gr_byte_set_add(&out->sets[arc_of[x->class_of[byte]]], byte);
     return QN_OK;
 }
 
@@ -260,15 +261,16 @@ static qn_status expand(product *x, size_t at) {
     int32_t node = accepts(x, &x->tuples[at]) ? QN_AST_EMPTY : QN_AST_NEVER;
     for (size_t k = 0; k < found.n; k++) {
         const int32_t call = x->tuples[found.targets[k]].call;
-        node =
-            qn_ast_alt(x->ast, qn_ast_seq(x->ast, qn_ast_set(x->ast, &found.sets[k]), call), node);
+        node = qn_gr_ast_alt(
+            x->ast, qn_gr_ast_seq(x->ast, qn_gr_ast_set(x->ast, &found.sets[k]), call), node);
     }
     if (x->characters) {
-        const int32_t here = qn_ast_place(x->ast, x->lengths, (uint32_t)at, ends_character(x, at));
-        node = qn_ast_seq(x->ast, here, node);
+        const int32_t here =
+            qn_gr_ast_place(x->ast, x->lengths, (uint32_t)at, ends_character(x, at));
+        node = qn_gr_ast_seq(x->ast, here, node);
     }
-    qn_ast_rule_set(x->ast, x->tuples[at].rule, node);
-    return qn_ast_check(x->ast, x->err);
+    qn_gr_ast_rule_set(x->ast, x->tuples[at].rule, node);
+    return qn_gr_ast_check(x->ast, x->err);
 }
 
 static qn_status multiply(uint32_t *first, product *x) {
@@ -314,7 +316,7 @@ static qn_status reach_from(reach *r, product *x, uint32_t state) {
     return QN_OK;
 }
 
-static qn_status find_lengths(qn_lengths **out, product *x) {
+static qn_status find_lengths(qn_gr_lengths **out, product *x) {
     reach r = {0};
     r.first = qn_alloc(x->n + 1, sizeof *r.first);
     r.work = qn_alloc(x->n + 1, sizeof *r.work);
@@ -326,9 +328,10 @@ static qn_status find_lengths(qn_lengths **out, product *x) {
         r.accepts[i] = accepts(x, &x->tuples[i]);
         status = reach_from(&r, x, i);
     }
-    const qn_length_graph graph = {.n = x->n, .first = r.first, .to = r.to, .accepts = r.accepts};
+    const qn_gr_length_graph graph = {
+        .n = x->n, .first = r.first, .to = r.to, .accepts = r.accepts};
     if (!status)
-        status = qn_lengths_create(out, &graph, x->length.min, x->length.max, x->steps, x->err);
+        status = qn_gr_lengths_create(out, &graph, x->length.min, x->length.max, x->steps, x->err);
     qn_free(r.first);
     qn_free(r.to);
     qn_free(r.work);
@@ -339,21 +342,21 @@ static qn_status find_lengths(qn_lengths **out, product *x) {
 
 static qn_status lower_product(int32_t *out, product *x) {
     uint32_t first = 0;
-    if (x->characters) x->lengths = qn_ast_lengths_add(x->ast);
+    if (x->characters) x->lengths = qn_gr_ast_lengths_add(x->ast);
     QN_TRY(multiply(&first, x));
     *out = x->n ? x->tuples[first].call : QN_AST_NEVER;
     if (!x->n || !x->characters) return QN_OK;
-    qn_lengths *lengths;
+    qn_gr_lengths *lengths;
     QN_TRY(find_lengths(&lengths, x));
-    const bool fits = qn_lengths_fit(lengths, first, 0);
-    qn_ast_lengths_set(x->ast, x->lengths, lengths);
-    *out = fits ? qn_ast_counted(x->ast, *out, x->lengths) : QN_AST_NEVER;
+    const bool fits = qn_gr_lengths_fit(lengths, first, 0);
+    qn_gr_ast_lengths_set(x->ast, x->lengths, lengths);
+    *out = fits ? qn_gr_ast_counted(x->ast, *out, x->lengths) : QN_AST_NEVER;
     return QN_OK;
 }
 
 // Makes the automata; those of lengths become bounds beside the others.
-static qn_status make_parts(product *x, const qn_lang_part *parts, size_t n, size_t *culprit) {
-    const qn_lang_part all = {.kind = QN_LANG_LENGTH, .max = QN_AST_MANY};
+static qn_status make_parts(product *x, const qn_gr_lang_part *parts, size_t n, size_t *culprit) {
+    const qn_gr_lang_part all = {.kind = QN_LANG_LENGTH, .max = QN_AST_MANY};
     bool only_negated = true;
     for (size_t i = 0; i < n; i++) {
         *culprit = i;
@@ -370,8 +373,8 @@ static qn_status make_parts(product *x, const qn_lang_part *parts, size_t n, siz
     return part_init(&x->parts[x->n_parts++], &all, true, NULL, x->steps, x->err);
 }
 
-qn_status qn_lang_lower(int32_t *out, qn_ast *ast, const qn_lang_part *parts, size_t n,
-                        uint64_t *steps, size_t *culprit, qn_err *err) {
+qn_status qn_gr_lang_lower(int32_t *out, qn_gr_ast *ast, const qn_gr_lang_part *parts, size_t n,
+                           uint64_t *steps, size_t *culprit, qn_err *err) {
     size_t at = 0;
     if (!culprit) culprit = &at;
     *culprit = 0;
@@ -397,20 +400,20 @@ qn_status qn_lang_lower(int32_t *out, qn_ast *ast, const qn_lang_part *parts, si
     return status;
 }
 
-qn_status qn_lang_matches(bool *out, qn_str pattern, qn_str text, uint64_t *steps, qn_err *err) {
+qn_status qn_gr_lang_matches(bool *out, qn_str pattern, qn_str text, uint64_t *steps, qn_err *err) {
     part p;
-    const qn_lang_part given = {.kind = QN_LANG_PATTERN, .pattern = pattern};
+    const qn_gr_lang_part given = {.kind = QN_LANG_PATTERN, .pattern = pattern};
     qn_status status = part_init(&p, &given, false, NULL, steps, err);
     int32_t state = p.start;
     for (size_t i = 0; !status && i < text.size && state != QN_STATE_DEAD; i++) {
         const uint64_t cost = 64;
-        const qn_states_result result =
+        const qn_gr_states_result result =
             *steps < cost ? QN_STATES_COSTLY
-                          : qn_states_step(&state, p.states, state, (uint8_t)text.data[i]);
+                          : qn_gr_states_step(&state, p.states, state, (uint8_t)text.data[i]);
         if (result) status = fail_states(result, err);
         *steps -= result ? 0 : cost;
     }
-    if (!status) *out = state != QN_STATE_DEAD && qn_states_get(p.states, state)->may_end;
+    if (!status) *out = state != QN_STATE_DEAD && qn_gr_states_get(p.states, state)->may_end;
     part_deinit(&p, steps);
     return status;
 }

@@ -7,7 +7,7 @@
 
 // The rows while they are made: row k has a bit for each state that accepts in k characters.
 typedef struct rows {
-    const qn_length_graph *graph;
+    const qn_gr_length_graph *graph;
     qn_arena arena;
     qn_map index;
     uint64_t **items;
@@ -20,7 +20,7 @@ static bool has_bit(const uint64_t *bits, size_t at) { return bits[at / 64] >> (
 static void set_bit(uint64_t *bits, size_t at) { bits[at / 64] |= (uint64_t)1 << (at % 64); }
 
 static void fill_row(uint64_t *row, const rows *r) {
-    const qn_length_graph *g = r->graph;
+    const qn_gr_length_graph *g = r->graph;
     const uint64_t *before = r->n ? r->items[r->n - 1] : NULL;
     for (size_t s = 0; s < g->n; s++) {
         bool holds = !before && g->accepts[s];
@@ -63,7 +63,7 @@ static qn_status fill_rows(rows *r, uint32_t max, uint64_t *steps, qn_err *err) 
 }
 
 // Bits by state in place of bits by length.
-static qn_status turn_rows(qn_lengths *out, const rows *r, qn_err *err) {
+static qn_status turn_rows(qn_gr_lengths *out, const rows *r, qn_err *err) {
     size_t n_all;
     out->n_words = (r->n + 63) / 64;
     out->first = r->period ? r->first : (uint32_t)r->n;
@@ -83,10 +83,10 @@ static qn_status turn_rows(qn_lengths *out, const rows *r, qn_err *err) {
     return QN_OK;
 }
 
-qn_status qn_lengths_create(qn_lengths **out, const qn_length_graph *graph, uint32_t min,
-                            uint32_t max, uint64_t *steps, qn_err *err) {
+qn_status qn_gr_lengths_create(qn_gr_lengths **out, const qn_gr_length_graph *graph, uint32_t min,
+                               uint32_t max, uint64_t *steps, qn_err *err) {
     rows r = {.graph = graph, .n_words = (graph->n + 63) / 64};
-    qn_lengths *made = qn_alloc(1, sizeof *made);
+    qn_gr_lengths *made = qn_alloc(1, sizeof *made);
     qn_status status = made ? QN_OK : QN_NOMEM(err, "lengths of a string");
     if (!status) status = fill_rows(&r, max, steps, err);
     if (!status) {
@@ -98,13 +98,13 @@ qn_status qn_lengths_create(qn_lengths **out, const qn_length_graph *graph, uint
     qn_arena_deinit(&r.arena);
     qn_free(r.items);
     if (status)
-        qn_lengths_destroy(made);
+        qn_gr_lengths_destroy(made);
     else
         *out = made;
     return status;
 }
 
-void qn_lengths_destroy(qn_lengths *l) {
+void qn_gr_lengths_destroy(qn_gr_lengths *l) {
     if (!l) return;
     qn_free(l->bits);
     qn_free(l);
@@ -128,7 +128,7 @@ static int64_t next_bit(const uint64_t *bits, uint64_t from, uint64_t end) {
 }
 
 // The least length of the state that is not below `from`.
-static int64_t next_length(const qn_lengths *l, uint32_t state, uint32_t from) {
+static int64_t next_length(const qn_gr_lengths *l, uint32_t state, uint32_t from) {
     const uint64_t *bits = l->bits + state * l->n_words;
     const uint64_t end = (uint64_t)l->first + l->period;
     uint64_t at = from, moved = 0;
@@ -145,27 +145,27 @@ static int64_t next_length(const qn_lengths *l, uint32_t state, uint32_t from) {
     return hit == NONE ? NONE : hit + (int64_t)moved;
 }
 
-bool qn_lengths_fit(const qn_lengths *l, uint32_t state, uint32_t chars) {
+bool qn_gr_lengths_fit(const qn_gr_lengths *l, uint32_t state, uint32_t chars) {
     if (chars > l->max) return false;
     const int64_t found = next_length(l, state, chars < l->min ? l->min - chars : 0);
     return found != NONE && (l->max == QN_AST_MANY || found <= (int64_t)(l->max - chars));
 }
 
-uint32_t qn_lengths_next(const qn_lengths *l, uint32_t chars) {
+uint32_t qn_gr_lengths_next(const qn_gr_lengths *l, uint32_t chars) {
     if (l->max == QN_AST_MANY && chars >= l->min) return l->min;
     return chars + 1;
 }
 
 // With at least `missing` characters to come, all that matters is where `missing` lies in the
 // period, and not even that if the bounds leave room for a whole one.
-static uint32_t canon_missing(const qn_lengths *l, uint32_t missing, uint32_t longest) {
+static uint32_t canon_missing(const qn_gr_lengths *l, uint32_t missing, uint32_t longest) {
     const uint64_t base = (uint64_t)l->first + longest + 1;
     if (!l->period || missing <= base) return missing;
     const bool is_wide = l->max == QN_AST_MANY || l->max - l->min >= l->period - 1;
     return (uint32_t)(base + (is_wide ? 0 : (missing - base) % l->period));
 }
 
-uint32_t qn_lengths_canon(const qn_lengths *l, uint32_t chars, uint32_t longest) {
+uint32_t qn_gr_lengths_canon(const qn_gr_lengths *l, uint32_t chars, uint32_t longest) {
     if (chars < l->min) return l->min - canon_missing(l, l->min - chars, longest);
     if (l->max == QN_AST_MANY || chars > l->max) return chars;
     // Every state that has an end at all reaches one in `far` characters.

@@ -16,8 +16,8 @@ void qn_gr_letters_deinit(qn_gr_letters *l) {
     *l = (qn_gr_letters){0};
 }
 
-qn_status qn_gr_letters_add(uint32_t *out, qn_gr_letters *l, const qn_code_range *ranges, size_t n,
-                            qn_err *err) {
+qn_status qn_gr_letters_add(uint32_t *out, qn_gr_letters *l, const qn_gr_code_range *ranges,
+                            size_t n, qn_err *err) {
     // A class without ranges is a key of no bytes.
     uint32_t old = 0;
     if (!qn_grow((void **)&l->classes, &l->cap_classes, l->n_classes + 1, sizeof *l->classes) ||
@@ -130,9 +130,9 @@ qn_status qn_gr_letters_make(qn_gr_letters *l, uint64_t *steps, qn_err *err) {
     return status;
 }
 
-qn_status qn_gr_letters_ranges(qn_code_range **out, size_t *n, const qn_gr_letters *l,
+qn_status qn_gr_letters_ranges(qn_gr_code_range **out, size_t *n, const qn_gr_letters *l,
                                const uint64_t *bits, qn_err *err) {
-    qn_code_range *ranges = qn_alloc(l->n_spans, sizeof *ranges);
+    qn_gr_code_range *ranges = qn_alloc(l->n_spans, sizeof *ranges);
     if (!ranges) return QN_NOMEM(err, "regular expression");
     *n = 0;
     for (size_t span = 0; span < l->n_spans; span++) {
@@ -142,7 +142,7 @@ qn_status qn_gr_letters_ranges(qn_code_range **out, size_t *n, const qn_gr_lette
         if (*n && ranges[*n - 1].hi + 1 == l->starts[span])
             ranges[*n - 1].hi = end;
         else
-            ranges[(*n)++] = (qn_code_range){l->starts[span], end};
+            ranges[(*n)++] = (qn_gr_code_range){l->starts[span], end};
     }
     *out = ranges;
     return QN_OK;

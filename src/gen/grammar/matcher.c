@@ -14,7 +14,7 @@ enum {
 
 struct qn_matcher {
     const qn_grammar *grammar;
-    qn_states *states;
+    qn_gr_states *states;
     int32_t now;    // state
     bool has_ended; // an end token came
     size_t n_vocab, n_words;
@@ -25,7 +25,7 @@ struct qn_matcher {
 };
 
 // QN_STATES_OK means none.
-static qn_status fail_states(qn_states_result result, qn_err *err) {
+static qn_status fail_states(qn_gr_states_result result, qn_err *err) {
     if (result == QN_STATES_AMBIGUOUS)
         return QN_FAIL(err, LIMIT,
                        "grammar: more than %d ways to read the text at once, or %d steps between "
@@ -39,7 +39,7 @@ static qn_status fail_states(qn_states_result result, qn_err *err) {
 
 // Drops all states and masks but the present state.
 static void sweep(qn_matcher *m) {
-    m->now = qn_states_sweep(m->states, m->now);
+    m->now = qn_gr_states_sweep(m->states, m->now);
     m->n_masks = 0;
     m->stats.n_sweeps++;
 }
@@ -65,9 +65,10 @@ qn_status qn_matcher_create(qn_matcher **out, const qn_grammar *grammar, int64_t
         status = QN_NOMEM(err, "matcher");
         goto done;
     }
-    QN_TRY_TO(done, qn_states_create(&m->states, &grammar->program, grammar->bytes.longest, err));
-    qn_states_allow(m->states, STEPS_MAX);
-    const qn_states_result result = qn_states_start(&m->now, m->states);
+    QN_TRY_TO(done,
+              qn_gr_states_create(&m->states, &grammar->program, grammar->bytes.longest, err));
+    qn_gr_states_allow(m->states, STEPS_MAX);
+    const qn_gr_states_result result = qn_gr_states_start(&m->now, m->states);
     if (result) {
         status = fail_states(result, err);
         goto done;
@@ -82,44 +83,45 @@ done:
 void qn_matcher_destroy(qn_matcher *m) {
     if (!m) return;
     if (m->masks) qn_unreserve(m->masks, m->masks_size);
-    qn_states_destroy(m->states);
+    qn_gr_states_destroy(m->states);
     qn_free(m->path);
     qn_free(m);
 }
 
 void qn_matcher_reset(qn_matcher *m) {
     m->has_ended = false;
-    qn_states_allow(m->states, STEPS_MAX);
+    qn_gr_states_allow(m->states, STEPS_MAX);
     // It could be made once, so it can be made again when nothing else is there.
-    if (qn_states_start(&m->now, m->states)) {
+    if (qn_gr_states_start(&m->now, m->states)) {
         m->now = QN_STATE_DEAD;
         sweep(m);
-        if (qn_states_start(&m->now, m->states)) m->now = QN_STATE_DEAD;
+        if (qn_gr_states_start(&m->now, m->states)) m->now = QN_STATE_DEAD;
     }
 }
 
 bool qn_matcher_may_end(const qn_matcher *m) {
-    return m->has_ended || qn_states_get(m->states, m->now)->may_end;
+    return m->has_ended || qn_gr_states_get(m->states, m->now)->may_end;
 }
 
 bool qn_matcher_is_done(const qn_matcher *m) {
-    const qn_gr_state *state = qn_states_get(m->states, m->now);
+    const qn_gr_state *state = qn_gr_states_get(m->states, m->now);
     return m->has_ended || (state->may_end && state->n == 0);
 }
 
 qn_matcher_stats qn_matcher_get_stats(const qn_matcher *m) {
     qn_matcher_stats stats = m->stats;
-    stats.n_states = qn_states_count(m->states);
-    stats.n_cells = qn_states_n_cells(m->states);
+    stats.n_states = qn_gr_states_count(m->states);
+    stats.n_cells = qn_gr_states_n_cells(m->states);
     return stats;
 }
 
 // --- going on ------------------------------------------------------------------------------------
 
-static qn_states_result feed(bool *fits, qn_matcher *m, const char *bytes, size_t n) {
+static qn_gr_states_result feed(bool *fits, qn_matcher *m, const char *bytes, size_t n) {
     int32_t state = m->now;
     for (size_t i = 0; i < n && state != QN_STATE_DEAD; i++) {
-        const qn_states_result result = qn_states_step(&state, m->states, state, (uint8_t)bytes[i]);
+        const qn_gr_states_result result =
+            qn_gr_states_step(&state, m->states, state, (uint8_t)bytes[i]);
         if (result) return result;
     }
     *fits = state != QN_STATE_DEAD;
@@ -127,9 +129,9 @@ static qn_states_result feed(bool *fits, qn_matcher *m, const char *bytes, size_
     return QN_STATES_OK;
 }
 
-static qn_states_result feed_or_sweep(bool *fits, qn_matcher *m, const char *bytes, size_t n) {
-    qn_states_allow(m->states, STEPS_MAX);
-    const qn_states_result result = feed(fits, m, bytes, n);
+static qn_gr_states_result feed_or_sweep(bool *fits, qn_matcher *m, const char *bytes, size_t n) {
+    qn_gr_states_allow(m->states, STEPS_MAX);
+    const qn_gr_states_result result = feed(fits, m, bytes, n);
     if (result != QN_STATES_FULL) return result;
     sweep(m);
     return feed(fits, m, bytes, n);
@@ -141,7 +143,7 @@ qn_status qn_matcher_feed(bool *fits, qn_matcher *m, const char *bytes, size_t n
     *fits = !m->has_ended || n == 0;
     for (size_t at = 0; *fits && at < n;) {
         const size_t size = n - at < max ? n - at : max;
-        const qn_states_result result = feed_or_sweep(fits, m, bytes + at, size);
+        const qn_gr_states_result result = feed_or_sweep(fits, m, bytes + at, size);
         if (result) return fail_states(result, err);
         at += size;
     }
@@ -149,15 +151,15 @@ qn_status qn_matcher_feed(bool *fits, qn_matcher *m, const char *bytes, size_t n
 }
 
 // By the token's bytes and by the token itself, which may both fit.
-static qn_states_result take_token(bool *fits, qn_matcher *m, int32_t token) {
-    const qn_token_bytes *bytes = &m->grammar->bytes;
+static qn_gr_states_result take_token(bool *fits, qn_matcher *m, int32_t token) {
+    const qn_gr_token_bytes *bytes = &m->grammar->bytes;
     const uint32_t at = bytes->offsets[token], n = bytes->offsets[token + 1] - at;
     const int32_t from = m->now;
     *fits = false;
-    qn_states_result result = n ? feed(fits, m, bytes->text + at, n) : QN_STATES_OK;
-    if (result || !qn_states_get(m->states, from)->has_tokens) return result;
+    qn_gr_states_result result = n ? feed(fits, m, bytes->text + at, n) : QN_STATES_OK;
+    if (result || !qn_gr_states_get(m->states, from)->has_tokens) return result;
     int32_t to;
-    result = qn_states_token(&to, m->states, from, token, n > 0, *fits ? m->now : QN_STATE_DEAD);
+    result = qn_gr_states_token(&to, m->states, from, token, n > 0, *fits ? m->now : QN_STATE_DEAD);
     m->now = from; // a call that fails is made again
     if (result) return result;
     *fits = to != QN_STATE_DEAD;
@@ -166,7 +168,7 @@ static qn_states_result take_token(bool *fits, qn_matcher *m, int32_t token) {
 }
 
 static qn_status fail_token(const qn_matcher *m, int32_t token, qn_err *err) {
-    const qn_token_bytes *bytes = &m->grammar->bytes;
+    const qn_gr_token_bytes *bytes = &m->grammar->bytes;
     if (token < 0 || token >= bytes->n_tokens)
         return QN_FAIL(err, ARGUMENT, "token %d: the vocabulary has %d", token, bytes->n_tokens);
     return QN_FAIL(err, ARGUMENT, "token %d ('%.*s') does not fit the grammar here", token,
@@ -175,7 +177,7 @@ static qn_status fail_token(const qn_matcher *m, int32_t token, qn_err *err) {
 }
 
 qn_status qn_matcher_accept(qn_matcher *m, int32_t token, qn_err *err) {
-    const qn_token_bytes *bytes = &m->grammar->bytes;
+    const qn_gr_token_bytes *bytes = &m->grammar->bytes;
     if (token < 0 || token >= bytes->n_tokens) return fail_token(m, token, err);
     if (bytes->ends[token / 32] >> (token % 32) & 1) {
         if (!qn_matcher_may_end(m))
@@ -185,8 +187,8 @@ qn_status qn_matcher_accept(qn_matcher *m, int32_t token, qn_err *err) {
     }
     bool fits = false;
     if (m->has_ended) return fail_token(m, token, err);
-    qn_states_allow(m->states, STEPS_MAX);
-    qn_states_result result = take_token(&fits, m, token);
+    qn_gr_states_allow(m->states, STEPS_MAX);
+    qn_gr_states_result result = take_token(&fits, m, token);
     if (result == QN_STATES_FULL) {
         sweep(m);
         result = take_token(&fits, m, token);
@@ -204,15 +206,15 @@ static void allow(const qn_matcher *m, uint32_t *mask, int32_t token) {
 
 // Adds the tokens of a trie that fit from `state`, all of them: a state that cannot be made is an
 // error, not an end.
-static qn_states_result walk_trie(qn_matcher *m, uint32_t *mask, const qn_trie *trie,
-                                  int32_t state) {
+static qn_gr_states_result walk_trie(qn_matcher *m, uint32_t *mask, const qn_gr_trie *trie,
+                                     int32_t state) {
     const uint8_t *class_of = m->grammar->program.class_of;
     for (uint32_t i = 0; i < trie->n;) {
-        const qn_trie_node node = trie->nodes[i];
+        const qn_gr_trie_node node = trie->nodes[i];
         const int32_t from = node.depth ? m->path[node.depth - 1] : state;
-        int32_t to = qn_states_row(m->states, from)[class_of[node.byte]];
+        int32_t to = qn_gr_states_row(m->states, from)[class_of[node.byte]];
         if (to < 0) {
-            const qn_states_result result = qn_states_step(&to, m->states, from, node.byte);
+            const qn_gr_states_result result = qn_gr_states_step(&to, m->states, from, node.byte);
             if (result) return result;
         }
         if (to == QN_STATE_DEAD) {
@@ -228,7 +230,7 @@ static qn_states_result walk_trie(qn_matcher *m, uint32_t *mask, const qn_trie *
 
 // Adds all tokens with a text but one.
 static void allow_others(const qn_matcher *m, uint32_t *mask, int32_t token) {
-    const qn_token_bytes *bytes = &m->grammar->bytes;
+    const qn_gr_token_bytes *bytes = &m->grammar->bytes;
     for (int32_t id = 0; id < bytes->n_tokens && (size_t)id < m->n_vocab; id++)
         if (id != token && bytes->offsets[id + 1] > bytes->offsets[id])
             mask[id / 32] |= 1u << (id % 32);
@@ -236,11 +238,11 @@ static void allow_others(const qn_matcher *m, uint32_t *mask, int32_t token) {
 
 // Adds the tokens that the state's stacks name themselves.
 static void add_tokens(qn_matcher *m, uint32_t *mask, int32_t state) {
-    const qn_gr_state *s = qn_states_get(m->states, state);
+    const qn_gr_state *s = qn_gr_states_get(m->states, state);
     for (uint32_t i = 0; s->has_tokens && i < s->n; i++) {
         int32_t token;
         bool negated;
-        if (!qn_states_get_token(m->states, state, i, &token, &negated)) continue;
+        if (!qn_gr_states_get_token(m->states, state, i, &token, &negated)) continue;
         if (negated)
             allow_others(m, mask, token);
         else if ((size_t)token < m->n_vocab)
@@ -250,10 +252,10 @@ static void add_tokens(qn_matcher *m, uint32_t *mask, int32_t state) {
 
 // How many plain characters in a row lead on from the state, whichever they are, QN_PLAIN_MAX
 // meaning any number; -1 if it depends on the characters.
-static qn_states_result count_plain(int *out, qn_matcher *m, int32_t state) {
+static qn_gr_states_result count_plain(int *out, qn_matcher *m, int32_t state) {
     for (int n = 0; n < QN_PLAIN_MAX; n++) {
         int32_t next;
-        const qn_states_result result = qn_states_advance(&next, m->states, state);
+        const qn_gr_states_result result = qn_gr_states_advance(&next, m->states, state);
         if (result) return result;
         if (next < 0 || next == QN_STATE_DEAD) {
             *out = next < 0 ? -1 : n;
@@ -266,29 +268,29 @@ static qn_states_result count_plain(int *out, qn_matcher *m, int32_t state) {
     return QN_STATES_OK;
 }
 
-static qn_states_result fill_mask(qn_matcher *m, uint32_t *mask, int32_t state) {
-    const qn_token_bytes *bytes = &m->grammar->bytes;
+static qn_gr_states_result fill_mask(qn_matcher *m, uint32_t *mask, int32_t state) {
+    const qn_gr_token_bytes *bytes = &m->grammar->bytes;
     const size_t n_words = bytes->n_words < m->n_words ? bytes->n_words : m->n_words;
     int n_plain = -1;
-    qn_states_result result = count_plain(&n_plain, m, state);
+    qn_gr_states_result result = count_plain(&n_plain, m, state);
     if (result) return result;
     memset(mask, 0, m->n_words * sizeof *mask);
     if (n_plain > 0)
         memcpy(mask, bytes->plain + (size_t)n_plain * bytes->n_words, n_words * sizeof *mask);
     result = walk_trie(m, mask, n_plain >= 0 ? &bytes->special : &bytes->all, state);
     add_tokens(m, mask, state);
-    if (qn_states_get(m->states, state)->may_end)
+    if (qn_gr_states_get(m->states, state)->may_end)
         for (size_t i = 0; i < n_words; i++) mask[i] |= bytes->ends[i];
     // Plain tokens beyond a smaller vocabulary.
     if (m->n_vocab % 32) mask[m->n_words - 1] &= (1u << (m->n_vocab % 32)) - 1;
     return result;
 }
 
-static qn_states_result find_mask(const uint32_t **allowed, qn_matcher *m) {
+static qn_gr_states_result find_mask(const uint32_t **allowed, qn_matcher *m) {
     int32_t state;
-    qn_states_result result = qn_states_canon(&state, m->states, m->now);
+    qn_gr_states_result result = qn_gr_states_canon(&state, m->states, m->now);
     if (result) return result;
-    int32_t *mask = &qn_states_get(m->states, state)->mask;
+    int32_t *mask = &qn_gr_states_get(m->states, state)->mask;
     if (*mask < 0) {
         if (m->n_masks == m->n_masks_max - 1) return QN_STATES_FULL;
         result = fill_mask(m, m->masks + m->n_masks * m->n_words, state);
@@ -303,7 +305,7 @@ static qn_states_result find_mask(const uint32_t **allowed, qn_matcher *m) {
 
 // After an end token only another can come.
 static const uint32_t *end_mask(qn_matcher *m) {
-    const qn_token_bytes *bytes = &m->grammar->bytes;
+    const qn_gr_token_bytes *bytes = &m->grammar->bytes;
     uint32_t *mask = m->masks + (m->n_masks_max - 1) * m->n_words;
     for (size_t i = 0; i < bytes->n_words && i < m->n_words; i++) mask[i] = bytes->ends[i];
     return mask;
@@ -321,15 +323,15 @@ qn_status qn_matcher_mask(const uint32_t **allowed, qn_matcher *m, qn_err *err) 
     if (m->has_ended) {
         mask = end_mask(m);
     } else {
-        qn_states_allow(m->states, STEPS_MAX);
-        qn_states_result result = find_mask(&mask, m);
+        qn_gr_states_allow(m->states, STEPS_MAX);
+        qn_gr_states_result result = find_mask(&mask, m);
         if (result == QN_STATES_FULL) {
             sweep(m);
             result = find_mask(&mask, m);
         }
         if (result) return fail_states(result, err);
     }
-    if (is_empty(mask, m->n_words) && qn_states_was_cut(m->states))
+    if (is_empty(mask, m->n_words) && qn_gr_states_was_cut(m->states))
         return QN_FAIL(err, LIMIT, "grammar: no token can follow without more than %d frames",
                        QN_STACK_DEPTH_MAX);
     if (is_empty(mask, m->n_words))

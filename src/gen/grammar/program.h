@@ -9,7 +9,7 @@
 
 enum { QN_CHOICES_MAX = 1 << 16 }; // of one choice
 
-typedef enum qn_pnode_kind {
+typedef enum qn_gr_pnode_kind {
     QN_P_RETURN,  // node 0 is the only one
     QN_P_BYTE,    // a byte of set `a`, then `next`
     QN_P_CALL,    // rule entry `a`, then `next`
@@ -19,24 +19,24 @@ typedef enum qn_pnode_kind {
     QN_P_TOKEN,   // token `a` (b: any other), then `next`
     // State `min` of the automaton of lengths[a], then `next`; max: a character ends here.
     QN_P_PLACE
-} qn_pnode_kind;
+} qn_gr_pnode_kind;
 
-typedef struct qn_pnode {
+typedef struct qn_gr_pnode {
     uint8_t kind;
     int32_t a, b, next;
     uint32_t min, max;
-} qn_pnode;
+} qn_gr_pnode;
 
 // Caller storage.
 typedef struct qn_gr_program {
-    qn_pnode *nodes;
+    qn_gr_pnode *nodes;
     size_t n, cap;
     int32_t *edges;
     size_t n_edges, cap_edges;
-    qn_byte_set *sets;
+    qn_gr_byte_set *sets;
     size_t n_sets;
     int32_t start;
-    qn_lengths **lengths; // owned
+    qn_gr_lengths **lengths; // owned
     size_t n_lengths;
     // Bytes that no set tells apart are one class.
     size_t n_classes;
@@ -44,7 +44,8 @@ typedef struct qn_gr_program {
 } qn_gr_program;
 
 // Lowers an analyzed tree.
-QN_MUST_CHECK qn_status qn_program_init(qn_gr_program *out, qn_ast *ast, int32_t root, qn_err *err);
-void qn_program_deinit(qn_gr_program *program);
+QN_MUST_CHECK qn_status qn_gr_program_init(qn_gr_program *out, qn_gr_ast *ast, int32_t root,
+                                           qn_err *err);
+void qn_gr_program_deinit(qn_gr_program *program);
 
 #endif

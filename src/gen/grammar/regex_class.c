@@ -4,21 +4,21 @@
 #include "core/utf8.h"
 #include "gen/grammar/regex_parser.h"
 
-typedef qn_regex_parser parser;
+typedef qn_gr_regex_parser parser;
 
 enum { NO_CODE = -1 };
 
-static const qn_code_range digits[] = {{'0', '9'}};
-static const qn_code_range words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-static const qn_code_range spaces[] = {
+static const qn_gr_code_range digits[] = {{'0', '9'}};
+static const qn_gr_code_range words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+static const qn_gr_code_range spaces[] = {
     {9, 13},          {0x20, 0x20},     {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
     {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
-static const qn_code_range line_ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
+static const qn_gr_code_range line_ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
 typedef struct named_class {
     char name;
     bool negated;
-    const qn_code_range *ranges;
+    const qn_gr_code_range *ranges;
     size_t n;
 } named_class;
 
@@ -33,14 +33,14 @@ static const named_class named_classes[] = {
 
 // A node for the collected characters, or for all others. Without regard to case, it is the
 // characters that are collected whose case does not matter.
-static qn_status set_node(qn_regex_node **out, parser *p, qn_code_set *set, bool negated) {
-    qn_code_set all = {0};
-    if (p->flags & QN_FLAG_FOLD) QN_TRY(qn_unicode_fold(set, &p->unicode, p->err));
-    set->n = qn_ranges_sort(set->items, set->n);
-    qn_status status = qn_code_set_add_all(&all, set->items, set->n, negated, p->err);
+static qn_status set_node(qn_gr_regex_node **out, parser *p, qn_gr_code_set *set, bool negated) {
+    qn_gr_code_set all = {0};
+    if (p->flags & QN_FLAG_FOLD) QN_TRY(qn_gr_unicode_fold(set, &p->unicode, p->err));
+    set->n = qn_gr_ranges_sort(set->items, set->n);
+    qn_status status = qn_gr_code_set_add_all(&all, set->items, set->n, negated, p->err);
     if (!status) {
-        qn_regex_node *node = qn_regex_new_node(p, QN_REGEX_CLASS);
-        qn_code_range *copy = qn_arena_alloc(p->arena, all.n + 1, sizeof *copy);
+        qn_gr_regex_node *node = qn_gr_regex_new_node(p, QN_REGEX_CLASS);
+        qn_gr_code_range *copy = qn_arena_alloc(p->arena, all.n + 1, sizeof *copy);
         if (node && copy) {
             if (all.n) memcpy(copy, all.items, all.n * sizeof *copy);
             node->ranges = copy;
@@ -50,38 +50,39 @@ static qn_status set_node(qn_regex_node **out, parser *p, qn_code_set *set, bool
             status = QN_NOMEM(p->err, "regular expression");
         }
     }
-    qn_code_set_deinit(&all);
+    qn_gr_code_set_deinit(&all);
     return status;
 }
 
 // \w, \d, \s. Where case does not matter, \W is what is not \w then.
-static qn_status add_named(qn_code_set *set, parser *p, const named_class *named) {
-    qn_code_set own = {0};
-    qn_status status = qn_code_set_add_all(&own, named->ranges, named->n, false, p->err);
-    if (!status && (p->flags & QN_FLAG_FOLD)) status = qn_unicode_fold(&own, &p->unicode, p->err);
-    if (!status) status = qn_code_set_add_all(set, own.items, own.n, named->negated, p->err);
-    qn_code_set_deinit(&own);
+static qn_status add_named(qn_gr_code_set *set, parser *p, const named_class *named) {
+    qn_gr_code_set own = {0};
+    qn_status status = qn_gr_code_set_add_all(&own, named->ranges, named->n, false, p->err);
+    if (!status && (p->flags & QN_FLAG_FOLD))
+        status = qn_gr_unicode_fold(&own, &p->unicode, p->err);
+    if (!status) status = qn_gr_code_set_add_all(set, own.items, own.n, named->negated, p->err);
+    qn_gr_code_set_deinit(&own);
     return status;
 }
 
-static qn_status ranges_node(qn_regex_node **out, parser *p, const qn_code_range *ranges, size_t n,
-                             bool negated) {
-    qn_code_set set = {0};
-    qn_status status = qn_code_set_add_all(&set, ranges, n, false, p->err);
+static qn_status ranges_node(qn_gr_regex_node **out, parser *p, const qn_gr_code_range *ranges,
+                             size_t n, bool negated) {
+    qn_gr_code_set set = {0};
+    qn_status status = qn_gr_code_set_add_all(&set, ranges, n, false, p->err);
     if (!status) status = set_node(out, p, &set, negated);
-    qn_code_set_deinit(&set);
+    qn_gr_code_set_deinit(&set);
     return status;
 }
 
-qn_status qn_regex_word_char(qn_regex_node **out, parser *p) {
+qn_status qn_gr_regex_word_char(qn_gr_regex_node **out, parser *p) {
     return ranges_node(out, p, words, COUNT(words), false);
 }
 
-qn_status qn_regex_line_end(qn_regex_node **out, parser *p) {
+qn_status qn_gr_regex_line_end(qn_gr_regex_node **out, parser *p) {
     return ranges_node(out, p, line_ends, COUNT(line_ends), false);
 }
 
-qn_status qn_regex_read_dot(qn_regex_node **out, parser *p) {
+qn_status qn_gr_regex_read_dot(qn_gr_regex_node **out, parser *p) {
     const bool is_all = (p->flags & QN_FLAG_DOT_ALL) != 0;
     return ranges_node(out, p, line_ends, is_all ? 0 : COUNT(line_ends), true);
 }
@@ -129,19 +130,19 @@ static qn_status read_unicode(int32_t *code, parser *p) {
 }
 
 // After \p or \P: {name}.
-static qn_status read_property(qn_code_set *set, parser *p, bool negated) {
+static qn_status read_property(qn_gr_code_set *set, parser *p, bool negated) {
     const size_t from = p->at + 1;
     if (!take(p, '{'))
         return FAIL_AT(p, FORMAT, "\\%c wants a name in braces", negated ? 'P' : 'p');
     while (peek(p) >= 0 && peek(p) != '}') p->at++;
     const qn_str name = {p->text.data + from, p->at - from};
     if (!take(p, '}')) return FAIL_AT(p, FORMAT, "a brace { without its }");
-    const qn_status status = qn_unicode_property(set, &p->unicode, name, negated, p->err);
-    return status ? qn_regex_fail(p, status) : QN_OK;
+    const qn_status status = qn_gr_unicode_property(set, &p->unicode, name, negated, p->err);
+    return status ? qn_gr_regex_fail(p, status) : QN_OK;
 }
 
 // A letter that stands for a set of characters adds them; *found: it was one.
-static qn_status read_set_escape(bool *found, qn_code_set *set, parser *p) {
+static qn_status read_set_escape(bool *found, qn_gr_code_set *set, parser *p) {
     const int c = peek(p);
     *found = true;
     if (c == 'p' || c == 'P') {
@@ -205,24 +206,24 @@ static qn_status read_code_escape(int32_t *code, parser *p, bool in_class) {
     return QN_OK;
 }
 
-static qn_status code_node(qn_regex_node **out, parser *p, int32_t code) {
-    const qn_code_range one = {(uint32_t)code, (uint32_t)code};
+static qn_status code_node(qn_gr_regex_node **out, parser *p, int32_t code) {
+    const qn_gr_code_range one = {(uint32_t)code, (uint32_t)code};
     return ranges_node(out, p, &one, 1, false);
 }
 
-qn_status qn_regex_read_escape(qn_regex_node **out, parser *p) {
-    qn_code_set set = {0};
+qn_status qn_gr_regex_read_escape(qn_gr_regex_node **out, parser *p) {
+    qn_gr_code_set set = {0};
     bool found;
     int32_t code;
     qn_status status = read_set_escape(&found, &set, p);
     if (!status && found) status = set_node(out, p, &set, false);
-    qn_code_set_deinit(&set);
+    qn_gr_code_set_deinit(&set);
     if (status || found) return status;
     QN_TRY(read_code_escape(&code, p, false));
     return code_node(out, p, code);
 }
 
-qn_status qn_regex_read_plain(qn_regex_node **out, parser *p) {
+qn_status qn_gr_regex_read_plain(qn_gr_regex_node **out, parser *p) {
     uint32_t code;
     p->at += qn_utf8_decode(p->text.data + p->at, p->text.size - p->at, &code);
     return code_node(out, p, (int32_t)code);
@@ -247,7 +248,7 @@ static qn_status refuse_posix(parser *p) {
 }
 
 // One end of a range in brackets; a set adds itself and gives NO_CODE.
-static qn_status read_end(int32_t *code, parser *p, qn_code_set *set) {
+static qn_status read_end(int32_t *code, parser *p, qn_gr_code_set *set) {
     if (take(p, '\\')) {
         bool found;
         QN_TRY(read_set_escape(&found, set, p));
@@ -261,7 +262,7 @@ static qn_status read_end(int32_t *code, parser *p, qn_code_set *set) {
     return QN_OK;
 }
 
-static qn_status read_items(parser *p, qn_code_set *set) {
+static qn_status read_items(parser *p, qn_gr_code_set *set) {
     while (peek(p) >= 0 && peek(p) != ']') {
         int32_t lo, hi;
         QN_TRY(read_end(&lo, p, set));
@@ -273,16 +274,16 @@ static qn_status read_items(parser *p, qn_code_set *set) {
                 return FAIL_AT(p, FORMAT, "a range in brackets ends in a class");
             if (lo > hi) return FAIL_AT(p, FORMAT, "a range in brackets goes backwards");
         }
-        if (lo != NO_CODE) QN_TRY(qn_code_set_add(set, (uint32_t)lo, (uint32_t)hi, p->err));
+        if (lo != NO_CODE) QN_TRY(qn_gr_code_set_add(set, (uint32_t)lo, (uint32_t)hi, p->err));
     }
     return take(p, ']') ? QN_OK : FAIL_AT(p, FORMAT, "a bracket [ without its ]");
 }
 
-qn_status qn_regex_read_brackets(qn_regex_node **out, parser *p) {
-    qn_code_set set = {0};
+qn_status qn_gr_regex_read_brackets(qn_gr_regex_node **out, parser *p) {
+    qn_gr_code_set set = {0};
     const bool negated = take(p, '^');
     qn_status status = read_items(p, &set);
     if (!status) status = set_node(out, p, &set, negated);
-    qn_code_set_deinit(&set);
+    qn_gr_code_set_deinit(&set);
     return status;
 }

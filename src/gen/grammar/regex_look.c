@@ -50,15 +50,15 @@ typedef struct state {
 } state;
 
 typedef struct automaton {
-    qn_ast *ast;
-    qn_regex_form form;
+    qn_gr_ast *ast;
+    qn_gr_regex_form form;
     look_node *nodes;
     size_t n, cap;
     int32_t tests[MAX_TESTS]; // where look-behinds start; an inner one comes before the outer
     size_t n_tests;
     int in_test; // look-behinds around the present node
     qn_gr_letters letters;
-    qn_bools bools;
+    qn_gr_bools bools;
     state *states;
     size_t n_states, cap_states;
     qn_map index; // key -> state
@@ -118,23 +118,23 @@ static int32_t add_node(automaton *x, look_node made) {
     return (int32_t)x->n++;
 }
 
-static int32_t compile(automaton *x, const qn_regex_node *tree, int32_t next);
+static int32_t compile(automaton *x, const qn_gr_regex_node *tree, int32_t next);
 
-static int32_t compile_class(automaton *x, const qn_code_range *ranges, size_t n, int32_t next) {
+static int32_t compile_class(automaton *x, const qn_gr_code_range *ranges, size_t n, int32_t next) {
     uint32_t letter_class = 0;
     const qn_status status = qn_gr_letters_add(&letter_class, &x->letters, ranges, n, x->err);
     if (status) fail(x, status);
     return add_node(x, (look_node){.kind = IS_CHAR, .a = (int32_t)letter_class, .next = next});
 }
 
-static int32_t compile_choice(automaton *x, const qn_regex_node *tree, int32_t next) {
+static int32_t compile_choice(automaton *x, const qn_gr_regex_node *tree, int32_t next) {
     int32_t made = compile(x, tree->last, next);
-    for (const qn_regex_node *t = tree->last->previous; t && !x->status; t = t->previous)
+    for (const qn_gr_regex_node *t = tree->last->previous; t && !x->status; t = t->previous)
         made = add_node(x, (look_node){.kind = IS_OR, .a = compile(x, t, next), .next = made});
     return made;
 }
 
-static int32_t compile_loop(automaton *x, const qn_regex_node *tree, int32_t next) {
+static int32_t compile_loop(automaton *x, const qn_gr_regex_node *tree, int32_t next) {
     int32_t made = next;
     if (tree->max == QN_AST_MANY) {
         made = add_node(x, (look_node){.kind = IS_OR, .next = next});
@@ -150,7 +150,7 @@ static int32_t compile_loop(automaton *x, const qn_regex_node *tree, int32_t nex
     return made;
 }
 
-static int32_t fail_inside(automaton *x, const qn_regex_node *tree, const char *what) {
+static int32_t fail_inside(automaton *x, const qn_gr_regex_node *tree, const char *what) {
     if (!x->status)
         fail(x, QN_FAIL(x->err, UNSUPPORTED,
                         "regular expression, column %u: %s inside a look-behind is not supported",
@@ -158,7 +158,7 @@ static int32_t fail_inside(automaton *x, const qn_regex_node *tree, const char *
     return NODE_TRUE;
 }
 
-static int32_t compile_look(automaton *x, const qn_regex_node *tree, int32_t next) {
+static int32_t compile_look(automaton *x, const qn_gr_regex_node *tree, int32_t next) {
     if (!tree->behind) {
         if (x->in_test) return fail_inside(x, tree, "a look-ahead or a word boundary");
         int32_t body = compile(x, tree->first, NODE_TRUE);
@@ -179,13 +179,13 @@ static int32_t compile_look(automaton *x, const qn_regex_node *tree, int32_t nex
 }
 
 // What the rest of the text must be: a match of the tree, and then what `next` says.
-static int32_t compile(automaton *x, const qn_regex_node *tree, int32_t next) {
+static int32_t compile(automaton *x, const qn_gr_regex_node *tree, int32_t next) {
     if (!spend(x, 1)) return NODE_TRUE;
     switch (tree->kind) {
     case QN_REGEX_CLASS:
         return compile_class(x, tree->ranges, tree->n_ranges, next);
     case QN_REGEX_SEQ:
-        for (const qn_regex_node *t = tree->last; t && !x->status; t = t->previous)
+        for (const qn_gr_regex_node *t = tree->last; t && !x->status; t = t->previous)
             next = compile(x, t, next);
         return next;
     case QN_REGEX_ALT:
@@ -203,10 +203,10 @@ static int32_t compile(automaton *x, const qn_regex_node *tree, int32_t next) {
     return NODE_TRUE;
 }
 
-static const qn_code_range any_code[] = {{0, 0x10FFFF}};
+static const qn_gr_code_range any_code[] = {{0, 0x10FFFF}};
 
 // The whole pattern; where it may match anywhere, after any characters.
-static int32_t compile_all(automaton *x, const qn_regex_node *tree) {
+static int32_t compile_all(automaton *x, const qn_gr_regex_node *tree) {
     add_node(x, (look_node){.kind = IS_TRUE});
     add_node(x, (look_node){.kind = IS_END});
     add_node(x, (look_node){.kind = IS_HIT});
@@ -244,15 +244,15 @@ static int32_t value_of(automaton *x, int32_t at) {
     case IS_HIT:
         return QN_BOOL_TRUE;
     case IS_END:
-        return qn_bool_var(&x->bools, END_VAR);
+        return qn_gr_bool_var(&x->bools, END_VAR);
     case IS_CHAR:
-        return qn_bool_var(&x->bools, (uint32_t)at);
+        return qn_gr_bool_var(&x->bools, (uint32_t)at);
     case IS_OR:
-        return qn_bool_or(&x->bools, x->values[n->a], x->values[n->next]);
+        return qn_gr_bool_or(&x->bools, x->values[n->a], x->values[n->next]);
     case IS_AND:
-        return qn_bool_and(&x->bools, x->values[n->a], x->values[n->next]);
+        return qn_gr_bool_and(&x->bools, x->values[n->a], x->values[n->next]);
     case IS_NOT:
-        return qn_bool_not(&x->bools, x->values[n->a]);
+        return qn_gr_bool_not(&x->bools, x->values[n->a]);
     case IS_IF:
         break;
     }
@@ -383,15 +383,15 @@ static int32_t change(automaton *x, int32_t function, size_t letter) {
     x->n_needed = 0;
     bool ok = need(x, function);
     for (size_t i = 0; ok && i < x->n_needed; i++) {
-        const qn_bool item = x->bools.items[x->needed[i]];
+        const qn_gr_bool item = x->bools.items[x->needed[i]];
         ok = need(x, item.low) && need(x, item.high) && spend(x, 1);
     }
     if (ok) qsort(x->needed, x->n_needed, sizeof *x->needed, compare_nodes);
     for (size_t i = 0; ok && i < x->n_needed && !x->bools.failed; i++) {
-        const qn_bool item = x->bools.items[x->needed[i]];
+        const qn_gr_bool item = x->bools.items[x->needed[i]];
         const int32_t low = item.low > QN_BOOL_TRUE ? x->changed[item.low] : item.low;
         const int32_t high = item.high > QN_BOOL_TRUE ? x->changed[item.high] : item.high;
-        result = qn_bool_if(&x->bools, change_var(x, item.var, letter), high, low);
+        result = qn_gr_bool_if(&x->bools, change_var(x, item.var, letter), high, low);
         x->changed[x->needed[i]] = result;
         ok = !x->status;
     }
@@ -430,8 +430,8 @@ static int32_t intern(automaton *x) {
     if (x->status) return 0;
     state *made = &x->states[x->n_states];
     *made = (state){.key = (const int32_t *)(const void *)key, .n_key = x->n_key};
-    made->rule = qn_ast_rule_add(x->ast, qn_str_of("match"));
-    made->call = qn_ast_ref(x->ast, made->rule);
+    made->rule = qn_gr_ast_rule_add(x->ast, qn_str_of("match"));
+    made->call = qn_gr_ast_ref(x->ast, made->rule);
     return (int32_t)x->n_states++;
 }
 
@@ -439,21 +439,22 @@ static int32_t intern(automaton *x) {
 
 static bool may_end(const automaton *x, int32_t function) {
     while (function > QN_BOOL_TRUE) {
-        const qn_bool *item = &x->bools.items[function];
+        const qn_gr_bool *item = &x->bools.items[function];
         function = item->var == END_VAR ? item->high : item->low;
     }
     return function == QN_BOOL_TRUE;
 }
 
-static int32_t codes_node(automaton *x, const qn_code_range *ranges, size_t n) {
-    return x->form.in_json ? qn_json_codes(x->ast, ranges, n) : qn_ast_codes(x->ast, ranges, n);
+static int32_t codes_node(automaton *x, const qn_gr_code_range *ranges, size_t n) {
+    return x->form.in_json ? qn_gr_json_codes(x->ast, ranges, n)
+                           : qn_gr_ast_codes(x->ast, ranges, n);
 }
 
 // A character of the letters. Made once for each set of them.
 static int32_t letters_node(automaton *x, const uint64_t *bits) {
     const size_t size = x->letters.n_words * sizeof *bits;
     uint32_t known = 0;
-    qn_code_range *ranges;
+    qn_gr_code_range *ranges;
     size_t n;
     if (x->status) return QN_AST_NEVER;
     if (qn_map_find(&x->sets, (const char *)bits, size, &known)) return (int32_t)known;
@@ -464,7 +465,7 @@ static int32_t letters_node(automaton *x, const uint64_t *bits) {
     }
     spend(x, x->letters.n_spans / 8);
     int32_t made = codes_node(x, ranges, n);
-    if (n > SMALL_CLASS) made = qn_ast_shared(x->ast, "class", made);
+    if (n > SMALL_CLASS) made = qn_gr_ast_shared(x->ast, "class", made);
     qn_free(ranges);
     const char *key = qn_arena_strdup(&x->ast->arena, (const char *)bits, size);
     if (!key || !qn_map_add(&x->sets, key, size, (uint32_t)made, NULL)) fail_memory(x);
@@ -493,10 +494,10 @@ static void expand(automaton *x, size_t at, int32_t *targets, uint64_t *bits) {
     int32_t node = may_end(x, x->states[at].key[0]) ? QN_AST_EMPTY : QN_AST_NEVER;
     for (size_t k = 0; k < n; k++) {
         const int32_t read = letters_node(x, bits + k * n_words);
-        node = qn_ast_alt(x->ast, qn_ast_seq(x->ast, read, x->states[targets[k]].call), node);
+        node = qn_gr_ast_alt(x->ast, qn_gr_ast_seq(x->ast, read, x->states[targets[k]].call), node);
     }
-    qn_ast_rule_set(x->ast, x->states[at].rule, node);
-    if (x->ast->failed) fail(x, qn_ast_check(x->ast, x->err));
+    qn_gr_ast_rule_set(x->ast, x->states[at].rule, node);
+    if (x->ast->failed) fail(x, qn_gr_ast_check(x->ast, x->err));
 }
 
 static void expand_all(int32_t *out, automaton *x, int32_t root) {
@@ -516,18 +517,18 @@ static void expand_all(int32_t *out, automaton *x, int32_t root) {
     qn_free(bits);
 }
 
-qn_status qn_regex_lower_look(int32_t *out, qn_ast *ast, const qn_regex_node *tree,
-                              qn_regex_form form, qn_err *err) {
+qn_status qn_gr_regex_lower_look(int32_t *out, qn_gr_ast *ast, const qn_gr_regex_node *tree,
+                                 qn_gr_regex_form form, qn_err *err) {
     const uint64_t steps = *form.steps < STEPS ? *form.steps : STEPS;
     automaton x = {.ast = ast, .form = form, .steps = steps, .err = err};
-    x.status = qn_bools_init(&x.bools, &x.steps, err);
+    x.status = qn_gr_bools_init(&x.bools, &x.steps, err);
     const int32_t root = compile_all(&x, tree);
     if (!x.status) x.status = qn_gr_letters_make(&x.letters, &x.steps, err);
     if (!x.status) expand_all(out, &x, root);
     *form.steps -= steps - x.steps;
     qn_free(x.nodes);
     qn_gr_letters_deinit(&x.letters);
-    qn_bools_deinit(&x.bools);
+    qn_gr_bools_deinit(&x.bools);
     qn_free(x.states);
     qn_map_deinit(&x.index);
     qn_map_deinit(&x.sets);

@@ -2,26 +2,26 @@
 #include "core/utf8.h"
 #include "gen/grammar/regex_parser.h"
 
-typedef qn_regex_parser parser;
+typedef qn_gr_regex_parser parser;
 
-qn_status qn_regex_fail(const parser *p, qn_status status) {
+qn_status qn_gr_regex_fail(const parser *p, qn_status status) {
     return qn_err_prefix(p->err, status, "regular expression, column %zu", p->at + 1);
 }
 
-qn_regex_node *qn_regex_new_node(parser *p, qn_regex_kind kind) {
-    qn_regex_node *node = qn_arena_alloc(p->arena, 1, sizeof *node);
+qn_gr_regex_node *qn_gr_regex_new_node(parser *p, qn_gr_regex_kind kind) {
+    qn_gr_regex_node *node = qn_arena_alloc(p->arena, 1, sizeof *node);
     if (!node) return NULL;
     node->kind = kind;
     node->column = (uint32_t)p->at + 1;
     return node;
 }
 
-static qn_status new_node(qn_regex_node **out, parser *p, qn_regex_kind kind) {
-    *out = qn_regex_new_node(p, kind);
+static qn_status new_node(qn_gr_regex_node **out, parser *p, qn_gr_regex_kind kind) {
+    *out = qn_gr_regex_new_node(p, kind);
     return *out ? QN_OK : QN_NOMEM(p->err, "regular expression");
 }
 
-static void add_child(qn_regex_node *parent, qn_regex_node *child) {
+static void add_child(qn_gr_regex_node *parent, qn_gr_regex_node *child) {
     child->previous = parent->last;
     if (parent->last)
         parent->last->next = child;
@@ -32,7 +32,7 @@ static void add_child(qn_regex_node *parent, qn_regex_node *child) {
 
 // --- anchors -------------------------------------------------------------------------------------
 
-static qn_status look_node(qn_regex_node **out, parser *p, qn_regex_node *body, bool behind,
+static qn_status look_node(qn_gr_regex_node **out, parser *p, qn_gr_regex_node *body, bool behind,
                            bool negated) {
     QN_TRY(new_node(out, p, QN_REGEX_LOOK));
     (*out)->behind = behind;
@@ -42,13 +42,13 @@ static qn_status look_node(qn_regex_node **out, parser *p, qn_regex_node *body, 
 }
 
 // A branch of a choice: two conditions on the characters around, the one before and the one after.
-static qn_status add_edge(qn_regex_node *choice, parser *p, bool word_before, bool word_after) {
-    qn_regex_node *sequence, *before, *after, *look;
+static qn_status add_edge(qn_gr_regex_node *choice, parser *p, bool word_before, bool word_after) {
+    qn_gr_regex_node *sequence, *before, *after, *look;
     QN_TRY(new_node(&sequence, p, QN_REGEX_SEQ));
-    QN_TRY(qn_regex_word_char(&before, p));
+    QN_TRY(qn_gr_regex_word_char(&before, p));
     QN_TRY(look_node(&look, p, before, true, !word_before));
     add_child(sequence, look);
-    QN_TRY(qn_regex_word_char(&after, p));
+    QN_TRY(qn_gr_regex_word_char(&after, p));
     QN_TRY(look_node(&look, p, after, false, !word_after));
     add_child(sequence, look);
     add_child(choice, sequence);
@@ -56,15 +56,15 @@ static qn_status add_edge(qn_regex_node *choice, parser *p, bool word_before, bo
 }
 
 // \b (at the edge of a word) and \B.
-static qn_status edge_node(qn_regex_node **out, parser *p, bool negated) {
+static qn_status edge_node(qn_gr_regex_node **out, parser *p, bool negated) {
     QN_TRY(new_node(out, p, QN_REGEX_ALT));
     QN_TRY(add_edge(*out, p, false, !negated));
     return add_edge(*out, p, true, negated);
 }
 
 // ^ and $ of (?m): the end of the text, or of a line.
-static qn_status line_node(qn_regex_node **out, parser *p, qn_regex_kind kind) {
-    qn_regex_node *sequence, *end, *look;
+static qn_status line_node(qn_gr_regex_node **out, parser *p, qn_gr_regex_kind kind) {
+    qn_gr_regex_node *sequence, *end, *look;
     QN_TRY(new_node(out, p, QN_REGEX_ALT));
     QN_TRY(new_node(&sequence, p, QN_REGEX_SEQ));
     add_child(*out, sequence);
@@ -72,14 +72,14 @@ static qn_status line_node(qn_regex_node **out, parser *p, qn_regex_kind kind) {
     add_child(sequence, end);
     QN_TRY(new_node(&sequence, p, QN_REGEX_SEQ));
     add_child(*out, sequence);
-    QN_TRY(qn_regex_line_end(&end, p));
+    QN_TRY(qn_gr_regex_line_end(&end, p));
     QN_TRY(look_node(&look, p, end, kind == QN_REGEX_START, false));
     add_child(sequence, look);
     return QN_OK;
 }
 
 // ^ $ \A \Z \z \b \B; *found: there was one.
-static qn_status read_anchor(qn_regex_node **out, parser *p, bool *found) {
+static qn_status read_anchor(qn_gr_regex_node **out, parser *p, bool *found) {
     const int c = peek(p);
     const int escaped =
         c == '\\' && p->at + 1 < p->text.size ? (unsigned char)p->text.data[p->at + 1] : 0;
@@ -88,16 +88,16 @@ static qn_status read_anchor(qn_regex_node **out, parser *p, bool *found) {
     if (!*found) return QN_OK;
     p->at += escaped ? 2 : 1;
     if (escaped == 'b' || escaped == 'B') return edge_node(out, p, escaped == 'B');
-    const qn_regex_kind kind = c == '^' || escaped == 'A' ? QN_REGEX_START : QN_REGEX_END;
+    const qn_gr_regex_kind kind = c == '^' || escaped == 'A' ? QN_REGEX_START : QN_REGEX_END;
     return by_line ? line_node(out, p, kind) : new_node(out, p, kind);
 }
 
 // --- groups --------------------------------------------------------------------------------------
 
-static qn_status read_choice(qn_regex_node **out, parser *p);
+static qn_status read_choice(qn_gr_regex_node **out, parser *p);
 
 // The inside of a group, and its bracket. What flags are set in it ends with it.
-static qn_status read_inside(qn_regex_node **out, parser *p) {
+static qn_status read_inside(qn_gr_regex_node **out, parser *p) {
     const unsigned flags = p->flags;
     if (++p->depth > QN_REGEX_MAX_DEPTH)
         return FAIL_AT(p, LIMIT, "more than %d groups in each other", QN_REGEX_MAX_DEPTH);
@@ -114,8 +114,8 @@ static qn_status skip_name(parser *p) {
     return take(p, '>') ? QN_OK : FAIL_AT(p, FORMAT, "a group's name has no end");
 }
 
-static qn_status read_look(qn_regex_node **out, parser *p, bool behind, bool negated) {
-    qn_regex_node *body;
+static qn_status read_look(qn_gr_regex_node **out, parser *p, bool behind, bool negated) {
+    qn_gr_regex_node *body;
     QN_TRY(read_inside(&body, p));
     return look_node(out, p, body, behind, negated);
 }
@@ -130,7 +130,7 @@ static const flag_row flag_rows[] = {
 
 // After (?: letters, perhaps - and more letters, then : for this group or ) for the rest of the one
 // around; then *out is NULL.
-static qn_status read_flags(qn_regex_node **out, parser *p) {
+static qn_status read_flags(qn_gr_regex_node **out, parser *p) {
     unsigned flags = p->flags;
     bool off = false;
     for (; peek(p) != ':' && peek(p) != ')'; p->at++) {
@@ -185,7 +185,7 @@ static const group_row groups[] = {
     {"?|", GROUP_NO, false, false, "groups (?|...)"},
 };
 
-static qn_status read_kind(qn_regex_node **out, parser *p, const group_row *row) {
+static qn_status read_kind(qn_gr_regex_node **out, parser *p, const group_row *row) {
     switch (row->kind) {
     case GROUP_NO:
         return FAIL_AT(p, UNSUPPORTED, "%s are not supported", row->what);
@@ -205,7 +205,7 @@ static qn_status read_kind(qn_regex_node **out, parser *p, const group_row *row)
 }
 
 // After a bracket. *out is NULL for what reads nothing and says nothing here: flags, a comment.
-static qn_status read_group(qn_regex_node **out, parser *p) {
+static qn_status read_group(qn_gr_regex_node **out, parser *p) {
     if (peek(p) != '?') return read_inside(out, p);
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         if (!starts(p, groups[i].start)) continue;
@@ -216,17 +216,17 @@ static qn_status read_group(qn_regex_node **out, parser *p) {
     return read_flags(out, p);
 }
 
-static qn_status read_atom(qn_regex_node **out, parser *p) {
+static qn_status read_atom(qn_gr_regex_node **out, parser *p) {
     bool is_anchor;
     if (take(p, '(')) return read_group(out, p);
-    if (take(p, '[')) return qn_regex_read_brackets(out, p);
-    if (take(p, '.')) return qn_regex_read_dot(out, p);
+    if (take(p, '[')) return qn_gr_regex_read_brackets(out, p);
+    if (take(p, '.')) return qn_gr_regex_read_dot(out, p);
     if (peek(p) == '*' || peek(p) == '+' || peek(p) == '?')
         return FAIL_AT(p, FORMAT, "nothing to repeat before %c", peek(p));
     QN_TRY(read_anchor(out, p, &is_anchor));
     if (is_anchor) return QN_OK;
-    if (take(p, '\\')) return qn_regex_read_escape(out, p);
-    return qn_regex_read_plain(out, p);
+    if (take(p, '\\')) return qn_gr_regex_read_escape(out, p);
+    return qn_gr_regex_read_plain(out, p);
 }
 
 // --- repetitions ---------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ static bool read_counts(uint32_t *min, uint32_t *max, bool *is_open, parser *p) 
     return false;
 }
 
-static qn_status read_repeat(qn_regex_node **out, parser *p, bool *found) {
+static qn_status read_repeat(qn_gr_regex_node **out, parser *p, bool *found) {
     uint32_t min = 0, max = QN_AST_MANY;
     bool is_open = true;
     *found = true;
@@ -274,7 +274,7 @@ static qn_status read_repeat(qn_regex_node **out, parser *p, bool *found) {
     take(p, '?'); // lazy: the same texts
     if ((*out)->kind == QN_REGEX_START || (*out)->kind == QN_REGEX_END)
         return FAIL_AT(p, UNSUPPORTED, "a repeated anchor");
-    qn_regex_node *node;
+    qn_gr_regex_node *node;
     QN_TRY(new_node(&node, p, QN_REGEX_REP));
     node->min = min;
     node->max = max;
@@ -283,11 +283,11 @@ static qn_status read_repeat(qn_regex_node **out, parser *p, bool *found) {
     return QN_OK;
 }
 
-static qn_status read_sequence(qn_regex_node **out, parser *p) {
-    qn_regex_node *sequence;
+static qn_status read_sequence(qn_gr_regex_node **out, parser *p) {
+    qn_gr_regex_node *sequence;
     QN_TRY(new_node(&sequence, p, QN_REGEX_SEQ));
     while (peek(p) >= 0 && peek(p) != '|' && peek(p) != ')') {
-        qn_regex_node *item;
+        qn_gr_regex_node *item;
         bool found;
         QN_TRY(read_atom(&item, p));
         if (!item) continue;
@@ -300,8 +300,8 @@ static qn_status read_sequence(qn_regex_node **out, parser *p) {
     return QN_OK;
 }
 
-static qn_status read_choice(qn_regex_node **out, parser *p) {
-    qn_regex_node *choice, *branch = NULL;
+static qn_status read_choice(qn_gr_regex_node **out, parser *p) {
+    qn_gr_regex_node *choice, *branch = NULL;
     QN_TRY(new_node(&choice, p, QN_REGEX_ALT));
     do {
         QN_TRY(read_sequence(&branch, p));
@@ -311,8 +311,8 @@ static qn_status read_choice(qn_regex_node **out, parser *p) {
     return QN_OK;
 }
 
-qn_status qn_regex_parse(qn_regex_node **out, qn_arena *arena, qn_str pattern, uint64_t *steps,
-                         qn_err *err) {
+qn_status qn_gr_regex_parse(qn_gr_regex_node **out, qn_arena *arena, qn_str pattern,
+                            uint64_t *steps, qn_err *err) {
     parser p = {.arena = arena, .text = pattern, .unicode = {.steps = steps}, .err = err};
     if (pattern.size > QN_REGEX_MAX_BYTES)
         return QN_FAIL(err, LIMIT, "regular expression: %zu bytes, at most %d", pattern.size,
@@ -320,7 +320,7 @@ qn_status qn_regex_parse(qn_regex_node **out, qn_arena *arena, qn_str pattern, u
     if (!qn_utf8_valid(pattern.data, pattern.size))
         return QN_FAIL(err, FORMAT, "regular expression: not valid UTF-8");
     qn_status status = read_choice(out, &p);
-    qn_unicode_deinit(&p.unicode);
+    qn_gr_unicode_deinit(&p.unicode);
     if (!status && p.at != pattern.size) status = FAIL_AT(&p, FORMAT, "a bracket ) without its (");
     return status;
 }

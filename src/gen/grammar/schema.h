@@ -15,19 +15,19 @@
 #include "gen/grammar/lang.h"
 
 // Where a schema is: a JSON pointer, from its end.
-typedef struct qn_where {
-    const struct qn_where *up;
+typedef struct qn_gr_where {
+    const struct qn_gr_where *up;
     const char *key; // borrowed from the schema or static; NULL: `index`
     size_t index;
-} qn_where;
+} qn_gr_where;
 
 // A schema and its place. Flags say which of its choices are made already.
-typedef struct qn_member {
+typedef struct qn_gr_member {
     json_t *schema;
-    const qn_where *where;
+    const qn_gr_where *where;
     int32_t parent; // member that named this one; -1: none
     uint32_t done;  // QN_DONE_*
-} qn_member;
+} qn_gr_member;
 
 enum {
     QN_DONE_ANY = 1,
@@ -46,26 +46,26 @@ enum {
 #define QN_KEYWORD_SOME "\001some"
 
 // What the value of a keyword holds.
-typedef enum qn_inner {
+typedef enum qn_gr_inner {
     QN_INNER_NONE,
     QN_INNER_ONE, // a schema, or a list of them
     QN_INNER_LIST,
     QN_INNER_MAP
-} qn_inner;
+} qn_gr_inner;
 
-typedef enum qn_format_kind {
+typedef enum qn_gr_format_kind {
     QN_FORMAT_UNKNOWN,
     QN_FORMAT_FREE,
     QN_FORMAT_NUMBER,
     QN_FORMAT_TEXT
-} qn_format_kind;
+} qn_gr_format_kind;
 
-typedef struct qn_conj {
-    qn_member *members;
+typedef struct qn_gr_conj {
+    qn_gr_member *members;
     size_t n, cap;
-} qn_conj;
+} qn_gr_conj;
 
-typedef enum qn_schema_type {
+typedef enum qn_gr_schema_type {
     QN_SCHEMA_NULL = 1,
     QN_SCHEMA_BOOLEAN = 2,
     QN_SCHEMA_INTEGER = 4,
@@ -75,16 +75,16 @@ typedef enum qn_schema_type {
     QN_SCHEMA_OBJECT = 64,
     QN_SCHEMA_NUMBER = QN_SCHEMA_INTEGER | QN_SCHEMA_FRACTION,
     QN_SCHEMA_ANY = 127
-} qn_schema_type;
+} qn_gr_schema_type;
 
-typedef struct qn_waiting {
-    qn_conj conj;
+typedef struct qn_gr_waiting {
+    qn_gr_conj conj;
     int32_t rule;
-} qn_waiting;
+} qn_gr_waiting;
 
-typedef struct qn_schema {
-    qn_ast *ast;
-    qn_json_parts parts;
+typedef struct qn_gr_schema {
+    qn_gr_ast *ast;
+    qn_gr_json_parts parts;
     json_t *root;
     const qn_grammar_opts *opts; // never NULL
     bool closed;                 // by the caller's wish or by a strict wrapper
@@ -107,115 +107,123 @@ typedef struct qn_schema {
     size_t n_warned;
     qn_arena arena; // places, keys of the maps
     qn_map index;   // conjunction -> number in `queue`
-    qn_waiting *queue;
+    qn_gr_waiting *queue;
     size_t n_queue, cap_queue;
     uint64_t steps; // budget for what is not linear
     qn_err *err;
-} qn_schema;
+} qn_gr_schema;
 
 // Fails with the place and keyword in front of the message of `status`.
-qn_status qn_schema_fail(qn_schema *s, qn_status status, const qn_where *where,
-                         const char *keyword);
+qn_status qn_gr_schema_fail(qn_gr_schema *s, qn_status status, const qn_gr_where *where,
+                            const char *keyword);
 #define QN_SCHEMA_FAIL(s, where, keyword, code, ...)                                               \
-    qn_schema_fail(s, QN_FAIL((s)->err, code, __VA_ARGS__), where, keyword)
+    qn_gr_schema_fail(s, QN_FAIL((s)->err, code, __VA_ARGS__), where, keyword)
 
 // What cannot be honoured: fails, or where the caller wants that warns once and goes on.
 QN_PRINTF(4, 5)
-QN_MUST_CHECK qn_status qn_schema_ignore(qn_schema *s, const qn_where *where, const char *keyword,
-                                         const char *format, ...);
+QN_MUST_CHECK qn_status qn_gr_schema_ignore(qn_gr_schema *s, const qn_gr_where *where,
+                                            const char *keyword, const char *format, ...);
 
-const qn_where *qn_where_add(qn_schema *s, const qn_where *up, const char *key, size_t index);
-QN_MUST_CHECK qn_status qn_schema_spend(qn_schema *s, uint64_t steps, const qn_where *where);
+const qn_gr_where *qn_gr_where_add(qn_gr_schema *s, const qn_gr_where *up, const char *key,
+                                   size_t index);
+QN_MUST_CHECK qn_status qn_gr_schema_spend(qn_gr_schema *s, uint64_t steps,
+                                           const qn_gr_where *where);
 
 // Reads the text of a schema: *outer owns what s->root and its inner values point to.
-QN_MUST_CHECK qn_status qn_schema_read(json_t **outer, qn_schema *s, qn_str text);
+QN_MUST_CHECK qn_status qn_gr_schema_read(json_t **outer, qn_gr_schema *s, qn_str text);
 
 // --- keywords (schema_keywords.c) and references (schema_refs.c) ---------------------------------
 
-QN_MUST_CHECK qn_status qn_schema_check_keywords(qn_schema *s, const qn_member *member);
-qn_inner qn_schema_inner(const char *keyword);
+QN_MUST_CHECK qn_status qn_gr_schema_check_keywords(qn_gr_schema *s, const qn_gr_member *member);
+qn_gr_inner qn_gr_schema_inner(const char *keyword);
 // A whole number that is not negative, for lengths and counts; *out is untouched if the keyword is
 // not there.
-QN_MUST_CHECK qn_status qn_schema_count(uint32_t *out, bool *found, qn_schema *s,
-                                        const qn_member *member, const char *keyword);
+QN_MUST_CHECK qn_status qn_gr_schema_count(uint32_t *out, bool *found, qn_gr_schema *s,
+                                           const qn_gr_member *member, const char *keyword);
 // The types that a schema's `type` allows.
-QN_MUST_CHECK qn_status qn_schema_types(uint32_t *out, qn_schema *s, const qn_member *member);
+QN_MUST_CHECK qn_status qn_gr_schema_types(uint32_t *out, qn_gr_schema *s,
+                                           const qn_gr_member *member);
 // Whether a schema is part of the text, and was not made here.
-bool qn_schema_is_given(const qn_schema *s, const json_t *schema);
+bool qn_gr_schema_is_given(const qn_gr_schema *s, const json_t *schema);
 // Finds what references can name.
-QN_MUST_CHECK qn_status qn_schema_index(qn_schema *s);
+QN_MUST_CHECK qn_status qn_gr_schema_index(qn_gr_schema *s);
 // What the reference in this keyword of the member names.
-QN_MUST_CHECK qn_status qn_schema_resolve(json_t **out, qn_schema *s, const qn_member *member,
-                                          const char *keyword);
+QN_MUST_CHECK qn_status qn_gr_schema_resolve(json_t **out, qn_gr_schema *s,
+                                             const qn_gr_member *member, const char *keyword);
 
 // --- conjunctions --------------------------------------------------------------------------------
 
-// Adds a schema to a conjunction that is being put together for qn_schema_value; the same one twice
-// counts once.
-QN_MUST_CHECK qn_status qn_conj_add(qn_schema *s, qn_conj *conj, qn_member member);
-void qn_conj_deinit(qn_conj *conj);
+// Adds a schema to a conjunction that is being put together for qn_gr_schema_value; the same one
+// twice counts once.
+QN_MUST_CHECK qn_status qn_gr_conj_add(qn_gr_schema *s, qn_gr_conj *conj, qn_gr_member member);
+void qn_gr_conj_deinit(qn_gr_conj *conj);
 // True if one of the schemas is `false`.
-bool qn_conj_is_false(const qn_conj *conj);
+bool qn_gr_conj_is_false(const qn_gr_conj *conj);
 // The node of a value for which all members hold. The conjunction is copied.
-QN_MUST_CHECK qn_status qn_schema_value(int32_t *out, qn_schema *s, const qn_conj *conj);
+QN_MUST_CHECK qn_status qn_gr_schema_value(int32_t *out, qn_gr_schema *s, const qn_gr_conj *conj);
 // Adds what allOf, $ref, `not` and dependencies name, until there is nothing more to add.
-QN_MUST_CHECK qn_status qn_conj_expand(qn_schema *s, qn_conj *conj);
+QN_MUST_CHECK qn_status qn_gr_conj_expand(qn_gr_schema *s, qn_gr_conj *conj);
 // Whether member `i` of an expanded conjunction describes values on behalf of `of`: it is the same,
 // or was named by it.
-bool qn_conj_speaks_for(const qn_conj *all, size_t i, size_t of);
+bool qn_gr_conj_speaks_for(const qn_gr_conj *all, size_t i, size_t of);
 // The types that all members allow.
-QN_MUST_CHECK qn_status qn_schema_common_types(uint32_t *out, qn_schema *s, const qn_conj *all);
+QN_MUST_CHECK qn_status qn_gr_schema_common_types(uint32_t *out, qn_gr_schema *s,
+                                                  const qn_gr_conj *all);
 
 // --- schemas that say the same in other words (schema_rewrite.c) ---------------------------------
 // What they give belongs to `s`.
 
 // What holds exactly where `schema` does not.
-QN_MUST_CHECK qn_status qn_schema_negated(json_t **out, qn_schema *s, json_t *schema,
-                                          const qn_where *where);
+QN_MUST_CHECK qn_status qn_gr_schema_negated(json_t **out, qn_gr_schema *s, json_t *schema,
+                                             const qn_gr_where *where);
 // Whether the `not` of a schema is one that types, strings or numbers read themselves.
-bool qn_schema_is_plain_not(const json_t *schema);
+bool qn_gr_schema_is_plain_not(const json_t *schema);
 // dependentRequired, dependentSchemas and dependencies as one schema; NULL: there are none.
-QN_MUST_CHECK qn_status qn_schema_dependencies(json_t **out, qn_schema *s, const qn_member *member);
+QN_MUST_CHECK qn_status qn_gr_schema_dependencies(json_t **out, qn_gr_schema *s,
+                                                  const qn_gr_member *member);
 // The choices of `if`; of `oneOf` where several may hold; and all subsets of a list.
-QN_MUST_CHECK qn_status qn_schema_if_options(json_t **out, qn_schema *s, const qn_member *member);
-QN_MUST_CHECK qn_status qn_schema_one_options(json_t **out, qn_schema *s, const qn_member *member,
-                                              uint32_t types);
-QN_MUST_CHECK qn_status qn_schema_subsets(json_t **out, qn_schema *s, json_t *options,
-                                          const qn_where *where);
+QN_MUST_CHECK qn_status qn_gr_schema_if_options(json_t **out, qn_gr_schema *s,
+                                                const qn_gr_member *member);
+QN_MUST_CHECK qn_status qn_gr_schema_one_options(json_t **out, qn_gr_schema *s,
+                                                 const qn_gr_member *member, uint32_t types);
+QN_MUST_CHECK qn_status qn_gr_schema_subsets(json_t **out, qn_gr_schema *s, json_t *options,
+                                             const qn_gr_where *where);
 // Whether no value can fulfil both choices of `member`'s oneOf.
-QN_MUST_CHECK qn_status qn_schema_are_apart(bool *out, qn_schema *s, const qn_member *member,
-                                            size_t i, size_t k, uint32_t types);
+QN_MUST_CHECK qn_status qn_gr_schema_are_apart(bool *out, qn_gr_schema *s,
+                                               const qn_gr_member *member, size_t i, size_t k,
+                                               uint32_t types);
 
 // --- values --------------------------------------------------------------------------------------
 
 // For each kind of value, from members without choices (schema_string.c and so on).
-QN_MUST_CHECK qn_status qn_schema_string(int32_t *out, qn_schema *s, const qn_conj *all);
-QN_MUST_CHECK qn_status qn_schema_number(int32_t *out, qn_schema *s, const qn_conj *all,
-                                         uint32_t types);
-QN_MUST_CHECK qn_status qn_schema_array(int32_t *out, qn_schema *s, const qn_conj *all);
-QN_MUST_CHECK qn_status qn_schema_object(int32_t *out, qn_schema *s, const qn_conj *all);
+QN_MUST_CHECK qn_status qn_gr_schema_string(int32_t *out, qn_gr_schema *s, const qn_gr_conj *all);
+QN_MUST_CHECK qn_status qn_gr_schema_number(int32_t *out, qn_gr_schema *s, const qn_gr_conj *all,
+                                            uint32_t types);
+QN_MUST_CHECK qn_status qn_gr_schema_array(int32_t *out, qn_gr_schema *s, const qn_gr_conj *all);
+QN_MUST_CHECK qn_status qn_gr_schema_object(int32_t *out, qn_gr_schema *s, const qn_gr_conj *all);
 // The tree of one value of this keyword. Numbers as short as they can be.
-QN_MUST_CHECK qn_status qn_schema_literal(int32_t *out, qn_schema *s, const json_t *value,
-                                          const qn_where *where, const char *keyword);
+QN_MUST_CHECK qn_status qn_gr_schema_literal(int32_t *out, qn_gr_schema *s, const json_t *value,
+                                             const qn_gr_where *where, const char *keyword);
 // Whether a value is valid; what the validator cannot decide is refused.
-QN_MUST_CHECK qn_status qn_schema_valid(bool *out, qn_schema *s, const json_t *value,
-                                        json_t *schema, const qn_where *where, int depth);
+QN_MUST_CHECK qn_status qn_gr_schema_valid(bool *out, qn_gr_schema *s, const json_t *value,
+                                           json_t *schema, const qn_gr_where *where, int depth);
 // Equal as JSON Schema has it: 1 is 1.0. Costs steps by the size of what is compared.
-QN_MUST_CHECK qn_status qn_schema_equals(bool *out, qn_schema *s, const json_t *a, const json_t *b,
-                                         const qn_where *where);
+QN_MUST_CHECK qn_status qn_gr_schema_equals(bool *out, qn_gr_schema *s, const json_t *a,
+                                            const json_t *b, const qn_gr_where *where);
 // The values that an item of these schemas can have, as a list that belongs to `s`, some of them
 // perhaps not valid; NULL if they are not seen to be finitely many.
-QN_MUST_CHECK qn_status qn_schema_values(json_t **out, qn_schema *s, const qn_conj *conj);
+QN_MUST_CHECK qn_status qn_gr_schema_values(json_t **out, qn_gr_schema *s, const qn_gr_conj *conj);
 // Numbers of a schema. Writing one out as a decimal costs steps.
-bool qn_schema_is_number(const qn_schema *s, const json_t *value);
-QN_MUST_CHECK qn_status qn_schema_decimal(qn_decimal *out, qn_schema *s, const json_t *value,
-                                          const qn_where *where, const char *keyword);
-qn_format_kind qn_schema_format_kind(const json_t *name);
+bool qn_gr_schema_is_number(const qn_gr_schema *s, const json_t *value);
+QN_MUST_CHECK qn_status qn_gr_schema_decimal(qn_gr_decimal *out, qn_gr_schema *s,
+                                             const json_t *value, const qn_gr_where *where,
+                                             const char *keyword);
+qn_gr_format_kind qn_gr_schema_format_kind(const json_t *name);
 // The conditions of one schema on strings: pattern, format, length.
-QN_MUST_CHECK qn_status qn_schema_string_parts(qn_lang_part *parts, size_t *n, qn_schema *s,
-                                               const qn_member *member);
+QN_MUST_CHECK qn_status qn_gr_schema_string_parts(qn_gr_lang_part *parts, size_t *n,
+                                                  qn_gr_schema *s, const qn_gr_member *member);
 
-static inline qn_str qn_json_str(const json_t *string) {
+static inline qn_str qn_gr_json_str(const json_t *string) {
     return (qn_str){json_string_value(string), json_string_length(string)};
 }
 

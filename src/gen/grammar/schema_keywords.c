@@ -7,7 +7,7 @@ typedef enum keyword_kind { HONOURED, NOTE, INTERNAL } keyword_kind;
 typedef struct keyword_row {
     const char *name;
     keyword_kind kind;
-    qn_inner inner; // what its value holds
+    qn_gr_inner inner; // what its value holds
 } keyword_row;
 
 static const keyword_row keywords[] = {
@@ -92,12 +92,12 @@ static const keyword_row *find_keyword(const char *name) {
     return NULL;
 }
 
-qn_inner qn_schema_inner(const char *keyword) {
+qn_gr_inner qn_gr_schema_inner(const char *keyword) {
     const keyword_row *row = find_keyword(keyword);
     return row ? row->inner : QN_INNER_NONE;
 }
 
-qn_status qn_schema_check_keywords(qn_schema *s, const qn_member *member) {
+qn_status qn_gr_schema_check_keywords(qn_gr_schema *s, const qn_gr_member *member) {
     const char *name;
     json_t *value;
     // In the older drafts a reference hides its siblings.
@@ -105,15 +105,15 @@ qn_status qn_schema_check_keywords(qn_schema *s, const qn_member *member) {
     json_object_foreach(member->schema, name, value) {
         const keyword_row *row = find_keyword(name);
         const bool is_foreign =
-            row && row->kind == INTERNAL && qn_schema_is_given(s, member->schema);
+            row && row->kind == INTERNAL && qn_gr_schema_is_given(s, member->schema);
         if ((row && !is_foreign) || !strncmp(name, "x-", 2)) continue;
-        QN_TRY(qn_schema_ignore(s, member->where, name, "unknown keyword"));
+        QN_TRY(qn_gr_schema_ignore(s, member->where, name, "unknown keyword"));
     }
     return QN_OK;
 }
 
-qn_status qn_schema_count(uint32_t *out, bool *found, qn_schema *s, const qn_member *member,
-                          const char *keyword) {
+qn_status qn_gr_schema_count(uint32_t *out, bool *found, qn_gr_schema *s,
+                             const qn_gr_member *member, const char *keyword) {
     const json_t *value = json_object_get(member->schema, keyword);
     *found = value != NULL;
     if (!value) return QN_OK;
@@ -139,18 +139,18 @@ static const type_name type_names[] = {
 
 static uint32_t find_type(const json_t *name) {
     for (size_t i = 0; json_is_string(name) && i < sizeof type_names / sizeof *type_names; i++)
-        if (qn_str_is(qn_json_str(name), type_names[i].name)) return type_names[i].types;
+        if (qn_str_is(qn_gr_json_str(name), type_names[i].name)) return type_names[i].types;
     return 0;
 }
 
-static qn_status fail_type(qn_schema *s, const qn_member *member, const json_t *type) {
+static qn_status fail_type(qn_gr_schema *s, const qn_gr_member *member, const json_t *type) {
     if (!json_is_string(type))
         return QN_SCHEMA_FAIL(s, member->where, "type", FORMAT, "want the name of a type");
     return QN_SCHEMA_FAIL(s, member->where, "type", FORMAT, "no type '%.40s'",
                           json_string_value(type));
 }
 
-qn_status qn_schema_types(uint32_t *out, qn_schema *s, const qn_member *member) {
+qn_status qn_gr_schema_types(uint32_t *out, qn_gr_schema *s, const qn_gr_member *member) {
     const json_t *type = json_object_get(member->schema, "type");
     size_t i;
     json_t *one;

@@ -34,7 +34,7 @@ static void machine_deinit(machine *m) {
 
 // States of step / 10^scale: residues before the point; after it, by digits so far; at last one for
 // a digit too many that is not zero.
-static void fill_machine(machine *m, const qn_number_step *step) {
+static void fill_machine(machine *m, const qn_gr_number_step *step) {
     const uint32_t size = (uint32_t)step->step, last = m->n - 1;
     for (uint32_t state = 0; state < last; state++) {
         const uint32_t residue = state % size, row = state / size; // row 0: before the point
@@ -80,7 +80,7 @@ static uint32_t refine(uint32_t *to, const machine *m, const uint32_t *of, uint3
 }
 
 // States that accept the same become one.
-static qn_status minimize(machine *m, qn_schema *s, const qn_where *where) {
+static qn_status minimize(machine *m, qn_gr_schema *s, const qn_gr_where *where) {
     uint32_t mask = 1;
     while (mask < m->n * 2) mask = mask * 2 + 1;
     uint32_t *of = qn_alloc(m->n, sizeof *of), *to = qn_alloc(m->n, sizeof *to);
@@ -88,7 +88,7 @@ static qn_status minimize(machine *m, qn_schema *s, const qn_where *where) {
     qn_status status = of && to && slots ? QN_OK : QN_NOMEM(s->err, "schema");
     for (uint32_t i = 0; !status && i < m->n; i++) of[i] = m->accepts[i];
     for (uint32_t n = 0, before = 1; !status && n != before;) {
-        status = qn_schema_spend(s, (uint64_t)m->n * 2, where);
+        status = qn_gr_schema_spend(s, (uint64_t)m->n * 2, where);
         before = n;
         if (!status) n = refine(to, m, of, slots, mask);
         uint32_t *swap = of;
@@ -120,8 +120,8 @@ static void find_dead(machine *m) {
     }
 }
 
-static qn_status machine_init(machine *out, qn_schema *s, const qn_number_step *step, bool negated,
-                              const qn_where *where) {
+static qn_status machine_init(machine *out, qn_gr_schema *s, const qn_gr_number_step *step,
+                              bool negated, const qn_gr_where *where) {
     *out = (machine){.negated = negated};
     if (step->scale > QN_JSON_DIGITS || step->step > RESIDUES_MAX / (step->scale + 2))
         return QN_SCHEMA_FAIL(s, where, "multipleOf", LIMIT,
@@ -131,7 +131,7 @@ static qn_status machine_init(machine *out, qn_schema *s, const qn_number_step *
     out->accepts = qn_alloc(out->n, sizeof *out->accepts);
     out->is_dead = qn_alloc(out->n, sizeof *out->is_dead);
     if (!out->next || !out->accepts || !out->is_dead) return QN_NOMEM(s->err, "schema");
-    QN_TRY(qn_schema_spend(s, (uint64_t)out->n * 4, where));
+    QN_TRY(qn_gr_schema_spend(s, (uint64_t)out->n * 4, where));
     fill_machine(out, step);
     QN_TRY(minimize(out, s, where));
     find_dead(out);
@@ -152,8 +152,8 @@ typedef struct cell {
 } cell;
 
 typedef struct numbers {
-    qn_schema *s;
-    const qn_number_side *side;
+    qn_gr_schema *s;
+    const qn_gr_number_side *side;
     const char *lo, *hi; // whole parts of the bounds; hi NULL: none
     size_t max;          // digits of the whole part
     machine machines[MACHINES_MAX];
@@ -162,7 +162,7 @@ typedef struct numbers {
     int32_t *rules;
     size_t n, cap, cap_rules;
     qn_map index;
-    const qn_where *where;
+    const qn_gr_where *where;
 } numbers;
 
 static int sign_of(int x) { return (x > 0) - (x < 0); }
@@ -174,7 +174,7 @@ static int whole_against(const char *bound, size_t n, int so_far) {
 }
 
 // The same at the end of the number.
-static int against(const qn_limit *bound, const char *whole, const cell *c, int so_far) {
+static int against(const qn_gr_limit *bound, const char *whole, const cell *c, int so_far) {
     const bool in_fraction = c->phase == IN_FRACTION;
     const int now = in_fraction ? so_far : whole_against(whole, c->n_whole, so_far);
     const size_t n = in_fraction ? c->n_fraction : 0;
@@ -183,7 +183,7 @@ static int against(const qn_limit *bound, const char *whole, const cell *c, int 
 
 static bool accepts(const numbers *x, const cell *c) {
     if (c->phase == AT_START || c->phase == AT_POINT) return false;
-    const qn_number_side *side = x->side;
+    const qn_gr_number_side *side = x->side;
     const int lo = against(&side->lo, x->lo, c, c->lo);
     if (lo < 0 || (lo == 0 && side->lo.is_strict)) return false;
     const int hi = x->hi ? against(&side->hi, x->hi, c, c->hi) : -1;
@@ -258,16 +258,16 @@ static qn_status intern(int32_t *rule, numbers *x, const cell *c) {
         !qn_map_add(&x->index, key, sizeof *c, (uint32_t)x->n, NULL))
         return QN_NOMEM(x->s->err, "schema");
     x->cells[x->n] = *c;
-    *rule = x->rules[x->n++] = qn_ast_rule_add(x->s->ast, qn_str_of("number"));
-    return qn_ast_check(x->s->ast, x->s->err);
+    *rule = x->rules[x->n++] = qn_gr_ast_rule_add(x->s->ast, qn_str_of("number"));
+    return qn_gr_ast_check(x->s->ast, x->s->err);
 }
 
 static qn_status expand(numbers *x, size_t at) {
-    qn_ast *ast = x->s->ast;
+    qn_gr_ast *ast = x->s->ast;
     int32_t targets[N_INPUTS], node = accepts(x, &x->cells[at]) ? QN_AST_EMPTY : QN_AST_NEVER;
-    qn_byte_set sets[N_INPUTS];
+    qn_gr_byte_set sets[N_INPUTS];
     size_t n = 0;
-    QN_TRY(qn_schema_spend(x->s, 64, x->where));
+    QN_TRY(qn_gr_schema_spend(x->s, 64, x->where));
     for (unsigned input = 0; input < N_INPUTS; input++) {
         cell next = x->cells[at];
         int32_t rule;
@@ -277,50 +277,52 @@ static qn_status expand(numbers *x, size_t at) {
         while (k < n && targets[k] != rule) k++;
         if (k == n) {
             targets[n] = rule;
-            sets[n++] = (qn_byte_set){{0}};
+            sets[n++] = (qn_gr_byte_set){{0}};
         }
-        qn_byte_set_add(&sets[k], input == DOT ? '.' : '0' + input);
+        qn_gr_byte_set_add(&sets[k], input == DOT ? '.' : '0' + input);
     }
     for (size_t k = 0; k < n; k++)
-        node = qn_ast_alt(
-            ast, qn_ast_seq(ast, qn_ast_set(ast, &sets[k]), qn_ast_ref(ast, targets[k])), node);
-    qn_ast_rule_set(ast, x->rules[at], node);
-    return qn_ast_check(ast, x->s->err);
+        node = qn_gr_ast_alt(
+            ast, qn_gr_ast_seq(ast, qn_gr_ast_set(ast, &sets[k]), qn_gr_ast_ref(ast, targets[k])),
+            node);
+    qn_gr_ast_rule_set(ast, x->rules[at], node);
+    return qn_gr_ast_check(ast, x->s->err);
 }
 
-static qn_status add_machine(numbers *x, const qn_number_step *one, bool negated) {
+static qn_status add_machine(numbers *x, const qn_gr_number_step *one, bool negated) {
     return machine_init(&x->machines[x->n_machines++], x->s, one, negated, x->where);
 }
 
 // --- few multiples -------------------------------------------------------------------------------
 
-static uint64_t to_whole(const qn_decimal *x) {
+static uint64_t to_whole(const qn_gr_decimal *x) {
     uint64_t value = 0;
     for (const char *at = x->whole; *at; at++) value = value * 10 + (uint64_t)(*at - '0');
     return value;
 }
 
 // Whether the multiples are whole numbers between bounds, few, and too far apart for an automaton.
-static bool is_list(const qn_number_limits *l, const qn_number_side *side) {
+static bool is_list(const qn_gr_number_limits *l, const qn_gr_number_side *side) {
     if (!side->is_whole || !side->hi.is_there || l->n_not || l->scale || l->step < LIST_FROM)
         return false;
     if (strlen(side->hi.value.whole) > 18 || strlen(side->lo.value.whole) > 18) return false;
     return to_whole(&side->hi.value) / l->step <= LIST_MAX;
 }
 
-static int32_t list_multiples(qn_ast *ast, const qn_number_limits *l, const qn_number_side *side) {
+static int32_t list_multiples(qn_gr_ast *ast, const qn_gr_number_limits *l,
+                              const qn_gr_number_side *side) {
     const uint64_t lo = to_whole(&side->lo.value), hi = to_whole(&side->hi.value);
     int32_t node = QN_AST_NEVER;
     for (uint64_t value = (lo + l->step - 1) / l->step * l->step; value <= hi; value += l->step) {
         char text[32];
         snprintf(text, sizeof text, "%llu", (unsigned long long)value);
-        node = qn_ast_alt(ast, node, qn_ast_text(ast, qn_str_of(text)));
+        node = qn_gr_ast_alt(ast, node, qn_gr_ast_text(ast, qn_str_of(text)));
     }
     return node;
 }
 
-qn_status qn_schema_multiples(int32_t *out, qn_schema *s, const qn_number_limits *l,
-                              const qn_number_side *side, const qn_where *where) {
+qn_status qn_gr_schema_multiples(int32_t *out, qn_gr_schema *s, const qn_gr_number_limits *l,
+                                 const qn_gr_number_side *side, const qn_gr_where *where) {
     numbers x = {.s = s, .side = side, .where = where};
     if (is_list(l, side)) {
         *out = list_multiples(s->ast, l, side);
@@ -332,14 +334,14 @@ qn_status qn_schema_multiples(int32_t *out, qn_schema *s, const qn_number_limits
     x.max = x.hi ? strlen(x.hi) : QN_JSON_DIGITS;
     if (x.max < strlen(x.lo)) x.max = strlen(x.lo);
     qn_status status = QN_OK;
-    if (l->step) status = add_machine(&x, &(qn_number_step){l->step, l->scale}, false);
+    if (l->step) status = add_machine(&x, &(qn_gr_number_step){l->step, l->scale}, false);
     for (size_t i = 0; !status && i < l->n_not; i++) status = add_machine(&x, &l->not_of[i], true);
     cell start = {.phase = AT_START};
     for (size_t i = 0; i < x.n_machines; i++) start.at[i] = x.machines[i].start;
     int32_t rule = -1;
     if (!status) status = intern(&rule, &x, &start);
     for (size_t i = 0; !status && i < x.n; i++) status = expand(&x, i);
-    if (!status) *out = qn_ast_ref(s->ast, rule);
+    if (!status) *out = qn_gr_ast_ref(s->ast, rule);
     for (size_t i = 0; i < x.n_machines; i++) machine_deinit(&x.machines[i]);
     qn_free(x.cells);
     qn_free(x.rules);
@@ -359,7 +361,7 @@ static uint64_t common_divisor(uint64_t a, uint64_t b) {
 }
 
 // The least common multiple; false if it is too large.
-static bool join_steps(qn_number_limits *l, uint64_t step, unsigned scale) {
+static bool join_steps(qn_gr_number_limits *l, uint64_t step, unsigned scale) {
     size_t mine = l->step, other = step;
     for (; l->scale < scale; l->scale++)
         if (!qn_size_mul(&mine, mine, 10)) return false;
@@ -371,12 +373,12 @@ static bool join_steps(qn_number_limits *l, uint64_t step, unsigned scale) {
     return true;
 }
 
-qn_status qn_schema_add_step(qn_number_limits *l, qn_schema *s, uint64_t step, unsigned scale,
-                             bool is_not, const qn_where *where) {
+qn_status qn_gr_schema_add_step(qn_gr_number_limits *l, qn_gr_schema *s, uint64_t step,
+                                unsigned scale, bool is_not, const qn_gr_where *where) {
     if (is_not && l->n_not == QN_STEPS_MAX)
         return QN_SCHEMA_FAIL(s, where, "not", LIMIT, "more than %d of multipleOf", QN_STEPS_MAX);
     if (is_not) {
-        l->not_of[l->n_not++] = (qn_number_step){step, scale};
+        l->not_of[l->n_not++] = (qn_gr_number_step){step, scale};
     } else if (!l->step) {
         l->step = step;
         l->scale = scale;
@@ -386,24 +388,26 @@ qn_status qn_schema_add_step(qn_number_limits *l, qn_schema *s, uint64_t step, u
     return QN_OK;
 }
 
-static qn_status read_step(qn_number_limits *l, qn_schema *s, const json_t *schema, bool is_not,
-                           const qn_where *where) {
+static qn_status read_step(qn_gr_number_limits *l, qn_gr_schema *s, const json_t *schema,
+                           bool is_not, const qn_gr_where *where) {
     const json_t *value = json_object_get(schema, "multipleOf");
-    qn_decimal decimal;
+    qn_gr_decimal decimal;
     uint64_t step;
     unsigned scale;
     if (!value) return QN_OK;
-    QN_TRY(qn_schema_decimal(&decimal, s, value, where, "multipleOf"));
+    QN_TRY(qn_gr_schema_decimal(&decimal, s, value, where, "multipleOf"));
     if (decimal.is_negative || (!decimal.whole[0] && !decimal.fraction[0]))
         return QN_SCHEMA_FAIL(s, where, "multipleOf", FORMAT, "not a number above 0");
-    if (!qn_decimal_scaled(&step, &scale, &decimal))
+    if (!qn_gr_decimal_scaled(&step, &scale, &decimal))
         return QN_SCHEMA_FAIL(s, where, "multipleOf", LIMIT, "more than 19 digits");
-    return qn_schema_add_step(l, s, step, scale, is_not, where);
+    return qn_gr_schema_add_step(l, s, step, scale, is_not, where);
 }
 
-qn_status qn_schema_read_steps(qn_number_limits *l, qn_schema *s, const qn_member *member) {
+qn_status qn_gr_schema_read_steps(qn_gr_number_limits *l, qn_gr_schema *s,
+                                  const qn_gr_member *member) {
     QN_TRY(read_step(l, s, member->schema, false, member->where));
     const json_t *excluded = json_object_get(member->schema, "not");
-    return qn_schema_is_plain_not(member->schema) ? read_step(l, s, excluded, true, member->where)
-                                                  : QN_OK;
+    return qn_gr_schema_is_plain_not(member->schema)
+               ? read_step(l, s, excluded, true, member->where)
+               : QN_OK;
 }

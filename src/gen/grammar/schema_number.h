@@ -7,37 +7,40 @@
 
 enum { QN_BOUND_DIGITS = 40, QN_STEPS_MAX = 4 };
 
-typedef struct qn_limit {
+typedef struct qn_gr_limit {
     bool is_there, is_strict;
-    qn_decimal value;
-} qn_limit;
+    qn_gr_decimal value;
+} qn_gr_limit;
 
 // A number must be a multiple of step / 10^scale.
-typedef struct qn_number_step {
+typedef struct qn_gr_number_step {
     uint64_t step;
     unsigned scale;
-} qn_number_step;
+} qn_gr_number_step;
 
-typedef struct qn_number_limits {
-    qn_limit min, max;
+typedef struct qn_gr_number_limits {
+    qn_gr_limit min, max;
     uint64_t step; // of all multipleOf together; 0: none
     unsigned scale;
-    qn_number_step not_of[QN_STEPS_MAX]; // what it must not be a multiple of
+    qn_gr_number_step not_of[QN_STEPS_MAX]; // what it must not be a multiple of
     size_t n_not;
-} qn_number_limits;
+} qn_gr_number_limits;
 
 // Numbers of one sign, without it: lo is there (and may be 0).
-typedef struct qn_number_side {
-    qn_limit lo, hi;
+typedef struct qn_gr_number_side {
+    qn_gr_limit lo, hi;
     bool is_whole; // no fraction is written
-} qn_number_side;
+} qn_gr_number_side;
 
-QN_MUST_CHECK qn_status qn_schema_read_steps(qn_number_limits *l, qn_schema *s,
-                                             const qn_member *member);
-QN_MUST_CHECK qn_status qn_schema_add_step(qn_number_limits *l, qn_schema *s, uint64_t step,
-                                           unsigned scale, bool is_not, const qn_where *where);
+QN_MUST_CHECK qn_status qn_gr_schema_read_steps(qn_gr_number_limits *l, qn_gr_schema *s,
+                                                const qn_gr_member *member);
+QN_MUST_CHECK qn_status qn_gr_schema_add_step(qn_gr_number_limits *l, qn_gr_schema *s,
+                                              uint64_t step, unsigned scale, bool is_not,
+                                              const qn_gr_where *where);
 // The numbers of a side that are multiples as `l` wants them.
-QN_MUST_CHECK qn_status qn_schema_multiples(int32_t *out, qn_schema *s, const qn_number_limits *l,
-                                            const qn_number_side *side, const qn_where *where);
+QN_MUST_CHECK qn_status qn_gr_schema_multiples(int32_t *out, qn_gr_schema *s,
+                                               const qn_gr_number_limits *l,
+                                               const qn_gr_number_side *side,
+                                               const qn_gr_where *where);
 
 #endif

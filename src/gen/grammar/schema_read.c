@@ -80,7 +80,7 @@ static bool has_mark(qn_str text) {
     return false;
 }
 
-bool qn_schema_is_number(const qn_schema *s, const json_t *value) {
+bool qn_gr_schema_is_number(const qn_gr_schema *s, const json_t *value) {
     return json_is_number(value) ||
            (s->has_marks && json_is_string(value) && json_string_value(value)[0] == MARK);
 }
@@ -106,24 +106,24 @@ static bool is_number_text(const char *text) {
     return !*text;
 }
 
-qn_status qn_schema_decimal(qn_decimal *out, qn_schema *s, const json_t *value,
-                            const qn_where *where, const char *keyword) {
+qn_status qn_gr_schema_decimal(qn_gr_decimal *out, qn_gr_schema *s, const json_t *value,
+                               const qn_gr_where *where, const char *keyword) {
     char room[QN_REAL_TEXT];
     const char *text = room;
-    if (!qn_schema_is_number(s, value))
+    if (!qn_gr_schema_is_number(s, value))
         return QN_SCHEMA_FAIL(s, where, keyword, FORMAT, "not a number");
     if (json_is_string(value)) {
         text = json_string_value(value) + 1;
-        QN_TRY(qn_schema_spend(s, LARGE_STEPS + strlen(text), where));
+        QN_TRY(qn_gr_schema_spend(s, LARGE_STEPS + strlen(text), where));
         if (!is_number_text(text)) return QN_SCHEMA_FAIL(s, where, keyword, FORMAT, "not a number");
     } else if (json_is_integer(value)) {
-        QN_TRY(qn_schema_spend(s, WHOLE_STEPS, where));
+        QN_TRY(qn_gr_schema_spend(s, WHOLE_STEPS, where));
         snprintf(room, sizeof room, "%lld", (long long)json_integer_value(value));
     } else {
-        QN_TRY(qn_schema_spend(s, REAL_STEPS, where));
+        QN_TRY(qn_gr_schema_spend(s, REAL_STEPS, where));
         if (!qn_double_text(room, json_real_value(value), 0)) return QN_NOMEM(s->err, "schema");
     }
-    if (qn_decimal_read(out, qn_str_of(text))) return QN_OK;
+    if (qn_gr_decimal_read(out, qn_str_of(text))) return QN_OK;
     return QN_SCHEMA_FAIL(s, where, keyword, LIMIT, "a number of more than %d digits",
                           QN_DECIMAL_DIGITS);
 }
@@ -144,7 +144,7 @@ static bool has_only(const json_t *object, const char *const *keys, size_t n) {
 
 // {"type": "json_schema", "json_schema": {...}} and {"name", "strict", "schema"}, as requests to
 // servers have them, stand for the schema inside. A strict one closes objects.
-static qn_status unwrap(qn_schema *s, json_t *schema) {
+static qn_status unwrap(qn_gr_schema *s, json_t *schema) {
     static const char *const outer[] = {"type", "json_schema"};
     static const char *const inner[] = {"type", "name", "description", "strict", "schema"};
     const char *type = json_string_value(json_object_get(schema, "type"));
@@ -176,19 +176,19 @@ typedef struct draft_row {
 static const draft_row drafts[] = {
     {"draft-03", 3}, {"draft-04", 4}, {"draft-06", 6}, {"draft-07", 7}, {"2019-09", 2019}};
 
-static qn_status find_draft(qn_schema *s) {
+static qn_status find_draft(qn_gr_schema *s) {
     const char *name = json_string_value(json_object_get(s->root, "$schema"));
     for (size_t i = 0; name && i < sizeof drafts / sizeof *drafts; i++)
         if (strstr(name, drafts[i].part)) s->draft = drafts[i].draft;
     s->ref_alone = s->draft <= 7;
     if (name && !strstr(name, "json-schema.org") && !strstr(name, "openapis.org"))
-        QN_TRY(qn_schema_ignore(s, NULL, "$schema", "'%.100s' is an unknown dialect", name));
+        QN_TRY(qn_gr_schema_ignore(s, NULL, "$schema", "'%.100s' is an unknown dialect", name));
     if (s->draft == 3)
         return QN_SCHEMA_FAIL(s, NULL, "$schema", UNSUPPORTED, "draft 3 is not supported");
     return QN_OK;
 }
 
-qn_status qn_schema_read(json_t **outer, qn_schema *s, qn_str text) {
+qn_status qn_gr_schema_read(json_t **outer, qn_gr_schema *s, qn_str text) {
     const qn_json_opts opts = {.what = "schema", .any = true}; // booleans are schemas too
     qn_buf marked = {0};
     mark_numbers(&marked, &s->has_marks, text);

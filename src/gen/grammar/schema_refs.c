@@ -86,13 +86,13 @@ static void join_address(qn_buf *out, qn_str base, qn_str uri) {
 
 // --- the index -----------------------------------------------------------------------------------
 
-static const char *id_of(const qn_schema *s, const json_t *schema) {
+static const char *id_of(const qn_gr_schema *s, const json_t *schema) {
     if (s->ref_alone && json_object_get(schema, "$ref")) return NULL;
     return json_string_value(json_object_get(schema, s->draft == 4 ? "id" : "$id"));
 }
 
 // Names `schema` by `key` (in the arena); the first of a name counts.
-static qn_status add_key(qn_schema *s, qn_str key, json_t *schema) {
+static qn_status add_key(qn_gr_schema *s, qn_str key, json_t *schema) {
     if (!qn_grow((void **)&s->targets, &s->cap_targets, s->n_targets + 1, sizeof *s->targets) ||
         !qn_map_add(&s->target_index, key.data, key.size, (uint32_t)s->n_targets, NULL))
         return QN_NOMEM(s->err, "schema");
@@ -100,13 +100,13 @@ static qn_status add_key(qn_schema *s, qn_str key, json_t *schema) {
     return QN_OK;
 }
 
-static qn_status add_target(qn_schema *s, const char *key, json_t *schema) {
+static qn_status add_target(qn_gr_schema *s, const char *key, json_t *schema) {
     return key ? add_key(s, qn_str_of(key), schema) : QN_NOMEM(s->err, "schema");
 }
 
 // What a dynamic anchor is known by, among addresses: a zero byte, which none of those has, and the
 // name. Its data is NULL without memory.
-static qn_str dynamic_key(qn_schema *s, const char *name) {
+static qn_str dynamic_key(qn_gr_schema *s, const char *name) {
     const size_t n = strlen(name);
     char *key = qn_arena_alloc(&s->arena, n + 1, 1);
     if (key) {
@@ -116,7 +116,7 @@ static qn_str dynamic_key(qn_schema *s, const char *name) {
     return (qn_str){key, n + 1};
 }
 
-static const char *join_name(qn_schema *s, const char *base, const char *name) {
+static const char *join_name(qn_gr_schema *s, const char *base, const char *name) {
     qn_buf text = {0};
     qn_buf_printf(&text, "%s#%s", base, name);
     const char *kept = text.failed ? NULL : qn_arena_strdup(&s->arena, text.data, text.size);
@@ -125,7 +125,7 @@ static const char *join_name(qn_schema *s, const char *base, const char *name) {
 }
 
 // The address of a schema that has an $id; *base is changed to it.
-static qn_status add_resource(const char **base, qn_schema *s, json_t *schema, const char *id) {
+static qn_status add_resource(const char **base, qn_gr_schema *s, json_t *schema, const char *id) {
     const qn_str given = qn_str_of(id);
     const size_t fragment = fragment_at(given);
     // In the older drafts "#name" is an anchor.
@@ -142,7 +142,7 @@ static qn_status add_resource(const char **base, qn_schema *s, json_t *schema, c
     return QN_OK;
 }
 
-static qn_status add_anchors(qn_schema *s, json_t *schema, const char *base) {
+static qn_status add_anchors(qn_gr_schema *s, json_t *schema, const char *base) {
     const char *anchor = json_string_value(json_object_get(schema, "$anchor"));
     const char *dynamic = json_string_value(json_object_get(schema, "$dynamicAnchor"));
     if (anchor) QN_TRY(add_target(s, join_name(s, base, anchor), schema));
@@ -167,7 +167,7 @@ typedef struct to_walk {
 } to_walk;
 
 typedef struct walk {
-    qn_schema *s;
+    qn_gr_schema *s;
     to_walk *items;
     size_t n, cap;
 } walk;
@@ -180,7 +180,7 @@ static qn_status want(walk *w, json_t *schema, const char *base) {
     return QN_OK;
 }
 
-static qn_status want_inner(walk *w, json_t *value, qn_inner inner, const char *base) {
+static qn_status want_inner(walk *w, json_t *value, qn_gr_inner inner, const char *base) {
     const char *key;
     json_t *one;
     size_t i;
@@ -193,7 +193,7 @@ static qn_status want_inner(walk *w, json_t *value, qn_inner inner, const char *
     return inner == QN_INNER_ONE ? want(w, value, base) : QN_OK;
 }
 
-static bool base_of(const char **out, const qn_schema *s, const json_t *schema) {
+static bool base_of(const char **out, const qn_gr_schema *s, const json_t *schema) {
     uint32_t at;
     const json_t *key = schema;
     if (!qn_map_find(&s->base_index, (const char *)&key, sizeof key, &at)) return false;
@@ -201,17 +201,17 @@ static bool base_of(const char **out, const qn_schema *s, const json_t *schema) 
     return true;
 }
 
-bool qn_schema_is_given(const qn_schema *s, const json_t *schema) {
+bool qn_gr_schema_is_given(const qn_gr_schema *s, const json_t *schema) {
     const char *base;
     return base_of(&base, s, schema);
 }
 
 static qn_status visit(walk *w, to_walk at) {
-    qn_schema *s = w->s;
+    qn_gr_schema *s = w->s;
     const char *id = id_of(s, at.schema), *keyword, *base = at.base;
     json_t *value, **key = qn_arena_alloc(&s->arena, 1, sizeof *key);
     if (base_of(&base, s, at.schema)) return QN_OK;
-    QN_TRY(qn_schema_spend(s, 16, NULL));
+    QN_TRY(qn_gr_schema_spend(s, 16, NULL));
     if (id) QN_TRY(add_resource(&base, s, at.schema, id));
     QN_TRY(add_anchors(s, at.schema, base));
     if (!key || !qn_grow((void **)&s->bases, &s->cap_bases, s->n_bases + 1, sizeof *s->bases))
@@ -224,11 +224,11 @@ static qn_status visit(walk *w, to_walk at) {
         json_object_get(at.schema, "unevaluatedItems"))
         s->has_unevaluated = true;
     json_object_foreach(at.schema, keyword, value)
-        QN_TRY(want_inner(w, value, qn_schema_inner(keyword), base));
+        QN_TRY(want_inner(w, value, qn_gr_schema_inner(keyword), base));
     return QN_OK;
 }
 
-static qn_status walk_from(qn_schema *s, json_t *schema, const char *base) {
+static qn_status walk_from(qn_gr_schema *s, json_t *schema, const char *base) {
     walk w = {.s = s};
     qn_status status = want(&w, schema, base);
     while (!status && w.n) status = visit(&w, w.items[--w.n]);
@@ -236,7 +236,7 @@ static qn_status walk_from(qn_schema *s, json_t *schema, const char *base) {
     return status;
 }
 
-qn_status qn_schema_index(qn_schema *s) {
+qn_status qn_gr_schema_index(qn_gr_schema *s) {
     QN_TRY(add_target(s, "", s->root));
     return walk_from(s, s->root, "");
 }
@@ -273,7 +273,7 @@ static json_t *step_into(json_t *at, const qn_buf *step) {
 }
 
 // *out is NULL if nothing is there.
-static qn_status follow_pointer(json_t **out, qn_schema *s, json_t *root, const char *pointer) {
+static qn_status follow_pointer(json_t **out, qn_gr_schema *s, json_t *root, const char *pointer) {
     json_t *at = root;
     qn_buf step = {0};
     for (const char *p = pointer; *p == '/' && at;) {
@@ -287,17 +287,17 @@ static qn_status follow_pointer(json_t **out, qn_schema *s, json_t *root, const 
     return QN_OK;
 }
 
-static json_t *find_key(const qn_schema *s, qn_str key) {
+static json_t *find_key(const qn_gr_schema *s, qn_str key) {
     uint32_t at;
     return qn_map_find(&s->target_index, key.data, key.size, &at) ? s->targets[at] : NULL;
 }
 
-static json_t *find_target(const qn_schema *s, const char *key) {
+static json_t *find_target(const qn_gr_schema *s, const char *key) {
     return find_key(s, qn_str_of(key));
 }
 
 // What `text` names for a schema whose address is `base`; NULL if nothing.
-static qn_status look_up(json_t **out, qn_schema *s, const char *base, const char *text,
+static qn_status look_up(json_t **out, qn_gr_schema *s, const char *base, const char *text,
                          const char **new_base) {
     qn_buf address = {0};
     const qn_str given = qn_str_of(text);
@@ -324,7 +324,7 @@ static qn_status look_up(json_t **out, qn_schema *s, const char *base, const cha
 }
 
 // A dynamic reference is static where only one schema has the anchor.
-static qn_status check_dynamic(qn_schema *s, const qn_member *member, const char *keyword,
+static qn_status check_dynamic(qn_gr_schema *s, const qn_gr_member *member, const char *keyword,
                                const json_t *target, const char *text) {
     bool is_static = true;
     if (!strcmp(keyword, "$recursiveRef")) {
@@ -346,18 +346,19 @@ static qn_status check_dynamic(qn_schema *s, const qn_member *member, const char
                           "'%s': more than one schema has this anchor", text);
 }
 
-qn_status qn_schema_resolve(json_t **out, qn_schema *s, const qn_member *member,
-                            const char *keyword) {
+qn_status qn_gr_schema_resolve(json_t **out, qn_gr_schema *s, const qn_gr_member *member,
+                               const char *keyword) {
     const char *text = json_string_value(json_object_get(member->schema, keyword));
     const char *base = "", *target_base;
     json_t *target;
     if (!text) return QN_SCHEMA_FAIL(s, member->where, keyword, FORMAT, "not a string");
-    QN_TRY(qn_schema_spend(s, 16 + strlen(text), member->where));
+    QN_TRY(qn_gr_schema_spend(s, 16 + strlen(text), member->where));
     base_of(&base, s, member->schema);
     QN_TRY(look_up(&target, s, base, text, &target_base));
     if (!target && text[0] != '#' && !find_target(s, target_base)) {
-        QN_TRY(qn_schema_ignore(s, member->where, keyword,
-                                "'%.100s': only references within the schema are supported", text));
+        QN_TRY(qn_gr_schema_ignore(s, member->where, keyword,
+                                   "'%.100s': only references within the schema are supported",
+                                   text));
         target = json_true();
     }
     if (!target)

@@ -54,7 +54,7 @@ typedef struct made_key {
 
 enum { MADE_NOT = 1, MADE_SUGAR, MADE_IF, MADE_SUBSETS, MADE_ONE /* and types above */ };
 
-static json_t *find_made(const qn_schema *s, const void *of, uintptr_t kind) {
+static json_t *find_made(const qn_gr_schema *s, const void *of, uintptr_t kind) {
     const made_key key = {of, kind};
     uint32_t at;
     return qn_map_find(&s->made_index, (const char *)&key, sizeof key, &at)
@@ -63,7 +63,7 @@ static json_t *find_made(const qn_schema *s, const void *of, uintptr_t kind) {
 }
 
 // Takes over `value`; NULL is a failed allocation.
-static qn_status keep_made(json_t **out, qn_schema *s, const void *of, uintptr_t kind,
+static qn_status keep_made(json_t **out, qn_gr_schema *s, const void *of, uintptr_t kind,
                            json_t *value) {
     const made_key key = {of, kind};
     if (!s->made) s->made = json_array();
@@ -83,9 +83,9 @@ static qn_status keep_made(json_t **out, qn_schema *s, const void *of, uintptr_t
 // --- values that are excluded --------------------------------------------------------------------
 
 typedef struct negation {
-    qn_schema *s;
+    qn_gr_schema *s;
     json_t *schema; // that must not hold
-    const qn_where *where;
+    const qn_gr_where *where;
     const char *keyword;
     json_t *options; // schemas, one of which holds instead
 } negation;
@@ -93,13 +93,13 @@ typedef struct negation {
 static void add_option(negation *x, json_t *option) { qn_json_push(&x->options, option); }
 
 typedef struct listed_number {
-    qn_decimal decimal;
+    qn_gr_decimal decimal;
     json_t *value;
 } listed_number;
 
 static int compare_numbers(const void *a, const void *b) {
-    return qn_decimal_compare(&((const listed_number *)a)->decimal,
-                              &((const listed_number *)b)->decimal);
+    return qn_gr_decimal_compare(&((const listed_number *)a)->decimal,
+                                 &((const listed_number *)b)->decimal);
 }
 
 // The numbers between those of the list.
@@ -109,14 +109,14 @@ static qn_status exclude_numbers(negation *x, const json_t *list) {
     size_t n = 0;
     for (size_t i = 0; !status && i < json_array_size(list); i++) {
         json_t *value = json_array_get(list, i);
-        if (!qn_schema_is_number(x->s, value)) continue;
+        if (!qn_gr_schema_is_number(x->s, value)) continue;
         if (n == NUMBERS_MAX) {
             status = QN_SCHEMA_FAIL(x->s, x->where, "enum", LIMIT, "more than %d numbers under not",
                                     NUMBERS_MAX);
             break;
         }
         numbers[n].value = value;
-        status = qn_schema_decimal(&numbers[n++].decimal, x->s, value, x->where, "enum");
+        status = qn_gr_schema_decimal(&numbers[n++].decimal, x->s, value, x->where, "enum");
     }
     if (!status) qsort(numbers, n, sizeof *numbers, compare_numbers);
     for (size_t i = 0; !status && i <= n; i++) {
@@ -136,7 +136,7 @@ static qn_status spend_places(const negation *x, size_t n) {
         return QN_SCHEMA_FAIL(x->s, x->where, x->keyword, LIMIT,
                               "a list of %zu items under not, at most %d are supported", n,
                               PLACES_MAX);
-    return qn_schema_spend(x->s, 4 * n * n, x->where);
+    return qn_gr_schema_spend(x->s, 4 * n * n, x->where);
 }
 
 // Arrays that differ from `value`: by their length, or at a place.
@@ -176,7 +176,7 @@ static json_t *others_of(json_t *value, json_type kind) {
 
 static qn_status spend_nested(const negation *x, const json_t *value) {
     if (json_is_array(value)) return spend_places(x, json_array_size(value));
-    return qn_schema_spend(x->s, 16 * json_object_size(value), x->where);
+    return qn_gr_schema_spend(x->s, 16 * json_object_size(value), x->where);
 }
 
 // Lists and objects that are not in the list.
@@ -209,7 +209,7 @@ static void exclude_words(negation *x, const json_t *list) {
         json_t *value = json_array_get(list, i);
         if (json_is_null(value)) seen[0] = true;
         if (json_is_boolean(value)) seen[json_is_true(value) ? 1 : 2] = true;
-        if (json_is_string(value) && !qn_schema_is_number(x->s, value))
+        if (json_is_string(value) && !qn_gr_schema_is_number(x->s, value))
             qn_json_push(&strings, json_incref(value));
     }
     if (!seen[0]) add_option(x, object1("type", json_string_nocheck("null")));
@@ -219,7 +219,7 @@ static void exclude_words(negation *x, const json_t *list) {
 }
 
 static qn_status exclude_values(negation *x, const json_t *list) {
-    QN_TRY(qn_schema_spend(x->s, 16 * (1 + json_array_size(list)), x->where));
+    QN_TRY(qn_gr_schema_spend(x->s, 16 * (1 + json_array_size(list)), x->where));
     exclude_words(x, list);
     QN_TRY(exclude_nested(x, list, JSON_ARRAY, "array"));
     QN_TRY(exclude_nested(x, list, JSON_OBJECT, "object"));
@@ -232,8 +232,8 @@ typedef qn_status negate_fn(negation *x, json_t *value);
 
 static qn_status refuse(negation *x) {
     add_option(x, json_true()); // where it is let pass, everything is
-    return qn_schema_ignore(x->s, x->where, x->keyword,
-                            "not supported under `not`, in `if` and in choices that overlap");
+    return qn_gr_schema_ignore(x->s, x->where, x->keyword,
+                               "not supported under `not`, in `if` and in choices that overlap");
 }
 
 static qn_status not_type(negation *x, json_t *value) {
@@ -304,13 +304,13 @@ static const count_row counts[] = {
 
 // Fewer than a lower bound, more than an upper one.
 static qn_status not_count(negation *x, json_t *value) {
-    const qn_member member = {x->schema, x->where, -1, 0};
+    const qn_gr_member member = {x->schema, x->where, -1, 0};
     const count_row *row = counts;
     uint32_t count = 0;
     bool found;
     (void)value;
     while (strcmp(row->keyword, x->keyword) != 0) row++;
-    QN_TRY(qn_schema_count(&count, &found, x->s, &member, row->keyword));
+    QN_TRY(qn_gr_schema_count(&count, &found, x->s, &member, row->keyword));
     if (row->is_lower ? count == 0 : count == QN_AST_MANY) return QN_OK; // it always holds
     const json_int_t other = row->is_lower ? (json_int_t)count - 1 : (json_int_t)count + 1;
     add_option(x, typed(row->type, row->opposite, json_integer(other)));
@@ -323,7 +323,7 @@ static qn_status not_pattern(negation *x, json_t *value) {
 }
 
 static qn_status not_format(negation *x, json_t *value) {
-    switch (qn_schema_format_kind(value)) {
+    switch (qn_gr_schema_format_kind(value)) {
     case QN_FORMAT_TEXT:
         add_option(x, typed("string", "not", object1("format", json_incref(value))));
         return QN_OK;
@@ -379,11 +379,11 @@ static qn_status not_prefix_items(negation *x, json_t *value) {
 }
 
 static qn_status not_contains(negation *x, json_t *value) {
-    const qn_member member = {x->schema, x->where, -1, 0};
+    const qn_gr_member member = {x->schema, x->where, -1, 0};
     uint32_t min = 1, max = QN_AST_MANY;
     bool found;
-    QN_TRY(qn_schema_count(&min, &found, x->s, &member, "minContains"));
-    QN_TRY(qn_schema_count(&max, &found, x->s, &member, "maxContains"));
+    QN_TRY(qn_gr_schema_count(&min, &found, x->s, &member, "minContains"));
+    QN_TRY(qn_gr_schema_count(&max, &found, x->s, &member, "maxContains"));
     if (min == 1) add_option(x, typed("array", "items", not_of(value)));
     if (min > 1)
         add_option(x, with(with(typed("array", "contains", json_incref(value)), "minContains",
@@ -474,7 +474,7 @@ static qn_status not_any_of(negation *x, json_t *value) {
 
 static qn_status not_one_of(negation *x, json_t *value) {
     const size_t n = json_array_size(value);
-    QN_TRY(qn_schema_spend(x->s, 16 * n * n, x->where));
+    QN_TRY(qn_gr_schema_spend(x->s, 16 * n * n, x->where));
     add_option(x, none_of(value));
     for (size_t i = 0; i < n; i++)
         for (size_t k = i + 1; k < n; k++)
@@ -498,8 +498,8 @@ static qn_status not_if(negation *x, json_t *value) {
 static qn_status not_reference(negation *x, json_t *value) {
     json_t *target;
     (void)value;
-    const qn_member member = {x->schema, x->where, -1, 0};
-    QN_TRY(qn_schema_resolve(&target, x->s, &member, x->keyword));
+    const qn_gr_member member = {x->schema, x->where, -1, 0};
+    QN_TRY(qn_gr_schema_resolve(&target, x->s, &member, x->keyword));
     add_option(x, not_of(target));
     return QN_OK;
 }
@@ -507,8 +507,8 @@ static qn_status not_reference(negation *x, json_t *value) {
 static qn_status not_sugar(negation *x, json_t *value) {
     json_t *sugar;
     (void)value;
-    const qn_member member = {x->schema, x->where, -1, 0};
-    QN_TRY(qn_schema_dependencies(&sugar, x->s, &member));
+    const qn_gr_member member = {x->schema, x->where, -1, 0};
+    QN_TRY(qn_gr_schema_dependencies(&sugar, x->s, &member));
     if (sugar) add_option(x, not_of(sugar));
     return QN_OK;
 }
@@ -560,9 +560,10 @@ static const negate_row negations[] = {
 };
 
 // What must hold where an object does not: one of its keywords does not.
-static qn_status negate_object(json_t **out, qn_schema *s, json_t *schema, const qn_where *where) {
-    const qn_member member = {schema, where, -1, 0};
-    QN_TRY(qn_schema_check_keywords(s, &member));
+static qn_status negate_object(json_t **out, qn_gr_schema *s, json_t *schema,
+                               const qn_gr_where *where) {
+    const qn_gr_member member = {schema, where, -1, 0};
+    QN_TRY(qn_gr_schema_check_keywords(s, &member));
     negation x = {.s = s, .schema = schema, .where = where, .options = json_array()};
     qn_status status = QN_OK;
     const bool ref_alone = s->ref_alone && json_object_get(schema, "$ref");
@@ -584,7 +585,8 @@ static qn_status negate_object(json_t **out, qn_schema *s, json_t *schema, const
     return keep_made(out, s, schema, MADE_NOT, made);
 }
 
-qn_status qn_schema_negated(json_t **out, qn_schema *s, json_t *schema, const qn_where *where) {
+qn_status qn_gr_schema_negated(json_t **out, qn_gr_schema *s, json_t *schema,
+                               const qn_gr_where *where) {
     if (json_is_boolean(schema)) {
         *out = json_is_true(schema) ? json_false() : json_true(); // constants: nobody owns them
         return QN_OK;
@@ -596,11 +598,11 @@ qn_status qn_schema_negated(json_t **out, qn_schema *s, json_t *schema, const qn
         *out = known;
         return QN_OK;
     }
-    QN_TRY(qn_schema_spend(s, 64, where));
+    QN_TRY(qn_gr_schema_spend(s, 64, where));
     return negate_object(out, s, schema, where);
 }
 
-bool qn_schema_is_plain_not(const json_t *schema) {
+bool qn_gr_schema_is_plain_not(const json_t *schema) {
     json_t *excluded = json_object_get(schema, "not");
     const char *type = json_string_value(json_object_get(schema, "type"));
     const size_t n = json_object_size(excluded);
@@ -623,7 +625,7 @@ static json_t *if_there(const char *key, json_t *required, json_t *schema) {
     return object1("anyOf", list2(one_property(key, json_false()), present));
 }
 
-static qn_status add_dependency(json_t **all, qn_schema *s, const qn_where *where,
+static qn_status add_dependency(json_t **all, qn_gr_schema *s, const qn_gr_where *where,
                                 const char *keyword, const char *key, json_t *value) {
     json_t *required = list1(json_string_nocheck(key)), *name;
     size_t i;
@@ -638,7 +640,7 @@ static qn_status add_dependency(json_t **all, qn_schema *s, const qn_where *wher
     return QN_OK;
 }
 
-qn_status qn_schema_dependencies(json_t **out, qn_schema *s, const qn_member *member) {
+qn_status qn_gr_schema_dependencies(json_t **out, qn_gr_schema *s, const qn_gr_member *member) {
     static const char *const keywords[] = {"dependentRequired", "dependentSchemas", "dependencies"};
     bool found = false;
     for (size_t i = 0; i < 3; i++) {
@@ -655,7 +657,7 @@ qn_status qn_schema_dependencies(json_t **out, qn_schema *s, const qn_member *me
     for (size_t i = 0; i < 3; i++)
         json_object_foreach(json_object_get(member->schema, keywords[i]), key, value) {
             if (status) break;
-            status = qn_schema_spend(s, 64 + json_array_size(value), member->where);
+            status = qn_gr_schema_spend(s, 64 + json_array_size(value), member->where);
             if (!status) status = add_dependency(&all, s, member->where, keywords[i], key, value);
         }
     if (status) {
@@ -671,7 +673,7 @@ qn_status qn_schema_dependencies(json_t **out, qn_schema *s, const qn_member *me
 
 // --- choices -------------------------------------------------------------------------------------
 
-qn_status qn_schema_if_options(json_t **out, qn_schema *s, const qn_member *member) {
+qn_status qn_gr_schema_if_options(json_t **out, qn_gr_schema *s, const qn_gr_member *member) {
     json_t *condition = json_object_get(member->schema, "if");
     json_t *then = json_object_get(member->schema, "then"),
            *other = json_object_get(member->schema, "else");
@@ -684,11 +686,12 @@ qn_status qn_schema_if_options(json_t **out, qn_schema *s, const qn_member *memb
                      list2(object1("allOf", yes), object1("allOf", no)));
 }
 
-qn_status qn_schema_subsets(json_t **out, qn_schema *s, json_t *options, const qn_where *where) {
+qn_status qn_gr_schema_subsets(json_t **out, qn_gr_schema *s, json_t *options,
+                               const qn_gr_where *where) {
     const size_t n = json_array_size(options);
     if (n > SUBSETS_OF_MAX) {
         *out = options;
-        return qn_schema_ignore(
+        return qn_gr_schema_ignore(
             s, where, "anyOf",
             "beside unevaluatedProperties or unevaluatedItems at most 4 choices "
             "are supported");
@@ -705,8 +708,8 @@ qn_status qn_schema_subsets(json_t **out, qn_schema *s, json_t *options, const q
     return keep_made(out, s, options, MADE_SUBSETS, list);
 }
 
-qn_status qn_schema_one_options(json_t **out, qn_schema *s, const qn_member *member,
-                                uint32_t types) {
+qn_status qn_gr_schema_one_options(json_t **out, qn_gr_schema *s, const qn_gr_member *member,
+                                   uint32_t types) {
     json_t *options = json_object_get(member->schema, "oneOf");
     const size_t n = json_array_size(options);
     const uintptr_t kind = MADE_ONE + (uintptr_t)types * 8;
@@ -717,9 +720,9 @@ qn_status qn_schema_one_options(json_t **out, qn_schema *s, const qn_member *mem
         json_t *all = list1(json_incref(json_array_get(options, i)));
         for (size_t k = 0; k < n; k++) {
             bool apart = k == i;
-            qn_status status =
-                apart ? QN_OK
-                      : qn_schema_are_apart(&apart, s, member, i < k ? i : k, i < k ? k : i, types);
+            qn_status status = apart ? QN_OK
+                                     : qn_gr_schema_are_apart(&apart, s, member, i < k ? i : k,
+                                                              i < k ? k : i, types);
             if (status) {
                 json_decref(all);
                 json_decref(list);

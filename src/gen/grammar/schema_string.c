@@ -57,17 +57,17 @@ static const format formats[] = {
     {"double", NULL},
 };
 
-qn_format_kind qn_schema_format_kind(const json_t *name) {
+qn_gr_format_kind qn_gr_schema_format_kind(const json_t *name) {
     for (size_t i = 0; json_is_string(name) && i < sizeof formats / sizeof *formats; i++) {
-        if (!qn_str_is(qn_json_str(name), formats[i].name)) continue;
+        if (!qn_str_is(qn_gr_json_str(name), formats[i].name)) continue;
         if (formats[i].pattern) return QN_FORMAT_TEXT;
         return !strncmp(formats[i].name, "int", 3) ? QN_FORMAT_NUMBER : QN_FORMAT_FREE;
     }
     return QN_FORMAT_UNKNOWN;
 }
 
-static qn_status add_part(qn_lang_part *parts, size_t *n, qn_schema *s, const qn_member *member,
-                          const char *keyword, qn_lang_part part) {
+static qn_status add_part(qn_gr_lang_part *parts, size_t *n, qn_gr_schema *s,
+                          const qn_gr_member *member, const char *keyword, qn_gr_lang_part part) {
     if (*n == QN_LANG_MAX_PARTS)
         return QN_SCHEMA_FAIL(s, member->where, keyword, LIMIT,
                               "more than %d conditions on one string", QN_LANG_MAX_PARTS);
@@ -77,42 +77,42 @@ static qn_status add_part(qn_lang_part *parts, size_t *n, qn_schema *s, const qn
     return QN_OK;
 }
 
-static qn_status add_pattern(qn_lang_part *parts, size_t *n, qn_schema *s, const qn_member *member,
-                             const json_t *pattern, bool negated) {
+static qn_status add_pattern(qn_gr_lang_part *parts, size_t *n, qn_gr_schema *s,
+                             const qn_gr_member *member, const json_t *pattern, bool negated) {
     if (!pattern) return QN_OK;
     if (!json_is_string(pattern))
         return QN_SCHEMA_FAIL(s, member->where, "pattern", FORMAT, "not a string");
     return add_part(parts, n, s, member, negated ? "not/pattern" : "pattern",
-                    (qn_lang_part){.kind = QN_LANG_PATTERN,
-                                   .pattern = qn_json_str(pattern),
-                                   .negated = negated});
+                    (qn_gr_lang_part){.kind = QN_LANG_PATTERN,
+                                      .pattern = qn_gr_json_str(pattern),
+                                      .negated = negated});
 }
 
-static qn_status add_format(qn_lang_part *parts, size_t *n, qn_schema *s, const qn_member *member,
-                            const json_t *name, bool negated) {
+static qn_status add_format(qn_gr_lang_part *parts, size_t *n, qn_gr_schema *s,
+                            const qn_gr_member *member, const json_t *name, bool negated) {
     if (!name) return QN_OK;
     for (size_t i = 0; json_is_string(name) && i < sizeof formats / sizeof *formats; i++) {
-        if (!qn_str_is(qn_json_str(name), formats[i].name)) continue;
+        if (!qn_str_is(qn_gr_json_str(name), formats[i].name)) continue;
         if (!formats[i].pattern) return QN_OK;
         return add_part(parts, n, s, member, "format",
-                        (qn_lang_part){.kind = QN_LANG_PATTERN,
-                                       .pattern = qn_str_of(formats[i].pattern),
-                                       .negated = negated});
+                        (qn_gr_lang_part){.kind = QN_LANG_PATTERN,
+                                          .pattern = qn_str_of(formats[i].pattern),
+                                          .negated = negated});
     }
     // Libraries give names of their own to a pattern next to them.
     if (!negated && json_object_get(member->schema, "pattern")) return QN_OK;
-    return qn_schema_ignore(s, member->where, "format", "'%.60s' is not supported",
-                            json_is_string(name) ? json_string_value(name) : "(not a string)");
+    return qn_gr_schema_ignore(s, member->where, "format", "'%.60s' is not supported",
+                               json_is_string(name) ? json_string_value(name) : "(not a string)");
 }
 
 // not: {enum}, {const}, {pattern}, {format} of type string; all others are rewritten.
-static qn_status add_excluded(qn_lang_part *parts, size_t *n, qn_schema *s,
-                              const qn_member *member) {
+static qn_status add_excluded(qn_gr_lang_part *parts, size_t *n, qn_gr_schema *s,
+                              const qn_gr_member *member) {
     json_t *excluded = json_object_get(member->schema, "not"), *value;
     json_t *list = json_object_get(excluded, "enum"), *one = json_object_get(excluded, "const");
     json_t *pattern = json_object_get(excluded, "pattern"),
            *name = json_object_get(excluded, "format");
-    if (!qn_schema_is_plain_not(member->schema)) return QN_OK;
+    if (!qn_gr_schema_is_plain_not(member->schema)) return QN_OK;
     if (name) return add_format(parts, n, s, member, name, true);
     if (!pattern && !list && !one) return QN_OK; // read elsewhere
     if (pattern) return add_pattern(parts, n, s, member, pattern, true);
@@ -122,25 +122,27 @@ static qn_status add_excluded(qn_lang_part *parts, size_t *n, qn_schema *s,
     size_t n_words = 0;
     for (size_t i = 0; i < max; i++) {
         value = list ? json_array_get(list, i) : one;
-        if (json_is_string(value)) words[n_words++] = qn_json_str(value);
+        if (json_is_string(value)) words[n_words++] = qn_gr_json_str(value);
     }
     return add_part(
         parts, n, s, member, "not",
-        (qn_lang_part){.kind = QN_LANG_WORDS, .negated = true, .words = words, .n_words = n_words});
+        (qn_gr_lang_part){
+            .kind = QN_LANG_WORDS, .negated = true, .words = words, .n_words = n_words});
 }
 
-static qn_status add_length(qn_lang_part *parts, size_t *n, qn_schema *s, const qn_member *member) {
+static qn_status add_length(qn_gr_lang_part *parts, size_t *n, qn_gr_schema *s,
+                            const qn_gr_member *member) {
     uint32_t min = 0, max = QN_AST_MANY;
     bool has_min, has_max;
-    QN_TRY(qn_schema_count(&min, &has_min, s, member, "minLength"));
-    QN_TRY(qn_schema_count(&max, &has_max, s, member, "maxLength"));
+    QN_TRY(qn_gr_schema_count(&min, &has_min, s, member, "minLength"));
+    QN_TRY(qn_gr_schema_count(&max, &has_max, s, member, "maxLength"));
     if (!has_min && !has_max) return QN_OK;
     return add_part(parts, n, s, member, has_max ? "maxLength" : "minLength",
-                    (qn_lang_part){.kind = QN_LANG_LENGTH, .min = min, .max = max});
+                    (qn_gr_lang_part){.kind = QN_LANG_LENGTH, .min = min, .max = max});
 }
 
-qn_status qn_schema_string_parts(qn_lang_part *parts, size_t *n, qn_schema *s,
-                                 const qn_member *member) {
+qn_status qn_gr_schema_string_parts(qn_gr_lang_part *parts, size_t *n, qn_gr_schema *s,
+                                    const qn_gr_member *member) {
     QN_TRY(add_length(parts, n, s, member));
     QN_TRY(add_pattern(parts, n, s, member, json_object_get(member->schema, "pattern"), false));
     QN_TRY(add_format(parts, n, s, member, json_object_get(member->schema, "format"), false));
@@ -148,9 +150,9 @@ qn_status qn_schema_string_parts(qn_lang_part *parts, size_t *n, qn_schema *s,
 }
 
 // All lengths as one part, the last; returns the number of parts.
-static size_t join_lengths(qn_lang_part *parts, size_t n) {
-    qn_lang_part length = {.kind = QN_LANG_LENGTH, .max = QN_AST_MANY};
-    qn_lang_part others[QN_LANG_MAX_PARTS];
+static size_t join_lengths(qn_gr_lang_part *parts, size_t n) {
+    qn_gr_lang_part length = {.kind = QN_LANG_LENGTH, .max = QN_AST_MANY};
+    qn_gr_lang_part others[QN_LANG_MAX_PARTS];
     size_t n_others = 0;
     for (size_t i = 0; i < n; i++) {
         if (parts[i].kind == QN_LANG_LENGTH) {
@@ -171,33 +173,33 @@ static size_t join_lengths(qn_lang_part *parts, size_t n) {
 
 // The strings for which all parts hold. Where the caller wants that, a pattern that cannot be
 // honoured is left out.
-static qn_status join_parts(int32_t *out, qn_schema *s, qn_lang_part *parts, size_t n) {
+static qn_status join_parts(int32_t *out, qn_gr_schema *s, qn_gr_lang_part *parts, size_t n) {
     int32_t inner;
     *out = s->parts.string;
     if (n == 0) return QN_OK;
     if (n == 1 && parts[0].kind == QN_LANG_LENGTH) {
         // Without a pattern every spelling of a character will do.
-        inner = qn_ast_rep(s->ast, s->parts.letter, parts[0].min, parts[0].max);
+        inner = qn_gr_ast_rep(s->ast, s->parts.letter, parts[0].min, parts[0].max);
     } else {
         size_t at;
-        const qn_status status = qn_lang_lower(&inner, s->ast, parts, n, &s->steps, &at, s->err);
+        const qn_status status = qn_gr_lang_lower(&inner, s->ast, parts, n, &s->steps, &at, s->err);
         if (status && s->opts->lenient && parts[at].kind == QN_LANG_PATTERN &&
             (status == QN_UNSUPPORTED || status == QN_LIMIT) && !s->ast->failed) {
             const char *why = s->err ? s->err->message : "not supported";
-            QN_TRY(qn_schema_ignore(s, parts[at].where, parts[at].keyword, "%.150s", why));
+            QN_TRY(qn_gr_schema_ignore(s, parts[at].where, parts[at].keyword, "%.150s", why));
             memmove(parts + at, parts + at + 1, (n - at - 1) * sizeof *parts);
             return join_parts(out, s, parts, n - 1);
         }
-        if (status) return qn_schema_fail(s, status, parts[at].where, parts[at].keyword);
+        if (status) return qn_gr_schema_fail(s, status, parts[at].where, parts[at].keyword);
     }
-    *out = qn_json_quoted(s->ast, inner);
+    *out = qn_gr_json_quoted(s->ast, inner);
     return QN_OK;
 }
 
-qn_status qn_schema_string(int32_t *out, qn_schema *s, const qn_conj *all) {
-    qn_lang_part parts[QN_LANG_MAX_PARTS];
+qn_status qn_gr_schema_string(int32_t *out, qn_gr_schema *s, const qn_gr_conj *all) {
+    qn_gr_lang_part parts[QN_LANG_MAX_PARTS];
     size_t n = 0;
     for (size_t i = 0; i < all->n; i++)
-        QN_TRY(qn_schema_string_parts(parts, &n, s, &all->members[i]));
+        QN_TRY(qn_gr_schema_string_parts(parts, &n, s, &all->members[i]));
     return join_parts(out, s, parts, join_lengths(parts, n));
 }

@@ -12,84 +12,84 @@ enum { DEPTH_MAX = 64, PLAIN_DIGITS = 40 };
 // --- text ----------------------------------------------------------------------------------------
 
 typedef struct literal {
-    qn_schema *s;
-    const qn_where *where;
+    qn_gr_schema *s;
+    const qn_gr_where *where;
     const char *keyword;
 } literal;
 
 static qn_status write_literal(int32_t *out, const literal *l, const json_t *value);
 
 static qn_status number_literal(int32_t *out, const literal *l, const json_t *value) {
-    qn_schema *s = l->s;
-    qn_decimal decimal;
+    qn_gr_schema *s = l->s;
+    qn_gr_decimal decimal;
     char room[QN_REAL_TEXT], text[2 * PLAIN_DIGITS + 8];
-    QN_TRY(qn_schema_decimal(&decimal, s, value, l->where, l->keyword));
+    QN_TRY(qn_gr_schema_decimal(&decimal, s, value, l->where, l->keyword));
     if (strlen(decimal.whole) <= PLAIN_DIGITS && strlen(decimal.fraction) <= PLAIN_DIGITS) {
         snprintf(text, sizeof text, "%s%.*s%s%.*s", decimal.is_negative ? "-" : "", PLAIN_DIGITS,
                  decimal.whole[0] ? decimal.whole : "0", decimal.fraction[0] ? "." : "",
                  PLAIN_DIGITS, decimal.fraction);
-        *out = qn_ast_text(s->ast, qn_str_of(text));
+        *out = qn_gr_ast_text(s->ast, qn_str_of(text));
         return QN_OK;
     }
     if (json_is_real(value) && !qn_double_text(room, json_real_value(value), 0))
         return QN_NOMEM(s->err, "schema");
-    *out =
-        qn_ast_text(s->ast, qn_str_of(json_is_real(value) ? room : json_string_value(value) + 1));
+    *out = qn_gr_ast_text(s->ast,
+                          qn_str_of(json_is_real(value) ? room : json_string_value(value) + 1));
     return QN_OK;
 }
 
 // The inner part of a list: items with commas between.
 static qn_status array_literal(int32_t *out, const literal *l, const json_t *value) {
-    qn_schema *s = l->s;
+    qn_gr_schema *s = l->s;
     int32_t node = s->parts.close_list, item;
-    *out = qn_ast_text(s->ast, qn_str_of("[]"));
+    *out = qn_gr_ast_text(s->ast, qn_str_of("[]"));
     if (!json_array_size(value)) return QN_OK;
     for (size_t i = json_array_size(value); i-- > 0;) {
         QN_TRY(write_literal(&item, l, json_array_get(value, i)));
-        node = qn_ast_seq(s->ast, item, node);
-        if (i) node = qn_ast_seq(s->ast, s->parts.comma, node);
+        node = qn_gr_ast_seq(s->ast, item, node);
+        if (i) node = qn_gr_ast_seq(s->ast, s->parts.comma, node);
     }
-    *out = qn_ast_seq(s->ast, s->parts.open_list, node);
+    *out = qn_gr_ast_seq(s->ast, s->parts.open_list, node);
     return QN_OK;
 }
 
 static qn_status object_literal(int32_t *out, const literal *l, const json_t *value) {
-    qn_schema *s = l->s;
+    qn_gr_schema *s = l->s;
     const char *key;
     json_t *one;
     int32_t node = QN_AST_EMPTY, inner;
     bool is_first = true;
-    *out = qn_ast_text(s->ast, qn_str_of("{}"));
+    *out = qn_gr_ast_text(s->ast, qn_str_of("{}"));
     if (!json_object_size(value)) return QN_OK;
     json_object_foreach((json_t *)(uintptr_t)value, key, one) {
         QN_TRY(write_literal(&inner, l, one));
         const int32_t member =
-            qn_ast_seq3(s->ast, qn_json_text(s->ast, qn_str_of(key)), s->parts.colon, inner);
-        node = is_first ? member : qn_ast_seq3(s->ast, node, s->parts.comma, member);
+            qn_gr_ast_seq3(s->ast, qn_gr_json_text(s->ast, qn_str_of(key)), s->parts.colon, inner);
+        node = is_first ? member : qn_gr_ast_seq3(s->ast, node, s->parts.comma, member);
         is_first = false;
     }
-    *out = qn_ast_seq3(s->ast, s->parts.open, node, s->parts.close);
+    *out = qn_gr_ast_seq3(s->ast, s->parts.open, node, s->parts.close);
     return QN_OK;
 }
 
 static qn_status write_literal(int32_t *out, const literal *l, const json_t *value) {
-    qn_ast *ast = l->s->ast;
+    qn_gr_ast *ast = l->s->ast;
     *out = QN_AST_NEVER;
     if (ast->failed) return QN_OK;
-    if (qn_schema_is_number(l->s, value)) return number_literal(out, l, value);
+    if (qn_gr_schema_is_number(l->s, value)) return number_literal(out, l, value);
     if (json_is_object(value)) return object_literal(out, l, value);
     if (json_is_array(value)) return array_literal(out, l, value);
     if (json_is_string(value))
-        *out = qn_json_text(ast, qn_json_str(value));
+        *out = qn_gr_json_text(ast, qn_gr_json_str(value));
     else
-        *out = qn_ast_text(ast, qn_str_of(json_is_null(value)   ? "null"
-                                          : json_is_true(value) ? "true"
-                                                                : "false"));
+        *out = qn_gr_ast_text(ast, qn_str_of(json_is_null(value)   ? "null"
+                                             : json_is_true(value) ? "true"
+                                                                   : "false"));
     return QN_OK;
 }
 
-qn_status qn_schema_literal(int32_t *out, qn_schema *s, const json_t *value, const qn_where *where,
-                            const char *keyword) {
+qn_status qn_gr_schema_literal(int32_t *out, qn_gr_schema *s, const json_t *value,
+                               const qn_gr_where *where, const char *keyword) {
     const literal l = {s, where, keyword};
     return write_literal(out, &l, value);
 }
@@ -97,9 +97,9 @@ qn_status qn_schema_literal(int32_t *out, qn_schema *s, const json_t *value, con
 // --- validity ------------------------------------------------------------------------------------
 
 typedef struct check {
-    qn_schema *s;
+    qn_gr_schema *s;
     const json_t *value;
-    qn_member member;
+    qn_gr_member member;
     int depth;
 } check;
 
@@ -108,10 +108,10 @@ typedef struct check {
 
 // Reals mean their shortest notation, so two are the same if the doubles are; so are a real and a
 // whole number, as long as doubles hold all of those. The rest is compared digit by digit.
-static qn_status same_numbers(bool *out, qn_schema *s, const json_t *a, const json_t *b,
-                              const qn_where *where) {
+static qn_status same_numbers(bool *out, qn_gr_schema *s, const json_t *a, const json_t *b,
+                              const qn_gr_where *where) {
     const json_t *real = json_is_real(a) ? a : b, *other = json_is_real(a) ? b : a;
-    qn_decimal x, y;
+    qn_gr_decimal x, y;
     if (json_is_integer(a) && json_is_integer(b)) {
         *out = json_integer_value(a) == json_integer_value(b);
         return QN_OK;
@@ -121,22 +121,22 @@ static qn_status same_numbers(bool *out, qn_schema *s, const json_t *a, const js
         *out = json_real_value(real) == json_number_value(other);
         return QN_OK;
     }
-    QN_TRY(qn_schema_decimal(&x, s, a, where, NULL));
-    QN_TRY(qn_schema_decimal(&y, s, b, where, NULL));
-    *out = !qn_decimal_compare(&x, &y);
+    QN_TRY(qn_gr_schema_decimal(&x, s, a, where, NULL));
+    QN_TRY(qn_gr_schema_decimal(&y, s, b, where, NULL));
+    *out = !qn_gr_decimal_compare(&x, &y);
     return QN_OK;
 }
 
-static qn_status same_lists(bool *out, qn_schema *s, const json_t *a, const json_t *b,
-                            const qn_where *where) {
+static qn_status same_lists(bool *out, qn_gr_schema *s, const json_t *a, const json_t *b,
+                            const qn_gr_where *where) {
     *out = json_array_size(a) == json_array_size(b);
     for (size_t i = 0; *out && i < json_array_size(a); i++)
-        QN_TRY(qn_schema_equals(out, s, json_array_get(a, i), json_array_get(b, i), where));
+        QN_TRY(qn_gr_schema_equals(out, s, json_array_get(a, i), json_array_get(b, i), where));
     return QN_OK;
 }
 
-static qn_status same_objects(bool *out, qn_schema *s, const json_t *a, const json_t *b,
-                              const qn_where *where) {
+static qn_status same_objects(bool *out, qn_gr_schema *s, const json_t *a, const json_t *b,
+                              const qn_gr_where *where) {
     const char *key;
     json_t *one;
     *out = json_object_size(a) == json_object_size(b);
@@ -144,19 +144,19 @@ static qn_status same_objects(bool *out, qn_schema *s, const json_t *a, const js
         const json_t *other = *out ? json_object_get(b, key) : NULL;
         *out = other != NULL;
         if (!other) break;
-        QN_TRY(qn_schema_equals(out, s, one, other, where));
+        QN_TRY(qn_gr_schema_equals(out, s, one, other, where));
     }
     return QN_OK;
 }
 
-qn_status qn_schema_equals(bool *out, qn_schema *s, const json_t *a, const json_t *b,
-                           const qn_where *where) {
+qn_status qn_gr_schema_equals(bool *out, qn_gr_schema *s, const json_t *a, const json_t *b,
+                              const qn_gr_where *where) {
     *out = true;
     if (a == b) return QN_OK;
     // A long text is compared byte by byte only with one as long.
     const bool are_long = json_is_string(a) && json_string_length(a) == json_string_length(b);
-    QN_TRY(qn_schema_spend(s, 1 + (are_long ? json_string_length(a) / 16 : 0), where));
-    if (qn_schema_is_number(s, a) && qn_schema_is_number(s, b))
+    QN_TRY(qn_gr_schema_spend(s, 1 + (are_long ? json_string_length(a) / 16 : 0), where));
+    if (qn_gr_schema_is_number(s, a) && qn_gr_schema_is_number(s, b))
         return same_numbers(out, s, a, b, where);
     if (json_is_array(a) && json_is_array(b)) return same_lists(out, s, a, b, where);
     if (json_is_object(a) && json_is_object(b)) return same_objects(out, s, a, b, where);
@@ -169,9 +169,9 @@ static qn_status number_type(uint32_t *out, const check *c) {
     if (json_is_real(c->value))
         is_whole = floor(json_real_value(c->value)) == json_real_value(c->value);
     if (json_is_string(c->value)) {
-        qn_decimal decimal;
-        QN_TRY(qn_schema_decimal(&decimal, c->s, c->value, c->member.where, "type"));
-        is_whole = qn_decimal_is_whole(&decimal);
+        qn_gr_decimal decimal;
+        QN_TRY(qn_gr_schema_decimal(&decimal, c->s, c->value, c->member.where, "type"));
+        is_whole = qn_gr_decimal_is_whole(&decimal);
     }
     *out = is_whole ? QN_SCHEMA_INTEGER : QN_SCHEMA_FRACTION;
     return QN_OK;
@@ -182,9 +182,9 @@ static qn_status check_types(bool *out, const check *c) {
                                   [JSON_STRING] = QN_SCHEMA_STRING, [JSON_TRUE] = QN_SCHEMA_BOOLEAN,
                                   [JSON_FALSE] = QN_SCHEMA_BOOLEAN, [JSON_NULL] = QN_SCHEMA_NULL};
     uint32_t types, type = 0;
-    QN_TRY(qn_schema_types(&types, c->s, &c->member));
+    QN_TRY(qn_gr_schema_types(&types, c->s, &c->member));
     if (types == QN_SCHEMA_ANY) return QN_OK;
-    if (qn_schema_is_number(c->s, c->value))
+    if (qn_gr_schema_is_number(c->s, c->value))
         QN_TRY(number_type(&type, c));
     else
         type = of[json_typeof(c->value)];
@@ -195,15 +195,15 @@ static qn_status check_types(bool *out, const check *c) {
 static qn_status check_listed(bool *out, const check *c) {
     const json_t *list = json_object_get(c->member.schema, "enum");
     const json_t *one = json_object_get(c->member.schema, "const");
-    const qn_where *where = c->member.where;
+    const qn_gr_where *where = c->member.where;
     const size_t n = json_array_size(list);
     bool found = !list;
-    QN_TRY(qn_schema_spend(c->s, 8 + n, where));
+    QN_TRY(qn_gr_schema_spend(c->s, 8 + n, where));
     for (size_t i = 0; !found && i < n; i++) // mostly it is one of them
         found = json_array_get(list, i) == c->value;
     for (size_t i = 0; !found && i < n; i++)
-        QN_TRY(qn_schema_equals(&found, c->s, c->value, json_array_get(list, i), where));
-    if (found && one) QN_TRY(qn_schema_equals(&found, c->s, c->value, one, where));
+        QN_TRY(qn_gr_schema_equals(&found, c->s, c->value, json_array_get(list, i), where));
+    if (found && one) QN_TRY(qn_gr_schema_equals(&found, c->s, c->value, one, where));
     *out = found;
     return QN_OK;
 }
@@ -220,7 +220,7 @@ static const bound_row bounds[] = {{"minimum", "exclusiveMinimum", 1, false},
                                    {"exclusiveMaximum", NULL, -1, true}};
 
 static qn_status check_bounds(bool *out, const check *c) {
-    qn_decimal x, bound;
+    qn_gr_decimal x, bound;
     bool is_read = false;
     for (size_t i = 0; *out && i < sizeof bounds / sizeof *bounds; i++) {
         const bound_row *row = &bounds[i];
@@ -228,17 +228,18 @@ static qn_status check_bounds(bool *out, const check *c) {
         const json_t *strict =
             row->strict_by ? json_object_get(c->member.schema, row->strict_by) : NULL;
         if (!given || (row->is_strict && json_is_boolean(given))) continue;
-        if (!is_read) QN_TRY(qn_schema_decimal(&x, c->s, c->value, c->member.where, row->keyword));
+        if (!is_read)
+            QN_TRY(qn_gr_schema_decimal(&x, c->s, c->value, c->member.where, row->keyword));
         is_read = true;
-        QN_TRY(qn_schema_decimal(&bound, c->s, given, c->member.where, row->keyword));
-        const int order = qn_decimal_compare(&x, &bound) * row->sign;
+        QN_TRY(qn_gr_schema_decimal(&bound, c->s, given, c->member.where, row->keyword));
+        const int order = qn_gr_decimal_compare(&x, &bound) * row->sign;
         *out = order > 0 || (order == 0 && !row->is_strict && !json_is_true(strict));
     }
     return QN_OK;
 }
 
 // x is a multiple of step / 10^scale.
-static bool is_multiple(const qn_decimal *x, uint64_t step, unsigned scale) {
+static bool is_multiple(const qn_gr_decimal *x, uint64_t step, unsigned scale) {
     const size_t n = strlen(x->fraction);
     uint64_t rest = 0;
     if (n > scale) return false;
@@ -250,15 +251,15 @@ static bool is_multiple(const qn_decimal *x, uint64_t step, unsigned scale) {
 
 static qn_status check_number(bool *out, const check *c) {
     const json_t *given = json_object_get(c->member.schema, "multipleOf");
-    qn_decimal x, divisor;
+    qn_gr_decimal x, divisor;
     uint64_t step;
     unsigned scale;
-    if (!qn_schema_is_number(c->s, c->value)) return QN_OK;
+    if (!qn_gr_schema_is_number(c->s, c->value)) return QN_OK;
     QN_TRY(check_bounds(out, c));
     if (!given || !*out) return QN_OK;
-    QN_TRY(qn_schema_decimal(&x, c->s, c->value, c->member.where, "multipleOf"));
-    QN_TRY(qn_schema_decimal(&divisor, c->s, given, c->member.where, "multipleOf"));
-    if (!qn_decimal_scaled(&step, &scale, &divisor) || step == 0 || step > UINT64_MAX / 16)
+    QN_TRY(qn_gr_schema_decimal(&x, c->s, c->value, c->member.where, "multipleOf"));
+    QN_TRY(qn_gr_schema_decimal(&divisor, c->s, given, c->member.where, "multipleOf"));
+    if (!qn_gr_decimal_scaled(&step, &scale, &divisor) || step == 0 || step > UINT64_MAX / 16)
         return QN_SCHEMA_FAIL(c->s, c->member.where, "multipleOf", FORMAT,
                               "not a number above 0 of up to 18 digits");
     *out = is_multiple(&x, step, scale);
@@ -272,11 +273,11 @@ static uint32_t count_characters(qn_str text) {
 }
 
 static qn_status check_string(bool *out, const check *c) {
-    qn_lang_part parts[QN_LANG_MAX_PARTS];
+    qn_gr_lang_part parts[QN_LANG_MAX_PARTS];
     size_t n = 0;
-    if (!json_is_string(c->value) || qn_schema_is_number(c->s, c->value)) return QN_OK;
-    const qn_str text = qn_json_str(c->value);
-    QN_TRY(qn_schema_string_parts(parts, &n, c->s, &c->member));
+    if (!json_is_string(c->value) || qn_gr_schema_is_number(c->s, c->value)) return QN_OK;
+    const qn_str text = qn_gr_json_str(c->value);
+    QN_TRY(qn_gr_schema_string_parts(parts, &n, c->s, &c->member));
     for (size_t i = 0; i < n && *out; i++) {
         bool holds = true;
         if (parts[i].kind == QN_LANG_LENGTH) {
@@ -284,8 +285,8 @@ static qn_status check_string(bool *out, const check *c) {
             holds = length >= parts[i].min && length <= parts[i].max;
         } else if (parts[i].kind == QN_LANG_PATTERN) {
             const qn_status status =
-                qn_lang_matches(&holds, parts[i].pattern, text, &c->s->steps, c->s->err);
-            if (status) return qn_schema_fail(c->s, status, c->member.where, "pattern");
+                qn_gr_lang_matches(&holds, parts[i].pattern, text, &c->s->steps, c->s->err);
+            if (status) return qn_gr_schema_fail(c->s, status, c->member.where, "pattern");
         } else {
             continue; // `not`, which is checked whole
         }
@@ -299,8 +300,8 @@ static qn_status check_inner(bool *out, const check *c, const json_t *value, jso
                              const char *keyword) {
     bool valid = true;
     if (!schema || !*out) return QN_OK;
-    const qn_where *where = qn_where_add(c->s, c->member.where, keyword, 0);
-    QN_TRY(qn_schema_valid(&valid, c->s, value, schema, where, c->depth + 1));
+    const qn_gr_where *where = qn_gr_where_add(c->s, c->member.where, keyword, 0);
+    QN_TRY(qn_gr_schema_valid(&valid, c->s, value, schema, where, c->depth + 1));
     *out = valid;
     return QN_OK;
 }
@@ -310,8 +311,8 @@ static qn_status check_contains(bool *out, const check *c) {
     uint32_t min = 1, max = QN_AST_MANY, n = 0;
     bool found;
     if (!schema || !*out) return QN_OK;
-    QN_TRY(qn_schema_count(&min, &found, c->s, &c->member, "minContains"));
-    QN_TRY(qn_schema_count(&max, &found, c->s, &c->member, "maxContains"));
+    QN_TRY(qn_gr_schema_count(&min, &found, c->s, &c->member, "minContains"));
+    QN_TRY(qn_gr_schema_count(&max, &found, c->s, &c->member, "maxContains"));
     for (size_t i = 0; i < json_array_size(c->value); i++) {
         bool valid = true;
         QN_TRY(check_inner(&valid, c, json_array_get(c->value, i), schema, "contains"));
@@ -325,8 +326,8 @@ static qn_status check_contains(bool *out, const check *c) {
 static qn_status refuse_unevaluated(const check *c, const char *keyword) {
     const json_t *schema = json_object_get(c->member.schema, keyword);
     if (!schema || json_is_true(schema)) return QN_OK;
-    return qn_schema_ignore(c->s, c->member.where, keyword,
-                            "not supported for values of enum and const");
+    return qn_gr_schema_ignore(c->s, c->member.where, keyword,
+                               "not supported for values of enum and const");
 }
 
 static qn_status check_array(bool *out, const check *c) {
@@ -337,8 +338,8 @@ static qn_status check_array(bool *out, const check *c) {
     bool found;
     if (!json_is_array(c->value)) return QN_OK;
     const size_t n = json_array_size(c->value);
-    QN_TRY(qn_schema_count(&min, &found, c->s, &c->member, "minItems"));
-    QN_TRY(qn_schema_count(&max, &found, c->s, &c->member, "maxItems"));
+    QN_TRY(qn_gr_schema_count(&min, &found, c->s, &c->member, "minItems"));
+    QN_TRY(qn_gr_schema_count(&max, &found, c->s, &c->member, "maxItems"));
     *out = *out && n >= min && (max == QN_AST_MANY || n <= max);
     for (size_t i = 0; i < n; i++)
         QN_TRY(check_inner(out, c, json_array_get(c->value, i),
@@ -350,8 +351,8 @@ static qn_status check_array(bool *out, const check *c) {
     for (size_t i = 0; i < n; i++)
         for (size_t k = i + 1; *out && k < n; k++) {
             bool same;
-            QN_TRY(qn_schema_equals(&same, c->s, json_array_get(c->value, i),
-                                    json_array_get(c->value, k), c->member.where));
+            QN_TRY(qn_gr_schema_equals(&same, c->s, json_array_get(c->value, i),
+                                       json_array_get(c->value, k), c->member.where));
             *out = !same;
         }
     return QN_OK;
@@ -365,9 +366,9 @@ static qn_status check_member(bool *out, const check *c, const char *key, const 
     QN_TRY(check_inner(out, c, value, named, "properties"));
     json_object_foreach(json_object_get(schema, "patternProperties"), pattern, inner) {
         bool matches = false;
-        const qn_status status =
-            qn_lang_matches(&matches, qn_str_of(pattern), qn_str_of(key), &c->s->steps, c->s->err);
-        if (status) return qn_schema_fail(c->s, status, c->member.where, "patternProperties");
+        const qn_status status = qn_gr_lang_matches(&matches, qn_str_of(pattern), qn_str_of(key),
+                                                    &c->s->steps, c->s->err);
+        if (status) return qn_gr_schema_fail(c->s, status, c->member.where, "patternProperties");
         if (!matches) continue;
         found = true;
         QN_TRY(check_inner(out, c, value, inner, "patternProperties"));
@@ -390,8 +391,8 @@ static qn_status check_object(bool *out, const check *c) {
     json_t *one;
     if (!json_is_object(c->value)) return QN_OK;
     const size_t n = json_object_size(c->value);
-    QN_TRY(qn_schema_count(&min, &found, c->s, &c->member, "minProperties"));
-    QN_TRY(qn_schema_count(&max, &found, c->s, &c->member, "maxProperties"));
+    QN_TRY(qn_gr_schema_count(&min, &found, c->s, &c->member, "minProperties"));
+    QN_TRY(qn_gr_schema_count(&max, &found, c->s, &c->member, "maxProperties"));
     *out = *out && n >= min && (max == QN_AST_MANY || n <= max);
     const json_t *required = json_object_get(c->member.schema, "required");
     for (size_t i = 0; i < json_array_size(required); i++) {
@@ -402,7 +403,7 @@ static qn_status check_object(bool *out, const check *c) {
         QN_TRY(check_member(out, c, key, one));
     QN_TRY(refuse_unevaluated(c, "unevaluatedProperties"));
     json_t *sugar;
-    QN_TRY(qn_schema_dependencies(&sugar, c->s, &c->member));
+    QN_TRY(qn_gr_schema_dependencies(&sugar, c->s, &c->member));
     return check_inner(out, c, c->value, sugar, "dependentSchemas");
 }
 
@@ -431,7 +432,7 @@ static qn_status check_reference(bool *out, const check *c) {
     json_t *excluded = json_object_get(c->member.schema, "not"), *target;
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
         if (!json_object_get(c->member.schema, keywords[i])) continue;
-        QN_TRY(qn_schema_resolve(&target, c->s, &c->member, keywords[i]));
+        QN_TRY(qn_gr_schema_resolve(&target, c->s, &c->member, keywords[i]));
         QN_TRY(check_inner(out, c, c->value, target, keywords[i]));
     }
     if (excluded) {
@@ -456,8 +457,8 @@ static check_fn *const checks[] = {check_types,     check_listed, check_number,
                                    check_string,    check_array,  check_object,
                                    check_reference, check_lists,  check_if};
 
-qn_status qn_schema_valid(bool *out, qn_schema *s, const json_t *value, json_t *schema,
-                          const qn_where *where, int depth) {
+qn_status qn_gr_schema_valid(bool *out, qn_gr_schema *s, const json_t *value, json_t *schema,
+                             const qn_gr_where *where, int depth) {
     *out = json_is_true(schema);
     if (json_is_boolean(schema)) return QN_OK;
     if (!json_is_object(schema))
@@ -465,11 +466,11 @@ qn_status qn_schema_valid(bool *out, qn_schema *s, const json_t *value, json_t *
     if (depth > DEPTH_MAX)
         return QN_SCHEMA_FAIL(s, where, NULL, LIMIT, "schemas nested deeper than %d for a value",
                               DEPTH_MAX);
-    QN_TRY(qn_schema_spend(s, 16, where));
+    QN_TRY(qn_gr_schema_spend(s, 16, where));
     const check c = {s, value, {schema, where, -1, 0}, depth};
     *out = true;
     if (s->ref_alone && json_object_get(schema, "$ref")) return check_reference(out, &c);
-    QN_TRY(qn_schema_check_keywords(s, &c.member));
+    QN_TRY(qn_gr_schema_check_keywords(s, &c.member));
     for (size_t i = 0; *out && i < sizeof checks / sizeof *checks; i++) QN_TRY(checks[i](out, &c));
     return QN_OK;
 }
@@ -489,21 +490,22 @@ static json_t *finite_values(json_t *single, uint32_t types) {
     return list;
 }
 
-qn_status qn_schema_values(json_t **out, qn_schema *s, const qn_conj *conj) {
-    qn_conj all = {0};
+qn_status qn_gr_schema_values(json_t **out, qn_gr_schema *s, const qn_gr_conj *conj) {
+    qn_gr_conj all = {0};
     uint32_t types = 0;
     json_t *values = NULL, *single = NULL;
     qn_status status = QN_OK;
-    for (size_t i = 0; !status && i < conj->n; i++) status = qn_conj_add(s, &all, conj->members[i]);
-    if (!status) status = qn_conj_expand(s, &all);
-    if (!status) status = qn_schema_common_types(&types, s, &all);
+    for (size_t i = 0; !status && i < conj->n; i++)
+        status = qn_gr_conj_add(s, &all, conj->members[i]);
+    if (!status) status = qn_gr_conj_expand(s, &all);
+    if (!status) status = qn_gr_schema_common_types(&types, s, &all);
     for (size_t i = 0; !status && i < all.n && !values; i++) {
         values = json_object_get(all.members[i].schema, "enum");
         single = json_object_get(all.members[i].schema, "const");
         if (!json_is_array(values)) values = NULL;
         if (!values && single) break;
     }
-    qn_conj_deinit(&all);
+    qn_gr_conj_deinit(&all);
     QN_TRY(status);
     if (!values && (single || !(types & ~(uint32_t)(QN_SCHEMA_BOOLEAN | QN_SCHEMA_NULL)))) {
         values = finite_values(single, types);

@@ -23,7 +23,7 @@ typedef struct seen_slot {
     uint32_t round; // it is taken if this is the present round
 } seen_slot;
 
-struct qn_states {
+struct qn_gr_states {
     const qn_gr_program *program;
     uint32_t longest; // token, in bytes
     // Parts of one reserved block: pages count when they are touched.
@@ -46,7 +46,7 @@ struct qn_states {
     uint32_t *made;
     size_t n_made;
     bool made_may_end;
-    bool was_cut; // see qn_states_was_cut
+    bool was_cut; // see qn_gr_states_was_cut
 };
 
 // A row for each array: where, and how many bytes.
@@ -59,7 +59,7 @@ enum { N_AREAS = 11 };
 
 static size_t align_up(size_t size) { return (size + 4095) & ~(size_t)4095; }
 
-static void list_areas(area out[N_AREAS], qn_states *s) {
+static void list_areas(area out[N_AREAS], qn_gr_states *s) {
     const area areas[N_AREAS] = {
         {(void **)&s->cells, QN_CELLS_MAX * sizeof *s->cells},
         {(void **)&s->spare, QN_CELLS_MAX * sizeof *s->spare},
@@ -78,7 +78,7 @@ static void list_areas(area out[N_AREAS], qn_states *s) {
 
 // Cell 0 is the bottom of every stack, state 0 the empty set. The tables must be zero, as reserved
 // memory is.
-static void start_empty(qn_states *s) {
+static void start_empty(qn_gr_states *s) {
     s->cell_mask = FIRST_SLOTS - 1;
     s->n_cells = s->n_states = 1;
     s->n_stacks = 0;
@@ -87,9 +87,9 @@ static void start_empty(qn_states *s) {
     memset(s->rows, 0, s->program->n_classes * sizeof *s->rows);
 }
 
-qn_status qn_states_create(qn_states **out, const qn_gr_program *program, size_t longest_token,
-                           qn_err *err) {
-    qn_states *s = qn_alloc(1, sizeof *s);
+qn_status qn_gr_states_create(qn_gr_states **out, const qn_gr_program *program,
+                              size_t longest_token, qn_err *err) {
+    qn_gr_states *s = qn_alloc(1, sizeof *s);
     if (!s) return QN_NOMEM(err, "states of a grammar");
     s->program = program;
     s->longest = (uint32_t)(longest_token ? longest_token : 1);
@@ -98,7 +98,7 @@ qn_status qn_states_create(qn_states **out, const qn_gr_program *program, size_t
     for (size_t i = 0; i < N_AREAS; i++) s->block_size += align_up(areas[i].size);
     s->block = qn_reserve(s->block_size);
     if (!s->block) {
-        qn_states_destroy(s);
+        qn_gr_states_destroy(s);
         return QN_NOMEM(err, "states of a grammar");
     }
     char *at = s->block;
@@ -112,7 +112,7 @@ qn_status qn_states_create(qn_states **out, const qn_gr_program *program, size_t
     return QN_OK;
 }
 
-void qn_states_destroy(qn_states *s) {
+void qn_gr_states_destroy(qn_gr_states *s) {
     if (!s) return;
     if (s->block) qn_unreserve(s->block, s->block_size);
     qn_free(s);
@@ -126,19 +126,19 @@ static uint32_t mix(uint32_t h, uint32_t value) {
 }
 
 // A round reads a byte at least, so within the longest token a counter moves by at most that many.
-static uint32_t canon_count(const qn_states *s, int32_t node, uint32_t count) {
+static uint32_t canon_count(const qn_gr_states *s, int32_t node, uint32_t count) {
     if (node >= 0) return count;
-    const qn_pnode *n = &s->program->nodes[~node];
+    const qn_gr_pnode *n = &s->program->nodes[~node];
     if (n->kind == QN_P_COUNTED) {
-        const qn_lengths *lengths = s->program->lengths[n->b];
-        return count ? qn_lengths_canon(lengths, count - 1, s->longest) + 1 : 0;
+        const qn_gr_lengths *lengths = s->program->lengths[n->b];
+        return count ? qn_gr_lengths_canon(lengths, count - 1, s->longest) + 1 : 0;
     }
     if (count < n->min) return n->min - count > s->longest ? n->min - s->longest - 1 : count;
     if (n->max == QN_AST_MANY || n->max - count <= s->longest) return count;
     return n->max - s->longest - 1;
 }
 
-static size_t cell_slot(const qn_states *s, int32_t node, uint32_t count, uint32_t parent) {
+static size_t cell_slot(const qn_gr_states *s, int32_t node, uint32_t count, uint32_t parent) {
     size_t at = mix(mix(mix(17, (uint32_t)node), count), parent) & s->cell_mask;
     for (; s->cell_slots[at]; at = (at + 1) & s->cell_mask) {
         const qn_gr_cell *cell = &s->cells[s->cell_slots[at]];
@@ -147,7 +147,7 @@ static size_t cell_slot(const qn_states *s, int32_t node, uint32_t count, uint32
     return at;
 }
 
-static void grow_cell_slots(qn_states *s) {
+static void grow_cell_slots(qn_gr_states *s) {
     memset(s->cell_slots, 0, (s->cell_mask + 1) * sizeof *s->cell_slots);
     s->cell_mask = s->cell_mask * 2 + 1;
     for (uint32_t i = 1; i < s->n_cells; i++) {
@@ -157,7 +157,7 @@ static void grow_cell_slots(qn_states *s) {
 }
 
 // 0 when the memory is full.
-static uint32_t get_cell(qn_states *s, int32_t node, uint32_t count, uint32_t parent) {
+static uint32_t get_cell(qn_gr_states *s, int32_t node, uint32_t count, uint32_t parent) {
     const uint32_t known = s->cell_slots[cell_slot(s, node, count, parent)];
     if (known) return known;
     const uint32_t canon_parent = s->cells[parent].canon, fixed = canon_count(s, node, count);
@@ -178,7 +178,7 @@ static uint32_t get_cell(qn_states *s, int32_t node, uint32_t count, uint32_t pa
 // --- making a state ------------------------------------------------------------------------------
 
 // True if the place is new in this round.
-static bool mark_seen(qn_states *s, place at) {
+static bool mark_seen(qn_gr_states *s, place at) {
     size_t slot = mix(mix(29, (uint32_t)at.node), at.stack) & s->seen_mask;
     for (; s->seen[slot].round == s->round; slot = (slot + 1) & s->seen_mask)
         if (s->seen[slot].at.node == at.node && s->seen[slot].at.stack == at.stack) return false;
@@ -186,7 +186,7 @@ static bool mark_seen(qn_states *s, place at) {
     return true;
 }
 
-static void forget_seen(qn_states *s) {
+static void forget_seen(qn_gr_states *s) {
     if (++s->round == 0) { // wrapped: old marks would look new
         memset(s->seen, 0, SEEN_SLOTS * sizeof *s->seen);
         s->round = 1;
@@ -194,13 +194,13 @@ static void forget_seen(qn_states *s) {
 }
 
 // Marks the first `n` places of `work` in a table that is twice as large.
-static void grow_seen(qn_states *s, size_t n) {
+static void grow_seen(qn_gr_states *s, size_t n) {
     s->seen_mask = s->seen_mask * 2 + 1;
     forget_seen(s);
     for (size_t i = 0; i < n; i++) mark_seen(s, s->work[i]);
 }
 
-static void begin(qn_states *s) {
+static void begin(qn_gr_states *s) {
     forget_seen(s);
     s->n_made = 0;
     s->made_may_end = false;
@@ -208,10 +208,10 @@ static void begin(qn_states *s) {
 
 typedef struct closing {
     size_t n, n_done; // places met; those of them that were followed
-    qn_states_result result;
+    qn_gr_states_result result;
 } closing;
 
-static void want(qn_states *s, closing *c, int32_t node, uint32_t stack) {
+static void want(qn_gr_states *s, closing *c, int32_t node, uint32_t stack) {
     if (!mark_seen(s, (place){node, stack})) return;
     if (c->n == QN_STATE_PLACES_MAX) {
         c->result = QN_STATES_AMBIGUOUS;
@@ -222,7 +222,7 @@ static void want(qn_states *s, closing *c, int32_t node, uint32_t stack) {
 }
 
 // A deeper stack than allowed is as if the grammar did not have this branch.
-static void want_under(qn_states *s, closing *c, int32_t node, place frame, uint32_t count) {
+static void want_under(qn_gr_states *s, closing *c, int32_t node, place frame, uint32_t count) {
     if (s->cells[frame.stack].depth >= QN_STACK_DEPTH_MAX) {
         s->was_cut = true;
         return;
@@ -235,8 +235,8 @@ static void want_under(qn_states *s, closing *c, int32_t node, place frame, uint
 }
 
 // `count` rounds of the loop are over.
-static void close_loop(qn_states *s, closing *c, place loop, uint32_t count) {
-    const qn_pnode *node = &s->program->nodes[loop.node];
+static void close_loop(qn_gr_states *s, closing *c, place loop, uint32_t count) {
+    const qn_gr_pnode *node = &s->program->nodes[loop.node];
     if (node->max == QN_AST_MANY && count > node->min) count = node->min;
     if (count < node->max) want_under(s, c, node->a, (place){~loop.node, loop.stack}, count);
     if (count >= node->min) want(s, c, node->next, loop.stack);
@@ -244,21 +244,21 @@ static void close_loop(qn_states *s, closing *c, place loop, uint32_t count) {
 
 // At the end of a counted string. The frame's count is one more than the characters, 0 before the
 // start.
-static void close_counted(qn_states *s, closing *c, const qn_gr_cell *frame) {
-    const qn_pnode *node = &s->program->nodes[~frame->node];
-    const qn_lengths *lengths = s->program->lengths[node->b];
+static void close_counted(qn_gr_states *s, closing *c, const qn_gr_cell *frame) {
+    const qn_gr_pnode *node = &s->program->nodes[~frame->node];
+    const qn_gr_lengths *lengths = s->program->lengths[node->b];
     const uint32_t chars = frame->count - 1;
     if (chars >= lengths->min && chars <= lengths->max) want(s, c, node->next, frame->parent);
 }
 
 // Goes on only where an end within the bounds can be reached.
-static void close_place(qn_states *s, closing *c, place at) {
-    const qn_pnode *node = &s->program->nodes[at.node];
-    const qn_lengths *lengths = s->program->lengths[node->a];
+static void close_place(qn_gr_states *s, closing *c, place at) {
+    const qn_gr_pnode *node = &s->program->nodes[at.node];
+    const qn_gr_lengths *lengths = s->program->lengths[node->a];
     const qn_gr_cell frame = s->cells[at.stack];
     uint32_t chars = frame.count ? frame.count - 1 : 0;
-    if (node->max && frame.count) chars = qn_lengths_next(lengths, chars);
-    if (!qn_lengths_fit(lengths, node->min, chars)) return;
+    if (node->max && frame.count) chars = qn_gr_lengths_next(lengths, chars);
+    if (!qn_gr_lengths_fit(lengths, node->min, chars)) return;
     const uint32_t stack =
         chars + 1 == frame.count ? at.stack : get_cell(s, frame.node, chars + 1, frame.parent);
     if (!stack)
@@ -267,7 +267,7 @@ static void close_place(qn_states *s, closing *c, place at) {
         want(s, c, node->next, stack);
 }
 
-static void close_return(qn_states *s, closing *c, uint32_t stack) {
+static void close_return(qn_gr_states *s, closing *c, uint32_t stack) {
     if (!stack) {
         s->made_may_end = true;
         return;
@@ -281,7 +281,7 @@ static void close_return(qn_states *s, closing *c, uint32_t stack) {
         want(s, c, frame.node, frame.parent);
 }
 
-static void close_byte(qn_states *s, closing *c, place at) {
+static void close_byte(qn_gr_states *s, closing *c, place at) {
     const uint32_t top = get_cell(s, at.node, 0, at.stack);
     if (!top)
         c->result = QN_STATES_FULL;
@@ -292,9 +292,9 @@ static void close_byte(qn_states *s, closing *c, place at) {
 }
 
 // Follows everything that reads nothing, down to the nodes that read a byte.
-static void close_one(qn_states *s, closing *c, place at) {
-    const qn_pnode *node = &s->program->nodes[at.node];
-    switch ((qn_pnode_kind)node->kind) {
+static void close_one(qn_gr_states *s, closing *c, place at) {
+    const qn_gr_pnode *node = &s->program->nodes[at.node];
+    switch ((qn_gr_pnode_kind)node->kind) {
     case QN_P_RETURN:
         close_return(s, c, at.stack);
         break;
@@ -323,7 +323,7 @@ static void close_one(qn_states *s, closing *c, place at) {
     }
 }
 
-static qn_states_result close_from(qn_states *s, closing *c, int32_t node, uint32_t stack) {
+static qn_gr_states_result close_from(qn_gr_states *s, closing *c, int32_t node, uint32_t stack) {
     want(s, c, node, stack);
     while (c->n_done < c->n && !c->result) {
         if (s->steps_left == 0) return QN_STATES_COSTLY;
@@ -338,7 +338,7 @@ static int compare_stacks(const void *x, const void *y) {
     return (a > b) - (a < b);
 }
 
-static void sort_made(qn_states *s) {
+static void sort_made(qn_gr_states *s) {
     if (s->n_made > 32) qsort(s->made, s->n_made, sizeof *s->made, compare_stacks);
     for (size_t i = 1; s->n_made <= 32 && i < s->n_made; i++) {
         const uint32_t value = s->made[i];
@@ -353,7 +353,7 @@ static void sort_made(qn_states *s) {
 }
 
 // The state of the set that was made.
-static qn_states_result intern(int32_t *out, qn_states *s) {
+static qn_gr_states_result intern(int32_t *out, qn_gr_states *s) {
     sort_made(s);
     if (!s->n_made && !s->made_may_end) {
         *out = QN_STATE_DEAD;
@@ -390,17 +390,17 @@ static qn_states_result intern(int32_t *out, qn_states *s) {
     return QN_STATES_OK;
 }
 
-void qn_states_allow(qn_states *s, uint64_t steps) { s->steps_left = steps; }
-uint64_t qn_states_steps_left(const qn_states *s) { return s->steps_left; }
+void qn_gr_states_allow(qn_gr_states *s, uint64_t steps) { s->steps_left = steps; }
+uint64_t qn_gr_states_steps_left(const qn_gr_states *s) { return s->steps_left; }
 
-qn_states_result qn_states_start(int32_t *out, qn_states *s) {
+qn_gr_states_result qn_gr_states_start(int32_t *out, qn_gr_states *s) {
     closing c = {0};
     begin(s);
-    const qn_states_result result = close_from(s, &c, s->program->start, 0);
+    const qn_gr_states_result result = close_from(s, &c, s->program->start, 0);
     return result ? result : intern(out, s);
 }
 
-qn_states_result qn_states_step(int32_t *out, qn_states *s, int32_t from, uint8_t byte) {
+qn_gr_states_result qn_gr_states_step(int32_t *out, qn_gr_states *s, int32_t from, uint8_t byte) {
     int32_t *known = &s->rows[(size_t)from * s->program->n_classes + s->program->class_of[byte]];
     if (*known < 0) {
         const qn_gr_state state = s->states[from];
@@ -410,14 +410,14 @@ qn_states_result qn_states_step(int32_t *out, qn_states *s, int32_t from, uint8_
         s->steps_left -= state.n;
         for (uint32_t i = 0; i < state.n; i++) {
             const qn_gr_cell top = s->cells[s->stacks[state.first + i]];
-            const qn_pnode *node = &s->program->nodes[top.node];
-            if (node->kind != QN_P_BYTE || !qn_byte_set_has(&s->program->sets[node->a], byte))
+            const qn_gr_pnode *node = &s->program->nodes[top.node];
+            if (node->kind != QN_P_BYTE || !qn_gr_byte_set_has(&s->program->sets[node->a], byte))
                 continue;
-            const qn_states_result result = close_from(s, &c, node->next, top.parent);
+            const qn_gr_states_result result = close_from(s, &c, node->next, top.parent);
             if (result) return result;
         }
         int32_t to;
-        const qn_states_result result = intern(&to, s);
+        const qn_gr_states_result result = intern(&to, s);
         if (result) return result;
         *known = to;
     }
@@ -425,17 +425,17 @@ qn_states_result qn_states_step(int32_t *out, qn_states *s, int32_t from, uint8_
     return QN_STATES_OK;
 }
 
-bool qn_states_get_token(const qn_states *s, int32_t state, uint32_t i, int32_t *token,
-                         bool *negated) {
+bool qn_gr_states_get_token(const qn_gr_states *s, int32_t state, uint32_t i, int32_t *token,
+                            bool *negated) {
     const qn_gr_cell *top = &s->cells[s->stacks[s->states[state].first + i]];
-    const qn_pnode *node = &s->program->nodes[top->node];
+    const qn_gr_pnode *node = &s->program->nodes[top->node];
     *token = node->a;
     *negated = node->b != 0;
     return node->kind == QN_P_TOKEN;
 }
 
-qn_states_result qn_states_token(int32_t *out, qn_states *s, int32_t from, int32_t token,
-                                 bool has_text, int32_t by_bytes) {
+qn_gr_states_result qn_gr_states_token(int32_t *out, qn_gr_states *s, int32_t from, int32_t token,
+                                       bool has_text, int32_t by_bytes) {
     const qn_gr_state state = s->states[from], other = s->states[by_bytes];
     closing c = {0};
     begin(s);
@@ -446,17 +446,17 @@ qn_states_result qn_states_token(int32_t *out, qn_states *s, int32_t from, int32
     for (uint32_t i = 0; i < state.n; i++) {
         int32_t wanted;
         bool negated;
-        if (!qn_states_get_token(s, from, i, &wanted, &negated)) continue;
+        if (!qn_gr_states_get_token(s, from, i, &wanted, &negated)) continue;
         if (negated ? wanted == token || !has_text : wanted != token) continue;
         const qn_gr_cell top = s->cells[s->stacks[state.first + i]];
-        const qn_states_result result =
+        const qn_gr_states_result result =
             close_from(s, &c, s->program->nodes[top.node].next, top.parent);
         if (result) return result;
     }
     return intern(out, s);
 }
 
-qn_states_result qn_states_canon(int32_t *out, qn_states *s, int32_t of) {
+qn_gr_states_result qn_gr_states_canon(int32_t *out, qn_gr_states *s, int32_t of) {
     qn_gr_state *state = &s->states[of];
     if (state->canon < 0) {
         begin(s);
@@ -464,7 +464,7 @@ qn_states_result qn_states_canon(int32_t *out, qn_states *s, int32_t of) {
             s->made[s->n_made++] = s->cells[s->stacks[state->first + i]].canon;
         s->made_may_end = state->may_end;
         int32_t canon;
-        const qn_states_result result = intern(&canon, s);
+        const qn_gr_states_result result = intern(&canon, s);
         if (result) return result;
         state->canon = canon;
         s->states[canon].canon = canon;
@@ -486,19 +486,19 @@ static const lead leads[] = {{0xC2, 0xDF, 0x80, 0xBF, 0}, {0xE0, 0xE0, 0xA0, 0xB
                              {0xF1, 0xF3, 0x80, 0xBF, 2}, {0xF4, 0xF4, 0x80, 0x8F, 2}};
 
 // Whether every way from `from` by a byte of the span and `more` continuation bytes leads to `to`.
-static qn_states_result leads_to(bool *same, qn_states *s, int32_t from, const lead *span,
-                                 int32_t to) {
+static qn_gr_states_result leads_to(bool *same, qn_gr_states *s, int32_t from, const lead *span,
+                                    int32_t to) {
     int32_t last = -1;
     for (unsigned byte = span->lo; *same && byte <= span->hi; byte++) {
         int32_t next;
-        const qn_states_result result = qn_states_step(&next, s, from, (uint8_t)byte);
+        const qn_gr_states_result result = qn_gr_states_step(&next, s, from, (uint8_t)byte);
         if (result) return result;
         if (next == last) continue;
         last = next;
         if (span->second_lo) {
             const lead rest = {span->second_lo, span->second_hi, span->more ? 0x80 : 0, 0xBF,
                                (uint8_t)(span->more ? span->more - 1 : 0)};
-            const qn_states_result below = leads_to(same, s, next, &rest, to);
+            const qn_gr_states_result below = leads_to(same, s, next, &rest, to);
             if (below) return below;
         } else {
             *same = next == to;
@@ -507,13 +507,13 @@ static qn_states_result leads_to(bool *same, qn_states *s, int32_t from, const l
     return QN_STATES_OK;
 }
 
-qn_states_result qn_states_advance(int32_t *out, qn_states *s, int32_t from) {
+qn_gr_states_result qn_gr_states_advance(int32_t *out, qn_gr_states *s, int32_t from) {
     if (s->states[from].advance == UNKNOWN) {
         static const lead ascii[] = {
             {0x20, 0x21, 0, 0, 0}, {0x23, 0x5B, 0, 0, 0}, {0x5D, 0x7F, 0, 0, 0}};
         bool same = true;
         int32_t to;
-        qn_states_result result = qn_states_step(&to, s, from, 0x20);
+        qn_gr_states_result result = qn_gr_states_step(&to, s, from, 0x20);
         for (size_t i = 0; !result && same && i < sizeof ascii / sizeof *ascii; i++)
             result = leads_to(&same, s, from, &ascii[i], to);
         for (size_t i = 0; !result && same && i < sizeof leads / sizeof *leads; i++)
@@ -528,7 +528,7 @@ qn_states_result qn_states_advance(int32_t *out, qn_states *s, int32_t from) {
 // --- keeping one state ---------------------------------------------------------------------------
 
 // Copies the cells below a state's stacks to `spare`, parents first; returns their number.
-static size_t save_cells(qn_states *s, const qn_gr_state *state) {
+static size_t save_cells(qn_gr_states *s, const qn_gr_state *state) {
     memset(s->renamed, 0, s->n_cells * sizeof *s->renamed);
     for (uint32_t i = 0; i < state->n; i++)
         for (uint32_t at = s->stacks[state->first + i]; at && !s->renamed[at];
@@ -543,7 +543,7 @@ static size_t save_cells(qn_states *s, const qn_gr_state *state) {
     return n;
 }
 
-int32_t qn_states_sweep(qn_states *s, int32_t keep) {
+int32_t qn_gr_states_sweep(qn_gr_states *s, int32_t keep) {
     const qn_gr_state state = s->states[keep];
     const size_t n = save_cells(s, &state);
     begin(s);
@@ -561,10 +561,10 @@ int32_t qn_states_sweep(qn_states *s, int32_t keep) {
     return intern(&out, s) == QN_STATES_OK ? out : QN_STATE_DEAD;
 }
 
-qn_gr_state *qn_states_get(qn_states *s, int32_t state) { return &s->states[state]; }
-bool qn_states_was_cut(const qn_states *s) { return s->was_cut; }
-size_t qn_states_count(const qn_states *s) { return s->n_states; }
-size_t qn_states_n_cells(const qn_states *s) { return s->n_cells; }
-const int32_t *qn_states_row(const qn_states *s, int32_t state) {
+qn_gr_state *qn_gr_states_get(qn_gr_states *s, int32_t state) { return &s->states[state]; }
+bool qn_gr_states_was_cut(const qn_gr_states *s) { return s->was_cut; }
+size_t qn_gr_states_count(const qn_gr_states *s) { return s->n_states; }
+size_t qn_gr_states_n_cells(const qn_gr_states *s) { return s->n_cells; }
+const int32_t *qn_gr_states_row(const qn_gr_states *s, int32_t state) {
     return s->rows + (size_t)state * s->program->n_classes;
 }

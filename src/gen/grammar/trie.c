@@ -31,7 +31,7 @@ static uint64_t head_of(const char *text, size_t size) {
 }
 
 // The bytes of every token in the middle of a text.
-static qn_status read_texts(qn_token_bytes *out, const qn_tokenizer *tokenizer, qn_err *err) {
+static qn_status read_texts(qn_gr_token_bytes *out, const qn_tokenizer *tokenizer, qn_err *err) {
     const qn_decode decode = {&tokenizer->vocab, &tokenizer->letters, &tokenizer->decode};
     qn_decode_state state = {.started = true, .past_start = true};
     qn_status status = QN_OK;
@@ -80,7 +80,7 @@ static size_t shared_prefix(const item *a, const item *b) {
 }
 
 // From sorted items. `open` has room for the nodes on the way down.
-static void fill_trie(qn_trie *trie, const item *items, size_t n_items, int32_t *same,
+static void fill_trie(qn_gr_trie *trie, const item *items, size_t n_items, int32_t *same,
                       uint32_t *open) {
     size_t depth = 0; // of the last item
     for (size_t i = 0; i < n_items; i++) {
@@ -92,7 +92,7 @@ static void fill_trie(qn_trie *trie, const item *items, size_t n_items, int32_t 
         }
         for (; depth < items[i].size; depth++) {
             open[depth] = (uint32_t)trie->n;
-            trie->nodes[trie->n++] = (qn_trie_node){
+            trie->nodes[trie->n++] = (qn_gr_trie_node){
                 .token = -1, .depth = (uint16_t)depth, .byte = (uint8_t)items[i].text[depth]};
         }
         trie->nodes[trie->n - 1].token = items[i].token;
@@ -100,8 +100,8 @@ static void fill_trie(qn_trie *trie, const item *items, size_t n_items, int32_t 
     for (; depth > 0; depth--) trie->nodes[open[depth - 1]].end = (uint32_t)trie->n;
 }
 
-static qn_status make_trie(qn_trie *trie, const item *items, size_t n_items,
-                           const qn_token_bytes *bytes, qn_err *err) {
+static qn_status make_trie(qn_gr_trie *trie, const item *items, size_t n_items,
+                           const qn_gr_token_bytes *bytes, qn_err *err) {
     size_t n_nodes = 0;
     for (size_t i = 0; i < n_items; i++)
         n_nodes += items[i].size - (i ? shared_prefix(&items[i - 1], &items[i]) : 0);
@@ -115,7 +115,7 @@ static qn_status make_trie(qn_trie *trie, const item *items, size_t n_items,
 
 // Sorts the tokens; those that are plain go into their mask, the others to the front of `items` in
 // the end, in order.
-static qn_status make_tries(qn_token_bytes *out, item *items, qn_err *err) {
+static qn_status make_tries(qn_gr_token_bytes *out, item *items, qn_err *err) {
     size_t n = 0, n_special = 0;
     for (int32_t id = 0; id < out->n_tokens; id++) {
         const char *text = out->text + out->offsets[id];
@@ -137,9 +137,10 @@ static qn_status make_tries(qn_token_bytes *out, item *items, qn_err *err) {
     return make_trie(&out->special, items, n_special, out, err);
 }
 
-qn_status qn_token_bytes_init(qn_token_bytes *out, const qn_tokenizer *tokenizer, qn_err *err) {
+qn_status qn_gr_token_bytes_init(qn_gr_token_bytes *out, const qn_tokenizer *tokenizer,
+                                 qn_err *err) {
     qn_status status = QN_OK;
-    *out = (qn_token_bytes){.n_tokens = qn_tokenizer_own_info(tokenizer)->n_tokens};
+    *out = (qn_gr_token_bytes){.n_tokens = qn_tokenizer_own_info(tokenizer)->n_tokens};
     const size_t n = (size_t)out->n_tokens;
     item *items = qn_alloc(n, sizeof *items);
     out->n_words = (n + 31) / 32;
@@ -158,11 +159,11 @@ qn_status qn_token_bytes_init(qn_token_bytes *out, const qn_tokenizer *tokenizer
 
 done:
     qn_free(items);
-    if (status) qn_token_bytes_deinit(out);
+    if (status) qn_gr_token_bytes_deinit(out);
     return status;
 }
 
-void qn_token_bytes_deinit(qn_token_bytes *bytes) {
+void qn_gr_token_bytes_deinit(qn_gr_token_bytes *bytes) {
     qn_free(bytes->offsets);
     qn_free(bytes->text);
     qn_free(bytes->same);
@@ -170,5 +171,5 @@ void qn_token_bytes_deinit(qn_token_bytes *bytes) {
     qn_free(bytes->special.nodes);
     qn_free(bytes->plain);
     qn_free(bytes->ends);
-    *bytes = (qn_token_bytes){0};
+    *bytes = (qn_gr_token_bytes){0};
 }

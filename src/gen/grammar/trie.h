@@ -11,34 +11,34 @@
 enum { QN_PLAIN_MAX = 32 }; // characters; longer tokens count as not plain
 
 // A node comes after its parent and before its children: skipping a subtree is a jump to `end`.
-typedef struct qn_trie_node {
+typedef struct qn_gr_trie_node {
     uint32_t end;
     int32_t token; // that ends here, or -1; more of the same text follow in `same`
     uint16_t depth;
     uint8_t byte;
-} qn_trie_node;
+} qn_gr_trie_node;
 
-typedef struct qn_trie {
-    qn_trie_node *nodes;
+typedef struct qn_gr_trie {
+    qn_gr_trie_node *nodes;
     size_t n;
-} qn_trie;
+} qn_gr_trie;
 
 // Caller storage.
-typedef struct qn_token_bytes {
+typedef struct qn_gr_token_bytes {
     int32_t n_tokens;
     uint32_t *offsets; // n_tokens + 1, into text
     char *text;
-    size_t longest;  // token, in bytes
-    int32_t *same;   // for each token, the next one with the same text; -1: none
-    qn_trie all;     // every token
-    qn_trie special; // those that are not plain
-    size_t n_words;  // of a mask
-    uint32_t *plain; // (QN_PLAIN_MAX + 1) masks: plain tokens of at most so many characters
-    uint32_t *ends;  // mask of the tokens that end an answer
-} qn_token_bytes;
+    size_t longest;     // token, in bytes
+    int32_t *same;      // for each token, the next one with the same text; -1: none
+    qn_gr_trie all;     // every token
+    qn_gr_trie special; // those that are not plain
+    size_t n_words;     // of a mask
+    uint32_t *plain;    // (QN_PLAIN_MAX + 1) masks: plain tokens of at most so many characters
+    uint32_t *ends;     // mask of the tokens that end an answer
+} qn_gr_token_bytes;
 
-QN_MUST_CHECK qn_status qn_token_bytes_init(qn_token_bytes *out, const qn_tokenizer *tokenizer,
-                                            qn_err *err);
-void qn_token_bytes_deinit(qn_token_bytes *bytes);
+QN_MUST_CHECK qn_status qn_gr_token_bytes_init(qn_gr_token_bytes *out,
+                                               const qn_tokenizer *tokenizer, qn_err *err);
+void qn_gr_token_bytes_deinit(qn_gr_token_bytes *bytes);
 
 #endif
