@@ -9,8 +9,7 @@
 // error that names it.
 QN_MUST_CHECK qn_status qn_lower(qn_plan *out, const qn_graph *graph, const qn_backend *backend,
                                  qn_err *err);
-// Whether a node is such a view, and so has no calls. Calls of the other nodes are in their
-// order.
+// Whether a node is such a view, and so has no calls. Calls of the other nodes are in their order.
 bool qn_lower_is_view(const qn_graph *graph, const qn_node *node);
 
 #endif

@@ -2,18 +2,18 @@
 #include "chat/chat_text.h"
 #include "chat/tree.h"
 
-static qn_status bind(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_builtin *row,
+static qn_status bind(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_builtin *row,
                       const qn_jinja_val *self, qn_err *err) {
     qn_jinja_bound *bound;
-    QN_TRY(qn_jinja_render_alloc(&bound, r, 1, sizeof *bound, err));
+    QN_TRY(qn_jinja_alloc(&bound, r, 1, sizeof *bound, err));
     *bound = (qn_jinja_bound){.row = row, .self = *self};
     *out = (qn_jinja_val){.kind = QN_VAL_BUILTIN, .as.bound = bound};
     return QN_OK;
 }
 
 // What Python calls an attribute. *found is false if there is none.
-static qn_status find_attr(qn_jinja_val *out, bool *found, qn_jinja_render *r,
-                           const qn_jinja_val *v, qn_str name, qn_err *err) {
+static qn_status find_attr(qn_jinja_val *out, bool *found, qn_jinja_run *r, const qn_jinja_val *v,
+                           qn_str name, qn_err *err) {
     bool is_unsafe = false;
     *found = true;
     *out = qn_jinja_val_lacking(v, name);
@@ -48,8 +48,8 @@ static bool find_index(size_t *out, const qn_jinja_val *key, size_t n) {
 }
 
 // What Python calls an item. *found is false if there is none.
-static qn_status find_item(qn_jinja_val *out, bool *found, qn_jinja_render *r,
-                           const qn_jinja_val *v, const qn_jinja_val *key, qn_err *err) {
+static qn_status find_item(qn_jinja_val *out, bool *found, qn_jinja_run *r, const qn_jinja_val *v,
+                           const qn_jinja_val *key, qn_err *err) {
     size_t i;
     *found = false;
     if (v->kind == QN_VAL_DICT) {
@@ -77,8 +77,8 @@ static qn_status find_item(qn_jinja_val *out, bool *found, qn_jinja_render *r,
     return QN_OK;
 }
 
-qn_status qn_jinja_val_attr(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *v,
-                            qn_str name, qn_err *err) {
+qn_status qn_jinja_val_attr(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val *v, qn_str name,
+                            qn_err *err) {
     bool found;
     QN_TRY(qn_jinja_val_defined(v, err));
     QN_TRY(find_attr(out, &found, r, v, name, err));
@@ -89,7 +89,7 @@ qn_status qn_jinja_val_attr(qn_jinja_val *out, qn_jinja_render *r, const qn_jinj
     return QN_OK;
 }
 
-qn_status qn_jinja_val_item(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *v,
+qn_status qn_jinja_val_item(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val *v,
                             const qn_jinja_val *key, qn_err *err) {
     bool found;
     QN_TRY(qn_jinja_val_defined(v, err));
@@ -106,7 +106,7 @@ qn_status qn_jinja_val_item(qn_jinja_val *out, qn_jinja_render *r, const qn_jinj
     return QN_OK;
 }
 
-qn_status qn_jinja_val_length(size_t *out, qn_jinja_render *r, const qn_jinja_val *v, qn_err *err) {
+qn_status qn_jinja_val_length(size_t *out, qn_jinja_run *r, const qn_jinja_val *v, qn_err *err) {
     switch ((qn_jinja_val_kind)v->kind) {
     case QN_VAL_UNDEFINED:
         *out = 0;
@@ -173,7 +173,7 @@ static qn_status read_slice(slice *out, const qn_jinja_val bounds[3], size_t len
     return QN_OK;
 }
 
-static qn_status slice_text(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *v,
+static qn_status slice_text(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val *v,
                             const slice *s, qn_err *err) {
     const qn_str text = v->as.s;
     if (s->step == 1) {
@@ -186,12 +186,12 @@ static qn_status slice_text(qn_jinja_val *out, qn_jinja_render *r, const qn_jinj
     const qn_jinja_val *chars;
     size_t n;
     QN_TRY(qn_jinja_val_items(&chars, &n, r, v, err));
-    qn_buf buf = qn_jinja_render_buf(r);
+    qn_buf buf = qn_jinja_buf(r);
     for (size_t i = 0; i < s->n; i++) {
         const qn_str c = chars[s->low + (int64_t)i * s->step].as.s;
         qn_buf_add(&buf, c.data, c.size);
     }
-    QN_TRY(qn_jinja_render_text(out, r, &buf, err));
+    QN_TRY(qn_jinja_text(out, r, &buf, err));
     out->mark = v->mark;
     return QN_OK;
 }
@@ -202,10 +202,10 @@ static bool range_at(int64_t *out, const qn_jinja_val_range *range, int64_t i) {
            !__builtin_add_overflow(range->start, *out, out);
 }
 
-static qn_status slice_range(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val_range *of,
+static qn_status slice_range(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val_range *of,
                              const slice *s, qn_err *err) {
     qn_jinja_val_range *range;
-    QN_TRY(qn_jinja_render_alloc(&range, r, 1, sizeof *range, err));
+    QN_TRY(qn_jinja_alloc(&range, r, 1, sizeof *range, err));
     range->n = s->n;
     if (!range_at(&range->start, of, s->low) || !range_at(&range->stop, of, s->high) ||
         __builtin_mul_overflow(of->step, s->step, &range->step))
@@ -214,7 +214,7 @@ static qn_status slice_range(qn_jinja_val *out, qn_jinja_render *r, const qn_jin
     return QN_OK;
 }
 
-qn_status qn_jinja_val_slice(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *v,
+qn_status qn_jinja_val_slice(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val *v,
                              const qn_jinja_val bounds[3], qn_err *err) {
     const bool is_text = v->kind == QN_VAL_TEXT;
     slice s;
@@ -228,7 +228,7 @@ qn_status qn_jinja_val_slice(qn_jinja_val *out, qn_jinja_render *r, const qn_jin
     if (v->kind == QN_VAL_RANGE) return slice_range(out, r, v->as.range, &s, err);
     const qn_jinja_val *items;
     QN_TRY(qn_jinja_val_items(&items, &n, r, v, err));
-    QN_TRY(qn_jinja_render_charge(r, s.n * sizeof(qn_jinja_val), err));
+    QN_TRY(qn_jinja_charge(r, s.n * sizeof(qn_jinja_val), err));
     const qn_jinja_val_kind kind = v->kind == QN_VAL_TUPLE ? QN_VAL_TUPLE : QN_VAL_LIST;
     QN_TRY(qn_jinja_val_list_make(out, r, kind, s.n, err));
     for (size_t i = 0; i < s.n; i++) out->as.list->items[i] = items[s.low + (int64_t)i * s.step];

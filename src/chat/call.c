@@ -49,7 +49,7 @@ static qn_status place_args(qn_jinja_val a[QN_MAX_PARAMS], const qn_jinja_builti
     return QN_OK;
 }
 
-qn_status qn_jinja_builtin_call(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_builtin *row,
+qn_status qn_jinja_builtin_call(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_builtin *row,
                                 const qn_jinja_val *self, const qn_jinja_args *args, qn_err *err) {
     qn_jinja_val a[QN_MAX_PARAMS] = {{0}};
     if (!row->fn) return QN_FAIL(err, UNSUPPORTED, "'%s' is not supported", row->name);
@@ -58,34 +58,34 @@ qn_status qn_jinja_builtin_call(qn_jinja_val *out, qn_jinja_render *r, const qn_
     else if (args->n < row->min)
         return QN_FAIL(err, FORMAT, "%s takes at least %d arguments, not %zu", row->name,
                        (int)row->min, args->n);
-    const qn_jinja_call_in in = {.row = row, .self = self, .a = a, .args = args};
-    QN_TRY(qn_jinja_render_charge(r, self->kind == QN_VAL_TEXT ? self->as.s.size : 0, err));
+    const qn_jinja_in in = {.row = row, .self = self, .a = a, .args = args};
+    QN_TRY(qn_jinja_charge(r, self->kind == QN_VAL_TEXT ? self->as.s.size : 0, err));
     return row->fn(out, r, &in, err);
 }
 
 // --- macros --------------------------------------------------------------------------------------
 
 // *out is NULL if there is none.
-static qn_status find_named(const qn_jinja_val **out, qn_jinja_render *r, const qn_jinja_args *args,
+static qn_status find_named(const qn_jinja_val **out, qn_jinja_run *r, const qn_jinja_args *args,
                             qn_str name, qn_err *err) {
     *out = NULL;
     for (size_t i = 0; i < args->n_named && !*out; i++) {
         if (qn_jinja_str_same(args->names[i], name)) *out = &args->named[i];
     }
-    return qn_jinja_render_spend(r, args->n_named * (1 + name.size / 64), QN_PER_ITEM, err);
+    return qn_jinja_spend(r, args->n_named * (1 + name.size / 64), QN_PER_ITEM, err);
 }
 
-static qn_status is_param(bool *out, qn_jinja_render *r, const qn_jinja_tree *node, qn_str name,
+static qn_status is_param(bool *out, qn_jinja_run *r, const qn_jinja_tree *node, qn_str name,
                           qn_err *err) {
     size_t n = 0;
     *out = false;
     for (const qn_jinja_tree *param = node->list; param && !*out; param = param->next, n++)
         *out = qn_jinja_str_same(param->name, name);
-    return qn_jinja_render_spend(r, n * (1 + name.size / 64), QN_PER_ITEM, err);
+    return qn_jinja_spend(r, n * (1 + name.size / 64), QN_PER_ITEM, err);
 }
 
-static qn_status set_params(qn_jinja_render *r, const qn_jinja_tree *node,
-                            const qn_jinja_args *args, size_t *n, qn_err *err) {
+static qn_status set_params(qn_jinja_run *r, const qn_jinja_tree *node, const qn_jinja_args *args,
+                            size_t *n, qn_err *err) {
     *n = 0;
     for (const qn_jinja_tree *param = node->list; param; param = param->next, ++*n) {
         const qn_jinja_val *named;
@@ -107,8 +107,8 @@ static qn_status set_params(qn_jinja_render *r, const qn_jinja_tree *node,
 }
 
 // What the parameters do not take, for macros that use `varargs` and `kwargs`.
-static qn_status set_extras(qn_jinja_render *r, const qn_jinja_tree *node,
-                            const qn_jinja_args *args, size_t n_params, qn_err *err) {
+static qn_status set_extras(qn_jinja_run *r, const qn_jinja_tree *node, const qn_jinja_args *args,
+                            size_t n_params, qn_err *err) {
     const size_t n_more = args->n > n_params ? args->n - n_params : 0;
     qn_jinja_dict *more;
     QN_TRY(qn_jinja_dict_make(&more, r, args->n_named, err));
@@ -137,8 +137,8 @@ static qn_status set_extras(qn_jinja_render *r, const qn_jinja_tree *node,
                                      : QN_OK;
 }
 
-static qn_status set_caller(qn_jinja_render *r, const qn_jinja_tree *node,
-                            const qn_jinja_args *args, qn_err *err) {
+static qn_status set_caller(qn_jinja_run *r, const qn_jinja_tree *node, const qn_jinja_args *args,
+                            qn_err *err) {
     const qn_str name = qn_str_of("caller");
     const qn_jinja_val *caller;
     bool is_named;
@@ -153,8 +153,8 @@ static qn_status set_caller(qn_jinja_render *r, const qn_jinja_tree *node,
     return qn_jinja_scope_set(r, name, &value, err);
 }
 
-static qn_status run_macro(qn_jinja_render *r, const qn_jinja_macro *macro,
-                           const qn_jinja_args *args, qn_err *err) {
+static qn_status run_macro(qn_jinja_run *r, const qn_jinja_macro *macro, const qn_jinja_args *args,
+                           qn_err *err) {
     size_t n_params;
     QN_TRY(qn_jinja_scope_push(r, macro->scope, err));
     QN_TRY(set_params(r, macro->node, args, &n_params, err));
@@ -163,9 +163,9 @@ static qn_status run_macro(qn_jinja_render *r, const qn_jinja_macro *macro,
     return qn_jinja_exec(r, macro->node->body, err);
 }
 
-qn_status qn_jinja_macro_call(qn_jinja_val *out, qn_jinja_render *r, qn_jinja_macro *macro,
+qn_status qn_jinja_macro_call(qn_jinja_val *out, qn_jinja_run *r, qn_jinja_macro *macro,
                               const qn_jinja_args *args, qn_err *err) {
-    qn_buf text = qn_jinja_render_buf(r);
+    qn_buf text = qn_jinja_buf(r);
     qn_buf *before = r->out;
     qn_jinja_scope *scope = r->scope;
     const size_t n_kept = r->n_kept;
@@ -177,10 +177,10 @@ qn_status qn_jinja_macro_call(qn_jinja_val *out, qn_jinja_render *r, qn_jinja_ma
         qn_buf_deinit(&text);
         return status;
     }
-    return qn_jinja_render_text(out, r, &text, err);
+    return qn_jinja_text(out, r, &text, err);
 }
 
-qn_status qn_jinja_macro_attr(qn_jinja_val *out, qn_jinja_render *r, qn_jinja_macro *macro,
+qn_status qn_jinja_macro_attr(qn_jinja_val *out, qn_jinja_run *r, qn_jinja_macro *macro,
                               qn_str name, qn_err *err) {
     if (qn_str_is(name, "name")) *out = qn_jinja_val_text(macro->node->name);
     if (!qn_str_is(name, "arguments")) return QN_OK;
@@ -203,7 +203,7 @@ static qn_status call_joiner(qn_jinja_val *out, const qn_jinja_val *joiner) {
     return QN_OK;
 }
 
-qn_status qn_jinja_val_call(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *callee,
+qn_status qn_jinja_val_call(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val *callee,
                             const qn_jinja_args *args, qn_err *err) {
     QN_TRY(qn_jinja_val_defined(callee, err));
     if (callee->kind == QN_VAL_MACRO)

@@ -150,29 +150,29 @@ qn_str qn_jinja_text_strip(qn_str s, const qn_str *set, bool left, bool right) {
     return s;
 }
 
-qn_status qn_jinja_text_strip_paid(qn_str *s, qn_jinja_render *r, const qn_str *set, bool left,
+qn_status qn_jinja_text_strip_paid(qn_str *s, qn_jinja_run *r, const qn_str *set, bool left,
                                    bool right, qn_err *err) {
     enum { MAX_SET = 1024 };
     if (set && set->size > MAX_SET) return QN_FAIL(err, LIMIT, "a set of %zu bytes", set->size);
     const size_t cost = set ? 2 + set->size / 32 : 1;
     size_t n;
     while (left && (n = strip_one(*s, set, false))) {
-        QN_TRY(qn_jinja_render_spend(r, cost, 1, err));
+        QN_TRY(qn_jinja_spend(r, cost, 1, err));
         *s = qn_jinja_str_part(*s, n, s->size);
     }
     while (right && (n = strip_one(*s, set, true))) {
-        QN_TRY(qn_jinja_render_spend(r, cost, 1, err));
+        QN_TRY(qn_jinja_spend(r, cost, 1, err));
         *s = qn_jinja_str_part(*s, 0, s->size - n);
     }
     return QN_OK;
 }
 
-qn_status qn_jinja_text_pay_search(qn_jinja_render *r, qn_str s, qn_err *err) {
-    return qn_jinja_render_spend(r, s.size, QN_PER_SCAN, err);
+qn_status qn_jinja_text_pay_search(qn_jinja_run *r, qn_str s, qn_err *err) {
+    return qn_jinja_spend(r, s.size, QN_PER_SCAN, err);
 }
 
-qn_status qn_jinja_text_pay_length(qn_jinja_render *r, qn_str s, qn_err *err) {
-    return qn_jinja_render_charge(r, s.size * 2, err); // once to count, once to find a character
+qn_status qn_jinja_text_pay_length(qn_jinja_run *r, qn_str s, qn_err *err) {
+    return qn_jinja_charge(r, s.size * 2, err); // once to count, once to find a character
 }
 
 int qn_jinja_str_compare(qn_str a, qn_str b) {

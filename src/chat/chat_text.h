@@ -17,11 +17,11 @@ size_t qn_jinja_text_find_last(qn_str s, qn_str part);
 // Without characters of `set` (NULL: white space) at the ends that are wanted.
 qn_str qn_jinja_text_strip(qn_str s, const qn_str *set, bool left, bool right);
 // The same for *s, paid for by the characters taken away.
-QN_MUST_CHECK qn_status qn_jinja_text_strip_paid(qn_str *s, qn_jinja_render *r, const qn_str *set,
+QN_MUST_CHECK qn_status qn_jinja_text_strip_paid(qn_str *s, qn_jinja_run *r, const qn_str *set,
                                                  bool left, bool right, qn_err *err);
 // Steps for a search in a text, and for counting its characters.
-QN_MUST_CHECK qn_status qn_jinja_text_pay_search(qn_jinja_render *r, qn_str s, qn_err *err);
-QN_MUST_CHECK qn_status qn_jinja_text_pay_length(qn_jinja_render *r, qn_str s, qn_err *err);
+QN_MUST_CHECK qn_status qn_jinja_text_pay_search(qn_jinja_run *r, qn_str s, qn_err *err);
+QN_MUST_CHECK qn_status qn_jinja_text_pay_length(qn_jinja_run *r, qn_str s, qn_err *err);
 // Size of the character at `s`, and its code; broken UTF-8 counts as characters of one byte.
 size_t qn_jinja_char_at(qn_str s, size_t at, uint32_t *code);
 // -1, 0 or 1.

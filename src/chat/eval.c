@@ -2,17 +2,17 @@
 #include "chat/chat_text.h"
 #include "chat/tree.h"
 
-typedef qn_status eval_fn(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+typedef qn_status eval_fn(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                           qn_err *err);
 
-static qn_status eval_CONST(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_CONST(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                             qn_err *err) {
     (void)r, (void)err;
     *out = node->value;
     return QN_OK;
 }
 
-static qn_status eval_NAME(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_NAME(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                            qn_err *err) {
     const qn_jinja_val *value;
     QN_TRY(qn_jinja_scope_find(&value, r, node->name, err));
@@ -20,7 +20,7 @@ static qn_status eval_NAME(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja
     *out = value ? *value : qn_jinja_val_undefined(node->name);
     if (!row) return QN_OK;
     qn_jinja_bound *bound;
-    QN_TRY(qn_jinja_render_alloc(&bound, r, 1, sizeof *bound, err));
+    QN_TRY(qn_jinja_alloc(&bound, r, 1, sizeof *bound, err));
     bound->row = row;
     *out = (qn_jinja_val){.kind = QN_VAL_BUILTIN, .as.bound = bound};
     return QN_OK;
@@ -32,7 +32,7 @@ static size_t count(const qn_jinja_tree *list) {
     return n;
 }
 
-static qn_status eval_sequence(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_sequence(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                                qn_jinja_val_kind kind, qn_err *err) {
     QN_TRY(qn_jinja_val_list_make(out, r, kind, count(node->list), err));
     qn_jinja_val *to = out->as.list->items;
@@ -41,17 +41,17 @@ static qn_status eval_sequence(qn_jinja_val *out, qn_jinja_render *r, const qn_j
     return QN_OK;
 }
 
-static qn_status eval_LIST(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_LIST(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                            qn_err *err) {
     return eval_sequence(out, r, node, QN_VAL_LIST, err);
 }
 
-static qn_status eval_TUPLE(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_TUPLE(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                             qn_err *err) {
     return eval_sequence(out, r, node, QN_VAL_TUPLE, err);
 }
 
-static qn_status eval_DICT(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_DICT(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                            qn_err *err) {
     qn_jinja_dict *dict;
     QN_TRY(qn_jinja_dict_make(&dict, r, count(node->list), err));
@@ -65,14 +65,14 @@ static qn_status eval_DICT(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja
     return QN_OK;
 }
 
-static qn_status eval_ATTR(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_ATTR(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                            qn_err *err) {
     qn_jinja_val of;
     QN_TRY(qn_jinja_eval(&of, r, node->a, err));
     return qn_jinja_val_attr(out, r, &of, node->name, err);
 }
 
-static qn_status eval_ITEM(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_ITEM(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                            qn_err *err) {
     qn_jinja_val of, key;
     QN_TRY(qn_jinja_eval(&of, r, node->a, err));
@@ -80,7 +80,7 @@ static qn_status eval_ITEM(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja
     return qn_jinja_val_item(out, r, &of, &key, err);
 }
 
-static qn_status eval_SLICE(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_SLICE(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                             qn_err *err) {
     qn_jinja_val of, bounds[3];
     QN_TRY(qn_jinja_eval(&of, r, node->a, err));
@@ -98,12 +98,11 @@ typedef struct arg_lists {
     size_t n, cap, n_named, cap_named;
 } arg_lists;
 
-static qn_status add_arg(arg_lists *to, qn_jinja_render *r, const qn_jinja_val *value,
-                         qn_err *err) {
+static qn_status add_arg(arg_lists *to, qn_jinja_run *r, const qn_jinja_val *value, qn_err *err) {
     if (to->n == to->cap) {
         qn_jinja_val *items;
         const size_t cap = to->cap * 2 + 1;
-        QN_TRY(qn_jinja_render_alloc(&items, r, cap, sizeof *items, err));
+        QN_TRY(qn_jinja_alloc(&items, r, cap, sizeof *items, err));
         if (to->n) memcpy(items, to->items, to->n * sizeof *items);
         to->items = items;
         to->cap = cap;
@@ -112,10 +111,10 @@ static qn_status add_arg(arg_lists *to, qn_jinja_render *r, const qn_jinja_val *
     return QN_OK;
 }
 
-static qn_status add_named(arg_lists *to, qn_jinja_render *r, qn_str name,
-                           const qn_jinja_val *value, qn_err *err) {
+static qn_status add_named(arg_lists *to, qn_jinja_run *r, qn_str name, const qn_jinja_val *value,
+                           qn_err *err) {
     const size_t cost = 1 + name.size / 64; // of a comparison
-    QN_TRY(qn_jinja_render_spend(r, to->n_named * cost, QN_PER_ITEM, err));
+    QN_TRY(qn_jinja_spend(r, to->n_named * cost, QN_PER_ITEM, err));
     for (size_t i = 0; i < to->n_named; i++) {
         if (qn_jinja_str_same(to->names[i], name))
             return QN_FAIL(err, FORMAT, "the argument '%.*s' is given twice",
@@ -125,8 +124,8 @@ static qn_status add_named(arg_lists *to, qn_jinja_render *r, qn_str name,
         qn_jinja_val *named;
         qn_str *names;
         const size_t cap = to->cap_named * 2 + 1, n = to->n_named;
-        QN_TRY(qn_jinja_render_alloc(&named, r, cap, sizeof *named, err));
-        QN_TRY(qn_jinja_render_alloc(&names, r, cap, sizeof *names, err));
+        QN_TRY(qn_jinja_alloc(&named, r, cap, sizeof *named, err));
+        QN_TRY(qn_jinja_alloc(&names, r, cap, sizeof *names, err));
         if (n) memcpy(named, to->named, n * sizeof *named);
         if (n) memcpy(names, to->names, n * sizeof *names);
         to->named = named;
@@ -138,8 +137,7 @@ static qn_status add_named(arg_lists *to, qn_jinja_render *r, qn_str name,
     return QN_OK;
 }
 
-static qn_status spread_named(arg_lists *to, qn_jinja_render *r, const qn_jinja_val *v,
-                              qn_err *err) {
+static qn_status spread_named(arg_lists *to, qn_jinja_run *r, const qn_jinja_val *v, qn_err *err) {
     QN_TRY(qn_jinja_val_defined(v, err));
     if (v->kind != QN_VAL_DICT)
         return QN_FAIL(err, FORMAT, "** wants a dict, not a '%s'", qn_jinja_val_type(v));
@@ -151,17 +149,16 @@ static qn_status spread_named(arg_lists *to, qn_jinja_render *r, const qn_jinja_
     return QN_OK;
 }
 
-static qn_status spread(arg_lists *to, qn_jinja_render *r, const qn_jinja_val *v, qn_err *err) {
+static qn_status spread(arg_lists *to, qn_jinja_run *r, const qn_jinja_val *v, qn_err *err) {
     const qn_jinja_val *items;
     size_t n;
     QN_TRY(qn_jinja_val_items(&items, &n, r, v, err));
-    QN_TRY(qn_jinja_render_charge(r, n * sizeof *items, err));
+    QN_TRY(qn_jinja_charge(r, n * sizeof *items, err));
     for (size_t i = 0; i < n; i++) QN_TRY(add_arg(to, r, &items[i], err));
     return QN_OK;
 }
 
-static qn_status eval_args(arg_lists *to, qn_jinja_render *r, const qn_jinja_tree *list,
-                           qn_err *err) {
+static qn_status eval_args(arg_lists *to, qn_jinja_run *r, const qn_jinja_tree *list, qn_err *err) {
     for (const qn_jinja_tree *arg = list; arg; arg = arg->next) {
         qn_jinja_val value;
         QN_TRY(qn_jinja_eval(&value, r, arg->a, err));
@@ -187,7 +184,7 @@ static qn_jinja_args args_of(const arg_lists *lists) {
 
 // What is called. A method or function that is called at once needs no memory for itself: it is
 // kept in *bound.
-static qn_status eval_callee(qn_jinja_val *out, qn_jinja_bound *bound, qn_jinja_render *r,
+static qn_status eval_callee(qn_jinja_val *out, qn_jinja_bound *bound, qn_jinja_run *r,
                              const qn_jinja_tree *node, qn_err *err) {
     bool is_unsafe = false;
     *bound = (qn_jinja_bound){0};
@@ -207,7 +204,7 @@ static qn_status eval_callee(qn_jinja_val *out, qn_jinja_bound *bound, qn_jinja_
     return bound->row ? QN_OK : qn_jinja_eval(out, r, node, err);
 }
 
-static qn_status eval_CALL(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_CALL(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                            qn_err *err) {
     qn_jinja_val callee;
     qn_jinja_bound bound;
@@ -219,7 +216,7 @@ static qn_status eval_CALL(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja
 }
 
 // {% call %} hands its body over as one more argument.
-qn_status qn_jinja_eval_call_with(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *call,
+qn_status qn_jinja_eval_call_with(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *call,
                                   const qn_jinja_val *caller, qn_err *err) {
     qn_jinja_val callee;
     arg_lists lists = {0};
@@ -230,7 +227,7 @@ qn_status qn_jinja_eval_call_with(qn_jinja_val *out, qn_jinja_render *r, const q
     return qn_jinja_val_call(out, r, &callee, &args, err);
 }
 
-static qn_status eval_row(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_row(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                           const qn_jinja_val *self, const char *what, qn_err *err) {
     arg_lists lists = {0};
     if (!node->row)
@@ -241,7 +238,7 @@ static qn_status eval_row(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_
     return qn_jinja_builtin_call(out, r, node->row, self, &args, err);
 }
 
-static qn_status eval_FILTER(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_FILTER(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                              qn_err *err) {
     qn_jinja_val self;
     QN_TRY(qn_jinja_eval(&self, r, node->a, err));
@@ -249,17 +246,17 @@ static qn_status eval_FILTER(qn_jinja_val *out, qn_jinja_render *r, const qn_jin
 }
 
 // The filters of a block, applied to its text.
-qn_status qn_jinja_eval_filters(qn_jinja_val *value, qn_jinja_render *r, const qn_jinja_tree *node,
+qn_status qn_jinja_eval_filters(qn_jinja_val *value, qn_jinja_run *r, const qn_jinja_tree *node,
                                 qn_err *err) {
     if (!node) return QN_OK;
-    QN_TRY(qn_jinja_render_enter(r, err));
+    QN_TRY(qn_jinja_enter(r, err));
     QN_TRY(qn_jinja_eval_filters(value, r, node->a, err));
-    qn_jinja_render_leave(r);
+    qn_jinja_leave(r);
     const qn_jinja_val self = *value;
     return eval_row(value, r, node, &self, "filter", err);
 }
 
-static qn_status eval_TEST(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_TEST(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                            qn_err *err) {
     qn_jinja_val self;
     QN_TRY(qn_jinja_eval(&self, r, node->a, err));
@@ -268,7 +265,7 @@ static qn_status eval_TEST(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja
 
 // --- operators -----------------------------------------------------------------------------------
 
-static qn_status eval_NOT(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_NOT(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                           qn_err *err) {
     qn_jinja_val v;
     QN_TRY(qn_jinja_eval(&v, r, node->a, err));
@@ -276,7 +273,7 @@ static qn_status eval_NOT(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_
     return QN_OK;
 }
 
-static qn_status eval_sign(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_sign(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                            int64_t sign, qn_err *err) {
     qn_jinja_val v;
     const qn_jinja_val factor = qn_jinja_val_int(sign);
@@ -287,29 +284,29 @@ static qn_status eval_sign(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja
     return qn_jinja_val_math(out, r, QN_MATH_MUL, &v, &factor, err);
 }
 
-static qn_status eval_NEG(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_NEG(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                           qn_err *err) {
     return eval_sign(out, r, node, -1, err);
 }
 
-static qn_status eval_POS(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_POS(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                           qn_err *err) {
     return eval_sign(out, r, node, 1, err);
 }
 
-static qn_status eval_AND(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_AND(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                           qn_err *err) {
     QN_TRY(qn_jinja_eval(out, r, node->a, err));
     return qn_jinja_val_is_true(out) ? qn_jinja_eval(out, r, node->b, err) : QN_OK;
 }
 
-static qn_status eval_OR(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_OR(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                          qn_err *err) {
     QN_TRY(qn_jinja_eval(out, r, node->a, err));
     return qn_jinja_val_is_true(out) ? QN_OK : qn_jinja_eval(out, r, node->b, err);
 }
 
-static qn_status eval_IF_ELSE(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_IF_ELSE(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                               qn_err *err) {
     qn_jinja_val condition;
     QN_TRY(qn_jinja_eval(&condition, r, node->b, err));
@@ -319,7 +316,7 @@ static qn_status eval_IF_ELSE(qn_jinja_val *out, qn_jinja_render *r, const qn_ji
     return QN_OK;
 }
 
-static qn_status compare(bool *out, qn_jinja_render *r, qn_jinja_compare op, const qn_jinja_val *a,
+static qn_status compare(bool *out, qn_jinja_run *r, qn_jinja_compare op, const qn_jinja_val *a,
                          const qn_jinja_val *b, qn_err *err) {
     if (op == QN_COMPARE_EQ || op == QN_COMPARE_NE) {
         QN_TRY(qn_jinja_val_equal(out, r, a, b, err));
@@ -343,7 +340,7 @@ static qn_status compare(bool *out, qn_jinja_render *r, qn_jinja_compare op, con
 }
 
 // a < b < c is a < b and b < c.
-static qn_status eval_COMPARE(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_COMPARE(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                               qn_err *err) {
     qn_jinja_val left, right;
     bool holds = true;
@@ -357,7 +354,7 @@ static qn_status eval_COMPARE(qn_jinja_val *out, qn_jinja_render *r, const qn_ji
     return QN_OK;
 }
 
-static qn_status eval_MATH(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_MATH(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                            qn_err *err) {
     qn_jinja_val a, b;
     QN_TRY(qn_jinja_eval(&a, r, node->a, err));
@@ -365,7 +362,7 @@ static qn_status eval_MATH(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja
     return qn_jinja_val_math(out, r, (qn_jinja_math)node->op, &a, &b, err);
 }
 
-static qn_status eval_CONCAT(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status eval_CONCAT(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                              qn_err *err) {
     qn_str joined = {0};
     for (const qn_jinja_tree *item = node->list; item; item = item->next) {
@@ -382,17 +379,17 @@ static qn_status eval_CONCAT(qn_jinja_val *out, qn_jinja_render *r, const qn_jin
 
 // --- all -----------------------------------------------------------------------------------------
 
-qn_status qn_jinja_eval(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+qn_status qn_jinja_eval(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                         qn_err *err) {
     static eval_fn *const functions[] = {
 #define QN_EVAL_ROW(name) [QN_TREE_##name] = eval_##name,
         QN_TREE_EXPRESSIONS(QN_EVAL_ROW)
 #undef QN_EVAL_ROW
     };
-    qn_status status = qn_jinja_render_charge(r, 0, err);
-    if (!status) status = qn_jinja_render_enter(r, err);
+    qn_status status = qn_jinja_charge(r, 0, err);
+    if (!status) status = qn_jinja_enter(r, err);
     if (!status) status = functions[node->kind](out, r, node, err);
-    qn_jinja_render_leave(r);
+    qn_jinja_leave(r);
     if (!status || r->is_placed) return status;
     r->is_placed = true;
     return qn_err_prefix(err, status, "line %u, column %u", (unsigned)node->line,

@@ -2,19 +2,19 @@
 #include "chat/chat_text.h"
 #include "chat/tree.h"
 
-typedef qn_status exec_fn(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err);
+typedef qn_status exec_fn(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err);
 
-static qn_status exec_DATA(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err) {
+static qn_status exec_DATA(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err) {
     return qn_jinja_val_print(r->out, r, &node->value, err);
 }
 
-static qn_status exec_PRINT(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err) {
+static qn_status exec_PRINT(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err) {
     qn_jinja_val v;
     QN_TRY(qn_jinja_eval(&v, r, node->a, err));
     return qn_jinja_val_print(r->out, r, &v, err);
 }
 
-static qn_status exec_IF(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err) {
+static qn_status exec_IF(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err) {
     for (const qn_jinja_tree *branch = node->list; branch; branch = branch->next) {
         qn_jinja_val condition = qn_jinja_val_bool(true);
         if (branch->a) QN_TRY(qn_jinja_eval(&condition, r, branch->a, err));
@@ -25,10 +25,10 @@ static qn_status exec_IF(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *
 
 // --- setting -------------------------------------------------------------------------------------
 
-static qn_status assign(qn_jinja_render *r, const qn_jinja_tree *target, const qn_jinja_val *value,
+static qn_status assign(qn_jinja_run *r, const qn_jinja_tree *target, const qn_jinja_val *value,
                         qn_err *err);
 
-static qn_status assign_part(qn_jinja_render *r, const qn_jinja_tree *target,
+static qn_status assign_part(qn_jinja_run *r, const qn_jinja_tree *target,
                              const qn_jinja_val *value, qn_err *err) {
     const qn_jinja_tree name = {.kind = QN_TREE_NAME,
                                 .line = target->line,
@@ -44,7 +44,7 @@ static qn_status assign_part(qn_jinja_render *r, const qn_jinja_tree *target,
     return qn_jinja_dict_set(r, ns.as.dict, &key, value, err);
 }
 
-static qn_status assign_tuple(qn_jinja_render *r, const qn_jinja_tree *target,
+static qn_status assign_tuple(qn_jinja_run *r, const qn_jinja_tree *target,
                               const qn_jinja_val *value, qn_err *err) {
     const qn_jinja_val *items;
     size_t n, n_names = 0;
@@ -57,23 +57,23 @@ static qn_status assign_tuple(qn_jinja_render *r, const qn_jinja_tree *target,
     return QN_OK;
 }
 
-static qn_status assign(qn_jinja_render *r, const qn_jinja_tree *target, const qn_jinja_val *value,
+static qn_status assign(qn_jinja_run *r, const qn_jinja_tree *target, const qn_jinja_val *value,
                         qn_err *err) {
     if (target->kind == QN_TREE_NAME) return qn_jinja_scope_set(r, target->name, value, err);
     if (target->kind == QN_TREE_NS_REF) return assign_part(r, target, value, err);
     return assign_tuple(r, target, value, err);
 }
 
-static qn_status exec_SET(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err) {
+static qn_status exec_SET(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err) {
     qn_jinja_val value;
     QN_TRY(qn_jinja_eval(&value, r, node->b, err));
     return assign(r, node->a, &value, err);
 }
 
 // What a body prints, as a value. It has names of its own.
-static qn_status capture(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *body,
+static qn_status capture(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *body,
                          qn_err *err) {
-    qn_buf text = qn_jinja_render_buf(r);
+    qn_buf text = qn_jinja_buf(r);
     qn_buf *before = r->out;
     qn_jinja_scope *scope = r->scope;
     QN_TRY(qn_jinja_scope_push(r, scope, err));
@@ -85,24 +85,24 @@ static qn_status capture(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_t
         qn_buf_deinit(&text);
         return status;
     }
-    return qn_jinja_render_text(out, r, &text, err);
+    return qn_jinja_text(out, r, &text, err);
 }
 
-static qn_status exec_SET_TEXT(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err) {
+static qn_status exec_SET_TEXT(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err) {
     qn_jinja_val value;
     QN_TRY(capture(&value, r, node->body, err));
     QN_TRY(qn_jinja_eval_filters(&value, r, node->b, err));
     return assign(r, node->a, &value, err);
 }
 
-static qn_status exec_FILTERED(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err) {
+static qn_status exec_FILTERED(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err) {
     qn_jinja_val value;
     QN_TRY(capture(&value, r, node->body, err));
     QN_TRY(qn_jinja_eval_filters(&value, r, node->b, err));
     return qn_jinja_val_print(r->out, r, &value, err);
 }
 
-static qn_status exec_SCOPED(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err) {
+static qn_status exec_SCOPED(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err) {
     qn_jinja_scope *scope = r->scope;
     QN_TRY(qn_jinja_scope_push(r, scope, err));
     QN_TRY(qn_jinja_exec(r, node->body, err));
@@ -111,7 +111,7 @@ static qn_status exec_SCOPED(qn_jinja_render *r, const qn_jinja_tree *node, qn_e
 }
 
 // The values are those around the block, not those that it sets.
-static qn_status exec_WITH(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err) {
+static qn_status exec_WITH(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err) {
     qn_jinja_scope *outer = r->scope;
     QN_TRY(qn_jinja_scope_push(r, outer, err));
     qn_jinja_scope *inner = r->scope;
@@ -130,23 +130,23 @@ static qn_status exec_WITH(qn_jinja_render *r, const qn_jinja_tree *node, qn_err
 
 // --- macros --------------------------------------------------------------------------------------
 
-static qn_status make_macro(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_tree *node,
+static qn_status make_macro(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_tree *node,
                             qn_err *err) {
     qn_jinja_macro *macro;
-    QN_TRY(qn_jinja_render_alloc(&macro, r, 1, sizeof *macro, err));
+    QN_TRY(qn_jinja_alloc(&macro, r, 1, sizeof *macro, err));
     *macro = (qn_jinja_macro){.node = node, .scope = r->scope};
     r->n_kept++;
     *out = (qn_jinja_val){.kind = QN_VAL_MACRO, .as.macro = macro};
     return QN_OK;
 }
 
-static qn_status exec_MACRO(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err) {
+static qn_status exec_MACRO(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err) {
     qn_jinja_val macro;
     QN_TRY(make_macro(&macro, r, node, err));
     return qn_jinja_scope_set(r, node->name, &macro, err);
 }
 
-static qn_status exec_CALL_WITH(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err) {
+static qn_status exec_CALL_WITH(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err) {
     qn_jinja_val caller, value;
     QN_TRY(make_macro(&caller, r, node, err));
     QN_TRY(qn_jinja_eval_call_with(&value, r, node->a, &caller, err));
@@ -169,7 +169,7 @@ struct qn_jinja_loop {
     qn_jinja_val changed; // what loop.changed was last asked about
 };
 
-static qn_status holds(bool *out, qn_jinja_render *r, const qn_jinja_loop *loop,
+static qn_status holds(bool *out, qn_jinja_run *r, const qn_jinja_loop *loop,
                        const qn_jinja_val *item, qn_err *err) {
     *out = true;
     if (!loop->node->c || loop->is_asked) return QN_OK;
@@ -185,7 +185,7 @@ static qn_status holds(bool *out, qn_jinja_render *r, const qn_jinja_loop *loop,
 }
 
 // Looks at the next item that is to be walked over; QN_VAL_ABSENT: there is none.
-static qn_status look_ahead(qn_jinja_render *r, qn_jinja_loop *loop, qn_err *err) {
+static qn_status look_ahead(qn_jinja_run *r, qn_jinja_loop *loop, qn_err *err) {
     if (loop->has_after) return QN_OK;
     loop->after = (qn_jinja_val){0};
     loop->has_after = true;
@@ -201,7 +201,7 @@ static qn_status look_ahead(qn_jinja_render *r, qn_jinja_loop *loop, qn_err *err
 }
 
 // All items that are left are asked at once.
-static qn_status loop_length(int64_t *out, qn_jinja_render *r, qn_jinja_loop *loop, qn_err *err) {
+static qn_status loop_length(int64_t *out, qn_jinja_run *r, qn_jinja_loop *loop, qn_err *err) {
     QN_TRY(look_ahead(r, loop, err));
     if (loop->node->c && !loop->is_asked) {
         qn_jinja_val left;
@@ -222,8 +222,8 @@ static qn_status loop_length(int64_t *out, qn_jinja_render *r, qn_jinja_loop *lo
     return QN_OK;
 }
 
-static qn_status loop_number(qn_jinja_val *out, qn_jinja_render *r, qn_jinja_loop *loop,
-                             qn_str name, qn_err *err) {
+static qn_status loop_number(qn_jinja_val *out, qn_jinja_run *r, qn_jinja_loop *loop, qn_str name,
+                             qn_err *err) {
     int64_t length;
     QN_TRY(loop_length(&length, r, loop, err));
     if (qn_str_is(name, "length")) *out = qn_jinja_val_int(length);
@@ -232,7 +232,7 @@ static qn_status loop_number(qn_jinja_val *out, qn_jinja_render *r, qn_jinja_loo
     return QN_OK;
 }
 
-static qn_status loop_cycle(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_call_in *in,
+static qn_status loop_cycle(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_in *in,
                             qn_err *err) {
     (void)r;
     const size_t n = in->args->n;
@@ -241,7 +241,7 @@ static qn_status loop_cycle(qn_jinja_val *out, qn_jinja_render *r, const qn_jinj
     return QN_OK;
 }
 
-static qn_status loop_changed(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_call_in *in,
+static qn_status loop_changed(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_in *in,
                               qn_err *err) {
     qn_jinja_loop *loop = in->self->as.loop;
     qn_jinja_val now;
@@ -258,12 +258,12 @@ static qn_status loop_changed(qn_jinja_val *out, qn_jinja_render *r, const qn_ji
 static const qn_jinja_builtin loop_methods[] = {{"cycle", loop_cycle, "*", 0, 0},
                                                 {"changed", loop_changed, "*", 0, 0}};
 
-qn_status qn_jinja_loop_attr(qn_jinja_val *out, qn_jinja_render *r, qn_jinja_loop *loop,
-                             qn_str name, qn_err *err) {
+qn_status qn_jinja_loop_attr(qn_jinja_val *out, qn_jinja_run *r, qn_jinja_loop *loop, qn_str name,
+                             qn_err *err) {
     const qn_jinja_builtin *row = qn_jinja_rows_find(loop_methods, 2, name);
     if (row) {
         qn_jinja_bound *bound;
-        QN_TRY(qn_jinja_render_alloc(&bound, r, 1, sizeof *bound, err));
+        QN_TRY(qn_jinja_alloc(&bound, r, 1, sizeof *bound, err));
         *bound = (qn_jinja_bound){.row = row, .self = {.kind = QN_VAL_LOOP, .as.loop = loop}};
         *out = (qn_jinja_val){.kind = QN_VAL_BUILTIN, .as.bound = bound};
         return QN_OK;
@@ -292,7 +292,7 @@ qn_status qn_jinja_loop_attr(qn_jinja_val *out, qn_jinja_render *r, qn_jinja_loo
     return loop_number(out, r, loop, name, err);
 }
 
-static qn_status run_round(qn_jinja_render *r, qn_jinja_loop *loop, qn_err *err) {
+static qn_status run_round(qn_jinja_run *r, qn_jinja_loop *loop, qn_err *err) {
     const qn_jinja_val self = {.kind = QN_VAL_LOOP, .as.loop = loop};
     const size_t n_kept = r->n_kept;
     QN_TRY(qn_jinja_scope_push(r, loop->outer, err));
@@ -303,10 +303,10 @@ static qn_status run_round(qn_jinja_render *r, qn_jinja_loop *loop, qn_err *err)
     return QN_OK;
 }
 
-static qn_status run_loop(bool *ran, qn_jinja_render *r, qn_jinja_loop *loop, qn_err *err) {
+static qn_status run_loop(bool *ran, qn_jinja_run *r, qn_jinja_loop *loop, qn_err *err) {
     *ran = false;
     for (loop->index = 0;; loop->index++) {
-        QN_TRY(qn_jinja_render_charge(r, 0, err));
+        QN_TRY(qn_jinja_charge(r, 0, err));
         QN_TRY(look_ahead(r, loop, err));
         if (loop->after.kind == QN_VAL_ABSENT) return QN_OK;
         loop->before = loop->current;
@@ -320,13 +320,13 @@ static qn_status run_loop(bool *ran, qn_jinja_render *r, qn_jinja_loop *loop, qn
     }
 }
 
-static qn_status exec_FOR(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err) {
+static qn_status exec_FOR(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err) {
     qn_jinja_val over;
     qn_jinja_loop *loop;
     qn_jinja_scope *outer = r->scope;
     bool ran;
     QN_TRY(qn_jinja_eval(&over, r, node->b, err));
-    QN_TRY(qn_jinja_render_alloc(&loop, r, 1, sizeof *loop, err));
+    QN_TRY(qn_jinja_alloc(&loop, r, 1, sizeof *loop, err));
     *loop = (qn_jinja_loop){.node = node, .outer = outer, .depth = 1};
     if (node->c) r->n_kept++; // the condition can be asked later, wherever `loop` was put
     QN_TRY(qn_jinja_val_items(&loop->items, &loop->n, r, &over, err));
@@ -339,13 +339,13 @@ static qn_status exec_FOR(qn_jinja_render *r, const qn_jinja_tree *node, qn_err 
     return QN_OK;
 }
 
-static qn_status exec_BREAK(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err) {
+static qn_status exec_BREAK(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err) {
     (void)node, (void)err;
     r->flow = QN_FLOW_BREAK;
     return QN_OK;
 }
 
-static qn_status exec_CONTINUE(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err) {
+static qn_status exec_CONTINUE(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err) {
     (void)node, (void)err;
     r->flow = QN_FLOW_CONTINUE;
     return QN_OK;
@@ -353,23 +353,23 @@ static qn_status exec_CONTINUE(qn_jinja_render *r, const qn_jinja_tree *node, qn
 
 // --- all -----------------------------------------------------------------------------------------
 
-static qn_status exec_one(qn_jinja_render *r, const qn_jinja_tree *node, qn_err *err) {
+static qn_status exec_one(qn_jinja_run *r, const qn_jinja_tree *node, qn_err *err) {
     static exec_fn *const functions[QN_TREE_COUNT] = {
 #define QN_EXEC_ROW(name) [QN_TREE_##name] = exec_##name,
         QN_TREE_STATEMENTS(QN_EXEC_ROW)
 #undef QN_EXEC_ROW
     };
-    qn_status status = qn_jinja_render_charge(r, 0, err);
-    if (!status) status = qn_jinja_render_enter(r, err);
+    qn_status status = qn_jinja_charge(r, 0, err);
+    if (!status) status = qn_jinja_enter(r, err);
     if (!status) status = functions[node->kind](r, node, err);
-    qn_jinja_render_leave(r);
+    qn_jinja_leave(r);
     if (!status || r->is_placed) return status;
     r->is_placed = true;
     return qn_err_prefix(err, status, "line %u, column %u", (unsigned)node->line,
                          (unsigned)node->column);
 }
 
-qn_status qn_jinja_exec(qn_jinja_render *r, const qn_jinja_tree *first, qn_err *err) {
+qn_status qn_jinja_exec(qn_jinja_run *r, const qn_jinja_tree *first, qn_err *err) {
     for (const qn_jinja_tree *node = first; node && r->flow == QN_FLOW_ON; node = node->next)
         QN_TRY(exec_one(r, node, err));
     return QN_OK;

@@ -28,7 +28,7 @@ QN_BUILTIN(filter_list) {
     const qn_jinja_val *items;
     size_t n;
     QN_TRY(qn_jinja_val_items(&items, &n, r, in->self, err));
-    QN_TRY(qn_jinja_render_spend(r, n, QN_PER_ITEM, err));
+    QN_TRY(qn_jinja_spend(r, n, QN_PER_ITEM, err));
     QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_LIST, n, err));
     if (n) memcpy(out->as.list->items, items, n * sizeof *items);
     return QN_OK;
@@ -56,7 +56,7 @@ QN_BUILTIN(make_reversed) {
     const qn_jinja_val *items;
     size_t n;
     QN_TRY(qn_jinja_val_items(&items, &n, r, in->self, err));
-    QN_TRY(qn_jinja_render_spend(r, n, QN_PER_ITEM, err));
+    QN_TRY(qn_jinja_spend(r, n, QN_PER_ITEM, err));
     QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_LIST, n, err));
     for (size_t i = 0; i < n; i++) out->as.list->items[i] = items[n - 1 - i];
     return QN_OK;
@@ -100,10 +100,10 @@ QN_BUILTIN(filter_escape) {
     if (out->kind == QN_VAL_TEXT && out->mark && !in->row->choice) return QN_OK;
     qn_str text;
     QN_TRY(qn_jinja_val_str(&text, r, in->self, err));
-    qn_buf buf = qn_jinja_render_buf(r);
-    QN_TRY(qn_jinja_render_spend(r, text.size, QN_PER_CHAR, err));
+    qn_buf buf = qn_jinja_buf(r);
+    QN_TRY(qn_jinja_spend(r, text.size, QN_PER_CHAR, err));
     qn_jinja_text_escape(&buf, text);
-    QN_TRY(qn_jinja_render_text(out, r, &buf, err));
+    QN_TRY(qn_jinja_text(out, r, &buf, err));
     out->mark = 1;
     return QN_OK;
 }
@@ -111,10 +111,10 @@ QN_BUILTIN(filter_escape) {
 QN_BUILTIN(filter_case) {
     QN_TRY(filter_string(out, r, in, err));
     const unsigned char mark = out->mark;
-    qn_buf buf = qn_jinja_render_buf(r);
-    QN_TRY(qn_jinja_render_spend(r, out->as.s.size, 1, err));
+    qn_buf buf = qn_jinja_buf(r);
+    QN_TRY(qn_jinja_spend(r, out->as.s.size, 1, err));
     qn_jinja_text_recase(&buf, out->as.s, (qn_jinja_case)in->row->choice);
-    QN_TRY(qn_jinja_render_text(out, r, &buf, err));
+    QN_TRY(qn_jinja_text(out, r, &buf, err));
     out->mark = mark;
     return QN_OK;
 }
@@ -123,9 +123,9 @@ QN_BUILTIN(filter_case) {
 QN_BUILTIN(filter_title) {
     QN_TRY(filter_string(out, r, in, err));
     const qn_str s = out->as.s;
-    qn_buf buf = qn_jinja_render_buf(r);
+    qn_buf buf = qn_jinja_buf(r);
     bool is_first = true;
-    QN_TRY(qn_jinja_render_spend(r, 2 * s.size, 1, err));
+    QN_TRY(qn_jinja_spend(r, 2 * s.size, 1, err));
     for (size_t at = 0; at < s.size;) {
         uint32_t code;
         const size_t n = qn_jinja_char_at(s, at, &code);
@@ -135,7 +135,7 @@ QN_BUILTIN(filter_title) {
             qn_jinja_char_is_space(code) || (code < 128 && code && strchr("-({[<", (int)code));
         at += n;
     }
-    return qn_jinja_render_text(out, r, &buf, err);
+    return qn_jinja_text(out, r, &buf, err);
 }
 
 QN_BUILTIN(filter_trim) {
@@ -193,11 +193,11 @@ QN_BUILTIN(filter_indent) {
     if (in->self->kind != QN_VAL_TEXT)
         return QN_FAIL(err, FORMAT, "indent of a '%s', not of a text", qn_jinja_val_type(in->self));
     const qn_str text = in->self->as.s;
-    qn_buf buf = qn_jinja_render_buf(r);
-    QN_TRY(qn_jinja_render_spend(r, text.size * QN_COST_MATCH, 1, err));
+    qn_buf buf = qn_jinja_buf(r);
+    QN_TRY(qn_jinja_spend(r, text.size * QN_COST_MATCH, 1, err));
     indent_lines(&buf, text, indent, qn_jinja_arg_bool(in, 1, false),
                  qn_jinja_arg_bool(in, 2, false));
-    return qn_jinja_render_text(out, r, &buf, err);
+    return qn_jinja_text(out, r, &buf, err);
 }
 
 QN_BUILTIN(filter_format) {
@@ -215,7 +215,7 @@ QN_BUILTIN(filter_wordcount) {
     int64_t n = 0;
     bool in_word = false;
     QN_TRY(qn_jinja_val_str(&text, r, in->self, err));
-    QN_TRY(qn_jinja_render_spend(r, text.size, QN_PER_CHAR, err));
+    QN_TRY(qn_jinja_spend(r, text.size, QN_PER_CHAR, err));
     for (size_t at = 0; at < text.size;) {
         uint32_t code;
         at += qn_jinja_char_at(text, at, &code);
@@ -290,9 +290,9 @@ static bool read_whole(int64_t *out, qn_str s, int64_t base) {
 static bool fits_whole(double f) { return f > -9.2e18 && f < 9.2e18; }
 
 // For a text that may be a number with blanks around it.
-static qn_status spend_number(qn_jinja_render *r, const qn_jinja_val *v, qn_err *err) {
+static qn_status spend_number(qn_jinja_run *r, const qn_jinja_val *v, qn_err *err) {
     if (v->kind != QN_VAL_TEXT) return QN_OK;
-    return qn_jinja_render_spend(r, QN_COST_NUMBER + v->as.s.size / QN_PER_CHAR, 1, err);
+    return qn_jinja_spend(r, QN_COST_NUMBER + v->as.s.size / QN_PER_CHAR, 1, err);
 }
 
 QN_BUILTIN(filter_int) {
@@ -327,7 +327,7 @@ QN_BUILTIN(filter_float) {
     return QN_OK;
 }
 
-static qn_status want_number(const qn_jinja_call_in *in, qn_err *err) {
+static qn_status want_number(const qn_jinja_in *in, qn_err *err) {
     QN_TRY(qn_jinja_val_defined(in->self, err));
     if (qn_jinja_val_is_number(in->self)) return QN_OK;
     return QN_FAIL(err, FORMAT, "%s of a '%s'", in->row->name, qn_jinja_val_type(in->self));
@@ -359,7 +359,7 @@ QN_BUILTIN(filter_round) {
     int64_t precision = 0;
     qn_str method = qn_str_of("common");
     QN_TRY(want_number(in, err));
-    QN_TRY(qn_jinja_render_spend(r, QN_COST_REAL, 1, err));
+    QN_TRY(qn_jinja_spend(r, QN_COST_REAL, 1, err));
     QN_TRY(qn_jinja_arg_int(&precision, in, 0, err));
     QN_TRY(qn_jinja_arg_text(&method, in, 1, err));
     const double x = qn_jinja_val_real(in->self), unit = pow(10, (double)precision);

@@ -29,7 +29,7 @@ static qn_status find_by_name(const qn_jinja_builtin **out, const qn_jinja_val *
 
 // --- map -----------------------------------------------------------------------------------------
 
-static qn_status map_attribute(qn_jinja_items *to, qn_jinja_render *r, const qn_jinja_call_in *in,
+static qn_status map_attribute(qn_jinja_items *to, qn_jinja_run *r, const qn_jinja_in *in,
                                const qn_jinja_val *items, size_t n, qn_err *err) {
     const qn_jinja_val *path = named_arg(in->args, "attribute");
     const qn_jinja_val *otherwise = named_arg(in->args, "default");
@@ -42,7 +42,7 @@ static qn_status map_attribute(qn_jinja_items *to, qn_jinja_render *r, const qn_
     return QN_OK;
 }
 
-static qn_status map_filter(qn_jinja_items *to, qn_jinja_render *r, const qn_jinja_call_in *in,
+static qn_status map_filter(qn_jinja_items *to, qn_jinja_run *r, const qn_jinja_in *in,
                             const qn_jinja_val *items, size_t n, qn_err *err) {
     const qn_jinja_builtin *row;
     if (in->args->n == 0) return QN_FAIL(err, FORMAT, "map needs a filter");
@@ -50,16 +50,16 @@ static qn_status map_filter(qn_jinja_items *to, qn_jinja_render *r, const qn_jin
     const qn_jinja_args rest = rest_of(in->args, 1);
     for (size_t i = 0; i < n; i++) {
         qn_jinja_val v;
-        QN_TRY(qn_jinja_render_enter(r, err));
+        QN_TRY(qn_jinja_enter(r, err));
         QN_TRY(qn_jinja_builtin_call(&v, r, row, &items[i], &rest, err));
-        qn_jinja_render_leave(r);
+        qn_jinja_leave(r);
         QN_TRY(qn_jinja_items_add(to, r, &v, err));
     }
     return QN_OK;
 }
 
 // What map and select walk over; anything that counts as false is empty.
-static qn_status items_if_true(const qn_jinja_val **items, size_t *n, qn_jinja_render *r,
+static qn_status items_if_true(const qn_jinja_val **items, size_t *n, qn_jinja_run *r,
                                const qn_jinja_val *v, qn_err *err) {
     *n = 0;
     *items = NULL;
@@ -78,19 +78,19 @@ QN_BUILTIN(make_map) {
     return QN_OK;
 }
 
-qn_status qn_jinja_filter_map(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_call_in *in,
+qn_status qn_jinja_filter_map(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_in *in,
                               qn_err *err) {
     return qn_jinja_lazy_make(out, r, in, make_map, err);
 }
 
 // --- select --------------------------------------------------------------------------------------
 
-static qn_status select_one(bool *out, qn_jinja_render *r, const qn_jinja_builtin *test,
+static qn_status select_one(bool *out, qn_jinja_run *r, const qn_jinja_builtin *test,
                             const qn_jinja_args *args, const qn_jinja_val *v, qn_err *err) {
     qn_jinja_val result = *v;
-    QN_TRY(qn_jinja_render_enter(r, err));
+    QN_TRY(qn_jinja_enter(r, err));
     if (test) QN_TRY(qn_jinja_builtin_call(&result, r, test, v, args, err));
-    qn_jinja_render_leave(r);
+    qn_jinja_leave(r);
     *out = qn_jinja_val_is_true(&result);
     return QN_OK;
 }
@@ -110,7 +110,7 @@ QN_BUILTIN(make_select) {
     for (size_t i = 0; i < n; i++) {
         qn_jinja_val v = items[i];
         bool is_in;
-        QN_TRY(qn_jinja_render_charge(r, 0, err));
+        QN_TRY(qn_jinja_charge(r, 0, err));
         if (has_path) QN_TRY(qn_jinja_val_path(&v, r, &items[i], &in->args->items[0], err));
         QN_TRY(select_one(&is_in, r, test, &rest, &v, err));
         if (is_in != is_reject) QN_TRY(qn_jinja_items_add(&to, r, &items[i], err));
@@ -119,7 +119,7 @@ QN_BUILTIN(make_select) {
     return QN_OK;
 }
 
-qn_status qn_jinja_filter_select(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_call_in *in,
+qn_status qn_jinja_filter_select(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_in *in,
                                  qn_err *err) {
     return qn_jinja_lazy_make(out, r, in, make_select, err);
 }
@@ -127,10 +127,10 @@ qn_status qn_jinja_filter_select(qn_jinja_val *out, qn_jinja_render *r, const qn
 // --- sort ----------------------------------------------------------------------------------------
 
 // Keys to sort or compare by; `paths`: names separated by commas, or absent.
-static qn_status make_key(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *item,
+static qn_status make_key(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val *item,
                           const qn_jinja_val *paths, bool is_case_sensitive, qn_err *err) {
     *out = *item;
-    QN_TRY(qn_jinja_render_charge(r, 0, err));
+    QN_TRY(qn_jinja_charge(r, 0, err));
     if (paths->kind == QN_VAL_TEXT) QN_TRY(qn_jinja_text_pay_search(r, paths->as.s, err));
     if (paths->kind == QN_VAL_ABSENT || paths->kind == QN_VAL_NONE)
         return qn_jinja_fold_case(out, r, is_case_sensitive, err);
@@ -156,32 +156,30 @@ static qn_status make_key(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_
     return QN_OK;
 }
 
-// A list of its own with the items of `v`.
-static qn_status copy_list(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *v,
-                           qn_err *err) {
+static qn_status copy_list(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val *v, qn_err *err) {
     const qn_jinja_val *items;
     size_t n;
     QN_TRY(qn_jinja_val_items(&items, &n, r, v, err));
-    QN_TRY(qn_jinja_render_charge(r, n * sizeof *items, err));
+    QN_TRY(qn_jinja_charge(r, n * sizeof *items, err));
     QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_LIST, n, err));
     if (n) memcpy(out->as.list->items, items, n * sizeof *items);
     return QN_OK;
 }
 
-qn_status qn_jinja_filter_sort(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_call_in *in,
+qn_status qn_jinja_filter_sort(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_in *in,
                                qn_err *err) {
     qn_jinja_val *keys;
     QN_TRY(copy_list(out, r, in->self, err));
     const qn_jinja_val_list *list = out->as.list;
-    QN_TRY(qn_jinja_render_alloc(&keys, r, list->n, sizeof *keys, err));
+    QN_TRY(qn_jinja_alloc(&keys, r, list->n, sizeof *keys, err));
     for (size_t i = 0; i < list->n; i++)
         QN_TRY(make_key(&keys[i], r, &list->items[i], &in->a[2], qn_jinja_arg_bool(in, 1, false),
                         err));
     return qn_jinja_sort(list->items, keys, list->n, qn_jinja_arg_bool(in, 0, false), r, err);
 }
 
-qn_status qn_jinja_filter_dictsort(qn_jinja_val *out, qn_jinja_render *r,
-                                   const qn_jinja_call_in *in, qn_err *err) {
+qn_status qn_jinja_filter_dictsort(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_in *in,
+                                   qn_err *err) {
     qn_str by = qn_str_of("key");
     qn_jinja_val *keys;
     QN_TRY(qn_jinja_val_defined(in->self, err));
@@ -193,7 +191,7 @@ qn_status qn_jinja_filter_dictsort(qn_jinja_val *out, qn_jinja_render *r,
         return QN_FAIL(err, FORMAT, "dictsort of a '%s'", qn_jinja_val_type(in->self));
     const qn_jinja_dict *dict = in->self->as.dict;
     QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_LIST, dict->n, err));
-    QN_TRY(qn_jinja_render_alloc(&keys, r, dict->n, sizeof *keys, err));
+    QN_TRY(qn_jinja_alloc(&keys, r, dict->n, sizeof *keys, err));
     for (size_t i = 0; i < dict->n; i++) {
         keys[i] = by_value ? dict->values[i] : dict->keys[i];
         QN_TRY(qn_jinja_fold_case(&keys[i], r, qn_jinja_arg_bool(in, 0, false), err));
@@ -227,13 +225,13 @@ QN_BUILTIN(make_unique) {
     return QN_OK;
 }
 
-qn_status qn_jinja_filter_unique(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_call_in *in,
+qn_status qn_jinja_filter_unique(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_in *in,
                                  qn_err *err) {
     return qn_jinja_lazy_make(out, r, in, make_unique, err);
 }
 
 // The choice is the sign that the order of a better item has: -1 for min.
-qn_status qn_jinja_filter_extreme(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_call_in *in,
+qn_status qn_jinja_filter_extreme(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_in *in,
                                   qn_err *err) {
     const bool wants_max = in->row->choice;
     const qn_jinja_val *items;
@@ -253,7 +251,7 @@ qn_status qn_jinja_filter_extreme(qn_jinja_val *out, qn_jinja_render *r, const q
     return QN_OK;
 }
 
-qn_status qn_jinja_filter_sum(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_call_in *in,
+qn_status qn_jinja_filter_sum(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_in *in,
                               qn_err *err) {
     const qn_jinja_val *items;
     size_t n;
@@ -270,23 +268,23 @@ qn_status qn_jinja_filter_sum(qn_jinja_val *out, qn_jinja_render *r, const qn_ji
 
 // --- join, items ---------------------------------------------------------------------------------
 
-qn_status qn_jinja_filter_join(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_call_in *in,
+qn_status qn_jinja_filter_join(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_in *in,
                                qn_err *err) {
     const qn_jinja_val *items;
     size_t n;
     qn_str between = {"", 0};
     if (qn_jinja_arg_is_given(in, 0)) QN_TRY(qn_jinja_val_str(&between, r, &in->a[0], err));
     QN_TRY(qn_jinja_val_items(&items, &n, r, in->self, err));
-    qn_buf buf = qn_jinja_render_buf(r);
+    qn_buf buf = qn_jinja_buf(r);
     qn_status status = QN_OK;
     for (size_t i = 0; i < n && !status; i++) {
         qn_jinja_val v = items[i];
         if (i) qn_buf_add(&buf, between.data, between.size);
         status = make_key(&v, r, &items[i], &in->a[1], true, err);
         if (!status) status = qn_jinja_val_print(&buf, r, &v, err);
-        if (!status) status = qn_jinja_render_charge(r, between.size, err);
+        if (!status) status = qn_jinja_charge(r, between.size, err);
     }
-    if (!status) return qn_jinja_render_text(out, r, &buf, err);
+    if (!status) return qn_jinja_text(out, r, &buf, err);
     qn_buf_deinit(&buf);
     return status;
 }
@@ -301,7 +299,7 @@ QN_BUILTIN(make_items) {
     return copy_list(out, r, &view, err);
 }
 
-qn_status qn_jinja_filter_items(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_call_in *in,
+qn_status qn_jinja_filter_items(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_in *in,
                                 qn_err *err) {
     return qn_jinja_lazy_make(out, r, in, make_items, err);
 }

@@ -131,13 +131,13 @@ static void add_padded(qn_buf *to, const field *f, qn_str s, bool is_right) {
     add_fill(to, f, missing - (before > 0 ? before : 0));
 }
 
-static qn_status add_number(qn_buf *to, qn_jinja_render *r, const field *f, const qn_jinja_val *v,
+static qn_status add_number(qn_buf *to, qn_jinja_run *r, const field *f, const qn_jinja_val *v,
                             qn_err *err) {
     const bool as_real = v->kind == QN_VAL_FLOAT || (f->kind && strchr("fFeEg%", f->kind));
     const bool is_negative =
         v->kind == QN_VAL_FLOAT ? signbit(v->as.f) && !isnan(v->as.f) : qn_jinja_val_whole(v) < 0;
     const size_t width = f->width > 0 ? (size_t)f->width : 0;
-    QN_TRY(qn_jinja_render_spend(r, (as_real ? QN_COST_REAL : QN_COST_NUMBER) + width, 1, err));
+    QN_TRY(qn_jinja_spend(r, (as_real ? QN_COST_REAL : QN_COST_NUMBER) + width, 1, err));
     qn_buf digits = {0}, all = {0};
     qn_status status = as_real ? real_digits(&digits, f, qn_jinja_val_real(v), err)
                                : whole_digits(&digits, f->kind, qn_jinja_val_whole(v), err);
@@ -155,18 +155,18 @@ static qn_status add_number(qn_buf *to, qn_jinja_render *r, const field *f, cons
     return status;
 }
 
-static qn_status add_text(qn_buf *to, qn_jinja_render *r, const field *f, const qn_jinja_val *v,
+static qn_status add_text(qn_buf *to, qn_jinja_run *r, const field *f, const qn_jinja_val *v,
                           bool is_right, qn_err *err) {
     qn_str s;
     if (f->kind == 'r') {
-        qn_buf buf = qn_jinja_render_buf(r);
+        qn_buf buf = qn_jinja_buf(r);
         qn_jinja_val text;
         const qn_status status = qn_jinja_val_repr(&buf, r, v, err);
         if (status) {
             qn_buf_deinit(&buf);
             return status;
         }
-        QN_TRY(qn_jinja_render_text(&text, r, &buf, err));
+        QN_TRY(qn_jinja_text(&text, r, &buf, err));
         s = text.as.s;
     } else {
         QN_TRY(qn_jinja_val_str(&s, r, v, err));
@@ -174,7 +174,7 @@ static qn_status add_text(qn_buf *to, qn_jinja_render *r, const field *f, const 
     if (f->precision >= 0)
         s = qn_jinja_str_part(s, 0, qn_jinja_text_offset(s, (size_t)f->precision));
     QN_TRY(qn_jinja_text_pay_length(r, s, err));
-    QN_TRY(qn_jinja_render_spend(r, (size_t)f->width, QN_PER_CHAR, err));
+    QN_TRY(qn_jinja_spend(r, (size_t)f->width, QN_PER_CHAR, err));
     add_padded(to, f, s, is_right);
     return QN_OK;
 }
@@ -187,7 +187,7 @@ typedef struct percent {
     const qn_jinja_val *all; // the right side, for %(name)s
 } percent;
 
-static qn_status next_value(const qn_jinja_val **out, percent *p, qn_jinja_render *r, qn_str s,
+static qn_status next_value(const qn_jinja_val **out, percent *p, qn_jinja_run *r, qn_str s,
                             size_t *at, qn_err *err) {
     if (*at < s.size && s.data[*at] == '(') {
         const size_t end = qn_jinja_text_find(s, (qn_str){")", 1}, *at);
@@ -206,11 +206,11 @@ static qn_status next_value(const qn_jinja_val **out, percent *p, qn_jinja_rende
     return QN_OK;
 }
 
-static qn_status add_percent(qn_buf *to, qn_jinja_render *r, qn_str s, size_t *at, percent *p,
+static qn_status add_percent(qn_buf *to, qn_jinja_run *r, qn_str s, size_t *at, percent *p,
                              qn_err *err) {
     field f = {.precision = -1};
     const qn_jinja_val *value;
-    QN_TRY(qn_jinja_render_spend(r, QN_COST_NUMBER, 1, err));
+    QN_TRY(qn_jinja_spend(r, QN_COST_NUMBER, 1, err));
     QN_TRY(next_value(&value, p, r, s, at, err));
     for (bool is_flag = true; is_flag && *at < s.size;) {
         const char c = s.data[*at];
@@ -244,7 +244,7 @@ static qn_status add_percent(qn_buf *to, qn_jinja_render *r, qn_str s, size_t *a
     return add_number(to, r, &f, &number, err);
 }
 
-static qn_status print_percent(qn_buf *to, qn_jinja_render *r, qn_str s, percent *p, qn_err *err) {
+static qn_status print_percent(qn_buf *to, qn_jinja_run *r, qn_str s, percent *p, qn_err *err) {
     for (size_t at = 0; at < s.size;) {
         if (s.data[at] != '%') {
             qn_buf_add(to, s.data + at++, 1);
@@ -252,7 +252,7 @@ static qn_status print_percent(qn_buf *to, qn_jinja_render *r, qn_str s, percent
         }
         at++;
         QN_TRY(add_percent(to, r, s, &at, p, err));
-        QN_TRY(qn_jinja_render_buf_check(to, err));
+        QN_TRY(qn_jinja_buf_check(to, err));
     }
     // Dicts and lists may have more than is asked for.
     if (p->i < p->n && p->all->kind != QN_VAL_DICT && p->all->kind != QN_VAL_LIST)
@@ -260,17 +260,17 @@ static qn_status print_percent(qn_buf *to, qn_jinja_render *r, qn_str s, percent
     return QN_OK;
 }
 
-qn_status qn_jinja_text_percent(qn_jinja_val *out, qn_jinja_render *r, qn_str format,
+qn_status qn_jinja_text_percent(qn_jinja_val *out, qn_jinja_run *r, qn_str format,
                                 const qn_jinja_val *v, qn_err *err) {
     percent p = {.values = v, .n = 1, .all = v};
     if (v->kind == QN_VAL_TUPLE) {
         p.values = v->as.list->items;
         p.n = v->as.list->n;
     }
-    qn_buf buf = qn_jinja_render_buf(r);
-    QN_TRY(qn_jinja_render_spend(r, format.size, QN_PER_CHAR, err));
+    qn_buf buf = qn_jinja_buf(r);
+    QN_TRY(qn_jinja_spend(r, format.size, QN_PER_CHAR, err));
     const qn_status status = print_percent(&buf, r, format, &p, err);
-    if (!status) return qn_jinja_render_text(out, r, &buf, err);
+    if (!status) return qn_jinja_text(out, r, &buf, err);
     qn_buf_deinit(&buf);
     return status;
 }
@@ -327,11 +327,11 @@ static qn_status find_field(const qn_jinja_val **out, qn_str name, const qn_jinj
     return QN_OK;
 }
 
-static qn_status add_field(qn_buf *to, qn_jinja_render *r, qn_str text, const qn_jinja_args *args,
+static qn_status add_field(qn_buf *to, qn_jinja_run *r, qn_str text, const qn_jinja_args *args,
                            size_t *next, qn_err *err) {
     field f = {.precision = -1};
     const qn_jinja_val *value;
-    QN_TRY(qn_jinja_render_spend(r, QN_COST_NUMBER + args->n_named / QN_PER_ITEM, 1, err));
+    QN_TRY(qn_jinja_spend(r, QN_COST_NUMBER + args->n_named / QN_PER_ITEM, 1, err));
     const size_t colon = qn_jinja_text_find(text, (qn_str){":", 1}, 0);
     qn_str name = colon == SIZE_MAX ? text : qn_jinja_str_part(text, 0, colon);
     const size_t bang = qn_jinja_text_find(name, (qn_str){"!", 1}, 0);
@@ -352,7 +352,7 @@ static qn_status add_field(qn_buf *to, qn_jinja_render *r, qn_str text, const qn
     return add_text(to, r, &f, value, false, err);
 }
 
-static qn_status print_fields(qn_buf *to, qn_jinja_render *r, qn_str s, const qn_jinja_args *args,
+static qn_status print_fields(qn_buf *to, qn_jinja_run *r, qn_str s, const qn_jinja_args *args,
                               qn_err *err) {
     size_t next = 0;
     for (size_t at = 0; at < s.size; at++) {
@@ -367,18 +367,18 @@ static qn_status print_fields(qn_buf *to, qn_jinja_render *r, qn_str s, const qn
         if (c == '}' || end == SIZE_MAX)
             return QN_FAIL(err, FORMAT, "a single '%c' in a format", c);
         QN_TRY(add_field(to, r, qn_jinja_str_part(s, at + 1, end), args, &next, err));
-        QN_TRY(qn_jinja_render_buf_check(to, err));
+        QN_TRY(qn_jinja_buf_check(to, err));
         at = end;
     }
     return QN_OK;
 }
 
-qn_status qn_jinja_text_format(qn_jinja_val *out, qn_jinja_render *r, qn_str format,
+qn_status qn_jinja_text_format(qn_jinja_val *out, qn_jinja_run *r, qn_str format,
                                const qn_jinja_args *args, qn_err *err) {
-    qn_buf buf = qn_jinja_render_buf(r);
-    QN_TRY(qn_jinja_render_spend(r, format.size, QN_PER_CHAR, err));
+    qn_buf buf = qn_jinja_buf(r);
+    QN_TRY(qn_jinja_spend(r, format.size, QN_PER_CHAR, err));
     const qn_status status = print_fields(&buf, r, format, args, err);
-    if (!status) return qn_jinja_render_text(out, r, &buf, err);
+    if (!status) return qn_jinja_text(out, r, &buf, err);
     qn_buf_deinit(&buf);
     return status;
 }

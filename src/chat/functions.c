@@ -31,7 +31,7 @@ QN_BUILTIN(fn_range) {
         return QN_FAIL(err, LIMIT, "a range of %llu numbers, at most %d", (unsigned long long)n,
                        (int)MAX_RANGE);
     qn_jinja_val_range *range;
-    QN_TRY(qn_jinja_render_alloc(&range, r, 1, sizeof *range, err));
+    QN_TRY(qn_jinja_alloc(&range, r, 1, sizeof *range, err));
     *range = (qn_jinja_val_range){
         .start = bounds[0], .stop = bounds[1], .step = bounds[2], .n = (size_t)n};
     *out = (qn_jinja_val){.kind = QN_VAL_RANGE, .as.range = range};
@@ -39,7 +39,7 @@ QN_BUILTIN(fn_range) {
 }
 
 // A pair of a list of pairs that makes a dict.
-static qn_status add_pair(qn_jinja_dict *to, qn_jinja_render *r, const qn_jinja_val *pair,
+static qn_status add_pair(qn_jinja_dict *to, qn_jinja_run *r, const qn_jinja_val *pair,
                           qn_err *err) {
     const qn_jinja_val *parts;
     size_t n;
@@ -48,7 +48,7 @@ static qn_status add_pair(qn_jinja_dict *to, qn_jinja_render *r, const qn_jinja_
     return qn_jinja_dict_set(r, to, &parts[0], &parts[1], err);
 }
 
-static qn_status fill_dict(qn_jinja_dict *to, qn_jinja_render *r, const qn_jinja_args *args,
+static qn_status fill_dict(qn_jinja_dict *to, qn_jinja_run *r, const qn_jinja_args *args,
                            qn_err *err) {
     if (args->n > 1) return QN_FAIL(err, FORMAT, "one argument at most, not %zu", args->n);
     if (args->n == 1) {
@@ -79,7 +79,7 @@ QN_BUILTIN(fn_dict) {
 QN_BUILTIN(fn_cycler) {
     qn_jinja_cycler *cycler;
     if (in->args->n == 0) return QN_FAIL(err, FORMAT, "cycler needs values");
-    QN_TRY(qn_jinja_render_alloc(&cycler, r, 1, sizeof *cycler, err));
+    QN_TRY(qn_jinja_alloc(&cycler, r, 1, sizeof *cycler, err));
     *cycler = (qn_jinja_cycler){.items = in->args->items, .n = in->args->n};
     *out = (qn_jinja_val){.kind = QN_VAL_CYCLER, .as.cycler = cycler};
     return QN_OK;
@@ -88,8 +88,8 @@ QN_BUILTIN(fn_cycler) {
 QN_BUILTIN(fn_joiner) {
     qn_jinja_cycler *joiner;
     qn_jinja_val *separator;
-    QN_TRY(qn_jinja_render_alloc(&joiner, r, 1, sizeof *joiner, err));
-    QN_TRY(qn_jinja_render_alloc(&separator, r, 1, sizeof *separator, err));
+    QN_TRY(qn_jinja_alloc(&joiner, r, 1, sizeof *joiner, err));
+    QN_TRY(qn_jinja_alloc(&separator, r, 1, sizeof *separator, err));
     *separator = qn_jinja_arg_is_given(in, 0) ? in->a[0] : qn_jinja_val_text(qn_str_of(", "));
     *joiner = (qn_jinja_cycler){.items = separator, .n = 1};
     *out = (qn_jinja_val){.kind = QN_VAL_JOINER, .as.cycler = joiner};
@@ -108,10 +108,10 @@ QN_BUILTIN(fn_raise_exception) {
 QN_BUILTIN(fn_strftime_now) {
     qn_str format = {"", 0};
     QN_TRY(qn_jinja_arg_text(&format, in, 0, err));
-    qn_buf buf = qn_jinja_render_buf(r);
-    QN_TRY(qn_jinja_render_spend(r, format.size * QN_COST_NUMBER, 1, err));
+    qn_buf buf = qn_jinja_buf(r);
+    QN_TRY(qn_jinja_spend(r, format.size * QN_COST_NUMBER, 1, err));
     qn_jinja_clock_print(&buf, format, r->now);
-    return qn_jinja_render_text(out, r, &buf, err);
+    return qn_jinja_text(out, r, &buf, err);
 }
 
 static const qn_jinja_builtin functions[] = {

@@ -27,27 +27,27 @@ void qn_jinja_nodes_add(qn_jinja_nodes *nodes, qn_jinja_tree *node) {
     nodes->last = &node->next;
 }
 
-bool qn_jinja_parse_is_name(const qn_jinja_parser *p, const char *name) {
+bool qn_jinja_is_name(const qn_jinja_parser *p, const char *name) {
     return p->token->kind == QN_TOKEN_NAME && qn_str_is(p->token->text, name);
 }
 
-bool qn_jinja_parse_is_op(const qn_jinja_parser *p, unsigned op) {
+bool qn_jinja_is_op(const qn_jinja_parser *p, unsigned op) {
     return p->token->kind == QN_TOKEN_OP && p->token->op == op;
 }
 
-bool qn_jinja_parse_skip_name(qn_jinja_parser *p, const char *name) {
-    const bool is_it = qn_jinja_parse_is_name(p, name);
+bool qn_jinja_skip_name(qn_jinja_parser *p, const char *name) {
+    const bool is_it = qn_jinja_is_name(p, name);
     p->token += is_it;
     return is_it;
 }
 
-bool qn_jinja_parse_skip_op(qn_jinja_parser *p, unsigned op) {
-    const bool is_it = qn_jinja_parse_is_op(p, op);
+bool qn_jinja_skip_op(qn_jinja_parser *p, unsigned op) {
+    const bool is_it = qn_jinja_is_op(p, op);
     p->token += is_it;
     return is_it;
 }
 
-qn_status qn_jinja_parse_unexpected(const qn_jinja_parser *p, const char *want, qn_err *err) {
+qn_status qn_jinja_unexpected(const qn_jinja_parser *p, const char *want, qn_err *err) {
     static const char *const names[] = {[QN_TOKEN_END] = "the end of the template",
                                         [QN_TOKEN_DATA] = "text",
                                         [QN_TOKEN_PRINT] = "'{{'",
@@ -66,20 +66,20 @@ qn_status qn_jinja_parse_unexpected(const qn_jinja_parser *p, const char *want, 
     return QN_TEMPLATE_FAIL(err, FORMAT, at, "unexpected %s, want %s", names[at->kind], want);
 }
 
-qn_status qn_jinja_parse_want_op(qn_jinja_parser *p, unsigned op, qn_err *err) {
-    if (qn_jinja_parse_skip_op(p, op)) return QN_OK;
+qn_status qn_jinja_want_op(qn_jinja_parser *p, unsigned op, qn_err *err) {
+    if (qn_jinja_skip_op(p, op)) return QN_OK;
     const char want[] = {'\'', (char)(op & 0xff), '\'', 0};
-    return qn_jinja_parse_unexpected(p, want, err);
+    return qn_jinja_unexpected(p, want, err);
 }
 
-qn_status qn_jinja_parse_want_name(qn_str *out, qn_jinja_parser *p, qn_err *err) {
-    if (p->token->kind != QN_TOKEN_NAME) return qn_jinja_parse_unexpected(p, "a name", err);
+qn_status qn_jinja_want_name(qn_str *out, qn_jinja_parser *p, qn_err *err) {
+    if (p->token->kind != QN_TOKEN_NAME) return qn_jinja_unexpected(p, "a name", err);
     *out = (p->token++)->text;
     return QN_OK;
 }
 
 static qn_status want_block_end(qn_jinja_parser *p, qn_err *err) {
-    if (p->token->kind != QN_TOKEN_BLOCK_END) return qn_jinja_parse_unexpected(p, "'%}'", err);
+    if (p->token->kind != QN_TOKEN_BLOCK_END) return qn_jinja_unexpected(p, "'%}'", err);
     p->token++;
     return QN_OK;
 }
@@ -110,7 +110,7 @@ static qn_status parse_piece(qn_jinja_tree **out, qn_jinja_parser *p, qn_err *er
     }
     QN_TRY(qn_jinja_parse_node(out, p, QN_TREE_PRINT, at, err));
     QN_TRY(qn_jinja_parse_tuple(&(*out)->a, p, QN_TUPLE_FULL, err));
-    if (p->token->kind != QN_TOKEN_PRINT_END) return qn_jinja_parse_unexpected(p, "'}}'", err);
+    if (p->token->kind != QN_TOKEN_PRINT_END) return qn_jinja_unexpected(p, "'}}'", err);
     p->token++;
     return QN_OK;
 }
@@ -125,7 +125,7 @@ static qn_status parse_list(qn_jinja_tree **out, qn_jinja_parser *p, const char 
             if (!words) return QN_OK;
             char want[64];
             snprintf(want, sizeof want, "{%% %s %%}", words[0]);
-            return qn_jinja_parse_unexpected(p, want, err);
+            return qn_jinja_unexpected(p, want, err);
         }
         qn_jinja_tree *piece;
         QN_TRY(parse_piece(&piece, p, err));
@@ -171,10 +171,10 @@ static qn_status parse_if(qn_jinja_tree *node, qn_jinja_parser *p, qn_err *err) 
 static qn_status parse_for(qn_jinja_tree *node, qn_jinja_parser *p, qn_err *err) {
     static const char *const ends[] = {"endfor", "else", NULL};
     QN_TRY(qn_jinja_parse_target(&node->a, p, false, err));
-    if (!qn_jinja_parse_skip_name(p, "in")) return qn_jinja_parse_unexpected(p, "'in'", err);
+    if (!qn_jinja_skip_name(p, "in")) return qn_jinja_unexpected(p, "'in'", err);
     QN_TRY(qn_jinja_parse_tuple(&node->b, p, QN_TUPLE_NO_IF, err));
-    if (qn_jinja_parse_skip_name(p, "if")) QN_TRY(qn_jinja_parse_expr(&node->c, p, err));
-    if (qn_jinja_parse_is_name(p, "recursive"))
+    if (qn_jinja_skip_name(p, "if")) QN_TRY(qn_jinja_parse_expr(&node->c, p, err));
+    if (qn_jinja_is_name(p, "recursive"))
         return QN_TEMPLATE_FAIL(err, UNSUPPORTED, p->token, "%s", "recursive loops");
     p->n_loops++;
     QN_TRY(parse_body(&node->body, p, ends, err));
@@ -189,8 +189,7 @@ static qn_status parse_for(qn_jinja_tree *node, qn_jinja_parser *p, qn_err *err)
 static qn_status parse_set(qn_jinja_tree *node, qn_jinja_parser *p, qn_err *err) {
     static const char *const ends[] = {"endset", NULL};
     QN_TRY(qn_jinja_parse_target(&node->a, p, true, err));
-    if (qn_jinja_parse_skip_op(p, '='))
-        return qn_jinja_parse_tuple(&node->b, p, QN_TUPLE_FULL, err);
+    if (qn_jinja_skip_op(p, '=')) return qn_jinja_parse_tuple(&node->b, p, QN_TUPLE_FULL, err);
     node->kind = QN_TREE_SET_TEXT;
     QN_TRY(qn_jinja_parse_filters(&node->b, p, NULL, false, err));
     QN_TRY(parse_body(&node->body, p, ends, err));
@@ -201,13 +200,13 @@ static qn_status parse_set(qn_jinja_tree *node, qn_jinja_parser *p, qn_err *err)
 static qn_status parse_params(qn_jinja_tree *node, qn_jinja_parser *p, qn_err *err) {
     qn_jinja_nodes params = {.last = &node->list};
     bool has_default = false;
-    QN_TRY(qn_jinja_parse_want_op(p, '(', err));
-    while (!qn_jinja_parse_is_op(p, ')')) {
-        if (node->list) QN_TRY(qn_jinja_parse_want_op(p, ',', err));
+    QN_TRY(qn_jinja_want_op(p, '(', err));
+    while (!qn_jinja_is_op(p, ')')) {
+        if (node->list) QN_TRY(qn_jinja_want_op(p, ',', err));
         qn_jinja_tree *param;
         QN_TRY(qn_jinja_parse_node(&param, p, QN_TREE_PARAM, p->token, err));
-        QN_TRY(qn_jinja_parse_want_name(&param->name, p, err));
-        if (qn_jinja_parse_skip_op(p, '=')) {
+        QN_TRY(qn_jinja_want_name(&param->name, p, err));
+        if (qn_jinja_skip_op(p, '=')) {
             QN_TRY(qn_jinja_parse_expr(&param->a, p, err));
             has_default = true;
         } else if (has_default) {
@@ -216,7 +215,7 @@ static qn_status parse_params(qn_jinja_tree *node, qn_jinja_parser *p, qn_err *e
         }
         qn_jinja_nodes_add(&params, param);
     }
-    return qn_jinja_parse_want_op(p, ')', err);
+    return qn_jinja_want_op(p, ')', err);
 }
 
 // The body of a macro or of a call: a function of its own.
@@ -236,13 +235,13 @@ static qn_status parse_function(qn_jinja_tree *node, qn_jinja_parser *p, const c
 }
 
 static qn_status parse_macro(qn_jinja_tree *node, qn_jinja_parser *p, qn_err *err) {
-    QN_TRY(qn_jinja_parse_want_name(&node->name, p, err));
+    QN_TRY(qn_jinja_want_name(&node->name, p, err));
     QN_TRY(parse_params(node, p, err));
     return parse_function(node, p, "endmacro", err);
 }
 
 static qn_status parse_call_with(qn_jinja_tree *node, qn_jinja_parser *p, qn_err *err) {
-    if (qn_jinja_parse_is_op(p, '(')) QN_TRY(parse_params(node, p, err));
+    if (qn_jinja_is_op(p, '(')) QN_TRY(parse_params(node, p, err));
     const qn_jinja_token *at = p->token;
     QN_TRY(qn_jinja_parse_expr(&node->a, p, err));
     if (node->a->kind != QN_TREE_CALL)
@@ -255,11 +254,11 @@ static qn_status parse_with(qn_jinja_tree *node, qn_jinja_parser *p, qn_err *err
     static const char *const ends[] = {"endwith", NULL};
     qn_jinja_nodes pairs = {.last = &node->list};
     while (p->token->kind != QN_TOKEN_BLOCK_END) {
-        if (node->list) QN_TRY(qn_jinja_parse_want_op(p, ',', err));
+        if (node->list) QN_TRY(qn_jinja_want_op(p, ',', err));
         qn_jinja_tree *pair;
         QN_TRY(qn_jinja_parse_node(&pair, p, QN_TREE_PAIR, p->token, err));
         QN_TRY(qn_jinja_parse_target(&pair->a, p, false, err));
-        QN_TRY(qn_jinja_parse_want_op(p, '=', err));
+        QN_TRY(qn_jinja_want_op(p, '=', err));
         QN_TRY(qn_jinja_parse_expr(&pair->b, p, err));
         qn_jinja_nodes_add(&pairs, pair);
     }
@@ -315,7 +314,7 @@ static const struct {
 static qn_status parse_statement(qn_jinja_tree **out, qn_jinja_parser *p, qn_err *err) {
     const qn_jinja_token *at = p->token;
     qn_str name;
-    QN_TRY(qn_jinja_parse_want_name(&name, p, err));
+    QN_TRY(qn_jinja_want_name(&name, p, err));
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++) {
         if (!qn_str_is(name, statements[i].name)) continue;
         if (!statements[i].parse)

@@ -26,14 +26,14 @@ QN_MUST_CHECK qn_status qn_jinja_parse_enter(qn_jinja_parser *p, qn_err *err);
 void qn_jinja_nodes_add(qn_jinja_nodes *nodes, qn_jinja_tree *node);
 
 // Looking at the current token, and stepping over it.
-bool qn_jinja_parse_is_name(const qn_jinja_parser *p, const char *name);
-bool qn_jinja_parse_is_op(const qn_jinja_parser *p, unsigned op);
-bool qn_jinja_parse_skip_name(qn_jinja_parser *p, const char *name);
-bool qn_jinja_parse_skip_op(qn_jinja_parser *p, unsigned op);
-QN_MUST_CHECK qn_status qn_jinja_parse_want_op(qn_jinja_parser *p, unsigned op, qn_err *err);
-QN_MUST_CHECK qn_status qn_jinja_parse_want_name(qn_str *out, qn_jinja_parser *p, qn_err *err);
+bool qn_jinja_is_name(const qn_jinja_parser *p, const char *name);
+bool qn_jinja_is_op(const qn_jinja_parser *p, unsigned op);
+bool qn_jinja_skip_name(qn_jinja_parser *p, const char *name);
+bool qn_jinja_skip_op(qn_jinja_parser *p, unsigned op);
+QN_MUST_CHECK qn_status qn_jinja_want_op(qn_jinja_parser *p, unsigned op, qn_err *err);
+QN_MUST_CHECK qn_status qn_jinja_want_name(qn_str *out, qn_jinja_parser *p, qn_err *err);
 // "unexpected ..., want ..."
-qn_status qn_jinja_parse_unexpected(const qn_jinja_parser *p, const char *want, qn_err *err);
+qn_status qn_jinja_unexpected(const qn_jinja_parser *p, const char *want, qn_err *err);
 
 QN_MUST_CHECK qn_status qn_jinja_parse_expr(qn_jinja_tree **out, qn_jinja_parser *p, qn_err *err);
 // Without `a if b else c` at the top.

@@ -6,17 +6,17 @@
 #include <utf8proc.h>
 
 // A text made of a part of another, as safe as that was.
-static qn_jinja_val part_of(const qn_jinja_call_in *in, qn_str s) {
+static qn_jinja_val part_of(const qn_jinja_in *in, qn_str s) {
     qn_jinja_val v = qn_jinja_val_text(s);
     v.mark = in->self->mark;
     return v;
 }
 
 QN_BUILTIN(recase) {
-    qn_buf buf = qn_jinja_render_buf(r);
-    QN_TRY(qn_jinja_render_spend(r, in->self->as.s.size, 1, err));
+    qn_buf buf = qn_jinja_buf(r);
+    QN_TRY(qn_jinja_spend(r, in->self->as.s.size, 1, err));
     qn_jinja_text_recase(&buf, in->self->as.s, (qn_jinja_case)in->row->choice);
-    QN_TRY(qn_jinja_render_text(out, r, &buf, err));
+    QN_TRY(qn_jinja_text(out, r, &buf, err));
     out->mark = in->self->mark;
     return QN_OK;
 }
@@ -34,8 +34,8 @@ QN_BUILTIN(strip) {
 }
 
 // The text between the characters `start` and `end` (arguments 1 and 2); false: start is past it.
-static qn_status window(qn_jinja_val *out, bool *is_inside, qn_jinja_render *r,
-                        const qn_jinja_call_in *in, int64_t *offset, qn_err *err) {
+static qn_status window(qn_jinja_val *out, bool *is_inside, qn_jinja_run *r, const qn_jinja_in *in,
+                        int64_t *offset, qn_err *err) {
     const qn_jinja_val bounds[3] = {in->a[1], in->a[2], qn_jinja_val_int(1)};
     *is_inside = true;
     *offset = 0;
@@ -69,7 +69,7 @@ QN_BUILTIN(begins_or_ends) {
     QN_TRY(window(&within, &is_inside, r, in, &offset, err));
     for (size_t i = 0; i < n && !has; i++) {
         QN_TRY(qn_jinja_val_defined(&ends[i], err));
-        QN_TRY(qn_jinja_render_charge(r, ends[i].kind == QN_VAL_TEXT ? ends[i].as.s.size : 0, err));
+        QN_TRY(qn_jinja_charge(r, ends[i].kind == QN_VAL_TEXT ? ends[i].as.s.size : 0, err));
         if (ends[i].kind != QN_VAL_TEXT)
             return QN_FAIL(err, FORMAT, "%s wants a text, not a '%s'", in->row->name,
                            qn_jinja_val_type(&ends[i]));
@@ -128,21 +128,21 @@ QN_BUILTIN(count) {
     if (part.size == 0) n = (int64_t)qn_jinja_text_length(s) + 1;
     for (size_t at = 0; part.size && (at = qn_jinja_text_find(s, part, at)) != SIZE_MAX;
          at += part.size) {
-        QN_TRY(qn_jinja_render_spend(r, QN_COST_MATCH, 1, err));
+        QN_TRY(qn_jinja_spend(r, QN_COST_MATCH, 1, err));
         n++;
     }
     *out = qn_jinja_val_int(is_inside ? n : 0);
     return QN_OK;
 }
 
-static qn_status replace_all(qn_buf *to, qn_jinja_render *r, qn_str s, qn_str old, qn_str new,
+static qn_status replace_all(qn_buf *to, qn_jinja_run *r, qn_str s, qn_str old, qn_str new,
                              int64_t max, qn_err *err) {
     size_t at = 0;
     QN_TRY(qn_jinja_text_pay_search(r, s, err));
     while (max != 0 && at <= s.size) {
         size_t next = qn_jinja_text_find(s, old, at);
         if (next == SIZE_MAX) break;
-        QN_TRY(qn_jinja_render_spend(r, QN_COST_MATCH, 1, err));
+        QN_TRY(qn_jinja_spend(r, QN_COST_MATCH, 1, err));
         qn_buf_add(to, s.data + at, next - at);
         qn_buf_add(to, new.data, new.size);
         max--;
@@ -165,21 +165,21 @@ QN_BUILTIN(replace) {
     QN_TRY(qn_jinja_arg_text(&new, in, 1, err));
     QN_TRY(qn_jinja_arg_int(&max, in, 2, err));
     if (!old.data || !new.data) return QN_FAIL(err, FORMAT, "replace wants texts, not none");
-    qn_buf buf = qn_jinja_render_buf(r);
+    qn_buf buf = qn_jinja_buf(r);
     const qn_status status = replace_all(&buf, r, in->self->as.s, old, new, max, err);
     if (status) {
         qn_buf_deinit(&buf);
         return status;
     }
-    QN_TRY(qn_jinja_render_text(out, r, &buf, err));
+    QN_TRY(qn_jinja_text(out, r, &buf, err));
     out->mark = in->self->mark;
     return QN_OK;
 }
 
 // --- taking apart --------------------------------------------------------------------------------
 
-static qn_status add_part(qn_jinja_items *to, qn_jinja_render *r, const qn_jinja_call_in *in,
-                          qn_str s, qn_err *err) {
+static qn_status add_part(qn_jinja_items *to, qn_jinja_run *r, const qn_jinja_in *in, qn_str s,
+                          qn_err *err) {
     const qn_jinja_val v = part_of(in, s);
     return qn_jinja_items_add(to, r, &v, err);
 }
@@ -194,10 +194,10 @@ static size_t word_end(qn_str s, size_t at, bool is_space) {
     return at;
 }
 
-static qn_status split_words(qn_jinja_items *to, qn_jinja_render *r, const qn_jinja_call_in *in,
+static qn_status split_words(qn_jinja_items *to, qn_jinja_run *r, const qn_jinja_in *in,
                              int64_t max, qn_err *err) {
     const qn_str s = in->self->as.s;
-    QN_TRY(qn_jinja_render_spend(r, s.size, QN_PER_CHAR, err));
+    QN_TRY(qn_jinja_spend(r, s.size, QN_PER_CHAR, err));
     for (size_t at = word_end(s, 0, true); at < s.size; at = word_end(s, at, true)) {
         const bool is_rest = max-- == 0;
         const size_t end = is_rest ? s.size : word_end(s, at, false);
@@ -207,7 +207,7 @@ static qn_status split_words(qn_jinja_items *to, qn_jinja_render *r, const qn_ji
     return QN_OK;
 }
 
-static qn_status split_at(qn_jinja_items *to, qn_jinja_render *r, const qn_jinja_call_in *in,
+static qn_status split_at(qn_jinja_items *to, qn_jinja_run *r, const qn_jinja_in *in,
                           qn_str separator, int64_t max, qn_err *err) {
     const qn_str s = in->self->as.s;
     size_t at = 0;
@@ -279,7 +279,7 @@ QN_BUILTIN(splitlines) {
     const bool keeps = qn_jinja_arg_bool(in, 0, false);
     qn_jinja_items to;
     QN_TRY(qn_jinja_items_begin(&to, r, err));
-    QN_TRY(qn_jinja_render_spend(r, s.size, QN_PER_CHAR, err));
+    QN_TRY(qn_jinja_spend(r, s.size, QN_PER_CHAR, err));
     for (size_t begin = 0, at = 0; at < s.size;) {
         uint32_t code;
         const size_t n = qn_jinja_char_at(s, at, &code);
@@ -323,8 +323,8 @@ QN_BUILTIN(join) {
     const qn_jinja_val *items;
     size_t n;
     QN_TRY(qn_jinja_val_items(&items, &n, r, &in->a[0], err));
-    QN_TRY(qn_jinja_render_spend(r, n, QN_PER_CHAR, err));
-    qn_buf buf = qn_jinja_render_buf(r);
+    QN_TRY(qn_jinja_spend(r, n, QN_PER_CHAR, err));
+    qn_buf buf = qn_jinja_buf(r);
     for (size_t i = 0; i < n; i++) {
         if (items[i].kind != QN_VAL_TEXT) {
             qn_buf_deinit(&buf);
@@ -334,9 +334,9 @@ QN_BUILTIN(join) {
         if (i) qn_buf_add(&buf, in->self->as.s.data, in->self->as.s.size);
         qn_buf_add(&buf, items[i].as.s.data, items[i].as.s.size);
     }
-    QN_TRY(qn_jinja_render_text(out, r, &buf, err));
+    QN_TRY(qn_jinja_text(out, r, &buf, err));
     out->mark = in->self->mark;
-    return qn_jinja_render_charge(r, out->as.s.size, err);
+    return qn_jinja_charge(r, out->as.s.size, err);
 }
 
 // --- width ---------------------------------------------------------------------------------------
@@ -357,14 +357,14 @@ QN_BUILTIN(pad) {
     int64_t missing = width > n ? width - n : 0, left = 0;
     if (missing > (int64_t)r->limits.output)
         return QN_FAIL(err, LIMIT, "a width of %lld", (long long)width);
-    QN_TRY(qn_jinja_render_spend(r, (size_t)missing, QN_PER_CHAR, err));
+    QN_TRY(qn_jinja_spend(r, (size_t)missing, QN_PER_CHAR, err));
     if (in->row->choice == RIGHT) left = missing;
     if (in->row->choice == (LEFT | RIGHT)) left = missing / 2 + (missing & width & 1);
-    qn_buf buf = qn_jinja_render_buf(r);
+    qn_buf buf = qn_jinja_buf(r);
     add_times(&buf, fill, left);
     qn_buf_add(&buf, in->self->as.s.data, in->self->as.s.size);
     add_times(&buf, fill, missing - left);
-    return qn_jinja_render_text(out, r, &buf, err);
+    return qn_jinja_text(out, r, &buf, err);
 }
 
 QN_BUILTIN(zfill) {
@@ -373,14 +373,14 @@ QN_BUILTIN(zfill) {
     QN_TRY(qn_jinja_arg_int(&width, in, 0, err));
     const int64_t n = (int64_t)qn_jinja_text_length(s), missing = width > n ? width - n : 0;
     const size_t sign = s.size && (s.data[0] == '-' || s.data[0] == '+');
-    qn_buf buf = qn_jinja_render_buf(r);
+    qn_buf buf = qn_jinja_buf(r);
     if (missing > (int64_t)r->limits.output)
         return QN_FAIL(err, LIMIT, "a width of %lld", (long long)width);
-    QN_TRY(qn_jinja_render_spend(r, (size_t)missing, QN_PER_CHAR, err));
+    QN_TRY(qn_jinja_spend(r, (size_t)missing, QN_PER_CHAR, err));
     qn_buf_add(&buf, s.data, sign);
     add_times(&buf, (qn_str){"0", 1}, missing);
     qn_buf_add(&buf, s.data + sign, s.size - sign);
-    return qn_jinja_render_text(out, r, &buf, err);
+    return qn_jinja_text(out, r, &buf, err);
 }
 
 QN_BUILTIN(format) {
@@ -414,7 +414,7 @@ static bool has_property(uint32_t code, int which) {
 QN_BUILTIN(has_all) {
     const qn_str s = in->self->as.s;
     bool holds = s.size > 0 || in->row->choice == IS_ASCII;
-    QN_TRY(qn_jinja_render_spend(r, s.size, QN_PER_CHAR, err));
+    QN_TRY(qn_jinja_spend(r, s.size, QN_PER_CHAR, err));
     for (size_t at = 0; at < s.size && holds;) {
         uint32_t code;
         at += qn_jinja_char_at(s, at, &code);
@@ -428,7 +428,7 @@ QN_BUILTIN(has_all) {
 QN_BUILTIN(has_case) {
     const qn_str s = in->self->as.s;
     bool has_one = false, has_other = false;
-    QN_TRY(qn_jinja_render_spend(r, s.size, QN_PER_CHAR, err));
+    QN_TRY(qn_jinja_spend(r, s.size, QN_PER_CHAR, err));
     for (size_t at = 0; at < s.size;) {
         uint32_t code;
         at += qn_jinja_char_at(s, at, &code);

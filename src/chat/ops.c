@@ -10,14 +10,14 @@ static bool is_sequence(const qn_jinja_val *v) {
     return v->kind == QN_VAL_LIST || v->kind == QN_VAL_TUPLE;
 }
 
-static qn_status equal_items(bool *out, qn_jinja_render *r, const qn_jinja_val *a,
+static qn_status equal_items(bool *out, qn_jinja_run *r, const qn_jinja_val *a,
                              const qn_jinja_val *b, size_t n, qn_err *err) {
     *out = true;
     for (size_t i = 0; i < n && *out; i++) QN_TRY(qn_jinja_val_equal(out, r, &a[i], &b[i], err));
     return QN_OK;
 }
 
-static qn_status equal_dicts(bool *out, qn_jinja_render *r, const qn_jinja_dict *a,
+static qn_status equal_dicts(bool *out, qn_jinja_run *r, const qn_jinja_dict *a,
                              const qn_jinja_dict *b, qn_err *err) {
     *out = a->n == b->n;
     for (size_t i = 0; i < a->n && *out; i++) {
@@ -29,7 +29,7 @@ static qn_status equal_dicts(bool *out, qn_jinja_render *r, const qn_jinja_dict 
     return QN_OK;
 }
 
-static qn_status equal_inside(bool *out, qn_jinja_render *r, const qn_jinja_val *a,
+static qn_status equal_inside(bool *out, qn_jinja_run *r, const qn_jinja_val *a,
                               const qn_jinja_val *b, qn_err *err) {
     *out = false;
     if (a->kind != b->kind) return QN_OK;
@@ -65,9 +65,9 @@ static size_t common_size(const qn_jinja_val *a, const qn_jinja_val *b) {
     return a->as.s.size < b->as.s.size ? a->as.s.size : b->as.s.size;
 }
 
-qn_status qn_jinja_val_equal(bool *out, qn_jinja_render *r, const qn_jinja_val *a,
+qn_status qn_jinja_val_equal(bool *out, qn_jinja_run *r, const qn_jinja_val *a,
                              const qn_jinja_val *b, qn_err *err) {
-    QN_TRY(qn_jinja_render_charge(r, common_size(a, b), err));
+    QN_TRY(qn_jinja_charge(r, common_size(a, b), err));
     if (qn_jinja_val_is_whole(a) && qn_jinja_val_is_whole(b)) {
         *out = qn_jinja_val_whole(a) == qn_jinja_val_whole(b);
         return QN_OK;
@@ -76,9 +76,9 @@ qn_status qn_jinja_val_equal(bool *out, qn_jinja_render *r, const qn_jinja_val *
         *out = qn_jinja_val_real(a) == qn_jinja_val_real(b);
         return QN_OK;
     }
-    QN_TRY(qn_jinja_render_enter(r, err));
+    QN_TRY(qn_jinja_enter(r, err));
     QN_TRY(equal_inside(out, r, a, b, err));
-    qn_jinja_render_leave(r);
+    qn_jinja_leave(r);
     return QN_OK;
 }
 
@@ -87,25 +87,25 @@ static int order_reals(double a, double b) {
     return a < b ? -1 : a > b;
 }
 
-static qn_status order_lists(int *out, qn_jinja_render *r, const qn_jinja_val_list *a,
+static qn_status order_lists(int *out, qn_jinja_run *r, const qn_jinja_val_list *a,
                              const qn_jinja_val_list *b, qn_err *err) {
-    QN_TRY(qn_jinja_render_enter(r, err));
+    QN_TRY(qn_jinja_enter(r, err));
     for (size_t i = 0; i < a->n && i < b->n; i++) {
         bool is_equal;
         QN_TRY(qn_jinja_val_equal(&is_equal, r, &a->items[i], &b->items[i], err));
         if (is_equal) continue;
         QN_TRY(qn_jinja_val_order(out, r, &a->items[i], &b->items[i], err));
-        qn_jinja_render_leave(r);
+        qn_jinja_leave(r);
         return QN_OK;
     }
-    qn_jinja_render_leave(r);
+    qn_jinja_leave(r);
     *out = a->n < b->n ? -1 : a->n > b->n;
     return QN_OK;
 }
 
-qn_status qn_jinja_val_order(int *out, qn_jinja_render *r, const qn_jinja_val *a,
+qn_status qn_jinja_val_order(int *out, qn_jinja_run *r, const qn_jinja_val *a,
                              const qn_jinja_val *b, qn_err *err) {
-    QN_TRY(qn_jinja_render_charge(r, common_size(a, b), err));
+    QN_TRY(qn_jinja_charge(r, common_size(a, b), err));
     if (qn_jinja_val_is_whole(a) && qn_jinja_val_is_whole(b)) {
         const int64_t x = qn_jinja_val_whole(a), y = qn_jinja_val_whole(b);
         *out = x < y ? -1 : x > y;
@@ -127,7 +127,7 @@ qn_status qn_jinja_val_order(int *out, qn_jinja_render *r, const qn_jinja_val *a
                    qn_jinja_val_type(b));
 }
 
-qn_status qn_jinja_val_contains(bool *out, qn_jinja_render *r, const qn_jinja_val *part,
+qn_status qn_jinja_val_contains(bool *out, qn_jinja_run *r, const qn_jinja_val *part,
                                 const qn_jinja_val *whole, qn_err *err) {
     *out = false;
     if (whole->kind == QN_VAL_TEXT) {
@@ -257,26 +257,26 @@ static qn_status real_math(qn_jinja_val *out, qn_jinja_math op, double a, double
 // --- texts and lists -----------------------------------------------------------------------------
 
 // One "safe" text makes the sum safe, and the other is escaped.
-static qn_status add_texts(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *a,
+static qn_status add_texts(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val *a,
                            const qn_jinja_val *b, qn_err *err) {
     qn_jinja_val parts[2] = {*a, *b};
     const bool is_safe = a->mark || b->mark;
     for (int i = 0; i < 2; i++) {
         if (!is_safe || parts[i].mark) continue;
-        qn_buf buf = qn_jinja_render_buf(r);
-        QN_TRY(qn_jinja_render_spend(r, parts[i].as.s.size, QN_PER_CHAR, err));
+        qn_buf buf = qn_jinja_buf(r);
+        QN_TRY(qn_jinja_spend(r, parts[i].as.s.size, QN_PER_CHAR, err));
         qn_jinja_text_escape(&buf, parts[i].as.s);
-        QN_TRY(qn_jinja_render_text(&parts[i], r, &buf, err));
+        QN_TRY(qn_jinja_text(&parts[i], r, &buf, err));
     }
     QN_TRY(qn_jinja_text_join(out, r, parts[0].as.s, parts[1].as.s, err));
     out->mark = is_safe;
     return QN_OK;
 }
 
-static qn_status add_lists(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *a,
+static qn_status add_lists(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val *a,
                            const qn_jinja_val *b, qn_err *err) {
     const qn_jinja_val_list *x = a->as.list, *y = b->as.list;
-    QN_TRY(qn_jinja_render_charge(r, (x->n + y->n) * sizeof(qn_jinja_val), err));
+    QN_TRY(qn_jinja_charge(r, (x->n + y->n) * sizeof(qn_jinja_val), err));
     QN_TRY(qn_jinja_val_list_make(out, r, a->kind, x->n + y->n, err));
     qn_jinja_val *to = out->as.list->items;
     if (x->n) memcpy(to, x->items, x->n * sizeof *to);
@@ -284,28 +284,28 @@ static qn_status add_lists(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja
     return QN_OK;
 }
 
-static qn_status repeat_text(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *text,
+static qn_status repeat_text(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val *text,
                              size_t times, qn_err *err) {
     const qn_str s = text->as.s;
     size_t size;
     char *data;
     if (!qn_size_mul(&size, s.size, times) || !qn_size_add(&size, size, 1)) size = SIZE_MAX;
-    QN_TRY(qn_jinja_render_charge(r, size, err));
-    QN_TRY(qn_jinja_render_alloc(&data, r, size, 1, err));
+    QN_TRY(qn_jinja_charge(r, size, err));
+    QN_TRY(qn_jinja_alloc(&data, r, size, 1, err));
     for (size_t i = 0; i < times && s.size; i++) memcpy(data + i * s.size, s.data, s.size);
     *out = qn_jinja_val_text((qn_str){data, size - 1});
     out->mark = text->mark;
     return QN_OK;
 }
 
-static qn_status repeat(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *v, int64_t times,
+static qn_status repeat(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val *v, int64_t times,
                         qn_err *err) {
     if (times < 0) times = 0;
     if (v->kind == QN_VAL_TEXT) return repeat_text(out, r, v, (size_t)times, err);
     const qn_jinja_val_list *list = v->as.list;
     size_t n;
     if (!qn_size_mul(&n, list->n, (size_t)times)) n = SIZE_MAX;
-    QN_TRY(qn_jinja_render_charge(r, n, err));
+    QN_TRY(qn_jinja_charge(r, n, err));
     QN_TRY(qn_jinja_val_list_make(out, r, v->kind, n, err));
     for (size_t i = 0; i < n; i++) out->as.list->items[i] = list->items[i % list->n];
     return QN_OK;
@@ -313,15 +313,14 @@ static qn_status repeat(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_va
 
 static bool can_repeat(const qn_jinja_val *v) { return v->kind == QN_VAL_TEXT || is_sequence(v); }
 
-qn_status qn_jinja_val_math(qn_jinja_val *out, qn_jinja_render *r, qn_jinja_math op,
+qn_status qn_jinja_val_math(qn_jinja_val *out, qn_jinja_run *r, qn_jinja_math op,
                             const qn_jinja_val *a, const qn_jinja_val *b, qn_err *err) {
     static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**"};
     if (qn_jinja_val_is_whole(a) && qn_jinja_val_is_whole(b))
         return whole_math(out, op, qn_jinja_val_whole(a), qn_jinja_val_whole(b), err);
     if (qn_jinja_val_is_number(a) && qn_jinja_val_is_number(b)) {
         // The rest of a large number by a small one is found bit by bit.
-        if (op == QN_MATH_MOD || op == QN_MATH_POW)
-            QN_TRY(qn_jinja_render_spend(r, QN_COST_REAL, 1, err));
+        if (op == QN_MATH_MOD || op == QN_MATH_POW) QN_TRY(qn_jinja_spend(r, QN_COST_REAL, 1, err));
         return real_math(out, op, qn_jinja_val_real(a), qn_jinja_val_real(b), err);
     }
     QN_TRY(qn_jinja_val_defined(a, err));

@@ -18,18 +18,18 @@ static uint32_t hash_name(qn_str name) {
     return (uint32_t)(hash >> 32);
 }
 
-qn_status qn_jinja_scope_push(qn_jinja_render *r, qn_jinja_scope *outer, qn_err *err) {
+qn_status qn_jinja_scope_push(qn_jinja_run *r, qn_jinja_scope *outer, qn_err *err) {
     qn_jinja_scope *scope = r->free_scopes;
     if (scope)
         r->free_scopes = scope->outer;
     else
-        QN_TRY(qn_jinja_render_alloc(&scope, r, 1, sizeof *scope, err));
+        QN_TRY(qn_jinja_alloc(&scope, r, 1, sizeof *scope, err));
     scope->outer = outer;
     r->scope = scope;
     return QN_OK;
 }
 
-void qn_jinja_scope_pop(qn_jinja_render *r, qn_jinja_scope *scope, size_t n_kept) {
+void qn_jinja_scope_pop(qn_jinja_run *r, qn_jinja_scope *scope, size_t n_kept) {
     qn_jinja_scope *ended = r->scope;
     r->scope = scope;
     if (r->n_kept != n_kept) return;
@@ -57,12 +57,11 @@ static qn_jinja_var *find_in(const qn_jinja_scope *scope, qn_str name, uint32_t 
     return NULL;
 }
 
-static qn_status spend_search(qn_jinja_render *r, qn_str name, size_t n_seen, qn_err *err) {
-    return qn_jinja_render_spend(r, n_seen + name.size / 8, QN_PER_ITEM, err);
+static qn_status spend_search(qn_jinja_run *r, qn_str name, size_t n_seen, qn_err *err) {
+    return qn_jinja_spend(r, n_seen + name.size / 8, QN_PER_ITEM, err);
 }
 
-qn_status qn_jinja_scope_find(const qn_jinja_val **out, qn_jinja_render *r, qn_str name,
-                              qn_err *err) {
+qn_status qn_jinja_scope_find(const qn_jinja_val **out, qn_jinja_run *r, qn_str name, qn_err *err) {
     const uint32_t hash = hash_name(name);
     const qn_jinja_var *var = NULL;
     size_t n_seen = 0;
@@ -81,12 +80,12 @@ static void put_in_slot(qn_jinja_scope *scope, qn_jinja_var *var) {
 }
 
 // Puts the scope's newest name into the table: all of them if there was none, or it was too small.
-static qn_status put_in_table(qn_jinja_render *r, qn_jinja_scope *scope, qn_err *err) {
+static qn_status put_in_table(qn_jinja_run *r, qn_jinja_scope *scope, qn_err *err) {
     const bool is_full = scope->n > scope->n_slots;
     if (is_full) {
         const size_t n_slots = scope->n_slots ? scope->n_slots * 4 : FIRST_SLOTS;
         qn_jinja_var **slots;
-        QN_TRY(qn_jinja_render_alloc(&slots, r, n_slots, sizeof *slots, err));
+        QN_TRY(qn_jinja_alloc(&slots, r, n_slots, sizeof *slots, err));
         scope->slots = slots;
         scope->n_slots = n_slots;
     }
@@ -98,8 +97,7 @@ static qn_status put_in_table(qn_jinja_render *r, qn_jinja_scope *scope, qn_err 
     return QN_OK;
 }
 
-qn_status qn_jinja_scope_set(qn_jinja_render *r, qn_str name, const qn_jinja_val *value,
-                             qn_err *err) {
+qn_status qn_jinja_scope_set(qn_jinja_run *r, qn_str name, const qn_jinja_val *value, qn_err *err) {
     const uint32_t hash = hash_name(name);
     qn_jinja_scope *scope = r->scope;
     size_t n_seen = 0;
@@ -113,7 +111,7 @@ qn_status qn_jinja_scope_set(qn_jinja_render *r, qn_str name, const qn_jinja_val
     if (var)
         r->free_vars = var->next;
     else
-        QN_TRY(qn_jinja_render_alloc(&var, r, 1, sizeof *var, err));
+        QN_TRY(qn_jinja_alloc(&var, r, 1, sizeof *var, err));
     *var = (qn_jinja_var){.next = scope->vars, .hash = hash, .name = name, .value = *value};
     scope->vars = var;
     return ++scope->n > MAX_LISTED ? put_in_table(r, scope, err) : QN_OK;

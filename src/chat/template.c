@@ -56,18 +56,18 @@ bool qn_template_has_own_ends(const qn_template *template) { return template->ha
 
 // --- JSON to values ------------------------------------------------------------------------------
 
-static qn_status convert(qn_jinja_val *out, qn_jinja_render *r, json_t *json, qn_err *err);
+static qn_status convert(qn_jinja_val *out, qn_jinja_run *r, json_t *json, qn_err *err);
 
-static qn_status copy_text(qn_jinja_val *out, qn_jinja_render *r, const char *text, size_t size,
+static qn_status copy_text(qn_jinja_val *out, qn_jinja_run *r, const char *text, size_t size,
                            qn_err *err) {
     char *copy;
-    QN_TRY(qn_jinja_render_alloc(&copy, r, size + 1, 1, err));
+    QN_TRY(qn_jinja_alloc(&copy, r, size + 1, 1, err));
     if (size) memcpy(copy, text, size);
     *out = qn_jinja_val_text((qn_str){copy, size});
     return QN_OK;
 }
 
-static qn_status convert_object(qn_jinja_val *out, qn_jinja_render *r, json_t *json, qn_err *err) {
+static qn_status convert_object(qn_jinja_val *out, qn_jinja_run *r, json_t *json, qn_err *err) {
     qn_jinja_dict *dict;
     const char *key;
     size_t size;
@@ -82,16 +82,16 @@ static qn_status convert_object(qn_jinja_val *out, qn_jinja_render *r, json_t *j
     return QN_OK;
 }
 
-static qn_status convert_array(qn_jinja_val *out, qn_jinja_render *r, json_t *json, qn_err *err) {
+static qn_status convert_array(qn_jinja_val *out, qn_jinja_run *r, json_t *json, qn_err *err) {
     QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_LIST, json_array_size(json), err));
     for (size_t i = 0; i < json_array_size(json); i++)
         QN_TRY(convert(&out->as.list->items[i], r, json_array_get(json, i), err));
     return QN_OK;
 }
 
-static qn_status convert(qn_jinja_val *out, qn_jinja_render *r, json_t *json, qn_err *err) {
+static qn_status convert(qn_jinja_val *out, qn_jinja_run *r, json_t *json, qn_err *err) {
     qn_status status = QN_OK;
-    QN_TRY(qn_jinja_render_enter(r, err));
+    QN_TRY(qn_jinja_enter(r, err));
     switch (json_typeof(json)) {
     case JSON_OBJECT:
         status = convert_object(out, r, json, err);
@@ -116,7 +116,7 @@ static qn_status convert(qn_jinja_val *out, qn_jinja_render *r, json_t *json, qn
         *out = qn_jinja_val_none();
         break;
     }
-    qn_jinja_render_leave(r);
+    qn_jinja_leave(r);
     return status;
 }
 
@@ -157,7 +157,7 @@ static qn_status read_keys(qn_jinja_val values[N_KEYS], const qn_jinja_val *requ
     return QN_OK;
 }
 
-static qn_status set_names(qn_jinja_render *r, const qn_template *template,
+static qn_status set_names(qn_jinja_run *r, const qn_template *template,
                            qn_jinja_val values[N_KEYS], qn_err *err) {
     if (!values[KEY_TOOLS].kind) values[KEY_TOOLS] = qn_jinja_val_none();
     if (!values[KEY_PROMPT].kind) values[KEY_PROMPT] = qn_jinja_val_bool(true);
@@ -174,14 +174,14 @@ static qn_status set_names(qn_jinja_render *r, const qn_template *template,
     return QN_OK;
 }
 
-static qn_status set_clock(qn_jinja_render *r, const qn_jinja_val *now, qn_err *err) {
+static qn_status set_clock(qn_jinja_run *r, const qn_jinja_val *now, qn_err *err) {
     if (now->kind == QN_VAL_TEXT) return qn_jinja_clock_read(r->now, now->as.s, err);
     if (now->kind > QN_VAL_NONE) return QN_FAIL(err, ARGUMENT, "request: \"now\" is not a text");
     qn_jinja_clock_now(r->now);
     return QN_OK;
 }
 
-static qn_status read_request(qn_jinja_render *r, const qn_template *template, const char *text,
+static qn_status read_request(qn_jinja_run *r, const qn_template *template, const char *text,
                               size_t size, qn_err *err) {
     json_t *json = NULL;
     qn_jinja_val request, values[N_KEYS] = {{0}};
@@ -200,9 +200,9 @@ static qn_status read_request(qn_jinja_render *r, const qn_template *template, c
 qn_status qn_template_render_within(char **text, size_t *size, const qn_template *template,
                                     const char *request, size_t request_size,
                                     const qn_chat_limits *limits, qn_err *err) {
-    qn_jinja_render r = {.limits = *limits};
-    qn_jinja_render_begin(&r);
-    qn_buf out = qn_jinja_render_buf(&r);
+    qn_jinja_run r = {.limits = *limits};
+    qn_jinja_begin(&r);
+    qn_buf out = qn_jinja_buf(&r);
     r.out = &out;
     qn_status status = read_request(&r, template, request, request_size, err);
     if (!status) {

@@ -11,11 +11,11 @@
 
 // What a template may use up. A template that wants more fails with QN_LIMIT.
 typedef struct qn_chat_limits {
-    int64_t steps; // see qn_jinja_render_charge and qn_jinja_render_spend: some 20 ns of work each
-    size_t memory; // bytes of values
-    size_t output; // bytes of text: of the result, and of each captured part
-    int depth;     // nodes inside nodes, and values inside values
-    size_t stack;  // bytes of the calling thread's stack below the call; 0: no limit
+    int64_t steps;            // see qn_jinja_charge and qn_jinja_spend: some 20 ns of work each
+    size_t memory;            // bytes of values
+    size_t output;            // bytes of text: of the result, and of each captured part
+    int depth;                // nodes inside nodes, and values inside values
+    size_t stack;             // bytes of the calling thread's stack below the call; 0: no limit
     qn_progress_fn *progress; // called with the steps taken and `steps`; false stops. NULL: none
     void *progress_arg;
     const qn_stop_flag *stop; // asked as often; NULL: none

@@ -55,7 +55,7 @@ QN_BUILTIN(is_sameas) {
 
 // --- numbers -------------------------------------------------------------------------------------
 
-static qn_status rest_is(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *v,
+static qn_status rest_is(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val *v,
                          const qn_jinja_val *by, int64_t want, qn_err *err) {
     const qn_jinja_val wanted = qn_jinja_val_int(want);
     qn_jinja_val rest;

@@ -41,7 +41,7 @@ static void print_real(qn_buf *to, double f) {
 
 typedef struct writer {
     qn_buf *to;
-    qn_jinja_render *r;
+    qn_jinja_run *r;
     const qn_jinja_json_style *style;
     size_t level;
 } writer;
@@ -50,7 +50,7 @@ static qn_status write_value(writer *w, const qn_jinja_val *v, qn_err *err);
 
 static qn_status new_line(writer *w, qn_err *err) {
     if (!w->style->is_indented) return QN_OK;
-    QN_TRY(qn_jinja_render_charge(w->r, w->level * w->style->indent.size, err));
+    QN_TRY(qn_jinja_charge(w->r, w->level * w->style->indent.size, err));
     qn_buf_add(w->to, "\n", 1);
     for (size_t i = 0; i < w->level; i++)
         qn_buf_add(w->to, w->style->indent.data, w->style->indent.size);
@@ -85,8 +85,8 @@ static qn_status write_key(writer *w, const qn_jinja_val *key, qn_err *err) {
 static qn_status sort_keys(const qn_jinja_val **keys, const qn_jinja_val **values, writer *w,
                            const qn_jinja_dict *dict, qn_err *err) {
     qn_jinja_val *sorted, *sorted_keys;
-    QN_TRY(qn_jinja_render_alloc(&sorted, w->r, dict->n, sizeof *sorted, err));
-    QN_TRY(qn_jinja_render_alloc(&sorted_keys, w->r, dict->n, sizeof *sorted_keys, err));
+    QN_TRY(qn_jinja_alloc(&sorted, w->r, dict->n, sizeof *sorted, err));
+    QN_TRY(qn_jinja_alloc(&sorted_keys, w->r, dict->n, sizeof *sorted_keys, err));
     memcpy(sorted, dict->values, dict->n * sizeof *sorted);
     memcpy(sorted_keys, dict->keys, dict->n * sizeof *sorted_keys);
     QN_TRY(qn_jinja_sort(sorted, sorted_keys, dict->n, false, w->r, err));
@@ -123,12 +123,12 @@ static qn_status write_inside(writer *w, const qn_jinja_val *v, qn_err *err) {
         return QN_OK;
     case QN_VAL_INT:
         qn_buf_printf(w->to, "%" PRId64, v->as.i);
-        return qn_jinja_render_spend(w->r, QN_COST_NUMBER, 1, err);
+        return qn_jinja_spend(w->r, QN_COST_NUMBER, 1, err);
     case QN_VAL_FLOAT:
         print_real(w->to, v->as.f);
-        return qn_jinja_render_spend(w->r, QN_COST_REAL, 1, err);
+        return qn_jinja_spend(w->r, QN_COST_REAL, 1, err);
     case QN_VAL_TEXT:
-        QN_TRY(qn_jinja_render_spend(w->r, v->as.s.size, QN_PER_CHAR, err));
+        QN_TRY(qn_jinja_spend(w->r, v->as.s.size, QN_PER_CHAR, err));
         print_text(w->to, v->as.s, w->style->ascii);
         return QN_OK;
     case QN_VAL_LIST:
@@ -143,14 +143,14 @@ static qn_status write_inside(writer *w, const qn_jinja_val *v, qn_err *err) {
 }
 
 static qn_status write_value(writer *w, const qn_jinja_val *v, qn_err *err) {
-    QN_TRY(qn_jinja_render_charge(w->r, 0, err));
-    QN_TRY(qn_jinja_render_enter(w->r, err));
+    QN_TRY(qn_jinja_charge(w->r, 0, err));
+    QN_TRY(qn_jinja_enter(w->r, err));
     QN_TRY(write_inside(w, v, err));
-    qn_jinja_render_leave(w->r);
-    return qn_jinja_render_buf_check(w->to, err);
+    qn_jinja_leave(w->r);
+    return qn_jinja_buf_check(w->to, err);
 }
 
-qn_status qn_jinja_val_json(qn_buf *to, qn_jinja_render *r, const qn_jinja_val *v,
+qn_status qn_jinja_val_json(qn_buf *to, qn_jinja_run *r, const qn_jinja_val *v,
                             const qn_jinja_json_style *style, qn_err *err) {
     writer w = {.to = to, .r = r, .style = style};
     return write_value(&w, v, err);
@@ -176,8 +176,8 @@ static qn_status read_indent(qn_jinja_json_style *style, const qn_jinja_val *v, 
     return QN_OK;
 }
 
-static qn_status read_separators(qn_jinja_json_style *style, qn_jinja_render *r,
-                                 const qn_jinja_val *v, qn_err *err) {
+static qn_status read_separators(qn_jinja_json_style *style, qn_jinja_run *r, const qn_jinja_val *v,
+                                 qn_err *err) {
     const qn_jinja_val *items;
     size_t n;
     if (v->kind == QN_VAL_ABSENT || v->kind == QN_VAL_NONE) return QN_OK;
@@ -189,7 +189,7 @@ static qn_status read_separators(qn_jinja_json_style *style, qn_jinja_render *r,
     return QN_OK;
 }
 
-qn_status qn_jinja_filter_tojson(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_call_in *in,
+qn_status qn_jinja_filter_tojson(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_in *in,
                                  qn_err *err) {
     qn_jinja_json_style style = {.ascii = qn_jinja_arg_bool(in, 0, false),
                                  .sorted = qn_jinja_arg_bool(in, 3, false),
@@ -197,9 +197,9 @@ qn_status qn_jinja_filter_tojson(qn_jinja_val *out, qn_jinja_render *r, const qn
                                  .colon = qn_str_of(": ")};
     QN_TRY(read_indent(&style, &in->a[1], err));
     QN_TRY(read_separators(&style, r, &in->a[2], err));
-    qn_buf buf = qn_jinja_render_buf(r);
+    qn_buf buf = qn_jinja_buf(r);
     const qn_status status = qn_jinja_val_json(&buf, r, in->self, &style, err);
-    if (!status) return qn_jinja_render_text(out, r, &buf, err);
+    if (!status) return qn_jinja_text(out, r, &buf, err);
     qn_buf_deinit(&buf);
     return status;
 }

@@ -93,11 +93,11 @@ struct qn_jinja_macro {
 };
 
 // A call with the body of {% call %} as `caller`.
-QN_MUST_CHECK qn_status qn_jinja_eval_call_with(qn_jinja_val *out, qn_jinja_render *r,
+QN_MUST_CHECK qn_status qn_jinja_eval_call_with(qn_jinja_val *out, qn_jinja_run *r,
                                                 const qn_jinja_tree *call,
                                                 const qn_jinja_val *caller, qn_err *err);
 // The filters of a block (NULL: none), applied to its text.
-QN_MUST_CHECK qn_status qn_jinja_eval_filters(qn_jinja_val *value, qn_jinja_render *r,
+QN_MUST_CHECK qn_status qn_jinja_eval_filters(qn_jinja_val *value, qn_jinja_run *r,
                                               const qn_jinja_tree *node, qn_err *err);
 
 // Reads a template. The tree lies in the arena and borrows nothing from the text.

@@ -84,17 +84,17 @@ qn_status qn_jinja_val_defined(const qn_jinja_val *v, qn_err *err) {
 
 // --- lists and dicts -----------------------------------------------------------------------------
 
-qn_status qn_jinja_val_list_make(qn_jinja_val *out, qn_jinja_render *r, qn_jinja_val_kind kind,
+qn_status qn_jinja_val_list_make(qn_jinja_val *out, qn_jinja_run *r, qn_jinja_val_kind kind,
                                  size_t n, qn_err *err) {
     qn_jinja_val_list *list;
-    QN_TRY(qn_jinja_render_alloc(&list, r, 1, sizeof *list, err));
-    QN_TRY(qn_jinja_render_alloc(&list->items, r, n, sizeof *list->items, err));
+    QN_TRY(qn_jinja_alloc(&list, r, 1, sizeof *list, err));
+    QN_TRY(qn_jinja_alloc(&list->items, r, n, sizeof *list->items, err));
     list->n = n;
     *out = (qn_jinja_val){.kind = (unsigned char)kind, .as.list = list};
     return QN_OK;
 }
 
-qn_status qn_jinja_pair_make(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val *a,
+qn_status qn_jinja_pair_make(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val *a,
                              const qn_jinja_val *b, qn_err *err) {
     QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_TUPLE, 2, err));
     out->as.list->items[0] = *a;
@@ -102,10 +102,10 @@ qn_status qn_jinja_pair_make(qn_jinja_val *out, qn_jinja_render *r, const qn_jin
     return QN_OK;
 }
 
-qn_status qn_jinja_dict_make(qn_jinja_dict **out, qn_jinja_render *r, size_t cap, qn_err *err) {
-    QN_TRY(qn_jinja_render_alloc(out, r, 1, sizeof **out, err));
-    QN_TRY(qn_jinja_render_alloc(&(*out)->keys, r, cap, sizeof(qn_jinja_val), err));
-    QN_TRY(qn_jinja_render_alloc(&(*out)->values, r, cap, sizeof(qn_jinja_val), err));
+qn_status qn_jinja_dict_make(qn_jinja_dict **out, qn_jinja_run *r, size_t cap, qn_err *err) {
+    QN_TRY(qn_jinja_alloc(out, r, 1, sizeof **out, err));
+    QN_TRY(qn_jinja_alloc(&(*out)->keys, r, cap, sizeof(qn_jinja_val), err));
+    QN_TRY(qn_jinja_alloc(&(*out)->values, r, cap, sizeof(qn_jinja_val), err));
     (*out)->cap = cap;
     return QN_OK;
 }
@@ -116,7 +116,7 @@ static qn_status check_key(const qn_jinja_val *key, qn_err *err) {
 }
 
 // Charges for the keys that it looked at, and for those that it had to compare.
-static qn_status find_text(qn_jinja_val **out, qn_jinja_render *r, const qn_jinja_dict *dict,
+static qn_status find_text(qn_jinja_val **out, qn_jinja_run *r, const qn_jinja_dict *dict,
                            qn_str key, qn_err *err) {
     size_t i = 0, n_compared = 0;
     for (; i < dict->n && !*out; i++) {
@@ -125,14 +125,14 @@ static qn_status find_text(qn_jinja_val **out, qn_jinja_render *r, const qn_jinj
         n_compared++;
         if (qn_jinja_str_same(k->as.s, key)) *out = &dict->values[i];
     }
-    return qn_jinja_render_spend(r, i + n_compared * (1 + key.size / 16), QN_PER_ITEM, err);
+    return qn_jinja_spend(r, i + n_compared * (1 + key.size / 16), QN_PER_ITEM, err);
 }
 
-qn_status qn_jinja_dict_find(qn_jinja_val **out, qn_jinja_render *r, const qn_jinja_dict *dict,
+qn_status qn_jinja_dict_find(qn_jinja_val **out, qn_jinja_run *r, const qn_jinja_dict *dict,
                              const qn_jinja_val *key, qn_err *err) {
     *out = NULL;
     QN_TRY(check_key(key, err));
-    QN_TRY(qn_jinja_render_charge(r, 0, err));
+    QN_TRY(qn_jinja_charge(r, 0, err));
     if (key->kind == QN_VAL_TEXT) return find_text(out, r, dict, key->as.s, err);
     for (size_t i = 0; i < dict->n; i++) {
         bool is_equal;
@@ -144,11 +144,11 @@ qn_status qn_jinja_dict_find(qn_jinja_val **out, qn_jinja_render *r, const qn_ji
     return QN_OK;
 }
 
-static qn_status grow_dict(qn_jinja_render *r, qn_jinja_dict *dict, qn_err *err) {
+static qn_status grow_dict(qn_jinja_run *r, qn_jinja_dict *dict, qn_err *err) {
     const size_t cap = dict->cap ? dict->cap * 2 : 4;
     qn_jinja_val *keys, *values;
-    QN_TRY(qn_jinja_render_alloc(&keys, r, cap, sizeof *keys, err));
-    QN_TRY(qn_jinja_render_alloc(&values, r, cap, sizeof *values, err));
+    QN_TRY(qn_jinja_alloc(&keys, r, cap, sizeof *keys, err));
+    QN_TRY(qn_jinja_alloc(&values, r, cap, sizeof *values, err));
     if (dict->n) {
         memcpy(keys, dict->keys, dict->n * sizeof *keys);
         memcpy(values, dict->values, dict->n * sizeof *values);
@@ -159,7 +159,7 @@ static qn_status grow_dict(qn_jinja_render *r, qn_jinja_dict *dict, qn_err *err)
     return QN_OK;
 }
 
-qn_status qn_jinja_dict_set(qn_jinja_render *r, qn_jinja_dict *dict, const qn_jinja_val *key,
+qn_status qn_jinja_dict_set(qn_jinja_run *r, qn_jinja_dict *dict, const qn_jinja_val *key,
                             const qn_jinja_val *value, qn_err *err) {
     qn_jinja_val *place;
     QN_TRY(qn_jinja_dict_find(&place, r, dict, key, err));
@@ -175,14 +175,14 @@ qn_status qn_jinja_dict_set(qn_jinja_render *r, qn_jinja_dict *dict, const qn_ji
 
 // --- walking over values -------------------------------------------------------------------------
 
-qn_status qn_jinja_lazy_make(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_call_in *in,
+qn_status qn_jinja_lazy_make(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_in *in,
                              qn_jinja_builtin_fn *make, qn_err *err) {
     qn_jinja_lazy *lazy;
-    QN_TRY(qn_jinja_render_alloc(&lazy, r, 1, sizeof *lazy, err));
+    QN_TRY(qn_jinja_alloc(&lazy, r, 1, sizeof *lazy, err));
     lazy->make = make;
     lazy->self = *in->self;
     lazy->in =
-        (qn_jinja_call_in){.row = in->row, .self = &lazy->self, .a = lazy->a, .args = &lazy->args};
+        (qn_jinja_in){.row = in->row, .self = &lazy->self, .a = lazy->a, .args = &lazy->args};
     memcpy(lazy->a, in->a, sizeof lazy->a);
     // The arguments lie in the arena already.
     lazy->args = *in->args;
@@ -190,7 +190,7 @@ qn_status qn_jinja_lazy_make(qn_jinja_val *out, qn_jinja_render *r, const qn_jin
     return QN_OK;
 }
 
-qn_status qn_jinja_lazy_items(const qn_jinja_val **items, size_t *n, qn_jinja_render *r,
+qn_status qn_jinja_lazy_items(const qn_jinja_val **items, size_t *n, qn_jinja_run *r,
                               qn_jinja_lazy *lazy, qn_err *err) {
     if (!lazy->is_made) {
         qn_jinja_val list;
@@ -205,8 +205,8 @@ qn_status qn_jinja_lazy_items(const qn_jinja_val **items, size_t *n, qn_jinja_re
     return QN_OK;
 }
 
-static qn_status text_items(qn_jinja_val *out, qn_jinja_render *r, qn_str s, qn_err *err) {
-    QN_TRY(qn_jinja_render_charge(r, s.size, err));
+static qn_status text_items(qn_jinja_val *out, qn_jinja_run *r, qn_str s, qn_err *err) {
+    QN_TRY(qn_jinja_charge(r, s.size, err));
     QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_LIST, qn_jinja_text_length(s), err));
     size_t at = 0;
     for (size_t i = 0; i < out->as.list->n; i++) {
@@ -218,9 +218,9 @@ static qn_status text_items(qn_jinja_val *out, qn_jinja_render *r, qn_str s, qn_
     return QN_OK;
 }
 
-static qn_status view_items(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_dict *dict,
+static qn_status view_items(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_dict *dict,
                             qn_err *err) {
-    QN_TRY(qn_jinja_render_charge(r, dict->n * 64, err));
+    QN_TRY(qn_jinja_charge(r, dict->n * 64, err));
     QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_LIST, dict->n, err));
     for (size_t i = 0; i < dict->n; i++)
         QN_TRY(
@@ -228,16 +228,16 @@ static qn_status view_items(qn_jinja_val *out, qn_jinja_render *r, const qn_jinj
     return QN_OK;
 }
 
-static qn_status range_items(qn_jinja_val *out, qn_jinja_render *r, const qn_jinja_val_range *range,
+static qn_status range_items(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val_range *range,
                              qn_err *err) {
-    QN_TRY(qn_jinja_render_charge(r, range->n * 8, err));
+    QN_TRY(qn_jinja_charge(r, range->n * 8, err));
     QN_TRY(qn_jinja_val_list_make(out, r, QN_VAL_LIST, range->n, err));
     for (size_t i = 0; i < range->n; i++)
         out->as.list->items[i] = qn_jinja_val_int(range->start + range->step * (int64_t)i);
     return QN_OK;
 }
 
-qn_status qn_jinja_val_items(const qn_jinja_val **items, size_t *n, qn_jinja_render *r,
+qn_status qn_jinja_val_items(const qn_jinja_val **items, size_t *n, qn_jinja_run *r,
                              const qn_jinja_val *v, qn_err *err) {
     qn_jinja_val_list empty = {0};
     qn_jinja_val list = {.as.list = &empty};
@@ -306,7 +306,7 @@ void qn_jinja_double_print(qn_buf *to, double f) {
     }
 }
 
-static qn_status print_items(qn_buf *to, qn_jinja_render *r, const qn_jinja_val *items, size_t n,
+static qn_status print_items(qn_buf *to, qn_jinja_run *r, const qn_jinja_val *items, size_t n,
                              const char *open, const char *close, qn_err *err) {
     qn_buf_text(to, open);
     for (size_t i = 0; i < n; i++) {
@@ -317,8 +317,7 @@ static qn_status print_items(qn_buf *to, qn_jinja_render *r, const qn_jinja_val 
     return QN_OK;
 }
 
-static qn_status print_dict(qn_buf *to, qn_jinja_render *r, const qn_jinja_dict *dict,
-                            qn_err *err) {
+static qn_status print_dict(qn_buf *to, qn_jinja_run *r, const qn_jinja_dict *dict, qn_err *err) {
     qn_buf_text(to, "{");
     for (size_t i = 0; i < dict->n; i++) {
         if (i) qn_buf_text(to, ", ");
@@ -330,7 +329,7 @@ static qn_status print_dict(qn_buf *to, qn_jinja_render *r, const qn_jinja_dict 
     return QN_OK;
 }
 
-static qn_status print_view(qn_buf *to, qn_jinja_render *r, const qn_jinja_val *v, qn_err *err) {
+static qn_status print_view(qn_buf *to, qn_jinja_run *r, const qn_jinja_val *v, qn_err *err) {
     static const char *const names[] = {"dict_keys([", "dict_values([", "dict_items(["};
     const qn_jinja_val *items;
     size_t n;
@@ -344,7 +343,7 @@ static void print_range(qn_buf *to, const qn_jinja_val_range *range) {
     qn_buf_text(to, ")");
 }
 
-static qn_status repr_inside(qn_buf *to, qn_jinja_render *r, const qn_jinja_val *v, qn_err *err) {
+static qn_status repr_inside(qn_buf *to, qn_jinja_run *r, const qn_jinja_val *v, qn_err *err) {
     switch ((qn_jinja_val_kind)v->kind) {
     case QN_VAL_UNDEFINED:
         qn_buf_text(to, "Undefined");
@@ -357,10 +356,10 @@ static qn_status repr_inside(qn_buf *to, qn_jinja_render *r, const qn_jinja_val 
         return QN_OK;
     case QN_VAL_INT:
         qn_buf_printf(to, "%" PRId64, v->as.i);
-        return qn_jinja_render_spend(r, QN_COST_NUMBER, 1, err);
+        return qn_jinja_spend(r, QN_COST_NUMBER, 1, err);
     case QN_VAL_FLOAT:
         qn_jinja_double_print(to, v->as.f);
-        return qn_jinja_render_spend(r, QN_COST_REAL, 1, err);
+        return qn_jinja_spend(r, QN_COST_REAL, 1, err);
     case QN_VAL_TEXT:
         if (v->mark) qn_buf_text(to, "Markup(");
         qn_jinja_text_repr(to, v->as.s);
@@ -377,7 +376,7 @@ static qn_status repr_inside(qn_buf *to, qn_jinja_render *r, const qn_jinja_val 
         return print_view(to, r, v, err);
     case QN_VAL_RANGE:
         print_range(to, v->as.range);
-        return qn_jinja_render_spend(r, 3 * QN_COST_NUMBER, 1, err);
+        return qn_jinja_spend(r, 3 * QN_COST_NUMBER, 1, err);
     case QN_VAL_NAMESPACE:
         qn_buf_text(to, "<Namespace ");
         QN_TRY(print_dict(to, r, v->as.dict, err));
@@ -385,42 +384,42 @@ static qn_status repr_inside(qn_buf *to, qn_jinja_render *r, const qn_jinja_val 
         return QN_OK;
     default:
         qn_buf_printf(to, "<%s>", qn_jinja_val_type(v));
-        return qn_jinja_render_spend(r, QN_COST_NUMBER, 1, err);
+        return qn_jinja_spend(r, QN_COST_NUMBER, 1, err);
     }
 }
 
-qn_status qn_jinja_val_repr(qn_buf *to, qn_jinja_render *r, const qn_jinja_val *v, qn_err *err) {
-    QN_TRY(qn_jinja_render_charge(r, 0, err));
-    if (v->kind == QN_VAL_TEXT) QN_TRY(qn_jinja_render_spend(r, v->as.s.size, 1, err));
-    QN_TRY(qn_jinja_render_enter(r, err));
+qn_status qn_jinja_val_repr(qn_buf *to, qn_jinja_run *r, const qn_jinja_val *v, qn_err *err) {
+    QN_TRY(qn_jinja_charge(r, 0, err));
+    if (v->kind == QN_VAL_TEXT) QN_TRY(qn_jinja_spend(r, v->as.s.size, 1, err));
+    QN_TRY(qn_jinja_enter(r, err));
     QN_TRY(repr_inside(to, r, v, err));
-    qn_jinja_render_leave(r);
-    return qn_jinja_render_buf_check(to, err);
+    qn_jinja_leave(r);
+    return qn_jinja_buf_check(to, err);
 }
 
-qn_status qn_jinja_val_print(qn_buf *to, qn_jinja_render *r, const qn_jinja_val *v, qn_err *err) {
+qn_status qn_jinja_val_print(qn_buf *to, qn_jinja_run *r, const qn_jinja_val *v, qn_err *err) {
     if (v->kind == QN_VAL_TEXT) {
-        QN_TRY(qn_jinja_render_charge(r, v->as.s.size, err));
+        QN_TRY(qn_jinja_charge(r, v->as.s.size, err));
         qn_buf_add(to, v->as.s.data, v->as.s.size);
-        return qn_jinja_render_buf_check(to, err);
+        return qn_jinja_buf_check(to, err);
     }
     if (v->kind == QN_VAL_UNDEFINED) return QN_OK;
     return qn_jinja_val_repr(to, r, v, err);
 }
 
-qn_status qn_jinja_val_str(qn_str *out, qn_jinja_render *r, const qn_jinja_val *v, qn_err *err) {
+qn_status qn_jinja_val_str(qn_str *out, qn_jinja_run *r, const qn_jinja_val *v, qn_err *err) {
     if (v->kind == QN_VAL_TEXT) {
         *out = v->as.s;
         return QN_OK;
     }
-    qn_buf buf = qn_jinja_render_buf(r);
+    qn_buf buf = qn_jinja_buf(r);
     qn_jinja_val text;
     const qn_status status = qn_jinja_val_print(&buf, r, v, err);
     if (status) {
         qn_buf_deinit(&buf);
         return status;
     }
-    QN_TRY(qn_jinja_render_text(&text, r, &buf, err));
+    QN_TRY(qn_jinja_text(&text, r, &buf, err));
     *out = text.as.s;
     return QN_OK;
 }

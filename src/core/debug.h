@@ -15,7 +15,6 @@ typedef struct qn_switches {
 // wanted is an error that names it.
 QN_MUST_CHECK qn_status qn_switches_read(qn_switches *out, qn_err *err);
 
-// The names of all switches.
 const char *const *qn_switch_names(size_t *n);
 // The next variable from *at on (0: the first) whose name begins like that of a switch but is none;
 // NULL: no more. The name has *size bytes and no NUL after it, and lives as long as the environment

@@ -47,7 +47,6 @@ typedef struct qn_key {
     } as;
 } qn_key;
 
-// True for an array of this kind of elements.
 static inline bool qn_key_is_array_of(const qn_key *key, qn_key_kind element) {
     return key->kind == QN_KEY_ARRAY && key->element == element;
 }

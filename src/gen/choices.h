@@ -52,7 +52,6 @@ int64_t qn_choices_sort(qn_choices *c, int64_t m);
 // The place in the order where the running sum of weights passes `target`, which is below the sum
 // of all: item i, and the i before it are items 0 to i - 1, in any order.
 int64_t qn_choices_find(qn_choices *c, uint64_t target);
-// Keeps the first m.
 void qn_choices_keep(qn_choices *c, int64_t m);
 // Keeps item 0 to n - 1: as qn_choices_find leaves them.
 void qn_choices_keep_items(qn_choices *c, int64_t n);

@@ -268,7 +268,6 @@ static bool choose_boxes(const folder *o) {
     return true;
 }
 
-// The layers of one kind, as a list.
 static void list_kind(qn_buf *to, const qn_svg_fold *f, size_t section) {
     const uint32_t kind = f->sections[section].kind;
     const size_t begin = to->size;

@@ -93,7 +93,6 @@ static qn_status pack_slab(const stream *s, const unsigned char *bytes, int64_t 
     return QN_OK;
 }
 
-// Rows `row` .. `row + n - 1` of the file.
 static qn_status write_slab(qn_gguf_writer *to, const stream *s, int64_t row, int64_t n,
                             qn_making *making, qn_err *err) {
     for (int64_t done = 0, run; done < n; done += run)

@@ -19,7 +19,6 @@ QN_MUST_CHECK qn_status qn_making_add(qn_making *making, int64_t bytes, qn_err *
 // The type of a weight in the file: float32 for vectors and what always is; else `wanted` (NULL: as
 // the checkpoint has it), or F16 where its blocks do not fit the rows.
 qn_type qn_stream_type(const qn_weight *w, const qn_type *wanted);
-// Declares a weight in that type.
 void qn_stream_declare(qn_gguf_writer *to, const qn_weight *w, qn_type type);
 // Writes its data; weights follow in the order in which they were declared.
 QN_MUST_CHECK qn_status qn_stream_write(qn_gguf_writer *to, const qn_weight *w, qn_type type,

@@ -137,7 +137,6 @@ static qn_status set_form(qn_weight *w, qn_type type, const int64_t *dims, int n
     return QN_OK;
 }
 
-// Part i: `rows` rows of t from row `first_row`.
 static void set_part(qn_weight *w, int64_t i, const qn_tensor *t, int64_t first_row, int64_t rows,
                      int64_t row_bytes) {
     w->parts[i] =

@@ -72,7 +72,6 @@ static inline void qn_nibbles_pack(uint8_t *qs, const uint8_t *q) {
     for (int i = 0; i < 16; i++) qs[i] = (uint8_t)((q[i] & 15) | (q[i + 16] & 15) << 4);
 }
 
-// The fifth bits of 32 quants.
 static inline uint32_t qn_fifth_bits(const uint8_t *q) {
     uint32_t bits = 0;
     for (int i = 0; i < 32; i++) bits |= (uint32_t)(q[i] >> 4 & 1) << i;

@@ -279,7 +279,6 @@ static void mix(XXH128_hash_t *hash, const char *text) {
     hash->high64 = part.high64 + hash->low64;
 }
 
-// The key as 32 hex digits.
 static void key_text(char to[2 * HEX + 1], const qn_plan_key *key) {
     const char *const parts[] = {qn_disk_version(), key->device, key->options, key->graph};
     XXH128_hash_t hash = {0};

@@ -9,7 +9,6 @@
 #include "backends/cpu/cpu.h"
 #include "backends/device.h"
 
-// The CPU as a device.
 typedef struct qn_cpu_device {
     qn_device head;
     const qn_cpu_level *level;

@@ -29,7 +29,6 @@ bool qn_pack_supports(qn_type type);
 // no multiple of the type's block are errors that name them.
 QN_MUST_CHECK qn_status qn_packed_init(qn_packed *out, qn_type type, int64_t n_matrices,
                                        int64_t n_out, int64_t n_in, qn_err *err);
-// Bytes of all matrices.
 int64_t qn_packed_bytes(const qn_packed *w);
 int64_t qn_packed_tiles(const qn_packed *w); // of all matrices
 

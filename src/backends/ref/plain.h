@@ -70,7 +70,6 @@ int64_t qn_plain_room_delta(const qn_plain_task *task);
 
 static inline int64_t qn_plain_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Bytes of `width` numbers in a form.
 static inline int64_t qn_plain_part_bytes(qn_word form, int64_t width) {
     if (form == QN_WORD_f32) return width * (int64_t)sizeof(float);
     return qn_plain_ceil(width, QN_PLAIN_GROUP) * (int64_t)sizeof(qn_plain_group);
@@ -115,7 +114,6 @@ float qn_plain_dot(const void *x, qn_word form, const unsigned char *w, qn_type 
 
 // --- pages (plain_attention.c) -------------------------------------------------------------------
 
-// Bytes of a key or value in a cache.
 int64_t qn_plain_kv_bytes(qn_type type, int64_t size);
 // Key or value of a head in row `slot` of a page, where this layer's part begins.
 unsigned char *qn_plain_key(const qn_cache_view *cache, unsigned char *page, int64_t head,

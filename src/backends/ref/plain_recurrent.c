@@ -132,7 +132,6 @@ static void apply_token(const delta *d, float *state, const token *t) {
     }
 }
 
-// The key head that value head h uses.
 static int64_t key_head(const qn_plain_task *task, const delta *d, int64_t h) {
     return task->attrs->heads == QN_WORD_tiled ? h % d->key_heads : h / (d->heads / d->key_heads);
 }

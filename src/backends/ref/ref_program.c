@@ -17,7 +17,6 @@ typedef struct call_times {
     int64_t begin, end;
 } call_times;
 
-// A plan, ready to run.
 typedef struct ready_plan {
     const qn_plan *plan;  // NULL: none
     qn_plain_task *tasks; // (n_calls)

@@ -121,7 +121,7 @@ static int32_t non_empty_rule(qn_gr_ast *ast, int32_t rule) {
         ast->rules[other].non_empty = other;
         ast->rules[other].origin = rule;
     }
-    return qn_gr_ast_ref(ast, ast->rules[rule].non_empty);
+    return qn_gr_ref(ast, ast->rules[rule].non_empty);
 }
 
 // a b c without the empty text: a' b c | b' c | c', up to the first that is never empty.
@@ -133,13 +133,13 @@ static int32_t non_empty_seq(qn_gr_ast *ast, int32_t node) {
     for (size_t i = items.n; i-- > 0 && !ast->failed;) {
         const int32_t item = items.items[i];
         if (ast->nodes[item].nullable) {
-            const int32_t here = qn_gr_ast_seq(ast, non_empty(ast, item), rest);
-            found = qn_gr_ast_alt(ast, here, found);
+            const int32_t here = qn_gr_seq(ast, non_empty(ast, item), rest);
+            found = qn_gr_alt(ast, here, found);
         } else {
-            found = qn_gr_ast_seq(ast, item, rest);
+            found = qn_gr_seq(ast, item, rest);
             rest_nullable = false;
         }
-        rest = qn_gr_ast_seq(ast, item, rest);
+        rest = qn_gr_seq(ast, item, rest);
         if (!ast->failed) ast->nodes[rest].nullable = rest_nullable;
     }
     qn_free(items.items);
@@ -151,7 +151,7 @@ static int32_t non_empty_alt(qn_gr_ast *ast, int32_t node) {
     qn_gr_ast_flatten(ast, QN_AST_IS_ALT, node, &items);
     int32_t found = QN_AST_NEVER;
     for (size_t i = items.n; i-- > 0 && !ast->failed;)
-        found = qn_gr_ast_alt(ast, non_empty(ast, items.items[i]), found);
+        found = qn_gr_alt(ast, non_empty(ast, items.items[i]), found);
     qn_free(items.items);
     return found;
 }
@@ -167,7 +167,7 @@ static int32_t non_empty(qn_gr_ast *ast, int32_t node) {
         return non_empty_alt(ast, node);
     case QN_AST_IS_REP: {
         const int32_t body = non_empty(ast, n.a);
-        return qn_gr_ast_rep(ast, body, ast->nodes[n.a].nullable || !n.min ? 1 : n.min, n.max);
+        return qn_gr_rep(ast, body, ast->nodes[n.a].nullable || !n.min ? 1 : n.min, n.max);
     }
     case QN_AST_IS_REF:
         return non_empty_rule(ast, n.a);

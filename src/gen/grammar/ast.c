@@ -50,7 +50,7 @@ qn_status qn_gr_ast_check(const qn_gr_ast *ast, qn_err *err) {
     return QN_OK;
 }
 
-int32_t qn_gr_ast_set(qn_gr_ast *ast, const qn_gr_byte_set *set) {
+int32_t qn_gr_set(qn_gr_ast *ast, const qn_gr_byte_set *set) {
     uint32_t at = 0;
     if (ast->failed) return QN_AST_NEVER;
     if (!(set->bits[0] | set->bits[1] | set->bits[2] | set->bits[3])) return QN_AST_NEVER;
@@ -67,21 +67,21 @@ int32_t qn_gr_ast_set(qn_gr_ast *ast, const qn_gr_byte_set *set) {
     return add_node(ast, (qn_gr_ast_node){.kind = QN_AST_IS_SET, .a = (int32_t)at, .depth = 1});
 }
 
-int32_t qn_gr_ast_token(qn_gr_ast *ast, int32_t token, bool negated) {
+int32_t qn_gr_token(qn_gr_ast *ast, int32_t token, bool negated) {
     return add_node(
         ast, (qn_gr_ast_node){.kind = QN_AST_IS_TOKEN, .a = token, .b = negated, .depth = 1});
 }
 
-int32_t qn_gr_ast_bytes(qn_gr_ast *ast, const char *bytes) {
+int32_t qn_gr_bytes(qn_gr_ast *ast, const char *bytes) {
     qn_gr_byte_set set = {{0}};
     for (; *bytes; bytes++) qn_gr_byte_set_add(&set, (unsigned char)*bytes);
-    return qn_gr_ast_set(ast, &set);
+    return qn_gr_set(ast, &set);
 }
 
-int32_t qn_gr_ast_span(qn_gr_ast *ast, unsigned lo, unsigned hi) {
+int32_t qn_gr_span(qn_gr_ast *ast, unsigned lo, unsigned hi) {
     qn_gr_byte_set set = {{0}};
     for (unsigned byte = lo; byte <= hi; byte++) qn_gr_byte_set_add(&set, byte);
-    return qn_gr_ast_set(ast, &set);
+    return qn_gr_set(ast, &set);
 }
 
 // Depth below a parent of this kind: a list in a list costs nothing, for it is flattened.
@@ -97,42 +97,42 @@ static int32_t add_pair(qn_gr_ast *ast, qn_gr_ast_kind kind, int32_t a, int32_t 
         ast, (qn_gr_ast_node){.kind = (uint8_t)kind, .a = a, .b = b, .depth = da > db ? da : db});
 }
 
-int32_t qn_gr_ast_seq(qn_gr_ast *ast, int32_t a, int32_t b) {
+int32_t qn_gr_seq(qn_gr_ast *ast, int32_t a, int32_t b) {
     if (a == QN_AST_EMPTY) return b;
     if (b == QN_AST_EMPTY) return a;
     if (a == QN_AST_NEVER || b == QN_AST_NEVER) return QN_AST_NEVER;
     return add_pair(ast, QN_AST_IS_SEQ, a, b);
 }
 
-int32_t qn_gr_ast_seq3(qn_gr_ast *ast, int32_t a, int32_t b, int32_t c) {
-    return qn_gr_ast_seq(ast, a, qn_gr_ast_seq(ast, b, c));
+int32_t qn_gr_seq3(qn_gr_ast *ast, int32_t a, int32_t b, int32_t c) {
+    return qn_gr_seq(ast, a, qn_gr_seq(ast, b, c));
 }
 
-int32_t qn_gr_ast_alt(qn_gr_ast *ast, int32_t a, int32_t b) {
+int32_t qn_gr_alt(qn_gr_ast *ast, int32_t a, int32_t b) {
     if (a == QN_AST_NEVER || a == b) return b;
     if (b == QN_AST_NEVER) return a;
     return add_pair(ast, QN_AST_IS_ALT, a, b);
 }
 
-int32_t qn_gr_ast_maybe(qn_gr_ast *ast, int32_t a) { return qn_gr_ast_alt(ast, a, QN_AST_EMPTY); }
+int32_t qn_gr_maybe(qn_gr_ast *ast, int32_t a) { return qn_gr_alt(ast, a, QN_AST_EMPTY); }
 
-int32_t qn_gr_ast_rep(qn_gr_ast *ast, int32_t a, uint32_t min, uint32_t max) {
+int32_t qn_gr_rep(qn_gr_ast *ast, int32_t a, uint32_t min, uint32_t max) {
     if (ast->failed || min > max) return QN_AST_NEVER;
     if (max == 0 || a == QN_AST_EMPTY) return QN_AST_EMPTY;
     if (a == QN_AST_NEVER) return min ? QN_AST_NEVER : QN_AST_EMPTY;
     if (min == 1 && max == 1) return a;
-    if (min == 0 && max == 1) return qn_gr_ast_maybe(ast, a);
+    if (min == 0 && max == 1) return qn_gr_maybe(ast, a);
     const uint16_t depth = (uint16_t)(ast->nodes[a].depth + 1);
     return add_node(
         ast,
         (qn_gr_ast_node){.kind = QN_AST_IS_REP, .a = a, .min = min, .max = max, .depth = depth});
 }
 
-int32_t qn_gr_ast_text(qn_gr_ast *ast, qn_str text) {
+int32_t qn_gr_text(qn_gr_ast *ast, qn_str text) {
     int32_t node = QN_AST_EMPTY;
     for (size_t i = text.size; i-- > 0;) {
         const unsigned byte = (unsigned char)text.data[i];
-        node = qn_gr_ast_seq(ast, qn_gr_ast_span(ast, byte, byte), node);
+        node = qn_gr_seq(ast, qn_gr_span(ast, byte, byte), node);
     }
     return node;
 }
@@ -165,14 +165,14 @@ void qn_gr_ast_rule_set(qn_gr_ast *ast, int32_t rule, int32_t body) {
     if (!ast->failed) ast->rules[rule].body = body;
 }
 
-int32_t qn_gr_ast_ref(qn_gr_ast *ast, int32_t rule) {
+int32_t qn_gr_ref(qn_gr_ast *ast, int32_t rule) {
     return add_node(ast, (qn_gr_ast_node){.kind = QN_AST_IS_REF, .a = rule, .depth = 1});
 }
 
-int32_t qn_gr_ast_shared(qn_gr_ast *ast, const char *name, int32_t body) {
+int32_t qn_gr_shared(qn_gr_ast *ast, const char *name, int32_t body) {
     const int32_t rule = qn_gr_ast_rule_add(ast, qn_str_of(name));
     qn_gr_ast_rule_set(ast, rule, body);
-    return qn_gr_ast_ref(ast, rule);
+    return qn_gr_ref(ast, rule);
 }
 
 int32_t qn_gr_ast_lengths_add(qn_gr_ast *ast) {
@@ -193,14 +193,14 @@ void qn_gr_ast_lengths_set(qn_gr_ast *ast, int32_t at, qn_gr_lengths *lengths) {
         ast->lengths[at] = lengths;
 }
 
-int32_t qn_gr_ast_counted(qn_gr_ast *ast, int32_t start, int32_t lengths) {
+int32_t qn_gr_counted(qn_gr_ast *ast, int32_t start, int32_t lengths) {
     if (ast->failed || start == QN_AST_NEVER) return QN_AST_NEVER;
     const uint16_t depth = (uint16_t)(ast->nodes[start].depth + 1);
     return add_node(
         ast, (qn_gr_ast_node){.kind = QN_AST_IS_COUNTED, .a = start, .b = lengths, .depth = depth});
 }
 
-int32_t qn_gr_ast_place(qn_gr_ast *ast, int32_t lengths, uint32_t state, bool ends_character) {
+int32_t qn_gr_place(qn_gr_ast *ast, int32_t lengths, uint32_t state, bool ends_character) {
     return add_node(ast, (qn_gr_ast_node){.kind = QN_AST_IS_PLACE,
                                           .a = lengths,
                                           .min = state,

@@ -81,27 +81,27 @@ void qn_gr_ast_deinit(qn_gr_ast *ast);
 QN_MUST_CHECK qn_status qn_gr_ast_check(const qn_gr_ast *ast, qn_err *err);
 void qn_gr_ast_fail(qn_gr_ast *ast, qn_status status, const char *why);
 
-int32_t qn_gr_ast_set(qn_gr_ast *ast, const qn_gr_byte_set *set);
-int32_t qn_gr_ast_bytes(qn_gr_ast *ast, const char *bytes); // one of them; NUL-terminated
-int32_t qn_gr_ast_span(qn_gr_ast *ast, unsigned lo, unsigned hi);
-int32_t qn_gr_ast_seq(qn_gr_ast *ast, int32_t a, int32_t b);
-int32_t qn_gr_ast_seq3(qn_gr_ast *ast, int32_t a, int32_t b, int32_t c);
-int32_t qn_gr_ast_alt(qn_gr_ast *ast, int32_t a, int32_t b);
-int32_t qn_gr_ast_rep(qn_gr_ast *ast, int32_t a, uint32_t min, uint32_t max);
-int32_t qn_gr_ast_maybe(qn_gr_ast *ast, int32_t a);
-int32_t qn_gr_ast_text(qn_gr_ast *ast, qn_str text); // exactly these bytes
+int32_t qn_gr_set(qn_gr_ast *ast, const qn_gr_byte_set *set);
+int32_t qn_gr_bytes(qn_gr_ast *ast, const char *bytes); // one of them; NUL-terminated
+int32_t qn_gr_span(qn_gr_ast *ast, unsigned lo, unsigned hi);
+int32_t qn_gr_seq(qn_gr_ast *ast, int32_t a, int32_t b);
+int32_t qn_gr_seq3(qn_gr_ast *ast, int32_t a, int32_t b, int32_t c);
+int32_t qn_gr_alt(qn_gr_ast *ast, int32_t a, int32_t b);
+int32_t qn_gr_rep(qn_gr_ast *ast, int32_t a, uint32_t min, uint32_t max);
+int32_t qn_gr_maybe(qn_gr_ast *ast, int32_t a);
+int32_t qn_gr_text(qn_gr_ast *ast, qn_str text); // exactly these bytes
 // A character of the ranges (ascending, apart), in UTF-8; surrogates are left out.
-int32_t qn_gr_ast_codes(qn_gr_ast *ast, const qn_gr_code_range *ranges, size_t n);
+int32_t qn_gr_codes(qn_gr_ast *ast, const qn_gr_code_range *ranges, size_t n);
 // The token itself, not its bytes. `negated`: any other that has a text.
-int32_t qn_gr_ast_token(qn_gr_ast *ast, int32_t token, bool negated);
+int32_t qn_gr_token(qn_gr_ast *ast, int32_t token, bool negated);
 // A rule without a body yet; -1 after a failure. `name` is copied.
 int32_t qn_gr_ast_rule_add(qn_gr_ast *ast, qn_str name);
 // The same for one that the grammar's text names (by a name or by its place).
 int32_t qn_gr_ast_rule_named(qn_gr_ast *ast, qn_str name);
 void qn_gr_ast_rule_set(qn_gr_ast *ast, int32_t rule, int32_t body);
-int32_t qn_gr_ast_ref(qn_gr_ast *ast, int32_t rule);
+int32_t qn_gr_ref(qn_gr_ast *ast, int32_t rule);
 // A rule with this body, and a node for it: a shared part that is lowered once.
-int32_t qn_gr_ast_shared(qn_gr_ast *ast, const char *name, int32_t body);
+int32_t qn_gr_shared(qn_gr_ast *ast, const char *name, int32_t body);
 
 static inline bool qn_gr_byte_set_has(const qn_gr_byte_set *set, unsigned byte) {
     return (set->bits[byte >> 6] >> (byte & 63)) & 1;
@@ -111,13 +111,13 @@ static inline void qn_gr_byte_set_add(qn_gr_byte_set *set, unsigned byte) {
 }
 
 // Texts of a finite automaton with a bound on their characters. Its states are rules that call each
-// other last; each begins with its qn_gr_ast_place. The lengths are found in the end, when the
+// other last; each begins with its qn_gr_place. The lengths are found in the end, when the
 // states are known: qn_gr_ast_lengths_add gives a number for them before, qn_gr_ast_lengths_set
 // takes them over.
 int32_t qn_gr_ast_lengths_add(qn_gr_ast *ast);
 void qn_gr_ast_lengths_set(qn_gr_ast *ast, int32_t at, qn_gr_lengths *lengths);
-int32_t qn_gr_ast_counted(qn_gr_ast *ast, int32_t start, int32_t lengths);
-int32_t qn_gr_ast_place(qn_gr_ast *ast, int32_t lengths, uint32_t state, bool ends_character);
+int32_t qn_gr_counted(qn_gr_ast *ast, int32_t start, int32_t lengths);
+int32_t qn_gr_place(qn_gr_ast *ast, int32_t lengths, uint32_t state, bool ends_character);
 
 // Nodes in order below a node of this kind, flattened. `list` grows by what is found.
 typedef struct qn_gr_node_list {

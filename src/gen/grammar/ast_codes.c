@@ -10,7 +10,6 @@ typedef struct codes {
 
 typedef enum cover { COVER_NONE, COVER_SOME, COVER_ALL } cover;
 
-// How many of the codes from lo to hi are in the set.
 static cover cover_of(const codes *set, uint32_t lo, uint32_t hi) {
     size_t a = 0, b = set->n;
     while (a < b) { // the first range that does not end before lo
@@ -26,7 +25,7 @@ static cover cover_of(const codes *set, uint32_t lo, uint32_t hi) {
 
 static int32_t any_tail(qn_gr_ast *ast, size_t n) {
     int32_t node = QN_AST_EMPTY;
-    for (size_t i = 0; i < n; i++) node = qn_gr_ast_seq(ast, qn_gr_ast_span(ast, 0x80, 0xBF), node);
+    for (size_t i = 0; i < n; i++) node = qn_gr_seq(ast, qn_gr_span(ast, 0x80, 0xBF), node);
     return node;
 }
 
@@ -82,8 +81,8 @@ static int32_t bytes_node(qn_gr_ast *ast, const codes *set, unsigned first, unsi
     int32_t node = QN_AST_NEVER;
     for (size_t i = 0; i < found.n; i++) {
         const group *g = &found.items[i];
-        const int32_t tail = g->node < 0 ? qn_gr_ast_set(ast, &g->last) : g->node;
-        node = qn_gr_ast_alt(ast, qn_gr_ast_seq(ast, qn_gr_ast_set(ast, &g->bytes), tail), node);
+        const int32_t tail = g->node < 0 ? qn_gr_set(ast, &g->last) : g->node;
+        node = qn_gr_alt(ast, qn_gr_seq(ast, qn_gr_set(ast, &g->bytes), tail), node);
     }
     return node;
 }
@@ -110,7 +109,7 @@ static int32_t form_node(qn_gr_ast *ast, const form *f, const qn_gr_code_range *
     return set.n ? bytes_node(ast, &set, f->first, f->last, f->base, f->n_tail) : QN_AST_NEVER;
 }
 
-int32_t qn_gr_ast_codes(qn_gr_ast *ast, const qn_gr_code_range *ranges, size_t n) {
+int32_t qn_gr_codes(qn_gr_ast *ast, const qn_gr_code_range *ranges, size_t n) {
     qn_gr_byte_set ascii = {{0}};
     int32_t node = QN_AST_NEVER;
     for (size_t i = 0; i < n; i++)
@@ -123,8 +122,8 @@ int32_t qn_gr_ast_codes(qn_gr_ast *ast, const qn_gr_code_range *ranges, size_t n
             return QN_AST_NEVER;
         }
         for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-            node = qn_gr_ast_alt(ast, form_node(ast, &forms[i], ranges, n, room), node);
+            node = qn_gr_alt(ast, form_node(ast, &forms[i], ranges, n, room), node);
         qn_free(room);
     }
-    return qn_gr_ast_alt(ast, qn_gr_ast_set(ast, &ascii), node);
+    return qn_gr_alt(ast, qn_gr_set(ast, &ascii), node);
 }

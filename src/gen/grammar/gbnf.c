@@ -132,10 +132,10 @@ static qn_status read_literal(int32_t *out, parser *p) {
             status = QN_NOMEM(p->err, "GBNF");
             break;
         }
-        list.items[list.n++] = qn_gr_ast_codes(p->ast, &(qn_gr_code_range){code, code}, 1);
+        list.items[list.n++] = qn_gr_codes(p->ast, &(qn_gr_code_range){code, code}, 1);
     }
     int32_t node = QN_AST_EMPTY;
-    for (size_t i = list.n; i-- > 0;) node = qn_gr_ast_seq(p->ast, list.items[i], node);
+    for (size_t i = list.n; i-- > 0;) node = qn_gr_seq(p->ast, list.items[i], node);
     qn_free(list.items);
     p->at += !status;
     *out = node;
@@ -144,14 +144,13 @@ static qn_status read_literal(int32_t *out, parser *p) {
 
 static int32_t codes_node(qn_gr_ast *ast, qn_gr_code_range *ranges, size_t n, bool negated) {
     n = qn_gr_ranges_sort(ranges, n);
-    if (!negated) return qn_gr_ast_codes(ast, ranges, n);
+    if (!negated) return qn_gr_codes(ast, ranges, n);
     int32_t node = QN_AST_NEVER;
     uint32_t from = 0;
     for (size_t i = 0; i <= n; i++) {
         const uint32_t to = i < n ? ranges[i].lo : MAX_CODE + 1;
         if (from < to)
-            node = qn_gr_ast_alt(ast, qn_gr_ast_codes(ast, &(qn_gr_code_range){from, to - 1}, 1),
-                                 node);
+            node = qn_gr_alt(ast, qn_gr_codes(ast, &(qn_gr_code_range){from, to - 1}, 1), node);
         if (i < n) from = ranges[i].hi + 1;
     }
     return node;
@@ -227,7 +226,7 @@ static qn_status read_token(int32_t *out, parser *p) {
         QN_TRY(read_token_text(&token, p, from));
     if (qn_tokenizer_is_end(p->ast->tokenizer, token))
         return FAIL_AT(p, UNSUPPORTED, "token %d ends an answer, which no rule can ask for", token);
-    *out = qn_gr_ast_token(p->ast, token, negated);
+    *out = qn_gr_token(p->ast, token, negated);
     return QN_OK;
 }
 
@@ -238,7 +237,7 @@ static qn_status read_item(int32_t *out, parser *p) {
     if (take(p, '"')) return read_literal(out, p);
     if (take(p, '[')) return read_class(out, p);
     if (take(p, '.')) {
-        *out = qn_gr_ast_codes(p->ast, any, 1);
+        *out = qn_gr_codes(p->ast, any, 1);
         return QN_OK;
     }
     if (take(p, '(')) {
@@ -254,7 +253,7 @@ static qn_status read_item(int32_t *out, parser *p) {
     const size_t at = p->at;
     int32_t rule = -1;
     QN_TRY(find_rule(&rule, p, read_name(p), at));
-    *out = qn_gr_ast_ref(p->ast, rule);
+    *out = qn_gr_ref(p->ast, rule);
     return QN_OK;
 }
 
@@ -294,7 +293,7 @@ static qn_status read_repeat(int32_t *node, parser *p, bool *found) {
         *found = false;
         return QN_OK;
     }
-    *node = qn_gr_ast_rep(p->ast, *node, min, max);
+    *node = qn_gr_rep(p->ast, *node, min, max);
     return QN_OK;
 }
 
@@ -319,7 +318,7 @@ static qn_status read_sequence(int32_t *out, parser *p, bool nested) {
         skip_blanks(p, nested);
     }
     *out = QN_AST_EMPTY;
-    for (size_t i = list.n; i-- > 0;) *out = qn_gr_ast_seq(p->ast, list.items[i], *out);
+    for (size_t i = list.n; i-- > 0;) *out = qn_gr_seq(p->ast, list.items[i], *out);
     qn_free(list.items);
     return status;
 }
@@ -340,7 +339,7 @@ static qn_status read_choice(int32_t *out, parser *p, bool nested) {
     int32_t choice = QN_AST_NEVER, branch = QN_AST_NEVER;
     do {
         QN_TRY(read_sequence(&branch, p, nested));
-        choice = qn_gr_ast_alt(p->ast, choice, branch);
+        choice = qn_gr_alt(p->ast, choice, branch);
     } while (take_bar(p));
     *out = choice;
     return QN_OK;
@@ -380,7 +379,7 @@ static qn_status read_rules(int32_t *root, parser *p) {
     uint32_t rule;
     if (!qn_map_find(&p->names, "root", 4, &rule))
         return QN_FAIL(p->err, FORMAT, "GBNF: there is no rule named root");
-    *root = qn_gr_ast_ref(p->ast, (int32_t)rule);
+    *root = qn_gr_ref(p->ast, (int32_t)rule);
     return QN_OK;
 }
 

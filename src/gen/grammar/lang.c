@@ -40,11 +40,10 @@ static int32_t words_node(qn_gr_ast *ast, const qn_gr_lang_part *p) {
             uint32_t code = 0;
             while (from > 0 && ((unsigned char)text.data[from] & 0xC0) == 0x80) from--;
             qn_utf8_decode(text.data + from, end - from, &code);
-            word =
-                qn_gr_ast_seq(ast, qn_gr_json_codes(ast, &(qn_gr_code_range){code, code}, 1), word);
+            word = qn_gr_seq(ast, qn_gr_json_codes(ast, &(qn_gr_code_range){code, code}, 1), word);
             end = from;
         }
-        node = qn_gr_ast_alt(ast, word, node);
+        node = qn_gr_alt(ast, word, node);
     }
     return node;
 }
@@ -56,11 +55,11 @@ static qn_status part_node(int32_t *out, qn_gr_ast *ast, const qn_gr_lang_part *
         *out = words_node(ast, p);
         return QN_OK;
     }
-    const int32_t any = qn_gr_ast_shared(ast, "character",
-                                         in_json ? qn_gr_json_codes(ast, any_code, 1)
-                                                 : qn_gr_ast_codes(ast, any_code, 1));
+    const int32_t any =
+        qn_gr_shared(ast, "character",
+                     in_json ? qn_gr_json_codes(ast, any_code, 1) : qn_gr_codes(ast, any_code, 1));
     if (p->kind == QN_LANG_LENGTH) {
-        *out = qn_gr_ast_rep(ast, any, p->min, p->max);
+        *out = qn_gr_rep(ast, any, p->min, p->max);
         return QN_OK;
     }
     qn_gr_regex_node *tree;
@@ -174,7 +173,7 @@ static qn_status intern(uint32_t *out, product *x, const tuple *t) {
     tuple *kept = &x->tuples[x->n];
     *kept = *t;
     kept->rule = qn_gr_ast_rule_add(x->ast, qn_str_of("string"));
-    kept->call = qn_gr_ast_ref(x->ast, kept->rule);
+    kept->call = qn_gr_ref(x->ast, kept->rule);
     if (!qn_map_add(&x->index, (const char *)kept->at, size, (uint32_t)x->n, NULL))
         return QN_NOMEM(x->err, "grammar");
     *out = (uint32_t)x->n++;
@@ -261,13 +260,11 @@ static qn_status expand(product *x, size_t at) {
     int32_t node = accepts(x, &x->tuples[at]) ? QN_AST_EMPTY : QN_AST_NEVER;
     for (size_t k = 0; k < found.n; k++) {
         const int32_t call = x->tuples[found.targets[k]].call;
-        node = qn_gr_ast_alt(
-            x->ast, qn_gr_ast_seq(x->ast, qn_gr_ast_set(x->ast, &found.sets[k]), call), node);
+        node = qn_gr_alt(x->ast, qn_gr_seq(x->ast, qn_gr_set(x->ast, &found.sets[k]), call), node);
     }
     if (x->characters) {
-        const int32_t here =
-            qn_gr_ast_place(x->ast, x->lengths, (uint32_t)at, ends_character(x, at));
-        node = qn_gr_ast_seq(x->ast, here, node);
+        const int32_t here = qn_gr_place(x->ast, x->lengths, (uint32_t)at, ends_character(x, at));
+        node = qn_gr_seq(x->ast, here, node);
     }
     qn_gr_ast_rule_set(x->ast, x->tuples[at].rule, node);
     return qn_gr_ast_check(x->ast, x->err);
@@ -350,7 +347,7 @@ static qn_status lower_product(int32_t *out, product *x) {
     QN_TRY(find_lengths(&lengths, x));
     const bool fits = qn_gr_lengths_fit(lengths, first, 0);
     qn_gr_ast_lengths_set(x->ast, x->lengths, lengths);
-    *out = fits ? qn_gr_ast_counted(x->ast, *out, x->lengths) : QN_AST_NEVER;
+    *out = fits ? qn_gr_counted(x->ast, *out, x->lengths) : QN_AST_NEVER;
     return QN_OK;
 }
 

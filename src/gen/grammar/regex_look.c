@@ -431,7 +431,7 @@ static int32_t intern(automaton *x) {
     state *made = &x->states[x->n_states];
     *made = (state){.key = (const int32_t *)(const void *)key, .n_key = x->n_key};
     made->rule = qn_gr_ast_rule_add(x->ast, qn_str_of("match"));
-    made->call = qn_gr_ast_ref(x->ast, made->rule);
+    made->call = qn_gr_ref(x->ast, made->rule);
     return (int32_t)x->n_states++;
 }
 
@@ -446,8 +446,7 @@ static bool may_end(const automaton *x, int32_t function) {
 }
 
 static int32_t codes_node(automaton *x, const qn_gr_code_range *ranges, size_t n) {
-    return x->form.in_json ? qn_gr_json_codes(x->ast, ranges, n)
-                           : qn_gr_ast_codes(x->ast, ranges, n);
+    return x->form.in_json ? qn_gr_json_codes(x->ast, ranges, n) : qn_gr_codes(x->ast, ranges, n);
 }
 
 // A character of the letters. Made once for each set of them.
@@ -465,7 +464,7 @@ static int32_t letters_node(automaton *x, const uint64_t *bits) {
     }
     spend(x, x->letters.n_spans / 8);
     int32_t made = codes_node(x, ranges, n);
-    if (n > SMALL_CLASS) made = qn_gr_ast_shared(x->ast, "class", made);
+    if (n > SMALL_CLASS) made = qn_gr_shared(x->ast, "class", made);
     qn_free(ranges);
     const char *key = qn_arena_strdup(&x->ast->arena, (const char *)bits, size);
     if (!key || !qn_map_add(&x->sets, key, size, (uint32_t)made, NULL)) fail_memory(x);
@@ -494,7 +493,7 @@ static void expand(automaton *x, size_t at, int32_t *targets, uint64_t *bits) {
     int32_t node = may_end(x, x->states[at].key[0]) ? QN_AST_EMPTY : QN_AST_NEVER;
     for (size_t k = 0; k < n; k++) {
         const int32_t read = letters_node(x, bits + k * n_words);
-        node = qn_gr_ast_alt(x->ast, qn_gr_ast_seq(x->ast, read, x->states[targets[k]].call), node);
+        node = qn_gr_alt(x->ast, qn_gr_seq(x->ast, read, x->states[targets[k]].call), node);
     }
     qn_gr_ast_rule_set(x->ast, x->states[at].rule, node);
     if (x->ast->failed) fail(x, qn_gr_ast_check(x->ast, x->err));

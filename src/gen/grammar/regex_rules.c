@@ -24,9 +24,9 @@ static int32_t lower_item(lowering *low, const qn_gr_regex_node *node) {
     switch (node->kind) {
     case QN_REGEX_CLASS:
         return low->form.in_json ? qn_gr_json_codes(low->ast, node->ranges, node->n_ranges)
-                                 : qn_gr_ast_codes(low->ast, node->ranges, node->n_ranges);
+                                 : qn_gr_codes(low->ast, node->ranges, node->n_ranges);
     case QN_REGEX_REP:
-        return qn_gr_ast_rep(low->ast, lower_item(low, node->first), node->min, node->max);
+        return qn_gr_rep(low->ast, lower_item(low, node->first), node->min, node->max);
     case QN_REGEX_ALT:
         return lower_choice(low, node, (ends){false, false});
     default: // an anchor inside, look-around
@@ -48,11 +48,10 @@ static int32_t lower_sequence(lowering *low, const qn_gr_regex_node *sequence, e
         const ends here = {free_start && item == first, free_end && item == last};
         const int32_t made =
             item->kind == QN_REGEX_ALT ? lower_choice(low, item, here) : lower_item(low, item);
-        node = qn_gr_ast_seq(low->ast, made, node);
+        node = qn_gr_seq(low->ast, made, node);
         if (item == first) break;
     }
-    if (free_start && first->kind != QN_REGEX_ALT)
-        node = qn_gr_ast_seq(low->ast, low->around, node);
+    if (free_start && first->kind != QN_REGEX_ALT) node = qn_gr_seq(low->ast, low->around, node);
     return node;
 }
 
@@ -60,14 +59,14 @@ static int32_t lower_choice(lowering *low, const qn_gr_regex_node *node, ends at
     int32_t choice = QN_AST_NEVER;
     for (const qn_gr_regex_node *branch = node->last; branch && !low->needs_look;
          branch = branch->previous)
-        choice = qn_gr_ast_alt(low->ast, lower_sequence(low, branch, at), choice);
+        choice = qn_gr_alt(low->ast, lower_sequence(low, branch, at), choice);
     return choice;
 }
 
 qn_status qn_gr_regex_lower(int32_t *out, qn_gr_ast *ast, const qn_gr_regex_node *tree,
                             qn_gr_regex_form form, qn_err *err) {
     lowering low = {.ast = ast, .form = form, .around = QN_AST_EMPTY};
-    if (form.around >= 0) low.around = qn_gr_ast_rep(ast, form.around, 0, QN_AST_MANY);
+    if (form.around >= 0) low.around = qn_gr_rep(ast, form.around, 0, QN_AST_MANY);
     *out = lower_choice(&low, tree, (ends){true, true});
     return low.needs_look ? qn_gr_regex_lower_look(out, ast, tree, form, err) : QN_OK;
 }

@@ -181,7 +181,7 @@ qn_status qn_gr_schema_value(int32_t *out, qn_gr_schema *s, const qn_gr_conj *co
     if (conj->n == 0 || qn_gr_conj_is_false(conj)) return QN_OK;
     qn_gr_waiting *waiting;
     QN_TRY(find_conj(&waiting, s, conj));
-    *out = qn_gr_ast_ref(s->ast, waiting->rule);
+    *out = qn_gr_ref(s->ast, waiting->rule);
     return QN_OK;
 }
 
@@ -281,7 +281,7 @@ static qn_status choose(int32_t *out, qn_gr_schema *s, const qn_gr_conj *conj, s
         if (!status) status = qn_gr_schema_value(&made, s, &with);
         qn_gr_conj_deinit(&with);
         if (status) return status;
-        node = qn_gr_ast_alt(s->ast, node, made);
+        node = qn_gr_alt(s->ast, node, made);
     }
     *out = node;
     return QN_OK;
@@ -373,7 +373,7 @@ static qn_status list_values(int32_t *out, bool *found, qn_gr_schema *s, const q
         if (!valid) continue;
         int32_t node;
         QN_TRY(qn_gr_schema_literal(&node, s, value, where, values ? "enum" : "const"));
-        *out = qn_gr_ast_alt(s->ast, node, *out);
+        *out = qn_gr_alt(s->ast, node, *out);
     }
     return QN_OK;
 }
@@ -396,26 +396,26 @@ static qn_status by_types(int32_t *out, qn_gr_schema *s, const qn_gr_conj *all) 
     int32_t node = QN_AST_NEVER, made;
     QN_TRY(qn_gr_schema_common_types(&types, s, all));
     for (size_t i = 0; i < all->n; i++) QN_TRY(exclude_types(&types, s, &all->members[i]));
-    if (types & QN_SCHEMA_NULL) node = qn_gr_ast_text(s->ast, qn_str_of("null"));
+    if (types & QN_SCHEMA_NULL) node = qn_gr_text(s->ast, qn_str_of("null"));
     if (types & QN_SCHEMA_BOOLEAN) {
-        node = qn_gr_ast_alt(s->ast, qn_gr_ast_text(s->ast, qn_str_of("false")), node);
-        node = qn_gr_ast_alt(s->ast, qn_gr_ast_text(s->ast, qn_str_of("true")), node);
+        node = qn_gr_alt(s->ast, qn_gr_text(s->ast, qn_str_of("false")), node);
+        node = qn_gr_alt(s->ast, qn_gr_text(s->ast, qn_str_of("true")), node);
     }
     if (types & QN_SCHEMA_NUMBER) {
         QN_TRY(qn_gr_schema_number(&made, s, all, types));
-        node = qn_gr_ast_alt(s->ast, made, node);
+        node = qn_gr_alt(s->ast, made, node);
     }
     if (types & QN_SCHEMA_STRING) {
         QN_TRY(qn_gr_schema_string(&made, s, all));
-        node = qn_gr_ast_alt(s->ast, made, node);
+        node = qn_gr_alt(s->ast, made, node);
     }
     if (types & QN_SCHEMA_ARRAY) {
         QN_TRY(qn_gr_schema_array(&made, s, all));
-        node = qn_gr_ast_alt(s->ast, made, node);
+        node = qn_gr_alt(s->ast, made, node);
     }
     if (types & QN_SCHEMA_OBJECT) {
         QN_TRY(qn_gr_schema_object(&made, s, all));
-        node = qn_gr_ast_alt(s->ast, made, node);
+        node = qn_gr_alt(s->ast, made, node);
     }
     *out = node;
     return QN_OK;

@@ -162,14 +162,13 @@ static qn_status add_rest(int32_t *out, qn_gr_schema *s, const qn_gr_conj *all,
     int32_t item = QN_AST_NEVER;
     if (shape->max > done) QN_TRY(item_node(&item, s, all, n));
     const uint32_t max = shape->max == QN_AST_MANY ? QN_AST_MANY : shape->max - done;
-    *out = qn_gr_ast_rep(s->ast, qn_gr_ast_seq(s->ast, s->parts.comma, item),
-                         shape->min > done ? shape->min - done : 0, max);
+    *out = qn_gr_rep(s->ast, qn_gr_seq(s->ast, s->parts.comma, item),
+                     shape->min > done ? shape->min - done : 0, max);
     for (uint32_t k = n; k-- > 1;) {
         QN_TRY(item_node(&item, s, all, k));
-        const int32_t tail = qn_gr_ast_seq3(s->ast, s->parts.comma, item, *out);
+        const int32_t tail = qn_gr_seq3(s->ast, s->parts.comma, item, *out);
         // A rule for each, or the tree would be as deep as the list is long.
-        *out = qn_gr_ast_shared(s->ast, "items",
-                                k >= shape->min ? qn_gr_ast_maybe(s->ast, tail) : tail);
+        *out = qn_gr_shared(s->ast, "items", k >= shape->min ? qn_gr_maybe(s->ast, tail) : tail);
     }
     return QN_OK;
 }
@@ -180,11 +179,10 @@ static qn_status plain_array(int32_t *out, qn_gr_schema *s, const qn_gr_conj *al
     if (shape->max > 0 && shape->min <= shape->max) {
         QN_TRY(item_node(&first, s, all, 0));
         QN_TRY(add_rest(&rest, s, all, shape));
-        node = qn_gr_ast_seq3(s->ast, s->parts.open_list, qn_gr_ast_seq(s->ast, first, rest),
-                              s->parts.close_list);
+        node = qn_gr_seq3(s->ast, s->parts.open_list, qn_gr_seq(s->ast, first, rest),
+                          s->parts.close_list);
     }
-    if (shape->min == 0)
-        node = qn_gr_ast_alt(s->ast, node, qn_gr_ast_text(s->ast, qn_str_of("[]")));
+    if (shape->min == 0) node = qn_gr_alt(s->ast, node, qn_gr_text(s->ast, qn_str_of("[]")));
     *out = node;
     return QN_OK;
 }
@@ -258,7 +256,7 @@ static qn_status add_item(int32_t *node, builder *b, const cell *from, const cel
     if (item == QN_AST_NEVER) return QN_OK;
     QN_TRY(intern(&rule, b, to));
     const int32_t before = from->n ? b->s->parts.comma : b->s->parts.open_list;
-    *node = qn_gr_ast_alt(ast, qn_gr_ast_seq3(ast, before, item, qn_gr_ast_ref(ast, rule)), *node);
+    *node = qn_gr_alt(ast, qn_gr_seq3(ast, before, item, qn_gr_ref(ast, rule)), *node);
     return QN_OK;
 }
 
@@ -328,7 +326,7 @@ static qn_status expand(builder *b, size_t at) {
     const cell from = b->cells[at];
     int32_t node = QN_AST_NEVER;
     if (at == 0)
-        node = may_end(b, &from) ? qn_gr_ast_text(b->s->ast, qn_str_of("[]")) : QN_AST_NEVER;
+        node = may_end(b, &from) ? qn_gr_text(b->s->ast, qn_str_of("[]")) : QN_AST_NEVER;
     else if (may_end(b, &from))
         node = b->s->parts.close_list;
     QN_TRY(qn_gr_schema_spend(b->s, 32, b->all->members[0].where));
@@ -382,7 +380,7 @@ static qn_status dependent_array(int32_t *out, builder *b) {
     const cell start = {0};
     QN_TRY(intern(&rule, b, &start));
     for (size_t i = 0; i < b->n; i++) QN_TRY(expand(b, i));
-    *out = qn_gr_ast_ref(b->s->ast, rule);
+    *out = qn_gr_ref(b->s->ast, rule);
     return QN_OK;
 }
 

@@ -282,9 +282,8 @@ static qn_status expand(numbers *x, size_t at) {
         qn_gr_byte_set_add(&sets[k], input == DOT ? '.' : '0' + input);
     }
     for (size_t k = 0; k < n; k++)
-        node = qn_gr_ast_alt(
-            ast, qn_gr_ast_seq(ast, qn_gr_ast_set(ast, &sets[k]), qn_gr_ast_ref(ast, targets[k])),
-            node);
+        node = qn_gr_alt(ast, qn_gr_seq(ast, qn_gr_set(ast, &sets[k]), qn_gr_ref(ast, targets[k])),
+                         node);
     qn_gr_ast_rule_set(ast, x->rules[at], node);
     return qn_gr_ast_check(ast, x->s->err);
 }
@@ -316,7 +315,7 @@ static int32_t list_multiples(qn_gr_ast *ast, const qn_gr_number_limits *l,
     for (uint64_t value = (lo + l->step - 1) / l->step * l->step; value <= hi; value += l->step) {
         char text[32];
         snprintf(text, sizeof text, "%llu", (unsigned long long)value);
-        node = qn_gr_ast_alt(ast, node, qn_gr_ast_text(ast, qn_str_of(text)));
+        node = qn_gr_alt(ast, node, qn_gr_text(ast, qn_str_of(text)));
     }
     return node;
 }
@@ -341,7 +340,7 @@ qn_status qn_gr_schema_multiples(int32_t *out, qn_gr_schema *s, const qn_gr_numb
     int32_t rule = -1;
     if (!status) status = intern(&rule, &x, &start);
     for (size_t i = 0; !status && i < x.n; i++) status = expand(&x, i);
-    if (!status) *out = qn_gr_ast_ref(s->ast, rule);
+    if (!status) *out = qn_gr_ref(s->ast, rule);
     for (size_t i = 0; i < x.n_machines; i++) machine_deinit(&x.machines[i]);
     qn_free(x.cells);
     qn_free(x.rules);

@@ -11,7 +11,7 @@
 // --- whole numbers -------------------------------------------------------------------------------
 
 static int32_t digits(qn_gr_ast *ast, size_t min, size_t max) {
-    return qn_gr_ast_rep(ast, qn_gr_ast_span(ast, '0', '9'), (uint32_t)min, (uint32_t)max);
+    return qn_gr_rep(ast, qn_gr_span(ast, '0', '9'), (uint32_t)min, (uint32_t)max);
 }
 
 static bool is_all(const char *text, char c) {
@@ -31,24 +31,23 @@ static int32_t between(qn_gr_ast *ast, const char *lo, const char *hi) {
     if (n == 0) return QN_AST_EMPTY;
     unsigned first = (unsigned char)lo[0], last = (unsigned char)hi[0];
     if (first == last)
-        return qn_gr_ast_seq(ast, qn_gr_ast_span(ast, first, first), between(ast, lo + 1, hi + 1));
+        return qn_gr_seq(ast, qn_gr_span(ast, first, first), between(ast, lo + 1, hi + 1));
     digit_text min, max;
     fill(min, '0', n - 1);
     fill(max, '9', n - 1);
     int32_t node = QN_AST_NEVER;
     if (!is_all(lo + 1, '0')) {
-        node = qn_gr_ast_seq(ast, qn_gr_ast_span(ast, first, first), between(ast, lo + 1, max));
+        node = qn_gr_seq(ast, qn_gr_span(ast, first, first), between(ast, lo + 1, max));
         first++;
     }
     if (!is_all(hi + 1, '9')) {
-        const int32_t high =
-            qn_gr_ast_seq(ast, qn_gr_ast_span(ast, last, last), between(ast, min, hi + 1));
-        node = qn_gr_ast_alt(ast, node, high);
+        const int32_t high = qn_gr_seq(ast, qn_gr_span(ast, last, last), between(ast, min, hi + 1));
+        node = qn_gr_alt(ast, node, high);
         last--;
     }
     if (first > last) return node;
-    return qn_gr_ast_alt(
-        ast, node, qn_gr_ast_seq(ast, qn_gr_ast_span(ast, first, last), digits(ast, n - 1, n - 1)));
+    return qn_gr_alt(ast, node,
+                     qn_gr_seq(ast, qn_gr_span(ast, first, last), digits(ast, n - 1, n - 1)));
 }
 
 // Whole numbers lo..hi without a sign; hi NULL: up to QN_JSON_DIGITS digits, or as many as lo has.
@@ -63,14 +62,14 @@ static int32_t whole_range(qn_gr_ast *ast, const char *lo, const char *hi) {
         fill(min, '0', n);
         fill(max, '9', n);
         min[0] = '1';
-        node = qn_gr_ast_alt(ast, node,
-                             between(ast, n == n_lo ? from : min, to && n == n_hi ? to : max));
+        node =
+            qn_gr_alt(ast, node, between(ast, n == n_lo ? from : min, to && n == n_hi ? to : max));
     }
     return node;
 }
 
 static int32_t with_sign(qn_gr_ast *ast, int32_t size) {
-    return qn_gr_ast_seq(ast, qn_gr_ast_text(ast, qn_str_of("-")), size);
+    return qn_gr_seq(ast, qn_gr_text(ast, qn_str_of("-")), size);
 }
 
 // The whole numbers of a side without their sign.
@@ -104,7 +103,7 @@ static int32_t more_digits(qn_gr_ast *ast, const qn_gr_number_side *x, size_t at
 static int32_t rest_digits(qn_gr_ast *ast, const qn_gr_number_side *x, size_t at, tight t) {
     if (!t.lo && !t.hi) return digits(ast, 0, QN_JSON_DIGITS - at);
     const int32_t more = more_digits(ast, x, at, t);
-    return may_stop(x, at, t) ? qn_gr_ast_maybe(ast, more) : more;
+    return may_stop(x, at, t) ? qn_gr_maybe(ast, more) : more;
 }
 
 static int32_t more_digits(qn_gr_ast *ast, const qn_gr_number_side *x, size_t at, tight t) {
@@ -116,9 +115,8 @@ static int32_t more_digits(qn_gr_ast *ast, const qn_gr_number_side *x, size_t at
         // Digits strictly between go together.
         int end = d;
         if (!next.lo && !next.hi) end = t.hi ? last - 1 : last;
-        const int32_t some = qn_gr_ast_span(ast, (unsigned)('0' + d), (unsigned)('0' + end));
-        node =
-            qn_gr_ast_alt(ast, node, qn_gr_ast_seq(ast, some, rest_digits(ast, x, at + 1, next)));
+        const int32_t some = qn_gr_span(ast, (unsigned)('0' + d), (unsigned)('0' + end));
+        node = qn_gr_alt(ast, node, qn_gr_seq(ast, some, rest_digits(ast, x, at + 1, next)));
         d = end + 1;
     }
     return node;
@@ -126,14 +124,14 @@ static int32_t more_digits(qn_gr_ast *ast, const qn_gr_number_side *x, size_t at
 
 // What follows a whole part that is equal to the bounds in `t`.
 static int32_t fraction(qn_gr_ast *ast, const qn_gr_number_side *x, tight t) {
-    const int32_t dot = qn_gr_ast_text(ast, qn_str_of("."));
-    const int32_t some = qn_gr_ast_seq(ast, dot, more_digits(ast, x, 0, t));
-    return may_stop(x, 0, t) ? qn_gr_ast_maybe(ast, some) : some;
+    const int32_t dot = qn_gr_text(ast, qn_str_of("."));
+    const int32_t some = qn_gr_seq(ast, dot, more_digits(ast, x, 0, t));
+    return may_stop(x, 0, t) ? qn_gr_maybe(ast, some) : some;
 }
 
 static int32_t at_bound(qn_gr_ast *ast, const qn_gr_number_side *x, const qn_gr_limit *b, tight t) {
     const char *whole = b->value.whole[0] ? b->value.whole : "0";
-    return qn_gr_ast_seq(ast, qn_gr_ast_text(ast, qn_str_of(whole)), fraction(ast, x, t));
+    return qn_gr_seq(ast, qn_gr_text(ast, qn_str_of(whole)), fraction(ast, x, t));
 }
 
 // The numbers of a side without their sign.
@@ -143,8 +141,7 @@ static int32_t fractions_of(qn_gr_ast *ast, const qn_gr_number_side *x) {
         return QN_AST_NEVER;
     if (is_same) return at_bound(ast, x, &x->lo, (tight){true, true});
     int32_t node = at_bound(ast, x, &x->lo, (tight){true, false});
-    if (x->hi.is_there)
-        node = qn_gr_ast_alt(ast, node, at_bound(ast, x, &x->hi, (tight){false, true}));
+    if (x->hi.is_there) node = qn_gr_alt(ast, node, at_bound(ast, x, &x->hi, (tight){false, true}));
     // The whole parts between, which leave every fraction.
     qn_gr_decimal from = x->lo.value, to = x->hi.value;
     from.is_negative = to.is_negative = false;
@@ -152,8 +149,7 @@ static int32_t fractions_of(qn_gr_ast *ast, const qn_gr_number_side *x) {
     from = qn_gr_decimal_round(&from, 1, true);
     if (x->hi.is_there) to = qn_gr_decimal_round(&to, -1, true);
     const int32_t inner = whole_range(ast, from.whole, x->hi.is_there ? to.whole : NULL);
-    return qn_gr_ast_alt(ast, node,
-                         qn_gr_ast_seq(ast, inner, fraction(ast, x, (tight){false, false})));
+    return qn_gr_alt(ast, node, qn_gr_seq(ast, inner, fraction(ast, x, (tight){false, false})));
 }
 
 // --- bounds --------------------------------------------------------------------------------------
@@ -252,7 +248,7 @@ qn_status qn_gr_schema_number(int32_t *out, qn_gr_schema *s, const qn_gr_conj *a
             QN_TRY(qn_gr_schema_multiples(&made, s, &l, &side, where));
         else
             made = is_whole ? integers_of(s->ast, &side) : fractions_of(s->ast, &side);
-        node = qn_gr_ast_alt(s->ast, node, below ? with_sign(s->ast, made) : made);
+        node = qn_gr_alt(s->ast, node, below ? with_sign(s->ast, made) : made);
     }
     *out = node;
     return QN_OK;

@@ -380,7 +380,7 @@ static qn_status name_node(int32_t *out, object *o, unsigned chosen, bool is_wan
     int32_t inner;
     const qn_status status = qn_gr_lang_lower(&inner, s->ast, parts, n, &s->steps, NULL, s->err);
     if (status) return qn_gr_schema_fail(s, status, o->all->members[0].where, NULL);
-    *out = qn_gr_ast_shared(s->ast, "name", qn_gr_json_quoted(s->ast, inner));
+    *out = qn_gr_shared(s->ast, "name", qn_gr_json_quoted(s->ast, inner));
     return QN_OK;
 }
 
@@ -401,7 +401,7 @@ static qn_status add_extra(int32_t *kept, object *o, unsigned chosen, bool is_wa
     qn_gr_conj_deinit(&conj);
     if (status || !is_allowed) return status;
     QN_TRY(name_node(&key, o, chosen, is_wanted, more));
-    *kept = qn_gr_ast_alt(s->ast, *kept, qn_gr_ast_seq3(s->ast, key, s->parts.colon, value));
+    *kept = qn_gr_alt(s->ast, *kept, qn_gr_seq3(s->ast, key, s->parts.colon, value));
     return QN_OK;
 }
 
@@ -481,7 +481,7 @@ static qn_status make_classes(object *o) {
         QN_TRY(class_pattern(&part.pattern, o, group));
         for (unsigned chosen = is_closed_by_wish(o); chosen < 1u << o->n_patterns; chosen++)
             QN_TRY(add_extra(&node, o, chosen, false, &part));
-        made[group] = node == QN_AST_NEVER ? node : qn_gr_ast_shared(o->s->ast, "property", node);
+        made[group] = node == QN_AST_NEVER ? node : qn_gr_shared(o->s->ast, "property", node);
     }
     o->by_class = made;
     return QN_OK;
@@ -538,13 +538,13 @@ static qn_status different_node(int32_t *out, counting *c, unsigned seen, uint32
     int32_t rule = -1;
     *out = QN_AST_NEVER;
     if (count_bits(seen) >= c->lack) {
-        const int32_t more = qn_gr_ast_seq(ast, o->s->parts.comma, o->extra);
-        *out = qn_gr_ast_seq(ast, qn_gr_ast_rep(ast, more, 0, left), o->s->parts.close);
+        const int32_t more = qn_gr_seq(ast, o->s->parts.comma, o->extra);
+        *out = qn_gr_seq(ast, qn_gr_rep(ast, more, 0, left), o->s->parts.close);
         return QN_OK;
     }
     if (left == 0) return QN_OK;
     QN_TRY(intern(&rule, c, &cell));
-    *out = qn_gr_ast_ref(ast, rule);
+    *out = qn_gr_ref(ast, rule);
     return QN_OK;
 }
 
@@ -558,8 +558,8 @@ static qn_status expand(counting *c, size_t at) {
     for (unsigned group = 0; group < N_CLASSES; group++) {
         int32_t rest;
         QN_TRY(different_node(&rest, c, from.seen | 1u << group, next));
-        const int32_t one = qn_gr_ast_seq3(ast, o->s->parts.comma, o->by_class[group], rest);
-        node = qn_gr_ast_alt(ast, one, node);
+        const int32_t one = qn_gr_seq3(ast, o->s->parts.comma, o->by_class[group], rest);
+        node = qn_gr_alt(ast, one, node);
     }
     qn_gr_ast_rule_set(ast, c->rules[at], node);
     return qn_gr_ast_check(ast, o->s->err);
@@ -587,8 +587,8 @@ static qn_status different_others(int32_t *out, object *o, uint32_t count, uint3
         for (unsigned group = 0; !status && group < N_CLASSES; group++) {
             status = different_node(&rest, &c, 1u << group, left == QN_AST_MANY ? 0 : 1);
             if (!status)
-                node = qn_gr_ast_alt(
-                    ast, qn_gr_ast_seq3(ast, o->s->parts.blank, o->by_class[group], rest), node);
+                node = qn_gr_alt(ast, qn_gr_seq3(ast, o->s->parts.blank, o->by_class[group], rest),
+                                 node);
         }
         *out = node;
     }
@@ -617,23 +617,23 @@ static uint32_t highest_count(const object *o, uint32_t n_required) {
 static int32_t others_node(const object *o, uint32_t min, uint32_t max, bool is_first) {
     qn_gr_ast *ast = o->s->ast;
     const bool is_wanted = o->wanted.some && o->wanted.listed == NOT_LISTED;
-    const int32_t more = qn_gr_ast_seq(ast, o->s->parts.comma, o->extra);
+    const int32_t more = qn_gr_seq(ast, o->s->parts.comma, o->extra);
     if (is_wanted) {
         if (max == 0) return QN_AST_NEVER;
         min = min ? min - 1 : 0;
         max = max == QN_AST_MANY ? max : max - 1;
     }
     const int32_t after =
-        is_wanted ? qn_gr_ast_seq(ast, o->s->parts.comma, o->last) : (int32_t)QN_AST_EMPTY;
-    if (!is_first) return qn_gr_ast_seq(ast, qn_gr_ast_rep(ast, more, min, max), after);
+        is_wanted ? qn_gr_seq(ast, o->s->parts.comma, o->last) : (int32_t)QN_AST_EMPTY;
+    if (!is_first) return qn_gr_seq(ast, qn_gr_rep(ast, more, min, max), after);
     int32_t node = is_wanted && min == 0 ? o->last : QN_AST_NEVER;
     if (max > 0)
-        node = qn_gr_ast_alt(ast,
-                             qn_gr_ast_seq3(ast, o->extra,
-                                            qn_gr_ast_rep(ast, more, min ? min - 1 : 0,
-                                                          max == QN_AST_MANY ? max : max - 1),
-                                            after),
-                             node);
+        node = qn_gr_alt(
+            ast,
+            qn_gr_seq3(ast, o->extra,
+                       qn_gr_rep(ast, more, min ? min - 1 : 0, max == QN_AST_MANY ? max : max - 1),
+                       after),
+            node);
     return node;
 }
 
@@ -652,13 +652,12 @@ static qn_status tail_node(int32_t *out, object *o, uint32_t count) {
     // Names of others may repeat, and then count once.
     if (lack > 1) return lack > left ? QN_OK : different_others(out, o, count, lack, left);
     if (count == 0) {
-        if (lack == 0 && !is_wanted) *out = qn_gr_ast_text(ast, qn_str_of("}"));
+        if (lack == 0 && !is_wanted) *out = qn_gr_text(ast, qn_str_of("}"));
         const int32_t others = left > 0 ? others_node(o, lack, left, true) : (int32_t)QN_AST_NEVER;
-        *out =
-            qn_gr_ast_alt(ast, qn_gr_ast_seq3(ast, s->parts.blank, others, s->parts.close), *out);
+        *out = qn_gr_alt(ast, qn_gr_seq3(ast, s->parts.blank, others, s->parts.close), *out);
         return QN_OK;
     }
-    *out = qn_gr_ast_seq(ast, others_node(o, lack, left, false), s->parts.close);
+    *out = qn_gr_seq(ast, others_node(o, lack, left, false), s->parts.close);
     return QN_OK;
 }
 
@@ -687,21 +686,21 @@ static qn_status make_chain(int32_t *out, object *o) {
     for (size_t i = o->n; i-- > 0;) {
         const property *p = &o->properties[i];
         const int32_t member =
-            qn_gr_ast_seq3(ast, qn_gr_json_text(ast, p->name), s->parts.colon, p->value);
+            qn_gr_seq3(ast, qn_gr_json_text(ast, p->name), s->parts.colon, p->value);
         for (uint32_t c = 0; c <= max; c++) {
             const uint32_t next = c < max ? c + 1 : max;
             const bool is_full = c >= o->max;
-            const int32_t taken = is_full ? QN_AST_NEVER
-                                          : qn_gr_ast_seq3(ast, c ? s->parts.comma : s->parts.blank,
-                                                           member, rows[next]);
+            const int32_t taken =
+                is_full ? QN_AST_NEVER
+                        : qn_gr_seq3(ast, c ? s->parts.comma : s->parts.blank, member, rows[next]);
             // rows[c + 1] is still that of the next property: c goes up.
             const bool is_required = p->is_required || (o->wanted.some && o->wanted.listed == i);
             const int32_t left = is_required ? QN_AST_NEVER : rows[c];
-            const int32_t node = qn_gr_ast_alt(ast, taken, left);
-            rows[c] = node == QN_AST_NEVER ? node : qn_gr_ast_shared(ast, "properties", node);
+            const int32_t node = qn_gr_alt(ast, taken, left);
+            rows[c] = node == QN_AST_NEVER ? node : qn_gr_shared(ast, "properties", node);
         }
     }
-    *out = qn_gr_ast_seq(ast, qn_gr_ast_text(ast, qn_str_of("{")), rows[0]);
+    *out = qn_gr_seq(ast, qn_gr_text(ast, qn_str_of("{")), rows[0]);
     return QN_OK;
 }
 
@@ -762,7 +761,7 @@ static qn_status build_wanted(int32_t *out, object *o) {
         if (!possible) continue;
         QN_TRY(qn_gr_schema_spend(o->s, 64 * (o->n + 1), o->wanted.where));
         QN_TRY(build(&made, o));
-        node = qn_gr_ast_alt(o->s->ast, made, node);
+        node = qn_gr_alt(o->s->ast, made, node);
     }
     *out = node;
     return QN_OK;

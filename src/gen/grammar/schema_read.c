@@ -130,7 +130,6 @@ qn_status qn_gr_schema_decimal(qn_gr_decimal *out, qn_gr_schema *s, const json_t
 
 // --- wrappers ------------------------------------------------------------------------------------
 
-// Whether the object has these keys only.
 static bool has_only(const json_t *object, const char *const *keys, size_t n) {
     const char *key;
     json_t *value;

@@ -179,7 +179,7 @@ static qn_status join_parts(int32_t *out, qn_gr_schema *s, qn_gr_lang_part *part
     if (n == 0) return QN_OK;
     if (n == 1 && parts[0].kind == QN_LANG_LENGTH) {
         // Without a pattern every spelling of a character will do.
-        inner = qn_gr_ast_rep(s->ast, s->parts.letter, parts[0].min, parts[0].max);
+        inner = qn_gr_rep(s->ast, s->parts.letter, parts[0].min, parts[0].max);
     } else {
         size_t at;
         const qn_status status = qn_gr_lang_lower(&inner, s->ast, parts, n, &s->steps, &at, s->err);

@@ -28,13 +28,12 @@ static qn_status number_literal(int32_t *out, const literal *l, const json_t *va
         snprintf(text, sizeof text, "%s%.*s%s%.*s", decimal.is_negative ? "-" : "", PLAIN_DIGITS,
                  decimal.whole[0] ? decimal.whole : "0", decimal.fraction[0] ? "." : "",
                  PLAIN_DIGITS, decimal.fraction);
-        *out = qn_gr_ast_text(s->ast, qn_str_of(text));
+        *out = qn_gr_text(s->ast, qn_str_of(text));
         return QN_OK;
     }
     if (json_is_real(value) && !qn_double_text(room, json_real_value(value), 0))
         return QN_NOMEM(s->err, "schema");
-    *out = qn_gr_ast_text(s->ast,
-                          qn_str_of(json_is_real(value) ? room : json_string_value(value) + 1));
+    *out = qn_gr_text(s->ast, qn_str_of(json_is_real(value) ? room : json_string_value(value) + 1));
     return QN_OK;
 }
 
@@ -42,14 +41,14 @@ static qn_status number_literal(int32_t *out, const literal *l, const json_t *va
 static qn_status array_literal(int32_t *out, const literal *l, const json_t *value) {
     qn_gr_schema *s = l->s;
     int32_t node = s->parts.close_list, item;
-    *out = qn_gr_ast_text(s->ast, qn_str_of("[]"));
+    *out = qn_gr_text(s->ast, qn_str_of("[]"));
     if (!json_array_size(value)) return QN_OK;
     for (size_t i = json_array_size(value); i-- > 0;) {
         QN_TRY(write_literal(&item, l, json_array_get(value, i)));
-        node = qn_gr_ast_seq(s->ast, item, node);
-        if (i) node = qn_gr_ast_seq(s->ast, s->parts.comma, node);
+        node = qn_gr_seq(s->ast, item, node);
+        if (i) node = qn_gr_seq(s->ast, s->parts.comma, node);
     }
-    *out = qn_gr_ast_seq(s->ast, s->parts.open_list, node);
+    *out = qn_gr_seq(s->ast, s->parts.open_list, node);
     return QN_OK;
 }
 
@@ -59,16 +58,16 @@ static qn_status object_literal(int32_t *out, const literal *l, const json_t *va
     json_t *one;
     int32_t node = QN_AST_EMPTY, inner;
     bool is_first = true;
-    *out = qn_gr_ast_text(s->ast, qn_str_of("{}"));
+    *out = qn_gr_text(s->ast, qn_str_of("{}"));
     if (!json_object_size(value)) return QN_OK;
     json_object_foreach((json_t *)(uintptr_t)value, key, one) {
         QN_TRY(write_literal(&inner, l, one));
         const int32_t member =
-            qn_gr_ast_seq3(s->ast, qn_gr_json_text(s->ast, qn_str_of(key)), s->parts.colon, inner);
-        node = is_first ? member : qn_gr_ast_seq3(s->ast, node, s->parts.comma, member);
+            qn_gr_seq3(s->ast, qn_gr_json_text(s->ast, qn_str_of(key)), s->parts.colon, inner);
+        node = is_first ? member : qn_gr_seq3(s->ast, node, s->parts.comma, member);
         is_first = false;
     }
-    *out = qn_gr_ast_seq3(s->ast, s->parts.open, node, s->parts.close);
+    *out = qn_gr_seq3(s->ast, s->parts.open, node, s->parts.close);
     return QN_OK;
 }
 
@@ -82,9 +81,9 @@ static qn_status write_literal(int32_t *out, const literal *l, const json_t *val
     if (json_is_string(value))
         *out = qn_gr_json_text(ast, qn_gr_json_str(value));
     else
-        *out = qn_gr_ast_text(ast, qn_str_of(json_is_null(value)   ? "null"
-                                             : json_is_true(value) ? "true"
-                                                                   : "false"));
+        *out = qn_gr_text(ast, qn_str_of(json_is_null(value)   ? "null"
+                                         : json_is_true(value) ? "true"
+                                                               : "false"));
     return QN_OK;
 }
 

@@ -87,7 +87,6 @@ static void hide_by_allow(const attend_job *job, view *v, int64_t block) {
     }
 }
 
-// Bits from `n` on.
 static uint64_t bits_from(int64_t n) { return n <= 0 ? ~0ull : n >= 64 ? 0 : ~0ull << n; }
 
 static void look_at_block(const attend_job *job, view *v, int64_t block) {

@@ -50,7 +50,6 @@ static inline float sum_row_64(const float *x, int64_t n) {
     return sum_in_lanes(x, n, 0, 64, false);
 }
 
-// Sum of (x - mean)^2.
 static inline float sum_squares_64(const float *x, int64_t n, float mean) {
     return sum_in_lanes(x, n, mean, 64, true);
 }

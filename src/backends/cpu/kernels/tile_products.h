@@ -22,7 +22,6 @@ typedef enum block_form { BLOCK_FOLDED, BLOCK_GROUPED, BLOCK_CODED, BLOCK_PLAIN 
 
 // The form that a type and packed activations call for.
 block_form find_form(qn_type type, qn_word x_form);
-// Unpacks n_values of a tile's block at `from`.
 void unpack_block(tile_block *to, qn_type type, const uint8_t *from, int n_values, block_form form);
 
 // A product: rows are given by the addresses of their panels or floats; tiles are counted over all
