@@ -105,22 +105,30 @@ static void lanes_are_where_kernels_look(void **state) {
         }
     }
     free_weight(&w);
-    w = make_weight(QN_TYPE_Q4_K, &(shape){1, 16, 1}, 2);
-    for (int o = 0; o < 16; o++) {
-        for (int k = 0; k < 256; k++) {
-            const int i = k % 32, u = i / 4;
-            const uint8_t packed = w.bytes[256 + k / 32 * 256 + 64 * (u % 4) + 4 * o + i % 4];
-            const uint8_t plain = w.rows[o * 144 + 16 + k / 64 * 32 + i];
-            assert_int_equal(packed >> u / 4 * 4 & 15, plain >> k / 32 % 2 * 4 & 15);
-        }
-        assert_memory_equal(w.bytes + 2 * o, w.rows + o * 144, 2);
-        assert_int_equal(w.bytes[64 + 16 * 11 + o], w.rows[o * 144 + 15]);
-    }
-    free_weight(&w);
     w = make_weight(QN_TYPE_F32, &(shape){1, 16, 5}, 3);
     for (int o = 0; o < 16; o++) {
         for (int k = 0; k < 5; k++)
             assert_memory_equal(w.bytes + 4 * (16 * k + o), w.rows + 4 * (5 * o + k), 4);
+    }
+    free_weight(&w);
+}
+
+// As packed_types.h draws it.
+static void a_block_of_q4_k_lies_as_drawn(void **state) {
+    (void)state;
+    enum { BYTES = 144 };
+    weight w = make_weight(QN_TYPE_Q4_K, &(shape){1, 16, 1}, 3);
+    for (int o = 0; o < 16; o++) {
+        const uint8_t *from = w.rows + o * BYTES, *to = w.bytes, *qs = from + 16;
+        assert_memory_equal(to + 2 * o, from, 2);
+        assert_memory_equal(to + 32 + 2 * o, from + 2, 2);
+        for (int j = 0; j < 12; j++) assert_int_equal(to[64 + 16 * j + o], from[4 + j]);
+        for (int r = 0; r < 8; r++)
+            for (int i = 0; i < 16; i++) {
+                const int shift = r % 2 * 4, low = qs[32 * (r / 2) + i] >> shift & 15,
+                          high = qs[32 * (r / 2) + i + 16] >> shift & 15;
+                assert_int_equal(to[256 * (r + 1) + 64 * (i / 4) + 4 * o + i % 4], low | high << 4);
+            }
     }
     free_weight(&w);
 }
@@ -171,6 +179,7 @@ int main(void) {
         cmocka_unit_test(every_row_comes_back),
         cmocka_unit_test(bits_are_only_moved),
         cmocka_unit_test(lanes_are_where_kernels_look),
+        cmocka_unit_test(a_block_of_q4_k_lies_as_drawn),
         cmocka_unit_test(sizes_are_those_of_the_file),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(float_and_integer_types_are_known),

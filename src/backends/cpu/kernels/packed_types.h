@@ -1,4 +1,21 @@
-// How the packed bytes of each type are read (the layout is drawn in backends/pack.c).
+// How the packed bytes of each type are read (pack.c has the rules for all types). Q4_K, a block of
+// 256 values of 16 outputs, from the blocks of the file to a tile:
+//
+//   file: output o            bytes      tile of 16 outputs     bytes of output o
+//   +------------------------+           +----------------------+
+//   | d         f16          | 0-1       | d x 16               | 2 o, 2 o + 1
+//   | dmin      f16          | 2-3       | dmin x 16            | 32 + 2 o, 33 + 2 o
+//   | scales    12 bytes     | 4-15      | scales[0] x 16       | 64 + o
+//   |                        |           | ... scales[11] x 16  | 64 + 16 j + o
+//   | qs[0-31]   values 0-63 | 16-47     | run 0: values 0-31   | 256 + 64 u + 4 o + j
+//   | qs[32-63]  .. 64-127   | 48-79     | run 1: values 32-63  | 512 + 64 u + 4 o + j
+//   | ...                    | -143      | ... run 7            | 2048 + 64 u + 4 o + j, to 2303
+//   +------------------------+           +----------------------+
+//
+// Byte 64 u + 4 o + j of run r (u, j = 0 ... 3) holds the values i = 4 u + j (low nibble) and
+// i + 16 (high nibble) of the run. The file has them in qs[32 (r / 2) + i] and 16 bytes further, in
+// the low nibbles for even r, in the high ones for odd r. So a row of 64 bytes, masked, is values
+// 4 u ... 4 u + 3 of 16 outputs: a vector that is multiplied with the same 4 values of x.
 //
 // Everything here is done for QN_LANES outputs at a time, from output o on. In a header their
 // halves begin at 2 o, their bytes at o; in a row of a plane, at 4 o. Functions take a source that
