@@ -59,7 +59,6 @@ struct qn_jinja_run {
     int64_t now[6]; // year, month, day, hour, minute, second
 };
 
-// Arguments of a call.
 typedef struct qn_jinja_args {
     const qn_jinja_val *items; // (n) by position
     size_t n;
@@ -108,7 +107,6 @@ const qn_jinja_builtin *qn_jinja_rows_find(const qn_jinja_builtin *rows, size_t 
 QN_MUST_CHECK qn_status qn_jinja_builtin_call(qn_jinja_val *out, qn_jinja_run *r,
                                               const qn_jinja_builtin *row, const qn_jinja_val *self,
                                               const qn_jinja_args *args, qn_err *err);
-// Calls whatever can be called.
 QN_MUST_CHECK qn_status qn_jinja_val_call(qn_jinja_val *out, qn_jinja_run *r,
                                           const qn_jinja_val *callee, const qn_jinja_args *args,
                                           qn_err *err);
@@ -186,7 +184,6 @@ QN_MUST_CHECK qn_status qn_jinja_val_slice(qn_jinja_val *out, qn_jinja_run *r,
 QN_MUST_CHECK qn_status qn_jinja_val_length(size_t *out, qn_jinja_run *r, const qn_jinja_val *v,
                                             qn_err *err);
 
-// Operators.
 QN_MUST_CHECK qn_status qn_jinja_val_equal(bool *out, qn_jinja_run *r, const qn_jinja_val *a,
                                            const qn_jinja_val *b, qn_err *err);
 // *out is -1, 0 or 1; an error for what has no order. NaN compares as 2.
@@ -254,7 +251,6 @@ void qn_jinja_scope_pop(qn_jinja_run *r, qn_jinja_scope *scope, size_t n_kept);
 QN_MUST_CHECK qn_status qn_jinja_scope_find(const qn_jinja_val **out, qn_jinja_run *r, qn_str name,
                                             qn_err *err);
 
-// The parts of `loop`.
 QN_MUST_CHECK qn_status qn_jinja_loop_attr(qn_jinja_val *out, qn_jinja_run *r, qn_jinja_loop *loop,
                                            qn_str name, qn_err *err);
 QN_MUST_CHECK qn_status qn_jinja_macro_attr(qn_jinja_val *out, qn_jinja_run *r,

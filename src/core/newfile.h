@@ -51,7 +51,6 @@ int64_t qn_newfile_size(const qn_newfile *file);
 // Brings everything to the disk under the temporary name, after which hardly anything can go wrong:
 // for files that belong together, all are prepared before one is placed.
 QN_MUST_CHECK qn_status qn_newfile_prepare(qn_newfile *file, qn_err *err);
-// Puts a prepared file in its place.
 QN_MUST_CHECK qn_status qn_newfile_place(qn_newfile *file, qn_err *err);
 // Both. On failure nothing changes but the temporary file, which qn_newfile_destroy removes.
 QN_MUST_CHECK qn_status qn_newfile_commit(qn_newfile *file, qn_err *err);

@@ -9,8 +9,8 @@
 
 enum {
     BLOCK = QN_LOGITS_BLOCK,
-    FIRST = 64, // listed at first, when it is unknown how many are needed
-    MORE = 8,   // then that many times as many
+    FIRST = 64, // listed at first, when it is unknown how many are needed: top_k 40 fits
+    MORE = 8,   // then that many times as many: 150 000 are listed after 4 rounds; not tuned
 };
 
 // --- choices as numbers --------------------------------------------------------------------------

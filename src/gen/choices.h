@@ -44,7 +44,6 @@ void qn_choices_begin_best(qn_choices *c, const qn_score *best, int64_t n);
 float *qn_choices_write(qn_choices *c);
 // As write, and excludes what has no bit in `allowed`.
 void qn_choices_allow(qn_choices *c, const uint32_t *allowed);
-// The number that is left.
 int64_t qn_choices_count(qn_choices *c);
 
 // Puts the first m in order, or all if there are fewer; returns how many are.

@@ -6,7 +6,6 @@
 #include "gen/dry.h"
 #include "gen/sampler.h"
 
-// What a step works on.
 typedef struct qn_step_run {
     qn_choices *choices;
     const qn_sample_opts *opts; // filled

@@ -9,7 +9,6 @@
 
 enum { QN_BUFFER_ALIGN = 64 };
 
-// What a memory plan says about itself.
 typedef struct qn_memplan_report {
     int64_t peak;  // bytes of the arena
     int64_t total; // bytes of all buffers: what an arena without reuse would take

@@ -43,7 +43,6 @@ void qn_graph_svg(qn_buf *to, const qn_graph *graph);
 // Appends `value` as the shortest decimal that reads back as the same float, or its bits in hex for
 // a NaN. At most 20 bytes.
 void qn_float_print(qn_buf *to, float value);
-// Appends the value of one attribute.
 void qn_attr_print(qn_buf *to, const qn_attrs *attrs, qn_attr attr);
 // Appends the numbers of a constant: "[1, 0.5]".
 void qn_data_print(qn_buf *to, const qn_shape *shape, const float *data);

@@ -20,7 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// One file to write.
 typedef struct output {
     char *path; // owned
     qn_gguf_writer *writer;

@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 enum {
-    PIECE_VALUES = 1 << 16,
-    PIECES_PER_THREAD = 16,
+    PIECE_VALUES = 1 << 16,   // a whole number of blocks of every type
+    PIECES_PER_THREAD = 16,   // of a wave, as in synth.c
     MAX_COLUMNS = 1 << 24,    // of a row that is converted: it is unpacked whole
     QUANTIZATION_VERSION = 2, // of the block formats, as GGUF counts them
 };

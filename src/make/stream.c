@@ -30,7 +30,6 @@ void qn_stream_declare(qn_gguf_writer *to, const qn_weight *w, qn_type type) {
     qn_gguf_add_tensor(to, &tensor);
 }
 
-// One weight on its way.
 typedef struct stream {
     const qn_weight *w;
     const qn_source *source;

@@ -17,7 +17,7 @@
 
 enum {
     PIECE_VALUES = 1 << 16, // a whole number of blocks of every type
-    PIECES_PER_THREAD = 16,
+    PIECES_PER_THREAD = 16, // of a wave: threads wait about 1/16 of the time for the last one
 };
 
 typedef struct synth {

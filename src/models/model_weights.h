@@ -132,7 +132,6 @@ typedef struct qn_load_opts {
     void *progress_arg;
 } qn_load_opts;
 
-// Reads the weights into memory.
 QN_MUST_CHECK qn_status qn_weights_load(qn_weights *weights, const qn_source *source,
                                         const qn_load_opts *opts, qn_err *err);
 

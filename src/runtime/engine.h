@@ -12,7 +12,7 @@
 #include "runtime/state.h"
 #include "tokenizer/tokenizer.h"
 
-enum { QN_DEFAULT_CHUNK = 512 };
+enum { QN_DEFAULT_CHUNK = 512 }; // rows of a prefill step: 8 groups of QN_ROW_GROUP
 
 struct qn_engine {
     qn_engine_opts opts;
@@ -31,8 +31,7 @@ struct qn_engine {
     qn_type cache_type;
     qn_disk disk;  // the cache folder, while opening; none: it was not named, or must not be used
     uint64_t skip; // passes left out
-    bool
-        decode_differs; // the profile gives decode another plan, or keeps its bindings otherwise
+    bool decode_differs; // the profile gives decode another plan, or keeps its bindings otherwise
     qn_state_layout *layout; // NULL: there are no plans
     bool is_loaded;          // the stages have their weights
     // The reference path; NULL otherwise.

@@ -17,7 +17,6 @@ void qn_kv_memory_destroy(qn_kv_memory *memory);
 // Views for the kernels, by number. Borrowed; they never move.
 const qn_cache_view *qn_kv_cache(const qn_kv_memory *memory, size_t i);
 const qn_slots_view *qn_kv_slots(const qn_kv_memory *memory, size_t i);
-// Does the copies, in their order.
 void qn_kv_copy(qn_kv_memory *memory, const qn_copy *copies, int64_t n);
 
 #endif

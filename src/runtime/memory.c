@@ -4,7 +4,7 @@
 #include "core/mem.h"
 #include "runtime/runner.h"
 
-enum { MIN_CONTEXT = 64, KEPT_SLOTS = 4 };
+enum { MIN_CONTEXT = 64, KEPT_SLOTS = 4 }; // a page; recurrent states of a few prompts
 
 static double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
 

@@ -35,7 +35,6 @@ QN_MUST_CHECK qn_status qn_profile_find(qn_profile *out, const char *folder, con
 QN_MUST_CHECK qn_status qn_profile_load(qn_profile *out, const char *path, qn_log_fn *log,
                                         void *log_arg, qn_err *err);
 
-// Whether the pass of this name is off.
 bool qn_profile_skips(const qn_profile_phase *phase, const char *pass);
 
 #endif

@@ -27,7 +27,6 @@ typedef struct qn_runner_opts {
     void *trace_arg;
 } qn_runner_opts;
 
-// Bytes that a runner takes.
 typedef struct qn_runner_size {
     int64_t arena, scratch, tables; // activations; per-thread scratch; step tables and bindings
     qn_state_size state;

@@ -21,7 +21,6 @@
 
 enum { QN_PACK_PAGE = 4096, QN_PACK_CHUNK = 2 << 20 };
 
-// A weight as it is kept.
 typedef struct qn_pack_item {
     const qn_weight *weight;   // borrowed
     const qn_plan_leaf *leaf;  // borrowed

@@ -17,7 +17,6 @@ typedef struct qn_letters {
 } qn_letters;
 
 void qn_letters_init(qn_letters *letters);
-// Appends the letters of `size` bytes.
 void qn_letters_spell(const qn_letters *letters, const char *bytes, size_t size, qn_buf *out);
 // Appends the bytes that a piece spells, or the piece itself if it is not made of letters only.
 void qn_letters_read(const qn_letters *letters, qn_str piece, qn_buf *out);

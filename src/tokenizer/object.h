@@ -67,7 +67,6 @@ void qn_tokenizer_add_end(qn_tokenizer *tokenizer, int64_t id);
 // which leaves to them what is added around a text.
 QN_MUST_CHECK qn_status qn_tokenizer_read_companions(qn_tokenizer *tokenizer, const char *folder,
                                                      bool is_model, qn_err *err);
-// From GGUF keys.
 QN_MUST_CHECK qn_status qn_tokenizer_from_gguf(qn_tokenizer **out, const qn_source *source,
                                                qn_err *err);
 

@@ -87,7 +87,6 @@ const qn_pattern_row *qn_pattern_match(qn_str pattern);
 const qn_pattern_row *qn_pattern_variant(const char *name, bool ignore_merges);
 // All names, for messages.
 void qn_pattern_list(qn_buf *out);
-// Appends the steps of a row.
 QN_MUST_CHECK qn_status qn_pretok_add_row(qn_pretok *pretok, const qn_pattern_row *row,
                                           qn_err *err);
 

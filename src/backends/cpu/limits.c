@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum {
-    PIECE = 1 << 19,   // bytes that a thread reads at a time
+    PIECE = 1 << 19,   // bytes that a thread reads at a time: 50 microseconds at 10 GB/s
     MAX_PIECES = 4096, // 2 GiB: what caches hold of it is little
     MIN_PIECES = 512,  // more than caches hold
     MAX_PASSES = 256   // that are counted

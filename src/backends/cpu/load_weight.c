@@ -4,7 +4,7 @@
 
 #include "core/mem.h"
 
-enum { BATCH = 8 << 20 }; // bytes of rows in memory at once
+enum { BATCH = 8 << 20 }; // bytes of source rows in memory at once; not tuned
 
 // The last two dimensions are a matrix, those before count matrices.
 qn_status qn_cpu_describe(qn_packed *out, const qn_plan_leaf *leaf, qn_err *err) {

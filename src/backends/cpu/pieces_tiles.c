@@ -4,14 +4,17 @@
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/kernels/tile_block.h"
 
+// A piece must take long enough that handing it out (an atomic and a look at its call, well below a
+// microsecond) costs little, and be short enough that threads end together. The sizes were chosen
+// by that; others were not measured.
 enum {
     PIECE_BYTES = 128 << 10, // of weights: about 10 microseconds for one row
     SMALL_BYTES = 32 << 10,  // a piece of a small weight, so that many threads find one
-    SMALL_PIECES = 64,       // that a small weight is cut into, if they are not smaller
-    HEAD_RUNS = 128,         // max runs of a head
+    SMALL_PIECES = 64,       // of a small weight, if they are not smaller: 4 for each of 16 threads
+    HEAD_RUNS = 128,         // max runs of a head: each leaves a list to merge
     PANEL_VALUES = 1 << 10,  // inner values of a panel: a panel and 64 rows are 20 microseconds
-    MAX_EXPERT_ROWS = 256,   // their sums stay in the cache
-    ROWS_PER_EXPERT = 16     // make unpacking cheap
+    MAX_EXPERT_ROWS = 256,   // their sums, 384 bytes a row, stay in the second-level cache
+    ROWS_PER_EXPERT = 16     // share an unpacked block: two rounds of cores of eight rows
 };
 
 // A call as a grid: runs of per_piece tiles across, groups of rows down.
@@ -55,7 +58,7 @@ static grid make_grid(shape s, bool is_few) {
 
 static int64_t pieces_of(grid g, int64_t rows) { return qn_ceil_div(rows, g.row_group) * g.across; }
 
-// Enough for every step of at most so many rows.
+// Enough for every step of at most that many rows.
 static int64_t count(shape s, int64_t rows) {
     const int64_t few = pieces_of(make_grid(s, true), rows < QN_FEW_ROWS ? rows : QN_FEW_ROWS);
     const int64_t many = rows > QN_FEW_ROWS ? pieces_of(make_grid(s, false), rows) : 0;

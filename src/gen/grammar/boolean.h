@@ -49,7 +49,6 @@ int32_t qn_gr_bool_var(qn_gr_bools *bools, uint32_t var);
 int32_t qn_gr_bool_and(qn_gr_bools *bools, int32_t a, int32_t b);
 int32_t qn_gr_bool_or(qn_gr_bools *bools, int32_t a, int32_t b);
 int32_t qn_gr_bool_not(qn_gr_bools *bools, int32_t a);
-// If c then a else b.
 int32_t qn_gr_bool_if(qn_gr_bools *bools, int32_t c, int32_t a, int32_t b);
 
 #endif

@@ -31,7 +31,6 @@ QN_MUST_CHECK qn_status qn_matcher_mask(const uint32_t **allowed, qn_matcher *ma
 QN_MUST_CHECK qn_status qn_matcher_accept(qn_matcher *matcher, int32_t token, qn_err *err);
 // True when nothing but an end token can follow (or one has come).
 bool qn_matcher_is_done(const qn_matcher *matcher);
-// True when the text may end here.
 bool qn_matcher_may_end(const qn_matcher *matcher);
 
 // For tests and tools: the same by bytes. False when the bytes do not fit; the place is then lost.

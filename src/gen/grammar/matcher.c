@@ -6,7 +6,7 @@
 #include <inttypes.h>
 
 enum {
-    MASK_BYTES_MAX = 24 << 20,
+    MASK_BYTES_MAX = 24 << 20, // 1300 masks of 150 K tokens, 19 KB each; not tuned
     // Steps (about 20 ns each) that one call may take. A mask of a JSON schema over 150 K tokens
     // takes some ten thousand when nothing is cached yet.
     STEPS_MAX = 20 << 20,
@@ -55,7 +55,7 @@ qn_status qn_matcher_create(qn_matcher **out, const qn_grammar *grammar, int64_t
     m->n_vocab = n_vocab ? (size_t)n_vocab : (size_t)grammar->bytes.n_tokens;
     m->n_words = (m->n_vocab + 31) / 32;
     if (m->n_words == 0) m->n_words = 1;
-    // One place is for the mask behind the end; two at least for the rest.
+    // One place is for the mask after the end; two at least for the rest.
     m->n_masks_max = MASK_BYTES_MAX / (m->n_words * sizeof *m->masks);
     if (m->n_masks_max < 3) m->n_masks_max = 3;
     m->masks_size = m->n_masks_max * m->n_words * sizeof *m->masks;

@@ -43,7 +43,6 @@ typedef struct qn_gr_program {
     uint8_t class_of[256], sample_of[256]; // class of a byte; a byte of a class
 } qn_gr_program;
 
-// Lowers an analyzed tree.
 QN_MUST_CHECK qn_status qn_gr_program_init(qn_gr_program *out, qn_gr_ast *ast, int32_t root,
                                            qn_err *err);
 void qn_gr_program_deinit(qn_gr_program *program);

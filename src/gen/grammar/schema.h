@@ -157,7 +157,6 @@ QN_MUST_CHECK qn_status qn_gr_schema_resolve(json_t **out, qn_gr_schema *s,
 // twice counts once.
 QN_MUST_CHECK qn_status qn_gr_conj_add(qn_gr_schema *s, qn_gr_conj *conj, qn_gr_member member);
 void qn_gr_conj_deinit(qn_gr_conj *conj);
-// True if one of the schemas is `false`.
 bool qn_gr_conj_is_false(const qn_gr_conj *conj);
 // The node of a value for which all members hold. The conjunction is copied.
 QN_MUST_CHECK qn_status qn_gr_schema_value(int32_t *out, qn_gr_schema *s, const qn_gr_conj *conj);

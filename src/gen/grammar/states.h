@@ -38,7 +38,6 @@ typedef struct qn_gr_state {
 
 typedef struct qn_gr_states qn_gr_states;
 
-// What can happen when a state is made.
 typedef enum qn_gr_states_result {
     QN_STATES_OK,
     QN_STATES_FULL,
