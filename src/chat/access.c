@@ -159,7 +159,7 @@ static qn_status read_slice(slice *out, const qn_jinja_val bounds[3], size_t len
     const int64_t n = (int64_t)length;
     QN_TRY(read_bound(&out->step, &bounds[2], 1, err));
     if (out->step == 0) return QN_FAIL(err, FORMAT, "a slice with steps of 0");
-    if (out->step > n) out->step = n + 1; // as good as any larger one
+    if (out->step > n) out->step = n + 1; // any larger one does the same
     if (out->step < -n) out->step = -n - 1;
     const bool is_back = out->step < 0;
     const int64_t min = is_back ? -1 : 0, max = is_back ? n - 1 : n;

@@ -241,15 +241,15 @@ static bool read_real(double *out, qn_str s) {
     char digits[64];
     size_t n = 0;
     long shift = 0;
-    bool is_behind = false;
+    bool is_fraction = false;
     size_t i = 0;
     for (; i < s.size && (s.data[i] | 0x20) != 'e'; i++) {
-        if (s.data[i] == '.' && is_behind) return false;
+        if (s.data[i] == '.' && is_fraction) return false;
         if (s.data[i] == '.')
-            is_behind = true;
+            is_fraction = true;
         else
             digits[n++] = s.data[i];
-        shift -= is_behind && s.data[i] != '.';
+        shift -= is_fraction && s.data[i] != '.';
     }
     if (i < s.size) {
         memcpy(copy, s.data + i + 1, s.size - i - 1);

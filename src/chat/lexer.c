@@ -132,15 +132,15 @@ static qn_status lex_float(lexer *lx, size_t begin, size_t end) {
     char digits[64];
     size_t n = 0;
     long shift = 0;
-    bool is_behind = false;
+    bool is_fraction = false;
     size_t i = begin;
     for (; i < end && (lx->text.data[i] | 0x20) != 'e'; i++) {
         const char c = lx->text.data[i];
-        if (c == '.') is_behind = true;
+        if (c == '.') is_fraction = true;
         if (!qn_is_digit(c)) continue;
         if (n == 40) return fail_at(lx, begin, "a number of more than 40 digits");
         digits[n++] = c;
-        if (is_behind) shift--;
+        if (is_fraction) shift--;
     }
     if (i < end) {
         char exponent[16] = {0};
@@ -175,10 +175,10 @@ static qn_status lex_number(lexer *lx) {
     size_t end = whole_end;
     const char *s = lx->text.data;
     const size_t n = lx->text.size;
-    const bool behind_dot = begin > 0 && s[begin - 1] == '.';
-    if (!behind_dot && end + 1 < n && s[end] == '.' && qn_is_digit(s[end + 1]))
+    const bool after_dot = begin > 0 && s[begin - 1] == '.';
+    if (!after_dot && end + 1 < n && s[end] == '.' && qn_is_digit(s[end + 1]))
         end = digits_end(lx, end + 1, 10);
-    if (!behind_dot && end < n && (s[end] | 0x20) == 'e') {
+    if (!after_dot && end < n && (s[end] | 0x20) == 'e') {
         size_t k = end + 1;
         if (k < n && (s[k] == '+' || s[k] == '-')) k++;
         if (k < n && qn_is_digit(s[k])) end = digits_end(lx, k, 10);

@@ -15,12 +15,12 @@ static bool begins(qn_str s, const char *text) {
     return s.size >= n && memcmp(s.data, text, n) == 0;
 }
 
-static qn_str behind(qn_str s, size_t n) { return (qn_str){s.data + n, s.size - n}; }
+static qn_str after(qn_str s, size_t n) { return (qn_str){s.data + n, s.size - n}; }
 
 // Where `text` begins in `s`; s.size if nowhere.
 static size_t find(qn_str s, const char *text) {
     for (size_t i = 0; i < s.size; i++) {
-        if (s.data[i] == *text && begins(behind(s, i), text)) return i;
+        if (s.data[i] == *text && begins(after(s, i), text)) return i;
     }
     return s.size;
 }
@@ -92,7 +92,7 @@ static qn_status add_named(json_t *calls, bool *is_call, const json_t *name,
         const qn_str text = {json_string_value(arguments), json_string_length(arguments)};
         size_t size;
         QN_TRY(read_value(&read, &size, text, err));
-        arguments = read && strip(behind(text, size)).size == 0 ? read : NULL;
+        arguments = read && strip(after(text, size)).size == 0 ? read : NULL;
     }
     *is_call = json_is_object(arguments);
     if (*is_call && !status) status = add_call(calls, name, arguments, err);
@@ -143,8 +143,8 @@ static qn_status read_json(json_t *calls, bool *is_call, qn_str text, bool needs
         *is_call = value != NULL;
         if (value) status = add_value(calls, is_call, value, needs_arguments, err);
         json_decref(value);
-        text = strip(behind(text, size));
-        if (begins(text, ";") || begins(text, ",")) text = strip(behind(text, 1));
+        text = strip(after(text, size));
+        if (begins(text, ";") || begins(text, ",")) text = strip(after(text, 1));
     }
     return status;
 }
@@ -161,13 +161,13 @@ static qn_str take_name(qn_str *text) {
     const qn_str name = strip((qn_str){text->data, n});
     if (n == text->size || find(name, "<") < name.size || find(name, "\n") < name.size)
         return (qn_str){"", 0};
-    *text = behind(*text, n + 1);
+    *text = after(*text, n + 1);
     return name;
 }
 
 // One newline at each end belongs to the tags.
 static qn_str cut_newlines(qn_str s) {
-    if (begins(s, "\n")) s = behind(s, 1);
+    if (begins(s, "\n")) s = after(s, 1);
     if (s.size && s.data[s.size - 1] == '\n') s.size--;
     return s;
 }
@@ -204,13 +204,13 @@ static qn_status add_parameter(json_t *to, bool *is_call, qn_str name, qn_str te
 static qn_status read_parameters(json_t *to, bool *is_call, qn_str text, qn_err *err) {
     static const char open[] = "<parameter=", close[] = "</parameter>";
     for (text = strip(text); begins(text, open); text = strip(text)) {
-        text = behind(text, strlen(open));
+        text = after(text, strlen(open));
         const qn_str name = take_name(&text);
         const size_t size = find(text, close);
         const qn_str value = cut_newlines((qn_str){text.data, size});
         QN_TRY(add_parameter(to, is_call, name, value, err));
         if (!*is_call) return QN_OK;
-        text = behind(text, size < text.size ? size + strlen(close) : size);
+        text = after(text, size < text.size ? size + strlen(close) : size);
     }
     *is_call = text.size == 0;
     return QN_OK;
@@ -237,10 +237,10 @@ qn_status qn_calls_xml(json_t *calls, bool *is_call, qn_str text, qn_err *err) {
     while (*is_call && text.size) {
         *is_call = begins(text, open);
         if (!*is_call) break;
-        text = behind(text, strlen(open));
+        text = after(text, strlen(open));
         const size_t size = find(text, close);
         QN_TRY(read_function(calls, is_call, (qn_str){text.data, size}, err));
-        text = strip(behind(text, size < text.size ? size + strlen(close) : size));
+        text = strip(after(text, size < text.size ? size + strlen(close) : size));
     }
     return QN_OK;
 }
@@ -261,7 +261,7 @@ static qn_status read_mistral(json_t *calls, bool *is_call, qn_str *text, qn_err
     const qn_str name = strip((qn_str){text->data, find(head, "[CALL_ID]")});
     *is_call = false;
     if (at == text->size || find(name, "\n") < name.size) return QN_OK;
-    *text = strip(behind(*text, at + strlen("[ARGS]")));
+    *text = strip(after(*text, at + strlen("[ARGS]")));
     size_t size;
     json_t *arguments, *name_json = NULL;
     QN_TRY(read_value(&arguments, &size, *text, err));
@@ -269,8 +269,8 @@ static qn_status read_mistral(json_t *calls, bool *is_call, qn_str *text, qn_err
     if (name_json) status = add_named(calls, is_call, name_json, arguments, err);
     json_decref(arguments);
     json_decref(name_json);
-    *text = strip(behind(*text, size));
-    if (begins(*text, "[TOOL_CALLS]")) *text = strip(behind(*text, strlen("[TOOL_CALLS]")));
+    *text = strip(after(*text, size));
+    if (begins(*text, "[TOOL_CALLS]")) *text = strip(after(*text, strlen("[TOOL_CALLS]")));
     return status;
 }
 

@@ -9,9 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum {
-    MAX_NUMBER = 400
-}; // characters; the longest exact double has about 770, which nobody writes
+enum { MAX_NUMBER = 400 }; // characters; the longest exact double has about 770
 
 // --- errors --------------------------------------------------------------------------------------
 

@@ -116,7 +116,7 @@ static qn_status check_place(const char *path, qn_err *err) {
     return QN_OK;
 }
 
-// A file for its owner alone does not go where somebody else would own it, or chose the place.
+// A file for its owner alone does not go where another user would own it, or chose the place.
 static qn_status check_owner(const char *path, qn_err *err) {
     struct stat st;
     const uid_t user = geteuid();

@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-// It orders nothing but itself: whoever sees it only stops.
+// It orders nothing but itself: a reader of it only stops.
 struct qn_stop_flag {
     atomic_bool is_set;
 };

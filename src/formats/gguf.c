@@ -380,7 +380,7 @@ static qn_status read_part(qn_gguf_keys *keys, qn_source *source, reader *r, int
 
 qn_status qn_gguf_read_part(qn_gguf_keys *keys, qn_source *source, int i_file, qn_err *err) {
     const qn_file *file = &source->files[i_file];
-    reader r; // not initialised as a whole: 16 KiB of zeros for nothing
+    reader r; // not initialised as a whole: its 16 KiB need no zeros
     r.file = file;
     r.store = &source->store;
     r.at = 0;

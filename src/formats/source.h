@@ -68,7 +68,7 @@ typedef struct qn_tensor {
 } qn_tensor;
 
 // qn_source, its opening and closing, the counts and the descriptions for people are in quern.h. A
-// folder with config.json and safetensors is a checkpoint (.gguf files beside it are ignored); a
+// folder with config.json and safetensors is a checkpoint (.gguf files next to it are ignored); a
 // folder that holds only one .gguf file (or one split set) opens that one; with several, the error
 // lists them.
 qn_source_kind qn_source_get_kind(const qn_source *source);

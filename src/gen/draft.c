@@ -61,11 +61,11 @@ static bool knows_larger(const qn_step_costs *costs, int64_t rows) {
 
 // --- how drafts do ------------------------------------------------------------------------------
 
-void qn_draft_record_add(qn_draft_record *record, int32_t guessed, int32_t accepted, int64_t ns) {
-    if (guessed < 1) return;
-    const double each = (double)ns / guessed;
+void qn_draft_record_add(qn_draft_record *record, int32_t drafted, int32_t accepted, int64_t ns) {
+    if (drafted < 1) return;
+    const double each = (double)ns / drafted;
     record->right = record->right * forget + accepted;
-    record->wrong = record->wrong * forget + (accepted < guessed);
+    record->wrong = record->wrong * forget + (accepted < drafted);
     record->ns = record->is_known ? follow(record->ns, each) : each;
     record->is_known = true;
 }

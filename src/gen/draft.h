@@ -30,8 +30,8 @@ typedef struct qn_draft_record {
     bool is_known;       // there was a draft
 } qn_draft_record;
 
-// `guessed` tokens took `ns`, and `accepted` of them were right.
-void qn_draft_record_add(qn_draft_record *record, int32_t guessed, int32_t accepted, int64_t ns);
+// `drafted` tokens took `ns`, and `accepted` of them were right.
+void qn_draft_record_add(qn_draft_record *record, int32_t drafted, int32_t accepted, int64_t ns);
 // The draft length, 0 to `max`, that gives the most tokens per second, in a step that has
 // `rows` rows without them. Where none pays off, now and then a few are tried anyway,
 // more and more seldom.

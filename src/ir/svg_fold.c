@@ -52,8 +52,8 @@ static bool find_uses(qn_svg_fold *f, qn_arena *arena, const qn_graph *g) {
             const int32_t id = g->nodes[i].in[k];
             if (id < 0) continue;
             f->last_use[id] = f->section_of[i];
-            const bool is_behind = f->section_of[i] > f->section_of[g->values[id].node];
-            if (is_behind && f->next_use[id] < 0) f->next_use[id] = f->section_of[i];
+            const bool is_later = f->section_of[i] > f->section_of[g->values[id].node];
+            if (is_later && f->next_use[id] < 0) f->next_use[id] = f->section_of[i];
         }
     }
     return true;

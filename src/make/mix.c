@@ -66,7 +66,7 @@ typedef struct condition {
     int part;            // place in the first part-th of all
     bool is_more_bits;   // first and last eighth, and every third between
     int layers, experts; // exactly
-    int sharing;         // at least so many heads share a key and value
+    int sharing;         // at least that many heads share a key and value
     int importance;      // 1: only with importance, -1: only without
 } condition;
 

@@ -41,7 +41,7 @@ typedef struct stream {
     unsigned char *packed;        // (slab) as in the file
 } stream;
 
-// Row `row` of the weight and those behind it that lie behind it in one part, at most `n`.
+// Row `row` of the weight and those that follow it in the same part, at most `n`.
 static qn_status read_run(int64_t *n_read, const stream *s, int64_t row, int64_t n,
                           unsigned char *to, qn_err *err) {
     const qn_order *order = s->w->order.is_columns ? &(qn_order){0} : &s->w->order;

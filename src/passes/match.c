@@ -32,9 +32,9 @@ static int32_t find_matmul(const qn_rewrite *rw, int32_t value, qn_op matmul, bo
     const int32_t direct = qn_rw_made_by(rw, value, matmul);
     if (direct >= 0) return direct;
     const int32_t add = qn_rw_made_by(rw, value, QN_OP_ADD);
-    const int32_t behind = add < 0 ? -1 : qn_rw_made_by(rw, rw->graph->nodes[add].in[0], matmul);
-    if (behind >= 0) *has_bias = true;
-    return behind;
+    const int32_t node = add < 0 ? -1 : qn_rw_made_by(rw, rw->graph->nodes[add].in[0], matmul);
+    if (node >= 0) *has_bias = true;
+    return node;
 }
 
 static int32_t find_act(const qn_rewrite *rw, int32_t value) {

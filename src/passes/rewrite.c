@@ -248,10 +248,10 @@ static void place(sorter *s, int32_t i) {
 static void place_all(sorter *s) {
     const qn_graph *g = s->rw->graph;
     for (size_t i = g->n_nodes; i-- > 0;) { // lists in ascending order
-        const int32_t behind = s->rw->follows[i];
-        if (behind < 0) continue;
-        s->next[i] = s->early[behind];
-        s->early[behind] = (int32_t)i + 1; // 0 ends a list
+        const int32_t leader = s->rw->follows[i];
+        if (leader < 0) continue;
+        s->next[i] = s->early[leader];
+        s->early[leader] = (int32_t)i + 1; // 0 ends a list
     }
     for (size_t i = 0; i < g->n_nodes && !s->rw->b.status; i++) {
         // New nodes wait until they are needed; those without a reader come last.

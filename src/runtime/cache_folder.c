@@ -271,7 +271,7 @@ void qn_disk_close(qn_disk *disk) {
 // --- plans ---
 //
 // A plan's file is text for people: "quern plan 1 KEY CHECKSUM\n", then the plan (plan_text.h).
-// Compiling takes no longer than reading it back would (docs/decisions), so nobody does.
+// Compiling takes no longer than reading it back would (docs/decisions), so it is not read.
 
 static void mix(XXH128_hash_t *hash, const char *text) {
     const XXH128_hash_t part = XXH3_128bits_withSeed(text, strlen(text), hash->low64);

@@ -18,7 +18,7 @@ typedef struct qn_disk_opts {
     void *log_arg;
 } qn_disk_opts;
 
-// A cache folder, and where warnings go. Caller storage; zeroed is none.
+// A cache folder, and where warnings go. Caller storage; zeroed means none.
 typedef struct qn_disk {
     const char *dir;            // as it was named, borrowed; NULL: none
     int fd;                     // the folder

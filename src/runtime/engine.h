@@ -45,7 +45,7 @@ int64_t qn_engine_plan_capacity(const qn_engine *engine, bool is_decode);
 int64_t qn_engine_chunk(const qn_engine *engine, int64_t asked);
 // How the engine compiles the graph of prefill for a stage.
 qn_compile_opts qn_engine_compile_opts(const qn_engine *engine, const qn_stage *stage);
-// Bytes that are free on the device with the least; false: nobody knows.
+// Bytes that are free on the device with the least; false: unknown.
 bool qn_engine_free_memory(const qn_engine *engine, int64_t *available);
 // Whether the model keeps recurrent state.
 bool qn_engine_is_recurrent(const qn_engine *engine);

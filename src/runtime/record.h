@@ -28,7 +28,7 @@ void qn_record_destroy(qn_record *record); // NULL is fine
 // Anything can be in the file: sizes of other models, or that no runner has, are errors.
 QN_MUST_CHECK qn_status qn_replay_open(qn_replay **out, qn_record_head *head, const char *path,
                                        qn_err *err);
-// The next message, of at most `max_words`, to `message`; *more is false behind the last. What is
+// The next message, of at most `max_words`, to `message`; *more is false past the last. What is
 // in it is not checked.
 QN_MUST_CHECK qn_status qn_replay_next(int32_t *message, bool *more, qn_replay *replay,
                                        size_t max_words, qn_err *err);

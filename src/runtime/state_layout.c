@@ -12,7 +12,7 @@ typedef struct layout_call {
     const qn_state_part *parts; // (layout->n_parts)
     qn_type type;
     // (n_values) number of the cache or state that a value is a version of, and by number: the
-    // widest window that reads the cache (-1: nobody does), the longest log row of the state.
+    // widest window that reads the cache (-1: none does), the longest log row of the state.
     int32_t *origin;
     int64_t *windows, *log_sizes;
     qn_err *err;

@@ -135,7 +135,7 @@ void qn_seq_fill(const qn_seq *seq, const qn_seg_tables *to, int64_t b) {
 
 // Gives back what is older than any window that a rollback can still reach: uncertain
 // rows may be taken back, as many as a log holds.
-static void leave_behind(qn_seq *seq) {
+static void release_passed(qn_seq *seq) {
     const int64_t logged = seq->length - QN_LOG_ROWS;
     const int64_t shortest = seq->certain > logged ? seq->certain : logged;
     for (int64_t g = 0; g < seq->state->n_groups; g++) {
@@ -156,7 +156,7 @@ void qn_seq_finish(qn_seq *seq) {
     seq->certain = seq->length + seq->commit;
     seq->length += seq->rows;
     seq->rows = 0;
-    leave_behind(seq);
+    release_passed(seq);
     qn_tree_trim(seq->state);
 }
 

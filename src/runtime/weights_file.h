@@ -50,7 +50,7 @@ typedef struct qn_pack_file {
     qn_pool *pool;
 } qn_pack_file;
 
-// A file in memory. Zeroed is none.
+// A file in memory. Zeroed means none.
 typedef struct qn_pack_map {
     void *base;
     size_t size;

@@ -98,7 +98,7 @@ static size_t space_before(qn_str text, size_t at, size_t min) {
     return at;
 }
 
-static size_t space_behind(qn_str text, size_t at) {
+static size_t space_after(qn_str text, size_t at) {
     uint32_t code;
     size_t n;
     while (at < text.size && (n = qn_utf8_decode(text.data + at, text.size - at, &code)) &&
@@ -117,7 +117,7 @@ bool qn_added_find(qn_added_match *out, const qn_added *added, const qn_prefix_s
         const size_t end = i + token->text.size;
         *out = (qn_added_match){
             .start = token->takes_left ? space_before(text, i, from) : i,
-            .end = token->takes_right ? space_behind(text, end) : end,
+            .end = token->takes_right ? space_after(text, end) : end,
             .id = token->id,
         };
         return true;

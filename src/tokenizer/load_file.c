@@ -50,7 +50,7 @@ static qn_status read_config(qn_tokenizer *tokenizer, const json_t *config, bool
     info->add_bos &= info->bos >= 0;
     info->add_eos &= info->eos >= 0;
     tokenizer->before = (qn_wrap){{info->bos}, info->add_bos};
-    tokenizer->behind = (qn_wrap){{info->eos}, info->add_eos};
+    tokenizer->after = (qn_wrap){{info->eos}, info->add_eos};
     return QN_OK;
 }
 

@@ -285,7 +285,7 @@ static qn_status load_all(qn_tokenizer *tokenizer, const qn_source *source, qn_e
     info->add_bos &= info->bos >= 0;
     info->add_eos &= info->eos >= 0;
     if (info->add_bos) tokenizer->before = (qn_wrap){{info->bos}, 1};
-    if (info->add_eos) tokenizer->behind = (qn_wrap){{info->eos}, 1};
+    if (info->add_eos) tokenizer->after = (qn_wrap){{info->eos}, 1};
     return qn_tokenizer_finish(tokenizer, err);
 }
 

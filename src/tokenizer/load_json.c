@@ -224,9 +224,9 @@ static void guess_ends(qn_tokenizer *tokenizer) {
     static const char *const names[] = {"<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>"};
     qn_tokenizer_info *info = &tokenizer->info;
     info->add_bos = tokenizer->before.n > 0;
-    info->add_eos = tokenizer->behind.n > 0;
+    info->add_eos = tokenizer->after.n > 0;
     if (info->add_bos) info->bos = tokenizer->before.ids[0];
-    if (info->add_eos) info->eos = tokenizer->behind.ids[tokenizer->behind.n - 1];
+    if (info->add_eos) info->eos = tokenizer->after.ids[tokenizer->after.n - 1];
     for (size_t i = 0; info->eos < 0 && i < sizeof names / sizeof *names; i++)
         info->eos = qn_vocab_find(&tokenizer->vocab, names[i], strlen(names[i]));
 }

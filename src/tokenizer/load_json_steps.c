@@ -516,7 +516,7 @@ static qn_status post_template(qn_json_load *load, const json_t *json, qn_err *e
         if (special)
             QN_TRY(add_template_token(load, wrap, json, special, err));
         else if (json_object_get(item, "Sequence") && wrap == &tokenizer->before)
-            wrap = &tokenizer->behind;
+            wrap = &tokenizer->after;
         else
             return QN_FAIL(err, UNSUPPORTED, "%s: item %zu is neither a token nor a text", what, i);
     }

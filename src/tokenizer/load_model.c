@@ -85,8 +85,8 @@ static qn_status want_wire(const field *f, int wire, const char *what, qn_err *e
 
 // Varint settings, at their defaults to begin with.
 typedef struct settings {
-    int64_t model_type, byte_fallback, space_behind, unk, bos, eos, pad; // trainer
-    int64_t dummy_prefix, squeeze, escape;                               // normaliser
+    int64_t model_type, byte_fallback, space_after, unk, bos, eos, pad; // trainer
+    int64_t dummy_prefix, squeeze, escape;                              // normaliser
     qn_str charsmap;
     size_t n_pieces;
 } settings;
@@ -97,7 +97,7 @@ typedef struct setting_row {
 } setting_row;
 
 static const setting_row trainer_rows[] = {
-    {3, offsetof(settings, model_type)},     {24, offsetof(settings, space_behind)},
+    {3, offsetof(settings, model_type)},     {24, offsetof(settings, space_after)},
     {35, offsetof(settings, byte_fallback)}, {40, offsetof(settings, unk)},
     {41, offsetof(settings, bos)},           {42, offsetof(settings, eos)},
     {43, offsetof(settings, pad)},
@@ -260,7 +260,7 @@ static qn_status load_all(qn_tokenizer *tokenizer, qn_str in, qn_err *err) {
     if (s.model_type != 1 && s.model_type != 2)
         return QN_FAIL(err, UNSUPPORTED, "SentencePiece model type %lld (known: 1 unigram, 2 BPE)",
                        (long long)s.model_type);
-    if (s.space_behind)
+    if (s.space_after)
         return QN_FAIL(err, UNSUPPORTED, "SentencePiece: treat_whitespace_as_suffix");
     QN_TRY(load_pieces(tokenizer, &s, in, err));
     QN_TRY(check_ids(tokenizer, &s, err));

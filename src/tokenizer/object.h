@@ -42,7 +42,7 @@ struct qn_tokenizer {
     qn_sentencepiece sentencepiece;
     qn_unigram unigram;
     bool keeps_bytes; // stray bytes have ids; otherwise they become U+FFFD before anything else
-    qn_wrap before, behind;
+    qn_wrap before, after;
     qn_decode_rule decode;
     qn_tokenizer_info info;
     int32_t ends[QN_ENDS_MAX];

@@ -230,7 +230,7 @@ static qn_status encode(encode_call *call, qn_str text, bool add_ends, qn_err *e
     call->text = text;
     if (add_ends) QN_TRY(add_wrap(call, &tokenizer->before, err));
     QN_TRY(cut_added(call, &tokenizer->added.raw, text, &call->rule, true, encode_raw, err));
-    if (add_ends) QN_TRY(add_wrap(call, &tokenizer->behind, err));
+    if (add_ends) QN_TRY(add_wrap(call, &tokenizer->after, err));
     return QN_OK;
 }
 

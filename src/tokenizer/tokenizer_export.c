@@ -244,7 +244,7 @@ static void put_id(const export_call *call, const char *name, int64_t id) {
 
 // What is put before or after a text must be the one token that GGUF names.
 static qn_status put_wrap(const export_call *call, bool is_front, int64_t id, qn_err *err) {
-    const qn_wrap *wrap = is_front ? &call->main->before : &call->main->behind;
+    const qn_wrap *wrap = is_front ? &call->main->before : &call->main->after;
     const char *key = is_front ? "add_bos_token" : "add_eos_token";
     const bool usual = is_front && call->adds_bos, adds = wrap->n > 0;
     if (wrap->n > 1 || (adds && wrap->ids[0] != id))

@@ -122,7 +122,7 @@ int64_t qn_plain_room_head(const qn_plain_task *task) { return task->in[1].parts
 // A row of `best` has the least logit, or the first that is not finite; the id of that, or -1; the
 // best logits, and their ids. There is room for `room` entries; only `top` of them are wanted.
 typedef struct best {
-    float *min, *broken, *scores, *ids;
+    float *min, *broken, *logits, *ids;
     int64_t top;
 } best;
 
@@ -131,32 +131,32 @@ static best open_best(float *row, int64_t room, int64_t top) {
     *b.min = INFINITY;
     *b.broken = -1;
     for (int64_t k = 0; k < room; k++) {
-        b.scores[k] = -INFINITY;
+        b.logits[k] = -INFINITY;
         b.ids[k] = -1;
     }
     return b;
 }
 
-static void see_score(const best *b, float score, int64_t id) {
+static void see_logit(const best *b, float logit, int64_t id) {
     if (*b->broken >= 0) return;
-    if (!isfinite(score)) {
-        *b->min = isnan(score) ? NAN : score; // of no sign
+    if (!isfinite(logit)) {
+        *b->min = isnan(logit) ? NAN : logit; // of no sign
         *b->broken = (float)id;
-    } else if (score < *b->min) {
-        *b->min = score;
+    } else if (logit < *b->min) {
+        *b->min = logit;
     }
 }
 
 // Ids ascend, so that of equal logits the lower id stays first.
-static void rank_score(const best *b, float score, int64_t id) {
+static void rank_logit(const best *b, float logit, int64_t id) {
     int64_t at = b->top;
-    while (at > 0 && score > b->scores[at - 1]) at--;
+    while (at > 0 && logit > b->logits[at - 1]) at--;
     if (at == b->top) return;
     for (int64_t k = b->top - 1; k > at; k--) {
-        b->scores[k] = b->scores[k - 1];
+        b->logits[k] = b->logits[k - 1];
         b->ids[k] = b->ids[k - 1];
     }
-    b->scores[at] = score;
+    b->logits[at] = logit;
     b->ids[at] = (float)id;
 }
 
@@ -171,10 +171,10 @@ void qn_plain_head(const qn_plain_task *task) {
         float *logits = is_full ? qn_plain_row(&task->out[0], r) : task->room;
         const best b = open_best(qn_plain_row(&task->out[1], r), room, top);
         for (int64_t o = 0; o < n; o++) {
-            const float score = dot_part(&task->in[0], r, 0, &task->in[1], o);
-            logits[o] = cap > 0 ? cap * math_tanh(score / cap) : score;
-            see_score(&b, logits[o], o);
-            if (o < entries) rank_score(&b, logits[o], o);
+            const float logit = dot_part(&task->in[0], r, 0, &task->in[1], o);
+            logits[o] = cap > 0 ? cap * math_tanh(logit / cap) : logit;
+            see_logit(&b, logits[o], o);
+            if (o < entries) rank_logit(&b, logits[o], o);
         }
     }
 }

@@ -1,8 +1,8 @@
 // The parts that JSON texts are made of, as nodes of a tree.
 //
-// Blanks: between tokens at most one space, or one newline and up to 64 spaces or tabs, behind
+// Blanks: between tokens at most one space, or one newline and up to 64 spaces or tabs, after
 // "{", "[", "," and ":" and before "}" and "]"; nowhere else. So no model can go on with blanks for
-// ever. Numbers have at most 20 digits before the point, 20 behind it and 2 in the exponent.
+// ever. Numbers have at most 20 digits before the point, 20 after it and 2 in the exponent.
 #ifndef QN_GEN_GRAMMAR_JSON_H
 #define QN_GEN_GRAMMAR_JSON_H
 

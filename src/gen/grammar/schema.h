@@ -33,7 +33,7 @@ enum {
     QN_DONE_ANY = 1,
     QN_DONE_ONE = 2,
     QN_DONE_IF = 4,
-    QN_MUTE = 8, // it comes from a `not`: what it describes counts as described by nobody
+    QN_MUTE = 8, // it comes from a `not`: what it describes does not count as described
     QN_CONJ_MAX = 128,
     QN_CONJS_MAX = 1 << 15
 };

@@ -565,7 +565,7 @@ static qn_status expand(counting *c, size_t at) {
     return qn_gr_ast_check(ast, o->s->err);
 }
 
-// At least `lack` different others and at most `left` behind `count` properties.
+// At least `lack` different others and at most `left` after `count` properties.
 static qn_status different_others(int32_t *out, object *o, uint32_t count, uint32_t lack,
                                   uint32_t left) {
     counting c = {.o = o, .lack = lack, .left = left};

@@ -33,7 +33,7 @@ typedef struct qn_gr_token_bytes {
     qn_gr_trie all;     // every token
     qn_gr_trie special; // those that are not plain
     size_t n_words;     // of a mask
-    uint32_t *plain;    // (QN_PLAIN_MAX + 1) masks: plain tokens of at most so many characters
+    uint32_t *plain;    // (QN_PLAIN_MAX + 1) masks: plain tokens of at most that many characters
     uint32_t *ends;     // mask of the tokens that end an answer
 } qn_gr_token_bytes;
 

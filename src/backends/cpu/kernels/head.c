@@ -10,7 +10,7 @@
 // the first that is not finite; the id of that, or -1; the best, and their ids.
 typedef struct list {
     float *min, *broken;
-    float *scores, *ids; // (top)
+    float *logits, *ids; // (top)
     int64_t top;
 } list;
 
@@ -37,59 +37,59 @@ static void clear(const list *l, int64_t max) {
     *l->min = INFINITY;
     *l->broken = -1;
     for (int64_t k = 0; k < max; k++) {
-        l->scores[k] = -INFINITY;
+        l->logits[k] = -INFINITY;
         l->ids[k] = -1;
     }
 }
 
 // For a logit that is above the last of the list. Ids ascend: among equals it is the last.
-static void insert(const list *l, float score, float id) {
+static void insert(const list *l, float logit, float id) {
     int64_t at = l->top - 1;
-    for (; at > 0 && score > l->scores[at - 1]; at--) {
-        l->scores[at] = l->scores[at - 1];
+    for (; at > 0 && logit > l->logits[at - 1]; at--) {
+        l->logits[at] = l->logits[at - 1];
         l->ids[at] = l->ids[at - 1];
     }
-    l->scores[at] = score;
+    l->logits[at] = logit;
     l->ids[at] = id;
 }
 
-static void add_fact(const list *l, float score, int64_t id) {
+static void add_fact(const list *l, float logit, int64_t id) {
     if (*l->broken < 0) {
-        const bool is_finite = score - score == 0;
+        const bool is_finite = logit - logit == 0;
         if (!is_finite) {
-            *l->min = score != score ? NAN : score; // of no sign
+            *l->min = logit != logit ? NAN : logit; // of no sign
             *l->broken = (float)id;
-        } else if (score < *l->min) {
-            *l->min = score;
+        } else if (logit < *l->min) {
+            *l->min = logit;
         }
     }
 }
 
-static void add_score(const list *l, float score, int64_t id) {
-    add_fact(l, score, id);
-    if (score > l->scores[l->top - 1]) insert(l, score, (float)id);
+static void add_logit(const list *l, float logit, int64_t id) {
+    add_fact(l, logit, id);
+    if (logit > l->logits[l->top - 1]) insert(l, logit, (float)id);
 }
 
 // Adds n logits of ids first, first + 1, ... There is room for up to 15 more after them. Most
 // panels change nothing, which a few comparisons of vectors show.
-static void add_scores(const list *l, float *scores, int64_t n, int64_t first) {
-    const f32v worst = all_f32(l->scores[l->top - 1]), min = all_f32(*l->min);
+static void add_logits(const list *l, float *logits, int64_t n, int64_t first) {
+    const f32v worst = all_f32(l->logits[l->top - 1]), min = all_f32(*l->min);
     i32v news = {0};
-    for (int64_t i = n; i % QN_TILE; i++) scores[i] = scores[0];
+    for (int64_t i = n; i % QN_TILE; i++) logits[i] = logits[0];
     for (int64_t i = 0; i < n; i += QN_LANES) {
-        const f32v x = load_f32(scores + i);
+        const f32v x = load_f32(logits + i);
         news |= (x > worst) | (x < min) | (x - x != 0);
     }
     int32_t any = 0;
     for (int j = 0; j < QN_LANES; j++) any |= news[j];
     if (!any) return;
-    for (int64_t i = 0; i < n; i++) add_score(l, scores[i], first + i);
+    for (int64_t i = 0; i < n; i++) add_logit(l, logits[i], first + i);
 }
 
 // The same where only ids below `max` can be among the best: few panels, at the end of a row.
-static void add_some(const list *l, const float *scores, int64_t n, int64_t first, int64_t max) {
+static void add_some(const list *l, const float *logits, int64_t n, int64_t first, int64_t max) {
     for (int64_t i = 0; i < n; i++)
-        (first + i < max ? add_score : add_fact)(l, scores[i], first + i);
+        (first + i < max ? add_logit : add_fact)(l, logits[i], first + i);
 }
 
 // The lists of a run lie one after the other in a row of the temporary.
@@ -98,8 +98,8 @@ static list run_list(const qn_task *task, int64_t row, int64_t run) {
     return list_at((float *)row_of(&task->temp[0], row) + run * (2 + 2 * top), top, top);
 }
 
-static void cap_scores(float *scores, int64_t n, float cap) {
-    for (int64_t i = 0; i < n; i++) scores[i] = cap * math_tanh(scores[i] / cap);
+static void cap_logits(float *logits, int64_t n, float cap) {
+    for (int64_t i = 0; i < n; i++) logits[i] = cap * math_tanh(logits[i] / cap);
 }
 
 // x (R, I), w (O, I) -> out[0] (R, O) where it is wanted, and what the run found.
@@ -124,15 +124,15 @@ void QN_FN(head_scores)(const qn_task *task, int64_t piece, void *scratch) {
         const int64_t n = qn_min(p.w->n_out - at, p.n_tiles * QN_TILE);
         panel_sums(&p, room.blocks);
         for (int64_t r = cut.rows.first; r < cut.rows.end; r++) {
-            float *scores = room.sums[r - cut.rows.first];
+            float *logits = room.sums[r - cut.rows.first];
             const list l = run_list(task, r, cut.run);
-            if (task->attrs->cap > 0) cap_scores(scores, n, task->attrs->cap);
+            if (task->attrs->cap > 0) cap_logits(logits, n, task->attrs->cap);
             if (at + n <= max)
-                add_scores(&l, scores, n, at);
+                add_logits(&l, logits, n, at);
             else
-                add_some(&l, scores, n, at, max);
+                add_some(&l, logits, n, at, max);
             if (is_full(task, r))
-                memcpy((float *)row_of(&task->out[0], r) + at, scores, (size_t)n * sizeof *scores);
+                memcpy((float *)row_of(&task->out[0], r) + at, logits, (size_t)n * sizeof *logits);
         }
     }
 }
@@ -143,8 +143,8 @@ static void merge(const list *to, const list *from) {
         *to->min = *from->min;
         *to->broken = *from->broken;
     }
-    for (int64_t k = 0; k < from->top && from->scores[k] > to->scores[to->top - 1]; k++)
-        insert(to, from->scores[k], from->ids[k]);
+    for (int64_t k = 0; k < from->top && from->logits[k] > to->logits[to->top - 1]; k++)
+        insert(to, from->logits[k], from->ids[k]);
 }
 
 // What the runs found -> out[1] (R, 2 + 2 top)

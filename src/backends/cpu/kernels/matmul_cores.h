@@ -15,7 +15,7 @@ enum { VECTORS = QN_TILE / QN_LANES, FOLDED_ROWS = 4, GROUPED_ROWS = 2 };
 #else
 enum { VECTORS = QN_TILE / QN_LANES, FOLDED_ROWS = 2, GROUPED_ROWS = 1 };
 #endif
-// Only where the sums are in registers; elsewhere it would be much code for nothing.
+// Only where the sums are in registers; elsewhere it would be much code without a gain.
 #if defined(__AVX2__) && !defined(QN_FEW_COPIES)
 #define UNROLL _Pragma("GCC unroll 8")
 #else
