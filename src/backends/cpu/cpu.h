@@ -84,7 +84,9 @@ typedef struct qn_tile_cut {
     qn_range rows, tiles;
 } qn_tile_cut;
 
-// Rows that share an unpacked tile; rows for which none is unpacked into memory.
+// Rows that share an unpacked tile; rows for which none is unpacked into memory: those of a core.
+// Q4_K 4096 x 4096, 512 rows, AVX2, best of 3 on a busy machine (bench_kernels): groups of 16 take
+// 233 ms, of 64 167 ms, of 256 167 ms; smaller groups make more pieces.
 enum { QN_ROW_GROUP = 64, QN_FEW_ROWS = 8 };
 
 // tiles: in[1 ...] are weights side by side. gated: in[1] and in[2] tile by tile.

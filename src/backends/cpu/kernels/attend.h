@@ -37,7 +37,9 @@ static inline unsigned char *cache_value(const qn_cache_view *cache, unsigned ch
 
 // --- keys and values as floats, a slab at a time ---
 
-enum { SLAB = 32 }; // rows of a slab: numbers of a key, positions of values
+// Rows of a slab: numbers of a key, positions of values. 32 rows of 16 heads of 128 after 991 rows
+// of F16, AVX2, best of 2 on a busy machine (bench_seq): slabs of 8 277 us a row, of 32 174 us.
+enum { SLAB = 32 };
 
 // What a kv head has in a page. While one part is read the same part of what comes next is fetched
 // from memory: after keys the values, after values the keys of the next page.

@@ -22,7 +22,9 @@ enum { VECTORS = QN_TILE / QN_LANES, FOLDED_ROWS = 2, GROUPED_ROWS = 1 };
 #define UNROLL
 #endif
 
-enum { AHEAD = 4096 }; // bytes: how early weights are asked for
+// Bytes: how early weights are asked for. Q4_K 4096 x 4096, one row, AVX2, best of 3 on a busy
+// machine (bench_kernels): 0 1.29 ms, 4096 1.03 ms, 16384 1.04 ms.
+enum { AHEAD = 4096 };
 
 // The weights of vector v of the run of vectors that begins at output `first` of the panel.
 QN_INLINE const tile_block *tile_at(const tile_block *blocks, int first, int v) {

@@ -5,7 +5,8 @@
 #include "backends/cpu/pack.h"
 
 // Up to QN_PANEL_TILES tiles are multiplied side by side; the sums of a row are QN_PANEL floats.
-// Cores take rows by eight, so there is room for rows past the last.
+// Cores take rows by eight, so there is room for rows past the last. 3 tiles times 8 rows are 24
+// sums, which the 32 registers of AVX-512 hold next to the weights.
 enum {
     QN_GROUPS = QN_BLOCK / 16,
     QN_PANEL_TILES = 3,
