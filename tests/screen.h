@@ -283,6 +283,13 @@ static inline void screen_expect(screen *s, const char *text) {
     }
 }
 
+// What is printed by now was expected.
+static inline void screen_forget(screen *s) {
+    struct pollfd p = {.fd = s->fd, .events = POLLIN};
+    while (poll(&p, 1, 0) == 1 && screen_read(s)) continue;
+    s->seen = s->size;
+}
+
 // Waits for the end. Exit code, or CLI_KILLED + signal.
 static inline int screen_close(screen *s) {
     int status = 0;
