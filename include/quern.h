@@ -532,8 +532,8 @@ QN_API const qn_tokenizer *qn_engine_tokenizer(const qn_engine *engine);
 QN_API QN_MUST_CHECK qn_status qn_engine_template(qn_template **out, const qn_engine *engine,
                                                   const char *name, qn_err *err);
 
-// The devices of this machine: names for qn_engine_opts, and a line about each; NULL after the last.
-// Constants. The first is the default.
+// The devices of this machine: names for qn_engine_opts, and a line about each; NULL after the
+// last. Constants. The first is the default.
 QN_API const char *qn_device_name(size_t i);
 QN_API const char *qn_device_about(size_t i);
 

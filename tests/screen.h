@@ -1,9 +1,9 @@
-// Runs `quern` on a terminal made for the purpose, and keeps what it printed and what that looks like
-// on a screen. Header only; include it first: it says which system calls are wanted.
+// Runs `quern` on a terminal made for the purpose, and keeps what it printed and what that looks
+// like on a screen. Header only; include it first: it says which system calls are wanted.
 //
-// The screen knows what line editors and progress bars use: moving the cursor, erasing, inserting and
-// deleting, wrapping at the right margin and scrolling. Anything else fails the test. Rows that went
-// off the top are kept. A byte is a column, so texts should be ASCII.
+// The screen knows what line editors and progress bars use: moving the cursor, erasing, inserting
+// and deleting, wrapping at the right margin and scrolling. Anything else fails the test. Rows that
+// went off the top are kept. A byte is a column, so texts should be ASCII.
 #ifndef QN_TESTS_SCREEN_H
 #define QN_TESTS_SCREEN_H
 

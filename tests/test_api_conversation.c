@@ -1,5 +1,5 @@
-// Conversations through the public interface: messages, the requests that are made of them, built-in
-// templates.
+// Conversations through the public interface: messages, the requests that are made of them,
+// built-in templates.
 #include "testing.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// Embeddings with more rows than the tokenizer has tokens: scores that belong to no token are computed
-// and shown, and never chosen, whatever chooses, in both formats alike.
+// Embeddings with more rows than the tokenizer has tokens: scores that belong to no token are
+// computed and shown, and never chosen, whatever chooses, in both formats alike.
 #include "generate_rig.h"
 #include "model_writer.h"
 

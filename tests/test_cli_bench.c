@@ -156,8 +156,8 @@ static void test_limits_of_rows(void **state) {
     cli_free(&r);
 }
 
-// What a step reads, against the tensors of the file: every matrix once, the embedding table for the
-// output matrix that it is.
+// What a step reads, against the tensors of the file: every matrix once, the embedding table for
+// the output matrix that it is.
 static void test_cost_of_file(void **state) {
     (void)state;
     qn_err err;
@@ -199,9 +199,9 @@ enum { IS_SANITIZED = __has_feature(address_sanitizer) || __has_feature(thread_s
 enum { IS_SANITIZED = 0 };
 #endif
 
-// What `inspect --memory` says before, a run that uses its whole context holds in the end. The model
-// is small: a long context in float32 makes it large against the program's own pages, of which the
-// system keeps more or fewer in memory from run to run.
+// What `inspect --memory` says before, a run that uses its whole context holds in the end. The
+// model is small: a long context in float32 makes it large against the program's own pages, of
+// which the system keeps more or fewer in memory from run to run.
 static void test_memory_is_predicted(void **state) {
     (void)state;
     static const char model[] = MODELS "/quern-mini-Q8_0.gguf";

@@ -598,8 +598,8 @@ static void test_terminal_is_restored(void **state) {
     }
 }
 
-// Ctrl-Z stops the program while it answers, with the terminal as it was; then it goes on. The shell
-// is one that does not set the terminal up by itself.
+// Ctrl-Z stops the program while it answers, with the terminal as it was; then it goes on. The
+// shell is one that does not set the terminal up by itself.
 static void test_stop_during_answer(void **state) {
     screen *s = *state;
     static const char script[] = QUERN " run " DRAFT " -t 1 -n 300 --ignore-eos;"
@@ -707,7 +707,8 @@ static void test_texts_with_slashes(void **state) {
     free(text);
 }
 
-// A line that begins with pasted text is sent as it is; what is pasted after something typed is not.
+// A line that begins with pasted text is sent as it is; what is pasted after something typed is
+// not.
 static void test_pasted_text_is_no_command(void **state) {
     screen *s = *state;
     char path[CLI_MOST_PATH];

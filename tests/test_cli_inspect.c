@@ -103,8 +103,8 @@ static void test_inspect_reports(void **state) {
     }
 }
 
-// A profile beside the weights is found, shown, and changes the plan but no result; one that makes no
-// sense is told.
+// A profile beside the weights is found, shown, and changes the plan but no result; one that makes
+// no sense is told.
 static void test_profile_beside(void **state) {
     (void)state;
     size_t size;

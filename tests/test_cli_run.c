@@ -54,7 +54,8 @@ static void test_template(void **state) {
 
 // --- parts ---------------------------------------------------------------------------------------
 
-// A template that opens reasoning makes all of a short answer reasoning: events have it, a pipe not.
+// A template that opens reasoning makes all of a short answer reasoning: events have it, a pipe
+// not.
 static void test_reasoning(void **state) {
     (void)state;
     qn_buf text = {0};

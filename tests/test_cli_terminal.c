@@ -87,7 +87,8 @@ static void test_width_is_followed(void **state) {
     assert_int_equal(screen_close(s), 0);
 }
 
-// Errors and notes are broken between words on a terminal, but not inside a path, and not elsewhere.
+// Errors and notes are broken between words on a terminal, but not inside a path, and not
+// elsewhere.
 static void test_errors_fit(void **state) {
     screen *s = *state;
     static const char *const call[] = {"run", DRAFT, "-p", "a", "--logit-bias", "foo", NULL};

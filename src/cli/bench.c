@@ -77,8 +77,8 @@ static bool count_token(void *arg, const qn_event *event) {
     return true;
 }
 
-// Adds a row for each sequence. They know different tokens, so that each reads keys and values of its
-// own.
+// Adds a row for each sequence. They know different tokens, so that each reads keys and values of
+// its own.
 static qn_status add_rows(bench *b, tally *r, int64_t n_tokens, qn_err *err) {
     const qn_generate_opts generate =
         QN_INIT(qn_generate_opts, .max_tokens = n_tokens, .ignore_end = true);

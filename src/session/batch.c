@@ -17,8 +17,8 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 // Places in the runner for so many rows: one more for a prompt that several rows begin with.
 static int64_t places(int64_t rows) { return rows + (rows > 1); }
 
-// Sets places, positions and what is kept by the budget: fewer rows at a time where many would leave
-// nothing for one of full length.
+// Sets places, positions and what is kept by the budget: fewer rows at a time where many would
+// leave nothing for one of full length.
 static qn_status fit(int64_t *rows, qn_runner_opts *o, const qn_batch_opts *opts, qn_err *err) {
     int64_t budget = opts->bytes, bytes, available;
     o->n_seqs = places(*rows);

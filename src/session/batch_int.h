@@ -12,8 +12,8 @@
 
 typedef struct qn_batch_row qn_batch_row;
 
-// A prompt of several rows: one of them reads it, the others begin with what it has read. Used by the
-// thread that steps.
+// A prompt of several rows: one of them reads it, the others begin with what it has read. Used by
+// the thread that steps.
 typedef struct qn_batch_prompt {
     int64_t n_rows;       // that are left
     int64_t n_waiting;    // of them, those that have never begun

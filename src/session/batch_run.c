@@ -1,7 +1,7 @@
 // A step of a batch: rows that were removed or are late go, waiting ones begin while there is room,
-// all that have begun are computed, and where that needs more room than there is, the youngest gives
-// way. It keeps its tokens, and goes on when it has computed them again: results are the same for any
-// chunking, so its next token is the one that it would have been.
+// all that have begun are computed, and where that needs more room than there is, the youngest
+// gives way. It keeps its tokens, and goes on when it has computed them again: results are the same
+// for any chunking, so its next token is the one that it would have been.
 #include "session/batch_int.h"
 
 #include "core/stop_flag.h"
@@ -56,7 +56,8 @@ static bool is_stopped(const qn_generation *g) {
     return qn_stop_is_wanted(g->opts.stop) || qn_stop_is_wanted(g->session->stop);
 }
 
-// Ends rows of a list that were removed or stopped, have ended, or whose time is over; returns how many went.
+// Ends rows of a list that were removed or stopped, have ended, or whose time is over; returns how
+// many went.
 static int64_t sweep(qn_batch_row **list, int64_t now) {
     int64_t n = 0;
     while (*list) {
@@ -82,7 +83,8 @@ static int64_t sweep(qn_batch_row **list, int64_t now) {
 
 static int64_t pages_for(size_t rows) { return (int64_t)(rows + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS; }
 
-// Whether the history of a row is still its prompt, so that it can begin with what another has read.
+// Whether the history of a row is still its prompt, so that it can begin with what another has
+// read.
 static bool is_at_prompt(const qn_batch_row *row) {
     const qn_generation *g = row->generation;
     return g->result.n_tokens == 0 && g->result.n_shifts == 0 && !qn_generation_shows_prompt(g);
@@ -198,8 +200,8 @@ static bool preempt(qn_batch *b) {
 
 // --- the step ------------------------------------------------------------------------------------
 
-// A prompt that was read to its end is kept for the rows that begin with it. Without memory for that
-// they read it themselves.
+// A prompt that was read to its end is kept for the rows that begin with it. Without memory for
+// that they read it themselves.
 static void keep_read(qn_batch *b) {
     for (qn_batch_row *row = b->active; row; row = row->next) {
         qn_batch_prompt *prompt = row->prompt;

@@ -83,7 +83,8 @@ static qn_status take_back(qn_draft_model *d, const qn_session *of, qn_err *err)
     return QN_OK;
 }
 
-// One step of the draft's tokens that are not computed, for the scores of the last (qn_segment.top).
+// One step of the draft's tokens that are not computed, for the scores of the last
+// (qn_segment.top).
 static qn_status compute(qn_session *s, int64_t top, qn_err *err) {
     const size_t cached = qn_session_cached(s);
     const qn_segment segment = {.seq = s->seq,
@@ -145,8 +146,8 @@ static qn_status guess_model(qn_guesser *g, const qn_guess_want *want, int32_t m
     qn_draft_model *d = &g->model;
     qn_session *s = d->session;
     const int64_t vocab = want->session->engine->model->hparams->vocab;
-    // Models of one tokenizer may score more entries than it has tokens, each its own number of them;
-    // the mask has the model's.
+    // Models of one tokenizer may score more entries than it has tokens, each its own number of
+    // them; the mask has the model's.
     const bool fits = s->engine->model->hparams->vocab <= vocab;
     const uint32_t *allowed = fits ? want->allowed : NULL;
     const int64_t top = allowed ? QN_TOP_ALL : qn_sampler_top(d->sampler);

@@ -82,9 +82,9 @@ void qn_generation_destroy(qn_generation *generation);
 // --- steps ---
 
 // One step of all together, whose sessions share a runner and have places in it. Rows that have
-// ended are passed over; an error of one ends that one. `prompt_rows`: the most rows of prompts in a
-// step that other rows take part in; 0: no limit. An error is one of all: LIMIT where the runner has
-// no room, and nothing has happened to the rows of that step.
+// ended are passed over; an error of one ends that one. `prompt_rows`: the most rows of prompts in
+// a step that other rows take part in; 0: no limit. An error is one of all: LIMIT where the runner
+// has no room, and nothing has happened to the rows of that step.
 QN_MUST_CHECK qn_status qn_generations_step(qn_generation *const *generations, size_t n,
                                             int64_t prompt_rows, qn_err *err);
 
@@ -92,8 +92,8 @@ QN_MUST_CHECK qn_status qn_generations_step(qn_generation *const *generations, s
 
 // Reading begins, or goes on.
 void qn_generation_begin(qn_generation *g);
-// Whether a row that has not begun does better to wait for another one that reads: it can go on from
-// what that keeps.
+// Whether a row that has not begun does better to wait for another one that reads: it can go on
+// from what that keeps.
 bool qn_generation_should_wait(const qn_generation *g, const qn_generation *for_it);
 // Events of the prompt without a cache: all in one go, by recomputing.
 QN_MUST_CHECK qn_status qn_generation_show_naive(qn_generation *g, qn_err *err);

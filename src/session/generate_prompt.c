@@ -43,8 +43,8 @@ void qn_generation_begin(qn_generation *g) {
     g->is_begun = true;
 }
 
-// Where other sequences can go on from, of the tokens that two prompts have in common: anywhere, but
-// for state that is kept in some places only.
+// Where other sequences can go on from, of the tokens that two prompts have in common: anywhere,
+// but for state that is kept in some places only.
 static size_t usable(const qn_session *s, size_t common) {
     const bool anywhere = !qn_engine_is_recurrent(s->engine) &&
                           qn_state_groups(qn_runner_state(s->shared->runner)) < 2;

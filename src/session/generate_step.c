@@ -77,8 +77,8 @@ static qn_status step_naive(qn_generation *g, qn_err *err) {
 
 // --- the rows of a step --------------------------------------------------------------------------
 
-// Rows that are computed together, in the arrays of `shared`: first those that want their next token,
-// then those that read their prompt.
+// Rows that are computed together, in the arrays of `shared`: first those that want their next
+// token, then those that read their prompt.
 typedef struct rows {
     qn_shared *shared;
     int64_t n, n_decoding;
@@ -148,7 +148,8 @@ static qn_segment reading_segment(qn_generation *g, int64_t most, int64_t outs) 
                         .top = wanted_top(g)};
 }
 
-// Returns the rows of the step; rows that read and find no place in it, or have ended, are left out.
+// Returns the rows of the step; rows that read and find no place in it, or have ended, are left
+// out.
 static int64_t fill_segments(rows *r) {
     qn_shared *shared = r->shared;
     int64_t n_rows = 0, n_outs = 0, n = 0, n_decoding = 0, left = r->chunk;

@@ -113,8 +113,8 @@ QN_MUST_CHECK qn_status qn_session_take_state(qn_session *to, qn_session *from, 
 
 // The session has no scores of its last token.
 void qn_session_drop_scores(qn_session *session);
-// The history from `at` on becomes `ids`, which are answer unless `at` is 0; there is room for them,
-// and there are no scores afterwards.
+// The history from `at` on becomes `ids`, which are answer unless `at` is 0; there is room for
+// them, and there are no scores afterwards.
 void qn_session_set_tokens(qn_session *session, size_t at, const int32_t *ids, size_t n);
 // The history is cut to its first n tokens, all of which it has; the cache is left alone. What was
 // the end of a prompt is answered anew.
