@@ -313,9 +313,15 @@ static qn_status make_request(char **out, const qn_chat *chat, const qn_template
     return status;
 }
 
-static qn_template_opts template_opts(const qn_chat_prompt_opts *o) {
-    return QN_INIT(qn_template_opts, .progress = o->progress, .progress_arg = o->progress_arg,
-                   .stop = o->stop);
+// The request for a template (qn_free it), and how that is to run.
+static qn_status begin_prompt(char **request, qn_template_opts *how, const qn_chat *chat,
+                              const qn_template *chat_template, const qn_tokenizer *tokenizer,
+                              const qn_chat_prompt_opts *opts, qn_err *err) {
+    qn_chat_prompt_opts o;
+    QN_TRY(QN_OPTS_READ(qn_chat_prompt_opts, &o, opts, err));
+    *how = QN_INIT(qn_template_opts, .progress = o.progress, .progress_arg = o.progress_arg,
+                   .stop = o.stop);
+    return make_request(request, chat, chat_template, tokenizer, &o, err);
 }
 
 qn_status qn_chat_render(char **text, size_t *size, const qn_chat *chat,
@@ -324,11 +330,9 @@ qn_status qn_chat_render(char **text, size_t *size, const qn_chat *chat,
     QN_NEED(text, err);
     QN_NEED(chat, err);
     QN_NEED(chat_template, err);
-    qn_chat_prompt_opts o;
+    qn_template_opts how;
     char *request = NULL;
-    QN_TRY(QN_OPTS_READ(qn_chat_prompt_opts, &o, opts, err));
-    QN_TRY(make_request(&request, chat, chat_template, tokenizer, &o, err));
-    const qn_template_opts how = template_opts(&o);
+    QN_TRY(begin_prompt(&request, &how, chat, chat_template, tokenizer, opts, err));
     const qn_status status =
         qn_template_render(text, size, chat_template, request, strlen(request), &how, err);
     qn_free(request);
@@ -342,11 +346,9 @@ qn_status qn_chat_make_prompt(qn_chat_prompt *out, const qn_chat *chat,
     QN_NEED(chat, err);
     QN_NEED(chat_template, err);
     QN_NEED(tokenizer, err);
-    qn_chat_prompt_opts o;
+    qn_template_opts how;
     char *request = NULL;
-    QN_TRY(QN_OPTS_READ(qn_chat_prompt_opts, &o, opts, err));
-    QN_TRY(make_request(&request, chat, chat_template, tokenizer, &o, err));
-    const qn_template_opts how = template_opts(&o);
+    QN_TRY(begin_prompt(&request, &how, chat, chat_template, tokenizer, opts, err));
     const qn_status status =
         qn_chat_prompt_create(out, chat_template, tokenizer, request, strlen(request), &how, err);
     qn_free(request);

@@ -138,12 +138,16 @@ static qn_status compile_stage(qn_stage *stage, const qn_engine *engine, uint64_
                                qn_err *err) {
     const qn_model *model = engine->model;
     const qn_graph *graph;
+    qn_graph cut = {0};
     qn_compile_opts opts = qn_engine_compile_opts(engine, stage);
-    QN_TRY(qn_stage_graph(&graph, &stage->cut, stage, &model->graph, model->hparams->layers, err));
-    QN_TRY(qn_compile(&stage->prefill, graph, &opts, err));
-    if (!engine->decode_differs || decode_skip == opts.skip) return QN_OK;
-    opts.skip = decode_skip;
-    return qn_compile(&stage->decode, graph, &opts, err);
+    QN_TRY(qn_stage_graph(&graph, &cut, stage, &model->graph, model->hparams->layers, err));
+    qn_status status = qn_compile(&stage->prefill, graph, &opts, err);
+    if (!status && engine->decode_differs && decode_skip != opts.skip) {
+        opts.skip = decode_skip;
+        status = qn_compile(&stage->decode, graph, &opts, err);
+    }
+    qn_graph_deinit(&cut);
+    return status;
 }
 
 static qn_status compile_stages(qn_engine *engine, qn_err *err) {

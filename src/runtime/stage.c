@@ -12,7 +12,6 @@ void qn_stage_deinit(qn_stage *stage) {
     qn_packs_destroy(stage->packs);
     qn_plan_deinit(&stage->prefill);
     qn_plan_deinit(&stage->decode);
-    qn_graph_deinit(&stage->cut);
     qn_device_close(stage->device);
 }
 

@@ -11,7 +11,6 @@ typedef struct qn_stage {
     qn_device *device;
     int64_t first_layer, end_layer;
     bool is_whole;           // all layers: the graphs are the model's own
-    qn_graph cut;            // its part of the model's graph, if it is not whole
     qn_plan prefill, decode; // decode is empty where it is the same
     qn_packs *packs;         // NULL: no weights
 } qn_stage;
