@@ -119,11 +119,30 @@ static void a_cut_loses_nothing(void **state) {
     }
 }
 
+// Each device has a plan, and all of them are shown.
+static void every_plan_is_shown(void **state) {
+    (void)state;
+    qn_err err;
+    char *text = NULL;
+    qn_engine *engine = family_open(
+        "qwen3", &QN_INIT(qn_engine_opts, .no_weights = true, .device = "cpu:portable,ref"));
+    ASSERT_OK(qn_engine_graph(&text, engine, &QN_INIT(qn_graph_opts, .stage = QN_STAGE_LOW), &err));
+    assert_non_null(strstr(text, "cpu:portable"));
+    assert_non_null(strstr(text, "ref"));
+    assert_non_null(strstr(text, "logits"));
+    qn_free(text);
+    text = NULL;
+    const qn_graph_opts drawn = QN_INIT(qn_graph_opts, .stage = QN_STAGE_LOW, .form = QN_GRAPH_SVG);
+    ASSERT_FAILS(qn_engine_graph(&text, engine, &drawn, &err), QN_UNSUPPORTED, "not of 2");
+    qn_engine_close(engine);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_on_several_devices_give_the_same_bits),
         cmocka_unit_test(bad_lists_are_refused),
         cmocka_unit_test(a_cut_loses_nothing),
+        cmocka_unit_test(every_plan_is_shown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,3 +48,12 @@ qn_status qn_device_open(qn_device **out, const char *name, qn_pool *pool, qn_er
 void qn_device_close(qn_device *device) {
     if (device) device->kind->close(device);
 }
+
+size_t qn_plan_inputs(const qn_plan *plan) {
+    size_t n = 0;
+    for (size_t i = 0; i < plan->n_calls; i++) {
+        for (int k = 0; k < plan->calls[i].n_in; k++)
+            n += plan->calls[i].in[k].place == QN_PLACE_INPUT;
+    }
+    return n;
+}

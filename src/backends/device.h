@@ -73,6 +73,9 @@ typedef struct qn_program_size {
 // An argument of a call, for looking at it.
 typedef enum qn_arg_kind { QN_ARG_IN, QN_ARG_OUT } qn_arg_kind;
 
+// Arguments of a plan's calls that come with each step, for devices.
+size_t qn_plan_inputs(const qn_plan *plan);
+
 // --- kinds of devices ----------------------------------------------------------------------------
 
 struct qn_device_kind {

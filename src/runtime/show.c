@@ -103,12 +103,8 @@ static void draw_memory(qn_buf *to, const placed *p, int64_t cached) {
     qn_buf_text(to, "</svg>\n");
 }
 
-qn_status qn_show_plan(qn_buf *to, const qn_engine *engine, const qn_graph_opts *opts,
-                       qn_err *err) {
-    if (opts->rows < 0 || opts->cached < 0)
-        return QN_FAIL(err, ARGUMENT, "%lld rows, %lld cached", (long long)opts->rows,
-                       (long long)opts->cached);
-    const qn_stage *stage = &engine->stages[0];
+static qn_status show_stage(qn_buf *to, const qn_stage *stage, const qn_graph_opts *opts,
+                            qn_err *err) {
     const bool is_decode = stage->decode.n_calls && opts->rows == 1;
     const bool is_svg = opts->form == QN_GRAPH_SVG;
     placed p = {.plan = is_decode ? &stage->decode : &stage->prefill,
@@ -119,4 +115,17 @@ qn_status qn_show_plan(qn_buf *to, const qn_engine *engine, const qn_graph_opts 
     if (!status) (is_svg ? draw_memory : show_memory)(to, &p, opts->cached);
     placed_deinit(&p);
     return status;
+}
+
+qn_status qn_show_plan(qn_buf *to, const qn_engine *engine, const qn_graph_opts *opts,
+                       qn_err *err) {
+    if (opts->rows < 0 || opts->cached < 0)
+        return QN_FAIL(err, ARGUMENT, "%lld rows, %lld cached", (long long)opts->rows,
+                       (long long)opts->cached);
+    if (opts->form == QN_GRAPH_SVG && engine->n_stages > 1)
+        return QN_FAIL(err, UNSUPPORTED, "a drawing shows the plan of one device, not of %zu",
+                       engine->n_stages);
+    for (size_t i = 0; i < engine->n_stages; i++)
+        QN_TRY(show_stage(to, &engine->stages[i], opts, err));
+    return QN_OK;
 }

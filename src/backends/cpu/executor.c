@@ -128,21 +128,12 @@ static void point_all(executor *x, bound_plan *p) {
 
 // --- creation ------------------------------------------------------------------------------------
 
-static size_t count_inputs(const qn_plan *plan) {
-    size_t n = 0;
-    for (size_t i = 0; i < plan->n_calls; i++) {
-        for (int k = 0; k < plan->calls[i].n_in; k++)
-            n += plan->calls[i].in[k].place == QN_PLACE_INPUT;
-    }
-    return n;
-}
-
 static qn_status init_plan(executor *x, bound_plan *p, const qn_program_plan *from, qn_err *err) {
     const qn_plan *plan = from->plan;
     p->plan = plan;
     p->tasks = qn_alloc(plan->n_calls, sizeof *p->tasks);
     p->kernels = qn_alloc(plan->n_calls, sizeof *p->kernels);
-    p->inputs = qn_alloc(count_inputs(plan), sizeof *p->inputs);
+    p->inputs = qn_alloc(qn_plan_inputs(plan), sizeof *p->inputs);
     if (!p->tasks || !p->kernels || !p->inputs) return QN_NOMEM(err, "plan");
     QN_TRY(bind_weights(p, from, err));
     for (size_t i = 0; i < plan->n_calls; i++) QN_TRY(bind_call(x, p, from, i, err));

@@ -121,15 +121,6 @@ static qn_status bind_call(ref_program *x, ready_plan *p, const qn_program_plan 
 
 // --- preparation ---------------------------------------------------------------------------------
 
-static size_t count_inputs(const qn_plan *plan) {
-    size_t n = 0;
-    for (size_t i = 0; i < plan->n_calls; i++) {
-        for (int k = 0; k < plan->calls[i].n_in; k++)
-            n += plan->calls[i].in[k].place == QN_PLACE_INPUT;
-    }
-    return n;
-}
-
 // Buffers one after the other, for the largest step.
 static qn_status lay_out(ready_plan *p, const qn_sizes *max, qn_err *err) {
     const int64_t symbols[QN_SYM_COUNT] = {1, max->rows, max->segs, max->outs};
@@ -150,7 +141,7 @@ static qn_status init_plan(ref_program *x, ready_plan *p, const qn_program_plan 
     p->plan = plan;
     p->tasks = qn_alloc(plan->n_calls, sizeof *p->tasks);
     p->offsets = qn_alloc(plan->n_buffers, sizeof *p->offsets);
-    p->inputs = qn_alloc(count_inputs(plan), sizeof *p->inputs);
+    p->inputs = qn_alloc(qn_plan_inputs(plan), sizeof *p->inputs);
     if (is_timed) p->times = qn_alloc(plan->n_calls, sizeof *p->times);
     if (!p->tasks || !p->offsets || !p->inputs || (is_timed && !p->times))
         return QN_NOMEM(err, "plan");
