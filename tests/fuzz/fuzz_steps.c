@@ -33,7 +33,7 @@ static void record(qn_engine *engine) {
     int32_t ids[20];
     for (int i = 0; i < 20; i++) ids[i] = 1 + i % 5;
     const qn_session_opts opts =
-        QN_INIT(qn_session_opts, .context = 128, .chunk = 12, .sessions = 4);
+        QN_INIT(qn_session_opts, .context = 64, .chunk = 12, .sessions = 4);
     CHECK(qn_session_create(&a, engine, &opts, &err) == QN_OK);
     CHECK(qn_session_prefill(&logits, a, ids, 20, &err) == QN_OK);
     CHECK(qn_session_fork(&b, a, &err) == QN_OK);
