@@ -184,8 +184,8 @@ static void test_bad_sessions(void **state) {
     } cases[] = {
         {" ", "not valid JSON"},
         {"hello", "not valid JSON"},
-        {"{}", "no session of quern"},
-        {"[]", "no session of quern"},
+        {"{}", "not a session file of quern"},
+        {"[]", "not a session file of quern"},
         {"{\"quern_session\": 2}", "a session of version 2, this program knows 1"},
         {"{\"quern_session\": 1}", "a conversation with no name"},
         {"{\"quern_session\": 1, \"model\": [], \"messages\": []}", "a conversation with"},
@@ -194,7 +194,7 @@ static void test_bad_sessions(void **state) {
         {"{\"quern_session\": 1, " MODEL ", \"messages\": [{\"role\": \"user\", \"content\": 1}]}",
          "message 0: want the strings"},
         {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": 1}",
-         "\"settings\" is no object"},
+         "\"settings\" is not an object"},
         {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": {\"frob\": \"1\"}}",
          "no setting 'frob'"},
         {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": {\"temp\": \"-1\"}}",
@@ -385,7 +385,7 @@ static void test_bad_settings(void **state) {
         {{"run", DRAFT, "a", "--draft", missing}, "/missing: cannot open", 1},
         {{"run", DRAFT, "a", "--draft-max", "17"}, "--draft-max: '17', want a whole number", 2},
         {{"run", DRAFT, "a", "--stop", ""}, "--stop: the text is empty", 2},
-        {{"run", DRAFT, "a", "--logprobs", "3"}, "--logprobs needs --json", 2},
+        {{"run", DRAFT, "a", "--logprobs", "3"}, "--logprobs requires --json", 2},
         {{"run", DRAFT, "a", "--min-tokens", "9", "-n", "3"},
          "--min-tokens 9 is more than --tokens 3",
          2},
@@ -451,7 +451,7 @@ static void test_draft(void **state) {
     assert_string_equal(plain.out, both.out);
     assert_non_null(strstr(json.out, "\"logprob\": "));
     assert_non_null(strstr(json.out, "\"top\": [{\"token\": "));
-    assert_non_null(strstr(json.out, "\"guessed_tokens\": "));
+    assert_non_null(strstr(json.out, "\"drafted_tokens\": "));
     cli_free(&plain), cli_free(&draft), cli_free(&both), cli_free(&json);
 }
 

@@ -14,7 +14,7 @@
 
 // Milliseconds without a key after which a text has ended; between looks at the terminal's mode.
 enum { PAUSE_MS = 30, LOOK_MS = 200 };
-enum { MOST_BYTES = 4 << 20, CTRL_C = 3, CTRL_Z = 26 };
+enum { MAX_BYTES = 4 << 20, CTRL_C = 3, CTRL_Z = 26 };
 
 struct qn_ahead {
     struct termios before; // the terminal when the reading began
@@ -52,7 +52,7 @@ static bool is_in_front(void) {
 
 void qn_paste_mark(bool is_on) {
     const ssize_t n = write(STDERR_FILENO, is_on ? "\033[?2004h" : "\033[?2004l", 8);
-    (void)n; // without it pasted text comes without marks
+    (void)n; // without it pasted text comes without brackets
 }
 
 static void end_by_signal(int number) {
@@ -88,7 +88,7 @@ void qn_ahead_restore(qn_ahead *a) {
     a->is_changed = false;
 }
 
-// The whole job stops, as the terminal does it by itself.
+// The whole job stops, as the terminal would do it.
 static void stop_job(qn_ahead *a) {
     qn_ahead_restore(a);
     if (a->has_marks) qn_paste_mark(false);
@@ -107,7 +107,7 @@ static void look_at_mode(qn_ahead *a) {
 static void drop_text(qn_ahead *a) {
     qn_buf_deinit(&a->text);
     qn_buf_deinit(&a->burst);
-    a->text.most = a->burst.most = MOST_BYTES;
+    a->text.most = a->burst.most = MAX_BYTES;
     a->taken = 0;
     a->is_open = false;
 }

@@ -13,7 +13,7 @@ typedef struct qn_ahead qn_ahead;
 // Whether a line, of `n` bytes without its newline, is a command.
 typedef bool qn_is_command_fn(const char *line, size_t n);
 
-// For standard input, which must be a terminal; `has_marks`: it puts marks around pasted text.
+// For standard input, which must be a terminal; `has_marks`: it brackets pasted text.
 // Ctrl-C must be held (terminal.h): it is passed on as the signal.
 QN_MUST_CHECK qn_status qn_ahead_create(qn_ahead **out, bool has_marks,
                                         qn_is_command_fn *is_command, qn_err *err);
@@ -29,16 +29,16 @@ bool qn_ahead_end(qn_ahead *ahead);
 void qn_ahead_restore(qn_ahead *ahead);
 
 // The next byte of what was typed, not while reading. False: no more. A text of several lines that
-// came at once stands between QN_PASTE_BEGIN and QN_PASTE_END, the marks of terminals, whether it
-// came with them or not; commands before its first line do not belong to it. Ctrl-C has dropped all
-// that came before it.
+// came at once is put between QN_PASTE_BEGIN and QN_PASTE_END, the brackets of terminals, whether
+// it came with them or not; commands before its first line do not belong to it. Ctrl-C has dropped
+// all that came before it.
 bool qn_ahead_take(qn_ahead *ahead, char *c);
 bool qn_ahead_is_empty(const qn_ahead *ahead);
 
 #define QN_PASTE_BEGIN "\033[200~"
 #define QN_PASTE_END   "\033[201~"
 
-// Whether the terminal marks pasted text, written to standard error.
+// Asks the terminal to bracket pasted text, or not; written to standard error.
 void qn_paste_mark(bool is_on);
 
 #endif

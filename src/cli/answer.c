@@ -11,7 +11,7 @@ typedef struct work {
     qn_parts *parts; // NULL: all is text
     qn_answer answer;
     qn_line_wrap wrap;
-    size_t n_text, n_reasoning; // bytes of the answer's that an event has told
+    size_t n_text, n_reasoning; // bytes of the answer already reported by an event
     size_t n_calls;
     bool is_dim;
     bool has_shown; // anything at all
@@ -100,9 +100,9 @@ static json_t *token_json(const work *w, int32_t id) {
     return qn_json_string(piece ? piece : "", size);
 }
 
-static json_t *scored_json(const work *w, const qn_token_logprob *scored) {
-    return json_pack("{s:o, s:i, s:o}", "token", token_json(w, scored->token), "id",
-                     (int)scored->token, "logprob", qn_json_real((double)scored->logprob));
+static json_t *logprob_json(const work *w, const qn_token_logprob *one) {
+    return json_pack("{s:o, s:i, s:o}", "token", token_json(w, one->token), "id", (int)one->token,
+                     "logprob", qn_json_real((double)one->logprob));
 }
 
 // What was added to `all` since the last event.
@@ -123,7 +123,7 @@ static void add_logprobs(json_t **event, const work *w, const qn_event *from) {
     qn_json_put(event, "logprob", qn_json_real((double)from->logprob));
     if (from->n_top == 0) return;
     json_t *top = json_array();
-    for (size_t i = 0; i < from->n_top; i++) qn_json_push(&top, scored_json(w, &from->top[i]));
+    for (size_t i = 0; i < from->n_top; i++) qn_json_push(&top, logprob_json(w, &from->top[i]));
     qn_json_put(event, "top", top);
 }
 
@@ -139,7 +139,7 @@ static qn_status print_token(work *w, const qn_event *from, qn_err *err) {
     json_t *event =
         json_pack("{s:o, s:i}", "token", token_json(w, from->token), "id", (int)from->token);
     add_logprobs(&event, w, from);
-    if (from->is_drafted) qn_json_put(&event, "guessed", json_true());
+    if (from->is_drafted) qn_json_put(&event, "drafted", json_true());
     add_texts(&event, w);
     QN_TRY(qn_stdout_json(event, 0, err));
     return print_calls(w, err);
@@ -154,7 +154,7 @@ static qn_status print_end(work *w, qn_err *err) {
     json_t *figures = json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "prompt_tokens", (json_int_t)a->n_prompt,
         "reused_tokens", (json_int_t)a->n_reused, "tokens", (json_int_t)a->n_tokens,
-        "guessed_tokens", (json_int_t)a->n_drafted, "accepted_tokens", (json_int_t)a->n_accepted,
+        "drafted_tokens", (json_int_t)a->n_drafted, "accepted_tokens", (json_int_t)a->n_accepted,
         "seconds", a->seconds, "prompt_seconds", a->prompt_seconds, "prompt_tokens_per_second",
         qn_answer_prompt_speed(a), "tokens_per_second", qn_answer_speed(a));
     const bool is_whole = json_object_update(event, figures) == 0;
@@ -185,7 +185,7 @@ static void end_reading(work *w) {
     if (w->opts->reading) qn_progress_end(w->opts->reading);
 }
 
-// A qn_event_fn. The last event, which has no token, is told with the end of the answer.
+// A qn_event_fn. The last event, which has no token, is reported with the end of the answer.
 static bool take_event(void *arg, const qn_event *event) {
     work *w = arg;
     end_reading(w);

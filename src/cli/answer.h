@@ -12,7 +12,7 @@ typedef struct qn_answer_opts {
     qn_generate_opts generate;
     const qn_parts_opts *parts; // NULL: all is text
     bool json;                  // events, one JSON object a line, instead of text
-    // Of the session's prompt, begun anew by each answer and taken away with its first token; its
+    // Of the session's prompt, restarted by each answer and removed with its first token; its
     // `from` is -1 until the first call. NULL: none.
     qn_progress *reading;
 } qn_answer_opts;
@@ -24,18 +24,18 @@ typedef struct qn_answer {
     bool is_full;       // length is that of the context
     int64_t n_prompt, n_tokens;
     int64_t n_reused;               // of the prompt: computed for an earlier one
-    int64_t n_drafted, n_accepted;  // tokens guessed ahead; of these, right
+    int64_t n_drafted, n_accepted;  // tokens drafted; of these, accepted
     int64_t n_shifts;               // times that a full context was shifted
     double seconds, prompt_seconds; // of all; until the first token was there
 } qn_answer;
 
 // Tokens per second of the answer, reading the prompt aside where there is more than one; and of
-// the prompt, those that were known aside.
+// the prompt, cached ones not counted.
 double qn_answer_speed(const qn_answer *answer);
 double qn_answer_prompt_speed(const qn_answer *answer);
 
-// Prints the answer to stdout while it comes: on a terminal in lines of its width, reasoning in its
-// weak colour and calls as such; elsewhere the text and the calls as the model wrote them, without
+// Prints the answer to stdout while it comes: on a terminal in lines of its width, reasoning
+// dimmed and calls labelled; elsewhere the text and the calls as the model wrote them, without
 // reasoning. Release *out with qn_answer_deinit. QN_STOPPED: the session's progress function
 // stopped the reading of the prompt, and nothing was printed.
 QN_MUST_CHECK qn_status qn_answer_run(qn_answer *out, const qn_answer_opts *opts, qn_err *err);

@@ -15,7 +15,7 @@
 
 enum { LONGEST_NAME = 32, FARTHEST = 3 };
 
-static size_t least_of(size_t a, size_t b, size_t c) {
+static size_t min_of(size_t a, size_t b, size_t c) {
     const size_t ab = a < b ? a : b;
     return ab < c ? ab : c;
 }
@@ -35,7 +35,7 @@ static size_t distance(const char *a, const char *b) {
                 row[j] = j;
                 continue;
             }
-            row[j] = least_of(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
+            row[j] = min_of(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] != b[j - 1]));
             const bool is_swap = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
             if (is_swap && before[j - 2] + 1 < row[j]) row[j] = before[j - 2] + 1;
         }
@@ -92,9 +92,9 @@ static bool read_int(int64_t *out, const char *text) {
 static qn_status take_int(void *field, const qn_option *option, const char *text, qn_err *err) {
     int64_t value = 0;
     const bool is_none = option->none && strcmp(text, option->none) == 0;
-    if (!is_none && (!read_int(&value, text) || value < option->least || value > option->most))
+    if (!is_none && (!read_int(&value, text) || value < option->min || value > option->max))
         return QN_FAIL(err, ARGUMENT, "%s: '%s', want a whole number from %lld to %lld%s%s",
-                       option->name, text, (long long)option->least, (long long)option->most,
+                       option->name, text, (long long)option->min, (long long)option->max,
                        option->none ? ", or " : "", option->none ? option->none : "");
     *(int64_t *)field = value;
     return QN_OK;
@@ -111,9 +111,9 @@ static qn_status take_real(void *field, const qn_option *option, const char *tex
     char *end = NULL;
     const bool is_plain = *text && strspn(text, "0123456789.+-eE") == strlen(text);
     const double value = is_plain ? strtod(text, &end) : NAN;
-    if (!is_plain || *end || !(value >= (double)option->least && value <= (double)option->most))
+    if (!is_plain || *end || !(value >= (double)option->min && value <= (double)option->max))
         return QN_FAIL(err, ARGUMENT, "%s: '%s', want a number from %lld to %lld", option->name,
-                       text, (long long)option->least, (long long)option->most);
+                       text, (long long)option->min, (long long)option->max);
     *(qn_real *)field = (qn_real){value, true};
     return QN_OK;
 }
@@ -338,12 +338,12 @@ static bool refuse_foreign(const qn_command *command, const char *word, size_t n
 
 // `word` begins with the name, of `n` bytes.
 static qn_status refuse_option(const qn_command *command, const char *word, size_t n, qn_err *err) {
-    enum { MOST_NAMES = 96, LONGEST = 64 };
-    const char *names[MOST_NAMES] = {"--help"};
+    enum { MAX_NAMES = 96, LONGEST = 64 };
+    const char *names[MAX_NAMES] = {"--help"};
     char name[LONGEST + 1];
     size_t n_names = 1;
     snprintf(name, sizeof name, "%.*s", (int)(n < LONGEST ? n : LONGEST), word);
-    for (size_t i = 0; i < command->n_options && n_names < MOST_NAMES; i++)
+    for (size_t i = 0; i < command->n_options && n_names < MAX_NAMES; i++)
         names[n_names++] = command->options[i].name;
     if (strcmp(name, "-m") == 0 || strcmp(name, "--model") == 0)
         return QN_FAIL(err, ARGUMENT,
@@ -363,7 +363,7 @@ static bool is_number_kind(qn_option_kind kind) {
            kind == QN_OPTION_SEED || kind == QN_OPTION_INTS;
 }
 
-// A number may stand right behind the letter, as in "-n20". Anything else there would make an
+// A number may come right after the letter, as in "-n20". Anything else there would make an
 // option of another program ("-ngl") a value of one of ours.
 static size_t short_name_size(const qn_command *command, const char *word) {
     const qn_option *option = find_option(command, word, 2);
@@ -372,7 +372,7 @@ static size_t short_name_size(const qn_command *command, const char *word) {
     return is_glued ? 2 : strlen(word);
 }
 
-// The word at r->at is an option; its value is behind '=', behind the letter, or the next word.
+// The word at r->at is an option; its value comes after '=', after the letter, or is the next word.
 static qn_status read_option(reader *r, qn_err *err) {
     const char *word = r->words[r->at++];
     const char *equals = strchr(word, '=');
@@ -412,15 +412,15 @@ static qn_status read_words(reader *r, qn_err *err) {
 }
 
 static qn_status check_args(const qn_call *call, const qn_command *command, qn_err *err) {
-    if (call->n_args < command->least_args) {
-        const char *missing = command->args; // its names stand in the order of the words
+    if (call->n_args < command->min_args) {
+        const char *missing = command->args; // its names are in the order of the words
         for (size_t i = 0; i < call->n_args; i++) missing += strcspn(missing, " ") + 1;
         return QN_FAIL(err, ARGUMENT, "%s: %.*s is missing; usage: quern %s %s", command->name,
                        (int)strcspn(missing, " "), missing, command->name, command->args);
     }
-    if (call->n_args > command->most_args)
+    if (call->n_args > command->max_args)
         return QN_FAIL(err, ARGUMENT, "%s: unexpected argument '%s'%s; usage: quern %s %s",
-                       command->name, call->args[command->most_args],
+                       command->name, call->args[command->max_args],
                        strstr(command->args, "TEXT]") ? " (quote a text that has spaces)" : "",
                        command->name, command->args);
     if (call->n_args > 0 && !*call->args[0])
@@ -478,13 +478,13 @@ static qn_status read_id(int32_t *out, const char *text, size_t size, const char
 }
 
 // Between two ids there may be blanks and a comma; two commas are an id that was forgotten.
-static qn_status check_gap(const char *gap, size_t size, size_t most, const char *what,
+static qn_status check_gap(const char *gap, size_t size, size_t max, const char *what,
                            qn_err *err) {
     size_t commas = 0;
     for (size_t i = 0; i < size; i++) commas += gap[i] == ',';
-    if (commas <= most) return QN_OK;
+    if (commas <= max) return QN_OK;
     return QN_FAIL(err, ARGUMENT, "%s: no token id %s, want whole numbers like 1,2,3", what,
-                   most ? "between two commas" : "before the first comma");
+                   max ? "between two commas" : "before the first comma");
 }
 
 qn_status qn_ids_parse(int32_t **ids, size_t *n, const char *text, const char *what, qn_err *err) {

@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "core/buf.h"
 
-// Reads the words after the command's name. Options may stand anywhere, as "--name value",
+// Reads the words after the command's name. Options may come anywhere, as "--name value",
 // "--name=value", "-n value" or, where the value is a number, "-n20"; "--" ends them. *wants_help:
 // "--help" or "-h" was among them, and what follows was not looked at. The words must outlive *out,
 // which qn_call_deinit releases.
@@ -20,13 +20,13 @@ QN_MUST_CHECK qn_status qn_option_set(void *options, const qn_option *option, co
 // Back to what it is when it is not given.
 void qn_option_clear(void *options, const qn_option *option);
 // Appends the value as it is typed; nothing if the option is not given. The texts of
-// QN_OPTION_TEXTS stand between quotes, with a blank between two.
+// QN_OPTION_TEXTS are quoted and separated by a space.
 void qn_option_print(qn_buf *to, const void *options, const qn_option *option);
 
 // The name of `n` that `typed` most probably meant; NULL if none is near.
 const char *qn_nearest(const char *typed, const char *const *names, size_t n);
 
-// Whole numbers separated by a comma or blanks -> token ids (owned: qn_free). What is no number is
+// Whole numbers separated by a comma or blanks -> token ids (owned: qn_free). Anything else is
 // QN_ARGUMENT, a number that no token can have QN_LIMIT; `what` names the text in messages.
 QN_MUST_CHECK qn_status qn_ids_parse(int32_t **ids, size_t *n, const char *text, const char *what,
                                      qn_err *err);

@@ -19,9 +19,8 @@ static int by_size(const void *a, const void *b) {
 // Sorts `x` (n).
 static qn_spread spread_of(double *x, int64_t n) {
     qsort(x, (size_t)n, sizeof *x, by_size);
-    return (qn_spread){.median = n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2,
-                       .least = x[0],
-                       .most = x[n - 1]};
+    return (qn_spread){
+        .median = n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2, .min = x[0], .max = x[n - 1]};
 }
 
 // --- tests ---------------------------------------------------------------------------------------
@@ -50,8 +49,8 @@ static bool reads_on(void *arg, int64_t done, int64_t total) {
     return done >= total || !qn_interrupt_take();
 }
 
-// Reading: at depth 0 as a prompt is read, scores of the last token included; behind other tokens
-// without scores.
+// Prefill: at depth 0 with the logits of the last token, as for a prompt; at a depth
+// without logits.
 static qn_status time_prefill(double *seconds, bench *b, qn_err *err) {
     const float *logits;
     const size_t n = (size_t)b->prompt;
@@ -122,7 +121,7 @@ static qn_status time_batch(double *seconds, bench *b, qn_err *err) {
 }
 
 // Writing, one token a step, the best one each time. The first token after cached ones is chosen
-// from scores that are there, so it is not counted.
+// from logits that are already there, so it is not counted.
 static qn_status time_decode(double *seconds, bench *b, qn_err *err) {
     int32_t token;
     if (b->batch) return time_batch(seconds, b, err);
@@ -206,7 +205,7 @@ static qn_status run_depth(qn_bench_row *out, bench *b, qn_err *err) {
 
 // --- sizes ---------------------------------------------------------------------------------------
 
-// What was asked for, or a usual number, cut to the room behind the deepest.
+// What was asked for, or a usual number, cut to the room after the deepest.
 static int64_t choose_size(int64_t asked, int64_t usual, int64_t room) {
     return asked ? asked : usual < room ? usual : qn_max(room, 1);
 }
@@ -215,19 +214,19 @@ static int64_t choose_size(int64_t asked, int64_t usual, int64_t room) {
 static qn_status choose_sizes(int64_t *context, bench *b, qn_err *err) {
     enum { PROMPT = 512, TOKENS = 64 };
     const qn_bench_opts *o = b->opts;
-    const int64_t most = qn_engine_facts(o->engine).context;
+    const int64_t max = qn_engine_facts(o->engine).context;
     for (size_t i = 0; i < o->n_depths; i++) b->deepest = qn_max(b->deepest, o->depths[i]);
     const int64_t deepest = b->deepest;
-    b->prompt = choose_size(o->prompt, PROMPT, most - deepest);
-    b->tokens = choose_size(o->tokens, TOKENS, most - deepest - (o->batch > 1 ? 2 : 1));
+    b->prompt = choose_size(o->prompt, PROMPT, max - deepest);
+    b->tokens = choose_size(o->tokens, TOKENS, max - deepest - (o->batch > 1 ? 2 : 1));
     // Before the first token that is counted there is one, with several sequences two.
     *context = deepest + qn_max(b->prompt, b->tokens + (o->batch > 1 ? 2 : 1));
-    if (*context <= most) return QN_OK;
+    if (*context <= max) return QN_OK;
     return QN_FAIL(err, LIMIT,
                    "a depth of %lld and tests of %lld and %lld tokens need a context of %lld, the "
                    "model has %lld",
                    (long long)deepest, (long long)b->prompt, (long long)b->tokens,
-                   (long long)*context, (long long)most);
+                   (long long)*context, (long long)max);
 }
 
 // Ids in a fixed random order.
@@ -299,8 +298,8 @@ void qn_bench_set_limits(qn_bench_row *rows, size_t n, const qn_limits *limits) 
         const double floats = cost->float_ops / (limits->f32_gflops * 1e9);
         const bool is_known = cost->int_ops == 0 || limits->int8_tops > 0;
         const double ints = cost->int_ops > 0 ? cost->int_ops / (limits->int8_tops * 1e12) : 0;
-        const double least = reading > ints + floats ? reading : ints + floats;
-        rows[i].limit_tps = is_known && least > 0 ? rows[i].step_rows / least : 0;
+        const double min = reading > ints + floats ? reading : ints + floats;
+        rows[i].limit_tps = is_known && min > 0 ? rows[i].step_rows / min : 0;
     }
 }
 

@@ -7,7 +7,7 @@
 
 // Over the repeats.
 typedef struct qn_spread {
-    double median, least, most;
+    double median, min, max;
 } qn_spread;
 
 typedef struct qn_bench_row {
@@ -17,7 +17,7 @@ typedef struct qn_bench_row {
     qn_spread tps;    // tokens per second, of all sequences together
     qn_cost cost;     // of one step
     double step_rows; // tokens of that step
-    double limit_tps; // by the limits of the machine; 0: not known
+    double limit_tps; // by the limits of the machine; 0: unknown
 } qn_bench_row;
 
 typedef struct qn_bench_opts {

@@ -84,7 +84,7 @@ static void choose_axes(page *p) {
     p->y_from = floor(p->y_from), p->y_to += 0.3;
 }
 
-// Where a mark stands, which way its line goes, and its text.
+// Where a mark is, which way its line goes, and its text.
 static void draw_mark(const page *p, bool is_x, int exponent) {
     const double value = pow(10, exponent);
     const double x = is_x ? x_of(p, value) : LEFT, y = is_x ? TOP + PLOT_H : y_of(p, value);
@@ -120,9 +120,9 @@ static void draw_flat(const page *p, double gops, const char *name) {
 static void draw_roofs(const page *p) {
     const qn_limits *l = p->roofline->limits;
     // The slope begins at the left border, or at the lower one.
-    const double least = fmax(pow(10, p->x_from), pow(10, p->y_from) / l->read_gbs);
+    const double min = fmax(pow(10, p->x_from), pow(10, p->y_from) / l->read_gbs);
     const double corner = highest(l) / l->read_gbs;
-    const double x0 = x_of(p, least), y0 = y_of(p, least * l->read_gbs);
+    const double x0 = x_of(p, min), y0 = y_of(p, min * l->read_gbs);
     const double x1 = x_of(p, corner), y1 = y_of(p, highest(l));
     const double angle = -atan2(y0 - y1, x1 - x0) * 57.29577951308232;
     qn_buf_printf(p->to,
@@ -136,7 +136,7 @@ static void draw_roofs(const page *p) {
 
 // --- points --------------------------------------------------------------------------------------
 
-enum { MOST_LABELS = 256 };
+enum { MAX_LABELS = 256 };
 
 // A free place for a number, to the right of its point or above those that are there.
 static point place_label(point at, const point *taken, size_t n) {
@@ -151,8 +151,8 @@ static point place_label(point at, const point *taken, size_t n) {
 }
 
 static void draw_points(const page *p) {
-    point labels[MOST_LABELS];
-    for (size_t i = 0; i < p->roofline->n && i < MOST_LABELS; i++) {
+    point labels[MAX_LABELS];
+    for (size_t i = 0; i < p->roofline->n && i < MAX_LABELS; i++) {
         const qn_bench_row *row = &p->roofline->rows[i];
         const char *colour = colour_of(row->test);
         const point value = point_of(row), at = {x_of(p, value.x), y_of(p, value.y)};
@@ -190,7 +190,7 @@ static void draw_table(const page *p) {
         snprintf(cells[5], 24, "%.1f", row->tps.median);
         snprintf(cells[6], 24, "%.1f", row->limit_tps);
         snprintf(cells[7], 24, "%.0f %%", row->tps.median / row->limit_tps * 100);
-        if (row->limit_tps <= 0) cells[6][0] = cells[7][0] = '\0'; // no roof is known
+        if (row->limit_tps <= 0) cells[6][0] = cells[7][0] = '\0'; // its roof is unknown
         draw_cells(p->to, TABLE + LINE * ((int)i + 1), colour_of(row->test), cells);
     }
 }

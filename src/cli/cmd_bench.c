@@ -76,7 +76,7 @@ static double first_tps(const report *r, size_t i) {
 }
 
 static void print_spread(const char *name, const qn_spread *s) {
-    printf("%-10s %.3f s (%.3f to %.3f)\n", name, s->median, s->least, s->most);
+    printf("%-10s %.3f s (%.3f to %.3f)\n", name, s->median, s->min, s->max);
 }
 
 static void print_limit(const char *name, double all, double one, const char *unit) {
@@ -98,8 +98,8 @@ static void print_limits(const limits_pair *l) {
 static void print_row(const report *r, size_t i) {
     const qn_bench_row *row = &r->rows[i];
     printf("%-8s %7lld %7lld %6lld %11.1f %11.1f %11.1f", row->test, (long long)row->n,
-           (long long)row->depth, (long long)row->batch, row->tps.median, row->tps.least,
-           row->tps.most);
+           (long long)row->depth, (long long)row->batch, row->tps.median, row->tps.min,
+           row->tps.max);
     if (r->n > 2) printf(" %7.1f %%", row->tps.median / first_tps(r, i) * 100);
     if (row->limit_tps > 0)
         printf(" %10.1f %6.1f %%", row->limit_tps, row->tps.median / row->limit_tps * 100);
@@ -122,10 +122,10 @@ static void print_report(const report *r) {
     qn_shown clean; // the name may be anything
     printf("%s: %s, %s of weights\n", qn_clean(&clean, r->path), r->info.architecture,
            qn_bytes_text(bytes, r->info.weight_bytes));
-    printf("%d thread%s, %s, numerics %s, keys and values as %s\n\n", r->info.n_threads,
+    printf("%d thread%s, %s, numerics %s, KV cache %s\n\n", r->info.n_threads,
            r->info.n_threads == 1 ? "" : "s", r->info.device, r->numerics, r->info.cache_type);
     printf("%-8s %7s %7s %6s %11s %11s %11s%s%s\n", "test", "tokens", "depth", "batch", "tokens/s",
-           "least", "most", r->n > 2 ? "  of first" : "", r->limits ? "      limit    share" : "");
+           "min", "max", r->n > 2 ? "  of first" : "", r->limits ? "      limit    share" : "");
     for (size_t i = 0; i < r->n; i++) print_row(r, i);
     putchar('\n');
     print_excess(r);
@@ -144,15 +144,15 @@ static void print_report(const report *r) {
 
 // --- as JSON ---
 
-// A number, or null where it is not known.
+// A number, or null where it is unknown.
 static json_t *known(double x) { return x > 0 ? qn_json_real(x) : json_null(); }
 
 static json_t *row_json(const qn_bench_row *row) {
     const double share = row->limit_tps > 0 ? row->tps.median / row->limit_tps : 0;
     return json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o}", "test", row->test, "n",
                      (json_int_t)row->n, "depth", (json_int_t)row->depth, "batch",
-                     (json_int_t)row->batch, "tps", row->tps.median, "tps_min", row->tps.least,
-                     "tps_max", row->tps.most, "limit_tps", known(row->limit_tps), "share",
+                     (json_int_t)row->batch, "tps", row->tps.median, "tps_min", row->tps.min,
+                     "tps_max", row->tps.max, "limit_tps", known(row->limit_tps), "share",
                      known(share));
 }
 
@@ -171,8 +171,8 @@ static json_t *limits_json(const limits_pair *l) {
 
 static json_t *opening_json(const qn_bench_opening *o) {
     return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "cold_s", o->cold.median, "cold_s_min",
-                     o->cold.least, "cold_s_max", o->cold.most, "warm_s", o->warm.median,
-                     "warm_s_min", o->warm.least, "warm_s_max", o->warm.most, "cached_bytes",
+                     o->cold.min, "cold_s_max", o->cold.max, "warm_s", o->warm.median, "warm_s_min",
+                     o->warm.min, "warm_s_max", o->warm.max, "cached_bytes",
                      (json_int_t)o->cached_bytes);
 }
 
@@ -288,56 +288,59 @@ static const qn_option bench_table[] = {
     {.name = "--prompt",
      .alias = "-p",
      .arg = "N",
-     .help = "tokens that are read (default 512, or what the context has room for)",
+     .help = "prefill test: prompt tokens (default 512, or what fits in the context)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(bench_options, prompt),
-     .least = 1,
-     .most = INT32_MAX},
+     .min = 1,
+     .max = INT32_MAX},
     {.name = "--tokens",
      .alias = "-n",
      .arg = "N",
-     .help = "tokens that are written, one a step (default 64, or what the context has room for)",
+     .help =
+         "decode test: tokens generated, one per step (default 64, or what fits in the context)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(bench_options, tokens),
-     .least = 1,
-     .most = INT32_MAX},
+     .min = 1,
+     .max = INT32_MAX},
     {.name = "--depth",
      .alias = "-d",
      .arg = "DEPTH",
-     .help = "tokens that are there before (default 0); several with commas: 0,512,4096",
+     .help = "context depth: tokens already in the KV cache (default 0); a list with commas: "
+             "0,512,4096",
      .kind = QN_OPTION_INTS,
      .offset = offsetof(bench_options, depths),
-     .least = 0,
-     .most = INT32_MAX},
+     .min = 0,
+     .max = INT32_MAX},
     {.name = "--batch",
      .alias = "-b",
      .arg = "BATCH",
      .help = "sequences that decode together (default 1); speeds are those of all of them",
      .kind = QN_OPTION_INT,
      .offset = offsetof(bench_options, batch),
-     .least = 1,
-     .most = 4096},
+     .min = 1,
+     .max = 4096},
     {.name = "--repeats",
      .alias = "-r",
      .arg = "REPEATS",
-     .help = "how often each test is measured, after once for warming up (default 5, openings 3)",
+     .help = "repetitions per test, after one warm-up (default 5; openings 3)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(bench_options, repeats),
-     .least = 1,
-     .most = 1000},
+     .min = 1,
+     .max = 1000},
     {.name = "--open",
-     .help = "also the seconds until a first step could start: cold, without a cache folder, and "
-             "warm, from --cache-dir or a temporary folder that was filled before",
+     .help =
+         "also measure loading: seconds until the first step could start, cold (without a cache "
+         "folder) and warm (from --cache-dir, or from a temporary folder filled beforehand)",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(bench_options, open)},
     {.name = "--limits",
-     .help = "also measure what this machine can do, and print each speed as a share of it; "
-             "without MODEL, the limits alone",
+     .help = "also measure the machine's memory and compute limits, and print each speed as a "
+             "share of them; without MODEL, the limits alone",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(bench_options, limits)},
     {.name = "--svg",
      .arg = "OUT.svg",
-     .help = "draw the speeds under the limits of this machine into this file",
+     .help = "write a roofline plot of the speeds to FILE",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(bench_options, svg)},
     {.name = "--json",
@@ -351,17 +354,17 @@ static const qn_option bench_table[] = {
 const qn_command qn_cmd_bench = {
     .name = "bench",
     .args = "[MODEL]",
-    .summary = "Measures how fast a model reads (prefill) and writes (decode) on this machine.",
-    .notes = "Speeds are tokens per second: the median of the repeats, the least and the most. "
-             "The tokens are random; decode always takes the best one. JSON: {\"model\", "
-             "\"threads\", \"limits\", \"results\": [{\"test\", \"n\", \"depth\", \"batch\", "
-             "\"tps\", \"tps_min\", \"tps_max\", \"limit_tps\", \"share\"}], \"rss_mib\", ...}; "
-             "what is not known is null.",
+    .summary = "Benchmarks a model on this machine: prefill and decode.",
+    .notes =
+        "Speeds are tokens per second: the median of the repetitions, the lowest and the highest. "
+        "The prompt is random; decoding is greedy.  JSON: {\"model\", \"threads\", \"limits\", "
+        "\"results\": [{\"test\", \"n\", \"depth\", \"batch\", \"tps\", \"tps_min\", \"tps_max\", "
+        "\"limit_tps\", \"share\"}], \"rss_mib\", ...}; unknown values are null.",
     .options = bench_table,
     .n_options = sizeof bench_table / sizeof *bench_table,
     .options_size = sizeof(bench_options),
-    .least_args = 0,
-    .most_args = 1,
+    .min_args = 0,
+    .max_args = 1,
     .check = check_bench,
     .run = run_bench,
 };

@@ -139,8 +139,7 @@ static const qn_option compile_table[] = {
     {.name = "--output",
      .alias = "-o",
      .arg = "DIR",
-     .help = "the folder for the results (default: .quern-cache beside the model); it is made if "
-             "it is not there",
+     .help = "output folder (default: .quern-cache beside the model); created if missing",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(compile_options, output)},
     QN_OPTION_NUMERICS(compile_options),
@@ -153,18 +152,15 @@ const qn_command qn_cmd_compile = {
     .name = "compile",
     .args = "MODEL",
     .summary = "Packs the weights of a model ahead of time, and writes its plans as text.",
-    .notes =
-        "Commands that compute look into .quern-cache beside the model, and for another folder "
-        "they need --cache-dir; they then open the model faster. "
-        "Files of a model that has changed, or of another machine or version, are not used, nor is "
-        "a "
-        "folder that was copied or unpacked, or that others may write to. "
-        "The folder may be removed at any time.",
+    .notes = "Commands that run the model look in .quern-cache beside it; for another folder, pass "
+             "--cache-dir. The model then loads faster. Files of a changed model, another machine "
+             "or another version are not used, nor is a folder that was copied or unpacked, or "
+             "that others may write to. The folder may be deleted at any time.",
     .options = compile_table,
     .n_options = sizeof compile_table / sizeof *compile_table,
     .options_size = sizeof(compile_options),
-    .least_args = 1,
-    .most_args = 1,
+    .min_args = 1,
+    .max_args = 1,
     .check = check_compile,
     .run = run_compile,
 };

@@ -38,7 +38,7 @@ static qn_status run_convert(const qn_call *call, qn_err *err) {
                 .progress = qn_progress_show, .progress_arg = &progress);
     const double start = qn_now();
     qn_file_size size;
-    qn_interrupt_hold(); // Ctrl-C stops it, and nothing is left behind
+    qn_interrupt_hold(); // Ctrl-C stops it, and no partial file remains
     const qn_status status = qn_convert(call->args[0], call->args[1], &opts, err);
     if (status && status != QN_STOPPED && !strstr(err->message, call->args[1]))
         qn_err_name(err, status, call->args[0]);
@@ -53,8 +53,7 @@ static qn_status run_convert(const qn_call *call, qn_err *err) {
 static const qn_option convert_table[] = {
     {.name = "--type",
      .arg = "TYPE",
-     .help = "numeric type of the matrices: F32, F16, BF16 or Q8_0 (default: as the checkpoint has "
-             "them)",
+     .help = "type of the matrices: F32, F16, BF16 or Q8_0 (default: as in the checkpoint)",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(convert_options, type)},
 };
@@ -62,15 +61,15 @@ static const qn_option convert_table[] = {
 const qn_command qn_cmd_convert = {
     .name = "convert",
     .args = "FOLDER OUT.gguf",
-    .summary = "Makes a GGUF file of a Hugging Face checkpoint.",
+    .summary = "Converts a Hugging Face checkpoint to GGUF.",
     .notes = "FOLDER holds config.json, safetensors files (one or many) and the tokenizer's files. "
              "A vision tower goes to a second file, mmproj-OUT.gguf. A model that GGUF cannot "
-             "express is refused, naming what it is; see docs/convert.md.",
+             "express is refused with the reason; see docs/convert.md.",
     .options = convert_table,
     .n_options = sizeof convert_table / sizeof *convert_table,
     .options_size = sizeof(convert_options),
-    .least_args = 2,
-    .most_args = 2,
+    .min_args = 2,
+    .max_args = 2,
     .check = check_convert,
     .run = run_convert,
 };

@@ -11,7 +11,7 @@
 
 typedef struct eval_options {
     const char *ppl, *tasks, *against;
-    int64_t context, stride, limit, most;
+    int64_t context, stride, limit, max;
     bool json, wrong;
     qn_engine_args engine;
 } eval_options;
@@ -25,7 +25,7 @@ static qn_status check_eval(const qn_call *call, qn_err *err) {
                        (long long)o->stride, (long long)o->context);
     if (o->tasks && (o->stride || o->context))
         return QN_FAIL(err, ARGUMENT, "--context and --stride need --ppl");
-    if (o->ppl && (o->limit || o->most || o->wrong))
+    if (o->ppl && (o->limit || o->max || o->wrong))
         return QN_FAIL(err, ARGUMENT, "--limit, --tokens and --wrong need --tasks");
     return qn_engine_args_check(&o->engine, err);
 }
@@ -52,17 +52,17 @@ static qn_status print_ppl(const qn_ppl *p, const eval_options *o, qn_err *err) 
 
 static qn_status check_window(const qn_engine *engine, const char *path, int64_t context,
                               qn_err *err) {
-    const int64_t most = qn_engine_facts(engine).context;
-    if (context <= most) return QN_OK;
+    const int64_t max = qn_engine_facts(engine).context;
+    if (context <= max) return QN_OK;
     return QN_FAIL(err, LIMIT, "--context: windows of %lld tokens, but %s has a context of %lld",
-                   (long long)context, path, (long long)most);
+                   (long long)context, path, (long long)max);
 }
 
 static qn_status run_ppl(const qn_engine *engine, const char *path, const eval_options *o,
                          qn_err *err) {
     enum { CONTEXT = 512 };
-    const int64_t most = qn_engine_facts(engine).context;
-    const int64_t context = o->context ? o->context : most < CONTEXT ? most : CONTEXT;
+    const int64_t max = qn_engine_facts(engine).context;
+    const int64_t context = o->context ? o->context : max < CONTEXT ? max : CONTEXT;
     const int64_t stride = o->stride ? o->stride : context - context / 2;
     const qn_open_opts open_opts = {.args = &o->engine};
     qn_loaded against = {0};
@@ -120,7 +120,7 @@ static qn_status print_skills(const qn_skills *skills, bool as_json, qn_err *err
 static qn_status run_tasks(const qn_engine *engine, const eval_options *o, qn_err *err) {
     const qn_tasks_opts opts = {.engine = engine,
                                 .path = o->tasks,
-                                .most = o->most,
+                                .max = o->max,
                                 .per_skill = o->limit,
                                 .shows_wrong = o->wrong};
     qn_skills skills = {0};
@@ -152,7 +152,7 @@ static const qn_option eval_table[] = {
      .offset = offsetof(eval_options, ppl)},
     {.name = "--tasks",
      .arg = "FILE.jsonl",
-     .help = "share of tasks solved, by skill; a task is a line of JSON with \"skill\", "
+     .help = "share of tasks solved, by skill; each line is a JSON object with \"skill\", "
              "\"prompt\", \"expected\" and \"checker\"",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(eval_options, tasks)},
@@ -162,19 +162,18 @@ static const qn_option eval_table[] = {
      .help = "with --ppl: tokens per window (default: 512, or the model's context if shorter)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(eval_options, context),
-     .least = 2,
-     .most = INT32_MAX},
+     .min = 2,
+     .max = INT32_MAX},
     {.name = "--stride",
      .arg = "N",
-     .help = "with --ppl: tokens that each window adds (default: half a window)",
+     .help = "with --ppl: tokens between the starts of windows (default: half a window)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(eval_options, stride),
-     .least = 1,
-     .most = INT32_MAX},
+     .min = 1,
+     .max = INT32_MAX},
     {.name = "--against",
      .arg = "MODEL",
-     .help = "with --ppl: also the mean KL divergence from this model, and how often both hold "
-             "the same token for the best",
+     .help = "with --ppl: also the mean KL divergence from this model, and top-1 agreement",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(eval_options, against)},
     {.name = "--limit",
@@ -182,16 +181,16 @@ static const qn_option eval_table[] = {
      .help = "with --tasks: only the first N tasks of each skill",
      .kind = QN_OPTION_INT,
      .offset = offsetof(eval_options, limit),
-     .least = 1,
-     .most = INT32_MAX},
+     .min = 1,
+     .max = INT32_MAX},
     {.name = "--tokens",
      .alias = "-n",
      .arg = "N",
-     .help = "with --tasks: longest answer (default: 100, and 320 for stories)",
+     .help = "with --tasks: maximum tokens per answer (default: 100, and 320 for stories)",
      .kind = QN_OPTION_INT,
-     .offset = offsetof(eval_options, most),
-     .least = 1,
-     .most = INT32_MAX},
+     .offset = offsetof(eval_options, max),
+     .min = 1,
+     .max = INT32_MAX},
     {.name = "--wrong",
      .help = "with --tasks: print wrong answers to stderr",
      .kind = QN_OPTION_FLAG,
@@ -206,7 +205,7 @@ static const qn_option eval_table[] = {
 const qn_command qn_cmd_eval = {
     .name = "eval",
     .args = "MODEL (--ppl FILE | --tasks FILE.jsonl)",
-    .summary = "Measures a model: perplexity on a text, or tasks solved.",
+    .summary = "Evaluates a model: perplexity on a text, or tasks solved.",
     .notes =
         "JSON of --ppl: {\"ppl\", \"se\", \"tokens\"}, with --against also \"kl\" and \"top1\". "
         "JSON of --tasks: {\"skills\": {NAME: {\"n\", \"right\", \"accuracy\"}}}. Answers are "
@@ -214,8 +213,8 @@ const qn_command qn_cmd_eval = {
     .options = eval_table,
     .n_options = sizeof eval_table / sizeof *eval_table,
     .options_size = sizeof(eval_options),
-    .least_args = 1,
-    .most_args = 1,
+    .min_args = 1,
+    .max_args = 1,
     .check = check_eval,
     .run = run_eval,
 };

@@ -63,32 +63,31 @@ done:
 static const qn_option graph_table[] = {
     {.name = "--stage",
      .arg = "STAGE",
-     .help = "which form of the graph: high, what the model's family wrote (the default); mid, "
-             "what the passes made of it; low, the plan: kernel calls in order with their buffers",
+     .help = "form of the graph: high, as the model family builds it (the default); mid, after the "
+             "passes; low, the plan: kernel calls in order with their buffers",
      .kind = QN_OPTION_WORD,
      .offset = offsetof(graph_options, stage),
      .words = stages},
     {.name = "--rows",
      .alias = "-T",
      .arg = "ROWS",
-     .help = "with --stage low: a step with so many tokens; the address and size of each buffer "
-             "stand below the plan",
+     .help = "with --stage low: a step of N tokens; also lists the address and size of each buffer",
      .kind = QN_OPTION_INT,
      .offset = offsetof(graph_options, rows),
-     .least = 1,
-     .most = INT32_MAX},
+     .min = 1,
+     .max = INT32_MAX},
     {.name = "--cached",
      .alias = "-S",
      .arg = "CACHED",
-     .help = "with -T: tokens that are cached before the step (default 0)",
+     .help = "with --rows: tokens in the KV cache before the step (default 0)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(graph_options, cached),
-     .least = 0,
-     .most = INT32_MAX},
+     .min = 0,
+     .max = INT32_MAX},
     {.name = "--svg",
      .arg = "OUT.svg",
-     .help = "write a picture into this file instead: of high and mid the operations, equal layers "
-             "once; of low the buffers, calls from left to right, addresses from bottom to top",
+     .help = "draw to FILE instead: for high and mid the operations, identical layers once; for "
+             "low the buffers, calls from left to right, addresses from bottom to top",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(graph_options, svg)},
     QN_OPTION_DEVICE(graph_options),
@@ -99,15 +98,15 @@ static const qn_option graph_table[] = {
 const qn_command qn_cmd_graph = {
     .name = "graph",
     .args = "MODEL",
-    .summary = "Prints the graph of tensor operations that a model stands for.",
+    .summary = "Prints the graph of tensor operations of a model.",
     .notes = "One line per operation, in the order of execution: values, type, shape, operation, "
-             "inputs, attributes, layer. T is the number of tokens in a step, R the number of "
-             "rows whose scores are wanted. No weights are loaded.",
+             "inputs, attributes, layer. T is the number of tokens in a step, R the number of rows "
+             "whose logits are wanted. No weights are loaded.",
     .options = graph_table,
     .n_options = sizeof graph_table / sizeof *graph_table,
     .options_size = sizeof(graph_options),
-    .least_args = 1,
-    .most_args = 1,
+    .min_args = 1,
+    .max_args = 1,
     .check = check_graph,
     .run = run_graph,
 };

@@ -19,7 +19,7 @@ typedef struct inspect_options {
     qn_engine_args engine;
 } inspect_options;
 
-// What the compiler tells, in the order in which it is shown.
+// What the compiler reports, in the order in which it is shown.
 static const struct {
     const char *name, *title;
     qn_report report;
@@ -36,7 +36,7 @@ static bool wants_report(const inspect_options *options, size_t i) {
 
 // --- as text -------------------------------------------------------------------------------------
 
-enum { MOST_ELEMENTS = 8, MOST_VALUE_BYTES = 80 };
+enum { MAX_ELEMENTS = 8, MAX_VALUE_BYTES = 80 };
 
 // "10.5 M"; borrowed from `to`.
 static const char *count_text(char to[24], int64_t n) {
@@ -106,7 +106,7 @@ static void print_model(const qn_inspection *in) {
               qn_bytes_text(bytes, info.weight_bytes));
     print_number("layers", info.n_layers);
     print_number("width", info.width);
-    print_row("heads", "%lld of %lld, %lld for keys and values", (long long)info.n_heads,
+    print_row("heads", "%lld of %lld, %lld for the KV cache", (long long)info.n_heads,
               (long long)info.head_size, (long long)info.n_kv_heads);
     print_number("feed-forward", info.ffn_width);
     print_number("experts", info.n_experts);
@@ -221,11 +221,11 @@ static qn_status print_keys(const qn_inspection *in, qn_err *err) {
     for (size_t i = 0; i < n; i++) {
         qn_key_info key = QN_INIT(qn_key_info);
         qn_shown storage;
-        QN_TRY(qn_source_key_info(&key, in->source, i, MOST_ELEMENTS, err));
+        QN_TRY(qn_source_key_info(&key, in->source, i, MAX_ELEMENTS, err));
         size_t size = strlen(key.value);
-        const bool is_cut = size > MOST_VALUE_BYTES;
+        const bool is_cut = size > MAX_VALUE_BYTES;
         if (is_cut) {
-            size = MOST_VALUE_BYTES;
+            size = MAX_VALUE_BYTES;
             while (size > 0 && ((unsigned char)key.value[size] & 0xc0) == 0x80) size--;
         }
         printf("  %s (%s) = %.*s%s\n", qn_clean(&storage, key.name), key.type, (int)size, key.value,
@@ -493,34 +493,33 @@ static const qn_option inspect_table[] = {
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(inspect_options, tensors)},
     {.name = "--keys",
-     .help =
-         "list the keys of the file (of config.json for a checkpoint); as text, long values are "
-         "cut",
+     .help = "list the metadata keys of the file (of config.json for a checkpoint); long values "
+             "are cut, except in JSON",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(inspect_options, keys)},
     {.name = "--memory",
-     .help = "the memory that a run needs, for several lengths of context, in bytes too",
+     .help = "memory needed to run, for several context lengths",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(inspect_options, memory)},
     {.name = "--context",
      .alias = "-c",
      .arg = "CTX",
-     .help = "the memory for this many tokens (default: 4096, or the model's own limit if lower)",
+     .help = "memory for a context of N tokens (default: 4096, or the model's limit if lower)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(inspect_options, context),
-     .least = 1,
-     .most = INT32_MAX},
+     .min = 1,
+     .max = INT32_MAX},
     {.name = "--coverage",
      .help = "which kernel runs each operation: native, decomposed or rewritten",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(inspect_options, coverage)},
     {.name = "--fusions",
-     .help = "which operations the compiler made one of, and why others stayed apart",
+     .help = "which fusions fired, and why others did not",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(inspect_options, fusions)},
     {.name = "--svg",
      .arg = "FILE",
-     .help = "also draw the size by tensor group and type",
+     .help = "also write a chart of the sizes by tensor group and type",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(inspect_options, svg)},
     QN_OPTION_NUMERICS(inspect_options),
@@ -537,8 +536,8 @@ const qn_command qn_cmd_inspect = {
     .options = inspect_table,
     .n_options = sizeof inspect_table / sizeof *inspect_table,
     .options_size = sizeof(inspect_options),
-    .least_args = 1,
-    .most_args = 1,
+    .min_args = 1,
+    .max_args = 1,
     .check = check_inspect,
     .run = run_inspect,
 };

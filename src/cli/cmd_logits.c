@@ -1,8 +1,8 @@
-// quern logits: the scores that a model gives to every token of its vocabulary.
+// quern logits: the logits of the next token.
 #include "cli/args.h"
 #include "cli/open_model.h"
 #include "cli/out.h"
-#include "cli/scores.h"
+#include "cli/log_sum_exp.h"
 
 #include "core/mem.h"
 
@@ -40,7 +40,7 @@ static qn_status check_logits(const qn_call *call, qn_err *err) {
     size_t n;
     const qn_status status = qn_ids_parse(&ids, &n, options->ids, "--ids", err);
     qn_free(ids);
-    return status == QN_LIMIT ? QN_OK : status; // no id of any model: told when it runs
+    return status == QN_LIMIT ? QN_OK : status; // not an id of any model: reported when it runs
 }
 
 static qn_status read_ids(int32_t **ids, size_t *n, const qn_engine *engine,
@@ -55,42 +55,42 @@ enum { BEST = 10 }; // that are printed, unless --top says otherwise
 
 // --- the best, as JSON ---------------------------------------------------------------------------
 
-typedef struct scored {
+typedef struct candidate {
     int32_t id;
-    float score;
-} scored;
+    float logit;
+} candidate;
 
 // Best first, ties to the lower id.
-static int by_score(const void *a, const void *b) {
-    const scored *x = a, *y = b;
-    if (x->score != y->score) return x->score > y->score ? -1 : 1;
+static int by_logit(const void *a, const void *b) {
+    const candidate *x = a, *y = b;
+    if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
     return x->id < y->id ? -1 : 1;
 }
 
 // Every token of the vocabulary, best first (owned: qn_free); NULL: no memory.
-static scored *sort_tokens(const float *scores, int64_t n) {
-    scored *tokens = qn_alloc((size_t)n, sizeof *tokens);
-    for (int64_t id = 0; tokens && id < n; id++) tokens[id] = (scored){(int32_t)id, scores[id]};
-    if (tokens) qsort(tokens, (size_t)n, sizeof *tokens, by_score);
+static candidate *sort_tokens(const float *logits, int64_t n) {
+    candidate *tokens = qn_alloc((size_t)n, sizeof *tokens);
+    for (int64_t id = 0; tokens && id < n; id++) tokens[id] = (candidate){(int32_t)id, logits[id]};
+    if (tokens) qsort(tokens, (size_t)n, sizeof *tokens, by_logit);
     return tokens;
 }
 
 static qn_status print_best(const qn_logits *logits, const qn_tokenizer *tokenizer, int64_t top,
                             qn_err *err) {
-    const float *scores = logits->logits + (logits->n_rows - 1) * logits->n_vocab; // (V)
+    const float *row = logits->logits + (logits->n_rows - 1) * logits->n_vocab; // (V)
     const size_t n = (size_t)(top < logits->n_vocab ? top : logits->n_vocab);
-    const double sum = qn_log_sum_exp(scores, logits->n_vocab);
-    scored *best = sort_tokens(scores, logits->n_vocab);
+    const double sum = qn_log_sum_exp(row, logits->n_vocab);
+    candidate *best = sort_tokens(row, logits->n_vocab);
     if (!best) return QN_NOMEM(err, "the vocabulary");
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
         size_t size = 0;
         const char *piece = tokenizer ? qn_tokenizer_piece(tokenizer, best[i].id, &size) : NULL;
-        const double score = best[i].score;
-        json_t *row = json_pack("{s:i, s:o, s:f, s:f}", "id", (int)best[i].id, "token",
-                                qn_json_string(piece ? piece : "", size), "logit", score, "logprob",
-                                score - sum);
-        qn_json_push(&list, row);
+        const double logit = best[i].logit;
+        json_t *entry = json_pack("{s:i, s:o, s:f, s:f}", "id", (int)best[i].id, "token",
+                                  qn_json_string(piece ? piece : "", size), "logit", logit,
+                                  "logprob", logit - sum);
+        qn_json_push(&list, entry);
     }
     qn_free(best);
     return qn_stdout_json(list, 0, err);
@@ -179,32 +179,31 @@ done:
 static const qn_option logits_table[] = {
     {.name = "--ids",
      .arg = "1,2,3",
-     .help = "token ids to score, separated by commas",
+     .help = "input token ids, separated by commas",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(logits_options, ids)},
     {.name = "--prompt",
      .alias = "-p",
      .arg = "TEXT",
-     .help = "a text instead of ids; special tokens in it are recognised, and the beginning token "
-             "is added where the model wants one",
+     .help = "a text instead of ids; special tokens in it are parsed, and a BOS token is added if "
+             "the model wants one",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(logits_options, prompt)},
     {.name = "--replay",
      .arg = "FILE",
-     .help =
-         "steps that an earlier run recorded with QN_STEPS=FILE, instead of ids: the logits that "
-         "they asked for",
+     .help = "instead of ids, the steps that an earlier run recorded with QN_STEPS=FILE: prints "
+             "the logits they asked for",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(logits_options, replay)},
     {.name = "--top",
      .arg = "N",
-     .help = "how many of the best tokens to print (default: 10)",
+     .help = "number of top tokens to print (default: 10)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(logits_options, top),
-     .least = 1,
-     .most = INT32_MAX},
+     .min = 1,
+     .max = INT32_MAX},
     {.name = "--all",
-     .help = "with -o: scores after every token, not only after the last",
+     .help = "with -o: logits after every token, not only after the last",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(logits_options, all)},
     {.name = "--hidden",
@@ -214,25 +213,25 @@ static const qn_option logits_table[] = {
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(logits_options, hidden)},
     {.name = "--naive",
-     .help = "all tokens in one step, without a cache; changes no result",
+     .help = "all tokens in one step, without a KV cache; output unchanged",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(logits_options, naive)},
     {.name = "--ref",
-     .help = "compute with the reference interpreter: slow, float32 throughout, the measure of "
-             "everything else; --numerics, --cache-type and --plans then do nothing",
+     .help = "use the reference interpreter: slow, float32 throughout, the baseline for every "
+             "other result; --numerics, --cache-type and --plans have no effect",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(logits_options, ref)},
     {.name = "--chunk",
      .arg = "N",
-     .help = "tokens per step (default: 512); changes no result",
+     .help = "tokens per step (default: 512); output unchanged",
      .kind = QN_OPTION_INT,
      .offset = offsetof(logits_options, chunk),
-     .least = 1,
-     .most = INT32_MAX},
+     .min = 1,
+     .max = INT32_MAX},
     {.name = "--output",
      .alias = "-o",
      .arg = "OUT.safetensors",
-     .help = "write the tensor \"logits\", (rows, vocabulary) in F32, into this file",
+     .help = "write the tensor \"logits\", (rows, vocabulary) in F32, to this file",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(logits_options, output)},
     QN_OPTIONS_ENGINE(logits_options),
@@ -241,14 +240,14 @@ static const qn_option logits_table[] = {
 const qn_command qn_cmd_logits = {
     .name = "logits",
     .args = "MODEL (--ids 1,2,3 | -p TEXT | --replay FILE)",
-    .summary = "Computes the scores of the next token.",
-    .notes = "Without -o, the best tokens after the last one are printed as JSON: "
-             "[{\"id\", \"token\", \"logit\", \"logprob\"}, ...].",
+    .summary = "Computes the logits of the next token.",
+    .notes = "Without -o, the top candidates for the next token are printed as JSON: [{\"id\", "
+             "\"token\", \"logit\", \"logprob\"}, ...].",
     .options = logits_table,
     .n_options = sizeof logits_table / sizeof *logits_table,
     .options_size = sizeof(logits_options),
-    .least_args = 1,
-    .most_args = 1,
+    .min_args = 1,
+    .max_args = 1,
     .check = check_logits,
     .run = run_logits,
 };

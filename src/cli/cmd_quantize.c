@@ -37,7 +37,7 @@ static qn_status run_quantize(const qn_call *call, qn_err *err) {
                 .pure = options->pure, .n_threads = (int)options->threads, .log = qn_making_log,
                 .log_arg = &progress, .progress = qn_progress_show, .progress_arg = &progress);
     const double start = qn_now();
-    qn_interrupt_hold(); // Ctrl-C stops it, and nothing is left behind
+    qn_interrupt_hold(); // Ctrl-C stops it, and no partial file remains
     const qn_status status = qn_quantize(call->args[0], call->args[1], &opts, err);
     qn_progress_end(&progress);
     return status ? status : print_sizes(call->args[0], call->args[1], qn_now() - start, err);
@@ -46,12 +46,11 @@ static qn_status run_quantize(const qn_call *call, qn_err *err) {
 static const qn_option quantize_table[] = {
     {.name = "--imatrix",
      .arg = "FILE",
-     .help = "importance of the columns, made by 'quern imatrix': what matters more gets the "
-             "smaller error",
+     .help = "importance matrix from 'quern imatrix': columns that matter more get a smaller error",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(quantize_options, imatrix)},
     {.name = "--pure",
-     .help = "one type for every matrix, without the exceptions that the mixes make",
+     .help = "one type for every matrix, without the exceptions of the mixes",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(quantize_options, pure)},
     QN_OPTION_THREADS(quantize_options, threads),
@@ -62,14 +61,14 @@ const qn_command qn_cmd_quantize = {
     .args = "IN OUT.gguf TYPE",
     .summary = "Writes a model with fewer bits per weight.",
     .notes = "TYPE is F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q5_K_S, Q5_1, Q5_0, Q4_K_M, Q4_K_S, "
-             "IQ4_XS, IQ4_NL, Q4_1, Q4_0, Q3_K_L, Q3_K_M, Q3_K_S or Q2_K, most bits first; Q4_K_M "
-             "is a good start. Some matrices get more bits than the type says, see "
-             "docs/quantize.md. IN is a GGUF file, best one of floats, or a checkpoint folder.",
+             "IQ4_XS, IQ4_NL, Q4_1, Q4_0, Q3_K_L, Q3_K_M, Q3_K_S or Q2_K, largest first; Q4_K_M is "
+             "a good default. Some matrices get more bits than the type says, see "
+             "docs/quantize.md. IN is a GGUF file (ideally unquantised) or a checkpoint folder.",
     .options = quantize_table,
     .n_options = sizeof quantize_table / sizeof *quantize_table,
     .options_size = sizeof(quantize_options),
-    .least_args = 3,
-    .most_args = 3,
+    .min_args = 3,
+    .max_args = 3,
     .check = check_quantize,
     .run = run_quantize,
 };

@@ -20,7 +20,8 @@ static qn_status check_text(const qn_call *call, qn_err *err) {
     if (args->prompt && args->file)
         return QN_FAIL(err, ARGUMENT, "run: give either --prompt or --file, not both");
     if (call->n_args > 1 && (args->prompt || args->file))
-        return QN_FAIL(err, ARGUMENT, "run: unexpected argument '%s': the text is given by %s",
+        return QN_FAIL(err, ARGUMENT,
+                       "run: unexpected argument '%s': the prompt was already given with %s",
                        call->args[1], args->prompt ? "--prompt" : "--file");
     return QN_OK;
 }
@@ -73,9 +74,9 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
     QN_TRY(check_raw(args, err));
     QN_TRY(qn_outfile_check("--session", args->session, err));
     if (args->naive && (args->trace.file || args->trace.profile))
-        return QN_FAIL(err, ARGUMENT, "run: --trace and --profile need a cache, give no --naive");
+        return QN_FAIL(err, ARGUMENT, "run: --trace and --profile do not work with --naive");
     if (args->live.logprobs && !args->json)
-        return QN_FAIL(err, ARGUMENT, "run: --logprobs needs --json, which has a place for them");
+        return QN_FAIL(err, ARGUMENT, "run: --logprobs requires --json");
     QN_TRY(check_grammar(args, err));
     QN_TRY(qn_run_args_check(args, err));
     QN_TRY(qn_sampling_args_check_together(&args->sampling, err));
@@ -105,20 +106,20 @@ static qn_status read_prompt(qn_buf *out, const qn_run_args *args, qn_err *err) 
         return out->failed ? QN_NOMEM(err, "the prompt") : QN_OK;
     }
     const bool is_file = args->file && strcmp(args->file, "-") != 0;
-    QN_TRY(is_file ? qn_text_read(out, args->file, QN_MOST_PROMPT, err)
-                   : qn_stdin_read(out, QN_MOST_PROMPT, err));
+    QN_TRY(is_file ? qn_text_read(out, args->file, QN_MAX_PROMPT, err)
+                   : qn_stdin_read(out, QN_MAX_PROMPT, err));
     if (!args->raw) cut_newlines(out);
     return is_file ? qn_text_check(args->file, out->data, out->size, err) : QN_OK;
 }
 
-// A file with nothing in it, as mktemp makes it, is a new session. False where it cannot be known.
+// A file with nothing in it, as mktemp makes it, is a new session. False if it cannot be examined.
 static bool is_empty(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0;
 }
 
-// A session that is there is gone on with; a system message that was typed takes the place of its.
-// What could not be kept is told before there is anything to keep.
+// An existing session is continued; a system message that was typed replaces its own.
+// A session that could not be saved is refused before anything is generated.
 static qn_status resume(qn_talk *t, qn_err *err) {
     const qn_run_args *args = t->args;
     if (!args->session) return QN_OK;
@@ -169,18 +170,18 @@ static const qn_option run_table[] = {
     {.name = "--prompt",
      .alias = "-p",
      .arg = "TEXT",
-     .help = "answer this text and end",
+     .help = "answer TEXT and exit",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, prompt)},
     {.name = "--file",
      .alias = "-f",
      .arg = "FILE",
-     .help = "answer the text in this file and end; -: the standard input",
+     .help = "answer the text in FILE and exit; -: standard input",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, file)},
     {.name = "--system",
      .arg = "TEXT",
-     .help = "the system message, in front of everything",
+     .help = "system message, before everything else",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, system)},
     {.name = "--template",
@@ -190,48 +191,48 @@ static const qn_option run_table[] = {
      .offset = offsetof(qn_run_args, template)},
     {.name = "--tools",
      .arg = "FILE",
-     .help = "tools to tell the model of, a JSON list; its calls are shown, and not run",
+     .help = "JSON list of tools to offer; calls are printed, not executed",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, tools)},
     {.name = "--reasoning",
      .arg = "WHETHER",
-     .help = "on or off: ask the chat template for reasoning, or for none (default: as it likes)",
+     .help = "on or off: request or suppress reasoning (default: the template decides)",
      .kind = QN_OPTION_WORD,
      .offset = offsetof(qn_run_args, live.reasoning),
      .words = reasoning_words},
     {.name = "--session",
      .arg = "FILE",
-     .help = "go on with the conversation in this file, if it is there, and keep it there",
+     .help = "continue the conversation in FILE if it exists, and save it there",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, session)},
     {.name = "--tokens",
      .alias = "-n",
      .arg = "N",
-     .help = "the most tokens of an answer (default, and -1: until the model ends it)",
+     .help = "maximum tokens to generate (default -1: until the model stops)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(qn_run_args, live.tokens),
-     .least = 1,
-     .most = INT32_MAX,
+     .min = 1,
+     .max = INT32_MAX,
      .none = "-1"},
     {.name = "--stop",
      .arg = "S",
-     .help = "a text that ends the answer and is not printed; may be given several times",
+     .help = "stop text: ends the answer and is not printed; may be repeated",
      .kind = QN_OPTION_TEXTS,
      .offset = offsetof(qn_run_args, live.stops)},
     {.name = "--min-tokens",
      .arg = "N",
-     .help = "the fewest tokens of an answer, which cannot end before",
+     .help = "minimum tokens before the answer may end",
      .kind = QN_OPTION_INT,
      .offset = offsetof(qn_run_args, live.min_tokens),
-     .least = 1,
-     .most = INT32_MAX},
+     .min = 1,
+     .max = INT32_MAX},
     {.name = "--ignore-eos",
      .help = "never choose a token that ends the answer",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(qn_run_args, live.ignore_eos)},
     {.name = "--grammar",
      .arg = "GBNF",
-     .help = "rules that the answer follows, in the notation of GBNF",
+     .help = "grammar that the answer must follow, in GBNF",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, grammar)},
     {.name = "--grammar-file",
@@ -252,17 +253,16 @@ static const qn_option run_table[] = {
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, schema_file)},
     {.name = "--schema-lenient",
-     .help =
-         "leave out, with a warning, what of a schema cannot be honoured and is refused otherwise",
+     .help = "drop unsupported parts of a schema with a warning instead of refusing it",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(qn_run_args, schema_lenient)},
     {.name = "--schema-closed",
-     .help = "objects whose schema lists properties have no others, unless it says so",
+     .help = "treat additionalProperties as false where an object lists properties",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(qn_run_args, schema_closed)},
     {.name = "--regex",
      .arg = "PATTERN",
-     .help = "regular expression that the whole answer matches",
+     .help = "regular expression that the whole answer must match",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, regex)},
     {.name = "--json-mode",
@@ -272,51 +272,50 @@ static const qn_option run_table[] = {
     {.name = "--draft",
      .alias = "-md",
      .arg = "MODEL",
-     .help = "a smaller model with the same vocabulary that guesses ahead; changes no result",
+     .help = "draft model for speculative decoding, with the same vocabulary; output unchanged",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, draft)},
     {.name = "--draft-max",
      .arg = "N",
-     .help = "the most tokens guessed at once (default 8)",
+     .help = "maximum tokens drafted at a time (default 8)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(qn_run_args, live.draft_max),
-     .least = 1,
-     .most = QN_MAX_DRAFT},
+     .min = 1,
+     .max = QN_MAX_DRAFT},
     {.name = "--lookup",
-     .help = "guess ahead that the text repeats itself; changes no result",
+     .help = "speculate by n-gram lookup; output unchanged",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(qn_run_args, live.lookup)},
     {.name = "--context",
      .alias = "-c",
      .arg = "CTX",
-     .help =
-         "the most tokens of prompt and answer together (default, and 0: the model's own limit)",
+     .help = "context size: tokens of prompt and answer together (default 0: the model's limit)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(qn_run_args, context),
-     .least = 1,
-     .most = INT32_MAX,
+     .min = 1,
+     .max = INT32_MAX,
      .none = "0"},
     {.name = "--context-shift",
-     .help = "when the context is full, forget half of it and go on, instead of ending the answer",
+     .help = "when the context is full, drop half of it and continue instead of stopping",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(qn_run_args, live.shift)},
     {.name = "--keep",
      .arg = "N",
-     .help = "tokens at the beginning that --context-shift does not forget (default 0)",
+     .help = "tokens at the start that --context-shift does not drop (default 0)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(qn_run_args, live.keep),
-     .least = 1,
-     .most = INT32_MAX,
+     .min = 1,
+     .max = INT32_MAX,
      .none = "0"},
     {.name = "--logprobs",
      .arg = "N",
-     .help = "with --json: the log-probability of each token, and of the N best",
+     .help = "with --json: log-probability of each token and of the N most likely ones",
      .kind = QN_OPTION_INT,
      .offset = offsetof(qn_run_args, live.logprobs),
-     .least = 1,
-     .most = QN_MAX_TOP},
+     .min = 1,
+     .max = QN_MAX_TOP},
     {.name = "--raw",
-     .help = "feed the text as it is, without a chat format; special tokens in it are recognised",
+     .help = "pass the text to the model without a chat template; special tokens in it are parsed",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(qn_run_args, raw)},
     {.name = "--json",
@@ -325,7 +324,7 @@ static const qn_option run_table[] = {
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(qn_run_args, json)},
     {.name = "--naive",
-     .help = "recompute the whole text for each token, without a cache: slow; changes no result",
+     .help = "recompute the whole text for each token, without a KV cache: slow; output unchanged",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(qn_run_args, naive)},
     QN_OPTIONS_SAMPLING(qn_run_args),
@@ -347,20 +346,18 @@ const qn_command qn_cmd_run = {
     .name = "run",
     .args = "[MODEL [TEXT]]",
     .summary = "Answers a text, or chats on a terminal.",
-    .notes =
-        "TEXT after the model is the same as -p TEXT. Without it, -p and -f, a terminal becomes a "
-        "conversation (/help lists its commands) and piped "
-        "input is the text to answer. Without MODEL the bundled quern-mini-Q8_0.gguf is used, from "
-        "../models or ../share/quern beside the folder of the program.\n"
-        "Prompts are made by the model's own chat template; in texts of messages no special token "
-        "is recognised. A model without a template gets ChatML if it has the tokens for it, else "
-        "the text as it is. What a conversation has computed is kept, and only what is new is "
-        "read.",
+    .notes = "TEXT after MODEL is the same as -p TEXT. Without TEXT, -p or -f, a terminal starts a "
+             "chat (/help lists its commands) and piped input is the prompt. Without MODEL the "
+             "bundled quern-mini-Q8_0.gguf is used, from ../models or ../share/quern beside the "
+             "folder of the program.\nPrompts are rendered with the model's own chat template; "
+             "special tokens typed in a message are never parsed as such. A model without a "
+             "template gets ChatML if it has the tokens for it, otherwise the text as it is. The "
+             "KV cache is kept across turns, so only new tokens are computed.",
     .options = run_table,
     .n_options = sizeof run_table / sizeof *run_table,
     .options_size = sizeof(qn_run_args),
-    .least_args = 0,
-    .most_args = 2,
+    .min_args = 0,
+    .max_args = 2,
     .check = check_run,
     .run = run_run,
 };

@@ -1,4 +1,4 @@
-// quern synth: a model of random weights with the shape of a known one.
+// quern synth: a model of random weights with the shape of a well-known one.
 #include "cli/command.h"
 #include "cli/making.h"
 #include "cli/out.h"
@@ -25,7 +25,7 @@ static qn_status run_synth(const qn_call *call, qn_err *err) {
         QN_INIT(qn_synth_opts, .seed = options->seed, .n_threads = (int)options->threads,
                 .progress = qn_progress_show, .progress_arg = &progress);
     const double start = qn_now();
-    qn_interrupt_hold(); // Ctrl-C stops it, and nothing is left behind
+    qn_interrupt_hold(); // Ctrl-C stops it, and no partial file remains
     const qn_status status = qn_synth(call->args[0], call->args[1], call->args[2], &opts, err);
     const double seconds = qn_now() - start;
     qn_progress_end(&progress);
@@ -41,7 +41,7 @@ static qn_status run_synth(const qn_call *call, qn_err *err) {
 static const qn_option synth_table[] = {
     {.name = "--seed",
      .arg = "N",
-     .help = "where the random numbers begin (default: 0); the same seed gives the same file",
+     .help = "random seed (default: 0); the same seed gives the same file",
      .kind = QN_OPTION_SEED,
      .offset = offsetof(synth_options, seed)},
     QN_OPTION_THREADS(synth_options, threads),
@@ -50,18 +50,17 @@ static const qn_option synth_table[] = {
 const qn_command qn_cmd_synth = {
     .name = "synth",
     .args = "SHAPE TYPE OUT.gguf",
-    .summary = "Makes a model of random weights with the shape of a known one.",
-    .notes = "For measuring speed and memory without a download: the file computes nonsense at the "
-             "speed of the real model. SHAPE is qwen3-0.6b, qwen3-1.7b, qwen3-8b, llama3.2-1b, "
-             "llama3.1-8b, gemma3-1b, qwen3-30b-a3b, qwen3.5-0.8b, qwen3.5-4b, or a tiny one: "
-             "tiny-llama, tiny-qwen2, tiny-qwen3, tiny-qwen3moe, tiny-gemma, tiny-gemma2, "
-             "tiny-gemma3, tiny-qwen35, tiny-qwen35moe. TYPE is as for 'quern quantize', such as "
-             "Q4_K_M.",
+    .summary = "Makes a model with random weights and the shape of a well-known one.",
+    .notes = "For benchmarking without a download: the output is nonsense, the speed is that of "
+             "the real model. SHAPE is qwen3-0.6b, qwen3-1.7b, qwen3-8b, llama3.2-1b, llama3.1-8b, "
+             "gemma3-1b, qwen3-30b-a3b, qwen3.5-0.8b, qwen3.5-4b, or a tiny one: tiny-llama, "
+             "tiny-qwen2, tiny-qwen3, tiny-qwen3moe, tiny-gemma, tiny-gemma2, tiny-gemma3, "
+             "tiny-qwen35, tiny-qwen35moe. TYPE is as for 'quern quantize', such as Q4_K_M.",
     .options = synth_table,
     .n_options = sizeof synth_table / sizeof *synth_table,
     .options_size = sizeof(synth_options),
-    .least_args = 3,
-    .most_args = 3,
+    .min_args = 3,
+    .max_args = 3,
     .check = check_synth,
     .run = run_synth,
 };

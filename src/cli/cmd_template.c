@@ -16,7 +16,7 @@ static qn_status print_prompt(const qn_template *template, qn_err *err) {
     char *text = NULL;
     size_t size;
     qn_print_input_wanted("a JSON object with \"messages\"");
-    qn_status status = qn_stdin_read(&request, QN_MOST_PROMPT, err);
+    qn_status status = qn_stdin_read(&request, QN_MAX_PROMPT, err);
     if (!status)
         status = qn_template_render(&text, &size, template, request.data ? request.data : "",
                                     request.size, NULL, err);
@@ -40,7 +40,7 @@ static qn_status run_template(const qn_call *call, qn_err *err) {
 static const qn_option template_table[] = {
     {.name = "--name",
      .arg = "NAME",
-     .help = "of several templates, the one of this name, such as tool_use",
+     .help = "the template of this name where a model has several, such as tool_use",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(template_options, name)},
 };
@@ -48,17 +48,16 @@ static const qn_option template_table[] = {
 const qn_command qn_cmd_template = {
     .name = "template",
     .args = "MODEL",
-    .summary = "Prints the prompt that a chat template makes of messages.",
-    .notes =
-        "MODEL may also be a .jinja file. Standard input is a JSON object: \"messages\", and if "
-        "wanted \"tools\", \"kwargs\" (names and values for the template), "
-        "\"add_generation_prompt\" (default true), \"bos_token\" and \"eos_token\" (default: the "
-        "model's), \"now\" (default: the local time; \"2026-01-02T03:04:05\"). The text is printed "
-        "as it is; a newline follows on a terminal only.",
+    .summary = "Renders messages with a chat template.",
+    .notes = "MODEL may also be a .jinja file. Standard input is a JSON object: \"messages\", and "
+             "optionally \"tools\", \"kwargs\" (names and values for the template), "
+             "\"add_generation_prompt\" (default true), \"bos_token\" and \"eos_token\" (default: "
+             "the model's), \"now\" (default: the local time; \"2026-01-02T03:04:05\"). The text "
+             "is printed as it is; a newline follows on a terminal only.",
     .options = template_table,
     .n_options = sizeof template_table / sizeof *template_table,
     .options_size = sizeof(template_options),
-    .least_args = 1,
-    .most_args = 1,
+    .min_args = 1,
+    .max_args = 1,
     .run = run_template,
 };

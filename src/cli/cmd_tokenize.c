@@ -53,7 +53,7 @@ static qn_status run_tokenize(const qn_call *call, qn_err *err) {
         if (text.failed) status = QN_NOMEM(err, "the text");
     } else {
         qn_print_input_wanted("text");
-        status = qn_stdin_read(&text, QN_MOST_TEXT, err);
+        status = qn_stdin_read(&text, QN_MAX_TEXT, err);
     }
     if (!status) status = print_tokens(tokenizer, text.data, text.size, call->options, err);
     qn_buf_deinit(&text);
@@ -67,11 +67,11 @@ static const qn_option tokenize_table[] = {
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(tokenize_options, json)},
     {.name = "--special",
-     .help = "recognise special tokens written in the text",
+     .help = "parse special tokens in the text",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(tokenize_options, special)},
     {.name = "--bos",
-     .help = "add the tokens that the model expects around a text, such as its beginning",
+     .help = "add the tokens that the model expects around a text, such as BOS",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(tokenize_options, bos)},
 };
@@ -86,8 +86,8 @@ const qn_command qn_cmd_tokenize = {
     .options = tokenize_table,
     .n_options = sizeof tokenize_table / sizeof *tokenize_table,
     .options_size = sizeof(tokenize_options),
-    .least_args = 1,
-    .most_args = 2,
+    .min_args = 1,
+    .max_args = 2,
     .run = run_tokenize,
 };
 
@@ -103,7 +103,8 @@ static qn_status check_detokenize(const qn_call *call, qn_err *err) {
         size_t n;
         const qn_status status = qn_ids_parse(&ids, &n, call->args[i], "IDS", err);
         qn_free(ids);
-        if (status && status != QN_LIMIT) return status; // no id of any model: told when it runs
+        if (status && status != QN_LIMIT)
+            return status; // not an id of any model: reported when it runs
     }
     return QN_OK;
 }
@@ -134,7 +135,7 @@ static qn_status run_detokenize(const qn_call *call, qn_err *err) {
     if (text.failed) status = QN_NOMEM(err, "token ids");
     if (!is_typed) {
         qn_print_input_wanted("token ids");
-        status = qn_stdin_read(&text, QN_MOST_PROMPT, err);
+        status = qn_stdin_read(&text, QN_MAX_PROMPT, err);
     }
     if (!status)
         status = print_text(tokenizer, text.data, is_typed ? "IDS" : "standard input",
@@ -155,14 +156,14 @@ const qn_command qn_cmd_detokenize = {
     .name = "detokenize",
     .args = "MODEL [IDS]...",
     .summary = "Prints the text of token ids.",
-    .notes = "MODEL may also be a tokenizer.json or a tokenizer.model. Ids are separated by blanks "
+    .notes = "MODEL may also be a tokenizer.json or a tokenizer.model. Ids are separated by spaces "
              "or commas; without any, standard input is read. The text is printed as it is; a "
              "newline follows on a terminal only.",
     .options = detokenize_table,
     .n_options = sizeof detokenize_table / sizeof *detokenize_table,
     .options_size = sizeof(detokenize_options),
-    .least_args = 1,
-    .most_args = SIZE_MAX,
+    .min_args = 1,
+    .max_args = SIZE_MAX,
     .check = check_detokenize,
     .run = run_detokenize,
 };

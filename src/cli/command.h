@@ -19,12 +19,12 @@ typedef enum qn_option_kind {
     QN_OPTION_FLAG,  // bool; takes no value
     QN_OPTION_TEXT,  // const char *; NULL: not given
     QN_OPTION_TEXTS, // qn_texts; may be given several times
-    QN_OPTION_INT,   // int64_t between `least` and `most`; 0: not given
-    QN_OPTION_REAL,  // qn_real between `least` and `most`
-    QN_OPTION_WHOLE, // qn_whole between `least` and `most`: 0 is a value like any other
+    QN_OPTION_INT,   // int64_t between `min` and `max`; 0: not given
+    QN_OPTION_REAL,  // qn_real between `min` and `max`
+    QN_OPTION_WHOLE, // qn_whole between `min` and `max`: 0 is a value like any other
     QN_OPTION_SEED,  // uint64_t
     QN_OPTION_WORD,  // int: which of `words`, counted from 1; 0: not given
-    QN_OPTION_INTS,  // qn_ints: whole numbers between `least` and `most`, separated by commas
+    QN_OPTION_INTS,  // qn_ints: whole numbers between `min` and `max`, separated by commas
 } qn_option_kind;
 
 typedef struct qn_real {
@@ -54,7 +54,7 @@ typedef struct qn_option {
     const char *help;  // one sentence
     qn_option_kind kind;
     size_t offset; // of the field in the command's options
-    int64_t least, most;
+    int64_t min, max;
     const char *const *words; // those of QN_OPTION_WORD, ends with NULL
     const char *none;         // of QN_OPTION_INT: what is the same as not given; NULL: nothing
 } qn_option;
@@ -64,13 +64,13 @@ typedef struct qn_option {
 // clang-format off
 #define QN_OPTION_THREADS(options, field)                                                          \
     {.name = "--threads", .alias = "-t", .arg = "N",                                               \
-     .help = "threads to use (default: all this process may use); changes no result",              \
-     .kind = QN_OPTION_INT, .offset = offsetof(options, field), .least = 1, .most = 256}
+     .help = "threads to use (default: all this process may use); output unchanged",               \
+     .kind = QN_OPTION_INT, .offset = offsetof(options, field), .min = 1, .max = 256}
 // clang-format on
 
 // What was typed after the name of a command.
 typedef struct qn_call {
-    const char *const *args; // (n_args) all that is no option
+    const char *const *args; // (n_args) everything but options
     size_t n_args;
     void *options; // the command's options struct
 } qn_call;
@@ -82,7 +82,7 @@ typedef struct qn_command {
     const char *notes;   // paragraphs below the options in the help; NULL: none
     const qn_option *options;
     size_t n_options, options_size;
-    size_t least_args, most_args;
+    size_t min_args, max_args;
     qn_status (*check)(const qn_call *call, qn_err *err); // NULL: nothing to check
     qn_status (*run)(const qn_call *call, qn_err *err);
 } qn_command;

@@ -27,13 +27,13 @@ static qn_status keep_session(const conversation *c, qn_err *err) {
 }
 
 // A question that does not fit, that the template or a setting refuses, or whose reading was
-// stopped, was taken back; anything else that fails ends the conversation.
+// stopped, was rolled back; anything else that fails ends the conversation.
 static qn_status settle(const conversation *c, qn_status status, qn_err *err) {
     if (status == QN_OK) return keep_session(c, err);
     if (status == QN_STOPPED)
-        qn_print_dim("[%s, and taken back]", err->message);
+        qn_print_dim("[%s, cancelled]", err->message);
     else if (status == QN_LIMIT)
-        qn_print_line("quern: %s; /reset forgets what was said", err->message);
+        qn_print_line("quern: %s; /reset clears the conversation", err->message);
     else if (status == QN_ARGUMENT || status == QN_USAGE || status == QN_STATE ||
              status == QN_UNSUPPORTED)
         qn_print_line("quern: %s", err->message);
@@ -84,7 +84,7 @@ static qn_status answer_again(conversation *c, const char *rest, qn_err *err) {
 }
 
 // The name of a file as in a shell: ~/ at the beginning is the user's folder; in quotes, or after a
-// backslash, characters stand for themselves. Blanks need neither, as there is but one name.
+// backslash, characters stand for themselves. Spaces need neither, as there is only one name.
 static qn_status read_name(qn_buf *out, const char *command, const char *text, qn_err *err) {
     const char *home = qn_surroundings_read().home;
     char quote = 0; // that is open
@@ -128,8 +128,8 @@ static qn_status load(conversation *c, const char *rest, qn_err *err) {
     return keep_session(c, err);
 }
 
-// The value; for what is not set the model's own setting, or the help, which names the default, in
-// the weak colour.
+// The value; for what is not set the model's own setting, or the help, which names the default,
+// dimmed.
 static void print_setting(const conversation *c, const qn_option *option) {
     enum { COLUMN = 23 };
     qn_buf value = {0}, line = {0};
@@ -144,7 +144,7 @@ static void print_setting(const conversation *c, const qn_option *option) {
 }
 
 // Names are those of the options, with or without dashes in front, underscores for those inside;
-// other programs' names are known too.
+// names that other programs use are accepted too.
 static const qn_option *find_setting(const char *name, size_t n, qn_err *err) {
     char word[64];
     while (n && *name == '-') name++, n--;
@@ -166,7 +166,7 @@ static qn_status add_value(qn_talk *t, const qn_option *option, const char *valu
     return kept ? qn_option_set(t->args, option, kept, err) : QN_NOMEM(err, "a setting");
 }
 
-// Reads the text between the quotes at *at, and moves behind it; \n and \t are what they are in C.
+// Reads the text between the quotes at *at, and moves past it; \n and \t mean what they do in C.
 static qn_status read_quoted(qn_buf *out, const char **at, const char *name, qn_err *err) {
     static const char letters[] = "nt", meant[] = "\n\t";
     const char *text = *at + 1;
@@ -200,7 +200,7 @@ static qn_status add_list(qn_talk *t, const qn_option *option, const char *value
     return status;
 }
 
-// A value that does not go with the others is taken back.
+// A value that conflicts with the others is rolled back.
 static qn_status change(qn_talk *t, const qn_option *option, const char *value, qn_err *err) {
     qn_run_args *args = t->args;
     const qn_run_args before = *args;
@@ -297,13 +297,13 @@ static qn_status show_figures(conversation *c, const char *rest, qn_err *err) {
     qn_session_tokens(c->talk->session, &n_tokens);
     const double writing = f->seconds - f->prompt_seconds;
     fprintf(stderr, "  answers   %lld\n", (long long)f->answers);
-    fprintf(stderr, "  read      %lld tokens, %lld of them known, %.1f tokens/s\n",
+    fprintf(stderr, "  prompt    %lld tokens, %lld of them cached, %.1f tokens/s\n",
             (long long)f->prompt, (long long)f->reused,
             f->prompt_seconds > 0 ? (double)(f->prompt - f->reused) / f->prompt_seconds : 0);
-    fprintf(stderr, "  written   %lld tokens, %.1f tokens/s\n", (long long)f->tokens,
+    fprintf(stderr, "  generated %lld tokens, %.1f tokens/s\n", (long long)f->tokens,
             writing > 0 ? (double)(f->tokens - f->answers) / writing : 0);
-    if (f->guessed)
-        fprintf(stderr, "  guessed   %lld tokens, %lld of them right\n", (long long)f->guessed,
+    if (f->drafted)
+        fprintf(stderr, "  drafted   %lld tokens, %lld of them accepted\n", (long long)f->drafted,
                 (long long)f->accepted);
     fprintf(stderr, "  context   %zu of %lld tokens\n", n_tokens,
             (long long)qn_session_context(c->talk->session));
@@ -315,8 +315,7 @@ static qn_status show_figures(conversation *c, const char *rest, qn_err *err) {
 static qn_status take_image(conversation *c, const char *rest, qn_err *err) {
     (void)c, (void)rest;
     return QN_FAIL(err, UNSUPPORTED,
-                   "images are not there yet: no model is opened with a vision "
-                   "tower");
+                   "images are not supported yet: no model is opened with a vision tower");
 }
 
 static const struct {
@@ -334,7 +333,7 @@ static const struct {
      "all",
      set},
     {"/stats", "", "figures of all answers so far", show_figures},
-    {"/image", "FILE", "not there yet", take_image},
+    {"/image", "FILE", "not supported yet", take_image},
     {"/exit", "", "end (so do /quit, /bye and Ctrl-D)", stop},
     {"/quit", "", NULL, stop},
     {"/bye", "", NULL, stop},
@@ -353,10 +352,10 @@ static qn_status explain(conversation *c, const char *rest, qn_err *err) {
         snprintf(line, sizeof line, "  %-18s %s", head, commands[i].help);
         qn_print_entry(line, COLUMN, false);
     }
-    qn_print_entry("Ctrl-C stops reading or answering, or clears a line. A text of several lines "
-                   "stands between \"\"\" and \"\"\", or has a \\ at the end of each line but "
-                   "the last. A text that begins with / is written with //; a line that begins "
-                   "with pasted text is never a command, and is sent as it is.",
+    qn_print_entry("Ctrl-C stops the answer, or clears the line. A text of several lines goes "
+                   "between \"\"\" and \"\"\", or has a \\ at the end of each line but the last. A "
+                   "text that begins with / is written with //; a line that begins with pasted "
+                   "text is never a command, and is sent as it is.",
                    0, false);
     return QN_OK;
 }
@@ -378,7 +377,7 @@ static bool is_known_command(const char *line, size_t n) {
     return find_command(line + begin, end - begin);
 }
 
-// `line` begins with the slash. What fails is told, and the conversation goes on.
+// `line` begins with the slash. A failure is reported, and the conversation goes on.
 static qn_status run_command(conversation *c, const char *line, qn_err *err) {
     const size_t n = strcspn(line, " \t\n");
     const char *rest = line + n + strspn(line + n, " \t\n");

@@ -14,13 +14,13 @@
 #include <unistd.h>
 
 struct qn_edit {
-    EditLine *line; // NULL: standard error is no terminal, lines are read as they come
+    EditLine *line; // NULL: standard error is not a terminal, lines are read without editing
     HistoryW *history;
     qn_ahead *ahead; // what was typed before the prompt was there
     FILE *nowhere;   // for what libedit has to say about terminals
     wchar_t *prompt; // of the line that is read
     wchar_t none[1]; // in its place when memory is short
-    bool has_paste;  // the terminal marks pasted text
+    bool has_paste;  // the terminal brackets pasted text
     bool was_interrupted;
     wchar_t pasted; // the first character of a text that was pasted as the line began; 0: none
     struct winsize window; // when the line was begun, or last seen
@@ -49,7 +49,7 @@ static bool read_character(const qn_edit *edit, wchar_t *out) {
     return true;
 }
 
-// Going on after Ctrl-Z, what was typed stands above the words of the shell: it is shown again. A
+// After Ctrl-Z and fg, what was typed is above the output of the shell: it is shown again. A
 // window of another size is libedit's to deal with.
 static void show_again(qn_edit *edit) {
     struct winsize now = {0};
@@ -145,7 +145,7 @@ static bool insert_marked(EditLine *line) {
     return true;
 }
 
-// What the terminal marks as pasted: newlines in it do not send the line.
+// Pasted text: newlines in it do not send the line.
 static unsigned char insert_paste(EditLine *line, wint_t key) {
     qn_edit *edit = NULL;
     (void)key;

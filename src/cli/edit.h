@@ -15,7 +15,8 @@ typedef enum qn_edit_end {
 
 // Reads standard input, which must be a terminal, and shows on standard error. Ctrl-C must be held
 // (terminal.h). From the first line on the terminal is read all the time (ahead.h): what is typed
-// between two lines is the beginning of the next, and commands among it are told by `is_command`.
+// between two lines is the beginning of the next, and commands in it are recognised by
+// `is_command`.
 QN_MUST_CHECK qn_status qn_edit_create(qn_edit **out, qn_is_command_fn *is_command, qn_err *err);
 void qn_edit_destroy(qn_edit *edit);
 // A line after the prompt, without its newline; pasted text may have others in it. *line is

@@ -27,7 +27,7 @@ QN_MUST_CHECK qn_status qn_ppl_run(qn_ppl *out, const qn_ppl_opts *opts, qn_err 
 typedef struct qn_tasks_opts {
     const qn_engine *engine;
     const char *path;  // of a file with one task, a JSON object, per line
-    int64_t most;      // tokens of an answer; 0: 100, and 320 for stories
+    int64_t max;       // tokens of an answer; 0: 100, and 320 for stories
     int64_t per_skill; // first tasks of each skill; 0: all
     bool shows_wrong;  // wrong answers on stderr
 } qn_tasks_opts;

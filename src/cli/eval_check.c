@@ -97,7 +97,7 @@ static qn_status check_json(bool *out, const json_t *expected, const char *answe
     return equal_json(out, want, qn_str_of(answer), err);
 }
 
-// The text between the first pair of marks; false if there is none.
+// The text between the first pair of tags; false if there is none.
 static bool find_call(qn_str *out, const char *text) {
     const char *open = strstr(text, "<tool_call>");
     if (!open) return false;

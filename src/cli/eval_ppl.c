@@ -2,7 +2,7 @@
 #include "cli/eval.h"
 #include "cli/out.h"
 #include "cli/progress.h"
-#include "cli/scores.h"
+#include "cli/log_sum_exp.h"
 #include "cli/terminal.h"
 #include "cli/facts.h"
 
@@ -23,7 +23,7 @@ static int64_t best_of(const float *x, int64_t n) {
     return best;
 }
 
-// One row of scores against the token that came, and against the reference's row (NULL: none).
+// One row of logits against the token that came, and against the reference's row (NULL: none).
 static void score_row(sums *s, const float *row, const float *reference, int64_t n, int32_t token) {
     const double total = qn_log_sum_exp(row, n), nll = total - (double)row[token];
     s->n++;
@@ -84,7 +84,7 @@ done:
     return status;
 }
 
-// The reference must read the text as the model does, or its scores are about other tokens.
+// The reference must read the text as the model does, or its logits are about other tokens.
 static qn_status check_reference(const qn_ppl_opts *opts, const qn_buf *text, const int32_t *ids,
                                  size_t n, qn_err *err) {
     const qn_tokenizer *tokenizer = opts->against ? qn_engine_tokenizer(opts->against) : NULL;
@@ -115,7 +115,7 @@ qn_status qn_ppl_run(qn_ppl *out, const qn_ppl_opts *opts, qn_err *err) {
     size_t n = 0;
     sums s = {0};
     qn_status status = QN_OK;
-    QN_TRY_TO(done, qn_text_read(&text, opts->path, QN_MOST_TEXT, err));
+    QN_TRY_TO(done, qn_text_read(&text, opts->path, QN_MAX_TEXT, err));
     QN_TRY_TO(done, qn_tokenize(&ids, &n, qn_engine_tokenizer(opts->engine), text.data, text.size,
                                 &QN_INIT(qn_tokenize_opts, .add_ends = true), err));
     if (n < 2) {

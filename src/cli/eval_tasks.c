@@ -25,10 +25,10 @@ static qn_status find_skill(qn_skill **out, qn_skills *skills, const char *name,
     return QN_OK;
 }
 
-// The answer's text (owned), greedily, until it ends by itself, has `most` tokens, or fills the
+// The answer's text (owned), greedily, until the model ends it, it has `max` tokens, or fills the
 // context.
 static qn_status answer(char **out, qn_session *session, const qn_tokenizer *tokenizer,
-                        const char *prompt, int64_t most, qn_err *err) {
+                        const char *prompt, int64_t max, qn_err *err) {
     int32_t *ids = NULL;
     size_t n;
     qn_result result = QN_INIT(qn_result);
@@ -36,7 +36,7 @@ static qn_status answer(char **out, qn_session *session, const qn_tokenizer *tok
     QN_TRY(qn_tokenize(&ids, &n, tokenizer, prompt, strlen(prompt),
                        &QN_INIT(qn_tokenize_opts, .special = true), err));
     QN_TRY_TO(done, qn_session_set_prompt(session, ids, n, err));
-    const qn_generate_opts opts = QN_INIT(qn_generate_opts, .max_tokens = most);
+    const qn_generate_opts opts = QN_INIT(qn_generate_opts, .max_tokens = max);
     QN_TRY_TO(done, qn_generate(&result, session, &opts, NULL, NULL, err));
     *out = strdup(result.text ? result.text : "");
     if (!*out) status = QN_NOMEM(err, "an answer");
@@ -49,7 +49,7 @@ done:
 
 static int64_t longest_answer(const qn_eval_task *t, const qn_tasks_opts *opts) {
     enum { USUAL = 100, STORY = 320 };
-    if (opts->most) return opts->most;
+    if (opts->max) return opts->max;
     return strcmp(t->skill, "stories") == 0 ? STORY : USUAL;
 }
 
@@ -133,7 +133,7 @@ qn_status qn_tasks_run(qn_skills *out, const qn_tasks_opts *opts, qn_err *err) {
     qn_session *session = NULL;
     qn_skills skills = {0};
     qn_status status = QN_OK;
-    QN_TRY_TO(done, qn_text_read(&text, opts->path, QN_MOST_TASKS, err));
+    QN_TRY_TO(done, qn_text_read(&text, opts->path, QN_MAX_TASKS, err));
     QN_TRY_TO(done, qn_session_create(&session, opts->engine,
                                       &QN_INIT(qn_session_opts, .shrink = true), err));
     QN_TRY_TO(done, run_lines(&skills, &text, session, opts, err));

@@ -15,7 +15,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-// What is no regular file, or went away meanwhile, is left out.
+// Anything but a regular file, and what disappears meanwhile, is left out.
 static qn_status add_entry(qn_folder *to, const char *folder, const char *name, qn_err *err) {
     struct stat st;
     char *path = qn_path_join(folder, name);

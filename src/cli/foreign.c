@@ -5,7 +5,7 @@
 
 static const char no_gpu[] = "there is no GPU support yet, the CPU computes";
 static const char no_download[] = "models are files, downloaded by other programs";
-static const char no_such_thing[] = "this is not there yet";
+static const char no_such_thing[] = "this is not supported yet";
 static const char chats[] = "'quern run MODEL' chats on a terminal, and -p answers once";
 static const char needs_nothing[] = "attention is always fused, there is nothing to turn on";
 static const char no_log[] = "there is no log; --profile tells where the time goes";
@@ -27,10 +27,10 @@ static const qn_foreign rows[] = {
     {"-ctv", "--cache-type", NULL, false},
     {"--cache-type-k", "--cache-type", NULL, false},
     {"--cache-type-v", "--cache-type", NULL, false},
-    {"-b", "--chunk", "prompts are read in steps of a size that needs no choice", false},
-    {"-ub", "--chunk", "prompts are read in steps of a size that needs no choice", false},
-    {"--batch-size", "--chunk", "prompts are read in steps of a size that needs no choice", false},
-    {"--ubatch-size", "--chunk", "prompts are read in steps of a size that needs no choice", false},
+    {"-b", "--chunk", "the chunk size of prefill is chosen automatically", false},
+    {"-ub", "--chunk", "the chunk size of prefill is chosen automatically", false},
+    {"--batch-size", "--chunk", "the chunk size of prefill is chosen automatically", false},
+    {"--ubatch-size", "--chunk", "the chunk size of prefill is chosen automatically", false},
     {"-tb", "--threads", NULL, false},
     {"--threads-batch", "--threads", NULL, false},
     {"--num-thread", "--threads", NULL, true},
@@ -57,7 +57,7 @@ static const qn_foreign rows[] = {
     {"-mg", NULL, no_gpu, false},
     {"-fa", NULL, needs_nothing, false},
     {"--flash-attn", NULL, needs_nothing, false},
-    {"-pg", NULL, "-p and -n are measured apart, and -d DEPTH behind other tokens", false},
+    {"-pg", NULL, "-p and -n are measured separately, and -d DEPTH at a depth", false},
     {"-hf", NULL, no_download, false},
     {"--hf-repo", NULL, no_download, false},
     {"-mu", NULL, no_download, false},
@@ -82,8 +82,8 @@ static const qn_foreign rows[] = {
     {"--no-mmap", NULL, weights_stay, false},
     {"--mlock", NULL, weights_stay, false},
     {"--lora", NULL, no_such_thing, false},
-    {"--mmproj", NULL, "images are not there yet", false},
-    {"--image", NULL, "images are not there yet", false},
+    {"--mmproj", NULL, "images are not supported yet", false},
+    {"--image", NULL, "images are not supported yet", false},
 };
 
 // Ollama writes "num_ctx".

@@ -12,7 +12,7 @@ typedef struct qn_foreign {
     bool is_same;     // it takes the same values and means the same, so that it is taken
 } qn_foreign;
 
-// The row of an option, whose name has `n` bytes, underscores for dashes; NULL: not known.
+// The row of an option, whose name has `n` bytes, underscores for dashes; NULL: unknown.
 const qn_foreign *qn_foreign_find(const char *name, size_t n);
 
 #endif

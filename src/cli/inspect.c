@@ -61,7 +61,7 @@ static qn_tally *find_tally(qn_inspection *in, size_t first, const char *group, 
     for (size_t i = first; i < in->n_tallies; i++) {
         if (strcmp(in->tallies[i].type, type) == 0) return &in->tallies[i];
     }
-    if (in->n_tallies == QN_MOST_TALLIES) return &in->tallies[QN_MOST_TALLIES - 1];
+    if (in->n_tallies == QN_MAX_TALLIES) return &in->tallies[QN_MAX_TALLIES - 1];
     qn_tally *tally = &in->tallies[in->n_tallies++];
     *tally = (qn_tally){.group = group, .type = type};
     return tally;
@@ -108,13 +108,13 @@ static qn_status read_keys(qn_inspection *in, qn_err *err) {
     return QN_OK;
 }
 
-// Files that cannot be read have none; memory that is short is no answer.
+// Files that cannot be read have none; running out of memory is an error.
 static qn_status config_has_template(bool *out, const char *path, qn_err *err) {
-    enum { MOST_BYTES = 64 << 20 };
+    enum { MAX_BYTES = 64 << 20 };
     char *text = NULL;
     size_t size;
     json_t *config = NULL;
-    qn_status status = qn_file_load(&text, &size, path, MOST_BYTES, err);
+    qn_status status = qn_file_load(&text, &size, path, MAX_BYTES, err);
     if (!status) status = qn_json_parse(&config, text, size, true, path, err);
     *out = !status && json_object_get(config, "chat_template");
     json_decref(config);
@@ -142,7 +142,7 @@ static qn_status look_for_template(qn_inspection *in, qn_err *err) {
 // --- memory --------------------------------------------------------------------------------------
 
 static qn_status add_memory(qn_inspection *in, int64_t context, qn_err *err) {
-    if (in->n_memory == QN_MOST_MEMORY_ROWS) return QN_OK;
+    if (in->n_memory == QN_MAX_MEMORY_ROWS) return QN_OK;
     qn_memory_row row = {.context = context, .memory = QN_INIT(qn_memory)};
     QN_TRY(qn_engine_memory(&row.memory, in->engine, context, 0, err));
     in->memory[in->n_memory++] = row;
@@ -151,18 +151,18 @@ static qn_status add_memory(qn_inspection *in, int64_t context, qn_err *err) {
 
 static qn_status plan_memory(qn_inspection *in, const qn_inspect_opts *opts, qn_err *err) {
     enum { USUAL = 4096, FIRST = 512, STEP = 4 };
-    const int64_t most = qn_engine_facts(in->engine).context;
+    const int64_t max = qn_engine_facts(in->engine).context;
     in->with_resident = opts->all_memory;
     if (opts->context) {
         const qn_status status = add_memory(in, opts->context, err);
         if (status == QN_LIMIT) qn_err_prefix(err, status, "--context");
         return status;
     }
-    if (!opts->all_memory) return add_memory(in, most < USUAL ? most : USUAL, err);
-    for (int64_t context = FIRST; context < most && in->n_memory + 1 < QN_MOST_MEMORY_ROWS;
+    if (!opts->all_memory) return add_memory(in, max < USUAL ? max : USUAL, err);
+    for (int64_t context = FIRST; context < max && in->n_memory + 1 < QN_MAX_MEMORY_ROWS;
          context *= STEP)
         QN_TRY(add_memory(in, context, err));
-    return add_memory(in, most, err);
+    return add_memory(in, max, err);
 }
 
 // --- all of it -----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ typedef struct qn_tally {
     int64_t n, parameters, bytes;
 } qn_tally;
 
-enum { QN_MOST_TALLIES = 256, QN_MOST_MEMORY_ROWS = 16 };
+enum { QN_MAX_TALLIES = 256, QN_MAX_MEMORY_ROWS = 16 };
 
 typedef struct qn_memory_row {
     int64_t context;
@@ -29,12 +29,12 @@ typedef struct qn_inspection {
     const qn_tokenizer *tokenizer; // of the engine, or own_tokenizer; NULL: none
     char *architecture, *name;     // as the file's keys have them, JSON; NULL: no such key
     bool has_chat_template;
-    qn_tally tallies[QN_MOST_TALLIES]; // ordered by group
+    qn_tally tallies[QN_MAX_TALLIES]; // ordered by group
     size_t n_tallies;
     qn_tally all; // sum of the tallies
-    qn_memory_row memory[QN_MOST_MEMORY_ROWS];
+    qn_memory_row memory[QN_MAX_MEMORY_ROWS];
     size_t n_memory;    // 0 without an engine
-    bool with_resident; // memory was asked for: what the whole process holds is told too
+    bool with_resident; // memory was asked for: what the whole process holds is reported too
 } qn_inspection;
 
 typedef struct qn_inspect_opts {
@@ -43,7 +43,7 @@ typedef struct qn_inspect_opts {
     bool all_memory;            // memory for a range of contexts
 } qn_inspect_opts;
 
-// Fails when the file cannot be read at all; a file that cannot run is told by `engine` and `why`.
+// Fails when the file cannot be read at all; for a file that cannot run, `engine` and `why` say so.
 QN_MUST_CHECK qn_status qn_inspection_init(qn_inspection *out, const char *path,
                                            const qn_inspect_opts *opts, qn_err *err);
 void qn_inspection_deinit(qn_inspection *in);

@@ -24,18 +24,18 @@ static const char *const colours[] = {"#2f6db5", "#c2571a", "#2e8b57", "#8e4fa8"
                                       "#6b7a2a", "#a0487f", "#4d6a80", "#7a5240"};
 enum { N_COLOURS = sizeof colours / sizeof *colours };
 
-// The types in the order in which they appear; those behind the last count as the last.
+// The types in the order in which they appear; those past the last count as the last.
 typedef struct type_list {
     const char *names[64];
     size_t n;
 } type_list;
 
 static size_t place_of(type_list *list, const char *type) {
-    enum { MOST = sizeof list->names / sizeof *list->names };
+    enum { MAX = sizeof list->names / sizeof *list->names };
     for (size_t i = 0; i < list->n; i++) {
         if (strcmp(list->names[i], type) == 0) return i;
     }
-    if (list->n < MOST) list->names[list->n++] = type;
+    if (list->n < MAX) list->names[list->n++] = type;
     return list->n - 1;
 }
 
@@ -66,7 +66,7 @@ static void draw_piece(qn_buf *to, const qn_tally *tally, double from, double en
     qn_buf_text(to, "</g>\n");
 }
 
-// The tallies of one group lie behind each other.
+// The tallies of one group are adjacent.
 static size_t group_end(const qn_inspection *in, size_t first) {
     size_t end = first;
     while (end < in->n_tallies && strcmp(in->tallies[end].group, in->tallies[first].group) == 0)

@@ -120,12 +120,12 @@ static int help(char *const *words, size_t n) {
 
 // One line for all variables that look like switches and are none.
 static void warn_of_strays(void) {
-    enum { MOST = 4, LONGEST = 32 };
+    enum { MAX = 4, LONGEST = 32 };
     size_t at = 0, size, n = 0, n_names;
     const char *const *names = qn_switch_names(&n_names);
     qn_shown line = {0};
     int used = 0;
-    for (const char *stray; n < MOST && (stray = qn_switch_stray(&at, &size)); n++) {
+    for (const char *stray; n < MAX && (stray = qn_switch_stray(&at, &size)); n++) {
         char name[LONGEST + 1];
         snprintf(name, sizeof name, "%.*s", (int)(size < LONGEST ? size : LONGEST), stray);
         const char *near = qn_nearest(name, names, n_names);

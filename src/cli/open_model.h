@@ -25,25 +25,25 @@ extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn
      .words = qn_numerics_words}
 #define QN_OPTION_CACHE_TYPE(options)                                                              \
     {.name = "--cache-type", .arg = "TYPE",                                                        \
-     .help = "type of the keys and values that are kept: f32, f16 or q8_0 (default: f16 for "      \
-             "quantised models, f32 for others)",                                                  \
+     .help = "type of the KV cache: f32, f16 or q8_0 (default: f16 for quantised models, "         \
+             "f32 for others)",                                                                    \
      .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.cache_type),                       \
      .words = qn_cache_words}
 #define QN_OPTION_PLANS(options)                                                                   \
     {.name = "--plans", .arg = "POLICY",                                                           \
-     .help = "how compiled plans are kept: bucketed (one for each range of sizes, the default), "  \
-             "exact (one for each size) or dynamic (made anew); changes no result",                \
+     .help = "plan cache policy: bucketed (one plan per range of sizes, the default), exact "      \
+             "(one per size) or dynamic (always recompiled); output unchanged",                    \
      .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.plans), .words = qn_plans_words}
 #define QN_OPTION_CACHE_DIR(options)                                                               \
     {.name = "--cache-dir", .arg = "DIR",                                                          \
-     .help = "folder that keeps packed weights, so that the next opening is faster "               \
-             "(default: .quern-cache beside the model, if 'quern compile' made it; none: none); "  \
-             "changes no result",                                                                  \
+     .help = "folder for packed weights, so that the model loads faster next time (default: "      \
+             ".quern-cache beside the model, if 'quern compile' made it; none: off); output "      \
+             "unchanged",                                                                          \
      .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.cache_dir)}
 #define QN_OPTION_DEVICE(options)                                                                  \
     {.name = "--device", .arg = "NAME",                                                            \
-     .help = "where the model runs: a name from 'quern devices', or several with commas, which "   \
-             "share the layers (default: the best); changes no result",                            \
+     .help = "device to run on, from 'quern devices'; several with commas split the layers "       \
+             "(default: the best); output unchanged",                                              \
      .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.device)}
 // All of them, for commands that compute.
 #define QN_OPTIONS_ENGINE(options)                                                                 \
@@ -78,7 +78,7 @@ typedef struct qn_loaded {
 // (owned: qn_free). NULL: no memory.
 char *qn_cache_beside(const char *model);
 
-// Warnings of the library go to stderr when the opening succeeds; a failure is told in one line. A
+// Warnings of the library go to stderr when the opening succeeds; a failure is one line. A
 // cache folder that cannot be used is a warning.
 // On failure there is nothing to close.
 QN_MUST_CHECK qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts,

@@ -53,29 +53,29 @@ const char *qn_clean(qn_shown *storage, const char *text) {
 
 // --- input ---------------------------------------------------------------------------------------
 
-static qn_status read_all(qn_buf *out, FILE *from, const char *name, size_t most, qn_err *err) {
+static qn_status read_all(qn_buf *out, FILE *from, const char *name, size_t max, qn_err *err) {
     enum { CHUNK = 1 << 16 };
     char *chunk = qn_alloc(CHUNK, 1);
     if (!chunk) return QN_NOMEM(err, name);
-    out->most = most;
+    out->most = max;
     // After the end of a terminal's input there may be more, which is not waited for.
     for (size_t n; !out->failed && !feof(from) && (n = fread(chunk, 1, CHUNK, from)) > 0;)
         qn_buf_add(out, chunk, n);
     qn_free(chunk);
     if (ferror(from)) return QN_FAIL(err, IO, "%s: cannot read: %s", name, strerror(errno));
-    if (out->is_over) return QN_FAIL(err, LIMIT, "%s: more than %zu bytes", name, most);
+    if (out->is_over) return QN_FAIL(err, LIMIT, "%s: more than %zu bytes", name, max);
     qn_buf_add(out, "", 0); // makes `data` a string even when there was nothing
     return out->failed ? QN_NOMEM(err, name) : QN_OK;
 }
 
-qn_status qn_stdin_read(qn_buf *out, size_t most, qn_err *err) {
-    return read_all(out, stdin, "standard input", most, err);
+qn_status qn_stdin_read(qn_buf *out, size_t max, qn_err *err) {
+    return read_all(out, stdin, "standard input", max, err);
 }
 
-qn_status qn_text_read(qn_buf *out, const char *path, size_t most, qn_err *err) {
+qn_status qn_text_read(qn_buf *out, const char *path, size_t max, qn_err *err) {
     FILE *from = fopen(path, "re");
     if (!from) return QN_FAIL(err, IO, "%s: cannot open: %s", path, strerror(errno));
-    const qn_status status = read_all(out, from, path, most, err);
+    const qn_status status = read_all(out, from, path, max, err);
     fclose(from);
     return status;
 }

@@ -16,7 +16,7 @@ QN_MUST_CHECK qn_status qn_stdout_check(qn_err *err);
 QN_MUST_CHECK qn_status qn_stdout_json(json_t *value, int indent, qn_err *err);
 
 // Prints text from a model file; on a terminal, control characters but newline and tab become '?',
-// so that it cannot be told to do things.
+// so that the terminal does not obey it.
 void qn_print_text(FILE *to, const char *text, size_t size);
 
 // A name or a text from outside on one line, cleaned as error messages are and cut where they are;
@@ -26,18 +26,18 @@ typedef struct qn_shown {
 } qn_shown;
 const char *qn_clean(qn_shown *storage, const char *text);
 
-// Bytes that are read at most, by what they are: a device without end is no reason to fill memory.
+// Limits on what is read, in bytes: an endless device must not fill memory.
 enum {
-    QN_MOST_PROMPT = 64 << 20, // prompts and requests, token ids
-    QN_MOST_TOOLS = 16 << 20,  // --tools
-    QN_MOST_GRAMMAR = 8 << 20, // --grammar-file, --json-schema-file
-    QN_MOST_TASKS = 256 << 20, // --tasks
-    QN_MOST_TEXT = 256 << 20,  // --ppl, and what is tokenized
+    QN_MAX_PROMPT = 64 << 20, // prompts and requests, token ids
+    QN_MAX_TOOLS = 16 << 20,  // --tools
+    QN_MAX_GRAMMAR = 8 << 20, // --grammar-file, --json-schema-file
+    QN_MAX_TASKS = 256 << 20, // --tasks
+    QN_MAX_TEXT = 256 << 20,  // --ppl, and what is tokenized
 };
-// All of standard input, or of a file by name, into an empty buffer; more than `most` bytes are
+// All of standard input, or of a file by name, into an empty buffer; more than `max` bytes are
 // QN_LIMIT.
-QN_MUST_CHECK qn_status qn_stdin_read(qn_buf *out, size_t most, qn_err *err);
-QN_MUST_CHECK qn_status qn_text_read(qn_buf *out, const char *path, size_t most, qn_err *err);
+QN_MUST_CHECK qn_status qn_stdin_read(qn_buf *out, size_t max, qn_err *err);
+QN_MUST_CHECK qn_status qn_text_read(qn_buf *out, const char *path, size_t max, qn_err *err);
 
 extern const qn_newfile_kind qn_kind_svg;
 

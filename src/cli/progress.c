@@ -8,7 +8,7 @@
 
 // Columns of the bar itself, and parts of the line beside it: the name, the share, the count, the
 // rate, the time left.
-enum { MOST_BAR = 30, LEAST_BAR = 10, N_PARTS = 5, LONGEST = 64 };
+enum { MAX_BAR = 30, MIN_BAR = 10, N_PARTS = 5, LONGEST = 64 };
 
 static void write_rate(char *to, const qn_progress *p, double rate) {
     if (*p->unit)
@@ -44,12 +44,12 @@ static void draw(qn_progress *p, int64_t done, int64_t total, double seconds) {
     enum { USUAL_WIDTH = 80 };
     const double share = total > 0 ? (double)done / (double)total : 1;
     const int width = qn_look_width(stderr), room = (width > 1 ? width : USUAL_WIDTH) - 1;
-    char parts[N_PARTS][LONGEST] = {0}, bar[MOST_BAR + 1] = {0}, line[(N_PARTS + 1) * LONGEST];
+    char parts[N_PARTS][LONGEST] = {0}, bar[MAX_BAR + 1] = {0}, line[(N_PARTS + 1) * LONGEST];
     write_parts(parts, p, done, total, share, seconds);
     int left = room, n = 0;
-    while (n < N_PARTS && (n < 2 || left - (int)strlen(parts[n]) >= LEAST_BAR))
+    while (n < N_PARTS && (n < 2 || left - (int)strlen(parts[n]) >= MIN_BAR))
         left -= (int)strlen(parts[n++]);
-    const int size = left > MOST_BAR ? MOST_BAR : left > 0 ? left : 0;
+    const int size = left > MAX_BAR ? MAX_BAR : left > 0 ? left : 0;
     for (int i = 0; i < size; i++) bar[i] = i < (int)(share * size) ? '#' : '.';
     snprintf(line, sizeof line, "%s%s%s%s%s%s", parts[0], bar, parts[1], n > 2 ? parts[2] : "",
              n > 3 ? parts[3] : "", n > 4 ? parts[4] : "");

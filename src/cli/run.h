@@ -32,7 +32,7 @@ typedef struct qn_run_args {
 
 // Settings that do not go together, wherever they came from.
 QN_MUST_CHECK qn_status qn_run_args_check(const qn_run_args *args, qn_err *err);
-// The i-th option that fills qn_live_args or qn_sampling_args; NULL behind the last.
+// The i-th option that fills qn_live_args or qn_sampling_args; NULL after the last.
 const qn_option *qn_live_option(size_t i);
 
 #endif

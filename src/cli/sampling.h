@@ -20,10 +20,10 @@ typedef struct qn_sampling_args {
 // clang-format off
 #define QN_SAMPLING_REAL(options, field, typed, value, low, high, text)                            \
     {.name = typed, .arg = value, .help = text, .kind = QN_OPTION_REAL,                            \
-     .offset = offsetof(options, sampling.field), .least = low, .most = high}
+     .offset = offsetof(options, sampling.field), .min = low, .max = high}
 #define QN_SAMPLING_INT(options, field, typed, low, high, text)                                    \
     {.name = typed, .arg = "N", .help = text, .kind = QN_OPTION_WHOLE,                             \
-     .offset = offsetof(options, sampling.field), .least = low, .most = high}
+     .offset = offsetof(options, sampling.field), .min = low, .max = high}
 #define QN_SAMPLING_TEXT(options, field, typed, value, text)                                       \
     {.name = typed, .arg = value, .help = text, .kind = QN_OPTION_TEXT,                            \
      .offset = offsetof(options, sampling.field)}
@@ -32,79 +32,79 @@ typedef struct qn_sampling_args {
      .offset = offsetof(options, sampling.field)}
 #define QN_OPTIONS_SAMPLING(options)                                                               \
     {.name = "--greedy",                                                                           \
-     .help = "always take the best token, whatever the model's own sampling settings are",         \
+     .help = "always take the most likely token, whatever the model's own sampling settings "      \
+             "are",                                                                                \
      .kind = QN_OPTION_FLAG, .offset = offsetof(options, sampling.greedy)},                        \
     QN_SAMPLING_REAL(options, temperature, "--temp", "T", 0, 100,                                  \
-                     "temperature: 0 always takes the best token, 1 samples as the model scores "  \
-                     "(default: the model's own setting, else 0; so for all that follow)"),        \
+                     "temperature: 0 always takes the most likely token, 1 samples from the "      \
+                     "model's distribution (default: the model's own setting, else 0; "            \
+                     "likewise for the options below)"),                                           \
     QN_SAMPLING_TEXT(options, seed, "--seed", "N",                                                 \
-                     "of the sampling (default 0): the same seed gives the same text; -1: a "      \
-                     "random one, which is told on stderr"),                                       \
+                     "sampling seed (default 0): the same seed gives the same text; -1 "           \
+                     "draws one and prints it"),                                                   \
     QN_SAMPLING_INT(options, top_k, "--top-k", 0, INT32_MAX,                                       \
-                    "sample among the N best tokens (default, and 0: all)"),                       \
+                    "keep the N most likely tokens (default 0: all)"),                             \
     QN_SAMPLING_REAL(options, top_p, "--top-p", "P", 0, 1,                                         \
-                     "sample among the fewest best tokens that have this probability together "    \
-                     "(default, and 1: all)"),                                                     \
+                     "keep the smallest set of most likely tokens whose probabilities add "        \
+                     "up to P (default 1: all)"),                                                  \
     QN_SAMPLING_REAL(options, min_p, "--min-p", "P", 0, 1,                                         \
-                     "drop tokens below this share of the best one's probability (default 0)"),    \
+                     "drop tokens less likely than P times the most likely one (default 0)"),      \
     QN_SAMPLING_REAL(options, typical_p, "--typical", "P", 0, 1,                                   \
-                     "sample among the most typical tokens that have this probability together "   \
-                     "(default, and 1: all)"),                                                     \
+                     "locally typical sampling: keep the most typical tokens whose "               \
+                     "probabilities add up to P (default 1: all)"),                                \
     QN_SAMPLING_REAL(options, top_n_sigma, "--top-nsigma", "S", -1, 1000,                          \
-                     "drop tokens that score more than so many standard deviations below the "     \
-                     "best (default, 0 and -1: none)"),                                            \
+                     "drop tokens whose logit is more than S standard deviations below the "       \
+                     "best (default 0, and -1: off)"),                                             \
     QN_SAMPLING_REAL(options, xtc_probability, "--xtc-probability", "P", 0, 1,                     \
-                     "how often the likeliest tokens are dropped, to leave common paths "          \
-                     "(default 0)"),                                                               \
+                     "XTC: probability of dropping the most likely tokens (default 0)"),           \
     QN_SAMPLING_REAL(options, xtc_threshold, "--xtc-threshold", "P", 0, 1,                         \
-                     "which ones: all of at least this probability but the least of them "         \
-                     "(default 0.1)"),                                                             \
+                     "XTC: drop all tokens at or above this probability but the least "            \
+                     "likely (default 0.1)"),                                                      \
     QN_SAMPLING_REAL(options, dynatemp_range, "--dynatemp-range", "T", 0, 100,                     \
-                     "let the temperature vary by so much around --temp, with the entropy "        \
-                     "(default 0)"),                                                               \
+                     "dynamic temperature: --temp plus or minus T, by entropy (default 0)"),       \
     QN_SAMPLING_REAL(options, dynatemp_exponent, "--dynatemp-exp", "X", 0, 100,                    \
-                     "exponent of that (default 1)"),                                              \
+                     "exponent of the dynamic temperature (default 1)"),                           \
     QN_SAMPLING_REAL(options, repeat_penalty, "--repeat-penalty", "R", 0, 100,                     \
-                     "divide the scores of recent tokens by this, or multiply negative ones "      \
-                     "(default, and 1: off)"),                                                     \
+                     "divide the logits of recent tokens by this, or multiply negative ones "      \
+                     "(default 1: off)"),                                                          \
     QN_SAMPLING_TEXT(options, repeat_last_n, "--repeat-last-n", "N",                               \
-                     "how many tokens are recent (default 64; 0 and -2: none, -1: all)"),          \
+                     "tokens that count as recent (default 64; 0 and -2: none, -1: all)"),         \
     QN_SAMPLING_REAL(options, frequency_penalty, "--frequency-penalty", "X", -100, 100,            \
-                     "lower a score by this for each time the token is in the answer "             \
+                     "lower a token's logit by this for each time it is in the answer "            \
                      "(default 0)"),                                                               \
     QN_SAMPLING_REAL(options, presence_penalty, "--presence-penalty", "X", -100, 100,              \
-                     "lower the scores of all tokens in the answer by this (default 0)"),          \
+                     "lower the logits of all tokens in the answer by this (default 0)"),          \
     QN_SAMPLING_REAL(options, dry_multiplier, "--dry-multiplier", "X", 0, 1000,                    \
-                     "DRY: lower the scores of tokens that go on with a repetition "               \
-                     "(default 0: off)"),                                                          \
+                     "DRY: lower the logits of tokens that continue a repetition (default "        \
+                     "0: off)"),                                                                   \
     QN_SAMPLING_REAL(options, dry_base, "--dry-base", "X", 1, 1000,                                \
-                     "DRY: times this for each token of the repetition (default 1.75)"),           \
+                     "DRY: growth of the penalty per token of the repetition (default 1.75)"),     \
     QN_SAMPLING_INT(options, dry_allowed_length, "--dry-allowed-length", 1, INT32_MAX,             \
                     "DRY: the shortest repetition that counts (default 2)"),                       \
     QN_SAMPLING_TEXT(options, dry_last_n, "--dry-penalty-last-n", "N",                             \
-                     "DRY: how many tokens are looked at (default, and -1: all; 0 and -2: "        \
+                     "DRY: tokens to search for repetitions (default -1: all; 0 and -2: "          \
                      "none)"),                                                                     \
     QN_SAMPLING_TEXTS(options, dry_breakers, "--dry-sequence-breaker", "TEXT",                     \
-                      "DRY: no repetition reaches across this text (default: newline, colon, "     \
-                      "quote and asterisk; none: nothing); may be given several times"),           \
+                      "DRY: no repetition reaches across this text (default: newline, "            \
+                      "colon, quote and asterisk; none: nothing); may be repeated"),               \
     QN_SAMPLING_INT(options, mirostat, "--mirostat", 0, 2,                                         \
-                    "2: mirostat 2, which keeps the surprise near a target, in place of the "      \
+                    "2: mirostat 2, which holds the entropy near a target, instead of the "        \
                     "filters (default 0: off)"),                                                   \
     QN_SAMPLING_REAL(options, mirostat_eta, "--mirostat-lr", "X", 0, 10,                           \
-                     "mirostat: how fast it learns (default 0.1)"),                                \
+                     "mirostat: learning rate (default 0.1)"),                                     \
     QN_SAMPLING_REAL(options, mirostat_tau, "--mirostat-ent", "X", 0, 100,                         \
-                     "mirostat: the target, in bits a token (default 5)"),                         \
+                     "mirostat: target entropy, in bits per token (default 5)"),                   \
     QN_SAMPLING_TEXTS(options, biases, "--logit-bias", "ID+X",                                     \
-                      "add X to the score of a token, as 15043+1, 15043-2.5 or 15043-inf "         \
-                      "(never); may be given several times"),                                      \
+                      "add X to the logit of a token, as 15043+1, 15043-2.5 or 15043-inf "         \
+                      "(never); may be repeated"),                                                 \
     QN_SAMPLING_TEXTS(options, bans, "--ban", "TEXT",                                              \
-                      "a text that must not appear in the answer; may be given several times"),    \
+                      "a text that must not appear in the answer; may be repeated"),               \
     QN_SAMPLING_TEXT(options, order, "--samplers", "NAMES",                                        \
-                     "the steps and their order (default penalties;dry;top_n_sigma;top_k;typ_p;"   \
-                     "top_p;min_p;xtc;temperature)")
+                     "samplers in order (default penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;"\
+                     "xtc;temperature)")
 // clang-format on
 
-// Wrong usage, told before anything is opened.
+// Wrong usage, reported before anything is opened.
 QN_MUST_CHECK qn_status qn_sampling_args_check(const qn_sampling_args *args, qn_err *err);
 // What does not go together on one command line; a conversation changes one after the other.
 QN_MUST_CHECK qn_status qn_sampling_args_check_together(const qn_sampling_args *args, qn_err *err);
@@ -116,8 +116,8 @@ typedef struct qn_sampling {
     bool is_random_seed; // opts.seed was drawn here
 } qn_sampling;
 
-// Puts what was typed over the model's own settings, which --greedy leaves out. Tells a random seed
-// on stderr.
+// Puts what was typed over the model's own settings, which --greedy leaves out. Prints a random
+// seed on stderr.
 QN_MUST_CHECK qn_status qn_sampling_init(qn_sampling *out, const qn_sampling_args *args,
                                          const qn_sample_opts *defaults, qn_err *err);
 // A zeroed struct is fine.

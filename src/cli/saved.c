@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { VERSION = 1, MOST_BYTES = 64 << 20 };
+enum { VERSION = 1, MAX_BYTES = 64 << 20 };
 static const char mark[] = "quern_session";
 static const qn_newfile_kind kind = {
     .name = "session of quern", .marks = {"{\"quern_session\""}, .is_private = true};
@@ -136,7 +136,7 @@ static qn_status take_settings(qn_talk *t, const json_t *settings, const char *p
 
 // --- files ---------------------------------------------------------------------------------------
 
-// The text of a session; the mark stands at its very beginning, by which the file is known again.
+// The text of a session; the mark that identifies the file is at its very beginning.
 static void write_session(qn_buf *to, const json_t *root) {
     qn_buf text = {0};
     qn_json_write(&text, root, &(qn_json_form){.indent = 1});
@@ -220,14 +220,15 @@ static qn_status take_session(qn_talk *t, const json_t *model, const json_t *roo
     const json_t *version = json_object_get(root, mark),
                  *settings = json_object_get(root, "settings");
     json_t *messages = json_object_get(root, "messages");
-    if (!json_is_integer(version)) return QN_FAIL(err, FORMAT, "%s: no session of quern", path);
+    if (!json_is_integer(version))
+        return QN_FAIL(err, FORMAT, "%s: not a session file of quern", path);
     if (json_integer_value(version) != VERSION)
         return QN_FAIL(err, UNSUPPORTED, "%s: a session of version %lld, this program knows %d",
                        path, (long long)json_integer_value(version), VERSION);
     QN_TRY(check_model(model, json_object_get(root, "model"), path, err));
     QN_TRY(check_messages(messages, path, err));
     if (settings && !json_is_object(settings))
-        return QN_FAIL(err, FORMAT, "%s: \"settings\" is no object", path);
+        return QN_FAIL(err, FORMAT, "%s: \"settings\" is not an object", path);
     QN_TRY(take_settings(t, settings, path, err));
     char *text = NULL;
     QN_TRY(qn_json_print(&text, messages, &(qn_json_form){0}, "a session", err));
@@ -250,7 +251,7 @@ qn_status qn_saved_take(qn_talk *t, const json_t *model, const char *text, size_
 qn_status qn_saved_read(qn_talk *t, const char *path, qn_err *err) {
     char *text = NULL;
     size_t size;
-    QN_TRY(qn_file_load(&text, &size, path, MOST_BYTES, err));
+    QN_TRY(qn_file_load(&text, &size, path, MAX_BYTES, err));
     json_t *model = model_json(t);
     const qn_status status = qn_saved_take(t, model, text, size, path, err);
     qn_free(text);

@@ -8,7 +8,7 @@ enum { QN_SVG_MARGIN = 24 };
 
 // Text between tags. It may come from anywhere, such as names of files.
 void qn_svg_text(qn_buf *to, const char *text);
-// Begins a page: white, with a title; a line in the weak colour belongs at y 55.
+// Begins a page: white, with a title; a grey line belongs at y 55.
 void qn_svg_begin(qn_buf *to, const char *title, int width, int height);
 void qn_svg_end(qn_buf *to);
 

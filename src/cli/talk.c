@@ -120,21 +120,21 @@ static void note_figures(qn_talk *t, const qn_answer *a) {
     qn_talk_figures *f = &t->figures;
     f->answers++;
     f->prompt += a->n_prompt, f->reused += a->n_reused, f->tokens += a->n_tokens;
-    f->guessed += a->n_drafted, f->accepted += a->n_accepted;
+    f->drafted += a->n_drafted, f->accepted += a->n_accepted;
     f->prompt_seconds += a->prompt_seconds, f->seconds += a->seconds;
 }
 
-// Not where the answer goes elsewhere, or they would stand in the middle of what shows it.
+// Not where the answer goes elsewhere, or they would appear in the middle of it.
 static void print_figures(const qn_answer *a) {
     if (!isatty(STDOUT_FILENO)) return;
-    char guesses[64] = "";
+    char drafts[64] = "";
     if (a->n_drafted)
-        snprintf(guesses, sizeof guesses, " %lld of %lld guesses right,", (long long)a->n_accepted,
+        snprintf(drafts, sizeof drafts, " %lld of %lld drafts accepted,", (long long)a->n_accepted,
                  (long long)a->n_drafted);
-    qn_print_dim("[prompt %lld tokens, %lld known, %.1f tokens/s; answer %lld token%s,%s %.1f "
-                 "tokens/s]",
-                 (long long)a->n_prompt, (long long)a->n_reused, qn_answer_prompt_speed(a),
-                 (long long)a->n_tokens, a->n_tokens == 1 ? "" : "s", guesses, qn_answer_speed(a));
+    qn_print_dim(
+        "[prompt %lld tokens, %lld cached, %.1f tokens/s; answer %lld token%s,%s %.1f tokens/s]",
+        (long long)a->n_prompt, (long long)a->n_reused, qn_answer_prompt_speed(a),
+        (long long)a->n_tokens, a->n_tokens == 1 ? "" : "s", drafts, qn_answer_speed(a));
 }
 
 static qn_generate_opts generate_opts(const qn_talk *t, const qn_sample_opts *sample) {
@@ -175,15 +175,15 @@ bool qn_talk_is_greedy(const qn_talk *t) {
 static qn_status check_settings(const qn_talk *t, const qn_sample_opts *sample, qn_err *err) {
     const qn_live_args *live = &t->args->live;
     const long long n_vocab = (long long)qn_engine_facts(t->loaded.engine).n_vocab;
-    const long long most = (long long)qn_session_context(t->session) - 2;
+    const long long max = (long long)qn_session_context(t->session) - 2;
     for (size_t i = 0; i < sample->n_biases; i++) {
         if (sample->biases[i].token >= n_vocab)
             return QN_FAIL(err, USAGE, "--logit-bias: token %d, this model has 0 to %lld",
                            sample->biases[i].token, n_vocab - 1);
     }
-    if (live->shift && live->keep > most)
+    if (live->shift && live->keep > max)
         return QN_FAIL(err, USAGE, "--keep: %lld, want at most %lld in a context of %lld tokens",
-                       (long long)live->keep, most, most + 2);
+                       (long long)live->keep, max, max + 2);
     return QN_OK;
 }
 
@@ -283,11 +283,11 @@ static qn_status open_session(qn_talk *t, qn_err *err) {
     if (status == QN_LIMIT || status == QN_MEMORY) qn_err_prefix(err, status, "--context");
     if (status) return status;
     const int64_t context = qn_session_context(t->session);
-    const int64_t most = qn_engine_facts(t->loaded.engine).context;
-    if (opts.shrink && context < most)
+    const int64_t max = qn_engine_facts(t->loaded.engine).context;
+    if (opts.shrink && context < max)
         qn_print_line(
             "quern: note: a context of %lld tokens, the model's own %lld need more memory",
-            (long long)context, (long long)most);
+            (long long)context, (long long)max);
     return QN_OK;
 }
 
@@ -324,14 +324,14 @@ static qn_status open_tools(qn_talk *t, qn_err *err) {
     qn_buf text = {0};
     const char *path = t->args->tools;
     if (!path) return QN_OK;
-    qn_status status = qn_text_read(&text, path, QN_MOST_TOOLS, err);
+    qn_status status = qn_text_read(&text, path, QN_MAX_TOOLS, err);
     if (!status)
         status = qn_chat_set_tools(t->chat, text.data ? text.data : "", text.size, path, err);
     qn_buf_deinit(&text);
     return status;
 }
 
-// A model that guesses, with as much context as both have.
+// The draft model, with as much context as both have.
 static qn_status open_draft(qn_talk *t, qn_err *err) {
     const char *path = t->args->draft;
     if (!path) return QN_OK;
@@ -339,7 +339,7 @@ static qn_status open_draft(qn_talk *t, qn_err *err) {
     QN_TRY(qn_cli_open(&t->draft_model, path, &open_opts, err));
     const int64_t own = qn_engine_facts(t->draft_model.engine).context;
     const int64_t context = qn_session_context(t->session);
-    // The state before guesses is held beside the session's own.
+    // The state before the drafts is held beside the session's own.
     const qn_session_opts opts =
         QN_INIT(qn_session_opts, .context = own < context ? own : context, .sessions = 2);
     return qn_session_create(&t->draft, t->draft_model.engine, &opts, err);
@@ -396,7 +396,7 @@ static qn_status open_grammar(qn_talk *t, qn_err *err) {
         qn_buf text = {0};
         if (forms[i].text) qn_buf_text(&text, forms[i].text);
         qn_status status = text.failed ? QN_NOMEM(err, "a grammar") : QN_OK;
-        if (forms[i].file) status = qn_text_read(&text, forms[i].file, QN_MOST_GRAMMAR, err);
+        if (forms[i].file) status = qn_text_read(&text, forms[i].file, QN_MAX_GRAMMAR, err);
         if (!status) status = make_grammar(t, forms[i].kind, &text, err);
         qn_buf_deinit(&text);
         if (status) return qn_err_prefix(err, status, "%s", forms[i].option);

@@ -8,7 +8,7 @@
 
 // Of all answers so far.
 typedef struct qn_talk_figures {
-    int64_t answers, prompt, reused, tokens, guessed, accepted;
+    int64_t answers, prompt, reused, tokens, drafted, accepted;
     double prompt_seconds, seconds;
 } qn_talk_figures;
 
@@ -22,9 +22,9 @@ typedef struct qn_talk {
     qn_session *session;
     qn_template *template; // NULL: text is fed as it is, and not remembered
     qn_grammar *grammar;   // of answers; NULL: any text
-    qn_loaded draft_model; // that guesses ahead
+    qn_loaded draft_model; // for speculative decoding
     qn_session *draft;     // NULL: none
-    qn_chat *chat;         // messages, and the tools that the model is told of
+    qn_chat *chat;         // messages, and the tools offered to the model
     uint32_t completion;   // how often the last question was answered before
     bool has_warned;       // of a template that changes texts
     bool has_looked;       // whether the template has a switch for reasoning
@@ -52,7 +52,7 @@ QN_MUST_CHECK qn_status qn_talk_set_system(qn_talk *talk, const char *text, qn_e
 const char *qn_talk_system(const qn_talk *talk); // borrowed; NULL: none
 // Forgets all messages but the system's.
 QN_MUST_CHECK qn_status qn_talk_reset(qn_talk *talk, qn_err *err);
-// Asks, prints the answer and remembers both. A question that fails is taken back.
+// Asks, prints the answer and remembers both. A question that fails is rolled back.
 QN_MUST_CHECK qn_status qn_talk_ask(qn_talk *talk, const char *text, size_t size, qn_err *err);
 // Takes the last answer back and gives another; QN_STATE if there is none.
 QN_MUST_CHECK qn_status qn_talk_again(qn_talk *talk, qn_err *err);

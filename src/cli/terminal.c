@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_TEXT = 1024 };
+enum { MAX_TEXT = 1024 };
 
 // Blocked and polled, the signal needs no handler, and so no state that a handler could reach.
 static sigset_t interrupt_set(void) {
@@ -55,7 +55,7 @@ void qn_interrupt_die(void) {
 
 void qn_print_dim(const char *fmt, ...) {
     if (!qn_look_at(stderr).is_terminal) return;
-    char text[MOST_TEXT];
+    char text[MAX_TEXT];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
@@ -75,7 +75,7 @@ void qn_print_entry(const char *text, int indent, bool is_dim) {
 
 void qn_print_line(const char *fmt, ...) {
     enum { INDENT = 2 };
-    char text[MOST_TEXT];
+    char text[MAX_TEXT];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
@@ -90,14 +90,14 @@ void qn_print_line(const char *fmt, ...) {
 void qn_print_waiting(const char *fmt, ...) {
     const qn_look look = qn_look_at(stderr);
     if (!look.can_redraw) return;
-    char text[MOST_TEXT];
+    char text[MAX_TEXT];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     // On one row, or it could not be taken away.
-    const int width = qn_look_width(stderr), most = width > 1 ? width - 1 : MOST_TEXT;
-    fprintf(stderr, look.has_colour ? "\033[2m%.*s\033[0m" : "%.*s", most, text);
+    const int width = qn_look_width(stderr), max = width > 1 ? width - 1 : MAX_TEXT;
+    fprintf(stderr, look.has_colour ? "\033[2m%.*s\033[0m" : "%.*s", max, text);
     fflush(stderr);
 }
 
@@ -121,7 +121,7 @@ qn_input qn_input_wait(void) {
         const int n = poll(&input, 1, LOOK_MS);
         if (n < 0 && errno == EINTR) return QN_INPUT_SIGNALLED;
         if (n && qn_interrupt_take()) return QN_INPUT_INTERRUPTED; // it came before the input
-        if (n) return QN_INPUT_READY;                              // a failure is told by reading
+        if (n) return QN_INPUT_READY;                              // reading reports the failure
     }
 }
 

@@ -17,7 +17,7 @@ bool qn_interrupt_progress(void *unused, int64_t done, int64_t total);
 // signal, and a loop of the shell ends too.
 void qn_interrupt_die(void);
 
-// A line on stderr in the terminal's weak colour, where it has one; nothing when stderr is not a
+// A dimmed line on stderr, where the terminal can; nothing when stderr is not a
 // terminal. Broken between words at its right margin.
 QN_PRINTF(1, 2) void qn_print_dim(const char *fmt, ...);
 // A line on stderr, such as an error; broken between words on a terminal, with further lines
@@ -26,7 +26,7 @@ QN_PRINTF(1, 2) void qn_print_line(const char *fmt, ...);
 // A text on stderr, broken as above on a terminal; lines after the first begin at column `indent`.
 void qn_print_entry(const char *text, int indent, bool is_dim);
 
-// A text on stderr that stands there while something is waited for, in the weak colour, and the end
+// A text on stderr shown while something is waited for, dimmed, and the end
 // of it. On one row. Nothing when stderr is not a terminal on which lines can be erased.
 QN_PRINTF(1, 2) void qn_print_waiting(const char *fmt, ...);
 void qn_print_waited(void);

@@ -15,15 +15,16 @@ typedef struct qn_trace_args {
 // clang-format off
 #define QN_OPTIONS_TRACE(options)                                                                  \
     {.name = "--trace", .arg = "FILE",                                                             \
-     .help = "write every kernel call with its times into this file, as JSON for Perfetto or "     \
+     .help = "write every kernel call with its times to this file, as JSON for Perfetto or "       \
              "Chrome",                                                                             \
      .kind = QN_OPTION_TEXT, .offset = offsetof(options, trace.file)},                             \
     {.name = "--profile",                                                                          \
-     .help = "print a table of kernels by time to stderr at the end, prefill and decode apart",    \
+     .help = "print a table of kernels by time to stderr at the end, prefill and decode "          \
+             "separately",                                                                         \
      .kind = QN_OPTION_FLAG, .offset = offsetof(options, trace.profile)}
 // clang-format on
 
-// Wrong usage, told before anything is opened.
+// Wrong usage, reported before anything is opened.
 QN_MUST_CHECK qn_status qn_trace_args_check(const qn_trace_args *args, qn_err *err);
 
 // Calls of one kernel for one op, in one phase.

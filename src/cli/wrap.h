@@ -7,21 +7,21 @@
 
 enum { QN_LONGEST_WORD = 256 };
 
-// Caller storage. Where `to` is no terminal, everything is passed on as it is. Else a word waits
+// Caller storage. Where `to` is not a terminal, everything is passed on as it is. Else a word waits
 // until its end has come; control characters become '?'; lines between ``` are not broken, and
 // neither is a word that is longer than a line: the terminal does it, and it can be copied whole.
 typedef struct qn_line_wrap {
     FILE *to;
     bool is_terminal, has_colour;
-    int width;                  // columns, looked at for each word; 0: not known, nothing is broken
+    int width;                  // columns, looked at for each word; 0: unknown, nothing is wrapped
     int indent;                 // columns that a line begins with after a break
     int column;                 // that is written next
-    int blanks;                 // that stand before the word
+    int blanks;                 // before the word
     char word[QN_LONGEST_WORD]; // that has not ended
     size_t size;                // bytes of it
     int columns;                // and columns
     bool is_cut;                // it began before, on this line, and is longer than a line
-    int ticks;                  // of the line: it began with so many; -1: with something else
+    int ticks;                  // of the line: how many it began with; -1: with something else
     bool is_code;
 } qn_line_wrap;
 
@@ -32,7 +32,7 @@ void qn_wrap_add(qn_line_wrap *wrap, const char *text, size_t size);
 void qn_wrap_flush(qn_line_wrap *wrap);
 // As flush, and a newline if the line has anything in it.
 void qn_wrap_end_line(qn_line_wrap *wrap);
-// Switches the terminal's weak colour on or off; nothing where there is none.
+// Switches dimming on or off; nothing where the terminal cannot.
 void qn_wrap_dim(qn_line_wrap *wrap, bool is_dim);
 
 #endif
