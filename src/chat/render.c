@@ -79,12 +79,12 @@ qn_status qn_jinja_alloc(void *out, qn_jinja_run *r, size_t n, size_t size, qn_e
     return QN_OK;
 }
 
-qn_buf qn_jinja_buf(const qn_jinja_run *r) { return (qn_buf){.most = r->limits.output}; }
+qn_buf qn_jinja_buf(const qn_jinja_run *r) { return (qn_buf){.max = r->limits.output}; }
 
 qn_status qn_jinja_buf_check(const qn_buf *buf, qn_err *err) {
     if (!buf->failed) return QN_OK;
     if (!buf->is_over) return QN_NOMEM(err, "text of a template");
-    return QN_FAIL(err, LIMIT, "the template writes more than %zu bytes", buf->most);
+    return QN_FAIL(err, LIMIT, "the template writes more than %zu bytes", buf->max);
 }
 
 qn_status qn_jinja_text(qn_jinja_val *out, qn_jinja_run *r, qn_buf *buf, qn_err *err) {

@@ -107,7 +107,7 @@ static void look_at_mode(qn_ahead *a) {
 static void drop_text(qn_ahead *a) {
     qn_buf_deinit(&a->text);
     qn_buf_deinit(&a->burst);
-    a->text.most = a->burst.most = MAX_BYTES;
+    a->text.max = a->burst.max = MAX_BYTES;
     a->taken = 0;
     a->is_open = false;
 }

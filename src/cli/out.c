@@ -57,7 +57,7 @@ static qn_status read_all(qn_buf *out, FILE *from, const char *name, size_t max,
     enum { CHUNK = 1 << 16 };
     char *chunk = qn_alloc(CHUNK, 1);
     if (!chunk) return QN_NOMEM(err, name);
-    out->most = max;
+    out->max = max;
     // After the end of a terminal's input there may be more, which is not waited for.
     for (size_t n; !out->failed && !feof(from) && (n = fread(chunk, 1, CHUNK, from)) > 0;)
         qn_buf_add(out, chunk, n);

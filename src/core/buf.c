@@ -9,8 +9,8 @@
 static bool make_room(qn_buf *buf, size_t n) {
     size_t want;
     void *data = buf->data;
-    const bool fits = qn_size_add(&want, buf->size, n) && (!buf->most || want <= buf->most);
-    if (!fits && buf->most) buf->is_over = true;
+    const bool fits = qn_size_add(&want, buf->size, n) && (!buf->max || want <= buf->max);
+    if (!fits && buf->max) buf->is_over = true;
     if (buf->failed || !fits || !qn_size_add(&want, want, 1) ||
         !qn_grow(&data, &buf->cap, want, 1)) {
         buf->failed = true;

@@ -8,7 +8,7 @@
 typedef struct qn_buf {
     char *data;
     size_t size, cap;
-    size_t most;  // bytes that it may hold; 0: no limit
+    size_t max;   // bytes that it may hold; 0: no limit
     bool failed;  // memory was short at some point, or the limit reached: the content is incomplete
     bool is_over; // it was the limit
 } qn_buf;

@@ -226,7 +226,7 @@ qn_status qn_norm_apply(qn_str *out, const qn_norm *norm, qn_norm_run *run, qn_s
         return QN_FAIL(err, LIMIT, "a text of %zu bytes", text.size);
     for (size_t i = 0; i < norm->n; i++) {
         qn_buf_clear(&run->to);
-        run->to.most = max;
+        run->to.max = max;
         QN_TRY(step_fns[norm->steps[i].kind](&run->to, &norm->steps[i], text, err));
         if (run->to.is_over)
             return QN_FAIL(err, LIMIT, "the normaliser makes more than %zu bytes of %zu", max,
