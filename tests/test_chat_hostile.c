@@ -183,8 +183,8 @@ static void test_requests(void **state) {
     } cases[] = {
         {"", "not valid JSON"},
         {"[]", "not a JSON object"},
-        {"{}", "\"messages\" is no list but missing"},
-        {"{\"messages\": 5}", "\"messages\" is no list"},
+        {"{}", "\"messages\" is missing"},
+        {"{\"messages\": 5}", "\"messages\" is not a list"},
         {"{\"messages\": [], \"enable_thinking\": true}", "unknown name 'enable_thinking'"},
         {"{\"messages\": [], \"kwargs\": 3}", "\"kwargs\" is not an object"},
         {"{\"messages\": [], \"now\": 3}", "\"now\" is not a text"},

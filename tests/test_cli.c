@@ -36,7 +36,7 @@ static void test_bad_models(void **state) {
     cli_save(cli_path("zero.gguf"), "", 0);
     assert_logits_fail(cli_path("zero.gguf"), "the file is empty");
     cli_save(cli_path("magic.gguf"), "\xff\xfenot a model at all", 20);
-    assert_logits_fail(cli_path("magic.gguf"), "which is no model");
+    assert_logits_fail(cli_path("magic.gguf"), "not a model file: begins with");
 }
 
 static void test_truncated(void **state) {
@@ -400,7 +400,7 @@ static void test_template_bad(void **state) {
         {"{{ messages.x.y }}", HI "}", "template: line 1, column 14: 'list' has no 'x'"},
         {"{{ raise_exception('No ' + messages[0].role) }}", HI "}", "No user"},
         {"x", "", "not valid JSON"},
-        {"x", "{}", "\"messages\" is no list"},
+        {"x", "{}", "\"messages\" is missing"},
         {"x", HI ", \"tool\": []}", "unknown name 'tool'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -596,7 +596,7 @@ static void test_convert(void **state) {
     cli_assert_fails(&r, 1, MINI "/gemma2_scalar: query_pre_attn_scalar: 24");
     cli_free(&r);
     r = CLI_RUN("convert", MINI "/qwen3", MINI "/qwen3/config.json");
-    cli_assert_fails(&r, 1, "is no GGUF file");
+    cli_assert_fails(&r, 1, "is not a GGUF file");
     cli_free(&r);
     r = CLI_RUN("convert", MINI "/qwen3", out, "--type", "Q4_K_M");
     cli_assert_fails(&r, 2, "'Q4_K_M', want one of F32 F16 BF16 Q8_0");

@@ -372,7 +372,7 @@ static void test_trace_refused(void **state) {
                nowhere = CLI_RUN("bench", DRAFT, "--trace", cli_path("nowhere/x.json")),
                out = CLI_RUN("bench", DRAFT, "--trace", "-"),
                naive = CLI_RUN("run", DRAFT, "-p", "Hi", "--naive", "--profile");
-    cli_assert_fails(&note, 1, "exists and is no trace");
+    cli_assert_fails(&note, 1, "exists and is not a trace");
     cli_assert_fails(&nowhere, 1, "/nowhere/x.json");
     cli_assert_fails(&out, 2, "--trace: '-', want the name of a file");
     cli_assert_fails(&naive, 2, "--naive");

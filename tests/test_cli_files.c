@@ -46,7 +46,7 @@ static void test_only_its_own_kind_is_replaced(void **state) {
         char *path = strdup(cli_path("result"));
         cli_save(path, note, strlen(note));
         cli_result refused = write_to(i, path);
-        cli_assert_fails(&refused, 1, "exists and is no ");
+        cli_assert_fails(&refused, 1, "exists and is not a");
         if (!strstr(refused.err, writers[i].kind) || !strstr(refused.err, path))
             fail_msg("%s", refused.err);
         assert_same_file(path, note, strlen(note));
@@ -122,7 +122,7 @@ static void test_the_place_of_a_tower(void **state) {
     cli_result runs[] = {CLI_RUN("convert", MINI "/qwen35_vl", out),
                          CLI_RUN("quantize", MINI "/qwen35_vl", out, "Q8_0")};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        cli_assert_fails(&runs[i], 1, "mmproj-eyes.gguf: exists and is no GGUF file");
+        cli_assert_fails(&runs[i], 1, "mmproj-eyes.gguf: exists and is not a GGUF file");
         cli_free(&runs[i]);
     }
     assert_same_file(tower, note, strlen(note));

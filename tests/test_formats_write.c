@@ -344,7 +344,7 @@ static void long_names_are_possible(void **state) {
 
 static void a_file_of_another_kind_is_left_alone(void **state) {
     (void)state;
-    static const qn_newfile_kind kind = {.name = "poem", .at = 2, .marks = {"ode", "lay"}};
+    static const qn_newfile_kind kind = {.name = "a poem", .at = 2, .marks = {"ode", "lay"}};
     static const struct {
         const char *text;
         bool may;
@@ -356,11 +356,11 @@ static void a_file_of_another_kind_is_left_alone(void **state) {
         if (cases[i].may)
             ASSERT_OK(qn_newfile_check(path, &kind, &err));
         else
-            ASSERT_FAILS(qn_newfile_check(path, &kind, &err), QN_ARGUMENT, "is no poem");
+            ASSERT_FAILS(qn_newfile_check(path, &kind, &err), QN_ARGUMENT, "is not a poem");
     }
     qn_gguf_writer *w;
     ASSERT_OK(qn_gguf_writer_create(&w, &err));
-    ASSERT_FAILS(qn_gguf_begin(w, path, &err), QN_ARGUMENT, "is no GGUF file; it is left alone");
+    ASSERT_FAILS(qn_gguf_begin(w, path, &err), QN_ARGUMENT, "is not a GGUF file; it is left alone");
     qn_gguf_writer_destroy(w);
     assert_text("1");
     unlink(path);

@@ -155,10 +155,10 @@ static void the_wrong_places_are_refused(void **state) {
     const path_name own = in_folder(state, "model.safetensors");
     struct stat before, after;
     assert_int_equal(stat(own.text, &before), 0);
-    ASSERT_FAILS(qn_convert(folder, own.text, NULL, &err), QN_ARGUMENT, "is no GGUF file");
-    ASSERT_FAILS(qn_convert(own.text, own.text, NULL, &err), QN_ARGUMENT, "is no GGUF file");
+    ASSERT_FAILS(qn_convert(folder, own.text, NULL, &err), QN_ARGUMENT, "is not a GGUF file");
+    ASSERT_FAILS(qn_convert(own.text, own.text, NULL, &err), QN_ARGUMENT, "is not a GGUF file");
     ASSERT_FAILS(qn_convert(folder, in_folder(state, "config.json").text, NULL, &err), QN_ARGUMENT,
-                 "is no GGUF file");
+                 "is not a GGUF file");
     assert_int_equal(stat(own.text, &after), 0);
     assert_int_equal(before.st_ino, after.st_ino);
     assert_int_equal(before.st_size, after.st_size);

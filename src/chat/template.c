@@ -150,8 +150,8 @@ static qn_status read_keys(qn_jinja_val values[N_KEYS], const qn_jinja_val *requ
         values[key] = dict->values[i];
     }
     if (values[KEY_MESSAGES].kind != QN_VAL_LIST)
-        return QN_FAIL(err, ARGUMENT, "request: \"messages\" is no list but %s",
-                       values[KEY_MESSAGES].kind ? "something else" : "missing");
+        return QN_FAIL(err, ARGUMENT, "request: \"messages\" is %s",
+                       values[KEY_MESSAGES].kind ? "not a list" : "missing");
     if (values[KEY_KWARGS].kind > QN_VAL_NONE && values[KEY_KWARGS].kind != QN_VAL_DICT)
         return QN_FAIL(err, ARGUMENT, "request: \"kwargs\" is not an object");
     return QN_OK;

@@ -121,8 +121,9 @@ static void add_header(qn_buf *to, const qn_logits *l) {
 }
 
 // Only a file that this command wrote may be replaced: another safetensors file is a model.
-static const qn_newfile_kind logits_kind = {
-    .name = "file that 'quern logits' wrote", .at = 8, .marks = {"{\"logits\":{\"dtype\":\"F32\""}};
+static const qn_newfile_kind logits_kind = {.name = "a file that 'quern logits' wrote",
+                                            .at = 8,
+                                            .marks = {"{\"logits\":{\"dtype\":\"F32\""}};
 
 // Both formats and every machine that Quern runs on are little endian.
 static qn_status write_tensors(const char *path, const qn_logits *l, qn_err *err) {

@@ -82,7 +82,7 @@ qn_status qn_text_read(qn_buf *out, const char *path, size_t max, qn_err *err) {
 
 // --- files ---------------------------------------------------------------------------------------
 
-const qn_newfile_kind qn_kind_svg = {.name = "SVG file", .marks = {"<svg", "<?xml"}};
+const qn_newfile_kind qn_kind_svg = {.name = "an SVG file", .marks = {"<svg", "<?xml"}};
 
 qn_status qn_outfile_check(const char *option, const char *path, qn_err *err) {
     if (!path || strcmp(path, "-") != 0) return QN_OK;

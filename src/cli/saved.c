@@ -12,7 +12,7 @@
 enum { VERSION = 1, MAX_BYTES = 64 << 20 };
 static const char mark[] = "quern_session";
 static const qn_newfile_kind kind = {
-    .name = "session of quern", .marks = {"{\"quern_session\""}, .is_private = true};
+    .name = "a session of quern", .marks = {"{\"quern_session\""}, .is_private = true};
 
 // --- the model -----------------------------------------------------------------------------------
 

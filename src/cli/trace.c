@@ -21,7 +21,7 @@ static qn_bench_phase phase_of(int64_t rows) {
 
 #define FILE_BEGIN "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n"
 
-static const qn_newfile_kind trace_kind = {.name = "trace that Quern wrote",
+static const qn_newfile_kind trace_kind = {.name = "a trace that Quern wrote",
                                            .marks = {"{\"displayTimeUnit\": \"ms\""}};
 
 QN_PRINTF(2, 3) static void put(qn_tracer *t, const char *fmt, ...) {

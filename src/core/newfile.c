@@ -150,7 +150,7 @@ qn_status qn_newfile_check(const char *path, const qn_newfile_kind *kind, qn_err
     qn_file_close(&file);
     if (status) return status;
     if (size == 0 || has_mark(head, n, kind)) return QN_OK;
-    return QN_FAIL(err, ARGUMENT, "%s: exists and is no %s; it is left alone", path, kind->name);
+    return QN_FAIL(err, ARGUMENT, "%s: exists and is not %s; it is left alone", path, kind->name);
 }
 
 // Where the file goes: through a link, which stays one. NULL when memory is short.

@@ -18,7 +18,7 @@ typedef struct qn_newfile qn_newfile;
 
 // How files of one kind are recognised: one of the marks, `at` bytes from the beginning.
 typedef struct qn_newfile_kind {
-    const char *name; // "GGUF file"
+    const char *name; // "a GGUF file"
     size_t at;
     const char *marks[2]; // the second may be NULL
     bool is_private;      // a new one is for its owner alone

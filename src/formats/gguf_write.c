@@ -220,7 +220,7 @@ static qn_status write_padding(qn_gguf_writer *w, qn_err *err) {
 }
 
 qn_status qn_gguf_check_place(const char *path, qn_err *err) {
-    static const qn_newfile_kind gguf = {.name = "GGUF file", .marks = {"GGUF"}};
+    static const qn_newfile_kind gguf = {.name = "a GGUF file", .marks = {"GGUF"}};
     return qn_newfile_check(path, &gguf, err);
 }
 

@@ -68,7 +68,7 @@ static qn_status refuse(const char *path, const char *bytes, size_t n, qn_err *e
         text[i] = c >= 0x20 && c < 0x7f ? (char)c : '.';
     }
     hex[3 * n - 1] = 0;
-    return QN_FAIL(err, FORMAT, "%s: begins with %s (\"%s\"), which is no model; %s", path, hex,
+    return QN_FAIL(err, FORMAT, "%s: not a model file: begins with %s (\"%s\"); %s", path, hex,
                    text, accepted);
 }
 
