@@ -372,7 +372,7 @@ static inline void rig_give(device_rig *r, const qn_sizes *sizes) {
     }
 }
 
-// Scores that nobody wants are not computed.
+// Logits that nobody wants are not computed.
 static inline bool is_row_wanted(device_rig *r, const char *kernel, int out, int64_t row) {
     return strncmp(kernel, "head", 4) != 0 || out != 0 ||
            qn_step_at(r->message, QN_STEP_OUT_FULL)[row];

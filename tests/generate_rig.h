@@ -76,16 +76,16 @@ static inline qn_status step_rows(size_t *n_active, qn_generation *const *gens, 
 
 // --- what a caller hears -------------------------------------------------------------------------
 
-enum { MOST_HEARD = 1024 };
+enum { MAX_HEARD = 1024 };
 
 // All events of one row, put together.
 typedef struct heard {
-    int32_t tokens[MOST_HEARD];
-    float logprobs[MOST_HEARD];
-    qn_token_logprob top[MOST_HEARD]; // the best entry
-    int64_t positions[MOST_HEARD];
+    int32_t tokens[MAX_HEARD];
+    float logprobs[MAX_HEARD];
+    qn_token_logprob top[MAX_HEARD]; // the best entry
+    int64_t positions[MAX_HEARD];
     size_t n, n_prompt, n_drafted, n_ends;
-    char text[8 * MOST_HEARD];
+    char text[8 * MAX_HEARD];
     size_t size;
     qn_reason reason;
     size_t stop_after; // tokens; 0: none
@@ -102,7 +102,7 @@ static inline bool hear_row(heard *h, const qn_event *e) {
         return true;
     }
     assert_int_equal(e->reason, QN_REASON_NONE);
-    assert_true(h->n < MOST_HEARD);
+    assert_true(h->n < MAX_HEARD);
     h->tokens[h->n] = e->token;
     h->logprobs[h->n] = e->logprob;
     h->positions[h->n] = e->position;

@@ -10,7 +10,7 @@ typedef struct plain_opts {
     const int64_t *windows; // per layer, 0: none; NULL: no layer has one
 } plain_opts;
 
-// Scores after every one of the n ids, (n, vocabulary); release with free. Sizes are read from the
+// Logits after every one of the n ids, (n, vocabulary); release with free. Sizes are read from the
 // model's config.json, biases are used where there are such tensors.
 double *plain_forward(const model_file *m, const int32_t *ids, int64_t n, const plain_opts *opts);
 

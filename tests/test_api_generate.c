@@ -161,10 +161,10 @@ static void a_stop_string_cuts_the_text(void **state) {
         char stop[8] = {0};
         memcpy(stop, plain.text + at, sizeof stop - 1);
         const char *const stops[] = {"never in this text", stop};
-        for (int guessed = 0; guessed < 2; guessed++) {
+        for (int drafted = 0; drafted < 2; drafted++) {
             const qn_generate_opts opts =
                 QN_INIT(qn_generate_opts, .max_tokens = 30, .stops = stops, .n_stops = 2,
-                        .lookup = guessed, .draft_max = 6, .draft_min = guessed ? 6 : 0);
+                        .lookup = drafted, .draft_max = 6, .draft_min = drafted ? 6 : 0);
             qn_result got = answer_text(t.session, story, &opts, h);
             const size_t want = (size_t)(strstr(plain.text, stop) - plain.text);
             assert_int_equal(got.reason, QN_REASON_STOP);
@@ -265,7 +265,7 @@ static qn_grammar *make_grammar(const qn_engine *engine, qn_grammar_kind kind, c
     return grammar;
 }
 
-// Whatever is guessed, the answer fits, and is the same.
+// Whatever is drafted, the answer fits, and is the same.
 static void a_grammar_is_kept(void **state) {
     (void)state;
     static const struct {
@@ -330,14 +330,14 @@ static void a_grammar_of_another_vocabulary_is_refused(void **state) {
 
 // --- log-probabilities ---------------------------------------------------------------------------
 
-static double log_sum(const float *scores, int64_t n) {
-    double sum_exp = 0, most = (double)scores[0];
-    for (int64_t i = 1; i < n; i++) most = fmax(most, (double)scores[i]);
-    for (int64_t i = 0; i < n; i++) sum_exp += exp((double)scores[i] - most);
-    return most + log(sum_exp);
+static double log_sum(const float *logits, int64_t n) {
+    double sum_exp = 0, max = (double)logits[0];
+    for (int64_t i = 1; i < n; i++) max = fmax(max, (double)logits[i]);
+    for (int64_t i = 0; i < n; i++) sum_exp += exp((double)logits[i] - max);
+    return max + log(sum_exp);
 }
 
-// Prompt and answer against the scores of the whole text at once.
+// Prompt and answer against the logits of the whole text at once.
 static void logprobs_are_those_of_the_text(void **state) {
     (void)state;
     heard *h = qn_alloc(2, sizeof *h);
@@ -368,16 +368,16 @@ static void logprobs_are_those_of_the_text(void **state) {
         ASSERT_OK(qn_engine_logits(&all, t.engine, tokens, n,
                                    &QN_INIT(qn_logits_opts, .all_rows = true), &err));
         for (size_t i = 1; i < n; i++) {
-            const float *scores = all.logits + (int64_t)(i - 1) * t.vocab;
-            const double base = log_sum(scores, t.vocab);
+            const float *logits = all.logits + (int64_t)(i - 1) * t.vocab;
+            const double base = log_sum(logits, t.vocab);
             int32_t best = 0;
-            for (int32_t id = 1; id < t.vocab; id++) best = scores[id] > scores[best] ? id : best;
+            for (int32_t id = 1; id < t.vocab; id++) best = logits[id] > logits[best] ? id : best;
             assert_int_equal(h->tokens[i - 1], tokens[i]);
             assert_int_equal(h->positions[i - 1], i);
-            assert_true(fabs((double)h->logprobs[i - 1] - ((double)scores[tokens[i]] - base)) <
+            assert_true(fabs((double)h->logprobs[i - 1] - ((double)logits[tokens[i]] - base)) <
                         1e-5);
             assert_int_equal(h->top[i - 1].token, best);
-            assert_true(fabs((double)h->top[i - 1].logprob - ((double)scores[best] - base)) < 1e-5);
+            assert_true(fabs((double)h->top[i - 1].logprob - ((double)logits[best] - base)) < 1e-5);
         }
         qn_logits_deinit(&all);
         close_talk(&t);
@@ -385,7 +385,7 @@ static void logprobs_are_those_of_the_text(void **state) {
     qn_free(h);
 }
 
-static void a_prompt_alone_is_scored(void **state) {
+static void a_prompt_alone_has_logprobs(void **state) {
     (void)state;
     talk t = open_talk("qwen3", 64);
     heard *h = qn_alloc(1, sizeof *h);
@@ -461,12 +461,12 @@ static qn_result shift_by_hand(talk *t, const int32_t *ids, const qn_generate_op
 }
 
 // Biases that forbid the end tokens; at most `most`.
-static size_t forbid_ends(qn_bias *to, size_t most, const talk *t) {
+static size_t forbid_ends(qn_bias *to, size_t max, const talk *t) {
     const qn_tokenizer *tokenizer = qn_engine_tokenizer(t->engine);
     size_t n = 0;
     for (int32_t id = 0; tokenizer && id < t->vocab; id++) {
         if (!qn_tokenizer_is_end(tokenizer, id)) continue;
-        assert_true(n < most);
+        assert_true(n < max);
         to[n++] = (qn_bias){.token = id, .bias = -INFINITY};
     }
     return n;
@@ -602,7 +602,7 @@ int main(void) {
         cmocka_unit_test(a_grammar_is_kept),
         cmocka_unit_test(a_grammar_of_another_vocabulary_is_refused),
         cmocka_unit_test(logprobs_are_those_of_the_text),
-        cmocka_unit_test(a_prompt_alone_is_scored),
+        cmocka_unit_test(a_prompt_alone_has_logprobs),
         cmocka_unit_test(a_full_context_ends_the_answer),
         cmocka_unit_test(a_shift_forgets_the_middle),
         cmocka_unit_test(wrong_options_are_named),

@@ -1,9 +1,9 @@
-// Tokens of an answer do not allocate, guessed or not, with stops, masks and log-probabilities. The
+// Tokens of an answer do not allocate, drafted or not, with stops, masks and log-probabilities. The
 // linker sends all allocations of the library through this file (--wrap, tests/CMakeLists.txt).
 #include "alloc_rig.h"
 #include "generate_rig.h"
 
-enum { WARM = 20, N_NEW = 150, MOST_GROWTH = 6 };
+enum { WARM = 20, N_NEW = 150, MAX_GROWTH = 6 };
 
 static bool look(void *arg, const qn_event *event) {
     (void)event;
@@ -37,7 +37,7 @@ static void tokens_allocate_nothing(void **state) {
             assert_int_equal(g->result.n_tokens, N_NEW);
             assert_true(seen[0] > 0);
             // A longer piece than any before lets the decoder's three buffers grow, by doubling.
-            assert_in_range(atomic_load(&n_requests) - seen[0], 0, MOST_GROWTH);
+            assert_in_range(atomic_load(&n_requests) - seen[0], 0, MAX_GROWTH);
             qn_generation_destroy(g);
         }
         qn_session_destroy(draft);

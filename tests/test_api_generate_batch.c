@@ -3,11 +3,11 @@
 
 #include "core/mem.h"
 
-enum { CONTEXT = 128, MOST_IDS = 60 };
+enum { CONTEXT = 128, MAX_IDS = 60 };
 
 // Ids, length and settings of row i.
 typedef struct row {
-    int32_t ids[MOST_IDS];
+    int32_t ids[MAX_IDS];
     qn_sample_opts sample;
     qn_generate_opts opts;
     qn_row_opts row;
@@ -15,13 +15,13 @@ typedef struct row {
 } row;
 
 static void make_row(row *r, size_t i, int64_t vocab) {
-    random_ids(r->ids, MOST_IDS, vocab, 100 + i);
+    random_ids(r->ids, MAX_IDS, vocab, 100 + i);
     r->sample = QN_INIT(qn_sample_opts, .temperature = i % 3 ? 0.8f : 0, .seed = i);
     r->opts = QN_INIT(qn_generate_opts, .sample = &r->sample,
                       .max_tokens = 3 + (int64_t)(i * 7 % 23), .ignore_end = i % 2,
                       .lookup = i % 5 == 0, .draft_max = 4, .draft_min = i % 5 == 0 ? 4 : 0);
     r->row = QN_INIT(qn_row_opts, .generate = &r->opts);
-    r->prompt = (qn_prompt){.ids = r->ids, .n = 1 + i * 11 % MOST_IDS, .opts = &r->row};
+    r->prompt = (qn_prompt){.ids = r->ids, .n = 1 + i * 11 % MAX_IDS, .opts = &r->row};
 }
 
 static qn_result *new_results(size_t n) {
@@ -89,8 +89,8 @@ static void completions_are_separate_runs(void **state) {
         qn_err err;
         talk t = open_talk(families[f], CONTEXT);
         const size_t n = f == 2 ? 40 : 5; // more than there is place for
-        int32_t ids[MOST_IDS];
-        random_ids(ids, MOST_IDS, t.vocab, 9);
+        int32_t ids[MAX_IDS];
+        random_ids(ids, MAX_IDS, t.vocab, 9);
         qn_sample_opts sample =
             QN_INIT(qn_sample_opts, .temperature = 1, .seed = 3, .completion = 2);
         qn_generate_opts opts = QN_INIT(qn_generate_opts, .sample = &sample, .max_tokens = 12,
@@ -291,14 +291,14 @@ static void reading_can_be_stopped(void **state) {
                                 &QN_INIT(qn_session_opts, .context = CONTEXT, .chunk = 20,
                                          .progress = stop_reading, .progress_arg = seen),
                                 &err));
-    int32_t ids[MOST_IDS];
-    random_ids(ids, MOST_IDS, engine_info(engine).n_vocab, 1);
-    ASSERT_OK(qn_session_set_prompt(session, ids, MOST_IDS, &err));
+    int32_t ids[MAX_IDS];
+    random_ids(ids, MAX_IDS, engine_info(engine).n_vocab, 1);
+    ASSERT_OK(qn_session_set_prompt(session, ids, MAX_IDS, &err));
     ASSERT_FAILS(qn_generate(NULL, session, NULL, NULL, NULL, &err), QN_STOPPED,
                  "stopped after 20 of 60 tokens");
     assert_null(strstr(err.message, "row")); // there is one
     assert_int_equal(seen[0], 20);
-    assert_int_equal(seen[1], MOST_IDS);
+    assert_int_equal(seen[1], MAX_IDS);
     assert_int_equal(qn_session_cached(session), 20);
     qn_session_destroy(session);
     qn_engine_close(engine);

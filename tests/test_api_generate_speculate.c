@@ -1,4 +1,4 @@
-// Guessing ahead changes no token: every family, greedy and sampled, whatever the guesses are.
+// Speculative decoding changes no token: every family, greedy and sampled, whatever the drafts are.
 #include "generate_rig.h"
 
 #include "core/mem.h"
@@ -19,7 +19,7 @@ static const qn_sample_opts samples[] = {
 };
 enum { N_SAMPLES = sizeof samples / sizeof samples[0] };
 
-// The last two ask for nothing but tokens: the best scores are enough for them.
+// The last two ask for nothing but tokens: the best logits are enough for them.
 static qn_generate_opts options(size_t sample) {
     const bool is_bare = sample >= N_SAMPLES - 2;
     return QN_INIT(qn_generate_opts, .sample = &samples[sample], .max_tokens = N_NEW,
@@ -32,22 +32,22 @@ static void make_ids(int32_t *ids, int64_t vocab, uint64_t seed) {
     memcpy(ids + N_IDS / 2, ids, N_IDS / 2 * sizeof *ids);
 }
 
-// --- guesses -------------------------------------------------------------------------------------
+// --- drafts -------------------------------------------------------------------------------------
 
 // An oracle that errs as often as it is told to: it knows the true continuation.
 typedef struct oracle {
     const int32_t *tokens; // (n) of the answer
     size_t n, n_prompt;
     uint64_t random;
-    uint32_t errs; // one in so many guesses is wrong; 0: none, 1: all
+    uint32_t errs; // one in this many drafted tokens is wrong; 0: none, 1: all
     int64_t vocab;
 } oracle;
 
-static int32_t guess(void *arg, int32_t *to, int32_t most, const int32_t *tokens, size_t n) {
+static int32_t draft_oracle(void *arg, int32_t *to, int32_t max, const int32_t *tokens, size_t n) {
     (void)tokens;
     oracle *o = arg;
     int32_t made = 0;
-    while (made < most && n - o->n_prompt + (size_t)made < o->n) {
+    while (made < max && n - o->n_prompt + (size_t)made < o->n) {
         const int32_t right = o->tokens[n - o->n_prompt + (size_t)made];
         const bool is_wrong = o->errs && next_random(&o->random) % o->errs == 0;
         to[made++] = is_wrong ? (int32_t)((right + 1) % o->vocab) : right;
@@ -56,22 +56,22 @@ static int32_t guess(void *arg, int32_t *to, int32_t most, const int32_t *tokens
 }
 
 // Ids that no model has; they must be dropped, not computed.
-static int32_t guess_nonsense(void *arg, int32_t *to, int32_t most, const int32_t *tokens,
+static int32_t draft_nonsense(void *arg, int32_t *to, int32_t max, const int32_t *tokens,
                               size_t n) {
     (void)arg, (void)tokens;
-    for (int32_t i = 0; i < most; i++) to[i] = i == 1 ? INT32_MAX : n % 2 ? -1 : 1;
-    return most;
+    for (int32_t i = 0; i < max; i++) to[i] = i == 1 ? INT32_MAX : n % 2 ? -1 : 1;
+    return max;
 }
 
-static qn_result answer_guessed(qn_session *session, const int32_t *ids,
-                                const qn_generate_opts *opts, qn_guess_fn *fn, void *arg,
+static qn_result answer_drafted(qn_session *session, const int32_t *ids,
+                                const qn_generate_opts *opts, qn_draft_fn *fn, void *arg,
                                 heard *h) {
     qn_err err;
     qn_generation *g;
     ASSERT_OK(qn_session_set_prompt(session, ids, N_IDS, &err));
     ASSERT_OK(qn_generation_create(&g, session, opts, &err));
-    g->guesser.fn = fn;
-    g->guesser.fn_arg = arg;
+    g->drafter.fn = fn;
+    g->drafter.fn_arg = arg;
     while (!g->result.reason) ASSERT_OK(step_rows(NULL, &g, 1, hear, h, &err));
     const qn_result result = g->result;
     g->result = QN_INIT(qn_result);
@@ -89,7 +89,7 @@ static void assert_same_heard(const heard *got, const heard *want, const char *w
     assert_memory_equal(got->positions, want->positions, want->n * sizeof *want->positions);
 }
 
-static void any_guess_gives_the_plain_answer(void **state) {
+static void any_drafted_tokens_give_the_plain_answer(void **state) {
     (void)state;
     static const uint32_t errs[] = {0, 1, 2, 5};
     heard *plain = qn_alloc(2, sizeof *plain), *h = plain + 1;
@@ -112,8 +112,8 @@ static void any_guess_gives_the_plain_answer(void **state) {
                             .vocab = t.vocab};
                 opts.draft_max = opts.draft_min = 1 + (int32_t)((f + 3 * i + (size_t)k) % 16);
                 *h = (heard){0};
-                qn_result got =
-                    answer_guessed(t.session, ids, &opts, k == 4 ? guess_nonsense : guess, &o, h);
+                qn_result got = answer_drafted(t.session, ids, &opts,
+                                               k == 4 ? draft_nonsense : draft_oracle, &o, h);
                 assert_same_answer(&got, &want, families[f]);
                 assert_same_heard(h, plain, families[f]);
                 assert_int_equal(h->n_drafted, got.n_accepted);
@@ -130,8 +130,8 @@ static void any_guess_gives_the_plain_answer(void **state) {
     qn_free(plain);
 }
 
-// The same model as its own draft is right but for the state it guesses from: every rollback of the
-// draft's own state is seen in the number of right guesses. Another model, and the text itself, are
+// The same model as its own draft is right but for the state it drafts from: every rollback of the
+// draft's own state is seen in the number of right tokens. Another model, and the text itself, are
 // right by chance.
 static void any_draft_gives_the_plain_answer(void **state) {
     (void)state;
@@ -151,7 +151,7 @@ static void any_draft_gives_the_plain_answer(void **state) {
             qn_result got = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
             assert_same_answer(&got, &want, families[f]);
             assert_true(got.n_drafted > 0);
-            if (want.reason == QN_REASON_LENGTH) // else some were guessed behind the end
+            if (want.reason == QN_REASON_LENGTH) // else some were drafted after the end
                 assert_int_equal(got.n_accepted, got.n_drafted);
             qn_result_deinit(&got);
             opts.draft = NULL;
@@ -171,7 +171,7 @@ static void any_draft_gives_the_plain_answer(void **state) {
     }
 }
 
-// Models with one tokenizer guess for each other, and are seldom right: their state is taken back
+// Models with one tokenizer draft for each other, and are rarely right: their state is rolled back
 // nearly each time.
 static void another_model_as_draft(void **state) {
     (void)state;
@@ -200,9 +200,9 @@ static void another_model_as_draft(void **state) {
     for (size_t i = 0; i < N; i++) close_talk(&talks[i]);
 }
 
-// Models of one tokenizer whose scores have different numbers of entries behind its tokens; masks
+// Models of one tokenizer whose logits have different numbers of entries behind its tokens; masks
 // have the model's.
-static void a_draft_may_score_more_or_less(void **state) {
+static void a_draft_may_have_more_or_fewer_logits(void **state) {
     (void)state;
     char path[] = "/tmp/quern-wide-XXXXXX";
     const int fd = mkstemp(path);
@@ -280,9 +280,9 @@ static void a_trained_draft_is_right_often(void **state) {
 
 enum { ROWS = 5 };
 
-// Rows of different lengths and settings: guessed for by an oracle, a draft model, look-up, or not
+// Rows of different lengths and settings: drafted for by an oracle, a draft model, lookup, or not
 // at all; each is what it is alone.
-static void rows_guess_while_others_do_not(void **state) {
+static void rows_draft_while_others_do_not(void **state) {
     (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_err err;
@@ -307,8 +307,8 @@ static void rows_guess_while_others_do_not(void **state) {
             if (i != 3) continue;
             o.tokens = want[i].tokens;
             o.n = want[i].n_tokens;
-            gens[i]->guesser.fn = guess;
-            gens[i]->guesser.fn_arg = &o;
+            gens[i]->drafter.fn = draft_oracle;
+            gens[i]->drafter.fn_arg = &o;
         }
         size_t n_active = ROWS;
         while (n_active) ASSERT_OK(step_rows(&n_active, gens, ROWS, NULL, NULL, &err));
@@ -326,15 +326,15 @@ static void rows_guess_while_others_do_not(void **state) {
     }
 }
 
-// A session goes on after an answer with guesses as after one without.
-static void a_session_goes_on_after_guesses(void **state) {
+// A session goes on after an answer with drafts as after one without.
+static void a_session_goes_on_after_drafts(void **state) {
     (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_err err;
         talk t = open_talk(families[f], CONTEXT);
         int32_t ids[N_IDS], token;
         make_ids(ids, t.vocab, 30);
-        t.session->scores = true;
+        t.session->wants_logits = true;
         qn_generate_opts opts = options(1);
         qn_result plain = answer(t.session, ids, N_IDS, &opts, NULL, NULL);
         oracle o = {.tokens = plain.tokens,
@@ -344,7 +344,7 @@ static void a_session_goes_on_after_guesses(void **state) {
                     .vocab = t.vocab};
         opts.draft_max = opts.draft_min = 7;
         heard h = {0};
-        qn_result got = answer_guessed(t.session, ids, &opts, guess, &o, &h);
+        qn_result got = answer_drafted(t.session, ids, &opts, draft_oracle, &o, &h);
         for (int k = 0; k < 3; k++) {
             qn_logits fresh = QN_INIT(qn_logits);
             size_t n;
@@ -388,13 +388,13 @@ static void wrong_drafts_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_guess_gives_the_plain_answer),
+        cmocka_unit_test(any_drafted_tokens_give_the_plain_answer),
         cmocka_unit_test(any_draft_gives_the_plain_answer),
         cmocka_unit_test(another_model_as_draft),
-        cmocka_unit_test(a_draft_may_score_more_or_less),
+        cmocka_unit_test(a_draft_may_have_more_or_fewer_logits),
         cmocka_unit_test(a_trained_draft_is_right_often),
-        cmocka_unit_test(rows_guess_while_others_do_not),
-        cmocka_unit_test(a_session_goes_on_after_guesses),
+        cmocka_unit_test(rows_draft_while_others_do_not),
+        cmocka_unit_test(a_session_goes_on_after_drafts),
         cmocka_unit_test(wrong_drafts_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

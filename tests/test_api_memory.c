@@ -114,8 +114,8 @@ static void generate(qn_session *session, size_t n, const qn_sample_opts *opts) 
     qn_result_deinit(&result);
 }
 
-// Guesses decide how many tokens a step gives, and never which.
-static void generate_guessing(qn_session *session, size_t n, const qn_sample_opts *opts) {
+// Drafts decide how many tokens a step gives, and never which.
+static void generate_drafting(qn_session *session, size_t n, const qn_sample_opts *opts) {
     qn_err err;
     qn_result result = QN_INIT(qn_result);
     const qn_generate_opts o = QN_INIT(qn_generate_opts, .sample = opts, .max_tokens = (int64_t)n,
@@ -180,7 +180,7 @@ static void generations_go_on_after_a_restore(void **state) {
 
 static void generations_go_on_after_a_fork(void **state) {
     (void)state;
-    assert_leaving_changes_nothing(fork_off, generate_guessing);
+    assert_leaving_changes_nothing(fork_off, generate_drafting);
 }
 
 static void two_generations_are_one(void **state) {

@@ -238,7 +238,7 @@ static void sessions_refuse_null(void **state) {
     qn_session *session;
     qn_snapshot *snapshot;
     int32_t token;
-    const float *scores;
+    const float *logits;
     qn_session_counts counts = QN_INIT(qn_session_counts);
     const int32_t ids[] = {1};
     REFUSES(qn_session_create, "out", NULL, t->engine, NULL);
@@ -253,9 +253,9 @@ static void sessions_refuse_null(void **state) {
     REFUSES_TOO(qn_session_step_naive, NULL, t->session, NULL);
     REFUSES_TOO(qn_session_step_naive, &token, NULL, NULL);
     REFUSES_TOO(qn_session_prefill, NULL, t->session, ids, 1);
-    REFUSES_TOO(qn_session_prefill, &scores, NULL, ids, 1);
+    REFUSES_TOO(qn_session_prefill, &logits, NULL, ids, 1);
     REFUSES_TOO(qn_session_feed, NULL, t->session, 1);
-    REFUSES_TOO(qn_session_feed, &scores, NULL, 1);
+    REFUSES_TOO(qn_session_feed, &logits, NULL, 1);
     REFUSES_TOO(qn_session_commit, NULL, ids, 1);
     REFUSES_TOO(qn_session_commit, t->session, NULL, 1);
     REFUSES(qn_session_truncate, "session", NULL, 0);

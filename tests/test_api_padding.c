@@ -1,4 +1,4 @@
-// Embeddings with more rows than the tokenizer has tokens: scores that belong to no token are
+// Embeddings with more rows than the tokenizer has tokens: logits that belong to no token are
 // computed and shown, and never chosen, whatever chooses, in both formats alike.
 #include "generate_rig.h"
 #include "model_writer.h"
@@ -40,7 +40,7 @@ enum { N_WAYS = sizeof ways / sizeof *ways };
 
 // --- models --------------------------------------------------------------------------------------
 
-// Rows behind the tokens score four times what some tokens do, and so are mostly the best.
+// Rows behind the tokens logit four times what some tokens do, and so are mostly the best.
 static void pad(model_tensor *t) {
     const size_t bytes = t->bytes / (size_t)t->dims[0];
     for (size_t row = N_TOKENS; row < (size_t)t->dims[0]; row++) {
@@ -100,21 +100,22 @@ typedef struct choices {
     int32_t tokens[N_NEW];
 } choices;
 
-static qn_session *open_prompt(const qn_engine *engine, bool scores) {
+static qn_session *open_prompt(const qn_engine *engine, bool all_logits) {
     qn_err err;
     qn_session *session = NULL;
     int32_t ids[N_PROMPT];
-    ASSERT_OK(qn_session_create(&session, engine,
-                                &QN_INIT(qn_session_opts, .context = 128, .logits = scores), &err));
+    ASSERT_OK(qn_session_create(
+        &session, engine, &QN_INIT(qn_session_opts, .context = 128, .logits = all_logits), &err));
     random_ids(ids, N_PROMPT, N_TOKENS, 7);
     ASSERT_OK(qn_session_set_prompt(session, ids, N_PROMPT, &err));
     return session;
 }
 
-static choices step(const qn_engine *engine, const qn_sample_opts *opts, bool scores, bool naive) {
+static choices step(const qn_engine *engine, const qn_sample_opts *opts, bool all_logits,
+                    bool naive) {
     qn_err err;
     choices c;
-    qn_session *session = open_prompt(engine, scores);
+    qn_session *session = open_prompt(engine, all_logits);
     for (int i = 0; i < N_NEW; i++)
         ASSERT_OK(
             (naive ? qn_session_step_naive : qn_session_step)(&c.tokens[i], session, opts, &err));
@@ -156,7 +157,7 @@ static choices check_way(const qn_engine *engine, size_t w, bool far) {
     return want;
 }
 
-static void no_other_score_is_chosen(void **state) {
+static void no_other_logit_is_chosen(void **state) {
     for (int far = 0; far < 2; far++) {
         const path_name gguf = write_padded(state, far);
         qn_engine *folder = NULL, *file = NULL, *plain = NULL;
@@ -177,8 +178,8 @@ static void no_other_score_is_chosen(void **state) {
     }
 }
 
-// Scores themselves are those of the model: the padded ones are there, and are the best.
-static void scores_are_shown_as_they_are(void **state) {
+// Logits themselves are those of the model: the padded ones are there, and are the best.
+static void logits_are_shown_as_they_are(void **state) {
     qn_err err;
     const path_name gguf = write_padded(state, false);
     qn_engine *engine = NULL;
@@ -196,7 +197,7 @@ static void scores_are_shown_as_they_are(void **state) {
     remove(gguf.text);
 }
 
-// Log-probabilities are of the model's own scores, guesses are checked, grammars know tokens alone.
+// Log-probabilities are of the model's own logits, drafts are checked, grammars know tokens alone.
 static void generations_choose_tokens(void **state) {
     for (int far = 0; far < 2; far++) {
         const path_name gguf = write_padded(state, far);
@@ -253,7 +254,7 @@ static void grammars_go_on(void **state) {
     remove(gguf.text);
 }
 
-// A score that is not finite is an error wherever it stands.
+// A logit that is not finite is an error wherever it stands.
 static void broken_padding_is_refused(void **state) {
     qn_err err;
     const path_name gguf = write_padded(state, false);
@@ -271,7 +272,7 @@ static void broken_padding_is_refused(void **state) {
             int32_t token;
             ASSERT_FAILS((naive ? qn_session_step_naive : qn_session_step)(&token, session,
                                                                            &ways[w].opts, &err),
-                         QN_NUMERIC, "score 639 of 640 is nan");
+                         QN_NUMERIC, "logit 639 of 640 is nan");
             qn_session_destroy(session);
         }
     }
@@ -281,7 +282,7 @@ static void broken_padding_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        FOLDER_TEST(no_other_score_is_chosen),  FOLDER_TEST(scores_are_shown_as_they_are),
+        FOLDER_TEST(no_other_logit_is_chosen),  FOLDER_TEST(logits_are_shown_as_they_are),
         FOLDER_TEST(generations_choose_tokens), FOLDER_TEST(grammars_go_on),
         FOLDER_TEST(broken_padding_is_refused),
     };

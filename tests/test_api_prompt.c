@@ -11,7 +11,7 @@
 
 #define DRAFT  MODELS "/quern-draft-Q8_0.gguf"
 #define FOLDER TEST_DATA "/templates"
-enum { MOST_BYTES = 1 << 24 };
+enum { MAX_BYTES = 1 << 24 };
 
 typedef struct rig {
     qn_tokenizer *tokenizer;
@@ -203,7 +203,7 @@ static void test_published(void **state) {
     json_t *all;
     open_rig(&r);
     qn_template_destroy(r.template);
-    ASSERT_OK(qn_file_load(&text, &size, FOLDER "/expected.json", MOST_BYTES, &err));
+    ASSERT_OK(qn_file_load(&text, &size, FOLDER "/expected.json", MAX_BYTES, &err));
     ASSERT_OK(qn_json_parse(&all, text, size, false, "expected.json", &err));
     const char *name, *case_name;
     json_t *results, *result;

@@ -1,4 +1,4 @@
-// The output head: scores equal those of a plain matmul and soft cap, and the best of each row
+// The output head: logits equal those of a plain matmul and soft cap, and the best of each row
 // those that a slow search finds, whatever the level, the rows, the pieces and what is asked for.
 #include "matmul_rig.h"
 
@@ -31,36 +31,36 @@ static int64_t temp_width(const weight *w, int64_t top) {
     return temp[0].width;
 }
 
-typedef struct scored {
-    float score;
+typedef struct entry {
+    float logit;
     int32_t id;
-} scored;
+} entry;
 
-static int compare_scored(const void *a, const void *b) {
-    const scored *x = a, *y = b;
-    if (x->score != y->score) return x->score > y->score ? -1 : 1;
+static int compare_entries(const void *a, const void *b) {
+    const entry *x = a, *y = b;
+    if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-// A row of `best`, `most` entries wide, of which `top` are wanted.
+// A row of `best`, `max` entries wide, of which `top` are wanted.
 // Only ids below `end` can be among them.
 static void slow_best(float *to, const float *row, int64_t n, int64_t top, int64_t max,
                       int64_t end) {
-    scored *sorted = qn_alloc((size_t)n, sizeof *sorted);
+    entry *sorted = qn_alloc((size_t)n, sizeof *sorted);
     size_t kept = 0;
     assert_non_null(sorted);
     to[0] = INFINITY;
     to[1] = -1;
     for (int64_t i = n; i-- > 0;) {
-        if (row[i] > -INFINITY && i < end) sorted[kept++] = (scored){row[i], (int32_t)i};
+        if (row[i] > -INFINITY && i < end) sorted[kept++] = (entry){row[i], (int32_t)i};
         if (!isfinite(row[i])) to[1] = (float)i;
         to[0] = fminf(to[0], row[i]);
     }
     if (to[1] >= 0) to[0] = row[(int64_t)to[1]];
-    qsort(sorted, kept, sizeof *sorted, compare_scored);
+    qsort(sorted, kept, sizeof *sorted, compare_entries);
     for (int64_t k = 0; k < max; k++) {
         const bool is_there = k < top && k < (int64_t)kept;
-        to[2 + k] = is_there ? sorted[k].score : -INFINITY;
+        to[2 + k] = is_there ? sorted[k].logit : -INFINITY;
         to[2 + max + k] = is_there ? (float)sorted[k].id : -1;
     }
     qn_free(sorted);
@@ -81,7 +81,7 @@ static void check_best(const qn_operand *best, const float *row, int64_t r, cons
 }
 
 // The same by the plain ops.
-static qn_operand plain_scores(const qn_cpu_level *backend, const qn_operand *x, const weight *w,
+static qn_operand plain_logits(const qn_cpu_level *backend, const qn_operand *x, const weight *w,
                                const head_case *c) {
     qn_operand product = matmul(backend, x, w, c->rows);
     if (c->cap == 0) return product;
@@ -105,7 +105,7 @@ static void check_case(const head_case *c, const weight *w, const qn_operand *x,
     for (size_t l = 0; level(l); l++) {
         const char *what = describe(w->kind, c->form, c->n_in, level(l)->name);
         qn_operand panels = packed_rows(level(l), x, c->rows, c->form);
-        qn_operand want = plain_scores(level(l), &panels, w, c);
+        qn_operand want = plain_logits(level(l), &panels, w, c);
         qn_operand logits = make_rows(c->rows, 1, c->n_out, QN_WORD_f32);
         qn_operand best = make_rows(c->rows, 1, 2 + 2 * QN_HEAD_TOP, QN_WORD_f32);
         qn_operand temp = make_rows(c->rows, 1, temp_width(w, QN_HEAD_TOP), QN_WORD_f32);
@@ -170,7 +170,7 @@ static void head_of_any_rows(void **state) {
     free_weight(&w);
 }
 
-// Scores behind the last token are never among the best, wherever in a panel or a run that is.
+// Logits past the last token are never among the best, wherever in a panel or a run that is.
 static void some_entries_are_not_chosen(void **state) {
     (void)state;
     static const int64_t ends[] = {1, 15, 16, 17, 300, 1023, 1024, 1600, 1696, 1699, 1700};
@@ -185,7 +185,7 @@ static void some_entries_are_not_chosen(void **state) {
     free_weight(&w);
 }
 
-// Equal scores go by id, inside a panel, across panels and across runs.
+// Equal logits go by id, inside a panel, across panels and across runs.
 static void ties_go_to_the_lower_id(void **state) {
     (void)state;
     head_case c = {QN_TYPE_F32, QN_WORD_f32, 1700, 64, 3, 0, 0, 0};
@@ -202,8 +202,8 @@ static void ties_go_to_the_lower_id(void **state) {
     free_weight(&w);
 }
 
-// Scores that are no numbers are named, the first of a row, and never chosen.
-static void broken_scores_are_found(void **state) {
+// Logits that are not numbers are reported, the first of a row, and never chosen.
+static void broken_logits_are_found(void **state) {
     (void)state;
     static const struct {
         int64_t first, second;
@@ -223,7 +223,7 @@ static void broken_scores_are_found(void **state) {
         free_weight(&w);
     }
     weight w = make_weight(kind_of(c.type), 1, c.n_out, c.n_in, 4);
-    memset(w.bytes, 0, (size_t)qn_packed_bytes(&w.packed)); // all scores are 0
+    memset(w.bytes, 0, (size_t)qn_packed_bytes(&w.packed)); // all logits are 0
     run_case(&c, &w, 2);
     qn_operand x = make_rows(2, 1, c.n_in, QN_WORD_f32);
     for (int64_t i = 0; i < c.n_in; i++) part_at(&x, 0, 0)[i] = NAN, part_at(&x, 1, 0)[i] = 1;
@@ -236,7 +236,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(head_is_matmul_and_search),   cmocka_unit_test(head_of_any_rows),
         cmocka_unit_test(some_entries_are_not_chosen), cmocka_unit_test(ties_go_to_the_lower_id),
-        cmocka_unit_test(broken_scores_are_found),
+        cmocka_unit_test(broken_logits_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,7 +115,7 @@ static void a_long_tail_keeps_its_weight(void **state) {
     assert_true(last <= tail / 2);
 }
 
-static void broken_scores_are_an_error_not_a_token(void **state) {
+static void broken_logits_are_an_error_not_a_token(void **state) {
     (void)state;
     qn_err err;
     int32_t token = -1;
@@ -124,9 +124,9 @@ static void broken_scores_are_an_error_not_a_token(void **state) {
     const qn_sample_opts greedy = QN_INIT(qn_sample_opts),
                          cold = QN_INIT(qn_sample_opts, .temperature = -1),
                          odd = QN_INIT(qn_sample_opts, .temperature = NAN);
-    ASSERT_FAILS(choose(&token, nan_row, 3, &greedy, 0, &err), QN_NUMERIC, "score 1 of 3");
+    ASSERT_FAILS(choose(&token, nan_row, 3, &greedy, 0, &err), QN_NUMERIC, "logit 1 of 3");
     ASSERT_FAILS(choose(&token, inf_row, 3, &greedy, 0, &err), QN_NUMERIC, "inf");
-    ASSERT_FAILS(choose(&token, flat, 3, &greedy, 0, &err), QN_NUMERIC, "all 3 scores are 3");
+    ASSERT_FAILS(choose(&token, flat, 3, &greedy, 0, &err), QN_NUMERIC, "all 3 logits are 3");
     ASSERT_FAILS(choose(&token, good, 3, &cold, 0, &err), QN_ARGUMENT, "-1");
     ASSERT_FAILS(choose(&token, good, 3, &odd, 0, &err), QN_ARGUMENT, "nan");
     assert_int_equal(token, -1);
@@ -139,7 +139,7 @@ int main(void) {
         cmocka_unit_test(greedy_takes_the_lower_id_of_a_tie),
         cmocka_unit_test(sampling_follows_the_probabilities),
         cmocka_unit_test(a_long_tail_keeps_its_weight),
-        cmocka_unit_test(broken_scores_are_an_error_not_a_token),
+        cmocka_unit_test(broken_logits_are_an_error_not_a_token),
     };
     return cmocka_run_group_tests_name("gen", tests, NULL, NULL);
 }

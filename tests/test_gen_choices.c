@@ -15,7 +15,7 @@
 enum { LARGE = 151936 };
 
 static float row[LARGE];
-static int32_t sorted[LARGE]; // ids by descending score, then id
+static int32_t sorted[LARGE]; // ids by descending logit, then id
 
 static uint32_t next_random(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -37,7 +37,7 @@ static float make_bell(int64_t i, uint64_t *state) {
 }
 static float make_ties(int64_t i, uint64_t *state) {
     (void)i;
-    return (float)(next_random(state) % 5) * 0.75f - 1.5f; // both zeros would be one score
+    return (float)(next_random(state) % 5) * 0.75f - 1.5f; // both zeros would be one logit
 }
 static float make_rising(int64_t i, uint64_t *state) {
     (void)state;
@@ -164,7 +164,7 @@ static void places_of_running_sums_are_those_of_a_full_sort(void **state) {
     qn_choices_deinit(&c);
 }
 
-static void scores_above_a_bound_survive(void **state) {
+static void logits_above_a_bound_survive(void **state) {
     (void)state;
     qn_err err;
     qn_choices c;
@@ -285,7 +285,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exactly_the_first_k_survive),
         cmocka_unit_test(places_of_running_sums_are_those_of_a_full_sort),
-        cmocka_unit_test(scores_above_a_bound_survive),
+        cmocka_unit_test(logits_above_a_bound_survive),
         cmocka_unit_test(choices_are_those_of_a_full_sort),
         cmocka_unit_test(weights_are_exponentials),
         cmocka_unit_test(logprobs_are_those_of_the_softmax),

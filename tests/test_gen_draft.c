@@ -1,4 +1,4 @@
-// Guessing ahead: what look-up finds, and how many guesses pay.
+// Speculative decoding: what lookup finds, and how many drafts pay.
 #include "testing.h"
 
 #include "gen/draft.h"
@@ -41,7 +41,7 @@ static qn_step_costs make_costs(const int64_t *ns, size_t n) {
     return costs;
 }
 
-static void costs_are_measured_or_guessed(void **state) {
+static void costs_are_measured_or_estimated(void **state) {
     (void)state;
     static const int64_t ns[] = {10 * MS, 0, 0, 16 * MS};
     const qn_step_costs costs = make_costs(ns, 4);
@@ -64,7 +64,7 @@ static void costs_are_measured_or_guessed(void **state) {
     qn_step_costs_add(&other, 1, -1);
 }
 
-// What is chosen after many rounds in which so many of the guesses are right.
+// The choice after many rounds in which this share of the drafts is right.
 static int32_t settle(const qn_step_costs *costs, int32_t right, int64_t each_ns) {
     qn_draft_record record = {0};
     int32_t n = 0;
@@ -95,7 +95,7 @@ static void as_many_as_pay(void **state) {
     assert_in_range(qn_draft_choose(&record, &little, 1, 8), 1, 2); // try a few, then more
 }
 
-// Where guesses do not pay, they are tried again every so often, and found when they do.
+// Where drafts do not pay, they are tried again every so often, and found when they do.
 static void tried_again(void **state) {
     (void)state;
     static const int64_t flat[] = {10 * MS, 10 * MS, 10 * MS, 10 * MS, 10 * MS,
@@ -120,7 +120,7 @@ static void tried_again(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lookup_finds_the_last_longest_repetition),
-        cmocka_unit_test(costs_are_measured_or_guessed),
+        cmocka_unit_test(costs_are_measured_or_estimated),
         cmocka_unit_test(as_many_as_pay),
         cmocka_unit_test(tried_again),
     };

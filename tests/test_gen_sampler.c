@@ -10,14 +10,14 @@
 
 enum { N = 12 };
 
-static const float scores[N] = {0.5f, 2, -1, 2, 0, 3.1f, 1.3f, -4, 2.6f, 0.1f, -0.2f, 1.7f};
+static const float test_logits[N] = {0.5f, 2, -1, 2, 0, 3.1f, 1.3f, -4, 2.6f, 0.1f, -0.2f, 1.7f};
 static const int32_t history[] = {5, 1, 5, 8, 0, 5, 3, 8, 5, 1};
 enum { N_HISTORY = sizeof history / sizeof *history, N_PROMPT = 4 };
 
 // --- exact probabilities -------------------------------------------------------------------------
 
 typedef struct dist {
-    double x[N]; // scores
+    double x[N]; // logits
     bool is_in[N];
 } dist;
 
@@ -164,7 +164,7 @@ static const char default_order[] = "penalties;top_n_sigma;top_k;typ_p;top_p;min
 static void find_exact(double p[N], const qn_sample_opts *o, bool does_xtc) {
     dist d;
     for (int i = 0; i < N; i++) {
-        d.x[i] = (double)scores[i];
+        d.x[i] = (double)test_logits[i];
         d.is_in[i] = true;
     }
     for (size_t i = 0; i < o->n_biases; i++) {
@@ -216,7 +216,7 @@ static void check_draws(const qn_sample_opts *opts, const double p[N], const cha
     int count[N] = {0};
     qn_sampler *sampler = make_sampler(N, opts);
     for (uint64_t i = 0; i < DRAWS; i++) {
-        const int32_t token = choose_at(sampler, scores, i);
+        const int32_t token = choose_at(sampler, test_logits, i);
         assert_in_range(token, 0, N - 1);
         count[token]++;
     }
@@ -344,7 +344,7 @@ static void words_for_steps_may_be_spelled_otherwise(void **state) {
     b.order = "top_k;typ_p;temperature";
     qn_sampler *x = make_sampler(N, &a), *y = make_sampler(N, &b);
     for (uint64_t i = 0; i < 200; i++)
-        assert_int_equal(choose_at(x, scores, i), choose_at(y, scores, i));
+        assert_int_equal(choose_at(x, test_logits, i), choose_at(y, test_logits, i));
     qn_sampler_destroy(x);
     qn_sampler_destroy(y);
 }
@@ -365,13 +365,13 @@ static void mirostat_follows_its_target(void **state) {
     qn_sampler_memory memory = {0};
     dist d;
     for (int i = 0; i < N; i++) {
-        d.x[i] = (double)scores[i] / 1.5;
+        d.x[i] = (double)test_logits[i] / 1.5;
         d.is_in[i] = true;
     }
     find_p(p, &d);
     int beyond_first = 0;
     for (uint64_t i = 0; i < DRAWS; i++) {
-        const int32_t token = choose_after(&memory, sampler, scores, i);
+        const int32_t token = choose_after(&memory, sampler, test_logits, i);
         const double surprise = -log2(p[token]);
         // Weights are exact to 1e-7, an error that each of the steps adds 0.05 of.
         if (token != 5) assert_true(surprise <= max + DRAWS * 0.05 * 1e-7);
@@ -380,9 +380,9 @@ static void mirostat_follows_its_target(void **state) {
         max -= (double)0.05f * (surprise - (double)2.7f);
     }
     memory = (qn_sampler_memory){0};
-    const int32_t again = choose_after(&memory, sampler, scores, 0);
+    const int32_t again = choose_after(&memory, sampler, test_logits, 0);
     qn_sampler *fresh = make_sampler(N, &opts);
-    assert_int_equal(again, choose_at(fresh, scores, 0));
+    assert_int_equal(again, choose_at(fresh, test_logits, 0));
     print_message("mean surprise %.3f bits, want 2.7\n", mean);
     assert_true(fabs(mean - 2.7) < 0.05);
     assert_true(beyond_first > DRAWS / 2);
@@ -406,12 +406,12 @@ static void greedy_is_the_best_whatever_else_is_set(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         qn_sampler *sampler = make_sampler(N, &cases[i]);
         assert_true(qn_sampler_is_greedy(sampler));
-        for (uint64_t j = 0; j < 50; j++) assert_int_equal(choose_at(sampler, scores, j), 5);
+        for (uint64_t j = 0; j < 50; j++) assert_int_equal(choose_at(sampler, test_logits, j), 5);
         qn_sampler_destroy(sampler);
     }
 }
 
-static void what_changes_scores_is_not_plain_greedy(void **state) {
+static void what_changes_logits_is_not_plain_greedy(void **state) {
     (void)state;
     const qn_bias bias = {7, 100};
     const struct {
@@ -430,7 +430,7 @@ static void what_changes_scores_is_not_plain_greedy(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         qn_sampler *sampler = make_sampler(N, &cases[i].opts);
         assert_false(qn_sampler_is_greedy(sampler));
-        if (cases[i].want >= 0) assert_int_equal(choose_at(sampler, scores, 0), cases[i].want);
+        if (cases[i].want >= 0) assert_int_equal(choose_at(sampler, test_logits, 0), cases[i].want);
         qn_sampler_destroy(sampler);
     }
 }
@@ -453,7 +453,7 @@ static void penalties_that_are_off_change_no_bit(void **state) {
     for (size_t k = 0; k < sizeof offs / sizeof *offs; k++) {
         qn_sampler *a = make_sampler(N, &plain), *b = make_sampler(N, &offs[k]);
         for (uint64_t i = 0; i < 2000; i++)
-            assert_int_equal(choose_at(a, scores, i), choose_at(b, scores, i));
+            assert_int_equal(choose_at(a, test_logits, i), choose_at(b, test_logits, i));
         qn_sampler_destroy(a);
         qn_sampler_destroy(b);
     }
@@ -474,7 +474,7 @@ static void masks_leave_only_what_is_allowed(void **state) {
         qn_sampler *sampler = make_sampler(N, &cases[c]);
         for (uint32_t mask = 0; mask < 1 << N; mask += 13) {
             int32_t token = -1;
-            const qn_sampler_in in = {.logits = scores,
+            const qn_sampler_in in = {.logits = test_logits,
                                       .tokens = history,
                                       .n_tokens = N_HISTORY,
                                       .position = mask,
@@ -502,7 +502,7 @@ static void one_that_is_left_is_chosen(void **state) {
                 .typical_p = 0.9f, .top_n_sigma = 1, .xtc_probability = 1, .dynatemp_range = 0.5f,
                 .repeat_penalty = 1.1f, .biases = biases, .n_biases = N);
     qn_sampler *sampler = make_sampler(N, &opts);
-    for (uint64_t i = 0; i < 100; i++) assert_int_equal(choose_at(sampler, scores, i), 7);
+    for (uint64_t i = 0; i < 100; i++) assert_int_equal(choose_at(sampler, test_logits, i), 7);
     qn_sampler_destroy(sampler);
 }
 
@@ -522,7 +522,7 @@ static void broken_rows_are_refused_wherever_the_fault_is(void **state) {
             char want[32];
             const float was = row[at];
             row[at] = faults[f];
-            snprintf(want, sizeof want, "score %d of 1000 is %s", at,
+            snprintf(want, sizeof want, "logit %d of 1000 is %s", at,
                      f == 0   ? "nan"
                      : f == 1 ? "inf"
                               : "-inf");
@@ -531,7 +531,7 @@ static void broken_rows_are_refused_wherever_the_fault_is(void **state) {
         }
     }
     for (int i = 0; i < LARGE; i++) row[i] = 2.5f;
-    ASSERT_FAILS(qn_sampler_choose(&token, sampler, &in, &err), QN_NUMERIC, "all 1000 scores");
+    ASSERT_FAILS(qn_sampler_choose(&token, sampler, &in, &err), QN_NUMERIC, "all 1000 logits");
     row[777] = 2.6f;
     ASSERT_OK(qn_sampler_choose(&token, sampler, &in, &err));
     row[777] = 2.4f;
@@ -539,7 +539,7 @@ static void broken_rows_are_refused_wherever_the_fault_is(void **state) {
     qn_sampler_destroy(sampler);
 }
 
-static void huge_scores_do_not_overflow(void **state) {
+static void huge_logits_do_not_overflow(void **state) {
     (void)state;
     const float row[N] = {3e38f, -3e38f, 3.2e38f, 0, 1, -3.4e38f, 2, 3, 4, 5, 6, 7};
     const qn_sample_opts opts = QN_INIT(
@@ -601,7 +601,8 @@ static void values_out_of_range_are_named(void **state) {
     qn_sampler *sampler = make_sampler(N, &good), *other = make_sampler(N, &good);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ASSERT_FAILS(qn_sampler_set(sampler, &cases[i].opts, &err), QN_ARGUMENT, cases[i].want);
-        assert_int_equal(choose_at(sampler, scores, i), choose_at(other, scores, i)); // unchanged
+        assert_int_equal(choose_at(sampler, test_logits, i),
+                         choose_at(other, test_logits, i)); // unchanged
     }
     qn_sampler_destroy(sampler);
     qn_sampler_destroy(other);
@@ -635,11 +636,11 @@ static void draws_depend_on_seed_completion_and_position_alone(void **state) {
                *c = make_sampler(N, &seed), *d = make_sampler(N, &completion);
     int as_c = 0, as_d = 0;
     int32_t got[DRAWS];
-    for (uint64_t i = 0; i < DRAWS; i++) got[i] = choose_at(a, scores, i);
+    for (uint64_t i = 0; i < DRAWS; i++) got[i] = choose_at(a, test_logits, i);
     for (uint64_t i = DRAWS; i-- > 0;) { // backwards: nothing is remembered
-        assert_int_equal(choose_at(b, scores, i), got[i]);
-        as_c += choose_at(c, scores, i) == got[i];
-        as_d += choose_at(d, scores, i) == got[i];
+        assert_int_equal(choose_at(b, test_logits, i), got[i]);
+        as_c += choose_at(c, test_logits, i) == got[i];
+        as_d += choose_at(d, test_logits, i) == got[i];
     }
     assert_true(as_c < DRAWS / 2 && as_d < DRAWS / 2);
     qn_sampler_destroy(a);
@@ -655,12 +656,12 @@ int main(void) {
         cmocka_unit_test(words_for_steps_may_be_spelled_otherwise),
         cmocka_unit_test(mirostat_follows_its_target),
         cmocka_unit_test(greedy_is_the_best_whatever_else_is_set),
-        cmocka_unit_test(what_changes_scores_is_not_plain_greedy),
+        cmocka_unit_test(what_changes_logits_is_not_plain_greedy),
         cmocka_unit_test(penalties_that_are_off_change_no_bit),
         cmocka_unit_test(masks_leave_only_what_is_allowed),
         cmocka_unit_test(one_that_is_left_is_chosen),
         cmocka_unit_test(broken_rows_are_refused_wherever_the_fault_is),
-        cmocka_unit_test(huge_scores_do_not_overflow),
+        cmocka_unit_test(huge_logits_do_not_overflow),
         cmocka_unit_test(values_out_of_range_are_named),
         cmocka_unit_test(draws_depend_on_seed_completion_and_position_alone),
     };

@@ -232,8 +232,8 @@ static void banned_strings_cannot_be_completed(void **state) {
     qn_token_texts texts;
     int32_t n;
     qn_tokenizer *tokenizer = open_bundled(&texts, &n);
-    float *scores = malloc((size_t)texts.n * sizeof *scores);
-    assert_non_null(scores);
+    float *logits = malloc((size_t)texts.n * sizeof *logits);
+    assert_non_null(logits);
     uint64_t random = 9;
     int n_across = 0;
     for (int round = 0; round < 60; round++) {
@@ -259,8 +259,8 @@ static void banned_strings_cannot_be_completed(void **state) {
         const qn_status status = qn_bans_create(&compiled, &texts, bans, N_BANS, &err);
         if (status == QN_ARGUMENT) continue; // a character was cut
         assert_int_equal(status, QN_OK);
-        for (int64_t i = 0; i < texts.n; i++) scores[i] = 1;
-        qn_bans_apply(compiled, scores, tokens, N_TOKENS);
+        for (int64_t i = 0; i < texts.n; i++) logits[i] = 1;
+        qn_bans_apply(compiled, logits, tokens, N_TOKENS);
         for (int32_t token = 0; token < texts.n; token++) {
             char with[sizeof answer + 4096];
             size_t with_size = size;
@@ -272,14 +272,14 @@ static void banned_strings_cannot_be_completed(void **state) {
                 const char *from = with + (size + 1 > length ? size + 1 - length : 0);
                 is_banned |= contains(from, with + with_size, bans[i]); // ends in the token
             }
-            if (is_banned != (isinf(scores[token]) != 0))
+            if (is_banned != (isinf(logits[token]) != 0))
                 fail_msg("round %d: token %d, banned %d", round, token, is_banned);
             n_across += is_banned;
         }
         qn_bans_destroy(compiled);
     }
     assert_true(n_across > 1000);
-    free(scores);
+    free(logits);
     qn_token_texts_deinit(&texts);
     qn_tokenizer_close(tokenizer);
 }
@@ -328,7 +328,7 @@ static void an_answer_never_contains_what_is_banned(void **state) {
 enum { DRY_VOCAB = 6 };
 
 // By its description: every earlier end of a repetition, compared token by token.
-static void punish_plainly(float *scores, const qn_dry *dry, const bool *is_breaker) {
+static void punish_plainly(float *logits, const qn_dry *dry, const bool *is_breaker) {
     const int n = (int)dry->n_tokens;
     const int32_t *t = dry->tokens;
     int longest[DRY_VOCAB] = {0};
@@ -340,7 +340,7 @@ static void punish_plainly(float *scores, const qn_dry *dry, const bool *is_brea
     }
     for (int i = 0; i < DRY_VOCAB; i++) {
         if (longest[i] < 1 || longest[i] < dry->allowed_length) continue;
-        scores[i] -= (float)((double)dry->multiplier *
+        logits[i] -= (float)((double)dry->multiplier *
                              pow((double)dry->base, longest[i] - dry->allowed_length));
     }
 }
@@ -396,14 +396,14 @@ static void breakers_may_lie_across_tokens(void **state) {
     ASSERT_OK(qn_breakers_create(&breakers, &texts, strings, 1, &err));
     const int32_t tokens[] = {0, 2, 3, 1, 5, 0, 2, 3, 1}; // a cd b f a cd b: only "b" repeats
     qn_dry dry = {.multiplier = 1, .base = 2, .allowed_length = 1, .tokens = tokens, .n_tokens = 9};
-    float scores[DRY_VOCAB] = {0};
+    float logits[DRY_VOCAB] = {0};
     uint32_t counts[DRY_VOCAB] = {0};
-    qn_dry_apply(&dry, scores, counts);
-    assert_true(scores[5] == -8); // four tokens
+    qn_dry_apply(&dry, logits, counts);
+    assert_true(logits[5] == -8); // four tokens
     dry.breakers = breakers;
-    scores[5] = 0;
-    qn_dry_apply(&dry, scores, counts);
-    assert_true(scores[5] == -1);
+    logits[5] = 0;
+    qn_dry_apply(&dry, logits, counts);
+    assert_true(logits[5] == -1);
     qn_breakers_destroy(breakers);
 }
 
@@ -412,12 +412,12 @@ static void long_repetitions_cost_linear_time(void **state) {
     enum { LONG = 200000 };
     int32_t *tokens = calloc(LONG, sizeof *tokens);
     assert_non_null(tokens);
-    float scores[DRY_VOCAB] = {0};
+    float logits[DRY_VOCAB] = {0};
     uint32_t counts[DRY_VOCAB] = {0};
     const qn_dry dry = {
         .multiplier = 1, .base = 10, .allowed_length = 2, .tokens = tokens, .n_tokens = LONG};
-    qn_dry_apply(&dry, scores, counts);
-    assert_true(scores[0] < -1e20f && scores[0] >= -FLT_MAX);
+    qn_dry_apply(&dry, logits, counts);
+    assert_true(logits[0] < -1e20f && logits[0] >= -FLT_MAX);
     assert_int_equal(counts[0], 0);
     free(tokens);
 }

@@ -300,13 +300,13 @@ static const struct {
     {"%20 bf16 (99, 63) = param\n%21 f32 (T, 99), %22 f32 (T, 4) = head(%3, %20) {cap=0, top=1}",
      "HEAD: (T, 64) and (99, 63): sizes differ"},
     {"%20 bf16 (99, 64) = param\n%21 f32 (T, 99), %22 f32 (T, 2) = head(%3, %20) {cap=0, top=0}",
-     "HEAD: 0 best of 99 scores, want 1 to 64"},
+     "HEAD: top 0 of 99 logits, want 1 to 64"},
     {"%20 bf16 (99, 64) = param\n%21 f32 (T, 99), %22 f32 (T, 132) = head(%3, %20) "
      "{cap=0, top=65}",
-     "HEAD: 65 best of 99 scores, want 1 to 64"},
+     "HEAD: top 65 of 99 logits, want 1 to 64"},
     {"%20 bf16 (16777217, 64) = param\n%21 f32 (T, 16777217), %22 f32 (T, 4) = head(%3, %20) "
      "{cap=0, top=1}",
-     "HEAD: 1 best of 16777217 scores, want 1 to 64 of at most 16777216"},
+     "HEAD: top 1 of 16777217 logits, want 1 to 64 of at most 16777216"},
     {"%20 bf16 (99, 64) = param\n%21 f32 (T, 99), %22 f32 (T, 5) = head(%3, %20) {cap=0, top=1}",
      "(T, 4)"},
 };

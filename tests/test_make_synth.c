@@ -131,7 +131,7 @@ static void sizes_are_the_published_ones(void **state) {
 
 // --- files ---------------------------------------------------------------------------------------
 
-// Scores must differ from token to token, and from context to context.
+// Logits must differ from token to token, and from context to context.
 static void assert_computes(const char *what, const qn_engine *engine) {
     qn_err err = {0};
     const int32_t ids[] = {70, 300, 71, 72, 450, 73};
@@ -148,8 +148,8 @@ static void assert_computes(const char *what, const qn_engine *engine) {
     }
     const double n = (double)out.n_vocab;
     const double spread = sqrt(squares / n - sum / n * (sum / n));
-    if (!(spread > 0.05 && spread < 100)) fail_msg("%s: scores spread by %g", what, spread);
-    if (!(change / n > 0.01)) fail_msg("%s: the scores do not change", what);
+    if (!(spread > 0.05 && spread < 100)) fail_msg("%s: logits spread by %g", what, spread);
+    if (!(change / n > 0.01)) fail_msg("%s: the logits do not change", what);
     qn_logits_deinit(&out);
 }
 

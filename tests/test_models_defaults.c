@@ -1,6 +1,6 @@
 // What config.json leaves out: an absent key means what the reference's configuration class of the
 // model type says, null means none, and both are told apart. Models whose config says the default
-// outright are the measure: the same graph, context and scores, or the same refusal.
+// outright are the measure: the same graph, context and logits, or the same refusal.
 #include "testing.h"
 
 #include "model_writer.h"
@@ -314,7 +314,7 @@ enum { STEP = 7, SHIFT = 3 };
 
 static int64_t moved(int64_t row, int64_t n) { return (row * STEP + SHIFT) % n; }
 
-// Adds an output matrix whose row i is row moved(i) of the embedding: its scores are those of the
+// Adds an output matrix whose row i is row moved(i) of the embedding: its logits are those of the
 // embedding, in another order.
 static void add_output(model_file *m, const char *embedding, const char *output) {
     char edit[128];
@@ -327,7 +327,7 @@ static void add_output(model_file *m, const char *embedding, const char *output)
         memcpy(to->data + (size_t)i * bytes, from->data + (size_t)moved(i, n) * bytes, bytes);
 }
 
-static qn_logits scores_of(const char *path, bool is_reference) {
+static qn_logits logits_of(const char *path, bool is_reference) {
     qn_err err;
     qn_engine *engine = NULL;
     qn_logits logits = QN_INIT(qn_logits);
@@ -342,11 +342,11 @@ static qn_logits scores_of(const char *path, bool is_reference) {
 
 static void expect_output(const char *path, const char *like, bool is_moved, const char *what) {
     for (int is_reference = 0; is_reference < 2; is_reference++) {
-        qn_logits got = scores_of(path, is_reference), want = scores_of(like, is_reference);
+        qn_logits got = logits_of(path, is_reference), want = logits_of(like, is_reference);
         for (int64_t i = 0; i < got.n_vocab; i++) {
             const float w = want.logits[is_moved ? moved(i, want.n_vocab) : i];
             if (got.logits[i] != w)
-                fail_msg("%s: score %lld is %g, want %g", what, (long long)i, (double)got.logits[i],
+                fail_msg("%s: logit %lld is %g, want %g", what, (long long)i, (double)got.logits[i],
                          (double)w);
         }
         qn_logits_deinit(&got);

@@ -21,8 +21,8 @@ static void some_ids(int32_t *ids) {
     for (int32_t i = 0; i < N_IDS; i++) ids[i] = (i * 37 + 11) % 500;
 }
 
-// All rows of scores, by the reference interpreter or by plans.
-static qn_logits scores_by(const char *path, bool is_reference) {
+// All rows of logits, by the reference interpreter or by plans.
+static qn_logits logits_by(const char *path, bool is_reference) {
     qn_err err;
     qn_engine *engine = NULL;
     qn_logits logits = QN_INIT(qn_logits);
@@ -40,10 +40,10 @@ static qn_logits scores_by(const char *path, bool is_reference) {
 
 static double difference(const qn_logits *a, const qn_logits *b);
 
-// The scores of the reference, to which those of the plans must be near: 12-bit activations and
+// The logits of the reference, to which those of the plans must be near: 12-bit activations and
 // 16-bit keys and values make the difference where weights are quantised.
-static qn_logits scores_of(const char *path) {
-    qn_logits want = scores_by(path, true), got = scores_by(path, false);
+static qn_logits logits_of(const char *path) {
+    qn_logits want = logits_by(path, true), got = logits_by(path, false);
     const double error = got.logits ? difference(&got, &want) : 0;
     if (error > 1e-2) fail_msg("%s: plans differ by %.1e", path, error);
     qn_logits_deinit(&got);
@@ -92,18 +92,18 @@ static path_name mini_folder(const char *family) {
     return path;
 }
 
-// Scores of a model written as it is in memory.
-static qn_logits checkpoint_scores(void **state, const model_file *m) {
+// Logits of a model written as it is in memory.
+static qn_logits checkpoint_logits(void **state, const model_file *m) {
     model_write_checkpoint(m, *state, 1);
-    return scores_of(*state);
+    return logits_of(*state);
 }
 
-static qn_logits gguf_scores(void **state, const model_file *m) {
+static qn_logits gguf_logits(void **state, const model_file *m) {
     const path_name path = in_folder(state, "model.gguf");
     model_write_gguf(m, path.text);
-    const qn_logits scores = scores_of(path.text);
+    const qn_logits logits = logits_of(path.text);
     remove(path.text);
-    return scores;
+    return logits;
 }
 
 // --- spellings -----------------------------------------------------------------------------------
@@ -119,8 +119,8 @@ static void expect_forms(void **state, const form *forms, size_t n, bool is_gguf
         const path_name from = is_gguf ? mini_gguf(f->family) : mini_folder(f->family);
         model_file *m = model_load(from.text);
         model_edit(m, f->edits);
-        qn_logits want = scores_of(from.text);
-        qn_logits got = is_gguf ? gguf_scores(state, m) : checkpoint_scores(state, m);
+        qn_logits want = logits_of(from.text);
+        qn_logits got = is_gguf ? gguf_logits(state, m) : checkpoint_logits(state, m);
         if (same_bits(&got, &want) == f->differs)
             fail_msg("%s: %s: differs by %.1e, want %s", f->family, f->edits,
                      difference(&got, &want), f->differs ? "a difference" : "the same");
@@ -218,16 +218,16 @@ static void numbers_per_layer_mean_the_same(void **state) {
 static void shards_make_one_checkpoint(void **state) {
     static const char *const families[] = {"llama32", "qwen35_moe"};
     for (size_t f = 0; f < N_OF(families); f++) {
-        qn_logits want = scores_of(mini_folder(families[f]).text);
+        qn_logits want = logits_of(mini_folder(families[f]).text);
         model_file *m = model_load(mini_folder(families[f]).text);
         for (int n = 2; n <= 3; n++) {
             model_write_checkpoint(m, *state, n);
-            expect_same("shards in a folder", scores_of(*state), &want);
+            expect_same("shards in a folder", logits_of(*state), &want);
             expect_same("shards by their index",
-                        scores_of(in_folder(state, "model.safetensors.index.json").text), &want);
+                        logits_of(in_folder(state, "model.safetensors.index.json").text), &want);
         }
         model_write_checkpoint(m, *state, 1);
-        expect_same("a file by its name", scores_of(in_folder(state, "model.safetensors").text),
+        expect_same("a file by its name", logits_of(in_folder(state, "model.safetensors").text),
                     &want);
         model_free(m);
         qn_logits_deinit(&want);
@@ -237,14 +237,14 @@ static void shards_make_one_checkpoint(void **state) {
 static void split_files_make_one_gguf(void **state) {
     static const char *const families[] = {"llama32", "qwen35_moe"};
     for (size_t f = 0; f < N_OF(families); f++) {
-        qn_logits want = scores_of(mini_gguf(families[f]).text);
+        qn_logits want = logits_of(mini_gguf(families[f]).text);
         model_file *m = model_load(mini_gguf(families[f]).text);
-        expect_same("whole", gguf_scores(state, m), &want);
+        expect_same("whole", gguf_logits(state, m), &want);
         for (int n = 2; n <= 3; n++) {
             char last[64];
             model_write_split(m, *state, families[f], n);
             snprintf(last, sizeof last, "%s-%05d-of-%05d.gguf", families[f], n, n);
-            expect_same("by the last part", scores_of(in_folder(state, last).text), &want);
+            expect_same("by the last part", logits_of(in_folder(state, last).text), &want);
         }
         model_free(m);
         qn_logits_deinit(&want);
@@ -254,14 +254,14 @@ static void split_files_make_one_gguf(void **state) {
 static void checkpoints_may_be_stored_in_any_float(void **state) {
     static const char *const families[] = {"llama_untied", "gemma3", "qwen35_moe"};
     for (size_t f = 0; f < N_OF(families); f++) {
-        qn_logits want = scores_of(mini_folder(families[f]).text);
+        qn_logits want = logits_of(mini_folder(families[f]).text);
         model_file *m = model_load(mini_folder(families[f]).text);
         model_edit(m, "type * F32");
-        expect_same("F32", checkpoint_scores(state, m), &want);
+        expect_same("F32", checkpoint_logits(state, m), &want);
         model_edit(m, "type *norm.weight BF16");
-        expect_same("F32 with norms in BF16", checkpoint_scores(state, m), &want);
+        expect_same("F32 with norms in BF16", checkpoint_logits(state, m), &want);
         model_edit(m, "type * F16"); // the smallest values lose bits
-        expect_near("F16", checkpoint_scores(state, m), &want, 1e-6);
+        expect_near("F16", checkpoint_logits(state, m), &want, 1e-6);
         model_free(m);
         qn_logits_deinit(&want);
     }
@@ -283,24 +283,24 @@ static void wrap_config(model_file *m, const char *model_type) {
 }
 
 static void text_models_inside_multimodal_ones(void **state) {
-    qn_logits want = scores_of(mini_folder("qwen35_vl").text);
+    qn_logits want = logits_of(mini_folder("qwen35_vl").text);
     model_file *m = model_load(mini_folder("qwen35_vl").text);
     model_edit(m, "drop model.visual.*; rename model.language_model.* model.*");
     unwrap_config(m);
-    expect_same("qwen35_vl as text", checkpoint_scores(state, m), &want);
+    expect_same("qwen35_vl as text", checkpoint_logits(state, m), &want);
     model_edit(m, "rename model.* *"); // the bare model, without its head's prefix
-    expect_same("qwen35_vl without a prefix", checkpoint_scores(state, m), &want);
+    expect_same("qwen35_vl without a prefix", checkpoint_logits(state, m), &want);
     model_free(m);
-    expect_near("qwen35_vl GGUF", scores_of(mini_gguf("qwen35_vl").text), &want, 1e-5);
+    expect_near("qwen35_vl GGUF", logits_of(mini_gguf("qwen35_vl").text), &want, 1e-5);
     qn_logits_deinit(&want);
 
-    want = scores_of(mini_folder("gemma3").text);
+    want = logits_of(mini_folder("gemma3").text);
     m = model_load(mini_folder("gemma3").text);
     wrap_config(m, "gemma3");
     model_edit(m, "rename model.* language_model.model.*; set vision_config {\"hidden_size\": 8}");
-    expect_same("gemma3, transformers 4", checkpoint_scores(state, m), &want);
+    expect_same("gemma3, transformers 4", checkpoint_logits(state, m), &want);
     model_edit(m, "rename language_model.model.* model.language_model.*");
-    expect_same("gemma3, transformers 5", checkpoint_scores(state, m), &want);
+    expect_same("gemma3, transformers 5", checkpoint_logits(state, m), &want);
     model_free(m);
     qn_logits_deinit(&want);
 }
@@ -377,16 +377,16 @@ static void experts_may_be_fused(void **state) {
         int64_t layers, blocks; // GGUF has the prediction layer as a block
     } cases[] = {{"qwen3_moe", 2, 2}, {"qwen35_moe", 4, 5}};
     for (size_t i = 0; i < N_OF(cases); i++) {
-        qn_logits want = scores_of(mini_folder(cases[i].family).text);
+        qn_logits want = logits_of(mini_folder(cases[i].family).text);
         model_file *m = model_load(mini_folder(cases[i].family).text);
         fuse_checkpoint(m, cases[i].layers);
-        expect_same("fused checkpoint", checkpoint_scores(state, m), &want);
+        expect_same("fused checkpoint", checkpoint_logits(state, m), &want);
         model_free(m);
         qn_logits_deinit(&want);
-        want = scores_of(mini_gguf(cases[i].family).text);
+        want = logits_of(mini_gguf(cases[i].family).text);
         m = model_load(mini_gguf(cases[i].family).text);
         fuse_gguf(m, cases[i].blocks);
-        expect_same("fused GGUF", gguf_scores(state, m), &want);
+        expect_same("fused GGUF", gguf_logits(state, m), &want);
         model_free(m);
         qn_logits_deinit(&want);
     }
@@ -463,7 +463,7 @@ static void add_qwen2_biases(model_file *m, float value) {
 static void plain_pass_agrees_where_references_exist(void **state) {
     (void)state;
     model_file *m = load_untied("set model_type \"llama\"");
-    expect_plain("llama_untied", scores_of(mini_folder("llama_untied").text), m, &(plain_opts){0});
+    expect_plain("llama_untied", logits_of(mini_folder("llama_untied").text), m, &(plain_opts){0});
     model_free(m);
 }
 
@@ -494,18 +494,18 @@ static model_file *qwen2_gguf(const model_file *checkpoint) {
 static void qwen2_has_biases(void **state) {
     model_file *m = load_untied("set model_type \"qwen2\"");
     add_qwen2_biases(m, 0);
-    qn_logits none = checkpoint_scores(state, m);
-    expect_same("qwen2 with biases of zero is llama", scores_of(mini_folder("llama_untied").text),
+    qn_logits none = checkpoint_logits(state, m);
+    expect_same("qwen2 with biases of zero is llama", logits_of(mini_folder("llama_untied").text),
                 &none);
     model_edit(m, "drop *.bias");
     add_qwen2_biases(m, 1);
-    expect_plain("qwen2", checkpoint_scores(state, m), m, &(plain_opts){0});
-    qn_logits biased = checkpoint_scores(state, m);
+    expect_plain("qwen2", checkpoint_logits(state, m), m, &(plain_opts){0});
+    qn_logits biased = checkpoint_logits(state, m);
     assert_true(difference(&biased, &none) > 1e-2);
     model_file *gguf = qwen2_gguf(m);
-    expect_same("qwen2 GGUF", gguf_scores(state, gguf), &biased);
+    expect_same("qwen2 GGUF", gguf_logits(state, gguf), &biased);
     model_edit(gguf, "type *.bias F32");
-    expect_same("qwen2 GGUF, biases in F32", gguf_scores(state, gguf), &biased);
+    expect_same("qwen2 GGUF, biases in F32", gguf_logits(state, gguf), &biased);
     model_free(gguf);
     model_free(m);
     qn_logits_deinit(&none);
@@ -519,22 +519,22 @@ static void llama_may_have_biases_everywhere(void **state) {
     add_biases(m, "model.layers.%d.mlp.gate_proj.bias", 128, 1);
     add_biases(m, "model.layers.%d.mlp.up_proj.bias", 128, 0.5f);
     add_biases(m, "model.layers.%d.mlp.down_proj.bias", 64, 0.25f);
-    expect_plain("llama with biases", checkpoint_scores(state, m), m, &(plain_opts){0});
+    expect_plain("llama with biases", checkpoint_logits(state, m), m, &(plain_opts){0});
     model_free(m);
 }
 
 static void mistral_looks_through_a_window(void **state) {
     model_file *m = load_untied("set model_type \"mistral\"; set sliding_window null");
-    qn_logits none = checkpoint_scores(state, m);
+    qn_logits none = checkpoint_logits(state, m);
     model_edit(m, "set sliding_window 24"); // as long as the prompt
-    expect_same("a window that shows all", checkpoint_scores(state, m), &none);
+    expect_same("a window that shows all", checkpoint_logits(state, m), &none);
     static const int64_t windows[] = {1, 5, 23};
     for (size_t i = 0; i < N_OF(windows); i++) {
         char edit[64];
         snprintf(edit, sizeof edit, "set sliding_window %lld", (long long)windows[i]);
         model_edit(m, edit);
         const int64_t both[] = {windows[i], windows[i]};
-        expect_plain(edit, checkpoint_scores(state, m), m, &(plain_opts){.windows = both});
+        expect_plain(edit, checkpoint_logits(state, m), m, &(plain_opts){.windows = both});
     }
     model_free(m);
     qn_logits_deinit(&none);
@@ -544,36 +544,36 @@ static void mistral_looks_through_a_window(void **state) {
 static void qwen2_windows_begin_at_a_layer(void **state) {
     model_file *m = load_untied("set model_type \"qwen2\"; set sliding_window 4");
     add_qwen2_biases(m, 0);
-    qn_logits none = scores_of(mini_folder("llama_untied").text);
-    expect_same("not asked for", checkpoint_scores(state, m), &none);
+    qn_logits none = logits_of(mini_folder("llama_untied").text);
+    expect_same("not asked for", checkpoint_logits(state, m), &none);
     model_edit(m, "set use_sliding_window false; set max_window_layers 0");
-    expect_same("switched off", checkpoint_scores(state, m), &none);
+    expect_same("switched off", checkpoint_logits(state, m), &none);
     model_edit(m, "set use_sliding_window true; unset max_window_layers");
-    expect_same("from layer 28 on", checkpoint_scores(state, m), &none);
+    expect_same("from layer 28 on", checkpoint_logits(state, m), &none);
     model_edit(m, "set max_window_layers 1");
     const int64_t second[] = {0, 4};
-    expect_plain("from layer 1 on", checkpoint_scores(state, m), m,
+    expect_plain("from layer 1 on", checkpoint_logits(state, m), m,
                  &(plain_opts){.windows = second});
     model_edit(m, "set layer_types [\"sliding_attention\", \"full_attention\"]");
     const int64_t first[] = {4, 0};
-    expect_plain("by layer_types", checkpoint_scores(state, m), m, &(plain_opts){.windows = first});
+    expect_plain("by layer_types", checkpoint_logits(state, m), m, &(plain_opts){.windows = first});
     model_free(m);
     qn_logits_deinit(&none);
 }
 
 static void rope_scaling_is_the_same_in_both_formats(void **state) {
-    qn_logits want = scores_of(mini_folder("llama32").text);
-    expect_near("llama3 by rope_freqs", scores_of(mini_gguf("llama32").text), &want, 1e-6);
+    qn_logits want = logits_of(mini_folder("llama32").text);
+    expect_near("llama3 by rope_freqs", logits_of(mini_gguf("llama32").text), &want, 1e-6);
     qn_logits_deinit(&want);
 
     model_file *m = load_untied("set rope_parameters.rope_type \"linear\";"
                                 "set rope_parameters.factor 4.0");
-    expect_plain("linear", checkpoint_scores(state, m), m, &(plain_opts){.slow_down = 4});
-    want = checkpoint_scores(state, m);
+    expect_plain("linear", checkpoint_logits(state, m), m, &(plain_opts){.slow_down = 4});
+    want = checkpoint_logits(state, m);
     model_free(m);
     m = model_load(mini_gguf("llama_untied").text);
     model_edit(m, "key llama.rope.scaling.type str linear; key llama.rope.scaling.factor f32 4");
-    expect_near("linear GGUF", gguf_scores(state, m), &want, 1e-6);
+    expect_near("linear GGUF", gguf_logits(state, m), &want, 1e-6);
     model_free(m);
     qn_logits_deinit(&want);
 }
@@ -622,9 +622,9 @@ static void check_type(void **state, const char *from, const packed_type *packed
         n_vectors += t->n_dims == 1;
     }
     assert_true(n_packed > 10 && n_vectors > 2);
-    qn_logits got = gguf_scores(state, m);
+    qn_logits got = gguf_logits(state, m);
     model_edit(m, "type * F32");
-    qn_logits want = gguf_scores(state, m);
+    qn_logits want = gguf_logits(state, m);
     if (!same_bits(&got, &want))
         fail_msg("%s: differs by %.1e", info->name, difference(&got, &want));
     print_message("%-6s %d tensors, %d of them vectors\n", info->name, n_packed, n_vectors);
@@ -652,14 +652,14 @@ static void plain_floats_are_their_values(void **state) {
     static const char *const families[] = {"llama32", "qwen3_moe", "qwen35"};
     for (size_t f = 0; f < N_OF(families); f++) {
         model_file *m = model_load(mini_gguf(families[f]).text);
-        qn_logits want = scores_of(mini_gguf(families[f]).text);
+        qn_logits want = logits_of(mini_gguf(families[f]).text);
         model_edit(m, "type *.weight F32");
-        expect_same("F32", gguf_scores(state, m), &want);
+        expect_same("F32", gguf_logits(state, m), &want);
         qn_logits_deinit(&want);
         model_edit(m, "type blk.*.weight F16");
-        qn_logits got = gguf_scores(state, m);
+        qn_logits got = gguf_logits(state, m);
         model_edit(m, "type blk.*.weight F32");
-        want = gguf_scores(state, m);
+        want = gguf_logits(state, m);
         expect_same("F16", got, &want);
         qn_logits_deinit(&want);
         model_free(m);

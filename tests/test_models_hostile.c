@@ -588,21 +588,21 @@ static void expect_broken(void **state, const char *family, const char *edits, c
 static void broken_numbers_give_no_token(void **state) {
     expect_broken(state, "llama32", "fill blk.* nan", "is nan");
     expect_broken(state, "llama32", "fill token_embd.weight nan", "is nan");
-    expect_broken(state, "llama32", "fill token_embd.weight inf", "score 0 of 512 is");
+    expect_broken(state, "llama32", "fill token_embd.weight inf", "logit 0 of 512 is");
     expect_broken(state, "llama32", "fill output_norm.weight nan", "is nan");
     expect_broken(state, "llama32", "fill blk.0.attn_k.weight nan", "is nan");
-    expect_broken(state, "llama32", "fill output_norm.weight inf", "score");
-    expect_broken(state, "llama32", "fill output_norm.weight 1e38", "score");
+    expect_broken(state, "llama32", "fill output_norm.weight inf", "logit");
+    expect_broken(state, "llama32", "fill output_norm.weight 1e38", "logit");
     expect_broken(state, "llama32", "fill blk.1.attn_v.weight nan", "is nan");
-    expect_broken(state, "llama32", "fill blk.0.attn_output.weight -inf", "score");
+    expect_broken(state, "llama32", "fill blk.0.attn_output.weight -inf", "logit");
     expect_broken(state, "llama32", "fill blk.0.ffn_down.weight nan", "is nan");
     expect_broken(state, "gemma3", "fill blk.5.ffn_up.weight nan", "is nan");
     expect_broken(state, "qwen3_moe", "fill blk.0.ffn_gate_inp.weight nan", "is nan");
     expect_broken(state, "qwen35", "fill blk.0.ssm_a nan", "is nan");
     expect_broken(state, "qwen35", "fill blk.1.ssm_conv1d.weight nan", "is nan");
-    expect_broken(state, "llama32", "fill token_embd.weight 0", "all 512 scores are 0");
-    expect_broken(state, "qwen35_moe", "fill output.weight 0", "all 512 scores are 0");
-    expect_broken(state, "qwen3", "fill output_norm.weight 0", "all 512 scores are 0");
+    expect_broken(state, "llama32", "fill token_embd.weight 0", "all 512 logits are 0");
+    expect_broken(state, "qwen35_moe", "fill output.weight 0", "all 512 logits are 0");
+    expect_broken(state, "qwen3", "fill output_norm.weight 0", "all 512 logits are 0");
 }
 
 // --- calls ---------------------------------------------------------------------------------------

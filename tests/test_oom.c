@@ -111,7 +111,7 @@ static qn_status use_parts(qn_session *session, qn_session **fork, qn_snapshot *
     return qn_session_step(&token, *fork, &warm, err);
 }
 
-// Two prompts, one with two answers, and another session that guesses for them.
+// Two prompts, one with two answers, and another session that drafts for them.
 static qn_status use_generation(const qn_engine *engine, qn_session *session, qn_session *draft,
                                 qn_err *err) {
     static const int32_t ids[] = {5, 6, 7};

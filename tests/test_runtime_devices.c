@@ -1,4 +1,4 @@
-// Whole models on every device: the same bits in prefill and decode, in batches, after guesses that
+// Whole models on every device: the same bits in prefill and decode, in batches, after drafts that
 // were taken back, in every type of the KV cache, and where devices share the layers.
 #include "generate_rig.h"
 
@@ -85,7 +85,7 @@ static void devices_share_the_layers(void **state) {
     }
 }
 
-// --- batches and guesses -------------------------------------------------------------------------
+// --- batches and drafts -------------------------------------------------------------------------
 
 // Knows the answer, and errs every third time.
 typedef struct oracle {
@@ -95,7 +95,7 @@ typedef struct oracle {
     int64_t vocab;
 } oracle;
 
-static int32_t guess(void *arg, int32_t *to, int32_t max, const int32_t *tokens, size_t n) {
+static int32_t draft_oracle(void *arg, int32_t *to, int32_t max, const int32_t *tokens, size_t n) {
     (void)tokens;
     oracle *o = arg;
     int32_t made = 0;
@@ -106,7 +106,7 @@ static int32_t guess(void *arg, int32_t *to, int32_t max, const int32_t *tokens,
     return made;
 }
 
-// N_GENS answers that are computed together; with `plain` those are guessed ahead.
+// N_GENS answers that are computed together; with `plain` those are drafted.
 static void answer_rows(heard *to, const char *family, const char *device, const heard *plain) {
     qn_err err;
     const qn_engine_opts opts = QN_INIT(qn_engine_opts, .device = device);
@@ -131,8 +131,8 @@ static void answer_rows(heard *to, const char *family, const char *device, const
         ASSERT_OK(qn_generation_create(&gens[i], sessions[i], &generate, &err));
         if (!plain) continue;
         oracles[i] = (oracle){&plain[i], n, i, vocab};
-        gens[i]->guesser.fn = guess;
-        gens[i]->guesser.fn_arg = &oracles[i];
+        gens[i]->drafter.fn = draft_oracle;
+        gens[i]->drafter.fn_arg = &oracles[i];
     }
     size_t n_active = N_GENS;
     while (n_active) ASSERT_OK(step_rows(&n_active, gens, N_GENS, hear_rows, to, &err));
@@ -143,17 +143,17 @@ static void answer_rows(heard *to, const char *family, const char *device, const
     qn_engine_close(engine);
 }
 
-static void batches_and_guesses_agree(void **state) {
+static void batches_and_drafts_agree(void **state) {
     (void)state;
     heard *plain = qn_alloc(2 * N_GENS, sizeof *plain), *got = plain + N_GENS;
     assert_non_null(plain);
     for (size_t f = 0; f < N_FAMILIES; f++) {
         answer_rows(plain, families[f], NULL, NULL);
-        for (int is_guessed = 0; is_guessed < 2; is_guessed++) {
-            answer_rows(got, families[f], "ref", is_guessed ? plain : NULL);
+        for (int is_drafted = 0; is_drafted < 2; is_drafted++) {
+            answer_rows(got, families[f], "ref", is_drafted ? plain : NULL);
             for (int i = 0; i < N_GENS; i++) {
                 assert_int_equal(got[i].n, N_NEW);
-                assert_int_equal(got[i].n_drafted > 0, is_guessed);
+                assert_int_equal(got[i].n_drafted > 0, is_drafted);
                 assert_memory_equal(got[i].tokens, plain[i].tokens, N_NEW * sizeof *plain->tokens);
                 assert_memory_equal(got[i].logprobs, plain[i].logprobs,
                                     N_NEW * sizeof *plain->logprobs);
@@ -168,7 +168,7 @@ int main(void) {
         cmocka_unit_test(every_device_computes_the_same),
         cmocka_unit_test(numerics_and_caches_agree),
         cmocka_unit_test(devices_share_the_layers),
-        cmocka_unit_test(batches_and_guesses_agree),
+        cmocka_unit_test(batches_and_drafts_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

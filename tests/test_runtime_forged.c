@@ -31,7 +31,7 @@ static void hear(void *arg, qn_log_level level, const char *message) {
     if (level <= QN_LOG_WARNING) ++*(int *)arg;
 }
 
-// False: the scores are no numbers.
+// False: the logits are no numbers.
 static bool compute(qn_logits *out, const char *model, const char *dir, qn_cache_use use,
                     int *n_warnings) {
     qn_err err = {0};
@@ -50,10 +50,10 @@ static void assert_right(const qn_logits *want, const char *model, const char *d
                          qn_cache_use use, const char *what) {
     qn_logits got = QN_INIT(qn_logits);
     int n_warnings;
-    if (!compute(&got, model, dir, use, &n_warnings)) fail_msg("%s: no scores", what);
+    if (!compute(&got, model, dir, use, &n_warnings)) fail_msg("%s: no logits", what);
     if (memcmp(got.logits, want->logits, (size_t)(want->n_rows * want->n_vocab) * sizeof(float)) !=
         0)
-        fail_msg("%s: other scores", what);
+        fail_msg("%s: other logits", what);
     assert_int_equal(n_warnings, 0);
     qn_logits_deinit(&got);
 }

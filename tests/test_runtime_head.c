@@ -1,4 +1,4 @@
-// Choosing by the best scores alone: the same tokens as by whole rows, for every family, in every
+// Choosing by the best logits alone: the same tokens as by whole rows, for every family, in every
 // company.
 #include "families.h"
 #include "steps.h"
@@ -9,11 +9,11 @@
 
 enum { N_PROMPT = 21, N_NEW = 20, CONTEXT = 128 };
 
-static qn_session *open_session(const qn_engine *engine, bool scores, uint64_t seed) {
+static qn_session *open_session(const qn_engine *engine, bool all_logits, uint64_t seed) {
     qn_err err;
     qn_session *session = NULL;
     int32_t ids[N_PROMPT];
-    const qn_session_opts opts = QN_INIT(qn_session_opts, .context = CONTEXT, .logits = scores);
+    const qn_session_opts opts = QN_INIT(qn_session_opts, .context = CONTEXT, .logits = all_logits);
     ASSERT_OK(qn_session_create(&session, engine, &opts, &err));
     random_ids(ids, N_PROMPT, engine_info(engine).n_vocab, seed);
     ASSERT_OK(qn_session_set_prompt(session, ids, N_PROMPT, &err));
@@ -26,7 +26,7 @@ static void assert_same_history(const qn_session *a, const qn_session *b, const 
     if (n_a != n_b || memcmp(x, y, n_a * sizeof *x) != 0) fail_msg("%s: tokens differ", what);
 }
 
-// Ways to choose: by the best score, by some of the best, by all.
+// Ways to choose: by the best logit, by some of the best, by all.
 static const qn_sample_opts ways[] = {
     QN_INITIALIZER(qn_sample_opts, .temperature = 0),
     QN_INITIALIZER(qn_sample_opts, .temperature = 1.3f, .top_k = 5, .seed = 3),
@@ -115,7 +115,7 @@ static void company_changes_no_token(void **state) {
 }
 
 // Going back, forking and putting back between choices of other kinds.
-static void scores_belong_to_their_history(void **state) {
+static void logits_belong_to_their_history(void **state) {
     (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_err err;
@@ -158,16 +158,16 @@ static void scores_belong_to_their_history(void **state) {
 
 // --- steps of the runner -------------------------------------------------------------------------
 
-// What qn_runner_best must give, from a row that was wanted whole.
-static void check_best(const qn_best *got, const float *row, int64_t n_vocab, int64_t top) {
+// What qn_runner_find_top must give, from a row that was wanted whole.
+static void check_top(const qn_runner_top *got, const float *row, int64_t n_vocab, int64_t top) {
     assert_true(got->n >= (top < n_vocab ? top : n_vocab));
     assert_int_equal(got->broken, -1);
     float min = row[0];
     for (int64_t i = 1; i < n_vocab; i++) min = row[i] < min ? row[i] : min;
-    assert_true(got->least == min);
+    assert_true(got->min == min);
     for (int64_t k = 0; k < top; k++) {
         const int64_t id = (int64_t)got->ids[k];
-        assert_true(got->scores[k] == row[id]);
+        assert_true(got->logits[k] == row[id]);
         int64_t before = 0;
         for (int64_t i = 0; i < n_vocab; i++)
             before += row[i] > row[id] || (row[i] == row[id] && i < id);
@@ -175,8 +175,8 @@ static void check_best(const qn_best *got, const float *row, int64_t n_vocab, in
     }
 }
 
-// Segments with several wanted rows, as guessing ahead has them, each with a wish of its own.
-static void steps_mix_whole_rows_and_best(void **state) {
+// Segments with several wanted rows, as speculative decoding has them, each with a wish of its own.
+static void steps_mix_all_and_top_logits(void **state) {
     (void)state;
     enum { SEGS = 4, ROWS = 9 };
     static const int64_t tops[SEGS] = {1, 0, 40, QN_HEAD_TOP}, outs[SEGS] = {4, 3, 9, 1};
@@ -207,9 +207,9 @@ static void steps_mix_whole_rows_and_best(void **state) {
                                        &QN_INIT(qn_logits_opts, .all_rows = true), &err));
             for (int64_t k = 0; k < outs[b]; k++) {
                 const float *want = alone.logits + (ROWS - outs[b] + k) * vocab;
-                qn_best best;
-                assert_true(qn_runner_best(&best, runner, row + k));
-                check_best(&best, want, vocab, tops[b] ? tops[b] : 1);
+                qn_runner_top top;
+                assert_true(qn_runner_find_top(&top, runner, row + k));
+                check_top(&top, want, vocab, tops[b] ? tops[b] : 1);
                 if (tops[b] == 0)
                     assert_memory_equal(qn_runner_row(runner, "logits", row + k), want,
                                         (size_t)vocab * sizeof *want);
@@ -232,8 +232,8 @@ int main(void) {
         cmocka_unit_test(whole_rows_change_no_token),
         cmocka_unit_test(the_pass_changes_no_token),
         cmocka_unit_test(company_changes_no_token),
-        cmocka_unit_test(scores_belong_to_their_history),
-        cmocka_unit_test(steps_mix_whole_rows_and_best),
+        cmocka_unit_test(logits_belong_to_their_history),
+        cmocka_unit_test(steps_mix_all_and_top_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

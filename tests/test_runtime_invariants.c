@@ -14,7 +14,7 @@
 
 enum { N_IDS = 150, N_NEW = 12 };
 
-// Scores of all rows of the ids; release with qn_logits_deinit.
+// Logits of all rows of the ids; release with qn_logits_deinit.
 static qn_logits all_logits(const qn_engine *engine, const int32_t *ids, size_t n,
                             qn_logits_opts opts) {
     qn_err err;
@@ -43,7 +43,7 @@ static qn_logits family_logits(const char *family, const qn_engine_opts *opts) {
     return logits;
 }
 
-// Scores after a prompt of 100 tokens and after each of 20 more, one a step, by a session.
+// Logits after a prompt of 100 tokens and after each of 20 more, one a step, by a session.
 static qn_logits session_logits(const char *family, const qn_engine_opts *opts) {
     enum { PROMPT = 100, ROWS = 21 };
     qn_err err;
@@ -214,7 +214,7 @@ static void talk_close(talk *t) {
     qn_engine_close(t->engine);
 }
 
-// The scores of the session are those of its history computed from nothing.
+// The logits of the session are those of its history computed from nothing.
 static void assert_fresh(talk *t, qn_session *session, size_t n, const char *what) {
     qn_err err;
     size_t n_tokens;
@@ -226,7 +226,7 @@ static void assert_fresh(talk *t, qn_session *session, size_t n, const char *wha
     ASSERT_OK(qn_engine_logits(&want, t->engine, tokens, n, &QN_INIT(qn_logits_opts, .naive = true),
                                &err));
     if (memcmp(got, want.logits, (size_t)want.n_vocab * sizeof *got) != 0)
-        fail_msg("%s: scores after %zu tokens differ", what, n);
+        fail_msg("%s: logits after %zu tokens differ", what, n);
     qn_logits_deinit(&want);
 }
 
@@ -257,7 +257,7 @@ static void cached_is_naive(void **state) {
     }
 }
 
-static void prefill_and_feed_give_fresh_scores(void **state) {
+static void prefill_and_feed_give_fresh_logits(void **state) {
     (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++) {
         qn_err err;
@@ -497,7 +497,7 @@ static void steps_of_a_family_are_steps_alone(void **state) {
                 assert_int_equal(qn_session_cached(sessions[i]), n - 1);
             }
         }
-        for (int i = 0; i < FORKS; i++) { // the scores after what they have computed
+        for (int i = 0; i < FORKS; i++) { // the logits after what they have computed
             int32_t token;
             size_t n;
             qn_generation_destroy(gens[i]);
@@ -543,7 +543,7 @@ static float *read_state(const qn_engine *engine, qn_runner *runner, qn_seq *seq
 }
 
 // What a prompt leaves in the cache is the beginning of what a longer one leaves; looking at it
-// changes no score.
+// changes no logit.
 static void keys_of_a_prefix_are_the_prefix_of_keys(void **state) {
     (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++) {
@@ -610,7 +610,7 @@ static void rolled_back_is_never_drafted(void **state) {
             ASSERT_OK(qn_engine_logits(&alone, engine, ids, (size_t)(at + kept + 1), NULL, &err));
             if (memcmp(qn_runner_row(runner, "logits", 0), alone.logits,
                        (size_t)vocab * sizeof(float)) != 0)
-                fail_msg("%s: %lld of 5 kept: scores differ", families[f], (long long)kept);
+                fail_msg("%s: %lld of 5 kept: logits differ", families[f], (long long)kept);
             qn_logits_deinit(&alone);
         }
         qn_seq_close(seq);
@@ -627,7 +627,7 @@ int main(void) {
         cmocka_unit_test_teardown(levels_are_equal, clear_switches),
         cmocka_unit_test_teardown(fused_is_unfused, clear_switches),
         cmocka_unit_test(cached_is_naive),
-        cmocka_unit_test(prefill_and_feed_give_fresh_scores),
+        cmocka_unit_test(prefill_and_feed_give_fresh_logits),
         cmocka_unit_test(restored_is_never_left),
         cmocka_unit_test(the_end_of_a_prompt_can_be_changed),
         cmocka_unit_test(truncated_and_forked_is_fresh),

@@ -192,7 +192,7 @@ static void faults_are_named_with_file_and_line(void **state) {
                  QN_IO, "x.quern.toml");
 }
 
-// A profile beside the weights sets each phase, can be read back, and changes no score; options
+// A profile beside the weights sets each phase, can be read back, and changes no logit; options
 // win.
 static void a_profile_is_applied(void **state) {
     static const char text[] = "[prefill]\nskip = [\"fuse_gate\"]\nplans = \"exact\"\n"

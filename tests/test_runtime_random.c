@@ -1,5 +1,5 @@
 // Random lives of sequences: fork, truncate, draft, roll back, checkpoint, restore, evict,
-// generate, in any order. Whatever happened, the scores of a sequence are those of its tokens
+// generate, in any order. Whatever happened, the logits of a sequence are those of its tokens
 // computed from nothing. A failing life is shortened before it is shown.
 #include "families.h"
 
@@ -17,8 +17,8 @@ enum {
 
 typedef enum op_kind {
     OP_PROMPT,     // forget, and take another history
-    OP_GENERATE,   // a row with scores: checked
-    OP_APPEND,     // rows without scores
+    OP_GENERATE,   // a row with logits: checked
+    OP_APPEND,     // rows without logits
     OP_DRAFT,      // uncertain rows, of which some are taken back
     OP_TRUNCATE,   // forget the end
     OP_FORK,       // another sequence with the same history
@@ -70,7 +70,7 @@ static void append(world *w, one_seq *s, int64_t n, uint32_t seed) {
         set_id(s, s->n++, (int32_t)(next_random(&random) % VOCAB_USED + (uint32_t)(w->vocab / 2)));
 }
 
-// Brings the sequence up to its history; the last row gives scores, which are compared.
+// Brings the sequence up to its history; the last row gives logits, which are compared.
 static void catch_up(world *w, one_seq *s, bool is_checked) {
     qn_err err;
     if (qn_seq_length(s->seq) == 0 && s->n > 1) qn_state_find(s->seq, s->keys, s->n - 1);
@@ -95,7 +95,7 @@ static void catch_up(world *w, one_seq *s, bool is_checked) {
     }
     if (memcmp(want.logits, qn_runner_row(w->runner, "logits", 0),
                (size_t)w->vocab * sizeof(float)) != 0)
-        give_up(w, "scores differ", NULL);
+        give_up(w, "logits differ", NULL);
     qn_logits_deinit(&want);
 }
 
@@ -241,7 +241,7 @@ static void shrink_and_fail(const qn_engine *engine, op *ops, int n, const char 
     fail_msg("%s, seed %llu: %s:%s", family, (unsigned long long)seed, why, text);
 }
 
-static void whatever_happens_scores_are_fresh(void **state) {
+static void whatever_happens_logits_are_fresh(void **state) {
     (void)state;
     static const qn_engine_opts opts[] = {
         QN_INITIALIZER(qn_engine_opts, .n_threads = 1),
@@ -270,7 +270,7 @@ static void whatever_happens_scores_are_fresh(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whatever_happens_scores_are_fresh),
+        cmocka_unit_test(whatever_happens_logits_are_fresh),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,12 +160,12 @@ qn_status qn_engine_memory(qn_memory *out, const qn_engine *engine, int64_t cont
     QN_NEED(out, err);
     QN_NEED(engine, err);
     QN_TRY(QN_RESULT_CHECK(qn_memory, out, err));
-    const int64_t most = engine->model->hparams->context;
-    if (context == 0) context = most;
+    const int64_t max = engine->model->hparams->context;
+    if (context == 0) context = max;
     chunk = qn_engine_chunk(engine, chunk);
-    if (context < 0 || context > most)
+    if (context < 0 || context > max)
         return QN_FAIL(err, LIMIT, "context of %lld tokens, the model has %lld", (long long)context,
-                       (long long)most);
+                       (long long)max);
     QN_TRY(need_plan(engine, err));
     if (chunk < 0) return QN_FAIL(err, ARGUMENT, "chunks of %lld tokens", (long long)chunk);
     qn_memory plan;

@@ -1,4 +1,4 @@
-// What the compiler must know of a kind of device: which ops it runs and in how many stages, how
+// What the compiler must know about a kind of device: which ops it runs and in how many stages, how
 // its weights, activations and pages lie in memory. Tables are constant.
 #ifndef QN_BACKENDS_BACKEND_H
 #define QN_BACKENDS_BACKEND_H
@@ -30,7 +30,7 @@ typedef struct qn_slots_view {
     int64_t log_offset, log_rows, log_size;
 } qn_slots_view;
 
-// How a device does an op: one kernel after the other, each with the op's operands and the op's
+// How a device runs an op: one kernel after the other, each with the op's operands and the op's
 // temporary values.
 typedef struct qn_recipe {
     int n_stages; // 0: the op is not supported
@@ -39,7 +39,7 @@ typedef struct qn_recipe {
     uint32_t reads[QN_MAX_STAGES];
     int stages[QN_MAX_STAGES]; // indices of kernels
     // The temporary values that the stages share: fills temp[i].parts, width and form, and returns
-    // how many. They have as many rows as the result. NULL: none.
+    // how many. They have the rows of the result. NULL: none.
     int (*temps)(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);
 } qn_recipe;
 

@@ -1,9 +1,8 @@
-// Devices: where weights, keys and values lie, and where plans run.
+// Devices: where weights and the KV cache lie, and where plans run.
 //
-// Addresses of a device are followed by the device alone. What it does comes in the order in which
-// it was asked; `write`, `run` and `copy` may return before they are done, `read`, `row` and `wait`
-// may not. A device is shared by the threads of an engine; a program is used by one thread at a
-// time.
+// Only the device dereferences its addresses. Calls take effect in order; `write`, `run` and `copy`
+// may return before they are done, `read`, `row` and `wait` may not. A device is shared by the
+// threads of an engine; a program is used by one thread at a time.
 //
 // Every device computes the same bits (docs/numbers.md): which one is used changes no result.
 #ifndef QN_BACKENDS_DEVICE_H
@@ -137,7 +136,7 @@ struct qn_device_kind {
     void (*read_kv)(float *keys, float *values, qn_device *device, const qn_cache_view *cache,
                     int32_t page, int64_t row);
 
-    // What the device can do, as measured; NULL: not known.
+    // What the device can do, as measured; NULL: unknown.
     qn_status (*limits)(qn_limits *out, int n_threads, qn_err *err);
 };
 
@@ -150,8 +149,8 @@ const qn_device_kind *qn_device_kind_get(size_t i);
 // Entry i of the list of names: each kind, and after it its variants. False after the last.
 bool qn_device_list(const char **name, const qn_device_kind **kind, size_t i);
 
-// Opens a device by name: "cpu", "cpu:avx2", "ref"; NULL or "": the best. A name that is not known
-// is an error that lists those there are.
+// Opens a device by name: "cpu", "cpu:avx2", "ref"; NULL or "": the best. An unknown name is an
+// error that lists the known ones.
 QN_MUST_CHECK qn_status qn_device_open(qn_device **out, const char *name, qn_pool *pool,
                                        qn_err *err);
 void qn_device_close(qn_device *device);

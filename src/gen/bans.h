@@ -1,7 +1,7 @@
 // Strings that must not appear in an answer: the tokens that would complete one are excluded.
 //
 // A banned string lies inside a token, or it began in the text before. The tokens of the first kind
-// are known beforehand. For the second, every beginning of a banned string that the text ends with
+// are known beforehand. For the second, every prefix of a banned string that the text ends with
 // leaves a rest, and the tokens that begin with it are neighbours in the sorted vocabulary.
 #ifndef QN_GEN_BANS_H
 #define QN_GEN_BANS_H

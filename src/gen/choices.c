@@ -161,15 +161,15 @@ qn_status qn_choices_begin(qn_choices *c, const float *logits, qn_err *err) {
 
 // Their logits are written into a row, whose other entries are not read: all that is left is
 // listed.
-void qn_choices_begin_best(qn_choices *c, const qn_score *best, int64_t n) {
+void qn_choices_begin_top(qn_choices *c, const qn_top_logit *top, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
-        c->own[best[i].id] = best[i].score;
-        c->items[i] = make_choice(best[i].score, best[i].id);
+        c->own[top[i].id] = top[i].logit;
+        c->items[i] = make_choice(top[i].logit, top[i].id);
     }
     c->row = c->own;
     c->temperature = 1;
     c->is_changed = false;
-    c->best = best[0].score;
+    c->best = top[0].logit;
     c->n = c->n_listed = c->n_sorted = n;
 }
 
@@ -261,7 +261,7 @@ static void list_all(qn_choices *c) {
     c->n = c->n_listed;
 }
 
-// Lists the first m at least. The m-th largest maximum of a block is a score that at least m reach.
+// Lists at least the first m. At least m logits reach the m-th largest of the blocks' maxima.
 static void list_first(qn_choices *c, int64_t m) {
     if (m <= c->n_listed) return;
     if (m > c->n_blocks / 2) {

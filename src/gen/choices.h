@@ -1,4 +1,4 @@
-// The tokens that can still be chosen, by logit: what the steps of a sampler narrow down.
+// The tokens that can still be chosen, by logit; the steps of a sampler narrow them down.
 //
 // They have one order: by descending logit, then id. A row of 150 000 logits is never sorted.
 // At first the choices are the row itself, with the largest logit of each block of it; the best of
@@ -7,7 +7,7 @@
 #define QN_GEN_CHOICES_H
 
 #include "core/err.h"
-#include "gen/best.h"
+#include "gen/top_logits.h"
 
 // A logit and an id as one number: larger is earlier in the order.
 typedef uint64_t qn_choice;
@@ -30,17 +30,17 @@ typedef struct qn_choices {
 } qn_choices;
 
 // Caller storage; start from {0}. deinit is fine after a failure. Of n_row logits the first n_vocab
-// are those of tokens; the others are never looked at.
+// are those of tokens; the others are never read.
 QN_MUST_CHECK qn_status qn_choices_init(qn_choices *c, int64_t n_row, int64_t n_vocab, qn_err *err);
 void qn_choices_deinit(qn_choices *c);
 
 // All tokens of a row of logits, which is borrowed. Fails if the row is broken.
 QN_MUST_CHECK qn_status qn_choices_begin(qn_choices *c, const float *logits, qn_err *err);
 // The first n in the order of a sound row, n > 0, and nothing else.
-void qn_choices_begin_best(qn_choices *c, const qn_score *best, int64_t n);
+void qn_choices_begin_top(qn_choices *c, const qn_top_logit *top, int64_t n);
 
-// The logits for writing, (n_row). Temperature so far is worked in. What is written for a choice
-// that was dropped does not bring it back.
+// The logits for writing, (n_row). They are already divided by the temperature so far. Writing
+// the logit of a dropped choice does not bring it back.
 float *qn_choices_write(qn_choices *c);
 // As write, and excludes what has no bit in `allowed`.
 void qn_choices_allow(qn_choices *c, const uint32_t *allowed);

@@ -14,13 +14,13 @@ enum {
 // Not tuned: the figure follows a faster step within 4 steps, a slower one within 16.
 static const double falling = 0.25, rising = 0.0625;
 static const double forget = 0.95;   // of older drafts: the last 20 count; not tuned
-static const double expected = 0.75; // share accepted before any draft is known: tries early
+static const double expected = 0.75; // share accepted before the first draft: tries early
 static const double min_gain = 1.05; // less is within the noise of a measured step
 
 // --- what steps cost -----------------------------------------------------------------------------
 
 static double follow(double now, double new) {
-    if (new > 4 * now) new = 4 * now; // a step that was interrupted says little
+    if (new > 4 * now) new = 4 * now; // an interrupted step says little
     return now + (new < now ? falling : rising) * (new - now);
 }
 
@@ -36,18 +36,18 @@ void qn_step_costs_add(qn_step_costs *costs, int64_t rows, int64_t ns) {
 }
 
 // The next measured size from `rows` on, down or up; 0: none.
-static int64_t find_known(const qn_step_costs *costs, int64_t rows, int64_t by) {
+static int64_t find_measured(const qn_step_costs *costs, int64_t rows, int64_t by) {
     while (rows > 0 && rows <= QN_COST_ROWS && !costs->rows[rows].n) rows += by;
     return rows > QN_COST_ROWS ? 0 : rows;
 }
 
 double qn_step_costs_get(const qn_step_costs *costs, int64_t rows) {
     if (rows > QN_COST_ROWS) rows = QN_COST_ROWS;
-    int64_t below = find_known(costs, rows, -1), above = find_known(costs, rows, 1);
+    int64_t below = find_measured(costs, rows, -1), above = find_measured(costs, rows, 1);
     if (!below || below == above) return costs->rows[below].ns;
     if (!above) { // as it grew so far
         above = below;
-        below = find_known(costs, above - 1, -1);
+        below = find_measured(costs, above - 1, -1);
         if (!below) return costs->rows[above].ns;
     }
     const double from = costs->rows[below].ns, to = costs->rows[above].ns;
@@ -55,8 +55,8 @@ double qn_step_costs_get(const qn_step_costs *costs, int64_t rows) {
     return from + (slope > 0 ? slope : 0) * (double)(rows - below);
 }
 
-static bool knows_larger(const qn_step_costs *costs, int64_t rows) {
-    return find_known(costs, rows + 1, 1) > 0;
+static bool has_larger(const qn_step_costs *costs, int64_t rows) {
+    return find_measured(costs, rows + 1, 1) > 0;
 }
 
 // --- how drafts do ------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ static int32_t best_number(const qn_draft_record *record, const qn_step_costs *c
                            int32_t max) {
     const double share = share_of_right(record), plain = qn_step_costs_get(costs, rows);
     if (plain <= 0) return 0; // measure that first
-    if (!knows_larger(costs, rows) && max > PROBE_TOKENS) max = PROBE_TOKENS;
+    if (!has_larger(costs, rows) && max > PROBE_TOKENS) max = PROBE_TOKENS;
     int32_t best = 0;
     double best_rate = min_gain / plain, tokens = 1, next = 1;
     for (int32_t k = 1; k <= max; k++) {

@@ -1,4 +1,4 @@
-// DRY ("don't repeat yourself"): a penalty for tokens that would go on with a repetition.
+// DRY ("don't repeat yourself"): a penalty for tokens that would continue a repetition.
 //
 // If the last m tokens occurred in the text before, the token that followed them there loses
 // multiplier * base^(m - allowed_length), for the largest m >= allowed_length. A repetition does
@@ -22,7 +22,7 @@ enum { QN_DRY_LONGEST = 256 }; // longer repetitions count as this long
 typedef struct qn_dry {
     float multiplier, base;
     int32_t allowed_length;
-    const int32_t *tokens; // what is looked at
+    const int32_t *tokens; // (n_tokens) searched for repetitions
     size_t n_tokens;
     const qn_breakers *breakers; // NULL: none
 } qn_dry;

@@ -1,6 +1,6 @@
 #include "gen/logits.h"
 
-#include "gen/best.h"
+#include "gen/top_logits.h"
 
 #include <math.h>
 
@@ -55,15 +55,15 @@ static bool scan(float *maxima, const float *logits, int64_t n) {
 static qn_status refuse_fault(const float *logits, int64_t n, qn_err *err) {
     int64_t i = 0;
     while (isfinite(logits[i])) i++;
-    const qn_row_facts facts = {.n = n, .least = logits[i], .broken = i};
-    return qn_row_facts_check(&facts, err);
+    const qn_logits_range range = {.n = n, .min = logits[i], .broken = i};
+    return qn_logits_range_check(&range, err);
 }
 
 // `max` is the largest logit; `min` is one of them, maybe the smallest.
 static qn_status check_spread(const float *logits, int64_t n, float max, float min, qn_err *err) {
     for (int64_t i = 0; i < n && max - min < QN_MIN_SPREAD; i++) min = fminf(min, logits[i]);
-    const qn_row_facts facts = {.n = n, .least = min, .most = max, .broken = -1};
-    return qn_row_facts_check(&facts, err);
+    const qn_logits_range range = {.n = n, .min = min, .max = max, .broken = -1};
+    return qn_logits_range_check(&range, err);
 }
 
 qn_status qn_logits_check(const float *logits, int64_t n, qn_err *err) {

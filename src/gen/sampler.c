@@ -11,11 +11,11 @@
 #include <math.h>
 #include <stdatomic.h>
 
-// What follows from the settings.
+// Prepared from the settings.
 typedef struct chain {
-    qn_sample_opts given; // as it was set, for comparing; its lists are not looked at again
+    qn_sample_opts given; // as it was set, for comparing; its lists are not used later
     qn_sample_opts opts;  // filled; without lists
-    const qn_sampler_step *steps[QN_N_STEPS]; // those that do something, in their order
+    const qn_sampler_step *steps[QN_N_STEPS]; // those that have an effect, in order
     size_t n_steps;
     bool is_greedy;  // after the steps, the best is chosen
     qn_bias *biases; // (opts.n_biases)
@@ -26,13 +26,13 @@ typedef struct chain {
 // What samplers of one vocabulary share; the last one frees it.
 typedef struct desk {
     atomic_size_t n_users;
-    int64_t n_vocab;  // logits of a row
-    int64_t n_tokens; // the first n_tokens may belong to tokens
-    uint32_t *known;  // a bit for each that is; NULL: all are
+    int64_t n_vocab;    // logits of a row
+    int64_t n_tokens;   // the first n_tokens may belong to tokens
+    uint32_t *is_token; // a bit for each of these; NULL: all are
     // Scratch of a choice.
     qn_choices choices;
-    uint32_t *counts;            // (n_vocab) zeros
-    qn_score best[QN_BEST_MOST]; // those that are allowed
+    uint32_t *counts;                    // (n_vocab) zeros
+    qn_top_logit top[QN_MAX_TOP_LOGITS]; // those that are allowed
 } desk;
 
 struct qn_sampler {
@@ -49,17 +49,17 @@ static void deinit_chain(chain *c) {
     *c = (chain){0};
 }
 
-// Finds out which logits belong to tokens.
-static qn_status find_known(desk *s, const qn_tokenizer *tokenizer, qn_err *err) {
+// Finds which logits belong to tokens.
+static qn_status find_tokens(desk *s, const qn_tokenizer *tokenizer, qn_err *err) {
     bool has_holes = false;
     int32_t end = 0;
     if (tokenizer) end = qn_tokenizer_end(tokenizer, &has_holes);
     s->n_tokens = end > 0 && end < s->n_vocab ? end : s->n_vocab;
     if (!has_holes) return QN_OK;
-    s->known = qn_alloc(((size_t)s->n_vocab + 31) / 32, sizeof *s->known);
-    if (!s->known) return QN_NOMEM(err, "sampling");
+    s->is_token = qn_alloc(((size_t)s->n_vocab + 31) / 32, sizeof *s->is_token);
+    if (!s->is_token) return QN_NOMEM(err, "sampling");
     for (int32_t id = 0; id < s->n_tokens; id++) {
-        if (qn_tokenizer_has(tokenizer, id)) s->known[id / 32] |= 1u << id % 32;
+        if (qn_tokenizer_has(tokenizer, id)) s->is_token[id / 32] |= 1u << id % 32;
     }
     return QN_OK;
 }
@@ -67,7 +67,7 @@ static qn_status find_known(desk *s, const qn_tokenizer *tokenizer, qn_err *err)
 static void leave_desk(desk *d) {
     if (!d || atomic_fetch_sub_explicit(&d->n_users, 1, memory_order_acq_rel) > 1) return;
     qn_choices_deinit(&d->choices);
-    qn_free(d->known);
+    qn_free(d->is_token);
     qn_free(d->counts);
     qn_free(d);
 }
@@ -79,7 +79,7 @@ static qn_status create_desk(desk **out, const qn_tokenizer *tokenizer, int64_t 
     atomic_init(&d->n_users, 1);
     d->n_vocab = n_vocab;
     d->counts = qn_alloc((size_t)n_vocab, sizeof *d->counts);
-    qn_status status = d->counts ? find_known(d, tokenizer, err) : QN_NOMEM(err, "sampling");
+    qn_status status = d->counts ? find_tokens(d, tokenizer, err) : QN_NOMEM(err, "sampling");
     if (!status) status = qn_choices_init(&d->choices, n_vocab, d->n_tokens, err);
     if (status)
         leave_desk(d);
@@ -187,7 +187,7 @@ static qn_status build_strings(chain *c, qn_sampler *s, qn_err *err) {
     return QN_OK;
 }
 
-// Keeps the steps that do something. Nothing random is asked where the best is chosen.
+// Keeps the steps that have an effect. A greedy choice draws nothing.
 static void choose_steps(chain *c) {
     const qn_sample_opts *o = &c->opts;
     c->is_greedy = o->temperature == 0 || (o->top_k == 1 && !o->mirostat);
@@ -230,28 +230,30 @@ qn_status qn_sampler_set(qn_sampler *s, const qn_sample_opts *opts, qn_err *err)
 
 bool qn_sampler_is_greedy(const qn_sampler *s) {
     const chain *c = &s->chain;
-    return c->is_greedy && c->n_steps == 0 && c->opts.n_biases == 0 && !c->bans && !s->desk->known;
+    return c->is_greedy && c->n_steps == 0 && c->opts.n_biases == 0 && !c->bans &&
+           !s->desk->is_token;
 }
 
 int64_t qn_sampler_top(const qn_sampler *s) {
     const chain *c = &s->chain;
     if (qn_sampler_is_greedy(s)) return 1;
-    if (c->is_greedy || c->opts.mirostat || c->opts.n_biases || c->bans || s->desk->known) return 0;
+    if (c->is_greedy || c->opts.mirostat || c->opts.n_biases || c->bans || s->desk->is_token)
+        return 0;
     if (c->n_steps == 0 || strcmp(c->steps[0]->name, "top_k") != 0) return 0;
     for (size_t i = 0; i < c->n_steps; i++) {
-        if (c->steps[i]->kind == QN_STEP_LOGITS) return 0; // writes logits that are not there
+        if (c->steps[i]->kind == QN_STEP_LOGITS) return 0; // needs all logits
     }
-    return c->opts.top_k <= QN_BEST_MOST ? c->opts.top_k : 0;
+    return c->opts.top_k <= QN_MAX_TOP_LOGITS ? c->opts.top_k : 0;
 }
 
 // --- choosing ------------------------------------------------------------------------------------
 
-// What comes before all steps, whatever their order.
+// Applied before all steps, whatever their order.
 static qn_status exclude(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
     const chain *c = &s->chain;
-    if (!in->allowed && c->opts.n_biases == 0 && !c->bans && !s->desk->known) return QN_OK;
+    if (!in->allowed && c->opts.n_biases == 0 && !c->bans && !s->desk->is_token) return QN_OK;
     if (in->allowed) qn_choices_allow(&s->desk->choices, in->allowed);
-    if (s->desk->known) qn_choices_allow(&s->desk->choices, s->desk->known);
+    if (s->desk->is_token) qn_choices_allow(&s->desk->choices, s->desk->is_token);
     float *logits = qn_choices_write(&s->desk->choices);
     for (size_t i = 0; i < c->opts.n_biases; i++) logits[c->biases[i].token] += c->biases[i].bias;
     const size_t n_answer = in->n_tokens - in->n_prompt;
@@ -265,11 +267,11 @@ static qn_status exclude(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
     return QN_OK;
 }
 
-// Logits that are never chosen must be sound all the same: the pass that made them is the same.
+// Logits past the tokens are never chosen, but must be finite too: they come from the same pass.
 static qn_status check_rest(const qn_sampler *s, const float *logits, qn_err *err) {
     for (int64_t i = s->desk->n_tokens; i < s->desk->n_vocab; i++) {
-        const qn_row_facts facts = {.n = s->desk->n_vocab, .least = logits[i], .broken = i};
-        if (!isfinite(logits[i])) return qn_row_facts_check(&facts, err);
+        const qn_logits_range range = {.n = s->desk->n_vocab, .min = logits[i], .broken = i};
+        if (!isfinite(logits[i])) return qn_logits_range_check(&range, err);
     }
     return QN_OK;
 }
@@ -278,18 +280,17 @@ static bool is_allowed(const uint32_t *allowed, int32_t id) {
     return !allowed || allowed[id / 32] >> id % 32 & 1;
 }
 
-// By the best logits, where those of them that are allowed are enough; *has_best: they are, and
-// nothing else is left. Else by all.
-static qn_status begin(bool *has_best, qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
+// From the top logits where the allowed ones among them are enough (*has_top); else from all.
+static qn_status begin(bool *has_top, qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
     desk *d = s->desk;
     const int64_t top = qn_sampler_top(s), need = top < d->n_tokens ? top : d->n_tokens;
     int64_t n = 0;
-    for (int64_t i = 0; top > 0 && in->best && i < in->n_best && n < need; i++) {
-        if (is_allowed(in->allowed, in->best[i].id)) d->best[n++] = in->best[i];
+    for (int64_t i = 0; top > 0 && in->top && i < in->n_top && n < need; i++) {
+        if (is_allowed(in->allowed, in->top[i].id)) d->top[n++] = in->top[i];
     }
-    *has_best = n > 0 && (n == need || in->n_best >= d->n_tokens);
-    if (*has_best) {
-        qn_choices_begin_best(&d->choices, d->best, n);
+    *has_top = n > 0 && (n == need || in->n_top >= d->n_tokens);
+    if (*has_top) {
+        qn_choices_begin_top(&d->choices, d->top, n);
         return QN_OK;
     }
     if (in->logits) {
@@ -297,7 +298,7 @@ static qn_status begin(bool *has_best, qn_sampler *s, const qn_sampler_in *in, q
         return check_rest(s, in->logits, err);
     }
     return QN_FAIL(err, STATE, "a choice from %lld logits, %lld are there", (long long)d->n_vocab,
-                   (long long)in->n_best);
+                   (long long)in->n_top);
 }
 
 // Draws by mirostat, and moves the surprise that it allows by how far the choice was off.
@@ -319,9 +320,9 @@ qn_status qn_sampler_choose(int32_t *token, qn_sampler *s, const qn_sampler_in *
                              .in = in,
                              .breakers = c->breakers,
                              .counts = s->desk->counts};
-    bool has_best;
-    QN_TRY(begin(&has_best, s, in, err));
-    if (!has_best) QN_TRY(exclude(s, in, err));
+    bool has_top;
+    QN_TRY(begin(&has_top, s, in, err));
+    if (!has_top) QN_TRY(exclude(s, in, err));
     for (size_t i = 0; i < c->n_steps; i++) c->steps[i]->run(&run);
     if (c->is_greedy) {
         *token = qn_choices_first(&s->desk->choices);

@@ -9,7 +9,7 @@
 #define QN_GEN_SAMPLER_H
 
 #include "core/err.h"
-#include "gen/best.h"
+#include "gen/top_logits.h"
 
 // Settings and scratch. One thread at a time.
 typedef struct qn_sampler qn_sampler;
@@ -26,8 +26,8 @@ QN_MUST_CHECK qn_status qn_sampler_create_like(qn_sampler **out, const qn_sample
                                                qn_err *err);
 void qn_sampler_destroy(qn_sampler *sampler);
 
-// Checks every value, and prepares what follows from them; may allocate. Nothing happens if the
-// settings are equal to those that are set. After a failure the old ones stay.
+// Checks every value and prepares the steps; may allocate. Does nothing if the settings equal those
+// that are set. After a failure the old ones stay.
 QN_MUST_CHECK qn_status qn_sampler_set(qn_sampler *sampler, const qn_sample_opts *opts,
                                        qn_err *err);
 
@@ -39,9 +39,9 @@ typedef struct qn_sampler_memory {
 } qn_sampler_memory;
 
 typedef struct qn_sampler_in {
-    const float *logits;  // (n_vocab) as the model gave them; may be NULL where `best` is enough
-    const qn_score *best; // (n_best) the best of a sound row, in order; NULL: not known
-    int64_t n_best;
+    const float *logits;     // (n_vocab) as the model gave them; may be NULL where `top` is enough
+    const qn_top_logit *top; // (n_top) of a row that was checked, in order; NULL: unknown
+    int64_t n_top;
     const int32_t *tokens; // (n_tokens) of prompt and answer so far, all below n_vocab
     size_t n_tokens, n_prompt;
     uint64_t position;         // of the token that is chosen
@@ -53,10 +53,10 @@ typedef struct qn_sampler_in {
 QN_MUST_CHECK qn_status qn_sampler_choose(int32_t *token, qn_sampler *sampler,
                                           const qn_sampler_in *in, qn_err *err);
 
-// Whether the best entry of the raw logits is the choice, as long as nothing is disallowed.
+// Whether the largest of the raw logits is the choice, as long as nothing is disallowed.
 bool qn_sampler_is_greedy(const qn_sampler *sampler);
-// How many of the best raw logits the choice depends on, at most QN_BEST_MOST; 0: on all of them.
-// Where n tokens are disallowed, n more are enough.
+// How many top logits the choice depends on, at most QN_MAX_TOP_LOGITS; 0: on all logits. Where n
+// tokens are disallowed, n more are enough.
 int64_t qn_sampler_top(const qn_sampler *sampler);
 
 #endif

@@ -16,7 +16,7 @@ QN_MUST_CHECK qn_status qn_stops_create(qn_stops **out, const char *const *texts
                                         qn_err *err);
 void qn_stops_destroy(qn_stops *stops);
 
-// How far one answer is; start from {0}. Sizes are bytes since the answer's beginning.
+// The state of one answer; start from {0}. Sizes are bytes since the answer's beginning.
 typedef struct qn_stop_state {
     uint32_t node;
     size_t size; // bytes that were fed

@@ -6,7 +6,7 @@
 #include <string.h>
 
 typedef struct node {
-    uint32_t fail;        // the longest shorter beginning that this one ends with
+    uint32_t fail;        // the longest shorter prefix that this one ends with
     uint32_t depth;       // bytes
     uint32_t hit1;        // number of the longest string that this one ends with, + 1; 0: none
     uint32_t first, last; // sorted strings [first, last) begin with this one

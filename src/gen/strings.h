@@ -1,6 +1,6 @@
 // Finding many strings at once in a text that comes in parts (Aho and Corasick: "Efficient string
 // matching: an aid to bibliographic search", 1975). A place in the text is one number, a node: the
-// longest end of the text that is a beginning of one of the strings.
+// longest suffix of the text that is a prefix of one of the strings.
 #ifndef QN_GEN_STRINGS_H
 #define QN_GEN_STRINGS_H
 
@@ -26,11 +26,11 @@ void qn_strings_destroy(qn_strings *strings);
 
 // The node after one more byte.
 uint32_t qn_strings_next(const qn_strings *strings, uint32_t node, unsigned char byte);
-// Bytes of the beginning that the text ends with.
+// Bytes of the prefix that the text ends with.
 size_t qn_strings_depth(const qn_strings *strings, uint32_t node);
 // The number (in the order of `texts`) of the longest string that the text ends with; -1: none.
 int64_t qn_strings_hit(const qn_strings *strings, uint32_t node);
-// The next shorter beginning that the text ends with; QN_STRINGS_START: the empty one.
+// The next shorter prefix that the text ends with; QN_STRINGS_START: the empty one.
 uint32_t qn_strings_shorter(const qn_strings *strings, uint32_t node);
 // The strings that begin with the node's: numbers [*from, *to) of qn_strings_sorted.
 void qn_strings_range(size_t *from, size_t *to, const qn_strings *strings, uint32_t node);

@@ -42,7 +42,7 @@ static inline uint64_t qn_weight_round(float e) {
     return bits & 0xFFFFFFFFFFFFF;
 }
 
-// Of a score that is at most `best`; -inf weighs nothing.
+// Of a logit that is at most `best`; -inf weighs nothing.
 static inline uint64_t qn_weight(float logit, float best, float temperature) {
     return qn_weight_round(qn_exp_negative((logit - best) / temperature));
 }

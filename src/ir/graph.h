@@ -133,7 +133,7 @@ typedef struct qn_op_info {
     qn_op_class class_of;
     uint32_t attrs; // bit per qn_attr
     uint32_t packs; // bit per result: activations packed as the attribute `form` says
-    uint32_t logs;  // bit per input: what is logged of a row that may be taken back
+    uint32_t logs;  // bit per input: what is logged of a row that may be rolled back
 } qn_op_info;
 
 typedef struct qn_attr_info {

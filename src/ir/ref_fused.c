@@ -185,15 +185,15 @@ done:
     return status;
 }
 
-// A row of `best`: the least logit, or the first that is not finite; the id of that, or -1; the
+// A row of `best`: the min logit, or the first that is not finite; the id of that, or -1; the
 // best logits in descending order, ties by lower id; their ids. What is missing at the end is
 // -INFINITY, of id -1. NaN and -INFINITY are never among the best.
 static void find_best(float *best, const float *row, int64_t n, int64_t top) {
-    float *scores = best + 2, *ids = scores + top;
+    float *logits = best + 2, *ids = logits + top;
     best[0] = INFINITY;
     best[1] = -1;
     for (int64_t k = 0; k < top; k++) {
-        scores[k] = -INFINITY;
+        logits[k] = -INFINITY;
         ids[k] = -1;
     }
     for (int64_t i = 0; i < n; i++) {
@@ -203,11 +203,11 @@ static void find_best(float *best, const float *row, int64_t n, int64_t top) {
         }
         if (best[1] < 0 && row[i] < best[0]) best[0] = row[i];
         int64_t at = top;
-        while (at > 0 && row[i] > scores[at - 1]) at--;
+        while (at > 0 && row[i] > logits[at - 1]) at--;
         if (at == top) continue;
-        memmove(scores + at + 1, scores + at, (size_t)(top - at - 1) * sizeof *scores);
+        memmove(logits + at + 1, logits + at, (size_t)(top - at - 1) * sizeof *logits);
         memmove(ids + at + 1, ids + at, (size_t)(top - at - 1) * sizeof *ids);
-        scores[at] = row[i];
+        logits[at] = row[i];
         ids[at] = (float)i;
     }
 }
@@ -216,16 +216,16 @@ qn_status qn_ref_HEAD(const ref_call *c) {
     const int64_t n = c->in[1]->dims[0], top = c->node->attrs.top;
     ref_tensor *logits = c->out[0];
     const bool is_capped = c->node->attrs.cap > 0;
-    temp scores = {0};
+    temp uncapped = {0};
     qn_status status = QN_OK;
-    if (is_capped) QN_TRY_TO(done, temp_like(&scores, c->in[0], n, c->err));
-    ref_tensor *product = is_capped ? &scores.tensor : logits;
+    if (is_capped) QN_TRY_TO(done, temp_like(&uncapped, c->in[0], n, c->err));
+    ref_tensor *product = is_capped ? &uncapped.tensor : logits;
     QN_TRY_TO(done, call_plain(c, (plain){qn_ref_MATMUL, {c->in[0], c->in[1]}, {product}}));
     if (is_capped) QN_TRY_TO(done, call_plain(c, (plain){qn_ref_SOFTCAP, {product}, {logits}}));
     for (int64_t r = 0; r < c->in[0]->dims[0]; r++)
         find_best(c->out[1]->f + r * (2 + 2 * top), logits->f + r * n, n, top);
 
 done:
-    temp_free(&scores);
+    temp_free(&uncapped);
     return status;
 }

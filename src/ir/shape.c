@@ -396,7 +396,7 @@ static qn_status rule_head(const rule_call *c) {
     QN_TRY(need_same(c, 0, 1, 1, 1));
     const int64_t top = c->node->attrs.top, n = dim_of(c, 1, 0).n;
     if (top < 1 || top > QN_HEAD_TOP || n > QN_HEAD_ENTRIES || dim_of(c, 1, 0).sym != QN_SYM_ONE)
-        return QN_FAIL(c->err, FORMAT, "HEAD: %lld best of %lld scores, want 1 to %d of at most %d",
+        return QN_FAIL(c->err, FORMAT, "HEAD: top %lld of %lld logits, want 1 to %d of at most %d",
                        (long long)top, (long long)n, QN_HEAD_TOP, QN_HEAD_ENTRIES);
     c->out[0] = float_value((qn_shape){2, {dim_of(c, 0, 0), dim_of(c, 1, 0)}});
     c->out[1] = float_value((qn_shape){2, {dim_of(c, 0, 0), {2 + 2 * top, QN_SYM_ONE}}});

@@ -99,8 +99,8 @@ done:
 
 static const char origin_name[] = "origin";
 
-// What distinguishes a folder from its copies: an archive cannot choose which file number it gets,
-// and when it is born. False: the file system does not know both, and they cannot be told apart.
+// What distinguishes a folder from its copies: an archive can choose neither inode number nor birth
+// time. False: the file system does not report both.
 static bool print_origin(char to[HEAD_LIMIT], int fd) {
     enum { WANTED = STATX_INO | STATX_BTIME };
     struct statx st = {0};

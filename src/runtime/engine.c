@@ -186,7 +186,7 @@ static qn_status compile(qn_engine *engine, const char *path, qn_err *err) {
     return lay_out_state(engine, err);
 }
 
-// A weight of a type without kernels leaves the reference and the looking at it.
+// With a weight type that has no kernels, only the reference path and inspection are left.
 static qn_status try_compile(qn_engine *engine, const char *path, qn_err *err) {
     qn_err why;
     const qn_status status = compile(engine, path, &why);

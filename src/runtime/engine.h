@@ -19,8 +19,8 @@ struct qn_engine {
     qn_switches switches;
     qn_source *source;
     qn_model *model;
-    qn_tokenizer *tokenizer; // NULL: the model came without a usable one
-    int64_t n_tokens;        // no token has this id or a higher one; embeddings may have more rows
+    qn_tokenizer *tokenizer;        // NULL: the model came without a usable one
+    int64_t n_tokens;               // all token ids are below this; embeddings may have more rows
     qn_sample_opts sample_defaults; // borrows from `source`
     qn_pool *pool;
     // The fast path; empty in a reference engine.
@@ -41,11 +41,11 @@ struct qn_engine {
 // How bindings of a phase are kept: policy (not AUTO) and how many.
 qn_plan_policy qn_engine_policy(const qn_engine *engine, bool is_decode);
 int64_t qn_engine_plan_capacity(const qn_engine *engine, bool is_decode);
-// Rows of a step while a prompt is read: as asked, as the profile says, or the default.
+// Rows of a prefill step: as asked, as the profile says, or the default.
 int64_t qn_engine_chunk(const qn_engine *engine, int64_t asked);
 // How the engine compiles the graph of prefill for a stage.
 qn_compile_opts qn_engine_compile_opts(const qn_engine *engine, const qn_stage *stage);
-// Bytes that are free on the device with the least; false: unknown.
+// Min of the free bytes of all devices; false: unknown.
 bool qn_engine_free_memory(const qn_engine *engine, int64_t *available);
 // Whether the model keeps recurrent state.
 bool qn_engine_is_recurrent(const qn_engine *engine);
@@ -69,7 +69,7 @@ QN_MUST_CHECK qn_status qn_engine_run_record(qn_logits *out, const qn_engine *en
 QN_MUST_CHECK qn_status qn_logits_init(qn_logits *out, qn_err *err);
 
 // Runs the ids from an empty state, logits of every row included, and shows each matmul to
-// `observe` of `watch`, whose `progress` can stop it; nothing else of it is looked at. The engine
+// `observe` of `watch`, whose `progress` can stop it; nothing else of it is used. The engine
 // must be a reference engine.
 QN_MUST_CHECK qn_status qn_engine_observe(const qn_engine *engine, const int32_t *ids, int64_t n,
                                           const qn_ref_opts *watch, qn_err *err);

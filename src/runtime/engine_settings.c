@@ -1,4 +1,4 @@
-// What an engine does by default: as asked, else as its profile says, else as is usual.
+// Settings of an engine: as asked, else as its profile says, else the default.
 #include "runtime/engine.h"
 
 // Of each phase. Sizes go by powers of two: 10 numbers of rows up to a chunk of 512, and a few

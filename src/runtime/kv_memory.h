@@ -1,6 +1,6 @@
-// The bytes that sequences keep between steps: pages of keys and values, and slots of recurrent
-// state. What is where, and who shares what, is decided by the state (state.h), which never looks
-// at them.
+// The memory that sequences keep between steps: pages of the KV cache, and slots of recurrent
+// state. The state (state.h) decides what lies where and who shares it, and never looks at the
+// bytes.
 //
 // Memory of the layout's devices, taken at creation. One thread at a time.
 #ifndef QN_RUNTIME_KV_MEMORY_H

@@ -98,7 +98,7 @@ static qn_status set_passes(qn_profile *to, const key_row *row, const qn_toml_va
     return QN_OK;
 }
 
-// Float32 throughout and nothing mixed is what there is; anything else would change results.
+// Only float32 throughout is supported; mixed precision would change results.
 static qn_status check_precision(qn_profile *to, const key_row *row, const qn_toml_value *value,
                                  qn_err *err) {
     (void)to;
@@ -182,7 +182,7 @@ static qn_status set_entries(qn_profile *to, const file_kind *kind, const qn_tom
     return QN_OK;
 }
 
-// A dynamic phase makes its one binding anew for every step: there is nothing to keep.
+// A dynamic phase rebuilds its one binding for every step: there is nothing to keep.
 static qn_status check_phase(const qn_profile_phase *phase, const char *name, qn_err *err) {
     if (phase->plans != QN_PLANS_DYNAMIC || !phase->plan_capacity) return QN_OK;
     return QN_FAIL(err, FORMAT,

@@ -9,18 +9,18 @@
 
 #include "core/err.h"
 
-// What is said for prefill (steps of several rows) or for decode.
+// Settings for prefill (steps of several rows) or for decode.
 typedef struct qn_profile_phase {
     uint64_t skip;         // passes that are off, bits as in passes/passes.h
-    qn_plan_policy plans;  // AUTO: not said
-    int64_t plan_capacity; // bindings kept; 0: not said
+    qn_plan_policy plans;  // AUTO: unset
+    int64_t plan_capacity; // bindings kept; 0: unset
 } qn_profile_phase;
 
-// Caller storage; zeroed is empty: nothing is said.
+// Caller storage; zeroed is empty: everything is unset.
 typedef struct qn_profile {
     qn_profile_phase prefill, decode;
-    int64_t chunk;           // rows of a step while a prompt is read; 0: not said
-    int64_t compile_seq_cap; // no step is compiled for more rows; 0: not said
+    int64_t chunk;           // rows of a prefill step; 0: unset
+    int64_t compile_seq_cap; // no step is compiled for more rows; 0: unset
     char *path;              // of the file; owned; NULL: there is none
 } qn_profile;
 
@@ -31,7 +31,7 @@ void qn_profile_deinit(qn_profile *profile);
 // nothing here are listed in one line to `log` (may be NULL).
 QN_MUST_CHECK qn_status qn_profile_find(qn_profile *out, const char *folder, const char *arch,
                                         qn_log_fn *log, void *log_arg, qn_err *err);
-// One file; which of the two kinds it is says its name.
+// One file; its name says which of the two kinds it is.
 QN_MUST_CHECK qn_status qn_profile_load(qn_profile *out, const char *path, qn_log_fn *log,
                                         void *log_arg, qn_err *err);
 

@@ -1,4 +1,4 @@
-// Whole sequences from nothing, through the plans, in chunks of rows.
+// Whole sequences from an empty state, through the plans, in chunks of rows.
 #include "runtime/runner.h"
 
 #include "core/mem.h"

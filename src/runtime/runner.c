@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { TELL_TIMES = 2 }; // of QN_DEBUG
+enum { LOG_TIMES = 2 }; // of QN_DEBUG
 
 // --- messages ------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ static qn_state_opts state_opts(const qn_runner_opts *o) {
                            .kept_bytes = o->kept_bytes};
 }
 
-// The plan that shows the residual stream, too: seldom wanted, so made when it is.
+// The plan whose outputs include the residual stream: rarely wanted, so compiled on demand.
 static qn_status compile_hidden(qn_plan *out, const qn_engine *engine, const qn_stage *stage,
                                 qn_err *err) {
     const qn_model *model = engine->model;
@@ -141,7 +141,7 @@ static qn_status init_stage(qn_runner_stage *s, const qn_runner *r, bool is_meas
     const qn_engine *engine = r->engine;
     const qn_runner_opts *o = &r->opts;
     const qn_device *device = s->stage->device;
-    const bool is_tallied = engine->switches.debug >= TELL_TIMES;
+    const bool is_tallied = engine->switches.debug >= LOG_TIMES;
     qn_program_opts opts = {
         .max = {.rows = o->rows, .segs = o->segs, .outs = o->outs, .cached = o->context},
         .is_timed = is_tallied || o->trace,
@@ -297,15 +297,15 @@ const float *qn_runner_row(const qn_runner *r, const char *output, int64_t row) 
     return o ? s->program->device->kind->row(s->program, o, row) : NULL;
 }
 
-bool qn_runner_best(qn_best *out, const qn_runner *r, int64_t row) {
+bool qn_runner_find_top(qn_runner_top *out, const qn_runner *r, int64_t row) {
     const qn_runner_stage *s;
     const qn_plan_output *o = find_output(&s, r, "best");
     const bool is_padded = r->engine->n_tokens < r->engine->model->hparams->vocab;
     if (!o || (r->check && is_padded)) return false;
     const float *best = s->program->device->kind->row(s->program, o, row);
     const int64_t max = o->arg.width / 2 - 1;
-    *out = (qn_best){.scores = best + 2, .ids = best + 2 + max};
-    out->least = best[0];
+    *out = (qn_runner_top){.logits = best + 2, .ids = best + 2 + max};
+    out->min = best[0];
     out->broken = (int64_t)best[1];
     const int64_t top = r->step.top > 0 && r->step.top < max ? r->step.top : max;
     while (out->n < top && out->ids[out->n] >= 0) out->n++;

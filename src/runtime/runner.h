@@ -22,7 +22,7 @@ typedef struct qn_runner_opts {
     int64_t n_seqs;          // max sequences and checkpoints
     int64_t positions;       // max positions of all of them; 0: n_seqs * context
     int64_t kept_bytes;      // for qn_state_opts
-    bool is_replay;          // its steps come from a record, and are not recorded again
+    bool is_replay;          // its steps come from a record and are not recorded again
     qn_trace_fn *trace;
     void *trace_arg;
 } qn_runner_opts;
@@ -34,7 +34,7 @@ typedef struct qn_runner_size {
 
 QN_MUST_CHECK qn_status qn_runner_create(qn_runner **out, const qn_runner_opts *opts, qn_err *err);
 void qn_runner_destroy(qn_runner *runner);
-// What qn_runner_create would take, without taking it.
+// The memory that qn_runner_create would take.
 QN_MUST_CHECK qn_status qn_runner_measure(qn_runner_size *out, const qn_runner_opts *opts,
                                           qn_err *err);
 qn_state *qn_runner_state(qn_runner *runner);
@@ -44,9 +44,9 @@ typedef struct qn_segment {
     qn_seq *seq;
     const int32_t *ids; // (rows) inside the vocabulary
     int64_t rows;
-    int64_t uncertain; // the last rows may be taken back (qn_seq_truncate)
+    int64_t uncertain; // the last rows may be rolled back (qn_seq_truncate)
     int64_t outs;      // logits are wanted of the last `outs` rows
-    int64_t top;       // 0: all logits of these rows; else only this many best, at most QN_HEAD_TOP
+    int64_t top;       // 0: all logits of these rows; else this many top ones, at most QN_HEAD_TOP
 } qn_segment;
 
 // Runs one step. Its rows are in the sequences' state afterwards. A step that cannot run for want
@@ -54,27 +54,28 @@ typedef struct qn_segment {
 QN_MUST_CHECK qn_status qn_runner_step(qn_runner *runner, const qn_segment *segments, int64_t n,
                                        qn_err *err);
 
-// Runs a message from a record (record.h) as it is; its indices are checked first. All wanted rows
-// are whole then. *n_out: how many are wanted. The runner must have run no step of its own.
+// Runs a message from a record (record.h) as it is; its indices are checked first. All logits
+// of wanted rows are there then. *n_out: how many are wanted. The runner must have run no step of
+// its own.
 QN_MUST_CHECK qn_status qn_runner_replay(int64_t *n_out, qn_runner *runner, qn_replay *replay,
                                          bool *more, qn_err *err);
 
 // Row `row` of an output of the last step ("logits": the wanted rows in order, of which those of
-// segments with `top` hold nothing of use where qn_runner_best gives something); NULL if there is
-// no such output. Borrowed until the next step.
+// segments with `top` are undefined where qn_runner_find_top succeeds); NULL if there is no such
+// output. Borrowed until the next step.
 const float *qn_runner_row(const qn_runner *runner, const char *output, int64_t row);
 
-// The best logits of a wanted row of the last step, of those that belong to tokens; borrowed until
-// the next.
-typedef struct qn_best {
-    int64_t n;           // as many as were asked for, or 1; fewer only if the row has fewer
-    const float *scores; // (n) in descending order, ties by lower id
+// The top logits (gen/top_logits.h) of a wanted row of the last step, of those that belong to
+// tokens; borrowed until the next.
+typedef struct qn_runner_top {
+    int64_t n;           // those asked for, at least 1; fewer only if the row has fewer
+    const float *logits; // (n) in order
     const float *ids;    // (n) of them
-    float least;         // of the row; where a logit is not finite, the first such
-    int64_t broken;      // the entry of that; -1: all are finite
-} qn_best;
-// False if the plan does not find them: then the row is there.
-bool qn_runner_best(qn_best *out, const qn_runner *runner, int64_t row);
+    float min;           // of the row; where a logit is not finite, the first such
+    int64_t broken;      // its entry; -1: all are finite
+} qn_runner_top;
+// False if the plan has no top logits: then qn_runner_row has them all.
+bool qn_runner_find_top(qn_runner_top *out, const qn_runner *runner, int64_t row);
 
 qn_session_counts qn_runner_counts(const qn_runner *runner);
 

@@ -22,7 +22,7 @@ static qn_status check_sizes(const qn_runner *r, const qn_segment *segments, int
     }
     if (n < 1 || n > r->opts.segs || rows > r->opts.rows || outs > r->opts.outs)
         return QN_FAIL(err, LIMIT,
-                       "a step of %lld segments, %lld rows, %lld wanted; the most is %lld, %lld, "
+                       "a step of %lld segments, %lld rows, %lld wanted; the max is %lld, %lld, "
                        "%lld",
                        (long long)n, (long long)rows, (long long)outs, (long long)r->opts.segs,
                        (long long)r->opts.rows, (long long)r->opts.outs);

@@ -131,7 +131,7 @@ static void read_gguf(reader *r) {
 
 // --- generation_config.json ----------------------------------------------------------------------
 
-// False where it is not there, or not true or false.
+// False where it is missing or not a boolean.
 static bool wants_sampling(const reader *r, const json_t *config) {
     const json_t *value = json_object_get(config, "do_sample");
     if (value && !json_is_boolean(value) && !json_is_null(value))

@@ -1,5 +1,5 @@
-// What sequences keep between steps: pages of keys and values, slots of recurrent state, and a
-// radix tree that finds what earlier sequences computed.
+// What sequences keep between steps: pages of the KV cache, slots of recurrent state, and a radix
+// tree that finds what earlier sequences computed (the prefix cache).
 //
 // One thread at a time. Everything is allocated at creation; nothing here allocates afterwards.
 // Steps are run by the caller: prepare, fill the message, run it, finish. What is kept is only

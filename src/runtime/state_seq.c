@@ -134,7 +134,7 @@ void qn_seq_fill(const qn_seq *seq, const qn_seg_tables *to, int64_t b) {
 }
 
 // Gives back what is older than any window that a rollback can still reach: uncertain
-// rows may be taken back, as many as a log holds.
+// rows may be rolled back, up to the length of a log.
 static void release_passed(qn_seq *seq) {
     const int64_t logged = seq->length - QN_LOG_ROWS;
     const int64_t shortest = seq->certain > logged ? seq->certain : logged;

@@ -2,7 +2,7 @@
 
 #include "core/log.h"
 
-// Pages of keys and values that the rows of a step see.
+// Pages of the KV cache that the rows of a step see.
 static int64_t cache_bytes(const qn_step *step, const qn_plan_call *call,
                            const qn_cache_view *view) {
     int64_t bytes = 0;

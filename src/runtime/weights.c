@@ -28,7 +28,7 @@ static qn_status size_item(qn_pack_item *item, const qn_device *device, qn_err *
     return QN_OK;
 }
 
-// A weight of the plan; twice the same is one.
+// Adds a weight of the plan, once even where the plan names it twice.
 static qn_status add_item(qn_packs *packs, const qn_weights *weights, const qn_plan_leaf *leaf,
                           qn_err *err) {
     uint32_t weight, index = (uint32_t)packs->items.n, old = index;

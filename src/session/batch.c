@@ -8,17 +8,17 @@
 #include <string.h>
 #include <time.h>
 
-enum { DEFAULT_ROWS = 64, LEAST_OUTS = 32, NS_PER_MS = 1000000, NS_PER_S = 1000000000 };
+enum { DEFAULT_ROWS = 64, MIN_OUTS = 32, NS_PER_MS = 1000000, NS_PER_S = 1000000000 };
 
 // --- memory --------------------------------------------------------------------------------------
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Places in the runner for so many rows: one more for a prompt that several rows begin with.
+// Places in the runner for `rows` rows: one more for a prompt that several rows share.
 static int64_t places(int64_t rows) { return rows + (rows > 1); }
 
-// Sets places, positions and what is kept by the budget: fewer rows at a time where many would
-// leave nothing for one of full length.
+// Sets places, positions and the bytes of the prefix cache by the budget: fewer rows at a time
+// where many would leave no room for one of full length.
 static qn_status fit(int64_t *rows, qn_runner_opts *o, const qn_batch_opts *opts, qn_err *err) {
     int64_t budget = opts->bytes, bytes, available;
     o->n_seqs = places(*rows);
@@ -32,7 +32,7 @@ static qn_status fit(int64_t *rows, qn_runner_opts *o, const qn_batch_opts *opts
     for (;;) {
         QN_TRY(qn_budget_measure(&bytes, o, err));
         if (bytes <= budget) return qn_budget_fit(o, budget, err);
-        if (o->kept_bytes > 0) { // what rows of the shortest kind leave
+        if (o->kept_bytes > 0) { // what is left beside the shortest rows
             o->kept_bytes = 0;
             QN_TRY(qn_budget_measure(&bytes, o, err));
             if (bytes < budget && !is_cut) o->kept_bytes = budget - bytes;
@@ -50,20 +50,20 @@ static qn_status fit(int64_t *rows, qn_runner_opts *o, const qn_batch_opts *opts
 }
 
 static qn_status check_opts(qn_batch_opts *o, const qn_engine *engine, qn_err *err) {
-    const int64_t most = engine->model->hparams->context;
+    const int64_t max = engine->model->hparams->context;
     if (engine->opts.reference || !engine->is_loaded)
         return QN_FAIL(err, STATE, "%s",
                        engine->opts.reference ? "a reference engine computes no batches"
                                               : "the model was opened without its weights");
-    if (o->context == 0) o->context = most;
+    if (o->context == 0) o->context = max;
     if (o->rows == 0) o->rows = DEFAULT_ROWS;
     o->chunk = qn_engine_chunk(engine, o->chunk);
-    if (o->context < 1 || o->context > most)
+    if (o->context < 1 || o->context > max)
         return QN_FAIL(err, LIMIT, "context of %lld tokens, the model has %lld",
-                       (long long)o->context, (long long)most);
-    if (o->rows < 1 || o->rows >= QN_MOST_SESSIONS)
+                       (long long)o->context, (long long)max);
+    if (o->rows < 1 || o->rows >= QN_MAX_SESSIONS)
         return QN_FAIL(err, ARGUMENT, "%lld rows at a time, want 1 to %d", (long long)o->rows,
-                       QN_MOST_SESSIONS - 1);
+                       QN_MAX_SESSIONS - 1);
     if (o->chunk < 1 || o->prompt_rows < 0 || o->bytes < 0 || o->kept < -1)
         return QN_FAIL(err, ARGUMENT,
                        "steps of %lld tokens, %lld of prompts, %lld bytes, %lld bytes kept",
@@ -83,7 +83,7 @@ static qn_status init_lock(qn_batch *b, qn_err *err) {
         if (ok && pthread_cond_init(&b->changed, &monotonic) != 0) {
             pthread_mutex_destroy(&b->lock);
             ok = false;
-        } else if (ok && pthread_cond_init(&b->told, NULL) != 0) {
+        } else if (ok && pthread_cond_init(&b->callback_ended, NULL) != 0) {
             pthread_cond_destroy(&b->changed);
             pthread_mutex_destroy(&b->lock);
             ok = false;
@@ -93,10 +93,10 @@ static qn_status init_lock(qn_batch *b, qn_err *err) {
     return ok ? QN_OK : QN_NOMEM(err, "a lock");
 }
 
-qn_status qn_batch_open(qn_batch **out, const qn_session *like, int64_t most_rows, qn_err *err) {
+qn_status qn_batch_open(qn_batch **out, const qn_session *like, int64_t max_rows, qn_err *err) {
     qn_batch *b = qn_alloc(1, sizeof *b);
     if (!b) return QN_NOMEM(err, "batch");
-    b->gens = qn_alloc((size_t)most_rows, sizeof(qn_generation *));
+    b->gens = qn_alloc((size_t)max_rows, sizeof(qn_generation *));
     const qn_status status = b->gens ? init_lock(b, err) : QN_NOMEM(err, "batch");
     if (status) {
         qn_free(b->gens);
@@ -107,13 +107,13 @@ qn_status qn_batch_open(qn_batch **out, const qn_session *like, int64_t most_row
                            .context = like->context,
                            .chunk = like->chunk,
                            .keeps = like->keeps,
-                           .scores = like->scores,
+                           .wants_logits = like->wants_logits,
                            .progress = like->progress,
                            .progress_arg = like->progress_arg,
                            .stop = like->stop};
     b->shared = like->shared;
     if (b->shared) atomic_fetch_add(&b->shared->users, 1);
-    b->most_rows = most_rows;
+    b->max_rows = max_rows;
     b->clock = qn_clock;
     b->incoming_end = &b->incoming;
     *out = b;
@@ -134,8 +134,8 @@ qn_status qn_batch_create(qn_batch **out, const qn_engine *engine, const qn_batc
                              .trace_arg = o.trace_arg};
     QN_TRY(fit(&o.rows, &runner, &o, err));
     runner.segs = runner.n_seqs;
-    runner.outs = o.rows + QN_MAX_DRAFT; // one row may guess while all others have a token each
-    if (runner.outs < LEAST_OUTS) runner.outs = LEAST_OUTS;
+    runner.outs = o.rows + QN_MAX_DRAFT; // one row may draft while all others have a token each
+    if (runner.outs < MIN_OUTS) runner.outs = MIN_OUTS;
     qn_session like = {.engine = engine, .keeps = o.kept >= 0};
     qn_shared *shared = NULL;
     QN_TRY(qn_shared_open(&shared, &like, &runner, err));
@@ -161,7 +161,7 @@ void qn_batch_destroy(qn_batch *b) {
     }
     qn_shared_leave(b->shared);
     pthread_cond_destroy(&b->changed);
-    pthread_cond_destroy(&b->told);
+    pthread_cond_destroy(&b->callback_ended);
     pthread_mutex_destroy(&b->lock);
     qn_free(b->gens);
     qn_free(b);
@@ -169,24 +169,24 @@ void qn_batch_destroy(qn_batch *b) {
 
 // --- rows ----------------------------------------------------------------------------------------
 
-// A qn_event_fn: the callback of a row that was not removed.
-static bool tell_row(void *arg, const qn_event *event) {
+// A qn_event_fn: calls back unless the row was removed.
+static bool call_back(void *arg, const qn_event *event) {
     qn_batch_row *row = arg;
     qn_batch *b = row->batch;
     pthread_mutex_lock(&b->lock);
     const bool is_removed = atomic_load(&row->is_removed);
-    if (!is_removed) b->telling = row->id;
+    if (!is_removed) b->in_callback = row->id;
     pthread_mutex_unlock(&b->lock);
     if (is_removed) return false;
     const bool goes_on = row->fn(row->arg, event);
     pthread_mutex_lock(&b->lock);
-    b->telling = 0;
-    pthread_cond_broadcast(&b->told);
+    b->in_callback = 0;
+    pthread_cond_broadcast(&b->callback_ended);
     pthread_mutex_unlock(&b->lock);
     return goes_on && !atomic_load(&row->is_removed);
 }
 
-// The first tokens that there is room for: those of an answer of usual length.
+// Tokens to reserve room for at first: those of an answer of usual length.
 static size_t first_room(const qn_session *like, size_t n, int64_t max_tokens) {
     enum { USUAL = 1024 };
     const size_t answer = max_tokens > 0 && max_tokens < USUAL ? (size_t)max_tokens : USUAL;
@@ -227,7 +227,7 @@ static qn_status init_row(qn_batch_row *row, const qn_row_want *want, qn_err *er
     opts.prompt_logprobs &= want->completion == 0;
     QN_TRY(qn_generation_create(&row->generation, row->session, &opts, err));
     row->generation->to =
-        (qn_listener){.fn = want->fn ? tell_row : NULL, .arg = row, .row = want->row};
+        (qn_listener){.fn = want->fn ? call_back : NULL, .arg = row, .row = want->row};
     return QN_OK;
 }
 
@@ -251,10 +251,10 @@ void qn_batch_prompt_leave(qn_batch_row *row) {
     if (!prompt) return;
     row->prompt = NULL;
     prompt->n_waiting -= !row->has_begun;
-    if (prompt->reader == row) prompt->reader = NULL;
-    if (prompt->n_waiting == 0) { // nobody begins with it any more
-        qn_session_destroy(prompt->read);
-        prompt->read = NULL;
+    if (prompt->prefiller == row) prompt->prefiller = NULL;
+    if (prompt->n_waiting == 0) { // nobody needs it any more
+        qn_session_destroy(prompt->prefilled);
+        prompt->prefilled = NULL;
     }
     if (--prompt->n_rows == 0) qn_free(prompt);
 }
@@ -276,7 +276,7 @@ static void destroy_all(qn_batch_row *rows) {
     }
 }
 
-// On the batch's clock; 0: none, or later than it can tell.
+// On the batch's clock; 0: none, or too late to be represented.
 static int64_t deadline_of(const qn_batch *b, int64_t ms) {
     int64_t after;
     if (ms == 0 || !qn_i64_mul(&after, ms, NS_PER_MS)) return 0;
@@ -316,7 +316,8 @@ uint64_t qn_batch_push(qn_batch *b, qn_batch_row *rows) {
     const uint64_t first = b->last_id + 1;
     for (qn_batch_row *row = rows; row; row = row->next) {
         row->id = ++b->last_id;
-        if (!row->result) row->generation->to.id = row->id; // nobody else knows it by another name
+        if (!row->result)
+            row->generation->to.id = row->id; // else the caller knows it by its result
         row->before = NULL;
         row->after = b->all;
         if (b->all) b->all->before = row;
@@ -351,7 +352,7 @@ bool qn_batch_remove(qn_batch *b, uint64_t id) {
     while (row && row->id != id) row = row->after;
     const bool is_there = row && !atomic_exchange(&row->is_removed, true);
     const bool is_ours = b->is_stepping && pthread_equal(b->stepper, pthread_self());
-    while (!is_ours && b->telling == id) pthread_cond_wait(&b->told, &b->lock);
+    while (!is_ours && b->in_callback == id) pthread_cond_wait(&b->callback_ended, &b->lock);
     pthread_mutex_unlock(&b->lock);
     return is_there;
 }
@@ -444,7 +445,7 @@ qn_status qn_batch_get_counts(qn_batch_counts *out, qn_batch *batch, qn_err *err
     QN_TRY(QN_RESULT_CHECK(qn_batch_counts, out, err));
     pthread_mutex_lock(&batch->lock);
     qn_batch_counts counts = batch->counts;
-    const int64_t others = (int64_t)batch->n_rows - counts.rows; // rows may end while this is asked
+    const int64_t others = (int64_t)batch->n_rows - counts.rows; // rows may end meanwhile
     counts.queued = others > 0 ? others : 0;
     pthread_mutex_unlock(&batch->lock);
     QN_RESULT_WRITE(qn_batch_counts, out, &counts);

@@ -1,7 +1,7 @@
-// A step of a batch: rows that were removed or are late go, waiting ones begin while there is room,
-// all that have begun are computed, and where that needs more room than there is, the youngest
-// gives way. It keeps its tokens, and goes on when it has computed them again: results are the same
-// for any chunking, so its next token is the one that it would have been.
+// A step of a batch: rows that were removed or missed their deadline end, queued ones begin while
+// there is room, and all active ones are computed. Where that needs more room than there is, the
+// youngest is preempted: it keeps its tokens and continues after prefilling them again. Results do
+// not depend on chunking, so its next token is the same.
 #include "session/batch_int.h"
 
 #include "core/stop_flag.h"
@@ -21,7 +21,7 @@ static void unlink_row(qn_batch_row **list, const qn_batch_row *row) {
 
 // --- ending --------------------------------------------------------------------------------------
 
-// Takes the row out of the batch; its id means nothing any more.
+// Takes the row out of the batch; its id is invalid afterwards.
 static void forget(qn_batch_row *row) {
     qn_batch *b = row->batch;
     pthread_mutex_lock(&b->lock);
@@ -34,7 +34,7 @@ static void forget(qn_batch_row *row) {
     pthread_mutex_unlock(&b->lock);
 }
 
-// What a row leaves: its result, and its state for later prompts that begin with it.
+// Hands over the result, and leaves the state to the prefix cache.
 static void finish(qn_batch_row *row) {
     qn_batch *b = row->batch;
     qn_generation *g = row->generation;
@@ -56,8 +56,8 @@ static bool is_stopped(const qn_generation *g) {
     return qn_stop_is_wanted(g->opts.stop) || qn_stop_is_wanted(g->session->stop);
 }
 
-// Ends rows of a list that were removed or stopped, have ended, or whose time is over; returns how
-// many went.
+// Drops rows of a list that were removed or stopped, have ended, or are past their deadline;
+// returns how many.
 static int64_t sweep(qn_batch_row **list, int64_t now) {
     int64_t n = 0;
     while (*list) {
@@ -83,87 +83,87 @@ static int64_t sweep(qn_batch_row **list, int64_t now) {
 
 static int64_t pages_for(size_t rows) { return (int64_t)(rows + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS; }
 
-// Whether the history of a row is still its prompt, so that it can begin with what another has
-// read.
+// Whether the history of a row is still its prompt, so that it can start from another's prefill.
 static bool is_at_prompt(const qn_batch_row *row) {
     const qn_generation *g = row->generation;
     return g->result.n_tokens == 0 && g->result.n_shifts == 0 && !qn_generation_shows_prompt(g);
 }
 
-static bool can_take_read(const qn_batch_row *row) {
-    return row->prompt && row->prompt->read && is_at_prompt(row);
+static bool can_take_prefilled(const qn_batch_row *row) {
+    return row->prompt && row->prompt->prefilled && is_at_prompt(row);
 }
 
-// Pages that a row will hold soon, besides those that it has: for its history, and one to grow.
+// Pages that a row will need soon, besides those that it has: for its history, and one to grow.
 static int64_t pages_wanted(const qn_session *s) {
-    const int64_t most = pages_for((size_t)s->context), soon = pages_for(s->n_tokens + 1) + 1;
-    return (soon < most ? soon : most) - pages_for(qn_session_cached(s));
+    const int64_t max = pages_for((size_t)s->context), soon = pages_for(s->n_tokens + 1) + 1;
+    return (soon < max ? soon : max) - pages_for(qn_session_cached(s));
 }
 
-// Whether there are pages for the row's history, besides those that others will need for theirs. A
+// Whether there are pages for the row's history, besides those that the active rows will need. A
 // row alone always begins.
 static bool has_room(const qn_batch *b, const qn_batch_row *row) {
     if (b->n_active == 0 || !b->shared) return true;
-    int64_t need = can_take_read(row) ? 1 : pages_wanted(row->session);
+    int64_t need = can_take_prefilled(row) ? 1 : pages_wanted(row->session);
     for (const qn_batch_row *other = b->active; other; other = other->next)
         need += pages_wanted(other->session);
     return need <= qn_state_free_pages(qn_runner_state(b->shared->runner));
 }
 
-// Takes a place in the runner, with what was read of the prompt or nothing.
+// Takes a place in the runner, with the prefilled prompt where there is one.
 static qn_status take_place(qn_batch_row *row, qn_err *err) {
     qn_batch_prompt *prompt = row->prompt;
     const int64_t others = prompt ? prompt->n_waiting - !row->has_begun : 0;
-    if (can_take_read(row))
-        QN_TRY(qn_session_take_state(row->session, prompt->read, others == 0, err));
+    if (can_take_prefilled(row))
+        QN_TRY(qn_session_take_state(row->session, prompt->prefilled, others == 0, err));
     else
         QN_TRY(qn_session_enter(row->session, err));
     const qn_generation *g = row->generation;
-    const bool reads = others > 0 && !prompt->read && g->result.n_tokens == 0 && !g->opts.naive;
-    if (reads) prompt->reader = row;
-    row->generation->leaves_scores = reads;
+    const bool prefills =
+        others > 0 && !prompt->prefilled && g->result.n_tokens == 0 && !g->opts.naive;
+    if (prefills) prompt->prefiller = row;
+    row->generation->leaves_logits = prefills;
     if (prompt) prompt->n_waiting = others;
     row->has_begun = true;
-    if (prompt && others == 0) { // taken over, or of no more use
-        qn_session_destroy(prompt->read);
-        prompt->read = NULL;
+    if (prompt && others == 0) { // moved to this row, or needed by nobody
+        qn_session_destroy(prompt->prefilled);
+        prompt->prefilled = NULL;
     }
     return QN_OK;
 }
 
-// A row without a place for its draft model goes without.
+// Where the draft model's runner has no place, the row goes without drafts.
 static qn_status begin_row(qn_batch_row *row, qn_err *err) {
     QN_TRY(take_place(row, err));
     const qn_status status = row->draft ? qn_session_enter(row->draft, err) : QN_OK;
     return status == QN_LIMIT ? QN_OK : status;
 }
 
-// Gives up a prompt that was read for rows that are still to begin: they read it again.
-static bool drop_read(qn_batch *b) {
+// Drops a prompt that was prefilled for queued rows: they prefill it again.
+static bool drop_prefilled(qn_batch *b) {
     for (const qn_batch_row *row = b->queue; row; row = row->next) {
         qn_batch_prompt *prompt = row->prompt;
-        if (!prompt || !prompt->read) continue;
-        qn_session_destroy(prompt->read);
-        prompt->read = NULL;
+        if (!prompt || !prompt->prefilled) continue;
+        qn_session_destroy(prompt->prefilled);
+        prompt->prefilled = NULL;
         return true;
     }
     return false;
 }
 
-// Rows begin in their order, while there are places and pages; nobody overtakes one that waits for
-// those. A row that is alone and cannot begin has failed.
+// Rows begin in order while there are places and pages; none overtakes one that waits for those. A
+// row that is alone and cannot begin fails.
 static void admit(qn_batch *b) {
     qn_batch_row **link = &b->queue;
-    while (*link && b->n_active < b->most_rows) {
+    while (*link && b->n_active < b->max_rows) {
         qn_batch_row *row = *link;
         qn_generation *g = row->generation;
-        if (row->prompt && row->prompt->reader) { // reads for this one
+        if (row->prompt && row->prompt->prefiller) { // will prefill for this one
             link = &row->next;
             continue;
         }
         if (!has_room(b, row)) return;
         const qn_status status = begin_row(row, &g->err);
-        if (status == QN_LIMIT && (b->n_active > 0 || drop_read(b))) {
+        if (status == QN_LIMIT && (b->n_active > 0 || drop_prefilled(b))) {
             if (b->n_active > 0) return;
             continue;
         }
@@ -178,10 +178,10 @@ static void admit(qn_batch *b) {
     }
 }
 
-// --- giving way ----------------------------------------------------------------------------------
+// --- preemption ----------------------------------------------------------------------------------
 
 static bool preempt(qn_batch *b) {
-    if (drop_read(b)) return true;
+    if (drop_prefilled(b)) return true;
     if (b->n_active < 2) return false;
     qn_batch_row *row = b->active;
     while (row->next) row = row->next;
@@ -189,10 +189,10 @@ static bool preempt(qn_batch *b) {
     b->n_active--;
     b->n_preemptions++;
     row->generation->result.n_preemptions++;
-    if (row->prompt && row->prompt->reader == row) row->prompt->reader = NULL;
-    qn_session_remember(row->session); // as long as nobody needs the memory
+    if (row->prompt && row->prompt->prefiller == row) row->prompt->prefiller = NULL;
+    qn_session_remember(row->session); // until somebody needs the memory
     qn_session_leave(row->session);
-    qn_guesser_reset(&row->generation->guesser);
+    qn_drafter_reset(&row->generation->drafter);
     if (row->draft) qn_session_leave(row->draft);
     insert(&b->queue, row);
     return true;
@@ -200,27 +200,27 @@ static bool preempt(qn_batch *b) {
 
 // --- the step ------------------------------------------------------------------------------------
 
-// A prompt that was read to its end is kept for the rows that begin with it. Without memory for
-// that they read it themselves.
-static void keep_read(qn_batch *b) {
+// Keeps a prompt that was prefilled to its end for the rows that share it. Without memory for that
+// they prefill it themselves.
+static void keep_prefilled(qn_batch *b) {
     for (qn_batch_row *row = b->active; row; row = row->next) {
         qn_batch_prompt *prompt = row->prompt;
-        if (!prompt || prompt->reader != row || row->generation->leaves_scores) continue;
-        prompt->reader = NULL;
+        if (!prompt || prompt->prefiller != row || row->generation->leaves_logits) continue;
+        prompt->prefiller = NULL;
         if (!prompt->n_waiting || !row->session->has_logits) continue;
         qn_err ignored;
-        qn_session *read = NULL;
-        if (qn_session_prepare(&read, &b->like, b->shared, row->session->n_tokens, &ignored))
+        qn_session *prefilled = NULL;
+        if (qn_session_prepare(&prefilled, &b->like, b->shared, row->session->n_tokens, &ignored))
             continue;
-        qn_session_set_tokens(read, 0, row->session->tokens, row->session->n_tokens);
-        if (qn_session_take_state(read, row->session, false, &ignored))
-            qn_session_destroy(read);
+        qn_session_set_tokens(prefilled, 0, row->session->tokens, row->session->n_tokens);
+        if (qn_session_take_state(prefilled, row->session, false, &ignored))
+            qn_session_destroy(prefilled);
         else
-            prompt->read = read;
+            prompt->prefilled = prefilled;
     }
 }
 
-// One step of all rows that have begun, as many as there is room for.
+// One step of all active rows, preempting until there is room.
 static qn_status compute(qn_batch *b, qn_err *err) {
     qn_status status = QN_OK;
     do {
@@ -230,7 +230,7 @@ static qn_status compute(qn_batch *b, qn_err *err) {
         status = qn_generations_step(b->gens, n, b->prompt_rows, err);
     } while (status == QN_LIMIT && preempt(b));
     if (status != QN_LIMIT) return status;
-    qn_generation *g = b->active->generation; // alone, and without room: nobody can make any
+    qn_generation *g = b->active->generation; // alone, and still without room
     if (err) g->err = *err;
     qn_generation_fail(g, status);
     return QN_OK;
@@ -238,12 +238,12 @@ static qn_status compute(qn_batch *b, qn_err *err) {
 
 qn_status qn_batch_run(qn_batch *b, qn_err *err) {
     const int64_t now = b->clock();
-    qn_err own; // rows that fail need one
+    qn_err own; // a row that fails gets a copy
     sweep(&b->queue, now);
     b->n_active -= sweep(&b->active, now);
     admit(b);
     const qn_status status = compute(b, err ? err : &own);
-    keep_read(b);
+    keep_prefilled(b);
     sweep(&b->queue, 0);
     b->n_active -= sweep(&b->active, 0);
     return status;

@@ -1,4 +1,4 @@
-// What a budget of bytes holds of sequence state.
+// How much sequence state fits in a budget of bytes.
 #ifndef QN_SESSION_BUDGET_H
 #define QN_SESSION_BUDGET_H
 
@@ -6,8 +6,8 @@
 
 // Bytes of the pages and slots that a runner of these options reserves.
 QN_MUST_CHECK qn_status qn_budget_measure(int64_t *out, const qn_runner_opts *opts, qn_err *err);
-// Sets opts->positions to the most positions of all sequences together whose memory is in the
-// budget, and at least to those of one sequence.
+// Sets opts->positions to the max positions of all sequences together that fit in the budget, at
+// least to those of one sequence.
 QN_MUST_CHECK qn_status qn_budget_fit(qn_runner_opts *opts, int64_t budget, qn_err *err);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { DEFAULT_DRAFT = 8, MOST_RESERVED = 4096, TEXT_PER_TOKEN = 8 };
+enum { DEFAULT_DRAFT = 8, MAX_RESERVED = 4096, TEXT_PER_TOKEN = 8 };
 
 const char *qn_reason_name(qn_reason reason) {
     static const char *const names[] = {
@@ -29,11 +29,11 @@ void qn_result_deinit(qn_result *result) {
 
 // --- options -------------------------------------------------------------------------------------
 
-static qn_status check_range(const char *name, int64_t value, int64_t least, int64_t most,
+static qn_status check_range(const char *name, int64_t value, int64_t min, int64_t max,
                              qn_err *err) {
-    if (value >= least && value <= most) return QN_OK;
+    if (value >= min && value <= max) return QN_OK;
     return QN_FAIL(err, ARGUMENT, "%s %lld, want %lld to %lld", name, (long long)value,
-                   (long long)least, (long long)most);
+                   (long long)min, (long long)max);
 }
 
 static qn_status check_shift(const qn_session *s, const qn_generate_opts *o, qn_err *err) {
@@ -71,7 +71,7 @@ static qn_status check_opts(const qn_session *s, const qn_generate_opts *o, qn_e
 
 static void forbid(uint32_t *mask, int32_t token) { mask[token / 32] &= ~(1u << token % 32); }
 
-// All tokens of the vocabulary but those that end an answer.
+// All tokens of the vocabulary except those that end an answer.
 static qn_status make_mask(qn_mask *out, const qn_generation *g, bool has_stops, qn_err *err) {
     const int64_t vocab = g->session->engine->model->hparams->vocab;
     const size_t n = ((size_t)vocab + 31) / 32;
@@ -105,7 +105,7 @@ static qn_status init_grammar(qn_generation *g, qn_err *err) {
 static bool reserve(qn_generation *g) {
     const int64_t room = g->session->context - g->result.n_prompt, wanted = g->opts.max_tokens;
     int64_t n = wanted < 0 ? 0 : wanted > 0 && wanted < room ? wanted : room;
-    if (n > MOST_RESERVED) n = MOST_RESERVED;
+    if (n > MAX_RESERVED) n = MAX_RESERVED;
     qn_result *r = &g->result;
     g->cap_tokens = (size_t)n;
     g->cap_text = TEXT_PER_TOKEN * (size_t)n + 1;
@@ -133,7 +133,7 @@ static qn_status init_parts(qn_generation *g, qn_err *err) {
     if (o->ignore_end) QN_TRY(make_mask(&g->endless, g, false, err));
     if (o->min_tokens) QN_TRY(make_mask(&g->early, g, true, err));
     if (o->grammar) QN_TRY(init_grammar(g, err));
-    if (!o->naive) QN_TRY(qn_guesser_init(&g->guesser, g->session, o, err));
+    if (!o->naive) QN_TRY(qn_drafter_init(&g->drafter, g->session, o, err));
     g->top = qn_alloc((size_t)o->n_top, sizeof *g->top);
     return g->top && reserve(g) ? QN_OK : QN_NOMEM(err, "answer");
 }
@@ -166,7 +166,7 @@ qn_status qn_generation_create(qn_generation **out, qn_session *session,
 void qn_generation_destroy(qn_generation *g) {
     if (!g) return;
     qn_result_deinit(&g->result);
-    qn_guesser_deinit(&g->guesser);
+    qn_drafter_deinit(&g->drafter);
     qn_sampler_destroy(g->sampler);
     qn_stops_destroy(g->stops);
     qn_matcher_destroy(g->matcher);

@@ -62,7 +62,7 @@ static qn_status check_prompts(const qn_session *session, const qn_prompt *promp
     return QN_OK;
 }
 
-// The i-th of the caller's results, which are as far apart as their size says.
+// The i-th of the caller's results; their stride is the size that they say.
 static qn_result *result_at(qn_result *results, size_t i) {
     return (qn_result *)((char *)results + i * results->size);
 }
@@ -108,7 +108,7 @@ qn_status qn_generate_batch(qn_result *results, size_t n_results, qn_session *se
     QN_NEED(prompts, err);
     QN_TRY(check_prompts(session, prompts, n_prompts, n_results, err));
     QN_TRY(check_results(results, n_results, err));
-    const int64_t places = session->shared ? session->shared->most : 1;
+    const int64_t places = session->shared ? session->shared->max_seqs : 1;
     qn_batch *b = NULL;
     qn_result *got = qn_alloc(n_results, sizeof *got);
     qn_status status = got ? qn_batch_open(&b, session, places, err) : QN_NOMEM(err, "batch");

@@ -5,8 +5,8 @@
 #include <string.h>
 
 enum {
-    MOST_CATCH_UP = 32, // rows that are computed in passing; more are read like a prompt
-    MOST_LIKELY = 40,   // entries that a guess is chosen among
+    MAX_CATCH_UP = 32, // rows of the draft model in one step; more are prefilled in chunks
+    MAX_TOP_K = 40,    // entries that a drafted token is chosen from
 };
 
 // --- the draft model -----------------------------------------------------------------------------
@@ -38,7 +38,7 @@ static qn_status check_vocabularies(const qn_engine *engine, const qn_engine *dr
         return QN_FAIL(err, ARGUMENT, "%s has a tokenizer, %s has none",
                        a ? "the model" : "the draft model", a ? "the draft model" : "the model");
     if (n != n_draft)
-        return QN_FAIL(err, ARGUMENT, "the draft model scores %lld tokens, the model %lld",
+        return QN_FAIL(err, ARGUMENT, "the draft model has %lld logits, the model %lld",
                        (long long)n_draft, (long long)n);
     return QN_OK;
 }
@@ -53,10 +53,10 @@ static qn_status init_model(qn_draft_model *d, const qn_session *session,
     const qn_engine *engine = draft->engine;
     QN_TRY(qn_session_create_sampler(&d->sampler, draft, err));
     qn_sample_opts sample = *opts->sample;
-    // What is seldom chosen is seldom guessed; fewer entries are sorted in a fraction of the time.
-    if (sample.top_k == 0 || sample.top_k > MOST_LIKELY) sample.top_k = MOST_LIKELY;
+    // Unlikely tokens are rarely accepted; sorting fewer entries takes a fraction of the time.
+    if (sample.top_k == 0 || sample.top_k > MAX_TOP_K) sample.top_k = MAX_TOP_K;
     QN_TRY(qn_sampler_set(d->sampler, &sample, err));
-    // Windows give back what lies behind them, recurrent layers keep one state.
+    // Windows free the pages that they have passed, recurrent layers keep one state.
     d->is_delicate = qn_engine_is_recurrent(engine) ||
                      qn_state_groups(qn_runner_state(draft->shared->runner)) > 1;
     d->session = draft;
@@ -68,13 +68,13 @@ static void drop_kept(qn_draft_model *d) {
     d->kept = NULL;
 }
 
-// Takes the draft's state back to tokens that both have, fewer than the history has.
-static qn_status take_back(qn_draft_model *d, const qn_session *of, qn_err *err) {
+// Rolls the draft's state back to tokens that both have, fewer than the history has.
+static qn_status roll_back(qn_draft_model *d, const qn_session *of, qn_err *err) {
     qn_session *s = d->session;
     const size_t n = of->n_tokens < s->n_tokens ? of->n_tokens : s->n_tokens;
     size_t common = d->agreed < n ? d->agreed : n;
     while (common < n && of->tokens[common] == s->tokens[common]) common++;
-    if (common == of->n_tokens) common--; // the last one is computed for its scores
+    if (common == of->n_tokens) common--; // the last one is computed for its logits
     if (d->kept && qn_session_cached(s) > common && (size_t)qn_checkpoint_length(d->kept) <= common)
         QN_TRY(qn_seq_restore(s->seq, d->kept, err));
     drop_kept(d);
@@ -83,7 +83,7 @@ static qn_status take_back(qn_draft_model *d, const qn_session *of, qn_err *err)
     return QN_OK;
 }
 
-// One step of the draft's tokens that are not computed, for the scores of the last
+// One step of the draft's tokens that are not cached, for the logits after the last
 // (qn_segment.top).
 static qn_status compute(qn_session *s, int64_t top, qn_err *err) {
     const size_t cached = qn_session_cached(s);
@@ -95,44 +95,44 @@ static qn_status compute(qn_session *s, int64_t top, qn_err *err) {
     return qn_session_run(s->shared, &s, &segment, 1, err);
 }
 
-// The draft's history becomes that of the session, and is computed; *ns is when the guessing began.
+// The draft's history becomes that of the session, and is computed; *ns is when drafting began.
 static qn_status follow(qn_draft_model *d, const qn_session *of, int64_t top, int64_t *ns,
                         qn_err *err) {
     qn_session *s = d->session;
     *ns = qn_clock();
-    QN_TRY(take_back(d, of, err));
+    QN_TRY(roll_back(d, of, err));
     qn_session_set_tokens(s, d->agreed, of->tokens + d->agreed, of->n_tokens - d->agreed);
     d->agreed = s->n_tokens;
     const size_t left = s->n_tokens - qn_session_cached(s);
-    if (left > MOST_CATCH_UP || left > (size_t)s->chunk) {
+    if (left > MAX_CATCH_UP || left > (size_t)s->chunk) {
         QN_TRY(qn_session_compute(s, s->n_tokens - 1, QN_TOP_NONE, err));
-        *ns = qn_clock(); // as a prompt is read: no part of what a guess costs
+        *ns = qn_clock(); // a prefill is not part of what a draft costs
     }
     QN_TRY(compute(s, top, err));
     if (!d->is_delicate) return QN_OK;
     const qn_status status = qn_checkpoint_create(&d->kept, s->seq, err);
-    return status == QN_LIMIT ? QN_OK : status; // without one, everything is read again
+    return status == QN_LIMIT ? QN_OK : status; // without one, everything is prefilled again
 }
 
-static bool can_follow(const qn_draft_model *d, const qn_session *of, int32_t most) {
+static bool can_follow(const qn_draft_model *d, const qn_session *of, int32_t max) {
     const int64_t vocab = d->session->engine->model->hparams->vocab;
-    if (of->n_tokens + (size_t)most > (size_t)d->session->context) return false;
+    if (of->n_tokens + (size_t)max > (size_t)d->session->context) return false;
     for (size_t i = d->agreed < of->n_tokens ? d->agreed : 0; i < of->n_tokens; i++) {
         if (of->tokens[i] >= vocab) return false;
     }
     return true;
 }
 
-// One token, by the same draw as the model's own choice will be: what both find likely is then the
-// same token most of the time.
-static qn_status choose(int32_t *token, const qn_guesser *g, qn_session_memory *of,
+// One token, drawn with the same random number as the model's own choice will be: where both find
+// the same tokens likely, they mostly choose the same one.
+static qn_status choose(int32_t *token, const qn_drafter *g, qn_session_memory *of,
                         const uint32_t *allowed, int64_t top, qn_err *err) {
     const qn_session *s = g->model.session;
-    qn_scores scores;
-    QN_TRY(qn_scores_find(&scores, s, 0, top, err));
-    const qn_sampler_in in = {.logits = scores.all,
-                              .best = scores.n_best ? scores.best : NULL,
-                              .n_best = scores.n_best,
+    qn_row_logits logits;
+    QN_TRY(qn_row_logits_find(&logits, s, 0, top, err));
+    const qn_sampler_in in = {.logits = logits.all,
+                              .top = logits.n_top ? logits.top : NULL,
+                              .n_top = logits.n_top,
                               .tokens = s->tokens,
                               .n_tokens = s->n_tokens,
                               .n_prompt = of->n_prompt,
@@ -142,26 +142,27 @@ static qn_status choose(int32_t *token, const qn_guesser *g, qn_session_memory *
     return qn_sampler_choose(token, g->model.sampler, &in, err);
 }
 
-static qn_status guess_model(qn_guesser *g, const qn_guess_want *want, int32_t most, qn_err *err) {
+static qn_status draft_by_model(qn_drafter *g, const qn_draft_want *want, int32_t max,
+                                qn_err *err) {
     qn_draft_model *d = &g->model;
     qn_session *s = d->session;
     const int64_t vocab = want->session->engine->model->hparams->vocab;
-    // Models of one tokenizer may score more entries than it has tokens, each its own number of
-    // them; the mask has the model's.
+    // Models of one tokenizer may have more logits than it has tokens, each a different number; the
+    // mask has the model's.
     const bool fits = s->engine->model->hparams->vocab <= vocab;
     const uint32_t *allowed = fits ? want->allowed : NULL;
     const int64_t top = allowed ? QN_TOP_ALL : qn_sampler_top(d->sampler);
-    qn_session_memory memory = want->session->memory; // as the choices will find it
+    qn_session_memory memory = want->session->memory; // as it will be at the model's choices
     int64_t began;
-    if (!can_follow(d, want->session, most)) return QN_OK;
-    QN_TRY(qn_session_reserve(s, want->session->n_tokens + (size_t)most, err));
+    if (!can_follow(d, want->session, max)) return QN_OK;
+    QN_TRY(qn_session_reserve(s, want->session->n_tokens + (size_t)max, err));
     QN_TRY(follow(d, want->session, top, &began, err));
-    while (g->n < most) {
+    while (g->n < max) {
         int32_t token;
         QN_TRY(choose(&token, g, &memory, allowed, top, err));
         if (token >= vocab) break;
         g->tokens[g->n++] = token;
-        if (g->n == most) break;
+        if (g->n == max) break;
         qn_session_set_tokens(s, s->n_tokens, &token, 1);
         QN_TRY(compute(s, top, err));
     }
@@ -169,82 +170,84 @@ static qn_status guess_model(qn_guesser *g, const qn_guess_want *want, int32_t m
     return QN_OK;
 }
 
-// --- the others ----------------------------------------------------------------------------------
+// --- other sources -------------------------------------------------------------------------------
 
-static qn_status guess_lookup(qn_guesser *g, const qn_guess_want *want, int32_t most, qn_err *err) {
+static qn_status draft_by_lookup(qn_drafter *g, const qn_draft_want *want, int32_t max,
+                                 qn_err *err) {
     (void)err;
     const int64_t began = qn_clock();
-    g->n = qn_lookup(g->tokens, most, want->session->tokens, want->session->n_tokens);
+    g->n = qn_lookup(g->tokens, max, want->session->tokens, want->session->n_tokens);
     g->ns = qn_clock() - began;
     return QN_OK;
 }
 
-static qn_status guess_fn(qn_guesser *g, const qn_guess_want *want, int32_t most, qn_err *err) {
+static qn_status draft_by_fn(qn_drafter *g, const qn_draft_want *want, int32_t max, qn_err *err) {
     (void)err;
     const int64_t vocab = want->session->engine->model->hparams->vocab;
-    g->n = g->fn(g->fn_arg, g->tokens, most, want->session->tokens, want->session->n_tokens);
+    g->n = g->fn(g->fn_arg, g->tokens, max, want->session->tokens, want->session->n_tokens);
     for (int32_t i = 0; i < g->n; i++) {
         if (g->tokens[i] < 0 || g->tokens[i] >= vocab) g->n = i;
     }
     return QN_OK;
 }
 
-// In the order in which they are asked.
-static qn_status (*const sources[QN_GUESS_SOURCES])(qn_guesser *g, const qn_guess_want *want,
-                                                    int32_t most, qn_err *err) = {
-    [QN_GUESS_FN] = guess_fn,
-    [QN_GUESS_LOOKUP] = guess_lookup,
-    [QN_GUESS_MODEL] = guess_model,
+// In the order in which they are tried.
+static qn_status (*const sources[QN_DRAFT_SOURCES])(qn_drafter *g, const qn_draft_want *want,
+                                                    int32_t max, qn_err *err) = {
+    [QN_DRAFT_FN] = draft_by_fn,
+    [QN_DRAFT_LOOKUP] = draft_by_lookup,
+    [QN_DRAFT_MODEL] = draft_by_model,
 };
 
-static bool has_source(const qn_guesser *g, int i) {
-    const bool has_model = g->model.session && g->model.session->seq; // without a place: none
-    const bool has[QN_GUESS_SOURCES] = {[QN_GUESS_FN] = g->fn != NULL,
-                                        [QN_GUESS_LOOKUP] = g->has_lookup,
-                                        [QN_GUESS_MODEL] = has_model};
+static bool has_source(const qn_drafter *g, int i) {
+    const bool has_model =
+        g->model.session && g->model.session->seq; // without a place in its runner: none
+    const bool has[QN_DRAFT_SOURCES] = {[QN_DRAFT_FN] = g->fn != NULL,
+                                        [QN_DRAFT_LOOKUP] = g->has_lookup,
+                                        [QN_DRAFT_MODEL] = has_model};
     return has[i];
 }
 
-qn_status qn_guesser_init(qn_guesser *g, const qn_session *session, const qn_generate_opts *opts,
+qn_status qn_drafter_init(qn_drafter *g, const qn_session *session, const qn_generate_opts *opts,
                           qn_err *err) {
     g->has_lookup = opts->lookup;
     return opts->draft ? init_model(&g->model, session, opts, err) : QN_OK;
 }
 
-void qn_guesser_deinit(qn_guesser *g) {
+void qn_drafter_deinit(qn_drafter *g) {
     drop_kept(&g->model);
     qn_sampler_destroy(g->model.sampler);
 }
 
-qn_status qn_guesser_guess(qn_guesser *g, const qn_guess_want *want, qn_err *err) {
+qn_status qn_drafter_propose(qn_drafter *g, const qn_draft_want *want, qn_err *err) {
     const qn_step_costs *costs = &want->session->shared->costs;
     g->n = 0;
-    for (int i = 0; i < QN_GUESS_SOURCES && g->n == 0; i++) {
+    for (int i = 0; i < QN_DRAFT_SOURCES && g->n == 0; i++) {
         if (!has_source(g, i)) continue;
-        int32_t n = qn_draft_choose(&g->records[i], costs, want->rows, want->most);
-        if (n < want->least) n = want->least;
+        int32_t n = qn_draft_choose(&g->records[i], costs, want->rows, want->max);
+        if (n < want->min) n = want->min;
         if (n == 0) continue;
         g->source = i;
         const qn_status status = sources[i](g, want, n, err);
-        if (status == QN_LIMIT) { // the draft model's memory is full: go on without a guess
+        if (status == QN_LIMIT) { // the draft model's memory is full: continue without a draft
             g->n = 0;
-            qn_guesser_reset(g);
+            qn_drafter_reset(g);
             if (g->model.session) (void)qn_seq_truncate(g->model.session->seq, 0);
             continue;
         }
-        if (status) return qn_err_prefix(err, status, "guessing ahead");
+        if (status) return qn_err_prefix(err, status, "drafting");
     }
     return QN_OK;
 }
 
-void qn_guesser_judge(qn_guesser *g, const qn_session *session, int32_t accepted) {
+void qn_drafter_judge(qn_drafter *g, const qn_session *session, int32_t accepted) {
     if (g->n == 0) return;
     qn_draft_record_add(&g->records[g->source], g->n, accepted, g->ns);
     session->shared->records[g->source] = g->records[g->source];
     g->n = 0;
 }
 
-void qn_guesser_reset(qn_guesser *g) {
+void qn_drafter_reset(qn_drafter *g) {
     g->model.agreed = 0;
     drop_kept(&g->model);
 }

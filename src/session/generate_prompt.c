@@ -1,9 +1,9 @@
-// qn_generation: the prompt, and a context that is full.
+// qn_generation: events of the prompt, and context shift.
 #include "session/generate_int.h"
 
 #include <string.h>
 
-// --- reading -------------------------------------------------------------------------------------
+// --- prefill -------------------------------------------------------------------------------------
 
 qn_status qn_generation_show_naive(qn_generation *g, qn_err *err) {
     const qn_session *s = g->session;
@@ -20,31 +20,31 @@ qn_status qn_generation_show_naive(qn_generation *g, qn_err *err) {
 
 qn_status qn_generation_show_rows(qn_generation *g, int64_t row, int64_t rows, qn_err *err) {
     const qn_session *s = g->session;
-    const size_t first = qn_session_cached(s) - (size_t)rows + 1; // its scores are in `row`
+    const size_t first = qn_session_cached(s) - (size_t)rows + 1; // its logits are in `row`
     for (size_t i = 0; i < (size_t)rows && qn_generation_is_active(g); i++) {
         if (first + i < g->n_shown || first + i >= s->n_tokens) continue;
-        const float *scores = qn_runner_row(s->shared->runner, "logits", row + (int64_t)i);
-        QN_TRY(qn_generation_show_prompt(g, first + i, scores, err));
+        const float *logits = qn_runner_row(s->shared->runner, "logits", row + (int64_t)i);
+        QN_TRY(qn_generation_show_prompt(g, first + i, logits, err));
     }
     return QN_OK;
 }
 
 void qn_generation_begin(qn_generation *g) {
     qn_session *s = g->session;
-    size_t most = s->n_tokens - 1; // the last one is computed for its scores
+    size_t max = s->n_tokens - 1; // the last one is computed for its logits
     if (!g->is_begun && s->shared)
-        memcpy(g->guesser.records, s->shared->records, sizeof g->guesser.records);
+        memcpy(g->drafter.records, s->shared->records, sizeof g->drafter.records);
     if (qn_generation_shows_prompt(g)) { // and the others for theirs
-        most = g->n_shown - 1;
-        if (qn_session_cached(s) > most) (void)qn_seq_truncate(s->seq, (int64_t)most);
+        max = g->n_shown - 1;
+        if (qn_session_cached(s) > max) (void)qn_seq_truncate(s->seq, (int64_t)max);
     }
-    qn_session_begin_reading(s, s->n_tokens, most);
+    qn_session_begin_prefill(s, s->n_tokens, max);
     if (!g->is_begun) g->result.n_reused = (int64_t)qn_session_cached(s);
     g->is_begun = true;
 }
 
-// Where other sequences can go on from, of the tokens that two prompts have in common: anywhere,
-// but for state that is kept in some places only.
+// How many of the tokens that two prompts have in common can be reused: all, except where state is
+// kept at some positions only.
 static size_t usable(const qn_session *s, size_t common) {
     const bool anywhere = !qn_engine_is_recurrent(s->engine) &&
                           qn_state_groups(qn_runner_state(s->shared->runner)) < 2;
@@ -59,14 +59,14 @@ bool qn_generation_should_wait(const qn_generation *g, const qn_generation *for_
     while (common + 1 < s->n_tokens && common < other->n_tokens &&
            s->tokens[common] == other->tokens[common])
         common++;
-    const size_t known = qn_session_cached(s), reused = (size_t)for_it->result.n_reused;
-    return usable(other, common) >= (known > reused ? known : reused) + QN_PAGE_ROWS;
+    const size_t cached = qn_session_cached(s), reused = (size_t)for_it->result.n_reused;
+    return usable(other, common) >= (cached > reused ? cached : reused) + QN_PAGE_ROWS;
 }
 
-// --- a full context ------------------------------------------------------------------------------
+// --- context shift -------------------------------------------------------------------------------
 
-// Drops the older half of what lies behind the first `keep` tokens. What follows is read again: its
-// state depends on what was before it.
+// Drops the older half of the tokens after the first `keep`. The rest is prefilled again: its state
+// depends on the tokens before it.
 static void shift(qn_generation *g) {
     qn_session *s = g->session;
     const size_t keep = (size_t)g->opts.keep, rest = s->n_tokens - keep;
@@ -81,7 +81,7 @@ static void shift(qn_generation *g) {
     g->n_history = s->n_tokens;
     s->memory.shifted += (int64_t)dropped;
     g->result.n_shifts++;
-    qn_guesser_reset(&g->guesser);
+    qn_drafter_reset(&g->drafter);
 }
 
 qn_status qn_generation_make_room(qn_generation *g, qn_err *err) {

@@ -1,4 +1,4 @@
-// qn_generation: what becomes of a chosen token: history, text, stops, events.
+// qn_generation: from a chosen token to history, text, stops and events.
 #include "session/generate_int.h"
 
 #include "core/mem.h"
@@ -9,35 +9,35 @@
 
 // --- events --------------------------------------------------------------------------------------
 
-static bool tell(const qn_generation *g, qn_event *event) {
+static bool emit(const qn_generation *g, qn_event *event) {
     if (!g->to.fn) return true;
     event->id = g->to.id;
     event->row = g->to.row;
     return g->to.fn(g->to.arg, event);
 }
 
-// The text from what was shown up to `end`.
+// Adds the text from what was emitted up to `end` to an event.
 static void show(qn_generation *g, qn_event *event, size_t end) {
     event->text = g->result.text + g->shown;
     event->text_size = end - g->shown;
     g->shown = end;
 }
 
-static void add_logprobs(qn_generation *g, qn_event *event, const float *scores) {
+static void add_logprobs(qn_generation *g, qn_event *event, const float *logits) {
     const int64_t vocab = g->session->engine->model->hparams->vocab;
     int64_t n_top = 0;
-    event->logprob = qn_logprobs_get(&n_top, g->top, g->opts.n_top, scores, vocab, event->token);
+    event->logprob = qn_logprobs_get(&n_top, g->top, g->opts.n_top, logits, vocab, event->token);
     event->top = g->top;
     event->n_top = (size_t)n_top;
 }
 
-qn_status qn_generation_show_prompt(qn_generation *g, size_t at, const float *scores, qn_err *err) {
+qn_status qn_generation_show_prompt(qn_generation *g, size_t at, const float *logits, qn_err *err) {
     qn_event event = QN_INIT(qn_event, .token = g->session->tokens[at], .position = (int64_t)at,
                              .is_prompt = true, .text = "");
-    QN_TRY(qn_logits_check(scores, g->session->engine->model->hparams->vocab, err));
-    add_logprobs(g, &event, scores);
+    QN_TRY(qn_logits_check(logits, g->session->engine->model->hparams->vocab, err));
+    add_logprobs(g, &event, logits);
     g->n_shown = at + 1;
-    return tell(g, &event) ? QN_OK : qn_generation_end(g, QN_REASON_CALLER, err);
+    return emit(g, &event) ? QN_OK : qn_generation_end(g, QN_REASON_CALLER, err);
 }
 
 // --- text ----------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ static qn_status add_token(qn_generation *g, int32_t token, qn_err *err) {
 static size_t find_stop(qn_generation *g, size_t from) {
     qn_result *r = &g->result;
     if (!g->stops) return r->text_size;
-    if ((int64_t)r->n_tokens < g->opts.min_tokens) { // too early to stop: look at what comes later
+    if ((int64_t)r->n_tokens < g->opts.min_tokens) { // too early to stop: only look at later text
         g->stop_from = r->text_size;
         return r->text_size;
     }
@@ -84,24 +84,24 @@ static size_t find_stop(qn_generation *g, size_t from) {
     return safe;
 }
 
-// The last event, but for a caller who wants no more.
-static void tell_end(qn_generation *g, qn_reason reason) {
+// The last event, unless the caller asked for no more.
+static void emit_end(qn_generation *g, qn_reason reason) {
     g->result.reason = reason;
     qn_event event =
         QN_INIT(qn_event, .token = -1, .position = qn_generation_position(g), .reason = reason,
                 .err = reason == QN_REASON_FAILED ? &g->err : NULL, .result = &g->result);
     show(g, &event, g->result.text_size);
-    if (reason != QN_REASON_CALLER) (void)tell(g, &event);
+    if (reason != QN_REASON_CALLER) (void)emit(g, &event);
 }
 
 qn_status qn_generation_end(qn_generation *g, qn_reason reason, qn_err *err) {
-    if (g->decoder && g->result.stop < 0) { // a stop string ends the text where it begins
+    if (g->decoder && g->result.stop < 0) { // after a stop string nothing is added
         const char *text;
         size_t size;
         QN_TRY(qn_decoder_finish(&text, &size, g->decoder, err));
         if (size) QN_TRY(add_text(g, text, size, err));
     }
-    tell_end(g, reason);
+    emit_end(g, reason);
     return QN_OK;
 }
 
@@ -111,7 +111,7 @@ void qn_generation_fail(qn_generation *g, qn_status status) {
     g->result.status = status;
     g->result.message = qn_alloc(size, 1); // without memory, the status alone
     if (g->result.message) memcpy(g->result.message, g->err.message, size);
-    tell_end(g, QN_REASON_FAILED);
+    emit_end(g, QN_REASON_FAILED);
 }
 
 void qn_generation_stop(qn_generation *g, qn_reason reason) {
@@ -135,7 +135,7 @@ static qn_reason find_ending(const qn_generation *g, int32_t token) {
                                                                     : QN_REASON_NONE;
 }
 
-// Whether the answer ends behind the token that was added, and why.
+// Whether the answer ends after the token that was added, and why.
 static qn_reason find_limit(const qn_generation *g) {
     const qn_result *r = &g->result;
     if (r->stop >= 0) return QN_REASON_STOP;
@@ -144,7 +144,7 @@ static qn_reason find_limit(const qn_generation *g) {
     return is_long ? QN_REASON_LENGTH : QN_REASON_NONE;
 }
 
-qn_status qn_generation_take(qn_generation *g, int32_t token, const float *scores, bool is_drafted,
+qn_status qn_generation_take(qn_generation *g, int32_t token, const float *logits, bool is_drafted,
                              qn_err *err) {
     qn_reason reason = find_ending(g, token);
     if (reason) {
@@ -153,12 +153,12 @@ qn_status qn_generation_take(qn_generation *g, int32_t token, const float *score
     }
     qn_event event = QN_INIT(qn_event, .token = token, .is_drafted = is_drafted,
                              .position = qn_generation_position(g));
-    if (g->opts.logprobs) add_logprobs(g, &event, scores);
+    if (g->opts.logprobs) add_logprobs(g, &event, logits);
     const size_t before = g->result.text_size;
     if (g->matcher) QN_TRY(qn_matcher_accept(g->matcher, token, err));
     QN_TRY(add_token(g, token, err));
     show(g, &event, find_stop(g, before));
-    if (!tell(g, &event)) return qn_generation_end(g, QN_REASON_CALLER, err);
+    if (!emit(g, &event)) return qn_generation_end(g, QN_REASON_CALLER, err);
     reason = find_limit(g);
     return reason ? qn_generation_end(g, reason, err) : QN_OK;
 }

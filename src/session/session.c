@@ -25,14 +25,14 @@ qn_status qn_shared_open(qn_shared **out, qn_session *like, const qn_runner_opts
                          qn_err *err) {
     qn_shared *shared = qn_alloc(1, sizeof *shared);
     if (!shared) return QN_NOMEM(err, "session");
-    const size_t most = (size_t)opts->n_seqs;
+    const size_t max = (size_t)opts->n_seqs;
     qn_status status = QN_OK;
     atomic_init(&shared->users, 1); // the caller
-    shared->most = opts->n_seqs;
+    shared->max_seqs = opts->n_seqs;
     shared->outs = opts->outs;
-    shared->segments = qn_alloc(most, sizeof *shared->segments);
-    shared->sessions = qn_alloc(most, sizeof(qn_session *));
-    shared->gens = qn_alloc(most, sizeof(qn_generation *));
+    shared->segments = qn_alloc(max, sizeof *shared->segments);
+    shared->sessions = qn_alloc(max, sizeof(qn_session *));
+    shared->gens = qn_alloc(max, sizeof(qn_generation *));
     if (!shared->segments || !shared->sessions || !shared->gens) status = QN_NOMEM(err, "session");
     if (!status)
         status = qn_sampler_create(&shared->sampler, like->engine->tokenizer,
@@ -70,7 +70,7 @@ qn_status qn_session_prepare(qn_session **out, const qn_session *like, qn_shared
     s->context = like->context;
     s->chunk = like->chunk;
     s->keeps = like->keeps;
-    s->scores = like->scores;
+    s->wants_logits = like->wants_logits;
     s->progress = like->progress;
     s->progress_arg = like->progress_arg;
     s->stop = like->stop;
@@ -92,8 +92,8 @@ qn_status qn_session_enter(qn_session *s, qn_err *err) {
 void qn_session_leave(qn_session *s) {
     qn_seq_close(s->seq);
     s->seq = NULL;
-    s->reads_to = 0;
-    qn_session_drop_scores(s);
+    s->prefill_end = 0;
+    qn_session_drop_logits(s);
 }
 
 qn_status qn_session_attach(qn_session **out, const qn_session *like, qn_shared *shared,
@@ -109,16 +109,16 @@ qn_status qn_session_attach(qn_session **out, const qn_session *like, qn_shared 
 }
 
 static qn_status check_opts(const qn_session_opts *o, const qn_engine *engine, qn_err *err) {
-    const int64_t most = engine->model->hparams->context;
-    if (o->context < 1 || o->context > most)
+    const int64_t max = engine->model->hparams->context;
+    if (o->context < 1 || o->context > max)
         return QN_FAIL(err, LIMIT, "context of %lld tokens, the model has %lld",
-                       (long long)o->context, (long long)most);
+                       (long long)o->context, (long long)max);
     if (o->chunk < 1 || o->kept < -1)
         return QN_FAIL(err, ARGUMENT, "chunks of %lld tokens, %lld bytes kept", (long long)o->chunk,
                        (long long)o->kept);
-    if (o->sessions < 0 || o->sessions > QN_MOST_SESSIONS)
+    if (o->sessions < 0 || o->sessions > QN_MAX_SESSIONS)
         return QN_FAIL(err, ARGUMENT, "state for %lld sessions, want 1 to %d",
-                       (long long)o->sessions, (int)QN_MOST_SESSIONS);
+                       (long long)o->sessions, (int)QN_MAX_SESSIONS);
     if (o->share && o->share->engine != engine)
         return QN_FAIL(err, ARGUMENT, "the session to share with is of another engine");
     return QN_OK;
@@ -126,19 +126,19 @@ static qn_status check_opts(const qn_session_opts *o, const qn_engine *engine, q
 
 static qn_status open_shared(qn_shared **out, qn_session *like, qn_session_opts *o, qn_err *err) {
     QN_TRY(qn_memory_fit(o, like->engine, err));
-    const int64_t most = o->sessions ? o->sessions : QN_DEFAULT_SESSIONS;
+    const int64_t max = o->sessions ? o->sessions : QN_DEFAULT_SESSIONS;
     qn_runner_opts opts = {.engine = like->engine,
                            .context = o->context,
                            .rows = o->chunk < o->context ? o->chunk : o->context,
-                           .outs = most > QN_DEFAULT_SESSIONS ? most : QN_DEFAULT_SESSIONS,
-                           .segs = most,
-                           .n_seqs = most,
+                           .outs = max > QN_DEFAULT_SESSIONS ? max : QN_DEFAULT_SESSIONS,
+                           .segs = max,
+                           .n_seqs = max,
                            .kept_bytes = o->kept < 0 ? 0 : o->kept,
                            .trace = o->trace,
                            .trace_arg = o->trace_arg};
-    // Sessions together get half of the memory that there is, and at least one context of it.
+    // All sessions together get half of the free memory, at least one context.
     int64_t available;
-    if (most > 1 && qn_engine_free_memory(like->engine, &available))
+    if (max > 1 && qn_engine_free_memory(like->engine, &available))
         QN_TRY(qn_budget_fit(&opts, available / 2, err));
     return qn_shared_open(out, like, &opts, err);
 }
@@ -156,7 +156,7 @@ qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_
     qn_session like = {.engine = engine,
                        .context = o.context,
                        .keeps = o.kept >= 0,
-                       .scores = o.logits,
+                       .wants_logits = o.logits,
                        .progress = o.progress,
                        .progress_arg = o.progress_arg,
                        .stop = o.stop};
@@ -214,16 +214,16 @@ void qn_session_set_tokens(qn_session *s, size_t at, const int32_t *ids, size_t 
         s->memory = (qn_session_memory){.n_prompt = n};
     else if (s->memory.n_prompt > at)
         s->memory.n_prompt = at;
-    s->reads_to = 0;
-    qn_session_drop_scores(s);
+    s->prefill_end = 0;
+    qn_session_drop_logits(s);
 }
 
 void qn_session_cut(qn_session *s, size_t n) {
     if (n < s->n_tokens) s->memory.sampler = (qn_sampler_memory){0};
     if (n < s->memory.n_prompt) s->memory.n_prompt = n;
     s->n_tokens = n;
-    s->reads_to = 0;
-    qn_session_drop_scores(s);
+    s->prefill_end = 0;
+    qn_session_drop_logits(s);
 }
 
 static void forget_state(qn_session *s) {
@@ -276,22 +276,22 @@ qn_status qn_session_create_sampler(qn_sampler **out, const qn_session *s, qn_er
     return qn_sampler_create(out, s->engine->tokenizer, s->engine->model->hparams->vocab, err);
 }
 
-// Sets how tokens are chosen (NULL: greedy); *top: the scores that a choice needs.
+// Sets how tokens are chosen (NULL: greedy); *top: the logits that a choice needs.
 static qn_status set_sampling(int64_t *top, qn_session *s, const qn_sample_opts *opts,
                               qn_err *err) {
     qn_sample_opts o;
     QN_TRY(QN_OPTS_READ(qn_sample_opts, &o, opts, err));
     if (!s->sampler) QN_TRY(qn_session_create_sampler(&s->sampler, s, err));
     QN_TRY(qn_sampler_set(s->sampler, &o, err));
-    *top = s->scores ? QN_TOP_ALL : qn_sampler_top(s->sampler);
+    *top = s->wants_logits ? QN_TOP_ALL : qn_sampler_top(s->sampler);
     return QN_OK;
 }
 
-// Whether the best entries that are kept are as many as a choice needs, and of the right token.
-static bool is_best_enough(const qn_session *s, int64_t top) {
-    const int64_t most = s->engine->n_tokens;
-    return top != QN_TOP_ALL && s->best.n > 0 && s->best.n >= (top < most ? top : most) &&
-           s->best.after == s->n_tokens;
+// Whether the top logits that are kept are enough for a choice, and those after the last token.
+static bool is_top_enough(const qn_session *s, int64_t top) {
+    const int64_t max = s->engine->n_tokens;
+    return top != QN_TOP_ALL && s->top_logits.n > 0 && s->top_logits.n >= (top < max ? top : max) &&
+           s->top_logits.after == s->n_tokens;
 }
 
 qn_sampler_in qn_session_sampler_in(qn_session *s) {
@@ -302,19 +302,19 @@ qn_sampler_in qn_session_sampler_in(qn_session *s) {
                            .memory = &s->memory.sampler};
 }
 
-// Chooses a token by these scores (NULL: by those that were taken over) and appends it.
+// Chooses a token by these logits (NULL: by the session's own) and appends it.
 static qn_status choose(int32_t *token, qn_session *s, const float *logits, qn_err *err) {
     qn_sampler_in in = qn_session_sampler_in(s);
     in.logits = logits ? logits : s->has_logits ? s->logits : NULL;
-    if (!logits && s->best.after == s->n_tokens) {
-        in.best = s->best.entries;
-        in.n_best = s->best.n;
+    if (!logits && s->top_logits.after == s->n_tokens) {
+        in.top = s->top_logits.entries;
+        in.n_top = s->top_logits.n;
     }
     int32_t chosen;
     QN_TRY(qn_sampler_choose(&chosen, s->sampler, &in, err));
     const bool had_logits = s->has_logits;
     qn_session_set_tokens(s, s->n_tokens, &chosen, 1);
-    s->has_logits = had_logits; // those that the token was chosen by
+    s->has_logits = had_logits; // they stay: the token was chosen by them
     *token = chosen;
     return QN_OK;
 }
@@ -324,7 +324,7 @@ qn_status qn_session_settle(qn_session *s, int64_t top, qn_err *err) {
     if (cached > s->n_tokens)
         return QN_FAIL(err, STATE, "%zu tokens are cached, the history has %zu", cached,
                        s->n_tokens);
-    if (cached > 0 && cached == s->n_tokens && !s->has_logits && !is_best_enough(s, top))
+    if (cached > 0 && cached == s->n_tokens && !s->has_logits && !is_top_enough(s, top))
         (void)qn_seq_truncate(s->seq, (int64_t)cached - 1);
     return QN_OK;
 }
@@ -336,7 +336,7 @@ qn_status qn_session_step(int32_t *token, qn_session *s, const qn_sample_opts *o
     QN_TRY(need_room(s, 1, err));
     QN_TRY(qn_session_need_plans(s, err));
     QN_TRY(set_sampling(&top, s, opts, err));
-    QN_TRY(qn_session_settle(s, top, err)); // maybe the last token once more, for its scores
+    QN_TRY(qn_session_settle(s, top, err)); // the last token may be computed again for its logits
     if (qn_session_cached(s) < s->n_tokens) QN_TRY(qn_session_compute(s, s->n_tokens, top, err));
     return choose(token, s, NULL, err);
 }
@@ -370,8 +370,8 @@ qn_status qn_session_prefill(const float **logits, qn_session *s, const int32_t 
     return QN_OK;
 }
 
-// Undoes what a call that failed appended: history and state.
-static void go_back(qn_session *s, size_t n) {
+// Rolls back what a failed call appended: history and state.
+static void roll_back(qn_session *s, size_t n) {
     if (qn_session_cached(s) > n) (void)qn_seq_truncate(s->seq, (int64_t)n);
     const qn_sampler_memory memory = s->memory.sampler; // nothing was chosen
     qn_session_cut(s, n);
@@ -391,7 +391,7 @@ qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn
     qn_session_set_tokens(s, before, &token, 1);
     const qn_status status = qn_session_compute(s, s->n_tokens, QN_TOP_ALL, err);
     if (status) {
-        go_back(s, before);
+        roll_back(s, before);
         return status;
     }
     *logits = s->logits;
@@ -408,6 +408,6 @@ qn_status qn_session_commit(qn_session *s, const int32_t *ids, size_t n, qn_err 
     const size_t before = s->n_tokens;
     qn_session_set_tokens(s, before, ids, n);
     const qn_status status = qn_session_compute(s, s->n_tokens, QN_TOP_NONE, err);
-    if (status) go_back(s, before);
+    if (status) roll_back(s, before);
     return status;
 }

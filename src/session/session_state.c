@@ -1,4 +1,4 @@
-// qn_session: going back, forking, and putting back what was.
+// qn_session: truncating, forking, snapshots.
 #include "session/session_int.h"
 
 #include "core/mem.h"
@@ -16,7 +16,7 @@ qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err) {
     return QN_OK;
 }
 
-// Room for what `copy_history` copies: afterwards nothing can fail.
+// Room for copy_history, which cannot fail afterwards.
 static qn_status reserve_history(qn_session *to, size_t n, const float *logits, qn_err *err) {
     const size_t vocab = (size_t)to->engine->model->hparams->vocab;
     QN_TRY(qn_session_reserve(to, n, err));
@@ -24,19 +24,19 @@ static qn_status reserve_history(qn_session *to, size_t n, const float *logits, 
     return logits && !to->logits ? QN_NOMEM(err, "logits") : QN_OK;
 }
 
-static void copy_scores(qn_session *to, const float *logits, const qn_session_best *best) {
+static void copy_logits(qn_session *to, const float *logits, const qn_session_top *top) {
     const int64_t vocab = to->engine->model->hparams->vocab;
     to->has_logits = logits != NULL;
-    to->best = *best;
+    to->top_logits = *top;
     if (logits) memcpy(to->logits, logits, (size_t)vocab * sizeof *logits);
 }
 
 static void copy_history(qn_session *to, const int32_t *tokens, size_t n,
                          const qn_session_memory *memory, const float *logits,
-                         const qn_session_best *best) {
+                         const qn_session_top *top) {
     qn_session_set_tokens(to, 0, tokens, n);
     to->memory = *memory;
-    copy_scores(to, logits, best);
+    copy_logits(to, logits, top);
 }
 
 qn_status qn_session_fork(qn_session **out, qn_session *session, qn_err *err) {
@@ -49,7 +49,7 @@ qn_status qn_session_fork(qn_session **out, qn_session *session, qn_err *err) {
     QN_TRY_TO(done, reserve_history(fork, session->n_tokens, logits, err));
     if (session->seq) QN_TRY_TO(done, qn_seq_fork(&fork->seq, session->seq, err));
     copy_history(fork, session->tokens, session->n_tokens, &session->memory, logits,
-                 &session->best);
+                 &session->top_logits);
     *out = fork;
     fork = NULL;
 
@@ -67,7 +67,7 @@ qn_status qn_session_take_state(qn_session *to, qn_session *from, bool moves, qn
     } else {
         QN_TRY(qn_seq_fork(&to->seq, from->seq, err));
     }
-    copy_scores(to, logits, &from->best);
+    copy_logits(to, logits, &from->top_logits);
     return QN_OK;
 }
 
@@ -81,7 +81,7 @@ qn_status qn_session_checkpoint(qn_snapshot **out, qn_session *session, qn_err *
     if (snapshot->shared) atomic_fetch_add(&snapshot->shared->users, 1);
     snapshot->n_tokens = session->n_tokens;
     snapshot->memory = session->memory;
-    snapshot->best = session->best;
+    snapshot->top_logits = session->top_logits;
     snapshot->tokens = qn_alloc(session->n_tokens, sizeof *snapshot->tokens);
     if (session->has_logits) snapshot->logits = qn_alloc((size_t)vocab, sizeof(float));
     qn_status status = QN_OK;
@@ -111,7 +111,7 @@ qn_status qn_session_restore(qn_session *session, const qn_snapshot *snapshot, q
     QN_TRY(reserve_history(session, snapshot->n_tokens, snapshot->logits, err));
     if (session->seq) QN_TRY(qn_seq_restore(session->seq, snapshot->checkpoint, err));
     copy_history(session, snapshot->tokens, snapshot->n_tokens, &snapshot->memory, snapshot->logits,
-                 &snapshot->best);
+                 &snapshot->top_logits);
     return QN_OK;
 }
 

@@ -1,4 +1,4 @@
-// Any changes to a file of packed weights. Without the right sums the scores are those of the
+// Any changes to a file of packed weights. Without the right sums the logits are those of the
 // model; with them they may be any, but nothing is touched that is not a weight's.
 //
 //   byte 0      bit 0: put the right sums in; bit 1: places count from the beginning in bytes, else

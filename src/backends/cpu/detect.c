@@ -7,7 +7,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-// Older compilers know no name for it. The operating system saves the registers if it does so for
+// Older compilers have no name for it. The operating system saves the registers if it does so for
 // AVX2.
 static bool has_f16c(void) {
     unsigned a, b, c = 0, d;

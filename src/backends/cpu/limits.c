@@ -39,7 +39,7 @@ typedef struct job {
     _Atomic int n_here; // threads that have met
 } job;
 
-// What a probe computes is looked at, so that it cannot be left out.
+// Uses the result of a probe, so that compilers cannot remove it.
 static void see(uint64_t sink) {
     volatile uint64_t seen = sink;
     (void)seen;
@@ -64,8 +64,8 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// In bytes a second: the median of many passes, for a machine that others use too is now faster,
-// now slower. Each thread reads one stream, then two; the better way counts.
+// In bytes a second: the median of many passes, because the speed of a shared machine fluctuates.
+// Each thread reads one stream, then two; the better way counts.
 static double measure_read(job *j, qn_pool *pool, int64_t pieces) {
     double rates[2][MAX_PASSES], medians[2];
     int n = 0;
@@ -110,8 +110,8 @@ static qn_status read_limit(double *out, job *j, qn_pool *pool, qn_err *err) {
 
 // --- peaks ---------------------------------------------------------------------------------------
 
-// Waits for the other threads, so that all of them are at work while any is; without sleeping, for
-// who sleeps is not at work. One that does not come in time makes the try a bad one, no more.
+// Waits for the other threads, so that all work at the same time; by spinning, because a thread
+// that sleeps is not at work. A late one only spoils this try.
 static void meet(job *j) {
     const double late = now() + 0.05;
     atomic_fetch_add(&j->n_here, 1);
@@ -129,7 +129,7 @@ static void peak_piece(void *arg, int64_t piece) {
 }
 
 // In operations a second of all threads; 0 without a probe. A try is one short piece for each
-// thread, from the first beginning to the last end. On a busy machine the threads seldom work at
+// thread, from the first beginning to the last end. On a busy machine the threads rarely work at
 // the same time, so tries go on until enough of them did, or that takes too long.
 static double measure_peak(job *j, qn_pool *pool, qn_probe_peak_fn *peak) {
     enum { ROUNDS = 1 << 14, ENOUGH = 1000 };

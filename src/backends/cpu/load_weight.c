@@ -64,7 +64,7 @@ static qn_status pack_tile(const packing *p, int64_t i, qn_err *err) {
     const int64_t first = (tile / per_matrix * w->n_out + row) * w->n_in;
     unsigned char *from = p->rows + i * p->tile_rows_bytes;
     QN_TRY(p->reader->read(p->reader->arg, from, first, n_rows * w->n_in, err));
-    qn_packed alone = *w; // the tile as a weight by itself
+    qn_packed alone = *w; // the tile as a weight of its own
     alone.n_matrices = 1;
     alone.n_out = n_rows;
     alone.matrix_bytes = w->tile_bytes;

@@ -119,8 +119,8 @@ void qn_plain_experts(const qn_plain_task *task) {
 
 int64_t qn_plain_room_head(const qn_plain_task *task) { return task->in[1].parts; }
 
-// A row of `best` has the least logit, or the first that is not finite; the id of that, or -1; the
-// best logits, and their ids. There is room for `room` entries; only `top` of them are wanted.
+// A row of `best` has the min logit, or the first that is not finite; its id, or -1; the top
+// logits, and their ids. There is room for `room` entries; only `top` of them are wanted.
 typedef struct best {
     float *min, *broken, *logits, *ids;
     int64_t top;

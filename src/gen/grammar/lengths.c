@@ -127,7 +127,7 @@ static int64_t next_bit(const uint64_t *bits, uint64_t from, uint64_t end) {
     return NONE;
 }
 
-// The least length of the state that is not below `from`.
+// The smallest length of the state that is not below `from`.
 static int64_t next_length(const qn_gr_lengths *l, uint32_t state, uint32_t from) {
     const uint64_t *bits = l->bits + state * l->n_words;
     const uint64_t end = (uint64_t)l->first + l->period;

@@ -291,7 +291,7 @@ static void run_chunk(attend_job *job, int n_rows, int64_t from, int64_t to) {
     merge_chunk(job, n);
 }
 
-// Rows of one segment, at most as many as a piece has.
+// Rows of one segment, at most those of a piece.
 static void attend_run(attend_job *job, int64_t row, int n_rows) {
     const int64_t n = n_rows * job->heads;
     int64_t first = INT64_MAX, end = 0;

@@ -1,13 +1,13 @@
-// Logits of the vocabulary, and the best of each row. Runs of panels find theirs on the fly, while
-// the sums are in the cache; a second stage merges what the runs found. Rows whose logits nobody
-// wants are never stored.
+// Logits of the vocabulary, and the top logits of each row. Each run of panels finds its own while
+// the sums are in the cache; a second stage merges them. Rows whose logits nobody wants are never
+// stored.
 #include "backends/cpu/kernels/dense.h"
 #include "backends/kernel_math.h"
 
 #include <math.h>
 
-// What is known of some logits of a row, in ascending order of ids (see ref_fused.c): the least, or
-// the first that is not finite; the id of that, or -1; the best, and their ids.
+// Of some logits of a row, in ascending order of ids (see ref_fused.c): the min, or the first that
+// is not finite; its id, or -1; the top logits, and their ids.
 typedef struct list {
     float *min, *broken;
     float *logits, *ids; // (top)
@@ -18,13 +18,13 @@ static list list_at(float *room, int64_t top, int64_t max) {
     return (list){room, room + 1, room + 2, room + 2 + max, top};
 }
 
-// Entries that are wanted of a row.
+// Top logits wanted of a row.
 static int64_t wanted_top(const qn_task *task) {
     const int64_t max = task->attrs->top;
     return task->step->top > 0 && task->step->top < max ? task->step->top : max;
 }
 
-// Ids below this can be among the best; the logits of others are still checked for faults.
+// Only ids below this can be top logits; the others are still checked for faults.
 static int64_t wanted_entries(const qn_task *task) {
     return task->step->entries > 0 ? task->step->entries : INT64_MAX;
 }
@@ -53,7 +53,7 @@ static void insert(const list *l, float logit, float id) {
     l->ids[at] = id;
 }
 
-static void add_fact(const list *l, float logit, int64_t id) {
+static void add_to_range(const list *l, float logit, int64_t id) {
     if (*l->broken < 0) {
         const bool is_finite = logit - logit == 0;
         if (!is_finite) {
@@ -66,7 +66,7 @@ static void add_fact(const list *l, float logit, int64_t id) {
 }
 
 static void add_logit(const list *l, float logit, int64_t id) {
-    add_fact(l, logit, id);
+    add_to_range(l, logit, id);
     if (logit > l->logits[l->top - 1]) insert(l, logit, (float)id);
 }
 
@@ -86,10 +86,10 @@ static void add_logits(const list *l, float *logits, int64_t n, int64_t first) {
     for (int64_t i = 0; i < n; i++) add_logit(l, logits[i], first + i);
 }
 
-// The same where only ids below `max` can be among the best: few panels, at the end of a row.
+// The same where only ids below `max` can be top logits: few panels, at the end of a row.
 static void add_some(const list *l, const float *logits, int64_t n, int64_t first, int64_t max) {
     for (int64_t i = 0; i < n; i++)
-        (first + i < max ? add_logit : add_fact)(l, logits[i], first + i);
+        (first + i < max ? add_logit : add_to_range)(l, logits[i], first + i);
 }
 
 // The lists of a run lie one after the other in a row of the temporary.
@@ -103,7 +103,7 @@ static void cap_logits(float *logits, int64_t n, float cap) {
 }
 
 // x (R, I), w (O, I) -> out[0] (R, O) where it is wanted, and what the run found.
-void QN_FN(head_scores)(const qn_task *task, int64_t piece, void *scratch) {
+void QN_FN(head_logits)(const qn_task *task, int64_t piece, void *scratch) {
     const qn_head_cut cut = qn_cpu_cut_head(task, piece);
     const work room = lay_out(scratch);
     product p = {.sums = room.sums,

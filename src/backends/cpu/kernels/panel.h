@@ -1,6 +1,6 @@
 // Rounding rows of floats into panels (cpu.h).
 //
-//   s = max |x| / most, by division        q = x / s rounded to nearest even, at most `most`
+//   s = max |x| / max, by division         q = x / s rounded to nearest even, at most `max`
 //
 // over 256 values with max = 2047 (i12_256) or over 32 with max = 127 (i8_32). s = 0 makes q = 0.
 // Only where s is too small for a normal float can x / s exceed `max`.
