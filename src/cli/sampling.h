@@ -100,8 +100,8 @@ typedef struct qn_sampling_args {
     QN_SAMPLING_TEXTS(options, bans, "--ban", "TEXT",                                              \
                       "a text that must not appear in the answer; may be repeated"),               \
     QN_SAMPLING_TEXT(options, order, "--samplers", "NAMES",                                        \
-                     "samplers in order (default penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;"\
-                     "xtc;temperature)")
+                     "samplers in order (default penalties;dry;top_n_sigma;top_k;typ_p;top_p;"     \
+                     "min_p;xtc;temperature)")
 // clang-format on
 
 // Wrong usage, reported before anything is opened.
