@@ -257,7 +257,7 @@ static inline void rig_open(device_rig *r, const char *device, const char *text,
     qn_err err;
     memset(r, 0, sizeof *r);
     ASSERT_OK(qn_pool_create(&r->pool, 2, &err));
-    ASSERT_OK(qn_device_open(&r->device, device, r->pool, &err));
+    ASSERT_OK(qn_device_open(&r->device, device, NULL, r->pool, &err));
     ASSERT_OK(qn_graph_parse(&r->graph, text, strlen(text), &err));
     rig_set_layouts(r);
     ASSERT_OK(qn_lower(&r->plan, &r->graph, r->device->backend, &err));

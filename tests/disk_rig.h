@@ -84,7 +84,7 @@ static inline void expect(subject *s, size_t i, const qn_weight *w) {
 static inline subject open_subject(const char *path, const char *only) {
     qn_err err = {0};
     subject s = {0};
-    ASSERT_OK(qn_device_open(&s.device, "cpu", NULL, &err));
+    ASSERT_OK(qn_device_open(&s.device, "cpu", NULL, NULL, &err));
     ASSERT_OK(qn_source_open(&s.source, path, &err));
     ASSERT_OK(qn_model_create(&s.model, s.source, &err));
     ASSERT_OK(qn_weights_load(&s.model->weights, s.source, &(qn_load_opts){0}, &err));

@@ -11,7 +11,7 @@ static void devices_are_opened_by_name(void **state) {
     qn_err err;
     bool has_cpu = false, has_ref = false;
     for (int i = 0; i < devices.n; i++) {
-        ASSERT_OK(qn_device_open(&device, devices.names[i], NULL, &err));
+        ASSERT_OK(qn_device_open(&device, devices.names[i], NULL, NULL, &err));
         assert_string_equal(device->backend->name, devices.names[i]);
         has_cpu |= strncmp(devices.names[i], "cpu", 3) == 0;
         has_ref |= strcmp(devices.names[i], "ref") == 0;
@@ -19,9 +19,9 @@ static void devices_are_opened_by_name(void **state) {
     }
     assert_true(has_cpu && has_ref);
     device = NULL;
-    ASSERT_FAILS(qn_device_open(&device, "abacus", NULL, &err), QN_ARGUMENT, "ref");
-    ASSERT_FAILS(qn_device_open(&device, "ref:fast", NULL, &err), QN_ARGUMENT, "fast");
-    ASSERT_FAILS(qn_device_open(&device, "cpu:avx1024", NULL, &err), QN_ARGUMENT, "portable");
+    ASSERT_FAILS(qn_device_open(&device, "abacus", NULL, NULL, &err), QN_ARGUMENT, "ref");
+    ASSERT_FAILS(qn_device_open(&device, "ref:fast", NULL, NULL, &err), QN_ARGUMENT, "fast");
+    ASSERT_FAILS(qn_device_open(&device, "cpu:avx1024", NULL, NULL, &err), QN_ARGUMENT, "portable");
     assert_null(device);
 }
 
@@ -56,7 +56,7 @@ static void memory_is_zeroed_written_copied_and_read(void **state) {
     for (int i = 0; i < devices.n; i++) {
         qn_device *device;
         qn_err err;
-        ASSERT_OK(qn_device_open(&device, devices.names[i], NULL, &err));
+        ASSERT_OK(qn_device_open(&device, devices.names[i], NULL, NULL, &err));
         check_memory(device);
         qn_device_close(device);
     }
@@ -106,7 +106,7 @@ static void weights_that_cannot_be_loaded_are_refused(void **state) {
     for (int i = 0; i < devices.n; i++) {
         qn_device *device;
         qn_err err;
-        ASSERT_OK(qn_device_open(&device, devices.names[i], NULL, &err));
+        ASSERT_OK(qn_device_open(&device, devices.names[i], NULL, NULL, &err));
         check_refused_weights(device);
         qn_device_close(device);
     }

@@ -256,6 +256,8 @@ static void test_wrong_usage(void **state) {
          "unexpected argument 'b': the prompt was already given with --prompt"},
         {{"run", "a", "b", "-f", "c"},
          "unexpected argument 'b': the prompt was already given with --file"},
+        {{"compile", DRAFT, "--device", "cpu,ref"}, "--device: 'cpu,ref', want one device"},
+        {{"inspect", DRAFT, "--device", "abacus"}, "--device: there is no 'abacus'"},
         {{"tokenize"}, "tokenize: MODEL is missing; usage: quern tokenize MODEL [TEXT]"},
         {{"tokenize", DRAFT, "a", "b"}, "unexpected argument 'b' (quote a text that has spaces)"},
         {{"tokenize", DRAFT, "-x"}, "no option '-x'"},

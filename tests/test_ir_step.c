@@ -120,7 +120,7 @@ static const struct {
     {QN_STEP_SEG_PAGES, 11, 1, "page 1 of group 0 is written twice"},
     {QN_STEP_SEG_PAGES, 9, 1, "segment 1 reads page 1 of group 0, which is written"},
     {QN_STEP_SEG_SLOT, 1, 8, "seg_slot[1] is 8, want 0 to 7"},
-    {QN_STEP_SEG_SLOT, 1, 0, "segments 0 and 1 both have slot 0"},
+    {QN_STEP_SEG_SLOT, 1, 0, "segment 1 has slot 0, as one before it has"},
     {QN_STEP_SEG_ACCEPT, 0, 33, "seg_accept[0] is 33, want 0 to 32"},
     {QN_STEP_SEG_COMMIT, 0, 4, "seg_commit[0] is 4, want 0 to 3"},
     {QN_STEP_SEG_ADAPTER, 0, 0, "seg_adapter[0] is 0, want -1 to -1"},

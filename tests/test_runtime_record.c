@@ -186,6 +186,39 @@ static void any_file_may_be_replayed(void **state) {
     unlink(steps_path());
 }
 
+// A message of a few bytes can name pages of any size: they are counted before they are touched.
+static void memory_is_counted_before_it_is_touched(void **state) {
+    (void)state;
+    enum { N_COPIES = 10, N_ALLOWED = 4 };
+    qn_err err;
+    qn_engine *engine = family_open(families[8], NULL);
+    const qn_runner_opts opts = {
+        .engine = engine, .context = 64, .rows = 4, .outs = 1, .segs = 2, .n_seqs = 16};
+    qn_runner *runner = NULL;
+    qn_touched touched = {0};
+    ASSERT_OK(qn_runner_create(&runner, &opts, &err));
+    const qn_state *kept = qn_runner_state(runner);
+    const int64_t page = qn_state_page_bytes(kept, 0), slot = qn_state_slot_bytes(kept);
+    assert_true(page > 0 && slot > 0);
+    ASSERT_OK(qn_touched_init(&touched, kept, N_ALLOWED * page + slot, &err));
+    qn_copy copies[N_COPIES];
+    for (int i = 0; i < N_COPIES; i++) copies[i] = (qn_copy){.kind = QN_COPY_PAGE, .to = i};
+    qn_step step = {.copies = copies, .n_copies = N_ALLOWED, .n_groups = 1};
+    ASSERT_OK(qn_touched_add(&touched, kept, &step, &err));
+    ASSERT_OK(qn_touched_add(&touched, kept, &step, &err)); // the same pages again
+    assert_int_equal(touched.bytes, N_ALLOWED * page);
+    step.copies = &(qn_copy){.kind = QN_COPY_SLOT, .to = 3};
+    step.n_copies = 1;
+    ASSERT_OK(qn_touched_add(&touched, kept, &step, &err));
+    assert_int_equal(touched.bytes, N_ALLOWED * page + slot);
+    step.copies = copies;
+    step.n_copies = N_COPIES;
+    ASSERT_FAILS(qn_touched_add(&touched, kept, &step, &err), QN_MEMORY, "are free");
+    qn_touched_deinit(&touched);
+    qn_runner_destroy(runner);
+    qn_engine_close(engine);
+}
+
 static void steps_of_another_model_are_refused(void **state) {
     (void)state;
     qn_err err;
@@ -213,6 +246,7 @@ int main(void) {
         cmocka_unit_test(recorded_steps_give_the_same_logits),
         cmocka_unit_test(each_runner_has_a_file_of_its_own),
         cmocka_unit_test(any_file_may_be_replayed),
+        cmocka_unit_test(memory_is_counted_before_it_is_touched),
         cmocka_unit_test(steps_of_another_model_are_refused),
     };
     return cmocka_run_group_tests_name("records", tests, make_folder, remove_folder);

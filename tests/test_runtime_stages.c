@@ -134,6 +134,12 @@ static void every_plan_is_shown(void **state) {
     text = NULL;
     const qn_graph_opts drawn = QN_INIT(qn_graph_opts, .stage = QN_STAGE_LOW, .form = QN_GRAPH_SVG);
     ASSERT_FAILS(qn_engine_graph(&text, engine, &drawn, &err), QN_UNSUPPORTED, "not of 2");
+    // Passes are those of one device.
+    ASSERT_FAILS(
+        qn_engine_graph(&text, engine, &QN_INIT(qn_graph_opts, .stage = QN_STAGE_MID), &err),
+        QN_UNSUPPORTED, "not of cpu:portable,ref");
+    ASSERT_FAILS(qn_engine_report(&text, engine, QN_REPORT_DISPATCH, &err), QN_UNSUPPORTED,
+                 "one device");
     qn_engine_close(engine);
 }
 

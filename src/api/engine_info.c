@@ -104,9 +104,17 @@ static qn_status need_plan(const qn_engine *engine, qn_err *err) {
     return QN_FAIL(err, STATE, "there is no plan for this model: it has weights without kernels");
 }
 
+// Passes ask the device; of several, each has a part of the graph.
+static qn_status need_one_device(const qn_engine *engine, qn_err *err) {
+    if (engine->n_stages == 1) return QN_OK;
+    return QN_FAIL(err, UNSUPPORTED, "the graph after passes is that of one device, not of %s",
+                   engine->devices);
+}
+
 static qn_status print_mid(qn_buf *to, const qn_engine *engine, qn_graph_form form, qn_err *err) {
     const qn_compile_opts opts = qn_engine_compile_opts(engine, &engine->stages[0]);
     qn_graph mid = {0};
+    QN_TRY(need_one_device(engine, err));
     QN_TRY(qn_compile_mid(&mid, &engine->model->graph, &opts, NULL, err));
     (form == QN_GRAPH_SVG ? qn_graph_svg : qn_graph_print)(to, &mid);
     qn_graph_deinit(&mid);
@@ -148,6 +156,7 @@ qn_status qn_engine_report(char **text, const qn_engine *engine, qn_report repor
     const qn_compile_opts opts = qn_engine_compile_opts(engine, &engine->stages[0]);
     qn_pass_report passes = {0};
     qn_graph mid = {0};
+    QN_TRY(need_one_device(engine, err));
     QN_TRY(qn_compile_mid(&mid, &engine->model->graph, &opts, &passes, err));
     qn_graph_deinit(&mid);
     qn_buf buf = {0};

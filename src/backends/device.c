@@ -34,13 +34,15 @@ static qn_status fail_unknown(const char *name, size_t size, qn_err *err) {
     return status;
 }
 
-qn_status qn_device_open(qn_device **out, const char *name, qn_pool *pool, qn_err *err) {
-    if (!name || !*name) return kinds[0]->open(out, NULL, pool, err);
+qn_status qn_device_open(qn_device **out, const char *name, const char *variant, qn_pool *pool,
+                         qn_err *err) {
+    if (!name || !*name) return kinds[0]->open(out, variant, pool, err);
     const size_t size = strcspn(name, ":");
-    const char *variant = name[size] ? name + size + 1 : NULL;
     for (size_t i = 0; i < N_KINDS; i++) {
-        if (strlen(kinds[i]->name) == size && memcmp(kinds[i]->name, name, size) == 0)
-            return kinds[i]->open(out, variant, pool, err);
+        if (strlen(kinds[i]->name) != size || memcmp(kinds[i]->name, name, size) != 0) continue;
+        const bool has_variants = kinds[i]->variant && kinds[i]->variant(0);
+        if (name[size]) variant = name + size + 1;
+        return kinds[i]->open(out, name[size] || has_variants ? variant : NULL, pool, err);
     }
     return fail_unknown(name, size, err);
 }

@@ -120,7 +120,8 @@ struct qn_device_kind {
     // Runs the calls of the step, after whatever was asked of the device before. Allocates nothing.
     void (*run)(qn_program *program);
     void (*wait)(qn_program *program);
-    // Row `row` of an output of the step, for this process, until the next step.
+    // Row `row` of an output of the step, for this process, until the next step. Rows are asked for
+    // one by one: a device far away brings all of the output with the first.
     const float *(*row)(const qn_program *program, const qn_plan_output *output, int64_t row);
     // Bindings that were found, and made.
     void (*counts)(const qn_program *program, int64_t *hits, int64_t *misses);
@@ -149,10 +150,11 @@ const qn_device_kind *qn_device_kind_get(size_t i);
 // Entry i of the list of names: each kind, and after it its variants. False after the last.
 bool qn_device_list(const char **name, const qn_device_kind **kind, size_t i);
 
-// Opens a device by name: "cpu", "cpu:avx2", "ref"; NULL or "": the best. An unknown name is an
-// error that lists the known ones.
-QN_MUST_CHECK qn_status qn_device_open(qn_device **out, const char *name, qn_pool *pool,
-                                       qn_err *err);
+// Opens a device by name: "cpu", "cpu:avx2", "ref"; NULL or "": the best. `variant` is that of a
+// kind with variants where the name says none (NULL: its best). An unknown name is an error that
+// lists the known ones.
+QN_MUST_CHECK qn_status qn_device_open(qn_device **out, const char *name, const char *variant,
+                                       qn_pool *pool, qn_err *err);
 void qn_device_close(qn_device *device);
 
 #endif

@@ -76,9 +76,8 @@ static qn_status add_leaf(lowering *l, const qn_node *node) {
 // A slice that is dense inside each row needs no copy: the whole of inner dimensions, or a part of
 // a row that has no parts.
 bool qn_lower_is_view(const qn_graph *graph, const qn_node *node) {
-    if (node->op == QN_OP_SPLIT || node->op == QN_OP_MERGE || node->op == QN_OP_ALL_GATHER)
-        return true;
-    if (node->op != QN_OP_NARROW) return false;
+    if (!qn_op_get(node->op)->is_view) return false;
+    if (node->op != QN_OP_NARROW) return true;
     const qn_shape *shape = &graph->values[node->in[0]].shape;
     return shape->dims[0].sym != QN_SYM_ONE && node->attrs.axis == 1;
 }

@@ -17,11 +17,14 @@ typedef struct compile_options {
 
 static qn_status check_compile(const qn_call *call, qn_err *err) {
     const compile_options *options = call->options;
+    const char *device = options->engine.device;
+    if (device && strchr(device, ','))
+        return QN_FAIL(err, ARGUMENT, "compile: --device: '%s', want one device", device);
     if (options->output && !*options->output)
         return QN_FAIL(err, ARGUMENT, "-o: the name of the folder is empty");
     if (options->output && strcmp(options->output, "-") == 0)
         return QN_FAIL(err, ARGUMENT, "-o: '-', want the name of a folder");
-    return QN_OK;
+    return qn_engine_args_check(&options->engine, err);
 }
 
 // The folder that keeps the results (owned: qn_free): the one that was named, or one beside the
@@ -142,6 +145,7 @@ static const qn_option compile_table[] = {
      .help = "output folder (default: .quern-cache beside the model); created if missing",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(compile_options, output)},
+    QN_OPTION_DEVICE(compile_options),
     QN_OPTION_NUMERICS(compile_options),
     QN_OPTION_CACHE_TYPE(compile_options),
     QN_OPTION_PLANS(compile_options),

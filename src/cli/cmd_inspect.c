@@ -452,6 +452,7 @@ static qn_status print_as_json(const qn_inspection *in, const inspect_options *o
 
 static qn_status check_inspect(const qn_call *call, qn_err *err) {
     const inspect_options *options = call->options;
+    QN_TRY(qn_engine_args_check(&options->engine, err));
     return qn_outfile_check("--svg", options->svg, err);
 }
 
@@ -522,6 +523,7 @@ static const qn_option inspect_table[] = {
      .help = "also write a chart of the sizes by tensor group and type",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(inspect_options, svg)},
+    QN_OPTION_DEVICE(inspect_options),
     QN_OPTION_NUMERICS(inspect_options),
     QN_OPTION_CACHE_TYPE(inspect_options),
 };

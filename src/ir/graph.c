@@ -11,10 +11,19 @@
 #define PACKS(o)   (1u << (o))
 #define LOGS(i)    (1u << (8 + (i)))
 #define PACKS_MASK 0xffu
+#define VIEW       (1u << 31)
 
 static const qn_op_info op_table[] = {
 #define OP(name, min_in, kinds, n_out, rule, class, attrs, facts)                                  \
-    {#name, min_in, kinds, n_out, QN_CLASS_##class, attrs, (facts)&PACKS_MASK, (facts) >> 8},
+    {#name,                                                                                        \
+     min_in,                                                                                       \
+     kinds,                                                                                        \
+     n_out,                                                                                        \
+     QN_CLASS_##class,                                                                             \
+     attrs,                                                                                        \
+     (facts)&PACKS_MASK,                                                                           \
+     ((facts) & ~VIEW) >> 8,                                                                       \
+     ((facts)&VIEW) != 0},
 #include "ir/ops.def"
 #undef OP
 };

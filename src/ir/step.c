@@ -236,22 +236,40 @@ static qn_status check_segments(const checking *c) {
     return QN_OK;
 }
 
+// Whether it was set before.
+static bool set_bit(unsigned char *bits, int32_t i) {
+    const unsigned char bit = (unsigned char)(1 << i % 8);
+    const bool was_set = bits[i / 8] & bit;
+    bits[i / 8] |= bit;
+    return was_set;
+}
+
+static qn_status find_shared_slot(const checking *c, unsigned char *taken) {
+    const qn_step *s = &c->step;
+    for (int64_t b = 0; b < s->n_segs; b++) {
+        if (set_bit(taken, s->seg_slot[b]))
+            return QN_FAIL(c->err, FORMAT, "step: segment %lld has slot %d, as one before it has",
+                           (long long)b, s->seg_slot[b]);
+    }
+    return QN_OK;
+}
+
 static qn_status check_slots(const checking *c) {
     const qn_step *s = &c->step;
     const int64_t n_slots = c->limits->n_slots, log_rows = n_slots ? c->limits->log_rows : 0;
     QN_TRY(check_range(c, "seg_slot", s->seg_slot, s->n_segs, 0, n_slots ? n_slots - 1 : 0));
     QN_TRY(check_range(c, "seg_accept", s->seg_accept, s->n_segs, 0, log_rows));
-    for (int64_t b = 0; n_slots && b < s->n_segs; b++) {
+    if (!n_slots) return QN_OK;
+    for (int64_t b = 0; b < s->n_segs; b++) {
         const int64_t rows = s->seg_row[b + 1] - s->seg_row[b];
         if (rows - s->seg_commit[b] > log_rows)
             return out_of_range(c, "seg_commit", b, s->seg_commit[b], rows - log_rows, rows);
-        for (int64_t a = 0; a < b; a++) {
-            if (s->seg_slot[a] == s->seg_slot[b])
-                return QN_FAIL(c->err, FORMAT, "step: segments %lld and %lld both have slot %d",
-                               (long long)a, (long long)b, s->seg_slot[b]);
-        }
     }
-    return QN_OK;
+    unsigned char *taken = qn_alloc((size_t)n_slots / 8 + 1, 1);
+    if (!taken) return QN_NOMEM(c->err, "a step");
+    const qn_status status = find_shared_slot(c, taken);
+    qn_free(taken);
+    return status;
 }
 
 static const int32_t *pages_of(const qn_step *s, int64_t b, int64_t g) {
@@ -284,11 +302,9 @@ static qn_status mark_written(const checking *c, int64_t b, int64_t g) {
         if (pages[i] < (is_seen ? 0 : -1) || pages[i] > last)
             return out_of_range(c, "seg_pages", i, pages[i], is_seen ? 0 : -1, last);
         if (i < range.own || i >= range.end) continue;
-        unsigned char *byte = &c->written[pages[i] / 8];
-        if (*byte >> pages[i] % 8 & 1)
+        if (set_bit(c->written, pages[i]))
             return QN_FAIL(c->err, FORMAT, "step: page %d of group %lld is written twice", pages[i],
                            (long long)g);
-        *byte |= (unsigned char)(1 << pages[i] % 8);
     }
     return QN_OK;
 }

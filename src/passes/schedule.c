@@ -25,9 +25,7 @@ typedef struct scheduler {
 
 static bool is_leaf(const qn_node *node) { return qn_op_get(node->op)->class_of == QN_CLASS_LEAF; }
 
-static bool is_view(qn_op op) {
-    return op == QN_OP_SPLIT || op == QN_OP_MERGE || op == QN_OP_NARROW;
-}
+static bool is_view(qn_op op) { return qn_op_get(op)->is_view; }
 
 static double bytes_of(const qn_value *value) {
     double n = value->kind == QN_TENSOR ? 4 : 0;

@@ -34,4 +34,17 @@ QN_MUST_CHECK qn_status qn_replay_next(int32_t *message, bool *more, qn_replay *
                                        size_t max_words, qn_err *err);
 void qn_replay_close(qn_replay *replay);
 
+// The pages and slots that the steps of a record have written so far. A few bytes of a file can
+// name a page of megabytes: memory is counted before it is touched.
+struct qn_touched {
+    unsigned char *pages, *slots; // a bit each; pages of all groups, one after the other
+    int64_t bytes, max_bytes;
+};
+QN_MUST_CHECK qn_status qn_touched_init(qn_touched *touched, const qn_state *state,
+                                        int64_t max_bytes, qn_err *err);
+void qn_touched_deinit(qn_touched *touched);
+// Counts what a checked message writes; more than `max_bytes` is an error with both values.
+QN_MUST_CHECK qn_status qn_touched_add(qn_touched *touched, const qn_state *state,
+                                       const qn_step *step, qn_err *err);
+
 #endif

@@ -41,14 +41,17 @@ static qn_status check_sizes(const qn_record_head *head, const qn_engine *engine
     return QN_OK;
 }
 
-static qn_status check_memory(const qn_runner_opts *opts, const char *path, qn_err *err) {
+// *left: what is free for keys, values and states.
+static qn_status check_memory(int64_t *left, const qn_runner_opts *opts, const char *path,
+                              qn_err *err) {
     qn_runner_size size;
     int64_t available, need;
     QN_TRY(qn_runner_measure(&size, opts, err));
-    if (!qn_i64_add(&need, size.arena, size.scratch) ||
-        !qn_i64_add(&need, need, size.state.cache_used))
+    if (!qn_i64_add(&need, size.arena, size.scratch) || !qn_i64_add(&need, need, size.tables))
         need = INT64_MAX;
-    if (!qn_engine_free_memory(opts->engine, &available) || need <= available) return QN_OK;
+    if (!qn_engine_free_memory(opts->engine, &available)) available = INT64_MAX;
+    *left = available - need;
+    if (need <= available) return QN_OK;
     return QN_FAIL(err, MEMORY, "%s: its steps need %lld bytes, %lld are free", path,
                    (long long)need, (long long)available);
 }
@@ -68,13 +71,13 @@ static qn_status grow(qn_logits *to, size_t *cap, int64_t n, bool all_rows, cons
     return QN_OK;
 }
 
-static qn_status run_all(qn_logits *to, qn_runner *runner, qn_replay *replay,
+static qn_status run_all(qn_logits *to, qn_runner *runner, qn_replay *replay, qn_touched *touched,
                          const qn_logits_opts *opts, const char *path, qn_err *err) {
     size_t cap = 0;
     for (int64_t steps = 0;; steps++) {
         int64_t n;
         bool more;
-        const qn_status status = qn_runner_replay(&n, runner, replay, &more, err);
+        const qn_status status = qn_runner_replay(&n, runner, replay, touched, &more, err);
         if (status) return qn_err_prefix(err, status, "%s: step %lld", path, (long long)steps);
         if (!more) return QN_OK;
         if (n) QN_TRY(grow(to, &cap, n, opts->all_rows, path, err));
@@ -94,6 +97,8 @@ qn_status qn_engine_run_record(qn_logits *out, const qn_engine *engine, const ch
     qn_record_head head;
     qn_replay *replay = NULL;
     qn_runner *runner = NULL;
+    qn_touched touched = {0};
+    int64_t left;
     qn_logits result = QN_INIT(qn_logits, .n_vocab = engine->model->hparams->vocab);
     qn_status status = QN_OK;
     QN_TRY(qn_replay_open(&replay, &head, path, err));
@@ -108,9 +113,10 @@ qn_status qn_engine_run_record(qn_logits *out, const qn_engine *engine, const ch
                                         .is_replay = true};
     QN_TRY_TO(done, check_model(&head, engine, path, err));
     QN_TRY_TO(done, check_sizes(&head, engine, path, err));
-    QN_TRY_TO(done, check_memory(&runner_opts, path, err));
+    QN_TRY_TO(done, check_memory(&left, &runner_opts, path, err));
     QN_TRY_TO(done, qn_runner_create(&runner, &runner_opts, err));
-    QN_TRY_TO(done, run_all(&result, runner, replay, opts, path, err));
+    QN_TRY_TO(done, qn_touched_init(&touched, qn_runner_state(runner), left, err));
+    QN_TRY_TO(done, run_all(&result, runner, replay, &touched, opts, path, err));
     if (result.n_rows == 0) {
         status = QN_FAIL(err, ARGUMENT, "%s: no step wants logits", path);
         goto done;
@@ -119,6 +125,7 @@ qn_status qn_engine_run_record(qn_logits *out, const qn_engine *engine, const ch
     result = QN_INIT(qn_logits);
 
 done:
+    qn_touched_deinit(&touched);
     qn_runner_destroy(runner);
     qn_replay_close(replay);
     qn_logits_deinit(&result);

@@ -10,7 +10,8 @@
 #include "runtime/state.h"
 
 typedef struct qn_runner qn_runner;
-typedef struct qn_replay qn_replay; // record.h
+typedef struct qn_replay qn_replay;   // record.h
+typedef struct qn_touched qn_touched; // record.h
 
 typedef struct qn_runner_opts {
     const qn_engine *engine; // borrowed
@@ -58,7 +59,7 @@ QN_MUST_CHECK qn_status qn_runner_step(qn_runner *runner, const qn_segment *segm
 // of wanted rows are there then. *n_out: how many are wanted. The runner must have run no step of
 // its own.
 QN_MUST_CHECK qn_status qn_runner_replay(int64_t *n_out, qn_runner *runner, qn_replay *replay,
-                                         bool *more, qn_err *err);
+                                         qn_touched *touched, bool *more, qn_err *err);
 
 // Row `row` of an output of the last step ("logits": the wanted rows in order, of which those of
 // segments with `top` are undefined where qn_runner_find_top succeeds); NULL if there is no such

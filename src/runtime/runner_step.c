@@ -247,13 +247,14 @@ static qn_status check_message(const qn_runner *r, qn_err *err) {
     return qn_step_check(r->message, qn_step_words(r->message), &limits, err);
 }
 
-qn_status qn_runner_replay(int64_t *n_out, qn_runner *r, qn_replay *replay, bool *more,
-                           qn_err *err) {
+qn_status qn_runner_replay(int64_t *n_out, qn_runner *r, qn_replay *replay, qn_touched *touched,
+                           bool *more, qn_err *err) {
     QN_TRY(qn_replay_next(r->message, more, replay, r->message_words, err));
     *n_out = 0;
     if (!*more) return QN_OK;
     QN_TRY(check_message(r, err));
     qn_step_view(&r->step, r->message);
+    QN_TRY(qn_touched_add(touched, r->state, &r->step, err));
     if (r->step.n_rows == 0) {
         qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
         return QN_OK;

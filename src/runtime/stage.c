@@ -15,17 +15,13 @@ void qn_stage_deinit(qn_stage *stage) {
     qn_device_close(stage->device);
 }
 
-// A name of the list; `level` is the CPU's where the name does not say.
 static qn_status open_device(qn_device **out, const char *name, size_t size, const char *level,
                              qn_pool *pool, qn_err *err) {
     char text[NAME];
     if (size >= sizeof text)
         return QN_FAIL(err, ARGUMENT, "a device's name of %zu bytes, at most %d", size, NAME - 1);
-    if (level && (size == 0 || (size == 3 && memcmp(name, "cpu", 3) == 0)))
-        snprintf(text, sizeof text, "cpu:%.32s", level);
-    else
-        snprintf(text, sizeof text, "%.*s", (int)size, name);
-    return qn_device_open(out, text, pool, err);
+    snprintf(text, sizeof text, "%.*s", (int)size, name);
+    return qn_device_open(out, text, level, pool, err);
 }
 
 static size_t count_names(const char *list) {

@@ -334,6 +334,12 @@ void qn_state_limits(qn_step_limits *to, const qn_state *state) {
     to->log_rows = QN_LOG_ROWS;
 }
 
+int64_t qn_state_page_bytes(const qn_state *state, int64_t group) {
+    return state->groups[group].page_bytes;
+}
+
+int64_t qn_state_slot_bytes(const qn_state *state) { return state->layout->slot_bytes; }
+
 // --- copies ---
 
 static void add_copy(qn_state *state, qn_copy copy) {

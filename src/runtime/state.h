@@ -75,6 +75,8 @@ enum { QN_COPIES_MAX = 256 };                // that wait at once
 // What the indices of a step must fit, as far as the state knows: pages, windows and slots. The
 // arrays are borrowed.
 void qn_state_limits(qn_step_limits *to, const qn_state *state);
+int64_t qn_state_page_bytes(const qn_state *state, int64_t group);
+int64_t qn_state_slot_bytes(const qn_state *state);
 
 // --- sequences ---
 
