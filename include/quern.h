@@ -497,6 +497,9 @@ typedef struct qn_engine_opts {
     // Where the model runs: "cpu", "cpu:avx2", "ref"; several with commas share the layers, in this
     // order. NULL: the best of this machine. Changes no result.
     const char *device;
+    // Load the prediction head (MTP) too, for speculative decoding and for its logits. A model
+    // without one is an error.
+    bool mtp;
 } qn_engine_opts;
 
 typedef struct qn_engine_info {
@@ -623,6 +626,7 @@ typedef struct qn_logits_opts {
     // asks inside a step, too); false stops. NULL: none
     qn_progress_fn *progress;
     void *progress_arg;
+    bool mtp; // logits of the prediction head too; the engine was opened with it
 } qn_logits_opts;
 
 // Caller storage, filled by qn_engine_logits, released by qn_logits_deinit.
@@ -633,6 +637,10 @@ typedef struct qn_logits {
     int64_t n_hidden, n_tokens, width;
     float *hidden; // (n_hidden, n_tokens, width): embedding, after each layer; the last after the
                    // final norm
+    // (n_mtp, n_vocab) of the prediction head: row t, from the hidden state of token t and token
+    // t + 1, is about token t + 2; the last row, or all of them. NULL: not asked for
+    float *mtp;
+    int64_t n_mtp;
 } qn_logits;
 
 // Logits for a sequence of token ids.

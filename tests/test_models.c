@@ -296,13 +296,13 @@ static void prediction_heads_match_the_reference(void **state) {
         snprintf(name, sizeof name, "hidden.1.%lld", (long long)model->hparams->layers);
         float *hidden = golden_floats(&g, name, &n_hidden); // after the final norm
         float *want = golden_floats(&g, "mtp_logits.1", &n_want);
-        qn_ref_set_input(ref, qn_graph_find_input(&model->graph_predict, "hidden"), hidden);
+        qn_ref_set_input(ref, qn_graph_find_input(&model->graph_predict, QN_ROWS_BEFORE), hidden);
         int32_t pos[GOLDEN_IDS * 4], zeros[GOLDEN_IDS] = {0}, rows[GOLDEN_IDS];
         for (int32_t t = 0; t < n; t++) {
-            for (int k = 0; k < 4; k++) pos[t * 4 + k] = k < 3 ? t : 0;
+            for (int k = 0; k < 4; k++) pos[t * 4 + k] = k < 3 ? t + 1 : 0;
             rows[t] = t;
         }
-        const int32_t seg_row[2] = {0, n}, pages[4] = {0, 1, 2, 3}, none = -1;
+        const int32_t seg_row[2] = {0, n}, pages[4] = {0, 1, 2, 3}, none = -1, one = 1;
         const qn_step step = {.n_rows = n,
                               .n_segs = 1,
                               .n_out = n,
@@ -310,7 +310,7 @@ static void prediction_heads_match_the_reference(void **state) {
                               .pos = pos,
                               .row_seg = zeros,
                               .seg_row = seg_row,
-                              .seg_past = zeros,
+                              .seg_past = &one,
                               .seg_pages = pages,
                               .pages_per_seg = 4,
                               .seg_slot = zeros,

@@ -183,6 +183,16 @@ qn_status qn_engine_memory(qn_memory *out, const qn_engine *engine, int64_t cont
     return QN_OK;
 }
 
+static qn_status check_mtp(const qn_engine *engine, size_t n, const qn_logits_opts *o,
+                           qn_err *err) {
+    if (!engine->opts.mtp)
+        return QN_FAIL(err, STATE, "the model was opened without its prediction head");
+    if (o->hidden)
+        return QN_FAIL(err, UNSUPPORTED, "hidden states and the prediction head: ask for one");
+    if (n < 2) return QN_FAIL(err, ARGUMENT, "the prediction head needs 2 tokens, got %zu", n);
+    return QN_OK;
+}
+
 qn_status qn_engine_logits(qn_logits *out, const qn_engine *engine, const int32_t *ids, size_t n,
                            const qn_logits_opts *opts, qn_err *err) {
     QN_NEED(out, err);
@@ -192,6 +202,7 @@ qn_status qn_engine_logits(qn_logits *out, const qn_engine *engine, const int32_
     QN_TRY(QN_OPTS_READ(qn_logits_opts, &o, opts, err));
     if (o.chunk < 0) return QN_FAIL(err, ARGUMENT, "chunks of %lld rows", (long long)o.chunk);
     QN_TRY(qn_engine_check_ids(engine, ids, n, engine->model->hparams->context, err));
+    if (o.mtp) QN_TRY(check_mtp(engine, n, &o, err));
     qn_logits result;
     QN_TRY(qn_engine_run(&result, engine, ids, (int64_t)n, &o, err));
     const float *last = result.logits + (result.n_rows - 1) * result.n_vocab;
@@ -211,8 +222,9 @@ qn_status qn_engine_replay(qn_logits *out, const qn_engine *engine, const char *
     qn_logits_opts o;
     QN_TRY(QN_RESULT_CHECK(qn_logits, out, err));
     QN_TRY(QN_OPTS_READ(qn_logits_opts, &o, opts, err));
-    if (o.hidden)
-        return QN_FAIL(err, UNSUPPORTED, "a record of steps has no place for hidden states");
+    if (o.hidden || o.mtp)
+        return QN_FAIL(err, UNSUPPORTED, "a record of steps has no place for %s",
+                       o.hidden ? "hidden states" : "the prediction head");
     if (!engine->is_loaded)
         return QN_FAIL(err, ARGUMENT, "steps run on an engine with packed weights, not on a %s",
                        engine->opts.reference ? "reference engine" : "model without weights");

@@ -1,8 +1,8 @@
 // quern logits: the logits of the next token.
 #include "cli/args.h"
+#include "cli/log_sum_exp.h"
 #include "cli/open_model.h"
 #include "cli/out.h"
-#include "cli/log_sum_exp.h"
 
 #include "core/mem.h"
 
@@ -11,7 +11,7 @@
 
 typedef struct logits_options {
     const char *ids, *prompt, *replay, *output;
-    bool all, hidden, naive, ref;
+    bool all, hidden, mtp, naive, ref;
     int64_t chunk, top;
     qn_engine_args engine;
 } logits_options;
@@ -20,9 +20,11 @@ static qn_status check_logits(const qn_call *call, qn_err *err) {
     const logits_options *options = call->options;
     if (!!options->ids + !!options->prompt + !!options->replay != 1)
         return QN_FAIL(err, ARGUMENT, "logits: give one of --ids, --prompt and --replay");
-    if (options->replay && (options->ref || options->hidden))
+    if (options->replay && (options->ref || options->hidden || options->mtp))
         return QN_FAIL(err, ARGUMENT,
-                       "--replay runs the recorded steps: without --ref and --hidden");
+                       "--replay runs the recorded steps: without --ref, --hidden and --mtp");
+    if (options->hidden && options->mtp)
+        return QN_FAIL(err, ARGUMENT, "logits: give either --hidden or --mtp");
     if (options->prompt && !*options->prompt)
         return QN_FAIL(err, ARGUMENT, "--prompt: the prompt is empty");
     if (options->naive && options->ref)
@@ -31,6 +33,8 @@ static qn_status check_logits(const qn_call *call, qn_err *err) {
         return QN_FAIL(err, ARGUMENT, "--top is for printing, which -o turns off");
     if (options->hidden && !options->output)
         return QN_FAIL(err, ARGUMENT, "--hidden needs -o: hidden states are written to a file");
+    if (options->mtp && !options->output)
+        return QN_FAIL(err, ARGUMENT, "--mtp needs -o: its logits are written to a file");
     if (options->all && !options->output)
         return QN_FAIL(err, ARGUMENT, "--all needs -o: all rows are written to a file");
     QN_TRY(qn_outfile_check("-o", options->output, err));
@@ -100,20 +104,27 @@ static qn_status print_best(const qn_logits *logits, const qn_tokenizer *tokeniz
 
 // The header: length in 8 bytes, then JSON with the place of each tensor, padded with blanks so
 // that the data begins at a multiple of 8.
+static void add_tensor(qn_buf *to, int64_t *at, const char *name, int64_t rows, int64_t columns) {
+    const int64_t end = *at + rows * columns * (int64_t)sizeof(float);
+    qn_buf_printf(to,
+                  "%c\"%s\":{\"dtype\":\"F32\",\"shape\":[%lld,%lld],"
+                  "\"data_offsets\":[%lld,%lld]}",
+                  *at ? ',' : '{', name, (long long)rows, (long long)columns, (long long)*at,
+                  (long long)end);
+    *at = end;
+}
+
 static void add_header(qn_buf *to, const qn_logits *l) {
     enum { LENGTH = 8 };
-    const long long logits_bytes = (long long)(l->n_rows * l->n_vocab * (int64_t)sizeof(float));
-    const long long row_bytes = (long long)(l->n_tokens * l->width * (int64_t)sizeof(float));
+    int64_t at = 0;
     qn_buf_add(to, "\0\0\0\0\0\0\0\0", LENGTH);
-    qn_buf_printf(to,
-                  "{\"logits\":{\"dtype\":\"F32\",\"shape\":[%lld,%lld],\"data_offsets\":[0,%lld]}",
-                  (long long)l->n_rows, (long long)l->n_vocab, logits_bytes);
-    for (long long k = 0; k < l->n_hidden; k++)
-        qn_buf_printf(to,
-                      ",\"hidden.%lld\":{\"dtype\":\"F32\",\"shape\":[%lld,%lld],"
-                      "\"data_offsets\":[%lld,%lld]}",
-                      k, (long long)l->n_tokens, (long long)l->width, logits_bytes + k * row_bytes,
-                      logits_bytes + (k + 1) * row_bytes);
+    add_tensor(to, &at, "logits", l->n_rows, l->n_vocab);
+    for (int64_t k = 0; k < l->n_hidden; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "hidden.%lld", (long long)k);
+        add_tensor(to, &at, name, l->n_tokens, l->width);
+    }
+    if (l->mtp) add_tensor(to, &at, "mtp_logits", l->n_mtp, l->n_vocab);
     qn_buf_text(to, "}");
     while (to->size % LENGTH && !to->failed) qn_buf_text(to, " ");
     for (int i = 0; i < LENGTH && !to->failed; i++)
@@ -134,8 +145,10 @@ static qn_status write_tensors(const char *path, const qn_logits *l, qn_err *err
         {header.data, header.size},
         {l->logits, (size_t)(l->n_rows * l->n_vocab) * sizeof(float)},
         {l->hidden, (size_t)(l->n_hidden * l->n_tokens * l->width) * sizeof(float)},
+        {l->mtp, (size_t)(l->n_mtp * l->n_vocab) * sizeof(float)},
     };
-    const qn_status status = qn_outfile_save(path, &logits_kind, parts, 3, err);
+    const size_t n = sizeof parts / sizeof *parts;
+    const qn_status status = qn_outfile_save(path, &logits_kind, parts, n, err);
     qn_buf_deinit(&header);
     return status;
 }
@@ -146,10 +159,11 @@ static qn_status run_logits(const qn_call *call, qn_err *err) {
     const logits_options *options = call->options;
     const qn_open_opts open_opts = {.args = &options->engine,
                                     .reference = options->ref,
+                                    .mtp = options->mtp,
                                     .needs_tokenizer = options->prompt != NULL};
     const qn_logits_opts logits_opts =
         QN_INIT(qn_logits_opts, .all_rows = options->all, .hidden = options->hidden,
-                .naive = options->naive, .chunk = options->chunk);
+                .naive = options->naive, .chunk = options->chunk, .mtp = options->mtp);
     qn_loaded loaded;
     qn_logits logits = QN_INIT(qn_logits);
     int32_t *ids = NULL;
@@ -213,6 +227,11 @@ static const qn_option logits_table[] = {
          "the residual stream after each layer, the last one after the final norm",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(logits_options, hidden)},
+    {.name = "--mtp",
+     .help = "with -o: also the tensor mtp_logits of the prediction head: row t, from the hidden "
+             "state of token t and from token t + 1, is about token t + 2",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(logits_options, mtp)},
     {.name = "--naive",
      .help = "all tokens in one step, without a KV cache; output unchanged",
      .kind = QN_OPTION_FLAG,

@@ -58,6 +58,7 @@ QN_MUST_CHECK qn_status qn_engine_args_check(const qn_engine_args *args, qn_err 
 typedef struct qn_open_opts {
     const qn_engine_args *args; // NULL: nothing was typed
     bool no_weights, reference, needs_tokenizer;
+    bool mtp;         // with the prediction head
     bool no_notes;    // of the log, warnings and errors only
     bool fills_cache; // a cache folder that cannot be filled is an error
 } qn_open_opts;

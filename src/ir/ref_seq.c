@@ -114,6 +114,7 @@ static bool sees(const ref_call *c, int64_t t, int64_t p, int64_t j) {
                                 ? allow->i[t * c->step->n_rows + row] != 0
                                 : attrs->rule != QN_WORD_spans;
     if (attrs->window > 0 && p - j >= attrs->window) return false;
+    if (attrs->rule == QN_WORD_after_first && j == 0) return false;
     if (attrs->rule == QN_WORD_spans) return j <= p || is_allowed;
     return (attrs->rule == QN_WORD_full || j <= p) && is_allowed;
 }

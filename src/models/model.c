@@ -156,8 +156,9 @@ static qn_status read_common(qn_hparams *hp, const qn_config_reader *reader, qn_
 typedef void build_fn(qn_net *net, const void *config, const qn_config_reader *reader);
 
 static qn_status build_graph(qn_graph *graph, qn_model *model, const qn_config_reader *reader,
-                             build_fn *build, bool with_hidden, qn_err *err) {
-    qn_net net = {.hp = model->hparams, .with_hidden = with_hidden};
+                             build_fn *build, const qn_net *form, qn_err *err) {
+    qn_net net = *form;
+    net.hp = model->hparams;
     qn_build_init(&net.b, graph, model->family->arch);
     QN_TRY(qn_binder_init(&net.binder, &model->weights, reader->source, &net.b, err));
     qn_net_begin(&net);
@@ -167,10 +168,12 @@ static qn_status build_graph(qn_graph *graph, qn_model *model, const qn_config_r
 
 static qn_status build_graphs(qn_model *model, const qn_config_reader *reader, qn_err *err) {
     const qn_family *family = model->family;
-    QN_TRY(build_graph(&model->graph, model, reader, family->build, false, err));
-    QN_TRY(build_graph(&model->graph_hidden, model, reader, family->build, true, err));
+    const qn_net plain = {0}, hidden = {.with_hidden = true}, predict = {.with_predict = true};
+    QN_TRY(build_graph(&model->graph, model, reader, family->build, &plain, err));
+    QN_TRY(build_graph(&model->graph_hidden, model, reader, family->build, &hidden, err));
     if (!family->build_predict || model->hparams->predict_layers == 0) return QN_OK;
-    return build_graph(&model->graph_predict, model, reader, family->build_predict, false, err);
+    QN_TRY(build_graph(&model->graph_mtp, model, reader, family->build, &predict, err));
+    return build_graph(&model->graph_predict, model, reader, family->build_predict, &predict, err);
 }
 
 // Tensors that a model may carry without a graph using them: a vision tower, tables that we
@@ -241,6 +244,7 @@ void qn_model_destroy(qn_model *model) {
     if (!model) return;
     qn_graph_deinit(&model->graph);
     qn_graph_deinit(&model->graph_hidden);
+    qn_graph_deinit(&model->graph_mtp);
     qn_graph_deinit(&model->graph_predict);
     qn_weights_deinit(&model->weights);
     qn_arena_deinit(&model->arena);

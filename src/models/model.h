@@ -32,9 +32,11 @@ typedef struct qn_model {
     qn_hparams *hparams;   // beginning of the family's own config
     qn_graph graph;        // logits of the wanted rows
     qn_graph graph_hidden; // the same, with the residual stream as outputs
-    // The prediction head: from the hidden row after the final norm (input "hidden") and the token
-    // that follows it (ids), the logits of the token after that. Empty where the model has none.
-    qn_graph graph_predict;
+    // Empty where the model has no prediction head: the model with outputs QN_ROWS_LAST and
+    // QN_ROWS_BEFORE, which also fills the cache of the head; and the head, which reads ids and,
+    // as QN_ROWS_BEFORE, the model's rows of the tokens before, and has outputs of the same names
+    // as the model.
+    qn_graph graph_mtp, graph_predict;
     qn_weights weights;
 } qn_model;
 

@@ -48,13 +48,18 @@ void qn_net_end_layer(qn_net *net, int32_t h, int64_t layer) {
     if (layer + 1 < net->hp->layers) show_hidden(net, h, layer + 1);
 }
 
-void qn_net_head(qn_net *net, int32_t h, int32_t norm, int32_t output, float cap) {
+void qn_net_show_rows(qn_net *net, const char *name, int32_t x) {
+    qn_build_output(&net->b, name,
+                    qn_build2(&net->b, QN_OP_GATHER_ROWS, x, net->row_out, NULL)); // (R, D)
+}
+
+int32_t qn_net_head(qn_net *net, int32_t h, int32_t norm, int32_t output, float cap) {
     qn_build *b = &net->b;
-    int32_t x;
-    if (net->with_hidden) {            // every row is normed, because every row is shown
-        x = qn_net_norm(net, h, norm); // (T, D)
-        show_hidden(net, x, net->hp->layers);
-        x = qn_build2(b, QN_OP_GATHER_ROWS, x, net->row_out, NULL); // (R, D)
+    int32_t x, all = QN_NO_VALUE;
+    if (net->with_hidden || net->with_predict) { // every row is normed, because every row is read
+        all = qn_net_norm(net, h, norm);         // (T, D)
+        if (net->with_hidden) show_hidden(net, all, net->hp->layers);
+        x = qn_build2(b, QN_OP_GATHER_ROWS, all, net->row_out, NULL); // (R, D)
     } else {
         x = qn_build2(b, QN_OP_GATHER_ROWS, h, net->row_out, NULL); // (R, D)
         x = qn_net_norm(net, x, norm);
@@ -63,6 +68,7 @@ void qn_net_head(qn_net *net, int32_t h, int32_t norm, int32_t output, float cap
     if (cap > 0) logits = qn_build1(b, QN_OP_SOFTCAP, logits, &(qn_attrs){.cap = cap});
     qn_build_name(b, logits, "logits");
     qn_build_output(b, "logits", logits);
+    return all;
 }
 
 int32_t qn_net_norm(qn_net *net, int32_t x, int32_t w) {
@@ -109,8 +115,10 @@ int32_t qn_net_attention(qn_net *net, const qn_attention *a, int64_t layer) {
     const int32_t k = qn_build3(b, QN_OP_ROPE, a->k, a->frequencies, net->table, &turn);
     const int32_t filled =
         qn_build_op(b, QN_OP_KV_WRITE, (int32_t[]){cache, k, a->v, net->table}, 4, NULL);
-    const qn_attrs look = {
-        .scale = a->scale, .cap = a->cap, .window = a->window, .rule = QN_WORD_causal};
+    const qn_attrs look = {.scale = a->scale,
+                           .cap = a->cap,
+                           .window = a->window,
+                           .rule = a->skips_first ? QN_WORD_after_first : QN_WORD_causal};
     const int32_t o = qn_build3(b, QN_OP_ATTEND, q, filled, net->table, &look); // (T, H, F)
     return qn_build1(b, QN_OP_MERGE, o, NULL);
 }

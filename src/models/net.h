@@ -21,9 +21,15 @@ typedef struct qn_net {
     qn_build b;
     qn_binder binder;
     const qn_hparams *hp;
-    bool with_hidden; // the residual stream is an output too
+    bool with_hidden;  // the residual stream is an output too
+    bool with_predict; // the prediction head's cache is filled, and its inputs are outputs too
     int32_t ids, table, row_out;
 } qn_net;
+
+// Rows after the final norm, as outputs and inputs of graphs: of each wanted row, and of the token
+// before it.
+#define QN_ROWS_LAST   "rows.last"
+#define QN_ROWS_BEFORE "rows.before"
 
 // Declares the inputs of a step.
 void qn_net_begin(qn_net *net);
@@ -42,9 +48,11 @@ void qn_net_bind_ends(qn_net *net, const qn_ends *ends);
 int32_t qn_net_embed(qn_net *net, int32_t embedding, float scale);
 // Ends layer `layer`: names the residual stream, and shows it where wanted.
 void qn_net_end_layer(qn_net *net, int32_t h, int64_t layer);
-// Final norm, wanted rows, output matrix, soft cap (0: none); the output "logits".          -> (R,
-// V)
-void qn_net_head(qn_net *net, int32_t h, int32_t norm, int32_t output, float cap);
+// Final norm, wanted rows, output matrix, soft cap (0: none); the output "logits" (R, V). Returns
+// all rows after the norm (T, D) where they are shown or predicted from, else QN_NO_VALUE.
+int32_t qn_net_head(qn_net *net, int32_t h, int32_t norm, int32_t output, float cap);
+// The wanted rows of x (T, D) as an output (R, D).
+void qn_net_show_rows(qn_net *net, const char *name, int32_t x);
 
 int32_t qn_net_norm(qn_net *net, int32_t x, int32_t w);
 // x w' + bias; bias may be QN_NO_VALUE.
@@ -64,7 +72,8 @@ typedef struct qn_attention {
     qn_word pairs;       // half or adjacent
     qn_list sections;
     float scale, cap;
-    int64_t window; // 0: none
+    int64_t window;   // 0: none
+    bool skips_first; // the first position is not seen
 } qn_attention;
 int32_t qn_net_attention(qn_net *net, const qn_attention *a, int64_t layer); // -> (T, H*F)
 

@@ -4,6 +4,10 @@
 // left out here.
 #include "models/model.h"
 
+#include "core/mem.h"
+
+#include "core/mem.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -277,6 +281,7 @@ static void bind_layer(qwen35_layer *l, qn_net *net, const qwen35_config *c, int
 static int32_t build_full(qn_net *net, int32_t x, const qwen35_config *c, const qwen35_layer *l,
                           int64_t i, int32_t frequencies) {
     const qn_hparams *hp = net->hp;
+    const bool is_head = i >= hp->layers;
     const int64_t E = hp->head_size;
     qn_build *b = &net->b;
     const int32_t both =
@@ -291,6 +296,7 @@ static int32_t build_full(qn_net *net, int32_t x, const qwen35_config *c, const 
         .pairs = QN_WORD_half,
         .sections = c->sections,
         .scale = 1.0f / sqrtf((float)E),
+        .skips_first = is_head,
     };
     int32_t gate = qn_build1(b, QN_OP_MERGE, qn_net_narrow(net, both, 2, E, E), NULL); // (T, H*E)
     gate = qn_build1(b, QN_OP_SIGMOID, gate, NULL);
@@ -354,13 +360,82 @@ static int32_t build_ffn(qn_net *net, int32_t x, const qwen35_layer *l) {
     return qn_build2(b, QN_OP_ADD, qn_net_moe(net, x, &l->moe), y, NULL);
 }
 
+// --- the prediction head -------------------------------------------------------------------------
+//
+// One more layer. From the trunk's row of a token (after the final norm) and the embedding of the
+// token after it, it predicts the token after that. Its keys and values lie at the position of the
+// token whose embedding it reads, so that they depend on no later one and follow every fork and
+// rollback; the first token, which has none before it, is seen by nobody.
+
+// What the head reads of a layer of its own.
+typedef struct qwen35_head {
+    qwen35_layer layer;
+    int32_t joined, embedding_norm, hidden_norm, norm;
+    int32_t frequencies;
+} qwen35_head;
+
+static void bind_head(qwen35_head *head, qn_net *net, const qwen35_config *c) {
+    const int64_t D = c->hp.width, layer = c->hp.layers;
+    const unsigned norm = QN_VECTOR | QN_PLUS_ONE;
+    const qn_bind_row rows[] = {
+        {&head->joined, BLK "nextn.eh_proj.weight", "mtp.fc.weight", {D, 2 * D}, 0},
+        {&head->embedding_norm,
+         BLK "nextn.enorm.weight",
+         "mtp.pre_fc_norm_embedding.weight",
+         {D},
+         norm},
+        {&head->hidden_norm, BLK "nextn.hnorm.weight", "mtp.pre_fc_norm_hidden.weight", {D}, norm},
+        {&head->norm, BLK "nextn.shared_head_norm.weight", "mtp.norm.weight", {D}, norm},
+    };
+    if (c->hp.predict_layers > 1 && !net->b.status)
+        net->b.status = QN_FAIL(&net->b.err, UNSUPPORTED, "%lld prediction layers, supported: 1",
+                                (long long)c->hp.predict_layers);
+    net->binder.predict_from = layer;
+    qn_bind(&net->binder, rows, sizeof rows / sizeof rows[0], layer);
+    bind_layer(&head->layer, net, c, layer, QN_LAYER_FULL);
+}
+
+// e: embeddings, hidden: the trunk's rows of the tokens before (both (T, D)). -> (T, D), before the
+// head's norm.
+static int32_t build_head(qn_net *net, const qwen35_config *c, const qwen35_head *head, int32_t e,
+                          int32_t hidden) {
+    qn_build *b = &net->b;
+    const qwen35_layer *l = &head->layer;
+    b->layer = (int32_t)c->hp.layers;
+    int32_t x = qn_build2(b, QN_OP_CONCAT, qn_net_norm(net, e, head->embedding_norm),
+                          qn_net_norm(net, hidden, head->hidden_norm), &(qn_attrs){.axis = 1});
+    int32_t h = qn_net_linear(net, x, head->joined, QN_NO_VALUE); // (T, D)
+    x = build_full(net, qn_net_norm(net, h, l->attn_norm), c, l, c->hp.layers, head->frequencies);
+    h = qn_build2(b, QN_OP_ADD, h, x, NULL);
+    x = build_ffn(net, qn_net_norm(net, h, l->ffn_norm), l);
+    h = qn_build2(b, QN_OP_ADD, h, x, NULL);
+    b->layer = -1;
+    return h;
+}
+
+// The row before each, kept between steps as a convolution keeps its inputs.
+static int32_t build_shift(qn_net *net, int32_t x) {
+    qn_build *b = &net->b;
+    const int64_t D = net->hp->width;
+    if (b->status) return QN_NO_VALUE;
+    float *taps = qn_alloc((size_t)D, 2 * sizeof *taps);
+    if (!taps) b->status = QN_NOMEM(&b->err, "prediction head");
+    for (int64_t i = 0; taps && i < D; i++) taps[2 * i] = 1;
+    const int32_t w = qn_net_split(net, qn_build_const(b, "shift", taps, 2 * D), D); // (D, 2)
+    qn_free(taps);
+    const int32_t state = state_input(net, "shift", net->hp->layers,
+                                      (qn_shape){2, {{1, QN_SYM_ONE}, {D, QN_SYM_ONE}}});
+    return qn_build_op(b, QN_OP_CONV, (int32_t[]){x, w, state, net->table}, 4, NULL);
+}
+
 static void build_qwen35(qn_net *net, const void *config, const qn_config_reader *reader) {
     const qwen35_config *c = config;
     qn_build *b = &net->b;
     int32_t embedding, output, norm;
     qn_net_bind_ends(net, &(qn_ends){&embedding, &norm, &output, c->is_tied, QN_PLUS_ONE});
     const int32_t frequencies = qn_net_frequencies(net, "rope", &qn_rope_plain, reader);
-    int32_t h = qn_net_embed(net, embedding, 1.0f); // (T, D)
+    const int32_t e = qn_net_embed(net, embedding, 1.0f); // (T, D)
+    int32_t h = e;
     for (int64_t i = 0; i < c->hp.layers; i++) {
         qwen35_layer l;
         b->layer = (int32_t)i;
@@ -373,43 +448,33 @@ static void build_qwen35(qn_net *net, const void *config, const qn_config_reader
         h = qn_build2(b, QN_OP_ADD, h, x, NULL);
         qn_net_end_layer(net, h, i);
     }
-    qn_net_head(net, h, norm, output, 0);
+    const int32_t last = qn_net_head(net, h, norm, output, 0);
+    if (!net->with_predict) return;
+    // Of the head only its keys and values are needed here; passes drop the rest.
+    qwen35_head head = {.frequencies = frequencies};
+    b->layer = (int32_t)c->hp.layers;
+    bind_head(&head, net, c);
+    const int32_t before = build_shift(net, last);
+    (void)build_head(net, c, &head, e, before);
+    qn_net_show_rows(net, QN_ROWS_LAST, last);
+    qn_net_show_rows(net, QN_ROWS_BEFORE, before);
 }
 
-// The layer after the last one, fed with the trunk's hidden row (after the final norm) and the
-// token that follows it, gives the logits of the token after that. It has a cache of its own.
 static void build_predict(qn_net *net, const void *config, const qn_config_reader *reader) {
     const qwen35_config *c = config;
-    const int64_t D = c->hp.width, layer = c->hp.layers;
-    const unsigned norm = QN_VECTOR | QN_PLUS_ONE;
     qn_build *b = &net->b;
-    qwen35_layer l;
-    int32_t embedding, output, trunk_norm, joined, embedding_norm, hidden_norm, head_norm;
-    const qn_bind_row rows[] = {
-        {&joined, BLK "nextn.eh_proj.weight", "mtp.fc.weight", {D, 2 * D}, 0},
-        {&embedding_norm, BLK "nextn.enorm.weight", "mtp.pre_fc_norm_embedding.weight", {D}, norm},
-        {&hidden_norm, BLK "nextn.hnorm.weight", "mtp.pre_fc_norm_hidden.weight", {D}, norm},
-        {&head_norm, BLK "nextn.shared_head_norm.weight", "mtp.norm.weight", {D}, norm},
-    };
-    if (c->hp.predict_layers > 1 && !b->status)
-        b->status = QN_FAIL(&b->err, UNSUPPORTED, "%lld prediction layers, supported: 1",
-                            (long long)c->hp.predict_layers);
+    int32_t embedding, output, trunk_norm;
     qn_net_bind_ends(net, &(qn_ends){&embedding, &trunk_norm, &output, c->is_tied, QN_PLUS_ONE});
-    net->binder.predict_from = layer;
-    qn_bind(&net->binder, rows, sizeof rows / sizeof rows[0], layer);
-    bind_layer(&l, net, c, layer, QN_LAYER_FULL);
-    const int32_t frequencies = qn_net_frequencies(net, "rope", &qn_rope_plain, reader);
-    const qn_shape shape = {2, {{1, QN_SYM_T}, {D, QN_SYM_ONE}}};
-    const int32_t hidden = qn_build_input(b, "hidden", QN_TENSOR, QN_TYPE_F32, shape);
+    qwen35_head head = {
+        .frequencies = qn_net_frequencies(net, "rope", &qn_rope_plain, reader),
+    };
+    bind_head(&head, net, c);
+    const qn_shape shape = {2, {{1, QN_SYM_T}, {c->hp.width, QN_SYM_ONE}}};
+    const int32_t hidden = qn_build_input(b, QN_ROWS_BEFORE, QN_TENSOR, QN_TYPE_F32, shape);
     const int32_t e = qn_build2(b, QN_OP_EMBED, net->ids, embedding, NULL); // (T, D)
-    int32_t x = qn_build2(b, QN_OP_CONCAT, qn_net_norm(net, e, embedding_norm),
-                          qn_net_norm(net, hidden, hidden_norm), &(qn_attrs){.axis = 1});
-    int32_t h = qn_net_linear(net, x, joined, QN_NO_VALUE); // (T, D)
-    x = build_full(net, qn_net_norm(net, h, l.attn_norm), c, &l, layer, frequencies);
-    h = qn_build2(b, QN_OP_ADD, h, x, NULL);
-    x = build_ffn(net, qn_net_norm(net, h, l.ffn_norm), &l);
-    h = qn_build2(b, QN_OP_ADD, h, x, NULL);
-    qn_net_head(net, h, head_norm, output, 0);
+    const int32_t h = build_head(net, c, &head, e, hidden);
+    const int32_t last = qn_net_head(net, h, head.norm, output, 0);
+    qn_net_show_rows(net, QN_ROWS_LAST, last);
 }
 
 // Four sections of pairs; where a config names none, pairs go round the first three, which for text

@@ -16,7 +16,8 @@ static bool find_eps(float *eps, const qn_node *rotate, const qn_node *write) {
 static const char *find_problem(const qn_rewrite *rw, const qn_node *attend, const qn_node *rotate,
                                 const qn_node *write) {
     float eps;
-    if (attend->attrs.rule != QN_WORD_causal) return "the rule is not causal";
+    if (attend->attrs.rule != QN_WORD_causal && attend->attrs.rule != QN_WORD_after_first)
+        return "the rule is not causal";
     if (input(attend, 4) >= 0) return "rows are allowed one by one";
     if (!qn_rw_is_inner(rw, rotate->out[0])) return "the rotated queries are read by others too";
     if (qn_rw_n_users(rw, write->out[0]) != 1) return "the cache is read by others too";

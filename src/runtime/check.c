@@ -24,7 +24,7 @@ struct qn_check {
 
 static qn_status init_check(qn_check *c, bool is_hidden, qn_err *err) {
     const qn_model *model = c->engine->model;
-    const qn_graph *graph = is_hidden ? &model->graph_hidden : &model->graph;
+    const qn_graph *graph = is_hidden ? &model->graph_hidden : c->engine->graph;
     const qn_compile_opts opts = qn_engine_compile_opts(c->engine, &c->engine->stages[0]);
     if (c->engine->n_stages > 1)
         return QN_FAIL(err, UNSUPPORTED, "QN_REF looks at one device, not at %zu",

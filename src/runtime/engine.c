@@ -45,7 +45,7 @@ static qn_status dump_graph(const qn_engine *engine, qn_err *err) {
     qn_status status = QN_OK;
     // Opening the file says why it failed.
     (void)qn_path_make_folders(engine->switches.dump, false);
-    qn_graph_print(&text, &engine->model->graph);
+    qn_graph_print(&text, engine->graph);
     if (!path || text.failed) {
         status = QN_NOMEM(err, "QN_DUMP");
         goto done;
@@ -66,7 +66,8 @@ done:
 
 static qn_status check_graphs(const qn_engine *engine, qn_err *err) {
     if (engine->switches.verify) {
-        QN_TRY(qn_graph_verify(&engine->model->graph, err));
+        QN_TRY(qn_graph_verify(engine->graph, err));
+        if (engine->opts.mtp) QN_TRY(qn_graph_verify(&engine->model->graph_predict, err));
         QN_TRY(qn_graph_verify(&engine->model->graph_hidden, err));
     }
     return engine->switches.dump ? dump_graph(engine, err) : QN_OK;
@@ -84,7 +85,7 @@ static void log_model(const qn_engine *engine) {
         qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_DEBUG,
                "%s: %s, %lld layers, %zu nodes, %zu weights, %d threads",
                qn_source_path(engine->source), model->family->arch,
-               (long long)model->hparams->layers, model->graph.n_nodes, model->weights.n,
+               (long long)model->hparams->layers, engine->graph->n_nodes, model->weights.n,
                qn_pool_threads(engine->pool));
 }
 
@@ -140,7 +141,7 @@ static qn_status compile_stage(qn_stage *stage, const qn_engine *engine, uint64_
     const qn_graph *graph;
     qn_graph cut = {0};
     qn_compile_opts opts = qn_engine_compile_opts(engine, stage);
-    QN_TRY(qn_stage_graph(&graph, &cut, stage, &model->graph, model->hparams->layers, err));
+    QN_TRY(qn_stage_graph(&graph, &cut, stage, engine->graph, model->hparams->layers, err));
     qn_status status = qn_compile(&stage->prefill, graph, &opts, err);
     if (!status && engine->decode_differs && decode_skip != opts.skip) {
         opts.skip = decode_skip;
@@ -148,6 +149,15 @@ static qn_status compile_stage(qn_stage *stage, const qn_engine *engine, uint64_
     }
     qn_graph_deinit(&cut);
     return status;
+}
+
+// The prediction head, beside the last layers.
+static qn_status compile_head(qn_engine *engine, qn_err *err) {
+    const qn_stage *last = &engine->stages[engine->n_stages - 1];
+    qn_compile_opts opts = qn_engine_compile_opts(engine, last);
+    opts.disk = NULL;
+    engine->head.device = last->device;
+    return qn_compile(&engine->head.prefill, &engine->model->graph_predict, &opts, err);
 }
 
 static qn_status compile_stages(qn_engine *engine, qn_err *err) {
@@ -159,7 +169,7 @@ static qn_status compile_stages(qn_engine *engine, qn_err *err) {
         !engine->switches.ref;
     for (size_t i = 0; i < engine->n_stages; i++)
         QN_TRY(compile_stage(&engine->stages[i], engine, skip, err));
-    return QN_OK;
+    return engine->opts.mtp ? compile_head(engine, err) : QN_OK;
 }
 
 static qn_status lay_out_state(qn_engine *engine, qn_err *err) {
@@ -167,7 +177,7 @@ static qn_status lay_out_state(qn_engine *engine, qn_err *err) {
     if (!parts) return QN_NOMEM(err, "stages");
     for (size_t i = 0; i < engine->n_stages; i++)
         parts[i] = (qn_state_part){engine->stages[i].device, &engine->stages[i].prefill};
-    const qn_status status = qn_state_layout_create(&engine->layout, &engine->model->graph, parts,
+    const qn_status status = qn_state_layout_create(&engine->layout, engine->graph, parts,
                                                     engine->n_stages, engine->cache_type, err);
     qn_free(parts);
     return status;
@@ -196,6 +206,7 @@ static qn_status try_compile(qn_engine *engine, const char *path, qn_err *err) {
             qn_plan_deinit(&engine->stages[i].prefill);
             qn_plan_deinit(&engine->stages[i].decode);
         }
+        qn_plan_deinit(&engine->head.prefill);
         return QN_OK;
     }
     if (status && err) *err = why;
@@ -204,33 +215,53 @@ static qn_status try_compile(qn_engine *engine, const char *path, qn_err *err) {
 
 static qn_status load_reference(qn_engine *engine, qn_err *err) {
     qn_model *model = engine->model;
-    const qn_load_opts load = {.progress = engine->opts.progress,
+    const qn_load_opts load = {.with_predict = engine->opts.mtp,
+                               .progress = engine->opts.progress,
                                .progress_arg = engine->opts.progress_arg};
     QN_TRY(qn_weights_load(&model->weights, engine->source, &load, err));
     QN_TRY(qn_model_params(&engine->params, model, &model->graph, err));
+    if (engine->opts.mtp)
+        QN_TRY(qn_model_params(&engine->params_predict, model, &model->graph_predict, err));
     return qn_model_params(&engine->params_hidden, model, &model->graph_hidden, err);
 }
 
-// Several stages have parts of the weights each, which no file of the cache folder holds.
+static qn_status load_stage(qn_stage *stage, const qn_engine *engine, const qn_packs *besides,
+                            qn_err *err) {
+    const qn_packs_opts opts = {.model = engine->model,
+                                .source = engine->source,
+                                .plan = &stage->prefill,
+                                .besides = besides,
+                                .is_head = stage == &engine->head,
+                                .device = stage->device,
+                                .disk = stage->is_whole ? &engine->disk : NULL,
+                                .progress = engine->opts.progress,
+                                .progress_arg = engine->opts.progress_arg};
+    return qn_packs_create(&stage->packs, &opts, err);
+}
+
+// Several stages have parts of the weights each, which no file of the cache folder holds; the
+// prediction head has what the others do not have.
 static qn_status load_packs(qn_engine *engine, qn_err *err) {
     QN_TRY(qn_memory_check_weights(engine, err));
-    for (size_t i = 0; i < engine->n_stages; i++) {
-        qn_stage *stage = &engine->stages[i];
-        const qn_packs_opts opts = {.model = engine->model,
-                                    .source = engine->source,
-                                    .plan = &stage->prefill,
-                                    .device = stage->device,
-                                    .disk = stage->is_whole ? &engine->disk : NULL,
-                                    .progress = engine->opts.progress,
-                                    .progress_arg = engine->opts.progress_arg};
-        QN_TRY(qn_packs_create(&stage->packs, &opts, err));
-    }
+    for (size_t i = 0; i < engine->n_stages; i++)
+        QN_TRY(load_stage(&engine->stages[i], engine, NULL, err));
+    if (engine->opts.mtp)
+        QN_TRY(load_stage(&engine->head, engine, engine->stages[engine->n_stages - 1].packs, err));
     engine->is_loaded = true;
     return QN_OK;
 }
 
 bool qn_engine_is_recurrent(const qn_engine *engine) {
     return engine->layout && qn_state_layout_is_recurrent(engine->layout);
+}
+
+static qn_status choose_graph(qn_engine *engine, qn_err *err) {
+    const qn_model *model = engine->model;
+    if (engine->opts.mtp && !model->graph_predict.n_nodes)
+        return QN_FAIL(err, UNSUPPORTED, "%s: %s without a prediction head (MTP)",
+                       qn_source_path(engine->source), model->family->arch);
+    engine->graph = engine->opts.mtp ? &model->graph_mtp : &model->graph;
+    return QN_OK;
 }
 
 static qn_status open_stages(qn_engine *engine, qn_err *err) {
@@ -252,6 +283,7 @@ static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {
     QN_TRY(qn_pool_create(&engine->pool, asked ? asked : engine->switches.threads, err));
     QN_TRY(qn_source_open(&engine->source, path, err));
     QN_TRY(qn_model_create(&engine->model, engine->source, err));
+    QN_TRY(choose_graph(engine, err));
     QN_TRY(open_stages(engine, err));
     QN_TRY(check_graphs(engine, err));
     QN_TRY(open_tokenizer(engine, err));
@@ -286,8 +318,11 @@ void qn_engine_close(qn_engine *engine) {
     if (!engine) return;
     qn_free(engine->params);
     qn_free(engine->params_hidden);
+    qn_free(engine->params_predict);
     qn_state_layout_destroy(engine->layout);
     qn_profile_deinit(&engine->profile);
+    engine->head.device = NULL; // the last stage's
+    qn_stage_deinit(&engine->head);
     for (size_t i = 0; i < engine->n_stages; i++) qn_stage_deinit(&engine->stages[i]);
     qn_free(engine->stages);
     qn_tokenizer_close(engine->tokenizer);

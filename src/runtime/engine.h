@@ -24,8 +24,10 @@ struct qn_engine {
     qn_sample_opts sample_defaults; // borrows from `source`
     qn_pool *pool;
     // The fast path; empty in a reference engine.
-    qn_stage *stages; // (n_stages) the layers, device by device
+    const qn_graph *graph; // of the model, that the stages run: the plain one or graph_mtp
+    qn_stage *stages;      // (n_stages) the layers, device by device
     size_t n_stages;
+    qn_stage head;     // the prediction head, on the device of the last stage; empty: not asked for
     char devices[128]; // their names, with commas
     qn_profile profile;
     qn_type cache_type;
@@ -35,7 +37,8 @@ struct qn_engine {
     qn_state_layout *layout; // NULL: there are no plans
     bool is_loaded;          // the stages have their weights
     // The reference path; NULL otherwise.
-    const void **params, **params_hidden; // weights of model->graph and graph_hidden, by value
+    // Weights of model->graph, graph_hidden and graph_predict, by value.
+    const void **params, **params_hidden, **params_predict;
 };
 
 // How bindings of a phase are kept: policy (not AUTO) and how many.

@@ -4,15 +4,25 @@
 #include "core/mem.h"
 #include "runtime/runner.h"
 
+#include <string.h>
+
 enum { MIN_CONTEXT = 64, KEPT_SLOTS = 4 }; // a page; recurrent states of a few prompts
 
 static double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
 
-static qn_status add_stage(int64_t *total, const qn_stage *stage, qn_err *err) {
+// The weights of the prediction head, or all others.
+static qn_status add_stage(int64_t *total, const qn_engine *engine, const qn_stage *stage,
+                           qn_err *err) {
+    const qn_weights *weights = &engine->model->weights;
+    const bool is_head = stage == &engine->head;
     const qn_plan *plan = &stage->prefill;
     for (size_t i = 0; i < plan->n_leaves[QN_PLACE_PARAM]; i++) {
-        int64_t bytes;
         const qn_plan_leaf *leaf = &plan->leaves[QN_PLACE_PARAM][i];
+        int64_t bytes;
+        uint32_t weight;
+        if (!qn_map_find(&weights->by_name, leaf->name, strlen(leaf->name), &weight) ||
+            weights->items[weight].is_predict != is_head)
+            continue;
         QN_TRY(stage->device->kind->weight_bytes(&bytes, stage->device, leaf, err));
         if (!qn_i64_add(total, *total, bytes)) *total = INT64_MAX;
     }
@@ -26,7 +36,8 @@ qn_status qn_memory_weights(int64_t *out, const qn_engine *engine, qn_err *err) 
         if (!w->is_predict && !qn_i64_add(&total, total, w->bytes)) total = INT64_MAX;
     }
     for (size_t i = 0; i < engine->n_stages; i++)
-        QN_TRY(add_stage(&total, &engine->stages[i], err));
+        QN_TRY(add_stage(&total, engine, &engine->stages[i], err));
+    if (engine->head.device) QN_TRY(add_stage(&total, engine, &engine->head, err));
     *out = total;
     return QN_OK;
 }
@@ -49,6 +60,7 @@ static qn_status make_plan(qn_memory *out, int64_t *slots, const qn_engine *engi
     plan.program = qn_machine_resident_memory();
     for (size_t i = 0; i < engine->n_stages && engine->is_loaded; i++)
         plan.program -= qn_packs_bytes(engine->stages[i].packs);
+    if (engine->is_loaded && engine->head.packs) plan.program -= qn_packs_bytes(engine->head.packs);
     if (plan.program < 0) plan.program = 0; // mapped weights that were not touched yet
     int64_t history;                        // tokens and keys of a session
     if (!qn_i64_mul(&history, context, (int64_t)(sizeof(int32_t) + sizeof(uint64_t))) ||

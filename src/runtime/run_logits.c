@@ -24,15 +24,18 @@ qn_status qn_engine_check_ids(const qn_engine *engine, const int32_t *ids, size_
 }
 
 qn_status qn_logits_init(qn_logits *out, qn_err *err) {
-    size_t n_logits, n_hidden;
+    size_t n_logits, n_hidden, n_mtp;
     if (!qn_size_mul(&n_logits, (size_t)out->n_rows, (size_t)out->n_vocab) ||
         !qn_size_mul(&n_hidden, (size_t)out->n_hidden, (size_t)out->n_tokens) ||
-        !qn_size_mul(&n_hidden, n_hidden, (size_t)out->width))
+        !qn_size_mul(&n_hidden, n_hidden, (size_t)out->width) ||
+        !qn_size_mul(&n_mtp, (size_t)out->n_mtp, (size_t)out->n_vocab))
         return QN_FAIL(err, LIMIT, "%lld rows of %lld logits", (long long)out->n_rows,
                        (long long)out->n_vocab);
     out->logits = qn_alloc(n_logits, sizeof *out->logits);
     out->hidden = n_hidden ? qn_alloc(n_hidden, sizeof *out->hidden) : NULL;
-    return out->logits && (out->hidden || !n_hidden) ? QN_OK : QN_NOMEM(err, "logits");
+    out->mtp = n_mtp ? qn_alloc(n_mtp, sizeof *out->mtp) : NULL;
+    const bool is_there = out->logits && (out->hidden || !n_hidden) && (out->mtp || !n_mtp);
+    return is_there ? QN_OK : QN_NOMEM(err, "logits");
 }
 
 // The rows of this step's outputs at their place in `out`.
@@ -50,12 +53,42 @@ static void collect(qn_logits *out, const qn_runner *runner, int64_t first, cons
     }
 }
 
+// The prediction head on the rows of this step whose logits are wanted: token t + 1 makes row t.
+static qn_status predict(qn_logits *out, qn_runner *runner, int64_t first, const qn_segment *s,
+                         float *before, qn_err *err) {
+    const size_t bytes = (size_t)out->width * sizeof(float);
+    int64_t skipped = s->rows - s->outs; // rows before the wanted ones, and the first token
+    if (first + skipped == 0) skipped = 1;
+    const int64_t rows = s->rows - skipped, outs = s->outs;
+    if (rows <= 0) return QN_OK;
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(before + i * out->width, qn_runner_row(runner, QN_ROWS_BEFORE, outs - rows + i),
+               bytes);
+    const qn_predict p = {.seq = s->seq,
+                          .position = first + skipped,
+                          .ids = s->ids + skipped,
+                          .before = before,
+                          .rows = rows,
+                          .outs = rows};
+    QN_TRY(qn_runner_predict(runner, &p, 1, 0, err));
+    const int64_t at = out->n_mtp > 1 ? first + skipped - 1 : 0;
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(out->mtp + (at + i) * out->n_vocab, qn_runner_head_row(runner, "logits", i),
+               (size_t)out->n_vocab * sizeof(float));
+    return QN_OK;
+}
+
 static qn_status run_chunks(qn_logits *out, qn_runner *runner, const int32_t *ids, int64_t chunk,
                             const qn_logits_opts *opts, qn_err *err) {
     qn_seq *seq = NULL;
-    QN_TRY(qn_seq_open(&seq, qn_runner_state(runner), err));
+    float *before = NULL;
     qn_status status = QN_OK;
     const int64_t n = out->n_tokens;
+    QN_TRY(qn_seq_open(&seq, qn_runner_state(runner), err));
+    if (out->mtp && !(before = qn_alloc((size_t)chunk, (size_t)out->width * sizeof *before))) {
+        status = QN_NOMEM(err, "logits");
+        goto done;
+    }
     for (int64_t first = 0; first < n; first += chunk) {
         const int64_t rows = n - first < chunk ? n - first : chunk;
         const qn_segment segment = {
@@ -66,6 +99,7 @@ static qn_status run_chunks(qn_logits *out, qn_runner *runner, const int32_t *id
         };
         QN_TRY_TO(done, qn_runner_step(runner, &segment, 1, err));
         collect(out, runner, first, &segment);
+        if (out->mtp) QN_TRY_TO(done, predict(out, runner, first, &segment, before, err));
         const int64_t end = first + rows;
         if (end < n && opts->progress && !opts->progress(opts->progress_arg, end, n)) {
             status = QN_FAIL(err, STOPPED, "stopped after %lld of %lld tokens", (long long)end,
@@ -75,6 +109,7 @@ static qn_status run_chunks(qn_logits *out, qn_runner *runner, const int32_t *id
     }
 
 done:
+    qn_free(before);
     qn_seq_close(seq);
     return status;
 }
@@ -87,7 +122,10 @@ qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *
     if (chunk > n) chunk = n;
     qn_logits result =
         QN_INIT(qn_logits, .n_rows = opts->all_rows ? n : 1, .n_vocab = hp->vocab,
-                .n_hidden = opts->hidden ? hp->layers + 1 : 0, .n_tokens = n, .width = hp->width);
+                .n_hidden = opts->hidden ? hp->layers + 1 : 0, .n_tokens = n, .width = hp->width,
+                .n_mtp = !opts->mtp       ? 0
+                         : opts->all_rows ? n - 1
+                                          : 1);
     const qn_runner_opts runner_opts = {.engine = engine,
                                         .hidden = opts->hidden,
                                         .context = n,
@@ -113,5 +151,6 @@ void qn_logits_deinit(qn_logits *logits) {
     if (!logits || QN_RESULT_CHECK(qn_logits, logits, NULL)) return;
     qn_free(logits->logits);
     qn_free(logits->hidden);
+    qn_free(logits->mtp);
     QN_RESULT_CLEAR(qn_logits, logits);
 }

@@ -100,13 +100,54 @@ static bool go_on(void *arg, int64_t done, int64_t total) {
     return w->opts->progress(w->opts->progress_arg, w->first, w->n);
 }
 
+// The prediction head on the rows after the final norm, the last of `hidden`.
+static qn_status predict(qn_logits *out, const qn_engine *engine, const int32_t *ids,
+                         const run_tables *t, qn_err *err) {
+    const qn_graph *graph = &engine->model->graph_predict;
+    const int64_t rows = out->n_tokens - 1;
+    const int32_t seg_row[2] = {0, (int32_t)rows}, one = 1, none = -1;
+    const qn_step step = {.n_rows = rows,
+                          .n_segs = 1,
+                          .n_out = out->n_mtp,
+                          .ids = ids + 1,
+                          .pos = t->pos + 4,
+                          .row_seg = t->zeros,
+                          .seg_row = seg_row,
+                          .seg_past = &one,
+                          .seg_pages = t->pages,
+                          .pages_per_seg = t->n_pages,
+                          .seg_slot = t->zeros,
+                          .seg_accept = t->zeros,
+                          .seg_adapter = &none,
+                          .row_out = t->rows + rows - out->n_mtp};
+    const qn_ref_opts opts = {.graph = graph,
+                              .params = engine->params_predict,
+                              .pool = engine->pool,
+                              .n_pages = t->n_pages,
+                              .n_slots = 1};
+    qn_ref *ref = NULL;
+    QN_TRY(qn_ref_create(&ref, &opts, err));
+    qn_ref_set_input(ref, qn_graph_find_input(graph, QN_ROWS_BEFORE),
+                     out->hidden + (out->n_hidden - 1) * out->n_tokens * out->width);
+    const qn_status status = qn_ref_run(ref, &step, err);
+    int64_t n = 0;
+    const float *logits = status ? NULL : qn_ref_output(ref, "logits", &n);
+    if (logits) memcpy(out->mtp, logits, (size_t)n * sizeof *logits);
+    qn_ref_destroy(ref);
+    return status;
+}
+
 qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const int32_t *ids, int64_t n,
                             const qn_logits_opts *opts, qn_err *err) {
     const qn_model *model = engine->model;
+    const bool is_hidden = opts->hidden || opts->mtp; // the head reads the last of them
     qn_logits result =
         QN_INIT(qn_logits, .n_rows = opts->all_rows ? n : 1, .n_vocab = model->hparams->vocab,
-                .n_hidden = opts->hidden ? model->hparams->layers + 1 : 0, .n_tokens = n,
-                .width = model->hparams->width);
+                .n_hidden = is_hidden ? model->hparams->layers + 1 : 0, .n_tokens = n,
+                .width = model->hparams->width,
+                .n_mtp = !opts->mtp       ? 0
+                         : opts->all_rows ? n - 1
+                                          : 1);
     run_tables tables = {0};
     watched w = {.opts = opts, .n = n};
     qn_ref *ref = NULL;
@@ -116,14 +157,20 @@ qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const int32
     const qn_ref_opts ref_opts = {
         .progress = opts->progress ? go_on : NULL,
         .progress_arg = &w,
-        .graph = opts->hidden ? &model->graph_hidden : &model->graph,
-        .params = opts->hidden ? engine->params_hidden : engine->params,
+        .graph = is_hidden ? &model->graph_hidden : &model->graph,
+        .params = is_hidden ? engine->params_hidden : engine->params,
         .pool = engine->pool,
         .n_pages = tables.n_pages,
         .n_slots = 1,
     };
     QN_TRY_TO(done, qn_ref_create(&ref, &ref_opts, err));
     QN_TRY_TO(done, run_chunks(&result, ref, ids, &tables, &w, err));
+    if (opts->mtp) {
+        QN_TRY_TO(done, predict(&result, engine, ids, &tables, err));
+        qn_free(result.hidden);
+        result.hidden = NULL;
+        result.n_hidden = 0;
+    }
     *out = result;
     result = QN_INIT(qn_logits);
 

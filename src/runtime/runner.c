@@ -57,14 +57,24 @@ static size_t state_index(const qn_graph *graph, qn_kind kind, const char *name)
     return n;
 }
 
-static qn_status find_weights(qn_leaves *to, const qn_stage *stage, const qn_plan *plan,
-                              qn_err *err) {
+// The prediction head and the last stage share some.
+static const void *find_weight(const qn_engine *engine, const qn_stage *stage, const char *name) {
+    const qn_packs *packs[] = {stage->packs, engine->head.packs,
+                               engine->stages[engine->n_stages - 1].packs};
+    const size_t n = engine->head.packs ? sizeof packs / sizeof *packs : 1;
+    const void *found = NULL;
+    for (size_t i = 0; i < n && !found; i++) found = qn_packs_find(packs[i], name);
+    return found;
+}
+
+static qn_status find_weights(qn_leaves *to, const qn_engine *engine, const qn_stage *stage,
+                              const qn_plan *plan, qn_err *err) {
     const size_t n = plan->n_leaves[QN_PLACE_PARAM];
     to->weights = qn_alloc(n, sizeof *to->weights);
     if (!to->weights) return QN_NOMEM(err, "plan");
     for (size_t i = 0; i < n; i++) {
         const char *name = plan->leaves[QN_PLACE_PARAM][i].name;
-        to->weights[i] = qn_packs_find(stage->packs, name);
+        to->weights[i] = find_weight(engine, stage, name);
         if (!to->weights[i]) return QN_FAIL(err, STATE, "weight %s is not loaded", name);
     }
     return QN_OK;
@@ -74,9 +84,9 @@ static qn_status init_leaves(qn_leaves *to, const qn_runner *r, const qn_stage *
                              const qn_plan *plan, qn_err *err) {
     const size_t n_caches = plan->n_leaves[QN_PLACE_CACHE];
     const size_t n_states = plan->n_leaves[QN_PLACE_STATE];
-    const qn_graph *model = &r->engine->model->graph;
+    const qn_graph *model = r->engine->graph;
     const qn_kv_memory *memory = qn_state_memory(r->state);
-    if (stage->packs) QN_TRY(find_weights(to, stage, plan, err));
+    if (stage->packs) QN_TRY(find_weights(to, r->engine, stage, plan, err));
     to->caches = qn_alloc(n_caches, sizeof *to->caches);
     to->slots = qn_alloc(n_states, sizeof *to->slots);
     if (!to->caches || !to->slots) return QN_NOMEM(err, "plan");
@@ -159,6 +169,31 @@ static qn_status init_stage(qn_runner_stage *s, const qn_runner *r, bool is_meas
     return device->kind->prepare(&s->program, s->stage->device, &opts, err);
 }
 
+// Of the head no more is run at a time than a row of every sequence, or the wanted rows.
+static qn_status init_head(qn_runner *r, bool is_measured, qn_err *err) {
+    const qn_runner_opts *o = &r->opts;
+    qn_runner_stage *s = &r->head;
+    qn_program_opts opts = {.is_timed = o->trace, .is_measured = is_measured};
+    s->stage = &r->engine->head;
+    r->head_rows = o->outs > o->segs ? o->outs : o->segs;
+    opts.max = (qn_sizes){
+        .rows = r->head_rows, .segs = o->segs, .outs = r->head_rows, .cached = o->context};
+    QN_TRY(add_plan(&opts, r, s, QN_PREFILL, &s->stage->prefill, err));
+    QN_TRY(s->stage->device->kind->prepare(&s->program, s->stage->device, &opts, err));
+    if (is_measured) return QN_OK;
+    const qn_step_sizes max = {.rows = r->head_rows,
+                               .segs = o->segs,
+                               .outs = r->head_rows,
+                               .groups = qn_state_groups(r->state),
+                               .pages = qn_state_pages_per_seg(r->state)};
+    size_t words;
+    QN_TRY(qn_step_measure(&words, &max, err));
+    r->head_message = qn_alloc(words, sizeof *r->head_message);
+    r->before = qn_alloc((size_t)r->head_rows,
+                         (size_t)r->engine->model->hparams->width * sizeof *r->before);
+    return r->head_message && r->before ? QN_OK : QN_NOMEM(err, "prediction head");
+}
+
 static void free_stage(qn_runner_stage *s) {
     if (s->program) s->stage->device->kind->release(s->program);
     for (int i = 0; i < QN_PHASES; i++) free_leaves(&s->leaves[i]);
@@ -203,6 +238,7 @@ static qn_status init_stages(qn_runner *r, bool is_measured, qn_err *err) {
     for (size_t i = 0; i < engine->n_stages; i++) r->stages[i].stage = &engine->stages[i];
     for (size_t i = 0; i < engine->n_stages; i++)
         QN_TRY(init_stage(&r->stages[i], r, is_measured, err));
+    if (engine->head.device && !r->opts.hidden) QN_TRY(init_head(r, is_measured, err));
     return is_measured ? QN_OK : init_cuts(r, err);
 }
 
@@ -240,12 +276,22 @@ void qn_runner_destroy(qn_runner *r) {
         free_stage(&r->stages[i]);
     }
     qn_free(r->stages);
+    free_stage(&r->head);
+    qn_free(r->head_message);
+    qn_free(r->before);
     for (size_t i = 0; i < r->n_cuts; i++) qn_free(r->cuts[i].rows);
     qn_free(r->cuts);
     qn_record_destroy(r->record);
     qn_free(r->message);
     qn_state_destroy(r->state);
     qn_free(r);
+}
+
+static void add_size(qn_runner_size *to, const qn_program *program) {
+    const qn_program_size need = program->device->kind->measure(program);
+    to->arena += need.arena;
+    to->scratch += need.scratch;
+    to->tables += need.tables;
 }
 
 qn_status qn_runner_measure(qn_runner_size *out, const qn_runner_opts *opts, qn_err *err) {
@@ -262,13 +308,8 @@ qn_status qn_runner_measure(qn_runner_size *out, const qn_runner_opts *opts, qn_
     QN_TRY_TO(done, qn_state_measure(&size.state, &whole, err));
     QN_TRY_TO(done, qn_state_create(&r->state, &smallest, err));
     QN_TRY_TO(done, init_stages(r, true, err));
-    for (size_t i = 0; i < r->engine->n_stages; i++) {
-        const qn_program *program = r->stages[i].program;
-        const qn_program_size need = program->device->kind->measure(program);
-        size.arena += need.arena;
-        size.scratch += need.scratch;
-        size.tables += need.tables;
-    }
+    for (size_t i = 0; i < r->engine->n_stages; i++) add_size(&size, r->stages[i].program);
+    if (r->head.program) add_size(&size, r->head.program);
     *out = size;
 
 done:
@@ -297,18 +338,37 @@ const float *qn_runner_row(const qn_runner *r, const char *output, int64_t row) 
     return o ? s->program->device->kind->row(s->program, o, row) : NULL;
 }
 
-bool qn_runner_find_top(qn_runner_top *out, const qn_runner *r, int64_t row) {
-    const qn_runner_stage *s;
-    const qn_plan_output *o = find_output(&s, r, "best");
-    const bool is_padded = r->engine->n_tokens < r->engine->model->hparams->vocab;
-    if (!o || (r->check && is_padded)) return false;
+static void open_top(qn_runner_top *out, const qn_runner_stage *s, const qn_plan_output *o,
+                      int64_t wanted, int64_t row) {
     const float *best = s->program->device->kind->row(s->program, o, row);
     const int64_t max = o->arg.width / 2 - 1;
     *out = (qn_runner_top){.logits = best + 2, .ids = best + 2 + max};
     out->min = best[0];
     out->broken = (int64_t)best[1];
-    const int64_t top = r->step.top > 0 && r->step.top < max ? r->step.top : max;
+    const int64_t top = wanted > 0 && wanted < max ? wanted : max;
     while (out->n < top && out->ids[out->n] >= 0) out->n++;
+}
+
+bool qn_runner_find_top(qn_runner_top *out, const qn_runner *r, int64_t row) {
+    const qn_runner_stage *s;
+    const qn_plan_output *o = find_output(&s, r, "best");
+    const bool is_padded = r->engine->n_tokens < r->engine->model->hparams->vocab;
+    if (!o || (r->check && is_padded)) return false;
+    open_top(out, s, o, r->step.top, row);
+    return true;
+}
+
+const float *qn_runner_head_row(const qn_runner *r, const char *output, int64_t row) {
+    const qn_runner_stage *s = &r->head;
+    const qn_plan_output *o = s->program ? qn_plan_find_output(qn_runner_plan(s), output) : NULL;
+    return o ? s->program->device->kind->row(s->program, o, row) : NULL;
+}
+
+bool qn_runner_head_top(qn_runner_top *out, const qn_runner *r, int64_t row) {
+    const qn_runner_stage *s = &r->head;
+    const qn_plan_output *o = s->program ? qn_plan_find_output(qn_runner_plan(s), "best") : NULL;
+    if (!o) return false;
+    open_top(out, s, o, r->head_step.top, row);
     return true;
 }
 

@@ -78,6 +78,30 @@ typedef struct qn_runner_top {
 // False if the plan has no top logits: then qn_runner_row has them all.
 bool qn_runner_find_top(qn_runner_top *out, const qn_runner *runner, int64_t row);
 
+// --- the prediction head, of an engine that was opened with it ---
+
+// Rows of a sequence for the head: the tokens at `position` and after it, which the sequence has, or
+// will have (drafts): each with the model's row of the token before it. Rows that the sequence does
+// not have yet are forgotten again.
+typedef struct qn_predict {
+    qn_seq *seq;
+    int64_t position;    // 1 or more
+    const int32_t *ids;  // (rows) inside the vocabulary
+    const float *before; // (rows, width) QN_ROWS_BEFORE of the model's step, or QN_ROWS_LAST of the
+                         // token before, of the model or of the head itself
+    int64_t rows;
+    int64_t outs; // logits are wanted of the last `outs` rows
+    int64_t top;  // as in a segment
+} qn_predict;
+
+// Runs the head. `entries`: ids from here on cannot be among the best (0: all can be). It may follow
+// steps of qn_runner_step, whose outputs stay.
+QN_MUST_CHECK qn_status qn_runner_predict(qn_runner *runner, const qn_predict *predicts, int64_t n,
+                                          int64_t entries, qn_err *err);
+// Of the head's last run, as qn_runner_row and qn_runner_find_top.
+const float *qn_runner_head_row(const qn_runner *runner, const char *output, int64_t row);
+bool qn_runner_head_top(qn_runner_top *out, const qn_runner *runner, int64_t row);
+
 qn_session_counts qn_runner_counts(const qn_runner *runner);
 
 #endif

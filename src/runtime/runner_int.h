@@ -55,9 +55,28 @@ struct qn_runner {
     qn_err failed;     // an error that could not be returned: the next step fails with it
     qn_status failed_status;
     qn_session_counts counts;
-    int64_t began;   // nanoseconds
-    qn_check *check; // NULL: kernels are not compared
+    qn_runner_stage head; // the prediction head; without a program: none
+    int32_t *head_message;
+    qn_step head_step;
+    int64_t head_rows; // max of a run
+    float *before;     // (head_rows, width) what it reads
+    int64_t began;     // nanoseconds
+    qn_check *check;   // NULL: kernels are not compared
 };
+
+// The arrays of a message that is being written.
+typedef struct qn_step_tables {
+    int32_t *ids, *pos, *row_seg, *seg_row, *seg_adapter, *row_out, *out_full;
+    qn_seg_tables segs;
+    int64_t rows, outs; // written so far
+} qn_step_tables;
+qn_step_tables qn_step_tables_open(int32_t *message, int64_t pages);
+// Appends a row at a rope position of segment b.
+void qn_step_tables_add(qn_step_tables *tables, int64_t b, int64_t position);
+void qn_step_tables_want(qn_step_tables *tables, bool is_full); // the row that was appended last
+
+// Tells the trace of a stage's last step.
+void qn_runner_trace(const qn_runner *runner, const qn_runner_stage *stage, int64_t rows);
 
 // The plan of the stage's last step.
 const qn_plan *qn_runner_plan(const qn_runner_stage *stage);

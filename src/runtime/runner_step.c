@@ -60,43 +60,43 @@ static qn_sizes measure(qn_step_sizes *out, const qn_runner *r, const qn_segment
     return sizes;
 }
 
-// The arrays of a message that is being written.
-typedef struct tables {
-    int32_t *ids, *pos, *row_seg, *seg_row, *seg_adapter, *row_out, *out_full;
-    qn_seg_tables segs;
-    int64_t rows, outs; // written so far
-} tables;
-
-static tables open_tables(int32_t *message, int64_t pages) {
-    return (tables){.ids = qn_step_at(message, QN_STEP_IDS),
-                    .pos = qn_step_at(message, QN_STEP_POS),
-                    .row_seg = qn_step_at(message, QN_STEP_ROW_SEG),
-                    .seg_row = qn_step_at(message, QN_STEP_SEG_ROW),
-                    .seg_adapter = qn_step_at(message, QN_STEP_SEG_ADAPTER),
-                    .row_out = qn_step_at(message, QN_STEP_ROW_OUT),
-                    .out_full = qn_step_at(message, QN_STEP_OUT_FULL),
-                    .segs = {.seg_past = qn_step_at(message, QN_STEP_SEG_PAST),
-                             .seg_slot = qn_step_at(message, QN_STEP_SEG_SLOT),
-                             .seg_accept = qn_step_at(message, QN_STEP_SEG_ACCEPT),
-                             .seg_commit = qn_step_at(message, QN_STEP_SEG_COMMIT),
-                             .seg_pages = qn_step_at(message, QN_STEP_SEG_PAGES),
-                             .pages = pages}};
+qn_step_tables qn_step_tables_open(int32_t *message, int64_t pages) {
+    return (qn_step_tables){.ids = qn_step_at(message, QN_STEP_IDS),
+                            .pos = qn_step_at(message, QN_STEP_POS),
+                            .row_seg = qn_step_at(message, QN_STEP_ROW_SEG),
+                            .seg_row = qn_step_at(message, QN_STEP_SEG_ROW),
+                            .seg_adapter = qn_step_at(message, QN_STEP_SEG_ADAPTER),
+                            .row_out = qn_step_at(message, QN_STEP_ROW_OUT),
+                            .out_full = qn_step_at(message, QN_STEP_OUT_FULL),
+                            .segs = {.seg_past = qn_step_at(message, QN_STEP_SEG_PAST),
+                                     .seg_slot = qn_step_at(message, QN_STEP_SEG_SLOT),
+                                     .seg_accept = qn_step_at(message, QN_STEP_SEG_ACCEPT),
+                                     .seg_commit = qn_step_at(message, QN_STEP_SEG_COMMIT),
+                                     .seg_pages = qn_step_at(message, QN_STEP_SEG_PAGES),
+                                     .pages = pages}};
 }
 
-static void fill_segment(tables *t, const qn_segment *s, int64_t b, bool is_full) {
+void qn_step_tables_add(qn_step_tables *t, int64_t b, int64_t position) {
+    int32_t *pos = t->pos + 4 * t->rows;
+    t->row_seg[t->rows++] = (int32_t)b;
+    pos[0] = pos[1] = pos[2] = (int32_t)position;
+    pos[3] = 0;
+}
+
+void qn_step_tables_want(qn_step_tables *t, bool is_full) {
+    t->out_full[t->outs] = is_full;
+    t->row_out[t->outs++] = (int32_t)t->rows - 1;
+}
+
+static void fill_segment(qn_step_tables *t, const qn_segment *s, int64_t b, bool is_full) {
     const int64_t past = qn_seq_length(s->seq);
     t->seg_row[b] = (int32_t)t->rows;
     t->seg_adapter[b] = -1;
     qn_seq_fill(s->seq, &t->segs, b);
     memcpy(t->ids + t->rows, s->ids, (size_t)s->rows * sizeof *t->ids);
-    for (int64_t i = 0; i < s->rows; i++, t->rows++) {
-        int32_t *pos = t->pos + 4 * t->rows;
-        t->row_seg[t->rows] = (int32_t)b;
-        pos[0] = pos[1] = pos[2] = (int32_t)(past + i);
-        pos[3] = 0;
-        if (i < s->rows - s->outs) continue;
-        t->out_full[t->outs] = is_full || s->top == 0;
-        t->row_out[t->outs++] = (int32_t)t->rows;
+    for (int64_t i = 0; i < s->rows; i++) {
+        qn_step_tables_add(t, b, past + i);
+        if (i >= s->rows - s->outs) qn_step_tables_want(t, is_full || s->top == 0);
     }
 }
 
@@ -113,7 +113,7 @@ static qn_sizes write_message(qn_runner *r, const qn_segment *segments, int64_t 
     // The reference looks at all entries.
     qn_step_begin(r->message, &own, r->check ? QN_HEAD_TOP : top,
                   r->check ? 0 : r->engine->n_tokens);
-    tables t = open_tables(r->message, own.pages);
+    qn_step_tables t = qn_step_tables_open(r->message, own.pages);
     for (int64_t b = 0; b < n; b++) fill_segment(&t, &segments[b], b, is_shown);
     t.seg_row[n] = (int32_t)t.rows;
     if (qn_state_copies(&copies, r->state))
@@ -126,7 +126,7 @@ static int choose_phase(const qn_runner *r, const qn_sizes *sizes) {
     return r->has_decode && sizes->rows == sizes->segs ? QN_DECODE : QN_PREFILL;
 }
 
-static void trace_stage(const qn_runner *r, const qn_runner_stage *s) {
+void qn_runner_trace(const qn_runner *r, const qn_runner_stage *s, int64_t rows) {
     const qn_plan *plan = qn_runner_plan(s);
     for (size_t i = 0; i < plan->n_calls; i++) {
         const qn_plan_call *call = &plan->calls[i];
@@ -134,8 +134,8 @@ static void trace_stage(const qn_runner *r, const qn_runner_stage *s) {
         if (!s->program->device->kind->times(s->program, i, &begin, &end)) continue;
         const qn_trace_event event = QN_INIT(
             qn_trace_event, .kernel = call->kernel, .op = qn_op_get(call->op)->name,
-            .layer = call->layer, .step = r->counts.steps, .rows = r->step.n_rows,
-            .begin = begin - r->began, .end = end - r->began, .bytes = qn_call_bytes(r, s, call));
+            .layer = call->layer, .step = r->counts.steps, .rows = rows, .begin = begin - r->began,
+            .end = end - r->began, .bytes = qn_call_bytes(r, s, call));
         r->opts.trace(r->opts.trace_arg, &event);
     }
 }
@@ -181,7 +181,7 @@ static qn_status run_step(qn_runner *r, qn_err *err) {
 static void look_at_step(qn_runner *r) {
     if (r->engine->switches.layers) qn_check_layers(r);
     for (size_t i = 0; i < r->engine->n_stages; i++) {
-        if (r->opts.trace) trace_stage(r, &r->stages[i]);
+        if (r->opts.trace) qn_runner_trace(r, &r->stages[i], r->step.n_rows);
         if (r->stages[i].sums) qn_tally_add(r, &r->stages[i]);
     }
 }

@@ -12,7 +12,7 @@ void qn_stage_deinit(qn_stage *stage) {
     qn_packs_destroy(stage->packs);
     qn_plan_deinit(&stage->prefill);
     qn_plan_deinit(&stage->decode);
-    qn_device_close(stage->device);
+    if (stage->device) qn_device_close(stage->device);
 }
 
 static qn_status open_device(qn_device **out, const char *name, size_t size, const char *level,

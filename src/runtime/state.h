@@ -96,6 +96,9 @@ typedef struct qn_seg_tables {
     int64_t pages;      // at least those of the longest sequence, this step's rows included
 } qn_seg_tables;
 void qn_seq_fill(const qn_seq *seq, const qn_seg_tables *to, int64_t b);
+// The same for the prediction head, which changes nothing that is kept but its own rows: it runs
+// rows from position `past` on, of the sequence or of its prepared step.
+void qn_seq_fill_head(const qn_seq *seq, const qn_seg_tables *to, int64_t b, int64_t past);
 // The prepared step has run: its rows are in state.
 void qn_seq_finish(qn_seq *seq);
 // The prepared step was not run.

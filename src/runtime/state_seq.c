@@ -115,14 +115,8 @@ qn_status qn_seq_prepare(qn_seq *seq, int64_t rows, int64_t commit, qn_err *err)
     return QN_OK;
 }
 
-void qn_seq_fill(const qn_seq *seq, const qn_seg_tables *to, int64_t b) {
+static void fill_pages(const qn_seq *seq, const qn_seg_tables *to, int64_t b) {
     const qn_state *state = seq->state;
-    const bool has_slots = state->layout->n_slots > 0;
-    assert(seq->rows);
-    to->seg_past[b] = (int32_t)seq->length;
-    to->seg_slot[b] = has_slots ? seq->slot : 0;
-    to->seg_accept[b] = has_slots ? (int32_t)(seq->length - seq->certain) : 0;
-    to->seg_commit[b] = (int32_t)seq->commit;
     for (int64_t g = 0; g < state->n_groups; g++) {
         int32_t *pages = to->seg_pages + (b * state->n_groups + g) * to->pages;
         const seq_group *own = &seq->groups[g];
@@ -131,6 +125,22 @@ void qn_seq_fill(const qn_seq *seq, const qn_seg_tables *to, int64_t b) {
         for (int32_t i = own->first; i < own->end; i++) pages[i] = own->pages[i];
         for (int64_t i = own->end; i < to->pages; i++) pages[i] = -1;
     }
+}
+
+void qn_seq_fill(const qn_seq *seq, const qn_seg_tables *to, int64_t b) {
+    const bool has_slots = seq->state->layout->n_slots > 0;
+    assert(seq->rows);
+    to->seg_past[b] = (int32_t)seq->length;
+    to->seg_slot[b] = has_slots ? seq->slot : 0;
+    to->seg_accept[b] = has_slots ? (int32_t)(seq->length - seq->certain) : 0;
+    to->seg_commit[b] = (int32_t)seq->commit;
+    fill_pages(seq, to, b);
+}
+
+void qn_seq_fill_head(const qn_seq *seq, const qn_seg_tables *to, int64_t b, int64_t past) {
+    to->seg_past[b] = (int32_t)past;
+    to->seg_slot[b] = to->seg_accept[b] = to->seg_commit[b] = 0;
+    fill_pages(seq, to, b);
 }
 
 // Gives back what is older than any window that a rollback can still reach: uncertain

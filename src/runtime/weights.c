@@ -29,11 +29,13 @@ static qn_status size_item(qn_pack_item *item, const qn_device *device, qn_err *
 }
 
 // Adds a weight of the plan, once even where the plan names it twice.
-static qn_status add_item(qn_packs *packs, const qn_weights *weights, const qn_plan_leaf *leaf,
+static qn_status add_item(qn_packs *packs, const qn_packs_opts *o, const qn_plan_leaf *leaf,
                           qn_err *err) {
+    const qn_weights *weights = &o->model->weights;
     uint32_t weight, index = (uint32_t)packs->items.n, old = index;
     if (!qn_map_find(&weights->by_name, leaf->name, strlen(leaf->name), &weight))
         return QN_FAIL(err, ARGUMENT, "the model has no weight %s", leaf->name);
+    if (weights->items[weight].is_predict && !o->is_head) return QN_OK;
     if (!qn_map_add(&packs->by_name, leaf->name, strlen(leaf->name), index, &old))
         return QN_NOMEM(err, leaf->name);
     if (old != index) return QN_OK;
@@ -49,8 +51,11 @@ static qn_status collect(qn_packs *packs, const qn_packs_opts *o, qn_err *err) {
     const size_t n = o->plan->n_leaves[QN_PLACE_PARAM];
     packs->items.v = qn_alloc(n, sizeof *packs->items.v);
     if (!packs->items.v) return QN_NOMEM(err, "weights");
-    for (size_t i = 0; i < n; i++)
-        QN_TRY(add_item(packs, &o->model->weights, &o->plan->leaves[QN_PLACE_PARAM][i], err));
+    for (size_t i = 0; i < n; i++) {
+        const qn_plan_leaf *leaf = &o->plan->leaves[QN_PLACE_PARAM][i];
+        if (!o->besides || !qn_packs_find(o->besides, leaf->name))
+            QN_TRY(add_item(packs, o, leaf, err));
+    }
     return QN_OK;
 }
 

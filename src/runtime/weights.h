@@ -18,6 +18,8 @@ typedef struct qn_packs_opts {
     const qn_model *model; // must outlive the packs
     const qn_source *source;
     const qn_plan *plan;      // whose weights are loaded; must outlive the packs
+    const qn_packs *besides;  // weights that are there are left out; NULL: none
+    bool is_head;             // of the prediction head; others leave its weights to it
     qn_device *device;        // that the plan is for; must outlive the packs
     const qn_disk *disk;      // NULL: none; warns of what cannot be used or written
     qn_progress_fn *progress; // bytes as packed; NULL: none

@@ -142,7 +142,8 @@ static void set_range(query *a, int64_t r) {
     const qn_step *step = a->task->step;
     const qn_attrs *attrs = a->task->attrs;
     const int64_t position = position_of(step, r), window = attrs->window;
-    a->first = window > 0 ? qn_max(position - window + 1, 0) : 0;
+    const int64_t lowest = attrs->rule == QN_WORD_after_first;
+    a->first = window > 0 ? qn_max(position - window + 1, lowest) : lowest;
     a->end = attrs->rule == QN_WORD_full
                  ? step->seg_past[a->seg] + step->seg_row[a->seg + 1] - step->seg_row[a->seg]
                  : position + 1;

@@ -63,12 +63,14 @@ static void open_view(const attend_job *job, view *v, int64_t row) {
     const qn_step *step = job->task->step;
     const qn_attrs *attrs = job->task->attrs;
     const int32_t seg = step->row_seg[row];
-    const bool is_causal =
-        attrs->rule == QN_WORD_causal || (attrs->rule == QN_WORD_spans && !job->allow);
+    const bool skips_first = attrs->rule == QN_WORD_after_first;
+    const bool is_causal = attrs->rule == QN_WORD_causal || skips_first ||
+                           (attrs->rule == QN_WORD_spans && !job->allow);
     v->row = row;
     v->position = row_position(step, row);
     v->first =
         attrs->window > 0 && v->position >= attrs->window ? v->position - attrs->window + 1 : 0;
+    if (skips_first && v->first == 0) v->first = 1;
     v->end = is_causal ? v->position + 1
                        : step->seg_past[seg] + step->seg_row[seg + 1] - step->seg_row[seg];
 }

@@ -1,0 +1,111 @@
+// The prediction head of a runner: its rows of several sequences at once.
+#include "runtime/kv_memory.h"
+#include "runtime/runner_int.h"
+
+#include <string.h>
+
+static qn_status check_predicts(const qn_runner *r, const qn_predict *predicts, int64_t n,
+                                qn_err *err) {
+    int64_t rows = 0;
+    if (!r->head.program)
+        return QN_FAIL(err, STATE, "the model was opened without its prediction head");
+    for (int64_t b = 0; b < n; b++) {
+        const qn_predict *p = &predicts[b];
+        if (p->rows < 1 || p->outs < 0 || p->outs > p->rows || p->position < 1 || p->top < 0 ||
+            p->top > QN_HEAD_TOP || p->position > qn_seq_length(p->seq) ||
+            p->position + p->rows > r->opts.context)
+            return QN_FAIL(err, ARGUMENT,
+                           "prediction %lld: %lld rows at %lld of %lld, %lld wanted, %lld best",
+                           (long long)b, (long long)p->rows, (long long)p->position,
+                           (long long)qn_seq_length(p->seq), (long long)p->outs, (long long)p->top);
+        rows += p->rows;
+    }
+    if (n < 1 || n > r->opts.segs || rows > r->head_rows)
+        return QN_FAIL(
+            err, LIMIT, "predictions of %lld sequences, %lld rows; the most is %lld, %lld",
+            (long long)n, (long long)rows, (long long)r->opts.segs, (long long)r->head_rows);
+    return QN_OK;
+}
+
+// Pages for the rows that a sequence does not have yet.
+static qn_status prepare(const qn_predict *predicts, int64_t n, qn_err *err) {
+    for (int64_t b = 0; b < n; b++) {
+        const qn_predict *p = &predicts[b];
+        const int64_t more = p->position + p->rows - qn_seq_length(p->seq);
+        const qn_status status = more > 0 ? qn_seq_prepare(p->seq, more, 0, err) : QN_OK;
+        if (!status) continue;
+        for (int64_t i = 0; i < b; i++) qn_seq_cancel(predicts[i].seq);
+        return status;
+    }
+    return QN_OK;
+}
+
+static void fill_segment(qn_runner *r, qn_step_tables *t, const qn_predict *p, int64_t b) {
+    const int64_t width = r->engine->model->hparams->width;
+    t->seg_row[b] = (int32_t)t->rows;
+    t->seg_adapter[b] = -1;
+    qn_seq_fill_head(p->seq, &t->segs, b, p->position);
+    memcpy(t->ids + t->rows, p->ids, (size_t)p->rows * sizeof *t->ids);
+    memcpy(r->before + t->rows * width, p->before, (size_t)(p->rows * width) * sizeof *r->before);
+    for (int64_t i = 0; i < p->rows; i++) {
+        qn_step_tables_add(t, b, p->position + i);
+        if (i >= p->rows - p->outs) qn_step_tables_want(t, p->top == 0);
+    }
+}
+
+static qn_sizes write_message(qn_runner *r, const qn_predict *predicts, int64_t n,
+                              int64_t entries) {
+    qn_sizes sizes = {.segs = n};
+    int64_t top = 1;
+    for (int64_t b = 0; b < n; b++) {
+        const qn_predict *p = &predicts[b];
+        const int64_t length = qn_seq_length(p->seq), end = p->position + p->rows;
+        const int64_t cached = end > length ? end : length;
+        sizes.rows += p->rows;
+        sizes.outs += p->outs;
+        if (cached > sizes.cached) sizes.cached = cached;
+        if (p->outs && p->top > top) top = p->top;
+    }
+    const qn_step_sizes own = {.rows = sizes.rows,
+                               .segs = n,
+                               .outs = sizes.outs,
+                               .groups = qn_state_groups(r->state),
+                               .pages = (sizes.cached + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS};
+    const int64_t n_tokens = r->engine->n_tokens;
+    qn_step_begin(r->head_message, &own, top,
+                  entries > 0 && entries < n_tokens ? entries : n_tokens);
+    qn_step_tables t = qn_step_tables_open(r->head_message, own.pages);
+    for (int64_t b = 0; b < n; b++) fill_segment(r, &t, &predicts[b], b);
+    t.seg_row[n] = (int32_t)t.rows;
+    qn_step_view(&r->head_step, r->head_message);
+    return sizes;
+}
+
+// Copies that wait are done first, as a message of their own: that of the head is not recorded,
+// since a step of the model writes the same rows again.
+static void flush_copies(qn_runner *r) {
+    const qn_copy *copies;
+    const int64_t n = qn_state_copies(&copies, r->state);
+    if (n) qn_runner_flush(r, copies, n);
+    qn_state_clear_copies(r->state);
+}
+
+qn_status qn_runner_predict(qn_runner *r, const qn_predict *predicts, int64_t n, int64_t entries,
+                            qn_err *err) {
+    QN_TRY(check_predicts(r, predicts, n, err));
+    QN_TRY(prepare(predicts, n, err));
+    flush_copies(r);
+    const qn_sizes sizes = write_message(r, predicts, n, entries);
+    const qn_device_kind *kind = r->head.program->device->kind;
+    const bool is_bound = kind->begin(r->head.program, QN_PREFILL, r->head_message, &sizes);
+    if (is_bound) {
+        (void)kind->give(r->head.program, QN_ROWS_BEFORE, r->before);
+        kind->run(r->head.program);
+        kind->wait(r->head.program);
+        if (r->opts.trace) qn_runner_trace(r, &r->head, sizes.rows);
+    }
+    for (int64_t b = 0; b < n; b++) qn_seq_cancel(predicts[b].seq);
+    return is_bound ? QN_OK
+                    : QN_FAIL(err, LIMIT, "a prediction of %lld rows cannot be bound",
+                              (long long)sizes.rows);
+}
