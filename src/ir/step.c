@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-// The header, word by word: then the offset of each field. "QST1" as a little-endian number.
+// The header, word by word: then the offset of each field. "QST2" as a little-endian number.
 enum {
-    MAGIC = 0x31545351,
+    MAGIC = 0x32545351,
     HEAD_MAGIC = 0,
     HEAD_WORDS,
     HEAD_ROWS,
@@ -19,6 +19,7 @@ enum {
     HEAD_COPIES,
     HEAD_TOP,
     HEAD_ENTRIES,
+    HEAD_COMPUTED,
     HEAD_FIELDS,
     HEAD_SIZE = HEAD_FIELDS + QN_STEP_FIELDS,
     COPY_WORDS = sizeof(qn_copy) / sizeof(int32_t),
@@ -96,6 +97,10 @@ void qn_step_begin(int32_t *message, const qn_step_sizes *s, int64_t top, int64_
     (void)lay_out(message + HEAD_FIELDS, &message[HEAD_WORDS], s); // it was measured
 }
 
+void qn_step_set_computed(int32_t *message, int64_t computed) {
+    message[HEAD_COMPUTED] = (int32_t)computed;
+}
+
 size_t qn_step_words(const int32_t *message) { return (size_t)message[HEAD_WORDS]; }
 
 int32_t *qn_step_at(int32_t *message, qn_step_field field) {
@@ -140,7 +145,8 @@ void qn_step_view(qn_step *out, const int32_t *m) {
                      .copies = (const qn_copy *)(const void *)fields[QN_STEP_COPIES],
                      .n_copies = m[HEAD_COPIES],
                      .top = m[HEAD_TOP],
-                     .entries = m[HEAD_ENTRIES]};
+                     .entries = m[HEAD_ENTRIES],
+                     .computed = m[HEAD_COMPUTED]};
 }
 
 // --- messages from outside -----------------------------------------------------------------------
@@ -182,7 +188,8 @@ static qn_status check_head(const int32_t *m, size_t words, const qn_step_limits
                  {"width of given rows", HEAD_EXTRA_WIDTH, 0, l->extra_width},
                  {"copies", HEAD_COPIES, 0, INT32_MAX},
                  {"top", HEAD_TOP, 0, l->top},
-                 {"entries", HEAD_ENTRIES, 0, l->vocab}};
+                 {"entries", HEAD_ENTRIES, 0, l->vocab},
+                 {"computed entries", HEAD_COMPUTED, 0, l->vocab}};
     if (words < HEAD_SIZE || m[HEAD_MAGIC] != MAGIC)
         return QN_FAIL(err, FORMAT, "step: %zu words that are not a step", words);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

@@ -52,8 +52,9 @@ typedef struct qn_step {
     int64_t n_extra, extra_width;
     const qn_copy *copies; // (n_copies) done in this order before any row
     int64_t n_copies;
-    int64_t top;     // best entries that are wanted of each row; 0: as many as the graph has
-    int64_t entries; // only the first that many logits of a row can be among the best; 0: all
+    int64_t top;      // best entries that are wanted of each row; 0: as many as the graph has
+    int64_t entries;  // only the first that many logits of a row can be among the best; 0: all
+    int64_t computed; // only the first that many are computed at all; 0: all
 } qn_step;
 
 // --- messages ------------------------------------------------------------------------------------
@@ -89,6 +90,8 @@ QN_MUST_CHECK qn_status qn_step_measure(size_t *words, const qn_step_sizes *size
 // Begins a message: writes its header. `message` holds as many words as measured. `top` and
 // `entries` as in qn_step.
 void qn_step_begin(int32_t *message, const qn_step_sizes *sizes, int64_t top, int64_t entries);
+// Sets `computed`, which qn_step_begin leaves at 0.
+void qn_step_set_computed(int32_t *message, int64_t computed);
 size_t qn_step_words(const int32_t *message);
 // Where a field of a message begins.
 int32_t *qn_step_at(int32_t *message, qn_step_field field);

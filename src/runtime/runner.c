@@ -339,7 +339,7 @@ const float *qn_runner_row(const qn_runner *r, const char *output, int64_t row) 
 }
 
 static void open_top(qn_runner_top *out, const qn_runner_stage *s, const qn_plan_output *o,
-                      int64_t wanted, int64_t row) {
+                     int64_t wanted, int64_t row) {
     const float *best = s->program->device->kind->row(s->program, o, row);
     const int64_t max = o->arg.width / 2 - 1;
     *out = (qn_runner_top){.logits = best + 2, .ids = best + 2 + max};

@@ -80,12 +80,11 @@ bool qn_runner_find_top(qn_runner_top *out, const qn_runner *runner, int64_t row
 
 // --- the prediction head, of an engine that was opened with it ---
 
-// Rows of a sequence for the head: the tokens at `position` and after it, which the sequence has, or
-// will have (drafts): each with the model's row of the token before it. Rows that the sequence does
-// not have yet are forgotten again.
+// Rows of a sequence for the head: tokens that the sequence has, or will have (drafts; a step with
+// room for them is prepared), each with the model's row of the token before it.
 typedef struct qn_predict {
     qn_seq *seq;
-    int64_t position;    // 1 or more
+    int64_t position;    // of the first row, 1 or more
     const int32_t *ids;  // (rows) inside the vocabulary
     const float *before; // (rows, width) QN_ROWS_BEFORE of the model's step, or QN_ROWS_LAST of the
                          // token before, of the model or of the head itself
@@ -94,8 +93,8 @@ typedef struct qn_predict {
     int64_t top;  // as in a segment
 } qn_predict;
 
-// Runs the head. `entries`: ids from here on cannot be among the best (0: all can be). It may follow
-// steps of qn_runner_step, whose outputs stay.
+// Runs the head; the outputs of the model's last step stay. `entries`: only the logits of ids below
+// it are computed (0: all).
 QN_MUST_CHECK qn_status qn_runner_predict(qn_runner *runner, const qn_predict *predicts, int64_t n,
                                           int64_t entries, qn_err *err);
 // Of the head's last run, as qn_runner_row and qn_runner_find_top.

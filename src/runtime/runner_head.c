@@ -12,31 +12,17 @@ static qn_status check_predicts(const qn_runner *r, const qn_predict *predicts, 
     for (int64_t b = 0; b < n; b++) {
         const qn_predict *p = &predicts[b];
         if (p->rows < 1 || p->outs < 0 || p->outs > p->rows || p->position < 1 || p->top < 0 ||
-            p->top > QN_HEAD_TOP || p->position > qn_seq_length(p->seq) ||
-            p->position + p->rows > r->opts.context)
+            p->top > QN_HEAD_TOP || p->position + p->rows > qn_seq_end(p->seq))
             return QN_FAIL(err, ARGUMENT,
                            "prediction %lld: %lld rows at %lld of %lld, %lld wanted, %lld best",
                            (long long)b, (long long)p->rows, (long long)p->position,
-                           (long long)qn_seq_length(p->seq), (long long)p->outs, (long long)p->top);
+                           (long long)qn_seq_end(p->seq), (long long)p->outs, (long long)p->top);
         rows += p->rows;
     }
     if (n < 1 || n > r->opts.segs || rows > r->head_rows)
         return QN_FAIL(
             err, LIMIT, "predictions of %lld sequences, %lld rows; the most is %lld, %lld",
             (long long)n, (long long)rows, (long long)r->opts.segs, (long long)r->head_rows);
-    return QN_OK;
-}
-
-// Pages for the rows that a sequence does not have yet.
-static qn_status prepare(const qn_predict *predicts, int64_t n, qn_err *err) {
-    for (int64_t b = 0; b < n; b++) {
-        const qn_predict *p = &predicts[b];
-        const int64_t more = p->position + p->rows - qn_seq_length(p->seq);
-        const qn_status status = more > 0 ? qn_seq_prepare(p->seq, more, 0, err) : QN_OK;
-        if (!status) continue;
-        for (int64_t i = 0; i < b; i++) qn_seq_cancel(predicts[i].seq);
-        return status;
-    }
     return QN_OK;
 }
 
@@ -59,8 +45,7 @@ static qn_sizes write_message(qn_runner *r, const qn_predict *predicts, int64_t 
     int64_t top = 1;
     for (int64_t b = 0; b < n; b++) {
         const qn_predict *p = &predicts[b];
-        const int64_t length = qn_seq_length(p->seq), end = p->position + p->rows;
-        const int64_t cached = end > length ? end : length;
+        const int64_t cached = qn_seq_end(p->seq);
         sizes.rows += p->rows;
         sizes.outs += p->outs;
         if (cached > sizes.cached) sizes.cached = cached;
@@ -71,9 +56,8 @@ static qn_sizes write_message(qn_runner *r, const qn_predict *predicts, int64_t 
                                .outs = sizes.outs,
                                .groups = qn_state_groups(r->state),
                                .pages = (sizes.cached + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS};
-    const int64_t n_tokens = r->engine->n_tokens;
-    qn_step_begin(r->head_message, &own, top,
-                  entries > 0 && entries < n_tokens ? entries : n_tokens);
+    qn_step_begin(r->head_message, &own, top, r->engine->n_tokens);
+    qn_step_set_computed(r->head_message, entries);
     qn_step_tables t = qn_step_tables_open(r->head_message, own.pages);
     for (int64_t b = 0; b < n; b++) fill_segment(r, &t, &predicts[b], b);
     t.seg_row[n] = (int32_t)t.rows;
@@ -93,19 +77,15 @@ static void flush_copies(qn_runner *r) {
 qn_status qn_runner_predict(qn_runner *r, const qn_predict *predicts, int64_t n, int64_t entries,
                             qn_err *err) {
     QN_TRY(check_predicts(r, predicts, n, err));
-    QN_TRY(prepare(predicts, n, err));
     flush_copies(r);
     const qn_sizes sizes = write_message(r, predicts, n, entries);
     const qn_device_kind *kind = r->head.program->device->kind;
-    const bool is_bound = kind->begin(r->head.program, QN_PREFILL, r->head_message, &sizes);
-    if (is_bound) {
-        (void)kind->give(r->head.program, QN_ROWS_BEFORE, r->before);
-        kind->run(r->head.program);
-        kind->wait(r->head.program);
-        if (r->opts.trace) qn_runner_trace(r, &r->head, sizes.rows);
-    }
-    for (int64_t b = 0; b < n; b++) qn_seq_cancel(predicts[b].seq);
-    return is_bound ? QN_OK
-                    : QN_FAIL(err, LIMIT, "a prediction of %lld rows cannot be bound",
-                              (long long)sizes.rows);
+    if (!kind->begin(r->head.program, QN_PREFILL, r->head_message, &sizes))
+        return QN_FAIL(err, LIMIT, "a prediction of %lld rows cannot be bound",
+                       (long long)sizes.rows);
+    (void)kind->give(r->head.program, QN_ROWS_BEFORE, r->before);
+    kind->run(r->head.program);
+    kind->wait(r->head.program);
+    if (r->opts.trace) qn_runner_trace(r, &r->head, sizes.rows);
+    return QN_OK;
 }

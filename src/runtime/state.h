@@ -83,6 +83,7 @@ int64_t qn_state_slot_bytes(const qn_state *state);
 QN_MUST_CHECK qn_status qn_seq_open(qn_seq **out, qn_state *state, qn_err *err); // empty
 void qn_seq_close(qn_seq *seq);
 int64_t qn_seq_length(const qn_seq *seq); // rows in state
+int64_t qn_seq_end(const qn_seq *seq);    // with those of the prepared step
 
 // Makes room for `rows` rows after the sequence, the first `commit` of which are certain (rows -
 // commit <= QN_LOG_ROWS where the model has recurrent layers). Takes pages from the tree if it

@@ -44,6 +44,7 @@ void qn_seq_close(qn_seq *seq) {
 }
 
 int64_t qn_seq_length(const qn_seq *seq) { return seq->length; }
+int64_t qn_seq_end(const qn_seq *seq) { return seq->length + seq->rows; }
 
 // --- steps ---
 

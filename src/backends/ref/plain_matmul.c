@@ -165,12 +165,13 @@ void qn_plain_head(const qn_plain_task *task) {
     const int64_t n = task->in[1].parts, room = task->attrs->top;
     const int64_t top = step->top > 0 ? qn_min(step->top, room) : room;
     const int64_t entries = step->entries > 0 ? step->entries : n;
+    const int64_t computed = step->computed > 0 ? qn_min(step->computed, n) : n;
     const float cap = task->attrs->cap;
     for (int64_t r = 0; r < task->rows; r++) {
         const bool is_full = !step->out_full || step->out_full[r];
         float *logits = is_full ? qn_plain_row(&task->out[0], r) : task->room;
         const best b = open_best(qn_plain_row(&task->out[1], r), room, top);
-        for (int64_t o = 0; o < n; o++) {
+        for (int64_t o = 0; o < computed; o++) {
             const float logit = dot_part(&task->in[0], r, 0, &task->in[1], o);
             logits[o] = cap > 0 ? cap * math_tanh(logit / cap) : logit;
             see_logit(&b, logits[o], o);

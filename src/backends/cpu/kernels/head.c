@@ -112,6 +112,7 @@ void QN_FN(head_logits)(const qn_task *task, int64_t piece, void *scratch) {
                  .n_rows = cut.rows.end - cut.rows.first,
                  .form = task->in[0].form};
     const int64_t max = wanted_entries(task);
+    const int64_t computed = task->step->computed > 0 ? task->step->computed : INT64_MAX;
     if (!p.n_rows) return;
     find_rows(room.rows, &task->in[0], cut.rows);
     for (int64_t r = cut.rows.first; r < cut.rows.end; r++) {
@@ -120,8 +121,9 @@ void QN_FN(head_logits)(const qn_task *task, int64_t piece, void *scratch) {
     }
     for (p.tile = cut.tiles.first; p.tile < cut.tiles.end; p.tile += p.n_tiles) {
         const int64_t at = p.tile * QN_TILE;
+        if (at >= computed) break;
         p.n_tiles = qn_min(cut.tiles.end - p.tile, QN_PANEL_TILES);
-        const int64_t n = qn_min(p.w->n_out - at, p.n_tiles * QN_TILE);
+        const int64_t n = qn_min(qn_min(p.w->n_out, computed) - at, p.n_tiles * QN_TILE);
         panel_sums(&p, room.blocks);
         for (int64_t r = cut.rows.first; r < cut.rows.end; r++) {
             float *logits = room.sums[r - cut.rows.first];
