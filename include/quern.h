@@ -485,6 +485,9 @@ typedef struct qn_engine_opts {
     // The reference interpreter in float32 throughout: slow, and the measure of everything else.
     // Such an engine has logits and the naive step only.
     bool reference;
+    // Load the prediction head (MTP) too, for speculative decoding and for its logits. A model
+    // without one is an error.
+    bool mtp;
     qn_numerics numerics;
     qn_cache_type cache_type;
     qn_plan_policy plans;
@@ -497,9 +500,6 @@ typedef struct qn_engine_opts {
     // Where the model runs: "cpu", "cpu:avx2", "ref"; several with commas share the layers, in this
     // order. NULL: the best of this machine. Changes no result.
     const char *device;
-    // Load the prediction head (MTP) too, for speculative decoding and for its logits. A model
-    // without one is an error.
-    bool mtp;
 } qn_engine_opts;
 
 typedef struct qn_engine_info {
@@ -620,13 +620,13 @@ typedef struct qn_logits_opts {
     bool all_rows; // logits after every token, not only after the last
     bool hidden;   // the residual stream too
     bool naive;    // all tokens in one step, whatever `chunk` says. Changes no result.
+    bool mtp;      // logits of the prediction head too; the engine was opened with it
     int64_t chunk; // tokens per step; 0: the default. Changes no result. Steps of both are never
                    // longer than the profile's compile_seq_cap.
     // Called between steps with the tokens that are computed and all of them (a reference engine
     // asks inside a step, too); false stops. NULL: none
     qn_progress_fn *progress;
     void *progress_arg;
-    bool mtp; // logits of the prediction head too; the engine was opened with it
 } qn_logits_opts;
 
 // Caller storage, filled by qn_engine_logits, released by qn_logits_deinit.
@@ -784,6 +784,11 @@ QN_API QN_MUST_CHECK qn_status qn_session_prefill(const float **logits, qn_sessi
 // after qn_session_prefill or qn_session_feed.
 QN_API QN_MUST_CHECK qn_status qn_session_feed(const float **logits, qn_session *session,
                                                int32_t token, qn_err *err);
+// The logits of the token after `token`, by the prediction head of an engine that was opened with
+// it, if `token` came next; borrowed until the next call on this session, which is unchanged. The
+// whole history must be cached.
+QN_API QN_MUST_CHECK qn_status qn_session_predict(const float **logits, qn_session *session,
+                                                  int32_t token, qn_err *err);
 // Appends tokens and computes them, without logits.
 QN_API QN_MUST_CHECK qn_status qn_session_commit(qn_session *session, const int32_t *ids, size_t n,
                                                  qn_err *err);
@@ -882,6 +887,8 @@ typedef enum qn_reason {
 // "end", "stop", ...; never NULL.
 QN_API const char *qn_reason_name(qn_reason reason);
 
+enum { QN_MTP_FAST = 32768 };
+
 // Lists and texts are copied; a grammar must outlive the answer, or the call that makes it.
 typedef struct qn_generate_opts {
     size_t size;
@@ -902,9 +909,11 @@ typedef struct qn_generate_opts {
     // Speculative decoding changes no token, only the time. `draft` is a session of a model with
     // the same vocabulary: qn_generate uses it, the rows of a batch use sessions of their own that
     // share its state, which nobody else may use at the same time; `lookup` drafts what followed
-    // the same n-gram before; with both, the draft model is asked where nothing repeats.
+    // the same n-gram before; `mtp` drafts with the prediction head of an engine that was opened
+    // with it, and `mtp_fast` only tokens below QN_MTP_FAST, which takes less time. Of several, the
+    // first that has a draft is taken: lookup, mtp, draft.
     qn_session *draft;
-    bool lookup;
+    bool lookup, mtp, mtp_fast;
     int32_t draft_max; // max tokens drafted at once; 0: 8; at most QN_MAX_DRAFT
     int32_t draft_min; // min, where anything can be drafted; 0: none if it does not pay
     // A full context: false ends the answer (QN_REASON_LENGTH). True forgets the older half of what

@@ -65,6 +65,7 @@ qn_status qn_run_args_check(const qn_run_args *args, qn_err *err) {
     if (live->tokens && live->min_tokens > live->tokens)
         return QN_FAIL(err, ARGUMENT, "--min-tokens %lld is more than --tokens %lld",
                        (long long)live->min_tokens, (long long)live->tokens);
+    if (live->mtp_fast && !args->mtp) return QN_FAIL(err, ARGUMENT, "--mtp-fast needs --mtp");
     return qn_sampling_args_check(&args->sampling, err);
 }
 
@@ -77,6 +78,8 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
         return QN_FAIL(err, ARGUMENT, "run: --trace and --profile do not work with --naive");
     if (args->live.logprobs && !args->json)
         return QN_FAIL(err, ARGUMENT, "run: --logprobs requires --json");
+    if (args->naive && args->mtp)
+        return QN_FAIL(err, ARGUMENT, "run: --mtp does not work with --naive");
     QN_TRY(check_grammar(args, err));
     QN_TRY(qn_run_args_check(args, err));
     QN_TRY(qn_sampling_args_check_together(&args->sampling, err));
@@ -282,6 +285,16 @@ static const qn_option run_table[] = {
      .offset = offsetof(qn_run_args, live.draft_max),
      .min = 1,
      .max = QN_MAX_DRAFT},
+    {.name = "--mtp",
+     .help = "speculate with the model's own prediction head (multi-token prediction); output "
+             "unchanged",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(qn_run_args, mtp)},
+    {.name = "--mtp-fast",
+     .help = "with --mtp: draft only among the first 32768 tokens of the vocabulary, which is "
+             "faster; output unchanged",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(qn_run_args, live.mtp_fast)},
     {.name = "--lookup",
      .help = "speculate by n-gram lookup; output unchanged",
      .kind = QN_OPTION_FLAG,

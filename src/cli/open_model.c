@@ -54,8 +54,7 @@ qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts) {
     const qn_engine_args none = {0}, *args = opts->args ? opts->args : &none;
     return QN_INIT(
         qn_engine_opts, .n_threads = (int)args->threads, .no_weights = opts->no_weights,
-        .reference = opts->reference,
-        .mtp = opts->mtp,
+        .reference = opts->reference, .mtp = opts->mtp,
         .numerics = args->numerics ? (qn_numerics)(args->numerics - 1) : QN_NUMERICS_EXACT,
         .cache_type = (qn_cache_type)args->cache_type, .plans = (qn_plan_policy)args->plans,
         .cache_dir = is_none(args->cache_dir) ? NULL : args->cache_dir, .device = args->device);

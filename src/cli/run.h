@@ -13,6 +13,7 @@ typedef struct qn_live_args {
     bool ignore_eos;
     int reasoning; // a word: on, off
     bool lookup;
+    bool mtp_fast;
     int64_t draft_max;
     bool shift;
     int64_t keep, logprobs;
@@ -25,7 +26,7 @@ typedef struct qn_run_args {
     qn_live_args live;
     qn_sampling_args sampling;
     int64_t context;
-    bool raw, json, naive;
+    bool raw, json, naive, mtp;
     qn_trace_args trace;
     qn_engine_args engine;
 } qn_run_args;

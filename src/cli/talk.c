@@ -143,7 +143,8 @@ static qn_generate_opts generate_opts(const qn_talk *t, const qn_sample_opts *sa
                    .max_tokens = live->tokens, .ignore_end = live->ignore_eos,
                    .stops = live->stops.items, .n_stops = live->stops.n, .grammar = t->grammar,
                    .logprobs = live->logprobs > 0, .n_top = (int32_t)live->logprobs,
-                   .draft = t->draft, .lookup = live->lookup, .draft_max = (int32_t)live->draft_max,
+                   .draft = t->draft, .lookup = live->lookup, .mtp = t->args->mtp,
+                   .mtp_fast = live->mtp_fast, .draft_max = (int32_t)live->draft_max,
                    .shift = live->shift, .keep = live->keep, .naive = t->args->naive);
 }
 
@@ -405,7 +406,8 @@ static qn_status open_grammar(qn_talk *t, qn_err *err) {
 }
 
 qn_status qn_talk_open(qn_talk *t, qn_err *err) {
-    const qn_open_opts open_opts = {.args = &t->args->engine, .needs_tokenizer = true};
+    const qn_open_opts open_opts = {
+        .args = &t->args->engine, .needs_tokenizer = true, .mtp = t->args->mtp};
     QN_TRY(qn_chat_create(&t->chat, err));
     QN_TRY(open_tools(t, err));
     QN_TRY(qn_tracer_init(&t->tracer, &t->args->trace, err));

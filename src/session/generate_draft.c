@@ -1,5 +1,6 @@
 #include "session/generate_draft.h"
 
+#include "core/mem.h"
 #include "gen/lookup.h"
 
 #include <string.h>
@@ -43,19 +44,13 @@ static qn_status check_vocabularies(const qn_engine *engine, const qn_engine *dr
     return QN_OK;
 }
 
-static qn_status init_model(qn_draft_model *d, const qn_session *session,
-                            const qn_generate_opts *opts, qn_err *err) {
-    qn_session *draft = opts->draft;
+static qn_status init_model(qn_draft_model *d, const qn_session *session, qn_session *draft,
+                            qn_err *err) {
     if (draft == session)
         return QN_FAIL(err, ARGUMENT, "the draft session is the session of the answer");
     QN_TRY(qn_session_need_plans(draft, err));
     QN_TRY(check_vocabularies(session->engine, draft->engine, err));
     const qn_engine *engine = draft->engine;
-    QN_TRY(qn_session_create_sampler(&d->sampler, draft, err));
-    qn_sample_opts sample = *opts->sample;
-    // Unlikely tokens are rarely accepted; sorting fewer entries takes a fraction of the time.
-    if (sample.top_k == 0 || sample.top_k > MAX_TOP_K) sample.top_k = MAX_TOP_K;
-    QN_TRY(qn_sampler_set(d->sampler, &sample, err));
     // Windows free the pages that they have passed, recurrent layers keep one state.
     d->is_delicate = qn_engine_is_recurrent(engine) ||
                      qn_state_groups(qn_runner_state(draft->shared->runner)) > 1;
@@ -139,7 +134,7 @@ static qn_status choose(int32_t *token, const qn_drafter *g, qn_session_memory *
                               .position = (uint64_t)of->shifted + s->n_tokens,
                               .allowed = allowed,
                               .memory = &of->sampler};
-    return qn_sampler_choose(token, g->model.sampler, &in, err);
+    return qn_sampler_choose(token, g->sampler, &in, err);
 }
 
 static qn_status draft_by_model(qn_drafter *g, const qn_draft_want *want, int32_t max,
@@ -151,7 +146,7 @@ static qn_status draft_by_model(qn_drafter *g, const qn_draft_want *want, int32_
     // mask has the model's.
     const bool fits = s->engine->model->hparams->vocab <= vocab;
     const uint32_t *allowed = fits ? want->allowed : NULL;
-    const int64_t top = allowed ? QN_TOP_ALL : qn_sampler_top(d->sampler);
+    const int64_t top = allowed ? QN_TOP_ALL : qn_sampler_top(g->sampler);
     qn_session_memory memory = want->session->memory; // as it will be at the model's choices
     int64_t began;
     if (!can_follow(d, want->session, max)) return QN_OK;
@@ -191,11 +186,20 @@ static qn_status draft_by_fn(qn_drafter *g, const qn_draft_want *want, int32_t m
     return QN_OK;
 }
 
+// The head needs the model's row of the last cached token.
+static qn_status count_for_head(qn_drafter *g, const qn_draft_want *want, int32_t max,
+                                qn_err *err) {
+    (void)err;
+    if (want->session->last_after == qn_session_cached(want->session)) g->by_head = max;
+    return QN_OK;
+}
+
 // In the order in which they are tried.
 static qn_status (*const sources[QN_DRAFT_SOURCES])(qn_drafter *g, const qn_draft_want *want,
                                                     int32_t max, qn_err *err) = {
     [QN_DRAFT_FN] = draft_by_fn,
     [QN_DRAFT_LOOKUP] = draft_by_lookup,
+    [QN_DRAFT_HEAD] = count_for_head,
     [QN_DRAFT_MODEL] = draft_by_model,
 };
 
@@ -204,25 +208,49 @@ static bool has_source(const qn_drafter *g, int i) {
         g->model.session && g->model.session->seq; // without a place in its runner: none
     const bool has[QN_DRAFT_SOURCES] = {[QN_DRAFT_FN] = g->fn != NULL,
                                         [QN_DRAFT_LOOKUP] = g->has_lookup,
+                                        [QN_DRAFT_HEAD] = g->has_head,
                                         [QN_DRAFT_MODEL] = has_model};
     return has[i];
+}
+
+static qn_status init_head(qn_drafter *g, const qn_session *session, bool is_fast, qn_err *err) {
+    if (!session->engine->opts.mtp)
+        return QN_FAIL(err, STATE, "mtp: the model was opened without its prediction head");
+    g->has_head = true;
+    g->is_fast = is_fast;
+    g->row = qn_alloc((size_t)session->engine->model->hparams->width, sizeof *g->row);
+    return g->row ? QN_OK : QN_NOMEM(err, "drafts");
+}
+
+static qn_status init_sampler(qn_drafter *g, const qn_session *session,
+                              const qn_generate_opts *opts, qn_err *err) {
+    qn_sample_opts sample = *opts->sample;
+    // Unlikely tokens are rarely accepted; sorting fewer entries takes a fraction of the time.
+    if (sample.top_k == 0 || sample.top_k > MAX_TOP_K) sample.top_k = MAX_TOP_K;
+    QN_TRY(qn_session_create_sampler(&g->sampler, session, err));
+    return qn_sampler_set(g->sampler, &sample, err);
 }
 
 qn_status qn_drafter_init(qn_drafter *g, const qn_session *session, const qn_generate_opts *opts,
                           qn_err *err) {
     g->has_lookup = opts->lookup;
-    return opts->draft ? init_model(&g->model, session, opts, err) : QN_OK;
+    if (opts->mtp_fast && !opts->mtp) return QN_FAIL(err, ARGUMENT, "mtp_fast needs mtp");
+    if (opts->mtp) QN_TRY(init_head(g, session, opts->mtp_fast, err));
+    if (opts->draft) QN_TRY(init_model(&g->model, session, opts->draft, err));
+    if (!opts->mtp && !opts->draft) return QN_OK;
+    return init_sampler(g, opts->draft ? opts->draft : session, opts, err);
 }
 
 void qn_drafter_deinit(qn_drafter *g) {
     drop_kept(&g->model);
-    qn_sampler_destroy(g->model.sampler);
+    qn_sampler_destroy(g->sampler);
+    qn_free(g->row);
 }
 
 qn_status qn_drafter_propose(qn_drafter *g, const qn_draft_want *want, qn_err *err) {
     const qn_step_costs *costs = &want->session->shared->costs;
-    g->n = 0;
-    for (int i = 0; i < QN_DRAFT_SOURCES && g->n == 0; i++) {
+    g->n = g->by_head = 0;
+    for (int i = 0; i < QN_DRAFT_SOURCES && g->n == 0 && g->by_head == 0; i++) {
         if (!has_source(g, i)) continue;
         int32_t n = qn_draft_choose(&g->records[i], costs, want->rows, want->max);
         if (n < want->min) n = want->min;

@@ -1,5 +1,5 @@
-// Where the drafts of speculative decoding come from: n-gram lookup, a draft model, or a function
-// that a test sets.
+// Where the drafts of speculative decoding come from: n-gram lookup, the model's own prediction head,
+// a draft model, or a function that a test sets.
 #ifndef QN_SESSION_GENERATE_DRAFT_H
 #define QN_SESSION_GENERATE_DRAFT_H
 
@@ -13,8 +13,7 @@ typedef int32_t qn_draft_fn(void *arg, int32_t *to, int32_t max, const int32_t *
 // A draft model's session, which follows a history and is rolled back where drafts were wrong.
 typedef struct qn_draft_model {
     qn_session *session; // borrowed; NULL: none
-    qn_sampler *sampler;
-    size_t agreed; // first tokens, known to equal those of the history
+    size_t agreed;       // first tokens, known to equal those of the history
     // State that cannot be truncated anywhere is saved here before drafting.
     bool is_delicate;
     qn_checkpoint *kept; // NULL: none
@@ -25,10 +24,14 @@ typedef struct qn_drafter {
     qn_draft_fn *fn;
     void *fn_arg;
     qn_draft_model model;
+    bool has_head, is_fast; // the prediction head; only its first logits
+    float *row;             // (width) of the head, for its next token; NULL: there is no head
+    qn_sampler *sampler;    // of the draft model and the head; NULL: neither is there
     qn_draft_record records[QN_DRAFT_SOURCES]; // start as the last answer of the family left them
     // The current draft.
     int32_t tokens[QN_MAX_DRAFT]; // (n)
     int32_t n;
+    int32_t by_head; // tokens that qn_drafters_run_heads is to draft
     int source;
     int64_t ns;
 } qn_drafter;
@@ -46,9 +49,13 @@ typedef struct qn_draft_want {
     int64_t rows; // of the step without the draft
 } qn_draft_want;
 
-// Fills drafter->tokens and n; n = 0 where no source has a draft that pays off.
+// Fills drafter->tokens and n; n = 0 where no source has a draft that pays off. What the head is to
+// draft is only counted, in by_head: it runs for all rows of a step together.
 QN_MUST_CHECK qn_status qn_drafter_propose(qn_drafter *drafter, const qn_draft_want *want,
                                            qn_err *err);
+// Drafts with the head for rows of one runner, a token of each at a time; where there is no room,
+// or a head fails, a row has fewer drafts or none.
+void qn_drafters_run_heads(qn_shared *shared, const qn_head_want *wants, int64_t n);
 // Records that the first `accepted` tokens of the current draft were right.
 void qn_drafter_judge(qn_drafter *drafter, const qn_session *session, int32_t accepted);
 // The history was replaced: nothing of it agrees any more.

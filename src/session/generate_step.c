@@ -99,6 +99,21 @@ static int32_t max_draft(const qn_generation *g, int64_t spare) {
     return (int32_t)max;
 }
 
+// The rows whose drafts come from the prediction head, all of them together.
+static void draft_by_heads(const rows *r) {
+    qn_head_want *wants = r->shared->heads;
+    int64_t n = 0;
+    for (int64_t i = 0; i < r->n_decoding; i++) {
+        qn_generation *g = r->shared->gens[i];
+        if (!g->drafter.by_head) continue;
+        wants[n++] = (qn_head_want){.drafter = &g->drafter,
+                                    .session = g->session,
+                                    .allowed = base_mask(g)->bits,
+                                    .n_excluded = base_mask(g)->n_excluded};
+    }
+    if (n) qn_drafters_run_heads(r->shared, wants, n);
+}
+
 // Drafts row by row while the step has room. A row whose drafting fails ends.
 static void draft(rows *r) {
     int64_t n_rows = r->n_decoding;
@@ -107,7 +122,7 @@ static void draft(rows *r) {
         qn_generation *g = r->shared->gens[i];
         const int32_t max =
             max_draft(g, (r->max_outs - n_prefilling - n_rows) / (r->n_decoding - i));
-        g->drafter.n = 0;
+        g->drafter.n = g->drafter.by_head = 0;
         if (max < 1) continue;
         const qn_draft_want want = {.session = g->session,
                                     .allowed = base_mask(g)->bits,
@@ -116,8 +131,9 @@ static void draft(rows *r) {
                                     .rows = n_rows};
         const qn_status status = qn_drafter_propose(&g->drafter, &want, &g->err);
         if (status) qn_generation_fail(g, status);
-        n_rows += g->drafter.n;
+        n_rows += g->drafter.n + g->drafter.by_head;
     }
+    draft_by_heads(r);
 }
 
 // The last token and the draft, which lies after the history in the session's array and is not part
@@ -181,6 +197,7 @@ static int64_t fill_segments(rows *r) {
 static qn_status take_rows(qn_generation *g, int64_t row, int64_t top, qn_err *err) {
     qn_drafter *drafter = &g->drafter;
     const int32_t n = drafter->n;
+    const size_t cached = qn_session_cached(g->session);
     int32_t accepted = 0;
     bool is_right = true;
     g->result.n_drafted += n;
@@ -191,6 +208,8 @@ static qn_status take_rows(qn_generation *g, int64_t row, int64_t top, qn_err *e
         QN_TRY(choose_and_take(&is_right, g, &logits, expected, err));
         accepted += is_right;
     }
+    // Of the last token that stays: the one before that which was chosen last.
+    qn_session_keep_last(g->session, row + accepted, cached - (size_t)(n - accepted));
     g->result.n_accepted += accepted;
     qn_drafter_judge(drafter, g->session, accepted);
     return QN_OK;

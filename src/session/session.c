@@ -14,6 +14,8 @@
 void qn_shared_leave(qn_shared *shared) {
     if (!shared || atomic_fetch_sub(&shared->users, 1) > 1) return;
     qn_runner_destroy(shared->runner);
+    qn_free(shared->heads);
+    qn_free(shared->predicts);
     qn_free(shared->segments);
     qn_free(shared->sessions);
     qn_free(shared->gens);
@@ -33,7 +35,11 @@ qn_status qn_shared_open(qn_shared **out, qn_session *like, const qn_runner_opts
     shared->segments = qn_alloc(max, sizeof *shared->segments);
     shared->sessions = qn_alloc(max, sizeof(qn_session *));
     shared->gens = qn_alloc(max, sizeof(qn_generation *));
-    if (!shared->segments || !shared->sessions || !shared->gens) status = QN_NOMEM(err, "session");
+    shared->heads = qn_alloc(max, sizeof *shared->heads);
+    shared->predicts = qn_alloc(max, sizeof *shared->predicts);
+    if (!shared->segments || !shared->sessions || !shared->gens || !shared->heads ||
+        !shared->predicts)
+        status = QN_NOMEM(err, "session");
     if (!status)
         status = qn_sampler_create(&shared->sampler, like->engine->tokenizer,
                                    like->engine->model->hparams->vocab, err);
@@ -76,7 +82,11 @@ qn_status qn_session_prepare(qn_session **out, const qn_session *like, qn_shared
     s->stop = like->stop;
     s->shared = shared;
     if (shared) atomic_fetch_add(&shared->users, 1);
-    const qn_status status = qn_session_reserve(s, cap, err);
+    qn_status status = qn_session_reserve(s, cap, err);
+    if (!status && shared && s->engine->opts.mtp) {
+        s->last = qn_alloc((size_t)s->engine->model->hparams->width, sizeof *s->last);
+        if (!s->last) status = QN_NOMEM(err, "session");
+    }
     if (status)
         qn_session_destroy(s);
     else
@@ -93,6 +103,7 @@ void qn_session_leave(qn_session *s) {
     qn_seq_close(s->seq);
     s->seq = NULL;
     s->prefill_end = 0;
+    s->last_after = 0;
     qn_session_drop_logits(s);
 }
 
@@ -172,6 +183,7 @@ void qn_session_destroy(qn_session *session) {
     qn_seq_close(session->seq);
     qn_shared_leave(session->shared);
     qn_sampler_destroy(session->sampler);
+    qn_free(session->last);
     qn_free(session->tokens);
     qn_free(session->keys);
     qn_free(session->logits);
@@ -210,6 +222,7 @@ void qn_session_set_tokens(qn_session *s, size_t at, const int32_t *ids, size_t 
     if (n) memmove(s->tokens + at, ids, n * sizeof *ids); // `ids` may be the session's own
     for (size_t i = 0; i < n; i++) s->keys[at + i] = (uint64_t)(uint32_t)s->tokens[at + i];
     s->n_tokens = at + n;
+    if (s->last_after > at) s->last_after = 0;
     if (at == 0)
         s->memory = (qn_session_memory){.n_prompt = n};
     else if (s->memory.n_prompt > at)
@@ -222,6 +235,7 @@ void qn_session_cut(qn_session *s, size_t n) {
     if (n < s->n_tokens) s->memory.sampler = (qn_sampler_memory){0};
     if (n < s->memory.n_prompt) s->memory.n_prompt = n;
     s->n_tokens = n;
+    if (s->last_after > n) s->last_after = 0;
     s->prefill_end = 0;
     qn_session_drop_logits(s);
 }
@@ -396,6 +410,29 @@ qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn
     }
     *logits = s->logits;
     return QN_OK;
+}
+
+qn_status qn_session_predict(const float **logits, qn_session *s, int32_t token, qn_err *err) {
+    QN_NEED(logits, err);
+    QN_NEED(s, err);
+    QN_TRY(qn_session_need_plans(s, err));
+    const size_t cached = qn_session_cached(s);
+    if (!s->last) return QN_FAIL(err, STATE, "the model was opened without its prediction head");
+    if (cached == 0 || cached != s->n_tokens || s->last_after != cached)
+        return QN_FAIL(err, STATE, "%zu of %zu tokens are cached: call qn_session_prefill first",
+                       s->last_after == cached ? cached : 0, s->n_tokens);
+    QN_TRY(qn_engine_check_ids(s->engine, &token, 1, s->context, err));
+    const qn_predict predict = {.seq = s->seq,
+                                .position = (int64_t)cached,
+                                .ids = &token,
+                                .before = s->last,
+                                .rows = 1,
+                                .outs = 1};
+    QN_TRY(qn_seq_prepare(s->seq, 1, 0, err));
+    const qn_status status = qn_runner_predict(s->shared->runner, &predict, 1, 0, err);
+    qn_seq_cancel(s->seq);
+    if (!status) *logits = qn_runner_head_row(s->shared->runner, "logits", 0);
+    return status;
 }
 
 qn_status qn_session_commit(qn_session *s, const int32_t *ids, size_t n, qn_err *err) {

@@ -16,6 +16,14 @@
 
 typedef struct qn_generation qn_generation;
 
+// A row whose drafts come from the prediction head (generate_head.c).
+typedef struct qn_head_want {
+    struct qn_drafter *drafter;
+    qn_session *session;     // there is room for the drafts after its tokens
+    const uint32_t *allowed; // tokens that may come next, without the grammar; NULL: all
+    int64_t n_excluded;      // tokens that are not allowed
+} qn_head_want;
+
 // A runner and the sessions, snapshots and batches that use it.
 typedef struct qn_shared {
     qn_runner *runner;
@@ -26,6 +34,8 @@ typedef struct qn_shared {
     qn_segment *segments;
     qn_session **sessions;
     qn_generation **gens;
+    qn_head_want *heads;
+    qn_predict *predicts;
     qn_sampler *sampler; // whose scratch all samplers of the family use
     // Of decode steps, and of drafts by source (session/generate_draft.h).
     qn_step_costs costs;
@@ -66,7 +76,10 @@ struct qn_session {
     bool has_logits;
     bool wants_logits;         // all logits of a row, never only the top ones
     qn_session_top top_logits; // beside `logits`, or in their place
-    qn_sampler *sampler;       // of single steps; NULL: not needed so far
+    // (width) the model's row of the last cached token, for the prediction head; NULL: there is none
+    float *last;
+    size_t last_after;   // cached tokens when it was taken; 0: not yet
+    qn_sampler *sampler; // of single steps; NULL: not needed so far
     int64_t reused;
     qn_progress_fn *progress; // NULL: none
     void *progress_arg;
@@ -81,6 +94,8 @@ struct qn_snapshot {
     qn_session_memory memory;
     float *logits; // (V); NULL: none
     qn_session_top top_logits;
+    float *last; // (width); NULL: none
+    size_t last_after;
 };
 
 // --- life ---
@@ -139,6 +154,10 @@ QN_MUST_CHECK qn_status qn_session_run(qn_shared *shared, qn_session *const *ses
 // Copies row `row` of the last step's logits to the session, after checking them. All of the
 // session's cached tokens are of its history.
 QN_MUST_CHECK qn_status qn_session_take(qn_session *session, int64_t row, int64_t top, qn_err *err);
+
+// Copies the model's row `row` of the last step, of the last token that stays cached (`after` of
+// them), for the prediction head, where the engine has one.
+void qn_session_keep_last(qn_session *session, int64_t row, size_t after);
 
 // A row of the last step's logits: all of them, or the top ones where those are enough.
 typedef struct qn_row_logits {

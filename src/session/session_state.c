@@ -31,6 +31,12 @@ static void copy_logits(qn_session *to, const float *logits, const qn_session_to
     if (logits) memcpy(to->logits, logits, (size_t)vocab * sizeof *logits);
 }
 
+static void copy_last(qn_session *to, const float *last, size_t after) {
+    if (!to->last) return;
+    memcpy(to->last, last, (size_t)to->engine->model->hparams->width * sizeof *last);
+    to->last_after = after;
+}
+
 static void copy_history(qn_session *to, const int32_t *tokens, size_t n,
                          const qn_session_memory *memory, const float *logits,
                          const qn_session_top *top) {
@@ -50,6 +56,7 @@ qn_status qn_session_fork(qn_session **out, qn_session *session, qn_err *err) {
     if (session->seq) QN_TRY_TO(done, qn_seq_fork(&fork->seq, session->seq, err));
     copy_history(fork, session->tokens, session->n_tokens, &session->memory, logits,
                  &session->top_logits);
+    copy_last(fork, session->last, session->last_after);
     *out = fork;
     fork = NULL;
 
@@ -68,6 +75,17 @@ qn_status qn_session_take_state(qn_session *to, qn_session *from, bool moves, qn
         QN_TRY(qn_seq_fork(&to->seq, from->seq, err));
     }
     copy_logits(to, logits, &from->top_logits);
+    copy_last(to, from->last, from->last_after);
+    return QN_OK;
+}
+
+static qn_status keep_last(qn_snapshot *to, const qn_session *from, qn_err *err) {
+    const size_t width = (size_t)from->engine->model->hparams->width;
+    if (!from->last) return QN_OK;
+    to->last = qn_alloc(width, sizeof *to->last);
+    if (!to->last) return QN_NOMEM(err, "snapshot");
+    memcpy(to->last, from->last, width * sizeof *to->last);
+    to->last_after = from->last_after;
     return QN_OK;
 }
 
@@ -92,6 +110,7 @@ qn_status qn_session_checkpoint(qn_snapshot **out, qn_session *session, qn_err *
     if (session->n_tokens)
         memcpy(snapshot->tokens, session->tokens, session->n_tokens * sizeof *snapshot->tokens);
     if (snapshot->logits) memcpy(snapshot->logits, session->logits, (size_t)vocab * sizeof(float));
+    QN_TRY_TO(done, keep_last(snapshot, session, err));
     if (session->seq)
         QN_TRY_TO(done, qn_checkpoint_create(&snapshot->checkpoint, session->seq, err));
     *out = snapshot;
@@ -112,6 +131,7 @@ qn_status qn_session_restore(qn_session *session, const qn_snapshot *snapshot, q
     if (session->seq) QN_TRY(qn_seq_restore(session->seq, snapshot->checkpoint, err));
     copy_history(session, snapshot->tokens, snapshot->n_tokens, &snapshot->memory, snapshot->logits,
                  &snapshot->top_logits);
+    copy_last(session, snapshot->last, snapshot->last_after);
     return QN_OK;
 }
 
@@ -121,5 +141,6 @@ void qn_snapshot_destroy(qn_snapshot *snapshot) {
     qn_shared_leave(snapshot->shared);
     qn_free(snapshot->tokens);
     qn_free(snapshot->logits);
+    qn_free(snapshot->last);
     qn_free(snapshot);
 }

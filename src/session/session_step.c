@@ -13,7 +13,10 @@ void qn_session_drop_logits(qn_session *s) {
 
 qn_status qn_session_run(qn_shared *shared, qn_session *const *sessions, const qn_segment *segments,
                          int64_t n, qn_err *err) {
-    for (int64_t i = 0; i < n; i++) qn_session_drop_logits(sessions[i]);
+    for (int64_t i = 0; i < n; i++) {
+        qn_session_drop_logits(sessions[i]);
+        sessions[i]->last_after = 0;
+    }
     return qn_runner_step(shared->runner, segments, n, err);
 }
 
@@ -27,12 +30,20 @@ static qn_status check_row(const qn_runner *runner, int64_t row, int64_t n_vocab
     return qn_logits_range_check(&range, err);
 }
 
+void qn_session_keep_last(qn_session *s, int64_t row, size_t after) {
+    if (!s->last) return;
+    memcpy(s->last, qn_runner_row(s->shared->runner, QN_ROWS_LAST, row),
+           (size_t)s->engine->model->hparams->width * sizeof *s->last);
+    s->last_after = after;
+}
+
 qn_status qn_session_take(qn_session *s, int64_t row, int64_t top, qn_err *err) {
     const qn_runner *runner = s->shared->runner;
     const size_t vocab = (size_t)s->engine->model->hparams->vocab;
     qn_runner_top found = {0};
     const bool has_top = qn_runner_find_top(&found, runner, row);
     QN_TRY(check_row(runner, row, (int64_t)vocab, err));
+    qn_session_keep_last(s, row, (size_t)qn_seq_length(s->seq));
     for (int64_t i = 0; i < found.n; i++)
         s->top_logits.entries[i] = (qn_top_logit){found.logits[i], (int32_t)found.ids[i]};
     s->top_logits.n = found.n;
