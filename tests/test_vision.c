@@ -1,0 +1,4 @@
+#include "testing.h"
+#include "vision/image.h"
+#include <stdio.h>
+int main(void){return 0;}
