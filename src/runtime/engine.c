@@ -216,7 +216,7 @@ static qn_status load_packs(qn_engine *engine, qn_err *err) {
     QN_TRY(qn_memory_check_weights(engine, err));
     for (size_t i = 0; i < engine->n_stages; i++) {
         qn_stage *stage = &engine->stages[i];
-        const qn_packs_opts opts = {.model = engine->model,
+        const qn_packs_opts opts = {.weights = &engine->model->weights,
                                     .source = engine->source,
                                     .plan = &stage->prefill,
                                     .device = stage->device,

@@ -50,7 +50,7 @@ static qn_status collect(qn_packs *packs, const qn_packs_opts *o, qn_err *err) {
     packs->items.v = qn_alloc(n, sizeof *packs->items.v);
     if (!packs->items.v) return QN_NOMEM(err, "weights");
     for (size_t i = 0; i < n; i++)
-        QN_TRY(add_item(packs, &o->model->weights, &o->plan->leaves[QN_PLACE_PARAM][i], err));
+        QN_TRY(add_item(packs, o->weights, &o->plan->leaves[QN_PLACE_PARAM][i], err));
     return QN_OK;
 }
 
