@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/mem.h"
 #include "runtime/cache_folder.h"
+#include "models/model.h"
 #include "runtime/weights.h"
 
 #include <stdio.h>

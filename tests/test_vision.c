@@ -238,8 +238,7 @@ static void test_orientation_of_a_jpeg(void **state) {
 // An orientation is not worth an error: what cannot be read is 1.
 static void test_broken_exif_turns_nothing(void **state) {
     (void)state;
-    unsigned char rgb[18], block[32];
-    paint(rgb, 3);
+    unsigned char rgb[18] = {1, 2, 3}, block[32];
     const png_form form = {3, 2, 8, PNG_COLOR_TYPE_RGB, 0, NULL, 0, NULL};
     for (size_t at = 0; at < 26; at++) {
         for (int value = 0; value < 256; value += 51) {

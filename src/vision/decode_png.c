@@ -1,5 +1,5 @@
 #include "core/mem.h"
-#include "vision/decode.h"
+#include "vision/image_files.h"
 
 #include <png.h>
 #include <setjmp.h>

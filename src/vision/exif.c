@@ -1,6 +1,6 @@
 // EXIF orientation: reading it, and turning a picture by it.
 #include "core/mem.h"
-#include "vision/decode.h"
+#include "vision/image_files.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 
 #include "core/file.h"
 #include "core/mem.h"
-#include "vision/decode.h"
+#include "vision/image_files.h"
 
 #include <string.h>
 #include <xxhash.h>

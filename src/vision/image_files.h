@@ -1,6 +1,6 @@
 // The decoders of image files: one file each, all of the same form.
-#ifndef QN_VISION_DECODE_H
-#define QN_VISION_DECODE_H
+#ifndef QN_VISION_IMAGE_FILES_H
+#define QN_VISION_IMAGE_FILES_H
 
 #include "vision/image.h"
 
