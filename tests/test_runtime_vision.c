@@ -111,7 +111,7 @@ static pair open_pair(const char *model, const char *tower, const qn_engine_opts
     qn_err err;
     pair p = {0};
     ASSERT_OK(qn_engine_open(&p.engine, model, opts, &err));
-    ASSERT_OK(qn_vision_open(&p.vision, p.engine, tower, &err));
+    ASSERT_OK(qn_vision_open(&p.vision, p.engine, &(qn_vision_opts){.path = tower}, &err));
     return p;
 }
 
@@ -270,31 +270,57 @@ static void test_positions_are_the_references(void **state) {
 
 // --- towers that do not fit ----------------------------------------------------------------------
 
+static qn_status open_tower(qn_vision **out, const qn_engine *engine, const char *path,
+                            qn_err *err) {
+    return qn_vision_open(out, engine, &(qn_vision_opts){.path = path}, err);
+}
+
 static void test_towers_that_do_not_fit_are_refused(void **state) {
     (void)state;
     qn_err err;
     qn_engine *engine, *other;
     qn_vision *vision = NULL;
     ASSERT_OK(qn_engine_open(&engine, MODEL "/qwen35_vl-bf16.gguf", NULL, &err));
-    ASSERT_FAILS(qn_vision_open(&vision, engine, NULL, &err), QN_STATE,
+    ASSERT_FAILS(open_tower(&vision, engine, NULL, &err), QN_STATE,
                  "qwen35_vl-bf16.gguf has no vision tower: images need its mmproj file");
-    ASSERT_FAILS(qn_vision_open(&vision, engine, MODEL "/qwen35_vl-bf16.gguf", &err), QN_FORMAT,
+    ASSERT_FAILS(open_tower(&vision, engine, MODEL "/qwen35_vl-bf16.gguf", &err), QN_FORMAT,
                  "is not a vision tower: general.architecture is 'qwen35', want 'clip'");
-    ASSERT_FAILS(qn_vision_open(&vision, engine, TEST_DATA "/mini/qwen3", &err), QN_FORMAT,
+    ASSERT_FAILS(open_tower(&vision, engine, TEST_DATA "/mini/qwen3", &err), QN_FORMAT,
                  "qwen3 has no vision tower");
-    ASSERT_FAILS(qn_vision_open(&vision, engine, MODEL "/image.png", &err), QN_FORMAT, "image.png");
-    ASSERT_FAILS(qn_vision_open(&vision, engine, MODEL "/no.gguf", &err), QN_IO, "no.gguf");
+    ASSERT_FAILS(open_tower(&vision, engine, MODEL "/image.png", &err), QN_FORMAT, "image.png");
+    ASSERT_FAILS(open_tower(&vision, engine, MODEL "/no.gguf", &err), QN_IO, "no.gguf");
     qn_engine_close(engine);
     ASSERT_OK(qn_engine_open(&other, MODELS "/quern-mini-Q8_0.gguf", NULL, &err));
-    ASSERT_FAILS(qn_vision_open(&vision, other, MODEL "/mmproj-bf16.gguf", &err), QN_FORMAT,
+    ASSERT_FAILS(open_tower(&vision, other, MODEL "/mmproj-bf16.gguf", &err), QN_FORMAT,
                  "is the tower of another model: its rows have width 64");
     qn_engine_close(other);
     const qn_engine_opts none = QN_INIT(qn_engine_opts, .no_weights = true);
     ASSERT_OK(qn_engine_open(&engine, MODEL "/qwen35_vl-bf16.gguf", &none, &err));
-    ASSERT_FAILS(qn_vision_open(&vision, engine, MODEL "/mmproj-bf16.gguf", &err), QN_STATE,
+    ASSERT_FAILS(open_tower(&vision, engine, MODEL "/mmproj-bf16.gguf", &err), QN_STATE,
                  "without weights");
     qn_engine_close(engine);
     assert_null(vision);
+}
+
+// A smaller limit than the model's own makes images smaller, never smaller than one row.
+static void test_pixels_can_be_limited(void **state) {
+    (void)state;
+    static const int64_t cases[][3] = {{0, 3, 5},     {1 << 30, 3, 5}, {15360, 3, 5},
+                                       {15359, 3, 4}, {4096, 1, 2},    {1, 1, 1}};
+    qn_err err;
+    qn_engine *engine;
+    ASSERT_OK(qn_engine_open(&engine, MODEL, NULL, &err));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        qn_vision *vision;
+        int64_t rows, columns;
+        ASSERT_OK(
+            qn_vision_open(&vision, engine, &(qn_vision_opts){.max_pixels = cases[i][0]}, &err));
+        ASSERT_OK(qn_vision_measure(&rows, &columns, vision, 150, 100, &err));
+        assert_int_equal(rows, cases[i][1]);
+        assert_int_equal(columns, cases[i][2]);
+        qn_vision_close(vision);
+    }
+    qn_engine_close(engine);
 }
 
 static void test_patches_that_do_not_fit_are_refused(void **state) {
@@ -323,6 +349,7 @@ int main(void) {
         cmocka_unit_test(test_devices_and_threads_give_equal_bits),
         cmocka_unit_test(test_positions_are_the_references),
         cmocka_unit_test(test_towers_that_do_not_fit_are_refused),
+        cmocka_unit_test(test_pixels_can_be_limited),
         cmocka_unit_test(test_patches_that_do_not_fit_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,12 +81,21 @@ static qn_status open_source(const qn_source **source, qn_vision *v, const char 
                    qn_source_path(*source));
 }
 
-static qn_status open_parts(qn_vision *v, const char *path, qn_err *err) {
+// A limit of the caller's besides the model's; at least one merged patch is left.
+static void limit_pixels(qn_patch_rules *r, int64_t max_pixels) {
+    const int64_t least = r->patch * r->patch * r->merge * r->merge;
+    if (max_pixels <= 0) return;
+    r->max_pixels = qn_min(r->max_pixels, qn_max(max_pixels, least));
+    r->min_pixels = qn_min(r->min_pixels, r->max_pixels);
+}
+
+static qn_status open_parts(qn_vision *v, const qn_vision_opts *opts, qn_err *err) {
     const qn_source *source;
     const qn_load_opts load = {0};
     const int64_t width = v->engine->model->hparams->width;
-    QN_TRY(open_source(&source, v, path, err));
+    QN_TRY(open_source(&source, v, opts->path, err));
     QN_TRY(qn_vision_tower_init(&v->tower, source, err));
+    limit_pixels(&v->tower.rules, opts->max_pixels);
     if (v->tower.config.out_width != width)
         return QN_FAIL(err, FORMAT,
                        "%s is the tower of another model: its rows have width %lld, %s has %lld",
@@ -98,14 +107,15 @@ static qn_status open_parts(qn_vision *v, const char *path, qn_err *err) {
     return part_init(&v->merger, v, &v->tower.merger, source, err);
 }
 
-qn_status qn_vision_open(qn_vision **out, const qn_engine *engine, const char *path, qn_err *err) {
+qn_status qn_vision_open(qn_vision **out, const qn_engine *engine, const qn_vision_opts *opts,
+                         qn_err *err) {
     if (!engine->is_loaded && !engine->params)
         return QN_FAIL(err, STATE, "%s was opened without weights", qn_source_path(engine->source));
     qn_vision *v = qn_alloc(1, sizeof *v);
     if (!v) return QN_NOMEM(err, "vision tower");
     v->engine = engine;
     v->device = engine->stages[0].device;
-    const qn_status status = open_parts(v, path, err);
+    const qn_status status = open_parts(v, opts ? opts : &(qn_vision_opts){0}, err);
     if (status)
         qn_vision_close(v);
     else

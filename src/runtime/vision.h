@@ -19,11 +19,16 @@ typedef struct qn_vision_rows {
     float *data;           // (rows * columns, width)
 } qn_vision_rows;
 
-// Opens the tower in `path` (an mmproj GGUF file, or a checkpoint), or the one that came with the
-// engine's own model (NULL). A model without one, a file of another kind and a tower of another
-// width are errors. The engine must outlive it.
-QN_MUST_CHECK qn_status qn_vision_open(qn_vision **out, const qn_engine *engine, const char *path,
-                                       qn_err *err);
+typedef struct qn_vision_opts {
+    const char *path; // an mmproj GGUF file or a checkpoint; NULL: the engine's own model
+    int64_t
+        max_pixels; // larger images are made smaller, as by the model's own limit; 0: that alone
+} qn_vision_opts;
+
+// Opens a tower; `opts` may be NULL. A model without one, a file of another kind and a tower of
+// another width are errors. The engine must outlive it.
+QN_MUST_CHECK qn_status qn_vision_open(qn_vision **out, const qn_engine *engine,
+                                       const qn_vision_opts *opts, qn_err *err);
 void qn_vision_close(qn_vision *vision);
 
 // How images are resized and cut.
