@@ -9,8 +9,8 @@
 
 #include "core/err.h"
 
-// Where an image is in a sequence: `rows` * `columns` rows of it, row by row. The sizes are those of
-// the merged grid.
+// Where an image is in a sequence: `rows` * `columns` rows of it, row by row. The sizes are those
+// of the merged grid.
 typedef struct qn_image_span {
     int64_t first; // row of the sequence
     int64_t rows, columns;
