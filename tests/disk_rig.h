@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/mem.h"
 #include "runtime/cache_folder.h"
+#include "models/model.h"
 #include "runtime/weights.h"
 
 #include <stdio.h>
@@ -141,7 +142,7 @@ static inline void hear(void *arg, qn_log_level level, const char *message) {
 }
 
 static inline qn_packs_opts opts_of(const subject *s, const qn_disk *disk) {
-    return (qn_packs_opts){.model = s->model,
+    return (qn_packs_opts){.weights = &s->model->weights,
                            .source = s->source,
                            .plan = &s->plan,
                            .device = s->device,

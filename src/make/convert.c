@@ -10,6 +10,7 @@
 #include "core/structs.h"
 #include "make/stream.h"
 #include "make/tower.h"
+#include "models/vision_tower.h"
 #include "models/model.h"
 #include "runtime/sample_defaults.h"
 #include "tokenizer/tokenizer.h"
@@ -231,7 +232,7 @@ static qn_status open_model(convert_call *call, const char *folder, qn_err *err)
         qn_log(call->opts->log, call->opts->log_arg, QN_LOG_WARNING,
                "%zu tensors have no place in %s and are left out: %s%s", n,
                call->model->family->arch, names, n > 4 ? ", ..." : "");
-    if (!qn_tower_is_there(call->source) &&
+    if (!qn_vision_is_inside(call->source) &&
         qn_source_find_key(call->source, "vision_config.model_type"))
         qn_log(call->opts->log, call->opts->log_arg, QN_LOG_WARNING,
                "a vision tower of this kind is not supported: only the "
@@ -260,7 +261,7 @@ static qn_status convert(convert_call *call, const char *folder, const char *out
     QN_TRY(declare_text(call, err));
     declare_divisors(call);
     QN_TRY(declare_tensors(call, &call->text, err));
-    const bool has_image = qn_tower_is_there(call->source);
+    const bool has_image = qn_vision_is_inside(call->source);
     if (has_image) {
         QN_TRY(declare_image(call, out_path, err));
         QN_TRY(declare_tensors(call, &call->image, err));

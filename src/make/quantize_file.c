@@ -8,6 +8,7 @@
 #include "make/importance.h"
 #include "make/mix.h"
 #include "make/tower.h"
+#include "models/vision_tower.h"
 #include "make/values.h"
 
 #include "core/buf.h"
@@ -356,7 +357,7 @@ static qn_status make_folder(quantizer *q, const char *out, qn_err *err) {
 
 // The place of a vision tower must be free too.
 static qn_status check_tower_place(const quantizer *q, const char *out, qn_err *err) {
-    if (!qn_tower_is_there(q->source)) return QN_OK;
+    if (!qn_vision_is_inside(q->source)) return QN_OK;
     char *path = tower_path(out);
     const qn_status status = path ? qn_gguf_check_place(path, err) : QN_NOMEM(err, "a path");
     qn_free(path);

@@ -13,8 +13,6 @@ typedef struct qn_tower {
     qn_weights weights;
 } qn_tower;
 
-// True if the checkpoint holds a tower that can be written.
-bool qn_tower_is_there(const qn_source *source);
 // Finds and checks the tensors (into *out, zeroed; release with qn_tower_deinit in any case) and
 // declares the keys clip.*. `width` is that of the text model.
 QN_MUST_CHECK qn_status qn_tower_init(qn_tower *out, const qn_source *source, int64_t width,

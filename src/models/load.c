@@ -101,3 +101,23 @@ qn_status qn_weights_load(qn_weights *weights, const qn_source *source, const qn
     }
     return QN_OK;
 }
+
+qn_status qn_weights_params(const void ***out, const qn_weights *weights, const qn_graph *graph,
+                            qn_err *err) {
+    const void **params = qn_alloc(graph->n_values, sizeof *params);
+    if (!params) return QN_NOMEM(err, "parameters");
+    for (size_t i = 0; i < graph->n_nodes; i++) {
+        if (graph->nodes[i].op != QN_OP_PARAM) continue;
+        const int32_t id = graph->nodes[i].out[0];
+        const char *name = graph->values[id].name;
+        uint32_t index;
+        if (qn_map_find(&weights->by_name, name, strlen(name), &index))
+            params[id] = weights->items[index].data;
+        if (!params[id]) {
+            qn_free(params);
+            return QN_FAIL(err, STATE, "weight %s is not loaded", name);
+        }
+    }
+    *out = params;
+    return QN_OK;
+}

@@ -265,20 +265,5 @@ size_t qn_model_unused(const qn_model *model, const qn_source *source, char *to,
 
 qn_status qn_model_params(const void ***out, const qn_model *model, const qn_graph *graph,
                           qn_err *err) {
-    const void **params = qn_alloc(graph->n_values, sizeof *params);
-    if (!params) return QN_NOMEM(err, "parameters");
-    for (size_t i = 0; i < graph->n_nodes; i++) {
-        if (graph->nodes[i].op != QN_OP_PARAM) continue;
-        const int32_t id = graph->nodes[i].out[0];
-        const char *name = graph->values[id].name;
-        uint32_t index;
-        if (qn_map_find(&model->weights.by_name, name, strlen(name), &index))
-            params[id] = model->weights.items[index].data;
-        if (!params[id]) {
-            qn_free(params);
-            return QN_FAIL(err, STATE, "weight %s is not loaded", name);
-        }
-    }
-    *out = params;
-    return QN_OK;
+    return qn_weights_params(out, &model->weights, graph, err);
 }

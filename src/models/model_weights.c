@@ -209,34 +209,52 @@ void qn_bind(qn_binder *binder, const qn_bind_row *rows, size_t n, int64_t layer
 
 // --- convolutions over frames ---
 
+// The name of a tap in GGUF.
+static void spell_tap(char *to, const char *gguf, int64_t tap) {
+    if (tap == 0)
+        snprintf(to, LONGEST_NAME, "%s", gguf);
+    else
+        snprintf(to, LONGEST_NAME, "%s.%lld", gguf, (long long)tap);
+}
+
+// One tap, from a tensor that holds `taps` of them, of which it is number `first`.
 static qn_status bind_tap(qn_binder *binder, const qn_bind_row *row, const qn_tensor *t,
-                          int64_t taps, int64_t tap, qn_err *err) {
+                          int64_t taps, int64_t first, int64_t tap, qn_err *err) {
     const int64_t dims[] = {row->dims[0], row->dims[1], row->dims[2], row->dims[2]};
+    const int64_t flat[] = {dims[0], dims[1] * dims[2] * dims[3]};
     const int64_t n_rows = dims[0] * dims[1];
     const int64_t row_bytes = t->bytes / (n_rows * taps);
     char name[LONGEST_NAME];
-    if (tap == 0)
-        snprintf(name, sizeof name, "%s", row->gguf);
-    else
-        snprintf(name, sizeof name, "%s.%lld", row->gguf, (long long)tap);
+    spell_tap(name, row->gguf, tap);
     qn_weight *w;
+    binder->weights->is_used[tensor_index(binder->source, t)] = true;
     QN_TRY(add_weight(&w, binder->weights, name, (size_t)n_rows, err));
-    QN_TRY(set_form(w, t->type, dims, 4, err));
+    QN_TRY(row->flags & QN_FLAT ? set_form(w, t->type, flat, 2, err)
+                                : set_form(w, t->type, dims, 4, err));
     w->keeps_f32 = row->flags & QN_KEEP_F32;
-    for (int64_t i = 0; i < n_rows; i++) set_part(w, i, t, i * taps + tap, 1, row_bytes);
+    for (int64_t i = 0; i < n_rows; i++) set_part(w, i, t, i * taps + first, 1, row_bytes);
     row->to[tap] = qn_build_param(binder->b, w->name, w->type, w->shape);
     return binder->b->status; // the builder itself may have run out of memory
 }
 
 static qn_status bind_taps(qn_binder *binder, const qn_bind_row *row, int64_t taps, qn_err *err) {
-    char name[LONGEST_NAME];
-    spell_in_source(name, binder, row->gguf, row->hf, 0);
-    const qn_tensor *t = qn_source_find_tensor(binder->source, name);
-    if (!t) return QN_FAIL(err, FORMAT, "tensor %s is missing", name);
-    const int64_t dims[] = {row->dims[0], row->dims[1], taps, row->dims[2], row->dims[2]};
-    QN_TRY(check_tensor(t, dims, 5, err));
-    binder->weights->is_used[tensor_index(binder->source, t)] = true;
-    for (int64_t tap = 0; tap < taps; tap++) QN_TRY(bind_tap(binder, row, t, taps, tap, err));
+    const bool is_gguf = qn_source_get_kind(binder->source) == QN_SOURCE_GGUF;
+    const int64_t *d = row->dims, all[] = {d[0], d[1], taps, d[2], d[2]};
+    const int64_t one[] = {d[0], d[1], d[2], d[2]};
+    for (int64_t tap = 0; tap < taps; tap++) {
+        char name[LONGEST_NAME];
+        if (is_gguf)
+            spell_tap(name, row->gguf, tap);
+        else
+            spell_in_source(name, binder, row->gguf, row->hf, 0);
+        const qn_tensor *t = qn_source_find_tensor(binder->source, name);
+        if (!t) return QN_FAIL(err, FORMAT, "tensor %s is missing", name);
+        QN_TRY(is_gguf ? check_tensor(t, one, 4, err) : check_tensor(t, all, 5, err));
+        if (qn_type_get(t->type)->block != 1) // a part is less than a block
+            return QN_FAIL(err, UNSUPPORTED, "tensor %s: type %s, want one without blocks", name,
+                           qn_type_get(t->type)->name);
+        QN_TRY(bind_tap(binder, row, t, is_gguf ? 1 : taps, is_gguf ? 0 : tap, tap, err));
+    }
     return QN_OK;
 }
 

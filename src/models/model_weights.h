@@ -24,6 +24,7 @@ enum {
     QN_VALUE_ROWS = 64,     // rows of value heads: tiled, not grouped by key head
     QN_VALUE_TAIL = 128,    // the same, for the value heads after queries and keys
     QN_VALUE_COLUMNS = 256, // the same, for columns
+    QN_FLAT = 512,          // of qn_bind_taps
 };
 
 // The order of rows (or columns) in a GGUF file: from `first` on, in groups of `group` rows, a
@@ -110,8 +111,8 @@ void qn_bind_experts(qn_binder *binder, qn_expert_stacks *to, const qn_expert_si
                      int64_t layer);
 
 // A convolution over frames, (O, C, taps, P, P) in a checkpoint, as one weight (O, C, P, P) for
-// each tap: row->gguf, then with ".1", ".2" and so on after it. Checkpoints only. to[taps] in
-// row->to; dims are {O, C, P}.
+// each tap: row->gguf, then with ".1", ".2" and so on after it, which is how GGUF files have it.
+// With QN_FLAT each is a matrix (O, C * P * P). to[taps] in row->to; dims are {O, C, P}.
 void qn_bind_taps(qn_binder *binder, const qn_bind_row *row, int64_t taps);
 
 // The tensor of a name in the spelling of the source (layer in place of %d); NULL if absent.
@@ -134,5 +135,9 @@ typedef struct qn_load_opts {
 
 QN_MUST_CHECK qn_status qn_weights_load(qn_weights *weights, const qn_source *source,
                                         const qn_load_opts *opts, qn_err *err);
+
+// Pointers to the weights of a graph, by value (release with qn_free); weights must be loaded.
+QN_MUST_CHECK qn_status qn_weights_params(const void ***out, const qn_weights *weights,
+                                          const qn_graph *graph, qn_err *err);
 
 #endif

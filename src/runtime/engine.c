@@ -227,7 +227,7 @@ static qn_status load_reference(qn_engine *engine, qn_err *err) {
 
 static qn_status load_stage(qn_stage *stage, const qn_engine *engine, const qn_packs *besides,
                             qn_err *err) {
-    const qn_packs_opts opts = {.model = engine->model,
+    const qn_packs_opts opts = {.weights = &engine->model->weights,
                                 .source = engine->source,
                                 .plan = &stage->prefill,
                                 .besides = besides,

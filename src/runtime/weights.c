@@ -31,7 +31,7 @@ static qn_status size_item(qn_pack_item *item, const qn_device *device, qn_err *
 // Adds a weight of the plan, once even where the plan names it twice.
 static qn_status add_item(qn_packs *packs, const qn_packs_opts *o, const qn_plan_leaf *leaf,
                           qn_err *err) {
-    const qn_weights *weights = &o->model->weights;
+    const qn_weights *weights = o->weights;
     uint32_t weight, index = (uint32_t)packs->items.n, old = index;
     if (!qn_map_find(&weights->by_name, leaf->name, strlen(leaf->name), &weight))
         return QN_FAIL(err, ARGUMENT, "the model has no weight %s", leaf->name);

@@ -9,13 +9,13 @@
 #define QN_RUNTIME_PACKS_H
 
 #include "backends/device.h"
-#include "models/model.h"
+#include "models/model_weights.h"
 #include "runtime/cache_folder.h"
 
 typedef struct qn_packs qn_packs;
 
 typedef struct qn_packs_opts {
-    const qn_model *model; // must outlive the packs
+    const qn_weights *weights; // all of the model; must outlive the packs
     const qn_source *source;
     const qn_plan *plan;      // whose weights are loaded; must outlive the packs
     const qn_packs *besides;  // weights that are there are left out; NULL: none

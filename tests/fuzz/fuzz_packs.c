@@ -53,7 +53,7 @@ static void compute(bool is_forged) {
     qn_packs *loaded = NULL;
     const qn_disk_opts dir = {.dir = fuzz.cache, .use = QN_CACHE_DIR_FOUND};
     CHECK(qn_disk_open(&disk, &dir, &err) == QN_OK && disk.dir);
-    const qn_packs_opts opts = {.model = packs.engine->model,
+    const qn_packs_opts opts = {.weights = &packs.engine->model->weights,
                                 .source = packs.engine->source,
                                 .plan = &packs.engine->stages[0].prefill,
                                 .device = packs.engine->stages[0].device,
