@@ -9,6 +9,7 @@
 //   qn_source     the keys and tensors of a model file, read without loading the weights.
 //   qn_template   messages -> text of a prompt. Constant.
 //   qn_chat       the messages of a conversation. One thread at a time.
+//   qn_image      a picture. Constant.
 //   qn_stop_flag  stops calls from any thread.
 //   qn_decoder    ids -> text while streaming; holds back bytes of an unfinished character.
 //
@@ -234,6 +235,39 @@ QN_API void qn_stop_flag_destroy(qn_stop_flag *flag);
 QN_API void qn_stop_flag_set(qn_stop_flag *flag);
 QN_API void qn_stop_flag_clear(qn_stop_flag *flag);
 QN_API bool qn_stop_flag_is_set(const qn_stop_flag *flag);
+
+// --- images --------------------------------------------------------------------------------------
+
+// A picture, decoded. Models with a vision tower (qn_engine_opts.mmproj) read it as rows that stand
+// in the sequence of tokens; docs/vision.md says how.
+typedef struct qn_image qn_image;
+
+typedef struct qn_image_opts {
+    size_t size;
+    int64_t max_bytes;  // of the file; 0: 64 MiB
+    int64_t max_pixels; // that its header says; 0: 2^26
+} qn_image_opts;
+
+// PNG, JPEG and WebP, told apart by their first bytes. Limits are checked before a pixel is
+// decoded. To be destroyed.
+QN_API QN_MUST_CHECK qn_status qn_image_open(qn_image **out, const char *path,
+                                             const qn_image_opts *opts, qn_err *err);
+// The bytes of such a file.
+QN_API QN_MUST_CHECK qn_status qn_image_create(qn_image **out, const void *data, size_t size,
+                                               const qn_image_opts *opts, qn_err *err);
+// The same in a URL: "data:image/png;base64,...". Others are refused: nothing is fetched.
+QN_API QN_MUST_CHECK qn_status qn_image_create_url(qn_image **out, const char *url, size_t size,
+                                                   const qn_image_opts *opts, qn_err *err);
+// Whoever was given it (a chat) keeps it.
+QN_API void qn_image_destroy(qn_image *image);
+
+typedef struct qn_image_info {
+    size_t size;
+    int64_t width, height; // as it is seen: EXIF orientation is applied
+    uint64_t hash;         // of sizes and pixels: equal pictures have equal ones
+} qn_image_info;
+QN_API QN_MUST_CHECK qn_status qn_image_get_info(qn_image_info *out, const qn_image *image,
+                                                 qn_err *err);
 
 // --- chat templates ------------------------------------------------------------------------------
 
@@ -500,6 +534,10 @@ typedef struct qn_engine_opts {
     // Where the model runs: "cpu", "cpu:avx2", "ref"; several with commas share the layers, in this
     // order. NULL: the best of this machine. Changes no result.
     const char *device;
+    // The vision tower: a GGUF file ("mmproj") or a checkpoint. NULL: that of the model's own
+    // checkpoint, loaded when the first image comes; a model without one refuses images.
+    const char *mmproj;
+    int64_t image_pixels; // larger images are made smaller; 0: only as the model's own limit says
 } qn_engine_opts;
 
 typedef struct qn_engine_info {
@@ -524,6 +562,19 @@ QN_API QN_MUST_CHECK qn_status qn_engine_open(qn_engine **out, const char *path,
 QN_API void qn_engine_close(qn_engine *engine);
 QN_API QN_MUST_CHECK qn_status qn_engine_get_info(qn_engine_info *out, const qn_engine *engine,
                                                   qn_err *err);
+// How many rows an image becomes: a grid of rows * columns, that many image tokens. A model without
+// a vision tower is an error.
+QN_API QN_MUST_CHECK qn_status qn_engine_measure_image(int64_t *rows, int64_t *columns,
+                                                       const qn_engine *engine,
+                                                       const qn_image *image, qn_err *err);
+// Ids with one image token for each image, as templates write them, become ids with as many as the
+// image has rows. *ids is owned (qn_free). `mark` (may be NULL) is a number of ids, such as
+// qn_chat_prompt.n_messages, and becomes that number afterwards. Another number of image tokens
+// than of images is QN_ARGUMENT with both.
+QN_API QN_MUST_CHECK qn_status qn_engine_expand_images(int32_t **ids, size_t *n, size_t *mark,
+                                                       const qn_engine *engine, const int32_t *from,
+                                                       size_t n_from, const qn_image *const *images,
+                                                       size_t n_images, qn_err *err);
 // How the engine compiles and keeps plans, for prefill and for decode, as the text of a profile
 // file (docs/caches.md): what was asked for, what the profile beside the weights says, and
 // defaults. *text is owned (qn_free).
@@ -627,6 +678,8 @@ typedef struct qn_logits_opts {
     // asks inside a step, too); false stops. NULL: none
     qn_progress_fn *progress;
     void *progress_arg;
+    const qn_image *const *images; // (n_images) of the ids, as for qn_session_set_prompt_images
+    size_t n_images;
 } qn_logits_opts;
 
 // Caller storage, filled by qn_engine_logits, released by qn_logits_deinit.
@@ -765,6 +818,13 @@ QN_API size_t qn_session_cached(const qn_session *session);
 // Replaces the token history and forgets state; runs nothing.
 QN_API QN_MUST_CHECK qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids,
                                                      size_t n, qn_err *err);
+// The same with images. The ids have image tokens where an image is, as many neighbouring ones as it
+// has rows (qn_engine_expand_images writes them), for the images in order; another number is
+// QN_ARGUMENT with both numbers. Images are encoded here, unless their rows are still kept: an
+// engine keeps the last 64, at most 256 MiB, by what is seen. Context shift is refused with images.
+QN_API QN_MUST_CHECK qn_status qn_session_set_prompt_images(qn_session *session, const int32_t *ids,
+                                                            size_t n, const qn_image *const *images,
+                                                            size_t n_images, qn_err *err);
 // A later prompt will probably begin with the first n tokens of this one (all but the words that
 // ask for an answer): what belongs to them is kept when they are computed. n 0: nothing special.
 QN_API QN_MUST_CHECK qn_status qn_session_mark(qn_session *session, size_t n, qn_err *err);
@@ -989,6 +1049,8 @@ typedef struct qn_row_opts {
     size_t mark;         // as qn_session_mark; 0: nothing special
     int64_t deadline_ms; // the row ends (QN_REASON_DEADLINE) in the first step that begins so long
                          // after it was added; 0: never
+    const qn_image *const *images; // (n_images) of the prompt, as for qn_session_set_prompt_images
+    size_t n_images;
 } qn_row_opts;
 
 // One prompt of several; fixed for ever.

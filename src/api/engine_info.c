@@ -1,5 +1,5 @@
 // qn_engine: asking a model things. See quern.h for the contracts.
-#include "runtime/engine.h"
+#include "runtime/media.h"
 
 #include "core/buf.h"
 #include "core/mem.h"
@@ -203,10 +203,16 @@ qn_status qn_engine_logits(qn_logits *out, const qn_engine *engine, const int32_
     if (o.chunk < 0) return QN_FAIL(err, ARGUMENT, "chunks of %lld rows", (long long)o.chunk);
     QN_TRY(qn_engine_check_ids(engine, ids, n, engine->model->hparams->context, err));
     if (o.mtp) QN_TRY(check_mtp(engine, n, &o, err));
+    if (o.n_images) QN_NEED(o.images, err);
+    qn_media media;
+    QN_TRY(qn_media_init(&media, engine, ids, n, o.images, o.n_images, err));
     qn_logits result;
-    QN_TRY(qn_engine_run(&result, engine, ids, (int64_t)n, &o, err));
+    const qn_input input = {.ids = ids, .n = (int64_t)n, .media = &media};
+    qn_status status = qn_engine_run(&result, engine, &input, &o, err);
+    qn_media_deinit(&media);
+    if (status) return status;
     const float *last = result.logits + (result.n_rows - 1) * result.n_vocab;
-    const qn_status status = qn_logits_check(last, result.n_vocab, err);
+    status = qn_logits_check(last, result.n_vocab, err);
     if (status)
         qn_logits_deinit(&result);
     else

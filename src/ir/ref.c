@@ -198,20 +198,46 @@ static qn_status resolve(ref_tensor *to, const qn_value *value, const qn_step *s
     return QN_OK;
 }
 
+// The data of an input that the step has; *rows: how many it has. False: it has no such input.
+static bool find_step_input(const void **data, int64_t *rows, const qn_step *step,
+                            const char *name) {
+    const int64_t n = step->n_extra ? step->n_rows : 0;
+    const struct {
+        const char *name;
+        const void *data;
+        int64_t rows;
+    } inputs[] = {{"ids", step->ids, step->n_rows},
+                  {"row_out", step->row_out, step->n_out},
+                  {"extra", step->extra, step->n_extra},
+                  {"extra_row", step->extra_row, n}};
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+        if (strcmp(name, inputs[i].name) != 0) continue;
+        *data = inputs[i].data;
+        *rows = inputs[i].rows;
+        return true;
+    }
+    return false;
+}
+
+// Rows that are given are as many as the step has, whatever the shape says.
+static void set_rows(ref_tensor *t, int64_t rows) {
+    t->n = t->dims[0] ? t->n / t->dims[0] * rows : 0;
+    t->dims[0] = rows;
+}
+
 // The data of a leaf: from the step, the parameters, the node itself or qn_ref_set_input.
 static qn_status bind_leaf(qn_ref *ref, const qn_node *node, const qn_step *step, qn_err *err) {
     const int32_t id = node->out[0];
     const qn_value *value = &ref->opts.graph->values[id];
     const void *data = NULL;
+    int64_t rows;
     if (value->kind != QN_TENSOR) return QN_OK;
     if (node->op == QN_OP_PARAM)
         data = ref->opts.params[id];
     else if (node->op == QN_OP_CONST)
         data = node->data;
-    else if (strcmp(value->name, "ids") == 0)
-        data = step->ids;
-    else if (strcmp(value->name, "row_out") == 0)
-        data = step->row_out;
+    else if (find_step_input(&data, &rows, step, value->name))
+        set_rows(&ref->tensors[id], rows);
     else
         data = ref->inputs[id];
     if (!data && ref->tensors[id].n > 0)

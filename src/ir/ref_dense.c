@@ -19,7 +19,7 @@ qn_status qn_ref_EMBED(const ref_call *c) {
     for (int64_t t = 0; t < ids->n; t++) {
         float *to = c->out[0]->f + t * width;
         if (c->step->row_seg[t] < 0) continue; // inert: stays zero
-        if (extra && extra_row->i[t] >= 0) {
+        if (extra && extra->n && extra_row->i[t] >= 0) {
             if (extra_row->i[t] >= extra->dims[0])
                 return QN_FAIL(c->err, ARGUMENT, "row %lld: extra row %d of %lld", (long long)t,
                                extra_row->i[t], (long long)extra->dims[0]);

@@ -111,11 +111,19 @@ qn_step_field qn_step_find_field(const char *input) {
     static const struct {
         const char *name;
         qn_step_field field;
-    } inputs[] = {{"ids", QN_STEP_IDS}, {"row_out", QN_STEP_ROW_OUT}};
+    } inputs[] = {{"ids", QN_STEP_IDS},
+                  {"row_out", QN_STEP_ROW_OUT},
+                  {"extra", QN_STEP_EXTRA},
+                  {"extra_row", QN_STEP_EXTRA_ROW}};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
         if (strcmp(input, inputs[i].name) == 0) return inputs[i].field;
     }
     return QN_STEP_FIELDS;
+}
+
+void *qn_step_input(int32_t *message, qn_step_field field) {
+    const bool is_given = field == QN_STEP_EXTRA || field == QN_STEP_EXTRA_ROW;
+    return is_given && !message[HEAD_EXTRA] ? NULL : qn_step_at(message, field);
 }
 
 void qn_step_view(qn_step *out, const int32_t *m) {

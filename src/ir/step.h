@@ -95,8 +95,10 @@ void qn_step_set_computed(int32_t *message, int64_t computed);
 size_t qn_step_words(const int32_t *message);
 // Where a field of a message begins.
 int32_t *qn_step_at(int32_t *message, qn_step_field field);
-// The field that an input of a graph names ("ids", "row_out"); QN_STEP_FIELDS: none.
+// The field that an input of a graph names ("ids", "extra"); QN_STEP_FIELDS: none.
 qn_step_field qn_step_find_field(const char *input);
+// What the input of a graph that names a field is in a step; NULL: rows that are not given.
+void *qn_step_input(int32_t *message, qn_step_field field);
 // The arrays of a message that qn_step_begin began, or that was checked.
 void qn_step_view(qn_step *out, const int32_t *message);
 

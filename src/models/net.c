@@ -36,9 +36,23 @@ static void show_hidden(qn_net *net, int32_t h, int64_t index) {
     if (net->with_hidden) qn_build_output(&net->b, name, h);
 }
 
+int32_t qn_net_rows(qn_net *net, int32_t embedding) {
+    qn_build *b = &net->b;
+    const qn_dim T = {1, QN_SYM_T};
+    const qn_shape rows = {2, {T, {net->hp->width, QN_SYM_ONE}}}; // at most T of them
+    const int32_t extra = qn_build_input(b, "extra", QN_TENSOR, QN_TYPE_F32, rows);
+    const int32_t row = qn_build_input(b, "extra_row", QN_TENSOR, QN_TYPE_I32, (qn_shape){1, {T}});
+    return qn_build_op(b, QN_OP_EMBED, (int32_t[]){net->ids, embedding, extra, row}, 4, NULL);
+}
+
 int32_t qn_net_embed(qn_net *net, int32_t embedding, float scale) {
-    int32_t h = qn_build2(&net->b, QN_OP_EMBED, net->ids, embedding, NULL); // (T, D)
-    if (scale != 1.0f) h = qn_build1(&net->b, QN_OP_SCALE, h, &(qn_attrs){.scale = scale});
+    int32_t h;
+    if (scale == 1.0f) {
+        h = qn_net_rows(net, embedding); // (T, D)
+    } else {
+        h = qn_build2(&net->b, QN_OP_EMBED, net->ids, embedding, NULL);
+        h = qn_build1(&net->b, QN_OP_SCALE, h, &(qn_attrs){.scale = scale});
+    }
     show_hidden(net, h, 0);
     return h;
 }

@@ -43,8 +43,10 @@ typedef struct qn_ends {
 } qn_ends;
 void qn_net_bind_ends(qn_net *net, const qn_ends *ends);
 
-// The token embedding (V, D), scaled unless scale is 1; also the first hidden output.      -> (T,
-// D)
+// Rows of the token embedding (V, D), or given ones (images).                          -> (T, D)
+int32_t qn_net_rows(qn_net *net, int32_t embedding);
+// The same, scaled unless scale is 1; also the first hidden output. Rows cannot be given to a model
+// that scales them: they are what the first layer reads.                                -> (T, D)
 int32_t qn_net_embed(qn_net *net, int32_t embedding, float scale);
 // Ends layer `layer`: names the residual stream, and shows it where wanted.
 void qn_net_end_layer(qn_net *net, int32_t h, int64_t layer);

@@ -471,7 +471,7 @@ static void build_predict(qn_net *net, const void *config, const qn_config_reade
     bind_head(&head, net, c);
     const qn_shape shape = {2, {{1, QN_SYM_T}, {c->hp.width, QN_SYM_ONE}}};
     const int32_t hidden = qn_build_input(b, QN_ROWS_BEFORE, QN_TENSOR, QN_TYPE_F32, shape);
-    const int32_t e = qn_build2(b, QN_OP_EMBED, net->ids, embedding, NULL); // (T, D)
+    const int32_t e = qn_net_rows(net, embedding); // (T, D)
     const int32_t h = build_head(net, c, &head, e, hidden);
     const int32_t last = qn_net_head(net, h, head.norm, output, 0);
     qn_net_show_rows(net, QN_ROWS_LAST, last);

@@ -7,6 +7,7 @@
 #include "core/mem.h"
 #include "core/structs.h"
 #include "ir/text.h"
+#include "runtime/images.h"
 #include "runtime/memory.h"
 #include "runtime/sample_defaults.h"
 
@@ -293,7 +294,8 @@ static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {
     QN_TRY(try_compile(engine, path, err));
     if (engine->opts.no_weights) return QN_OK;
     if (engine->opts.reference || engine->switches.ref) QN_TRY(load_reference(engine, err));
-    return engine->opts.reference ? QN_OK : load_packs(engine, err);
+    if (!engine->opts.reference) QN_TRY(load_packs(engine, err));
+    return qn_images_create(&engine->images, engine, err);
 }
 
 qn_status qn_engine_open(qn_engine **out, const char *path, const qn_engine_opts *opts,
@@ -316,6 +318,7 @@ qn_status qn_engine_open(qn_engine **out, const char *path, const qn_engine_opts
 
 void qn_engine_close(qn_engine *engine) {
     if (!engine) return;
+    qn_images_destroy(engine->images);
     qn_free(engine->params);
     qn_free(engine->params_hidden);
     qn_free(engine->params_predict);

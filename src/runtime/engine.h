@@ -34,8 +34,9 @@ struct qn_engine {
     qn_disk disk;  // the cache folder, while opening; none: it was not named, or must not be used
     uint64_t skip; // passes left out
     bool decode_differs; // the profile gives decode another plan, or keeps its bindings otherwise
-    qn_state_layout *layout; // NULL: there are no plans
-    bool is_loaded;          // the stages have their weights
+    qn_state_layout *layout;  // NULL: there are no plans
+    bool is_loaded;           // the stages have their weights
+    struct qn_images *images; // images.h; NULL: the engine was opened without weights
     // The reference path; NULL otherwise.
     // Weights of model->graph, graph_hidden and graph_predict, by value.
     const void **params, **params_hidden, **params_predict;
@@ -53,13 +54,21 @@ bool qn_engine_free_memory(const qn_engine *engine, int64_t *available);
 // Whether the model keeps recurrent state.
 bool qn_engine_is_recurrent(const qn_engine *engine);
 
-// Runs the ids from nothing, and fills `out` (see quern.h): by the plans, or by the reference
-// interpreter in a reference engine. Nothing is checked here but what the graph checks itself.
-QN_MUST_CHECK qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *ids,
-                                      int64_t n, const qn_logits_opts *opts, qn_err *err);
+// A whole sequence.
+typedef struct qn_input {
+    const int32_t *ids; // (n)
+    int64_t n;
+    const struct qn_media *media; // media.h; NULL: it has no images
+} qn_input;
+// Runs a sequence from nothing, and fills `out` (see quern.h): by the plans, or by the reference
+// interpreter in a reference engine. Nothing is checked here but what the graph checks itself;
+// images of the options are not looked at.
+QN_MUST_CHECK qn_status qn_engine_run(qn_logits *out, const qn_engine *engine,
+                                      const qn_input *input, const qn_logits_opts *opts,
+                                      qn_err *err);
 // The same by the interpreter; the engine must be a reference engine.
 QN_MUST_CHECK qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine,
-                                          const int32_t *ids, int64_t n, const qn_logits_opts *opts,
+                                          const qn_input *input, const qn_logits_opts *opts,
                                           qn_err *err);
 
 // Runs the steps of a record (record.h); fills n_rows, n_vocab and logits: the wanted rows, or the

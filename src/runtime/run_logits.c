@@ -69,7 +69,8 @@ static qn_status predict(qn_logits *out, qn_runner *runner, int64_t first, const
                           .ids = s->ids + skipped,
                           .before = before,
                           .rows = rows,
-                          .outs = rows};
+                          .outs = rows,
+                          .media = s->media};
     QN_TRY(qn_runner_predict(runner, &p, 1, 0, err));
     const int64_t at = out->n_mtp > 1 ? first + skipped - 1 : 0;
     for (int64_t i = 0; i < rows; i++)
@@ -78,7 +79,7 @@ static qn_status predict(qn_logits *out, qn_runner *runner, int64_t first, const
     return QN_OK;
 }
 
-static qn_status run_chunks(qn_logits *out, qn_runner *runner, const int32_t *ids, int64_t chunk,
+static qn_status run_chunks(qn_logits *out, qn_runner *runner, const qn_input *input, int64_t chunk,
                             const qn_logits_opts *opts, qn_err *err) {
     qn_seq *seq = NULL;
     float *before = NULL;
@@ -93,9 +94,10 @@ static qn_status run_chunks(qn_logits *out, qn_runner *runner, const int32_t *id
         const int64_t rows = n - first < chunk ? n - first : chunk;
         const qn_segment segment = {
             .seq = seq,
-            .ids = ids + first,
+            .ids = input->ids + first,
             .rows = rows,
             .outs = out->n_rows == n ? rows : first + rows == n,
+            .media = input->media,
         };
         QN_TRY_TO(done, qn_runner_step(runner, &segment, 1, err));
         collect(out, runner, first, &segment);
@@ -114,10 +116,11 @@ done:
     return status;
 }
 
-qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *ids, int64_t n,
+qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const qn_input *input,
                         const qn_logits_opts *opts, qn_err *err) {
-    if (engine->opts.reference) return qn_engine_run_ref(out, engine, ids, n, opts, err);
+    if (engine->opts.reference) return qn_engine_run_ref(out, engine, input, opts, err);
     const qn_hparams *hp = engine->model->hparams;
+    const int64_t n = input->n;
     int64_t chunk = qn_engine_chunk(engine, opts->naive ? n : opts->chunk);
     if (chunk > n) chunk = n;
     qn_logits result =
@@ -137,7 +140,7 @@ qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_logits_init(&result, err));
     QN_TRY_TO(done, qn_runner_create(&runner, &runner_opts, err));
-    QN_TRY_TO(done, run_chunks(&result, runner, ids, chunk, opts, err));
+    QN_TRY_TO(done, run_chunks(&result, runner, input, chunk, opts, err));
     *out = result;
     result = QN_INIT(qn_logits);
 

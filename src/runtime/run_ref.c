@@ -1,5 +1,5 @@
 // Whole sequences through the reference interpreter, in chunks of rows.
-#include "runtime/engine.h"
+#include "runtime/media.h"
 
 #include "core/mem.h"
 
@@ -13,6 +13,9 @@ typedef struct run_tables {
     int32_t *rows;  // (n) 0, 1, ...
     int32_t *pages; // (n_pages) 0, 1, ...
     int64_t n_pages;
+    int32_t *extra_row; // (n); NULL: no row is given
+    float *extra;       // (n_extra, width)
+    int64_t n_extra, width;
 } run_tables;
 
 static void deinit_tables(run_tables *t) {
@@ -20,21 +23,42 @@ static void deinit_tables(run_tables *t) {
     qn_free(t->zeros);
     qn_free(t->rows);
     qn_free(t->pages);
+    qn_free(t->extra_row);
+    qn_free(t->extra);
 }
 
-static qn_status init_tables(run_tables *t, int64_t n, qn_err *err) {
+static qn_status init_given(run_tables *t, const qn_input *input, int64_t width, qn_err *err) {
+    const int64_t n = input->n;
+    t->width = width;
+    t->n_extra = qn_media_count(input->media, 0, n);
+    if (t->n_extra) {
+        t->extra_row = qn_alloc((size_t)n, sizeof *t->extra_row);
+        t->extra = qn_alloc((size_t)t->n_extra, (size_t)width * sizeof *t->extra);
+        if (!t->extra_row || !t->extra) return QN_NOMEM(err, "given rows");
+    }
+    (void)qn_media_fill(input->media, 0, n, t->pos, t->extra_row, t->extra, 0);
+    return QN_OK;
+}
+
+static qn_status init_tables(run_tables *t, const qn_input *input, int64_t width, qn_err *err) {
+    const int64_t n = input->n;
     t->n_pages = (n + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS;
     t->pos = qn_alloc((size_t)n, 4 * sizeof *t->pos);
     t->zeros = qn_alloc((size_t)n, sizeof *t->zeros);
     t->rows = qn_alloc((size_t)n, sizeof *t->rows);
     t->pages = qn_alloc((size_t)t->n_pages, sizeof *t->pages);
     if (!t->pos || !t->zeros || !t->rows || !t->pages) return QN_NOMEM(err, "step table");
-    for (int64_t i = 0; i < n; i++) {
-        for (int k = 0; k < 3; k++) t->pos[i * 4 + k] = (int32_t)i; // text: t = h = w, extra 0
-        t->rows[i] = (int32_t)i;
-    }
+    for (int64_t i = 0; i < n; i++) t->rows[i] = (int32_t)i;
     for (int64_t i = 0; i < t->n_pages; i++) t->pages[i] = (int32_t)i;
-    return QN_OK;
+    return init_given(t, input, width, err);
+}
+
+// The given rows of a step whose first row is `first`.
+static void give_rows(qn_step *step, const run_tables *t, int64_t first) {
+    step->n_extra = t->n_extra;
+    step->extra_width = t->width;
+    step->extra = t->extra;
+    step->extra_row = t->extra_row ? t->extra_row + first : NULL;
 }
 
 // How far a run is, for its caller.
@@ -70,7 +94,7 @@ static qn_status run_chunks(qn_logits *out, qn_ref *ref, const int32_t *ids, con
         w->first = first;
         const int32_t seg_row[2] = {0, (int32_t)rows}, past = (int32_t)first, none = -1;
         const int32_t last_row = (int32_t)(rows - 1);
-        const qn_step step = {
+        qn_step step = {
             .n_rows = rows,
             .n_segs = 1,
             .n_out = opts->all_rows ? rows : is_last,
@@ -86,6 +110,7 @@ static qn_status run_chunks(qn_logits *out, qn_ref *ref, const int32_t *ids, con
             .seg_adapter = &none,
             .row_out = opts->all_rows ? t->rows : &last_row,
         };
+        give_rows(&step, t, first);
         QN_TRY(qn_ref_run(ref, &step, err));
         collect(out, ref, first, rows, opts->all_rows);
         accepted = (int32_t)rows;
@@ -106,26 +131,27 @@ static qn_status predict(qn_logits *out, const qn_engine *engine, const int32_t 
     const qn_graph *graph = &engine->model->graph_predict;
     const int64_t rows = out->n_tokens - 1;
     const int32_t seg_row[2] = {0, (int32_t)rows}, one = 1, none = -1;
-    const qn_step step = {.n_rows = rows,
-                          .n_segs = 1,
-                          .n_out = out->n_mtp,
-                          .ids = ids + 1,
-                          .pos = t->pos + 4,
-                          .row_seg = t->zeros,
-                          .seg_row = seg_row,
-                          .seg_past = &one,
-                          .seg_pages = t->pages,
-                          .pages_per_seg = t->n_pages,
-                          .seg_slot = t->zeros,
-                          .seg_accept = t->zeros,
-                          .seg_adapter = &none,
-                          .row_out = t->rows + rows - out->n_mtp};
+    qn_step step = {.n_rows = rows,
+                    .n_segs = 1,
+                    .n_out = out->n_mtp,
+                    .ids = ids + 1,
+                    .pos = t->pos + 4,
+                    .row_seg = t->zeros,
+                    .seg_row = seg_row,
+                    .seg_past = &one,
+                    .seg_pages = t->pages,
+                    .pages_per_seg = t->n_pages,
+                    .seg_slot = t->zeros,
+                    .seg_accept = t->zeros,
+                    .seg_adapter = &none,
+                    .row_out = t->rows + rows - out->n_mtp};
     const qn_ref_opts opts = {.graph = graph,
                               .params = engine->params_predict,
                               .pool = engine->pool,
                               .n_pages = t->n_pages,
                               .n_slots = 1};
     qn_ref *ref = NULL;
+    give_rows(&step, t, 1);
     QN_TRY(qn_ref_create(&ref, &opts, err));
     qn_ref_set_input(ref, qn_graph_find_input(graph, QN_ROWS_BEFORE),
                      out->hidden + (out->n_hidden - 1) * out->n_tokens * out->width);
@@ -137,9 +163,10 @@ static qn_status predict(qn_logits *out, const qn_engine *engine, const int32_t 
     return status;
 }
 
-qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const int32_t *ids, int64_t n,
+qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const qn_input *input,
                             const qn_logits_opts *opts, qn_err *err) {
     const qn_model *model = engine->model;
+    const int64_t n = input->n;
     const bool is_hidden = opts->hidden || opts->mtp; // the head reads the last of them
     qn_logits result =
         QN_INIT(qn_logits, .n_rows = opts->all_rows ? n : 1, .n_vocab = model->hparams->vocab,
@@ -152,7 +179,7 @@ qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const int32
     watched w = {.opts = opts, .n = n};
     qn_ref *ref = NULL;
     qn_status status = QN_OK;
-    QN_TRY_TO(done, init_tables(&tables, n, err));
+    QN_TRY_TO(done, init_tables(&tables, input, model->hparams->width, err));
     QN_TRY_TO(done, qn_logits_init(&result, err));
     const qn_ref_opts ref_opts = {
         .progress = opts->progress ? go_on : NULL,
@@ -164,9 +191,9 @@ qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const int32
         .n_slots = 1,
     };
     QN_TRY_TO(done, qn_ref_create(&ref, &ref_opts, err));
-    QN_TRY_TO(done, run_chunks(&result, ref, ids, &tables, &w, err));
+    QN_TRY_TO(done, run_chunks(&result, ref, input->ids, &tables, &w, err));
     if (opts->mtp) {
-        QN_TRY_TO(done, predict(&result, engine, ids, &tables, err));
+        QN_TRY_TO(done, predict(&result, engine, input->ids, &tables, err));
         qn_free(result.hidden);
         result.hidden = NULL;
         result.n_hidden = 0;
@@ -184,12 +211,13 @@ done:
 qn_status qn_engine_observe(const qn_engine *engine, const int32_t *ids, int64_t n,
                             const qn_ref_opts *watch, qn_err *err) {
     const qn_logits_opts opts = {.all_rows = true};
+    const qn_input input = {.ids = ids, .n = n};
     watched w = {.opts = &opts, .n = n};
     qn_logits unused = {.n_tokens = n, .n_vocab = engine->model->hparams->vocab}; // no room
     run_tables tables = {0};
     qn_ref *ref = NULL;
     qn_status status = QN_OK;
-    QN_TRY_TO(done, init_tables(&tables, n, err));
+    QN_TRY_TO(done, init_tables(&tables, &input, engine->model->hparams->width, err));
     const qn_ref_opts ref_opts = {
         .graph = &engine->model->graph,
         .params = engine->params,

@@ -11,17 +11,51 @@ enum { LOG_TIMES = 2 }; // of QN_DEBUG
 
 // --- messages ------------------------------------------------------------------------------------
 
-// Room for the largest message, touched where it is used only.
+qn_step_sizes qn_runner_max_sizes(const qn_runner *r) {
+    return (qn_step_sizes){.rows = r->opts.rows,
+                           .segs = r->opts.segs,
+                           .outs = r->opts.outs,
+                           .groups = qn_state_groups(r->state),
+                           .pages = qn_state_pages_per_seg(r->state),
+                           .copies = QN_COPIES_MAX};
+}
+
+qn_step_sizes qn_runner_max_head_sizes(const qn_runner *r) {
+    return (qn_step_sizes){.rows = r->head_rows,
+                           .segs = r->opts.segs,
+                           .outs = r->head_rows,
+                           .groups = qn_state_groups(r->state),
+                           .pages = qn_state_pages_per_seg(r->state)};
+}
+
+static qn_status alloc_message(int32_t **out, size_t *words, const qn_step_sizes *max,
+                               qn_err *err) {
+    size_t n;
+    QN_TRY(qn_step_measure(&n, max, err));
+    int32_t *message = qn_alloc(n, sizeof *message);
+    if (!message) return QN_NOMEM(err, "a step");
+    qn_free(*out);
+    *out = message;
+    *words = n;
+    return QN_OK;
+}
+
+qn_status qn_runner_make_room(int32_t **message, size_t *words, bool *has_room, const qn_runner *r,
+                              const qn_step_sizes *max, qn_err *err) {
+    qn_step_sizes all = *max;
+    if (*has_room) return QN_OK;
+    all.extra = all.rows;
+    all.extra_width = r->engine->model->hparams->width;
+    QN_TRY(alloc_message(message, words, &all, err));
+    *has_room = true;
+    return QN_OK;
+}
+
+// Room for the largest message, touched where it is used only. A record may have given rows.
 static qn_status init_message(qn_runner *r, qn_err *err) {
-    const qn_step_sizes max = {.rows = r->opts.rows,
-                               .segs = r->opts.segs,
-                               .outs = r->opts.outs,
-                               .groups = qn_state_groups(r->state),
-                               .pages = qn_state_pages_per_seg(r->state),
-                               .copies = QN_COPIES_MAX};
-    QN_TRY(qn_step_measure(&r->message_words, &max, err));
-    r->message = qn_alloc(r->message_words, sizeof *r->message);
-    return r->message ? QN_OK : QN_NOMEM(err, "a step");
+    const qn_step_sizes max = qn_runner_max_sizes(r);
+    if (!r->opts.is_replay) return alloc_message(&r->message, &r->message_words, &max, err);
+    return qn_runner_make_room(&r->message, &r->message_words, &r->has_given_room, r, &max, err);
 }
 
 // Opens the file that the steps are recorded in, where one is wanted.
@@ -181,17 +215,12 @@ static qn_status init_head(qn_runner *r, bool is_measured, qn_err *err) {
     QN_TRY(add_plan(&opts, r, s, QN_PREFILL, &s->stage->prefill, err));
     QN_TRY(s->stage->device->kind->prepare(&s->program, s->stage->device, &opts, err));
     if (is_measured) return QN_OK;
-    const qn_step_sizes max = {.rows = r->head_rows,
-                               .segs = o->segs,
-                               .outs = r->head_rows,
-                               .groups = qn_state_groups(r->state),
-                               .pages = qn_state_pages_per_seg(r->state)};
+    const qn_step_sizes max = qn_runner_max_head_sizes(r);
     size_t words;
-    QN_TRY(qn_step_measure(&words, &max, err));
-    r->head_message = qn_alloc(words, sizeof *r->head_message);
+    QN_TRY(alloc_message(&r->head_message, &words, &max, err));
     r->before = qn_alloc((size_t)r->head_rows,
                          (size_t)r->engine->model->hparams->width * sizeof *r->before);
-    return r->head_message && r->before ? QN_OK : QN_NOMEM(err, "prediction head");
+    return r->before ? QN_OK : QN_NOMEM(err, "prediction head");
 }
 
 static void free_stage(qn_runner_stage *s) {

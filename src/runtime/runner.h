@@ -1,12 +1,14 @@
 // The step loop: sequences of one engine, their state, and the memory that steps compute in.
 //
 // A runner is used by one thread at a time; runners of one engine are independent. Everything is
-// allocated at creation: a step allocates nothing.
+// allocated at creation, and room for given rows by the first step that has some; other steps
+// allocate nothing.
 #ifndef QN_RUNTIME_RUNNER_H
 #define QN_RUNTIME_RUNNER_H
 
 #include "runtime/compile.h"
 #include "runtime/engine.h"
+#include "runtime/media.h"
 #include "runtime/state.h"
 
 typedef struct qn_runner qn_runner;
@@ -48,6 +50,7 @@ typedef struct qn_segment {
     int64_t uncertain; // the last rows may be rolled back (qn_seq_truncate)
     int64_t outs;      // logits are wanted of the last `outs` rows
     int64_t top;       // 0: all logits of these rows; else this many top ones, at most QN_HEAD_TOP
+    const qn_media *media; // of the sequence; NULL: it has no images
 } qn_segment;
 
 // Runs one step. Its rows are in the sequences' state afterwards. A step that cannot run for want
@@ -91,6 +94,7 @@ typedef struct qn_predict {
     int64_t rows;
     int64_t outs; // logits are wanted of the last `outs` rows
     int64_t top;  // as in a segment
+    const qn_media *media;
 } qn_predict;
 
 // Runs the head; the outputs of the model's last step stay. `entries`: only the logits of ids below

@@ -28,15 +28,28 @@ static qn_status check_predicts(const qn_runner *r, const qn_predict *predicts, 
 
 static void fill_segment(qn_runner *r, qn_step_tables *t, const qn_predict *p, int64_t b) {
     const int64_t width = r->engine->model->hparams->width;
-    t->seg_row[b] = (int32_t)t->rows;
-    t->seg_adapter[b] = -1;
+    const qn_step_rows rows = {.ids = p->ids,
+                               .position = p->position,
+                               .rows = p->rows,
+                               .outs = p->outs,
+                               .is_full = p->top == 0,
+                               .media = p->media};
     qn_seq_fill_head(p->seq, &t->segs, b, p->position);
-    memcpy(t->ids + t->rows, p->ids, (size_t)p->rows * sizeof *t->ids);
     memcpy(r->before + t->rows * width, p->before, (size_t)(p->rows * width) * sizeof *r->before);
-    for (int64_t i = 0; i < p->rows; i++) {
-        qn_step_tables_add(t, b, p->position + i);
-        if (i >= p->rows - p->outs) qn_step_tables_want(t, p->top == 0);
-    }
+    qn_step_tables_add(t, b, &rows);
+}
+
+static int64_t count_given(const qn_predict *predicts, int64_t n) {
+    int64_t given = 0;
+    for (int64_t b = 0; b < n; b++)
+        given += qn_media_count(predicts[b].media, predicts[b].position, predicts[b].rows);
+    return given;
+}
+
+static qn_status make_room(qn_runner *r, qn_err *err) {
+    const qn_step_sizes max = qn_runner_max_head_sizes(r);
+    size_t words;
+    return qn_runner_make_room(&r->head_message, &words, &r->head_given_room, r, &max, err);
 }
 
 static qn_sizes write_message(qn_runner *r, const qn_predict *predicts, int64_t n,
@@ -51,14 +64,17 @@ static qn_sizes write_message(qn_runner *r, const qn_predict *predicts, int64_t 
         if (cached > sizes.cached) sizes.cached = cached;
         if (p->outs && p->top > top) top = p->top;
     }
+    const int64_t given = count_given(predicts, n);
     const qn_step_sizes own = {.rows = sizes.rows,
                                .segs = n,
                                .outs = sizes.outs,
+                               .extra = given,
+                               .extra_width = given ? r->engine->model->hparams->width : 0,
                                .groups = qn_state_groups(r->state),
                                .pages = (sizes.cached + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS};
     qn_step_begin(r->head_message, &own, top, r->engine->n_tokens);
     qn_step_set_computed(r->head_message, entries);
-    qn_step_tables t = qn_step_tables_open(r->head_message, own.pages);
+    qn_step_tables t = qn_step_tables_open(r->head_message, &own);
     for (int64_t b = 0; b < n; b++) fill_segment(r, &t, &predicts[b], b);
     t.seg_row[n] = (int32_t)t.rows;
     qn_step_view(&r->head_step, r->head_message);
@@ -77,6 +93,7 @@ static void flush_copies(qn_runner *r) {
 qn_status qn_runner_predict(qn_runner *r, const qn_predict *predicts, int64_t n, int64_t entries,
                             qn_err *err) {
     QN_TRY(check_predicts(r, predicts, n, err));
+    if (count_given(predicts, n)) QN_TRY(make_room(r, err));
     flush_copies(r);
     const qn_sizes sizes = write_message(r, predicts, n, entries);
     const qn_device_kind *kind = r->head.program->device->kind;

@@ -50,13 +50,15 @@ struct qn_runner {
     bool has_decode;  // the second phase has a plan of its own
     int32_t *message; // of the step, with room for the largest
     size_t message_words;
-    qn_step step;      // its arrays
-    qn_record *record; // gets every message; NULL: not wanted
-    qn_err failed;     // an error that could not be returned: the next step fails with it
+    bool has_given_room; // the message has room for given rows, too
+    qn_step step;        // its arrays
+    qn_record *record;   // gets every message; NULL: not wanted
+    qn_err failed;       // an error that could not be returned: the next step fails with it
     qn_status failed_status;
     qn_session_counts counts;
     qn_runner_stage head; // the prediction head; without a program: none
     int32_t *head_message;
+    bool head_given_room;
     qn_step head_step;
     int64_t head_rows; // max of a run
     float *before;     // (head_rows, width) what it reads
@@ -67,13 +69,31 @@ struct qn_runner {
 // The arrays of a message that is being written.
 typedef struct qn_step_tables {
     int32_t *ids, *pos, *row_seg, *seg_row, *seg_adapter, *row_out, *out_full;
+    int32_t *extra_row; // NULL: no row is given
+    float *extra;
     qn_seg_tables segs;
-    int64_t rows, outs; // written so far
+    int64_t rows, outs, given; // written so far
 } qn_step_tables;
-qn_step_tables qn_step_tables_open(int32_t *message, int64_t pages);
-// Appends a row at a rope position of segment b.
-void qn_step_tables_add(qn_step_tables *tables, int64_t b, int64_t position);
-void qn_step_tables_want(qn_step_tables *tables, bool is_full); // the row that was appended last
+// `sizes` are those of the message.
+qn_step_tables qn_step_tables_open(int32_t *message, const qn_step_sizes *sizes);
+// Rows of a sequence for segment b of a message.
+typedef struct qn_step_rows {
+    const int32_t *ids; // (rows)
+    int64_t position;   // of the first, in the sequence
+    int64_t rows;
+    int64_t outs; // logits are wanted of the last `outs` rows
+    bool is_full; // all of them
+    const qn_media *media;
+} qn_step_rows;
+void qn_step_tables_add(qn_step_tables *tables, int64_t b, const qn_step_rows *rows);
+// Room in a message for the given rows of steps up to these sizes, where some are given for the
+// first time.
+QN_MUST_CHECK qn_status qn_runner_make_room(int32_t **message, size_t *words, bool *has_room,
+                                            const qn_runner *runner, const qn_step_sizes *max,
+                                            qn_err *err);
+// The sizes of the largest message, without given rows.
+qn_step_sizes qn_runner_max_sizes(const qn_runner *runner);
+qn_step_sizes qn_runner_max_head_sizes(const qn_runner *runner);
 
 // Tells the trace of a stage's last step.
 void qn_runner_trace(const qn_runner *runner, const qn_runner_stage *stage, int64_t rows);

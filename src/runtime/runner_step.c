@@ -60,7 +60,15 @@ static qn_sizes measure(qn_step_sizes *out, const qn_runner *r, const qn_segment
     return sizes;
 }
 
-qn_step_tables qn_step_tables_open(int32_t *message, int64_t pages) {
+static int64_t count_given(const qn_segment *segments, int64_t n) {
+    int64_t given = 0;
+    for (int64_t b = 0; b < n; b++)
+        given +=
+            qn_media_count(segments[b].media, qn_seq_length(segments[b].seq), segments[b].rows);
+    return given;
+}
+
+qn_step_tables qn_step_tables_open(int32_t *message, const qn_step_sizes *sizes) {
     return (qn_step_tables){.ids = qn_step_at(message, QN_STEP_IDS),
                             .pos = qn_step_at(message, QN_STEP_POS),
                             .row_seg = qn_step_at(message, QN_STEP_ROW_SEG),
@@ -73,31 +81,34 @@ qn_step_tables qn_step_tables_open(int32_t *message, int64_t pages) {
                                      .seg_accept = qn_step_at(message, QN_STEP_SEG_ACCEPT),
                                      .seg_commit = qn_step_at(message, QN_STEP_SEG_COMMIT),
                                      .seg_pages = qn_step_at(message, QN_STEP_SEG_PAGES),
-                                     .pages = pages}};
+                                     .pages = sizes->pages},
+                            .extra_row = qn_step_input(message, QN_STEP_EXTRA_ROW),
+                            .extra = qn_step_input(message, QN_STEP_EXTRA)};
 }
 
-void qn_step_tables_add(qn_step_tables *t, int64_t b, int64_t position) {
-    int32_t *pos = t->pos + 4 * t->rows;
-    t->row_seg[t->rows++] = (int32_t)b;
-    pos[0] = pos[1] = pos[2] = (int32_t)position;
-    pos[3] = 0;
-}
-
-void qn_step_tables_want(qn_step_tables *t, bool is_full) {
-    t->out_full[t->outs] = is_full;
-    t->row_out[t->outs++] = (int32_t)t->rows - 1;
+void qn_step_tables_add(qn_step_tables *t, int64_t b, const qn_step_rows *rows) {
+    t->seg_row[b] = (int32_t)t->rows;
+    t->seg_adapter[b] = -1;
+    memcpy(t->ids + t->rows, rows->ids, (size_t)rows->rows * sizeof *t->ids);
+    t->given += qn_media_fill(rows->media, rows->position, rows->rows, t->pos + 4 * t->rows,
+                              t->extra_row ? t->extra_row + t->rows : NULL, t->extra, t->given);
+    for (int64_t i = 0; i < rows->rows; i++, t->rows++) {
+        t->row_seg[t->rows] = (int32_t)b;
+        if (i < rows->rows - rows->outs) continue;
+        t->out_full[t->outs] = rows->is_full;
+        t->row_out[t->outs++] = (int32_t)t->rows;
+    }
 }
 
 static void fill_segment(qn_step_tables *t, const qn_segment *s, int64_t b, bool is_full) {
-    const int64_t past = qn_seq_length(s->seq);
-    t->seg_row[b] = (int32_t)t->rows;
-    t->seg_adapter[b] = -1;
+    const qn_step_rows rows = {.ids = s->ids,
+                               .position = qn_seq_length(s->seq),
+                               .rows = s->rows,
+                               .outs = s->outs,
+                               .is_full = is_full || s->top == 0,
+                               .media = s->media};
     qn_seq_fill(s->seq, &t->segs, b);
-    memcpy(t->ids + t->rows, s->ids, (size_t)s->rows * sizeof *t->ids);
-    for (int64_t i = 0; i < s->rows; i++) {
-        qn_step_tables_add(t, b, past + i);
-        if (i >= s->rows - s->outs) qn_step_tables_want(t, is_full || s->top == 0);
-    }
+    qn_step_tables_add(t, b, &rows);
 }
 
 // Writes the message of a prepared step; returns the sizes of its binding.
@@ -107,13 +118,15 @@ static qn_sizes write_message(qn_runner *r, const qn_segment *segments, int64_t 
     qn_step_sizes own;
     int64_t top = 1;
     const qn_sizes sizes = measure(&own, r, segments, n);
+    own.extra = count_given(segments, n);
+    own.extra_width = own.extra ? r->engine->model->hparams->width : 0;
     for (int64_t b = 0; b < n; b++) {
         if (segments[b].outs && segments[b].top > top) top = segments[b].top;
     }
     // The reference looks at all entries.
     qn_step_begin(r->message, &own, r->check ? QN_HEAD_TOP : top,
                   r->check ? 0 : r->engine->n_tokens);
-    qn_step_tables t = qn_step_tables_open(r->message, own.pages);
+    qn_step_tables t = qn_step_tables_open(r->message, &own);
     for (int64_t b = 0; b < n; b++) fill_segment(&t, &segments[b], b, is_shown);
     t.seg_row[n] = (int32_t)t.rows;
     if (qn_state_copies(&copies, r->state))
@@ -192,6 +205,11 @@ qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn
         if (err) *err = r->failed;
         return r->failed_status;
     }
+    if (count_given(segments, n)) {
+        const qn_step_sizes max = qn_runner_max_sizes(r);
+        QN_TRY(
+            qn_runner_make_room(&r->message, &r->message_words, &r->has_given_room, r, &max, err));
+    }
     QN_TRY(prepare(segments, n, err));
     const qn_sizes sizes = write_message(r, segments, n);
     if (!begin_stages(r, &sizes)) {
@@ -242,6 +260,7 @@ static qn_status check_message(const qn_runner *r, qn_err *err) {
                              .rows = r->opts.rows,
                              .segs = r->opts.segs,
                              .outs = r->opts.outs,
+                             .extra_width = r->engine->model->hparams->width,
                              .top = QN_HEAD_TOP};
     qn_state_limits(&limits, r->state);
     return qn_step_check(r->message, qn_step_words(r->message), &limits, err);

@@ -206,6 +206,13 @@ static qn_status init_session(qn_batch_row *row, const qn_row_want *want,
     const size_t room = first_room(&b->like, want->n, opts->max_tokens);
     QN_TRY(qn_session_prepare(&row->session, &b->like, b->shared, room, err));
     qn_session_set_tokens(row->session, 0, want->ids, want->n);
+    if (want->opts->n_images) {
+        qn_media media;
+        QN_NEED(want->opts->images, err);
+        QN_TRY(qn_media_init(&media, b->like.engine, want->ids, want->n, want->opts->images,
+                             want->opts->n_images, err));
+        qn_session_set_media(row->session, &media);
+    }
     return qn_session_mark(row->session, want->opts->mark, err);
 }
 

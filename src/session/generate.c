@@ -42,6 +42,10 @@ static qn_status check_shift(const qn_session *s, const qn_generate_opts *o, qn_
         return QN_FAIL(err, UNSUPPORTED,
                        "context shift: %s has recurrent layers, whose state cannot forget",
                        s->engine->model->family->arch);
+    if (s->media.n)
+        return QN_FAIL(err, UNSUPPORTED,
+                       "context shift: the history has %zu images, whose positions cannot move",
+                       s->media.n);
     return check_range("keep", o->keep, 0, s->context - 2, err);
 }
 

@@ -38,7 +38,8 @@ static int64_t collect(qn_predict *predicts, const qn_head_want *wants, int64_t 
                                           .before = k ? g->row : s->last,
                                           .rows = 1,
                                           .outs = 1,
-                                          .top = wanted_top(&wants[i])};
+                                          .top = wanted_top(&wants[i]),
+                                          .media = &s->media};
     }
     return n_rows;
 }

@@ -8,7 +8,8 @@
 qn_status qn_generation_show_naive(qn_generation *g, qn_err *err) {
     const qn_session *s = g->session;
     qn_logits logits;
-    QN_TRY(qn_engine_run(&logits, s->engine, s->tokens, (int64_t)s->n_tokens,
+    const qn_input input = qn_session_input(s);
+    QN_TRY(qn_engine_run(&logits, s->engine, &input,
                          &QN_INIT(qn_logits_opts, .naive = true, .all_rows = true), err));
     qn_status status = QN_OK;
     for (size_t i = 1; i < s->n_tokens && !status && qn_generation_is_active(g); i++)
@@ -57,7 +58,7 @@ bool qn_generation_should_wait(const qn_generation *g, const qn_generation *for_
     if (g->is_begun || !s->keeps) return false;
     size_t common = 0;
     while (common + 1 < s->n_tokens && common < other->n_tokens &&
-           s->tokens[common] == other->tokens[common])
+           s->keys[common] == other->keys[common]) // images included
         common++;
     const size_t cached = qn_session_cached(s), reused = (size_t)for_it->result.n_reused;
     return usable(other, common) >= (cached > reused ? cached : reused) + QN_PAGE_ROWS;

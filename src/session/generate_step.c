@@ -66,8 +66,8 @@ static qn_status step_naive(qn_generation *g, qn_err *err) {
     const qn_session *s = g->session;
     qn_logits all;
     bool is_right;
-    QN_TRY(qn_engine_run(&all, s->engine, s->tokens, (int64_t)s->n_tokens,
-                         &QN_INIT(qn_logits_opts, .naive = true), err));
+    const qn_input input = qn_session_input(s);
+    QN_TRY(qn_engine_run(&all, s->engine, &input, &QN_INIT(qn_logits_opts, .naive = true), err));
     g->result.n_steps++;
     const qn_row_logits logits = {.all = all.logits};
     const qn_status status = choose_and_take(&is_right, g, &logits, -1, err);
@@ -148,7 +148,8 @@ static qn_segment decode_segment(qn_generation *g) {
                         .rows = 1 + drafter->n,
                         .uncertain = drafter->n,
                         .outs = 1 + drafter->n,
-                        .top = wanted_top(g)};
+                        .top = wanted_top(g),
+                        .media = &s->media};
 }
 
 // The next rows of a prompt: at most `max`, `outs` of them with logits.
@@ -162,7 +163,8 @@ static qn_segment prefill_segment(qn_generation *g, int64_t max, int64_t outs) {
                         .ids = s->tokens + cached,
                         .rows = n,
                         .outs = shows ? n : cached + (size_t)n == s->n_tokens,
-                        .top = wanted_top(g)};
+                        .top = wanted_top(g),
+                        .media = &s->media};
 }
 
 // Returns the rows of the step; prompts that find no place in it, and rows that have ended, are

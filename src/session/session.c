@@ -184,6 +184,7 @@ void qn_session_destroy(qn_session *session) {
     qn_shared_leave(session->shared);
     qn_sampler_destroy(session->sampler);
     qn_free(session->last);
+    qn_media_deinit(&session->media);
     qn_free(session->tokens);
     qn_free(session->keys);
     qn_free(session->logits);
@@ -222,6 +223,7 @@ void qn_session_set_tokens(qn_session *s, size_t at, const int32_t *ids, size_t 
     if (n) memmove(s->tokens + at, ids, n * sizeof *ids); // `ids` may be the session's own
     for (size_t i = 0; i < n; i++) s->keys[at + i] = (uint64_t)(uint32_t)s->tokens[at + i];
     s->n_tokens = at + n;
+    qn_media_cut(&s->media, at);
     if (s->last_after > at) s->last_after = 0;
     if (at == 0)
         s->memory = (qn_session_memory){.n_prompt = n};
@@ -231,10 +233,22 @@ void qn_session_set_tokens(qn_session *s, size_t at, const int32_t *ids, size_t 
     qn_session_drop_logits(s);
 }
 
+void qn_session_set_media(qn_session *s, qn_media *media) {
+    qn_media_deinit(&s->media);
+    s->media = *media;
+    *media = (qn_media){0};
+    qn_media_set_keys(s->keys, s->n_tokens, &s->media);
+}
+
+qn_input qn_session_input(const qn_session *s) {
+    return (qn_input){.ids = s->tokens, .n = (int64_t)s->n_tokens, .media = &s->media};
+}
+
 void qn_session_cut(qn_session *s, size_t n) {
     if (n < s->n_tokens) s->memory.sampler = (qn_sampler_memory){0};
     if (n < s->memory.n_prompt) s->memory.n_prompt = n;
     s->n_tokens = n;
+    qn_media_cut(&s->media, n);
     if (s->last_after > n) s->last_after = 0;
     s->prefill_end = 0;
     qn_session_drop_logits(s);
@@ -246,13 +260,23 @@ static void forget_state(qn_session *s) {
     (void)qn_seq_truncate(s->seq, 0);
 }
 
-qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids, size_t n, qn_err *err) {
+qn_status qn_session_set_prompt_images(qn_session *session, const int32_t *ids, size_t n,
+                                       const qn_image *const *images, size_t n_images,
+                                       qn_err *err) {
     QN_NEED(session, err);
+    if (n_images) QN_NEED(images, err);
     QN_TRY(qn_engine_check_ids(session->engine, ids, n, session->context, err));
+    qn_media media;
+    QN_TRY(qn_media_init(&media, session->engine, ids, n, images, n_images, err));
     forget_state(session);
     qn_session_set_tokens(session, 0, ids, n);
+    qn_session_set_media(session, &media);
     session->mark = 0;
     return QN_OK;
+}
+
+qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids, size_t n, qn_err *err) {
+    return qn_session_set_prompt_images(session, ids, n, NULL, 0, err);
 }
 
 qn_status qn_session_mark(qn_session *session, size_t n, qn_err *err) {
@@ -365,8 +389,8 @@ qn_status qn_session_step_naive(int32_t *token, qn_session *s, const qn_sample_o
     if (qn_stop_is_wanted(s->stop))
         return QN_FAIL(err, STOPPED, "stopped before a step of %zu tokens", s->n_tokens);
     qn_logits logits;
-    QN_TRY(qn_engine_run(&logits, s->engine, s->tokens, (int64_t)s->n_tokens,
-                         &QN_INIT(qn_logits_opts, .naive = true), err));
+    const qn_input input = qn_session_input(s);
+    QN_TRY(qn_engine_run(&logits, s->engine, &input, &QN_INIT(qn_logits_opts, .naive = true), err));
     const qn_status status = choose(token, s, logits.logits, err);
     qn_logits_deinit(&logits);
     if (!status) s->has_logits = false;
@@ -427,7 +451,8 @@ qn_status qn_session_predict(const float **logits, qn_session *s, int32_t token,
                                 .ids = &token,
                                 .before = s->last,
                                 .rows = 1,
-                                .outs = 1};
+                                .outs = 1,
+                                .media = &s->media};
     QN_TRY(qn_seq_prepare(s->seq, 1, 0, err));
     const qn_status status = qn_runner_predict(s->shared->runner, &predict, 1, 0, err);
     qn_seq_cancel(s->seq);

@@ -69,6 +69,7 @@ struct qn_session {
     int32_t *tokens; // (cap)
     uint64_t *keys;  // (cap) of the radix tree
     size_t n_tokens, cap;
+    qn_media media; // images of the history
     qn_session_memory memory;
     size_t mark;        // state after this many tokens goes to the prefix cache; 0: none
     size_t prefill_end; // a prompt up to this token is being prefilled; 0: none
@@ -91,6 +92,7 @@ struct qn_snapshot {
     qn_checkpoint *checkpoint;
     int32_t *tokens; // (n_tokens)
     size_t n_tokens;
+    qn_media media;
     qn_session_memory memory;
     float *logits; // (V); NULL: none
     qn_session_top top_logits;
@@ -129,9 +131,14 @@ QN_MUST_CHECK qn_status qn_session_take_state(qn_session *to, qn_session *from, 
 
 // Forgets the logits after the last token.
 void qn_session_drop_logits(qn_session *session);
-// The history from `at` on becomes `ids`, which are answer unless `at` is 0. There must be room;
-// the logits are dropped.
+// The history from `at` on becomes `ids`, which are answer unless `at` is 0, and no images. There
+// must be room; the logits are dropped.
 void qn_session_set_tokens(qn_session *session, size_t at, const int32_t *ids, size_t n);
+// Images of the history, whose tokens have been set, in place of those that it has; their list is
+// the session's afterwards.
+void qn_session_set_media(qn_session *session, qn_media *media);
+// The history as the model reads it.
+qn_input qn_session_input(const qn_session *session);
 // Cuts the history to its first n tokens, n <= n_tokens; the KV cache is left alone. What remains
 // of a prompt is still the prompt.
 void qn_session_cut(qn_session *session, size_t n);

@@ -47,7 +47,8 @@ qn_status qn_session_compute(qn_session *s, size_t n, int64_t top, qn_err *err) 
                                     .ids = s->tokens + at,
                                     .rows = rows,
                                     .outs = wants_logits && at + (size_t)rows == n,
-                                    .top = wants_logits ? top : 0};
+                                    .top = wants_logits ? top : 0,
+                                    .media = &s->media};
         QN_TRY(qn_session_run(s->shared, &s, &segment, 1, err));
         QN_TRY(qn_session_prefilled(s, rows, err));
     }

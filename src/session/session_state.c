@@ -17,9 +17,11 @@ qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err) {
 }
 
 // Room for copy_history, which cannot fail afterwards.
-static qn_status reserve_history(qn_session *to, size_t n, const float *logits, qn_err *err) {
+static qn_status reserve_history(qn_session *to, size_t n, size_t n_media, const float *logits,
+                                 qn_err *err) {
     const size_t vocab = (size_t)to->engine->model->hparams->vocab;
     QN_TRY(qn_session_reserve(to, n, err));
+    QN_TRY(qn_media_reserve(&to->media, n_media, err));
     if (logits && !to->logits) to->logits = qn_realloc(NULL, vocab, sizeof *to->logits);
     return logits && !to->logits ? QN_NOMEM(err, "logits") : QN_OK;
 }
@@ -37,10 +39,11 @@ static void copy_last(qn_session *to, const float *last, size_t after) {
     to->last_after = after;
 }
 
-static void copy_history(qn_session *to, const int32_t *tokens, size_t n,
-                         const qn_session_memory *memory, const float *logits,
-                         const qn_session_top *top) {
-    qn_session_set_tokens(to, 0, tokens, n);
+static void copy_history(qn_session *to, const qn_input *history, const qn_session_memory *memory,
+                         const float *logits, const qn_session_top *top) {
+    qn_session_set_tokens(to, 0, history->ids, (size_t)history->n);
+    qn_media_copy(&to->media, history->media);
+    qn_media_set_keys(to->keys, to->n_tokens, &to->media);
     to->memory = *memory;
     copy_logits(to, logits, top);
 }
@@ -49,13 +52,13 @@ qn_status qn_session_fork(qn_session **out, qn_session *session, qn_err *err) {
     QN_NEED(out, err);
     QN_NEED(session, err);
     const float *logits = session->has_logits ? session->logits : NULL;
+    const qn_input history = qn_session_input(session);
     qn_session *fork = NULL;
     QN_TRY(qn_session_prepare(&fork, session, session->shared, (size_t)session->context, err));
     qn_status status = QN_OK;
-    QN_TRY_TO(done, reserve_history(fork, session->n_tokens, logits, err));
+    QN_TRY_TO(done, reserve_history(fork, session->n_tokens, session->media.n, logits, err));
     if (session->seq) QN_TRY_TO(done, qn_seq_fork(&fork->seq, session->seq, err));
-    copy_history(fork, session->tokens, session->n_tokens, &session->memory, logits,
-                 &session->top_logits);
+    copy_history(fork, &history, &session->memory, logits, &session->top_logits);
     copy_last(fork, session->last, session->last_after);
     *out = fork;
     fork = NULL;
@@ -67,7 +70,7 @@ done:
 
 qn_status qn_session_take_state(qn_session *to, qn_session *from, bool moves, qn_err *err) {
     const float *logits = from->has_logits ? from->logits : NULL;
-    QN_TRY(reserve_history(to, to->n_tokens, logits, err));
+    QN_TRY(reserve_history(to, to->n_tokens, 0, logits, err));
     if (moves) {
         to->seq = from->seq;
         from->seq = NULL;
@@ -110,6 +113,8 @@ qn_status qn_session_checkpoint(qn_snapshot **out, qn_session *session, qn_err *
     if (session->n_tokens)
         memcpy(snapshot->tokens, session->tokens, session->n_tokens * sizeof *snapshot->tokens);
     if (snapshot->logits) memcpy(snapshot->logits, session->logits, (size_t)vocab * sizeof(float));
+    QN_TRY_TO(done, qn_media_reserve(&snapshot->media, session->media.n, err));
+    qn_media_copy(&snapshot->media, &session->media);
     QN_TRY_TO(done, keep_last(snapshot, session, err));
     if (session->seq)
         QN_TRY_TO(done, qn_checkpoint_create(&snapshot->checkpoint, session->seq, err));
@@ -127,10 +132,11 @@ qn_status qn_session_restore(qn_session *session, const qn_snapshot *snapshot, q
     if (snapshot->shared != session->shared || snapshot->n_tokens > (size_t)session->context)
         return QN_FAIL(err, ARGUMENT, "the snapshot of %zu tokens is of another session",
                        snapshot->n_tokens);
-    QN_TRY(reserve_history(session, snapshot->n_tokens, snapshot->logits, err));
+    const qn_input history = {
+        .ids = snapshot->tokens, .n = (int64_t)snapshot->n_tokens, .media = &snapshot->media};
+    QN_TRY(reserve_history(session, snapshot->n_tokens, snapshot->media.n, snapshot->logits, err));
     if (session->seq) QN_TRY(qn_seq_restore(session->seq, snapshot->checkpoint, err));
-    copy_history(session, snapshot->tokens, snapshot->n_tokens, &snapshot->memory, snapshot->logits,
-                 &snapshot->top_logits);
+    copy_history(session, &history, &snapshot->memory, snapshot->logits, &snapshot->top_logits);
     copy_last(session, snapshot->last, snapshot->last_after);
     return QN_OK;
 }
@@ -139,6 +145,7 @@ void qn_snapshot_destroy(qn_snapshot *snapshot) {
     if (!snapshot) return;
     qn_checkpoint_destroy(snapshot->checkpoint);
     qn_shared_leave(snapshot->shared);
+    qn_media_deinit(&snapshot->media);
     qn_free(snapshot->tokens);
     qn_free(snapshot->logits);
     qn_free(snapshot->last);

@@ -88,9 +88,10 @@ qn_status qn_image_load(qn_image *out, const char *path, const qn_image_limits *
     return status ? qn_err_prefix(err, status, "%s", path) : QN_OK;
 }
 
-uint64_t qn_image_hash(const qn_image *image) {
+uint64_t qn_image_hash_seeded(const qn_image *image, uint64_t seed) {
     const int64_t sizes[] = {image->width, image->height};
-    const uint64_t seed = XXH3_64bits(sizes, sizeof sizes);
     return XXH3_64bits_withSeed(image->rgb, (size_t)(image->width * image->height * CHANNELS),
-                                seed);
+                                XXH3_64bits_withSeed(sizes, sizeof sizes, seed));
 }
+
+uint64_t qn_image_hash(const qn_image *image) { return qn_image_hash_seeded(image, 0); }

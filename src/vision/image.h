@@ -11,14 +11,18 @@
 
 #include "core/err.h"
 
+#include <stdatomic.h>
+
 // Limits where a caller names none.
 enum { QN_IMAGE_BYTES = 64 << 20, QN_IMAGE_PIXELS = 1 << 26 };
 
-// Caller storage; zeroed is empty. Release with qn_image_deinit.
-typedef struct qn_image {
+// Caller storage; zeroed is empty. Release with qn_image_deinit. Those of callers of the library
+// (qn_image_open and so on) are counted.
+struct qn_image {
     int64_t width, height;
-    unsigned char *rgb; // (height, width, 3)
-} qn_image;
+    unsigned char *rgb;      // (height, width, 3)
+    _Atomic int64_t holders; // of a counted one
+};
 
 typedef struct qn_image_limits {
     int64_t bytes, pixels; // 0: QN_IMAGE_BYTES, QN_IMAGE_PIXELS
@@ -31,9 +35,13 @@ QN_MUST_CHECK qn_status qn_image_decode(qn_image *out, const void *data, size_t 
 QN_MUST_CHECK qn_status qn_image_load(qn_image *out, const char *path,
                                       const qn_image_limits *limits, qn_err *err);
 void qn_image_deinit(qn_image *image);
+// One holder more of a counted image; qn_image_destroy is one fewer.
+qn_image *qn_image_hold(const qn_image *image);
 
 // A hash of what is seen: of the sizes and all pixels. Equal pictures have equal hashes, whatever
 // files they came from.
 uint64_t qn_image_hash(const qn_image *image);
+// The same with a seed: who does not know it cannot make two pictures of one hash.
+uint64_t qn_image_hash_seeded(const qn_image *image, uint64_t seed);
 
 #endif

@@ -7,11 +7,19 @@ static qn_status count_rows(int64_t *n, const qn_image_span *spans, size_t i, in
                             qn_err *err) {
     const qn_image_span *span = &spans[i];
     if (span->rows < 1 || span->columns < 1 || span->first < row ||
-        !qn_i64_mul(n, span->rows, span->columns) || *n > INT32_MAX || span->first > INT32_MAX - *n)
+        !qn_i64_mul(n, span->rows, span->columns) || *n > INT32_MAX ||
+        span->first > INT32_MAX - *n || span->left < 0 || span->left > *n)
         return QN_FAIL(err, ARGUMENT, "image %zu: %lld x %lld rows from %lld on, want from %lld on",
                        i, (long long)span->rows, (long long)span->columns, (long long)span->first,
                        (long long)row);
+    if (span->left) *n = span->left;
     return QN_OK;
+}
+
+// Positions that the first n rows of an image use.
+static int64_t count_positions(const qn_image_span *span, int64_t n) {
+    const int64_t rows = (n + span->columns - 1) / span->columns;
+    return qn_max(rows, qn_min(n, span->columns));
 }
 
 static void put(int32_t *to, int64_t t, int64_t h, int64_t w) {
@@ -54,7 +62,7 @@ qn_status qn_image_positions(int32_t *positions, int32_t *next, int64_t first, i
             put(positions + (r - first) * 4, position, position + (r - row) / span->columns,
                 position + (r - row) % span->columns);
         row += rows;
-        position += qn_max(span->rows, span->columns);
+        position += count_positions(span, rows);
     }
     if (next) *next = (int32_t)position;
     return QN_OK;

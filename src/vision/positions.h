@@ -10,11 +10,17 @@
 #include "core/err.h"
 
 // Where an image is in a sequence: `rows` * `columns` rows of it, row by row. The sizes are those
-// of the merged grid.
+// of the merged grid. A sequence that was cut inside an image goes on after the rows that are left.
 typedef struct qn_image_span {
     int64_t first; // row of the sequence
     int64_t rows, columns;
+    int64_t left; // rows of it that are there, from the first on; 0: all
 } qn_image_span;
+
+// Rows of the sequence that the image takes.
+static inline int64_t qn_image_span_rows(const qn_image_span *span) {
+    return span->left ? span->left : span->rows * span->columns;
+}
 
 // Positions (n, 4), t, h, w and 0, of rows first ... first + n - 1 of a sequence whose images are
 // `spans`, ascending and apart. *next, which may be NULL, gets the position of a text row after

@@ -252,7 +252,7 @@ bool qn_cpu_program_begin(qn_program *program, int i, int32_t *message, const qn
     qn_step_view(&x->step, message);
     for (size_t k = 0; k < p->n_inputs; k++) {
         const task_input *input = &p->inputs[k];
-        if (input->field < QN_STEP_FIELDS) input->to->data = qn_step_at(message, input->field);
+        if (input->field < QN_STEP_FIELDS) input->to->data = qn_step_input(message, input->field);
     }
     const int64_t symbols[QN_SYM_COUNT] = {1, x->step.n_rows, x->step.n_segs, x->step.n_out};
     for (size_t c = 0; c < p->plan->n_calls; c++) {

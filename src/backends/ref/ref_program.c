@@ -243,7 +243,7 @@ bool qn_plain_begin(qn_program *program, int i, int32_t *message, const qn_sizes
     for (size_t k = 0; k < p->n_inputs; k++) {
         const step_input *input = &p->inputs[k];
         const bool is_given = input->field == QN_STEP_FIELDS;
-        input->to->data = is_given ? NULL : (unsigned char *)qn_step_at(message, input->field);
+        input->to->data = is_given ? NULL : qn_step_input(message, input->field);
     }
     return true;
 }

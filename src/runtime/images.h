@@ -1,0 +1,42 @@
+// Images of an engine: its vision tower, and the rows of images that it has encoded.
+//
+// The tower is the one of an mmproj file, opened with the engine, or that of the model's own
+// checkpoint, which is loaded when the first image comes. Encoded rows are kept by the content of
+// the image, the least recently used go first. Any thread may call.
+#ifndef QN_RUNTIME_IMAGES_H
+#define QN_RUNTIME_IMAGES_H
+
+#include "runtime/vision.h"
+
+#include <stdatomic.h>
+
+// Rows of an image, shared by everyone who holds them. Constant.
+typedef struct qn_encoded {
+    _Atomic int64_t holders;
+    uint64_t hash; // of the image's content, different in every engine
+    qn_vision_rows rows;
+} qn_encoded;
+qn_encoded *qn_encoded_hold(qn_encoded *encoded);
+void qn_encoded_drop(qn_encoded *encoded); // NULL is fine
+
+typedef struct qn_images qn_images;
+
+QN_MUST_CHECK qn_status qn_images_create(qn_images **out, const qn_engine *engine, qn_err *err);
+void qn_images_destroy(qn_images *images);
+
+// The tower; a model without one is an error.
+QN_MUST_CHECK qn_status qn_images_vision(const qn_vision **out, const qn_engine *engine,
+                                         qn_err *err);
+// Which token stands in a sequence where an image's rows are.
+QN_MUST_CHECK qn_status qn_images_token(int32_t *out, const qn_engine *engine, qn_err *err);
+// The rows of an image, held for the caller: encoded now, or kept from before.
+QN_MUST_CHECK qn_status qn_images_encode(qn_encoded **out, const qn_engine *engine,
+                                         const qn_image *image, qn_err *err);
+
+typedef struct qn_images_counts {
+    int64_t kept, bytes;   // images whose rows are kept; of them
+    int64_t hits, encoded; // images that were found; that were encoded
+} qn_images_counts;
+qn_images_counts qn_images_get_counts(const qn_engine *engine);
+
+#endif
