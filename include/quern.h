@@ -323,6 +323,8 @@ typedef struct qn_chat_prompt {
                        // told from its own words, and special tokens in them were recognised
     char *text;        // as the template rendered it; NUL-terminated, text_size bytes long
     size_t text_size;
+    const qn_image **images; // (n_images) of the messages, in order (qn_chat_make_prompt)
+    size_t n_images;
 } qn_chat_prompt;
 
 // Renders the request (see qn_template_render) and tokenises it. Special tokens are those of the
@@ -357,6 +359,8 @@ typedef struct qn_message {
     size_t reasoning_size;
     const qn_tool_call *calls; // of an answer
     size_t n_calls;
+    const qn_image *const *images; // (n_images) come before the text; the chat keeps them
+    size_t n_images;
 } qn_message;
 
 QN_API QN_MUST_CHECK qn_status qn_chat_create(qn_chat **out, qn_err *err);
@@ -364,8 +368,8 @@ QN_API void qn_chat_destroy(qn_chat *chat);
 QN_API size_t qn_chat_n_messages(const qn_chat *chat);
 // Appends a message, which is copied.
 QN_API QN_MUST_CHECK qn_status qn_chat_add(qn_chat *chat, const qn_message *message, qn_err *err);
-// The i-th message, without its calls, borrowed until the chat changes. `text` is NULL where the
-// content is a list of parts (qn_chat_set_messages).
+// The i-th message, without its calls and images, borrowed until the chat changes. `text` is NULL
+// where the content is a list of parts (qn_chat_set_messages) other than images and one text.
 QN_API QN_MUST_CHECK qn_status qn_chat_get(qn_message *out, const qn_chat *chat, size_t i,
                                            qn_err *err);
 // Forgets the messages from the n-th on.
@@ -374,7 +378,9 @@ QN_API QN_MUST_CHECK qn_status qn_chat_truncate(qn_chat *chat, size_t n, qn_err 
 QN_API QN_MUST_CHECK qn_status qn_chat_set_system(qn_chat *chat, const char *text, qn_err *err);
 // All messages as JSON, in the form of requests to servers: a list of objects with "role",
 // "content" (a text, or a list of parts), and whatever else the template knows. `what` is how
-// errors call it; NULL: "messages". *json is owned (qn_free).
+// errors call it; NULL: "messages". Parts with an image ({"type": "image_url", "image_url": {"url":
+// "data:image/png;base64,..."}}, or "image" with its "url") become {"type": "image"}, which is how
+// all images are printed: without the picture. *json is owned (qn_free).
 QN_API QN_MUST_CHECK qn_status qn_chat_set_messages(qn_chat *chat, const char *json, size_t size,
                                                     const char *what, qn_err *err);
 QN_API QN_MUST_CHECK qn_status qn_chat_print_messages(char **json, const qn_chat *chat,
@@ -407,7 +413,8 @@ QN_API QN_MUST_CHECK qn_status qn_chat_render(char **text, size_t *size, const q
                                               const qn_template *chat_template,
                                               const qn_tokenizer *tokenizer,
                                               const qn_chat_prompt_opts *opts, qn_err *err);
-// Text and ids, as qn_chat_prompt_create gives them.
+// Text and ids, as qn_chat_prompt_create gives them, and the images of the messages. The ids have
+// one image token for each, which qn_chat_prompt_expand makes as many as it has rows.
 QN_API QN_MUST_CHECK qn_status qn_chat_make_prompt(qn_chat_prompt *out, const qn_chat *chat,
                                                    const qn_template *chat_template,
                                                    const qn_tokenizer *tokenizer,
@@ -575,6 +582,9 @@ QN_API QN_MUST_CHECK qn_status qn_engine_expand_images(int32_t **ids, size_t *n,
                                                        const qn_engine *engine, const int32_t *from,
                                                        size_t n_from, const qn_image *const *images,
                                                        size_t n_images, qn_err *err);
+// The same for a prompt of messages: its ids, n and n_messages.
+QN_API QN_MUST_CHECK qn_status qn_chat_prompt_expand(qn_chat_prompt *prompt,
+                                                     const qn_engine *engine, qn_err *err);
 // How the engine compiles and keeps plans, for prefill and for decode, as the text of a profile
 // file (docs/caches.md): what was asked for, what the profile beside the weights says, and
 // defaults. *text is owned (qn_free).

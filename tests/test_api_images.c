@@ -624,6 +624,123 @@ static void images_come_from_files_bytes_and_urls(void **state) {
     assert_null(image);
 }
 
+// --- conversations -------------------------------------------------------------------------------
+
+// As the templates of Qwen's vision models write parts.
+static const char parts_template[] =
+    "{%- for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}"
+    "{% else %}{% for p in m.content %}{% if p.type == 'image' or 'image' in p or 'image_url' in p "
+    "%}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ p.text }}{% endif %}{% endfor %}"
+    "{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% endif %}";
+
+static size_t count_tokens(const qn_chat_prompt *p, int32_t token) {
+    size_t n = 0;
+    for (size_t i = 0; i < p->n; i++) n += p->ids[i] == token;
+    return n;
+}
+
+static qn_chat_prompt make_prompt(const qn_chat *chat, const qn_template *template,
+                                  const qn_engine *engine) {
+    qn_err err;
+    qn_chat_prompt p = QN_INIT(qn_chat_prompt);
+    ASSERT_OK(qn_chat_make_prompt(&p, chat, template, qn_engine_tokenizer(engine), NULL, &err));
+    assert_true(p.is_guarded);
+    return p;
+}
+
+static void messages_have_images(void **state) {
+    (void)state;
+    qn_err err;
+    rig r = open_rig(GGUF, &with_tower);
+    const qn_image *image = r.image;
+    qn_template *template = NULL;
+    qn_chat *chat = NULL;
+    ASSERT_OK(qn_template_create(&template, parts_template, sizeof parts_template - 1, &err));
+    ASSERT_OK(qn_chat_create(&chat, &err));
+    // Who writes the mark of an image writes text.
+    const qn_message question = QN_INIT(qn_message, .role = "user", .text = "A <|image_pad|>?",
+                                        .text_size = 16, .images = &image, .n_images = 1);
+    const qn_message reply = QN_INIT(qn_message, .role = "assistant", .text = "B", .text_size = 1);
+    ASSERT_OK(qn_chat_add(chat, &question, &err));
+    qn_image_destroy(r.image); // the chat keeps it
+    qn_chat_prompt p = make_prompt(chat, template, r.engine);
+    assert_int_equal(p.n_images, 1);
+    assert_int_equal(count_tokens(&p, IMAGE), 1);
+    const size_t n = p.n, n_messages = p.n_messages;
+    ASSERT_OK(qn_chat_prompt_expand(&p, r.engine, &err));
+    assert_int_equal(count_tokens(&p, IMAGE), N_ROWS);
+    assert_int_equal(p.n, n + N_ROWS - 1);
+    assert_int_equal(p.n_messages, n_messages + N_ROWS - 1);
+    ASSERT_OK(qn_session_set_prompt_images(r.session, p.ids, p.n, p.images, p.n_images, &err));
+    ASSERT_OK(qn_session_mark(r.session, p.n_messages, &err));
+    qn_result first = QN_INIT(qn_result);
+    ASSERT_OK(qn_generate(&first, r.session, &plain, NULL, NULL, &err));
+    const size_t n_first = p.n_messages;
+    qn_chat_prompt_deinit(&p);
+    // The second turn begins after the messages of the first.
+    ASSERT_OK(qn_chat_add(chat, &reply, &err));
+    const qn_message next = QN_INIT(qn_message, .role = "user", .text = "C", .text_size = 1);
+    ASSERT_OK(qn_chat_add(chat, &next, &err));
+    p = make_prompt(chat, template, r.engine);
+    ASSERT_OK(qn_chat_prompt_expand(&p, r.engine, &err));
+    ASSERT_OK(qn_session_set_prompt_images(r.session, p.ids, p.n, p.images, p.n_images, &err));
+    qn_result second = QN_INIT(qn_result);
+    ASSERT_OK(qn_generate(&second, r.session, &plain, NULL, NULL, &err));
+    assert_int_equal(second.n_reused, n_first);
+    qn_chat_prompt_deinit(&p);
+    qn_result_deinit(&first);
+    qn_result_deinit(&second);
+    // Its picture goes with its message.
+    ASSERT_OK(qn_chat_truncate(chat, 0, &err));
+    p = make_prompt(chat, template, r.engine);
+    assert_int_equal(p.n_images, 0);
+    qn_chat_prompt_deinit(&p);
+    qn_chat_destroy(chat);
+    qn_template_destroy(template);
+    r.image = NULL;
+    close_rig(&r);
+}
+
+static void messages_in_json_have_data_urls(void **state) {
+    (void)state;
+    static const char red[] = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAF"
+                              "BQIAX8jx0gAAAABJRU5ErkJggg==";
+    qn_err err;
+    qn_chat *chat = NULL;
+    char text[1024], *printed = NULL;
+    qn_engine *engine = open_model(GGUF, &with_tower);
+    qn_template *template = NULL;
+    ASSERT_OK(qn_template_create(&template, parts_template, sizeof parts_template - 1, &err));
+    ASSERT_OK(qn_chat_create(&chat, &err));
+    snprintf(text, sizeof text,
+             "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"A\"}, "
+             "{\"type\": \"image_url\", \"image_url\": {\"url\": \"data:image/png;base64,%s\"}}, "
+             "{\"type\": \"image\", \"url\": \"data:image/png;base64,%s\"}]}]",
+             red, red);
+    ASSERT_OK(qn_chat_set_messages(chat, text, strlen(text), NULL, &err));
+    qn_chat_prompt p = make_prompt(chat, template, engine);
+    assert_int_equal(p.n_images, 2);
+    assert_int_equal(count_tokens(&p, IMAGE), 2);
+    qn_chat_prompt_deinit(&p);
+    // Printed without pictures, and therefore not to be answered again.
+    ASSERT_OK(qn_chat_print_messages(&printed, chat, &err));
+    assert_null(strstr(printed, "base64"));
+    ASSERT_OK(qn_chat_set_messages(chat, printed, strlen(printed), NULL, &err));
+    qn_chat_prompt none = QN_INIT(qn_chat_prompt);
+    ASSERT_FAILS(
+        qn_chat_make_prompt(&none, chat, template, qn_engine_tokenizer(engine), NULL, &err),
+        QN_ARGUMENT, "message 0: the picture of its image is not there");
+    static const char far[] = "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", "
+                              "\"image_url\": {\"url\": \"https://example.com/a.png\"}}]}]";
+    ASSERT_FAILS(qn_chat_set_messages(chat, far, sizeof far - 1, NULL, &err), QN_ARGUMENT,
+                 "messages: message 0, part 0: an image at 'https://example.com/a.png'");
+    qn_free(printed);
+    qn_chat_destroy(chat);
+    qn_template_destroy(template);
+    qn_engine_close(engine);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_the_references),
@@ -640,6 +757,8 @@ int main(void) {
         cmocka_unit_test(wrong_numbers_of_image_tokens_are_errors),
         cmocka_unit_test(images_need_a_tower_that_fits),
         cmocka_unit_test(images_come_from_files_bytes_and_urls),
+        cmocka_unit_test(messages_have_images),
+        cmocka_unit_test(messages_in_json_have_data_urls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

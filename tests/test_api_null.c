@@ -233,6 +233,36 @@ static void engines_refuse_null(void **state) {
     REFUSES(qn_engine_cost, "step", &cost, t->engine, NULL);
 }
 
+static void images_refuse_null(void **state) {
+    const things *t = *state;
+    qn_image *image;
+    qn_image_info info = QN_INIT(qn_image_info);
+    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
+    int64_t rows, columns;
+    int32_t *ids;
+    size_t n;
+    const int32_t from[] = {1};
+    REFUSES(qn_image_open, "out", NULL, "x", NULL);
+    REFUSES(qn_image_open, "path", &image, NULL, NULL);
+    REFUSES(qn_image_create, "out", NULL, "x", 1, NULL);
+    REFUSES(qn_image_create, "data", &image, NULL, 1, NULL);
+    REFUSES(qn_image_create_url, "out", NULL, "x", 1, NULL);
+    REFUSES(qn_image_create_url, "url", &image, NULL, 1, NULL);
+    REFUSES(qn_image_get_info, "image", &info, NULL);
+    REFUSES_TOO(qn_image_get_info, NULL, NULL);
+    REFUSES(qn_engine_measure_image, "rows", NULL, &columns, t->engine, NULL);
+    REFUSES(qn_engine_measure_image, "columns", &rows, NULL, t->engine, NULL);
+    REFUSES(qn_engine_measure_image, "engine", &rows, &columns, NULL, NULL);
+    REFUSES(qn_engine_measure_image, "image", &rows, &columns, t->engine, NULL);
+    REFUSES(qn_engine_expand_images, "ids", NULL, &n, NULL, t->engine, from, 1, NULL, 0);
+    REFUSES(qn_engine_expand_images, "n", &ids, NULL, NULL, t->engine, from, 1, NULL, 0);
+    REFUSES(qn_engine_expand_images, "engine", &ids, &n, NULL, NULL, from, 1, NULL, 0);
+    REFUSES(qn_engine_expand_images, "from", &ids, &n, NULL, t->engine, NULL, 1, NULL, 0);
+    REFUSES(qn_engine_expand_images, "images", &ids, &n, NULL, t->engine, from, 1, NULL, 1);
+    REFUSES(qn_chat_prompt_expand, "prompt", NULL, t->engine);
+    REFUSES(qn_chat_prompt_expand, "engine", &prompt, NULL);
+}
+
 static void sessions_refuse_null(void **state) {
     const things *t = *state;
     qn_session *session;
@@ -245,6 +275,9 @@ static void sessions_refuse_null(void **state) {
     REFUSES(qn_session_create, "engine", &session, NULL, NULL);
     REFUSES(qn_session_set_prompt, "session", NULL, ids, 1);
     REFUSES_TOO(qn_session_set_prompt, t->session, NULL, 1);
+    REFUSES(qn_session_set_prompt_images, "session", NULL, ids, 1, NULL, 0);
+    REFUSES(qn_session_set_prompt_images, "images", t->session, ids, 1, NULL, 1);
+    REFUSES_TOO(qn_session_set_prompt_images, t->session, NULL, 1, NULL, 0);
     REFUSES(qn_session_get_counts, "out", NULL, t->session);
     REFUSES(qn_session_get_counts, "session", &counts, NULL);
     REFUSES(qn_session_mark, "session", NULL, 0);
@@ -386,6 +419,7 @@ int main(void) {
         cmocka_unit_test(files_tokenizers_and_templates_refuse_null),
         cmocka_unit_test(conversations_refuse_null),
         cmocka_unit_test(engines_refuse_null),
+        cmocka_unit_test(images_refuse_null),
         cmocka_unit_test(sessions_refuse_null),
         cmocka_unit_test(generations_and_files_refuse_null),
         cmocka_unit_test(null_is_fine_where_the_header_says_so),

@@ -83,7 +83,9 @@ static void test_commands(void **state) {
     screen_expect(s, "answers   2");
     screen_expect(s, "generated ");
     screen_type(s, "/image cat.png\n");
-    screen_expect(s, "images are not supported yet");
+    screen_expect(s, "cat.png");
+    screen_type(s, "/image " TEST_DATA "/mini/qwen35_vl/image.png\n");
+    screen_expect(s, "has no vision tower");
     screen_type(s, "/exit\n");
     assert_int_equal(screen_close(s), 0);
 }

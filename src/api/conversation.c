@@ -1,4 +1,5 @@
 // qn_chat: the messages of a conversation, and the prompts that chat templates make of them.
+#include "api/chat_images.h"
 #include "chat/builtin_templates.h"
 #include "chat/template.h"
 #include "core/json.h"
@@ -12,6 +13,7 @@
 struct qn_chat {
     json_t *messages; // a list of {"role", "content", ...}
     json_t *tools;    // NULL: none
+    qn_chat_images images;
 };
 
 qn_status qn_chat_create(qn_chat **out, qn_err *err) {
@@ -31,6 +33,7 @@ void qn_chat_destroy(qn_chat *chat) {
     if (!chat) return;
     json_decref(chat->messages);
     json_decref(chat->tools);
+    qn_chat_images_deinit(&chat->images);
     qn_free(chat);
 }
 
@@ -83,6 +86,7 @@ static qn_status check_message(const qn_message *message, qn_err *err) {
     if (message->text_size) QN_NEED(message->text, err);
     if (message->reasoning_size) QN_NEED(message->reasoning, err);
     if (message->n_calls) QN_NEED(message->calls, err);
+    if (message->n_images) QN_NEED(message->images, err);
     QN_TRY(qn_text_check("the role of a message", message->role, strlen(message->role), err));
     if (is_answer(message)) return QN_OK;
     QN_TRY(qn_text_check("the text of a message", message->text, message->text_size, err));
@@ -125,6 +129,13 @@ qn_status qn_chat_add(qn_chat *chat, const qn_message *message, qn_err *err) {
     json_t *made = NULL;
     QN_TRY(QN_OPTS_READ(qn_message, &own, message, err));
     QN_TRY(message_json(&made, &own, err));
+    qn_status status = QN_OK;
+    if (own.n_images)
+        status = qn_chat_images_add(&chat->images, made, own.images, own.n_images, err);
+    if (status) {
+        json_decref(made);
+        return status;
+    }
     return json_array_append_new(chat->messages, made) == 0 ? QN_OK : QN_NOMEM(err, "a message");
 }
 
@@ -137,6 +148,7 @@ qn_status qn_chat_get(qn_message *out, const qn_chat *chat, size_t i, qn_err *er
         return QN_FAIL(err, ARGUMENT, "message %zu, there are %zu", i, qn_chat_n_messages(chat));
     const json_t *text = json_object_get(message, "content"),
                  *reasoning = json_object_get(message, "reasoning_content");
+    if (json_is_array(text)) text = qn_chat_find_text(text);
     const qn_message got = {.role = json_string_value(json_object_get(message, "role")),
                             .text = json_string_value(text),
                             .text_size = json_string_length(text),
@@ -151,6 +163,7 @@ qn_status qn_chat_truncate(qn_chat *chat, size_t n, qn_err *err) {
     const size_t n_now = qn_chat_n_messages(chat);
     if (n > n_now) return QN_FAIL(err, ARGUMENT, "%zu messages to keep, there are %zu", n, n_now);
     for (size_t i = n_now; i > n; i--) json_array_remove(chat->messages, i - 1);
+    qn_chat_images_forget(&chat->images);
     return QN_OK;
 }
 
@@ -193,12 +206,17 @@ qn_status qn_chat_set_messages(qn_chat *chat, const char *json, size_t size, con
     QN_NEED(chat, err);
     QN_NEED(json, err);
     json_t *messages = NULL;
+    qn_chat_images images = {0};
     if (!what) what = "messages";
     QN_TRY(qn_json_parse(&messages, json, size, false, what, err));
-    const qn_status status = check_messages(messages, what, err);
+    qn_status status = check_messages(messages, what, err);
+    if (!status) status = qn_chat_images_read(&images, messages, what, err);
     json_decref(status ? messages : chat->messages);
-    if (!status) chat->messages = messages;
-    return status;
+    qn_chat_images_deinit(status ? &images : &chat->images);
+    if (status) return status;
+    chat->messages = messages;
+    chat->images = images;
+    return QN_OK;
 }
 
 qn_status qn_chat_print_messages(char **json, const qn_chat *chat, qn_err *err) {
@@ -349,9 +367,14 @@ qn_status qn_chat_make_prompt(qn_chat_prompt *out, const qn_chat *chat,
     qn_template_opts how;
     char *request = NULL;
     QN_TRY(begin_prompt(&request, &how, chat, chat_template, tokenizer, opts, err));
-    const qn_status status =
+    qn_status status =
         qn_chat_prompt_create(out, chat_template, tokenizer, request, strlen(request), &how, err);
     qn_free(request);
+    if (status || !QN_HAS_FIELD(qn_chat_prompt, out, n_images)) return status;
+    const size_t n = opts ? opts->n_messages : 0;
+    status = qn_chat_images_list(&out->images, &out->n_images, &chat->images, chat->messages,
+                                 n ? n : qn_chat_n_messages(chat), err);
+    if (status) qn_chat_prompt_deinit(out);
     return status;
 }
 

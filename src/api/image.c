@@ -191,6 +191,19 @@ static qn_status expand(int32_t **ids, size_t *n, size_t *mark, int32_t token, c
     return QN_OK;
 }
 
+qn_status qn_chat_prompt_expand(qn_chat_prompt *prompt, const qn_engine *engine, qn_err *err) {
+    QN_NEED(prompt, err);
+    QN_NEED(engine, err);
+    QN_TRY(QN_RESULT_CHECK(qn_chat_prompt, prompt, err));
+    if (!QN_HAS_FIELD(qn_chat_prompt, prompt, n_images) || prompt->n_images == 0) return QN_OK;
+    int32_t *ids;
+    QN_TRY(qn_engine_expand_images(&ids, &prompt->n, &prompt->n_messages, engine, prompt->ids,
+                                   prompt->n, prompt->images, prompt->n_images, err));
+    qn_free(prompt->ids);
+    prompt->ids = ids;
+    return QN_OK;
+}
+
 qn_status qn_engine_expand_images(int32_t **ids, size_t *n, size_t *mark, const qn_engine *engine,
                                   const int32_t *from, size_t n_from, const qn_image *const *images,
                                   size_t n_images, qn_err *err) {

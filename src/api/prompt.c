@@ -251,5 +251,10 @@ void qn_chat_prompt_deinit(qn_chat_prompt *prompt) {
     if (!prompt || QN_RESULT_CHECK(qn_chat_prompt, prompt, NULL)) return;
     qn_free(prompt->ids);
     qn_free(prompt->text);
+    if (QN_HAS_FIELD(qn_chat_prompt, prompt, n_images)) {
+        for (size_t i = 0; i < prompt->n_images; i++)
+            qn_image_destroy((qn_image *)(uintptr_t)prompt->images[i]);
+        qn_free(prompt->images);
+    }
     QN_RESULT_CLEAR(qn_chat_prompt, prompt);
 }

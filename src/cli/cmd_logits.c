@@ -1,7 +1,7 @@
 // quern logits: the logits of the next token.
 #include "cli/args.h"
 #include "cli/log_sum_exp.h"
-#include "cli/open_model.h"
+#include "cli/pictures.h"
 #include "cli/out.h"
 
 #include "core/mem.h"
@@ -13,6 +13,7 @@ typedef struct logits_options {
     const char *ids, *prompt, *replay, *output;
     bool all, hidden, mtp, naive, ref;
     int64_t chunk, top;
+    qn_texts images;
     qn_engine_args engine;
 } logits_options;
 
@@ -23,6 +24,8 @@ static qn_status check_logits(const qn_call *call, qn_err *err) {
     if (options->replay && (options->ref || options->hidden || options->mtp))
         return QN_FAIL(err, ARGUMENT,
                        "--replay runs the recorded steps: without --ref, --hidden and --mtp");
+    if (options->replay && options->images.n)
+        return QN_FAIL(err, ARGUMENT, "--replay has the images of its steps: without --image");
     if (options->hidden && options->mtp)
         return QN_FAIL(err, ARGUMENT, "logits: give either --hidden or --mtp");
     if (options->prompt && !*options->prompt)
@@ -47,12 +50,19 @@ static qn_status check_logits(const qn_call *call, qn_err *err) {
     return status == QN_LIMIT ? QN_OK : status; // not an id of any model: reported when it runs
 }
 
+// Ids have as many image tokens as an image has rows; a text has one for each image.
 static qn_status read_ids(int32_t **ids, size_t *n, const qn_engine *engine,
-                          const logits_options *options, qn_err *err) {
+                          const logits_options *options, const qn_pictures *images, qn_err *err) {
     if (options->ids) return qn_ids_parse(ids, n, options->ids, "--ids", err);
     const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = true, .add_ends = true);
-    return qn_tokenize(ids, n, qn_engine_tokenizer(engine), options->prompt,
-                       strlen(options->prompt), &opts, err);
+    int32_t *short_ids;
+    size_t n_short;
+    QN_TRY(qn_tokenize(&short_ids, &n_short, qn_engine_tokenizer(engine), options->prompt,
+                       strlen(options->prompt), &opts, err));
+    const qn_status status = qn_engine_expand_images(ids, n, NULL, engine, short_ids, n_short,
+                                                     qn_pictures_list(images), images->n, err);
+    qn_free(short_ids);
+    return status;
 }
 
 enum { BEST = 10 }; // that are printed, unless --top says otherwise
@@ -161,21 +171,25 @@ static qn_status run_logits(const qn_call *call, qn_err *err) {
                                     .reference = options->ref,
                                     .mtp = options->mtp,
                                     .needs_tokenizer = options->prompt != NULL};
-    const qn_logits_opts logits_opts =
+    qn_logits_opts logits_opts =
         QN_INIT(qn_logits_opts, .all_rows = options->all, .hidden = options->hidden,
                 .naive = options->naive, .chunk = options->chunk, .mtp = options->mtp);
-    qn_loaded loaded;
+    qn_loaded loaded = {0};
+    qn_pictures images = {0};
     qn_logits logits = QN_INIT(qn_logits);
     int32_t *ids = NULL;
     size_t n = 0;
     qn_status status = QN_OK;
     if (options->output) QN_TRY(qn_newfile_check(options->output, &logits_kind, err));
-    QN_TRY(qn_cli_open(&loaded, call->args[0], &open_opts, err));
+    QN_TRY_TO(done, qn_pictures_open(&images, &options->images, err));
+    logits_opts.images = qn_pictures_list(&images);
+    logits_opts.n_images = images.n;
+    QN_TRY_TO(done, qn_cli_open(&loaded, call->args[0], &open_opts, err));
     if (options->replay) {
         QN_TRY_TO(done,
                   qn_engine_replay(&logits, loaded.engine, options->replay, &logits_opts, err));
     } else {
-        QN_TRY_TO(done, read_ids(&ids, &n, loaded.engine, options, err));
+        QN_TRY_TO(done, read_ids(&ids, &n, loaded.engine, options, &images, err));
         QN_TRY_TO(done, qn_engine_logits(&logits, loaded.engine, ids, n, &logits_opts, err));
     }
     if (options->output)
@@ -188,6 +202,7 @@ done:
     qn_logits_deinit(&logits);
     qn_free(ids);
     qn_cli_close(&loaded);
+    qn_pictures_clear(&images);
     return status;
 }
 
@@ -254,6 +269,7 @@ static const qn_option logits_table[] = {
      .help = "write the tensor \"logits\", (rows, vocabulary) in F32, to this file",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(logits_options, output)},
+    QN_OPTIONS_IMAGES(logits_options),
     QN_OPTIONS_ENGINE(logits_options),
 };
 
@@ -261,8 +277,11 @@ const qn_command qn_cmd_logits = {
     .name = "logits",
     .args = "MODEL (--ids 1,2,3 | -p TEXT | --replay FILE)",
     .summary = "Computes the logits of the next token.",
-    .notes = "Without -o, the top candidates for the next token are printed as JSON: [{\"id\", "
-             "\"token\", \"logit\", \"logprob\"}, ...].",
+    .notes =
+        "Without -o, the top candidates for the next token are printed as JSON: [{\"id\", "
+        "\"token\", \"logit\", \"logprob\"}, ...]. With --image, --ids has image tokens as the "
+        "model's own processor writes them, as many as the image has rows; TEXT has one "
+        "(<|image_pad|>) for each image.",
     .options = logits_table,
     .n_options = sizeof logits_table / sizeof *logits_table,
     .options_size = sizeof(logits_options),

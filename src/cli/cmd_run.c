@@ -197,6 +197,7 @@ static const qn_option run_table[] = {
      .help = "JSON list of tools to offer; calls are printed, not executed",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, tools)},
+    QN_OPTIONS_IMAGES(qn_run_args),
     {.name = "--reasoning",
      .arg = "WHETHER",
      .help = "on or off: request or suppress reasoning (default: the template decides)",
@@ -363,7 +364,9 @@ const qn_command qn_cmd_run = {
              "chat (/help lists its commands) and piped input is the prompt. Without MODEL the "
              "bundled quern-mini-Q8_0.gguf is used, from ../models or ../share/quern beside the "
              "folder of the program.\nPrompts are rendered with the model's own chat template; "
-             "special tokens typed in a message are never parsed as such. A model without a "
+             "special tokens typed in a message are never parsed as such. Images come before the "
+             "text of the "
+             "first message; with --raw, the text has one image token for each. A model without a "
              "template gets ChatML if it has the tokens for it, otherwise the text as it is. The "
              "KV cache is kept across turns, so only new tokens are computed.",
     .options = run_table,

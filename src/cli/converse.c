@@ -312,10 +312,29 @@ static qn_status show_figures(conversation *c, const char *rest, qn_err *err) {
     return QN_OK;
 }
 
+static qn_status add_image(qn_talk *t, const char *path, qn_err *err) {
+    int64_t n;
+    QN_TRY(qn_pictures_add(&t->images, path, err));
+    const qn_status status = qn_pictures_check(&n, &t->images, t->loaded.engine, err);
+    if (status)
+        qn_image_destroy(t->images.items[--t->images.n]);
+    else
+        qn_print_dim("%zu image%s, %lld tokens, for the next message", t->images.n,
+                     t->images.n == 1 ? "" : "s", (long long)n);
+    return status;
+}
+
 static qn_status take_image(conversation *c, const char *rest, qn_err *err) {
-    (void)c, (void)rest;
-    return QN_FAIL(err, UNSUPPORTED,
-                   "images are not supported yet: no model is opened with a vision tower");
+    qn_buf path = {0};
+    if (strcmp(rest, "none") == 0) {
+        qn_pictures_clear(&c->talk->images);
+        qn_print_dim("no images");
+        return QN_OK;
+    }
+    qn_status status = read_name(&path, "/image", rest, err);
+    if (!status) status = add_image(c->talk, path.data, err);
+    qn_buf_deinit(&path);
+    return status;
 }
 
 static const struct {
@@ -333,7 +352,8 @@ static const struct {
      "all",
      set},
     {"/stats", "", "figures of all answers so far", show_figures},
-    {"/image", "FILE", "not supported yet", take_image},
+    {"/image", "FILE",
+     "an image before the text of the next message; none: without those that wait", take_image},
     {"/exit", "", "end (so do /quit, /bye and Ctrl-D)", stop},
     {"/quit", "", NULL, stop},
     {"/bye", "", NULL, stop},

@@ -82,8 +82,6 @@ static const qn_foreign rows[] = {
     {"--no-mmap", NULL, weights_stay, false},
     {"--mlock", NULL, weights_stay, false},
     {"--lora", NULL, no_such_thing, false},
-    {"--mmproj", NULL, "images are not supported yet", false},
-    {"--image", NULL, "images are not supported yet", false},
 };
 
 // Ollama writes "num_ctx".

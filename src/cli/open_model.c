@@ -57,7 +57,8 @@ qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts) {
         .reference = opts->reference, .mtp = opts->mtp,
         .numerics = args->numerics ? (qn_numerics)(args->numerics - 1) : QN_NUMERICS_EXACT,
         .cache_type = (qn_cache_type)args->cache_type, .plans = (qn_plan_policy)args->plans,
-        .cache_dir = is_none(args->cache_dir) ? NULL : args->cache_dir, .device = args->device);
+        .cache_dir = is_none(args->cache_dir) ? NULL : args->cache_dir, .device = args->device,
+        .mmproj = args->mmproj, .image_pixels = args->image_pixels);
 }
 
 // --- the cache folder ----------------------------------------------------------------------------

@@ -10,7 +10,8 @@
 typedef struct qn_engine_args {
     int64_t threads;
     int numerics, cache_type, plans; // words, see QN_OPTION_WORD
-    const char *cache_dir, *device;
+    const char *cache_dir, *device, *mmproj;
+    int64_t image_pixels;
 } qn_engine_args;
 
 // As in the enums of quern.h, without their automatic values.

@@ -2,7 +2,7 @@
 #ifndef QN_CLI_RUN_H
 #define QN_CLI_RUN_H
 
-#include "cli/open_model.h"
+#include "cli/pictures.h"
 #include "cli/sampling.h"
 #include "cli/trace.h"
 
@@ -23,6 +23,7 @@ typedef struct qn_run_args {
     const char *prompt, *file, *system, *template, *tools, *session, *draft;
     const char *grammar, *grammar_file, *schema, *schema_file, *regex;
     bool json_mode, schema_lenient, schema_closed;
+    qn_texts images;
     qn_live_args live;
     qn_sampling_args sampling;
     int64_t context;

@@ -31,6 +31,7 @@ qn_status qn_talk_set_system(qn_talk *t, const char *text, qn_err *err) {
 
 qn_status qn_talk_reset(qn_talk *t, qn_err *err) {
     t->completion = 0;
+    qn_pictures_clear(&t->images);
     return qn_chat_truncate(t->chat, is_of(t->chat, 0, "system") ? 1 : 0, err);
 }
 
@@ -64,11 +65,20 @@ static qn_status add_answer(qn_talk *t, size_t n, const qn_answer *answer, qn_er
 
 // --- prompts -------------------------------------------------------------------------------------
 
-static qn_status set_ids(qn_talk *t, const int32_t *ids, size_t n, size_t n_mark, qn_err *err) {
+// A prompt, whose ids have as many image tokens as its images have rows.
+typedef struct asked {
+    const int32_t *ids;
+    size_t n, n_mark;
+    const qn_image *const *images;
+    size_t n_images;
+} asked;
+
+static qn_status set_prompt(qn_talk *t, const asked *p, qn_err *err) {
     const long long context = (long long)qn_session_context(t->session);
-    if ((long long)n >= context)
-        return QN_FAIL(err, LIMIT, "the prompt has %zu tokens, the context %lld", n, context);
-    QN_TRY(qn_session_set_prompt(t->session, ids, n, err));
+    const size_t n_mark = p->n_mark;
+    if ((long long)p->n >= context)
+        return QN_FAIL(err, LIMIT, "the prompt has %zu tokens, the context %lld", p->n, context);
+    QN_TRY(qn_session_set_prompt_images(t->session, p->ids, p->n, p->images, p->n_images, err));
     // One answer keeps nothing for a next one, and its prompt is read in one step.
     const bool is_kept = t->is_chat && !t->args->naive;
     return is_kept && n_mark ? qn_session_mark(t->session, n_mark, err) : QN_OK;
@@ -106,10 +116,15 @@ static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, size_t n, qn_err *
 
 static qn_status set_raw(qn_talk *t, const char *text, size_t size, qn_err *err) {
     const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = true, .add_ends = true);
-    int32_t *ids = NULL;
+    int32_t *short_ids = NULL, *ids = NULL;
+    asked p = {.images = qn_pictures_list(&t->images), .n_images = t->images.n};
     size_t n;
-    QN_TRY(qn_tokenize(&ids, &n, t->tokenizer, text, size, &opts, err));
-    const qn_status status = set_ids(t, ids, n, 0, err);
+    QN_TRY(qn_tokenize(&short_ids, &n, t->tokenizer, text, size, &opts, err));
+    qn_status status = qn_engine_expand_images(&ids, &p.n, NULL, t->loaded.engine, short_ids, n,
+                                               p.images, p.n_images, err);
+    p.ids = ids;
+    if (!status) status = set_prompt(t, &p, err);
+    qn_free(short_ids);
     qn_free(ids);
     return status;
 }
@@ -219,7 +234,13 @@ static qn_status answer_messages(qn_talk *t, size_t n, qn_err *err) {
     QN_TRY(make_prompt(&prompt, t, n, err));
     qn_answer answer = {0};
     qn_status status = qn_chat_get_parts_opts(&parts, t->chat, t->tokenizer, &prompt, err);
-    if (!status) status = set_ids(t, prompt.ids, prompt.n, prompt.n_messages, err);
+    if (!status) status = qn_chat_prompt_expand(&prompt, t->loaded.engine, err);
+    const asked p = {.ids = prompt.ids,
+                     .n = prompt.n,
+                     .n_mark = prompt.n_messages,
+                     .images = prompt.images,
+                     .n_images = prompt.n_images};
+    if (!status) status = set_prompt(t, &p, err);
     if (!status) status = run_answer(&answer, t, &parts, err);
     if (!status) status = add_answer(t, n, &answer, err);
     qn_answer_deinit(&answer);
@@ -239,12 +260,21 @@ qn_status qn_talk_ask(qn_talk *t, const char *text, size_t size, qn_err *err) {
     if (size == 0) return QN_FAIL(err, ARGUMENT, "the prompt is empty");
     QN_TRY(qn_text_check("the prompt", text, size, err));
     t->completion = 0;
-    if (!t->template) return answer_raw(t, text, size, err);
+    if (!t->template) {
+        QN_TRY(answer_raw(t, text, size, err));
+        qn_pictures_clear(&t->images);
+        return QN_OK;
+    }
     const size_t n_before = qn_chat_n_messages(t->chat);
-    QN_TRY(qn_chat_add(t->chat,
-                       &QN_INIT(qn_message, .role = "user", .text = text, .text_size = size), err));
+    const qn_message message =
+        QN_INIT(qn_message, .role = "user", .text = text, .text_size = size,
+                .images = qn_pictures_list(&t->images), .n_images = t->images.n);
+    QN_TRY(qn_chat_add(t->chat, &message, err));
     const qn_status status = answer_messages(t, n_before + 1, err);
-    if (!status) return QN_OK;
+    if (!status) {
+        qn_pictures_clear(&t->images);
+        return QN_OK;
+    }
     const qn_status cut = qn_chat_truncate(t->chat, n_before, NULL);
     return cut ? cut : status;
 }
@@ -336,7 +366,9 @@ static qn_status open_tools(qn_talk *t, qn_err *err) {
 static qn_status open_draft(qn_talk *t, qn_err *err) {
     const char *path = t->args->draft;
     if (!path) return QN_OK;
-    const qn_open_opts open_opts = {.args = &t->args->engine, .needs_tokenizer = true};
+    qn_engine_args args = t->args->engine;
+    args.mmproj = NULL; // it sees no images
+    const qn_open_opts open_opts = {.args = &args, .needs_tokenizer = true};
     QN_TRY(qn_cli_open(&t->draft_model, path, &open_opts, err));
     const int64_t own = qn_engine_facts(t->draft_model.engine).context;
     const int64_t context = qn_session_context(t->session);
@@ -411,7 +443,9 @@ qn_status qn_talk_open(qn_talk *t, qn_err *err) {
     QN_TRY(qn_chat_create(&t->chat, err));
     QN_TRY(open_tools(t, err));
     QN_TRY(qn_tracer_init(&t->tracer, &t->args->trace, err));
+    QN_TRY(qn_pictures_open(&t->images, &t->args->images, err));
     QN_TRY(qn_cli_open(&t->loaded, t->path, &open_opts, err));
+    QN_TRY(qn_pictures_check(NULL, &t->images, t->loaded.engine, err));
     t->tokenizer = qn_engine_tokenizer(t->loaded.engine);
     QN_TRY(open_grammar(t, err));
     QN_TRY(open_session(t, err));
@@ -439,5 +473,6 @@ void qn_talk_close(qn_talk *t) {
     qn_cli_close(&t->loaded);
     qn_template_destroy(t->template);
     qn_chat_destroy(t->chat);
+    qn_pictures_clear(&t->images);
     qn_tracer_deinit(&t->tracer);
 }

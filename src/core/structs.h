@@ -26,6 +26,9 @@ typedef struct qn_struct {
 // Copies a result to the caller's, which was checked, as far as that reaches.
 #define QN_RESULT_WRITE(type, to, from)                                                            \
     qn_struct_write((type *){to}, (const type *){from}, QN_STRUCT_OF(type))
+// Whether a caller's result, which was checked, reaches as far as this field.
+#define QN_HAS_FIELD(type, result, field)                                                          \
+    ((result)->size >= offsetof(type, field) + sizeof(((type *)NULL)->field))
 // Makes a caller's result, which was checked, zero but for its size.
 #define QN_RESULT_CLEAR(type, result) qn_struct_clear((type *){result}, QN_STRUCT_OF(type))
 

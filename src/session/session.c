@@ -276,6 +276,7 @@ qn_status qn_session_set_prompt_images(qn_session *session, const int32_t *ids, 
 }
 
 qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids, size_t n, qn_err *err) {
+    QN_NEED(session, err);
     return qn_session_set_prompt_images(session, ids, n, NULL, 0, err);
 }
 

@@ -1,0 +1,123 @@
+// Images on the command line: quern run --image, quern logits --image.
+#include "cli_run.h"
+#include "golden.h"
+
+#include "core/mem.h"
+
+#define MODEL MINI "/qwen35_vl"
+#define GGUF  MODEL "/qwen35_vl-bf16.gguf"
+#define TOWER MODEL "/mmproj-bf16.gguf"
+#define PNG   MODEL "/image.png"
+
+// As the templates of Qwen's vision models write parts.
+static const char parts_template[] =
+    "{%- for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}"
+    "{% else %}{% for p in m.content %}{% if p.type == 'image' %}<|vision_start|><|image_pad|>"
+    "<|vision_end|>{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+static const char reference_ids[] = "10,11,12,502,500,500,500,500,500,500,500,500,500,500,500,500,"
+                                    "500,500,500,503,20,21,22,23,24";
+
+static void test_logits_with_an_image_are_the_references(void **state) {
+    (void)state;
+    qn_err err;
+    int64_t n, n_got;
+    const char *file = cli_path("logits.safetensors");
+    cli_result r = CLI_RUN("logits", GGUF, "--mmproj", TOWER, "--image", PNG, "--ids",
+                           reference_ids, "--all", "-o", file);
+    cli_assert_done(&r);
+    cli_free(&r);
+    golden want = golden_open(MODEL, "golden.safetensors");
+    golden got = {0};
+    ASSERT_OK(qn_source_open(&got.source, file, &err));
+    float *a = golden_floats(&want, "logits", &n), *b = golden_floats(&got, "logits", &n_got);
+    assert_int_equal(n, n_got);
+    assert_true(relative_error(b, a, n) <= 1e-4);
+    qn_free(a);
+    qn_free(b);
+    golden_close(&want);
+    golden_close(&got);
+}
+
+// A text has one token for an image, and gives the same.
+static void test_a_text_has_one_token_for_an_image(void **state) {
+    (void)state;
+    cli_result text = CLI_RUN("logits", MODEL, "--image", PNG, "-p",
+                              "<|vision_start|><|image_pad|><|vision_end|>");
+    cli_assert_done(&text);
+    cli_result ids = CLI_RUN("logits", MODEL, "--image", PNG, "--ids",
+                             "502,500,500,500,500,500,500,500,500,500,500,500,500,500,500,500,503");
+    cli_assert_done(&ids);
+    assert_string_equal(text.out, ids.out);
+    cli_free(&text);
+    cli_free(&ids);
+}
+
+static void test_run_answers_about_images(void **state) {
+    (void)state;
+    const char *template = cli_path("parts.jinja");
+    cli_save(template, parts_template, sizeof parts_template - 1);
+    cli_result one = CLI_RUN("run", GGUF, "-mm", TOWER, "--image", PNG, "--template", template,
+                             "-n", "12", "--greedy", "--json", "-p", "Hi");
+    cli_assert_done(&one);
+    cli_result naive = CLI_RUN("run", GGUF, "-mm", TOWER, "--image", PNG, "--template", template,
+                               "-n", "12", "--greedy", "--naive", "-p", "Hi");
+    cli_result plain = CLI_RUN("run", GGUF, "-mm", TOWER, "--image", PNG, "--template", template,
+                               "-n", "12", "--greedy", "-p", "Hi");
+    cli_assert_done(&naive);
+    cli_assert_done(&plain);
+    assert_string_equal(naive.out, plain.out);
+    // Three rows fewer with fewer pixels.
+    cli_result small = CLI_RUN("run", GGUF, "-mm", TOWER, "--image", PNG, "--template", template,
+                               "-n", "1", "--json", "-p", "Hi", "--image-pixels", "15359");
+    cli_assert_done(&small);
+    const char *all = strstr(one.out, "\"prompt_tokens\": "),
+               *fewer = strstr(small.out, "\"prompt_tokens\": ");
+    assert_non_null(all);
+    assert_non_null(fewer);
+    assert_int_equal(atoi(all + 17) - atoi(fewer + 17), 3);
+    cli_free(&one);
+    cli_free(&naive);
+    cli_free(&plain);
+    cli_free(&small);
+}
+
+static void test_what_does_not_fit_is_said(void **state) {
+    (void)state;
+    cli_result runs[] = {
+        CLI_RUN("run", GGUF, "--image", PNG, "-p", "Hi"),
+        CLI_RUN("run", DRAFT, "--mmproj", TOWER, "--image", PNG, "-p", "Hi"),
+        CLI_RUN("run", GGUF, "--mmproj", TOWER, "--image", "/no.png", "-p", "Hi"),
+        CLI_RUN("run", GGUF, "--mmproj", TOWER, "--image", TOWER, "-p", "Hi"),
+        CLI_RUN("run", GGUF, "--mmproj", TOWER, "--image", PNG, "-p", "Hi"),
+        CLI_RUN("run", GGUF, "--mmproj", TOWER, "--image", PNG, "--raw", "-p", "Hi"),
+        CLI_RUN("logits", GGUF, "--mmproj", TOWER, "--image", PNG, "--ids", "1,500,500"),
+    };
+    const struct {
+        int code;
+        const char *part;
+    } want[] = {
+        {1, "has no vision tower: images need its mmproj file"},
+        {1, "is the tower of another model"},
+        {1, "--image: /no.png"},
+        {1, "--image: "},
+        {1, "0 image tokens (id 500) in the prompt for 1 images: the chat template"},
+        {1, "0 image tokens (id 500) in the prompt for 1 images"},
+        {1, "image 0: 2 image tokens (id 500) side by side in the prompt, it has 3 x 5 = 15 rows"},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        cli_assert_fails(&runs[i], want[i].code, want[i].part);
+        cli_free(&runs[i]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_logits_with_an_image_are_the_references),
+        cmocka_unit_test(test_a_text_has_one_token_for_an_image),
+        cmocka_unit_test(test_run_answers_about_images),
+        cmocka_unit_test(test_what_does_not_fit_is_said),
+    };
+    return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
+}
