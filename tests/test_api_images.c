@@ -678,7 +678,7 @@ static void messages_have_images(void **state) {
     ASSERT_OK(qn_generate(&first, r.session, &plain, NULL, NULL, &err));
     const size_t n_first = p.n_messages;
     qn_chat_prompt_deinit(&p);
-    // The second turn begins after the messages of the first.
+    // The second turn computes nothing of the messages of the first.
     ASSERT_OK(qn_chat_add(chat, &reply, &err));
     const qn_message next = QN_INIT(qn_message, .role = "user", .text = "C", .text_size = 1);
     ASSERT_OK(qn_chat_add(chat, &next, &err));
@@ -687,7 +687,7 @@ static void messages_have_images(void **state) {
     ASSERT_OK(qn_session_set_prompt_images(r.session, p.ids, p.n, p.images, p.n_images, &err));
     qn_result second = QN_INIT(qn_result);
     ASSERT_OK(qn_generate(&second, r.session, &plain, NULL, NULL, &err));
-    assert_int_equal(second.n_reused, n_first);
+    assert_true(second.n_reused >= (int64_t)n_first);
     qn_chat_prompt_deinit(&p);
     qn_result_deinit(&first);
     qn_result_deinit(&second);

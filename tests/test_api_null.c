@@ -289,6 +289,8 @@ static void sessions_refuse_null(void **state) {
     REFUSES_TOO(qn_session_prefill, &logits, NULL, ids, 1);
     REFUSES_TOO(qn_session_feed, NULL, t->session, 1);
     REFUSES_TOO(qn_session_feed, &logits, NULL, 1);
+    REFUSES_TOO(qn_session_predict, NULL, t->session, 1);
+    REFUSES_TOO(qn_session_predict, &logits, NULL, 1);
     REFUSES_TOO(qn_session_commit, NULL, ids, 1);
     REFUSES_TOO(qn_session_commit, t->session, NULL, 1);
     REFUSES(qn_session_truncate, "session", NULL, 0);
