@@ -227,7 +227,7 @@ static void test_angles_follow_rows_and_columns(void **state) {
 
 enum { ROWS = 30 };
 // Two images: 2 x 3 rows from 4 on, 4 x 2 rows from 12 on.
-static const qn_image_span spans[] = {{4, 2, 3}, {12, 4, 2}};
+static const qn_image_span spans[] = {{4, 2, 3, 0}, {12, 4, 2, 0}};
 
 static void test_positions_go_on_after_images(void **state) {
     (void)state;
@@ -258,12 +258,30 @@ static void test_positions_go_on_after_images(void **state) {
     assert_int_equal(part[4 * 4], 4);
 }
 
+// Of an image of 3 x 4 rows, the first ones alone: text goes on after the largest position of them.
+static void test_positions_go_on_after_a_cut_image(void **state) {
+    (void)state;
+    static const int32_t after[] = {0, 3, 4, 5, 6, 6, 6, 6, 6, 6, 6, 6, 6}; // by rows that are left
+    qn_err err;
+    for (int64_t left = 1; left <= 12; left++) {
+        const qn_image_span span = {2, 3, 4, left};
+        int32_t got[ROWS * 4], whole[ROWS * 4], next;
+        ASSERT_OK(qn_image_positions(got, &next, 0, 2 + left + 2, &span, 1, &err));
+        ASSERT_OK(qn_image_positions(whole, NULL, 0, 14, &(qn_image_span){2, 3, 4, 0}, 1, &err));
+        assert_memory_equal(got, whole, (size_t)(2 + left) * 4 * sizeof *got);
+        assert_int_equal(got[(2 + left) * 4], after[left]);
+        assert_int_equal(next, after[left] + 2);
+    }
+}
+
 static void test_spans_that_cannot_be_are_refused(void **state) {
     (void)state;
     static const qn_image_span cases[][2] = {
-        {{4, 2, 3}, {9, 1, 1}},  {{-1, 2, 3}, {12, 1, 1}}, {{4, 0, 3}, {12, 1, 1}},
-        {{4, 2, 3}, {3, 1, 1}},  {{4, 2, -3}, {12, 1, 1}}, {{4, 1 << 30, 1 << 30}, {12, 1, 1}},
-        {{4, 2, 3}, {12, 0, 0}},
+        {{4, 2, 3, 0}, {9, 1, 1, 0}},   {{-1, 2, 3, 0}, {12, 1, 1, 0}},
+        {{4, 0, 3, 0}, {12, 1, 1, 0}},  {{4, 2, 3, 0}, {3, 1, 1, 0}},
+        {{4, 2, -3, 0}, {12, 1, 1, 0}}, {{4, 1 << 30, 1 << 30, 0}, {12, 1, 1, 0}},
+        {{4, 2, 3, 0}, {12, 0, 0, 0}},  {{4, 2, 3, 7}, {12, 1, 1, 0}},
+        {{4, 2, 3, -1}, {12, 1, 1, 0}},
     };
     int32_t got[ROWS * 4];
     qn_err err;
@@ -283,6 +301,7 @@ int main(void) {
         cmocka_unit_test(test_learned_positions_are_resized),
         cmocka_unit_test(test_angles_follow_rows_and_columns),
         cmocka_unit_test(test_positions_go_on_after_images),
+        cmocka_unit_test(test_positions_go_on_after_a_cut_image),
         cmocka_unit_test(test_spans_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
