@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #define DRAFT MODELS "/quern-draft-Q8_0.gguf"
+#define PNG   TEST_DATA "/mini/qwen35_vl/image.png"
 
 // --- two editions of a struct --------------------------------------------------------------------
 
@@ -218,6 +219,10 @@ CALL(generate_batch, const qn_prompt p = {ids, 3, o}; qn_result r = QN_INIT(qn_r
 CALL(quantize, return qn_quantize("/nowhere/a", "/nowhere/b", o, err);)
 CALL(imatrix, return qn_imatrix("/nowhere/a", "/nowhere/b", "/nowhere/c", o, err);)
 CALL(convert, return qn_convert("/nowhere/a", "/nowhere/b", o, err);)
+CALL(open_image, qn_image *i = NULL; const qn_status status = qn_image_open(&i, PNG, o, err);
+     qn_image_destroy(i); return status;)
+CALL(create_image, qn_image *i = NULL; return qn_image_create(&i, "GIF89a", 6, o, err);)
+CALL(create_image_url, qn_image *i = NULL; return qn_image_create_url(&i, "http:", 5, o, err);)
 CALL(synth, return qn_synth("qwen3-0.6b", "Q8_0", "/nowhere/b", o, err);)
 #undef CALL
 
@@ -228,6 +233,9 @@ static const struct option_call {
 } option_calls[] = {
 #define ROW(type, call)                                                                            \
     { #type, type##_first_size, sizeof(type), call }
+    ROW(qn_image_opts, open_image),
+    ROW(qn_image_opts, create_image),
+    ROW(qn_image_opts, create_image_url),
     ROW(qn_message, message),
     ROW(qn_chat_prompt_opts, render_chat),
     ROW(qn_chat_prompt_opts, prompt_chat),
@@ -298,6 +306,8 @@ CALL(get_tensor, return qn_source_tensor_info(out, t.source, 0, err);)
 CALL(get_tokenizer, return qn_tokenizer_get_info(out, t.tokenizer, err);)
 CALL(make_prompt, return qn_chat_prompt_create(out, t.template, t.tokenizer, request,
                                                strlen(request), NULL, err);)
+CALL(get_image, qn_image *i = NULL; qn_status status = qn_image_open(&i, PNG, NULL, err);
+     if (!status) status = qn_image_get_info(out, i, err); qn_image_destroy(i); return status;)
 CALL(get_message, return qn_chat_get(out, t.chat, 0, err);)
 CALL(get_parts, qn_chat_prompt p = QN_INIT(qn_chat_prompt);
      return qn_chat_get_parts_opts(out, t.chat, t.tokenizer, &p, err);)
@@ -334,6 +344,7 @@ static const struct result_call {
     ROW(qn_tensor_info, get_tensor, NULL),
     ROW(qn_tokenizer_info, get_tokenizer, NULL),
     ROW(qn_chat_prompt, make_prompt, free_prompt),
+    ROW(qn_image_info, get_image, NULL),
     ROW(qn_message, get_message, NULL),
     ROW(qn_parts_opts, get_parts, NULL),
     ROW(qn_engine_info, get_engine, NULL),

@@ -129,7 +129,7 @@ static void logits_from_the_references_pixels(void **state) {
     media.rows[0] = rows;
     media.n = 1;
     qn_logits got;
-    const qn_input input = {.ids = ids, .n = N_IDS, .media = &media};
+    const qn_run_input input = {.ids = ids, .n = N_IDS, .media = &media};
     ASSERT_OK(
         qn_engine_run(&got, engine, &input, &QN_INIT(qn_logits_opts, .all_rows = true), &err));
     const double error = relative_error(got.logits, want, n);
@@ -291,7 +291,7 @@ static void sessions_have_the_logits_of_the_whole_text(void **state) {
         qn_media_init(&media, r.engine, r.ids, N_IDS, (const qn_image *[]){r.image}, 1, &err));
     qn_media_cut(&media, FIRST + 7);
     memcpy(ids + FIRST + 7, r.ids + N_IDS - 3, 3 * sizeof *ids);
-    const qn_input input = {.ids = ids, .n = FIRST + 10, .media = &media};
+    const qn_run_input input = {.ids = ids, .n = FIRST + 10, .media = &media};
     ASSERT_OK(qn_engine_run(&want, r.engine, &input, &QN_INIT(qn_logits_opts), &err));
     assert_memory_equal(qn_session_logits(s), want.logits, row);
     qn_logits_deinit(&want);

@@ -46,13 +46,16 @@ static bool has_type(const json_t *part, const char *type) {
 
 const json_t *qn_chat_find_text(const json_t *parts) {
     const json_t *text = NULL;
+    size_t n_images = 0;
     for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i);
-        if (has_type(part, "image")) continue;
+        const bool is_image = has_type(part, "image");
+        n_images += is_image;
+        if (is_image) continue;
         if (text || !has_type(part, "text")) return NULL;
         text = json_object_get(part, "text");
     }
-    return text;
+    return n_images ? text : NULL;
 }
 
 qn_status qn_chat_images_add(qn_chat_images *images, json_t *message, const qn_image *const *added,

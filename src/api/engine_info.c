@@ -207,7 +207,7 @@ qn_status qn_engine_logits(qn_logits *out, const qn_engine *engine, const int32_
     qn_media media;
     QN_TRY(qn_media_init(&media, engine, ids, n, o.images, o.n_images, err));
     qn_logits result;
-    const qn_input input = {.ids = ids, .n = (int64_t)n, .media = &media};
+    const qn_run_input input = {.ids = ids, .n = (int64_t)n, .media = &media};
     qn_status status = qn_engine_run(&result, engine, &input, &o, err);
     qn_media_deinit(&media);
     if (status) return status;

@@ -236,10 +236,10 @@ static qn_status bind_leaf(qn_ref *ref, const qn_node *node, const qn_step *step
         data = ref->opts.params[id];
     else if (node->op == QN_OP_CONST)
         data = node->data;
+    else if (ref->inputs[id])
+        data = ref->inputs[id];
     else if (find_step_input(&data, &rows, step, value->name))
         set_rows(&ref->tensors[id], rows);
-    else
-        data = ref->inputs[id];
     if (!data && ref->tensors[id].n > 0)
         return QN_FAIL(err, STATE, "%s: no data was given", value->name);
     ref->tensors[id].data = (void *)(uintptr_t)data; // leaves are only read

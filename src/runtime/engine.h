@@ -55,20 +55,20 @@ bool qn_engine_free_memory(const qn_engine *engine, int64_t *available);
 bool qn_engine_is_recurrent(const qn_engine *engine);
 
 // A whole sequence.
-typedef struct qn_input {
+typedef struct qn_run_input {
     const int32_t *ids; // (n)
     int64_t n;
     const struct qn_media *media; // media.h; NULL: it has no images
-} qn_input;
+} qn_run_input;
 // Runs a sequence from nothing, and fills `out` (see quern.h): by the plans, or by the reference
 // interpreter in a reference engine. Nothing is checked here but what the graph checks itself;
 // images of the options are not looked at.
 QN_MUST_CHECK qn_status qn_engine_run(qn_logits *out, const qn_engine *engine,
-                                      const qn_input *input, const qn_logits_opts *opts,
+                                      const qn_run_input *input, const qn_logits_opts *opts,
                                       qn_err *err);
 // The same by the interpreter; the engine must be a reference engine.
 QN_MUST_CHECK qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine,
-                                          const qn_input *input, const qn_logits_opts *opts,
+                                          const qn_run_input *input, const qn_logits_opts *opts,
                                           qn_err *err);
 
 // Runs the steps of a record (record.h); fills n_rows, n_vocab and logits: the wanted rows, or the

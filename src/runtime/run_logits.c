@@ -79,8 +79,8 @@ static qn_status predict(qn_logits *out, qn_runner *runner, int64_t first, const
     return QN_OK;
 }
 
-static qn_status run_chunks(qn_logits *out, qn_runner *runner, const qn_input *input, int64_t chunk,
-                            const qn_logits_opts *opts, qn_err *err) {
+static qn_status run_chunks(qn_logits *out, qn_runner *runner, const qn_run_input *input,
+                            int64_t chunk, const qn_logits_opts *opts, qn_err *err) {
     qn_seq *seq = NULL;
     float *before = NULL;
     qn_status status = QN_OK;
@@ -116,7 +116,7 @@ done:
     return status;
 }
 
-qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const qn_input *input,
+qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const qn_run_input *input,
                         const qn_logits_opts *opts, qn_err *err) {
     if (engine->opts.reference) return qn_engine_run_ref(out, engine, input, opts, err);
     const qn_hparams *hp = engine->model->hparams;

@@ -27,7 +27,7 @@ static void deinit_tables(run_tables *t) {
     qn_free(t->extra);
 }
 
-static qn_status init_given(run_tables *t, const qn_input *input, int64_t width, qn_err *err) {
+static qn_status init_given(run_tables *t, const qn_run_input *input, int64_t width, qn_err *err) {
     const int64_t n = input->n;
     t->width = width;
     t->n_extra = qn_media_count(input->media, 0, n);
@@ -40,7 +40,7 @@ static qn_status init_given(run_tables *t, const qn_input *input, int64_t width,
     return QN_OK;
 }
 
-static qn_status init_tables(run_tables *t, const qn_input *input, int64_t width, qn_err *err) {
+static qn_status init_tables(run_tables *t, const qn_run_input *input, int64_t width, qn_err *err) {
     const int64_t n = input->n;
     t->n_pages = (n + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS;
     t->pos = qn_alloc((size_t)n, 4 * sizeof *t->pos);
@@ -163,7 +163,7 @@ static qn_status predict(qn_logits *out, const qn_engine *engine, const int32_t 
     return status;
 }
 
-qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const qn_input *input,
+qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const qn_run_input *input,
                             const qn_logits_opts *opts, qn_err *err) {
     const qn_model *model = engine->model;
     const int64_t n = input->n;
@@ -211,7 +211,7 @@ done:
 qn_status qn_engine_observe(const qn_engine *engine, const int32_t *ids, int64_t n,
                             const qn_ref_opts *watch, qn_err *err) {
     const qn_logits_opts opts = {.all_rows = true};
-    const qn_input input = {.ids = ids, .n = n};
+    const qn_run_input input = {.ids = ids, .n = n};
     watched w = {.opts = &opts, .n = n};
     qn_logits unused = {.n_tokens = n, .n_vocab = engine->model->hparams->vocab}; // no room
     run_tables tables = {0};

@@ -8,7 +8,7 @@
 qn_status qn_generation_show_naive(qn_generation *g, qn_err *err) {
     const qn_session *s = g->session;
     qn_logits logits;
-    const qn_input input = qn_session_input(s);
+    const qn_run_input input = qn_session_input(s);
     QN_TRY(qn_engine_run(&logits, s->engine, &input,
                          &QN_INIT(qn_logits_opts, .naive = true, .all_rows = true), err));
     qn_status status = QN_OK;

@@ -66,7 +66,7 @@ static qn_status step_naive(qn_generation *g, qn_err *err) {
     const qn_session *s = g->session;
     qn_logits all;
     bool is_right;
-    const qn_input input = qn_session_input(s);
+    const qn_run_input input = qn_session_input(s);
     QN_TRY(qn_engine_run(&all, s->engine, &input, &QN_INIT(qn_logits_opts, .naive = true), err));
     g->result.n_steps++;
     const qn_row_logits logits = {.all = all.logits};

@@ -240,8 +240,8 @@ void qn_session_set_media(qn_session *s, qn_media *media) {
     qn_media_set_keys(s->keys, s->n_tokens, &s->media);
 }
 
-qn_input qn_session_input(const qn_session *s) {
-    return (qn_input){.ids = s->tokens, .n = (int64_t)s->n_tokens, .media = &s->media};
+qn_run_input qn_session_input(const qn_session *s) {
+    return (qn_run_input){.ids = s->tokens, .n = (int64_t)s->n_tokens, .media = &s->media};
 }
 
 void qn_session_cut(qn_session *s, size_t n) {
@@ -390,7 +390,7 @@ qn_status qn_session_step_naive(int32_t *token, qn_session *s, const qn_sample_o
     if (qn_stop_is_wanted(s->stop))
         return QN_FAIL(err, STOPPED, "stopped before a step of %zu tokens", s->n_tokens);
     qn_logits logits;
-    const qn_input input = qn_session_input(s);
+    const qn_run_input input = qn_session_input(s);
     QN_TRY(qn_engine_run(&logits, s->engine, &input, &QN_INIT(qn_logits_opts, .naive = true), err));
     const qn_status status = choose(token, s, logits.logits, err);
     qn_logits_deinit(&logits);

@@ -138,7 +138,7 @@ void qn_session_set_tokens(qn_session *session, size_t at, const int32_t *ids, s
 // the session's afterwards.
 void qn_session_set_media(qn_session *session, qn_media *media);
 // The history as the model reads it.
-qn_input qn_session_input(const qn_session *session);
+qn_run_input qn_session_input(const qn_session *session);
 // Cuts the history to its first n tokens, n <= n_tokens; the KV cache is left alone. What remains
 // of a prompt is still the prompt.
 void qn_session_cut(qn_session *session, size_t n);

@@ -39,8 +39,9 @@ static void copy_last(qn_session *to, const float *last, size_t after) {
     to->last_after = after;
 }
 
-static void copy_history(qn_session *to, const qn_input *history, const qn_session_memory *memory,
-                         const float *logits, const qn_session_top *top) {
+static void copy_history(qn_session *to, const qn_run_input *history,
+                         const qn_session_memory *memory, const float *logits,
+                         const qn_session_top *top) {
     qn_session_set_tokens(to, 0, history->ids, (size_t)history->n);
     qn_media_copy(&to->media, history->media);
     qn_media_set_keys(to->keys, to->n_tokens, &to->media);
@@ -52,7 +53,7 @@ qn_status qn_session_fork(qn_session **out, qn_session *session, qn_err *err) {
     QN_NEED(out, err);
     QN_NEED(session, err);
     const float *logits = session->has_logits ? session->logits : NULL;
-    const qn_input history = qn_session_input(session);
+    const qn_run_input history = qn_session_input(session);
     qn_session *fork = NULL;
     QN_TRY(qn_session_prepare(&fork, session, session->shared, (size_t)session->context, err));
     qn_status status = QN_OK;
@@ -132,7 +133,7 @@ qn_status qn_session_restore(qn_session *session, const qn_snapshot *snapshot, q
     if (snapshot->shared != session->shared || snapshot->n_tokens > (size_t)session->context)
         return QN_FAIL(err, ARGUMENT, "the snapshot of %zu tokens is of another session",
                        snapshot->n_tokens);
-    const qn_input history = {
+    const qn_run_input history = {
         .ids = snapshot->tokens, .n = (int64_t)snapshot->n_tokens, .media = &snapshot->media};
     QN_TRY(reserve_history(session, snapshot->n_tokens, snapshot->media.n, snapshot->logits, err));
     if (session->seq) QN_TRY(qn_seq_restore(session->seq, snapshot->checkpoint, err));
