@@ -966,13 +966,14 @@ QN_API QN_MUST_CHECK qn_status qn_generate(qn_result *result, qn_session *sessio
 typedef struct qn_row_opts {
     size_t size;
     const qn_generate_opts *generate; // NULL: the defaults
-    // How many answers; 0: one. They are rows of their own, whose ids follow each other, and read
-    // the prompt once; numbered from sample.completion on.
+    // How many answers, at most QN_MAX_COMPLETIONS; 0: one. They are rows of their own, whose ids
+    // follow each other, and read the prompt once; numbered from sample.completion on.
     uint32_t completions;
     size_t mark;         // as qn_session_mark; 0: nothing special
     int64_t deadline_ms; // the row ends (QN_REASON_DEADLINE) in the first step that begins so long
                          // after it was added; 0: never
 } qn_row_opts;
+enum { QN_MAX_COMPLETIONS = 65536 };
 
 // One prompt of several; fixed for ever.
 typedef struct qn_prompt {

@@ -228,7 +228,7 @@ static void a_common_beginning_is_read_once(void **state) {
         }
         ASSERT_OK(qn_generate_batch(got, N, t.session, prompts, N, NULL, NULL, &err));
         assert_int_equal(got[0].n_reused, 0);
-        int64_t n_rows = session_counts(t.session).rows - N; // a token each behind the prompt
+        int64_t n_rows = session_counts(t.session).rows - N; // a token each after the prompt
         for (size_t i = 0; i < N; i++) {
             if (i) assert_in_range(got[i].n_reused, 64, COMMON);
             n_rows -= COMMON + OWN - got[i].n_reused;
@@ -337,6 +337,13 @@ static void wrong_batches_name_the_row(void **state) {
     prompts[1] = (qn_prompt){.ids = long_ids, .n = CONTEXT + 1};
     ASSERT_FAILS(qn_generate_batch(got, 2, t.session, prompts, 2, NULL, NULL, &err), QN_LIMIT,
                  "prompt 1");
+    const size_t n_many = QN_MAX_COMPLETIONS + 2;
+    qn_result *many = new_results(n_many);
+    prompts[1] = (qn_prompt){
+        .ids = ids, .n = 3, .opts = &QN_INIT(qn_row_opts, .completions = QN_MAX_COMPLETIONS + 1)};
+    ASSERT_FAILS(qn_generate_batch(many, n_many, t.session, prompts, 2, NULL, NULL, &err),
+                 QN_ARGUMENT, "prompt 1: 65537 completions of a prompt, at most 65536");
+    qn_free(many);
     for (size_t i = 0; i < sizeof got; i++) {
         if (i % sizeof *got >= sizeof got->size) assert_int_equal(((unsigned char *)got)[i], 0x5a);
     }

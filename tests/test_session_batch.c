@@ -470,6 +470,9 @@ static void wrong_use_is_named(void **state) {
     ASSERT_FAILS(
         qn_batch_add(NULL, b, ids, 1, &QN_INIT(qn_row_opts, .deadline_ms = -1), NULL, NULL, &err),
         QN_ARGUMENT, "-1 ms");
+    const qn_row_opts many = QN_INIT(qn_row_opts, .completions = QN_MAX_COMPLETIONS + 1);
+    ASSERT_FAILS(qn_batch_add(NULL, b, ids, 1, &many, NULL, NULL, &err), QN_ARGUMENT,
+                 "65537 completions of a prompt, at most 65536");
     size_t n = 9;
     ASSERT_OK(qn_batch_step(&n, b, &err)); // nothing is there
     assert_int_equal(n, 0);
