@@ -237,12 +237,10 @@ static qn_status open_stages(qn_engine *engine, qn_err *err) {
     QN_TRY(qn_stages_open(&engine->stages, &engine->n_stages, engine->opts.device,
                           engine->switches.level, engine->model->hparams->layers, engine->pool,
                           err));
-    for (size_t i = 0; i < engine->n_stages; i++) {
-        const size_t used = strlen(engine->devices);
-        snprintf(engine->devices + used, sizeof engine->devices - used, "%s%s", i ? "," : "",
-                 engine->stages[i].device->backend->name);
-    }
-    return QN_OK;
+    qn_buf names = {0};
+    for (size_t i = 0; i < engine->n_stages; i++)
+        qn_buf_printf(&names, "%s%s", i ? "," : "", engine->stages[i].device->backend->name);
+    return qn_buf_take(&engine->devices, &names, err);
 }
 
 static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {
@@ -290,6 +288,7 @@ void qn_engine_close(qn_engine *engine) {
     qn_profile_deinit(&engine->profile);
     for (size_t i = 0; i < engine->n_stages; i++) qn_stage_deinit(&engine->stages[i]);
     qn_free(engine->stages);
+    qn_free(engine->devices);
     qn_tokenizer_close(engine->tokenizer);
     qn_model_destroy(engine->model);
     qn_source_close(engine->source);
