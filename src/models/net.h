@@ -37,13 +37,13 @@ typedef struct qn_ends {
 } qn_ends;
 void qn_net_bind_ends(qn_net *net, const qn_ends *ends);
 
-// The token embedding (V, D), scaled unless scale is 1; also the first hidden output.      -> (T,
-// D)
+// The token embedding (V, D), scaled unless scale is 1; also the first hidden output.
+// -> (T, D)
 int32_t qn_net_embed(qn_net *net, int32_t embedding, float scale);
 // Ends layer `layer`: names the residual stream, and shows it where wanted.
 void qn_net_end_layer(qn_net *net, int32_t h, int64_t layer);
-// Final norm, wanted rows, output matrix, soft cap (0: none); the output "logits".          -> (R,
-// V)
+// Final norm, wanted rows, output matrix, soft cap (0: none); the output "logits".
+// -> (R, V)
 void qn_net_head(qn_net *net, int32_t h, int32_t norm, int32_t output, float cap);
 
 int32_t qn_net_norm(qn_net *net, int32_t x, int32_t w);

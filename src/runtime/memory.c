@@ -4,7 +4,9 @@
 #include "core/mem.h"
 #include "runtime/runner.h"
 
-enum { MIN_CONTEXT = 64, KEPT_SLOTS = 4 }; // a page; recurrent states of a few prompts
+// A page; recurrent states that are kept by default, three of a prompt being its mark, its end and
+// the last chunk before it. Not tuned.
+enum { MIN_CONTEXT = 64, KEPT_SLOTS = 4 };
 
 static double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
 

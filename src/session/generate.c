@@ -7,7 +7,11 @@
 
 #include <string.h>
 
-enum { DEFAULT_DRAFT = 8, MAX_RESERVED = 4096, TEXT_PER_TOKEN = 8 };
+enum {
+    DEFAULT_DRAFT = 8, // a limit: how many are drafted follows from costs (gen/draft.h); not tuned
+    MAX_RESERVED = 4096, // tokens: 48 KiB with their text; longer answers grow. Not tuned
+    TEXT_PER_TOKEN = 8   // bytes
+};
 
 const char *qn_reason_name(qn_reason reason) {
     static const char *const names[] = {
