@@ -41,11 +41,11 @@ static void show_call(work *w, const qn_part *part) {
     }
     qn_wrap_end_line(&w->wrap);
     qn_wrap_dim(&w->wrap, true);
-    qn_wrap_add(&w->wrap, "[call of ", 9);
+    qn_wrap_add(&w->wrap, "[tool call ", 11);
     qn_wrap_add(&w->wrap, part->name, strlen(part->name));
     qn_wrap_add(&w->wrap, " ", 1);
     qn_wrap_add(&w->wrap, part->arguments, strlen(part->arguments));
-    qn_wrap_add(&w->wrap, ", which is not run]", 19);
+    qn_wrap_add(&w->wrap, ", not executed]", 15);
     qn_wrap_end_line(&w->wrap);
     qn_wrap_dim(&w->wrap, false);
 }

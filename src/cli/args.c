@@ -419,10 +419,10 @@ static qn_status check_args(const qn_call *call, const qn_command *command, qn_e
                        (int)strcspn(missing, " "), missing, command->name, command->args);
     }
     if (call->n_args > command->max_args)
-        return QN_FAIL(err, ARGUMENT, "%s: unexpected argument '%s'%s; usage: quern %s %s",
+        return QN_FAIL(err, ARGUMENT, "%s: unexpected argument '%s'%s; usage: quern %s%s%s",
                        command->name, call->args[command->max_args],
                        strstr(command->args, "TEXT]") ? " (quote a text that has spaces)" : "",
-                       command->name, command->args);
+                       command->name, *command->args ? " " : "", command->args);
     if (call->n_args > 0 && !*call->args[0])
         return QN_FAIL(err, ARGUMENT, "%s: the name of the model is empty", command->name);
     return QN_OK;

@@ -175,7 +175,7 @@ int main(int argc, char **argv) {
         {"version", print_version},
     };
     occupy_streams();
-    // A reader that goes away (`| head`) ends us without a word, also where the caller ignores it.
+    // A reader that goes away (`| head`) ends us silently, also where the caller ignores it.
     signal(SIGPIPE, SIG_DFL);
     // sigaction, because signal resets the handler in strict POSIX: a second thread that meets the
     // same end of the file would kill us before the first has said why.

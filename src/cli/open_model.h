@@ -1,6 +1,6 @@
 // Opening models for a command: its options, progress on a terminal, warnings, the bundled model.
-#ifndef QN_CLI_OPEN_H
-#define QN_CLI_OPEN_H
+#ifndef QN_CLI_OPEN_MODEL_H
+#define QN_CLI_OPEN_MODEL_H
 
 #include "cli/command.h"
 #include "core/buf.h"
@@ -32,7 +32,7 @@ extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn
 #define QN_OPTION_PLANS(options)                                                                   \
     {.name = "--plans", .arg = "POLICY",                                                           \
      .help = "plan cache policy: bucketed (one plan per range of sizes, the default), exact "      \
-             "(one per size) or dynamic (always recompiled); output unchanged",                    \
+             "(one per size) or dynamic (bound again for each size); output unchanged",            \
      .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.plans), .words = qn_plans_words}
 #define QN_OPTION_CACHE_DIR(options)                                                               \
     {.name = "--cache-dir", .arg = "DIR",                                                          \

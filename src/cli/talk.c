@@ -261,7 +261,7 @@ qn_status qn_talk_again(qn_talk *t, qn_err *err) {
 // Rows of a step while somebody waits: short, so that Ctrl-C is heard.
 enum { WATCHED_CHUNK = 128 };
 
-// A qn_progress_fn. Behind the last chunk Ctrl-C is left for the answer to take.
+// A qn_progress_fn. After the last chunk Ctrl-C is left for the answer to take.
 static bool show_reading(void *arg, int64_t done, int64_t total) {
     qn_progress *reading = &((qn_talk *)arg)->reading;
     if (reading->from < 0) reading->from = done > WATCHED_CHUNK ? done - WATCHED_CHUNK : 0;
