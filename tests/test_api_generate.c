@@ -429,7 +429,7 @@ static void a_full_context_ends_the_answer(void **state) {
     }
 }
 
-// By hand: when the context is full, half of what lies behind the kept tokens goes, and a new
+// By hand: when the context is full, half of what comes after the kept tokens goes, and a new
 // session reads what is left; positions go on.
 static qn_result shift_by_hand(talk *t, const int32_t *ids, const qn_generate_opts *opts) {
     qn_err err;

@@ -432,7 +432,7 @@ static void test_run_text(void **state) {
     cli_save(cli_path("question"), QUESTION "\r\n", strlen(QUESTION) + 2);
     cli_result file = CLI_RUN("run", DRAFT, "--file", cli_path("question"));
     assert_string_equal(a.out, file.out);
-    // The text may stand behind the model; -1 and 0 are the limits of the model itself.
+    // The text may stand after the model; -1 and 0 are the limits of the model itself.
     cli_result word = CLI_RUN("run", DRAFT, QUESTION, "-n", "-1", "-c", "0");
     cli_assert_done(&word);
     assert_string_equal(a.out, word.out);

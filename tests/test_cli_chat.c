@@ -42,7 +42,7 @@ static void test_conversation(void **state) {
     screen_type(s, "What is 10 + 62?\n");
     screen_expect(s, "reading ");
     screen_expect(s, " tokens ...");
-    screen_expect(s, "K10 + 62 = 72"); // behind what clears the line
+    screen_expect(s, "K10 + 62 = 72"); // after what clears the line
     screen_expect(s, "tokens/s]");
     screen_expect(s, "> ");
     // What was said is remembered, until it is forgotten.

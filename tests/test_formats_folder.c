@@ -282,7 +282,7 @@ static void the_index_says_where_tensors_are(void **state) {
         {"twice", "{\"weight_map\":{},\"weight_map\":{}}", QN_FORMAT, "weight_map is there twice"},
         {"no map", "{\"metadata\":{}}", QN_FORMAT, "without weight_map"},
         {"no JSON", "{\"weight_map\":{", QN_FORMAT, "not valid JSON"},
-        {"more behind", "{\"weight_map\":{}} {}", QN_FORMAT, "nothing after the value"},
+        {"more after it", "{\"weight_map\":{}} {}", QN_FORMAT, "nothing after the value"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         put_text(state, name, cases[i].text);
