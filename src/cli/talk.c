@@ -280,7 +280,8 @@ static qn_status open_session(qn_talk *t, qn_err *err) {
     }
     qn_tracer_attach(&t->tracer, &opts);
     const qn_status status = qn_session_create(&t->session, t->loaded.engine, &opts, err);
-    if (status == QN_LIMIT || status == QN_MEMORY) qn_err_prefix(err, status, "--context");
+    const bool is_size = status == QN_LIMIT || status == QN_MEMORY;
+    if (is_size && t->args->context) qn_err_prefix(err, status, "--context");
     if (status) return status;
     const int64_t context = qn_session_context(t->session);
     const int64_t max = qn_engine_facts(t->loaded.engine).context;
