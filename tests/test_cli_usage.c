@@ -331,6 +331,8 @@ static void refusals_that_lenience_lifts(void **state) {
         {"{\"type\": \"string\", \"enumNames\": []}", "unknown keyword", true},
         {"{\"type\": \"string\", \"pattern\": \"(a)\\\\1\"}", "#/pattern: ", true},
         {"{\"$ref\": \"other.json\"}", "#/$ref: ", true},
+        {"{\"multipleOf\": 0.123456789}", "#/multipleOf: its automaton would have more than", true},
+        {"{\"type\": \"object\", \"minProperties\": 9}", "#/minProperties: ", true},
         {"{\"type\": \"frob\"}", "#/type: ", false},
         {"{\"$ref\": \"#/frob\"}", "#/$ref: ", false},
         {"{\"type\": \"frob\", \"format\": \"iban\"}", "schema, #/", false},
