@@ -800,7 +800,8 @@ QN_API const float *qn_session_logits(const qn_session *session);
 // is prompt. Models with full attention alone go on at once. Where a recurrent state or a window
 // has moved on, it is found again at the nearest place that was kept (qn_session_opts.kept): the
 // end of a prompt, the last chunk before it, or every 2048 tokens; the next step computes from
-// there.
+// there. Within an answer that is all that is left of the answer, not the prompt; where nothing is
+// kept (-1), it is everything.
 QN_API QN_MUST_CHECK qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err);
 // Another session with the same history and state, which it shares in memory: a session and its
 // forks are used by one thread at a time, and each must be destroyed separately. There may be
