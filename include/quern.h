@@ -843,8 +843,9 @@ typedef enum qn_grammar_kind {
 typedef struct qn_grammar_opts {
     size_t size;
     // What has no grammar (unknown formats and keywords, uniqueItems of any strings, patterns with
-    // references to groups, references to other files) is left out, with a warning to `log` that
-    // names its place, where it is refused otherwise. Answers may then be invalid.
+    // references to groups, references to other files), and multipleOf, minProperties and
+    // patternProperties beyond their limits are left out, with a warning to `log` that names the
+    // place, where they are refused otherwise. Answers may then be invalid.
     bool lenient;
     // Objects that list `properties` and say nothing of others have no others. A wrapper with
     // "strict": true in the text means the same.
