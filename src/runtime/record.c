@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAGIC_BYTES = 16, NAMES_MAX = 100, HEAD_WORDS_MIN = 2 };
@@ -37,6 +38,9 @@ static qn_status open_new(qn_record *record, const char *path, qn_err *err) {
     record->path = qn_alloc(room, 1);
     if (!record->path) return QN_NOMEM(err, "a record of steps");
     snprintf(record->path, room, "%s", path);
+    struct stat info;
+    if (lstat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return QN_FAIL(err, IO, "%s: cannot record steps there: not a regular file", path);
     for (int i = 1; (record->fd = open(record->path, flags, 0600)) < 0; i++) {
         if (errno != EEXIST || i == NAMES_MAX)
             return QN_FAIL(err, IO, "%s: cannot record steps there: %s", record->path,
@@ -92,7 +96,8 @@ qn_status qn_replay_open(qn_replay **out, qn_record_head *head, const char *path
     if (size >= MAGIC_BYTES)
         QN_TRY_TO(done, qn_file_read(&replay->file, 0, begin, sizeof begin, err));
     if (memcmp(begin, magic, sizeof magic) != 0 || size < MAGIC_BYTES + (int64_t)sizeof *head) {
-        status = QN_FAIL(err, FORMAT, "%s: not a record of steps", path);
+        status = QN_FAIL(err, FORMAT, "%s: not a record of steps: %lld bytes that begin otherwise",
+                         path, (long long)size);
         goto done;
     }
     QN_TRY_TO(done, qn_file_read(&replay->file, MAGIC_BYTES, head, sizeof *head, err));

@@ -354,6 +354,7 @@ qn_status qn_batch_add(uint64_t *id, qn_batch *batch, const int32_t *ids, size_t
 }
 
 bool qn_batch_remove(qn_batch *b, uint64_t id) {
+    if (id == 0) return false; // no row has it; in_callback is 0 between callbacks
     pthread_mutex_lock(&b->lock);
     qn_batch_row *row = b->all;
     while (row && row->id != id) row = row->after;

@@ -234,6 +234,18 @@ static qn_status encode(encode_call *call, qn_str text, bool add_ends, qn_err *e
     return QN_OK;
 }
 
+// They are searched by bisection.
+static qn_status check_plain(const qn_added_rule *rule, size_t size, qn_err *err) {
+    for (size_t i = 0, end = 0; i < rule->n_plain; end = rule->plain[i++].to) {
+        const qn_text_range *range = &rule->plain[i];
+        if (range->from < end || range->to < range->from || range->to > size)
+            return QN_FAIL(err, ARGUMENT,
+                           "plain range %zu: %zu to %zu, want them within %zu to %zu", i,
+                           range->from, range->to, end, size);
+    }
+    return QN_OK;
+}
+
 qn_status qn_tokenize_counted(int32_t **ids, size_t *n, const qn_tokenizer *tokenizer, qn_str text,
                               const qn_tokenize_opts *opts, qn_tokenize_stats *stats, qn_err *err) {
     encode_call call = {.tokenizer = tokenizer,
@@ -242,6 +254,7 @@ qn_status qn_tokenize_counted(int32_t **ids, size_t *n, const qn_tokenizer *toke
                                  .plain = opts ? opts->plain : NULL,
                                  .n_plain = opts && opts->plain ? opts->n_plain : 0}};
     qn_status status = QN_OK;
+    QN_TRY(check_plain(&call.rule, text.size, err));
     QN_TRY(
         qn_pretok_run_init(&call.pretok, &tokenizer->pretok, models[tokenizer->kind], &call, err));
     QN_TRY_TO(done, encode(&call, text, opts && opts->add_ends, err));
