@@ -713,7 +713,7 @@ QN_API QN_MUST_CHECK qn_status qn_engine_sample_defaults(qn_sample_opts *out,
 // One kernel call of a step, for `trace`. Times are nanoseconds since the session began.
 typedef struct qn_trace_event {
     size_t size;
-    const char *kernel, *op; // borrowed
+    const char *kernel, *op; // constant as long as the program runs
     int32_t layer;           // -1: outside the layers
     int64_t step, rows;      // number of the step; rows of the step
     int64_t begin, end;

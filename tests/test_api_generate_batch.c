@@ -154,6 +154,7 @@ static void rows_have_drafts(void **state) {
             qn_result_deinit(&got[i]);
         }
         assert_true(n_drafted > 0);
+        qn_free(got);
         qn_free(rows);
         close_talk(&t);
         close_talk(&d);
@@ -238,6 +239,7 @@ static void a_common_beginning_is_read_once(void **state) {
             qn_result_deinit(&got[i]);
         }
         assert_int_equal(n_rows, 0);
+        qn_free(got);
         close_talk(&t);
     }
 }
@@ -377,6 +379,7 @@ static void rows_without_a_place_fail(void **state) {
         qn_result_deinit(&got[i]);
     }
     for (int i = 2; i < QN_DEFAULT_SESSIONS; i++) qn_session_destroy(forks[i]);
+    qn_free(got);
     close_talk(&t);
 }
 
