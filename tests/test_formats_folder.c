@@ -192,7 +192,7 @@ static void a_folder_with_one_gguf_opens_it(void **state) {
     qn_source_close(s);
     put_gguf(state, "b.gguf");
     expect_failure("two", *state, QN_ARGUMENT,
-                   "2 .gguf files, give the path of one: a.gguf, b.gguf");
+                   "holds 2 .gguf files; give the path of one of them: a.gguf, b.gguf");
     for (char name[] = "c.gguf"; name[0] <= 'j'; name[0]++) put_gguf(state, name);
     expect_failure("ten", *state, QN_ARGUMENT, "g.gguf, h.gguf, ...");
     remove(in_folder(state, ".hidden.gguf").text);

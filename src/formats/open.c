@@ -167,9 +167,9 @@ static qn_status open_one_gguf(qn_source *source, const name_list *list, qn_err 
         const char *slash = strrchr(path, '/');
         qn_buf_printf(&names, "%s%s", i ? ", " : "", slash ? slash + 1 : path);
     }
-    const qn_status status =
-        QN_FAIL(err, ARGUMENT, "%s: %zu .gguf files, give the path of one: %s%s", source->path,
-                list->n, names.data ? names.data : "", list->n > MAX_LISTED ? ", ..." : "");
+    const qn_status status = QN_FAIL(
+        err, ARGUMENT, "%s: holds %zu .gguf files; give the path of one of them: %s%s",
+        source->path, list->n, names.data ? names.data : "", list->n > MAX_LISTED ? ", ..." : "");
     qn_buf_deinit(&names);
     return status;
 }

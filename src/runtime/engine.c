@@ -179,7 +179,8 @@ static qn_status compile(qn_engine *engine, const char *path, qn_err *err) {
                                .log = engine->opts.log,
                                .log_arg = engine->opts.log_arg};
     QN_TRY(qn_disk_open(&engine->disk, &disk, err));
-    QN_TRY(qn_passes_parse_skip(&engine->skip, engine->switches.skip, err));
+    const qn_status status = qn_passes_parse_skip(&engine->skip, engine->switches.skip, err);
+    if (status) return qn_err_prefix(err, status, "QN_SKIP");
     QN_TRY(find_profile(engine, path, err));
     engine->cache_type = choose_cache_type(engine);
     QN_TRY(compile_stages(engine, err));

@@ -65,6 +65,8 @@ qn_status qn_record_create(qn_record **out, const char *path, const qn_record_he
     return status;
 }
 
+const char *qn_record_path(const qn_record *record) { return record->path; }
+
 qn_status qn_record_add(qn_record *record, const int32_t *message, qn_err *err) {
     return write_all(record, message, qn_step_words(message) * sizeof *message, err);
 }
@@ -118,15 +120,16 @@ qn_status qn_replay_next(int32_t *message, bool *more, qn_replay *replay, size_t
     *more = left > 0;
     if (left == 0) return QN_OK;
     if (left < (int64_t)sizeof head)
-        return QN_FAIL(err, FORMAT, "%s: ends in the middle of a step", file->path);
+        return QN_FAIL(err, FORMAT, "the file ends too early, in the middle of a step");
     QN_TRY(qn_file_read(file, replay->at, head, sizeof head, err));
     const int64_t bytes = head[1] * (int64_t)sizeof *message;
-    if (head[1] < HEAD_WORDS_MIN || (size_t)head[1] > max_words || bytes > left)
-        return QN_FAIL(
-            err, FORMAT,
-            "%s: a step of %d words at byte %lld; %lld bytes follow, and the largest has "
-            "%zu words",
-            file->path, head[1], (long long)replay->at, (long long)left, max_words);
+    if (head[1] < HEAD_WORDS_MIN || (size_t)head[1] > max_words)
+        return QN_FAIL(err, FORMAT, "a step of %d words at byte %lld, want %d to %zu", head[1],
+                       (long long)replay->at, HEAD_WORDS_MIN, max_words);
+    if (bytes > left)
+        return QN_FAIL(err, FORMAT,
+                       "the file ends too early: a step of %lld bytes at byte %lld, %lld are there",
+                       (long long)bytes, (long long)replay->at, (long long)left);
     QN_TRY(qn_file_read(file, replay->at, message, (size_t)bytes, err));
     replay->at += bytes;
     return QN_OK;

@@ -292,10 +292,11 @@ static qn_decode decode_of(const qn_tokenizer *tokenizer) {
     return (qn_decode){&tokenizer->vocab, &tokenizer->letters, &tokenizer->decode};
 }
 
-static qn_status check_id(const qn_tokenizer *tokenizer, int32_t id, qn_err *err) {
+// The i-th of several.
+static qn_status check_id(const qn_tokenizer *tokenizer, int32_t id, size_t i, qn_err *err) {
     if (id < 0 || id >= tokenizer->vocab.n)
-        return QN_FAIL(err, ARGUMENT, "token id %d, but there are %d tokens", id,
-                       tokenizer->vocab.n);
+        return QN_FAIL(err, ARGUMENT, "id %d (number %zu), this model has 0 to %d", id, i + 1,
+                       tokenizer->vocab.n - 1);
     return QN_OK;
 }
 
@@ -305,7 +306,7 @@ qn_status qn_detokenize(char **text, size_t *size, const qn_tokenizer *tokenizer
     QN_NEED(size, err);
     QN_NEED(tokenizer, err);
     if (n) QN_NEED(ids, err);
-    for (size_t i = 0; i < n; i++) QN_TRY(check_id(tokenizer, ids[i], err));
+    for (size_t i = 0; i < n; i++) QN_TRY(check_id(tokenizer, ids[i], i, err));
     const qn_decode decode = decode_of(tokenizer);
     qn_decode_state state = {0};
     qn_buf out = {0};
@@ -355,7 +356,7 @@ qn_status qn_decoder_next(const char **text, size_t *size, qn_decoder *decoder, 
     QN_NEED(text, err);
     QN_NEED(size, err);
     QN_NEED(decoder, err);
-    QN_TRY(check_id(decoder->tokenizer, id, err));
+    QN_TRY(check_id(decoder->tokenizer, id, 0, err));
     const qn_decode decode = decode_of(decoder->tokenizer);
     qn_decode_add(&decoder->state, &decode, id, false);
     return give(text, size, decoder, false, err);
