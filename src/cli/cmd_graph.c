@@ -90,7 +90,7 @@ static const qn_option graph_table[] = {
              "low the buffers, calls from left to right, addresses from bottom to top",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(graph_options, svg)},
-    QN_OPTION_DEVICE(graph_options),
+    QN_OPTION_DEVICE_SHOWN(graph_options),
     QN_OPTION_NUMERICS(graph_options),
     QN_OPTION_CACHE_TYPE(graph_options),
 };

@@ -515,7 +515,7 @@ static const qn_option inspect_table[] = {
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(inspect_options, coverage)},
     {.name = "--fusions",
-     .help = "which fusions fired, and why others did not",
+     .help = "which passes of the compiler changed the graph, and how often",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(inspect_options, fusions)},
     {.name = "--svg",
@@ -523,7 +523,7 @@ static const qn_option inspect_table[] = {
      .help = "also write a chart of the sizes by tensor group and type",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(inspect_options, svg)},
-    QN_OPTION_DEVICE(inspect_options),
+    QN_OPTION_DEVICE_SHOWN(inspect_options),
     QN_OPTION_NUMERICS(inspect_options),
     QN_OPTION_CACHE_TYPE(inspect_options),
 };

@@ -40,11 +40,16 @@ extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn
              ".quern-cache beside the model, if 'quern compile' made it; none: off); output "      \
              "unchanged",                                                                          \
      .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.cache_dir)}
-#define QN_OPTION_DEVICE(options)                                                                  \
-    {.name = "--device", .arg = "NAME",                                                            \
-     .help = "device to run on, from 'quern devices'; several with commas split the layers "       \
-             "(default: the best); output unchanged",                                              \
+#define QN_OPTION_DEVICE_AS(options, text)                                                         \
+    {.name = "--device", .arg = "NAME", .help = text,                                              \
      .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.device)}
+#define QN_OPTION_DEVICE(options)                                                                  \
+    QN_OPTION_DEVICE_AS(options, "device to run on, from 'quern devices'; several with commas "    \
+                                 "split the layers (default: the best); output unchanged")
+// Of commands that show how a model would be run, and run nothing.
+#define QN_OPTION_DEVICE_SHOWN(options)                                                            \
+    QN_OPTION_DEVICE_AS(options, "device that it would run on, from 'quern devices'; several "     \
+                                 "with commas split the layers (default: the best)")
 // All of them, for commands that compute.
 #define QN_OPTIONS_ENGINE(options)                                                                 \
     QN_OPTION_DEVICE(options), QN_OPTION_NUMERICS(options), QN_OPTION_CACHE_TYPE(options),         \
