@@ -385,7 +385,7 @@ static void test_bad_settings(void **state) {
         {{"run", DRAFT, "a", "--draft", missing}, "/missing: cannot open", 1},
         {{"run", DRAFT, "a", "--draft-max", "17"}, "--draft-max: '17', want a whole number", 2},
         {{"run", DRAFT, "a", "--stop", ""}, "--stop: the text is empty", 2},
-        {{"run", DRAFT, "a", "--logprobs", "3"}, "--logprobs requires --json", 2},
+        {{"run", DRAFT, "a", "--logprobs", "3"}, "--logprobs needs --json", 2},
         {{"run", DRAFT, "a", "--min-tokens", "9", "-n", "3"},
          "--min-tokens 9 is more than --tokens 3",
          2},

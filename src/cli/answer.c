@@ -167,9 +167,7 @@ static qn_status print_end(work *w, qn_err *err) {
 // --- the loop ------------------------------------------------------------------------------------
 
 static void begin_reading(work *w) {
-    size_t n;
-    qn_session_tokens(w->opts->session, &n);
-    qn_print_waiting("reading %zu token%s ...", n, n == 1 ? "" : "s");
+    qn_print_waiting("reading ..."); // how much of it is cached is not known yet
     w->is_reading = true;
     w->start = qn_now();
     if (w->opts->reading) // a bar that would go at once is not drawn

@@ -4,9 +4,11 @@
 #include "cli/terminal.h"
 #include "cli/facts.h"
 
+#include "core/file.h"
 #include "core/mem.h"
 #include "core/utf8.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,6 +47,13 @@ static qn_status calls_of(qn_tool_call *calls, const json_t *list, qn_err *err) 
     return QN_OK;
 }
 
+// Those of --tools, if there are any.
+static qn_status offer_tools(qn_chat *chat, const qn_talk *t, qn_err *err) {
+    const char *text = t->tools.data ? t->tools.data : "";
+    if (!t->args->tools) return QN_OK;
+    return qn_chat_set_tools(chat, text, t->tools.size, t->args->tools, err);
+}
+
 // In place of all messages after the first n.
 static qn_status add_answer(qn_talk *t, size_t n, const qn_answer *answer, qn_err *err) {
     const size_t n_calls = json_array_size(answer->calls);
@@ -64,10 +73,16 @@ static qn_status add_answer(qn_talk *t, size_t n, const qn_answer *answer, qn_er
 
 // --- prompts -------------------------------------------------------------------------------------
 
+static bool fits(const qn_talk *t, size_t n) { return (int64_t)n < qn_session_context(t->session); }
+
+static qn_status refuse_prompt(const qn_talk *t, const char *what, size_t n, const char *way_out,
+                               qn_err *err) {
+    return QN_FAIL(err, LIMIT, "%s has %zu token%s, the context %lld%s", what, n, n == 1 ? "" : "s",
+                   (long long)qn_session_context(t->session), way_out);
+}
+
 static qn_status set_ids(qn_talk *t, const int32_t *ids, size_t n, size_t n_mark, qn_err *err) {
-    const long long context = (long long)qn_session_context(t->session);
-    if ((long long)n >= context)
-        return QN_FAIL(err, LIMIT, "the prompt has %zu tokens, the context %lld", n, context);
+    if (!fits(t, n)) return refuse_prompt(t, "the prompt", n, "", err);
     QN_TRY(qn_session_set_prompt(t->session, ids, n, err));
     // One answer keeps nothing for a next one, and its prompt is read in one step.
     const bool is_kept = t->is_chat && !t->args->naive;
@@ -89,13 +104,14 @@ static qn_status look_for_switch(qn_talk *t, const qn_chat_prompt_opts *opts, qn
     return QN_OK;
 }
 
-// Of the first n messages.
-static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, size_t n, qn_err *err) {
+// Of the first n messages of `chat`: the conversation, or what is left of it.
+static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, const qn_chat *chat, size_t n,
+                             qn_err *err) {
     const qn_chat_prompt_opts opts =
         QN_INIT(qn_chat_prompt_opts, .reasoning = (qn_reasoning)t->args->live.reasoning,
                 .n_messages = n, .progress = qn_interrupt_progress);
     QN_TRY(look_for_switch(t, &opts, err));
-    QN_TRY(qn_chat_make_prompt(out, t->chat, t->template, t->tokenizer, &opts, err));
+    QN_TRY(qn_chat_make_prompt(out, chat, t->template, t->tokenizer, &opts, err));
     if (!out->is_guarded && !t->has_warned) {
         qn_print_line("quern: note: the chat template changes the texts of messages; special "
                       "tokens written in them are recognised");
@@ -114,6 +130,94 @@ static qn_status set_raw(qn_talk *t, const char *text, size_t size, qn_err *err)
     return status;
 }
 
+// --- prompts that are longer than the context ----------------------------------------------------
+
+// Messages before the i-th turn, counted after the system message; a turn begins with a question.
+static size_t turn_start(const qn_chat *chat, size_t n, size_t i) {
+    const size_t from = is_of(chat, 0, "system") ? 1 : 0;
+    for (size_t at = from; at < n; at++) {
+        if (is_of(chat, at, "user") && i-- == 0) return at - from;
+    }
+    return n - from;
+}
+
+static size_t count_turns(const qn_chat *chat, size_t n) {
+    size_t n_turns = 0;
+    for (size_t at = 0; at < n; at++) n_turns += is_of(chat, at, "user");
+    return n_turns;
+}
+
+// The first n messages without the n_skipped oldest after the system message, as JSON (owned:
+// qn_free).
+static qn_status print_rest(char **out, const qn_talk *t, size_t n, size_t n_skipped, qn_err *err) {
+    char *text = NULL;
+    json_t *all = NULL, *rest = json_array();
+    const size_t from = is_of(t->chat, 0, "system") ? 1 : 0;
+    qn_status status = qn_chat_print_messages(&text, t->chat, err);
+    if (!status) status = qn_json_parse(&all, text, strlen(text), false, "messages", err);
+    for (size_t i = 0; i < n && !status; i++) {
+        if (i < from || i >= from + n_skipped)
+            qn_json_push(&rest, json_incref(json_array_get(all, i)));
+    }
+    if (!status) status = qn_json_print(out, rest, &(qn_json_form){0}, "messages", err);
+    json_decref(rest);
+    json_decref(all);
+    qn_free(text);
+    return status;
+}
+
+// The prompt without the oldest turns, in place of *out.
+static qn_status skip_turns(qn_chat_prompt *out, qn_talk *t, size_t n, size_t n_turns,
+                            qn_err *err) {
+    qn_chat *chat = NULL;
+    char *text = NULL;
+    qn_chat_prompt_deinit(out);
+    qn_status status = qn_chat_create(&chat, err);
+    if (!status) status = print_rest(&text, t, n, turn_start(t->chat, n, n_turns), err);
+    if (!status) status = qn_chat_set_messages(chat, text, strlen(text), NULL, err);
+    if (!status) status = offer_tools(chat, t, err);
+    if (!status) status = make_prompt(out, t, chat, 0, err);
+    qn_free(text);
+    qn_chat_destroy(chat);
+    return status;
+}
+
+static void tell_skipped(const qn_talk *t, size_t n_skipped, size_t n_turns) {
+    if (t->is_chat)
+        qn_print_dim("[%zu of %zu turns left out: the context is full]", n_skipped, n_turns);
+    else
+        qn_print_line("quern: note: %zu of %zu turns left out: the context is full", n_skipped,
+                      n_turns);
+}
+
+// The prompt of the first n messages does not fit: with --context-shift as few of the oldest turns
+// are left out as it takes. They stay in the conversation, and in its file.
+static qn_status shorten_prompt(qn_chat_prompt *out, qn_talk *t, size_t n, qn_err *err) {
+    static const char *const ways_out[] = {
+        "; --context-shift leaves out the oldest turns",
+        "; '/set context-shift on', or --context-shift, leaves out the oldest turns, /reset clears "
+        "the conversation"};
+    const size_t n_turns = count_turns(t->chat, n), n_all = out->n;
+    if (n_turns <= 1) // nothing to leave out
+        return refuse_prompt(t, t->is_chat ? "the question alone" : "the prompt", n_all, "", err);
+    size_t low = 1, high = n_turns - 1;
+    QN_TRY(skip_turns(out, t, n, high, err));
+    if (!fits(t, out->n)) return refuse_prompt(t, "the question alone", out->n, "", err);
+    if (!t->args->live.shift)
+        return refuse_prompt(t, "the prompt", n_all, ways_out[t->is_chat], err);
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        QN_TRY(skip_turns(out, t, n, middle, err));
+        if (fits(t, out->n))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    QN_TRY(skip_turns(out, t, n, high, err));
+    tell_skipped(t, high, n_turns);
+    return QN_OK;
+}
+
 // --- answers -------------------------------------------------------------------------------------
 
 static void note_figures(qn_talk *t, const qn_answer *a) {
@@ -124,17 +228,20 @@ static void note_figures(qn_talk *t, const qn_answer *a) {
     f->prompt_seconds += a->prompt_seconds, f->seconds += a->seconds;
 }
 
+static int n_decimals(double speed) { return speed < 100 ? 1 : 0; }
+
 // Not where the answer goes elsewhere, or they would appear in the middle of it.
 static void print_figures(const qn_answer *a) {
     if (!isatty(STDOUT_FILENO)) return;
     char drafts[64] = "";
+    const double read = qn_answer_prompt_speed(a), written = qn_answer_speed(a);
     if (a->n_drafted)
-        snprintf(drafts, sizeof drafts, " %lld of %lld drafts accepted,", (long long)a->n_accepted,
+        snprintf(drafts, sizeof drafts, " (%lld of %lld drafts)", (long long)a->n_accepted,
                  (long long)a->n_drafted);
-    qn_print_dim(
-        "[prompt %lld tokens, %lld cached, %.1f tokens/s; answer %lld token%s,%s %.1f tokens/s]",
-        (long long)a->n_prompt, (long long)a->n_reused, qn_answer_prompt_speed(a),
-        (long long)a->n_tokens, a->n_tokens == 1 ? "" : "s", drafts, qn_answer_speed(a));
+    // In 80 columns.
+    qn_print_dim("[prompt %lld (%lld cached), %.*f/s; answer %lld%s, %.*f tokens/s]",
+                 (long long)a->n_prompt, (long long)a->n_reused, n_decimals(read), read,
+                 (long long)a->n_tokens, drafts, n_decimals(written), written);
 }
 
 static qn_generate_opts generate_opts(const qn_talk *t, const qn_sample_opts *sample) {
@@ -206,6 +313,7 @@ static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_parts_opts *par
     qn_sampling_deinit(&sampling);
     if (status) return status;
     note_figures(t, out);
+    if (t->is_chat && strcmp(out->reason, "interrupted") == 0) qn_print_dim("[stopped]");
     print_figures(out);
     tell_context(t, out);
     return QN_OK;
@@ -215,9 +323,10 @@ static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_parts_opts *par
 static qn_status answer_messages(qn_talk *t, size_t n, qn_err *err) {
     qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
     qn_parts_opts parts = QN_INIT(qn_parts_opts);
-    QN_TRY(make_prompt(&prompt, t, n, err));
+    QN_TRY(make_prompt(&prompt, t, t->chat, n, err));
     qn_answer answer = {0};
-    qn_status status = qn_chat_get_parts_opts(&parts, t->chat, t->tokenizer, &prompt, err);
+    qn_status status = fits(t, prompt.n) ? QN_OK : shorten_prompt(&prompt, t, n, err);
+    if (!status) status = qn_chat_get_parts_opts(&parts, t->chat, t->tokenizer, &prompt, err);
     if (!status) status = set_ids(t, prompt.ids, prompt.n, prompt.n_messages, err);
     if (!status) status = run_answer(&answer, t, &parts, err);
     if (!status) status = add_answer(t, n, &answer, err);
@@ -322,14 +431,13 @@ static qn_status open_template(qn_talk *t, qn_err *err) {
 }
 
 static qn_status open_tools(qn_talk *t, qn_err *err) {
-    qn_buf text = {0};
     const char *path = t->args->tools;
     if (!path) return QN_OK;
-    qn_status status = qn_text_read(&text, path, QN_MAX_TOOLS, err);
-    if (!status)
-        status = qn_chat_set_tools(t->chat, text.data ? text.data : "", text.size, path, err);
-    qn_buf_deinit(&text);
-    return status;
+    if (!qn_path_is_file(path) && access(path, F_OK) != 0)
+        return QN_FAIL(err, USAGE, "--tools: cannot open '%s': %s; it takes a file", path,
+                       strerror(errno));
+    QN_TRY(qn_text_read(&t->tools, path, QN_MAX_TOOLS, err));
+    return offer_tools(t->chat, t, err);
 }
 
 // The draft model, with as much context as both have.
@@ -438,5 +546,6 @@ void qn_talk_close(qn_talk *t) {
     qn_cli_close(&t->loaded);
     qn_template_destroy(t->template);
     qn_chat_destroy(t->chat);
+    qn_buf_deinit(&t->tools);
     qn_tracer_deinit(&t->tracer);
 }

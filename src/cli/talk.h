@@ -25,6 +25,7 @@ typedef struct qn_talk {
     qn_loaded draft_model; // for speculative decoding
     qn_session *draft;     // NULL: none
     qn_chat *chat;         // messages, and the tools offered to the model
+    qn_buf tools;          // the text of --tools
     uint32_t completion;   // how often the last question was answered before
     bool has_warned;       // of a template that changes texts
     bool has_looked;       // whether the template has a switch for reasoning
