@@ -139,7 +139,7 @@ static void every_plan_is_shown(void **state) {
     // Passes are those of one device.
     ASSERT_FAILS(
         qn_engine_graph(&text, engine, &QN_INIT(qn_graph_opts, .stage = QN_STAGE_MID), &err),
-        QN_UNSUPPORTED, "not of cpu:portable,ref");
+        QN_UNSUPPORTED, "needs one device, got cpu:portable,ref");
     ASSERT_FAILS(qn_engine_report(&text, engine, QN_REPORT_DISPATCH, &err), QN_UNSUPPORTED,
                  "one device");
     qn_engine_close(engine);
