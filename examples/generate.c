@@ -22,8 +22,13 @@ static qn_status read_question(qn_prompt *to, const qn_tokenizer *tokenizer, con
     const qn_tokenize_opts special = QN_INIT(qn_tokenize_opts, .special = true);
     char text[MOST_PROMPT];
     int32_t *ids;
-    snprintf(text, sizeof text, "<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n",
-             question);
+    const int size = snprintf(text, sizeof text,
+                              "<|im_start|>user\n%s<|im_end|>\n<|im_start|>assistant\n", question);
+    if (size < 0 || (size_t)size >= sizeof text) {
+        snprintf(err->message, sizeof err->message, "a question of %zu bytes, at most %d fit",
+                 strlen(question), MOST_PROMPT);
+        return QN_LIMIT;
+    }
     const qn_status status =
         qn_tokenize(&ids, &to->n, tokenizer, text, strlen(text), &special, err);
     if (status == QN_OK) to->ids = ids;

@@ -5,22 +5,26 @@
 //   qn_session    one sequence of tokens. One thread at a time. Ends before its engine does.
 //   qn_grammar    what an answer may look like. Constant.
 //   qn_batch      many answers computed together: one thread steps, any thread adds and removes.
+//                 Ends before its engine does.
+//   qn_snapshot   a session at one moment. Used on the thread of its session; ends before it does.
 //   qn_tokenizer  text <-> token ids. Constant; an engine has one, a file can be opened alone.
 //   qn_source     the keys and tensors of a model file, read without loading the weights.
 //   qn_template   messages -> text of a prompt. Constant.
 //   qn_chat       the messages of a conversation. One thread at a time.
 //   qn_image      a picture. Constant.
+//   qn_parts      reasoning, text and tool calls of an answer while it comes. One thread at a time.
+//   qn_decoder    ids -> text while streaming; holds back bytes of an unfinished character. One
+//                 thread at a time.
 //   qn_stop_flag  stops calls from any thread.
-//   qn_decoder    ids -> text while streaming; holds back bytes of an unfinished character.
 //
 // Rules:
 //   - Every fallible function returns qn_status (QN_OK == 0) and takes `qn_err *err` last. A failed
 //     call leaves its out-parameters untouched, unless its comment says otherwise.
-//   - NULL: `err` may be NULL, and so may every parameter named `opts` or `fn` (defaults; nobody
-//     listens), every list or text of length 0, and whatever is released (qn_free and all functions
-//     that close, destroy or deinit). Other pointers may be NULL only where the comment of the
-//     function says so. Else NULL given to a function that returns qn_status is QN_ARGUMENT, named
-//     in the message; functions that return something else must not be given one.
+//   - NULL: `err` may be NULL, and so may every parameter named `opts` or `fn` (defaults; no
+//     callback) unless its comment says otherwise, every list or text of length 0, and whatever is
+//     released (qn_free and all functions that close, destroy or deinit). Other pointers may be
+//     NULL only where the comment of the function says so. Anywhere else, passing NULL returns
+//     QN_ARGUMENT naming the parameter; functions that do not return qn_status must not get NULL.
 //   - Results come through the first parameter. "Borrowed" pointers belong to the object they came
 //     from; "owned" ones are released with the function that the comment names.
 //   - Structs grow. Those for options and results begin with their size, so that programs and
@@ -29,10 +33,11 @@
 //         qn_engine_info info = QN_INIT(qn_engine_info);
 //     New fields come at the end, and zero means what the library did before. It reads the first
 //     `size` bytes of options, and takes the rest as zero, the default; options of a later version
-//     are fine as long as the part that this one does not know is zero. It writes the first `size`
-//     bytes of a result. A size of 0, or less than the struct ever had, is QN_ARGUMENT. In structs
-//     that a callback is given, `size` says how much of them the library has filled.
-//     These have no size, and stay as they are for ever: qn_err, and the items of lists: qn_bias,
+//     are fine as long as the part that this one does not know is zero. Of a result it writes as
+//     many bytes as the smaller of both sizes, its own and `size`. A size of 0, or less than the
+//     struct ever had, is QN_ARGUMENT. In structs that a callback is given, `size` says how much of
+//     them the library has filled.
+//     These have no size and will never change: qn_err, and the items of lists: qn_bias,
 //     qn_text_range, qn_token_logprob, qn_prompt, qn_tool_call.
 //   - The library never prints, exits or aborts; running out of memory is an error like any other.
 
@@ -86,7 +91,7 @@ extern "C" {
     X(IO,          "a file could not be read or written")           \
     X(FORMAT,      "the input is damaged or not what it claims")    \
     X(UNSUPPORTED, "valid, but not supported")                      \
-    X(ARGUMENT,    "a wrong argument")                              \
+    X(ARGUMENT,    "invalid argument")                              \
     X(LIMIT,       "a limit was exceeded")                          \
     X(MEMORY,      "out of memory")                                 \
     X(STATE,       "called in the wrong order")                     \
@@ -179,7 +184,7 @@ typedef struct qn_tokenize_opts {
     size_t size;
     bool special;  // recognise special tokens written in the text
     bool add_ends; // add the beginning (and end) token as the model expects
-    // Where special tokens are not recognised all the same: ascending ranges that do not touch each
+    // Byte ranges in which special tokens are still not recognised: ascending, not touching each
     // other, of a text that is UTF-8. NULL: none
     const qn_text_range *plain;
     size_t n_plain;
@@ -199,14 +204,15 @@ QN_API QN_MUST_CHECK qn_status qn_tokenize(int32_t **ids, size_t *n, const qn_to
 QN_API QN_MUST_CHECK qn_status qn_detokenize(char **text, size_t *size,
                                              const qn_tokenizer *tokenizer, const int32_t *ids,
                                              size_t n, bool special, qn_err *err);
-// The vocabulary's own spelling of a token (byte-level letters and all); NULL for an id outside it.
+// The vocabulary's own spelling of a token (byte-level encoding included); NULL for an id that is
+// outside it.
 QN_API const char *qn_tokenizer_piece(const qn_tokenizer *tokenizer, int32_t id, size_t *size);
 // The id of a token spelled exactly so, special tokens included; -1 if there is none.
 QN_API int32_t qn_tokenizer_find(const qn_tokenizer *tokenizer, const char *piece, size_t size);
 // True for tokens that end an answer (end of text, end of turn).
 QN_API bool qn_tokenizer_is_end(const qn_tokenizer *tokenizer, int32_t id);
 
-// Streaming decode. The tokenizer must outlive the decoder.
+// Streaming decode, one thread at a time. The tokenizer must outlive the decoder.
 QN_API QN_MUST_CHECK qn_status qn_decoder_create(qn_decoder **out, const qn_tokenizer *tokenizer,
                                                  qn_err *err);
 QN_API void qn_decoder_destroy(qn_decoder *decoder);
@@ -317,10 +323,11 @@ typedef struct qn_chat_prompt {
     size_t size;
     int32_t *ids; // (n)
     size_t n;
-    size_t n_messages; // of the ids: before the words that ask for an answer. A later prompt of the
-                       // same conversation probably begins with these; see qn_session_mark
-    bool is_guarded;   // false: the template changes the texts of messages, which could then not be
-                       // told from its own words, and special tokens in them were recognised
+    size_t n_messages; // of the ids: before the generation prompt. A later prompt of the same
+                       // conversation probably begins with these; see qn_session_mark
+    bool is_guarded;   // false: the template changes the text of a message, which then could not be
+                       // distinguished from the template's own text, so special tokens in it
+                       // were parsed
     char *text;        // as the template rendered it; NUL-terminated, text_size bytes long
     size_t text_size;
     const qn_image **images; // (n_images) of the messages, in order (qn_chat_make_prompt)
@@ -330,7 +337,8 @@ typedef struct qn_chat_prompt {
 // Renders the request (see qn_template_render) and tokenises it. Special tokens are those of the
 // template alone: in "content" and "reasoning_content" of the messages they are text like any
 // other. The token that begins texts is added if the model wants it and the template did not write
-// it. Release with qn_chat_prompt_deinit.
+// it. Release with qn_chat_prompt_deinit. For requests that are JSON already, as servers get them;
+// qn_chat_make_prompt does the same for a conversation that the library keeps (qn_chat).
 QN_API QN_MUST_CHECK qn_status qn_chat_prompt_create(qn_chat_prompt *out,
                                                      const qn_template *chat_template,
                                                      const qn_tokenizer *tokenizer,
@@ -344,7 +352,7 @@ QN_API void qn_chat_prompt_deinit(qn_chat_prompt *prompt);
 // make prompts. One thread at a time.
 typedef struct qn_chat qn_chat;
 
-// A call of a tool in a message; fixed for ever.
+// A call of a tool in a message; will never change.
 typedef struct qn_tool_call {
     const char *name;
     const char *arguments; // the text of a JSON object
@@ -353,7 +361,8 @@ typedef struct qn_tool_call {
 typedef struct qn_message {
     size_t size;
     const char *role; // "system", "user", "assistant", "tool", ...: what the template knows
-    const char *text; // UTF-8 without NUL, as all texts here; what else an answer has is U+FFFD
+    // UTF-8 without NUL, as all texts here; invalid bytes in an answer become U+FFFD
+    const char *text;
     size_t text_size;
     const char *reasoning; // of an answer; templates may leave it out
     size_t reasoning_size;
@@ -374,11 +383,11 @@ QN_API QN_MUST_CHECK qn_status qn_chat_get(qn_message *out, const qn_chat *chat,
                                            qn_err *err);
 // Forgets the messages from the n-th on.
 QN_API QN_MUST_CHECK qn_status qn_chat_truncate(qn_chat *chat, size_t n, qn_err *err);
-// Puts the system message in front, in place of one that is there; text NULL: takes it away.
+// Sets or replaces the leading system message; NULL removes it.
 QN_API QN_MUST_CHECK qn_status qn_chat_set_system(qn_chat *chat, const char *text, qn_err *err);
 // All messages as JSON, in the form of requests to servers: a list of objects with "role",
-// "content" (a text, or a list of parts), and whatever else the template knows. `what` is how
-// errors call it; NULL: "messages". Parts with an image ({"type": "image_url", "image_url": {"url":
+// "content" (a text, or a list of parts), and whatever else the template knows. `what` names
+// it in errors; NULL: "messages". Parts with an image ({"type": "image_url", "image_url": {"url":
 // "data:image/png;base64,..."}}, or "image" with its "url") become {"type": "image"}, which is how
 // all images are printed: without the picture. *json is owned (qn_free).
 QN_API QN_MUST_CHECK qn_status qn_chat_set_messages(qn_chat *chat, const char *json, size_t size,
@@ -397,13 +406,15 @@ typedef enum qn_reasoning { QN_REASONING_AUTO, QN_REASONING_ON, QN_REASONING_OFF
 typedef struct qn_chat_prompt_opts {
     size_t size;
     qn_reasoning reasoning;
-    bool no_generation_prompt; // without the words that ask for an answer
+    bool no_generation_prompt; // leaves out the generation prompt
     size_t n_messages;         // the first ones alone; 0: all
     const char *kwargs; // further names and values for the template, a JSON object; NULL: none
     const char *now;    // "2026-01-02T03:04:05"; NULL: the local time
     qn_progress_fn *progress; // as in qn_template_opts
     void *progress_arg;
     const qn_stop_flag *stop; // the same
+    size_t n_skipped; // messages that are left out, the oldest after a leading system message: where
+                      // the prompt would not fit into the context
 } qn_chat_prompt_opts;
 
 // The text of a prompt, as qn_template_render gives it (size may be NULL). The tokens that begin
@@ -413,14 +424,15 @@ QN_API QN_MUST_CHECK qn_status qn_chat_render(char **text, size_t *size, const q
                                               const qn_template *chat_template,
                                               const qn_tokenizer *tokenizer,
                                               const qn_chat_prompt_opts *opts, qn_err *err);
-// Text and ids, as qn_chat_prompt_create gives them, and the images of the messages. The ids have
-// one image token for each, which qn_chat_prompt_expand makes as many as it has rows.
+// Text and ids, as qn_chat_prompt_create gives them, without writing a request: for conversations
+// that are built message by message; and the images of the messages. The ids have one image token
+// for each, which qn_chat_prompt_expand makes as many as it has rows.
 QN_API QN_MUST_CHECK qn_status qn_chat_make_prompt(qn_chat_prompt *out, const qn_chat *chat,
                                                    const qn_template *chat_template,
                                                    const qn_tokenizer *tokenizer,
                                                    const qn_chat_prompt_opts *opts, qn_err *err);
-// Whether the template makes another prompt with reasoning than without, for these messages; one
-// that refuses either does. UNKNOWN: it refuses both. opts->reasoning is not looked at; tokenizer
+// Whether switching reasoning changes the prompt, for these messages; a template that rejects one
+// of the two counts as changing it. UNKNOWN: it rejects both. opts->reasoning is ignored; tokenizer
 // as for qn_chat_render.
 typedef enum qn_reasoning_switch {
     QN_SWITCH_UNKNOWN,
@@ -474,7 +486,8 @@ QN_API QN_MUST_CHECK qn_status qn_chat_get_parts_opts(qn_parts_opts *out, const 
 // with, whose text may be empty because it is special; -1: none.
 QN_API QN_MUST_CHECK qn_status qn_parts_feed(qn_parts *parts, int32_t token, const char *text,
                                              size_t size, qn_part_fn *fn, void *arg, qn_err *err);
-// The answer has ended: what was held back. A call that is not whole comes as text.
+// The answer has ended: what was held back, to a callback that must not be NULL. A call that is not
+// whole comes as text.
 QN_API QN_MUST_CHECK qn_status qn_parts_finish(qn_parts *parts, qn_part_fn *fn, void *arg,
                                                qn_err *err);
 
@@ -499,7 +512,7 @@ typedef enum qn_cache_type {
     QN_CACHE_Q8_0
 } qn_cache_type;
 // How compiled plans are kept: one for each range of sizes (powers of two), one for each size, or
-// one that is made again for each. Changes no result.
+// one that is bound again for each size. Changes no result.
 typedef enum qn_plan_policy {
     QN_PLANS_AUTO, // as the profile says, else bucketed
     QN_PLANS_BUCKETED,
@@ -508,22 +521,22 @@ typedef enum qn_plan_policy {
 } qn_plan_policy;
 
 // How the folder of qn_engine_opts.cache_dir is used. It counts only if it belongs to this user or
-// to root and nobody else may write to it, and links in it are never followed; what is passed over
-// is a warning. Whatever is in the folder, nothing outside it is touched. Packed weights are
+// to root and nobody else may write to it, and links in it are never followed; anything ignored is
+// logged as a warning. Whatever is in the folder, nothing outside it is touched. Packed weights are
 // mapped: a file that is shortened in place, or a disk that fails, ends the process with SIGBUS
 // unless it handles that signal.
 typedef enum qn_cache_use {
-    QN_CACHE_DIR_KEEP, // made if it is not there; what is missing is written; failing to: a warning
+    QN_CACHE_DIR_KEEP,  // created if absent; missing files are written; failure is only a warning
     QN_CACHE_DIR_FOUND, // read only, and only if it was filled in this place: for a folder that
                         // nobody named, but that lies beside a model
-    QN_CACHE_DIR_FILL   // as KEEP, the plans too, as text for people; failing to is an error
+    QN_CACHE_DIR_FILL   // as KEEP, the plans too, as text for people; failure is an error
 } qn_cache_use;
 
 typedef struct qn_engine_opts {
     size_t size;
     int n_threads;   // 0: all that this process may use
     bool no_weights; // build the model, load no weights: for looking at it
-    // The reference interpreter in float32 throughout: slow, and the measure of everything else.
+    // The reference interpreter in float32 throughout: slow, and the oracle for everything else.
     // Such an engine has logits and the naive step only.
     bool reference;
     // Load the prediction head (MTP) too, for speculative decoding and for its logits. A model
@@ -565,7 +578,7 @@ typedef struct qn_engine_info {
 // Reads the whole model into memory, unless no_weights.
 QN_API QN_MUST_CHECK qn_status qn_engine_open(qn_engine **out, const char *path,
                                               const qn_engine_opts *opts, qn_err *err);
-// Sessions of the engine must be destroyed before.
+// Its sessions and batches must be destroyed first.
 QN_API void qn_engine_close(qn_engine *engine);
 QN_API QN_MUST_CHECK qn_status qn_engine_get_info(qn_engine_info *out, const qn_engine *engine,
                                                   qn_err *err);
@@ -629,7 +642,7 @@ QN_API QN_MUST_CHECK qn_status qn_engine_report(char **text, const qn_engine *en
 typedef struct qn_memory {
     size_t size;
     int64_t weights, state, activations, total;
-    int64_t program; // what this process holds besides: code, tokenizer, plans; as measured now
+    int64_t program; // other memory of this process: code, tokenizer, plans; as measured now
     int64_t cache;   // part of state: the KV cache of every position
 } qn_memory;
 // context 0: the model's own limit; chunk 0: the default (qn_session_opts).
@@ -663,7 +676,7 @@ typedef struct qn_step_size {
 } qn_step_size;
 
 // What a step must read and compute at least. Matrices count as the model's file has them, and are
-// read once; of experts, those that are chosen if no two rows share one. The embedding table counts
+// read once; for experts, assuming no two rows choose the same one. The embedding table counts
 // only where it is the output matrix too.
 typedef struct qn_cost {
     size_t size;
@@ -740,11 +753,12 @@ typedef struct qn_sample_opts {
     uint64_t seed;       // same prompt, seed and settings: same tokens
     uint32_t completion; // number of this completion among several of one prompt
     int32_t top_k;       // this many best tokens; 1 is greedy
-    float top_p;         // the fewest best tokens that have this probability together; 1: off
+    float top_p;         // the smallest set of top tokens with this total probability; 1: off
     float min_p;         // at least this share of the best token's probability
-    float typical_p;     // the most typical tokens that have this probability together; 1: off
+    float typical_p;     // the most typical tokens with this total probability; 1: off
     float top_n_sigma;   // at most this many standard deviations of the logits below the best
-    float xtc_probability, xtc_threshold;      // all but the least of the likely; threshold 0: 0.1
+    // Drops all likely tokens except the least likely; threshold 0: 0.1
+    float xtc_probability, xtc_threshold;
     float dynatemp_range, dynatemp_exponent;   // temperature -+ range by entropy; exponent 0: 1
     float repeat_penalty;                      // divides (or multiplies) logits; 1: off
     float frequency_penalty, presence_penalty; // subtracted, for tokens of the answer
@@ -772,7 +786,7 @@ QN_API QN_MUST_CHECK qn_status qn_engine_sample_defaults(qn_sample_opts *out,
 // One kernel call of a step, for `trace`. Times are nanoseconds since the session began.
 typedef struct qn_trace_event {
     size_t size;
-    const char *kernel, *op; // borrowed
+    const char *kernel, *op; // constant as long as the program runs
     int32_t layer;           // -1: outside the layers
     int64_t step, rows;      // number of the step; rows of the step
     int64_t begin, end;
@@ -786,8 +800,8 @@ typedef struct qn_session_opts {
     bool shrink;     // take a shorter context where memory is short, instead of failing
     int64_t chunk;   // tokens per step while a prompt is read; 0: the default. Never more than the
                      // profile's compile_seq_cap. Changes no result.
-    int64_t kept;    // max bytes of state kept of earlier prompts, for prompts that begin alike;
-                     // 0: about one context; -1: none. Changes no result.
+    int64_t kept; // max bytes of state kept of earlier prompts, for prompts with a common prefix;
+                  // 0: about one context; -1: none. Changes no result.
     // Max sessions, forks and snapshots that share this state; 0: 32. Address space is reserved
     // for what half of the free memory holds, at least for one context; memory is taken as they
     // grow.
@@ -795,7 +809,7 @@ typedef struct qn_session_opts {
     bool logits; // steps leave their logits (qn_session_logits), also where a choice needs only the
                  // best of them. Changes no result.
     // A session whose state and kept prompts this one shares, as its forks do (same thread, same
-    // context, chunk and so on, which are then not looked at here); NULL: none
+    // context, chunk and so on, which are then ignored here); NULL: none
     qn_session *share;
     // Called between the steps of a prompt with the tokens that are computed and those that are
     // wanted; false stops (status QN_STOPPED): what is computed stays. NULL: none
@@ -819,11 +833,11 @@ QN_API const int32_t *qn_session_tokens(const qn_session *session, size_t *n);
 // Tokens whose KV cache and state are computed.
 QN_API size_t qn_session_cached(const qn_session *session);
 
-// What sampling remembers belongs to the session's state: which tokens are prompt and which are
-// answer (penalties and bans look at the answer), where the random numbers are, how far mirostat
-// came. Forks and snapshots have it, qn_session_set_prompt and qn_session_prefill begin again, and
-// generations go on from it: two answers of 10 tokens are one of 20. Tokens that are fed or
-// committed after the prompt count as answer.
+// Sampling state is part of the session: which tokens are prompt and which are answer (penalties
+// and bans look at the answer), the position in the random stream, mirostat's estimate. Forks
+// and snapshots have it, qn_session_set_prompt and qn_session_prefill reset it, and generations go
+// on from it: two answers of 10 tokens are one of 20. Tokens that are fed or committed after the
+// prompt count as answer.
 
 // Replaces the token history and forgets state; runs nothing.
 QN_API QN_MUST_CHECK qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids,
@@ -835,8 +849,8 @@ QN_API QN_MUST_CHECK qn_status qn_session_set_prompt(qn_session *session, const 
 QN_API QN_MUST_CHECK qn_status qn_session_set_prompt_images(qn_session *session, const int32_t *ids,
                                                             size_t n, const qn_image *const *images,
                                                             size_t n_images, qn_err *err);
-// A later prompt will probably begin with the first n tokens of this one (all but the words that
-// ask for an answer): what belongs to them is kept when they are computed. n 0: nothing special.
+// A later prompt will probably begin with the first n tokens of this one (all but the
+// generation prompt): what belongs to them is kept when they are computed. n 0: nothing special.
 QN_API QN_MUST_CHECK qn_status qn_session_mark(qn_session *session, size_t n, qn_err *err);
 // Computes what is not yet in the cache (first the whole prompt, then one token a call), samples a
 // token and appends it: afterwards one token fewer is cached than the history has. An empty history
@@ -871,14 +885,15 @@ QN_API const float *qn_session_logits(const qn_session *session);
 // is prompt. Models with full attention alone go on at once. Where a recurrent state or a window
 // has moved on, it is found again at the nearest place that was kept (qn_session_opts.kept): the
 // end of a prompt, the last chunk before it, or every 2048 tokens; the next step computes from
-// there.
+// there. Within an answer that is all that is left of the answer, not the prompt; where nothing is
+// kept (-1), it is everything.
 QN_API QN_MUST_CHECK qn_status qn_session_truncate(qn_session *session, size_t n, qn_err *err);
 // Another session with the same history and state, which it shares in memory: a session and its
-// forks are used by one thread at a time, and each is destroyed by itself. There may be
+// forks are used by one thread at a time, and each must be destroyed separately. There may be
 // qn_session_opts.sessions sessions and snapshots of one family at a time.
 QN_API QN_MUST_CHECK qn_status qn_session_fork(qn_session **out, qn_session *session, qn_err *err);
-// History and state of a session at one moment, with what sampling remembers. Destroy it before its
-// session.
+// History and state of a session at one moment, sampling state included. Used on the thread of its
+// session, and destroyed before it.
 typedef struct qn_snapshot qn_snapshot;
 QN_API QN_MUST_CHECK qn_status qn_session_checkpoint(qn_snapshot **out, qn_session *session,
                                                      qn_err *err);
@@ -891,7 +906,7 @@ QN_API void qn_snapshot_destroy(qn_snapshot *snapshot);
 typedef struct qn_session_counts {
     size_t size;
     int64_t steps, rows;            // steps run; tokens computed in them
-    int64_t reused;                 // tokens found in what was kept of earlier prompts
+    int64_t reused;                 // tokens reused from the prefix cache
     int64_t plan_hits, plan_misses; // steps that found a plan of their size, or made one
     int64_t evictions;              // kept chunks that were dropped for room
 } qn_session_counts;
@@ -913,8 +928,9 @@ typedef enum qn_grammar_kind {
 typedef struct qn_grammar_opts {
     size_t size;
     // What has no grammar (unknown formats and keywords, uniqueItems of any strings, patterns with
-    // references to groups, references to other files) is left out, with a warning to `log` that
-    // names its place, where it is refused otherwise. Answers may then be invalid.
+    // references to groups, references to other files), and multipleOf, minProperties and
+    // patternProperties beyond their limits are left out, with a warning to `log` that names the
+    // place, where they are refused otherwise. Answers may then be invalid.
     bool lenient;
     // Objects that list `properties` and say nothing of others have no others. A wrapper with
     // "strict": true in the text means the same.
@@ -924,7 +940,7 @@ typedef struct qn_grammar_opts {
 } qn_grammar_opts;
 
 // docs/structure.md lists what is supported. What cannot be honoured is refused with its place, or
-// left out as `lenient` says; nothing is ignored without a word. The tokenizer must outlive the
+// left out as `lenient` says; nothing is silently ignored. The tokenizer must outlive the
 // grammar. Needs less than 256 KiB of stack, whatever the text.
 QN_API QN_MUST_CHECK qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer,
                                                  qn_grammar_kind kind, const char *text,
@@ -949,8 +965,8 @@ typedef enum qn_reason {
     QN_REASON_END,      // the model ended it, or the grammar has nothing to add
     QN_REASON_STOP,     // a stop string or a stop token
     QN_REASON_LENGTH,   // max_tokens, or the context is full
-    QN_REASON_CALLER,   // the callback said so
-    QN_REASON_DEADLINE, // its time was over (qn_row_opts.deadline_ms)
+    QN_REASON_CALLER,   // the callback returned false
+    QN_REASON_DEADLINE, // its deadline passed (qn_row_opts.deadline_ms)
     QN_REASON_FAILED,   // an error that is this row's alone; others go on
     QN_REASON_STOPPED   // its stop flag, or that of its session, was set
 } qn_reason;
@@ -992,8 +1008,8 @@ typedef struct qn_generate_opts {
     bool shift;
     bool naive; // recompute the whole history for each token: same result, slowly
     int64_t keep;
-    const qn_stop_flag
-        *stop; // ends the answer (QN_REASON_STOPPED) before its next step; NULL: none
+    // Ends the answer (QN_REASON_STOPPED) before its next step; NULL: none
+    const qn_stop_flag *stop;
 } qn_generate_opts;
 enum { QN_MAX_TOP = 256, QN_MAX_DRAFT = 16 };
 
@@ -1012,7 +1028,7 @@ typedef struct qn_event {
     bool is_prompt;              // a token of the prompt (prompt_logprobs)
     bool is_drafted;             // it was drafted, and accepted
     const char *text;            // what can be shown now: whole characters that cannot begin a stop
-    size_t text_size;            // bytes of it; text follows tokens late, or in chunks
+    size_t text_size;            // bytes of it; text may lag behind the tokens, and come in chunks
     float logprob;               // 0 where not asked for
     const qn_token_logprob *top; // (n_top) best first
     size_t n_top;
@@ -1032,7 +1048,7 @@ typedef struct qn_result {
     size_t n_tokens;
     char *text; // of the answer, NUL-terminated, `text_size` bytes long
     size_t text_size;
-    int64_t n_prompt, n_reused;    // tokens of the prompt; of these, found in what was kept
+    int64_t n_prompt, n_reused;    // tokens of the prompt; of these, reused from the prefix cache
     int64_t n_drafted, n_accepted; // tokens drafted; of these, accepted
     int64_t n_steps, n_shifts;     // steps of the model after prefill; shifts of context
     int64_t n_preemptions; // times that its state was dropped for others, and computed again
@@ -1053,17 +1069,19 @@ QN_API QN_MUST_CHECK qn_status qn_generate(qn_result *result, qn_session *sessio
 typedef struct qn_row_opts {
     size_t size;
     const qn_generate_opts *generate; // NULL: the defaults
-    // How many answers; 0: one. They are rows of their own, whose ids follow each other, and read
-    // the prompt once; numbered from sample.completion on.
+    // How many answers, at most QN_MAX_COMPLETIONS; 0: one. They are rows of their own, whose ids
+    // follow each other, and read the prompt once; numbered from sample.completion on.
     uint32_t completions;
-    size_t mark;         // as qn_session_mark; 0: nothing special
-    int64_t deadline_ms; // the row ends (QN_REASON_DEADLINE) in the first step that begins so long
-                         // after it was added; 0: never
+    size_t mark; // as qn_session_mark; 0: nothing special
+    // The row ends (QN_REASON_DEADLINE) at the first step that begins this many milliseconds after
+    // it was added; 0: never
+    int64_t deadline_ms;
     const qn_image *const *images; // (n_images) of the prompt, as for qn_session_set_prompt_images
     size_t n_images;
 } qn_row_opts;
+enum { QN_MAX_COMPLETIONS = 65536 };
 
-// One prompt of several; fixed for ever.
+// One prompt of several; will never change.
 typedef struct qn_prompt {
     const int32_t *ids; // (n)
     size_t n;
@@ -1072,7 +1090,7 @@ typedef struct qn_prompt {
 // Answers to many prompts, computed together; `results` are as many as all completions, those of
 // one prompt side by side, each with its size set (they are all of one size) and to be released by
 // qn_result_deinit. A prompt is read once, whatever its number of completions. Works in sessions of
-// its own that share the state of `session` (and of the draft); rows that find no place there wait
+// its own that share the state of `session` (and of the draft); rows that do not fit there wait
 // for others to end. A row that fails (QN_REASON_FAILED) is a result like any other. qn_event.row
 // is the number of the result. Prompt events come for a prompt's first completion alone.
 QN_API QN_MUST_CHECK qn_status qn_generate_batch(qn_result *results, size_t n_results,
@@ -1087,9 +1105,8 @@ QN_API QN_MUST_CHECK qn_status qn_generate_batch(qn_result *results, size_t n_re
 // read. Each row gets exactly what it would get alone.
 //
 // One thread steps, and callbacks come on it. Rows are added and removed by any thread, also by a
-// callback. Rows that find no place in the budget wait, in the order in which they came; when those
-// that have begun outgrow it, the youngest gives its memory to the others, waits, and goes on later
-// with the same tokens.
+// callback. Rows that do not fit the budget queue in FIFO order; when those that have begun outgrow
+// it, the youngest is preempted and later resumes with the same tokens.
 
 typedef struct qn_batch qn_batch;
 
@@ -1118,20 +1135,20 @@ QN_API void qn_batch_destroy(qn_batch *batch);
 
 // A row for a prompt, which is copied. Everything is checked here; what fails later ends the row
 // with QN_REASON_FAILED. *id (may be NULL) is known before the first callback can come. Without fn,
-// only qn_batch_get_counts hears of the row. A callback that returns false ends its row, and is not
+// the row shows only in qn_batch_get_counts. A callback that returns false ends its row, and is not
 // called again.
 QN_API QN_MUST_CHECK qn_status qn_batch_add(uint64_t *id, qn_batch *batch, const int32_t *ids,
                                             size_t n, const qn_row_opts *opts, qn_event_fn *fn,
                                             void *arg, qn_err *err);
-// Ends a row without a further callback: none comes after the return, and one that is under way on
-// another thread is waited for, so do not hold a lock here that it takes. False if there is no such
-// row (any more).
+// Ends a row without a further callback: none runs after this returns. A callback in progress on
+// another thread is waited for, so do not hold a lock it takes. False if there is no such row (any
+// more).
 QN_API bool qn_batch_remove(qn_batch *batch, uint64_t id);
 
 // One step. *n_rows (may be NULL) are left, those that wait included; with none, nothing happens.
 // Errors are those of the whole step: no row has ended by it, and the step can be tried again.
 QN_API QN_MUST_CHECK qn_status qn_batch_step(size_t *n_rows, qn_batch *batch, qn_err *err);
-// Waits until there is a row, for at most that many milliseconds (negative: for ever), or until
+// Waits until there is a row, for at most that many milliseconds (negative: no limit), or until
 // qn_batch_wake. True if there is one. For the thread that steps.
 QN_API bool qn_batch_wait(qn_batch *batch, int64_t timeout_ms);
 // Ends a wait of another thread, or the next one.
@@ -1145,10 +1162,10 @@ typedef struct qn_batch_counts {
     int64_t slots, slots_all; // of recurrent state, the same; 0 for models without
     int64_t kept_bytes;       // held by earlier prompts alone
     int64_t steps, tokens;    // steps run; tokens computed in them, of prompts and answers
-    int64_t hits, reused;     // prompts that began as an earlier one; tokens of them
+    int64_t hits, reused;     // prompts that had a prefix in the cache; tokens reused from it
     int64_t evictions;        // kept chunks that were dropped for room
     int64_t preemptions;
-    int64_t added, ended, failed; // rows; `failed` are among those that ended, removed ones, too
+    int64_t added, ended, failed; // rows; `ended` includes failed and removed rows
 } qn_batch_counts;
 // From any thread.
 QN_API QN_MUST_CHECK qn_status qn_batch_get_counts(qn_batch_counts *out, qn_batch *batch,
@@ -1193,8 +1210,8 @@ typedef struct qn_imatrix_opts {
 } qn_imatrix_opts;
 
 // Runs the model over a text file in chunks, collects how strongly each column of each weight is
-// used, and writes that as an importance file. A rest shorter than a chunk is left out, unless the
-// text has no more.
+// used, and writes that as an importance file. A trailing partial chunk is dropped unless it is
+// the whole text.
 QN_API QN_MUST_CHECK qn_status qn_imatrix(const char *model, const char *text, const char *out,
                                           const qn_imatrix_opts *opts, qn_err *err);
 

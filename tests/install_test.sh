@@ -30,6 +30,11 @@ LD_LIBRARY_PATH=$lib "$work/generate" "$source/models/quern-mini-Q8_0.gguf" "$mo
     "What is 12 + 30?" "Name the capital of France." >"$work/generate.out"
 diff -u "$source/examples/generate.expected" "$work/generate.out"
 
+$cc -std=c17 -Wall -Wextra -Werror -o "$work/chat" "$source/examples/chat.c" \
+    $(pkg-config --cflags --libs quern)
+printf 'My name is Kevin.\nWhat is my name?\n' | LD_LIBRARY_PATH=$lib "$work/chat" "$model" >"$work/chat.out"
+diff -u "$source/examples/chat.expected" "$work/chat.out"
+
 rm "$lib"/libquern.so*
 $cc -std=c17 -o "$work/hello" "$source/examples/hello.c" $(pkg-config --static --cflags --libs quern)
 "$work/hello" "$model" "Once upon a time" >"$work/static.out"

@@ -52,14 +52,14 @@ if ! "$work/layout" >"$work/layout.txt"; then
     exit 0
 fi
 
-# Sized structs, and those that are fixed for ever, by the header's own words.
+# Sized structs, and those that will never change, by the header's own words.
 grep 'bytes$' -A1 "$work/layout.txt" | awk '/bytes$/ { name = $1 } / size$/ { sub(":", "", name); print name }' | sort >"$work/sized"
 sed -n 's/^QN_STRUCT(\(qn_[a-z_]*\),.*/\1/p' "$source/src/core/structs.def" | sort >"$work/table"
 diff -u "$work/table" "$work/sized" || { echo "src/core/structs.def (-) and the structs that begin with their size (+) differ"; exit 1; }
 awk '{ print $1 }' "$work/fields" | sort -u | comm -23 - "$work/sized" >"$work/fixed"
 for name in $(cat "$work/fixed"); do
-    sed -n '/stay as they are for ever/,/^\/\/   -/p' "$source/include/quern.h" | grep -q "\b$name\b" ||
-        { echo "$name has no size, and quern.h does not say that it is fixed for ever"; exit 1; }
+    sed -n '/have no size and will never change/,/^\/\/   -/p' "$source/include/quern.h" | grep -q "\b$name\b" ||
+        { echo "$name has no size, and quern.h does not say that it will never change"; exit 1; }
 done
 if awk '/bytes$/ { name = $1 } /padding at the end/ { sub(":", "", name); print name }' "$work/layout.txt" |
     grep -Fx -f "$work/sized"; then

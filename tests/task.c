@@ -125,7 +125,7 @@ static void frame_check(const frame *f) {
     for (int64_t r = 0; r < f->n_rows; r++) {
         for (int64_t i = f->row_bytes; i < f->stride; i++) {
             if (f->rows[r * f->stride + i] != GUARD)
-                fail_msg("byte %lld behind row %lld was written", (long long)(i - f->row_bytes),
+                fail_msg("byte %lld after row %lld was written", (long long)(i - f->row_bytes),
                          (long long)r);
         }
     }

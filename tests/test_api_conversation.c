@@ -193,6 +193,8 @@ static void options_reach_the_template(void **state) {
         {QN_INITIALIZER(qn_chat_prompt_opts, .reasoning = (qn_reasoning)3), "reasoning 3 of 3"},
         {QN_INITIALIZER(qn_chat_prompt_opts, .n_messages = 3),
          "a prompt of 3 messages, there are 2"},
+        {QN_INITIALIZER(qn_chat_prompt_opts, .n_messages = 1, .n_skipped = 2),
+         "2 messages left out, there are 1"},
         {QN_INITIALIZER(qn_chat_prompt_opts, .kwargs = "[]"), "kwargs: a list, want an object"},
         {QN_INITIALIZER(qn_chat_prompt_opts, .now = "noon"), "noon"},
     };
@@ -202,6 +204,26 @@ static void options_reach_the_template(void **state) {
         assert_null(text);
     }
     qn_template_destroy(template);
+    qn_chat_destroy(chat);
+}
+
+// The oldest go, and the system message stays.
+static void messages_can_be_left_out(void **state) {
+    (void)state;
+    static const char texts[] = "{% for m in messages %}{{ m.content }},{% endfor %}";
+    qn_err err;
+    qn_chat *chat = new_chat();
+    const char *const words[] = {"one", "two", "three"};
+    for (size_t i = 0; i < 3; i++)
+        ASSERT_OK(qn_chat_add(
+            chat, &QN_INIT(qn_message, .role = "user", .text = words[i], .text_size = strlen(words[i])),
+            &err));
+    expect_text(texts, chat, NULL, &QN_INIT(qn_chat_prompt_opts, .n_skipped = 2), "three,");
+    ASSERT_OK(qn_chat_set_system(chat, "zero", &err));
+    expect_text(texts, chat, NULL, &QN_INIT(qn_chat_prompt_opts, .n_skipped = 2), "zero,three,");
+    expect_text(texts, chat, NULL, &QN_INIT(qn_chat_prompt_opts, .n_messages = 3, .n_skipped = 1),
+                "zero,two,");
+    expect_text(texts, chat, NULL, &QN_INIT(qn_chat_prompt_opts, .n_skipped = 3), "zero,");
     qn_chat_destroy(chat);
 }
 
@@ -358,6 +380,7 @@ int main(void) {
         cmocka_unit_test(wrong_messages_are_refused),
         cmocka_unit_test(messages_are_json_of_requests),
         cmocka_unit_test(options_reach_the_template),
+        cmocka_unit_test(messages_can_be_left_out),
         cmocka_unit_test(rendering_can_be_stopped),
         cmocka_unit_test(prompts_are_those_of_the_request),
         cmocka_unit_test(other_templates_get_the_tokenizers_ends),

@@ -429,7 +429,7 @@ static void a_full_context_ends_the_answer(void **state) {
     }
 }
 
-// By hand: when the context is full, half of what lies behind the kept tokens goes, and a new
+// By hand: when the context is full, half of what comes after the kept tokens goes, and a new
 // session reads what is left; positions go on.
 static qn_result shift_by_hand(talk *t, const int32_t *ids, const qn_generate_opts *opts) {
     qn_err err;
@@ -537,6 +537,9 @@ static void wrong_options_are_named(void **state) {
         {QN_INITIALIZER(qn_generate_opts, .shift = true, .keep = -1), QN_ARGUMENT, "keep -1"},
         {QN_INITIALIZER(qn_generate_opts, .shift = true, .keep = CONTEXT - 1), QN_ARGUMENT,
          "keep 255, want 0 to 254"},
+        {QN_INITIALIZER(qn_generate_opts, .n_stop_tokens = 2), QN_ARGUMENT, "the list is NULL"},
+        {QN_INITIALIZER(qn_generate_opts, .stop_tokens = &outside, .n_stop_tokens = SIZE_MAX),
+         QN_LIMIT, "at most 4096"},
         {QN_INITIALIZER(qn_generate_opts, .stop_tokens = &outside, .n_stop_tokens = 1), QN_ARGUMENT,
          "stop token 1073741824"},
         {QN_INITIALIZER(qn_generate_opts, .stops = empty, .n_stops = 1), QN_ARGUMENT, "stop"},

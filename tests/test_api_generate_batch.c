@@ -154,6 +154,7 @@ static void rows_have_drafts(void **state) {
             qn_result_deinit(&got[i]);
         }
         assert_true(n_drafted > 0);
+        qn_free(got);
         qn_free(rows);
         close_talk(&t);
         close_talk(&d);
@@ -228,7 +229,7 @@ static void a_common_beginning_is_read_once(void **state) {
         }
         ASSERT_OK(qn_generate_batch(got, N, t.session, prompts, N, NULL, NULL, &err));
         assert_int_equal(got[0].n_reused, 0);
-        int64_t n_rows = session_counts(t.session).rows - N; // a token each behind the prompt
+        int64_t n_rows = session_counts(t.session).rows - N; // a token each after the prompt
         for (size_t i = 0; i < N; i++) {
             if (i) assert_in_range(got[i].n_reused, 64, COMMON);
             n_rows -= COMMON + OWN - got[i].n_reused;
@@ -238,6 +239,7 @@ static void a_common_beginning_is_read_once(void **state) {
             qn_result_deinit(&got[i]);
         }
         assert_int_equal(n_rows, 0);
+        qn_free(got);
         close_talk(&t);
     }
 }
@@ -337,6 +339,13 @@ static void wrong_batches_name_the_row(void **state) {
     prompts[1] = (qn_prompt){.ids = long_ids, .n = CONTEXT + 1};
     ASSERT_FAILS(qn_generate_batch(got, 2, t.session, prompts, 2, NULL, NULL, &err), QN_LIMIT,
                  "prompt 1");
+    const size_t n_many = QN_MAX_COMPLETIONS + 2;
+    qn_result *many = new_results(n_many);
+    prompts[1] = (qn_prompt){
+        .ids = ids, .n = 3, .opts = &QN_INIT(qn_row_opts, .completions = QN_MAX_COMPLETIONS + 1)};
+    ASSERT_FAILS(qn_generate_batch(many, n_many, t.session, prompts, 2, NULL, NULL, &err),
+                 QN_ARGUMENT, "prompt 1: 65537 completions of a prompt, at most 65536");
+    qn_free(many);
     for (size_t i = 0; i < sizeof got; i++) {
         if (i % sizeof *got >= sizeof got->size) assert_int_equal(((unsigned char *)got)[i], 0x5a);
     }
@@ -370,6 +379,7 @@ static void rows_without_a_place_fail(void **state) {
         qn_result_deinit(&got[i]);
     }
     for (int i = 2; i < QN_DEFAULT_SESSIONS; i++) qn_session_destroy(forks[i]);
+    qn_free(got);
     close_talk(&t);
 }
 

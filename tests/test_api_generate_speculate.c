@@ -200,7 +200,7 @@ static void another_model_as_draft(void **state) {
     for (size_t i = 0; i < N; i++) close_talk(&talks[i]);
 }
 
-// Models of one tokenizer whose logits have different numbers of entries behind its tokens; masks
+// Models of one tokenizer whose logits have different numbers of entries after its tokens; masks
 // have the model's.
 static void a_draft_may_have_more_or_fewer_logits(void **state) {
     (void)state;

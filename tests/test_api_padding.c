@@ -40,7 +40,7 @@ enum { N_WAYS = sizeof ways / sizeof *ways };
 
 // --- models --------------------------------------------------------------------------------------
 
-// Rows behind the tokens logit four times what some tokens do, and so are mostly the best.
+// Rows after the tokens give four times the logits of some tokens, and so are mostly the best.
 static void pad(model_tensor *t) {
     const size_t bytes = t->bytes / (size_t)t->dims[0];
     for (size_t row = N_TOKENS; row < (size_t)t->dims[0]; row++) {
@@ -69,7 +69,7 @@ static void copy_file(void **state, const char *name, const char *before, const 
     qn_free(text);
 }
 
-// A checkpoint with a padded embedding, and with `far` a token behind a hole; returns the GGUF file
+// A checkpoint with a padded embedding, and with `far` a token after a hole; returns the GGUF file
 // that it is converted to.
 static path_name write_padded(void **state, bool far) {
     static const char token[] =

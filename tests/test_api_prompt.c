@@ -182,6 +182,15 @@ static void test_plain_ranges(void **state) {
     size_t n;
     ASSERT_OK(qn_tokenize(&ids, &n, r.tokenizer, "\xff<|im_end|>", 11, &opts, &err));
     qn_free(ids);
+    // Ranges that a search by bisection would miss are refused.
+    static const qn_text_range wrong[][2] = {
+        {{5, 2}, {6, 7}}, {{2, 3}, {0, 1}}, {{0, 4}, {3, 5}}, {{0, 1}, {2, 99}}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const qn_tokenize_opts bad =
+            QN_INIT(qn_tokenize_opts, .special = true, .plain = wrong[i], .n_plain = 2);
+        ASSERT_FAILS(qn_tokenize(&ids, &n, r.tokenizer, "<|im_end|>a", 11, &bad, &err), QN_ARGUMENT,
+                     "plain range");
+    }
     // A tokenizer that repairs texts would move the ranges.
     qn_tokenizer *repairing = NULL;
     ASSERT_OK(qn_tokenizer_open(&repairing, TEST_DATA "/parts/tokenizer.json", &err));

@@ -141,7 +141,7 @@ static void check_reference(const rig *r, void *const *got, double bound, const 
 }
 
 typedef struct op_case {
-    const char *text; // of the graph behind "graph"; its last node is tested
+    const char *text; // of the graph after "graph"; its last node is tested
     double bound;     // against the reference
 } op_case;
 

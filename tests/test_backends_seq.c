@@ -78,7 +78,7 @@ static void world_open(world *w, const layer *l) {
     const int64_t bytes =
         level_at(0)->backend.cache_bytes(l->type, l->kv_heads, l->k_size, l->v_size);
     w->cache = (qn_cache_view){.page_bytes = bytes + 192,
-                               .offset = 128, // other layers lie before and behind
+                               .offset = 128, // other layers lie before and after
                                .type = l->type,
                                .heads = l->kv_heads,
                                .k_size = l->k_size,
@@ -176,7 +176,7 @@ static void round_rows(float *rows, int64_t n_rows, int64_t size, qn_type type) 
     }
 }
 
-// The `last` rows of slot 0 behind `past` by the reference.
+// The `last` rows of slot 0 after `past` by the reference.
 static float *attend_reference(world *w, int32_t past, int32_t last) {
     qn_err err;
     qn_ref *ref;
@@ -208,8 +208,8 @@ static float *attend_reference(world *w, int32_t past, int32_t last) {
 }
 
 // Fills the cache with `past` rows, then runs `last` rows in company: another sequence before them,
-// padding behind. Returns the result's rows of all.
-static float *attend_behind(world *w, const qn_cpu_level *backend, int32_t past, int32_t last) {
+// padding after them. Returns the result's rows of all.
+static float *attend_after(world *w, const qn_cpu_level *backend, int32_t past, int32_t last) {
     static task_step s;
     spoil_cache(w);
     if (past > 0) {
@@ -219,7 +219,7 @@ static float *attend_behind(world *w, const qn_cpu_level *backend, int32_t past,
     const task_seg segs[] = {{.rows = COMPANY, .slot = 2}, {.past = past, .rows = last}};
     task_step_init(&s, segs, 2, 3);
     for (int64_t i = 0; w->l.window > 0 && (i + 1) * QN_PAGE_ROWS <= past - w->l.window; i++)
-        s.seg_pages[TASK_PAGES + i] = -1; // behind every window
+        s.seg_pages[TASK_PAGES + i] = -1; // every window has passed it
     return attend(w, &s, backend, 2);
 }
 
@@ -248,7 +248,7 @@ static void check_layer(const layer *l, int32_t past, int32_t last) {
     snprintf(what, sizeof what, "%s, %d + %d rows, window %d, rule %s", qn_type_get(l->type)->name,
              past, last, (int)l->window, l->rule ? l->rule : "causal");
     float *want = attend_reference(&w, past, last);
-    float *first = attend_behind(&w, level_at(0), past, last);
+    float *first = attend_after(&w, level_at(0), past, last);
     check_near(first + COMPANY * row, want, last * row, 1e-5, what);
     for (int64_t k = 0; k < 3 * row; k++) assert_true(first[(COMPANY + last) * row + k] == 0);
     spoil_cache(&w);
@@ -258,7 +258,7 @@ static void check_layer(const layer *l, int32_t past, int32_t last) {
                           (size_t)(last * row) * sizeof *whole) != 0)
         fail_msg("%s: cached rows differ from computed ones", what);
     for (size_t i = 0; level_at(i); i++) {
-        float *got = attend_behind(&w, level_at(i), past, last);
+        float *got = attend_after(&w, level_at(i), past, last);
         if (memcmp(got, first, (size_t)((COMPANY + last + 3) * row) * sizeof *got) != 0)
             fail_msg("%s: level %s differs", what, level_at(i)->name);
         if (is_free) check_alone(&w, level_at(i), whole, past, last);

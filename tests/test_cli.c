@@ -116,8 +116,8 @@ static void test_bad_prompts(void **state) {
     const struct {
         const char *args[8], *part;
     } cases[] = {
-        {{"logits", DRAFT, "--ids", "4096"}, "token 0: id 4096, the vocabulary has 4096"},
-        {{"logits", DRAFT, "--ids", "1,-1"}, "token 1: id -1, the vocabulary has 4096"},
+        {{"logits", DRAFT, "--ids", "4096"}, "--ids: id 4096 (number 1), this model has 0 to 4095"},
+        {{"logits", DRAFT, "--ids", "1,-1"}, "--ids: id -1 (number 2), this model has 0 to 4095"},
         {{"logits", DRAFT, "--ids", "99999999999"}, "id 99999999999"},
         {{"logits", DRAFT, "--ids", ""}, "no token ids were given"},
         {{"logits", DRAFT, "--ids", many}, "2049 tokens, the context has 2048"},
@@ -126,11 +126,14 @@ static void test_bad_prompts(void **state) {
         {{"run", DRAFT, "-p", "a", "-c", "999999"},
          "--context: context of 999999 tokens, the model has 2048"},
         {{"run", DRAFT, "-p", "one two three four", "-c", "4"}, " tokens, the context 4"},
-        {{"run", DRAFT, "--raw", "-p", "one", "-c", "1"}, "the prompt has 1 tokens, the context 1"},
-        {{"run", "Tell me a story"}, "Tell me a story: no such file; for a text use -p"},
+        {{"run", DRAFT, "--raw", "-p", "one", "-c", "1"}, "the prompt has 1 token, the context 1"},
+        {{"run", "Tell me a story"},
+         "Tell me a story: no such file; models are files, downloaded by other programs; for a "
+         "text "
+         "use -p"},
         {{"run", DRAFT, "-f", missing}, "/missing: cannot open"},
         {{"inspect", DRAFT, "-c", "4096"}, "--context: context of 4096 tokens, the model has 2048"},
-        {{"detokenize", DRAFT, "4096"}, "token id 4096, but there are 4096 tokens"},
+        {{"detokenize", DRAFT, "4096"}, "IDS: id 4096 (number 1), this model has 0 to 4095"},
         {{"detokenize", DRAFT, "99999999999"}, "id 99999999999"},
         {{"tokenize", missing, "a"}, "/missing: cannot open"},
         {{"graph", DRAFT, "--stage", "low", "-T", "2049"},
@@ -432,7 +435,7 @@ static void test_run_text(void **state) {
     cli_save(cli_path("question"), QUESTION "\r\n", strlen(QUESTION) + 2);
     cli_result file = CLI_RUN("run", DRAFT, "--file", cli_path("question"));
     assert_string_equal(a.out, file.out);
-    // The text may stand behind the model; -1 and 0 are the limits of the model itself.
+    // The text may stand after the model; -1 and 0 are the limits of the model itself.
     cli_result word = CLI_RUN("run", DRAFT, QUESTION, "-n", "-1", "-c", "0");
     cli_assert_done(&word);
     assert_string_equal(a.out, word.out);

@@ -139,7 +139,7 @@ static void test_limits_of_rows(void **state) {
         const double share = real_of(row, "tps") / real_of(row, "limit_tps");
         assert_true(fabs(share / real_of(row, "share") - 1) < 1e-6);
     }
-    // Behind more tokens, more is read for each.
+    // After more tokens, more is read for each.
     assert_true(real_of(json_array_get(rows, 3), "limit_tps") <
                 real_of(json_array_get(rows, 1), "limit_tps"));
     char *page = cli_load(svg, NULL);

@@ -6,7 +6,7 @@ static void expect_figures(screen *s, int *prompt, int *cached) {
     screen_expect(s, "[prompt ");
     const char *at = s->text + s->seen;
     screen_expect(s, "tokens/s]");
-    if (sscanf(at, "%d tokens, %d cached,", prompt, cached) != 2) fail_msg("no figures: '%s'", at);
+    if (sscanf(at, "%d (%d cached),", prompt, cached) != 2) fail_msg("no figures: '%s'", at);
 }
 
 // A further turn computes what is new, and the rest is cached: up to the beginning of the answer
@@ -41,8 +41,8 @@ static void test_conversation(void **state) {
     screen_expect(s, "> ");
     screen_type(s, "What is 10 + 62?\n");
     screen_expect(s, "reading ");
-    screen_expect(s, " tokens ...");
-    screen_expect(s, "K10 + 62 = 72"); // behind what clears the line
+    screen_expect(s, "...");
+    screen_expect(s, "K10 + 62 = 72"); // after what clears the line
     screen_expect(s, "tokens/s]");
     screen_expect(s, "> ");
     // What was said is remembered, until it is forgotten.
@@ -53,10 +53,13 @@ static void test_conversation(void **state) {
     screen_expect(s, "Kevin");
     screen_expect(s, "> ");
     screen_type(s, "/reset\n");
-    screen_expect(s, "forgotten");
+    screen_expect(s, "conversation cleared");
     screen_type(s, "/frobnicate\n");
-    screen_expect(s, "no command /frobnicate; there are");
-    screen_expect(s, "/exit");
+    screen_expect(s, "quern: no command /frobnicate; /help lists them");
+    screen_type(s, "/rest\n");
+    screen_expect(s, "quern: no command /rest; did you mean /reset?");
+    screen_type(s, "/retry\n");
+    screen_expect(s, "quern: no command /retry; /regen gives another answer");
     screen_type(s, "  /help\n");
     screen_expect(s, "/reset");
     screen_type(s, "/quit\n");
@@ -72,6 +75,7 @@ static void test_interrupt(void **state) {
     screen_expect(s, "there\r\n");
     screen_expect(s, " "); // a word of the answer
     screen_type(s, "\x03");
+    screen_expect(s, "[stopped]");
     screen_expect(s, "tokens/s]");
     screen_expect(s, "> ");
     screen_type(s, "\x04");
@@ -183,22 +187,56 @@ static void test_long_line(void **state) {
         screen_expect(s, "xxx");
     }
     screen_type(s, "\n");
-    screen_expect(s, "the prompt has 5008 tokens, the context 2048");
+    screen_expect(s, "the question alone has 5008 tokens, the context 2048");
     screen_expect(s, "> ");
     screen_type(s, "/exit\n");
     assert_int_equal(screen_close(s), 0);
 }
 
-// A turn that does not fit into the context is told and taken back.
+// A turn that does not fit into the context is told and taken back, with the ways out.
 static void test_full_context(void **state) {
     screen *s = *state;
-    screen_open(s, (const char *[]){"run", DRAFT, "-c", "24", NULL});
+    screen_open_with(s, &(screen_opts){.width = 132},
+                     (const char *[]){"run", DRAFT, "-c", "24", "-n", "8", NULL});
     screen_expect(s, "> ");
     screen_type(s, "one two three four five six seven eight nine ten eleven twelve\n");
-    screen_expect(s, "/reset clears the conversation");
+    screen_expect(s, "quern: the question alone has ");
+    screen_expect(s, " tokens, the context 24\r\n");
     screen_expect(s, "> ");
     screen_type(s, "Hi!\n");
     screen_expect(s, "tokens/s]");
+    screen_type(s, "Hi!\n");
+    screen_expect(s, "quern: the prompt has ");
+    screen_expect(s,
+                  " tokens, the context 24; '/set context-shift on', or --context-shift, leaves");
+    screen_expect(s, "/reset");
+    screen_type(s, "/set context-shift on\n");
+    screen_type(s, "Hi!\n");
+    screen_expect(s, "[1 of 2 turns left out: the context is full]");
+    screen_expect(s, "tokens/s]");
+    screen_type(s, "/exit\n");
+    assert_int_equal(screen_close(s), 0);
+}
+
+// With --context-shift a conversation has no end: the prompt begins with the system message, and
+// has as many of the last turns as fit.
+static void test_turns_are_left_out(void **state) {
+    screen *s = *state;
+    int first, prompt = 0, known;
+    screen_open(s, (const char *[]){"run", DRAFT, "-c", "64", "-n", "8", "--context-shift",
+                                    "--system", "Be kind.", NULL});
+    screen_expect(s, "> ");
+    screen_type(s, "My name is Kevin.\n");
+    expect_figures(s, &first, &known);
+    for (int i = 0; i < 6; i++) {
+        screen_type(s, "My name is Kevin.\n");
+        expect_figures(s, &prompt, &known);
+        if (prompt >= 64) fail_msg("%d tokens of prompt", prompt);
+    }
+    if (prompt <= first) fail_msg("%d tokens at first, then %d", first, prompt);
+    const int left_out = screen_find(s, 0, "turns left out: the context is full]");
+    if (left_out < 0) fail_msg("no word of turns that were left out");
+    assert_true(screen_find(s, left_out + 1, "[5 of 7 turns left out") >= 0);
     screen_type(s, "/exit\n");
     assert_int_equal(screen_close(s), 0);
 }
@@ -219,7 +257,7 @@ static void test_several_lines(void **state) {
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         screen_type(s, "/reset\n");
-        screen_expect(s, "forgotten");
+        screen_expect(s, "conversation cleared");
         screen_expect(s, "> ");
         screen_type(s, ways[i][0]);
         if (i < 2) screen_expect(s, "... ");
@@ -234,7 +272,7 @@ static void test_several_lines(void **state) {
     }
     // What was typed before comes back, all lines of it.
     screen_type(s, "/reset\n");
-    screen_expect(s, "forgotten");
+    screen_expect(s, "conversation cleared");
     screen_type(s, "\033[A\033[A\n");
     int again;
     expect_figures(s, &again, &known);
@@ -297,12 +335,19 @@ int main(void) {
     setenv("TERM", "xterm", 1);
     unsetenv("NO_COLOR");
     const struct CMUnitTest tests[] = {
-        SCREEN_TEST(test_turns_are_kept, &s), SCREEN_TEST(test_conversation, &s),
-        SCREEN_TEST(test_interrupt, &s),      SCREEN_TEST(test_interrupt_reading, &s),
-        SCREEN_TEST(test_blank_line, &s),     SCREEN_TEST(test_waiting_for_text, &s),
-        SCREEN_TEST(test_going_on, &s),       SCREEN_TEST(test_interrupt_at_prompt, &s),
-        SCREEN_TEST(test_long_line, &s),      SCREEN_TEST(test_full_context, &s),
-        SCREEN_TEST(test_several_lines, &s),  SCREEN_TEST(test_wrapped, &s),
+        SCREEN_TEST(test_turns_are_kept, &s),
+        SCREEN_TEST(test_conversation, &s),
+        SCREEN_TEST(test_interrupt, &s),
+        SCREEN_TEST(test_interrupt_reading, &s),
+        SCREEN_TEST(test_blank_line, &s),
+        SCREEN_TEST(test_waiting_for_text, &s),
+        SCREEN_TEST(test_going_on, &s),
+        SCREEN_TEST(test_interrupt_at_prompt, &s),
+        SCREEN_TEST(test_long_line, &s),
+        SCREEN_TEST(test_full_context, &s),
+        SCREEN_TEST(test_turns_are_left_out, &s),
+        SCREEN_TEST(test_several_lines, &s),
+        SCREEN_TEST(test_wrapped, &s),
         SCREEN_TEST(test_parts, &s),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

@@ -14,18 +14,18 @@ static void test_save_and_load(void **state) {
     screen_expect(s, "0.5");
     snprintf(line, sizeof line, "/save %s\n", path);
     screen_type(s, line);
-    screen_expect(s, "saved: 2 messages");
+    screen_expect(s, "2 messages saved to");
     screen_type(s, "/exit\n");
     assert_int_equal(screen_close(s), 0);
     screen_open(s, (const char *[]){"run", DRAFT, NULL});
     screen_expect(s, "> ");
     snprintf(line, sizeof line, "/load %s\n", path);
     screen_type(s, line);
-    screen_expect(s, "loaded: 2 messages");
+    screen_expect(s, "2 messages loaded from");
     screen_type(s, "/set\n");
     screen_expect(s, "0.5");               // came with it
     screen_type(s, "/set temp default\n"); // and goes
-    screen_expect(s, "temp has its default again");
+    screen_expect(s, "temp is back to its default");
     screen_type(s, "What is my name?\n");
     screen_expect(s, "name?\r\n");
     screen_expect(s, "Kevin");
@@ -63,14 +63,32 @@ static void test_commands(void **state) {
     screen_expect(s, "You are a pirate.");
     screen_type(s, "/system none\n");
     screen_expect(s, "no system message");
-    screen_type(s, "/set\n"); // nothing is set: the help tells the defaults
-    screen_expect(s, "keep the N most likely tokens");
+    screen_type(s, "/set\n"); // the values in force
+    screen_expect(s, "  reasoning            as the template decides (default)");
+    screen_expect(s, "  context-shift        off (default)");
+    screen_expect(s, "  top-k                0 (default)");
+    screen_expect(s, "  ban                  none (default)");
+    screen_type(s, "/set keep\n");
+    screen_expect(s, "  tokens at the start that context-shift does not drop (default 0)");
+    static const char *const fixed[][2] = {
+        {"/set context 100\n", "quern: context is fixed when quern starts: quern run -c N"},
+        {"/set num_ctx 100\n", "quern: context is fixed when quern starts: quern run -c N"},
+        {"/set json-mode on\n",
+         "quern: json-mode is fixed when quern starts: quern run --json-mode"},
+        {"/set system Hi\n", "quern: system: use /system TEXT"},
+        {"/set nothink\n", "quern: nothink: use /set reasoning off"},
+        {"/show info\n", "quern: no command /show; /set shows the settings"},
+    };
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        screen_type(s, fixed[i][0]);
+        screen_expect(s, fixed[i][1]);
+    }
     screen_type(s, "/set temperature 1.5\n"); // by another program's name
     screen_expect(s, "1.5");
     screen_type(s, "/set parameter top_k 39\n"); // and by its words
-    screen_expect(s, "top-k is 39 now");
+    screen_expect(s, "top-k is now 39");
     screen_type(s, "/set top_k default\n");
-    screen_expect(s, "top-k has its default again");
+    screen_expect(s, "top-k is back to its default");
     screen_type(s, "/set temp hot\n");
     screen_expect(s, "--temp: 'hot', want a number");
     screen_type(s, "/set frobnication 1\n");
@@ -189,9 +207,9 @@ static void test_pasted_text_is_no_command(void **state) {
     }
     // The beginning was typed, or all that was pasted is gone again.
     screen_type(s, "/set top-k \033[200~33\033[201~\r");
-    screen_expect(s, "top-k is 33 now");
+    screen_expect(s, "top-k is now 33");
     screen_type(s, "\033[200~set top-k 34\033[201~\x01/\r");
-    screen_expect(s, "top-k is 34 now");
+    screen_expect(s, "top-k is now 34");
     screen_type(s, "\033[200~/reset\033[201~\x15/exit\r");
     assert_int_equal(screen_close(s), 0);
     char *text = cli_load(path, NULL);
@@ -210,9 +228,9 @@ static void test_set_replaces_lists(void **state) {
     screen_open(s, (const char *[]){"run", DRAFT, "--stop", "one", "--stop", "two", NULL});
     screen_expect(s, "> ");
     screen_type(s, "/set stop three words here\n");
-    screen_expect(s, "stop is \"three words here\" now, it was \"one\" \"two\"");
+    screen_expect(s, "stop is now \"three words here\" (was \"one\" \"two\")");
     screen_type(s, "/set parameter stop \"four\" \"a \\\"b\\\" c\"\n");
-    screen_expect(s, "stop is \"four\" \"a \\\"b\\\" c\" now, it was \"three words here\"");
+    screen_expect(s, "stop is now \"four\" \"a \\\"b\\\" c\" (was \"three words here\")");
     screen_type(s, "/set stop \"half\n");
     screen_expect(s, "--stop: a quote is not closed");
     screen_type(s, "/set stop \"four\" five\n");
@@ -220,18 +238,18 @@ static void test_set_replaces_lists(void **state) {
     screen_type(s, "/set stop \"\"\n");
     screen_expect(s, "--stop: the text is empty");
     screen_type(s, "/set stop \"a\\n\\\\n\"\n");
-    screen_expect(s, "stop is \"a\\n\\\\n\" now");
+    screen_expect(s, "stop is now \"a\\n\\\\n\"");
     screen_type(s, "/set logit-bias 5+1\n");
-    screen_expect(s, "logit-bias is \"5+1\" now");
+    screen_expect(s, "logit-bias is now \"5+1\"");
     screen_type(s, "/set logit-bias \"6+1\" \"7-1\"\n");
-    screen_expect(s, "logit-bias is \"6+1\" \"7-1\" now, it was \"5+1\"");
+    screen_expect(s, "logit-bias is now \"6+1\" \"7-1\" (was \"5+1\")");
     screen_type(s, "/set logit-bias hot\n"); // is refused, and changes nothing
     screen_expect(s, "--logit-bias");
     screen_expect(s, "> ");
     screen_type(s, "/set logit-bias\n");
     screen_expect(s, "\"6+1\" \"7-1\"");
     screen_type(s, "/set stop default\n");
-    screen_expect(s, "stop has its default again");
+    screen_expect(s, "stop is back to its default");
     screen_type(s, "/exit\n");
     assert_int_equal(screen_close(s), 0);
 }
@@ -247,13 +265,13 @@ static void test_settings_are_told(void **state) {
         screen_expect(s, "temperature"); // what it does
     }
     screen_type(s, "/set temp 0.8\n");
-    screen_expect(s, "temp is 0.8 now, it was 0.5");
+    screen_expect(s, "temp is now 0.8 (was 0.5)");
     screen_type(s, "/set temp 0.8\n");
     screen_expect(s, "temp is 0.8, as before");
     screen_type(s, "/set temp default\n");
-    screen_expect(s, "temp has its default again, it was 0.8");
+    screen_expect(s, "temp is back to its default (was 0.8)");
     screen_type(s, "/set top_k 39\n");
-    screen_expect(s, "top-k is 39 now, it had its default");
+    screen_expect(s, "top-k is now 39 (was the default)");
     screen_type(s, "/exit\n");
     assert_int_equal(screen_close(s), 0);
 }
@@ -266,19 +284,19 @@ static void test_temperature_ends_greedy(void **state) {
     screen_open(s, (const char *[]){"run", DRAFT, "--greedy", "-n", "16", "--session", path, NULL});
     screen_expect(s, "> ");
     screen_type(s, "/set temp 0\n");
-    screen_expect(s, "temp is 0 now");
+    screen_expect(s, "temp is now 0");
     screen_type(s, "/set greedy\n");
     screen_expect(s, "greedy               on");
     screen_type(s, "/set temp 100\n");
-    screen_expect(s, "temp is 100 now, it was 0");
-    screen_expect(s, "greedy is off now, it was on");
+    screen_expect(s, "temp is now 100 (was 0)");
+    screen_expect(s, "greedy is now off (was on)");
     screen_type(s, "What is 10 + 62?\n");
     screen_expect(s, "tokens/s]");
     screen_type(s, "/set greedy on\n");
-    screen_expect(s, "greedy is on now");
-    screen_expect(s, "temp has its default again, it was 100");
+    screen_expect(s, "greedy is now on");
+    screen_expect(s, "temp is back to its default (was 100)");
     screen_type(s, "/reset\n");
-    screen_expect(s, "forgotten");
+    screen_expect(s, "conversation cleared");
     const size_t before = s->seen;
     screen_type(s, "What is 10 + 62?\n");
     screen_expect(s, "10 + 62 = 72");
@@ -339,11 +357,11 @@ static void test_names_of_files(void **state) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(line, sizeof line, "/save %s\n", names[i].typed);
         screen_type(s, line);
-        screen_expect(s, "saved: 0 messages");
+        screen_expect(s, "0 messages saved to");
         if (access(cli_path(names[i].file), F_OK) != 0) fail_msg("no file %s", names[i].file);
         snprintf(line, sizeof line, "/load %s\n", names[i].typed);
         screen_type(s, line);
-        screen_expect(s, "loaded: 0 messages");
+        screen_expect(s, "0 messages loaded from");
     }
     screen_type(s, "/save \"half\n");
     screen_expect(s, "a quote is not closed");

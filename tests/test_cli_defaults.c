@@ -107,12 +107,12 @@ static void a_conversation_lists_the_models_settings(void **state) {
     screen_open(s, (const char *[]){"run", model, NULL});
     screen_expect(s, "> ");
     screen_type(s, "/set\n");
-    screen_expect(s, "temp                 1.4 (the model's own)");
-    screen_expect(s, "top-k                30 (the model's own)");
+    screen_expect(s, "temp                 1.4 (model's own)");
+    screen_expect(s, "top-k                30 (model's own)");
     screen_type(s, "/set temp 0\n");
-    screen_expect(s, "temp is 0 now, it had its default");
+    screen_expect(s, "temp is now 0 (was the default)");
     screen_type(s, "/set greedy on\n");
-    screen_expect(s, "greedy is on now");
+    screen_expect(s, "greedy is now on");
     screen_type(s, "/set temp\n");
     screen_expect(s, "temp                 0");
     screen_type(s, "/exit\n");

@@ -266,7 +266,7 @@ static void test_useless_cache_folders(void **state) {
     cli_save(file, "", 0);
     const char *const cases[][2] = {
         {file, "plain-file is not used: it is a file, not a folder"},
-        {inside, "plain-file/a/b is not used: it is a file, not a folder, or lies in one"},
+        {inside, "plain-file/a/b is not used: it is a file, not a folder, or is inside one"},
         {"/proc/quern", "cache folder /proc/quern is not used: "}};
     cli_result plain = CLI_RUN("logits", DRAFT, "--ids", "1");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -49,6 +49,7 @@ typedef struct command {
     const char *first[16];  // a command that runs before, with all its memory; none: nothing
     const char *stdin_name; // a given file; NULL: nothing
     bool numbers_vary;      // in what it prints: times and speeds
+    bool records;           // `first` keeps its steps in the file "steps"
 } command;
 
 static const command commands[] = {
@@ -90,6 +91,8 @@ static const command commands[] = {
     {"logits_experts", .args = {"logits", MINI "/qwen3_moe", "--ids", "1,2,3", "-t", "1"}},
     {"logits_ref", .args = {"logits", QWEN3, "--ids", "1,2,3", "--ref", "--all", "--hidden", "-o",
                             "FOLDER/out.safetensors", "-t", "1"}},
+    {"logits_replay", .first = {"logits", QWEN3, "--ids", "1,2,3", "-t", "1"}, .records = true,
+     .args = {"logits", QWEN3, "--replay", "FOLDER/steps", "-t", "1"}},
     {"tokenize_gguf", .args = {"tokenize", QWEN3, "--json", "Hello world 12"}},
     {"tokenize_json",
      .args = {"tokenize", MINI "/qwen3/tokenizer.json", "--special", "Hello <|im_end|> world"}},
@@ -112,6 +115,8 @@ static const command commands[] = {
      .args = {"eval", QWEN3, "--ppl", "FOLDER/text.txt", "-c", "16", "--json", "-t", "1"}},
     {"eval_tasks",
      .args = {"eval", QWEN3, "--tasks", "FOLDER/tasks.jsonl", "-n", "3", "--json", "-t", "1"}},
+    {"eval_against", .args = {"eval", QWEN3, "--ppl", "FOLDER/text.txt", "-c", "16", "--against",
+                              QWEN3, "--json", "-t", "1"}},
     {"compile", .args = {"compile", QWEN3, "-o", "FOLDER/packed", "-t", "1"}, .numbers_vary = true},
     {"convert", .args = {"convert", MINI "/qwen3", "FOLDER/out.gguf"}, .numbers_vary = true},
     {"convert_tower", .args = {"convert", MINI "/qwen35_vl", "FOLDER/out.gguf", "--type", "Q8_0"},
@@ -331,8 +336,11 @@ static void memory_runs_out(void **state) {
     const command *c = *state;
     made_files before = {0};
     if (c->first[0]) {
+        if (c->records) setenv("QN_STEPS", cli_path("steps"), 1);
         cli_result r = run_in_folder(c->first, NULL);
-        cli_assert_done(&r);
+        unsetenv("QN_STEPS");
+        if (r.code != 0) fail_msg("exit code %d, '%s'", r.code, r.err);
+        if (c->records) assert_non_null(strstr(r.err, "quern: note: steps are recorded in /"));
         cli_free(&r);
         made_load(&before);
     }

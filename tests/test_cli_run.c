@@ -183,7 +183,7 @@ static void test_bad_sessions(void **state) {
         const char *text, *part;
     } cases[] = {
         {" ", "not valid JSON"},
-        {"hello", "not valid JSON"},
+        {"hello", "bad.json: not a session file of quern: not valid JSON"},
         {"{}", "not a session file of quern"},
         {"[]", "not a session file of quern"},
         {"{\"quern_session\": 2}", "a session of version 2, this program knows 1"},
@@ -231,7 +231,9 @@ static void test_hostile_sessions(void **state) {
     cli_save(cli_path("deep.json"), text.data, text.size);
     qn_buf_deinit(&text);
     cli_result deep = CLI_RUN("run", DRAFT, "Hi", "--session", cli_path("deep.json"));
-    cli_assert_fails(&deep, 1, "deep.json: JSON nested more than 128 deep at line 1, column 158");
+    cli_assert_fails(&deep, 1,
+                     "deep.json: not a session file of quern: JSON nested more than 128 deep at "
+                     "line 1, column 158");
     cli_free(&deep);
     save_text("large.json", "{");
     assert_int_equal(truncate(cli_path("large.json"), 1 << 30), 0);
@@ -385,7 +387,7 @@ static void test_bad_settings(void **state) {
         {{"run", DRAFT, "a", "--draft", missing}, "/missing: cannot open", 1},
         {{"run", DRAFT, "a", "--draft-max", "17"}, "--draft-max: '17', want a whole number", 2},
         {{"run", DRAFT, "a", "--stop", ""}, "--stop: the text is empty", 2},
-        {{"run", DRAFT, "a", "--logprobs", "3"}, "--logprobs requires --json", 2},
+        {{"run", DRAFT, "a", "--logprobs", "3"}, "--logprobs needs --json", 2},
         {{"run", DRAFT, "a", "--min-tokens", "9", "-n", "3"},
          "--min-tokens 9 is more than --tokens 3",
          2},

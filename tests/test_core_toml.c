@@ -170,7 +170,7 @@ static void sizes_are_bounded(void **state) {
     size_t n = 0;
     for (int i = 0; i < 4097; i++) n += (size_t)sprintf(text + n, "k%d = %d\n", i, i);
     ASSERT_FAILS(qn_toml_parse(&toml, text, n, &err), QN_FORMAT, "line 4097: more than 4096");
-    for (int size = 250; size < 262; size++) { // around the limit, alone and behind a table
+    for (int size = 250; size < 262; size++) { // around the limit, alone and after a table
         const int rest = size - 100;
         n = (size_t)sprintf(text, "%0*d = 1", size, 0);
         assert_int_equal(qn_toml_parse(&toml, text, n, &err), size > 255 ? QN_FORMAT : QN_OK);

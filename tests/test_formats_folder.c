@@ -192,7 +192,7 @@ static void a_folder_with_one_gguf_opens_it(void **state) {
     qn_source_close(s);
     put_gguf(state, "b.gguf");
     expect_failure("two", *state, QN_ARGUMENT,
-                   "2 .gguf files, give the path of one: a.gguf, b.gguf");
+                   "holds 2 .gguf files; give the path of one of them: a.gguf, b.gguf");
     for (char name[] = "c.gguf"; name[0] <= 'j'; name[0]++) put_gguf(state, name);
     expect_failure("ten", *state, QN_ARGUMENT, "g.gguf, h.gguf, ...");
     remove(in_folder(state, ".hidden.gguf").text);
@@ -282,7 +282,7 @@ static void the_index_says_where_tensors_are(void **state) {
         {"twice", "{\"weight_map\":{},\"weight_map\":{}}", QN_FORMAT, "weight_map is there twice"},
         {"no map", "{\"metadata\":{}}", QN_FORMAT, "without weight_map"},
         {"no JSON", "{\"weight_map\":{", QN_FORMAT, "not valid JSON"},
-        {"more behind", "{\"weight_map\":{}} {}", QN_FORMAT, "nothing after the value"},
+        {"more after it", "{\"weight_map\":{}} {}", QN_FORMAT, "nothing after the value"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         put_text(state, name, cases[i].text);

@@ -117,6 +117,40 @@ static int check_warning(const json_t *one, const char *said) {
     return 1;
 }
 
+// One step of the place that a message names: as it is written, after the references that stand
+// there.
+static const json_t *step_into(const json_t *root, const json_t *at, const char *step,
+                               size_t size) {
+    char key[256];
+    snprintf(key, sizeof key, "%.*s", (int)size, step);
+    for (int hops = 0; hops < 10 && at; hops++) {
+        const json_t *next = json_is_array(at) ? json_array_get(at, strtoul(key, NULL, 10))
+                                               : json_object_get(at, key);
+        const char *ref = json_string_value(json_object_get(at, "$ref"));
+        if (next || !ref || strncmp(ref, "#/", 2) != 0) return next;
+        at = root;
+        for (const char *p = ref + 1; *p == '/' && at; p += strcspn(p + 1, "/") + 1)
+            at = step_into(root, at, p + 1, strcspn(p + 1, "/"));
+    }
+    return NULL;
+}
+
+// A message about a schema names a place that its writer knows.
+static int check_place(const json_t *one, const char *message) {
+    const json_t *root = json_object_get(one, "grammar"), *at = root;
+    const char *begin = strstr(message, "schema, #/"), *end = begin ? strstr(begin, ": ") : NULL;
+    if (!begin || !end || !json_is_object(root) || strstr(begin, "/?")) return 0; // cleaned
+    for (const char *p = begin + strlen("schema, #"); p < end && at;) {
+        const size_t size = strcspn(p + 1, "/:");
+        at = step_into(root, at, p + 1, size);
+        p += size + 1;
+    }
+    if (at) return 0;
+    print_error("%s: not in the schema: '%s'\n", json_string_value(json_object_get(one, "name")),
+                message);
+    return 1;
+}
+
 static int check_case(const json_t *one, size_t *n) {
     char said[WARNING_BYTES] = "";
     const qn_grammar_opts opts =
@@ -132,7 +166,8 @@ static int check_case(const json_t *one, size_t *n) {
     const qn_status status =
         qn_grammar_create(&grammar, tokenizer, kind, text, strlen(text), &opts, &err);
     free(text);
-    int n_bad = check_warning(one, said);
+    int n_bad = check_warning(one, said) + check_place(one, said);
+    if (status && kind == QN_GRAMMAR_SCHEMA) n_bad += check_place(one, err.message);
     *n += error != NULL;
     if (error && (!status || !strstr(err.message, error))) {
         print_error("%s: %s, must be refused with '%s'\n", name, status ? err.message : "accepted",

@@ -586,7 +586,7 @@ static void values_out_of_range_are_named(void **state) {
         {{.mirostat = 3}, "mirostat 3, want 0 to 2"},
         {{.mirostat_tau = -1}, "mirostat_tau -1"},
         {{.mirostat_eta = 11}, "mirostat_eta 11, want 0 to 10"},
-        {{.order = "top_k;top_q"}, "no sampler 'top_q'; there are penalties;dry;"},
+        {{.order = "top_k;top_q"}, "no sampler 'top_q'; there are, separated by semicolons, penalties;dry;"},
         {{.order = ""}, "no sampler ''"},
         {{.order = "top_k;;min_p"}, "no sampler ''"},
         {{.order = "top_k;temperature;top-k"}, "top_k is there twice"},

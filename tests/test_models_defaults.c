@@ -7,7 +7,9 @@
 
 #include "format_files.h"
 
+#include "core/chars.h"
 #include "core/mem.h"
+#include "models/defaults.h"
 
 enum { N_IDS = 24 };
 
@@ -118,166 +120,284 @@ static void expect_cases(void **state, const key_case *cases, size_t n) {
 
 #define BASE "rope_parameters.rope_theta"
 
-static void llama_keys(void **state) {
-    static const key_case cases[] = {
-        {"llama_untied", "", "num_attention_heads", "32", "4", NULL},
-        {"llama_untied", "", "num_key_value_heads", "4", "2", "4"},
-        {"llama_untied", "", "head_dim", "16", "8", "16"},
-        {"llama_untied", "", "max_position_embeddings", "2048", "8192", NULL},
-        {"llama_untied", "", "rms_norm_eps", "1e-6", "1e-5", NULL},
-        {"llama_untied", "", BASE, "10000", "500000", NULL},
-        {"llama_untied", "", "partial_rotary_factor", "1", "0.5", NULL},
-        {"llama_untied", "", "tie_word_embeddings", "false", "true", "false"},
-        {"llama_untied", "", "hidden_act", "\"silu\"", "\"relu\"", "\"silu\""},
-        {"llama_untied", "", "attention_bias", "false", "true", "false"},
-        {"llama_untied", "", "mlp_bias", "false", "true", "false"},
-        {"llama_untied", "", "sliding_window", NULL, "4", NULL},
-        {"llama_untied", "set sliding_window 4", "use_sliding_window", NULL, "true", NULL},
-        {"llama_untied", "set sliding_window 4", "max_window_layers", NULL, "0", NULL},
-        {"llama_untied", "set sliding_window 4", "layer_types", NULL,
-         "[\"sliding_attention\", \"sliding_attention\"]", NULL},
-    };
-    expect_cases(state, cases, N_OF(cases));
-}
+static const key_case llama_cases[] = {
+    {"llama_untied", "", "num_attention_heads", "32", "4", NULL},
+    {"llama_untied", "", "num_key_value_heads", "4", "2", "4"},
+    {"llama_untied", "", "head_dim", "16", "8", "16"},
+    {"llama_untied", "", "max_position_embeddings", "2048", "8192", NULL},
+    {"llama_untied", "", "rms_norm_eps", "1e-6", "1e-5", NULL},
+    {"llama_untied", "", BASE, "10000", "500000", NULL},
+    {"llama_untied", "", "partial_rotary_factor", "1", "0.5", NULL},
+    {"llama_untied", "", "tie_word_embeddings", "false", "true", "false"},
+    {"llama_untied", "", "hidden_act", "\"silu\"", "\"relu\"", "\"silu\""},
+    {"llama_untied", "", "attention_bias", "false", "true", "false"},
+    {"llama_untied", "", "mlp_bias", "false", "true", "false"},
+    {"llama_untied", "", "sliding_window", NULL, "4", NULL},
+    {"llama_untied", "set sliding_window 4", "use_sliding_window", NULL, "true", NULL},
+    {"llama_untied", "set sliding_window 4", "max_window_layers", NULL, "0", NULL},
+    {"llama_untied", "set sliding_window 4", "layer_types", NULL,
+     "[\"sliding_attention\", \"sliding_attention\"]", NULL},
+};
 
-static void mistral_keys(void **state) {
 #define MISTRAL "set model_type \"mistral\""
-    static const key_case cases[] = {
-        {"llama_untied", MISTRAL, "num_attention_heads", "32", "4", NULL},
-        {"llama_untied", MISTRAL, "num_key_value_heads", "8", "4", "4"},
-        {"llama_untied", MISTRAL, "head_dim", "16", "8", "16"},
-        {"llama_untied", MISTRAL, "max_position_embeddings", "131072", "8192", NULL},
-        {"llama_untied", MISTRAL, "rms_norm_eps", "1e-6", "1e-5", NULL},
-        {"llama_untied", MISTRAL, BASE, "10000", "500000", NULL},
-        {"llama_untied", MISTRAL, "tie_word_embeddings", "false", "true", "false"},
-        {"llama_untied", MISTRAL, "sliding_window", "4096", "8192", NONE},
-        {"llama_untied", MISTRAL "; set sliding_window 4", "use_sliding_window", NULL, "false",
-         NULL},
-        {"llama_untied", MISTRAL "; set sliding_window 4", "max_window_layers", NULL, "1", NULL},
-    };
-    expect_cases(state, cases, N_OF(cases));
-}
+static const key_case mistral_cases[] = {
+    {"llama_untied", MISTRAL, "num_attention_heads", "32", "4", NULL},
+    {"llama_untied", MISTRAL, "num_key_value_heads", "8", "4", "4"},
+    {"llama_untied", MISTRAL, "head_dim", "16", "8", "16"},
+    {"llama_untied", MISTRAL, "max_position_embeddings", "131072", "8192", NULL},
+    {"llama_untied", MISTRAL, "rms_norm_eps", "1e-6", "1e-5", NULL},
+    {"llama_untied", MISTRAL, BASE, "10000", "500000", NULL},
+    {"llama_untied", MISTRAL, "tie_word_embeddings", "false", "true", "false"},
+    {"llama_untied", MISTRAL, "partial_rotary_factor", "1", "0.5", NULL},
+    {"llama_untied", MISTRAL, "hidden_act", "\"silu\"", "\"relu\"", "\"silu\""},
+    {"llama_untied", MISTRAL, "sliding_window", "4096", "8192", NONE},
+    {"llama_untied", MISTRAL "; set sliding_window 4", "use_sliding_window", NULL, "false", NULL},
+    {"llama_untied", MISTRAL "; set sliding_window 4", "max_window_layers", NULL, "1", NULL},
+};
 
 #define WINDOWS "unset layer_types; set use_sliding_window true; set sliding_window 4"
 
-static void qwen3_keys(void **state) {
-    static const key_case cases[] = {
-        {"qwen3", "", "num_attention_heads", "32", "4", NULL},
-        {"qwen3", "", "num_key_value_heads", "32", "2", "4"},
-        {"qwen3", "", "head_dim", "128", "16", "16"},
-        {"qwen3", "", "max_position_embeddings", "32768", "4096", NULL},
-        {"qwen3", "", "rms_norm_eps", "1e-6", "1e-5", NULL},
-        {"qwen3", "", BASE, "10000", "500000", NULL},
-        {"qwen3", "", "tie_word_embeddings", "false", "true", "false"},
-        {"qwen3", WINDOWS "; set max_window_layers 0", "sliding_window", "4096", "4", NONE},
-        {"qwen3", WINDOWS "; set max_window_layers 1", "use_sliding_window", "false", "true",
-         "false"},
-        {"qwen3", WINDOWS, "max_window_layers", "28", "1", "0"},
-    };
-    expect_cases(state, cases, N_OF(cases));
-}
+#define BIAS(layer, name)                                                                          \
+    "; copy model.layers.0.input_layernorm.weight model.layers." layer ".self_attn." name ".bias"
+#define BIASES(layer) BIAS(layer, "q_proj") BIAS(layer, "k_proj") BIAS(layer, "v_proj")
+#define QWEN2         "set model_type \"qwen2\"" BIASES("0") BIASES("1") // 64 each, as the norm
+static const key_case qwen2_cases[] = {
+    {"llama_untied", QWEN2, "num_attention_heads", "32", "4", NULL},
+    {"llama_untied", QWEN2, "num_key_value_heads", "32", "4", "4"},
+    {"llama_untied", QWEN2, "head_dim", "16", "8", "16"},
+    {"llama_untied", QWEN2, "max_position_embeddings", "32768", "8192", NULL},
+    {"llama_untied", QWEN2, "rms_norm_eps", "1e-6", "1e-5", NULL},
+    {"llama_untied", QWEN2, BASE, "10000", "500000", NULL},
+    {"llama_untied", QWEN2, "partial_rotary_factor", "1", "0.5", NULL},
+    {"llama_untied", QWEN2, "tie_word_embeddings", "false", "true", "false"},
+    {"llama_untied", QWEN2, "hidden_act", "\"silu\"", "\"relu\"", "\"silu\""},
+    {"llama_untied", QWEN2 "; " WINDOWS "; set max_window_layers 0", "sliding_window", "4096", "4",
+     NONE},
+    {"llama_untied", QWEN2 "; " WINDOWS "; set max_window_layers 1", "use_sliding_window", "false",
+     "true", "false"},
+    {"llama_untied", QWEN2 "; " WINDOWS, "max_window_layers", "28", "1", "0"},
+};
 
-static void qwen3_moe_keys(void **state) {
-    static const key_case cases[] = {
-        {"qwen3_moe", "", "num_attention_heads", "32", "4", NULL},
-        {"qwen3_moe", "", "num_key_value_heads", "4", "2", "4"},
-        {"qwen3_moe", "", "head_dim", "16", "8", "16"},
-        {"qwen3_moe", "", "max_position_embeddings", "32768", "4096", NULL},
-        {"qwen3_moe", "", BASE, "10000", "500000", NULL},
-        {"qwen3_moe", "unset num_local_experts", "num_experts", "128", "4", "0"},
-        {"qwen3_moe", "", "num_experts_per_tok", "8", "2", "0"},
-        {"qwen3_moe", "", "moe_intermediate_size", "768", "48", NONE},
-        {"qwen3_moe", "", "norm_topk_prob", "false", "true", "false"},
-        {"qwen3_moe", "set use_sliding_window true", "sliding_window", "4096", "4", NONE},
-        {"qwen3_moe", "set sliding_window 4", "use_sliding_window", "false", "true", "false"},
-        {"qwen3_moe", WINDOWS, "max_window_layers", NULL, "28", NULL},
-    };
-    expect_cases(state, cases, N_OF(cases));
-}
+static const key_case qwen3_cases[] = {
+    {"qwen3", "", "num_attention_heads", "32", "4", NULL},
+    {"qwen3", "", "num_key_value_heads", "32", "2", "4"},
+    {"qwen3", "", "head_dim", "128", "16", "16"},
+    {"qwen3", "", "max_position_embeddings", "32768", "4096", NULL},
+    {"qwen3", "", "rms_norm_eps", "1e-6", "1e-5", NULL},
+    {"qwen3", "", BASE, "10000", "500000", NULL},
+    {"qwen3", "", "tie_word_embeddings", "false", "true", "false"},
+    {"qwen3", "", "partial_rotary_factor", "1", "0.5", NULL},
+    {"qwen3", "", "hidden_act", "\"silu\"", "\"relu\"", "\"silu\""},
+    {"qwen3", WINDOWS "; set max_window_layers 0", "sliding_window", "4096", "4", NONE},
+    {"qwen3", WINDOWS "; set max_window_layers 1", "use_sliding_window", "false", "true", "false"},
+    {"qwen3", WINDOWS, "max_window_layers", "28", "1", "0"},
+};
 
-static void gemma_keys(void **state) {
-    static const key_case cases[] = {
-        {"gemma", "", "num_attention_heads", "16", "4", NULL},
-        {"gemma", "", "num_key_value_heads", "16", "1", "4"},
-        {"gemma", "", "head_dim", "256", "16", "16"},
-        {"gemma", "", "max_position_embeddings", "8192", "4096", NULL},
-        {"gemma", "", "rms_norm_eps", "1e-6", "1e-5", NULL},
-        {"gemma", "", BASE, "10000", "500000", NULL},
-        {"gemma",
-         "copy model.layers.0.mlp.gate_proj.weight lm_head.weight;"
-         "shape lm_head.weight 512 64",
-         "tie_word_embeddings", "true", "false", "false"},
-        {"gemma", "unset hidden_act", "hidden_activation", "\"gelu_pytorch_tanh\"", "\"relu\"",
-         "\"gelu_pytorch_tanh\""},
-        {"gemma", "", "sliding_window", NULL, "4", NULL},
-        {"gemma", "", "attn_logit_softcapping", NULL, "5", NULL},
-        {"gemma", "", "final_logit_softcapping", NULL, "5", NULL},
-    };
-    expect_cases(state, cases, N_OF(cases));
-}
+static const key_case qwen3_moe_cases[] = {
+    {"qwen3_moe", "", "num_attention_heads", "32", "4", NULL},
+    {"qwen3_moe", "", "num_key_value_heads", "4", "2", "4"},
+    {"qwen3_moe", "", "head_dim", "16", "8", "16"},
+    {"qwen3_moe", "", "max_position_embeddings", "32768", "4096", NULL},
+    {"qwen3_moe", "", BASE, "10000", "500000", NULL},
+    {"qwen3_moe", "", "partial_rotary_factor", "1", "0.5", NULL},
+    {"qwen3_moe", "", "rms_norm_eps", "1e-6", "1e-5", NULL},
+    {"qwen3_moe", "", "tie_word_embeddings", "false", "true", "false"},
+    {"qwen3_moe", "", "hidden_act", "\"silu\"", "\"relu\"", "\"silu\""},
+    {"qwen3_moe", "unset num_local_experts", "num_experts", "128", "4", "0"},
+    {"qwen3_moe", "", "num_experts_per_tok", "8", "2", "0"},
+    {"qwen3_moe", "", "moe_intermediate_size", "768", "48", NONE},
+    {"qwen3_moe", "", "norm_topk_prob", "false", "true", "false"},
+    {"qwen3_moe", "set use_sliding_window true", "sliding_window", "4096", "4", NONE},
+    {"qwen3_moe", "set sliding_window 4", "use_sliding_window", "false", "true", "false"},
+    {"qwen3_moe", WINDOWS, "max_window_layers", NULL, "28", NULL},
+};
 
-static void gemma2_keys(void **state) {
-    static const key_case cases[] = {
-        {"gemma2", "", "num_attention_heads", "8", "4", NULL},
-        {"gemma2", "", "num_key_value_heads", "4", "2", "4"},
-        {"gemma2", "", "head_dim", "256", "16", "16"},
-        {"gemma2", "", "max_position_embeddings", "8192", "4096", NULL},
-        {"gemma2", "", BASE, "10000", "500000", NULL},
-        {"gemma2", "", "attn_logit_softcapping", "50", "20", "0"},
-        {"gemma2", "", "final_logit_softcapping", "30", "20", "0"},
-        {"gemma2", "", "query_pre_attn_scalar", "256", "16", NULL},
-        {"gemma2", "", "layer_types",
-         "[\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]",
-         "[\"full_attention\", \"full_attention\", \"full_attention\", \"full_attention\"]",
-         "[\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]"},
-        {"gemma2", "unset layer_types", "sliding_window", "4096", "16", NONE},
-    };
-    expect_cases(state, cases, N_OF(cases));
-}
+static const key_case gemma_cases[] = {
+    {"gemma", "", "num_attention_heads", "16", "4", NULL},
+    {"gemma", "", "num_key_value_heads", "16", "1", "4"},
+    {"gemma", "", "head_dim", "256", "16", "16"},
+    {"gemma", "", "max_position_embeddings", "8192", "4096", NULL},
+    {"gemma", "", "rms_norm_eps", "1e-6", "1e-5", NULL},
+    {"gemma", "", BASE, "10000", "500000", NULL},
+    {"gemma", "", "partial_rotary_factor", "1", "0.5", NULL},
+    {"gemma",
+     "copy model.layers.0.mlp.gate_proj.weight lm_head.weight;"
+     "shape lm_head.weight 512 64",
+     "tie_word_embeddings", "true", "false", "false"},
+    {"gemma", "unset hidden_act", "hidden_activation", "\"gelu_pytorch_tanh\"", "\"relu\"",
+     "\"gelu_pytorch_tanh\""},
+    {"gemma", "", "sliding_window", NULL, "4", NULL},
+    {"gemma", "", "attn_logit_softcapping", NULL, "5", NULL},
+    {"gemma", "", "final_logit_softcapping", NULL, "5", NULL},
+};
 
-static void gemma3_keys(void **state) {
-    static const key_case cases[] = {
-        {"gemma3", "", "num_attention_heads", "8", "4", NULL},
-        {"gemma3", "", "num_key_value_heads", "4", "1", "4"},
-        {"gemma3", "", "head_dim", "256", "16", "16"},
-        {"gemma3", "", "max_position_embeddings", "131072", "4096", NULL},
-        {"gemma3", "", "rope_parameters.full_attention.rope_theta", "1000000", "10000", NULL},
-        {"gemma3", "", "rope_parameters.sliding_attention.rope_theta", "10000", "500000", NULL},
-        {"gemma3", "unset rope_parameters", "rope_theta", "1000000", "10000", NULL},
-        {"gemma3", "unset rope_parameters", "rope_local_base_freq", "10000", "500000", NULL},
-        {"gemma3", "", "attn_logit_softcapping", "0", "50", "0"},
-        {"gemma3", "", "final_logit_softcapping", "0", "30", "0"},
-        {"gemma3", "", "query_pre_attn_scalar", "256", "16", NULL},
-        {"gemma3", "unset layer_types; unset _sliding_window_pattern", "sliding_window_pattern",
-         "6", "3", "6"},
-        {"gemma3", "unset layer_types", "sliding_window", "4096", "16", NONE},
-    };
-    expect_cases(state, cases, N_OF(cases));
-}
+static const key_case gemma2_cases[] = {
+    {"gemma2", "", "num_attention_heads", "8", "4", NULL},
+    {"gemma2", "", "num_key_value_heads", "4", "2", "4"},
+    {"gemma2", "", "head_dim", "256", "16", "16"},
+    {"gemma2", "", "max_position_embeddings", "8192", "4096", NULL},
+    {"gemma2", "", "rms_norm_eps", "1e-6", "1e-5", NULL},
+    {"gemma2", "", "partial_rotary_factor", "1", "0.5", NULL},
+    {"gemma2",
+     "copy model.layers.0.mlp.gate_proj.weight lm_head.weight;"
+     "shape lm_head.weight 512 64",
+     "tie_word_embeddings", "true", "false", "false"},
+    {"gemma2", "unset hidden_act", "hidden_activation", "\"gelu_pytorch_tanh\"", "\"relu\"",
+     "\"gelu_pytorch_tanh\""},
+    {"gemma2", "", BASE, "10000", "500000", NULL},
+    {"gemma2", "", "attn_logit_softcapping", "50", "20", "0"},
+    {"gemma2", "", "final_logit_softcapping", "30", "20", "0"},
+    {"gemma2", "", "query_pre_attn_scalar", "256", "16", NULL},
+    {"gemma2", "", "layer_types",
+     "[\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]",
+     "[\"full_attention\", \"full_attention\", \"full_attention\", \"full_attention\"]",
+     "[\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]"},
+    {"gemma2", "unset layer_types", "sliding_window", "4096", "16", NONE},
+};
 
-static void qwen35_keys(void **state) {
+static const key_case gemma3_cases[] = {
+    {"gemma3", "", "num_attention_heads", "8", "4", NULL},
+    {"gemma3", "", "num_key_value_heads", "4", "1", "4"},
+    {"gemma3", "", "head_dim", "256", "16", "16"},
+    {"gemma3", "", "max_position_embeddings", "131072", "4096", NULL},
+    {"gemma3", "", "rms_norm_eps", "1e-6", "1e-5", NULL},
+    {"gemma3", "", "partial_rotary_factor", "1", "0.5", NULL},
+    {"gemma3",
+     "copy model.layers.0.mlp.gate_proj.weight lm_head.weight;"
+     "shape lm_head.weight 512 64",
+     "tie_word_embeddings", "true", "false", "false"},
+    {"gemma3", "unset hidden_act", "hidden_activation", "\"gelu_pytorch_tanh\"", "\"relu\"",
+     "\"gelu_pytorch_tanh\""},
+    {"gemma3", "", "rope_parameters.full_attention.rope_theta", "1000000", "10000", NULL},
+    {"gemma3", "", "rope_parameters.sliding_attention.rope_theta", "10000", "500000", NULL},
+    {"gemma3", "unset rope_parameters", "rope_theta", "1000000", "10000", NULL},
+    {"gemma3", "unset rope_parameters", "rope_local_base_freq", "10000", "500000", NULL},
+    {"gemma3", "", "attn_logit_softcapping", "0", "50", "0"},
+    {"gemma3", "", "final_logit_softcapping", "0", "30", "0"},
+    {"gemma3", "", "query_pre_attn_scalar", "256", "16", NULL},
+    {"gemma3", "unset layer_types; unset _sliding_window_pattern", "sliding_window_pattern", "6",
+     "3", "6"},
+    {"gemma3", "unset layer_types", "sliding_window", "4096", "16", NONE},
+};
+
 #define TURNS "unset rope_parameters.partial_rotary_factor; unset rope_parameters.mrope_section"
-    static const key_case cases[] = {
-        {"qwen35", "", "num_attention_heads", "16", "4", NULL},
-        {"qwen35", "", "num_key_value_heads", "4", "2", "4"},
-        {"qwen35", "", "head_dim", "256", "16", "16"},
-        {"qwen35", "", "max_position_embeddings", "32768", "4096", NULL},
-        {"qwen35", "", BASE, "10000", "500000", NULL},
-        {"qwen35", TURNS, "partial_rotary_factor", "0.25", "0.5", NULL},
-        {"qwen35", "", "tie_word_embeddings", "false", "true", "false"},
-        {"qwen35", "unset layer_types", "full_attention_interval", "4", "2", NULL},
-        {"qwen35", "", "linear_num_key_heads", "16", "2", NULL},
-        {"qwen35", "", "linear_num_value_heads", "32", "4", NULL},
-        {"qwen35", "", "linear_key_head_dim", "128", "16", NULL},
-        {"qwen35", "", "linear_value_head_dim", "128", "16", NULL},
-        {"qwen35", "", "linear_conv_kernel_dim", "4", "3", NULL},
-        {"qwen35_moe", "", "num_key_value_heads", "2", "1", "4"},
-        {"qwen35_moe", "", "num_experts", "256", "4", "0"},
-        {"qwen35_moe", "", "num_experts_per_tok", "8", "2", "0"},
-        {"qwen35_moe", "", "moe_intermediate_size", "512", "48", NONE},
-        {"qwen35_moe", "", "shared_expert_intermediate_size", "512", "80", NONE},
-    };
-    expect_cases(state, cases, N_OF(cases));
+static const key_case qwen35_cases[] = {
+    {"qwen35", "", "num_attention_heads", "16", "4", NULL},
+    {"qwen35", "", "num_key_value_heads", "4", "2", "4"},
+    {"qwen35", "", "head_dim", "256", "16", "16"},
+    {"qwen35", "", "max_position_embeddings", "32768", "4096", NULL},
+    {"qwen35", "", BASE, "10000", "500000", NULL},
+    {"qwen35", TURNS, "partial_rotary_factor", "0.25", "0.5", NULL},
+    {"qwen35", "", "tie_word_embeddings", "false", "true", "false"},
+    {"qwen35", "", "rms_norm_eps", "1e-6", "1e-5", NULL},
+    {"qwen35", "", "hidden_act", "\"silu\"", "\"relu\"", "\"silu\""},
+    {"qwen35", "unset layer_types", "full_attention_interval", "4", "2", NULL},
+    {"qwen35", "", "linear_num_key_heads", "16", "2", NULL},
+    {"qwen35", "", "linear_num_value_heads", "32", "4", NULL},
+    {"qwen35", "", "linear_key_head_dim", "128", "16", NULL},
+    {"qwen35", "", "linear_value_head_dim", "128", "16", NULL},
+    {"qwen35", "", "linear_conv_kernel_dim", "4", "3", NULL},
+};
+
+static const key_case qwen35_moe_cases[] = {
+    {"qwen35_moe", "", "num_attention_heads", "16", "4", NULL},
+    {"qwen35_moe", "", "head_dim", "256", "16", "16"},
+    {"qwen35_moe", "", "max_position_embeddings", "32768", "4096", NULL},
+    {"qwen35_moe", "", BASE, "10000", "500000", NULL},
+    {"qwen35_moe", TURNS, "partial_rotary_factor", "0.25", "0.5", NULL},
+    {"qwen35_moe", "", "tie_word_embeddings", "false", "true", "false"},
+    {"qwen35_moe", "", "rms_norm_eps", "1e-6", "1e-5", NULL},
+    {"qwen35_moe", "", "hidden_act", "\"silu\"", "\"relu\"", "\"silu\""},
+    {"qwen35_moe", "unset layer_types", "full_attention_interval", "4", "2", NULL},
+    {"qwen35_moe", "", "linear_num_key_heads", "16", "2", NULL},
+    {"qwen35_moe", "", "linear_num_value_heads", "32", "4", NULL},
+    {"qwen35_moe", "", "linear_key_head_dim", "128", "16", NULL},
+    {"qwen35_moe", "", "linear_value_head_dim", "128", "16", NULL},
+    {"qwen35_moe", "", "linear_conv_kernel_dim", "4", "3", NULL},
+    {"qwen35_moe", "", "num_key_value_heads", "2", "1", "4"},
+    {"qwen35_moe", "", "num_experts", "256", "4", "0"},
+    {"qwen35_moe", "", "num_experts_per_tok", "8", "2", "0"},
+    {"qwen35_moe", "", "moe_intermediate_size", "512", "48", NONE},
+    {"qwen35_moe", "", "shared_expert_intermediate_size", "512", "80", NONE},
+};
+
+#define CASES(name) name##_cases, N_OF(name##_cases)
+static const struct {
+    const char *type; // a model type of the row of defaults that they are about
+    const key_case *cases;
+    size_t n;
+} groups[] = {
+    {"llama", CASES(llama)},         {"mistral", CASES(mistral)},
+    {"qwen2", CASES(qwen2)},         {"qwen3", CASES(qwen3)},
+    {"qwen3_moe", CASES(qwen3_moe)}, {"gemma", CASES(gemma)},
+    {"gemma2", CASES(gemma2)},       {"gemma3", CASES(gemma3)},
+    {"qwen3_5", CASES(qwen35)},      {"qwen3_5_moe", CASES(qwen35_moe)},
+};
+
+static void each_key_is_tried_absent_null_and_given(void **state) {
+    for (size_t i = 0; i < N_OF(groups); i++) expect_cases(state, groups[i].cases, groups[i].n);
+}
+
+// The keys that a row of defaults has numbers for; member 0: every row has such a key.
+static const struct {
+    const char *key;
+    size_t member;
+} default_keys[] = {
+    {"num_attention_heads", QN_DEFAULT(heads)},
+    {"num_key_value_heads", 0},
+    {"head_dim", 0},
+    {"max_position_embeddings", QN_DEFAULT(context)},
+    {"rms_norm_eps", QN_DEFAULT(eps)},
+    {"rope_theta", QN_DEFAULT(rope_base)},
+    {"rope_local_base_freq", QN_DEFAULT(rope_local_base)},
+    {"partial_rotary_factor", QN_DEFAULT(rotary)},
+    {"tie_word_embeddings", 0},
+    {"hidden_act", 0},
+    {"sliding_window", QN_DEFAULT(window)},
+    {"max_window_layers", QN_DEFAULT(window_first)},
+    {"attn_logit_softcapping", QN_DEFAULT(attn_cap)},
+    {"final_logit_softcapping", QN_DEFAULT(final_cap)},
+    {"query_pre_attn_scalar", QN_DEFAULT(query_scalar)},
+    {"num_experts", QN_DEFAULT(experts)},
+    {"num_experts_per_tok", QN_DEFAULT(experts_used)},
+    {"moe_intermediate_size", QN_DEFAULT(expert_ffn)},
+    {"shared_expert_intermediate_size", QN_DEFAULT(shared_ffn)},
+    {"full_attention_interval", QN_DEFAULT(interval)},
+    {"linear_num_key_heads", QN_DEFAULT(key_heads)},
+    {"linear_num_value_heads", QN_DEFAULT(val_heads)},
+    {"linear_key_head_dim", QN_DEFAULT(key_dim)},
+    {"linear_value_head_dim", QN_DEFAULT(val_dim)},
+    {"linear_conv_kernel_dim", QN_DEFAULT(taps)},
+};
+
+// Whether the group tries a key: by its last step, and hidden_act by either of its names.
+static bool has_case(size_t group, const char *key) {
+    const size_t n = strlen(key) + (strcmp(key, "hidden_act") != 0);
+    for (size_t i = 0; i < groups[group].n; i++) {
+        const char *own = groups[group].cases[i].key, *dot = strrchr(own, '.');
+        if (strncmp(dot ? dot + 1 : own, key, n) == 0) return true;
+    }
+    return false;
+}
+
+static void every_default_has_a_case(void **state) {
+    (void)state;
+    size_t n_rows = 0;
+    for (const qn_defaults *row; (row = qn_defaults_at(n_rows)) != NULL; n_rows++) {
+        size_t group = 0;
+        while (group < N_OF(groups) && !qn_has_word(row->types, groups[group].type, ' ')) group++;
+        if (group == N_OF(groups)) fail_msg("%s: no cases", row->types);
+        for (size_t k = 0; k < N_OF(default_keys); k++) {
+            const size_t member = default_keys[k].member;
+            const double value = member ? *(const double *)((const char *)row + member) : 1;
+            if (value != 0 && !has_case(group, default_keys[k].key))
+                fail_msg("%s: %s has no case", row->types, default_keys[k].key);
+        }
+        if (row->pattern != 0 && !has_case(group, "sliding_window_pattern") &&
+            !has_case(group, "layer_types"))
+            fail_msg("%s: no case for the pattern of layers", row->types);
+    }
+    assert_int_equal(n_rows, N_OF(groups));
 }
 
 // What null means where no number says it.
@@ -404,14 +524,8 @@ static void sizes_of_tensors_have_no_default(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        FOLDER_TEST(llama_keys),
-        FOLDER_TEST(mistral_keys),
-        FOLDER_TEST(qwen3_keys),
-        FOLDER_TEST(qwen3_moe_keys),
-        FOLDER_TEST(gemma_keys),
-        FOLDER_TEST(gemma2_keys),
-        FOLDER_TEST(gemma3_keys),
-        FOLDER_TEST(qwen35_keys),
+        FOLDER_TEST(each_key_is_tried_absent_null_and_given),
+        cmocka_unit_test(every_default_has_a_case),
         FOLDER_TEST(null_is_no_window),
         FOLDER_TEST(gemma_uses_its_own_output_matrix),
         FOLDER_TEST(sizes_of_tensors_have_no_default),

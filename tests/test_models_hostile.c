@@ -627,9 +627,9 @@ static void wrong_calls_are_refused(void **state) {
     ASSERT_FAILS(qn_engine_logits(&logits, engine, NULL, 0, NULL, &err), QN_ARGUMENT, "no token");
     ASSERT_FAILS(qn_engine_logits(&logits, engine, NULL, 1, NULL, &err), QN_ARGUMENT, "no token");
     ASSERT_FAILS(qn_engine_logits(&logits, engine, (int32_t[]){1, 512}, 2, NULL, &err), QN_ARGUMENT,
-                 "token 1: id 512, the vocabulary has 512");
+                 "id 512 (number 2), this model has 0 to 511");
     ASSERT_FAILS(qn_engine_logits(&logits, engine, (int32_t[]){-1}, 1, NULL, &err), QN_ARGUMENT,
-                 "token 0: id -1, the vocabulary has 512");
+                 "id -1 (number 1), this model has 0 to 511");
     int32_t *many = calloc(4097, sizeof *many);
     ASSERT_FAILS(qn_engine_logits(&logits, engine, many, 4097, NULL, &err), QN_LIMIT,
                  "4097 tokens, the context has 4096");

@@ -327,6 +327,31 @@ static void the_end_of_a_prompt_can_be_changed(void **state) {
     }
 }
 
+// Cutting off tokens of an answer: full attention goes on at once; anything else is computed again
+// from the end of the prompt, which stays where it is however often that happens.
+static void the_end_of_an_answer_can_be_changed(void **state) {
+    (void)state;
+    enum { N_PROMPT = 150, N_ANSWER = 90, N_LEFT = N_PROMPT + 70, N_TIMES = 3 };
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        talk t = talk_open(families[f], NULL,
+                           &QN_INIT(qn_session_opts, .context = 512, .chunk = 32, .logits = true));
+        int32_t token;
+        ASSERT_OK(qn_session_set_prompt(t.session, t.ids, N_PROMPT, &err));
+        for (int time = 0; time < N_TIMES; time++) {
+            for (size_t n = 0; n < N_PROMPT + N_ANSWER; (void)qn_session_tokens(t.session, &n))
+                ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
+            const int64_t before = session_counts(t.session).rows;
+            ASSERT_OK(qn_session_truncate(t.session, N_LEFT, &err));
+            ASSERT_OK(qn_session_step(&token, t.session, NULL, &err));
+            const int64_t rows = session_counts(t.session).rows - before;
+            if (rows > N_LEFT - N_PROMPT) fail_msg("%s: %lld rows", families[f], (long long)rows);
+        }
+        assert_fresh(&t, t.session, N_LEFT, families[f]);
+        talk_close(&t);
+    }
+}
+
 static void truncated_and_forked_is_fresh(void **state) {
     (void)state;
     for (size_t f = 0; f < N_FAMILIES; f++) {
@@ -630,6 +655,7 @@ int main(void) {
         cmocka_unit_test(prefill_and_feed_give_fresh_logits),
         cmocka_unit_test(restored_is_never_left),
         cmocka_unit_test(the_end_of_a_prompt_can_be_changed),
+        cmocka_unit_test(the_end_of_an_answer_can_be_changed),
         cmocka_unit_test(truncated_and_forked_is_fresh),
         cmocka_unit_test(reused_is_fresh),
         cmocka_unit_test(shared_and_marked_is_fresh),

@@ -5,6 +5,7 @@
 #include "core/machine.h"
 #include "core/mem.h"
 #include "model_writer.h"
+#include "runtime/engine.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -37,6 +38,38 @@ static void a_context_that_cannot_fit_is_refused(void **state) {
     ASSERT_OK(qn_session_set_prompt(session, ids, 3, &err));
     ASSERT_OK(qn_session_step(&token, session, NULL, &err));
     qn_session_destroy(session);
+    qn_engine_close(engine);
+}
+
+static bool one_byte(const qn_device *device, int64_t *available) {
+    (void)device;
+    *available = 1;
+    return true;
+}
+
+// The context that was looked at last is named with its own numbers.
+static void the_smallest_context_is_refused_with_its_numbers(void **state) {
+    qn_err err;
+    qn_engine *engine = open_endless(in_folder(state, "endless.gguf").text);
+    qn_device *device = engine->stages[0].device;
+    const qn_device_kind *kind = device->kind;
+    qn_device_kind full = *kind;
+    qn_session *session = NULL;
+    char want[128];
+    full.memory = one_byte;
+    device->kind = &full;
+    for (int is_shrunk = 0; is_shrunk < 2; is_shrunk++) {
+        const qn_session_opts opts =
+            QN_INIT(qn_session_opts, .context = 512, .chunk = 16, .shrink = is_shrunk);
+        qn_memory plan = QN_INIT(qn_memory);
+        ASSERT_OK(qn_engine_memory(&plan, engine, is_shrunk ? 64 : 512, 16, &err));
+        snprintf(want, sizeof want, "a context of %s needs %.1f MiB (state %.1f, activations %.1f)",
+                 is_shrunk ? "64 tokens, the smallest," : "512 tokens",
+                 (double)(plan.state + plan.activations) / (1 << 20),
+                 (double)plan.state / (1 << 20), (double)plan.activations / (1 << 20));
+        ASSERT_FAILS(qn_session_create(&session, engine, &opts, &err), QN_MEMORY, want);
+    }
+    device->kind = kind;
     qn_engine_close(engine);
 }
 
@@ -125,6 +158,7 @@ static void the_machine_tells_its_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         FOLDER_TEST(a_context_that_cannot_fit_is_refused),
+        FOLDER_TEST(the_smallest_context_is_refused_with_its_numbers),
         FOLDER_TEST(a_long_context_costs_what_is_used_of_it),
         cmocka_unit_test(a_small_address_space_is_enough),
         cmocka_unit_test(the_plan_grows_as_the_context_does),

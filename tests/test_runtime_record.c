@@ -219,6 +219,21 @@ static void memory_is_counted_before_it_is_touched(void **state) {
     qn_engine_close(engine);
 }
 
+// A folder, a device or a pipe is not written to, nor a file beside it.
+static void steps_go_to_regular_files_alone(void **state) {
+    (void)state;
+    qn_err err;
+    qn_session *session = NULL;
+    char beside[sizeof folder + 8];
+    setenv("QN_STEPS", folder, 1);
+    qn_engine *engine = family_open(families[0], NULL);
+    unsetenv("QN_STEPS");
+    ASSERT_FAILS(qn_session_create(&session, engine, NULL, &err), QN_IO, "not a regular file");
+    snprintf(beside, sizeof beside, "%s.1", folder);
+    assert_int_not_equal(access(beside, F_OK), 0);
+    qn_engine_close(engine);
+}
+
 static void steps_of_another_model_are_refused(void **state) {
     (void)state;
     qn_err err;
@@ -247,6 +262,7 @@ int main(void) {
         cmocka_unit_test(each_runner_has_a_file_of_its_own),
         cmocka_unit_test(any_file_may_be_replayed),
         cmocka_unit_test(memory_is_counted_before_it_is_touched),
+        cmocka_unit_test(steps_go_to_regular_files_alone),
         cmocka_unit_test(steps_of_another_model_are_refused),
     };
     return cmocka_run_group_tests_name("records", tests, make_folder, remove_folder);

@@ -251,8 +251,8 @@ static void wrong_values_of_a_generation_config_are_named(void **state) {
 static void convert_keeps_the_settings(void **state) {
     (void)state;
     static const char *const configs[] = {
-        "{\"do_sample\": true, \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.95,"
-        " \"repetition_penalty\": 1.05}",
+        ("{\"do_sample\": true, \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.95,"
+         " \"repetition_penalty\": 1.05}"),
         "{\"do_sample\": true}",
         "{\"do_sample\": true, \"top_k\": 0}",
         "{\"do_sample\": true, \"temperature\": 0}",

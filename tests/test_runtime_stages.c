@@ -1,5 +1,7 @@
 // Layers divided among devices: every result is what one device computes, to the bit.
 #include "families.h"
+#include "format_files.h"
+#include "model_writer.h"
 
 #include "core/mem.h"
 #include "ir/cut.h"
@@ -137,9 +139,36 @@ static void every_plan_is_shown(void **state) {
     // Passes are those of one device.
     ASSERT_FAILS(
         qn_engine_graph(&text, engine, &QN_INIT(qn_graph_opts, .stage = QN_STAGE_MID), &err),
-        QN_UNSUPPORTED, "not of cpu:portable,ref");
+        QN_UNSUPPORTED, "needs one device, got cpu:portable,ref");
     ASSERT_FAILS(qn_engine_report(&text, engine, QN_REPORT_DISPATCH, &err), QN_UNSUPPORTED,
                  "one device");
+    qn_engine_close(engine);
+}
+
+// A model of 16 equal layers, each on a device of its own.
+static void a_long_list_is_told_whole(void **state) {
+    enum { LAYERS = 16 };
+    qn_err err;
+    qn_engine *engine = NULL;
+    char edit[2 * MODEL_NAME + 32], list[LAYERS * 16] = "cpu:portable";
+    model_file *m = model_load(TEST_DATA "/mini/qwen3/qwen3-bf16.gguf");
+    const size_t n = m->n_tensors;
+    for (size_t i = 0; i < n; i++) {
+        char name[MODEL_NAME];
+        snprintf(name, sizeof name, "%s", m->tensors[i].name);
+        for (int l = 2; l < LAYERS && strncmp(name, "blk.0.", 6) == 0; l++) {
+            snprintf(edit, sizeof edit, "copy %s blk.%d.%s", name, l, name + 6);
+            model_edit(m, edit);
+        }
+    }
+    model_edit(m, "key qwen3.block_count u32 16");
+    for (int l = 1; l < LAYERS; l++) strcat(list, ",cpu:portable");
+    const path_name path = in_folder(state, "deep.gguf");
+    model_write_gguf(m, path.text);
+    model_free(m);
+    ASSERT_OK(qn_engine_open(&engine, path.text,
+                             &QN_INIT(qn_engine_opts, .no_weights = true, .device = list), &err));
+    assert_string_equal(engine_info(engine).device, list);
     qn_engine_close(engine);
 }
 
@@ -149,6 +178,7 @@ int main(void) {
         cmocka_unit_test(bad_lists_are_refused),
         cmocka_unit_test(a_cut_loses_nothing),
         cmocka_unit_test(every_plan_is_shown),
+        FOLDER_TEST(a_long_list_is_told_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

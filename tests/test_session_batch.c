@@ -457,6 +457,7 @@ static void wrong_use_is_named(void **state) {
                      cases[i].part);
     assert_null(b);
     ASSERT_OK(qn_batch_create(&b, engine, &QN_INIT(qn_batch_opts, .context = 8), &err));
+    assert_false(qn_batch_remove(b, 0)); // what an id is that no call has set
     const int32_t ids[9] = {1}, outside[] = {-1};
     const qn_generate_opts wrong = QN_INIT(qn_generate_opts, .max_tokens = -5);
     ASSERT_FAILS(qn_batch_add(NULL, b, ids, 0, NULL, NULL, NULL, &err), QN_ARGUMENT, "no token");
@@ -470,6 +471,9 @@ static void wrong_use_is_named(void **state) {
     ASSERT_FAILS(
         qn_batch_add(NULL, b, ids, 1, &QN_INIT(qn_row_opts, .deadline_ms = -1), NULL, NULL, &err),
         QN_ARGUMENT, "-1 ms");
+    const qn_row_opts many = QN_INIT(qn_row_opts, .completions = QN_MAX_COMPLETIONS + 1);
+    ASSERT_FAILS(qn_batch_add(NULL, b, ids, 1, &many, NULL, NULL, &err), QN_ARGUMENT,
+                 "65537 completions of a prompt, at most 65536");
     size_t n = 9;
     ASSERT_OK(qn_batch_step(&n, b, &err)); // nothing is there
     assert_int_equal(n, 0);

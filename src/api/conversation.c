@@ -295,28 +295,38 @@ static qn_status make_kwargs(json_t **out, const qn_chat_prompt_opts *o, qn_err 
     return status;
 }
 
-// The first n messages; NULL: no memory.
-static json_t *first_messages(const qn_chat *chat, size_t n) {
-    if (n == 0 || n == qn_chat_n_messages(chat)) return json_incref(chat->messages);
+static bool has_system(const json_t *messages) {
+    const char *role = json_string_value(json_object_get(json_array_get(messages, 0), "role"));
+    return role && strcmp(role, "system") == 0;
+}
+
+// The messages that the options choose; owned.
+static qn_status choose_messages(json_t **out, const qn_chat *chat, const qn_chat_prompt_opts *o,
+                                 qn_err *err) {
+    const size_t n_all = qn_chat_n_messages(chat), n = o->n_messages ? o->n_messages : n_all;
+    if (n > n_all)
+        return QN_FAIL(err, ARGUMENT, "a prompt of %zu messages, there are %zu", n, n_all);
+    const size_t first = has_system(chat->messages) ? 1 : 0;
+    if (o->n_skipped > n - first)
+        return QN_FAIL(err, ARGUMENT, "%zu messages left out, there are %zu", o->n_skipped,
+                       n - first);
     json_t *list = json_array();
-    for (size_t i = 0; i < n; i++)
-        qn_json_push(&list, json_incref(json_array_get(chat->messages, i)));
-    return list;
+    for (size_t i = 0; i < n; i++) {
+        if (i < first || i >= first + o->n_skipped)
+            qn_json_push(&list, json_incref(json_array_get(chat->messages, i)));
+    }
+    *out = list;
+    return list ? QN_OK : QN_NOMEM(err, "a prompt");
 }
 
 // A request of qn_template_render. Owned (qn_free).
-static qn_status make_request(char **out, const qn_chat *chat, const qn_template *template,
-                              const qn_tokenizer *tokenizer, const qn_chat_prompt_opts *o,
-                              qn_err *err) {
+static qn_status make_request(char **out, const qn_chat *chat, json_t *messages,
+                              const qn_template *template, const qn_tokenizer *tokenizer,
+                              const qn_chat_prompt_opts *o, qn_err *err) {
     json_t *kwargs = NULL, *request = json_object();
-    if (o->n_messages > qn_chat_n_messages(chat)) {
-        json_decref(request);
-        return QN_FAIL(err, ARGUMENT, "a prompt of %zu messages, there are %zu", o->n_messages,
-                       qn_chat_n_messages(chat));
-    }
     qn_status status = make_kwargs(&kwargs, o, err);
     if (!status) {
-        qn_json_put(&request, "messages", first_messages(chat, o->n_messages));
+        qn_json_put(&request, "messages", json_incref(messages));
         qn_json_put(&request, "kwargs", kwargs);
         if (chat->tools) qn_json_put(&request, "tools", json_incref(chat->tools));
         if (o->no_generation_prompt) qn_json_put(&request, "add_generation_prompt", json_false());
@@ -331,15 +341,27 @@ static qn_status make_request(char **out, const qn_chat *chat, const qn_template
     return status;
 }
 
-// The request for a template (qn_free it), and how that is to run.
-static qn_status begin_prompt(char **request, qn_template_opts *how, const qn_chat *chat,
-                              const qn_template *chat_template, const qn_tokenizer *tokenizer,
-                              const qn_chat_prompt_opts *opts, qn_err *err) {
+// What a template is asked, and how it is to run.
+typedef struct asked {
+    json_t *messages; // owned
+    char *request;    // owned (qn_free)
+    qn_template_opts how;
+} asked;
+
+static qn_status begin_prompt(asked *a, const qn_chat *chat, const qn_template *chat_template,
+                              const qn_tokenizer *tokenizer, const qn_chat_prompt_opts *opts,
+                              qn_err *err) {
     qn_chat_prompt_opts o;
     QN_TRY(QN_OPTS_READ(qn_chat_prompt_opts, &o, opts, err));
-    *how = QN_INIT(qn_template_opts, .progress = o.progress, .progress_arg = o.progress_arg,
-                   .stop = o.stop);
-    return make_request(request, chat, chat_template, tokenizer, &o, err);
+    a->how = QN_INIT(qn_template_opts, .progress = o.progress, .progress_arg = o.progress_arg,
+                     .stop = o.stop);
+    QN_TRY(choose_messages(&a->messages, chat, &o, err));
+    return make_request(&a->request, chat, a->messages, chat_template, tokenizer, &o, err);
+}
+
+static void asked_deinit(asked *a) {
+    json_decref(a->messages);
+    qn_free(a->request);
 }
 
 qn_status qn_chat_render(char **text, size_t *size, const qn_chat *chat,
@@ -348,12 +370,12 @@ qn_status qn_chat_render(char **text, size_t *size, const qn_chat *chat,
     QN_NEED(text, err);
     QN_NEED(chat, err);
     QN_NEED(chat_template, err);
-    qn_template_opts how;
-    char *request = NULL;
-    QN_TRY(begin_prompt(&request, &how, chat, chat_template, tokenizer, opts, err));
-    const qn_status status =
-        qn_template_render(text, size, chat_template, request, strlen(request), &how, err);
-    qn_free(request);
+    asked a = {0};
+    qn_status status = begin_prompt(&a, chat, chat_template, tokenizer, opts, err);
+    if (!status)
+        status = qn_template_render(text, size, chat_template, a.request, strlen(a.request), &a.how,
+                                    err);
+    asked_deinit(&a);
     return status;
 }
 
@@ -364,17 +386,17 @@ qn_status qn_chat_make_prompt(qn_chat_prompt *out, const qn_chat *chat,
     QN_NEED(chat, err);
     QN_NEED(chat_template, err);
     QN_NEED(tokenizer, err);
-    qn_template_opts how;
-    char *request = NULL;
-    QN_TRY(begin_prompt(&request, &how, chat, chat_template, tokenizer, opts, err));
-    qn_status status =
-        qn_chat_prompt_create(out, chat_template, tokenizer, request, strlen(request), &how, err);
-    qn_free(request);
-    if (status || !QN_HAS_FIELD(qn_chat_prompt, out, n_images)) return status;
-    const size_t n = opts ? opts->n_messages : 0;
-    status = qn_chat_images_list(&out->images, &out->n_images, &chat->images, chat->messages,
-                                 n ? n : qn_chat_n_messages(chat), err);
-    if (status) qn_chat_prompt_deinit(out);
+    asked a = {0};
+    qn_status status = begin_prompt(&a, chat, chat_template, tokenizer, opts, err);
+    if (!status)
+        status = qn_chat_prompt_create(out, chat_template, tokenizer, a.request, strlen(a.request),
+                                       &a.how, err);
+    if (!status && QN_HAS_FIELD(qn_chat_prompt, out, n_images)) {
+        status = qn_chat_images_list(&out->images, &out->n_images, &chat->images, a.messages,
+                                     json_array_size(a.messages), err);
+        if (status) qn_chat_prompt_deinit(out);
+    }
+    asked_deinit(&a);
     return status;
 }
 

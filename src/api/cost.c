@@ -59,6 +59,10 @@ qn_status qn_engine_cost(qn_cost *out, const qn_engine *engine, const qn_step_si
     qn_step_size s;
     QN_TRY(QN_RESULT_CHECK(qn_cost, out, err));
     QN_TRY(QN_OPTS_READ(qn_step_size, &s, step, err));
+    if (s.rows < 0 || s.outs < 0 || s.seqs < 0 || s.depth < 0)
+        return QN_FAIL(err, ARGUMENT,
+                       "a step of %lld rows, %lld wanted, %lld sequences, depth %lld",
+                       (long long)s.rows, (long long)s.outs, (long long)s.seqs, (long long)s.depth);
     const qn_graph *graph = &engine->model->graph;
     qn_cost cost = {0};
     for (size_t i = 0; i < graph->n_nodes; i++) {

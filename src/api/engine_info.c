@@ -107,7 +107,7 @@ static qn_status need_plan(const qn_engine *engine, qn_err *err) {
 // Passes ask the device; of several, each has a part of the graph.
 static qn_status need_one_device(const qn_engine *engine, qn_err *err) {
     if (engine->n_stages == 1) return QN_OK;
-    return QN_FAIL(err, UNSUPPORTED, "the graph after passes is that of one device, not of %s",
+    return QN_FAIL(err, UNSUPPORTED, "the graph after the passes needs one device, got %s",
                    engine->devices);
 }
 

@@ -45,7 +45,7 @@ typedef struct qn_recipe {
 
 typedef struct qn_backend {
     const char *name;           // of the device that the plans are for: "cpu:avx2"
-    const char *const *kernels; // (n_kernels) names
+    const char *const *kernels; // (n_kernels) names, constant as long as the program runs
     int n_kernels;
     const qn_recipe *recipes; // (QN_OP_COUNT)
     uint32_t forms;           // bit per qn_word: the forms of activations that its kernels read

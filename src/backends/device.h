@@ -53,9 +53,9 @@ typedef struct qn_program_plan {
 } qn_program_plan;
 
 typedef struct qn_program_opts {
-    qn_program_plan
-        plans[QN_PROGRAM_PLANS]; // take turns in the same memory; the second may be empty
-    qn_sizes max;                // no step is larger
+    // They take turns in the same memory; the second may be empty.
+    qn_program_plan plans[QN_PROGRAM_PLANS];
+    qn_sizes max; // no step is larger
     bool is_timed;
     bool is_measured; // not to run: no memory is taken for activations
 } qn_program_opts;

@@ -186,8 +186,7 @@ static qn_status add_calls(lowering *l, const qn_node *node) {
     for (int o = 0; o < call.n_out; o++) keep_until(l, &call.out[o], last);
     for (int i = 0; i < call.n_temp; i++) keep_until(l, &call.temp[i], last);
     for (int s = 0; s < recipe->n_stages; s++) {
-        call.kernel = copy_name(l, l->backend->kernels[recipe->stages[s]]);
-        if (!call.kernel) return QN_NOMEM(l->err, "plan");
+        call.kernel = l->backend->kernels[recipe->stages[s]]; // traces keep it after the plan
         call.stage = s;
         l->plan.calls[l->plan.n_calls++] = call;
     }

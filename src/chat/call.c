@@ -163,8 +163,8 @@ static qn_status run_macro(qn_jinja_run *r, const qn_jinja_macro *macro, const q
     return qn_jinja_exec(r, macro->node->body, err);
 }
 
-qn_status qn_jinja_macro_call(qn_jinja_val *out, qn_jinja_run *r, qn_jinja_macro *macro,
-                              const qn_jinja_args *args, qn_err *err) {
+static qn_status call_macro(qn_jinja_val *out, qn_jinja_run *r, qn_jinja_macro *macro,
+                            const qn_jinja_args *args, qn_err *err) {
     qn_buf text = qn_jinja_buf(r);
     qn_buf *before = r->out;
     qn_jinja_scope *scope = r->scope;
@@ -206,8 +206,7 @@ static qn_status call_joiner(qn_jinja_val *out, const qn_jinja_val *joiner) {
 qn_status qn_jinja_val_call(qn_jinja_val *out, qn_jinja_run *r, const qn_jinja_val *callee,
                             const qn_jinja_args *args, qn_err *err) {
     QN_TRY(qn_jinja_val_defined(callee, err));
-    if (callee->kind == QN_VAL_MACRO)
-        return qn_jinja_macro_call(out, r, callee->as.macro, args, err);
+    if (callee->kind == QN_VAL_MACRO) return call_macro(out, r, callee->as.macro, args, err);
     if (callee->kind == QN_VAL_JOINER) return call_joiner(out, callee);
     if (callee->kind != QN_VAL_BUILTIN)
         return QN_FAIL(err, FORMAT, "a '%s' cannot be called", qn_jinja_val_type(callee));

@@ -1,6 +1,6 @@
 // Texts as Python counts them: UTF-8, in characters.
-#ifndef QN_CHAT_TEXT_H
-#define QN_CHAT_TEXT_H
+#ifndef QN_CHAT_CHAT_TEXT_H
+#define QN_CHAT_CHAT_TEXT_H
 
 #include "chat/render.h"
 

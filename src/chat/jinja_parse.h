@@ -1,6 +1,6 @@
 // The parser, in two files: statements (parse.c) and expressions (parse_expr.c).
-#ifndef QN_CHAT_PARSE_H
-#define QN_CHAT_PARSE_H
+#ifndef QN_CHAT_JINJA_PARSE_H
+#define QN_CHAT_JINJA_PARSE_H
 
 #include "chat/lexer.h"
 #include "chat/tree.h"
@@ -36,8 +36,6 @@ QN_MUST_CHECK qn_status qn_jinja_want_name(qn_str *out, qn_jinja_parser *p, qn_e
 qn_status qn_jinja_unexpected(const qn_jinja_parser *p, const char *want, qn_err *err);
 
 QN_MUST_CHECK qn_status qn_jinja_parse_expr(qn_jinja_tree **out, qn_jinja_parser *p, qn_err *err);
-// Without `a if b else c` at the top.
-QN_MUST_CHECK qn_status qn_jinja_parse_or(qn_jinja_tree **out, qn_jinja_parser *p, qn_err *err);
 // Expressions separated by commas are a tuple.
 typedef enum qn_jinja_tuple_form {
     QN_TUPLE_FULL,

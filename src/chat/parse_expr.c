@@ -438,7 +438,8 @@ static qn_status parse_and(qn_jinja_tree **out, qn_jinja_parser *p, qn_err *err)
     return QN_OK;
 }
 
-qn_status qn_jinja_parse_or(qn_jinja_tree **out, qn_jinja_parser *p, qn_err *err) {
+// Without `a if b else c` at the top.
+static qn_status parse_or(qn_jinja_tree **out, qn_jinja_parser *p, qn_err *err) {
     QN_TRY(parse_and(out, p, err));
     for (const qn_jinja_token *at = p->token; qn_jinja_skip_name(p, "or"); at = p->token) {
         qn_jinja_tree *right;
@@ -450,10 +451,10 @@ qn_status qn_jinja_parse_or(qn_jinja_tree **out, qn_jinja_parser *p, qn_err *err
 
 qn_status qn_jinja_parse_expr(qn_jinja_tree **out, qn_jinja_parser *p, qn_err *err) {
     QN_TRY(qn_jinja_parse_enter(p, err));
-    QN_TRY(qn_jinja_parse_or(out, p, err));
+    QN_TRY(parse_or(out, p, err));
     for (const qn_jinja_token *at = p->token; qn_jinja_skip_name(p, "if"); at = p->token) {
         qn_jinja_tree *condition, *other = NULL;
-        QN_TRY(qn_jinja_parse_or(&condition, p, err));
+        QN_TRY(parse_or(&condition, p, err));
         p->n_maybe++;
         if (qn_jinja_skip_name(p, "else")) QN_TRY(qn_jinja_parse_expr(&other, p, err));
         p->n_maybe--;
@@ -480,7 +481,7 @@ qn_status qn_jinja_parse_tuple(qn_jinja_tree **out, qn_jinja_parser *p, qn_jinja
     bool is_tuple = false;
     while (!is_tuple_end(p)) {
         qn_jinja_tree *item;
-        QN_TRY((form == QN_TUPLE_NO_IF ? qn_jinja_parse_or : qn_jinja_parse_expr)(&item, p, err));
+        QN_TRY((form == QN_TUPLE_NO_IF ? parse_or : qn_jinja_parse_expr)(&item, p, err));
         qn_jinja_nodes_add(&items, item);
         if (!qn_jinja_skip_op(p, ',')) break;
         is_tuple = true;

@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-// qn_parts_create, with no special tokens; opts->tokenizer is not looked at.
+// qn_parts_create, with no special tokens; opts->tokenizer is ignored.
 QN_MUST_CHECK qn_status qn_parts_make(qn_parts **out, const qn_parts_opts *opts, qn_err *err);
 // The i-th token that tags are made of; NULL past the last.
 const char *qn_parts_piece(size_t i);

@@ -110,9 +110,6 @@ QN_MUST_CHECK qn_status qn_jinja_builtin_call(qn_jinja_val *out, qn_jinja_run *r
 QN_MUST_CHECK qn_status qn_jinja_val_call(qn_jinja_val *out, qn_jinja_run *r,
                                           const qn_jinja_val *callee, const qn_jinja_args *args,
                                           qn_err *err);
-QN_MUST_CHECK qn_status qn_jinja_macro_call(qn_jinja_val *out, qn_jinja_run *r,
-                                            qn_jinja_macro *macro, const qn_jinja_args *args,
-                                            qn_err *err);
 
 // Sets what counts down, by the limits.
 void qn_jinja_begin(qn_jinja_run *r);

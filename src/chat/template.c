@@ -137,7 +137,8 @@ static const char *const key_names[N_KEYS] = {
     "messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "now", "kwargs"};
 
 static qn_status read_keys(qn_jinja_val values[N_KEYS], const qn_jinja_val *request, qn_err *err) {
-    if (request->kind != QN_VAL_DICT) return QN_FAIL(err, ARGUMENT, "request: not a JSON object");
+    if (request->kind != QN_VAL_DICT)
+        return QN_FAIL(err, ARGUMENT, "request: not a JSON object, want {\"messages\": [...]}");
     const qn_jinja_dict *dict = request->as.dict;
     for (size_t i = 0; i < dict->n; i++) {
         int key = 0;

@@ -41,11 +41,11 @@ static void show_call(work *w, const qn_part *part) {
     }
     qn_wrap_end_line(&w->wrap);
     qn_wrap_dim(&w->wrap, true);
-    qn_wrap_add(&w->wrap, "[call of ", 9);
+    qn_wrap_add(&w->wrap, "[tool call ", 11);
     qn_wrap_add(&w->wrap, part->name, strlen(part->name));
     qn_wrap_add(&w->wrap, " ", 1);
     qn_wrap_add(&w->wrap, part->arguments, strlen(part->arguments));
-    qn_wrap_add(&w->wrap, ", which is not run]", 19);
+    qn_wrap_add(&w->wrap, ", not executed]", 15);
     qn_wrap_end_line(&w->wrap);
     qn_wrap_dim(&w->wrap, false);
 }
@@ -167,9 +167,7 @@ static qn_status print_end(work *w, qn_err *err) {
 // --- the loop ------------------------------------------------------------------------------------
 
 static void begin_reading(work *w) {
-    size_t n;
-    qn_session_tokens(w->opts->session, &n);
-    qn_print_waiting("reading %zu token%s ...", n, n == 1 ? "" : "s");
+    qn_print_waiting("reading ..."); // how much of it is cached is not known yet
     w->is_reading = true;
     w->start = qn_now();
     if (w->opts->reading) // a bar that would go at once is not drawn

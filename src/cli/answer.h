@@ -11,7 +11,7 @@ typedef struct qn_answer_opts {
     const qn_tokenizer *tokenizer;
     qn_generate_opts generate;
     const qn_parts_opts *parts; // NULL: all is text
-    bool json;                  // events, one JSON object a line, instead of text
+    bool json;                  // events, one JSON object per line, instead of text
     // Of the session's prompt, restarted by each answer and removed with its first token; its
     // `from` is -1 until the first call. NULL: none.
     qn_progress *reading;

@@ -316,14 +316,14 @@ static const qn_option *find_option(const qn_command *command, const char *word,
 // An option of ours by its own name, or by another program's that means the same.
 static const qn_option *find_named(const qn_command *command, const char *word, size_t n) {
     const qn_option *option = find_option(command, word, n);
-    const qn_foreign *foreign = option ? NULL : qn_foreign_find(word, n);
+    const qn_foreign *foreign = option ? NULL : qn_foreign_find(command->name, word, n);
     if (!foreign || !foreign->is_same) return option;
     return find_option(command, foreign->ours, strlen(foreign->ours));
 }
 
 // What was probably meant by an option of another program; false: nothing to say.
 static bool refuse_foreign(const qn_command *command, const char *word, size_t n, qn_err *err) {
-    const qn_foreign *foreign = qn_foreign_find(word, n);
+    const qn_foreign *foreign = qn_foreign_find(command->name, word, n);
     if (!foreign) return false;
     const char *ours = foreign->ours;
     const bool has_it = ours && find_option(command, ours, strlen(ours));
@@ -354,8 +354,8 @@ static qn_status refuse_option(const qn_command *command, const char *word, size
     if (near)
         return QN_FAIL(err, ARGUMENT, "%s: no option '%s'; did you mean '%s'?", command->name, name,
                        near);
-    return QN_FAIL(err, ARGUMENT, "%s: no option '%s'; 'quern help %s' lists them", command->name,
-                   name, command->name);
+    return QN_FAIL(err, ARGUMENT, "%s: no option '%s'; 'quern help %s' lists the options",
+                   command->name, name, command->name);
 }
 
 static bool is_number_kind(qn_option_kind kind) {
@@ -376,9 +376,9 @@ static size_t short_name_size(const qn_command *command, const char *word) {
 static qn_status read_option(reader *r, qn_err *err) {
     const char *word = r->words[r->at++];
     const char *equals = strchr(word, '=');
-    const size_t name_size = word[1] != '-' ? short_name_size(r->command, word)
-                             : equals       ? (size_t)(equals - word)
-                                            : strlen(word);
+    const size_t name_size = equals           ? (size_t)(equals - word)
+                             : word[1] != '-' ? short_name_size(r->command, word)
+                                              : strlen(word);
     const qn_option *option = find_named(r->command, word, name_size);
     if (!option) return refuse_option(r->command, word, name_size, err);
     const char *value = NULL;
@@ -419,10 +419,10 @@ static qn_status check_args(const qn_call *call, const qn_command *command, qn_e
                        (int)strcspn(missing, " "), missing, command->name, command->args);
     }
     if (call->n_args > command->max_args)
-        return QN_FAIL(err, ARGUMENT, "%s: unexpected argument '%s'%s; usage: quern %s %s",
+        return QN_FAIL(err, ARGUMENT, "%s: unexpected argument '%s'%s; usage: quern %s%s%s",
                        command->name, call->args[command->max_args],
                        strstr(command->args, "TEXT]") ? " (quote a text that has spaces)" : "",
-                       command->name, command->args);
+                       command->name, *command->args ? " " : "", command->args);
     if (call->n_args > 0 && !*call->args[0])
         return QN_FAIL(err, ARGUMENT, "%s: the name of the model is empty", command->name);
     return QN_OK;

@@ -7,7 +7,7 @@
 
 // Reads the words after the command's name. Options may come anywhere, as "--name value",
 // "--name=value", "-n value" or, where the value is a number, "-n20"; "--" ends them. *wants_help:
-// "--help" or "-h" was among them, and what follows was not looked at. The words must outlive *out,
+// "--help" or "-h" was among them, and what follows was not parsed. The words must outlive *out,
 // which qn_call_deinit releases.
 QN_MUST_CHECK qn_status qn_call_parse(qn_call *out, bool *wants_help, const qn_command *command,
                                       char *const *words, size_t n, qn_err *err);

@@ -1,4 +1,5 @@
 // quern compile: packs the weights of a model ahead of time, and writes its plans as text.
+#include "cli/args.h"
 #include "cli/folder.h"
 #include "cli/inspect.h"
 #include "cli/open_model.h"
@@ -79,9 +80,9 @@ static total print_new(const qn_folder *before, const qn_folder *after) {
     return written;
 }
 
-// `option`: what other commands need to find the folder.
+// `options`: what other commands need to find the folder, and what is in it.
 static qn_status print_result(const qn_folder *before, const qn_folder *after, const char *folder,
-                              const char *option, int64_t cached, double seconds, qn_err *err) {
+                              const char *options, int64_t cached, double seconds, qn_err *err) {
     char bytes[24];
     qn_shown clean;
     const char *shown = qn_clean(&clean, folder);
@@ -89,9 +90,9 @@ static qn_status print_result(const qn_folder *before, const qn_folder *after, c
     total there = {0};
     for (size_t i = 0; i < after->n; i++) add(&there, &after->items[i]);
     if (written.n > 0)
-        printf("%zu file%s, %s, written to %s in %.3f s; 'quern run MODEL%s%s' uses %s\n",
-               written.n, written.n == 1 ? "" : "s", qn_bytes_text(bytes, written.bytes), shown,
-               seconds, option, *option ? shown : "", written.n == 1 ? "it" : "them");
+        printf("%zu file%s, %s, written to %s in %.3f s; 'quern run MODEL%s' uses %s\n", written.n,
+               written.n == 1 ? "" : "s", qn_bytes_text(bytes, written.bytes), shown, seconds,
+               options, written.n == 1 ? "it" : "them");
     else if (cached > 0)
         printf("everything was there, opened in %.3f s; %s holds %zu file%s, %s\n", seconds, shown,
                there.n, there.n == 1 ? "" : "s", qn_bytes_text(bytes, there.bytes));
@@ -111,10 +112,13 @@ static qn_status check_model(const char *path, qn_err *err) {
     return status;
 }
 
+static qn_status print_options(qn_buf *to, const compile_options *options, qn_err *err);
+
 static qn_status run_compile(const qn_call *call, qn_err *err) {
     const compile_options *options = call->options;
     qn_engine_args args = options->engine;
     qn_folder before = {0}, after = {0};
+    qn_buf typed = {0};
     char *folder = NULL;
     int64_t cached = 0;
     qn_status status = QN_OK;
@@ -128,12 +132,13 @@ static qn_status run_compile(const qn_call *call, qn_err *err) {
     QN_TRY_TO(done, compile(&cached, call->args[0], &args, err));
     const double seconds = qn_now() - start;
     QN_TRY_TO(done, qn_folder_list(&after, folder, err));
-    status = print_result(&before, &after, folder, options->output ? " --cache-dir " : "", cached,
-                          seconds, err);
+    QN_TRY_TO(done, print_options(&typed, options, err));
+    status = print_result(&before, &after, folder, typed.data, cached, seconds, err);
 
 done:
     qn_folder_deinit(&before);
     qn_folder_deinit(&after);
+    qn_buf_deinit(&typed);
     qn_free(folder);
     return status;
 }
@@ -151,6 +156,20 @@ static const qn_option compile_table[] = {
     QN_OPTION_PLANS(compile_options),
     QN_OPTION_THREADS(compile_options, engine.threads),
 };
+
+// " --cache-dir DIR --device ref ...": what was typed, as other commands want it, without threads.
+static qn_status print_options(qn_buf *to, const compile_options *options, qn_err *err) {
+    qn_shown clean;
+    qn_buf_add(to, "", 0);
+    if (options->output) qn_buf_printf(to, " --cache-dir %s", qn_clean(&clean, options->output));
+    for (size_t i = 1; i + 1 < sizeof compile_table / sizeof *compile_table; i++) {
+        qn_buf value = {0};
+        qn_option_print(&value, options, &compile_table[i]);
+        if (value.size) qn_buf_printf(to, " %s %s", compile_table[i].name, value.data);
+        qn_buf_deinit(&value);
+    }
+    return to->failed ? QN_NOMEM(err, "a line") : QN_OK;
+}
 
 const qn_command qn_cmd_compile = {
     .name = "compile",

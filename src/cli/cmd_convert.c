@@ -45,8 +45,9 @@ static qn_status run_convert(const qn_call *call, qn_err *err) {
     qn_progress_end(&progress);
     if (status) return status;
     QN_TRY(qn_file_size_read(&size, call->args[1], err));
-    printf("%.1f MiB, %.2f bits per weight, in %.1f s\n", (double)size.bytes / (1 << 20),
-           size.bits_per_weight, qn_now() - start);
+    qn_shown clean;
+    printf("%s: %.1f MiB, %.2f bits per weight, in %.1f s\n", qn_clean(&clean, call->args[1]),
+           (double)size.bytes / (1 << 20), size.bits_per_weight, qn_now() - start);
     return QN_OK;
 }
 

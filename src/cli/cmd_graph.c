@@ -70,7 +70,7 @@ static const qn_option graph_table[] = {
      .words = stages},
     {.name = "--rows",
      .alias = "-T",
-     .arg = "ROWS",
+     .arg = "N",
      .help = "with --stage low: a step of N tokens; also lists the address and size of each buffer",
      .kind = QN_OPTION_INT,
      .offset = offsetof(graph_options, rows),
@@ -78,7 +78,7 @@ static const qn_option graph_table[] = {
      .max = INT32_MAX},
     {.name = "--cached",
      .alias = "-S",
-     .arg = "CACHED",
+     .arg = "N",
      .help = "with --rows: tokens in the KV cache before the step (default 0)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(graph_options, cached),
@@ -86,11 +86,11 @@ static const qn_option graph_table[] = {
      .max = INT32_MAX},
     {.name = "--svg",
      .arg = "OUT.svg",
-     .help = "draw to FILE instead: for high and mid the operations, identical layers once; for "
+     .help = "draw to OUT.svg instead: for high and mid the operations, identical layers once; for "
              "low the buffers, calls from left to right, addresses from bottom to top",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(graph_options, svg)},
-    QN_OPTION_DEVICE(graph_options),
+    QN_OPTION_DEVICE_SHOWN(graph_options),
     QN_OPTION_NUMERICS(graph_options),
     QN_OPTION_CACHE_TYPE(graph_options),
 };

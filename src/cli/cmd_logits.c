@@ -21,9 +21,11 @@ static qn_status check_logits(const qn_call *call, qn_err *err) {
     const logits_options *options = call->options;
     if (!!options->ids + !!options->prompt + !!options->replay != 1)
         return QN_FAIL(err, ARGUMENT, "logits: give one of --ids, --prompt and --replay");
-    if (options->replay && (options->ref || options->hidden || options->mtp))
+    if (options->replay &&
+        (options->ref || options->hidden || options->mtp || options->chunk || options->naive))
         return QN_FAIL(err, ARGUMENT,
-                       "--replay runs the recorded steps: without --ref, --hidden and --mtp");
+                       "--replay runs the recorded steps: without --ref, --hidden, --mtp, --chunk "
+                       "and --naive");
     if (options->replay && options->images.n)
         return QN_FAIL(err, ARGUMENT, "--replay has the images of its steps: without --image");
     if (options->hidden && options->mtp)
@@ -190,7 +192,9 @@ static qn_status run_logits(const qn_call *call, qn_err *err) {
                   qn_engine_replay(&logits, loaded.engine, options->replay, &logits_opts, err));
     } else {
         QN_TRY_TO(done, read_ids(&ids, &n, loaded.engine, options, &images, err));
-        QN_TRY_TO(done, qn_engine_logits(&logits, loaded.engine, ids, n, &logits_opts, err));
+        status = qn_engine_logits(&logits, loaded.engine, ids, n, &logits_opts, err);
+        if (status == QN_ARGUMENT && options->ids) qn_err_prefix(err, status, "--ids");
+        if (status) goto done;
     }
     if (options->output)
         status = write_tensors(options->output, &logits, err);
@@ -222,7 +226,7 @@ static const qn_option logits_table[] = {
     {.name = "--replay",
      .arg = "FILE",
      .help = "instead of ids, the steps that an earlier run recorded with QN_STEPS=FILE: prints "
-             "the logits they asked for",
+             "the last row of logits they asked for; all rows with -o and --all",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(logits_options, replay)},
     {.name = "--top",
@@ -253,7 +257,8 @@ static const qn_option logits_table[] = {
      .offset = offsetof(logits_options, naive)},
     {.name = "--ref",
      .help = "use the reference interpreter: slow, float32 throughout, the baseline for every "
-             "other result; --numerics, --cache-type and --plans have no effect",
+             "other result (not --device ref, which gives the bits of cpu); --numerics, "
+             "--cache-type and --plans have no effect",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(logits_options, ref)},
     {.name = "--chunk",

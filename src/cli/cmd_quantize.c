@@ -23,9 +23,10 @@ static qn_status print_sizes(const char *in, const char *out, double seconds, qn
     QN_TRY(qn_file_size_read(&before, in, err));
     QN_TRY(qn_file_size_read(&after, out, err));
     const double mib = 1 << 20;
-    printf("%.1f MiB, %.2f bits per weight -> %.1f MiB, %.2f bits per weight, in %.1f s\n",
-           (double)before.bytes / mib, before.bits_per_weight, (double)after.bytes / mib,
-           after.bits_per_weight, seconds);
+    qn_shown clean;
+    printf("%s: %.1f MiB, %.2f bits per weight -> %.1f MiB, %.2f bits per weight, in %.1f s\n",
+           qn_clean(&clean, out), (double)before.bytes / mib, before.bits_per_weight,
+           (double)after.bytes / mib, after.bits_per_weight, seconds);
     return QN_OK;
 }
 
@@ -60,10 +61,11 @@ const qn_command qn_cmd_quantize = {
     .name = "quantize",
     .args = "IN OUT.gguf TYPE",
     .summary = "Writes a model with fewer bits per weight.",
-    .notes = "TYPE is F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q5_K_S, Q5_1, Q5_0, Q4_K_M, Q4_K_S, "
-             "IQ4_XS, IQ4_NL, Q4_1, Q4_0, Q3_K_L, Q3_K_M, Q3_K_S or Q2_K, largest first; Q4_K_M is "
-             "a good default. Some matrices get more bits than the type says, see "
-             "docs/quantize.md. IN is a GGUF file (ideally unquantised) or a checkpoint folder.",
+    .notes =
+        "TYPE is F32, F16, BF16, Q8_0, Q6_K, Q5_1, Q5_K_M, Q5_K_S, Q5_0, Q4_1, Q4_K_M, Q4_K_S, "
+        "IQ4_NL, Q4_0, IQ4_XS, Q3_K_L, Q3_K_M, Q3_K_S or Q2_K; Q4_K_M is a good default. Some "
+        "matrices get more bits than the type says, see "
+        "docs/quantize.md. IN is a GGUF file (ideally unquantised) or a checkpoint folder.",
     .options = quantize_table,
     .n_options = sizeof quantize_table / sizeof *quantize_table,
     .options_size = sizeof(quantize_options),

@@ -8,6 +8,7 @@
 #include "core/mem.h"
 #include "core/utf8.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -69,6 +70,28 @@ qn_status qn_run_args_check(const qn_run_args *args, qn_err *err) {
     return qn_sampling_args_check(&args->sampling, err);
 }
 
+// Options that do nothing without another one. A conversation may set that later.
+static qn_status check_needs(const qn_run_args *args, qn_err *err) {
+    const struct {
+        const char *name, *needs;
+        bool is_given, is_met;
+    } rows[] = {
+        {"--logprobs", "--json", args->live.logprobs, args->json},
+        {"--keep", "--context-shift", args->live.keep, args->live.shift},
+        {"--draft-max", "--draft, --mtp or --lookup", args->live.draft_max,
+         args->draft || args->mtp || args->live.lookup},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].is_given && !rows[i].is_met)
+            return QN_FAIL(err, ARGUMENT, "run: %s needs %s", rows[i].name, rows[i].needs);
+    }
+    const char *draft = args->draft;
+    if (draft && *draft && !draft[strspn(draft, "0123456789")] && !qn_path_is_file(draft))
+        return QN_FAIL(err, ARGUMENT, "--draft takes a model, got '%s'; the number is --draft-max",
+                       draft);
+    return QN_OK;
+}
+
 static qn_status check_run(const qn_call *call, qn_err *err) {
     const qn_run_args *args = call->options;
     QN_TRY(check_text(call, err));
@@ -76,10 +99,9 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
     QN_TRY(qn_outfile_check("--session", args->session, err));
     if (args->naive && (args->trace.file || args->trace.profile))
         return QN_FAIL(err, ARGUMENT, "run: --trace and --profile do not work with --naive");
-    if (args->live.logprobs && !args->json)
-        return QN_FAIL(err, ARGUMENT, "run: --logprobs requires --json");
     if (args->naive && args->mtp)
         return QN_FAIL(err, ARGUMENT, "run: --mtp does not work with --naive");
+    QN_TRY(check_needs(args, err));
     QN_TRY(check_grammar(args, err));
     QN_TRY(qn_run_args_check(args, err));
     QN_TRY(qn_sampling_args_check_together(&args->sampling, err));
@@ -87,10 +109,13 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
     return qn_engine_args_check(&args->engine, err);
 }
 
-// A text where the name of the model belongs.
-static qn_status refuse_text(const char *path, qn_err *err) {
-    if (!strchr(path, ' ') || qn_path_is_file(path) || qn_path_is_folder(path)) return QN_OK;
-    return QN_FAIL(err, IO, "%s: no such file; for a text use -p", path);
+// A text, or a name from a registry, where the path of the model belongs.
+static qn_status refuse_name(const char *path, qn_err *err) {
+    if (access(path, F_OK) == 0 || errno != ENOENT) return QN_OK;
+    return QN_FAIL(err, IO,
+                   "%s: no such file; models are files, downloaded by other programs; for a text "
+                   "use -p",
+                   path);
 }
 
 // --- the command ---------------------------------------------------------------------------------
@@ -151,7 +176,7 @@ static qn_status run_run(const qn_call *call, qn_err *err) {
     if (call->n_args == 0)
         QN_TRY(qn_bundled_find(&bundled, err));
     else
-        QN_TRY(refuse_text(call->args[0], err));
+        QN_TRY(refuse_name(call->args[0], err));
     if (t.is_chat) qn_interrupt_hold(); // before the engine starts its threads
     if (!t.is_chat) QN_TRY_TO(done, read_prompt(&prompt, args, err));
     t.path = bundled ? bundled : call->args[0];
@@ -199,10 +224,11 @@ static const qn_option run_table[] = {
      .offset = offsetof(qn_run_args, tools)},
     QN_OPTIONS_IMAGES(qn_run_args),
     {.name = "--reasoning",
-     .arg = "WHETHER",
-     .help = "on or off: request or suppress reasoning (default: the template decides)",
+     .arg = "on|off",
+     .help = "request or suppress reasoning (default: the template decides)",
      .kind = QN_OPTION_WORD,
      .offset = offsetof(qn_run_args, live.reasoning),
+     .initial = "as the template decides",
      .words = reasoning_words},
     {.name = "--session",
      .arg = "FILE",
@@ -215,6 +241,7 @@ static const qn_option run_table[] = {
      .help = "maximum tokens to generate (default -1: until the model stops)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(qn_run_args, live.tokens),
+     .initial = "-1",
      .min = 1,
      .max = INT32_MAX,
      .none = "-1"},
@@ -228,6 +255,7 @@ static const qn_option run_table[] = {
      .help = "minimum tokens before the answer may end",
      .kind = QN_OPTION_INT,
      .offset = offsetof(qn_run_args, live.min_tokens),
+     .initial = "0",
      .min = 1,
      .max = INT32_MAX},
     {.name = "--ignore-eos",
@@ -247,7 +275,7 @@ static const qn_option run_table[] = {
     {.name = "--json-schema",
      .alias = "-j",
      .arg = "SCHEMA",
-     .help = "JSON Schema of the answer, as it is or as requests to servers wrap it",
+     .help = "JSON Schema of the answer, bare, or wrapped as in an OpenAI-style request",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, schema)},
     {.name = "--json-schema-file",
@@ -284,6 +312,7 @@ static const qn_option run_table[] = {
      .help = "maximum tokens drafted at a time (default 8)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(qn_run_args, live.draft_max),
+     .initial = "8",
      .min = 1,
      .max = QN_MAX_DRAFT},
     {.name = "--mtp",
@@ -302,7 +331,7 @@ static const qn_option run_table[] = {
      .offset = offsetof(qn_run_args, live.lookup)},
     {.name = "--context",
      .alias = "-c",
-     .arg = "CTX",
+     .arg = "N",
      .help = "context size: tokens of prompt and answer together (default 0: the model's limit)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(qn_run_args, context),
@@ -310,7 +339,8 @@ static const qn_option run_table[] = {
      .max = INT32_MAX,
      .none = "0"},
     {.name = "--context-shift",
-     .help = "when the context is full, drop half of it and continue instead of stopping",
+     .help = "when the context is full, drop half of it (of a conversation: its oldest turns) and "
+             "continue instead of stopping",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(qn_run_args, live.shift)},
     {.name = "--keep",
@@ -318,6 +348,7 @@ static const qn_option run_table[] = {
      .help = "tokens at the start that --context-shift does not drop (default 0)",
      .kind = QN_OPTION_INT,
      .offset = offsetof(qn_run_args, live.keep),
+     .initial = "0",
      .min = 1,
      .max = INT32_MAX,
      .none = "0"},
@@ -326,6 +357,7 @@ static const qn_option run_table[] = {
      .help = "with --json: log-probability of each token and of the N most likely ones",
      .kind = QN_OPTION_INT,
      .offset = offsetof(qn_run_args, live.logprobs),
+     .initial = "0",
      .min = 1,
      .max = QN_MAX_TOP},
     {.name = "--raw",
@@ -333,7 +365,7 @@ static const qn_option run_table[] = {
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(qn_run_args, raw)},
     {.name = "--json",
-     .help = "print one JSON object a line: {\"token\", \"id\", \"text\"} for each token, then "
+     .help = "print one JSON object per line: {\"token\", \"id\", \"text\"} for each token, then "
              "{\"done\": true, \"reason\", ...}",
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(qn_run_args, json)},

@@ -1,25 +1,30 @@
 // quern template: messages -> the text of a prompt, by the model's own chat template.
 #include "cli/args.h"
+#include "cli/open_model.h"
 #include "cli/out.h"
 #include "cli/terminal.h"
 
 #include "core/mem.h"
 
+#include <string.h>
 #include <unistd.h>
 
 typedef struct template_options {
     const char *name;
 } template_options;
 
-static qn_status print_prompt(const qn_template *template, qn_err *err) {
+static qn_status print_prompt(const qn_template *template, const char *path, qn_err *err) {
     qn_buf request = {0};
     char *text = NULL;
     size_t size;
     qn_print_input_wanted("a JSON object with \"messages\"");
     qn_status status = qn_stdin_read(&request, QN_MAX_PROMPT, err);
-    if (!status)
+    if (!status) {
         status = qn_template_render(&text, &size, template, request.data ? request.data : "",
                                     request.size, NULL, err);
+        const bool is_template = status && strncmp(err->message, "request", 7) != 0;
+        if (is_template) qn_err_name(err, status, path);
+    }
     qn_buf_deinit(&request);
     if (status) return status;
     qn_print_text(stdout, text, size);
@@ -32,7 +37,7 @@ static qn_status run_template(const qn_call *call, qn_err *err) {
     const template_options *options = call->options;
     qn_template *template = NULL;
     QN_TRY(qn_template_open(&template, call->args[0], options->name, err));
-    const qn_status status = print_prompt(template, err);
+    const qn_status status = print_prompt(template, call->args[0], err);
     qn_template_destroy(template);
     return status;
 }

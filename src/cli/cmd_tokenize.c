@@ -117,7 +117,7 @@ static qn_status print_text(const qn_tokenizer *tokenizer, const char *id_text, 
     QN_TRY(qn_ids_parse(&ids, &n, id_text, what, err));
     const qn_status status = qn_detokenize(&text, &size, tokenizer, ids, n, special, err);
     qn_free(ids);
-    if (status) return status;
+    if (status) return status == QN_ARGUMENT ? qn_err_prefix(err, status, "%s", what) : status;
     qn_print_text(stdout, text, size);
     if (isatty(STDOUT_FILENO) && (size == 0 || text[size - 1] != '\n')) putchar('\n');
     qn_free(text);

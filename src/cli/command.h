@@ -57,6 +57,7 @@ typedef struct qn_option {
     int64_t min, max;
     const char *const *words; // those of QN_OPTION_WORD, ends with NULL
     const char *none;         // of QN_OPTION_INT: what is the same as not given; NULL: nothing
+    const char *initial; // of settings: what counts when it is not given; NULL: "off" or "none"
 } qn_option;
 
 // The row of --threads, the same for every command that computes; `field` of the struct `options`
@@ -64,8 +65,8 @@ typedef struct qn_option {
 // clang-format off
 #define QN_OPTION_THREADS(options, field)                                                          \
     {.name = "--threads", .alias = "-t", .arg = "N",                                               \
-     .help = "threads to use (default: all this process may use); output unchanged",               \
-     .kind = QN_OPTION_INT, .offset = offsetof(options, field), .min = 1, .max = 256}
+     .help = "threads to use (default, and 0: all this process may use); output unchanged",        \
+     .kind = QN_OPTION_INT, .offset = offsetof(options, field), .min = 0, .max = 256}
 // clang-format on
 
 // What was typed after the name of a command.

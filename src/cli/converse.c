@@ -32,10 +32,8 @@ static qn_status settle(const conversation *c, qn_status status, qn_err *err) {
     if (status == QN_OK) return keep_session(c, err);
     if (status == QN_STOPPED)
         qn_print_dim("[%s, cancelled]", err->message);
-    else if (status == QN_LIMIT)
-        qn_print_line("quern: %s; /reset clears the conversation", err->message);
     else if (status == QN_ARGUMENT || status == QN_USAGE || status == QN_STATE ||
-             status == QN_UNSUPPORTED)
+             status == QN_UNSUPPORTED || status == QN_LIMIT)
         qn_print_line("quern: %s", err->message);
     else
         return status;
@@ -56,7 +54,7 @@ static qn_status stop(conversation *c, const char *rest, qn_err *err) {
 static qn_status forget(conversation *c, const char *rest, qn_err *err) {
     (void)rest;
     QN_TRY(qn_talk_reset(c->talk, err));
-    qn_print_dim("forgotten");
+    qn_print_dim("conversation cleared");
     return keep_session(c, err);
 }
 
@@ -109,12 +107,18 @@ static qn_status read_name(qn_buf *out, const char *command, const char *text, q
     return out->size ? QN_OK : QN_FAIL(err, ARGUMENT, "%s needs the name of a file", command);
 }
 
+static void tell_file(const conversation *c, const char *what, const char *path) {
+    const size_t n = qn_chat_n_messages(c->talk->chat);
+    qn_shown clean;
+    qn_print_dim("%zu message%s %s %s", n, n == 1 ? "" : "s", what, qn_clean(&clean, path));
+}
+
 static qn_status save(conversation *c, const char *rest, qn_err *err) {
     qn_buf path = {0};
     qn_status status = read_name(&path, "/save", rest, err);
     if (!status) status = qn_saved_write(c->talk, path.data, err);
+    if (!status) tell_file(c, "saved to", path.data);
     qn_buf_deinit(&path);
-    if (!status) qn_print_dim("saved: %zu messages", qn_chat_n_messages(c->talk->chat));
     return status;
 }
 
@@ -122,25 +126,47 @@ static qn_status load(conversation *c, const char *rest, qn_err *err) {
     qn_buf path = {0};
     qn_status status = read_name(&path, "/load", rest, err);
     if (!status) status = qn_saved_read(c->talk, path.data, err);
+    if (!status) tell_file(c, "loaded from", path.data);
     qn_buf_deinit(&path);
-    if (status) return status;
-    qn_print_dim("loaded: %zu messages", qn_chat_n_messages(c->talk->chat));
-    return keep_session(c, err);
+    return status ? status : keep_session(c, err);
 }
 
-// The value; for what is not set the model's own setting, or the help, which names the default,
-// dimmed.
+// What counts when nothing is set, neither here nor by the model.
+static const char *initial_of(const qn_option *option) {
+    if (option->initial) return option->initial;
+    return option->kind == QN_OPTION_FLAG ? "off" : "none";
+}
+
+// The value in force; dimmed where it was not set here.
 static void print_setting(const conversation *c, const qn_option *option) {
     enum { COLUMN = 23 };
     qn_buf value = {0}, line = {0};
     const qn_sample_opts defaults = qn_talk_defaults(c->talk);
     const qn_sampling_default own = qn_sampling_find_default(&defaults, option->name);
     qn_option_print(&value, c->talk->args, option);
-    if (!value.size && *own.value) qn_buf_printf(&value, "%s (the model's own)", own.value);
-    qn_buf_printf(&line, "  %-20s %s", option->name + 2, value.size ? value.data : option->help);
-    if (!line.failed) qn_print_entry(line.data, COLUMN, value.size == 0);
+    const bool is_set = value.size;
+    if (!is_set && *own.value)
+        qn_buf_printf(&value, "%s (model's own)", own.value);
+    else if (!is_set)
+        qn_buf_printf(&value, "%s (default)", initial_of(option));
+    qn_buf_printf(&line, "  %-20s %s", option->name + 2, value.size ? value.data : "");
+    if (!line.failed) qn_print_entry(line.data, COLUMN, !is_set);
     qn_buf_deinit(&value);
     qn_buf_deinit(&line);
+}
+
+// A name that is not a setting may be an option all the same.
+static void refuse_setting(const char *option_name, const char *name, size_t n, qn_err *err) {
+    for (size_t i = 0; i < qn_cmd_run.n_options; i++) {
+        const qn_option *option = &qn_cmd_run.options[i];
+        if (strcmp(option->name, option_name) != 0) continue;
+        (void)QN_FAIL(err, ARGUMENT, "%s is fixed when quern starts: quern run %s%s%s",
+                      option->name + 2, option->alias ? option->alias : option->name,
+                      option->arg ? " " : "", option->arg ? option->arg : "");
+        return;
+    }
+    (void)QN_FAIL(err, ARGUMENT, "no setting '%.*s'; /set lists them", (int)(n < 60 ? n : 60),
+                  name);
 }
 
 // Names are those of the options, with or without dashes in front, underscores for those inside;
@@ -148,16 +174,20 @@ static void print_setting(const conversation *c, const qn_option *option) {
 static const qn_option *find_setting(const char *name, size_t n, qn_err *err) {
     char word[64];
     while (n && *name == '-') name++, n--;
+    const char *hint = qn_foreign_hint(QN_PLACE_SETTING, name, n);
+    if (hint) {
+        (void)QN_FAIL(err, ARGUMENT, "%.*s: %s", (int)n, name, hint);
+        return NULL;
+    }
     snprintf(word, sizeof word, "--%.*s", (int)(n < 60 ? n : 60), name);
     for (char *at = word; (at = strchr(at, '_'));) *at = '-';
-    const qn_foreign *foreign = qn_foreign_find(word, strlen(word));
+    const qn_foreign *foreign = qn_foreign_find(qn_cmd_run.name, word, strlen(word));
     const char *ours = foreign && foreign->ours ? foreign->ours : word;
     const qn_option *option;
     for (size_t i = 0; (option = qn_live_option(i)); i++) {
         if (strcmp(option->name, ours) == 0) return option;
     }
-    (void)QN_FAIL(err, ARGUMENT, "no setting '%.*s'; /set lists them", (int)(n < 60 ? n : 60),
-                  name);
+    refuse_setting(ours, name, n, err);
     return NULL;
 }
 
@@ -229,11 +259,11 @@ static void tell_change(const conversation *c, const qn_option *option, const qn
     else if (is_same)
         qn_print_dim("%s has its default, as before", name);
     else if (!now)
-        qn_print_dim("%s has its default again, it was %s", name, before);
+        qn_print_dim("%s is back to its default (was %s)", name, before);
     else if (before)
-        qn_print_dim("%s is %s now, it was %s", name, now, before);
+        qn_print_dim("%s is now %s (was %s)", name, now, before);
     else
-        qn_print_dim("%s is %s now, it had its default", name, now);
+        qn_print_dim("%s is now %s (was the default)", name, now);
     qn_buf_deinit(&new);
 }
 
@@ -242,9 +272,9 @@ static void settle_greedy(qn_sampling_args *a, const qn_option *option) {
     if (!a->greedy || !(a->temperature.value > 0)) return;
     if (strcmp(option->name, "--temp") == 0) {
         a->greedy = false;
-        qn_print_dim("greedy is off now, it was on");
+        qn_print_dim("greedy is now off (was on)");
     } else if (strcmp(option->name, "--greedy") == 0) {
-        qn_print_dim("temp has its default again, it was %g", a->temperature.value);
+        qn_print_dim("temp is back to its default (was %g)", a->temperature.value);
         a->temperature = (qn_real){0};
     }
 }
@@ -266,13 +296,18 @@ static qn_status set_value(conversation *c, const qn_option *option, const char 
     return status ? status : keep_session(c, err);
 }
 
-// A name without a value is a question, and changes nothing.
+// A name without a value is a question, and changes nothing. The help names other options with
+// their dashes, which are not typed here.
 static void show_setting(const conversation *c, const qn_option *option) {
-    qn_buf value = {0};
-    qn_option_print(&value, c->talk->args, option);
+    qn_buf help = {0};
+    for (const char *at = option->help; *at; at++) {
+        const bool is_dashes = strncmp(at, "--", 2) == 0 && at[2] >= 'a' && at[2] <= 'z';
+        if (is_dashes) at += 2;
+        qn_buf_add(&help, at, 1);
+    }
     print_setting(c, option);
-    if (value.size) qn_print_dim("  %s", option->help);
-    qn_buf_deinit(&value);
+    if (!help.failed) qn_print_dim("  %s", help.data);
+    qn_buf_deinit(&help);
 }
 
 static qn_status set(conversation *c, const char *rest, qn_err *err) {
@@ -342,7 +377,7 @@ static const struct {
     command_fn *run;
 } commands[] = {
     {"/system", "TEXT", "set the system message; none: without one; no TEXT: show it", set_system},
-    {"/reset", "", "forget what was said", forget},
+    {"/reset", "", "clear the conversation", forget},
     {"/clear", "", NULL, forget},
     {"/regen", "", "another answer to the last question", answer_again},
     {"/save", "FILE", "write the conversation into a file", save},
@@ -397,6 +432,24 @@ static bool is_known_command(const char *line, size_t n) {
     return find_command(line + begin, end - begin);
 }
 
+// The word, which begins with the slash, is not a command.
+static void refuse_command(const char *word, size_t n) {
+    const char *names[N_COMMANDS];
+    char typed[32];
+    qn_shown clean;
+    for (size_t i = 0; i < N_COMMANDS; i++) names[i] = commands[i].name;
+    snprintf(typed, sizeof typed, "%.*s", (int)n, word);
+    const char *hint = qn_foreign_hint(QN_PLACE_CHAT, word, n);
+    const char *near = qn_nearest(typed, names, N_COMMANDS);
+    qn_clean(&clean, typed);
+    if (hint)
+        qn_print_line("quern: no command %s; %s", clean.text, hint);
+    else if (near)
+        qn_print_line("quern: no command %s; did you mean %s?", clean.text, near);
+    else
+        qn_print_line("quern: no command %s; /help lists them", clean.text);
+}
+
 // `line` begins with the slash. A failure is reported, and the conversation goes on.
 static qn_status run_command(conversation *c, const char *line, qn_err *err) {
     const size_t n = strcspn(line, " \t\n");
@@ -407,10 +460,8 @@ static qn_status run_command(conversation *c, const char *line, qn_err *err) {
         if (status) qn_print_line("quern: %s", err->message);
         return status == QN_MEMORY ? status : QN_OK;
     }
-    fprintf(stderr, "no command ");
-    qn_print_text(stderr, line, n);
-    fprintf(stderr, "; there are\n");
-    return explain(c, "", err);
+    refuse_command(line, n);
+    return QN_OK;
 }
 
 // --- lines ---------------------------------------------------------------------------------------

@@ -12,6 +12,35 @@ static const char no_log[] = "there is no log; --profile tells where the time go
 static const char own_template[] = "the model's own template is always used, or --template FILE";
 static const char weights_stay[] = "weights stay in memory; 'quern compile' makes opening faster";
 static const char quiet[] = "answers go to stdout, and nothing else does";
+static const char after_model[] = "the text comes after the model: quern tokenize MODEL TEXT";
+static const char piped_text[] = "standard input is read: quern tokenize MODEL < FILE";
+static const char text_file[] =
+    "the file comes after the model: quern imatrix MODEL TEXTFILE -o OUT";
+static const char new_file[] = "the new file comes after the folder: quern convert FOLDER OUT.gguf";
+static const char type_last[] = "the type comes last: quern quantize IN OUT.gguf TYPE";
+static const char no_escapes[] = "\\n in a text is two letters; -f FILE has texts of several lines";
+static const char colours[] = "terminals get colour, unless NO_COLOR is set";
+
+// What means one thing in one command alone.
+static const struct {
+    const char *command;
+    qn_foreign row;
+} local_rows[] = {
+    {"eval", {"-f", "--ppl", NULL, true}},
+    {"eval", {"--file", "--ppl", NULL, true}},
+    {"imatrix", {"-f", NULL, text_file, false}},
+    {"imatrix", {"--file", NULL, text_file, false}},
+    {"tokenize", {"-p", NULL, after_model, false}},
+    {"tokenize", {"--prompt", NULL, after_model, false}},
+    {"tokenize", {"-f", NULL, piped_text, false}},
+    {"tokenize", {"--file", NULL, piped_text, false}},
+    {"convert", {"--outfile", NULL, new_file, false}},
+    {"convert", {"-o", NULL, new_file, false}},
+    {"convert", {"--outtype", "--type", NULL, true}},
+    {"bench", {"-o", "--json", NULL, false}},
+    {"bench", {"--output", "--json", NULL, false}},
+    {"quantize", {"--type", NULL, type_last, false}},
+};
 
 static const qn_foreign rows[] = {
     {"--n-predict", "--tokens", NULL, true},
@@ -69,6 +98,14 @@ static const qn_foreign rows[] = {
     {"--mirostat-tau", "--mirostat-ent", NULL, true},
     {"--repetition-penalty", "--repeat-penalty", NULL, true},
     {"--sampling-seq", "--samplers", NULL, false},
+    {"--sampler-seq", "--samplers", NULL, false},
+    {"-dev", "--device", NULL, true},
+    {"--list-devices", NULL, "'quern devices' lists them", false},
+    {"--version", NULL, "'quern --version' prints it", false},
+    {"--color", NULL, colours, false},
+    {"-co", NULL, colours, false},
+    {"-e", NULL, no_escapes, false},
+    {"--escape", NULL, no_escapes, false},
     {"--chat-template", "--template", NULL, false},
     {"--chat-template-file", "--template", NULL, true},
     {"--jinja", NULL, own_template, false},
@@ -85,15 +122,67 @@ static const qn_foreign rows[] = {
 };
 
 // Ollama writes "num_ctx".
-static bool is_same(const char *row, const char *name, size_t n) {
+static bool is_spelled(const char *row, const char *name, size_t n) {
+    if (strlen(row) != n) return false;
     size_t i = 0;
     while (i < n && (name[i] == row[i] || (name[i] == '_' && row[i] == '-'))) i++;
     return i == n;
 }
 
-const qn_foreign *qn_foreign_find(const char *name, size_t n) {
+const qn_foreign *qn_foreign_find(const char *command, const char *name, size_t n) {
+    for (size_t i = 0; i < sizeof local_rows / sizeof *local_rows; i++) {
+        const qn_foreign *row = &local_rows[i].row;
+        const bool is_here = strcmp(local_rows[i].command, command) == 0;
+        if (is_here && is_spelled(row->name, name, n)) return row;
+    }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (strlen(rows[i].name) == n && is_same(rows[i].name, name, n)) return &rows[i];
+        if (is_spelled(rows[i].name, name, n)) return &rows[i];
+    }
+    return NULL;
+}
+
+// --- words that are not options ------------------------------------------------------------------
+
+static const char no_server[] = "there is no server yet";
+static const char by_path[] = "models are files, named by their path";
+static const char command_first[] = "the command comes first: quern run MODEL -p TEXT";
+static const char live_figures[] = "a line of figures follows each answer, /stats sums them up";
+
+static const struct {
+    qn_foreign_place place;
+    const char *word, *hint;
+} hints[] = {
+    {QN_PLACE_COMMAND, "chat", "'quern run' chats"},
+    {QN_PLACE_COMMAND, "cli", "'quern run' chats"},
+    {QN_PLACE_COMMAND, "generate", "'quern run -p TEXT' does it"},
+    {QN_PLACE_COMMAND, "perplexity", "'quern eval MODEL --ppl FILE' does it"},
+    {QN_PLACE_COMMAND, "serve", no_server},
+    {QN_PLACE_COMMAND, "server", no_server},
+    {QN_PLACE_COMMAND, "ps", no_server},
+    {QN_PLACE_COMMAND, "list", by_path},
+    {QN_PLACE_COMMAND, "ls", by_path},
+    {QN_PLACE_COMMAND, "rm", by_path},
+    {QN_PLACE_COMMAND, "cp", by_path},
+    {QN_PLACE_COMMAND, "create", "'quern convert' and 'quern quantize' make model files"},
+    {QN_PLACE_COMMAND, "pull", no_download},
+    {QN_PLACE_COMMAND, "show", "'quern inspect MODEL' does it"},
+    {QN_PLACE_COMMAND, "-m", command_first},
+    {QN_PLACE_COMMAND, "--model", command_first},
+    {QN_PLACE_COMMAND, "-p", command_first},
+    {QN_PLACE_COMMAND, "--prompt", command_first},
+    {QN_PLACE_CHAT, "/show", "/set shows the settings, 'quern inspect MODEL' the model"},
+    {QN_PLACE_CHAT, "/undo", "/regen gives another answer, /reset clears the conversation"},
+    {QN_PLACE_CHAT, "/retry", "/regen gives another answer"},
+    {QN_PLACE_SETTING, "system", "use /system TEXT"},
+    {QN_PLACE_SETTING, "think", "use /set reasoning on"},
+    {QN_PLACE_SETTING, "nothink", "use /set reasoning off"},
+    {QN_PLACE_SETTING, "verbose", live_figures},
+    {QN_PLACE_SETTING, "quiet", live_figures},
+};
+
+const char *qn_foreign_hint(qn_foreign_place place, const char *word, size_t n) {
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++) {
+        if (hints[i].place == place && is_spelled(hints[i].word, word, n)) return hints[i].hint;
     }
     return NULL;
 }

@@ -39,7 +39,8 @@ static void print_option(const qn_option *option, int column) {
 
 void qn_help_command(const qn_command *command) {
     static const qn_option help = {.name = "--help", .alias = "-h", .help = "print this"};
-    printf("usage: quern %s %s [options]\n\n", command->name, command->args);
+    printf("usage: quern %s%s%s [options]\n\n", command->name, *command->args ? " " : "",
+           command->args);
     print_wrapped(command->summary, 0);
     int column = option_head(NULL, 0, &help);
     for (size_t i = 0; i < command->n_options; i++) {
@@ -72,19 +73,18 @@ void qn_help_all(const qn_command *const *commands, size_t n) {
            "  quern run MODEL -p \"Why is it so?\"  one answer\n"
            "  quern inspect MODEL                 what is in a file\n"
            "  quern bench MODEL                   how fast it is on this machine\n"
-           "  quern help switches                 environment variables for looking inside\n"
+           "  quern help switches                 environment variables for debugging\n"
            "  quern --version\n\n"
            "Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong usage.\n");
 }
 
 void qn_help_switches(void) {
-    printf("Environment variables for looking inside. None of them changes a result, but\n"
-           "QN_SKIP=quantize, which leaves activations unrounded. An empty value counts as "
-           "unset.\n\n");
+    printf("Environment variables for debugging. None changes results except QN_SKIP=quantize,\n"
+           "which leaves activations unrounded. An empty value counts as unset.\n\n");
 #define SWITCH(env, type, field, value, meaning) printf("  %-12s%s\n", env, meaning);
 #include "core/switch.def"
 #undef SWITCH
-    printf("\nNO_COLOR, if it is not empty, takes colours away on a terminal; TERM=dumb, or no "
-           "TERM, all\n"
-           "escape sequences.\n");
+    printf(
+        "\nNO_COLOR, if it is not empty, disables colour; TERM=dumb or an unset TERM disables all\n"
+        "escape sequences.\n");
 }

@@ -1,6 +1,7 @@
 // quern: the command line. Finds the command, reads its options, runs it, and turns a failure into
 // one line on stderr and an exit code.
 #include "cli/args.h"
+#include "cli/foreign.h"
 #include "cli/help.h"
 #include "cli/out.h"
 #include "cli/terminal.h"
@@ -58,31 +59,11 @@ static const qn_command *find_command(const char *name) {
     return NULL;
 }
 
-// Words of other programs, and what is there in their place.
-static const struct {
-    const char *word, *hint;
-} foreign[] = {
-    {"chat", "'quern run' chats"},
-    {"generate", "'quern run -p TEXT' does it"},
-    {"serve", "there is no server yet"},
-    {"list", "models are files, named by their path"},
-    {"ls", "models are files, named by their path"},
-    {"pull", "models are files, downloaded by other programs"},
-    {"show", "'quern inspect MODEL' does it"},
-};
-
-static const char *find_hint(const char *name) {
-    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
-        if (strcmp(foreign[i].word, name) == 0) return foreign[i].hint;
-    }
-    return NULL;
-}
-
 static int refuse_command(const char *name) {
     const char *names[N_COMMANDS + 2] = {"help", "--version"};
     for (size_t i = 0; i < N_COMMANDS; i++) names[i + 2] = commands[i]->name;
     const char *near = qn_nearest(name, names, N_COMMANDS + 2);
-    const char *hint = find_hint(name);
+    const char *hint = qn_foreign_hint(QN_PLACE_COMMAND, name, strlen(name));
     qn_err err;
     if (hint)
         (void)QN_FAIL(&err, ARGUMENT, "no command '%s'; %s", name, hint);
@@ -101,15 +82,21 @@ static int finish(int code) {
     return code;
 }
 
+static bool is_help(const char *word) {
+    return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 static int help(char *const *words, size_t n) {
-    if (n == 0) {
-        qn_help_all(commands, N_COMMANDS);
-        return finish(DONE);
+    qn_err err;
+    if (n > 1) {
+        (void)QN_FAIL(&err, ARGUMENT, "help: unexpected argument '%s'; usage: quern help [COMMAND]",
+                      words[1]);
+        return report(&err, WRONG_USAGE);
     }
-    const qn_command *command = find_command(words[0]);
+    const qn_command *command = n ? find_command(words[0]) : NULL;
     if (command)
         qn_help_command(command);
-    else if (strcmp(words[0], "help") == 0)
+    else if (n == 0 || is_help(words[0]))
         qn_help_all(commands, N_COMMANDS);
     else if (strcmp(words[0], "switches") == 0)
         qn_help_switches();
@@ -172,10 +159,12 @@ int main(int argc, char **argv) {
         {"--help", help},
         {"-h", help},
         {"--version", print_version},
+        {"-V", print_version},
+        {"-v", print_version},
         {"version", print_version},
     };
     occupy_streams();
-    // A reader that goes away (`| head`) ends us without a word, also where the caller ignores it.
+    // A reader that goes away (`| head`) ends us silently, also where the caller ignores it.
     signal(SIGPIPE, SIG_DFL);
     // sigaction, because signal resets the handler in strict POSIX: a second thread that meets the
     // same end of the file would kill us before the first has said why.

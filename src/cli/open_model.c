@@ -26,14 +26,20 @@ static bool is_device(const char *name, size_t size) {
     return false;
 }
 
+static qn_status refuse_device(const char *name, size_t size, qn_err *err) {
+    char known[256] = "";
+    for (size_t i = 0, used = 0; qn_device_name(i) && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                                 qn_device_name(i));
+    return QN_FAIL(err, ARGUMENT, "--device: there is no '%.*s' on this machine; there are %s",
+                   size > 40 ? 40 : (int)size, name, known);
+}
+
 static qn_status check_devices(const char *list, qn_err *err) {
     for (const char *at = list; at;) {
         const size_t size = strcspn(at, ",");
-        if (!is_device(at, size))
-            return QN_FAIL(err, ARGUMENT,
-                           "--device: there is no '%.*s' on this machine; 'quern devices' lists "
-                           "what there is",
-                           size > 40 ? 40 : (int)size, at);
+        if (size == 0) return QN_FAIL(err, ARGUMENT, "--device: '%s' has an empty name", list);
+        if (!is_device(at, size)) return refuse_device(at, size, err);
         at = at[size] ? at + size + 1 : NULL;
     }
     return QN_OK;
@@ -101,7 +107,8 @@ static void keep_log(void *arg, qn_log_level level, const char *message) {
 }
 
 void qn_err_name(qn_err *err, qn_status status, const char *path) {
-    if (err && !strstr(err->message, path)) qn_err_prefix(err, status, "%s", path);
+    const bool is_switch = err && strncmp(err->message, "QN_", 3) == 0; // not the model's fault
+    if (err && !is_switch && !strstr(err->message, path)) qn_err_prefix(err, status, "%s", path);
 }
 
 qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts, qn_err *err) {

@@ -1,6 +1,6 @@
 // Opening models for a command: its options, progress on a terminal, warnings, the bundled model.
-#ifndef QN_CLI_OPEN_H
-#define QN_CLI_OPEN_H
+#ifndef QN_CLI_OPEN_MODEL_H
+#define QN_CLI_OPEN_MODEL_H
 
 #include "cli/command.h"
 #include "core/buf.h"
@@ -33,7 +33,7 @@ extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn
 #define QN_OPTION_PLANS(options)                                                                   \
     {.name = "--plans", .arg = "POLICY",                                                           \
      .help = "plan cache policy: bucketed (one plan per range of sizes, the default), exact "      \
-             "(one per size) or dynamic (always recompiled); output unchanged",                    \
+             "(one per size) or dynamic (bound again for each size); output unchanged",            \
      .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.plans), .words = qn_plans_words}
 #define QN_OPTION_CACHE_DIR(options)                                                               \
     {.name = "--cache-dir", .arg = "DIR",                                                          \
@@ -41,11 +41,16 @@ extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn
              ".quern-cache beside the model, if 'quern compile' made it; none: off); output "      \
              "unchanged",                                                                          \
      .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.cache_dir)}
-#define QN_OPTION_DEVICE(options)                                                                  \
-    {.name = "--device", .arg = "NAME",                                                            \
-     .help = "device to run on, from 'quern devices'; several with commas split the layers "       \
-             "(default: the best); output unchanged",                                              \
+#define QN_OPTION_DEVICE_AS(options, text)                                                         \
+    {.name = "--device", .arg = "NAME", .help = text,                                              \
      .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.device)}
+#define QN_OPTION_DEVICE(options)                                                                  \
+    QN_OPTION_DEVICE_AS(options, "device to run on, from 'quern devices'; several with commas "    \
+                                 "split the layers (default: the best); output unchanged")
+// Of commands that show how a model would be run, and run nothing.
+#define QN_OPTION_DEVICE_SHOWN(options)                                                            \
+    QN_OPTION_DEVICE_AS(options, "device that it would run on, from 'quern devices'; several "     \
+                                 "with commas split the layers (default: the best)")
 // All of them, for commands that compute.
 #define QN_OPTIONS_ENGINE(options)                                                                 \
     QN_OPTION_DEVICE(options), QN_OPTION_NUMERICS(options), QN_OPTION_CACHE_TYPE(options),         \

@@ -242,7 +242,8 @@ qn_status qn_saved_take(qn_talk *t, const json_t *model, const char *text, size_
                         const char *path, qn_err *err) {
     json_t *root = NULL;
     if (!model) return QN_NOMEM(err, "a session");
-    qn_status status = qn_json_parse(&root, text, size, false, path, err);
+    qn_status status = qn_json_parse(&root, text, size, false, "not a session file of quern", err);
+    if (status) qn_err_prefix(err, status, "%s", path);
     if (!status) status = take_session(t, model, root, path, err);
     json_decref(root);
     return status;

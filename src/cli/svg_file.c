@@ -2,7 +2,8 @@
 
 #include "cli/out.h"
 
-void qn_svg_text(qn_buf *to, const char *text) {
+// Text between tags. It may come from anywhere, such as names of files.
+static void add_text(qn_buf *to, const char *text) {
     qn_shown clean;
     for (const char *c = qn_clean(&clean, text); *c; c++) {
         if (*c == '<')
@@ -22,12 +23,12 @@ void qn_svg_begin(qn_buf *to, const char *title, int width, int height) {
                   "viewBox=\"0 0 %d %d\" font-family=\"system-ui, sans-serif\" "
                   "font-size=\"13\" fill=\"#1d2733\">\n<title>",
                   width, height, width, height);
-    qn_svg_text(to, title);
+    add_text(to, title);
     qn_buf_printf(to,
                   "</title>\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
                   "<text x=\"%d\" y=\"34\" font-size=\"17\" font-weight=\"600\">",
                   width, height, QN_SVG_MARGIN);
-    qn_svg_text(to, title);
+    add_text(to, title);
     qn_buf_text(to, "</text>\n");
 }
 

@@ -4,9 +4,11 @@
 #include "cli/terminal.h"
 #include "cli/facts.h"
 
+#include "core/file.h"
 #include "core/mem.h"
 #include "core/utf8.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -73,11 +75,17 @@ typedef struct asked {
     size_t n_images;
 } asked;
 
+static bool fits(const qn_talk *t, size_t n) { return (int64_t)n < qn_session_context(t->session); }
+
+static qn_status refuse_prompt(const qn_talk *t, const char *what, size_t n, const char *way_out,
+                               qn_err *err) {
+    return QN_FAIL(err, LIMIT, "%s has %zu token%s, the context %lld%s", what, n, n == 1 ? "" : "s",
+                   (long long)qn_session_context(t->session), way_out);
+}
+
 static qn_status set_prompt(qn_talk *t, const asked *p, qn_err *err) {
-    const long long context = (long long)qn_session_context(t->session);
     const size_t n_mark = p->n_mark;
-    if ((long long)p->n >= context)
-        return QN_FAIL(err, LIMIT, "the prompt has %zu tokens, the context %lld", p->n, context);
+    if (!fits(t, p->n)) return refuse_prompt(t, "the prompt", p->n, "", err);
     QN_TRY(qn_session_set_prompt_images(t->session, p->ids, p->n, p->images, p->n_images, err));
     // One answer keeps nothing for a next one, and its prompt is read in one step.
     const bool is_kept = t->is_chat && !t->args->naive;
@@ -99,11 +107,12 @@ static qn_status look_for_switch(qn_talk *t, const qn_chat_prompt_opts *opts, qn
     return QN_OK;
 }
 
-// Of the first n messages.
-static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, size_t n, qn_err *err) {
+// Of the first n messages, without n_skipped of the oldest.
+static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, size_t n, size_t n_skipped,
+                             qn_err *err) {
     const qn_chat_prompt_opts opts =
         QN_INIT(qn_chat_prompt_opts, .reasoning = (qn_reasoning)t->args->live.reasoning,
-                .n_messages = n, .progress = qn_interrupt_progress);
+                .n_messages = n, .n_skipped = n_skipped, .progress = qn_interrupt_progress);
     QN_TRY(look_for_switch(t, &opts, err));
     QN_TRY(qn_chat_make_prompt(out, t->chat, t->template, t->tokenizer, &opts, err));
     if (!out->is_guarded && !t->has_warned) {
@@ -111,7 +120,7 @@ static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, size_t n, qn_err *
                       "tokens written in them are recognised");
         t->has_warned = true;
     }
-    return QN_OK;
+    return qn_chat_prompt_expand(out, t->loaded.engine, err);
 }
 
 static qn_status set_raw(qn_talk *t, const char *text, size_t size, qn_err *err) {
@@ -129,6 +138,66 @@ static qn_status set_raw(qn_talk *t, const char *text, size_t size, qn_err *err)
     return status;
 }
 
+// --- prompts that are longer than the context ----------------------------------------------------
+
+// Messages before the i-th turn, counted after the system message; a turn begins with a question.
+static size_t turn_start(const qn_chat *chat, size_t n, size_t i) {
+    const size_t from = is_of(chat, 0, "system") ? 1 : 0;
+    for (size_t at = from; at < n; at++) {
+        if (is_of(chat, at, "user") && i-- == 0) return at - from;
+    }
+    return n - from;
+}
+
+static size_t count_turns(const qn_chat *chat, size_t n) {
+    size_t n_turns = 0;
+    for (size_t at = 0; at < n; at++) n_turns += is_of(chat, at, "user");
+    return n_turns;
+}
+
+// The prompt without the oldest turns, in place of *out.
+static qn_status skip_turns(qn_chat_prompt *out, qn_talk *t, size_t n, size_t n_turns,
+                            qn_err *err) {
+    qn_chat_prompt_deinit(out);
+    return make_prompt(out, t, n, turn_start(t->chat, n, n_turns), err);
+}
+
+static void tell_skipped(const qn_talk *t, size_t n_skipped, size_t n_turns) {
+    if (t->is_chat)
+        qn_print_dim("[%zu of %zu turns left out: the context is full]", n_skipped, n_turns);
+    else
+        qn_print_line("quern: note: %zu of %zu turns left out: the context is full", n_skipped,
+                      n_turns);
+}
+
+// The prompt of the first n messages does not fit: with --context-shift as few of the oldest turns
+// are left out as it takes. They stay in the conversation, and in its file.
+static qn_status shorten_prompt(qn_chat_prompt *out, qn_talk *t, size_t n, qn_err *err) {
+    static const char *const ways_out[] = {
+        "; --context-shift leaves out the oldest turns",
+        "; '/set context-shift on', or --context-shift, leaves out the oldest turns, /reset clears "
+        "the conversation"};
+    const size_t n_turns = count_turns(t->chat, n), n_all = out->n;
+    if (n_turns <= 1) // nothing to leave out
+        return refuse_prompt(t, t->is_chat ? "the question alone" : "the prompt", n_all, "", err);
+    size_t low = 1, high = n_turns - 1;
+    QN_TRY(skip_turns(out, t, n, high, err));
+    if (!fits(t, out->n)) return refuse_prompt(t, "the question alone", out->n, "", err);
+    if (!t->args->live.shift)
+        return refuse_prompt(t, "the prompt", n_all, ways_out[t->is_chat], err);
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        QN_TRY(skip_turns(out, t, n, middle, err));
+        if (fits(t, out->n))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    QN_TRY(skip_turns(out, t, n, high, err));
+    tell_skipped(t, high, n_turns);
+    return QN_OK;
+}
+
 // --- answers -------------------------------------------------------------------------------------
 
 static void note_figures(qn_talk *t, const qn_answer *a) {
@@ -139,17 +208,20 @@ static void note_figures(qn_talk *t, const qn_answer *a) {
     f->prompt_seconds += a->prompt_seconds, f->seconds += a->seconds;
 }
 
+static int n_decimals(double speed) { return speed < 100 ? 1 : 0; }
+
 // Not where the answer goes elsewhere, or they would appear in the middle of it.
 static void print_figures(const qn_answer *a) {
     if (!isatty(STDOUT_FILENO)) return;
     char drafts[64] = "";
+    const double read = qn_answer_prompt_speed(a), written = qn_answer_speed(a);
     if (a->n_drafted)
-        snprintf(drafts, sizeof drafts, " %lld of %lld drafts accepted,", (long long)a->n_accepted,
+        snprintf(drafts, sizeof drafts, " (%lld of %lld drafts)", (long long)a->n_accepted,
                  (long long)a->n_drafted);
-    qn_print_dim(
-        "[prompt %lld tokens, %lld cached, %.1f tokens/s; answer %lld token%s,%s %.1f tokens/s]",
-        (long long)a->n_prompt, (long long)a->n_reused, qn_answer_prompt_speed(a),
-        (long long)a->n_tokens, a->n_tokens == 1 ? "" : "s", drafts, qn_answer_speed(a));
+    // In 80 columns.
+    qn_print_dim("[prompt %lld (%lld cached), %.*f/s; answer %lld%s, %.*f tokens/s]",
+                 (long long)a->n_prompt, (long long)a->n_reused, n_decimals(read), read,
+                 (long long)a->n_tokens, drafts, n_decimals(written), written);
 }
 
 static qn_generate_opts generate_opts(const qn_talk *t, const qn_sample_opts *sample) {
@@ -222,6 +294,7 @@ static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_parts_opts *par
     qn_sampling_deinit(&sampling);
     if (status) return status;
     note_figures(t, out);
+    if (t->is_chat && strcmp(out->reason, "interrupted") == 0) qn_print_dim("[stopped]");
     print_figures(out);
     tell_context(t, out);
     return QN_OK;
@@ -231,10 +304,10 @@ static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_parts_opts *par
 static qn_status answer_messages(qn_talk *t, size_t n, qn_err *err) {
     qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
     qn_parts_opts parts = QN_INIT(qn_parts_opts);
-    QN_TRY(make_prompt(&prompt, t, n, err));
     qn_answer answer = {0};
-    qn_status status = qn_chat_get_parts_opts(&parts, t->chat, t->tokenizer, &prompt, err);
-    if (!status) status = qn_chat_prompt_expand(&prompt, t->loaded.engine, err);
+    qn_status status = make_prompt(&prompt, t, n, 0, err);
+    if (!status && !fits(t, prompt.n)) status = shorten_prompt(&prompt, t, n, err);
+    if (!status) status = qn_chat_get_parts_opts(&parts, t->chat, t->tokenizer, &prompt, err);
     const asked p = {.ids = prompt.ids,
                      .n = prompt.n,
                      .n_mark = prompt.n_messages,
@@ -292,7 +365,7 @@ qn_status qn_talk_again(qn_talk *t, qn_err *err) {
 // Rows of a step while somebody waits: short, so that Ctrl-C is heard.
 enum { WATCHED_CHUNK = 128 };
 
-// A qn_progress_fn. Behind the last chunk Ctrl-C is left for the answer to take.
+// A qn_progress_fn. After the last chunk Ctrl-C is left for the answer to take.
 static bool show_reading(void *arg, int64_t done, int64_t total) {
     qn_progress *reading = &((qn_talk *)arg)->reading;
     if (reading->from < 0) reading->from = done > WATCHED_CHUNK ? done - WATCHED_CHUNK : 0;
@@ -311,7 +384,8 @@ static qn_status open_session(qn_talk *t, qn_err *err) {
     }
     qn_tracer_attach(&t->tracer, &opts);
     const qn_status status = qn_session_create(&t->session, t->loaded.engine, &opts, err);
-    if (status == QN_LIMIT || status == QN_MEMORY) qn_err_prefix(err, status, "--context");
+    const bool is_size = status == QN_LIMIT || status == QN_MEMORY;
+    if (is_size && t->args->context) qn_err_prefix(err, status, "--context");
     if (status) return status;
     const int64_t context = qn_session_context(t->session);
     const int64_t max = qn_engine_facts(t->loaded.engine).context;
@@ -352,9 +426,12 @@ static qn_status open_template(qn_talk *t, qn_err *err) {
 }
 
 static qn_status open_tools(qn_talk *t, qn_err *err) {
-    qn_buf text = {0};
     const char *path = t->args->tools;
     if (!path) return QN_OK;
+    if (!qn_path_is_file(path) && access(path, F_OK) != 0)
+        return QN_FAIL(err, USAGE, "--tools: cannot open '%s': %s; it takes a file", path,
+                       strerror(errno));
+    qn_buf text = {0};
     qn_status status = qn_text_read(&text, path, QN_MAX_TOOLS, err);
     if (!status)
         status = qn_chat_set_tools(t->chat, text.data ? text.data : "", text.size, path, err);

@@ -20,7 +20,8 @@ static qn_map_slot *slot_of(const qn_map *map, const char *key, size_t size, uin
     }
 }
 
-bool qn_map_reserve(qn_map *map, size_t n) {
+// Room for `n` entries. False when memory is short.
+static bool reserve(qn_map *map, size_t n) {
     size_t want;
     if (!qn_size_mul(&want, n, 2)) return false; // at most half full
     if (want < map->cap) return true;
@@ -42,7 +43,7 @@ bool qn_map_reserve(qn_map *map, size_t n) {
 }
 
 bool qn_map_add(qn_map *map, const char *key, size_t size, uint32_t value, uint32_t *old) {
-    if (!qn_map_reserve(map, map->n + 1)) return false;
+    if (!reserve(map, map->n + 1)) return false;
     const uint32_t hash = hash_of(map, key, size);
     qn_map_slot *slot = slot_of(map, key, size, hash);
     if (!slot->key) {

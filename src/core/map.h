@@ -22,8 +22,6 @@ typedef struct qn_map {
     uint64_t seed;
 } qn_map;
 
-// Room for `n` entries without growing. False when memory is short.
-QN_MUST_CHECK bool qn_map_reserve(qn_map *map, size_t n);
 // Adds the key, or leaves an existing entry as it is; *old (may be NULL) is the value now
 // stored. False when memory is short. Compare *old with `value` to detect a duplicate.
 QN_MUST_CHECK bool qn_map_add(qn_map *map, const char *key, size_t size, uint32_t value,

@@ -17,7 +17,7 @@ typedef struct qn_struct {
 #define QN_STRUCT_OF(type) (&(const qn_struct){#type, type##_first_size, sizeof(type)})
 
 // Copies options (NULL: all defaults) to `to`, a `type`: what the caller's edition lacks is zero,
-// and what it has beyond ours must be. What the options point to is not looked at.
+// and what it has beyond ours must be. What the options point to is not checked.
 #define QN_OPTS_READ(type, to, from, err)                                                          \
     qn_struct_read((type *){to}, (const type *){from}, QN_STRUCT_OF(type), err)
 // Of a caller's result, before any work is done: whether it can be written.

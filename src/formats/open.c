@@ -167,9 +167,9 @@ static qn_status open_one_gguf(qn_source *source, const name_list *list, qn_err 
         const char *slash = strrchr(path, '/');
         qn_buf_printf(&names, "%s%s", i ? ", " : "", slash ? slash + 1 : path);
     }
-    const qn_status status =
-        QN_FAIL(err, ARGUMENT, "%s: %zu .gguf files, give the path of one: %s%s", source->path,
-                list->n, names.data ? names.data : "", list->n > MAX_LISTED ? ", ..." : "");
+    const qn_status status = QN_FAIL(
+        err, ARGUMENT, "%s: holds %zu .gguf files; give the path of one of them: %s%s",
+        source->path, list->n, names.data ? names.data : "", list->n > MAX_LISTED ? ", ..." : "");
     qn_buf_deinit(&names);
     return status;
 }
@@ -220,7 +220,7 @@ static qn_status open_listed(qn_source *source, const listing *files, qn_err *er
                    source->path);
 }
 
-qn_status qn_folder_open(qn_source *source, const char *path, qn_err *err) {
+static qn_status open_folder(qn_source *source, const char *path, qn_err *err) {
     listing files = {0};
     qn_status status = list_folder(&files, path, err);
     if (!status) status = open_listed(source, &files, err);
@@ -239,7 +239,7 @@ static qn_status open_path(qn_source *source, const char *path, qn_err *err) {
     source->path = strdup(path);
     source->folder = is_folder ? strdup(path) : qn_path_folder(path);
     if (!source->path || !source->folder) return QN_NOMEM(err, "a path");
-    if (is_folder) return qn_folder_open(source, path, err);
+    if (is_folder) return open_folder(source, path, err);
     qn_content content;
     QN_TRY(qn_content_of(&content, path, err));
     return openers[content](source, path, err);

@@ -106,7 +106,6 @@ typedef qn_status qn_open_fn(qn_source *source, const char *path, qn_err *err);
 QN_MUST_CHECK qn_open_fn qn_gguf_open;
 QN_MUST_CHECK qn_open_fn qn_safetensors_open;       // one file
 QN_MUST_CHECK qn_open_fn qn_safetensors_open_index; // model.safetensors.index.json
-QN_MUST_CHECK qn_open_fn qn_folder_open;
 // Several files as one set.
 QN_MUST_CHECK qn_status qn_safetensors_open_set(qn_source *source, const char *const *paths,
                                                 size_t n, qn_err *err);

@@ -204,8 +204,9 @@ static qn_status refuse_step(const char *word, size_t n, qn_err *err) {
     for (size_t i = 0; i < QN_N_STEPS && used < sizeof known; i++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ";" : "",
                                  qn_steps[i].name);
-    return QN_FAIL(err, ARGUMENT, "order: no sampler '%.*s'; there are %s", (int)(n < 64 ? n : 64),
-                   word, known);
+    return QN_FAIL(err, ARGUMENT,
+                   "order: no sampler '%.*s'; there are, separated by semicolons, %s",
+                   (int)(n < 64 ? n : 64), word, known);
 }
 
 qn_status qn_steps_parse(const qn_sampler_step *steps[QN_N_STEPS], size_t *n, const char *order,

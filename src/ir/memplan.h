@@ -2,8 +2,8 @@
 //
 // Two buffers share bytes only if no call needs both. Buffers are placed in the order of their
 // first use, each at the lowest address where it fits.
-#ifndef QN_PASSES_MEMPLAN_H
-#define QN_PASSES_MEMPLAN_H
+#ifndef QN_IR_MEMPLAN_H
+#define QN_IR_MEMPLAN_H
 
 #include "ir/plan.h"
 

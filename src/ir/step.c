@@ -213,12 +213,15 @@ static qn_status check_head(const int32_t *m, size_t words, const qn_step_limits
                              .extra = m[HEAD_EXTRA],
                              .extra_width = m[HEAD_EXTRA_WIDTH],
                              .copies = m[HEAD_COPIES]};
-    int32_t at[QN_STEP_FIELDS], end;
-    if (!lay_out(at, &end, &s) || (size_t)end != words || m[HEAD_WORDS] != end ||
-        memcmp(at, m + HEAD_FIELDS, sizeof at) != 0)
-        return QN_FAIL(err, FORMAT,
-                       "step: %zu words, its header counts %d, other sizes than it has", words,
-                       m[HEAD_WORDS]);
+    int32_t at[QN_STEP_FIELDS], end = -1;
+    if (!lay_out(at, &end, &s) || (size_t)end != words || m[HEAD_WORDS] != end)
+        return QN_FAIL(err, FORMAT, "step: %zu words, its header counts %d, its sizes need %d",
+                       words, m[HEAD_WORDS], end);
+    for (int f = 0; f < QN_STEP_FIELDS; f++) {
+        if (m[HEAD_FIELDS + f] != at[f])
+            return QN_FAIL(err, FORMAT, "step: field %d begins at word %d, want %d", f,
+                           m[HEAD_FIELDS + f], at[f]);
+    }
     if (s.extra && s.extra_width != l->extra_width)
         return QN_FAIL(err, FORMAT, "step: given rows of %d numbers, want %lld",
                        m[HEAD_EXTRA_WIDTH], (long long)l->extra_width);

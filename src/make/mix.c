@@ -178,7 +178,7 @@ qn_status qn_mix_find(const qn_mix **out, const char *name, qn_err *err) {
     return QN_FAIL(err, ARGUMENT, "no type '%s', want one of%s", name, all);
 }
 
-// The number behind "blk." at the start of a name; -1 if there is none.
+// The number after "blk." at the start of a name; -1 if there is none.
 static int64_t layer_of(const qn_tensor *t) {
     static const char prefix[] = "blk.";
     const char *name = t->name.data;

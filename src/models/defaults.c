@@ -78,6 +78,10 @@ static const qn_defaults table[] = {
      .shared_ffn = 512},
 };
 
+const qn_defaults *qn_defaults_at(size_t i) {
+    return i < sizeof table / sizeof table[0] ? &table[i] : NULL;
+}
+
 const qn_defaults *qn_defaults_find(const char *model_type) {
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         if (qn_has_word(table[i].types, model_type, ' ')) return &table[i];

@@ -37,6 +37,8 @@ typedef struct qn_defaults {
 // The place of a member, for config rows; never 0.
 #define QN_DEFAULT(member) offsetof(qn_defaults, member)
 
+// Row i of the table; NULL after the last.
+const qn_defaults *qn_defaults_at(size_t i);
 // NULL: not a known model type.
 const qn_defaults *qn_defaults_find(const char *model_type);
 

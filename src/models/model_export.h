@@ -1,7 +1,7 @@
 // From a checkpoint's configuration to the keys of a GGUF file. A family's config rows name most of
 // them; the rest is written with the functions here.
-#ifndef QN_MODELS_EXPORT_H
-#define QN_MODELS_EXPORT_H
+#ifndef QN_MODELS_MODEL_EXPORT_H
+#define QN_MODELS_MODEL_EXPORT_H
 
 #include "core/arena.h"
 #include "formats/gguf_write.h"

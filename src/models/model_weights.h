@@ -3,8 +3,8 @@
 // A weight is a recipe: parts of source tensors laid end to end, and a fix that turns the
 // checkpoint's numbers into the graph's. Weights are held in their own type; vectors (norms,
 // biases, small recurrent tensors) are held as float32.
-#ifndef QN_MODELS_BIND_H
-#define QN_MODELS_BIND_H
+#ifndef QN_MODELS_MODEL_WEIGHTS_H
+#define QN_MODELS_MODEL_WEIGHTS_H
 
 #include "core/map.h"
 #include "formats/source.h"

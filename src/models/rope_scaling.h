@@ -1,6 +1,6 @@
 // Rotary positions: frequencies of a model, with the scaling that its files ask for.
-#ifndef QN_MODELS_ROPE_H
-#define QN_MODELS_ROPE_H
+#ifndef QN_MODELS_ROPE_SCALING_H
+#define QN_MODELS_ROPE_SCALING_H
 
 #include "models/config.h"
 

@@ -12,7 +12,7 @@ static const struct {
 } passes[] = {
     {"fold", qn_pass_fold, "constants are computed, ops that change nothing go"},
     {"cse", qn_pass_cse, "what is computed twice is computed once"},
-    {"dce", qn_pass_dce, "what nobody reads goes"},
+    {"dce", qn_pass_dce, "values that nothing reads are removed"},
     {"decompose", qn_pass_decompose, "rope becomes angles, shared by all layers, and rotate"},
     {"quantize", qn_pass_quantize, "activations are rounded before integer weights"},
     {"cse_again", qn_pass_cse, "angles and rounded activations are made once"},
@@ -26,8 +26,8 @@ static const struct {
     {"fuse_attention", qn_pass_fuse_attention, "rotate + rotate_write + attend -> attention"},
     {"fuse_experts", qn_pass_fuse_experts, "route ... combine -> experts"},
     {"place", qn_pass_place, "what the device refuses is taken apart again, or refused"},
-    {"dce_again", qn_pass_dce, "angles that nobody reads after that go"},
-    {"layout", qn_pass_layout, "weights lie as the device reads them"},
+    {"dce_again", qn_pass_dce, "angles that are no longer read are removed"},
+    {"layout", qn_pass_layout, "weights get the layout that the device reads"},
     {"schedule", qn_pass_schedule, "nodes of a layer in an order that needs less memory"},
 };
 enum { N_PASSES = sizeof passes / sizeof passes[0] };

@@ -1,4 +1,4 @@
-// Q8_K: 256 values in 292 bytes. Made for activations; a file may hold it all the same.
+// Q8_K: 256 values in 292 bytes. Made for activations; a file may still hold it.
 //
 //    0  f32 d
 //    4  i8 qs[256]

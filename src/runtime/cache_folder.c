@@ -174,7 +174,7 @@ static qn_status pass_over(const qn_disk_opts *o, const char *why, qn_err *err) 
 
 static const char *explain(int error) {
     return error == ELOOP                        ? "it is a link; name the folder itself"
-           : error == ENOTDIR || error == EEXIST ? "it is a file, not a folder, or lies in one"
+           : error == ENOTDIR || error == EEXIST ? "it is a file, not a folder, or is inside one"
                                                  : strerror(error);
 }
 

@@ -5,8 +5,8 @@
 // under their name, or not at all, so that processes may share a folder. Everything happens
 // relative to the folder that was opened and checked, whatever has its name later, and through no
 // link.
-#ifndef QN_RUNTIME_DISK_H
-#define QN_RUNTIME_DISK_H
+#ifndef QN_RUNTIME_CACHE_FOLDER_H
+#define QN_RUNTIME_CACHE_FOLDER_H
 
 #include "core/file.h"
 #include "ir/plan.h"

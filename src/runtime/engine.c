@@ -190,7 +190,8 @@ static qn_status compile(qn_engine *engine, const char *path, qn_err *err) {
                                .log = engine->opts.log,
                                .log_arg = engine->opts.log_arg};
     QN_TRY(qn_disk_open(&engine->disk, &disk, err));
-    QN_TRY(qn_passes_parse_skip(&engine->skip, engine->switches.skip, err));
+    const qn_status status = qn_passes_parse_skip(&engine->skip, engine->switches.skip, err);
+    if (status) return qn_err_prefix(err, status, "QN_SKIP");
     QN_TRY(find_profile(engine, path, err));
     engine->cache_type = choose_cache_type(engine);
     QN_TRY(compile_stages(engine, err));
@@ -269,12 +270,10 @@ static qn_status open_stages(qn_engine *engine, qn_err *err) {
     QN_TRY(qn_stages_open(&engine->stages, &engine->n_stages, engine->opts.device,
                           engine->switches.level, engine->model->hparams->layers, engine->pool,
                           err));
-    for (size_t i = 0; i < engine->n_stages; i++) {
-        const size_t used = strlen(engine->devices);
-        snprintf(engine->devices + used, sizeof engine->devices - used, "%s%s", i ? "," : "",
-                 engine->stages[i].device->backend->name);
-    }
-    return QN_OK;
+    qn_buf names = {0};
+    for (size_t i = 0; i < engine->n_stages; i++)
+        qn_buf_printf(&names, "%s%s", i ? "," : "", engine->stages[i].device->backend->name);
+    return qn_buf_take(&engine->devices, &names, err);
 }
 
 static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {
@@ -328,6 +327,7 @@ void qn_engine_close(qn_engine *engine) {
     qn_stage_deinit(&engine->head);
     for (size_t i = 0; i < engine->n_stages; i++) qn_stage_deinit(&engine->stages[i]);
     qn_free(engine->stages);
+    qn_free(engine->devices);
     qn_tokenizer_close(engine->tokenizer);
     qn_model_destroy(engine->model);
     qn_source_close(engine->source);

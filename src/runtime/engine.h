@@ -12,7 +12,9 @@
 #include "runtime/state.h"
 #include "tokenizer/tokenizer.h"
 
-enum { QN_DEFAULT_CHUNK = 512 }; // rows of a prefill step: 8 groups of QN_ROW_GROUP
+// Rows of a prefill step: enough to read weights rarely, few enough to keep activations small, and
+// 8 groups of QN_ROW_GROUP. Not tuned.
+enum { QN_DEFAULT_CHUNK = 512 };
 
 struct qn_engine {
     qn_engine_opts opts;
@@ -27,8 +29,8 @@ struct qn_engine {
     const qn_graph *graph; // of the model, that the stages run: the plain one or graph_mtp
     qn_stage *stages;      // (n_stages) the layers, device by device
     size_t n_stages;
-    qn_stage head;     // the prediction head, on the device of the last stage; empty: not asked for
-    char devices[128]; // their names, with commas
+    qn_stage head; // the prediction head, on the device of the last stage; empty: not asked for
+    char *devices; // owned: their names, with commas
     qn_profile profile;
     qn_type cache_type;
     qn_disk disk;  // the cache folder, while opening; none: it was not named, or must not be used

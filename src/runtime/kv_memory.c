@@ -57,7 +57,7 @@ static qn_status init_part(kv_part *to, const qn_state_layout *layout, const sta
     return QN_OK;
 }
 
-// The views of the kernels.
+// Kernels get views with addresses, and know nothing of parts.
 static void set_views(qn_kv_memory *m) {
     const qn_state_layout *layout = m->layout;
     for (size_t i = 0; i < layout->n_caches; i++) {
@@ -138,9 +138,10 @@ static void copy_slot(qn_kv_memory *m, const qn_copy *copy) {
     }
 }
 
+typedef void copy_fn(qn_kv_memory *m, const qn_copy *copy);
+
 void qn_kv_copy(qn_kv_memory *m, const qn_copy *copies, int64_t n) {
-    static void (*const kinds[QN_COPY_KINDS])(qn_kv_memory * m, const qn_copy *copy) = {
-        [QN_COPY_PAGE] = copy_page, [QN_COPY_SLOT] = copy_slot};
+    static copy_fn *const kinds[] = {[QN_COPY_PAGE] = copy_page, [QN_COPY_SLOT] = copy_slot};
     for (int64_t i = 0; i < n; i++) {
         if (copies[i].from != copies[i].to) kinds[copies[i].kind](m, &copies[i]);
     }

@@ -6,7 +6,9 @@
 
 #include <string.h>
 
-enum { MIN_CONTEXT = 64, KEPT_SLOTS = 4 }; // a page; recurrent states of a few prompts
+// A page; recurrent states that are kept by default, three of a prompt being its mark, its end and
+// the last chunk before it. Not tuned.
+enum { MIN_CONTEXT = 64, KEPT_SLOTS = 4 };
 
 static double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
 
@@ -91,7 +93,6 @@ qn_status qn_memory_check_weights(const qn_engine *engine, qn_err *err) {
 
 qn_status qn_memory_fit(qn_session_opts *opts, const qn_engine *engine, qn_err *err) {
     int64_t available;
-    const int64_t asked = opts->context;
     if (!qn_engine_free_memory(engine, &available)) return QN_OK;
     for (;;) {
         qn_memory plan;
@@ -106,10 +107,10 @@ qn_status qn_memory_fit(qn_session_opts *opts, const qn_engine *engine, qn_err *
         }
         if (!opts->shrink || opts->context <= MIN_CONTEXT)
             return QN_FAIL(err, MEMORY,
-                           "a context of %lld tokens needs %.0f MiB (state %.0f, activations "
-                           "%.0f), %.0f MiB of memory are free",
-                           (long long)asked, mib(need), mib(plan.state), mib(plan.activations),
-                           mib(available));
+                           "a context of %lld tokens%s needs %.1f MiB (state %.1f, activations "
+                           "%.1f), %.1f MiB of memory are free",
+                           (long long)opts->context, opts->shrink ? ", the smallest," : "",
+                           mib(need), mib(plan.state), mib(plan.activations), mib(available));
         opts->context = (opts->context + 1) / 2;
     }
 }

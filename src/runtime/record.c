@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAGIC_BYTES = 16, NAMES_MAX = 100, HEAD_WORDS_MIN = 2 };
@@ -37,6 +38,9 @@ static qn_status open_new(qn_record *record, const char *path, qn_err *err) {
     record->path = qn_alloc(room, 1);
     if (!record->path) return QN_NOMEM(err, "a record of steps");
     snprintf(record->path, room, "%s", path);
+    struct stat info;
+    if (lstat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return QN_FAIL(err, IO, "%s: cannot record steps there: not a regular file", path);
     for (int i = 1; (record->fd = open(record->path, flags, 0600)) < 0; i++) {
         if (errno != EEXIST || i == NAMES_MAX)
             return QN_FAIL(err, IO, "%s: cannot record steps there: %s", record->path,
@@ -60,6 +64,8 @@ qn_status qn_record_create(qn_record **out, const char *path, const qn_record_he
         *out = record;
     return status;
 }
+
+const char *qn_record_path(const qn_record *record) { return record->path; }
 
 qn_status qn_record_add(qn_record *record, const int32_t *message, qn_err *err) {
     return write_all(record, message, qn_step_words(message) * sizeof *message, err);
@@ -92,7 +98,8 @@ qn_status qn_replay_open(qn_replay **out, qn_record_head *head, const char *path
     if (size >= MAGIC_BYTES)
         QN_TRY_TO(done, qn_file_read(&replay->file, 0, begin, sizeof begin, err));
     if (memcmp(begin, magic, sizeof magic) != 0 || size < MAGIC_BYTES + (int64_t)sizeof *head) {
-        status = QN_FAIL(err, FORMAT, "%s: not a record of steps", path);
+        status = QN_FAIL(err, FORMAT, "%s: not a record of steps: %lld bytes that begin otherwise",
+                         path, (long long)size);
         goto done;
     }
     QN_TRY_TO(done, qn_file_read(&replay->file, MAGIC_BYTES, head, sizeof *head, err));
@@ -113,15 +120,16 @@ qn_status qn_replay_next(int32_t *message, bool *more, qn_replay *replay, size_t
     *more = left > 0;
     if (left == 0) return QN_OK;
     if (left < (int64_t)sizeof head)
-        return QN_FAIL(err, FORMAT, "%s: ends in the middle of a step", file->path);
+        return QN_FAIL(err, FORMAT, "the file ends too early, in the middle of a step");
     QN_TRY(qn_file_read(file, replay->at, head, sizeof head, err));
     const int64_t bytes = head[1] * (int64_t)sizeof *message;
-    if (head[1] < HEAD_WORDS_MIN || (size_t)head[1] > max_words || bytes > left)
-        return QN_FAIL(
-            err, FORMAT,
-            "%s: a step of %d words at byte %lld; %lld bytes follow, and the largest has "
-            "%zu words",
-            file->path, head[1], (long long)replay->at, (long long)left, max_words);
+    if (head[1] < HEAD_WORDS_MIN || (size_t)head[1] > max_words)
+        return QN_FAIL(err, FORMAT, "a step of %d words at byte %lld, want %d to %zu", head[1],
+                       (long long)replay->at, HEAD_WORDS_MIN, max_words);
+    if (bytes > left)
+        return QN_FAIL(err, FORMAT,
+                       "the file ends too early: a step of %lld bytes at byte %lld, %lld are there",
+                       (long long)bytes, (long long)replay->at, (long long)left);
     QN_TRY(qn_file_read(file, replay->at, message, (size_t)bytes, err));
     replay->at += bytes;
     return QN_OK;

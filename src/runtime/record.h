@@ -20,6 +20,7 @@ typedef struct qn_record qn_record;
 // A new file for this user alone. Where there is one of that name already: NAME.1, NAME.2, ...
 QN_MUST_CHECK qn_status qn_record_create(qn_record **out, const char *path,
                                          const qn_record_head *head, qn_err *err);
+const char *qn_record_path(const qn_record *record); // borrowed
 QN_MUST_CHECK qn_status qn_record_add(qn_record *record, const int32_t *message, qn_err *err);
 void qn_record_destroy(qn_record *record); // NULL is fine
 

@@ -17,8 +17,8 @@ qn_status qn_engine_check_ids(const qn_engine *engine, const int32_t *ids, size_
         return QN_FAIL(err, LIMIT, "%zu tokens, the context has %lld", n, (long long)limit);
     for (size_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= vocab)
-            return QN_FAIL(err, ARGUMENT, "token %zu: id %d, the vocabulary has %lld", i, ids[i],
-                           (long long)vocab);
+            return QN_FAIL(err, ARGUMENT, "id %d (number %zu), this model has 0 to %lld", ids[i],
+                           i + 1, (long long)vocab - 1);
     }
     return QN_OK;
 }

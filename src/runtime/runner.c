@@ -2,6 +2,7 @@
 #include "runtime/runner_int.h"
 #include "runtime/tally.h"
 
+#include "core/log.h"
 #include "core/mem.h"
 #include "ir/cut.h"
 
@@ -74,7 +75,10 @@ static qn_status init_record(qn_runner *r, qn_err *err) {
                                  .n_seqs = o->n_seqs,
                                  .positions = o->positions,
                                  .kept_bytes = o->kept_bytes};
-    return qn_record_create(&r->record, path, &head, err);
+    QN_TRY(qn_record_create(&r->record, path, &head, err));
+    qn_log(r->engine->opts.log, r->engine->opts.log_arg, QN_LOG_INFO, "steps are recorded in %s",
+           qn_record_path(r->record));
+    return QN_OK;
 }
 
 // --- leaves --------------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ static void take_cuts(const qn_runner *r, const qn_runner_stage *s) {
     }
 }
 
-// Runs the message that the stages have begun.
+// Copies come first: the step reads the pages and slots that they fill.
 static qn_status run_step(qn_runner *r, qn_err *err) {
     qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
     if (r->check) return qn_check_run(r->check, r, err);

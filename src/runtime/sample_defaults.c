@@ -112,7 +112,7 @@ static void take_sequence(reader *r) {
         r->opts.order = key->as.s.data;
 }
 
-// Filters without a temperature ask for sampling all the same: with the model's own probabilities,
+// Filters without a temperature still ask for sampling: with the model's own probabilities,
 // as transformers has it, from whose files these keys come.
 static void read_gguf(reader *r) {
     for (size_t i = 0; i < N_ROWS; i++) {

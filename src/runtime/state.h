@@ -16,7 +16,9 @@
 
 #include "backends/device.h"
 
-enum { QN_LOG_ROWS = 32 }; // max rows that one step may leave uncertain
+// Max rows that one step may leave uncertain. A draft and the token before it are 17; more makes
+// slots larger, by a row of the log each. Not tuned.
+enum { QN_LOG_ROWS = 32 };
 
 // What one page and one slot look like, from the graph's caches and states.
 typedef struct qn_state_layout qn_state_layout;
@@ -71,7 +73,7 @@ int64_t qn_state_pages_per_seg(const qn_state *state); // max, of a whole contex
 // next message. Returns how many; *copies is borrowed until the next call that changes a sequence.
 int64_t qn_state_copies(const qn_copy **copies, const qn_state *state);
 void qn_state_clear_copies(qn_state *state); // they are done
-enum { QN_COPIES_MAX = 256 };                // that wait at once
+enum { QN_COPIES_MAX = 256 }; // that wait at once; with more, those are done early. Not tuned
 // What the indices of a step must fit, as far as the state knows: pages, windows and slots. The
 // arrays are borrowed.
 void qn_state_limits(qn_step_limits *to, const qn_state *state);

@@ -75,7 +75,7 @@ struct qn_seq {
     int64_t length;
     int64_t certain;      // rows in the slot's state; the log holds those from here to `length`
     int64_t rows, commit; // of the prepared step; rows 0: none is prepared
-    int32_t slot;         // its own for ever
+    int32_t slot;         // never changes
     int32_t next_free;
     bool is_open;
 };

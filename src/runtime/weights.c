@@ -130,7 +130,6 @@ static qn_status load_missing(qn_packs *packs, const qn_packs_opts *o, size_t *n
 
 // --- the cache folder ---
 
-// Takes what the file has ready.
 static void adopt(qn_packs *packs, const unsigned char *const *data) {
     for (size_t i = 0; i < packs->items.n; i++) {
         if (data[i]) packs->items.v[i].data = data[i];

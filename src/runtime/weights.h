@@ -5,8 +5,8 @@
 // (weights_file.h), which is mapped; what is missing or damaged in it is packed from the source,
 // and the file is written again. Whatever the file holds, the weights are those of the source.
 // Constant once created; share freely.
-#ifndef QN_RUNTIME_PACKS_H
-#define QN_RUNTIME_PACKS_H
+#ifndef QN_RUNTIME_WEIGHTS_H
+#define QN_RUNTIME_WEIGHTS_H
 
 #include "backends/device.h"
 #include "models/model_weights.h"

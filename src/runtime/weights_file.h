@@ -9,8 +9,8 @@
 // The head follows from source, model and plan alone. A file is used only if its size and its head
 // are, byte for byte, what they would be if it were written now: nothing in it is ever taken as a
 // size or an offset. It is never changed in place; a new one takes its name.
-#ifndef QN_RUNTIME_PACKS_FILE_H
-#define QN_RUNTIME_PACKS_FILE_H
+#ifndef QN_RUNTIME_WEIGHTS_FILE_H
+#define QN_RUNTIME_WEIGHTS_FILE_H
 
 #include "backends/device.h"
 #include "core/buf.h"

@@ -8,11 +8,14 @@
 #include <string.h>
 #include <time.h>
 
-enum { DEFAULT_ROWS = 64, MIN_OUTS = 32, NS_PER_MS = 1000000, NS_PER_S = 1000000000 };
+enum {
+    DEFAULT_ROWS = 64, // decode rows that share each unpacked weight on CPUs; not tuned
+    MIN_OUTS = 32,     // as sessions have: for drafts and prompt_logprobs of few rows; not tuned
+    NS_PER_MS = 1000000,
+    NS_PER_S = 1000000000
+};
 
 // --- memory --------------------------------------------------------------------------------------
-
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Places in the runner for `rows` rows: one more for a prompt that several rows share.
 static int64_t places(int64_t rows) { return rows + (rows > 1); }
@@ -24,11 +27,11 @@ static qn_status fit(int64_t *rows, qn_runner_opts *o, const qn_batch_opts *opts
     o->n_seqs = places(*rows);
     if (budget == 0) {
         QN_TRY(qn_budget_measure(&budget, o, err));
-        if (qn_engine_free_memory(o->engine, &available)) budget = smaller(budget, available / 2);
+        if (qn_engine_free_memory(o->engine, &available)) budget = qn_min(budget, available / 2);
     }
     o->positions = o->context;
     bool is_cut = false;
-    o->kept_bytes = opts->kept < 0 ? 0 : smaller(opts->kept ? opts->kept : budget / 4, budget);
+    o->kept_bytes = opts->kept < 0 ? 0 : qn_min(opts->kept ? opts->kept : budget / 4, budget);
     for (;;) {
         QN_TRY(qn_budget_measure(&bytes, o, err));
         if (bytes <= budget) return qn_budget_fit(o, budget, err);
@@ -129,7 +132,7 @@ qn_status qn_batch_create(qn_batch **out, const qn_engine *engine, const qn_batc
     QN_TRY(check_opts(&o, engine, err));
     qn_runner_opts runner = {.engine = engine,
                              .context = o.context,
-                             .rows = smaller(o.chunk, o.rows * o.context),
+                             .rows = qn_min(o.chunk, o.rows * o.context),
                              .trace = o.trace,
                              .trace_arg = o.trace_arg};
     QN_TRY(fit(&o.rows, &runner, &o, err));
@@ -253,7 +256,8 @@ qn_status qn_batch_row_create(qn_batch_row **out, qn_batch *batch, const qn_row_
     return status;
 }
 
-void qn_batch_prompt_leave(qn_batch_row *row) {
+// One user of a prompt fewer; the last one releases it.
+static void leave_prompt(qn_batch_row *row) {
     qn_batch_prompt *prompt = row->prompt;
     if (!prompt) return;
     row->prompt = NULL;
@@ -268,7 +272,7 @@ void qn_batch_prompt_leave(qn_batch_row *row) {
 
 void qn_batch_row_destroy(qn_batch_row *row) {
     if (!row) return;
-    qn_batch_prompt_leave(row);
+    leave_prompt(row);
     qn_generation_destroy(row->generation);
     qn_session_destroy(row->draft);
     if (!row->is_borrowed) qn_session_destroy(row->session);
@@ -293,6 +297,9 @@ static int64_t deadline_of(const qn_batch *b, int64_t ms) {
 qn_status qn_batch_rows_create(qn_batch_row **out, qn_batch *batch, const qn_row_want *want,
                                qn_err *err) {
     const uint32_t n = want->opts->completions ? want->opts->completions : 1;
+    if (n > QN_MAX_COMPLETIONS)
+        return QN_FAIL(err, ARGUMENT, "%u completions of a prompt, at most %d", n,
+                       QN_MAX_COMPLETIONS);
     if (want->opts->deadline_ms < 0)
         return QN_FAIL(err, ARGUMENT, "a deadline of %lld ms", (long long)want->opts->deadline_ms);
     const int64_t deadline = deadline_of(batch, want->opts->deadline_ms);
@@ -354,6 +361,7 @@ qn_status qn_batch_add(uint64_t *id, qn_batch *batch, const int32_t *ids, size_t
 }
 
 bool qn_batch_remove(qn_batch *b, uint64_t id) {
+    if (id == 0) return false; // no row has it; in_callback is 0 between callbacks
     pthread_mutex_lock(&b->lock);
     qn_batch_row *row = b->all;
     while (row && row->id != id) row = row->after;

@@ -29,7 +29,7 @@ struct qn_batch_row {
     bool is_borrowed;        // the session is its caller's
     qn_session *draft;       // its own; NULL: none, or its caller's
     qn_batch_prompt *prompt; // NULL: nobody else has it
-    qn_event_fn *fn;         // NULL: nobody listens
+    qn_event_fn *fn;         // NULL: no callback
     void *arg;
     int64_t deadline;   // on the batch's clock; 0: none
     bool has_begun;     // it has had a place in the runner
@@ -92,7 +92,5 @@ uint64_t qn_batch_push(qn_batch *batch, qn_batch_row *rows);
 
 // A step of rows that were handed over.
 QN_MUST_CHECK qn_status qn_batch_run(qn_batch *batch, qn_err *err);
-// One user of a prompt fewer; the last one releases it.
-void qn_batch_prompt_leave(qn_batch_row *row);
 
 #endif

@@ -7,7 +7,11 @@
 
 #include <string.h>
 
-enum { DEFAULT_DRAFT = 8, MAX_RESERVED = 4096, TEXT_PER_TOKEN = 8 };
+enum {
+    DEFAULT_DRAFT = 8, // a limit: how many are drafted follows from costs (gen/draft.h); not tuned
+    MAX_RESERVED = 4096, // tokens: 48 KiB with their text; longer answers grow. Not tuned
+    TEXT_PER_TOKEN = 8   // bytes
+};
 
 const char *qn_reason_name(qn_reason reason) {
     static const char *const names[] = {
@@ -49,6 +53,16 @@ static qn_status check_shift(const qn_session *s, const qn_generate_opts *o, qn_
     return check_range("keep", o->keep, 0, s->context - 2, err);
 }
 
+static qn_status check_stop_tokens(const qn_generate_opts *o, int64_t vocab, qn_err *err) {
+    if (o->n_stop_tokens && !o->stop_tokens)
+        return QN_FAIL(err, ARGUMENT, "%zu stop tokens, but the list is NULL", o->n_stop_tokens);
+    if (o->n_stop_tokens > QN_MAX_STOPS)
+        return QN_FAIL(err, LIMIT, "%zu stop tokens, at most %d", o->n_stop_tokens, QN_MAX_STOPS);
+    for (size_t i = 0; i < o->n_stop_tokens; i++)
+        QN_TRY(check_range("stop token", o->stop_tokens[i], 0, vocab - 1, err));
+    return QN_OK;
+}
+
 static qn_status check_opts(const qn_session *s, const qn_generate_opts *o, qn_err *err) {
     const int64_t vocab = s->engine->model->hparams->vocab;
     QN_TRY(check_range("min_tokens", o->min_tokens, 0, INT64_MAX, err));
@@ -61,8 +75,7 @@ static qn_status check_opts(const qn_session *s, const qn_generate_opts *o, qn_e
     if (o->max_tokens > 0 && o->min_tokens > o->max_tokens)
         return QN_FAIL(err, ARGUMENT, "min_tokens %lld, max_tokens %lld", (long long)o->min_tokens,
                        (long long)o->max_tokens);
-    for (size_t i = 0; i < o->n_stop_tokens; i++)
-        QN_TRY(check_range("stop token", o->stop_tokens[i], 0, vocab - 1, err));
+    QN_TRY(check_stop_tokens(o, vocab, err));
     if (o->n_stops && !s->engine->tokenizer)
         return QN_FAIL(err, UNSUPPORTED, "%zu stop strings, the model has no tokenizer",
                        o->n_stops);

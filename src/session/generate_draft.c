@@ -5,8 +5,10 @@
 
 #include <string.h>
 
+// Neither was tuned.
 enum {
-    MAX_CATCH_UP = 32, // rows of the draft model in one step; more are prefilled in chunks
+    MAX_CATCH_UP = 32, // rows of the draft model in one step, of which a step of the model adds up
+                       // to QN_MAX_DRAFT + 1; more are prefilled, and are not the cost of a draft
     MAX_TOP_K = 40,    // entries that a drafted token is chosen from
 };
 

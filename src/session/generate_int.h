@@ -16,7 +16,7 @@
 
 // Where events go.
 typedef struct qn_listener {
-    qn_event_fn *fn; // NULL: nobody listens
+    qn_event_fn *fn; // NULL: no callback
     void *arg;
     uint64_t id;
     size_t row;

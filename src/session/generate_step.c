@@ -11,8 +11,8 @@ static const qn_mask *base_mask(const qn_generation *g) {
     return is_early ? &g->early : &g->endless;
 }
 
-// The same with the grammar. *is_over: no token is left, because the text is complete and may not
-// end by a token.
+// Grammars know nothing of end tokens that are excluded. *is_over: no token is left, because the
+// text is complete and may not end by a token.
 static qn_status find_allowed(const uint32_t **out, bool *is_over, qn_generation *g, qn_err *err) {
     const size_t n = ((size_t)g->session->engine->model->hparams->vocab + 31) / 32;
     const uint32_t *base = base_mask(g)->bits, *fits;

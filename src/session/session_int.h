@@ -2,8 +2,8 @@
 //
 //   session.c         creating, history, single steps
 //   session_state.c   truncating, forking, snapshots
-//   session_step.c    the one caller of a step of the model, and the logits that it leaves
-//   session_prefill.c the one place where prompts are computed
+//   session_step.c    qn_session_run: every step of sessions and generations; the logits it leaves
+//   session_prefill.c prompts of sessions; how prompts are cut, also those of generations
 #ifndef QN_SESSION_SESSION_INT_H
 #define QN_SESSION_SESSION_INT_H
 

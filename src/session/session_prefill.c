@@ -3,7 +3,9 @@
 
 #include "core/stop_flag.h"
 
-enum { KEPT_ROWS = 2048 }; // state is also kept at multiples of this
+// State is also kept at multiples of this: an edit far back computes fewer tokens again, and
+// recurrent layers keep one state for that many. Not tuned.
+enum { KEPT_ROWS = 2048 };
 
 void qn_session_remember(qn_session *s) {
     if (s->keeps && qn_session_cached(s) > 0) qn_state_remember(s->seq, s->keys);

@@ -234,6 +234,18 @@ static qn_status encode(encode_call *call, qn_str text, bool add_ends, qn_err *e
     return QN_OK;
 }
 
+// They are searched by bisection.
+static qn_status check_plain(const qn_added_rule *rule, size_t size, qn_err *err) {
+    for (size_t i = 0, end = 0; i < rule->n_plain; end = rule->plain[i++].to) {
+        const qn_text_range *range = &rule->plain[i];
+        if (range->from < end || range->to < range->from || range->to > size)
+            return QN_FAIL(err, ARGUMENT,
+                           "plain range %zu: %zu to %zu, want them within %zu to %zu", i,
+                           range->from, range->to, end, size);
+    }
+    return QN_OK;
+}
+
 qn_status qn_tokenize_counted(int32_t **ids, size_t *n, const qn_tokenizer *tokenizer, qn_str text,
                               const qn_tokenize_opts *opts, qn_tokenize_stats *stats, qn_err *err) {
     encode_call call = {.tokenizer = tokenizer,
@@ -242,6 +254,7 @@ qn_status qn_tokenize_counted(int32_t **ids, size_t *n, const qn_tokenizer *toke
                                  .plain = opts ? opts->plain : NULL,
                                  .n_plain = opts && opts->plain ? opts->n_plain : 0}};
     qn_status status = QN_OK;
+    QN_TRY(check_plain(&call.rule, text.size, err));
     QN_TRY(
         qn_pretok_run_init(&call.pretok, &tokenizer->pretok, models[tokenizer->kind], &call, err));
     QN_TRY_TO(done, encode(&call, text, opts && opts->add_ends, err));
@@ -279,10 +292,11 @@ static qn_decode decode_of(const qn_tokenizer *tokenizer) {
     return (qn_decode){&tokenizer->vocab, &tokenizer->letters, &tokenizer->decode};
 }
 
-static qn_status check_id(const qn_tokenizer *tokenizer, int32_t id, qn_err *err) {
+// The i-th of several.
+static qn_status check_id(const qn_tokenizer *tokenizer, int32_t id, size_t i, qn_err *err) {
     if (id < 0 || id >= tokenizer->vocab.n)
-        return QN_FAIL(err, ARGUMENT, "token id %d, but there are %d tokens", id,
-                       tokenizer->vocab.n);
+        return QN_FAIL(err, ARGUMENT, "id %d (number %zu), this model has 0 to %d", id, i + 1,
+                       tokenizer->vocab.n - 1);
     return QN_OK;
 }
 
@@ -292,7 +306,7 @@ qn_status qn_detokenize(char **text, size_t *size, const qn_tokenizer *tokenizer
     QN_NEED(size, err);
     QN_NEED(tokenizer, err);
     if (n) QN_NEED(ids, err);
-    for (size_t i = 0; i < n; i++) QN_TRY(check_id(tokenizer, ids[i], err));
+    for (size_t i = 0; i < n; i++) QN_TRY(check_id(tokenizer, ids[i], i, err));
     const qn_decode decode = decode_of(tokenizer);
     qn_decode_state state = {0};
     qn_buf out = {0};
@@ -342,7 +356,7 @@ qn_status qn_decoder_next(const char **text, size_t *size, qn_decoder *decoder, 
     QN_NEED(text, err);
     QN_NEED(size, err);
     QN_NEED(decoder, err);
-    QN_TRY(check_id(decoder->tokenizer, id, err));
+    QN_TRY(check_id(decoder->tokenizer, id, 0, err));
     const qn_decode decode = decode_of(decoder->tokenizer);
     qn_decode_add(&decoder->state, &decode, id, false);
     return give(text, size, decoder, false, err);

@@ -3,8 +3,8 @@
 // A binding serves every step whose rows, segments, wanted rows and cached positions are at most
 // its own; what a step computes does not depend on which binding runs it. Nothing here allocates
 // after creation.
-#ifndef QN_RUNTIME_BIND_H
-#define QN_RUNTIME_BIND_H
+#ifndef QN_BACKENDS_CPU_BIND_H
+#define QN_BACKENDS_CPU_BIND_H
 
 #include "backends/cpu/kernel.h"
 #include "backends/device.h"

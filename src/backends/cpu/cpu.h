@@ -65,8 +65,6 @@ typedef struct qn_range {
     int64_t first, end;
 } qn_range;
 
-// one: the whole call is one piece.
-int64_t qn_cpu_pieces_one(const qn_task *task, int64_t rows, int64_t cached);
 // rows: a few rows each, so that a piece is some thousand numbers. The kernel asks for its rows
 // with qn_cpu_cut_rows.
 int64_t qn_cpu_pieces_rows(const qn_task *task, int64_t rows, int64_t cached);
@@ -84,10 +82,14 @@ typedef struct qn_tile_cut {
     qn_range rows, tiles;
 } qn_tile_cut;
 
-// Rows that share an unpacked tile; rows for which none is unpacked into memory: those of a core.
-// Q4_K 4096 x 4096, 512 rows, AVX2, best of 3 on a busy machine (bench_kernels): groups of 16 take
-// 233 ms, of 64 167 ms, of 256 167 ms; smaller groups make more pieces.
-enum { QN_ROW_GROUP = 64, QN_FEW_ROWS = 8 };
+// Rows that share an unpacked tile. Q4_K 4096 x 4096, 512 rows, AVX2, best of 3 on a busy machine
+// (bench_kernels): groups of 16 take 233 ms, of 64 167 ms, of 256 167 ms; smaller groups make more
+// pieces.
+enum { QN_ROW_GROUP = 64 };
+// Rows for which tiles are unpacked in registers, not into memory: their sums must fit there, too.
+// Q4_K 4096 x 4096, 8 rows, AVX-512, one thread: 174 GFLOP/s instead of 111 (i12_256), 222 instead
+// of 91 (i8_32). Other limits were not measured.
+enum { QN_FEW_ROWS = 8 };
 
 // tiles: in[1 ...] are weights side by side. gated: in[1] and in[2] tile by tile.
 int64_t qn_cpu_pieces_tiles(const qn_task *task, int64_t rows, int64_t cached);

@@ -68,5 +68,5 @@ qn_status qn_cpu_level_find(const qn_cpu_level **out, const char *name, qn_err *
         *out = best;
         return QN_OK;
     }
-    return QN_FAIL(err, ARGUMENT, "cpu level '%.32s': this machine has %s", name, names);
+    return QN_FAIL(err, ARGUMENT, "QN_LEVEL or cpu:LEVEL: '%.32s', want one of %s", name, names);
 }

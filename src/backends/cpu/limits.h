@@ -1,6 +1,6 @@
 // What this machine can do, as measured.
-#ifndef QN_BACKENDS_LIMITS_H
-#define QN_BACKENDS_LIMITS_H
+#ifndef QN_BACKENDS_CPU_LIMITS_H
+#define QN_BACKENDS_CPU_LIMITS_H
 
 #include "quern.h"
 

@@ -6,8 +6,8 @@
 // to them; float types hold one inner value of 16 outputs side by side. Packing only moves bits: it
 // can be undone exactly, and a row takes as many bytes as in its GGUF type. A last tile with fewer
 // than 16 outputs is filled up with zeros.
-#ifndef QN_BACKENDS_PACK_H
-#define QN_BACKENDS_PACK_H
+#ifndef QN_BACKENDS_CPU_PACK_H
+#define QN_BACKENDS_CPU_PACK_H
 
 #include "core/err.h"
 #include "quant/type.h"

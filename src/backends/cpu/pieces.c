@@ -1,12 +1,7 @@
 // How calls are cut into pieces: by shape alone, so that the cut is the same in every step.
 #include "backends/cpu/cpu.h"
 
-enum { ROW_NUMBERS = 4096 }; // of a piece: some microseconds of simple work
-
-int64_t qn_cpu_pieces_one(const qn_task *task, int64_t rows, int64_t cached) {
-    (void)task, (void)cached;
-    return rows > 0;
-}
+enum { ROW_NUMBERS = 4096 }; // of a piece: some microseconds of simple work; not tuned
 
 // Rows per piece, by the size of a row of the first input or result, whichever is larger.
 static int64_t rows_per_piece(const qn_task *task) {

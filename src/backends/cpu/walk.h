@@ -4,8 +4,8 @@
 // one stretch of memory. A thread that is done with its share takes what is left of the others',
 // piece by piece: a slow one costs only what it holds. A call starts when all calls up to the one
 // it comes after are done; until then a thread waits, at first busily, then asleep.
-#ifndef QN_RUNTIME_WALK_H
-#define QN_RUNTIME_WALK_H
+#ifndef QN_BACKENDS_CPU_WALK_H
+#define QN_BACKENDS_CPU_WALK_H
 
 #include "backends/cpu/kernel.h"
 #include "core/pool.h"

@@ -134,7 +134,9 @@ static void read_kv(float *keys, float *values, qn_device *device, const qn_cach
 
 const qn_device_kind qn_ref_device_kind = {
     .name = "ref",
-    .about = "plain loops on one thread: slow, to compare other devices with",
+    .about = "plain loops on one thread, bit for bit as cpu: slow, to compare devices with "
+             "('logits --ref' "
+             "is another thing: float32 throughout, so its numbers differ)",
     .variant = variant,
     .open = open_device,
     .close = close_device,

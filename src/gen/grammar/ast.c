@@ -2,10 +2,12 @@
 
 #include "core/mem.h"
 
+_Static_assert(QN_AST_MAX_NODES == 1048576, "what add_node says");
+
 static int32_t add_node(qn_gr_ast *ast, qn_gr_ast_node node) {
     if (ast->failed) return QN_AST_NEVER;
     if (ast->n >= QN_AST_MAX_NODES) {
-        qn_gr_ast_fail(ast, QN_LIMIT, "it is too large");
+        qn_gr_ast_fail(ast, QN_LIMIT, "it is too large: more than 1048576 parts");
         return QN_AST_NEVER;
     }
     if (node.depth > QN_AST_MAX_DEPTH) {
@@ -48,6 +50,17 @@ qn_status qn_gr_ast_check(const qn_gr_ast *ast, qn_err *err) {
     if (ast->failed == QN_MEMORY) return QN_NOMEM(err, "grammar");
     if (ast->failed) return QN_FAIL(err, LIMIT, "grammar: %s", ast->why);
     return QN_OK;
+}
+
+qn_gr_ast_mark qn_gr_ast_get_mark(const qn_gr_ast *ast) {
+    return (qn_gr_ast_mark){ast->n, ast->n_rules, ast->n_lengths};
+}
+
+void qn_gr_ast_undo(qn_gr_ast *ast, qn_gr_ast_mark mark) {
+    while (ast->n_lengths > mark.n_lengths) qn_gr_lengths_destroy(ast->lengths[--ast->n_lengths]);
+    ast->n = mark.n;
+    ast->n_rules = mark.n_rules;
+    if (ast->failed == QN_LIMIT) ast->failed = QN_OK;
 }
 
 int32_t qn_gr_set(qn_gr_ast *ast, const qn_gr_byte_set *set) {

@@ -68,6 +68,7 @@ typedef struct qn_gr_ast {
     qn_arena arena;
     const qn_tokenizer *tokenizer; // for front ends that name tokens; NULL: none
     int32_t culprit;               // of qn_gr_ast_analyze
+    uint32_t empty_class;          // column of a regular expression's [] or [^\s\S]; 0: none
     qn_status failed;              // QN_OK, QN_MEMORY or QN_LIMIT
     const char *why;               // of a limit
 } qn_gr_ast;
@@ -79,6 +80,13 @@ typedef struct qn_gr_code_range {
 QN_MUST_CHECK qn_status qn_gr_ast_init(qn_gr_ast *ast, qn_err *err);
 void qn_gr_ast_deinit(qn_gr_ast *ast);
 QN_MUST_CHECK qn_status qn_gr_ast_check(const qn_gr_ast *ast, qn_err *err);
+// What was added after a mark is taken out again, and a limit that it met is forgotten. Nothing
+// that stays may refer to it.
+typedef struct qn_gr_ast_mark {
+    size_t n, n_rules, n_lengths;
+} qn_gr_ast_mark;
+qn_gr_ast_mark qn_gr_ast_get_mark(const qn_gr_ast *ast);
+void qn_gr_ast_undo(qn_gr_ast *ast, qn_gr_ast_mark mark);
 void qn_gr_ast_fail(qn_gr_ast *ast, qn_status status, const char *why);
 
 int32_t qn_gr_set(qn_gr_ast *ast, const qn_gr_byte_set *set);

@@ -351,7 +351,7 @@ static qn_status read_rule(parser *p) {
     if (!name.size) return FAIL_AT(p, FORMAT, "a rule's name is wanted here");
     skip_blanks(p, false);
     if (p->text.size - p->at < 3 || memcmp(p->text.data + p->at, "::=", 3) != 0)
-        return FAIL_AT(p, FORMAT, "::= is wanted after a rule's name");
+        return FAIL_AT(p, FORMAT, "expected '::=' after the name of a rule");
     p->at += 3;
     skip_blanks(p, true);
     int32_t rule = -1, body;

@@ -15,6 +15,11 @@ static qn_gr_front_end *const front_ends[] = {
 static qn_status fail_empty(qn_grammar_kind kind, const qn_gr_ast *ast, qn_err *err) {
     const char *place = ast->culprit >= 0 ? ast->rules[ast->culprit].name : NULL;
     const qn_status status = QN_ARGUMENT;
+    if (kind == QN_GRAMMAR_REGEX && ast->empty_class)
+        return QN_FAIL(err, ARGUMENT,
+                       "regular expression: no finite text can match; the class at column %u has "
+                       "no characters",
+                       (unsigned)ast->empty_class);
     if (kind == QN_GRAMMAR_REGEX) return qn_err_prefix(err, status, "regular expression");
     if (kind == QN_GRAMMAR_GBNF)
         return qn_err_prefix(err, status, "GBNF, rule %s", place ? place : "root");

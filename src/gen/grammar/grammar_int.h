@@ -1,6 +1,6 @@
 // The grammar object, for the front ends that fill it and the matcher that reads it.
-#ifndef QN_GEN_GRAMMAR_OBJECT_H
-#define QN_GEN_GRAMMAR_OBJECT_H
+#ifndef QN_GEN_GRAMMAR_GRAMMAR_INT_H
+#define QN_GEN_GRAMMAR_GRAMMAR_INT_H
 
 #include "gen/grammar/grammar.h"
 #include "gen/grammar/program.h"

@@ -3,8 +3,8 @@
 // Blanks: between tokens at most one space, or one newline and up to 64 spaces or tabs, after
 // "{", "[", "," and ":" and before "}" and "]"; nowhere else. So no model can go on with blanks for
 // ever. Numbers have at most 20 digits before the point, 20 after it and 2 in the exponent.
-#ifndef QN_GEN_GRAMMAR_JSON_H
-#define QN_GEN_GRAMMAR_JSON_H
+#ifndef QN_GEN_GRAMMAR_JSON_RULES_H
+#define QN_GEN_GRAMMAR_JSON_RULES_H
 
 #include "gen/grammar/ast.h"
 

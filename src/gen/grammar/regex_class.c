@@ -281,9 +281,11 @@ static qn_status read_items(parser *p, qn_gr_code_set *set) {
 
 qn_status qn_gr_regex_read_brackets(qn_gr_regex_node **out, parser *p) {
     qn_gr_code_set set = {0};
+    const uint32_t column = (uint32_t)p->at; // of the bracket, from 1
     const bool negated = take(p, '^');
     qn_status status = read_items(p, &set);
     if (!status) status = set_node(out, p, &set, negated);
+    if (!status) (*out)->column = column;
     qn_gr_code_set_deinit(&set);
     return status;
 }

@@ -85,12 +85,22 @@ bool qn_gr_regex_take_count(qn_gr_regex_node *tree, uint32_t *min, uint32_t *max
     return true;
 }
 
+// The column of the first class without a character; 0: none. Groups lie in each other at most
+// QN_REGEX_MAX_DEPTH deep.
+static uint32_t find_empty_class(const qn_gr_regex_node *node) {
+    uint32_t column = node->kind == QN_REGEX_CLASS && !node->n_ranges ? node->column : 0;
+    for (const qn_gr_regex_node *child = node->first; child && !column; child = child->next)
+        column = find_empty_class(child);
+    return column;
+}
+
 qn_status qn_gr_front_regex(int32_t *root, qn_gr_ast *ast, qn_str pattern,
                             const qn_grammar_opts *opts, qn_err *err) {
     (void)opts;
     qn_gr_regex_node *tree;
     uint64_t steps = STEPS_MAX;
     QN_TRY(qn_gr_regex_parse(&tree, &ast->arena, pattern, &steps, err));
+    ast->empty_class = find_empty_class(tree);
     return qn_gr_regex_lower(root, ast, tree, (qn_gr_regex_form){.around = -1, .steps = &steps},
                              err);
 }

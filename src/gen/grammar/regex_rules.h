@@ -1,8 +1,8 @@
 // Regular expressions of ECMAScript, as JSON Schema's `pattern` has them: characters, classes,
 // \d \w \s \p, groups, choices, counted repetitions, anchors, look-around; and of other dialects
 // (?P<name>...), (?i) and \A \Z. References to groups are refused by name.
-#ifndef QN_GEN_GRAMMAR_REGEX_H
-#define QN_GEN_GRAMMAR_REGEX_H
+#ifndef QN_GEN_GRAMMAR_REGEX_RULES_H
+#define QN_GEN_GRAMMAR_REGEX_RULES_H
 
 #include "gen/grammar/ast.h"
 

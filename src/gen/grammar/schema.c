@@ -10,15 +10,24 @@ enum { STEPS_MAX = 40 << 20, WHERE_BYTES = 200, HOPS_MAX = 100, WARNINGS_MAX = 1
 
 // --- places --------------------------------------------------------------------------------------
 
-const qn_gr_where *qn_gr_where_add(qn_gr_schema *s, const qn_gr_where *up, const char *key,
-                                   size_t index) {
+static const qn_gr_where *keep_where(qn_gr_schema *s, qn_gr_where place) {
     qn_gr_where *where = qn_arena_alloc(&s->arena, 1, sizeof *where);
     if (!where) {
         qn_gr_ast_fail(s->ast, QN_MEMORY, NULL);
-        return up;
+        return place.up;
     }
-    *where = (qn_gr_where){up, key, index};
+    *where = place;
     return where;
+}
+
+const qn_gr_where *qn_gr_where_add(qn_gr_schema *s, const qn_gr_where *up, const char *key,
+                                   size_t index) {
+    if (up && up->is_made) return up;
+    return keep_where(s, (qn_gr_where){.up = up, .key = key, .index = index});
+}
+
+const qn_gr_where *qn_gr_where_made(qn_gr_schema *s, const qn_gr_where *of) {
+    return keep_where(s, (qn_gr_where){.up = of, .is_made = true});
 }
 
 // "#/properties/a/items/3", cut at its front when it is long.
@@ -27,6 +36,7 @@ static void render_where(char out[WHERE_BYTES], const qn_gr_where *where) {
     out[at] = 0;
     for (; where; where = where->up) {
         char part[64];
+        if (where->is_made) continue;
         int n = where->key ? snprintf(part, sizeof part, "/%s", where->key)
                            : snprintf(part, sizeof part, "/%zu", where->index);
         if (n >= (int)sizeof part) n = (int)sizeof part - 1;
@@ -50,6 +60,11 @@ qn_status qn_gr_schema_fail(qn_gr_schema *s, qn_status status, const qn_gr_where
     return qn_err_prefix(s->err, status, "schema, %s/%s", place, keyword);
 }
 
+qn_status qn_gr_schema_check_ast(qn_gr_schema *s, const qn_gr_where *where, const char *keyword) {
+    const qn_status status = qn_gr_ast_check(s->ast, s->err);
+    return status == QN_LIMIT ? qn_gr_schema_fail(s, status, where, keyword) : status;
+}
+
 qn_status qn_gr_schema_spend(qn_gr_schema *s, uint64_t steps, const qn_gr_where *where) {
     if (s->steps < steps)
         return QN_SCHEMA_FAIL(s, where, NULL, LIMIT, "the schema takes too many steps");
@@ -66,19 +81,36 @@ static bool is_warned(qn_gr_schema *s, const char *place) {
     return false;
 }
 
-qn_status qn_gr_schema_ignore(qn_gr_schema *s, const qn_gr_where *where, const char *keyword,
-                              const char *format, ...) {
-    char why[200], message[600], place[WHERE_BYTES];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(why, sizeof why, format, args);
-    va_end(args);
+static qn_status leave_out(qn_gr_schema *s, const qn_gr_where *where, const char *keyword,
+                           bool is_limit, const char *why) {
+    char message[600], place[WHERE_BYTES];
+    if (!s->opts->lenient && is_limit) return QN_SCHEMA_FAIL(s, where, keyword, LIMIT, "%s", why);
     if (!s->opts->lenient) return QN_SCHEMA_FAIL(s, where, keyword, UNSUPPORTED, "%s", why);
     render_where(place, where);
     snprintf(message, sizeof message, "schema, %s/%s: %s; left out", place, keyword, why);
     if (s->opts->log && !is_warned(s, message))
         s->opts->log(s->opts->log_arg, QN_LOG_WARNING, message);
     return QN_OK;
+}
+
+qn_status qn_gr_schema_ignore(qn_gr_schema *s, const qn_gr_where *where, const char *keyword,
+                              const char *format, ...) {
+    char why[200];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    return leave_out(s, where, keyword, false, why);
+}
+
+qn_status qn_gr_schema_exceeds(qn_gr_schema *s, const qn_gr_where *where, const char *keyword,
+                               const char *format, ...) {
+    char why[200];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    return leave_out(s, where, keyword, true, why);
 }
 
 // --- conjunctions --------------------------------------------------------------------------------
@@ -116,6 +148,7 @@ static qn_status copy_member(qn_gr_schema *s, qn_gr_conj *conj, qn_gr_member mem
 qn_status qn_gr_conj_add(qn_gr_schema *s, qn_gr_conj *conj, qn_gr_member member) {
     QN_TRY(follow_references(s, &member));
     if (json_is_true(member.schema)) return QN_OK;
+    member.where = qn_gr_schema_place(s, member.schema, member.where);
     if (!json_is_object(member.schema) && !json_is_false(member.schema))
         return QN_SCHEMA_FAIL(s, member.where, NULL, FORMAT,
                               "a schema is an object, true or false");
@@ -173,7 +206,7 @@ static qn_status find_conj(qn_gr_waiting **out, qn_gr_schema *s, const qn_gr_con
     one.rule = qn_gr_ast_rule_named(s->ast, qn_str_of(name));
     s->queue[s->n_queue] = one;
     *out = &s->queue[s->n_queue++];
-    return qn_gr_ast_check(s->ast, s->err);
+    return qn_gr_schema_check_ast(s, where, NULL);
 }
 
 qn_status qn_gr_schema_value(int32_t *out, qn_gr_schema *s, const qn_gr_conj *conj) {
@@ -222,7 +255,8 @@ static qn_status add_rewritten(qn_gr_schema *s, qn_gr_conj *conj, size_t i) {
         QN_TRY(qn_gr_conj_add(
             s, conj, (qn_gr_member){made, member.where, (int32_t)i, member.done & QN_MUTE}));
     if (!excluded || qn_gr_schema_is_plain_not(member.schema)) return QN_OK;
-    const qn_gr_where *where = qn_gr_where_add(s, member.where, "not", 0);
+    const qn_gr_where *where =
+        qn_gr_schema_place(s, excluded, qn_gr_where_add(s, member.where, "not", 0));
     QN_TRY(qn_gr_schema_negated(&made, s, excluded, where));
     return qn_gr_conj_add(s, conj, (qn_gr_member){made, where, (int32_t)i, QN_MUTE});
 }
@@ -257,6 +291,13 @@ qn_status qn_gr_schema_common_types(uint32_t *out, qn_gr_schema *s, const qn_gr_
     return QN_OK;
 }
 
+// Choices of oneOf are made one by one; other choices that are made do not follow those of the text.
+static const qn_gr_where *option_place(qn_gr_schema *s, const qn_gr_where *list,
+                                       const json_t *option, size_t k, uint32_t done) {
+    const bool is_listed = done == QN_DONE_ONE || qn_gr_schema_is_given(s, option);
+    return is_listed ? qn_gr_where_add(s, list, NULL, k) : list;
+}
+
 // A choice between the options of one member, each with everything else.
 static qn_status choose(int32_t *out, qn_gr_schema *s, const qn_gr_conj *conj, size_t at,
                         json_t *options, const char *keyword, uint32_t done) {
@@ -276,7 +317,7 @@ static qn_status choose(int32_t *out, qn_gr_schema *s, const qn_gr_conj *conj, s
         }
         if (!status)
             status = qn_gr_conj_add(s, &with,
-                                    (qn_gr_member){option, qn_gr_where_add(s, list, NULL, k),
+                                    (qn_gr_member){option, option_place(s, list, option, k, done),
                                                    (int32_t)at, member.done & QN_MUTE});
         if (!status) status = qn_gr_schema_value(&made, s, &with);
         qn_gr_conj_deinit(&with);
@@ -463,7 +504,7 @@ static qn_status build_all(int32_t *root, qn_gr_schema *s) {
         int32_t body = QN_AST_NEVER;
         status = build(&body, s, &conj);
         if (!status) qn_gr_ast_rule_set(s->ast, s->queue[i].rule, body);
-        if (!status) status = qn_gr_ast_check(s->ast, s->err);
+        if (!status) status = qn_gr_schema_check_ast(s, conj.members[0].where, NULL);
         qn_gr_conj_deinit(&conj);
     }
     return status;
@@ -474,6 +515,7 @@ static void schema_deinit(qn_gr_schema *s) {
     qn_free(s->queue);
     qn_free(s->targets);
     qn_free(s->bases);
+    qn_free(s->places);
     qn_map_deinit(&s->target_index);
     qn_map_deinit(&s->base_index);
     qn_map_deinit(&s->made_index);

@@ -19,6 +19,7 @@ typedef struct qn_gr_where {
     const struct qn_gr_where *up;
     const char *key; // borrowed from the schema or static; NULL: `index`
     size_t index;
+    bool is_made; // of a schema that was made here for what is at `up`: no step of its own
 } qn_gr_where;
 
 // A schema and its place. Flags say which of its choices are made already.
@@ -97,7 +98,8 @@ typedef struct qn_gr_schema {
     size_t n_targets, cap_targets;
     qn_map target_index;
     const char **bases;
-    size_t n_bases, cap_bases;
+    const qn_gr_where **places; // of the same schemas
+    size_t n_bases, cap_bases, cap_places;
     qn_map base_index;
     size_t n_recursive_anchors;
     // Schemas that were made, and for what.
@@ -119,13 +121,22 @@ qn_status qn_gr_schema_fail(qn_gr_schema *s, qn_status status, const qn_gr_where
 #define QN_SCHEMA_FAIL(s, where, keyword, code, ...)                                               \
     qn_gr_schema_fail(s, QN_FAIL((s)->err, code, __VA_ARGS__), where, keyword)
 
+// Fails with the place where the tree became too large.
+QN_MUST_CHECK qn_status qn_gr_schema_check_ast(qn_gr_schema *s, const qn_gr_where *where,
+                                               const char *keyword);
+
 // What cannot be honoured: fails, or where the caller wants that warns once and goes on.
 QN_PRINTF(4, 5)
 QN_MUST_CHECK qn_status qn_gr_schema_ignore(qn_gr_schema *s, const qn_gr_where *where,
                                             const char *keyword, const char *format, ...);
+// The same for what is beyond a limit.
+QN_PRINTF(4, 5)
+QN_MUST_CHECK qn_status qn_gr_schema_exceeds(qn_gr_schema *s, const qn_gr_where *where,
+                                             const char *keyword, const char *format, ...);
 
 const qn_gr_where *qn_gr_where_add(qn_gr_schema *s, const qn_gr_where *up, const char *key,
                                    size_t index);
+const qn_gr_where *qn_gr_where_made(qn_gr_schema *s, const qn_gr_where *of);
 QN_MUST_CHECK qn_status qn_gr_schema_spend(qn_gr_schema *s, uint64_t steps,
                                            const qn_gr_where *where);
 
@@ -145,6 +156,10 @@ QN_MUST_CHECK qn_status qn_gr_schema_types(uint32_t *out, qn_gr_schema *s,
                                            const qn_gr_member *member);
 // Whether a schema is part of the text, and was not made here.
 bool qn_gr_schema_is_given(const qn_gr_schema *s, const json_t *schema);
+// The place of a schema that is reached at `where`: what was made here stands where it was made
+// for, and what it holds of the text where that is in the text.
+const qn_gr_where *qn_gr_schema_place(qn_gr_schema *s, const json_t *schema,
+                                      const qn_gr_where *where);
 // Finds what references can name.
 QN_MUST_CHECK qn_status qn_gr_schema_index(qn_gr_schema *s);
 // What the reference in this keyword of the member names.

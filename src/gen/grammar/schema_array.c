@@ -215,9 +215,9 @@ static qn_status intern(int32_t *rule, builder *b, const cell *c) {
         *rule = b->rules[at];
         return QN_OK;
     }
+    const char *keyword = b->shape->is_unique ? "uniqueItems" : "contains";
     if (b->n == CELLS_MAX)
-        return QN_SCHEMA_FAIL(b->s, b->all->members[0].where,
-                              b->shape->is_unique ? "uniqueItems" : "contains", LIMIT,
+        return QN_SCHEMA_FAIL(b->s, b->all->members[0].where, keyword, LIMIT,
                               "more than %d combinations of items to tell apart", CELLS_MAX);
     const char *key = qn_arena_strdup(&b->s->arena, (const char *)c, sizeof *c);
     if (!key || !qn_grow((void **)&b->cells, &b->cap, b->n + 1, sizeof *b->cells) ||
@@ -226,7 +226,7 @@ static qn_status intern(int32_t *rule, builder *b, const cell *c) {
         return QN_NOMEM(b->s->err, "schema");
     b->cells[b->n] = *c;
     *rule = b->rules[b->n++] = qn_gr_ast_rule_add(b->s->ast, qn_str_of("items"));
-    return qn_gr_ast_check(b->s->ast, b->s->err);
+    return qn_gr_schema_check_ast(b->s, b->all->members[0].where, keyword);
 }
 
 static bool may_end(const builder *b, const cell *c) {
@@ -336,7 +336,7 @@ static qn_status expand(builder *b, size_t at) {
          signs++)
         QN_TRY(add_signs(&node, b, &from, signs));
     qn_gr_ast_rule_set(b->s->ast, b->rules[at], node);
-    return qn_gr_ast_check(b->s->ast, b->s->err);
+    return qn_gr_schema_check_ast(b->s, b->all->members[0].where, NULL);
 }
 
 // The values of every item of an array with unique items; *found: whether they are finitely many.

@@ -146,7 +146,9 @@ static uint32_t find_type(const json_t *name) {
 static qn_status fail_type(qn_gr_schema *s, const qn_gr_member *member, const json_t *type) {
     if (!json_is_string(type))
         return QN_SCHEMA_FAIL(s, member->where, "type", FORMAT, "want the name of a type");
-    return QN_SCHEMA_FAIL(s, member->where, "type", FORMAT, "no type '%.40s'",
+    return QN_SCHEMA_FAIL(s, member->where, "type", FORMAT,
+                          "no type '%.40s', want null, boolean, "
+                          "integer, number, string, array or object",
                           json_string_value(type));
 }
 

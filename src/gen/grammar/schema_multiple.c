@@ -7,8 +7,9 @@
 #include <stdio.h>
 
 enum {
-    RESIDUES_MAX = 1 << 18,
+    RESIDUES_MAX = 1 << 19,
     CELLS_MAX = 1 << 15,
+    COUNTED_FROM = 1 << 13,
     DOT = 10,
     N_INPUTS = 11,
     MACHINES_MAX = 5,
@@ -32,24 +33,66 @@ static void machine_deinit(machine *m) {
     qn_free(m->is_dead);
 }
 
-// States of step / 10^scale: residues before the point; after it, by digits so far; at last one for
-// a digit too many that is not zero.
-static void fill_machine(machine *m, const qn_gr_number_step *step) {
-    const uint32_t size = (uint32_t)step->step, last = m->n - 1;
-    for (uint32_t state = 0; state < last; state++) {
-        const uint32_t residue = state % size, row = state / size; // row 0: before the point
-        uint64_t left = 1 % size; // 10^(digits that are still to come)
-        for (unsigned i = row ? row - 1 : 0; i < step->scale; i++) left = left * 10 % size;
-        m->accepts[state] = residue * left % size == 0;
-        for (uint32_t d = 0; d < 10; d++) {
-            const uint32_t to = (uint32_t)(((uint64_t)residue * 10 + d) % size);
-            uint32_t next = row ? row * size + size + to : to;
-            if (row == step->scale + 1) next = d ? last : state;
-            m->next[(size_t)state * N_INPUTS + d] = next;
-        }
-        m->next[(size_t)state * N_INPUTS + DOT] = row ? last : size + residue;
+// Rows of states of step / 10^scale: row 0 before the point, row k with k - 1 digits after it; two
+// states more for all digits that count, with nothing left over, and for what is no multiple. What
+// the digits to come can make good is divided out of a row's modulus.
+typedef struct residue_rows {
+    uint64_t sizes[QN_JSON_DIGITS + 1]; // moduli
+    uint32_t first[QN_JSON_DIGITS + 1]; // states
+    uint32_t n, last, dead;             // rows; the two states
+} residue_rows;
+
+static uint64_t common_divisor(uint64_t a, uint64_t b) {
+    while (b) {
+        const uint64_t r = a % b;
+        a = b;
+        b = r;
     }
-    for (uint32_t i = 0; i < N_INPUTS; i++) m->next[(size_t)last * N_INPUTS + i] = last;
+    return a;
+}
+
+// False: there would be more than RESIDUES_MAX states.
+static bool plan_rows(residue_rows *out, const qn_gr_number_step *step) {
+    uint64_t n = 0;
+    if (step->scale > QN_JSON_DIGITS) return false;
+    *out = (residue_rows){.n = step->scale + 1};
+    for (uint32_t row = 0; row < out->n; row++) {
+        const uint32_t to_come = row ? step->scale - row + 1 : step->scale;
+        uint64_t size = step->step;
+        for (uint32_t i = 0; i < to_come; i++) size /= common_divisor(size, 10);
+        if (size > RESIDUES_MAX - 2 - n) return false;
+        out->sizes[row] = size;
+        out->first[row] = (uint32_t)n;
+        n += size;
+    }
+    out->last = (uint32_t)n;
+    out->dead = (uint32_t)n + 1;
+    return true;
+}
+
+static uint32_t after_digit(const residue_rows *rows, uint64_t step, uint32_t row, uint64_t value) {
+    if (row == 0) return (uint32_t)(value % rows->sizes[0]);
+    if (row + 1 < rows->n) return rows->first[row + 1] + (uint32_t)(value % rows->sizes[row + 1]);
+    return value % step == 0 ? rows->last : rows->dead;
+}
+
+static void fill_machine(machine *m, const residue_rows *rows, uint64_t step) {
+    for (uint32_t i = 0; i < N_INPUTS; i++) {
+        m->next[(size_t)rows->last * N_INPUTS + i] = i ? rows->dead : rows->last;
+        m->next[(size_t)rows->dead * N_INPUTS + i] = rows->dead;
+    }
+    m->accepts[rows->last] = true;
+    for (uint32_t row = 0; row < rows->n; row++)
+        for (uint32_t residue = 0; residue < rows->sizes[row]; residue++) {
+            const uint32_t state = rows->first[row] + residue;
+            uint32_t *next = m->next + (size_t)state * N_INPUTS;
+            m->accepts[state] = residue == 0;
+            for (uint32_t d = 0; d < 10; d++)
+                next[d] = after_digit(rows, step, row, (uint64_t)residue * 10 + d);
+            next[DOT] = row || (rows->n == 1 && residue) ? rows->dead
+                        : rows->n == 1                   ? rows->last
+                                                         : rows->first[1] + residue;
+        }
 }
 
 // One round of telling states apart: by their class and the classes that follow. Returns the number
@@ -120,19 +163,23 @@ static void find_dead(machine *m) {
     }
 }
 
+static qn_status fail_large(qn_gr_schema *s, const qn_gr_where *where, int max) {
+    return QN_SCHEMA_FAIL(s, where, "multipleOf", LIMIT,
+                          "its automaton would have more than %d states", max);
+}
+
 static qn_status machine_init(machine *out, qn_gr_schema *s, const qn_gr_number_step *step,
                               bool negated, const qn_gr_where *where) {
     *out = (machine){.negated = negated};
-    if (step->scale > QN_JSON_DIGITS || step->step > RESIDUES_MAX / (step->scale + 2))
-        return QN_SCHEMA_FAIL(s, where, "multipleOf", LIMIT,
-                              "its automaton would have more than %d states", RESIDUES_MAX);
-    out->n = (uint32_t)step->step * (step->scale + 2) + 1;
+    residue_rows rows;
+    if (!plan_rows(&rows, step)) return fail_large(s, where, RESIDUES_MAX);
+    out->n = rows.dead + 1;
     out->next = qn_alloc((size_t)out->n * N_INPUTS, sizeof *out->next);
     out->accepts = qn_alloc(out->n, sizeof *out->accepts);
     out->is_dead = qn_alloc(out->n, sizeof *out->is_dead);
     if (!out->next || !out->accepts || !out->is_dead) return QN_NOMEM(s->err, "schema");
     QN_TRY(qn_gr_schema_spend(s, (uint64_t)out->n * 4, where));
-    fill_machine(out, step);
+    fill_machine(out, &rows, step->step);
     QN_TRY(minimize(out, s, where));
     find_dead(out);
     return QN_OK;
@@ -156,6 +203,12 @@ typedef struct numbers {
     const qn_gr_number_side *side;
     const char *lo, *hi; // whole parts of the bounds; hi NULL: none
     size_t max;          // digits of the whole part
+    // Where residues and digits together would be too many states, characters are counted beside
+    // the automaton: to[first[i]] to to[first[i + 1]] follow cell i.
+    bool is_counted;
+    int32_t lengths;
+    uint32_t *first, *to;
+    size_t n_to, cap_first, cap_to;
     machine machines[MACHINES_MAX];
     size_t n_machines;
     cell *cells;
@@ -199,11 +252,11 @@ static int compare_digit(const char *bound, size_t at, int so_far, unsigned digi
 }
 
 static bool step_whole(cell *c, const numbers *x, unsigned digit) {
-    if (c->phase == IN_ZERO || c->n_whole == x->max) return false;
+    if (c->phase == IN_ZERO || (!x->is_counted && c->n_whole == x->max)) return false;
     c->lo = (int8_t)compare_digit(x->lo, c->n_whole, c->lo, digit);
     if (x->hi) c->hi = (int8_t)compare_digit(x->hi, c->n_whole, c->hi, digit);
     c->phase = c->phase == AT_START && !digit ? IN_ZERO : IN_WHOLE;
-    c->n_whole++;
+    if (!x->is_counted || c->n_whole <= strlen(x->lo)) c->n_whole++;
     if (c->n_whole > strlen(x->lo)) c->lo = 1;
     return !x->hi || c->n_whole < strlen(x->hi) || c->hi <= 0;
 }
@@ -242,50 +295,108 @@ static bool step(cell *c, const numbers *x, unsigned input) {
     return alive;
 }
 
-// The rule of a cell, new or known.
-static qn_status intern(int32_t *rule, numbers *x, const cell *c) {
-    uint32_t at;
-    if (qn_map_find(&x->index, (const char *)c, sizeof *c, &at)) {
-        *rule = x->rules[at];
-        return QN_OK;
-    }
-    if (x->n == CELLS_MAX)
-        return QN_SCHEMA_FAIL(x->s, x->where, "multipleOf", LIMIT,
-                              "its automaton would have more than %d states", CELLS_MAX);
+// The number of a cell, new or known.
+static qn_status intern(uint32_t *out, numbers *x, const cell *c) {
+    if (qn_map_find(&x->index, (const char *)c, sizeof *c, out)) return QN_OK;
+    if (x->n == CELLS_MAX) return fail_large(x->s, x->where, CELLS_MAX);
     const char *key = qn_arena_strdup(&x->s->arena, (const char *)c, sizeof *c);
     if (!key || !qn_grow((void **)&x->cells, &x->cap, x->n + 1, sizeof *x->cells) ||
         !qn_grow((void **)&x->rules, &x->cap_rules, x->n + 1, sizeof *x->rules) ||
         !qn_map_add(&x->index, key, sizeof *c, (uint32_t)x->n, NULL))
         return QN_NOMEM(x->s->err, "schema");
     x->cells[x->n] = *c;
-    *rule = x->rules[x->n++] = qn_gr_ast_rule_add(x->s->ast, qn_str_of("number"));
-    return qn_gr_ast_check(x->s->ast, x->s->err);
+    x->rules[x->n] = qn_gr_ast_rule_add(x->s->ast, qn_str_of("number"));
+    *out = (uint32_t)x->n++;
+    return qn_gr_schema_check_ast(x->s, x->where, "multipleOf");
+}
+
+// The cells that can follow, each once, with the characters that lead there.
+typedef struct arcs {
+    uint32_t targets[N_INPUTS];
+    qn_gr_byte_set sets[N_INPUTS];
+    size_t n;
+} arcs;
+
+static qn_status find_arcs(arcs *out, numbers *x, size_t at) {
+    out->n = 0;
+    for (unsigned input = 0; input < N_INPUTS; input++) {
+        cell next = x->cells[at];
+        uint32_t target;
+        if (!step(&next, x, input)) continue;
+        QN_TRY(intern(&target, x, &next));
+        size_t k = 0;
+        while (k < out->n && out->targets[k] != target) k++;
+        if (k == out->n) {
+            out->targets[out->n] = target;
+            out->sets[out->n++] = (qn_gr_byte_set){{0}};
+        }
+        qn_gr_byte_set_add(&out->sets[k], input == DOT ? '.' : '0' + input);
+    }
+    return QN_OK;
+}
+
+static qn_status keep_arcs(numbers *x, size_t at, const arcs *found) {
+    if (!qn_grow((void **)&x->first, &x->cap_first, at + 2, sizeof *x->first) ||
+        !qn_grow((void **)&x->to, &x->cap_to, x->n_to + found->n + 1, sizeof *x->to))
+        return QN_NOMEM(x->s->err, "schema");
+    x->first[at] = (uint32_t)x->n_to;
+    memcpy(x->to + x->n_to, found->targets, found->n * sizeof *x->to);
+    x->n_to += found->n;
+    x->first[at + 1] = (uint32_t)x->n_to;
+    return QN_OK;
 }
 
 static qn_status expand(numbers *x, size_t at) {
     qn_gr_ast *ast = x->s->ast;
-    int32_t targets[N_INPUTS], node = accepts(x, &x->cells[at]) ? QN_AST_EMPTY : QN_AST_NEVER;
-    qn_gr_byte_set sets[N_INPUTS];
-    size_t n = 0;
+    int32_t node = accepts(x, &x->cells[at]) ? QN_AST_EMPTY : QN_AST_NEVER;
+    arcs found;
     QN_TRY(qn_gr_schema_spend(x->s, 64, x->where));
-    for (unsigned input = 0; input < N_INPUTS; input++) {
-        cell next = x->cells[at];
-        int32_t rule;
-        if (!step(&next, x, input)) continue;
-        QN_TRY(intern(&rule, x, &next));
-        size_t k = 0;
-        while (k < n && targets[k] != rule) k++;
-        if (k == n) {
-            targets[n] = rule;
-            sets[n++] = (qn_gr_byte_set){{0}};
-        }
-        qn_gr_byte_set_add(&sets[k], input == DOT ? '.' : '0' + input);
+    QN_TRY(find_arcs(&found, x, at));
+    if (x->is_counted) QN_TRY(keep_arcs(x, at, &found));
+    for (size_t k = 0; k < found.n; k++) {
+        const int32_t call = qn_gr_ref(ast, x->rules[found.targets[k]]);
+        node = qn_gr_alt(ast, qn_gr_seq(ast, qn_gr_set(ast, &found.sets[k]), call), node);
     }
-    for (size_t k = 0; k < n; k++)
-        node = qn_gr_alt(ast, qn_gr_seq(ast, qn_gr_set(ast, &sets[k]), qn_gr_ref(ast, targets[k])),
-                         node);
+    if (x->is_counted)
+        node = qn_gr_seq(ast, qn_gr_place(ast, x->lengths, (uint32_t)at, true), node);
     qn_gr_ast_rule_set(ast, x->rules[at], node);
-    return qn_gr_ast_check(ast, x->s->err);
+    return qn_gr_schema_check_ast(x->s, x->where, "multipleOf");
+}
+
+// Bounds the characters of what begins with `start`.
+static qn_status count_characters(int32_t *out, numbers *x, int32_t start) {
+    const size_t max = x->max + (x->side->is_whole ? 0 : 1 + QN_JSON_DIGITS);
+    qn_gr_lengths *lengths = NULL;
+    bool *ends = qn_alloc(x->n, sizeof *ends);
+    qn_status status = ends ? QN_OK : QN_NOMEM(x->s->err, "schema");
+    for (size_t i = 0; !status && i < x->n; i++) ends[i] = accepts(x, &x->cells[i]);
+    const qn_gr_length_graph graph = {.n = x->n, .first = x->first, .to = x->to, .accepts = ends};
+    if (!status) {
+        status = qn_gr_lengths_create(&lengths, &graph, 0, (uint32_t)max, &x->s->steps, x->s->err);
+        if (status) status = qn_gr_schema_fail(x->s, status, x->where, "multipleOf");
+    }
+    qn_free(ends);
+    QN_TRY(status);
+    *out = qn_gr_lengths_fit(lengths, 0, 0) ? qn_gr_counted(x->s->ast, start, x->lengths)
+                                            : QN_AST_NEVER;
+    qn_gr_ast_lengths_set(x->s->ast, x->lengths, lengths);
+    return QN_OK;
+}
+
+static qn_status make_cells(int32_t *out, numbers *x) {
+    cell start = {.phase = AT_START};
+    uint64_t n = x->max; // cells, about
+    uint32_t first;
+    for (size_t i = 0; i < x->n_machines; i++) {
+        start.at[i] = x->machines[i].start;
+        n = n > CELLS_MAX ? n : n * x->machines[i].n;
+    }
+    x->is_counted = !x->hi && n > COUNTED_FROM;
+    if (x->is_counted) x->lengths = qn_gr_ast_lengths_add(x->s->ast);
+    QN_TRY(intern(&first, x, &start));
+    for (size_t i = 0; i < x->n; i++) QN_TRY(expand(x, i));
+    *out = qn_gr_ref(x->s->ast, x->rules[first]);
+    return x->is_counted ? count_characters(out, x, *out) : QN_OK;
 }
 
 static qn_status add_machine(numbers *x, const qn_gr_number_step *one, bool negated) {
@@ -321,8 +432,8 @@ static int32_t list_multiples(qn_gr_ast *ast, const qn_gr_number_limits *l,
 }
 
 qn_status qn_gr_schema_multiples(int32_t *out, qn_gr_schema *s, const qn_gr_number_limits *l,
-                                 const qn_gr_number_side *side, const qn_gr_where *where) {
-    numbers x = {.s = s, .side = side, .where = where};
+                                 const qn_gr_number_side *side) {
+    numbers x = {.s = s, .side = side, .where = l->where};
     if (is_list(l, side)) {
         *out = list_multiples(s->ast, l, side);
         return QN_OK;
@@ -335,45 +446,35 @@ qn_status qn_gr_schema_multiples(int32_t *out, qn_gr_schema *s, const qn_gr_numb
     qn_status status = QN_OK;
     if (l->step) status = add_machine(&x, &(qn_gr_number_step){l->step, l->scale}, false);
     for (size_t i = 0; !status && i < l->n_not; i++) status = add_machine(&x, &l->not_of[i], true);
-    cell start = {.phase = AT_START};
-    for (size_t i = 0; i < x.n_machines; i++) start.at[i] = x.machines[i].start;
-    int32_t rule = -1;
-    if (!status) status = intern(&rule, &x, &start);
-    for (size_t i = 0; !status && i < x.n; i++) status = expand(&x, i);
-    if (!status) *out = qn_gr_ref(s->ast, rule);
+    if (!status) status = make_cells(out, &x);
     for (size_t i = 0; i < x.n_machines; i++) machine_deinit(&x.machines[i]);
     qn_free(x.cells);
     qn_free(x.rules);
+    qn_free(x.first);
+    qn_free(x.to);
     qn_map_deinit(&x.index);
     return status;
 }
 
 // --- what the schema says ------------------------------------------------------------------------
 
-static uint64_t common_divisor(uint64_t a, uint64_t b) {
-    while (b) {
-        const uint64_t r = a % b;
-        a = b;
-        b = r;
-    }
-    return a;
-}
-
 // The least common multiple; false if it is too large.
 static bool join_steps(qn_gr_number_limits *l, uint64_t step, unsigned scale) {
     size_t mine = l->step, other = step;
-    for (; l->scale < scale; l->scale++)
+    for (unsigned at = l->scale; at < scale; at++)
         if (!qn_size_mul(&mine, mine, 10)) return false;
     for (unsigned at = scale; at < l->scale; at++)
         if (!qn_size_mul(&other, other, 10)) return false;
     if (!qn_size_mul(&mine, mine / common_divisor(mine, other), other)) return false;
     l->step = mine;
+    if (l->scale < scale) l->scale = scale;
     for (; l->scale && l->step % 10 == 0; l->scale--) l->step /= 10;
     return true;
 }
 
 qn_status qn_gr_schema_add_step(qn_gr_number_limits *l, qn_gr_schema *s, uint64_t step,
                                 unsigned scale, bool is_not, const qn_gr_where *where) {
+    if (!l->where || !is_not) l->where = where;
     if (is_not && l->n_not == QN_STEPS_MAX)
         return QN_SCHEMA_FAIL(s, where, "not", LIMIT, "more than %d of multipleOf", QN_STEPS_MAX);
     if (is_not) {
@@ -382,7 +483,7 @@ qn_status qn_gr_schema_add_step(qn_gr_number_limits *l, qn_gr_schema *s, uint64_
         l->step = step;
         l->scale = scale;
     } else if (!join_steps(l, step, scale)) {
-        return QN_SCHEMA_FAIL(s, where, "multipleOf", LIMIT, "the steps are too large");
+        return qn_gr_schema_exceeds(s, where, "multipleOf", "the steps are too large");
     }
     return QN_OK;
 }
@@ -398,7 +499,7 @@ static qn_status read_step(qn_gr_number_limits *l, qn_gr_schema *s, const json_t
     if (decimal.is_negative || (!decimal.whole[0] && !decimal.fraction[0]))
         return QN_SCHEMA_FAIL(s, where, "multipleOf", FORMAT, "not a number above 0");
     if (!qn_gr_decimal_scaled(&step, &scale, &decimal))
-        return QN_SCHEMA_FAIL(s, where, "multipleOf", LIMIT, "more than 19 digits");
+        return qn_gr_schema_exceeds(s, where, "multipleOf", "more than 19 digits");
     return qn_gr_schema_add_step(l, s, step, scale, is_not, where);
 }
 

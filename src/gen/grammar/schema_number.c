@@ -218,25 +218,14 @@ static bool side_of(qn_gr_number_side *out, const qn_gr_number_limits *l, bool b
     return true;
 }
 
-qn_status qn_gr_schema_number(int32_t *out, qn_gr_schema *s, const qn_gr_conj *all,
-                              uint32_t types) {
-    qn_gr_number_limits l = {0};
-    const qn_gr_where *where = all->n ? all->members[0].where : NULL;
-    QN_TRY(read_limits(&l, s, all));
-    const bool is_whole = !(types & QN_SCHEMA_FRACTION);
-    *out = is_whole ? s->parts.integer : s->parts.number;
-    if (!(types & QN_SCHEMA_INTEGER)) QN_TRY(qn_gr_schema_add_step(&l, s, 1, 0, true, where));
-    const bool has_steps = l.n_not || (l.step && !(is_whole && l.step == 1 && !l.scale));
-    if (!l.min.is_there && !l.max.is_there && !has_steps) return QN_OK;
-    if (is_whole) {
-        round_inside(&l.min, 1);
-        round_inside(&l.max, -1);
-    }
+// Both sides, with or without the multiples.
+static qn_status make_sides(int32_t *out, qn_gr_schema *s, const qn_gr_number_limits *l,
+                            bool is_whole, bool has_steps, const qn_gr_where *where) {
     int32_t node = QN_AST_NEVER;
     for (int below = 0; below < 2; below++) {
         qn_gr_number_side side;
         int32_t made;
-        if (!side_of(&side, &l, below)) continue;
+        if (!side_of(&side, l, below)) continue;
         if (strlen(side.lo.value.whole) > QN_BOUND_DIGITS)
             return QN_SCHEMA_FAIL(s, where, NULL, LIMIT,
                                   "numbers have at most %d digits before the point",
@@ -245,11 +234,34 @@ qn_status qn_gr_schema_number(int32_t *out, qn_gr_schema *s, const qn_gr_conj *a
         // "-0" is a whole number only where nothing is asked of it, as before.
         if (is_whole && below && !side.lo.value.whole[0]) side.lo.value = qn_gr_decimal_of(1);
         if (has_steps)
-            QN_TRY(qn_gr_schema_multiples(&made, s, &l, &side, where));
+            QN_TRY(qn_gr_schema_multiples(&made, s, l, &side));
         else
             made = is_whole ? integers_of(s->ast, &side) : fractions_of(s->ast, &side);
         node = qn_gr_alt(s->ast, node, below ? with_sign(s->ast, made) : made);
     }
     *out = node;
     return QN_OK;
+}
+
+qn_status qn_gr_schema_number(int32_t *out, qn_gr_schema *s, const qn_gr_conj *all,
+                              uint32_t types) {
+    qn_gr_number_limits l = {0};
+    const qn_gr_where *where = all->n ? all->members[0].where : NULL;
+    QN_TRY(read_limits(&l, s, all));
+    const bool is_whole = !(types & QN_SCHEMA_FRACTION);
+    *out = is_whole ? s->parts.integer : s->parts.number;
+    if (!(types & QN_SCHEMA_INTEGER)) QN_TRY(qn_gr_schema_add_step(&l, s, 1, 0, true, where));
+    const bool has_bounds = l.min.is_there || l.max.is_there;
+    const bool has_steps = l.n_not || (l.step && !(is_whole && l.step == 1 && !l.scale));
+    if (!has_bounds && !has_steps) return QN_OK;
+    if (is_whole) {
+        round_inside(&l.min, 1);
+        round_inside(&l.max, -1);
+    }
+    const qn_gr_ast_mark mark = qn_gr_ast_get_mark(s->ast);
+    const qn_status status = make_sides(out, s, &l, is_whole, has_steps, where);
+    if (status != QN_LIMIT || !has_steps || !s->opts->lenient) return status;
+    qn_gr_ast_undo(s->ast, mark);
+    QN_TRY(qn_gr_schema_exceeds(s, l.where, "multipleOf", "its automaton is too large"));
+    return has_bounds ? make_sides(out, s, &l, is_whole, false, where) : QN_OK;
 }

@@ -24,6 +24,7 @@ typedef struct qn_gr_number_limits {
     unsigned scale;
     qn_gr_number_step not_of[QN_STEPS_MAX]; // what it must not be a multiple of
     size_t n_not;
+    const qn_gr_where *where; // of a multipleOf
 } qn_gr_number_limits;
 
 // Numbers of one sign, without it: lo is there (and may be 0).
@@ -40,7 +41,6 @@ QN_MUST_CHECK qn_status qn_gr_schema_add_step(qn_gr_number_limits *l, qn_gr_sche
 // The numbers of a side that are multiples as `l` wants them.
 QN_MUST_CHECK qn_status qn_gr_schema_multiples(int32_t *out, qn_gr_schema *s,
                                                const qn_gr_number_limits *l,
-                                               const qn_gr_number_side *side,
-                                               const qn_gr_where *where);
+                                               const qn_gr_number_side *side);
 
 #endif

@@ -5,11 +5,12 @@
 
 enum {
     PROPERTIES_MAX = 4096,
-    PATTERNS_MAX = 4,
+    PATTERNS_MAX = 6,
+    CLASS_PATTERNS_MAX = 4, // beside different names
     COUNT_CELLS_MAX = 1 << 14,
     CLASS_STEP = 4,
     N_CLASSES = CLASS_STEP * CLASS_STEP,
-    DIFFERENT_MAX = 4
+    DIFFERENT_MAX = 6
 };
 #define NOT_LISTED SIZE_MAX
 
@@ -43,9 +44,10 @@ typedef struct object {
     qn_map index; // name -> property
     name_pattern patterns[PATTERNS_MAX];
     size_t n_patterns;
-    uint32_t min, max; // of properties
-    int32_t extra;     // another property; NEVER: none
-    int32_t last;      // another one that must be the last; NEVER: none
+    uint32_t min, max;                        // of properties
+    const qn_gr_where *min_where, *max_where; // who says so
+    int32_t extra;                            // another property; NEVER: none
+    int32_t last;                             // another one that must be the last; NEVER: none
     // Others by a class of their names, where different ones are counted; made when needed.
     int32_t *by_class;
     bool is_free; // no keyword says anything
@@ -79,9 +81,11 @@ static qn_status read_patterns(object *o, size_t i) {
     const char *key;
     QN_TRY(want_object(o, member, "patternProperties"));
     json_object_foreach(json_object_get(member->schema, "patternProperties"), key, schema) {
-        if (o->n_patterns == PATTERNS_MAX)
-            return QN_SCHEMA_FAIL(o->s, member->where, "patternProperties", LIMIT,
-                                  "more than %d patterns", PATTERNS_MAX);
+        if (o->n_patterns == PATTERNS_MAX) {
+            const qn_gr_where *list = qn_gr_where_add(o->s, member->where, "patternProperties", 0);
+            QN_TRY(qn_gr_schema_exceeds(o->s, list, key, "more than %d patterns", PATTERNS_MAX));
+            continue;
+        }
         o->patterns[o->n_patterns++] = (name_pattern){qn_str_of(key), i, schema};
     }
     return QN_OK;
@@ -92,8 +96,14 @@ static qn_status read_counts(object *o, const qn_gr_member *member) {
     bool has_min, has_max;
     QN_TRY(qn_gr_schema_count(&min, &has_min, o->s, member, "minProperties"));
     QN_TRY(qn_gr_schema_count(&max, &has_max, o->s, member, "maxProperties"));
-    if (min > o->min) o->min = min;
-    if (max < o->max) o->max = max;
+    if (min > o->min) {
+        o->min = min;
+        o->min_where = member->where;
+    }
+    if (max < o->max) {
+        o->max = max;
+        o->max_where = member->where;
+    }
     if (has_min || has_max) o->is_free = false;
     return QN_OK;
 }
@@ -497,6 +507,7 @@ typedef struct class_cell {
 typedef struct counting {
     object *o;
     uint32_t lack, left; // different ones that are needed; others that may come
+    int32_t rest;        // node of what follows where enough are there and any number may come
     class_cell *cells;
     int32_t *rules;
     size_t n, cap, cap_rules;
@@ -517,7 +528,7 @@ static qn_status intern(int32_t *rule, counting *c, const class_cell *cell) {
         return QN_OK;
     }
     if (c->n == COUNT_CELLS_MAX)
-        return QN_SCHEMA_FAIL(o->s, o->all->members[0].where, "minProperties", LIMIT,
+        return QN_SCHEMA_FAIL(o->s, o->min_where, "minProperties", LIMIT,
                               "too large to be counted");
     const char *key = qn_arena_strdup(&o->s->arena, (const char *)cell, sizeof *cell);
     if (!key || !qn_grow((void **)&c->cells, &c->cap, c->n + 1, sizeof *c->cells) ||
@@ -526,7 +537,7 @@ static qn_status intern(int32_t *rule, counting *c, const class_cell *cell) {
         return QN_NOMEM(o->s->err, "schema");
     c->cells[c->n] = *cell;
     *rule = c->rules[c->n++] = qn_gr_ast_rule_add(o->s->ast, qn_str_of("properties"));
-    return qn_gr_ast_check(o->s->ast, o->s->err);
+    return qn_gr_schema_check_ast(o->s, o->min_where, "minProperties");
 }
 
 // What follows when others of the classes `seen` are there, `used` of them.
@@ -539,7 +550,11 @@ static qn_status different_node(int32_t *out, counting *c, unsigned seen, uint32
     *out = QN_AST_NEVER;
     if (count_bits(seen) >= c->lack) {
         const int32_t more = qn_gr_seq(ast, o->s->parts.comma, o->extra);
-        *out = qn_gr_seq(ast, qn_gr_rep(ast, more, 0, left), o->s->parts.close);
+        if (left == QN_AST_MANY && c->rest >= 0)
+            *out = c->rest;
+        else
+            *out = qn_gr_seq(ast, qn_gr_rep(ast, more, 0, left), o->s->parts.close);
+        c->rest = *out;
         return QN_OK;
     }
     if (left == 0) return QN_OK;
@@ -562,21 +577,46 @@ static qn_status expand(counting *c, size_t at) {
         node = qn_gr_alt(ast, one, node);
     }
     qn_gr_ast_rule_set(ast, c->rules[at], node);
-    return qn_gr_ast_check(ast, o->s->err);
+    return qn_gr_schema_check_ast(o->s, o->min_where, "minProperties");
+}
+
+// Cells for `lack` different others of at most `left`: sets of fewer classes than that, each with
+// as many others as there may be.
+static uint64_t count_cells(uint32_t lack, uint32_t left) {
+    uint64_t n = 0, sets = 1;
+    for (uint32_t k = 0; k < lack && k < left; k++) {
+        n += left == QN_AST_MANY || k == 0 ? sets : sets * (left - k);
+        sets = sets * (N_CLASSES - k) / (k + 1);
+    }
+    return n;
+}
+
+// Whether so many different others can be counted; in the lenient case they need not be there then.
+static qn_status check_different(object *o, uint32_t n_required) {
+    const uint32_t lack = o->min > n_required ? o->min - n_required : 0;
+    const uint32_t left = o->max == QN_AST_MANY ? QN_AST_MANY : o->max - n_required;
+    if (lack < 2 || o->extra == QN_AST_NEVER || o->max < o->min) return QN_OK;
+    if (lack <= DIFFERENT_MAX && count_cells(lack, left) <= COUNT_CELLS_MAX &&
+        o->n_patterns <= CLASS_PATTERNS_MAX)
+        return QN_OK;
+    o->min = n_required;
+    if (o->n_patterns > CLASS_PATTERNS_MAX)
+        return qn_gr_schema_exceeds(o->s, o->min_where, "minProperties",
+                                    "not supported beside more than %d patterns",
+                                    CLASS_PATTERNS_MAX);
+    if (lack > DIFFERENT_MAX)
+        return qn_gr_schema_exceeds(
+            o->s, o->min_where, "minProperties",
+            "%u more than the required properties, at most %d are supported", lack, DIFFERENT_MAX);
+    return qn_gr_schema_exceeds(o->s, o->min_where, "minProperties",
+                                "%u beside a maxProperties of %u is too large to be counted",
+                                lack + n_required, o->max);
 }
 
 // At least `lack` different others and at most `left` after `count` properties.
 static qn_status different_others(int32_t *out, object *o, uint32_t count, uint32_t lack,
                                   uint32_t left) {
-    counting c = {.o = o, .lack = lack, .left = left};
-    if (lack > DIFFERENT_MAX)
-        return QN_SCHEMA_FAIL(o->s, o->all->members[0].where, "minProperties", LIMIT,
-                              "%u more than the named properties, at most %d are supported", lack,
-                              DIFFERENT_MAX);
-    // Every class can be the only one for as many others as there may be.
-    if (left != QN_AST_MANY && (uint64_t)left * N_CLASSES > COUNT_CELLS_MAX)
-        return QN_SCHEMA_FAIL(o->s, o->all->members[0].where, "maxProperties", LIMIT,
-                              "%u beside minProperties is too large to be counted", o->max);
+    counting c = {.o = o, .lack = lack, .left = left, .rest = -1};
     QN_TRY(make_classes(o));
     qn_gr_ast *ast = o->s->ast;
     int32_t node = QN_AST_NEVER, rest;
@@ -647,7 +687,7 @@ static qn_status tail_node(int32_t *out, object *o, uint32_t count) {
     *out = QN_AST_NEVER;
     if (lack > 1 && o->extra == QN_AST_NEVER) return QN_OK;
     if (lack > 1 && lack <= left && is_wanted)
-        return QN_SCHEMA_FAIL(o->s, o->all->members[0].where, "minProperties", UNSUPPORTED,
+        return QN_SCHEMA_FAIL(o->s, o->min_where, "minProperties", UNSUPPORTED,
                               "not supported beside a condition on a property of any name");
     // Names of others may repeat, and then count once.
     if (lack > 1) return lack > left ? QN_OK : different_others(out, o, count, lack, left);
@@ -667,15 +707,18 @@ static qn_status make_chain(int32_t *out, object *o) {
     qn_gr_ast *ast = s->ast;
     uint32_t n_required = 0;
     for (size_t i = 0; i < o->n; i++) n_required += o->properties[i].is_required;
+    QN_TRY(check_different(o, n_required));
     const uint32_t max = highest_count(o, n_required);
     if ((uint64_t)max * (o->n + 1) > COUNT_CELLS_MAX)
-        return QN_SCHEMA_FAIL(s, o->all->members[0].where,
+        return QN_SCHEMA_FAIL(s, o->max != QN_AST_MANY ? o->max_where : o->min_where,
                               o->max != QN_AST_MANY ? "maxProperties" : "minProperties", LIMIT,
                               "too large to be counted");
     int32_t *rows = qn_arena_alloc(&s->arena, max + 1, sizeof *rows);
     if (!rows) return QN_NOMEM(s->err, "schema");
     const bool is_counted = max > 1;
     for (uint32_t c = 0; c <= max; c++) {
+        rows[c] = QN_AST_NEVER;
+        if (c > o->n || (is_counted && c < n_required && c < max)) continue; // cannot be
         // Uncounted, the second row means "some", which is enough for any bound that is left.
         object bounds = *o;
         if (!is_counted && o->min <= n_required) bounds.min = 0;

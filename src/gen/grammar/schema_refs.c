@@ -164,6 +164,7 @@ static qn_status add_anchors(qn_gr_schema *s, json_t *schema, const char *base) 
 typedef struct to_walk {
     json_t *schema;
     const char *base;
+    const qn_gr_where *where;
 } to_walk;
 
 typedef struct walk {
@@ -172,25 +173,30 @@ typedef struct walk {
     size_t n, cap;
 } walk;
 
-static qn_status want(walk *w, json_t *schema, const char *base) {
+static qn_status want(walk *w, json_t *schema, const char *base, const qn_gr_where *where) {
     if (!json_is_object(schema)) return QN_OK;
     if (!qn_grow((void **)&w->items, &w->cap, w->n + 1, sizeof *w->items))
         return QN_NOMEM(w->s->err, "schema");
-    w->items[w->n++] = (to_walk){schema, base};
+    w->items[w->n++] = (to_walk){schema, base, where};
     return QN_OK;
 }
 
-static qn_status want_inner(walk *w, json_t *value, qn_gr_inner inner, const char *base) {
+static qn_status want_inner(walk *w, json_t *value, const char *keyword, const char *base,
+                            const qn_gr_where *up) {
+    const qn_gr_inner inner = qn_gr_schema_inner(keyword);
     const char *key;
     json_t *one;
     size_t i;
     if (inner == QN_INNER_NONE) return QN_OK;
+    const qn_gr_where *where = qn_gr_where_add(w->s, up, keyword, 0);
     if (inner == QN_INNER_MAP) {
-        json_object_foreach(value, key, one) QN_TRY(want(w, one, base));
+        json_object_foreach(value, key, one)
+            QN_TRY(want(w, one, base, qn_gr_where_add(w->s, where, key, 0)));
         return QN_OK;
     }
-    json_array_foreach(value, i, one) QN_TRY(want(w, one, base));
-    return inner == QN_INNER_ONE ? want(w, value, base) : QN_OK;
+    json_array_foreach(value, i, one)
+        QN_TRY(want(w, one, base, qn_gr_where_add(w->s, where, NULL, i)));
+    return inner == QN_INNER_ONE ? want(w, value, base, where) : QN_OK;
 }
 
 static bool base_of(const char **out, const qn_gr_schema *s, const json_t *schema) {
@@ -206,6 +212,16 @@ bool qn_gr_schema_is_given(const qn_gr_schema *s, const json_t *schema) {
     return base_of(&base, s, schema);
 }
 
+const qn_gr_where *qn_gr_schema_place(qn_gr_schema *s, const json_t *schema,
+                                      const qn_gr_where *where) {
+    uint32_t at;
+    const json_t *key = schema;
+    const bool is_given = qn_map_find(&s->base_index, (const char *)&key, sizeof key, &at);
+    const bool is_made = where && where->is_made;
+    if (is_given) return is_made ? s->places[at] : where;
+    return is_made ? where : qn_gr_where_made(s, where);
+}
+
 static qn_status visit(walk *w, to_walk at) {
     qn_gr_schema *s = w->s;
     const char *id = id_of(s, at.schema), *keyword, *base = at.base;
@@ -214,23 +230,26 @@ static qn_status visit(walk *w, to_walk at) {
     QN_TRY(qn_gr_schema_spend(s, 16, NULL));
     if (id) QN_TRY(add_resource(&base, s, at.schema, id));
     QN_TRY(add_anchors(s, at.schema, base));
-    if (!key || !qn_grow((void **)&s->bases, &s->cap_bases, s->n_bases + 1, sizeof *s->bases))
+    if (!key || !qn_grow((void **)&s->bases, &s->cap_bases, s->n_bases + 1, sizeof *s->bases) ||
+        !qn_grow((void **)&s->places, &s->cap_places, s->n_bases + 1, sizeof *s->places))
         return QN_NOMEM(s->err, "schema");
     *key = at.schema;
     s->bases[s->n_bases] = base;
+    s->places[s->n_bases] = at.where;
     if (!qn_map_add(&s->base_index, (const char *)key, sizeof *key, (uint32_t)s->n_bases++, NULL))
         return QN_NOMEM(s->err, "schema");
     if (json_object_get(at.schema, "unevaluatedProperties") ||
         json_object_get(at.schema, "unevaluatedItems"))
         s->has_unevaluated = true;
     json_object_foreach(at.schema, keyword, value)
-        QN_TRY(want_inner(w, value, qn_gr_schema_inner(keyword), base));
-    return QN_OK;
+        QN_TRY(want_inner(w, value, keyword, base, at.where));
+    return qn_gr_ast_check(s->ast, s->err); // a place that found no memory
 }
 
-static qn_status walk_from(qn_gr_schema *s, json_t *schema, const char *base) {
+static qn_status walk_from(qn_gr_schema *s, json_t *schema, const char *base,
+                           const qn_gr_where *where) {
     walk w = {.s = s};
-    qn_status status = want(&w, schema, base);
+    qn_status status = want(&w, schema, base, where);
     while (!status && w.n) status = visit(&w, w.items[--w.n]);
     qn_free(w.items);
     return status;
@@ -238,7 +257,7 @@ static qn_status walk_from(qn_gr_schema *s, json_t *schema, const char *base) {
 
 qn_status qn_gr_schema_index(qn_gr_schema *s) {
     QN_TRY(add_target(s, "", s->root));
-    return walk_from(s, s->root, "");
+    return walk_from(s, s->root, "", NULL);
 }
 
 // --- looking up ----------------------------------------------------------------------------------
@@ -364,7 +383,10 @@ qn_status qn_gr_schema_resolve(json_t **out, qn_gr_schema *s, const qn_gr_member
     if (!target)
         return QN_SCHEMA_FAIL(s, member->where, keyword, FORMAT, "'%s' is not there", text);
     QN_TRY(check_dynamic(s, member, keyword, target, text));
-    QN_TRY(walk_from(s, target, target_base));
+    // Usually it was walked already. If not, a pointer goes where no keyword leads.
+    const char *pointer = strstr(text, "#/");
+    QN_TRY(walk_from(s, target, target_base,
+                     pointer ? qn_gr_where_add(s, NULL, pointer + 2, 0) : member->where));
     *out = target;
     return QN_OK;
 }

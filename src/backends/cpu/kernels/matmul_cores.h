@@ -21,6 +21,7 @@ enum { VECTORS = QN_TILE / QN_LANES, FOLDED_ROWS = 2, GROUPED_ROWS = 1 };
 #else
 #define UNROLL
 #endif
+#define EACH(i, n) UNROLL for (int i = 0; i < (n); i++)
 
 // Bytes: how early weights are asked for. Q4_K 4096 x 4096, one row, AVX2, best of 3 on a busy
 // machine (bench_kernels): 0 1.29 ms, 4096 1.03 ms, 16384 1.04 ms.
@@ -44,8 +45,8 @@ QN_INLINE const qn_i8_block *i8_of(const void *row, int64_t b) {
 enum { LINE_PAIRS = 16 }; // in a line of the cache, and in a run of 32 values
 
 QN_INLINE void zero_sums(i32v (*t)[VECTORS], const int n_rows) {
-    UNROLL for (int r = 0; r < n_rows; r++) {
-        UNROLL for (int v = 0; v < VECTORS; v++) t[r][v] = (i32v){0};
+    EACH(r, n_rows) {
+        EACH(v, VECTORS) t[r][v] = (i32v){0};
     }
 }
 
@@ -54,11 +55,10 @@ QN_INLINE void i12_dots(i32v (*t)[VECTORS], const tile_block *blocks, const qn_i
                         int first_pair, int n, int first, const int n_rows) {
     for (int i = first_pair; i < first_pair + n; i++) {
         i16v w[VECTORS];
-        UNROLL for (int v = 0; v < VECTORS; v++) w[v] =
-            load_i16(tile_at(blocks, first, v)->w[i] + 2 * lane_at(first, v));
-        UNROLL for (int r = 0; r < n_rows; r++) {
+        EACH(v, VECTORS) w[v] = load_i16(tile_at(blocks, first, v)->w[i] + 2 * lane_at(first, v));
+        EACH(r, n_rows) {
             const int16_t *pair = x[r]->q + 2 * i;
-            UNROLL for (int v = 0; v < VECTORS; v++) t[r][v] = madd(t[r][v], w[v], pair);
+            EACH(v, VECTORS) t[r][v] = madd(t[r][v], w[v], pair);
         }
     }
 }
@@ -68,23 +68,22 @@ QN_INLINE void i12_folded(float (*sums)[QN_PANEL], const tile_block *blocks,
                           int64_t next_b, int first, const bool has_shift, const int n_rows) {
     const qn_i12_block *x[FOLDED_ROWS];
     i32v t[FOLDED_ROWS][VECTORS];
-    UNROLL for (int r = 0; r < n_rows; r++) x[r] = i12_of(rows[r], b);
+    EACH(r, n_rows) x[r] = i12_of(rows[r], b);
     zero_sums(t, n_rows);
     for (int i = 0; i < QN_BLOCK / 2; i += LINE_PAIRS) {
-        UNROLL for (int r = 0; r < n_rows; r++)
-            __builtin_prefetch(i12_of(next[r], next_b)->q + 2 * i);
+        EACH(r, n_rows) __builtin_prefetch(i12_of(next[r], next_b)->q + 2 * i);
         i12_dots(t, blocks, x, i, LINE_PAIRS, first, n_rows);
     }
-    UNROLL for (int r = 0; r < n_rows; r++) {
-        UNROLL for (int v = 0; v < VECTORS; v++) {
+    EACH(r, n_rows) {
+        EACH(v, VECTORS) {
             const tile_block *tile = tile_at(blocks, first, v);
             const int o = lane_at(first, v);
             float *sum = sums[r] + first + v * QN_LANES;
             f32v value = load_f32(tile->scale[0] + o) * to_float(t[r][v]);
             if (has_shift) {
                 i32v below = {0};
-                UNROLL for (int i = 0; i < QN_GROUPS / 2; i++) below =
-                    madd(below, load_i16(tile->mins[i] + 2 * o), x[r]->sums + 2 * i);
+                EACH(i, QN_GROUPS / 2)
+                    below = madd(below, load_i16(tile->mins[i] + 2 * o), x[r]->sums + 2 * i);
                 value = fma_f32(load_f32(tile->shift[0] + o), to_float(below), value);
             }
             store_f32(sum, load_f32(sum) + all_f32(x[r]->scale) * value);
@@ -98,20 +97,19 @@ QN_INLINE void i12_grouped(float (*sums)[QN_PANEL], const tile_block *blocks,
                            const int n_rows) {
     const qn_i12_block *x[GROUPED_ROWS];
     f32v y[GROUPED_ROWS][VECTORS];
-    UNROLL for (int r = 0; r < n_rows; r++) {
+    EACH(r, n_rows) {
         x[r] = i12_of(rows[r], b);
-        UNROLL for (int v = 0; v < VECTORS; v++) y[r][v] = (f32v){0};
+        EACH(v, VECTORS) y[r][v] = (f32v){0};
     }
     for (int j = 0; j < n_values / 32; j++) {
         i32v t[GROUPED_ROWS][VECTORS];
         zero_sums(t, n_rows);
-        UNROLL for (int r = 0; r < n_rows; r++)
-            __builtin_prefetch(i12_of(next[r], next_b)->q + 32 * j);
+        EACH(r, n_rows) __builtin_prefetch(i12_of(next[r], next_b)->q + 32 * j);
         i12_dots(t, blocks, x, LINE_PAIRS * j, LINE_PAIRS, first, n_rows);
-        UNROLL for (int v = 0; v < VECTORS; v++) {
+        EACH(v, VECTORS) {
             const tile_block *tile = tile_at(blocks, first, v);
             const f32v scale = load_f32(tile->scale[j] + lane_at(first, v));
-            UNROLL for (int r = 0; r < n_rows; r++) {
+            EACH(r, n_rows) {
                 y[r][v] = fma_f32(scale, to_float(t[r][v]), y[r][v]);
                 if (!has_shift) continue;
                 const float sum = (float)(x[r]->sums[2 * j] + x[r]->sums[2 * j + 1]);
@@ -120,8 +118,8 @@ QN_INLINE void i12_grouped(float (*sums)[QN_PANEL], const tile_block *blocks,
             }
         }
     }
-    UNROLL for (int r = 0; r < n_rows; r++) {
-        UNROLL for (int v = 0; v < VECTORS; v++) {
+    EACH(r, n_rows) {
+        EACH(v, VECTORS) {
             float *sum = sums[r] + first + v * QN_LANES;
             store_f32(sum, load_f32(sum) + all_f32(x[r]->scale) * y[r][v]);
         }
@@ -144,35 +142,34 @@ QN_INLINE void i8_coded(float (*sums)[QN_PANEL], const tile_block *blocks, const
     const qn_i8_block *x[GROUPED_ROWS];
     int32_t bases[GROUPED_ROWS][QN_GROUPS];
     f32v y[GROUPED_ROWS][VECTORS];
-    UNROLL for (int r = 0; r < n_rows; r++) {
+    EACH(r, n_rows) {
         x[r] = i8_of(rows[r], b);
         if (!has_shift) i8_find_bases(bases[r], x[r], zero, group);
-        UNROLL for (int v = 0; v < VECTORS; v++) y[r][v] = (f32v){0};
+        EACH(v, VECTORS) y[r][v] = (f32v){0};
     }
     for (int g = 0; g < n_values / group; g++) {
         const int j = g * group / 32, h = g * group / 16 % 2;
         i32v t[GROUPED_ROWS][VECTORS];
-        UNROLL for (int r = 0; r < n_rows; r++) {
+        EACH(r, n_rows) {
             const i32v base = has_shift ? (i32v){0} : all_i32(bases[r][g]);
             __builtin_prefetch((const char *)i8_of(next[r], next_b) + g * group * 3 / 2);
-            UNROLL for (int v = 0; v < VECTORS; v++) t[r][v] = base;
+            EACH(v, VECTORS) t[r][v] = base;
         }
-        UNROLL for (int i = 0; i < group / 4; i++) {
+        EACH(i, group / 4) {
             const int u = g * group / 4 + i;
             u16v c[VECTORS];
-            UNROLL for (int v = 0; v < VECTORS; v++) c[v] =
-                load_u16(tile_at(blocks, first, v)->c[u] + 4 * lane_at(first, v));
-            UNROLL for (int r = 0; r < n_rows; r++) {
+            EACH(v, VECTORS)
+                c[v] = load_u16(tile_at(blocks, first, v)->c[u] + 4 * lane_at(first, v));
+            EACH(r, n_rows) {
                 const int8_t *four = x[r]->q + 4 * u;
-                UNROLL for (int v = 0; v < VECTORS; v++) t[r][v] =
-                    dot4(t[r][v], c[v], four, is_narrow);
+                EACH(v, VECTORS) t[r][v] = dot4(t[r][v], c[v], four, is_narrow);
             }
         }
-        UNROLL for (int v = 0; v < VECTORS; v++) {
+        EACH(v, VECTORS) {
             const tile_block *tile = tile_at(blocks, first, v);
             const int o = lane_at(first, v);
             const f32v scale = load_f32(tile->scale[g] + o);
-            UNROLL for (int r = 0; r < n_rows; r++) {
+            EACH(r, n_rows) {
                 y[r][v] = fma_f32(scale * to_float(t[r][v]), all_f32(x[r]->scales[j]), y[r][v]);
                 if (has_shift)
                     y[r][v] = fma_f32(load_f32(tile->shift[g] + o),
@@ -180,8 +177,8 @@ QN_INLINE void i8_coded(float (*sums)[QN_PANEL], const tile_block *blocks, const
             }
         }
     }
-    UNROLL for (int r = 0; r < n_rows; r++) {
-        UNROLL for (int v = 0; v < VECTORS; v++) {
+    EACH(r, n_rows) {
+        EACH(v, VECTORS) {
             float *sum = sums[r] + first + v * QN_LANES;
             store_f32(sum, load_f32(sum) + y[r][v]);
         }
@@ -200,22 +197,22 @@ QN_INLINE f32v read_float(const uint8_t *tile, int k, int o, const qn_type type)
 QN_INLINE void plain(float (*sums)[QN_PANEL], const uint8_t *const *tiles, const float *const *x,
                      int n_values, int first, const qn_type type, const int n_rows) {
     f32v y[FOLDED_ROWS][VECTORS];
-    UNROLL for (int r = 0; r < n_rows; r++) {
-        UNROLL for (int v = 0; v < VECTORS; v++) y[r][v] = (f32v){0};
+    EACH(r, n_rows) {
+        EACH(v, VECTORS) y[r][v] = (f32v){0};
     }
     for (int k = 0; k < n_values; k++) {
         f32v w[VECTORS];
-        UNROLL for (int v = 0; v < VECTORS; v++) __builtin_prefetch(
-            tiles[(first + v * QN_LANES) / QN_TILE] + (type == QN_TYPE_F32 ? 64 : 32) * k + AHEAD);
-        UNROLL for (int v = 0; v < VECTORS; v++) w[v] =
-            read_float(tiles[(first + v * QN_LANES) / QN_TILE], k, lane_at(first, v), type);
-        UNROLL for (int r = 0; r < n_rows; r++) {
-            UNROLL for (int v = 0; v < VECTORS; v++) y[r][v] =
-                fma_f32(w[v], all_f32(x[r][k]), y[r][v]);
+        EACH(v, VECTORS)
+            __builtin_prefetch(tiles[(first + v * QN_LANES) / QN_TILE] +
+                               (type == QN_TYPE_F32 ? 64 : 32) * k + AHEAD);
+        EACH(v, VECTORS)
+            w[v] = read_float(tiles[(first + v * QN_LANES) / QN_TILE], k, lane_at(first, v), type);
+        EACH(r, n_rows) {
+            EACH(v, VECTORS) y[r][v] = fma_f32(w[v], all_f32(x[r][k]), y[r][v]);
         }
     }
-    UNROLL for (int r = 0; r < n_rows; r++) {
-        UNROLL for (int v = 0; v < VECTORS; v++) {
+    EACH(r, n_rows) {
+        EACH(v, VECTORS) {
             float *sum = sums[r] + first + v * QN_LANES;
             store_f32(sum, load_f32(sum) + y[r][v]);
         }

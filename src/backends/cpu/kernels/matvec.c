@@ -6,7 +6,7 @@
 #if defined(__AVX2__)
 
 QN_INLINE void fetch(const uint8_t *run, const source *s) {
-    UNROLL for (int i = 0; i < s->low + s->high; i++) __builtin_prefetch(run + AHEAD + 64 * i);
+    EACH(i, s->low + s->high) __builtin_prefetch(run + AHEAD + 64 * i);
 }
 
 // One tile's block: its bytes, and QN_LANES columns of sums from output o of the tile on.
@@ -54,16 +54,15 @@ typedef struct row_sum {
 } row_sum;
 
 QN_INLINE void add_pairs(row_sum *t, pairs w, const few_block *f, int at, const int n_rows) {
-    UNROLL for (int r = 0; r < n_rows; r++) t[r].even =
-        madd(t[r].even, w.even, i12_of(f->rows[r], f->b)->q + at);
-    UNROLL for (int r = 0; r < n_rows; r++) {
+    EACH(r, n_rows) t[r].even = madd(t[r].even, w.even, i12_of(f->rows[r], f->b)->q + at);
+    EACH(r, n_rows) {
         i32v *sum = n_rows < QN_FEW_ROWS ? &t[r].odd : &t[r].even;
         *sum = madd(*sum, w.odd, i12_of(f->rows[r], f->b)->q + at + 2);
     }
 }
 
 QN_INLINE void zero_rows(row_sum *t, const int n_rows) {
-    UNROLL for (int r = 0; r < n_rows; r++) t[r] = (row_sum){{0}, {0}};
+    EACH(r, n_rows) t[r] = (row_sum){{0}, {0}};
 }
 
 QN_INLINE i32v whole(row_sum t, const int n_rows) {
@@ -75,8 +74,7 @@ QN_INLINE void i12_group(row_sum *t, const few_block *f, int j, int h, const sou
                          const int n_rows) {
     const int step = s->group / 4;
     const uint8_t *from = run_at(f->from, j, s) + s->run_header + 4 * f->o;
-    UNROLL for (int r = 0; r < n_rows; r++) t[r] =
-        (row_sum){base_sum(i12_of(f->rows[r], f->b)->sums + 2 * j, h, s), {0}};
+    EACH(r, n_rows) t[r] = (row_sum){base_sum(i12_of(f->rows[r], f->b)->sums + 2 * j, h, s), {0}};
     UNROLL for (int i = h * step; i < (h + 1) * step; i++) {
         const u16v q = code_row(from, i, s);
         add_pairs(t, (pairs){even_bytes(q, 0), odd_bytes(q, 0)}, f, 32 * j + 4 * i, n_rows);
@@ -91,15 +89,14 @@ QN_INLINE void i12_run(row_sum *t, const few_block *f, int j, const i32v *scales
     const uint8_t *run = run_at(f->from, j, s);
     fetch(run, s);
     if (step * n_rows < 2 * RUN_ROWS) {
-        UNROLL for (int h = 0; h < step; h++) {
+        EACH(h, step) {
             row_sum group[QN_FEW_ROWS];
             i12_group(group, f, j, h, s, n_rows);
-            UNROLL for (int r = 0; r < n_rows; r++) t[r].even +=
-                whole(group[r], n_rows) * scales[step * j + h];
+            EACH(r, n_rows) t[r].even += whole(group[r], n_rows) * scales[step * j + h];
         }
         return;
     }
-    UNROLL for (int i = 0; i < RUN_ROWS; i++) {
+    EACH(i, RUN_ROWS) {
         const i16v scale = twice(scales[step * j + step * i / RUN_ROWS]);
         pairs w = read_pairs(run, i, f->o, s);
         w.even *= scale;
@@ -115,14 +112,15 @@ QN_INLINE void i12_scaled(const few_block *f, const source *s, const int n_rows)
     read_scales(scales, mins, f->from, f->o, s);
     zero_rows(t, n_rows);
     for (int j = 0; j < RUNS; j++) i12_run(t, f, j, scales, s, n_rows);
-    UNROLL for (int r = 0; r < n_rows; r++) {
+    EACH(r, n_rows) {
         const qn_i12_block *x = i12_of(f->rows[r], f->b);
         f32v value = d * to_float(whole(t[r], n_rows));
         if (s->has_shift) {
             const int step = s->group / 16;
             i32v below = {0};
-            UNROLL for (int i = 0; i < QN_GROUPS / 2; i++) below =
-                madd(below, pair_up(mins[2 * i / step], mins[(2 * i + 1) / step]), x->sums + 2 * i);
+            EACH(i, QN_GROUPS / 2)
+                below = madd(below, pair_up(mins[2 * i / step], mins[(2 * i + 1) / step]),
+                             x->sums + 2 * i);
             value = fma_f32(-float_shift(f->from, f->o), to_float(below), value);
         }
         add_row(f, r, all_f32(x->scale) * value);
@@ -131,7 +129,7 @@ QN_INLINE void i12_scaled(const few_block *f, const source *s, const int n_rows)
 
 QN_INLINE void i12_simple(const few_block *f, const source *s, const int n_rows) {
     f32v y[QN_FEW_ROWS];
-    UNROLL for (int r = 0; r < n_rows; r++) y[r] = (f32v){0};
+    EACH(r, n_rows) y[r] = (f32v){0};
     for (int j = 0; j < f->n_values / 32; j++) {
         const uint8_t *run = run_at(f->from, j, s);
         const f32v d = float_scale(run, f->o, s), m = s->has_shift ? float_shift(run, f->o) : d;
@@ -141,17 +139,15 @@ QN_INLINE void i12_simple(const few_block *f, const source *s, const int n_rows)
             i12_group(t, f, j, 0, s, 1);
         } else {
             zero_rows(t, n_rows);
-            UNROLL for (int i = 0; i < RUN_ROWS; i++)
-                add_pairs(t, read_pairs(run, i, f->o, s), f, 32 * j + 4 * i, n_rows);
+            EACH(i, RUN_ROWS) add_pairs(t, read_pairs(run, i, f->o, s), f, 32 * j + 4 * i, n_rows);
         }
-        UNROLL for (int r = 0; r < n_rows; r++) {
+        EACH(r, n_rows) {
             const int16_t *sums = i12_of(f->rows[r], f->b)->sums + 2 * j;
             y[r] = fma_f32(d, to_float(whole(t[r], n_rows)), y[r]);
             if (s->has_shift) y[r] = fma_f32(m, all_f32((float)(sums[0] + sums[1])), y[r]);
         }
     }
-    UNROLL for (int r = 0; r < n_rows; r++)
-        add_row(f, r, all_f32(i12_of(f->rows[r], f->b)->scale) * y[r]);
+    EACH(r, n_rows) add_row(f, r, all_f32(i12_of(f->rows[r], f->b)->scale) * y[r]);
 }
 
 // --- i8_32 ---
@@ -163,17 +159,16 @@ QN_INLINE void i8_group(f32v *y, const few_block *f, int j, int h, f32v scale, f
     const uint8_t *from = run_at(f->from, j, s) + s->run_header + 4 * f->o;
     i32v t[QN_FEW_ROWS + 1]; // of one row there are two, so that they are computed side by side
     t[1] = (i32v){0};
-    UNROLL for (int r = 0; r < n_rows; r++) t[r] =
-        base_sum(i8_of(f->rows[r], f->b)->sums + 2 * j, h, s);
+    EACH(r, n_rows) t[r] = base_sum(i8_of(f->rows[r], f->b)->sums + 2 * j, h, s);
     UNROLL for (int i = h * step; i < (h + 1) * step; i++) {
         const u16v codes = code_row(from, i, s);
-        UNROLL for (int r = 0; r < n_rows; r++) {
+        EACH(r, n_rows) {
             i32v *sum = &t[n_rows == 1 ? i % 2 : r];
             *sum = dot4(*sum, codes, i8_of(f->rows[r], f->b)->q + 32 * j + 4 * i, s->zero < 128);
         }
     }
     if (n_rows == 1) t[0] += t[1];
-    UNROLL for (int r = 0; r < n_rows; r++) {
+    EACH(r, n_rows) {
         const qn_i8_block *x = i8_of(f->rows[r], f->b);
         y[r] = fma_f32(scale * to_float(t[r]), all_f32(x->scales[j]), y[r]);
         if (s->has_shift) y[r] = fma_f32(shift, all_f32(qn_i8_offset(x, j, h, s->group)), y[r]);
@@ -183,7 +178,7 @@ QN_INLINE void i8_group(f32v *y, const few_block *f, int j, int h, f32v scale, f
 QN_INLINE void i8_any(const few_block *f, const source *s, const int n_rows) {
     i32v scales[QN_GROUPS], mins[QN_GROUPS];
     f32v y[QN_FEW_ROWS], d = {0}, m = {0};
-    UNROLL for (int r = 0; r < n_rows; r++) y[r] = (f32v){0};
+    EACH(r, n_rows) y[r] = (f32v){0};
     if (is_scaled(s)) {
         d = float_scale(f->from, f->o, s);
         if (s->has_shift) m = float_shift(f->from, f->o);
@@ -192,7 +187,7 @@ QN_INLINE void i8_any(const few_block *f, const source *s, const int n_rows) {
     for (int j = 0; j < f->n_values / 32; j++) {
         const uint8_t *run = run_at(f->from, j, s);
         fetch(run, s);
-        UNROLL for (int h = 0; h < 32 / s->group; h++) {
+        EACH(h, 32 / s->group) {
             const int g = 32 / s->group * j + h;
             const f32v scale = is_scaled(s) ? d * to_float(scales[g]) : float_scale(run, f->o, s);
             f32v shift = {0};
@@ -201,7 +196,7 @@ QN_INLINE void i8_any(const few_block *f, const source *s, const int n_rows) {
             i8_group(y, f, j, h, scale, shift, s, n_rows);
         }
     }
-    UNROLL for (int r = 0; r < n_rows; r++) add_row(f, r, y[r]);
+    EACH(r, n_rows) add_row(f, r, y[r]);
 }
 
 // --- a tile ---
@@ -210,7 +205,7 @@ QN_INLINE void tile_rows(float *sums, const uint8_t *from, const product *p, con
                          const source *s, const int n_rows) {
     few_block f = {.from = from, .sums = sums, .rows = p->rows};
     const int64_t n_in = p->w->n_in;
-    UNROLL for (int r = 0; r < n_rows; r++) memset(sums + r * QN_PANEL, 0, QN_TILE * sizeof *sums);
+    EACH(r, n_rows) memset(sums + r * QN_PANEL, 0, QN_TILE * sizeof *sums);
     for (; f.b * QN_BLOCK < n_in; f.b++) {
         const int64_t left = n_in - f.b * QN_BLOCK;
         f.n_values = (int)(left < QN_BLOCK ? left : QN_BLOCK);

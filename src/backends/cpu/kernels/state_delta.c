@@ -8,15 +8,16 @@
 // use it (they share the key's place in the log), of some segments.
 //
 // Columns j do not know each other. So a strip of them, which fits the first-level cache, goes
-// through all tokens before the next strip does; and one pass over the strip ends a token (S',
-// change
-// -> S, out) and begins the next (S -> S', known).
+// through all tokens before the next strip does; and one pass over the strip ends a token
+// (S', change -> S, out) and begins the next (S -> S', known).
 #include "backends/cpu/kernels/lanes16.h"
 #include "backends/kernel_math.h"
 #include "backends/cpu/kernels/slot_segment.h"
 
 #include <string.h>
 
+// With E = 128 a strip has 16 KiB, half of a first-level cache. 16 heads of 128 x 128, 64 rows, one
+// thread, AVX-512: 21.8 us a row instead of 31.5 without strips. Other widths were not measured.
 enum { COLUMNS = 32, VECTORS = COLUMNS / QN_LANES };
 
 typedef struct delta_job {
