@@ -5,7 +5,7 @@
 #ifndef QN_MODELS_NET_H
 #define QN_MODELS_NET_H
 
-#include "models/model_weights.h"
+#include "models/adapter.h"
 #include "models/rope_scaling.h"
 
 // The numbers that every family has; families put this first in their own config.
@@ -21,7 +21,8 @@ typedef struct qn_net {
     qn_build b;
     qn_binder binder;
     const qn_hparams *hp;
-    bool with_hidden; // the residual stream is an output too
+    bool with_hidden;      // the residual stream is an output too
+    qn_adapters *adapters; // NULL: none
     int32_t ids, table, row_out;
 } qn_net;
 
@@ -47,7 +48,7 @@ void qn_net_end_layer(qn_net *net, int32_t h, int64_t layer);
 void qn_net_head(qn_net *net, int32_t h, int32_t norm, int32_t output, float cap);
 
 int32_t qn_net_norm(qn_net *net, int32_t x, int32_t w);
-// x w' + bias; bias may be QN_NO_VALUE.
+// x w' + bias, and what adapters add to w; bias may be QN_NO_VALUE.
 int32_t qn_net_linear(qn_net *net, int32_t x, int32_t w, int32_t bias);
 // (T, P*E) -> (T, P, E)
 int32_t qn_net_split(qn_net *net, int32_t x, int64_t parts);

@@ -51,10 +51,11 @@ static void collect(qn_logits *out, const qn_runner *runner, int64_t first, cons
 }
 
 static qn_status run_chunks(qn_logits *out, qn_runner *runner, const int32_t *ids, int64_t chunk,
-                            const qn_logits_opts *opts, qn_err *err) {
+                            const qn_logits_opts *opts, int32_t adapter, qn_err *err) {
     qn_seq *seq = NULL;
     QN_TRY(qn_seq_open(&seq, qn_runner_state(runner), err));
     qn_status status = QN_OK;
+    qn_seq_set_adapter(seq, adapter);
     const int64_t n = out->n_tokens;
     for (int64_t first = 0; first < n; first += chunk) {
         const int64_t rows = n - first < chunk ? n - first : chunk;
@@ -83,6 +84,9 @@ qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *
                         const qn_logits_opts *opts, qn_err *err) {
     if (engine->opts.reference) return qn_engine_run_ref(out, engine, ids, n, opts, err);
     const qn_hparams *hp = engine->model->hparams;
+    int32_t adapter;
+    QN_TRY(
+        qn_engine_adapter(&adapter, engine, opts->adapter, qn_engine_adapter_usual(engine), err));
     int64_t chunk = qn_engine_chunk(engine, opts->naive ? n : opts->chunk);
     if (chunk > n) chunk = n;
     qn_logits result =
@@ -99,7 +103,7 @@ qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const int32_t *
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_logits_init(&result, err));
     QN_TRY_TO(done, qn_runner_create(&runner, &runner_opts, err));
-    QN_TRY_TO(done, run_chunks(&result, runner, ids, chunk, opts, err));
+    QN_TRY_TO(done, run_chunks(&result, runner, ids, chunk, opts, adapter, err));
     *out = result;
     result = QN_INIT(qn_logits);
 

@@ -40,6 +40,7 @@ static qn_status init_tables(run_tables *t, int64_t n, qn_err *err) {
 // How far a run is, for its caller.
 typedef struct watched {
     const qn_logits_opts *opts;
+    int32_t adapter;
     int64_t first, n; // tokens that are done, and all
 } watched;
 
@@ -68,7 +69,7 @@ static qn_status run_chunks(qn_logits *out, qn_ref *ref, const int32_t *ids, con
         const int64_t rows = n - first < chunk ? n - first : chunk;
         const bool is_last = first + rows == n;
         w->first = first;
-        const int32_t seg_row[2] = {0, (int32_t)rows}, past = (int32_t)first, none = -1;
+        const int32_t seg_row[2] = {0, (int32_t)rows}, past = (int32_t)first;
         const int32_t last_row = (int32_t)(rows - 1);
         const qn_step step = {
             .n_rows = rows,
@@ -83,7 +84,7 @@ static qn_status run_chunks(qn_logits *out, qn_ref *ref, const int32_t *ids, con
             .pages_per_seg = t->n_pages,
             .seg_slot = t->zeros,
             .seg_accept = &accepted,
-            .seg_adapter = &none,
+            .seg_adapter = &w->adapter,
             .row_out = opts->all_rows ? t->rows : &last_row,
         };
         QN_TRY(qn_ref_run(ref, &step, err));
@@ -111,6 +112,8 @@ qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const int32
     watched w = {.opts = opts, .n = n};
     qn_ref *ref = NULL;
     qn_status status = QN_OK;
+    QN_TRY(
+        qn_engine_adapter(&w.adapter, engine, opts->adapter, qn_engine_adapter_usual(engine), err));
     QN_TRY_TO(done, init_tables(&tables, n, err));
     QN_TRY_TO(done, qn_logits_init(&result, err));
     const qn_ref_opts ref_opts = {
@@ -137,7 +140,7 @@ done:
 qn_status qn_engine_observe(const qn_engine *engine, const int32_t *ids, int64_t n,
                             const qn_ref_opts *watch, qn_err *err) {
     const qn_logits_opts opts = {.all_rows = true};
-    watched w = {.opts = &opts, .n = n};
+    watched w = {.opts = &opts, .adapter = qn_engine_adapter_usual(engine), .n = n};
     qn_logits unused = {.n_tokens = n, .n_vocab = engine->model->hparams->vocab}; // no room
     run_tables tables = {0};
     qn_ref *ref = NULL;

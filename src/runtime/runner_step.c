@@ -86,7 +86,7 @@ static tables open_tables(int32_t *message, int64_t pages) {
 static void fill_segment(tables *t, const qn_segment *s, int64_t b, bool is_full) {
     const int64_t past = qn_seq_length(s->seq);
     t->seg_row[b] = (int32_t)t->rows;
-    t->seg_adapter[b] = -1;
+    t->seg_adapter[b] = qn_seq_adapter(s->seq);
     qn_seq_fill(s->seq, &t->segs, b);
     memcpy(t->ids + t->rows, s->ids, (size_t)s->rows * sizeof *t->ids);
     for (int64_t i = 0; i < s->rows; i++, t->rows++) {
@@ -242,6 +242,7 @@ static qn_status check_message(const qn_runner *r, qn_err *err) {
                              .rows = r->opts.rows,
                              .segs = r->opts.segs,
                              .outs = r->opts.outs,
+                             .n_adapters = r->engine->model->n_sets,
                              .top = QN_HEAD_TOP};
     qn_state_limits(&limits, r->state);
     return qn_step_check(r->message, qn_step_words(r->message), &limits, err);

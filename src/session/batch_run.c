@@ -212,6 +212,7 @@ static void keep_read(qn_batch *b) {
         qn_session *read = NULL;
         if (qn_session_prepare(&read, &b->like, b->shared, row->session->n_tokens, &ignored))
             continue;
+        qn_session_choose_adapter(read, row->session->adapter);
         qn_session_set_tokens(read, 0, row->session->tokens, row->session->n_tokens);
         if (qn_session_take_state(read, row->session, false, &ignored))
             qn_session_destroy(read);

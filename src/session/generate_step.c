@@ -67,7 +67,8 @@ static qn_status step_naive(qn_generation *g, qn_err *err) {
     qn_logits logits;
     bool is_right;
     QN_TRY(qn_engine_run(&logits, s->engine, s->tokens, (int64_t)s->n_tokens,
-                         &QN_INIT(qn_logits_opts, .naive = true), err));
+                         &QN_INIT(qn_logits_opts, .naive = true, .adapter = qn_session_adapter(s)),
+                         err));
     g->result.n_steps++;
     const qn_scores scores = {.all = logits.logits};
     const qn_status status = choose_and_take(&is_right, g, &scores, -1, err);

@@ -54,6 +54,7 @@ struct qn_session {
     qn_shared *shared;       // NULL in a reference engine
     qn_seq *seq;             // NULL: it has no place in the runner now
     int64_t context, chunk;
+    int32_t adapter; // set of adapters; -1: none
     bool keeps;      // what was computed is remembered for later prompts
     int32_t *tokens; // (cap)
     uint64_t *keys;  // (cap) of the radix tree
@@ -78,6 +79,7 @@ struct qn_snapshot {
     int32_t *tokens; // (n_tokens)
     size_t n_tokens;
     qn_session_memory memory;
+    int32_t adapter;
     float *logits; // (V); NULL: none
     qn_session_best best;
 };
@@ -108,6 +110,11 @@ QN_MUST_CHECK qn_status qn_session_reserve(qn_session *session, size_t n, qn_err
 // (`moves`) by taking them away.
 QN_MUST_CHECK qn_status qn_session_take_state(qn_session *to, qn_session *from, bool moves,
                                               qn_err *err);
+
+// Its set of adapters, as an option asks for it.
+int64_t qn_session_adapter(const qn_session *session);
+// Another set (-1: none); nothing is cached, or what is cached was computed with it.
+void qn_session_choose_adapter(qn_session *session, int32_t adapter);
 
 // --- the history ---
 

@@ -81,6 +81,7 @@ qn_status qn_session_checkpoint(qn_snapshot **out, qn_session *session, qn_err *
     if (snapshot->shared) atomic_fetch_add(&snapshot->shared->users, 1);
     snapshot->n_tokens = session->n_tokens;
     snapshot->memory = session->memory;
+    snapshot->adapter = session->adapter;
     snapshot->best = session->best;
     snapshot->tokens = qn_alloc(session->n_tokens, sizeof *snapshot->tokens);
     if (session->has_logits) snapshot->logits = qn_alloc((size_t)vocab, sizeof(float));
@@ -110,6 +111,7 @@ qn_status qn_session_restore(qn_session *session, const qn_snapshot *snapshot, q
                        snapshot->n_tokens);
     QN_TRY(reserve_history(session, snapshot->n_tokens, snapshot->logits, err));
     if (session->seq) QN_TRY(qn_seq_restore(session->seq, snapshot->checkpoint, err));
+    qn_session_choose_adapter(session, snapshot->adapter);
     copy_history(session, snapshot->tokens, snapshot->n_tokens, &snapshot->memory, snapshot->logits,
                  &snapshot->best);
     return QN_OK;
