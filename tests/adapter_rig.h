@@ -3,11 +3,10 @@
 #ifndef QN_TESTS_ADAPTER_RIG_H
 #define QN_TESTS_ADAPTER_RIG_H
 
-#include "format_files.h"
 #include "model_writer.h"
 
-#include <math.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct adapter_want {
     int64_t rank;

@@ -3,10 +3,12 @@
 #include "testing.h"
 
 #include "adapter_rig.h"
+#include "format_files.h"
 #include "model_writer.h"
 
 #include "core/mem.h"
-#include "quant/half.h"
+
+#include <math.h>
 
 enum { N_IDS = 40, HEAD = 16 };
 

@@ -335,7 +335,8 @@ static qn_status open_tools(qn_talk *t, qn_err *err) {
 static qn_status open_draft(qn_talk *t, qn_err *err) {
     const char *path = t->args->draft;
     if (!path) return QN_OK;
-    const qn_open_opts open_opts = {.args = &t->args->engine, .needs_tokenizer = true};
+    const qn_open_opts open_opts = {
+        .args = &t->args->engine, .is_second = true, .needs_tokenizer = true};
     QN_TRY(qn_cli_open(&t->draft_model, path, &open_opts, err));
     const int64_t own = qn_engine_facts(t->draft_model.engine).context;
     const int64_t context = qn_session_context(t->session);
