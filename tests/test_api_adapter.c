@@ -504,6 +504,35 @@ static void forks_and_snapshots_keep_their_set(void **state) {
     close_two(&t);
 }
 
+// Drafts of a model without adapters, and of n-grams, are only guesses.
+static void speculation_changes_no_token(void **state) {
+    two t;
+    int32_t ids[N_IDS];
+    qn_err err;
+    qn_result want = QN_INIT(qn_result);
+    some_ids(ids);
+    open_two(&t, state, "qwen35");
+    qn_engine *engine = open_with(mini("qwen35", false).text, t.list, 4, NULL);
+    qn_session *session = session_of(engine, 3), *draft = session_of(engine, QN_NO_ADAPTER);
+    for (int i = 0; i < 3; i++) {
+        qn_result got = QN_INIT(qn_result);
+        const qn_generate_opts opts =
+            QN_INIT(qn_generate_opts, .max_tokens = 24, .ignore_end = true, .lookup = i == 1,
+                    .draft = i == 2 ? draft : NULL, .draft_min = i ? 3 : 0);
+        ASSERT_OK(qn_session_set_prompt(session, ids, N_IDS, &err));
+        ASSERT_OK(qn_generate(i ? &got : &want, session, &opts, NULL, NULL, &err));
+        if (i) assert_int_equal(got.n_tokens, want.n_tokens);
+        if (i) assert_memory_equal(got.tokens, want.tokens, want.n_tokens * sizeof *want.tokens);
+        if (i == 2) assert_true(got.n_drafted > 0);
+        qn_result_deinit(&got);
+    }
+    qn_result_deinit(&want);
+    qn_session_destroy(draft);
+    qn_session_destroy(session);
+    qn_engine_close(engine);
+    close_two(&t);
+}
+
 // --- what does not fit ---------------------------------------------------------------------------
 
 static void expect_refused(const char *model, const qn_adapter *adapters, size_t n,
@@ -688,6 +717,7 @@ int main(void) {
         FOLDER_TEST(rows_of_a_batch_have_adapters_of_their_own),
         FOLDER_TEST(kept_prompts_are_not_shared_between_sets),
         FOLDER_TEST(forks_and_snapshots_keep_their_set),
+        FOLDER_TEST(speculation_changes_no_token),
         FOLDER_TEST(peft_folders_are_checked),
         FOLDER_TEST(gguf_adapters_are_checked),
         FOLDER_TEST(truncated_adapters_are_refused),
