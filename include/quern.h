@@ -38,7 +38,7 @@
 //     struct ever had, is QN_ARGUMENT. In structs that a callback is given, `size` says how much of
 //     them the library has filled.
 //     These have no size and will never change: qn_err, and the items of lists: qn_bias,
-//     qn_text_range, qn_token_logprob, qn_prompt, qn_tool_call.
+//     qn_text_range, qn_token_logprob, qn_prompt, qn_tool_call, qn_adapter.
 //   - The library never prints, exits or aborts; running out of memory is an error like any other.
 
 #ifndef QUERN_H
@@ -532,6 +532,20 @@ typedef enum qn_cache_use {
     QN_CACHE_DIR_FILL   // as KEEP, the plans too, as text for people; failure is an error
 } qn_cache_use;
 
+// A low-rank adapter (LoRA) for a model; will never change. Adapters of one set are applied together,
+// and a row of the model uses one set or none: to use an adapter alone and with others, name it in
+// several sets. Sets are numbered from 1 without gaps.
+typedef struct qn_adapter {
+    const char *path; // GGUF (general.type "adapter"), or a folder as PEFT writes it
+    float scale;      // times the adapter's own scale: 1 as it was trained
+    int64_t set;      // 0: 1
+} qn_adapter;
+
+// Which set of adapters is used, where an option asks: 0 the first, if the engine has any (in a row
+// of a batch: that of its session); n set n; -1 none. Rows without adapters have the bits that they
+// have in an engine without any, and what is kept of earlier prompts is never shared between sets.
+enum { QN_NO_ADAPTER = -1 };
+
 typedef struct qn_engine_opts {
     size_t size;
     int n_threads;   // 0: all that this process may use
@@ -558,6 +572,8 @@ typedef struct qn_engine_opts {
     // checkpoint, loaded when the first image comes; a model without one refuses images.
     const char *mmproj;
     int64_t image_pixels; // larger images are made smaller; 0: only as the model's own limit says
+    const qn_adapter *adapters; // (n_adapters), read while the engine is opened; NULL: none
+    size_t n_adapters;
 } qn_engine_opts;
 
 typedef struct qn_engine_info {
@@ -573,6 +589,7 @@ typedef struct qn_engine_info {
     const char *cache_type; // borrowed: "f16", ...
     const char *profile; // borrowed: path of the profile file that was applied; "" if there is none
     int64_t cached_bytes; // of the weights, that came ready from the cache folder
+    int64_t n_adapter_sets;
 } qn_engine_info;
 
 // Reads the whole model into memory, unless no_weights.
@@ -703,6 +720,7 @@ typedef struct qn_logits_opts {
     void *progress_arg;
     const qn_image *const *images; // (n_images) of the ids, as for qn_session_set_prompt_images
     size_t n_images;
+    int64_t adapter; // set of adapters (qn_adapter)
 } qn_logits_opts;
 
 // Caller storage, filled by qn_engine_logits, released by qn_logits_deinit.
@@ -820,6 +838,7 @@ typedef struct qn_session_opts {
     // Ends calls on this session and its forks: steps, prefill and so on with QN_STOPPED, where
     // what is computed stays; answers with QN_REASON_STOPPED. NULL: none
     const qn_stop_flag *stop;
+    int64_t adapter; // set of adapters (qn_adapter); of this session, also where it shares
 } qn_session_opts;
 
 // Fails with QN_MEMORY, and the plan's numbers, where the context cannot fit in free memory.
@@ -839,6 +858,10 @@ QN_API size_t qn_session_cached(const qn_session *session);
 // on from it: two answers of 10 tokens are one of 20. Tokens that are fed or committed after the
 // prompt count as answer.
 
+// Uses another set of adapters from now on (0: the first, -1: none). What is cached was computed
+// with the set before, and is computed again. Forks and snapshots have the set of their session.
+QN_API QN_MUST_CHECK qn_status qn_session_set_adapter(qn_session *session, int64_t adapter,
+                                                      qn_err *err);
 // Replaces the token history and forgets state; runs nothing.
 QN_API QN_MUST_CHECK qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids,
                                                      size_t n, qn_err *err);
@@ -1078,6 +1101,7 @@ typedef struct qn_row_opts {
     int64_t deadline_ms;
     const qn_image *const *images; // (n_images) of the prompt, as for qn_session_set_prompt_images
     size_t n_images;
+    int64_t adapter; // set of adapters (qn_adapter); 0: that of the session, or the first
 } qn_row_opts;
 enum { QN_MAX_COMPLETIONS = 65536 };
 

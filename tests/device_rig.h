@@ -289,9 +289,9 @@ static inline void rig_close(device_rig *r) {
 
 // --- steps ---------------------------------------------------------------------------------------
 
-// A segment: `rows` rows after `past`, of the sequence in `slot`.
+// A segment: `rows` rows after `past`, of the sequence in `slot`; adapters count from 1, 0: none.
 typedef struct rig_seg {
-    int32_t past, rows, slot, accept, commit;
+    int32_t past, rows, slot, accept, commit, adapter;
 } rig_seg;
 
 typedef struct rig_step {
@@ -310,7 +310,7 @@ static inline void rig_fill_segs(device_rig *r, const rig_step *s, int32_t n_rea
         qn_step_at(m, QN_STEP_SEG_SLOT)[b] = seg->slot;
         qn_step_at(m, QN_STEP_SEG_ACCEPT)[b] = seg->accept;
         qn_step_at(m, QN_STEP_SEG_COMMIT)[b] = seg->commit;
-        qn_step_at(m, QN_STEP_SEG_ADAPTER)[b] = -1;
+        qn_step_at(m, QN_STEP_SEG_ADAPTER)[b] = seg->adapter - 1;
         for (int32_t i = 0; i < RIG_PAGES; i++) // out of order
             qn_step_at(m, QN_STEP_SEG_PAGES)[b * RIG_PAGES + i] =
                 i < s->first_page ? -1 : seg->slot * RIG_PAGES + (i * 5 + 3) % RIG_PAGES;

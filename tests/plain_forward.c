@@ -8,6 +8,8 @@
 typedef struct plain {
     const model_file *m;
     int64_t D, H, K, E, F, V, L, n;
+    int64_t experts_used, expert_ffn; // of layers that have a router
+    bool normalize;                   // the weights of the chosen experts sum to 1
     double eps, base, slow_down;
 } plain;
 
@@ -30,6 +32,11 @@ static plain read_sizes(const model_file *m, int64_t n, const plain_opts *opts) 
     p.eps = number(m, "rms_norm_eps");
     p.base = json_number_value(json_object_get(rope, "rope_theta"));
     assert_true(p.base > 0);
+    if (json_object_get(m->config, "num_experts_per_tok")) {
+        p.experts_used = (int64_t)number(m, "num_experts_per_tok");
+        p.expert_ffn = (int64_t)number(m, "moe_intermediate_size");
+        p.normalize = json_is_true(json_object_get(m->config, "norm_topk_prob"));
+    }
     return p;
 }
 
@@ -73,18 +80,31 @@ static double *linear(const plain *p, const double *x, int64_t in, int64_t out, 
     return y;
 }
 
+// Every run of `size` values divided by its root mean square, times w.
+static void norm_runs(double *y, const double *x, int64_t runs, int64_t size, const float *w,
+                      double eps) {
+    for (int64_t r = 0; r < runs; r++) {
+        double square = 0;
+        for (int64_t i = 0; i < size; i++) square += x[r * size + i] * x[r * size + i];
+        const double root = sqrt(square / (double)size + eps);
+        for (int64_t i = 0; i < size; i++) y[r * size + i] = (double)w[i] * x[r * size + i] / root;
+    }
+}
+
 static double *norm(const plain *p, const double *x, int64_t layer, const char *name) {
     float *w = tensor(p, layer, name);
     assert_non_null(w);
     double *y = zeros(p->n * p->D);
-    for (int64_t t = 0; t < p->n; t++) {
-        double square = 0;
-        for (int64_t i = 0; i < p->D; i++) square += x[t * p->D + i] * x[t * p->D + i];
-        const double root = sqrt(square / (double)p->D + p->eps);
-        for (int64_t i = 0; i < p->D; i++) y[t * p->D + i] = (double)w[i] * x[t * p->D + i] / root;
-    }
+    norm_runs(y, x, p->n, p->D, w, p->eps);
     free(w);
     return y;
+}
+
+// The norm of every head of queries or keys, where the model has one.
+static void norm_heads(const plain *p, double *x, int64_t heads, int64_t layer, const char *name) {
+    float *w = tensor(p, layer, name);
+    if (w) norm_runs(x, x, p->n * heads, p->E, w, p->eps);
+    free(w);
 }
 
 // Turns the pairs (i, i + E/2) of every head.
@@ -139,6 +159,8 @@ static void attention_block(const plain *p, double *h, int64_t layer, int64_t wi
     double *q = linear(p, x, p->D, Q, layer, "self_attn.q_proj");
     double *k = linear(p, x, p->D, KV, layer, "self_attn.k_proj");
     double *v = linear(p, x, p->D, KV, layer, "self_attn.v_proj");
+    norm_heads(p, q, p->H, layer, "self_attn.q_norm.weight");
+    norm_heads(p, k, p->K, layer, "self_attn.k_norm.weight");
     rope(p, q, p->H);
     rope(p, k, p->K);
     double *a = attend(p, q, k, v, window);
@@ -150,15 +172,66 @@ static void attention_block(const plain *p, double *h, int64_t layer, int64_t wi
     free(a);
 }
 
-static void ffn_block(const plain *p, double *h, int64_t layer) {
-    double *x = norm(p, h, layer, "post_attention_layernorm.weight");
-    double *gate = linear(p, x, p->D, p->F, layer, "mlp.gate_proj");
-    double *up = linear(p, x, p->D, p->F, layer, "mlp.up_proj");
-    for (int64_t i = 0; i < p->n * p->F; i++) up[i] *= gate[i] / (1 + exp(-gate[i]));
-    add_to(h, linear(p, up, p->F, p->D, layer, "mlp.down_proj"), p->n * p->D);
-    free(x);
+// down(silu(gate x) * up x), of the tensors whose names begin with `name`.
+static double *feed_forward(const plain *p, const double *x, int64_t size, int64_t layer,
+                            const char *name) {
+    char full[MODEL_NAME];
+    snprintf(full, sizeof full, "%s.gate_proj", name);
+    double *gate = linear(p, x, p->D, size, layer, full);
+    snprintf(full, sizeof full, "%s.up_proj", name);
+    double *up = linear(p, x, p->D, size, layer, full);
+    for (int64_t i = 0; i < p->n * size; i++) up[i] *= gate[i] / (1 + exp(-gate[i]));
+    snprintf(full, sizeof full, "%s.down_proj", name);
+    double *y = linear(p, up, size, p->D, layer, full);
     free(gate);
     free(up);
+    return y;
+}
+
+// How much each expert counts for a row: the softmax of the scores where it is among the best, else
+// 0. In place.
+static void weigh_experts(const plain *p, double *scores, int64_t experts) {
+    double total = 0, chosen = 0;
+    for (int64_t e = 0; e < experts; e++) total += exp(scores[e]);
+    double *weight = zeros(experts);
+    for (int64_t k = 0; k < p->experts_used; k++) {
+        int64_t best = -1;
+        for (int64_t e = 0; e < experts; e++) {
+            if (weight[e] == 0 && (best < 0 || scores[e] > scores[best])) best = e;
+        }
+        assert_true(best >= 0);
+        weight[best] = exp(scores[best]) / total;
+        chosen += weight[best];
+    }
+    for (int64_t e = 0; e < experts; e++) scores[e] = weight[e] / (p->normalize ? chosen : 1);
+    free(weight);
+}
+
+static double *experts_block(const plain *p, const double *x, int64_t experts, int64_t layer) {
+    double *weights = linear(p, x, p->D, experts, layer, "mlp.gate"), *sum = zeros(p->n * p->D);
+    for (int64_t t = 0; t < p->n; t++) weigh_experts(p, weights + t * experts, experts);
+    for (int64_t e = 0; e < experts; e++) {
+        char name[MODEL_NAME];
+        snprintf(name, sizeof name, "mlp.experts.%lld", (long long)e);
+        double *y = feed_forward(p, x, p->expert_ffn, layer, name);
+        for (int64_t i = 0; i < p->n * p->D; i++) sum[i] += weights[i / p->D * experts + e] * y[i];
+        free(y);
+    }
+    free(weights);
+    return sum;
+}
+
+// A layer with a router has experts, any other one feed-forward.
+static void ffn_block(const plain *p, double *h, int64_t layer) {
+    char name[MODEL_NAME];
+    snprintf(name, sizeof name, "model.layers.%lld.mlp.gate.weight", (long long)layer);
+    const model_tensor *router = model_find(p->m, name);
+    double *x = norm(p, h, layer, "post_attention_layernorm.weight");
+    add_to(h,
+           router ? experts_block(p, x, router->dims[0], layer)
+                  : feed_forward(p, x, p->F, layer, "mlp"),
+           p->n * p->D);
+    free(x);
 }
 
 double *plain_forward(const model_file *m, const int32_t *ids, int64_t n, const plain_opts *opts) {

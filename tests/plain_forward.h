@@ -1,5 +1,6 @@
-// A second opinion: the forward pass of Llama, Mistral and Qwen2 checkpoints, written down straight
-// from the formulas in double precision, sharing nothing with the library but the file reader.
+// A second opinion: the forward pass of Llama, Mistral, Qwen2 and Qwen3 checkpoints, written down
+// straight from the formulas in double precision, sharing nothing with the library but the file
+// reader.
 #ifndef QN_TESTS_PLAIN_FORWARD_H
 #define QN_TESTS_PLAIN_FORWARD_H
 
@@ -11,7 +12,7 @@ typedef struct plain_opts {
 } plain_opts;
 
 // Logits after every one of the n ids, (n, vocabulary); release with free. Sizes are read from the
-// model's config.json, biases are used where there are such tensors.
+// model's config.json; biases, norms of heads and experts are used where there are such tensors.
 double *plain_forward(const model_file *m, const int32_t *ids, int64_t n, const plain_opts *opts);
 
 #endif

@@ -25,7 +25,7 @@ void task_step_init(task_step *s, const task_seg *segs, int64_t n_segs, int64_t 
         s->seg_slot[b] = segs[b].slot;
         s->seg_accept[b] = segs[b].accept;
         s->seg_commit[b] = segs[b].commit;
-        s->seg_adapter[b] = -1;
+        s->seg_adapter[b] = segs[b].adapter - 1;
         for (int32_t i = 0; i < TASK_PAGES; i++)
             s->seg_pages[b * TASK_PAGES + i] = segs[b].slot * TASK_PAGES + (i * 5 + 3) % TASK_PAGES;
         for (int32_t i = 0; i < segs[b].rows; i++, t++) {

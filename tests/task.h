@@ -7,9 +7,9 @@
 
 enum { TASK_ROWS = 1200, TASK_SEGS = 4, TASK_PAGES = 24 }; // pages per slot
 
-// A segment: `rows` rows behind `past`, of the sequence in `slot`.
+// A segment: `rows` rows behind `past`, of the sequence in `slot`; adapters count from 1, 0: none.
 typedef struct task_seg {
-    int32_t past, rows, slot, accept, commit;
+    int32_t past, rows, slot, accept, commit, adapter;
 } task_seg;
 
 // A step table and its arrays. The positions of slot s lie in pages s * TASK_PAGES ..., out of

@@ -293,6 +293,7 @@ static void sessions_refuse_null(void **state) {
     REFUSES_TOO(qn_session_predict, &logits, NULL, 1);
     REFUSES_TOO(qn_session_commit, NULL, ids, 1);
     REFUSES_TOO(qn_session_commit, t->session, NULL, 1);
+    REFUSES(qn_session_set_adapter, "session", NULL, 0);
     REFUSES(qn_session_truncate, "session", NULL, 0);
     REFUSES(qn_session_fork, "out", NULL, t->session);
     REFUSES(qn_session_fork, "session", &session, NULL);

@@ -238,6 +238,30 @@ static void matmuls_agree(void **state) {
     every_type_and_form(build_matmuls, "matmuls");
 }
 
+// Rows of several adapters and of none, in one step and alone.
+static void adapters_agree(void **state) {
+    (void)state;
+    static const rig_step steps[] = {
+        {.segs = {{.rows = 37, .adapter = 2}}, .n_segs = 1, .n_inert = 3},
+        {.segs = {{.past = 37, .rows = 1}}, .n_segs = 1},
+        {.segs = {{.past = 38, .rows = 9, .adapter = 3},
+                  {.rows = 5, .slot = 1},
+                  {.rows = 4, .slot = 2, .adapter = 1}},
+         .n_segs = 3},
+    };
+    static const char *const types[] = {"f32", "f16", "bf16"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "graph \"t\"\n%%0 \"y\" f32 (T, 530) = input\n%%1 \"x\" f32 (T, 301) = input\n"
+                 "%%2 \"a\" %s (3, 20, 301) = param\n%%3 \"b\" %s (3, 530, 20) = param\n"
+                 "%%4 \"table\" table () = input\n"
+                 "%%5 f32 (T, 530) = lora(%%0, %%1, %%2, %%3, %%4) {scale=1.5}\noutput \"z\" %%5\n",
+                 types[i], types[i]);
+        assert_devices_agree(text, QN_TYPE_F32, steps, 3, false, "adapters");
+    }
+}
+
 static void build_experts(char *text, size_t size, const char *type, const char *form, int n) {
     snprintf(text, size,
              "graph \"t\"\n%%0 \"x\" f32 (T, %d) = input\n%%1 \"scores\" f32 (T, 21) = input\n"
@@ -519,6 +543,7 @@ int main(void) {
         cmocka_unit_test(norms_agree),
         cmocka_unit_test(positions_and_moves_agree),
         cmocka_unit_test(matmuls_agree),
+        cmocka_unit_test(adapters_agree),
         cmocka_unit_test(experts_agree),
         cmocka_unit_test(heads_agree),
         cmocka_unit_test(attention_agrees),

@@ -13,7 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const task_seg segs[] = {{.past = 0, .rows = 5}, {.past = 61, .rows = 7, .slot = 1}};
+static const task_seg segs[] = {{.past = 0, .rows = 5},
+                                {.past = 61, .rows = 7, .slot = 1, .adapter = 2},
+                                {.past = 3, .rows = 2, .slot = 1, .adapter = 1}};
+enum { N_SEGS = sizeof segs / sizeof *segs };
 
 typedef struct rig {
     qn_graph graph;
@@ -27,7 +30,7 @@ static void rig_open(rig *r, const char *text) {
     qn_err err;
     memset(r, 0, sizeof *r);
     ASSERT_OK(qn_graph_parse(&r->graph, text, strlen(text), &err));
-    task_step_init(&r->step, segs, 2, 1);
+    task_step_init(&r->step, segs, N_SEGS, 1);
     r->call = (task_call){
         .graph = &r->graph, .node = &r->graph.nodes[r->graph.n_nodes - 1], .step = &r->step.step};
     for (int i = 0; i < r->call.node->n_in; i++) {
@@ -91,7 +94,8 @@ static void check_alone(const rig *r, void *const *want, const char *what) {
     for (int64_t t = 0; t < r->step.step.n_rows; t++) {
         task_step one;
         const int32_t seg = r->step.row_seg[t];
-        task_step_init(&one, &(task_seg){.rows = 1}, 1, 0);
+        const int32_t adapter = seg < 0 ? 0 : segs[seg].adapter;
+        task_step_init(&one, &(task_seg){.rows = 1, .adapter = adapter}, 1, 0);
         if (seg < 0) one.row_seg[0] = -1;
         memcpy(one.pos, r->step.pos + 4 * t, 4 * sizeof *one.pos);
         task_call call = r->call;
@@ -406,6 +410,41 @@ static void *run_node(const rig *r, size_t node, const void *const *data,
 }
 
 // norm_quantize is rms_norm, then quantize; add_norm is add before them. Bytes of panels.
+#define LORA(ranks, in, out)                                                                       \
+    "%0 \"y\" f32 (T, " #out ") = input\n%1 \"x\" f32 (T, " #in                                    \
+    ") = input\n%2 \"a\" f32 (2, " #ranks ", " #in ") = param\n%3 \"b\" f32 (2, " #out ", " #ranks \
+    ") = param\n%4 \"table\" table () = "                                                          \
+    "input\n%5 f32 (T, " #out ") = lora(%0, %1, %2, %3, %4) {scale=0.5}"
+
+// The products are of numbers up to 4, so that their sums, of some hundreds, cancel: bounds are
+// some units in the last place of those.
+static void adapters_are_the_reference(void **state) {
+    (void)state;
+    static const op_case cases[] = {
+        {LORA(1, 3, 2), 1e-5},     {LORA(4, 64, 16), 1e-4},   {LORA(8, 301, 37), 1e-3},
+        {LORA(16, 64, 600), 1e-3}, {LORA(37, 130, 20), 1e-3},
+    };
+    CHECK_CASES(cases);
+}
+
+// Rows without an adapter are y itself, whatever it holds.
+static void rows_without_an_adapter_keep_their_bits(void **state) {
+    (void)state;
+    rig r;
+    void *got[QN_MAX_OUT];
+    rig_open(&r, "graph \"t\"\n" LORA(4, 8, 9) "\n");
+    r.room[0][0] = -0.0f;
+    r.room[0][1] = NAN;
+    r.room[0][2] = INFINITY;
+    task_run(got, &r.call, level_at(0));
+    assert_memory_equal(got[0], r.room[0], 5 * 9 * sizeof(float)); // the first segment
+    const size_t last = (size_t)(r.step.step.n_rows - 1) * 9;      // padding
+    assert_memory_equal((float *)got[0] + last, r.room[0] + last, 9 * sizeof(float));
+    assert_memory_not_equal((float *)got[0] + 45, r.room[0] + 45, 9 * sizeof(float));
+    free_results(got);
+    rig_close(&r);
+}
+
 static void fused_norms_change_no_bit(void **state) {
     (void)state;
     static const char *const forms[] = {"i12_256", "i8_32"};
@@ -531,12 +570,20 @@ static void torn_shapes_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(maps_are_the_reference),      cmocka_unit_test(operands_spread),
-        cmocka_unit_test(norms_are_the_reference),     cmocka_unit_test(moves_are_the_reference),
-        cmocka_unit_test(positions_are_the_reference), cmocka_unit_test(experts_are_the_reference),
-        cmocka_unit_test(fused_norms_change_no_bit),   cmocka_unit_test(rope_is_angles_and_rotate),
-        cmocka_unit_test(routing_is_stable),           cmocka_unit_test(torn_shapes_are_refused),
-        cmocka_unit_test(norms_keep_the_contract),     cmocka_unit_test(routing_keeps_the_contract),
+        cmocka_unit_test(maps_are_the_reference),
+        cmocka_unit_test(operands_spread),
+        cmocka_unit_test(norms_are_the_reference),
+        cmocka_unit_test(moves_are_the_reference),
+        cmocka_unit_test(positions_are_the_reference),
+        cmocka_unit_test(experts_are_the_reference),
+        cmocka_unit_test(adapters_are_the_reference),
+        cmocka_unit_test(rows_without_an_adapter_keep_their_bits),
+        cmocka_unit_test(fused_norms_change_no_bit),
+        cmocka_unit_test(rope_is_angles_and_rotate),
+        cmocka_unit_test(routing_is_stable),
+        cmocka_unit_test(torn_shapes_are_refused),
+        cmocka_unit_test(norms_keep_the_contract),
+        cmocka_unit_test(routing_keeps_the_contract),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

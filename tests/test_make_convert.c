@@ -221,6 +221,85 @@ static int64_t number_key(const char *path, const char *name) {
     return value;
 }
 
+// Counts warnings that hold the words in question.
+typedef struct heard {
+    const char *part;
+    int n;
+} heard;
+
+static void hear(void *arg, qn_log_level level, const char *line) {
+    heard *h = arg;
+    if (level == QN_LOG_WARNING && strstr(line, h->part)) h->n++;
+}
+
+// A window is in the file, by layer where only some have one, and other readers are warned of.
+static void windows_are_written(void **state) {
+    static const struct {
+        const char *family, *edits;
+        int64_t window, layers; // in the file; -1: no such key
+    } rows[] = {
+        {"llama_untied", "set model_type \"mistral\"; set sliding_window 8", 8, -1},
+        {"llama_untied", "set model_type \"mistral\"; set sliding_window 4096", -1, -1},
+        {"qwen3",
+         "set sliding_window 8; set use_sliding_window true; set layer_types [\"full_attention\", "
+         "\"sliding_attention\"]",
+         8, 2},
+    };
+    const path_name out = in_folder(state, "out.gguf");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char key[64];
+        qn_err err;
+        heard h = {.part = "window is shorter than the context"};
+        const char *arch = i < 2 ? "llama" : "qwen3";
+        write_checkpoint(state, rows[i].family, rows[i].edits, 1);
+        ASSERT_OK(qn_convert(*state, out.text,
+                             &QN_INIT(qn_convert_opts, .log = hear, .log_arg = &h), &err));
+        snprintf(key, sizeof key, "%s.attention.sliding_window", arch);
+        assert_int_equal(number_key(out.text, key), rows[i].window);
+        snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", arch);
+        assert_int_equal(number_key(out.text, key), rows[i].layers);
+        assert_int_equal(h.n, rows[i].window > 0);
+        assert_true(logits_differ(out.text, *state) < 1e-6);
+    }
+}
+
+// Layers without experts among layers with them, and biases of Qwen3's attention.
+static void dense_layers_and_biases_of_qwen3_are_kept(void **state) {
+    static const int64_t dims[][2] = {{128, 64}, {128, 64}, {64, 128}};
+    static const char *const parts[] = {"gate", "up", "down"}, *const heads[] = {"q", "k", "v",
+                                                                                 "o"};
+    static const int64_t widths[] = {64, 32, 32, 64};
+    const path_name out = in_folder(state, "out.gguf");
+    model_file *m = model_load(mini("qwen3_moe").text);
+    float values[128 * 64];
+    char name[80];
+    for (int i = 0; i < 128 * 64; i++) values[i] = (float)(i * 37 % 101 - 50) / 512;
+    model_edit(m, "set mlp_only_layers [0]; set attention_bias true; drop model.layers.0.mlp.*");
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "model.layers.0.mlp.%s_proj.weight", parts[i]);
+        model_add(m, name, QN_TYPE_F32, dims[i], 2, values);
+    }
+    for (int i = 0; i < 8; i++) {
+        snprintf(name, sizeof name, "model.layers.%d.self_attn.%s_proj.bias", i / 4, heads[i % 4]);
+        model_add(m, name, QN_TYPE_F32, &widths[i % 4], 1, values);
+    }
+    model_write_checkpoint(m, *state, 1);
+    model_free(m);
+    copy_companions(state, "qwen3_moe");
+    qn_err err;
+    heard h = {.part = "some layers have no experts"};
+    ASSERT_OK(
+        qn_convert(*state, out.text, &QN_INIT(qn_convert_opts, .log = hear, .log_arg = &h), &err));
+    assert_int_equal(h.n, 1);
+    assert_true(logits_differ(out.text, *state) < 1e-6);
+    qn_source *source = open_well(out.text);
+    assert_non_null(qn_source_find_tensor(source, "blk.0.ffn_gate.weight"));
+    assert_null(qn_source_find_tensor(source, "blk.0.ffn_gate_exps.weight"));
+    assert_non_null(qn_source_find_tensor(source, "blk.1.ffn_gate_exps.weight"));
+    assert_non_null(qn_source_find_tensor(source, "blk.1.attn_output.bias"));
+    qn_source_close(source);
+}
+
 // -exp(A_log) is rounded once: the float nearest to the true value, on every machine.
 static void decay_is_rounded_once(void **state) {
     enum { HEADS = 4, ROUNDS = 50 };
@@ -279,6 +358,8 @@ int main(void) {
         FOLDER_TEST(shards_are_read),
         FOLDER_TEST(float32_checkpoints_stay_float32),
         FOLDER_TEST(llama_orders_only_what_rope_turns),
+        FOLDER_TEST(windows_are_written),
+        FOLDER_TEST(dense_layers_and_biases_of_qwen3_are_kept),
         FOLDER_TEST(decay_is_rounded_once),
         FOLDER_TEST(unusual_layers_are_stated),
     };

@@ -33,10 +33,6 @@ static void what_gguf_cannot_say_is_refused(void **state) {
          "rope_parameters.sliding_attention.factor 2.0",
          QN_UNSUPPORTED, "rope scaling 'linear'"},
         {"qwen3_moe", "set norm_topk_prob false", QN_UNSUPPORTED, "norm_topk_prob: false"},
-        {"qwen3",
-         "set sliding_window 32; set use_sliding_window true; set layer_types [\"full_attention\", "
-         "\"sliding_attention\"]",
-         QN_UNSUPPORTED, "sliding_window: 32 in layer 1"},
         {"qwen3", "set rope_parameters.rope_type \"llama3\"; set rope_parameters.factor 8.0",
          QN_UNSUPPORTED, "rope scaling 'llama3'"},
         {"qwen35_vl", "set vision_config.deepstack_visual_indexes [1]", QN_UNSUPPORTED,

@@ -465,6 +465,12 @@ static void plain_pass_agrees_where_references_exist(void **state) {
     model_file *m = load_untied("set model_type \"llama\"");
     expect_plain("llama_untied", logits_of(mini_folder("llama_untied").text), m, &(plain_opts){0});
     model_free(m);
+    static const char *const families[] = {"qwen3", "qwen3_moe"};
+    for (size_t i = 0; i < N_OF(families); i++) {
+        m = model_load(mini_folder(families[i]).text);
+        expect_plain(families[i], scores_of(mini_folder(families[i]).text), m, &(plain_opts){0});
+        model_free(m);
+    }
 }
 
 // The GGUF of such a Qwen2 checkpoint: Llama's file with other names, rows of q and k as the
@@ -521,6 +527,178 @@ static void llama_may_have_biases_everywhere(void **state) {
     add_biases(m, "model.layers.%d.mlp.down_proj.bias", 64, 0.25f);
     expect_plain("llama with biases", checkpoint_logits(state, m), m, &(plain_opts){0});
     model_free(m);
+}
+
+// The same biases under the names of a GGUF file, in F32 as converters write them.
+static void copy_biases(model_file *gguf, const model_file *checkpoint) {
+    static const char *const names[][2] = {{"q_proj", "attn_q"},
+                                           {"k_proj", "attn_k"},
+                                           {"v_proj", "attn_v"},
+                                           {"o_proj", "attn_output"}};
+    for (int layer = 0; layer < 2; layer++) {
+        for (size_t i = 0; i < N_OF(names); i++) {
+            char from[MODEL_NAME], to[MODEL_NAME];
+            snprintf(from, sizeof from, "model.layers.%d.self_attn.%s.bias", layer, names[i][0]);
+            snprintf(to, sizeof to, "blk.%d.%s.bias", layer, names[i][1]);
+            const model_tensor *t = model_find(checkpoint, from);
+            assert_non_null(t);
+            float *values = model_floats(t);
+            model_add(gguf, to, QN_TYPE_F32, t->dims, t->n_dims, values);
+            free(values);
+        }
+    }
+}
+
+static void qwen3_may_have_biases(void **state) {
+    static const char *const families[] = {"qwen3", "qwen3_moe"};
+    for (size_t f = 0; f < N_OF(families); f++) {
+        model_file *m = model_load(mini_folder(families[f]).text);
+        model_edit(m, "set attention_bias true");
+        add_biases(m, "model.layers.%d.self_attn.q_proj.bias", 64, 1);
+        add_biases(m, "model.layers.%d.self_attn.k_proj.bias", 32, 0.5f);
+        add_biases(m, "model.layers.%d.self_attn.v_proj.bias", 32, 0.25f);
+        add_biases(m, "model.layers.%d.self_attn.o_proj.bias", 64, 0.5f);
+        expect_plain(families[f], checkpoint_scores(state, m), m, &(plain_opts){0});
+        qn_logits biased = checkpoint_scores(state, m);
+        qn_logits none = scores_of(mini_folder(families[f]).text);
+        assert_true(difference(&biased, &none) > 1e-2);
+        model_file *gguf = model_load(mini_gguf(families[f]).text);
+        copy_biases(gguf, m);
+        expect_same("GGUF with biases", gguf_scores(state, gguf), &biased);
+        model_free(gguf);
+        model_free(m);
+        qn_logits_deinit(&biased);
+        qn_logits_deinit(&none);
+    }
+}
+
+// A matrix of random values that BF16 holds exactly.
+static void add_matrix(model_file *m, const char *name, int64_t rows, int64_t columns,
+                       uint32_t seed) {
+    const int64_t dims[] = {rows, columns};
+    uint16_t *values = malloc((size_t)(rows * columns) * sizeof *values);
+    assert_non_null(values);
+    for (int64_t i = 0; i < rows * columns; i++)
+        values[i] = qn_bf16_encode((float)(int)(next_random(&seed) >> 25) / 512.0f - 0.125f);
+    model_add(m, name, QN_TYPE_BF16, dims, 2, values);
+    free(values);
+}
+
+// Layer 0 of the small mixture of experts gets one feed-forward in place of its experts.
+static void make_first_layer_dense(model_file *m, bool is_gguf) {
+    static const char *const names[][2] = {
+        {"model.layers.0.mlp.gate_proj.weight", "blk.0.ffn_gate.weight"},
+        {"model.layers.0.mlp.up_proj.weight", "blk.0.ffn_up.weight"},
+        {"model.layers.0.mlp.down_proj.weight", "blk.0.ffn_down.weight"}};
+    model_edit(m, is_gguf ? "drop blk.0.ffn_gate_inp.weight; drop blk.0.*_exps.weight"
+                          : "drop model.layers.0.mlp.*");
+    for (uint32_t i = 0; i < N_OF(names); i++)
+        add_matrix(m, names[i][is_gguf], i < 2 ? 128 : 64, i < 2 ? 64 : 128, i);
+}
+
+// The rule of the reference: a layer has experts unless mlp_only_layers names it, and only where
+// its number, counted from 1, is a multiple of decoder_sparse_step.
+static void layers_among_experts_may_be_dense(void **state) {
+    static const char *const ways[] = {"set mlp_only_layers [0]", "set mlp_only_layers [0, 7, -1]",
+                                       "unset mlp_only_layers; set decoder_sparse_step 2",
+                                       "set mlp_only_layers null; set decoder_sparse_step 2"};
+    model_file *m = model_load(mini_folder("qwen3_moe").text);
+    make_first_layer_dense(m, false);
+    model_edit(m, ways[0]);
+    qn_logits want = checkpoint_scores(state, m);
+    for (size_t i = 0; i < N_OF(ways); i++) {
+        model_edit(m, "set mlp_only_layers []; set decoder_sparse_step 1");
+        model_edit(m, ways[i]);
+        expect_plain(ways[i], checkpoint_scores(state, m), m, &(plain_opts){0});
+    }
+    model_free(m);
+    m = model_load(mini_gguf("qwen3_moe").text);
+    make_first_layer_dense(m, true);
+    expect_same("GGUF, where the tensors tell", gguf_scores(state, m), &want);
+    model_free(m);
+    qn_logits_deinit(&want);
+}
+
+// Scores by hand: the output matrix times the last hidden row, capped where the model caps.
+static void expect_output_matrix(const char *path, const model_tensor *output, double cap) {
+    qn_err err;
+    qn_engine *engine = NULL;
+    qn_logits got = QN_INIT(qn_logits);
+    int32_t ids[N_IDS];
+    some_ids(ids);
+    ASSERT_OK(qn_engine_open(&engine, path, &QN_INIT(qn_engine_opts, .n_threads = 1), &err));
+    ASSERT_OK(qn_engine_logits(&got, engine, ids, N_IDS,
+                               &QN_INIT(qn_logits_opts, .all_rows = true, .hidden = true), &err));
+    float *w = model_floats(output);
+    const float *hidden = got.hidden + (got.n_hidden - 1) * got.n_tokens * got.width;
+    double gap = 0, size = 0;
+    for (int64_t i = 0; i < got.n_rows * got.n_vocab; i++) {
+        const int64_t row = i / got.n_vocab, entry = i % got.n_vocab;
+        double sum = 0;
+        for (int64_t k = 0; k < got.width; k++)
+            sum += (double)w[entry * got.width + k] * (double)hidden[row * got.width + k];
+        if (cap > 0) sum = cap * tanh(sum / cap);
+        gap += ((double)got.logits[i] - sum) * ((double)got.logits[i] - sum);
+        size += sum * sum;
+    }
+    print_message("%s: %.1e\n", path, sqrt(gap / size));
+    assert_true(sqrt(gap / size) < 1e-5);
+    free(w);
+    qn_logits_deinit(&got);
+    qn_engine_close(engine);
+}
+
+static void gemma_may_have_an_output_matrix(void **state) {
+    static const struct {
+        const char *family;
+        double cap;
+    } cases[] = {{"gemma", 0}, {"gemma2", 30}, {"gemma3", 0}};
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        qn_logits tied = scores_of(mini_folder(cases[i].family).text);
+        model_file *m = model_load(mini_folder(cases[i].family).text);
+        model_edit(m, "set tie_word_embeddings false");
+        add_matrix(m, "lm_head.weight", 512, 64, 3);
+        qn_logits untied = checkpoint_scores(state, m);
+        assert_true(difference(&untied, &tied) > 0.1);
+        expect_output_matrix(*state, model_find(m, "lm_head.weight"), cases[i].cap);
+        model_edit(m, "set tie_word_embeddings true");
+        expect_same("tied after all", checkpoint_scores(state, m), &tied);
+        model_free(m);
+        m = model_load(mini_gguf(cases[i].family).text);
+        add_matrix(m, "output.weight", 512, 64, 3);
+        const path_name path = in_folder(state, "model.gguf");
+        model_write_gguf(m, path.text);
+        expect_output_matrix(path.text, model_find(m, "output.weight"), cases[i].cap);
+        remove(path.text);
+        model_free(m);
+        qn_logits_deinit(&tied);
+        qn_logits_deinit(&untied);
+    }
+}
+
+// GGUF: one key for all layers, and a flag per layer where only some look through the window.
+static void windows_are_read_from_gguf(void **state) {
+    static const struct {
+        const char *edits;
+        int64_t windows[2];
+    } cases[] = {
+        {"key llama.attention.sliding_window u32 5", {5, 5}},
+        {"key llama.attention.sliding_window u32 0", {0, 0}},
+        {"key llama.attention.sliding_window u32 4096", {0, 0}},
+        {"key llama.attention.sliding_window u32 5; key llama.attention.sliding_window_pattern "
+         "bool[] 0 1",
+         {0, 5}},
+        {"key llama.attention.sliding_window_pattern bool[] 1 0", {5, 0}},
+    };
+    model_file *plain = load_untied("set model_type \"llama\"");
+    model_file *m = model_load(mini_gguf("llama_untied").text);
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        model_edit(m, cases[i].edits);
+        expect_plain(cases[i].edits, gguf_scores(state, m), plain,
+                     &(plain_opts){.windows = cases[i].windows});
+    }
+    model_free(m);
+    model_free(plain);
 }
 
 static void mistral_looks_through_a_window(void **state) {
@@ -679,6 +857,10 @@ int main(void) {
         FOLDER_TEST(plain_pass_agrees_where_references_exist),
         FOLDER_TEST(qwen2_has_biases),
         FOLDER_TEST(llama_may_have_biases_everywhere),
+        FOLDER_TEST(qwen3_may_have_biases),
+        FOLDER_TEST(layers_among_experts_may_be_dense),
+        FOLDER_TEST(gemma_may_have_an_output_matrix),
+        FOLDER_TEST(windows_are_read_from_gguf),
         FOLDER_TEST(mistral_looks_through_a_window),
         FOLDER_TEST(qwen2_windows_begin_at_a_layer),
         FOLDER_TEST(rope_scaling_is_the_same_in_both_formats),

@@ -9,6 +9,7 @@
 #include <jansson.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <unistd.h>
 
 char *__real_strdup(const char *text);
 char *__real_strndup(const char *text, size_t n);
@@ -183,6 +184,29 @@ static qn_status open_engine(const char *path, qn_err *err) {
     return status;
 }
 
+// An adapter, in two sets, for a small model.
+static qn_status open_adapter(const char *path, qn_err *err) {
+    static const int32_t ids[] = {1, 5, 2};
+    qn_engine *const untouched = (qn_engine *)(void *)&countdown;
+    qn_engine *engine = untouched;
+    const qn_adapter list[] = {{.path = path, .scale = 1, .set = 1},
+                               {.path = path, .scale = 2, .set = 2},
+                               {.path = path, .scale = 1, .set = 2}};
+    const qn_engine_opts opts =
+        QN_INIT(qn_engine_opts, .n_threads = 1, .adapters = list, .n_adapters = 3);
+    qn_logits logits = QN_INIT(qn_logits);
+    qn_status status =
+        qn_engine_open(&engine, TEST_DATA "/../fuzz/corpus/engine/llama.gguf", &opts, err);
+    if (status) {
+        assert_ptr_equal(engine, untouched);
+        return status;
+    }
+    status = qn_engine_logits(&logits, engine, ids, 3, &QN_INIT(qn_logits_opts, .adapter = 2), err);
+    qn_logits_deinit(&logits);
+    qn_engine_close(engine);
+    return status;
+}
+
 static void count_parts(void *arg, const qn_part *part) { *(size_t *)arg += part->text_size; }
 
 static qn_status use_answer(const qn_tokenizer *tokenizer, const char *prompt, qn_err *err) {
@@ -305,6 +329,45 @@ CASE(engine_llama, open_engine, "llama32/llama32-bf16.gguf")
 CASE(engine_gemma3_folder, open_engine, "gemma3")
 CASE(engine_qwen35moe, open_engine, "qwen35_moe/qwen35_moe-bf16.gguf")
 
+static void adapter_gguf(void **state) {
+    (void)state;
+    starve(open_adapter, TEST_DATA "/../fuzz/corpus/adapter/llama.gguf");
+}
+
+// Writes a section of the fuzz target's seed as a file of its own.
+static void put_section(const char *folder, const char *name, const char *from, size_t n) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(from, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void adapter_peft(void **state) {
+    (void)state;
+    static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors"};
+    char folder[] = "/tmp/quern-test-XXXXXX", seed[8192], path[256];
+    assert_non_null(mkdtemp(folder));
+    FILE *f = fopen(TEST_DATA "/../fuzz/corpus/adapter/peft", "rb");
+    assert_non_null(f);
+    const size_t n = fread(seed, 1, sizeof seed - 1, f);
+    fclose(f);
+    seed[n] = 0;
+    const char *config = strstr(seed, names[0]), *weights = strstr(seed, names[1]);
+    assert_true(config && weights);
+    config += strlen(names[0]) + 1;
+    put_section(folder, names[0], config, (size_t)(weights - strlen("\n===== ") - config));
+    weights += strlen(names[1]) + 1;
+    put_section(folder, names[1], weights, n - (size_t)(weights - seed));
+    starve(open_adapter, folder);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        remove(path);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(source_gguf),
@@ -320,6 +383,8 @@ int main(void) {
         cmocka_unit_test(engine_llama),
         cmocka_unit_test(engine_gemma3_folder),
         cmocka_unit_test(engine_qwen35moe),
+        cmocka_unit_test(adapter_gguf),
+        cmocka_unit_test(adapter_peft),
     };
     atomic_store(&countdown, -1);
     json_set_alloc_funcs(json_alloc, free); // `free` is the wrapped one here

@@ -45,6 +45,7 @@ qn_status qn_engine_get_info(qn_engine_info *out, const qn_engine *engine, qn_er
         .device = engine->devices,
         .cache_type = cache_type_name(engine),
         .profile = engine->profile.path ? engine->profile.path : "",
+        .n_adapter_sets = engine->model->n_sets,
         .cached_bytes = cached_bytes(engine),
     };
     for (size_t i = 0; i < weights->n; i++) {

@@ -307,9 +307,13 @@ void qn_bench_set_limits(qn_bench_row *rows, size_t n, const qn_limits *limits) 
 
 static qn_status time_open(double *seconds, int64_t *cached, const char *path,
                            const qn_engine_args *args, qn_err *err) {
-    const qn_engine_opts opts = qn_open_engine_opts(&(qn_open_opts){.args = args});
+    qn_engine_opts opts = qn_open_engine_opts(&(qn_open_opts){.args = args});
     qn_engine *engine = NULL;
     qn_session *session = NULL;
+    qn_lora_list loras;
+    QN_TRY(qn_loras_parse(&loras, &args->loras, err));
+    opts.adapters = loras.items;
+    opts.n_adapters = loras.n;
     const double start = qn_now();
     qn_status status = qn_engine_open(&engine, path, &opts, err);
     if (!status)
@@ -322,6 +326,7 @@ static qn_status time_open(double *seconds, int64_t *cached, const char *path,
         *cached = qn_engine_facts(engine).cached_bytes;
     qn_session_destroy(session);
     qn_engine_close(engine);
+    qn_free(loras.items);
     return status;
 }
 

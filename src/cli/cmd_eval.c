@@ -64,7 +64,7 @@ static qn_status run_ppl(const qn_engine *engine, const char *path, const eval_o
     const int64_t max = qn_engine_facts(engine).context;
     const int64_t context = o->context ? o->context : max < CONTEXT ? max : CONTEXT;
     const int64_t stride = o->stride ? o->stride : context - context / 2;
-    const qn_open_opts open_opts = {.args = &o->engine};
+    const qn_open_opts open_opts = {.args = &o->engine, .is_second = true};
     qn_loaded against = {0};
     qn_ppl result = {0};
     qn_status status = QN_OK;

@@ -5,7 +5,6 @@
 
 static const char no_gpu[] = "there is no GPU support yet, the CPU computes";
 static const char no_download[] = "models are files, downloaded by other programs";
-static const char no_such_thing[] = "this is not supported yet";
 static const char chats[] = "'quern run MODEL' chats on a terminal, and -p answers once";
 static const char needs_nothing[] = "attention is always fused, there is nothing to turn on";
 static const char no_log[] = "there is no log; --profile tells where the time goes";
@@ -118,7 +117,7 @@ static const qn_foreign rows[] = {
     {"--no-display-prompt", NULL, quiet, false},
     {"--no-mmap", NULL, weights_stay, false},
     {"--mlock", NULL, weights_stay, false},
-    {"--lora", NULL, no_such_thing, false},
+    {"--lora-scaled", "--lora", "the scale follows the file: --lora FILE:SCALE", false},
 };
 
 // Ollama writes "num_ctx".

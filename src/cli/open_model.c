@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -49,6 +50,45 @@ qn_status qn_engine_args_check(const qn_engine_args *args, qn_err *err) {
     QN_TRY(check_devices(args->device, err));
     if (args->cache_dir && !*args->cache_dir)
         return QN_FAIL(err, ARGUMENT, "--cache-dir: the name of the folder is empty");
+    for (size_t i = 0; i < args->loras.n; i++) {
+        if (!*args->loras.items[i])
+            return QN_FAIL(err, ARGUMENT, "--lora: the name of the adapter is empty");
+    }
+    return QN_OK;
+}
+
+// --- adapters ------------------------------------------------------------------------------------
+
+// Bytes of the path in FILE[:SCALE]. What is a path as it stands has no scale.
+static size_t split_lora(float *scale, const char *typed) {
+    const char *colon = strrchr(typed, ':');
+    char *end = NULL;
+    *scale = 1;
+    if (!colon || colon == typed || !colon[1] || qn_path_is_file(typed) || qn_path_is_folder(typed))
+        return strlen(typed);
+    const float value = strtof(colon + 1, &end);
+    if (*end) return strlen(typed);
+    *scale = value;
+    return (size_t)(colon - typed);
+}
+
+qn_status qn_loras_parse(qn_lora_list *out, const qn_texts *typed, qn_err *err) {
+    size_t bytes = typed->n * sizeof(qn_adapter);
+    for (size_t i = 0; i < typed->n; i++) bytes += strlen(typed->items[i]) + 1;
+    if (typed->n == 0) {
+        *out = (qn_lora_list){0};
+        return QN_OK;
+    }
+    qn_adapter *items = qn_alloc(bytes, 1); // the list, then the paths
+    if (!items) return QN_NOMEM(err, "--lora");
+    char *to = (char *)(items + typed->n);
+    for (size_t i = 0; i < typed->n; i++) {
+        const size_t size = split_lora(&items[i].scale, typed->items[i]);
+        memcpy(to, typed->items[i], size);
+        items[i].path = to;
+        to += size + 1;
+    }
+    *out = (qn_lora_list){items, typed->n};
     return QN_OK;
 }
 
@@ -113,9 +153,15 @@ void qn_err_name(qn_err *err, qn_status status, const char *path) {
 
 qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts, qn_err *err) {
     qn_progress progress = {.what = "loading", .unit = ""};
+    qn_lora_list loras = {0};
     *out = (qn_loaded){.no_notes = opts->no_notes};
-    QN_TRY(choose_cache(out, path, opts, err));
+    if (opts->args && !opts->is_second) QN_TRY(qn_loras_parse(&loras, &opts->args->loras, err));
+    const qn_status chosen = choose_cache(out, path, opts, err);
+    if (chosen) qn_free(loras.items);
+    if (chosen) return chosen;
     qn_engine_opts engine_opts = qn_open_engine_opts(opts);
+    engine_opts.adapters = loras.items;
+    engine_opts.n_adapters = loras.n;
     engine_opts.cache_dir = out->cache_dir;
     engine_opts.cache_use = opts->fills_cache                     ? QN_CACHE_DIR_FILL
                             : opts->args && opts->args->cache_dir ? QN_CACHE_DIR_KEEP
@@ -126,6 +172,7 @@ qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts
     engine_opts.progress_arg = &progress;
     qn_engine *engine = NULL;
     qn_status status = qn_engine_open(&engine, path, &engine_opts, err);
+    qn_free(loras.items);
     qn_progress_end(&progress);
     if (status) qn_err_name(err, status, path);
     if (!status && opts->needs_tokenizer && !qn_engine_tokenizer(engine)) {

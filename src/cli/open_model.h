@@ -12,6 +12,7 @@ typedef struct qn_engine_args {
     int numerics, cache_type, plans; // words, see QN_OPTION_WORD
     const char *cache_dir, *device, *mmproj;
     int64_t image_pixels;
+    qn_texts loras; // FILE or FILE:SCALE, all for one model
 } qn_engine_args;
 
 // As in the enums of quern.h, without their automatic values.
@@ -51,18 +52,31 @@ extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn
 #define QN_OPTION_DEVICE_SHOWN(options)                                                            \
     QN_OPTION_DEVICE_AS(options, "device that it would run on, from 'quern devices'; several "     \
                                  "with commas split the layers (default: the best)")
+#define QN_OPTION_LORA(options)                                                                    \
+    {.name = "--lora", .arg = "FILE",                                                              \
+     .help = "low-rank adapter for MODEL: GGUF, or a folder as PEFT writes it; FILE:SCALE "        \
+             "scales it (default 1); may be repeated, all are applied together",                   \
+     .kind = QN_OPTION_TEXTS, .offset = offsetof(options, engine.loras)}
 // All of them, for commands that compute.
 #define QN_OPTIONS_ENGINE(options)                                                                 \
-    QN_OPTION_DEVICE(options), QN_OPTION_NUMERICS(options), QN_OPTION_CACHE_TYPE(options),         \
-    QN_OPTION_PLANS(options),                                                                      \
+    QN_OPTION_LORA(options), QN_OPTION_DEVICE(options), QN_OPTION_NUMERICS(options),               \
+    QN_OPTION_CACHE_TYPE(options), QN_OPTION_PLANS(options),                                       \
     QN_OPTION_CACHE_DIR(options), QN_OPTION_THREADS(options, engine.threads)
 // clang-format on
 
 // What the parser cannot see; for `check`.
 QN_MUST_CHECK qn_status qn_engine_args_check(const qn_engine_args *args, qn_err *err);
 
+// The adapters that were typed (owned: qn_free), for qn_engine_opts.
+typedef struct qn_lora_list {
+    qn_adapter *items; // NULL: none
+    size_t n;
+} qn_lora_list;
+QN_MUST_CHECK qn_status qn_loras_parse(qn_lora_list *out, const qn_texts *typed, qn_err *err);
+
 typedef struct qn_open_opts {
     const qn_engine_args *args; // NULL: nothing was typed
+    bool is_second;             // another model than MODEL: adapters are not for it
     bool no_weights, reference, needs_tokenizer;
     bool mtp;         // with the prediction head
     bool no_notes;    // of the log, warnings and errors only

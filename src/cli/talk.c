@@ -445,7 +445,7 @@ static qn_status open_draft(qn_talk *t, qn_err *err) {
     if (!path) return QN_OK;
     qn_engine_args args = t->args->engine;
     args.mmproj = NULL; // it sees no images
-    const qn_open_opts open_opts = {.args = &args, .needs_tokenizer = true};
+    const qn_open_opts open_opts = {.args = &args, .is_second = true, .needs_tokenizer = true};
     QN_TRY(qn_cli_open(&t->draft_model, path, &open_opts, err));
     const int64_t own = qn_engine_facts(t->draft_model.engine).context;
     const int64_t context = qn_session_context(t->session);

@@ -147,6 +147,8 @@ static qn_status declare_text(convert_call *call, qn_err *err) {
     call->text.weights = &call->model->weights;
     put_general(call, &call->text, call->model->family->arch, "model");
     QN_TRY(qn_model_export(&call->keys, call->model, call->source, to, err));
+    for (size_t i = 0; i < call->keys.n_notes; i++)
+        qn_log(call->opts->log, call->opts->log_arg, QN_LOG_WARNING, "%s", call->keys.notes[i]);
     qn_sample_opts defaults;
     QN_TRY(qn_sample_defaults_read(&defaults, call->source, call->opts->log, call->opts->log_arg,
                                    err));

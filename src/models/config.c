@@ -247,9 +247,43 @@ qn_status qn_config_check_attention(const unsigned char *kinds, int64_t n, int64
     return QN_OK;
 }
 
+qn_status qn_config_window_flags(unsigned char *kinds, int64_t n, bool *found,
+                                 const qn_config_reader *reader, qn_err *err) {
+    const qn_key *key = qn_config_find(reader, QN_GGUF_WINDOW_LAYERS, NULL);
+    *found = key && qn_key_is_array_of(key, QN_KEY_BOOL);
+    if (!*found) return QN_OK;
+    if (key->n != (size_t)n)
+        return QN_FAIL(err, FORMAT, "%s: %zu elements, the model has %lld layers", key->name.data,
+                       key->n, (long long)n);
+    for (size_t i = 0; i < key->n; i++)
+        kinds[i] = qn_key_bool_at(key, i) ? QN_LAYER_SLIDING : QN_LAYER_FULL;
+    return QN_OK;
+}
+
 typedef struct window_keys {
-    int64_t window, first;
+    int64_t window, first, pattern;
 } window_keys;
+
+static qn_status gguf_windows(int64_t *window, unsigned char *kinds, int64_t n_layers,
+                              const qn_config_reader *reader, qn_err *err) {
+    static const qn_config_row rows[] = {
+        QN_INT_ROW(window_keys, window, .gguf = QN_GGUF_WINDOW, .min = 0, .max = 0x7fffffff,
+                   .is_optional = true),
+        QN_INT_ROW(window_keys, pattern, .gguf = QN_GGUF_WINDOW_LAYERS, .min = 1, .max = 4096,
+                   .is_optional = true),
+    };
+    window_keys keys = {0};
+    bool found = false;
+    QN_TRY(qn_config_fill(&keys, rows, 1, reader, err));
+    if (keys.window > 0) QN_TRY(qn_config_window_flags(kinds, n_layers, &found, reader, err));
+    if (keys.window > 0 && !found) QN_TRY(qn_config_fill(&keys, rows + 1, 1, reader, err));
+    for (int64_t i = 0; i < n_layers && !found; i++) {
+        const bool is_full = keys.window == 0 || (keys.pattern && (i + 1) % keys.pattern == 0);
+        kinds[i] = is_full ? QN_LAYER_FULL : QN_LAYER_SLIDING;
+    }
+    *window = keys.window;
+    return QN_OK;
+}
 
 qn_status qn_config_windows(int64_t *window, unsigned char *kinds, int64_t n_layers,
                             const qn_config_reader *reader, qn_err *err) {
@@ -264,6 +298,7 @@ qn_status qn_config_windows(int64_t *window, unsigned char *kinds, int64_t n_lay
     const bool is_by_layer = rule == QN_WINDOWS_BY_LAYER;
     window_keys keys = {0};
     bool use = rule == QN_WINDOWS_ALL, found;
+    if (!qn_is_checkpoint(reader)) return gguf_windows(window, kinds, n_layers, reader, err);
     if (rule != QN_WINDOWS_NONE)
         QN_TRY(qn_config_fill(&keys, rows, is_by_layer ? 2 : 1, reader, err));
     if (rule == QN_WINDOWS_USED || is_by_layer)

@@ -81,8 +81,19 @@ QN_MUST_CHECK qn_status qn_config_check_attention(const unsigned char *kinds, in
                                                   int64_t window, const qn_config_reader *reader,
                                                   qn_err *err);
 
-// The window and which layers look through it, by the rule of the model type (qn_window_rule), for
-// the families other than Gemma. *window is 0 where no layer has one.
+// The keys of a window in GGUF: its length, and which layers look through it, as a flag per layer
+// (true for those) or as one number n (all but every n-th).
+#define QN_GGUF_WINDOW        "attention.sliding_window"
+#define QN_GGUF_WINDOW_LAYERS "attention.sliding_window_pattern"
+
+// Fills kinds[0 .. n-1] from a flag per layer in GGUF; *found: it was there. Another length is an
+// error.
+QN_MUST_CHECK qn_status qn_config_window_flags(unsigned char *kinds, int64_t n, bool *found,
+                                               const qn_config_reader *reader, qn_err *err);
+
+// The window and which layers look through it, for the families other than Gemma: in a checkpoint
+// by the rule of the model type (qn_window_rule), in GGUF by the keys above, all layers where only
+// the length is given. *window is 0 where no layer has one.
 QN_MUST_CHECK qn_status qn_config_windows(int64_t *window, unsigned char *kinds, int64_t n_layers,
                                           const qn_config_reader *reader, qn_err *err);
 

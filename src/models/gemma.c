@@ -52,21 +52,9 @@ static float default_scalar(const gemma_config *c) {
     return (float)c->hp.head_size;
 }
 
-// GGUF: one number (every n-th layer is full) or a flag per layer, true for sliding.
-static qn_status read_gguf_pattern(gemma_config *c, const qn_config_reader *reader, qn_err *err) {
-    const qn_key *key = qn_config_find(reader, "attention.sliding_window_pattern", NULL);
-    if (!key || !qn_key_is_array_of(key, QN_KEY_BOOL)) return QN_OK;
-    if (key->n != (size_t)c->hp.layers)
-        return QN_FAIL(err, FORMAT, "%s: %zu elements, the model has %lld layers", key->name.data,
-                       key->n, (long long)c->hp.layers);
-    for (size_t i = 0; i < key->n; i++)
-        c->kinds[i] = qn_key_bool_at(key, i) ? QN_LAYER_SLIDING : QN_LAYER_FULL;
-    return QN_OK;
-}
-
 static qn_status read_layers(gemma_config *c, const qn_config_reader *reader, qn_err *err) {
     static const qn_config_row pattern =
-        QN_INT_ROW(gemma_config, pattern, .gguf = "attention.sliding_window_pattern",
+        QN_INT_ROW(gemma_config, pattern, .gguf = QN_GGUF_WINDOW_LAYERS,
                    .hf = "sliding_window_pattern|_sliding_window_pattern", .min = 1, .max = 4096,
                    .is_optional = true, .hf_default = QN_DEFAULT(pattern), .is_nullable = true);
     const qn_key *key = qn_config_find(reader, pattern.gguf, pattern.hf);
@@ -79,14 +67,14 @@ static qn_status read_layers(gemma_config *c, const qn_config_reader *reader, qn
     }
     bool found;
     QN_TRY(qn_config_layer_types(c->kinds, c->hp.layers, &found, reader, err));
-    QN_TRY(read_gguf_pattern(c, reader, err));
+    QN_TRY(qn_config_window_flags(c->kinds, c->hp.layers, &found, reader, err));
     return qn_config_check_attention(c->kinds, c->hp.layers, c->window, reader, err);
 }
 
 // Numbers that a GGUF file leaves out are -1 until fill_defaults.
 static const qn_config_row gemma_rows[] = {
-    QN_INT_ROW(gemma_config, window, .gguf = "attention.sliding_window", .hf = "sliding_window",
-               .min = 1, .max = 0x7fffffff, .is_optional = true, .fallback = -1,
+    QN_INT_ROW(gemma_config, window, .gguf = QN_GGUF_WINDOW, .hf = "sliding_window", .min = 1,
+               .max = 0x7fffffff, .is_optional = true, .fallback = -1,
                .hf_default = QN_DEFAULT(window), .is_nullable = true),
     QN_FLOAT_ROW(gemma_config, attn_cap, .gguf = "attn_logit_softcapping",
                  .hf = "attn_logit_softcapping", .min = 0, .max = 1e6, .is_optional = true,
@@ -236,7 +224,7 @@ static qn_status export_pattern(qn_export *to, const gemma_config *c, qn_err *er
                        "layer_types: the first full layer is %lld of %lld, and the others do not "
                        "follow: GGUF files of %s cannot say that",
                        (long long)period, (long long)c->hp.layers, to->reader->arch);
-    qn_export_u32(to, "attention.sliding_window_pattern", period);
+    qn_export_u32(to, QN_GGUF_WINDOW_LAYERS, period);
     return QN_OK;
 }
 

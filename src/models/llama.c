@@ -124,7 +124,7 @@ static qn_status export_llama(qn_export *to, const void *config, qn_err *err) {
                                .has_divisors = is_llama};
     if (is_llama) qn_export_u32(to, "vocab_size", c->hp.vocab);
     QN_TRY(qn_export_rope(to, &rope, err));
-    return qn_export_refuse_window(to, c->window, c->kinds, c->hp.layers, c->hp.context, err);
+    return qn_export_window(to, c->window, c->kinds, c->hp.layers, c->hp.context, err);
 }
 
 const qn_family qn_family_llama = {.arch = "llama",

@@ -41,8 +41,18 @@ static qn_status find_range(int64_t *begin, int64_t *bytes, const qn_weight *w, 
                    (long long)first, (long long)first + n, (long long)w->n);
 }
 
+// Elements of a weight that no source has.
+static qn_status read_own(void *to, const qn_weight *w, int64_t first, int64_t n, qn_err *err) {
+    int64_t at, bytes;
+    QN_TRY(find_range(&at, &bytes, w, QN_TYPE_F32, first, n, err));
+    if (!w->data) return QN_FAIL(err, STATE, "weight %s is not in memory any more", w->name);
+    memcpy(to, (const char *)w->data + at, (size_t)bytes);
+    return QN_OK;
+}
+
 qn_status qn_weight_read_f32(float *to, const qn_weight *w, const qn_source *source, int64_t first,
                              int64_t n, qn_err *err) {
+    if (w->n_parts == 0) return read_own(to, w, first, n, err);
     const qn_type stored = w->parts[0].tensor->type;
     const qn_type_info *info = qn_type_get(stored);
     unsigned char piece[16384]; // of whole blocks
@@ -62,6 +72,7 @@ qn_status qn_weight_read_f32(float *to, const qn_weight *w, const qn_source *sou
 
 qn_status qn_weight_read(void *to, const qn_weight *w, const qn_source *source, int64_t first,
                          int64_t n, qn_err *err) {
+    if (w->n_parts == 0) return read_own(to, w, first, n, err);
     const qn_type stored = w->parts[0].tensor->type;
     int64_t at, bytes;
     // A vector becomes float32, and only floats are ever fixed.

@@ -166,14 +166,22 @@ static qn_status build_graph(qn_graph *graph, qn_model *model, const qn_config_r
     return qn_build_finish(&net.b, err);
 }
 
-static qn_status build_graphs(qn_model *model, const qn_config_reader *reader, qn_err *err) {
+static qn_status build_graphs(qn_model *model, const qn_config_reader *reader,
+                              qn_adapters *adapters, qn_err *err) {
     const qn_family *family = model->family;
-    const qn_net plain = {0}, hidden = {.with_hidden = true}, predict = {.with_predict = true};
+    const qn_net plain = {.adapters = adapters};
+    const qn_net hidden = {.with_hidden = true, .adapters = adapters};
+    const qn_net predict = {.with_predict = true, .adapters = adapters};
+    if (adapters) QN_TRY(qn_adapters_check_arch(adapters, family->arch, err));
     QN_TRY(build_graph(&model->graph, model, reader, family->build, &plain, err));
     QN_TRY(build_graph(&model->graph_hidden, model, reader, family->build, &hidden, err));
-    if (!family->build_predict || model->hparams->predict_layers == 0) return QN_OK;
-    QN_TRY(build_graph(&model->graph_mtp, model, reader, family->build, &predict, err));
-    return build_graph(&model->graph_predict, model, reader, family->build_predict, &predict, err);
+    if (family->build_predict && model->hparams->predict_layers > 0) {
+        QN_TRY(build_graph(&model->graph_mtp, model, reader, family->build, &predict, err));
+        QN_TRY(build_graph(&model->graph_predict, model, reader, family->build_predict, &predict,
+                           err));
+    }
+    model->n_sets = qn_adapters_sets(adapters);
+    return adapters ? qn_adapters_check_used(adapters, family->arch, err) : QN_OK;
 }
 
 // Tensors that a model may carry without a graph using them: a vision tower, tables that we
@@ -200,6 +208,11 @@ static qn_status check_biases(const qn_model *model, const qn_source *source, qn
 }
 
 qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err) {
+    return qn_model_create_adapted(out, source, NULL, err);
+}
+
+qn_status qn_model_create_adapted(qn_model **out, const qn_source *source, qn_adapters *adapters,
+                                  qn_err *err) {
     qn_model *model = qn_alloc(1, sizeof *model);
     if (!model) return QN_NOMEM(err, "model");
     qn_status status = QN_OK;
@@ -215,7 +228,7 @@ qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err) 
                                    &reader, err));
     QN_TRY_TO(done, model->family->read(model->hparams, &reader, &model->arena, err));
     if (model->hparams->context > QN_MAX_CONTEXT) model->hparams->context = QN_MAX_CONTEXT;
-    QN_TRY_TO(done, build_graphs(model, &reader, err));
+    QN_TRY_TO(done, build_graphs(model, &reader, adapters, err));
     QN_TRY_TO(done, check_biases(model, source, err));
     *out = model;
     model = NULL;

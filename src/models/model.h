@@ -38,10 +38,14 @@ typedef struct qn_model {
     // as the model.
     qn_graph graph_mtp, graph_predict;
     qn_weights weights;
+    int64_t n_sets; // of adapters
 } qn_model;
 
 // Finds the architecture, reads the configuration and writes the graphs.
 QN_MUST_CHECK qn_status qn_model_create(qn_model **out, const qn_source *source, qn_err *err);
+// The same with adapters (NULL: none), which are read, and not used afterwards.
+QN_MUST_CHECK qn_status qn_model_create_adapted(qn_model **out, const qn_source *source,
+                                                qn_adapters *adapters, qn_err *err);
 void qn_model_destroy(qn_model *model);
 
 // Declares all keys "architecture.*" of a checkpoint's model as GGUF has them. What GGUF cannot

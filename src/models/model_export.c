@@ -86,13 +86,25 @@ qn_status qn_export_rope(qn_export *to, const qn_rope_form *form, qn_err *err) {
     return QN_OK;
 }
 
-qn_status qn_export_refuse_window(const qn_export *to, int64_t window, const unsigned char *kinds,
-                                  int64_t n_layers, int64_t context, qn_err *err) {
+void qn_export_note(qn_export *to, const char *note) {
+    if (to->n_notes < QN_EXPORT_NOTES) to->notes[to->n_notes++] = note;
+}
+
+qn_status qn_export_window(qn_export *to, int64_t window, const unsigned char *kinds,
+                           int64_t n_layers, int64_t context, qn_err *err) {
+    int64_t n_sliding = 0;
+    bool *is_sliding = qn_arena_alloc(to->arena, (size_t)n_layers, sizeof *is_sliding);
+    if (!is_sliding) return QN_NOMEM(err, "layer kinds");
     for (int64_t i = 0; i < n_layers; i++) {
-        if (kinds[i] == QN_LAYER_SLIDING && window < context)
-            return QN_FAIL(err, UNSUPPORTED,
-                           "sliding_window: %lld in layer %lld: GGUF files of %s cannot say that",
-                           (long long)window, (long long)i, to->reader->arch);
+        is_sliding[i] = kinds[i] == QN_LAYER_SLIDING;
+        n_sliding += is_sliding[i];
     }
+    if (n_sliding == 0 || window >= context) return QN_OK;
+    qn_export_u32(to, QN_GGUF_WINDOW, window);
+    if (n_sliding < n_layers)
+        qn_export_bools(to, QN_GGUF_WINDOW_LAYERS, is_sliding, (size_t)n_layers);
+    qn_export_note(to,
+                   "the sliding window is shorter than the context: other readers of GGUF files "
+                   "of this architecture may compute without it");
     return QN_OK;
 }

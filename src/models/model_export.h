@@ -7,12 +7,17 @@
 #include "formats/gguf_write.h"
 #include "models/rope_scaling.h"
 
+enum { QN_EXPORT_NOTES = 4 };
+
 typedef struct qn_export {
     qn_gguf_writer *writer;         // borrowed
     const qn_config_reader *reader; // of the checkpoint, with the architecture; borrowed
     qn_arena *arena;                // of the model
     float *divisors;                // (n_divisors) the tensor rope_freqs.weight; 0: none
     int64_t n_divisors;
+    // What other readers make of the file, to be told to who converts it.
+    const char *notes[QN_EXPORT_NOTES];
+    size_t n_notes;
 } qn_export;
 
 // Names are given without the architecture.
@@ -34,9 +39,11 @@ typedef struct qn_rope_form {
 } qn_rope_form;
 QN_MUST_CHECK qn_status qn_export_rope(qn_export *to, const qn_rope_form *form, qn_err *err);
 
-// For families whose GGUF files know no window: refuses one that has an effect.
-QN_MUST_CHECK qn_status qn_export_refuse_window(const qn_export *to, int64_t window,
-                                                const unsigned char *kinds, int64_t n_layers,
-                                                int64_t context, qn_err *err);
+void qn_export_note(qn_export *to, const char *note); // constant text
+
+// A window shorter than the context, and which layers look through it where not all do, as
+// qn_config_windows reads it. Other readers of these families' files know no window: a note.
+QN_MUST_CHECK qn_status qn_export_window(qn_export *to, int64_t window, const unsigned char *kinds,
+                                         int64_t n_layers, int64_t context, qn_err *err);
 
 #endif

@@ -7,16 +7,17 @@
 
 enum { LONGEST_NAME = 256 };
 
+const char *const qn_prefixes[QN_N_PREFIXES] = {"model.", "model.language_model.",
+                                                "language_model.model.", ""};
+
 qn_status qn_binder_init(qn_binder *binder, qn_weights *weights, const qn_source *source,
                          qn_build *b, qn_err *err) {
-    static const char *const prefixes[] = {"model.", "model.language_model.",
-                                           "language_model.model.", ""};
-    *binder = (qn_binder){.source = source, .weights = weights, .b = b, .prefix = prefixes[0]};
-    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
+    *binder = (qn_binder){.source = source, .weights = weights, .b = b, .prefix = qn_prefixes[0]};
+    for (size_t i = 0; i < QN_N_PREFIXES; i++) {
         char name[LONGEST_NAME];
-        snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
+        snprintf(name, sizeof name, "%sembed_tokens.weight", qn_prefixes[i]);
         if (!qn_source_find_tensor(source, name)) continue;
-        binder->prefix = prefixes[i];
+        binder->prefix = qn_prefixes[i];
         break;
     }
     if (!weights->is_used) weights->is_used = qn_alloc(qn_source_n_tensors(source), sizeof(bool));
@@ -194,7 +195,10 @@ static qn_status bind_row(qn_binder *binder, const qn_bind_row *row, int64_t lay
     const bool is_gguf = qn_source_get_kind(binder->source) == QN_SOURCE_GGUF;
     w->fix = is_gguf ? 0 : row->flags & (QN_PLUS_ONE | QN_NEG_EXP);
     w->keeps_f32 = row->flags & (QN_KEEP_F32 | QN_VECTOR);
-    if (!is_gguf) w->order = order_of(binder, row, n_dims);
+    w->across = order_of(binder, row, n_dims);
+    if (!is_gguf) w->order = w->across;
+    w->hf = row->hf;
+    w->layer = layer;
     w->is_predict = binder->predict_from > 0 && layer >= binder->predict_from;
     w->parts[0] = (qn_weight_part){.tensor = t, .bytes = t->bytes};
     QN_TRY(set_form(w, row->flags & QN_VECTOR ? QN_TYPE_F32 : t->type, row->dims, n_dims, err));
@@ -205,6 +209,32 @@ static qn_status bind_row(qn_binder *binder, const qn_bind_row *row, int64_t lay
 void qn_bind(qn_binder *binder, const qn_bind_row *rows, size_t n, int64_t layer) {
     for (size_t i = 0; i < n && !binder->b->status; i++)
         binder->b->status = bind_row(binder, &rows[i], layer, &binder->b->err);
+}
+
+// --- weights of no source ---
+
+qn_status qn_bind_own(int32_t *to, float **data, qn_binder *binder, const char *name,
+                      const int64_t *dims, qn_err *err) {
+    qn_weight *w;
+    QN_TRY(add_weight(&w, binder->weights, name, 0, err));
+    float *made = NULL;
+    if (!w->data) {
+        QN_TRY(set_form(w, QN_TYPE_F32, dims, 3, err));
+        made = qn_alloc((size_t)w->n, sizeof *made);
+        if (!made) return QN_NOMEM(err, w->name);
+        w->data = made;
+    }
+    *data = made;
+    *to = qn_build_param(binder->b, w->name, w->type, w->shape);
+    return binder->b->status; // the builder itself may have run out of memory
+}
+
+void qn_weights_drop_own(qn_weights *weights) {
+    for (size_t i = 0; i < weights->n; i++) {
+        if (weights->items[i].n_parts > 0) continue;
+        qn_free(weights->items[i].data);
+        weights->items[i].data = NULL;
+    }
 }
 
 // --- convolutions over frames ---

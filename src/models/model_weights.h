@@ -50,10 +50,13 @@ typedef struct qn_weight {
     unsigned fix;     // QN_PLUS_ONE, QN_NEG_EXP or 0
     bool keeps_f32;   // float32 in GGUF files, whatever type the matrices have
     qn_order order;   // of a checkpoint's weight in a GGUF file
-    bool is_predict;  // of a head that predicts further tokens: loaded only when asked for
+    qn_order across;  // the same, whatever the source is: for what comes from another file
+    const char *hf;   // its name in a checkpoint, a pattern for `layer`; NULL: none of its own
+    int64_t layer;
+    bool is_predict; // of a head that predicts further tokens: loaded only when asked for
     qn_weight_part *parts;
-    size_t n_parts;
-    void *data; // NULL until loaded
+    size_t n_parts; // 0: no source has it (qn_bind_own)
+    void *data;     // NULL until loaded, and after qn_weights_drop_own
 } qn_weight;
 
 // All weights of a model. Built once, then constant but for loading.
@@ -79,6 +82,10 @@ typedef struct qn_head_sizes {
     int64_t head, rotate;                      // values of a head, and how many of them rope turns
     int64_t key_heads, value_heads, value_dim; // of the delta rule
 } qn_head_sizes;
+
+// What a checkpoint's names may have in place of "model.".
+enum { QN_N_PREFIXES = 4 };
+extern const char *const qn_prefixes[QN_N_PREFIXES];
 
 typedef struct qn_binder {
     const qn_source *source;
@@ -109,6 +116,13 @@ typedef struct qn_expert_sizes {
 } qn_expert_sizes;
 void qn_bind_experts(qn_binder *binder, qn_expert_stacks *to, const qn_expert_sizes *sizes,
                      int64_t layer);
+
+// A float32 weight of three dimensions that no source has: *data (zeros) is to be filled, and
+// belongs to the weights. NULL where an earlier graph has bound it.
+QN_MUST_CHECK qn_status qn_bind_own(int32_t *to, float **data, qn_binder *binder, const char *name,
+                                    const int64_t *dims, qn_err *err);
+// Frees the numbers of these weights: a device has them.
+void qn_weights_drop_own(qn_weights *weights);
 
 // A convolution over frames, (O, C, taps, P, P) in a checkpoint, as one weight (O, C, P, P) for
 // each tap: row->gguf, then with ".1", ".2" and so on after it, which is how GGUF files have it.

@@ -89,8 +89,26 @@ int32_t qn_net_norm(qn_net *net, int32_t x, int32_t w) {
     return qn_build2(&net->b, QN_OP_RMS_NORM, x, w, &(qn_attrs){.eps = net->hp->eps});
 }
 
+// y = x w', changed by the adapters of w.
+static int32_t adapt(qn_net *net, int32_t y, int32_t x, int32_t w) {
+    qn_build *b = &net->b;
+    qn_adapted stacks;
+    if (b->status) return y;
+    const char *name = b->graph->values[w].name;
+    b->status = qn_adapters_bind(&stacks, net->adapters, &net->binder, name, &b->err);
+    if (b->status || stacks.a == QN_NO_VALUE) return y;
+    if (b->graph->values[x].shape.dims[0].sym != QN_SYM_T) { // wanted rows, without a segment
+        b->status = QN_FAIL(&b->err, UNSUPPORTED,
+                            "adapters of the output matrix (%s) are not supported", name);
+        return y;
+    }
+    return qn_build_op(b, QN_OP_LORA, (int32_t[]){y, x, stacks.a, stacks.b, net->table}, 5,
+                       &(qn_attrs){.scale = 1});
+}
+
 int32_t qn_net_linear(qn_net *net, int32_t x, int32_t w, int32_t bias) {
-    const int32_t y = qn_build2(&net->b, QN_OP_MATMUL, x, w, NULL);
+    int32_t y = qn_build2(&net->b, QN_OP_MATMUL, x, w, NULL);
+    if (net->adapters) y = adapt(net, y, x, w);
     return bias == QN_NO_VALUE ? y : qn_build2(&net->b, QN_OP_ADD, y, bias, NULL);
 }
 

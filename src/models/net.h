@@ -5,7 +5,7 @@
 #ifndef QN_MODELS_NET_H
 #define QN_MODELS_NET_H
 
-#include "models/model_weights.h"
+#include "models/adapter.h"
 #include "models/rope_scaling.h"
 
 // The numbers that every family has; families put this first in their own config.
@@ -23,6 +23,7 @@ typedef struct qn_net {
     const qn_hparams *hp;
     bool with_hidden;  // the residual stream is an output too
     bool with_predict; // the prediction head's cache is filled, and its inputs are outputs too
+    qn_adapters *adapters; // NULL: none
     int32_t ids, table, row_out;
 } qn_net;
 
@@ -57,7 +58,7 @@ int32_t qn_net_head(qn_net *net, int32_t h, int32_t norm, int32_t output, float 
 void qn_net_show_rows(qn_net *net, const char *name, int32_t x);
 
 int32_t qn_net_norm(qn_net *net, int32_t x, int32_t w);
-// x w' + bias; bias may be QN_NO_VALUE.
+// x w' + bias, and what adapters add to w; bias may be QN_NO_VALUE.
 int32_t qn_net_linear(qn_net *net, int32_t x, int32_t w, int32_t bias);
 // (T, P*E) -> (T, P, E)
 int32_t qn_net_split(qn_net *net, int32_t x, int64_t parts);

@@ -250,6 +250,7 @@ static qn_status load_packs(qn_engine *engine, qn_err *err) {
     if (engine->opts.mtp)
         QN_TRY(load_stage(&engine->head, engine, engine->stages[engine->n_stages - 1].packs, err));
     engine->is_loaded = true;
+    if (!engine->params) qn_weights_drop_own(&engine->model->weights);
     return QN_OK;
 }
 
@@ -276,13 +277,26 @@ static qn_status open_stages(qn_engine *engine, qn_err *err) {
     return qn_buf_take(&engine->devices, &names, err);
 }
 
+// Adapters are read while the graph is written, and then not needed any more.
+static qn_status create_model(qn_engine *engine, qn_err *err) {
+    qn_adapters *adapters = NULL;
+    if (engine->opts.n_adapters > 0) {
+        QN_NEED(engine->opts.adapters, err);
+        QN_TRY(qn_adapters_open(&adapters, engine->opts.adapters, engine->opts.n_adapters, err));
+    }
+    engine->opts.adapters = NULL; // the caller's
+    const qn_status status = qn_model_create_adapted(&engine->model, engine->source, adapters, err);
+    qn_adapters_close(adapters);
+    return status;
+}
+
 static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {
     QN_TRY(check_opts(&engine->opts, err));
     QN_TRY(qn_switches_read(&engine->switches, err));
     const int asked = engine->opts.n_threads;
     QN_TRY(qn_pool_create(&engine->pool, asked ? asked : engine->switches.threads, err));
     QN_TRY(qn_source_open(&engine->source, path, err));
-    QN_TRY(qn_model_create(&engine->model, engine->source, err));
+    QN_TRY(create_model(engine, err));
     QN_TRY(choose_graph(engine, err));
     QN_TRY(open_stages(engine, err));
     QN_TRY(check_graphs(engine, err));

@@ -44,6 +44,11 @@ struct qn_engine {
     const void **params, **params_hidden, **params_predict;
 };
 
+// The index of a set of adapters that an option asks for (see qn_adapter in quern.h); -1: none.
+// `usual` is what 0 stands for; qn_engine_adapter_usual: the first set, if there is any.
+QN_MUST_CHECK qn_status qn_engine_adapter(int32_t *out, const qn_engine *engine, int64_t asked,
+                                          int32_t usual, qn_err *err);
+int32_t qn_engine_adapter_usual(const qn_engine *engine);
 // How bindings of a phase are kept: policy (not AUTO) and how many.
 qn_plan_policy qn_engine_policy(const qn_engine *engine, bool is_decode);
 int64_t qn_engine_plan_capacity(const qn_engine *engine, bool is_decode);

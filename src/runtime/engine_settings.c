@@ -38,3 +38,17 @@ int64_t qn_engine_chunk(const qn_engine *engine, int64_t asked) {
         chunk = profile->compile_seq_cap;
     return chunk;
 }
+
+int32_t qn_engine_adapter_usual(const qn_engine *engine) {
+    return engine->model->n_sets > 0 ? 0 : -1;
+}
+
+qn_status qn_engine_adapter(int32_t *out, const qn_engine *engine, int64_t asked, int32_t usual,
+                            qn_err *err) {
+    const int64_t n = engine->model->n_sets;
+    if (asked < QN_NO_ADAPTER || asked > n)
+        return QN_FAIL(err, ARGUMENT, "set %lld of adapters, the engine has %lld", (long long)asked,
+                       (long long)n);
+    *out = asked == 0 ? usual : asked == QN_NO_ADAPTER ? -1 : (int32_t)(asked - 1);
+    return QN_OK;
+}

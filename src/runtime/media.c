@@ -137,12 +137,12 @@ static uint64_t mix(uint64_t x) {
     return x;
 }
 
-void qn_media_set_keys(uint64_t *keys, size_t n, const qn_media *m) {
-    const uint64_t is_image = (uint64_t)1 << 63; // ids have 32 bits
+void qn_media_set_keys(uint64_t *keys, size_t n, uint64_t root, const qn_media *m) {
+    const uint64_t is_image = (uint64_t)1 << 63; // roots have fewer bits
     for (size_t i = 0; i < m->n; i++) {
         const int64_t first = m->spans[i].first;
         for (int64_t r = first; r < end_of(m, i) && r < (int64_t)n; r++)
-            keys[r] = mix(m->rows[i]->hash ^ mix((uint64_t)(r - first))) | is_image;
+            keys[r] = mix(m->rows[i]->hash ^ mix(root | (uint64_t)(r - first))) | is_image;
     }
 }
 

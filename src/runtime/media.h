@@ -25,9 +25,9 @@ void qn_media_copy(qn_media *to, const qn_media *from);
 // Only the first n tokens of the sequence are left.
 void qn_media_cut(qn_media *media, size_t n);
 
-// Keys of the rows of images among the first n, in place of those of tokens: no token has such a
-// key.
-void qn_media_set_keys(uint64_t *keys, size_t n, const qn_media *media);
+// Keys of the rows of images among the first n, in place of those of tokens: by what is seen, and
+// others for each `root`. No token has such a key.
+void qn_media_set_keys(uint64_t *keys, size_t n, uint64_t root, const qn_media *media);
 
 // Of rows first ... first + n - 1, how many are given.
 int64_t qn_media_count(const qn_media *media, int64_t first, int64_t n);

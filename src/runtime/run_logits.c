@@ -80,12 +80,14 @@ static qn_status predict(qn_logits *out, qn_runner *runner, int64_t first, const
 }
 
 static qn_status run_chunks(qn_logits *out, qn_runner *runner, const qn_run_input *input,
-                            int64_t chunk, const qn_logits_opts *opts, qn_err *err) {
+                            int64_t chunk, const qn_logits_opts *opts, int32_t adapter,
+                            qn_err *err) {
     qn_seq *seq = NULL;
     float *before = NULL;
     qn_status status = QN_OK;
     const int64_t n = out->n_tokens;
     QN_TRY(qn_seq_open(&seq, qn_runner_state(runner), err));
+    qn_seq_set_adapter(seq, adapter);
     if (out->mtp && !(before = qn_alloc((size_t)chunk, (size_t)out->width * sizeof *before))) {
         status = QN_NOMEM(err, "logits");
         goto done;
@@ -121,6 +123,9 @@ qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const qn_run_in
     if (engine->opts.reference) return qn_engine_run_ref(out, engine, input, opts, err);
     const qn_hparams *hp = engine->model->hparams;
     const int64_t n = input->n;
+    int32_t adapter;
+    QN_TRY(
+        qn_engine_adapter(&adapter, engine, opts->adapter, qn_engine_adapter_usual(engine), err));
     int64_t chunk = qn_engine_chunk(engine, opts->naive ? n : opts->chunk);
     if (chunk > n) chunk = n;
     qn_logits result =
@@ -140,7 +145,7 @@ qn_status qn_engine_run(qn_logits *out, const qn_engine *engine, const qn_run_in
     qn_status status = QN_OK;
     QN_TRY_TO(done, qn_logits_init(&result, err));
     QN_TRY_TO(done, qn_runner_create(&runner, &runner_opts, err));
-    QN_TRY_TO(done, run_chunks(&result, runner, input, chunk, opts, err));
+    QN_TRY_TO(done, run_chunks(&result, runner, input, chunk, opts, adapter, err));
     *out = result;
     result = QN_INIT(qn_logits);
 

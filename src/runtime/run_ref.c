@@ -64,6 +64,7 @@ static void give_rows(qn_step *step, const run_tables *t, int64_t first) {
 // How far a run is, for its caller.
 typedef struct watched {
     const qn_logits_opts *opts;
+    int32_t adapter;
     int64_t first, n; // tokens that are done, and all
 } watched;
 
@@ -92,7 +93,7 @@ static qn_status run_chunks(qn_logits *out, qn_ref *ref, const int32_t *ids, con
         const int64_t rows = n - first < chunk ? n - first : chunk;
         const bool is_last = first + rows == n;
         w->first = first;
-        const int32_t seg_row[2] = {0, (int32_t)rows}, past = (int32_t)first, none = -1;
+        const int32_t seg_row[2] = {0, (int32_t)rows}, past = (int32_t)first;
         const int32_t last_row = (int32_t)(rows - 1);
         qn_step step = {
             .n_rows = rows,
@@ -107,7 +108,7 @@ static qn_status run_chunks(qn_logits *out, qn_ref *ref, const int32_t *ids, con
             .pages_per_seg = t->n_pages,
             .seg_slot = t->zeros,
             .seg_accept = &accepted,
-            .seg_adapter = &none,
+            .seg_adapter = &w->adapter,
             .row_out = opts->all_rows ? t->rows : &last_row,
         };
         give_rows(&step, t, first);
@@ -179,6 +180,8 @@ qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const qn_ru
     watched w = {.opts = opts, .n = n};
     qn_ref *ref = NULL;
     qn_status status = QN_OK;
+    QN_TRY(
+        qn_engine_adapter(&w.adapter, engine, opts->adapter, qn_engine_adapter_usual(engine), err));
     QN_TRY_TO(done, init_tables(&tables, input, model->hparams->width, err));
     QN_TRY_TO(done, qn_logits_init(&result, err));
     const qn_ref_opts ref_opts = {
@@ -212,7 +215,7 @@ qn_status qn_engine_observe(const qn_engine *engine, const int32_t *ids, int64_t
                             const qn_ref_opts *watch, qn_err *err) {
     const qn_logits_opts opts = {.all_rows = true};
     const qn_run_input input = {.ids = ids, .n = n};
-    watched w = {.opts = &opts, .n = n};
+    watched w = {.opts = &opts, .adapter = qn_engine_adapter_usual(engine), .n = n};
     qn_logits unused = {.n_tokens = n, .n_vocab = engine->model->hparams->vocab}; // no room
     run_tables tables = {0};
     qn_ref *ref = NULL;

@@ -33,6 +33,7 @@ static void fill_segment(qn_runner *r, qn_step_tables *t, const qn_predict *p, i
                                .rows = p->rows,
                                .outs = p->outs,
                                .is_full = p->top == 0,
+                               .adapter = qn_seq_adapter(p->seq),
                                .media = p->media};
     qn_seq_fill_head(p->seq, &t->segs, b, p->position);
     memcpy(r->before + t->rows * width, p->before, (size_t)(p->rows * width) * sizeof *r->before);

@@ -83,6 +83,7 @@ typedef struct qn_step_rows {
     int64_t rows;
     int64_t outs; // logits are wanted of the last `outs` rows
     bool is_full; // all of them
+    int32_t adapter;
     const qn_media *media;
 } qn_step_rows;
 void qn_step_tables_add(qn_step_tables *tables, int64_t b, const qn_step_rows *rows);

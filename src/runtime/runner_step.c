@@ -88,7 +88,7 @@ qn_step_tables qn_step_tables_open(int32_t *message, const qn_step_sizes *sizes)
 
 void qn_step_tables_add(qn_step_tables *t, int64_t b, const qn_step_rows *rows) {
     t->seg_row[b] = (int32_t)t->rows;
-    t->seg_adapter[b] = -1;
+    t->seg_adapter[b] = rows->adapter;
     memcpy(t->ids + t->rows, rows->ids, (size_t)rows->rows * sizeof *t->ids);
     t->given += qn_media_fill(rows->media, rows->position, rows->rows, t->pos + 4 * t->rows,
                               t->extra_row ? t->extra_row + t->rows : NULL, t->extra, t->given);
@@ -106,6 +106,7 @@ static void fill_segment(qn_step_tables *t, const qn_segment *s, int64_t b, bool
                                .rows = s->rows,
                                .outs = s->outs,
                                .is_full = is_full || s->top == 0,
+                               .adapter = qn_seq_adapter(s->seq),
                                .media = s->media};
     qn_seq_fill(s->seq, &t->segs, b);
     qn_step_tables_add(t, b, &rows);
@@ -261,6 +262,7 @@ static qn_status check_message(const qn_runner *r, qn_err *err) {
                              .segs = r->opts.segs,
                              .outs = r->opts.outs,
                              .extra_width = r->engine->model->hparams->width,
+                             .n_adapters = r->engine->model->n_sets,
                              .top = QN_HEAD_TOP};
     qn_state_limits(&limits, r->state);
     return qn_step_check(r->message, qn_step_words(r->message), &limits, err);

@@ -86,6 +86,10 @@ QN_MUST_CHECK qn_status qn_seq_open(qn_seq **out, qn_state *state, qn_err *err);
 void qn_seq_close(qn_seq *seq);
 int64_t qn_seq_length(const qn_seq *seq); // rows in state
 int64_t qn_seq_end(const qn_seq *seq);    // with those of the prepared step
+// The low-rank adapter of its rows from now on; -1: none, as in a new one. Copies have it too. What
+// is in state was computed with the one before: change it in an empty sequence.
+void qn_seq_set_adapter(qn_seq *seq, int32_t adapter);
+int32_t qn_seq_adapter(const qn_seq *seq);
 
 // Makes room for `rows` rows after the sequence, the first `commit` of which are certain (rows -
 // commit <= QN_LOG_ROWS where the model has recurrent layers). Takes pages from the tree if it

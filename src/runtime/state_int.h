@@ -77,6 +77,7 @@ struct qn_seq {
     int64_t rows, commit; // of the prepared step; rows 0: none is prepared
     int32_t slot;         // never changes
     int32_t next_free;
+    int32_t adapter; // of its rows; -1: none
     bool is_open;
 };
 

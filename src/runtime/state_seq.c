@@ -13,9 +13,13 @@ qn_status qn_seq_open(qn_seq **out, qn_state *state, qn_err *err) {
     state->free_seq = seq->next_free;
     state->n_open++;
     seq->is_open = true;
+    seq->adapter = -1;
     *out = seq;
     return QN_OK;
 }
+
+void qn_seq_set_adapter(qn_seq *seq, int32_t adapter) { seq->adapter = adapter; }
+int32_t qn_seq_adapter(const qn_seq *seq) { return seq->adapter; }
 
 // Keeps the first `length` rows, of which every page is there.
 static void cut(qn_seq *seq, int64_t length) {
@@ -220,6 +224,7 @@ static void copy(qn_seq *to, const qn_seq *from) {
     }
     to->length = from->length;
     to->certain = from->certain;
+    to->adapter = from->adapter;
     if (from->length)
         qn_state_copy_slot(to->state, to->slot, from->slot, from->length - from->certain);
 }

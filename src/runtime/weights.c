@@ -13,6 +13,7 @@ struct qn_packs {
     qn_map by_name;
     qn_pack_map map; // the file; none: all items lie in `block`
     void *block;     // of the device
+    qn_packs *own;   // weights that no source has, and so no file keeps; NULL: none
     size_t block_bytes;
     int64_t bytes, cached;
 };
@@ -47,12 +48,20 @@ static qn_status add_item(qn_packs *packs, const qn_packs_opts *o, const qn_plan
                    (long long)item->bytes, (long long)packs->bytes);
 }
 
-static qn_status collect(qn_packs *packs, const qn_packs_opts *o, qn_err *err) {
+static bool is_own(const qn_weights *weights, const qn_plan_leaf *leaf) {
+    uint32_t i;
+    return qn_map_find(&weights->by_name, leaf->name, strlen(leaf->name), &i) &&
+           weights->items[i].n_parts == 0;
+}
+
+// The weights of the source, or those that no source has.
+static qn_status collect(qn_packs *packs, const qn_packs_opts *o, bool wants_own, qn_err *err) {
     const size_t n = o->plan->n_leaves[QN_PLACE_PARAM];
     packs->items.v = qn_alloc(n, sizeof *packs->items.v);
     if (!packs->items.v) return QN_NOMEM(err, "weights");
     for (size_t i = 0; i < n; i++) {
         const qn_plan_leaf *leaf = &o->plan->leaves[QN_PLACE_PARAM][i];
+        if (is_own(o->weights, leaf) != wants_own) continue;
         if (!o->besides || !qn_packs_find(o->besides, leaf->name))
             QN_TRY(add_item(packs, o, leaf, err));
     }
@@ -214,13 +223,14 @@ done:
     return status;
 }
 
-qn_status qn_packs_create(qn_packs **out, const qn_packs_opts *opts, qn_err *err) {
+static qn_status create_packs(qn_packs **out, const qn_packs_opts *opts, bool is_own, qn_err *err) {
     qn_packs *packs = qn_alloc(1, sizeof *packs);
     if (!packs) return QN_NOMEM(err, "packed weights");
     size_t n_loaded;
     packs->device = opts->device;
-    const bool is_cached = opts->disk && opts->disk->dir && opts->device->kind->has_host_memory;
-    qn_status status = collect(packs, opts, err);
+    const bool is_cached =
+        !is_own && opts->disk && opts->disk->dir && opts->device->kind->has_host_memory;
+    qn_status status = collect(packs, opts, is_own, err);
     if (!status)
         status = is_cached ? pack_with_cache(packs, opts, err)
                            : load_missing(packs, opts, &n_loaded, err);
@@ -232,8 +242,21 @@ qn_status qn_packs_create(qn_packs **out, const qn_packs_opts *opts, qn_err *err
     return QN_OK;
 }
 
+qn_status qn_packs_create(qn_packs **out, const qn_packs_opts *opts, qn_err *err) {
+    qn_packs *packs = NULL;
+    QN_TRY(create_packs(&packs, opts, false, err));
+    const qn_status status =
+        opts->model->n_sets > 0 ? create_packs(&packs->own, opts, true, err) : QN_OK;
+    if (status)
+        qn_packs_destroy(packs);
+    else
+        *out = packs;
+    return status;
+}
+
 void qn_packs_destroy(qn_packs *packs) {
     if (!packs) return;
+    qn_packs_destroy(packs->own);
     drop_block(packs);
     qn_pack_unmap(&packs->map);
     qn_free(packs->items.v);
@@ -243,8 +266,11 @@ void qn_packs_destroy(qn_packs *packs) {
 
 const void *qn_packs_find(const qn_packs *packs, const char *name) {
     uint32_t i;
-    return qn_map_find(&packs->by_name, name, strlen(name), &i) ? packs->items.v[i].data : NULL;
+    if (qn_map_find(&packs->by_name, name, strlen(name), &i)) return packs->items.v[i].data;
+    return packs->own ? qn_packs_find(packs->own, name) : NULL;
 }
 
-int64_t qn_packs_bytes(const qn_packs *packs) { return packs->bytes; }
+int64_t qn_packs_bytes(const qn_packs *packs) {
+    return packs->bytes + (packs->own ? packs->own->bytes : 0);
+}
 int64_t qn_packs_cached_bytes(const qn_packs *packs) { return packs->cached; }

@@ -109,6 +109,7 @@ qn_status qn_batch_open(qn_batch **out, const qn_session *like, int64_t max_rows
     b->like = (qn_session){.engine = like->engine,
                            .context = like->context,
                            .chunk = like->chunk,
+                           .adapter = like->adapter,
                            .keeps = like->keeps,
                            .wants_logits = like->wants_logits,
                            .progress = like->progress,
@@ -139,7 +140,8 @@ qn_status qn_batch_create(qn_batch **out, const qn_engine *engine, const qn_batc
     runner.segs = runner.n_seqs;
     runner.outs = o.rows + QN_MAX_DRAFT; // one row may draft while all others have a token each
     if (runner.outs < MIN_OUTS) runner.outs = MIN_OUTS;
-    qn_session like = {.engine = engine, .keeps = o.kept >= 0};
+    qn_session like = {
+        .engine = engine, .adapter = qn_engine_adapter_usual(engine), .keeps = o.kept >= 0};
     qn_shared *shared = NULL;
     QN_TRY(qn_shared_open(&shared, &like, &runner, err));
     like.shared = shared;
@@ -208,6 +210,9 @@ static qn_status init_session(qn_batch_row *row, const qn_row_want *want,
     QN_TRY(qn_engine_check_ids(b->like.engine, want->ids, want->n, b->like.context, err));
     const size_t room = first_room(&b->like, want->n, opts->max_tokens);
     QN_TRY(qn_session_prepare(&row->session, &b->like, b->shared, room, err));
+    int32_t adapter;
+    QN_TRY(qn_engine_adapter(&adapter, b->like.engine, want->opts->adapter, b->like.adapter, err));
+    qn_session_choose_adapter(row->session, adapter);
     qn_session_set_tokens(row->session, 0, want->ids, want->n);
     if (want->opts->n_images) {
         qn_media media;

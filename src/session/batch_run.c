@@ -212,6 +212,7 @@ static void keep_prefilled(qn_batch *b) {
         qn_session *prefilled = NULL;
         if (qn_session_prepare(&prefilled, &b->like, b->shared, row->session->n_tokens, &ignored))
             continue;
+        qn_session_choose_adapter(prefilled, row->session->adapter);
         qn_session_set_tokens(prefilled, 0, row->session->tokens, row->session->n_tokens);
         if (qn_session_take_state(prefilled, row->session, false, &ignored))
             qn_session_destroy(prefilled);

@@ -9,8 +9,10 @@ qn_status qn_generation_show_naive(qn_generation *g, qn_err *err) {
     const qn_session *s = g->session;
     qn_logits logits;
     const qn_run_input input = qn_session_input(s);
-    QN_TRY(qn_engine_run(&logits, s->engine, &input,
-                         &QN_INIT(qn_logits_opts, .naive = true, .all_rows = true), err));
+    QN_TRY(qn_engine_run(
+        &logits, s->engine, &input,
+        &QN_INIT(qn_logits_opts, .naive = true, .all_rows = true, .adapter = qn_session_adapter(s)),
+        err));
     qn_status status = QN_OK;
     for (size_t i = 1; i < s->n_tokens && !status && qn_generation_is_active(g); i++)
         status =

@@ -67,7 +67,9 @@ static qn_status step_naive(qn_generation *g, qn_err *err) {
     qn_logits all;
     bool is_right;
     const qn_run_input input = qn_session_input(s);
-    QN_TRY(qn_engine_run(&all, s->engine, &input, &QN_INIT(qn_logits_opts, .naive = true), err));
+    QN_TRY(qn_engine_run(&all, s->engine, &input,
+                         &QN_INIT(qn_logits_opts, .naive = true, .adapter = qn_session_adapter(s)),
+                         err));
     g->result.n_steps++;
     const qn_row_logits logits = {.all = all.logits};
     const qn_status status = choose_and_take(&is_right, g, &logits, -1, err);

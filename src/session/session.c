@@ -75,6 +75,7 @@ qn_status qn_session_prepare(qn_session **out, const qn_session *like, qn_shared
     s->engine = like->engine;
     s->context = like->context;
     s->chunk = like->chunk;
+    s->adapter = like->adapter;
     s->keeps = like->keeps;
     s->wants_logits = like->wants_logits;
     s->progress = like->progress;
@@ -96,7 +97,9 @@ qn_status qn_session_prepare(qn_session **out, const qn_session *like, qn_shared
 
 qn_status qn_session_enter(qn_session *s, qn_err *err) {
     if (!s->shared || s->seq) return QN_OK;
-    return qn_seq_open(&s->seq, qn_runner_state(s->shared->runner), err);
+    QN_TRY(qn_seq_open(&s->seq, qn_runner_state(s->shared->runner), err));
+    qn_seq_set_adapter(s->seq, s->adapter);
+    return QN_OK;
 }
 
 void qn_session_leave(qn_session *s) {
@@ -135,6 +138,15 @@ static qn_status check_opts(const qn_session_opts *o, const qn_engine *engine, q
     return QN_OK;
 }
 
+// A session in the state of another, with a set of adapters of its own.
+static qn_status share(qn_session **out, const qn_session *with, int32_t adapter, qn_err *err) {
+    qn_session *s = NULL;
+    QN_TRY(qn_session_attach(&s, with, with->shared, err));
+    qn_session_choose_adapter(s, adapter);
+    *out = s;
+    return QN_OK;
+}
+
 static qn_status open_shared(qn_shared **out, qn_session *like, qn_session_opts *o, qn_err *err) {
     QN_TRY(qn_memory_fit(o, like->engine, err));
     const int64_t max = o->sessions ? o->sessions : QN_DEFAULT_SESSIONS;
@@ -163,9 +175,12 @@ qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_
     if (o.context == 0) o.context = engine->model->hparams->context;
     o.chunk = qn_engine_chunk(engine, o.chunk);
     QN_TRY(check_opts(&o, engine, err));
-    if (o.share) return qn_session_attach(out, o.share, o.share->shared, err);
+    int32_t adapter;
+    QN_TRY(qn_engine_adapter(&adapter, engine, o.adapter, qn_engine_adapter_usual(engine), err));
+    if (o.share) return share(out, o.share, adapter, err);
     qn_session like = {.engine = engine,
                        .context = o.context,
+                       .adapter = adapter,
                        .keeps = o.kept >= 0,
                        .wants_logits = o.logits,
                        .progress = o.progress,
@@ -219,9 +234,28 @@ qn_status qn_session_get_counts(qn_session_counts *out, const qn_session *sessio
 
 // --- the history and its state -------------------------------------------------------------------
 
+// Tokens under another set of adapters are others.
+static uint64_t key_root(const qn_session *s) { return (uint64_t)(s->adapter + 1) << 32; }
+
+static void set_token_keys(qn_session *s, size_t at, size_t n) {
+    const uint64_t root = key_root(s);
+    for (size_t i = at; i < at + n; i++) s->keys[i] = root | (uint32_t)s->tokens[i];
+}
+
+void qn_session_set_keys(qn_session *s) {
+    set_token_keys(s, 0, s->n_tokens);
+    qn_media_set_keys(s->keys, s->n_tokens, key_root(s), &s->media);
+}
+
+void qn_session_choose_adapter(qn_session *s, int32_t adapter) {
+    s->adapter = adapter;
+    if (s->seq) qn_seq_set_adapter(s->seq, adapter);
+    qn_session_set_keys(s);
+}
+
 void qn_session_set_tokens(qn_session *s, size_t at, const int32_t *ids, size_t n) {
     if (n) memmove(s->tokens + at, ids, n * sizeof *ids); // `ids` may be the session's own
-    for (size_t i = 0; i < n; i++) s->keys[at + i] = (uint64_t)(uint32_t)s->tokens[at + i];
+    set_token_keys(s, at, n);
     s->n_tokens = at + n;
     qn_media_cut(&s->media, at);
     if (s->last_after > at) s->last_after = 0;
@@ -237,7 +271,7 @@ void qn_session_set_media(qn_session *s, qn_media *media) {
     qn_media_deinit(&s->media);
     s->media = *media;
     *media = (qn_media){0};
-    qn_media_set_keys(s->keys, s->n_tokens, &s->media);
+    qn_session_set_keys(s);
 }
 
 qn_run_input qn_session_input(const qn_session *s) {
@@ -258,6 +292,24 @@ static void forget_state(qn_session *s) {
     if (!s->seq) return;
     qn_session_remember(s);
     (void)qn_seq_truncate(s->seq, 0);
+}
+
+int64_t qn_session_adapter(const qn_session *s) {
+    return s->adapter < 0 ? QN_NO_ADAPTER : s->adapter + 1;
+}
+
+qn_status qn_session_set_adapter(qn_session *session, int64_t adapter, qn_err *err) {
+    QN_NEED(session, err);
+    int32_t index;
+    QN_TRY(qn_engine_adapter(&index, session->engine, adapter,
+                             qn_engine_adapter_usual(session->engine), err));
+    if (index == session->adapter) return QN_OK;
+    forget_state(session);
+    qn_session_choose_adapter(session, index);
+    session->prefill_end = 0;
+    session->last_after = 0;
+    qn_session_drop_logits(session);
+    return QN_OK;
 }
 
 qn_status qn_session_set_prompt_images(qn_session *session, const int32_t *ids, size_t n,
@@ -391,7 +443,9 @@ qn_status qn_session_step_naive(int32_t *token, qn_session *s, const qn_sample_o
         return QN_FAIL(err, STOPPED, "stopped before a step of %zu tokens", s->n_tokens);
     qn_logits logits;
     const qn_run_input input = qn_session_input(s);
-    QN_TRY(qn_engine_run(&logits, s->engine, &input, &QN_INIT(qn_logits_opts, .naive = true), err));
+    QN_TRY(qn_engine_run(&logits, s->engine, &input,
+                         &QN_INIT(qn_logits_opts, .naive = true, .adapter = qn_session_adapter(s)),
+                         err));
     const qn_status status = choose(token, s, logits.logits, err);
     qn_logits_deinit(&logits);
     if (!status) s->has_logits = false;

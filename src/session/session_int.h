@@ -65,6 +65,7 @@ struct qn_session {
     qn_shared *shared;       // NULL in a reference engine
     qn_seq *seq;             // NULL: it has no place in the runner
     int64_t context, chunk;
+    int32_t adapter; // set of adapters; -1: none
     bool keeps;      // computed state goes to the prefix cache
     int32_t *tokens; // (cap)
     uint64_t *keys;  // (cap) of the radix tree
@@ -94,6 +95,7 @@ struct qn_snapshot {
     size_t n_tokens;
     qn_media media;
     qn_session_memory memory;
+    int32_t adapter;
     float *logits; // (V); NULL: none
     qn_session_top top_logits;
     float *last; // (width); NULL: none
@@ -127,6 +129,11 @@ QN_MUST_CHECK qn_status qn_session_reserve(qn_session *session, size_t n, qn_err
 QN_MUST_CHECK qn_status qn_session_take_state(qn_session *to, qn_session *from, bool moves,
                                               qn_err *err);
 
+// Its set of adapters, as an option asks for it.
+int64_t qn_session_adapter(const qn_session *session);
+// Another set (-1: none); nothing is cached, or what is cached was computed with it.
+void qn_session_choose_adapter(qn_session *session, int32_t adapter);
+
 // --- the history ---
 
 // Forgets the logits after the last token.
@@ -137,6 +144,8 @@ void qn_session_set_tokens(qn_session *session, size_t at, const int32_t *ids, s
 // Images of the history, whose tokens have been set, in place of those that it has; their list is
 // the session's afterwards.
 void qn_session_set_media(qn_session *session, qn_media *media);
+// Keys of the prefix cache, after another set of adapters or other images.
+void qn_session_set_keys(qn_session *session);
 // The history as the model reads it.
 qn_run_input qn_session_input(const qn_session *session);
 // Cuts the history to its first n tokens, n <= n_tokens; the KV cache is left alone. What remains

@@ -44,7 +44,7 @@ static void copy_history(qn_session *to, const qn_run_input *history,
                          const qn_session_top *top) {
     qn_session_set_tokens(to, 0, history->ids, (size_t)history->n);
     qn_media_copy(&to->media, history->media);
-    qn_media_set_keys(to->keys, to->n_tokens, &to->media);
+    qn_session_set_keys(to);
     to->memory = *memory;
     copy_logits(to, logits, top);
 }
@@ -103,6 +103,7 @@ qn_status qn_session_checkpoint(qn_snapshot **out, qn_session *session, qn_err *
     if (snapshot->shared) atomic_fetch_add(&snapshot->shared->users, 1);
     snapshot->n_tokens = session->n_tokens;
     snapshot->memory = session->memory;
+    snapshot->adapter = session->adapter;
     snapshot->top_logits = session->top_logits;
     snapshot->tokens = qn_alloc(session->n_tokens, sizeof *snapshot->tokens);
     if (session->has_logits) snapshot->logits = qn_alloc((size_t)vocab, sizeof(float));
@@ -137,6 +138,7 @@ qn_status qn_session_restore(qn_session *session, const qn_snapshot *snapshot, q
         .ids = snapshot->tokens, .n = (int64_t)snapshot->n_tokens, .media = &snapshot->media};
     QN_TRY(reserve_history(session, snapshot->n_tokens, snapshot->media.n, snapshot->logits, err));
     if (session->seq) QN_TRY(qn_seq_restore(session->seq, snapshot->checkpoint, err));
+    qn_session_choose_adapter(session, snapshot->adapter);
     copy_history(session, &history, &snapshot->memory, snapshot->logits, &snapshot->top_logits);
     copy_last(session, snapshot->last, snapshot->last_after);
     return QN_OK;

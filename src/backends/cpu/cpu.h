@@ -70,6 +70,16 @@ typedef struct qn_range {
 int64_t qn_cpu_pieces_rows(const qn_task *task, int64_t rows, int64_t cached);
 qn_range qn_cpu_cut_rows(const qn_task *task, int64_t piece);
 
+// lora: some rows, and for these some of the ranks (down) or of the outputs (up).
+typedef struct qn_lora_cut {
+    qn_range rows, outs;
+} qn_lora_cut;
+int64_t qn_cpu_pieces_lora_down(const qn_task *task, int64_t rows, int64_t cached);
+int64_t qn_cpu_pieces_lora_up(const qn_task *task, int64_t rows, int64_t cached);
+qn_lora_cut qn_cpu_cut_lora_down(const qn_task *task, int64_t piece);
+qn_lora_cut qn_cpu_cut_lora_up(const qn_task *task, int64_t piece);
+int qn_cpu_temps_lora(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node); // (T, r)
+
 int64_t qn_cpu_scratch_none(const qn_task *task, int64_t rows);
 
 int qn_cpu_temps_none(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);

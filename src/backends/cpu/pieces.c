@@ -23,6 +23,52 @@ qn_range qn_cpu_cut_rows(const qn_task *task, int64_t piece) {
     return (qn_range){range.first, range.end < task->rows ? range.end : task->rows};
 }
 
+// --- adapters ---
+
+// Rows share what they read of an adapter; a piece of one row is some thousand products. Not
+// measured.
+enum { LORA_ROWS = 8, LORA_RANKS = 8, LORA_OUTPUTS = 512 };
+
+static int64_t lora_pieces(int64_t rows, int64_t n, int64_t per) {
+    return qn_ceil_div(rows, LORA_ROWS) * qn_ceil_div(n, per);
+}
+
+static qn_range clip(int64_t first, int64_t n, int64_t end) {
+    return (qn_range){first < end ? first : end, first + n < end ? first + n : end};
+}
+
+static qn_lora_cut lora_cut(const qn_task *task, int64_t piece, int64_t n, int64_t per) {
+    const int64_t across = qn_ceil_div(n, per);
+    return (qn_lora_cut){.rows = clip(piece / across * LORA_ROWS, LORA_ROWS, task->rows),
+                         .outs = clip(piece % across * per, per, n)};
+}
+
+int64_t qn_cpu_pieces_lora_down(const qn_task *task, int64_t rows, int64_t cached) {
+    (void)cached;
+    return lora_pieces(rows, task->temp[0].width, LORA_RANKS);
+}
+
+int64_t qn_cpu_pieces_lora_up(const qn_task *task, int64_t rows, int64_t cached) {
+    (void)cached;
+    return lora_pieces(rows, task->in[0].width, LORA_OUTPUTS);
+}
+
+qn_lora_cut qn_cpu_cut_lora_down(const qn_task *task, int64_t piece) {
+    return lora_cut(task, piece, task->temp[0].width, LORA_RANKS);
+}
+
+qn_lora_cut qn_cpu_cut_lora_up(const qn_task *task, int64_t piece) {
+    return lora_cut(task, piece, task->in[0].width, LORA_OUTPUTS);
+}
+
+int qn_cpu_temps_lora(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node) {
+    const int64_t rank = graph->values[node->in[2]].shape.dims[1].n;
+    temp[0] = (qn_plan_arg){.parts = 1, .width = rank, .form = QN_WORD_f32};
+    return 1;
+}
+
+// --- no rule ---
+
 int64_t qn_cpu_scratch_none(const qn_task *task, int64_t rows) {
     (void)task, (void)rows;
     return 0;

@@ -60,6 +60,7 @@ int64_t qn_plain_room_none(const qn_plain_task *task);
 int64_t qn_plain_room_width(const qn_plain_task *task); // a row of in[0]
 int64_t qn_plain_room_rope(const qn_plain_task *task);
 int64_t qn_plain_room_experts(const qn_plain_task *task);
+int64_t qn_plain_room_lora(const qn_plain_task *task);
 int64_t qn_plain_room_head(const qn_plain_task *task);
 int64_t qn_plain_room_kv_write(const qn_plain_task *task);
 int64_t qn_plain_room_attend(const qn_plain_task *task);
@@ -95,6 +96,9 @@ static inline const unsigned char *qn_plain_weight(const qn_plain_operand *w, in
 // Sums in lanes, as docs/numbers.md orders them: of x - mean, or of its squares.
 typedef enum qn_plain_sum { QN_PLAIN_PLAIN, QN_PLAIN_SQUARES } qn_plain_sum;
 float qn_plain_sum_lanes(const float *x, int64_t n, float mean, int lanes, qn_plain_sum kind);
+
+// The same of products a[i] * x[i].
+float qn_plain_dot_lanes(const float *a, const float *x, int64_t n, int lanes);
 
 // RMS norm of a head where there is a weight, then its pairs turned; angles are (2, rotate / 2).
 void qn_plain_turn_head(float *to, const float *x, const float *angles, const float *norm,

@@ -47,6 +47,33 @@ void qn_plain_project(const qn_plain_task *task) {
 
 void qn_plain_matmul(const qn_plain_task *task) { qn_plain_project(task); }
 
+int64_t qn_plain_room_lora(const qn_plain_task *task) {
+    const int64_t width = task->in[2].width, rank = task->in[3].width;
+    return rank + (width > rank ? width : rank);
+}
+
+// y (T, O), x (T, I), a (N, r, I), b (N, O, r): y + scale * b (a x) of the segment's adapter
+void qn_plain_lora(const qn_plain_task *task) {
+    const qn_plain_operand *a = &task->in[2], *b = &task->in[3];
+    const int64_t rank = b->width, n_out = task->out[0].width;
+    float *inner = task->room, *row = task->room + rank;
+    for (int64_t r = 0; r < task->rows; r++) {
+        const int32_t seg = task->step->row_seg[r];
+        const int64_t adapter = seg < 0 ? -1 : task->step->seg_adapter[seg];
+        const float *y = qn_plain_row(&task->in[0], r), *x = qn_plain_row(&task->in[1], r);
+        float *to = qn_plain_row(&task->out[0], r);
+        memcpy(to, y, (size_t)n_out * sizeof *to);
+        for (int64_t j = 0; j < rank && adapter >= 0; j++) {
+            qn_type_get(a->type)->unpack(row, qn_plain_weight(a, adapter * rank + j), a->width);
+            inner[j] = qn_plain_dot_lanes(row, x, a->width, 64);
+        }
+        for (int64_t o = 0; o < n_out && adapter >= 0; o++) {
+            qn_type_get(b->type)->unpack(row, qn_plain_weight(b, adapter * n_out + o), rank);
+            to[o] = fmaf(task->attrs->scale, qn_plain_dot_lanes(row, inner, rank, 16), y[o]);
+        }
+    }
+}
+
 // x (T, P, I), gate (F, I), up (F, I) -> act(x gate') * (x up')
 void qn_plain_gated(const qn_plain_task *task) {
     const qn_plain_operand *x = &task->in[0], *gate = &task->in[1], *up = &task->in[2];

@@ -74,6 +74,15 @@ float qn_plain_sum_lanes(const float *x, int64_t n, float mean, int lanes, qn_pl
     return sum[0];
 }
 
+float qn_plain_dot_lanes(const float *a, const float *x, int64_t n, int lanes) {
+    float sum[64] = {0};
+    for (int64_t i = 0; i < n; i++) sum[i % lanes] = fmaf(a[i], x[i], sum[i % lanes]);
+    for (int half = lanes / 2; half > 0; half /= 2) {
+        for (int l = 0; l < half; l++) sum[l] += sum[l + half];
+    }
+    return sum[0];
+}
+
 static void norm_row(float *to, const float *x, const float *w, int64_t n, float eps) {
     const float mean = qn_plain_sum_lanes(x, n, 0, 64, QN_PLAIN_SQUARES) / (float)n;
     const float inverse = 1.0f / sqrtf(mean + eps);
