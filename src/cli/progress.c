@@ -51,8 +51,11 @@ static void draw(qn_progress *p, int64_t done, int64_t total, double seconds) {
         left -= (int)strlen(parts[n++]);
     const int size = left > MAX_BAR ? MAX_BAR : left > 0 ? left : 0;
     for (int i = 0; i < size; i++) bar[i] = i < (int)(share * size) ? '#' : '.';
-    snprintf(line, sizeof line, "%s%s%s%s%s%s", parts[0], bar, parts[1], n > 2 ? parts[2] : "",
-             n > 3 ? parts[3] : "", n > 4 ? parts[4] : "");
+    size_t used = 0;
+    for (int i = 0; i < n; i++) {
+        const char *part = parts[i], *before = i == 1 ? bar : "";
+        used += (size_t)snprintf(line + used, sizeof line - used, "%s%s", before, part);
+    }
     fprintf(stderr, "\r\033[K%.*s", room, line);
     fflush(stderr);
     p->is_drawn = true;

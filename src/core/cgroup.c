@@ -74,7 +74,7 @@ static bool find_path(char path[MAX_PATH], const char *root, const char *control
         if (!end || strlen(end + 1) >= MAX_PATH) continue;
         *end = 0;
         found = controller ? qn_has_word(names + 1, controller, ',') : strcmp(line, "0:") == 0;
-        if (found) strcpy(path, end + 1);
+        if (found) memcpy(path, end + 1, strlen(end + 1) + 1);
     }
     if (f) fclose(f);
     return found;
@@ -108,7 +108,7 @@ static bool read_mount(place *out, char *line, const char *controller) {
     if (!is_wanted || strlen(fields[4]) >= MAX_PATH) return false;
     unescape(fields[3]);
     unescape(fields[4]);
-    strcpy(out->mount, fields[4]);
+    memcpy(out->mount, fields[4], strlen(fields[4]) + 1);
     // What is mounted may be a group itself, as in containers: the path goes on from there.
     const size_t n = strcmp(fields[3], "/") == 0 ? 0 : strlen(fields[3]);
     const bool is_below = strncmp(out->path, fields[3], n) == 0 && strchr("/", out->path[n]);

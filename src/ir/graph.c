@@ -7,23 +7,16 @@
 
 #define NONE    0u
 #define A(attr) (1u << QN_ATTR_##attr)
-// The facts of an op: a bit for each result below bit 8, and from there for each input.
-#define PACKS(o)   (1u << (o))
-#define LOGS(i)    (1u << (8 + (i)))
-#define PACKS_MASK 0xffu
-#define VIEW       (1u << 31)
+// The facts of an op, see ops.def.
+#define PACKS(o)     .packs = 1u << (o)
+#define IN(i)        (1u << (i))
+#define LOGS(inputs) .logs = (inputs)
+#define VIEW         .is_view = true
+#define PLAIN        .is_view = false
 
 static const qn_op_info op_table[] = {
 #define OP(name, min_in, kinds, n_out, rule, class, attrs, facts)                                  \
-    {#name,                                                                                        \
-     min_in,                                                                                       \
-     kinds,                                                                                        \
-     n_out,                                                                                        \
-     QN_CLASS_##class,                                                                             \
-     attrs,                                                                                        \
-     (facts)&PACKS_MASK,                                                                           \
-     ((facts) & ~VIEW) >> 8,                                                                       \
-     ((facts)&VIEW) != 0},
+    {#name, min_in, kinds, n_out, QN_CLASS_##class, attrs, facts},
 #include "ir/ops.def"
 #undef OP
 };

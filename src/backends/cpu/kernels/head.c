@@ -78,7 +78,7 @@ static void add_logits(const list *l, float *logits, int64_t n, int64_t first) {
     for (int64_t i = n; i % QN_TILE; i++) logits[i] = logits[0];
     for (int64_t i = 0; i < n; i += QN_LANES) {
         const f32v x = load_f32(logits + i);
-        news |= (x > worst) | (x < min) | (x - x != 0);
+        news |= (x > worst) | (x < min) | (x * 0 != 0); // the last: not finite
     }
     int32_t any = 0;
     for (int j = 0; j < QN_LANES; j++) any |= news[j];
