@@ -216,7 +216,8 @@ static void messages_can_be_left_out(void **state) {
     const char *const words[] = {"one", "two", "three"};
     for (size_t i = 0; i < 3; i++)
         ASSERT_OK(qn_chat_add(
-            chat, &QN_INIT(qn_message, .role = "user", .text = words[i], .text_size = strlen(words[i])),
+            chat,
+            &QN_INIT(qn_message, .role = "user", .text = words[i], .text_size = strlen(words[i])),
             &err));
     expect_text(texts, chat, NULL, &QN_INIT(qn_chat_prompt_opts, .n_skipped = 2), "three,");
     ASSERT_OK(qn_chat_set_system(chat, "zero", &err));

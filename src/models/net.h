@@ -21,8 +21,8 @@ typedef struct qn_net {
     qn_build b;
     qn_binder binder;
     const qn_hparams *hp;
-    bool with_hidden;  // the residual stream is an output too
-    bool with_predict; // the prediction head's cache is filled, and its inputs are outputs too
+    bool with_hidden;      // the residual stream is an output too
+    bool with_predict;     // the prediction head's cache is filled, and its inputs are outputs too
     qn_adapters *adapters; // NULL: none
     int32_t ids, table, row_out;
 } qn_net;

@@ -223,14 +223,15 @@ done:
     return status;
 }
 
-static qn_status create_packs(qn_packs **out, const qn_packs_opts *opts, bool is_own, qn_err *err) {
+static qn_status create_packs(qn_packs **out, const qn_packs_opts *opts, bool wants_own,
+                              qn_err *err) {
     qn_packs *packs = qn_alloc(1, sizeof *packs);
     if (!packs) return QN_NOMEM(err, "packed weights");
     size_t n_loaded;
     packs->device = opts->device;
     const bool is_cached =
-        !is_own && opts->disk && opts->disk->dir && opts->device->kind->has_host_memory;
-    qn_status status = collect(packs, opts, is_own, err);
+        !wants_own && opts->disk && opts->disk->dir && opts->device->kind->has_host_memory;
+    qn_status status = collect(packs, opts, wants_own, err);
     if (!status)
         status = is_cached ? pack_with_cache(packs, opts, err)
                            : load_missing(packs, opts, &n_loaded, err);
@@ -242,11 +243,17 @@ static qn_status create_packs(qn_packs **out, const qn_packs_opts *opts, bool is
     return QN_OK;
 }
 
+static bool has_own(const qn_packs_opts *o) {
+    for (size_t i = 0; i < o->plan->n_leaves[QN_PLACE_PARAM]; i++) {
+        if (is_own(o->weights, &o->plan->leaves[QN_PLACE_PARAM][i])) return true;
+    }
+    return false;
+}
+
 qn_status qn_packs_create(qn_packs **out, const qn_packs_opts *opts, qn_err *err) {
     qn_packs *packs = NULL;
     QN_TRY(create_packs(&packs, opts, false, err));
-    const qn_status status =
-        opts->model->n_sets > 0 ? create_packs(&packs->own, opts, true, err) : QN_OK;
+    const qn_status status = has_own(opts) ? create_packs(&packs->own, opts, true, err) : QN_OK;
     if (status)
         qn_packs_destroy(packs);
     else
