@@ -468,7 +468,7 @@ static void plain_pass_agrees_where_references_exist(void **state) {
     static const char *const families[] = {"qwen3", "qwen3_moe"};
     for (size_t i = 0; i < N_OF(families); i++) {
         m = model_load(mini_folder(families[i]).text);
-        expect_plain(families[i], scores_of(mini_folder(families[i]).text), m, &(plain_opts){0});
+        expect_plain(families[i], logits_of(mini_folder(families[i]).text), m, &(plain_opts){0});
         model_free(m);
     }
 }
@@ -558,13 +558,13 @@ static void qwen3_may_have_biases(void **state) {
         add_biases(m, "model.layers.%d.self_attn.k_proj.bias", 32, 0.5f);
         add_biases(m, "model.layers.%d.self_attn.v_proj.bias", 32, 0.25f);
         add_biases(m, "model.layers.%d.self_attn.o_proj.bias", 64, 0.5f);
-        expect_plain(families[f], checkpoint_scores(state, m), m, &(plain_opts){0});
-        qn_logits biased = checkpoint_scores(state, m);
-        qn_logits none = scores_of(mini_folder(families[f]).text);
+        expect_plain(families[f], checkpoint_logits(state, m), m, &(plain_opts){0});
+        qn_logits biased = checkpoint_logits(state, m);
+        qn_logits none = logits_of(mini_folder(families[f]).text);
         assert_true(difference(&biased, &none) > 1e-2);
         model_file *gguf = model_load(mini_gguf(families[f]).text);
         copy_biases(gguf, m);
-        expect_same("GGUF with biases", gguf_scores(state, gguf), &biased);
+        expect_same("GGUF with biases", gguf_logits(state, gguf), &biased);
         model_free(gguf);
         model_free(m);
         qn_logits_deinit(&biased);
@@ -605,16 +605,16 @@ static void layers_among_experts_may_be_dense(void **state) {
     model_file *m = model_load(mini_folder("qwen3_moe").text);
     make_first_layer_dense(m, false);
     model_edit(m, ways[0]);
-    qn_logits want = checkpoint_scores(state, m);
+    qn_logits want = checkpoint_logits(state, m);
     for (size_t i = 0; i < N_OF(ways); i++) {
         model_edit(m, "set mlp_only_layers []; set decoder_sparse_step 1");
         model_edit(m, ways[i]);
-        expect_plain(ways[i], checkpoint_scores(state, m), m, &(plain_opts){0});
+        expect_plain(ways[i], checkpoint_logits(state, m), m, &(plain_opts){0});
     }
     model_free(m);
     m = model_load(mini_gguf("qwen3_moe").text);
     make_first_layer_dense(m, true);
-    expect_same("GGUF, where the tensors tell", gguf_scores(state, m), &want);
+    expect_same("GGUF, where the tensors tell", gguf_logits(state, m), &want);
     model_free(m);
     qn_logits_deinit(&want);
 }
@@ -654,15 +654,15 @@ static void gemma_may_have_an_output_matrix(void **state) {
         double cap;
     } cases[] = {{"gemma", 0}, {"gemma2", 30}, {"gemma3", 0}};
     for (size_t i = 0; i < N_OF(cases); i++) {
-        qn_logits tied = scores_of(mini_folder(cases[i].family).text);
+        qn_logits tied = logits_of(mini_folder(cases[i].family).text);
         model_file *m = model_load(mini_folder(cases[i].family).text);
         model_edit(m, "set tie_word_embeddings false");
         add_matrix(m, "lm_head.weight", 512, 64, 3);
-        qn_logits untied = checkpoint_scores(state, m);
+        qn_logits untied = checkpoint_logits(state, m);
         assert_true(difference(&untied, &tied) > 0.1);
         expect_output_matrix(*state, model_find(m, "lm_head.weight"), cases[i].cap);
         model_edit(m, "set tie_word_embeddings true");
-        expect_same("tied after all", checkpoint_scores(state, m), &tied);
+        expect_same("tied after all", checkpoint_logits(state, m), &tied);
         model_free(m);
         m = model_load(mini_gguf(cases[i].family).text);
         add_matrix(m, "output.weight", 512, 64, 3);
@@ -694,7 +694,7 @@ static void windows_are_read_from_gguf(void **state) {
     model_file *m = model_load(mini_gguf("llama_untied").text);
     for (size_t i = 0; i < N_OF(cases); i++) {
         model_edit(m, cases[i].edits);
-        expect_plain(cases[i].edits, gguf_scores(state, m), plain,
+        expect_plain(cases[i].edits, gguf_logits(state, m), plain,
                      &(plain_opts){.windows = cases[i].windows});
     }
     model_free(m);
