@@ -18,7 +18,7 @@
 #include <time.h>
 
 enum {
-    SCREEN_PATIENCE_MS = 60000,
+    SCREEN_PATIENCE_MS = 600000, // what is silent so long hangs, however busy the machine is
     SCREEN_MOST_BYTES = 1 << 20,
     SCREEN_HEIGHT = 24,
     SCREEN_WIDTH = 80,

@@ -34,10 +34,10 @@ types() {
     ' | sort -u | grep '^qn_'
 }
 
-# Lines "file symbol" of what the objects define for others.
+# Lines "file symbol" of what the objects define for others; the address sanitizer adds names of its own.
 symbols() {
     (cd "$1/CMakeFiles" && find . -path '*.dir/src/*' -name '*.o' | xargs nm -A -g --defined-only) | awk '
-        { file = $1; sub(/.*\.dir\//, "", file); sub(/\.o:.*/, "", file); print file, $NF }' |
+        { file = $1; sub(/.*\.dir\//, "", file); sub(/\.o:.*/, "", file); if ($NF !~ /^__odr_asan/) print file, $NF }' |
         while read -r file symbol; do # of a file that was renamed, the old object may still be there
             if [ -f "$file" ]; then echo "$file $symbol"; fi
         done

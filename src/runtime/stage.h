@@ -18,7 +18,8 @@ typedef struct qn_stage {
 void qn_stage_deinit(qn_stage *stage);
 
 // Opens the devices of a list ("cpu", "cpu:avx2,ref"; NULL: the best one; `level` is the variant
-// where a name says none) and divides the layers among them, as evenly as it goes. *stages is the caller's: qn_stage_deinit each, then qn_free.
+// where a name says none) and divides the layers among them, as evenly as it goes. *stages is the
+// caller's: qn_stage_deinit each, then qn_free.
 QN_MUST_CHECK qn_status qn_stages_open(qn_stage **stages, size_t *n, const char *devices,
                                        const char *level, int64_t n_layers, qn_pool *pool,
                                        qn_err *err);

@@ -1,5 +1,6 @@
 // A folder of any files, from opening to an answer: checkpoints with an index, split GGUF sets.
-// With a section "convert", which names a type, the folder becomes a GGUF file, which is opened too.
+// With a section "convert", which names a type, the folder becomes a GGUF file, which is opened
+// too.
 #include "fuzz_answer.h"
 #include "fuzz_file.h"
 

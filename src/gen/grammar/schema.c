@@ -291,7 +291,8 @@ qn_status qn_gr_schema_common_types(uint32_t *out, qn_gr_schema *s, const qn_gr_
     return QN_OK;
 }
 
-// Choices of oneOf are made one by one; other choices that are made do not follow those of the text.
+// Choices of oneOf are made one by one; other choices that are made do not follow those of the
+// text.
 static const qn_gr_where *option_place(qn_gr_schema *s, const qn_gr_where *list,
                                        const json_t *option, size_t k, uint32_t done) {
     const bool is_listed = done == QN_DONE_ONE || qn_gr_schema_is_given(s, option);
