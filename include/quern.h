@@ -533,9 +533,9 @@ typedef enum qn_cache_use {
     QN_CACHE_DIR_FILL   // as KEEP, the plans too, as text for people; failure is an error
 } qn_cache_use;
 
-// A low-rank adapter (LoRA) for a model; will never change. Adapters of one set are applied together,
-// and a row of the model uses one set or none: to use an adapter alone and with others, name it in
-// several sets. Sets are numbered from 1 without gaps.
+// A low-rank adapter (LoRA) for a model; will never change. Adapters of one set are applied
+// together, and a row of the model uses one set or none: to use an adapter alone and with others,
+// name it in several sets. Sets are numbered from 1 without gaps.
 typedef struct qn_adapter {
     const char *path; // GGUF (general.type "adapter"), or a folder as PEFT writes it
     float scale;      // times the adapter's own scale: 1 as it was trained
@@ -866,8 +866,8 @@ QN_API QN_MUST_CHECK qn_status qn_session_set_adapter(qn_session *session, int64
 // Replaces the token history and forgets state; runs nothing.
 QN_API QN_MUST_CHECK qn_status qn_session_set_prompt(qn_session *session, const int32_t *ids,
                                                      size_t n, qn_err *err);
-// The same with images. The ids have image tokens where an image is, as many neighbouring ones as it
-// has rows (qn_engine_expand_images writes them), for the images in order; another number is
+// The same with images. The ids have image tokens where an image is, as many neighbouring ones as
+// it has rows (qn_engine_expand_images writes them), for the images in order; another number is
 // QN_ARGUMENT with both numbers. Images are encoded here, unless their rows are still kept: an
 // engine keeps the last 64, at most 256 MiB, by what is seen. Context shift is refused with images.
 QN_API QN_MUST_CHECK qn_status qn_session_set_prompt_images(qn_session *session, const int32_t *ids,

@@ -1,6 +1,6 @@
 // Low-rank adapters (LoRA): for some matrices of a model, two small ones a (r, I) and b (O, r)
-// whose product, times a scale, is added to them. They come as GGUF files (general.type "adapter") or as
-// the folders that PEFT writes; either kind fits models of either kind.
+// whose product, times a scale, is added to them. They come as GGUF files (general.type "adapter")
+// or as the folders that PEFT writes; either kind fits models of either kind.
 //
 // Adapters are applied in sets, numbered from 0: a row of a step uses one set or none. The adapters
 // of a set are laid side by side, so that a set is one adapter of their ranks together; a matrix

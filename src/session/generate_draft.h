@@ -1,5 +1,5 @@
-// Where the drafts of speculative decoding come from: n-gram lookup, the model's own prediction head,
-// a draft model, or a function that a test sets.
+// Where the drafts of speculative decoding come from: n-gram lookup, the model's own prediction
+// head, a draft model, or a function that a test sets.
 #ifndef QN_SESSION_GENERATE_DRAFT_H
 #define QN_SESSION_GENERATE_DRAFT_H
 

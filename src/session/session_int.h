@@ -78,7 +78,7 @@ struct qn_session {
     bool has_logits;
     bool wants_logits;         // all logits of a row, never only the top ones
     qn_session_top top_logits; // beside `logits`, or in their place
-    // (width) the model's row of the last cached token, for the prediction head; NULL: there is none
+    // (width) the model's row of the last cached token, for the prediction head; NULL: no head
     float *last;
     size_t last_after;   // cached tokens when it was taken; 0: not yet
     qn_sampler *sampler; // of single steps; NULL: not needed so far
