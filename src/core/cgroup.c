@@ -1,6 +1,7 @@
 #include "core/cgroup.h"
 
 #include "core/chars.h"
+#include "core/lines.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,31 +19,22 @@ typedef struct place {
 
 // --- files ---------------------------------------------------------------------------------------
 
-static FILE *open_at(const char *root, const char *folder, const char *path, const char *name) {
+static bool open_at(qn_lines *lines, const char *root, const char *folder, const char *path,
+                    const char *name) {
     char all[3 * MAX_PATH];
     const int n =
         snprintf(all, sizeof all, "%s%s%s%s%s", root, folder, path, *name ? "/" : "", name);
-    return n > 0 && n < (int)sizeof all ? fopen(all, "re") : NULL;
-}
-
-// The next line without its end; what is too long is cut.
-static bool next_line(char line[MAX_LINE], FILE *f) {
-    if (!fgets(line, MAX_LINE, f)) return false;
-    char *end = strchr(line, '\n');
-    if (end)
-        *end = 0;
-    else
-        for (int c = getc(f); c != EOF && c != '\n';) c = getc(f);
-    return true;
+    return n > 0 && n < (int)sizeof all && qn_lines_open(lines, all);
 }
 
 // Up to two numbers; "max" means none. Returns how many there are.
 static int read_numbers(int64_t out[2], const char *root, const place *p, const char *name) {
-    FILE *f = open_at(root, p->mount, p->path, name);
-    if (!f) return 0;
+    qn_lines lines;
+    if (!open_at(&lines, root, p->mount, p->path, name)) return 0;
+    char line[128];
     long long a = 0, b = 0;
-    const int n = fscanf(f, "%lld %lld", &a, &b);
-    fclose(f);
+    const int n = qn_lines_next(line, sizeof line, &lines) ? sscanf(line, "%lld %lld", &a, &b) : 0;
+    qn_lines_close(&lines);
     out[0] = a;
     out[1] = b;
     return n > 0 ? n : 0;
@@ -50,15 +42,15 @@ static int read_numbers(int64_t out[2], const char *root, const place *p, const 
 
 // The number after a word at the beginning of a line; 0: there is none.
 static int64_t read_line(const char *root, const place *p, const char *name, const char *word) {
-    FILE *f = open_at(root, p->mount, p->path, name);
-    if (!f) return 0;
+    qn_lines lines;
+    if (!open_at(&lines, root, p->mount, p->path, name)) return 0;
     char line[256];
     long long n = 0;
     bool found = false;
     const size_t size = strlen(word);
-    while (!found && fgets(line, sizeof line, f))
+    while (!found && qn_lines_next(line, sizeof line, &lines))
         found = strncmp(line, word, size) == 0 && sscanf(line + size, " %lld", &n) == 1;
-    fclose(f);
+    qn_lines_close(&lines);
     return n;
 }
 
@@ -66,17 +58,18 @@ static int64_t read_line(const char *root, const place *p, const char *name, con
 
 // The path of this process's group: "4:cpu,memory:/a/b", or "0::/a/b" in version 2.
 static bool find_path(char path[MAX_PATH], const char *root, const char *controller) {
-    FILE *f = open_at(root, "/proc/self/cgroup", "", "");
+    qn_lines lines;
+    if (!open_at(&lines, root, "/proc/self/cgroup", "", "")) return false;
     char line[MAX_LINE];
     bool found = false;
-    while (f && !found && next_line(line, f)) {
+    while (!found && qn_lines_next(line, sizeof line, &lines)) {
         char *names = strchr(line, ':'), *end = names ? strchr(names + 1, ':') : NULL;
         if (!end || strlen(end + 1) >= MAX_PATH) continue;
         *end = 0;
         found = controller ? qn_has_word(names + 1, controller, ',') : strcmp(line, "0:") == 0;
         if (found) memcpy(path, end + 1, strlen(end + 1) + 1);
     }
-    if (f) fclose(f);
+    qn_lines_close(&lines);
     return found;
 }
 
@@ -124,11 +117,13 @@ static bool read_mount(place *out, char *line, const char *controller) {
 static bool find_place(place *out, const char *root, const char *controller) {
     out->is_v1 = controller != NULL;
     if (!find_path(out->path, root, controller)) return false;
-    FILE *f = open_at(root, "/proc/self/mountinfo", "", "");
+    qn_lines lines;
+    if (!open_at(&lines, root, "/proc/self/mountinfo", "", "")) return false;
     char line[MAX_LINE];
     bool found = false;
-    while (f && !found && next_line(line, f)) found = read_mount(out, line, controller);
-    if (f) fclose(f);
+    while (!found && qn_lines_next(line, sizeof line, &lines))
+        found = read_mount(out, line, controller);
+    qn_lines_close(&lines);
     return found;
 }
 

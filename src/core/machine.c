@@ -1,6 +1,7 @@
 #include "core/machine.h"
 
 #include "core/cgroup.h"
+#include "core/lines.h"
 #include "core/mem.h"
 
 #include <stdio.h>
@@ -10,24 +11,24 @@
 // Where the system promises no more than it has (vm.overcommit_memory is 2), reserved memory
 // counts.
 static bool is_strict(void) {
-    FILE *f = fopen("/proc/sys/vm/overcommit_memory", "re");
+    char line[64];
     int mode = 0;
-    const bool is_read = f && fscanf(f, "%d", &mode) == 1;
-    if (f) fclose(f);
+    const bool is_read = qn_lines_first(line, sizeof line, "/proc/sys/vm/overcommit_memory") &&
+                         sscanf(line, "%d", &mode) == 1;
     return is_read && mode == 2;
 }
 
 static bool read_available(int64_t *out) {
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (!f) return false;
+    qn_lines lines;
+    if (!qn_lines_open(&lines, "/proc/meminfo")) return false;
     char line[128];
     long long kib = -1, max = -1, promised = -1;
-    while (fgets(line, sizeof line, f)) {
+    while (qn_lines_next(line, sizeof line, &lines)) {
         (void)(sscanf(line, "MemAvailable: %lld kB", &kib) == 1 ||
                sscanf(line, "CommitLimit: %lld kB", &max) == 1 ||
                sscanf(line, "Committed_AS: %lld kB", &promised) == 1);
     }
-    fclose(f);
+    qn_lines_close(&lines);
     const bool has_both = max >= 0 && promised >= 0;
     if (has_both && is_strict() && max - promised < kib) kib = max > promised ? max - promised : 0;
     if (kib >= 0) *out = kib * 1024;
@@ -36,11 +37,9 @@ static bool read_available(int64_t *out) {
 
 // Pages of this process: all of its address space, resident, and private ones that can be written.
 static bool read_pages(long long out[3]) {
-    FILE *f = fopen("/proc/self/statm", "re");
-    if (!f) return false;
-    const int n = fscanf(f, "%lld %lld %*d %*d %*d %lld", &out[0], &out[1], &out[2]);
-    fclose(f);
-    return n == 3;
+    char line[256];
+    return qn_lines_first(line, sizeof line, "/proc/self/statm") &&
+           sscanf(line, "%lld %lld %*d %*d %*d %lld", &out[0], &out[1], &out[2]) == 3;
 }
 
 // What a limit of this process's address space leaves (ulimit -v, -d).

@@ -129,6 +129,7 @@ typedef struct listing {
 
 static qn_status list_folder(listing *out, const char *folder, qn_err *err) {
     DIR *dir = opendir(folder);
+    if (!dir && errno == ENOMEM) return QN_NOMEM(err, folder);
     if (!dir) return QN_FAIL(err, IO, "%s: cannot list: %s", folder, strerror(errno));
     qn_status status = QN_OK;
     for (struct dirent *entry; !status && (entry = readdir(dir));) {

@@ -195,7 +195,10 @@ static qn_status drop_packs(const qn_disk *disk, const char *kept, qn_err *err) 
     const int fd = openat(disk->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     qn_status status = QN_OK;
-    if (!dir) status = QN_FAIL(err, IO, "cache folder %s: %s", disk->dir, strerror(errno));
+    if (!dir && errno == ENOMEM)
+        status = QN_NOMEM(err, disk->dir);
+    else if (!dir)
+        status = QN_FAIL(err, IO, "cache folder %s: %s", disk->dir, strerror(errno));
     for (const struct dirent *e; !status && (e = readdir(dir));) {
         if (!is_packs(e->d_name) || strcmp(e->d_name, kept) == 0) continue;
         if (unlinkat(disk->fd, e->d_name, 0) != 0)
