@@ -38,7 +38,7 @@
 //     struct ever had, is QN_ARGUMENT. In structs that a callback is given, `size` says how much of
 //     them the library has filled.
 //     These have no size and will never change: qn_err, and the items of lists: qn_bias,
-//     qn_text_range, qn_token_logprob, qn_prompt, qn_tool_call, qn_adapter.
+//     qn_text_range, qn_token_logprob, qn_prompt, qn_tool_call, qn_adapter, qn_model_file.
 //   - The library never prints, exits or aborts; running out of memory is an error like any other.
 
 #ifndef QUERN_H
@@ -159,6 +159,37 @@ QN_API QN_MUST_CHECK qn_status qn_source_tensor_info(qn_tensor_info *out, const 
 QN_API const char *qn_source_format(const qn_source *source);
 // Bytes of all files of the set.
 QN_API int64_t qn_source_file_bytes(const qn_source *source);
+
+// Rows first ... first + n - 1 of the i-th tensor as floats: to (n, last of its dims). A tensor
+// has as many rows as the product of its other dims (1 if there is none). A type that cannot be
+// read is QN_UNSUPPORTED.
+QN_API QN_MUST_CHECK qn_status qn_source_read_rows(float *to, const qn_source *source, size_t i,
+                                                   int64_t first, int64_t n, qn_err *err);
+// All keys as one JSON object, in the order of the file; *json is owned (qn_free). Arrays of more
+// than `max` elements (vocabularies) are left out; 0: none are. Numbers that JSON does not have are
+// texts: "NaN", "Infinity", "-Infinity".
+QN_API QN_MUST_CHECK qn_status qn_source_config(char **json, const qn_source *source, size_t max,
+                                                qn_err *err);
+
+// Reads up to n bytes that begin at byte `at`, and returns how many: at least 1 and at most n, or
+// less than 1 where it fails. Short reads go on; the same bytes may be asked for again.
+typedef int64_t qn_read_fn(void *arg, void *to, size_t n, int64_t at);
+
+// A file of a model that the caller keeps, in memory or wherever; will never change.
+typedef struct qn_model_file {
+    const char *name; // without folders: "model.gguf", "config.json", "tokenizer.json"
+    const void *data; // its `size` bytes; NULL: `read` reads them
+    int64_t size;
+    qn_read_fn *read; // called by several threads at a time
+    void *arg;
+} qn_model_file;
+
+// A model from such files, as if they were all that is in a folder: with config.json and
+// safetensors it is a checkpoint, else the first one is the model, or the first part of it. The
+// list is copied, what it points to is not: data and readers are used until the source (or the
+// engine) is closed.
+QN_API QN_MUST_CHECK qn_status qn_source_open_files(qn_source **out, const qn_model_file *files,
+                                                    size_t n, qn_err *err);
 
 // --- tokenizer -----------------------------------------------------------------------------------
 
@@ -575,6 +606,17 @@ typedef struct qn_engine_opts {
     int64_t image_pixels; // larger images are made smaller; 0: only as the model's own limit says
     const qn_adapter *adapters; // (n_adapters), read while the engine is opened; NULL: none
     size_t n_adapters;
+    // The text of a config.json, in place of the checkpoint's own, which may be missing then. With
+    // a GGUF file, whose keys say everything, it is an error. NULL: none
+    const char *config;
+    // A profile (docs/caches.md) in place of the one beside the weights: the path of a file, or its
+    // text (of a .quern.toml); an empty text is no profile at all. NULL: none is given
+    const char *profile, *profile_text;
+    // How plans are kept in steps of several rows, and in steps of one row for each sequence: these
+    // win over `plans`, and that over the profile. Capacities: plans that are kept; 0: as the
+    // profile says, else 24; at most 4096. Change no result.
+    qn_plan_policy prefill_plans, decode_plans;
+    int64_t prefill_capacity, decode_capacity;
 } qn_engine_opts;
 
 typedef struct qn_engine_info {
@@ -596,8 +638,17 @@ typedef struct qn_engine_info {
 // Reads the whole model into memory, unless no_weights.
 QN_API QN_MUST_CHECK qn_status qn_engine_open(qn_engine **out, const char *path,
                                               const qn_engine_opts *opts, qn_err *err);
+// The same from files that the caller keeps (qn_source_open_files); qn_engine_opts.mmproj may name
+// one of them. Nothing of it is kept in cache_dir.
+QN_API QN_MUST_CHECK qn_status qn_engine_open_files(qn_engine **out, const qn_model_file *files,
+                                                    size_t n, const qn_engine_opts *opts,
+                                                    qn_err *err);
 // Its sessions and batches must be destroyed first.
 QN_API void qn_engine_close(qn_engine *engine);
+// The whole configuration as one JSON object: "model" (sizes and settings of the architecture, with
+// defaults where the file says nothing), "devices" (with their layers), "plans", "numerics",
+// "cache", "memory", "adapters". *json is owned (qn_free).
+QN_API QN_MUST_CHECK qn_status qn_engine_config(char **json, const qn_engine *engine, qn_err *err);
 QN_API QN_MUST_CHECK qn_status qn_engine_get_info(qn_engine_info *out, const qn_engine *engine,
                                                   qn_err *err);
 // How many rows an image becomes: a grid of rows * columns, that many image tokens. A model without
@@ -840,6 +891,9 @@ typedef struct qn_session_opts {
     // what is computed stays; answers with QN_REASON_STOPPED. NULL: none
     const qn_stop_flag *stop;
     int64_t adapter; // set of adapters (qn_adapter); of this session, also where it shares
+    // Not 0: steps leave the residual stream of their rows (qn_session_read_hidden), which takes a
+    // little time and memory. Not together with a prediction head. Changes no result.
+    int64_t hidden;
 } qn_session_opts;
 
 // Fails with QN_MEMORY, and the plan's numbers, where the context cannot fit in free memory.
@@ -936,6 +990,81 @@ typedef struct qn_session_counts {
 } qn_session_counts;
 QN_API QN_MUST_CHECK qn_status qn_session_get_counts(qn_session_counts *out,
                                                      const qn_session *session, qn_err *err);
+
+// --- state of a session as bytes -----------------------------------------------------------------
+
+// Takes n bytes; false: they could not be written.
+typedef bool qn_write_fn(void *arg, const void *data, size_t n);
+
+// Writes a session: history, sampling state, KV cache and recurrent state, images, logits if there
+// are any. The bytes (docs/state.md) are the same on every device, with any number of threads, and
+// however the state was computed. `fn` must not be NULL; where it fails, the call does (QN_IO).
+QN_API QN_MUST_CHECK qn_status qn_session_save(qn_session *session, qn_write_fn *fn, void *arg,
+                                               qn_err *err);
+// Replaces what a session has by what was saved: it then goes on with the same bits, on whatever
+// device. The session must have room for it, and be of the same model (recognised by its keys, its
+// tensors and some of their values), type of KV cache, numerics, prediction head and set of
+// adapters: else QN_ARGUMENT names both values. Damage anywhere is QN_FORMAT. `fn` (not NULL) reads
+// `size` bytes in all, of which the larger part is read twice. After an error the session is as
+// before; only where the bytes change between the two readings, its history is computed again.
+QN_API QN_MUST_CHECK qn_status qn_session_load(qn_session *session, qn_read_fn *fn, void *arg,
+                                               int64_t size, qn_err *err);
+// The same in memory; *data is owned (qn_free).
+QN_API QN_MUST_CHECK qn_status qn_session_save_bytes(void **data, size_t *size, qn_session *session,
+                                                     qn_err *err);
+QN_API QN_MUST_CHECK qn_status qn_session_load_bytes(qn_session *session, const void *data,
+                                                     size_t size, qn_err *err);
+
+// --- looking into a session ----------------------------------------------------------------------
+
+// What a layer keeps of the tokens that are cached.
+typedef struct qn_layer_info {
+    size_t size;
+    int64_t n_heads, key_size, value_size; // of its KV cache; n_heads 0: it has none
+    int64_t first; // keys and values of positions first ... qn_session_cached - 1 are there: all,
+                   // or those that its window can still see, from a multiple of 64 on
+    int64_t n_states; // recurrent states; 0: it has none
+} qn_layer_info;
+
+// Layers are counted from 0; the number after the last is the prediction head of an engine that was
+// opened with it.
+QN_API QN_MUST_CHECK qn_status qn_session_layer_info(qn_layer_info *out, const qn_session *session,
+                                                     int64_t layer, qn_err *err);
+// Keys (n, key_size), after rope, and values (n, value_size) of one head, of positions first ...
+// first + n - 1, as the KV cache holds them. One of both pointers may be NULL.
+QN_API QN_MUST_CHECK qn_status qn_session_read_kv(float *keys, float *values, qn_session *session,
+                                                  int64_t layer, int64_t head, int64_t first,
+                                                  int64_t n, qn_err *err);
+
+typedef struct qn_state_info {
+    size_t size;
+    const char *name; // borrowed: "conv.3", the last rows before a convolution (1, rows, channels);
+                      // "delta.3", the matrices of a delta rule (heads, key size, value size)
+    int64_t dims[3];
+} qn_state_info;
+// State i of a layer, below qn_layer_info.n_states; and its floats after the last cached token.
+QN_API QN_MUST_CHECK qn_status qn_session_state_info(qn_state_info *out, const qn_session *session,
+                                                     int64_t layer, int64_t i, qn_err *err);
+QN_API QN_MUST_CHECK qn_status qn_session_read_state(float *to, qn_session *session, int64_t layer,
+                                                     int64_t i, qn_err *err);
+
+// The rows of the last step of a session that was created with qn_session_opts.hidden: the last
+// chunk of a prompt, or one token. n_rows 0: there are none, also where another session of the same
+// state has taken a step since.
+typedef struct qn_hidden_info {
+    size_t size;
+    int64_t first, n_rows; // positions
+    int64_t n_hidden;      // as in qn_logits: embedding, after each layer; the last after the final
+                           // norm
+    int64_t width;
+} qn_hidden_info;
+QN_API QN_MUST_CHECK qn_status qn_session_hidden_info(qn_hidden_info *out,
+                                                      const qn_session *session, qn_err *err);
+// Row i < n_hidden of the residual stream at positions first ... first + n - 1 of these: to (n,
+// width).
+QN_API QN_MUST_CHECK qn_status qn_session_read_hidden(float *to, const qn_session *session,
+                                                      int64_t i, int64_t first, int64_t n,
+                                                      qn_err *err);
 
 // --- structured output ---------------------------------------------------------------------------
 

@@ -35,6 +35,16 @@ $cc -std=c17 -Wall -Wextra -Werror -o "$work/chat" "$source/examples/chat.c" \
 printf 'My name is Kevin.\nWhat is my name?\n' | LD_LIBRARY_PATH=$lib "$work/chat" "$model" >"$work/chat.out"
 diff -u "$source/examples/chat.expected" "$work/chat.out"
 
+$cc -std=c17 -Wall -Wextra -Werror -o "$work/state" "$source/examples/state.c" \
+    $(pkg-config --cflags --libs quern)
+LD_LIBRARY_PATH=$lib "$work/state" "$model" "$work/saved" "Once upon a time" >"$work/state.out"
+diff -u "$source/examples/state.expected" "$work/state.out"
+
+$cc -std=c17 -Wall -Wextra -Werror -o "$work/inside" "$source/examples/inside.c" \
+    $(pkg-config --cflags --libs quern)
+LD_LIBRARY_PATH=$lib "$work/inside" "$model" "Once upon a time" >"$work/inside.out"
+diff -u "$source/examples/inside.expected" "$work/inside.out"
+
 rm "$lib"/libquern.so*
 $cc -std=c17 -o "$work/hello" "$source/examples/hello.c" $(pkg-config --static --cflags --libs quern)
 "$work/hello" "$model" "Once upon a time" >"$work/static.out"

@@ -183,6 +183,7 @@ CALL(parts, qn_parts *p = NULL; const qn_status status = qn_parts_create(&p, o, 
      qn_parts_destroy(p); return status;)
 CALL(open_engine, qn_engine *e = NULL; const qn_status status = qn_engine_open(&e, DRAFT, o, err);
      qn_engine_close(e); return status;)
+CALL(open_files, qn_engine *e = NULL; return qn_engine_open_files(&e, NULL, 0, o, err);)
 CALL(graph, char *text = NULL; const qn_status status = qn_engine_graph(&text, t.engine, o, err);
      qn_free(text); return status;)
 CALL(cost, qn_cost c = QN_INIT(qn_cost); return qn_engine_cost(&c, t.engine, o, err);)
@@ -245,6 +246,7 @@ static const struct option_call {
     ROW(qn_template_opts, prompt),
     ROW(qn_parts_opts, parts),
     ROW(qn_engine_opts, open_engine),
+    ROW(qn_engine_opts, open_files),
     ROW(qn_graph_opts, graph),
     ROW(qn_step_size, cost),
     ROW(qn_logits_opts, logits),
@@ -317,6 +319,18 @@ CALL(get_cost, return qn_engine_cost(out, t.engine, &QN_INIT(qn_step_size, .rows
 CALL(get_logits, return qn_engine_logits(out, t.engine, ids, 3, NULL, err);)
 CALL(get_defaults, return qn_engine_sample_defaults(out, t.engine, err);)
 CALL(get_session, return qn_session_get_counts(out, t.session, err);)
+CALL(get_layer, return qn_session_layer_info(out, t.session, 0, err);)
+// Of sessions of their own: with hidden rows, and of a model with recurrent layers.
+CALL(get_hidden, qn_session *s = NULL;
+     const qn_session_opts o = QN_INIT(qn_session_opts, .context = 64, .hidden = 1);
+     qn_status status = qn_session_create(&s, t.engine, &o, err);
+     if (!status) status = qn_session_hidden_info(out, s, err); qn_session_destroy(s);
+     return status;)
+CALL(get_state, qn_engine *e = NULL; qn_session *s = NULL;
+     qn_status status = qn_engine_open(&e, TEST_DATA "/mini/qwen35", NULL, err);
+     if (!status) status = qn_session_create(&s, e, &QN_INIT(qn_session_opts, .context = 64), err);
+     if (!status) status = qn_session_state_info(out, s, 0, 0, err); qn_session_destroy(s);
+     qn_engine_close(e); return status;)
 CALL(get_batch, return qn_batch_get_counts(out, t.batch, err);)
 CALL(get_result, qn_status status = qn_session_set_prompt(t.session, ids, 3, err);
      return status ? status
@@ -353,6 +367,9 @@ static const struct result_call {
     ROW(qn_logits, get_logits, free_logits),
     ROW(qn_sample_opts, get_defaults, NULL),
     ROW(qn_session_counts, get_session, NULL),
+    ROW(qn_layer_info, get_layer, NULL),
+    ROW(qn_hidden_info, get_hidden, NULL),
+    ROW(qn_state_info, get_state, NULL),
     ROW(qn_batch_counts, get_batch, NULL),
     ROW(qn_result, get_result, free_result),
     ROW(qn_result, get_results, free_result),

@@ -505,6 +505,49 @@ static void forks_and_snapshots_keep_their_set(void **state) {
 }
 
 // Drafts of a model without adapters, and of n-grams, are only guesses.
+// A saved session has its set, and goes on with that alone: under its number, of the same files and
+// scales.
+static void states_keep_their_set(void **state) {
+    enum { VOCAB = 512 };
+    two t;
+    float want[VOCAB], got[VOCAB];
+    qn_err err;
+    void *data;
+    size_t size;
+    open_two(&t, state, "qwen3");
+    const path_name model = mini("qwen3", false);
+    qn_engine *engine = open_with(model.text, t.list, 4, NULL);
+    qn_session *session = session_of(engine, 3);
+    prefill(got, session, VOCAB);
+    ASSERT_OK(qn_session_save_bytes(&data, &size, session, &err));
+    feed(want, session, 7, VOCAB);
+    qn_session *other = session_of(engine, 1);
+    ASSERT_OK(qn_session_load_bytes(other, data, size, &err));
+    feed(got, other, 7, VOCAB);
+    assert_memory_equal(got, want, sizeof want);
+    qn_session_destroy(other);
+    qn_session_destroy(session);
+    qn_engine_close(engine);
+    for (size_t i = 0; i < 3; i++) { // fewer sets; another scale; the other order
+        const float scale = t.list[2].scale;
+        if (i == 1) t.list[2].scale = 0.25f;
+        if (i == 2) {
+            const qn_adapter first = t.list[2];
+            t.list[2] = t.list[3];
+            t.list[3] = first;
+        }
+        engine = open_with(model.text, t.list, i == 0 ? 2 : 4, NULL);
+        session = session_of(engine, 1);
+        ASSERT_FAILS(qn_session_load_bytes(session, data, size, &err), QN_ARGUMENT,
+                     i == 0 ? "set 3 of adapters, the engine has 2" : "of other adapters");
+        qn_session_destroy(session);
+        qn_engine_close(engine);
+        if (i == 1) t.list[2].scale = scale;
+    }
+    qn_free(data);
+    close_two(&t);
+}
+
 static void speculation_changes_no_token(void **state) {
     two t;
     int32_t ids[N_IDS];
@@ -717,6 +760,7 @@ int main(void) {
         FOLDER_TEST(rows_of_a_batch_have_adapters_of_their_own),
         FOLDER_TEST(kept_prompts_are_not_shared_between_sets),
         FOLDER_TEST(forks_and_snapshots_keep_their_set),
+        FOLDER_TEST(states_keep_their_set),
         FOLDER_TEST(speculation_changes_no_token),
         FOLDER_TEST(peft_folders_are_checked),
         FOLDER_TEST(gguf_adapters_are_checked),

@@ -344,6 +344,55 @@ static void a_second_turn_computes_only_what_is_new(void **state) {
     close_rig(&r);
 }
 
+// A state with an image goes on on another device, without the tower; it is found by prompts with the
+// same picture, and what it does not hold is computed from the rows that it has.
+static void states_have_their_images(void **state) {
+    (void)state;
+    qn_err err;
+    rig r = open_rig(GGUF, &with_tower);
+    int32_t ids[CONTEXT], want[6], got[6], token;
+    void *data, *again;
+    size_t size, n;
+    set_prompt(r.session, r.ids, N_IDS, r.image);
+    ASSERT_OK(qn_session_step(&token, r.session, NULL, &err));
+    ASSERT_OK(qn_session_save_bytes(&data, &size, r.session, &err));
+    for (int i = 0; i < 6; i++) ASSERT_OK(qn_session_step(&want[i], r.session, NULL, &err));
+    rig other = open_rig(GGUF, &QN_INIT(qn_engine_opts, .device = "ref"));
+    ASSERT_OK(qn_session_load_bytes(other.session, data, size, &err));
+    ASSERT_OK(qn_session_save_bytes(&again, &n, other.session, &err));
+    assert_int_equal(n, size);
+    assert_memory_equal(again, data, size);
+    qn_free(again);
+    for (int i = 0; i < 6; i++) ASSERT_OK(qn_session_step(&got[i], other.session, NULL, &err));
+    assert_memory_equal(got, want, sizeof want);
+    assert_int_equal(rows_run(other.session), 6);
+    ASSERT_OK(qn_session_truncate(other.session, N_IDS + 1, &err)); // recurrent: all is computed
+    for (int i = 0; i < 6; i++) ASSERT_OK(qn_session_step(&got[i], other.session, NULL, &err));
+    assert_memory_equal(got, want, sizeof want);
+    close_rig(&other);
+    other = open_rig(GGUF, &with_tower);
+    ASSERT_OK(qn_session_load_bytes(other.session, data, size, &err));
+    memcpy(ids, r.ids, sizeof r.ids);
+    ids[N_IDS] = token;
+    ids[N_IDS + 1] = 30;
+    set_prompt(other.session, ids, N_IDS + 2, other.image);
+    ASSERT_OK(qn_session_step(&token, other.session, NULL, &err));
+    assert_int_equal(rows_run(other.session), 2);
+    close_rig(&other);
+    // Every word of an image's place changed: refused, as the whole is.
+    unsigned char *bytes = data;
+    other = open_rig(GGUF, &with_tower);
+    for (size_t i = 0; i < size; i += i < 1024 ? 8 : size / 200 + 1) {
+        bytes[i] ^= 0x40;
+        if (qn_session_load_bytes(other.session, data, size, &err) == QN_OK)
+            fail_msg("byte %zu was changed, and it was loaded", i);
+        bytes[i] ^= 0x40;
+    }
+    close_rig(&other);
+    qn_free(data);
+    close_rig(&r);
+}
+
 static void speculation_changes_no_token(void **state) {
     (void)state;
     rig r = open_rig(GGUF, &with_tower);
@@ -749,6 +798,7 @@ int main(void) {
         cmocka_unit_test(answers_are_those_without_a_cache),
         cmocka_unit_test(sessions_have_the_logits_of_the_whole_text),
         cmocka_unit_test(a_second_turn_computes_only_what_is_new),
+        cmocka_unit_test(states_have_their_images),
         cmocka_unit_test(speculation_changes_no_token),
         cmocka_unit_test(the_prediction_head_sees_images),
         cmocka_unit_test(rows_of_a_batch_are_the_answers_alone),

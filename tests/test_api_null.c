@@ -303,6 +303,65 @@ static void sessions_refuse_null(void **state) {
     REFUSES(qn_session_restore, "snapshot", t->session, NULL);
 }
 
+static bool write_nothing(void *arg, const void *data, size_t n) {
+    (void)arg, (void)data, (void)n;
+    return true;
+}
+
+static int64_t read_nothing(void *arg, void *to, size_t n, int64_t at) {
+    (void)arg, (void)to, (void)n, (void)at;
+    return 0;
+}
+
+static void states_refuse_null(void **state) {
+    const things *t = *state;
+    void *data;
+    size_t size;
+    float x;
+    qn_layer_info layer = QN_INIT(qn_layer_info);
+    qn_state_info shape = QN_INIT(qn_state_info);
+    qn_hidden_info hidden = QN_INIT(qn_hidden_info);
+    REFUSES(qn_session_save, "session", NULL, write_nothing, NULL);
+    REFUSES(qn_session_save, "fn", t->session, NULL, NULL);
+    REFUSES(qn_session_load, "session", NULL, read_nothing, NULL, 0);
+    REFUSES(qn_session_load, "fn", t->session, NULL, NULL, 0);
+    REFUSES(qn_session_save_bytes, "data", NULL, &size, t->session);
+    REFUSES(qn_session_save_bytes, "size", &data, NULL, t->session);
+    REFUSES(qn_session_save_bytes, "session", &data, &size, NULL);
+    REFUSES(qn_session_load_bytes, "session", NULL, "x", 1);
+    REFUSES(qn_session_load_bytes, "data", t->session, NULL, 1);
+    REFUSES(qn_session_layer_info, "out", NULL, t->session, 0);
+    REFUSES(qn_session_layer_info, "session", &layer, NULL, 0);
+    REFUSES(qn_session_read_kv, "session", &x, &x, NULL, 0, 0, 0, 0);
+    REFUSES(qn_session_state_info, "out", NULL, t->session, 0, 0);
+    REFUSES(qn_session_state_info, "session", &shape, NULL, 0, 0);
+    REFUSES(qn_session_read_state, "to", NULL, t->session, 0, 0);
+    REFUSES(qn_session_read_state, "session", &x, NULL, 0, 0);
+    REFUSES(qn_session_hidden_info, "out", NULL, t->session);
+    REFUSES(qn_session_hidden_info, "session", &hidden, NULL);
+    REFUSES(qn_session_read_hidden, "to", NULL, t->session, 0, 0, 1);
+    REFUSES(qn_session_read_hidden, "session", &x, NULL, 0, 0, 1);
+}
+
+static void given_files_refuse_null(void **state) {
+    const things *t = *state;
+    const qn_model_file file = {.name = "x", .data = "GGUF", .size = 4};
+    qn_source *source;
+    qn_engine *engine;
+    char *json;
+    float x;
+    REFUSES(qn_source_open_files, "out", NULL, &file, 1);
+    REFUSES(qn_source_open_files, "files", &source, NULL, 1);
+    REFUSES(qn_engine_open_files, "out", NULL, &file, 1, NULL);
+    REFUSES(qn_engine_open_files, "files", &engine, NULL, 1, NULL);
+    REFUSES(qn_source_read_rows, "source", &x, NULL, 0, 0, 1);
+    REFUSES(qn_source_read_rows, "to", NULL, t->source, 0, 0, 1);
+    REFUSES(qn_source_config, "json", NULL, t->source, 0);
+    REFUSES(qn_source_config, "source", &json, NULL, 0);
+    REFUSES(qn_engine_config, "json", NULL, t->engine);
+    REFUSES(qn_engine_config, "engine", &json, NULL);
+}
+
 static void generations_and_files_refuse_null(void **state) {
     const things *t = *state;
     qn_grammar *grammar;
@@ -424,6 +483,8 @@ int main(void) {
         cmocka_unit_test(engines_refuse_null),
         cmocka_unit_test(images_refuse_null),
         cmocka_unit_test(sessions_refuse_null),
+        cmocka_unit_test(states_refuse_null),
+        cmocka_unit_test(given_files_refuse_null),
         cmocka_unit_test(generations_and_files_refuse_null),
         cmocka_unit_test(null_is_fine_where_the_header_says_so),
         cmocka_unit_test(every_function_with_a_status_was_asked),

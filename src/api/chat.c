@@ -16,10 +16,11 @@ static qn_status has_none(const char *path, const char *name, qn_err *err) {
     return QN_FAIL(err, UNSUPPORTED, "%s: it has no chat template named '%s'", path, name);
 }
 
-static qn_status create_from_file(qn_template **out, const char *path, qn_err *err) {
+static qn_status create_from_file(qn_template **out, const qn_files *files, const char *path,
+                                  qn_err *err) {
     char *text;
     size_t size;
-    QN_TRY(qn_file_load(&text, &size, path, FILE_MAX, err));
+    QN_TRY(qn_files_load(&text, &size, files, path, FILE_MAX, err));
     const qn_status status = qn_template_create(out, text, size, err);
     qn_free(text);
     return status ? qn_err_prefix(err, status, "%s", path) : QN_OK;
@@ -71,10 +72,12 @@ static qn_status has_file(bool *out, const char *folder, const char *name, qn_er
 }
 
 // Opens folder/name if it is there; *out stays NULL if not.
-static qn_status try_file(qn_template **out, const char *folder, const char *name, qn_err *err) {
-    char *path = qn_path_join(folder, name);
+static qn_status try_file(qn_template **out, const qn_location *folder, const char *name,
+                          qn_err *err) {
+    char *path = qn_path_join(folder->path, name);
     if (!path) return QN_NOMEM(err, "path");
-    const qn_status status = qn_path_is_file(path) ? create_from_file(out, path, err) : QN_OK;
+    const qn_status status =
+        qn_files_has(folder->files, path) ? create_from_file(out, folder->files, path, err) : QN_OK;
     qn_free(path);
     return status;
 }
@@ -105,7 +108,7 @@ static const qn_str *json_token(qn_str *out, const json_t *config, const char *k
     return out;
 }
 
-static qn_status try_all(qn_template **out, const char *folder, const char *name,
+static qn_status try_all(qn_template **out, const qn_location *folder, const char *name,
                          const json_t *config, qn_err *err) {
     json_t *own = NULL;
     char file[160] = "chat_template.jinja";
@@ -118,16 +121,17 @@ static qn_status try_all(qn_template **out, const char *folder, const char *name
     qn_status status = try_json(out, own, name, err);
     json_decref(own);
     if (!status && !*out) status = try_json(out, config, name, err);
-    return status ? qn_err_prefix(err, status, "%s", folder) : QN_OK;
+    return status ? qn_err_prefix(err, status, "%s", folder->path) : QN_OK;
 }
 
-static qn_status open_folder(qn_template **out, const char *folder, const char *name, qn_err *err) {
+static qn_status open_folder(qn_template **out, const qn_location *folder, const char *name,
+                             qn_err *err) {
     json_t *config = NULL;
     qn_template *template = NULL;
     qn_str bos, eos;
     QN_TRY(qn_companion_load(&config, folder, "tokenizer_config.json", err));
     qn_status status = try_all(&template, folder, name, config, err);
-    if (!status && !template) status = has_none(folder, name, err);
+    if (!status && !template) status = has_none(folder->path, name, err);
     if (!status)
         status = qn_template_set_ends(template, json_token(&bos, config, "bos_token"),
                                       json_token(&eos, config, "eos_token"), err);
@@ -144,7 +148,7 @@ static qn_status open_folder(qn_template **out, const char *folder, const char *
 static qn_status open_source(qn_template **out, const qn_source *source, const char *name,
                              qn_err *err) {
     if (qn_source_get_kind(source) == QN_SOURCE_GGUF) return open_keys(out, source, name, err);
-    return open_folder(out, qn_source_folder(source), name, err);
+    return open_folder(out, qn_source_place(source), name, err);
 }
 
 static bool is_jinja(const char *path) {
@@ -156,14 +160,15 @@ qn_status qn_template_open(qn_template **out, const char *path, const char *name
     QN_NEED(out, err);
     if (!path) return QN_FAIL(err, ARGUMENT, "no model was named");
     if (is_jinja(path))
-        return is_default(name) ? create_from_file(out, path, err) : has_none(path, name, err);
+        return is_default(name) ? create_from_file(out, NULL, path, err)
+                                : has_none(path, name, err);
     // A folder need not have weights to have a template.
     bool has_own = false, has_config = false;
     if (qn_path_is_folder(path)) {
         QN_TRY(has_file(&has_own, path, "chat_template.jinja", err));
         QN_TRY(has_file(&has_config, path, "tokenizer_config.json", err));
     }
-    if (has_own || has_config) return open_folder(out, path, name, err);
+    if (has_own || has_config) return open_folder(out, &(qn_location){.path = path}, name, err);
     qn_source *source;
     QN_TRY(qn_source_open(&source, path, err));
     const qn_status status = open_source(out, source, name, err);

@@ -59,8 +59,30 @@ typedef struct qn_backend {
     int64_t (*cache_bytes)(qn_type type, int64_t heads, int64_t k_size, int64_t v_size);
 } qn_backend;
 
+// A row of a KV cache outside its device: keys (heads, k_size), then values (heads, v_size), in the
+// type of the cache, each head filled up to whole blocks. Its bytes; and its keys or values of one
+// head as floats.
+int64_t qn_kv_row_bytes(const qn_cache_view *cache);
+void qn_kv_row_keys(float *to, const unsigned char *row, const qn_cache_view *cache, int64_t head);
+void qn_kv_row_values(float *to, const unsigned char *row, const qn_cache_view *cache,
+                      int64_t head);
+// n numbers of a key or value as floats; of a last block that is not full, the rest is left out.
+void qn_kv_unpack(float *to, qn_type type, const unsigned char *from, int64_t n);
+
 // Floats that CONV and DELTA log for a row: the row (C) of a convolution; k | v | g | beta
 // (G * E + H * F + 2 * H) of a delta rule. 0 for every other op.
 int64_t qn_log_size(const qn_graph *graph, const qn_node *node);
+
+// How CONV and DELTA apply a logged row to their state.
+typedef struct qn_log_rule {
+    qn_op op;
+    int64_t log_size;                         // floats of a row
+    int64_t channels, kept;                   // of CONV: state (kept, channels)
+    int64_t key_heads, heads, k_size, v_size; // of DELTA: state (heads, k_size, v_size)
+    bool is_tiled;                            // of DELTA: value head h has key head h % key_heads
+} qn_log_rule;
+qn_log_rule qn_log_rule_of(const qn_graph *graph, const qn_node *node);
+// Applies n logged rows, bit for bit as every device does before a step (ref/plain_recurrent.c).
+void qn_log_apply(float *state, const qn_log_rule *rule, const float *log, int64_t n);
 
 #endif

@@ -16,3 +16,23 @@ int64_t qn_log_size(const qn_graph *graph, const qn_node *node) {
     }
     return n;
 }
+
+static int64_t dim(const qn_graph *graph, int32_t value, int i) {
+    return graph->values[value].shape.dims[i].n;
+}
+
+qn_log_rule qn_log_rule_of(const qn_graph *graph, const qn_node *node) {
+    const int32_t *in = node->in;
+    qn_log_rule rule = {.op = node->op, .log_size = qn_log_size(graph, node)};
+    if (node->op == QN_OP_CONV) { // x (T, C), w (C, N)
+        rule.channels = dim(graph, in[1], 0);
+        rule.kept = dim(graph, in[1], 1) - 1;
+    } else { // q, k (T, G, E), v (T, H, F)
+        rule.key_heads = dim(graph, in[1], 1);
+        rule.k_size = dim(graph, in[1], 2);
+        rule.heads = dim(graph, in[2], 1);
+        rule.v_size = dim(graph, in[2], 2);
+        rule.is_tiled = node->attrs.heads == QN_WORD_tiled;
+    }
+    return rule;
+}

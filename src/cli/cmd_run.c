@@ -2,6 +2,7 @@
 #include "cli/converse.h"
 #include "cli/out.h"
 #include "cli/saved.h"
+#include "cli/saved_state.h"
 #include "cli/terminal.h"
 
 #include "core/file.h"
@@ -78,6 +79,7 @@ static qn_status check_needs(const qn_run_args *args, qn_err *err) {
     } rows[] = {
         {"--logprobs", "--json", args->live.logprobs, args->json},
         {"--keep", "--context-shift", args->live.keep, args->live.shift},
+        {"--session-state", "--session", args->session_state, args->session != NULL},
         {"--draft-max", "--draft, --mtp or --lookup", args->live.draft_max,
          args->draft || args->mtp || args->live.lookup},
     };
@@ -157,6 +159,7 @@ static qn_status resume(qn_talk *t, qn_err *err) {
         return QN_FAIL(err, USAGE, "--session: %s is a folder, want a file", args->session);
     const bool is_new = !qn_path_is_file(args->session) || is_empty(args->session);
     if (!is_new) QN_TRY(qn_saved_read(t, args->session, err));
+    if (!is_new && args->session_state) QN_TRY(qn_saved_state_read(t, args->session, err));
     QN_TRY(qn_saved_check(args->session, err));
     return args->system ? qn_talk_set_system(t, args->system, err) : QN_OK;
 }
@@ -183,6 +186,7 @@ static qn_status run_run(const qn_call *call, qn_err *err) {
     QN_TRY_TO(done, qn_talk_open(&t, err));
     QN_TRY_TO(done, resume(&t, err));
     QN_TRY_TO(done, t.is_chat ? qn_converse(&t, err) : answer_once(&t, &prompt, err));
+    if (args->session_state) QN_TRY_TO(done, qn_saved_state_write(&t, args->session, err));
     status = qn_tracer_finish(&t.tracer, err);
 
 done:
@@ -235,6 +239,11 @@ static const qn_option run_table[] = {
      .help = "continue the conversation in FILE if it exists, and save it there",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(qn_run_args, session)},
+    {.name = "--session-state",
+     .help = "keep the state of the session in FILE.state, too: the conversation goes on without "
+             "prefill (as large as the KV cache)",
+     .kind = QN_OPTION_FLAG,
+     .offset = offsetof(qn_run_args, session_state)},
     {.name = "--tokens",
      .alias = "-n",
      .arg = "N",

@@ -27,7 +27,7 @@ typedef struct qn_run_args {
     qn_live_args live;
     qn_sampling_args sampling;
     int64_t context;
-    bool raw, json, naive, mtp;
+    bool raw, json, naive, mtp, session_state;
     qn_trace_args trace;
     qn_engine_args engine;
 } qn_run_args;

@@ -376,7 +376,7 @@ static bool show_reading(void *arg, int64_t done, int64_t total) {
 static qn_status open_session(qn_talk *t, qn_err *err) {
     qn_session_opts opts =
         QN_INIT(qn_session_opts, .context = t->args->context, .shrink = !t->args->context,
-                .kept = t->is_chat ? 0 : -1, .sessions = 1);
+                .kept = t->is_chat || t->args->session_state ? 0 : -1, .sessions = 1);
     if (t->is_chat || isatty(STDERR_FILENO)) {
         opts.chunk = WATCHED_CHUNK;
         opts.progress = show_reading;

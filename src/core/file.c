@@ -53,17 +53,32 @@ qn_status qn_file_open_in(qn_file *out, int folder, const char *name, const char
     return take(out, fd, shown, err);
 }
 
+// Up to n bytes; those of a reader can be any number.
+static ssize_t read_some(const qn_file *file, void *to, size_t n, int64_t at) {
+    if (file->fd >= 0) return pread(file->fd, to, n, at);
+    if (!file->own.data) return file->own.read(file->own.arg, to, n, at);
+    memcpy(to, (const char *)file->own.data + at, n);
+    return (ssize_t)n;
+}
+
+static qn_status fail_read(const qn_file *file, ssize_t got, size_t n, int64_t at, qn_err *err) {
+    if (file->fd < 0)
+        return QN_FAIL(err, IO, "%s: the caller's reader gave %lld for %zu bytes at %lld",
+                       file->path, (long long)got, n, (long long)at);
+    if (got < 0) return QN_FAIL(err, IO, "%s: read failed: %s", file->path, strerror(errno));
+    return QN_FAIL(err, IO, "%s: became shorter while in use: no byte at %lld, had %lld",
+                   file->path, (long long)at, (long long)file->size);
+}
+
 qn_status qn_file_read(const qn_file *file, int64_t offset, void *to, size_t n, qn_err *err) {
     if (offset < 0 || offset > file->size || n > (uint64_t)(file->size - offset))
         return QN_FAIL(err, FORMAT, "%s: wants %zu bytes at %lld, the file has %lld", file->path, n,
                        (long long)offset, (long long)file->size);
     for (size_t done = 0; done < n;) {
-        const ssize_t got = pread(file->fd, (char *)to + done, n - done, offset + (int64_t)done);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return QN_FAIL(err, IO, "%s: read failed: %s", file->path, strerror(errno));
-        if (got == 0)
-            return QN_FAIL(err, IO, "%s: became shorter while in use: no byte at %lld, had %lld",
-                           file->path, (long long)offset + (long long)done, (long long)file->size);
+        const int64_t at = offset + (int64_t)done;
+        const ssize_t got = read_some(file, (char *)to + done, n - done, at);
+        if (got < 0 && file->fd >= 0 && errno == EINTR) continue;
+        if (got <= 0 || (size_t)got > n - done) return fail_read(file, got, n - done, at, err);
         done += (size_t)got;
     }
     return QN_OK;
@@ -71,14 +86,19 @@ qn_status qn_file_read(const qn_file *file, int64_t offset, void *to, size_t n, 
 
 void qn_file_close(qn_file *file) {
     if (!file->path) return;
-    close(file->fd);
+    if (file->fd >= 0) close(file->fd);
     qn_free(file->path);
     *file = (qn_file){0};
 }
 
 qn_status qn_file_load(char **out, size_t *size, const char *path, int64_t limit, qn_err *err) {
+    return qn_files_load(out, size, NULL, path, limit, err);
+}
+
+qn_status qn_files_load(char **out, size_t *size, const qn_files *files, const char *path,
+                        int64_t limit, qn_err *err) {
     qn_file file;
-    QN_TRY(qn_file_open(&file, path, err));
+    QN_TRY(qn_files_open(&file, files, path, err));
     qn_status status = QN_OK;
     char *data = NULL;
     if (file.size > limit) {

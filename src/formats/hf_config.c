@@ -232,18 +232,29 @@ qn_status qn_config_flatten(qn_source *source, const char *text, size_t size, co
     return QN_OK;
 }
 
+static qn_status flatten_text(qn_source *source, const char *text, size_t size, const char *what,
+                              qn_err *err) {
+    qn_store_allow(&source->store, (int64_t)size);
+    QN_TRY(qn_store_charge(&source->store, size + 1, 1, what, err));
+    const qn_status status = qn_config_flatten(source, text, size, what, err);
+    qn_store_discharge(&source->store, size + 1);
+    return status;
+}
+
 qn_status qn_config_read(qn_source *source, qn_err *err) {
+    const size_t given = source->config ? strlen(source->config) : 0;
+    if (given > MAX_CONFIG)
+        return QN_FAIL(err, LIMIT, "the given config: %zu bytes, the limit is %d", given,
+                       MAX_CONFIG);
+    if (source->config) return flatten_text(source, source->config, given, "the given config", err);
     char *path = qn_path_join(source->folder, "config.json");
     if (!path) return QN_NOMEM(err, "config.json");
     qn_status status = QN_OK;
     char *text = NULL;
     size_t size;
-    if (!qn_path_is_file(path)) goto done;
-    QN_TRY_TO(done, qn_file_load(&text, &size, path, MAX_CONFIG, err));
-    qn_store_allow(&source->store, (int64_t)size);
-    QN_TRY_TO(done, qn_store_charge(&source->store, size + 1, 1, path, err));
-    status = qn_config_flatten(source, text, size, path, err);
-    qn_store_discharge(&source->store, size + 1);
+    if (!qn_files_has(source->given, path)) goto done;
+    QN_TRY_TO(done, qn_files_load(&text, &size, source->given, path, MAX_CONFIG, err));
+    status = flatten_text(source, text, size, path, err);
 
 done:
     qn_free(text);

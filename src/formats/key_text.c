@@ -100,3 +100,22 @@ qn_status qn_source_key_info(qn_key_info *out, const qn_source *source, size_t i
     QN_RESULT_WRITE(qn_key_info, out, &info);
     return QN_OK;
 }
+
+qn_status qn_source_config(char **json, const qn_source *source, size_t max, qn_err *err) {
+    QN_NEED(json, err);
+    QN_NEED(source, err);
+    qn_buf buf = {0};
+    const char *comma = "";
+    qn_buf_text(&buf, "{");
+    for (size_t i = 0; i < source->n_keys; i++) {
+        const qn_key *key = &source->keys[i];
+        if (max && key->kind == QN_KEY_ARRAY && key->n > max) continue;
+        qn_buf_printf(&buf, "%s\n ", comma);
+        add_escaped(&buf, key->name);
+        qn_buf_text(&buf, ": ");
+        add_value(&buf, key, SIZE_MAX);
+        comma = ",";
+    }
+    qn_buf_text(&buf, "\n}\n");
+    return qn_buf_take(json, &buf, err);
+}

@@ -72,9 +72,9 @@ static qn_status refuse(const char *path, const char *bytes, size_t n, qn_err *e
                    text, accepted);
 }
 
-qn_status qn_content_of(qn_content *out, const char *path, qn_err *err) {
+qn_status qn_content_of(qn_content *out, const qn_files *files, const char *path, qn_err *err) {
     qn_file file;
-    QN_TRY(qn_file_open(&file, path, err));
+    QN_TRY(qn_files_open(&file, files, path, err));
     char bytes[FIRST_BYTES];
     const size_t n = file.size < FIRST_BYTES ? (size_t)file.size : FIRST_BYTES;
     qn_status status = qn_file_read(&file, 0, bytes, n, err);
@@ -127,22 +127,35 @@ typedef struct listing {
     name_list gguf, safetensors;
 } listing;
 
+static qn_status add_name(listing *out, const char *folder, const char *name, qn_err *err) {
+    if (name[0] == '.') return QN_OK; // hidden, and the ._ files of macOS
+    if (ends_in(name, ".gguf")) return add_path(&out->gguf, folder, name, err);
+    return ends_in(name, ".safetensors") ? add_path(&out->safetensors, folder, name, err) : QN_OK;
+}
+
+static void sort(listing *files) {
+    qn_sort_pointers(files->gguf.paths, files->gguf.n, by_text);
+    qn_sort_pointers(files->safetensors.paths, files->safetensors.n, by_text);
+}
+
 static qn_status list_folder(listing *out, const char *folder, qn_err *err) {
     DIR *dir = opendir(folder);
     if (!dir && errno == ENOMEM) return QN_NOMEM(err, folder);
     if (!dir) return QN_FAIL(err, IO, "%s: cannot list: %s", folder, strerror(errno));
     qn_status status = QN_OK;
-    for (struct dirent *entry; !status && (entry = readdir(dir));) {
-        if (entry->d_name[0] == '.') continue; // hidden, and the ._ files of macOS
-        if (ends_in(entry->d_name, ".gguf"))
-            status = add_path(&out->gguf, folder, entry->d_name, err);
-        if (ends_in(entry->d_name, ".safetensors"))
-            status = add_path(&out->safetensors, folder, entry->d_name, err);
-    }
+    for (struct dirent *entry; !status && (entry = readdir(dir));)
+        status = add_name(out, folder, entry->d_name, err);
     closedir(dir);
-    qn_sort_pointers(out->gguf.paths, out->gguf.n, by_text);
-    qn_sort_pointers(out->safetensors.paths, out->safetensors.n, by_text);
+    sort(out);
     return status;
+}
+
+static qn_status list_given(listing *out, const qn_source *source, qn_err *err) {
+    const char *name;
+    for (size_t i = 0; (name = qn_files_name(source->given, i)); i++)
+        QN_TRY(add_name(out, source->folder, name, err));
+    sort(out);
+    return QN_OK;
 }
 
 static bool is_one_split_set(const name_list *list) {
@@ -180,7 +193,7 @@ static qn_status open_if_there(bool *found, qn_source *source, const char *name,
                                qn_err *err) {
     char *path = qn_path_join(source->folder, name);
     if (!path) return QN_NOMEM(err, name);
-    *found = qn_path_is_file(path);
+    *found = qn_files_has(source->given, path);
     const qn_status status = *found ? open(source, path, err) : QN_OK;
     qn_free(path);
     return status;
@@ -200,15 +213,20 @@ static qn_status open_checkpoint(qn_source *source, const name_list *files, qn_e
     return qn_safetensors_open_set(source, (const char *const *)files->paths, files->n, err);
 }
 
+static qn_status has_beside(bool *out, const qn_source *source, const char *name, qn_err *err) {
+    char *path = qn_path_join(source->folder, name);
+    if (!path) return QN_NOMEM(err, name);
+    *out = qn_files_has(source->given, path);
+    qn_free(path);
+    return QN_OK;
+}
+
 static qn_status open_listed(qn_source *source, const listing *files, qn_err *err) {
-    char *config = qn_path_join(source->folder, "config.json");
-    if (!config) return QN_NOMEM(err, "config.json");
-    const bool has_config = qn_path_is_file(config);
-    qn_free(config);
-    char *index = qn_path_join(source->folder, "model.safetensors.index.json");
-    if (!index) return QN_NOMEM(err, "model.safetensors.index.json");
-    const bool has_weights = files->safetensors.n > 0 || qn_path_is_file(index);
-    qn_free(index);
+    bool has_config, has_index;
+    QN_TRY(has_beside(&has_config, source, "config.json", err));
+    QN_TRY(has_beside(&has_index, source, "model.safetensors.index.json", err));
+    const bool has_weights = files->safetensors.n > 0 || has_index;
+    has_config |= source->config != NULL;
     if (has_config && has_weights) return open_checkpoint(source, &files->safetensors, err);
     if (files->gguf.n > 0 && !has_weights) return open_one_gguf(source, &files->gguf, err);
     if (has_weights)
@@ -221,9 +239,10 @@ static qn_status open_listed(qn_source *source, const listing *files, qn_err *er
                    source->path);
 }
 
-static qn_status open_folder(qn_source *source, const char *path, qn_err *err) {
+static qn_status open_folder(qn_source *source, qn_err *err) {
     listing files = {0};
-    qn_status status = list_folder(&files, path, err);
+    qn_status status =
+        source->given ? list_given(&files, source, err) : list_folder(&files, source->folder, err);
     if (!status) status = open_listed(source, &files, err);
     name_list_deinit(&files.gguf);
     name_list_deinit(&files.safetensors);
@@ -232,30 +251,68 @@ static qn_status open_folder(qn_source *source, const char *path, qn_err *err) {
 
 // --- any path ------------------------------------------------------------------------------------
 
-static qn_status open_path(qn_source *source, const char *path, qn_err *err) {
+static qn_status open_file(qn_source *source, const char *path, qn_err *err) {
     static qn_open_fn *const openers[] = {[QN_CONTENT_GGUF] = qn_gguf_open,
                                           [QN_CONTENT_SAFETENSORS] = qn_safetensors_open,
                                           [QN_CONTENT_JSON] = qn_safetensors_open_index};
+    qn_content content;
+    QN_TRY(qn_content_of(&content, source->given, path, err));
+    return openers[content](source, path, err);
+}
+
+static qn_status open_path(qn_source *source, const char *path, qn_err *err) {
     const bool is_folder = qn_path_is_folder(path);
     source->path = strdup(path);
     source->folder = is_folder ? strdup(path) : qn_path_folder(path);
     if (!source->path || !source->folder) return QN_NOMEM(err, "a path");
-    if (is_folder) return open_folder(source, path, err);
-    qn_content content;
-    QN_TRY(qn_content_of(&content, path, err));
-    return openers[content](source, path, err);
+    source->place = (qn_location){.path = source->folder};
+    return is_folder ? open_folder(source, err) : open_file(source, path, err);
+}
+
+// A checkpoint where there is one, else the first file.
+static qn_status open_given(qn_source *source, const qn_model_file *files, size_t n, qn_err *err) {
+    bool has_config;
+    if (n == 0) return QN_FAIL(err, ARGUMENT, "no files were given");
+    QN_TRY(qn_files_create(&source->given, files, n, err));
+    source->path = strdup(files[0].name);
+    source->folder = strdup(".");
+    if (!source->path || !source->folder) return QN_NOMEM(err, "a path");
+    source->place = (qn_location){source->folder, source->given};
+    QN_TRY(has_beside(&has_config, source, "config.json", err));
+    return has_config ? open_folder(source, err) : open_file(source, source->path, err);
+}
+
+static qn_status open_any(qn_source *source, const qn_source_opts *opts, qn_err *err) {
+    source->config = opts->config;
+    QN_TRY(opts->path ? open_path(source, opts->path, err)
+                      : open_given(source, opts->files, opts->n_files, err));
+    if (opts->config && source->kind == QN_SOURCE_GGUF)
+        return QN_FAIL(err, ARGUMENT,
+                       "%s: a config was given, but this is a GGUF file, whose keys say everything",
+                       source->path);
+    source->config = NULL; // the caller's
+    return QN_OK;
+}
+
+qn_status qn_source_create(qn_source **out, const qn_source_opts *opts, qn_err *err) {
+    qn_source *source = qn_alloc(1, sizeof *source);
+    if (!source) return QN_NOMEM(err, "a source");
+    const qn_status status = open_any(source, opts, err);
+    if (status)
+        qn_source_close(source);
+    else
+        *out = source;
+    return status;
 }
 
 qn_status qn_source_open(qn_source **out, const char *path, qn_err *err) {
     QN_NEED(out, err);
     if (!path) return QN_FAIL(err, ARGUMENT, "no path");
-    qn_source *source = qn_alloc(1, sizeof *source);
-    if (!source) return QN_NOMEM(err, "a source");
-    const qn_status status = open_path(source, path, err);
-    if (status) {
-        qn_source_close(source);
-        return status;
-    }
-    *out = source;
-    return QN_OK;
+    return qn_source_create(out, &(qn_source_opts){.path = path}, err);
+}
+
+qn_status qn_source_open_files(qn_source **out, const qn_model_file *files, size_t n, qn_err *err) {
+    QN_NEED(out, err);
+    if (n) QN_NEED(files, err);
+    return qn_source_create(out, &(qn_source_opts){.files = files, .n_files = n}, err);
 }

@@ -123,7 +123,7 @@ qn_status qn_safetensors_open_index(qn_source *source, const char *path, qn_err 
     source->kind = QN_SOURCE_SAFETENSORS;
     char *text;
     size_t size;
-    QN_TRY(qn_file_load(&text, &size, path, MAX_INDEX, err));
+    QN_TRY(qn_files_load(&text, &size, source->given, path, MAX_INDEX, err));
     qn_store_allow(&source->store, (int64_t)size);
     qn_status status = qn_store_charge(&source->store, size + 1, 1, "the index", err);
     if (!status) {

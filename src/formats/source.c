@@ -13,7 +13,7 @@ qn_status qn_source_add_file(int *out, qn_source *source, const char *path, qn_e
     if (!qn_grow(&files, &source->files_cap, source->n_files + 1, sizeof *source->files))
         return QN_NOMEM(err, path);
     source->files = files;
-    QN_TRY(qn_file_open(&source->files[source->n_files], path, err));
+    QN_TRY(qn_files_open(&source->files[source->n_files], source->given, path, err));
     qn_store_allow(&source->store, source->files[source->n_files].size);
     *out = (int)source->n_files++;
     return QN_OK;
@@ -24,7 +24,12 @@ void qn_source_reset(qn_source *source) {
     qn_free(source->files);
     qn_free(source->tensors);
     qn_store_deinit(&source->store);
-    *source = (qn_source){.kind = source->kind, .path = source->path, .folder = source->folder};
+    *source = (qn_source){.kind = source->kind,
+                          .path = source->path,
+                          .folder = source->folder,
+                          .given = source->given,
+                          .place = source->place,
+                          .config = source->config};
 }
 
 qn_status qn_source_add_tensors(qn_tensor **out, qn_source *source, size_t n, qn_err *err) {
@@ -204,6 +209,7 @@ void qn_source_close(qn_source *source) {
     qn_source_reset(source);
     qn_free(source->path);
     qn_free(source->folder);
+    qn_files_destroy(source->given);
     qn_free(source);
 }
 
@@ -212,9 +218,10 @@ size_t qn_source_n_tensors(const qn_source *source) { return source->n_tensors; 
 qn_source_kind qn_source_get_kind(const qn_source *source) { return source->kind; }
 const char *qn_source_path(const qn_source *source) { return source->path; }
 const char *qn_source_folder(const qn_source *source) { return source->folder; }
+const qn_location *qn_source_place(const qn_source *source) { return &source->place; }
 
 bool qn_source_has_file(const qn_source *source, const char *path) {
-    for (size_t i = 0; i < source->n_files; i++) {
+    for (size_t i = 0; i < source->n_files && !source->given; i++) {
         if (qn_path_is_same(source->files[i].path, path)) return true;
     }
     return false;

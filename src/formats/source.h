@@ -14,6 +14,7 @@
 #define QN_FORMATS_SOURCE_H
 
 #include "core/err.h"
+#include "core/file.h"
 #include "core/str.h"
 #include "quant/type.h"
 
@@ -75,6 +76,17 @@ qn_source_kind qn_source_get_kind(const qn_source *source);
 // Path as given, and the folder where companion files (tokenizer.json, ...) lie. Borrowed.
 const char *qn_source_path(const qn_source *source);
 const char *qn_source_folder(const qn_source *source);
+// The same with the files of a caller, where they are in its place.
+const qn_location *qn_source_place(const qn_source *source);
+// As qn_source_open and qn_source_open_files, one of which it stands for; and with the text of a
+// config.json in place of the checkpoint's own (NULL: none), which is an error with GGUF.
+typedef struct qn_source_opts {
+    const char *path;           // NULL: `files` are given
+    const qn_model_file *files; // (n_files)
+    size_t n_files;
+    const char *config;
+} qn_source_opts;
+QN_MUST_CHECK qn_status qn_source_create(qn_source **out, const qn_source_opts *opts, qn_err *err);
 // True if the path names a file that the source reads.
 bool qn_source_has_file(const qn_source *source, const char *path);
 // Size and time of the last change (nanoseconds) of file i, when it was opened; false past the

@@ -46,6 +46,9 @@ struct qn_source {
     qn_store store; // names, strings, arrays, keys
     qn_source_kind kind;
     char *path, *folder; // owned
+    qn_files *given;     // owned: files of the caller; NULL: those of the file system
+    qn_location place;   // the folder and these
+    const char *config;  // while it is opened: text in place of config.json; NULL: none
     qn_file *files;      // owned
     size_t n_files, files_cap;
     qn_key *keys; // in the store
@@ -64,7 +67,7 @@ QN_MUST_CHECK qn_status qn_source_add_file(int *out, qn_source *source, const ch
 // `n` zeroed tensors after the others; *out is valid until the next call.
 QN_MUST_CHECK qn_status qn_source_add_tensors(qn_tensor **out, qn_source *source, size_t n,
                                               qn_err *err);
-// Drops all files, keys and tensors, to start again; path and folder stay.
+// Drops all files, keys and tensors, to start again; path, folder and what was given stay.
 void qn_source_reset(qn_source *source);
 // A NUL-terminated copy in the store.
 QN_MUST_CHECK qn_status qn_source_copy_text(qn_str *out, qn_store *store, const char *text,
@@ -99,7 +102,8 @@ QN_MUST_CHECK qn_status qn_source_finish(qn_source *source, qn_err *err);
 typedef enum qn_content { QN_CONTENT_GGUF, QN_CONTENT_SAFETENSORS, QN_CONTENT_JSON } qn_content;
 
 // Fails on anything else, naming its first bytes.
-QN_MUST_CHECK qn_status qn_content_of(qn_content *out, const char *path, qn_err *err);
+QN_MUST_CHECK qn_status qn_content_of(qn_content *out, const qn_files *files, const char *path,
+                                      qn_err *err);
 
 // Each fills an empty source (path and folder are set) and finishes it.
 typedef qn_status qn_open_fn(qn_source *source, const char *path, qn_err *err);

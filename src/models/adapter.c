@@ -60,6 +60,10 @@ void qn_adapters_close(qn_adapters *adapters) {
 
 int64_t qn_adapters_sets(const qn_adapters *adapters) { return adapters ? adapters->n_sets : 0; }
 
+const qn_adapter_file *qn_adapters_file(const qn_adapters *adapters, size_t i) {
+    return i < adapters->n ? &adapters->files[i] : NULL;
+}
+
 qn_status qn_adapters_check_arch(const qn_adapters *adapters, const char *arch, qn_err *err) {
     for (size_t i = 0; i < adapters->n; i++) {
         const qn_adapter_file *file = &adapters->files[i];

@@ -21,6 +21,8 @@ QN_MUST_CHECK qn_status qn_adapters_open(qn_adapters **out, const qn_adapter *li
                                          qn_err *err);
 void qn_adapters_close(qn_adapters *adapters);
 int64_t qn_adapters_sets(const qn_adapters *adapters);
+// The i-th file, borrowed; NULL after the last.
+const struct qn_adapter_file *qn_adapters_file(const qn_adapters *adapters, size_t i);
 
 // Fails if a file is for another architecture, as far as files say.
 QN_MUST_CHECK qn_status qn_adapters_check_arch(const qn_adapters *adapters, const char *arch,

@@ -280,3 +280,21 @@ qn_status qn_model_params(const void ***out, const qn_model *model, const qn_gra
                           qn_err *err) {
     return qn_weights_params(out, &model->weights, graph, err);
 }
+
+bool qn_model_config(qn_model_number *out, const qn_model *model, size_t i) {
+    const size_t n_common = sizeof common_rows / sizeof common_rows[0];
+    const qn_family *family = model->family;
+    if (i >= n_common + family->n_rows) return false;
+    const qn_config_row *row = i < n_common ? &common_rows[i] : &family->rows[i - n_common];
+    const char *at = (const char *)model->hparams + row->offset;
+    *out = (qn_model_number){.name = row->gguf ? row->gguf : row->hf,
+                             .is_int = row->kind == QN_CONFIG_INT};
+    if (out->is_int)
+        memcpy(&out->i, at, sizeof out->i);
+    else {
+        float f;
+        memcpy(&f, at, sizeof f);
+        out->f = (double)f;
+    }
+    return true;
+}

@@ -53,6 +53,15 @@ void qn_model_destroy(qn_model *model);
 QN_MUST_CHECK qn_status qn_model_export(qn_export *to, qn_model *model, const qn_source *source,
                                         qn_gguf_writer *writer, qn_err *err);
 
+// The i-th number of the configuration, as it was read or with its default; false after the last.
+typedef struct qn_model_number {
+    const char *name; // as GGUF has it, without the architecture, or as config.json has it
+    bool is_int;
+    int64_t i;
+    double f;
+} qn_model_number;
+bool qn_model_config(qn_model_number *out, const qn_model *model, size_t i);
+
 // Tensors of the source that no graph uses, prediction heads and other known extras aside: how
 // many, and the first ones by name into `to` ("a, b, ...").
 size_t qn_model_unused(const qn_model *model, const qn_source *source, char *to, size_t size);

@@ -65,12 +65,13 @@ static qn_status read_gguf(qn_patch_rules *r, const qn_source *source, qn_err *e
 
 // The file; NULL if there is none.
 static qn_status load_file(json_t **out, const qn_source *source, qn_err *err) {
-    char *path = qn_path_join(qn_source_folder(source), FILE_NAME), *text = NULL;
+    const qn_location *folder = qn_source_place(source);
+    char *path = qn_path_join(folder->path, FILE_NAME), *text = NULL;
     size_t size = 0;
     qn_status status = QN_OK;
     if (!path) return QN_NOMEM(err, "path");
-    if (qn_path_is_file(path)) {
-        QN_TRY_TO(done, qn_file_load(&text, &size, path, TEXT_MAX, err));
+    if (qn_files_has(folder->files, path)) {
+        QN_TRY_TO(done, qn_files_load(&text, &size, folder->files, path, TEXT_MAX, err));
         QN_TRY_TO(done, qn_json_parse(out, text, size, true, path, err));
     }
 

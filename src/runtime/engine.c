@@ -7,6 +7,7 @@
 #include "core/mem.h"
 #include "core/structs.h"
 #include "ir/text.h"
+#include "runtime/identity.h"
 #include "runtime/images.h"
 #include "runtime/memory.h"
 #include "runtime/sample_defaults.h"
@@ -120,13 +121,24 @@ static qn_status check_opts(const qn_engine_opts *o, qn_err *err) {
     if ((unsigned)o->cache_use > QN_CACHE_DIR_FILL)
         return QN_FAIL(err, ARGUMENT, "cache use %d of %d", (int)o->cache_use,
                        QN_CACHE_DIR_FILL + 1);
-    if ((unsigned)o->plans > QN_PLANS_DYNAMIC)
-        return QN_FAIL(err, ARGUMENT, "plans %d of %d", (int)o->plans, QN_PLANS_DYNAMIC + 1);
+    const qn_plan_policy plans[] = {o->plans, o->prefill_plans, o->decode_plans};
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        if ((unsigned)plans[i] > QN_PLANS_DYNAMIC)
+            return QN_FAIL(err, ARGUMENT, "plans %d of %d", (int)plans[i], QN_PLANS_DYNAMIC + 1);
+    }
+    if (o->profile && o->profile_text)
+        return QN_FAIL(err, ARGUMENT, "profile %s, and the text of a profile: only one of both",
+                       o->profile);
     return QN_OK;
 }
 
-// The profile next to the weights.
+// The profile that is given, or the one next to the weights.
 static qn_status find_profile(qn_engine *engine, const char *path, qn_err *err) {
+    const qn_engine_opts *o = &engine->opts;
+    if (o->profile) return qn_profile_load(&engine->profile, o->profile, o->log, o->log_arg, err);
+    if (o->profile_text)
+        return qn_profile_parse(&engine->profile, o->profile_text, strlen(o->profile_text), err);
+    if (!path) return QN_OK;
     char *folder = qn_path_is_folder(path) ? qn_path_join(path, "") : qn_path_folder(path);
     if (!folder) return QN_NOMEM(err, "profile");
     const qn_status status = qn_profile_find(&engine->profile, folder, engine->model->family->arch,
@@ -165,8 +177,9 @@ static qn_status compile_stages(qn_engine *engine, qn_err *err) {
     const qn_profile_phase *prefill = &engine->profile.prefill, *decode = &engine->profile.decode;
     const uint64_t skip = engine->skip | decode->skip;
     engine->decode_differs =
-        ((skip != (engine->skip | prefill->skip)) || prefill->plans != decode->plans ||
-         prefill->plan_capacity != decode->plan_capacity) &&
+        ((skip != (engine->skip | prefill->skip)) ||
+         qn_engine_policy(engine, false) != qn_engine_policy(engine, true) ||
+         qn_engine_plan_capacity(engine, false) != qn_engine_plan_capacity(engine, true)) &&
         !engine->switches.ref;
     for (size_t i = 0; i < engine->n_stages; i++)
         QN_TRY(compile_stage(&engine->stages[i], engine, skip, err));
@@ -193,6 +206,7 @@ static qn_status compile(qn_engine *engine, const char *path, qn_err *err) {
     const qn_status status = qn_passes_parse_skip(&engine->skip, engine->switches.skip, err);
     if (status) return qn_err_prefix(err, status, "QN_SKIP");
     QN_TRY(find_profile(engine, path, err));
+    QN_TRY(qn_engine_check_plans(engine, err));
     engine->cache_type = choose_cache_type(engine);
     QN_TRY(compile_stages(engine, err));
     return lay_out_state(engine, err);
@@ -277,6 +291,20 @@ static qn_status open_stages(qn_engine *engine, qn_err *err) {
     return qn_buf_take(&engine->devices, &names, err);
 }
 
+// The files of each set, in order, and their scales.
+static qn_status hash_adapters(qn_engine *engine, const qn_adapters *adapters, qn_err *err) {
+    const qn_adapter_file *file;
+    engine->adapter_hashes =
+        qn_alloc((size_t)qn_adapters_sets(adapters), sizeof *engine->adapter_hashes);
+    if (!engine->adapter_hashes) return QN_NOMEM(err, "adapters");
+    for (size_t i = 0; (file = qn_adapters_file(adapters, i)); i++) {
+        uint64_t *hash = &engine->adapter_hashes[file->set], own;
+        QN_TRY(qn_identity_hash(&own, file->source, engine->pool, err));
+        *hash = qn_identity_mix(*hash, own, qn_adapter_scale(file, file->rank ? file->rank : 1));
+    }
+    return QN_OK;
+}
+
 // Adapters are read while the graph is written, and then not needed any more.
 static qn_status create_model(qn_engine *engine, qn_err *err) {
     qn_adapters *adapters = NULL;
@@ -285,17 +313,18 @@ static qn_status create_model(qn_engine *engine, qn_err *err) {
         QN_TRY(qn_adapters_open(&adapters, engine->opts.adapters, engine->opts.n_adapters, err));
     }
     engine->opts.adapters = NULL; // the caller's
-    const qn_status status = qn_model_create_adapted(&engine->model, engine->source, adapters, err);
+    qn_status status = adapters ? hash_adapters(engine, adapters, err) : QN_OK;
+    if (!status) status = qn_model_create_adapted(&engine->model, engine->source, adapters, err);
     qn_adapters_close(adapters);
     return status;
 }
 
-static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {
+static qn_status open_parts(qn_engine *engine, const qn_source_opts *from, qn_err *err) {
     QN_TRY(check_opts(&engine->opts, err));
     QN_TRY(qn_switches_read(&engine->switches, err));
     const int asked = engine->opts.n_threads;
     QN_TRY(qn_pool_create(&engine->pool, asked ? asked : engine->switches.threads, err));
-    QN_TRY(qn_source_open(&engine->source, path, err));
+    QN_TRY(qn_source_create(&engine->source, from, err));
     QN_TRY(create_model(engine, err));
     QN_TRY(choose_graph(engine, err));
     QN_TRY(open_stages(engine, err));
@@ -304,24 +333,25 @@ static qn_status open_parts(qn_engine *engine, const char *path, qn_err *err) {
     QN_TRY(qn_sample_defaults_read(&engine->sample_defaults, engine->source, engine->opts.log,
                                    engine->opts.log_arg, err));
     log_model(engine);
-    QN_TRY(try_compile(engine, path, err));
+    QN_TRY(try_compile(engine, from->path, err));
     if (engine->opts.no_weights) return QN_OK;
     if (engine->opts.reference || engine->switches.ref) QN_TRY(load_reference(engine, err));
     if (!engine->opts.reference) QN_TRY(load_packs(engine, err));
     return qn_images_create(&engine->images, engine, err);
 }
 
-qn_status qn_engine_open(qn_engine **out, const char *path, const qn_engine_opts *opts,
-                         qn_err *err) {
-    QN_NEED(out, err);
-    if (!path) return QN_FAIL(err, ARGUMENT, "no model was named");
+static qn_status open_engine(qn_engine **out, qn_source_opts *from, const qn_engine_opts *opts,
+                             qn_err *err) {
     qn_engine_opts own;
     QN_TRY(QN_OPTS_READ(qn_engine_opts, &own, opts, err));
     qn_engine *engine = qn_alloc(1, sizeof *engine);
     if (!engine) return QN_NOMEM(err, "engine");
     engine->opts = own;
-    const qn_status status = open_parts(engine, path, err);
+    from->config = own.config;
+    if (!from->path) engine->opts.cache_dir = NULL; // nothing tells when such files change
+    const qn_status status = open_parts(engine, from, err);
     qn_disk_close(&engine->disk);
+    engine->opts.config = engine->opts.profile = engine->opts.profile_text = NULL; // the caller's
     if (status)
         qn_engine_close(engine);
     else
@@ -329,9 +359,24 @@ qn_status qn_engine_open(qn_engine **out, const char *path, const qn_engine_opts
     return status;
 }
 
+qn_status qn_engine_open(qn_engine **out, const char *path, const qn_engine_opts *opts,
+                         qn_err *err) {
+    QN_NEED(out, err);
+    if (!path) return QN_FAIL(err, ARGUMENT, "no model was named");
+    return open_engine(out, &(qn_source_opts){.path = path}, opts, err);
+}
+
+qn_status qn_engine_open_files(qn_engine **out, const qn_model_file *files, size_t n,
+                               const qn_engine_opts *opts, qn_err *err) {
+    QN_NEED(out, err);
+    if (n) QN_NEED(files, err);
+    return open_engine(out, &(qn_source_opts){.files = files, .n_files = n}, opts, err);
+}
+
 void qn_engine_close(qn_engine *engine) {
     if (!engine) return;
     qn_images_destroy(engine->images);
+    qn_free(engine->adapter_hashes);
     qn_free(engine->params);
     qn_free(engine->params_hidden);
     qn_free(engine->params_predict);

@@ -38,6 +38,7 @@ struct qn_engine {
     bool decode_differs; // the profile gives decode another plan, or keeps its bindings otherwise
     qn_state_layout *layout;  // NULL: there are no plans
     bool is_loaded;           // the stages have their weights
+    uint64_t *adapter_hashes; // (model->n_sets) what tells one set of adapters from another
     struct qn_images *images; // images.h; NULL: the engine was opened without weights
     // The reference path; NULL otherwise.
     // Weights of model->graph, graph_hidden and graph_predict, by value.
@@ -52,6 +53,8 @@ int32_t qn_engine_adapter_usual(const qn_engine *engine);
 // How bindings of a phase are kept: policy (not AUTO) and how many.
 qn_plan_policy qn_engine_policy(const qn_engine *engine, bool is_decode);
 int64_t qn_engine_plan_capacity(const qn_engine *engine, bool is_decode);
+// Whether the options of both fit together.
+QN_MUST_CHECK qn_status qn_engine_check_plans(const qn_engine *engine, qn_err *err);
 // Rows of a prefill step: as asked, as the profile says, or the default.
 int64_t qn_engine_chunk(const qn_engine *engine, int64_t asked);
 // How the engine compiles the graph of prefill for a stage.

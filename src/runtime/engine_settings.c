@@ -10,13 +10,36 @@ static const qn_profile_phase *phase_of(const qn_engine *engine, bool is_decode)
 }
 
 qn_plan_policy qn_engine_policy(const qn_engine *engine, bool is_decode) {
+    const qn_engine_opts *o = &engine->opts;
+    const qn_plan_policy asked = is_decode ? o->decode_plans : o->prefill_plans;
     const qn_plan_policy said = phase_of(engine, is_decode)->plans;
-    return engine->opts.plans ? engine->opts.plans : said ? said : QN_PLANS_BUCKETED;
+    return asked ? asked : o->plans ? o->plans : said ? said : QN_PLANS_BUCKETED;
 }
 
 int64_t qn_engine_plan_capacity(const qn_engine *engine, bool is_decode) {
+    const qn_engine_opts *o = &engine->opts;
+    const int64_t asked = is_decode ? o->decode_capacity : o->prefill_capacity;
     const int64_t said = phase_of(engine, is_decode)->plan_capacity;
-    return said ? said : KEPT_BINDINGS;
+    return asked ? asked : said ? said : KEPT_BINDINGS;
+}
+
+// One dynamic plan is bound again for every step: there is nothing to keep.
+static qn_status check_capacity(const qn_engine *engine, bool is_decode, qn_err *err) {
+    const qn_engine_opts *o = &engine->opts;
+    const char *phase = is_decode ? "decode" : "prefill";
+    const int64_t asked = is_decode ? o->decode_capacity : o->prefill_capacity;
+    if (asked < 0 || asked > QN_PLAN_CAPACITY)
+        return QN_FAIL(err, ARGUMENT, "%s_capacity: %lld plans, want 0 to %d", phase,
+                       (long long)asked, QN_PLAN_CAPACITY);
+    if (asked && qn_engine_policy(engine, is_decode) == QN_PLANS_DYNAMIC)
+        return QN_FAIL(err, ARGUMENT, "%s_capacity: %lld plans, but dynamic plans are not kept",
+                       phase, (long long)asked);
+    return QN_OK;
+}
+
+qn_status qn_engine_check_plans(const qn_engine *engine, qn_err *err) {
+    QN_TRY(check_capacity(engine, false, err));
+    return check_capacity(engine, true, err);
 }
 
 bool qn_engine_free_memory(const qn_engine *engine, int64_t *available) {

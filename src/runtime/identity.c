@@ -78,3 +78,46 @@ qn_status qn_identity_of(qn_identity *out, const qn_source *source, qn_pool *poo
     *out = id;
     return QN_OK;
 }
+
+static uint64_t mix_string(uint64_t hash, qn_str s) {
+    hash = mix(hash, &s.size, sizeof s.size);
+    return mix(hash, s.data, s.size);
+}
+
+static uint64_t mix_element(uint64_t hash, const qn_key *key, size_t i) {
+    const bool b = key->element == QN_KEY_BOOL && qn_key_bool_at(key, i);
+    const double f = key->element == QN_KEY_FLOAT ? qn_key_float_at(key, i) : b;
+    const int64_t n = key->element == QN_KEY_INT ? qn_key_int_at(key, i) : 0;
+    if (key->element == QN_KEY_STRING) return mix_string(hash, qn_key_string_at(key, i));
+    hash = mix(hash, &f, sizeof f);
+    return mix(hash, &n, sizeof n);
+}
+
+static uint64_t mix_key(uint64_t hash, const qn_key *key) {
+    const double f = key->kind == QN_KEY_FLOAT  ? key->as.f
+                     : key->kind == QN_KEY_BOOL ? (double)key->as.b
+                                                : 0;
+    const int64_t n = key->kind == QN_KEY_INT ? key->as.i : key->kind;
+    hash = mix_string(hash, key->name);
+    if (key->kind == QN_KEY_STRING) return mix_string(hash, key->as.s);
+    hash = mix(hash, &f, sizeof f);
+    hash = mix(hash, &n, sizeof n);
+    for (size_t i = 0; key->kind == QN_KEY_ARRAY && i < key->n; i++)
+        hash = mix_element(hash, key, i);
+    return hash;
+}
+
+qn_status qn_identity_hash(uint64_t *out, const qn_source *source, qn_pool *pool, qn_err *err) {
+    uint64_t hash = hash_table(source), samples;
+    QN_TRY(hash_samples(&samples, source, pool, err));
+    hash = mix(hash, &samples, sizeof samples);
+    for (size_t i = 0; i < qn_source_n_keys(source); i++)
+        hash = mix_key(hash, qn_source_key(source, i));
+    *out = hash;
+    return QN_OK;
+}
+
+uint64_t qn_identity_mix(uint64_t before, uint64_t hash, double scale) {
+    hash = mix(before, &hash, sizeof hash);
+    return mix(hash, &scale, sizeof scale);
+}

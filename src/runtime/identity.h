@@ -13,5 +13,11 @@ typedef struct qn_identity {
 
 QN_MUST_CHECK qn_status qn_identity_of(qn_identity *out, const qn_source *source, qn_pool *pool,
                                        qn_err *err);
+// The same in one number that copies of the files have too, wherever they lie and whoever reads
+// them: the keys, the tensor table and the samples, not the times.
+QN_MUST_CHECK qn_status qn_identity_hash(uint64_t *out, const qn_source *source, qn_pool *pool,
+                                         qn_err *err);
+// Several of them in order, each used with a scale.
+uint64_t qn_identity_mix(uint64_t before, uint64_t hash, double scale);
 
 #endif

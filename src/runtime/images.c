@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/random.h>
+#include <xxhash.h>
 
 // Kept at most: images, and bytes of their rows.
 enum { MAX_KEPT = 64, MAX_BYTES = 1 << 28 };
@@ -136,18 +137,39 @@ static qn_encoded *find_kept(qn_images *images, uint64_t hash) {
     return NULL;
 }
 
-static qn_status encode(qn_encoded **out, const qn_vision *vision, const qn_image *image,
-                        uint64_t hash, qn_err *err) {
+// Same rows, same key: what is computed from them is the same, whatever picture they are of.
+static uint64_t key_of(const qn_encoded *e, uint64_t seed) {
+    const int64_t grid[] = {e->rows.rows, e->rows.columns};
+    const uint64_t hash = XXH3_64bits_withSeed(e->rows.data, (size_t)bytes_of(e), seed);
+    return XXH3_64bits_withSeed(grid, sizeof grid, hash);
+}
+
+qn_status qn_images_adopt(qn_encoded **out, const qn_engine *engine, qn_vision_rows *rows,
+                          qn_err *err) {
+    qn_encoded *e = qn_alloc(1, sizeof *e);
+    if (!e) return QN_NOMEM(err, "rows of an image");
+    atomic_init(&e->holders, 1);
+    e->rows = *rows;
+    e->key = key_of(e, engine->images->seed);
+    *rows = (qn_vision_rows){0};
+    *out = e;
+    return QN_OK;
+}
+
+static qn_status encode(qn_encoded **out, const qn_images *images, const qn_vision *vision,
+                        const qn_image *image, uint64_t hash, qn_err *err) {
     qn_encoded *e = qn_alloc(1, sizeof *e);
     if (!e) return QN_NOMEM(err, "rows of an image");
     atomic_init(&e->holders, 1);
     e->hash = hash;
     const qn_status status = qn_vision_encode(&e->rows, vision, image, err);
-    if (status)
+    if (status) {
         qn_encoded_drop(e);
-    else
-        *out = e;
-    return status;
+        return status;
+    }
+    e->key = key_of(e, images->seed);
+    *out = e;
+    return QN_OK;
 }
 
 // Where another thread was faster, its rows serve both.
@@ -173,7 +195,7 @@ qn_status qn_images_encode(qn_encoded **out, const qn_engine *engine, const qn_i
     images->hits += found != NULL;
     pthread_mutex_unlock(&images->lock);
     if (!found) {
-        QN_TRY(encode(&found, vision, image, hash, err));
+        QN_TRY(encode(&found, images, vision, image, hash, err));
         found = keep(images, found);
     }
     *out = found;

@@ -13,7 +13,8 @@
 // Rows of an image, shared by everyone who holds them. Constant.
 typedef struct qn_encoded {
     _Atomic int64_t holders;
-    uint64_t hash; // of the image's content, different in every engine
+    uint64_t hash; // of the image's content, different in every engine; 0: unknown
+    uint64_t key;  // of its rows, different in every engine
     qn_vision_rows rows;
 } qn_encoded;
 qn_encoded *qn_encoded_hold(qn_encoded *encoded);
@@ -32,6 +33,10 @@ QN_MUST_CHECK qn_status qn_images_token(int32_t *out, const qn_engine *engine, q
 // The rows of an image, held for the caller: encoded now, or kept from before.
 QN_MUST_CHECK qn_status qn_images_encode(qn_encoded **out, const qn_engine *engine,
                                          const qn_image *image, qn_err *err);
+
+// Rows that come from elsewhere (a saved session), held for the caller; they are moved.
+QN_MUST_CHECK qn_status qn_images_adopt(qn_encoded **out, const qn_engine *engine,
+                                        qn_vision_rows *rows, qn_err *err);
 
 typedef struct qn_images_counts {
     int64_t kept, bytes;   // images whose rows are kept; of them

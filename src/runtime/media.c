@@ -106,15 +106,19 @@ static qn_status add_images(qn_media *m, const qn_engine *engine, finding *f,
     return QN_OK;
 }
 
+qn_status qn_media_check(const qn_engine *engine, qn_err *err) {
+    if (qn_graph_find_input(engine->graph, "extra") >= 0) return QN_OK;
+    return QN_FAIL(err, UNSUPPORTED, "images: %s cannot be given rows",
+                   engine->model->family->arch);
+}
+
 qn_status qn_media_init(qn_media *out, const qn_engine *engine, const int32_t *ids, size_t n,
                         const qn_image *const *images, size_t n_images, qn_err *err) {
     qn_media m = {0};
     finding f = {.ids = ids, .n = n};
     *out = m;
     if (n_images == 0) return QN_OK;
-    if (qn_graph_find_input(engine->graph, "extra") < 0)
-        return QN_FAIL(err, UNSUPPORTED, "images: %s cannot be given rows",
-                       engine->model->family->arch);
+    QN_TRY(qn_media_check(engine, err));
     QN_TRY(qn_images_token(&f.token, engine, err));
     const qn_status status = add_images(&m, engine, &f, images, n_images, err);
     if (status)
@@ -142,7 +146,7 @@ void qn_media_set_keys(uint64_t *keys, size_t n, uint64_t root, const qn_media *
     for (size_t i = 0; i < m->n; i++) {
         const int64_t first = m->spans[i].first;
         for (int64_t r = first; r < end_of(m, i) && r < (int64_t)n; r++)
-            keys[r] = mix(m->rows[i]->hash ^ mix(root | (uint64_t)(r - first))) | is_image;
+            keys[r] = mix(m->rows[i]->key ^ mix(root | (uint64_t)(r - first))) | is_image;
     }
 }
 

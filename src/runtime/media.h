@@ -13,6 +13,8 @@ typedef struct qn_media {
     size_t n, cap;
 } qn_media;
 
+// Fails where the model cannot be given rows.
+QN_MUST_CHECK qn_status qn_media_check(const qn_engine *engine, qn_err *err);
 // Encodes images and finds their places: the image tokens among the ids, in order, each image as
 // many neighbouring ones as it has rows. Another number of them is an error with both numbers.
 QN_MUST_CHECK qn_status qn_media_init(qn_media *out, const qn_engine *engine, const int32_t *ids,

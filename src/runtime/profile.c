@@ -115,8 +115,8 @@ static qn_status check_precision(qn_profile *to, const key_row *row, const qn_to
 static const key_row quern_rows[] = {
     {.name = "compile_seq_cap", NUMBER(compile_seq_cap, INT32_MAX)},
     {.name = "prefill.chunk", NUMBER(chunk, INT32_MAX)},
-    {.name = "prefill.plan_capacity", NUMBER(prefill.plan_capacity, 4096)},
-    {.name = "decode.plan_capacity", NUMBER(decode.plan_capacity, 4096)},
+    {.name = "prefill.plan_capacity", NUMBER(prefill.plan_capacity, QN_PLAN_CAPACITY)},
+    {.name = "decode.plan_capacity", NUMBER(decode.plan_capacity, QN_PLAN_CAPACITY)},
     {.name = "prefill.plans", .kind = QN_TOML_STRING, .phases = PREFILL, .set = set_plans},
     {.name = "decode.plans", .kind = QN_TOML_STRING, .phases = DECODE, .set = set_plans},
     {.name = "prefill.skip", .kind = QN_TOML_ARRAY, .phases = PREFILL, .set = set_skip},
@@ -195,32 +195,38 @@ static bool has_suffix(const char *path, const char *suffix) {
     return n >= m && strcmp(path + n - m, suffix) == 0;
 }
 
+static qn_status parse(qn_profile *out, const file_kind *kind, const char *text, size_t size,
+                       qn_buf *ignored, qn_err *err) {
+    qn_toml toml = {0};
+    qn_profile profile = {0};
+    qn_status status = qn_toml_parse(&toml, text, size, err);
+    if (!status) status = set_entries(&profile, kind, &toml, ignored, err);
+    if (!status) status = check_phase(&profile.prefill, "prefill", err);
+    if (!status) status = check_phase(&profile.decode, "decode", err);
+    qn_toml_deinit(&toml);
+    if (!status) *out = profile;
+    return status;
+}
+
+qn_status qn_profile_parse(qn_profile *out, const char *text, size_t size, qn_err *err) {
+    if (size > FILE_LIMIT)
+        return QN_FAIL(err, LIMIT, "a profile of %zu bytes, the limit is %d", size, FILE_LIMIT);
+    return qn_err_prefix(err, parse(out, &file_kinds[0], text, size, NULL, err), "profile");
+}
+
 static qn_status load(qn_profile *out, const file_kind *kind, const char *path, qn_buf *ignored,
                       qn_err *err) {
     char *text = NULL;
     size_t size;
-    qn_toml toml = {0};
     qn_profile profile = {0};
-    qn_status status = QN_OK;
-    QN_TRY_TO(done, qn_file_load(&text, &size, path, FILE_LIMIT, err));
-    status = qn_toml_parse(&toml, text, size, err);
-    if (!status) status = set_entries(&profile, kind, &toml, ignored, err);
-    if (!status) status = check_phase(&profile.prefill, "prefill", err);
-    if (!status) status = check_phase(&profile.decode, "decode", err);
-    if (status) {
-        qn_err_prefix(err, status, "%s", path);
-        goto done;
-    }
-    profile.path = strdup(path);
-    if (profile.path)
-        *out = profile;
-    else
-        status = QN_NOMEM(err, path);
-
-done:
-    qn_toml_deinit(&toml);
+    QN_TRY(qn_file_load(&text, &size, path, FILE_LIMIT, err));
+    qn_status status = parse(&profile, kind, text, size, ignored, err);
     qn_free(text);
-    return status;
+    if (status) return qn_err_prefix(err, status, "%s", path);
+    profile.path = strdup(path);
+    if (!profile.path) return QN_NOMEM(err, path);
+    *out = profile;
+    return QN_OK;
 }
 
 qn_status qn_profile_load(qn_profile *out, const char *path, qn_log_fn *log, void *log_arg,

@@ -9,6 +9,8 @@
 
 #include "core/err.h"
 
+enum { QN_PLAN_CAPACITY = 4096 }; // max plans that are kept
+
 // Settings for prefill (steps of several rows) or for decode.
 typedef struct qn_profile_phase {
     uint64_t skip;         // passes that are off, bits as in passes/passes.h
@@ -34,6 +36,10 @@ QN_MUST_CHECK qn_status qn_profile_find(qn_profile *out, const char *folder, con
 // One file; its name says which of the two kinds it is.
 QN_MUST_CHECK qn_status qn_profile_load(qn_profile *out, const char *path, qn_log_fn *log,
                                         void *log_arg, qn_err *err);
+
+// The text of a .quern.toml; the result has no path.
+QN_MUST_CHECK qn_status qn_profile_parse(qn_profile *out, const char *text, size_t size,
+                                         qn_err *err);
 
 bool qn_profile_skips(const qn_profile_phase *phase, const char *pass);
 

@@ -352,6 +352,9 @@ done:
 
 qn_state *qn_runner_state(qn_runner *runner) { return runner->state; }
 
+int64_t qn_runner_steps(const qn_runner *runner) { return runner->counts.steps; }
+bool qn_runner_is_recorded(const qn_runner *runner) { return runner->record != NULL; }
+
 const qn_plan *qn_runner_plan(const qn_runner_stage *s) { return s->plans[s->phase]; }
 
 // An output of the last step; *stage: that has it.

@@ -81,6 +81,12 @@ typedef struct qn_runner_top {
 // False if the plan has no top logits: then qn_runner_row has them all.
 bool qn_runner_find_top(qn_runner_top *out, const qn_runner *runner, int64_t row);
 
+// Does the copies that wait for the next step now: before pages and slots are looked at, or
+// written (state_bytes.h).
+void qn_runner_flush_copies(qn_runner *runner);
+// Whether steps are recorded (QN_STEPS): what is written to pages otherwise is not in the record.
+bool qn_runner_is_recorded(const qn_runner *runner);
+
 // --- the prediction head, of an engine that was opened with it ---
 
 // Rows of a sequence for the head: tokens that the sequence has, or will have (drafts; a step with
@@ -105,6 +111,8 @@ QN_MUST_CHECK qn_status qn_runner_predict(qn_runner *runner, const qn_predict *p
 const float *qn_runner_head_row(const qn_runner *runner, const char *output, int64_t row);
 bool qn_runner_head_top(qn_runner_top *out, const qn_runner *runner, int64_t row);
 
+// Steps that have run.
+int64_t qn_runner_steps(const qn_runner *runner);
 qn_session_counts qn_runner_counts(const qn_runner *runner);
 
 #endif

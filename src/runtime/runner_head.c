@@ -82,20 +82,13 @@ static qn_sizes write_message(qn_runner *r, const qn_predict *predicts, int64_t 
     return sizes;
 }
 
-// Copies that wait are done first, as a message of their own: that of the head is not recorded,
-// since a step of the model writes the same rows again.
-static void flush_copies(qn_runner *r) {
-    const qn_copy *copies;
-    const int64_t n = qn_state_copies(&copies, r->state);
-    if (n) qn_runner_flush(r, copies, n);
-    qn_state_clear_copies(r->state);
-}
-
 qn_status qn_runner_predict(qn_runner *r, const qn_predict *predicts, int64_t n, int64_t entries,
                             qn_err *err) {
     QN_TRY(check_predicts(r, predicts, n, err));
     if (count_given(predicts, n)) QN_TRY(make_room(r, err));
-    flush_copies(r);
+    // As a message of their own: that of the head is not recorded, since a step of the model writes
+    // the same rows again.
+    qn_runner_flush_copies(r);
     const qn_sizes sizes = write_message(r, predicts, n, entries);
     const qn_device_kind *kind = r->head.program->device->kind;
     if (!kind->begin(r->head.program, QN_PREFILL, r->head_message, &sizes))

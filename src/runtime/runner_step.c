@@ -245,6 +245,13 @@ void qn_runner_flush(void *runner, const qn_copy *copies, int64_t n) {
     qn_kv_copy(qn_state_memory(r->state), copies, n);
 }
 
+void qn_runner_flush_copies(qn_runner *r) {
+    const qn_copy *copies;
+    const int64_t n = qn_state_copies(&copies, r->state);
+    if (n) qn_runner_flush(r, copies, n);
+    qn_state_clear_copies(r->state);
+}
+
 // --- replay ---
 
 static qn_sizes sizes_of(const qn_step *step) {

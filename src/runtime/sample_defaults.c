@@ -172,7 +172,7 @@ static qn_status read_folder(reader *r, qn_err *err) {
     json_t *config = NULL;
     qn_err why;
     const qn_status status =
-        qn_companion_load(&config, qn_source_folder(r->source), generation_config, &why);
+        qn_companion_load(&config, qn_source_place(r->source), generation_config, &why);
     if (status == QN_MEMORY) {
         if (err) *err = why;
         return status;

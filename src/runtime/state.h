@@ -115,6 +115,9 @@ void qn_seq_cancel(qn_seq *seq);
 // window that moved on), more is dropped; returns the length that is left, which is then best
 // grown again from the token history.
 int64_t qn_seq_truncate(qn_seq *seq, int64_t length);
+// The sequence becomes one of `length` rows that the caller writes to its pages and slot
+// (state_bytes.h); it has nothing in its log. Without room: QN_LIMIT, and it is as before.
+QN_MUST_CHECK qn_status qn_seq_place(qn_seq *seq, int64_t length, qn_err *err);
 // Another sequence with the same rows; full pages are shared.
 QN_MUST_CHECK qn_status qn_seq_fork(qn_seq **out, qn_seq *seq, qn_err *err);
 

@@ -24,9 +24,11 @@ typedef struct state_part {
 
 struct qn_state_layout {
     qn_arena arena;
-    qn_cache_view *caches;             // without `pages`
-    qn_slots_view *slots;              // without `slots`
-    int32_t *cache_parts, *slot_parts; // of each, the part that keeps it
+    qn_cache_view *caches;                  // without `pages`
+    qn_slots_view *slots;                   // without `slots`
+    int32_t *cache_parts, *slot_parts;      // of each, the part that keeps it
+    const char **cache_names, **slot_names; // of their INPUT values
+    qn_log_rule *rules;                     // (n_slots) of the ops that change them
     size_t n_caches, n_slots;
     state_group *groups;
     int64_t n_groups;

@@ -45,7 +45,10 @@ static qn_status read_input(const layout_call *c, const qn_node *node, int32_t n
     }
     if (kind == QN_STATE_VALUE) {
         const int64_t size = qn_log_size(c->graph, node);
-        if (size > c->log_sizes[number]) c->log_sizes[number] = size;
+        if (size > c->log_sizes[number]) {
+            c->log_sizes[number] = size;
+            c->layout->rules[number] = qn_log_rule_of(c->graph, node);
+        }
     }
     for (int o = 0; o < node->n_out; o++) {
         if (c->graph->values[node->out[o]].kind == kind) c->origin[node->out[o]] = number;
@@ -105,6 +108,15 @@ static int32_t find_part(const layout_call *c, qn_place place, const char *name)
     return 0;
 }
 
+static qn_status copy_name(const char **out, qn_state_layout *layout, const char *name,
+                           qn_err *err) {
+    char *copy = qn_arena_alloc(&layout->arena, strlen(name) + 1, 1);
+    if (!copy) return QN_NOMEM(err, "layout of sequence state");
+    memcpy(copy, name, strlen(name));
+    *out = copy;
+    return QN_OK;
+}
+
 static qn_status add_cache(const layout_call *c, const qn_value *value) {
     qn_state_layout *layout = c->layout;
     const int32_t p = find_part(c, QN_PLACE_CACHE, value->name);
@@ -114,6 +126,7 @@ static qn_status add_cache(const layout_call *c, const qn_value *value) {
     const int64_t g = find_group(layout, window < 0 ? 0 : window);
     int64_t *page_bytes = &layout->parts[p].page_bytes[g];
     const int64_t bytes = c->parts[p].device->backend->cache_bytes(c->type, d[0].n, d[1].n, d[2].n);
+    QN_TRY(copy_name(&layout->cache_names[layout->n_caches], layout, value->name, c->err));
     layout->cache_parts[layout->n_caches] = p;
     layout->caches[layout->n_caches++] = (qn_cache_view){.offset = *page_bytes,
                                                          .layer_bytes = bytes,
@@ -139,6 +152,7 @@ static qn_status add_state(const layout_call *c, const qn_value *value) {
     if (log_size < 1)
         return QN_FAIL(c->err, FORMAT, "%s: a log of %lld numbers a row, want 1 or more",
                        value->name, (long long)log_size);
+    QN_TRY(copy_name(&layout->slot_names[layout->n_slots], layout, value->name, c->err));
     layout->slot_parts[layout->n_slots] = p;
     layout->slots[layout->n_slots++] = (qn_slots_view){.offset = part->states_bytes,
                                                        .state_size = size,
@@ -218,8 +232,12 @@ static bool take_lists(qn_state_layout *layout, size_t n_caches, size_t n_states
     layout->cache_parts = qn_arena_alloc(arena, n_caches, sizeof *layout->cache_parts);
     layout->slot_parts = qn_arena_alloc(arena, n_states, sizeof *layout->slot_parts);
     layout->parts = qn_arena_alloc(arena, n_parts, sizeof *layout->parts);
-    bool ok = layout->caches && layout->slots && layout->groups && layout->cache_parts &&
-              layout->slot_parts && layout->parts;
+    layout->cache_names = qn_arena_alloc(arena, n_caches, sizeof *layout->cache_names);
+    layout->slot_names = qn_arena_alloc(arena, n_states, sizeof *layout->slot_names);
+    layout->rules = qn_arena_alloc(arena, n_states, sizeof *layout->rules);
+    bool ok = layout->cache_names && layout->slot_names && layout->rules && layout->caches &&
+              layout->slots && layout->groups && layout->cache_parts && layout->slot_parts &&
+              layout->parts;
     for (size_t p = 0; p < n_parts && ok; p++) {
         layout->parts[p].device = parts[p].device;
         layout->parts[p].page_bytes =

@@ -209,6 +209,48 @@ int64_t qn_seq_truncate(qn_seq *seq, int64_t length) {
     return seq->length;
 }
 
+// Pages of a group that a sequence of `length` rows holds: [first, end).
+static int32_t first_page(const state_pages *pages, int64_t length) {
+    return (int32_t)(qn_window_begin(pages->window, length) / QN_PAGE_ROWS);
+}
+
+// Whether there will be room for a sequence of `length` rows in place of this one.
+static qn_status check_room(const qn_seq *seq, int64_t g, int64_t length, qn_err *err) {
+    const state_pages *pages = &seq->state->groups[g];
+    const seq_group *own = &seq->groups[g];
+    const int64_t wanted = qn_pages_for(length) - first_page(pages, length);
+    int64_t room = (int64_t)pages->n_free + pages->n_kept;
+    for (int32_t i = own->first; i < own->end; i++)
+        room += pages->refs[own->pages[i]] - pages->tree_refs[own->pages[i]] == 1;
+    return wanted <= room
+               ? QN_OK
+               : QN_FAIL(err, LIMIT, "%lld rows need %lld pages, %lld of %d are free",
+                         (long long)length, (long long)wanted, (long long)room, pages->n);
+}
+
+qn_status qn_seq_place(qn_seq *seq, int64_t length, qn_err *err) {
+    qn_state *state = seq->state;
+    assert(!seq->rows);
+    if (length > state->opts.context)
+        return QN_FAIL(err, LIMIT, "%lld rows, the context holds %lld", (long long)length,
+                       (long long)state->opts.context);
+    for (int64_t g = 0; g < state->n_groups; g++) QN_TRY(check_room(seq, g, length, err));
+    cut(seq, 0);
+    for (int64_t g = 0; g < state->n_groups; g++) {
+        state_pages *pages = &state->groups[g];
+        seq_group *own = &seq->groups[g];
+        own->first = own->end = first_page(pages, length);
+        const int32_t end = qn_pages_for(length);
+        qn_tree_make_room(
+            state,
+            &(tree_goal){.kept_bytes = INT64_MAX, .pages = pages, .free_pages = end - own->first});
+        while (own->end < end) own->pages[own->end++] = qn_pages_take(pages);
+    }
+    seq->length = seq->certain = length;
+    qn_tree_trim(state);
+    return QN_OK;
+}
+
 // `to` is empty.
 static void copy(qn_seq *to, const qn_seq *from) {
     assert(!from->rows);

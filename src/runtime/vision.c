@@ -71,7 +71,10 @@ static qn_status open_source(const qn_source **source, qn_vision *v, const char 
                              qn_err *err) {
     *source = v->engine->source;
     if (path) {
-        QN_TRY(qn_source_open(&v->own, path, err));
+        const qn_files *given = qn_source_place(*source)->files;
+        const qn_model_file *file = given ? qn_files_find(given, path) : NULL;
+        QN_TRY(file ? qn_source_open_files(&v->own, file, 1, err)
+                    : qn_source_open(&v->own, path, err));
         *source = v->own;
         return QN_OK;
     }

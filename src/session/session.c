@@ -78,6 +78,7 @@ qn_status qn_session_prepare(qn_session **out, const qn_session *like, qn_shared
     s->adapter = like->adapter;
     s->keeps = like->keeps;
     s->wants_logits = like->wants_logits;
+    s->keeps_hidden = like->keeps_hidden;
     s->progress = like->progress;
     s->progress_arg = like->progress_arg;
     s->stop = like->stop;
@@ -133,6 +134,9 @@ static qn_status check_opts(const qn_session_opts *o, const qn_engine *engine, q
     if (o->sessions < 0 || o->sessions > QN_MAX_SESSIONS)
         return QN_FAIL(err, ARGUMENT, "state for %lld sessions, want 1 to %d",
                        (long long)o->sessions, (int)QN_MAX_SESSIONS);
+    if (o->hidden && engine->opts.mtp)
+        return QN_FAIL(err, UNSUPPORTED,
+                       "hidden rows of sessions: the engine was opened with a prediction head");
     if (o->share && o->share->engine != engine)
         return QN_FAIL(err, ARGUMENT, "the session to share with is of another engine");
     return QN_OK;
@@ -151,6 +155,7 @@ static qn_status open_shared(qn_shared **out, qn_session *like, qn_session_opts 
     QN_TRY(qn_memory_fit(o, like->engine, err));
     const int64_t max = o->sessions ? o->sessions : QN_DEFAULT_SESSIONS;
     qn_runner_opts opts = {.engine = like->engine,
+                           .hidden = like->keeps_hidden,
                            .context = o->context,
                            .rows = o->chunk < o->context ? o->chunk : o->context,
                            .outs = max > QN_DEFAULT_SESSIONS ? max : QN_DEFAULT_SESSIONS,
@@ -183,6 +188,7 @@ qn_status qn_session_create(qn_session **out, const qn_engine *engine, const qn_
                        .adapter = adapter,
                        .keeps = o.kept >= 0,
                        .wants_logits = o.logits,
+                       .keeps_hidden = o.hidden != 0,
                        .progress = o.progress,
                        .progress_arg = o.progress_arg,
                        .stop = o.stop};
@@ -253,12 +259,19 @@ void qn_session_choose_adapter(qn_session *s, int32_t adapter) {
     qn_session_set_keys(s);
 }
 
+// Rows of the last step are those of tokens below n.
+static void drop_rows(qn_session *s, size_t n) {
+    const int64_t left = (int64_t)n - s->step_first;
+    if (s->step_rows > left) s->step_rows = left > 0 ? left : 0;
+}
+
 void qn_session_set_tokens(qn_session *s, size_t at, const int32_t *ids, size_t n) {
     if (n) memmove(s->tokens + at, ids, n * sizeof *ids); // `ids` may be the session's own
     set_token_keys(s, at, n);
     s->n_tokens = at + n;
     qn_media_cut(&s->media, at);
     if (s->last_after > at) s->last_after = 0;
+    drop_rows(s, at);
     if (at == 0)
         s->memory = (qn_session_memory){.n_prompt = n};
     else if (s->memory.n_prompt > at)
@@ -284,6 +297,7 @@ void qn_session_cut(qn_session *s, size_t n) {
     s->n_tokens = n;
     qn_media_cut(&s->media, n);
     if (s->last_after > n) s->last_after = 0;
+    drop_rows(s, n);
     s->prefill_end = 0;
     qn_session_drop_logits(s);
 }

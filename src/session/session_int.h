@@ -3,6 +3,8 @@
 //   session.c         creating, history, single steps
 //   session_state.c   truncating, forking, snapshots
 //   session_step.c    qn_session_run: every step of sessions and generations; the logits it leaves
+//   session_save.c, session_load.c  a session as bytes
+//   session_look.c    keys, values, recurrent state and hidden rows
 //   session_prefill.c prompts of sessions; how prompts are cut, also those of generations
 #ifndef QN_SESSION_SESSION_INT_H
 #define QN_SESSION_SESSION_INT_H
@@ -83,6 +85,9 @@ struct qn_session {
     size_t last_after;   // cached tokens when it was taken; 0: not yet
     qn_sampler *sampler; // of single steps; NULL: not needed so far
     int64_t reused;
+    bool keeps_hidden; // steps leave the residual stream of their rows
+    // Of its last step: its number in the runner, the first position and row, and how many.
+    int64_t step, step_first, step_row, step_rows;
     qn_progress_fn *progress; // NULL: none
     void *progress_arg;
     const qn_stop_flag *stop; // NULL: none

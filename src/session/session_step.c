@@ -13,11 +13,22 @@ void qn_session_drop_logits(qn_session *s) {
 
 qn_status qn_session_run(qn_shared *shared, qn_session *const *sessions, const qn_segment *segments,
                          int64_t n, qn_err *err) {
+    int64_t row = 0;
     for (int64_t i = 0; i < n; i++) {
-        qn_session_drop_logits(sessions[i]);
-        sessions[i]->last_after = 0;
+        qn_session *s = sessions[i];
+        qn_session_drop_logits(s);
+        s->last_after = 0;
+        s->step_first = qn_seq_length(segments[i].seq);
+        s->step_row = row;
+        s->step_rows = 0; // until it has run
+        row += segments[i].rows;
     }
-    return qn_runner_step(shared->runner, segments, n, err);
+    QN_TRY(qn_runner_step(shared->runner, segments, n, err));
+    for (int64_t i = 0; i < n; i++) {
+        sessions[i]->step = qn_runner_steps(shared->runner);
+        sessions[i]->step_rows = segments[i].rows;
+    }
+    return QN_OK;
 }
 
 // Checks a row of the last step, of which all logits are there or only the top ones.

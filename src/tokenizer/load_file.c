@@ -9,15 +9,16 @@ enum {
 
 // --- companions ----------------------------------------------------------------------------------
 
-qn_status qn_companion_load(json_t **out, const char *folder, const char *name, qn_err *err) {
-    char *path = qn_path_join(folder, name);
+qn_status qn_companion_load(json_t **out, const qn_location *folder, const char *name,
+                            qn_err *err) {
+    char *path = qn_path_join(folder->path, name);
     char *text = NULL;
     size_t size;
     qn_status status = QN_OK;
     *out = NULL;
     if (!path) return QN_NOMEM(err, "path");
-    if (!qn_path_is_file(path)) goto done;
-    QN_TRY_TO(done, qn_file_load(&text, &size, path, COMPANION_MAX, err));
+    if (!qn_files_has(folder->files, path)) goto done;
+    QN_TRY_TO(done, qn_files_load(&text, &size, folder->files, path, COMPANION_MAX, err));
     QN_TRY_TO(done, qn_json_parse(out, text, size, true, path, err));
 done:
     qn_free(text);
@@ -77,8 +78,8 @@ static void read_source_ends(qn_tokenizer *tokenizer, const qn_source *source) {
         qn_tokenizer_add_end(tokenizer, qn_key_int_at(key, i));
 }
 
-qn_status qn_tokenizer_read_companions(qn_tokenizer *tokenizer, const char *folder, bool is_model,
-                                       qn_err *err) {
+qn_status qn_tokenizer_read_companions(qn_tokenizer *tokenizer, const qn_location *folder,
+                                       bool is_model, qn_err *err) {
     json_t *config = NULL, *generation = NULL;
     qn_status status;
     QN_TRY_TO(done, qn_companion_load(&config, folder, "tokenizer_config.json", err));
@@ -96,16 +97,17 @@ done:
 typedef qn_status content_fn(qn_tokenizer **out, const char *bytes, size_t size, const char *name,
                              qn_err *err);
 
-static qn_status open_content(qn_tokenizer **out, const char *path, content_fn *load, qn_err *err) {
+static qn_status open_content(qn_tokenizer **out, const qn_files *files, const char *path,
+                              content_fn *load, qn_err *err) {
     char *bytes;
     size_t size;
     qn_tokenizer *tokenizer = NULL;
-    QN_TRY(qn_file_load(&bytes, &size, path, FILE_MAX, err));
+    QN_TRY(qn_files_load(&bytes, &size, files, path, FILE_MAX, err));
     qn_status status = load(&tokenizer, bytes, size, path, err);
     qn_free(bytes);
     if (status) return status;
     char *folder = qn_path_folder(path);
-    status = folder ? qn_tokenizer_read_companions(tokenizer, folder,
+    status = folder ? qn_tokenizer_read_companions(tokenizer, &(qn_location){folder, files},
                                                    load == qn_tokenizer_from_model, err)
                     : QN_NOMEM(err, "path");
     qn_free(folder);
@@ -125,17 +127,18 @@ qn_status qn_tokenizer_from_source(qn_tokenizer **out, const qn_source *source, 
         content_fn *load;
     } files[] = {{"tokenizer.json", qn_tokenizer_from_json},
                  {"tokenizer.model", qn_tokenizer_from_model}};
-    const char *folder = qn_source_folder(source);
+    const qn_location *folder = qn_source_place(source);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char *path = qn_path_join(folder, files[i].name);
+        char *path = qn_path_join(folder->path, files[i].name);
         if (!path) return QN_NOMEM(err, "path");
-        const bool is_there = qn_path_is_file(path);
-        const qn_status status = is_there ? open_content(out, path, files[i].load, err) : QN_OK;
+        const bool is_there = qn_files_has(folder->files, path);
+        const qn_status status =
+            is_there ? open_content(out, folder->files, path, files[i].load, err) : QN_OK;
         qn_free(path);
         if (is_there && status == QN_OK) read_source_ends(*out, source);
         if (is_there) return status;
     }
-    return QN_FAIL(err, IO, "%s: no tokenizer.json and no tokenizer.model in it", folder);
+    return QN_FAIL(err, IO, "%s: no tokenizer.json and no tokenizer.model in it", folder->path);
 }
 
 static qn_status open_source(qn_tokenizer **out, const char *path, qn_err *err) {
@@ -180,10 +183,10 @@ qn_status qn_tokenizer_open(qn_tokenizer **out, const char *path, qn_err *err) {
         return open_source(out, path, err);
     guess what = IS_SOURCE;
     QN_TRY(look_at(&what, path, err));
-    if (what == IS_JSON) return open_content(out, path, qn_tokenizer_from_json, err);
-    if (what == IS_MODEL) return open_content(out, path, qn_tokenizer_from_model, err);
+    if (what == IS_JSON) return open_content(out, NULL, path, qn_tokenizer_from_json, err);
+    if (what == IS_MODEL) return open_content(out, NULL, path, qn_tokenizer_from_model, err);
     if (what == IS_ANYTHING) {
-        const qn_status status = open_content(out, path, qn_tokenizer_from_model, err);
+        const qn_status status = open_content(out, NULL, path, qn_tokenizer_from_model, err);
         if (!status || status == QN_MEMORY) return status;
     }
     // Damaged or foreign: the message is that of the model files.

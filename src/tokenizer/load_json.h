@@ -32,7 +32,7 @@ static inline qn_str qn_json_text(const json_t *string) {
 }
 
 // Parses folder/name; *out is NULL if there is no such file.
-QN_MUST_CHECK qn_status qn_companion_load(json_t **out, const char *folder, const char *name,
+QN_MUST_CHECK qn_status qn_companion_load(json_t **out, const qn_location *folder, const char *name,
                                           qn_err *err);
 
 // The four kinds of components; json may be null (the JSON value, or a missing member).

@@ -65,8 +65,9 @@ void qn_tokenizer_add_end(qn_tokenizer *tokenizer, int64_t id);
 // Reads tokenizer_config.json and generation_config.json of a folder, if they are there: names of
 // special tokens and ids that end an answer. is_model: the tokenizer came from a tokenizer.model,
 // which leaves to them what is added around a text.
-QN_MUST_CHECK qn_status qn_tokenizer_read_companions(qn_tokenizer *tokenizer, const char *folder,
-                                                     bool is_model, qn_err *err);
+QN_MUST_CHECK qn_status qn_tokenizer_read_companions(qn_tokenizer *tokenizer,
+                                                     const qn_location *folder, bool is_model,
+                                                     qn_err *err);
 QN_MUST_CHECK qn_status qn_tokenizer_from_gguf(qn_tokenizer **out, const qn_source *source,
                                                qn_err *err);
 

@@ -51,6 +51,9 @@ int64_t qn_cpu_row_bytes(qn_word form, int64_t width);
 void qn_cpu_read_row(float *to, const void *row, qn_word form, int64_t parts, int64_t width);
 void qn_cpu_read_kv(float *keys, float *values, const qn_cache_view *cache, int32_t page,
                     int64_t row);
+// Rows of a page to `rows`, or (is_set) from there.
+void qn_cpu_move_kv(unsigned char *rows, const qn_cache_view *cache, int32_t page, int64_t first,
+                    int64_t n, bool is_set);
 int64_t qn_cpu_cache_bytes(qn_type type, int64_t heads, int64_t k_size, int64_t v_size);
 const char *qn_cpu_refuse(const qn_graph *graph, const qn_node *node);
 // Keys of this many positions lie together (qn_cache_view).

@@ -57,6 +57,18 @@ static void read_kv(float *keys, float *values, qn_device *device, const qn_cach
     qn_cpu_read_kv(keys, values, cache, page, row);
 }
 
+static void get_kv(unsigned char *rows, qn_device *device, const qn_cache_view *cache, int32_t page,
+                   int64_t first, int64_t n) {
+    (void)device;
+    qn_cpu_move_kv(rows, cache, page, first, n, false);
+}
+
+static void set_kv(const unsigned char *rows, qn_device *device, const qn_cache_view *cache,
+                   int32_t page, int64_t first, int64_t n) {
+    (void)device;
+    qn_cpu_move_kv((unsigned char *)(uintptr_t)rows, cache, page, first, n, true);
+}
+
 const qn_device_kind qn_cpu_device_kind = {.name = "cpu",
                                            .about = "the CPU, with its best instruction set",
                                            .about_variant =
@@ -87,4 +99,6 @@ const qn_device_kind qn_cpu_device_kind = {.name = "cpu",
                                            .run_call = qn_cpu_program_run_call,
                                            .read_arg = qn_cpu_program_read_arg,
                                            .read_kv = read_kv,
+                                           .get_kv = get_kv,
+                                           .set_kv = set_kv,
                                            .limits = qn_limits_measure};

@@ -124,8 +124,6 @@ unsigned char *qn_plain_key(const qn_cache_view *cache, unsigned char *page, int
                             int64_t slot);
 unsigned char *qn_plain_value(const qn_cache_view *cache, unsigned char *page, int64_t head,
                               int64_t slot);
-// `n` numbers of a row of a cache as floats.
-void qn_plain_load(float *to, qn_type type, const unsigned char *from, int64_t n);
 
 // --- tables (ref_table.c) ------------------------------------------------------------------------
 

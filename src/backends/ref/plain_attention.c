@@ -28,16 +28,6 @@ static int64_t whole_blocks(qn_type type, int64_t n) {
     return qn_plain_ceil(n, block) * block;
 }
 
-void qn_plain_load(float *to, qn_type type, const unsigned char *from, int64_t n) {
-    const qn_type_info *info = qn_type_get(type);
-    const int64_t whole = n / info->block * info->block;
-    float last[QN_PLAIN_GROUP]; // no type of a cache has larger blocks
-    info->unpack(to, from, whole);
-    if (whole == n) return;
-    info->unpack(last, from + whole / info->block * info->bytes, info->block);
-    memcpy(to + whole, last, (size_t)(n - whole) * sizeof *to);
-}
-
 // `from` has room for whole blocks. Halves that are too large are infinite here, so that they are
 // seen.
 static void store_row(unsigned char *to, qn_type type, float *from, int64_t n) {
@@ -153,7 +143,7 @@ static float score_key(const query *a, const unsigned char *key) {
     const qn_cache_view *cache = a->task->cache;
     const qn_attrs *attrs = a->task->attrs;
     float sum = 0;
-    qn_plain_load(a->kept, cache->type, key, cache->k_size);
+    qn_kv_unpack(a->kept, cache->type, key, cache->k_size);
     for (int64_t e = 0; e < cache->k_size; e++) sum = fmaf(a->q[e], a->kept[e], sum);
     const float score = sum * attrs->scale;
     return attrs->cap > 0 ? attrs->cap * math_tanh(score / attrs->cap) : score;
@@ -173,7 +163,7 @@ static void add_positions(const query *a, softmax *s, unsigned char *page, int f
     s->l = fmaf(s->l, c, qn_plain_sum_lanes(p, QN_PAGE_ROWS, 0, 16, QN_PLAIN_PLAIN));
     for (int64_t f = 0; !s->is_empty && f < n; f++) s->o[f] *= c;
     for (int j = first; j < end; j++) {
-        qn_plain_load(a->kept, cache->type, qn_plain_value(cache, page, a->kv, j), n);
+        qn_kv_unpack(a->kept, cache->type, qn_plain_value(cache, page, a->kv, j), n);
         for (int64_t f = 0; f < n; f++) s->o[f] = fmaf(p[j], a->kept[f], s->o[f]);
     }
     s->m = max;

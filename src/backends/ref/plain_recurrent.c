@@ -102,6 +102,7 @@ int64_t qn_plain_room_delta(const qn_plain_task *task) {
 // Sizes of a delta rule.
 typedef struct delta {
     int64_t key_heads, heads, k_size, v_size; // G, H, E, F
+    bool is_tiled;
     float scale;
 } delta;
 
@@ -132,14 +133,14 @@ static void apply_token(const delta *d, float *state, const token *t) {
     }
 }
 
-static int64_t key_head(const qn_plain_task *task, const delta *d, int64_t h) {
-    return task->attrs->heads == QN_WORD_tiled ? h % d->key_heads : h / (d->heads / d->key_heads);
+static int64_t key_head(const delta *d, int64_t h) {
+    return d->is_tiled ? h % d->key_heads : h / (d->heads / d->key_heads);
 }
 
 // A row of the log is k (G, E), v (H, F), g (H), beta (H).
-static token logged_token(const qn_plain_task *task, const delta *d, const float *row, int64_t h) {
+static token logged_token(const delta *d, const float *row, int64_t h) {
     const float *v = row + d->key_heads * d->k_size, *g = v + d->heads * d->v_size;
-    return (token){.k = row + key_head(task, d, h) * d->k_size,
+    return (token){.k = row + key_head(d, h) * d->k_size,
                    .v = v + h * d->v_size,
                    .g = g[h],
                    .beta = g[d->heads + h]};
@@ -147,8 +148,8 @@ static token logged_token(const qn_plain_task *task, const delta *d, const float
 
 static token step_token(const qn_plain_task *task, const delta *d, int64_t r, int64_t h) {
     const qn_plain_operand *in = task->in;
-    return (token){.q = qn_plain_part(&in[0], r, key_head(task, d, h)),
-                   .k = qn_plain_part(&in[1], r, key_head(task, d, h)),
+    return (token){.q = qn_plain_part(&in[0], r, key_head(d, h)),
+                   .k = qn_plain_part(&in[1], r, key_head(d, h)),
                    .v = qn_plain_part(&in[2], r, h),
                    .out = qn_plain_part(&task->out[0], r, h),
                    .g = ((const float *)qn_plain_row(&in[3], r))[h],
@@ -168,7 +169,7 @@ static void delta_head(const qn_plain_task *task, const delta *d, const segment 
     float *state = s->state + h * n;
     if (s->is_new) memset(state, 0, (size_t)n * sizeof *state);
     for (int64_t i = 0; i < s->accept; i++) {
-        const token t = logged_token(task, d, s->log + i * task->slots->log_size, h);
+        const token t = logged_token(d, s->log + i * task->slots->log_size, h);
         apply_token(d, state, &t);
     }
     for (int64_t i = 0; i < s->rows; i++) {
@@ -183,6 +184,7 @@ void qn_plain_delta(const qn_plain_task *task) {
                      .heads = task->in[2].parts,
                      .k_size = task->in[1].width,
                      .v_size = task->in[2].width,
+                     .is_tiled = task->attrs->heads == QN_WORD_tiled,
                      .scale = task->attrs->scale};
     for (int64_t seg = 0; seg < task->step->n_segs; seg++) {
         const segment s = open_segment(task, seg);
@@ -191,4 +193,22 @@ void qn_plain_delta(const qn_plain_task *task) {
             log_row(task, s.log + (i - s.commit) * task->slots->log_size, s.first + i);
     }
     clear_padding(task);
+}
+
+// --- logged rows without a step ------------------------------------------------------------------
+
+void qn_log_apply(float *state, const qn_log_rule *rule, const float *log, int64_t n) {
+    const delta d = {.key_heads = rule->key_heads,
+                     .heads = rule->heads,
+                     .k_size = rule->k_size,
+                     .v_size = rule->v_size,
+                     .is_tiled = rule->is_tiled};
+    for (int64_t i = 0; i < n; i++) {
+        const float *row = log + i * rule->log_size;
+        if (rule->op == QN_OP_CONV) push_row(state, row, rule->kept, rule->channels);
+        for (int64_t h = 0; h < d.heads; h++) {
+            const token t = logged_token(&d, row, h);
+            apply_token(&d, state + h * d.k_size * d.v_size, &t);
+        }
+    }
 }

@@ -125,11 +125,42 @@ static void read_kv(float *keys, float *values, qn_device *device, const qn_cach
     (void)device;
     unsigned char *at = cache->pages + page * cache->page_bytes + cache->offset;
     for (int64_t h = 0; h < cache->heads; h++) {
-        qn_plain_load(keys + h * cache->k_size, cache->type, qn_plain_key(cache, at, h, row),
-                      cache->k_size);
-        qn_plain_load(values + h * cache->v_size, cache->type, qn_plain_value(cache, at, h, row),
-                      cache->v_size);
+        qn_kv_unpack(keys + h * cache->k_size, cache->type, qn_plain_key(cache, at, h, row),
+                     cache->k_size);
+        qn_kv_unpack(values + h * cache->v_size, cache->type, qn_plain_value(cache, at, h, row),
+                     cache->v_size);
     }
+}
+
+// A row as others hold it: the heads one after the other.
+static void move_kv(unsigned char *row, const qn_cache_view *cache, int32_t page, int64_t slot,
+                    bool is_set) {
+    unsigned char *at = cache->pages + page * cache->page_bytes + cache->offset;
+    const size_t k = (size_t)qn_plain_kv_bytes(cache->type, cache->k_size);
+    const size_t v = (size_t)qn_plain_kv_bytes(cache->type, cache->v_size);
+    for (int64_t h = 0; h < cache->heads; h++, row += k) {
+        unsigned char *key = qn_plain_key(cache, at, h, slot);
+        memcpy(is_set ? key : row, is_set ? row : key, k);
+    }
+    for (int64_t h = 0; h < cache->heads; h++, row += v) {
+        unsigned char *value = qn_plain_value(cache, at, h, slot);
+        memcpy(is_set ? value : row, is_set ? row : value, v);
+    }
+}
+
+static void get_kv(unsigned char *rows, qn_device *device, const qn_cache_view *cache, int32_t page,
+                   int64_t first, int64_t n) {
+    (void)device;
+    for (int64_t r = 0; r < n; r++)
+        move_kv(rows + r * qn_kv_row_bytes(cache), cache, page, first + r, false);
+}
+
+static void set_kv(const unsigned char *rows, qn_device *device, const qn_cache_view *cache,
+                   int32_t page, int64_t first, int64_t n) {
+    (void)device;
+    unsigned char *from = (unsigned char *)(uintptr_t)rows;
+    for (int64_t r = 0; r < n; r++)
+        move_kv(from + r * qn_kv_row_bytes(cache), cache, page, first + r, true);
 }
 
 const qn_device_kind qn_ref_device_kind = {
@@ -163,4 +194,6 @@ const qn_device_kind qn_ref_device_kind = {
     .run_call = qn_plain_run_call,
     .read_arg = qn_plain_read_arg,
     .read_kv = read_kv,
+    .get_kv = get_kv,
+    .set_kv = set_kv,
 };

@@ -1,0 +1,78 @@
+#include "cli/saved_state.h"
+
+#include "cli/terminal.h"
+
+#include "core/file.h"
+#include "core/mem.h"
+#include "core/newfile.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const qn_newfile_kind kind = {
+    .name = "the state of a session of quern", .marks = {"QNSTATE\n"}, .is_private = true};
+
+// NULL: no memory. Release with qn_free.
+static char *state_path(const char *session) {
+    const size_t n = strlen(session) + sizeof ".state";
+    char *path = qn_alloc(n, 1);
+    if (path) snprintf(path, n, "%s.state", session);
+    return path;
+}
+
+static int64_t read_file(void *arg, void *to, size_t n, int64_t at) {
+    return qn_file_read(arg, at, to, n, NULL) ? -1 : (int64_t)n;
+}
+
+static qn_status load(qn_talk *t, const char *path, qn_err *err) {
+    qn_file file;
+    QN_TRY(qn_file_open(&file, path, err));
+    const qn_status status = qn_session_load(t->session, read_file, &file, file.size, err);
+    qn_file_close(&file);
+    return status;
+}
+
+qn_status qn_saved_state_read(qn_talk *t, const char *session, qn_err *err) {
+    qn_err why = {0};
+    char *path = state_path(session);
+    if (!path) return QN_NOMEM(err, "a path");
+    const qn_status status = qn_path_is_file(path) ? load(t, path, &why) : QN_OK;
+    if (status && status != QN_MEMORY)
+        qn_print_line("quern: warning: %s: %s; the conversation is computed again", path,
+                      why.message);
+    qn_free(path);
+    if (status == QN_MEMORY && err) *err = why;
+    return status == QN_MEMORY ? status : QN_OK;
+}
+
+typedef struct writing {
+    qn_newfile *file;
+    qn_err why;
+    qn_status status;
+} writing;
+
+static bool write_file(void *arg, const void *data, size_t n) {
+    writing *w = arg;
+    w->status = qn_newfile_write(w->file, data, n, &w->why);
+    return w->status == QN_OK;
+}
+
+qn_status qn_saved_state_write(const qn_talk *t, const char *session, qn_err *err) {
+    writing w = {0};
+    qn_status status = QN_OK;
+    char *path = state_path(session);
+    if (!path) return QN_NOMEM(err, "a path");
+    QN_TRY_TO(done, qn_newfile_check(path, &kind, err));
+    QN_TRY_TO(done, qn_newfile_create(&w.file, path, QN_NEWFILE_PRIVATE, err));
+    status = qn_session_save(t->session, write_file, &w, err);
+    if (w.status) {
+        status = w.status;
+        if (err) *err = w.why;
+    }
+    if (!status) status = qn_newfile_commit(w.file, err);
+
+done:
+    qn_newfile_destroy(w.file);
+    qn_free(path);
+    return status;
+}

@@ -1,0 +1,83 @@
+#include "runtime/state_key.h"
+
+#include "runtime/identity.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char what[] = "the state of a session";
+
+qn_status qn_state_key_of(qn_state_key *out, const qn_engine *engine, int32_t adapter,
+                          qn_err *err) {
+    qn_state_key key = {.adapters = adapter < 0 ? 0 : engine->adapter_hashes[adapter],
+                        .adapter = adapter + 1,
+                        .cache_type = qn_type_get(engine->cache_type)->gguf_id,
+                        .numerics = engine->opts.numerics,
+                        .mtp = engine->opts.mtp};
+    const qn_key *name = qn_source_find_key(engine->source, "general.name");
+    const bool is_named = name && name->kind == QN_KEY_STRING && name->as.s.size > 0;
+    QN_TRY(qn_identity_hash(&key.model, engine->source, engine->pool, err));
+    snprintf(key.name, sizeof key.name, "%s%s%.40s", engine->model->family->arch,
+             is_named ? " " : "", is_named ? name->as.s.data : "");
+    *out = key;
+    return QN_OK;
+}
+
+static qn_status check_model(const qn_state_key *key, const qn_state_key *own, qn_err *err) {
+    if (key->model != own->model)
+        return QN_FAIL(err, ARGUMENT, "%s: of the model %.*s (%016llx), this one is %s (%016llx)",
+                       what, (int)strnlen(key->name, sizeof key->name), key->name,
+                       (unsigned long long)key->model, own->name, (unsigned long long)own->model);
+    if (memcmp(key->name, own->name, sizeof own->name) != 0) // it is among what was compared
+        return QN_FAIL(err, FORMAT, "%s: of a model called %.*s, this one is %s", what,
+                       (int)strnlen(key->name, sizeof key->name), key->name, own->name);
+    if (key->adapters != own->adapters)
+        return QN_FAIL(err, ARGUMENT,
+                       "%s: of other adapters (%016llx) than set %lld of the engine (%016llx)",
+                       what, (unsigned long long)key->adapters, (long long)own->adapter,
+                       (unsigned long long)own->adapters);
+    return QN_OK;
+}
+
+static const char *type_name(int64_t id) {
+    qn_type type;
+    return id >= 0 && id <= UINT32_MAX && qn_type_from_gguf(&type, (uint32_t)id)
+               ? qn_type_get(type)->name
+               : "?";
+}
+
+static const char *numerics_name(int64_t numerics) {
+    static const char *const names[] = {"exact", "balanced", "fast"};
+    return numerics >= 0 && numerics < 3 ? names[numerics] : "?";
+}
+
+static qn_status check_settings(const qn_state_key *key, const qn_state_key *own, qn_err *err) {
+    if (key->cache_type != own->cache_type)
+        return QN_FAIL(err, ARGUMENT, "%s: a KV cache of %s (type %lld), the engine has %s", what,
+                       type_name(key->cache_type), (long long)key->cache_type,
+                       type_name(own->cache_type));
+    if (key->numerics != own->numerics)
+        return QN_FAIL(err, ARGUMENT, "%s: numerics %s (%lld), the engine has %s", what,
+                       numerics_name(key->numerics), (long long)key->numerics,
+                       numerics_name(own->numerics));
+    if (key->mtp != own->mtp)
+        return QN_FAIL(
+            err, ARGUMENT, "%s: %s a prediction head (%lld), the engine was opened %s one", what,
+            key->mtp ? "with" : "without", (long long)key->mtp, own->mtp ? "with" : "without");
+    return QN_OK;
+}
+
+qn_status qn_state_key_check(int32_t *adapter, const qn_state_key *key, const qn_engine *engine,
+                             qn_err *err) {
+    const int64_t n_sets = engine->model->n_sets;
+    qn_state_key own;
+    if (key->adapter < 0 || key->adapter > n_sets)
+        return QN_FAIL(err, ARGUMENT, "%s: of set %lld of adapters, the engine has %lld", what,
+                       (long long)key->adapter, (long long)n_sets);
+    const int32_t index = (int32_t)key->adapter - 1;
+    QN_TRY(qn_state_key_of(&own, engine, index, err));
+    QN_TRY(check_model(key, &own, err));
+    QN_TRY(check_settings(key, &own, err));
+    *adapter = index;
+    return QN_OK;
+}
