@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/random.h>
+#include <xxhash.h>
 
 // Kept at most: images, and bytes of their rows.
 enum { MAX_KEPT = 64, MAX_BYTES = 1 << 28 };
@@ -178,6 +179,10 @@ qn_status qn_images_encode(qn_encoded **out, const qn_engine *engine, const qn_i
     }
     *out = found;
     return QN_OK;
+}
+
+uint64_t qn_images_hash(const qn_engine *engine, const void *bytes, size_t n, uint64_t seed) {
+    return XXH3_64bits_withSeed(bytes, n, seed ^ (engine->images ? engine->images->seed : 0));
 }
 
 qn_images_counts qn_images_get_counts(const qn_engine *engine) {

@@ -33,6 +33,9 @@ QN_MUST_CHECK qn_status qn_images_token(int32_t *out, const qn_engine *engine, q
 QN_MUST_CHECK qn_status qn_images_encode(qn_encoded **out, const qn_engine *engine,
                                          const qn_image *image, qn_err *err);
 
+// A hash of bytes that stand in a sequence, different in every engine.
+uint64_t qn_images_hash(const qn_engine *engine, const void *bytes, size_t n, uint64_t seed);
+
 typedef struct qn_images_counts {
     int64_t kept, bytes;   // images whose rows are kept; of them
     int64_t hits, encoded; // images that were found; that were encoded
