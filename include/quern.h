@@ -873,7 +873,8 @@ enum { QN_SAMPLE_REPEAT_EACH = 1 };
 QN_API QN_MUST_CHECK qn_status qn_sample_check(const qn_sample_opts *opts, qn_err *err);
 // The settings that come with the model: "general.sampling.*" of a GGUF file, or
 // generation_config.json of a checkpoint (docs/sampling.md). All zero, greedy, where there are
-// none; no call uses them unless they are given to it. Borrows from the engine.
+// none; no call uses them unless they are given to it, but for answers in a conversation
+// (qn_chat_opts). Borrows from the engine.
 QN_API QN_MUST_CHECK qn_status qn_engine_sample_defaults(qn_sample_opts *out,
                                                          const qn_engine *engine, qn_err *err);
 
