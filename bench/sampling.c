@@ -2,7 +2,7 @@
 // microseconds, by the processor time of the thread. Rows are made here: a few likely tokens above a
 // broad bell, as models give them.
 #include "gen/logprobs.h"
-#include "gen/sampler.h"
+#include "gen/chooser.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -84,11 +84,11 @@ static void stop(const qn_err *err) {
     exit(1);
 }
 
-static void measure(qn_sampler *sampler, const setting *s) {
+static void measure(qn_chooser *sampler, const setting *s) {
     qn_err err;
-    if (qn_sampler_set(sampler, &s->opts, &err)) stop(&err);
+    if (qn_chooser_set(sampler, &s->opts, &err)) stop(&err);
     for (int i = 0; i < N_RUNS; i++) {
-        const qn_sampler_in in = {.logits = rows[i % N_ROWS],
+        const qn_chooser_in in = {.logits = rows[i % N_ROWS],
                                   .tokens = tokens,
                                   .n_tokens = N_TOKENS,
                                   .n_prompt = N_TOKENS / 2,
@@ -96,7 +96,7 @@ static void measure(qn_sampler *sampler, const setting *s) {
                                   .allowed = s->is_masked ? allowed : NULL};
         int32_t token;
         const double start = now();
-        if (qn_sampler_choose(&token, sampler, &in, &err)) stop(&err);
+        if (qn_chooser_choose(&token, sampler, &in, &err)) stop(&err);
         times[i] = now() - start;
     }
     print_times(s->name);
@@ -115,12 +115,12 @@ static void measure_logprobs(void) {
 
 int main(void) {
     qn_err err;
-    qn_sampler *sampler;
+    qn_chooser *sampler;
     make_data();
-    if (qn_sampler_create(&sampler, NULL, N_VOCAB, &err)) stop(&err);
+    if (qn_chooser_create(&sampler, NULL, N_VOCAB, &err)) stop(&err);
     printf("setting,median_us,p90_us\n");
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) measure(sampler, &settings[i]);
     measure_logprobs();
-    qn_sampler_destroy(sampler);
+    qn_chooser_destroy(sampler);
     return 0;
 }

@@ -15,34 +15,12 @@ enum { LONGEST_LINE = 4096, MOST_TOKENS = 200 };
         if ((status = (call)) != QN_OK) goto done;                                                 \
     } while (0)
 
-// Called with every piece of text of an answer.
-static bool print(void *arg, const qn_event *event) {
-    fwrite(event->text, 1, event->text_size, arg);
+// Called with every chunk of an answer: reasoning is left out, calls of tools are shown.
+static bool print(void *arg, const qn_chat_event *event) {
+    if (event->kind == QN_CHAT_TEXT) fwrite(event->text, 1, event->text_size, arg);
+    if (event->kind == QN_CHAT_CALL) fprintf(arg, "[calls %s]", event->name);
     fflush(arg);
     return true;
-}
-
-static qn_status add(qn_chat *chat, const char *role, const char *text, size_t size, qn_err *err) {
-    const qn_message message = QN_INIT(qn_message, .role = role, .text = text, .text_size = size);
-    return qn_chat_add(chat, &message, err);
-}
-
-// Answers the last message, and adds the answer to the conversation.
-static qn_status answer(qn_chat *chat, const qn_template *chat_template, qn_session *session,
-                        const qn_tokenizer *tokenizer, qn_err *err) {
-    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
-    qn_result result = QN_INIT(qn_result);
-    const qn_generate_opts opts = QN_INIT(qn_generate_opts, .max_tokens = MOST_TOKENS);
-    qn_status status;
-    CHECK(qn_chat_make_prompt(&prompt, chat, chat_template, tokenizer, NULL, err));
-    CHECK(qn_session_set_prompt(session, prompt.ids, prompt.n, err));
-    CHECK(qn_generate(&result, session, &opts, print, stdout, err));
-    putchar('\n');
-    CHECK(add(chat, "assistant", result.text, result.text_size, err));
-done:
-    qn_result_deinit(&result);
-    qn_chat_prompt_deinit(&prompt);
-    return status;
 }
 
 int main(int argc, char **argv) {
@@ -51,6 +29,9 @@ int main(int argc, char **argv) {
     qn_session *session = NULL;
     qn_template *chat_template = NULL; // ours, while the tokenizer is the engine's
     qn_chat *chat = NULL;
+    // The model's own sampling settings; turns that do not fit in the context are left out.
+    const qn_generate_opts generate = QN_INIT(qn_generate_opts, .max_tokens = MOST_TOKENS);
+    const qn_chat_opts opts = QN_INIT(qn_chat_opts, .generate = &generate, .leave_out = true);
     qn_status status;
     char line[LONGEST_LINE];
     if (argc != 2) {
@@ -62,10 +43,12 @@ int main(int argc, char **argv) {
     CHECK(qn_session_create(&session, engine, NULL, &err));
     CHECK(qn_chat_create(&chat, &err));
     while (fgets(line, sizeof line, stdin)) {
-        const size_t size = strcspn(line, "\n");
-        if (size == 0) continue;
-        CHECK(add(chat, "user", line, size, &err));
-        CHECK(answer(chat, chat_template, session, qn_engine_tokenizer(engine), &err));
+        qn_message question = QN_INIT(qn_message, .role = "user", .text = line);
+        question.text_size = strcspn(line, "\n");
+        if (question.text_size == 0) continue;
+        CHECK(qn_chat_add(chat, &question, &err));
+        CHECK(qn_chat_answer(NULL, chat, session, chat_template, &opts, print, stdout, &err));
+        putchar('\n');
     }
 done:
     if (status != QN_OK) fprintf(stderr, "%s: %s\n", argv[0], err.message);

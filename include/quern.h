@@ -7,11 +7,14 @@
 //   qn_batch      many answers computed together: one thread steps, any thread adds and removes.
 //                 Ends before its engine does.
 //   qn_snapshot   a session at one moment. Used on the thread of its session; ends before it does.
+//   qn_sampler    chooses tokens from logits that the caller has. One thread at a time.
 //   qn_tokenizer  text <-> token ids. Constant; an engine has one, a file can be opened alone.
 //   qn_source     the keys and tensors of a model file, read without loading the weights.
 //   qn_template   messages -> text of a prompt. Constant.
 //   qn_chat       the messages of a conversation. One thread at a time.
 //   qn_image      a picture. Constant.
+//   qn_chat_turn  the prompt of an answer, and the options of its row. Constant.
+//   qn_chat_reply an answer in a conversation while it comes. One thread at a time.
 //   qn_parts      reasoning, text and tool calls of an answer while it comes. One thread at a time.
 //   qn_decoder    ids -> text while streaming; holds back bytes of an unfinished character. One
 //                 thread at a time.
@@ -758,6 +761,28 @@ QN_API QN_MUST_CHECK qn_status qn_engine_cost(qn_cost *out, const qn_engine *eng
 
 // --- logits --------------------------------------------------------------------------------------
 
+// One prompt of several; will never change.
+typedef struct qn_prompt {
+    const int32_t *ids; // (n)
+    size_t n;
+    const struct qn_row_opts *opts; // of this one; NULL: the defaults
+} qn_prompt;
+
+// What a prompt is computed from where that is not its tokens alone: rows of numbers in place of
+// their embeddings, and rope positions. The tokens still stand for these rows in the history (any
+// ids will do). Both are copied. Models that scale their embeddings (Gemma) refuse rows. Not
+// together with images, which are given so themselves; context shift is refused.
+typedef struct qn_given {
+    size_t size;
+    const float *rows; // (n_rows, width) finite; NULL: none
+    size_t n_rows;
+    const int64_t *at; // (n_rows) the tokens that they replace, ascending; NULL: the first ones
+    // (n, 3) sections t, h and w of all n tokens of the prompt, 0 to QN_MAX_POSITION; models with
+    // one section read t. Tokens after the prompt count on from the largest. NULL: 0, 1, 2, ...
+    const int32_t *positions;
+} qn_given;
+enum { QN_MAX_POSITION = (1 << 30) - 1 };
+
 typedef struct qn_logits_opts {
     size_t size;
     bool all_rows; // logits after every token, not only after the last
@@ -772,7 +797,8 @@ typedef struct qn_logits_opts {
     void *progress_arg;
     const qn_image *const *images; // (n_images) of the ids, as for qn_session_set_prompt_images
     size_t n_images;
-    int64_t adapter; // set of adapters (qn_adapter)
+    int64_t adapter;       // set of adapters (qn_adapter)
+    const qn_given *given; // rows and positions of the ids; NULL: none
 } qn_logits_opts;
 
 // Caller storage, filled by qn_engine_logits, released by qn_logits_deinit.
@@ -799,6 +825,51 @@ QN_API QN_MUST_CHECK qn_status qn_engine_replay(qn_logits *out, const qn_engine 
                                                 const char *path, const qn_logits_opts *opts,
                                                 qn_err *err);
 QN_API void qn_logits_deinit(qn_logits *logits);
+
+// The same for several prompts, computed together: each gets exactly what it would get alone. `outs`
+// are n_prompts results with their sizes set, all of one size. Of a prompt's own options, images,
+// n_images, adapter and given are read; those of `opts` must not be set, and neither must `mtp`.
+// Progress counts the tokens of all. After a failure no result is filled.
+QN_API QN_MUST_CHECK qn_status qn_engine_logits_batch(qn_logits *outs, const qn_engine *engine,
+                                                      const qn_prompt *prompts, size_t n_prompts,
+                                                      const qn_logits_opts *opts, qn_err *err);
+
+// --- embeddings ----------------------------------------------------------------------------------
+
+// What becomes of the model's last hidden states (after the final norm), one for each token. AUTO:
+// as the file says (pooling_type), else the mean.
+typedef enum qn_pooling { QN_POOLING_AUTO, QN_POOLING_MEAN, QN_POOLING_LAST } qn_pooling;
+
+typedef struct qn_embed_opts {
+    size_t size;
+    qn_pooling pooling;
+    bool normalize; // to a length of 1
+    int64_t chunk;  // tokens per step; 0: the default. Changes no result
+    qn_progress_fn
+        *progress; // between steps, with the tokens of all prompts; false stops. NULL: none
+    void *progress_arg;
+    const qn_stop_flag *stop; // ends the call with QN_STOPPED; NULL: none
+} qn_embed_opts;
+
+// Caller storage, filled by the calls below, released by qn_embeddings_deinit.
+typedef struct qn_embeddings {
+    size_t size;
+    int64_t n, width;
+    float *rows; // (n, width)
+    int64_t n_tokens;
+} qn_embeddings;
+
+// Embeddings of prompts, computed together: each is exactly what it would be alone. Of a prompt's
+// own options, images, n_images, adapter and given are read.
+QN_API QN_MUST_CHECK qn_status qn_engine_embed(qn_embeddings *out, const qn_engine *engine,
+                                               const qn_prompt *prompts, size_t n_prompts,
+                                               const qn_embed_opts *opts, qn_err *err);
+// The same for NUL-terminated texts, whose special tokens are text like any other; beginning and
+// end tokens are added as the model expects.
+QN_API QN_MUST_CHECK qn_status qn_engine_embed_texts(qn_embeddings *out, const qn_engine *engine,
+                                                     const char *const *texts, size_t n_texts,
+                                                     const qn_embed_opts *opts, qn_err *err);
+QN_API void qn_embeddings_deinit(qn_embeddings *embeddings);
 
 // --- sessions ------------------------------------------------------------------------------------
 
@@ -844,14 +915,54 @@ typedef struct qn_sample_opts {
     const char *const *bans; // strings that must not appear in the answer
     size_t n_bans;
     const char *order; // names of steps with ';' between them; NULL: the default order
+    uint64_t flags;    // QN_SAMPLE_*
 } qn_sample_opts;
+// repeat_penalty counts once for each occurrence of a token among the last, not once for each
+// distinct token.
+enum { QN_SAMPLE_REPEAT_EACH = 1 };
 // Checks all that can be without a model: numbers, order, limits of the lists.
 QN_API QN_MUST_CHECK qn_status qn_sample_check(const qn_sample_opts *opts, qn_err *err);
 // The settings that come with the model: "general.sampling.*" of a GGUF file, or
 // generation_config.json of a checkpoint (docs/sampling.md). All zero, greedy, where there are
-// none; no call uses them unless they are given to it. Borrows from the engine.
+// none; no call uses them unless they are given to it, but for answers in a conversation
+// (qn_chat_opts). Borrows from the engine.
 QN_API QN_MUST_CHECK qn_status qn_engine_sample_defaults(qn_sample_opts *out,
                                                          const qn_engine *engine, qn_err *err);
+
+// --- choosing tokens from given logits ---
+
+// A sampler for logits that come from anywhere: it remembers the tokens so far and chooses the next
+// one exactly as sessions and answers do. One thread at a time.
+typedef struct qn_sampler qn_sampler;
+
+// For rows of n_vocab logits (0: as many as the tokenizer has tokens). opts NULL: greedy; they are
+// copied. The tokenizer (borrowed) may be NULL: then banned strings are refused, DRY has no
+// breakers, and every id is a token; else logits beyond its tokens are never chosen.
+QN_API QN_MUST_CHECK qn_status qn_sampler_create(qn_sampler **out, const qn_tokenizer *tokenizer,
+                                                 int64_t n_vocab, const qn_sample_opts *opts,
+                                                 qn_err *err);
+QN_API void qn_sampler_destroy(qn_sampler *sampler);
+// Other settings from now on; after a failure the old ones stay.
+QN_API QN_MUST_CHECK qn_status qn_sampler_set(qn_sampler *sampler, const qn_sample_opts *opts,
+                                              qn_err *err);
+// The next token by n = n_vocab logits, which are numbers or -INFINITY (never chosen). Nothing is
+// remembered: the same call chooses the same token.
+QN_API QN_MUST_CHECK qn_status qn_sampler_choose(int32_t *token, qn_sampler *sampler,
+                                                 const float *logits, size_t n, qn_err *err);
+// Appends tokens: of the prompt (before any of the answer), or of the answer. Mirostat moves on by
+// a token that was chosen just before; others leave it alone.
+QN_API QN_MUST_CHECK qn_status qn_sampler_accept_prompt(qn_sampler *sampler, const int32_t *ids,
+                                                        size_t n, qn_err *err);
+QN_API QN_MUST_CHECK qn_status qn_sampler_accept(qn_sampler *sampler, int32_t token, qn_err *err);
+// Forgets all tokens and what mirostat knows; the settings stay.
+QN_API QN_MUST_CHECK qn_status qn_sampler_reset(qn_sampler *sampler, qn_err *err);
+// The state, settings aside, as bytes and back: tokens, which of them are prompt, mirostat's
+// estimate. *data is owned (qn_free). Bytes of another vocabulary, or damaged ones, are QN_FORMAT
+// and change nothing. To copy a state, load it into another sampler.
+QN_API QN_MUST_CHECK qn_status qn_sampler_save(void **data, size_t *size, const qn_sampler *sampler,
+                                               qn_err *err);
+QN_API QN_MUST_CHECK qn_status qn_sampler_load(qn_sampler *sampler, const void *data, size_t size,
+                                               qn_err *err);
 
 // One kernel call of a step, for `trace`. Times are nanoseconds since the session began.
 typedef struct qn_trace_event {
@@ -927,6 +1038,10 @@ QN_API QN_MUST_CHECK qn_status qn_session_set_prompt(qn_session *session, const 
 QN_API QN_MUST_CHECK qn_status qn_session_set_prompt_images(qn_session *session, const int32_t *ids,
                                                             size_t n, const qn_image *const *images,
                                                             size_t n_images, qn_err *err);
+// The same with rows and rope positions that are given (NULL: none).
+QN_API QN_MUST_CHECK qn_status qn_session_set_prompt_given(qn_session *session, const int32_t *ids,
+                                                           size_t n, const qn_given *given,
+                                                           qn_err *err);
 // A later prompt will probably begin with the first n tokens of this one (all but the
 // generation prompt): what belongs to them is kept when they are computed. n 0: nothing special.
 QN_API QN_MUST_CHECK qn_status qn_session_mark(qn_session *session, size_t n, qn_err *err);
@@ -946,6 +1061,12 @@ QN_API QN_MUST_CHECK qn_status qn_session_prefill(const float **logits, qn_sessi
 // after qn_session_prefill or qn_session_feed.
 QN_API QN_MUST_CHECK qn_status qn_session_feed(const float **logits, qn_session *session,
                                                int32_t token, qn_err *err);
+// Appends n tokens and gives the logits after each of them (out->n_rows is n): in one step where n
+// is at most QN_MAX_FED, else in several. Truncating to any of the last QN_MAX_FED costs nothing, with
+// recurrent layers too, so that a caller can verify drafts of its own. After a failure none is there.
+QN_API QN_MUST_CHECK qn_status qn_session_feed_all(qn_logits *out, qn_session *session,
+                                                   const int32_t *ids, size_t n, qn_err *err);
+enum { QN_MAX_FED = 32 };
 // The logits of the token after `token`, by the prediction head of an engine that was opened with
 // it, if `token` came next; borrowed until the next call on this session, which is unchanged. The
 // whole history must be cached.
@@ -1128,6 +1249,29 @@ QN_API const char *qn_reason_name(qn_reason reason);
 
 enum { QN_MTP_FAST = 32768 };
 
+// What the next token of an answer will be chosen by; borrowed for the call.
+typedef struct qn_next_logits {
+    size_t size;
+    uint64_t id; // as in qn_event
+    size_t row;
+    // (n_vocab) a copy of what the model gave, to be changed at will: numbers, or -INFINITY for
+    // tokens that must not be chosen. Bans, biases, the grammar and all sampling steps come later;
+    // log-probabilities stay those of the model.
+    float *logits;
+    int64_t n_vocab;
+    const int32_t *tokens; // (n_tokens) of prompt and answer so far
+    size_t n_tokens, n_prompt;
+} qn_next_logits;
+// Called once before each choice, in order, on the thread that computes: with speculative decoding
+// exactly as without. Drafts are made without it, so that fewer of them are accepted the more it
+// changes. False ends the row (QN_REASON_CALLER).
+typedef bool qn_logits_fn(void *arg, const qn_next_logits *next);
+// Writes up to `max` (at most QN_MAX_DRAFT) tokens that may follow the n tokens of prompt and answer
+// to `to`, and returns how many: 0 where it has no idea. Any tokens will do: wrong ones cost only
+// time, and an id outside the vocabulary ends the draft. `max` is what pays by the time that drafts
+// take and how many were accepted (see draft_min); where none pays, it is rarely called.
+typedef int32_t qn_draft_fn(void *arg, int32_t *to, int32_t max, const int32_t *tokens, size_t n);
+
 // Lists and texts are copied; a grammar must outlive the answer, or the call that makes it.
 typedef struct qn_generate_opts {
     size_t size;
@@ -1150,7 +1294,7 @@ typedef struct qn_generate_opts {
     // share its state, which nobody else may use at the same time; `lookup` drafts what followed
     // the same n-gram before; `mtp` drafts with the prediction head of an engine that was opened
     // with it, and `mtp_fast` only tokens below QN_MTP_FAST, which takes less time. Of several, the
-    // first that has a draft is taken: lookup, mtp, draft.
+    // first that has a draft is taken: draft_fn, lookup, mtp, draft.
     qn_session *draft;
     bool lookup, mtp, mtp_fast;
     int32_t draft_max; // max tokens drafted at once; 0: 8; at most QN_MAX_DRAFT
@@ -1163,7 +1307,17 @@ typedef struct qn_generate_opts {
     int64_t keep;
     // Ends the answer (QN_REASON_STOPPED) before its next step; NULL: none
     const qn_stop_flag *stop;
+    // Sees the logits before each choice, and may change them; NULL: none
+    qn_logits_fn *logits_fn;
+    void *logits_arg;
+    // Drafts for speculative decoding, asked before all other sources; NULL: none
+    qn_draft_fn *draft_fn;
+    void *draft_arg;
+    uint64_t flags; // QN_GENERATE_*
 } qn_generate_opts;
+// The end or stop token that ends the answer is its last token: it comes as an event with its text
+// ("<|im_end|>"), is part of result, text and history, and does not end anything else.
+enum { QN_GENERATE_SHOW_END = 1 };
 enum { QN_MAX_TOP = 256, QN_MAX_DRAFT = 16 };
 
 typedef struct qn_token_logprob {
@@ -1231,16 +1385,11 @@ typedef struct qn_row_opts {
     int64_t deadline_ms;
     const qn_image *const *images; // (n_images) of the prompt, as for qn_session_set_prompt_images
     size_t n_images;
-    int64_t adapter; // set of adapters (qn_adapter); 0: that of the session, or the first
+    int64_t adapter;       // set of adapters (qn_adapter); 0: that of the session, or the first
+    const qn_given *given; // rows and positions of the prompt; NULL: none
 } qn_row_opts;
 enum { QN_MAX_COMPLETIONS = 65536 };
 
-// One prompt of several; will never change.
-typedef struct qn_prompt {
-    const int32_t *ids; // (n)
-    size_t n;
-    const qn_row_opts *opts; // NULL: the defaults
-} qn_prompt;
 // Answers to many prompts, computed together; `results` are as many as all completions, those of
 // one prompt side by side, each with its size set (they are all of one size) and to be released by
 // qn_result_deinit. A prompt is read once, whatever its number of completions. Works in sessions of
@@ -1251,6 +1400,107 @@ QN_API QN_MUST_CHECK qn_status qn_generate_batch(qn_result *results, size_t n_re
                                                  qn_session *session, const qn_prompt *prompts,
                                                  size_t n_prompts, qn_event_fn *fn, void *arg,
                                                  qn_err *err);
+
+// --- answers in a conversation -------------------------------------------------------------------
+//
+// From a qn_chat to its next message. qn_chat_answer does it all in a session; servers, whose rows
+// come and go in a batch, use the parts that it is made of:
+//     qn_chat_turn_create -> qn_chat_turn_get_info -> qn_batch_add; in the row's callback
+//     qn_chat_reply_feed, at its end qn_chat_reply_get_message -> qn_chat_add
+
+// The prompt of an answer and the options of its row. Constant.
+typedef struct qn_chat_turn qn_chat_turn;
+// An answer while it comes: reasoning, text and calls. One thread at a time.
+typedef struct qn_chat_reply qn_chat_reply;
+
+typedef enum qn_chat_event_kind {
+    QN_CHAT_BEGIN,     // the prompt is made: `turn`
+    QN_CHAT_REASONING, // a chunk of reasoning
+    QN_CHAT_TEXT,      // a chunk of the answer
+    QN_CHAT_CALL,      // a call of the tool `name` begins
+    QN_CHAT_ARGUMENTS  // a chunk of its arguments, which together are a JSON object
+} qn_chat_event_kind;
+
+struct qn_chat_turn_info;
+// Borrowed for the call. A call is told when it is complete, with its arguments in one chunk: before
+// that it may turn out to be text.
+typedef struct qn_chat_event {
+    size_t size;
+    qn_chat_event_kind kind;
+    int32_t call;     // number of the call in this answer
+    const char *text; // the chunk; of CALL: all of the call as the model wrote it
+    size_t text_size;
+    const char *name;                     // of CALL and ARGUMENTS; NULL in all others
+    const qn_event *token;                // what it came with; of BEGIN NULL
+    const struct qn_chat_turn_info *turn; // of BEGIN
+} qn_chat_event;
+// False ends the answer (QN_REASON_CALLER); what there is of it is kept.
+typedef bool qn_chat_fn(void *arg, const qn_chat_event *event);
+
+typedef struct qn_chat_opts {
+    size_t size;
+    const qn_chat_prompt_opts *prompt; // NULL: the defaults. n_skipped must be 0
+    // NULL: the defaults. Where `sample` is NULL, the model's own settings are used
+    // (qn_engine_sample_defaults); all zero is greedy.
+    const qn_generate_opts *generate;
+    // A prompt that does not fit in the context: the oldest turns are left out of it, as few as it
+    // takes (a turn begins with a message of the role "user"; a leading system message stays). They
+    // stay in the chat. Else, or if the last turn alone does not fit, QN_LIMIT with both numbers.
+    bool leave_out;
+    bool keeps_nothing;    // no later prompt will begin with this one: nothing is marked for it
+    qn_event_fn *token_fn; // sees each event before its parts; false ends the answer. NULL: none
+    void *token_arg;
+    const qn_stop_flag *stop; // of rendering and of the answer, in place of theirs; NULL: none
+} qn_chat_opts;
+
+// Borrowed from the turn.
+typedef struct qn_chat_turn_info {
+    size_t size;
+    const int32_t *ids; // (n) the prompt
+    size_t n;
+    // For qn_batch_add: images, mark, and `generate` with sampling settings.
+    const qn_row_opts *row;
+    size_t n_turns, n_left_out; // turns of the messages; of these, left out
+    const char *text;           // as the template rendered it
+    size_t text_size;
+    bool is_guarded;   // as in qn_chat_prompt
+    int64_t n_skipped; // messages that were left out
+} qn_chat_turn_info;
+
+// Renders the prompt for a row of at most `context` tokens. What the options point to must outlive
+// the turn; the chat need not.
+QN_API QN_MUST_CHECK qn_status qn_chat_turn_create(qn_chat_turn **out, const qn_chat *chat,
+                                                   const qn_template *chat_template,
+                                                   const qn_engine *engine, int64_t context,
+                                                   const qn_chat_opts *opts, qn_err *err);
+QN_API void qn_chat_turn_destroy(qn_chat_turn *turn);
+QN_API QN_MUST_CHECK qn_status qn_chat_turn_get_info(qn_chat_turn_info *out,
+                                                     const qn_chat_turn *turn, qn_err *err);
+
+// For one answer to a turn, which need not outlive it; each of several completions has its own.
+// turn NULL: all that comes is text.
+QN_API QN_MUST_CHECK qn_status qn_chat_reply_create(qn_chat_reply **out, const qn_chat_turn *turn,
+                                                    qn_err *err);
+QN_API void qn_chat_reply_destroy(qn_chat_reply *reply);
+// The next event of the row, in order, the last one included. *goes_on (may be NULL): fn wants more.
+QN_API QN_MUST_CHECK qn_status qn_chat_reply_feed(bool *goes_on, qn_chat_reply *reply,
+                                                  const qn_event *event, qn_chat_fn *fn, void *arg,
+                                                  qn_err *err);
+// Ends a reply whose row ended without a last event (QN_REASON_CALLER): what was held back, to fn.
+QN_API QN_MUST_CHECK qn_status qn_chat_reply_finish(qn_chat_reply *reply, qn_chat_fn *fn, void *arg,
+                                                    qn_err *err);
+// The answer so far as a message for qn_chat_add, borrowed until the reply changes.
+QN_API QN_MUST_CHECK qn_status qn_chat_reply_get_message(qn_message *out,
+                                                         const qn_chat_reply *reply, qn_err *err);
+
+// Answers the chat (its first opts->prompt->n_messages) in a session of the template's model: makes
+// the prompt, computes what the session has not cached of it, generates, and tells fn while it
+// comes; then the answer takes the place of all messages after those. *result (may be NULL) is to
+// be released by qn_result_deinit. After a failure the chat is as it was.
+QN_API QN_MUST_CHECK qn_status qn_chat_answer(qn_result *result, qn_chat *chat, qn_session *session,
+                                              const qn_template *chat_template,
+                                              const qn_chat_opts *opts, qn_chat_fn *fn, void *arg,
+                                              qn_err *err);
 
 // --- batches -------------------------------------------------------------------------------------
 //

@@ -19,21 +19,30 @@ export PKG_CONFIG_PATH
 lib=$(dirname "$PKG_CONFIG_PATH")
 model=$source/models/quern-draft-Q8_0.gguf
 
-$cc -std=c17 -Wall -Wextra -Werror -o "$work/hello" "$source/examples/hello.c" \
-    $(pkg-config --cflags --libs quern)
-LD_LIBRARY_PATH=$lib "$work/hello" "$model" "Once upon a time" >"$work/shared.out"
-diff -u "$source/examples/hello.expected" "$work/shared.out"
-
-$cc -std=c17 -Wall -Wextra -Werror -o "$work/generate" "$source/examples/generate.c" \
-    $(pkg-config --cflags --libs quern)
-LD_LIBRARY_PATH=$lib "$work/generate" "$source/models/quern-mini-Q8_0.gguf" "$model" \
-    "What is 12 + 30?" "Name the capital of France." >"$work/generate.out"
-diff -u "$source/examples/generate.expected" "$work/generate.out"
-
-$cc -std=c17 -Wall -Wextra -Werror -o "$work/chat" "$source/examples/chat.c" \
-    $(pkg-config --cflags --libs quern)
-printf 'My name is Kevin.\nWhat is my name?\n' | LD_LIBRARY_PATH=$lib "$work/chat" "$model" >"$work/chat.out"
-diff -u "$source/examples/chat.expected" "$work/chat.out"
+# try NAME ARGUMENTS: builds an example, and compares what it prints; its input is $input.
+input=
+try() {
+    name=$1
+    shift
+    $cc -std=c17 -Wall -Wextra -Werror -o "$work/$name" "$source/examples/$name.c" \
+        $(pkg-config --cflags --libs quern) -lm
+    printf "$input" | LD_LIBRARY_PATH=$lib "$work/$name" "$@" >"$work/$name.out"
+    diff -u "$source/examples/$name.expected" "$work/$name.out"
+    tried="${tried:-} $name"
+}
+mini=$source/models/quern-mini-Q8_0.gguf
+try hello "$model" "Once upon a time"
+try generate "$mini" "$model" "What is 12 + 30?" "Name the capital of France."
+input='My name is Kevin.\nWhat is my name?\n'
+try chat "$model"
+input=
+try embed "$mini" "a cat sleeps" "the cat is asleep" "12 + 30 = 42"
+try sample "$model" "Once upon a time"
+try rows "$model" "Once upon a time there was a cat" "Once upon a time there was a dog"
+for file in "$source"/examples/*.c; do
+    name=$(basename "$file" .c)
+    case " $tried " in *" $name "*) ;; *) echo "nobody tries examples/$name.c"; exit 1 ;; esac
+done
 
 $cc -std=c17 -Wall -Wextra -Werror -o "$work/state" "$source/examples/state.c" \
     $(pkg-config --cflags --libs quern)
@@ -48,7 +57,7 @@ diff -u "$source/examples/inside.expected" "$work/inside.out"
 rm "$lib"/libquern.so*
 $cc -std=c17 -o "$work/hello" "$source/examples/hello.c" $(pkg-config --static --cflags --libs quern)
 "$work/hello" "$model" "Once upon a time" >"$work/static.out"
-diff -u "$work/shared.out" "$work/static.out"
+diff -u "$work/hello.out" "$work/static.out"
 
 test ! -x "$prefix/bin/quern" || "$prefix/bin/quern" --version | grep -q "$(pkg-config --modversion quern)"
 echo "installed, built against it twice, and both say the same"

@@ -217,6 +217,22 @@ CALL(generate_sample,
 CALL(generate_batch, const qn_prompt p = {ids, 3, o}; qn_result r = QN_INIT(qn_result);
      const qn_status status = qn_generate_batch(&r, 1, t.session, &p, 1, NULL, NULL, err);
      qn_result_deinit(&r); return status;)
+CALL(make_turn, qn_chat_turn *turn = NULL;
+     const qn_status status = qn_chat_turn_create(&turn, t.chat, t.template, t.engine, 64, o, err);
+     qn_chat_turn_destroy(turn); return status;)
+CALL(create_sampler, qn_sampler *s = NULL;
+     const qn_status status = qn_sampler_create(&s, t.tokenizer, 0, o, err); qn_sampler_destroy(s);
+     return status;)
+CALL(embed, qn_embeddings e = QN_INIT(qn_embeddings); const qn_prompt p = {ids, 3, NULL};
+     const qn_status status = qn_engine_embed(&e, t.engine, &p, 1, o, err);
+     qn_embeddings_deinit(&e); return status;)
+CALL(embed_prompt, qn_embeddings e = QN_INIT(qn_embeddings); const qn_prompt p = {ids, 3, o};
+     const qn_status status = qn_engine_embed(&e, t.engine, &p, 1, NULL, err);
+     qn_embeddings_deinit(&e); return status;)
+CALL(logits_batch, qn_logits l = QN_INIT(qn_logits); const qn_prompt p = {ids, 3, NULL};
+     const qn_status status = qn_engine_logits_batch(&l, t.engine, &p, 1, o, err);
+     qn_logits_deinit(&l); return status;)
+CALL(set_given, return qn_session_set_prompt_given(t.session, ids, 3, o, err);)
 CALL(quantize, return qn_quantize("/nowhere/a", "/nowhere/b", o, err);)
 CALL(imatrix, return qn_imatrix("/nowhere/a", "/nowhere/b", "/nowhere/c", o, err);)
 CALL(convert, return qn_convert("/nowhere/a", "/nowhere/b", o, err);)
@@ -262,6 +278,12 @@ static const struct option_call {
     ROW(qn_batch_opts, create_batch),
     ROW(qn_row_opts, add),
     ROW(qn_row_opts, generate_batch),
+    ROW(qn_chat_opts, make_turn),
+    ROW(qn_sample_opts, create_sampler),
+    ROW(qn_embed_opts, embed),
+    ROW(qn_row_opts, embed_prompt),
+    ROW(qn_logits_opts, logits_batch),
+    ROW(qn_given, set_given),
     ROW(qn_quantize_opts, quantize),
     ROW(qn_imatrix_opts, imatrix),
     ROW(qn_convert_opts, convert),
@@ -338,12 +360,28 @@ CALL(get_result, qn_status status = qn_session_set_prompt(t.session, ids, 3, err
                                  NULL, err);)
 CALL(get_results, const qn_prompt p = {ids, 3, NULL};
      return qn_generate_batch(out, 1, t.session, &p, 1, NULL, NULL, err);)
+CALL(get_turn, qn_chat_turn *turn = NULL;
+     qn_status status = qn_chat_turn_create(&turn, t.chat, t.template, t.engine, 64, NULL, err);
+     if (!status) status = qn_chat_turn_get_info(out, turn, err); qn_chat_turn_destroy(turn);
+     return status;)
+CALL(get_reply, qn_chat_reply *reply = NULL;
+     qn_status status = qn_chat_reply_create(&reply, NULL, err);
+     if (!status) status = qn_chat_reply_get_message(out, reply, err); qn_chat_reply_destroy(reply);
+     return status;)
+CALL(get_embeddings, const qn_prompt p = {ids, 3, NULL};
+     return qn_engine_embed(out, t.engine, &p, 1, NULL, err);)
+CALL(get_logits_batch, const qn_prompt p = {ids, 3, NULL};
+     return qn_engine_logits_batch(out, t.engine, &p, 1, NULL, err);)
+CALL(get_fed, const float *logits;
+     const qn_status status = qn_session_prefill(&logits, t.session, ids, 3, err);
+     return status ? status : qn_session_feed_all(out, t.session, ids, 2, err);)
 CALL(get_synth, return qn_synth_measure(out, "qwen3-0.6b", "Q8_0", err);)
 #undef CALL
 
 static void free_key(void *out) { qn_free(((qn_key_info *)out)->value); }
 static void free_prompt(void *out) { qn_chat_prompt_deinit(out); }
 static void free_logits(void *out) { qn_logits_deinit(out); }
+static void free_embeddings(void *out) { qn_embeddings_deinit(out); }
 static void free_result(void *out) { qn_result_deinit(out); }
 
 static const struct result_call {
@@ -373,6 +411,11 @@ static const struct result_call {
     ROW(qn_batch_counts, get_batch, NULL),
     ROW(qn_result, get_result, free_result),
     ROW(qn_result, get_results, free_result),
+    ROW(qn_chat_turn_info, get_turn, NULL),
+    ROW(qn_message, get_reply, NULL),
+    ROW(qn_embeddings, get_embeddings, free_embeddings),
+    ROW(qn_logits, get_logits_batch, free_logits),
+    ROW(qn_logits, get_fed, free_logits),
     ROW(qn_synth_size, get_synth, NULL),
 #undef ROW
 };
@@ -450,7 +493,7 @@ static void results_of_a_batch_have_the_callers_stride(void **state) {
 // --- callbacks -----------------------------------------------------------------------------------
 
 typedef struct seen {
-    size_t event, result, trace, part; // sizes
+    size_t event, result, trace, part, logits, chat; // sizes
 } seen;
 
 static bool see_event(void *arg, const qn_event *event) {
@@ -466,6 +509,16 @@ static void see_trace(void *arg, const qn_trace_event *event) {
 
 static void see_part(void *arg, const qn_part *part) { ((seen *)arg)->part = part->size; }
 
+static bool see_logits(void *arg, const qn_next_logits *next) {
+    ((seen *)arg)->logits = next->size;
+    return true;
+}
+
+static bool see_chat(void *arg, const qn_chat_event *event) {
+    ((seen *)arg)->chat = event->size;
+    return true;
+}
+
 static void callbacks_are_told_sizes(void **state) {
     (void)state;
     qn_err err;
@@ -476,8 +529,14 @@ static void callbacks_are_told_sizes(void **state) {
         QN_INIT(qn_session_opts, .context = 64, .trace = see_trace, .trace_arg = &s);
     ASSERT_OK(qn_session_create(&session, t.engine, &opts, &err));
     ASSERT_OK(qn_session_set_prompt(session, ids, 3, &err));
-    ASSERT_OK(qn_generate(NULL, session, &QN_INIT(qn_generate_opts, .max_tokens = 2), see_event, &s,
-                          &err));
+    const qn_generate_opts generate =
+        QN_INIT(qn_generate_opts, .max_tokens = 2, .logits_fn = see_logits, .logits_arg = &s);
+    ASSERT_OK(qn_generate(NULL, session, &generate, see_event, &s, &err));
+    qn_chat *chat;
+    ASSERT_OK(qn_chat_create(&chat, &err));
+    ASSERT_OK(qn_chat_answer(NULL, chat, session, t.template,
+                             &QN_INIT(qn_chat_opts, .generate = &generate), see_chat, &s, &err));
+    qn_chat_destroy(chat);
     ASSERT_OK(qn_parts_create(&p, NULL, &err));
     ASSERT_OK(qn_parts_feed(p, -1, "text", 4, see_part, &s, &err));
     ASSERT_OK(qn_parts_finish(p, see_part, &s, &err));
@@ -487,13 +546,16 @@ static void callbacks_are_told_sizes(void **state) {
     assert_int_equal(s.result, sizeof(qn_result));
     assert_int_equal(s.trace, sizeof(qn_trace_event));
     assert_int_equal(s.part, sizeof(qn_part));
+    assert_int_equal(s.logits, sizeof(qn_next_logits));
+    assert_int_equal(s.chat, sizeof(qn_chat_event));
 }
 
 // Every struct of the table is asked for above, or filled by the library for a callback, or in a
 // call that takes seconds (qn_limits).
 static void every_struct_was_asked(void **state) {
     (void)state;
-    static const char *const others[] = {"qn_part", "qn_event", "qn_trace_event", "qn_limits"};
+    static const char *const others[] = {"qn_part",        "qn_event",      "qn_trace_event",
+                                         "qn_next_logits", "qn_chat_event", "qn_limits"};
     static const char *const all[] = {
 #define QN_STRUCT(type, last) #type,
 #include "core/structs.def"

@@ -18,6 +18,9 @@ typedef struct things {
     qn_snapshot *snapshot;
     qn_grammar *grammar;
     qn_batch *batch;
+    qn_sampler *sampler;
+    qn_chat_turn *turn;
+    qn_chat_reply *reply;
 } things;
 
 static int make(void **state) {
@@ -36,6 +39,9 @@ static int make(void **state) {
         qn_session_checkpoint(&t.snapshot, t.session, &err),
         qn_grammar_create(&t.grammar, t.tokenizer, QN_GRAMMAR_REGEX, "a", 1, NULL, &err),
         qn_batch_create(&t.batch, t.engine, &QN_INIT(qn_batch_opts, .context = 64), &err),
+        qn_sampler_create(&t.sampler, NULL, 4, NULL, &err),
+        qn_chat_turn_create(&t.turn, t.chat, t.template, t.engine, 64, NULL, &err),
+        qn_chat_reply_create(&t.reply, NULL, &err),
     };
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
         if (statuses[i]) return -1;
@@ -46,6 +52,9 @@ static int make(void **state) {
 
 static int drop(void **state) {
     things *t = *state;
+    qn_chat_reply_destroy(t->reply);
+    qn_chat_turn_destroy(t->turn);
+    qn_sampler_destroy(t->sampler);
     qn_batch_destroy(t->batch);
     qn_grammar_destroy(t->grammar);
     qn_snapshot_destroy(t->snapshot);
@@ -399,6 +408,70 @@ static void generations_and_files_refuse_null(void **state) {
     REFUSES_TOO(qn_synth_measure, NULL, "tiny-llama", "Q4_0");
 }
 
+static void samplers_answers_and_embeddings_refuse_null(void **state) {
+    const things *t = *state;
+    qn_sampler *sampler;
+    qn_chat_turn *turn;
+    qn_chat_turn_info info = QN_INIT(qn_chat_turn_info);
+    qn_message message = QN_INIT(qn_message);
+    qn_embeddings embeddings = QN_INIT(qn_embeddings);
+    qn_logits logits = QN_INIT(qn_logits);
+    const qn_event event = QN_INIT(qn_event, .text_size = 3);
+    const float row[4] = {0};
+    const int32_t ids[] = {1};
+    const char *const texts[] = {"a"};
+    const qn_prompt prompt = {ids, 1, NULL}, without = {NULL, 1, NULL};
+    int32_t token;
+    void *data;
+    size_t n;
+    REFUSES(qn_sampler_create, "out", NULL, NULL, 4, NULL);
+    REFUSES_TOO(qn_sampler_create, &sampler, NULL, 0, NULL);
+    REFUSES(qn_sampler_set, "sampler", NULL, NULL);
+    REFUSES(qn_sampler_choose, "token", NULL, t->sampler, row, 4);
+    REFUSES(qn_sampler_choose, "sampler", &token, NULL, row, 4);
+    REFUSES(qn_sampler_choose, "logits", &token, t->sampler, NULL, 4);
+    REFUSES(qn_sampler_accept_prompt, "sampler", NULL, ids, 1);
+    REFUSES(qn_sampler_accept_prompt, "ids", t->sampler, NULL, 1);
+    REFUSES(qn_sampler_accept, "sampler", NULL, 1);
+    REFUSES_TOO(qn_sampler_reset, NULL);
+    REFUSES(qn_sampler_save, "data", NULL, &n, t->sampler);
+    REFUSES(qn_sampler_save, "size", &data, NULL, t->sampler);
+    REFUSES(qn_sampler_save, "sampler", &data, &n, NULL);
+    REFUSES(qn_sampler_load, "sampler", NULL, row, 4);
+    REFUSES(qn_sampler_load, "data", t->sampler, NULL, 4);
+    REFUSES(qn_engine_embed, "out", NULL, t->engine, &prompt, 1, NULL);
+    REFUSES(qn_engine_embed, "engine", &embeddings, NULL, &prompt, 1, NULL);
+    REFUSES(qn_engine_embed, "prompts", &embeddings, t->engine, NULL, 1, NULL);
+    REFUSES_TOO(qn_engine_embed, &embeddings, t->engine, &without, 1, NULL);
+    REFUSES(qn_engine_embed_texts, "out", NULL, t->engine, texts, 1, NULL);
+    REFUSES(qn_engine_embed_texts, "engine", &embeddings, NULL, texts, 1, NULL);
+    REFUSES(qn_engine_embed_texts, "texts", &embeddings, t->engine, NULL, 1, NULL);
+    REFUSES(qn_engine_logits_batch, "outs", NULL, t->engine, &prompt, 1, NULL);
+    REFUSES(qn_engine_logits_batch, "engine", &logits, NULL, &prompt, 1, NULL);
+    REFUSES(qn_engine_logits_batch, "prompts", &logits, t->engine, NULL, 1, NULL);
+    REFUSES_TOO(qn_engine_logits_batch, &logits, t->engine, &without, 1, NULL);
+    REFUSES(qn_session_set_prompt_given, "session", NULL, ids, 1, NULL);
+    REFUSES_TOO(qn_session_set_prompt_given, t->session, NULL, 1, NULL);
+    REFUSES(qn_session_feed_all, "out", NULL, t->session, ids, 1);
+    REFUSES_TOO(qn_session_feed_all, &logits, NULL, ids, 1);
+    REFUSES(qn_chat_turn_create, "out", NULL, t->chat, t->template, t->engine, 64, NULL);
+    REFUSES(qn_chat_turn_create, "chat", &turn, NULL, t->template, t->engine, 64, NULL);
+    REFUSES(qn_chat_turn_create, "chat_template", &turn, t->chat, NULL, t->engine, 64, NULL);
+    REFUSES(qn_chat_turn_create, "engine", &turn, t->chat, t->template, NULL, 64, NULL);
+    REFUSES(qn_chat_turn_get_info, "out", NULL, t->turn);
+    REFUSES(qn_chat_turn_get_info, "turn", &info, NULL);
+    REFUSES(qn_chat_reply_create, "out", NULL, t->turn);
+    REFUSES(qn_chat_reply_feed, "reply", NULL, NULL, &event, NULL, NULL);
+    REFUSES(qn_chat_reply_feed, "event", NULL, t->reply, NULL, NULL, NULL);
+    REFUSES_TOO(qn_chat_reply_feed, NULL, t->reply, &event, NULL, NULL); // its text
+    REFUSES(qn_chat_reply_finish, "reply", NULL, NULL, NULL);
+    REFUSES(qn_chat_reply_get_message, "out", NULL, t->reply);
+    REFUSES(qn_chat_reply_get_message, "reply", &message, NULL);
+    REFUSES(qn_chat_answer, "chat", NULL, NULL, t->session, t->template, NULL, NULL, NULL);
+    REFUSES(qn_chat_answer, "session", NULL, t->chat, NULL, t->template, NULL, NULL, NULL);
+    REFUSES(qn_chat_answer, "chat_template", NULL, t->chat, t->session, NULL, NULL, NULL, NULL);
+}
+
 // What may be NULL by the rules at the top of quern.h, or by the words of a function.
 static void null_is_fine_where_the_header_says_so(void **state) {
     const things *t = *state;
@@ -474,6 +547,10 @@ static void nothing_can_be_released(void **state) {
     qn_grammar_destroy(NULL);
     qn_result_deinit(NULL);
     qn_batch_destroy(NULL);
+    qn_sampler_destroy(NULL);
+    qn_embeddings_deinit(NULL);
+    qn_chat_turn_destroy(NULL);
+    qn_chat_reply_destroy(NULL);
 }
 
 int main(void) {
@@ -486,6 +563,7 @@ int main(void) {
         cmocka_unit_test(states_refuse_null),
         cmocka_unit_test(given_files_refuse_null),
         cmocka_unit_test(generations_and_files_refuse_null),
+        cmocka_unit_test(samplers_answers_and_embeddings_refuse_null),
         cmocka_unit_test(null_is_fine_where_the_header_says_so),
         cmocka_unit_test(every_function_with_a_status_was_asked),
         cmocka_unit_test(nothing_can_be_released),

@@ -85,6 +85,7 @@ static const command commands[] = {
     {"run_stdin", .args = {"run", QWEN3, "-n", "3", "-t", "1"}, .stdin_name = "text.txt"},
     {"run_threads", .args = {"run", QWEN3, "-p", "Hi", "-n", "3", "-t", "3"}},
     {"logits", .args = {"logits", QWEN3, "--ids", "1,2,3", "-t", "1"}},
+    {"embed", .args = {"embed", QWEN3, "one", "two", "--normalize", "-t", "1"}},
     {"logits_folder", .args = {"logits", MINI "/gemma3", "-p", "Hello", "-t", "1"}},
     {"logits_hybrid",
      .args = {"logits", MINI "/qwen35", "--ids", "1,2,3", "--chunk", "2", "-t", "1"}},

@@ -3,9 +3,9 @@
 
 #include "core/buf.h"
 
-static const char *const commands[] = {"run",     "logits",   "tokenize", "detokenize", "template",
-                                       "inspect", "graph",    "bench",    "eval",       "compile",
-                                       "convert", "quantize", "imatrix",  "synth"};
+static const char *const commands[] = {"run",      "logits",  "embed",    "tokenize", "detokenize",
+                                       "template", "inspect", "graph",    "bench",    "eval",
+                                       "compile",  "convert", "quantize", "imatrix",  "synth"};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 // --- help ----------------------------------------------------------------------------------------

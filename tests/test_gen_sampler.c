@@ -2,7 +2,7 @@
 // on a small vocabulary, and the edges of every setting. Seeds are fixed: nothing here is random.
 #include "testing.h"
 
-#include "gen/sampler.h"
+#include "gen/chooser.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -184,29 +184,29 @@ static void find_exact(double p[N], const qn_sample_opts *o, bool does_xtc) {
 
 // --- drawing -------------------------------------------------------------------------------------
 
-static qn_sampler *make_sampler(int64_t n, const qn_sample_opts *opts) {
+static qn_chooser *make_sampler(int64_t n, const qn_sample_opts *opts) {
     qn_err err;
-    qn_sampler *sampler = NULL;
-    ASSERT_OK(qn_sampler_create(&sampler, NULL, n, &err));
-    ASSERT_OK(qn_sampler_set(sampler, opts, &err));
+    qn_chooser *sampler = NULL;
+    ASSERT_OK(qn_chooser_create(&sampler, NULL, n, &err));
+    ASSERT_OK(qn_chooser_set(sampler, opts, &err));
     return sampler;
 }
 
-static int32_t choose_after(qn_sampler_memory *memory, qn_sampler *sampler, const float *row,
+static int32_t choose_after(qn_sampler_memory *memory, qn_chooser *sampler, const float *row,
                             uint64_t position) {
     qn_err err;
     int32_t token = -1;
-    const qn_sampler_in in = {.logits = row,
+    const qn_chooser_in in = {.logits = row,
                               .tokens = history,
                               .n_tokens = N_HISTORY,
                               .n_prompt = N_PROMPT,
                               .position = position,
                               .memory = memory};
-    ASSERT_OK(qn_sampler_choose(&token, sampler, &in, &err));
+    ASSERT_OK(qn_chooser_choose(&token, sampler, &in, &err));
     return token;
 }
 
-static int32_t choose_at(qn_sampler *sampler, const float *row, uint64_t position) {
+static int32_t choose_at(qn_chooser *sampler, const float *row, uint64_t position) {
     return choose_after(NULL, sampler, row, position);
 }
 
@@ -214,13 +214,13 @@ static int32_t choose_at(qn_sampler *sampler, const float *row, uint64_t positio
 static void check_draws(const qn_sample_opts *opts, const double p[N], const char *name) {
     enum { DRAWS = 40000 };
     int count[N] = {0};
-    qn_sampler *sampler = make_sampler(N, opts);
+    qn_chooser *sampler = make_sampler(N, opts);
     for (uint64_t i = 0; i < DRAWS; i++) {
         const int32_t token = choose_at(sampler, test_logits, i);
         assert_in_range(token, 0, N - 1);
         count[token]++;
     }
-    qn_sampler_destroy(sampler);
+    qn_chooser_destroy(sampler);
     double chi = 0;
     for (int i = 0; i < N; i++) {
         const double want = p[i] * DRAWS;
@@ -342,11 +342,11 @@ static void words_for_steps_may_be_spelled_otherwise(void **state) {
                                      .typical_p = 0.5f, .order = "top-k;typical-p;temp");
     qn_sample_opts b = a;
     b.order = "top_k;typ_p;temperature";
-    qn_sampler *x = make_sampler(N, &a), *y = make_sampler(N, &b);
+    qn_chooser *x = make_sampler(N, &a), *y = make_sampler(N, &b);
     for (uint64_t i = 0; i < 200; i++)
         assert_int_equal(choose_at(x, test_logits, i), choose_at(y, test_logits, i));
-    qn_sampler_destroy(x);
-    qn_sampler_destroy(y);
+    qn_chooser_destroy(x);
+    qn_chooser_destroy(y);
 }
 
 // --- mirostat ------------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ static void mirostat_follows_its_target(void **state) {
         QN_INIT(qn_sample_opts, .temperature = 1.5f, .seed = 3, .mirostat = 2, .mirostat_tau = 2.7f,
                 .mirostat_eta = 0.05f, .top_k = 1,
                 .min_p = 0.9f); // filters do nothing here
-    qn_sampler *sampler = make_sampler(N, &opts);
+    qn_chooser *sampler = make_sampler(N, &opts);
     double p[N], max = 2 * (double)2.7f, mean = 0;
     qn_sampler_memory memory = {0};
     dist d;
@@ -381,13 +381,13 @@ static void mirostat_follows_its_target(void **state) {
     }
     memory = (qn_sampler_memory){0};
     const int32_t again = choose_after(&memory, sampler, test_logits, 0);
-    qn_sampler *fresh = make_sampler(N, &opts);
+    qn_chooser *fresh = make_sampler(N, &opts);
     assert_int_equal(again, choose_at(fresh, test_logits, 0));
     print_message("mean surprise %.3f bits, want 2.7\n", mean);
     assert_true(fabs(mean - 2.7) < 0.05);
     assert_true(beyond_first > DRAWS / 2);
-    qn_sampler_destroy(sampler);
-    qn_sampler_destroy(fresh);
+    qn_chooser_destroy(sampler);
+    qn_chooser_destroy(fresh);
 }
 
 // --- edges ---------------------------------------------------------------------------------------
@@ -404,10 +404,10 @@ static void greedy_is_the_best_whatever_else_is_set(void **state) {
         {.temperature = 0, .repeat_penalty = 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        qn_sampler *sampler = make_sampler(N, &cases[i]);
-        assert_true(qn_sampler_is_greedy(sampler));
+        qn_chooser *sampler = make_sampler(N, &cases[i]);
+        assert_true(qn_chooser_is_greedy(sampler));
         for (uint64_t j = 0; j < 50; j++) assert_int_equal(choose_at(sampler, test_logits, j), 5);
-        qn_sampler_destroy(sampler);
+        qn_chooser_destroy(sampler);
     }
 }
 
@@ -428,10 +428,10 @@ static void what_changes_logits_is_not_plain_greedy(void **state) {
         {{.temperature = 1, .top_k = 2}, -1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        qn_sampler *sampler = make_sampler(N, &cases[i].opts);
-        assert_false(qn_sampler_is_greedy(sampler));
+        qn_chooser *sampler = make_sampler(N, &cases[i].opts);
+        assert_false(qn_chooser_is_greedy(sampler));
         if (cases[i].want >= 0) assert_int_equal(choose_at(sampler, test_logits, 0), cases[i].want);
-        qn_sampler_destroy(sampler);
+        qn_chooser_destroy(sampler);
     }
 }
 
@@ -451,11 +451,11 @@ static void penalties_that_are_off_change_no_bit(void **state) {
                               .dry_last_n = QN_LAST_N_NONE},
                          };
     for (size_t k = 0; k < sizeof offs / sizeof *offs; k++) {
-        qn_sampler *a = make_sampler(N, &plain), *b = make_sampler(N, &offs[k]);
+        qn_chooser *a = make_sampler(N, &plain), *b = make_sampler(N, &offs[k]);
         for (uint64_t i = 0; i < 2000; i++)
             assert_int_equal(choose_at(a, test_logits, i), choose_at(b, test_logits, i));
-        qn_sampler_destroy(a);
-        qn_sampler_destroy(b);
+        qn_chooser_destroy(a);
+        qn_chooser_destroy(b);
     }
 }
 
@@ -471,24 +471,24 @@ static void masks_leave_only_what_is_allowed(void **state) {
         {.temperature = 3, .mirostat = 2},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        qn_sampler *sampler = make_sampler(N, &cases[c]);
+        qn_chooser *sampler = make_sampler(N, &cases[c]);
         for (uint32_t mask = 0; mask < 1 << N; mask += 13) {
             int32_t token = -1;
-            const qn_sampler_in in = {.logits = test_logits,
+            const qn_chooser_in in = {.logits = test_logits,
                                       .tokens = history,
                                       .n_tokens = N_HISTORY,
                                       .position = mask,
                                       .allowed = &mask};
             if (mask == 0) {
-                ASSERT_FAILS(qn_sampler_choose(&token, sampler, &in, &err), QN_ARGUMENT,
+                ASSERT_FAILS(qn_chooser_choose(&token, sampler, &in, &err), QN_ARGUMENT,
                              "no token is left");
                 assert_int_equal(token, -1);
                 continue;
             }
-            ASSERT_OK(qn_sampler_choose(&token, sampler, &in, &err));
+            ASSERT_OK(qn_chooser_choose(&token, sampler, &in, &err));
             assert_true(token >= 0 && (mask >> token & 1));
         }
-        qn_sampler_destroy(sampler);
+        qn_chooser_destroy(sampler);
     }
 }
 
@@ -501,9 +501,9 @@ static void one_that_is_left_is_chosen(void **state) {
         QN_INIT(qn_sample_opts, .temperature = 1, .top_k = 40, .top_p = 0.9f, .min_p = 0.1f,
                 .typical_p = 0.9f, .top_n_sigma = 1, .xtc_probability = 1, .dynatemp_range = 0.5f,
                 .repeat_penalty = 1.1f, .biases = biases, .n_biases = N);
-    qn_sampler *sampler = make_sampler(N, &opts);
+    qn_chooser *sampler = make_sampler(N, &opts);
     for (uint64_t i = 0; i < 100; i++) assert_int_equal(choose_at(sampler, test_logits, i), 7);
-    qn_sampler_destroy(sampler);
+    qn_chooser_destroy(sampler);
 }
 
 static void broken_rows_are_refused_wherever_the_fault_is(void **state) {
@@ -512,8 +512,8 @@ static void broken_rows_are_refused_wherever_the_fault_is(void **state) {
     qn_err err;
     static float row[LARGE];
     const qn_sample_opts opts = QN_INIT(qn_sample_opts, .temperature = 1, .top_k = 40);
-    qn_sampler *sampler = make_sampler(LARGE, &opts);
-    const qn_sampler_in in = {.logits = row};
+    qn_chooser *sampler = make_sampler(LARGE, &opts);
+    const qn_chooser_in in = {.logits = row};
     const float faults[] = {NAN, INFINITY, -INFINITY};
     int32_t token = -1;
     for (int i = 0; i < LARGE; i++) row[i] = (float)(i % 7);
@@ -526,17 +526,17 @@ static void broken_rows_are_refused_wherever_the_fault_is(void **state) {
                      f == 0   ? "nan"
                      : f == 1 ? "inf"
                               : "-inf");
-            ASSERT_FAILS(qn_sampler_choose(&token, sampler, &in, &err), QN_NUMERIC, want);
+            ASSERT_FAILS(qn_chooser_choose(&token, sampler, &in, &err), QN_NUMERIC, want);
             row[at] = was;
         }
     }
     for (int i = 0; i < LARGE; i++) row[i] = 2.5f;
-    ASSERT_FAILS(qn_sampler_choose(&token, sampler, &in, &err), QN_NUMERIC, "all 1000 logits");
+    ASSERT_FAILS(qn_chooser_choose(&token, sampler, &in, &err), QN_NUMERIC, "all 1000 logits");
     row[777] = 2.6f;
-    ASSERT_OK(qn_sampler_choose(&token, sampler, &in, &err));
+    ASSERT_OK(qn_chooser_choose(&token, sampler, &in, &err));
     row[777] = 2.4f;
-    ASSERT_OK(qn_sampler_choose(&token, sampler, &in, &err));
-    qn_sampler_destroy(sampler);
+    ASSERT_OK(qn_chooser_choose(&token, sampler, &in, &err));
+    qn_chooser_destroy(sampler);
 }
 
 static void huge_logits_do_not_overflow(void **state) {
@@ -545,12 +545,12 @@ static void huge_logits_do_not_overflow(void **state) {
     const qn_sample_opts opts = QN_INIT(
         qn_sample_opts, .temperature = 0.001f, .repeat_penalty = 0.001f, .repeat_last_n = -1,
         .frequency_penalty = 100, .top_n_sigma = 1000, .typical_p = 0.9f, .dynatemp_range = 0.001f);
-    qn_sampler *sampler = make_sampler(N, &opts);
+    qn_chooser *sampler = make_sampler(N, &opts);
     for (uint64_t i = 0; i < 20; i++) {
         const int32_t token = choose_at(sampler, row, i);
         assert_true(token == 0 || token == 2);
     }
-    qn_sampler_destroy(sampler);
+    qn_chooser_destroy(sampler);
 }
 
 static void values_out_of_range_are_named(void **state) {
@@ -599,18 +599,18 @@ static void values_out_of_range_are_named(void **state) {
         {{.bans = text, .n_bans = 1}, "no tokenizer"},
     };
     const qn_sample_opts good = QN_INIT(qn_sample_opts, .temperature = 2, .seed = 9, .top_k = 5);
-    qn_sampler *sampler = make_sampler(N, &good), *other = make_sampler(N, &good);
+    qn_chooser *sampler = make_sampler(N, &good), *other = make_sampler(N, &good);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ASSERT_FAILS(qn_sampler_set(sampler, &cases[i].opts, &err), QN_ARGUMENT, cases[i].want);
+        ASSERT_FAILS(qn_chooser_set(sampler, &cases[i].opts, &err), QN_ARGUMENT, cases[i].want);
         assert_int_equal(choose_at(sampler, test_logits, i),
                          choose_at(other, test_logits, i)); // unchanged
     }
-    qn_sampler_destroy(sampler);
-    qn_sampler_destroy(other);
+    qn_chooser_destroy(sampler);
+    qn_chooser_destroy(other);
 
     qn_tokenizer *tokenizer;
     ASSERT_OK(qn_tokenizer_open(&tokenizer, MODELS "/quern-mini-Q8_0.gguf", &err));
-    ASSERT_OK(qn_sampler_create(&sampler, tokenizer, 1000, &err));
+    ASSERT_OK(qn_chooser_create(&sampler, tokenizer, 1000, &err));
     const qn_sample_opts bad[] = {
         {.bans = empty, .n_bans = 1},
         {.bans = broken, .n_bans = 1},
@@ -619,11 +619,11 @@ static void values_out_of_range_are_named(void **state) {
     const char *const want[] = {"banned string 0 is empty", "banned string 0 is not UTF-8",
                                 "5000 banned strings, at most 1024", "DRY breaker 0 is empty"};
     for (int i = 0; i < 4; i++)
-        ASSERT_FAILS(qn_sampler_set(sampler, &bad[i], &err), i == 2 ? QN_LIMIT : QN_ARGUMENT,
+        ASSERT_FAILS(qn_chooser_set(sampler, &bad[i], &err), i == 2 ? QN_LIMIT : QN_ARGUMENT,
                      want[i]);
-    qn_sampler_destroy(sampler);
+    qn_chooser_destroy(sampler);
     qn_tokenizer_close(tokenizer);
-    ASSERT_FAILS(qn_sampler_create(&sampler, NULL, 1 << 30, &err), QN_LIMIT, "1073741824");
+    ASSERT_FAILS(qn_chooser_create(&sampler, NULL, 1 << 30, &err), QN_LIMIT, "1073741824");
 }
 
 static void draws_depend_on_seed_completion_and_position_alone(void **state) {
@@ -633,7 +633,7 @@ static void draws_depend_on_seed_completion_and_position_alone(void **state) {
                          seed = QN_INIT(qn_sample_opts, .temperature = 3, .seed = 2),
                          completion =
                              QN_INIT(qn_sample_opts, .temperature = 3, .seed = 1, .completion = 1);
-    qn_sampler *a = make_sampler(N, &base), *b = make_sampler(N, &base),
+    qn_chooser *a = make_sampler(N, &base), *b = make_sampler(N, &base),
                *c = make_sampler(N, &seed), *d = make_sampler(N, &completion);
     int as_c = 0, as_d = 0;
     int32_t got[DRAWS];
@@ -644,10 +644,10 @@ static void draws_depend_on_seed_completion_and_position_alone(void **state) {
         as_d += choose_at(d, test_logits, i) == got[i];
     }
     assert_true(as_c < DRAWS / 2 && as_d < DRAWS / 2);
-    qn_sampler_destroy(a);
-    qn_sampler_destroy(b);
-    qn_sampler_destroy(c);
-    qn_sampler_destroy(d);
+    qn_chooser_destroy(a);
+    qn_chooser_destroy(b);
+    qn_chooser_destroy(c);
+    qn_chooser_destroy(d);
 }
 
 int main(void) {

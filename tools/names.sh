@@ -56,7 +56,7 @@ self_test() {
 src/gen/grammar/states.c qn_gr_states_create yes
 src/gen/grammar/states.c qn_states_create no
 src/gen/grammar/matcher.c qn_matcher_feed yes
-src/gen/sampler.c qn_sampler_create yes
+src/gen/chooser.c qn_chooser_create yes
 src/chat/value.c qn_val_print no
 src/chat/value.c qn_jinja_val_print yes
 src/chat/template.c qn_template_render yes

@@ -1,5 +1,6 @@
 // qn_chat: the messages of a conversation, and the prompts that chat templates make of them.
 #include "api/chat_images.h"
+#include "api/chat_turn.h"
 #include "chat/builtin_templates.h"
 #include "chat/template.h"
 #include "core/json.h"
@@ -163,6 +164,14 @@ qn_status qn_chat_truncate(qn_chat *chat, size_t n, qn_err *err) {
     const size_t n_now = qn_chat_n_messages(chat);
     if (n > n_now) return QN_FAIL(err, ARGUMENT, "%zu messages to keep, there are %zu", n, n_now);
     for (size_t i = n_now; i > n; i--) json_array_remove(chat->messages, i - 1);
+    qn_chat_images_forget(&chat->images);
+    return QN_OK;
+}
+
+qn_status qn_chat_put(qn_chat *chat, size_t n, const qn_message *message, qn_err *err) {
+    const size_t n_before = qn_chat_n_messages(chat);
+    QN_TRY(qn_chat_add(chat, message, err));
+    for (size_t i = n_before; i > n; i--) json_array_remove(chat->messages, i - 1);
     qn_chat_images_forget(&chat->images);
     return QN_OK;
 }

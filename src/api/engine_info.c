@@ -206,7 +206,9 @@ qn_status qn_engine_logits(qn_logits *out, const qn_engine *engine, const int32_
     if (o.mtp) QN_TRY(check_mtp(engine, n, &o, err));
     if (o.n_images) QN_NEED(o.images, err);
     qn_media media;
-    QN_TRY(qn_media_init(&media, engine, ids, n, o.images, o.n_images, err));
+    const qn_row_opts row =
+        QN_INIT(qn_row_opts, .images = o.images, .n_images = o.n_images, .given = o.given);
+    QN_TRY(qn_media_init_row(&media, engine, ids, n, &row, err));
     qn_logits result;
     const qn_run_input input = {.ids = ids, .n = (int64_t)n, .media = &media};
     qn_status status = qn_engine_run(&result, engine, &input, &o, err);

@@ -4,11 +4,12 @@
 #include "cli/terminal.h"
 #include "cli/wrap.h"
 
+#include "core/json.h"
+
 #include <string.h>
 
 typedef struct work {
     const qn_answer_opts *opts;
-    qn_parts *parts; // NULL: all is text
     qn_answer answer;
     qn_line_wrap wrap;
     size_t n_text, n_reasoning; // bytes of the answer already reported by an event
@@ -32,64 +33,38 @@ static void set_dim(work *w, bool is_dim) {
     w->is_dim = is_dim;
 }
 
-static void show_call(work *w, const qn_part *part) {
-    if (!w->wrap.is_terminal) {
-        qn_wrap_end_line(&w->wrap);
-        qn_wrap_add(&w->wrap, part->text, part->text_size);
+// A call is shown with its arguments; elsewhere than on a terminal, as the model wrote it.
+static void show_call(work *w, const qn_chat_event *event) {
+    const bool is_written = event->kind == QN_CHAT_CALL;
+    if (is_written == w->wrap.is_terminal) return;
+    qn_wrap_end_line(&w->wrap);
+    if (is_written) {
+        qn_wrap_add(&w->wrap, event->text, event->text_size);
         qn_wrap_end_line(&w->wrap);
         return;
     }
-    qn_wrap_end_line(&w->wrap);
     qn_wrap_dim(&w->wrap, true);
     qn_wrap_add(&w->wrap, "[tool call ", 11);
-    qn_wrap_add(&w->wrap, part->name, strlen(part->name));
+    qn_wrap_add(&w->wrap, event->name, strlen(event->name));
     qn_wrap_add(&w->wrap, " ", 1);
-    qn_wrap_add(&w->wrap, part->arguments, strlen(part->arguments));
+    qn_wrap_add(&w->wrap, event->text, event->text_size);
     qn_wrap_add(&w->wrap, ", not executed]", 15);
     qn_wrap_end_line(&w->wrap);
     qn_wrap_dim(&w->wrap, false);
 }
 
-static void show_part(work *w, const qn_part *part) {
-    const bool is_reasoning = part->kind == QN_PART_REASONING;
-    if (w->opts->json || (is_reasoning && !w->wrap.is_terminal)) return;
-    set_dim(w, is_reasoning);
-    if (part->kind == QN_PART_CALL)
-        show_call(w, part);
-    else
-        qn_wrap_add(&w->wrap, part->text, part->text_size);
-    w->has_shown = true;
-}
-
-static qn_status keep_call(work *w, const qn_part *part) {
-    json_t *arguments = NULL;
-    QN_TRY(qn_json_parse(&arguments, part->arguments, strlen(part->arguments), false, "a tool call",
-                         w->err));
-    json_t *call = json_pack("{s:s, s:o}", "name", part->name, "arguments", arguments);
-    if (!w->answer.calls) w->answer.calls = json_array();
-    const bool is_kept = json_array_append_new(w->answer.calls, call) == 0;
-    return is_kept ? QN_OK : QN_NOMEM(w->err, "a tool call");
-}
-
-// A qn_part_fn.
-static void take_part(void *arg, const qn_part *part) {
+// A qn_chat_fn.
+static bool show(void *arg, const qn_chat_event *event) {
     work *w = arg;
-    if (part->kind == QN_PART_CALL) {
-        const qn_status status = keep_call(w, part);
-        if (status) w->status = status;
-    } else
-        qn_buf_add(part->kind == QN_PART_TEXT ? &w->answer.text : &w->answer.reasoning, part->text,
-                   part->text_size);
-    show_part(w, part);
-}
-
-static qn_status take_text(work *w, int32_t token, const char *text, size_t size, qn_err *err) {
-    if (w->parts)
-        QN_TRY(qn_parts_feed(w->parts, token, text, size, take_part, w, err));
+    const bool is_reasoning = event->kind == QN_CHAT_REASONING;
+    if (w->opts->json || (is_reasoning && !w->wrap.is_terminal)) return true;
+    set_dim(w, is_reasoning);
+    if (is_reasoning || event->kind == QN_CHAT_TEXT)
+        qn_wrap_add(&w->wrap, event->text, event->text_size);
     else
-        take_part(w, &QN_INIT(qn_part, .kind = QN_PART_TEXT, .text = text, .text_size = size));
-    if (w->answer.text.failed || w->answer.reasoning.failed) return QN_NOMEM(err, "the answer");
-    return w->status;
+        show_call(w, event);
+    w->has_shown = true;
+    return true;
 }
 
 // --- events --------------------------------------------------------------------------------------
@@ -105,17 +80,19 @@ static json_t *logprob_json(const work *w, const qn_token_logprob *one) {
                      "logprob", qn_json_real((double)one->logprob));
 }
 
-// What was added to `all` since the last event.
-static json_t *new_text(const qn_buf *all, size_t *n_told) {
-    json_t *text = qn_json_string(all->data ? all->data + *n_told : "", all->size - *n_told);
-    *n_told = all->size;
+// What was added since the last event.
+static json_t *new_text(const char *all, size_t size, size_t *n_told) {
+    json_t *text = qn_json_string(all + *n_told, size - *n_told);
+    *n_told = size;
     return text;
 }
 
 static void add_texts(json_t **event, work *w) {
-    qn_json_put(event, "text", new_text(&w->answer.text, &w->n_text));
-    if (w->answer.reasoning.size > w->n_reasoning)
-        qn_json_put(event, "reasoning", new_text(&w->answer.reasoning, &w->n_reasoning));
+    qn_message m = QN_INIT(qn_message);
+    if (qn_chat_reply_get_message(&m, w->answer.reply, NULL)) return; // which it never does
+    qn_json_put(event, "text", new_text(m.text, m.text_size, &w->n_text));
+    if (m.reasoning_size > w->n_reasoning)
+        qn_json_put(event, "reasoning", new_text(m.reasoning, m.reasoning_size, &w->n_reasoning));
 }
 
 static void add_logprobs(json_t **event, const work *w, const qn_event *from) {
@@ -128,9 +105,16 @@ static void add_logprobs(json_t **event, const work *w, const qn_event *from) {
 }
 
 static qn_status print_calls(work *w, qn_err *err) {
-    for (; w->n_calls < json_array_size(w->answer.calls); w->n_calls++) {
-        json_t *call = json_array_get(w->answer.calls, w->n_calls);
-        QN_TRY(qn_stdout_json(json_pack("{s:O}", "tool_call", call), 0, err));
+    qn_message m = QN_INIT(qn_message);
+    QN_TRY(qn_chat_reply_get_message(&m, w->answer.reply, err));
+    for (; w->n_calls < m.n_calls; w->n_calls++) {
+        const qn_tool_call *call = &m.calls[w->n_calls];
+        json_t *arguments = NULL;
+        QN_TRY(qn_json_parse(&arguments, call->arguments, strlen(call->arguments), false,
+                             "a tool call", err));
+        json_t *event =
+            json_pack("{s:{s:s, s:o}}", "tool_call", "name", call->name, "arguments", arguments);
+        QN_TRY(qn_stdout_json(event, 0, err));
     }
     return QN_OK;
 }
@@ -187,7 +171,7 @@ static void end_reading(work *w) {
 static bool take_event(void *arg, const qn_event *event) {
     work *w = arg;
     end_reading(w);
-    w->status = take_text(w, event->token, event->text, event->text_size, w->err);
+    w->status = qn_chat_reply_feed(NULL, w->answer.reply, event, show, w, w->err);
     if (w->status || event->token < 0) return !w->status;
     w->status = w->opts->json ? print_token(w, event, w->err) : qn_stdout_check(w->err);
     return !w->status && !qn_interrupt_take();
@@ -210,9 +194,7 @@ static void take_result(work *w, const qn_result *result) {
 }
 
 static qn_status finish(work *w, qn_err *err) {
-    if (w->parts) QN_TRY(qn_parts_finish(w->parts, take_part, w, err));
-    if (w->status) return w->status;
-    if (w->answer.text.failed || w->answer.reasoning.failed) return QN_NOMEM(err, "the answer");
+    QN_TRY(qn_chat_reply_finish(w->answer.reply, show, w, err));
     if (w->opts->json) return print_end(w, err);
     if (w->is_dim) qn_wrap_dim(&w->wrap, false);
     if (!w->has_shown) putchar('\n');
@@ -223,7 +205,7 @@ static qn_status finish(work *w, qn_err *err) {
 static qn_status run(work *w, qn_err *err) {
     const qn_answer_opts *opts = w->opts;
     qn_result result = QN_INIT(qn_result);
-    if (opts->parts) QN_TRY(qn_parts_create(&w->parts, opts->parts, err));
+    QN_TRY(qn_chat_reply_create(&w->answer.reply, opts->turn, err));
     begin_reading(w);
     const qn_status status =
         qn_generate(&result, opts->session, &opts->generate, take_event, w, err);
@@ -248,7 +230,6 @@ qn_status qn_answer_run(qn_answer *out, const qn_answer_opts *opts, qn_err *err)
     work w = {.opts = opts, .err = err};
     qn_wrap_init(&w.wrap, stdout);
     const qn_status status = run(&w, err);
-    qn_parts_destroy(w.parts);
     if (status)
         qn_answer_deinit(&w.answer);
     else
@@ -257,8 +238,6 @@ qn_status qn_answer_run(qn_answer *out, const qn_answer_opts *opts, qn_err *err)
 }
 
 void qn_answer_deinit(qn_answer *answer) {
-    qn_buf_deinit(&answer->text);
-    qn_buf_deinit(&answer->reasoning);
-    json_decref(answer->calls);
+    qn_chat_reply_destroy(answer->reply);
     *answer = (qn_answer){0};
 }

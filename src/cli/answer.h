@@ -3,25 +3,23 @@
 #define QN_CLI_ANSWER_H
 
 #include "cli/progress.h"
-#include "core/buf.h"
-#include "core/json.h"
+#include "core/err.h"
 
 typedef struct qn_answer_opts {
     qn_session *session; // with its prompt set
     const qn_tokenizer *tokenizer;
     qn_generate_opts generate;
-    const qn_parts_opts *parts; // NULL: all is text
-    bool json;                  // events, one JSON object per line, instead of text
+    const qn_chat_turn *turn; // that the prompt is of; NULL: all is text
+    bool json;                // events, one JSON object per line, instead of text
     // Of the session's prompt, restarted by each answer and removed with its first token; its
     // `from` is -1 until the first call. NULL: none.
     qn_progress *reading;
 } qn_answer_opts;
 
 typedef struct qn_answer {
-    qn_buf text, reasoning;
-    json_t *calls;      // a list of {"name", "arguments": {...}}
-    const char *reason; // "end", "length", "stop", "interrupted"
-    bool is_full;       // length is that of the context
+    qn_chat_reply *reply; // what was said
+    const char *reason;   // "end", "length", "stop", "interrupted"
+    bool is_full;         // length is that of the context
     int64_t n_prompt, n_tokens;
     int64_t n_reused;               // of the prompt: computed for an earlier one
     int64_t n_drafted, n_accepted;  // tokens drafted; of these, accepted

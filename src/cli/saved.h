@@ -3,6 +3,7 @@
 #define QN_CLI_SAVED_H
 
 #include "cli/talk.h"
+#include "core/json.h"
 
 // Whether a conversation could be written there; nothing is.
 QN_MUST_CHECK qn_status qn_saved_check(const char *path, qn_err *err);

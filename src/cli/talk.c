@@ -37,32 +37,12 @@ qn_status qn_talk_reset(qn_talk *t, qn_err *err) {
     return qn_chat_truncate(t->chat, is_of(t->chat, 0, "system") ? 1 : 0, err);
 }
 
-static qn_status calls_of(qn_tool_call *calls, const json_t *list, qn_err *err) {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *call = json_array_get(list, i);
-        char *text = NULL;
-        QN_TRY(qn_json_print(&text, json_object_get(call, "arguments"), &(qn_json_form){0},
-                             "a tool call", err));
-        calls[i] = (qn_tool_call){json_string_value(json_object_get(call, "name")), text};
-    }
-    return QN_OK;
-}
-
 // In place of all messages after the first n.
 static qn_status add_answer(qn_talk *t, size_t n, const qn_answer *answer, qn_err *err) {
-    const size_t n_calls = json_array_size(answer->calls);
-    qn_tool_call *calls = qn_alloc(n_calls, sizeof *calls);
-    if (!calls) return QN_NOMEM(err, "a message");
-    const qn_message message =
-        QN_INIT(qn_message, .role = "assistant", .text = answer->text.data,
-                .text_size = answer->text.size, .reasoning = answer->reasoning.data,
-                .reasoning_size = answer->reasoning.size, .calls = calls, .n_calls = n_calls);
-    qn_status status = calls_of(calls, answer->calls, err);
-    if (!status) status = qn_chat_truncate(t->chat, n, err);
-    if (!status) status = qn_chat_add(t->chat, &message, err);
-    for (size_t i = 0; i < n_calls; i++) qn_free((void *)(uintptr_t)calls[i].arguments);
-    qn_free(calls);
-    return status;
+    qn_message message = QN_INIT(qn_message);
+    QN_TRY(qn_chat_reply_get_message(&message, answer->reply, err));
+    QN_TRY(qn_chat_truncate(t->chat, n, err));
+    return qn_chat_add(t->chat, &message, err);
 }
 
 // --- prompts -------------------------------------------------------------------------------------
@@ -75,17 +55,12 @@ typedef struct asked {
     size_t n_images;
 } asked;
 
-static bool fits(const qn_talk *t, size_t n) { return (int64_t)n < qn_session_context(t->session); }
-
-static qn_status refuse_prompt(const qn_talk *t, const char *what, size_t n, const char *way_out,
-                               qn_err *err) {
-    return QN_FAIL(err, LIMIT, "%s has %zu token%s, the context %lld%s", what, n, n == 1 ? "" : "s",
-                   (long long)qn_session_context(t->session), way_out);
-}
-
 static qn_status set_prompt(qn_talk *t, const asked *p, qn_err *err) {
     const size_t n_mark = p->n_mark;
-    if (!fits(t, p->n)) return refuse_prompt(t, "the prompt", p->n, "", err);
+    const int64_t context = qn_session_context(t->session);
+    if ((int64_t)p->n >= context)
+        return QN_FAIL(err, LIMIT, "the prompt has %zu token%s, the context %lld", p->n,
+                       p->n == 1 ? "" : "s", (long long)context);
     QN_TRY(qn_session_set_prompt_images(t->session, p->ids, p->n, p->images, p->n_images, err));
     // One answer keeps nothing for a next one, and its prompt is read in one step.
     const bool is_kept = t->is_chat && !t->args->naive;
@@ -107,22 +82,6 @@ static qn_status look_for_switch(qn_talk *t, const qn_chat_prompt_opts *opts, qn
     return QN_OK;
 }
 
-// Of the first n messages, without n_skipped of the oldest.
-static qn_status make_prompt(qn_chat_prompt *out, qn_talk *t, size_t n, size_t n_skipped,
-                             qn_err *err) {
-    const qn_chat_prompt_opts opts =
-        QN_INIT(qn_chat_prompt_opts, .reasoning = (qn_reasoning)t->args->live.reasoning,
-                .n_messages = n, .n_skipped = n_skipped, .progress = qn_interrupt_progress);
-    QN_TRY(look_for_switch(t, &opts, err));
-    QN_TRY(qn_chat_make_prompt(out, t->chat, t->template, t->tokenizer, &opts, err));
-    if (!out->is_guarded && !t->has_warned) {
-        qn_print_line("quern: note: the chat template changes the texts of messages; special "
-                      "tokens written in them are recognised");
-        t->has_warned = true;
-    }
-    return qn_chat_prompt_expand(out, t->loaded.engine, err);
-}
-
 static qn_status set_raw(qn_talk *t, const char *text, size_t size, qn_err *err) {
     const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = true, .add_ends = true);
     int32_t *short_ids = NULL, *ids = NULL;
@@ -138,29 +97,7 @@ static qn_status set_raw(qn_talk *t, const char *text, size_t size, qn_err *err)
     return status;
 }
 
-// --- prompts that are longer than the context ----------------------------------------------------
-
-// Messages before the i-th turn, counted after the system message; a turn begins with a question.
-static size_t turn_start(const qn_chat *chat, size_t n, size_t i) {
-    const size_t from = is_of(chat, 0, "system") ? 1 : 0;
-    for (size_t at = from; at < n; at++) {
-        if (is_of(chat, at, "user") && i-- == 0) return at - from;
-    }
-    return n - from;
-}
-
-static size_t count_turns(const qn_chat *chat, size_t n) {
-    size_t n_turns = 0;
-    for (size_t at = 0; at < n; at++) n_turns += is_of(chat, at, "user");
-    return n_turns;
-}
-
-// The prompt without the oldest turns, in place of *out.
-static qn_status skip_turns(qn_chat_prompt *out, qn_talk *t, size_t n, size_t n_turns,
-                            qn_err *err) {
-    qn_chat_prompt_deinit(out);
-    return make_prompt(out, t, n, turn_start(t->chat, n, n_turns), err);
-}
+// --- turns ---------------------------------------------------------------------------------------
 
 static void tell_skipped(const qn_talk *t, size_t n_skipped, size_t n_turns) {
     if (t->is_chat)
@@ -170,31 +107,52 @@ static void tell_skipped(const qn_talk *t, size_t n_skipped, size_t n_turns) {
                       n_turns);
 }
 
-// The prompt of the first n messages does not fit: with --context-shift as few of the oldest turns
-// are left out as it takes. They stay in the conversation, and in its file.
-static qn_status shorten_prompt(qn_chat_prompt *out, qn_talk *t, size_t n, qn_err *err) {
+// A prompt that would fit if turns were left out: says how they are.
+static qn_status hint_shift(const qn_talk *t, const qn_chat_opts *opts, qn_status status,
+                            qn_err *err) {
     static const char *const ways_out[] = {
         "; --context-shift leaves out the oldest turns",
         "; '/set context-shift on', or --context-shift, leaves out the oldest turns, /reset clears "
         "the conversation"};
-    const size_t n_turns = count_turns(t->chat, n), n_all = out->n;
-    if (n_turns <= 1) // nothing to leave out
-        return refuse_prompt(t, t->is_chat ? "the question alone" : "the prompt", n_all, "", err);
-    size_t low = 1, high = n_turns - 1;
-    QN_TRY(skip_turns(out, t, n, high, err));
-    if (!fits(t, out->n)) return refuse_prompt(t, "the question alone", out->n, "", err);
-    if (!t->args->live.shift)
-        return refuse_prompt(t, "the prompt", n_all, ways_out[t->is_chat], err);
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        QN_TRY(skip_turns(out, t, n, middle, err));
-        if (fits(t, out->n))
-            high = middle;
-        else
-            low = middle + 1;
+    const qn_err refusal = *err;
+    qn_chat_opts shorter = *opts;
+    qn_chat_turn *turn = NULL;
+    if (status != QN_LIMIT || opts->leave_out) return status;
+    shorter.leave_out = true;
+    QN_TRY(qn_chat_turn_create(&turn, t->chat, t->template, t->loaded.engine,
+                               qn_session_context(t->session), &shorter, err));
+    qn_chat_turn_destroy(turn);
+    qn_err_set(err, status, refusal.file, refusal.line, "%s%s", refusal.message,
+               ways_out[t->is_chat]);
+    return status;
+}
+
+// The prompt of the first n messages; with --context-shift as few of the oldest turns are left out
+// as it takes. They stay in the conversation, and in its file.
+static qn_status make_turn(qn_chat_turn **out, qn_chat_turn_info *info, qn_talk *t, size_t n,
+                           qn_err *err) {
+    const qn_chat_prompt_opts prompt =
+        QN_INIT(qn_chat_prompt_opts, .reasoning = (qn_reasoning)t->args->live.reasoning,
+                .n_messages = n, .progress = qn_interrupt_progress);
+    const qn_chat_opts opts =
+        QN_INIT(qn_chat_opts, .prompt = &prompt, .leave_out = t->args->live.shift);
+    qn_chat_turn *turn = NULL;
+    QN_TRY(look_for_switch(t, &prompt, err));
+    qn_status status = qn_chat_turn_create(&turn, t->chat, t->template, t->loaded.engine,
+                                           qn_session_context(t->session), &opts, err);
+    if (status) return hint_shift(t, &opts, status, err);
+    status = qn_chat_turn_get_info(info, turn, err);
+    if (status) {
+        qn_chat_turn_destroy(turn);
+        return status;
     }
-    QN_TRY(skip_turns(out, t, n, high, err));
-    tell_skipped(t, high, n_turns);
+    if (!info->is_guarded && !t->has_warned) {
+        qn_print_line("quern: note: the chat template changes the texts of messages; special "
+                      "tokens written in them are recognised");
+        t->has_warned = true;
+    }
+    if (info->n_left_out) tell_skipped(t, info->n_left_out, info->n_turns);
+    *out = turn;
     return QN_OK;
 }
 
@@ -275,8 +233,8 @@ static qn_status check_settings(const qn_talk *t, const qn_sample_opts *sample, 
     return QN_OK;
 }
 
-// The session has its prompt. `parts` NULL: all is text.
-static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_parts_opts *parts, qn_err *err) {
+// The session has its prompt. `turn` NULL: all is text.
+static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_chat_turn *turn, qn_err *err) {
     qn_sampling sampling = {0};
     const qn_sample_opts defaults = qn_talk_defaults(t);
     QN_TRY(qn_sampling_init(&sampling, &t->args->sampling, &defaults, err));
@@ -285,7 +243,7 @@ static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_parts_opts *par
         .session = t->session,
         .tokenizer = t->tokenizer,
         .generate = generate_opts(t, &sampling.opts),
-        .parts = parts,
+        .turn = turn,
         .json = t->args->json,
         .reading = &t->reading,
     };
@@ -302,22 +260,20 @@ static qn_status run_answer(qn_answer *out, qn_talk *t, const qn_parts_opts *par
 
 // Answers the first n messages; others are dropped if that succeeds.
 static qn_status answer_messages(qn_talk *t, size_t n, qn_err *err) {
-    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
-    qn_parts_opts parts = QN_INIT(qn_parts_opts);
+    qn_chat_turn_info info = QN_INIT(qn_chat_turn_info);
+    qn_chat_turn *turn = NULL;
     qn_answer answer = {0};
-    qn_status status = make_prompt(&prompt, t, n, 0, err);
-    if (!status && !fits(t, prompt.n)) status = shorten_prompt(&prompt, t, n, err);
-    if (!status) status = qn_chat_get_parts_opts(&parts, t->chat, t->tokenizer, &prompt, err);
-    const asked p = {.ids = prompt.ids,
-                     .n = prompt.n,
-                     .n_mark = prompt.n_messages,
-                     .images = prompt.images,
-                     .n_images = prompt.n_images};
-    if (!status) status = set_prompt(t, &p, err);
-    if (!status) status = run_answer(&answer, t, &parts, err);
+    QN_TRY(make_turn(&turn, &info, t, n, err));
+    const asked p = {.ids = info.ids,
+                     .n = info.n,
+                     .n_mark = info.row->mark,
+                     .images = info.row->images,
+                     .n_images = info.row->n_images};
+    qn_status status = set_prompt(t, &p, err);
+    if (!status) status = run_answer(&answer, t, turn, err);
     if (!status) status = add_answer(t, n, &answer, err);
     qn_answer_deinit(&answer);
-    qn_chat_prompt_deinit(&prompt);
+    qn_chat_turn_destroy(turn);
     return status;
 }
 

@@ -159,6 +159,15 @@ qn_status qn_choices_begin(qn_choices *c, const float *logits, qn_err *err) {
     return QN_OK;
 }
 
+void qn_choices_begin_given(qn_choices *c, const float *logits) {
+    memcpy(c->own, logits, (size_t)c->n_row * sizeof *c->own);
+    c->row = c->own;
+    c->temperature = 1;
+    c->n = c->n_vocab;
+    c->n_listed = c->n_sorted = 0;
+    c->is_changed = true;
+}
+
 // Their logits are written into a row, whose other entries are not read: all that is left is
 // listed.
 void qn_choices_begin_top(qn_choices *c, const qn_top_logit *top, int64_t n) {

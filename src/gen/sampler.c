@@ -1,334 +1,214 @@
-#include "gen/sampler.h"
-
+// qn_sampler: a chooser with a history of its own, for logits that come from anywhere.
+#include "core/buf.h"
 #include "core/mem.h"
 #include "core/structs.h"
-#include "gen/bans.h"
-#include "gen/settings.h"
-#include "gen/steps.h"
-#include "gen/weight.h"
-#include "tokenizer/tokenizer.h"
+#include "gen/chooser.h"
 
 #include <math.h>
-#include <stdatomic.h>
-
-// Prepared from the settings.
-typedef struct chain {
-    qn_sample_opts given; // as it was set, for comparing; its lists are not used later
-    qn_sample_opts opts;  // filled; without lists
-    const qn_sampler_step *steps[QN_N_STEPS]; // those that have an effect, in order
-    size_t n_steps;
-    bool is_greedy;  // after the steps, the best is chosen
-    qn_bias *biases; // (opts.n_biases)
-    qn_bans *bans;   // NULL: none
-    qn_breakers *breakers;
-} chain;
-
-// What samplers of one vocabulary share; the last one frees it.
-typedef struct desk {
-    atomic_size_t n_users;
-    int64_t n_vocab;    // logits of a row
-    int64_t n_tokens;   // the first n_tokens may belong to tokens
-    uint32_t *is_token; // a bit for each of these; NULL: all are
-    // Scratch of a choice.
-    qn_choices choices;
-    uint32_t *counts;                    // (n_vocab) zeros
-    qn_top_logit top[QN_MAX_TOP_LOGITS]; // those that are allowed
-} desk;
+#include <string.h>
 
 struct qn_sampler {
-    const qn_tokenizer *tokenizer; // borrowed; NULL: none
-    desk *desk;
-    qn_token_texts texts; // once they are needed
-    chain chain;
+    qn_chooser *chooser;
+    int64_t n_vocab;
+    int32_t *tokens; // (n_tokens)
+    size_t n_tokens, cap, n_prompt;
+    qn_sampler_memory memory;
+    // The last choice since the last token: it is remembered if that token is accepted.
+    bool has_chosen;
+    int32_t chosen;
+    qn_sampler_memory after;
 };
 
-static void deinit_chain(chain *c) {
-    qn_free(c->biases);
-    qn_bans_destroy(c->bans);
-    qn_breakers_destroy(c->breakers);
-    *c = (chain){0};
-}
-
-// Finds which logits belong to tokens.
-static qn_status find_tokens(desk *s, const qn_tokenizer *tokenizer, qn_err *err) {
-    bool has_holes = false;
-    int32_t end = 0;
-    if (tokenizer) end = qn_tokenizer_end(tokenizer, &has_holes);
-    s->n_tokens = end > 0 && end < s->n_vocab ? end : s->n_vocab;
-    if (!has_holes) return QN_OK;
-    s->is_token = qn_alloc(((size_t)s->n_vocab + 31) / 32, sizeof *s->is_token);
-    if (!s->is_token) return QN_NOMEM(err, "sampling");
-    for (int32_t id = 0; id < s->n_tokens; id++) {
-        if (qn_tokenizer_has(tokenizer, id)) s->is_token[id / 32] |= 1u << id % 32;
-    }
-    return QN_OK;
-}
-
-static void leave_desk(desk *d) {
-    if (!d || atomic_fetch_sub_explicit(&d->n_users, 1, memory_order_acq_rel) > 1) return;
-    qn_choices_deinit(&d->choices);
-    qn_free(d->is_token);
-    qn_free(d->counts);
-    qn_free(d);
-}
-
-static qn_status create_desk(desk **out, const qn_tokenizer *tokenizer, int64_t n_vocab,
-                             qn_err *err) {
-    desk *d = qn_alloc(1, sizeof *d);
-    if (!d) return QN_NOMEM(err, "sampling");
-    atomic_init(&d->n_users, 1);
-    d->n_vocab = n_vocab;
-    d->counts = qn_alloc((size_t)n_vocab, sizeof *d->counts);
-    qn_status status = d->counts ? find_tokens(d, tokenizer, err) : QN_NOMEM(err, "sampling");
-    if (!status) status = qn_choices_init(&d->choices, n_vocab, d->n_tokens, err);
-    if (status)
-        leave_desk(d);
-    else
-        *out = d;
-    return status;
-}
-
-// Takes over a user of the desk.
-static qn_status create(qn_sampler **out, const qn_tokenizer *tokenizer, desk *d, qn_err *err) {
-    qn_sampler *s = qn_alloc(1, sizeof *s);
-    if (!s) {
-        leave_desk(d);
-        return QN_NOMEM(err, "sampling");
-    }
-    s->tokenizer = tokenizer;
-    s->desk = d;
-    s->chain.opts = qn_settings_fill(&s->chain.given);
-    s->chain.is_greedy = true;
-    *out = s;
+static qn_status find_vocab(int64_t *n_vocab, const qn_tokenizer *tokenizer, qn_err *err) {
+    qn_tokenizer_info info = QN_INIT(qn_tokenizer_info);
+    if (*n_vocab) return QN_OK;
+    if (!tokenizer) return QN_FAIL(err, ARGUMENT, "n_vocab 0, and no tokenizer to say it");
+    QN_TRY(qn_tokenizer_get_info(&info, tokenizer, err));
+    *n_vocab = info.n_tokens;
     return QN_OK;
 }
 
 qn_status qn_sampler_create(qn_sampler **out, const qn_tokenizer *tokenizer, int64_t n_vocab,
-                            qn_err *err) {
-    desk *d = NULL;
-    if (n_vocab < 1 || n_vocab > QN_WEIGHT_MAX_ENTRIES)
-        return QN_FAIL(err, LIMIT, "a vocabulary of %lld tokens, want 1 to %d", (long long)n_vocab,
-                       QN_WEIGHT_MAX_ENTRIES);
-    QN_TRY(create_desk(&d, tokenizer, n_vocab, err));
-    return create(out, tokenizer, d, err);
-}
-
-qn_status qn_sampler_create_like(qn_sampler **out, const qn_sampler *other, qn_err *err) {
-    atomic_fetch_add_explicit(&other->desk->n_users, 1, memory_order_relaxed);
-    return create(out, other->tokenizer, other->desk, err);
+                            const qn_sample_opts *opts, qn_err *err) {
+    QN_NEED(out, err);
+    QN_TRY(find_vocab(&n_vocab, tokenizer, err));
+    qn_sampler *s = qn_alloc(1, sizeof *s);
+    if (!s) return QN_NOMEM(err, "a sampler");
+    s->n_vocab = n_vocab;
+    qn_status status = qn_chooser_create(&s->chooser, tokenizer, n_vocab, err);
+    if (!status) status = qn_sampler_set(s, opts, err);
+    if (status)
+        qn_sampler_destroy(s);
+    else
+        *out = s;
+    return status;
 }
 
 void qn_sampler_destroy(qn_sampler *s) {
     if (!s) return;
-    deinit_chain(&s->chain);
-    qn_token_texts_deinit(&s->texts);
-    leave_desk(s->desk);
+    qn_chooser_destroy(s->chooser);
+    qn_free(s->tokens);
     qn_free(s);
 }
 
-// --- settings ------------------------------------------------------------------------------------
-
-static qn_status check_biases(const qn_sample_opts *opts, int64_t n_vocab, qn_err *err) {
-    const float max = 1000;
-    if (opts->n_biases && !opts->biases)
-        return QN_FAIL(err, ARGUMENT, "%zu biases, but the list is NULL", opts->n_biases);
-    for (size_t i = 0; i < opts->n_biases; i++) {
-        const qn_bias b = opts->biases[i];
-        if (b.token < 0 || b.token >= n_vocab)
-            return QN_FAIL(err, ARGUMENT, "bias %zu: token %d, want 0 to %lld", i, b.token,
-                           (long long)n_vocab - 1);
-        if (!(b.bias >= -max && b.bias <= max) && b.bias != -INFINITY)
-            return QN_FAIL(err, ARGUMENT, "bias %zu, of token %d: %g, want -%g to %g, or -inf", i,
-                           b.token, (double)b.bias, (double)max, (double)max);
-    }
-    return QN_OK;
-}
-
-qn_status qn_sample_check(const qn_sample_opts *opts, qn_err *err) {
+qn_status qn_sampler_set(qn_sampler *sampler, const qn_sample_opts *opts, qn_err *err) {
+    QN_NEED(sampler, err);
     qn_sample_opts o;
     QN_TRY(QN_OPTS_READ(qn_sample_opts, &o, opts, err));
-    const qn_sampler_step *steps[QN_N_STEPS];
-    size_t n_steps;
-    QN_TRY(qn_settings_check(&o, err));
-    QN_TRY(qn_steps_parse(steps, &n_steps, o.order, err));
-    QN_TRY(check_biases(&o, (int64_t)INT32_MAX + 1, err));
-    QN_TRY(qn_bans_check(o.bans, o.n_bans, err));
-    return o.dry_breakers ? qn_breakers_check(o.dry_breakers, o.n_dry_breakers, err) : QN_OK;
-}
-
-static qn_status copy_biases(chain *c, const qn_sample_opts *opts, int64_t n_vocab, qn_err *err) {
-    QN_TRY(check_biases(opts, n_vocab, err));
-    if (opts->n_biases == 0) return QN_OK;
-    c->biases = qn_alloc(opts->n_biases, sizeof *c->biases);
-    if (!c->biases) return QN_NOMEM(err, "biases");
-    memcpy(c->biases, opts->biases, opts->n_biases * sizeof *c->biases);
+    QN_TRY(qn_chooser_set(sampler->chooser, &o, err));
+    sampler->has_chosen = false;
     return QN_OK;
 }
 
-static qn_status need_texts(qn_sampler *s, qn_err *err) {
-    if (s->texts.ends) return QN_OK;
-    return qn_token_texts_init(&s->texts, s->tokenizer, s->desk->n_vocab, err);
-}
-
-static qn_status build_strings(chain *c, qn_sampler *s, qn_err *err) {
-    const qn_sample_opts *o = &c->opts;
-    if (o->n_bans > 0) {
-        if (!s->tokenizer)
-            return QN_FAIL(err, ARGUMENT, "%zu banned strings, but there is no tokenizer",
-                           o->n_bans);
-        QN_TRY(need_texts(s, err));
-        QN_TRY(qn_bans_create(&c->bans, &s->texts, o->bans, o->n_bans, err));
-    }
-    if (o->dry_multiplier != 0 && o->n_dry_breakers > 0 && s->tokenizer) {
-        QN_TRY(need_texts(s, err));
-        QN_TRY(
-            qn_breakers_create(&c->breakers, &s->texts, o->dry_breakers, o->n_dry_breakers, err));
-    }
+qn_status qn_sampler_choose(int32_t *token, qn_sampler *sampler, const float *logits, size_t n,
+                            qn_err *err) {
+    QN_NEED(token, err);
+    QN_NEED(sampler, err);
+    QN_NEED(logits, err);
+    if (n != (uint64_t)sampler->n_vocab)
+        return QN_FAIL(err, ARGUMENT, "%zu logits, the sampler is for %lld", n,
+                       (long long)sampler->n_vocab);
+    qn_sampler_memory after = sampler->memory;
+    const qn_chooser_in in = {.logits = logits,
+                              .is_given = true,
+                              .tokens = sampler->tokens,
+                              .n_tokens = sampler->n_tokens,
+                              .n_prompt = sampler->n_prompt,
+                              .position = sampler->n_tokens,
+                              .memory = &after};
+    QN_TRY(qn_chooser_choose(token, sampler->chooser, &in, err));
+    sampler->has_chosen = true;
+    sampler->chosen = *token;
+    sampler->after = after;
     return QN_OK;
 }
 
-// Keeps the steps that have an effect. A greedy choice draws nothing.
-static void choose_steps(chain *c) {
-    const qn_sample_opts *o = &c->opts;
-    c->is_greedy = o->temperature == 0 || (o->top_k == 1 && !o->mirostat);
-    size_t n = 0;
-    for (size_t i = 0; i < c->n_steps; i++) {
-        const qn_sampler_step *step = c->steps[i];
-        const bool is_idle = (c->is_greedy && step->kind != QN_STEP_LOGITS) ||
-                             (o->mirostat && step->kind == QN_STEP_FILTER);
-        if (!is_idle && step->is_on(o)) c->steps[n++] = step;
-    }
-    c->n_steps = n;
-}
+// --- the state -----------------------------------------------------------------------------------
 
-static qn_status build_chain(chain *c, qn_sampler *s, const qn_sample_opts *opts, qn_err *err) {
-    QN_TRY(qn_settings_check(opts, err));
-    c->given = *opts;
-    c->opts = qn_settings_fill(opts);
-    QN_TRY(qn_steps_parse(c->steps, &c->n_steps, opts->order, err));
-    QN_TRY(copy_biases(c, opts, s->desk->n_vocab, err));
-    QN_TRY(build_strings(c, s, err));
-    choose_steps(c);
-    c->opts.biases = NULL;
-    c->opts.bans = c->opts.dry_breakers = NULL;
-    c->opts.order = NULL;
+static qn_status append(qn_sampler *s, const int32_t *ids, size_t n, qn_err *err) {
+    size_t all;
+    void *tokens = s->tokens;
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= s->n_vocab)
+            return QN_FAIL(err, ARGUMENT, "id %d (number %zu), this sampler has 0 to %lld", ids[i],
+                           i + 1, (long long)s->n_vocab - 1);
+    }
+    if (!qn_size_add(&all, s->n_tokens, n) || !qn_grow(&tokens, &s->cap, all, sizeof *s->tokens))
+        return QN_NOMEM(err, "tokens of a sampler");
+    s->tokens = tokens;
+    if (n) memcpy(s->tokens + s->n_tokens, ids, n * sizeof *ids);
+    s->n_tokens = all;
     return QN_OK;
 }
 
-qn_status qn_sampler_set(qn_sampler *s, const qn_sample_opts *opts, qn_err *err) {
-    if (qn_settings_equal(opts, &s->chain.given)) return QN_OK;
-    chain new = {0};
-    const qn_status status = build_chain(&new, s, opts, err);
-    if (status) {
-        deinit_chain(&new);
-        return status;
-    }
-    deinit_chain(&s->chain);
-    s->chain = new;
+qn_status qn_sampler_accept_prompt(qn_sampler *sampler, const int32_t *ids, size_t n, qn_err *err) {
+    QN_NEED(sampler, err);
+    if (n) QN_NEED(ids, err);
+    if (sampler->n_tokens > sampler->n_prompt)
+        return QN_FAIL(err, STATE, "%zu tokens of a prompt after %zu of the answer", n,
+                       sampler->n_tokens - sampler->n_prompt);
+    QN_TRY(append(sampler, ids, n, err));
+    sampler->n_prompt = sampler->n_tokens;
+    sampler->has_chosen = false;
     return QN_OK;
 }
 
-bool qn_sampler_is_greedy(const qn_sampler *s) {
-    const chain *c = &s->chain;
-    return c->is_greedy && c->n_steps == 0 && c->opts.n_biases == 0 && !c->bans &&
-           !s->desk->is_token;
-}
-
-int64_t qn_sampler_top(const qn_sampler *s) {
-    const chain *c = &s->chain;
-    if (qn_sampler_is_greedy(s)) return 1;
-    if (c->is_greedy || c->opts.mirostat || c->opts.n_biases || c->bans || s->desk->is_token)
-        return 0;
-    if (c->n_steps == 0 || strcmp(c->steps[0]->name, "top_k") != 0) return 0;
-    for (size_t i = 0; i < c->n_steps; i++) {
-        if (c->steps[i]->kind == QN_STEP_LOGITS) return 0; // needs all logits
-    }
-    return c->opts.top_k <= QN_MAX_TOP_LOGITS ? c->opts.top_k : 0;
-}
-
-// --- choosing ------------------------------------------------------------------------------------
-
-// Applied before all steps, whatever their order.
-static qn_status exclude(qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
-    const chain *c = &s->chain;
-    if (!in->allowed && c->opts.n_biases == 0 && !c->bans && !s->desk->is_token) return QN_OK;
-    if (in->allowed) qn_choices_allow(&s->desk->choices, in->allowed);
-    if (s->desk->is_token) qn_choices_allow(&s->desk->choices, s->desk->is_token);
-    float *logits = qn_choices_write(&s->desk->choices);
-    for (size_t i = 0; i < c->opts.n_biases; i++) logits[c->biases[i].token] += c->biases[i].bias;
-    const size_t n_answer = in->n_tokens - in->n_prompt;
-    const int32_t *answer = n_answer ? in->tokens + in->n_prompt : NULL;
-    if (c->bans) qn_bans_apply(c->bans, logits, answer, n_answer);
-    if (qn_choices_count(&s->desk->choices) == 0)
-        return QN_FAIL(err, ARGUMENT,
-                       "no token is left to choose: all %lld are excluded by the grammar, bans or "
-                       "biases",
-                       (long long)s->desk->n_tokens);
+qn_status qn_sampler_accept(qn_sampler *sampler, int32_t token, qn_err *err) {
+    QN_NEED(sampler, err);
+    QN_TRY(append(sampler, &token, 1, err));
+    if (sampler->has_chosen && sampler->chosen == token) sampler->memory = sampler->after;
+    sampler->has_chosen = false;
     return QN_OK;
 }
 
-// Logits past the tokens are never chosen, but must be finite too: they come from the same pass.
-static qn_status check_rest(const qn_sampler *s, const float *logits, qn_err *err) {
-    for (int64_t i = s->desk->n_tokens; i < s->desk->n_vocab; i++) {
-        const qn_logits_range range = {.n = s->desk->n_vocab, .min = logits[i], .broken = i};
-        if (!isfinite(logits[i])) return qn_logits_range_check(&range, err);
-    }
+qn_status qn_sampler_reset(qn_sampler *sampler, qn_err *err) {
+    QN_NEED(sampler, err);
+    sampler->n_tokens = sampler->n_prompt = 0;
+    sampler->memory = (qn_sampler_memory){0};
+    sampler->has_chosen = false;
     return QN_OK;
 }
 
-static bool is_allowed(const uint32_t *allowed, int32_t id) {
-    return !allowed || allowed[id / 32] >> id % 32 & 1;
+// --- as bytes ------------------------------------------------------------------------------------
+
+// What the bytes begin with; then come the tokens.
+typedef struct saved {
+    char magic[8];
+    int64_t n_vocab;
+    uint64_t n_tokens, n_prompt;
+    float tau, eta;
+    double surprise;
+} saved;
+_Static_assert(sizeof(saved) == 48, "no padding, which would be bytes that nobody wrote");
+
+static const char magic[8] = "QNSAMP1";
+
+qn_status qn_sampler_save(void **data, size_t *size, const qn_sampler *sampler, qn_err *err) {
+    QN_NEED(data, err);
+    QN_NEED(size, err);
+    QN_NEED(sampler, err);
+    const size_t n = sampler->n_tokens * sizeof *sampler->tokens;
+    saved head = {.n_vocab = sampler->n_vocab,
+                  .n_tokens = sampler->n_tokens,
+                  .n_prompt = sampler->n_prompt,
+                  .tau = sampler->memory.tau,
+                  .eta = sampler->memory.eta,
+                  .surprise = sampler->memory.surprise};
+    memcpy(head.magic, magic, sizeof magic);
+    char *bytes = qn_alloc(1, sizeof head + n);
+    if (!bytes) return QN_NOMEM(err, "the state of a sampler");
+    memcpy(bytes, &head, sizeof head);
+    if (n) memcpy(bytes + sizeof head, sampler->tokens, n);
+    *data = bytes;
+    *size = sizeof head + n;
+    return QN_OK;
 }
 
-// From the top logits where the allowed ones among them are enough (*has_top); else from all.
-static qn_status begin(bool *has_top, qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
-    desk *d = s->desk;
-    const int64_t top = qn_sampler_top(s), need = top < d->n_tokens ? top : d->n_tokens;
-    int64_t n = 0;
-    for (int64_t i = 0; top > 0 && in->top && i < in->n_top && n < need; i++) {
-        if (is_allowed(in->allowed, in->top[i].id)) d->top[n++] = in->top[i];
-    }
-    *has_top = n > 0 && (n == need || in->n_top >= d->n_tokens);
-    if (*has_top) {
-        qn_choices_begin_top(&d->choices, d->top, n);
-        return QN_OK;
-    }
-    if (in->logits) {
-        QN_TRY(qn_choices_begin(&d->choices, in->logits, err));
-        return check_rest(s, in->logits, err);
-    }
-    return QN_FAIL(err, STATE, "a choice from %lld logits, %lld are there", (long long)d->n_vocab,
-                   (long long)in->n_top);
+static qn_status check_saved(const saved *head, const qn_sampler *s, size_t size, qn_err *err) {
+    const uint64_t n = (size - sizeof *head) / sizeof *s->tokens;
+    if (memcmp(head->magic, magic, sizeof magic) != 0)
+        return QN_FAIL(err, FORMAT, "not the state of a sampler");
+    if (head->n_vocab != s->n_vocab)
+        return QN_FAIL(err, FORMAT, "the state of a sampler for %lld logits, this one is for %lld",
+                       (long long)head->n_vocab, (long long)s->n_vocab);
+    if (head->n_tokens != n || size != sizeof *head + n * sizeof *s->tokens ||
+        head->n_prompt > head->n_tokens)
+        return QN_FAIL(err, FORMAT,
+                       "the state of a sampler says %llu tokens, %llu of them prompt; it has %zu "
+                       "bytes",
+                       (unsigned long long)head->n_tokens, (unsigned long long)head->n_prompt,
+                       size);
+    if (!(isfinite(head->tau) && isfinite(head->eta) && isfinite(head->surprise)))
+        return QN_FAIL(err, FORMAT, "the state of a sampler: mirostat %g, %g, %g",
+                       (double)head->tau, (double)head->eta, head->surprise);
+    return QN_OK;
 }
 
-// Draws by mirostat, and moves the surprise that it allows by how far the choice was off.
-static int64_t draw_mirostat(const qn_step_run *run, qn_sampler_memory *memory) {
-    const float tau = run->opts->mirostat_tau, eta = run->opts->mirostat_eta;
-    qn_sampler_memory new = {tau, eta, 2 * (double)tau};
-    if (memory && memory->tau == tau && memory->eta == eta) new = *memory;
-    double surprise = 0;
-    const int64_t drawn = qn_steps_draw_mirostat(&surprise, run, new.surprise);
-    new.surprise -= (double)eta *(surprise - (double)tau);
-    if (memory) *memory = new;
-    return drawn;
-}
-
-qn_status qn_sampler_choose(int32_t *token, qn_sampler *s, const qn_sampler_in *in, qn_err *err) {
-    const chain *c = &s->chain;
-    const qn_step_run run = {.choices = &s->desk->choices,
-                             .opts = &c->opts,
-                             .in = in,
-                             .breakers = c->breakers,
-                             .counts = s->desk->counts};
-    bool has_top;
-    QN_TRY(begin(&has_top, s, in, err));
-    if (!has_top) QN_TRY(exclude(s, in, err));
-    for (size_t i = 0; i < c->n_steps; i++) c->steps[i]->run(&run);
-    if (c->is_greedy) {
-        *token = qn_choices_first(&s->desk->choices);
-        return QN_OK;
+qn_status qn_sampler_load(qn_sampler *sampler, const void *data, size_t size, qn_err *err) {
+    QN_NEED(sampler, err);
+    QN_NEED(data, err);
+    saved head;
+    if (size < sizeof head)
+        return QN_FAIL(err, FORMAT, "the state of a sampler has %zu bytes, want %zu at least", size,
+                       sizeof head);
+    memcpy(&head, data, sizeof head);
+    QN_TRY(check_saved(&head, sampler, size, err));
+    const size_t n = (size_t)head.n_tokens;
+    for (size_t i = 0; i < n; i++) {
+        int32_t id;
+        memcpy(&id, (const char *)data + sizeof head + i * sizeof id, sizeof id);
+        if (id < 0 || id >= sampler->n_vocab)
+            return QN_FAIL(err, FORMAT, "the state of a sampler: token %zu is %d, want 0 to %lld",
+                           i, id, (long long)sampler->n_vocab - 1);
     }
-    const int64_t drawn = c->opts.mirostat ? draw_mirostat(&run, in->memory) : qn_steps_draw(&run);
-    *token = qn_choices_id(&s->desk->choices, drawn);
+    void *tokens = sampler->tokens;
+    if (!qn_grow(&tokens, &sampler->cap, n, sizeof *sampler->tokens))
+        return QN_NOMEM(err, "tokens of a sampler");
+    sampler->tokens = tokens;
+    if (n) memcpy(sampler->tokens, (const char *)data + sizeof head, n * sizeof *sampler->tokens);
+    sampler->n_tokens = n;
+    sampler->n_prompt = (size_t)head.n_prompt;
+    sampler->memory = (qn_sampler_memory){head.tau, head.eta, head.surprise};
+    sampler->has_chosen = false;
     return QN_OK;
 }

@@ -64,6 +64,9 @@ qn_status qn_settings_check(const qn_sample_opts *opts, qn_err *err) {
         if (value < w->min || value > w->max)
             return QN_FAIL(err, ARGUMENT, "%s %d, want %d to %d", w->name, value, w->min, w->max);
     }
+    if (opts->flags & ~(uint64_t)QN_SAMPLE_REPEAT_EACH)
+        return QN_FAIL(err, ARGUMENT, "flags %#llx, want %#x at most",
+                       (unsigned long long)opts->flags, (unsigned)QN_SAMPLE_REPEAT_EACH);
     if (opts->mirostat == 1)
         return QN_FAIL(err, ARGUMENT, "mirostat 1, want 0 (off) or 2 (mirostat 2)");
     if (opts->dry_base > 0 && opts->dry_base < 1)
@@ -104,7 +107,7 @@ bool qn_settings_equal(const qn_sample_opts *a, const qn_sample_opts *b) {
     for (size_t i = 0; i < N_WHOLES; i++) {
         if (memcmp(x + wholes[i].offset, y + wholes[i].offset, sizeof(int32_t)) != 0) return false;
     }
-    return a->seed == b->seed && a->completion == b->completion &&
+    return a->seed == b->seed && a->flags == b->flags && a->completion == b->completion &&
            a->dry_breakers == b->dry_breakers && a->n_dry_breakers == b->n_dry_breakers &&
            a->biases == b->biases && a->n_biases == b->n_biases && a->bans == b->bans &&
            a->n_bans == b->n_bans && a->order == b->order;

@@ -16,8 +16,10 @@ static bool has_penalties(const qn_sample_opts *o) {
     return o->repeat_penalty != 0 || o->frequency_penalty != 0 || o->presence_penalty != 0;
 }
 
+// Once for each distinct token or, if asked, once for each time that it is there.
 static void punish_repeats(const qn_step_run *run, float *logits) {
-    const qn_sampler_in *in = run->in;
+    const qn_chooser_in *in = run->in;
+    const bool each = run->opts->flags & QN_SAMPLE_REPEAT_EACH;
     const int64_t last_n = run->opts->repeat_last_n;
     const float penalty = run->opts->repeat_penalty;
     const size_t window =
@@ -25,7 +27,7 @@ static void punish_repeats(const qn_step_run *run, float *logits) {
     const int32_t *tokens = in->tokens + (in->n_tokens - window);
     for (size_t i = 0; i < window; i++) {
         float *logit = &logits[tokens[i]];
-        if (run->counts[tokens[i]]++ || *logit < -FLT_MAX) continue;
+        if ((run->counts[tokens[i]]++ && !each) || *logit < -FLT_MAX) continue;
         *logit = limit(*logit > 0 ? *logit / penalty : *logit * penalty);
     }
     for (size_t i = 0; i < window; i++) run->counts[tokens[i]] = 0;
@@ -33,7 +35,7 @@ static void punish_repeats(const qn_step_run *run, float *logits) {
 
 // For tokens of the answer alone, however far back.
 static void punish_answer(const qn_step_run *run, float *logits) {
-    const qn_sampler_in *in = run->in;
+    const qn_chooser_in *in = run->in;
     for (size_t i = in->n_prompt; i < in->n_tokens; i++) run->counts[in->tokens[i]]++;
     for (size_t i = in->n_prompt; i < in->n_tokens; i++) {
         const int32_t token = in->tokens[i];

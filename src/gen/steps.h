@@ -4,12 +4,12 @@
 
 #include "gen/choices.h"
 #include "gen/dry.h"
-#include "gen/sampler.h"
+#include "gen/chooser.h"
 
 typedef struct qn_step_run {
     qn_choices *choices;
     const qn_sample_opts *opts; // filled
-    const qn_sampler_in *in;
+    const qn_chooser_in *in;
     const qn_breakers *breakers; // NULL: none
     uint32_t *counts;            // (n_vocab) zeros, before and after
 } qn_step_run;

@@ -202,6 +202,10 @@ qn_status qn_images_encode(qn_encoded **out, const qn_engine *engine, const qn_i
     return QN_OK;
 }
 
+uint64_t qn_images_hash(const qn_engine *engine, const void *bytes, size_t n, uint64_t seed) {
+    return XXH3_64bits_withSeed(bytes, n, seed ^ (engine->images ? engine->images->seed : 0));
+}
+
 qn_images_counts qn_images_get_counts(const qn_engine *engine) {
     qn_images *images = engine->images;
     qn_images_counts counts = {0};

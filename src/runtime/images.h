@@ -37,6 +37,8 @@ QN_MUST_CHECK qn_status qn_images_encode(qn_encoded **out, const qn_engine *engi
 // Rows that come from elsewhere (a saved session), held for the caller; they are moved.
 QN_MUST_CHECK qn_status qn_images_adopt(qn_encoded **out, const qn_engine *engine,
                                         qn_vision_rows *rows, qn_err *err);
+// A hash of bytes that stand in a sequence, different in every engine.
+uint64_t qn_images_hash(const qn_engine *engine, const void *bytes, size_t n, uint64_t seed);
 
 typedef struct qn_images_counts {
     int64_t kept, bytes;   // images whose rows are kept; of them

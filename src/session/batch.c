@@ -174,21 +174,56 @@ void qn_batch_destroy(qn_batch *b) {
 
 // --- rows ----------------------------------------------------------------------------------------
 
-// A qn_event_fn: calls back unless the row was removed.
-static bool call_back(void *arg, const qn_event *event) {
-    qn_batch_row *row = arg;
+// False if the row was removed: then it is not called. Otherwise its removal waits for the end.
+static bool begin_call(qn_batch_row *row) {
     qn_batch *b = row->batch;
     pthread_mutex_lock(&b->lock);
     const bool is_removed = atomic_load(&row->is_removed);
     if (!is_removed) b->in_callback = row->id;
     pthread_mutex_unlock(&b->lock);
-    if (is_removed) return false;
-    const bool goes_on = row->fn(row->arg, event);
+    return !is_removed;
+}
+
+// False if the row was removed meanwhile.
+static bool end_call(qn_batch_row *row) {
+    qn_batch *b = row->batch;
     pthread_mutex_lock(&b->lock);
     b->in_callback = 0;
     pthread_cond_broadcast(&b->callback_ended);
     pthread_mutex_unlock(&b->lock);
-    return goes_on && !atomic_load(&row->is_removed);
+    return !atomic_load(&row->is_removed);
+}
+
+// The callbacks of a row that may be removed.
+static bool call_back(void *arg, const qn_event *event) {
+    qn_batch_row *row = arg;
+    if (!begin_call(row)) return false;
+    const bool goes_on = row->fn(row->arg, event);
+    return end_call(row) && goes_on;
+}
+
+static bool call_logits(void *arg, const qn_next_logits *next) {
+    qn_batch_row *row = arg;
+    if (!begin_call(row)) return false;
+    const bool goes_on = row->logits_fn(row->logits_arg, next);
+    return end_call(row) && goes_on;
+}
+
+static int32_t call_draft(void *arg, int32_t *to, int32_t max, const int32_t *tokens, size_t n) {
+    qn_batch_row *row = arg;
+    if (!begin_call(row)) return 0;
+    const int32_t drafted = row->draft_fn(row->draft_arg, to, max, tokens, n);
+    return end_call(row) ? drafted : 0;
+}
+
+static void set_callbacks(qn_batch_row *row, qn_generate_opts *opts) {
+    row->logits_fn = opts->logits_fn;
+    row->logits_arg = opts->logits_arg;
+    row->draft_fn = opts->draft_fn;
+    row->draft_arg = opts->draft_arg;
+    if (opts->logits_fn) opts->logits_fn = call_logits;
+    if (opts->draft_fn) opts->draft_fn = call_draft;
+    opts->logits_arg = opts->draft_arg = row;
 }
 
 // Tokens to reserve room for at first: those of an answer of usual length.
@@ -214,13 +249,9 @@ static qn_status init_session(qn_batch_row *row, const qn_row_want *want,
     QN_TRY(qn_engine_adapter(&adapter, b->like.engine, want->opts->adapter, b->like.adapter, err));
     qn_session_choose_adapter(row->session, adapter);
     qn_session_set_tokens(row->session, 0, want->ids, want->n);
-    if (want->opts->n_images) {
-        qn_media media;
-        QN_NEED(want->opts->images, err);
-        QN_TRY(qn_media_init(&media, b->like.engine, want->ids, want->n, want->opts->images,
-                             want->opts->n_images, err));
-        qn_session_set_media(row->session, &media);
-    }
+    qn_media media;
+    QN_TRY(qn_media_init_row(&media, b->like.engine, want->ids, want->n, want->opts, err));
+    if (!qn_media_is_plain(&media)) qn_session_set_media(row->session, &media);
     return qn_session_mark(row->session, want->opts->mark, err);
 }
 
@@ -240,6 +271,7 @@ static qn_status init_row(qn_batch_row *row, const qn_row_want *want, qn_err *er
     sample.completion += want->completion;
     opts.sample = &sample;
     opts.prompt_logprobs &= want->completion == 0;
+    set_callbacks(row, &opts);
     QN_TRY(qn_generation_create(&row->generation, row->session, &opts, err));
     row->generation->to =
         (qn_listener){.fn = want->fn ? call_back : NULL, .arg = row, .row = want->row};

@@ -31,6 +31,10 @@ struct qn_batch_row {
     qn_batch_prompt *prompt; // NULL: nobody else has it
     qn_event_fn *fn;         // NULL: no callback
     void *arg;
+    qn_logits_fn *logits_fn; // of its options; NULL: none
+    void *logits_arg;
+    qn_draft_fn *draft_fn; // the same
+    void *draft_arg;
     int64_t deadline;   // on the batch's clock; 0: none
     bool has_begun;     // it has had a place in the runner
     qn_result *result;  // where the result goes when it ends; NULL: nowhere

@@ -50,6 +50,10 @@ static qn_status check_shift(const qn_session *s, const qn_generate_opts *o, qn_
         return QN_FAIL(err, UNSUPPORTED,
                        "context shift: the history has %zu images, whose positions cannot move",
                        s->media.n);
+    if (s->media.given)
+        return QN_FAIL(err, UNSUPPORTED,
+                       "context shift: %lld tokens of the history were given rows or positions",
+                       (long long)s->media.n_given);
     return check_range("keep", o->keep, 0, s->context - 2, err);
 }
 
@@ -72,6 +76,9 @@ static qn_status check_opts(const qn_session *s, const qn_generate_opts *o, qn_e
     QN_TRY(check_range("draft_min", o->draft_min, 0, o->draft_max ? o->draft_max : DEFAULT_DRAFT,
                        err));
     QN_TRY(check_shift(s, o, err));
+    if (o->flags & ~(uint64_t)QN_GENERATE_SHOW_END)
+        return QN_FAIL(err, ARGUMENT, "flags %#llx, want %#x at most", (unsigned long long)o->flags,
+                       (unsigned)QN_GENERATE_SHOW_END);
     if (o->max_tokens > 0 && o->min_tokens > o->max_tokens)
         return QN_FAIL(err, ARGUMENT, "min_tokens %lld, max_tokens %lld", (long long)o->min_tokens,
                        (long long)o->max_tokens);
@@ -143,7 +150,7 @@ static qn_status init_parts(qn_generation *g, qn_err *err) {
     const qn_generate_opts *o = &g->opts;
     g->tokenizer = g->session->engine->tokenizer;
     QN_TRY(qn_session_create_sampler(&g->sampler, g->session, err));
-    QN_TRY(qn_sampler_set(g->sampler, o->sample, err));
+    QN_TRY(qn_chooser_set(g->sampler, o->sample, err));
     QN_TRY(copy_stop_tokens(g, err));
     if (g->tokenizer) QN_TRY(qn_decoder_create(&g->decoder, g->tokenizer, err));
     if (o->n_stops) QN_TRY(qn_stops_create(&g->stops, o->stops, o->n_stops, err));
@@ -184,7 +191,7 @@ void qn_generation_destroy(qn_generation *g) {
     if (!g) return;
     qn_result_deinit(&g->result);
     qn_drafter_deinit(&g->drafter);
-    qn_sampler_destroy(g->sampler);
+    qn_chooser_destroy(g->sampler);
     qn_stops_destroy(g->stops);
     qn_matcher_destroy(g->matcher);
     qn_grammar_destroy((qn_grammar *)g->grammar);

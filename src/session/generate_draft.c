@@ -127,7 +127,7 @@ static qn_status choose(int32_t *token, const qn_drafter *g, qn_session_memory *
     const qn_session *s = g->model.session;
     qn_row_logits logits;
     QN_TRY(qn_row_logits_find(&logits, s, 0, top, err));
-    const qn_sampler_in in = {.logits = logits.all,
+    const qn_chooser_in in = {.logits = logits.all,
                               .top = logits.n_top ? logits.top : NULL,
                               .n_top = logits.n_top,
                               .tokens = s->tokens,
@@ -136,7 +136,7 @@ static qn_status choose(int32_t *token, const qn_drafter *g, qn_session_memory *
                               .position = (uint64_t)of->shifted + s->n_tokens,
                               .allowed = allowed,
                               .memory = &of->sampler};
-    return qn_sampler_choose(token, g->sampler, &in, err);
+    return qn_chooser_choose(token, g->sampler, &in, err);
 }
 
 static qn_status draft_by_model(qn_drafter *g, const qn_draft_want *want, int32_t max,
@@ -148,7 +148,7 @@ static qn_status draft_by_model(qn_drafter *g, const qn_draft_want *want, int32_
     // mask has the model's.
     const bool fits = s->engine->model->hparams->vocab <= vocab;
     const uint32_t *allowed = fits ? want->allowed : NULL;
-    const int64_t top = allowed ? QN_TOP_ALL : qn_sampler_top(g->sampler);
+    const int64_t top = allowed ? QN_TOP_ALL : qn_chooser_top(g->sampler);
     qn_session_memory memory = want->session->memory; // as it will be at the model's choices
     int64_t began;
     if (!can_follow(d, want->session, max)) return QN_OK;
@@ -181,7 +181,11 @@ static qn_status draft_by_lookup(qn_drafter *g, const qn_draft_want *want, int32
 static qn_status draft_by_fn(qn_drafter *g, const qn_draft_want *want, int32_t max, qn_err *err) {
     (void)err;
     const int64_t vocab = want->session->engine->model->hparams->vocab;
-    g->n = g->fn(g->fn_arg, g->tokens, max, want->session->tokens, want->session->n_tokens);
+    const int64_t began = qn_clock();
+    const int32_t n =
+        g->fn(g->fn_arg, g->tokens, max, want->session->tokens, want->session->n_tokens);
+    g->ns = qn_clock() - began;
+    g->n = n < 0 ? 0 : n < max ? n : max;
     for (int32_t i = 0; i < g->n; i++) {
         if (g->tokens[i] < 0 || g->tokens[i] >= vocab) g->n = i;
     }
@@ -230,12 +234,14 @@ static qn_status init_sampler(qn_drafter *g, const qn_session *session,
     // Unlikely tokens are rarely accepted; sorting fewer entries takes a fraction of the time.
     if (sample.top_k == 0 || sample.top_k > MAX_TOP_K) sample.top_k = MAX_TOP_K;
     QN_TRY(qn_session_create_sampler(&g->sampler, session, err));
-    return qn_sampler_set(g->sampler, &sample, err);
+    return qn_chooser_set(g->sampler, &sample, err);
 }
 
 qn_status qn_drafter_init(qn_drafter *g, const qn_session *session, const qn_generate_opts *opts,
                           qn_err *err) {
     g->has_lookup = opts->lookup;
+    g->fn = opts->draft_fn;
+    g->fn_arg = opts->draft_arg;
     if (opts->mtp_fast && !opts->mtp) return QN_FAIL(err, ARGUMENT, "mtp_fast needs mtp");
     if (opts->mtp) QN_TRY(init_head(g, session, opts->mtp_fast, err));
     if (opts->draft) QN_TRY(init_model(&g->model, session, opts->draft, err));
@@ -245,7 +251,7 @@ qn_status qn_drafter_init(qn_drafter *g, const qn_session *session, const qn_gen
 
 void qn_drafter_deinit(qn_drafter *g) {
     drop_kept(&g->model);
-    qn_sampler_destroy(g->sampler);
+    qn_chooser_destroy(g->sampler);
     qn_free(g->row);
 }
 

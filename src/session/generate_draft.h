@@ -1,14 +1,10 @@
 // Where the drafts of speculative decoding come from: n-gram lookup, the model's own prediction
-// head, a draft model, or a function that a test sets.
+// head, a draft model, or a function of the caller's.
 #ifndef QN_SESSION_GENERATE_DRAFT_H
 #define QN_SESSION_GENERATE_DRAFT_H
 
 #include "session/session_int.h"
 #include "gen/draft.h"
-
-// Drafts up to `max` tokens after the n tokens of a history; returns how many. Any tokens will do:
-// wrong ones only cost time.
-typedef int32_t qn_draft_fn(void *arg, int32_t *to, int32_t max, const int32_t *tokens, size_t n);
 
 // A draft model's session, which follows a history and is rolled back where drafts were wrong.
 typedef struct qn_draft_model {
@@ -26,7 +22,7 @@ typedef struct qn_drafter {
     qn_draft_model model;
     bool has_head, is_fast; // the prediction head; only its first logits
     float *row;             // (width) of the head, for its next token; NULL: there is no head
-    qn_sampler *sampler;    // of the draft model and the head; NULL: neither is there
+    qn_chooser *sampler;    // of the draft model and the head; NULL: neither is there
     qn_draft_record records[QN_DRAFT_SOURCES]; // start as the last answer of the family left them
     // The current draft.
     int32_t tokens[QN_MAX_DRAFT]; // (n)

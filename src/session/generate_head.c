@@ -20,7 +20,7 @@ static void finish(const qn_head_want *wants, int64_t n) {
 
 // How many of the best logits a choice needs; 0: all.
 static int64_t wanted_top(const qn_head_want *want) {
-    const int64_t top = qn_sampler_top(want->drafter->sampler);
+    const int64_t top = qn_chooser_top(want->drafter->sampler);
     return top == QN_TOP_ALL || top + want->n_excluded > QN_HEAD_TOP ? QN_TOP_ALL
                                                                      : top + want->n_excluded;
 }
@@ -51,7 +51,7 @@ static qn_status choose(int32_t *token, const qn_head_want *want, int64_t row, i
     qn_session_memory memory = s->memory;
     qn_top_logit entries[QN_HEAD_TOP];
     qn_runner_top found = {0};
-    qn_sampler_in in = qn_session_sampler_in(s);
+    qn_chooser_in in = qn_session_sampler_in(s);
     in.n_tokens = s->n_tokens + (size_t)want->drafter->n;
     in.position = (uint64_t)memory.shifted + in.n_tokens;
     in.allowed = want->allowed;
@@ -65,7 +65,7 @@ static qn_status choose(int32_t *token, const qn_head_want *want, int64_t row, i
     } else {
         in.logits = qn_runner_head_row(runner, "logits", row);
     }
-    return qn_sampler_choose(token, want->drafter->sampler, &in, NULL);
+    return qn_chooser_choose(token, want->drafter->sampler, &in, NULL);
 }
 
 // Takes the tokens of the rows that were predicted. A row that cannot choose ends its draft.

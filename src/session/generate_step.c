@@ -31,33 +31,48 @@ static qn_status find_allowed(const uint32_t **out, bool *is_over, qn_generation
 
 // How many logits of a row a choice needs (qn_segment.top).
 static int64_t wanted_top(const qn_generation *g) {
-    const bool is_plain =
-        !g->matcher && !g->opts.logprobs && !g->leaves_logits && !qn_generation_shows_prompt(g);
-    const int64_t top = is_plain ? qn_sampler_top(g->sampler) : QN_TOP_ALL;
+    const bool is_plain = !g->matcher && !g->opts.logprobs && !g->leaves_logits &&
+                          !g->opts.logits_fn && !qn_generation_shows_prompt(g);
+    const int64_t top = is_plain ? qn_chooser_top(g->sampler) : QN_TOP_ALL;
     if (top == QN_TOP_ALL) return QN_TOP_ALL;
     const int64_t with_excluded = top + base_mask(g)->n_excluded;
     return with_excluded <= QN_HEAD_TOP ? with_excluded : QN_TOP_ALL;
+}
+
+// Shows the logits to the caller.
+static bool show_logits(void *arg, float *logits) {
+    const qn_generation *g = arg;
+    const qn_session *s = g->session;
+    const qn_next_logits next =
+        QN_INIT(qn_next_logits, .id = g->to.id, .row = g->to.row, .logits = logits,
+                .n_vocab = s->engine->model->hparams->vocab, .tokens = s->tokens,
+                .n_tokens = s->n_tokens, .n_prompt = s->memory.n_prompt);
+    return g->opts.logits_fn(g->opts.logits_arg, &next);
 }
 
 // Chooses a token by these logits; *is_right: it is the drafted one (-1: none was drafted).
 static qn_status choose_and_take(bool *is_right, qn_generation *g, const qn_row_logits *logits,
                                  int32_t drafted, qn_err *err) {
     qn_session *s = g->session;
-    qn_sampler_in in = qn_session_sampler_in(s);
+    qn_chooser_in in = qn_session_sampler_in(s);
     qn_sampler_memory memory = s->memory.sampler; // a token that ends the answer is not remembered
     const size_t before = s->n_tokens;
     in.memory = &memory;
     in.logits = logits->all;
     in.top = logits->n_top ? logits->top : NULL;
     in.n_top = logits->n_top;
+    if (g->opts.logits_fn) in.change = show_logits;
+    in.change_arg = g;
     int32_t token;
     bool is_over;
     *is_right = false;
     QN_TRY(find_allowed(&in.allowed, &is_over, g, err));
     if (is_over) return qn_generation_end(g, QN_REASON_END, err);
-    QN_TRY(qn_sampler_choose(&token, g->sampler, &in, err));
+    qn_status status = qn_chooser_choose(&token, g->sampler, &in, err);
+    if (status == QN_STOPPED) return qn_generation_end(g, QN_REASON_CALLER, err);
+    if (status) return status;
     *is_right = token == drafted;
-    const qn_status status = qn_generation_take(g, token, logits->all, *is_right, err);
+    status = qn_generation_take(g, token, logits->all, *is_right, err);
     if (s->n_tokens > before) s->memory.sampler = memory;
     return status;
 }

@@ -144,11 +144,30 @@ static qn_reason find_limit(const qn_generation *g) {
     return is_long ? QN_REASON_LENGTH : QN_REASON_NONE;
 }
 
+// The token that ends the answer, as its last one.
+static qn_status show_ending(qn_generation *g, int32_t token, const float *logits, bool is_drafted,
+                             qn_reason reason, qn_err *err) {
+    qn_event event = QN_INIT(qn_event, .token = token, .is_drafted = is_drafted,
+                             .position = qn_generation_position(g));
+    const char *text = NULL;
+    size_t size = 0;
+    if (g->opts.logprobs) add_logprobs(g, &event, logits);
+    if (g->decoder) QN_TRY(qn_decoder_finish(&text, &size, g->decoder, err));
+    if (size) QN_TRY(add_text(g, text, size, err));
+    QN_TRY(add_token(g, token, err));
+    if (g->tokenizer) text = qn_tokenizer_piece(g->tokenizer, token, &size);
+    if (g->tokenizer && text) QN_TRY(add_text(g, text, size, err));
+    show(g, &event, g->result.text_size);
+    return qn_generation_end(g, emit(g, &event) ? reason : QN_REASON_CALLER, err);
+}
+
 qn_status qn_generation_take(qn_generation *g, int32_t token, const float *logits, bool is_drafted,
                              qn_err *err) {
     qn_reason reason = find_ending(g, token);
     if (reason) {
         g->result.stop_token = token;
+        if (g->opts.flags & QN_GENERATE_SHOW_END)
+            return show_ending(g, token, logits, is_drafted, reason, err);
         return qn_generation_end(g, reason, err);
     }
     qn_event event = QN_INIT(qn_event, .token = token, .is_drafted = is_drafted,

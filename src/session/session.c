@@ -4,6 +4,7 @@
 #include "core/mem.h"
 #include "core/structs.h"
 #include "core/stop_flag.h"
+#include "gen/logits.h"
 #include "runtime/memory.h"
 #include "session/budget.h"
 
@@ -19,7 +20,7 @@ void qn_shared_leave(qn_shared *shared) {
     qn_free(shared->segments);
     qn_free(shared->sessions);
     qn_free(shared->gens);
-    qn_sampler_destroy(shared->sampler);
+    qn_chooser_destroy(shared->sampler);
     qn_free(shared);
 }
 
@@ -41,7 +42,7 @@ qn_status qn_shared_open(qn_shared **out, qn_session *like, const qn_runner_opts
         !shared->predicts)
         status = QN_NOMEM(err, "session");
     if (!status)
-        status = qn_sampler_create(&shared->sampler, like->engine->tokenizer,
+        status = qn_chooser_create(&shared->sampler, like->engine->tokenizer,
                                    like->engine->model->hparams->vocab, err);
     if (!status) status = qn_runner_create(&shared->runner, opts, err);
     if (status) {
@@ -203,7 +204,7 @@ void qn_session_destroy(qn_session *session) {
     if (!session) return;
     qn_seq_close(session->seq);
     qn_shared_leave(session->shared);
-    qn_sampler_destroy(session->sampler);
+    qn_chooser_destroy(session->sampler);
     qn_free(session->last);
     qn_media_deinit(&session->media);
     qn_free(session->tokens);
@@ -326,6 +327,14 @@ qn_status qn_session_set_adapter(qn_session *session, int64_t adapter, qn_err *e
     return QN_OK;
 }
 
+// Another history, with what is computed besides its tokens, which is the session's afterwards.
+static void begin_history(qn_session *s, const int32_t *ids, size_t n, qn_media *media) {
+    forget_state(s);
+    qn_session_set_tokens(s, 0, ids, n);
+    qn_session_set_media(s, media);
+    s->mark = 0;
+}
+
 qn_status qn_session_set_prompt_images(qn_session *session, const int32_t *ids, size_t n,
                                        const qn_image *const *images, size_t n_images,
                                        qn_err *err) {
@@ -334,10 +343,17 @@ qn_status qn_session_set_prompt_images(qn_session *session, const int32_t *ids, 
     QN_TRY(qn_engine_check_ids(session->engine, ids, n, session->context, err));
     qn_media media;
     QN_TRY(qn_media_init(&media, session->engine, ids, n, images, n_images, err));
-    forget_state(session);
-    qn_session_set_tokens(session, 0, ids, n);
-    qn_session_set_media(session, &media);
-    session->mark = 0;
+    begin_history(session, ids, n, &media);
+    return QN_OK;
+}
+
+qn_status qn_session_set_prompt_given(qn_session *session, const int32_t *ids, size_t n,
+                                      const qn_given *given, qn_err *err) {
+    QN_NEED(session, err);
+    QN_TRY(qn_engine_check_ids(session->engine, ids, n, session->context, err));
+    qn_media media;
+    QN_TRY(qn_media_init_given(&media, session->engine, ids, n, given, err));
+    begin_history(session, ids, n, &media);
     return QN_OK;
 }
 
@@ -376,9 +392,9 @@ qn_status qn_session_need_plans(const qn_session *s, qn_err *err) {
                                              : "the model was opened without its weights");
 }
 
-qn_status qn_session_create_sampler(qn_sampler **out, const qn_session *s, qn_err *err) {
-    if (s->shared) return qn_sampler_create_like(out, s->shared->sampler, err);
-    return qn_sampler_create(out, s->engine->tokenizer, s->engine->model->hparams->vocab, err);
+qn_status qn_session_create_sampler(qn_chooser **out, const qn_session *s, qn_err *err) {
+    if (s->shared) return qn_chooser_create_like(out, s->shared->sampler, err);
+    return qn_chooser_create(out, s->engine->tokenizer, s->engine->model->hparams->vocab, err);
 }
 
 // Sets how tokens are chosen (NULL: greedy); *top: the logits that a choice needs.
@@ -387,8 +403,8 @@ static qn_status set_sampling(int64_t *top, qn_session *s, const qn_sample_opts 
     qn_sample_opts o;
     QN_TRY(QN_OPTS_READ(qn_sample_opts, &o, opts, err));
     if (!s->sampler) QN_TRY(qn_session_create_sampler(&s->sampler, s, err));
-    QN_TRY(qn_sampler_set(s->sampler, &o, err));
-    *top = s->wants_logits ? QN_TOP_ALL : qn_sampler_top(s->sampler);
+    QN_TRY(qn_chooser_set(s->sampler, &o, err));
+    *top = s->wants_logits ? QN_TOP_ALL : qn_chooser_top(s->sampler);
     return QN_OK;
 }
 
@@ -399,8 +415,8 @@ static bool is_top_enough(const qn_session *s, int64_t top) {
            s->top_logits.after == s->n_tokens;
 }
 
-qn_sampler_in qn_session_sampler_in(qn_session *s) {
-    return (qn_sampler_in){.tokens = s->tokens,
+qn_chooser_in qn_session_sampler_in(qn_session *s) {
+    return (qn_chooser_in){.tokens = s->tokens,
                            .n_tokens = s->n_tokens,
                            .n_prompt = s->memory.n_prompt,
                            .position = (uint64_t)s->memory.shifted + s->n_tokens,
@@ -409,14 +425,14 @@ qn_sampler_in qn_session_sampler_in(qn_session *s) {
 
 // Chooses a token by these logits (NULL: by the session's own) and appends it.
 static qn_status choose(int32_t *token, qn_session *s, const float *logits, qn_err *err) {
-    qn_sampler_in in = qn_session_sampler_in(s);
+    qn_chooser_in in = qn_session_sampler_in(s);
     in.logits = logits ? logits : s->has_logits ? s->logits : NULL;
     if (!logits && s->top_logits.after == s->n_tokens) {
         in.top = s->top_logits.entries;
         in.n_top = s->top_logits.n;
     }
     int32_t chosen;
-    QN_TRY(qn_sampler_choose(&chosen, s->sampler, &in, err));
+    QN_TRY(qn_chooser_choose(&chosen, s->sampler, &in, err));
     const bool had_logits = s->has_logits;
     qn_session_set_tokens(s, s->n_tokens, &chosen, 1);
     s->has_logits = had_logits; // they stay: the token was chosen by them
@@ -502,6 +518,58 @@ qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn
         return status;
     }
     *logits = s->logits;
+    return QN_OK;
+}
+
+// One step of the next tokens of the history, whose logits go to the rows of `out` from `at` on.
+// They may be taken back, as far as the log of recurrent layers reaches.
+static qn_status feed_rows(qn_logits *out, qn_session *s, int64_t at, int64_t rows, qn_err *err) {
+    const qn_segment segment = {.seq = s->seq,
+                                .ids = s->tokens + qn_session_cached(s),
+                                .rows = rows,
+                                .uncertain = rows,
+                                .outs = rows,
+                                .media = &s->media};
+    if (qn_stop_is_wanted(s->stop))
+        return QN_FAIL(err, STOPPED, "stopped after %lld of %lld tokens", (long long)at,
+                       (long long)out->n_rows);
+    QN_TRY(qn_session_run(s->shared, &s, &segment, 1, err));
+    for (int64_t i = 0; i < rows; i++) {
+        const float *row = qn_runner_row(s->shared->runner, "logits", i);
+        QN_TRY(qn_logits_check(row, out->n_vocab, err));
+        memcpy(out->logits + (at + i) * out->n_vocab, row, (size_t)out->n_vocab * sizeof *row);
+    }
+    return at + rows == out->n_rows ? qn_session_take(s, rows - 1, QN_TOP_ALL, err) : QN_OK;
+}
+
+_Static_assert((int)QN_MAX_FED <= (int)QN_LOG_ROWS && (int)QN_MAX_FED <= (int)QN_DEFAULT_SESSIONS,
+               "a step has that many rows with logits, and all of them can be taken back");
+
+qn_status qn_session_feed_all(qn_logits *out, qn_session *s, const int32_t *ids, size_t n,
+                              qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(s, err);
+    QN_TRY(QN_RESULT_CHECK(qn_logits, out, err));
+    QN_TRY(qn_session_need_plans(s, err));
+    if (s->n_tokens == 0 || qn_session_cached(s) != s->n_tokens)
+        return QN_FAIL(err, STATE, "%zu of %zu tokens are cached: call qn_session_prefill first",
+                       qn_session_cached(s), s->n_tokens);
+    QN_TRY(qn_engine_check_ids(s->engine, ids, n, s->context, err));
+    QN_TRY(need_room(s, n, err));
+    const size_t before = s->n_tokens;
+    const int64_t max = qn_min(QN_MAX_FED, s->chunk);
+    qn_logits result =
+        QN_INIT(qn_logits, .n_rows = (int64_t)n, .n_vocab = s->engine->model->hparams->vocab);
+    qn_status status = qn_logits_init(&result, err);
+    if (!status) qn_session_set_tokens(s, before, ids, n);
+    for (int64_t at = 0; !status && at < result.n_rows; at += max)
+        status = feed_rows(&result, s, at, qn_min(max, result.n_rows - at), err);
+    if (status) {
+        roll_back(s, before);
+        qn_logits_deinit(&result);
+        return status;
+    }
+    QN_RESULT_WRITE(qn_logits, out, &result);
     return QN_OK;
 }
 

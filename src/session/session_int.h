@@ -11,7 +11,7 @@
 
 #include "gen/top_logits.h"
 #include "gen/draft.h"
-#include "gen/sampler.h"
+#include "gen/chooser.h"
 #include "runtime/runner.h"
 
 #include <stdatomic.h>
@@ -38,7 +38,7 @@ typedef struct qn_shared {
     qn_generation **gens;
     qn_head_want *heads;
     qn_predict *predicts;
-    qn_sampler *sampler; // whose scratch all samplers of the family use
+    qn_chooser *sampler; // whose scratch all samplers of the family use
     // Of decode steps, and of drafts by source (session/generate_draft.h).
     qn_step_costs costs;
     qn_draft_record records[QN_DRAFT_SOURCES];
@@ -83,7 +83,7 @@ struct qn_session {
     // (width) the model's row of the last cached token, for the prediction head; NULL: no head
     float *last;
     size_t last_after;   // cached tokens when it was taken; 0: not yet
-    qn_sampler *sampler; // of single steps; NULL: not needed so far
+    qn_chooser *sampler; // of single steps; NULL: not needed so far
     int64_t reused;
     bool keeps_hidden; // steps leave the residual stream of their rows
     // Of its last step: its number in the runner, the first position and row, and how many.
@@ -204,9 +204,9 @@ QN_MUST_CHECK qn_status qn_session_prefilled(qn_session *session, int64_t rows, 
 QN_MUST_CHECK qn_status qn_session_compute(qn_session *session, size_t n, int64_t top, qn_err *err);
 
 // A sampler for choices of this session, greedy at first. Any thread may make one.
-QN_MUST_CHECK qn_status qn_session_create_sampler(qn_sampler **out, const qn_session *session,
+QN_MUST_CHECK qn_status qn_session_create_sampler(qn_chooser **out, const qn_session *session,
                                                   qn_err *err);
 // What the choice of the next token depends on, except the logits.
-qn_sampler_in qn_session_sampler_in(qn_session *session);
+qn_chooser_in qn_session_sampler_in(qn_session *session);
 
 #endif

@@ -1,0 +1,174 @@
+// qn_chat_turn: the prompt of the next answer in a conversation, cut to the context, and the options
+// of the row that computes it.
+#include "api/chat_turn.h"
+
+#include "core/mem.h"
+#include "core/structs.h"
+
+#include <string.h>
+
+// --- turns ---------------------------------------------------------------------------------------
+
+// What a prompt is made from.
+typedef struct source {
+    const qn_chat *chat;
+    const qn_template *template;
+    const qn_engine *engine;
+    int64_t context;
+    size_t n; // messages
+    qn_chat_prompt_opts opts;
+} source;
+
+static bool is_of(const source *s, size_t i, const char *role) {
+    qn_message message = QN_INIT(qn_message);
+    return i < s->n && !qn_chat_get(&message, s->chat, i, NULL) && message.role &&
+           strcmp(message.role, role) == 0;
+}
+
+// Messages before the i-th turn, counted after the system message.
+static size_t find_turn(const source *s, size_t i) {
+    const size_t from = is_of(s, 0, "system") ? 1 : 0;
+    for (size_t at = from; at < s->n; at++) {
+        if (is_of(s, at, "user") && i-- == 0) return at - from;
+    }
+    return s->n - from;
+}
+
+static size_t count_turns(const source *s) {
+    size_t n = 0;
+    for (size_t at = 0; at < s->n; at++) n += is_of(s, at, "user");
+    return n;
+}
+
+// --- prompts -------------------------------------------------------------------------------------
+
+static bool fits(const source *s, const qn_chat_prompt *prompt) {
+    return prompt->n < (uint64_t)s->context;
+}
+
+static qn_status refuse(const source *s, const char *what, const qn_chat_prompt *prompt,
+                        qn_err *err) {
+    return QN_FAIL(err, LIMIT, "%s has %zu token%s, the context %lld", what, prompt->n,
+                   prompt->n == 1 ? "" : "s", (long long)s->context);
+}
+
+// The prompt without the first n_left_out turns, in place of the one that is there.
+static qn_status make_prompt(qn_chat_turn *t, source *s, size_t n_left_out, qn_err *err) {
+    qn_chat_prompt_deinit(&t->prompt);
+    s->opts.n_skipped = n_left_out ? find_turn(s, n_left_out) : 0;
+    t->n_left_out = n_left_out;
+    t->n_skipped = s->opts.n_skipped;
+    QN_TRY(qn_chat_make_prompt(&t->prompt, s->chat, s->template, qn_engine_tokenizer(s->engine),
+                               &s->opts, err));
+    return qn_chat_prompt_expand(&t->prompt, s->engine, err);
+}
+
+// The prompt of all messages does not fit: leaves out as few of the oldest turns as it takes.
+static qn_status shorten(qn_chat_turn *t, source *s, bool leaves_out, qn_err *err) {
+    const size_t n_turns = t->n_turns;
+    if (n_turns == 1) return refuse(s, "the question alone", &t->prompt, err);
+    if (n_turns == 0 || !leaves_out) return refuse(s, "the prompt", &t->prompt, err);
+    size_t low = 1, high = n_turns - 1;
+    QN_TRY(make_prompt(t, s, high, err));
+    if (!fits(s, &t->prompt)) return refuse(s, "the question alone", &t->prompt, err);
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        QN_TRY(make_prompt(t, s, middle, err));
+        if (fits(s, &t->prompt))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return t->n_left_out == high ? QN_OK : make_prompt(t, s, high, err);
+}
+
+// --- the options of the row ----------------------------------------------------------------------
+
+static qn_status set_row(qn_chat_turn *t, const qn_engine *engine, const qn_chat_opts *o,
+                         qn_err *err) {
+    QN_TRY(QN_OPTS_READ(qn_generate_opts, &t->generate, o->generate, err));
+    t->sample = QN_INIT(qn_sample_opts);
+    if (t->generate.sample)
+        QN_TRY(QN_OPTS_READ(qn_sample_opts, &t->sample, t->generate.sample, err));
+    else
+        QN_TRY(qn_engine_sample_defaults(&t->sample, engine, err));
+    t->generate.sample = &t->sample;
+    if (o->stop) t->generate.stop = o->stop;
+    t->row = QN_INIT(qn_row_opts, .generate = &t->generate,
+                     .mark = o->keeps_nothing ? 0 : t->prompt.n_messages,
+                     .images = t->prompt.images, .n_images = t->prompt.n_images);
+    return QN_OK;
+}
+
+// --- the object ----------------------------------------------------------------------------------
+
+static qn_status init_source(source *s, const qn_chat_opts *o, qn_err *err) {
+    const size_t n = qn_chat_n_messages(s->chat);
+    QN_TRY(QN_OPTS_READ(qn_chat_prompt_opts, &s->opts, o->prompt, err));
+    if (!qn_engine_tokenizer(s->engine))
+        return QN_FAIL(err, UNSUPPORTED, "a conversation: the model has no tokenizer");
+    if (s->context < 1)
+        return QN_FAIL(err, ARGUMENT, "a context of %lld tokens", (long long)s->context);
+    if (s->opts.n_skipped)
+        return QN_FAIL(err, ARGUMENT, "%zu messages to skip: leave_out finds how many",
+                       s->opts.n_skipped);
+    if (s->opts.n_messages > n)
+        return QN_FAIL(err, ARGUMENT, "a prompt of %zu messages, there are %zu", s->opts.n_messages,
+                       n);
+    if (o->stop) s->opts.stop = o->stop;
+    s->n = s->opts.n_messages ? s->opts.n_messages : n;
+    return QN_OK;
+}
+
+qn_status qn_chat_turn_create(qn_chat_turn **out, const qn_chat *chat,
+                              const qn_template *chat_template, const qn_engine *engine,
+                              int64_t context, const qn_chat_opts *opts, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(chat, err);
+    QN_NEED(chat_template, err);
+    QN_NEED(engine, err);
+    qn_chat_opts o;
+    source s = {.chat = chat, .template = chat_template, .engine = engine, .context = context};
+    QN_TRY(QN_OPTS_READ(qn_chat_opts, &o, opts, err));
+    QN_TRY(init_source(&s, &o, err));
+    qn_chat_turn *t = qn_alloc(1, sizeof *t);
+    if (!t) return QN_NOMEM(err, "a turn");
+    t->prompt = QN_INIT(qn_chat_prompt);
+    t->parts = QN_INIT(qn_parts_opts);
+    t->n_turns = count_turns(&s);
+    qn_status status = make_prompt(t, &s, 0, err);
+    if (!status && !fits(&s, &t->prompt)) status = shorten(t, &s, o.leave_out, err);
+    if (!status) status = set_row(t, engine, &o, err);
+    if (!status)
+        status =
+            qn_chat_get_parts_opts(&t->parts, chat, qn_engine_tokenizer(engine), &t->prompt, err);
+    if (status)
+        qn_chat_turn_destroy(t);
+    else
+        *out = t;
+    return status;
+}
+
+void qn_chat_turn_destroy(qn_chat_turn *turn) {
+    if (!turn) return;
+    qn_chat_prompt_deinit(&turn->prompt);
+    qn_free(turn);
+}
+
+qn_status qn_chat_turn_get_info(qn_chat_turn_info *out, const qn_chat_turn *turn, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(turn, err);
+    QN_TRY(QN_RESULT_CHECK(qn_chat_turn_info, out, err));
+    const qn_chat_turn_info info = {.size = sizeof info,
+                                    .ids = turn->prompt.ids,
+                                    .n = turn->prompt.n,
+                                    .row = &turn->row,
+                                    .n_turns = turn->n_turns,
+                                    .n_left_out = turn->n_left_out,
+                                    .text = turn->prompt.text,
+                                    .text_size = turn->prompt.text_size,
+                                    .is_guarded = turn->prompt.is_guarded,
+                                    .n_skipped = (int64_t)turn->n_skipped};
+    QN_RESULT_WRITE(qn_chat_turn_info, out, &info);
+    return QN_OK;
+}

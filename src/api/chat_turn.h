@@ -1,0 +1,21 @@
+// Inside a turn of a conversation.
+#ifndef QN_API_CHAT_TURN_H
+#define QN_API_CHAT_TURN_H
+
+#include "core/err.h"
+
+struct qn_chat_turn {
+    qn_chat_prompt prompt;
+    size_t n_turns, n_left_out; // of the messages; of these, not in the prompt
+    size_t n_skipped;           // messages of those
+    qn_sample_opts sample;
+    qn_generate_opts generate; // with `sample`
+    qn_row_opts row;           // with `generate`, images of the prompt
+    qn_parts_opts parts;       // borrows the text of the prompt
+};
+
+// Puts a message in place of all after the first n. A failure leaves them as they were.
+QN_MUST_CHECK qn_status qn_chat_put(qn_chat *chat, size_t n, const qn_message *message,
+                                    qn_err *err);
+
+#endif
