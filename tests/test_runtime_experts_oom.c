@@ -5,6 +5,22 @@
 #include "families.h"
 #include "format_files.h"
 
+char *__real_strdup(const char *text);
+char *__real_strndup(const char *text, size_t n);
+char *__real_realpath(const char *path, char *to);
+char *__wrap_strdup(const char *text);
+char *__wrap_strndup(const char *text, size_t n);
+char *__wrap_realpath(const char *path, char *to);
+
+char *__wrap_strdup(const char *text) { return must_fail() ? NULL : counted(__real_strdup(text)); }
+
+char *__wrap_strndup(const char *text, size_t n) {
+    return must_fail() ? NULL : counted(__real_strndup(text, n));
+}
+
+// Not failed: a path that cannot be followed is taken as it is.
+char *__wrap_realpath(const char *path, char *to) { return counted(__real_realpath(path, to)); }
+
 enum { BUDGET = 2, MANY = 100000 };
 
 static const char model[] = TEST_DATA "/mini/qwen3_moe/qwen3_moe-bf16.gguf";
