@@ -1,5 +1,6 @@
 // quern bench: how fast a model reads and writes on this machine.
 #include "cli/bench.h"
+#include "cli/expert_report.h"
 #include "cli/inspect.h"
 #include "cli/out.h"
 #include "cli/terminal.h"
