@@ -1,12 +1,12 @@
 // Which experts are kept.
 #include "runtime/residency_int.h"
 
-// A token counts half after 138 others (0.995^138). Measured together with the refresh: bench/experts.md.
+// A token counts half after 138 others (0.995^138). Not measured.
 static const float fade = 0.995f;
 // A planned expert must be this much hotter than the one it replaces: both would change places
 // again and again otherwise. Not measured apart.
 static const float margin = 1.25f;
-// Steps of decode between refreshes: bench/experts.md.
+// Steps of decode between refreshes. Not measured.
 // A step with this many more rows than sequences reads prompts: drafts are fewer.
 enum { REFRESH_STEPS = 32, PREFILL_ROWS = 32 };
 
