@@ -620,6 +620,12 @@ typedef struct qn_engine_opts {
     // profile says, else 24; at most 4096. Change no result.
     qn_plan_policy prefill_plans, decode_plans;
     int64_t prefill_capacity, decode_capacity;
+    // Mixture of experts: how many experts of each layer are kept in memory, or how many bytes the
+    // experts of all layers may take. The others are read from the packed weights of the cache
+    // folder when a step needs them, by a thread of its own; the folder must have them ('quern
+    // compile') or be writable. Changes no result. Both 0: all if they fit, else what memory leaves
+    // less 1.5 GB. Fewer than a row is routed to, or a model without experts, is an error.
+    int64_t expert_budget, expert_budget_bytes;
 } qn_engine_opts;
 
 typedef struct qn_engine_info {
@@ -637,6 +643,22 @@ typedef struct qn_engine_info {
     int64_t cached_bytes; // of the weights, that came ready from the cache folder
     int64_t n_adapter_sets;
 } qn_engine_info;
+
+// How experts were kept in memory and read, since the engine was opened. With all of them in
+// memory nothing is counted but sizes.
+typedef struct qn_expert_stats {
+    size_t size;
+    int64_t n_layers;              // with experts; 0: the model has none
+    int64_t n_experts, n_used;     // of a layer; that a row is routed to
+    int64_t n_resident;            // of a layer, kept in memory
+    int64_t pool_bytes;            // that these take
+    int64_t steps;                 // of all sessions
+    int64_t hits, misses;          // experts of a step that were there, and that were not
+    int64_t promotions, demotions; // experts that were read, and that made room
+    int64_t prefetched;            // of the promotions: before a step asked for them
+    int64_t bytes_read, stall_ns;  // time that steps waited for reading
+    int64_t layer;                 // in the model; -1: the sum of all
+} qn_expert_stats;
 
 // Reads the whole model into memory, unless no_weights.
 QN_API QN_MUST_CHECK qn_status qn_engine_open(qn_engine **out, const char *path,
@@ -670,6 +692,14 @@ QN_API QN_MUST_CHECK qn_status qn_engine_expand_images(int32_t **ids, size_t *n,
 // The same for a prompt of messages: its ids, n and n_messages.
 QN_API QN_MUST_CHECK qn_status qn_chat_prompt_expand(qn_chat_prompt *prompt,
                                                      const qn_engine *engine, qn_err *err);
+// How experts are kept. `layer` counts those with experts from 0; -1: all together. Other threads may
+// run steps meanwhile.
+QN_API QN_MUST_CHECK qn_status qn_engine_expert_stats(qn_expert_stats *out, const qn_engine *engine,
+                                                      int64_t layer, qn_err *err);
+// A picture (SVG; owned: qn_free) of which experts were used, layer by layer, over time. An engine
+// with all experts in memory does not take note of that: QN_STATE.
+QN_API QN_MUST_CHECK qn_status qn_engine_expert_svg(char **svg, const qn_engine *engine,
+                                                    qn_err *err);
 // How the engine compiles and keeps plans, for prefill and for decode, as the text of a profile
 // file (docs/caches.md): what was asked for, what the profile beside the weights says, and
 // defaults. *text is owned (qn_free).
@@ -1643,6 +1673,10 @@ typedef struct qn_synth_opts {
     int n_threads;            // 0: all that this process may use. Changes no byte of the result
     qn_progress_fn *progress; // bytes of tensors written; NULL: none
     void *progress_arg;
+    // Mixture of experts: how unevenly tokens are routed. The router's row of the r-th expert, in an
+    // order of each layer's own, is divided by r to this power, so that a few experts get most
+    // tokens. 0: evenly.
+    float routing_skew;
 } qn_synth_opts;
 
 // What a file of a shape and type holds.

@@ -208,6 +208,7 @@ static void engines_refuse_null(void **state) {
     qn_memory memory = QN_INIT(qn_memory);
     qn_logits logits = QN_INIT(qn_logits);
     qn_engine_info info = QN_INIT(qn_engine_info);
+    qn_expert_stats experts = QN_INIT(qn_expert_stats);
     qn_sample_opts sample = QN_INIT(qn_sample_opts);
     qn_cost cost = QN_INIT(qn_cost);
     const qn_step_size step = QN_INIT(qn_step_size, .rows = 1);
@@ -217,6 +218,10 @@ static void engines_refuse_null(void **state) {
     REFUSES_TOO(qn_engine_open, &engine, NULL, NULL);
     REFUSES(qn_engine_profile, "text", NULL, t->engine);
     REFUSES(qn_engine_profile, "engine", &text, NULL);
+    REFUSES(qn_engine_expert_stats, "out", NULL, t->engine, -1);
+    REFUSES(qn_engine_expert_stats, "engine", &experts, NULL, -1);
+    REFUSES(qn_engine_expert_svg, "svg", NULL, t->engine);
+    REFUSES(qn_engine_expert_svg, "engine", &text, NULL);
     REFUSES(qn_engine_template, "out", NULL, t->engine, NULL);
     REFUSES(qn_engine_template, "engine", &template, NULL, NULL);
     REFUSES(qn_engine_graph, "text", NULL, t->engine, NULL);

@@ -175,21 +175,22 @@ static void experts_are_their_parts(void **state) {
         const qn_cpu_level *b = level(l);
         qn_operand panels = packed_rows(b, &x, ROWS, QN_WORD_i8_32);
         qn_operand out = make_rows(ROWS, 1, D, QN_WORD_f32);
-        qn_task task = {.attrs = &attrs,
-                        .in = {panels, scores, weight_operand(&w[0]), weight_operand(&w[1]),
-                               weight_operand(&w[2])},
-                        .out = {out},
-                        .temp = {make_rows(ROWS, 1, TOP, QN_WORD_f32),
-                                 make_rows(ROWS, 1, TOP, QN_WORD_f32),
-                                 make_rows(ROWS, TOP, F, QN_WORD_f32),
-                                 make_rows(ROWS, TOP, F, QN_WORD_i12_256)},
-                        .rows = ROWS};
+        qn_task task = {
+            .attrs = &attrs,
+            .in = {panels, scores, weight_operand(&w[0]), weight_operand(&w[1]),
+                   weight_operand(&w[2])},
+            .out = {out},
+            .temp = {make_rows(ROWS, 1, TOP, QN_WORD_f32), make_rows(ROWS, 1, TOP, QN_WORD_f32),
+                     make_rows(ROWS, TOP, F, QN_WORD_f32), make_rows(ROWS, TOP, F, QN_WORD_i12_256),
+                     make_rows(ROWS, TOP, D, QN_WORD_f32),
+                     make_rows(ROWS, 1, 2 + 2 * EXPERTS + TOP, QN_WORD_f32)},
+            .rows = ROWS};
         run_op(b, QN_OP_EXPERTS, &task, true);
         qn_operand want = slow_experts(b, &attrs, &panels, &scores, w, ROWS);
         same_rows(&want, &out, ROWS, b->name);
         if (l == 0) first = out;
         same_rows(&first, &out, ROWS, "levels");
-        for (int i = 0; i < 4; i++) free(task.temp[i].data);
+        for (int i = 0; i <= QN_EXPERTS_LISTS; i++) free(task.temp[i].data);
         free(panels.data);
         free(want.data);
         if (l) free(out.data);

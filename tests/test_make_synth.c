@@ -98,7 +98,8 @@ static void philox_fills_with_its_blocks(void **state) {
 // --- sizes ---------------------------------------------------------------------------------------
 
 // Published numbers of parameters. Those of Qwen3.5 are without the layer that predicts further
-// tokens, which is added: a layer of full attention, and what joins its inputs.
+// tokens, which is added: a layer of full attention, and what joins its inputs. The last is not a
+// published model; its number was counted by hand.
 static void sizes_are_the_published_ones(void **state) {
     (void)state;
     static const struct {
@@ -109,7 +110,7 @@ static void sizes_are_the_published_ones(void **state) {
         {"qwen3-8b", 8190.74, 0},        {"llama3.2-1b", 1235.81, 0},
         {"llama3.1-8b", 8030.26, 0},     {"gemma3-1b", 999.89, 0},
         {"qwen3-30b-a3b", 30532.12, 0},  {"qwen3.5-0.8b", 752.39, 20.45},
-        {"qwen3.5-4b", 4205.75, 120.59},
+        {"qwen3.5-4b", 4205.75, 120.59}, {"small-qwen3moe", 1242.33, 0},
     };
     size_t n_real = 0;
     for (size_t i = 0; qn_synth_shape_name(i); i++) n_real += !is_tiny(qn_synth_shape_name(i));
@@ -280,6 +281,41 @@ static void files_compute(void **state) {
             assert_whole(shape, types[k], out.text);
         }
     }
+}
+
+static qn_expert_stats count_experts(const char *path) {
+    qn_err err;
+    qn_engine *engine;
+    int32_t ids[300];
+    char *folder = qn_path_folder(path);
+    qn_expert_stats stats = QN_INIT(qn_expert_stats);
+    qn_logits out = QN_INIT(qn_logits);
+    for (int i = 0; i < 300; i++) ids[i] = 70 + i * 7 % 700;
+    ASSERT_OK(qn_engine_open(
+        &engine, path, &QN_INIT(qn_engine_opts, .cache_dir = folder, .expert_budget = 2), &err));
+    // Tokens one by one.
+    ASSERT_OK(qn_engine_logits(&out, engine, ids, 300, &QN_INIT(qn_logits_opts, .chunk = 1), &err));
+    qn_logits_deinit(&out);
+    ASSERT_OK(qn_engine_expert_stats(&stats, engine, -1, &err));
+    qn_engine_close(engine);
+    qn_free(folder);
+    return stats;
+}
+
+// A few experts get most tokens, so that more of a small pool's are the right ones.
+static void skewed_routing_prefers_some_experts(void **state) {
+    const path_name out = in_folder(state, "out.gguf");
+    qn_err err;
+    double rates[2];
+    for (int i = 0; i < 2; i++) {
+        const qn_synth_opts opts = QN_INIT(qn_synth_opts, .routing_skew = i ? 3 : 0);
+        ASSERT_OK(qn_synth("tiny-qwen3moe", "Q8_0", out.text, &opts, &err));
+        const qn_expert_stats s = count_experts(out.text);
+        rates[i] = (double)s.hits / (double)(s.hits + s.misses);
+    }
+    if (rates[1] < rates[0] + 0.1) fail_msg("hit rates %g, skewed %g", rates[0], rates[1]);
+    const qn_synth_opts wrong = QN_INIT(qn_synth_opts, .routing_skew = -1);
+    ASSERT_FAILS(qn_synth("tiny-qwen3moe", "Q8_0", out.text, &wrong, &err), QN_ARGUMENT, "-1");
 }
 
 // The other types, once.
@@ -466,6 +502,7 @@ int main(void) {
         cmocka_unit_test(philox_fills_with_its_blocks),
         cmocka_unit_test(sizes_are_the_published_ones),
         FOLDER_TEST(files_compute),
+        FOLDER_TEST(skewed_routing_prefers_some_experts),
         FOLDER_TEST(every_mix_computes),
         FOLDER_TEST(types_are_those_of_quantize),
         FOLDER_TEST(vocabularies_have_known_ids),

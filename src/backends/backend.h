@@ -6,7 +6,7 @@
 #include "ir/plan.h"
 #include "ir/step.h"
 
-enum { QN_MAX_TEMPS = QN_PLAN_TEMPS, QN_MAX_STAGES = 4 };
+enum { QN_MAX_TEMPS = QN_PLAN_TEMPS, QN_MAX_STAGES = 6 };
 
 // Keys and values of one layer: `layer_bytes` of every page of its group, from `offset` on. Only
 // the device knows what is inside, and only it follows the address.

@@ -34,6 +34,25 @@ typedef struct qn_weight_reader {
     qn_status (*progress)(void *arg, int64_t bytes, qn_err *err);
 } qn_weight_reader;
 
+// --- experts -------------------------------------------------------------------------------------
+
+// Who brings experts to the device, where not all of them are there. The runtime decides which are
+// kept; `run` of a program asks for those that its step has chosen, one EXPERTS call after the
+// other, on the thread that called it.
+typedef struct qn_pager {
+    void *arg;
+    // The layer of a weight that is brought, and where each of its experts lies on the device, (X),
+    // constant but for the entries. False: the weight lies on the device as a whole.
+    bool (*find)(void *arg, const char *weight, int32_t *layer,
+                 const unsigned char *const **places);
+    // A call has chosen these experts of a layer, (n) ascending, for so many rows each.
+    void (*begin)(void *arg, int32_t layer, const int32_t *experts, const int32_t *rows, int32_t n);
+    // Those of them that are there by now and were not given yet, at least one; they stay until the
+    // next call. Returns how many; 0: all were given; -1: one cannot be brought, and the step is
+    // not to be finished.
+    int32_t (*next)(void *arg, int32_t *experts);
+} qn_pager;
+
 // --- programs ------------------------------------------------------------------------------------
 
 // The sizes of a step, or the largest that there can be.
@@ -46,6 +65,7 @@ typedef struct qn_sizes {
 typedef struct qn_program_plan {
     const qn_plan *plan;                // NULL: none
     const void *const *weights;         // (PARAM leaves); NULL: only their shapes count
+    const qn_pager *pager;              // of weights that are NULL; NULL: all are there
     const qn_cache_view *const *caches; // (CACHE leaves)
     const qn_slots_view *const *slots;  // (STATE leaves)
     qn_plan_policy policy;              // how bindings to sizes are kept; not AUTO
@@ -106,7 +126,9 @@ struct qn_device_kind {
     qn_status (*load_weight)(void *to, qn_device *device, const qn_plan_leaf *leaf,
                              const qn_weight_reader *reader, qn_err *err);
 
-    // Programs.
+    // Programs. has_pager: some experts may be brought during a step; weights (X, ...) are then X
+    // parts of one size, one after the other.
+    bool has_pager;
     qn_status (*prepare)(qn_program **out, qn_device *device, const qn_program_opts *opts,
                          qn_err *err);
     void (*release)(qn_program *program);

@@ -1,5 +1,6 @@
 // quern bench: how fast a model reads and writes on this machine.
 #include "cli/bench.h"
+#include "cli/expert_report.h"
 #include "cli/inspect.h"
 #include "cli/out.h"
 #include "cli/terminal.h"
@@ -14,6 +15,7 @@ typedef struct bench_options {
     bool open, limits, json;
     const char *svg;
     qn_trace_args trace;
+    qn_expert_args experts;
     qn_engine_args engine;
 } bench_options;
 
@@ -27,6 +29,7 @@ static qn_status check_bench(const qn_call *call, qn_err *err) {
                        "quern bench MODEL, or quern bench --limits");
     QN_TRY(qn_outfile_check("--svg", o->svg, err));
     QN_TRY(qn_trace_args_check(&o->trace, err));
+    QN_TRY(qn_expert_args_check(&o->experts, err));
     return qn_engine_args_check(&o->engine, err);
 }
 
@@ -243,7 +246,8 @@ static qn_status measure(const char *path, const bench_options *o, qn_tracer *tr
         qn_bench_set_limits(rows, n, &limits.all);
         r.limits = &limits;
     }
-    status = tell(&r, o, err);
+    QN_TRY_TO(done, tell(&r, o, err));
+    status = qn_expert_report(&o->experts, loaded.engine, err);
 
 done:
     if (status == QN_LIMIT) qn_err_name(err, status, path);
@@ -348,6 +352,7 @@ static const qn_option bench_table[] = {
      .kind = QN_OPTION_FLAG,
      .offset = offsetof(bench_options, json)},
     QN_OPTIONS_TRACE(bench_options),
+    QN_OPTIONS_EXPERT_REPORT(bench_options),
     QN_OPTIONS_ENGINE(bench_options),
 };
 

@@ -108,6 +108,7 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
     QN_TRY(qn_run_args_check(args, err));
     QN_TRY(qn_sampling_args_check_together(&args->sampling, err));
     QN_TRY(qn_trace_args_check(&args->trace, err));
+    QN_TRY(qn_expert_args_check(&args->experts, err));
     return qn_engine_args_check(&args->engine, err);
 }
 
@@ -187,6 +188,7 @@ static qn_status run_run(const qn_call *call, qn_err *err) {
     QN_TRY_TO(done, resume(&t, err));
     QN_TRY_TO(done, t.is_chat ? qn_converse(&t, err) : answer_once(&t, &prompt, err));
     if (args->session_state) QN_TRY_TO(done, qn_saved_state_write(&t, args->session, err));
+    QN_TRY_TO(done, qn_expert_report(&args->experts, t.loaded.engine, err));
     status = qn_tracer_finish(&t.tracer, err);
 
 done:
@@ -384,6 +386,7 @@ static const qn_option run_table[] = {
      .offset = offsetof(qn_run_args, naive)},
     QN_OPTIONS_SAMPLING(qn_run_args),
     QN_OPTIONS_TRACE(qn_run_args),
+    QN_OPTIONS_EXPERT_REPORT(qn_run_args),
     QN_OPTIONS_ENGINE(qn_run_args),
 };
 

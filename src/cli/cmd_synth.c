@@ -10,6 +10,7 @@
 typedef struct synth_options {
     uint64_t seed;
     int64_t threads;
+    qn_real skew;
 } synth_options;
 
 static qn_status check_synth(const qn_call *call, qn_err *err) {
@@ -23,7 +24,8 @@ static qn_status run_synth(const qn_call *call, qn_err *err) {
     qn_progress progress = {.what = "writing", .unit = ""};
     const qn_synth_opts opts =
         QN_INIT(qn_synth_opts, .seed = options->seed, .n_threads = (int)options->threads,
-                .progress = qn_progress_show, .progress_arg = &progress);
+                .progress = qn_progress_show, .progress_arg = &progress,
+                .routing_skew = (float)options->skew.value);
     const double start = qn_now();
     qn_interrupt_hold(); // Ctrl-C stops it, and no partial file remains
     const qn_status status = qn_synth(call->args[0], call->args[1], call->args[2], &opts, err);
@@ -44,6 +46,14 @@ static const qn_option synth_table[] = {
      .help = "random seed (default: 0); the same seed gives the same file",
      .kind = QN_OPTION_SEED,
      .offset = offsetof(synth_options, seed)},
+    {.name = "--routing-skew",
+     .arg = "S",
+     .help = "mixture of experts: a few experts get most tokens; their shares fall about as their "
+             "rank to the power of S (default 0: evenly)",
+     .kind = QN_OPTION_REAL,
+     .offset = offsetof(synth_options, skew),
+     .min = 0,
+     .max = 8},
     QN_OPTION_THREADS(synth_options, threads),
 };
 
@@ -53,7 +63,8 @@ const qn_command qn_cmd_synth = {
     .summary = "Makes a model with random weights and the shape of a well-known one.",
     .notes = "For benchmarking without a download: the output is nonsense, the speed is that of "
              "the real model. SHAPE is qwen3-0.6b, qwen3-1.7b, qwen3-8b, llama3.2-1b, llama3.1-8b, "
-             "gemma3-1b, qwen3-30b-a3b, qwen3.5-0.8b, qwen3.5-4b, or a tiny one: tiny-llama, "
+             "gemma3-1b, qwen3-30b-a3b, qwen3.5-0.8b, qwen3.5-4b, small-qwen3moe, or a tiny one: "
+             "tiny-llama, "
              "tiny-qwen2, tiny-qwen3, tiny-qwen3moe, tiny-gemma, tiny-gemma2, tiny-gemma3, "
              "tiny-qwen35, tiny-qwen35moe. TYPE is as for 'quern quantize', such as Q4_K_M.",
     .options = synth_table,

@@ -46,8 +46,34 @@ static qn_status check_devices(const char *list, qn_err *err) {
     return QN_OK;
 }
 
+// N: experts of each layer; with K, M or G: bytes. Both 0 where nothing was typed. False: it is
+// neither.
+static bool read_budget(int64_t *experts, int64_t *bytes, const char *typed) {
+    static const char units[] = "KMG";
+    *experts = *bytes = 0;
+    if (!typed) return true;
+    char *end;
+    errno = 0;
+    const long long n = strtoll(typed, &end, 10);
+    if (*typed < '0' || *typed > '9' || errno || n < 1) return false;
+    if (!*end) {
+        *experts = n;
+        return true;
+    }
+    const char *unit = strchr(units, *end & ~0x20);
+    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    if (!unit || end[1] || n > INT64_MAX >> shift) return false;
+    *bytes = (int64_t)n << shift;
+    return true;
+}
+
 qn_status qn_engine_args_check(const qn_engine_args *args, qn_err *err) {
+    int64_t experts, bytes;
     QN_TRY(check_devices(args->device, err));
+    if (!read_budget(&experts, &bytes, args->experts))
+        return QN_FAIL(err, ARGUMENT,
+                       "--expert-budget: '%s', want a number of experts, or bytes with K, M or G",
+                       args->experts);
     if (args->cache_dir && !*args->cache_dir)
         return QN_FAIL(err, ARGUMENT, "--cache-dir: the name of the folder is empty");
     for (size_t i = 0; i < args->loras.n; i++) {
@@ -98,13 +124,16 @@ static bool is_none(const char *cache_dir) { return cache_dir && strcmp(cache_di
 // the other begins with its default.
 qn_engine_opts qn_open_engine_opts(const qn_open_opts *opts) {
     const qn_engine_args none = {0}, *args = opts->args ? opts->args : &none;
+    int64_t experts, bytes;
+    (void)read_budget(&experts, &bytes, opts->is_second ? NULL : args->experts); // was checked
     return QN_INIT(
         qn_engine_opts, .n_threads = (int)args->threads, .no_weights = opts->no_weights,
         .reference = opts->reference, .mtp = opts->mtp,
         .numerics = args->numerics ? (qn_numerics)(args->numerics - 1) : QN_NUMERICS_EXACT,
         .cache_type = (qn_cache_type)args->cache_type, .plans = (qn_plan_policy)args->plans,
         .cache_dir = is_none(args->cache_dir) ? NULL : args->cache_dir, .device = args->device,
-        .mmproj = args->mmproj, .image_pixels = args->image_pixels);
+        .mmproj = args->mmproj, .image_pixels = args->image_pixels, .expert_budget = experts,
+        .expert_budget_bytes = bytes);
 }
 
 // --- the cache folder ----------------------------------------------------------------------------

@@ -12,7 +12,8 @@ typedef struct qn_engine_args {
     int numerics, cache_type, plans; // words, see QN_OPTION_WORD
     const char *cache_dir, *device, *mmproj;
     int64_t image_pixels;
-    qn_texts loras; // FILE or FILE:SCALE, all for one model
+    qn_texts loras;      // FILE or FILE:SCALE, all for one model
+    const char *experts; // N, or bytes with K, M or G
 } qn_engine_args;
 
 // As in the enums of quern.h, without their automatic values.
@@ -57,9 +58,15 @@ extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn
      .help = "low-rank adapter for MODEL: GGUF, or a folder as PEFT writes it; FILE:SCALE "        \
              "scales it (default 1); may be repeated, all are applied together",                   \
      .kind = QN_OPTION_TEXTS, .offset = offsetof(options, engine.loras)}
+#define QN_OPTION_EXPERTS(options)                                                                 \
+    {.name = "--expert-budget", .arg = "N|BYTES",                                                  \
+     .help = "mixture of experts: experts of each layer that are kept in memory, or with K, M or " \
+             "G the bytes of all; others are read from packed weights as needed (default: all if " \
+             "they fit, else what memory leaves); output unchanged",                               \
+     .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.experts)}
 // All of them, for commands that compute.
 #define QN_OPTIONS_ENGINE(options)                                                                 \
-    QN_OPTION_LORA(options), QN_OPTION_DEVICE(options), QN_OPTION_NUMERICS(options),               \
+    QN_OPTION_LORA(options), QN_OPTION_EXPERTS(options), QN_OPTION_DEVICE(options), QN_OPTION_NUMERICS(options),               \
     QN_OPTION_CACHE_TYPE(options), QN_OPTION_PLANS(options),                                       \
     QN_OPTION_CACHE_DIR(options), QN_OPTION_THREADS(options, engine.threads)
 // clang-format on

@@ -2,6 +2,7 @@
 #ifndef QN_CLI_RUN_H
 #define QN_CLI_RUN_H
 
+#include "cli/expert_report.h"
 #include "cli/pictures.h"
 #include "cli/sampling.h"
 #include "cli/trace.h"
@@ -29,6 +30,7 @@ typedef struct qn_run_args {
     int64_t context;
     bool raw, json, naive, mtp, session_state;
     qn_trace_args trace;
+    qn_expert_args experts;
     qn_engine_args engine;
 } qn_run_args;
 

@@ -263,6 +263,20 @@ qn_status qn_newfile_write(qn_newfile *file, const void *bytes, size_t n, qn_err
     return QN_OK;
 }
 
+qn_status qn_newfile_rewrite(qn_newfile *file, int64_t offset, const void *bytes, size_t n,
+                             qn_err *err) {
+    assert(offset >= 0 && offset + (int64_t)n <= file->size);
+    QN_TRY(flush(file, err));
+    for (size_t done = 0; done < n;) {
+        const ssize_t got =
+            pwrite(file->fd, (const char *)bytes + done, n - done, (off_t)(offset + (int64_t)done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return fail(file, "write", err);
+        done += (size_t)got;
+    }
+    return QN_OK;
+}
+
 int64_t qn_newfile_size(const qn_newfile *file) { return file->size; }
 
 // Owner, group and permissions of the file that is replaced. A group that cannot be given is

@@ -46,6 +46,9 @@ QN_MUST_CHECK qn_status qn_newfile_create_in(qn_newfile **out, int folder, const
 // Appends; buffered.
 QN_MUST_CHECK qn_status qn_newfile_write(qn_newfile *file, const void *bytes, size_t n,
                                          qn_err *err);
+// Writes once more what was appended before, inside it.
+QN_MUST_CHECK qn_status qn_newfile_rewrite(qn_newfile *file, int64_t offset, const void *bytes,
+                                           size_t n, qn_err *err);
 // Bytes appended so far.
 int64_t qn_newfile_size(const qn_newfile *file);
 // Brings everything to the disk under the temporary name, after which hardly anything can go wrong:

@@ -8,7 +8,7 @@
 
 #include "ir/graph.h"
 
-enum { QN_PLAN_TEMPS = 4 };
+enum { QN_PLAN_TEMPS = 6 };
 
 // Where an argument of a call lies.
 typedef enum qn_place {

@@ -101,13 +101,23 @@ typedef struct wave_job {
     int64_t n_values, first_piece;
 } wave_job;
 
+static bool is_router(const qn_tensor *t) {
+    static const char end[] = ".ffn_gate_inp.weight";
+    const size_t n = strlen(t->name.data), m = sizeof end - 1;
+    return t->type == QN_TYPE_F32 && n > m && strcmp(t->name.data + n - m, end) == 0;
+}
+
 static void make_piece(void *arg, int64_t i) {
     const wave_job *job = arg;
     const qn_synth_tensor *t = &job->s->tensors[job->tensor];
     const int64_t piece = job->first_piece + i, left = job->n_values - piece * PIECE_VALUES;
     uint8_t *to = job->s->wave + i * packed_bytes(t->tensor.type, PIECE_VALUES);
     const qn_noise_place place = {job->s->opts->seed, (uint32_t)job->tensor, (uint32_t)piece};
-    qn_noise_fill(to, t->tensor.type, left < PIECE_VALUES ? left : PIECE_VALUES, t->noise, place);
+    const int64_t n = left < PIECE_VALUES ? left : PIECE_VALUES;
+    qn_noise_fill(to, t->tensor.type, n, t->noise, place);
+    if (job->s->opts->routing_skew > 0 && is_router(&t->tensor))
+        qn_noise_skew(to, piece * PIECE_VALUES, n, t->tensor.dims[t->tensor.n_dims - 1],
+                      t->tensor.dims[0], (uint32_t)job->tensor, job->s->opts->routing_skew);
 }
 
 static qn_status write_wave(synth *s, int64_t bytes, qn_err *err) {
@@ -157,6 +167,8 @@ qn_status qn_synth(const char *shape, const char *type, const char *out_path,
     qn_synth_opts o;
     if (!shape || !type || !out_path) return QN_FAIL(err, ARGUMENT, "qn_synth: NULL");
     QN_TRY(QN_OPTS_READ(qn_synth_opts, &o, opts, err));
+    if (!(o.routing_skew >= 0 && o.routing_skew <= 8))
+        return QN_FAIL(err, ARGUMENT, "a routing skew of %g, want 0 to 8", (double)o.routing_skew);
     synth s = {.opts = &o};
     qn_status status = make_plan(&s, shape, type, err);
     s.making = (qn_making){.progress = s.opts->progress,

@@ -69,6 +69,11 @@ typedef struct qn_noise_place {
 // Fills `n` values of a type that a mix can ask for, a whole number of blocks.
 void qn_noise_fill(uint8_t *to, qn_type type, int64_t n, qn_noise noise, qn_noise_place place);
 
+// Divides the rows of a layer's router (F32, `width` values each) by their rank to the power of
+// `skew`; `first` is the number of the first value. Which expert has which rank depends on `tensor`.
+void qn_noise_skew(uint8_t *to, int64_t first, int64_t n, int64_t width, int64_t n_experts,
+                   uint32_t tensor, float skew);
+
 // --- tokenizer -----------------------------------------------------------------------------------
 
 // The keys "tokenizer.*": a vocabulary of exactly the shape's size, in which every text has ids.

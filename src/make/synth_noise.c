@@ -6,6 +6,7 @@
 #include "quant/half.h"
 
 #include <assert.h>
+#include <math.h>
 
 // Root mean square of a matrix's values: what models are initialised with.
 static const float wanted = 0.02f;
@@ -127,5 +128,15 @@ void qn_noise_fill(uint8_t *to, qn_type type, int64_t n, qn_noise noise, qn_nois
     } else {
         assert(type == QN_TYPE_F32);
         make_f32(to, n);
+    }
+}
+
+void qn_noise_skew(uint8_t *to, int64_t first, int64_t n, int64_t width, int64_t n_experts,
+                   uint32_t tensor, float skew) {
+    for (int64_t i = 0; i < n; i++, to += 4) {
+        const int64_t expert = (first + i) / width;
+        const int64_t rank = (expert * 5 + tensor * 7) % n_experts; // 5: no power of two shares it
+        const float value = qn_float_from_bits(qn_load_u32(to));
+        qn_store_u32(to, qn_float_to_bits(value / powf((float)(rank + 1), skew)));
     }
 }

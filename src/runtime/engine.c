@@ -7,6 +7,7 @@
 #include "core/mem.h"
 #include "core/structs.h"
 #include "ir/text.h"
+#include "runtime/expert_budget.h"
 #include "runtime/identity.h"
 #include "runtime/images.h"
 #include "runtime/memory.h"
@@ -250,6 +251,7 @@ static qn_status load_stage(qn_stage *stage, const qn_engine *engine, const qn_p
                                 .is_head = stage == &engine->head,
                                 .device = stage->device,
                                 .disk = stage->is_whole ? &engine->disk : NULL,
+                                .residency = stage == &engine->head ? NULL : engine->residency,
                                 .progress = engine->opts.progress,
                                 .progress_arg = engine->opts.progress_arg};
     return qn_packs_create(&stage->packs, &opts, err);
@@ -258,6 +260,7 @@ static qn_status load_stage(qn_stage *stage, const qn_engine *engine, const qn_p
 // Several stages have parts of the weights each, which no file of the cache folder holds; the
 // prediction head has what the others do not have.
 static qn_status load_packs(qn_engine *engine, qn_err *err) {
+    QN_TRY(qn_expert_budget_apply(engine, err));
     QN_TRY(qn_memory_check_weights(engine, err));
     for (size_t i = 0; i < engine->n_stages; i++)
         QN_TRY(load_stage(&engine->stages[i], engine, NULL, err));
@@ -384,6 +387,7 @@ void qn_engine_close(qn_engine *engine) {
     qn_profile_deinit(&engine->profile);
     engine->head.device = NULL; // the last stage's
     qn_stage_deinit(&engine->head);
+    qn_residency_destroy(engine->residency); // before its device
     for (size_t i = 0; i < engine->n_stages; i++) qn_stage_deinit(&engine->stages[i]);
     qn_free(engine->stages);
     qn_free(engine->devices);

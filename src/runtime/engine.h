@@ -39,6 +39,7 @@ struct qn_engine {
     qn_state_layout *layout;  // NULL: there are no plans
     bool is_loaded;           // the stages have their weights
     uint64_t *adapter_hashes; // (model->n_sets) what tells one set of adapters from another
+    qn_residency *residency;  // of the only stage; NULL: all experts are in memory
     struct qn_images *images; // images.h; NULL: the engine was opened without weights
     // The reference path; NULL otherwise.
     // Weights of model->graph, graph_hidden and graph_predict, by value.

@@ -23,7 +23,8 @@ static qn_status add_stage(int64_t *total, const qn_engine *engine, const qn_sta
         int64_t bytes;
         uint32_t weight;
         if (!qn_map_find(&weights->by_name, leaf->name, strlen(leaf->name), &weight) ||
-            weights->items[weight].is_predict != is_head)
+            weights->items[weight].is_predict != is_head ||
+            qn_residency_has(engine->residency, leaf->name))
             continue;
         QN_TRY(stage->device->kind->weight_bytes(&bytes, stage->device, leaf, err));
         if (!qn_i64_add(total, *total, bytes)) *total = INT64_MAX;
@@ -40,6 +41,8 @@ qn_status qn_memory_weights(int64_t *out, const qn_engine *engine, qn_err *err) 
     for (size_t i = 0; i < engine->n_stages; i++)
         QN_TRY(add_stage(&total, engine, &engine->stages[i], err));
     if (engine->head.device) QN_TRY(add_stage(&total, engine, &engine->head, err));
+    if (engine->residency && !qn_i64_add(&total, total, qn_residency_bytes(engine->residency)))
+        total = INT64_MAX;
     *out = total;
     return QN_OK;
 }
@@ -87,8 +90,12 @@ qn_status qn_memory_check_weights(const qn_engine *engine, qn_err *err) {
     int64_t need, available;
     QN_TRY(qn_memory_weights(&need, engine, err));
     if (!qn_engine_free_memory(engine, &available) || need <= available) return QN_OK;
-    return QN_FAIL(err, MEMORY, "the weights need %.0f MiB, %.0f MiB of memory are free", mib(need),
-                   mib(available));
+    const bool has_experts = engine->model->hparams->experts > 0 && !engine->residency;
+    return QN_FAIL(err, MEMORY, "the weights need %.0f MiB, %.0f MiB of memory are free%s",
+                   mib(need), mib(available),
+                   has_experts ? "; with packed weights ('quern compile') a part of the experts is "
+                                 "enough"
+                               : "");
 }
 
 qn_status qn_memory_fit(qn_session_opts *opts, const qn_engine *engine, qn_err *err) {

@@ -113,7 +113,8 @@ static qn_status find_weights(qn_leaves *to, const qn_engine *engine, const qn_s
     for (size_t i = 0; i < n; i++) {
         const char *name = plan->leaves[QN_PLACE_PARAM][i].name;
         to->weights[i] = find_weight(engine, stage, name);
-        if (!to->weights[i]) return QN_FAIL(err, STATE, "weight %s is not loaded", name);
+        if (!to->weights[i] && !qn_residency_has(engine->residency, name))
+            return QN_FAIL(err, STATE, "weight %s is not loaded", name);
     }
     return QN_OK;
 }
@@ -174,13 +175,15 @@ static qn_status add_plan(qn_program_opts *to, const qn_runner *r, qn_runner_sta
     qn_leaves *leaves = &s->leaves[phase];
     QN_TRY(init_leaves(leaves, r, s->stage, plan, err));
     s->plans[phase] = plan;
-    to->plans[phase] =
-        (qn_program_plan){.plan = plan,
-                          .weights = leaves->weights,
-                          .caches = leaves->caches,
-                          .slots = leaves->slots,
-                          .policy = qn_engine_policy(r->engine, is_decode),
-                          .capacity = (int)qn_engine_plan_capacity(r->engine, is_decode)};
+    to->plans[phase] = (qn_program_plan){
+        .plan = plan,
+        .weights = leaves->weights,
+        .pager = leaves->weights && r->engine->residency ? qn_residency_pager(r->engine->residency)
+                                                         : NULL,
+        .caches = leaves->caches,
+        .slots = leaves->slots,
+        .policy = qn_engine_policy(r->engine, is_decode),
+        .capacity = (int)qn_engine_plan_capacity(r->engine, is_decode)};
     return QN_OK;
 }
 

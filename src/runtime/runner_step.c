@@ -182,6 +182,8 @@ static void take_cuts(const qn_runner *r, const qn_runner_stage *s) {
 static qn_status run_step(qn_runner *r, qn_err *err) {
     qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
     if (r->check) return qn_check_run(r->check, r, err);
+    qn_residency *residency = r->engine->residency;
+    if (residency) qn_residency_begin_step(residency, r->step.n_rows, r->step.n_segs);
     for (size_t i = 0; i < r->engine->n_stages; i++) {
         const qn_runner_stage *s = &r->stages[i];
         s->program->device->kind->run(s->program);
@@ -189,7 +191,7 @@ static qn_status run_step(qn_runner *r, qn_err *err) {
     }
     qn_program *last = r->stages[r->engine->n_stages - 1].program;
     last->device->kind->wait(last);
-    return QN_OK;
+    return residency ? qn_residency_end_step(residency, err) : QN_OK;
 }
 
 static void look_at_step(qn_runner *r) {
@@ -220,7 +222,7 @@ qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn
     qn_status status = r->record ? qn_record_add(r->record, r->message, err) : QN_OK;
     if (!status) status = run_step(r, err);
     qn_state_clear_copies(r->state);
-    if (status) { // a check or a record failed: what the sequences hold is not usable any more
+    if (status) { // a check, a record or reading experts failed: what the sequences hold is not usable any more
         for (int64_t b = 0; b < n; b++) {
             qn_seq_cancel(segments[b].seq);
             (void)qn_seq_truncate(segments[b].seq, 0);

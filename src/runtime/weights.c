@@ -41,8 +41,11 @@ static qn_status add_item(qn_packs *packs, const qn_packs_opts *o, const qn_plan
         return QN_NOMEM(err, leaf->name);
     if (old != index) return QN_OK;
     qn_pack_item *item = &packs->items.v[packs->items.n++];
-    *item = (qn_pack_item){.weight = &weights->items[weight], .leaf = leaf};
+    *item = (qn_pack_item){.weight = &weights->items[weight],
+                           .leaf = leaf,
+                           .is_paged = qn_residency_has(o->residency, leaf->name)};
     QN_TRY(size_item(item, packs->device, err));
+    if (item->is_paged) return QN_OK; // the pools count instead
     if (qn_i64_add(&packs->bytes, packs->bytes, item->bytes)) return QN_OK;
     return QN_FAIL(err, LIMIT, "weight %s: %lld bytes in addition to %lld", leaf->name,
                    (long long)item->bytes, (long long)packs->bytes);
@@ -98,7 +101,8 @@ static qn_status tell(void *arg, int64_t bytes, qn_err *err) {
 static qn_status take_block(qn_packs *packs, qn_err *err) {
     size_t bytes = 0;
     for (size_t i = 0; i < packs->items.n; i++) {
-        if (!packs->items.v[i].data && !qn_size_add(&bytes, bytes, (size_t)packs->items.v[i].room))
+        const qn_pack_item *item = &packs->items.v[i];
+        if (!item->data && !item->is_paged && !qn_size_add(&bytes, bytes, (size_t)item->room))
             return QN_FAIL(err, LIMIT, "packed weights: sizes overflow");
     }
     if (bytes == 0) return QN_OK;
@@ -223,6 +227,106 @@ done:
     return status;
 }
 
+// --- experts that are not all in memory ---
+
+typedef struct reading {
+    const qn_packs_opts *o;
+    const qn_packs *packs;
+    loading l; // for progress
+} reading;
+
+static void take_bytes(void *arg, size_t i, int64_t offset, const unsigned char *bytes, int64_t n) {
+    reading *r = arg;
+    const qn_pack_item *item = &r->packs->items.v[i];
+    const qn_device *device = r->packs->device;
+    if (item->is_paged)
+        qn_residency_take(r->o->residency, item->leaf->name, bytes, n);
+    else
+        device->kind->write(r->packs->device, (unsigned char *)(uintptr_t)item->data + offset,
+                            bytes, (size_t)n);
+}
+
+static qn_status load_one(void *arg, size_t i, void *to, qn_err *err) {
+    reading *r = arg;
+    const qn_pack_item *item = &r->packs->items.v[i];
+    const qn_weight_reader reader = {
+        .arg = &r->l, .read = read_typed, .read_f32 = read_floats, .progress = tell};
+    r->l.weight = item->weight;
+    return r->packs->device->kind->load_weight(to, r->packs->device, item->leaf, &reader, err);
+}
+
+// The memory of all weights but experts, which the file fills.
+static qn_status place_items(qn_packs *packs, qn_residency *residency, int64_t begin, qn_err *err) {
+    QN_TRY(take_block(packs, err));
+    unsigned char *to = packs->block;
+    for (size_t i = 0; i < packs->items.n; i++) {
+        qn_pack_item *item = &packs->items.v[i];
+        if (item->is_paged) {
+            qn_residency_place(residency, item->leaf->name, begin + item->offset);
+            continue;
+        }
+        item->data = to;
+        to += item->room;
+    }
+    return QN_OK;
+}
+
+// Writes the file, weight by weight: all of them may be more than fits in memory.
+static qn_status write_paged(reading *r, const qn_pack_file *file, qn_err *err) {
+    const qn_disk *disk = r->o->disk;
+    if (!disk->may_write)
+        return QN_FAIL(err, MEMORY,
+                       "keeping some of the experts in memory needs packed weights, and %s has "
+                       "none that can be used: make them with 'quern compile'",
+                       disk->dir);
+    for (size_t i = 0; i < r->packs->items.n; i++) r->l.total += r->packs->items.v[i].bytes;
+    QN_TRY(qn_pack_file_write_each(file, &r->packs->items, load_one, r, err));
+    qn_log(disk->log, disk->log_arg, QN_LOG_INFO, "packed weights are kept in %s (%lld MiB)",
+           file->path, (long long)(file->size >> 20));
+    return QN_OK;
+}
+
+// Reads the file; where it cannot be used, writes it first.
+static qn_status read_paged(qn_file *f, reading *r, const qn_pack_file *file, qn_err *err) {
+    const qn_disk *disk = r->o->disk;
+    const qn_pack_items *items = &r->packs->items;
+    if (!disk->is_foreign && qn_disk_has(disk, file->name)) {
+        qn_err why;
+        const qn_status status = qn_pack_file_read(f, file, items, take_bytes, r, &why);
+        if (!status || status == QN_MEMORY) {
+            if (status && err) *err = why;
+            return status;
+        }
+        qn_log(disk->log, disk->log_arg, QN_LOG_WARNING, "%s is not used: %s", file->path,
+               why.message);
+    }
+    QN_TRY(write_paged(r, file, err));
+    for (size_t i = 0; i < items->n; i++) { // from the beginning
+        if (items->v[i].is_paged)
+            qn_residency_place(r->o->residency, items->v[i].leaf->name,
+                               file->begin + items->v[i].offset);
+    }
+    return qn_pack_file_read(f, file, items, take_bytes, r, err);
+}
+
+static qn_status pack_paged(qn_packs *packs, const qn_packs_opts *o, qn_err *err) {
+    qn_pack_file file = {0};
+    qn_file f = {.fd = -1};
+    reading r = {.o = o, .packs = packs, .l = {.o = o}};
+    QN_TRY(qn_pack_file_init(&file, o->disk, o->source, o->device, &packs->items, err));
+    qn_status status = place_items(packs, o->residency, file.begin, err);
+    if (!status) status = read_paged(&f, &r, &file, err);
+    if (!status) status = qn_disk_claim(o->disk, file.name, err);
+    if (!status) {
+        packs->cached = packs->bytes;
+        packs->bytes += qn_residency_bytes(o->residency);
+        status = qn_residency_start(o->residency, &f, err);
+    }
+    if (f.fd >= 0) qn_file_close(&f);
+    qn_pack_file_deinit(&file);
+    return status;
+}
+
 static qn_status create_packs(qn_packs **out, const qn_packs_opts *opts, bool wants_own,
                               qn_err *err) {
     qn_packs *packs = qn_alloc(1, sizeof *packs);
@@ -232,7 +336,9 @@ static qn_status create_packs(qn_packs **out, const qn_packs_opts *opts, bool wa
     const bool is_cached =
         !wants_own && opts->disk && opts->disk->dir && opts->device->kind->has_host_memory;
     qn_status status = collect(packs, opts, wants_own, err);
-    if (!status)
+    if (!status && is_cached && opts->residency)
+        status = pack_paged(packs, opts, err);
+    else if (!status)
         status = is_cached ? pack_with_cache(packs, opts, err)
                            : load_missing(packs, opts, &n_loaded, err);
     if (status) {

@@ -11,17 +11,21 @@
 #include "backends/device.h"
 #include "models/model_weights.h"
 #include "runtime/cache_folder.h"
+#include "runtime/residency.h"
 
 typedef struct qn_packs qn_packs;
 
 typedef struct qn_packs_opts {
     const qn_weights *weights; // all of the model; must outlive the packs
     const qn_source *source;
-    const qn_plan *plan;      // whose weights are loaded; must outlive the packs
-    const qn_packs *besides;  // weights that are there are left out; NULL: none
-    bool is_head;             // of the prediction head; others leave its weights to it
-    qn_device *device;        // that the plan is for; must outlive the packs
-    const qn_disk *disk;      // NULL: none; warns of what cannot be used or written
+    const qn_plan *plan;     // whose weights are loaded; must outlive the packs
+    const qn_packs *besides; // weights that are there are left out; NULL: none
+    bool is_head;            // of the prediction head; others leave its weights to it
+    qn_device *device;       // that the plan is for; must outlive the packs
+    const qn_disk *disk;     // NULL: none; warns of what cannot be used or written
+    // Keeps some of the experts: their weights are not loaded here but given to it from the file of
+    // the cache folder, which must be there or be written. NULL: all weights are loaded.
+    qn_residency *residency;
     qn_progress_fn *progress; // bytes as packed; NULL: none
     void *progress_arg;
 } qn_packs_opts;
@@ -32,7 +36,7 @@ void qn_packs_destroy(qn_packs *packs);
 // Where the weight of a name lies on the device; NULL if the plan has none of that name.
 const void *qn_packs_find(const qn_packs *packs, const char *name);
 
-// Bytes of all weights; those of them that were found ready in the cache folder.
+// Bytes of all weights that lie in memory, pools of experts included; those of them that were found ready in the cache folder.
 int64_t qn_packs_bytes(const qn_packs *packs);
 int64_t qn_packs_cached_bytes(const qn_packs *packs);
 

@@ -217,20 +217,75 @@ done:
     return status;
 }
 
+// One sum's bytes after the other.
+static qn_status read_checked(const qn_file *f, const qn_pack_file *file,
+                              const qn_pack_items *items, const uint64_t *want,
+                              unsigned char *bytes, qn_pack_take_fn *take, void *arg, qn_err *err) {
+    for (size_t i = 0; i < file->n_sums; i++) {
+        const qn_pack_sum *sum = &file->sums[i];
+        const qn_pack_item *item = &items->v[sum->item];
+        const int64_t at = item->offset + sum->offset;
+        QN_TRY(qn_file_read(f, file->begin + at, bytes, (size_t)sum->bytes, err));
+        if (XXH3_64bits_withSeed(bytes, (size_t)sum->bytes, (uint64_t)at) != want[i])
+            return QN_FAIL(err, FORMAT, "%s is damaged (weight %s)", file->path,
+                           item->weight->name);
+        take(arg, sum->item, sum->offset, bytes, sum->bytes);
+    }
+    return QN_OK;
+}
+
+qn_status qn_pack_file_read(qn_file *opened, const qn_pack_file *file, const qn_pack_items *items,
+                            qn_pack_take_fn *take, void *arg, qn_err *err) {
+    qn_file f = {.fd = -1};
+    QN_TRY(qn_disk_open_file(&f, file->disk, file->name, file->path, err));
+    qn_status status = QN_OK;
+    uint64_t *want = qn_alloc(file->n_sums, sizeof *want);
+    unsigned char *bytes = qn_alloc(QN_PACK_CHUNK, 1);
+    if (!want || !bytes) status = QN_NOMEM(err, "the sums of packed weights");
+    if (!status) {
+        status = read_head(want, file, &f, err);
+        if (status) qn_err_prefix(err, status, "%s", file->path);
+    }
+    if (!status) status = read_checked(&f, file, items, want, bytes, take, arg, err);
+    qn_free(want);
+    qn_free(bytes);
+    if (status)
+        qn_file_close(&f);
+    else
+        *opened = f;
+    return status;
+}
+
+qn_status qn_pack_file_exists(bool *out, const qn_disk *disk, const qn_source *source,
+                              const qn_device_kind *kind, qn_err *err) {
+    *out = false;
+    if (!disk->dir || disk->is_foreign) return QN_OK;
+    char *name = name_file(source, kind);
+    if (!name) return QN_NOMEM(err, "packed weights");
+    *out = qn_disk_has(disk, name);
+    qn_free(name);
+    return QN_OK;
+}
+
 // --- writing ---
+
+static qn_status make_head(qn_buf *to, const qn_pack_file *file, const uint64_t *sums,
+                           qn_err *err) {
+    static const unsigned char zeros[QN_PACK_PAGE];
+    const size_t n_sums = file->n_sums * sizeof *sums;
+    qn_buf_add(to, file->head.data, file->head.size);
+    if (n_sums) qn_buf_add(to, sums, n_sums);
+    const uint64_t check = to->failed ? 0 : XXH3_64bits(to->data, to->size);
+    qn_buf_add(to, &check, sizeof check);
+    if (!to->failed) qn_buf_add(to, zeros, (size_t)file->begin - to->size);
+    return to->failed ? QN_NOMEM(err, "the head of packed weights") : QN_OK;
+}
 
 static qn_status write_head(qn_newfile *to, const qn_pack_file *file, const uint64_t *sums,
                             qn_err *err) {
-    static const unsigned char zeros[QN_PACK_PAGE];
-    const size_t n_sums = file->n_sums * sizeof *sums;
     qn_buf head = {0};
-    qn_buf_add(&head, file->head.data, file->head.size);
-    if (n_sums) qn_buf_add(&head, sums, n_sums);
-    const uint64_t check = XXH3_64bits(head.data, head.size);
-    qn_buf_add(&head, &check, sizeof check);
-    qn_status status = head.failed ? QN_NOMEM(err, "the head of packed weights") : QN_OK;
+    qn_status status = make_head(&head, file, sums, err);
     if (!status) status = qn_newfile_write(to, head.data, head.size, err);
-    if (!status) status = qn_newfile_write(to, zeros, (size_t)file->begin - head.size, err);
     qn_buf_deinit(&head);
     return status;
 }
@@ -249,6 +304,44 @@ qn_status qn_pack_file_write(const qn_pack_file *file, const qn_pack_items *item
 
 done:
     qn_newfile_destroy(to);
+    qn_free(sums);
+    return status;
+}
+
+// Loads an item, notes its sums and writes it. *sums: the next.
+static qn_status write_item(qn_newfile *to, uint64_t **sums, const qn_pack_items *items, size_t i,
+                            qn_pack_load_fn *load, void *arg, qn_err *err) {
+    const qn_pack_item *item = &items->v[i];
+    unsigned char *bytes = qn_reserve((size_t)item->room);
+    if (!bytes) return QN_FAIL(err, MEMORY, "out of memory: weight %s", item->weight->name);
+    qn_status status = load(arg, i, bytes, err);
+    for (int64_t at = 0; at < item->room && !status; at += QN_PACK_CHUNK) {
+        const int64_t n = qn_min(item->room - at, QN_PACK_CHUNK);
+        *(*sums)++ = XXH3_64bits_withSeed(bytes + at, (size_t)n, (uint64_t)(item->offset + at));
+    }
+    if (!status) status = qn_newfile_write(to, bytes, (size_t)item->room, err);
+    qn_unreserve(bytes, (size_t)item->room);
+    return status;
+}
+
+qn_status qn_pack_file_write_each(const qn_pack_file *file, const qn_pack_items *items,
+                                  qn_pack_load_fn *load, void *arg, qn_err *err) {
+    qn_newfile *to = NULL;
+    qn_buf head = {0};
+    qn_status status = QN_OK;
+    uint64_t *sums = qn_alloc(file->n_sums, sizeof *sums), *next = sums;
+    if (!sums) return QN_NOMEM(err, "the sums of packed weights");
+    QN_TRY_TO(done, qn_newfile_create_in(&to, file->disk->fd, file->name, file->path, err));
+    QN_TRY_TO(done, write_head(to, file, sums, err)); // the sums are not known yet
+    for (size_t i = 0; i < items->n; i++)
+        QN_TRY_TO(done, write_item(to, &next, items, i, load, arg, err));
+    QN_TRY_TO(done, make_head(&head, file, sums, err));
+    QN_TRY_TO(done, qn_newfile_rewrite(to, 0, head.data, head.size, err));
+    status = qn_newfile_commit(to, err);
+
+done:
+    qn_newfile_destroy(to);
+    qn_buf_deinit(&head);
     qn_free(sums);
     return status;
 }

@@ -27,6 +27,7 @@ typedef struct qn_pack_item {
     int64_t bytes, room;       // of the numbers; the same up to a page border
     int64_t offset;            // from the first weight of the file
     const unsigned char *data; // `room` bytes, zeros after the numbers; NULL: not loaded yet
+    bool is_paged;             // experts that are not all in memory (residency.h)
 } qn_pack_item;
 
 typedef struct qn_pack_items {
@@ -70,8 +71,26 @@ QN_MUST_CHECK qn_status qn_pack_file_map(qn_pack_map *map, const unsigned char *
                                          qn_err *err);
 void qn_pack_unmap(qn_pack_map *map);
 
+// Reads the file piece by piece and checks it, for models that are not to be mapped. `take` gets
+// the bytes of all items in order, room included. *opened stays open on success. A damaged item is
+// an error that names it.
+typedef void qn_pack_take_fn(void *arg, size_t item, int64_t offset, const unsigned char *bytes,
+                             int64_t n);
+QN_MUST_CHECK qn_status qn_pack_file_read(qn_file *opened, const qn_pack_file *file,
+                                          const qn_pack_items *items, qn_pack_take_fn *take,
+                                          void *arg, qn_err *err);
+
 // Writes the file; every item has its data.
 QN_MUST_CHECK qn_status qn_pack_file_write(const qn_pack_file *file, const qn_pack_items *items,
                                            qn_err *err);
+// The same with one item in memory at a time: `load` leaves it in zeroed memory of its room.
+typedef qn_status qn_pack_load_fn(void *arg, size_t item, void *to, qn_err *err);
+QN_MUST_CHECK qn_status qn_pack_file_write_each(const qn_pack_file *file,
+                                                const qn_pack_items *items, qn_pack_load_fn *load,
+                                                void *arg, qn_err *err);
+
+// Whether the folder has a file for this source and device.
+QN_MUST_CHECK qn_status qn_pack_file_exists(bool *out, const qn_disk *disk, const qn_source *source,
+                                            const qn_device_kind *kind, qn_err *err);
 
 #endif

@@ -123,21 +123,53 @@ int64_t qn_cpu_head_runs(const qn_task *task);
 // What each run found in a row: (runs * (2 + 2 top)).
 int qn_cpu_temps_head(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);
 
-// Experts: rows here are those of the step, each with its choices. grouped: in[1] by ids in[2];
-// experts_up: in[2] and in[3]; experts_down: in[4].
+// grouped: in[1] by ids in[2]. Rows here are those of the step, each with its choices.
 int64_t qn_cpu_pieces_grouped(const qn_task *task, int64_t rows, int64_t cached);
 qn_tile_cut qn_cpu_cut_grouped(const qn_task *task, int64_t piece);
 int64_t qn_cpu_scratch_grouped(const qn_task *task, int64_t rows);
-int64_t qn_cpu_pieces_experts_up(const qn_task *task, int64_t rows, int64_t cached);
-qn_tile_cut qn_cpu_cut_experts_up(const qn_task *task, int64_t piece);
-int64_t qn_cpu_pieces_experts_down(const qn_task *task, int64_t rows, int64_t cached);
-qn_tile_cut qn_cpu_cut_experts_down(const qn_task *task, int64_t piece);
-int64_t qn_cpu_scratch_experts(const qn_task *task, int64_t rows);
-int64_t qn_cpu_scratch_scores(const qn_task *task, int64_t rows); // room for a row of in[1]
 // Rows that share an unpacked tile: enough that an expert finds some.
 int64_t qn_cpu_expert_rows(int64_t n_experts, int64_t choices);
-// ids (T, N), weights (T, N), gated values (T, N, F), the same packed.
+
+// --- rules of experts (pieces_experts.c) ---
+
+// Its temporary values: ids (T, N), weights (T, N), gated values (T, N, F), the same packed, what
+// each expert says (T, N, D), and lists.
+enum {
+    QN_EXPERTS_IDS,
+    QN_EXPERTS_WEIGHTS,
+    QN_EXPERTS_GATED,
+    QN_EXPERTS_PACKED,
+    QN_EXPERTS_EACH,
+    QN_EXPERTS_LISTS
+};
 int qn_cpu_temps_experts(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node);
+
+// The lists are in the first row; the sorted entries after them, N in each row.
+typedef struct qn_expert_lists {
+    int32_t *n_used, *used; // experts to run: those with entries, or some of these
+    int32_t *first;         // (X + 1) where an expert's entries begin
+} qn_expert_lists;
+qn_expert_lists qn_cpu_expert_lists(const qn_task *task);
+int32_t *qn_cpu_expert_entry(const qn_task *task, int64_t i); // of the sorted list
+
+enum { QN_EXPERT_ROWS = 256 }; // at a time; their sums stay in the second-level cache
+
+// Some tiles of one expert; expert -1: nothing to do. experts_up: in[2] and in[3]; experts_down:
+// in[4].
+typedef struct qn_expert_cut {
+    int32_t expert;
+    qn_range tiles;
+} qn_expert_cut;
+int64_t qn_cpu_pieces_experts_up(const qn_task *task, int64_t rows, int64_t cached);
+qn_expert_cut qn_cpu_cut_experts_up(const qn_task *task, int64_t piece);
+int64_t qn_cpu_pieces_experts_down(const qn_task *task, int64_t rows, int64_t cached);
+qn_expert_cut qn_cpu_cut_experts_down(const qn_task *task, int64_t piece);
+int64_t qn_cpu_scratch_experts(const qn_task *task, int64_t rows);
+int64_t qn_cpu_scratch_scores(const qn_task *task, int64_t rows); // room for a row of in[1]
+int64_t qn_cpu_pieces_experts_sort(const qn_task *task, int64_t rows, int64_t cached); // one
+// Some entries of one expert, in the sorted list.
+int64_t qn_cpu_pieces_experts_entries(const qn_task *task, int64_t rows, int64_t cached);
+qn_range qn_cpu_cut_experts_entries(const qn_task *task, int64_t piece);
 
 // --- rules of ops that know the sequence, and of those along rows (pieces_seq.c) ---
 

@@ -14,6 +14,16 @@ typedef struct task_input {
     const char *name;    // of the leaf
 } task_input;
 
+// The stages of EXPERTS (recipes.def) that read weights, and those between them: run once for every
+// group of experts that is brought.
+enum { FIRST_READING = 2, LAST_READING = 4 };
+
+// An EXPERTS call whose experts are brought.
+typedef struct paged_call {
+    size_t first, end; // its calls that are run for each group
+    int32_t layer;     // of the pager
+} paged_call;
+
 // A plan: its tasks point into the executor's own memory.
 typedef struct bound_plan {
     const qn_plan *plan; // NULL: none
@@ -21,7 +31,11 @@ typedef struct bound_plan {
     const qn_kernel **kernels;
     qn_packed *weights; // (PARAM leaves) those in tiles
     qn_bindings *bindings;
-    task_input *inputs; // (n_inputs)
+    const qn_pager *pager; // NULL: all weights are there
+    paged_call *paged;     // (n_paged) in the order of the calls
+    size_t n_paged;
+    int32_t *wanted, *wanted_rows; // (max experts) of a paged call, and rows for each
+    task_input *inputs;            // (n_inputs)
     size_t n_inputs;
     const qn_binding *bound; // that the tasks point to now; NULL: none
     uint64_t bound_made;     // which making of it: bindings are reused
@@ -106,7 +120,44 @@ static qn_status bind_weights(bound_plan *p, const qn_program_plan *from, qn_err
         if (leaf->layout != QN_WORD_tiles) continue;
         QN_TRY(qn_cpu_describe(&p->weights[i], leaf, err));
         if (from->weights) p->weights[i].data = from->weights[i];
+        int32_t layer;
+        if (from->pager)
+            (void)from->pager->find(from->pager->arg, leaf->name, &layer, &p->weights[i].matrices);
     }
+    return QN_OK;
+}
+
+// Whether an argument of a call is brought; then by which layer.
+static bool find_paged(int32_t *layer, const bound_plan *p, const qn_plan_arg *arg) {
+    const unsigned char *const *places;
+    return arg->place == QN_PLACE_PARAM &&
+           p->pager->find(p->pager->arg, p->plan->leaves[QN_PLACE_PARAM][arg->index].name, layer,
+                          &places);
+}
+
+// Lists the calls whose experts are brought. Other ops have no way to wait for them.
+static qn_status bind_pager(bound_plan *p, const qn_program_plan *from, qn_err *err) {
+    int64_t most = 1;
+    if (!from->pager) return QN_OK;
+    p->pager = from->pager;
+    p->paged = qn_alloc(p->plan->n_calls, sizeof *p->paged);
+    if (!p->paged) return QN_NOMEM(err, "plan");
+    for (size_t i = 0; i < p->plan->n_calls; i++) {
+        const qn_plan_call *call = &p->plan->calls[i];
+        int32_t layer = -1;
+        bool is_paged = false;
+        for (int k = 0; k < call->n_in; k++) is_paged |= find_paged(&layer, p, &call->in[k]);
+        if (!is_paged) continue;
+        if (call->op != QN_OP_EXPERTS)
+            return QN_FAIL(err, UNSUPPORTED, "%s reads weights of which not all experts are loaded",
+                           qn_op_get(call->op)->name);
+        if (call->stage == FIRST_READING)
+            p->paged[p->n_paged++] = (paged_call){i, i + 1 + LAST_READING - FIRST_READING, layer};
+        most = qn_max(most, call->in[1].width);
+    }
+    p->wanted = qn_alloc((size_t)most, 2 * sizeof *p->wanted);
+    if (!p->wanted) return QN_NOMEM(err, "plan");
+    p->wanted_rows = p->wanted + most;
     return QN_OK;
 }
 
@@ -136,6 +187,7 @@ static qn_status init_plan(executor *x, bound_plan *p, const qn_program_plan *fr
     p->inputs = qn_alloc(qn_plan_inputs(plan), sizeof *p->inputs);
     if (!p->tasks || !p->kernels || !p->inputs) return QN_NOMEM(err, "plan");
     QN_TRY(bind_weights(p, from, err));
+    QN_TRY(bind_pager(p, from, err));
     for (size_t i = 0; i < plan->n_calls; i++) QN_TRY(bind_call(x, p, from, i, err));
     const qn_bindings_opts opts = {.plan = plan,
                                    .tasks = p->tasks,
@@ -151,6 +203,8 @@ static void free_plan(bound_plan *p) {
     qn_free(p->tasks);
     qn_free(p->kernels);
     qn_free(p->weights);
+    qn_free(p->paged);
+    qn_free(p->wanted);
     qn_free(p->inputs);
 }
 
@@ -278,9 +332,38 @@ bool qn_cpu_program_give(qn_program *program, const char *input, const float *ro
     return is_found;
 }
 
+// Runs the calls of a paged one for one group of experts after the other, as they come: rows of
+// experts that are there are computed while others are brought. False: one could not be brought.
+static bool run_paged(executor *x, const paged_call *call) {
+    const bound_plan *p = x->last;
+    const qn_task *task = &p->tasks[call->first];
+    if (task->rows == 0) return true;
+    const qn_expert_lists lists = qn_cpu_expert_lists(task);
+    int32_t n = *lists.n_used;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t e = lists.used[i];
+        p->wanted[i] = e;
+        p->wanted_rows[i] = lists.first[e + 1] - lists.first[e];
+    }
+    p->pager->begin(p->pager->arg, call->layer, p->wanted, p->wanted_rows, n);
+    while ((n = p->pager->next(p->pager->arg, lists.used)) > 0) {
+        *lists.n_used = n;
+        qn_walk_run(&x->walk, x->head.device->pool, call->first, call->end);
+    }
+    return n == 0;
+}
+
 void qn_cpu_program_run(qn_program *program) {
     executor *x = of(program);
-    qn_walk_run(&x->walk, x->head.device->pool);
+    const bound_plan *p = x->last;
+    size_t at = 0;
+    qn_walk_reset(&x->walk);
+    for (size_t i = 0; i < p->n_paged; i++) {
+        qn_walk_run(&x->walk, x->head.device->pool, at, p->paged[i].first);
+        if (!run_paged(x, &p->paged[i])) return;
+        at = p->paged[i].end;
+    }
+    qn_walk_run(&x->walk, x->head.device->pool, at, x->walk.n_calls);
 }
 
 void qn_cpu_program_wait(qn_program *program) { (void)program; } // `run` is done when it returns

@@ -21,7 +21,14 @@ typedef struct qn_packed {
     int64_t n_matrices, n_out, n_in;  // X (1 for a plain matrix), O, I
     int64_t tile_bytes, matrix_bytes; // one tile over the whole inner dimension; all tiles
     const unsigned char *data;        // aligned to QN_PACK_ALIGN
+    // (X) where each matrix lies, if they do not follow one another; NULL: they do. Only those of
+    // the experts that a step has asked for are there.
+    const unsigned char *const *matrices;
 } qn_packed;
+
+static inline const unsigned char *qn_packed_matrix(const qn_packed *w, int64_t i) {
+    return w->matrices ? w->matrices[i] : w->data + i * w->matrix_bytes;
+}
 
 // Whether the type has a packed layout.
 bool qn_pack_supports(qn_type type);

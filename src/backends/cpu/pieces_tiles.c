@@ -169,31 +169,18 @@ int qn_cpu_temps_head(qn_plan_arg *temp, const qn_graph *graph, const qn_node *n
     return 1;
 }
 
-// --- experts ---
+// --- grouped ---
 
 int64_t qn_cpu_expert_rows(int64_t n_experts, int64_t choices) {
     const int64_t rows = qn_ceil_div(ROWS_PER_EXPERT * n_experts, choices);
     return rows < QN_ROW_GROUP ? QN_ROW_GROUP : rows > MAX_EXPERT_ROWS ? MAX_EXPERT_ROWS : rows;
 }
 
-static shape expert_shape(const qn_packed *w, int64_t tile_bytes, int64_t choices) {
-    return (shape){tiles_of(w), tile_bytes * choices, w->n_in,
-                   qn_cpu_expert_rows(w->n_matrices, choices), is_float(w)};
-}
-
 static shape grouped_shape(const qn_task *task) {
     const qn_packed *w = task->in[1].packed;
-    return expert_shape(w, w->tile_bytes, task->in[2].width);
-}
-
-static shape up_shape(const qn_task *task) {
-    const qn_packed *gate = task->in[2].packed, *up = task->in[3].packed;
-    return expert_shape(gate, gate->tile_bytes + up->tile_bytes, task->attrs->top);
-}
-
-static shape down_shape(const qn_task *task) {
-    const qn_packed *down = task->in[4].packed;
-    return expert_shape(down, down->tile_bytes, task->attrs->top);
+    const int64_t choices = task->in[2].width;
+    return (shape){tiles_of(w), w->tile_bytes * choices, w->n_in,
+                   qn_cpu_expert_rows(w->n_matrices, choices), is_float(w)};
 }
 
 int64_t qn_cpu_pieces_grouped(const qn_task *task, int64_t rows, int64_t cached) {
@@ -205,50 +192,13 @@ qn_tile_cut qn_cpu_cut_grouped(const qn_task *task, int64_t piece) {
     return cut(grouped_shape(task), task->rows, piece);
 }
 
-int64_t qn_cpu_pieces_experts_up(const qn_task *task, int64_t rows, int64_t cached) {
-    (void)cached;
-    return count(up_shape(task), rows);
-}
-
-qn_tile_cut qn_cpu_cut_experts_up(const qn_task *task, int64_t piece) {
-    return cut(up_shape(task), task->rows, piece);
-}
-
-int64_t qn_cpu_pieces_experts_down(const qn_task *task, int64_t rows, int64_t cached) {
-    (void)cached;
-    return count(down_shape(task), rows);
-}
-
-qn_tile_cut qn_cpu_cut_experts_down(const qn_task *task, int64_t piece) {
-    return cut(down_shape(task), task->rows, piece);
-}
-
 // As for dense rows, for every choice of every row; and what sorts them by expert.
-static int64_t expert_scratch(int64_t n_experts, int64_t choices) {
+static int64_t grouped_scratch(int64_t n_experts, int64_t choices) {
     const int64_t n = qn_cpu_expert_rows(n_experts, choices) * choices;
     return scratch_bytes(n, 2) + qn_round_up((n_experts + 1 + n) * (int64_t)sizeof(int32_t), 64);
 }
 
 int64_t qn_cpu_scratch_grouped(const qn_task *task, int64_t rows) {
     (void)rows;
-    return expert_scratch(task->in[1].packed->n_matrices, task->in[2].width);
-}
-
-int64_t qn_cpu_scratch_experts(const qn_task *task, int64_t rows) {
-    (void)rows;
-    return expert_scratch(task->in[2].packed->n_matrices, task->attrs->top);
-}
-
-int64_t qn_cpu_scratch_scores(const qn_task *task, int64_t rows) {
-    (void)rows;
-    return qn_round_up(task->in[1].width * (int64_t)sizeof(float), 64);
-}
-
-int qn_cpu_temps_experts(qn_plan_arg *temp, const qn_graph *graph, const qn_node *node) {
-    const int64_t top = node->attrs.top, width = graph->values[node->in[2]].shape.dims[1].n;
-    temp[0] = (qn_plan_arg){.parts = 1, .width = top, .form = QN_WORD_f32}; // ids, as int32
-    temp[1] = (qn_plan_arg){.parts = 1, .width = top, .form = QN_WORD_f32};
-    temp[2] = (qn_plan_arg){.parts = top, .width = width, .form = QN_WORD_f32};
-    temp[3] = (qn_plan_arg){.parts = top, .width = width, .form = node->attrs.form};
-    return 4;
+    return grouped_scratch(task->in[1].packed->n_matrices, task->in[2].width);
 }

@@ -47,10 +47,10 @@ static void run_share(qn_walk *walk, size_t call, int64_t index, void *scratch) 
 
 static void walk_calls(void *arg, int64_t index) {
     qn_walk *walk = arg;
-    walker w = {.walk = walk};
+    walker w = {.walk = walk, .finished = (int32_t)walk->first};
     const qn_floats floats = qn_floats_enter();
     void *scratch = walk->scratch + index * walk->scratch_bytes;
-    for (size_t i = 0; i < walk->n_calls; i++) {
+    for (size_t i = walk->first; i < walk->end; i++) {
         wait_for(&w, walk->binding->after[i] + 1);
         for (int64_t k = 0; k < walk->n_shares; k++)
             run_share(walk, i, (index + k) % walk->n_shares, scratch);
@@ -58,14 +58,25 @@ static void walk_calls(void *arg, int64_t index) {
     qn_floats_leave(&floats);
 }
 
-void qn_walk_run(qn_walk *walk, qn_pool *pool) {
-    const size_t n_taken = walk->n_calls * (size_t)walk->n_shares;
-    // The pool's lock orders this before the walkers.
-    for (size_t i = 0; i < n_taken; i++)
-        atomic_store_explicit(&walk->taken[i], 0, memory_order_relaxed);
-    for (size_t i = 0; i < walk->n_calls; i++) {
-        atomic_store_explicit(&walk->done[i], 0, memory_order_relaxed);
-        if (walk->times) atomic_store_explicit(&walk->times[i].begin, 0, memory_order_relaxed);
+// The pool's lock orders this before the walkers.
+static void reset_calls(qn_walk *walk, size_t first, size_t end) {
+    for (int64_t k = 0; k < walk->n_shares; k++) {
+        for (size_t i = first; i < end; i++)
+            atomic_store_explicit(&walk->taken[(size_t)k * walk->n_calls + i], 0,
+                                  memory_order_relaxed);
     }
+    for (size_t i = first; i < end; i++)
+        atomic_store_explicit(&walk->done[i], 0, memory_order_relaxed);
+}
+
+void qn_walk_reset(qn_walk *walk) {
+    for (size_t i = 0; i < walk->n_calls && walk->times; i++)
+        atomic_store_explicit(&walk->times[i].begin, 0, memory_order_relaxed);
+}
+
+void qn_walk_run(qn_walk *walk, qn_pool *pool, size_t first, size_t end) {
+    reset_calls(walk, first, end);
+    walk->first = first;
+    walk->end = end;
     qn_pool_run(pool, walk->n_shares, walk_calls, walk);
 }

@@ -23,6 +23,7 @@ typedef struct qn_walk {
     const qn_task *tasks;            // (n_calls)
     const qn_binding *binding;
     size_t n_calls;
+    size_t first, end;      // calls to run now
     int64_t n_shares;       // walkers
     _Atomic int64_t *taken; // (n_shares, n_calls): of the share's pieces
     _Atomic int64_t *done;  // (n_calls): of all
@@ -32,7 +33,9 @@ typedef struct qn_walk {
     qn_call_times *times; // (n_calls); NULL: not wanted
 } qn_walk;
 
-// Runs all calls. Allocates nothing.
-void qn_walk_run(qn_walk *walk, qn_pool *pool);
+// Forgets what was run. Allocates nothing, as the next.
+void qn_walk_reset(qn_walk *walk);
+// Runs calls first ... end - 1, those before being done; once more, if they were run before.
+void qn_walk_run(qn_walk *walk, qn_pool *pool, size_t first, size_t end);
 
 #endif

@@ -1,201 +1,171 @@
-// Matmuls by chosen experts. The choices of a group of rows are sorted by expert, so that all of
-// them share a tile once it is unpacked.
+// Experts: route, gated feed-forward of each chosen expert, and their sum.
+//
+// An entry is choice k of row r: number r * N + k. Entries are sorted by expert; a piece then has
+// all rows of one expert and some of its tiles, so that each used expert is read once in a step.
 #include "backends/cpu/kernels/act.h"
 #include "backends/cpu/kernels/panel.h"
 #include "backends/cpu/kernels/route.h"
 #include "backends/cpu/kernels/tile_products.h"
 
-// What a thread lends (expert_scratch in pieces_tiles.c), for n = rows * choices entries. Entry i
-// is choice i % choices of row i / choices of the group.
+// x (T, D), scores (T, X), gate, up (X, F, D), down (X, D, F)
+enum { X_ROWS, SCORES, GATE, UP, DOWN };
+
+// What a thread lends (qn_cpu_scratch_experts), for some rows of one expert.
 typedef struct work {
     tile_block *blocks;                         // (QN_PANEL_TILES)
-    float (*sums)[QN_PANEL], (*more)[QN_PANEL]; // (n + QN_SPARE_ROWS), sorted by expert
-    const void **rows;                          // (n + QN_SPARE_ROWS) addresses, sorted by expert
-    const void **some;                          // (n + QN_SPARE_ROWS) those of one expert
-    int32_t *order;                             // (n) entries, sorted by expert
-    int32_t *first;                             // (experts + 1) where an expert's entries begin
+    float (*sums)[QN_PANEL], (*more)[QN_PANEL]; // (QN_EXPERT_ROWS + QN_SPARE_ROWS)
+    const void **rows;                          // (QN_EXPERT_ROWS + QN_SPARE_ROWS) addresses
 } work;
 
-static work lay_out(void *scratch, int64_t n_experts, int64_t choices) {
-    const int64_t n = qn_cpu_expert_rows(n_experts, choices) * choices;
+static work lay_out(void *scratch) {
+    const int64_t n = QN_EXPERT_ROWS + QN_SPARE_ROWS;
     work w = {.blocks = scratch};
     w.sums = (float(*)[QN_PANEL])(w.blocks + QN_PANEL_TILES);
-    w.more = w.sums + n + QN_SPARE_ROWS;
-    w.rows = (const void **)(w.more + n + QN_SPARE_ROWS);
-    w.some = w.rows + n + QN_SPARE_ROWS;
-    w.order = (int32_t *)(w.some + n + QN_SPARE_ROWS);
-    w.first = w.order + n;
+    w.more = w.sums + n;
+    w.rows = (const void **)(w.more + n);
     return w;
 }
 
-// The rows of x that meet experts, and which.
-typedef struct choices {
-    const qn_operand *x;   // (T, I) or (T, N, I)
-    const qn_operand *ids; // (T, N)
-    qn_range rows;
-    int64_t n_experts, n; // choices of a row
-} choices;
+static int64_t choices_of(const qn_task *task) { return task->attrs->top; }
 
-static int32_t expert_of(const choices *c, int64_t entry) {
-    return ((const int32_t *)row_of(c->ids, c->rows.first + entry / c->n))[entry % c->n];
+void QN_FN(experts_route)(const qn_task *task, int64_t piece, void *scratch) {
+    const qn_operand *scores = &task->in[SCORES];
+    const qn_range rows = qn_cpu_cut_rows(task, piece);
+    for (int64_t r = rows.first; r < rows.end; r++)
+        route_row(row_of(&task->temp[QN_EXPERTS_IDS], r),
+                  row_of(&task->temp[QN_EXPERTS_WEIGHTS], r), row_of(scores, r), scores->width,
+                  task->attrs, scratch);
 }
 
 // Counting sort; entries of one expert stay in their order.
-static void sort_entries(const work *w, const choices *c) {
-    const int64_t n = (c->rows.end - c->rows.first) * c->n;
-    memset(w->first, 0, (size_t)(c->n_experts + 1) * sizeof *w->first);
-    for (int64_t i = 0; i < n; i++) w->first[expert_of(c, i) + 1]++;
-    for (int64_t e = 0; e < c->n_experts; e++) w->first[e + 1] += w->first[e];
-    for (int64_t i = 0; i < n; i++) {
-        const int32_t at = w->first[expert_of(c, i)]++;
-        const int64_t part = c->x->parts > 1 ? i % c->n : 0;
-        w->order[at] = (int32_t)i;
-        w->rows[at] = part_of(c->x, c->rows.first + i / c->n, part);
+void QN_FN(experts_sort)(const qn_task *task, int64_t piece, void *scratch) {
+    (void)piece, (void)scratch;
+    const int64_t n_experts = task->in[SCORES].width, n = choices_of(task);
+    const qn_operand *ids = &task->temp[QN_EXPERTS_IDS];
+    if (task->rows == 0) return;
+    const qn_expert_lists lists = qn_cpu_expert_lists(task);
+    memset(lists.first, 0, (size_t)(n_experts + 1) * sizeof *lists.first);
+    for (int64_t r = 0; r < task->rows; r++) {
+        for (int64_t k = 0; k < n; k++) lists.first[((int32_t *)row_of(ids, r))[k] + 1]++;
     }
-    for (int64_t e = c->n_experts; e > 0; e--) w->first[e] = w->first[e - 1];
-    w->first[0] = 0;
-}
-
-// A run of tiles of an expert's outputs, at most QN_PANEL_TILES.
-typedef struct run {
-    int64_t tile, n_tiles;
-} run;
-
-static run next_run(qn_range tiles, int64_t tile) {
-    const int64_t left = tiles.end - tile;
-    return (run){tile, left < QN_PANEL_TILES ? left : QN_PANEL_TILES};
-}
-
-// How many of the run's outputs there are.
-static int64_t outputs_of(run t, int64_t n_out) {
-    const int64_t left = n_out - t.tile * QN_TILE;
-    return left < t.n_tiles * QN_TILE ? left : t.n_tiles * QN_TILE;
-}
-
-// sums = the run of tiles of each entry's expert times the entry's row. The sums after an expert's
-// last are those of the next, and written after them.
-static void expert_sums(float (*sums)[QN_PANEL], const work *w, const choices *c,
-                        const qn_packed *weight, run t) {
-    const int64_t per_matrix = weight->matrix_bytes / weight->tile_bytes;
-    for (int64_t e = 0; e < c->n_experts; e++) {
-        const int64_t first = w->first[e];
-        const product p = {.sums = sums + first,
-                           .w = weight,
-                           .tile = e * per_matrix + t.tile,
-                           .n_tiles = t.n_tiles,
-                           .rows = w->some,
-                           .n_rows = w->first[e + 1] - first,
-                           .form = c->x->form};
-        if (!p.n_rows) continue;
-        memcpy(w->some, w->rows + first, (size_t)p.n_rows * sizeof *w->some);
-        panel_sums(&p, w->blocks);
+    for (int64_t e = 0; e < n_experts; e++) lists.first[e + 1] += lists.first[e];
+    for (int64_t r = 0; r < task->rows; r++) {
+        for (int64_t k = 0; k < n; k++) {
+            const int32_t at = lists.first[((int32_t *)row_of(ids, r))[k]]++;
+            *qn_cpu_expert_entry(task, at) = (int32_t)(r * n + k);
+        }
     }
+    for (int64_t e = n_experts; e > 0; e--) lists.first[e] = lists.first[e - 1];
+    lists.first[0] = 0;
+    int32_t n_used = 0;
+    for (int64_t e = 0; e < n_experts; e++) {
+        if (lists.first[e + 1] > lists.first[e]) lists.used[n_used++] = (int32_t)e;
+    }
+    *lists.n_used = n_used;
 }
 
-// Stores the sums of a run of tiles as (T, N, O).
-static void put_entries(const qn_operand *out, const work *w, const choices *c, run t) {
-    const int64_t n = (c->rows.end - c->rows.first) * c->n;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t entry = w->order[i];
-        float *to = part_of(out, c->rows.first + entry / c->n, entry % c->n);
-        memcpy(to + t.tile * QN_TILE, w->sums[i], (size_t)outputs_of(t, out->width) * sizeof *to);
+// Some tiles of an expert, for some of its entries.
+typedef struct part {
+    const qn_task *task;
+    int64_t first, n;      // in the sorted list
+    int64_t tile, n_tiles; // at most QN_PANEL_TILES
+    int32_t expert;
+} part;
+
+static void expert_sums(float (*sums)[QN_PANEL], const work *w, const part *p,
+                        const qn_operand *weight, qn_word form) {
+    qn_packed one = *weight->packed;
+    one.data = qn_packed_matrix(weight->packed, p->expert);
+    const product all = {.sums = sums,
+                         .w = &one,
+                         .tile = p->tile,
+                         .n_tiles = p->n_tiles,
+                         .rows = w->rows,
+                         .n_rows = p->n,
+                         .form = form};
+    panel_sums(&all, w->blocks);
+}
+
+// Stores sums as (T, N, W).
+static void put_entries(const qn_operand *to, const work *w, const part *p) {
+    const int64_t choices = choices_of(p->task), left = to->width - p->tile * QN_TILE;
+    const int64_t n = left < p->n_tiles * QN_TILE ? left : p->n_tiles * QN_TILE;
+    for (int64_t i = 0; i < p->n; i++) {
+        const int64_t entry = *qn_cpu_expert_entry(p->task, p->first + i);
+        float *row = part_of(to, entry / choices, entry % choices);
+        memcpy(row + p->tile * QN_TILE, w->sums[i], (size_t)n * sizeof *row);
     }
 }
 
-// x (T, I) or (T, N, I), w (X, O, I), ids (T, N) -> (T, N, O)
-void QN_FN(grouped)(const qn_task *task, int64_t piece, void *scratch) {
-    const qn_packed *weight = task->in[1].packed;
-    const qn_tile_cut cut = qn_cpu_cut_grouped(task, piece);
-    const choices c = {.x = &task->in[0],
-                       .ids = &task->in[2],
-                       .rows = cut.rows,
-                       .n_experts = weight->n_matrices,
-                       .n = task->in[2].width};
-    const work w = lay_out(scratch, c.n_experts, c.n);
-    if (cut.rows.first == cut.rows.end) return;
-    sort_entries(&w, &c);
-    for (int64_t at = cut.tiles.first; at < cut.tiles.end; at += QN_PANEL_TILES) {
-        const run t = next_run(cut.tiles, at);
-        expert_sums(w.sums, &w, &c, weight, t);
-        put_entries(&task->out[0], &w, &c, t);
+// The rows of x that the entries read: one for all choices, or one for each.
+static void find_rows(const work *w, const part *p, const qn_operand *x) {
+    const int64_t choices = choices_of(p->task);
+    for (int64_t i = 0; i < p->n; i++) {
+        const int64_t entry = *qn_cpu_expert_entry(p->task, p->first + i);
+        w->rows[i] = part_of(x, entry / choices, x->parts > 1 ? entry % choices : 0);
     }
 }
 
-// --- experts: x (T, D), scores (T, X), gate, up (X, F, D), down (X, D, F) ---
+static void run_up(const work *w, const part *p) {
+    const qn_task *task = p->task;
+    const qn_word form = task->in[X_ROWS].form;
+    expert_sums(w->sums, w, p, &task->in[GATE], form);
+    expert_sums(w->more, w, p, &task->in[UP], form);
+    gate_rows(w->sums, w->more, p->n, p->n_tiles * QN_TILE, task->attrs->act);
+    put_entries(&task->temp[QN_EXPERTS_GATED], w, p);
+}
 
-enum { IDS, WEIGHTS, GATED, PACKED }; // its temporary values
+static void run_down(const work *w, const part *p) {
+    const qn_operand *x = &p->task->temp[QN_EXPERTS_PACKED];
+    expert_sums(w->sums, w, p, &p->task->in[DOWN], x->form);
+    put_entries(&p->task->temp[QN_EXPERTS_EACH], w, p);
+}
 
-void QN_FN(experts_route)(const qn_task *task, int64_t piece, void *scratch) {
-    const qn_operand *scores = &task->in[1];
-    const qn_range rows = qn_cpu_cut_rows(task, piece);
-    for (int64_t r = rows.first; r < rows.end; r++)
-        route_row(row_of(&task->temp[IDS], r), row_of(&task->temp[WEIGHTS], r), row_of(scores, r),
-                  scores->width, task->attrs, scratch);
+// Runs a piece: all entries of its expert, at most QN_EXPERT_ROWS at a time.
+static void run_parts(const qn_task *task, qn_expert_cut cut, const qn_operand *x, void *scratch,
+                      void (*run)(const work *w, const part *p)) {
+    if (cut.expert < 0) return;
+    const work w = lay_out(scratch);
+    const qn_expert_lists lists = qn_cpu_expert_lists(task);
+    const int64_t end = lists.first[cut.expert + 1];
+    for (int64_t at = lists.first[cut.expert]; at < end; at += QN_EXPERT_ROWS) {
+        part p = {.task = task, .first = at, .n = end - at, .expert = cut.expert};
+        if (p.n > QN_EXPERT_ROWS) p.n = QN_EXPERT_ROWS;
+        find_rows(&w, &p, x);
+        for (p.tile = cut.tiles.first; p.tile < cut.tiles.end; p.tile += QN_PANEL_TILES) {
+            const int64_t left = cut.tiles.end - p.tile;
+            p.n_tiles = left < QN_PANEL_TILES ? left : QN_PANEL_TILES;
+            run(&w, &p);
+        }
+    }
 }
 
 void QN_FN(experts_up)(const qn_task *task, int64_t piece, void *scratch) {
-    const qn_packed *gate = task->in[2].packed, *up = task->in[3].packed;
-    const qn_tile_cut cut = qn_cpu_cut_experts_up(task, piece);
-    const choices c = {.x = &task->in[0],
-                       .ids = &task->temp[IDS],
-                       .rows = cut.rows,
-                       .n_experts = gate->n_matrices,
-                       .n = task->attrs->top};
-    const work w = lay_out(scratch, c.n_experts, c.n);
-    if (cut.rows.first == cut.rows.end) return;
-    sort_entries(&w, &c);
-    for (int64_t at = cut.tiles.first; at < cut.tiles.end; at += QN_PANEL_TILES) {
-        const run t = next_run(cut.tiles, at);
-        expert_sums(w.sums, &w, &c, gate, t);
-        expert_sums(w.more, &w, &c, up, t);
-        gate_rows(w.sums, w.more, (cut.rows.end - cut.rows.first) * c.n, t.n_tiles * QN_TILE,
-                  task->attrs->act);
-        put_entries(&task->temp[GATED], &w, &c, t);
-    }
+    run_parts(task, qn_cpu_cut_experts_up(task, piece), &task->in[X_ROWS], scratch, run_up);
 }
 
 void QN_FN(experts_quantize)(const qn_task *task, int64_t piece, void *scratch) {
     (void)scratch;
-    const qn_operand *from = &task->temp[GATED], *to = &task->temp[PACKED];
-    const qn_range rows = qn_cpu_cut_rows(task, piece);
-    for (int64_t r = rows.first; r < rows.end; r++) {
-        for (int64_t p = 0; p < from->parts; p++)
-            quantize_row(to->form, part_of(to, r, p), part_of(from, r, p), from->width);
-    }
-}
-
-// As COMBINE: from 0, one fma per expert in routing order. w->more gets the sums by entry.
-static void combine_rows(const qn_task *task, const work *w, const choices *c, run t) {
-    const int64_t n_rows = c->rows.end - c->rows.first;
-    const int64_t n_out = outputs_of(t, task->out[0].width), width = t.n_tiles * QN_TILE;
-    for (int64_t i = 0; i < n_rows * c->n; i++)
-        memcpy(w->more[w->order[i]], w->sums[i], sizeof w->sums[i]);
-    for (int64_t r = 0; r < n_rows; r++) {
-        const float *weights = row_of(&task->temp[WEIGHTS], c->rows.first + r);
-        float sum[QN_PANEL] = {0};
-        for (int64_t k = 0; k < c->n; k++) {
-            for (int o = 0; o < width; o++)
-                sum[o] = __builtin_fmaf(weights[k], w->more[r * c->n + k][o], sum[o]);
-        }
-        float *to = row_of(&task->out[0], c->rows.first + r);
-        memcpy(to + t.tile * QN_TILE, sum, (size_t)n_out * sizeof *to);
+    const qn_operand *from = &task->temp[QN_EXPERTS_GATED], *to = &task->temp[QN_EXPERTS_PACKED];
+    const qn_range entries = qn_cpu_cut_experts_entries(task, piece);
+    const int64_t n = choices_of(task);
+    for (int64_t i = entries.first; i < entries.end; i++) {
+        const int64_t entry = *qn_cpu_expert_entry(task, i);
+        quantize_row(to->form, part_of(to, entry / n, entry % n),
+                     part_of(from, entry / n, entry % n), from->width);
     }
 }
 
 void QN_FN(experts_down)(const qn_task *task, int64_t piece, void *scratch) {
-    const qn_packed *down = task->in[4].packed;
-    const qn_tile_cut cut = qn_cpu_cut_experts_down(task, piece);
-    const choices c = {.x = &task->temp[PACKED],
-                       .ids = &task->temp[IDS],
-                       .rows = cut.rows,
-                       .n_experts = down->n_matrices,
-                       .n = task->attrs->top};
-    const work w = lay_out(scratch, c.n_experts, c.n);
-    if (cut.rows.first == cut.rows.end) return;
-    sort_entries(&w, &c);
-    for (int64_t at = cut.tiles.first; at < cut.tiles.end; at += QN_PANEL_TILES) {
-        const run t = next_run(cut.tiles, at);
-        expert_sums(w.sums, &w, &c, down, t);
-        combine_rows(task, &w, &c, t);
-    }
+    run_parts(task, qn_cpu_cut_experts_down(task, piece), &task->temp[QN_EXPERTS_PACKED], scratch,
+              run_down);
+}
+
+// As COMBINE: from 0, one fma per expert in routing order.
+void QN_FN(experts_combine)(const qn_task *task, int64_t piece, void *scratch) {
+    (void)scratch;
+    const qn_operand *each = &task->temp[QN_EXPERTS_EACH];
+    const qn_range rows = qn_cpu_cut_rows(task, piece);
+    for (int64_t r = rows.first; r < rows.end; r++)
+        combine_row(row_of(&task->out[0], r), each, r, row_of(&task->temp[QN_EXPERTS_WEIGHTS], r));
 }

@@ -9,19 +9,10 @@ void QN_FN(route)(const qn_task *task, int64_t piece, void *scratch) {
                   task->in[0].width, task->attrs, scratch);
 }
 
-// y (T, N, D), weights (T, N): from 0, one fma per expert in routing order.
+// y (T, N, D), weights (T, N)
 void QN_FN(combine)(const qn_task *task, int64_t piece, void *scratch) {
     (void)scratch;
-    const qn_operand *y = &task->in[0];
-    const int64_t n = y->width;
     const qn_range rows = qn_cpu_cut_rows(task, piece);
-    for (int64_t r = rows.first; r < rows.end; r++) {
-        const float *weights = row_of(&task->in[1], r);
-        float *to = row_of(&task->out[0], r);
-        for (int64_t i = 0; i < n; i++) to[i] = 0;
-        for (int64_t k = 0; k < y->parts; k++) {
-            const float *from = part_of(y, r, k), weight = weights[k];
-            for (int64_t i = 0; i < n; i++) to[i] = __builtin_fmaf(weight, from[i], to[i]);
-        }
-    }
+    for (int64_t r = rows.first; r < rows.end; r++)
+        combine_row(row_of(&task->out[0], r), &task->in[0], r, row_of(&task->in[1], r));
 }

@@ -27,4 +27,15 @@ static inline void route_row(int32_t *ids, float *weights, const float *scores, 
     for (int64_t k = 0; k < attrs->top; k++) weights[k] = weights[k] / below * attrs->scale;
 }
 
+// The sum of what the experts of row r say, y (T, N, D): from 0, one fma per expert in routing
+// order.
+static inline void combine_row(float *to, const qn_operand *y, int64_t r, const float *weights) {
+    const int64_t n = y->width;
+    for (int64_t i = 0; i < n; i++) to[i] = 0;
+    for (int64_t k = 0; k < y->parts; k++) {
+        const float *from = part_of(y, r, k), weight = weights[k];
+        for (int64_t i = 0; i < n; i++) to[i] = __builtin_fmaf(weight, from[i], to[i]);
+    }
+}
+
 #endif

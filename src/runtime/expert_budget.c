@@ -1,0 +1,94 @@
+#include "runtime/expert_budget.h"
+
+#include "core/log.h"
+#include "core/mem.h"
+#include "runtime/memory.h"
+#include "runtime/weights_file.h"
+
+// Of the memory that is free, for the KV cache, activations and other programs.
+static const int64_t reserve = INT64_C(1500) << 20;
+
+static double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
+
+// Why no experts can be brought while the engine runs; NULL: they can.
+static const char *find_problem(const qn_engine *engine) {
+    const qn_device *device = engine->stages[0].device;
+    if (engine->n_stages > 1) return "the layers are on several devices";
+    if (!device->kind->has_pager || !device->kind->has_host_memory)
+        return "the device needs all of its weights";
+    if (engine->switches.ref) return "kernels are compared with the reference (QN_REF)";
+    if (!engine->disk.dir) return "there is no cache folder for packed weights ('quern compile')";
+    return NULL;
+}
+
+// What was asked for, in experts of each layer; 0: nothing.
+static qn_status read_asked(int64_t *out, const qn_engine *engine, const qn_experts_need *need,
+                            qn_err *err) {
+    const int64_t n = engine->opts.expert_budget, bytes = engine->opts.expert_budget_bytes;
+    *out = 0;
+    if (n < 0 || bytes < 0 || (n && bytes))
+        return QN_FAIL(err, ARGUMENT, "a budget of %lld experts and %lld bytes, want one of them",
+                       (long long)n, (long long)bytes);
+    if (!n && !bytes) return QN_OK;
+    if (need->n_layers == 0)
+        return QN_FAIL(err, ARGUMENT, "an expert budget of %lld %s: %s has no experts%s",
+                       (long long)(n ? n : bytes), n ? "experts" : "bytes",
+                       engine->model->family->arch,
+                       engine->model->hparams->experts ? " in one operation (fuse_experts)" : "");
+    *out = n ? n : bytes / need->bytes;
+    if (*out >= need->n_used) return QN_OK;
+    if (n)
+        return QN_FAIL(err, ARGUMENT,
+                       "an expert budget of %lld experts per layer; a token is routed to %lld",
+                       (long long)n, (long long)need->n_used);
+    return QN_FAIL(err, ARGUMENT,
+                   "an expert budget of %.1f MiB; the %lld experts that a token is routed to take "
+                   "%.1f MiB in all layers",
+                   mib(bytes), (long long)need->n_used, mib(need->n_used * need->bytes));
+}
+
+// What memory leaves where nothing was asked for; 0: all experts, or as many as cannot be helped.
+static qn_status find_room(int64_t *out, const qn_engine *engine, const qn_experts_need *need,
+                           qn_err *err) {
+    int64_t available, all;
+    bool has_file;
+    *out = 0;
+    if (need->n_layers == 0 || find_problem(engine)) return QN_OK;
+    if (!qn_engine_free_memory(engine, &available)) return QN_OK;
+    QN_TRY(qn_memory_weights(&all, engine, err));
+    if (all <= available - reserve) return QN_OK;
+    QN_TRY(qn_pack_file_exists(&has_file, &engine->disk, engine->source,
+                               engine->stages[0].device->kind, err));
+    if (all <= available && !has_file) return QN_OK;
+    if (!has_file && !engine->disk.may_write) return QN_OK; // the weights do not fit: an error
+    const int64_t room = available - reserve - (all - need->all_bytes);
+    const int64_t n = room > 0 ? room / need->bytes : 0;
+    if (n >= need->n_used) *out = n;
+    if (n >= need->n_used || all <= available) return QN_OK;
+    return QN_FAIL(err, MEMORY,
+                   "%.0f MiB of memory are free; %.0f MiB are needed: the weights without experts, "
+                   "the %lld experts of each layer that a token is routed to, and %.0f MiB in "
+                   "reserve (--expert-budget does without)",
+                   mib(available),
+                   mib(all - need->all_bytes + need->n_used * need->bytes + reserve),
+                   (long long)need->n_used, mib(reserve));
+}
+
+qn_status qn_expert_budget_apply(qn_engine *engine, qn_err *err) {
+    const qn_stage *stage = &engine->stages[0];
+    qn_experts_need need;
+    int64_t n;
+    QN_TRY(qn_experts_measure(&need, &stage->prefill, stage->device, err));
+    QN_TRY(read_asked(&n, engine, &need, err));
+    const bool is_asked = n > 0;
+    if (!is_asked) QN_TRY(find_room(&n, engine, &need, err));
+    if (n == 0 || n >= need.n_experts) return QN_OK;
+    const char *problem = find_problem(engine);
+    if (problem)
+        return QN_FAIL(err, UNSUPPORTED, "an expert budget of %lld of %lld experts: %s",
+                       (long long)n, (long long)need.n_experts, problem);
+    qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_INFO,
+           "%lld of %lld experts of each layer are kept in memory (%.0f of %.0f MiB)", (long long)n,
+           (long long)need.n_experts, mib(n * need.bytes), mib(need.all_bytes));
+    return qn_residency_create(&engine->residency, &stage->prefill, stage->device, n, err);
+}
