@@ -113,18 +113,18 @@ QN_INLINE void i12_folded(float (*sums)[QN_PANEL], const tile_block *blocks,
     }
 }
 
+// The sums of groups take all registers, so that those of the block lie in memory: they are needed
+// once for each group.
 QN_INLINE void words_grouped(float (*sums)[QN_PANEL], const tile_block *blocks,
                              const void *const *rows, int64_t b, const void *const *next,
                              int64_t next_b, int n_values, int first, const int group,
                              const bool has_shift, const qn_word form, const int n_rows) {
-    const int16_t *q[GROUPED_ROWS];
-    f32v y[GROUPED_ROWS][VECTORS];
-    EACH(r, n_rows) {
-        q[r] = words_of(rows[r], b, form);
-        EACH(v, VECTORS) y[r][v] = (f32v){0};
-    }
+    const int16_t *q[FOLDED_ROWS];
+    float y[FOLDED_ROWS][VECTORS * QN_LANES];
+    EACH(r, n_rows) q[r] = words_of(rows[r], b, form);
+    memset(y, 0, sizeof y);
     for (int g = 0; g < n_values / group; g++) {
-        i32v t[GROUPED_ROWS][VECTORS];
+        i32v t[FOLDED_ROWS][VECTORS];
         zero_sums(t, n_rows);
         EACH(r, n_rows) __builtin_prefetch(words_of(next[r], next_b, form) + group * g);
         word_dots(t, blocks, q, group / 2 * g, group / 2, first, n_rows);
@@ -132,17 +132,20 @@ QN_INLINE void words_grouped(float (*sums)[QN_PANEL], const tile_block *blocks,
             const tile_block *tile = tile_at(blocks, first, v);
             const f32v scale = load_f32(tile->scale[g] + lane_at(first, v));
             EACH(r, n_rows) {
-                y[r][v] = fma_f32(scale, to_float(t[r][v]), y[r][v]);
-                if (!has_shift) continue;
-                const f32v sum = all_f32(word_sum(rows[r], b, g, group, form));
-                y[r][v] = fma_f32(load_f32(tile->shift[g] + lane_at(first, v)), sum, y[r][v]);
+                float *at = y[r] + v * QN_LANES;
+                f32v value = fma_f32(scale, to_float(t[r][v]), load_f32(at));
+                if (has_shift)
+                    value = fma_f32(load_f32(tile->shift[g] + lane_at(first, v)),
+                                    all_f32(word_sum(rows[r], b, g, group, form)), value);
+                store_f32(at, value);
             }
         }
     }
     EACH(r, n_rows) {
         EACH(v, VECTORS) {
             float *sum = sums[r] + first + v * QN_LANES;
-            store_f32(sum, load_f32(sum) + all_f32(word_scale(rows[r], b, form)) * y[r][v]);
+            store_f32(sum, load_f32(sum) + all_f32(word_scale(rows[r], b, form)) *
+                                               load_f32(y[r] + v * QN_LANES));
         }
     }
 }

@@ -41,7 +41,7 @@ QN_INLINE void add_grouped(const panel *a, const int group, const bool has_shift
 #define CORE(n)                                                                                    \
     words_grouped(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n), a->n_values, a->first,       \
                   group, has_shift, form, n)
-    FOR_ROWS(p->n_rows, GROUPED_ROWS, CORE)
+    FOR_ROWS(p->n_rows, FOLDED_ROWS, CORE)
 #undef CORE
 }
 
