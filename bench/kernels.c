@@ -164,8 +164,9 @@ int main(int argc, char **argv) {
         for (int l = 0; l < n_levels; l++) {
             const qn_cpu_level *backend;
             if (qn_cpu_level_find(&backend, levels[l], &err)) stop(&err);
-            for (int i = 0; i < (is_float ? 1 : 2); i++) {
-                const qn_word form = is_float ? QN_WORD_f32 : i ? QN_WORD_i8_32 : QN_WORD_i12_256;
+            static const qn_word forms[] = {QN_WORD_i12_256, QN_WORD_i16_256, QN_WORD_i8_32};
+            for (int i = 0; i < (is_float ? 1 : 3); i++) {
+                const qn_word form = is_float ? QN_WORD_f32 : forms[i];
                 for (size_t r = 0; r < sizeof row_counts / sizeof *row_counts; r++)
                     measure(backend, weights, form, row_counts[r], &limits);
             }

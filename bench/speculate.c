@@ -3,6 +3,8 @@
 //
 //   bench_speculate [TASKS]   tasks of each skill; default: 3
 //
+// The ways with a prediction head (mtp) are for the model that has one.
+//
 // tps: tokens a second after the prompt was read, the fastest of several rounds of each answer;
 // accepted: share of the guessed tokens that were right; per_step: tokens of a step.
 #include "core/json.h"
@@ -69,15 +71,19 @@ static size_t read_tasks(task *to, const qn_tokenizer *tokenizer, int max) {
 
 typedef struct way {
     const char *name;
-    bool has_draft, has_lookup;
+    bool has_draft, has_lookup, has_head;
     int32_t fixed; // guesses; 0: as many as pay
 } way;
 static const way ways[] = {
-    {"plain", false, false, 0},   {"draft", true, false, 0},     {"lookup", false, true, 0},
-    {"both", true, true, 0},      {"draft, 2", true, false, 2},  {"draft, 4", true, false, 4},
-    {"draft, 8", true, false, 8}, {"lookup, 8", false, true, 8},
+    {"plain", false, false, false, 0},   {"draft", true, false, false, 0},
+    {"lookup", false, true, false, 0},   {"both", true, true, false, 0},
+    {"draft, 2", true, false, false, 2}, {"draft, 4", true, false, false, 4},
+    {"draft, 8", true, false, false, 8}, {"lookup, 8", false, true, false, 8},
+    {"mtp", false, false, true, 0},      {"mtp, lookup", false, true, true, 0},
+    {"mtp, 1", false, false, true, 1},   {"mtp, 2", false, false, true, 2},
+    {"mtp, 4", false, false, true, 4},
 };
-enum { N_WAYS = sizeof ways / sizeof *ways };
+enum { N_WAYS = sizeof ways / sizeof *ways, N_WITHOUT_HEAD = 8 };
 
 typedef struct figures {
     double seconds;
@@ -98,7 +104,7 @@ static figures run(qn_session *session, qn_session *draft, const task *t, const 
     const qn_generate_opts opts =
         QN_INIT(qn_generate_opts, .sample = sample,
                 .max_tokens = strcmp(t->skill, "stories") == 0 ? 320 : 100,
-                .draft = w->has_draft ? draft : NULL, .lookup = w->has_lookup,
+                .draft = w->has_draft ? draft : NULL, .lookup = w->has_lookup, .mtp = w->has_head,
                 .draft_max = w->fixed, .draft_min = w->fixed);
     check(qn_session_set_prompt(session, t->ids, t->n, &err), &err);
     if (w->has_draft) { // its prompt is read with the other's, before the clock runs
@@ -135,8 +141,8 @@ static void print_sums(const char *model, float temperature, const char *skill, 
 }
 
 // All ways over all tasks; sums by skill and way, the last skill being all.
-static void measure(const char *model, qn_session *session, qn_session *draft, const task *tasks,
-                    size_t n, const qn_sample_opts *sample) {
+static void measure(const char *model, qn_session *session, qn_session *draft, size_t n_ways,
+                    const task *tasks, size_t n, const qn_sample_opts *sample) {
     static sums table[MAX_SKILLS + 1][N_WAYS];
     const char *skills[MAX_SKILLS] = {0};
     memset(table, 0, sizeof table);
@@ -147,7 +153,7 @@ static void measure(const char *model, qn_session *session, qn_session *draft, c
         double best[N_WAYS];
         figures first[N_WAYS];
         for (int round = 0; round < ROUNDS; round++) {
-            for (size_t w = 0; w < N_WAYS; w++) {
+            for (size_t w = 0; w < n_ways; w++) {
                 const figures f = run(session, draft, &tasks[i], &ways[w], sample);
                 if (round == 0) first[w] = f;
                 if (round == 0 || f.seconds < best[w]) best[w] = f.seconds;
@@ -161,15 +167,15 @@ static void measure(const char *model, qn_session *session, qn_session *draft, c
                 if (round) free(f.result.tokens);
             }
         }
-        for (size_t w = 0; w < N_WAYS; w++) {
+        for (size_t w = 0; w < n_ways; w++) {
             if (first[w].result.n_tokens < 2) continue;
             add(&table[s][w], best[w], &first[w].result);
             add(&table[MAX_SKILLS][w], best[w], &first[w].result);
         }
-        for (size_t w = 0; w < N_WAYS; w++) free(first[w].result.tokens);
+        for (size_t w = 0; w < n_ways; w++) free(first[w].result.tokens);
     }
     for (size_t s = 0; s <= MAX_SKILLS; s++) {
-        for (size_t w = 0; w < N_WAYS; w++)
+        for (size_t w = 0; w < n_ways; w++)
             print_sums(model, sample->temperature, s < MAX_SKILLS ? skills[s] : "all", &ways[w],
                        &table[s][w], &table[s][0]);
     }
@@ -193,9 +199,13 @@ int main(int argc, char **argv) {
         char path[256];
         qn_session *session;
         snprintf(path, sizeof path, "%s/%s-Q8_0.gguf", MODELS, models[m]);
-        check(qn_engine_open(&engines[m], path, NULL, &err), &err);
+        const bool has_head = m == 1;
+        check(qn_engine_open(&engines[m], path, &QN_INIT(qn_engine_opts, .mtp = has_head), &err),
+              &err);
         check(qn_session_create(&session, engines[m], &opts, &err), &err);
-        for (int i = 0; i < 2; i++) measure(models[m], session, draft, tasks, n, &samples[i]);
+        for (int i = 0; i < 2; i++)
+            measure(models[m], session, draft, has_head ? N_WAYS : N_WITHOUT_HEAD, tasks, n,
+                    &samples[i]);
         qn_session_destroy(session);
         qn_engine_close(engines[m]);
     }

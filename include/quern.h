@@ -536,8 +536,8 @@ typedef enum qn_log_level { QN_LOG_ERROR, QN_LOG_WARNING, QN_LOG_INFO, QN_LOG_DE
 // One line without a newline. Called only on the thread that is inside a qn_ call.
 typedef void qn_log_fn(void *arg, qn_log_level level, const char *message);
 
-// How activations are rounded for quantised weights: `exact` 12 bits everywhere, `balanced` 8 bits
-// before gate and up projections, `fast` 8 bits everywhere. Unquantised weights are unaffected.
+// How activations are rounded for quantised weights: `exact` 12 bits, 16 before a delta rule;
+// `balanced` 8 before gate and up projections, else 12; `fast` 8. Unquantised weights: not at all.
 typedef enum qn_numerics { QN_NUMERICS_EXACT, QN_NUMERICS_BALANCED, QN_NUMERICS_FAST } qn_numerics;
 // How the KV cache is stored. AUTO: f32 for unquantised models, f16 for quantised ones.
 typedef enum qn_cache_type {

@@ -515,6 +515,37 @@ static void a_shift_forgets_the_middle(void **state) {
 
 // --- wrong use -----------------------------------------------------------------------------------
 
+// The second turn of a chat computes the new tokens, and nothing of the first turn or its answer:
+// also where layers keep a state instead of keys and values.
+static void a_second_turn_computes_only_new_tokens(void **state) {
+    (void)state;
+    enum { FIRST = 90, MORE = 33, NEW = 12 };
+    static const char *const models[] = {"qwen3", "qwen35", "qwen35_moe"};
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+        talk t = open_talk(models[m], CONTEXT), fresh = open_talk(models[m], CONTEXT);
+        const qn_generate_opts opts =
+            QN_INIT(qn_generate_opts, .ignore_end = true, .max_tokens = NEW);
+        int32_t ids[FIRST + NEW + MORE];
+        random_ids(ids, FIRST, t.vocab, 51);
+        random_ids(ids + FIRST + NEW, MORE, t.vocab, 52);
+        qn_result first = answer(t.session, ids, FIRST, &opts, NULL, NULL);
+        assert_int_equal(first.n_tokens, NEW);
+        memcpy(ids + FIRST, first.tokens, NEW * sizeof *ids);
+        const int64_t rows = session_counts(t.session).rows;
+        qn_result second = answer(t.session, ids, FIRST + NEW + MORE, &opts, NULL, NULL);
+        // The last token of an answer is chosen, not computed; so is that of the second one.
+        assert_int_equal(second.n_reused, FIRST + NEW - 1);
+        assert_int_equal(session_counts(t.session).rows - rows, 1 + MORE + NEW - 1);
+        qn_result want = answer(fresh.session, ids, FIRST + NEW + MORE, &opts, NULL, NULL);
+        assert_same_answer(&second, &want, models[m]);
+        qn_result_deinit(&first);
+        qn_result_deinit(&second);
+        qn_result_deinit(&want);
+        close_talk(&fresh);
+        close_talk(&t);
+    }
+}
+
 static void wrong_options_are_named(void **state) {
     (void)state;
     static const int32_t outside = 1 << 30;
@@ -608,6 +639,7 @@ int main(void) {
         cmocka_unit_test(a_prompt_alone_has_logprobs),
         cmocka_unit_test(a_full_context_ends_the_answer),
         cmocka_unit_test(a_shift_forgets_the_middle),
+        cmocka_unit_test(a_second_turn_computes_only_new_tokens),
         cmocka_unit_test(wrong_options_are_named),
         cmocka_unit_test(a_changed_history_is_refused),
     };

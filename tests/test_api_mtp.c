@@ -255,6 +255,35 @@ static void a_trained_head_is_mostly_right(void **state) {
     qn_engine_close(engine);
 }
 
+// Random weights: the head is practically never right. Once it has failed some thirty times, 0
+// drafts are chosen whatever a step costs on this machine (gen/draft.c), but for a try of two
+// tokens after 64 steps, the next after 128 more.
+static void a_head_that_is_never_right_stops_drafting(void **state) {
+    (void)state;
+    enum { FORCED = 50, FREE = 120, PROMPT = 8 };
+    for (size_t f = 0; f < N_HEADS; f++) {
+        qn_engine *engine = family_open(heads[f], &with_head);
+        qn_session *session = open_session(engine, FREE + 2 * PROMPT);
+        int32_t ids[PROMPT];
+        random_ids(ids, PROMPT, engine_info(engine).n_vocab, 31);
+        qn_generate_opts opts = QN_INIT(qn_generate_opts, .max_tokens = FORCED, .ignore_end = true,
+                                        .mtp = true, .draft_min = 1, .draft_max = 1);
+        qn_result forced = answer(session, ids, PROMPT, &opts, NULL, NULL);
+        opts.max_tokens = FREE;
+        opts.draft_min = opts.draft_max = 0;
+        qn_result chosen = answer(session, ids, PROMPT, &opts, NULL, NULL);
+        print_message("%-12s %lld of %lld drafts accepted, then %lld drafts in %d tokens\n",
+                      heads[f], (long long)forced.n_accepted, (long long)forced.n_drafted,
+                      (long long)chosen.n_drafted, FREE);
+        assert_true(forced.n_drafted > 30 && 20 * forced.n_accepted <= forced.n_drafted);
+        assert_true(chosen.n_drafted <= 2);
+        qn_result_deinit(&forced);
+        qn_result_deinit(&chosen);
+        qn_session_destroy(session);
+        qn_engine_close(engine);
+    }
+}
+
 // --- refusals ------------------------------------------------------------------------------------
 
 static void a_head_that_is_not_there_is_an_error(void **state) {
@@ -296,6 +325,7 @@ int main(void) {
         cmocka_unit_test(drafted_answers_are_the_plain_ones),
         cmocka_unit_test(rows_of_a_batch_draft_together),
         cmocka_unit_test(a_trained_head_is_mostly_right),
+        cmocka_unit_test(a_head_that_is_never_right_stops_drafting),
         cmocka_unit_test(a_head_that_is_not_there_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

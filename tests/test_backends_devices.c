@@ -114,7 +114,8 @@ static void weights_that_cannot_be_loaded_are_refused(void **state) {
 
 // --- ops -----------------------------------------------------------------------------------------
 
-static const char *const forms[] = {"i12_256", "i8_32", "f32"};
+static const char *const forms[] = {"i12_256", "i16_256", "i8_32", "f32"};
+enum { N_FORMS = sizeof forms / sizeof *forms };
 static const qn_type cache_types[] = {QN_TYPE_F32, QN_TYPE_F16, QN_TYPE_Q8_0};
 // Prefill with padding, one row, and two sequences.
 static const rig_step mixed_steps[] = {
@@ -163,7 +164,7 @@ static void build_norms(char *text, size_t size, const char *form, int n) {
 static void norms_agree(void **state) {
     (void)state;
     static const int widths[] = {1, 15, 64, 200, 600};
-    for (int i = 0; i < 15; i++) {
+    for (int i = 0; i < N_FORMS * 5; i++) {
         char text[2048];
         build_norms(text, sizeof text, forms[i / 5], widths[i % 5]);
         agree(text, "norms and rounding");
@@ -209,11 +210,11 @@ static int inner_size(qn_type type) {
 typedef void build_fn(char *text, size_t size, const char *type, const char *form, int n);
 
 static void every_type_and_form(build_fn *build, const char *what) {
-    for (int i = 0; i < N_KINDS * 3; i++) {
-        const qn_type type = kinds[i / 3].type;
+    for (int i = 0; i < N_KINDS * N_FORMS; i++) {
+        const qn_type type = kinds[i / N_FORMS].type;
         char text[4096], name[64];
-        build(text, sizeof text, lower_name(type), forms[i % 3], inner_size(type));
-        snprintf(name, sizeof name, "%s, %s x %s", what, lower_name(type), forms[i % 3]);
+        build(text, sizeof text, lower_name(type), forms[i % N_FORMS], inner_size(type));
+        snprintf(name, sizeof name, "%s, %s x %s", what, lower_name(type), forms[i % N_FORMS]);
         agree(text, name);
     }
 }
@@ -283,11 +284,8 @@ static void experts_agree(void **state) {
     static const struct {
         const char *type, *form;
         int n;
-    } cases[] = {{"q4_k", "i12_256", 256},
-                 {"q8_0", "i8_32", 96},
-                 {"f16", "f32", 33},
-                 {"q6_k", "i8_32", 256},
-                 {"mxfp4", "i12_256", 64}};
+    } cases[] = {{"q4_k", "i12_256", 256}, {"q5_k", "i16_256", 256}, {"q8_0", "i8_32", 96},
+                 {"f16", "f32", 33},       {"q6_k", "i8_32", 256},   {"mxfp4", "i12_256", 64}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[4096];
         build_experts(text, sizeof text, cases[i].type, cases[i].form, cases[i].n);
@@ -447,15 +445,15 @@ static void recurrent_state_agrees(void **state) {
 static void what_is_not_finite_agrees(void **state) {
     (void)state;
     static const qn_type types[] = {QN_TYPE_F16, QN_TYPE_Q8_0, QN_TYPE_Q5_1, QN_TYPE_Q4_K};
-    for (int i = 0; i < 12; i++) {
-        const char *name = lower_name(types[i / 3]);
-        const int n = inner_size(types[i / 3]);
+    for (int i = 0; i < 4 * N_FORMS; i++) {
+        const char *name = lower_name(types[i / N_FORMS]);
+        const int n = inner_size(types[i / N_FORMS]);
         char text[4096];
-        build_matmuls(text, sizeof text, name, forms[i % 3], n);
+        build_matmuls(text, sizeof text, name, forms[i % N_FORMS], n);
         assert_devices_agree(text, QN_TYPE_F32, mixed_steps, N_MIXED, true, name);
-        build_heads(text, sizeof text, name, forms[i % 3], n);
+        build_heads(text, sizeof text, name, forms[i % N_FORMS], n);
         assert_devices_agree(text, QN_TYPE_F32, mixed_steps, N_MIXED, true, name);
-        build_norms(text, sizeof text, forms[i % 3], 100);
+        build_norms(text, sizeof text, forms[i % N_FORMS], 100);
         assert_devices_agree(text, QN_TYPE_F32, mixed_steps, N_MIXED, true, "norms");
     }
     for (int k = 0; k < 3; k++) {

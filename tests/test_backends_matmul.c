@@ -13,6 +13,7 @@ typedef struct plain_block {
     int n;
     float values[QN_BLOCK];
     int w[QN_BLOCK];           // quants times integer scales
+    int group_scale[QN_BLOCK]; // the integer scale in w[i]; 1 where the type has none
     int shift[QN_BLOCK];       // integer offset of the group of each value
     float scale[8], offset[8]; // of each block of the type: one of 256 or up to 8 of 32
 } plain_block;
@@ -34,6 +35,31 @@ static void read_ints(int *to, const weight *w, const uint8_t *from, uint16_t sc
     for (int i = 0; i < info->block; i++) to[i] = (int)values[i];
 }
 
+// The integer scale of each value: what the block holds when all its quants are the same.
+static void read_group_scales(int *to, const weight *w, const uint8_t *from) {
+    static const struct {
+        qn_type type;
+        int first, end; // bytes of the integer scales
+        int code;       // a quant all of whose bits are set
+    } types[] = {{QN_TYPE_Q2_K, 0, 16, 3},     {QN_TYPE_Q3_K, 96, 108, 3},
+                 {QN_TYPE_Q4_K, 4, 16, 15},    {QN_TYPE_Q5_K, 4, 16, 31},
+                 {QN_TYPE_Q6_K, 192, 208, 31}, {QN_TYPE_IQ4_XS, 2, 8, 113}};
+    const qn_type_info *info = qn_type_get(w->kind->type);
+    for (int i = 0; i < info->block; i++) to[i] = 1;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        uint8_t block[256];
+        if (types[t].type != w->kind->type) continue;
+        memset(block, 0xff, sizeof block);
+        memcpy(block + types[t].first, from + types[t].first,
+               (size_t)(types[t].end - types[t].first));
+        read_ints(to, w, block, 0x3c00, 0);
+        for (int i = 0; i < info->block; i++) {
+            assert_int_equal(to[i] % types[t].code, 0);
+            to[i] /= types[t].code;
+        }
+    }
+}
+
 static void read_block(plain_block *to, const weight *w, int64_t row, int64_t b) {
     const kind *k = w->kind;
     const qn_type_info *info = qn_type_get(k->type);
@@ -47,6 +73,7 @@ static void read_block(plain_block *to, const weight *w, int64_t row, int64_t b)
         info->unpack(to->values + at, from, info->block);
         if (is_float(k)) continue;
         read_ints(to->w + at, w, from, one, 0);
+        read_group_scales(to->group_scale + at, w, from);
         if (k->shift_at >= 0) read_ints(to->shift + at, w, from, 0, one);
         to->scale[i] =
             k->type == QN_TYPE_MXFP4 ? ldexpf(1, from[0] - 128) : qn_load_half(from + k->scale_at);
@@ -57,12 +84,12 @@ static void read_block(plain_block *to, const weight *w, int64_t row, int64_t b)
 // A row of activations rounded as the form holds it.
 typedef struct plain_row {
     int q[QN_BLOCK];
-    float scale[8]; // i12_256: the first
+    float scale[8]; // one scale per 256: the first
 } plain_row;
 
 static void round_row(plain_row *to, const float *x, int n, qn_word form) {
     const int group = form == QN_WORD_i8_32 ? 32 : 256;
-    const float max = form == QN_WORD_i8_32 ? 127 : 2047;
+    const float max = form == QN_WORD_i8_32 ? 127 : form == QN_WORD_i12_256 ? 2047 : 32767;
     memset(to, 0, sizeof *to);
     for (int first = 0; first < n; first += group) {
         float largest = 0;
@@ -111,6 +138,23 @@ static float i8_block(const plain_block *w, const kind *k, const plain_row *x) {
     return v;
 }
 
+static float i16_block(const plain_block *w, const kind *k, const plain_row *x) {
+    float v = 0;
+    for (int first = 0; first < w->n; first += k->group) {
+        const int s = k->has_integer_scales ? 0 : first / 32, sc = w->group_scale[first];
+        int64_t t = 0, sum = 0;
+        for (int i = first; i < first + k->group; i++) {
+            t += sc ? w->w[i] / sc * x->q[i] : 0;
+            sum += x->q[i];
+        }
+        assert_true(t >= INT32_MIN && t <= INT32_MAX);
+        v = fmaf(w->scale[s] * (float)sc, (float)t, v);
+        const float shift = k->has_integer_scales ? (float)w->shift[first] : 1; // -m
+        if (k->shift_at >= 0) v = fmaf(w->offset[s] * shift, (float)sum, v);
+    }
+    return x->scale[0] * v;
+}
+
 static float slow_dot(const weight *w, int64_t row, const float *x, qn_word form) {
     float sum = 0;
     for (int64_t b = 0; b * QN_BLOCK < w->packed.n_in; b++) {
@@ -127,8 +171,9 @@ static float slow_dot(const weight *w, int64_t row, const float *x, qn_word form
         else if (is_float(w->kind))
             sum += float_block(&block, values);
         else
-            sum += form == QN_WORD_i8_32 ? i8_block(&block, w->kind, &rounded)
-                                         : i12_block(&block, w->kind, &rounded);
+            sum += form == QN_WORD_i8_32     ? i8_block(&block, w->kind, &rounded)
+                   : form == QN_WORD_i16_256 ? i16_block(&block, w->kind, &rounded)
+                                             : i12_block(&block, w->kind, &rounded);
     }
     return sum;
 }
@@ -140,7 +185,8 @@ typedef struct size {
     int64_t rows, parts;
 } size;
 
-static const qn_word forms[] = {QN_WORD_i12_256, QN_WORD_i8_32, QN_WORD_f32};
+static const qn_word forms[] = {QN_WORD_i12_256, QN_WORD_i16_256, QN_WORD_i8_32, QN_WORD_f32};
+enum { N_FORMS = sizeof forms / sizeof *forms, N_PACKED = N_FORMS - 1 }; // all but f32
 
 static int64_t inner_size(const kind *k, const size *s) {
     if (is_float(k)) return 32 * s->blocks_of_32 - 3;
@@ -151,9 +197,9 @@ static int64_t inner_size(const kind *k, const size *s) {
 static void matmul_is_the_contract(void **state) {
     (void)state;
     static const size sizes[] = {{5, 1, 2, 1}, {37, 11, 6, 1}, {16, 8, 1, 1}, {33, 25, 3, 2}};
-    for (int i = 0; i < N_KINDS * 3 * 4; i++) {
-        const kind *k = &kinds[i / 12];
-        const qn_word form = forms[i / 4 % 3];
+    for (int i = 0; i < N_KINDS * N_FORMS * 4; i++) {
+        const kind *k = &kinds[i / (N_FORMS * 4)];
+        const qn_word form = forms[i / 4 % N_FORMS];
         const size *s = &sizes[i % 4];
         const int64_t n_in = inner_size(k, s);
         weight w = make_weight(k, 1, s->n_out, n_in, (uint64_t)i);
@@ -185,9 +231,9 @@ static void matmul_is_the_contract(void **state) {
 static void rows_do_not_depend_on_company(void **state) {
     (void)state;
     const int64_t n_out = 50;
-    for (int i = 0; i < N_KINDS * 2; i++) {
-        const kind *k = &kinds[i / 2];
-        const qn_word form = is_float(k) && i % 2 ? QN_WORD_f32 : forms[i % 2];
+    for (int i = 0; i < N_KINDS * N_PACKED; i++) {
+        const kind *k = &kinds[i / N_PACKED];
+        const qn_word form = is_float(k) && i % N_PACKED ? QN_WORD_f32 : forms[i % N_PACKED];
         const int64_t n_in = inner_size(k, &(size){.blocks_of_32 = 13});
         weight w = make_weight(k, 1, n_out, n_in, (uint64_t)i);
         qn_operand x = make_rows(MAX_ROWS, 1, n_in, QN_WORD_f32);
@@ -251,9 +297,9 @@ static void sums_fit_at_their_largest(void **state) {
     enum { OUT = 5, ROWS = 17, IN = 512 };
     static const uint8_t ends[OUT] = {0x00, 0xff, 0x80, 0x7f, 0x0f};
     static const int counts[] = {1, 2, 3, 8, ROWS};
-    for (int i = 0; i < N_KINDS * 2 * OUT; i++) {
-        const kind *k = &kinds[i / (2 * OUT)];
-        const qn_word form = forms[i / OUT % 2];
+    for (int i = 0; i < N_KINDS * N_PACKED * OUT; i++) {
+        const kind *k = &kinds[i / (N_PACKED * OUT)];
+        const qn_word form = forms[i / OUT % N_PACKED];
         if (is_float(k)) continue;
         weight w = make_weight(k, 1, OUT, IN, 9);
         fill_evenly(&w, ends, ends[i % OUT]);
@@ -328,9 +374,9 @@ static void reference(float *out, const weight *w, const float *rows, int64_t n_
 static void matmul_is_close_to_the_reference(void **state) {
     (void)state;
     enum { OUT = 40, ROWS = 5 };
-    for (int i = 0; i < N_KINDS * 2; i++) {
-        const kind *k = &kinds[i / 2];
-        const qn_word form = is_float(k) && i % 2 ? QN_WORD_f32 : forms[i % 2];
+    for (int i = 0; i < N_KINDS * N_PACKED; i++) {
+        const kind *k = &kinds[i / N_PACKED];
+        const qn_word form = is_float(k) && i % N_PACKED ? QN_WORD_f32 : forms[i % N_PACKED];
         const int64_t n_in = inner_size(k, &(size){.blocks_of_32 = 64});
         weight w = make_weight(k, 1, OUT, n_in, (uint64_t)i);
         qn_operand x = make_rows(ROWS, 1, n_in, QN_WORD_f32);
@@ -371,7 +417,7 @@ static void rounding_survives_anything(void **state) {
     static const float odd[] = {0, -0.0f, 1e-45f, -3e-42f, 1e-38f, 3e30f, INFINITY, NAN};
     weight w = make_weight(kind_of(QN_TYPE_Q8_0), 1, 16, 288, 1);
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
-        for (int form = 0; form < 2; form++) {
+        for (int form = 0; form < N_PACKED; form++) {
             qn_operand x = make_rows(1, 1, W, QN_WORD_f32), first = {0};
             for (int k = 0; k < W; k++) ((float *)x.data)[k] = k % 3 == 1 ? odd[i] : 0;
             for (size_t l = 0; level(l); l++) {

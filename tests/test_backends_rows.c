@@ -447,8 +447,8 @@ static void rows_without_an_adapter_keep_their_bits(void **state) {
 
 static void fused_norms_change_no_bit(void **state) {
     (void)state;
-    static const char *const forms[] = {"i12_256", "i8_32"};
-    for (int f = 0; f < 2; f++) {
+    static const char *const forms[] = {"i12_256", "i16_256", "i8_32"};
+    for (int f = 0; f < 3; f++) {
         rig r;
         char text[1024];
         snprintf(text, sizeof text,

@@ -196,7 +196,7 @@ static qn_plan_leaf roll_leaf(dice *d, qn_place place, qn_arena *arena) {
 static qn_plan_arg roll_arg(dice *d, bool is_written) {
     static const qn_place written[] = {QN_PLACE_BUFFER, QN_PLACE_BUFFER, QN_PLACE_CACHE,
                                        QN_PLACE_STATE, QN_PLACE_NONE};
-    static const qn_word forms[] = {QN_WORD_f32, QN_WORD_i8_32, QN_WORD_i12_256};
+    static const qn_word forms[] = {QN_WORD_f32, QN_WORD_i8_32, QN_WORD_i12_256, QN_WORD_i16_256};
     qn_plan_arg arg = {.place =
                            is_written ? written[roll(d, 5)] : (qn_place)roll(d, QN_PLACE_COUNT)};
     if (arg.place == QN_PLACE_NONE) return arg;
@@ -205,7 +205,7 @@ static qn_plan_arg roll_arg(dice *d, bool is_written) {
     arg.offset = roll(d, 2) * roll(d, ROW_BYTES / 2);
     arg.parts = roll(d, 3);
     arg.width = roll(d, 2) * roll(d, ROW_BYTES / 16);
-    if (arg.place == QN_PLACE_BUFFER || roll(d, 2)) arg.form = forms[roll(d, 3)];
+    if (arg.place == QN_PLACE_BUFFER || roll(d, 2)) arg.form = forms[roll(d, 4)];
     return arg;
 }
 

@@ -199,11 +199,11 @@ static void packed_activations_stay_within_half_a_step(void **state) {
         const char *form;
         int block;
         double max;
-    } cases[] = {{"i8_32", 32, 127}, {"i12_256", 256, 2047}};
+    } cases[] = {{"i8_32", 32, 127}, {"i12_256", 256, 2047}, {"i16_256", 256, 32767}};
     float x[4 * 300];
     fill(x, 1200, 6);
     for (int i = 0; i < 32; i++) x[i] = 0; // a block of zeros
-    for (int c = 0; c < 2; c++) {
+    for (int c = 0; c < 3; c++) {
         char text[256];
         snprintf(text, sizeof text,
                  "graph \"t\"\n%%0 \"x\" f32 (T, 300) = input\n"

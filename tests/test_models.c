@@ -19,6 +19,7 @@ enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
 static const double bound = 1e-4;           // of float32 computation
 static const double quantised_bound = 4e-3; // of activations in 12 bits
+static const double hybrid_bound = 5e-3;    // and in 16 bits before a delta rule
 
 // The two ways to open a family; false if it has no such file.
 static bool model_path(char *to, size_t size, const char *family, bool is_gguf) {
@@ -265,6 +266,51 @@ static void quantised_files_match_the_reference(void **state) {
     }
 }
 
+// Of a hybrid too, whose delta rule amplifies what is rounded before it: those inputs are rounded to
+// 16 bits. The bundled model stands for Q8_0, measured against the interpreter.
+static void quantised_hybrids_match_the_reference(void **state) {
+    (void)state;
+    static char path[] = TEST_DATA "/k256/qwen35/qwen35-Q4_K_M.gguf";
+    golden g = golden_open(TEST_DATA "/k256/qwen35", "qwen35-Q4_K_M.golden.safetensors");
+    for (int is_reference = 0; is_reference < 2; is_reference++) {
+        qn_engine *engine = open_strict(path, 2, is_reference);
+        const double error = check_prompt(engine, &g, 1);
+        print_message("qwen35 Q4_K_M %-9s prompt 1: %.1e\n", is_reference ? "reference" : "plan",
+                      error);
+        assert_true(error <= (is_reference ? bound : hybrid_bound));
+        qn_engine_close(engine);
+    }
+    golden_close(&g);
+}
+
+static void the_bundled_hybrid_is_close_to_exact_arithmetic(void **state) {
+    (void)state;
+    static char path[] = MODELS "/quern-hybrid-Q8_0.gguf";
+    static const char text[] =
+        "<|im_start|>user\nTell me a story about a dog and a boat.<|im_end|>\n"
+        "<|im_start|>assistant\nOnce upon a time there was a dog who";
+    qn_err err;
+    qn_logits got[2] = {QN_INIT(qn_logits), QN_INIT(qn_logits)};
+    int32_t *ids = NULL;
+    size_t n = 0;
+    for (int is_reference = 0; is_reference < 2; is_reference++) {
+        qn_engine *engine = open_strict(path, 2, is_reference);
+        if (!ids)
+            ASSERT_OK(qn_tokenize(&ids, &n, qn_engine_tokenizer(engine), text, sizeof text - 1,
+                                  &QN_INIT(qn_tokenize_opts, .special = true), &err));
+        ASSERT_OK(qn_engine_logits(&got[is_reference], engine, ids, n,
+                                   &QN_INIT(qn_logits_opts, .all_rows = true), &err));
+        qn_engine_close(engine);
+    }
+    const double error =
+        relative_error(got[0].logits, got[1].logits, got[0].n_rows * got[0].n_vocab);
+    print_message("bundled hybrid Q8_0, %zu tokens: %.1e\n", n, error);
+    assert_true(error <= hybrid_bound);
+    qn_logits_deinit(&got[0]);
+    qn_logits_deinit(&got[1]);
+    qn_free(ids);
+}
+
 // The prediction head of the hybrid families: row t scores token t + 2 from the hidden row t and
 // token t + 1.
 static void prediction_heads_match_the_reference(void **state) {
@@ -341,6 +387,8 @@ int main(void) {
         cmocka_unit_test(chunks_and_threads_change_no_bit),
         cmocka_unit_test(an_engine_is_shared_by_threads),
         cmocka_unit_test(quantised_files_match_the_reference),
+        cmocka_unit_test(quantised_hybrids_match_the_reference),
+        cmocka_unit_test(the_bundled_hybrid_is_close_to_exact_arithmetic),
         cmocka_unit_test(prediction_heads_match_the_reference),
     };
     return cmocka_run_group_tests_name("models", tests, NULL, NULL);

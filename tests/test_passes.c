@@ -92,7 +92,7 @@ static void run_case(const char *folder, const char *pass, const char *name) {
     qn_err err = {0};
     qn_graph in = {0}, out = {0};
     qn_pass_report report;
-    wish refuse, miss, numerics, message;
+    wish refuse, miss, numerics, fine, message;
     snprintf(path, sizeof path, "%s/%s.in.ir", folder, name);
     const size_t size = load(text, sizeof text, path);
     ASSERT_OK(qn_graph_parse(&in, text, size, &err));
@@ -107,6 +107,7 @@ static void run_case(const char *folder, const char *pass, const char *name) {
     if (find_wish(&numerics, text, "numerics"))
         opts.numerics =
             strcmp(numerics.value, "fast") == 0 ? QN_NUMERICS_FAST : QN_NUMERICS_BALANCED;
+    opts.fine_layers = find_wish(&fine, text, "fine_layers") ? atoi(fine.value) : 0;
     if (find_wish(&message, text, "fails")) {
         ASSERT_FAILS(qn_passes_run(&out, &in, &opts, &report, &err), QN_UNSUPPORTED, message.value);
     } else {

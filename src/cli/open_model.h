@@ -22,8 +22,8 @@ extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn
 // clang-format off
 #define QN_OPTION_NUMERICS(options)                                                                \
     {.name = "--numerics", .arg = "MODE",                                                          \
-     .help = "rounding of activations for quantised weights: exact (12 bits, the default), "       \
-             "balanced (8 bits before gate and up) or fast (8 bits)",                              \
+     .help = "rounding of activations for quantised weights: exact (12 bits, 16 before "           \
+             "a delta rule, the default), balanced (8 bits before gate and up) or fast (8 bits)",  \
      .kind = QN_OPTION_WORD, .offset = offsetof(options, engine.numerics),                         \
      .words = qn_numerics_words}
 #define QN_OPTION_CACHE_TYPE(options)                                                              \

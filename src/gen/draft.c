@@ -1,5 +1,7 @@
 #include "gen/draft.h"
 
+#include <math.h>
+
 enum {
     // The first steps of a size also bind a plan and warm caches: the minimum of this many counts.
     SURE = 3,
@@ -85,7 +87,9 @@ static int32_t best_number(const qn_draft_record *record, const qn_step_costs *c
     for (int32_t k = 1; k <= max; k++) {
         next *= share;
         tokens += next;
-        const double rate = tokens / (qn_step_costs_get(costs, rows + k) + k * record->ns);
+        // More rows never take less time: where it looks so, other programs were busy.
+        const double step = fmax(qn_step_costs_get(costs, rows + k), plain);
+        const double rate = tokens / (step + k * record->ns);
         if (rate <= best_rate) continue;
         best_rate = rate;
         best = k;

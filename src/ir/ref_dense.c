@@ -271,9 +271,9 @@ qn_status qn_ref_L2_NORM(const ref_call *c) {
 qn_status qn_ref_QUANTIZE(const ref_call *c) {
     const ref_tensor *x = c->in[0];
     if (c->node->attrs.form == QN_WORD_f32) return copy(c);
-    const bool is_byte = c->node->attrs.form == QN_WORD_i8_32;
-    const int64_t width = x->dims[x->n_dims - 1], block = is_byte ? 32 : 256;
-    const float max = is_byte ? 127.0f : 2047.0f;
+    const qn_word form = c->node->attrs.form;
+    const int64_t width = x->dims[x->n_dims - 1], block = form == QN_WORD_i8_32 ? 32 : 256;
+    const float max = form == QN_WORD_i8_32 ? 127.0f : form == QN_WORD_i12_256 ? 2047.0f : 32767.0f;
     for (int64_t at = 0; at < x->n; at += width) {
         for (int64_t first = 0; first < width; first += block) {
             const int64_t end = first + block < width ? first + block : width;

@@ -27,14 +27,20 @@ qn_op qn_act_op(qn_word word) {
     return QN_OP_SILU;
 }
 
-// The node of op `matmul` that makes a value, maybe with a bias added.
+// The node of op `matmul` that makes a value, maybe with a bias or what an adapter adds.
 static int32_t find_matmul(const qn_rewrite *rw, int32_t value, qn_op matmul, bool *has_bias) {
-    const int32_t direct = qn_rw_made_by(rw, value, matmul);
-    if (direct >= 0) return direct;
-    const int32_t add = qn_rw_made_by(rw, value, QN_OP_ADD);
-    const int32_t node = add < 0 ? -1 : qn_rw_made_by(rw, rw->graph->nodes[add].in[0], matmul);
-    if (node >= 0) *has_bias = true;
-    return node;
+    for (int hops = 0; hops < 3; hops++) {
+        const int32_t node = qn_rw_made_by(rw, value, matmul);
+        if (node >= 0) {
+            *has_bias = *has_bias || hops > 0;
+            return node;
+        }
+        int32_t add = qn_rw_made_by(rw, value, QN_OP_ADD);
+        if (add < 0) add = qn_rw_made_by(rw, value, QN_OP_LORA);
+        if (add < 0) return -1;
+        value = rw->graph->nodes[add].in[0];
+    }
+    return -1;
 }
 
 static int32_t find_act(const qn_rewrite *rw, int32_t value) {

@@ -9,7 +9,7 @@ typedef struct qn_gate_match {
     int32_t x;             // value
     int32_t gate, up, act; // nodes
     int32_t inner[3];      // values that fusing would take away: of gate, up and act
-    bool has_bias;         // something is added after gate or up
+    bool has_bias;         // a bias or an adapter adds something after gate or up
     bool has_same_x;       // both read x; else x is what the gate reads
 } qn_gate_match;
 

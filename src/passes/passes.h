@@ -14,6 +14,9 @@ enum { QN_PASSES_MAX = 32, QN_MISSES_MAX = 64 };
 
 typedef struct qn_pass_opts {
     qn_numerics numerics;
+    // `exact` rounds less coarsely in the layers before this one: qn_passes_fine_layers of the whole
+    // model, also for a part of it, so that cutting a model changes no result.
+    int64_t fine_layers;
     uint64_t skip; // bit i: leave out pass i; see qn_passes_parse_skip
     bool verify;   // check the graph after every pass
     // Why a node cannot run on the device; NULL: it can. No function: everything can.
@@ -53,6 +56,9 @@ typedef struct qn_pass_report {
 // as the passes came.
 QN_MUST_CHECK qn_status qn_passes_run(qn_graph *out, const qn_graph *in, const qn_pass_opts *opts,
                                       qn_pass_report *report, qn_err *err);
+
+// The layers of a model up to the last one with a delta rule; 0: it has none.
+int64_t qn_passes_fine_layers(const qn_graph *graph);
 
 // "fuse_norm,cse" as bits of qn_pass_opts.skip. NULL and "" mean no pass. An unknown name is an
 // error that lists the passes; so is one that no plan can do without.

@@ -183,6 +183,7 @@ static qn_status take_inputs(qn_check *c, const qn_runner *r, const qn_node *nod
 static double tolerance(const qn_check *c, const qn_node *node, qn_word form) {
     static const double by_cache[QN_TYPE_COUNT] = {
         [QN_TYPE_F32] = 1e-4, [QN_TYPE_F16] = 3e-3, [QN_TYPE_Q8_0] = 3e-2};
+    if (form == QN_WORD_i16_256) return 2e-4;
     if (form == QN_WORD_i12_256) return 2e-3;
     if (form == QN_WORD_i8_32) return 2e-2;
     if (qn_op_get(node->op)->class_of == QN_CLASS_STATE) return by_cache[c->engine->cache_type];

@@ -69,6 +69,7 @@ qn_status qn_compile_mid(qn_graph *out, const qn_graph *graph, const qn_compile_
     const bool is_seen = o->switches->debug >= TELL_GRAPHS || o->switches->dump;
     qn_compile_opts copy = *o;
     const qn_pass_opts opts = {.numerics = o->numerics,
+                               .fine_layers = o->fine_layers,
                                .skip = o->skip,
                                .verify = o->switches->verify,
                                .refuse = refuse,
@@ -95,10 +96,11 @@ static void tell(const qn_compile_opts *o, const qn_plan *plan, const qn_pass_re
 // The text of a plan is written where a folder is filled.
 static qn_status keep(const qn_plan *plan, const qn_graph *graph, const qn_compile_opts *o,
                       qn_err *err) {
-    char options[96], *graph_text = NULL;
+    char options[128], *graph_text = NULL;
     qn_buf text = {0};
-    snprintf(options, sizeof options, "numerics %d, skip %llx, forms %x", (int)o->numerics,
-             (unsigned long long)o->skip, o->backend->forms);
+    snprintf(options, sizeof options, "numerics %d, fine %lld, skip %llx, forms %x",
+             (int)o->numerics, (long long)o->fine_layers, (unsigned long long)o->skip,
+             o->backend->forms);
     qn_graph_print(&text, graph);
     QN_TRY(qn_buf_take(&graph_text, &text, err));
     const qn_plan_key key = {.graph = graph_text, .options = options, .device = o->backend->name};

@@ -107,6 +107,7 @@ static qn_type choose_cache_type(const qn_engine *engine) {
 qn_compile_opts qn_engine_compile_opts(const qn_engine *engine, const qn_stage *stage) {
     return (qn_compile_opts){.backend = stage->device->backend,
                              .numerics = engine->opts.numerics,
+                             .fine_layers = qn_passes_fine_layers(&engine->model->graph),
                              .skip = engine->skip | engine->profile.prefill.skip,
                              .disk = &engine->disk,
                              .switches = &engine->switches,

@@ -49,6 +49,7 @@ static qn_status part_init(part *p, const qn_vision *v, const qn_graph *graph,
     if (engine->opts.reference) return qn_weights_params(&p->params, &v->tower.weights, graph, err);
     qn_compile_opts compile = qn_engine_compile_opts(engine, &engine->stages[0]);
     compile.disk = NULL;
+    compile.fine_layers = 0; // those of the tower are others
     QN_TRY(qn_compile(&p->plan, graph, &compile, err));
     const qn_packs_opts packs = {
         .weights = &v->tower.weights, .source = source, .plan = &p->plan, .device = v->device};

@@ -5,16 +5,17 @@
 // qn_cpu_row_bytes(form, width) after the row. Past `width` the last block holds zeros.
 //
 //   i12_256   qn_i12_block: x ~ scale * q,          |q| <= 2047
+//   i16_256   qn_i16_block: x ~ scale * q,          |q| <= 32767
 //   i8_32     qn_i8_block:  x ~ scales[i / 32] * q, |q| <= 127
 //
-// Both carry the sums of each 16 integers, which types with offsets need. A block whose values are
+// All carry the sums of each 16 integers, which types with offsets need. A block whose values are
 // not all finite has NaN scales and zero integers.
 #ifndef QN_BACKENDS_CPU_CPU_H
 #define QN_BACKENDS_CPU_CPU_H
 
 #include "backends/cpu/kernel.h"
 
-enum { QN_I12_MAX = 2047, QN_I8_MAX = 127, QN_SUM = 16 };
+enum { QN_I12_MAX = 2047, QN_I16_MAX = 32767, QN_I8_MAX = 127, QN_SUM = 16 };
 
 typedef struct qn_i12_block {
     int16_t q[QN_BLOCK];
@@ -22,6 +23,14 @@ typedef struct qn_i12_block {
     float scale;
     float fill[7];
 } qn_i12_block;
+
+typedef struct qn_i16_block {
+    int16_t q[QN_BLOCK];
+    int32_t sums[QN_BLOCK / QN_SUM];
+    float run_sums[QN_BLOCK / 32]; // of 32 integers; exact
+    float scale;
+    float fill[7];
+} qn_i16_block;
 
 typedef struct qn_i8_block {
     int8_t q[QN_BLOCK];
@@ -36,11 +45,12 @@ static inline float qn_i8_offset(const qn_i8_block *x, int j, int h, int group) 
     return group == 32 ? x->offsets[j] : x->scales[j] * (float)x->sums[2 * j + h];
 }
 
-// Where value k of an i12 block is: of each 4 values, the first and third come before the others,
+// Where value k of an i12 or i16 block is: of each 4 values, the first and third come before the others,
 // so that kernels find them as they find those of a row of packed weights.
 static inline int qn_i12_index(int k) { return (k & ~3) | (k & 1) << 1 | (k >> 1 & 1); }
 
-_Static_assert(sizeof(qn_i12_block) == 576 && sizeof(qn_i8_block) == 384,
+_Static_assert(sizeof(qn_i12_block) == 576 && sizeof(qn_i16_block) == 640 &&
+                   sizeof(qn_i8_block) == 384,
                "blocks fill cache lines");
 
 static inline int64_t qn_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

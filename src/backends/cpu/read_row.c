@@ -5,8 +5,9 @@
 
 #include <string.h>
 
-static void read_i12(float *to, const qn_i12_block *from, int64_t n) {
-    for (int64_t i = 0; i < n; i++) to[i] = (float)from->q[qn_i12_index((int)i)] * from->scale;
+// Of an i12 or i16 block.
+static void read_words(float *to, const int16_t *q, float scale, int64_t n) {
+    for (int64_t i = 0; i < n; i++) to[i] = (float)q[qn_i12_index((int)i)] * scale;
 }
 
 static void read_i8(float *to, const qn_i8_block *from, int64_t n) {
@@ -22,8 +23,12 @@ void qn_cpu_read_row(float *to, const void *row, qn_word form, int64_t parts, in
         const unsigned char *part = (const unsigned char *)row + p * qn_cpu_row_bytes(form, width);
         for (int64_t at = 0; at < width; at += QN_BLOCK) {
             const int64_t n = width - at < QN_BLOCK ? width - at : QN_BLOCK, b = at / QN_BLOCK;
+            const qn_i12_block *i12 = (const qn_i12_block *)(const void *)part + b;
+            const qn_i16_block *i16 = (const qn_i16_block *)(const void *)part + b;
             if (form == QN_WORD_i12_256)
-                read_i12(to + p * width + at, (const qn_i12_block *)(const void *)part + b, n);
+                read_words(to + p * width + at, i12->q, i12->scale, n);
+            else if (form == QN_WORD_i16_256)
+                read_words(to + p * width + at, i16->q, i16->scale, n);
             else
                 read_i8(to + p * width + at, (const qn_i8_block *)(const void *)part + b, n);
         }

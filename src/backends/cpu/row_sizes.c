@@ -5,6 +5,7 @@
 int64_t qn_cpu_row_bytes(qn_word form, int64_t width) {
     const int64_t blocks = qn_ceil_div(width, QN_BLOCK);
     if (form == QN_WORD_i12_256) return blocks * (int64_t)sizeof(qn_i12_block);
+    if (form == QN_WORD_i16_256) return blocks * (int64_t)sizeof(qn_i16_block);
     if (form == QN_WORD_i8_32) return blocks * (int64_t)sizeof(qn_i8_block);
     return qn_round_up(width * (int64_t)sizeof(float), 64);
 }

@@ -44,7 +44,8 @@ static qn_word weight_layout(qn_op op, int input) {
                  .kernels = names,                                                                 \
                  .n_kernels = N_KERNELS,                                                           \
                  .recipes = recipes,                                                               \
-                 .forms = 1u << QN_WORD_f32 | 1u << QN_WORD_i8_32 | 1u << QN_WORD_i12_256,         \
+                 .forms = 1u << QN_WORD_f32 | 1u << QN_WORD_i8_32 | 1u << QN_WORD_i12_256 |        \
+                          1u << QN_WORD_i16_256,                                                   \
                  .refuse = qn_cpu_refuse,                                                          \
                  .layout = weight_layout,                                                          \
                  .row_bytes = qn_cpu_row_bytes,                                                    \

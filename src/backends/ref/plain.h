@@ -18,8 +18,8 @@
 
 enum { QN_PLAIN_GROUP = 32, QN_PLAIN_BLOCK = 256 };
 
-// 32 values of a row: x ~ scale * q. In the form i12_256 the 8 groups of a block of 256 have one
-// scale.
+// 32 values of a row: x ~ scale * q. In the forms i12_256 and i16_256 the 8 groups of a block of
+// 256 have one scale.
 typedef struct qn_plain_group {
     float scale;
     int16_t q[QN_PLAIN_GROUP];

@@ -24,8 +24,8 @@ static int16_t round_value(float x, float scale, float max_q) {
 
 void qn_plain_round(void *to, const float *from, int64_t n, qn_word form) {
     qn_plain_group *groups = to;
-    const int64_t block = form == QN_WORD_i12_256 ? 256 : 32;
-    const float max_q = form == QN_WORD_i12_256 ? 2047 : 127;
+    const int64_t block = form == QN_WORD_i8_32 ? 32 : 256;
+    const float max_q = form == QN_WORD_i8_32 ? 127 : form == QN_WORD_i12_256 ? 2047 : 32767;
     if (form == QN_WORD_f32) {
         memcpy(to, from, (size_t)n * sizeof *from);
         return;
@@ -243,15 +243,21 @@ static float scaled_i12(const chunk *c) {
     return c->x->scale * v;
 }
 
-// i12_256, a float scale for each 32 values.
-static float simple_i12(const chunk *c) {
+// i12_256, a float scale for each 32 values; i16_256, all integer types.
+static float grouped_words(const chunk *c) {
     const int_type *type = &int_types[c->type];
+    const qn_type_info *info = qn_type_get(c->type);
     float v = 0;
-    for (int j = 0; j < c->n / 32; j++) {
+    for (int at = 0; at < c->n; at += info->block) {
         ints w;
-        type->read(&w, c->w + j * qn_type_get(c->type)->bytes);
-        v = fmaf(w.S, (float)dot_ints(&w, c->x + j, 0, 32), v);
-        if (type->has_offsets) v = fmaf(-w.M, (float)sum_ints(c->x + j, 0, 32), v);
+        type->read(&w, c->w + at / info->block * info->bytes);
+        for (int g = 0; g < info->block / type->group; g++) {
+            const int first = g * type->group; // in the block
+            const qn_plain_group *x = c->x + at / 32;
+            const float s = w.S * (float)w.scale[g], n = w.M * (float)w.offset[g];
+            v = fmaf(s, (float)dot_ints(&w, x, first, type->group), v);
+            if (type->has_offsets) v = fmaf(-n, (float)sum_ints(x, first, type->group), v);
+        }
     }
     return c->x->scale * v;
 }
@@ -279,7 +285,8 @@ static float any_i8(const chunk *c) {
 
 static float int_chunk(const chunk *c, qn_word form) {
     if (form == QN_WORD_i8_32) return any_i8(c);
-    return qn_type_get(c->type)->block == QN_PLAIN_BLOCK ? scaled_i12(c) : simple_i12(c);
+    const bool is_scaled = qn_type_get(c->type)->block == QN_PLAIN_BLOCK;
+    return is_scaled && form == QN_WORD_i12_256 ? scaled_i12(c) : grouped_words(c);
 }
 
 static float float_chunk(const float *x, const unsigned char *w, qn_type type, int n) {

@@ -58,7 +58,8 @@ const qn_backend qn_plain_backend = {
     .kernels = kernels,
     .n_kernels = N_KERNELS,
     .recipes = recipes,
-    .forms = 1u << QN_WORD_f32 | 1u << QN_WORD_i12_256 | 1u << QN_WORD_i8_32,
+    .forms =
+        1u << QN_WORD_f32 | 1u << QN_WORD_i12_256 | 1u << QN_WORD_i16_256 | 1u << QN_WORD_i8_32,
     .refuse = refuse,
     .layout = layout,
     .row_bytes = qn_plain_part_bytes,

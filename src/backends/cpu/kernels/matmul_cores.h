@@ -36,11 +36,29 @@ QN_INLINE int lane_at(int first, int v) { return (first + v * QN_LANES) % QN_TIL
 QN_INLINE const qn_i12_block *i12_of(const void *row, int64_t b) {
     return (const qn_i12_block *)row + b;
 }
+QN_INLINE const qn_i16_block *i16_of(const void *row, int64_t b) {
+    return (const qn_i16_block *)row + b;
+}
 QN_INLINE const qn_i8_block *i8_of(const void *row, int64_t b) {
     return (const qn_i8_block *)row + b;
 }
 
-// --- i12_256 ---
+// Of a block of i12_256 or i16_256, where integers come first in both: the integers, their scale,
+// and the sum of group g of 16 or 32 of them.
+QN_INLINE const int16_t *words_of(const void *row, int64_t b, const qn_word form) {
+    return form == QN_WORD_i12_256 ? i12_of(row, b)->q : i16_of(row, b)->q;
+}
+QN_INLINE float word_scale(const void *row, int64_t b, const qn_word form) {
+    return form == QN_WORD_i12_256 ? i12_of(row, b)->scale : i16_of(row, b)->scale;
+}
+QN_INLINE float word_sum(const void *row, int64_t b, int g, const int group, const qn_word form) {
+    if (form == QN_WORD_i16_256)
+        return group == 32 ? i16_of(row, b)->run_sums[g] : (float)i16_of(row, b)->sums[g];
+    const int16_t *sums = i12_of(row, b)->sums;
+    return group == 32 ? (float)(sums[2 * g] + sums[2 * g + 1]) : (float)sums[g];
+}
+
+// --- i12_256 and i16_256 ---
 
 enum { LINE_PAIRS = 16 }; // in a line of the cache, and in a run of 32 values
 
@@ -51,13 +69,13 @@ QN_INLINE void zero_sums(i32v (*t)[VECTORS], const int n_rows) {
 }
 
 // t += sums of w * q over n pairs from first_pair on.
-QN_INLINE void i12_dots(i32v (*t)[VECTORS], const tile_block *blocks, const qn_i12_block *const *x,
-                        int first_pair, int n, int first, const int n_rows) {
+QN_INLINE void word_dots(i32v (*t)[VECTORS], const tile_block *blocks, const int16_t *const *q,
+                         int first_pair, int n, int first, const int n_rows) {
     for (int i = first_pair; i < first_pair + n; i++) {
         i16v w[VECTORS];
         EACH(v, VECTORS) w[v] = load_i16(tile_at(blocks, first, v)->w[i] + 2 * lane_at(first, v));
         EACH(r, n_rows) {
-            const int16_t *pair = x[r]->q + 2 * i;
+            const int16_t *pair = q[r] + 2 * i;
             EACH(v, VECTORS) t[r][v] = madd(t[r][v], w[v], pair);
         }
     }
@@ -67,12 +85,16 @@ QN_INLINE void i12_folded(float (*sums)[QN_PANEL], const tile_block *blocks,
                           const void *const *rows, int64_t b, const void *const *next,
                           int64_t next_b, int first, const bool has_shift, const int n_rows) {
     const qn_i12_block *x[FOLDED_ROWS];
+    const int16_t *q[FOLDED_ROWS];
     i32v t[FOLDED_ROWS][VECTORS];
-    EACH(r, n_rows) x[r] = i12_of(rows[r], b);
+    EACH(r, n_rows) {
+        x[r] = i12_of(rows[r], b);
+        q[r] = x[r]->q;
+    }
     zero_sums(t, n_rows);
     for (int i = 0; i < QN_BLOCK / 2; i += LINE_PAIRS) {
         EACH(r, n_rows) __builtin_prefetch(i12_of(next[r], next_b)->q + 2 * i);
-        i12_dots(t, blocks, x, i, LINE_PAIRS, first, n_rows);
+        word_dots(t, blocks, q, i, LINE_PAIRS, first, n_rows);
     }
     EACH(r, n_rows) {
         EACH(v, VECTORS) {
@@ -91,37 +113,39 @@ QN_INLINE void i12_folded(float (*sums)[QN_PANEL], const tile_block *blocks,
     }
 }
 
-QN_INLINE void i12_grouped(float (*sums)[QN_PANEL], const tile_block *blocks,
-                           const void *const *rows, int64_t b, const void *const *next,
-                           int64_t next_b, int n_values, int first, const bool has_shift,
-                           const int n_rows) {
-    const qn_i12_block *x[GROUPED_ROWS];
-    f32v y[GROUPED_ROWS][VECTORS];
-    EACH(r, n_rows) {
-        x[r] = i12_of(rows[r], b);
-        EACH(v, VECTORS) y[r][v] = (f32v){0};
-    }
-    for (int j = 0; j < n_values / 32; j++) {
-        i32v t[GROUPED_ROWS][VECTORS];
+// The sums of groups take all registers, so that those of the block lie in memory: they are needed
+// once for each group.
+QN_INLINE void words_grouped(float (*sums)[QN_PANEL], const tile_block *blocks,
+                             const void *const *rows, int64_t b, const void *const *next,
+                             int64_t next_b, int n_values, int first, const int group,
+                             const bool has_shift, const qn_word form, const int n_rows) {
+    const int16_t *q[FOLDED_ROWS];
+    float y[FOLDED_ROWS][VECTORS * QN_LANES];
+    EACH(r, n_rows) q[r] = words_of(rows[r], b, form);
+    memset(y, 0, sizeof y);
+    for (int g = 0; g < n_values / group; g++) {
+        i32v t[FOLDED_ROWS][VECTORS];
         zero_sums(t, n_rows);
-        EACH(r, n_rows) __builtin_prefetch(i12_of(next[r], next_b)->q + 32 * j);
-        i12_dots(t, blocks, x, LINE_PAIRS * j, LINE_PAIRS, first, n_rows);
+        EACH(r, n_rows) __builtin_prefetch(words_of(next[r], next_b, form) + group * g);
+        word_dots(t, blocks, q, group / 2 * g, group / 2, first, n_rows);
         EACH(v, VECTORS) {
             const tile_block *tile = tile_at(blocks, first, v);
-            const f32v scale = load_f32(tile->scale[j] + lane_at(first, v));
+            const f32v scale = load_f32(tile->scale[g] + lane_at(first, v));
             EACH(r, n_rows) {
-                y[r][v] = fma_f32(scale, to_float(t[r][v]), y[r][v]);
-                if (!has_shift) continue;
-                const float sum = (float)(x[r]->sums[2 * j] + x[r]->sums[2 * j + 1]);
-                y[r][v] =
-                    fma_f32(load_f32(tile->shift[j] + lane_at(first, v)), all_f32(sum), y[r][v]);
+                float *at = y[r] + v * QN_LANES;
+                f32v value = fma_f32(scale, to_float(t[r][v]), load_f32(at));
+                if (has_shift)
+                    value = fma_f32(load_f32(tile->shift[g] + lane_at(first, v)),
+                                    all_f32(word_sum(rows[r], b, g, group, form)), value);
+                store_f32(at, value);
             }
         }
     }
     EACH(r, n_rows) {
         EACH(v, VECTORS) {
             float *sum = sums[r] + first + v * QN_LANES;
-            store_f32(sum, load_f32(sum) + all_f32(x[r]->scale) * y[r][v]);
+            store_f32(sum, load_f32(sum) + all_f32(word_scale(rows[r], b, form)) *
+                                               load_f32(y[r] + v * QN_LANES));
         }
     }
 }

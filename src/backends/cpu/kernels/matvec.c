@@ -46,18 +46,50 @@ QN_INLINE pairs read_pairs(const uint8_t *run, int i, int o, const source *s) {
     return (pairs){even_bytes(q, s->zero), odd_bytes(q, s->zero)};
 }
 
-// --- i12_256 ---
+// --- scales as floats ---
+
+// The integer scales of a block, where its type has such.
+typedef struct scales_of_block {
+    i32v scales[QN_GROUPS], mins[QN_GROUPS];
+    f32v d, m;
+} scales_of_block;
+
+// A value of a group is by * code + shift.
+typedef struct group_scale {
+    f32v by, shift;
+} group_scale;
+
+QN_INLINE void read_block_scales(scales_of_block *to, const few_block *f, const source *s) {
+    if (!is_scaled(s)) return;
+    to->d = float_scale(f->from, f->o, s);
+    if (s->has_shift) to->m = float_shift(f->from, f->o);
+    read_scales(to->scales, to->mins, f->from, f->o, s);
+}
+
+// Of group g, which lies in run j.
+QN_INLINE group_scale scale_of_group(const scales_of_block *d, const few_block *f, int j, int g,
+                                     const source *s) {
+    const uint8_t *run = run_at(f->from, j, s);
+    group_scale to = {{0}, {0}};
+    to.by = is_scaled(s) ? d->d * to_float(d->scales[g]) : float_scale(run, f->o, s);
+    if (s->has_shift)
+        to.shift = is_scaled(s) ? -(d->m * to_float(d->mins[g])) : float_shift(run, f->o);
+    return to;
+}
+
+// --- i12_256 and i16_256 ---
 
 // Sums of a row; two where there would be few of them to compute side by side.
 typedef struct row_sum {
     i32v even, odd;
 } row_sum;
 
-QN_INLINE void add_pairs(row_sum *t, pairs w, const few_block *f, int at, const int n_rows) {
-    EACH(r, n_rows) t[r].even = madd(t[r].even, w.even, i12_of(f->rows[r], f->b)->q + at);
+QN_INLINE void add_pairs(row_sum *t, pairs w, const few_block *f, int at, const qn_word form,
+                         const int n_rows) {
+    EACH(r, n_rows) t[r].even = madd(t[r].even, w.even, words_of(f->rows[r], f->b, form) + at);
     EACH(r, n_rows) {
         i32v *sum = n_rows < QN_FEW_ROWS ? &t[r].odd : &t[r].even;
-        *sum = madd(*sum, w.odd, i12_of(f->rows[r], f->b)->q + at + 2);
+        *sum = madd(*sum, w.odd, words_of(f->rows[r], f->b, form) + at + 2);
     }
 }
 
@@ -69,15 +101,26 @@ QN_INLINE i32v whole(row_sum t, const int n_rows) {
     return n_rows < QN_FEW_ROWS ? t.even + t.odd : t.even;
 }
 
+// The same of the sums of a block of i16_256, which are wider.
+QN_INLINE i32v wide_base(const int32_t *sums, int h, const source *s) {
+    if (!s->zero) return (i32v){0};
+    return all_i32(s->group == 32 ? sums[0] + sums[1] : sums[h]) * -s->zero;
+}
+
 // Sums of group h of run j, with the codes as they are.
-QN_INLINE void i12_group(row_sum *t, const few_block *f, int j, int h, const source *s,
-                         const int n_rows) {
+QN_INLINE void word_group(row_sum *t, const few_block *f, int j, int h, const source *s,
+                          const qn_word form, const int n_rows) {
     const int step = s->group / 4;
     const uint8_t *from = run_at(f->from, j, s) + s->run_header + 4 * f->o;
-    EACH(r, n_rows) t[r] = (row_sum){base_sum(i12_of(f->rows[r], f->b)->sums + 2 * j, h, s), {0}};
+    EACH(r, n_rows) {
+        const void *row = f->rows[r];
+        t[r].even = form == QN_WORD_i12_256 ? base_sum(i12_of(row, f->b)->sums + 2 * j, h, s)
+                                            : wide_base(i16_of(row, f->b)->sums + 2 * j, h, s);
+        t[r].odd = (i32v){0};
+    }
     UNROLL for (int i = h * step; i < (h + 1) * step; i++) {
         const u16v q = code_row(from, i, s);
-        add_pairs(t, (pairs){even_bytes(q, 0), odd_bytes(q, 0)}, f, 32 * j + 4 * i, n_rows);
+        add_pairs(t, (pairs){even_bytes(q, 0), odd_bytes(q, 0)}, f, 32 * j + 4 * i, form, n_rows);
     }
 }
 
@@ -91,7 +134,7 @@ QN_INLINE void i12_run(row_sum *t, const few_block *f, int j, const i32v *scales
     if (step * n_rows < 2 * RUN_ROWS) {
         EACH(h, step) {
             row_sum group[QN_FEW_ROWS];
-            i12_group(group, f, j, h, s, n_rows);
+            word_group(group, f, j, h, s, QN_WORD_i12_256, n_rows);
             EACH(r, n_rows) t[r].even += whole(group[r], n_rows) * scales[step * j + h];
         }
         return;
@@ -101,7 +144,7 @@ QN_INLINE void i12_run(row_sum *t, const few_block *f, int j, const i32v *scales
         pairs w = read_pairs(run, i, f->o, s);
         w.even *= scale;
         w.odd *= scale;
-        add_pairs(t, w, f, 32 * j + 4 * i, n_rows);
+        add_pairs(t, w, f, 32 * j + 4 * i, QN_WORD_i12_256, n_rows);
     }
 }
 
@@ -127,27 +170,45 @@ QN_INLINE void i12_scaled(const few_block *f, const source *s, const int n_rows)
     }
 }
 
-QN_INLINE void i12_simple(const few_block *f, const source *s, const int n_rows) {
+// The sums of group h of run j of all rows. Of several rows zero is taken from the weights, which
+// is done once for all of them.
+QN_INLINE void group_sums(row_sum *t, const few_block *f, int j, int h, const source *s,
+                          const qn_word form, const int n_rows) {
+    const int step = s->group / 4;
+    if (n_rows == 1) {
+        word_group(t, f, j, h, s, form, 1);
+        return;
+    }
+    zero_rows(t, n_rows);
+    UNROLL for (int i = h * step; i < (h + 1) * step; i++) {
+        const pairs w = read_pairs(run_at(f->from, j, s), i, f->o, s);
+        add_pairs(t, w, f, 32 * j + 4 * i, form, n_rows);
+    }
+}
+
+// i12_256 of types with a float scale for each run; i16_256 of all types.
+QN_INLINE void words_any(const few_block *f, const source *s, const qn_word form,
+                         const int n_rows) {
     f32v y[QN_FEW_ROWS];
+    scales_of_block d;
     EACH(r, n_rows) y[r] = (f32v){0};
+    read_block_scales(&d, f, s);
     for (int j = 0; j < f->n_values / 32; j++) {
-        const uint8_t *run = run_at(f->from, j, s);
-        const f32v d = float_scale(run, f->o, s), m = s->has_shift ? float_shift(run, f->o) : d;
-        row_sum t[QN_FEW_ROWS];
-        fetch(run, s);
-        if (n_rows == 1) {
-            i12_group(t, f, j, 0, s, 1);
-        } else {
-            zero_rows(t, n_rows);
-            EACH(i, RUN_ROWS) add_pairs(t, read_pairs(run, i, f->o, s), f, 32 * j + 4 * i, n_rows);
-        }
-        EACH(r, n_rows) {
-            const int16_t *sums = i12_of(f->rows[r], f->b)->sums + 2 * j;
-            y[r] = fma_f32(d, to_float(whole(t[r], n_rows)), y[r]);
-            if (s->has_shift) y[r] = fma_f32(m, all_f32((float)(sums[0] + sums[1])), y[r]);
+        fetch(run_at(f->from, j, s), s);
+        EACH(h, 32 / s->group) {
+            const int g = 32 / s->group * j + h;
+            const group_scale scale = scale_of_group(&d, f, j, g, s);
+            row_sum t[QN_FEW_ROWS];
+            group_sums(t, f, j, h, s, form, n_rows);
+            EACH(r, n_rows) {
+                y[r] = fma_f32(scale.by, to_float(whole(t[r], n_rows)), y[r]);
+                if (s->has_shift)
+                    y[r] = fma_f32(scale.shift,
+                                   all_f32(word_sum(f->rows[r], f->b, g, s->group, form)), y[r]);
+            }
         }
     }
-    EACH(r, n_rows) add_row(f, r, all_f32(i12_of(f->rows[r], f->b)->scale) * y[r]);
+    EACH(r, n_rows) add_row(f, r, all_f32(word_scale(f->rows[r], f->b, form)) * y[r]);
 }
 
 // --- i8_32 ---
@@ -176,24 +237,15 @@ QN_INLINE void i8_group(f32v *y, const few_block *f, int j, int h, f32v scale, f
 }
 
 QN_INLINE void i8_any(const few_block *f, const source *s, const int n_rows) {
-    i32v scales[QN_GROUPS], mins[QN_GROUPS];
-    f32v y[QN_FEW_ROWS], d = {0}, m = {0};
+    f32v y[QN_FEW_ROWS];
+    scales_of_block d;
     EACH(r, n_rows) y[r] = (f32v){0};
-    if (is_scaled(s)) {
-        d = float_scale(f->from, f->o, s);
-        if (s->has_shift) m = float_shift(f->from, f->o);
-        read_scales(scales, mins, f->from, f->o, s);
-    }
+    read_block_scales(&d, f, s);
     for (int j = 0; j < f->n_values / 32; j++) {
-        const uint8_t *run = run_at(f->from, j, s);
-        fetch(run, s);
+        fetch(run_at(f->from, j, s), s);
         EACH(h, 32 / s->group) {
-            const int g = 32 / s->group * j + h;
-            const f32v scale = is_scaled(s) ? d * to_float(scales[g]) : float_scale(run, f->o, s);
-            f32v shift = {0};
-            if (s->has_shift)
-                shift = is_scaled(s) ? -(m * to_float(mins[g])) : float_shift(run, f->o);
-            i8_group(y, f, j, h, scale, shift, s, n_rows);
+            const group_scale scale = scale_of_group(&d, f, j, 32 / s->group * j + h, s);
+            i8_group(y, f, j, h, scale.by, scale.shift, s, n_rows);
         }
     }
     EACH(r, n_rows) add_row(f, r, y[r]);
@@ -212,10 +264,10 @@ QN_INLINE void tile_rows(float *sums, const uint8_t *from, const product *p, con
         for (f.o = 0; f.o < QN_TILE; f.o += QN_LANES) {
             if (form == QN_WORD_i8_32)
                 i8_any(&f, s, n_rows);
-            else if (is_scaled(s))
+            else if (is_scaled(s) && form == QN_WORD_i12_256)
                 i12_scaled(&f, s, n_rows);
             else
-                i12_simple(&f, s, n_rows);
+                words_any(&f, s, form, n_rows);
         }
         f.from = run_at(f.from, RUNS, s);
     }
@@ -250,17 +302,24 @@ static inline int rows_in_step(int64_t n) { return n <= 2 ? (int)n : n <= 4 ? 4 
     }                                                                                              \
     static void few_i12_##name(float *sums, const uint8_t *from, const product *p) {               \
         FEW_FORM(name, QN_WORD_i12_256)                                                            \
+    }                                                                                              \
+    static void few_i16_##name(float *sums, const uint8_t *from, const product *p) {               \
+        FEW_FORM(name, QN_WORD_i16_256)                                                            \
     }
 QN_SCALED_TYPES(FEW)
 QN_SIMPLE_TYPES(FEW)
 
 typedef void few_fn(float *sums, const uint8_t *from, const product *p);
-#define ROW(name, ...) [QN_TYPE_##name] = {few_i8_##name, few_i12_##name},
-static few_fn *const few[QN_TYPE_COUNT][2] = {QN_SCALED_TYPES(ROW) QN_SIMPLE_TYPES(ROW)};
+enum { FEW_I8, FEW_I12, FEW_I16, FEW_FORMS };
+#define ROW(name, ...) [QN_TYPE_##name] = {few_i8_##name, few_i12_##name, few_i16_##name},
+static few_fn *const few[QN_TYPE_COUNT][FEW_FORMS] = {QN_SCALED_TYPES(ROW) QN_SIMPLE_TYPES(ROW)};
 
 bool few_sums(const product *p) {
     if (p->n_rows > QN_FEW_ROWS) return false;
-    few_fn *tile = few[p->w->type][p->form != QN_WORD_i8_32];
+    const int form = p->form == QN_WORD_i8_32     ? FEW_I8
+                     : p->form == QN_WORD_i12_256 ? FEW_I12
+                                                  : FEW_I16;
+    few_fn *tile = few[p->w->type][form];
     for (int64_t r = p->n_rows; r < QN_FEW_ROWS; r++) p->rows[r] = p->rows[p->n_rows - 1];
     for (int64_t t = 0; t < p->n_tiles; t++)
         tile(p->sums[0] + t * QN_TILE, p->w->data + (p->tile + t) * p->w->tile_bytes, p);

@@ -2,7 +2,8 @@
 //
 //   s = max |x| / max, by division         q = x / s rounded to nearest even, at most `max`
 //
-// over 256 values with max = 2047 (i12_256) or over 32 with max = 127 (i8_32). s = 0 makes q = 0.
+// over 256 values with max = 2047 (i12_256) or 32767 (i16_256), or over 32 with max = 127 (i8_32).
+// s = 0 makes q = 0.
 // Only where s is too small for a normal float can x / s exceed `max`.
 #ifndef QN_BACKENDS_CPU_KERNELS_PANEL_H
 #define QN_BACKENDS_CPU_KERNELS_PANEL_H
@@ -52,6 +53,25 @@ static inline void panel_i12_block(qn_i12_block *to, const float *x) {
     }
 }
 
+static inline void panel_i16_block(qn_i16_block *to, const float *x) {
+    i32v q[QN_PARTS];
+    const float scale = panel_scale(x, QN_BLOCK, QN_I16_MAX);
+    if (!(scale > 0)) {
+        memset(to, 0, sizeof *to);
+        to->scale = scale;
+        return;
+    }
+    memset(to->fill, 0, sizeof to->fill);
+    to->scale = scale;
+    for (int g = 0; g < QN_BLOCK / QN_SUM; g++) {
+        panel_round(q, x + 16 * g, scale, QN_I16_MAX);
+        store_crossed(to->q + 16 * g, q); // qn_i12_index
+        to->sums[g] = sum_16_i32(q);
+    }
+    for (int j = 0; j < QN_BLOCK / 32; j++)
+        to->run_sums[j] = (float)(to->sums[2 * j] + to->sums[2 * j + 1]);
+}
+
 static inline void panel_i8_block(qn_i8_block *to, const float *x) {
     i32v q[QN_PARTS];
     memset(to->fill, 0, sizeof to->fill);
@@ -86,6 +106,8 @@ static inline void quantize_row(qn_word form, void *to, const float *from, int64
         }
         if (form == QN_WORD_i12_256)
             panel_i12_block((qn_i12_block *)to + at / QN_BLOCK, x);
+        else if (form == QN_WORD_i16_256)
+            panel_i16_block((qn_i16_block *)to + at / QN_BLOCK, x);
         else
             panel_i8_block((qn_i8_block *)to + at / QN_BLOCK, x);
     }

@@ -35,12 +35,13 @@ QN_INLINE void add_folded(const panel *a, const bool has_shift) {
 #undef CORE
 }
 
-QN_INLINE void add_grouped(const panel *a, const bool has_shift) {
+QN_INLINE void add_grouped(const panel *a, const int group, const bool has_shift,
+                           const qn_word form) {
     const product *p = a->p;
 #define CORE(n)                                                                                    \
-    i12_grouped(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n), a->n_values, a->first,         \
-                has_shift, n)
-    FOR_ROWS(p->n_rows, GROUPED_ROWS, CORE)
+    words_grouped(p->sums + r, a->blocks, p->rows + r, a->b, NEXT(n), a->n_values, a->first,       \
+                  group, has_shift, form, n)
+    FOR_ROWS(p->n_rows, FOLDED_ROWS, CORE)
 #undef CORE
 }
 
@@ -56,8 +57,12 @@ QN_INLINE void add_coded(const panel *a, const int group, const bool has_shift, 
 // One function for each kind of block, as each is large.
 static void folded(const panel *a) { add_folded(a, false); }
 static void folded_shift(const panel *a) { add_folded(a, true); }
-static void grouped(const panel *a) { add_grouped(a, false); }
-static void grouped_shift(const panel *a) { add_grouped(a, true); }
+static void grouped(const panel *a) { add_grouped(a, 32, false, QN_WORD_i12_256); }
+static void grouped_shift(const panel *a) { add_grouped(a, 32, true, QN_WORD_i12_256); }
+static void fine_16(const panel *a) { add_grouped(a, 16, false, QN_WORD_i16_256); }
+static void fine_16_shift(const panel *a) { add_grouped(a, 16, true, QN_WORD_i16_256); }
+static void fine_32(const panel *a) { add_grouped(a, 32, false, QN_WORD_i16_256); }
+static void fine_32_shift(const panel *a) { add_grouped(a, 32, true, QN_WORD_i16_256); }
 static void coded_16(const panel *a) { add_coded(a, 16, false, true); }
 static void coded_16_shift(const panel *a) { add_coded(a, 16, true, true); }
 static void coded_32(const panel *a) { add_coded(a, 32, false, true); }
@@ -72,8 +77,9 @@ static const float *floats_of(float *room, const void *row, int64_t b, int n, qn
         for (int k = 0; k < n; k++) room[k] = (float)x->q[k] * x->scales[k / 32];
         return room;
     }
-    const qn_i12_block *x = i12_of(row, b);
-    for (int k = 0; k < n; k++) room[k] = (float)x->q[qn_i12_index(k)] * x->scale;
+    const int16_t *q = words_of(row, b, form);
+    const float scale = word_scale(row, b, form);
+    for (int k = 0; k < n; k++) room[k] = (float)q[qn_i12_index(k)] * scale;
     return room;
 }
 
@@ -104,7 +110,10 @@ typedef void add_fn(const panel *a);
 
 static add_fn *find_core(block_form form, const panel *a) {
     static add_fn *const coded[2][2] = {{coded_32, coded_32_shift}, {coded_16, coded_16_shift}};
+    static add_fn *const fine[2][2] = {{fine_32, fine_32_shift}, {fine_16, fine_16_shift}};
     const source *s = a->source;
+    if (form == BLOCK_GROUPED && a->p->form == QN_WORD_i16_256)
+        return fine[s->group == 16][s->has_shift];
     if (form == BLOCK_FOLDED) return s->has_shift ? folded_shift : folded;
     if (form == BLOCK_GROUPED) return s->has_shift ? grouped_shift : grouped;
     if (form == BLOCK_CODED)

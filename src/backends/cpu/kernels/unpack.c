@@ -133,7 +133,7 @@ block_form find_form(qn_type type, qn_word x_form) {
     const source *s = unpackers[type].source;
     if (!s || x_form == QN_WORD_f32) return BLOCK_PLAIN;
     if (x_form == QN_WORD_i8_32) return BLOCK_CODED;
-    return is_scaled(s) ? BLOCK_FOLDED : BLOCK_GROUPED;
+    return is_scaled(s) && x_form == QN_WORD_i12_256 ? BLOCK_FOLDED : BLOCK_GROUPED;
 }
 
 // From grouped to plain: the value as the type's own unpack has it.
