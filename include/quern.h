@@ -1149,7 +1149,8 @@ typedef bool qn_write_fn(void *arg, const void *data, size_t n);
 
 // Writes a session: history, sampling state, KV cache and recurrent state, images, logits if there
 // are any. The bytes (docs/state.md) are the same on every device, with any number of threads, and
-// however the state was computed. `fn` must not be NULL; where it fails, the call does (QN_IO).
+// however the state was computed. `fn` must not be NULL; where it fails, the call does (QN_IO). A
+// session whose prompt had given rows or positions is QN_UNSUPPORTED.
 QN_API QN_MUST_CHECK qn_status qn_session_save(qn_session *session, qn_write_fn *fn, void *arg,
                                                qn_err *err);
 // Replaces what a session has by what was saved: it then goes on with the same bits, on whatever

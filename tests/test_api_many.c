@@ -423,6 +423,10 @@ static void wrong_rows_and_positions_are_refused(void **state) {
     ASSERT_FAILS(
         qn_generate(NULL, t.session, &QN_INIT(qn_generate_opts, .shift = true), NULL, NULL, &err),
         QN_UNSUPPORTED, "3 tokens of the history were given rows or positions");
+    void *bytes;
+    size_t size;
+    ASSERT_FAILS(qn_session_save_bytes(&bytes, &size, t.session, &err), QN_UNSUPPORTED,
+                 "3 of its 3 tokens came with given rows or positions");
     free(rows);
     close_talk(&t);
     close_talk(&g);

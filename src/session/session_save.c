@@ -101,6 +101,11 @@ qn_status qn_session_save(qn_session *session, qn_write_fn *fn, void *arg, qn_er
     QN_NEED(session, err);
     QN_NEED(fn, err);
     QN_TRY(qn_session_need_plans(session, err));
+    if (session->media.given)
+        return QN_FAIL(err, UNSUPPORTED,
+                       "the state of a session: %lld of its %zu tokens came with given rows or "
+                       "positions, which are not saved",
+                       (long long)session->media.n_given, session->n_tokens);
     qn_state_head head;
     QN_TRY(describe(&head, session, err));
     saving to = {.fn = fn, .arg = arg, .hash = XXH3_createState()};
