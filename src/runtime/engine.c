@@ -373,6 +373,7 @@ static qn_status open_engine(qn_engine **out, qn_source_opts *from, const qn_eng
     const qn_status status = open_parts(engine, from, err);
     qn_disk_close(&engine->disk);
     engine->opts.config = engine->opts.profile = engine->opts.profile_text = NULL; // the caller's
+    engine->opts.mmproj = engine->opts.device = engine->opts.cache_dir = NULL;
     if (status)
         qn_engine_close(engine);
     else
