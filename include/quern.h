@@ -402,7 +402,8 @@ typedef struct qn_message {
     size_t reasoning_size;
     const qn_tool_call *calls; // of an answer
     size_t n_calls;
-    const qn_image *const *images; // (n_images) come before the text; the chat keeps them
+    // (n_images) come before the text; the chat keeps them: at most 64, and 2^28 pixels in all
+    const qn_image *const *images;
     size_t n_images;
 } qn_message;
 
@@ -1065,6 +1066,7 @@ QN_API QN_MUST_CHECK qn_status qn_session_set_prompt(qn_session *session, const 
 // it has rows (qn_engine_expand_images writes them), for the images in order; another number is
 // QN_ARGUMENT with both numbers. Images are encoded here, unless their rows are still kept: an
 // engine keeps the last 64, at most 256 MiB, by what is seen. Context shift is refused with images.
+// The session's stop flag ends the encoding (QN_STOPPED); more memory than is free is QN_MEMORY.
 QN_API QN_MUST_CHECK qn_status qn_session_set_prompt_images(qn_session *session, const int32_t *ids,
                                                             size_t n, const qn_image *const *images,
                                                             size_t n_images, qn_err *err);

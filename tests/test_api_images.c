@@ -124,7 +124,7 @@ static void logits_from_the_references_pixels(void **state) {
     qn_encoded *rows = qn_alloc(1, sizeof *rows);
     qn_media media = {0};
     atomic_init(&rows->holders, 1);
-    ASSERT_OK(qn_vision_encode_patches(&rows->rows, vision, &patches, &err));
+    ASSERT_OK(qn_vision_encode_patches(&rows->rows, vision, &patches, NULL, &err));
     ASSERT_OK(qn_media_reserve(&media, 1, &err));
     media.spans[0] = (qn_image_span){.first = FIRST, .rows = 3, .columns = 5};
     media.rows[0] = rows;
@@ -288,8 +288,8 @@ static void sessions_have_the_logits_of_the_whole_text(void **state) {
     ASSERT_OK(qn_session_commit(s, r.ids + N_IDS - 3, 3, &err));
     ASSERT_OK(qn_session_step(&token, s, NULL, &err));
     qn_media media = {0};
-    ASSERT_OK(
-        qn_media_init(&media, r.engine, r.ids, N_IDS, (const qn_image *[]){r.image}, 1, &err));
+    ASSERT_OK(qn_media_init(&media, r.engine, r.ids, N_IDS, (const qn_image *[]){r.image}, 1, NULL,
+                            &err));
     qn_media_cut(&media, FIRST + 7);
     memcpy(ids + FIRST + 7, r.ids + N_IDS - 3, 3 * sizeof *ids);
     const qn_run_input input = {.ids = ids, .n = FIRST + 10, .media = &media};

@@ -145,7 +145,7 @@ static void test_rows_are_the_references(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         pair p = open_pair(cases[i].model, cases[i].tower, &cases[i].opts);
         qn_vision_rows got;
-        ASSERT_OK(qn_vision_encode_patches(&got, p.vision, &patches, &err));
+        ASSERT_OK(qn_vision_encode_patches(&got, p.vision, &patches, NULL, &err));
         assert_int_equal(got.rows, 3);
         assert_int_equal(got.columns, 5);
         assert_int_equal(got.rows * got.columns * got.width, n);
@@ -167,7 +167,7 @@ static qn_vision_rows encode_file(const pair *p, const char *path) {
     qn_image image;
     qn_vision_rows rows;
     ASSERT_OK(qn_image_load(&image, path, NULL, &err));
-    ASSERT_OK(qn_vision_encode(&rows, p->vision, &image, &err));
+    ASSERT_OK(qn_vision_encode(&rows, p->vision, &image, NULL, &err));
     qn_image_deinit(&image);
     return rows;
 }
@@ -230,7 +230,7 @@ static void test_devices_and_threads_give_equal_bits(void **state) {
         pair p = open_pair(GGUF_PAIR, &QN_INIT(qn_engine_opts, .device = cases[i].device,
                                                .n_threads = cases[i].threads));
         qn_vision_rows rows;
-        ASSERT_OK(qn_vision_encode(&rows, p.vision, &image, &err));
+        ASSERT_OK(qn_vision_encode(&rows, p.vision, &image, NULL, &err));
         assert_int_equal(rows.rows * rows.columns, 35);
         if (i == 0) {
             first = rows;
@@ -241,7 +241,7 @@ static void test_devices_and_threads_give_equal_bits(void **state) {
         close_pair(&p);
     }
     pair p = open_pair(GGUF_PAIR, &QN_INIT(qn_engine_opts, .reference = true));
-    ASSERT_OK(qn_vision_encode(&exact, p.vision, &image, &err));
+    ASSERT_OK(qn_vision_encode(&exact, p.vision, &image, NULL, &err));
     assert_true(relative_error(first.data, exact.data, 35 * exact.width) < 1e-5);
     close_pair(&p);
     qn_vision_rows_deinit(&exact);
@@ -333,7 +333,7 @@ static void test_patches_that_do_not_fit_are_refused(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const qn_patches patches = {
             .rows = cases[i][0], .columns = cases[i][1], .width = cases[i][2]};
-        ASSERT_FAILS(qn_vision_encode_patches(&rows, p.vision, &patches, &err), QN_ARGUMENT,
+        ASSERT_FAILS(qn_vision_encode_patches(&rows, p.vision, &patches, NULL, &err), QN_ARGUMENT,
                      "the tower merges 2 x 2 patches of 768");
     }
     assert_int_equal(rows.width, -7);

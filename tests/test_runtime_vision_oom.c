@@ -26,7 +26,7 @@ static qn_status open_and_encode(const qn_engine *engine, const char *path, cons
     qn_vision *vision;
     qn_vision_rows rows;
     QN_TRY(qn_vision_open(&vision, engine, &(qn_vision_opts){.path = path}, err));
-    const qn_status status = qn_vision_encode(&rows, vision, image, err);
+    const qn_status status = qn_vision_encode(&rows, vision, image, NULL, err);
     if (!status) qn_vision_rows_deinit(&rows);
     qn_vision_close(vision);
     return status;

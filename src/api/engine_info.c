@@ -208,7 +208,7 @@ qn_status qn_engine_logits(qn_logits *out, const qn_engine *engine, const int32_
     qn_media media;
     const qn_row_opts row =
         QN_INIT(qn_row_opts, .images = o.images, .n_images = o.n_images, .given = o.given);
-    QN_TRY(qn_media_init_row(&media, engine, ids, n, &row, err));
+    QN_TRY(qn_media_init_row(&media, engine, ids, n, &row, NULL, err));
     qn_logits result;
     const qn_run_input input = {.ids = ids, .n = (int64_t)n, .media = &media};
     qn_status status = qn_engine_run(&result, engine, &input, &o, err);

@@ -32,7 +32,7 @@ static qn_status read_prompt(asked *a, size_t i, const qn_engine *engine, const 
         qn_engine_check_ids(engine, prompt->ids, prompt->n, engine->model->hparams->context, err));
     QN_TRY(qn_engine_adapter(&a->inputs[i].adapter, engine, row.adapter,
                              qn_engine_adapter_usual(engine), err));
-    QN_TRY(qn_media_init_row(&a->media[i], engine, prompt->ids, prompt->n, &row, err));
+    QN_TRY(qn_media_init_row(&a->media[i], engine, prompt->ids, prompt->n, &row, NULL, err));
     a->inputs[i].run =
         (qn_run_input){.ids = prompt->ids, .n = (int64_t)prompt->n, .media = &a->media[i]};
     return QN_OK;

@@ -78,6 +78,10 @@ typedef struct qn_program_opts {
     qn_sizes max; // no step is larger
     bool is_timed;
     bool is_measured; // not to run: no memory is taken for activations
+    // Asked between pieces of a run, by any thread; once it is false, the rest is left out, and
+    // what the run computes is unknown. NULL: nobody asks
+    bool (*go_on)(void *arg);
+    void *go_on_arg;
 } qn_program_opts;
 
 // Plans of one device, ready to run.

@@ -157,12 +157,12 @@ qn_status qn_images_adopt(qn_encoded **out, const qn_engine *engine, qn_vision_r
 }
 
 static qn_status encode(qn_encoded **out, const qn_images *images, const qn_vision *vision,
-                        const qn_image *image, uint64_t hash, qn_err *err) {
+                        const qn_image *image, uint64_t hash, qn_until *until, qn_err *err) {
     qn_encoded *e = qn_alloc(1, sizeof *e);
     if (!e) return QN_NOMEM(err, "rows of an image");
     atomic_init(&e->holders, 1);
     e->hash = hash;
-    const qn_status status = qn_vision_encode(&e->rows, vision, image, err);
+    const qn_status status = qn_vision_encode(&e->rows, vision, image, until, err);
     if (status) {
         qn_encoded_drop(e);
         return status;
@@ -185,7 +185,7 @@ static qn_encoded *keep(qn_images *images, qn_encoded *e) {
 }
 
 qn_status qn_images_encode(qn_encoded **out, const qn_engine *engine, const qn_image *image,
-                           qn_err *err) {
+                           qn_until *until, qn_err *err) {
     const qn_vision *vision;
     QN_TRY(qn_images_vision(&vision, engine, err));
     qn_images *images = engine->images;
@@ -195,7 +195,7 @@ qn_status qn_images_encode(qn_encoded **out, const qn_engine *engine, const qn_i
     images->hits += found != NULL;
     pthread_mutex_unlock(&images->lock);
     if (!found) {
-        QN_TRY(encode(&found, images, vision, image, hash, err));
+        QN_TRY(encode(&found, images, vision, image, hash, until, err));
         found = keep(images, found);
     }
     *out = found;

@@ -30,9 +30,10 @@ QN_MUST_CHECK qn_status qn_images_vision(const qn_vision **out, const qn_engine 
                                          qn_err *err);
 // Which token stands in a sequence where an image's rows are.
 QN_MUST_CHECK qn_status qn_images_token(int32_t *out, const qn_engine *engine, qn_err *err);
-// The rows of an image, held for the caller: encoded now, or kept from before.
+// The rows of an image, held for the caller: encoded now (`until` as for qn_vision_encode), or kept
+// from before.
 QN_MUST_CHECK qn_status qn_images_encode(qn_encoded **out, const qn_engine *engine,
-                                         const qn_image *image, qn_err *err);
+                                         const qn_image *image, qn_until *until, qn_err *err);
 
 // Rows that come from elsewhere (a saved session), held for the caller; they are moved.
 QN_MUST_CHECK qn_status qn_images_adopt(qn_encoded **out, const qn_engine *engine,

@@ -113,7 +113,8 @@ static qn_status check_rest(const finding *f, size_t n_images, qn_err *err) {
 }
 
 static qn_status add_images(qn_media *m, const qn_engine *engine, finding *f,
-                            const qn_image *const *images, size_t n_images, qn_err *err) {
+                            const qn_image *const *images, size_t n_images, qn_until *until,
+                            qn_err *err) {
     const qn_vision *vision;
     QN_TRY(qn_images_vision(&vision, engine, err));
     QN_TRY(qn_media_reserve(m, n_images, err));
@@ -127,7 +128,8 @@ static qn_status add_images(qn_media *m, const qn_engine *engine, finding *f,
     }
     QN_TRY(check_rest(f, n_images, err));
     for (size_t i = 0; i < n_images; i++) {
-        QN_TRY(qn_images_encode(&m->rows[i], engine, images[i], err));
+        const qn_status status = qn_images_encode(&m->rows[i], engine, images[i], until, err);
+        if (status) return qn_err_prefix(err, status, "image %zu of %zu", i + 1, n_images);
         m->n++;
     }
     return QN_OK;
@@ -144,14 +146,15 @@ qn_status qn_media_check(const qn_engine *engine, qn_err *err) {
 }
 
 qn_status qn_media_init(qn_media *out, const qn_engine *engine, const int32_t *ids, size_t n,
-                        const qn_image *const *images, size_t n_images, qn_err *err) {
+                        const qn_image *const *images, size_t n_images, qn_until *until,
+                        qn_err *err) {
     qn_media m = {0};
     finding f = {.ids = ids, .n = n};
     *out = m;
     if (n_images == 0) return QN_OK;
     QN_TRY(qn_media_check(engine, err));
     QN_TRY(qn_images_token(&f.token, engine, err));
-    const qn_status status = add_images(&m, engine, &f, images, n_images, err);
+    const qn_status status = add_images(&m, engine, &f, images, n_images, until, err);
     if (status)
         qn_media_deinit(&m);
     else
@@ -260,13 +263,13 @@ qn_status qn_media_init_given(qn_media *out, const qn_engine *engine, const int3
 }
 
 qn_status qn_media_init_row(qn_media *out, const qn_engine *engine, const int32_t *ids, size_t n,
-                            const qn_row_opts *opts, qn_err *err) {
+                            const qn_row_opts *opts, qn_until *until, qn_err *err) {
     if (opts->n_images && opts->given)
         return QN_FAIL(err, ARGUMENT, "%zu images and given rows: one of both", opts->n_images);
     if (opts->given) return qn_media_init_given(out, engine, ids, n, opts->given, err);
     if (opts->n_images && !opts->images)
         return QN_FAIL(err, ARGUMENT, "%zu images, but the list is NULL", opts->n_images);
-    return qn_media_init(out, engine, ids, n, opts->images, opts->n_images, err);
+    return qn_media_init(out, engine, ids, n, opts->images, opts->n_images, until, err);
 }
 
 // --- what steps read -----------------------------------------------------------------------------

@@ -37,9 +37,10 @@ QN_MUST_CHECK qn_status qn_media_check(const qn_engine *engine, qn_err *err);
 
 // Encodes images and finds their places: the image tokens among the ids, in order, each image as
 // many neighbouring ones as it has rows. Another number of them is an error with both numbers.
+// `until` as for qn_vision_encode.
 QN_MUST_CHECK qn_status qn_media_init(qn_media *out, const qn_engine *engine, const int32_t *ids,
                                       size_t n, const qn_image *const *images, size_t n_images,
-                                      qn_err *err);
+                                      qn_until *until, qn_err *err);
 // The same for rows and positions that are given (NULL: none) for n ids; they are copied.
 QN_MUST_CHECK qn_status qn_media_init_given(qn_media *out, const qn_engine *engine,
                                             const int32_t *ids, size_t n, const qn_given *given,
@@ -47,7 +48,7 @@ QN_MUST_CHECK qn_status qn_media_init_given(qn_media *out, const qn_engine *engi
 // Either of both, as the options of a row say; both are an error.
 QN_MUST_CHECK qn_status qn_media_init_row(qn_media *out, const qn_engine *engine,
                                           const int32_t *ids, size_t n, const qn_row_opts *opts,
-                                          qn_err *err);
+                                          qn_until *until, qn_err *err);
 void qn_media_deinit(qn_media *media);
 // Room for n images; then the media of another sequence (NULL: none), which cannot fail.
 QN_MUST_CHECK qn_status qn_media_reserve(qn_media *media, size_t n, qn_err *err);

@@ -161,6 +161,7 @@ typedef struct given {
 typedef struct step_message {
     int32_t *words;
     int64_t n, pages;
+    qn_until *until; // NULL: as long as it takes
 } step_message;
 
 static qn_status message_init(step_message *m, int64_t n, qn_err *err) {
@@ -181,6 +182,12 @@ static qn_status message_init(step_message *m, int64_t n, qn_err *err) {
 
 // --- by the interpreter --------------------------------------------------------------------------
 
+// A qn_progress_fn.
+static bool go_on(void *arg, int64_t done, int64_t total) {
+    (void)done, (void)total;
+    return qn_until_goes_on(arg);
+}
+
 static qn_status interpret(float *to, const qn_vision *v, const part *p, const step_message *m,
                            const given *inputs, size_t n_inputs, qn_err *err) {
     qn_ref *ref = NULL;
@@ -190,7 +197,9 @@ static qn_status interpret(float *to, const qn_vision *v, const part *p, const s
                               .params = p->params,
                               .pool = v->engine->pool,
                               .n_pages = m->pages,
-                              .n_slots = 1};
+                              .n_slots = 1,
+                              .progress = m->until ? go_on : NULL,
+                              .progress_arg = m->until};
     QN_TRY(qn_ref_create(&ref, &opts, err));
     for (size_t i = 0; i < n_inputs; i++)
         qn_ref_set_input(ref, qn_graph_find_input(p->graph, inputs[i].name), inputs[i].rows);
@@ -213,8 +222,9 @@ typedef struct kv_memory {
     size_t bytes;
 } kv_memory;
 
-static qn_status kv_init(kv_memory *kv, const qn_vision *v, const part *p, int64_t pages,
-                         qn_err *err) {
+// What they look like, without memory; none: .bytes stays 0.
+static qn_status kv_measure(kv_memory *kv, const qn_vision *v, const part *p, int64_t pages,
+                            qn_err *err) {
     if (p->plan.n_leaves[QN_PLACE_CACHE] == 0) return QN_OK;
     const qn_dim *d = p->plan.leaves[QN_PLACE_CACHE][0].shape.dims; // (H, E, E)
     qn_cache_view view = {.type = QN_TYPE_F32, .heads = d[0].n, .k_size = d[1].n, .v_size = d[2].n};
@@ -223,10 +233,33 @@ static qn_status kv_init(kv_memory *kv, const qn_vision *v, const part *p, int64
     view.page_bytes = (view.layer_bytes + 63) / 64 * 64;
     if (!qn_size_mul(&kv->bytes, (size_t)pages, (size_t)view.page_bytes))
         return QN_FAIL(err, LIMIT, "keys and values of %lld pages overflow", (long long)pages);
-    QN_TRY(v->device->kind->alloc(&kv->pages, v->device, kv->bytes, err));
-    view.pages = kv->pages;
     kv->view = view;
     return QN_OK;
+}
+
+static qn_status kv_init(kv_memory *kv, const qn_vision *v, const part *p, int64_t pages,
+                         qn_err *err) {
+    QN_TRY(kv_measure(kv, v, p, pages, err));
+    if (kv->bytes == 0) return QN_OK;
+    QN_TRY(v->device->kind->alloc(&kv->pages, v->device, kv->bytes, err));
+    kv->view.pages = kv->pages;
+    return QN_OK;
+}
+
+// A program for n rows, to be run or (is_measured) to be asked how much it needs.
+static qn_status prepare(qn_program **out, const qn_vision *v, const part *p,
+                         const qn_cache_view *const *caches, const step_message *m,
+                         bool is_measured, qn_err *err) {
+    const qn_program_opts opts = {.plans = {{.plan = &p->plan,
+                                             .weights = p->weights,
+                                             .caches = caches,
+                                             .policy = QN_PLANS_EXACT,
+                                             .capacity = 1}},
+                                  .max = {.rows = m->n, .segs = 1, .outs = 0, .cached = m->n},
+                                  .is_measured = is_measured,
+                                  .go_on = m->until ? qn_until_goes_on : NULL,
+                                  .go_on_arg = m->until};
+    return v->device->kind->prepare(out, v->device, &opts, err);
 }
 
 static qn_status run_program(float *to, qn_program *program, const qn_vision *v, const part *p,
@@ -254,13 +287,7 @@ static qn_status execute(float *to, const qn_vision *v, const part *p, const ste
     qn_program *program = NULL;
     qn_status status = QN_OK;
     QN_TRY_TO(done, kv_init(&kv, v, p, m->pages, err));
-    const qn_program_opts opts = {.plans = {{.plan = &p->plan,
-                                             .weights = p->weights,
-                                             .caches = caches,
-                                             .policy = QN_PLANS_EXACT,
-                                             .capacity = 1}},
-                                  .max = {.rows = m->n, .segs = 1, .outs = 0, .cached = m->n}};
-    QN_TRY_TO(done, v->device->kind->prepare(&program, v->device, &opts, err));
+    QN_TRY_TO(done, prepare(&program, v, p, caches, m, false, err));
     status = run_program(to, program, v, p, m, inputs, n_inputs, err);
 
 done:
@@ -271,14 +298,32 @@ done:
 
 // n rows through a part of the tower.
 static qn_status run_part(float *to, const qn_vision *v, const part *p, int64_t n,
-                          const given *inputs, size_t n_inputs, qn_err *err) {
-    step_message m = {0};
+                          const given *inputs, size_t n_inputs, qn_until *until, qn_err *err) {
+    step_message m = {.until = until};
     qn_status status = message_init(&m, n, err);
     if (!status)
         status = p->params ? interpret(to, v, p, &m, inputs, n_inputs, err)
                            : execute(to, v, p, &m, inputs, n_inputs, err);
     qn_free(m.words);
-    return status;
+    if (status || qn_until_goes_on(until)) return status;
+    return QN_FAIL(err, STOPPED, "stopped while it was encoded (%s)", p->graph->name);
+}
+
+// Bytes that n rows through a part take while they run; 0: unknown (the interpreter).
+static qn_status measure_part(int64_t *bytes, const qn_vision *v, const part *p, int64_t n,
+                              qn_err *err) {
+    const step_message m = {.n = n, .pages = (n + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS};
+    kv_memory kv = {0};
+    const qn_cache_view *caches[] = {&kv.view};
+    qn_program *program = NULL;
+    *bytes = 0;
+    if (p->params) return QN_OK;
+    QN_TRY(kv_measure(&kv, v, p, m.pages, err));
+    QN_TRY(prepare(&program, v, p, caches, &m, true, err));
+    const qn_program_size size = v->device->kind->measure(program);
+    v->device->kind->release(program);
+    *bytes = size.arena + size.scratch + size.tables + (int64_t)kv.bytes;
+    return QN_OK;
 }
 
 // --- encoding ------------------------------------------------------------------------------------
@@ -309,6 +354,23 @@ static qn_status encoding_init(encoding *e, const qn_vision *v, int64_t n, qn_er
                                                                : QN_NOMEM(err, "rows of an image");
 }
 
+// Before anything is taken: patches (n) are there.
+static qn_status check_memory(const qn_vision *v, const qn_patches *p, qn_err *err) {
+    const qn_vision_config *c = &v->tower.config;
+    const int64_t n = p->rows * p->columns, own = c->width / c->heads + 2 * c->width + c->out_width;
+    int64_t features, merger, available;
+    if (!v->device->kind->memory(v->device, &available)) return QN_OK;
+    QN_TRY(measure_part(&features, v, &v->features, n, err));
+    QN_TRY(measure_part(&merger, v, &v->merger, n / (c->merge * c->merge), err));
+    const int64_t need = n * own * (int64_t)sizeof(float) + qn_max(features, merger);
+    if (need <= available) return QN_OK;
+    return QN_FAIL(err, MEMORY,
+                   "an image of %lld x %lld patches needs %.0f MiB while it is encoded, %.0f MiB "
+                   "of memory are free (image_pixels makes images smaller)",
+                   (long long)p->rows, (long long)p->columns, (double)need / (1 << 20),
+                   (double)available / (1 << 20));
+}
+
 static qn_status check_patches(const qn_vision *v, const qn_patches *p, qn_err *err) {
     const qn_patch_rules *r = &v->tower.rules;
     const int64_t width = QN_VISION_CHANNELS * r->patch * r->patch;
@@ -324,11 +386,12 @@ static qn_status check_patches(const qn_vision *v, const qn_patches *p, qn_err *
 }
 
 qn_status qn_vision_encode_patches(qn_vision_rows *out, const qn_vision *v,
-                                   const qn_patches *patches, qn_err *err) {
+                                   const qn_patches *patches, qn_until *until, qn_err *err) {
     const qn_vision_config *c = &v->tower.config;
     const qn_grid grid = {.rows = patches->rows, .columns = patches->columns, .merge = c->merge};
     encoding e = {0};
     QN_TRY(check_patches(v, patches, err));
+    QN_TRY(check_memory(v, patches, err));
     const int64_t n = patches->rows * patches->columns;
     qn_status status = encoding_init(&e, v, n, err);
     if (!status) {
@@ -338,11 +401,11 @@ qn_status qn_vision_encode_patches(qn_vision_rows *out, const qn_vision *v,
                                 {"patches.1", patches->data}, // a still image
                                 {"positions", e.positions},
                                 {"angles", e.angles}};
-        status = run_part(e.features, v, &v->features, n, inputs, 4, err);
+        status = run_part(e.features, v, &v->features, n, inputs, 4, until, err);
     }
     const int64_t merged = n / (c->merge * c->merge);
     const given groups = {"groups", e.features};
-    if (!status) status = run_part(e.rows, v, &v->merger, merged, &groups, 1, err);
+    if (!status) status = run_part(e.rows, v, &v->merger, merged, &groups, 1, until, err);
     if (!status) {
         *out = (qn_vision_rows){.rows = patches->rows / c->merge,
                                 .columns = patches->columns / c->merge,
@@ -355,10 +418,10 @@ qn_status qn_vision_encode_patches(qn_vision_rows *out, const qn_vision *v,
 }
 
 qn_status qn_vision_encode(qn_vision_rows *out, const qn_vision *vision, const qn_image *image,
-                           qn_err *err) {
+                           qn_until *until, qn_err *err) {
     qn_patches patches;
     QN_TRY(qn_patches_init(&patches, image, &vision->tower.rules, err));
-    const qn_status status = qn_vision_encode_patches(out, vision, &patches, err);
+    const qn_status status = qn_vision_encode_patches(out, vision, &patches, until, err);
     qn_patches_deinit(&patches);
     return status;
 }

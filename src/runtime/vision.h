@@ -6,6 +6,7 @@
 #ifndef QN_RUNTIME_VISION_H
 #define QN_RUNTIME_VISION_H
 
+#include "core/stop_flag.h"
 #include "runtime/engine.h"
 #include "vision/patches.h"
 
@@ -37,11 +38,14 @@ const qn_patch_rules *qn_vision_get_rules(const qn_vision *vision);
 QN_MUST_CHECK qn_status qn_vision_measure(int64_t *rows, int64_t *columns, const qn_vision *vision,
                                           int64_t width, int64_t height, qn_err *err);
 
+// An image whose step needs more memory than is free is refused with both numbers (QN_MEMORY).
+// `until` (NULL: as long as it takes) is asked between pieces of the work; QN_STOPPED.
 QN_MUST_CHECK qn_status qn_vision_encode(qn_vision_rows *out, const qn_vision *vision,
-                                         const qn_image *image, qn_err *err);
+                                         const qn_image *image, qn_until *until, qn_err *err);
 // The same from patches that are cut already.
 QN_MUST_CHECK qn_status qn_vision_encode_patches(qn_vision_rows *out, const qn_vision *vision,
-                                                 const qn_patches *patches, qn_err *err);
+                                                 const qn_patches *patches, qn_until *until,
+                                                 qn_err *err);
 void qn_vision_rows_deinit(qn_vision_rows *rows);
 
 #endif

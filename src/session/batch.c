@@ -250,7 +250,9 @@ static qn_status init_session(qn_batch_row *row, const qn_row_want *want,
     qn_session_choose_adapter(row->session, adapter);
     qn_session_set_tokens(row->session, 0, want->ids, want->n);
     qn_media media;
-    QN_TRY(qn_media_init_row(&media, b->like.engine, want->ids, want->n, want->opts, err));
+    qn_until until = {
+        .stop = opts->stop, .also = b->like.stop, .deadline = want->deadline, .clock = b->clock};
+    QN_TRY(qn_media_init_row(&media, b->like.engine, want->ids, want->n, want->opts, &until, err));
     if (!qn_media_is_plain(&media)) qn_session_set_media(row->session, &media);
     return qn_session_mark(row->session, want->opts->mark, err);
 }
@@ -347,6 +349,7 @@ qn_status qn_batch_rows_create(qn_batch_row **out, qn_batch *batch, const qn_row
         qn_row_want one = *want;
         one.completion = i;
         one.row = want->row + i;
+        one.deadline = deadline;
         const qn_status status = qn_batch_row_create(end, batch, &one, err);
         if (status) {
             if (!rows) qn_free(prompt);

@@ -80,6 +80,7 @@ typedef struct qn_row_want {
     const qn_row_opts *opts; // already read with QN_OPTS_READ
     uint32_t completion;     // added to that of the options
     size_t row;              // for events
+    int64_t deadline;        // on the batch's clock; 0: none
     qn_event_fn *fn;
     void *arg;
 } qn_row_want;

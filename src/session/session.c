@@ -342,7 +342,8 @@ qn_status qn_session_set_prompt_images(qn_session *session, const int32_t *ids, 
     if (n_images) QN_NEED(images, err);
     QN_TRY(qn_engine_check_ids(session->engine, ids, n, session->context, err));
     qn_media media;
-    QN_TRY(qn_media_init(&media, session->engine, ids, n, images, n_images, err));
+    qn_until until = {.stop = session->stop};
+    QN_TRY(qn_media_init(&media, session->engine, ids, n, images, n_images, &until, err));
     begin_history(session, ids, n, &media);
     return QN_OK;
 }

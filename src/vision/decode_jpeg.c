@@ -8,8 +8,10 @@
 #include <jpeglib.h>
 #include <jerror.h>
 
-// A progressive file may go over the whole picture again and again. Encoders need about 10 scans.
-enum { MAX_SCANS = 100, APP1 = JPEG_APP0 + 1, CMYK = 4 };
+// A progressive file may go over the whole picture again and again, for a few bytes each time.
+// Encoders need about 10 scans; the largest picture may have 16.
+enum { MAX_SCANS = 100, MAX_SCANNED = 1 << 30 }; // of any picture; pixels of all scans
+enum { APP1 = JPEG_APP0 + 1, CMYK = 4 };
 
 // Everything that outlives a jump out of libjpeg; `errors`, `source` and `progress` come back to us
 // by address.
@@ -38,7 +40,10 @@ static void stop(j_common_ptr jpeg, const char *why) {
 }
 
 static void on_progress(j_common_ptr jpeg) {
-    if (((j_decompress_ptr)jpeg)->input_scan_number > MAX_SCANS) stop(jpeg, "too many scans");
+    const struct jpeg_decompress_struct *own = (const struct jpeg_decompress_struct *)jpeg;
+    const int64_t pixels = (int64_t)own->image_width * own->image_height;
+    if (own->input_scan_number > MAX_SCANS || own->input_scan_number * pixels > MAX_SCANNED)
+        stop(jpeg, "too many scans");
 }
 
 // The file is in memory as a whole: where libjpeg wants more, it is truncated.

@@ -30,7 +30,9 @@ typedef struct qn_walk {
     qn_gate *gate;          // opened when a call is done
     unsigned char *scratch; // (threads, scratch_bytes), aligned to 64
     int64_t scratch_bytes;
-    qn_call_times *times; // (n_calls); NULL: not wanted
+    qn_call_times *times;     // (n_calls); NULL: not wanted
+    bool (*go_on)(void *arg); // once false, pieces are left out; NULL: all are run
+    void *go_on_arg;
 } qn_walk;
 
 // Forgets what was run. Allocates nothing, as the next.

@@ -38,6 +38,8 @@ typedef struct ref_program {
     float *room;
     int64_t room_floats;
     int64_t n_steps;
+    bool (*go_on)(void *arg); // as in qn_program_opts
+    void *go_on_arg;
 } ref_program;
 
 static ref_program *own(const qn_program *program) { return (ref_program *)(uintptr_t)program; }
@@ -184,6 +186,8 @@ qn_status qn_plain_prepare(qn_program **out, qn_device *device, const qn_program
     if (!x) return QN_NOMEM(err, "plan");
     x->head.device = device;
     x->max = opts->max;
+    x->go_on = opts->go_on;
+    x->go_on_arg = opts->go_on_arg;
     qn_status status = QN_OK;
     for (int i = 0; i < QN_PROGRAM_PLANS && !status; i++) {
         if (opts->plans[i].plan)
@@ -269,8 +273,11 @@ void qn_plain_run_call(qn_program *program, size_t call) {
 }
 
 void qn_plain_run(qn_program *program) {
-    const ready_plan *p = own(program)->now;
-    for (size_t i = 0; i < p->plan->n_calls; i++) qn_plain_run_call(program, i);
+    const ref_program *x = own(program);
+    for (size_t i = 0; i < x->now->plan->n_calls; i++) {
+        if (x->go_on && !x->go_on(x->go_on_arg)) return;
+        qn_plain_run_call(program, i);
+    }
 }
 
 void qn_plain_wait(qn_program *program) { (void)program; }
