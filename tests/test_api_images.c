@@ -494,6 +494,42 @@ static void rows_of_a_batch_are_the_answers_alone(void **state) {
     close_rig(&r);
 }
 
+// A flag or a deadline ends the encoding: the session keeps its history, the batch has no such row.
+static void stop_flags_end_the_encoding(void **state) {
+    (void)state;
+    qn_err err;
+    rig r = open_rig(GGUF, &with_tower);
+    const qn_image *image = r.image;
+    qn_stop_flag *flag = NULL;
+    qn_session *session = NULL;
+    qn_batch *batch = NULL;
+    size_t n;
+    uint64_t id;
+    ASSERT_OK(qn_stop_flag_create(&flag, &err));
+    const qn_session_opts opts = QN_INIT(qn_session_opts, .context = CONTEXT, .stop = flag);
+    ASSERT_OK(qn_session_create(&session, r.engine, &opts, &err));
+    ASSERT_OK(qn_session_set_prompt(session, r.ids, FIRST, &err));
+    qn_stop_flag_set(flag);
+    ASSERT_FAILS(qn_session_set_prompt_images(session, r.ids, N_IDS, &image, 1, &err), QN_STOPPED,
+                 "image 1 of 1: stopped while it was encoded");
+    (void)qn_session_tokens(session, &n);
+    assert_int_equal(n, FIRST);
+    const qn_generate_opts with_flag =
+        QN_INIT(qn_generate_opts, .max_tokens = N_NEW, .ignore_end = true, .stop = flag);
+    const qn_row_opts row =
+        QN_INIT(qn_row_opts, .images = &image, .n_images = 1, .generate = &with_flag);
+    ASSERT_OK(qn_batch_create(&batch, r.engine, NULL, &err));
+    ASSERT_FAILS(qn_batch_add(&id, batch, r.ids, N_IDS, &row, NULL, NULL, &err), QN_STOPPED,
+                 "image 1 of 1");
+    qn_stop_flag_clear(flag);
+    ASSERT_OK(qn_session_set_prompt_images(session, r.ids, N_IDS, &image, 1, &err));
+    ASSERT_OK(qn_batch_add(&id, batch, r.ids, N_IDS, &row, NULL, NULL, &err));
+    qn_batch_destroy(batch);
+    qn_session_destroy(session);
+    qn_stop_flag_destroy(flag);
+    close_rig(&r);
+}
+
 static void steps_with_images_are_recorded_and_replayed(void **state) {
     (void)state;
     qn_err err;
@@ -893,6 +929,7 @@ int main(void) {
         cmocka_unit_test(speculation_changes_no_token),
         cmocka_unit_test(the_prediction_head_sees_images),
         cmocka_unit_test(rows_of_a_batch_are_the_answers_alone),
+        cmocka_unit_test(stop_flags_end_the_encoding),
         cmocka_unit_test(steps_with_images_are_recorded_and_replayed),
         cmocka_unit_test(several_images_are_expanded_and_read),
         cmocka_unit_test(wrong_numbers_of_image_tokens_are_errors),

@@ -9,6 +9,16 @@
 #include <math.h>
 #include <stdlib.h>
 
+// The linker sends the question for free memory here.
+static int64_t told_memory; // 0: the truth
+bool __real_qn_machine_free_memory(int64_t *out);
+bool __wrap_qn_machine_free_memory(int64_t *out);
+bool __wrap_qn_machine_free_memory(int64_t *out) {
+    if (!told_memory) return __real_qn_machine_free_memory(out);
+    *out = told_memory;
+    return true;
+}
+
 #define MODEL TEST_DATA "/mini/qwen35_vl"
 
 // As preprocessor_config.json of the model has it.
@@ -217,6 +227,67 @@ static qn_image make_image(void) {
     return image;
 }
 
+// A clock that moves whenever it is asked.
+static atomic_int_fast64_t ticks;
+static int64_t tick(void) { return atomic_fetch_add(&ticks, 1); }
+
+// Whatever computes asks again and again whether it is to go on, and ends where it is not.
+static void test_deadlines_and_flags_end_it(void **state) {
+    (void)state;
+    const qn_engine_opts cases[] = {
+        QN_INIT(qn_engine_opts, .n_threads = 1), QN_INIT(qn_engine_opts, .n_threads = 3),
+        QN_INIT(qn_engine_opts, .device = "ref"), QN_INIT(qn_engine_opts, .reference = true)};
+    qn_err err;
+    qn_image image = make_image();
+    qn_stop_flag *flag = NULL;
+    ASSERT_OK(qn_stop_flag_create(&flag, &err));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        pair p = open_pair(GGUF_PAIR, &cases[i]);
+        qn_vision_rows want, got = {.width = -7};
+        ASSERT_OK(qn_vision_encode(&want, p.vision, &image, NULL, &err));
+        qn_until never = {.stop = flag, .deadline = INT64_MAX, .clock = tick};
+        atomic_store(&ticks, 0);
+        ASSERT_OK(qn_vision_encode(&got, p.vision, &image, &never, &err));
+        assert_same_rows(&got, &want);
+        qn_vision_rows_deinit(&got);
+        const int64_t n = atomic_load(&ticks), ends[] = {0, 1, n / 3, n - 3};
+        print_message("asked %lld times\n", (long long)n);
+        assert_true(n > 20);
+        for (size_t k = 0; k < 4; k++) {
+            qn_until soon = {.deadline = 1 + ends[k], .clock = tick};
+            atomic_store(&ticks, 1);
+            ASSERT_FAILS(qn_vision_encode(&got, p.vision, &image, &soon, &err), QN_STOPPED, "stop");
+            assert_true(atomic_load(&ticks) <= ends[k] + 8); // one more of each thread
+        }
+        qn_stop_flag_set(flag);
+        qn_until stopped = {.also = flag};
+        ASSERT_FAILS(qn_vision_encode(&got, p.vision, &image, &stopped, &err), QN_STOPPED, "stop");
+        qn_stop_flag_clear(flag);
+        qn_vision_rows_deinit(&want);
+        close_pair(&p);
+    }
+    qn_stop_flag_destroy(flag);
+    qn_image_deinit(&image);
+}
+
+static void test_images_that_do_not_fit_in_memory_are_refused(void **state) {
+    (void)state;
+    qn_err err;
+    qn_image image = make_image();
+    pair p = open_pair(GGUF_PAIR, NULL);
+    qn_vision_rows rows;
+    told_memory = 100000;
+    const qn_status status = qn_vision_encode(&rows, p.vision, &image, NULL, &err);
+    told_memory = 0;
+    assert_int_equal(status, QN_MEMORY);
+    assert_non_null(strstr(err.message, "an image of 14 x 10 patches needs"));
+    assert_non_null(strstr(err.message, " MiB while it is encoded, 0 MiB of memory are free"));
+    ASSERT_OK(qn_vision_encode(&rows, p.vision, &image, NULL, &err));
+    qn_vision_rows_deinit(&rows);
+    close_pair(&p);
+    qn_image_deinit(&image);
+}
+
 static void test_devices_and_threads_give_equal_bits(void **state) {
     (void)state;
     static const struct {
@@ -346,6 +417,8 @@ int main(void) {
         cmocka_unit_test(test_pixels_of_a_jpeg_are_those_of_the_png),
         cmocka_unit_test(test_rows_are_the_references),
         cmocka_unit_test(test_files_become_rows),
+        cmocka_unit_test(test_deadlines_and_flags_end_it),
+        cmocka_unit_test(test_images_that_do_not_fit_in_memory_are_refused),
         cmocka_unit_test(test_devices_and_threads_give_equal_bits),
         cmocka_unit_test(test_positions_are_the_references),
         cmocka_unit_test(test_towers_that_do_not_fit_are_refused),

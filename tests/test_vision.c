@@ -443,6 +443,29 @@ static void test_jpeg_of_many_scans(void **state) {
     bytes_free(&scan);
 }
 
+// A large picture may have fewer of them: what counts is the pixels of all.
+static void test_jpeg_of_many_scans_of_many_pixels(void **state) {
+    (void)state;
+    enum { SIDE = 4096, SCANS = 70 };
+    unsigned char *grey = calloc(SIDE, SIDE);
+    assert_non_null(grey);
+    const jpeg_form form = {SIDE, SIDE, 1, true, NULL, 0};
+    bytes file = jpeg_file(&form, grey), scan = {0};
+    qn_image image;
+    qn_err err;
+    ASSERT_OK(qn_image_decode(&image, file.v, file.n, NULL, &err));
+    qn_image_deinit(&image);
+    size_t at = 0, last = 0;
+    for (at = jpeg_find(&file, 0xda, 0); at + 2 < file.n; at++) {
+        if (file.v[at] == 0xff && file.v[at + 1] == 0xda) last = at;
+    }
+    bytes_add(&scan, file.v + last, file.n - 2 - last);
+    for (int i = 0; i < SCANS; i++) bytes_insert(&file, last, scan.v, scan.n);
+    assert_refused(&file, QN_FORMAT, "JPEG image: too many scans");
+    bytes_free(&scan);
+    free(grey);
+}
+
 static void test_hostile_webp(void **state) {
     (void)state;
     unsigned char rgb[H * W * 3];
@@ -526,6 +549,7 @@ int main(void) {
         cmocka_unit_test(test_truncated_files),
         cmocka_unit_test(test_hostile_jpeg),
         cmocka_unit_test(test_jpeg_of_many_scans),
+        cmocka_unit_test(test_jpeg_of_many_scans_of_many_pixels),
         cmocka_unit_test(test_hostile_webp),
         cmocka_unit_test(test_files_are_named_in_errors),
         cmocka_unit_test(test_hash_is_of_what_is_seen),
