@@ -202,6 +202,17 @@ static void look_at_step(qn_runner *r) {
     }
 }
 
+// A check, a record or reading experts failed. A step that ran wrote keys and values after those
+// that the sequences hold, which stay; recurrent states it may have changed, and what is copied
+// before its rows is there only if it ran: such sequences are empty afterwards.
+static void give_up(const qn_runner *r, const qn_segment *segments, int64_t n, bool is_run) {
+    const bool is_kept = is_run && !qn_engine_is_recurrent(r->engine);
+    for (int64_t b = 0; b < n; b++) {
+        qn_seq_cancel(segments[b].seq);
+        if (!is_kept) (void)qn_seq_truncate(segments[b].seq, 0);
+    }
+}
+
 qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn_err *err) {
     QN_TRY(check_sizes(r, segments, n, err));
     if (r->failed_status) {
@@ -220,13 +231,11 @@ qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn
         return QN_FAIL(err, LIMIT, "a step of %lld rows cannot be bound", (long long)sizes.rows);
     }
     qn_status status = r->record ? qn_record_add(r->record, r->message, err) : QN_OK;
-    if (!status) status = run_step(r, err);
+    const bool is_run = !status;
+    if (is_run) status = run_step(r, err);
     qn_state_clear_copies(r->state);
-    if (status) { // a check, a record or reading experts failed: what the sequences hold is not usable any more
-        for (int64_t b = 0; b < n; b++) {
-            qn_seq_cancel(segments[b].seq);
-            (void)qn_seq_truncate(segments[b].seq, 0);
-        }
+    if (status) {
+        give_up(r, segments, n, is_run);
         return status;
     }
     for (int64_t b = 0; b < n; b++) qn_seq_finish(segments[b].seq);
