@@ -9,7 +9,8 @@ typedef struct head_case {
     qn_word form;
     int64_t n_out, n_in, rows, top; // top 0: all that the op has
     float cap;
-    int64_t entries; // that can be among the best; 0: all
+    int64_t entries;  // that can be among the best; 0: all
+    int64_t computed; // that are computed at all; 0: all
 } head_case;
 
 // Width of the temporary that the recipe asks for.
@@ -70,8 +71,8 @@ static void check_best(const qn_operand *best, const float *row, int64_t r, cons
                        const char *what) {
     float want[2 + 2 * QN_HEAD_TOP];
     const float *got = at(best, r);
-    slow_best(want, row, c->n_out, c->top ? c->top : QN_HEAD_TOP, QN_HEAD_TOP,
-              c->entries ? c->entries : c->n_out);
+    slow_best(want, row, c->computed ? c->computed : c->n_out, c->top ? c->top : QN_HEAD_TOP,
+              QN_HEAD_TOP, c->entries ? c->entries : c->n_out);
     for (int i = 0; i < 2 + 2 * QN_HEAD_TOP; i++) {
         if (got[i] != want[i] && !(isnan(got[i]) && isnan(want[i])))
             fail_msg("%s: %d rows, %d outputs, top %d: row %d, number %d is %g, want %g", what,
@@ -101,7 +102,8 @@ static void check_case(const head_case *c, const weight *w, const qn_operand *x,
     const qn_step step = {.n_out = c->rows,
                           .out_full = full_every ? full : NULL,
                           .top = c->top,
-                          .entries = c->entries};
+                          .entries = c->entries,
+                          .computed = c->computed};
     for (size_t l = 0; level(l); l++) {
         const char *what = describe(w->kind, c->form, c->n_in, level(l)->name);
         qn_operand panels = packed_rows(level(l), x, c->rows, c->form);
@@ -119,6 +121,9 @@ static void check_case(const head_case *c, const weight *w, const qn_operand *x,
         for (int64_t r = 0; r < c->rows; r++) {
             check_best(&best, at(&want, r), r, c, what);
             if (full_every && !full[r]) memset(at(&want, r), 0xee, (size_t)want.stride);
+            if (c->computed) // the rest stays as it was
+                memset((float *)at(&want, r) + c->computed, 0xee,
+                       (size_t)(c->n_out - c->computed) * sizeof(float));
         }
         same_rows(&want, &logits, c->rows, what);
         free(panels.data);
@@ -139,15 +144,15 @@ static void run_case(const head_case *c, const weight *w, uint64_t seed) {
 static void head_is_matmul_and_search(void **state) {
     (void)state;
     static const head_case cases[] = {
-        {QN_TYPE_Q6_K, QN_WORD_i12_256, 1003, 512, 1, 1, 0, 0},
-        {QN_TYPE_Q6_K, QN_WORD_i8_32, 130, 256, 9, 40, 30, 0},
-        {QN_TYPE_Q4_K, QN_WORD_i12_256, 49, 256, 3, 5, 0, 0},
-        {QN_TYPE_Q8_0, QN_WORD_i12_256, 2000, 96, 65, 1, 0, 0},
-        {QN_TYPE_Q8_0, QN_WORD_i8_32, 48, 32, 8, 64, 5, 0},
-        {QN_TYPE_BF16, QN_WORD_f32, 47, 61, 2, 64, 0, 0},
-        {QN_TYPE_F16, QN_WORD_f32, 1, 31, 4, 3, 0, 0},
-        {QN_TYPE_F32, QN_WORD_f32, 5, 29, 70, 2, 0, 0},
-        {QN_TYPE_F32, QN_WORD_f32, 13003, 256, 1, 7, 0, 0}, // runs of several panels
+        {QN_TYPE_Q6_K, QN_WORD_i12_256, 1003, 512, 1, 1, 0, 0, 0},
+        {QN_TYPE_Q6_K, QN_WORD_i8_32, 130, 256, 9, 40, 30, 0, 0},
+        {QN_TYPE_Q4_K, QN_WORD_i12_256, 49, 256, 3, 5, 0, 0, 0},
+        {QN_TYPE_Q8_0, QN_WORD_i12_256, 2000, 96, 65, 1, 0, 0, 0},
+        {QN_TYPE_Q8_0, QN_WORD_i8_32, 48, 32, 8, 64, 5, 0, 0},
+        {QN_TYPE_BF16, QN_WORD_f32, 47, 61, 2, 64, 0, 0, 0},
+        {QN_TYPE_F16, QN_WORD_f32, 1, 31, 4, 3, 0, 0, 0},
+        {QN_TYPE_F32, QN_WORD_f32, 5, 29, 70, 2, 0, 0, 0},
+        {QN_TYPE_F32, QN_WORD_f32, 13003, 256, 1, 7, 0, 0, 0}, // runs of several panels
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const head_case *c = &cases[i];
@@ -160,7 +165,7 @@ static void head_is_matmul_and_search(void **state) {
 static void head_of_any_rows(void **state) {
     (void)state;
     static const int64_t tops[] = {1, 0, 5, 40};
-    head_case c = {QN_TYPE_Q4_K, QN_WORD_i12_256, 197, 256, 0, 0, 0, 0};
+    head_case c = {QN_TYPE_Q4_K, QN_WORD_i12_256, 197, 256, 0, 0, 0, 0, 0};
     weight w = make_weight(kind_of(c.type), 1, c.n_out, c.n_in, 3);
     for (c.rows = 1; c.rows <= 33; c.rows++) {
         c.top = tops[c.rows % 4];
@@ -174,7 +179,7 @@ static void head_of_any_rows(void **state) {
 static void some_entries_are_not_chosen(void **state) {
     (void)state;
     static const int64_t ends[] = {1, 15, 16, 17, 300, 1023, 1024, 1600, 1696, 1699, 1700};
-    head_case c = {QN_TYPE_F32, QN_WORD_f32, 1700, 64, 3, 0, 0, 0};
+    head_case c = {QN_TYPE_F32, QN_WORD_f32, 1700, 64, 3, 0, 0, 0, 0};
     weight w = make_weight(kind_of(c.type), 1, c.n_out, c.n_in, 8);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         c.entries = ends[i];
@@ -185,10 +190,26 @@ static void some_entries_are_not_chosen(void **state) {
     free_weight(&w);
 }
 
+// Logits that are left out are not written, and not among the best, wherever the others end.
+static void some_entries_are_not_computed(void **state) {
+    (void)state;
+    static const int64_t ends[] = {1, 15, 16, 17, 300, 1023, 1024, 1600, 1696, 1699, 1700};
+    head_case c = {QN_TYPE_F32, QN_WORD_f32, 1700, 64, 3, 0, 0, 0, 0};
+    weight w = make_weight(kind_of(c.type), 1, c.n_out, c.n_in, 8);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        c.computed = ends[i];
+        c.entries = i % 2 ? 0 : ends[i] + 100;
+        c.top = i % 3 ? 40 : 1;
+        c.cap = i % 2 ? 0 : 2;
+        run_case(&c, &w, i);
+    }
+    free_weight(&w);
+}
+
 // Equal logits go by id, inside a panel, across panels and across runs.
 static void ties_go_to_the_lower_id(void **state) {
     (void)state;
-    head_case c = {QN_TYPE_F32, QN_WORD_f32, 1700, 64, 3, 0, 0, 0};
+    head_case c = {QN_TYPE_F32, QN_WORD_f32, 1700, 64, 3, 0, 0, 0, 0};
     weight w = make_weight(kind_of(c.type), 1, c.n_out, c.n_in, 8);
     for (int64_t o = 0; o < c.n_out; o++) // five different rows
         memcpy(w.rows + o * w.row_bytes, w.rows + o * 7 % 5 * w.row_bytes, (size_t)w.row_bytes);
@@ -210,7 +231,7 @@ static void broken_logits_are_found(void **state) {
         float value;
     } broken[] = {{0, 1, NAN}, {1301, 1650, NAN}, {17, 900, INFINITY}, {1699, 48, -INFINITY}};
     static const int64_t tops[] = {1, 3, 0};
-    head_case c = {QN_TYPE_F32, QN_WORD_f32, 1700, 64, 2, 0, 0, 0};
+    head_case c = {QN_TYPE_F32, QN_WORD_f32, 1700, 64, 2, 0, 0, 0, 0};
     for (int i = 0; i < 12; i++) {
         weight w = make_weight(kind_of(c.type), 1, c.n_out, c.n_in, 4);
         memcpy(w.rows + broken[i % 4].first * w.row_bytes, &broken[i % 4].value, sizeof(float));
@@ -234,8 +255,11 @@ static void broken_logits_are_found(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(head_is_matmul_and_search),   cmocka_unit_test(head_of_any_rows),
-        cmocka_unit_test(some_entries_are_not_chosen), cmocka_unit_test(ties_go_to_the_lower_id),
+        cmocka_unit_test(head_is_matmul_and_search),
+        cmocka_unit_test(head_of_any_rows),
+        cmocka_unit_test(some_entries_are_not_chosen),
+        cmocka_unit_test(some_entries_are_not_computed),
+        cmocka_unit_test(ties_go_to_the_lower_id),
         cmocka_unit_test(broken_logits_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
