@@ -65,7 +65,8 @@ qn_status qn_decode_webp(qn_image *out, int *orientation, const qn_image_file *f
     if (seen != VP8_STATUS_OK)
         return QN_FAIL(err, FORMAT, "the file is damaged (libwebp's status %d)", (int)seen);
     WebPDemuxer *demuxer = WebPDemux(&data);
-    if (!demuxer) return QN_FAIL(err, FORMAT, "the file is truncated or damaged");
+    if (!demuxer) // libwebp does not tell these apart; it takes a few hundred bytes here
+        return QN_FAIL(err, FORMAT, "the file is truncated or damaged (or memory ran out)");
     const qn_status status = decode(out, demuxer, file, err);
     if (!status) *orientation = find_orientation(demuxer);
     WebPDemuxDelete(demuxer);
