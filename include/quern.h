@@ -672,7 +672,8 @@ QN_API QN_MUST_CHECK qn_status qn_engine_open_files(qn_engine **out, const qn_mo
 QN_API void qn_engine_close(qn_engine *engine);
 // The whole configuration as one JSON object: "model" (sizes and settings of the architecture, with
 // defaults where the file says nothing), "devices" (with their layers), "plans", "numerics",
-// "cache", "memory", "adapters". *json is owned (qn_free).
+// "cache", "memory", "adapters" (how many sets), "experts", "sampling" (the makers' settings).
+// *json is owned (qn_free).
 QN_API QN_MUST_CHECK qn_status qn_engine_config(char **json, const qn_engine *engine, qn_err *err);
 QN_API QN_MUST_CHECK qn_status qn_engine_get_info(qn_engine_info *out, const qn_engine *engine,
                                                   qn_err *err);
@@ -1033,7 +1034,8 @@ typedef struct qn_session_opts {
     const qn_stop_flag *stop;
     int64_t adapter; // set of adapters (qn_adapter); of this session, also where it shares
     // Not 0: steps leave the residual stream of their rows (qn_session_read_hidden), which takes a
-    // little time and memory. Not together with a prediction head. Changes no result.
+    // little time and memory. Not together with a prediction head; with `share`, that session must
+    // have it too. Changes no result.
     int64_t hidden;
 } qn_session_opts;
 
@@ -1084,7 +1086,8 @@ QN_API QN_MUST_CHECK qn_status qn_session_step(int32_t *token, qn_session *sessi
 QN_API QN_MUST_CHECK qn_status qn_session_step_naive(int32_t *token, qn_session *session,
                                                      const qn_sample_opts *opts, qn_err *err);
 // Replaces the history by `ids`, computes them, and gives the logits after the last, borrowed until
-// the next call on this session; samples nothing. Afterwards the whole history is cached.
+// the next call on this session; samples nothing. Afterwards the whole history is cached. With NULL
+// and 0, the history that is there is computed, such as a prompt with images or given rows.
 QN_API QN_MUST_CHECK qn_status qn_session_prefill(const float **logits, qn_session *session,
                                                   const int32_t *ids, size_t n, qn_err *err);
 // Appends a token, computes it, and gives the logits after it. The whole history must be cached:
@@ -1092,8 +1095,9 @@ QN_API QN_MUST_CHECK qn_status qn_session_prefill(const float **logits, qn_sessi
 QN_API QN_MUST_CHECK qn_status qn_session_feed(const float **logits, qn_session *session,
                                                int32_t token, qn_err *err);
 // Appends n tokens and gives the logits after each of them (out->n_rows is n): in one step where n
-// is at most QN_MAX_FED, else in several. Truncating to any of the last QN_MAX_FED costs nothing, with
-// recurrent layers too, so that a caller can verify drafts of its own. After a failure none is there.
+// is at most QN_MAX_FED (and the session's chunk), else in several. Truncating to any token of the
+// last step, QN_MAX_FED of them or all n, costs nothing, with recurrent layers too, so that a caller
+// can verify drafts of its own. After a failure none is there.
 QN_API QN_MUST_CHECK qn_status qn_session_feed_all(qn_logits *out, qn_session *session,
                                                    const int32_t *ids, size_t n, qn_err *err);
 enum { QN_MAX_FED = 32 };
@@ -1158,7 +1162,8 @@ QN_API QN_MUST_CHECK qn_status qn_session_save(qn_session *session, qn_write_fn 
 // tensors and some of their values), type of KV cache, numerics, prediction head and set of
 // adapters: else QN_ARGUMENT names both values. Damage anywhere is QN_FORMAT. `fn` (not NULL) reads
 // `size` bytes in all, of which the larger part is read twice. After an error the session is as
-// before; only where the bytes change between the two readings, its history is computed again.
+// before; only where the second reading fails or differs from the first, its history is computed
+// again.
 QN_API QN_MUST_CHECK qn_status qn_session_load(qn_session *session, qn_read_fn *fn, void *arg,
                                                int64_t size, qn_err *err);
 // The same in memory; *data is owned (qn_free).
@@ -1347,7 +1352,8 @@ typedef struct qn_generate_opts {
     uint64_t flags; // QN_GENERATE_*
 } qn_generate_opts;
 // The end or stop token that ends the answer is its last token: it comes as an event with its text
-// ("<|im_end|>"), is part of result, text and history, and does not end anything else.
+// ("<|im_end|>"), is part of result, text and history, and does not end anything else. Not in
+// conversations (qn_chat_answer, qn_chat_turn_create), whose messages end without it.
 enum { QN_GENERATE_SHOW_END = 1 };
 enum { QN_MAX_TOP = 256, QN_MAX_DRAFT = 16 };
 
@@ -1445,7 +1451,7 @@ typedef struct qn_chat_turn qn_chat_turn;
 typedef struct qn_chat_reply qn_chat_reply;
 
 typedef enum qn_chat_event_kind {
-    QN_CHAT_BEGIN,     // the prompt is made: `turn`
+    QN_CHAT_BEGIN,     // the prompt is made, and set: `turn`; false ends with QN_STOPPED
     QN_CHAT_REASONING, // a chunk of reasoning
     QN_CHAT_TEXT,      // a chunk of the answer
     QN_CHAT_CALL,      // a call of the tool `name` begins

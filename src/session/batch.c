@@ -242,16 +242,17 @@ static qn_status init_session(qn_batch_row *row, const qn_row_want *want,
         row->is_borrowed = true;
         return QN_OK;
     }
-    QN_TRY(qn_engine_check_ids(b->like.engine, want->ids, want->n, b->like.context, err));
     const size_t room = first_room(&b->like, want->n, opts->max_tokens);
     QN_TRY(qn_session_prepare(&row->session, &b->like, b->shared, room, err));
     int32_t adapter;
     QN_TRY(qn_engine_adapter(&adapter, b->like.engine, want->opts->adapter, b->like.adapter, err));
     qn_session_choose_adapter(row->session, adapter);
     qn_session_set_tokens(row->session, 0, want->ids, want->n);
-    qn_media media;
-    QN_TRY(qn_media_init_row(&media, b->like.engine, want->ids, want->n, want->opts, err));
-    if (!qn_media_is_plain(&media)) qn_session_set_media(row->session, &media);
+    if (!qn_media_is_plain(want->media)) {
+        QN_TRY(qn_media_reserve(&row->session->media, want->media->n, err));
+        qn_media_copy(&row->session->media, want->media);
+        qn_session_set_keys(row->session);
+    }
     return qn_session_mark(row->session, want->opts->mark, err);
 }
 
@@ -331,14 +332,8 @@ static int64_t deadline_of(const qn_batch *b, int64_t ms) {
     return qn_i64_add(&after, after, b->clock()) ? after : 0;
 }
 
-qn_status qn_batch_rows_create(qn_batch_row **out, qn_batch *batch, const qn_row_want *want,
-                               qn_err *err) {
-    const uint32_t n = want->opts->completions ? want->opts->completions : 1;
-    if (n > QN_MAX_COMPLETIONS)
-        return QN_FAIL(err, ARGUMENT, "%u completions of a prompt, at most %d", n,
-                       QN_MAX_COMPLETIONS);
-    if (want->opts->deadline_ms < 0)
-        return QN_FAIL(err, ARGUMENT, "a deadline of %lld ms", (long long)want->opts->deadline_ms);
+static qn_status create_rows(qn_batch_row **out, qn_batch *batch, const qn_row_want *want,
+                             uint32_t n, qn_err *err) {
     const int64_t deadline = deadline_of(batch, want->opts->deadline_ms);
     qn_batch_prompt *prompt = NULL;
     if (n > 1 && !(prompt = qn_alloc(1, sizeof *prompt))) return QN_NOMEM(err, "row");
@@ -360,6 +355,25 @@ qn_status qn_batch_rows_create(qn_batch_row **out, qn_batch *batch, const qn_row
     }
     *out = rows;
     return QN_OK;
+}
+
+qn_status qn_batch_rows_create(qn_batch_row **out, qn_batch *batch, const qn_row_want *want,
+                               qn_err *err) {
+    const uint32_t n = want->opts->completions ? want->opts->completions : 1;
+    if (n > QN_MAX_COMPLETIONS)
+        return QN_FAIL(err, ARGUMENT, "%u completions of a prompt, at most %d", n,
+                       QN_MAX_COMPLETIONS);
+    if (want->opts->deadline_ms < 0)
+        return QN_FAIL(err, ARGUMENT, "a deadline of %lld ms", (long long)want->opts->deadline_ms);
+    const qn_engine *engine = batch->like.engine;
+    qn_media media = {0};
+    qn_row_want all = *want;
+    all.media = &media;
+    QN_TRY(qn_engine_check_ids(engine, want->ids, want->n, batch->like.context, err));
+    QN_TRY(qn_media_init_row(&media, engine, want->ids, want->n, want->opts, err));
+    const qn_status status = create_rows(out, batch, &all, n, err);
+    qn_media_deinit(&media);
+    return status;
 }
 
 uint64_t qn_batch_push(qn_batch *b, qn_batch_row *rows) {
