@@ -1,5 +1,5 @@
-// What callers may do inside an answer: change logits before each choice, draft, see end tokens; and
-// logits after each of several tokens in one step.
+// What callers may do inside an answer: change logits before each choice, draft, see end tokens;
+// and logits after each of several tokens in one step.
 #include "generate_rig.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-// Several prompts in one call: logits and embeddings, each what it is alone; rows and rope positions
-// that are given in place of those of tokens.
+// Several prompts in one call: logits and embeddings, each what it is alone; rows and rope
+// positions that are given in place of those of tokens.
 #include "generate_rig.h"
 
 #include "runtime/media.h"

@@ -1,5 +1,5 @@
-// qn_chat_turn: the prompt of the next answer in a conversation, cut to the context, and the options
-// of the row that computes it.
+// qn_chat_turn: the prompt of the next answer in a conversation, cut to the context, and the
+// options of the row that computes it.
 #include "api/chat_turn.h"
 
 #include "core/mem.h"

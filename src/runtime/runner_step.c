@@ -222,7 +222,7 @@ qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn
     qn_status status = r->record ? qn_record_add(r->record, r->message, err) : QN_OK;
     if (!status) status = run_step(r, err);
     qn_state_clear_copies(r->state);
-    if (status) { // a check, a record or reading experts failed: what the sequences hold is not usable any more
+    if (status) { // a check, a record or reading experts failed: the sequences cannot be used
         for (int64_t b = 0; b < n; b++) {
             qn_seq_cancel(segments[b].seq);
             (void)qn_seq_truncate(segments[b].seq, 0);
