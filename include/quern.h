@@ -1685,7 +1685,7 @@ typedef struct qn_synth_opts {
     // Mixture of experts: how unevenly tokens are routed. The router's row of the r-th expert, in
     // an order of each layer's own, is divided by r to this power, so that a few experts get most
     // tokens. 0: evenly.
-    float routing_skew;
+    double routing_skew;
 } qn_synth_opts;
 
 // What a file of a shape and type holds.
