@@ -14,9 +14,9 @@
 
 // Prepared from the settings.
 typedef struct chain {
-    qn_sample_opts given; // as it was set, without lists; for comparing
-    qn_buf lists;         // what its lists hold; for comparing
-    qn_sample_opts opts;  // filled; without lists
+    qn_sample_opts given;                     // as it was set, without lists; for comparing
+    qn_buf lists;                             // what its lists hold; for comparing
+    qn_sample_opts opts;                      // filled; without lists
     const qn_sampler_step *steps[QN_N_STEPS]; // those that have an effect, in order
     size_t n_steps;
     bool is_greedy;  // after the steps, the best is chosen
