@@ -116,8 +116,10 @@ static bool pass_strings(bytes_fn *fn, void *arg, const char *const *list, size_
     return goes_on;
 }
 
+// Nothing where there are none.
 static bool pass_lists(bytes_fn *fn, void *arg, const qn_sample_opts *o) {
     const size_t n_biases = o->biases ? o->n_biases : 0;
+    if (!n_biases && !o->bans && !o->dry_breakers && !o->order) return true;
     return fn(arg, &n_biases, sizeof n_biases) &&
            fn(arg, o->biases, n_biases * sizeof *o->biases) &&
            pass_strings(fn, arg, o->bans, o->n_bans) &&
