@@ -691,6 +691,49 @@ static void gguf_adapters_are_checked(void **state) {
     model_free(base);
 }
 
+// An adapter of a matrix of the prediction head, which follows the last layer.
+static void the_head_has_adapters_too(void **state) {
+    enum { RANK = 4, WIDTH = 64, UP = 96 };
+    static const qn_engine_opts plans = QN_INITIALIZER(qn_engine_opts, .mtp = true),
+                                reference =
+                                    QN_INITIALIZER(qn_engine_opts, .mtp = true, .reference = true);
+    const path_name file = in_folder(state, "adapter.gguf"), model = mini("qwen35", true);
+    const qn_adapter adapter = {.path = file.text, .scale = 1};
+    const qn_logits_opts opts = QN_INIT(qn_logits_opts, .mtp = true);
+    model_file *m = calloc(1, sizeof *m);
+    float values[RANK * UP];
+    uint32_t seed = 5;
+    assert_non_null(m);
+    for (size_t i = 0; i < N_OF(values); i++) values[i] = adapter_number(&seed);
+    model_edit(m, "key general.type str adapter; key adapter.type str lora;"
+                  "key general.architecture str qwen35; key adapter.lora.alpha f32 8");
+    model_add(m, "blk.4.ffn_up.weight.lora_a", QN_TYPE_F32, (const int64_t[]){RANK, WIDTH}, 2,
+              values);
+    model_add(m, "blk.4.ffn_up.weight.lora_b", QN_TYPE_F32, (const int64_t[]){UP, RANK}, 2, values);
+    model_write_gguf(m, file.text);
+    model_free(m);
+    qn_engine *with[] = {open_with(model.text, &adapter, 1, &plans),
+                         open_with(model.text, &adapter, 1, &reference)},
+              *without = open_with(model.text, NULL, 0, &plans);
+    qn_logits got[] = {logits_of(with[0], &opts, 0), logits_of(with[1], &opts, 0)},
+              base = logits_of(without, &opts, 0);
+    double gaps[2] = {0}, size = 0;
+    for (int64_t i = 0; i < base.n_mtp * base.n_vocab; i++) {
+        gaps[0] += fabs((double)got[1].mtp[i] - (double)got[0].mtp[i]);
+        gaps[1] += fabs((double)base.mtp[i] - (double)got[0].mtp[i]);
+        size += fabs((double)got[0].mtp[i]);
+    }
+    print_message("of the reference %.1e, without the adapter %.1e\n", gaps[0] / size,
+                  gaps[1] / size);
+    assert_true(gaps[0] <= 1e-4 * size && gaps[1] >= 1e-2 * size);
+    for (int i = 0; i < 2; i++) {
+        qn_logits_deinit(&got[i]);
+        qn_engine_close(with[i]);
+    }
+    qn_logits_deinit(&base);
+    qn_engine_close(without);
+}
+
 // A file that ends anywhere.
 static void truncated_adapters_are_refused(void **state) {
     const path_name file = in_folder(state, "adapter.gguf"), model = mini("qwen3", true);
@@ -764,6 +807,7 @@ int main(void) {
         FOLDER_TEST(speculation_changes_no_token),
         FOLDER_TEST(peft_folders_are_checked),
         FOLDER_TEST(gguf_adapters_are_checked),
+        FOLDER_TEST(the_head_has_adapters_too),
         FOLDER_TEST(truncated_adapters_are_refused),
         FOLDER_TEST(lists_of_adapters_are_checked),
     };

@@ -2,6 +2,7 @@
 #include "generate_rig.h"
 #include "golden.h"
 
+#include "api/chat_images.h"
 #include "core/mem.h"
 #include "runtime/media.h"
 
@@ -751,6 +752,96 @@ static void messages_have_images(void **state) {
     close_rig(&r);
 }
 
+// An image that nobody looks at.
+static const qn_image *wide_image(qn_image *image, int64_t width, int64_t height) {
+    image->width = width;
+    image->height = height;
+    image->rgb = NULL;
+    atomic_init(&image->holders, 1);
+    return image;
+}
+
+static void conversations_hold_so_many_images(void **state) {
+    (void)state;
+    enum { MAX = 64 };
+    static const char url[] = "{\"type\": \"image\", \"url\": \"data:image/png;base64,"
+                              "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8Dw"
+                              "HwAFBQIAX8jx0gAAAABJRU5ErkJggg==\"}";
+    qn_err err;
+    qn_chat *chat = NULL;
+    qn_image wide = {0};
+    char *text = malloc((MAX + 1) * sizeof url + 64);
+    assert_non_null(text);
+    ASSERT_OK(qn_chat_create(&chat, &err));
+    for (int n = MAX; n <= MAX + 1; n++) {
+        size_t size = (size_t)sprintf(text, "[{\"role\": \"user\", \"content\": [");
+        for (int i = 0; i < n; i++) size += (size_t)sprintf(text + size, "%s%s", i ? "," : "", url);
+        size += (size_t)sprintf(text + size, "]}]");
+        if (n == MAX)
+            ASSERT_OK(qn_chat_set_messages(chat, text, size, NULL, &err));
+        else
+            ASSERT_FAILS(qn_chat_set_messages(chat, text, size, NULL, &err), QN_LIMIT,
+                         "part 64: more than 64 images; a conversation has at most 64");
+    }
+    const qn_image *list[5];
+    for (int i = 0; i < 5; i++) list[i] = wide_image(&wide, 1 << 13, 1 << 13);
+    qn_message message = QN_INIT(qn_message, .role = "user", .images = list, .n_images = 1);
+    ASSERT_FAILS(qn_chat_add(chat, &message, &err), QN_LIMIT, "at most 64");
+    ASSERT_OK(qn_chat_truncate(chat, 0, &err));
+    message.n_images = 5;
+    ASSERT_FAILS(qn_chat_add(chat, &message, &err), QN_LIMIT,
+                 "more than 268435456 pixels; a conversation has at most 268435456");
+    message.n_images = 4;
+    ASSERT_OK(qn_chat_add(chat, &message, &err));
+    ASSERT_FAILS(qn_chat_add(chat, &message, &err), QN_LIMIT, "268435456");
+    qn_chat_destroy(chat);
+    assert_int_equal(atomic_load(&wide.holders), 1);
+    free(text);
+}
+
+// What is left is told to the decoder: nothing larger is unpacked.
+static void images_of_a_request_share_their_pixels(void **state) {
+    (void)state;
+    static const char many[] = "[{\"role\": \"user\", \"content\": [%s]}]";
+    static const char png[] = // 64 x 64
+        "{\"type\": \"image\", \"url\": \"data:image/png;base64,"
+        "iVBORw0KGgoAAAANSUhEUgAAAEAAAABAAQAAAACCEkxzAAAA"
+        "D0lEQVR42mNgGAWjgHwAAAJAAAHgTR1EAAAAAElFTkSuQmCC\"}";
+    qn_err err;
+    json_error_t why;
+    char text[512];
+    qn_image wide = {0};
+    const qn_image *list[4];
+    qn_chat_images images = {0};
+    json_t *message = json_pack("{s:s}", "content", "");
+    for (int i = 0; i < 4; i++) list[i] = wide_image(&wide, 1 << 13, (1 << 13) - 1);
+    ASSERT_OK(qn_chat_images_add(&images, message, list, 4, &err)); // 4 * 8192 pixels are left
+    for (int i = 0; i < 9; i++) {
+        snprintf(text, sizeof text, many, png);
+        json_t *messages = json_loads(text, 0, &why);
+        if (i < 8)
+            ASSERT_OK(qn_chat_images_read(&images, messages, "messages", &err));
+        else
+            ASSERT_FAILS(qn_chat_images_read(&images, messages, "messages", &err), QN_LIMIT,
+                         "images of more than 268435456 pixels");
+        json_decref(messages);
+    }
+    qn_chat_images_deinit(&images);
+    json_decref(message);
+    message = json_pack("{s:s}", "content", "");
+    wide_image(&wide, 1 << 13, (1 << 13) - 1);
+    qn_image odd = {0};
+    list[3] = wide_image(&odd, (1 << 13) * ((1 << 13) + 3) - 1000, 1); // 1000 are left
+    ASSERT_OK(qn_chat_images_add(&images, message, list, 4, &err));
+    snprintf(text, sizeof text, many, png);
+    json_t *messages = json_loads(text, 0, &why);
+    ASSERT_FAILS(qn_chat_images_read(&images, messages, "messages", &err), QN_LIMIT,
+                 "part 0: 1000 of the 268435456 pixels");
+    json_decref(messages);
+    json_decref(message);
+    qn_chat_images_deinit(&images);
+}
+
 static void messages_in_json_have_data_urls(void **state) {
     (void)state;
     static const char red[] = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAF"
@@ -808,6 +899,8 @@ int main(void) {
         cmocka_unit_test(images_need_a_tower_that_fits),
         cmocka_unit_test(images_come_from_files_bytes_and_urls),
         cmocka_unit_test(messages_have_images),
+        cmocka_unit_test(conversations_hold_so_many_images),
+        cmocka_unit_test(images_of_a_request_share_their_pixels),
         cmocka_unit_test(messages_in_json_have_data_urls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

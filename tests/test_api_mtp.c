@@ -1,13 +1,21 @@
 // The prediction head (MTP): its logits, wherever they are asked for, and answers that it drafts.
 #include "generate_rig.h"
+#include "format_files.h"
 #include "golden.h"
+#include "model_writer.h"
 
+#include "core/file.h"
 #include "core/mem.h"
+#include "runtime/runner_int.h"
 
 enum { CONTEXT = 256, N_IDS = 40, N_NEW = 40 };
 
 static const char *const heads[] = {"qwen35", "qwen35_moe"};
 enum { N_HEADS = sizeof heads / sizeof *heads };
+
+// These and a trained one, of which a few tokens do.
+static const char *const drafting[] = {"qwen35", "qwen35_moe", MODELS "/quern-hybrid-Q8_0.gguf"};
+enum { N_DRAFTING = sizeof drafting / sizeof *drafting, N_FEW = 12 };
 
 static const qn_engine_opts with_head = QN_INITIALIZER(qn_engine_opts, .mtp = true);
 
@@ -154,19 +162,22 @@ static qn_generate_opts options(size_t i, int32_t draft) {
 // The engine without a head is the measure.
 static void drafted_answers_are_the_plain_ones(void **state) {
     (void)state;
-    for (size_t f = 0; f < N_HEADS; f++) {
-        talk plain = open_talk(heads[f], CONTEXT);
-        qn_engine *engine = family_open(heads[f], &with_head);
+    for (size_t f = 0; f < N_DRAFTING; f++) {
+        const int64_t n_new = f < N_HEADS ? N_NEW : N_FEW;
+        talk plain = open_talk(drafting[f], CONTEXT);
+        qn_engine *engine = family_open(drafting[f], &with_head);
         qn_session *session = open_session(engine, CONTEXT);
         int32_t ids[N_IDS];
         random_ids(ids, N_IDS, plain.vocab, 7);
         for (size_t i = 0; i < N_SAMPLES; i++) {
             qn_generate_opts opts = options(i, 0);
+            opts.max_tokens = n_new;
             qn_result want = answer(plain.session, ids, N_IDS, &opts, NULL, NULL);
-            for (int32_t draft = 0; draft < 6; draft++) {
+            for (int32_t draft = 0; draft < (f < N_HEADS ? 6 : 4); draft++) {
                 opts = options(i, draft);
+                opts.max_tokens = n_new;
                 qn_result got = answer(session, ids, N_IDS, &opts, NULL, NULL);
-                assert_same_answer(&got, &want, heads[f]);
+                assert_same_answer(&got, &want, drafting[f]);
                 assert_int_equal(got.n_drafted > 0, draft > 0);
                 qn_result_deinit(&got);
             }
@@ -182,9 +193,9 @@ static void drafted_answers_are_the_plain_ones(void **state) {
 static void rows_of_a_batch_draft_together(void **state) {
     (void)state;
     enum { ROWS = 5 };
-    for (size_t f = 0; f < N_HEADS; f++) {
+    for (size_t f = 0; f < N_DRAFTING; f++) {
         qn_err err;
-        qn_engine *engine = family_open(heads[f], &with_head);
+        qn_engine *engine = family_open(drafting[f], &with_head);
         const int64_t vocab = engine_info(engine).n_vocab;
         qn_session *first = open_session(engine, CONTEXT), *sessions[ROWS];
         qn_generation *gens[ROWS];
@@ -193,7 +204,7 @@ static void rows_of_a_batch_draft_together(void **state) {
             int32_t ids[N_IDS];
             random_ids(ids, N_IDS, vocab, 20 + i);
             qn_generate_opts opts = options(i, 0);
-            opts.max_tokens = 10 + 7 * (int64_t)i;
+            opts.max_tokens = f < N_HEADS ? 10 + 7 * (int64_t)i : 5 + (int64_t)i;
             want[i] = answer(first, ids, N_IDS, &opts, NULL, NULL);
             const int64_t max_tokens = opts.max_tokens;
             opts = options(i, i == 4 ? 0 : 1 + (int32_t)i);
@@ -207,7 +218,7 @@ static void rows_of_a_batch_draft_together(void **state) {
         size_t n_active = ROWS;
         while (n_active) ASSERT_OK(step_rows(&n_active, gens, ROWS, NULL, NULL, &err));
         for (size_t i = 0; i < ROWS; i++) {
-            assert_same_answer(&gens[i]->result, &want[i], heads[f]);
+            assert_same_answer(&gens[i]->result, &want[i], drafting[f]);
             assert_int_equal(gens[i]->result.n_drafted > 0, i != 4);
             qn_generation_destroy(gens[i]);
             qn_session_destroy(sessions[i]);
@@ -284,6 +295,179 @@ static void a_head_that_is_never_right_stops_drafting(void **state) {
     }
 }
 
+// --- models of other sizes -----------------------------------------------------------------------
+
+enum { LARGE = QN_MTP_FAST + 300 };
+
+static void copy_tokenizer(void **state) {
+    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json"};
+    for (size_t i = 0; i < 2; i++) {
+        char path[256], *text;
+        size_t size;
+        qn_err err;
+        snprintf(path, sizeof path, TEST_DATA "/mini/qwen35/%s", names[i]);
+        ASSERT_OK(qn_file_load(&text, &size, path, 1 << 24, &err));
+        put_file(state, names[i], text, size);
+        qn_free(text);
+    }
+}
+
+// The rows that a larger matrix got: those of others, and twice those where the fast head ends, so
+// that these logits are mostly the best.
+static void fill_rows(model_tensor *t, size_t from) {
+    const size_t bytes = t->bytes / (size_t)t->dims[0];
+    for (size_t row = from; row < (size_t)t->dims[0]; row++) {
+        unsigned char *to = t->data + row * bytes;
+        memcpy(to, t->data + row * 7 % from * bytes, bytes);
+        for (size_t i = 1; i < bytes && row >= QN_MTP_FAST; i += 2) { // most of BF16's exponent
+            if (to[i] & 0x7f) to[i] = (unsigned char)(to[i] + 1);
+        }
+    }
+}
+
+// The checkpoint of qwen35 with another vocabulary and other changes.
+static void write_changed(void **state, int64_t vocab, const char *edits) {
+    char text[256];
+    model_file *m = model_load(TEST_DATA "/mini/qwen35");
+    const size_t from = (size_t)model_find(m, "lm_head.weight")->dims[0];
+    snprintf(text, sizeof text,
+             "shape model.embed_tokens.weight %lld 64; shape lm_head.weight %lld 64; "
+             "set vocab_size %lld%s",
+             (long long)vocab, (long long)vocab, (long long)vocab, edits);
+    model_edit(m, text);
+    fill_rows(model_find(m, "model.embed_tokens.weight"), from);
+    fill_rows(model_find(m, "lm_head.weight"), from);
+    model_write_checkpoint(m, *state, 1);
+    model_free(m);
+}
+
+static qn_engine *open_changed(void **state, const qn_engine_opts *opts) {
+    qn_err err;
+    qn_engine *engine = NULL;
+    ASSERT_OK(qn_engine_open(&engine, *state, opts, &err));
+    return engine;
+}
+
+// A head beside a draft model of the same tokens with as many or more logits.
+static void a_head_and_a_draft_model_have_their_own_vocabularies(void **state) {
+    static const int64_t vocabs[] = {512, 640, 20000};
+    qn_engine *engine = family_open("qwen35", &with_head);
+    const int64_t vocab = engine_info(engine).n_vocab;
+    int32_t ids[N_IDS];
+    random_ids(ids, N_IDS, vocab, 12);
+    for (size_t v = 0; v < sizeof vocabs / sizeof *vocabs; v++) {
+        write_changed(state, vocabs[v], "");
+        copy_tokenizer(state);
+        qn_engine *draft_engine = open_changed(state, NULL);
+        for (size_t i = 0; i < N_SAMPLES; i++) {
+            qn_session *session = open_session(engine, CONTEXT),
+                       *draft = open_session(draft_engine, CONTEXT);
+            qn_generate_opts opts = options(i, 0);
+            qn_result want = answer(session, ids, N_IDS, &opts, NULL, NULL);
+            opts = options(i, 2);
+            opts.draft = draft;
+            qn_result got = answer(session, ids, N_IDS, &opts, NULL, NULL);
+            assert_same_answer(&got, &want, "with both");
+            assert_true(got.n_drafted > 0);
+            qn_result_deinit(&got);
+            qn_result_deinit(&want);
+            qn_session_destroy(draft);
+            qn_session_destroy(session);
+        }
+        qn_engine_close(draft_engine);
+    }
+    qn_engine_close(engine);
+}
+
+typedef struct drafts {
+    int32_t tokens[N_NEW];
+    int n;
+    int64_t computed; // of the last one
+} drafts;
+
+// An answer of one session, whose drafts of one token are looked at.
+static drafts look_at_drafts(const qn_engine *engine, const qn_sample_opts *sample, bool is_fast) {
+    qn_err err;
+    drafts d = {0};
+    int32_t ids[N_IDS];
+    qn_generation *gen;
+    qn_session *session = open_session(engine, CONTEXT);
+    random_ids(ids, N_IDS, LARGE, 15);
+    const qn_generate_opts opts =
+        QN_INIT(qn_generate_opts, .sample = sample, .max_tokens = 12, .ignore_end = true,
+                .mtp = true, .mtp_fast = is_fast, .draft_min = 1, .draft_max = 1);
+    ASSERT_OK(qn_session_set_prompt(session, ids, N_IDS, &err));
+    ASSERT_OK(qn_generation_create(&gen, session, &opts, &err));
+    for (size_t n_active = 1; n_active;) {
+        const int64_t before = gen->result.n_drafted;
+        ASSERT_OK(step_rows(&n_active, &gen, 1, NULL, NULL, &err));
+        if (gen->result.n_drafted > before) d.tokens[d.n++] = gen->drafter.tokens[0];
+    }
+    d.computed = session->shared->runner->head_step.computed;
+    assert_true(d.n > 4);
+    qn_generation_destroy(gen);
+    qn_session_destroy(session);
+    return d;
+}
+
+static void assert_same_drafts(const drafts *a, const drafts *b) {
+    assert_int_equal(a->n, b->n);
+    assert_memory_equal(a->tokens, b->tokens, (size_t)a->n * sizeof *a->tokens);
+}
+
+// The fast head drafts from its first logits, on every device the same; where a choice needs all of
+// them it is not the fast one.
+static void the_fast_head_computes_the_first_logits(void **state) {
+    static const char *const devices[] = {"cpu", "ref"};
+    drafts fast[2], slow[2], all[2];
+    write_changed(state, LARGE, "");
+    for (size_t i = 0; i < 2; i++) {
+        qn_engine_opts opts = with_head;
+        opts.device = devices[i];
+        qn_engine *engine = open_changed(state, &opts);
+        fast[i] = look_at_drafts(engine, &samples[0], true);
+        slow[i] = look_at_drafts(engine, &samples[0], false);
+        all[i] = look_at_drafts(engine, &samples[3], true);
+        const drafts all_slow = look_at_drafts(engine, &samples[3], false);
+        assert_same_drafts(&all[i], &all_slow);
+        qn_engine_close(engine);
+    }
+    int n_late = 0;
+    for (int i = 0; i < fast[0].n; i++) assert_true(fast[0].tokens[i] < QN_MTP_FAST);
+    for (int i = 0; i < slow[0].n; i++) n_late += slow[0].tokens[i] >= QN_MTP_FAST;
+    assert_true(n_late > 0);
+    assert_int_equal(fast[0].computed, QN_MTP_FAST);
+    assert_int_equal(slow[0].computed, 0);
+    assert_int_equal(all[0].computed, 0);
+    assert_same_drafts(&fast[0], &fast[1]);
+    assert_same_drafts(&slow[0], &slow[1]);
+    assert_same_drafts(&all[0], &all[1]);
+}
+
+// A head without a single number drafts nothing: that counts as drafts that were wrong, and is not
+// tried in every step.
+static void a_head_that_drafts_nothing_is_not_asked_on(void **state) {
+    qn_err err;
+    int32_t ids[N_IDS];
+    qn_generation *gen;
+    write_changed(state, 512, "; fill mtp.norm.weight nan");
+    qn_engine *engine = open_changed(state, &with_head);
+    qn_session *session = open_session(engine, CONTEXT);
+    random_ids(ids, N_IDS, 512, 16);
+    qn_generate_opts opts = QN_INIT(qn_generate_opts, .sample = &samples[3], .max_tokens = 40,
+                                    .ignore_end = true, .mtp = true, .draft_min = 1);
+    ASSERT_OK(qn_session_set_prompt(session, ids, N_IDS, &err));
+    ASSERT_OK(qn_generation_create(&gen, session, &opts, &err));
+    size_t n_active = 1;
+    while (n_active) ASSERT_OK(step_rows(&n_active, &gen, 1, NULL, NULL, &err));
+    assert_int_equal(gen->result.n_drafted, 0);
+    const qn_draft_record *record = &session->shared->records[QN_DRAFT_HEAD];
+    assert_true(record->is_known && record->wrong > 10 && record->right == 0);
+    qn_generation_destroy(gen);
+    qn_session_destroy(session);
+    qn_engine_close(engine);
+}
+
 // --- refusals ------------------------------------------------------------------------------------
 
 static void a_head_that_is_not_there_is_an_error(void **state) {
@@ -326,6 +510,9 @@ int main(void) {
         cmocka_unit_test(rows_of_a_batch_draft_together),
         cmocka_unit_test(a_trained_head_is_mostly_right),
         cmocka_unit_test(a_head_that_is_never_right_stops_drafting),
+        FOLDER_TEST(a_head_and_a_draft_model_have_their_own_vocabularies),
+        FOLDER_TEST(the_fast_head_computes_the_first_logits),
+        FOLDER_TEST(a_head_that_drafts_nothing_is_not_asked_on),
         cmocka_unit_test(a_head_that_is_not_there_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

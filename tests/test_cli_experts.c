@@ -48,7 +48,8 @@ static void the_table_and_the_picture_are_written(void **state) {
 }
 
 static void wrong_budgets_are_named(void **state) {
-    static const char *const wrong[] = {"0", "-1", "x", "3x", "1GG", "", "99999999999999999999"};
+    static const char *const wrong[] = {
+        "0", "-1", "x", "3x", "1GG", "", "32 ", "3\x0b", "99999999999999999999"};
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         cli_result r = CLI_RUN("run", MODEL, "hello", "--expert-budget", wrong[i]);

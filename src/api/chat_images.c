@@ -5,6 +5,10 @@
 
 #include <string.h>
 
+// Of one conversation, all messages together: pictures are held as pixels, of which a small file may
+// have many. 768 MiB in all; more images than that do not fit in usual contexts.
+enum { MAX_IMAGES = 64, MAX_PIXELS = 1 << 28 };
+
 static void drop(const qn_chat_image *item) {
     json_decref(item->part);
     qn_image_destroy(item->image);
@@ -14,6 +18,32 @@ void qn_chat_images_deinit(qn_chat_images *images) {
     for (size_t i = 0; i < images->n; i++) drop(&images->items[i]);
     qn_free(images->items);
     *images = (qn_chat_images){0};
+}
+
+// Room for one image more: *left pixels, at least 1.
+static qn_status find_room(int64_t *left, const qn_chat_images *images, qn_err *err) {
+    int64_t pixels = 0;
+    if (images->n >= MAX_IMAGES)
+        return QN_FAIL(err, LIMIT, "more than %zu images; a conversation has at most %d", images->n,
+                       MAX_IMAGES);
+    for (size_t i = 0; i < images->n; i++)
+        pixels += images->items[i].image->width * images->items[i].image->height;
+    if (pixels >= MAX_PIXELS)
+        return QN_FAIL(err, LIMIT,
+                       "images of more than %lld pixels; a conversation has at most %d of them",
+                       (long long)pixels, MAX_PIXELS);
+    *left = MAX_PIXELS - pixels;
+    return QN_OK;
+}
+
+static qn_status check_room(const qn_chat_images *images, const qn_image *image, qn_err *err) {
+    int64_t left;
+    QN_TRY(find_room(&left, images, err));
+    const int64_t pixels = image->width * image->height;
+    if (pixels <= left) return QN_OK;
+    return QN_FAIL(err, LIMIT,
+                   "an image of %lld pixels in addition to %lld; a conversation has at most %d",
+                   (long long)pixels, (long long)(MAX_PIXELS - left), MAX_PIXELS);
 }
 
 // Takes over the image, whatever happens.
@@ -65,6 +95,7 @@ qn_status qn_chat_images_add(qn_chat_images *images, json_t *message, const qn_i
     for (size_t i = 0; i < n && !status; i++) {
         json_t *part = json_pack("{s:s}", "type", "image");
         if (!added[i]) status = QN_FAIL(err, ARGUMENT, "image %zu is NULL", i);
+        if (!status) status = check_room(images, added[i], err);
         if (!status) status = keep(images, part, qn_image_hold(added[i]), err);
         qn_json_push(&parts, part);
     }
@@ -98,8 +129,17 @@ static const json_t *find_url(const json_t *part) {
 static qn_status read_part(qn_chat_images *images, json_t *part, qn_err *err) {
     const json_t *url = find_url(part);
     qn_image *image = NULL;
+    int64_t left;
     if (!url) return QN_OK;
-    QN_TRY(qn_image_create_url(&image, json_string_value(url), json_string_length(url), NULL, err));
+    QN_TRY(find_room(&left, images, err));
+    const qn_image_opts opts = QN_INIT(qn_image_opts, .max_pixels = qn_min(left, QN_IMAGE_PIXELS));
+    const qn_status status =
+        qn_image_create_url(&image, json_string_value(url), json_string_length(url), &opts, err);
+    if (status == QN_LIMIT && left < QN_IMAGE_PIXELS)
+        return qn_err_prefix(err, status,
+                             "%lld of the %d pixels that a conversation may have are left",
+                             (long long)left, MAX_PIXELS);
+    if (status) return status;
     json_object_clear(part);
     if (json_object_set_new(part, "type", json_string("image")) != 0) {
         qn_image_destroy(image);

@@ -137,7 +137,9 @@ qn_status qn_chat_add(qn_chat *chat, const qn_message *message, qn_err *err) {
         json_decref(made);
         return status;
     }
-    return json_array_append_new(chat->messages, made) == 0 ? QN_OK : QN_NOMEM(err, "a message");
+    if (json_array_append_new(chat->messages, made) == 0) return QN_OK; // it is gone otherwise
+    qn_chat_images_forget(&chat->images);
+    return QN_NOMEM(err, "a message");
 }
 
 qn_status qn_chat_get(qn_message *out, const qn_chat *chat, size_t i, qn_err *err) {

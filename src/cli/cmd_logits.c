@@ -114,8 +114,6 @@ static qn_status print_best(const qn_logits *logits, const qn_tokenizer *tokeniz
 
 // --- all of them, as safetensors -----------------------------------------------------------------
 
-// The header: length in 8 bytes, then JSON with the place of each tensor, padded with blanks so
-// that the data begins at a multiple of 8.
 static void add_tensor(qn_buf *to, int64_t *at, const char *name, int64_t rows, int64_t columns) {
     const int64_t end = *at + rows * columns * (int64_t)sizeof(float);
     qn_buf_printf(to,
@@ -126,6 +124,8 @@ static void add_tensor(qn_buf *to, int64_t *at, const char *name, int64_t rows, 
     *at = end;
 }
 
+// The header: length in 8 bytes, then JSON with the place of each tensor, padded with blanks so
+// that the data begins at a multiple of 8.
 static void add_header(qn_buf *to, const qn_logits *l) {
     enum { LENGTH = 8 };
     int64_t at = 0;

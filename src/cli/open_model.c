@@ -49,7 +49,7 @@ static qn_status check_devices(const char *list, qn_err *err) {
 // N: experts of each layer; with K, M or G: bytes. Both 0 where nothing was typed. False: it is
 // neither.
 static bool read_budget(int64_t *experts, int64_t *bytes, const char *typed) {
-    static const char units[] = "KMG";
+    static const char units[] = "KMGkmg";
     *experts = *bytes = 0;
     if (!typed) return true;
     char *end;
@@ -60,8 +60,8 @@ static bool read_budget(int64_t *experts, int64_t *bytes, const char *typed) {
         *experts = n;
         return true;
     }
-    const char *unit = strchr(units, *end & ~0x20);
-    const int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    const char *unit = strchr(units, *end);
+    const int shift = unit ? 10 * (int)((unit - units) % 3 + 1) : 0;
     if (!unit || end[1] || n > INT64_MAX >> shift) return false;
     *bytes = (int64_t)n << shift;
     return true;

@@ -6,8 +6,6 @@
 
 #include "core/mem.h"
 
-#include "core/mem.h"
-
 #include <math.h>
 #include <stdio.h>
 

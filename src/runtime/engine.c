@@ -258,12 +258,29 @@ static qn_status load_stage(qn_stage *stage, const qn_engine *engine, const qn_p
     return qn_packs_create(&stage->packs, &opts, err);
 }
 
+// The first stage, the only one where not all experts are in memory. Where that was our own choice
+// and the folder has nothing to bring them from, all of them are loaded.
+static qn_status load_first(qn_engine *engine, qn_err *err) {
+    qn_err why;
+    const qn_status status = load_stage(&engine->stages[0], engine, NULL, &why);
+    if (!status || status == QN_STOPPED || !engine->residency || !engine->may_hold_all) {
+        if (status && err) *err = why;
+        return status;
+    }
+    qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_WARNING, "all experts are loaded: %s",
+           why.message);
+    qn_residency_destroy(engine->residency);
+    engine->residency = NULL;
+    return load_stage(&engine->stages[0], engine, NULL, err);
+}
+
 // Several stages have parts of the weights each, which no file of the cache folder holds; the
 // prediction head has what the others do not have.
 static qn_status load_packs(qn_engine *engine, qn_err *err) {
     QN_TRY(qn_expert_budget_apply(engine, err));
     QN_TRY(qn_memory_check_weights(engine, err));
-    for (size_t i = 0; i < engine->n_stages; i++)
+    QN_TRY(load_first(engine, err));
+    for (size_t i = 1; i < engine->n_stages; i++)
         QN_TRY(load_stage(&engine->stages[i], engine, NULL, err));
     if (engine->opts.mtp)
         QN_TRY(load_stage(&engine->head, engine, engine->stages[engine->n_stages - 1].packs, err));
@@ -358,6 +375,7 @@ static qn_status open_engine(qn_engine **out, qn_source_opts *from, const qn_eng
     const qn_status status = open_parts(engine, from, err);
     qn_disk_close(&engine->disk);
     engine->opts.config = engine->opts.profile = engine->opts.profile_text = NULL; // the caller's
+    engine->opts.mmproj = engine->opts.device = engine->opts.cache_dir = NULL;
     if (status)
         qn_engine_close(engine);
     else

@@ -10,9 +10,21 @@ static const int64_t reserve = INT64_C(1500) << 20;
 
 static double mib(int64_t bytes) { return (double)bytes / (1 << 20); }
 
+// Experts are in one operation in both phases, or in none: a profile may have left decode's out.
+static qn_status compare_phases(bool *differ, const qn_engine *engine, const qn_experts_need *need,
+                                qn_err *err) {
+    const qn_stage *stage = &engine->stages[0];
+    qn_experts_need decode = *need;
+    if (stage->decode.n_calls)
+        QN_TRY(qn_experts_measure(&decode, &stage->decode, stage->device, err));
+    *differ = decode.n_layers != need->n_layers;
+    return QN_OK;
+}
+
 // Why no experts can be brought while the engine runs; NULL: they can.
-static const char *find_problem(const qn_engine *engine) {
+static const char *find_problem(const qn_engine *engine, bool phases_differ) {
     const qn_device *device = engine->stages[0].device;
+    if (phases_differ) return "decode has operations that need all of them (fuse_experts)";
     if (engine->n_stages > 1) return "the layers are on several devices";
     if (!device->kind->has_pager || !device->kind->has_host_memory)
         return "the device needs all of its weights";
@@ -48,12 +60,11 @@ static qn_status read_asked(int64_t *out, const qn_engine *engine, const qn_expe
 }
 
 // What memory leaves where nothing was asked for; 0: all experts, or as many as cannot be helped.
-static qn_status find_room(int64_t *out, const qn_engine *engine, const qn_experts_need *need,
-                           qn_err *err) {
+static qn_status find_room(int64_t *out, bool *is_optional, const qn_engine *engine,
+                           const qn_experts_need *need, qn_err *err) {
     int64_t available, all;
     bool has_file;
     *out = 0;
-    if (need->n_layers == 0 || find_problem(engine)) return QN_OK;
     if (!qn_engine_free_memory(engine, &available)) return QN_OK;
     QN_TRY(qn_memory_weights(&all, engine, err));
     if (all <= available - reserve) return QN_OK;
@@ -63,6 +74,7 @@ static qn_status find_room(int64_t *out, const qn_engine *engine, const qn_exper
     if (!has_file && !engine->disk.may_write) return QN_OK; // the weights do not fit: an error
     const int64_t room = available - reserve - (all - need->all_bytes);
     const int64_t n = room > 0 ? room / need->bytes : 0;
+    *is_optional = all <= available;
     if (n >= need->n_used) *out = n;
     if (n >= need->n_used || all <= available) return QN_OK;
     return QN_FAIL(err, MEMORY,
@@ -78,17 +90,21 @@ qn_status qn_expert_budget_apply(qn_engine *engine, qn_err *err) {
     const qn_stage *stage = &engine->stages[0];
     qn_experts_need need;
     int64_t n;
+    bool phases_differ, is_optional = false;
     QN_TRY(qn_experts_measure(&need, &stage->prefill, stage->device, err));
+    QN_TRY(compare_phases(&phases_differ, engine, &need, err));
+    const char *problem = find_problem(engine, phases_differ);
     QN_TRY(read_asked(&n, engine, &need, err));
     const bool is_asked = n > 0;
-    if (!is_asked) QN_TRY(find_room(&n, engine, &need, err));
+    if (!is_asked && need.n_layers > 0 && !problem)
+        QN_TRY(find_room(&n, &is_optional, engine, &need, err));
     if (n == 0 || n >= need.n_experts) return QN_OK;
-    const char *problem = find_problem(engine);
     if (problem)
         return QN_FAIL(err, UNSUPPORTED, "an expert budget of %lld of %lld experts: %s",
                        (long long)n, (long long)need.n_experts, problem);
     qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_INFO,
            "%lld of %lld experts of each layer are kept in memory (%.0f of %.0f MiB)", (long long)n,
            (long long)need.n_experts, mib(n * need.bytes), mib(need.all_bytes));
+    engine->may_hold_all = is_optional;
     return qn_residency_create(&engine->residency, &stage->prefill, stage->device, n, err);
 }

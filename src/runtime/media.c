@@ -133,10 +133,14 @@ static qn_status add_images(qn_media *m, const qn_engine *engine, finding *f,
     return QN_OK;
 }
 
-qn_status qn_media_check(const qn_engine *engine, qn_err *err) {
+static qn_status need_rows(const qn_engine *engine, const char *what, qn_err *err) {
     if (qn_graph_find_input(engine->graph, "extra") >= 0) return QN_OK;
-    return QN_FAIL(err, UNSUPPORTED, "images: %s cannot be given rows",
+    return QN_FAIL(err, UNSUPPORTED, "%s: %s cannot be given rows", what,
                    engine->model->family->arch);
+}
+
+qn_status qn_media_check(const qn_engine *engine, qn_err *err) {
+    return need_rows(engine, "images", err);
 }
 
 qn_status qn_media_init(qn_media *out, const qn_engine *engine, const int32_t *ids, size_t n,
@@ -159,9 +163,7 @@ qn_status qn_media_init(qn_media *out, const qn_engine *engine, const int32_t *i
 
 static qn_status check_rows(const qn_given *given, size_t n, int64_t width, const qn_engine *engine,
                             qn_err *err) {
-    if (qn_graph_find_input(engine->graph ? engine->graph : &engine->model->graph, "extra") < 0)
-        return QN_FAIL(err, UNSUPPORTED, "given rows: %s cannot be given rows",
-                       engine->model->family->arch);
+    QN_TRY(need_rows(engine, "given rows", err));
     if (!given->rows)
         return QN_FAIL(err, ARGUMENT, "%zu given rows, but rows is NULL", given->n_rows);
     if (given->n_rows > n)

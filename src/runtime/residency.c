@@ -241,19 +241,27 @@ static int32_t next_group(void *arg, int32_t *experts) {
     return n;
 }
 
+static qn_layer_part *find_part(qn_pool_layer **layer, int *index, const qn_residency *r,
+                                const char *weight) {
+    for (int64_t l = 0; l < r->n_layers; l++) {
+        *layer = &r->layers[l];
+        for (*index = 0; *index < QN_EXPERT_PARTS; ++*index) {
+            if (strcmp((*layer)->parts[*index].name, weight) == 0) return &(*layer)->parts[*index];
+        }
+    }
+    return NULL;
+}
+
 static bool find_weight(void *arg, const char *weight, int32_t *layer,
                         const unsigned char *const **places) {
     const qn_residency *r = arg;
-    for (int32_t l = 0; l < r->n_layers; l++) {
-        for (int i = 0; i < QN_EXPERT_PARTS; i++) {
-            const qn_layer_part *part = &r->layers[l].parts[i];
-            if (strcmp(part->name, weight) != 0) continue;
-            *layer = l;
-            *places = part->places;
-            return true;
-        }
-    }
-    return false;
+    qn_pool_layer *found;
+    int index;
+    const qn_layer_part *part = find_part(&found, &index, r, weight);
+    if (!part) return false;
+    *layer = (int32_t)(found - r->layers);
+    *places = part->places;
+    return true;
 }
 
 // --- steps ---------------------------------------------------------------------------------------
@@ -389,17 +397,6 @@ void qn_residency_destroy(qn_residency *r) {
 }
 
 // --- filling it ----------------------------------------------------------------------------------
-
-static qn_layer_part *find_part(qn_pool_layer **layer, int *index, const qn_residency *r,
-                                const char *weight) {
-    for (int64_t l = 0; l < r->n_layers; l++) {
-        *layer = &r->layers[l];
-        for (*index = 0; *index < QN_EXPERT_PARTS; ++*index) {
-            if (strcmp((*layer)->parts[*index].name, weight) == 0) return &(*layer)->parts[*index];
-        }
-    }
-    return NULL;
-}
 
 bool qn_residency_has(const qn_residency *r, const char *weight) {
     qn_pool_layer *layer;

@@ -18,7 +18,7 @@ static float fade_of(int64_t tokens) {
     return result;
 }
 
-// A column of the history for some steps; when all are in use, each two become one.
+// The column of the history that the current steps are counted in.
 static uint32_t *history_row(const qn_residency *r, const qn_pool_layer *layer) {
     return layer->history + (r->columns - 1) * layer->n_experts;
 }
@@ -83,6 +83,7 @@ static void plan_layer(qn_residency *r, int32_t index) {
     }
 }
 
+// When all columns are in use, each two become one.
 static void merge_columns(qn_residency *r) {
     for (int64_t l = 0; l < r->n_layers; l++) {
         const int64_t n = r->layers[l].n_experts;

@@ -54,7 +54,7 @@ static int64_t tokens_of(const qn_pool_layer *layer, int64_t column, int64_t lin
     return sum;
 }
 
-// 0: none; the shades go by powers of four of the column's largest.
+// 0: none; each shade is half of the next, the last one the column's largest.
 static int shade_of(int64_t tokens, int64_t most) {
     int shade = SHADES - 1;
     if (tokens == 0) return 0;

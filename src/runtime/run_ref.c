@@ -128,10 +128,10 @@ static bool go_on(void *arg, int64_t done, int64_t total) {
 
 // The prediction head on the rows after the final norm, the last of `hidden`.
 static qn_status predict(qn_logits *out, const qn_engine *engine, const int32_t *ids,
-                         const run_tables *t, qn_err *err) {
+                         const run_tables *t, int32_t adapter, qn_err *err) {
     const qn_graph *graph = &engine->model->graph_predict;
     const int64_t rows = out->n_tokens - 1;
-    const int32_t seg_row[2] = {0, (int32_t)rows}, one = 1, none = -1;
+    const int32_t seg_row[2] = {0, (int32_t)rows}, one = 1;
     qn_step step = {.n_rows = rows,
                     .n_segs = 1,
                     .n_out = out->n_mtp,
@@ -144,7 +144,7 @@ static qn_status predict(qn_logits *out, const qn_engine *engine, const int32_t 
                     .pages_per_seg = t->n_pages,
                     .seg_slot = t->zeros,
                     .seg_accept = t->zeros,
-                    .seg_adapter = &none,
+                    .seg_adapter = &adapter,
                     .row_out = t->rows + rows - out->n_mtp};
     const qn_ref_opts opts = {.graph = graph,
                               .params = engine->params_predict,
@@ -196,7 +196,7 @@ qn_status qn_engine_run_ref(qn_logits *out, const qn_engine *engine, const qn_ru
     QN_TRY_TO(done, qn_ref_create(&ref, &ref_opts, err));
     QN_TRY_TO(done, run_chunks(&result, ref, input->ids, &tables, &w, err));
     if (opts->mtp) {
-        QN_TRY_TO(done, predict(&result, engine, input->ids, &tables, err));
+        QN_TRY_TO(done, predict(&result, engine, input->ids, &tables, w.adapter, err));
         qn_free(result.hidden);
         result.hidden = NULL;
         result.n_hidden = 0;

@@ -136,7 +136,7 @@ static qn_status choose(int32_t *token, const qn_drafter *g, qn_session_memory *
                               .position = (uint64_t)of->shifted + s->n_tokens,
                               .allowed = allowed,
                               .memory = &of->sampler};
-    return qn_chooser_choose(token, g->sampler, &in, err);
+    return qn_chooser_choose(token, g->model_sampler, &in, err);
 }
 
 static qn_status draft_by_model(qn_drafter *g, const qn_draft_want *want, int32_t max,
@@ -148,7 +148,7 @@ static qn_status draft_by_model(qn_drafter *g, const qn_draft_want *want, int32_
     // mask has the model's.
     const bool fits = s->engine->model->hparams->vocab <= vocab;
     const uint32_t *allowed = fits ? want->allowed : NULL;
-    const int64_t top = allowed ? QN_TOP_ALL : qn_chooser_top(g->sampler);
+    const int64_t top = allowed ? QN_TOP_ALL : qn_chooser_top(g->model_sampler);
     qn_session_memory memory = want->session->memory; // as it will be at the model's choices
     int64_t began;
     if (!can_follow(d, want->session, max)) return QN_OK;
@@ -228,13 +228,14 @@ static qn_status init_head(qn_drafter *g, const qn_session *session, bool is_fas
     return g->row ? QN_OK : QN_NOMEM(err, "drafts");
 }
 
-static qn_status init_sampler(qn_drafter *g, const qn_session *session,
-                              const qn_generate_opts *opts, qn_err *err) {
+// Of the vocabulary of `session`, which of a draft model may be padded differently.
+static qn_status create_sampler(qn_chooser **out, const qn_session *session,
+                                const qn_generate_opts *opts, qn_err *err) {
     qn_sample_opts sample = *opts->sample;
     // Unlikely tokens are rarely accepted; sorting fewer entries takes a fraction of the time.
     if (sample.top_k == 0 || sample.top_k > MAX_TOP_K) sample.top_k = MAX_TOP_K;
-    QN_TRY(qn_session_create_sampler(&g->sampler, session, err));
-    return qn_chooser_set(g->sampler, &sample, err);
+    QN_TRY(qn_session_create_sampler(out, session, err));
+    return qn_chooser_set(*out, &sample, err);
 }
 
 qn_status qn_drafter_init(qn_drafter *g, const qn_session *session, const qn_generate_opts *opts,
@@ -245,13 +246,14 @@ qn_status qn_drafter_init(qn_drafter *g, const qn_session *session, const qn_gen
     if (opts->mtp_fast && !opts->mtp) return QN_FAIL(err, ARGUMENT, "mtp_fast needs mtp");
     if (opts->mtp) QN_TRY(init_head(g, session, opts->mtp_fast, err));
     if (opts->draft) QN_TRY(init_model(&g->model, session, opts->draft, err));
-    if (!opts->mtp && !opts->draft) return QN_OK;
-    return init_sampler(g, opts->draft ? opts->draft : session, opts, err);
+    if (opts->mtp) QN_TRY(create_sampler(&g->head_sampler, session, opts, err));
+    return opts->draft ? create_sampler(&g->model_sampler, opts->draft, opts, err) : QN_OK;
 }
 
 void qn_drafter_deinit(qn_drafter *g) {
     drop_kept(&g->model);
-    qn_chooser_destroy(g->sampler);
+    qn_chooser_destroy(g->head_sampler);
+    qn_chooser_destroy(g->model_sampler);
     qn_free(g->row);
 }
 

@@ -20,9 +20,10 @@ typedef struct qn_drafter {
     qn_draft_fn *fn;
     void *fn_arg;
     qn_draft_model model;
-    bool has_head, is_fast; // the prediction head; only its first logits
-    float *row;             // (width) of the head, for its next token; NULL: there is no head
-    qn_chooser *sampler;    // of the draft model and the head; NULL: neither is there
+    qn_chooser *model_sampler; // of its vocabulary; NULL: there is no draft model
+    bool has_head, is_fast;    // the prediction head; only its first logits
+    float *row;                // (width) of the head, for its next token; NULL: there is no head
+    qn_chooser *head_sampler;  // of the model's vocabulary; NULL: there is no head
     qn_draft_record records[QN_DRAFT_SOURCES]; // start as the last answer of the family left them
     // The current draft.
     int32_t tokens[QN_MAX_DRAFT]; // (n)

@@ -2,6 +2,8 @@
 // token before it; the first from the model's.
 #include "session/generate_draft.h"
 
+#include "core/mem.h"
+
 #include <string.h>
 
 // Room in the state for the rows to draft; the rows that the model will compute itself are
@@ -20,7 +22,7 @@ static void finish(const qn_head_want *wants, int64_t n) {
 
 // How many of the best logits a choice needs; 0: all.
 static int64_t wanted_top(const qn_head_want *want) {
-    const int64_t top = qn_chooser_top(want->drafter->sampler);
+    const int64_t top = qn_chooser_top(want->drafter->head_sampler);
     return top == QN_TOP_ALL || top + want->n_excluded > QN_HEAD_TOP ? QN_TOP_ALL
                                                                      : top + want->n_excluded;
 }
@@ -65,7 +67,7 @@ static qn_status choose(int32_t *token, const qn_head_want *want, int64_t row, i
     } else {
         in.logits = qn_runner_head_row(runner, "logits", row);
     }
-    return qn_chooser_choose(token, want->drafter->sampler, &in, NULL);
+    return qn_chooser_choose(token, want->drafter->head_sampler, &in, NULL);
 }
 
 // Takes the tokens of the rows that were predicted. A row that cannot choose ends its draft.
@@ -89,18 +91,34 @@ static void take(const qn_predict *predicts, const qn_head_want *wants, int64_t 
     }
 }
 
-// All rows of a step have one setting: the fast one only if nobody wants the other.
+// All rows of a step have one setting: the fast one only if nobody wants the other, and nobody
+// needs all logits, most of which it does not write.
 static int64_t find_entries(const qn_head_want *wants, int64_t n) {
     bool is_fast = true;
-    for (int64_t i = 0; i < n; i++)
-        is_fast = is_fast && (wants[i].drafter->is_fast || !wants[i].drafter->by_head);
+    for (int64_t i = 0; i < n; i++) {
+        if (!wants[i].drafter->is_fast || wanted_top(&wants[i]) == QN_TOP_ALL) is_fast = false;
+    }
     const int64_t vocab = wants[0].session->engine->model->hparams->vocab;
     return is_fast && vocab > QN_MTP_FAST ? QN_MTP_FAST : 0;
 }
 
+// Shares out the time that the rows took together. A row without a draft had its share too: where
+// that goes on, its record ends the tries.
+static void record_time(const qn_head_want *wants, int64_t n, int64_t ns) {
+    int64_t n_drafted = 0;
+    for (int64_t i = 0; i < n; i++) n_drafted += qn_max(wants[i].drafter->n, 1);
+    for (int64_t i = 0; i < n; i++) {
+        qn_drafter *g = wants[i].drafter;
+        g->by_head = 0;
+        g->ns = ns * qn_max(g->n, 1) / n_drafted;
+        if (g->n) continue;
+        qn_draft_record_add(&g->records[QN_DRAFT_HEAD], 1, 0, g->ns);
+        wants[i].session->shared->records[QN_DRAFT_HEAD] = g->records[QN_DRAFT_HEAD];
+    }
+}
+
 void qn_drafters_run_heads(qn_shared *shared, const qn_head_want *wants, int64_t n) {
     const int64_t began = qn_clock(), entries = find_entries(wants, n);
-    int64_t n_drafted = 0;
     prepare(wants, n);
     for (int32_t k = 0; k < QN_MAX_DRAFT; k++) {
         const int64_t n_rows = collect(shared->predicts, wants, n, k);
@@ -110,11 +128,5 @@ void qn_drafters_run_heads(qn_shared *shared, const qn_head_want *wants, int64_t
         take(shared->predicts, wants, n, k);
     }
     finish(wants, n);
-    for (int64_t i = 0; i < n; i++) n_drafted += wants[i].drafter->n;
-    const int64_t ns = qn_clock() - began;
-    for (int64_t i = 0; i < n && n_drafted; i++) {
-        qn_drafter *g = wants[i].drafter;
-        if (g->by_head) g->ns = ns * g->n / n_drafted;
-        g->by_head = 0;
-    }
+    record_time(wants, n, qn_clock() - began);
 }
