@@ -1,4 +1,5 @@
 // quern.h: the public interface of Quern, a compiler and runtime for language models.
+// long: one header is what a caller includes
 //
 // Objects, from the outside in:
 //   qn_engine     a loaded model. Constant after opening; share it freely between threads.
@@ -673,7 +674,8 @@ QN_API QN_MUST_CHECK qn_status qn_engine_open_files(qn_engine **out, const qn_mo
 QN_API void qn_engine_close(qn_engine *engine);
 // The whole configuration as one JSON object: "model" (sizes and settings of the architecture, with
 // defaults where the file says nothing), "devices" (with their layers), "plans", "numerics",
-// "cache", "memory", "adapters". *json is owned (qn_free).
+// "cache", "memory", "adapters" (how many sets), "experts", "sampling" (the makers' settings).
+// *json is owned (qn_free).
 QN_API QN_MUST_CHECK qn_status qn_engine_config(char **json, const qn_engine *engine, qn_err *err);
 QN_API QN_MUST_CHECK qn_status qn_engine_get_info(qn_engine_info *out, const qn_engine *engine,
                                                   qn_err *err);
@@ -693,8 +695,8 @@ QN_API QN_MUST_CHECK qn_status qn_engine_expand_images(int32_t **ids, size_t *n,
 // The same for a prompt of messages: its ids, n and n_messages.
 QN_API QN_MUST_CHECK qn_status qn_chat_prompt_expand(qn_chat_prompt *prompt,
                                                      const qn_engine *engine, qn_err *err);
-// How experts are kept. `layer` counts those with experts from 0; -1: all together. Other threads may
-// run steps meanwhile.
+// How experts are kept. `layer` counts those with experts from 0; -1: all together. Other threads
+// may run steps meanwhile.
 QN_API QN_MUST_CHECK qn_status qn_engine_expert_stats(qn_expert_stats *out, const qn_engine *engine,
                                                       int64_t layer, qn_err *err);
 // A picture (SVG; owned: qn_free) of which experts were used, layer by layer, over time. An engine
@@ -857,10 +859,10 @@ QN_API QN_MUST_CHECK qn_status qn_engine_replay(qn_logits *out, const qn_engine 
                                                 qn_err *err);
 QN_API void qn_logits_deinit(qn_logits *logits);
 
-// The same for several prompts, computed together: each gets exactly what it would get alone. `outs`
-// are n_prompts results with their sizes set, all of one size. Of a prompt's own options, images,
-// n_images, adapter and given are read; those of `opts` must not be set, and neither must `mtp`.
-// Progress counts the tokens of all. After a failure no result is filled.
+// The same for several prompts, computed together: each gets exactly what it would get alone.
+// `outs` are n_prompts results with their sizes set, all of one size. Of a prompt's own options,
+// images, n_images, adapter and given are read; those of `opts` must not be set, and neither must
+// `mtp`. Progress counts the tokens of all. After a failure no result is filled.
 QN_API QN_MUST_CHECK qn_status qn_engine_logits_batch(qn_logits *outs, const qn_engine *engine,
                                                       const qn_prompt *prompts, size_t n_prompts,
                                                       const qn_logits_opts *opts, qn_err *err);
@@ -876,8 +878,8 @@ typedef struct qn_embed_opts {
     qn_pooling pooling;
     bool normalize; // to a length of 1
     int64_t chunk;  // tokens per step; 0: the default. Changes no result
-    qn_progress_fn
-        *progress; // between steps, with the tokens of all prompts; false stops. NULL: none
+    // Between steps, with the tokens of all prompts; false stops. NULL: none
+    qn_progress_fn *progress;
     void *progress_arg;
     const qn_stop_flag *stop; // ends the call with QN_STOPPED; NULL: none
 } qn_embed_opts;
@@ -1034,7 +1036,8 @@ typedef struct qn_session_opts {
     const qn_stop_flag *stop;
     int64_t adapter; // set of adapters (qn_adapter); of this session, also where it shares
     // Not 0: steps leave the residual stream of their rows (qn_session_read_hidden), which takes a
-    // little time and memory. Not together with a prediction head. Changes no result.
+    // little time and memory. Not together with a prediction head; with `share`, that session must
+    // have it too. Changes no result.
     int64_t hidden;
 } qn_session_opts;
 
@@ -1086,7 +1089,8 @@ QN_API QN_MUST_CHECK qn_status qn_session_step(int32_t *token, qn_session *sessi
 QN_API QN_MUST_CHECK qn_status qn_session_step_naive(int32_t *token, qn_session *session,
                                                      const qn_sample_opts *opts, qn_err *err);
 // Replaces the history by `ids`, computes them, and gives the logits after the last, borrowed until
-// the next call on this session; samples nothing. Afterwards the whole history is cached.
+// the next call on this session; samples nothing. Afterwards the whole history is cached. With NULL
+// and 0, the history that is there is computed, such as a prompt with images or given rows.
 QN_API QN_MUST_CHECK qn_status qn_session_prefill(const float **logits, qn_session *session,
                                                   const int32_t *ids, size_t n, qn_err *err);
 // Appends a token, computes it, and gives the logits after it. The whole history must be cached:
@@ -1094,8 +1098,9 @@ QN_API QN_MUST_CHECK qn_status qn_session_prefill(const float **logits, qn_sessi
 QN_API QN_MUST_CHECK qn_status qn_session_feed(const float **logits, qn_session *session,
                                                int32_t token, qn_err *err);
 // Appends n tokens and gives the logits after each of them (out->n_rows is n): in one step where n
-// is at most QN_MAX_FED, else in several. Truncating to any of the last QN_MAX_FED costs nothing, with
-// recurrent layers too, so that a caller can verify drafts of its own. After a failure none is there.
+// is at most QN_MAX_FED (and the session's chunk), else in several. Truncating to any token of the
+// last step, QN_MAX_FED of them or all n, costs nothing, with recurrent layers too, so that a
+// caller can verify drafts of its own. After a failure none is there.
 QN_API QN_MUST_CHECK qn_status qn_session_feed_all(qn_logits *out, qn_session *session,
                                                    const int32_t *ids, size_t n, qn_err *err);
 enum { QN_MAX_FED = 32 };
@@ -1160,7 +1165,8 @@ QN_API QN_MUST_CHECK qn_status qn_session_save(qn_session *session, qn_write_fn 
 // tensors and some of their values), type of KV cache, numerics, prediction head and set of
 // adapters: else QN_ARGUMENT names both values. Damage anywhere is QN_FORMAT. `fn` (not NULL) reads
 // `size` bytes in all, of which the larger part is read twice. After an error the session is as
-// before; only where the bytes change between the two readings, its history is computed again.
+// before; only where the second reading fails or differs from the first, its history is computed
+// again.
 QN_API QN_MUST_CHECK qn_status qn_session_load(qn_session *session, qn_read_fn *fn, void *arg,
                                                int64_t size, qn_err *err);
 // The same in memory; *data is owned (qn_free).
@@ -1299,10 +1305,10 @@ typedef struct qn_next_logits {
 // exactly as without. Drafts are made without it, so that fewer of them are accepted the more it
 // changes. False ends the row (QN_REASON_CALLER).
 typedef bool qn_logits_fn(void *arg, const qn_next_logits *next);
-// Writes up to `max` (at most QN_MAX_DRAFT) tokens that may follow the n tokens of prompt and answer
-// to `to`, and returns how many: 0 where it has no idea. Any tokens will do: wrong ones cost only
-// time, and an id outside the vocabulary ends the draft. `max` is what pays by the time that drafts
-// take and how many were accepted (see draft_min); where none pays, it is rarely called.
+// Writes up to `max` (at most QN_MAX_DRAFT) tokens that may follow the n tokens of prompt and
+// answer to `to`, and returns how many: 0 where it has no idea. Any tokens will do: wrong ones cost
+// only time, and an id outside the vocabulary ends the draft. `max` is what pays by the time that
+// drafts take and how many were accepted (see draft_min); where none pays, it is rarely called.
 typedef int32_t qn_draft_fn(void *arg, int32_t *to, int32_t max, const int32_t *tokens, size_t n);
 
 // Lists and texts are copied; a grammar must outlive the answer, or the call that makes it.
@@ -1349,7 +1355,8 @@ typedef struct qn_generate_opts {
     uint64_t flags; // QN_GENERATE_*
 } qn_generate_opts;
 // The end or stop token that ends the answer is its last token: it comes as an event with its text
-// ("<|im_end|>"), is part of result, text and history, and does not end anything else.
+// ("<|im_end|>"), is part of result, text and history, and does not end anything else. Not in
+// conversations (qn_chat_answer, qn_chat_turn_create), whose messages end without it.
 enum { QN_GENERATE_SHOW_END = 1 };
 enum { QN_MAX_TOP = 256, QN_MAX_DRAFT = 16 };
 
@@ -1447,7 +1454,7 @@ typedef struct qn_chat_turn qn_chat_turn;
 typedef struct qn_chat_reply qn_chat_reply;
 
 typedef enum qn_chat_event_kind {
-    QN_CHAT_BEGIN,     // the prompt is made: `turn`
+    QN_CHAT_BEGIN,     // the prompt is made, and set: `turn`; false ends with QN_STOPPED
     QN_CHAT_REASONING, // a chunk of reasoning
     QN_CHAT_TEXT,      // a chunk of the answer
     QN_CHAT_CALL,      // a call of the tool `name` begins
@@ -1455,8 +1462,8 @@ typedef enum qn_chat_event_kind {
 } qn_chat_event_kind;
 
 struct qn_chat_turn_info;
-// Borrowed for the call. A call is told when it is complete, with its arguments in one chunk: before
-// that it may turn out to be text.
+// Borrowed for the call. A call is told when it is complete, with its arguments in one chunk:
+// before that it may turn out to be text.
 typedef struct qn_chat_event {
     size_t size;
     qn_chat_event_kind kind;
@@ -1515,7 +1522,8 @@ QN_API QN_MUST_CHECK qn_status qn_chat_turn_get_info(qn_chat_turn_info *out,
 QN_API QN_MUST_CHECK qn_status qn_chat_reply_create(qn_chat_reply **out, const qn_chat_turn *turn,
                                                     qn_err *err);
 QN_API void qn_chat_reply_destroy(qn_chat_reply *reply);
-// The next event of the row, in order, the last one included. *goes_on (may be NULL): fn wants more.
+// The next event of the row, in order, the last one included. *goes_on (may be NULL): fn wants
+// more.
 QN_API QN_MUST_CHECK qn_status qn_chat_reply_feed(bool *goes_on, qn_chat_reply *reply,
                                                   const qn_event *event, qn_chat_fn *fn, void *arg,
                                                   qn_err *err);
@@ -1676,10 +1684,10 @@ typedef struct qn_synth_opts {
     int n_threads;            // 0: all that this process may use. Changes no byte of the result
     qn_progress_fn *progress; // bytes of tensors written; NULL: none
     void *progress_arg;
-    // Mixture of experts: how unevenly tokens are routed. The router's row of the r-th expert, in an
-    // order of each layer's own, is divided by r to this power, so that a few experts get most
+    // Mixture of experts: how unevenly tokens are routed. The router's row of the r-th expert, in
+    // an order of each layer's own, is divided by r to this power, so that a few experts get most
     // tokens. 0: evenly.
-    float routing_skew;
+    double routing_skew;
 } qn_synth_opts;
 
 // What a file of a shape and type holds.

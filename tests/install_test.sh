@@ -39,20 +39,12 @@ input=
 try embed "$mini" "a cat sleeps" "the cat is asleep" "12 + 30 = 42"
 try sample "$model" "Once upon a time"
 try rows "$model" "Once upon a time there was a cat" "Once upon a time there was a dog"
+try state "$model" "$work/saved" "Once upon a time"
+try inside "$model" "Once upon a time"
 for file in "$source"/examples/*.c; do
     name=$(basename "$file" .c)
     case " $tried " in *" $name "*) ;; *) echo "nobody tries examples/$name.c"; exit 1 ;; esac
 done
-
-$cc -std=c17 -Wall -Wextra -Werror -o "$work/state" "$source/examples/state.c" \
-    $(pkg-config --cflags --libs quern)
-LD_LIBRARY_PATH=$lib "$work/state" "$model" "$work/saved" "Once upon a time" >"$work/state.out"
-diff -u "$source/examples/state.expected" "$work/state.out"
-
-$cc -std=c17 -Wall -Wextra -Werror -o "$work/inside" "$source/examples/inside.c" \
-    $(pkg-config --cflags --libs quern)
-LD_LIBRARY_PATH=$lib "$work/inside" "$model" "Once upon a time" >"$work/inside.out"
-diff -u "$source/examples/inside.expected" "$work/inside.out"
 
 rm "$lib"/libquern.so*
 $cc -std=c17 -o "$work/hello" "$source/examples/hello.c" $(pkg-config --static --cflags --libs quern)

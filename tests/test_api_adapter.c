@@ -504,7 +504,6 @@ static void forks_and_snapshots_keep_their_set(void **state) {
     close_two(&t);
 }
 
-// Drafts of a model without adapters, and of n-grams, are only guesses.
 // A saved session has its set, and goes on with that alone: under its number, of the same files and
 // scales.
 static void states_keep_their_set(void **state) {
@@ -548,6 +547,7 @@ static void states_keep_their_set(void **state) {
     close_two(&t);
 }
 
+// Drafts of a model without adapters, and of n-grams, are only guesses.
 static void speculation_changes_no_token(void **state) {
     two t;
     int32_t ids[N_IDS];

@@ -405,6 +405,10 @@ static void wrong_options_are_refused(void **state) {
     ASSERT_FAILS(qn_chat_turn_create(&turn, t.chat, t.template, t.engine, CONTEXT,
                                      &QN_INIT(qn_chat_opts, .generate = &bad_size), &err),
                  QN_ARGUMENT, "qn_generate_opts: size 1");
+    const qn_generate_opts shown = QN_INIT(qn_generate_opts, .flags = QN_GENERATE_SHOW_END);
+    ASSERT_FAILS(qn_chat_turn_create(&turn, t.chat, t.template, t.engine, CONTEXT,
+                                     &QN_INIT(qn_chat_opts, .generate = &shown), &err),
+                 QN_UNSUPPORTED, "QN_GENERATE_SHOW_END");
     assert_null(turn);
     const qn_generate_opts wrong = QN_INIT(qn_generate_opts, .max_tokens = -5);
     ASSERT_FAILS(qn_chat_answer(NULL, t.chat, t.session, t.template,

@@ -239,8 +239,8 @@ static void a_config_can_be_given(void **state) {
         qn_free((void *)(uintptr_t)gone.name);
         qn_free((void *)(uintptr_t)gone.data);
     }
-    for (size_t i = 0; i < l.n; i++) { // the weights come first then
-        if (strcmp(l.files[i].name, "model.safetensors") != 0) continue;
+    for (size_t i = 0; i < l.n; i++) { // whatever comes first
+        if (strcmp(l.files[i].name, "tokenizer.json") != 0) continue;
         const qn_model_file first = l.files[0];
         l.files[0] = l.files[i];
         l.files[i] = first;

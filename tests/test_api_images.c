@@ -345,8 +345,8 @@ static void a_second_turn_computes_only_what_is_new(void **state) {
     close_rig(&r);
 }
 
-// A state with an image goes on on another device, without the tower; it is found by prompts with the
-// same picture, and what it does not hold is computed from the rows that it has.
+// A state with an image goes on on another device, without the tower; it is found by prompts with
+// the same picture, and what it does not hold is computed from the rows that it has.
 static void states_have_their_images(void **state) {
     (void)state;
     qn_err err;

@@ -287,6 +287,11 @@ static void hidden_rows_end_with_their_step(void **state) {
     qn_hidden_info info = QN_INIT(qn_hidden_info);
     ASSERT_FAILS(qn_session_hidden_info(&info, session, &err), QN_STATE, "hidden");
     ASSERT_FAILS(qn_session_read_hidden(row, session, 0, 9, 1, &err), QN_STATE, "hidden");
+    qn_session *other = NULL;
+    ASSERT_FAILS(qn_session_create(
+                     &other, engine,
+                     &QN_INIT(qn_session_opts, .context = 64, .share = session, .hidden = 1), &err),
+                 QN_ARGUMENT, "the session to share with keeps none");
     qn_session_destroy(session);
     qn_engine_close(engine);
     engine = family_open("qwen35", &QN_INIT(qn_engine_opts, .mtp = true));

@@ -1,5 +1,5 @@
-// Several prompts in one call: logits and embeddings, each what it is alone; rows and rope positions
-// that are given in place of those of tokens.
+// Several prompts in one call: logits and embeddings, each what it is alone; rows and rope
+// positions that are given in place of those of tokens.
 #include "generate_rig.h"
 
 #include "runtime/media.h"
@@ -310,12 +310,49 @@ static void prompts_with_other_rows_share_nothing(void **state) {
                                   &QN_INIT(qn_sample_opts, .temperature = 1, .seed = 1), &err));
         row = qn_session_logits(t.session);
         assert_memory_equal(row, want[k / 2].logits, (size_t)t.vocab * sizeof *row);
+        ASSERT_OK(qn_session_set_prompt_given(t.session, pads, N, &given, &err));
+        ASSERT_OK(qn_session_prefill(&row, t.session, NULL, 0, &err)); // what was set
+        assert_memory_equal(row, want[k / 2].logits, (size_t)t.vocab * sizeof *row);
+        assert_int_equal(qn_session_cached(t.session), N);
     }
     assert_true(session_counts(t.session).reused > 0); // equal rows are found again
     for (size_t i = 0; i < 2; i++) {
         free(rows[i]);
         qn_logits_deinit(&want[i]);
     }
+    close_talk(&t);
+}
+
+// Several completions share what is given; each is what it is alone.
+static void rows_of_a_batch_are_given_rows(void **state) {
+    (void)state;
+    enum { N = 70, N_NEW = 6, COMPLETIONS = 3 };
+    talk t = open_talk("qwen3", CONTEXT);
+    qn_err err;
+    int32_t ids[N], pads[N] = {0};
+    random_ids(ids, N, t.vocab, 21);
+    float *rows = embeddings_of(t.engine, ids, N);
+    const qn_given given = QN_INIT(qn_given, .rows = rows, .n_rows = N);
+    const qn_sample_opts sample = QN_INIT(qn_sample_opts, .temperature = 1, .seed = 4);
+    const qn_generate_opts generate =
+        QN_INIT(qn_generate_opts, .max_tokens = N_NEW, .sample = &sample);
+    const qn_row_opts opts[] = {
+        QN_INITIALIZER(qn_row_opts, .generate = &generate, .completions = COMPLETIONS,
+                       .given = &given),
+        QN_INITIALIZER(qn_row_opts, .generate = &generate, .completions = COMPLETIONS)};
+    qn_result got[2][COMPLETIONS];
+    for (int k = 0; k < 2; k++) {
+        const qn_prompt prompt = {.ids = k ? ids : pads, .n = N, .opts = &opts[k]};
+        for (int i = 0; i < COMPLETIONS; i++) got[k][i] = QN_INIT(qn_result);
+        ASSERT_OK(qn_generate_batch(got[k], COMPLETIONS, t.session, &prompt, 1, NULL, NULL, &err));
+    }
+    for (int i = 0; i < COMPLETIONS; i++) {
+        assert_int_equal(got[0][i].n_tokens, got[1][i].n_tokens);
+        assert_memory_equal(got[0][i].tokens, got[1][i].tokens,
+                            got[0][i].n_tokens * sizeof *got[0][i].tokens);
+        for (int k = 0; k < 2; k++) qn_result_deinit(&got[k][i]);
+    }
+    free(rows);
     close_talk(&t);
 }
 
@@ -441,6 +478,7 @@ int main(void) {
         cmocka_unit_test(wrong_embeddings_are_refused),
         cmocka_unit_test(given_rows_stand_for_embeddings),
         cmocka_unit_test(prompts_with_other_rows_share_nothing),
+        cmocka_unit_test(rows_of_a_batch_are_given_rows),
         cmocka_unit_test(given_positions_are_used),
         cmocka_unit_test(wrong_rows_and_positions_are_refused),
     };

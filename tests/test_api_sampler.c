@@ -60,6 +60,32 @@ static void a_sampler_chooses_what_an_answer_has(void **state) {
     close_talk(&t);
 }
 
+// Lists are copied: what the caller does to his own changes nothing until they are set again.
+static void settings_are_compared_by_what_they_hold(void **state) {
+    (void)state;
+    enum { N = 16 };
+    qn_err err;
+    float logits[N] = {[3] = 2, [5] = 1};
+    char word[] = "temperature";
+    qn_bias biases[] = {{.token = 3, .bias = 0}};
+    const qn_sample_opts opts =
+        QN_INIT(qn_sample_opts, .biases = biases, .n_biases = 1, .order = word);
+    qn_sampler *s = NULL;
+    int32_t token;
+    ASSERT_OK(qn_sampler_create(&s, NULL, N, &opts, &err));
+    ASSERT_OK(qn_sampler_choose(&token, s, logits, N, &err));
+    assert_int_equal(token, 3);
+    biases[0].bias = -INFINITY;
+    ASSERT_OK(qn_sampler_choose(&token, s, logits, N, &err));
+    assert_int_equal(token, 3);
+    ASSERT_OK(qn_sampler_set(s, &opts, &err));
+    ASSERT_OK(qn_sampler_choose(&token, s, logits, N, &err));
+    assert_int_equal(token, 5);
+    word[0] = 'x';
+    ASSERT_FAILS(qn_sampler_set(s, &opts, &err), QN_ARGUMENT, "xemperature");
+    qn_sampler_destroy(s);
+}
+
 static void a_state_goes_on_from_its_bytes(void **state) {
     (void)state;
     talk t = open_talk("qwen3", CONTEXT);
@@ -211,6 +237,7 @@ static void a_penalty_may_count_each_occurrence(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sampler_chooses_what_an_answer_has),
+        cmocka_unit_test(settings_are_compared_by_what_they_hold),
         cmocka_unit_test(a_state_goes_on_from_its_bytes),
         cmocka_unit_test(damaged_states_are_refused_and_change_nothing),
         cmocka_unit_test(given_logits_may_exclude_tokens),

@@ -56,6 +56,29 @@ static void a_conversation_goes_on_without_prefill(void **state) {
     cli_free(&without);
 }
 
+// Its state cannot be cut back into the answer, so that it ends before it.
+static void a_hybrid_goes_on_too(void **state) {
+    (void)state;
+    cli_result out[2][2];
+    const char *const files[] = {cli_path("hybrid.json"), cli_path("plain.json")};
+    for (int f = 0; f < 2; f++) {
+        static const char *const questions[] = {"My name is Kevin.", "What is my name?"};
+        char file[CLI_MOST_PATH];
+        snprintf(file, sizeof file, "%s", files[f]);
+        remove(file);
+        for (int i = 0; i < 2; i++) {
+            out[f][i] = CLI_RUN("run", MODELS "/quern-hybrid-Q8_0.gguf", questions[i], "-n", "20",
+                                "--json", "--session", file, f == 0 ? "--session-state" : NULL);
+            assert_int_equal(out[f][i].code, 0);
+        }
+    }
+    assert_true(number_of(&out[0][1], "\"reused_tokens\": ") > 5);
+    assert_int_equal(number_of(&out[1][1], "\"reused_tokens\": "), 0);
+    const char *end = strstr(out[1][1].out, "\"prompt_tokens\"");
+    assert_memory_equal(out[0][1].out, out[1][1].out, (size_t)(end - out[1][1].out));
+    for (int i = 0; i < 4; i++) cli_free(&out[i / 2][i % 2]);
+}
+
 static void a_state_that_cannot_be_used_is_left_aside(void **state) {
     (void)state;
     begin();
@@ -91,6 +114,7 @@ static void it_needs_a_session(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_conversation_goes_on_without_prefill),
+        cmocka_unit_test(a_hybrid_goes_on_too),
         cmocka_unit_test(a_state_that_cannot_be_used_is_left_aside),
         cmocka_unit_test(it_needs_a_session),
     };

@@ -335,7 +335,7 @@ static void faults_are_named_with_line_and_values(void **state) {
         {HEAD "call 0 k (add.0) T: param0 <-", "result 0: param 0 is written"},
         {HEAD "call 0 k (add.0) T: _, _, _ <-", "more than 2 results"},
         {HEAD "call 0 k (add.0) T: <- _, _, _, _, _, _, _, _, _, _", "more than 9 arguments"},
-        {HEAD "call 0 k (add.0) T: <- using _, _, _, _, _", "more than 4 temporary values"},
+        {HEAD "call 0 k (add.0) T: <- using _, _, _, _, _, _, _", "more than 6 temporary values"},
         {HEAD "call 0 k (rms_norm.0) T: <-", "expected '{'"},
         {HEAD "call 0 k (rms_norm.0) T: <- {cap=1}", "without attribute 'eps'"},
         {HEAD "call 0 k (rms_norm.0) T: <- {eps=1, eps=1}", "attribute 'eps' twice"},

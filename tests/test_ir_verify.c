@@ -93,7 +93,7 @@ static void every_fault_is_caught(void **state) {
         {no_results, "value 3 (): node 3 does not make it"},
         {unknown_op, "node 3: op 43 of 43"},
         {bad_word, "node 4 (QUANTIZE): form holds word 3"},
-        {no_word, "node 4 (QUANTIZE): form holds word 16"},
+        {no_word, "node 4 (QUANTIZE): form holds word 17"},
         {wrong_shape, "result 0 is tensor F32 (T, 32), want tensor F32 (T, 64)"},
         {wrong_symbol, "result 0 is tensor F32 (R, 64), want tensor F32 (T, 64)"},
         {wrong_rank, "result 0 is tensor F32 (T), want tensor F32 (T, 64)"},

@@ -266,8 +266,8 @@ static void quantised_files_match_the_reference(void **state) {
     }
 }
 
-// Of a hybrid too, whose delta rule amplifies what is rounded before it: those inputs are rounded to
-// 16 bits. The bundled model stands for Q8_0, measured against the interpreter.
+// Of a hybrid too, whose delta rule amplifies what is rounded before it: those inputs are rounded
+// to 16 bits. The bundled model stands for Q8_0, measured against the interpreter.
 static void quantised_hybrids_match_the_reference(void **state) {
     (void)state;
     static char path[] = TEST_DATA "/k256/qwen35/qwen35-Q4_K_M.gguf";

@@ -77,6 +77,13 @@ static void check_runs(world *w) {
     memset(w->runs, 0, sizeof w->runs);
 }
 
+// All calls, in two runs.
+static void run_all(world *w, qn_pool *pool, size_t middle) {
+    qn_walk_reset(&w->walk);
+    qn_walk_run(&w->walk, pool, 0, middle);
+    qn_walk_run(&w->walk, pool, middle, CALLS);
+}
+
 static void each_piece_runs_once_and_in_order(void **state) {
     (void)state;
     static const int threads[] = {1, 2, 3, 17, 100};
@@ -88,7 +95,7 @@ static void each_piece_runs_once_and_in_order(void **state) {
         world_open(&w, threads[t], t % 2);
         for (int round = 0; round < ROUNDS; round++) {
             const int64_t began = qn_clock();
-            qn_walk_run(&w.walk, pool);
+            run_all(&w, pool, (size_t)round % (CALLS + 1));
             check_runs(&w);
             for (int i = 0; i < CALLS && w.walk.times; i++)
                 assert_true(!pieces[i] ||
@@ -101,7 +108,7 @@ static void each_piece_runs_once_and_in_order(void **state) {
 
 static void run_walk(void *arg, int64_t i) {
     world *w = arg;
-    qn_walk_run(&w[i].walk, (qn_pool *)w[i].tasks[0].in[1].data);
+    run_all(&w[i], (qn_pool *)w[i].tasks[0].in[1].data, 0);
 }
 
 // A pool that is busy lends no thread: each caller walks alone.
@@ -119,7 +126,7 @@ static void walks_need_no_pool(void **state) {
         qn_pool_run(pool, 4, run_walk, w);
         for (int i = 0; i < 4; i++) check_runs(&w[i]);
     }
-    qn_walk_run(&w[0].walk, NULL);
+    run_all(&w[0], NULL, CALLS);
     check_runs(&w[0]);
     for (int i = 0; i < 4; i++) world_close(&w[i]);
     qn_pool_destroy(pool);

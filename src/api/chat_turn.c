@@ -1,5 +1,5 @@
-// qn_chat_turn: the prompt of the next answer in a conversation, cut to the context, and the options
-// of the row that computes it.
+// qn_chat_turn: the prompt of the next answer in a conversation, cut to the context, and the
+// options of the row that computes it.
 #include "api/chat_turn.h"
 
 #include "core/mem.h"
@@ -87,6 +87,9 @@ static qn_status shorten(qn_chat_turn *t, source *s, bool leaves_out, qn_err *er
 static qn_status set_row(qn_chat_turn *t, const qn_engine *engine, const qn_chat_opts *o,
                          qn_err *err) {
     QN_TRY(QN_OPTS_READ(qn_generate_opts, &t->generate, o->generate, err));
+    if (t->generate.flags & QN_GENERATE_SHOW_END)
+        return QN_FAIL(err, UNSUPPORTED,
+                       "a conversation: QN_GENERATE_SHOW_END would put end tokens into messages");
     t->sample = QN_INIT(qn_sample_opts);
     if (t->generate.sample)
         QN_TRY(QN_OPTS_READ(qn_sample_opts, &t->sample, t->generate.sample, err));

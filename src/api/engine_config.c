@@ -78,6 +78,30 @@ static json_t *plans_json(const qn_engine *engine) {
     return plans;
 }
 
+// Null where the model has none.
+static json_t *experts_json(const qn_engine *engine) {
+    qn_expert_stats stats = QN_INIT(qn_expert_stats);
+    if (qn_engine_expert_stats(&stats, engine, -1, NULL) || stats.n_layers == 0) return json_null();
+    json_t *experts = json_object();
+    qn_json_put(&experts, "layers", json_integer(stats.n_layers));
+    qn_json_put(&experts, "of_layer", json_integer(stats.n_experts));
+    qn_json_put(&experts, "used", json_integer(stats.n_used));
+    qn_json_put(&experts, "resident", json_integer(stats.n_resident));
+    return experts;
+}
+
+// What the model's makers want; temperature 0 is greedy.
+static json_t *sampling_json(const qn_engine *engine) {
+    const qn_sample_opts *o = &engine->sample_defaults;
+    json_t *sampling = json_object();
+    qn_json_put(&sampling, "temperature", qn_json_real((double)o->temperature));
+    qn_json_put(&sampling, "top_k", json_integer(o->top_k));
+    qn_json_put(&sampling, "top_p", qn_json_real((double)o->top_p));
+    qn_json_put(&sampling, "min_p", qn_json_real((double)o->min_p));
+    qn_json_put(&sampling, "repeat_penalty", qn_json_real((double)o->repeat_penalty));
+    return sampling;
+}
+
 // Of a session with the model's own context; null where there are no plans.
 static qn_status memory_json(json_t **out, const qn_engine *engine, qn_err *err) {
     qn_memory memory = {0};
@@ -121,6 +145,8 @@ qn_status qn_engine_config(char **json, const qn_engine *engine, qn_err *err) {
     qn_json_put(&root, "reference", json_boolean(engine->opts.reference));
     qn_json_put(&root, "prediction_head", json_boolean(engine->opts.mtp));
     qn_json_put(&root, "adapters", json_integer(info.n_adapter_sets));
+    qn_json_put(&root, "experts", experts_json(engine));
+    qn_json_put(&root, "sampling", sampling_json(engine));
     qn_json_put(&root, "plans", plans_json(engine));
     qn_json_put(&root, "memory", memory);
     status = qn_json_print(json, root, &(qn_json_form){.indent = 1}, "a configuration", err);

@@ -64,31 +64,14 @@ static qn_logits_opts single_opts(const asked *a, size_t i, const qn_logits_opts
 
 // --- logits --------------------------------------------------------------------------------------
 
-typedef struct collecting {
-    qn_logits *results; // (n)
-} collecting;
-
 static void collect_logits(void *arg, const qn_runner *runner, const qn_many_rows *rows) {
-    qn_logits *out = &((const collecting *)arg)->results[rows->input];
-    const int64_t at = out->n_rows == out->n_tokens ? rows->first : 0;
-    for (int64_t i = 0; i < rows->outs; i++)
-        memcpy(out->logits + (at + i) * out->n_vocab,
-               qn_runner_row(runner, "logits", rows->out + i),
-               (size_t)out->n_vocab * sizeof *out->logits);
-    for (int64_t k = 0; k < out->n_hidden; k++) {
-        char name[32];
-        snprintf(name, sizeof name, "hidden.%lld", (long long)k);
-        for (int64_t i = 0; i < rows->rows; i++)
-            memcpy(out->hidden + (k * out->n_tokens + rows->first + i) * out->width,
-                   qn_runner_row(runner, name, rows->row + i),
-                   (size_t)out->width * sizeof *out->hidden);
-    }
+    qn_logits *results = arg;
+    qn_logits_collect(&results[rows->input], runner, rows);
 }
 
 static qn_status run_together(qn_logits *results, const asked *a, const qn_engine *engine,
                               const qn_logits_opts *o, qn_err *err) {
     const qn_hparams *hp = engine->model->hparams;
-    collecting c = {results};
     for (size_t i = 0; i < a->n; i++) {
         const int64_t n = a->inputs[i].run.n;
         results[i] =
@@ -98,9 +81,9 @@ static qn_status run_together(qn_logits *results, const asked *a, const qn_engin
     }
     const qn_many_opts opts = {.hidden = o->hidden,
                                .outs = o->all_rows ? -1 : 1,
-                               .chunk = o->naive ? INT64_MAX : o->chunk,
+                               .chunk = o->chunk,
                                .take = collect_logits,
-                               .arg = &c,
+                               .arg = results,
                                .progress = o->progress,
                                .progress_arg = o->progress_arg};
     return qn_engine_run_many(engine, a->inputs, a->n, &opts, err);
@@ -153,8 +136,8 @@ qn_status qn_engine_logits_batch(qn_logits *outs, const qn_engine *engine, const
     QN_TRY(read_prompts(&a, engine, prompts, n_prompts, err));
     qn_logits *results = qn_alloc(n_prompts, sizeof *results);
     qn_status status = results ? QN_OK : QN_NOMEM(err, "logits");
-    if (!status)
-        status = (engine->opts.reference ? run_apart : run_together)(results, &a, engine, &o, err);
+    const bool is_apart = engine->opts.reference || o.naive; // no steps to share
+    if (!status) status = (is_apart ? run_apart : run_together)(results, &a, engine, &o, err);
     for (size_t i = 0; i < n_prompts && !status; i++) {
         const float *last = results[i].logits + (results[i].n_rows - 1) * results[i].n_vocab;
         status = qn_logits_check(last, results[i].n_vocab, err);
@@ -225,14 +208,20 @@ static void normalize(float *row, int64_t width) {
     for (int64_t i = 0; i < width && length > 0; i++) row[i] = (float)((double)row[i] / length);
 }
 
-// "ARCH.pooling_type" of GGUF files: 1 is the mean, 3 the last token.
-static qn_pooling find_pooling(const qn_engine *engine) {
-    enum { LAST = 3 };
+// "ARCH.pooling_type" of GGUF files; without it, or 0, the mean.
+static qn_status find_pooling(qn_pooling *out, const qn_engine *engine, qn_err *err) {
+    static const qn_pooling kinds[] = {QN_POOLING_MEAN, QN_POOLING_MEAN, 0, QN_POOLING_LAST};
+    const int64_t n = sizeof kinds / sizeof *kinds;
     char name[128];
     snprintf(name, sizeof name, "%s.pooling_type", engine->model->family->arch);
     const qn_key *key = qn_source_find_key(engine->source, name);
-    const bool is_last = key && key->kind == QN_KEY_INT && key->as.i == LAST;
-    return is_last ? QN_POOLING_LAST : QN_POOLING_MEAN;
+    const int64_t type = key && key->kind == QN_KEY_INT ? key->as.i : 0;
+    if (type < 0 || type >= n || !kinds[type])
+        return QN_FAIL(err, UNSUPPORTED,
+                       "%s: %s is %lld, want 1 (mean) or 3 (last); or ask for one of both",
+                       qn_source_path(engine->source), name, (long long)type);
+    *out = kinds[type];
+    return QN_OK;
 }
 
 static qn_status pool(pooling *p, const asked *a, const qn_engine *engine, const qn_embed_opts *o,
@@ -245,7 +234,8 @@ static qn_status pool(pooling *p, const asked *a, const qn_engine *engine, const
                                .progress = o->progress,
                                .progress_arg = o->progress_arg,
                                .stop = o->stop};
-    p->kind = o->pooling ? o->pooling : find_pooling(engine);
+    p->kind = o->pooling;
+    if (!p->kind) QN_TRY(find_pooling(&p->kind, engine, err));
     p->width = hp->width;
     p->inputs = a->inputs;
     snprintf(p->name, sizeof p->name, "hidden.%lld", (long long)hp->layers);

@@ -163,8 +163,8 @@ struct qn_device_kind {
     void (*read_kv)(float *keys, float *values, qn_device *device, const qn_cache_view *cache,
                     int32_t page, int64_t row);
 
-    // Keys and values as they are stored, in an order that all devices share: rows first ... first +
-    // n - 1 of a page, each qn_kv_row_bytes (backend.h).
+    // Keys and values as they are stored, in an order that all devices share: rows first ... first
+    // + n - 1 of a page, each qn_kv_row_bytes (backend.h).
     void (*get_kv)(unsigned char *rows, qn_device *device, const qn_cache_view *cache, int32_t page,
                    int64_t first, int64_t n);
     void (*set_kv)(const unsigned char *rows, qn_device *device, const qn_cache_view *cache,

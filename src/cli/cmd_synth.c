@@ -25,7 +25,7 @@ static qn_status run_synth(const qn_call *call, qn_err *err) {
     const qn_synth_opts opts =
         QN_INIT(qn_synth_opts, .seed = options->seed, .n_threads = (int)options->threads,
                 .progress = qn_progress_show, .progress_arg = &progress,
-                .routing_skew = (float)options->skew.value);
+                .routing_skew = options->skew.value);
     const double start = qn_now();
     qn_interrupt_hold(); // Ctrl-C stops it, and no partial file remains
     const qn_status status = qn_synth(call->args[0], call->args[1], call->args[2], &opts, err);

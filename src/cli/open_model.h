@@ -66,8 +66,8 @@ extern const char *const qn_numerics_words[], *const qn_cache_words[], *const qn
      .kind = QN_OPTION_TEXT, .offset = offsetof(options, engine.experts)}
 // All of them, for commands that compute.
 #define QN_OPTIONS_ENGINE(options)                                                                 \
-    QN_OPTION_LORA(options), QN_OPTION_EXPERTS(options), QN_OPTION_DEVICE(options), QN_OPTION_NUMERICS(options),               \
-    QN_OPTION_CACHE_TYPE(options), QN_OPTION_PLANS(options),                                       \
+    QN_OPTION_LORA(options), QN_OPTION_EXPERTS(options), QN_OPTION_DEVICE(options),                \
+    QN_OPTION_NUMERICS(options), QN_OPTION_CACHE_TYPE(options), QN_OPTION_PLANS(options),          \
     QN_OPTION_CACHE_DIR(options), QN_OPTION_THREADS(options, engine.threads)
 // clang-format on
 

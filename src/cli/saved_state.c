@@ -45,6 +45,30 @@ qn_status qn_saved_state_read(qn_talk *t, const char *session, qn_err *err) {
     return status == QN_MEMORY ? status : QN_OK;
 }
 
+static qn_status has_recurrent_state(bool *out, const qn_talk *t, qn_err *err) {
+    qn_engine_info info = QN_INIT(qn_engine_info);
+    QN_TRY(qn_engine_get_info(&info, t->loaded.engine, err));
+    *out = false;
+    for (int64_t i = 0; i < info.n_layers && !*out; i++) {
+        qn_layer_info layer = QN_INIT(qn_layer_info);
+        QN_TRY(qn_session_layer_info(&layer, t->session, i, err));
+        *out = layer.n_states > 0;
+    }
+    return QN_OK;
+}
+
+// A recurrent state cannot be cut where the next prompt departs from this answer, as it does where
+// the template leaves out earlier reasoning: what is saved ends before the answer.
+static qn_status leave_answer_out(const qn_talk *t, qn_err *err) {
+    bool is_recurrent;
+    const float *logits;
+    if (t->n_mark == 0) return QN_OK;
+    QN_TRY(has_recurrent_state(&is_recurrent, t, err));
+    if (!is_recurrent) return QN_OK;
+    QN_TRY(qn_session_truncate(t->session, t->n_mark, err));
+    return qn_session_prefill(&logits, t->session, NULL, 0, err); // from where it was kept
+}
+
 typedef struct writing {
     qn_newfile *file;
     qn_err why;
@@ -62,6 +86,7 @@ qn_status qn_saved_state_write(const qn_talk *t, const char *session, qn_err *er
     qn_status status = QN_OK;
     char *path = state_path(session);
     if (!path) return QN_NOMEM(err, "a path");
+    QN_TRY_TO(done, leave_answer_out(t, err));
     QN_TRY_TO(done, qn_newfile_check(path, &kind, err));
     QN_TRY_TO(done, qn_newfile_create(&w.file, path, QN_NEWFILE_PRIVATE, err));
     status = qn_session_save(t->session, write_file, &w, err);

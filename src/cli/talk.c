@@ -63,8 +63,9 @@ static qn_status set_prompt(qn_talk *t, const asked *p, qn_err *err) {
                        p->n == 1 ? "" : "s", (long long)context);
     QN_TRY(qn_session_set_prompt_images(t->session, p->ids, p->n, p->images, p->n_images, err));
     // One answer keeps nothing for a next one, and its prompt is read in one step.
-    const bool is_kept = t->is_chat && !t->args->naive;
-    return is_kept && n_mark ? qn_session_mark(t->session, n_mark, err) : QN_OK;
+    const bool is_kept = (t->is_chat || t->args->session_state) && !t->args->naive;
+    t->n_mark = is_kept ? n_mark : 0;
+    return t->n_mark ? qn_session_mark(t->session, n_mark, err) : QN_OK;
 }
 
 // Once: whether the template has a switch for reasoning, where one is wanted.

@@ -25,6 +25,7 @@ typedef struct qn_talk {
     qn_loaded draft_model; // for speculative decoding
     qn_session *draft;     // NULL: none
     qn_chat *chat;         // messages, and the tools offered to the model
+    size_t n_mark;         // of the last prompt, which the next one will begin with; 0: unknown
     qn_pictures images;    // for the next question
     uint32_t completion;   // how often the last question was answered before
     bool has_warned;       // of a template that changes texts

@@ -36,8 +36,8 @@ QN_MUST_CHECK qn_status qn_file_load(char **out, size_t *size, const char *path,
 
 // A list of them, found by the last part of a path. Constant; what it points to is the caller's.
 typedef struct qn_files qn_files;
-// Names must be plain and differ, sizes must not be negative, and every file that is not empty needs
-// data or a reader: else QN_ARGUMENT names it.
+// Names must be plain and differ, sizes must not be negative, and every file that is not empty
+// needs data or a reader: else QN_ARGUMENT names it.
 QN_MUST_CHECK qn_status qn_files_create(qn_files **out, const qn_model_file *files, size_t n,
                                         qn_err *err);
 void qn_files_destroy(qn_files *files);

@@ -279,7 +279,8 @@ static qn_status open_given(qn_source *source, const qn_model_file *files, size_
     if (!source->path || !source->folder) return QN_NOMEM(err, "a path");
     source->place = (qn_location){source->folder, source->given};
     QN_TRY(has_beside(&has_config, source, "config.json", err));
-    return has_config ? open_folder(source, err) : open_file(source, source->path, err);
+    const bool is_checkpoint = has_config || source->config;
+    return is_checkpoint ? open_folder(source, err) : open_file(source, source->path, err);
 }
 
 static qn_status open_any(qn_source *source, const qn_source_opts *opts, qn_err *err) {

@@ -36,7 +36,8 @@ void qn_choices_deinit(qn_choices *c);
 
 // All tokens of a row of logits, which is borrowed. Fails if the row is broken.
 QN_MUST_CHECK qn_status qn_choices_begin(qn_choices *c, const float *logits, qn_err *err);
-// The same for a row that is copied and not checked: numbers, and -inf for tokens that are excluded.
+// The same for a row that is copied and not checked: numbers, and -inf for tokens that are
+// excluded.
 void qn_choices_begin_given(qn_choices *c, const float *logits);
 // The first n in the order of a sound row, n > 0, and nothing else.
 void qn_choices_begin_top(qn_choices *c, const qn_top_logit *top, int64_t n);

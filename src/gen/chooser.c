@@ -14,8 +14,9 @@
 
 // Prepared from the settings.
 typedef struct chain {
-    qn_sample_opts given; // as it was set, for comparing; its lists are not used later
-    qn_sample_opts opts;  // filled; without lists
+    qn_sample_opts given;                     // as it was set, without lists; for comparing
+    qn_buf lists;                             // what its lists hold; for comparing
+    qn_sample_opts opts;                      // filled; without lists
     const qn_sampler_step *steps[QN_N_STEPS]; // those that have an effect, in order
     size_t n_steps;
     bool is_greedy;  // after the steps, the best is chosen
@@ -44,6 +45,7 @@ struct qn_chooser {
 };
 
 static void deinit_chain(chain *c) {
+    qn_buf_deinit(&c->lists);
     qn_free(c->biases);
     qn_bans_destroy(c->bans);
     qn_breakers_destroy(c->breakers);
@@ -202,6 +204,13 @@ static void choose_steps(chain *c) {
     c->n_steps = n;
 }
 
+// The caller's, who may free them.
+static void drop_lists(qn_sample_opts *o) {
+    o->biases = NULL;
+    o->bans = o->dry_breakers = NULL;
+    o->order = NULL;
+}
+
 static qn_status build_chain(chain *c, qn_chooser *s, const qn_sample_opts *opts, qn_err *err) {
     QN_TRY(qn_settings_check(opts, err));
     c->given = *opts;
@@ -210,14 +219,15 @@ static qn_status build_chain(chain *c, qn_chooser *s, const qn_sample_opts *opts
     QN_TRY(copy_biases(c, opts, s->desk->n_vocab, err));
     QN_TRY(build_strings(c, s, err));
     choose_steps(c);
-    c->opts.biases = NULL;
-    c->opts.bans = c->opts.dry_breakers = NULL;
-    c->opts.order = NULL;
-    return QN_OK;
+    drop_lists(&c->given);
+    drop_lists(&c->opts);
+    qn_settings_pack_lists(&c->lists, opts);
+    return c->lists.failed ? QN_NOMEM(err, "settings of sampling") : QN_OK;
 }
 
 qn_status qn_chooser_set(qn_chooser *s, const qn_sample_opts *opts, qn_err *err) {
-    if (qn_settings_equal(opts, &s->chain.given)) return QN_OK;
+    const chain *c = &s->chain;
+    if (qn_settings_equal(opts, &c->given, c->lists.data, c->lists.size)) return QN_OK;
     chain new = {0};
     const qn_status status = build_chain(&new, s, opts, err);
     if (status) {

@@ -48,8 +48,8 @@ typedef struct qn_chooser_in {
     uint64_t position;         // of the token that is chosen
     const uint32_t *allowed;   // a bit for each token, lowest first; NULL: all
     qn_sampler_memory *memory; // the choice is added to it; NULL: nothing is remembered
-    // Sees a copy of all logits before anything else does, and may change them: to numbers, or -inf,
-    // which excludes a token. False stops the choice (QN_STOPPED). NULL: none
+    // Sees a copy of all logits before anything else does, and may change them: to numbers, or
+    // -inf, which excludes a token. False stops the choice (QN_STOPPED). NULL: none
     bool (*change)(void *arg, float *logits);
     void *change_arg;
 } qn_chooser_in;

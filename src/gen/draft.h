@@ -6,7 +6,8 @@
 #include "core/err.h"
 
 enum { QN_COST_ROWS = 64 }; // larger steps are not measured
-// Where drafts come from: a function of the caller's, n-gram lookup, the model's prediction head, a draft model.
+// Where drafts come from: a function of the caller's, n-gram lookup, the model's prediction head, a
+// draft model.
 enum { QN_DRAFT_FN, QN_DRAFT_LOOKUP, QN_DRAFT_HEAD, QN_DRAFT_MODEL, QN_DRAFT_SOURCES };
 
 // Running figures of the time that a step takes, by its rows. `{0}` is empty.

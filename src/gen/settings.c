@@ -99,7 +99,58 @@ qn_sample_opts qn_settings_fill(const qn_sample_opts *opts) {
     return o;
 }
 
-bool qn_settings_equal(const qn_sample_opts *a, const qn_sample_opts *b) {
+// --- lists ---------------------------------------------------------------------------------------
+
+// Takes n bytes; false: no more are wanted.
+typedef bool bytes_fn(void *arg, const void *bytes, size_t n);
+
+static bool pass_string(bytes_fn *fn, void *arg, const char *s) {
+    const size_t n = s ? strlen(s) : SIZE_MAX; // NULL is not ""
+    return fn(arg, &n, sizeof n) && (!s || fn(arg, s, n));
+}
+
+static bool pass_strings(bytes_fn *fn, void *arg, const char *const *list, size_t n) {
+    const size_t count = list ? n : SIZE_MAX;
+    bool goes_on = fn(arg, &count, sizeof count);
+    for (size_t i = 0; list && i < n && goes_on; i++) goes_on = pass_string(fn, arg, list[i]);
+    return goes_on;
+}
+
+// Nothing where there are none.
+static bool pass_lists(bytes_fn *fn, void *arg, const qn_sample_opts *o) {
+    const size_t n_biases = o->biases ? o->n_biases : 0;
+    if (!n_biases && !o->bans && !o->dry_breakers && !o->order) return true;
+    return fn(arg, &n_biases, sizeof n_biases) &&
+           fn(arg, o->biases, n_biases * sizeof *o->biases) &&
+           pass_strings(fn, arg, o->bans, o->n_bans) &&
+           pass_strings(fn, arg, o->dry_breakers, o->n_dry_breakers) &&
+           pass_string(fn, arg, o->order);
+}
+
+static bool append(void *arg, const void *bytes, size_t n) {
+    if (n) qn_buf_add(arg, bytes, n);
+    return true;
+}
+
+void qn_settings_pack_lists(qn_buf *buf, const qn_sample_opts *opts) {
+    (void)pass_lists(append, buf, opts);
+}
+
+typedef struct packed {
+    const char *bytes;
+    size_t left;
+} packed;
+
+static bool take_same(void *arg, const void *bytes, size_t n) {
+    packed *p = arg;
+    if (n > p->left || (n && memcmp(bytes, p->bytes, n) != 0)) return false;
+    p->bytes += n;
+    p->left -= n;
+    return true;
+}
+
+bool qn_settings_equal(const qn_sample_opts *a, const qn_sample_opts *b, const char *lists,
+                       size_t size) {
     const char *x = (const char *)a, *y = (const char *)b;
     for (size_t i = 0; i < N_REALS; i++) {
         if (memcmp(x + reals[i].offset, y + reals[i].offset, sizeof(float)) != 0) return false;
@@ -107,8 +158,9 @@ bool qn_settings_equal(const qn_sample_opts *a, const qn_sample_opts *b) {
     for (size_t i = 0; i < N_WHOLES; i++) {
         if (memcmp(x + wholes[i].offset, y + wholes[i].offset, sizeof(int32_t)) != 0) return false;
     }
+    packed left = {lists, size};
     return a->seed == b->seed && a->flags == b->flags && a->completion == b->completion &&
-           a->dry_breakers == b->dry_breakers && a->n_dry_breakers == b->n_dry_breakers &&
-           a->biases == b->biases && a->n_biases == b->n_biases && a->bans == b->bans &&
-           a->n_bans == b->n_bans && a->order == b->order;
+           a->n_biases == b->n_biases && a->n_bans == b->n_bans &&
+           a->n_dry_breakers == b->n_dry_breakers && pass_lists(take_same, &left, a) &&
+           left.left == 0;
 }

@@ -117,7 +117,7 @@ static void make_piece(void *arg, int64_t i) {
     qn_noise_fill(to, t->tensor.type, n, t->noise, place);
     if (job->s->opts->routing_skew > 0 && is_router(&t->tensor))
         qn_noise_skew(to, piece * PIECE_VALUES, n, t->tensor.dims[t->tensor.n_dims - 1],
-                      t->tensor.dims[0], (uint32_t)job->tensor, job->s->opts->routing_skew);
+                      t->tensor.dims[0], (uint32_t)job->tensor, (float)job->s->opts->routing_skew);
 }
 
 static qn_status write_wave(synth *s, int64_t bytes, qn_err *err) {
@@ -168,7 +168,7 @@ qn_status qn_synth(const char *shape, const char *type, const char *out_path,
     if (!shape || !type || !out_path) return QN_FAIL(err, ARGUMENT, "qn_synth: NULL");
     QN_TRY(QN_OPTS_READ(qn_synth_opts, &o, opts, err));
     if (!(o.routing_skew >= 0 && o.routing_skew <= 8))
-        return QN_FAIL(err, ARGUMENT, "a routing skew of %g, want 0 to 8", (double)o.routing_skew);
+        return QN_FAIL(err, ARGUMENT, "a routing skew of %g, want 0 to 8", o.routing_skew);
     synth s = {.opts = &o};
     qn_status status = make_plan(&s, shape, type, err);
     s.making = (qn_making){.progress = s.opts->progress,

@@ -70,7 +70,8 @@ typedef struct qn_noise_place {
 void qn_noise_fill(uint8_t *to, qn_type type, int64_t n, qn_noise noise, qn_noise_place place);
 
 // Divides the rows of a layer's router (F32, `width` values each) by their rank to the power of
-// `skew`; `first` is the number of the first value. Which expert has which rank depends on `tensor`.
+// `skew`; `first` is the number of the first value. Which expert has which rank depends on
+// `tensor`.
 void qn_noise_skew(uint8_t *to, int64_t first, int64_t n, int64_t width, int64_t n_experts,
                    uint32_t tensor, float skew);
 

@@ -14,8 +14,8 @@ enum { QN_PASSES_MAX = 32, QN_MISSES_MAX = 64 };
 
 typedef struct qn_pass_opts {
     qn_numerics numerics;
-    // `exact` rounds less coarsely in the layers before this one: qn_passes_fine_layers of the whole
-    // model, also for a part of it, so that cutting a model changes no result.
+    // `exact` rounds less coarsely in the layers before this one: qn_passes_fine_layers of the
+    // whole model, also for a part of it, so that cutting a model changes no result.
     int64_t fine_layers;
     uint64_t skip; // bit i: leave out pass i; see qn_passes_parse_skip
     bool verify;   // check the graph after every pass

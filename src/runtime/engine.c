@@ -356,6 +356,8 @@ static qn_status open_parts(qn_engine *engine, const qn_source_opts *from, qn_er
     log_model(engine);
     QN_TRY(try_compile(engine, from->path, err));
     if (engine->opts.no_weights) return QN_OK;
+    if (engine->layout)
+        QN_TRY(qn_identity_hash(&engine->model_hash, engine->source, engine->pool, err));
     if (engine->opts.reference || engine->switches.ref) QN_TRY(load_reference(engine, err));
     if (!engine->opts.reference) QN_TRY(load_packs(engine, err));
     return qn_images_create(&engine->images, engine, err);

@@ -38,6 +38,7 @@ struct qn_engine {
     bool decode_differs; // the profile gives decode another plan, or keeps its bindings otherwise
     qn_state_layout *layout;  // NULL: there are no plans
     bool is_loaded;           // the stages have their weights
+    uint64_t model_hash;      // identity.h, of `source` when it was opened; 0: there are no plans
     uint64_t *adapter_hashes; // (model->n_sets) what tells one set of adapters from another
     qn_residency *residency;  // of the only stage; NULL: all experts are in memory
     bool may_hold_all; // ... but they would fit, and nobody asked for a part of them

@@ -1,10 +1,10 @@
 // Experts of a model that does not fit in memory: which of them are kept, and how the others come.
 //
 // Every layer has a pool of as many slots, one expert each (gate, up and down). A step says which
-// experts its rows have chosen; those in the pool are computed at once, the others are read from the
-// file of packed weights meanwhile, by a thread of its own, each into a slot of an expert that the
-// step does not need, the one that was used least. What the experts compute does not depend on when
-// they came: results are those of a model that is in memory as a whole.
+// experts its rows have chosen; those in the pool are computed at once, the others are read from
+// the file of packed weights meanwhile, by a thread of its own, each into a slot of an expert that
+// the step does not need, the one that was used least. What the experts compute does not depend on
+// when they came: results are those of a model that is in memory as a whole.
 //
 // Use is counted by tokens, older ones counting less. After prefill, and every so many steps, the
 // reader brings back experts that are used more than some that are there.

@@ -1,5 +1,5 @@
 // Whole sequences from an empty state, through the plans, in chunks of rows.
-#include "runtime/runner.h"
+#include "runtime/run_many.h"
 
 #include "core/mem.h"
 #include "core/structs.h"
@@ -38,18 +38,19 @@ qn_status qn_logits_init(qn_logits *out, qn_err *err) {
     return is_there ? QN_OK : QN_NOMEM(err, "logits");
 }
 
-// The rows of this step's outputs at their place in `out`.
-static void collect(qn_logits *out, const qn_runner *runner, int64_t first, const qn_segment *s) {
-    const int64_t at = out->n_rows == out->n_tokens ? first : 0;
-    for (int64_t i = 0; i < s->outs; i++)
-        memcpy(out->logits + (at + i) * out->n_vocab, qn_runner_row(runner, "logits", i),
-               (size_t)out->n_vocab * sizeof(float));
+void qn_logits_collect(qn_logits *out, const qn_runner *runner, const qn_many_rows *rows) {
+    const int64_t at = out->n_rows == out->n_tokens ? rows->first : 0;
+    for (int64_t i = 0; i < rows->outs; i++)
+        memcpy(out->logits + (at + i) * out->n_vocab,
+               qn_runner_row(runner, "logits", rows->out + i),
+               (size_t)out->n_vocab * sizeof *out->logits);
     for (int64_t k = 0; k < out->n_hidden; k++) {
         char name[32];
         snprintf(name, sizeof name, "hidden.%lld", (long long)k);
-        for (int64_t i = 0; i < s->rows; i++)
-            memcpy(out->hidden + (k * out->n_tokens + first + i) * out->width,
-                   qn_runner_row(runner, name, i), (size_t)out->width * sizeof(float));
+        for (int64_t i = 0; i < rows->rows; i++)
+            memcpy(out->hidden + (k * out->n_tokens + rows->first + i) * out->width,
+                   qn_runner_row(runner, name, rows->row + i),
+                   (size_t)out->width * sizeof *out->hidden);
     }
 }
 
@@ -102,7 +103,8 @@ static qn_status run_chunks(qn_logits *out, qn_runner *runner, const qn_run_inpu
             .media = input->media,
         };
         QN_TRY_TO(done, qn_runner_step(runner, &segment, 1, err));
-        collect(out, runner, first, &segment);
+        qn_logits_collect(out, runner,
+                          &(qn_many_rows){.first = first, .rows = rows, .outs = segment.outs});
         if (out->mtp) QN_TRY_TO(done, predict(out, runner, first, &segment, before, err));
         const int64_t end = first + rows;
         if (end < n && opts->progress && !opts->progress(opts->progress_arg, end, n)) {

@@ -17,6 +17,9 @@ typedef struct qn_many_rows {
     int64_t row, out;    // the first of the rows, and of the wanted ones, in the step
 } qn_many_rows;
 
+// Copies what the step has of them to their places in `out`.
+void qn_logits_collect(qn_logits *out, const qn_runner *runner, const qn_many_rows *rows);
+
 typedef struct qn_many_opts {
     bool hidden;   // the residual stream is an output too
     int64_t outs;  // logits wanted: 0 of none, 1 of the last row of each input, -1 of all

@@ -7,20 +7,18 @@
 
 static const char what[] = "the state of a session";
 
-qn_status qn_state_key_of(qn_state_key *out, const qn_engine *engine, int32_t adapter,
-                          qn_err *err) {
-    qn_state_key key = {.adapters = adapter < 0 ? 0 : engine->adapter_hashes[adapter],
+qn_state_key qn_state_key_of(const qn_engine *engine, int32_t adapter) {
+    qn_state_key key = {.model = engine->model_hash,
+                        .adapters = adapter < 0 ? 0 : engine->adapter_hashes[adapter],
                         .adapter = adapter + 1,
                         .cache_type = qn_type_get(engine->cache_type)->gguf_id,
                         .numerics = engine->opts.numerics,
                         .mtp = engine->opts.mtp};
     const qn_key *name = qn_source_find_key(engine->source, "general.name");
     const bool is_named = name && name->kind == QN_KEY_STRING && name->as.s.size > 0;
-    QN_TRY(qn_identity_hash(&key.model, engine->source, engine->pool, err));
     snprintf(key.name, sizeof key.name, "%s%s%.40s", engine->model->family->arch,
              is_named ? " " : "", is_named ? name->as.s.data : "");
-    *out = key;
-    return QN_OK;
+    return key;
 }
 
 static qn_status check_model(const qn_state_key *key, const qn_state_key *own, qn_err *err) {
@@ -70,12 +68,11 @@ static qn_status check_settings(const qn_state_key *key, const qn_state_key *own
 qn_status qn_state_key_check(int32_t *adapter, const qn_state_key *key, const qn_engine *engine,
                              qn_err *err) {
     const int64_t n_sets = engine->model->n_sets;
-    qn_state_key own;
     if (key->adapter < 0 || key->adapter > n_sets)
         return QN_FAIL(err, ARGUMENT, "%s: of set %lld of adapters, the engine has %lld", what,
                        (long long)key->adapter, (long long)n_sets);
     const int32_t index = (int32_t)key->adapter - 1;
-    QN_TRY(qn_state_key_of(&own, engine, index, err));
+    const qn_state_key own = qn_state_key_of(engine, index);
     QN_TRY(check_model(key, &own, err));
     QN_TRY(check_settings(key, &own, err));
     *adapter = index;

@@ -36,7 +36,8 @@ void qn_packs_destroy(qn_packs *packs);
 // Where the weight of a name lies on the device; NULL if the plan has none of that name.
 const void *qn_packs_find(const qn_packs *packs, const char *name);
 
-// Bytes of all weights that lie in memory, pools of experts included; those of them that were found ready in the cache folder.
+// Bytes of all weights that lie in memory, pools of experts included; those of them that were found
+// ready in the cache folder.
 int64_t qn_packs_bytes(const qn_packs *packs);
 int64_t qn_packs_cached_bytes(const qn_packs *packs);
 

@@ -242,18 +242,17 @@ static qn_status init_session(qn_batch_row *row, const qn_row_want *want,
         row->is_borrowed = true;
         return QN_OK;
     }
-    QN_TRY(qn_engine_check_ids(b->like.engine, want->ids, want->n, b->like.context, err));
     const size_t room = first_room(&b->like, want->n, opts->max_tokens);
     QN_TRY(qn_session_prepare(&row->session, &b->like, b->shared, room, err));
     int32_t adapter;
     QN_TRY(qn_engine_adapter(&adapter, b->like.engine, want->opts->adapter, b->like.adapter, err));
     qn_session_choose_adapter(row->session, adapter);
     qn_session_set_tokens(row->session, 0, want->ids, want->n);
-    qn_media media;
-    qn_until until = {
-        .stop = opts->stop, .also = b->like.stop, .deadline = want->deadline, .clock = b->clock};
-    QN_TRY(qn_media_init_row(&media, b->like.engine, want->ids, want->n, want->opts, &until, err));
-    if (!qn_media_is_plain(&media)) qn_session_set_media(row->session, &media);
+    if (!qn_media_is_plain(want->media)) {
+        QN_TRY(qn_media_reserve(&row->session->media, want->media->n, err));
+        qn_media_copy(&row->session->media, want->media);
+        qn_session_set_keys(row->session);
+    }
     return qn_session_mark(row->session, want->opts->mark, err);
 }
 
@@ -333,6 +332,30 @@ static int64_t deadline_of(const qn_batch *b, int64_t ms) {
     return qn_i64_add(&after, after, b->clock()) ? after : 0;
 }
 
+static qn_status create_rows(qn_batch_row **out, qn_batch *batch, const qn_row_want *want,
+                             uint32_t n, qn_err *err) {
+    qn_batch_prompt *prompt = NULL;
+    if (n > 1 && !(prompt = qn_alloc(1, sizeof *prompt))) return QN_NOMEM(err, "row");
+    qn_batch_row *rows = NULL, **end = &rows;
+    for (uint32_t i = 0; i < n; i++) {
+        qn_row_want one = *want;
+        one.completion = i;
+        one.row = want->row + i;
+        const qn_status status = qn_batch_row_create(end, batch, &one, err);
+        if (status) {
+            if (!rows) qn_free(prompt);
+            destroy_all(rows);
+            return status;
+        }
+        (*end)->prompt = prompt;
+        (*end)->deadline = want->deadline;
+        if (prompt) prompt->n_rows = prompt->n_waiting = i + 1;
+        end = &(*end)->next;
+    }
+    *out = rows;
+    return QN_OK;
+}
+
 qn_status qn_batch_rows_create(qn_batch_row **out, qn_batch *batch, const qn_row_want *want,
                                qn_err *err) {
     const uint32_t n = want->opts->completions ? want->opts->completions : 1;
@@ -341,28 +364,22 @@ qn_status qn_batch_rows_create(qn_batch_row **out, qn_batch *batch, const qn_row
                        QN_MAX_COMPLETIONS);
     if (want->opts->deadline_ms < 0)
         return QN_FAIL(err, ARGUMENT, "a deadline of %lld ms", (long long)want->opts->deadline_ms);
-    const int64_t deadline = deadline_of(batch, want->opts->deadline_ms);
-    qn_batch_prompt *prompt = NULL;
-    if (n > 1 && !(prompt = qn_alloc(1, sizeof *prompt))) return QN_NOMEM(err, "row");
-    qn_batch_row *rows = NULL, **end = &rows;
-    for (uint32_t i = 0; i < n; i++) {
-        qn_row_want one = *want;
-        one.completion = i;
-        one.row = want->row + i;
-        one.deadline = deadline;
-        const qn_status status = qn_batch_row_create(end, batch, &one, err);
-        if (status) {
-            if (!rows) qn_free(prompt);
-            destroy_all(rows);
-            return status;
-        }
-        (*end)->prompt = prompt;
-        (*end)->deadline = deadline;
-        if (prompt) prompt->n_rows = prompt->n_waiting = i + 1;
-        end = &(*end)->next;
-    }
-    *out = rows;
-    return QN_OK;
+    const qn_engine *engine = batch->like.engine;
+    qn_generate_opts opts;
+    QN_TRY(QN_OPTS_READ(qn_generate_opts, &opts, want->opts->generate, err));
+    qn_media media = {0};
+    qn_row_want all = *want;
+    all.media = &media;
+    all.deadline = deadline_of(batch, want->opts->deadline_ms);
+    qn_until until = {.stop = opts.stop,
+                      .also = batch->like.stop,
+                      .deadline = all.deadline,
+                      .clock = batch->clock};
+    QN_TRY(qn_engine_check_ids(engine, want->ids, want->n, batch->like.context, err));
+    QN_TRY(qn_media_init_row(&media, engine, want->ids, want->n, want->opts, &until, err));
+    const qn_status status = create_rows(out, batch, &all, n, err);
+    qn_media_deinit(&media);
+    return status;
 }
 
 uint64_t qn_batch_push(qn_batch *b, qn_batch_row *rows) {

@@ -78,6 +78,7 @@ typedef struct qn_row_want {
     size_t n;
     qn_session *session;
     const qn_row_opts *opts; // already read with QN_OPTS_READ
+    const qn_media *media;   // of the prompt; set by qn_batch_rows_create
     uint32_t completion;     // added to that of the options
     size_t row;              // for events
     int64_t deadline;        // on the batch's clock; 0: none

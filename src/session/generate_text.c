@@ -66,6 +66,15 @@ static qn_status add_token(qn_generation *g, int32_t token, qn_err *err) {
     return size ? add_text(g, text, size, err) : QN_OK;
 }
 
+// What the decoder has kept back.
+static qn_status flush_text(qn_generation *g, qn_err *err) {
+    const char *text;
+    size_t size;
+    if (!g->decoder) return QN_OK;
+    QN_TRY(qn_decoder_finish(&text, &size, g->decoder, err));
+    return size ? add_text(g, text, size, err) : QN_OK;
+}
+
 // Looks for stop strings in the text from `from` on; returns how much of the text can be shown.
 static size_t find_stop(qn_generation *g, size_t from) {
     qn_result *r = &g->result;
@@ -95,12 +104,7 @@ static void emit_end(qn_generation *g, qn_reason reason) {
 }
 
 qn_status qn_generation_end(qn_generation *g, qn_reason reason, qn_err *err) {
-    if (g->decoder && g->result.stop < 0) { // after a stop string nothing is added
-        const char *text;
-        size_t size;
-        QN_TRY(qn_decoder_finish(&text, &size, g->decoder, err));
-        if (size) QN_TRY(add_text(g, text, size, err));
-    }
+    if (g->result.stop < 0) QN_TRY(flush_text(g, err)); // after a stop string nothing is added
     emit_end(g, reason);
     return QN_OK;
 }
@@ -149,14 +153,16 @@ static qn_status show_ending(qn_generation *g, int32_t token, const float *logit
                              qn_reason reason, qn_err *err) {
     qn_event event = QN_INIT(qn_event, .token = token, .is_drafted = is_drafted,
                              .position = qn_generation_position(g));
-    const char *text = NULL;
-    size_t size = 0;
+    size_t size;
     if (g->opts.logprobs) add_logprobs(g, &event, logits);
-    if (g->decoder) QN_TRY(qn_decoder_finish(&text, &size, g->decoder, err));
-    if (size) QN_TRY(add_text(g, text, size, err));
+    QN_TRY(flush_text(g, err));
+    const size_t before = g->result.text_size;
     QN_TRY(add_token(g, token, err));
-    if (g->tokenizer) text = qn_tokenizer_piece(g->tokenizer, token, &size);
-    if (g->tokenizer && text) QN_TRY(add_text(g, text, size, err));
+    QN_TRY(flush_text(g, err));
+    if (g->tokenizer && g->result.text_size == before) { // a control token
+        const char *text = qn_tokenizer_piece(g->tokenizer, token, &size);
+        if (text) QN_TRY(add_text(g, text, size, err));
+    }
     show(g, &event, g->result.text_size);
     return qn_generation_end(g, emit(g, &event) ? reason : QN_REASON_CALLER, err);
 }

@@ -140,6 +140,8 @@ static qn_status check_opts(const qn_session_opts *o, const qn_engine *engine, q
                        "hidden rows of sessions: the engine was opened with a prediction head");
     if (o->share && o->share->engine != engine)
         return QN_FAIL(err, ARGUMENT, "the session to share with is of another engine");
+    if (o->share && o->hidden && !o->share->keeps_hidden)
+        return QN_FAIL(err, ARGUMENT, "hidden rows: the session to share with keeps none");
     return QN_OK;
 }
 
@@ -488,8 +490,8 @@ qn_status qn_session_prefill(const float **logits, qn_session *s, const int32_t 
     QN_NEED(logits, err);
     QN_NEED(s, err);
     QN_TRY(qn_session_need_plans(s, err));
-    QN_TRY(qn_session_set_prompt(s, ids, n, err));
-    QN_TRY(qn_session_compute(s, n, QN_TOP_ALL, err));
+    if (ids || n || s->n_tokens == 0) QN_TRY(qn_session_set_prompt(s, ids, n, err));
+    QN_TRY(qn_session_compute(s, s->n_tokens, QN_TOP_ALL, err));
     *logits = s->logits;
     return QN_OK;
 }
@@ -558,13 +560,16 @@ qn_status qn_session_feed_all(qn_logits *out, qn_session *s, const int32_t *ids,
     QN_TRY(qn_engine_check_ids(s->engine, ids, n, s->context, err));
     QN_TRY(need_room(s, n, err));
     const size_t before = s->n_tokens;
-    const int64_t max = qn_min(QN_MAX_FED, s->chunk);
+    const int64_t max = qn_min(QN_MAX_FED, s->chunk), rest = (int64_t)n % max;
     qn_logits result =
         QN_INIT(qn_logits, .n_rows = (int64_t)n, .n_vocab = s->engine->model->hparams->vocab);
     qn_status status = qn_logits_init(&result, err);
     if (!status) qn_session_set_tokens(s, before, ids, n);
-    for (int64_t at = 0; !status && at < result.n_rows; at += max)
-        status = feed_rows(&result, s, at, qn_min(max, result.n_rows - at), err);
+    // The last step has as many rows as can be: those can be taken back.
+    for (int64_t at = 0, rows = rest ? rest : max; !status && at < result.n_rows; rows = max) {
+        status = feed_rows(&result, s, at, rows, err);
+        at += rows;
+    }
     if (status) {
         roll_back(s, before);
         qn_logits_deinit(&result);

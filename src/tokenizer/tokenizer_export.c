@@ -329,8 +329,7 @@ static qn_status export_templates(const export_call *call, qn_err *err) {
     QN_TRY(put_template_file(&found, call, err));
     if (found) return QN_OK;
     json_t *own = NULL;
-    QN_TRY(
-        qn_companion_load(&own, qn_source_place(call->opts->source), "chat_template.json", err));
+    QN_TRY(qn_companion_load(&own, qn_source_place(call->opts->source), "chat_template.json", err));
     const json_t *template = json_object_get(own ? own : call->config, "chat_template");
     qn_status status = QN_OK;
     if (json_is_string(template))
@@ -364,8 +363,7 @@ static qn_status export_all(export_call *call, qn_err *err) {
     };
     const qn_source *source = call->opts->source;
     QN_TRY(qn_tokenizer_from_source(&call->main, source, err));
-    QN_TRY(
-        qn_companion_load(&call->config, qn_source_place(source), "tokenizer_config.json", err));
+    QN_TRY(qn_companion_load(&call->config, qn_source_place(source), "tokenizer_config.json", err));
     if (call->main->kind == QN_MODEL_BPE && !call->main->bpe.byte_level)
         QN_TRY(open_pieces(call, err));
     QN_TRY(collect_tokens(call, err));

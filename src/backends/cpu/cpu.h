@@ -45,8 +45,8 @@ static inline float qn_i8_offset(const qn_i8_block *x, int j, int h, int group) 
     return group == 32 ? x->offsets[j] : x->scales[j] * (float)x->sums[2 * j + h];
 }
 
-// Where value k of an i12 or i16 block is: of each 4 values, the first and third come before the others,
-// so that kernels find them as they find those of a row of packed weights.
+// Where value k of an i12 or i16 block is: of each 4 values, the first and third come before the
+// others, so that kernels find them as they find those of a row of packed weights.
 static inline int qn_i12_index(int k) { return (k & ~3) | (k & 1) << 1 | (k >> 1 & 1); }
 
 _Static_assert(sizeof(qn_i12_block) == 576 && sizeof(qn_i16_block) == 640 &&

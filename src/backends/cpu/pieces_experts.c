@@ -1,5 +1,5 @@
-// How experts are cut: by expert, and each expert into runs of tiles. Which experts are used is known
-// only in the step, so there are pieces for as many as its rows can choose.
+// How experts are cut: by expert, and each expert into runs of tiles. Which experts are used is
+// known only in the step, so there are pieces for as many as its rows can choose.
 #include "backends/cpu/cpu.h"
 #include "backends/cpu/kernels/tile_block.h"
 
