@@ -30,8 +30,8 @@ static qn_expert_stats stats_of(const qn_engine *engine) {
     return stats;
 }
 
-// Packs the weights, with plenty of memory; from then on KEPT of the experts fit beside the reserve,
-// and all of them without it.
+// Packs the weights, with plenty of memory; from then on KEPT of the experts fit beside the
+// reserve, and all of them without it.
 static void leave_room_for_some(void **state) {
     qn_err err;
     qn_memory plan = QN_INIT(qn_memory);

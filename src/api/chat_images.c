@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-// Of one conversation, all messages together: pictures are held as pixels, of which a small file may
-// have many. 768 MiB in all; more images than that do not fit in usual contexts.
+// Of one conversation, all messages together: pictures are held as pixels, of which a small file
+// may have many. 768 MiB in all; more images than that do not fit in usual contexts.
 enum { MAX_IMAGES = 64, MAX_PIXELS = 1 << 28 };
 
 static void drop(const qn_chat_image *item) {
