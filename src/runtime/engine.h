@@ -41,7 +41,7 @@ struct qn_engine {
     uint64_t model_hash;      // identity.h, of `source` when it was opened; 0: there are no plans
     uint64_t *adapter_hashes; // (model->n_sets) what tells one set of adapters from another
     qn_residency *residency;  // of the only stage; NULL: all experts are in memory
-    bool may_hold_all; // ... but they would fit, and nobody asked for a part of them
+    bool may_hold_all;        // ... but they would fit, and nobody asked for a part of them
     struct qn_images *images; // images.h; NULL: the engine was opened without weights
     // The reference path; NULL otherwise.
     // Weights of model->graph, graph_hidden and graph_predict, by value.
