@@ -1686,7 +1686,8 @@ typedef struct qn_synth_opts {
     void *progress_arg;
     // Mixture of experts: how unevenly tokens are routed. The router's row of the r-th expert, in
     // an order of each layer's own, is divided by r to this power, so that a few experts get most
-    // tokens. 0: evenly.
+    // tokens; and embeddings are 50 times as large, so that a token's own row decides where it is
+    // routed. 0: neither.
     double routing_skew;
 } qn_synth_opts;
 

@@ -30,31 +30,40 @@ static int count_files(void *const *state) {
 
 static bool is_tiny(const char *shape) { return strncmp(shape, "tiny-", 5) == 0; }
 
+enum { NOISE_VALUES = 1 << 14 };
+
 // --- weights -------------------------------------------------------------------------------------
+
+static void assert_spread(const uint8_t *packed, const char *name, qn_type type, int64_t n,
+                          double wanted) {
+    static float x[NOISE_VALUES];
+    double sum = 0, squares = 0;
+    qn_type_get(type)->unpack(x, packed, n);
+    for (int64_t k = 0; k < n; k++) {
+        assert_true(isfinite(x[k]));
+        sum += (double)x[k];
+        squares += (double)x[k] * (double)x[k];
+    }
+    const double rms = sqrt(squares / (double)n), mean = sum / (double)n;
+    if (fabs(rms - wanted) > wanted / 20 || fabs(mean) > wanted / 20)
+        fail_msg("%s: root mean square %g, mean %g", name, rms, mean);
+}
 
 // Every type that a mix may ask for has values of the wanted spread, with a mean near 0.
 static void noise_has_the_wanted_spread(void **state) {
     (void)state;
-    enum { N = 1 << 14 };
     static const char *const types[] = {"F32",  "F16",    "BF16",   "Q4_0", "Q4_1",
                                         "Q5_0", "Q5_1",   "Q8_0",   "Q2_K", "Q3_K",
                                         "Q4_K", "IQ4_NL", "IQ4_XS", "Q5_K", "Q6_K"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        static uint8_t packed[4 * N];
-        static float x[N];
+        static uint8_t packed[4 * NOISE_VALUES];
         qn_type type;
         assert_true(qn_type_from_name(&type, types[i]));
-        qn_noise_fill(packed, type, N, QN_NOISE_MATRIX, (qn_noise_place){.seed = 7, .tensor = 3});
-        qn_type_get(type)->unpack(x, packed, N);
-        double sum = 0, squares = 0;
-        for (int k = 0; k < N; k++) {
-            assert_true(isfinite(x[k]));
-            sum += (double)x[k];
-            squares += (double)x[k] * (double)x[k];
-        }
-        const double rms = sqrt(squares / N), mean = sum / N;
-        if (fabs(rms - 0.02) > 0.001 || fabs(mean) > 0.001)
-            fail_msg("%s: root mean square %g, mean %g", types[i], rms, mean);
+        qn_noise_fill(packed, type, NOISE_VALUES, QN_NOISE_MATRIX,
+                      (qn_noise_place){.seed = 7, .tensor = 3});
+        assert_spread(packed, types[i], type, NOISE_VALUES, 0.02);
+        qn_noise_scale(packed, type, NOISE_VALUES, 50);
+        assert_spread(packed, types[i], type, NOISE_VALUES, 1);
     }
 }
 

@@ -107,6 +107,12 @@ static bool is_router(const qn_tensor *t) {
     return t->type == QN_TYPE_F32 && n > m && strcmp(t->name.data + n - m, end) == 0;
 }
 
+// Embeddings so large that a token is routed by what it is, as in trained models. Otherwise the rows
+// of all tokens become alike from layer to layer, and with them the experts.
+static bool is_embedding(const qn_tensor *t) {
+    return strcmp(t->name.data, "token_embd.weight") == 0;
+}
+
 static void make_piece(void *arg, int64_t i) {
     const wave_job *job = arg;
     const qn_synth_tensor *t = &job->s->tensors[job->tensor];
@@ -115,7 +121,9 @@ static void make_piece(void *arg, int64_t i) {
     const qn_noise_place place = {job->s->opts->seed, (uint32_t)job->tensor, (uint32_t)piece};
     const int64_t n = left < PIECE_VALUES ? left : PIECE_VALUES;
     qn_noise_fill(to, t->tensor.type, n, t->noise, place);
-    if (job->s->opts->routing_skew > 0 && is_router(&t->tensor))
+    const bool is_skewed = job->s->opts->routing_skew > 0;
+    if (is_skewed && is_embedding(&t->tensor)) qn_noise_scale(to, t->tensor.type, n, 50);
+    if (is_skewed && is_router(&t->tensor))
         qn_noise_skew(to, piece * PIECE_VALUES, n, t->tensor.dims[t->tensor.n_dims - 1],
                       t->tensor.dims[0], (uint32_t)job->tensor, (float)job->s->opts->routing_skew);
 }

@@ -69,6 +69,8 @@ typedef struct qn_noise_place {
 // Fills `n` values of a type that a mix can ask for, a whole number of blocks.
 void qn_noise_fill(uint8_t *to, qn_type type, int64_t n, qn_noise noise, qn_noise_place place);
 
+// Multiplies n values of any such type.
+void qn_noise_scale(uint8_t *to, qn_type type, int64_t n, float factor);
 // Divides the rows of a layer's router (F32, `width` values each) by their rank to the power of
 // `skew`; `first` is the number of the first value. Which expert has which rank depends on
 // `tensor`.

@@ -131,6 +131,31 @@ void qn_noise_fill(uint8_t *to, qn_type type, int64_t n, qn_noise noise, qn_nois
     }
 }
 
+static void scale_half(uint8_t *at, float factor) {
+    qn_store_u16(at, qn_half_encode(qn_half_decode(qn_load_u16(at)) * factor));
+}
+
+static void scale_block(uint8_t *block, const form *f, float factor) {
+    scale_half(block + f->scale_at, factor);
+    if (f->min_at) scale_half(block + f->min_at, factor);
+}
+
+void qn_noise_scale(uint8_t *to, qn_type type, int64_t n, float factor) {
+    const qn_type_info *info = qn_type_get(type);
+    const form *f = find_form(type);
+    uint8_t *end = to + n / info->block * info->bytes;
+    for (; to < end; to += info->bytes) {
+        if (f)
+            scale_block(to, f, factor);
+        else if (type == QN_TYPE_F16)
+            scale_half(to, factor);
+        else if (type == QN_TYPE_BF16)
+            qn_store_u16(to, qn_bf16_encode(qn_bf16_decode(qn_load_u16(to)) * factor));
+        else
+            qn_store_u32(to, qn_float_to_bits(qn_float_from_bits(qn_load_u32(to)) * factor));
+    }
+}
+
 void qn_noise_skew(uint8_t *to, int64_t first, int64_t n, int64_t width, int64_t n_experts,
                    uint32_t tensor, float skew) {
     for (int64_t i = 0; i < n; i++, to += 4) {
