@@ -84,9 +84,9 @@ static void stop(const qn_err *err) {
     exit(1);
 }
 
-static void measure(qn_chooser *sampler, const setting *s) {
+static void measure(qn_chooser *chooser, const setting *s) {
     qn_err err;
-    if (qn_chooser_set(sampler, &s->opts, &err)) stop(&err);
+    if (qn_chooser_set(chooser, &s->opts, &err)) stop(&err);
     for (int i = 0; i < N_RUNS; i++) {
         const qn_chooser_in in = {.logits = rows[i % N_ROWS],
                                   .tokens = tokens,
@@ -96,7 +96,7 @@ static void measure(qn_chooser *sampler, const setting *s) {
                                   .allowed = s->is_masked ? allowed : NULL};
         int32_t token;
         const double start = now();
-        if (qn_chooser_choose(&token, sampler, &in, &err)) stop(&err);
+        if (qn_chooser_choose(&token, chooser, &in, &err)) stop(&err);
         times[i] = now() - start;
     }
     print_times(s->name);
@@ -115,12 +115,12 @@ static void measure_logprobs(void) {
 
 int main(void) {
     qn_err err;
-    qn_chooser *sampler;
+    qn_chooser *chooser;
     make_data();
-    if (qn_chooser_create(&sampler, NULL, N_VOCAB, &err)) stop(&err);
+    if (qn_chooser_create(&chooser, NULL, N_VOCAB, &err)) stop(&err);
     printf("setting,median_us,p90_us\n");
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) measure(sampler, &settings[i]);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) measure(chooser, &settings[i]);
     measure_logprobs();
-    qn_chooser_destroy(sampler);
+    qn_chooser_destroy(chooser);
     return 0;
 }

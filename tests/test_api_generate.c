@@ -437,9 +437,9 @@ static qn_result shift_by_hand(talk *t, const int32_t *ids, const qn_generate_op
         QN_INIT(qn_result, .tokens = qn_alloc((size_t)opts->max_tokens, sizeof *out.tokens));
     int32_t tokens[64];
     size_t n = N_IDS, shifted = 0;
-    qn_chooser *sampler;
-    ASSERT_OK(qn_chooser_create(&sampler, NULL, t->vocab, &err));
-    ASSERT_OK(qn_chooser_set(sampler, opts->sample, &err));
+    qn_chooser *chooser;
+    ASSERT_OK(qn_chooser_create(&chooser, NULL, t->vocab, &err));
+    ASSERT_OK(qn_chooser_set(chooser, opts->sample, &err));
     memcpy(tokens, ids, N_IDS * sizeof *ids);
     while (out.n_tokens < (size_t)opts->max_tokens) {
         if (n == 64) {
@@ -452,11 +452,11 @@ static qn_result shift_by_hand(talk *t, const int32_t *ids, const qn_generate_op
         ASSERT_OK(qn_engine_logits(&logits, t->engine, tokens, n, NULL, &err));
         const qn_chooser_in in = {
             .logits = logits.logits, .tokens = tokens, .n_tokens = n, .position = n + shifted};
-        ASSERT_OK(qn_chooser_choose(&tokens[n], sampler, &in, &err));
+        ASSERT_OK(qn_chooser_choose(&tokens[n], chooser, &in, &err));
         out.tokens[out.n_tokens++] = tokens[n++];
         qn_logits_deinit(&logits);
     }
-    qn_chooser_destroy(sampler);
+    qn_chooser_destroy(chooser);
     return out;
 }
 

@@ -47,12 +47,12 @@ static void draws_are_uniform_and_depend_on_their_place_alone(void **state) {
 // One choice with a sampler of its own.
 static qn_status choose(int32_t *token, const float *logits, int64_t n, const qn_sample_opts *opts,
                         uint64_t position, qn_err *err) {
-    qn_chooser *sampler;
-    QN_TRY(qn_chooser_create(&sampler, NULL, n, err));
+    qn_chooser *chooser;
+    QN_TRY(qn_chooser_create(&chooser, NULL, n, err));
     const qn_chooser_in in = {.logits = logits, .position = position};
-    qn_status status = qn_chooser_set(sampler, opts, err);
-    if (!status) status = qn_chooser_choose(token, sampler, &in, err);
-    qn_chooser_destroy(sampler);
+    qn_status status = qn_chooser_set(chooser, opts, err);
+    if (!status) status = qn_chooser_choose(token, chooser, &in, err);
+    qn_chooser_destroy(chooser);
     return status;
 }
 

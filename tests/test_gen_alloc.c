@@ -40,12 +40,12 @@ static void choosing_allocates_nothing(void **state) {
     int32_t tokens[N_TOKENS];
     qn_err err;
     qn_tokenizer *tokenizer = open_tokenizer();
-    qn_chooser *sampler;
+    qn_chooser *chooser;
     make_data(row, tokens);
     memset(allowed, 0x5A, sizeof allowed);
-    ASSERT_OK(qn_chooser_create(&sampler, tokenizer, N, &err));
+    ASSERT_OK(qn_chooser_create(&chooser, tokenizer, N, &err));
     for (size_t s = 0; s < N_SETTINGS; s++) {
-        ASSERT_OK(qn_chooser_set(sampler, &settings[s], &err));
+        ASSERT_OK(qn_chooser_set(chooser, &settings[s], &err));
         const long before = n_requests;
         assert_true(before > 0); // the counter counts
         for (uint64_t i = 0; i < 40; i++) {
@@ -56,12 +56,12 @@ static void choosing_allocates_nothing(void **state) {
                                       .position = i,
                                       .allowed = i % 2 ? allowed : NULL};
             int32_t token = -1;
-            ASSERT_OK(qn_chooser_set(sampler, &settings[s], &err)); // as it is
-            ASSERT_OK(qn_chooser_choose(&token, sampler, &in, &err));
+            ASSERT_OK(qn_chooser_set(chooser, &settings[s], &err)); // as it is
+            ASSERT_OK(qn_chooser_choose(&token, chooser, &in, &err));
         }
         assert_int_equal(n_requests, before);
     }
-    qn_chooser_destroy(sampler);
+    qn_chooser_destroy(chooser);
     qn_tokenizer_close(tokenizer);
 }
 
@@ -75,12 +75,12 @@ static void want_of_memory_is_an_error(void **state) {
     int n_failed = 0;
     bool is_done = false;
     for (long at = 0; !is_done; at++) {
-        qn_chooser *sampler = NULL;
+        qn_chooser *chooser = NULL;
         qn_stops *stops = NULL;
         countdown = at;
-        qn_status status = qn_chooser_create(&sampler, tokenizer, N, &err);
+        qn_status status = qn_chooser_create(&chooser, tokenizer, N, &err);
         for (size_t s = 0; s < N_SETTINGS && !status; s++)
-            status = qn_chooser_set(sampler, &settings[s], &err);
+            status = qn_chooser_set(chooser, &settings[s], &err);
         if (!status) status = qn_stops_create(&stops, bans, 2, &err);
         is_done = !status && countdown >= 0;
         countdown = -1;
@@ -88,12 +88,12 @@ static void want_of_memory_is_an_error(void **state) {
             assert_int_equal(status, QN_MEMORY);
             n_failed++;
         }
-        if (sampler) { // still fit for use
+        if (chooser) { // still fit for use
             const qn_chooser_in in = {.logits = row, .tokens = tokens, .n_tokens = N_TOKENS};
             int32_t token = -1;
-            ASSERT_OK(qn_chooser_choose(&token, sampler, &in, &err));
+            ASSERT_OK(qn_chooser_choose(&token, chooser, &in, &err));
         }
-        qn_chooser_destroy(sampler);
+        qn_chooser_destroy(chooser);
         qn_stops_destroy(stops);
     }
     assert_true(n_failed > 20);

@@ -219,21 +219,21 @@ static void choices_are_those_of_a_full_sort(void **state) {
         {.temperature = 100, .seed = 5},
     };
     qn_err err;
-    qn_chooser *sampler;
-    ASSERT_OK(qn_chooser_create(&sampler, NULL, LARGE, &err));
+    qn_chooser *chooser;
+    ASSERT_OK(qn_chooser_create(&chooser, NULL, LARGE, &err));
     for (int kind = 0; kind < N_KINDS; kind++) {
         make_row(kind, LARGE, 21);
         for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
-            ASSERT_OK(qn_chooser_set(sampler, &settings[s], &err));
+            ASSERT_OK(qn_chooser_set(chooser, &settings[s], &err));
             for (uint64_t position = 0; position < 8; position++) {
                 const qn_chooser_in in = {.logits = row, .position = position};
                 int32_t token = -1;
-                ASSERT_OK(qn_chooser_choose(&token, sampler, &in, &err));
+                ASSERT_OK(qn_chooser_choose(&token, chooser, &in, &err));
                 assert_int_equal(token, choose_plainly(&settings[s], LARGE, position));
             }
         }
     }
-    qn_chooser_destroy(sampler);
+    qn_chooser_destroy(chooser);
 }
 
 static void weights_are_exponentials(void **state) {

@@ -184,15 +184,15 @@ static void find_exact(double p[N], const qn_sample_opts *o, bool does_xtc) {
 
 // --- drawing -------------------------------------------------------------------------------------
 
-static qn_chooser *make_sampler(int64_t n, const qn_sample_opts *opts) {
+static qn_chooser *make_chooser(int64_t n, const qn_sample_opts *opts) {
     qn_err err;
-    qn_chooser *sampler = NULL;
-    ASSERT_OK(qn_chooser_create(&sampler, NULL, n, &err));
-    ASSERT_OK(qn_chooser_set(sampler, opts, &err));
-    return sampler;
+    qn_chooser *chooser = NULL;
+    ASSERT_OK(qn_chooser_create(&chooser, NULL, n, &err));
+    ASSERT_OK(qn_chooser_set(chooser, opts, &err));
+    return chooser;
 }
 
-static int32_t choose_after(qn_sampler_memory *memory, qn_chooser *sampler, const float *row,
+static int32_t choose_after(qn_chooser_memory *memory, qn_chooser *chooser, const float *row,
                             uint64_t position) {
     qn_err err;
     int32_t token = -1;
@@ -202,25 +202,25 @@ static int32_t choose_after(qn_sampler_memory *memory, qn_chooser *sampler, cons
                               .n_prompt = N_PROMPT,
                               .position = position,
                               .memory = memory};
-    ASSERT_OK(qn_chooser_choose(&token, sampler, &in, &err));
+    ASSERT_OK(qn_chooser_choose(&token, chooser, &in, &err));
     return token;
 }
 
-static int32_t choose_at(qn_chooser *sampler, const float *row, uint64_t position) {
-    return choose_after(NULL, sampler, row, position);
+static int32_t choose_at(qn_chooser *chooser, const float *row, uint64_t position) {
+    return choose_after(NULL, chooser, row, position);
 }
 
 // Chi-square of `draws` draws against p; a token of no probability must never be drawn.
 static void check_draws(const qn_sample_opts *opts, const double p[N], const char *name) {
     enum { DRAWS = 40000 };
     int count[N] = {0};
-    qn_chooser *sampler = make_sampler(N, opts);
+    qn_chooser *chooser = make_chooser(N, opts);
     for (uint64_t i = 0; i < DRAWS; i++) {
-        const int32_t token = choose_at(sampler, test_logits, i);
+        const int32_t token = choose_at(chooser, test_logits, i);
         assert_in_range(token, 0, N - 1);
         count[token]++;
     }
-    qn_chooser_destroy(sampler);
+    qn_chooser_destroy(chooser);
     double chi = 0;
     for (int i = 0; i < N; i++) {
         const double want = p[i] * DRAWS;
@@ -342,7 +342,7 @@ static void words_for_steps_may_be_spelled_otherwise(void **state) {
                                      .typical_p = 0.5f, .order = "top-k;typical-p;temp");
     qn_sample_opts b = a;
     b.order = "top_k;typ_p;temperature";
-    qn_chooser *x = make_sampler(N, &a), *y = make_sampler(N, &b);
+    qn_chooser *x = make_chooser(N, &a), *y = make_chooser(N, &b);
     for (uint64_t i = 0; i < 200; i++)
         assert_int_equal(choose_at(x, test_logits, i), choose_at(y, test_logits, i));
     qn_chooser_destroy(x);
@@ -360,9 +360,9 @@ static void mirostat_follows_its_target(void **state) {
         QN_INIT(qn_sample_opts, .temperature = 1.5f, .seed = 3, .mirostat = 2, .mirostat_tau = 2.7f,
                 .mirostat_eta = 0.05f, .top_k = 1,
                 .min_p = 0.9f); // filters do nothing here
-    qn_chooser *sampler = make_sampler(N, &opts);
+    qn_chooser *chooser = make_chooser(N, &opts);
     double p[N], max = 2 * (double)2.7f, mean = 0;
-    qn_sampler_memory memory = {0};
+    qn_chooser_memory memory = {0};
     dist d;
     for (int i = 0; i < N; i++) {
         d.x[i] = (double)test_logits[i] / 1.5;
@@ -371,7 +371,7 @@ static void mirostat_follows_its_target(void **state) {
     find_p(p, &d);
     int beyond_first = 0;
     for (uint64_t i = 0; i < DRAWS; i++) {
-        const int32_t token = choose_after(&memory, sampler, test_logits, i);
+        const int32_t token = choose_after(&memory, chooser, test_logits, i);
         const double surprise = -log2(p[token]);
         // Weights are exact to 1e-7, an error that each of the steps adds 0.05 of.
         if (token != 5) assert_true(surprise <= max + DRAWS * 0.05 * 1e-7);
@@ -379,14 +379,14 @@ static void mirostat_follows_its_target(void **state) {
         mean += surprise / DRAWS;
         max -= (double)0.05f * (surprise - (double)2.7f);
     }
-    memory = (qn_sampler_memory){0};
-    const int32_t again = choose_after(&memory, sampler, test_logits, 0);
-    qn_chooser *fresh = make_sampler(N, &opts);
+    memory = (qn_chooser_memory){0};
+    const int32_t again = choose_after(&memory, chooser, test_logits, 0);
+    qn_chooser *fresh = make_chooser(N, &opts);
     assert_int_equal(again, choose_at(fresh, test_logits, 0));
     print_message("mean surprise %.3f bits, want 2.7\n", mean);
     assert_true(fabs(mean - 2.7) < 0.05);
     assert_true(beyond_first > DRAWS / 2);
-    qn_chooser_destroy(sampler);
+    qn_chooser_destroy(chooser);
     qn_chooser_destroy(fresh);
 }
 
@@ -404,10 +404,10 @@ static void greedy_is_the_best_whatever_else_is_set(void **state) {
         {.temperature = 0, .repeat_penalty = 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        qn_chooser *sampler = make_sampler(N, &cases[i]);
-        assert_true(qn_chooser_is_greedy(sampler));
-        for (uint64_t j = 0; j < 50; j++) assert_int_equal(choose_at(sampler, test_logits, j), 5);
-        qn_chooser_destroy(sampler);
+        qn_chooser *chooser = make_chooser(N, &cases[i]);
+        assert_true(qn_chooser_is_greedy(chooser));
+        for (uint64_t j = 0; j < 50; j++) assert_int_equal(choose_at(chooser, test_logits, j), 5);
+        qn_chooser_destroy(chooser);
     }
 }
 
@@ -428,10 +428,10 @@ static void what_changes_logits_is_not_plain_greedy(void **state) {
         {{.temperature = 1, .top_k = 2}, -1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        qn_chooser *sampler = make_sampler(N, &cases[i].opts);
-        assert_false(qn_chooser_is_greedy(sampler));
-        if (cases[i].want >= 0) assert_int_equal(choose_at(sampler, test_logits, 0), cases[i].want);
-        qn_chooser_destroy(sampler);
+        qn_chooser *chooser = make_chooser(N, &cases[i].opts);
+        assert_false(qn_chooser_is_greedy(chooser));
+        if (cases[i].want >= 0) assert_int_equal(choose_at(chooser, test_logits, 0), cases[i].want);
+        qn_chooser_destroy(chooser);
     }
 }
 
@@ -451,7 +451,7 @@ static void penalties_that_are_off_change_no_bit(void **state) {
                               .dry_last_n = QN_LAST_N_NONE},
                          };
     for (size_t k = 0; k < sizeof offs / sizeof *offs; k++) {
-        qn_chooser *a = make_sampler(N, &plain), *b = make_sampler(N, &offs[k]);
+        qn_chooser *a = make_chooser(N, &plain), *b = make_chooser(N, &offs[k]);
         for (uint64_t i = 0; i < 2000; i++)
             assert_int_equal(choose_at(a, test_logits, i), choose_at(b, test_logits, i));
         qn_chooser_destroy(a);
@@ -471,7 +471,7 @@ static void masks_leave_only_what_is_allowed(void **state) {
         {.temperature = 3, .mirostat = 2},
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        qn_chooser *sampler = make_sampler(N, &cases[c]);
+        qn_chooser *chooser = make_chooser(N, &cases[c]);
         for (uint32_t mask = 0; mask < 1 << N; mask += 13) {
             int32_t token = -1;
             const qn_chooser_in in = {.logits = test_logits,
@@ -480,15 +480,15 @@ static void masks_leave_only_what_is_allowed(void **state) {
                                       .position = mask,
                                       .allowed = &mask};
             if (mask == 0) {
-                ASSERT_FAILS(qn_chooser_choose(&token, sampler, &in, &err), QN_ARGUMENT,
+                ASSERT_FAILS(qn_chooser_choose(&token, chooser, &in, &err), QN_ARGUMENT,
                              "no token is left");
                 assert_int_equal(token, -1);
                 continue;
             }
-            ASSERT_OK(qn_chooser_choose(&token, sampler, &in, &err));
+            ASSERT_OK(qn_chooser_choose(&token, chooser, &in, &err));
             assert_true(token >= 0 && (mask >> token & 1));
         }
-        qn_chooser_destroy(sampler);
+        qn_chooser_destroy(chooser);
     }
 }
 
@@ -501,9 +501,9 @@ static void one_that_is_left_is_chosen(void **state) {
         QN_INIT(qn_sample_opts, .temperature = 1, .top_k = 40, .top_p = 0.9f, .min_p = 0.1f,
                 .typical_p = 0.9f, .top_n_sigma = 1, .xtc_probability = 1, .dynatemp_range = 0.5f,
                 .repeat_penalty = 1.1f, .biases = biases, .n_biases = N);
-    qn_chooser *sampler = make_sampler(N, &opts);
-    for (uint64_t i = 0; i < 100; i++) assert_int_equal(choose_at(sampler, test_logits, i), 7);
-    qn_chooser_destroy(sampler);
+    qn_chooser *chooser = make_chooser(N, &opts);
+    for (uint64_t i = 0; i < 100; i++) assert_int_equal(choose_at(chooser, test_logits, i), 7);
+    qn_chooser_destroy(chooser);
 }
 
 static void broken_rows_are_refused_wherever_the_fault_is(void **state) {
@@ -512,7 +512,7 @@ static void broken_rows_are_refused_wherever_the_fault_is(void **state) {
     qn_err err;
     static float row[LARGE];
     const qn_sample_opts opts = QN_INIT(qn_sample_opts, .temperature = 1, .top_k = 40);
-    qn_chooser *sampler = make_sampler(LARGE, &opts);
+    qn_chooser *chooser = make_chooser(LARGE, &opts);
     const qn_chooser_in in = {.logits = row};
     const float faults[] = {NAN, INFINITY, -INFINITY};
     int32_t token = -1;
@@ -526,17 +526,17 @@ static void broken_rows_are_refused_wherever_the_fault_is(void **state) {
                      f == 0   ? "nan"
                      : f == 1 ? "inf"
                               : "-inf");
-            ASSERT_FAILS(qn_chooser_choose(&token, sampler, &in, &err), QN_NUMERIC, want);
+            ASSERT_FAILS(qn_chooser_choose(&token, chooser, &in, &err), QN_NUMERIC, want);
             row[at] = was;
         }
     }
     for (int i = 0; i < LARGE; i++) row[i] = 2.5f;
-    ASSERT_FAILS(qn_chooser_choose(&token, sampler, &in, &err), QN_NUMERIC, "all 1000 logits");
+    ASSERT_FAILS(qn_chooser_choose(&token, chooser, &in, &err), QN_NUMERIC, "all 1000 logits");
     row[777] = 2.6f;
-    ASSERT_OK(qn_chooser_choose(&token, sampler, &in, &err));
+    ASSERT_OK(qn_chooser_choose(&token, chooser, &in, &err));
     row[777] = 2.4f;
-    ASSERT_OK(qn_chooser_choose(&token, sampler, &in, &err));
-    qn_chooser_destroy(sampler);
+    ASSERT_OK(qn_chooser_choose(&token, chooser, &in, &err));
+    qn_chooser_destroy(chooser);
 }
 
 static void huge_logits_do_not_overflow(void **state) {
@@ -545,12 +545,12 @@ static void huge_logits_do_not_overflow(void **state) {
     const qn_sample_opts opts = QN_INIT(
         qn_sample_opts, .temperature = 0.001f, .repeat_penalty = 0.001f, .repeat_last_n = -1,
         .frequency_penalty = 100, .top_n_sigma = 1000, .typical_p = 0.9f, .dynatemp_range = 0.001f);
-    qn_chooser *sampler = make_sampler(N, &opts);
+    qn_chooser *chooser = make_chooser(N, &opts);
     for (uint64_t i = 0; i < 20; i++) {
-        const int32_t token = choose_at(sampler, row, i);
+        const int32_t token = choose_at(chooser, row, i);
         assert_true(token == 0 || token == 2);
     }
-    qn_chooser_destroy(sampler);
+    qn_chooser_destroy(chooser);
 }
 
 static void values_out_of_range_are_named(void **state) {
@@ -587,9 +587,9 @@ static void values_out_of_range_are_named(void **state) {
         {{.mirostat_tau = -1}, "mirostat_tau -1"},
         {{.mirostat_eta = 11}, "mirostat_eta 11, want 0 to 10"},
         {{.order = "top_k;top_q"},
-         "no sampler 'top_q'; there are, separated by semicolons, penalties;dry;"},
-        {{.order = ""}, "no sampler ''"},
-        {{.order = "top_k;;min_p"}, "no sampler ''"},
+         "no chooser 'top_q'; there are, separated by semicolons, penalties;dry;"},
+        {{.order = ""}, "no chooser ''"},
+        {{.order = "top_k;;min_p"}, "no chooser ''"},
         {{.order = "top_k;temperature;top-k"}, "top_k is there twice"},
         {{.biases = &far, .n_biases = 1}, "token 12, want 0 to 11"},
         {{.biases = &negative, .n_biases = 1}, "token -1, want 0 to 11"},
@@ -599,18 +599,18 @@ static void values_out_of_range_are_named(void **state) {
         {{.bans = text, .n_bans = 1}, "no tokenizer"},
     };
     const qn_sample_opts good = QN_INIT(qn_sample_opts, .temperature = 2, .seed = 9, .top_k = 5);
-    qn_chooser *sampler = make_sampler(N, &good), *other = make_sampler(N, &good);
+    qn_chooser *chooser = make_chooser(N, &good), *other = make_chooser(N, &good);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ASSERT_FAILS(qn_chooser_set(sampler, &cases[i].opts, &err), QN_ARGUMENT, cases[i].want);
-        assert_int_equal(choose_at(sampler, test_logits, i),
+        ASSERT_FAILS(qn_chooser_set(chooser, &cases[i].opts, &err), QN_ARGUMENT, cases[i].want);
+        assert_int_equal(choose_at(chooser, test_logits, i),
                          choose_at(other, test_logits, i)); // unchanged
     }
-    qn_chooser_destroy(sampler);
+    qn_chooser_destroy(chooser);
     qn_chooser_destroy(other);
 
     qn_tokenizer *tokenizer;
     ASSERT_OK(qn_tokenizer_open(&tokenizer, MODELS "/quern-mini-Q8_0.gguf", &err));
-    ASSERT_OK(qn_chooser_create(&sampler, tokenizer, 1000, &err));
+    ASSERT_OK(qn_chooser_create(&chooser, tokenizer, 1000, &err));
     const qn_sample_opts bad[] = {
         {.bans = empty, .n_bans = 1},
         {.bans = broken, .n_bans = 1},
@@ -619,11 +619,11 @@ static void values_out_of_range_are_named(void **state) {
     const char *const want[] = {"banned string 0 is empty", "banned string 0 is not UTF-8",
                                 "5000 banned strings, at most 1024", "DRY breaker 0 is empty"};
     for (int i = 0; i < 4; i++)
-        ASSERT_FAILS(qn_chooser_set(sampler, &bad[i], &err), i == 2 ? QN_LIMIT : QN_ARGUMENT,
+        ASSERT_FAILS(qn_chooser_set(chooser, &bad[i], &err), i == 2 ? QN_LIMIT : QN_ARGUMENT,
                      want[i]);
-    qn_chooser_destroy(sampler);
+    qn_chooser_destroy(chooser);
     qn_tokenizer_close(tokenizer);
-    ASSERT_FAILS(qn_chooser_create(&sampler, NULL, 1 << 30, &err), QN_LIMIT, "1073741824");
+    ASSERT_FAILS(qn_chooser_create(&chooser, NULL, 1 << 30, &err), QN_LIMIT, "1073741824");
 }
 
 static void draws_depend_on_seed_completion_and_position_alone(void **state) {
@@ -633,8 +633,8 @@ static void draws_depend_on_seed_completion_and_position_alone(void **state) {
                          seed = QN_INIT(qn_sample_opts, .temperature = 3, .seed = 2),
                          completion =
                              QN_INIT(qn_sample_opts, .temperature = 3, .seed = 1, .completion = 1);
-    qn_chooser *a = make_sampler(N, &base), *b = make_sampler(N, &base),
-               *c = make_sampler(N, &seed), *d = make_sampler(N, &completion);
+    qn_chooser *a = make_chooser(N, &base), *b = make_chooser(N, &base),
+               *c = make_chooser(N, &seed), *d = make_chooser(N, &completion);
     int as_c = 0, as_d = 0;
     int32_t got[DRAWS];
     for (uint64_t i = 0; i < DRAWS; i++) got[i] = choose_at(a, test_logits, i);

@@ -294,11 +294,11 @@ static void an_answer_never_contains_what_is_banned(void **state) {
     qn_tokenizer *tokenizer = open_bundled(&texts, &n);
     float *row = malloc((size_t)texts.n * sizeof *row);
     assert_non_null(row);
-    qn_chooser *sampler;
-    ASSERT_OK(qn_chooser_create(&sampler, tokenizer, texts.n, &err));
+    qn_chooser *chooser;
+    ASSERT_OK(qn_chooser_create(&chooser, tokenizer, texts.n, &err));
     const qn_sample_opts opts =
         QN_INIT(qn_sample_opts, .temperature = 1, .seed = 6, .bans = bans, .n_bans = 6);
-    ASSERT_OK(qn_chooser_set(sampler, &opts, &err));
+    ASSERT_OK(qn_chooser_set(chooser, &opts, &err));
     uint64_t random = 4;
     char *answer = malloc(STEPS * 4096);
     assert_non_null(answer);
@@ -311,12 +311,12 @@ static void an_answer_never_contains_what_is_banned(void **state) {
         }
         const qn_chooser_in in = {
             .logits = row, .tokens = tokens, .n_tokens = step, .position = step};
-        ASSERT_OK(qn_chooser_choose(&tokens[step], sampler, &in, &err));
+        ASSERT_OK(qn_chooser_choose(&tokens[step], chooser, &in, &err));
         add_text(answer, &size, qn_token_text(&texts, tokens[step]));
     }
     for (int i = 0; i < 6; i++) assert_false(contains(answer, answer + size, bans[i]));
     assert_true(contains(answer, answer + size, "th")); // near enough
-    qn_chooser_destroy(sampler);
+    qn_chooser_destroy(chooser);
     free(answer);
     free(row);
     qn_token_texts_deinit(&texts);

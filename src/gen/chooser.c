@@ -339,9 +339,9 @@ static qn_status begin(bool *has_top, qn_chooser *s, const qn_chooser_in *in, qn
 }
 
 // Draws by mirostat, and moves the surprise that it allows by how far the choice was off.
-static int64_t draw_mirostat(const qn_step_run *run, qn_sampler_memory *memory) {
+static int64_t draw_mirostat(const qn_step_run *run, qn_chooser_memory *memory) {
     const float tau = run->opts->mirostat_tau, eta = run->opts->mirostat_eta;
-    qn_sampler_memory new = {tau, eta, 2 * (double)tau};
+    qn_chooser_memory new = {tau, eta, 2 * (double)tau};
     if (memory && memory->tau == tau && memory->eta == eta) new = *memory;
     double surprise = 0;
     const int64_t drawn = qn_steps_draw_mirostat(&surprise, run, new.surprise);

@@ -12,11 +12,11 @@ struct qn_sampler {
     int64_t n_vocab;
     int32_t *tokens; // (n_tokens)
     size_t n_tokens, cap, n_prompt;
-    qn_sampler_memory memory;
+    qn_chooser_memory memory;
     // The last choice since the last token: it is remembered if that token is accepted.
     bool has_chosen;
     int32_t chosen;
-    qn_sampler_memory after;
+    qn_chooser_memory after;
 };
 
 static qn_status find_vocab(int64_t *n_vocab, const qn_tokenizer *tokenizer, qn_err *err) {
@@ -68,7 +68,7 @@ qn_status qn_sampler_choose(int32_t *token, qn_sampler *sampler, const float *lo
     if (n != (uint64_t)sampler->n_vocab)
         return QN_FAIL(err, ARGUMENT, "%zu logits, the sampler is for %lld", n,
                        (long long)sampler->n_vocab);
-    qn_sampler_memory after = sampler->memory;
+    qn_chooser_memory after = sampler->memory;
     const qn_chooser_in in = {.logits = logits,
                               .is_given = true,
                               .tokens = sampler->tokens,
@@ -124,7 +124,7 @@ qn_status qn_sampler_accept(qn_sampler *sampler, int32_t token, qn_err *err) {
 qn_status qn_sampler_reset(qn_sampler *sampler, qn_err *err) {
     QN_NEED(sampler, err);
     sampler->n_tokens = sampler->n_prompt = 0;
-    sampler->memory = (qn_sampler_memory){0};
+    sampler->memory = (qn_chooser_memory){0};
     sampler->has_chosen = false;
     return QN_OK;
 }
@@ -208,7 +208,7 @@ qn_status qn_sampler_load(qn_sampler *sampler, const void *data, size_t size, qn
     if (n) memcpy(sampler->tokens, (const char *)data + sizeof head, n * sizeof *sampler->tokens);
     sampler->n_tokens = n;
     sampler->n_prompt = (size_t)head.n_prompt;
-    sampler->memory = (qn_sampler_memory){head.tau, head.eta, head.surprise};
+    sampler->memory = (qn_chooser_memory){head.tau, head.eta, head.surprise};
     sampler->has_chosen = false;
     return QN_OK;
 }

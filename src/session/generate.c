@@ -149,8 +149,8 @@ static qn_status copy_stop_tokens(qn_generation *g, qn_err *err) {
 static qn_status init_parts(qn_generation *g, qn_err *err) {
     const qn_generate_opts *o = &g->opts;
     g->tokenizer = g->session->engine->tokenizer;
-    QN_TRY(qn_session_create_sampler(&g->sampler, g->session, err));
-    QN_TRY(qn_chooser_set(g->sampler, o->sample, err));
+    QN_TRY(qn_session_create_chooser(&g->chooser, g->session, err));
+    QN_TRY(qn_chooser_set(g->chooser, o->sample, err));
     QN_TRY(copy_stop_tokens(g, err));
     if (g->tokenizer) QN_TRY(qn_decoder_create(&g->decoder, g->tokenizer, err));
     if (o->n_stops) QN_TRY(qn_stops_create(&g->stops, o->stops, o->n_stops, err));
@@ -191,7 +191,7 @@ void qn_generation_destroy(qn_generation *g) {
     if (!g) return;
     qn_result_deinit(&g->result);
     qn_drafter_deinit(&g->drafter);
-    qn_chooser_destroy(g->sampler);
+    qn_chooser_destroy(g->chooser);
     qn_stops_destroy(g->stops);
     qn_matcher_destroy(g->matcher);
     qn_grammar_destroy((qn_grammar *)g->grammar);

@@ -135,7 +135,7 @@ static qn_status choose(int32_t *token, const qn_drafter *g, qn_session_memory *
                               .n_prompt = of->n_prompt,
                               .position = (uint64_t)of->shifted + s->n_tokens,
                               .allowed = allowed,
-                              .memory = &of->sampler};
+                              .memory = &of->chooser};
     return qn_chooser_choose(token, g->model_sampler, &in, err);
 }
 
@@ -234,7 +234,7 @@ static qn_status create_sampler(qn_chooser **out, const qn_session *session,
     qn_sample_opts sample = *opts->sample;
     // Unlikely tokens are rarely accepted; sorting fewer entries takes a fraction of the time.
     if (sample.top_k == 0 || sample.top_k > MAX_TOP_K) sample.top_k = MAX_TOP_K;
-    QN_TRY(qn_session_create_sampler(out, session, err));
+    QN_TRY(qn_session_create_chooser(out, session, err));
     return qn_chooser_set(*out, &sample, err);
 }
 

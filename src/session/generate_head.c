@@ -53,11 +53,11 @@ static qn_status choose(int32_t *token, const qn_head_want *want, int64_t row, i
     qn_session_memory memory = s->memory;
     qn_top_logit entries[QN_HEAD_TOP];
     qn_runner_top found = {0};
-    qn_chooser_in in = qn_session_sampler_in(s);
+    qn_chooser_in in = qn_session_chooser_in(s);
     in.n_tokens = s->n_tokens + (size_t)want->drafter->n;
     in.position = (uint64_t)memory.shifted + in.n_tokens;
     in.allowed = want->allowed;
-    in.memory = &memory.sampler;
+    in.memory = &memory.chooser;
     if (top != QN_TOP_ALL && qn_runner_head_top(&found, runner, row)) {
         for (int64_t i = 0; i < found.n; i++)
             entries[i] = (qn_top_logit){found.logits[i], (int32_t)found.ids[i]};

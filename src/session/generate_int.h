@@ -41,7 +41,7 @@ struct qn_generation {
     bool leaves_logits;   // after the prompt, for forks: nothing is chosen in that step
     size_t n_shown;       // tokens of the prompt whose events were emitted; the first one has none
     int32_t *stop_tokens; // (opts.n_stop_tokens)
-    qn_chooser *sampler;
+    qn_chooser *chooser;
     const qn_tokenizer *tokenizer; // borrowed; NULL: none
     qn_decoder *decoder;           // NULL: no tokenizer
     size_t shown;                  // bytes of the text that were emitted

@@ -33,7 +33,7 @@ static qn_status find_allowed(const uint32_t **out, bool *is_over, qn_generation
 static int64_t wanted_top(const qn_generation *g) {
     const bool is_plain = !g->matcher && !g->opts.logprobs && !g->leaves_logits &&
                           !g->opts.logits_fn && !qn_generation_shows_prompt(g);
-    const int64_t top = is_plain ? qn_chooser_top(g->sampler) : QN_TOP_ALL;
+    const int64_t top = is_plain ? qn_chooser_top(g->chooser) : QN_TOP_ALL;
     if (top == QN_TOP_ALL) return QN_TOP_ALL;
     const int64_t with_excluded = top + base_mask(g)->n_excluded;
     return with_excluded <= QN_HEAD_TOP ? with_excluded : QN_TOP_ALL;
@@ -54,8 +54,8 @@ static bool show_logits(void *arg, float *logits) {
 static qn_status choose_and_take(bool *is_right, qn_generation *g, const qn_row_logits *logits,
                                  int32_t drafted, qn_err *err) {
     qn_session *s = g->session;
-    qn_chooser_in in = qn_session_sampler_in(s);
-    qn_sampler_memory memory = s->memory.sampler; // a token that ends the answer is not remembered
+    qn_chooser_in in = qn_session_chooser_in(s);
+    qn_chooser_memory memory = s->memory.chooser; // a token that ends the answer is not remembered
     const size_t before = s->n_tokens;
     in.memory = &memory;
     in.logits = logits->all;
@@ -68,12 +68,12 @@ static qn_status choose_and_take(bool *is_right, qn_generation *g, const qn_row_
     *is_right = false;
     QN_TRY(find_allowed(&in.allowed, &is_over, g, err));
     if (is_over) return qn_generation_end(g, QN_REASON_END, err);
-    qn_status status = qn_chooser_choose(&token, g->sampler, &in, err);
+    qn_status status = qn_chooser_choose(&token, g->chooser, &in, err);
     if (status == QN_STOPPED) return qn_generation_end(g, QN_REASON_CALLER, err);
     if (status) return status;
     *is_right = token == drafted;
     status = qn_generation_take(g, token, logits->all, *is_right, err);
-    if (s->n_tokens > before) s->memory.sampler = memory;
+    if (s->n_tokens > before) s->memory.chooser = memory;
     return status;
 }
 

@@ -20,7 +20,7 @@ void qn_shared_leave(qn_shared *shared) {
     qn_free(shared->segments);
     qn_free(shared->sessions);
     qn_free(shared->gens);
-    qn_chooser_destroy(shared->sampler);
+    qn_chooser_destroy(shared->chooser);
     qn_free(shared);
 }
 
@@ -42,7 +42,7 @@ qn_status qn_shared_open(qn_shared **out, qn_session *like, const qn_runner_opts
         !shared->predicts)
         status = QN_NOMEM(err, "session");
     if (!status)
-        status = qn_chooser_create(&shared->sampler, like->engine->tokenizer,
+        status = qn_chooser_create(&shared->chooser, like->engine->tokenizer,
                                    like->engine->model->hparams->vocab, err);
     if (!status) status = qn_runner_create(&shared->runner, opts, err);
     if (status) {
@@ -206,7 +206,7 @@ void qn_session_destroy(qn_session *session) {
     if (!session) return;
     qn_seq_close(session->seq);
     qn_shared_leave(session->shared);
-    qn_chooser_destroy(session->sampler);
+    qn_chooser_destroy(session->chooser);
     qn_free(session->last);
     qn_media_deinit(&session->media);
     qn_free(session->tokens);
@@ -295,7 +295,7 @@ qn_run_input qn_session_input(const qn_session *s) {
 }
 
 void qn_session_cut(qn_session *s, size_t n) {
-    if (n < s->n_tokens) s->memory.sampler = (qn_sampler_memory){0};
+    if (n < s->n_tokens) s->memory.chooser = (qn_chooser_memory){0};
     if (n < s->memory.n_prompt) s->memory.n_prompt = n;
     s->n_tokens = n;
     qn_media_cut(&s->media, n);
@@ -395,8 +395,8 @@ qn_status qn_session_need_plans(const qn_session *s, qn_err *err) {
                                              : "the model was opened without its weights");
 }
 
-qn_status qn_session_create_sampler(qn_chooser **out, const qn_session *s, qn_err *err) {
-    if (s->shared) return qn_chooser_create_like(out, s->shared->sampler, err);
+qn_status qn_session_create_chooser(qn_chooser **out, const qn_session *s, qn_err *err) {
+    if (s->shared) return qn_chooser_create_like(out, s->shared->chooser, err);
     return qn_chooser_create(out, s->engine->tokenizer, s->engine->model->hparams->vocab, err);
 }
 
@@ -405,9 +405,9 @@ static qn_status set_sampling(int64_t *top, qn_session *s, const qn_sample_opts 
                               qn_err *err) {
     qn_sample_opts o;
     QN_TRY(QN_OPTS_READ(qn_sample_opts, &o, opts, err));
-    if (!s->sampler) QN_TRY(qn_session_create_sampler(&s->sampler, s, err));
-    QN_TRY(qn_chooser_set(s->sampler, &o, err));
-    *top = s->wants_logits ? QN_TOP_ALL : qn_chooser_top(s->sampler);
+    if (!s->chooser) QN_TRY(qn_session_create_chooser(&s->chooser, s, err));
+    QN_TRY(qn_chooser_set(s->chooser, &o, err));
+    *top = s->wants_logits ? QN_TOP_ALL : qn_chooser_top(s->chooser);
     return QN_OK;
 }
 
@@ -418,24 +418,24 @@ static bool is_top_enough(const qn_session *s, int64_t top) {
            s->top_logits.after == s->n_tokens;
 }
 
-qn_chooser_in qn_session_sampler_in(qn_session *s) {
+qn_chooser_in qn_session_chooser_in(qn_session *s) {
     return (qn_chooser_in){.tokens = s->tokens,
                            .n_tokens = s->n_tokens,
                            .n_prompt = s->memory.n_prompt,
                            .position = (uint64_t)s->memory.shifted + s->n_tokens,
-                           .memory = &s->memory.sampler};
+                           .memory = &s->memory.chooser};
 }
 
 // Chooses a token by these logits (NULL: by the session's own) and appends it.
 static qn_status choose(int32_t *token, qn_session *s, const float *logits, qn_err *err) {
-    qn_chooser_in in = qn_session_sampler_in(s);
+    qn_chooser_in in = qn_session_chooser_in(s);
     in.logits = logits ? logits : s->has_logits ? s->logits : NULL;
     if (!logits && s->top_logits.after == s->n_tokens) {
         in.top = s->top_logits.entries;
         in.n_top = s->top_logits.n;
     }
     int32_t chosen;
-    QN_TRY(qn_chooser_choose(&chosen, s->sampler, &in, err));
+    QN_TRY(qn_chooser_choose(&chosen, s->chooser, &in, err));
     const bool had_logits = s->has_logits;
     qn_session_set_tokens(s, s->n_tokens, &chosen, 1);
     s->has_logits = had_logits; // they stay: the token was chosen by them
@@ -499,9 +499,9 @@ qn_status qn_session_prefill(const float **logits, qn_session *s, const int32_t 
 // Rolls back what a failed call appended: history and state.
 static void roll_back(qn_session *s, size_t n) {
     if (qn_session_cached(s) > n) (void)qn_seq_truncate(s->seq, (int64_t)n);
-    const qn_sampler_memory memory = s->memory.sampler; // nothing was chosen
+    const qn_chooser_memory memory = s->memory.chooser; // nothing was chosen
     qn_session_cut(s, n);
-    s->memory.sampler = memory;
+    s->memory.chooser = memory;
 }
 
 qn_status qn_session_feed(const float **logits, qn_session *s, int32_t token, qn_err *err) {

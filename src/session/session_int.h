@@ -38,7 +38,7 @@ typedef struct qn_shared {
     qn_generation **gens;
     qn_head_want *heads;
     qn_predict *predicts;
-    qn_chooser *sampler; // whose scratch all samplers of the family use
+    qn_chooser *chooser; // whose scratch all choosers of the family use
     // Of decode steps, and of drafts by source (session/generate_draft.h).
     qn_step_costs costs;
     qn_draft_record records[QN_DRAFT_SOURCES];
@@ -59,7 +59,7 @@ typedef struct qn_session_top {
 typedef struct qn_session_memory {
     size_t n_prompt; // first tokens of the history that are the prompt; those after it are answer
     int64_t shifted; // tokens of prompt and answer that were dropped from the history
-    qn_sampler_memory sampler;
+    qn_chooser_memory chooser;
 } qn_session_memory;
 
 struct qn_session {
@@ -83,7 +83,7 @@ struct qn_session {
     // (width) the model's row of the last cached token, for the prediction head; NULL: no head
     float *last;
     size_t last_after;   // cached tokens when it was taken; 0: not yet
-    qn_chooser *sampler; // of single steps; NULL: not needed so far
+    qn_chooser *chooser; // of single steps; NULL: not needed so far
     int64_t reused;
     bool keeps_hidden; // steps leave the residual stream of their rows
     // Of its last step: its number in the runner, the first position and row, and how many.
@@ -203,10 +203,10 @@ QN_MUST_CHECK qn_status qn_session_prefilled(qn_session *session, int64_t rows, 
 // asks for.
 QN_MUST_CHECK qn_status qn_session_compute(qn_session *session, size_t n, int64_t top, qn_err *err);
 
-// A sampler for choices of this session, greedy at first. Any thread may make one.
-QN_MUST_CHECK qn_status qn_session_create_sampler(qn_chooser **out, const qn_session *session,
+// A chooser for choices of this session, greedy at first. Any thread may make one.
+QN_MUST_CHECK qn_status qn_session_create_chooser(qn_chooser **out, const qn_session *session,
                                                   qn_err *err);
 // What the choice of the next token depends on, except the logits.
-qn_chooser_in qn_session_sampler_in(qn_session *session);
+qn_chooser_in qn_session_chooser_in(qn_session *session);
 
 #endif

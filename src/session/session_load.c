@@ -300,7 +300,7 @@ static void take(qn_session *s, staged *st) {
     qn_session_set_media(s, &st->media);
     s->memory = (qn_session_memory){.n_prompt = (size_t)h->n_prompt,
                                     .shifted = h->shifted,
-                                    .sampler = {h->tau, h->eta, h->surprise}};
+                                    .chooser = {h->tau, h->eta, h->surprise}};
     s->mark = 0;
     if (st->logits) memcpy(s->logits, st->logits, (size_t)h->n_logits * sizeof *s->logits);
     s->has_logits = st->logits != NULL;

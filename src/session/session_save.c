@@ -53,7 +53,7 @@ static qn_status describe(qn_state_head *head, const qn_session *s, qn_err *err)
     *head = (qn_state_head){.magic = QN_STATE_MAGIC,
                             .version = QN_STATE_VERSION,
                             .key = qn_state_key_of(s->engine, s->adapter)};
-    const qn_sampler_memory *sampler = &s->memory.sampler;
+    const qn_chooser_memory *chooser = &s->memory.chooser;
     head->n_tokens = (int64_t)s->n_tokens;
     head->n_cached = (int64_t)qn_session_cached(s);
     head->n_prompt = (int64_t)s->memory.n_prompt;
@@ -63,9 +63,9 @@ static qn_status describe(qn_state_head *head, const qn_session *s, qn_err *err)
     head->n_top = s->top_logits.n;
     head->top_after = s->top_logits.n ? (int64_t)s->top_logits.after : 0;
     head->last_after = s->last ? (int64_t)s->last_after : 0;
-    head->tau = sampler->tau;
-    head->eta = sampler->eta;
-    head->surprise = sampler->surprise;
+    head->tau = chooser->tau;
+    head->eta = chooser->eta;
+    head->surprise = chooser->surprise;
     if (!measure(&head->bytes, s, head))
         return QN_FAIL(err, LIMIT, "the state of %zu tokens: too large", s->n_tokens);
     return QN_OK;
