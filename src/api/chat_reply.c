@@ -181,8 +181,8 @@ static bool take_event(void *arg, const qn_event *event) {
 static qn_status begin(bool *goes_on, qn_session *session, const qn_chat_turn *turn,
                        const answering *a, qn_err *err) {
     qn_chat_turn_info info = QN_INIT(qn_chat_turn_info);
-    QN_TRY(qn_session_set_prompt_images(session, turn->prompt.ids, turn->prompt.n, turn->row.images,
-                                        turn->row.n_images, err));
+    QN_TRY(qn_session_set_images(session, turn->prompt.ids, turn->prompt.n, turn->row.images,
+                                 turn->row.n_images, turn->generate.stop, err));
     if (turn->row.mark) QN_TRY(qn_session_mark(session, turn->row.mark, err));
     QN_TRY(qn_chat_turn_get_info(&info, turn, err));
     const qn_chat_event event = QN_INIT(qn_chat_event, .kind = QN_CHAT_BEGIN, .turn = &info);

@@ -16,6 +16,7 @@ typedef struct asked {
     qn_many_input *inputs; // (n)
     qn_media *media;       // (n)
     size_t n;
+    const qn_stop_flag *stop; // ends the encoding of images; NULL: none
 } asked;
 
 static void deinit_asked(asked *a) {
@@ -27,12 +28,13 @@ static void deinit_asked(asked *a) {
 static qn_status read_prompt(asked *a, size_t i, const qn_engine *engine, const qn_prompt *prompt,
                              qn_err *err) {
     qn_row_opts row;
+    qn_until until = {.stop = a->stop};
     QN_TRY(QN_OPTS_READ(qn_row_opts, &row, prompt->opts, err));
     QN_TRY(
         qn_engine_check_ids(engine, prompt->ids, prompt->n, engine->model->hparams->context, err));
     QN_TRY(qn_engine_adapter(&a->inputs[i].adapter, engine, row.adapter,
                              qn_engine_adapter_usual(engine), err));
-    QN_TRY(qn_media_init_row(&a->media[i], engine, prompt->ids, prompt->n, &row, NULL, err));
+    QN_TRY(qn_media_init_row(&a->media[i], engine, prompt->ids, prompt->n, &row, &until, err));
     a->inputs[i].run =
         (qn_run_input){.ids = prompt->ids, .n = (int64_t)prompt->n, .media = &a->media[i]};
     return QN_OK;
@@ -41,8 +43,9 @@ static qn_status read_prompt(asked *a, size_t i, const qn_engine *engine, const 
 static qn_status read_prompts(asked *a, const qn_engine *engine, const qn_prompt *prompts, size_t n,
                               qn_err *err) {
     if (n == 0) return QN_FAIL(err, ARGUMENT, "0 prompts");
-    *a = (asked){
-        .inputs = qn_alloc(n, sizeof *a->inputs), .media = qn_alloc(n, sizeof *a->media), .n = n};
+    a->inputs = qn_alloc(n, sizeof *a->inputs);
+    a->media = qn_alloc(n, sizeof *a->media);
+    a->n = n;
     qn_status status = a->inputs && a->media ? QN_OK : QN_NOMEM(err, "prompts");
     for (size_t i = 0; i < n && !status; i++) {
         status = read_prompt(a, i, engine, &prompts[i], err);
@@ -269,6 +272,7 @@ qn_status qn_engine_embed(qn_embeddings *out, const qn_engine *engine, const qn_
     if ((unsigned)o.pooling > QN_POOLING_LAST)
         return QN_FAIL(err, ARGUMENT, "pooling %d, want 0 to %d", (int)o.pooling, QN_POOLING_LAST);
     if (o.chunk < 0) return QN_FAIL(err, ARGUMENT, "chunks of %lld rows", (long long)o.chunk);
+    a.stop = o.stop;
     QN_TRY(read_prompts(&a, engine, prompts, n_prompts, err));
     const qn_status status = pool(&p, &a, engine, &o, err);
     qn_embeddings result = {.n = (int64_t)n_prompts, .width = p.width, .rows = p.rows};

@@ -337,17 +337,23 @@ static void begin_history(qn_session *s, const int32_t *ids, size_t n, qn_media 
     s->mark = 0;
 }
 
+qn_status qn_session_set_images(qn_session *session, const int32_t *ids, size_t n,
+                                const qn_image *const *images, size_t n_images,
+                                const qn_stop_flag *also, qn_err *err) {
+    QN_TRY(qn_engine_check_ids(session->engine, ids, n, session->context, err));
+    qn_media media;
+    qn_until until = {.stop = session->stop, .also = also};
+    QN_TRY(qn_media_init(&media, session->engine, ids, n, images, n_images, &until, err));
+    begin_history(session, ids, n, &media);
+    return QN_OK;
+}
+
 qn_status qn_session_set_prompt_images(qn_session *session, const int32_t *ids, size_t n,
                                        const qn_image *const *images, size_t n_images,
                                        qn_err *err) {
     QN_NEED(session, err);
     if (n_images) QN_NEED(images, err);
-    QN_TRY(qn_engine_check_ids(session->engine, ids, n, session->context, err));
-    qn_media media;
-    qn_until until = {.stop = session->stop};
-    QN_TRY(qn_media_init(&media, session->engine, ids, n, images, n_images, &until, err));
-    begin_history(session, ids, n, &media);
-    return QN_OK;
+    return qn_session_set_images(session, ids, n, images, n_images, NULL, err);
 }
 
 qn_status qn_session_set_prompt_given(qn_session *session, const int32_t *ids, size_t n,

@@ -203,6 +203,10 @@ QN_MUST_CHECK qn_status qn_session_prefilled(qn_session *session, int64_t rows, 
 // asks for.
 QN_MUST_CHECK qn_status qn_session_compute(qn_session *session, size_t n, int64_t top, qn_err *err);
 
+// qn_session_set_prompt_images, which one more flag (NULL: none) ends.
+QN_MUST_CHECK qn_status qn_session_set_images(qn_session *session, const int32_t *ids, size_t n,
+                                              const qn_image *const *images, size_t n_images,
+                                              const qn_stop_flag *also, qn_err *err);
 // A chooser for choices of this session, greedy at first. Any thread may make one.
 QN_MUST_CHECK qn_status qn_session_create_chooser(qn_chooser **out, const qn_session *session,
                                                   qn_err *err);
