@@ -23,15 +23,17 @@ static qn_session *open_session(const qn_engine *engine, int64_t context) {
     return session;
 }
 
-static things open_things(int64_t context) {
+static things open_model(const char *model, int64_t context) {
     qn_err err;
     things t = {0};
-    ASSERT_OK(qn_engine_open(&t.engine, DRAFT, NULL, &err));
+    ASSERT_OK(qn_engine_open(&t.engine, model, NULL, &err));
     ASSERT_OK(qn_engine_template(&t.template, t.engine, NULL, &err));
     ASSERT_OK(qn_chat_create(&t.chat, &err));
     t.session = open_session(t.engine, context);
     return t;
 }
+
+static things open_things(int64_t context) { return open_model(DRAFT, context); }
 
 static void close_things(things *t) {
     qn_chat_destroy(t->chat);
@@ -360,6 +362,32 @@ static void rows_of_a_batch_are_answers_too(void **state) {
     close_things(&t);
 }
 
+// The second turn computes what is new alone, in a model with recurrent state too.
+static void later_turns_compute_what_is_new(void **state) {
+    (void)state;
+    static const char *const models[] = {DRAFT, MODELS "/quern-hybrid-Q8_0.gguf"};
+    for (size_t i = 0; i < 2; i++) {
+        things t = open_model(models[i], CONTEXT);
+        qn_err err;
+        const qn_generate_opts generate = QN_INIT(qn_generate_opts, .max_tokens = 24);
+        const qn_chat_opts opts = QN_INIT(qn_chat_opts, .generate = &generate);
+        qn_result first = QN_INIT(qn_result), second = QN_INIT(qn_result);
+        say(t.chat, "My name is Kevin.");
+        ASSERT_OK(qn_chat_answer(&first, t.chat, t.session, t.template, &opts, NULL, NULL, &err));
+        const qn_session_counts before = session_counts(t.session);
+        say(t.chat, "What is my name?");
+        ASSERT_OK(qn_chat_answer(&second, t.chat, t.session, t.template, &opts, NULL, NULL, &err));
+        const qn_session_counts after = session_counts(t.session);
+        const int64_t known = first.n_prompt + (int64_t)first.n_tokens;
+        assert_int_equal(after.reused - before.reused, known);
+        assert_int_equal(after.rows - before.rows,
+                         second.n_prompt + (int64_t)second.n_tokens - known);
+        qn_result_deinit(&first);
+        qn_result_deinit(&second);
+        close_things(&t);
+    }
+}
+
 // --- options -------------------------------------------------------------------------------------
 
 static void settings_are_the_models_unless_given(void **state) {
@@ -425,6 +453,7 @@ int main(void) {
         cmocka_unit_test(old_turns_are_left_out_if_asked),
         cmocka_unit_test(a_reply_tells_reasoning_text_and_calls),
         cmocka_unit_test(rows_of_a_batch_are_answers_too),
+        cmocka_unit_test(later_turns_compute_what_is_new),
         cmocka_unit_test(settings_are_the_models_unless_given),
         cmocka_unit_test(wrong_options_are_refused),
     };
