@@ -449,9 +449,9 @@ typedef struct qn_chat_prompt_opts {
     qn_progress_fn *progress; // as in qn_template_opts
     void *progress_arg;
     const qn_stop_flag *stop; // the same
-    size_t
-        n_skipped; // messages that are left out, the oldest after a leading system message: where
-                   // the prompt would not fit into the context
+    // Messages that are left out, the oldest after a leading system message: where the prompt would
+    // not fit into the context.
+    size_t n_skipped;
 } qn_chat_prompt_opts;
 
 // The text of a prompt, as qn_template_render gives it (size may be NULL). The tokens that begin

@@ -102,7 +102,7 @@ static void wrong_messages_are_refused(void **state) {
         qn_message message;
         const char *part;
     } cases[] = {
-        {QN_INITIALIZER(qn_message, .text = "x", .text_size = 1), "role is NULL"},
+        {QN_INITIALIZER(qn_message, .text = "x", .text_size = 1), "a message has no role"},
         {QN_INITIALIZER(qn_message, .role = "user", .text_size = 1), "text is NULL"},
         {QN_INITIALIZER(qn_message, .role = "user", .reasoning_size = 1), "reasoning is NULL"},
         {QN_INITIALIZER(qn_message, .role = "user", .n_calls = 1), "calls is NULL"},

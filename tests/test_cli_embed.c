@@ -57,6 +57,21 @@ static void test_lines_of_a_file_are_texts(void **state) {
     }
 }
 
+// Lines may end as those of Windows do.
+static void test_standard_input_is_read(void **state) {
+    (void)state;
+    const char *const ways[][5] = {{"embed", MODEL}, {"embed", MODEL, "--file", "-"}};
+    cli_result typed = CLI_RUN("embed", MODEL, "a cat", "two dogs");
+    for (int i = 0; i < 2; i++) {
+        cli_result piped =
+            cli_run_with(&(cli_input){.stdin_text = "a cat\r\ntwo dogs\r\n"}, ways[i]);
+        cli_assert_done(&piped);
+        assert_string_equal(piped.out, typed.out);
+        cli_free(&piped);
+    }
+    cli_free(&typed);
+}
+
 static void test_json_has_the_same_numbers(void **state) {
     (void)state;
     double row[1024];
@@ -92,7 +107,7 @@ static void test_wrong_usage(void **state) {
         int code;
         const char *part;
     } cases[] = {
-        {{"embed", MODEL}, 2, "give either texts or --file"},
+        {{"embed", MODEL}, 1, "standard input is empty"},
         {{"embed", MODEL, "a", "--file", "b"}, 2, "give either texts or --file"},
         {{"embed", MODEL, "a", ""}, 2, "text 2 is empty"},
         {{"embed", MODEL, "a", "--pooling", "max"}, 2, "--pooling: 'max', want mean or last"},
@@ -112,6 +127,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_text_is_a_line),
         cmocka_unit_test(test_lines_of_a_file_are_texts),
+        cmocka_unit_test(test_standard_input_is_read),
         cmocka_unit_test(test_json_has_the_same_numbers),
         cmocka_unit_test(test_wrong_usage),
     };

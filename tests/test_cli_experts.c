@@ -68,6 +68,17 @@ static void wrong_budgets_are_named(void **state) {
     r = CLI_RUN("synth", "tiny-qwen3moe", "F16", cli_path("m.gguf"), "--routing-skew", "9");
     cli_assert_fails(&r, 2, "--routing-skew");
     cli_free(&r);
+    r = CLI_RUN("synth", "tiny-qwen3", "F16", cli_path("m.gguf"), "--routing-skew", "1");
+    cli_assert_fails(&r, 1, "tiny-qwen3 has no experts");
+    cli_free(&r);
+    r = CLI_RUN("run", MODEL, "hello", "--expert-svg", cli_path("e.svg"));
+    cli_assert_fails(&r, 2, "--expert-svg needs --expert-budget");
+    cli_free(&r);
+    cli_save(cli_path("diary"), "dear", 4);
+    r = CLI_RUN("run", MODEL, "hello", "--expert-budget", "2", "--expert-svg", cli_path("diary"));
+    assert_string_equal(r.out, ""); // before anything is generated
+    cli_assert_fails(&r, 2, "is not an SVG file");
+    cli_free(&r);
 }
 
 int main(void) {

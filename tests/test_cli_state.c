@@ -99,6 +99,7 @@ static void a_state_that_cannot_be_used_is_left_aside(void **state) {
     r = CLI_RUN("run", CHATTY, "And now?", "-n", "4", "--session", session, "--session-state");
     assert_int_not_equal(r.code, 0);
     assert_non_null(strstr(r.err, "with.json.state"));
+    assert_string_equal(r.out, ""); // before anything is generated
     cli_free(&r);
     free(bytes);
 }

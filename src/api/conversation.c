@@ -83,7 +83,7 @@ static qn_status calls_json(json_t **out, const qn_message *message, qn_err *err
 static bool is_answer(const qn_message *message) { return strcmp(message->role, "assistant") == 0; }
 
 static qn_status check_message(const qn_message *message, qn_err *err) {
-    QN_NEED(message->role, err);
+    if (!message->role) return QN_FAIL(err, ARGUMENT, "a message has no role");
     if (message->text_size) QN_NEED(message->text, err);
     if (message->reasoning_size) QN_NEED(message->reasoning, err);
     if (message->n_calls) QN_NEED(message->calls, err);

@@ -34,8 +34,8 @@ qn_status qn_engine_expert_stats(qn_expert_stats *out, const qn_engine *engine, 
     QN_TRY(measure_all(&stats, engine, err));
     const int64_t end = engine->residency ? stats.n_layers : 0;
     if (layer != -1 && (layer < 0 || layer >= end))
-        return QN_FAIL(err, ARGUMENT, "layer %lld of %lld that are counted", (long long)layer,
-                       (long long)end);
+        return QN_FAIL(err, ARGUMENT, "experts: layer %lld, they are counted in %lld layers",
+                       (long long)layer, (long long)end);
     if (engine->residency) qn_residency_stats(&stats, engine->residency, layer);
     QN_RESULT_WRITE(qn_expert_stats, out, &stats);
     return QN_OK;
@@ -46,7 +46,8 @@ qn_status qn_engine_expert_svg(char **svg, const qn_engine *engine, qn_err *err)
     QN_NEED(engine, err);
     if (!engine->residency)
         return QN_FAIL(err, STATE,
-                       "all experts are in memory, or the model has none: their use "
-                       "is counted only with a budget");
+                       "experts: all %lld of each layer are in memory; which are used is counted "
+                       "only where a budget leaves some out",
+                       (long long)engine->model->hparams->experts);
     return qn_residency_svg(svg, engine->residency, err);
 }

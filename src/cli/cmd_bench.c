@@ -29,7 +29,7 @@ static qn_status check_bench(const qn_call *call, qn_err *err) {
                        "quern bench MODEL, or quern bench --limits");
     QN_TRY(qn_outfile_check("--svg", o->svg, err));
     QN_TRY(qn_trace_args_check(&o->trace, err));
-    QN_TRY(qn_expert_args_check(&o->experts, err));
+    QN_TRY(qn_expert_args_check(&o->experts, &o->engine, err));
     return qn_engine_args_check(&o->engine, err);
 }
 

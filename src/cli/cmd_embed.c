@@ -9,6 +9,7 @@
 #include "core/real_text.h"
 
 #include <string.h>
+#include <unistd.h>
 
 typedef struct embed_options {
     const char *file;
@@ -21,8 +22,10 @@ static const char *const pooling_words[] = {"mean", "last", NULL}; // as in qn_p
 
 static qn_status check_embed(const qn_call *call, qn_err *err) {
     const embed_options *options = call->options;
-    if ((call->n_args > 1) == (options->file != NULL))
+    if (call->n_args > 1 && options->file)
         return QN_FAIL(err, ARGUMENT, "embed: give either texts or --file");
+    if (call->n_args == 1 && !options->file && isatty(STDIN_FILENO))
+        return QN_FAIL(err, ARGUMENT, "embed: no texts; give some, or --file");
     for (size_t i = 1; i < call->n_args; i++) {
         if (!*call->args[i]) return QN_FAIL(err, ARGUMENT, "embed: text %zu is empty", i);
     }
@@ -42,7 +45,7 @@ static void deinit_texts(text_list *texts) {
     qn_free(texts->items);
 }
 
-// Each line is a text.
+// Each line is a text; it may end as lines of Windows do.
 static qn_status cut_lines(text_list *to, const char *path, qn_err *err) {
     size_t n = 0, cap = 0;
     void *items = NULL;
@@ -53,7 +56,9 @@ static qn_status cut_lines(text_list *to, const char *path, qn_err *err) {
         if (!stop) stop = end;
         if (memchr(line, '\0', (size_t)(stop - line)))
             return QN_FAIL(err, FORMAT, "%s: line %zu has a NUL byte", path, n + 1);
-        if (stop == line) return QN_FAIL(err, FORMAT, "%s: line %zu is empty", path, n + 1);
+        if (stop > line && stop[-1] == '\r') stop[-1] = '\0';
+        if (stop == line || !*line)
+            return QN_FAIL(err, FORMAT, "%s: line %zu is empty", path, n + 1);
         if (!qn_grow(&items, &cap, n + 1, sizeof *to->items)) return QN_NOMEM(err, "texts");
         to->items = items;
         to->items[n] = line;
@@ -66,6 +71,11 @@ static qn_status cut_lines(text_list *to, const char *path, qn_err *err) {
 
 static qn_status read_texts(text_list *to, const qn_call *call, qn_err *err) {
     const embed_options *options = call->options;
+    const bool is_stdin = options->file ? strcmp(options->file, "-") == 0 : call->n_args == 1;
+    if (is_stdin) {
+        QN_TRY(qn_stdin_read(&to->all, QN_MAX_TEXT, err));
+        return cut_lines(to, "standard input", err);
+    }
     if (options->file) {
         QN_TRY(qn_text_read(&to->all, options->file, QN_MAX_TEXT, err));
         return cut_lines(to, options->file, err);
@@ -130,7 +140,7 @@ static const qn_option embed_table[] = {
     {.name = "--file",
      .alias = "-f",
      .arg = "FILE",
-     .help = "texts from a file, one in each line, instead of the command line",
+     .help = "texts from a file, one in each line (-: standard input, as without any text)",
      .kind = QN_OPTION_TEXT,
      .offset = offsetof(embed_options, file)},
     {.name = "--pooling",

@@ -108,7 +108,7 @@ static qn_status check_run(const qn_call *call, qn_err *err) {
     QN_TRY(qn_run_args_check(args, err));
     QN_TRY(qn_sampling_args_check_together(&args->sampling, err));
     QN_TRY(qn_trace_args_check(&args->trace, err));
-    QN_TRY(qn_expert_args_check(&args->experts, err));
+    QN_TRY(qn_expert_args_check(&args->experts, &args->engine, err));
     return qn_engine_args_check(&args->engine, err);
 }
 
@@ -162,6 +162,7 @@ static qn_status resume(qn_talk *t, qn_err *err) {
     if (!is_new) QN_TRY(qn_saved_read(t, args->session, err));
     if (!is_new && args->session_state) QN_TRY(qn_saved_state_read(t, args->session, err));
     QN_TRY(qn_saved_check(args->session, err));
+    if (args->session_state) QN_TRY(qn_saved_state_check(args->session, err));
     return args->system ? qn_talk_set_system(t, args->system, err) : QN_OK;
 }
 

@@ -48,8 +48,8 @@ static const qn_option synth_table[] = {
      .offset = offsetof(synth_options, seed)},
     {.name = "--routing-skew",
      .arg = "S",
-     .help = "mixture of experts: a few experts get most tokens; their shares fall about as their "
-             "rank to the power of S (default 0: evenly)",
+     .help = "mixture of experts: a few experts get most tokens, the more so the larger S is, 0 to "
+             "8 (default 0: evenly)",
      .kind = QN_OPTION_REAL,
      .offset = offsetof(synth_options, skew),
      .min = 0,

@@ -7,8 +7,12 @@
 
 static const qn_newfile_kind svg_kind = {.name = "an SVG file", .marks = {"<svg", "<?xml"}};
 
-qn_status qn_expert_args_check(const qn_expert_args *args, qn_err *err) {
-    return qn_outfile_check("--expert-svg", args->svg, err);
+qn_status qn_expert_args_check(const qn_expert_args *args, const qn_engine_args *engine,
+                               qn_err *err) {
+    if (!args->svg) return QN_OK;
+    if (!engine->experts) return QN_FAIL(err, ARGUMENT, "--expert-svg needs --expert-budget");
+    QN_TRY(qn_outfile_check("--expert-svg", args->svg, err));
+    return qn_newfile_check(args->svg, &svg_kind, err);
 }
 
 static void print_row(const char *name, const qn_expert_stats *s) {
@@ -30,10 +34,14 @@ static qn_status print_stats(const qn_engine *engine, qn_err *err) {
     }
     fprintf(stderr,
             "experts: %lld of %lld in memory in each of %lld layers (%.1f MiB), %lld used by a "
-            "token; %lld steps\n",
+            "token",
             (long long)all.n_resident, (long long)all.n_experts, (long long)all.n_layers,
-            (double)all.pool_bytes / (1 << 20), (long long)all.n_used, (long long)all.steps);
-    if (all.n_resident == all.n_experts) return QN_OK;
+            (double)all.pool_bytes / (1 << 20), (long long)all.n_used);
+    if (all.n_resident == all.n_experts) {
+        fprintf(stderr, "; nothing is read, so nothing is counted\n");
+        return QN_OK;
+    }
+    fprintf(stderr, "; %lld steps\n", (long long)all.steps);
     fprintf(stderr, "  %5s %10s %10s %8s %10s %10s %10s %10s %10s\n", "layer", "hits", "misses",
             "rate", "read", "ahead", "dropped", "MiB read", "stall ms");
     for (int64_t i = 0; i < all.n_layers; i++) {

@@ -2,7 +2,7 @@
 #ifndef QN_CLI_EXPERT_REPORT_H
 #define QN_CLI_EXPERT_REPORT_H
 
-#include "cli/command.h"
+#include "cli/open_model.h"
 
 // What can be typed about it; a command's options have it as their field `experts`.
 typedef struct qn_expert_args {
@@ -22,7 +22,8 @@ typedef struct qn_expert_args {
 // clang-format on
 
 // Wrong usage, reported before anything is opened.
-QN_MUST_CHECK qn_status qn_expert_args_check(const qn_expert_args *args, qn_err *err);
+QN_MUST_CHECK qn_status qn_expert_args_check(const qn_expert_args *args,
+                                             const qn_engine_args *engine, qn_err *err);
 // Prints and writes what was asked for.
 QN_MUST_CHECK qn_status qn_expert_report(const qn_expert_args *args, const qn_engine *engine,
                                          qn_err *err);

@@ -71,9 +71,11 @@ qn_status qn_engine_args_check(const qn_engine_args *args, qn_err *err) {
     int64_t experts, bytes;
     QN_TRY(check_devices(args->device, err));
     if (!read_budget(&experts, &bytes, args->experts))
-        return QN_FAIL(err, ARGUMENT,
-                       "--expert-budget: '%s', want a number of experts, or bytes with K, M or G",
-                       args->experts);
+        return QN_FAIL(
+            err, ARGUMENT,
+            "--expert-budget: '%s', want a whole number of experts, or of bytes with K, M "
+            "or G, such as 8G",
+            args->experts);
     if (args->cache_dir && !*args->cache_dir)
         return QN_FAIL(err, ARGUMENT, "--cache-dir: the name of the folder is empty");
     for (size_t i = 0; i < args->loras.n; i++) {

@@ -69,6 +69,14 @@ static qn_status leave_answer_out(const qn_talk *t, qn_err *err) {
     return qn_session_prefill(&logits, t->session, NULL, 0, err); // from where it was kept
 }
 
+qn_status qn_saved_state_check(const char *session, qn_err *err) {
+    char *path = state_path(session);
+    if (!path) return QN_NOMEM(err, "a path");
+    const qn_status status = qn_newfile_check(path, &kind, err);
+    qn_free(path);
+    return status;
+}
+
 typedef struct writing {
     qn_newfile *file;
     qn_err why;

@@ -207,7 +207,7 @@ static qn_status refuse_step(const char *word, size_t n, qn_err *err) {
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ";" : "",
                                  qn_steps[i].name);
     return QN_FAIL(err, ARGUMENT,
-                   "order: no chooser '%.*s'; there are, separated by semicolons, %s",
+                   "order: no sampler '%.*s'; there are, separated by semicolons, %s",
                    (int)(n < 64 ? n : 64), word, known);
 }
 
@@ -224,7 +224,7 @@ qn_status qn_steps_parse(const qn_sampler_step *steps[QN_N_STEPS], size_t *n, co
         if (!step) return refuse_step(word, size, err);
         for (size_t i = 0; i < *n; i++) {
             if (steps[i] == step)
-                return QN_FAIL(err, ARGUMENT, "order: chooser %s is there twice", step->name);
+                return QN_FAIL(err, ARGUMENT, "order: sampler %s is there twice", step->name);
         }
         steps[(*n)++] = step;
         word += size;

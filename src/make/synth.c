@@ -179,6 +179,9 @@ qn_status qn_synth(const char *shape, const char *type, const char *out_path,
         return QN_FAIL(err, ARGUMENT, "a routing skew of %g, want 0 to 8", o.routing_skew);
     synth s = {.opts = &o};
     qn_status status = make_plan(&s, shape, type, err);
+    if (!status && o.routing_skew > 0 && s.shape->experts == 0)
+        status = QN_FAIL(err, ARGUMENT, "a routing skew of %g: %s has no experts", o.routing_skew,
+                         shape);
     s.making = (qn_making){.progress = s.opts->progress,
                            .progress_arg = s.opts->progress_arg,
                            .total = s.size.tensor_bytes};

@@ -103,7 +103,7 @@ qn_status qn_expert_budget_apply(qn_engine *engine, qn_err *err) {
         return QN_FAIL(err, UNSUPPORTED, "an expert budget of %lld of %lld experts: %s",
                        (long long)n, (long long)need.n_experts, problem);
     qn_log(engine->opts.log, engine->opts.log_arg, QN_LOG_INFO,
-           "%lld of %lld experts of each layer are kept in memory (%.0f of %.0f MiB)", (long long)n,
+           "%lld of %lld experts of each layer are kept in memory (%.1f of %.1f MiB)", (long long)n,
            (long long)need.n_experts, mib(n * need.bytes), mib(need.all_bytes));
     engine->may_hold_all = is_optional;
     return qn_residency_create(&engine->residency, &stage->prefill, stage->device, n, err);
