@@ -327,8 +327,10 @@ static void test_hostile_png(void **state) {
         {0, 0, 8, 2, QN_FORMAT, "PNG image"},
         {0, 5, 8, 2, QN_FORMAT, "PNG image"},
         {5, 0, 8, 2, QN_FORMAT, "PNG image"},
-        {0x7fffffff, 0x7fffffff, 8, 2, QN_LIMIT, "pixels, max"},
-        {1, 0x7fffffff, 8, 0, QN_LIMIT, "1 x 2147483647 pixels, max 67108864"},
+        {0x7fffffff, 0x7fffffff, 8, 2, QN_LIMIT, "pixels, a side may have 131072"},
+        {1, 0x7fffffff, 8, 0, QN_LIMIT, "1 x 2147483647 pixels, a side may have 131072"},
+        {1, 131073, 8, 0, QN_LIMIT, "1 x 131073 pixels, a side may have 131072"},
+        {131072, 513, 8, 0, QN_LIMIT, "131072 x 513 pixels, max 67108864"},
         {0xffffffff, 1, 8, 0, QN_FORMAT, "PNG image"},
         {60000, 60000, 1, 0, QN_LIMIT, "60000 x 60000 pixels"},
         {8000, 8000, 8, 2, QN_FORMAT, "PNG image"}, // allowed, but the data is not there

@@ -89,15 +89,17 @@ static qn_status read_texts(text_list *to, const qn_call *call, qn_err *err) {
 
 // --- printing ------------------------------------------------------------------------------------
 
-static qn_status print_json(const qn_embeddings *e, int64_t i, qn_err *err) {
+// `index` counts all texts, `i` those of `e`.
+static qn_status print_json(const qn_embeddings *e, int64_t i, size_t index, qn_err *err) {
     json_t *row = json_array();
     for (int64_t k = 0; k < e->width; k++)
         qn_json_push(&row, qn_json_real((double)e->rows[i * e->width + k]));
-    return qn_stdout_json(json_pack("{s:I, s:o}", "index", (json_int_t)i, "embedding", row), 0,
+    return qn_stdout_json(json_pack("{s:I, s:o}", "index", (json_int_t)index, "embedding", row), 0,
                           err);
 }
 
-static qn_status print_row(const qn_embeddings *e, int64_t i, qn_err *err) {
+static qn_status print_row(const qn_embeddings *e, int64_t i, size_t index, qn_err *err) {
+    (void)index;
     enum { DIGITS = 9 }; // that tell every float from the next
     for (int64_t k = 0; k < e->width; k++) {
         char text[QN_REAL_TEXT];
@@ -111,26 +113,38 @@ static qn_status print_row(const qn_embeddings *e, int64_t i, qn_err *err) {
 
 // --- the command ---------------------------------------------------------------------------------
 
-static qn_status run_embed(const qn_call *call, qn_err *err) {
-    const embed_options *options = call->options;
-    const qn_open_opts open_opts = {.args = &options->engine, .needs_tokenizer = true};
+enum { BLOCK = 256 }; // texts that are computed together, and printed
+
+static qn_status embed_block(const text_list *texts, size_t first, const qn_engine *engine,
+                             const embed_options *options, qn_err *err) {
+    const size_t n = texts->n - first < BLOCK ? texts->n - first : BLOCK;
     qn_progress bar = {.what = "embedding", .unit = "tokens"};
     const qn_embed_opts opts = QN_INIT(qn_embed_opts, .pooling = (qn_pooling)options->pooling,
                                        .normalize = options->normalize,
                                        .progress = qn_progress_show, .progress_arg = &bar);
     qn_embeddings got = QN_INIT(qn_embeddings);
+    qn_status status = qn_engine_embed_texts(&got, engine, texts->items + first, n, &opts, err);
+    qn_progress_end(&bar);
+    if (status && texts->n > BLOCK)
+        (void)qn_err_prefix(err, status, "texts %zu to %zu", first + 1, first + n);
+    for (int64_t i = 0; !status && i < got.n; i++)
+        status = (options->json ? print_json : print_row)(&got, i, first + (size_t)i, err);
+    qn_embeddings_deinit(&got);
+    return status;
+}
+
+static qn_status run_embed(const qn_call *call, qn_err *err) {
+    const embed_options *options = call->options;
+    const qn_open_opts open_opts = {.args = &options->engine, .needs_tokenizer = true};
     qn_loaded loaded = {0};
     text_list texts = {0};
     qn_status status = QN_OK;
     QN_TRY_TO(done, read_texts(&texts, call, err));
     QN_TRY_TO(done, qn_cli_open(&loaded, call->args[0], &open_opts, err));
-    status = qn_engine_embed_texts(&got, loaded.engine, texts.items, texts.n, &opts, err);
-    qn_progress_end(&bar);
-    for (int64_t i = 0; !status && i < got.n; i++)
-        status = (options->json ? print_json : print_row)(&got, i, err);
+    for (size_t first = 0; first < texts.n && !status; first += BLOCK)
+        status = embed_block(&texts, first, loaded.engine, options, err);
 
 done:
-    qn_embeddings_deinit(&got);
     qn_cli_close(&loaded);
     deinit_texts(&texts);
     return status;

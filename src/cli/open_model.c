@@ -212,13 +212,12 @@ qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts
         qn_err_name(err, status, path);
         qn_engine_close(engine);
     }
-    if (!status) {
-        for (char *line = out->lines.data, *end; line && *line; line = end + 1) {
-            end = strchr(line, '\n');
-            qn_print_line("%.*s", (int)(end - line), line);
-        }
-        out->engine = engine;
+    // After an error, too: a warning often says why.
+    for (char *line = out->lines.data, *end; line && *line; line = end + 1) {
+        end = strchr(line, '\n');
+        qn_print_line("%.*s", (int)(end - line), line);
     }
+    if (!status) out->engine = engine;
     qn_buf_deinit(&out->lines);
     if (status) {
         qn_free(out->cache_dir);

@@ -321,7 +321,9 @@ static qn_status hash_adapters(qn_engine *engine, const qn_adapters *adapters, q
     for (size_t i = 0; (file = qn_adapters_file(adapters, i)); i++) {
         uint64_t *hash = &engine->adapter_hashes[file->set], own;
         QN_TRY(qn_identity_hash(&own, file->source, engine->pool, err));
-        *hash = qn_identity_mix(*hash, own, qn_adapter_scale(file, file->rank ? file->rank : 1));
+        // The scale of any rank follows from those of two.
+        *hash = qn_identity_mix(*hash, own, qn_adapter_scale(file, 1));
+        *hash = qn_identity_mix(*hash, own, qn_adapter_scale(file, 4));
     }
     return QN_OK;
 }

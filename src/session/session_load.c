@@ -201,6 +201,12 @@ static qn_status check_top(const staged *st, const qn_engine *engine, qn_err *er
     return QN_OK;
 }
 
+// What another function says of bytes that the state has.
+static qn_status as_damage(qn_status status, qn_err *err) {
+    const bool is_damage = status == QN_ARGUMENT || status == QN_NUMERIC;
+    return is_damage ? qn_err_prefix(err, QN_FORMAT, "%s: damaged", what) : status;
+}
+
 static qn_status get_parts(staged *st, loading *from, const qn_session *s, qn_err *err) {
     const qn_state_head *head = &st->head;
     const int64_t width = s->engine->model->hparams->width;
@@ -208,11 +214,13 @@ static qn_status get_parts(staged *st, loading *from, const qn_session *s, qn_er
     QN_TRY(get_list(&list, from, head->n_tokens, sizeof *st->tokens, err));
     st->tokens = list;
     if (head->n_tokens)
-        QN_TRY(qn_engine_check_ids(s->engine, st->tokens, (size_t)head->n_tokens, s->context, err));
+        QN_TRY(as_damage(
+            qn_engine_check_ids(s->engine, st->tokens, (size_t)head->n_tokens, s->context, err),
+            err));
     QN_TRY(get_images(st, from, s, err));
     QN_TRY(get_list(&list, from, head->n_logits, sizeof *st->logits, err));
     st->logits = list;
-    if (st->logits) QN_TRY(qn_logits_check(st->logits, head->n_logits, err));
+    if (st->logits) QN_TRY(as_damage(qn_logits_check(st->logits, head->n_logits, err), err));
     QN_TRY(get_list(&list, from, head->n_top, sizeof *st->top, err));
     st->top = list;
     QN_TRY(check_top(st, s->engine, err));

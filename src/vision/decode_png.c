@@ -58,14 +58,26 @@ static void want_rgb(png_structp png) {
     (void)png_set_interlace_handling(png);
 }
 
+// No reference takes pictures of more than 200 times as many pixels one way as the other, so that
+// this is the longest side of any with 2^26 pixels. Rows cost time and memory by their number.
+enum { MAX_SIDE = 1 << 17 };
+
+static qn_status check_sides(int64_t width, int64_t height, qn_err *err) {
+    if (width <= MAX_SIDE && height <= MAX_SIDE) return QN_OK;
+    return QN_FAIL(err, LIMIT, "%lld x %lld pixels, a side may have %d", (long long)width,
+                   (long long)height, MAX_SIDE);
+}
+
 static qn_status read_header(png_job *job, qn_err *err) {
     if (setjmp(png_jmpbuf(job->png))) return fail(job, err);
     png_set_read_fn(job->png, job, read_bytes);
     png_set_user_limits(job->png, 0x7fffffff, 0x7fffffff); // our own limit says more
     png_set_keep_unknown_chunks(job->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(job->png, job->info);
-    QN_TRY(qn_image_init(job->image, png_get_image_width(job->png, job->info),
-                         png_get_image_height(job->png, job->info), job->file, err));
+    const int64_t width = png_get_image_width(job->png, job->info),
+                  height = png_get_image_height(job->png, job->info);
+    QN_TRY(check_sides(width, height, err));
+    QN_TRY(qn_image_init(job->image, width, height, job->file, err));
     want_rgb(job->png);
     png_read_update_info(job->png, job->info);
     if (png_get_rowbytes(job->png, job->info) != (size_t)job->image->width * 3)
