@@ -118,12 +118,73 @@ static void test_what_does_not_fit_is_said(void **state) {
     cli_free(&r);
 }
 
+// Saved conversations keep the text of messages; a note says once that pictures are gone.
+static void test_sessions_with_images_go_on_without_them(void **state) {
+    (void)state;
+    static const char note[] = "quern: note: pictures are not kept in saved conversations";
+    char template[CLI_MOST_PATH], file[CLI_MOST_PATH];
+    snprintf(template, sizeof template, "%s", cli_path("parts.jinja"));
+    snprintf(file, sizeof file, "%s", cli_path("talk.json"));
+    cli_save(template, parts_template, sizeof parts_template - 1);
+    // Text, an image in a later run, text again; the state of the session has the image.
+    for (int i = 0; i < 3; i++) {
+        const char *args[] = {"run",
+                              MODEL,
+                              "--template",
+                              template,
+                              "-n",
+                              "4",
+                              "-p",
+                              "Look",
+                              "--session",
+                              file,
+                              "--session-state",
+                              i == 1 ? "--image" : NULL,
+                              PNG,
+                              NULL};
+        cli_result r = cli_run_with(&(cli_input){0}, args);
+        if (r.code != 0) fail_msg("run %d: exit code %d, stderr '%s'", i, r.code, r.err);
+        const char *told = strstr(r.err, note);
+        assert_true((told != NULL) == (i == 1));
+        if (told) assert_null(strstr(told + 1, note));
+        cli_free(&r);
+    }
+    char *text = cli_load(file, NULL);
+    json_t *root = cli_json(text);
+    const json_t *messages = json_object_get(root, "messages");
+    assert_int_equal(json_array_size(messages), 6);
+    for (size_t i = 0; i < 6; i += 2)
+        assert_string_equal(
+            json_string_value(json_object_get(json_array_get(messages, i), "content")), "Look");
+    // A list of parts, as an earlier version wrote it.
+    json_t *parts = json_pack("[{s:s}, {s:s, s:s}, {s:s, s:s}]", "type", "image", "type", "text",
+                              "text", "Lo", "type", "text", "text", "ok");
+    json_object_set_new(json_array_get(messages, 2), "content", parts);
+    assert_int_equal(json_dump_file(root, file, JSON_COMPACT), 0);
+    cli_result r =
+        CLI_RUN("run", MODEL, "--template", template, "-n", "4", "-p", "More", "--session", file);
+    assert_int_equal(r.code, 0);
+    assert_non_null(strstr(r.err, "the pictures of this conversation were not kept"));
+    cli_free(&r);
+    json_decref(root);
+    free(text);
+    text = cli_load(file, NULL);
+    root = cli_json(text);
+    messages = json_object_get(root, "messages");
+    assert_int_equal(json_array_size(messages), 8);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(messages, 2), "content")),
+                        "Look");
+    json_decref(root);
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits_with_an_image_are_the_references),
         cmocka_unit_test(test_a_text_has_one_token_for_an_image),
         cmocka_unit_test(test_run_answers_about_images),
         cmocka_unit_test(test_what_does_not_fit_is_said),
+        cmocka_unit_test(test_sessions_with_images_go_on_without_them),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }
