@@ -124,11 +124,26 @@ static void adapters_work_where_models_are_opened(void **state) {
     cli_free(&other);
 }
 
+// A conversation goes on with an adapter and without.
+static void sessions_do_not_depend_on_adapters(void **state) {
+    (void)state;
+    char file[CLI_MOST_PATH];
+    snprintf(file, sizeof file, "%s", cli_path("talk.json"));
+    for (int i = 0; i < 3; i++) {
+        cli_result r = i == 1 ? CLI_RUN("run", MODEL, "-p", "hi", "-n", "3", "--session", file)
+                              : CLI_RUN("run", MODEL, "-p", "hi", "-n", "3", "--session", file,
+                                        "--lora", first);
+        if (r.code != 0) fail_msg("run %d: exit code %d, stderr '%s'", i, r.code, r.err);
+        cli_free(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scales_follow_the_file),
         cmocka_unit_test(what_is_no_adapter_is_refused),
         cmocka_unit_test(adapters_work_where_models_are_opened),
+        cmocka_unit_test(sessions_do_not_depend_on_adapters),
     };
     return cmocka_run_group_tests(tests, setup, cli_teardown);
 }
