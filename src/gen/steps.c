@@ -207,7 +207,7 @@ static qn_status refuse_step(const char *word, size_t n, qn_err *err) {
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ";" : "",
                                  qn_steps[i].name);
     return QN_FAIL(err, ARGUMENT,
-                   "order: no chooser '%.*s'; there are, separated by semicolons, %s",
+                   "order: no sampler '%.*s'; there are, separated by semicolons, %s",
                    (int)(n < 64 ? n : 64), word, known);
 }
 
