@@ -636,7 +636,7 @@ typedef struct qn_engine_info {
     const char *name;         // borrowed; the file's own name for the model, "" if it has none
     int64_t n_layers, width, n_heads, n_kv_heads, head_size, ffn_width, n_vocab, n_experts;
     int64_t context;      // longest sequence the model was made for
-    int64_t n_parameters; // weights used by the graph, tied ones counted once
+    int64_t n_parameters; // weights used by the graph, tied ones counted once; without adapters
     int64_t weight_bytes; // as loaded
     int n_threads;
     const char *device;     // borrowed: "cpu:avx512", ...; several with commas

@@ -335,6 +335,20 @@ static void cache_folders_hold_no_adapters(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+// An adapter does not make it another model.
+static void adapters_are_not_counted_as_parameters(void **state) {
+    two t;
+    open_two(&t, state, "qwen3");
+    const path_name model = mini("qwen3", true);
+    qn_engine *plain = open_with(model.text, NULL, 0, &QN_INIT(qn_engine_opts));
+    qn_engine *adapted = open_with(model.text, t.list, 4, &QN_INIT(qn_engine_opts));
+    assert_int_equal(engine_info(adapted).n_parameters, engine_info(plain).n_parameters);
+    assert_true(engine_info(adapted).weight_bytes > engine_info(plain).weight_bytes);
+    qn_engine_close(plain);
+    qn_engine_close(adapted);
+    close_two(&t);
+}
+
 // --- rows of a batch -----------------------------------------------------------------------------
 
 enum { ROWS = 5, ANSWER = 12 };
@@ -800,6 +814,7 @@ int main(void) {
         FOLDER_TEST(quantised_models_take_adapters),
         FOLDER_TEST(nothing_but_the_adapter_changes_results),
         FOLDER_TEST(cache_folders_hold_no_adapters),
+        FOLDER_TEST(adapters_are_not_counted_as_parameters),
         FOLDER_TEST(rows_of_a_batch_have_adapters_of_their_own),
         FOLDER_TEST(kept_prompts_are_not_shared_between_sets),
         FOLDER_TEST(forks_and_snapshots_keep_their_set),

@@ -614,8 +614,10 @@ static void wrong_numbers_of_image_tokens_are_errors(void **state) {
                  "16 image tokens (id 500) in the prompt, the rows of its 1 images are 15");
     ASSERT_FAILS(qn_session_set_prompt_images(s, r.ids, N_IDS, (const qn_image *[]){NULL}, 1, &err),
                  QN_ARGUMENT, "image 0 is NULL");
-    ASSERT_FAILS(qn_engine_expand_images(&more, &n, NULL, r.engine, r.ids, N_IDS, images, 2, &err),
-                 QN_ARGUMENT, "15 image tokens (id 500) in the prompt for 2 images");
+    ASSERT_FAILS(
+        qn_engine_expand_images(&more, &n, NULL, r.engine, r.ids, N_IDS, images, 2, &err),
+        QN_ARGUMENT,
+        "the prompt has 15 image tokens (<|image_pad|>, id 500) for 2 images, want one for each");
     assert_null(more);
     qn_generate_opts shift = plain;
     shift.shift = true;
@@ -641,14 +643,24 @@ static void images_need_a_tower_that_fits(void **state) {
         QN_INIT(qn_logits_opts, .images = (const qn_image *[]){image}, .n_images = 1);
     qn_logits got = QN_INIT(qn_logits);
     engine = open_model(GGUF, NULL);
-    ASSERT_FAILS(qn_engine_logits(&got, engine, ids, N_IDS, &opts, &err), QN_STATE,
-                 "qwen35_vl-bf16.gguf has no vision tower: images need its mmproj file");
+    ASSERT_FAILS(
+        qn_engine_logits(&got, engine, ids, N_IDS, &opts, &err), QN_STATE,
+        "qwen35_vl-bf16.gguf has no vision tower: images need its mmproj file (--mmproj FILE)");
     ASSERT_FAILS(qn_engine_measure_image(&rows, &columns, engine, image, &err), QN_STATE,
                  "has no vision tower");
     qn_engine_close(engine);
     engine = NULL;
-    ASSERT_FAILS(qn_engine_open(&engine, MODELS "/quern-mini-Q8_0.gguf", &with_tower, &err),
+    ASSERT_FAILS(qn_engine_open(&engine, MODELS "/quern-hybrid-Q8_0.gguf", &with_tower, &err),
                  QN_FORMAT, "is the tower of another model: its rows have width 64");
+    static const char *const blind[] = {"llama32", "qwen3", "qwen3_moe", "gemma3"};
+    for (size_t i = 0; i < sizeof blind / sizeof *blind; i++) {
+        static const char *const arch[] = {"llama", "qwen3", "qwen3moe", "gemma3"};
+        char path[512], want[128];
+        snprintf(path, sizeof path, "%s/mini/%s", TEST_DATA, blind[i]);
+        snprintf(want, sizeof want, "%s: models of the architecture %s do not read images",
+                 blind[i], arch[i]);
+        ASSERT_FAILS(qn_engine_open(&engine, path, &with_tower, &err), QN_UNSUPPORTED, want);
+    }
     ASSERT_FAILS(qn_engine_open(&engine, GGUF, &QN_INIT(qn_engine_opts, .mmproj = GGUF), &err),
                  QN_FORMAT, "is not a vision tower");
     ASSERT_FAILS(

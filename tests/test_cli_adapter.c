@@ -75,8 +75,10 @@ static void what_is_no_adapter_is_refused(void **state) {
         int code;
         const char *part;
     } cases[] = {{"", 2, "--lora: the name of the adapter is empty"},
-                 {"/nowhere/a.gguf", 1, "/nowhere/a.gguf"},
-                 {"/nowhere/a.gguf:0.5", 1, "/nowhere/a.gguf"},
+                 {"/nowhere/a.gguf", 1, "quern: --lora: /nowhere/a.gguf: cannot open"},
+                 {"/nowhere/a.gguf:0.5", 1, "quern: --lora: /nowhere/a.gguf: cannot open"},
+                 {MODEL ":x", 2, "qwen3:x': the scale is 'x', want a number, as in FILE:0.5"},
+                 {MODEL ":", 2, "qwen3:': the scale is '', want a number, as in FILE:0.5"},
                  {MODEL, 1, "not an adapter: no adapter_model.safetensors"},
                  {MODEL "/qwen3-bf16.gguf", 1, "general.type is 'model', want 'adapter'"}};
     char typed[CLI_MOST_PATH + 16];
@@ -94,6 +96,9 @@ static void what_is_no_adapter_is_refused(void **state) {
     r = CLI_RUN("logits", MINI "/gemma3", "--ids", "1", "-o", cli_path("out.safetensors"), "--lora",
                 first);
     cli_assert_fails(&r, 1, "for blk.0.attn_k.weight want (16, 4)");
+    cli_free(&r);
+    r = CLI_RUN("logits", first, "--ids", "1");
+    cli_assert_fails(&r, 1, "first is not a model but an adapter: give it with --lora FILE");
     cli_free(&r);
 }
 
@@ -124,11 +129,26 @@ static void adapters_work_where_models_are_opened(void **state) {
     cli_free(&other);
 }
 
+// A conversation goes on with an adapter and without.
+static void sessions_do_not_depend_on_adapters(void **state) {
+    (void)state;
+    char file[CLI_MOST_PATH];
+    snprintf(file, sizeof file, "%s", cli_path("talk.json"));
+    for (int i = 0; i < 3; i++) {
+        cli_result r = i == 1 ? CLI_RUN("run", MODEL, "-p", "hi", "-n", "3", "--session", file)
+                              : CLI_RUN("run", MODEL, "-p", "hi", "-n", "3", "--session", file,
+                                        "--lora", first);
+        if (r.code != 0) fail_msg("run %d: exit code %d, stderr '%s'", i, r.code, r.err);
+        cli_free(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scales_follow_the_file),
         cmocka_unit_test(what_is_no_adapter_is_refused),
         cmocka_unit_test(adapters_work_where_models_are_opened),
+        cmocka_unit_test(sessions_do_not_depend_on_adapters),
     };
     return cmocka_run_group_tests(tests, setup, cli_teardown);
 }

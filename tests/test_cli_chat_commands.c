@@ -46,7 +46,7 @@ static void test_save_and_load(void **state) {
     screen_type(s, line);
     screen_expect(s, "quern: ");
     screen_expect(s, "a conversation with quern-draft (qwen3,");
-    screen_expect(s, "this model is quern-mini (qwen3,");
+    screen_expect(s, "the model here is quern-mini (qwen3,");
     screen_type(s, "/exit\n");
     assert_int_equal(screen_close(s), 0);
 }

@@ -147,7 +147,7 @@ static void test_session(void **state) {
     cli_assert_fails(&folder, 2, "is a folder, want a file");
     assert_string_equal(folder.out, "");
     cli_assert_fails(&other, 1, "a conversation with quern-draft (qwen3, 2622976 parameters");
-    assert_non_null(strstr(other.err, "this model is quern-mini (qwen3, 10493696 parameters"));
+    assert_non_null(strstr(other.err, "the model here is quern-mini (qwen3, 10493696 parameters"));
     json_decref(root);
     free(text);
     cli_free(&a), cli_free(&b), cli_free(&raw), cli_free(&folder), cli_free(&other);
@@ -187,12 +187,18 @@ static void test_bad_sessions(void **state) {
         {"{}", "not a session file of quern"},
         {"[]", "not a session file of quern"},
         {"{\"quern_session\": 2}", "a session of version 2, this program knows 1"},
-        {"{\"quern_session\": 1}", "a conversation with no name"},
+        {"{\"quern_session\": 1}", "a conversation with a model without a name"},
         {"{\"quern_session\": 1, \"model\": [], \"messages\": []}", "a conversation with"},
         {"{\"quern_session\": 1, " MODEL "}", "no list \"messages\""},
         {"{\"quern_session\": 1, " MODEL ", \"messages\": [1]}", "message 0: want the strings"},
         {"{\"quern_session\": 1, " MODEL ", \"messages\": [{\"role\": \"user\", \"content\": 1}]}",
          "message 0: want the strings"},
+        {"{\"quern_session\": 1, " MODEL
+         ", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"sound\"}]}]}",
+         "bad.json: message 0: part 0: type 'sound', want 'text' or 'image'"},
+        {"{\"quern_session\": 1, " MODEL
+         ", \"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\"}]}]}",
+         "bad.json: message 0: part 0: want the string \"text\""},
         {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": 1}",
          "\"settings\" is not an object"},
         {"{\"quern_session\": 1, " MODEL ", \"messages\": [], \"settings\": {\"frob\": \"1\"}}",

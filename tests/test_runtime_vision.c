@@ -352,8 +352,9 @@ static void test_towers_that_do_not_fit_are_refused(void **state) {
     qn_engine *engine, *other;
     qn_vision *vision = NULL;
     ASSERT_OK(qn_engine_open(&engine, MODEL "/qwen35_vl-bf16.gguf", NULL, &err));
-    ASSERT_FAILS(open_tower(&vision, engine, NULL, &err), QN_STATE,
-                 "qwen35_vl-bf16.gguf has no vision tower: images need its mmproj file");
+    ASSERT_FAILS(
+        open_tower(&vision, engine, NULL, &err), QN_STATE,
+        "qwen35_vl-bf16.gguf has no vision tower: images need its mmproj file (--mmproj FILE)");
     ASSERT_FAILS(open_tower(&vision, engine, MODEL "/qwen35_vl-bf16.gguf", &err), QN_FORMAT,
                  "is not a vision tower: general.architecture is 'qwen35', want 'clip'");
     ASSERT_FAILS(open_tower(&vision, engine, TEST_DATA "/mini/qwen3", &err), QN_FORMAT,
@@ -361,7 +362,7 @@ static void test_towers_that_do_not_fit_are_refused(void **state) {
     ASSERT_FAILS(open_tower(&vision, engine, MODEL "/image.png", &err), QN_FORMAT, "image.png");
     ASSERT_FAILS(open_tower(&vision, engine, MODEL "/no.gguf", &err), QN_IO, "no.gguf");
     qn_engine_close(engine);
-    ASSERT_OK(qn_engine_open(&other, MODELS "/quern-mini-Q8_0.gguf", NULL, &err));
+    ASSERT_OK(qn_engine_open(&other, MODELS "/quern-hybrid-Q8_0.gguf", NULL, &err));
     ASSERT_FAILS(open_tower(&vision, other, MODEL "/mmproj-bf16.gguf", &err), QN_FORMAT,
                  "is the tower of another model: its rows have width 64");
     qn_engine_close(other);

@@ -50,7 +50,7 @@ qn_status qn_engine_get_info(qn_engine_info *out, const qn_engine *engine, qn_er
     };
     for (size_t i = 0; i < weights->n; i++) {
         if (weights->items[i].is_predict) continue;
-        info.n_parameters += weights->items[i].n;
+        if (weights->items[i].n_parts) info.n_parameters += weights->items[i].n; // not an adapter's
         info.weight_bytes += weights->items[i].bytes;
     }
     QN_RESULT_WRITE(qn_engine_info, out, &info);

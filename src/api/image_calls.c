@@ -175,6 +175,28 @@ static qn_status measure_all(int64_t *rows, int64_t *sum, const qn_engine *engin
     return QN_OK;
 }
 
+// One image token for each image. A chat template wrote the ids, or the caller.
+static qn_status check_count(const qn_engine *engine, int32_t token, const int32_t *from, size_t n,
+                             size_t n_images, bool is_template, qn_err *err) {
+    size_t found = 0, size = 0;
+    for (size_t i = 0; i < n; i++) found += from[i] == token;
+    if (found == n_images) return QN_OK;
+    const char *piece =
+        engine->tokenizer ? qn_tokenizer_piece(engine->tokenizer, token, &size) : NULL;
+    const int n_piece = piece ? (int)qn_min((int64_t)size, 40) : 0;
+    const char *s = n_images == 1 ? "" : "s";
+    if (!piece) piece = "";
+    if (is_template && found == 0)
+        return QN_FAIL(err, ARGUMENT,
+                       "the chat template does not support images: it wrote no image token (%.*s, "
+                       "id %d) for %zu image%s; --template FILE gives another one",
+                       n_piece, piece, token, n_images, s);
+    return QN_FAIL(err, ARGUMENT,
+                   "%s %zu image token%s (%.*s, id %d) for %zu image%s, want one for each",
+                   is_template ? "the chat template wrote" : "the prompt has", found,
+                   found == 1 ? "" : "s", n_piece, piece, token, n_images, s);
+}
+
 static qn_status expand(int32_t **ids, size_t *n, size_t *mark, int32_t token, const int32_t *from,
                         size_t n_from, const int64_t *rows, int64_t sum, qn_err *err) {
     int32_t *to = qn_alloc(n_from + (size_t)sum, sizeof *to);
@@ -191,14 +213,31 @@ static qn_status expand(int32_t **ids, size_t *n, size_t *mark, int32_t token, c
     return QN_OK;
 }
 
+static qn_status expand_images(int32_t **ids, size_t *n, size_t *mark, const qn_engine *engine,
+                               const int32_t *from, size_t n_from, const qn_image *const *images,
+                               size_t n_images, bool is_template, qn_err *err) {
+    int32_t token = -1;
+    int64_t sum = 0;
+    if (n_images) {
+        QN_TRY(qn_images_token(&token, engine, err));
+        QN_TRY(check_count(engine, token, from, n_from, n_images, is_template, err));
+    }
+    int64_t *rows = qn_alloc(n_images, sizeof *rows);
+    if (!rows) return QN_NOMEM(err, "images");
+    qn_status status = measure_all(rows, &sum, engine, images, n_images, err);
+    if (!status) status = expand(ids, n, mark, token, from, n_from, rows, sum, err);
+    qn_free(rows);
+    return status;
+}
+
 qn_status qn_chat_prompt_expand(qn_chat_prompt *prompt, const qn_engine *engine, qn_err *err) {
     QN_NEED(prompt, err);
     QN_NEED(engine, err);
     QN_TRY(QN_RESULT_CHECK(qn_chat_prompt, prompt, err));
     if (!QN_HAS_FIELD(qn_chat_prompt, prompt, n_images) || prompt->n_images == 0) return QN_OK;
     int32_t *ids;
-    QN_TRY(qn_engine_expand_images(&ids, &prompt->n, &prompt->n_messages, engine, prompt->ids,
-                                   prompt->n, prompt->images, prompt->n_images, err));
+    QN_TRY(expand_images(&ids, &prompt->n, &prompt->n_messages, engine, prompt->ids, prompt->n,
+                         prompt->images, prompt->n_images, true, err));
     qn_free(prompt->ids);
     prompt->ids = ids;
     return QN_OK;
@@ -212,20 +251,5 @@ qn_status qn_engine_expand_images(int32_t **ids, size_t *n, size_t *mark, const 
     QN_NEED(engine, err);
     if (n_from) QN_NEED(from, err);
     if (n_images) QN_NEED(images, err);
-    int32_t token = -1;
-    size_t found = 0;
-    int64_t sum = 0;
-    if (n_images) QN_TRY(qn_images_token(&token, engine, err));
-    for (size_t i = 0; i < n_from; i++) found += n_images && from[i] == token;
-    if (found != n_images)
-        return QN_FAIL(err, ARGUMENT,
-                       "%zu image tokens (id %d) in the prompt for %zu images: the chat template "
-                       "has to write one for each",
-                       found, token, n_images);
-    int64_t *rows = qn_alloc(n_images, sizeof *rows);
-    if (!rows) return QN_NOMEM(err, "images");
-    qn_status status = measure_all(rows, &sum, engine, images, n_images, err);
-    if (!status) status = expand(ids, n, mark, token, from, n_from, rows, sum, err);
-    qn_free(rows);
-    return status;
+    return expand_images(ids, n, mark, engine, from, n_from, images, n_images, false, err);
 }

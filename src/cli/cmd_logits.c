@@ -187,6 +187,9 @@ static qn_status run_logits(const qn_call *call, qn_err *err) {
     logits_opts.images = qn_pictures_list(&images);
     logits_opts.n_images = images.n;
     QN_TRY_TO(done, qn_cli_open(&loaded, call->args[0], &open_opts, err));
+    status = qn_pictures_check(NULL, &images, loaded.engine, err);
+    if (status) qn_err_prefix(err, status, "--image");
+    if (status) goto done;
     if (options->replay) {
         QN_TRY_TO(done,
                   qn_engine_replay(&logits, loaded.engine, options->replay, &logits_opts, err));

@@ -352,7 +352,7 @@ static qn_status add_image(qn_talk *t, const char *path, qn_err *err) {
     QN_TRY(qn_pictures_add(&t->images, path, err));
     const qn_status status = qn_pictures_check(&n, &t->images, t->loaded.engine, err);
     if (status)
-        qn_image_destroy(t->images.items[--t->images.n]);
+        qn_pictures_pop(&t->images);
     else
         qn_print_dim("%zu image%s, %lld tokens, for the next message", t->images.n,
                      t->images.n == 1 ? "" : "s", (long long)n);

@@ -67,6 +67,25 @@ static bool read_budget(int64_t *experts, int64_t *bytes, const char *typed) {
     return true;
 }
 
+static bool is_there(const char *path) { return qn_path_is_file(path) || qn_path_is_folder(path); }
+
+// FILE[:SCALE]: a file is there, but what follows its name is not a number.
+static qn_status check_lora(const char *typed, qn_err *err) {
+    const char *colon = strrchr(typed, ':');
+    char *end = NULL;
+    if (!*typed) return QN_FAIL(err, ARGUMENT, "--lora: the name of the adapter is empty");
+    if (!colon || is_there(typed)) return QN_OK;
+    (void)strtof(colon + 1, &end);
+    if (colon[1] && !*end) return QN_OK;
+    char *path = strndup(typed, (size_t)(colon - typed));
+    if (!path) return QN_NOMEM(err, "--lora");
+    const bool is_file = is_there(path);
+    qn_free(path);
+    if (!is_file) return QN_OK; // opening it says what is wrong
+    return QN_FAIL(err, ARGUMENT, "--lora: '%s': the scale is '%s', want a number, as in FILE:0.5",
+                   typed, colon + 1);
+}
+
 qn_status qn_engine_args_check(const qn_engine_args *args, qn_err *err) {
     int64_t experts, bytes;
     QN_TRY(check_devices(args->device, err));
@@ -78,10 +97,7 @@ qn_status qn_engine_args_check(const qn_engine_args *args, qn_err *err) {
             args->experts);
     if (args->cache_dir && !*args->cache_dir)
         return QN_FAIL(err, ARGUMENT, "--cache-dir: the name of the folder is empty");
-    for (size_t i = 0; i < args->loras.n; i++) {
-        if (!*args->loras.items[i])
-            return QN_FAIL(err, ARGUMENT, "--lora: the name of the adapter is empty");
-    }
+    for (size_t i = 0; i < args->loras.n; i++) QN_TRY(check_lora(args->loras.items[i], err));
     return QN_OK;
 }
 
@@ -92,8 +108,7 @@ static size_t split_lora(float *scale, const char *typed) {
     const char *colon = strrchr(typed, ':');
     char *end = NULL;
     *scale = 1;
-    if (!colon || colon == typed || !colon[1] || qn_path_is_file(typed) || qn_path_is_folder(typed))
-        return strlen(typed);
+    if (!colon || colon == typed || !colon[1] || is_there(typed)) return strlen(typed);
     const float value = strtof(colon + 1, &end);
     if (*end) return strlen(typed);
     *scale = value;
@@ -182,6 +197,25 @@ void qn_err_name(qn_err *err, qn_status status, const char *path) {
     if (err && !is_switch && !strstr(err->message, path)) qn_err_prefix(err, status, "%s", path);
 }
 
+static bool begins_with(const char *message, const char *path) {
+    const size_t n = strlen(path);
+    return strncmp(message, path, n) == 0 && strchr(": /", message[n]);
+}
+
+// The option of the file that an error is about, or the model.
+static void name_file(qn_err *err, qn_status status, const char *model, const qn_engine_opts *o) {
+    const char *option = NULL;
+    if (!err) return;
+    if (o->mmproj && begins_with(err->message, o->mmproj)) option = "--mmproj";
+    for (size_t i = 0; i < o->n_adapters; i++) {
+        if (begins_with(err->message, o->adapters[i].path)) option = "--lora";
+    }
+    if (option && !begins_with(err->message, model))
+        qn_err_prefix(err, status, "%s", option);
+    else
+        qn_err_name(err, status, model);
+}
+
 qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts, qn_err *err) {
     qn_progress progress = {.what = "loading", .unit = ""};
     qn_lora_list loras = {0};
@@ -203,9 +237,9 @@ qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts
     engine_opts.progress_arg = &progress;
     qn_engine *engine = NULL;
     qn_status status = qn_engine_open(&engine, path, &engine_opts, err);
-    qn_free(loras.items);
     qn_progress_end(&progress);
-    if (status) qn_err_name(err, status, path);
+    if (status) name_file(err, status, path, &engine_opts);
+    qn_free(loras.items);
     if (!status && opts->needs_tokenizer && !qn_engine_tokenizer(engine)) {
         status = QN_FAIL(err, UNSUPPORTED, "%s",
                          *out->no_tokenizer ? out->no_tokenizer : "no tokenizer");

@@ -7,7 +7,8 @@
 // Zeroed is empty.
 typedef struct qn_pictures {
     qn_image **items; // (n) owned
-    size_t n, cap;
+    char **paths;     // (n) owned; as they were named
+    size_t n, cap, cap_paths;
 } qn_pictures;
 
 // clang-format off
@@ -33,6 +34,8 @@ QN_MUST_CHECK qn_status qn_pictures_open(qn_pictures *to, const qn_texts *paths,
 // Whether the model can read them; *n_tokens (may be NULL): how many tokens they are.
 QN_MUST_CHECK qn_status qn_pictures_check(int64_t *n_tokens, const qn_pictures *pictures,
                                           const qn_engine *engine, qn_err *err);
+// Without the last one.
+void qn_pictures_pop(qn_pictures *pictures);
 void qn_pictures_clear(qn_pictures *pictures);
 // As the library wants them.
 const qn_image *const *qn_pictures_list(const qn_pictures *pictures);

@@ -3,6 +3,7 @@
 #include "cli/args.h"
 #include "cli/out.h"
 #include "cli/facts.h"
+#include "cli/terminal.h"
 
 #include "core/file.h"
 #include "core/mem.h"
@@ -28,18 +29,18 @@ static void describe(char *to, size_t size, const json_t *model) {
     const char *name = json_string_value(json_object_get(model, "name"));
     const char *architecture = json_string_value(json_object_get(model, "architecture"));
     snprintf(to, size, "%.60s (%.30s, %lld parameters, %lld tokens)",
-             name && *name ? name : "no name", architecture ? architecture : "?",
+             name && *name ? name : "a model without a name", architecture ? architecture : "?",
              (long long)json_integer_value(json_object_get(model, "parameters")),
              (long long)json_integer_value(json_object_get(model, "vocabulary")));
 }
 
 static qn_status check_model(const json_t *ours, const json_t *theirs, const char *path,
                              qn_err *err) {
-    char a[160], b[160];
+    char a[192], b[192];
     if (json_equal(ours, theirs)) return QN_OK;
     describe(a, sizeof a, theirs);
     describe(b, sizeof b, ours);
-    return QN_FAIL(err, ARGUMENT, "%s: a conversation with %s, this model is %s", path, a, b);
+    return QN_FAIL(err, ARGUMENT, "%s: a conversation with %s, the model here is %s", path, a, b);
 }
 
 // --- settings ------------------------------------------------------------------------------------
@@ -134,6 +135,51 @@ static qn_status take_settings(qn_talk *t, const json_t *settings, const char *p
     return status ? qn_err_prefix(err, status, "%s", path) : QN_OK;
 }
 
+// --- messages ------------------------------------------------------------------------------------
+
+static qn_status join_parts(qn_buf *to, size_t *n_images, const json_t *parts, qn_err *err) {
+    qn_buf_add(to, "", 0);
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *part = json_array_get(parts, i), *text = json_object_get(part, "text");
+        const char *type = json_string_value(json_object_get(part, "type"));
+        const bool is_text = type && strcmp(type, "text") == 0;
+        if (!is_text && (!type || strcmp(type, "image") != 0))
+            return QN_FAIL(err, FORMAT, "part %zu: type '%.40s', want 'text' or 'image'", i,
+                           type ? type : "");
+        if (is_text && !json_is_string(text))
+            return QN_FAIL(err, FORMAT, "part %zu: want the string \"text\"", i);
+        if (is_text)
+            qn_buf_add(to, json_string_value(text), json_string_length(text));
+        else
+            ++*n_images;
+    }
+    return to->failed ? QN_NOMEM(err, "a message") : QN_OK;
+}
+
+static qn_status keep_text(size_t *n_images, json_t *message, qn_err *err) {
+    const json_t *content = json_object_get(message, "content");
+    const bool is_list = json_is_array(content);
+    if (!json_is_string(json_object_get(message, "role")) || (!is_list && !json_is_string(content)))
+        return QN_FAIL(err, FORMAT, "want the strings \"role\" and \"content\"");
+    if (!is_list) return QN_OK;
+    qn_buf text = {0};
+    qn_status status = join_parts(&text, n_images, content, err);
+    if (!status &&
+        json_object_set_new(message, "content", qn_json_string(text.data, text.size)) != 0)
+        status = QN_NOMEM(err, "a message");
+    qn_buf_deinit(&text);
+    return status;
+}
+
+// Pictures are not kept: a content of several parts becomes its text. Adds the number of images.
+static qn_status keep_texts(size_t *n_images, json_t *messages, const char *what, qn_err *err) {
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const qn_status status = keep_text(n_images, json_array_get(messages, i), err);
+        if (status) return qn_err_prefix(err, status, "%s: message %zu", what, i);
+    }
+    return QN_OK;
+}
+
 // --- files ---------------------------------------------------------------------------------------
 
 // The text of a session; the mark that identifies the file is at its very beginning.
@@ -158,18 +204,25 @@ static qn_status check_session(const qn_buf *text, const json_t *root, qn_err *e
 }
 
 // The messages as values.
-static qn_status messages_json(json_t **out, const qn_talk *t, qn_err *err) {
+static qn_status messages_json(json_t **out, size_t *n_images, const qn_talk *t, qn_err *err) {
+    static const char what[] = "the messages of a session";
     char *text = NULL;
+    json_t *messages = NULL;
     QN_TRY(qn_chat_print_messages(&text, t->chat, err));
-    const qn_status status =
-        qn_json_parse(out, text, strlen(text), false, "the messages of a session", err);
+    qn_status status = qn_json_parse(&messages, text, strlen(text), false, what, err);
     qn_free(text);
+    if (!status) status = keep_texts(n_images, messages, what, err);
+    if (status)
+        json_decref(messages);
+    else
+        *out = messages;
     return status;
 }
 
-qn_status qn_saved_print(qn_buf *to, const qn_talk *t, json_t *model, qn_err *err) {
+qn_status qn_saved_print(qn_buf *to, size_t *n_images, const qn_talk *t, json_t *model,
+                         qn_err *err) {
     json_t *messages = NULL;
-    const qn_status printed = messages_json(&messages, t, err);
+    const qn_status printed = messages_json(&messages, n_images, t, err);
     if (printed) {
         json_decref(model);
         return printed;
@@ -183,11 +236,20 @@ qn_status qn_saved_print(qn_buf *to, const qn_talk *t, json_t *model, qn_err *er
     return status;
 }
 
-qn_status qn_saved_write(const qn_talk *t, const char *path, qn_err *err) {
+// Once in a conversation.
+static void tell_images(qn_talk *t, const char *text) {
+    if (!t->has_told_images) qn_print_line("quern: note: %s", text);
+    t->has_told_images = true;
+}
+
+qn_status qn_saved_write(qn_talk *t, const char *path, qn_err *err) {
     qn_buf text = {0};
-    qn_status status = qn_saved_print(&text, t, model_json(t), err);
+    size_t n_images = 0;
+    qn_status status = qn_saved_print(&text, &n_images, t, model_json(t), err);
     const qn_bytes part = {text.data, text.size};
     if (!status) status = qn_outfile_save(path, &kind, &part, 1, err);
+    if (!status && n_images)
+        tell_images(t, "pictures are not kept in saved conversations, only the text of messages");
     qn_buf_deinit(&text);
     return status;
 }
@@ -200,23 +262,8 @@ qn_status qn_saved_check(const char *path, qn_err *err) {
     return QN_OK;
 }
 
-static bool is_message(const json_t *message) {
-    return json_is_string(json_object_get(message, "role")) &&
-           json_is_string(json_object_get(message, "content"));
-}
-
-static qn_status check_messages(const json_t *messages, const char *path, qn_err *err) {
-    if (!json_is_array(messages)) return QN_FAIL(err, FORMAT, "%s: no list \"messages\"", path);
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        if (!is_message(json_array_get(messages, i)))
-            return QN_FAIL(err, FORMAT,
-                           "%s: message %zu: want the strings \"role\" and \"content\"", path, i);
-    }
-    return QN_OK;
-}
-
-static qn_status take_session(qn_talk *t, const json_t *model, const json_t *root, const char *path,
-                              qn_err *err) {
+static qn_status take_session(qn_talk *t, size_t *n_images, const json_t *model, const json_t *root,
+                              const char *path, qn_err *err) {
     const json_t *version = json_object_get(root, mark),
                  *settings = json_object_get(root, "settings");
     json_t *messages = json_object_get(root, "messages");
@@ -226,7 +273,8 @@ static qn_status take_session(qn_talk *t, const json_t *model, const json_t *roo
         return QN_FAIL(err, UNSUPPORTED, "%s: a session of version %lld, this program knows %d",
                        path, (long long)json_integer_value(version), VERSION);
     QN_TRY(check_model(model, json_object_get(root, "model"), path, err));
-    QN_TRY(check_messages(messages, path, err));
+    if (!json_is_array(messages)) return QN_FAIL(err, FORMAT, "%s: no list \"messages\"", path);
+    QN_TRY(keep_texts(n_images, messages, path, err));
     if (settings && !json_is_object(settings))
         return QN_FAIL(err, FORMAT, "%s: \"settings\" is not an object", path);
     QN_TRY(take_settings(t, settings, path, err));
@@ -238,23 +286,25 @@ static qn_status take_session(qn_talk *t, const json_t *model, const json_t *roo
     return status;
 }
 
-qn_status qn_saved_take(qn_talk *t, const json_t *model, const char *text, size_t size,
-                        const char *path, qn_err *err) {
+qn_status qn_saved_take(qn_talk *t, size_t *n_images, const json_t *model, const char *text,
+                        size_t size, const char *path, qn_err *err) {
     json_t *root = NULL;
     if (!model) return QN_NOMEM(err, "a session");
     qn_status status = qn_json_parse(&root, text, size, false, "not a session file of quern", err);
     if (status) qn_err_prefix(err, status, "%s", path);
-    if (!status) status = take_session(t, model, root, path, err);
+    if (!status) status = take_session(t, n_images, model, root, path, err);
     json_decref(root);
     return status;
 }
 
 qn_status qn_saved_read(qn_talk *t, const char *path, qn_err *err) {
     char *text = NULL;
-    size_t size;
+    size_t size, n_images = 0;
     QN_TRY(qn_file_load(&text, &size, path, MAX_BYTES, err));
     json_t *model = model_json(t);
-    const qn_status status = qn_saved_take(t, model, text, size, path, err);
+    const qn_status status = qn_saved_take(t, &n_images, model, text, size, path, err);
+    if (!status && n_images)
+        tell_images(t, "the pictures of this conversation were not kept, only its text");
     qn_free(text);
     json_decref(model);
     return status;

@@ -98,6 +98,17 @@ static qn_status set_raw(qn_talk *t, const char *text, size_t size, qn_err *err)
     return status;
 }
 
+// Images that a question failed with wait for the next one.
+static qn_status hint_images(const qn_talk *t, qn_status status, qn_err *err) {
+    const qn_err refusal = *err;
+    if (!t->is_chat || t->images.n == 0 || status == QN_STOPPED) return status;
+    qn_err_set(err, status, refusal.file, refusal.line, "%s; %s: /image none drops %s",
+               refusal.message,
+               t->images.n == 1 ? "the image still waits" : "the images still wait",
+               t->images.n == 1 ? "it" : "them");
+    return status;
+}
+
 // --- turns ---------------------------------------------------------------------------------------
 
 static void tell_skipped(const qn_talk *t, size_t n_skipped, size_t n_turns) {
@@ -291,7 +302,8 @@ qn_status qn_talk_ask(qn_talk *t, const char *text, size_t size, qn_err *err) {
     QN_TRY(qn_text_check("the prompt", text, size, err));
     t->completion = 0;
     if (!t->template) {
-        QN_TRY(answer_raw(t, text, size, err));
+        const qn_status raw = answer_raw(t, text, size, err);
+        if (raw) return hint_images(t, raw, err);
         qn_pictures_clear(&t->images);
         return QN_OK;
     }
@@ -306,7 +318,7 @@ qn_status qn_talk_ask(qn_talk *t, const char *text, size_t size, qn_err *err) {
         return QN_OK;
     }
     const qn_status cut = qn_chat_truncate(t->chat, n_before, NULL);
-    return cut ? cut : status;
+    return cut ? cut : hint_images(t, status, err);
 }
 
 qn_status qn_talk_again(qn_talk *t, qn_err *err) {
@@ -479,7 +491,8 @@ qn_status qn_talk_open(qn_talk *t, qn_err *err) {
     QN_TRY(qn_tracer_init(&t->tracer, &t->args->trace, err));
     QN_TRY(qn_pictures_open(&t->images, &t->args->images, err));
     QN_TRY(qn_cli_open(&t->loaded, t->path, &open_opts, err));
-    QN_TRY(qn_pictures_check(NULL, &t->images, t->loaded.engine, err));
+    const qn_status fits = qn_pictures_check(NULL, &t->images, t->loaded.engine, err);
+    if (fits) return qn_err_prefix(err, fits, "--image");
     t->tokenizer = qn_engine_tokenizer(t->loaded.engine);
     QN_TRY(open_grammar(t, err));
     QN_TRY(open_session(t, err));

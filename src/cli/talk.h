@@ -30,6 +30,7 @@ typedef struct qn_talk {
     uint32_t completion;   // how often the last question was answered before
     bool has_warned;       // of a template that changes texts
     bool has_looked;       // whether the template has a switch for reasoning
+    bool has_told_images;  // that saved conversations have no pictures
     char **kept;           // (n_kept) texts of settings, which are borrowed there
     size_t n_kept, cap_kept;
     qn_tracer tracer;

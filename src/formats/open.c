@@ -222,13 +222,19 @@ static qn_status has_beside(bool *out, const qn_source *source, const char *name
 }
 
 static qn_status open_listed(qn_source *source, const listing *files, qn_err *err) {
-    bool has_config, has_index;
+    bool has_config, has_index, is_adapter;
     QN_TRY(has_beside(&has_config, source, "config.json", err));
     QN_TRY(has_beside(&has_index, source, "model.safetensors.index.json", err));
     const bool has_weights = files->safetensors.n > 0 || has_index;
     has_config |= source->config != NULL;
     if (has_config && has_weights) return open_checkpoint(source, &files->safetensors, err);
     if (files->gguf.n > 0 && !has_weights) return open_one_gguf(source, &files->gguf, err);
+    QN_TRY(has_beside(&is_adapter, source, "adapter_config.json", err));
+    if (has_weights && is_adapter)
+        return QN_FAIL(err, FORMAT,
+                       "%s is not a model but an adapter: give it with --lora FILE, beside its "
+                       "model",
+                       source->path);
     if (has_weights)
         return QN_FAIL(err, FORMAT, "%s: has safetensors but no config.json", source->path);
     if (has_config)

@@ -30,12 +30,30 @@ static void list_families(char *to, size_t size, bool is_checkpoint) {
                                  is_checkpoint ? families[i].hf_types : families[i].family->arch);
 }
 
+// Files that belong to a model, and are given beside it.
+static qn_status refuse_part(const qn_source *source, qn_err *err) {
+    static const struct {
+        const char *key, *value, *what;
+    } parts[] = {
+        {"general.architecture", "clip", "a vision tower: give it with --mmproj FILE"},
+        {"general.type", "adapter", "an adapter: give it with --lora FILE"},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const qn_key *key = qn_source_find_key(source, parts[i].key);
+        if (key && key->kind == QN_KEY_STRING && qn_str_is(key->as.s, parts[i].value))
+            return QN_FAIL(err, UNSUPPORTED, "%s is not a model but %s, beside its model",
+                           qn_source_path(source), parts[i].what);
+    }
+    return QN_OK;
+}
+
 static qn_status find_family(const qn_family **out, const qn_source *source, qn_err *err) {
     const bool is_checkpoint = qn_source_get_kind(source) != QN_SOURCE_GGUF;
     const char *name = is_checkpoint ? "model_type" : "general.architecture";
     const qn_key *key = qn_source_find_key(source, name);
     if (!key || key->kind != QN_KEY_STRING)
         return QN_FAIL(err, FORMAT, "%s: no key %s", qn_source_path(source), name);
+    if (!is_checkpoint) QN_TRY(refuse_part(source, err));
     for (size_t i = 0; i < N_FAMILIES; i++) {
         if (is_checkpoint ? !qn_has_word(families[i].hf_types, key->as.s.data, ' ')
                           : strcmp(families[i].family->arch, key->as.s.data) != 0)

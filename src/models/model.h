@@ -12,7 +12,8 @@
 enum { QN_MAX_CONTEXT = 1 << 30 };
 
 typedef struct qn_family {
-    const char *arch; // GGUF's general.architecture
+    const char *arch;  // GGUF's general.architecture
+    bool reads_images; // rows of a vision tower may stand for tokens
     size_t config_size;
     const qn_config_row *rows; // numbers of its own, besides the common ones
     size_t n_rows;

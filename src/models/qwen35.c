@@ -519,7 +519,7 @@ static qn_status export_qwen35(qn_export *to, const void *config, qn_err *err) {
 #define QWEN35                                                                                     \
     .config_size = sizeof(qwen35_config), .rows = qwen35_rows,                                     \
     .n_rows = sizeof qwen35_rows / sizeof qwen35_rows[0], .build = build_qwen35,                   \
-    .build_predict = build_predict, .export_keys = export_qwen35
+    .build_predict = build_predict, .export_keys = export_qwen35, .reads_images = true
 
 const qn_family qn_family_qwen35 = {.arch = "qwen35", .read = read_qwen35_dense, QWEN35};
 const qn_family qn_family_qwen35moe = {.arch = "qwen35moe", .read = read_qwen35_moe, QWEN35};

@@ -81,7 +81,7 @@ static qn_status open_source(const qn_source **source, qn_vision *v, const char 
     }
     if (qn_vision_is_inside(*source)) return QN_OK;
     return QN_FAIL(err, STATE,
-                   "%s has no vision tower: images need its mmproj file, or its checkpoint",
+                   "%s has no vision tower: images need its mmproj file (--mmproj FILE)",
                    qn_source_path(*source));
 }
 
@@ -96,7 +96,11 @@ static void limit_pixels(qn_patch_rules *r, int64_t max_pixels) {
 static qn_status open_parts(qn_vision *v, const qn_vision_opts *opts, qn_err *err) {
     const qn_source *source;
     const qn_load_opts load = {0};
-    const int64_t width = v->engine->model->hparams->width;
+    const qn_model *model = v->engine->model;
+    const int64_t width = model->hparams->width;
+    if (!model->family->reads_images)
+        return QN_FAIL(err, UNSUPPORTED, "%s: models of the architecture %s do not read images",
+                       qn_source_path(v->engine->source), model->family->arch);
     QN_TRY(open_source(&source, v, opts->path, err));
     QN_TRY(qn_vision_tower_init(&v->tower, source, err));
     limit_pixels(&v->tower.rules, opts->max_pixels);

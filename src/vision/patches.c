@@ -19,8 +19,8 @@ qn_status qn_patch_sizes(int64_t *width, int64_t *height, int64_t image_width, i
                        (long long)image_width, (long long)image_height, MAX_SIDE);
     if (fmax(w, h) / fmin(w, h) > MAX_RATIO)
         return QN_FAIL(err, LIMIT,
-                       "an image of %lld x %lld pixels, the longer side may have %d "
-                       "times the shorter",
+                       "an image of %lld x %lld pixels, the longer side may have at most "
+                       "%d times the shorter",
                        (long long)image_width, (long long)image_height, MAX_RATIO);
     int64_t to_w = times(nearbyint(w / (double)f), f), to_h = times(nearbyint(h / (double)f), f);
     if (to_w * to_h > rules->max_pixels) {

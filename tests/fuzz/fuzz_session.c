@@ -44,13 +44,15 @@ static void take_again(const qn_talk *t, const json_t *model) {
     qn_run_args args;
     qn_talk again = make_talk(&args);
     qn_buf text = {0};
+    size_t n_images = 0;
     qn_err err = {0};
-    const qn_status status = qn_saved_print(&text, t, model_json(), &err);
+    const qn_status status = qn_saved_print(&text, &n_images, t, model_json(), &err);
     // A message that fits a file alone may be too deep inside a session; nothing is written then.
     if (status && status != QN_LIMIT) abort();
-    if (!status &&
-        (qn_saved_take(&again, model, text.data, text.size, "again", &err) || !is_same(t, &again)))
+    if (!status && (qn_saved_take(&again, &n_images, model, text.data, text.size, "again", &err) ||
+                    !is_same(t, &again)))
         abort();
+    if (n_images) abort(); // a session that was taken has none
     qn_buf_deinit(&text);
     drop_talk(&again);
 }
@@ -63,7 +65,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     qn_talk t = make_talk(&args);
     json_t *model = model_json();
     qn_err err = {0};
-    const qn_status status = qn_saved_take(&t, model, text, size, "session", &err);
+    size_t n_images = 0;
+    const qn_status status = qn_saved_take(&t, &n_images, model, text, size, "session", &err);
     free(text);
     if (status ? !err.message[0] || qn_chat_n_messages(t.chat) : false) abort();
     if (!status) take_again(&t, model);
