@@ -103,7 +103,7 @@ static void test_commands(void **state) {
     screen_type(s, "/image cat.png\n");
     screen_expect(s, "cat.png");
     screen_type(s, "/image " TEST_DATA "/mini/qwen35_vl/image.png\n");
-    screen_expect(s, "has no vision tower");
+    screen_expect(s, "architecture");
     screen_type(s, "/exit\n");
     assert_int_equal(screen_close(s), 0);
 }
