@@ -246,8 +246,9 @@ qn_status qn_cli_open(qn_loaded *out, const char *path, const qn_open_opts *opts
         qn_err_name(err, status, path);
         qn_engine_close(engine);
     }
-    // After an error, too: a warning often says why.
-    for (char *line = out->lines.data, *end; line && *line; line = end + 1) {
+    // Where it was not opened, too: a warning often says why.
+    const bool says_lines = !status || !engine;
+    for (char *line = out->lines.data, *end; says_lines && line && *line; line = end + 1) {
         end = strchr(line, '\n');
         qn_print_line("%.*s", (int)(end - line), line);
     }
