@@ -416,6 +416,7 @@ static void a_session_goes_on_once_its_file_is_back(void **state) {
             qn_session_destroy(sessions[i]);
             qn_engine_close(engines[i]);
         }
+        assert_int_equal(remove(packed_path(*state)), 0); // one file at a time
     }
 }
 
@@ -479,6 +480,7 @@ static void batches_go_on_once_their_file_is_back(void **state) {
         }
         qn_engine_close(some);
         qn_engine_close(all);
+        assert_int_equal(remove(packed_path(*state)), 0);
     }
 }
 

@@ -107,8 +107,8 @@ static bool is_router(const qn_tensor *t) {
     return t->type == QN_TYPE_F32 && n > m && strcmp(t->name.data + n - m, end) == 0;
 }
 
-// Embeddings so large that a token is routed by what it is, as in trained models. Otherwise the rows
-// of all tokens become alike from layer to layer, and with them the experts.
+// Embeddings so large that a token is routed by what it is, as in trained models. Otherwise the
+// rows of all tokens become alike from layer to layer, and with them the experts.
 static bool is_embedding(const qn_tensor *t) {
     return strcmp(t->name.data, "token_embd.weight") == 0;
 }
