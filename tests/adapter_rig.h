@@ -80,7 +80,7 @@ static inline void adapter_write(const model_file *m, const char *folder) {
     (void)mkdir(folder, 0700);
     model_write_checkpoint(m, folder, 1);
     for (int i = 0; i < 2; i++) {
-        char from[600], to[600];
+        char from[1400], to[1400];
         snprintf(from, sizeof from, "%s/%s", folder, names[i][0]);
         snprintf(to, sizeof to, "%s/%s", folder, names[i][1]);
         assert_int_equal(rename(from, to), 0);
@@ -88,7 +88,7 @@ static inline void adapter_write(const model_file *m, const char *folder) {
 }
 
 static inline void adapter_remove(const char *folder) {
-    char path[600];
+    char path[1400];
     snprintf(path, sizeof path, "%s/adapter_config.json", folder);
     remove(path);
     snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
@@ -109,7 +109,7 @@ static inline const char *gguf_module(const char *hf) {
         if (strcmp(hf, names[i][0]) == 0) return names[i][1];
     }
     fail_msg("no GGUF name for %s", hf);
-    return NULL;
+    return "";
 }
 
 // GGUF files of llama have the pairs that rope turns side by side.
