@@ -358,8 +358,6 @@ static qn_status open_parts(qn_engine *engine, const qn_source_opts *from, qn_er
     log_model(engine);
     QN_TRY(try_compile(engine, from->path, err));
     if (engine->opts.no_weights) return QN_OK;
-    if (engine->layout)
-        QN_TRY(qn_identity_hash(&engine->model_hash, engine->source, engine->pool, err));
     if (engine->opts.reference || engine->switches.ref) QN_TRY(load_reference(engine, err));
     if (!engine->opts.reference) QN_TRY(load_packs(engine, err));
     return qn_images_create(&engine->images, engine, err);
@@ -371,6 +369,11 @@ static qn_status open_engine(qn_engine **out, qn_source_opts *from, const qn_eng
     QN_TRY(QN_OPTS_READ(qn_engine_opts, &own, opts, err));
     qn_engine *engine = qn_alloc(1, sizeof *engine);
     if (!engine) return QN_NOMEM(err, "engine");
+    engine->model_hash = qn_alloc(1, sizeof *engine->model_hash);
+    if (!engine->model_hash) {
+        qn_free(engine);
+        return QN_NOMEM(err, "engine");
+    }
     engine->opts = own;
     from->config = own.config;
     if (!from->path) engine->opts.cache_dir = NULL; // nothing tells when such files change
@@ -403,6 +406,7 @@ void qn_engine_close(qn_engine *engine) {
     if (!engine) return;
     qn_images_destroy(engine->images);
     qn_free(engine->adapter_hashes);
+    qn_free(engine->model_hash);
     qn_free(engine->params);
     qn_free(engine->params_hidden);
     qn_free(engine->params_predict);

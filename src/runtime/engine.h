@@ -36,13 +36,13 @@ struct qn_engine {
     qn_disk disk;  // the cache folder, while opening; none: it was not named, or must not be used
     uint64_t skip; // passes left out
     bool decode_differs; // the profile gives decode another plan, or keeps its bindings otherwise
-    qn_state_layout *layout;  // NULL: there are no plans
-    bool is_loaded;           // the stages have their weights
-    uint64_t model_hash;      // identity.h, of `source` when it was opened; 0: there are no plans
-    uint64_t *adapter_hashes; // (model->n_sets) what tells one set of adapters from another
-    qn_residency *residency;  // of the only stage; NULL: all experts are in memory
-    bool may_hold_all;        // ... but they would fit, and nobody asked for a part of them
-    struct qn_images *images; // images.h; NULL: the engine was opened without weights
+    qn_state_layout *layout;      // NULL: there are no plans
+    bool is_loaded;               // the stages have their weights
+    _Atomic uint64_t *model_hash; // identity.h; 0: nobody has asked (state_key.h)
+    uint64_t *adapter_hashes;     // (model->n_sets) what tells one set of adapters from another
+    qn_residency *residency;      // of the only stage; NULL: all experts are in memory
+    bool may_hold_all;            // ... but they would fit, and nobody asked for a part of them
+    struct qn_images *images;     // images.h; NULL: the engine was opened without weights
     // The reference path; NULL otherwise.
     // Weights of model->graph, graph_hidden and graph_predict, by value.
     const void **params, **params_hidden, **params_predict;

@@ -2,23 +2,39 @@
 
 #include "runtime/identity.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char what[] = "the state of a session";
 
-qn_state_key qn_state_key_of(const qn_engine *engine, int32_t adapter) {
-    qn_state_key key = {.model = engine->model_hash,
-                        .adapters = adapter < 0 ? 0 : engine->adapter_hashes[adapter],
+// Read once, and only where a state is asked for: it takes a part of what opening does. Two threads
+// that find it missing find the same.
+static qn_status find_model(uint64_t *out, const qn_engine *engine, qn_err *err) {
+    uint64_t hash = atomic_load_explicit(engine->model_hash, memory_order_relaxed);
+    if (!hash) {
+        QN_TRY(qn_identity_hash(&hash, engine->source, engine->pool, err));
+        hash += !hash; // 0: unknown
+        atomic_store_explicit(engine->model_hash, hash, memory_order_relaxed);
+    }
+    *out = hash;
+    return QN_OK;
+}
+
+qn_status qn_state_key_of(qn_state_key *out, const qn_engine *engine, int32_t adapter,
+                          qn_err *err) {
+    qn_state_key key = {.adapters = adapter < 0 ? 0 : engine->adapter_hashes[adapter],
                         .adapter = adapter + 1,
                         .cache_type = qn_type_get(engine->cache_type)->gguf_id,
                         .numerics = engine->opts.numerics,
                         .mtp = engine->opts.mtp};
     const qn_key *name = qn_source_find_key(engine->source, "general.name");
     const bool is_named = name && name->kind == QN_KEY_STRING && name->as.s.size > 0;
+    QN_TRY(find_model(&key.model, engine, err));
     snprintf(key.name, sizeof key.name, "%s%s%.40s", engine->model->family->arch,
              is_named ? " " : "", is_named ? name->as.s.data : "");
-    return key;
+    *out = key;
+    return QN_OK;
 }
 
 static qn_status check_model(const qn_state_key *key, const qn_state_key *own, qn_err *err) {
@@ -72,7 +88,8 @@ qn_status qn_state_key_check(int32_t *adapter, const qn_state_key *key, const qn
         return QN_FAIL(err, ARGUMENT, "%s: of set %lld of adapters, the engine has %lld", what,
                        (long long)key->adapter, (long long)n_sets);
     const int32_t index = (int32_t)key->adapter - 1;
-    const qn_state_key own = qn_state_key_of(engine, index);
+    qn_state_key own;
+    QN_TRY(qn_state_key_of(&own, engine, index, err));
     QN_TRY(check_model(key, &own, err));
     QN_TRY(check_settings(key, &own, err));
     *adapter = index;

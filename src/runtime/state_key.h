@@ -17,7 +17,8 @@ typedef struct qn_state_key {
 } qn_state_key;
 
 // `adapter` is the index of a set; -1: none.
-qn_state_key qn_state_key_of(const qn_engine *engine, int32_t adapter);
+QN_MUST_CHECK qn_status qn_state_key_of(qn_state_key *out, const qn_engine *engine, int32_t adapter,
+                                        qn_err *err);
 // Fails, naming both values, where a state with that key cannot go on in this engine. *adapter: the
 // index of its set.
 QN_MUST_CHECK qn_status qn_state_key_check(int32_t *adapter, const qn_state_key *key,

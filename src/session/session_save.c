@@ -50,9 +50,8 @@ static bool measure(int64_t *out, const qn_session *s, const qn_state_head *head
 }
 
 static qn_status describe(qn_state_head *head, const qn_session *s, qn_err *err) {
-    *head = (qn_state_head){.magic = QN_STATE_MAGIC,
-                            .version = QN_STATE_VERSION,
-                            .key = qn_state_key_of(s->engine, s->adapter)};
+    *head = (qn_state_head){.magic = QN_STATE_MAGIC, .version = QN_STATE_VERSION};
+    QN_TRY(qn_state_key_of(&head->key, s->engine, s->adapter, err));
     const qn_chooser_memory *chooser = &s->memory.chooser;
     head->n_tokens = (int64_t)s->n_tokens;
     head->n_cached = (int64_t)qn_session_cached(s);
