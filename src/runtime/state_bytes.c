@@ -51,8 +51,8 @@ static qn_status check_held(const qn_seq *seq, size_t cache, int64_t first, qn_e
                    seq->state->layout->cache_names[cache], (long long)held, (long long)first);
 }
 
-static qn_status save_cache(const qn_seq *seq, size_t i, unsigned char *room, qn_bytes_fn *write,
-                            void *arg, qn_err *err) {
+static qn_status save_cache(const qn_seq *seq, size_t i, void *room, qn_bytes_fn *write, void *arg,
+                            qn_err *err) {
     const qn_cache_view *view = &seq->state->layout->caches[i];
     const int64_t begin = first_row(seq->state, view->group, seq->length);
     QN_TRY(check_held(seq, i, begin, err));
@@ -64,8 +64,8 @@ static qn_status save_cache(const qn_seq *seq, size_t i, unsigned char *room, qn
     return QN_OK;
 }
 
-static qn_status fill_cache(qn_seq *seq, size_t i, unsigned char *room, qn_bytes_fn *read,
-                            void *arg, qn_err *err) {
+static qn_status fill_cache(const qn_seq *seq, size_t i, void *room, qn_bytes_fn *read, void *arg,
+                            qn_err *err) {
     const qn_cache_view *view = &seq->state->layout->caches[i];
     const int64_t begin = first_row(seq->state, view->group, seq->length);
     for (int64_t at = begin; at < seq->length; at += QN_PAGE_ROWS) {
@@ -99,36 +99,44 @@ static void get_state(float *room, const qn_seq *seq, size_t i) {
                     room + seq->state->layout->slots[i].state_size);
 }
 
-qn_status qn_seq_save(const qn_seq *seq, qn_bytes_fn *write, void *arg, qn_err *err) {
+static qn_status save_slot(const qn_seq *seq, size_t i, void *room, qn_bytes_fn *write, void *arg,
+                           qn_err *err) {
+    get_state(room, seq, i);
+    return write(arg, room, (size_t)seq->state->layout->slots[i].state_size * sizeof(float), err);
+}
+
+static qn_status fill_slot(const qn_seq *seq, size_t i, void *room, qn_bytes_fn *read, void *arg,
+                           qn_err *err) {
+    QN_TRY(read(arg, room, (size_t)seq->state->layout->slots[i].state_size * sizeof(float), err));
+    qn_kv_set_state(room, seq->state->memory, i, seq->slot);
+    return QN_OK;
+}
+
+// Moves one cache or slot, through `room`.
+typedef qn_status move_fn(const qn_seq *seq, size_t i, void *room, qn_bytes_fn *fn, void *arg,
+                          qn_err *err);
+
+static qn_status move_all(const qn_seq *seq, move_fn *cache, move_fn *slot, qn_bytes_fn *fn,
+                          void *arg, qn_err *err) {
     const qn_state_layout *layout = seq->state->layout;
     qn_status status = QN_OK;
     void *room;
     if (seq->length == 0) return QN_OK;
     QN_TRY(take_room(&room, layout, err));
     for (size_t i = 0; i < layout->n_caches && !status; i++)
-        status = save_cache(seq, i, room, write, arg, err);
-    for (size_t i = 0; i < layout->n_slots && !status; i++) {
-        get_state(room, seq, i);
-        status = write(arg, room, (size_t)layout->slots[i].state_size * sizeof(float), err);
-    }
+        status = cache(seq, i, room, fn, arg, err);
+    for (size_t i = 0; i < layout->n_slots && !status; i++)
+        status = slot(seq, i, room, fn, arg, err);
     qn_free(room);
     return status;
 }
 
+qn_status qn_seq_save(const qn_seq *seq, qn_bytes_fn *write, void *arg, qn_err *err) {
+    return move_all(seq, save_cache, save_slot, write, arg, err);
+}
+
 qn_status qn_seq_fill_rows(qn_seq *seq, qn_bytes_fn *read, void *arg, qn_err *err) {
-    const qn_state_layout *layout = seq->state->layout;
-    qn_status status = QN_OK;
-    void *room;
-    if (seq->length == 0) return QN_OK;
-    QN_TRY(take_room(&room, layout, err));
-    for (size_t i = 0; i < layout->n_caches && !status; i++)
-        status = fill_cache(seq, i, room, read, arg, err);
-    for (size_t i = 0; i < layout->n_slots && !status; i++) {
-        status = read(arg, room, (size_t)layout->slots[i].state_size * sizeof(float), err);
-        if (!status) qn_kv_set_state(room, seq->state->memory, i, seq->slot);
-    }
-    qn_free(room);
-    return status;
+    return move_all(seq, fill_cache, fill_slot, read, arg, err);
 }
 
 // --- looking at it -------------------------------------------------------------------------------
