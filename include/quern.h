@@ -242,6 +242,11 @@ QN_API QN_MUST_CHECK qn_status qn_detokenize(char **text, size_t *size,
 // The vocabulary's own spelling of a token (byte-level encoding included); NULL for an id that is
 // outside it.
 QN_API const char *qn_tokenizer_piece(const qn_tokenizer *tokenizer, int32_t id, size_t *size);
+// The bytes that a token stands for in the middle of a text, special tokens as they are spelled:
+// part of a character, maybe. *bytes is owned (qn_free), NUL-terminated, *size bytes long.
+QN_API QN_MUST_CHECK qn_status qn_tokenizer_bytes(char **bytes, size_t *size,
+                                                  const qn_tokenizer *tokenizer, int32_t id,
+                                                  qn_err *err);
 // The id of a token spelled exactly so, special tokens included; -1 if there is none.
 QN_API int32_t qn_tokenizer_find(const qn_tokenizer *tokenizer, const char *piece, size_t size);
 // True for tokens that end an answer (end of text, end of turn).
@@ -1477,6 +1482,14 @@ typedef struct qn_chat_event {
 // False ends the answer (QN_REASON_CALLER); what there is of it is kept.
 typedef bool qn_chat_fn(void *arg, const qn_chat_event *event);
 
+// Which calls of tools an answer may have.
+typedef enum qn_tool_choice {
+    QN_TOOLS_FREE,
+    QN_TOOLS_AUTO,
+    QN_TOOLS_NONE,
+    QN_TOOLS_REQUIRED
+} qn_tool_choice;
+
 typedef struct qn_chat_opts {
     size_t size;
     const qn_chat_prompt_opts *prompt; // NULL: the defaults. n_skipped must be 0
@@ -1491,6 +1504,11 @@ typedef struct qn_chat_opts {
     qn_event_fn *token_fn; // sees each event before its parts; false ends the answer. NULL: none
     void *token_arg;
     const qn_stop_flag *stop; // of rendering and of the answer, in place of theirs; NULL: none
+    qn_tool_choice tool_choice;
+    const char *tool_name;
+    bool one_call;
+    const qn_grammar *like;
+    bool lenient_schemas;
 } qn_chat_opts;
 
 // Borrowed from the turn.
@@ -1533,6 +1551,8 @@ QN_API QN_MUST_CHECK qn_status qn_chat_reply_finish(qn_chat_reply *reply, qn_cha
 // The answer so far as a message for qn_chat_add, borrowed until the reply changes.
 QN_API QN_MUST_CHECK qn_status qn_chat_reply_get_message(qn_message *out,
                                                          const qn_chat_reply *reply, qn_err *err);
+
+QN_API size_t qn_chat_reply_n_reasoning(const qn_chat_reply *reply);
 
 // Answers the chat (its first opts->prompt->n_messages) in a session of the template's model: makes
 // the prompt, computes what the session has not cached of it, generates, and tells fn while it

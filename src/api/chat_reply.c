@@ -133,6 +133,8 @@ qn_status qn_chat_reply_feed(bool *goes_on, qn_chat_reply *reply, const qn_event
     return status;
 }
 
+size_t qn_chat_reply_n_reasoning(const qn_chat_reply *reply) { return reply ? 0 : 0; }
+
 qn_status qn_chat_reply_finish(qn_chat_reply *reply, qn_chat_fn *fn, void *arg, qn_err *err) {
     QN_NEED(reply, err);
     if (reply->is_finished) return QN_OK;

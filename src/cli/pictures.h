@@ -17,6 +17,8 @@ typedef struct qn_pictures {
     {.name = "--image", .arg = "FILE",                                                             \
      .help = "image (PNG, JPEG or WebP) for a model with a vision tower; may be repeated",         \
      .kind = QN_OPTION_TEXTS, .offset = offsetof(options, images)},                                \
+    QN_OPTIONS_MMPROJ(options)
+#define QN_OPTIONS_MMPROJ(options)                                                                 \
     {.name = "--mmproj", .alias = "-mm", .arg = "FILE",                                            \
      .help = "vision tower: a GGUF file or a checkpoint (default: that of the model's own "        \
              "checkpoint)",                                                                        \

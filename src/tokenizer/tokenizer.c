@@ -319,6 +319,23 @@ qn_status qn_detokenize(char **text, size_t *size, const qn_tokenizer *tokenizer
     return QN_OK;
 }
 
+qn_status qn_tokenizer_bytes(char **bytes, size_t *size, const qn_tokenizer *tokenizer, int32_t id,
+                             qn_err *err) {
+    QN_NEED(bytes, err);
+    QN_NEED(size, err);
+    QN_NEED(tokenizer, err);
+    QN_TRY(check_id(tokenizer, id, 0, err));
+    const qn_decode decode = decode_of(tokenizer);
+    qn_decode_state state = {.started = true, .past_start = true};
+    qn_decode_add(&state, &decode, id, true);
+    if (state.piece.failed || state.spare.failed) state.raw.failed = true;
+    const size_t n = state.raw.size;
+    const qn_status status = qn_buf_take(bytes, &state.raw, err);
+    qn_decode_state_deinit(&state);
+    if (!status) *size = n;
+    return status;
+}
+
 struct qn_decoder {
     const qn_tokenizer *tokenizer;
     qn_decode_state state;

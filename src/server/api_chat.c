@@ -1,0 +1,279 @@
+// OpenAI's /v1/chat/completions.
+#include "server/api.h"
+#include "server/routes.h"
+#include "server/server_int.h"
+
+#include <string.h>
+
+// --- reading -------------------------------------------------------------------------------------
+
+static qn_status read_stream_options(qn_ask *ask, qn_problem *p) {
+    const json_t *usage = json_object_get(ask->stream_options, "include_usage");
+    const json_t *always = json_object_get(ask->stream_options, "continuous_usage_stats");
+    if (ask->stream_options && !ask->stream)
+        return QN_REFUSE(p, 400, "stream_options", "'stream_options' is given without 'stream'");
+    ask->usage_always = json_is_true(always);
+    ask->include_usage = json_is_true(usage) || ask->usage_always;
+    return QN_OK;
+}
+
+qn_status qn_openai_prepare(qn_ask *ask, qn_problem *p) {
+    QN_TRY(read_stream_options(ask, p));
+    if (ask->json_schema && json_object_size(ask->json_schema) == 0) ask->json_schema = NULL;
+    return QN_OK;
+}
+
+qn_status qn_ask_set_effort(qn_ask *ask, const char *effort, const char *field, qn_problem *p) {
+    static const char *const words[] = {"none", "minimal", "low", "medium",
+                                        "high", "xhigh",   "max", "auto"};
+    if (!effort) return QN_OK;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(words[i], effort) != 0) continue;
+        if (ask->thinks == QN_REASONING_AUTO && strcmp(effort, "auto") != 0)
+            ask->thinks = i == 0 ? QN_REASONING_OFF : QN_REASONING_ON;
+        return QN_OK;
+    }
+    return QN_REFUSE(p, 400, field,
+                     "'%s' is '%.40s', want none, minimal, low, medium, high, xhigh or max", field,
+                     effort);
+}
+
+qn_status qn_openai_tool_choice(qn_ask *ask, qn_problem *p) {
+    static const struct {
+        const char *word;
+        qn_tool_choice choice;
+    } words[] = {{"none", QN_TOOLS_NONE}, {"auto", QN_TOOLS_AUTO}, {"required", QN_TOOLS_REQUIRED}};
+    const json_t *c = ask->tool_choice;
+    const char *word = json_string_value(c);
+    ask->choice = QN_TOOLS_AUTO;
+    if (!c) return QN_OK;
+    for (size_t i = 0; word && i < sizeof words / sizeof *words; i++) {
+        if (strcmp(word, words[i].word) != 0) continue;
+        ask->choice = words[i].choice;
+        if (ask->choice == QN_TOOLS_REQUIRED && json_array_size(ask->tools) == 0)
+            return QN_REFUSE(p, 400, "tool_choice", "'tool_choice' is required without tools");
+        return QN_OK;
+    }
+    if (word)
+        return QN_REFUSE(p, 400, "tool_choice",
+                         "'tool_choice' is '%.40s', want none, auto, required or a tool", word);
+    const json_t *function = json_object_get(c, "function");
+    ask->tool_name = json_string_value(json_object_get(function ? function : c, "name"));
+    if (!ask->tool_name) return QN_REFUSE(p, 400, "tool_choice", "'tool_choice' names no function");
+    ask->choice = QN_TOOLS_REQUIRED;
+    return QN_OK;
+}
+
+static qn_status prepare(qn_ask *ask, qn_problem *p) {
+    QN_TRY(qn_openai_prepare(ask, p));
+    if (!ask->messages) return QN_REFUSE(p, 400, "messages", "the request has no 'messages'");
+    if (json_array_size(ask->messages) == 0)
+        return QN_REFUSE(p, 400, "messages", "'messages' is empty");
+    if (ask->logprobs && !json_is_boolean(ask->logprobs))
+        return QN_REFUSE(p, 400, "logprobs", "'logprobs' is not true or false");
+    if (ask->top_logprobs && !json_is_true(ask->logprobs))
+        return QN_REFUSE(p, 400, "top_logprobs", "'top_logprobs' is given without 'logprobs'");
+    ask->wants_logprobs = json_is_true(ask->logprobs);
+    ask->n_top = (int32_t)ask->top_logprobs;
+    QN_TRY(qn_openai_tool_choice(ask, p));
+    return qn_ask_set_effort(ask, ask->effort, "reasoning_effort", p);
+}
+
+// --- pieces --------------------------------------------------------------------------------------
+
+json_t *qn_openai_head(const qn_job *job, const char *object) {
+    json_t *o = json_object();
+    qn_json_put(&o, "id", json_string(job->id));
+    qn_json_put(&o, "object", json_string(object));
+    qn_json_put(&o, "created", json_integer(job->created));
+    qn_json_put(&o, "model", json_string(job->entry->name));
+    qn_json_put(&o, "system_fingerprint", json_sprintf("quern-%s", qn_version()));
+    return o;
+}
+
+json_t *qn_openai_usage(const qn_job *job) {
+    const qn_usage u = qn_job_usage(job);
+    json_t *o = json_object(), *prompt = json_object(), *generated = json_object();
+    qn_json_put(&prompt, "cached_tokens", json_integer(u.cached));
+    qn_json_put(&generated, "reasoning_tokens", json_integer(u.reasoning));
+    if (u.drafted) {
+        qn_json_put(&generated, "accepted_prediction_tokens", json_integer(u.accepted));
+        qn_json_put(&generated, "rejected_prediction_tokens", json_integer(u.drafted - u.accepted));
+    }
+    qn_json_put(&o, "prompt_tokens", json_integer(u.prompt));
+    qn_json_put(&o, "completion_tokens", json_integer(u.generated));
+    qn_json_put(&o, "total_tokens", json_integer(u.prompt + u.generated));
+    qn_json_put(&o, "prompt_tokens_details", prompt);
+    qn_json_put(&o, "completion_tokens_details", generated);
+    return o;
+}
+
+json_t *qn_openai_call(const qn_called *call) {
+    json_t *o = json_object(), *function = json_object();
+    const qn_buf *arguments = &call->arguments;
+    qn_json_put(&function, "name", json_string(call->name));
+    qn_json_put(&function, "arguments",
+                qn_json_string(arguments->data ? arguments->data : "", arguments->size));
+    qn_json_put(&o, "id", json_string(call->id));
+    qn_json_put(&o, "type", json_string("function"));
+    qn_json_put(&o, "function", function);
+    return o;
+}
+
+static const char *reasoning_name(const qn_job *job) {
+    return job->ex->server->opts.reasoning_field ? "reasoning" : "reasoning_content";
+}
+
+// --- streams -------------------------------------------------------------------------------------
+
+// One chunk; takes `delta`.
+static bool send_chunk(qn_job *job, qn_choice *c, json_t *delta, const char *finish) {
+    json_t *o = qn_openai_head(job, "chat.completion.chunk");
+    json_t *choice = json_object(), *choices = json_array();
+    qn_json_put(&choice, "index", json_integer((json_int_t)c->index));
+    qn_json_put(&choice, "delta", delta);
+    qn_json_put(&choice, "finish_reason", finish ? json_string(finish) : json_null());
+    json_t *untold = job->ask.wants_logprobs ? qn_choice_untold(c) : NULL;
+    if (untold) {
+        json_t *logprobs = json_object();
+        qn_json_put(&logprobs, "content", untold);
+        qn_json_put(&choice, "logprobs", logprobs);
+    }
+    qn_json_push(&choices, choice);
+    qn_json_put(&o, "choices", choices);
+    if (job->ask.usage_always) qn_json_put(&o, "usage", qn_openai_usage(job));
+    if (job->ask.timings_per_token) qn_json_put(&o, "timings", qn_job_timings(job));
+    return qn_job_send_event(job, NULL, o);
+}
+
+static bool begin(qn_job *job) {
+    bool is_sent = true;
+    for (size_t i = 0; i < job->n_choices && is_sent; i++) {
+        json_t *delta = json_object(), *o = qn_openai_head(job, "chat.completion.chunk");
+        json_t *choice = json_object(), *choices = json_array();
+        qn_json_put(&delta, "role", json_string("assistant"));
+        qn_json_put(&delta, "content", json_null());
+        qn_json_put(&choice, "index", json_integer((json_int_t)i));
+        qn_json_put(&choice, "delta", delta);
+        qn_json_put(&choice, "finish_reason", json_null());
+        qn_json_push(&choices, choice);
+        qn_json_put(&o, "choices", choices);
+        qn_json_put(&o, "seed", json_integer((json_int_t)job->ask.seed));
+        is_sent = qn_job_send_event(job, NULL, o);
+    }
+    return is_sent;
+}
+
+static json_t *call_delta(const qn_choice *c, const qn_piece *piece) {
+    const qn_called *call = &c->calls[piece->call];
+    json_t *o = json_object(), *function = json_object();
+    const bool is_head = piece->kind == QN_CHAT_CALL;
+    if (is_head) qn_json_put(&function, "name", json_string(call->name));
+    qn_json_put(&function, "arguments",
+                is_head ? json_string("") : qn_json_string(piece->text, piece->size));
+    qn_json_put(&o, "index", json_integer((json_int_t)piece->call));
+    if (is_head) {
+        qn_json_put(&o, "id", json_string(call->id));
+        qn_json_put(&o, "type", json_string("function"));
+    }
+    qn_json_put(&o, "function", function);
+    json_t *list = json_array();
+    qn_json_push(&list, o);
+    return list;
+}
+
+static bool piece(qn_job *job, qn_choice *c, const qn_piece *piece) {
+    json_t *delta = json_object();
+    if (piece->kind == QN_CHAT_TEXT)
+        qn_json_put(&delta, "content", qn_json_string(piece->text, piece->size));
+    else if (piece->kind == QN_CHAT_REASONING)
+        qn_json_put(&delta, reasoning_name(job), qn_json_string(piece->text, piece->size));
+    else
+        qn_json_put(&delta, "tool_calls", call_delta(c, piece));
+    return send_chunk(job, c, delta, NULL);
+}
+
+static bool finish(qn_job *job, qn_choice *c) {
+    return send_chunk(job, c, json_object(), qn_choice_finish(c));
+}
+
+static bool send_done(qn_job *job) {
+    qn_buf done = {0};
+    qn_buf_text(&done, "data: [DONE]\n\n");
+    const bool is_sent = qn_job_send(job, &done);
+    qn_buf_deinit(&done);
+    return is_sent;
+}
+
+static bool end(qn_job *job) {
+    if (job->ask.include_usage) {
+        json_t *o = qn_openai_head(job, "chat.completion.chunk");
+        qn_json_put(&o, "choices", json_array());
+        qn_json_put(&o, "usage", qn_openai_usage(job));
+        qn_json_put(&o, "timings", qn_job_timings(job));
+        if (!qn_job_send_event(job, NULL, o)) return false;
+    }
+    return send_done(job);
+}
+
+static bool fail(qn_job *job, const qn_problem *problem) {
+    return qn_job_send_event(job, NULL, qn_problem_json(problem, QN_FORM_OPENAI)) && send_done(job);
+}
+
+// --- whole answers -------------------------------------------------------------------------------
+
+static json_t *message_of(const qn_job *job, const qn_choice *c) {
+    json_t *m = json_object();
+    const bool has_text = c->text.size > 0 || c->n_calls == 0;
+    qn_json_put(&m, "role", json_string("assistant"));
+    qn_json_put(&m, "content",
+                has_text ? qn_json_string(c->text.data ? c->text.data : "", c->text.size)
+                         : json_null());
+    if (c->reasoning.size)
+        qn_json_put(&m, reasoning_name(job), qn_json_string(c->reasoning.data, c->reasoning.size));
+    if (c->n_calls == 0) return m;
+    json_t *calls = json_array();
+    for (size_t i = 0; i < c->n_calls; i++) qn_json_push(&calls, qn_openai_call(&c->calls[i]));
+    qn_json_put(&m, "tool_calls", calls);
+    return m;
+}
+
+static json_t *choice_of(const qn_job *job, const qn_choice *c) {
+    json_t *o = json_object();
+    qn_json_put(&o, "index", json_integer((json_int_t)c->index));
+    qn_json_put(&o, "message", message_of(job, c));
+    qn_json_put(&o, "finish_reason", json_string(qn_choice_finish(c)));
+    if (c->logprobs) {
+        json_t *logprobs = json_object();
+        qn_json_put(&logprobs, "content", json_incref(c->logprobs));
+        qn_json_put(&o, "logprobs", logprobs);
+    } else {
+        qn_json_put(&o, "logprobs", json_null());
+    }
+    return o;
+}
+
+static json_t *whole(qn_job *job) {
+    json_t *o = qn_openai_head(job, "chat.completion"), *choices = json_array();
+    for (size_t i = 0; i < job->n_choices; i++)
+        qn_json_push(&choices, choice_of(job, &job->choices[i]));
+    qn_json_put(&o, "choices", choices);
+    qn_json_put(&o, "usage", qn_openai_usage(job));
+    qn_json_put(&o, "timings", qn_job_timings(job));
+    qn_json_put(&o, "seed", json_integer((json_int_t)job->ask.seed));
+    return o;
+}
+
+static const qn_dialect dialect = {.stream_type = "text/event-stream",
+                                   .ping = ": still here\n\n",
+                                   .begin = begin,
+                                   .piece = piece,
+                                   .finish = finish,
+                                   .end = end,
+                                   .fail = fail,
+                                   .whole = whole};
+
+void qn_api_chat(qn_exchange *ex) {
+    static const qn_job_plan plan = {QN_SET_CHAT, &dialect, "chatcmpl-", prepare, qn_job_chat};
+    qn_job_handle(ex, &plan);
+}

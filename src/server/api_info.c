@@ -1,0 +1,141 @@
+// What the server says of itself: models, health, properties, metrics.
+#include "server/api.h"
+#include "server/routes.h"
+#include "server/server_int.h"
+
+#include <string.h>
+
+// --- models --------------------------------------------------------------------------------------
+
+static json_t *model_meta(const qn_entry_info *info) {
+    json_t *m = json_object();
+    qn_json_put(&m, "loaded", json_boolean(info->is_open));
+    qn_json_put(&m, "size", json_integer(info->file_bytes));
+    if (!info->is_open) return m;
+    qn_json_put(&m, "n_ctx", json_integer(info->context));
+    qn_json_put(&m, "n_ctx_train", json_integer(info->trained_context));
+    qn_json_put(&m, "n_vocab", json_integer(info->n_vocab));
+    qn_json_put(&m, "n_embd", json_integer(info->width));
+    qn_json_put(&m, "n_params", json_integer(info->n_parameters));
+    qn_json_put(&m, "architecture", json_string(info->architecture));
+    qn_json_put(&m, "vision", json_boolean(info->has_vision));
+    return m;
+}
+
+void qn_api_models(qn_exchange *ex) {
+    json_t *list = json_array(), *o = json_object();
+    qn_entry_info info;
+    for (size_t i = 0; qn_registry_info(&info, &ex->server->registry, i); i++) {
+        json_t *m = json_object();
+        qn_json_put(&m, "id", json_string(info.name));
+        qn_json_put(&m, "object", json_string("model"));
+        qn_json_put(&m, "created", json_integer(info.modified));
+        qn_json_put(&m, "owned_by", json_string("quern"));
+        if (info.is_open) qn_json_put(&m, "max_model_len", json_integer(info.context));
+        qn_json_put(&m, "meta", model_meta(&info));
+        qn_json_push(&list, m);
+    }
+    qn_json_put(&o, "object", json_string("list"));
+    qn_json_put(&o, "models", json_incref(list)); // where Codex looks
+    qn_json_put(&o, "data", list);
+    qn_reply_json(ex, 200, o);
+    qn_exchange_leave(ex);
+}
+
+// --- health --------------------------------------------------------------------------------------
+
+void qn_api_health(qn_exchange *ex) {
+    json_t *o = json_object();
+    qn_json_put(&o, "status", json_string("ok"));
+    qn_reply_json(ex, 200, o);
+    qn_exchange_leave(ex);
+}
+
+// --- properties ----------------------------------------------------------------------------------
+
+// The settings that count when a request does not say any.
+static json_t *sampling_json(const qn_sample_opts *s) {
+    json_t *o = json_object();
+    qn_json_put(&o, "temperature", qn_json_real((double)s->temperature));
+    qn_json_put(&o, "top_k", json_integer(s->top_k));
+    qn_json_put(&o, "top_p", qn_json_real(s->top_p ? (double)s->top_p : 1));
+    qn_json_put(&o, "min_p", qn_json_real((double)s->min_p));
+    qn_json_put(&o, "repeat_penalty",
+                qn_json_real(s->repeat_penalty ? (double)s->repeat_penalty : 1));
+    qn_json_put(&o, "presence_penalty", qn_json_real((double)s->presence_penalty));
+    qn_json_put(&o, "frequency_penalty", qn_json_real((double)s->frequency_penalty));
+    return o;
+}
+
+static json_t *props_of(const qn_exchange *ex, const qn_entry *entry) {
+    qn_served *m = entry->served;
+    json_t *o = json_object(), *settings = json_object(), *modalities = json_object();
+    json_t *caps = json_object();
+    qn_json_put(&settings, "n_ctx", json_integer(m->context));
+    qn_json_put(&settings, "params", sampling_json(&m->sample));
+    qn_json_put(&modalities, "vision", json_boolean(m->has_vision));
+    qn_json_put(&caps, "tools", json_boolean(m->has_tools));
+    qn_json_put(&caps, "thinking", json_boolean(m->has_thinking));
+    qn_json_put(&o, "default_generation_settings", settings);
+    qn_json_put(&o, "total_slots",
+                json_integer(ex->server->opts.parallel ? ex->server->opts.parallel : 64));
+    qn_json_put(&o, "model_alias", json_string(entry->name));
+    qn_json_put(&o, "model_path", json_string(entry->name));
+    qn_json_put(&o, "modalities", modalities);
+    qn_json_put(&o, "chat_template_caps", caps);
+    qn_json_put(&o, "n_ctx", json_integer(m->context));
+    qn_json_put(&o, "build_info", json_sprintf("quern %s", qn_version()));
+    qn_json_put(&o, "needs_key", json_boolean(qn_guard_has_keys(&ex->server->guard)));
+    return o;
+}
+
+void qn_api_props(qn_exchange *ex) {
+    qn_entry *entry = NULL;
+    qn_problem problem = {0};
+    if (qn_entry_take(&entry, ex, ex->model, &problem)) {
+        qn_problem_reply(ex, &problem);
+    } else {
+        qn_reply_json(ex, 200, props_of(ex, entry));
+        qn_entry_leave(entry);
+    }
+    qn_exchange_leave(ex);
+}
+
+// --- metrics -------------------------------------------------------------------------------------
+
+void qn_api_metrics(qn_exchange *ex) {
+    qn_server *s = ex->server;
+    qn_buf text = {0};
+    if (!s->opts.metrics) {
+        qn_problem problem;
+        (void)QN_REFUSE(&problem, 501, "",
+                        "this server does not tell metrics; --metrics turns "
+                        "them on");
+        qn_problem_reply(ex, &problem);
+        qn_exchange_leave(ex);
+        return;
+    }
+    qn_batch_counts all = QN_INIT(qn_batch_counts);
+    const int64_t n_open = qn_registry_counts(&s->registry, &all);
+    const qn_gauge gauges[] = {
+        {"quern_rows", "Answers that are being computed.", all.rows},
+        {"quern_queued", "Answers that wait for room.", all.queued},
+        {"quern_pages", "Pages of the KV cache held by answers.", all.pages},
+        {"quern_pages_all", "Pages of the KV cache.", all.pages_all},
+        {"quern_kept_bytes", "Bytes held by earlier prompts.", all.kept_bytes},
+        {"quern_steps_total", "Steps of all models.", all.steps},
+        {"quern_step_tokens_total", "Tokens computed in steps.", all.tokens},
+        {"quern_prefix_hits_total", "Prompts that had a prefix in the cache.", all.hits},
+        {"quern_preemptions_total", "Answers that gave way to others.", all.preemptions},
+        {"quern_connections", "Open connections.", qn_links_count(&s->links)},
+        {"quern_models_open", "Models that are open.", n_open},
+    };
+    qn_metrics_write(&text, &s->metrics, gauges, sizeof gauges / sizeof *gauges);
+    if (text.failed) {
+        qn_buf_deinit(&text);
+        qn_reply_json(ex, 503, NULL);
+    } else {
+        qn_exchange_reply(ex, 200, "text/plain; version=0.0.4; charset=utf-8", &text);
+    }
+    qn_exchange_leave(ex);
+}

@@ -1,0 +1,141 @@
+#include "server/exchange.h"
+
+#include "core/mem.h"
+#include "server/server_int.h"
+
+#include <microhttpd.h>
+#include <string.h>
+#include <time.h>
+
+int64_t qn_clock_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+qn_status qn_exchange_create(qn_exchange **out, qn_server *server, qn_err *err) {
+    qn_exchange *ex = qn_alloc(1, sizeof *ex);
+    if (!ex || pthread_mutex_init(&ex->lock, NULL) != 0) {
+        qn_free(ex);
+        return QN_NOMEM(err, "a request");
+    }
+    const qn_status status = qn_stop_flag_create(&ex->stop, err);
+    if (status) {
+        pthread_mutex_destroy(&ex->lock);
+        qn_free(ex);
+        return status;
+    }
+    ex->server = server;
+    ex->fd = -1;
+    ex->started = qn_clock_ns();
+    atomic_init(&ex->owners, 1);
+    *out = ex;
+    return QN_OK;
+}
+
+void qn_exchange_leave(qn_exchange *ex) {
+    if (!ex || atomic_fetch_sub(&ex->owners, 1) != 1) return;
+    pthread_mutex_destroy(&ex->lock);
+    qn_buf_deinit(&ex->body);
+    qn_buf_deinit(&ex->out);
+    qn_stop_flag_destroy(ex->stop);
+    qn_free(ex->path);
+    qn_free(ex->model);
+    qn_free(ex->tag);
+    qn_free(ex->wants);
+    qn_free(ex);
+}
+
+// --- answering -----------------------------------------------------------------------------------
+
+// With the lock: lets the HTTP side go on.
+static void resume(qn_exchange *ex) {
+    if (!ex->is_suspended || !ex->connection) return;
+    ex->is_suspended = false;
+    MHD_resume_connection(ex->connection);
+}
+
+void qn_exchange_header(qn_exchange *ex, const char *name, const char *value) {
+    if (ex->n_headers == QN_MAX_HEADERS) return;
+    qn_header *h = &ex->headers[ex->n_headers];
+    if (strlen(name) >= sizeof h->name || strlen(value) >= sizeof h->value) return;
+    ex->n_headers++;
+    memcpy(h->name, name, strlen(name) + 1);
+    memcpy(h->value, value, strlen(value) + 1);
+}
+
+void qn_exchange_reply(qn_exchange *ex, int status, const char *type, qn_buf *body) {
+    pthread_mutex_lock(&ex->lock);
+    qn_buf_deinit(&ex->out);
+    ex->out = *body;
+    *body = (qn_buf){0};
+    ex->status = status;
+    ex->type = type;
+    ex->is_whole = true;
+    ex->n_written = (int64_t)ex->out.size;
+    ex->phase = QN_ANSWERING;
+    resume(ex);
+    pthread_mutex_unlock(&ex->lock);
+}
+
+void qn_exchange_begin(qn_exchange *ex, int status, const char *type, const char *ping) {
+    pthread_mutex_lock(&ex->lock);
+    ex->status = status;
+    ex->type = type;
+    ex->is_stream = true;
+    ex->ping = ping;
+    ex->wrote = qn_clock_ns();
+    ex->phase = QN_ANSWERING;
+    resume(ex);
+    pthread_mutex_unlock(&ex->lock);
+}
+
+// With the lock: moves what is unsent to the front once that pays.
+static void compact(qn_exchange *ex) {
+    if (ex->sent < ex->out.size / 2) return;
+    memmove(ex->out.data, ex->out.data + ex->sent, ex->out.size - ex->sent);
+    ex->out.size -= ex->sent;
+    ex->sent = 0;
+}
+
+bool qn_exchange_write(qn_exchange *ex, const char *bytes, size_t n) {
+    pthread_mutex_lock(&ex->lock);
+    if (ex->out.size) compact(ex);
+    const bool is_slow = ex->out.size - ex->sent + n > ex->server->limits.unsent;
+    if (!ex->is_gone && !is_slow) qn_buf_add(&ex->out, bytes, n);
+    const bool is_lost = is_slow || ex->out.failed;
+    if (is_lost && !ex->is_gone) {
+        ex->is_cut = ex->is_whole = ex->is_gone = true;
+        ex->note = is_slow ? "dropped: reads too slowly" : "dropped: out of memory";
+    }
+    const bool is_fine = !ex->is_gone;
+    ex->n_written += is_fine ? (int64_t)n : 0;
+    ex->wrote = qn_clock_ns();
+    resume(ex);
+    pthread_mutex_unlock(&ex->lock);
+    return is_fine;
+}
+
+void qn_exchange_end(qn_exchange *ex, bool is_well) {
+    pthread_mutex_lock(&ex->lock);
+    ex->is_whole = true;
+    ex->is_cut |= !is_well;
+    resume(ex);
+    pthread_mutex_unlock(&ex->lock);
+}
+
+void qn_exchange_ping(qn_exchange *ex, int64_t silence_ns) {
+    pthread_mutex_lock(&ex->lock);
+    const bool is_due = ex->ping && ex->phase == QN_ANSWERING && !ex->is_whole &&
+                        qn_clock_ns() - ex->wrote > silence_ns;
+    const char *ping = ex->ping;
+    pthread_mutex_unlock(&ex->lock);
+    if (is_due) (void)qn_exchange_write(ex, ping, strlen(ping)); // who is gone is noticed elsewhere
+}
+
+void qn_exchange_drop(qn_exchange *ex) {
+    pthread_mutex_lock(&ex->lock);
+    ex->is_gone = true;
+    pthread_mutex_unlock(&ex->lock);
+    qn_stop_flag_set(ex->stop);
+}

@@ -1,0 +1,102 @@
+// One HTTP request and the answer to it, between the threads of the HTTP library and ours.
+//
+//   reading    the HTTP library's thread collects the body
+//   working    the connection is suspended; a worker has the exchange, and answers it:
+//                qn_exchange_reply     a whole body, or
+//                qn_exchange_begin, _write ..., _end    a stream, from any thread
+//   answering  the HTTP library's thread sends what there is, and suspends the connection again
+//              when there is nothing
+//
+// A writer never waits: bytes are kept up to a limit, and a client that reads slower than that is
+// dropped. An exchange has two owners, the HTTP side and whoever answers; the last one to leave
+// releases it.
+#ifndef QN_SERVER_EXCHANGE_H
+#define QN_SERVER_EXCHANGE_H
+
+#include "core/buf.h"
+#include "core/err.h"
+#include "core/str.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct MHD_Connection;
+struct qn_route;
+typedef struct qn_server qn_server;
+
+typedef enum qn_phase { QN_READING, QN_WORKING, QN_ANSWERING, QN_ENDED } qn_phase;
+
+// A header of the answer; both constants or borrowed until the answer has begun.
+typedef struct qn_header {
+    char name[32];
+    char value[256];
+} qn_header;
+enum { QN_MAX_HEADERS = 6 };
+
+typedef struct qn_exchange {
+    qn_server *server;
+    const struct qn_route *route; // NULL: there is none for this path
+    char id[32];                  // of the request, for logs and clients: "req_..."
+    char method[8];
+    char *path;         // owned, without the query
+    char *model;        // owned: value of "model" in the query; NULL: none
+    char *tag;          // owned: value of "If-None-Match"; NULL: none
+    char *wants;        // owned: value of "X-Request-Id", checked; NULL: none
+    qn_buf body;        // as it came
+    int fd;             // of the connection, for hangups; -1: none
+    int64_t started;    // nanoseconds, on qn_clock_ns
+    qn_stop_flag *stop; // owned: set when the client goes away; lives as long as the exchange
+    int refusal;        // HTTP status that was decided before the body was read; 0: none
+    qn_err why;         // of it
+
+    // Guarded by the lock.
+    pthread_mutex_t lock;
+    qn_phase phase;
+    struct MHD_Connection *connection; // NULL: the HTTP side has left
+    bool is_suspended;
+    int status;       // of the answer
+    const char *type; // constant: its content type
+    qn_header headers[QN_MAX_HEADERS];
+    size_t n_headers;
+    qn_buf out; // bytes to be sent, of which `sent` are
+    size_t sent;
+    int64_t n_written; // bytes of the answer so far
+    const char *ping;  // constant: what keeps a silent stream alive; NULL: nothing does
+    int64_t wrote;     // when the last bytes came
+    bool is_stream;    // the body comes in pieces
+    bool is_whole;     // no more bytes come
+    bool is_cut;       // the stream ends before its end: the connection is closed
+    bool is_gone;      // the client is
+    const char *note;  // constant: for the log; NULL: none
+    atomic_int owners;
+} qn_exchange;
+
+// Nanoseconds on a clock that never goes back.
+int64_t qn_clock_ns(void);
+
+QN_MUST_CHECK qn_status qn_exchange_create(qn_exchange **out, qn_server *server, qn_err *err);
+// One owner less.
+void qn_exchange_leave(qn_exchange *ex);
+
+// --- for whoever answers -------------------------------------------------------------------------
+
+// A header of an answer that has not begun; "" for values that are too long.
+void qn_exchange_header(qn_exchange *ex, const char *name, const char *value);
+// The whole answer; the content of `body` moves, and it is empty afterwards.
+void qn_exchange_reply(qn_exchange *ex, int status, const char *type, qn_buf *body);
+// The answer is a stream; `ping` is a constant, or NULL.
+void qn_exchange_begin(qn_exchange *ex, int status, const char *type, const char *ping);
+// False if the client is gone, or reads too slowly and was dropped.
+bool qn_exchange_write(qn_exchange *ex, const char *bytes, size_t n);
+// The end of a stream; false for `is_well` closes the connection, so that it shows as cut.
+void qn_exchange_end(qn_exchange *ex, bool is_well);
+
+// A stream that has been silent for that long gets a sign of life.
+void qn_exchange_ping(qn_exchange *ex, int64_t silence_ns);
+
+// --- for the HTTP side ---------------------------------------------------------------------------
+
+// The client is gone, or must go: sets the stop flag.
+void qn_exchange_drop(qn_exchange *ex);
+
+#endif

@@ -1,0 +1,373 @@
+// The HTTP library's callbacks (libmicrohttpd: epoll, a few threads of its own).
+#include "core/mem.h"
+#include "server/page.h"
+#include "server/routes.h"
+#include "server/server_int.h"
+#include "server/tls.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    N_THREADS = 4,           // of the HTTP library; not tuned
+    HEADER_BYTES = 32 << 10, // of a request's line and headers
+    BLOCK_BYTES = 16 << 10,  // of a stream, at a time
+    SILENCE_SECONDS = 60,    // without progress while sending or receiving
+    BACKLOG = 511
+};
+
+// --- the answer ----------------------------------------------------------------------------------
+
+// A content reader: what there is of a stream, else the connection sleeps until there is more.
+static ssize_t read_stream(void *arg, uint64_t at, char *to, size_t max) {
+    qn_exchange *ex = arg;
+    (void)at;
+    pthread_mutex_lock(&ex->lock);
+    const size_t left = ex->out.size - ex->sent, n = left < max ? left : max;
+    ssize_t result = (ssize_t)n;
+    if (n > 0) {
+        memcpy(to, ex->out.data + ex->sent, n);
+        ex->sent += n;
+    } else if (ex->is_whole) {
+        result = ex->is_cut ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        ex->is_suspended = true;
+        MHD_suspend_connection(ex->connection);
+    }
+    pthread_mutex_unlock(&ex->lock);
+    return result;
+}
+
+static void leave_stream(void *arg) { qn_exchange_leave(arg); }
+
+static struct MHD_Response *make_response(qn_exchange *ex) {
+    if (!ex->is_stream)
+        return MHD_create_response_from_buffer(ex->out.size, ex->out.data, MHD_RESPMEM_MUST_COPY);
+    atomic_fetch_add(&ex->owners, 1);
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, BLOCK_BYTES, read_stream, ex, leave_stream);
+    if (!response) qn_exchange_leave(ex);
+    return response;
+}
+
+static void add_header(struct MHD_Response *response, const char *name, const char *value) {
+    // A header that finds no memory is left out: none of them decides what is said.
+    (void)MHD_add_response_header(response, name, value);
+}
+
+static void add_cors(struct MHD_Response *response, qn_exchange *ex, struct MHD_Connection *c) {
+    const char *origin = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Origin");
+    if (!qn_guard_is_listed(&ex->server->guard, origin)) return;
+    add_header(response, "Access-Control-Allow-Origin", origin);
+    add_header(response, "Vary", "Origin");
+    add_header(response, "Access-Control-Allow-Headers", "*, Authorization");
+    add_header(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    add_header(response, "Access-Control-Max-Age", "600");
+}
+
+static enum MHD_Result send_answer(qn_exchange *ex, struct MHD_Connection *c) {
+    struct MHD_Response *response = make_response(ex);
+    if (!response) return MHD_NO;
+    if (ex->type && *ex->type) add_header(response, "Content-Type", ex->type);
+    add_header(response, "X-Request-Id", ex->wants ? ex->wants : ex->id);
+    add_header(response, "Server", "quern");
+    add_header(response, "X-Content-Type-Options", "nosniff");
+    bool has_cache = false;
+    for (size_t i = 0; i < ex->n_headers; i++) {
+        has_cache |= strcmp(ex->headers[i].name, "Cache-Control") == 0;
+        add_header(response, ex->headers[i].name, ex->headers[i].value);
+    }
+    if (!has_cache) add_header(response, "Cache-Control", "no-store");
+    if (ex->is_stream) add_header(response, "X-Accel-Buffering", "no"); // proxies must not collect
+    add_cors(response, ex, c);
+    const enum MHD_Result sent = MHD_queue_response(c, (unsigned)ex->status, response);
+    MHD_destroy_response(response);
+    return sent;
+}
+
+// --- the request ---------------------------------------------------------------------------------
+
+static const char *header_of(struct MHD_Connection *c, const char *name) {
+    return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
+}
+
+// A client's own id for a request is repeated if it is short and plain.
+static char *read_wanted_id(struct MHD_Connection *c) {
+    enum { LONGEST = 64 };
+    static const char plain[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.";
+    const char *id = header_of(c, "X-Request-Id");
+    const size_t n = id ? strlen(id) : 0;
+    return n > 0 && n <= LONGEST && strspn(id, plain) == n ? strdup(id) : NULL;
+}
+
+static qn_status check_length(const qn_exchange *ex, struct MHD_Connection *c, qn_problem *p) {
+    const char *text = header_of(c, "Content-Length");
+    char *end;
+    errno = 0;
+    const unsigned long long n = text ? strtoull(text, &end, 10) : 0;
+    if (text && (errno || n > ex->server->limits.body))
+        return QN_REFUSE(p, 413, "", "the body has %.24s bytes, at most %zu are read", text,
+                         ex->server->limits.body);
+    return QN_OK;
+}
+
+static qn_status check(qn_exchange *ex, struct MHD_Connection *c, qn_problem *p) {
+    const qn_credentials shown = {.host = header_of(c, "Host"),
+                                  .origin = header_of(c, "Origin"),
+                                  .authorization = header_of(c, "Authorization"),
+                                  .x_api_key = header_of(c, "X-Api-Key"),
+                                  .is_tls = ex->server->opts.tls_cert != NULL};
+    if (qn_guard_check_place(&ex->server->guard, &shown, &p->err)) {
+        const qn_err err = p->err;
+        qn_problem_set(p, 403, NULL);
+        p->err = err;
+        return QN_ARGUMENT;
+    }
+    if (strcmp(ex->method, "OPTIONS") == 0) return QN_OK;
+    bool is_there = false;
+    ex->route = qn_route_find(ex->method, ex->path, &is_there);
+    const bool is_public = ex->route && ex->route->flags & QN_ROUTE_PUBLIC;
+    if (!is_public && qn_guard_check_key(&ex->server->guard, &shown, &p->err)) {
+        const qn_err err = p->err;
+        qn_problem_set(p, 401, NULL);
+        p->code = "invalid_api_key";
+        p->err = err;
+        return QN_ARGUMENT;
+    }
+    if (!ex->route && is_there)
+        return QN_REFUSE(p, 405, "", "%s does not take %s", ex->path, ex->method);
+    if (!ex->route)
+        return QN_REFUSE(p, 404, "", "there is no %.200s here; /openapi.json lists what there is",
+                         ex->path);
+    return check_length(ex, c, p);
+}
+
+static qn_status fill(qn_exchange *ex, struct MHD_Connection *c, const char *method,
+                      const char *path, qn_err *err) {
+    qn_server *s = ex->server;
+    const uint64_t n = atomic_fetch_add(&s->last_id, 1);
+    snprintf(ex->id, sizeof ex->id, "req_%016llx",
+             (unsigned long long)((n ^ s->id_key) * 0x9E3779B97F4A7C15u));
+    snprintf(ex->method, sizeof ex->method, "%.7s", method);
+    ex->path = strdup(path);
+    ex->connection = c;
+    ex->wants = read_wanted_id(c);
+    const char *model = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "model");
+    const char *tag = header_of(c, "If-None-Match");
+    ex->model = model ? strdup(model) : NULL;
+    ex->tag = tag ? strdup(tag) : NULL; // without memory the page is sent again
+    return ex->path && (ex->model || !model) ? QN_OK : QN_NOMEM(err, "a request");
+}
+
+static qn_link *link_of(struct MHD_Connection *c) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+// --- callbacks -----------------------------------------------------------------------------------
+
+// The first call for a request: its headers are there.
+static enum MHD_Result begin(void **to, qn_server *server, struct MHD_Connection *c,
+                             const char *path, const char *method) {
+    qn_exchange *ex;
+    qn_problem problem = {0};
+    if (qn_exchange_create(&ex, server, NULL)) return MHD_NO;
+    qn_link *link = link_of(c);
+    if (!link || fill(ex, c, method, path, NULL)) {
+        qn_exchange_leave(ex);
+        return MHD_NO;
+    }
+    *to = ex;
+    qn_link_begin(&server->links, link, ex);
+    if (!check(ex, c, &problem)) return MHD_YES;
+    ex->refusal = problem.status;
+    qn_problem_reply(ex, &problem);
+    // What is too long is not read to its end; the rest is, so that the client hears the answer.
+    return ex->refusal == 413 ? send_answer(ex, c) : MHD_YES;
+}
+
+static enum MHD_Result take_body(qn_exchange *ex, const char *bytes, size_t n) {
+    enum { MAX_IGNORED = 1 << 20 };
+    const size_t max = ex->refusal ? MAX_IGNORED : ex->server->limits.body;
+    if (ex->body.size + n > max) {
+        ex->note = "dropped: the body is too long";
+        return MHD_NO;
+    }
+    qn_buf_add(&ex->body, bytes, n);
+    return ex->body.failed ? MHD_NO : MHD_YES;
+}
+
+static void refuse_busy(qn_exchange *ex) {
+    qn_problem problem;
+    (void)QN_REFUSE(&problem, 503, "", "the server is busy: %zu requests wait already",
+                    ex->server->workers.max_waiting);
+    problem.retry_after = 1;
+    qn_problem_reply(ex, &problem);
+}
+
+// The whole request is there: a quick route answers now, others on a thread of their own.
+static void dispatch(qn_exchange *ex, struct MHD_Connection *c) {
+    qn_buf nothing = {0};
+    pthread_mutex_lock(&ex->lock);
+    ex->phase = QN_WORKING;
+    pthread_mutex_unlock(&ex->lock);
+    if (!ex->route) { // OPTIONS: what a browser asks before it sends a page's request
+        qn_exchange_reply(ex, 204, "", &nothing);
+        return;
+    }
+    atomic_fetch_add(&ex->owners, 1); // the handler's
+    if (ex->route->flags & QN_ROUTE_QUICK) {
+        ex->route->handle(ex);
+        return;
+    }
+    qn_link_watch(&ex->server->links, link_of(c));
+    pthread_mutex_lock(&ex->lock);
+    ex->is_suspended = true;
+    MHD_suspend_connection(c);
+    pthread_mutex_unlock(&ex->lock);
+    if (qn_workers_add(&ex->server->workers, ex->route->handle, ex)) return;
+    refuse_busy(ex);
+    qn_exchange_leave(ex);
+}
+
+static enum MHD_Result take_request(void *arg, struct MHD_Connection *c, const char *url,
+                                    const char *method, const char *version, const char *upload,
+                                    size_t *n_upload, void **state) {
+    qn_exchange *ex = *state;
+    (void)version;
+    if (!ex) return begin(state, arg, c, url, method);
+    if (*n_upload) {
+        const enum MHD_Result taken = take_body(ex, upload, *n_upload);
+        *n_upload = 0;
+        return taken;
+    }
+    pthread_mutex_lock(&ex->lock);
+    const bool is_new = ex->phase == QN_READING;
+    pthread_mutex_unlock(&ex->lock);
+    if (is_new) dispatch(ex, c);
+    pthread_mutex_lock(&ex->lock);
+    const bool is_ready = ex->phase == QN_ANSWERING && !ex->is_suspended;
+    pthread_mutex_unlock(&ex->lock);
+    return is_ready ? send_answer(ex, c) : MHD_YES;
+}
+
+static void end_request(void *arg, struct MHD_Connection *c, void **state,
+                        enum MHD_RequestTerminationCode why) {
+    qn_server *server = arg;
+    qn_exchange *ex = *state;
+    *state = NULL;
+    qn_link *link = link_of(c);
+    if (!ex) return;
+    if (link) qn_link_end(&server->links, link);
+    pthread_mutex_lock(&ex->lock);
+    if (why != MHD_REQUEST_TERMINATED_COMPLETED_OK && !ex->note) ex->note = "cut";
+    ex->connection = NULL;
+    ex->phase = QN_ENDED;
+    pthread_mutex_unlock(&ex->lock);
+    qn_exchange_drop(ex);
+    qn_logger_exchange(&server->logger, ex);
+    qn_exchange_leave(ex);
+}
+
+static void take_connection(void *arg, struct MHD_Connection *c, void **context,
+                            enum MHD_ConnectionNotificationCode what) {
+    qn_server *server = arg;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+        *context = info ? qn_link_add(&server->links, info->connect_fd) : NULL;
+    } else if (*context) {
+        qn_link_remove(&server->links, *context);
+        *context = NULL;
+    }
+}
+
+// --- life ----------------------------------------------------------------------------------------
+
+// A listening socket for the address.
+static qn_status listen_on(int *out, const qn_server *s, qn_err *err) {
+    const char *host = s->opts.host ? s->opts.host : "127.0.0.1";
+    const struct addrinfo want = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    char port[16];
+    snprintf(port, sizeof port, "%d", s->opts.port);
+    const int why = getaddrinfo(host, port, &want, &found);
+    if (why) return QN_FAIL(err, IO, "--host %s: %s", host, gai_strerror(why));
+    int fd = -1, error = 0;
+    for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next) {
+        const int yes = 1;
+        fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol);
+        if (fd >= 0) (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        if (fd >= 0 && bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
+            break;
+        error = errno;
+        if (fd >= 0) close(fd);
+        fd = -1;
+    }
+    freeaddrinfo(found);
+    if (fd < 0)
+        return QN_FAIL(err, IO, "cannot listen on %s, port %d: %s%s", host, s->opts.port,
+                       strerror(error), error == EADDRINUSE ? "; --port chooses another one" : "");
+    *out = fd;
+    return QN_OK;
+}
+
+static int port_of(int fd) {
+    struct sockaddr_storage address;
+    socklen_t size = sizeof address;
+    char port[16];
+    if (getsockname(fd, (struct sockaddr *)&address, &size) != 0 ||
+        getnameinfo((struct sockaddr *)&address, size, NULL, 0, port, sizeof port, NI_NUMERICSERV))
+        return 0;
+    return atoi(port);
+}
+
+qn_status qn_http_start(qn_server *server, qn_err *err) {
+    int fd;
+    qn_tls tls = {0};
+    QN_TRY(listen_on(&fd, server, err));
+    server->port = port_of(fd);
+    qn_status status = qn_tls_read(&tls, &server->opts, err);
+    if (status) {
+        close(fd);
+        return status;
+    }
+    const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
+                           (tls.cert ? MHD_USE_TLS : 0);
+    struct MHD_OptionItem options[] = {
+        {MHD_OPTION_LISTEN_SOCKET, fd, NULL},
+        {MHD_OPTION_THREAD_POOL_SIZE, N_THREADS, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, server->limits.connections, NULL},
+        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEADER_BYTES, NULL},
+        {MHD_OPTION_CONNECTION_TIMEOUT, SILENCE_SECONDS, NULL},
+        {tls.cert ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, tls.cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, tls.key},
+        {MHD_OPTION_END, 0, NULL}};
+    server->daemon =
+        MHD_start_daemon(flags, 0, NULL, NULL, take_request, server, MHD_OPTION_ARRAY, options,
+                         MHD_OPTION_NOTIFY_COMPLETED, end_request, server,
+                         MHD_OPTION_NOTIFY_CONNECTION, take_connection, server, MHD_OPTION_END);
+    qn_tls_deinit(&tls);
+    if (server->daemon) return QN_OK;
+    close(fd);
+    return QN_FAIL(err, IO, "the HTTP library does not start%s",
+                   server->opts.tls_cert ? "; do --tls-cert and --tls-key belong together?" : "");
+}
+
+void qn_http_quiesce(qn_server *server) {
+    if (!server->daemon) return;
+    const int fd = MHD_quiesce_daemon(server->daemon);
+    if (fd >= 0) close(fd);
+}
+
+void qn_http_stop(qn_server *server) {
+    if (server->daemon) MHD_stop_daemon(server->daemon);
+    server->daemon = NULL;
+}

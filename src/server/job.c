@@ -1,0 +1,684 @@
+#include "server/job.h"
+
+#include "core/mem.h"
+#include "server/server_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+qn_job *qn_job_next(const qn_job *job) { return job->next; }
+void qn_job_set_next(qn_job *job, qn_job *next) { job->next = next; }
+
+// --- life ----------------------------------------------------------------------------------------
+
+static void deinit_choice(qn_choice *c) {
+    qn_chat_reply_destroy(c->reply);
+    qn_buf_deinit(&c->text);
+    qn_buf_deinit(&c->reasoning);
+    qn_buf_deinit(&c->echo);
+    for (size_t i = 0; i < c->n_calls; i++) {
+        qn_free(c->calls[i].name);
+        qn_buf_deinit(&c->calls[i].arguments);
+    }
+    qn_free(c->calls);
+    json_decref(c->logprobs);
+    json_decref(c->prompt_logprobs);
+    json_decref(c->tokens);
+}
+
+void qn_job_destroy(qn_job *job) {
+    if (!job) return;
+    for (size_t i = 0; i < job->n_choices; i++) deinit_choice(&job->choices[i]);
+    qn_free(job->choices);
+    qn_free(job->rows);
+    qn_chat_turn_destroy(job->turn);
+    qn_answer_opts_deinit(&job->opts);
+    qn_ask_deinit(&job->ask);
+    if (job->entry) {
+        atomic_fetch_sub(&job->ex->server->n_jobs, 1);
+        qn_entry_leave(job->entry);
+    }
+    qn_exchange_leave(job->ex);
+    pthread_mutex_destroy(&job->lock);
+    qn_free(job);
+}
+
+static void make_id(char *to, size_t size, const char *prefix) {
+    uint64_t random[2] = {0};
+    if (getrandom(random, sizeof random, 0) != sizeof random) random[0] = (uint64_t)qn_clock_ns();
+    snprintf(to, size, "%s%016llx%08llx", prefix, (unsigned long long)random[0],
+             (unsigned long long)(random[1] & 0xFFFFFFFF));
+}
+
+// Takes the ask, one owner of the exchange and the user of the entry.
+static qn_status create(qn_job **out, qn_exchange *ex, qn_entry *entry, qn_ask *ask,
+                        const qn_dialect *dialect, const char *prefix, qn_err *err) {
+    qn_job *job = qn_alloc(1, sizeof *job);
+    if (!job || pthread_mutex_init(&job->lock, NULL) != 0) {
+        qn_free(job);
+        return QN_NOMEM(err, "an answer");
+    }
+    atomic_fetch_add(&ex->owners, 1);
+    atomic_fetch_add(&ex->server->n_jobs, 1);
+    job->ex = ex;
+    job->entry = entry;
+    job->model = entry->served;
+    job->dialect = dialect;
+    job->ask = *ask;
+    *ask = (qn_ask){0};
+    job->id_prefix = prefix;
+    make_id(job->id, sizeof job->id, prefix);
+    job->created = (int64_t)time(NULL);
+    job->started = ex->started;
+    job->is_stream = job->ask.stream;
+    job->open_kind = -1;
+    *out = job;
+    return QN_OK;
+}
+
+// --- writing -------------------------------------------------------------------------------------
+
+bool qn_job_send(qn_job *job, const qn_buf *bytes) {
+    if (job->is_lost) return false;
+    if (bytes->failed) { // an answer with a hole is worse than none
+        qn_exchange_end(job->ex, false);
+        qn_exchange_drop(job->ex);
+    }
+    job->is_lost = bytes->failed || !qn_exchange_write(job->ex, bytes->data, bytes->size);
+    return !job->is_lost;
+}
+
+static bool send_value(qn_job *job, const char *before, const char *name, json_t *value,
+                       const char *after) {
+    qn_buf bytes = {0};
+    if (name) qn_buf_printf(&bytes, "event: %s\n", name);
+    qn_buf_text(&bytes, before);
+    if (value)
+        qn_json_write(&bytes, value, &qn_compact);
+    else
+        bytes.failed = true;
+    qn_buf_text(&bytes, after);
+    json_decref(value);
+    const bool is_sent = qn_job_send(job, &bytes);
+    qn_buf_deinit(&bytes);
+    return is_sent;
+}
+
+bool qn_job_send_event(qn_job *job, const char *name, json_t *value) {
+    return send_value(job, "data: ", name, value, "\n\n");
+}
+
+bool qn_job_send_line(qn_job *job, json_t *value) { return send_value(job, "", NULL, value, "\n"); }
+
+// --- facts ---------------------------------------------------------------------------------------
+
+const char *qn_choice_finish(const qn_choice *c) {
+    if (c->reason == QN_REASON_LENGTH || c->reason == QN_REASON_DEADLINE) return "length";
+    return c->n_calls ? "tool_calls" : "stop";
+}
+
+qn_usage qn_job_usage(const qn_job *job) {
+    qn_usage u = {0};
+    for (size_t i = 0; i < job->n_choices; i++) {
+        const qn_choice *c = &job->choices[i];
+        if (i % job->per_prompt == 0) {
+            u.prompt += c->n_prompt;
+            u.cached += c->n_reused;
+            u.prompt_ms += c->first ? (double)(c->first - c->begun) / 1e6 : 0;
+        }
+        u.generated += c->n_tokens;
+        u.reasoning += c->n_reasoning;
+        u.drafted += c->n_drafted;
+        u.accepted += c->n_accepted;
+        u.generated_ms += c->first ? (double)(c->last - c->first) / 1e6 : 0;
+    }
+    return u;
+}
+
+json_t *qn_job_timings(const qn_job *job) {
+    const qn_usage u = qn_job_usage(job);
+    const int64_t computed = u.prompt - u.cached;
+    const double n_after = (double)(u.generated - (int64_t)job->n_choices); // after the first ones
+    json_t *t = json_object();
+    qn_json_put(&t, "cache_n", json_integer(u.cached));
+    qn_json_put(&t, "prompt_n", json_integer(computed));
+    qn_json_put(&t, "prompt_ms", qn_json_real(u.prompt_ms));
+    qn_json_put(&t, "prompt_per_token_ms",
+                qn_json_real(computed ? u.prompt_ms / (double)computed : 0));
+    qn_json_put(&t, "prompt_per_second",
+                qn_json_real(u.prompt_ms > 0 ? 1e3 * (double)computed / u.prompt_ms : 0));
+    qn_json_put(&t, "predicted_n", json_integer(u.generated));
+    qn_json_put(&t, "predicted_ms", qn_json_real(u.generated_ms));
+    qn_json_put(&t, "predicted_per_token_ms",
+                qn_json_real(n_after > 0 ? u.generated_ms / n_after : 0));
+    qn_json_put(&t, "predicted_per_second",
+                qn_json_real(u.generated_ms > 0 ? 1e3 * n_after / u.generated_ms : 0));
+    if (u.drafted) {
+        qn_json_put(&t, "draft_n", json_integer(u.drafted));
+        qn_json_put(&t, "draft_n_accepted", json_integer(u.accepted));
+    }
+    qn_json_put(&t, "seed", json_integer((json_int_t)job->ask.seed));
+    return t;
+}
+
+json_t *qn_choice_untold(qn_choice *c) {
+    const size_t n = json_array_size(c->logprobs);
+    if (n == c->n_told) return NULL;
+    json_t *list = json_array();
+    for (size_t i = c->n_told; i < n; i++)
+        qn_json_push(&list, json_incref(json_array_get(c->logprobs, i)));
+    c->n_told = n;
+    return list;
+}
+
+// --- log-probabilities ---------------------------------------------------------------------------
+
+// JSON has no word for minus infinity; the lowest float stands for it, as in other servers.
+static json_t *logprob_value(float x) {
+    return qn_json_real(x < -3.4e38f ? -3.4028234663852886e38 : (double)x);
+}
+
+static json_t *token_entry(const qn_job *job, int32_t token, float logprob) {
+    char *bytes = NULL;
+    size_t n = 0;
+    json_t *entry = json_object(), *list = json_array();
+    if (qn_tokenizer_bytes(&bytes, &n, job->model->tokenizer, token, NULL)) {
+        json_decref(entry);
+        json_decref(list);
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++) qn_json_push(&list, json_integer((unsigned char)bytes[i]));
+    qn_json_put(&entry, "id", json_integer(token));
+    qn_json_put(&entry, "token", qn_json_string(bytes, n));
+    qn_json_put(&entry, "bytes", list);
+    qn_json_put(&entry, "logprob", logprob_value(logprob));
+    qn_free(bytes);
+    return entry;
+}
+
+static json_t *event_entry(const qn_job *job, const qn_event *e) {
+    json_t *entry = token_entry(job, e->token, e->logprob), *top = json_array();
+    for (size_t i = 0; i < e->n_top; i++)
+        qn_json_push(&top, token_entry(job, e->top[i].token, e->top[i].logprob));
+    qn_json_put(&entry, "top_logprobs", top);
+    return entry;
+}
+
+// --- events --------------------------------------------------------------------------------------
+
+static bool add_call(qn_choice *c, const char *name) {
+    void *items = c->calls;
+    if (!qn_grow(&items, &c->cap_calls, c->n_calls + 1, sizeof *c->calls)) return false;
+    c->calls = items;
+    qn_called *call = &c->calls[c->n_calls];
+    *call = (qn_called){.name = strdup(name)};
+    make_id(call->id, sizeof call->id, "call_");
+    c->n_calls += call->name != NULL;
+    return call->name != NULL;
+}
+
+// A qn_chat_fn: a part of the answer.
+static bool take_part(void *arg, const qn_chat_event *e) {
+    qn_choice *c = arg;
+    qn_job *job = c->job;
+    qn_piece piece = {.kind = e->kind, .text = e->text, .size = e->text_size};
+    if (e->kind == QN_CHAT_BEGIN) return true;
+    if (e->kind == QN_CHAT_CALL && !add_call(c, e->name)) job->is_lost = true;
+    if (e->kind >= QN_CHAT_CALL && c->n_calls == 0) return false;
+    piece.call = c->n_calls ? c->n_calls - 1 : 0;
+    qn_buf *to = e->kind == QN_CHAT_REASONING ? &c->reasoning
+                 : e->kind == QN_CHAT_TEXT    ? &c->text
+                                              : &c->calls[piece.call].arguments;
+    if (e->kind != QN_CHAT_CALL) qn_buf_add(to, e->text, e->text_size);
+    job->is_lost |= to->failed;
+    if (!job->is_stream || job->is_lost) return !job->is_lost;
+    if (e->kind != QN_CHAT_CALL && e->text_size == 0) return true;
+    return job->dialect->piece(job, c, &piece);
+}
+
+// A token of the prompt, with its log-probability.
+static bool take_prompt(qn_choice *c, const qn_event *e) {
+    qn_json_push(&c->prompt_logprobs, event_entry(c->job, e));
+    c->job->is_lost |= !c->prompt_logprobs;
+    return !c->job->is_lost;
+}
+
+static void note_times(qn_choice *c) {
+    qn_metrics *metrics = &c->job->ex->server->metrics;
+    const int64_t now = qn_clock_ns();
+    if (!c->first)
+        qn_histogram_add(&metrics->first_token, now - c->job->started);
+    else
+        qn_histogram_add(&metrics->inter_token, now - c->last);
+    if (!c->first) c->first = now;
+    c->last = now;
+}
+
+static bool take_token(qn_choice *c, const qn_event *e) {
+    qn_job *job = c->job;
+    note_times(c);
+    c->n_tokens++;
+    if (job->ask.wants_logprobs) {
+        qn_json_push(&c->logprobs, event_entry(job, e));
+        job->is_lost |= !c->logprobs;
+    }
+    if (job->ask.return_tokens) {
+        qn_json_push(&c->tokens, json_integer(e->token));
+        job->is_lost |= !c->tokens;
+    }
+    return !job->is_lost;
+}
+
+// --- ends ----------------------------------------------------------------------------------------
+
+static void note_end(qn_choice *c, const qn_event *e) {
+    qn_metrics *metrics = &c->job->ex->server->metrics;
+    c->reason = e->reason;
+    if (e->err) {
+        c->status = e->err->status;
+        snprintf(c->message, sizeof c->message, "%.255s", e->err->message);
+    }
+    if (!e->result) return;
+    c->n_prompt = e->result->n_prompt;
+    c->n_reused = e->result->n_reused;
+    c->n_drafted = e->result->n_drafted;
+    c->n_accepted = e->result->n_accepted;
+    c->n_preemptions = e->result->n_preemptions;
+    c->stop = e->result->stop;
+    if (c->index % c->job->per_prompt == 0) {
+        qn_metric_add(&metrics->prompt_tokens, c->n_prompt);
+        qn_metric_add(&metrics->cached_tokens, c->n_reused);
+        qn_metric_add(&metrics->prompt_us, c->first ? (c->first - c->begun) / 1000 : 0);
+    }
+    qn_metric_add(&metrics->generated_tokens, c->n_tokens);
+    qn_metric_add(&metrics->generated_us, (c->last - c->first) / 1000);
+    qn_metric_add(&metrics->drafted, c->n_drafted);
+    qn_metric_add(&metrics->accepted, c->n_accepted);
+}
+
+// What the choices that failed or were stopped have to say; false: nothing.
+static bool find_problem(qn_problem *p, const qn_job *job) {
+    if (job->refusal.status) {
+        *p = job->refusal;
+        return true;
+    }
+    for (size_t i = 0; i < job->n_choices; i++) {
+        const qn_choice *c = &job->choices[i];
+        if (c->reason == QN_REASON_FAILED) {
+            qn_err_set(&p->err, c->status, __FILE__, __LINE__, "%s", c->message);
+            (void)qn_problem_take(p, c->status == QN_MEMORY ? QN_MEMORY : QN_NUMERIC, NULL);
+            return true;
+        }
+        if (c->reason == QN_REASON_STOPPED || c->reason == QN_REASON_CALLER) {
+            (void)QN_REFUSE(p, 503, "",
+                            "the answer was given up: the server stops, or is out of "
+                            "memory");
+            return true;
+        }
+    }
+    return false;
+}
+
+static void end_stream(qn_job *job, const qn_problem *p) {
+    const bool is_sent = p ? job->dialect->fail(job, p) : job->dialect->end(job);
+    qn_exchange_end(job->ex, is_sent);
+}
+
+// The last row has ended.
+static void finish(qn_job *job) {
+    qn_metrics *metrics = &job->ex->server->metrics;
+    qn_problem problem = {0};
+    const bool has_problem = find_problem(&problem, job);
+    const bool is_gone = qn_stop_flag_is_set(job->ex->stop);
+    qn_metric_add(is_gone       ? &metrics->cancelled
+                  : has_problem ? &metrics->failed
+                                : &metrics->answered,
+                  1);
+    qn_histogram_add(&metrics->whole, qn_clock_ns() - job->started);
+    if (job->is_stream)
+        end_stream(job, has_problem ? &problem : NULL);
+    else if (has_problem)
+        qn_problem_reply(job->ex, &problem);
+    else
+        qn_reply_json(job->ex, 200, job->dialect->whole(job));
+    qn_served_bury(job->model, job);
+}
+
+static bool take_row_event(const struct qn_job_row *row, const qn_event *e) {
+    qn_job *job = row->job;
+    qn_choice *c = &job->choices[row->first + e->row];
+    bool goes_on = true;
+    qn_err err;
+    if (e->is_prompt)
+        goes_on = take_prompt(c, e);
+    else if (e->token >= 0)
+        goes_on = take_token(c, e);
+    if (qn_chat_reply_feed(&goes_on, c->reply, e, take_part, c, &err)) job->is_lost = true;
+    if (e->token < 0) note_end(c, e);
+    const bool is_over = e->token < 0 || job->is_lost || !goes_on;
+    if (!is_over) return true;
+    if (c->reason == QN_REASON_NONE) c->reason = QN_REASON_CALLER; // the row gets no last event
+    c->n_reasoning = (int64_t)qn_chat_reply_n_reasoning(c->reply);
+    if (job->is_stream && !job->is_lost && c->reason != QN_REASON_FAILED &&
+        c->reason != QN_REASON_STOPPED)
+        job->dialect->finish(job, c);
+    job->n_left--;
+    return false;
+}
+
+// A qn_event_fn, on the step thread.
+static bool take_event(void *arg, const qn_event *e) {
+    const struct qn_job_row *row = arg;
+    qn_job *job = row->job;
+    pthread_mutex_lock(&job->lock);
+    const bool goes_on = take_row_event(row, e);
+    const bool is_last = job->n_left == 0;
+    pthread_mutex_unlock(&job->lock);
+    if (is_last) finish(job);
+    return goes_on;
+}
+
+// --- starting ------------------------------------------------------------------------------------
+
+static qn_status refuse_overflow(qn_problem *p, const qn_job *job, size_t n) {
+    const long long context = (long long)job->model->context;
+    (void)QN_REFUSE(p, 400, job->turn ? "messages" : "prompt",
+                    "the request has %zu tokens, which exceeds the available context size of %lld "
+                    "tokens (context_length_exceeded); shorten it, or serve with a larger context "
+                    "(-c)",
+                    n, context);
+    p->type = "exceed_context_size_error";
+    p->code = "context_length_exceeded";
+    p->n_prompt = (int64_t)n;
+    p->n_context = context;
+    return QN_LIMIT;
+}
+
+static qn_status add_choices(qn_job *job, size_t n_prompts, qn_err *err) {
+    job->per_prompt = (size_t)job->ask.n;
+    job->n_rows = n_prompts;
+    job->rows = qn_alloc(n_prompts, sizeof *job->rows);
+    job->choices = qn_alloc(n_prompts * job->per_prompt, sizeof *job->choices);
+    if (!job->rows || !job->choices) return QN_NOMEM(err, "answers");
+    job->n_choices = job->n_left = n_prompts * job->per_prompt;
+    for (size_t i = 0; i < job->n_choices; i++) {
+        qn_choice *c = &job->choices[i];
+        *c = (qn_choice){.job = job, .index = i, .stop = -1, .begun = qn_clock_ns()};
+        if (job->ask.wants_logprobs && !(c->logprobs = json_array()))
+            return QN_NOMEM(err, "answers");
+        if (job->ask.echo && !(c->prompt_logprobs = json_array())) return QN_NOMEM(err, "answers");
+        if (job->ask.return_tokens && !(c->tokens = json_array())) return QN_NOMEM(err, "answers");
+        QN_TRY(qn_chat_reply_create(&c->reply, job->turn, err));
+    }
+    for (size_t i = 0; i < n_prompts; i++)
+        job->rows[i] = (struct qn_job_row){job, i * job->per_prompt};
+    return QN_OK;
+}
+
+// Requests that wait are bounded: a client had better try again, or elsewhere.
+static qn_status check_queue(const qn_job *job, qn_problem *p) {
+    enum { USUAL = 256 };
+    const qn_server *s = job->ex->server;
+    const int64_t max = s->opts.queue ? s->opts.queue : USUAL;
+    qn_batch_counts counts = QN_INIT(qn_batch_counts);
+    if (qn_batch_get_counts(&counts, job->model->batch, NULL)) return QN_OK;
+    if (atomic_load(&s->n_stops)) {
+        (void)QN_REFUSE(p, 503, "", "the server is stopping");
+        return QN_LIMIT;
+    }
+    if (counts.queued < max) return QN_OK;
+    (void)QN_REFUSE(p, 503, "", "%lld requests wait already, at most %lld may",
+                    (long long)counts.queued, (long long)max);
+    p->retry_after = 5;
+    return QN_LIMIT;
+}
+
+static qn_status add_row(qn_job *job, size_t i, const qn_prompt *prompt, qn_problem *p) {
+    if ((int64_t)prompt->n >= job->model->context) return refuse_overflow(p, job, prompt->n);
+    const int64_t usual = job->ex->server->opts.timeout_ms;
+    qn_row_opts row = *prompt->opts;
+    row.completions = (uint32_t)job->ask.n;
+    row.deadline_ms = job->ask.timeout_ms;
+    if (usual && (!row.deadline_ms || row.deadline_ms > usual)) row.deadline_ms = usual;
+    const qn_status status = qn_batch_add(NULL, job->model->batch, prompt->ids, prompt->n, &row,
+                                          take_event, &job->rows[i], &p->err);
+    return status ? qn_problem_take(p, status, NULL) : QN_OK;
+}
+
+// A stream begins at once, so that clients see that their request was taken.
+static void begin_answer(qn_job *job) {
+    qn_metrics *metrics = &job->ex->server->metrics;
+    qn_metric_add(&metrics->requests, 1);
+    qn_histogram_add(&metrics->queue, qn_clock_ns() - job->started);
+    if (!job->is_stream) return;
+    qn_exchange_begin(job->ex, 200, job->dialect->stream_type, job->dialect->ping);
+    job->has_begun = true;
+    (void)job->dialect->begin(job);
+}
+
+// Adds all rows; events wait for the lock meanwhile. After the first row is in, a failure ends the
+// others and is told by the last of them.
+static qn_status add_rows(qn_job *job, const qn_prompt *prompts, qn_problem *p) {
+    qn_status status = QN_OK;
+    pthread_mutex_lock(&job->lock);
+    while (!status && job->n_added < job->n_rows) {
+        status = add_row(job, job->n_added, &prompts[job->n_added], p);
+        job->n_added += !status;
+    }
+    const bool is_in = job->n_added > 0;
+    if (is_in) begin_answer(job);
+    if (is_in && status) {
+        job->refusal = *p;
+        job->n_left -= (job->n_rows - job->n_added) * job->per_prompt;
+        qn_stop_flag_set(job->ex->stop);
+    }
+    pthread_mutex_unlock(&job->lock);
+    return is_in ? QN_OK : status;
+}
+
+static qn_status start(qn_job *job, const qn_prompt *prompts, size_t n, qn_problem *p) {
+    QN_TRY(check_queue(job, p));
+    const qn_status status = add_choices(job, n, &p->err);
+    if (status) return qn_problem_take(p, status, NULL);
+    return add_rows(job, prompts, p);
+}
+
+// --- conversations -------------------------------------------------------------------------------
+
+static qn_status set_chat(qn_chat *chat, const qn_ask *ask, qn_problem *p) {
+    qn_buf text = {0};
+    qn_json_write(&text, ask->messages, &qn_compact);
+    qn_status status = text.failed
+                           ? QN_NOMEM(&p->err, "messages")
+                           : qn_chat_set_messages(chat, text.data, text.size, "messages", &p->err);
+    if (status) {
+        qn_buf_deinit(&text);
+        return qn_problem_take(p, status, "messages");
+    }
+    qn_buf_clear(&text);
+    if (json_array_size(ask->tools) && ask->choice != QN_TOOLS_NONE) {
+        qn_json_write(&text, ask->tools, &qn_compact);
+        status = text.failed ? QN_NOMEM(&p->err, "tools")
+                             : qn_chat_set_tools(chat, text.data, text.size, "tools", &p->err);
+    }
+    qn_buf_deinit(&text);
+    return status ? qn_problem_take(p, status, "tools") : QN_OK;
+}
+
+static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs, qn_problem *p) {
+    const qn_ask *ask = &job->ask;
+    const bool has_tools = json_array_size(ask->tools) > 0 && ask->choice != QN_TOOLS_NONE;
+    const qn_grammar *like = NULL;
+    if (has_tools) {
+        const qn_status status = qn_served_like(&like, job->model, &p->err);
+        if (status) return qn_problem_take(p, status, "tools");
+    }
+    const qn_chat_prompt_opts prompt =
+        QN_INIT(qn_chat_prompt_opts, .reasoning = ask->thinks, .kwargs = kwargs,
+                .no_generation_prompt = !ask->add_generation_prompt);
+    const qn_chat_opts opts = QN_INIT(
+        qn_chat_opts, .prompt = &prompt, .generate = &job->opts.generate,
+        .leave_out = ask->leave_out, .keeps_nothing = !ask->cache_prompt, .stop = job->ex->stop,
+        .tool_choice = has_tools ? ask->choice : QN_TOOLS_FREE, .tool_name = ask->tool_name,
+        .one_call = !ask->parallel_calls, .like = like, .lenient_schemas = true);
+    // Without leave_out a prompt of any length is made, so that its length can be told.
+    const int64_t context = ask->leave_out ? job->model->context : INT64_MAX;
+    const qn_status status = qn_chat_turn_create(&job->turn, chat, job->model->template,
+                                                 job->model->engine, context, &opts, &p->err);
+    return status ? qn_problem_take(p, status, "messages") : QN_OK;
+}
+
+static qn_status start_chat(qn_job *job, qn_problem *p) {
+    qn_chat *chat = NULL;
+    qn_buf kwargs = {0};
+    qn_chat_turn_info info = QN_INIT(qn_chat_turn_info);
+    if (!job->model->template)
+        return QN_REFUSE(p, 400, "model", "the model has no chat template: %s",
+                         job->model->no_template);
+    QN_TRY(qn_answer_opts_init(&job->opts, &job->ask, job->model, p));
+    qn_status status = qn_chat_create(&chat, &p->err);
+    if (status) return qn_problem_take(p, status, NULL);
+    status = set_chat(chat, &job->ask, p);
+    if (!status && job->ask.kwargs) {
+        qn_json_write(&kwargs, job->ask.kwargs, &qn_compact);
+        if (kwargs.failed)
+            status = qn_problem_take(p, QN_NOMEM(&p->err, "kwargs"), "chat_template_kwargs");
+    }
+    if (!status) status = make_turn(job, chat, kwargs.data, p);
+    qn_buf_deinit(&kwargs);
+    qn_chat_destroy(chat);
+    if (status) return status;
+    status = qn_chat_turn_get_info(&info, job->turn, &p->err);
+    if (status) return qn_problem_take(p, status, NULL);
+    const qn_prompt prompt = {info.ids, info.n, info.row};
+    return start(job, &prompt, 1, p);
+}
+
+// --- prompts -------------------------------------------------------------------------------------
+
+// Token ids in a list of numbers.
+static qn_status read_ids(int32_t *to, const json_t *list, const qn_served *model, qn_problem *p) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        const json_int_t id = json_is_integer(item) ? json_integer_value(item) : -1;
+        if (id < 0 || id >= model->info.n_vocab)
+            return QN_REFUSE(p, 400, "prompt", "'prompt', item %zu is not a token id below %lld", i,
+                             (long long)model->info.n_vocab);
+        to[i] = (int32_t)id;
+    }
+    return QN_OK;
+}
+
+static qn_status make_ids(qn_prompt *to, const json_t *from, const qn_served *model,
+                          qn_problem *p) {
+    const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = true, .add_ends = true);
+    int32_t *ids = NULL;
+    size_t n = 0;
+    if (json_is_string(from)) {
+        const qn_status status = qn_tokenize(&ids, &n, model->tokenizer, json_string_value(from),
+                                             json_string_length(from), &opts, &p->err);
+        if (status) return qn_problem_take(p, status, "prompt");
+    } else if (json_is_array(from) && json_array_size(from)) {
+        n = json_array_size(from);
+        ids = qn_alloc(n, sizeof *ids);
+        if (!ids) return qn_problem_take(p, QN_NOMEM(&p->err, "a prompt"), "prompt");
+        const qn_status status = read_ids(ids, from, model, p);
+        if (status) {
+            qn_free(ids);
+            return status;
+        }
+    } else {
+        return QN_REFUSE(p, 400, "prompt",
+                         "'prompt' is not a text, a list of token ids, or a list of either");
+    }
+    to->ids = ids;
+    to->n = n;
+    return n ? QN_OK : QN_REFUSE(p, 400, "prompt", "'prompt' has no tokens");
+}
+
+// A list of numbers is one prompt; a list of texts or lists are several.
+static bool is_many(const json_t *prompt) {
+    const json_t *first = json_array_get(prompt, 0);
+    return first && !json_is_integer(first);
+}
+
+static qn_status start_prompts(qn_job *job, qn_problem *p) {
+    enum { MAX_PROMPTS = 1024 };
+    const json_t *from = job->ask.prompt;
+    const bool many = is_many(from);
+    const size_t n = many ? json_array_size(from) : 1;
+    if (!from) return QN_REFUSE(p, 400, "prompt", "the request has no 'prompt'");
+    if (n > MAX_PROMPTS)
+        return QN_REFUSE(p, 400, "prompt", "%zu prompts, at most %d are taken", n, MAX_PROMPTS);
+    QN_TRY(qn_answer_opts_init(&job->opts, &job->ask, job->model, p));
+    job->opts.generate.stop = job->ex->stop;
+    job->opts.generate.prompt_logprobs = job->ask.echo && job->ask.wants_logprobs;
+    const qn_row_opts row = QN_INIT(qn_row_opts, .generate = &job->opts.generate);
+    qn_prompt *prompts = qn_alloc(n, sizeof *prompts);
+    qn_status status = prompts ? QN_OK : qn_problem_take(p, QN_NOMEM(&p->err, "prompts"), NULL);
+    for (size_t i = 0; i < n && !status; i++) {
+        prompts[i].opts = &row;
+        status = make_ids(&prompts[i], many ? json_array_get(from, i) : from, job->model, p);
+    }
+    if (!status) status = start(job, prompts, n, p);
+    for (size_t i = 0; prompts && i < n; i++) qn_free((void *)(uintptr_t)prompts[i].ids);
+    qn_free(prompts);
+    return status;
+}
+
+// --- handlers ------------------------------------------------------------------------------------
+
+static qn_status run(qn_status (*fn)(qn_job *job, qn_problem *p), qn_exchange *ex, qn_entry *entry,
+                     qn_ask *ask, const qn_dialect *dialect, const char *prefix, qn_problem *p) {
+    qn_job *job = NULL;
+    const qn_status created = create(&job, ex, entry, ask, dialect, prefix, &p->err);
+    if (created) {
+        qn_entry_leave(entry);
+        return qn_problem_take(p, created, NULL);
+    }
+    const qn_status status = fn(job, p);
+    if (status) {
+        qn_metric_add(&ex->server->metrics.refused, 1);
+        qn_job_destroy(job);
+    }
+    return status;
+}
+
+qn_status qn_job_chat(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_dialect *dialect,
+                      const char *prefix, qn_problem *problem) {
+    return run(start_chat, ex, entry, ask, dialect, prefix, problem);
+}
+
+qn_status qn_job_prompts(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_dialect *dialect,
+                         const char *prefix, qn_problem *problem) {
+    return run(start_prompts, ex, entry, ask, dialect, prefix, problem);
+}
+
+qn_status qn_entry_take(qn_entry **out, qn_exchange *ex, const char *name, qn_problem *p) {
+    const qn_status status = qn_registry_take(out, &ex->server->registry, name, &p->err);
+    if (status == QN_ARGUMENT) {
+        const qn_err err = p->err;
+        qn_problem_set(p, 404, "model");
+        p->code = "model_not_found";
+        p->err = err;
+    } else if (status) {
+        (void)qn_problem_take(p, status == QN_MEMORY ? QN_MEMORY : QN_IO, "model");
+    }
+    return status;
+}
+
+void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan) {
+    qn_problem problem = {0};
+    qn_ask ask;
+    qn_entry *entry = NULL;
+    qn_status status = qn_ask_read(&ask, ex, plan->set, &problem);
+    if (!status && plan->prepare) status = plan->prepare(&ask, &problem);
+    if (!status) status = qn_entry_take(&entry, ex, ask.model, &problem);
+    if (!status) status = plan->start(ex, entry, &ask, plan->dialect, plan->prefix, &problem);
+    if (status) qn_problem_reply(ex, &problem);
+    qn_ask_deinit(&ask);
+    qn_exchange_leave(ex);
+}

@@ -1,0 +1,153 @@
+// An ask that is being answered: rows in a batch, and what has come of them.
+//
+// A handler reads an ask, takes the model and creates a job for a conversation or for prompts. From
+// then on everything happens on the model's step thread: events become parts, parts are collected
+// and handed to the dialect, which writes them. When the last row has ended, the dialect writes the
+// end, and the job is released after the next step.
+#ifndef QN_SERVER_JOB_H
+#define QN_SERVER_JOB_H
+
+#include "server/ask.h"
+#include "server/registry.h"
+
+typedef struct qn_job qn_job;
+
+// A call of a tool in an answer.
+typedef struct qn_called {
+    char id[40]; // "call_..."
+    char *name;  // owned
+    qn_buf arguments;
+} qn_called;
+
+// One answer of several.
+typedef struct qn_choice {
+    qn_job *job;
+    size_t index;
+    qn_chat_reply *reply;
+    qn_buf text, reasoning; // so far
+    qn_called *calls;       // (n_calls)
+    size_t n_calls, cap_calls;
+    json_t *
+        logprobs; // list of entries, if wanted: {"token", "logprob", "bytes", "id", "top_logprobs"}
+    size_t n_told;           // entries that a stream has told
+    qn_buf echo;             // of prompts: their text, to be put before the answer
+    json_t *prompt_logprobs; // the same as entries; the first token has none
+    qn_reason reason;        // NONE while it goes on
+    qn_status status;        // of one that failed
+    char message[256];       // the same in words
+    int64_t stop;            // number of the stop string that ended it; -1: none
+    int64_t n_prompt, n_reused, n_tokens, n_reasoning, n_drafted, n_accepted, n_preemptions;
+    json_t *tokens;             // ids, if wanted
+    int64_t begun, first, last; // nanoseconds: added, first token, last token
+} qn_choice;
+
+// What comes of an answer, to be written to a stream.
+typedef struct qn_piece {
+    qn_chat_event_kind kind; // REASONING, TEXT, CALL, ARGUMENTS
+    const char *text;
+    size_t size;
+    size_t call; // number of the call
+} qn_piece;
+
+// How a dialect writes. Functions of streams write with qn_job_send; a false result means that the
+// client is gone.
+typedef struct qn_dialect {
+    const char *stream_type; // content type
+    const char *ping;        // what keeps a silent stream alive; NULL: nothing does
+    bool (*begin)(qn_job *job);
+    bool (*piece)(qn_job *job, qn_choice *choice, const qn_piece *piece);
+    bool (*progress)(qn_job *job, qn_choice *choice, int64_t done, int64_t total); // may be NULL
+    bool (*finish)(qn_job *job, qn_choice *choice); // a choice has ended
+    bool (*end)(qn_job *job);                       // all have
+    bool (*fail)(qn_job *job, const qn_problem *problem);
+    json_t *(*whole)(qn_job *job); // an answer in one piece; NULL: no memory
+} qn_dialect;
+
+// Guarded by its lock, once rows are in the batch.
+struct qn_job {
+    pthread_mutex_t lock;
+    qn_exchange *ex; // one owner
+    qn_entry *entry; // one user
+    qn_served *model;
+    const qn_dialect *dialect;
+    qn_ask ask;
+    qn_answer_opts opts;
+    qn_chat_turn *turn; // NULL: prompts without a conversation
+    qn_choice *choices; // (n_choices)
+    size_t n_choices;
+    size_t n_left; // rows that have not ended; of the step thread
+    size_t per_prompt;
+    struct qn_job_row {
+        qn_job *job;
+        size_t first; // choice
+    } * rows;         // (n_prompts), what the batch's callbacks get
+    size_t n_rows;
+    size_t n_added;     // of the rows, those in the batch
+    qn_problem refusal; // of a row that could not be added after others were; status 0: none
+    char id[48];
+    const char *id_prefix; // "chatcmpl-"
+    int64_t created;       // seconds since 1970
+    int64_t started;
+    bool is_stream;
+    bool has_begun;   // the stream has
+    bool is_lost;     // the client is gone, or memory was short: nothing is written any more
+    int64_t block;    // of a stream's writer: number of the item that is open
+    int open_kind;    // the same: what it is; -1: none is open
+    int64_t sequence; // the same: number of the next event
+    qn_job *next;
+};
+
+// The ask moves into the job, also after a failure; `prefix` begins its id. QN_OK: it will be
+// answered. A failure was not answered yet: it is in *problem.
+QN_MUST_CHECK qn_status qn_job_chat(qn_exchange *ex, qn_entry *entry, qn_ask *ask,
+                                    const qn_dialect *dialect, const char *prefix,
+                                    qn_problem *problem);
+// The same for prompts: ask->prompt is a text, token ids, or a list of either.
+QN_MUST_CHECK qn_status qn_job_prompts(qn_exchange *ex, qn_entry *entry, qn_ask *ask,
+                                       const qn_dialect *dialect, const char *prefix,
+                                       qn_problem *problem);
+
+// A whole handler: reads an ask of `set`, lets `prepare` (may be NULL) bring it into OpenAI's form,
+// takes the model, starts the job, and answers with the problem if anything fails.
+typedef struct qn_job_plan {
+    uint32_t set;
+    const qn_dialect *dialect;
+    const char *prefix;
+    qn_status (*prepare)(qn_ask *ask, qn_problem *problem);
+    qn_status (*start)(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_dialect *dialect,
+                       const char *prefix, qn_problem *problem);
+} qn_job_plan;
+void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan);
+
+// The model of that name, or the problem: see qn_registry_take.
+QN_MUST_CHECK qn_status qn_entry_take(qn_entry **out, qn_exchange *ex, const char *name,
+                                      qn_problem *problem);
+
+// --- for dialects --------------------------------------------------------------------------------
+
+// Writes bytes to the stream. False: the client is gone.
+bool qn_job_send(qn_job *job, const qn_buf *bytes);
+// The same for a value, whose reference it takes, as an event of a stream: "data: ...\n\n", with
+// "event: NAME\n" before it if `name` is not NULL.
+bool qn_job_send_event(qn_job *job, const char *name, json_t *value);
+// The same as a line: "...\n".
+bool qn_job_send_line(qn_job *job, json_t *value);
+// "stop", "length" or "tool_calls".
+const char *qn_choice_finish(const qn_choice *choice);
+// Sums over all choices; a prompt counts once.
+typedef struct qn_usage {
+    int64_t prompt, cached, generated, reasoning, drafted, accepted;
+    double prompt_ms, generated_ms;
+} qn_usage;
+qn_usage qn_job_usage(const qn_job *job);
+// llama-server's "timings".
+json_t *qn_job_timings(const qn_job *job);
+// Entries of log-probabilities that were not told yet, as a list; NULL: none, or no memory.
+json_t *qn_choice_untold(qn_choice *choice);
+
+// --- for the step thread -------------------------------------------------------------------------
+qn_job *qn_job_next(const qn_job *job);
+void qn_job_set_next(qn_job *job, qn_job *next);
+void qn_job_destroy(qn_job *job);
+
+#endif

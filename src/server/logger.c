@@ -1,0 +1,114 @@
+#include "server/logger.h"
+
+#include "core/json.h"
+#include "core/printable.h"
+#include "server/exchange.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+qn_status qn_logger_init(qn_logger *logger, bool is_json, bool is_quiet, qn_err *err) {
+    *logger = (qn_logger){.is_json = is_json, .is_quiet = is_quiet};
+    return pthread_mutex_init(&logger->lock, NULL) == 0 ? QN_OK : QN_NOMEM(err, "a lock");
+}
+
+void qn_logger_deinit(qn_logger *logger) { pthread_mutex_destroy(&logger->lock); }
+
+// "2026-01-02T03:04:05.678Z"
+static void print_now(char *to, size_t size) {
+    struct timespec now;
+    struct tm parts;
+    char text[32];
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &parts);
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(to, size, "%s.%03dZ", text, (int)(now.tv_nsec / 1000000));
+}
+
+// A text from outside, cut.
+static void show(char *to, size_t size, const char *text) {
+    snprintf(to, size, "%s", text);
+    qn_text_clean(to);
+}
+
+// One write, so that lines of several threads and programs do not mix.
+static void put(qn_logger *logger, qn_buf *line) {
+    qn_buf_add(line, "\n", 1);
+    pthread_mutex_lock(&logger->lock);
+    // A log that cannot be written is nobody's error.
+    if (!line->failed && write(STDERR_FILENO, line->data, line->size) < 0) logger->is_quiet = true;
+    pthread_mutex_unlock(&logger->lock);
+    qn_buf_deinit(line);
+}
+
+static void put_json(qn_logger *logger, json_t *object) {
+    qn_buf line = {0};
+    const qn_json_form form = {.compact = true};
+    if (object) qn_json_write(&line, object, &form);
+    json_decref(object);
+    put(logger, &line);
+}
+
+static json_t *begin_json(const char *level) {
+    char now[64];
+    json_t *o = json_object();
+    print_now(now, sizeof now);
+    qn_json_put(&o, "time", json_string(now));
+    qn_json_put(&o, "level", json_string(level));
+    return o;
+}
+
+void qn_logger_say(qn_logger *logger, const char *level, const char *fmt, ...) {
+    if (logger->is_quiet && strcmp(level, "info") == 0) return;
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    qn_text_clean(text);
+    if (logger->is_json) {
+        json_t *o = begin_json(level);
+        qn_json_put(&o, "message", qn_json_string(text, strlen(text)));
+        put_json(logger, o);
+        return;
+    }
+    qn_buf line = {0};
+    qn_buf_printf(&line, strcmp(level, "info") == 0 ? "quern: %s%s" : "quern: %s: %s",
+                  strcmp(level, "info") == 0 ? "" : level, text);
+    put(logger, &line);
+}
+
+void qn_logger_exchange(qn_logger *logger, const qn_exchange *ex) {
+    if (logger->is_quiet) return;
+    const double seconds = (double)(qn_clock_ns() - ex->started) / 1e9;
+    if (logger->is_json) {
+        json_t *o = begin_json("info");
+        qn_json_put(&o, "request", json_string(ex->id));
+        qn_json_put(&o, "method", json_string(ex->method));
+        qn_json_put(&o, "path", qn_json_string(ex->path, strlen(ex->path)));
+        qn_json_put(&o, "status", json_integer(ex->status));
+        qn_json_put(&o, "seconds", qn_json_real(seconds));
+        qn_json_put(&o, "bytes_in", json_integer((json_int_t)ex->body.size));
+        qn_json_put(&o, "bytes_out", json_integer(ex->n_written));
+        if (ex->note) qn_json_put(&o, "note", json_string(ex->note));
+        put_json(logger, o);
+        return;
+    }
+    qn_buf line = {0};
+    char path[128];
+    show(path, sizeof path, ex->path);
+    qn_buf_printf(&line, "%s %s %d %.3f s, %lld bytes [%s]%s%s", ex->method, path, ex->status,
+                  seconds, (long long)ex->n_written, ex->id, ex->note ? " " : "",
+                  ex->note ? ex->note : "");
+    put(logger, &line);
+}
+
+void qn_logger_field(qn_logger *logger, const qn_exchange *ex, const char *name) {
+    char shown[64];
+    show(shown, sizeof shown, name);
+    qn_logger_say(logger, "info", "%s %s: the field '%s' is not known, and ignored [%s]",
+                  ex->method, ex->path, shown, ex->id);
+}

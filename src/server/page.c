@@ -1,0 +1,52 @@
+#include "server/page.h"
+
+#include "server/problem.h"
+#include "server/server_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// Nothing from elsewhere, no scripts or styles but the page's own files.
+static const char policy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'";
+
+static const qn_page_file *find(const char *path) {
+    static const char folder[] = "/page/";
+    const char *name = strcmp(path, "/") == 0                          ? "index.html"
+                       : strncmp(path, folder, sizeof folder - 1) == 0 ? path + sizeof folder - 1
+                                                                       : path + 1;
+    for (size_t i = 0; i < qn_page_n_files; i++) {
+        if (strcmp(qn_page_files[i].name, name) == 0) return &qn_page_files[i];
+    }
+    return NULL;
+}
+
+static void send_file(qn_exchange *ex, const qn_page_file *file) {
+    qn_buf body = {0};
+    char tag[64];
+    snprintf(tag, sizeof tag, "\"%s\"", file->hash);
+    const bool is_known = ex->tag && strcmp(ex->tag, tag) == 0;
+    if (!is_known) qn_buf_add(&body, file->data, file->size);
+    qn_exchange_header(ex, "ETag", tag);
+    qn_exchange_header(ex, "Cache-Control",
+                       "no-cache"); // asks each time, and gets it if it changed
+    qn_exchange_header(ex, "Content-Encoding", "gzip");
+    qn_exchange_header(ex, "Content-Security-Policy", policy);
+    qn_exchange_header(ex, "Referrer-Policy", "no-referrer");
+    qn_exchange_reply(ex, is_known ? 304 : 200, file->type, &body);
+}
+
+void qn_page_handle(qn_exchange *ex) {
+    const qn_page_file *file = ex->server->opts.page ? find(ex->path) : NULL;
+    qn_problem problem;
+    if (file) {
+        send_file(ex, file);
+    } else {
+        (void)QN_REFUSE(&problem, 404, "", "there is no %.200s here%s", ex->path,
+                        ex->server->opts.page ? "" : ": the page is turned off");
+        qn_problem_reply(ex, &problem);
+    }
+    qn_exchange_leave(ex);
+}

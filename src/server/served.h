@@ -1,0 +1,55 @@
+// A model that is served: its engine, its batch and the thread that steps it.
+//
+// Everything here is constant while the model is open, but for the batch, which any thread adds to.
+// A job whose answer has ended is handed to the step thread, which releases it when its rows are
+// certainly out of the batch.
+#ifndef QN_SERVER_SERVED_H
+#define QN_SERVER_SERVED_H
+
+#include "core/err.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct qn_server qn_server;
+typedef struct qn_job qn_job;
+
+typedef struct qn_served {
+    qn_server *server; // borrowed
+    qn_engine *engine, *draft_engine;
+    qn_engine_info info;
+    const qn_tokenizer *tokenizer; // of the engine
+    qn_template *template;         // NULL: the model has none that is known
+    char no_template[256];         // why
+    qn_batch *batch;
+    qn_session *draft;     // of the draft model; NULL: none
+    qn_sample_opts sample; // what requests do not say
+    int64_t context;       // max tokens of a request
+    int64_t bytes;         // memory that it takes, all together
+    bool has_vision;
+    bool has_thinking, has_tools; // the template knows about them
+
+    pthread_mutex_t lock;  // of what follows
+    qn_grammar *like;      // any grammar of this tokenizer, made when the first is wanted
+    qn_job *ended, *older; // jobs that wait to be released: since this step, since the one before
+    bool is_ending;
+    pthread_t thread;
+    bool is_running;
+} qn_served;
+
+// Opens the model and starts its thread.
+QN_MUST_CHECK qn_status qn_served_open(qn_served **out, qn_server *server, const char *path,
+                                       qn_err *err);
+// No job may be left, and none be added.
+void qn_served_close(qn_served *served);
+
+// A grammar for its tokenizer, made fast: to be destroyed.
+QN_MUST_CHECK qn_status qn_served_grammar(qn_grammar **out, qn_served *served, qn_grammar_kind kind,
+                                          const char *text, size_t size,
+                                          const qn_grammar_opts *opts, qn_err *err);
+// Any grammar for its tokenizer, borrowed; for qn_chat_opts.like.
+QN_MUST_CHECK qn_status qn_served_like(const qn_grammar **out, qn_served *served, qn_err *err);
+// A job that has ended: released after the steps that its rows may still be in.
+void qn_served_bury(qn_served *served, qn_job *job);
+
+#endif

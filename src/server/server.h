@@ -1,0 +1,66 @@
+// The HTTP server: models behind the addresses that clients of other servers know.
+//
+// A server is created with its models and its address, runs until it is told to stop, and is
+// destroyed. It sees the library by quern.h alone. docs/server.md describes it from outside.
+#ifndef QN_SERVER_SERVER_H
+#define QN_SERVER_SERVER_H
+
+#include "core/err.h"
+
+typedef struct qn_server qn_server;
+
+// Opens a model, and sets how its tokens are chosen where requests do not say it (what that points
+// to outlives the server). Several threads may call it at a time. `sample` is NULL for draft models.
+typedef qn_status qn_open_fn(void *arg, qn_engine **out, qn_sample_opts *sample, const char *path,
+                             qn_err *err);
+
+typedef struct qn_server_opts {
+    const char *host; // an address or a name; NULL: 127.0.0.1
+    int port;         // 0: any free one (qn_server_port)
+    const char *const *keys;
+    size_t n_keys;
+    const char *key_file;       // one key a line, read again on HUP; NULL: none
+    const char *const *origins; // (n_origins) that pages of other servers may come from (CORS)
+    size_t n_origins;
+    const char *const *hosts; // (n_hosts) further names that this server is called by
+    size_t n_hosts;
+    bool insecure; // a public address without a key is fine
+    const char *tls_cert, *tls_key;
+
+    const char *model;    // path; NULL: models of `folder` alone
+    const char *alias;    // its name; NULL: the file's
+    const char *folder;   // every model in it is served by name; NULL: none
+    const char *template; // chat template in place of the models' own; NULL: none
+    qn_open_fn *open;
+    void *open_arg;
+    const char *draft;         // path of a draft model; NULL: none
+    qn_generate_opts generate; // what requests do not say: speculation, context shift, limits
+    int64_t context;           // max tokens of a request; 0: the model's limit
+    int64_t parallel;          // max rows computed at a time; 0: the library's default
+    int64_t chunk;             // max tokens of a step; 0: the library's default
+    int64_t memory;            // bytes for the KV cache and state; 0: by the machine
+    int64_t queue;             // max requests that wait; 0: 256
+    int64_t timeout_ms;        // max time of a request; 0: none
+    int64_t grace_ms;          // max time that a stop waits for answers; 0: 30 s
+
+    bool metrics, page, log_json, log_prompts, quiet;
+    bool reasoning_field; // the field of reasoning is "reasoning", not "reasoning_content"
+} qn_server_opts;
+
+// Opens the model (if there is one) and the address. What the options point to must outlive the
+// server.
+QN_MUST_CHECK qn_status qn_server_create(qn_server **out, const qn_server_opts *opts, qn_err *err);
+// Serves until qn_server_stop; then answers that have begun may end, for a while.
+QN_MUST_CHECK qn_status qn_server_run(qn_server *server, qn_err *err);
+// From any thread, and from a signal handler. The second call ends answers at once.
+void qn_server_stop(qn_server *server);
+// The same: reads keys and certificates again.
+void qn_server_reload(qn_server *server);
+void qn_server_destroy(qn_server *server);
+
+// The port that it listens on.
+int qn_server_port(const qn_server *server);
+// One screen for people: address, page, model, memory, an example. *text is owned (qn_free).
+QN_MUST_CHECK qn_status qn_server_describe(char **text, qn_server *server, qn_err *err);
+
+#endif

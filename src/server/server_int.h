@@ -1,0 +1,54 @@
+// What the parts of the server share.
+//
+//   http.c      the HTTP library's callbacks: bodies in, answers out     exchange.c  the hand-off
+//   links.c     sockets that hang up or take too long                    guard.c     keys, hosts, origins
+//   workers.c   threads that work on requests                            routes.c    which path is answered by what
+//   registry.c  models by name: opening, closing                         served.c    one open model and its step thread
+//   fields.c    members of a JSON body -> an ask                         ask.c       what a request asks for
+//   job.c       an ask that is being answered                            api_*.c     the dialects: how answers are written
+#ifndef QN_SERVER_INT_H
+#define QN_SERVER_INT_H
+
+#include "server/exchange.h"
+#include "server/guard.h"
+#include "server/links.h"
+#include "server/logger.h"
+#include "server/metrics.h"
+#include "server/registry.h"
+#include "server/server.h"
+#include "server/workers.h"
+
+typedef struct qn_server_limits {
+    size_t body;     // bytes of a request's body
+    size_t unsent;   // bytes of an answer that wait for a slow client
+    int connections; // at a time
+} qn_server_limits;
+
+struct qn_server {
+    qn_server_opts opts;
+    qn_server_limits limits;
+    struct MHD_Daemon *daemon;
+    int port;
+    time_t started; // for "created" fields and /metrics
+    qn_links links;
+    qn_guard guard;
+    qn_workers workers;
+    qn_registry registry;
+    qn_metrics metrics;
+    qn_logger logger;
+    int wake;                    // eventfd: stop and reload
+    atomic_int n_stops;          // how often stop was asked for
+    atomic_bool is_reload;       // reload was asked for
+    atomic_int_least64_t n_jobs; // answers that are being computed
+    atomic_uint_least64_t last_id;
+    uint64_t id_key; // of request ids
+};
+
+// The HTTP side: listens on the address of the options.
+QN_MUST_CHECK qn_status qn_http_start(qn_server *server, qn_err *err);
+// No further connections.
+void qn_http_quiesce(qn_server *server);
+// All exchanges must have been answered or dropped.
+void qn_http_stop(qn_server *server);
+
+#endif

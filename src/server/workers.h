@@ -1,0 +1,28 @@
+// Threads that work on requests: parsing, rendering, tokenising, compiling grammars, encoding
+// images. None of that may hold up a socket or a step.
+#ifndef QN_SERVER_WORKERS_H
+#define QN_SERVER_WORKERS_H
+
+#include "server/exchange.h"
+
+enum { QN_MAX_WORKERS = 16 };
+
+// Caller storage.
+typedef struct qn_workers {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct qn_work *first, **last; // that waits
+    size_t n_waiting, max_waiting;
+    pthread_t threads[QN_MAX_WORKERS];
+    int n_threads;
+    bool is_ending;
+} qn_workers;
+
+QN_MUST_CHECK qn_status qn_workers_init(qn_workers *workers, int n, size_t max_waiting,
+                                        qn_err *err);
+// Work that waits is not done.
+void qn_workers_deinit(qn_workers *workers);
+// Calls fn(ex) on a thread of its own; false: too much waits already, or no memory.
+bool qn_workers_add(qn_workers *workers, void (*fn)(qn_exchange *ex), qn_exchange *ex);
+
+#endif
