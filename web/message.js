@@ -1,0 +1,267 @@
+// One message on the page. `update(turn)` brings it up to date with its node; `turn` is the answer
+// on its way, or null when the message is complete.
+
+import { versionsOf } from './chat.js';
+import { button, copyText, el, formatNumber, formatSeconds, icon, iconButton } from './dom.js';
+import { ProbsView } from './probs.js';
+import { StreamView, markdownNodes } from './render.js';
+
+export function messageView(app, chat, node) {
+  return new VIEWS[node.role](app, chat, node);
+}
+
+function versions(app, chat, node) {
+  const { index, count, ids } = versionsOf(chat, node);
+  if (count < 2) return null;
+  const prev = iconButton('left', 'Previous version', () => app.choose(node, ids[index - 1]), 'small');
+  const next = iconButton('right', 'Next version', () => app.choose(node, ids[index + 1]), 'small');
+  prev.disabled = index === 0;
+  next.disabled = index === count - 1;
+  const place = el('span', { 'aria-label': `Version ${index + 1} of ${count}`, role: 'img' }, `${index + 1}/${count}`);
+  return el('span', { class: 'versions', role: 'group', 'aria-label': 'Versions' }, prev, place, next);
+}
+
+class UserView {
+  constructor(app, chat, node) {
+    Object.assign(this, { app, chat, node });
+    this.root = el('article', { class: 'message user', 'data-node': String(node.id) });
+    this.show();
+  }
+
+  update() {}
+
+  show() {
+    const { app, node } = this;
+    const pictures = (node.images || []).map((url, i) => el('img', { src: url, alt: `Image ${i + 1} of the question` }));
+    const copy = iconButton('copy', 'Copy the question', () => copyText(node.text, copy), 'small');
+    this.editButton = iconButton('edit', 'Edit the question', () => this.edit(), 'small');
+    this.root.replaceChildren(
+      el('h2', { class: 'visually-hidden' }, 'You'),
+      ...(pictures.length ? [el('div', { class: 'pictures' }, ...pictures)] : []),
+      ...(node.text ? [el('div', { class: 'bubble' }, node.text)] : []),
+      el('div', { class: 'actions' }, versions(app, this.chat, node) || '', copy, this.editButton),
+    );
+  }
+
+  edit() {
+    const { app, node } = this;
+    const area = el('textarea', { 'aria-label': 'Edit the question', value: node.text, rows: '4' });
+    const cancel = () => {
+      this.show();
+      this.editButton.focus();
+    };
+    const send = () => area.value.trim() && app.edit(node, area.value);
+    area.addEventListener('keydown', (event) => {
+      if (event.key === 'Escape') {
+        event.stopPropagation();
+        cancel();
+      } else if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        send();
+      }
+    });
+    const row = el('div', { class: 'row' }, button('Cancel', cancel), button('Send as a new version', send, 'primary'));
+    this.root.replaceChildren(el('h2', { class: 'visually-hidden' }, 'You'), el('div', { class: 'editor' }, area, row));
+    area.focus();
+    area.setSelectionRange(area.value.length, area.value.length);
+  }
+}
+
+class ToolView {
+  constructor(app, chat, node) {
+    const summary = el('summary', {}, icon('tool'), 'Result of ', el('code', {}, node.name));
+    const fold = el('details', { class: 'fold' }, summary, el('div', { class: 'inside plain', tabindex: '0' }, node.text));
+    this.root = el('article', { class: 'message tool', 'data-node': String(node.id) }, el('h2', { class: 'visually-hidden' }, 'Tool'), fold);
+  }
+
+  update() {}
+}
+
+const FINISHES = {
+  stopped: 'Stopped',
+  length: 'Reached the limit of tokens',
+};
+
+class AnswerView {
+  constructor(app, chat, node) {
+    Object.assign(this, { app, chat, node });
+    this.reasoning = null;
+    this.calls = el('div', { hidden: true });
+    this.body = el('div', { class: 'markdown' });
+    this.stream = new StreamView(this.body);
+    this.probs = null;
+    this.asTokens = app.prefs.probs;
+    this.working = new WorkingLine();
+    this.problem = el('div', { class: 'problem', role: 'alert', hidden: true });
+    this.actions = el('div', { class: 'actions' });
+    this.thoughts = el('div');
+    this.root = el(
+      'article',
+      { class: 'message assistant', 'data-node': String(node.id) },
+      el('h2', {}, node.model || 'Answer'),
+      this.thoughts,
+      this.body,
+      this.calls,
+      this.working.node,
+      this.problem,
+      this.actions,
+    );
+  }
+
+  update(turn) {
+    const { node } = this;
+    this.root.setAttribute('aria-busy', String(Boolean(turn)));
+    if (node.model) this.root.querySelector('h2').textContent = node.model;
+    if (node.reasoning) this.showReasoning(turn);
+    this.showText(!turn);
+    this.working.update(turn);
+    if (turn) return this.actions.replaceChildren();
+    this.showCalls();
+    this.showProblem();
+    return this.showActions();
+  }
+
+  showText(finished) {
+    const tokens = this.asTokens && this.node.probs && this.node.probs.length > 0;
+    if (tokens && !this.probs) {
+      this.probs = new ProbsView(this.node.probs);
+      this.body.after(this.probs.node);
+    }
+    if (this.probs) {
+      this.probs.node.hidden = !tokens;
+      if (tokens) this.probs.update();
+    }
+    this.body.hidden = Boolean(tokens) || !this.node.text;
+    if (!tokens) this.stream.update(this.node.text, finished);
+  }
+
+  showReasoning(turn) {
+    const { node } = this;
+    if (!this.reasoning) {
+      this.reasoning = { title: document.createTextNode(''), text: document.createTextNode(''), touched: false };
+      const summary = el('summary', { on: { click: () => (this.reasoning.touched = true) } }, icon('thought'), this.reasoning.title);
+      this.reasoning.inside = el('div', { class: 'inside plain', tabindex: '0', role: 'region', 'aria-label': 'Reasoning' }, this.reasoning.text);
+      this.reasoning.fold = el('details', { class: 'fold' }, summary, this.reasoning.inside);
+      this.thoughts.append(this.reasoning.fold);
+    }
+    const { fold, inside, text, title, touched } = this.reasoning;
+    const thinking = Boolean(turn && turn.thinkingSince);
+    const low = inside.scrollTop + inside.clientHeight > inside.scrollHeight - 40;
+    if (node.reasoning.length > text.length) text.appendData(node.reasoning.slice(text.length));
+    if (!touched) fold.open = thinking;
+    if (thinking && low) inside.scrollTop = inside.scrollHeight;
+    const ms = thinking ? performance.now() - turn.thinkingSince : node.thought;
+    const size = node.stats && node.stats.thinking ? `${formatNumber(node.stats.thinking)} tokens` : `${formatNumber(node.reasoning.length)} characters`;
+    title.data = thinking ? `Thinking, ${formatSeconds(ms)}` : `Thought${ms ? ` for ${formatSeconds(ms)}` : ''}, ${size}`;
+  }
+
+  showCalls() {
+    const calls = this.node.calls || [];
+    this.calls.hidden = !calls.length;
+    this.calls.replaceChildren(...calls.map(callNode));
+    const answered = this.chat.nodes.some((n) => n.parent === this.node.id);
+    if (calls.length && !answered && !this.node.error) this.calls.append(this.resultForm(calls));
+  }
+
+  resultForm(calls) {
+    const areas = calls.map(() => el('textarea', { rows: '3', spellcheck: 'false' }));
+    const send = () => this.app.sendResults(this.node, areas.map((area) => area.value));
+    const labels = calls.map((call, i) => el('label', {}, 'Result of ', el('code', {}, call.name), areas[i]));
+    return el('div', { class: 'results' }, ...labels, el('div', {}, button(calls.length > 1 ? 'Send results' : 'Send result', send, 'primary')));
+  }
+
+  showProblem() {
+    const { error } = this.node;
+    this.problem.hidden = !error;
+    if (!error) return;
+    const [head, help, actions] = (PROBLEMS[error.kind] || PROBLEMS.other)(error);
+    const buttons = actions.map(([label, action], i) => button(label, () => this.app[action](this.node), i ? '' : 'primary'));
+    this.problem.replaceChildren(el('p', {}, el('strong', {}, head), ' ', error.message, ' ', help), ...buttons);
+  }
+
+  showActions() {
+    const { app, node } = this;
+    const copy = iconButton('copy', 'Copy the answer', () => copyText(node.text, copy), 'small');
+    const again = iconButton('again', 'Answer again', () => app.regenerate(node), 'small');
+    const chances = iconButton('chance', 'Token probabilities', () => this.toggleTokens(chances), 'small');
+    chances.setAttribute('aria-pressed', String(this.asTokens));
+    const parts = [versions(app, this.chat, node), node.text && copy, again, node.probs && node.probs.length ? chances : null, statsNode(node)];
+    this.actions.replaceChildren(...parts.filter(Boolean));
+  }
+
+  toggleTokens(chances) {
+    this.asTokens = !this.asTokens;
+    chances.setAttribute('aria-pressed', String(this.asTokens));
+    this.showText(true);
+  }
+}
+
+// head, what to do, [label, action of the app]
+const PROBLEMS = {
+  gone: () => ['No connection.', 'Is it still running? Your question is kept.', [['Try again', 'retry']]],
+  broken: () => ['The connection broke.', 'What came so far is kept.', [['Answer again', 'regenerate']]],
+  overflow: (e) => [
+    'Too long for the context.',
+    e.room ? `${formatNumber(e.used)} tokens were sent; there is room for ${formatNumber(e.room)}.` : '',
+    [['Leave out the oldest turns', 'leaveOut'], ['Try again', 'retry']],
+  ],
+  key: () => ['A key is needed.', '', [['Try again', 'retry']]],
+  full: () => ['The server is full.', 'It was asked many times.', [['Try again', 'retry']]],
+  refused: () => ['The server refused.', 'The settings of this conversation may say why.', [['Try again', 'retry'], ['Settings', 'openSettings']]],
+  other: () => ['Something went wrong.', '', [['Try again', 'retry']]],
+};
+
+function callNode(call) {
+  let text = call.arguments;
+  try {
+    text = JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    // shown as it came
+  }
+  const summary = el('summary', {}, icon('tool'), 'Calls ', el('code', {}, call.name));
+  const fence = '`'.repeat(Math.max(3, ...[...text.matchAll(/`+/g)].map((m) => m[0].length + 1)));
+  const inside = el('div', { class: 'inside markdown' }, ...markdownNodes(`${fence}json\n${text}\n${fence}`));
+  return el('details', { class: 'fold' }, summary, inside);
+}
+
+function statsNode(node) {
+  const s = node.stats || {};
+  const parts = [
+    FINISHES[node.finish],
+    s.speed && `${s.speed < 10 ? s.speed.toFixed(1) : Math.round(s.speed)} tokens/s`,
+    s.first && `first after ${formatSeconds(s.first)}`,
+    s.tokens && `${formatNumber(s.tokens)} tokens`,
+    s.cached && `${formatNumber(s.cached)} of ${formatNumber(s.prompt)} from cache`,
+    s.seed !== undefined && `seed ${s.seed}`,
+  ];
+  return el('span', { class: 'stats' }, ...parts.filter(Boolean).map((part) => el('span', {}, part)));
+}
+
+// What is shown while an answer is on its way.
+class WorkingLine {
+  constructor() {
+    this.text = document.createTextNode('');
+    this.fill = el('div', { class: 'fill' });
+    this.bar = el('div', { class: 'bar', hidden: true }, this.fill);
+    this.node = el('div', { class: 'working', hidden: true }, el('img', { src: 'page/logo.svg', alt: '' }), this.bar, el('span', {}, this.text));
+  }
+
+  update(turn) {
+    this.node.hidden = !turn;
+    if (!turn) return;
+    const { progress, waiting } = turn;
+    this.bar.hidden = !progress || !(progress.total > 0);
+    if (!this.bar.hidden) this.fill.style.width = `${Math.min(100, (100 * progress.processed) / progress.total)}%`;
+    this.text.data = waiting ? `The server is full. Asking again in ${waiting} s` : progress ? progressText(progress) : speedText(turn);
+  }
+}
+
+const progressText = (p) => `Reading, ${formatNumber(p.processed)} of ${formatNumber(p.total)} tokens`;
+
+function speedText(turn) {
+  if (!turn.first) return 'Waiting for the first token';
+  const speed = turn.speed();
+  return speed ? `${speed < 10 ? speed.toFixed(1) : Math.round(speed)} tokens/s` : '';
+}
+
+const VIEWS = { user: UserView, assistant: AnswerView, tool: ToolView };

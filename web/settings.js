@@ -1,0 +1,135 @@
+// The settings: of this conversation, and of every one.
+
+import { byId, button, el, iconButton } from './dom.js';
+import { SAMPLING, checkSchema, checkTools, readJson, readSampling } from './request.js';
+
+let serial = 0;
+
+// A labelled field with a note below it; `check(text)` -> what is wrong, or ''.
+function field(label, input, note, check) {
+  const id = `field-${++serial}`;
+  const below = el('span', { class: 'note', id: `${id}-note` }, note);
+  input.setAttribute('aria-describedby', below.id);
+  input.id = id;
+  const judge = () => {
+    const problem = check(input.value);
+    input.setAttribute('aria-invalid', String(Boolean(problem)));
+    below.textContent = problem || note;
+    below.classList.toggle('wrong', Boolean(problem));
+    return !problem;
+  };
+  judge();
+  const node = el('div', { class: 'field' }, el('label', { class: 'name', for: id }, label), input, below);
+  return { node, judge };
+}
+
+function textField(label, note, value, check, changed, mono) {
+  const area = el('textarea', { value, rows: '4', class: mono && 'mono', spellcheck: mono && 'false' });
+  const { node, judge } = field(label, area, note, check);
+  area.addEventListener('input', () => {
+    judge();
+    changed(area.value);
+  });
+  return node;
+}
+
+export class Settings {
+  constructor(app) {
+    this.app = app;
+    this.dialog = byId('settings');
+    this.dialog.addEventListener('click', (event) => event.target === this.dialog && this.dialog.close());
+    this.dialog.addEventListener('close', () => app.settingsClosed());
+  }
+
+  open() {
+    const close = iconButton('close', 'Close settings', () => this.dialog.close());
+    this.dialog.replaceChildren(
+      el('div', { class: 'head' }, el('h2', { id: 'settings-title' }, 'Settings'), close),
+      this.chatSection(),
+      this.samplingSection(),
+      this.pageSection(),
+    );
+    this.dialog.showModal();
+  }
+
+  chatSection() {
+    const { app } = this;
+    const { chat } = app;
+    const set = (name) => (value) => {
+      chat[name] = value;
+      app.saveSoon(chat);
+    };
+    const jsonCheck = (check) => (text) => readJson(text, check).problem || '';
+    return el(
+      'section',
+      {},
+      el('h3', {}, 'This conversation'),
+      textField('System prompt', 'Said to the model before everything else.', chat.system, () => '', set('system')),
+      textField('JSON schema', 'Answers follow it, to the letter.', chat.schema, jsonCheck(checkSchema), set('schema'), true),
+      textField('Tools', 'A JSON list of functions. You type their results.', chat.tools, jsonCheck(checkTools), set('tools'), true),
+    );
+  }
+
+  samplingSection() {
+    const { app } = this;
+    const own = (app.props && app.props.default_generation_settings && app.props.default_generation_settings.params) || {};
+    const inputs = SAMPLING.map((spec) => {
+      const value = String(app.prefs.sampling[spec.name] ?? '');
+      const standard = Number.isFinite(own[spec.name]) && spec.name !== 'seed' && own[spec.name] >= spec.min ? `default (${Math.round(own[spec.name] * 1000) / 1000})` : 'default';
+      const input = el('input', { type: 'text', inputmode: 'decimal', value, placeholder: standard, autocomplete: 'off', 'data-name': spec.name });
+      const wrong = (text) => (readSampling(spec, text) === undefined ? `A ${spec.step < 1 ? 'number' : 'whole number'} from ${spec.min} to ${spec.max}` : '');
+      const { node, judge } = field(spec.label, input, spec.note, wrong);
+      input.addEventListener('input', () => {
+        if (judge()) app.setSampling(spec.name, input.value.trim());
+      });
+      return node;
+    });
+    const reset = button('Use the defaults', () => {
+      app.prefs.sampling = {};
+      app.savePrefs();
+      this.dialog.querySelectorAll('[data-name]').forEach((input) => {
+        input.value = '';
+        input.dispatchEvent(new Event('input'));
+      });
+    });
+    return el('section', {}, el('h3', {}, 'Sampling'), el('div', { class: 'grid' }, ...inputs), reset);
+  }
+
+  pageSection() {
+    const { app } = this;
+    const caps = (app.props && app.props.chat_template_caps) || {};
+    const probs = el('input', { type: 'checkbox', checked: app.prefs.probs });
+    probs.addEventListener('change', () => app.setPref('probs', probs.checked));
+    const names = { auto: 'Automatic', light: 'Light', dark: 'Dark' };
+    const modes = { auto: 'Default', on: 'On', off: 'Off' };
+    return el(
+      'section',
+      {},
+      el('h3', {}, 'Every conversation'),
+      caps.thinking !== false && choice('Reasoning', 'thinking', modes, app.prefs.thinking, (value) => app.setPref('thinking', value)),
+      choice('Theme', 'theme', names, app.prefs.theme, (value) => app.setTheme(value)),
+      el(
+        'label',
+        { class: 'check' },
+        probs,
+        el('span', {}, 'Token probabilities', el('span', { class: 'note' }, 'New answers show how likely each token was and what else was possible.')),
+      ),
+      button('Enter an API key', () => app.askForKey(false)),
+    );
+  }
+}
+
+function choice(label, name, options, value, changed) {
+  const id = `choice-${name}`;
+  const labels = Object.entries(options).map(([key, text]) => {
+    const input = el('input', { type: 'radio', name, checked: key === value });
+    input.addEventListener('change', () => changed(key));
+    return el('label', {}, input, text);
+  });
+  return el(
+    'div',
+    { class: 'field' },
+    el('span', { class: 'name', id }, label),
+    el('div', { class: 'choice', role: 'radiogroup', 'aria-labelledby': id }, ...labels),
+  );
+}

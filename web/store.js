@@ -1,0 +1,123 @@
+// Where conversations are kept: IndexedDB, or memory when the browser offers none. Two stores:
+// `heads` {id, title, updated} for the list, `chats` for the rest.
+
+const NAME = 'quern';
+
+export async function openStore() {
+  try {
+    return new DiskStore(await openDatabase());
+  } catch {
+    return new MemoryStore();
+  }
+}
+
+const promise = (request) =>
+  new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+
+function openDatabase() {
+  const request = indexedDB.open(NAME, 1);
+  request.onupgradeneeded = () => {
+    request.result.createObjectStore('heads', { keyPath: 'id' });
+    request.result.createObjectStore('chats', { keyPath: 'id' });
+  };
+  return promise(request);
+}
+
+const headOf = (chat) => ({ id: chat.id, title: chat.title, updated: chat.updated });
+const newestFirst = (heads) => heads.sort((a, b) => b.updated - a.updated);
+
+function matches(chat, query) {
+  if (chat.title.toLowerCase().includes(query)) return true;
+  return chat.nodes.some((node) => node.text.toLowerCase().includes(query));
+}
+
+class DiskStore {
+  constructor(database) {
+    this.lasting = true;
+    this.database = database;
+  }
+
+  async list() {
+    return newestFirst(await promise(this.database.transaction('heads').objectStore('heads').getAll()));
+  }
+
+  get(id) {
+    return promise(this.database.transaction('chats').objectStore('chats').get(id));
+  }
+
+  write(change) {
+    return new Promise((resolve, reject) => {
+      const transaction = this.database.transaction(['heads', 'chats'], 'readwrite');
+      transaction.oncomplete = () => resolve();
+      transaction.onerror = transaction.onabort = () => reject(transaction.error);
+      change(transaction.objectStore('heads'), transaction.objectStore('chats'));
+    });
+  }
+
+  put(chat) {
+    return this.write((heads, chats) => {
+      heads.put(headOf(chat));
+      chats.put(chat);
+    });
+  }
+
+  remove(id) {
+    return this.write((heads, chats) => {
+      heads.delete(id);
+      chats.delete(id);
+    });
+  }
+
+  // The heads of the conversations that contain `query`, one after the other so that only one is in memory.
+  search(query) {
+    return new Promise((resolve, reject) => {
+      const found = [];
+      const request = this.database.transaction('chats').objectStore('chats').openCursor();
+      request.onerror = () => reject(request.error);
+      request.onsuccess = () => {
+        const cursor = request.result;
+        if (!cursor) return resolve(newestFirst(found));
+        if (matches(cursor.value, query)) found.push(headOf(cursor.value));
+        return cursor.continue();
+      };
+    });
+  }
+
+  all() {
+    return promise(this.database.transaction('chats').objectStore('chats').getAll());
+  }
+}
+
+class MemoryStore {
+  constructor() {
+    this.lasting = false;
+    this.chats = new Map();
+  }
+
+  async list() {
+    return newestFirst([...this.chats.values()].map(headOf));
+  }
+
+  async get(id) {
+    return this.chats.get(id);
+  }
+
+  async put(chat) {
+    this.chats.set(chat.id, chat);
+  }
+
+  async remove(id) {
+    this.chats.delete(id);
+  }
+
+  async search(query) {
+    return newestFirst([...this.chats.values()].filter((chat) => matches(chat, query)).map(headOf));
+  }
+
+  async all() {
+    return [...this.chats.values()];
+  }
+}

@@ -1,0 +1,91 @@
+// The messages of the open conversation, and where the page is scrolled to.
+
+import { pathOf } from './chat.js';
+import { byId, el, icon } from './dom.js';
+import { messageView } from './message.js';
+import { hideChances } from './probs.js';
+
+const NEAR = 96; // pixels from the end that count as being there
+
+const EXAMPLES = [
+  ['Explain', 'How does a millstone sharpen itself, and why does it not?'],
+  ['Write code', 'A C function that trims white space from a string, with tests.'],
+  ['Compare', 'A table of rye, wheat and oats: protein, fibre, uses.'],
+  ['Think it through', 'Three switches, one lamp upstairs, one trip. Which switch is it?'],
+];
+
+export class Thread {
+  constructor(app) {
+    this.app = app;
+    this.node = byId('thread');
+    this.toEnd = byId('to-end');
+    this.views = new Map();
+    this.follows = true; // stay at the end while an answer grows
+    this.toEnd.append(icon('down'));
+    this.toEnd.addEventListener('click', () => this.goToEnd());
+    this.node.addEventListener('scroll', () => this.scrolled(), { passive: true });
+  }
+
+  // Shows the conversation from its start to its end.
+  show(chat, turn) {
+    hideChances();
+    this.views.clear();
+    const path = pathOf(chat);
+    const column = el('div', { class: 'column' });
+    for (const node of path) {
+      if (node.id === chat.from) column.append(el('div', { class: 'cut' }, 'What is above is not sent any more'));
+      const view = messageView(this.app, chat, node);
+      view.update(turn && turn.node === node ? turn : null);
+      this.views.set(node.id, view);
+      column.append(view.root);
+    }
+    if (!path.length) column.append(this.welcome());
+    column.classList.toggle('empty', !path.length);
+    this.node.replaceChildren(column);
+    this.goToEnd();
+  }
+
+  // The answer on its way has grown.
+  grow(turn, finished) {
+    const view = this.views.get(turn.node.id);
+    if (!view) return;
+    view.update(finished ? null : turn);
+    if (this.follows) this.node.scrollTop = this.node.scrollHeight;
+    this.scrolled();
+  }
+
+  welcome() {
+    const { app } = this;
+    const items = EXAMPLES.map(([title, text]) =>
+      el('li', {}, el('button', { type: 'button', on: { click: () => app.composer.set(text) } }, el('strong', {}, title), el('span', {}, text))),
+    );
+    const model = app.model ? `${app.model.id} answers here. ` : '';
+    return el(
+      'div',
+      { class: 'welcome' },
+      el('img', { src: 'page/logo.svg', alt: '' }),
+      el('h2', {}, 'What shall we mill today?'),
+      el('p', {}, `${model}Conversations stay in this browser.`),
+      el('ul', { class: 'examples', 'aria-label': 'Examples' }, ...items),
+    );
+  }
+
+  scrolled() {
+    const { node } = this;
+    const left = node.scrollHeight - node.scrollTop - node.clientHeight;
+    this.follows = left < NEAR;
+    this.toEnd.hidden = this.follows;
+  }
+
+  goToEnd() {
+    this.node.scrollTop = this.node.scrollHeight;
+    this.scrolled();
+  }
+
+  // The last question, for the arrow key.
+  editLast() {
+    const views = [...this.views.values()].filter((view) => view.edit);
+    if (views.length) views[views.length - 1].edit();
+    return views.length > 0;
+  }
+}
