@@ -1580,7 +1580,9 @@ typedef struct qn_batch_opts {
     int64_t context; // max tokens of prompt and answer of one row; 0: the model's own limit
     int64_t chunk;   // max tokens that a step computes; 0: the default. Changes no result
     // Max tokens of prompts in a step that other rows take part in, so that long prompts do not
-    // slow them down; 0: all that `chunk` leaves.
+    // slow them down; 0: all that `chunk` leaves; QN_PROMPT_ROWS_AUTO: as many as make such a step
+    // take about 2.4 times as long as without them, by the times of earlier steps. Several prompts
+    // share them fairly. Changes no result.
     int64_t prompt_rows;
     int64_t rows; // max rows that are computed at a time; 0: 64
     // Max memory for the KV cache and recurrent state of all rows, and for what is kept of earlier
@@ -1591,6 +1593,7 @@ typedef struct qn_batch_opts {
     qn_trace_fn *trace; // called after each step, once for each kernel call; NULL: none
     void *trace_arg;
 } qn_batch_opts;
+enum { QN_PROMPT_ROWS_AUTO = -1 };
 
 // The engine must outlive the batch.
 QN_API QN_MUST_CHECK qn_status qn_batch_create(qn_batch **out, const qn_engine *engine,

@@ -67,7 +67,7 @@ static qn_status check_opts(qn_batch_opts *o, const qn_engine *engine, qn_err *e
     if (o->rows < 1 || o->rows >= QN_MAX_SESSIONS)
         return QN_FAIL(err, ARGUMENT, "%lld rows at a time, want 1 to %d", (long long)o->rows,
                        QN_MAX_SESSIONS - 1);
-    if (o->chunk < 1 || o->prompt_rows < 0 || o->bytes < 0 || o->kept < -1)
+    if (o->chunk < 1 || o->prompt_rows < QN_PROMPT_ROWS_AUTO || o->bytes < 0 || o->kept < -1)
         return QN_FAIL(err, ARGUMENT,
                        "steps of %lld tokens, %lld of prompts, %lld bytes, %lld bytes kept",
                        (long long)o->chunk, (long long)o->prompt_rows, (long long)o->bytes,
