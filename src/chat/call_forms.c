@@ -68,7 +68,8 @@ const char *qn_call_form_request(bool generates) {
     "{\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"" NAME                       \
     "\", \"description\": \"\", \"parameters\": {\"type\": \"object\", \"properties\": "           \
     "{\"" PARAMETER "\": {\"type\": \"string\", \"description\": \"\"}}}}}], "                     \
-    "\"now\": \"2026-01-02T03:04:05\", \"messages\": [{\"role\": \"user\", \"content\": \"Go.\"}"
+    "\"now\": \"2026-01-02T03:04:05\", \"bos_token\": \"\", \"eos_token\": \"\", \"messages\": "   \
+    "[{\"role\": \"user\", \"content\": \"Go.\"}"
     static const char with_call[] =
         BEGIN ", {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"" ID
               "\", \"type\": \"function\", \"function\": {\"name\": \"" NAME
