@@ -54,14 +54,14 @@ static void a_prompt_may_end_inside_of_reasoning(void **state) {
     qn_result result = QN_INIT(qn_result);
     qn_grammar *grammar = make_grammar(QN_GRAMMAR_SCHEMA, schema);
     static const char opens[] = "Qwen-QwQ-32B";
-    answer_by(&seen, &result, opens, grammar, QN_REASONING_AUTO, "I add.\n</think>\n\nFour",
+    answer_by(&seen, &result, opens, grammar, QN_REASONING_ON, "I add.\n</think>\n\nFour",
               "I add.\n</think>\n\n{\"n\": 4}");
     assert_string_equal(seen.reasoning, "I add.");
     assert_string_equal(seen.text, "{\"n\": 4}");
     assert_int_equal(result.reason, QN_REASON_END);
     qn_result_deinit(&result);
     // The answer cannot end before the grammar has been written.
-    answer_by(&seen, NULL, opens, grammar, QN_REASONING_AUTO, "I add.", "I add.</think>{\"n\": 4}");
+    answer_by(&seen, NULL, opens, grammar, QN_REASONING_ON, "I add.", "I add.</think>{\"n\": 4}");
     assert_string_equal(seen.text, "{\"n\": 4}");
     qn_grammar_destroy(grammar);
 }
@@ -94,12 +94,13 @@ static void required_calls_come_after_reasoning(void **state) {
     static const char *const templates[] = {"Qwen-Qwen3-0.6B", "Qwen-QwQ-32B"};
     for (size_t i = 0; i < 2; i++) {
         qn_template *template = open_template(templates[i]);
+        const qn_chat_prompt_opts on = QN_INIT(qn_chat_prompt_opts, .reasoning = QN_REASONING_ON);
         const char *first = "<think>\nA <tool_call>?\n</think>\n\nNo.";
         const char *second = "<think>\nA <tool_call>?\n</think>\n\n<tool_call>\n{\"name\": "
                              "\"time\", \"arguments\": {}}\n</tool_call>";
         const size_t skip = i ? strlen("<think>\n") : 0; // is in the prompt
         answer(&seen, NULL, NULL, template, tools, (wish){{first + skip, second + skip}},
-               CHOICE(QN_TOOLS_REQUIRED), 200);
+               CHOICE(QN_TOOLS_REQUIRED, .prompt = &on), 200);
         assert_string_equal(seen.reasoning, "A <tool_call>?");
         assert_string_equal(seen.text, "");
         assert_int_equal(seen.n_calls, 1);
