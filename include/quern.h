@@ -1515,16 +1515,16 @@ typedef struct qn_chat_opts {
     void *token_arg;
     const qn_stop_flag *stop; // of rendering and of the answer, in place of theirs; NULL: none
     qn_tool_choice tool_choice;
-    // Of REQUIRED: the one tool that may be called; NULL: any. A name that no tool has is
-    // QN_ARGUMENT, with the names that there are.
-    const char *tool_name;
     bool one_call; // not FREE: at most one call, which is then the end of the answer
-    // Any grammar for the same tokenizer: the turn's own is made much faster from it, as by
-    // qn_grammar_create_like. NULL: none.
-    const qn_grammar *like;
     // What a tool's schema says that has no grammar is left out; else it is refused, with the tool
     // and the place.
     bool lenient_schemas;
+    // Of REQUIRED: the one tool that may be called; NULL: any. A name that no tool has is
+    // QN_ARGUMENT, with the names that there are.
+    const char *tool_name;
+    // Any grammar for the same tokenizer: the turn's own is made much faster from it, as by
+    // qn_grammar_create_like. NULL: none.
+    const qn_grammar *like;
 } qn_chat_opts;
 
 // Borrowed from the turn.

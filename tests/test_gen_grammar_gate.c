@@ -36,7 +36,7 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static qn_matcher *make(qn_grammar **grammar, const char *regex, const qn_gate *gate) {
+static qn_matcher *make(qn_grammar **grammar, const char *regex, const qn_gr_gate *gate) {
     qn_err err;
     qn_grammar *inner;
     qn_matcher *matcher;
@@ -60,7 +60,7 @@ typedef struct step {
     int token, mask; // the mask before it
 } step;
 
-static void follow(const char *regex, const qn_gate *gate, const step *steps, size_t n, int last,
+static void follow(const char *regex, const qn_gr_gate *gate, const step *steps, size_t n, int last,
                    bool is_done) {
     qn_err err;
     qn_grammar *grammar;
@@ -90,18 +90,18 @@ static void follow(const char *regex, const qn_gate *gate, const step *steps, si
 
 static void a_special_token_opens_the_gate(void **state) {
     (void)state;
-    const qn_gate gate = {
+    const qn_gr_gate gate = {
         .call = "<call>", .again = true, .pieces = {{"<call>", CALL}}, .n_pieces = 1};
     FOLLOW("ab", &gate, ALL, false, {A, ALL}, {OTHER, ALL}, {CALL, ALL}, {A, BIT(A)}, {B, BIT(B)},
            {B, ALL});
     FOLLOW("ab", &gate, BIT(A), false, {CALL, ALL}, {A, BIT(A)}, {B, BIT(B)}, {CALL, ALL});
-    const qn_gate once = {.call = "<call>", .pieces = {{"<call>", CALL}}, .n_pieces = 1};
+    const qn_gr_gate once = {.call = "<call>", .pieces = {{"<call>", CALL}}, .n_pieces = 1};
     FOLLOW("ab", &once, BIT(END), true, {CALL, ALL}, {A, BIT(A)}, {B, BIT(B)});
 }
 
 static void a_tag_of_several_tokens(void **state) {
     (void)state;
-    const qn_gate gate = {.call = "<t>", .again = true};
+    const qn_gr_gate gate = {.call = "<t>", .again = true};
     const int without_b = ALL & ~BIT(MORE_B);
     FOLLOW("ab", &gate, BIT(A), false, {B, ALL}, {LESS, ALL}, {LESS, ALL}, {THINK, ALL},
            {MORE, without_b});
@@ -112,13 +112,13 @@ static void a_tag_of_several_tokens(void **state) {
 
 static void a_tag_that_counts_at_the_start(void **state) {
     (void)state;
-    const qn_gate gate = {.call = "<t>", .is_first = true, .again = true};
+    const qn_gr_gate gate = {.call = "<t>", .is_first = true, .again = true};
     const int without_b = ALL & ~BIT(MORE_B);
     FOLLOW("ab", &gate, BIT(A), false, {LINE, ALL}, {LESS, ALL}, {THINK, ALL}, {MORE, without_b});
     FOLLOW("ab", &gate, ALL, false, {A, ALL}, {LESS, ALL}, {THINK, ALL}, {MORE, ALL});
 }
 
-static const qn_gate thinks = {.pairs = {{"<t>", "</t>"}}, .n_pairs = 1};
+static const qn_gr_gate thinks = {.pairs = {{"<t>", "</t>"}}, .n_pairs = 1};
 
 static void reasoning_comes_first(void **state) {
     (void)state;
@@ -128,7 +128,7 @@ static void reasoning_comes_first(void **state) {
            {MORE, BIT(MORE) | BIT(MORE_A) | BIT(MORE_B)}, {OTHER, free_text}, {B, free_text},
            {SHUT, free_text}, {LINE, leading}, {LINE_A, leading});
     FOLLOW("ab", &thinks, BIT(END), true, {A, held | BIT(LESS)}, {B, BIT(B)});
-    const qn_gate inside = {.pairs = {{"<t>", "</t>"}}, .n_pairs = 1, .is_inside = true};
+    const qn_gr_gate inside = {.pairs = {{"<t>", "</t>"}}, .n_pairs = 1, .is_inside = true};
     FOLLOW("ab", &inside, BIT(B), false, {CALL, free_text}, {SHUT, free_text}, {A, leading});
     // A few blanks, not any number.
     FOLLOW("ab", &inside, BIT(A), false, {SHUT, free_text}, {LINE, leading}, {LINE, leading},
@@ -139,12 +139,12 @@ static void reasoning_comes_first(void **state) {
 
 static void reasoning_before_free_text(void **state) {
     (void)state;
-    const qn_gate gate = {.pairs = {{"<t>", "</t>"}},
-                          .n_pairs = 1,
-                          .call = "<call>",
-                          .again = true,
-                          .pieces = {{"<call>", CALL}},
-                          .n_pieces = 1};
+    const qn_gr_gate gate = {.pairs = {{"<t>", "</t>"}},
+                             .n_pairs = 1,
+                             .call = "<call>",
+                             .again = true,
+                             .pieces = {{"<call>", CALL}},
+                             .n_pieces = 1};
     // Tags in it are not calls; those after it are.
     FOLLOW("ab", &gate, BIT(A), false, {LINE, ALL}, {LESS, ALL}, {THINK, ALL}, {MORE, ALL},
            {CALL, ALL}, {A, ALL}, {SHUT, ALL}, {LINE, ALL}, {CALL, ALL});

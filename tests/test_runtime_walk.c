@@ -58,14 +58,14 @@ static void world_open(world *w, int n_threads, bool is_timed) {
                         .scratch_bytes = SCRATCH,
                         .times = is_timed ? w->times : NULL};
     assert_true(w->walk.taken && w->walk.done && w->walk.scratch);
-    ASSERT_OK(qn_gate_create(&w->walk.gate, &err));
+    ASSERT_OK(qn_gr_gate_create(&w->walk.gate, &err));
 }
 
 static void world_close(world *w) {
     qn_free(w->walk.taken);
     qn_free(w->walk.done);
     qn_free(w->walk.scratch);
-    qn_gate_destroy(w->walk.gate);
+    qn_gr_gate_destroy(w->walk.gate);
 }
 
 // Every piece ran once since the last time.

@@ -124,17 +124,17 @@ static qn_status find_form(const qn_call_form **out, const qn_chat_holding *h, q
 
 // --- gates ---------------------------------------------------------------------------------------
 
-static qn_status find_pieces(qn_gate *gate, const qn_tokenizer *tokenizer, qn_err *err) {
+static qn_status find_pieces(qn_gr_gate *gate, const qn_tokenizer *tokenizer, qn_err *err) {
     const char *piece;
     for (size_t i = 0; (piece = qn_parts_piece(i)) && gate->n_pieces < QN_GATE_PIECES; i++) {
         int32_t id;
         QN_TRY(qn_parts_find_special(&id, tokenizer, piece, err));
-        if (id >= 0) gate->pieces[gate->n_pieces++] = (qn_gate_piece){piece, id};
+        if (id >= 0) gate->pieces[gate->n_pieces++] = (qn_gr_gate_piece){piece, id};
     }
     return QN_OK;
 }
 
-static void add_pair(qn_gate *gate, const char *open, const char *close) {
+static void add_pair(qn_gr_gate *gate, const char *open, const char *close) {
     gate->pairs[gate->n_pairs].open = open;
     gate->pairs[gate->n_pairs++].close = close;
 }
@@ -152,7 +152,7 @@ static bool may_reason(const qn_chat_holding *h, const char *open, const char *c
 
 // Reasoning before the grammar. All tags count where what follows is free text anyway, else those
 // that this model may write.
-static void find_pairs(qn_gate *gate, const qn_chat_holding *h) {
+static void find_pairs(qn_gr_gate *gate, const qn_chat_holding *h) {
     bool is_closed = false, is_alone;
     const char *close;
     const char *inside = qn_parts_find_open(h->prompt->text, h->prompt->text_size, &is_closed),
@@ -171,7 +171,8 @@ static void find_pairs(qn_gate *gate, const qn_chat_holding *h) {
 // --- what it is held to --------------------------------------------------------------------------
 
 static qn_status make_calls(qn_grammar **out, const qn_chat_holding *h, const qn_call_form *form,
-                            const qn_gate *gate, const qn_gr_tool *tools, size_t n, qn_err *err) {
+                            const qn_gr_gate *gate, const qn_gr_tool *tools, size_t n,
+                            qn_err *err) {
     const qn_gr_calls calls = {.before = form->before,
                                .between = form->between,
                                .after = form->after,
@@ -191,7 +192,7 @@ static qn_status make_calls(qn_grammar **out, const qn_chat_holding *h, const qn
 }
 
 // The grammar behind its gate, in place of the grammar.
-static qn_status put_gate(qn_chat_hold *hold, const qn_grammar *inner, const qn_gate *gate,
+static qn_status put_gate(qn_chat_hold *hold, const qn_grammar *inner, const qn_gr_gate *gate,
                           qn_err *err) {
     return qn_grammar_create_gated(&hold->grammar, inner, gate, err);
 }
@@ -199,7 +200,7 @@ static qn_status put_gate(qn_chat_hold *hold, const qn_grammar *inner, const qn_
 static qn_status hold_calls(qn_chat_hold *hold, const qn_chat_holding *h, const qn_call_form *form,
                             qn_err *err) {
     const bool is_required = h->opts->tool_choice == QN_TOOLS_REQUIRED;
-    qn_gate gate = {0};
+    qn_gr_gate gate = {0};
     qn_gr_tool *tools = NULL;
     qn_grammar *inner = NULL;
     size_t n = 0;
@@ -220,7 +221,7 @@ static qn_status hold_calls(qn_chat_hold *hold, const qn_chat_holding *h, const 
 }
 
 static qn_status hold_grammar(qn_chat_hold *hold, const qn_chat_holding *h, qn_err *err) {
-    qn_gate gate = {0};
+    qn_gr_gate gate = {0};
     find_pairs(&gate, h);
     if (gate.n_pairs == 0) return QN_OK; // it holds at once
     QN_TRY(find_pieces(&gate, h->tokenizer, err));

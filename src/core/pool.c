@@ -33,14 +33,14 @@ static inline void pause_briefly(void) {
 
 // --- gates ---------------------------------------------------------------------------------------
 
-struct qn_gate {
+struct qn_gr_gate {
     _Atomic int32_t sleepers;
     pthread_mutex_t lock;
     pthread_cond_t opened;
 };
 
-qn_status qn_gate_create(qn_gate **out, qn_err *err) {
-    qn_gate *gate = qn_alloc(1, sizeof *gate);
+qn_status qn_gr_gate_create(qn_gr_gate **out, qn_err *err) {
+    qn_gr_gate *gate = qn_alloc(1, sizeof *gate);
     if (!gate) return QN_NOMEM(err, "gate");
     pthread_mutex_init(&gate->lock, NULL);
     pthread_cond_init(&gate->opened, NULL);
@@ -48,7 +48,7 @@ qn_status qn_gate_create(qn_gate **out, qn_err *err) {
     return QN_OK;
 }
 
-void qn_gate_destroy(qn_gate *gate) {
+void qn_gr_gate_destroy(qn_gr_gate *gate) {
     if (!gate) return;
     pthread_cond_destroy(&gate->opened);
     pthread_mutex_destroy(&gate->lock);
@@ -57,14 +57,14 @@ void qn_gate_destroy(qn_gate *gate) {
 
 // Sequentially consistent with sleep_until and with what `is_true` reads: either the opener sees
 // the sleeper, or the sleeper sees what was made true.
-void qn_gate_open(qn_gate *gate) {
+void qn_gr_gate_open(qn_gr_gate *gate) {
     if (atomic_load(&gate->sleepers) == 0) return;
     pthread_mutex_lock(&gate->lock);
     pthread_cond_broadcast(&gate->opened);
     pthread_mutex_unlock(&gate->lock);
 }
 
-static void sleep_until(qn_gate *gate, qn_gate_fn *is_true, void *arg) {
+static void sleep_until(qn_gr_gate *gate, qn_gr_gate_fn *is_true, void *arg) {
     pthread_mutex_lock(&gate->lock);
     atomic_fetch_add(&gate->sleepers, 1);
     while (!is_true(arg)) pthread_cond_wait(&gate->opened, &gate->lock);
@@ -72,7 +72,7 @@ static void sleep_until(qn_gate *gate, qn_gate_fn *is_true, void *arg) {
     pthread_mutex_unlock(&gate->lock);
 }
 
-void qn_gate_wait(qn_gate *gate, qn_gate_fn *is_true, void *arg) {
+void qn_gr_gate_wait(qn_gr_gate *gate, qn_gr_gate_fn *is_true, void *arg) {
     if (is_true(arg)) return;
     const int64_t began = qn_clock();
     do {

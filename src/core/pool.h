@@ -22,12 +22,12 @@ void qn_pool_run(qn_pool *pool, int64_t n_pieces, qn_pool_fn *fn, void *arg);
 // Waiting for something that another thread makes true: spinning for a moment, then asleep. The one
 // that makes it true opens the gate afterwards; that costs next to nothing while no thread sleeps.
 // What is made true and looked at is an atomic in sequentially consistent order.
-typedef struct qn_gate qn_gate;
-typedef bool qn_gate_fn(void *arg);
-QN_MUST_CHECK qn_status qn_gate_create(qn_gate **out, qn_err *err);
-void qn_gate_destroy(qn_gate *gate);
-void qn_gate_open(qn_gate *gate);
-void qn_gate_wait(qn_gate *gate, qn_gate_fn *is_true, void *arg);
+typedef struct qn_gr_gate qn_gr_gate;
+typedef bool qn_gr_gate_fn(void *arg);
+QN_MUST_CHECK qn_status qn_gr_gate_create(qn_gr_gate **out, qn_err *err);
+void qn_gr_gate_destroy(qn_gr_gate *gate);
+void qn_gr_gate_open(qn_gr_gate *gate);
+void qn_gr_gate_wait(qn_gr_gate *gate, qn_gr_gate_fn *is_true, void *arg);
 
 // Nanoseconds of the monotonic clock.
 int64_t qn_clock(void);

@@ -3,7 +3,7 @@
 
 typedef struct experts {
     int32_t route, down, quantize, mul; // nodes; quantize: -1 if there is none
-    qn_gate_match gate;
+    qn_gr_gate_match gate;
 } experts;
 
 // The nodes that lead to COMBINE node i; false if they are not there.
@@ -21,7 +21,7 @@ static bool match(experts *e, const qn_rewrite *rw, const qn_node *combine) {
 
 static const char *find_problem(const experts *e, const qn_rewrite *rw, const qn_node *combine) {
     const qn_node *nodes = rw->graph->nodes, *route = &nodes[e->route];
-    const char *problem = qn_gate_problem(&e->gate, rw);
+    const char *problem = qn_gr_gate_problem(&e->gate, rw);
     if (problem) return problem;
     const int32_t ids = route->out[0], matmuls[] = {e->gate.gate, e->gate.up, e->down};
     for (int m = 0; m < 3; m++) {

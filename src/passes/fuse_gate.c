@@ -4,10 +4,10 @@
 void qn_pass_fuse_gate(qn_rewrite *rw) {
     for (size_t i = 0; i < rw->n_nodes && !rw->b.status; i++) {
         const qn_node *nodes = rw->graph->nodes;
-        qn_gate_match gate;
+        qn_gr_gate_match gate;
         if (nodes[i].op != QN_OP_MUL || !qn_match_gate(&gate, rw, (int32_t)i, QN_OP_MATMUL))
             continue;
-        const char *problem = qn_gate_problem(&gate, rw);
+        const char *problem = qn_gr_gate_problem(&gate, rw);
         if (problem) {
             qn_rw_missed(rw, nodes[i].layer, problem);
             continue;

@@ -51,10 +51,10 @@ static int32_t find_act(const qn_rewrite *rw, int32_t value) {
     return -1;
 }
 
-bool qn_match_gate(qn_gate_match *out, const qn_rewrite *rw, int32_t mul, qn_op matmul) {
+bool qn_match_gate(qn_gr_gate_match *out, const qn_rewrite *rw, int32_t mul, qn_op matmul) {
     const qn_node *nodes = rw->graph->nodes;
     for (int side = 0; side < 2; side++) { // the gate may be on either side
-        *out = (qn_gate_match){.act = find_act(rw, nodes[mul].in[side])};
+        *out = (qn_gr_gate_match){.act = find_act(rw, nodes[mul].in[side])};
         if (out->act < 0) continue;
         out->gate = find_matmul(rw, nodes[out->act].in[0], matmul, &out->has_bias);
         out->up = find_matmul(rw, nodes[mul].in[1 - side], matmul, &out->has_bias);
@@ -69,7 +69,7 @@ bool qn_match_gate(qn_gate_match *out, const qn_rewrite *rw, int32_t mul, qn_op 
     return false;
 }
 
-const char *qn_gate_problem(const qn_gate_match *gate, const qn_rewrite *rw) {
+const char *qn_gr_gate_problem(const qn_gr_gate_match *gate, const qn_rewrite *rw) {
     if (gate->has_bias) return "bias between";
     if (!gate->has_same_x) return "gate and up read different values";
     const qn_node *nodes = rw->graph->nodes;

@@ -12,7 +12,7 @@ static bool is_gate_or_up(const qn_rewrite *rw, int32_t i) {
     for (int hops = 0; hops < 4 && qn_rw_n_users(rw, value) == 1; hops++) {
         const int32_t user = qn_rw_user(rw, value, 0);
         if (g->nodes[user].op == QN_OP_MUL) {
-            qn_gate_match gate;
+            qn_gr_gate_match gate;
             return qn_match_gate(&gate, rw, user, g->nodes[i].op) && gate.has_same_x &&
                    (gate.gate == i || gate.up == i);
         }

@@ -259,14 +259,14 @@ static qn_status init_memory(executor *x, qn_err *err) {
         !block_init(&x->scratch, scratch * n_threads))
         return QN_NOMEM(err, "activations");
     x->walk.scratch = x->scratch.data;
-    return qn_gate_create(&x->walk.gate, err);
+    return qn_gr_gate_create(&x->walk.gate, err);
 }
 
 void qn_cpu_program_release(qn_program *program) {
     executor *x = of(program);
     if (!x) return;
     for (int i = 0; i < QN_PROGRAM_PLANS; i++) free_plan(&x->plans[i]);
-    qn_gate_destroy(x->walk.gate);
+    qn_gr_gate_destroy(x->walk.gate);
     qn_free(x->walk.taken);
     qn_free(x->walk.done);
     qn_free(x->walk.times);

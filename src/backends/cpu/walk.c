@@ -16,7 +16,7 @@ static bool is_done(void *arg) {
 
 // Waits until all calls before `end` are done.
 static void wait_for(walker *w, int32_t end) {
-    for (; w->finished < end; w->finished++) qn_gate_wait(w->walk->gate, is_done, w);
+    for (; w->finished < end; w->finished++) qn_gr_gate_wait(w->walk->gate, is_done, w);
 }
 
 // The first one to begin.
@@ -31,7 +31,7 @@ static void run_piece(qn_walk *walk, size_t call, int64_t piece, void *scratch) 
     if (!walk->go_on || walk->go_on(walk->go_on_arg))
         walk->kernels[call]->run(&walk->tasks[call], piece, scratch);
     if (walk->times) walk->times[call].end = qn_clock(); // the last one to finish stays
-    if (atomic_fetch_add(&walk->done[call], 1) + 1 == n) qn_gate_open(walk->gate);
+    if (atomic_fetch_add(&walk->done[call], 1) + 1 == n) qn_gr_gate_open(walk->gate);
 }
 
 // What is left of a walker's share.

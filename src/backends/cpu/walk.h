@@ -27,7 +27,7 @@ typedef struct qn_walk {
     int64_t n_shares;       // walkers
     _Atomic int64_t *taken; // (n_shares, n_calls): of the share's pieces
     _Atomic int64_t *done;  // (n_calls): of all
-    qn_gate *gate;          // opened when a call is done
+    qn_gr_gate *gate;       // opened when a call is done
     unsigned char *scratch; // (threads, scratch_bytes), aligned to 64
     int64_t scratch_bytes;
     qn_call_times *times;     // (n_calls); NULL: not wanted

@@ -15,7 +15,7 @@ typedef struct making {
 
 // --- texts of the form ---------------------------------------------------------------------------
 
-static const qn_gate_piece *find_piece(const qn_gr_calls *c, const char *text) {
+static const qn_gr_gate_piece *find_piece(const qn_gr_calls *c, const char *text) {
     for (size_t i = 0; i < c->n_pieces; i++)
         if (strncmp(text, c->pieces[i].text, strlen(c->pieces[i].text)) == 0) return &c->pieces[i];
     return NULL;
@@ -31,7 +31,7 @@ static int32_t make_text(const making *m, const char *text) {
     qn_gr_ast *ast = m->ast;
     int32_t node = QN_AST_EMPTY;
     while (text && *text) {
-        const qn_gate_piece *piece = find_piece(m->calls, text);
+        const qn_gr_gate_piece *piece = find_piece(m->calls, text);
         int32_t next;
         if (piece)
             next = qn_gr_token(ast, piece->token, false);

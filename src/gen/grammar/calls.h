@@ -27,7 +27,7 @@ typedef struct qn_gr_calls {
     bool one; // call; else more may follow, in the list or with tags of their own
     const qn_gr_tool *tools;
     size_t n_tools;
-    const qn_gate_piece *pieces; // of tags that are special tokens
+    const qn_gr_gate_piece *pieces; // of tags that are special tokens
     size_t n_pieces;
     bool lenient; // as in qn_grammar_opts
 } qn_gr_calls;

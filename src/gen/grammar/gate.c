@@ -5,19 +5,19 @@
 
 // --- following -----------------------------------------------------------------------------------
 
-static bool holds_at_once(const qn_gate *g) { return !g->call; }
+static bool holds_at_once(const qn_gr_gate *g) { return !g->call; }
 
-static void reset_opens(qn_gate_run *r) { memset(r->opens, 0, sizeof r->opens); }
+static void reset_opens(qn_gr_gate_run *r) { memset(r->opens, 0, sizeof r->opens); }
 
 // Where an answer, or the text after reasoning or a call, begins.
-static void enter_start(qn_gate_run *r) {
+static void enter_start(qn_gr_gate_run *r) {
     r->place = QN_GATE_START;
     r->seen = 0;
     reset_opens(r);
 }
 
-qn_gate_run qn_gate_begin(const qn_gate *gate) {
-    qn_gate_run r = {.place = QN_GATE_START};
+qn_gr_gate_run qn_gr_gate_begin(const qn_gr_gate *gate) {
+    qn_gr_gate_run r = {.place = QN_GATE_START};
     if (gate->n_pairs && gate->is_inside)
         r.place = QN_GATE_THINK;
     else if (!gate->n_pairs && holds_at_once(gate))
@@ -40,7 +40,7 @@ static uint8_t advance(const char *tag, uint8_t seen, uint8_t byte) {
 static bool is_whole(const char *tag, uint8_t seen) { return seen && !tag[seen]; }
 
 // Follows the tags that reasoning may begin with. True: one of them is complete, r->pair.
-static bool follow_opens(const qn_gate *g, qn_gate_run *r, uint8_t byte, bool *may_come) {
+static bool follow_opens(const qn_gr_gate *g, qn_gr_gate_run *r, uint8_t byte, bool *may_come) {
     *may_come = false;
     for (size_t i = 0; i < g->n_pairs; i++) {
         const char *open = g->pairs[i].open;
@@ -56,37 +56,37 @@ static bool follow_opens(const qn_gate *g, qn_gate_run *r, uint8_t byte, bool *m
     return false;
 }
 
-static bool is_open(const qn_gate *g, const qn_gate_run *r) {
+static bool is_open(const qn_gr_gate *g, const qn_gr_gate_run *r) {
     for (size_t i = 0; i < g->n_pairs; i++)
         if (r->opens[i] != QN_GATE_LOST) return true;
     return false;
 }
 
-static bool has_begun(const qn_gate *g, const qn_gate_run *r) {
+static bool has_begun(const qn_gr_gate *g, const qn_gr_gate_run *r) {
     for (size_t i = 0; i < g->n_pairs; i++)
         if (r->opens[i] && r->opens[i] != QN_GATE_LOST) return true;
     return false;
 }
 
-static void enter_think(qn_gate_run *r) {
+static void enter_think(qn_gr_gate_run *r) {
     r->place = QN_GATE_THINK;
     r->seen = 0;
 }
 
 // A tag that counts only at the start is lost with the first byte that is not of it.
-static void follow_call(const qn_gate *g, qn_gate_run *r, uint8_t byte) {
+static void follow_call(const qn_gr_gate *g, qn_gr_gate_run *r, uint8_t byte) {
     if (!g->is_first)
         r->seen = advance(g->call, r->seen, byte);
     else if (r->seen != QN_GATE_LOST)
         r->seen = (uint8_t)g->call[r->seen] == byte ? (uint8_t)(r->seen + 1) : QN_GATE_LOST;
 }
 
-static bool is_call(const qn_gate *g, const qn_gate_run *r) {
+static bool is_call(const qn_gr_gate *g, const qn_gr_gate_run *r) {
     return r->seen != QN_GATE_LOST && is_whole(g->call, r->seen);
 }
 
 // One byte of free text at its start, where only blanks came.
-static void step_start(const qn_gate *g, qn_gate_run *r, uint8_t byte) {
+static void step_start(const qn_gr_gate *g, qn_gr_gate_run *r, uint8_t byte) {
     bool may_come;
     if (qn_is_blank((char)byte) && !r->seen && !has_begun(g, r)) return;
     follow_call(g, r, byte);
@@ -101,7 +101,7 @@ static void step_start(const qn_gate *g, qn_gate_run *r, uint8_t byte) {
     }
 }
 
-static void step_think(const qn_gate *g, qn_gate_run *r, uint8_t byte) {
+static void step_think(const qn_gr_gate *g, qn_gr_gate_run *r, uint8_t byte) {
     const char *close = g->pairs[r->pair].close;
     r->seen = advance(close, r->seen, byte);
     if (!is_whole(close, r->seen)) return;
@@ -110,14 +110,14 @@ static void step_think(const qn_gate *g, qn_gate_run *r, uint8_t byte) {
     r->n_blanks = 0;
 }
 
-static void step_text(const qn_gate *g, qn_gate_run *r, uint8_t byte) {
+static void step_text(const qn_gr_gate *g, qn_gr_gate_run *r, uint8_t byte) {
     if (g->is_first) return;
     follow_call(g, r, byte);
     if (is_call(g, r)) r->place = QN_GATE_HELD;
 }
 
 // Where the text of the grammar is over.
-static qn_gr_states_result leave(qn_matcher *m, qn_gate_run *r, int32_t *state) {
+static qn_gr_states_result leave(qn_matcher *m, qn_gr_gate_run *r, int32_t *state) {
     const qn_gr_state *s = qn_gr_states_get(m->states, *state);
     if (!m->grammar->gate->again || !s->may_end || s->n) return QN_STATES_OK;
     enter_start(r);
@@ -126,7 +126,8 @@ static qn_gr_states_result leave(qn_matcher *m, qn_gate_run *r, int32_t *state) 
 }
 
 // One byte of what the grammar holds for; *state becomes QN_STATE_DEAD if it does not fit.
-static qn_gr_states_result step_held(qn_matcher *m, qn_gate_run *r, int32_t *state, uint8_t byte) {
+static qn_gr_states_result step_held(qn_matcher *m, qn_gr_gate_run *r, int32_t *state,
+                                     uint8_t byte) {
     const bool is_leading = r->place == QN_GATE_LEADING;
     if (is_leading && qn_is_blank((char)byte) && r->n_blanks < QN_GATE_BLANKS) {
         r->n_blanks++;
@@ -137,9 +138,10 @@ static qn_gr_states_result step_held(qn_matcher *m, qn_gate_run *r, int32_t *sta
     return result || *state == QN_STATE_DEAD ? result : leave(m, r, state);
 }
 
-static qn_gr_states_result step_byte(qn_matcher *m, qn_gate_run *r, int32_t *state, uint8_t byte) {
-    const qn_gate *g = m->grammar->gate;
-    switch ((qn_gate_place)r->place) {
+static qn_gr_states_result step_byte(qn_matcher *m, qn_gr_gate_run *r, int32_t *state,
+                                     uint8_t byte) {
+    const qn_gr_gate *g = m->grammar->gate;
+    switch ((qn_gr_gate_place)r->place) {
     case QN_GATE_START:
         step_start(g, r, byte);
         return QN_STATES_OK;
@@ -161,7 +163,7 @@ static qn_gr_states_result step_byte(qn_matcher *m, qn_gate_run *r, int32_t *sta
 // The text of a token, or of the tag that it stands for.
 static qn_str text_of(const qn_matcher *m, int32_t token) {
     const qn_gr_token_bytes *bytes = &m->grammar->bytes;
-    const qn_gate *g = m->grammar->gate;
+    const qn_gr_gate *g = m->grammar->gate;
     const uint32_t at = bytes->offsets[token], n = bytes->offsets[token + 1] - at;
     for (size_t i = 0; i < g->n_pieces && n == 0; i++)
         if (g->pieces[i].token == token) return qn_str_of(g->pieces[i].text);
@@ -171,7 +173,7 @@ static qn_str text_of(const qn_matcher *m, int32_t token) {
 // What is free is never refused: bytes behind a tag, in the token that completes it, that do not
 // fit the grammar are left out of it. Masks exclude such tokens where they can be foreseen.
 static qn_gr_states_result take_text(bool *fits, qn_matcher *m, qn_str text) {
-    qn_gate_run r = m->run;
+    qn_gr_gate_run r = m->run;
     int32_t state = m->now;
     const bool was_free = r.place < QN_GATE_LEADING;
     *fits = true;
@@ -193,7 +195,7 @@ static qn_gr_states_result take_text(bool *fits, qn_matcher *m, qn_str text) {
 // A token of the grammar itself.
 static qn_gr_states_result take_held(bool *fits, qn_matcher *m, int32_t token) {
     const int32_t from = m->now;
-    qn_gate_run r = m->run;
+    qn_gr_gate_run r = m->run;
     qn_gr_states_result result = qn_gr_matcher_take(fits, m, token);
     if (result || !*fits) return result;
     r.place = QN_GATE_HELD;
@@ -207,10 +209,10 @@ static qn_gr_states_result take_held(bool *fits, qn_matcher *m, int32_t token) {
 // The grammar's text or reasoning: which of them it is may be open for a while. Without a state the
 // text can be reasoning alone.
 static qn_gr_states_result take_start(bool *fits, qn_matcher *m, int32_t token) {
-    const qn_gate *g = m->grammar->gate;
+    const qn_gr_gate *g = m->grammar->gate;
     const qn_str text = text_of(m, token);
     const int32_t from = m->now;
-    qn_gate_run r = m->run;
+    qn_gr_gate_run r = m->run;
     bool may_come = text.size > 0 && is_open(g, &r), is_reasoning = false;
     size_t i = 0;
     while (i < text.size && may_come && !is_reasoning)
@@ -240,8 +242,8 @@ static qn_gr_states_result take_start(bool *fits, qn_matcher *m, int32_t token) 
     return QN_STATES_OK;
 }
 
-qn_gr_states_result qn_gate_take(bool *fits, qn_matcher *m, int32_t token) {
-    const qn_gate *g = m->grammar->gate;
+qn_gr_states_result qn_gr_gate_take(bool *fits, qn_matcher *m, int32_t token) {
+    const qn_gr_gate *g = m->grammar->gate;
     const qn_str text = text_of(m, token);
     const uint8_t place = m->run.place;
     if (place == QN_GATE_HELD) return take_held(fits, m, token);
@@ -252,7 +254,7 @@ qn_gr_states_result qn_gate_take(bool *fits, qn_matcher *m, int32_t token) {
     return take_text(fits, m, text);
 }
 
-bool qn_gate_may_end(const qn_matcher *m) {
+bool qn_gr_gate_may_end(const qn_matcher *m) {
     if (m->run.place == QN_GATE_THINK) return !holds_at_once(m->grammar->gate);
     if (m->run.place < QN_GATE_LEADING && !holds_at_once(m->grammar->gate)) return true;
     return qn_gr_states_get(m->states, m->now)->may_end;
@@ -310,7 +312,7 @@ static qn_gr_states_result exclude(bool *found, uint32_t *mask, qn_matcher *m, c
 
 // Free text: any token, but for those that end a tag and go on as the grammar does not.
 static qn_gr_states_result mask_free(const uint32_t **allowed, qn_matcher *m) {
-    const qn_gate *g = m->grammar->gate;
+    const qn_gr_gate *g = m->grammar->gate;
     uint32_t *mask = qn_gr_matcher_spare(m);
     bool found;
     *allowed = NULL;
@@ -338,7 +340,7 @@ static qn_gr_states_result mask_think(const uint32_t **allowed, qn_matcher *m) {
 // Adds the tokens that go on with a tag.
 static void add_tag(uint32_t *mask, const qn_matcher *m, const char *rest) {
     const qn_gr_trie *trie = &m->grammar->bytes.all;
-    const qn_gate *g = m->grammar->gate;
+    const qn_gr_gate *g = m->grammar->gate;
     const size_t size = strlen(rest);
     for (size_t i = 0; i < g->n_pieces; i++) {
         const size_t n = strlen(g->pieces[i].text);
@@ -377,8 +379,8 @@ static qn_gr_states_result add_leading(uint32_t *mask, qn_matcher *m) {
 
 // What the grammar allows, and a tag that reasoning begins with, or blanks.
 static qn_gr_states_result mask_start(const uint32_t **allowed, qn_matcher *m) {
-    const qn_gate *g = m->grammar->gate;
-    const qn_gate_run *r = &m->run;
+    const qn_gr_gate *g = m->grammar->gate;
+    const qn_gr_gate_run *r = &m->run;
     uint32_t *mask = qn_gr_matcher_spare(m);
     const uint32_t *fits = NULL;
     if (m->now != QN_STATE_DEAD) {
@@ -396,7 +398,7 @@ static qn_gr_states_result mask_start(const uint32_t **allowed, qn_matcher *m) {
     return QN_STATES_OK;
 }
 
-qn_gr_states_result qn_gate_mask(const uint32_t **allowed, qn_matcher *m) {
+qn_gr_states_result qn_gr_gate_mask(const uint32_t **allowed, qn_matcher *m) {
     if (m->run.place == QN_GATE_HELD) return qn_gr_matcher_find_mask(allowed, m);
     if (!holds_at_once(m->grammar->gate)) return mask_free(allowed, m);
     return m->run.place == QN_GATE_THINK ? mask_think(allowed, m) : mask_start(allowed, m);

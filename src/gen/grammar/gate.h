@@ -8,13 +8,13 @@
 enum { QN_GATE_PAIRS = 4, QN_GATE_PIECES = 24, QN_GATE_TAG_MAX = 100 };
 
 // A special token and the text that it stands for in tags.
-typedef struct qn_gate_piece {
+typedef struct qn_gr_gate_piece {
     const char *text;
     int32_t token;
-} qn_gate_piece;
+} qn_gr_gate_piece;
 
 // Texts are borrowed and must outlive the grammar; tags have at most QN_GATE_TAG_MAX bytes.
-typedef struct qn_gate {
+typedef struct qn_gr_gate {
     // Reasoning that the answer may begin with: the tags around it.
     struct {
         const char *open, *close;
@@ -26,14 +26,14 @@ typedef struct qn_gate {
     const char *call;
     bool is_first; // the tag counts only where the text begins, blanks aside
     bool again;    // after what fits the grammar the text is free; else the answer ends
-    qn_gate_piece pieces[QN_GATE_PIECES];
+    qn_gr_gate_piece pieces[QN_GATE_PIECES];
     size_t n_pieces;
-} qn_gate;
+} qn_gr_gate;
 
 enum { QN_GATE_BLANKS = 4 };
 
 // The same grammar behind a gate; `inner` is held. One that has a gate already keeps it.
 QN_MUST_CHECK qn_status qn_grammar_create_gated(qn_grammar **out, const qn_grammar *inner,
-                                                const qn_gate *gate, qn_err *err);
+                                                const qn_gr_gate *gate, qn_err *err);
 
 #endif

@@ -154,10 +154,10 @@ qn_status qn_grammar_create_made(qn_grammar **out, const qn_tokenizer *tokenizer
     return create_whole(out, tokenizer, other, make, arg, QN_GRAMMAR_SCHEMA, err);
 }
 
-qn_status qn_grammar_create_gated(qn_grammar **out, const qn_grammar *inner, const qn_gate *gate,
+qn_status qn_grammar_create_gated(qn_grammar **out, const qn_grammar *inner, const qn_gr_gate *gate,
                                   qn_err *err) {
     qn_grammar *grammar = qn_alloc(1, sizeof *grammar);
-    qn_gate *copy = qn_alloc(1, sizeof *copy);
+    qn_gr_gate *copy = qn_alloc(1, sizeof *copy);
     if (!grammar || !copy) {
         qn_free(grammar);
         qn_free(copy);

@@ -19,7 +19,7 @@ struct qn_grammar {
     atomic_size_t n_users;   // its creator, and those who hold it
     qn_gr_program program;   // of `inner`, if there is one
     const qn_grammar *inner; // that is held; NULL: none
-    qn_gate *gate;           // owned; NULL: it holds from the first token
+    qn_gr_gate *gate;        // owned; NULL: it holds from the first token
     qn_gr_token_bytes bytes; // as in `shared`, which owns what it points to
     qn_gr_shared_bytes *shared;
 };

@@ -60,7 +60,7 @@ qn_status qn_matcher_create(qn_matcher **out, const qn_grammar *grammar, int64_t
         status = fail_states(result, err);
         goto done;
     }
-    if (grammar->gate) m->run = qn_gate_begin(grammar->gate);
+    if (grammar->gate) m->run = qn_gr_gate_begin(grammar->gate);
     *out = m;
 
 done:
@@ -78,7 +78,7 @@ void qn_matcher_destroy(qn_matcher *m) {
 
 void qn_matcher_reset(qn_matcher *m) {
     m->has_ended = false;
-    if (m->grammar->gate) m->run = qn_gate_begin(m->grammar->gate);
+    if (m->grammar->gate) m->run = qn_gr_gate_begin(m->grammar->gate);
     qn_gr_states_allow(m->states, STEPS_MAX);
     // It could be made once, so it can be made again when nothing else is there.
     if (qn_gr_states_start(&m->now, m->states)) {
@@ -89,7 +89,7 @@ void qn_matcher_reset(qn_matcher *m) {
 }
 
 bool qn_matcher_may_end(const qn_matcher *m) {
-    if (m->grammar->gate) return m->has_ended || qn_gate_may_end(m);
+    if (m->grammar->gate) return m->has_ended || qn_gr_gate_may_end(m);
     return m->has_ended || qn_gr_states_get(m->states, m->now)->may_end;
 }
 
@@ -159,7 +159,7 @@ qn_gr_states_result qn_gr_matcher_take(bool *fits, qn_matcher *m, int32_t token)
 }
 
 static qn_gr_states_result take_token(bool *fits, qn_matcher *m, int32_t token) {
-    return m->grammar->gate ? qn_gate_take(fits, m, token) : qn_gr_matcher_take(fits, m, token);
+    return m->grammar->gate ? qn_gr_gate_take(fits, m, token) : qn_gr_matcher_take(fits, m, token);
 }
 
 static qn_status fail_token(const qn_matcher *m, int32_t token, qn_err *err) {
@@ -303,7 +303,7 @@ uint32_t *qn_gr_matcher_spare(const qn_matcher *m) {
 }
 
 static qn_gr_states_result find_mask(const uint32_t **allowed, qn_matcher *m) {
-    return m->grammar->gate ? qn_gate_mask(allowed, m) : qn_gr_matcher_find_mask(allowed, m);
+    return m->grammar->gate ? qn_gr_gate_mask(allowed, m) : qn_gr_matcher_find_mask(allowed, m);
 }
 
 // After an end token only another can come.
