@@ -1466,14 +1466,35 @@ typedef enum qn_chat_event_kind {
     QN_CHAT_ARGUMENTS  // a chunk of its arguments, which together are a JSON object
 } qn_chat_event_kind;
 
+// What an answer may do with the tools of its chat. What a model's calls look like is found by what
+// its template makes of one; docs/chat.md lists the forms. Calls that are not QN_TOOLS_FREE are
+// held to the tools: their names, and arguments that fit the schema in "parameters" (none: any
+// object). Of two tools with one name the first counts.
+typedef enum qn_tool_choice {
+    QN_TOOLS_FREE, // whatever the model writes
+    // The model may call tools: all is free until a call begins, and between calls. Where the form
+    // of calls is not known, as FREE.
+    QN_TOOLS_AUTO,
+    QN_TOOLS_NONE, // no calls: the template is not told of the tools, and what looks like a call is
+                   // text
+    // After the reasoning the answer is at least one call. Where the form of calls is not known, in
+    // that of Hermes.
+    QN_TOOLS_REQUIRED
+} qn_tool_choice;
+
 struct qn_chat_turn_info;
-// Borrowed for the call. A call is told when it is complete, with its arguments in one chunk:
-// before that it may turn out to be text.
+// Borrowed for the call. A call that is held to the tools (qn_tool_choice) is told as it comes:
+// CALL when its name is known, ARGUMENTS in chunks that together are a JSON object, equal to the
+// message's up to spelling; if the answer ends in the middle of it, what was told stands, and in
+// the message the unfinished call is part of the text, which is not told again. Any other call is
+// told when it is complete, with its arguments in one chunk: before that it may turn out to be
+// text.
 typedef struct qn_chat_event {
     size_t size;
     qn_chat_event_kind kind;
     int32_t call;     // number of the call in this answer
-    const char *text; // the chunk; of CALL: all of the call as the model wrote it
+    const char *text; // the chunk; of CALL: all of the call as the model wrote it, as far as it is
+                      // known (nothing, where it is told as it comes)
     size_t text_size;
     const char *name;                     // of CALL and ARGUMENTS; NULL in all others
     const qn_event *token;                // what it came with; of BEGIN NULL
@@ -1482,19 +1503,13 @@ typedef struct qn_chat_event {
 // False ends the answer (QN_REASON_CALLER); what there is of it is kept.
 typedef bool qn_chat_fn(void *arg, const qn_chat_event *event);
 
-// Which calls of tools an answer may have.
-typedef enum qn_tool_choice {
-    QN_TOOLS_FREE,
-    QN_TOOLS_AUTO,
-    QN_TOOLS_NONE,
-    QN_TOOLS_REQUIRED
-} qn_tool_choice;
-
 typedef struct qn_chat_opts {
     size_t size;
     const qn_chat_prompt_opts *prompt; // NULL: the defaults. n_skipped must be 0
     // NULL: the defaults. Where `sample` is NULL, the model's own settings are used
-    // (qn_engine_sample_defaults); all zero is greedy.
+    // (qn_engine_sample_defaults); all zero is greedy. A grammar holds for what follows the
+    // reasoning, which is free and must come to its end: where the prompt ends inside of it, or
+    // the answer begins with it. With tools that may be called (AUTO, REQUIRED) there can be none.
     const qn_generate_opts *generate;
     // A prompt that does not fit in the context: the oldest turns are left out of it, as few as it
     // takes (a turn begins with a message of the role "user"; a leading system message stays). They
@@ -1505,10 +1520,16 @@ typedef struct qn_chat_opts {
     void *token_arg;
     const qn_stop_flag *stop; // of rendering and of the answer, in place of theirs; NULL: none
     qn_tool_choice tool_choice;
-    const char *tool_name;
-    bool one_call;
-    const qn_grammar *like;
+    bool one_call; // not FREE: at most one call, which is then the end of the answer
+    // What a tool's schema says that has no grammar is left out; else it is refused, with the tool
+    // and the place.
     bool lenient_schemas;
+    // Of REQUIRED: the one tool that may be called; NULL: any. A name that no tool has is
+    // QN_ARGUMENT, with the names that there are.
+    const char *tool_name;
+    // Any grammar for the same tokenizer: the turn's own is made much faster from it, as by
+    // qn_grammar_create_like. NULL: none.
+    const qn_grammar *like;
 } qn_chat_opts;
 
 // Borrowed from the turn.
@@ -1516,7 +1537,8 @@ typedef struct qn_chat_turn_info {
     size_t size;
     const int32_t *ids; // (n) the prompt
     size_t n;
-    // For qn_batch_add: images, mark, and `generate` with sampling settings.
+    // For qn_batch_add: images, mark, and `generate` with sampling settings and the grammar of the
+    // answer, which the turn owns.
     const qn_row_opts *row;
     size_t n_turns, n_left_out; // turns of the messages; of these, left out
     const char *text;           // as the template rendered it
@@ -1551,7 +1573,7 @@ QN_API QN_MUST_CHECK qn_status qn_chat_reply_finish(qn_chat_reply *reply, qn_cha
 // The answer so far as a message for qn_chat_add, borrowed until the reply changes.
 QN_API QN_MUST_CHECK qn_status qn_chat_reply_get_message(qn_message *out,
                                                          const qn_chat_reply *reply, qn_err *err);
-
+// Tokens of the answer so far that were reasoning, those of its tags included.
 QN_API size_t qn_chat_reply_n_reasoning(const qn_chat_reply *reply);
 
 // Answers the chat (its first opts->prompt->n_messages) in a session of the template's model: makes

@@ -22,6 +22,7 @@ static qn_status find_allowed(const uint32_t **out, bool *is_over, qn_generation
     *out = base;
     if (!g->matcher) return QN_OK;
     QN_TRY(qn_matcher_mask(&fits, g->matcher, err));
+    if (!fits) return QN_OK;
     *out = fits;
     if (!base) return QN_OK;
     uint32_t any = 0;
