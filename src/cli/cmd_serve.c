@@ -19,7 +19,7 @@ typedef struct serve_options {
     const char *host, *key_file, *tls_cert, *tls_key, *alias, *models, *memory, *draft, *template;
     qn_texts keys, origins, hosts;
     int64_t port, context, parallel, chunk, queue, timeout, grace, tokens, draft_max, keep;
-    bool insecure, metrics, no_page, lookup, mtp, mtp_fast, shift, quiet;
+    bool insecure, no_prefix_cache, metrics, no_page, lookup, mtp, mtp_fast, shift, quiet;
     int log_format, reasoning_field; // words
     qn_sampling_args sampling;
     qn_engine_args engine;
@@ -185,6 +185,7 @@ static qn_server_opts server_opts(const qn_call *call, opener *open) {
         .parallel = o->parallel,
         .chunk = o->chunk,
         .memory = memory,
+        .no_prefix_cache = o->no_prefix_cache,
         .queue = o->queue,
         .timeout_ms = o->timeout * 1000,
         .grace_ms = o->grace * 1000,
@@ -282,6 +283,8 @@ static const qn_option serve_table[] = {
     TEXT("--memory", "BYTES", memory,
          "max memory for the KV cache and state of all answers, such as 8G (default: what they can "
          "need, at most half of what is free)"),
+    FLAG("--no-prefix-cache", no_prefix_cache,
+         "compute every prompt from its beginning; output unchanged"),
     NUMBER("--queue", queue, 1, 65536, NULL, "max requests that wait (default 256)"),
     NUMBER("--timeout", timeout, 1, 1000000, NULL,
            "max seconds of a request, then its answer is cut (default: none)"),

@@ -126,8 +126,9 @@ static qn_status open_batch(qn_served *m, qn_err *err) {
     const qn_server_opts *o = &m->server->opts;
     m->context = m->info.context;
     if (o->context && o->context < m->context) m->context = o->context;
-    const qn_batch_opts batch = QN_INIT(qn_batch_opts, .context = m->context, .rows = o->parallel,
-                                        .chunk = o->chunk, .bytes = o->memory);
+    const qn_batch_opts batch =
+        QN_INIT(qn_batch_opts, .context = m->context, .rows = o->parallel, .chunk = o->chunk,
+                .bytes = o->memory, .kept = o->no_prefix_cache ? -1 : 0);
     return qn_batch_create(&m->batch, m->engine, &batch, err);
 }
 

@@ -39,6 +39,7 @@ typedef struct qn_server_opts {
     int64_t parallel;          // max rows computed at a time; 0: the library's default
     int64_t chunk;             // max tokens of a step; 0: the library's default
     int64_t memory;            // bytes for the KV cache and state; 0: by the machine
+    bool no_prefix_cache; // nothing is kept of earlier prompts
     int64_t queue;             // max requests that wait; 0: 256
     int64_t timeout_ms;        // max time of a request; 0: none
     int64_t grace_ms;          // max time that a stop waits for answers; 0: 30 s
