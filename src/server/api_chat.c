@@ -1,5 +1,6 @@
 // OpenAI's /v1/chat/completions.
 #include "server/api.h"
+#include "server/messages.h"
 #include "server/routes.h"
 #include "server/server_int.h"
 
@@ -69,6 +70,7 @@ static qn_status prepare(qn_ask *ask, qn_problem *p) {
     if (!ask->messages) return QN_REFUSE(p, 400, "messages", "the request has no 'messages'");
     if (json_array_size(ask->messages) == 0)
         return QN_REFUSE(p, 400, "messages", "'messages' is empty");
+    QN_TRY(qn_ask_set_messages(ask, ask->messages, p));
     if (ask->logprobs && !json_is_boolean(ask->logprobs))
         return QN_REFUSE(p, 400, "logprobs", "'logprobs' is not true or false");
     if (ask->top_logprobs && !json_is_true(ask->logprobs))

@@ -41,7 +41,8 @@ struct qn_ask {
 QN_MUST_CHECK qn_status qn_ask_read(qn_ask *ask, qn_exchange *ex, uint32_t set,
                                     qn_problem *problem);
 void qn_ask_deinit(qn_ask *ask);
-// Keeps a value that a dialect made as long as the ask; returns it, borrowed. NULL stays NULL.
+// Keeps a value that a dialect made, whose reference it takes, as long as the ask; returns it,
+// borrowed. NULL: it was NULL, or memory is short.
 const json_t *qn_ask_keep(qn_ask *ask, json_t *value);
 
 // The options of the answer, made of an ask for one model. Caller storage; {0} is fine to deinit.

@@ -1,6 +1,7 @@
 #include "server/job.h"
 
 #include "core/mem.h"
+#include "server/messages.h"
 #include "server/server_int.h"
 
 #include <stdio.h>
@@ -488,24 +489,23 @@ static qn_status start(qn_job *job, const qn_prompt *prompts, size_t n, qn_probl
 
 // --- conversations -------------------------------------------------------------------------------
 
-static qn_status set_chat(qn_chat *chat, const qn_ask *ask, qn_problem *p) {
+// A member of the conversation, by the function that reads it.
+static qn_status set_member(qn_chat *chat, const json_t *value, const char *name,
+                            qn_status (*set)(qn_chat *, const char *, size_t, const char *,
+                                             qn_err *),
+                            qn_problem *p) {
     qn_buf text = {0};
-    qn_json_write(&text, ask->messages, &qn_compact);
-    qn_status status = text.failed
-                           ? QN_NOMEM(&p->err, "messages")
-                           : qn_chat_set_messages(chat, text.data, text.size, "messages", &p->err);
-    if (status) {
-        qn_buf_deinit(&text);
-        return qn_problem_take(p, status, "messages");
-    }
-    qn_buf_clear(&text);
-    if (json_array_size(ask->tools) && ask->choice != QN_TOOLS_NONE) {
-        qn_json_write(&text, ask->tools, &qn_compact);
-        status = text.failed ? QN_NOMEM(&p->err, "tools")
-                             : qn_chat_set_tools(chat, text.data, text.size, "tools", &p->err);
-    }
+    qn_json_write(&text, value, &qn_compact);
+    const qn_status status =
+        text.failed ? QN_NOMEM(&p->err, name) : set(chat, text.data, text.size, name, &p->err);
     qn_buf_deinit(&text);
-    return status ? qn_problem_take(p, status, "tools") : QN_OK;
+    return status ? qn_problem_take(p, status, name) : QN_OK;
+}
+
+static qn_status set_chat(qn_chat *chat, const qn_ask *ask, qn_problem *p) {
+    QN_TRY(set_member(chat, ask->messages, "messages", qn_chat_set_messages, p));
+    if (json_array_size(ask->tools) == 0 || ask->choice == QN_TOOLS_NONE) return QN_OK;
+    return set_member(chat, ask->tools, "tools", qn_chat_set_tools, p);
 }
 
 static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs, qn_problem *p) {
@@ -531,6 +531,22 @@ static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs,
     return status ? qn_problem_take(p, status, "messages") : QN_OK;
 }
 
+// The turn; a template that rejects the messages gets them once more in a form that all take.
+static qn_status make_some_turn(qn_job *job, qn_chat *chat, const char *kwargs, qn_problem *p) {
+    json_t *plain = NULL;
+    const qn_status first = make_turn(job, chat, kwargs, p);
+    if (!first || first == QN_MEMORY || first == QN_STOPPED) return first;
+    qn_problem other = {0};
+    qn_status status = qn_messages_relax(&plain, job->ask.messages, &other.err);
+    if (status) (void)qn_problem_take(&other, status, "messages");
+    if (!status && !plain) return first;
+    if (!status) status = set_member(chat, plain, "messages", qn_chat_set_messages, &other);
+    json_decref(plain);
+    if (!status) status = make_turn(job, chat, kwargs, &other);
+    if (status == QN_MEMORY) *p = other;
+    return status == QN_MEMORY || !status ? status : first; // first: about what the client sent
+}
+
 static qn_status start_chat(qn_job *job, qn_problem *p) {
     qn_chat *chat = NULL;
     qn_buf kwargs = {0};
@@ -547,7 +563,7 @@ static qn_status start_chat(qn_job *job, qn_problem *p) {
         if (kwargs.failed)
             status = qn_problem_take(p, QN_NOMEM(&p->err, "kwargs"), "chat_template_kwargs");
     }
-    if (!status) status = make_turn(job, chat, kwargs.data, p);
+    if (!status) status = make_some_turn(job, chat, kwargs.data, p);
     qn_buf_deinit(&kwargs);
     qn_chat_destroy(chat);
     if (status) return status;
