@@ -78,6 +78,14 @@ static void messages_are_brought_into_one_form(void **state) {
          "{'role':'function','name':'f','content':'4'}]",
          "[{'role':'assistant','content':null,'tool_calls':[{'type':'function','function':"
          "{'name':'f','arguments':{}}}]},{'role':'tool','content':'4','name':'f'}]"},
+        // images in answers of tools: into the next message of the user, or one of their own
+        {"[{'role':'tool','content':[{'type':'text','text':'a'},{'type':'image_url','image_url':"
+         "'data:x'}]},{'role':'tool','content':'b'},{'role':'user','content':'c'}]",
+         "[{'role':'tool','content':'a'},{'role':'tool','content':'b'},{'role':'user','content':"
+         "[{'type':'image_url','image_url':{'url':'data:x'}},{'type':'text','text':'c'}]}]"},
+        {"[{'role':'tool','content':[{'type':'image_url','image_url':'data:x'}]}]",
+         "[{'role':'tool','content':''},{'role':'user','content':[{'type':'image_url',"
+         "'image_url':{'url':'data:x'}}]}]"},
         {"[{'role':'tool','tool_call_id':'unknown','content':'4'}]",
          "[{'role':'tool','content':'4','tool_call_id':'unknown'}]"},
     };

@@ -279,3 +279,9 @@ void qn_api_chat(qn_exchange *ex) {
     static const qn_job_plan plan = {QN_SET_CHAT, &dialect, "chatcmpl-", prepare, qn_job_chat};
     qn_job_handle(ex, &plan);
 }
+
+void qn_api_chat_count(qn_exchange *ex) {
+    static const qn_job_plan plan = {QN_SET_CHAT, &qn_openai_count, "chatcmpl-", prepare,
+                                     qn_job_count};
+    qn_job_handle(ex, &plan);
+}

@@ -10,6 +10,7 @@
 typedef struct reader {
     size_t i;       // number of the message
     json_t *names;  // owned: {id of a call: name of its tool}
+    json_t *images; // owned: parts that came in answers of tools; NULL: none wait
     char field[64]; // "messages[3].content", for errors
     qn_problem *p;
 } reader;
@@ -300,6 +301,43 @@ static qn_status read_message(json_t **out, const json_t *message, reader *r) {
     return check(made, r->p);
 }
 
+// Few templates know images in answers of tools: the user shows them, after these answers.
+static qn_status take_images(json_t **message, reader *r) {
+    const json_t *content = json_object_get(*message, "content");
+    if (!json_is_array(content) || !is_role(*message, "tool")) return QN_OK;
+    json_t *texts = json_array();
+    if (!r->images) r->images = json_array();
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        json_t *part = json_array_get(content, i);
+        json_t **to = json_object_get(part, "image_url") ? &r->images : &texts;
+        qn_json_push(to, json_incref(part));
+    }
+    qn_json_put(message, "content", texts ? join(texts) : NULL);
+    json_decref(texts);
+    return *message && r->images ? QN_OK : no_memory(r->p);
+}
+
+// Puts the images that wait before what the user says next, or into a message of their own.
+static qn_status give_images(json_t **list, json_t *next, reader *r) {
+    json_t *content = json_object_get(next, "content"), *parts = r->images;
+    if (!parts || is_role(next, "tool")) return QN_OK;
+    r->images = NULL;
+    if (!is_role(next, "user")) {
+        qn_json_push(list, qn_message_make("user", parts));
+        return check(*list, r->p);
+    }
+    if (has_text(content)) {
+        json_t *text = json_object();
+        qn_json_put(&text, "type", json_string("text"));
+        qn_json_put(&text, "text", json_incref(content));
+        qn_json_push(&parts, text);
+    }
+    for (size_t i = 0; i < json_array_size(content); i++)
+        qn_json_push(&parts, json_incref(json_array_get(content, i)));
+    if (!parts || json_object_set_new(next, "content", parts) != 0) return no_memory(r->p);
+    return QN_OK;
+}
+
 static bool is_plain_system(const json_t *message) {
     return is_role(message, "system") && json_is_string(json_object_get(message, "content"));
 }
@@ -329,8 +367,12 @@ static qn_status read_all(json_t **list, const json_t *messages, reader *r) {
     for (r->i = 0; r->i < json_array_size(messages); r->i++) {
         json_t *made = NULL;
         QN_TRY(read_message(&made, json_array_get(messages, r->i), r));
+        qn_status status = take_images(&made, r);
+        if (!status) status = give_images(list, made, r);
         qn_json_push(list, made);
+        QN_TRY(status);
     }
+    QN_TRY(give_images(list, NULL, r));
     merge_systems(list);
     return check(*list, r->p);
 }
@@ -343,6 +385,7 @@ qn_status qn_messages_normalise(json_t **out, const json_t *messages, qn_problem
     json_t *list = r.names ? json_array() : NULL;
     const qn_status status = list ? read_all(&list, messages, &r) : no_memory(problem);
     json_decref(r.names);
+    json_decref(r.images);
     if (status) {
         json_decref(list);
         return status;

@@ -10,7 +10,8 @@
 //                 a JSON object become that object, other texts stay; none at all are {}
 //   name          of a tool's answer: that of the call with its id, if none is given
 //
-// Leading system messages become one. What else is in a message is kept.
+// Leading system messages become one. Images in answers of tools go to the user message after them.
+// What else is in a message is kept.
 #ifndef QN_SERVER_MESSAGES_H
 #define QN_SERVER_MESSAGES_H
 
