@@ -6,6 +6,13 @@
 
 // api_chat.c: OpenAI's chat completions
 void qn_api_chat(qn_exchange *ex);
+void qn_api_chat_count(qn_exchange *ex);
+// api_responses.c: OpenAI's responses
+void qn_api_responses(qn_exchange *ex);
+void qn_api_responses_count(qn_exchange *ex);
+// api_messages.c: Anthropic's messages
+void qn_api_messages(qn_exchange *ex);
+void qn_api_messages_count(qn_exchange *ex);
 // api_text.c: OpenAI's completions
 void qn_api_text(qn_exchange *ex);
 // api_info.c: models, health, properties, metrics
@@ -25,6 +32,8 @@ json_t *qn_openai_head(const qn_job *job, const char *object);
 json_t *qn_openai_usage(const qn_job *job);
 // {"id", "type": "function", "function": {"name", "arguments"}}
 json_t *qn_openai_call(const qn_called *call);
+// {"object": "response.input_tokens", "input_tokens"}, for qn_job_count.
+extern const qn_dialect qn_openai_count;
 // Switches reasoning on or off by an effort: "none" is off, others are on. Unknown ones are refused.
 QN_MUST_CHECK qn_status qn_ask_set_effort(qn_ask *ask, const char *effort, const char *field,
                                           qn_problem *problem);

@@ -1,5 +1,6 @@
 // OpenAI's /v1/chat/completions.
 #include "server/api.h"
+#include "server/messages.h"
 #include "server/routes.h"
 #include "server/server_int.h"
 
@@ -69,6 +70,7 @@ static qn_status prepare(qn_ask *ask, qn_problem *p) {
     if (!ask->messages) return QN_REFUSE(p, 400, "messages", "the request has no 'messages'");
     if (json_array_size(ask->messages) == 0)
         return QN_REFUSE(p, 400, "messages", "'messages' is empty");
+    QN_TRY(qn_ask_set_messages(ask, ask->messages, p));
     if (ask->logprobs && !json_is_boolean(ask->logprobs))
         return QN_REFUSE(p, 400, "logprobs", "'logprobs' is not true or false");
     if (ask->top_logprobs && !json_is_true(ask->logprobs))
@@ -275,5 +277,11 @@ static const qn_dialect dialect = {.stream_type = "text/event-stream",
 
 void qn_api_chat(qn_exchange *ex) {
     static const qn_job_plan plan = {QN_SET_CHAT, &dialect, "chatcmpl-", prepare, qn_job_chat};
+    qn_job_handle(ex, &plan);
+}
+
+void qn_api_chat_count(qn_exchange *ex) {
+    static const qn_job_plan plan = {QN_SET_CHAT, &qn_openai_count, "chatcmpl-", prepare,
+                                     qn_job_count};
     qn_job_handle(ex, &plan);
 }

@@ -1,6 +1,7 @@
 #include "server/job.h"
 
 #include "core/mem.h"
+#include "server/messages.h"
 #include "server/server_int.h"
 
 #include <stdio.h>
@@ -24,6 +25,7 @@ static void deinit_choice(qn_choice *c) {
         qn_buf_deinit(&c->calls[i].arguments);
     }
     qn_free(c->calls);
+    qn_free(c->spans);
     json_decref(c->logprobs);
     json_decref(c->prompt_logprobs);
     json_decref(c->tokens);
@@ -74,7 +76,6 @@ static qn_status create(qn_job **out, qn_exchange *ex, qn_entry *entry, qn_ask *
     job->created = (int64_t)time(NULL);
     job->started = ex->started;
     job->is_stream = job->ask.stream;
-    job->open_kind = -1;
     *out = job;
     return QN_OK;
 }
@@ -174,6 +175,13 @@ json_t *qn_choice_untold(qn_choice *c) {
     return list;
 }
 
+json_t *qn_span_entries(const qn_choice *c, const qn_span *span) {
+    json_t *list = json_array();
+    for (size_t i = span->from_entry; i < span->to_entry; i++)
+        qn_json_push(&list, json_incref(json_array_get(c->logprobs, i)));
+    return list;
+}
+
 // --- log-probabilities ---------------------------------------------------------------------------
 
 // JSON has no word for minus infinity; the lowest float stands for it, as in other servers.
@@ -220,6 +228,28 @@ static bool add_call(qn_choice *c, const char *name) {
     return call->name != NULL;
 }
 
+// Notes where in the answer a part belongs, before it is added.
+static bool add_span(qn_choice *c, const qn_chat_event *e) {
+    const bool is_call = e->kind >= QN_CHAT_CALL;
+    const qn_chat_event_kind kind = is_call ? QN_CHAT_CALL : e->kind;
+    qn_span *last = c->n_spans ? &c->spans[c->n_spans - 1] : NULL;
+    if (e->kind != QN_CHAT_CALL && e->text_size == 0) return true;
+    if (!last || last->kind != kind || e->kind == QN_CHAT_CALL) {
+        const size_t from_entry = last ? last->to_entry : 0;
+        void *items = c->spans;
+        if (!qn_grow(&items, &c->cap_spans, c->n_spans + 1, sizeof *c->spans)) return false;
+        c->spans = items;
+        last = &c->spans[c->n_spans++];
+        *last = (qn_span){.kind = kind,
+                          .from = kind == QN_CHAT_TEXT ? c->text.size : c->reasoning.size,
+                          .call = c->n_calls ? c->n_calls - 1 : 0,
+                          .from_entry = from_entry};
+    }
+    if (!is_call) last->size += e->text_size;
+    last->to_entry = json_array_size(c->logprobs);
+    return true;
+}
+
 // A qn_chat_fn: a part of the answer.
 static bool take_part(void *arg, const qn_chat_event *e) {
     qn_choice *c = arg;
@@ -228,6 +258,7 @@ static bool take_part(void *arg, const qn_chat_event *e) {
     if (e->kind == QN_CHAT_BEGIN) return true;
     if (e->kind == QN_CHAT_CALL && !add_call(c, e->name)) job->is_lost = true;
     if (e->kind >= QN_CHAT_CALL && c->n_calls == 0) return false;
+    if (!add_span(c, e)) job->is_lost = true;
     piece.call = c->n_calls ? c->n_calls - 1 : 0;
     qn_buf *to = e->kind == QN_CHAT_REASONING ? &c->reasoning
                  : e->kind == QN_CHAT_TEXT    ? &c->text
@@ -437,6 +468,8 @@ static qn_status check_queue(const qn_job *job, qn_problem *p) {
 }
 
 static qn_status add_row(qn_job *job, size_t i, const qn_prompt *prompt, qn_problem *p) {
+    for (size_t k = 0; k < job->per_prompt; k++)
+        job->choices[job->rows[i].first + k].n_prompt = (int64_t)prompt->n;
     if ((int64_t)prompt->n >= job->model->context) return refuse_overflow(p, job, prompt->n);
     const int64_t usual = job->ex->server->opts.timeout_ms;
     qn_row_opts row = *prompt->opts;
@@ -488,24 +521,23 @@ static qn_status start(qn_job *job, const qn_prompt *prompts, size_t n, qn_probl
 
 // --- conversations -------------------------------------------------------------------------------
 
-static qn_status set_chat(qn_chat *chat, const qn_ask *ask, qn_problem *p) {
+// A member of the conversation, by the function that reads it.
+static qn_status set_member(qn_chat *chat, const json_t *value, const char *name,
+                            qn_status (*set)(qn_chat *, const char *, size_t, const char *,
+                                             qn_err *),
+                            qn_problem *p) {
     qn_buf text = {0};
-    qn_json_write(&text, ask->messages, &qn_compact);
-    qn_status status = text.failed
-                           ? QN_NOMEM(&p->err, "messages")
-                           : qn_chat_set_messages(chat, text.data, text.size, "messages", &p->err);
-    if (status) {
-        qn_buf_deinit(&text);
-        return qn_problem_take(p, status, "messages");
-    }
-    qn_buf_clear(&text);
-    if (json_array_size(ask->tools) && ask->choice != QN_TOOLS_NONE) {
-        qn_json_write(&text, ask->tools, &qn_compact);
-        status = text.failed ? QN_NOMEM(&p->err, "tools")
-                             : qn_chat_set_tools(chat, text.data, text.size, "tools", &p->err);
-    }
+    qn_json_write(&text, value, &qn_compact);
+    const qn_status status =
+        text.failed ? QN_NOMEM(&p->err, name) : set(chat, text.data, text.size, name, &p->err);
     qn_buf_deinit(&text);
-    return status ? qn_problem_take(p, status, "tools") : QN_OK;
+    return status ? qn_problem_take(p, status, name) : QN_OK;
+}
+
+static qn_status set_chat(qn_chat *chat, const qn_ask *ask, qn_problem *p) {
+    QN_TRY(set_member(chat, ask->messages, "messages", qn_chat_set_messages, p));
+    if (json_array_size(ask->tools) == 0 || ask->choice == QN_TOOLS_NONE) return QN_OK;
+    return set_member(chat, ask->tools, "tools", qn_chat_set_tools, p);
 }
 
 static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs, qn_problem *p) {
@@ -531,10 +563,26 @@ static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs,
     return status ? qn_problem_take(p, status, "messages") : QN_OK;
 }
 
-static qn_status start_chat(qn_job *job, qn_problem *p) {
+// The turn; a template that rejects the messages gets them once more in a form that all take.
+static qn_status make_some_turn(qn_job *job, qn_chat *chat, const char *kwargs, qn_problem *p) {
+    json_t *plain = NULL;
+    const qn_status first = make_turn(job, chat, kwargs, p);
+    if (!first || first == QN_MEMORY || first == QN_STOPPED) return first;
+    qn_problem other = {0};
+    qn_status status = qn_messages_relax(&plain, job->ask.messages, &other.err);
+    if (status) (void)qn_problem_take(&other, status, "messages");
+    if (!status && !plain) return first;
+    if (!status) status = set_member(chat, plain, "messages", qn_chat_set_messages, &other);
+    json_decref(plain);
+    if (!status) status = make_turn(job, chat, kwargs, &other);
+    if (status == QN_MEMORY) *p = other;
+    return status == QN_MEMORY || !status ? status : first; // first: about what the client sent
+}
+
+// Makes job->turn of the conversation; *info is of it.
+static qn_status prepare_chat(qn_chat_turn_info *info, qn_job *job, qn_problem *p) {
     qn_chat *chat = NULL;
     qn_buf kwargs = {0};
-    qn_chat_turn_info info = QN_INIT(qn_chat_turn_info);
     if (!job->model->template)
         return QN_REFUSE(p, 400, "model", "the model has no chat template: %s",
                          job->model->no_template);
@@ -547,14 +595,30 @@ static qn_status start_chat(qn_job *job, qn_problem *p) {
         if (kwargs.failed)
             status = qn_problem_take(p, QN_NOMEM(&p->err, "kwargs"), "chat_template_kwargs");
     }
-    if (!status) status = make_turn(job, chat, kwargs.data, p);
+    if (!status) status = make_some_turn(job, chat, kwargs.data, p);
     qn_buf_deinit(&kwargs);
     qn_chat_destroy(chat);
     if (status) return status;
-    status = qn_chat_turn_get_info(&info, job->turn, &p->err);
-    if (status) return qn_problem_take(p, status, NULL);
+    status = qn_chat_turn_get_info(info, job->turn, &p->err);
+    return status ? qn_problem_take(p, status, NULL) : QN_OK;
+}
+
+static qn_status start_chat(qn_job *job, qn_problem *p) {
+    qn_chat_turn_info info = QN_INIT(qn_chat_turn_info);
+    QN_TRY(prepare_chat(&info, job, p));
     const qn_prompt prompt = {info.ids, info.n, info.row};
     return start(job, &prompt, 1, p);
+}
+
+static qn_status count_chat(qn_job *job, qn_problem *p) {
+    qn_chat_turn_info info = QN_INIT(qn_chat_turn_info);
+    QN_TRY(prepare_chat(&info, job, p));
+    const qn_status status = add_choices(job, 1, &p->err);
+    if (status) return qn_problem_take(p, status, NULL);
+    job->choices[0].n_prompt = (int64_t)info.n;
+    qn_reply_json(job->ex, 200, job->dialect->whole(job));
+    qn_job_destroy(job);
+    return QN_OK;
 }
 
 // --- prompts -------------------------------------------------------------------------------------
@@ -655,6 +719,11 @@ qn_status qn_job_chat(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_di
 qn_status qn_job_prompts(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_dialect *dialect,
                          const char *prefix, qn_problem *problem) {
     return run(start_prompts, ex, entry, ask, dialect, prefix, problem);
+}
+
+qn_status qn_job_count(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_dialect *dialect,
+                       const char *prefix, qn_problem *problem) {
+    return run(count_chat, ex, entry, ask, dialect, prefix, problem);
 }
 
 qn_status qn_entry_take(qn_entry **out, qn_exchange *ex, const char *name, qn_problem *p) {

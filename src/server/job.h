@@ -19,6 +19,14 @@ typedef struct qn_called {
     qn_buf arguments;
 } qn_called;
 
+// A stretch of an answer that is all of one kind. Calls have one each.
+typedef struct qn_span {
+    qn_chat_event_kind kind;     // REASONING, TEXT, CALL
+    size_t from, size;           // bytes of the reasoning or the text
+    size_t call;                 // number of the call
+    size_t from_entry, to_entry; // of the log-probabilities, those that came with it
+} qn_span;
+
 // One answer of several.
 typedef struct qn_choice {
     qn_job *job;
@@ -27,6 +35,8 @@ typedef struct qn_choice {
     qn_buf text, reasoning; // so far
     qn_called *calls;       // (n_calls)
     size_t n_calls, cap_calls;
+    qn_span *spans; // (n_spans): what came in which order
+    size_t n_spans, cap_spans;
     json_t *
         logprobs; // list of entries, if wanted: {"token", "logprob", "bytes", "id", "top_logprobs"}
     size_t n_told;           // entries that a stream has told
@@ -91,8 +101,7 @@ struct qn_job {
     bool is_stream;
     bool has_begun;   // the stream has
     bool is_lost;     // the client is gone, or memory was short: nothing is written any more
-    int64_t block;    // of a stream's writer: number of the item that is open
-    int open_kind;    // the same: what it is; -1: none is open
+    size_t n_opened;  // of a stream's writer: spans that it has begun to tell
     int64_t sequence; // the same: number of the next event
     qn_job *next;
 };
@@ -106,6 +115,11 @@ QN_MUST_CHECK qn_status qn_job_chat(qn_exchange *ex, qn_entry *entry, qn_ask *as
 QN_MUST_CHECK qn_status qn_job_prompts(qn_exchange *ex, qn_entry *entry, qn_ask *ask,
                                        const qn_dialect *dialect, const char *prefix,
                                        qn_problem *problem);
+// Answers with dialect->whole, of a job that has one choice which knows its n_prompt alone: what the
+// conversation would take, without an answer.
+QN_MUST_CHECK qn_status qn_job_count(qn_exchange *ex, qn_entry *entry, qn_ask *ask,
+                                     const qn_dialect *dialect, const char *prefix,
+                                     qn_problem *problem);
 
 // A whole handler: reads an ask of `set`, lets `prepare` (may be NULL) bring it into OpenAI's form,
 // takes the model, starts the job, and answers with the problem if anything fails.
@@ -144,6 +158,8 @@ qn_usage qn_job_usage(const qn_job *job);
 json_t *qn_job_timings(const qn_job *job);
 // Entries of log-probabilities that were not told yet, as a list; NULL: none, or no memory.
 json_t *qn_choice_untold(qn_choice *choice);
+// Those of a span, as a list, which is empty if none are wanted; NULL: no memory.
+json_t *qn_span_entries(const qn_choice *choice, const qn_span *span);
 
 // --- for the step thread -------------------------------------------------------------------------
 qn_job *qn_job_next(const qn_job *job);
