@@ -1432,7 +1432,17 @@ typedef struct qn_row_opts {
     size_t n_images;
     int64_t adapter;       // set of adapters (qn_adapter); 0: that of the session, or the first
     const qn_given *given; // rows and positions of the prompt; NULL: none
+    // Called on the thread that steps while the prompt is read, until the first token of the answer
+    // is chosen: first with the tokens that the prefix cache had, then after each step with those
+    // that are computed so far, and with all of them. A row that is preempted meanwhile reads them
+    // again. Of several completions the first one calls. False ends the row (QN_REASON_CALLER),
+    // which gets no further events. NULL: none
+    qn_progress_fn *progress;
+    void *progress_arg;
+    uint64_t flags; // QN_ROW_*
 } qn_row_opts;
+// The row takes nothing from the prefix cache, and leaves nothing there.
+enum { QN_ROW_UNCACHED = 1 };
 enum { QN_MAX_COMPLETIONS = 65536 };
 
 // Answers to many prompts, computed together; `results` are as many as all completions, those of

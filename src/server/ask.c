@@ -38,6 +38,7 @@ void qn_ask_deinit(qn_ask *ask) {
 const json_t *qn_ask_keep(qn_ask *ask, json_t *value) {
     if (!value) return NULL;
     if (!ask->made) ask->made = json_array();
+    if (!ask->made) json_decref(value);
     if (!ask->made || json_array_append_new(ask->made, value) != 0) return NULL;
     return value;
 }

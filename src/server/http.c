@@ -76,6 +76,8 @@ static enum MHD_Result send_answer(qn_exchange *ex, struct MHD_Connection *c) {
     if (!response) return MHD_NO;
     if (ex->type && *ex->type) add_header(response, "Content-Type", ex->type);
     add_header(response, "X-Request-Id", ex->wants ? ex->wants : ex->id);
+    if (ex->route && ex->route->form == QN_FORM_ANTHROPIC)
+        add_header(response, "Request-Id", ex->wants ? ex->wants : ex->id);
     add_header(response, "Server", "quern");
     add_header(response, "X-Content-Type-Options", "nosniff");
     bool has_cache = false;

@@ -173,6 +173,11 @@ qn_status qn_served_open(qn_served **out, qn_server *server, const char *path, q
         qn_free(m);
         return QN_NOMEM(err, "a model");
     }
+    if (pthread_mutex_init(&m->embedding, NULL) != 0) {
+        pthread_mutex_destroy(&m->lock);
+        qn_free(m);
+        return QN_NOMEM(err, "a model");
+    }
     m->server = server;
     const qn_status status = fill(m, path, err);
     if (status)
@@ -197,6 +202,7 @@ void qn_served_close(qn_served *m) {
     qn_template_destroy(m->template);
     qn_engine_close(m->draft_engine);
     qn_engine_close(m->engine);
+    pthread_mutex_destroy(&m->embedding);
     pthread_mutex_destroy(&m->lock);
     qn_free(m);
 }

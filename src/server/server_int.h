@@ -5,6 +5,7 @@
 //   workers.c   threads that work on requests                            routes.c    which path is answered by what
 //   registry.c  models by name: opening, closing                         served.c    one open model and its step thread
 //   fields.c    members of a JSON body -> an ask                         ask.c       what a request asks for
+//   messages.c  conversations in the one form that templates know
 //   job.c       an ask that is being answered                            api_*.c     the dialects: how answers are written
 #ifndef QN_SERVER_INT_H
 #define QN_SERVER_INT_H

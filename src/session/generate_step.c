@@ -290,6 +290,8 @@ static qn_status take_segment(qn_generation *g, const qn_segment *segment, int64
                               bool is_decoding, qn_err *err) {
     if (segment->uncertain == 0) QN_TRY(qn_session_prefilled(g->session, segment->rows, err));
     g->result.n_steps += is_decoding;
+    qn_generation_tell_progress(g);
+    if (!qn_generation_is_active(g)) return QN_OK;
     if (g->leaves_logits || qn_generation_shows_prompt(g)) return take_prompt(g, segment, row, err);
     return segment->outs ? take_rows(g, row, segment->top, err) : QN_OK;
 }
@@ -345,6 +347,7 @@ static qn_status begin_row(rows *r, qn_generation *g, qn_err *err) {
         cached + 1 < s->n_tokens || (cached < s->n_tokens && (s->prefill_end || g->leaves_logits));
     if (g->is_prefilling) return QN_OK;
     qn_generation_begin(g);
+    if (!qn_generation_is_active(g)) return QN_OK;
     const qn_row_logits logits = {.all = s->logits};
     if (cached < s->n_tokens) {
         r->shared->gens[r->n++] = g;
