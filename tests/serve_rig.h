@@ -215,6 +215,36 @@ static inline const char *text_at(const json_t *value, const char *path) {
     return text;
 }
 
+// JSON in C strings is easier to read with ' in place of ": its text, to be freed, and its value, to
+// be released.
+static inline char *json_text(const char *text) {
+    char *copy = strdup(text);
+    assert_non_null(copy);
+    for (char *c = copy; *c; c++) *c = *c == '\'' ? '"' : *c;
+    return copy;
+}
+
+static inline json_t *json_of(const char *text) {
+    qn_err err;
+    json_t *value = NULL;
+    const qn_json_opts opts = {.what = "a case", .any = true};
+    char *copy = json_text(text);
+    ASSERT_OK(qn_json_parse_as(&value, copy, strlen(copy), &opts, &err));
+    free(copy);
+    return value;
+}
+
+// The value must be equal to the JSON `want`, with ' in place of ". `of` is told if it is not.
+static inline void assert_json(const json_t *value, const char *want, const char *of) {
+    json_t *expected = json_of(want);
+    if (!json_equal(value, expected)) {
+        qn_buf text = {0};
+        qn_json_write(&text, value, &(qn_json_form){.compact = true});
+        fail_msg("%s\n  is   %s\n  want %s", of, text.data, want);
+    }
+    json_decref(expected);
+}
+
 // --- streams -------------------------------------------------------------------------------------
 
 // The events of a stream as a list of {"event": name or null, "data": JSON or text}; to be released.

@@ -3,14 +3,6 @@
 
 #include "server/messages.h"
 
-static json_t *parse(const char *text) {
-    qn_err err;
-    json_t *value = NULL;
-    const qn_json_opts opts = {.what = "a case", .any = true};
-    ASSERT_OK(qn_json_parse_as(&value, text, strlen(text), &opts, &err));
-    return value;
-}
-
 static void messages_are_brought_into_one_form(void **state) {
     static const struct {
         const char *given, *want;
@@ -91,26 +83,16 @@ static void messages_are_brought_into_one_form(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char *given = strdup(cases[i].given), *want = strdup(cases[i].want);
-        for (char *c = given; *c; c++) *c = *c == '\'' ? '"' : *c;
-        for (char *c = want; *c; c++) *c = *c == '\'' ? '"' : *c;
         qn_problem problem = {0};
-        json_t *from = parse(given), *to = NULL, *expected = parse(want);
+        json_t *from = json_of(cases[i].given), *to = NULL;
         json_t *before = json_deep_copy(from);
         if (qn_messages_normalise(&to, from, &problem))
-            fail_msg("%s: %s", given, problem.err.message);
-        if (!json_equal(to, expected)) {
-            qn_buf text = {0};
-            qn_json_write(&text, to, &qn_compact);
-            fail_msg("%s\n  is   %s\n  want %s", given, text.data, want);
-        }
+            fail_msg("%s: %s", cases[i].given, problem.err.message);
+        assert_json(to, cases[i].want, cases[i].given);
         assert_true(json_equal(from, before)); // the request is left as it was
         json_decref(from);
         json_decref(to);
-        json_decref(expected);
         json_decref(before);
-        free(given);
-        free(want);
     }
 }
 
@@ -148,7 +130,7 @@ static void what_is_not_understood_is_named(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         qn_problem problem = {0};
-        json_t *from = parse(cases[i].messages), *to = NULL;
+        json_t *from = json_of(cases[i].messages), *to = NULL;
         assert_int_equal(qn_messages_normalise(&to, from, &problem), QN_ARGUMENT);
         assert_null(to);
         assert_int_equal(problem.status, 400);
@@ -187,12 +169,12 @@ static void templates_get_what_they_can_read(void **state) {
 static void templates_that_reject_get_less(void **state) {
     qn_err err;
     json_t *to = NULL;
-    json_t *from = parse("[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"assistant\","
-                         "\"content\":null,\"tool_calls\":[]},{\"role\":\"system\",\"content\":"
-                         "\"t\"}]");
-    json_t *want = parse("[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"assistant\","
-                         "\"content\":\"\",\"tool_calls\":[]},{\"role\":\"user\",\"content\":"
-                         "\"t\"}]");
+    json_t *from = json_of("[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"assistant\","
+                           "\"content\":null,\"tool_calls\":[]},{\"role\":\"system\",\"content\":"
+                           "\"t\"}]");
+    json_t *want = json_of("[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"assistant\","
+                           "\"content\":\"\",\"tool_calls\":[]},{\"role\":\"user\",\"content\":"
+                           "\"t\"}]");
     (void)state;
     ASSERT_OK(qn_messages_relax(&to, from, &err));
     assert_true(json_equal(to, want));
