@@ -664,8 +664,10 @@ qn_status qn_entry_take(qn_entry **out, qn_exchange *ex, const char *name, qn_pr
         qn_problem_set(p, 404, "model");
         p->code = "model_not_found";
         p->err = err;
-    } else if (status) {
-        (void)qn_problem_take(p, status == QN_MEMORY ? QN_MEMORY : QN_IO, "model");
+    } else if (status) { // the file is the server's, whatever is wrong with it
+        const bool is_full = status == QN_MEMORY || status == QN_LIMIT;
+        (void)qn_problem_take(p, is_full ? QN_MEMORY : QN_IO, "model");
+        p->retry_after = status == QN_LIMIT ? 5 : 0;
     }
     return status;
 }
