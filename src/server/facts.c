@@ -1,6 +1,5 @@
 #include "server/facts.h"
 
-#include "core/json.h"
 #include "core/mem.h"
 #include "server/server_int.h"
 
@@ -84,16 +83,14 @@ static qn_status find_type(qn_facts *f, const qn_source *source, qn_err *err) {
 
 // A checkpoint whose configuration describes a vision tower.
 static qn_status find_vision(qn_facts *f, const qn_source *source, qn_err *err) {
-    enum { LONGEST = 64 };
-    char *text = NULL;
-    json_t *config = NULL;
-    const qn_json_opts opts = {.what = "the configuration"};
-    QN_TRY(qn_source_config(&text, source, LONGEST, err));
-    const qn_status status = qn_json_parse_as(&config, text, strlen(text), &opts, err);
-    f->has_vision = json_is_object(json_object_get(config, "vision_config"));
-    json_decref(config);
-    qn_free(text);
-    return status;
+    static const char part[] = "vision_config.";
+    for (size_t i = 0; i < qn_source_n_keys(source) && !f->has_vision; i++) {
+        qn_key_info key = QN_INIT(qn_key_info);
+        QN_TRY(qn_source_key_info(&key, source, i, 1, err));
+        f->has_vision = strncmp(key.name, part, sizeof part - 1) == 0;
+        qn_free(key.value);
+    }
+    return QN_OK;
 }
 
 static qn_status read_source(qn_facts *f, const char *path, qn_err *err) {

@@ -5,6 +5,7 @@
 #include "server/shelf.h"
 #include "server/server_int.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,11 +253,19 @@ static bool has_open(const qn_registry *r, const qn_entry *without) {
     return false;
 }
 
-// With the lock, which is given up meanwhile.
+// With the lock, which is given up meanwhile. Answers that are ending let go of their models soon:
+// these are waited for, for a moment.
 static qn_status make_room(qn_registry *r, qn_entry *e, qn_err *err) {
+    enum { SECONDS = 2 };
     int64_t left = 0;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += SECONDS;
     while (!fits(&left, r, e)) {
-        if (!close_one(r)) return refuse_size(e, left, has_open(r, e), err);
+        if (close_one(r)) continue;
+        if (!has_open(r, e)) return refuse_size(e, left, false, err);
+        if (pthread_cond_timedwait(&r->changed, &r->lock, &until) == ETIMEDOUT)
+            return refuse_size(e, left, true, err);
     }
     return QN_OK;
 }
@@ -309,8 +318,7 @@ static qn_status open_entry(qn_registry *r, qn_entry *e, qn_err *err) {
     qn_served *served = NULL;
     e->state = QN_ENTRY_OPENING;
     if (r->server->opts.folder) learn(r, e); // one model alone is opened as it is
-    qn_status status =
-        *e->problem ? QN_FAIL(err, FORMAT, "%s", e->problem) : make_room(r, e, err);
+    qn_status status = *e->problem ? QN_FAIL(err, FORMAT, "%s", e->problem) : make_room(r, e, err);
     while (!status) {
         pthread_mutex_unlock(&r->lock);
         status = qn_served_open(&served, r->server, e->path, e->state_bytes, err);

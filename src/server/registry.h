@@ -41,7 +41,7 @@ typedef struct qn_registry {
     pthread_cond_t changed;
     qn_entry **entries; // (n), owned; in the order of names
     size_t n;
-    qn_entry *own; // the model that was named to the server; NULL: those of the folder alone
+    qn_entry *own;       // the model that was named to the server; NULL: those of the folder alone
     int64_t draft_bytes; // that a draft model takes beside each model
     bool is_open;
 } qn_registry;

@@ -46,7 +46,8 @@ static bool add_thread(qn_workers *w) {
     int i = 0;
     while (i < w->n_slots && !w->is_over[i]) i++;
     if (i == QN_MAX_WORKERS) return false;
-    if (i < w->n_slots) pthread_join(w->threads[i], NULL); // it has left the lock, or never takes it
+    if (i < w->n_slots)
+        pthread_join(w->threads[i], NULL); // it has left the lock, or never takes it
     const bool is_started = qn_thread_start(&w->threads[i], work_on, w);
     w->is_over[i] = false;
     if (i == w->n_slots)
