@@ -338,6 +338,7 @@ static void finish(qn_job *job) {
                                 : &metrics->answered,
                   1);
     qn_histogram_add(&metrics->whole, qn_clock_ns() - job->started);
+    qn_entry_touch(job->entry); // before the client knows
     if (job->is_stream)
         end_stream(job, has_problem ? &problem : NULL);
     else if (has_problem)

@@ -377,9 +377,14 @@ void qn_entry_leave(qn_entry *e) {
     qn_registry *r = e->registry;
     pthread_mutex_lock(&r->lock);
     e->n_users--;
-    if (e->state == QN_ENTRY_OPEN) e->last_used = qn_clock_ns();
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
+}
+
+void qn_entry_touch(qn_entry *e) {
+    pthread_mutex_lock(&e->registry->lock);
+    e->last_used = qn_clock_ns();
+    pthread_mutex_unlock(&e->registry->lock);
 }
 
 // --- looking -------------------------------------------------------------------------------------

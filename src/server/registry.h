@@ -60,6 +60,8 @@ QN_MUST_CHECK qn_status qn_registry_take(qn_entry **out, qn_registry *registry, 
 QN_MUST_CHECK qn_status qn_registry_hold(qn_entry **out, qn_registry *registry, const char *name,
                                          qn_err *err);
 void qn_entry_leave(qn_entry *entry);
+// It is in use now, for whoever looks for the least recently used one.
+void qn_entry_touch(qn_entry *entry);
 
 // What can be said of an entry without opening it.
 typedef struct qn_entry_info {
