@@ -384,8 +384,14 @@ static bool take_event(void *arg, const qn_event *e) {
 
 // --- starting ------------------------------------------------------------------------------------
 
+// Max tokens of prompt and answer: a request may want fewer than the model has.
+static int64_t context_of(const qn_job *job) {
+    const int64_t wanted = job->ask.num_ctx, most = job->model->context;
+    return wanted > 0 && wanted < most ? wanted : most;
+}
+
 static qn_status refuse_overflow(qn_problem *p, const qn_job *job, size_t n) {
-    const long long context = (long long)job->model->context;
+    const long long context = (long long)context_of(job);
     (void)QN_REFUSE(p, 400, job->turn ? "messages" : "prompt",
                     "the request has %zu tokens, which exceeds the available context size of %lld "
                     "tokens (context_length_exceeded); shorten it, or serve with a larger context "
@@ -438,9 +444,14 @@ static qn_status check_queue(const qn_job *job, qn_problem *p) {
 }
 
 static qn_status add_row(qn_job *job, size_t i, const qn_prompt *prompt, qn_problem *p) {
-    if ((int64_t)prompt->n >= job->model->context) return refuse_overflow(p, job, prompt->n);
+    const int64_t left = context_of(job) - (int64_t)prompt->n;
+    if (left <= 0) return refuse_overflow(p, job, prompt->n);
     const int64_t usual = job->ex->server->opts.timeout_ms;
     qn_row_opts row = *prompt->opts;
+    qn_generate_opts generate = *row.generate;
+    const bool is_free = generate.max_tokens == 0 || generate.max_tokens > left;
+    if (job->ask.num_ctx > 0 && is_free) generate.max_tokens = left;
+    row.generate = &generate;
     row.completions = (uint32_t)job->ask.n;
     row.deadline_ms = job->ask.timeout_ms;
     if (usual && (!row.deadline_ms || row.deadline_ms > usual)) row.deadline_ms = usual;
@@ -526,7 +537,7 @@ static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs,
         .tool_choice = has_tools ? ask->choice : QN_TOOLS_FREE, .tool_name = ask->tool_name,
         .one_call = !ask->parallel_calls, .like = like, .lenient_schemas = true);
     // Without leave_out a prompt of any length is made, so that its length can be told.
-    const int64_t context = ask->leave_out ? job->model->context : INT64_MAX;
+    const int64_t context = ask->leave_out ? context_of(job) : INT64_MAX;
     const qn_status status = qn_chat_turn_create(&job->turn, chat, job->model->template,
                                                  job->model->engine, context, &opts, &p->err);
     return status ? qn_problem_take(p, status, "messages") : QN_OK;
@@ -658,19 +669,23 @@ qn_status qn_job_prompts(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn
     return run(start_prompts, ex, entry, ask, dialect, prefix, problem);
 }
 
-qn_status qn_entry_take(qn_entry **out, qn_exchange *ex, const char *name, qn_problem *p) {
-    const qn_status status = qn_registry_take(out, &ex->server->registry, name, &p->err);
+qn_status qn_entry_refuse(qn_problem *p, qn_status status) {
     if (status == QN_ARGUMENT) {
         const qn_err err = p->err;
         qn_problem_set(p, 404, "model");
         p->code = "model_not_found";
         p->err = err;
-    } else if (status) { // the file is the server's, whatever is wrong with it
+    } else { // the file is the server's, whatever is wrong with it
         const bool is_full = status == QN_MEMORY || status == QN_LIMIT;
         (void)qn_problem_take(p, is_full ? QN_MEMORY : QN_IO, "model");
         p->retry_after = status == QN_LIMIT ? 5 : 0;
     }
     return status;
+}
+
+qn_status qn_entry_take(qn_entry **out, qn_exchange *ex, const char *name, qn_problem *p) {
+    const qn_status status = qn_registry_take(out, &ex->server->registry, name, &p->err);
+    return status ? qn_entry_refuse(p, status) : QN_OK;
 }
 
 void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan) {
