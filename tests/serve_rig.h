@@ -33,6 +33,12 @@ static inline qn_status rig_open(void *arg, qn_engine **out, qn_sample_opts *sam
     return sample ? qn_engine_sample_defaults(sample, *out, err) : QN_OK;
 }
 
+static inline qn_status rig_peek(void *arg, qn_engine **out, const char *path, qn_err *err) {
+    (void)arg;
+    return qn_engine_open(out, path, &QN_INIT(qn_engine_opts, .n_threads = 2, .no_weights = true),
+                          err);
+}
+
 static inline void *rig_run(void *arg) {
     serve_rig *rig = arg;
     qn_err err;
@@ -46,6 +52,7 @@ static inline void serve_start(serve_rig *rig, const qn_server_opts *opts) {
     qn_server_opts o = opts ? *opts : (qn_server_opts){0};
     if (!o.model && !o.folder) o.model = MODELS "/quern-mini-Q8_0.gguf";
     if (!o.open) o.open = rig_open;
+    if (!o.peek) o.peek = rig_peek;
     if (!o.generate.size) o.generate = QN_INIT(qn_generate_opts);
     o.quiet = true;
     o.page = true;

@@ -67,7 +67,7 @@ static qn_status check_serve(const qn_call *call, qn_err *err) {
 
 // --- opening models ------------------------------------------------------------------------------
 
-// A model that was opened; the server closes its engine.
+// A model that is open.
 typedef struct opened {
     qn_loaded loaded;
     qn_sampling sampling;
@@ -109,16 +109,34 @@ static qn_status open_model(void *arg, qn_engine **out, qn_sample_opts *sample, 
     return QN_OK;
 }
 
-static void close_opener(opener *o) {
-    while (o->all) {
-        opened *one = o->all;
-        o->all = one->next;
-        one->loaded.engine = NULL; // was closed by the server
-        qn_cli_close(&one->loaded);
-        qn_sampling_deinit(&one->sampling);
-        qn_free(one);
-    }
-    pthread_mutex_destroy(&o->lock);
+// A qn_peek_fn: silent, and without the folder of packed weights, which none are read from.
+static qn_status peek_model(void *arg, qn_engine **out, const char *path, qn_err *err) {
+    const opener *o = arg;
+    const qn_open_opts opts = {
+        .args = &o->options->engine, .no_weights = true, .mtp = o->options->mtp};
+    qn_engine_opts engine = qn_open_engine_opts(&opts);
+    qn_lora_list loras = {0};
+    QN_TRY(qn_loras_parse(&loras, &o->options->engine.loras, err));
+    engine.adapters = loras.items;
+    engine.n_adapters = loras.n;
+    const qn_status status = qn_engine_open(out, path, &engine, err);
+    qn_free(loras.items);
+    return status;
+}
+
+// The same for qn_server_opts.close.
+static void close_model(void *arg, qn_engine *engine) {
+    opener *o = arg;
+    pthread_mutex_lock(&o->lock);
+    opened **at = &o->all;
+    while (*at && (*at)->loaded.engine != engine) at = &(*at)->next;
+    opened *one = *at;
+    if (one) *at = one->next;
+    pthread_mutex_unlock(&o->lock);
+    if (!one) return;
+    qn_cli_close(&one->loaded);
+    qn_sampling_deinit(&one->sampling);
+    qn_free(one);
 }
 
 // --- signals -------------------------------------------------------------------------------------
@@ -176,6 +194,8 @@ static qn_server_opts server_opts(const qn_call *call, opener *open) {
         .folder = o->models,
         .template = o->template,
         .open = open_model,
+        .peek = peek_model,
+        .close = close_model,
         .open_arg = open,
         .draft = o->draft,
         .generate = QN_INIT(qn_generate_opts, .max_tokens = o->tokens, .lookup = o->lookup,
@@ -228,7 +248,7 @@ static qn_status run_serve(const qn_call *call, qn_err *err) {
 
 done:
     qn_server_destroy(server);
-    close_opener(&open);
+    pthread_mutex_destroy(&open.lock);
     qn_free(bundled);
     return status;
 }

@@ -26,6 +26,20 @@ void qn_api_template(qn_exchange *ex);
 void qn_api_slots(qn_exchange *ex);
 // api_embed.c: OpenAI's embeddings
 void qn_api_embed(qn_exchange *ex);
+// api_ollama.c: Ollama's chat and generate
+void qn_api_ollama_chat(qn_exchange *ex);
+void qn_api_ollama_generate(qn_exchange *ex);
+// api_ollama_info.c: its models, and what it does with files, which is not done here
+void qn_api_ollama_tags(qn_exchange *ex);
+void qn_api_ollama_show(qn_exchange *ex);
+void qn_api_ollama_ps(qn_exchange *ex);
+void qn_api_ollama_version(qn_exchange *ex);
+void qn_api_ollama_refuse(qn_exchange *ex);
+// api_ollama_embed.c: its embeddings
+void qn_api_ollama_embed(qn_exchange *ex);
+void qn_api_ollama_embeddings(qn_exchange *ex);
+// openapi.c: the routes and fields as an OpenAPI file
+void qn_api_openapi(qn_exchange *ex);
 // api_info.c: models, health, properties, metrics
 void qn_api_models(qn_exchange *ex);
 void qn_api_health(qn_exchange *ex);

@@ -11,13 +11,16 @@ static json_t *model_meta(const qn_entry_info *info) {
     json_t *m = json_object();
     qn_json_put(&m, "loaded", json_boolean(info->is_open));
     qn_json_put(&m, "size", json_integer(info->file_bytes));
-    if (!info->is_open) return m;
+    if (*info->problem)
+        qn_json_put(&m, "error", qn_json_string(info->problem, strlen(info->problem)));
+    if (!info->is_known) return m;
     qn_json_put(&m, "n_ctx", json_integer(info->context));
     qn_json_put(&m, "n_ctx_train", json_integer(info->trained_context));
     qn_json_put(&m, "n_vocab", json_integer(info->n_vocab));
     qn_json_put(&m, "n_embd", json_integer(info->width));
     qn_json_put(&m, "n_params", json_integer(info->n_parameters));
     qn_json_put(&m, "architecture", json_string(info->architecture));
+    qn_json_put(&m, "quantization", json_string(info->facts.quantization));
     qn_json_put(&m, "vision", json_boolean(info->has_vision));
     return m;
 }
@@ -25,13 +28,14 @@ static json_t *model_meta(const qn_entry_info *info) {
 void qn_api_models(qn_exchange *ex) {
     json_t *list = json_array(), *o = json_object();
     qn_entry_info info;
+    qn_registry_refresh(&ex->server->registry);
     for (size_t i = 0; qn_registry_info(&info, &ex->server->registry, i); i++) {
         json_t *m = json_object();
         qn_json_put(&m, "id", json_string(info.name));
         qn_json_put(&m, "object", json_string("model"));
         qn_json_put(&m, "created", json_integer(info.modified));
         qn_json_put(&m, "owned_by", json_string("quern"));
-        if (info.is_open) qn_json_put(&m, "max_model_len", json_integer(info.context));
+        if (info.is_known) qn_json_put(&m, "max_model_len", json_integer(info.context));
         qn_json_put(&m, "meta", model_meta(&info));
         qn_json_push(&list, m);
     }

@@ -122,6 +122,13 @@ static qn_status read_seed(uint64_t *out, bool *is_none, const char *name, const
     return QN_OK;
 }
 
+// What clients send for a field that they do not use.
+static bool is_nothing(const json_t *value) {
+    if (json_is_string(value)) return json_string_length(value) == 0;
+    if (json_is_array(value)) return json_array_size(value) == 0;
+    return json_is_false(value);
+}
+
 static qn_status read_value(qn_ask *ask, const qn_field *f, const char *name, const json_t *value,
                             bool *is_none, qn_problem *p) {
     void *to = (char *)ask + f->offset;
@@ -152,8 +159,7 @@ static qn_status read_value(qn_ask *ask, const qn_field *f, const char *name, co
         *(const json_t **)to = value;
         return QN_OK;
     case QN_FIELD_REFUSED:
-        if (json_is_false(value) || (json_is_string(value) && !json_string_length(value)))
-            return QN_OK;
+        if (is_nothing(value)) return QN_OK;
         return QN_REFUSE(p, 400, name, "'%s' is not supported: %s", name, f->meaning);
     case QN_FIELD_IGNORED:
         break;

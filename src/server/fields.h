@@ -11,16 +11,19 @@ typedef struct qn_problem qn_problem;
 
 // Which bodies a field belongs to.
 enum {
-    QN_SET_CHAT = 1,      // /v1/chat/completions
-    QN_SET_TEXT = 2,      // /v1/completions
-    QN_SET_NATIVE = 4,    // /completion of llama-server
-    QN_SET_RESPONSES = 8, // /v1/responses
-    QN_SET_MESSAGES = 16, // /v1/messages
-    QN_SET_OLLAMA = 32,   // /api/chat and /api/generate
-    QN_SET_OPTIONS = 64,  // "options" of Ollama's
-    QN_SET_EMBED = 128,   // /v1/embeddings, /api/embed
-    QN_SET_TOKENS = 256,  // /tokenize, /detokenize
-    QN_SET_SHOW = 512,    // /api/show
+    QN_SET_CHAT = 1,           // /v1/chat/completions
+    QN_SET_TEXT = 2,           // /v1/completions
+    QN_SET_NATIVE = 4,         // /completion of llama-server
+    QN_SET_RESPONSES = 8,      // /v1/responses
+    QN_SET_MESSAGES = 16,      // /v1/messages
+    QN_SET_OLLAMA_CHAT = 32,   // /api/chat of Ollama
+    QN_SET_OPTIONS = 64,       // "options" of Ollama's
+    QN_SET_EMBED = 128,        // /v1/embeddings, /api/embed
+    QN_SET_TOKENS = 256,       // /tokenize, /detokenize
+    QN_SET_SHOW = 512,         // /api/show
+    QN_SET_OLLAMA_TEXT = 1024, // /api/generate of Ollama
+    QN_SET_EMBED_OLD = 2048,   // /api/embeddings of Ollama
+    QN_SET_OLLAMA = QN_SET_OLLAMA_CHAT | QN_SET_OLLAMA_TEXT,
     QN_SET_OPENAI = QN_SET_CHAT | QN_SET_TEXT,
     QN_SET_SAMPLING = QN_SET_OPENAI | QN_SET_NATIVE | QN_SET_RESPONSES | QN_SET_MESSAGES |
                       QN_SET_OPTIONS, // every place that sampling settings may be in
@@ -37,7 +40,7 @@ typedef enum qn_field_kind {
     QN_FIELD_TEXT,    // const char *, borrowed from the body
     QN_FIELD_JSON,    // const json_t *, borrowed from the body: a later function reads it
     QN_FIELD_IGNORED, // known, and means nothing here
-    QN_FIELD_REFUSED  // known, and cannot be honoured: any value but null and false is an error
+    QN_FIELD_REFUSED // known, and cannot be honoured: any value but null, false, "" and [] is an error
 } qn_field_kind;
 
 typedef struct qn_field {

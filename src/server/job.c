@@ -329,6 +329,7 @@ static void finish(qn_job *job) {
                                 : &metrics->answered,
                   1);
     qn_histogram_add(&metrics->whole, qn_clock_ns() - job->started);
+    qn_entry_touch(job->entry); // before the client knows
     if (job->is_stream)
         end_stream(job, has_problem ? &problem : NULL);
     else if (has_problem)
@@ -390,6 +391,12 @@ static bool take_progress(void *arg, int64_t done, int64_t total) {
 
 // --- starting ------------------------------------------------------------------------------------
 
+// Max tokens of prompt and answer: a request may want fewer than the model has.
+static int64_t context_of(const qn_job *job) {
+    const int64_t wanted = job->ask.num_ctx, most = job->model->context;
+    return wanted > 0 && wanted < most ? wanted : most;
+}
+
 static qn_status add_choices(qn_job *job, size_t n_prompts, qn_err *err) {
     job->per_prompt = (size_t)job->ask.n;
     job->n_rows = n_prompts;
@@ -432,7 +439,7 @@ static qn_status check_queue(const qn_job *job, qn_problem *p) {
 // All prompts leave room for a token, if one is wanted.
 static qn_status check_lengths(const qn_job *job, const qn_prompt *prompts, size_t n,
                                qn_problem *p) {
-    const int64_t context = job->model->context, room = job->opts.generate.max_tokens >= 0;
+    const int64_t context = context_of(job), room = job->opts.generate.max_tokens >= 0;
     for (size_t i = 0; i < n; i++) {
         if ((int64_t)prompts[i].n + room > context)
             return qn_refuse_overflow(p, job->turn ? "messages" : "prompt", job->is_list, i,
@@ -444,8 +451,13 @@ static qn_status check_lengths(const qn_job *job, const qn_prompt *prompts, size
 static qn_status add_row(qn_job *job, size_t i, const qn_prompt *prompt, qn_problem *p) {
     for (size_t k = 0; k < job->per_prompt; k++)
         job->choices[job->rows[i].first + k].n_prompt = (int64_t)prompt->n;
+    const int64_t left = context_of(job) - (int64_t)prompt->n;
     const int64_t usual = job->ex->server->opts.timeout_ms;
     qn_row_opts row = *prompt->opts;
+    qn_generate_opts generate = *row.generate;
+    const bool is_free = generate.max_tokens == 0 || generate.max_tokens > left;
+    if (job->ask.num_ctx > 0 && is_free) generate.max_tokens = left;
+    row.generate = &generate;
     row.completions = (uint32_t)job->ask.n;
     row.deadline_ms = job->ask.timeout_ms;
     if (usual && (!row.deadline_ms || row.deadline_ms > usual)) row.deadline_ms = usual;
@@ -574,7 +586,7 @@ static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs,
         .tool_choice = has_tools ? ask->choice : QN_TOOLS_FREE, .tool_name = ask->tool_name,
         .one_call = !ask->parallel_calls, .like = like, .lenient_schemas = true);
     // Without leave_out a prompt of any length is made, so that its length can be told.
-    const int64_t context = ask->leave_out ? job->model->context : INT64_MAX;
+    const int64_t context = ask->leave_out ? context_of(job) : INT64_MAX;
     const qn_status status = qn_chat_turn_create(&job->turn, chat, job->model->template,
                                                  job->model->engine, context, &opts, &p->err);
     return status ? qn_problem_take(p, status, "messages") : QN_OK;
@@ -704,17 +716,23 @@ qn_status qn_job_count(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_d
     return run(count_chat, ex, entry, ask, dialect, prefix, problem);
 }
 
-qn_status qn_entry_take(qn_entry **out, qn_exchange *ex, const char *name, qn_problem *p) {
-    const qn_status status = qn_registry_take(out, &ex->server->registry, name, &p->err);
+qn_status qn_entry_refuse(qn_problem *p, qn_status status) {
     if (status == QN_ARGUMENT) {
         const qn_err err = p->err;
         qn_problem_set(p, 404, "model");
         p->code = "model_not_found";
         p->err = err;
-    } else if (status) {
-        (void)qn_problem_take(p, status == QN_MEMORY ? QN_MEMORY : QN_IO, "model");
+    } else { // the file is the server's, whatever is wrong with it
+        const bool is_full = status == QN_MEMORY || status == QN_LIMIT;
+        (void)qn_problem_take(p, is_full ? QN_MEMORY : QN_IO, "model");
+        p->retry_after = status == QN_LIMIT ? 5 : 0;
     }
     return status;
+}
+
+qn_status qn_entry_take(qn_entry **out, qn_exchange *ex, const char *name, qn_problem *p) {
+    const qn_status status = qn_registry_take(out, &ex->server->registry, name, &p->err);
+    return status ? qn_entry_refuse(p, status) : QN_OK;
 }
 
 void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan) {

@@ -151,6 +151,8 @@ void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan);
 // The model of that name, or the problem: see qn_registry_take.
 QN_MUST_CHECK qn_status qn_entry_take(qn_entry **out, qn_exchange *ex, const char *name,
                                       qn_problem *problem);
+// The HTTP status of a model that could not be had; problem->err says why. Returns `status`.
+qn_status qn_entry_refuse(qn_problem *problem, qn_status status);
 
 // --- for dialects --------------------------------------------------------------------------------
 

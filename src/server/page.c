@@ -38,11 +38,20 @@ static void send_file(qn_exchange *ex, const qn_page_file *file) {
     qn_exchange_reply(ex, is_known ? 304 : 200, file->type, &body);
 }
 
+// Programs look at "/" for whether there is a server, with the page or without.
+static void send_sign(qn_exchange *ex) {
+    qn_buf body = {0};
+    qn_buf_text(&body, "Quern is running");
+    qn_exchange_reply(ex, 200, "text/plain; charset=utf-8", &body);
+}
+
 void qn_page_handle(qn_exchange *ex) {
     const qn_page_file *file = ex->server->opts.page ? find(ex->path) : NULL;
     qn_problem problem;
     if (file) {
         send_file(ex, file);
+    } else if (strcmp(ex->path, "/") == 0) {
+        send_sign(ex);
     } else {
         (void)QN_REFUSE(&problem, 404, "", "there is no %.200s here%s", ex->path,
                         ex->server->opts.page ? "" : ": the page is turned off");

@@ -2,47 +2,14 @@
 
 #include "core/machine.h"
 #include "core/mem.h"
+#include "server/shelf.h"
 #include "server/server_int.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
-
-// --- names ---------------------------------------------------------------------------------------
-
-static bool ends_with(const char *text, size_t n, const char *end) {
-    const size_t n_end = strlen(end);
-    return n > n_end && strncasecmp(text + n - n_end, end, n_end) == 0;
-}
-
-// Bytes of a name without "-00001-of-00003"; *part is its number, 0: it has none.
-static size_t cut_part(const char *name, size_t n, int *part) {
-    enum { SUFFIX = sizeof "-00001-of-00003" - 1 };
-    int of = 0, used = 0;
-    *part = 0;
-    if (n <= SUFFIX) return n;
-    const char *suffix = name + n - SUFFIX;
-    if (sscanf(suffix, "-%5d-of-%5d%n", part, &of, &used) == 2 && used == SUFFIX) return n - SUFFIX;
-    *part = 0;
-    return n;
-}
-
-// The name of a model in a path: the last part without ".gguf" and the number of a split set.
-static char *name_of(const char *path) {
-    size_t n = strlen(path);
-    int part;
-    while (n > 1 && path[n - 1] == '/') n--;
-    size_t from = n;
-    while (from > 0 && path[from - 1] != '/') from--;
-    const char *name = path + from;
-    n -= from;
-    if (ends_with(name, n, ".gguf")) n = cut_part(name, n - strlen(".gguf"), &part);
-    return strndup(name, n);
-}
 
 // --- entries -------------------------------------------------------------------------------------
 
@@ -54,68 +21,128 @@ static void destroy_entry(qn_entry *e) {
     qn_free(e);
 }
 
-static qn_status add_entry(qn_registry *r, const char *path, const char *alias, qn_err *err) {
-    struct stat info;
+static int by_name(const void *a, const void *b) {
+    const qn_entry *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+// With the lock, or before there are others. Takes over the name, whatever happens.
+static qn_status add_entry(qn_registry *r, char *name, const char *path, qn_err *err) {
     qn_entry *e = qn_alloc(1, sizeof *e);
     qn_entry **grown = qn_realloc(r->entries, r->n + 1, sizeof *grown);
     if (grown) r->entries = grown;
     if (e) {
         e->registry = r;
         e->path = strdup(path);
-        e->name = alias ? strdup(alias) : name_of(path);
+        e->name = name;
     }
-    if (!grown || !e || !e->path || !e->name) {
+    if (!grown || !e || !e->path || !name) {
+        if (!e) qn_free(name);
         destroy_entry(e);
         return QN_NOMEM(err, "a model");
-    }
-    if (stat(path, &info) == 0) {
-        e->file_bytes = S_ISREG(info.st_mode) ? info.st_size : 0;
-        e->modified = info.st_mtime;
     }
     r->entries[r->n++] = e;
     return QN_OK;
 }
 
-static int by_name(const void *a, const void *b) {
-    const qn_entry *const *x = a, *const *y = b;
-    return strcmp((*x)->name, (*y)->name);
-}
-
-static bool is_checkpoint(const char *path) {
+static qn_status add_own(qn_registry *r, const char *path, const char *alias, qn_err *err) {
     struct stat info;
-    char config[1200];
-    if (snprintf(config, sizeof config, "%s/config.json", path) >= (int)sizeof config) return false;
-    return stat(config, &info) == 0 && S_ISREG(info.st_mode);
-}
-
-// A .gguf file that is not a vision tower and not a later part of a set, or a checkpoint folder.
-static bool is_model(const char *path, const char *name) {
-    struct stat info;
-    const size_t n = strlen(name);
-    int part = 0;
-    if (*name == '.' || stat(path, &info) != 0) return false;
-    if (S_ISDIR(info.st_mode)) return is_checkpoint(path);
-    if (!S_ISREG(info.st_mode) || !ends_with(name, n, ".gguf")) return false;
-    if (strncasecmp(name, "mmproj", strlen("mmproj")) == 0) return false;
-    (void)cut_part(name, n - strlen(".gguf"), &part);
-    return part <= 1;
-}
-
-static qn_status add_folder(qn_registry *r, const char *folder, qn_err *err) {
-    DIR *dir = opendir(folder);
-    if (!dir) return QN_FAIL(err, IO, "--models: cannot open '%s': %s", folder, strerror(errno));
-    qn_status status = QN_OK;
-    for (const struct dirent *at; !status && (at = readdir(dir)) != NULL;) {
-        char path[1024];
-        const int n = snprintf(path, sizeof path, "%s/%s", folder, at->d_name);
-        if (n < (int)sizeof path && is_model(path, at->d_name))
-            status = add_entry(r, path, NULL, err);
+    QN_TRY(add_entry(r, alias ? strdup(alias) : qn_model_name(path), path, err));
+    r->own = r->entries[r->n - 1];
+    if (stat(path, &info) == 0) {
+        r->own->file_bytes = S_ISREG(info.st_mode) ? info.st_size : 0;
+        r->own->modified = info.st_mtime;
     }
-    closedir(dir);
-    if (!status && r->n == 0)
-        status = QN_FAIL(err, IO, "--models: there is no model in '%s'", folder);
+    return QN_OK;
+}
+
+// --- the folder ----------------------------------------------------------------------------------
+
+static qn_entry *find_path(const qn_registry *r, const char *path) {
+    for (size_t i = 0; i < r->n; i++) {
+        if (strcmp(r->entries[i]->path, path) == 0) return r->entries[i];
+    }
+    return NULL;
+}
+
+// With the lock: one that is there now.
+static qn_status merge_one(qn_registry *r, const qn_found *f, qn_err *err) {
+    qn_entry *e = find_path(r, f->path);
+    if (!e) {
+        char *name = strdup(f->name);
+        QN_TRY(add_entry(r, name, f->path, err));
+        e = r->entries[r->n - 1];
+    }
+    e->is_seen = true;
+    const bool is_same = e->modified == f->modified && e->file_bytes == f->file_bytes;
+    if (is_same || e->state != QN_ENTRY_CLOSED) return QN_OK;
+    e->modified = f->modified;
+    e->file_bytes = f->file_bytes;
+    e->is_known = false;
+    return QN_OK;
+}
+
+// With the lock: forgets those that are gone, unless somebody uses them.
+static void drop_unseen(qn_registry *r) {
+    size_t n = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        qn_entry *e = r->entries[i];
+        const bool is_idle = e->state == QN_ENTRY_CLOSED && e->n_users == 0;
+        if (e != r->own && !e->is_seen && is_idle)
+            destroy_entry(e);
+        else
+            r->entries[n++] = e;
+    }
+    r->n = n;
+}
+
+// Looks at the folder, without the lock.
+static qn_status scan(qn_registry *r, qn_err *err) {
+    qn_found *found = NULL;
+    size_t n = 0;
+    if (!r->server->opts.folder) return QN_OK;
+    QN_TRY(qn_shelf_list(&found, &n, r->server->opts.folder, err));
+    qn_status status = QN_OK;
+    pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->n; i++) r->entries[i]->is_seen = false;
+    for (size_t i = 0; i < n && !status; i++) status = merge_one(r, &found[i], err);
+    if (!status) drop_unseen(r);
     if (r->n) qsort(r->entries, r->n, sizeof(qn_entry *), by_name);
+    pthread_mutex_unlock(&r->lock);
+    qn_found_destroy(found, n);
     return status;
+}
+
+void qn_entry_refresh(qn_entry *e) {
+    qn_registry *r = e->registry;
+    qn_facts facts;
+    qn_err err;
+    pthread_mutex_lock(&r->lock);
+    const bool is_known = e->is_known;
+    pthread_mutex_unlock(&r->lock);
+    if (is_known) return;
+    const qn_status status = qn_facts_read(&facts, r->server, e->path, &err);
+    pthread_mutex_lock(&r->lock);
+    if (!status) e->facts = facts;
+    snprintf(e->problem, sizeof e->problem, "%.255s", status ? err.message : "");
+    e->is_known = status != QN_MEMORY; // which may be there the next time
+    pthread_mutex_unlock(&r->lock);
+}
+
+void qn_registry_refresh(qn_registry *r) {
+    qn_err err;
+    if (scan(r, &err)) qn_logger_say(&r->server->logger, "error", "%s", err.message);
+    for (size_t i = 0;; i++) {
+        pthread_mutex_lock(&r->lock);
+        qn_entry *e = i < r->n ? r->entries[i] : NULL;
+        if (e) e->n_users++; // it stays meanwhile
+        pthread_mutex_unlock(&r->lock);
+        if (!e) return;
+        qn_entry_refresh(e);
+        pthread_mutex_lock(&r->lock);
+        e->n_users--;
+        pthread_mutex_unlock(&r->lock);
+    }
 }
 
 // --- life ----------------------------------------------------------------------------------------
@@ -129,8 +156,13 @@ qn_status qn_registry_init(qn_registry *r, qn_server *server, qn_err *err) {
         return QN_NOMEM(err, "a lock");
     }
     r->is_open = true;
-    qn_status status = o->folder ? add_folder(r, o->folder, err) : QN_OK;
-    if (!status && o->model) status = add_entry(r, o->model, o->alias, err);
+    qn_facts draft = {0};
+    qn_status status = scan(r, err);
+    if (!status && o->folder && r->n == 0)
+        status = QN_FAIL(err, IO, "--models: there is no model in '%s'", o->folder);
+    if (!status && o->model) status = add_own(r, o->model, o->alias, err);
+    if (!status && o->folder && o->draft) status = qn_facts_read(&draft, server, o->draft, err);
+    r->draft_bytes = draft.weights + draft.activations + draft.row_state;
     if (status) qn_registry_deinit(r);
     return status;
 }
@@ -144,30 +176,52 @@ void qn_registry_deinit(qn_registry *r) {
     *r = (qn_registry){0};
 }
 
-// --- taking --------------------------------------------------------------------------------------
+// --- memory --------------------------------------------------------------------------------------
 
-// With the lock. The one that was named to the server is the last; alone, it answers to any name, as
-// clients have names of other models built in.
-static qn_entry *find(qn_registry *r, const char *name) {
-    for (size_t i = 0; name && i < r->n; i++) {
-        if (strcmp(r->entries[i]->name, name) == 0) return r->entries[i];
-    }
-    const bool has_own = r->server->opts.model != NULL;
-    if (has_own && (r->n == 1 || !name || !*name)) return r->entries[r->n - 1];
-    return r->n == 1 && (!name || !*name) ? r->entries[0] : NULL;
+// What a model takes once it is open, without what its requests keep.
+static int64_t fixed_bytes(const qn_entry *e) {
+    return e->facts.weights + e->facts.activations + e->registry->draft_bytes;
 }
 
-static qn_status refuse_name(const qn_registry *r, const char *name, qn_err *err) {
-    char known[300] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < r->n && used < sizeof known - 1; i++) {
-        const int n =
-            snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", r->entries[i]->name);
-        used += n > 0 ? (size_t)n : 0;
+// With the lock: what other models will still take of the memory that is free now. State counts as
+// a whole, as it is taken while requests come.
+static int64_t promised_bytes(const qn_registry *r, const qn_entry *without) {
+    int64_t sum = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const qn_entry *e = r->entries[i];
+        if (e == without || e->state == QN_ENTRY_CLOSED) continue;
+        sum += e->state_bytes + (e->state == QN_ENTRY_OPENING ? fixed_bytes(e) : 0);
     }
-    if (!name || !*name)
-        return QN_FAIL(err, ARGUMENT, "the request names no model; there are %s", known);
-    return QN_FAIL(err, ARGUMENT, "there is no model '%.80s'; there are %s", name, known);
+    return sum;
+}
+
+// With the lock: sets e->state_bytes. *left are the bytes that the model may take; false: it needs
+// more.
+static bool fits(int64_t *left, qn_registry *r, qn_entry *e) {
+    enum { MAX_ROWS = 64, SHARE = 4 }; // of what its weights leave; not tuned
+    int64_t available;
+    e->state_bytes = r->server->opts.memory;
+    // For one model alone the library knows what to do, and to say.
+    if (!r->server->opts.folder || !qn_machine_free_memory(&available)) return true;
+    *left = available - promised_bytes(r, e);
+    if (!e->state_bytes) {
+        const int64_t row = e->facts.row_state, share = (*left - fixed_bytes(e)) / SHARE;
+        const int64_t most = row > INT64_MAX / MAX_ROWS ? INT64_MAX : row * MAX_ROWS;
+        e->state_bytes = share < row ? row : share > most ? most : share;
+    }
+    return fixed_bytes(e) <= *left && e->state_bytes <= *left - fixed_bytes(e);
+}
+
+static qn_status refuse_size(const qn_entry *e, int64_t left, bool is_busy, qn_err *err) {
+    static const double mib = 1 << 20;
+    const int64_t need = fixed_bytes(e) + e->state_bytes;
+    qn_err_set(err, is_busy ? QN_LIMIT : QN_MEMORY, __FILE__, __LINE__,
+               "the model '%.80s' needs %.1f MiB of memory (%.1f for its weights, %.1f for state), "
+               "%.1f MiB are free%s",
+               e->name, (double)need / mib, (double)e->facts.weights / mib,
+               (double)e->state_bytes / mib, (double)(left < 0 ? 0 : left) / mib,
+               is_busy ? " beside models that are in use; try again later" : "");
+    return is_busy ? QN_LIMIT : QN_MEMORY;
 }
 
 // With the lock: closes the least recently used model without a user. False: there is none.
@@ -187,82 +241,192 @@ static bool close_one(qn_registry *r) {
     qn_served_close(served);
     pthread_mutex_lock(&r->lock);
     oldest->state = QN_ENTRY_CLOSED;
+    oldest->state_bytes = 0;
     pthread_cond_broadcast(&r->changed);
     return true;
 }
 
-// What opening will take: its weights, and as much state as a request needs.
-static bool fits(const qn_entry *e) {
-    int64_t available;
-    if (!qn_machine_free_memory(&available)) return true;
-    return e->file_bytes + e->file_bytes / 8 < available;
+static bool has_open(const qn_registry *r, const qn_entry *without) {
+    for (size_t i = 0; i < r->n; i++) {
+        if (r->entries[i] != without && r->entries[i]->state != QN_ENTRY_CLOSED) return true;
+    }
+    return false;
+}
+
+// With the lock, which is given up meanwhile. Answers that are ending let go of their models soon:
+// these are waited for, for a moment.
+static qn_status make_room(qn_registry *r, qn_entry *e, qn_err *err) {
+    enum { SECONDS = 2 };
+    int64_t left = 0;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += SECONDS;
+    while (!fits(&left, r, e)) {
+        if (close_one(r)) continue;
+        if (!has_open(r, e)) return refuse_size(e, left, false, err);
+        if (pthread_cond_timedwait(&r->changed, &r->lock, &until) == ETIMEDOUT)
+            return refuse_size(e, left, true, err);
+    }
+    return QN_OK;
+}
+
+// --- taking --------------------------------------------------------------------------------------
+
+static qn_entry *find_exactly(const qn_registry *r, const char *name, size_t n) {
+    for (size_t i = 0; i < r->n; i++) {
+        const char *own = r->entries[i]->name;
+        if (strlen(own) == n && memcmp(own, name, n) == 0) return r->entries[i];
+    }
+    return NULL;
+}
+
+// With the lock. The model that was named to the server answers to any name if it is alone, as
+// clients have names of other models built in.
+static qn_entry *find(const qn_registry *r, const char *name) {
+    static const char tag[] = ":latest";
+    const size_t n = name ? strlen(name) : 0, n_tag = sizeof tag - 1;
+    if (n == 0 && r->own) return r->own;
+    if (n == 0) return r->n == 1 ? r->entries[0] : NULL;
+    qn_entry *e = find_exactly(r, name, n);
+    if (!e && n > n_tag && memcmp(name + n - n_tag, tag, n_tag) == 0)
+        e = find_exactly(r, name, n - n_tag);
+    return e || r->n > 1 ? e : r->own;
+}
+
+static qn_status refuse_name(const qn_registry *r, const char *name, qn_err *err) {
+    char known[300] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < r->n && used < sizeof known - 1; i++) {
+        const int n =
+            snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", r->entries[i]->name);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    if (!name || !*name)
+        return QN_FAIL(err, ARGUMENT, "the request names no model; there are %s", known);
+    return QN_FAIL(err, ARGUMENT, "there is no model '%.80s'; there are %s", name, known);
+}
+
+// With the lock, which is given up meanwhile.
+static void learn(qn_registry *r, qn_entry *e) {
+    pthread_mutex_unlock(&r->lock);
+    qn_entry_refresh(e);
+    pthread_mutex_lock(&r->lock);
 }
 
 // With the lock, which is given up meanwhile.
 static qn_status open_entry(qn_registry *r, qn_entry *e, qn_err *err) {
     qn_served *served = NULL;
     e->state = QN_ENTRY_OPENING;
-    while (!fits(e) && close_one(r)) continue;
-    qn_status status;
-    do {
+    if (r->server->opts.folder) learn(r, e); // one model alone is opened as it is
+    qn_status status = *e->problem ? QN_FAIL(err, FORMAT, "%s", e->problem) : make_room(r, e, err);
+    while (!status) {
         pthread_mutex_unlock(&r->lock);
-        status = qn_served_open(&served, r->server, e->path, err);
+        status = qn_served_open(&served, r->server, e->path, e->state_bytes, err);
         pthread_mutex_lock(&r->lock);
-    } while (status == QN_MEMORY && close_one(r));
+        if (status != QN_MEMORY || !close_one(r)) break;
+        status = QN_OK; // once more, with the room of that one
+    }
+    if (!status) learn(r, e);
     e->served = served;
     e->state = status ? QN_ENTRY_CLOSED : QN_ENTRY_OPEN;
+    if (status) e->state_bytes = 0;
     pthread_cond_broadcast(&r->changed);
     return status;
 }
 
-qn_status qn_registry_take(qn_entry **out, qn_registry *r, const char *name, qn_err *err) {
-    qn_status status = QN_OK;
+// With the lock, which is given up meanwhile: opens what is not open.
+static qn_status wait_for(qn_registry *r, qn_entry *e, qn_err *err) {
+    if (e->state == QN_ENTRY_OPEN) return QN_OK;
+    if (!qn_workers_pause(&r->server->workers))
+        return QN_FAIL(err, LIMIT, "%d requests wait for models already", QN_MAX_WORKERS);
+    while (e->state == QN_ENTRY_OPENING) pthread_cond_wait(&r->changed, &r->lock);
+    const qn_status status = e->state == QN_ENTRY_CLOSED ? open_entry(r, e, err) : QN_OK;
+    qn_workers_resume(&r->server->workers);
+    return status;
+}
+
+static qn_status take(qn_entry **out, qn_registry *r, const char *name, bool opens, qn_err *err) {
     pthread_mutex_lock(&r->lock);
     qn_entry *e = find(r, name);
-    if (!e) status = refuse_name(r, name, err);
-    while (!status && e->state == QN_ENTRY_OPENING) pthread_cond_wait(&r->changed, &r->lock);
-    if (!status && e->state == QN_ENTRY_CLOSED) status = open_entry(r, e, err);
-    if (!status) {
-        e->n_users++;
-        e->last_used = qn_clock_ns();
-        *out = e;
+    if (!e && r->server->opts.folder) { // it may be new
+        pthread_mutex_unlock(&r->lock);
+        const qn_status scanned = scan(r, err);
+        if (scanned) return scanned;
+        pthread_mutex_lock(&r->lock);
+        e = find(r, name);
     }
+    qn_status status = e ? QN_OK : refuse_name(r, name, err);
+    if (e) e->n_users++; // from now on it stays
+    if (e && opens) status = wait_for(r, e, err);
+    if (e && opens) e->last_used = qn_clock_ns();
+    if (e && status) e->n_users--;
+    if (!status) *out = e;
     pthread_mutex_unlock(&r->lock);
     return status;
+}
+
+qn_status qn_registry_take(qn_entry **out, qn_registry *r, const char *name, qn_err *err) {
+    return take(out, r, name, true, err);
+}
+
+qn_status qn_registry_hold(qn_entry **out, qn_registry *r, const char *name, qn_err *err) {
+    return take(out, r, name, false, err);
 }
 
 void qn_entry_leave(qn_entry *e) {
     qn_registry *r = e->registry;
     pthread_mutex_lock(&r->lock);
     e->n_users--;
-    e->last_used = qn_clock_ns();
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
 }
 
-bool qn_registry_info(qn_entry_info *out, qn_registry *r, size_t i) {
-    if (i >= r->n) return false; // entries never change
-    const qn_entry *e = r->entries[i];
-    *out = (qn_entry_info){.file_bytes = e->file_bytes, .modified = e->modified};
+void qn_entry_touch(qn_entry *e) {
+    pthread_mutex_lock(&e->registry->lock);
+    e->last_used = qn_clock_ns();
+    pthread_mutex_unlock(&e->registry->lock);
+}
+
+// --- looking -------------------------------------------------------------------------------------
+
+// With the lock.
+static void fill_info(qn_entry_info *out, const qn_entry *e) {
+    const qn_facts *f = &e->facts;
+    const qn_served *m = e->state == QN_ENTRY_OPEN ? e->served : NULL;
+    *out = (qn_entry_info){.file_bytes = f->file_bytes ? f->file_bytes : e->file_bytes,
+                           .modified = e->modified,
+                           .is_open = m != NULL,
+                           .n_users = e->n_users,
+                           .last_used = e->last_used,
+                           .is_known = e->is_known && !*e->problem,
+                           .context = f->context,
+                           .n_parameters = f->n_parameters,
+                           .n_vocab = f->n_vocab,
+                           .width = f->width,
+                           .trained_context = f->trained_context,
+                           .has_vision = m ? m->has_vision : f->has_vision,
+                           .has_thinking = f->has_thinking,
+                           .has_tools = f->has_tools,
+                           .facts = *f};
+    if (m) out->bytes = fixed_bytes(e) + (e->state_bytes ? e->state_bytes : f->row_state);
     snprintf(out->name, sizeof out->name, "%s", e->name);
     snprintf(out->path, sizeof out->path, "%s", e->path);
+    snprintf(out->architecture, sizeof out->architecture, "%s", f->architecture);
+    snprintf(out->problem, sizeof out->problem, "%s", e->problem);
+}
+
+bool qn_registry_info(qn_entry_info *out, qn_registry *r, size_t i) {
     pthread_mutex_lock(&r->lock);
-    const qn_served *m = e->state == QN_ENTRY_OPEN ? e->served : NULL;
-    if (m) {
-        out->is_open = true;
-        out->context = m->context;
-        out->n_users = e->n_users;
-        out->n_parameters = m->info.n_parameters;
-        out->n_vocab = m->info.n_vocab;
-        out->width = m->info.width;
-        out->trained_context = m->info.context;
-        out->has_vision = m->has_vision;
-        out->has_thinking = m->has_thinking;
-        out->has_tools = m->has_tools;
-        snprintf(out->architecture, sizeof out->architecture, "%s", m->info.architecture);
-    }
+    const bool is_there = i < r->n;
+    if (is_there) fill_info(out, r->entries[i]);
     pthread_mutex_unlock(&r->lock);
-    return true;
+    return is_there;
+}
+
+void qn_entry_get_info(qn_entry_info *out, qn_entry *e) {
+    pthread_mutex_lock(&e->registry->lock);
+    fill_info(out, e);
+    pthread_mutex_unlock(&e->registry->lock);
 }
 
 int64_t qn_registry_counts(qn_registry *r, qn_batch_counts *out) {

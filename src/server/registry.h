@@ -1,11 +1,13 @@
 // Models by name: which there are, which are open, and who uses them.
 //
-// A model is opened when a request names it, on that request's thread, while others go on. When
-// memory would not hold it beside those that are open, the least recently used one without a user is
-// closed first.
+// A model is opened when a request names it, on that request's thread, while others go on. What it
+// will take of memory is known before: when that does not fit beside those that are open, the least
+// recently used ones without a user are closed first. A folder of models is looked at again when a
+// name is not found, and when models are listed.
 #ifndef QN_SERVER_REGISTRY_H
 #define QN_SERVER_REGISTRY_H
 
+#include "server/facts.h"
 #include "server/served.h"
 
 #include <time.h>
@@ -16,9 +18,19 @@ typedef struct qn_entry {
     char *name, *path; // owned
     int64_t file_bytes;
     time_t modified;
+
+    // Guarded by the registry's lock.
     qn_entry_state state;
     qn_served *served; // of one that is open
-    int64_t n_users, last_used;
+    // Requests that use it or wait for it; whoever reads its files; one with none may be closed
+    int64_t n_users;
+    int64_t last_used;
+    int64_t state_bytes; // of one that is open or being opened: its KV cache and state may grow to
+                         // that
+    bool is_known;       // there are facts, or an error
+    qn_facts facts;
+    char problem[256]; // why it cannot be opened; "": nothing is known against it
+    bool is_seen;      // while the folder is looked at: it is still there
     struct qn_registry *registry;
 } qn_entry;
 
@@ -29,6 +41,8 @@ typedef struct qn_registry {
     pthread_cond_t changed;
     qn_entry **entries; // (n), owned; in the order of names
     size_t n;
+    qn_entry *own;       // the model that was named to the server; NULL: those of the folder alone
+    int64_t draft_bytes; // that a draft model takes beside each model
     bool is_open;
 } qn_registry;
 
@@ -37,10 +51,17 @@ QN_MUST_CHECK qn_status qn_registry_init(qn_registry *registry, qn_server *serve
 void qn_registry_deinit(qn_registry *registry);
 
 // The model of that name, open; NULL or "": the only one, or the one that was named to the server.
-// One user more, until qn_entry_leave. QN_ARGUMENT: there is none of this name.
+// A tag ":latest" at the end of the name is left off. One user more, until qn_entry_leave.
+// QN_ARGUMENT: there is none of this name. QN_MEMORY: it does not fit. QN_LIMIT: not now, as others
+// are in use.
 QN_MUST_CHECK qn_status qn_registry_take(qn_entry **out, qn_registry *registry, const char *name,
                                          qn_err *err);
+// The same without opening it: served is NULL unless it is open.
+QN_MUST_CHECK qn_status qn_registry_hold(qn_entry **out, qn_registry *registry, const char *name,
+                                         qn_err *err);
 void qn_entry_leave(qn_entry *entry);
+// It is in use now, for whoever looks for the least recently used one.
+void qn_entry_touch(qn_entry *entry);
 
 // What can be said of an entry without opening it.
 typedef struct qn_entry_info {
@@ -48,13 +69,24 @@ typedef struct qn_entry_info {
     int64_t file_bytes;
     time_t modified;
     bool is_open;
-    int64_t context, n_users; // of one that is open
+    int64_t n_users, bytes; // of one that is open: memory that it takes or may take, all together
+    int64_t last_used;      // nanoseconds on qn_clock_ns; 0: never
+    bool is_known;          // what follows is
+    int64_t context;        // max tokens of a request
     int64_t n_parameters, n_vocab, width, trained_context;
     bool has_vision, has_thinking, has_tools;
     char architecture[64];
+    qn_facts facts;
+    char problem[256]; // why it cannot be opened; "": nothing is known against it
 } qn_entry_info;
-// False after the last.
+// False after the last. Only what is known already: see qn_registry_refresh.
 bool qn_registry_info(qn_entry_info *out, qn_registry *registry, size_t i);
+void qn_entry_get_info(qn_entry_info *out, qn_entry *entry);
+// Looks at the folder again, and reads what is not known yet of any model, which takes a while: not
+// on a thread of the HTTP library.
+void qn_registry_refresh(qn_registry *registry);
+// The same for one, that the caller is a user of.
+void qn_entry_refresh(qn_entry *entry);
 
 // Sums over the batches of all models that are open; returns how many these are.
 int64_t qn_registry_counts(qn_registry *registry, qn_batch_counts *out);

@@ -2,6 +2,7 @@
 
 #include "core/mem.h"
 #include "core/thread.h"
+#include "server/facts.h"
 #include "server/job.h"
 #include "server/server_int.h"
 
@@ -79,44 +80,9 @@ void qn_served_bury(qn_served *m, qn_job *job) {
 
 // --- opening -------------------------------------------------------------------------------------
 
-static qn_status open_template(qn_served *m, qn_err *err) {
-    const char *other = m->server->opts.template;
-    if (other) return qn_template_open(&m->template, other, NULL, err);
-    qn_err why;
-    const qn_status status = qn_engine_template(&m->template, m->engine, NULL, &why);
-    if (status == QN_MEMORY) return QN_NOMEM(err, "a chat template");
-    if (!status) return QN_OK;
-    snprintf(m->no_template, sizeof m->no_template, "%.255s", why.message);
-    const char *name = qn_template_find_builtin(m->tokenizer);
-    return name ? qn_template_create_builtin(&m->template, name, err) : QN_OK;
-}
-
-// Whether what the template knows shows in a small conversation.
-static qn_status look_at_template(qn_served *m, qn_err *err) {
-    static const char tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"look_here\", "
-                                "\"description\": \"\", \"parameters\": {\"type\": \"object\", "
-                                "\"properties\": {}}}}]";
-    qn_chat *chat = NULL;
-    char *text = NULL;
-    qn_reasoning_switch found = QN_SWITCH_NONE;
-    if (!m->template) return QN_OK;
-    QN_TRY(qn_chat_create(&chat, err));
-    const qn_message hello =
-        QN_INIT(qn_message, .role = "user", .text = "Hello", .text_size = strlen("Hello"));
-    qn_status status = qn_chat_add(chat, &hello, err);
-    if (!status) status = qn_chat_find_switch(&found, chat, m->template, m->tokenizer, NULL, err);
-    if (!status) m->has_thinking = found == QN_SWITCH_FOUND;
-    if (!status) status = qn_chat_set_tools(chat, tools, sizeof tools - 1, NULL, err);
-    if (!status && !qn_chat_render(&text, NULL, chat, m->template, m->tokenizer, NULL, NULL))
-        m->has_tools = strstr(text, "look_here") != NULL;
-    qn_free(text);
-    qn_chat_destroy(chat);
-    return status == QN_MEMORY ? status : QN_OK; // a template that refuses this knows neither
-}
-
 // Whether the model has eyes: a black picture of 32 x 32 pixels is measured. That loads the vision
 // tower, so that its memory is taken before the first request, not with the first image.
-static qn_status look_for_vision(qn_served *m, qn_err *err) {
+static qn_status look_at_vision(qn_served *m, qn_err *err) {
     static const char picture[] =
         "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgAQAAAABbAUdZAAAADElEQVR42mNg"
         "GNwAAACgAAGO+7G0AAAAAElFTkSuQmCC";
@@ -137,17 +103,18 @@ static qn_status open_draft(qn_served *m, qn_err *err) {
     return qn_session_create(&m->draft, m->draft_engine, &session, err);
 }
 
-static qn_status open_batch(qn_served *m, qn_err *err) {
+static qn_status open_batch(qn_served *m, int64_t state_bytes, qn_err *err) {
     const qn_server_opts *o = &m->server->opts;
     m->context = m->info.context;
     if (o->context && o->context < m->context) m->context = o->context;
     const qn_batch_opts batch =
         QN_INIT(qn_batch_opts, .context = m->context, .rows = o->parallel, .chunk = o->chunk,
-                .bytes = o->memory, .kept = o->no_prefix_cache ? -1 : 0);
+                .prompt_rows = QN_PROMPT_ROWS_AUTO, .bytes = state_bytes,
+                .kept = o->no_prefix_cache ? -1 : 0);
     return qn_batch_create(&m->batch, m->engine, &batch, err);
 }
 
-static qn_status fill(qn_served *m, const char *path, qn_err *err) {
+static qn_status fill(qn_served *m, const char *path, int64_t state_bytes, qn_err *err) {
     const qn_server_opts *o = &m->server->opts;
     m->info = QN_INIT(qn_engine_info);
     m->sample = QN_INIT(qn_sample_opts);
@@ -155,11 +122,12 @@ static qn_status fill(qn_served *m, const char *path, qn_err *err) {
     m->tokenizer = qn_engine_tokenizer(m->engine);
     if (!m->tokenizer) return QN_FAIL(err, UNSUPPORTED, "%s: the model has no tokenizer", path);
     QN_TRY(qn_engine_get_info(&m->info, m->engine, err));
-    QN_TRY(open_template(m, err));
-    QN_TRY(look_at_template(m, err));
-    QN_TRY(look_for_vision(m, err));
+    QN_TRY(qn_template_choose(&m->template, m->no_template, sizeof m->no_template, m->server,
+                              m->engine, err));
+    QN_TRY(qn_template_look(&m->has_thinking, &m->has_tools, m->template, m->tokenizer, err));
+    QN_TRY(look_at_vision(m, err));
     QN_TRY(open_draft(m, err));
-    QN_TRY(open_batch(m, err));
+    QN_TRY(open_batch(m, state_bytes, err));
     qn_memory memory = QN_INIT(qn_memory);
     QN_TRY(qn_engine_memory(&memory, m->engine, m->context, o->chunk, err));
     m->bytes = memory.total;
@@ -167,7 +135,8 @@ static qn_status fill(qn_served *m, const char *path, qn_err *err) {
     return m->is_running ? QN_OK : QN_NOMEM(err, "a thread");
 }
 
-qn_status qn_served_open(qn_served **out, qn_server *server, const char *path, qn_err *err) {
+qn_status qn_served_open(qn_served **out, qn_server *server, const char *path, int64_t state_bytes,
+                         qn_err *err) {
     qn_served *m = qn_alloc(1, sizeof *m);
     if (!m || pthread_mutex_init(&m->lock, NULL) != 0) {
         qn_free(m);
@@ -179,12 +148,20 @@ qn_status qn_served_open(qn_served **out, qn_server *server, const char *path, q
         return QN_NOMEM(err, "a model");
     }
     m->server = server;
-    const qn_status status = fill(m, path, err);
+    const qn_status status = fill(m, path, state_bytes, err);
     if (status)
         qn_served_close(m);
     else
         *out = m;
     return status;
+}
+
+static void close_engine(const qn_served *m, qn_engine *engine) {
+    const qn_server_opts *o = &m->server->opts;
+    if (engine && o->close)
+        o->close(o->open_arg, engine);
+    else
+        qn_engine_close(engine);
 }
 
 void qn_served_close(qn_served *m) {
@@ -200,8 +177,8 @@ void qn_served_close(qn_served *m) {
     qn_session_destroy(m->draft);
     qn_grammar_destroy(m->like);
     qn_template_destroy(m->template);
-    qn_engine_close(m->draft_engine);
-    qn_engine_close(m->engine);
+    close_engine(m, m->draft_engine);
+    close_engine(m, m->engine);
     pthread_mutex_destroy(&m->embedding);
     pthread_mutex_destroy(&m->lock);
     qn_free(m);

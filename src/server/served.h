@@ -39,9 +39,10 @@ typedef struct qn_served {
     bool is_running;
 } qn_served;
 
-// Opens the model and starts its thread.
+// Opens the model and starts its thread. state_bytes: max of its KV cache and state; 0: what all
+// rows can need, at most half of what is free.
 QN_MUST_CHECK qn_status qn_served_open(qn_served **out, qn_server *server, const char *path,
-                                       qn_err *err);
+                                       int64_t state_bytes, qn_err *err);
 // No job may be left, and none be added.
 void qn_served_close(qn_served *served);
 

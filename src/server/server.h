@@ -13,6 +13,9 @@ typedef struct qn_server qn_server;
 // to outlives the server). Several threads may call it at a time. `sample` is NULL for draft models.
 typedef qn_status qn_open_fn(void *arg, qn_engine **out, qn_sample_opts *sample, const char *path,
                              qn_err *err);
+// The same without weights (qn_engine_opts.no_weights), with all other settings as they would be
+// used: for the memory plan, and for looking at a model. The server closes it.
+typedef qn_status qn_peek_fn(void *arg, qn_engine **out, const char *path, qn_err *err);
 
 typedef struct qn_server_opts {
     const char *host; // an address or a name; NULL: 127.0.0.1
@@ -32,13 +35,15 @@ typedef struct qn_server_opts {
     const char *folder;   // every model in it is served by name; NULL: none
     const char *template; // chat template in place of the models' own; NULL: none
     qn_open_fn *open;
+    qn_peek_fn *peek;
+    void (*close)(void *arg, qn_engine *engine); // of what `open` opened; NULL: qn_engine_close
     void *open_arg;
     const char *draft;         // path of a draft model; NULL: none
     qn_generate_opts generate; // what requests do not say: speculation, context shift, limits
     int64_t context;           // max tokens of a request; 0: the model's limit
     int64_t parallel;          // max rows computed at a time; 0: the library's default
     int64_t chunk;             // max tokens of a step; 0: the library's default
-    int64_t memory;            // bytes for the KV cache and state; 0: by the machine
+    int64_t memory;            // bytes for the KV cache and state of a model; 0: by the machine
     bool no_prefix_cache;      // nothing is kept of earlier prompts
     int64_t queue;             // max requests that wait; 0: 256
     int64_t timeout_ms;        // max time of a request; 0: none

@@ -1,11 +1,12 @@
 // Threads that work on requests: parsing, rendering, tokenising, compiling grammars, encoding
-// images. None of that may hold up a socket or a step.
+// images. None of that may hold up a socket or a step. Work that waits for something long, as for a
+// model that is being opened, says so, and another thread takes its place meanwhile.
 #ifndef QN_SERVER_WORKERS_H
 #define QN_SERVER_WORKERS_H
 
 #include "server/exchange.h"
 
-enum { QN_MAX_WORKERS = 16 };
+enum { QN_MAX_WORKERS = 128 }; // with those that wait
 
 // Caller storage.
 typedef struct qn_workers {
@@ -13,8 +14,10 @@ typedef struct qn_workers {
     pthread_cond_t changed;
     struct qn_work *first, **last; // that waits
     size_t n_waiting, max_waiting;
-    pthread_t threads[QN_MAX_WORKERS];
-    int n_threads;
+    pthread_t threads[QN_MAX_WORKERS]; // (n_slots)
+    bool is_over[QN_MAX_WORKERS];      // this thread has ended: its slot is free once it is joined
+    int n_slots, n_threads;            // slots used so far; threads that run
+    int n_wanted, n_paused;            // threads that shall work; that wait for something long
     bool is_ending;
 } qn_workers;
 
@@ -24,5 +27,9 @@ QN_MUST_CHECK qn_status qn_workers_init(qn_workers *workers, int n, size_t max_w
 void qn_workers_deinit(qn_workers *workers);
 // Calls fn(ex) on a thread of its own; false: too much waits already, or no memory.
 bool qn_workers_add(qn_workers *workers, void (*fn)(qn_exchange *ex), qn_exchange *ex);
+
+// Around a long wait inside of work. False: too many wait already, and nothing is to be resumed.
+QN_MUST_CHECK bool qn_workers_pause(qn_workers *workers);
+void qn_workers_resume(qn_workers *workers);
 
 #endif

@@ -1,0 +1,445 @@
+// Several models: names, opening on demand, closing by the memory plan, and streams that go on
+// meanwhile. Free memory is what the test says.
+#include "serve_rig.h"
+
+#include "core/machine.h"
+
+#include <sys/stat.h>
+
+bool __real_qn_machine_free_memory(int64_t *out);
+bool __wrap_qn_machine_free_memory(int64_t *out);
+
+static atomic_int_least64_t free_bytes; // 0: the machine's own
+
+bool __wrap_qn_machine_free_memory(int64_t *out) {
+    const int64_t said = atomic_load(&free_bytes);
+    if (said == 0) return __real_qn_machine_free_memory(out);
+    *out = said;
+    return true;
+}
+
+// --- a folder ------------------------------------------------------------------------------------
+
+static char folder[64];
+
+static void add_link(const char *target, const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(symlink(target, path), 0);
+}
+
+static void add_file(const char *name, const char *text) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void remove_name(const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    (void)unlink(path);
+}
+
+static int make_folder(void **state) {
+    (void)state;
+    strcpy(folder, "/tmp/quern-models-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    add_link(MODELS "/quern-mini-Q8_0.gguf", "alpha.gguf");
+    add_link(MODELS "/quern-mini-Q8_0.gguf", "beta-00001-of-00001.gguf");
+    add_link(TEST_DATA "/mini/llama32", "folder");
+    add_link(TEST_DATA "/mini/qwen35_vl", "eyes");
+    add_file("broken.gguf", "GGUF and nothing else");
+    add_file("mmproj-eyes.gguf", "not a model");
+    add_file("beta-00002-of-00002.gguf", "not the first part");
+    add_file(".hidden.gguf", "no");
+    add_file("notes.txt", "no");
+    atomic_store(&free_bytes, 0);
+    return 0;
+}
+
+static int remove_folder(void **state) {
+    static const char *const names[] = {"alpha.gguf",   "beta-00001-of-00001.gguf",
+                                        "folder",       "eyes",
+                                        "broken.gguf",  "mmproj-eyes.gguf",
+                                        ".hidden.gguf", "beta-00002-of-00002.gguf",
+                                        "notes.txt",    "late.gguf"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) remove_name(names[i]);
+    assert_int_equal(rmdir(folder), 0);
+    return 0;
+}
+
+static void start(serve_rig *rig, int64_t memory) {
+    const qn_server_opts opts = {.folder = folder, .memory = memory};
+    serve_start(rig, &opts);
+}
+
+// --- asking --------------------------------------------------------------------------------------
+
+static json_t *list_models(const serve_rig *rig) {
+    http_answer a = http_get(rig, "/v1/models");
+    assert_int_equal(a.status, 200);
+    json_t *value = http_json(&a);
+    http_deinit(&a);
+    return value;
+}
+
+// A model of the list; NULL: it is not there. Borrowed.
+static json_t *model_of(const json_t *list, const char *name) {
+    const json_t *data = json_object_get(list, "data");
+    for (size_t i = 0; i < json_array_size(data); i++) {
+        json_t *m = json_array_get(data, i);
+        if (strcmp(text_at(m, "id"), name) == 0) return m;
+    }
+    return NULL;
+}
+
+static bool is_loaded(const serve_rig *rig, const char *name) {
+    json_t *list = list_models(rig);
+    const bool is_loaded = json_is_true(json_at(model_of(list, name), "meta.loaded"));
+    json_decref(list);
+    return is_loaded;
+}
+
+static json_t *ask(const serve_rig *rig, const char *model, int status) {
+    char body[256];
+    snprintf(body, sizeof body,
+             "{\"model\": \"%s\", \"max_tokens\": 8, \"messages\": [{\"role\": \"user\", "
+             "\"content\": \"What color is a lemon?\"}]}",
+             model);
+    return post_json(rig, "/v1/chat/completions", body, status);
+}
+
+static void ask_well(const serve_rig *rig, const char *model) {
+    json_t *a = ask(rig, model, 200);
+    assert_string_equal(text_at(a, "choices.0.message.content"), "A lemon is yellow.");
+    json_decref(a);
+}
+
+static void assert_says(const json_t *error, const char *part) {
+    if (!strstr(text_at(error, "error.message"), part))
+        fail_msg("'%s' does not contain '%s'", text_at(error, "error.message"), part);
+}
+
+// --- names ---------------------------------------------------------------------------------------
+
+static void models_have_the_names_of_their_files(void **state) {
+    static const char *const names[] = {"alpha", "beta", "broken", "eyes", "folder"};
+    serve_rig rig;
+    (void)state;
+    start(&rig, 0);
+    json_t *list = list_models(&rig);
+    assert_int_equal(json_array_size(json_object_get(list, "data")), 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_string_equal(text_at(json_array_get(json_object_get(list, "data"), i), "id"),
+                            names[i]);
+    assert_int_equal(json_integer_value(json_at(model_of(list, "alpha"), "max_model_len")), 2048);
+    assert_int_equal(json_integer_value(json_at(model_of(list, "folder"), "max_model_len")), 4096);
+    assert_string_equal(text_at(model_of(list, "alpha"), "meta.quantization"), "Q8_0");
+    assert_true(json_is_true(json_at(model_of(list, "eyes"), "meta.vision")));
+    assert_true(json_is_false(json_at(model_of(list, "alpha"), "meta.vision")));
+    assert_true(json_is_false(json_at(model_of(list, "alpha"), "meta.loaded")));
+    assert_non_null(json_string_value(json_at(model_of(list, "broken"), "meta.error")));
+    json_decref(list);
+    serve_stop(&rig);
+}
+
+static void a_model_is_opened_when_it_is_asked_for(void **state) {
+    serve_rig rig;
+    (void)state;
+    start(&rig, 0);
+    ask_well(&rig, "alpha");
+    assert_true(is_loaded(&rig, "alpha"));
+    assert_false(is_loaded(&rig, "beta"));
+    ask_well(&rig, "beta:latest");
+    assert_true(is_loaded(&rig, "alpha"));
+    assert_true(is_loaded(&rig, "beta"));
+    json_t *a = ask(&rig, "folder", 200);
+    assert_string_equal(text_at(a, "model"), "folder");
+    json_decref(a);
+    serve_stop(&rig);
+}
+
+static void unknown_names_are_told_the_known_ones(void **state) {
+    serve_rig rig;
+    (void)state;
+    start(&rig, 0);
+    json_t *a = ask(&rig, "gpt-4o", 404);
+    assert_string_equal(text_at(a, "error.code"), "model_not_found");
+    assert_says(a, "'gpt-4o'");
+    assert_says(a, "alpha, beta, broken, eyes, folder");
+    json_decref(a);
+    a = ask(&rig, "", 404);
+    assert_says(a, "names no model");
+    json_decref(a);
+    serve_stop(&rig);
+}
+
+static void a_damaged_file_is_the_servers_fault(void **state) {
+    serve_rig rig;
+    (void)state;
+    start(&rig, 0);
+    json_t *a = ask(&rig, "broken", 500);
+    assert_string_equal(text_at(a, "error.type"), "server_error");
+    assert_says(a, "broken.gguf");
+    json_decref(a);
+    ask_well(&rig, "alpha");
+    serve_stop(&rig);
+}
+
+// The folder is looked at again for a name that is not known, and for the list.
+static void new_files_are_found(void **state) {
+    serve_rig rig;
+    (void)state;
+    start(&rig, 0);
+    json_t *a = ask(&rig, "late", 404);
+    json_decref(a);
+    add_link(MODELS "/quern-mini-Q8_0.gguf", "late.gguf");
+    ask_well(&rig, "late");
+    remove_name("late.gguf");
+    json_t *list = list_models(&rig);
+    assert_non_null(model_of(list, "late")); // it is open
+    json_decref(list);
+    remove_name("broken.gguf");
+    list = list_models(&rig);
+    assert_null(model_of(list, "broken"));
+    json_decref(list);
+    serve_stop(&rig);
+}
+
+// A file that was damaged is good after it was replaced.
+static void mended_files_are_read_again(void **state) {
+    serve_rig rig;
+    (void)state;
+    start(&rig, 0);
+    json_decref(list_models(&rig));
+    remove_name("broken.gguf");
+    add_link(MODELS "/quern-mini-Q8_0.gguf", "broken.gguf");
+    json_t *list = list_models(&rig);
+    assert_null(json_at(model_of(list, "broken"), "meta.error"));
+    json_decref(list);
+    ask_well(&rig, "broken");
+    serve_stop(&rig);
+}
+
+// --- memory --------------------------------------------------------------------------------------
+
+enum { STATE = 64 << 20 }; // --memory of these tests
+
+// What the plan of the bundled model says, state aside.
+static int64_t fixed_of_alpha(void) {
+    qn_engine *engine = NULL;
+    qn_err err;
+    qn_memory memory = QN_INIT(qn_memory);
+    ASSERT_OK(rig_peek(NULL, &engine, MODELS "/quern-mini-Q8_0.gguf", &err));
+    ASSERT_OK(qn_engine_memory(&memory, engine, 2048, 0, &err));
+    qn_engine_close(engine);
+    return memory.weights + memory.activations;
+}
+
+static void the_least_recently_used_is_closed(void **state) {
+    serve_rig rig;
+    (void)state;
+    add_link(MODELS "/quern-mini-Q8_0.gguf", "late.gguf");
+    start(&rig, STATE);
+    // Two fit beside each other: the second one, and what the first may still take.
+    atomic_store(&free_bytes, fixed_of_alpha() + 2 * (int64_t)STATE);
+    ask_well(&rig, "alpha");
+    ask_well(&rig, "beta");
+    ask_well(&rig, "alpha");
+    assert_true(is_loaded(&rig, "alpha"));
+    assert_true(is_loaded(&rig, "beta"));
+    ask_well(&rig, "late");
+    assert_true(is_loaded(&rig, "alpha"));
+    assert_false(is_loaded(&rig, "beta"));
+    assert_true(is_loaded(&rig, "late"));
+    ask_well(&rig, "beta");
+    assert_false(is_loaded(&rig, "alpha"));
+    serve_stop(&rig);
+}
+
+static void one_byte_decides(void **state) {
+    serve_rig rig;
+    (void)state;
+    start(&rig, STATE);
+    atomic_store(&free_bytes, fixed_of_alpha() + STATE - 1);
+    json_t *a = ask(&rig, "alpha", 503);
+    assert_string_equal(text_at(a, "error.type"), "unavailable_error");
+    assert_says(a, "needs");
+    assert_says(a, "are free");
+    json_decref(a);
+    atomic_store(&free_bytes, fixed_of_alpha() + STATE);
+    ask_well(&rig, "alpha");
+    serve_stop(&rig);
+}
+
+// Without --memory, a model is given room for one request of full length at least.
+static void a_small_machine_serves_one_after_the_other(void **state) {
+    serve_rig rig;
+    qn_engine *engine = NULL;
+    qn_err err;
+    qn_memory memory = QN_INIT(qn_memory);
+    (void)state;
+    ASSERT_OK(rig_peek(NULL, &engine, MODELS "/quern-mini-Q8_0.gguf", &err));
+    ASSERT_OK(qn_engine_memory(&memory, engine, 2048, 0, &err));
+    qn_engine_close(engine);
+    start(&rig, 0);
+    atomic_store(&free_bytes, memory.total);
+    ask_well(&rig, "alpha");
+    ask_well(&rig, "beta");
+    assert_false(is_loaded(&rig, "alpha"));
+    assert_true(is_loaded(&rig, "beta"));
+    serve_stop(&rig);
+}
+
+// --- at the same time ----------------------------------------------------------------------------
+
+// A stream that does not end by itself, with context shift.
+static int begin_stream(const serve_rig *rig, const char *model) {
+    char body[256], head[128];
+    snprintf(body, sizeof body,
+             "{\"model\": \"%s\", \"stream\": true, \"ignore_eos\": true, \"messages\": "
+             "[{\"role\": \"user\", \"content\": \"Tell me a story.\"}]}",
+             model);
+    snprintf(head, sizeof head,
+             "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n",
+             strlen(body));
+    const int fd = serve_connect(rig);
+    serve_send(fd, head, strlen(head));
+    serve_send(fd, body, strlen(body));
+    return fd;
+}
+
+// Reads until that many chunks with text came.
+static void read_pieces(int fd, int n) {
+    char block[4096], last = 0;
+    for (int found = 0; found < n;) {
+        const ssize_t k = recv(fd, block, sizeof block, 0);
+        assert_true(k > 0);
+        for (ssize_t i = 0; i < k; i++) {
+            found += last == '\n' && block[i] == '\n';
+            last = block[i];
+        }
+    }
+}
+
+static void a_model_in_use_is_not_closed(void **state) {
+    serve_rig rig;
+    qn_entry *used = NULL;
+    qn_err err;
+    (void)state;
+    start(&rig, STATE);
+    atomic_store(&free_bytes, fixed_of_alpha() + STATE);
+    ASSERT_OK(qn_registry_take(&used, &rig.server->registry, "alpha", &err));
+    http_answer a = http_post(&rig, "/v1/chat/completions",
+                              "{\"model\": \"beta\", \"messages\": [{\"role\": \"user\", "
+                              "\"content\": \"a\"}]}");
+    assert_int_equal(a.status, 503);
+    assert_non_null(http_header(&a, "Retry-After"));
+    assert_non_null(strstr(a.body.data, "in use"));
+    http_deinit(&a);
+    qn_entry_leave(used);
+    ask_well(&rig, "beta");
+    assert_false(is_loaded(&rig, "alpha"));
+    serve_stop(&rig);
+}
+
+// Opening waits until the test lets it go on.
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static qn_status open_behind_gate(void *arg, qn_engine **out, qn_sample_opts *sample,
+                                  const char *path, qn_err *err) {
+    if (strstr(path, "beta")) {
+        pthread_mutex_lock(&gate);
+        pthread_mutex_unlock(&gate);
+    }
+    return rig_open(arg, out, sample, path, err);
+}
+
+typedef struct asker {
+    const serve_rig *rig;
+    pthread_t thread;
+} asker;
+
+static void *ask_beta(void *arg) {
+    ask_well(((const asker *)arg)->rig, "beta");
+    return NULL;
+}
+
+// While one model is being opened and more requests wait for it than there are workers, another
+// one goes on, and takes further requests.
+static void opening_stalls_nobody_else(void **state) {
+    enum { N = 12 };
+    asker askers[N];
+    serve_rig rig;
+    (void)state;
+    const qn_server_opts opts = {.folder = folder,
+                                 .open = open_behind_gate,
+                                 .generate = QN_INIT(qn_generate_opts, .shift = true)};
+    serve_start(&rig, &opts);
+    const int fd = begin_stream(&rig, "alpha");
+    read_pieces(fd, 2);
+    pthread_mutex_lock(&gate);
+    for (int i = 0; i < N; i++) {
+        askers[i].rig = &rig;
+        assert_true(qn_thread_start(&askers[i].thread, ask_beta, &askers[i]));
+    }
+    for (;;) { // until all of them wait
+        pthread_mutex_lock(&rig.server->workers.lock);
+        const int n_paused = rig.server->workers.n_paused;
+        pthread_mutex_unlock(&rig.server->workers.lock);
+        if (n_paused == N) break;
+        read_pieces(fd, 1);
+    }
+    ask_well(&rig, "alpha");
+    read_pieces(fd, 5);
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < N; i++) pthread_join(askers[i].thread, NULL);
+    ask_well(&rig, "alpha");
+    close(fd);
+    serve_stop(&rig);
+}
+
+static void *ask_both(void *arg) {
+    for (int i = 0; i < 4; i++) {
+        ask_well(((const asker *)arg)->rig, "alpha");
+        ask_well(((const asker *)arg)->rig, "beta");
+    }
+    return NULL;
+}
+
+static void two_models_answer_at_the_same_time(void **state) {
+    enum { N = 4 };
+    asker askers[N];
+    serve_rig rig;
+    (void)state;
+    start(&rig, 0);
+    for (int i = 0; i < N; i++) {
+        askers[i].rig = &rig;
+        assert_true(qn_thread_start(&askers[i].thread, ask_both, &askers[i]));
+    }
+    for (int i = 0; i < N; i++) pthread_join(askers[i].thread, NULL);
+    serve_stop(&rig);
+}
+
+int main(void) {
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, make_folder, remove_folder)
+    const struct CMUnitTest tests[] = {
+        TEST(models_have_the_names_of_their_files),
+        TEST(a_model_is_opened_when_it_is_asked_for),
+        TEST(unknown_names_are_told_the_known_ones),
+        TEST(a_damaged_file_is_the_servers_fault),
+        TEST(new_files_are_found),
+        TEST(mended_files_are_read_again),
+        TEST(the_least_recently_used_is_closed),
+        TEST(one_byte_decides),
+        TEST(a_small_machine_serves_one_after_the_other),
+        TEST(a_model_in_use_is_not_closed),
+        TEST(opening_stalls_nobody_else),
+        TEST(two_models_answer_at_the_same_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
