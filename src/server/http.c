@@ -3,7 +3,6 @@
 #include "server/page.h"
 #include "server/routes.h"
 #include "server/server_int.h"
-#include "server/tls.h"
 
 #include <errno.h>
 #include <microhttpd.h>
@@ -135,7 +134,7 @@ static qn_status check(qn_exchange *ex, struct MHD_Connection *c, bool is_there,
                                   .origin = header_of(c, "Origin"),
                                   .authorization = header_of(c, "Authorization"),
                                   .x_api_key = header_of(c, "X-Api-Key"),
-                                  .is_tls = ex->server->opts.tls_cert != NULL};
+                                  .is_tls = qn_tls_is_on(&ex->server->tls)};
     if (qn_guard_check_place(&ex->server->guard, &shown, &p->err)) {
         const qn_err err = p->err;
         qn_problem_set(p, 403, NULL);
@@ -318,11 +317,25 @@ static void take_connection(void *arg, struct MHD_Connection *c, void **context,
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *context = info ? qn_link_add(&server->links, info->connect_fd) : NULL;
+        qn_link *link = info ? qn_link_add(&server->links, info->connect_fd) : NULL;
+        if (link) link->server = server;
+        *context = link;
     } else if (*context) {
         qn_link_remove(&server->links, *context);
         *context = NULL;
     }
+}
+
+// Which certificate a handshake shows. A connection without a link was not taken: it gets none.
+static int show_certificate(gnutls_session_t session, const gnutls_datum_t *names, int n_names,
+                            const gnutls_pk_algorithm_t *kinds, int n_kinds,
+                            gnutls_pcert_st **certs, unsigned *n, gnutls_privkey_t *key) {
+    struct MHD_Connection *c = gnutls_session_get_ptr(session);
+    const qn_link *link = c ? link_of(c) : NULL;
+    (void)names, (void)n_names, (void)kinds, (void)n_kinds;
+    if (!link) return -1;
+    qn_tls_show(&link->server->tls, certs, n, key);
+    return 0;
 }
 
 // --- life ----------------------------------------------------------------------------------------
@@ -382,34 +395,29 @@ static unsigned max_connections(const qn_server *s) {
 
 qn_status qn_http_start(qn_server *server, qn_err *err) {
     int fd;
-    qn_tls tls = {0};
     QN_TRY(listen_on(&fd, server, err));
     server->port = port_of(fd);
-    qn_status status = qn_tls_read(&tls, &server->opts, err);
-    if (status) {
-        close(fd);
-        return status;
-    }
+    const bool is_tls = qn_tls_is_on(&server->tls);
+    char versions[] = "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1";
     const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
-                           (tls.cert ? MHD_USE_TLS : 0);
+                           (is_tls ? MHD_USE_TLS : 0);
     struct MHD_OptionItem options[] = {
         {MHD_OPTION_LISTEN_SOCKET, fd, NULL},
         {MHD_OPTION_THREAD_POOL_SIZE, N_THREADS, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, max_connections(server), NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEADER_BYTES, NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, SILENCE_SECONDS, NULL},
-        {tls.cert ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, tls.cert},
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, tls.key},
+        {is_tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0, versions},
         {MHD_OPTION_END, 0, NULL}};
-    server->daemon =
-        MHD_start_daemon(flags, 0, NULL, NULL, take_request, server, MHD_OPTION_ARRAY, options,
-                         MHD_OPTION_NOTIFY_COMPLETED, end_request, server,
-                         MHD_OPTION_NOTIFY_CONNECTION, take_connection, server, MHD_OPTION_END);
-    qn_tls_deinit(&tls);
+    server->daemon = MHD_start_daemon(flags, 0, NULL, NULL, take_request, server, MHD_OPTION_ARRAY,
+                                      options, MHD_OPTION_NOTIFY_COMPLETED, end_request, server,
+                                      MHD_OPTION_NOTIFY_CONNECTION, take_connection, server,
+                                      is_tls ? MHD_OPTION_HTTPS_CERT_CALLBACK : MHD_OPTION_END,
+                                      show_certificate, MHD_OPTION_END);
     if (server->daemon) return QN_OK;
     close(fd);
     return QN_FAIL(err, IO, "the HTTP library does not start%s",
-                   server->opts.tls_cert ? "; do --tls-cert and --tls-key belong together?" : "");
+                   is_tls ? " with TLS; was it built without?" : "");
 }
 
 void qn_http_quiesce(qn_server *server) {

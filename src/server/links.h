@@ -11,8 +11,9 @@
 
 typedef struct qn_link {
     int fd;
-    int64_t since;   // when its last answer ended, its request began, or it was opened
-    qn_exchange *ex; // borrowed: the request that it brings or waits for; NULL: none
+    qn_server *server; // of the HTTP side
+    int64_t since;     // when its last answer ended, its request began, or it was opened
+    qn_exchange *ex;   // borrowed: the request that it brings or waits for; NULL: none
     struct qn_link *next, *before;
 } qn_link;
 

@@ -50,6 +50,7 @@ static qn_status fill(qn_server *s, qn_err *err) {
     if (getrandom(&s->id_key, sizeof s->id_key, 0) < 0) s->id_key = (uint64_t)qn_clock_ns();
     QN_TRY(check_address(s, err));
     QN_TRY(qn_guard_init(&s->guard, &s->opts, err));
+    QN_TRY(qn_tls_init(&s->tls, &s->opts, err));
     QN_TRY(open_models(s, err));
     QN_TRY(qn_links_init(&s->links, s->limits.idle_ms * 1000000, err));
     QN_TRY(qn_workers_init(&s->workers, N_WORKERS, s->limits.waiting, err));
@@ -115,6 +116,7 @@ void qn_server_destroy(qn_server *s) {
     if (s->links.epoll >= 0) qn_links_deinit(&s->links);
     qn_registry_deinit(&s->registry);
     qn_guard_deinit(&s->guard);
+    qn_tls_deinit(&s->tls);
     qn_logger_deinit(&s->logger);
     if (s->wake >= 0) close(s->wake);
     qn_free(s);
@@ -154,6 +156,11 @@ static void reload(qn_server *s) {
         qn_logger_say(&s->logger, "error", "keys are as before: %s", err.message);
     else
         qn_logger_say(&s->logger, "info", "read the keys again");
+    if (!qn_tls_is_on(&s->tls)) return;
+    if (qn_tls_reload(&s->tls, &err))
+        qn_logger_say(&s->logger, "error", "the certificate is as before: %s", err.message);
+    else
+        qn_logger_say(&s->logger, "info", "read the certificate again");
 }
 
 // Answers that have begun may end, and be taken by their clients, for a while.

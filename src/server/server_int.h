@@ -16,6 +16,7 @@
 #include "server/metrics.h"
 #include "server/registry.h"
 #include "server/server.h"
+#include "server/tls.h"
 #include "server/workers.h"
 
 struct qn_server {
@@ -26,6 +27,7 @@ struct qn_server {
     time_t started; // for "created" fields and /metrics
     qn_links links;
     qn_guard guard;
+    qn_tls tls;
     qn_workers workers;
     qn_registry registry;
     qn_metrics metrics;
