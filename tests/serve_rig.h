@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 // --- the server ----------------------------------------------------------------------------------
@@ -66,6 +67,26 @@ static inline void serve_stop(serve_rig *rig) {
     qn_server_stop(rig->server);
     pthread_join(rig->thread, NULL);
     qn_server_destroy(rig->server);
+}
+
+// Rows of all models, computed and waiting.
+static inline int64_t serve_rows(const serve_rig *rig) {
+    qn_batch_counts counts = QN_INIT(qn_batch_counts);
+    (void)qn_registry_counts(&rig->server->registry, &counts);
+    return counts.rows + counts.queued;
+}
+
+// Waits until fn(rig) is `want`; the test's time limit ends what never comes.
+static inline void serve_wait(const serve_rig *rig, int64_t (*fn)(const serve_rig *rig),
+                              int64_t want) {
+    static const struct timespec pause = {.tv_nsec = 1000000};
+    while (fn(rig) != want) nanosleep(&pause, NULL);
+}
+
+static inline int64_t serve_jobs(const serve_rig *rig) { return atomic_load(&rig->server->n_jobs); }
+
+static inline int64_t serve_links(const serve_rig *rig) {
+    return qn_links_count(&rig->server->links);
 }
 
 // --- the client ----------------------------------------------------------------------------------
@@ -147,6 +168,37 @@ static inline http_answer http_read(int fd) {
         if (!chunked) qn_buf_add(&a.body, body, size);
         if (!chunked) a.is_whole = length && strtoul(length, NULL, 10) == size;
     }
+    qn_buf_deinit(&raw);
+    return a;
+}
+
+// Reads one answer of a connection that stays open, byte by byte. `has_body` false: of HEAD.
+static inline http_answer http_read_one(int fd, bool has_body) {
+    http_answer a = {0};
+    qn_buf raw = {0};
+    size_t want = SIZE_MAX; // bytes of the body; SIZE_MAX - 1: in chunks
+    char c;
+    while (recv(fd, &c, 1, 0) == 1) {
+        if (want == SIZE_MAX) {
+            qn_buf_add(&a.head, &c, 1);
+            if (a.head.size < 4 || memcmp(a.head.data + a.head.size - 4, "\r\n\r\n", 4) != 0)
+                continue;
+            a.status = atoi(a.head.data + strlen("HTTP/1.1 "));
+            const char *length = http_header(&a, "Content-Length");
+            want = length ? strtoul(length, NULL, 10) : SIZE_MAX - 1;
+            if (a.status < 200 || a.status == 204 || !has_body) want = 0;
+        } else {
+            qn_buf_add(&raw, &c, 1);
+        }
+        a.is_whole = want == SIZE_MAX - 1
+                         ? raw.size >= 5 && memcmp(raw.data + raw.size - 5, "0\r\n\r\n", 5) == 0
+                         : raw.size == want;
+        if (a.is_whole) break;
+    }
+    if (want == SIZE_MAX - 1)
+        (void)http_unchunk(&a.body, raw.data ? raw.data : "", raw.size);
+    else
+        qn_buf_add(&a.body, raw.data ? raw.data : "", raw.size);
     qn_buf_deinit(&raw);
     return a;
 }

@@ -7,6 +7,7 @@
 
 #include "core/mem.h"
 #include "core/thread.h"
+#include "server/sandbox.h"
 #include "server/server.h"
 
 #include <errno.h>
@@ -20,6 +21,7 @@ typedef struct serve_options {
     qn_texts keys, origins, hosts;
     int64_t port, context, parallel, chunk, queue, timeout, grace, tokens, draft_max, keep;
     bool insecure, no_prefix_cache, metrics, no_page, lookup, mtp, mtp_fast, shift, quiet;
+    bool no_sandbox;
     int log_format, reasoning_field; // words
     qn_sampling_args sampling;
     qn_engine_args engine;
@@ -216,6 +218,13 @@ static qn_server_opts server_opts(const qn_call *call, opener *open) {
         .reasoning_field = o->reasoning_field == 2};
 }
 
+// Everything is open that is needed. A kernel that cannot do it is served by all the same.
+static void give_up_privileges(const serve_options *o) {
+    qn_err err;
+    if (!o->no_sandbox && qn_sandbox_enter(&err))
+        fprintf(stderr, "quern: warning: %s; serving without that\n", err.message);
+}
+
 static qn_status serve(qn_server *server, const sigset_t *set, qn_err *err) {
     listener l = {.set = *set, .server = server};
     pthread_t thread;
@@ -244,6 +253,7 @@ static qn_status run_serve(const qn_call *call, qn_err *err) {
     opts.model = bundled ? bundled : call->n_args ? call->args[0] : NULL;
     hold_signals(&set);
     QN_TRY_TO(done, qn_server_create(&server, &opts, err));
+    give_up_privileges(o);
     status = serve(server, &set, err);
 
 done:
@@ -358,6 +368,8 @@ static const qn_option serve_table[] = {
      .kind = QN_OPTION_WORD,
      .offset = offsetof(serve_options, log_format),
      .words = log_words},
+    FLAG("--no-sandbox", no_sandbox,
+         "keep all system calls, for tools that work inside the process, such as leak checkers"),
     FLAG("--quiet", quiet, "log warnings and errors only"),
     QN_OPTIONS_MMPROJ(serve_options),
     QN_OPTIONS_SAMPLING(serve_options),
@@ -372,7 +384,8 @@ const qn_command qn_cmd_serve = {
         "Without MODEL and --models the bundled quern-mini-Q8_0.gguf is served. Sampling "
         "options are defaults for requests that do not say them; without a seed, each request "
         "draws one and tells it. TERM and Ctrl-C let answers that have begun end, a second one "
-        "does not; HUP reads the keys again. docs/server.md has the routes, and settings for "
+        "does not; HUP reads the keys and the certificate again. docs/server.md has the routes, "
+        "and settings for "
         "clients.",
     .options = serve_table,
     .n_options = sizeof serve_table / sizeof *serve_table,
