@@ -25,7 +25,7 @@ class App {
     this.models = [];
     this.model = null;
     this.props = null;
-    this.saving = new Map(); // conversation id -> timer
+    this.saving = new Map(); // conversation -> timer
     this.thread = new Thread(this);
     this.composer = new Composer(this);
     this.sidebar = new Sidebar(this);
@@ -38,7 +38,7 @@ class App {
     byId('memory-note').hidden = store.lasting;
     document.addEventListener('keydown', (event) => this.key(event));
     addEventListener('pagehide', () => this.saveNow());
-    document.addEventListener('visibilitychange', () => document.hidden && this.saveNow());
+    document.addEventListener('visibilitychange', () => (document.hidden ? this.saveNow() : this.reread()));
     this.setTheme(this.prefs.theme);
   }
 
@@ -141,8 +141,7 @@ class App {
     if (turn) turn.stop();
     const chat = turn ? turn.chat : id === this.chat.id ? this.chat : await this.store.get(id);
     this.turns.delete(id);
-    clearTimeout(this.saving.get(id));
-    this.saving.delete(id);
+    this.cancelSave(chat);
     await this.store.remove(id);
     if (id === this.chat.id) this.newChat();
     else this.sidebar.refresh();
@@ -156,13 +155,17 @@ class App {
 
   // Saves within SAVE_EVERY; a conversation without messages is not kept.
   saveSoon(chat) {
-    if (!chat.nodes.length || this.saving.has(chat.id)) return;
-    this.saving.set(chat.id, setTimeout(() => this.save(chat), SAVE_EVERY));
+    if (!chat.nodes.length || this.saving.has(chat)) return;
+    this.saving.set(chat, setTimeout(() => this.save(chat), SAVE_EVERY));
+  }
+
+  cancelSave(chat) {
+    clearTimeout(this.saving.get(chat));
+    this.saving.delete(chat);
   }
 
   async save(chat) {
-    clearTimeout(this.saving.get(chat.id));
-    this.saving.delete(chat.id);
+    this.cancelSave(chat);
     if (!chat.nodes.length) return;
     try {
       await this.store.put(chat);
@@ -172,7 +175,17 @@ class App {
   }
 
   saveNow() {
-    for (const id of [...this.saving.keys()]) this.save(this.turns.get(id)?.chat || this.chat);
+    for (const chat of [...this.saving.keys()]) this.save(chat);
+  }
+
+  // Another tab may have gone on with the conversation.
+  async reread() {
+    this.sidebar.refresh();
+    const { chat } = this;
+    const stored = this.store.lasting && !this.turns.has(chat.id) && (await this.store.get(chat.id));
+    if (!stored || stored.updated <= chat.updated || this.chat !== chat) return;
+    this.chat = stored;
+    this.showChat();
   }
 
   // ---- asking ----
@@ -325,14 +338,6 @@ class App {
     if (await askForKey(false)) this.loadModels();
   }
 
-  openHelp() {
-    openHelp(this.props);
-  }
-
-  toast(text, action) {
-    toast(text, action);
-  }
-
   // ---- keyboard ----
 
   key(event) {
@@ -349,7 +354,7 @@ class App {
 const KEYS = {
   'Ctrl+k': (app) => app.sidebar.focusSearch(),
   'Ctrl+Shift+o': (app) => app.newChat(),
-  'Ctrl+/': (app) => app.openHelp(),
+  'Ctrl+/': (app) => openHelp(app.props),
   Escape: (app) => app.stop(),
 };
 

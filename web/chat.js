@@ -65,12 +65,25 @@ export function titleFrom(text) {
 // The messages of a request that asks for what follows `path`.
 export function messagesOf(chat, path) {
   const start = Math.max(0, path.findIndex((node) => node.id === chat.from));
-  const messages = path.slice(start).filter(isSent).map(messageOf);
+  const messages = path.slice(start).filter(isSent).map(messageOf).reduce(joinQuestions, []);
   if (chat.system.trim()) messages.unshift({ role: 'system', content: chat.system });
   return messages;
 }
 
 const isSent = (node) => node.role !== 'assistant' || Boolean(node.text || (node.calls && node.calls.length));
+
+// After an answer that failed two questions follow each other, which many templates refuse.
+function joinQuestions(messages, message) {
+  const last = messages[messages.length - 1];
+  if (!last || last.role !== 'user' || message.role !== 'user') {
+    messages.push(message);
+    return messages;
+  }
+  const parts = (content) => (typeof content === 'string' ? [{ type: 'text', text: content }] : content);
+  const texts = [last.content, message.content];
+  last.content = texts.every((t) => typeof t === 'string') ? texts.join('\n\n') : texts.flatMap(parts);
+  return messages;
+}
 
 function messageOf(node) {
   if (node.role === 'tool') return { role: 'tool', tool_call_id: node.call, content: node.text };

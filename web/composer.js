@@ -1,5 +1,6 @@
 // The box that messages are written in, with images and the meter of the context.
 
+import { toast } from './dialogs.js';
 import { byId, el, formatNumber, icon, iconButton } from './dom.js';
 
 export const MAX_IMAGES = 8;
@@ -110,7 +111,7 @@ export class Composer {
     for (const file of files) {
       const problem = this.problemWith(file);
       if (problem) {
-        this.app.toast(problem);
+        toast(problem);
         continue;
       }
       const url = await dataUrl(file);

@@ -12,16 +12,15 @@ const MAX_LINE = 4000;
 const words = (text) => new Set(text.split(' '));
 
 const C_KEYS = words(
-  'auto break case catch class const constexpr continue default delete do else enum explicit export extern final ' +
-    'fn for friend func go goto if impl import in inline interface let match mod mut namespace new noexcept operator ' +
-    'override package private protected pub public register restrict return select sizeof static struct switch ' +
-    'template this throw trait try typedef typename union unsafe use using virtual volatile where while yield ' +
-    'true false nullptr NULL nil null self super None Some',
+  'auto break case catch class const constexpr continue default delete do else enum export extern final fn for func ' +
+    'go goto if impl import in inline interface let match mod mut namespace new operator override package private pub ' +
+    'public restrict return sizeof static struct switch template this throw trait try typedef typename union unsafe ' +
+    'use using virtual volatile while true false nullptr NULL nil null self',
 );
 const C_TYPES = words(
   'bool char double float int long short signed unsigned void size_t ssize_t ptrdiff_t wchar_t FILE ' +
-    'int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t intptr_t uintptr_t string String ' +
-    'i8 i16 i32 i64 u8 u16 u32 u64 usize isize f32 f64 str Vec Option Result Box byte rune error var',
+    'int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t uintptr_t string String ' +
+    'i8 i16 i32 i64 u8 u16 u32 u64 usize f32 f64 str Vec Option Result byte error var',
 );
 const JS_KEYS = words(
   'as async await break case catch class const continue debugger default delete do else enum export extends ' +
@@ -38,12 +37,6 @@ const SH_KEYS = words(
   'if then else elif fi for while until do done case esac in function return exit break continue local export set ' +
     'unset shift source alias echo cd test read trap eval exec',
 );
-const SQL_KEYS = words(
-  'select from where and or not null insert into values update set delete create table index view drop alter add ' +
-    'primary key foreign references join left right inner outer full on as group by order having limit offset union ' +
-    'all distinct case when then else end exists in is like between asc desc with default unique check',
-);
-
 // A language: how comments and strings begin and end. `span` pieces may run over several lines.
 const C_LIKE = {
   keys: C_KEYS,
@@ -81,7 +74,6 @@ const LANGUAGES = {
   },
   json: { keys: words('true false null'), types: new Set(), line: ['//'], span: [], quotes: '"', properties: true },
   toml: { keys: words('true false'), types: new Set(), line: ['#'], span: [['"""', '"""', 'str']], quotes: '"\'' },
-  sql: { keys: SQL_KEYS, types: new Set(), line: ['--'], span: [['/*', '*/', 'com']], quotes: '"\'', fold: true },
 };
 
 const ALIASES = {
@@ -91,7 +83,6 @@ const ALIASES = {
   shell: 'shell sh bash zsh console terminal shellsession fish',
   json: 'json jsonc json5 jsonl',
   toml: 'toml ini yaml yml conf properties make makefile dockerfile cmake',
-  sql: 'sql sqlite postgresql mysql',
   html: 'html xml svg htm xhtml vue',
   diff: 'diff patch',
 };
@@ -102,7 +93,7 @@ export const languageOf = (name) => BY_NAME.get(name.toLowerCase()) || '';
 
 export function createLexer(name) {
   const language = languageOf(name);
-  if (language === 'html') return new HtmlLexer();
+  if (language === 'html') return { line: htmlLine };
   if (language === 'diff') return { line: diffLine };
   return language ? new CodeLexer(LANGUAGES[language]) : { line: (text) => [['', text]] };
 }
@@ -185,17 +176,17 @@ class CodeLexer {
   }
 
   word(text, at) {
-    const { keys, types, fold } = this.language;
+    const { keys, types } = this.language;
     NAME.lastIndex = at;
     const found = NAME.exec(text);
     if (!found) {
       const end = this.match('num', NUMBER, text, at);
       return end > at ? end : this.match('', GAP, text, at);
     }
-    const name = fold ? found[0].toLowerCase() : found[0];
-    const end = at + found[0].length;
+    const [name] = found;
+    const end = at + name.length;
     const kind = keys.has(name) ? 'key' : types.has(name) ? 'typ' : text[end] === '(' ? 'fn' : '';
-    this.put(kind, found[0]);
+    this.put(kind, name);
     return end;
   }
 }
@@ -209,56 +200,19 @@ function endOf(text, at, close) {
   return -1;
 }
 
-class HtmlLexer {
-  constructor() {
-    this.inside = ''; // '', 'tag' or 'comment'
-  }
+const HTML = /(<!--.*?(?:-->|$))|(<[/!?]?[A-Za-z][\w:-]*|[/?]?>)|([\w:@.-]+(?==))|(?<==)("[^"]*"|'[^']*')|[^<=/>\s]+|[^]/y;
+const HTML_KINDS = ['', 'com', 'tag', 'att', 'str'];
 
-  line(text) {
-    if (text.length > MAX_LINE) return [['', text]];
-    this.out = [];
-    let at = 0;
-    while (at < text.length) at = this.inside === 'comment' ? this.comment(text, at) : this.piece(text, at);
-    return this.out;
+// One line at a time is enough to read by: a comment of several lines is coloured in its first.
+function htmlLine(text) {
+  if (text.length > MAX_LINE) return [['', text]];
+  const out = [];
+  for (HTML.lastIndex = 0; HTML.lastIndex < text.length; ) {
+    const match = HTML.exec(text);
+    out.push([HTML_KINDS.find((kind, i) => i && match[i]) || '', match[0]]);
   }
-
-  comment(text, at) {
-    const end = text.indexOf('-->', at);
-    if (end >= 0) this.inside = '';
-    this.out.push(['com', text.slice(at, end < 0 ? text.length : end + 3)]);
-    return end < 0 ? text.length : end + 3;
-  }
-
-  piece(text, at) {
-    if (!this.inside && text.startsWith('<!--', at)) {
-      this.inside = 'comment';
-      return this.comment(text, at);
-    }
-    const patterns = this.inside === 'tag' ? TAG_PIECES : TEXT_PIECES;
-    for (const [kind, pattern, inside] of patterns) {
-      pattern.lastIndex = at;
-      const found = pattern.exec(text);
-      if (!found) continue;
-      this.out.push([kind, found[0]]);
-      if (inside !== undefined) this.inside = inside;
-      return pattern.lastIndex;
-    }
-    this.out.push(['', text[at]]);
-    return at + 1;
-  }
+  return out;
 }
-
-const TEXT_PIECES = [
-  ['tag', /<[/!?]?[A-Za-z][\w:-]*/y, 'tag'],
-  ['num', /&[#\w]{1,32};/y],
-  ['', /[^<&]+/y],
-];
-const TAG_PIECES = [
-  ['tag', /[/?]?>/y, ''],
-  ['str', /"[^"]*"?|'[^']*'?/y],
-  ['att', /[\w:@.-]+/y],
-  ['', /[\s=]+/y],
-];
 
 function diffLine(text) {
   const kind = { '+': 'add', '-': 'del', '@': 'pre' }[text[0]] || '';

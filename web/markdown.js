@@ -340,50 +340,15 @@ function readTable(lines, at, out, depth) {
 
 // ---- what is left ----
 
-function readIndented(lines, at, out) {
-  if (columnsOf(lines[at]) < 4) return 0;
-  const body = [];
-  let i = at;
-  for (; i < lines.length; i++) {
-    if (isBlank(lines[i])) body.push('');
-    else if (columnsOf(lines[i]) >= 4) body.push(cutColumns(lines[i], 4));
-    else break;
-  }
-  while (!body[body.length - 1]) {
-    body.pop();
-    i--;
-  }
-  out.push({ type: 'code', lang: '', text: body.join('\n'), fence: null });
-  return i;
-}
-
-const SETEXT = { '=': 1, '-': 2 };
-
-function setextLevel(line) {
-  meter.steps += line.length;
-  const text = line.trim();
-  const level = SETEXT[text[0]] || 0;
-  for (let i = 1; level && i < text.length; i++) if (text[i] !== text[0]) return 0;
-  return text.length >= 2 ? level : 0;
-}
-
 function readPara(lines, at, out) {
   const text = [lines[at].trim()];
   let i = at + 1;
-  for (; i < lines.length && !isBlank(lines[i]); i++) {
-    const level = text.length === 1 ? setextLevel(lines[i]) : 0;
-    if (level) {
-      out.push({ type: 'heading', level, text: text[0].trim() });
-      return i + 1;
-    }
-    if (interrupts(lines, i)) break;
-    text.push(lines[i].trim());
-  }
+  for (; i < lines.length && !isBlank(lines[i]) && !interrupts(lines, i); i++) text.push(lines[i].trim());
   out.push({ type: 'para', text: text.join('\n') });
   return i;
 }
 
 const LEAVES = [readFence, readMath, readHeading, readRule];
-// Lists come before indented code: four columns and a list mark are a list that the model indented.
-const READERS = [...LEAVES, readQuote, readTable, readList, readIndented, readPara];
+// Indented code and underlined headings are left out: models do not mean them where they occur.
+const READERS = [...LEAVES, readQuote, readTable, readList, readPara];
 const FLAT_READERS = [...LEAVES, readPara];

@@ -77,6 +77,9 @@ class ToolView {
   update() {}
 }
 
+// A longer text than any model writes is shown as it is.
+const MAX_MARKDOWN = 500000;
+
 const FINISHES = {
   stopped: 'Stopped',
   length: 'Reached the limit of tokens',
@@ -132,7 +135,9 @@ class AnswerView {
       if (tokens) this.probs.update();
     }
     this.body.hidden = Boolean(tokens) || !this.node.text;
-    if (!tokens) this.stream.update(this.node.text, finished);
+    if (tokens) return;
+    if (this.node.text.length < MAX_MARKDOWN) this.stream.update(this.node.text, finished);
+    else if (finished) this.body.replaceChildren(el('p', { class: 'plain' }, this.node.text));
   }
 
   showReasoning(turn) {
@@ -174,9 +179,9 @@ class AnswerView {
     const { error } = this.node;
     this.problem.hidden = !error;
     if (!error) return;
-    const [head, help, actions] = (PROBLEMS[error.kind] || PROBLEMS.other)(error);
+    const [head, text, actions] = (PROBLEMS[error.kind] || PROBLEMS.other)(error);
     const buttons = actions.map(([label, action], i) => button(label, () => this.app[action](this.node), i ? '' : 'primary'));
-    this.problem.replaceChildren(el('p', {}, el('strong', {}, head), ' ', error.message, ' ', help), ...buttons);
+    this.problem.replaceChildren(el('p', {}, el('strong', {}, head), ' ', text), ...buttons);
   }
 
   showActions() {
@@ -185,7 +190,7 @@ class AnswerView {
     const again = iconButton('again', 'Answer again', () => app.regenerate(node), 'small');
     const chances = iconButton('chance', 'Token probabilities', () => this.toggleTokens(chances), 'small');
     chances.setAttribute('aria-pressed', String(this.asTokens));
-    const parts = [versions(app, this.chat, node), node.text && copy, again, node.probs && node.probs.length ? chances : null, statsNode(node)];
+    const parts = [versions(app, this.chat, node), node.text && copy, !node.error && again, node.probs && node.probs.length ? chances : null, statsNode(node)];
     this.actions.replaceChildren(...parts.filter(Boolean));
   }
 
@@ -196,19 +201,19 @@ class AnswerView {
   }
 }
 
-// head, what to do, [label, action of the app]
+// head, text, [label, action of the app]
 const PROBLEMS = {
-  gone: () => ['No connection.', 'Is it still running? Your question is kept.', [['Try again', 'retry']]],
-  broken: () => ['The connection broke.', 'What came so far is kept.', [['Answer again', 'regenerate']]],
+  gone: (e) => ['No connection.', `${e.message} Is it still running? Your question is kept.`, [['Try again', 'retry']]],
+  broken: (e) => ['Incomplete.', `${e.message} What came so far is kept.`, [['Answer again', 'regenerate']]],
   overflow: (e) => [
     'Too long for the context.',
-    e.room ? `${formatNumber(e.used)} tokens were sent; there is room for ${formatNumber(e.room)}.` : '',
+    e.room ? `The conversation has ${formatNumber(e.used)} tokens; there is room for ${formatNumber(e.room)}.` : e.message,
     [['Leave out the oldest turns', 'leaveOut'], ['Try again', 'retry']],
   ],
-  key: () => ['A key is needed.', '', [['Try again', 'retry']]],
-  full: () => ['The server is full.', 'It was asked many times.', [['Try again', 'retry']]],
-  refused: () => ['The server refused.', 'The settings of this conversation may say why.', [['Try again', 'retry'], ['Settings', 'openSettings']]],
-  other: () => ['Something went wrong.', '', [['Try again', 'retry']]],
+  key: (e) => ['A key is needed.', e.message, [['Try again', 'retry']]],
+  full: (e) => ['The server is full.', e.message, [['Try again', 'retry']]],
+  refused: (e) => ['The server refused.', e.message, [['Try again', 'retry'], ['Settings', 'openSettings']]],
+  other: (e) => ['Something went wrong.', e.message, [['Try again', 'retry']]],
 };
 
 function callNode(call) {
@@ -229,7 +234,7 @@ function statsNode(node) {
   const parts = [
     FINISHES[node.finish],
     s.speed && `${s.speed < 10 ? s.speed.toFixed(1) : Math.round(s.speed)} tokens/s`,
-    s.first && `first after ${formatSeconds(s.first)}`,
+    s.first && `first token ${formatSeconds(s.first)}`,
     s.tokens && `${formatNumber(s.tokens)} tokens`,
     s.cached && `${formatNumber(s.cached)} of ${formatNumber(s.prompt)} from cache`,
     s.seed !== undefined && `seed ${s.seed}`,

@@ -37,8 +37,7 @@ function linkNode(n) {
 
 const BLOCK = {
   para: (b) => el('p', {}, ...inlineNodes(b.text)),
-  // The page's own headings are h1 and h2; those of an answer come below them.
-  heading: (b) => el(`h${Math.min(6, b.level + 2)}`, { class: `md-h${b.level}` }, ...inlineNodes(b.text)),
+  heading: (b) => el(b.as ? `h${b.as}` : 'p', { class: `md-h md-h${b.level}` }, ...inlineNodes(b.text)),
   rule: () => el('hr'),
   math: (b) => el('div', { class: 'math math-block', tabindex: '0', role: 'math', 'aria-label': b.text }, b.text),
   quote: (b) => el('blockquote', {}, ...b.blocks.map(blockNode)),
@@ -125,6 +124,7 @@ export class StreamView {
     this.node = node;
     this.done = 0; // characters whose nodes are final
     this.drawn = 0; // characters that are shown
+    this.level = 2; // of the last heading that is final
     this.open = []; // nodes of the last block
     this.list = null; // the list whose last item is open: {node, ordered, mark}
     this.code = null; // the code block that is open: {view, fence}
@@ -146,6 +146,7 @@ export class StreamView {
   draw(text) {
     const source = text.slice(this.done);
     const blocks = parseBlocks(source);
+    this.setLevels(blocks);
     for (const node of this.open) node.remove();
     this.open = [];
     if (!blocks.length) return;
@@ -156,7 +157,17 @@ export class StreamView {
     if (this.code) this.feedCode(text);
   }
 
+  // The page's own headings are h1 and h2; those of an answer come below, without gaps. One that
+  // is inside something else only looks like a heading.
+  setLevels(blocks) {
+    let { level } = this;
+    for (const block of blocks) {
+      if (block.type === 'heading') level = block.as = Math.max(3, Math.min(6, block.level + 2, level + 1));
+    }
+  }
+
   addFinal(block) {
+    this.level = block.as || this.level;
     if (!this.joinList(block, block.items)) this.node.append(blockNode(block));
     this.list = null;
   }

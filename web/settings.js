@@ -62,7 +62,7 @@ export class Settings {
     const jsonCheck = (check) => (text) => readJson(text, check).problem || '';
     return el(
       'section',
-      {},
+      { 'aria-label': 'This conversation' },
       el('h3', {}, 'This conversation'),
       textField('System prompt', 'Said to the model before everything else.', chat.system, () => '', set('system')),
       textField('JSON schema', 'Answers follow it, to the letter.', chat.schema, jsonCheck(checkSchema), set('schema'), true),
@@ -92,7 +92,7 @@ export class Settings {
         input.dispatchEvent(new Event('input'));
       });
     });
-    return el('section', {}, el('h3', {}, 'Sampling'), el('div', { class: 'grid' }, ...inputs), reset);
+    return el('section', { 'aria-label': 'Sampling' }, el('h3', {}, 'Sampling'), el('div', { class: 'grid' }, ...inputs), reset);
   }
 
   pageSection() {
@@ -104,7 +104,7 @@ export class Settings {
     const modes = { auto: 'Default', on: 'On', off: 'Off' };
     return el(
       'section',
-      {},
+      { 'aria-label': 'Every conversation' },
       el('h3', {}, 'Every conversation'),
       caps.thinking !== false && choice('Reasoning', 'thinking', modes, app.prefs.thinking, (value) => app.setPref('thinking', value)),
       choice('Theme', 'theme', names, app.prefs.theme, (value) => app.setTheme(value)),

@@ -1,6 +1,7 @@
 // The list of conversations: search, rename, delete with undo, export and import. On a phone it is
 // a drawer.
 
+import { openHelp, toast } from './dialogs.js';
 import { announce, byId, el, icon, iconButton } from './dom.js';
 import { LIMITS, exportText, importText } from './transfer.js';
 
@@ -29,7 +30,7 @@ export class Sidebar {
       iconButton('inbox', 'Import conversations', () => this.file.click()),
       iconButton('outbox', 'Export all conversations', () => this.exportAll()),
       this.themeButton,
-      iconButton('help', 'Keyboard and help', () => this.app.openHelp()),
+      iconButton('help', 'Keyboard and help', () => openHelp(this.app.props)),
     );
   }
 
@@ -136,10 +137,10 @@ export class Sidebar {
       if (file.size > LIMITS.file) throw new Error(`the file is ${file.size} bytes long; at most ${LIMITS.file} are read`);
       const chats = importText(await file.text());
       for (const chat of chats) await this.app.store.put(chat);
-      this.app.toast(`Imported ${chats.length} conversation${chats.length === 1 ? '' : 's'}.`);
+      toast(`Imported ${chats.length} conversation${chats.length === 1 ? '' : 's'}.`);
       this.refresh();
     } catch (error) {
-      this.app.toast(`Nothing was imported: ${error.message}.`);
+      toast(`Nothing was imported: ${error.message}.`);
     }
   }
 

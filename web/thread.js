@@ -1,11 +1,12 @@
 // The messages of the open conversation, and where the page is scrolled to.
 
 import { pathOf } from './chat.js';
-import { byId, el, icon } from './dom.js';
+import { button, byId, el, icon } from './dom.js';
 import { messageView } from './message.js';
 import { hideChances } from './probs.js';
 
 const NEAR = 96; // pixels from the end that count as being there
+const MAX_SHOWN = 200; // messages, until more are asked for
 
 const EXAMPLES = [
   ['Explain', 'How does a millstone sharpen itself, and why does it not?'],
@@ -26,13 +27,15 @@ export class Thread {
     this.node.addEventListener('scroll', () => this.scrolled(), { passive: true });
   }
 
-  // Shows the conversation from its start to its end.
-  show(chat, turn) {
+  // Shows the conversation and goes to its end.
+  show(chat, turn, all = false) {
     hideChances();
     this.views.clear();
     const path = pathOf(chat);
     const column = el('div', { class: 'column' });
-    for (const node of path) {
+    const hidden = all ? 0 : Math.max(0, path.length - MAX_SHOWN);
+    if (hidden) column.append(button(`Show ${hidden} earlier messages`, () => this.show(chat, turn, true), 'earlier'));
+    for (const node of path.slice(hidden)) {
       if (node.id === chat.from) column.append(el('div', { class: 'cut' }, 'What is above is not sent any more'));
       const view = messageView(this.app, chat, node);
       view.update(turn && turn.node === node ? turn : null);
@@ -42,7 +45,8 @@ export class Thread {
     if (!path.length) column.append(this.welcome());
     column.classList.toggle('empty', !path.length);
     this.node.replaceChildren(column);
-    this.goToEnd();
+    if (path.length && !all) this.goToEnd();
+    else this.scrolled();
   }
 
   // The answer on its way has grown.

@@ -56,8 +56,11 @@ export class Turn {
   async waitFor(seconds) {
     for (this.waiting = Math.ceil(seconds); this.waiting > 0; this.waiting--) {
       this.changed();
-      await new Promise((resolve) => setTimeout(resolve, 1000));
-      if (this.abort.signal.aborted) throw new DOMException('stopped', 'AbortError');
+      await new Promise((resolve) => {
+        setTimeout(resolve, 1000);
+        this.abort.signal.addEventListener('abort', resolve, { once: true });
+      });
+      this.abort.signal.throwIfAborted();
     }
     this.changed();
   }

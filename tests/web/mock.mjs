@@ -21,8 +21,7 @@ const TYPES = { html: 'text/html; charset=utf-8', js: 'text/javascript', css: 't
 
 const TOUR = `## The stones of a quern
 
-A quern is a **hand mill**: two stones, one *resting*, one *turning*. Grain goes in at the eye,
-flour comes out at the edge; see [the long story](https://example.org/quern) or \`quern --help\`.
+A quern is a **hand mill**: two stones, one *resting*, one *turning*. Grain goes in at the eye, flour comes out at the edge; see [the long story](https://example.org/quern) or \`quern --help\`.
 
 1. The lower stone, the *bedstone*, does not move.
 2. The upper one, the *runner*, is turned by a handle:
