@@ -5,37 +5,37 @@
 //   lexer.line('x = 1  # one') -> [['', 'x = '], ['num', '1'], ['', '  '], ['com', '# one']]
 //
 // Kinds: com comment, str string, num number, key keyword, typ type, fn called name, pre directive,
-// var variable, att attribute or property, tag tag, add and del lines of a diff.
+// var variable, att attribute or property, tag tag.
 
 const MAX_LINE = 4000;
 
-const words = (text) => new Set(text.split(' '));
+const words = text => new Set(text.split(' '));
 
 const C_KEYS = words(
   'auto break case catch class const constexpr continue default delete do else enum export extern final fn for func ' +
     'go goto if impl import in inline interface let match mod mut namespace new operator override package private pub ' +
     'public restrict return sizeof static struct switch template this throw trait try typedef typename union unsafe ' +
-    'use using virtual volatile while true false nullptr NULL nil null self',
+    'use using virtual volatile while true false nullptr NULL nil null self'
 );
 const C_TYPES = words(
   'bool char double float int long short signed unsigned void size_t ssize_t ptrdiff_t wchar_t FILE ' +
     'int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t uintptr_t string String ' +
-    'i8 i16 i32 i64 u8 u16 u32 u64 usize f32 f64 str Vec Option Result byte error var',
+    'i8 i16 i32 i64 u8 u16 u32 u64 usize f32 f64 str Vec Option Result byte error var'
 );
 const JS_KEYS = words(
   'as async await break case catch class const continue debugger default delete do else enum export extends ' +
     'finally for from function get if implements import in instanceof interface let new of return set static super ' +
-    'switch this throw try type typeof var void while with yield true false null undefined NaN Infinity readonly',
+    'switch this throw try type typeof var void while with yield true false null undefined NaN Infinity readonly'
 );
 const JS_TYPES = words('any boolean never number object string symbol unknown Array Map Set Promise Date Error Object');
 const PY_KEYS = words(
   'and as assert async await break case class continue def del elif else except finally for from global if import ' +
-    'in is lambda match nonlocal not or pass raise return try while with yield True False None self',
+    'in is lambda match nonlocal not or pass raise return try while with yield True False None self'
 );
 const PY_TYPES = words('bool bytes dict float frozenset int list object set str tuple type Exception');
 const SH_KEYS = words(
   'if then else elif fi for while until do done case esac in function return exit break continue local export set ' +
-    'unset shift source alias echo cd test read trap eval exec',
+    'unset shift source alias echo cd test read trap eval exec'
 );
 // A language: how comments and strings begin and end. `span` pieces may run over several lines.
 const C_LIKE = {
@@ -44,7 +44,7 @@ const C_LIKE = {
   line: ['//'],
   span: [['/*', '*/', 'com']],
   quotes: '"\'',
-  directive: '#',
+  directive: '#'
 };
 const LANGUAGES = {
   c: C_LIKE,
@@ -52,50 +52,55 @@ const LANGUAGES = {
     keys: JS_KEYS,
     types: JS_TYPES,
     line: ['//'],
-    span: [['/*', '*/', 'com'], ['`', '`', 'str']],
-    quotes: '"\'',
+    span: [
+      ['/*', '*/', 'com'],
+      ['`', '`', 'str']
+    ],
+    quotes: '"\''
   },
   python: {
     keys: PY_KEYS,
     types: PY_TYPES,
     line: ['#'],
-    span: [['"""', '"""', 'str'], ["'''", "'''", 'str']],
+    span: [
+      ['"""', '"""', 'str'],
+      ["'''", "'''", 'str']
+    ],
     quotes: '"\'',
-    directive: '@',
+    directive: '@'
   },
   shell: {
     keys: SH_KEYS,
     types: new Set(),
     line: ['#'],
     wordComment: true,
-    span: [['"', '"', 'str'], ["'", "'", 'str']],
+    span: [
+      ['"', '"', 'str'],
+      ["'", "'", 'str']
+    ],
     quotes: '',
-    variables: true,
+    variables: true
   },
-  json: { keys: words('true false null'), types: new Set(), line: ['//'], span: [], quotes: '"', properties: true },
-  toml: { keys: words('true false'), types: new Set(), line: ['#'], span: [['"""', '"""', 'str']], quotes: '"\'' },
+  json: { keys: words('true false null'), types: new Set(), line: ['//'], span: [], quotes: '"', properties: true }
 };
 
 const ALIASES = {
   c: 'c h cpp c++ cc cxx hpp cuda cu java go golang rust rs cs csharp kotlin swift zig scala php objc',
   js: 'js javascript jsx ts typescript tsx mjs cjs node',
   python: 'python py python3 gyp',
-  shell: 'shell sh bash zsh console terminal shellsession fish',
+  shell: 'shell sh bash zsh console terminal yaml yml toml ini make makefile dockerfile cmake',
   json: 'json jsonc json5 jsonl',
-  toml: 'toml ini yaml yml conf properties make makefile dockerfile cmake',
-  html: 'html xml svg htm xhtml vue',
-  diff: 'diff patch',
+  html: 'html xml svg htm xhtml vue'
 };
 const BY_NAME = new Map();
 for (const [language, names] of Object.entries(ALIASES)) for (const n of names.split(' ')) BY_NAME.set(n, language);
 
-export const languageOf = (name) => BY_NAME.get(name.toLowerCase()) || '';
+const languageOf = name => BY_NAME.get(name.toLowerCase()) || '';
 
 export function createLexer(name) {
   const language = languageOf(name);
   if (language === 'html') return { line: htmlLine };
-  if (language === 'diff') return { line: diffLine };
-  return language ? new CodeLexer(LANGUAGES[language]) : { line: (text) => [['', text]] };
+  return language ? new CodeLexer(LANGUAGES[language]) : { line: text => [['', text]] };
 }
 
 const NAME = /[\p{L}_$][\p{L}\p{N}_$]*/uy;
@@ -155,7 +160,8 @@ class CodeLexer {
     if (language.quotes.includes(text[at])) return this.string(text, at);
     if (language.directive === text[at] && at === first) return this.match('pre', /[#@]\s{0,8}[\w.]*/y, text, at);
     if (language.variables && text[at] === '$') return this.match('var', VARIABLE, text, at);
-    if (language.variables && text[at] === '-' && (!at || text[at - 1] === ' ')) return this.match('att', FLAG, text, at);
+    if (language.variables && text[at] === '-' && (!at || text[at - 1] === ' '))
+      return this.match('att', FLAG, text, at);
     return this.word(text, at);
   }
 
@@ -200,21 +206,17 @@ function endOf(text, at, close) {
   return -1;
 }
 
-const HTML = /(<!--.*?(?:-->|$))|(<[/!?]?[A-Za-z][\w:-]*|[/?]?>)|([\w:@.-]+(?==))|(?<==)("[^"]*"|'[^']*')|[^<=/>\s]+|[^]/y;
+const HTML =
+  /(<!--.*?(?:-->|$))|(<[/!?]?[A-Za-z][\w:-]*|[/?]?>)|([\w:@.-]+(?==))|(?<==)("[^"]*"|'[^']*')|[^<=/>\s]+|[^]/y;
 const HTML_KINDS = ['', 'com', 'tag', 'att', 'str'];
 
 // One line at a time is enough to read by: a comment of several lines is coloured in its first.
 function htmlLine(text) {
   if (text.length > MAX_LINE) return [['', text]];
   const out = [];
-  for (HTML.lastIndex = 0; HTML.lastIndex < text.length; ) {
+  for (HTML.lastIndex = 0; HTML.lastIndex < text.length;) {
     const match = HTML.exec(text);
     out.push([HTML_KINDS.find((kind, i) => i && match[i]) || '', match[0]]);
   }
   return out;
-}
-
-function diffLine(text) {
-  const kind = { '+': 'add', '-': 'del', '@': 'pre' }[text[0]] || '';
-  return [[kind, text]];
 }

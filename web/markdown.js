@@ -44,7 +44,7 @@ function blocksOf(lines, depth) {
 
 // ---- lines ----
 
-const isBlank = (line) => indentOf(line) === line.length;
+const isBlank = line => indentOf(line) === line.length;
 
 function indentOf(line) {
   let i = 0;
@@ -79,7 +79,7 @@ function cutColumns(line, count) {
 }
 
 // {char, size, info} of an opening code fence, or null.
-export function openFence(line) {
+function openFence(line) {
   const from = indentOf(line);
   const char = line[from];
   if (char !== '`' && char !== '~') return null;
@@ -100,8 +100,7 @@ export function closesFence(line, fence) {
   return end - from >= fence.size && isBlank(line.slice(end));
 }
 
-export const fenceLine = (line, fence) =>
-  cutColumns(line.endsWith('\r') ? line.slice(0, -1) : line, fence.indent);
+export const fenceLine = (line, fence) => cutColumns(line.endsWith('\r') ? line.slice(0, -1) : line, fence.indent);
 
 function headingOf(line) {
   const from = indentOf(line);
@@ -150,12 +149,12 @@ function itemOf(line) {
     ordered: mark.length > 1,
     mark: mark[mark.length - 1],
     start: mark.length > 1 ? Number(mark.slice(0, -1)) : 1,
-    rest: cutColumns(after, pad),
+    rest: cutColumns(after, pad)
   };
 }
 
-const isQuote = (line) => line[indentOf(line)] === '>';
-const mathOpener = (line) => {
+const isQuote = line => line[indentOf(line)] === '>';
+const mathOpener = line => {
   const from = indentOf(line);
   if (line.startsWith('$$', from)) return ['$$', from];
   return line.startsWith('\\[', from) ? ['\\]', from] : null;
@@ -195,7 +194,13 @@ function readMath(lines, at, out) {
   }
   // On one line with text after its end it is part of a sentence.
   if (i === at && end >= 0 && !isBlank(lines[i].slice(end + 2))) return 0;
-  out.push({ type: 'math', text: lines.slice(at, i + 1).join('\n').trim() });
+  out.push({
+    type: 'math',
+    text: lines
+      .slice(at, i + 1)
+      .join('\n')
+      .trim()
+  });
   return i + 1;
 }
 
@@ -269,7 +274,7 @@ function readItem(lines, at, item, list, depth) {
     blocks: blocksOf(body, depth + 1),
     loose: loose || (blanks > 0 && i < lines.length && itemOf(lines[i]) !== null),
     task: task ? task[1] !== ' ' : null,
-    line: at,
+    line: at
   });
   return i;
 }

@@ -25,7 +25,10 @@ function loadPlaywright() {
     return load();
   } catch {
     try {
-      execFileSync('npm', ['install', '--no-audit', '--no-fund', '--prefix', MODULES, 'playwright-core'], { stdio: 'ignore', timeout: 60000 });
+      execFileSync('npm', ['install', '--no-audit', '--no-fund', '--prefix', MODULES, 'playwright-core'], {
+        stdio: 'ignore',
+        timeout: 60000
+      });
       return load();
     } catch {
       return skip('playwright-core');
@@ -60,16 +63,27 @@ async function openPage(browser, url, options) {
     reducedMotion: 'reduce',
     hasTouch: Boolean(options.touch),
     isMobile: Boolean(options.touch),
-    acceptDownloads: true,
+    acceptDownloads: true
   });
   const page = await context.newPage();
   const complaints = [];
-  page.on('console', (m) => ['error', 'warning'].includes(m.type()) && !EXPECTED.test(m.text()) && complaints.push(m.text()));
-  page.on('pageerror', (error) => complaints.push(String(error.stack)));
-  page.on('request', (request) => !/^(data|blob):/.test(request.url()) && !request.url().startsWith(url) && complaints.push(`outside request ${request.url()}`));
+  page.on(
+    'console',
+    m => ['error', 'warning'].includes(m.type()) && !EXPECTED.test(m.text()) && complaints.push(m.text())
+  );
+  page.on('pageerror', error => complaints.push(String(error.stack)));
+  page.on(
+    'request',
+    request =>
+      !/^(data|blob):/.test(request.url()) &&
+      !request.url().startsWith(url) &&
+      complaints.push(`outside request ${request.url()}`)
+  );
   await page.addInitScript(() => {
     globalThis.violations = [];
-    document.addEventListener('securitypolicyviolation', (event) => globalThis.violations.push(`${event.violatedDirective} ${event.blockedURI}`));
+    document.addEventListener('securitypolicyviolation', event =>
+      globalThis.violations.push(`${event.violatedDirective} ${event.blockedURI}`)
+    );
   });
   page.setDefaultTimeout(10000);
   await page.goto(url);
@@ -77,7 +91,7 @@ async function openPage(browser, url, options) {
   return { context, page, complaints };
 }
 
-export const ready = (page) => page.waitForSelector('#model:not([disabled])');
+export const ready = page => page.waitForSelector('#model:not([disabled])');
 
 async function runOne(browser, { body, options }) {
   const mock = realUrl ? null : await startMock(options.server);
@@ -99,7 +113,7 @@ export async function runAll() {
   const browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox'] });
   let failed = 0;
   const wanted = process.env.WEB_TEST || '';
-  for (const one of tests.filter((t) => t.name.includes(wanted))) {
+  for (const one of tests.filter(t => t.name.includes(wanted))) {
     if (realUrl && one.options.mock) {
       console.log(`skip  ${one.name} (needs the mock)`);
       continue;
@@ -119,22 +133,22 @@ export async function runAll() {
 // ---- what the tests do on the page ----
 
 // Waits until no answer is on its way.
-export const idle = (page) => page.waitForSelector('#send[aria-label="Send"]');
+export const idle = page => page.waitForSelector('#send[aria-label="Send"]');
 
 export async function ask(page, text, wait = true) {
   const before = await page.locator('article.assistant').count();
   await page.fill('#prompt', text);
   await page.press('#prompt', 'Enter');
-  await page.waitForFunction((n) => document.querySelectorAll('article.assistant').length > n, before);
+  await page.waitForFunction(n => document.querySelectorAll('article.assistant').length > n, before);
   if (wait) await idle(page);
 }
 
-export const lastAnswer = (page) => page.locator('article.assistant').last().locator('.markdown').first().innerText();
-export const messages = (page) => page.locator('article.message').count();
-export const chatNames = (page) => page.locator('.chat-item .open').allInnerTexts();
+export const lastAnswer = page => page.locator('article.assistant').last().locator('.markdown').first().innerText();
+export const messages = page => page.locator('article.message').count();
+export const chatNames = page => page.locator('.chat-item .open').allInnerTexts();
 
 // The conversations as IndexedDB holds them.
-export const stored = (page) =>
+export const stored = page =>
   page.evaluate(
     () =>
       new Promise((resolve, reject) => {
@@ -147,5 +161,5 @@ export const stored = (page) =>
             resolve(all.result);
           };
         };
-      }),
+      })
   );

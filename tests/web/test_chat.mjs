@@ -1,9 +1,25 @@
 // Conversations: send, stream, stop, edit, branch, settings, errors, what is kept.
 
 import { readFile } from 'node:fs/promises';
-import { ask, chatNames, check, equal, idle, lastAnswer, messages, ready, realUrl, runAll, stored, test } from './harness.mjs';
+import {
+  ask,
+  chatNames,
+  check,
+  equal,
+  idle,
+  lastAnswer,
+  messages,
+  ready,
+  realUrl,
+  runAll,
+  stored,
+  test
+} from './harness.mjs';
 
-const PIXEL = Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==', 'base64');
+const PIXEL = Buffer.from(
+  'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==',
+  'base64'
+);
 
 test('a question gets an answer, and a reload keeps both', async ({ page }) => {
   await ask(page, 'say The *stone* turns.');
@@ -23,7 +39,7 @@ test('an answer grows while it comes, and stops', async ({ page, mock }) => {
   const sizeOf = () => page.evaluate(() => document.querySelector('article.assistant').textContent.length);
   await page.waitForFunction(() => document.querySelector('article.assistant .markdown').textContent.length > 10);
   const first = await sizeOf();
-  await page.waitForFunction((n) => document.querySelector('article.assistant').textContent.length > n + 5, first);
+  await page.waitForFunction(n => document.querySelector('article.assistant').textContent.length > n + 5, first);
   await page.press('#prompt', 'Escape');
   await idle(page);
   check((await page.locator('.stats').innerText()).includes('Stopped'), 'it does not say that it was stopped');
@@ -33,7 +49,10 @@ test('an answer grows while it comes, and stops', async ({ page, mock }) => {
 test('a reload in the middle keeps what came', { mock: true }, async ({ page }) => {
   await ask(page, `slow ${'grain '.repeat(400)}`, false);
   await page.waitForFunction(() => document.querySelector('article.assistant .markdown').textContent.length > 20);
-  await until(async () => (await stored(page))[0]?.nodes[1]?.text.length > 20, 'the answer is not stored while it grows');
+  await until(
+    async () => (await stored(page))[0]?.nodes[1]?.text.length > 20,
+    'the answer is not stored while it grows'
+  );
   await page.reload();
   await ready(page);
   check((await lastAnswer(page)).startsWith('grain grain'), 'the answer is gone');
@@ -83,8 +102,16 @@ test('settings reach the request and stay', { mock: true }, async ({ page, mock 
   await page.keyboard.press('Escape');
   await ask(page, 'say hi');
   const [body] = mock.requests;
-  equal([body.messages[0], body.temperature, body.top_k, body.seed], [{ role: 'system', content: 'Be brief.' }, 0.2, undefined, 42], 'settings');
-  equal([body.response_format.type, body.tools[0].function.name, body.chat_template_kwargs], ['json_schema', 'f', { enable_thinking: false }], 'more settings');
+  equal(
+    [body.messages[0], body.temperature, body.top_k, body.seed],
+    [{ role: 'system', content: 'Be brief.' }, 0.2, undefined, 42],
+    'settings'
+  );
+  equal(
+    [body.response_format.type, body.tools[0].function.name, body.chat_template_kwargs],
+    ['json_schema', 'f', { enable_thinking: false }],
+    'more settings'
+  );
   await page.reload();
   await ready(page);
   await page.click('#open-settings');
@@ -96,7 +123,7 @@ test('reasoning folds when the answer begins', { mock: true }, async ({ page }) 
   await ask(page, 'think');
   const fold = page.locator('details.fold');
   check((await fold.locator('summary').innerText()).includes('12 tokens'), 'the size of the reasoning is not told');
-  equal(await fold.evaluate((node) => node.open), false, 'fold is open');
+  equal(await fold.evaluate(node => node.open), false, 'fold is open');
   await fold.locator('summary').click();
   check((await fold.innerText()).includes('Three switches'), 'reasoning is not shown');
 });
@@ -123,22 +150,35 @@ test('token probabilities', { mock: true }, async ({ page, mock }) => {
   equal(await tokens.count(), 3, 'tokens');
   await tokens.first().focus();
   await page.keyboard.press('ArrowRight');
-  check((await page.locator('#chances').innerText()).replace(/\s+/g, ' ').includes('other 27 %'), 'alternatives of the second token');
+  check(
+    (await page.locator('#chances').innerText()).replace(/\s+/g, ' ').includes('other 27 %'),
+    'alternatives of the second token'
+  );
   await page.getByRole('button', { name: 'Token probabilities' }).click();
   equal(await lastAnswer(page), 'one two three', 'the text view');
 });
 
 test('images are sent as data', { mock: true }, async ({ page, mock }) => {
   const file = (name, mimeType, buffer) => ({ name, mimeType, buffer });
-  await page.setInputFiles('#image-file', [file('a.png', 'image/png', PIXEL), file('b.svg', 'image/svg+xml', Buffer.from('<svg/>'))]);
+  await page.setInputFiles('#image-file', [
+    file('a.png', 'image/png', PIXEL),
+    file('b.svg', 'image/svg+xml', Buffer.from('<svg/>'))
+  ]);
   await page.waitForSelector('.thumb');
   check((await page.locator('.toast').innerText()).includes('b.svg is not a PNG'), 'a wrong file is not told');
-  await page.setInputFiles('#image-file', Array.from({ length: 9 }, (_, i) => file(`${i}.png`, 'image/png', PIXEL)));
+  await page.setInputFiles(
+    '#image-file',
+    Array.from({ length: 9 }, (_, i) => file(`${i}.png`, 'image/png', PIXEL))
+  );
   await page.waitForFunction(() => document.querySelectorAll('.thumb').length === 8);
   await page.getByRole('button', { name: 'Remove image 8' }).click();
   await ask(page, 'say seen');
   const { content } = mock.requests[0].messages[0];
-  equal(content.map((part) => part.type), [...Array(7).fill('image_url'), 'text'], 'parts');
+  equal(
+    content.map(part => part.type),
+    [...Array(7).fill('image_url'), 'text'],
+    'parts'
+  );
   equal(content[0].image_url.url, `data:image/png;base64,${PIXEL.toString('base64')}`, 'the bytes of the image');
 });
 
@@ -190,7 +230,11 @@ test('a conversation that is too long drops its oldest turns', { mock: true }, a
 });
 
 test('errors say what happened', { mock: true }, async ({ page }) => {
-  for (const [word, text] of [['refuse', 'temperature is 99'], ['drop', 'connection broke'], ['fail', 'the device was lost']]) {
+  for (const [word, text] of [
+    ['refuse', 'temperature is 99'],
+    ['drop', 'connection broke'],
+    ['fail', 'the device was lost']
+  ]) {
     await ask(page, word);
     check((await page.locator('.problem').innerText()).includes(text), `${word}: it does not say ${text}`);
     if (word === 'drop') equal(await lastAnswer(page), 'The connection will', 'what came before the break');
@@ -198,19 +242,27 @@ test('errors say what happened', { mock: true }, async ({ page }) => {
   }
 });
 
-test('the key is asked for, and kept for the tab', { mock: true, key: true, server: { key: 'secret' } }, async ({ page }) => {
-  await page.getByLabel('API key').fill('wrong');
-  await page.keyboard.press('Enter');
-  await page.waitForFunction(() => document.querySelector('#key-note')?.textContent.includes('did not accept'));
-  await page.getByLabel('API key').fill('secret');
-  await page.keyboard.press('Enter');
-  await ready(page);
-  await ask(page, 'say hi');
-  equal(await lastAnswer(page), 'hi', 'answer');
-  equal(await page.evaluate(() => [sessionStorage.getItem('quern.key'), localStorage.getItem('quern.key')]), ['secret', null], 'where the key is');
-  await page.reload();
-  await ready(page);
-});
+test(
+  'the key is asked for, and kept for the tab',
+  { mock: true, key: true, server: { key: 'secret' } },
+  async ({ page }) => {
+    await page.getByLabel('API key').fill('wrong');
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('#key-note')?.textContent.includes('did not accept'));
+    await page.getByLabel('API key').fill('secret');
+    await page.keyboard.press('Enter');
+    await ready(page);
+    await ask(page, 'say hi');
+    equal(await lastAnswer(page), 'hi', 'answer');
+    equal(
+      await page.evaluate(() => [sessionStorage.getItem('quern.key'), localStorage.getItem('quern.key')]),
+      ['secret', null],
+      'where the key is'
+    );
+    await page.reload();
+    await ready(page);
+  }
+);
 
 test('conversations: search, rename, delete and undo', { mock: true }, async ({ page }) => {
   await ask(page, 'say the first answer');
@@ -235,6 +287,16 @@ test('conversations: search, rename, delete and undo', { mock: true }, async ({ 
   equal(await messages(page), 2, 'messages after undo');
 });
 
+test('a conversation deleted in the middle of an answer stays away', { mock: true }, async ({ page, mock }) => {
+  await ask(page, `slow ${'grain '.repeat(400)}`, false);
+  await page.waitForFunction(() => document.querySelector('article.assistant .markdown').textContent.length > 20);
+  await page.clock.install();
+  await page.getByRole('button', { name: /^Delete/ }).click();
+  await until(() => mock.open === 0, 'the request is still open');
+  await page.clock.runFor(5000);
+  equal((await stored(page)).length, 0, 'stored conversations');
+});
+
 test('an answer goes on while another conversation is open', { mock: true }, async ({ page }) => {
   await ask(page, `slow ${'grain '.repeat(40)}`, false);
   await page.getByRole('button', { name: 'New conversation' }).click();
@@ -248,7 +310,10 @@ test('an answer goes on while another conversation is open', { mock: true }, asy
 test('export and import', { mock: true }, async ({ page }) => {
   await ask(page, 'tour');
   await ask(page, 'think');
-  const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Export all conversations' }).click()]);
+  const [download] = await Promise.all([
+    page.waitForEvent('download'),
+    page.getByRole('button', { name: 'Export all conversations' }).click()
+  ]);
   const text = await readFile(await download.path());
   const before = await page.locator('#thread').innerText();
   await page.getByRole('button', { name: 'Delete tour' }).click();
@@ -262,7 +327,10 @@ test('export and import', { mock: true }, async ({ page }) => {
 test('a long answer: finished blocks stay as they are', { mock: true }, async ({ page }) => {
   await page.evaluate(() => {
     globalThis.made = 0;
-    new MutationObserver((list) => list.forEach((m) => (globalThis.made += m.addedNodes.length))).observe(document.getElementById('thread'), { childList: true, subtree: true });
+    new MutationObserver(list => list.forEach(m => (globalThis.made += m.addedNodes.length))).observe(
+      document.getElementById('thread'),
+      { childList: true, subtree: true }
+    );
   });
   await ask(page, 'long 6000');
   equal(await page.locator('.markdown p').count(), 150, 'paragraphs');
@@ -271,13 +339,18 @@ test('a long answer: finished blocks stay as they are', { mock: true }, async ({
 });
 
 test('a streamed text ends up like one that is shown at once', { mock: true }, async ({ page }) => {
-  const tree = () => page.locator('article.assistant .markdown').first().evaluate((node) => node.innerHTML);
+  const tree = () =>
+    page
+      .locator('article.assistant .markdown')
+      .first()
+      .evaluate(node => node.innerHTML);
   await ask(page, 'tour');
   const streamed = await tree();
   await page.reload();
   await ready(page);
   equal(await tree(), streamed, 'the tour');
-  const odd = '1. a\\n2. b\\n\\n   c\\n   - d\\n   - e\\n3. f\\n\\n- x\\n```py\\na = 1\\n```\\n| a |\\n|---|\\n| b |\\n\\n> q\\n> r\\n\\n* y\\n* z';
+  const odd =
+    '1. a\\n2. b\\n\\n   c\\n   - d\\n   - e\\n3. f\\n\\n- x\\n```py\\na = 1\\n```\\n| a |\\n|---|\\n| b |\\n\\n> q\\n> r\\n\\n* y\\n* z';
   await page.getByRole('button', { name: 'New conversation' }).click();
   await ask(page, `slow ${odd.replaceAll(' ', '  ')}`);
   const slow = await tree();
@@ -298,7 +371,7 @@ test('without a database conversations live in memory', { mock: true }, async ({
 async function until(condition, what) {
   for (let i = 0; i < 100; i++) {
     if (await condition()) return;
-    await new Promise((resolve) => setTimeout(resolve, 50));
+    await new Promise(resolve => setTimeout(resolve, 50));
   }
   throw new Error(what);
 }
