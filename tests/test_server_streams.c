@@ -164,13 +164,14 @@ static int64_t bytes_for(const char *model, int64_t rows, int64_t pages) {
 // Memory is small for that many rows at a time: some of them give way to others.
 static void assert_equal_in_little_memory(const qn_buf *texts, const char *model, int64_t rows,
                                           int64_t pages) {
-    const qn_batch_counts small = run_together(
-        texts, &(qn_server_opts){
-                   .model = model, .context = CONTEXT, .memory = bytes_for(model, rows, pages)});
+    const qn_batch_counts small =
+        run_together(texts, &(qn_server_opts){.model = model,
+                                              .context = CONTEXT,
+                                              .parallel = rows,
+                                              .memory = bytes_for(model, rows, pages)});
     assert_true(small.preemptions > 0);
 }
 
-// rows 0: with enough memory alone.
 static void assert_equal_together(const char *model, int64_t rows, int64_t pages) {
     qn_buf texts[N_STREAMS] = {0};
     run_alone(texts, model);
@@ -179,7 +180,7 @@ static void assert_equal_together(const char *model, int64_t rows, int64_t pages
     assert_true(without.hits == 0);
     const qn_batch_counts with = run_together(texts, &(qn_server_opts){.model = model});
     assert_true(with.hits > 0);
-    if (rows) assert_equal_in_little_memory(texts, model, rows, pages);
+    assert_equal_in_little_memory(texts, model, rows, pages);
     for (size_t i = 0; i < N_STREAMS; i++) qn_buf_deinit(&texts[i]);
 }
 
@@ -190,7 +191,7 @@ static void answers_do_not_depend_on_company(void **state) {
 
 static void answers_of_hybrids_do_not_depend_on_company(void **state) {
     (void)state;
-    assert_equal_together(MODELS "/quern-hybrid-Q8_0.gguf", 0, 0);
+    assert_equal_together(MODELS "/quern-hybrid-Q8_0.gguf", 12, 20);
 }
 
 int main(void) {
