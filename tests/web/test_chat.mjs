@@ -293,19 +293,32 @@ test('export and import', async ({ page, ui }) => {
   equal(await ui.text('#thread'), before, 'the conversation');
 });
 
-test('a long answer: finished blocks stay as they are', async ({ page, ui }) => {
+// Nodes that the page makes for an answer, of which `size` are shown in the end.
+async function nodesMade({ page, ui }, question, selector, size) {
   await page.evaluate(() => {
     globalThis.made = 0;
-    new MutationObserver(list => list.forEach(m => (globalThis.made += m.addedNodes.length))).observe(
-      document.getElementById('thread'),
-      { childList: true, subtree: true }
-    );
+    const count = list =>
+      list.forEach(m => m.addedNodes.forEach(n => (globalThis.made += 1 + (n.querySelectorAll?.('*').length || 0))));
+    new MutationObserver(count).observe(document.getElementById('thread'), { childList: true, subtree: true });
   });
-  await ui.ask('long 6000');
-  equal(await page.locator('.markdown p').count(), 150, 'paragraphs');
-  const made = await page.evaluate(() => globalThis.made);
-  check(made < 4000, `${made} nodes were made for 150 paragraphs`);
-});
+  await ui.ask(question);
+  equal(await page.locator(selector).count(), size, selector);
+  return page.evaluate(() => globalThis.made);
+}
+
+const LONG = {
+  paragraphs: ['long 6000', '.markdown p', 150],
+  'a list': [`say ${'- a **b** c\\n'.repeat(1500)}`, '.markdown li', 1500],
+  code: [`say \`\`\`c\\n${'int a = 0; // b\\n'.repeat(1500)}`, '.markdown .hl-com', 1500]
+};
+
+for (const [name, [question, selector, size]] of Object.entries(LONG)) {
+  test(`a long answer: ${name}, its finished parts are made once`, async now => {
+    const made = await nodesMade(now, question, selector, size);
+    const shown = await now.page.locator('#thread *').count();
+    check(made < 4 * shown + 4000, `${made} nodes were made for ${shown}`);
+  });
+}
 
 test('a streamed text ends up like one that is shown at once', async ({ page, ui }) => {
   const tree = () =>
