@@ -293,50 +293,55 @@ test('export and import', async ({ page, ui }) => {
   equal(await ui.text('#thread'), before, 'the conversation');
 });
 
-// Nodes that the page makes for an answer, of which `size` are shown in the end.
-async function nodesMade({ page, ui }, question, selector, size) {
-  await page.evaluate(() => {
-    globalThis.made = 0;
-    const count = list =>
-      list.forEach(m => m.addedNodes.forEach(n => (globalThis.made += 1 + (n.querySelectorAll?.('*').length || 0))));
-    new MutationObserver(count).observe(document.getElementById('thread'), { childList: true, subtree: true });
-  });
-  await ui.ask(question);
-  equal(await page.locator(selector).count(), size, selector);
-  return page.evaluate(() => globalThis.made);
-}
+// Feeds the text to the view of a growing answer in pieces; gives the tree and the nodes made on the way.
+const grow = (page, text, step) =>
+  page.evaluate(
+    async ([text, step]) => {
+      const { StreamView } = await import(new URL('page/render.js', location));
+      const node = document.createElement('div');
+      const watch = new MutationObserver(() => {});
+      watch.observe(node, { childList: true, subtree: true });
+      const view = new StreamView(node);
+      for (let end = step; end < text.length; end += step) view.update(text.slice(0, end));
+      view.update(text, true);
+      const added = watch.takeRecords().flatMap(record => [...record.addedNodes]);
+      const made = added.reduce((sum, n) => sum + 1 + (n.querySelectorAll?.('*').length || 0), 0);
+      return { html: node.innerHTML, made, shown: node.querySelectorAll('*').length };
+    },
+    [text, step]
+  );
 
 const LONG = {
-  paragraphs: ['long 6000', '.markdown p', 150],
-  'a list': [`say ${'- a **b** c\\n'.repeat(1500)}`, '.markdown li', 1500],
-  code: [`say \`\`\`c\\n${'int a = 0; // b\\n'.repeat(1500)}`, '.markdown .hl-com', 1500]
+  paragraphs: 'one **two** three four\n\n',
+  'a list': '- one **two** three\n',
+  'a list of lists': '1. one\n   - two\n   - three\n',
+  code: '```c\nint one = 2; // three\n',
+  'one paragraph': 'one **two** three '
 };
 
-for (const [name, [question, selector, size]] of Object.entries(LONG)) {
-  test(`a long answer: ${name}, its finished parts are made once`, async now => {
-    const made = await nodesMade(now, question, selector, size);
-    const shown = await now.page.locator('#thread *').count();
-    check(made < 4 * shown + 4000, `${made} nodes were made for ${shown}`);
+for (const [name, piece] of Object.entries(LONG)) {
+  test(`a long answer makes nodes in proportion: ${name}`, async ({ page }) => {
+    const text = piece.startsWith('```') ? piece + piece.slice(5).repeat(2000) : piece.repeat(2000);
+    const [small, large] = [await grow(page, text.slice(0, text.length / 8), 16), await grow(page, text, 16)];
+    const [a, b] = [small.made / small.shown, large.made / large.shown];
+    check(
+      b < 2 * a + 8,
+      `${a.toFixed(1)} nodes made for one that is shown, ${b.toFixed(1)} when it is eight times longer`
+    );
   });
 }
 
-test('a streamed text ends up like one that is shown at once', async ({ page, ui }) => {
-  const tree = () =>
-    page
-      .locator('article.assistant .markdown')
-      .first()
-      .evaluate(node => node.innerHTML);
+test('a text in pieces ends up like the whole', async ({ page, ui }) => {
   await ui.ask('tour');
-  const streamed = await tree();
-  await ui.reload();
-  equal(await tree(), streamed, 'the tour');
+  const [{ nodes }] = await ui.stored();
   const odd =
-    '1. a\\n2. b\\n\\n   c\\n   - d\\n   - e\\n3. f\\n\\n- x\\n```py\\na = 1\\n```\\n| a |\\n|---|\\n| b |\\n\\n> q\\n> r\\n\\n* y\\n* z';
-  await ui.press('New conversation');
-  await ui.ask(`slow ${odd.replaceAll(' ', '  ')}`);
-  const slow = await tree();
-  await ui.reload();
-  equal(await tree(), slow, 'lists and tables');
+    '1. a\n2. b\n\n   c\n   - d\n   - e\n3. f\n\n- x\n```py\na = 1\n``\n```\n~~~\nb\n~~~\n| a |\n|---|\n| b |\n\n' +
+    '> q\n> r\n\n### h\n# i\n* y\n* z\n\n  w\n+ v\n\n\n$$\nx\n$$\n`a` **b\nc** ```\n```\nopen';
+  for (const text of [nodes[1].text, odd, odd.replaceAll('\n', '\r\n')]) {
+    const whole = await grow(page, text, text.length);
+    check(whole.shown > 20, 'nothing is shown');
+    for (let step = 1; step < 12; step++) equal((await grow(page, text, step)).html, whole.html, `pieces of ${step}`);
+  }
 });
 
 test('without a database conversations live in memory', async ({ page, ui }) => {
