@@ -50,7 +50,10 @@ export function check(condition, what) {
 
 export function equal(got, want, what) {
   const [a, b] = [JSON.stringify(got), JSON.stringify(want)];
-  if (a !== b) throw new Error(`${what}: ${a}, expected ${b}`);
+  let at = 0;
+  while (at < a?.length && a[at] === b?.[at]) at++;
+  const near = text => text?.slice(Math.max(0, at - 40), at + 200);
+  if (a !== b) throw new Error(`${what}: ${near(a)}, expected ${near(b)}`);
 }
 
 // Console errors that the page is meant to cause: the browser reports every failed request.
