@@ -75,12 +75,7 @@ async function errorOf(response) {
 }
 
 async function getJson(path) {
-  const response = await request(path, { cache: 'no-store' });
-  try {
-    return await response.json();
-  } catch {
-    throw new ApiError(response.status, { error: { message: `${path} is not JSON.` } }, 0);
-  }
+  return (await request(path, { cache: 'no-store' })).json();
 }
 
 export async function listModels() {

@@ -38,7 +38,7 @@ function loadPlaywright() {
 
 const tests = [];
 
-// test(name, [{mock: true} when it needs the mock's answers, size, scheme, key], async ({page, mock}) => ...)
+// test(name, [{real: true} when a real server can answer it too, size, scheme, key], async ({page, ui, mock}) => ...)
 export function test(name, ...rest) {
   const body = rest.pop();
   tests.push({ name, body, options: rest[0] || {} });
@@ -50,7 +50,10 @@ export function check(condition, what) {
 
 export function equal(got, want, what) {
   const [a, b] = [JSON.stringify(got), JSON.stringify(want)];
-  if (a !== b) throw new Error(`${what}: ${a}, expected ${b}`);
+  let at = 0;
+  while (at < a?.length && a[at] === b?.[at]) at++;
+  const near = text => text?.slice(Math.max(0, at - 40), at + 200);
+  if (a !== b) throw new Error(`${what}: ${near(a)}, expected ${near(b)}`);
 }
 
 // Console errors that the page is meant to cause: the browser reports every failed request.
@@ -87,18 +90,17 @@ async function openPage(browser, url, options) {
   });
   page.setDefaultTimeout(10000);
   await page.goto(url);
-  if (!options.key) await ready(page);
-  return { context, page, complaints };
+  const ui = new Ui(page);
+  if (!options.key) await ui.ready();
+  return { context, page, ui, complaints };
 }
-
-export const ready = page => page.waitForSelector('#model:not([disabled])');
 
 async function runOne(browser, { body, options }) {
   const mock = realUrl ? null : await startMock(options.server);
   const url = realUrl || mock.url;
-  const { context, page, complaints } = await openPage(browser, url, options);
+  const { context, page, ui, complaints } = await openPage(browser, url, options);
   try {
-    await body({ page, mock, context, url });
+    await body({ page, ui, mock });
     equal(await page.evaluate(() => globalThis.violations), [], 'violations of the policy');
     equal(complaints, [], 'complaints of the browser');
   } finally {
@@ -114,7 +116,7 @@ export async function runAll() {
   let failed = 0;
   const wanted = process.env.WEB_TEST || '';
   for (const one of tests.filter(t => t.name.includes(wanted))) {
-    if (realUrl && one.options.mock) {
+    if (realUrl && !one.options.real) {
       console.log(`skip  ${one.name} (needs the mock)`);
       continue;
     }
@@ -132,34 +134,98 @@ export async function runAll() {
 
 // ---- what the tests do on the page ----
 
-// Waits until no answer is on its way.
-export const idle = page => page.waitForSelector('#send[aria-label="Send"]');
+class Ui {
+  constructor(page) {
+    this.page = page;
+  }
 
-export async function ask(page, text, wait = true) {
-  const before = await page.locator('article.assistant').count();
-  await page.fill('#prompt', text);
-  await page.press('#prompt', 'Enter');
-  await page.waitForFunction(n => document.querySelectorAll('article.assistant').length > n, before);
-  if (wait) await idle(page);
+  ready() {
+    return this.page.waitForSelector('#model:not([disabled])');
+  }
+
+  async reload() {
+    await this.page.reload();
+    await this.ready();
+  }
+
+  // Waits until no answer is on its way.
+  idle() {
+    return this.page.waitForSelector('#send[aria-label="Send"]');
+  }
+
+  async ask(text, wait = true) {
+    const before = await this.page.locator('article.assistant').count();
+    await this.page.fill('#prompt', text);
+    await this.page.press('#prompt', 'Enter');
+    await this.count('article.assistant', before + 1);
+    if (wait) await this.idle();
+  }
+
+  // Asks for a long answer and waits for its first words.
+  async askSlowly() {
+    await this.ask(`slow ${'grain '.repeat(400)}`, false);
+    await this.page.waitForFunction(
+      () => document.querySelector('article.assistant .markdown').textContent.length > 20
+    );
+  }
+
+  // The text of the last element that the selector finds, as it is shown.
+  text(selector) {
+    return this.page.locator(selector).last().innerText();
+  }
+
+  answer() {
+    return this.page.locator('article.assistant').last().locator('.markdown').first().innerText();
+  }
+
+  messages() {
+    return this.page.locator('article.message').count();
+  }
+
+  names() {
+    return this.page.locator('.chat-item .open').allInnerTexts();
+  }
+
+  count(selector, count) {
+    return this.page.waitForFunction(([s, n]) => document.querySelectorAll(s).length === n, [selector, count]);
+  }
+
+  // Clicks the button of this name.
+  press(name) {
+    return this.page.getByRole('button', { name }).click();
+  }
+
+  field(label) {
+    return this.page.getByLabel(label);
+  }
+
+  key(name) {
+    return this.page.keyboard.press(name);
+  }
+
+  type(text) {
+    return this.page.keyboard.type(text);
+  }
+
+  // The conversations as IndexedDB holds them.
+  stored() {
+    return this.page.evaluate(async () => {
+      const done = request =>
+        new Promise((resolve, reject) =>
+          Object.assign(request, { onsuccess: () => resolve(request.result), onerror: reject })
+        );
+      const database = await done(indexedDB.open('quern', 1));
+      const all = await done(database.transaction('chats').objectStore('chats').getAll());
+      database.close();
+      return all;
+    });
+  }
 }
 
-export const lastAnswer = page => page.locator('article.assistant').last().locator('.markdown').first().innerText();
-export const messages = page => page.locator('article.message').count();
-export const chatNames = page => page.locator('.chat-item .open').allInnerTexts();
-
-// The conversations as IndexedDB holds them.
-export const stored = page =>
-  page.evaluate(
-    () =>
-      new Promise((resolve, reject) => {
-        const open = indexedDB.open('quern', 1);
-        open.onerror = () => reject(open.error);
-        open.onsuccess = () => {
-          const all = open.result.transaction('chats').objectStore('chats').getAll();
-          all.onsuccess = () => {
-            open.result.close();
-            resolve(all.result);
-          };
-        };
-      })
-  );
+export async function until(condition, what) {
+  for (let i = 0; i < 100; i++) {
+    if (await condition()) return;
+    await new Promise(resolve => setTimeout(resolve, 50));
+  }
+  throw new Error(what);
+}

@@ -1,6 +1,6 @@
 // Names, roles, contrast, keyboard, phone: what assistive technology and small screens need.
 
-import { ask, check, equal, idle, lastAnswer, messages, runAll, test } from './harness.mjs';
+import { check, equal, runAll, test } from './harness.mjs';
 
 const PHONE = { width: 390, height: 844 };
 
@@ -96,53 +96,49 @@ const overflowing = page =>
   ]);
 
 // Shows each state of the page in turn and calls `look(name)`.
-async function tour(page, mock, look) {
+async function tour({ page, ui, mock }, look) {
   await look('empty');
-  await ask(page, 'tour');
+  await ui.ask('tour');
   await look('Markdown');
-  await ask(page, 'think');
+  await ui.ask('think');
   await page.locator('details.fold summary').last().click();
-  await ask(page, 'tool');
+  await ui.ask('tool');
   await look('folds');
   await page.evaluate(() => document.querySelectorAll('article.user .actions button:last-child')[0].click());
   await look('editing');
-  await page.keyboard.press('Escape');
-  await ask(page, 'refuse');
+  await ui.key('Escape');
+  await ui.ask('refuse');
   mock.down = true;
-  await ask(page, 'say hi');
+  await ui.ask('say hi');
   await page.waitForSelector('#banner:not([hidden])');
   await look('errors');
   mock.down = false;
   await page.locator('#banner button').click();
   await page.click('#open-settings');
-  await page.getByLabel('JSON schema').fill('{');
+  await ui.field('JSON schema').fill('{');
   await look('settings');
-  await page.getByLabel('Token probabilities').check();
-  await page.keyboard.press('Escape');
-  await ask(page, 'say one two three four five');
+  await ui.field('Token probabilities').check();
+  await ui.key('Escape');
+  await ui.ask('say one two three four five');
   await page.locator('.tokens span').last().focus();
   await look('probabilities');
-  await page.keyboard.press('Control+/');
+  await ui.key('Control+/');
   await look('help');
 }
 
 for (const scheme of ['light', 'dark']) {
   for (const size of [undefined, PHONE]) {
-    test(
-      `names, roles and contrast, ${scheme}, ${size ? 'phone' : 'desk'}`,
-      { mock: true, scheme, size },
-      async ({ page, mock }) => {
-        await tour(page, mock, async name => {
-          equal(await audit(page), [], name);
-          equal(await faint(page), [], `${name}: faint text`);
-          if (size) equal(await overflowing(page), [0, 0], `${name}: scrolls sideways`);
-        });
-      }
-    );
+    test(`names, roles and contrast, ${scheme}, ${size ? 'phone' : 'desk'}`, { scheme, size }, async now => {
+      await tour(now, async name => {
+        equal(await audit(now.page), [], name);
+        equal(await faint(now.page), [], `${name}: faint text`);
+        if (size) equal(await overflowing(now.page), [0, 0], `${name}: scrolls sideways`);
+      });
+    });
   }
 }
 
-test('themes', async ({ page }) => {
+test('themes', { real: true }, async ({ page }) => {
   const ground = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
   const light = await ground();
   await page.click('#open-settings');
@@ -160,7 +156,7 @@ test('themes', async ({ page }) => {
   equal(await ground(), dark, 'automatic follows the system');
 });
 
-test('everything by keyboard', { mock: true }, async ({ page }) => {
+test('everything by keyboard', async ({ page, ui }) => {
   const focused = () =>
     page.evaluate(
       () =>
@@ -168,36 +164,35 @@ test('everything by keyboard', { mock: true }, async ({ page }) => {
         document.activeElement.getAttribute('aria-label') ||
         document.activeElement.textContent
     );
-  const press = (...keys) =>
-    keys.reduce((before, key) => before.then(() => page.keyboard.press(key)), Promise.resolve());
+  const press = (...keys) => keys.reduce((before, key) => before.then(() => ui.key(key)), Promise.resolve());
   await press('Tab');
   equal(await focused(), 'Skip to the message box', 'first stop');
   await press('Enter');
   equal(await focused(), 'prompt', 'after the skip link');
-  await page.keyboard.type('say one');
+  await ui.type('say one');
   await press('Shift+Enter');
-  await page.keyboard.type('two');
+  await ui.type('two');
   equal(await page.inputValue('#prompt'), 'say one\ntwo', 'two lines');
   await press('Enter');
   await page.waitForSelector('article.assistant');
-  await idle(page);
+  await ui.idle();
   equal(await focused(), 'prompt', 'after sending');
   await press('ArrowUp');
   equal(await focused(), 'Edit the question', 'arrow up');
   await press('Escape');
   equal(await focused(), 'Edit the question', 'the button has the focus after Escape');
   await press('Enter', 'Control+a');
-  await page.keyboard.type('say three');
+  await ui.type('say three');
   await press('Enter');
   await page.waitForSelector('.versions');
-  await idle(page);
-  equal(await lastAnswer(page), 'three', 'answer to the edited question');
+  await ui.idle();
+  equal(await ui.answer(), 'three', 'answer to the edited question');
   await press('Control+k');
   equal(await focused(), 'search', 'Ctrl+K');
   await press('ArrowDown');
   equal(await focused(), 'say one', 'arrow down from the search');
   await press('Control+Shift+O');
-  equal([await focused(), await messages(page)], ['prompt', 0], 'Ctrl+Shift+O');
+  equal([await focused(), await ui.messages()], ['prompt', 0], 'Ctrl+Shift+O');
   await press('Control+/');
   equal(await page.locator('#help').evaluate(node => node.open), true, 'help is open');
   equal(await focused(), 'Close help', 'focus in the dialog');
@@ -212,16 +207,16 @@ test('everything by keyboard', { mock: true }, async ({ page }) => {
   equal(await focused(), 'open-settings', 'focus returns from the settings');
 });
 
-test('finished answers are announced', { mock: true }, async ({ page }) => {
-  await ask(page, 'say The stone has turned.');
+test('finished answers are announced', async ({ page, ui }) => {
+  await ui.ask('say The stone has turned.');
   await page.waitForFunction(() => document.getElementById('live').textContent.includes('The stone has turned.'));
   equal(await page.locator('article.assistant').getAttribute('aria-busy'), 'false', 'busy');
 });
 
-test('focus is visible', async ({ page }) => {
+test('focus is visible', { real: true }, async ({ page, ui }) => {
   await page.focus('#prompt');
   for (let i = 0; i < 6; i++) {
-    await page.keyboard.press('Shift+Tab');
+    await ui.key('Shift+Tab');
     const seen = await page.evaluate(() => {
       const style = getComputedStyle(document.activeElement);
       return (
@@ -233,15 +228,15 @@ test('focus is visible', async ({ page }) => {
   }
 });
 
-test('the drawer of a phone', { mock: true, size: PHONE, touch: true }, async ({ page }) => {
-  await ask2(page, 'say hi');
+test('the drawer of a phone', { size: PHONE, touch: true }, async ({ page, ui }) => {
+  await askByTouch(ui, 'say hi');
   await page.tap('#open-drawer');
   equal(
     await page.evaluate(() => [document.getElementById('main').inert, document.activeElement.id]),
     [true, 'close-drawer'],
     'what is behind is inert'
   );
-  await page.keyboard.press('Escape');
+  await ui.key('Escape');
   equal(
     await page.evaluate(() => [document.getElementById('main').inert, document.activeElement.id]),
     [false, 'open-drawer'],
@@ -252,8 +247,8 @@ test('the drawer of a phone', { mock: true, size: PHONE, touch: true }, async ({
   equal(await page.locator('#sidebar').evaluate(node => node.classList.contains('shown')), false, 'the drawer closes');
 });
 
-test('targets of a phone are 44 pixels', { mock: true, size: PHONE, touch: true }, async ({ page }) => {
-  await ask2(page, 'tour');
+test('targets of a phone are 44 pixels', { size: PHONE, touch: true }, async ({ page, ui }) => {
+  await askByTouch(ui, 'tour');
   const small = () =>
     page.evaluate(() =>
       [...document.querySelectorAll('button, select, summary, input:not([type=checkbox]):not([type=radio])')]
@@ -271,13 +266,13 @@ test('targets of a phone are 44 pixels', { mock: true, size: PHONE, touch: true 
 });
 
 // On a touch screen Enter makes a line; the button sends.
-async function ask2(page, text) {
-  await page.fill('#prompt', text);
-  await page.press('#prompt', 'Enter');
-  equal(await messages(page), 0, 'messages before the button');
-  await page.tap('#send');
-  await page.waitForSelector('article.assistant');
-  await idle(page);
+async function askByTouch(ui, text) {
+  await ui.page.fill('#prompt', text);
+  await ui.page.press('#prompt', 'Enter');
+  equal(await ui.messages(), 0, 'messages before the button');
+  await ui.page.tap('#send');
+  await ui.page.waitForSelector('article.assistant');
+  await ui.idle();
 }
 
 await runAll();

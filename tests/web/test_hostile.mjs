@@ -1,6 +1,6 @@
 // What a model or a file may hold to do harm: it is shown as text, and the page goes on.
 
-import { ask, chatNames, check, equal, idle, lastAnswer, messages, ready, runAll, stored, test } from './harness.mjs';
+import { check, equal, runAll, test } from './harness.mjs';
 
 const HARM = [
   '<script>globalThis.harm = 1</script>',
@@ -23,10 +23,10 @@ const SAFE_TAGS = new Set(
   )
 );
 
-test('markup in an answer is text', { mock: true }, async ({ page }) => {
+test('markup in an answer is text', async ({ page, ui }) => {
   for (const text of HARM) {
-    await ask(page, `say ${text}`);
-    const shown = await lastAnswer(page);
+    await ui.ask(`say ${text}`);
+    const shown = await ui.answer();
     const plain = text.replace(/[`*]/g, '').replace(/!?\[.*/, '');
     if (plain.startsWith('<') && !plain.startsWith('<https'))
       check(shown.includes(plain.slice(0, 20)), `${text} shows as ${shown}`);
@@ -54,15 +54,11 @@ test('markup in an answer is text', { mock: true }, async ({ page }) => {
   );
 });
 
-test('markup in questions, titles and reasoning is text', { mock: true }, async ({ page }) => {
-  await ask(page, '<img src=x onerror="globalThis.harm=1"> <b>tour</b>');
-  equal(
-    await page.locator('article.user .bubble').innerText(),
-    '<img src=x onerror="globalThis.harm=1"> <b>tour</b>',
-    'question'
-  );
-  check((await page.locator('h1').innerText()).startsWith('<img src=x'), 'title');
-  check((await chatNames(page))[0].startsWith('<img src=x'), 'list');
+test('markup in questions, titles and reasoning is text', async ({ page, ui }) => {
+  await ui.ask('<img src=x onerror="globalThis.harm=1"> <b>tour</b>');
+  equal(await ui.text('article.user .bubble'), '<img src=x onerror="globalThis.harm=1"> <b>tour</b>', 'question');
+  check((await ui.text('h1')).startsWith('<img src=x'), 'title');
+  check((await ui.names())[0].startsWith('<img src=x'), 'list');
   equal(await page.evaluate(() => globalThis.harm), undefined, 'a script ran');
 });
 
@@ -78,8 +74,8 @@ const BOMBS = {
 };
 
 for (const [name, text] of Object.entries(BOMBS)) {
-  test(`Markdown bomb: ${name}`, { mock: true }, async ({ page }) => {
-    await ask(page, `say ${text}`);
+  test(`Markdown bomb: ${name}`, async ({ page, ui }) => {
+    await ui.ask(`say ${text}`);
     const { depth, count } = await page.evaluate(() => {
       const all = [...document.querySelectorAll('article.assistant .markdown *')];
       const depthOf = node => (node.classList.contains('markdown') ? 0 : 1 + depthOf(node.parentElement));
@@ -87,12 +83,12 @@ for (const [name, text] of Object.entries(BOMBS)) {
     });
     check(depth < 120, `elements nest ${depth} deep`);
     check(count < 60000, `${count} elements`);
-    await ask(page, 'say still here');
-    equal(await lastAnswer(page), 'still here', 'the next answer');
+    await ui.ask('say still here');
+    equal(await ui.answer(), 'still here', 'the next answer');
   });
 }
 
-test('odd chunks do not break an answer', { mock: true }, async ({ page }) => {
+test('odd chunks do not break an answer', async ({ page, ui }) => {
   const chunks = [
     {},
     { choices: null },
@@ -107,11 +103,11 @@ test('odd chunks do not break an answer', { mock: true }, async ({ page }) => {
   ];
   const body = `${chunks.map(chunk => `data: ${JSON.stringify(chunk)}\n\n`).join('')}: ping\n\ndata: [DONE]\n\n`;
   await page.route('**/v1/chat/completions', route => route.fulfill({ contentType: 'text/event-stream', body }));
-  await ask(page, 'hello');
-  equal(await lastAnswer(page), 'ok', 'answer');
+  await ui.ask('hello');
+  equal(await ui.answer(), 'ok', 'answer');
 });
 
-test('odd answers of the server are told', { mock: true }, async ({ page }) => {
+test('odd answers of the server are told', async ({ page, ui }) => {
   const replies = [
     { status: 500, body: '<html>oops' },
     { status: 400, contentType: 'application/json', body: '{"error": "text"}' },
@@ -120,7 +116,7 @@ test('odd answers of the server are told', { mock: true }, async ({ page }) => {
   ];
   for (const reply of replies) {
     await page.route('**/v1/chat/completions', route => route.fulfill(reply), { times: 1 });
-    await ask(page, 'hello');
+    await ui.ask('hello');
     check(await page.locator('.problem').last().isVisible(), `${reply.status} ${reply.body}`);
   }
 });
@@ -128,9 +124,9 @@ test('odd answers of the server are told', { mock: true }, async ({ page }) => {
 const importFile = (page, text) =>
   page.setInputFiles('#import-file', { name: 'x.json', mimeType: 'application/json', buffer: Buffer.from(text) });
 
-test('a hostile file changes nothing', { mock: true }, async ({ page }) => {
-  await ask(page, 'say mine');
-  const before = JSON.stringify(await stored(page));
+test('a hostile file changes nothing', async ({ page, ui }) => {
+  await ui.ask('say mine');
+  const before = JSON.stringify(await ui.stored());
   for (const text of [
     '',
     '[]',
@@ -141,10 +137,10 @@ test('a hostile file changes nothing', { mock: true }, async ({ page }) => {
     await page.waitForFunction(() => document.querySelector('.toast')?.textContent.includes('Nothing was imported'));
     await page.locator('.toast button').click();
   }
-  equal(JSON.stringify(await stored(page)), before, 'what is stored');
+  equal(JSON.stringify(await ui.stored()), before, 'what is stored');
 });
 
-test('an imported conversation is shown as text', { mock: true }, async ({ page }) => {
+test('an imported conversation is shown as text', async ({ page, ui }) => {
   const html = '<img src=x onerror="globalThis.harm=1">';
   let nodes = [
     { role: 'user', parent: -1, text: html },
@@ -167,9 +163,9 @@ test('an imported conversation is shown as text', { mock: true }, async ({ page 
   );
   await page.locator('.chat-item .open').click();
   await page.waitForSelector('article.assistant');
-  check((await messages(page)) <= 200, 'all messages are made at once');
-  await page.getByRole('button', { name: /earlier messages/ }).click();
-  equal(await messages(page), 1500, 'messages');
+  check((await ui.messages()) <= 200, 'all messages are made at once');
+  await ui.press(/earlier messages/);
+  equal(await ui.messages(), 1500, 'messages');
   equal(
     await page.evaluate(() => [globalThis.harm, document.querySelectorAll('#thread img:not([src^=page])').length]),
     [undefined, 0],
@@ -177,19 +173,17 @@ test('an imported conversation is shown as text', { mock: true }, async ({ page 
   );
 });
 
-test('hostile things in the storage do not stop the page', { mock: true }, async ({ page }) => {
+test('hostile things in the storage do not stop the page', async ({ page, ui }) => {
   await page.evaluate(() => {
     localStorage.setItem('quern.prefs', '{"theme": 5, "sampling": [1], "model": {}, "thinking": "x"}');
     location.hash = '#nobody';
   });
-  await page.reload();
-  await ready(page);
-  await ask(page, 'say hi');
-  equal(await lastAnswer(page), 'hi', 'answer');
+  await ui.reload();
+  await ui.ask('say hi');
+  equal(await ui.answer(), 'hi', 'answer');
   await page.evaluate(() => localStorage.setItem('quern.prefs', '{'));
-  await page.reload();
-  await ready(page);
-  await idle(page);
+  await ui.reload();
+  await ui.idle();
 });
 
 await runAll();
