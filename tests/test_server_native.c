@@ -124,7 +124,6 @@ static void a_stream_ends_with_its_facts(void **state) {
     for (size_t i = 0; i < n; i++) {
         const json_t *data = json_at(json_array_get(events, i), "data");
         assert_int_equal(json_is_true(json_at(data, "stop")), i + 1 == n);
-        assert_null(json_at(data, "timings_per_token"));
         assert_int_equal(json_at(data, "timings") != NULL, i + 1 == n);
         qn_buf_text(&text, text_at(data, "content"));
         json_array_extend(tokens, json_at(data, "tokens"));
