@@ -332,12 +332,9 @@ static void embeddings_and_answers_go_side_by_side(void **state) {
     serve_stop(&rig);
 }
 
-// A client that goes away ends its embeddings: the next one's come soon.
-static void a_client_that_is_gone_ends_its_embeddings(void **state) {
-    serve_rig rig;
+// Sends a request that would take minutes: two million tokens. Returns its connection.
+static int send_long(const serve_rig *rig) {
     qn_buf body = {0}, request = {0};
-    (void)state;
-    serve_start(&rig, NULL);
     qn_buf_text(&body, "{\"input\": [");
     for (size_t i = 0; i < 2000; i++) {
         qn_buf_text(&body, i ? ", [1" : "[1");
@@ -349,15 +346,44 @@ static void a_client_that_is_gone_ends_its_embeddings(void **state) {
                   "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n",
                   body.size);
     qn_buf_add(&request, body.data, body.size);
-    const int fd = serve_connect(&rig);
+    const int fd = serve_connect(rig);
     serve_send(fd, request.data, request.size);
-    close(fd);
-    // Two million tokens would take minutes; this one waits for them, or for their end.
-    json_t *a = post_json(&rig, "/v1/embeddings", "{\"input\": \"Hello world\"}", 200);
-    json_decref(a);
     qn_buf_deinit(&body);
     qn_buf_deinit(&request);
+    return fd;
+}
+
+// A client that goes away ends its embeddings: the next one's, which wait for them, come soon.
+static void a_client_that_is_gone_ends_its_embeddings(void **state) {
+    serve_rig rig;
+    (void)state;
+    serve_start(&rig, NULL);
+    close(send_long(&rig));
+    json_t *a = post_json(&rig, "/v1/embeddings", "{\"input\": \"Hello world\"}", 200);
+    json_decref(a);
     serve_stop(&rig);
+}
+
+// More requests than there are threads for them wait for embeddings; others are answered meanwhile,
+// and the server stops without them.
+static void embeddings_that_wait_hold_up_nobody(void **state) {
+    enum { N = 6 };
+    serve_rig rig;
+    int fds[N];
+    char byte;
+    (void)state;
+    serve_start(&rig, &(qn_server_opts){.grace_ms = 1});
+    for (size_t i = 0; i < N; i++) fds[i] = send_long(&rig);
+    json_t *a = post_json(&rig, "/v1/chat/completions",
+                          "{\"messages\": [{\"role\": \"user\", \"content\": \"What color is a "
+                          "lemon?\"}]}",
+                          200);
+    assert_string_equal(text_at(a, "choices.0.message.content"), "A lemon is yellow.");
+    json_decref(a);
+    for (size_t i = 0; i < N; i++)
+        assert_true(recv(fds[i], &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0); // no answer yet
+    serve_stop(&rig);
+    for (size_t i = 0; i < N; i++) close(fds[i]);
 }
 
 int main(void) {
@@ -370,6 +396,7 @@ int main(void) {
         cmocka_unit_test(wrong_requests_are_refused_by_name),
         cmocka_unit_test(embeddings_and_answers_go_side_by_side),
         cmocka_unit_test(a_client_that_is_gone_ends_its_embeddings),
+        cmocka_unit_test(embeddings_that_wait_hold_up_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -377,6 +377,47 @@ static void a_stream_is_the_whole_in_pieces(void **state) {
     serve_stop(&rig);
 }
 
+// Chunks of several answers come mixed; those of each are its whole text. With drafts, too.
+static void streams_of_several_answers_are_kept_apart(void **state) {
+    enum { N = 4 };
+    static const char form[] = "{\"prompt\": [\"Once upon a time\", \"The sky is\"], \"n\": 2, "
+                               "\"temperature\": 0.9, \"seed\": 5, \"max_tokens\": 30, "
+                               "\"logprobs\": 1, \"echo\": true, \"stream\": %s}";
+    (void)state;
+    for (int drafts = 0; drafts < 2; drafts++) {
+        serve_rig rig;
+        char body[512];
+        qn_buf texts[N] = {0};
+        size_t n_tokens[N] = {0};
+        serve_start(&rig,
+                    &(qn_server_opts){.generate = QN_INIT(qn_generate_opts, .lookup = drafts > 0,
+                                                          .draft_min = drafts ? 2 : 0)});
+        snprintf(body, sizeof body, form, "true");
+        http_answer s = http_post(&rig, "/v1/completions", body);
+        json_t *events = sse_events(&s);
+        for (size_t i = 0; i + 1 < json_array_size(events); i++) {
+            const json_t *choice = json_at(json_array_get(events, i), "data.choices.0");
+            const int64_t index = int_at(choice, "index");
+            assert_true(index >= 0 && index < N);
+            qn_buf_text(&texts[index], text_at(choice, "text"));
+            n_tokens[index] += count_at(choice, "logprobs.tokens");
+        }
+        snprintf(body, sizeof body, form, "false");
+        json_t *a = post_json(&rig, "/v1/completions", body, 200);
+        for (size_t i = 0; i < N; i++) {
+            const json_t *choice = json_array_get(json_at(a, "choices"), i);
+            assert_string_equal(texts[i].data, text_at(choice, "text"));
+            assert_int_equal(n_tokens[i], count_at(choice, "logprobs.tokens"));
+            assert_offsets(choice, "a stream");
+            qn_buf_deinit(&texts[i]);
+        }
+        json_decref(a);
+        json_decref(events);
+        http_deinit(&s);
+        serve_stop(&rig);
+    }
+}
+
 static void stops_and_grammars_hold(void **state) {
     serve_rig rig;
     qn_buf body = {0};
@@ -502,6 +543,7 @@ int main(void) {
         cmocka_unit_test(several_prompts_and_answers_are_numbered),
         cmocka_unit_test(answers_have_the_usual_length),
         cmocka_unit_test(a_stream_is_the_whole_in_pieces),
+        cmocka_unit_test(streams_of_several_answers_are_kept_apart),
         cmocka_unit_test(stops_and_grammars_hold),
         cmocka_unit_test(wrong_requests_are_refused_by_name),
         cmocka_unit_test(a_prompt_that_does_not_fit_is_named),

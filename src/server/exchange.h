@@ -46,6 +46,7 @@ typedef struct qn_exchange {
     int fd;             // of the connection, for hangups; -1: none
     int64_t started;    // nanoseconds, on qn_clock_ns
     qn_stop_flag *stop; // owned: set when the client goes away; lives as long as the exchange
+    void *task;         // of whoever answers, between threads; NULL: none
     int refusal;        // HTTP status that was decided before the body was read; 0: none
     qn_err why;         // of it
 
