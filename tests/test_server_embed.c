@@ -353,12 +353,20 @@ static int send_long(const serve_rig *rig) {
     return fd;
 }
 
+// Waits until that many requests are with the thread that computes.
+static void wait_for(const serve_rig *rig, int64_t n) {
+    static const struct timespec pause = {.tv_nsec = 1000000};
+    while (atomic_load(&rig->server->n_jobs) < n) nanosleep(&pause, NULL);
+}
+
 // A client that goes away ends its embeddings: the next one's, which wait for them, come soon.
 static void a_client_that_is_gone_ends_its_embeddings(void **state) {
     serve_rig rig;
     (void)state;
     serve_start(&rig, NULL);
-    close(send_long(&rig));
+    const int fd = send_long(&rig);
+    wait_for(&rig, 1);
+    close(fd);
     json_t *a = post_json(&rig, "/v1/embeddings", "{\"input\": \"Hello world\"}", 200);
     json_decref(a);
     serve_stop(&rig);
@@ -374,6 +382,7 @@ static void embeddings_that_wait_hold_up_nobody(void **state) {
     (void)state;
     serve_start(&rig, &(qn_server_opts){.grace_ms = 1});
     for (size_t i = 0; i < N; i++) fds[i] = send_long(&rig);
+    wait_for(&rig, N);
     json_t *a = post_json(&rig, "/v1/chat/completions",
                           "{\"messages\": [{\"role\": \"user\", \"content\": \"What color is a "
                           "lemon?\"}]}",
