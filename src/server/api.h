@@ -48,18 +48,24 @@ void qn_api_metrics(qn_exchange *ex);
 
 // --- embeddings ----------------------------------------------------------------------------------
 
-// Caller storage, released by qn_embedded_deinit.
 typedef struct qn_embedded {
     size_t n;
     int64_t width;
     float *rows; // (n, width), each of length 1
     int64_t n_tokens;
 } qn_embedded;
-// Embeddings of ask->input with its pooling, dimensions and truncate, for any dialect. To be released
-// after a failure, too.
-QN_MUST_CHECK qn_status qn_embed_ask(qn_embedded *out, const qn_exchange *ex, const qn_ask *ask,
-                                     qn_served *model, qn_problem *problem);
-void qn_embedded_deinit(qn_embedded *embedded);
+// A whole handler for any dialect: reads an ask of `set`, lets `prepare` (may be NULL) fill its
+// input, pooling, dimensions and truncate, computes the embeddings, and lets `write` put them into
+// the body of the answer.
+typedef struct qn_embed_plan {
+    uint32_t set;
+    qn_status (*prepare)(qn_ask *ask, qn_problem *problem);
+    void (*write)(qn_buf *to, const qn_embedded *embedded, const qn_ask *ask,
+                  const qn_entry *entry);
+} qn_embed_plan;
+void qn_embed_handle(qn_exchange *ex, const qn_embed_plan *plan);
+// Numbers as a JSON list, with as many digits as give back every float.
+void qn_write_numbers(qn_buf *to, const float *numbers, int64_t n);
 
 // --- OpenAI's pieces -----------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 // OpenAI's /v1/embeddings.
 //
-// Embeddings are computed on the thread of their request, beside the steps of the model; those of
-// one model one after the other, and so many texts at a time that they take no more memory than one
-// answer of full length.
+// Embeddings are computed beside the steps of the model, on a thread of its own: one request after
+// the other, and so many texts at a time that they take no more memory than one answer of full
+// length.
 #include "server/api.h"
 
 #include "core/buf.h"
@@ -86,7 +86,6 @@ static void put_rows(float *to, const qn_embeddings *from, int64_t dimensions, b
 static qn_status compute(qn_embedded *out, const qn_prompt *prompts, const qn_ask *ask,
                          qn_served *model, const qn_embed_opts *opts, qn_err *err) {
     qn_status status = QN_OK;
-    pthread_mutex_lock(&model->embedding);
     for (size_t i = 0, k; i < out->n && !status; i += k) {
         qn_embeddings part = QN_INIT(qn_embeddings);
         k = group_size(prompts + i, out->n - i, model->context);
@@ -96,7 +95,6 @@ static qn_status compute(qn_embedded *out, const qn_prompt *prompts, const qn_as
         out->n_tokens += part.n_tokens;
         qn_embeddings_deinit(&part);
     }
-    pthread_mutex_unlock(&model->embedding);
     return status;
 }
 
@@ -117,17 +115,11 @@ static qn_status embed_inputs(qn_embedded *out, const qn_exchange *ex, const qn_
     return status ? qn_problem_take(p, status, "input") : QN_OK;
 }
 
-void qn_embedded_deinit(qn_embedded *embedded) {
-    qn_free(embedded->rows);
-    *embedded = (qn_embedded){0};
-}
-
-qn_status qn_embed_ask(qn_embedded *out, const qn_exchange *ex, const qn_ask *ask, qn_served *model,
+static qn_status embed(qn_embedded *out, const qn_exchange *ex, const qn_ask *ask, qn_served *model,
                        qn_problem *p) {
     const qn_prompts_opts opts = {.field = "input", .max = MAX_INPUTS};
     qn_metrics *metrics = &ex->server->metrics;
     qn_prompts inputs = {0};
-    *out = (qn_embedded){0};
     qn_status status = qn_prompts_read(&inputs, ask->input, model, &opts, p);
     if (!status) status = check_inputs(&inputs, ask, model, p);
     qn_metric_add(status ? &metrics->refused : &metrics->requests, 1);
@@ -140,10 +132,84 @@ qn_status qn_embed_ask(qn_embedded *out, const qn_exchange *ex, const qn_ask *as
     return status;
 }
 
+// --- requests ------------------------------------------------------------------------------------
+
+// A request on its way from the thread that read it to the one that computes.
+typedef struct task {
+    const qn_embed_plan *plan;
+    qn_ask ask;
+    qn_entry *entry;
+} task;
+
+// Releases the task and the exchange.
+static void leave(qn_exchange *ex) {
+    task *t = ex->task;
+    ex->task = NULL;
+    qn_entry_leave(t->entry);
+    qn_ask_deinit(&t->ask);
+    qn_free(t);
+    atomic_fetch_sub(&ex->server->n_jobs, 1);
+    qn_exchange_leave(ex);
+}
+
+static void run(qn_exchange *ex) {
+    const task *t = ex->task;
+    qn_embedded embedded = {0};
+    qn_problem problem = {0};
+    qn_buf body = {0};
+    qn_status status = embed(&embedded, ex, &t->ask, t->entry->served, &problem);
+    if (!status) t->plan->write(&body, &embedded, &t->ask, t->entry);
+    qn_free(embedded.rows);
+    if (body.failed) {
+        qn_buf_deinit(&body);
+        status = qn_problem_take(&problem, QN_NOMEM(&problem.err, "embeddings"), NULL);
+    }
+    if (status)
+        qn_problem_reply(ex, &problem);
+    else
+        qn_exchange_reply(ex, 200, "application/json", &body);
+    leave(ex);
+}
+
+// Takes the ask and the user of the entry, if it succeeds.
+static qn_status hand_over(qn_exchange *ex, const qn_embed_plan *plan, qn_ask *ask, qn_entry *entry,
+                           qn_problem *p) {
+    task *t = qn_alloc(1, sizeof *t);
+    if (!t) return qn_problem_take(p, QN_NOMEM(&p->err, "embeddings"), NULL);
+    *t = (task){plan, *ask, entry};
+    ex->task = t;
+    atomic_fetch_add(&ex->server->n_jobs, 1);
+    if (qn_served_embed(entry->served, run, ex)) {
+        *ask = (qn_ask){0};
+        return QN_OK;
+    }
+    ex->task = NULL;
+    qn_free(t);
+    atomic_fetch_sub(&ex->server->n_jobs, 1);
+    (void)QN_REFUSE(p, 503, "", "too many embeddings wait already");
+    p->retry_after = 1;
+    return QN_LIMIT;
+}
+
+void qn_embed_handle(qn_exchange *ex, const qn_embed_plan *plan) {
+    qn_problem problem = {0};
+    qn_ask ask;
+    qn_entry *entry = NULL;
+    qn_status status = qn_ask_read(&ask, ex, plan->set, &problem);
+    if (!status && plan->prepare) status = plan->prepare(&ask, &problem);
+    if (!status) status = qn_entry_take(&entry, ex, ask.model, &problem);
+    if (!status) status = hand_over(ex, plan, &ask, entry, &problem);
+    qn_ask_deinit(&ask);
+    if (!status) return; // the exchange is no longer ours
+    if (entry) qn_entry_leave(entry);
+    qn_problem_reply(ex, &problem);
+    qn_exchange_leave(ex);
+}
+
 // --- writing -------------------------------------------------------------------------------------
 // As text at once: a JSON value for each number would take ten times its memory.
 
-static void write_numbers(qn_buf *to, const float *row, int64_t n) {
+void qn_write_numbers(qn_buf *to, const float *row, int64_t n) {
     char text[QN_REAL_TEXT];
     qn_buf_text(to, "[");
     for (int64_t i = 0; i < n; i++) {
@@ -177,14 +243,19 @@ static void write_base64(qn_buf *to, const float *row, int64_t n) {
     qn_buf_text(to, "\"");
 }
 
-static void write_answer(qn_buf *to, const qn_embedded *e, const qn_entry *entry, bool is_base64) {
+static bool is_base64(const qn_ask *ask) {
+    return ask->encoding && strcmp(ask->encoding, "base64") == 0;
+}
+
+static void write_answer(qn_buf *to, const qn_embedded *e, const qn_ask *ask,
+                         const qn_entry *entry) {
     json_t *name = json_string(entry->name);
     qn_buf_text(to, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < e->n && !to->failed; i++) {
         const float *row = e->rows + (int64_t)i * e->width;
         qn_buf_printf(to, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i ? "," : "",
                       i);
-        (is_base64 ? write_base64 : write_numbers)(to, row, e->width);
+        (is_base64(ask) ? write_base64 : qn_write_numbers)(to, row, e->width);
         qn_buf_text(to, "}");
     }
     qn_buf_text(to, "],\"model\":");
@@ -195,38 +266,14 @@ static void write_answer(qn_buf *to, const qn_embedded *e, const qn_entry *entry
                   (long long)e->n_tokens, (long long)e->n_tokens);
 }
 
-static qn_status read_encoding(bool *is_base64, const qn_ask *ask, qn_problem *p) {
-    *is_base64 = ask->encoding && strcmp(ask->encoding, "base64") == 0;
-    if (!ask->encoding || *is_base64 || strcmp(ask->encoding, "float") == 0) return QN_OK;
+static qn_status prepare(qn_ask *ask, qn_problem *p) {
+    if (!ask->input) return QN_REFUSE(p, 400, "input", "the request has no 'input'");
+    if (!ask->encoding || is_base64(ask) || strcmp(ask->encoding, "float") == 0) return QN_OK;
     return QN_REFUSE(p, 400, "encoding_format",
                      "'encoding_format' is '%.40s', want float or base64", ask->encoding);
 }
 
-static qn_status answer(qn_exchange *ex, const qn_ask *ask, const qn_entry *entry, qn_problem *p) {
-    qn_embedded embedded = {0};
-    qn_buf body = {0};
-    bool is_base64;
-    QN_TRY(read_encoding(&is_base64, ask, p));
-    qn_status status = qn_embed_ask(&embedded, ex, ask, entry->served, p);
-    if (!status) write_answer(&body, &embedded, entry, is_base64);
-    qn_embedded_deinit(&embedded);
-    if (body.failed) {
-        qn_buf_deinit(&body);
-        status = qn_problem_take(p, QN_NOMEM(&p->err, "embeddings"), NULL);
-    }
-    if (!status) qn_exchange_reply(ex, 200, "application/json", &body);
-    return status;
-}
-
 void qn_api_embed(qn_exchange *ex) {
-    qn_problem problem = {0};
-    qn_ask ask;
-    qn_entry *entry = NULL;
-    qn_status status = qn_ask_read(&ask, ex, QN_SET_EMBED, &problem);
-    if (!status) status = qn_entry_take(&entry, ex, ask.model, &problem);
-    if (!status) status = answer(ex, &ask, entry, &problem);
-    if (status) qn_problem_reply(ex, &problem);
-    if (entry) qn_entry_leave(entry);
-    qn_ask_deinit(&ask);
-    qn_exchange_leave(ex);
+    static const qn_embed_plan plan = {QN_SET_EMBED, prepare, write_answer};
+    qn_embed_handle(ex, &plan);
 }

@@ -18,14 +18,27 @@ static qn_status prepare(qn_ask *ask, qn_problem *p) {
 
 // --- facts ---------------------------------------------------------------------------------------
 
+// Steps that are off are told as requests say it.
+static json_t *real_setting(const char *name, float x) {
+    static const char *const off_is_1[] = {"top_p", "typical_p", "repeat_penalty"};
+    for (size_t i = 0; i < sizeof off_is_1 / sizeof *off_is_1; i++) {
+        if (strcmp(off_is_1[i], name) == 0 && x == 0) return qn_json_real(1);
+    }
+    return qn_json_real((double)x);
+}
+
 static json_t *setting_value(const qn_field *f, const qn_sample_opts *sample) {
     const void *at = (const char *)sample + (f->offset - offsetof(qn_ask, sample));
+    int32_t n;
     switch (f->kind) {
     case QN_FIELD_REAL:
-        return qn_json_real((double)*(const float *)at);
+        return real_setting(f->name, *(const float *)at);
     case QN_FIELD_INT32:
-    case QN_FIELD_LAST_N:
         return json_integer(*(const int32_t *)at);
+    case QN_FIELD_LAST_N:
+        n = *(const int32_t *)at;
+        return n == 0 ? json_null()
+                      : json_integer(n == QN_LAST_N_NONE ? 0 : n); // null: the default
     case QN_FIELD_SEED:
         return json_integer((json_int_t) * (const uint64_t *)at);
     default:

@@ -47,6 +47,7 @@ typedef struct qn_exchange {
     size_t n_held;        // of these, bytes that count for the server's limit
     int64_t started;      // nanoseconds, on qn_clock_ns
     qn_stop_flag *stop;   // owned: set when the client goes away; lives as long as the exchange
+    void *task;           // of whoever answers, between threads; NULL: none
     int refusal;          // HTTP status that was decided before the body was read; 0: none
     size_t n_ignored;     // bytes of the body that came after that
 

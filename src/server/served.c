@@ -143,11 +143,6 @@ qn_status qn_served_open(qn_served **out, qn_server *server, const char *path, i
         qn_free(m);
         return QN_NOMEM(err, "a model");
     }
-    if (pthread_mutex_init(&m->embedding, NULL) != 0) {
-        pthread_mutex_destroy(&m->lock);
-        qn_free(m);
-        return QN_NOMEM(err, "a model");
-    }
     m->server = server;
     const qn_status status = fill(m, path, state_bytes, err);
     if (status)
@@ -174,15 +169,26 @@ void qn_served_close(qn_served *m) {
         qn_batch_wake(m->batch);
         pthread_join(m->thread, NULL);
     }
+    if (m->has_embedder) qn_workers_deinit(&m->embedder);
     qn_batch_destroy(m->batch);
     qn_session_destroy(m->draft);
     qn_grammar_destroy(m->like);
     qn_template_destroy(m->template);
     close_engine(m, m->draft_engine);
     close_engine(m, m->engine);
-    pthread_mutex_destroy(&m->embedding);
     pthread_mutex_destroy(&m->lock);
     qn_free(m);
+}
+
+// --- embeddings ----------------------------------------------------------------------------------
+
+bool qn_served_embed(qn_served *m, void (*fn)(qn_exchange *ex), qn_exchange *ex) {
+    enum { MAX_WAITING = 256 };
+    pthread_mutex_lock(&m->lock);
+    if (!m->has_embedder) m->has_embedder = !qn_workers_init(&m->embedder, 1, MAX_WAITING, NULL);
+    const bool is_there = m->has_embedder;
+    pthread_mutex_unlock(&m->lock);
+    return is_there && qn_workers_add(&m->embedder, fn, ex);
 }
 
 // --- grammars ------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@
 #ifndef QN_SERVER_SERVED_H
 #define QN_SERVER_SERVED_H
 
-#include "core/err.h"
+#include "server/workers.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,12 +29,12 @@ typedef struct qn_served {
     bool has_vision;
     bool has_thinking, has_tools; // the template knows about them
 
-    pthread_mutex_t embedding; // held while embeddings are computed
-
     pthread_mutex_t lock;  // of what follows
     qn_grammar *like;      // any grammar of this tokenizer, made when the first is wanted
     qn_job *ended, *older; // jobs that wait to be released: since this step, since the one before
     bool is_ending;
+    qn_workers embedder; // one thread, made when the first embeddings are wanted
+    bool has_embedder;
     pthread_t thread;
     bool is_running;
 } qn_served;
@@ -52,6 +52,9 @@ QN_MUST_CHECK qn_status qn_served_grammar(qn_grammar **out, qn_served *served, q
                                           const qn_grammar_opts *opts, qn_err *err);
 // Any grammar for its tokenizer, borrowed; for qn_chat_opts.like.
 QN_MUST_CHECK qn_status qn_served_like(const qn_grammar **out, qn_served *served, qn_err *err);
+// Calls fn(ex) on the thread that computes this model's embeddings, one after the other. False: too
+// many wait already, or no memory.
+bool qn_served_embed(qn_served *served, void (*fn)(qn_exchange *ex), qn_exchange *ex);
 // A job that has ended: released after the steps that its rows may still be in.
 void qn_served_bury(qn_served *served, qn_job *job);
 
