@@ -508,6 +508,8 @@ static void schemas_that_cannot_be_honoured_are_named(void **state) {
     refuse(TOOL("f", "{\"type\": \"array\"}"), hermes, QN_ARGUMENT, "of type 'array'");
     refuse("[{\"type\": \"function\", \"function\": {\"description\": \"d\"}}]", hermes,
            QN_ARGUMENT, "tool 0 has no name");
+    refuse(TOOL("f", "[]"), hermes, QN_ARGUMENT, "tool 'f': its parameters are not a schema");
+    refuse(TOOL("f", "7"), hermes, QN_ARGUMENT, "tool 'f': its parameters are not a schema");
     refuse(TOOL("a>b", "{\"type\": \"object\", \"properties\": {}}"), coder, QN_ARGUMENT,
            "tool 'a>b'");
     // The same, if what has no grammar is left out.
@@ -548,6 +550,53 @@ static void tools_of_any_shape(void **state) {
                    "<tool_call>\n{\"name\": \"ref\", \"arguments\": {\"x\": 4}}\n</tool_call>"}},
            CHOICE(QN_TOOLS_AUTO), 100);
     assert_string_equal(seen.arguments[0], "{\"x\":4}");
+}
+
+// Answers that nobody was held to, in forms that are told as they come: any bytes.
+static void damaged_calls_are_text_or_calls(void **state) {
+    (void)state;
+    enum { ROUNDS = 400 };
+    uint32_t seed = 1;
+    for (size_t i = 0; i < sizeof call_rows / sizeof *call_rows; i++) {
+        qn_err err;
+        const call_row *row = &call_rows[i];
+        qn_template *template = row->template ? open_template(row->template) : NULL;
+        qn_chat *chat = make_chat(tools);
+        qn_chat_turn *turn;
+        const qn_chat_opts opts = CHOICE(QN_TOOLS_AUTO);
+        ASSERT_OK(qn_chat_turn_create(&turn, chat, template ? template : t.own, t.engine, CONTEXT,
+                                      &opts, &err));
+        for (int round = 0; round < ROUNDS; round++) {
+            static told seen;
+            char text[512];
+            qn_chat_reply *reply;
+            qn_message m = QN_INIT(qn_message);
+            seen = (told){0};
+            snprintf(text, sizeof text, "%s", row->instead);
+            const size_t size = strlen(text);
+            for (int k = round % 5; k > 0; k--) {
+                seed = seed * 1664525u + 1013904223u;
+                text[(seed >> 8) % size] = "<>[]{}\",\\\n a/=\xc3"[(seed >> 24) % 16];
+            }
+            const size_t chunk = 1 + (seed >> 16) % 20, end = round % 7 ? size : size / 2;
+            ASSERT_OK(qn_chat_reply_create(&reply, turn, &err));
+            for (size_t at = 0; at < end; at += chunk) {
+                const qn_event e = QN_INIT(qn_event, .token = 5, .text = text + at,
+                                           .text_size = end - at < chunk ? end - at : chunk);
+                ASSERT_OK(qn_chat_reply_feed(NULL, reply, &e, tell, &seen, &err));
+            }
+            ASSERT_OK(qn_chat_reply_finish(reply, tell, &seen, &err));
+            ASSERT_OK(qn_chat_reply_get_message(&m, reply, &err));
+            assert_true(m.n_calls <= seen.n_calls);
+            if (m.n_calls == 0 && end == size) assert_true(m.text_size > 0);
+            ASSERT_OK(qn_chat_add(chat, &m, &err));
+            ASSERT_OK(qn_chat_truncate(chat, 1, &err));
+            qn_chat_reply_destroy(reply);
+        }
+        qn_chat_turn_destroy(turn);
+        qn_chat_destroy(chat);
+        qn_template_destroy(template);
+    }
 }
 
 // Hundreds of tools, long names, deep schemas: an answer, or an error that says why.
@@ -597,6 +646,7 @@ int main(void) {
         cmocka_unit_test(an_answer_that_ends_in_a_call),
         cmocka_unit_test(schemas_that_cannot_be_honoured_are_named),
         cmocka_unit_test(tools_of_any_shape),
+        cmocka_unit_test(damaged_calls_are_text_or_calls),
         cmocka_unit_test(many_tools),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

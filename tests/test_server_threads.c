@@ -145,6 +145,7 @@ static void a_server_may_end_before_it_runs(void **state) {
     qn_err err;
     qn_server_opts opts = {.model = MODELS "/quern-mini-Q8_0.gguf",
                            .open = rig_open,
+                           .peek = rig_peek,
                            .generate = QN_INIT(qn_generate_opts),
                            .quiet = true};
     ASSERT_OK(qn_server_create(&rig.server, &opts, &err));

@@ -5,6 +5,7 @@
 #include "core/chars.h"
 #include "core/json.h"
 #include "core/mem.h"
+#include "core/utf8.h"
 
 typedef enum stage {
     IN_LIST, // before the first item
@@ -299,7 +300,9 @@ static bool take_name(qn_call_stream *s, char c) {
     }
     if (s->form->is_quoted) read_name(s);
     check_memory(s);
-    if (s->status || !s->name.size) {
+    const bool is_text = s->name.size && qn_utf8_valid(s->name.data, s->name.size) &&
+                         !memchr(s->name.data, 0, s->name.size);
+    if (s->status || !is_text) {
         enter(s, BROKEN, "");
         return true;
     }

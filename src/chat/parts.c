@@ -57,6 +57,7 @@ struct qn_parts {
     int64_t depth;          // of brackets, with the two above: of IN_JSON
     qn_call_stream *stream; // of calls that are told while they come; NULL: none
     bool streams;           // the call that has begun does
+    bool is_refused;        // by the stream: the JSON that has begun is not of its form
     size_t n_fed;           // bytes of it that the stream has
     qn_part_fn *fn;
     void *arg;
@@ -171,7 +172,7 @@ static bool begins_json(qn_parts *p) {
     p->place = IN_JSON;
     p->mark = NULL;
     p->seen = 0, p->depth = 0;
-    p->is_quoted = p->is_escaped = false;
+    p->is_quoted = p->is_escaped = p->is_refused = false;
     return true;
 }
 
@@ -270,6 +271,7 @@ static qn_status pass_stream(qn_parts *p, bool is_end, bool *goes_on, qn_err *er
     *goes_on = true;
     if (is_wrong && !qn_call_stream_is_open(p->stream) && !qn_call_stream_n_whole(p->stream)) {
         p->streams = false;
+        p->is_refused = true;
         return QN_OK;
     }
     if (is_over || is_wrong) {
@@ -342,12 +344,12 @@ static bool begins_bare(const qn_parts *p, qn_str text, bool *may_come) {
 static qn_status pass_json(qn_parts *p, bool is_end, bool *goes_on, qn_err *err) {
     if (p->streams) return pass_stream(p, is_end, goes_on, err);
     const qn_str text = rest(p);
-    bool may_come;
-    if (p->seen == 0 && begins_bare(p, text, &may_come)) {
+    bool may_come = false;
+    if (!p->is_refused && p->seen == 0 && begins_bare(p, text, &may_come)) {
         begin_stream(p);
         return pass_stream(p, is_end, goes_on, err);
     }
-    if (p->seen == 0 && may_come && !is_end) {
+    if (may_come && !is_end) {
         *goes_on = false;
         return QN_OK;
     }

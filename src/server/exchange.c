@@ -32,10 +32,16 @@ qn_status qn_exchange_create(qn_exchange **out, qn_server *server, qn_err *err) 
     return QN_OK;
 }
 
+// Bytes of the body count until the answer is there: a client that has it may ask again at once.
+static void give_back(qn_exchange *ex) {
+    atomic_fetch_sub(&ex->server->n_held, ex->n_held);
+    ex->n_held = 0;
+}
+
 void qn_exchange_leave(qn_exchange *ex) {
     if (!ex || atomic_fetch_sub(&ex->owners, 1) != 1) return;
     pthread_mutex_destroy(&ex->lock);
-    atomic_fetch_sub(&ex->server->n_held, ex->n_held);
+    give_back(ex);
     qn_buf_deinit(&ex->body);
     qn_buf_deinit(&ex->out);
     qn_stop_flag_destroy(ex->stop);
@@ -83,6 +89,7 @@ void qn_exchange_reply(qn_exchange *ex, int status, const char *type, qn_buf *bo
     ex->n_written = (int64_t)ex->out.size;
     ex->wrote = qn_clock_ns();
     ex->phase = QN_ANSWERING;
+    give_back(ex);
     resume(ex);
     pthread_mutex_unlock(&ex->lock);
 }
@@ -131,6 +138,7 @@ void qn_exchange_end(qn_exchange *ex, bool is_well) {
     pthread_mutex_lock(&ex->lock);
     ex->is_whole = true;
     ex->is_cut |= !is_well;
+    give_back(ex);
     ex->wrote = qn_clock_ns();
     resume(ex);
     pthread_mutex_unlock(&ex->lock);

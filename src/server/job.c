@@ -694,10 +694,7 @@ static qn_status run(qn_status (*fn)(qn_job *job, qn_problem *p), qn_exchange *e
         return qn_problem_take(p, created, NULL);
     }
     const qn_status status = fn(job, p);
-    if (status) {
-        qn_metric_add(&ex->server->metrics.refused, 1);
-        qn_job_destroy(job);
-    }
+    if (status) qn_job_destroy(job);
     return status;
 }
 
@@ -743,7 +740,10 @@ void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan) {
     if (!status && plan->prepare) status = plan->prepare(&ask, &problem);
     if (!status) status = qn_entry_take(&entry, ex, ask.model, &problem);
     if (!status) status = plan->start(ex, entry, &ask, plan->dialect, plan->prefix, &problem);
-    if (status) qn_problem_reply(ex, &problem);
+    if (status) {
+        qn_metric_add(&ex->server->metrics.refused, 1);
+        qn_problem_reply(ex, &problem);
+    }
     qn_ask_deinit(&ask);
     qn_exchange_leave(ex);
 }

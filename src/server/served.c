@@ -92,7 +92,8 @@ static qn_status look_at_vision(qn_served *m, qn_err *err) {
     const qn_status status = qn_engine_measure_image(&rows, &columns, m->engine, image, err);
     m->has_vision = status == QN_OK;
     qn_image_destroy(image);
-    return status == QN_UNSUPPORTED ? QN_OK : status; // it has none
+    const bool has_none = status == QN_STATE || status == QN_UNSUPPORTED;
+    return has_none ? QN_OK : status;
 }
 
 static qn_status open_draft(qn_served *m, qn_err *err) {

@@ -253,6 +253,8 @@ qn_status qn_gr_call_params(int32_t *out, qn_gr_ast *ast, const json_t *schema, 
     const char *name;
     json_t *param;
     QN_TRY(check_keywords(schema, known, "#", "", lenient, err));
+    if (properties && !json_is_object(properties))
+        return QN_FAIL(err, FORMAT, "schema, #/properties: not an object");
     if (json_object_size(properties) == 0 &&
         json_array_size(json_object_get(schema, "required")) == 0) {
         const bool is_closed =

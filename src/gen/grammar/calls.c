@@ -79,16 +79,17 @@ static int32_t make_name(const making *m, const char *name) {
 
 static qn_status make_arguments(int32_t *out, making *m, const qn_gr_tool *tool, qn_err *err) {
     const json_t *schema = tool->schema;
-    if (m->calls->is_xml) return qn_gr_call_params(out, m->ast, schema, m->calls->lenient, err);
     const bool is_any = !schema || json_is_null(schema) || json_is_true(schema) ||
                         (json_is_object(schema) && json_object_size(schema) == 0);
     *out = m->parts.object;
-    if (is_any) return QN_OK;
-    if (!json_is_object(schema)) return QN_FAIL(err, ARGUMENT, "its parameters are not a schema");
+    if (is_any && !m->calls->is_xml) return QN_OK;
+    if (!is_any && !json_is_object(schema))
+        return QN_FAIL(err, ARGUMENT, "its parameters are not a schema");
     const json_t *type = json_object_get(schema, "type");
     if (json_is_string(type) && strcmp(json_string_value(type), "object") != 0)
         return QN_FAIL(err, ARGUMENT, "its parameters are of type '%.40s', want an object",
                        json_string_value(type));
+    if (m->calls->is_xml) return qn_gr_call_params(out, m->ast, schema, m->calls->lenient, err);
     // Arguments are objects, whether their schema says so or not.
     json_t *of_object = qn_gr_call_copy(schema);
     qn_json_put(&of_object, "type", json_string("object"));
