@@ -304,6 +304,19 @@ static inline void assert_json(const json_t *value, const char *want, const char
     json_decref(expected);
 }
 
+// A chat template, as a file, whose prompts end in an open reasoning block: what the model writes is
+// reasoning.
+static inline void write_thinking_template(char *path, size_t size) {
+    static const char text[] =
+        "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' "
+        "}}{%- endfor %}{{- '<|im_start|>assistant\\n<think>\\n' }}";
+    snprintf(path, size, "/tmp/quern-thinking-%ld.jinja", (long)getpid());
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
 // --- streams -------------------------------------------------------------------------------------
 
 // The events of a stream as a list of {"event": name or null, "data": JSON or text}; to be released.

@@ -107,6 +107,93 @@ static void a_stream_tells_each_step(void **state) {
     serve_stop(&rig);
 }
 
+// The types of a stream's events, one after the other, deltas by their own; equal ones once.
+static void assert_types(const json_t *events, const char *want) {
+    qn_buf types = {0};
+    const char *last = "";
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *e = json_array_get(events, i);
+        const json_t *delta = json_at(e, "data.delta.type");
+        const char *type = delta ? json_string_value(delta) : text_at(e, "event");
+        if (strcmp(type, last) != 0) qn_buf_printf(&types, "%s%s", i ? " " : "", type);
+        last = type;
+    }
+    assert_string_equal(types.data, want);
+    qn_buf_deinit(&types);
+}
+
+// The texts of all deltas of that member.
+static void join_deltas(qn_buf *text, const json_t *events, const char *path) {
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *piece = json_at(json_array_get(events, i), path);
+        if (json_is_string(piece)) qn_buf_text(text, json_string_value(piece));
+    }
+}
+
+static void thinking_is_a_block(void **state) {
+    char path[64];
+    serve_rig rig;
+    qn_buf text = {0};
+    (void)state;
+    write_thinking_template(path, sizeof path);
+    serve_start(&rig, &(qn_server_opts){.template = path});
+    json_t *whole = ask_for(
+        &rig, "{'max_tokens':3,'messages':[{'role':'user','content':'What color is a lemon?'}]}",
+        200);
+    assert_string_equal(text_at(whole, "content.0.type"), "thinking");
+    assert_string_equal(text_at(whole, "content.0.signature"), "");
+    http_answer a = http_post(&rig, "/v1/messages",
+                              "{\"max_tokens\":3,\"stream\":true,\"messages\":[{\"role\":\"user\","
+                              "\"content\":\"What color is a lemon?\"}]}");
+    json_t *events = sse_events(&a);
+    assert_types(events, "message_start ping content_block_start thinking_delta signature_delta "
+                         "content_block_stop message_delta message_stop");
+    join_deltas(&text, events, "data.delta.thinking");
+    assert_string_equal(text.data, text_at(whole, "content.0.thinking"));
+    json_decref(whole);
+    json_decref(events);
+    qn_buf_deinit(&text);
+    http_deinit(&a);
+    serve_stop(&rig);
+    unlink(path);
+}
+
+static void a_call_is_a_block(void **state) {
+    static const char body[] =
+        "{'max_tokens':64,'messages':[{'role':'user','content':'a'}],'tool_choice':{'type':'any'},"
+        "'tools':[{'name':'f','input_schema':{'type':'object','properties':{'x':{'enum':[7]}},"
+        "'required':['x'],'additionalProperties':false}}],'stream':%s}";
+    serve_rig rig;
+    qn_buf text = {0}, request = {0};
+    (void)state;
+    serve_start(&rig, NULL);
+    qn_buf_printf(&request, body, "false");
+    json_t *whole = ask_for(&rig, request.data, 200);
+    assert_string_equal(text_at(whole, "stop_reason"), "tool_use");
+    assert_string_equal(text_at(whole, "content.0.type"), "tool_use");
+    assert_string_equal(text_at(whole, "content.0.name"), "f");
+    assert_json(json_at(whole, "content.0.input"), "{'x':7}", "input");
+    qn_buf_clear(&request);
+    qn_buf_printf(&request, body, "true");
+    char *posted = json_text(request.data);
+    http_answer a = http_post(&rig, "/v1/messages", posted);
+    json_t *events = sse_events(&a);
+    assert_types(events, "message_start ping content_block_start input_json_delta "
+                         "content_block_stop message_delta message_stop");
+    join_deltas(&text, events, "data.delta.partial_json");
+    json_t *input = json_of(text.data);
+    assert_json(input, "{'x':7}", "input");
+    assert_json(json_at(json_array_get(events, 2), "data.content_block.input"), "{}", "input");
+    json_decref(input);
+    json_decref(whole);
+    json_decref(events);
+    qn_buf_deinit(&text);
+    qn_buf_deinit(&request);
+    http_deinit(&a);
+    free(posted);
+    serve_stop(&rig);
+}
+
 static void tokens_are_counted(void **state) {
     static const char body[] = "{\"max_tokens\":1,\"system\":\"Be kind.\",\"messages\":[{\"role\":"
                                "\"user\",\"content\":\"What color is a lemon?\"}]}";
@@ -425,6 +512,8 @@ int main(void) {
         cmocka_unit_test(an_answer_is_whole),
         cmocka_unit_test(requests_have_ids),
         cmocka_unit_test(a_stream_tells_each_step),
+        cmocka_unit_test(thinking_is_a_block),
+        cmocka_unit_test(a_call_is_a_block),
         cmocka_unit_test(tokens_are_counted),
         cmocka_unit_test(agents_are_tolerated),
         cmocka_unit_test(what_cannot_be_done_is_named),

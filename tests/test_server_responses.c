@@ -138,6 +138,98 @@ static void a_cut_stream_is_incomplete(void **state) {
     serve_stop(&rig);
 }
 
+// The types of all events but deltas must be these; the deltas, of that type, are appended to *text.
+static void assert_events(const json_t *events, const char *const *want, size_t n_want,
+                          const char *delta, qn_buf *text) {
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *e = json_array_get(events, i);
+        assert_string_equal(text_at(e, "data.type"), text_at(e, "event"));
+        assert_int_equal(json_integer_value(json_at(e, "data.sequence_number")), (json_int_t)i);
+        if (strcmp(text_at(e, "event"), delta) == 0) {
+            qn_buf_text(text, text_at(e, "data.delta"));
+            assert_non_null(json_at(e, "data.item_id"));
+            continue;
+        }
+        assert_true(n < n_want);
+        assert_string_equal(text_at(e, "event"), want[n++]);
+    }
+    assert_int_equal(n, n_want);
+}
+
+static void reasoning_is_an_item(void **state) {
+    static const char *const want[] = {"response.created",
+                                       "response.in_progress",
+                                       "response.output_item.added",
+                                       "response.content_part.added",
+                                       "response.reasoning_text.done",
+                                       "response.content_part.done",
+                                       "response.output_item.done",
+                                       "response.incomplete"};
+    char path[64];
+    serve_rig rig;
+    qn_buf text = {0};
+    (void)state;
+    write_thinking_template(path, sizeof path);
+    serve_start(&rig, &(qn_server_opts){.template = path});
+    json_t *whole = ask_for(&rig, "{'input':'What color is a lemon?','max_output_tokens':3}", 200);
+    assert_string_equal(text_at(whole, "output.0.type"), "reasoning");
+    assert_json(json_at(whole, "output.0.summary"), "[]", "summary");
+    assert_string_equal(text_at(whole, "output.0.content.0.type"), "reasoning_text");
+    assert_true(
+        json_integer_value(json_at(whole, "usage.output_tokens_details.reasoning_tokens")) >= 3);
+    http_answer a = http_post(&rig, "/v1/responses",
+                              "{\"input\":\"What color is a lemon?\",\"max_output_tokens\":3,"
+                              "\"stream\":true}");
+    json_t *events = sse_events(&a);
+    assert_events(events, want, sizeof want / sizeof *want, "response.reasoning_text.delta", &text);
+    assert_string_equal(text.data, text_at(whole, "output.0.content.0.text"));
+    json_decref(whole);
+    json_decref(events);
+    qn_buf_deinit(&text);
+    http_deinit(&a);
+    serve_stop(&rig);
+    unlink(path);
+}
+
+// A tool of a namespace, which must be called: the client gets the name that it knows.
+static void a_call_is_an_item(void **state) {
+    static const char *const want[] = {
+        "response.created",           "response.in_progress",
+        "response.output_item.added", "response.function_call_arguments.done",
+        "response.output_item.done",  "response.completed"};
+    static const char body[] =
+        "{'input':'a','stream':true,'tool_choice':{'type':'function','name':'lamp__f'},'tools':["
+        "{'type':'function','name':'f','parameters':{'type':'object'}},{'type':'namespace','name':"
+        "'lamp','tools':[{'type':'function','name':'f','parameters':{'type':'object','properties':"
+        "{'x':{'enum':[7]}},'required':['x'],'additionalProperties':false}}]}]}";
+    serve_rig rig;
+    qn_buf text = {0};
+    char *request = json_text(body);
+    (void)state;
+    serve_start(&rig, NULL);
+    http_answer a = http_post(&rig, "/v1/responses", request);
+    assert_int_equal(a.status, 200);
+    json_t *events = sse_events(&a);
+    assert_events(events, want, sizeof want / sizeof *want,
+                  "response.function_call_arguments.delta", &text);
+    const json_t *end = json_array_get(events, json_array_size(events) - 1);
+    assert_string_equal(text_at(end, "data.response.output.0.type"), "function_call");
+    assert_string_equal(text_at(end, "data.response.output.0.name"), "f");
+    assert_string_equal(text_at(end, "data.response.output.0.namespace"), "lamp");
+    assert_string_equal(text_at(end, "data.response.output.0.arguments"), text.data);
+    assert_string_equal(text_at(end, "data.response.output.0.status"), "completed");
+    assert_true(strncmp(text_at(end, "data.response.output.0.call_id"), "call_", 5) == 0);
+    json_t *arguments = json_of(text.data);
+    assert_json(arguments, "{'x':7}", "arguments");
+    json_decref(arguments);
+    json_decref(events);
+    qn_buf_deinit(&text);
+    http_deinit(&a);
+    free(request);
+    serve_stop(&rig);
+}
+
 // What agents send, and must get an answer to.
 static void agents_are_tolerated(void **state) {
     static const char *const bodies[] = {
@@ -347,10 +439,16 @@ static void tokens_are_counted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_answer_is_whole),           cmocka_unit_test(a_stream_tells_each_step),
-        cmocka_unit_test(a_cut_stream_is_incomplete),   cmocka_unit_test(agents_are_tolerated),
-        cmocka_unit_test(what_cannot_be_done_is_named), cmocka_unit_test(items_become_messages),
-        cmocka_unit_test(namespaces_are_flattened),     cmocka_unit_test(a_schema_is_followed),
+        cmocka_unit_test(an_answer_is_whole),
+        cmocka_unit_test(a_stream_tells_each_step),
+        cmocka_unit_test(a_cut_stream_is_incomplete),
+        cmocka_unit_test(reasoning_is_an_item),
+        cmocka_unit_test(a_call_is_an_item),
+        cmocka_unit_test(agents_are_tolerated),
+        cmocka_unit_test(what_cannot_be_done_is_named),
+        cmocka_unit_test(items_become_messages),
+        cmocka_unit_test(namespaces_are_flattened),
+        cmocka_unit_test(a_schema_is_followed),
         cmocka_unit_test(tokens_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -405,11 +405,19 @@ qn_status qn_ask_set_messages(qn_ask *ask, const json_t *messages, qn_problem *p
 
 // --- templates that want less --------------------------------------------------------------------
 
+// jansson's own copy leaves out what finds no memory.
+static json_t *copy_message(json_t *message) {
+    const char *name;
+    json_t *value, *made = json_object();
+    json_object_foreach(message, name, value) qn_json_put(&made, name, json_incref(value));
+    return made;
+}
+
 qn_status qn_messages_relax(json_t **out, const json_t *messages, qn_err *err) {
     bool is_changed = false;
     json_t *list = json_array();
     for (size_t i = 0; i < json_array_size(messages); i++) {
-        json_t *made = json_copy(json_array_get(messages, i));
+        json_t *made = copy_message(json_array_get(messages, i));
         if (json_is_null(json_object_get(made, "content"))) {
             qn_json_put(&made, "content", json_string(""));
             is_changed = true;
