@@ -394,9 +394,10 @@ static qn_status refuse_overflow(qn_problem *p, const qn_job *job, size_t n) {
     const long long context = (long long)context_of(job);
     (void)QN_REFUSE(p, 400, job->turn ? "messages" : "prompt",
                     "the request has %zu tokens, which exceeds the available context size of %lld "
-                    "tokens (context_length_exceeded); shorten it, or serve with a larger context "
-                    "(-c)",
-                    n, context);
+                    "tokens (context_length_exceeded); shorten it, or %s",
+                    n, context,
+                    context < job->model->context ? "ask for a larger num_ctx"
+                                                  : "serve with a larger context (-c)");
     p->type = "exceed_context_size_error";
     p->code = "context_length_exceeded";
     p->n_prompt = (int64_t)n;
@@ -500,6 +501,31 @@ static qn_status start(qn_job *job, const qn_prompt *prompts, size_t n, qn_probl
 
 // --- conversations -------------------------------------------------------------------------------
 
+static bool is_image(const json_t *part) {
+    static const char *const types[] = {"image_url", "input_image", "image"};
+    const char *type = json_string_value(json_object_get(part, "type"));
+    for (size_t i = 0; type && i < sizeof types / sizeof *types; i++) {
+        if (strcmp(type, types[i]) == 0) return true;
+    }
+    return false;
+}
+
+// Templates of models without eyes say odd things about images.
+static qn_status check_images(const qn_job *job, qn_problem *p) {
+    const json_t *messages = job->ask.messages;
+    for (size_t i = 0; !job->model->has_vision && i < json_array_size(messages); i++) {
+        const json_t *parts = json_object_get(json_array_get(messages, i), "content");
+        for (size_t k = 0; k < json_array_size(parts); k++) {
+            if (is_image(json_array_get(parts, k)))
+                return QN_REFUSE(p, 400, "messages",
+                                 "message %zu, part %zu is an image; the model '%.80s' has no "
+                                 "vision tower",
+                                 i, k, job->entry->name);
+        }
+    }
+    return QN_OK;
+}
+
 static qn_status set_chat(qn_chat *chat, const qn_ask *ask, qn_problem *p) {
     qn_buf text = {0};
     qn_json_write(&text, ask->messages, &qn_compact);
@@ -550,6 +576,7 @@ static qn_status start_chat(qn_job *job, qn_problem *p) {
     if (!job->model->template)
         return QN_REFUSE(p, 400, "model", "the model has no chat template: %s",
                          job->model->no_template);
+    QN_TRY(check_images(job, p));
     QN_TRY(qn_answer_opts_init(&job->opts, &job->ask, job->model, p));
     qn_status status = qn_chat_create(&chat, &p->err);
     if (status) return qn_problem_take(p, status, NULL);
