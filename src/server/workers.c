@@ -97,13 +97,18 @@ qn_status qn_workers_init(qn_workers *w, int n, size_t max_waiting, qn_err *err)
     return QN_NOMEM(err, "a thread");
 }
 
-void qn_workers_deinit(qn_workers *w) {
-    if (!w->last) return;
+static void join_all(qn_workers *w) {
     pthread_mutex_lock(&w->lock);
     w->is_ending = true;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     for (int i = 0; i < w->n_slots; i++) pthread_join(w->threads[i], NULL);
+    w->n_slots = 0;
+}
+
+void qn_workers_deinit(qn_workers *w) {
+    if (!w->last) return;
+    join_all(w);
     while (w->first) {
         qn_work *work = w->first;
         w->first = work->next;
