@@ -2,7 +2,7 @@
 
 #include "core/mem.h"
 #include "core/thread.h"
-#include "server/facts.h"
+#include "server/model_facts.h"
 #include "server/job.h"
 #include "server/server_int.h"
 
