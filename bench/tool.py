@@ -117,10 +117,12 @@ class NodePeer:
         version = json.loads((self.package / "package.json").read_text())["version"]
         self.name = f"node-llama-cpp {version}"
 
+    def run(self, script, model, *words):
+        """The JSON that a script prints, given node-llama-cpp, the model and words."""
+        return run_json(["node", HERE / script, self.package / "dist" / "index.js", os.path.abspath(model), *words])
+
     def measure(self, model, prompt, tokens, depths, threads):
-        entry = self.package / "dist" / "index.js"
-        return run_json(["node", HERE / "peer.mjs", entry, os.path.abspath(model), prompt, tokens,
-                         ",".join(str(d) for d in depths), threads])
+        return self.run("peer.mjs", model, prompt, tokens, ",".join(str(d) for d in depths), threads)
 
     def close(self):
         if self.own:

@@ -1432,7 +1432,17 @@ typedef struct qn_row_opts {
     size_t n_images;
     int64_t adapter;       // set of adapters (qn_adapter); 0: that of the session, or the first
     const qn_given *given; // rows and positions of the prompt; NULL: none
+    // Called on the thread that steps while the prompt is read, until the first token of the answer
+    // is chosen: first with the tokens that the prefix cache had, then after each step with those
+    // that are computed so far, and with all of them. A row that is preempted meanwhile reads them
+    // again. Of several completions the first one calls. False ends the row (QN_REASON_CALLER),
+    // which gets no further events. NULL: none
+    qn_progress_fn *progress;
+    void *progress_arg;
+    uint64_t flags; // QN_ROW_*
 } qn_row_opts;
+// The row takes nothing from the prefix cache, and leaves nothing there.
+enum { QN_ROW_UNCACHED = 1 };
 enum { QN_MAX_COMPLETIONS = 65536 };
 
 // Answers to many prompts, computed together; `results` are as many as all completions, those of
@@ -1466,14 +1476,35 @@ typedef enum qn_chat_event_kind {
     QN_CHAT_ARGUMENTS  // a chunk of its arguments, which together are a JSON object
 } qn_chat_event_kind;
 
+// What an answer may do with the tools of its chat. What a model's calls look like is found by what
+// its template makes of one; docs/chat.md lists the forms. Calls that are not QN_TOOLS_FREE are
+// held to the tools: their names, and arguments that fit the schema in "parameters" (none: any
+// object). Of two tools with one name the first counts.
+typedef enum qn_tool_choice {
+    QN_TOOLS_FREE, // whatever the model writes
+    // The model may call tools: all is free until a call begins, and between calls. Where the form
+    // of calls is not known, as FREE.
+    QN_TOOLS_AUTO,
+    QN_TOOLS_NONE, // no calls: the template is not told of the tools, and what looks like a call is
+                   // text
+    // After the reasoning the answer is at least one call. Where the form of calls is not known, in
+    // that of Hermes.
+    QN_TOOLS_REQUIRED
+} qn_tool_choice;
+
 struct qn_chat_turn_info;
-// Borrowed for the call. A call is told when it is complete, with its arguments in one chunk:
-// before that it may turn out to be text.
+// Borrowed for the call. A call that is held to the tools (qn_tool_choice) is told as it comes:
+// CALL when its name is known, ARGUMENTS in chunks that together are a JSON object, equal to the
+// message's up to spelling; if the answer ends in the middle of it, what was told stands, and in
+// the message the unfinished call is part of the text, which is not told again. Any other call is
+// told when it is complete, with its arguments in one chunk: before that it may turn out to be
+// text.
 typedef struct qn_chat_event {
     size_t size;
     qn_chat_event_kind kind;
     int32_t call;     // number of the call in this answer
-    const char *text; // the chunk; of CALL: all of the call as the model wrote it
+    const char *text; // the chunk; of CALL: all of the call as the model wrote it, as far as it is
+                      // known (nothing, where it is told as it comes)
     size_t text_size;
     const char *name;                     // of CALL and ARGUMENTS; NULL in all others
     const qn_event *token;                // what it came with; of BEGIN NULL
@@ -1482,19 +1513,13 @@ typedef struct qn_chat_event {
 // False ends the answer (QN_REASON_CALLER); what there is of it is kept.
 typedef bool qn_chat_fn(void *arg, const qn_chat_event *event);
 
-// Which calls of tools an answer may have.
-typedef enum qn_tool_choice {
-    QN_TOOLS_FREE,
-    QN_TOOLS_AUTO,
-    QN_TOOLS_NONE,
-    QN_TOOLS_REQUIRED
-} qn_tool_choice;
-
 typedef struct qn_chat_opts {
     size_t size;
     const qn_chat_prompt_opts *prompt; // NULL: the defaults. n_skipped must be 0
     // NULL: the defaults. Where `sample` is NULL, the model's own settings are used
-    // (qn_engine_sample_defaults); all zero is greedy.
+    // (qn_engine_sample_defaults); all zero is greedy. A grammar holds for what follows the
+    // reasoning, which is free and must come to its end: where the prompt ends inside of it, or
+    // the answer begins with it. With tools that may be called (AUTO, REQUIRED) there can be none.
     const qn_generate_opts *generate;
     // A prompt that does not fit in the context: the oldest turns are left out of it, as few as it
     // takes (a turn begins with a message of the role "user"; a leading system message stays). They
@@ -1505,10 +1530,16 @@ typedef struct qn_chat_opts {
     void *token_arg;
     const qn_stop_flag *stop; // of rendering and of the answer, in place of theirs; NULL: none
     qn_tool_choice tool_choice;
-    const char *tool_name;
-    bool one_call;
-    const qn_grammar *like;
+    bool one_call; // not FREE: at most one call, which is then the end of the answer
+    // What a tool's schema says that has no grammar is left out; else it is refused, with the tool
+    // and the place.
     bool lenient_schemas;
+    // Of REQUIRED: the one tool that may be called; NULL: any. A name that no tool has is
+    // QN_ARGUMENT, with the names that there are.
+    const char *tool_name;
+    // Any grammar for the same tokenizer: the turn's own is made much faster from it, as by
+    // qn_grammar_create_like. NULL: none.
+    const qn_grammar *like;
 } qn_chat_opts;
 
 // Borrowed from the turn.
@@ -1516,7 +1547,8 @@ typedef struct qn_chat_turn_info {
     size_t size;
     const int32_t *ids; // (n) the prompt
     size_t n;
-    // For qn_batch_add: images, mark, and `generate` with sampling settings.
+    // For qn_batch_add: images, mark, and `generate` with sampling settings and the grammar of the
+    // answer, which the turn owns.
     const qn_row_opts *row;
     size_t n_turns, n_left_out; // turns of the messages; of these, left out
     const char *text;           // as the template rendered it
@@ -1551,7 +1583,7 @@ QN_API QN_MUST_CHECK qn_status qn_chat_reply_finish(qn_chat_reply *reply, qn_cha
 // The answer so far as a message for qn_chat_add, borrowed until the reply changes.
 QN_API QN_MUST_CHECK qn_status qn_chat_reply_get_message(qn_message *out,
                                                          const qn_chat_reply *reply, qn_err *err);
-
+// Tokens of the answer so far that were reasoning, those of its tags included.
 QN_API size_t qn_chat_reply_n_reasoning(const qn_chat_reply *reply);
 
 // Answers the chat (its first opts->prompt->n_messages) in a session of the template's model: makes
@@ -1580,7 +1612,9 @@ typedef struct qn_batch_opts {
     int64_t context; // max tokens of prompt and answer of one row; 0: the model's own limit
     int64_t chunk;   // max tokens that a step computes; 0: the default. Changes no result
     // Max tokens of prompts in a step that other rows take part in, so that long prompts do not
-    // slow them down; 0: all that `chunk` leaves.
+    // slow them down; 0: all that `chunk` leaves; QN_PROMPT_ROWS_AUTO: as many as make such a step
+    // take about 2.4 times as long as without them, by the times of earlier steps. Several prompts
+    // share them fairly. Changes no result.
     int64_t prompt_rows;
     int64_t rows; // max rows that are computed at a time; 0: 64
     // Max memory for the KV cache and recurrent state of all rows, and for what is kept of earlier
@@ -1591,6 +1625,7 @@ typedef struct qn_batch_opts {
     qn_trace_fn *trace; // called after each step, once for each kernel call; NULL: none
     void *trace_arg;
 } qn_batch_opts;
+enum { QN_PROMPT_ROWS_AUTO = -1 };
 
 // The engine must outlive the batch.
 QN_API QN_MUST_CHECK qn_status qn_batch_create(qn_batch **out, const qn_engine *engine,

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 // --- the server ----------------------------------------------------------------------------------
@@ -66,6 +67,26 @@ static inline void serve_stop(serve_rig *rig) {
     qn_server_stop(rig->server);
     pthread_join(rig->thread, NULL);
     qn_server_destroy(rig->server);
+}
+
+// Rows of all models, computed and waiting.
+static inline int64_t serve_rows(const serve_rig *rig) {
+    qn_batch_counts counts = QN_INIT(qn_batch_counts);
+    (void)qn_registry_counts(&rig->server->registry, &counts);
+    return counts.rows + counts.queued;
+}
+
+// Waits until fn(rig) is `want`; the test's time limit ends what never comes.
+static inline void serve_wait(const serve_rig *rig, int64_t (*fn)(const serve_rig *rig),
+                              int64_t want) {
+    static const struct timespec pause = {.tv_nsec = 1000000};
+    while (fn(rig) != want) nanosleep(&pause, NULL);
+}
+
+static inline int64_t serve_jobs(const serve_rig *rig) { return atomic_load(&rig->server->n_jobs); }
+
+static inline int64_t serve_links(const serve_rig *rig) {
+    return qn_links_count(&rig->server->links);
 }
 
 // --- the client ----------------------------------------------------------------------------------
@@ -151,6 +172,37 @@ static inline http_answer http_read(int fd) {
     return a;
 }
 
+// Reads one answer of a connection that stays open, byte by byte. `has_body` false: of HEAD.
+static inline http_answer http_read_one(int fd, bool has_body) {
+    http_answer a = {0};
+    qn_buf raw = {0};
+    size_t want = SIZE_MAX; // bytes of the body; SIZE_MAX - 1: in chunks
+    char c;
+    while (recv(fd, &c, 1, 0) == 1) {
+        if (want == SIZE_MAX) {
+            qn_buf_add(&a.head, &c, 1);
+            if (a.head.size < 4 || memcmp(a.head.data + a.head.size - 4, "\r\n\r\n", 4) != 0)
+                continue;
+            a.status = atoi(a.head.data + strlen("HTTP/1.1 "));
+            const char *length = http_header(&a, "Content-Length");
+            want = length ? strtoul(length, NULL, 10) : SIZE_MAX - 1;
+            if (a.status < 200 || a.status == 204 || !has_body) want = 0;
+        } else {
+            qn_buf_add(&raw, &c, 1);
+        }
+        a.is_whole = want == SIZE_MAX - 1
+                         ? raw.size >= 5 && memcmp(raw.data + raw.size - 5, "0\r\n\r\n", 5) == 0
+                         : raw.size == want;
+        if (a.is_whole) break;
+    }
+    if (want == SIZE_MAX - 1)
+        (void)http_unchunk(&a.body, raw.data ? raw.data : "", raw.size);
+    else
+        qn_buf_add(&a.body, raw.data ? raw.data : "", raw.size);
+    qn_buf_deinit(&raw);
+    return a;
+}
+
 // A request with further headers ("Name: value\r\n", may be ""), and its answer. body NULL: none.
 static inline http_answer http_with(const serve_rig *rig, const char *method, const char *path,
                                     const char *headers, const char *body) {
@@ -220,6 +272,36 @@ static inline const char *text_at(const json_t *value, const char *path) {
     const char *text = json_string_value(json_at(value, path));
     if (!text) fail_msg("there is no text at %s", path);
     return text;
+}
+
+// JSON in C strings is easier to read with ' in place of ": its text, to be freed, and its value, to
+// be released.
+static inline char *json_text(const char *text) {
+    char *copy = strdup(text);
+    assert_non_null(copy);
+    for (char *c = copy; *c; c++) *c = *c == '\'' ? '"' : *c;
+    return copy;
+}
+
+static inline json_t *json_of(const char *text) {
+    qn_err err;
+    json_t *value = NULL;
+    const qn_json_opts opts = {.what = "a case", .any = true};
+    char *copy = json_text(text);
+    ASSERT_OK(qn_json_parse_as(&value, copy, strlen(copy), &opts, &err));
+    free(copy);
+    return value;
+}
+
+// The value must be equal to the JSON `want`, with ' in place of ". `of` is told if it is not.
+static inline void assert_json(const json_t *value, const char *want, const char *of) {
+    json_t *expected = json_of(want);
+    if (!json_equal(value, expected)) {
+        qn_buf text = {0};
+        qn_json_write(&text, value, &(qn_json_form){.compact = true});
+        fail_msg("%s\n  is   %s\n  want %s", of, text.data, want);
+    }
+    json_decref(expected);
 }
 
 // --- streams -------------------------------------------------------------------------------------

@@ -96,6 +96,10 @@ static void check_operation(json_t *operation, json_t *ids) {
         } else if (strcmp(name, "responses") == 0) {
             assert_non_null(json_string_value(json_at(value, "200.description")));
             assert_non_null(json_object_get(value, "default"));
+        } else if (strcmp(name, "parameters") == 0) {
+            assert_string_equal(text_at(value, "0.in"), "path");
+            assert_true(json_is_true(json_at(value, "0.required")));
+            check_schema(json_at(value, "0.schema"));
         } else {
             assert_string_equal(name, "security");
             assert_true(json_is_array(value));
@@ -123,6 +127,8 @@ static void the_file_is_openapi(void **state) {
         json_object_foreach(item, method, operation) {
             assert_non_null(strstr("get post delete", method));
             check_operation(operation, ids);
+            assert_int_equal(strstr(path, "{rest}") != NULL,
+                             json_object_get(operation, "parameters") != NULL);
         }
     }
     json_object_foreach(json_at(file, "components.schemas"), path, schema) check_schema(schema);
@@ -134,7 +140,10 @@ static void the_file_is_openapi(void **state) {
 // --- what is in it -------------------------------------------------------------------------------
 
 static json_t *operation_of(const json_t *file, const qn_route *route) {
-    const json_t *item = json_object_get(json_object_get(file, "paths"), route->path);
+    char path[96];
+    const size_t n = strcspn(route->path, "*");
+    snprintf(path, sizeof path, "%.*s%s", (int)n, route->path, route->path[n] ? "{rest}" : "");
+    const json_t *item = json_object_get(json_object_get(file, "paths"), path);
     return json_object_get(item, strcmp(route->method, "GET") == 0    ? "get"
                                  : strcmp(route->method, "POST") == 0 ? "post"
                                                                       : "delete");

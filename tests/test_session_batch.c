@@ -485,6 +485,141 @@ static void wrong_use_is_named(void **state) {
     qn_engine_close(engine);
 }
 
+// --- progress ------------------------------------------------------------------------------------
+
+typedef struct told {
+    int64_t done[64], total;
+    size_t n, stop_after;
+    const request *of;
+} told;
+
+static bool note_progress(void *arg, int64_t done, int64_t total) {
+    told *t = arg;
+    assert_true(t->n < 64);
+    assert_int_equal(t->of->heard.n, 0); // before the first token
+    t->done[t->n++] = done;
+    t->total = total;
+    return !t->stop_after || t->n < t->stop_after;
+}
+
+// Steps of `chunk` tokens, after those that the cache had; the answer is the same.
+static void assert_progress(const qn_engine *engine, qn_batch *b, request *r, int64_t chunk,
+                            int64_t cached, const qn_row_opts *more) {
+    told t = {.of = r};
+    qn_row_opts opts = more ? *more : QN_INIT(qn_row_opts);
+    opts.progress = note_progress;
+    opts.progress_arg = &t;
+    add(b, r, &opts);
+    run_out(b);
+    assert_int_equal(t.total, (int64_t)r->n);
+    assert_true(t.n >= 2);
+    assert_int_equal(t.done[0], cached);
+    assert_int_equal(t.done[t.n - 1], (int64_t)r->n);
+    for (size_t i = 1; i < t.n; i++) {
+        assert_true(t.done[i] > t.done[i - 1]);
+        assert_true(t.done[i] - t.done[i - 1] <= chunk);
+    }
+    assert_int_equal(t.n - 1, ((int64_t)r->n - cached + chunk - 1) / chunk);
+    if (!more) assert_alone(engine, r, "with progress");
+}
+
+static void progress_of_a_prompt_is_told(void **state) {
+    (void)state;
+    enum { CHUNK = 16 };
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        qn_err err;
+        qn_batch *b;
+        qn_engine *engine = family_open(families[f], NULL);
+        const int64_t vocab = engine_info(engine).n_vocab;
+        ASSERT_OK(qn_batch_create(
+            &b, engine, &QN_INIT(qn_batch_opts, .context = CONTEXT, .chunk = CHUNK), &err));
+        for (size_t i = 0; i < 4; i++) {
+            request r;
+            make_request(&r, i, vocab);
+            assert_progress(engine, b, &r, CHUNK, 0, NULL);
+        }
+        qn_batch_destroy(b);
+        qn_engine_close(engine);
+    }
+}
+
+// A prompt that was there before is taken from the cache, up to its last token.
+static void progress_begins_with_what_is_cached(void **state) {
+    (void)state;
+    qn_err err;
+    qn_batch *b;
+    request r;
+    qn_engine *engine = family_open("qwen3", NULL);
+    ASSERT_OK(qn_batch_create(&b, engine, &QN_INIT(qn_batch_opts, .context = CONTEXT, .chunk = 16),
+                              &err));
+    for (size_t i = 0; i < 2; i++) {
+        make_request(&r, 2, engine_info(engine).n_vocab);
+        assert_progress(engine, b, &r, 16, i ? (int64_t)r.n - 1 : 0, NULL);
+    }
+    make_request(&r, 2, engine_info(engine).n_vocab); // unless the row wants nothing of it
+    assert_progress(engine, b, &r, 16, 0, &QN_INIT(qn_row_opts, .flags = QN_ROW_UNCACHED));
+    assert_alone(engine, &r, "uncached");
+    ASSERT_FAILS(
+        qn_batch_add(NULL, b, r.ids, r.n, &QN_INIT(qn_row_opts, .flags = 6), NULL, NULL, &err),
+        QN_ARGUMENT, "flags 0x6 of a row, want 0x1 at most");
+    make_request(&r, 5, engine_info(engine).n_vocab); // of several completions, one tells
+    r.opts.max_tokens = 1;
+    told t = {.of = &r};
+    const qn_row_opts three = QN_INIT(qn_row_opts, .generate = &r.opts, .completions = 3,
+                                      .progress = note_progress, .progress_arg = &t);
+    ASSERT_OK(qn_batch_add(NULL, b, r.ids, r.n, &three, NULL, NULL, &err));
+    run_out(b);
+    assert_int_equal(t.n - 1, (r.n + 15) / 16);
+    qn_batch_destroy(b);
+    qn_engine_close(engine);
+}
+
+// A row that leaves nothing is not found by the next.
+static void an_uncached_row_leaves_nothing(void **state) {
+    (void)state;
+    qn_err err;
+    qn_batch *b;
+    request r;
+    qn_engine *engine = family_open("qwen3", NULL);
+    ASSERT_OK(qn_batch_create(&b, engine, &QN_INIT(qn_batch_opts, .context = CONTEXT, .chunk = 16),
+                              &err));
+    for (size_t i = 0; i < 3; i++) {
+        make_request(&r, 2, engine_info(engine).n_vocab);
+        assert_progress(engine, b, &r, 16, i == 2 ? (int64_t)r.n - 1 : 0,
+                        &QN_INIT(qn_row_opts, .flags = i ? 0 : QN_ROW_UNCACHED));
+    }
+    qn_batch_destroy(b);
+    qn_engine_close(engine);
+}
+
+// At the first call, between two steps, and at the end of the prompt: no event comes, others go on.
+static void progress_ends_a_row(void **state) {
+    (void)state;
+    qn_err err;
+    qn_batch *b;
+    qn_engine *engine = family_open("qwen3", NULL);
+    const int64_t vocab = engine_info(engine).n_vocab;
+    ASSERT_OK(qn_batch_create(
+        &b, engine, &QN_INIT(qn_batch_opts, .context = CONTEXT, .chunk = 16, .kept = -1), &err));
+    for (size_t stop_after = 1; stop_after <= 4; stop_after++) {
+        request r, other;
+        make_request(&other, 4, vocab);
+        make_request(&r, 1, vocab); // 38 tokens, three steps alone
+        assert_int_equal(r.n, 38);
+        told t = {.of = &r, .stop_after = stop_after};
+        add(b, &r, &QN_INIT(qn_row_opts, .progress = note_progress, .progress_arg = &t));
+        add(b, &other, NULL);
+        run_out(b);
+        assert_int_equal(t.n, stop_after);
+        assert_int_equal(r.heard.n_ends, 0);
+        assert_int_equal(r.heard.n, 0);
+        assert_alone(engine, &other, "beside a row that ended");
+        assert_empty(b);
+    }
+    qn_batch_destroy(b);
+    qn_engine_close(engine);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_what_they_are_alone),
@@ -498,6 +633,10 @@ int main(void) {
         cmocka_unit_test(a_row_removes_itself),
         cmocka_unit_test(a_wait_ends),
         cmocka_unit_test(wrong_use_is_named),
+        cmocka_unit_test(progress_of_a_prompt_is_told),
+        cmocka_unit_test(progress_begins_with_what_is_cached),
+        cmocka_unit_test(an_uncached_row_leaves_nothing),
+        cmocka_unit_test(progress_ends_a_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

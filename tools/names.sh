@@ -11,7 +11,7 @@ prefixes() {
     awk '
         BEGIN {
             want["src/gen/grammar/"] = "qn_gr_ qn_grammar qn_matcher"
-            want["src/chat/"] = "qn_jinja_ qn_template qn_parts qn_calls_ qn_chat_ qn_builtin_template"
+            want["src/chat/"] = "qn_jinja_ qn_template qn_parts qn_call qn_chat_ qn_builtin_template"
         }
         {
             for (folder in want) {

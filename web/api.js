@@ -22,7 +22,7 @@ export class GoneError extends Error {}
 // Storage can be switched off in a browser; then the key lives as long as the page.
 let heldKey = '';
 
-export function apiKey() {
+function apiKey() {
   try {
     return sessionStorage.getItem(KEY) || localStorage.getItem(KEY) || heldKey;
   } catch {
@@ -43,7 +43,7 @@ export function setApiKey(key, remember) {
 
 // Asked for a key when the server wants one; resolves to false when the user gives none.
 let askForKey = async () => false;
-export const onKeyNeeded = (call) => (askForKey = call);
+export const onKeyNeeded = call => (askForKey = call);
 
 async function request(path, options = {}) {
   for (;;) {
@@ -86,10 +86,10 @@ async function getJson(path) {
 export async function listModels() {
   const list = await getJson('v1/models');
   const data = Array.isArray(list.data) ? list.data : [];
-  return data.filter((m) => m && typeof m.id === 'string').map((m) => ({ id: m.id, meta: m.meta || {} }));
+  return data.filter(m => m && typeof m.id === 'string').map(m => ({ id: m.id, meta: m.meta || {} }));
 }
 
-export const modelProps = (id) => getJson(`props?model=${encodeURIComponent(id)}`);
+export const modelProps = id => getJson(`props?model=${encodeURIComponent(id)}`);
 
 // Whether the server is there; never asks for a key.
 export async function isAlive() {
@@ -106,7 +106,7 @@ export async function streamChat(body, signal, take) {
     method: 'POST',
     headers: { 'Content-Type': 'application/json' },
     body: JSON.stringify(body),
-    signal,
+    signal
   });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   const events = new EventReader();

@@ -14,7 +14,6 @@ import { Thread } from './thread.js';
 import { Turn } from './turn.js';
 
 const SAVE_EVERY = 2000; // ms, while an answer grows
-const THEMES = { auto: 'automatic', light: 'light', dark: 'dark' };
 
 class App {
   constructor(store) {
@@ -25,7 +24,7 @@ class App {
     this.models = [];
     this.model = null;
     this.props = null;
-    this.saving = new Map(); // conversation id -> timer
+    this.saving = new Map(); // conversation -> timer
     this.thread = new Thread(this);
     this.composer = new Composer(this);
     this.sidebar = new Sidebar(this);
@@ -34,12 +33,11 @@ class App {
     onKeyNeeded(askForKey);
     byId('open-settings').append(icon('settings'));
     byId('open-settings').addEventListener('click', () => this.openSettings());
-    byId('model').addEventListener('change', (event) => this.pickModel(event.target.value));
+    byId('model').addEventListener('change', event => this.pickModel(event.target.value));
     byId('memory-note').hidden = store.lasting;
-    document.addEventListener('keydown', (event) => this.key(event));
+    document.addEventListener('keydown', event => this.key(event));
     addEventListener('pagehide', () => this.saveNow());
-    document.addEventListener('visibilitychange', () => document.hidden && this.saveNow());
-    this.setTheme(this.prefs.theme);
+    document.addEventListener('visibilitychange', () => (document.hidden ? this.saveNow() : this.reread()));
   }
 
   async start() {
@@ -61,17 +59,19 @@ class App {
       else toast(error.message);
       return;
     }
-    const ids = this.models.map((model) => model.id);
-    const options = this.models.map((model) => el('option', { value: model.id }, model.id + (model.meta.loaded === false ? ' (not loaded)' : '')));
+    const ids = this.models.map(model => model.id);
+    const options = this.models.map(model =>
+      el('option', { value: model.id }, model.id + (model.meta.loaded === false ? ' (not loaded)' : ''))
+    );
     const select = byId('model');
-    select.replaceChildren(...(options.length ? options : [el('option', {}, 'No model')]));
+    select.replaceChildren(...(options.length ? options : [el('option', 'No model')]));
     select.disabled = !ids.length;
     if (ids.length) await this.pickModel(ids.includes(this.prefs.model) ? this.prefs.model : ids[0]);
   }
 
   async pickModel(id) {
     byId('model').value = id;
-    this.model = this.models.find((model) => model.id === id);
+    this.model = this.models.find(model => model.id === id);
     this.prefs.model = id;
     this.savePrefs();
     this.composer.setVision(this.model.meta.vision === true);
@@ -90,11 +90,11 @@ class App {
   }
 
   contextSize() {
-    return Number((this.props && this.props.n_ctx) || (this.model && this.model.meta.n_ctx)) || 0;
+    return Number(this.props?.n_ctx || this.model?.meta.n_ctx) || 0;
   }
 
   showContext() {
-    const last = pathOf(this.chat).findLast((node) => node.stats && node.stats.prompt);
+    const last = pathOf(this.chat).findLast(node => node.stats?.prompt);
     this.composer.showContext(last ? last.stats.prompt + last.stats.tokens : 0, this.contextSize());
   }
 
@@ -111,17 +111,16 @@ class App {
   }
 
   newChat() {
-    this.chat = newChat();
-    this.showChat();
-    this.sidebar.refresh();
-    this.sidebar.setDrawer(false);
-    this.composer.area.focus();
+    this.enter(newChat());
   }
 
   async openChat(id) {
-    const running = this.turns.get(id);
-    const chat = running ? running.chat : await this.store.get(id);
-    if (!chat) return;
+    this.saveNow();
+    const chat = this.turns.get(id)?.chat || (await this.store.get(id));
+    if (chat) this.enter(chat);
+  }
+
+  enter(chat) {
     this.chat = chat;
     this.showChat();
     this.sidebar.refresh();
@@ -141,8 +140,7 @@ class App {
     if (turn) turn.stop();
     const chat = turn ? turn.chat : id === this.chat.id ? this.chat : await this.store.get(id);
     this.turns.delete(id);
-    clearTimeout(this.saving.get(id));
-    this.saving.delete(id);
+    this.cancelSave(chat);
     await this.store.remove(id);
     if (id === this.chat.id) this.newChat();
     else this.sidebar.refresh();
@@ -156,13 +154,18 @@ class App {
 
   // Saves within SAVE_EVERY; a conversation without messages is not kept.
   saveSoon(chat) {
-    if (!chat.nodes.length || this.saving.has(chat.id)) return;
-    this.saving.set(chat.id, setTimeout(() => this.save(chat), SAVE_EVERY));
+    if (!chat.nodes.length || this.saving.has(chat)) return;
+    const timer = setTimeout(() => this.save(chat), SAVE_EVERY);
+    this.saving.set(chat, timer);
+  }
+
+  cancelSave(chat) {
+    clearTimeout(this.saving.get(chat));
+    this.saving.delete(chat);
   }
 
   async save(chat) {
-    clearTimeout(this.saving.get(chat.id));
-    this.saving.delete(chat.id);
+    this.cancelSave(chat);
     if (!chat.nodes.length) return;
     try {
       await this.store.put(chat);
@@ -172,7 +175,17 @@ class App {
   }
 
   saveNow() {
-    for (const id of [...this.saving.keys()]) this.save(this.turns.get(id)?.chat || this.chat);
+    for (const chat of [...this.saving.keys()]) this.save(chat);
+  }
+
+  // Another tab may have gone on with the conversation.
+  async reread() {
+    this.sidebar.refresh();
+    const { chat } = this;
+    const stored = this.store.lasting && !this.turns.has(chat.id) && (await this.store.get(chat.id));
+    if (!stored || stored.updated <= chat.updated || this.chat !== chat) return;
+    this.chat = stored;
+    this.showChat();
   }
 
   // ---- asking ----
@@ -213,7 +226,7 @@ class App {
   }
 
   leaveOut(node) {
-    const path = pathOf(this.chat).filter((other) => other.id < node.id);
+    const path = pathOf(this.chat).filter(other => other.id < node.id);
     const { used, room } = node.error;
     if (leaveOutOldest(this.chat, path, used, room)) this.retry(node);
     else toast('Only this question is left. Shorten it, or choose a model with a larger context.');
@@ -236,9 +249,10 @@ class App {
     const { chat } = this;
     const path = pathOf(chat);
     const body = requestBody(chat, path.slice(0, path.indexOf(node)), this.prefs, this.model.id);
-    const draw = perFrame(() => this.turns.get(chat.id) === turn && this.chat === chat && this.thread.grow(turn, false));
+    const isOn = () => this.turns.get(chat.id) === turn; // not when the conversation was deleted
+    const draw = perFrame(() => isOn() && this.chat === chat && this.thread.grow(turn, false));
     const turn = new Turn(chat, node, () => {
-      this.saveSoon(chat);
+      if (isOn()) this.saveSoon(chat);
       draw();
     });
     this.turns.set(chat.id, turn);
@@ -248,21 +262,20 @@ class App {
     const clock = setInterval(draw, 1000); // times that are shown go on without tokens
     await turn.run(body);
     clearInterval(clock);
-    this.finish(turn);
+    if (isOn()) await this.finish(turn);
   }
 
   async finish(turn) {
     const { chat, node } = turn;
-    if (this.turns.get(chat.id) !== turn) return; // deleted meanwhile
     this.turns.delete(chat.id);
     chat.updated = Date.now();
-    await this.save(chat);
     if (node.error && node.error.kind === 'gone') this.banner.show();
     if (this.chat === chat) {
       this.thread.grow(turn, true);
       this.composer.setRunning(false);
       this.showContext();
     }
+    await this.save(chat);
     announce(node.error ? `No answer. ${node.error.message}` : `Answer: ${node.text.slice(0, 600)}`);
     this.sidebar.refresh();
   }
@@ -290,10 +303,6 @@ class App {
     this.settings.open();
   }
 
-  settingsClosed() {
-    this.save(this.chat);
-  }
-
   setSampling(name, text) {
     this.prefs.sampling[name] = text;
     this.savePrefs();
@@ -311,26 +320,10 @@ class App {
   setTheme(theme) {
     this.setPref('theme', theme);
     applyTheme(theme);
-    const label = `Theme: ${THEMES[theme]}`;
-    this.sidebar.themeButton.setAttribute('aria-label', label);
-    this.sidebar.themeButton.title = label;
-  }
-
-  nextTheme() {
-    const names = Object.keys(THEMES);
-    this.setTheme(names[(names.indexOf(this.prefs.theme) + 1) % names.length]);
   }
 
   async askForKey() {
     if (await askForKey(false)) this.loadModels();
-  }
-
-  openHelp() {
-    openHelp(this.props);
-  }
-
-  toast(text, action) {
-    toast(text, action);
   }
 
   // ---- keyboard ----
@@ -347,10 +340,10 @@ class App {
 }
 
 const KEYS = {
-  'Ctrl+k': (app) => app.sidebar.focusSearch(),
-  'Ctrl+Shift+o': (app) => app.newChat(),
-  'Ctrl+/': (app) => app.openHelp(),
-  Escape: (app) => app.stop(),
+  'Ctrl+k': app => app.sidebar.focusSearch(),
+  'Ctrl+Shift+o': app => app.newChat(),
+  'Ctrl+/': app => openHelp(app.props),
+  Escape: app => app.stop()
 };
 
 new App(await openStore()).start();

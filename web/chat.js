@@ -22,7 +22,7 @@ export function newChat(now = Date.now()) {
     tools: '',
     from: -1,
     nodes: [],
-    chosen: {},
+    chosen: {}
   };
 }
 
@@ -34,7 +34,7 @@ export function addNode(chat, parent, role, fields) {
   return node;
 }
 
-export const childrenOf = (chat, parent) => chat.nodes.filter((node) => node.parent === parent);
+const childrenOf = (chat, parent) => chat.nodes.filter(node => node.parent === parent);
 
 // The messages that are shown, first to last.
 export function pathOf(chat) {
@@ -53,7 +53,9 @@ export function pathOf(chat) {
 
 // {index, count, ids} of a message among its versions.
 export function versionsOf(chat, node) {
-  const ids = childrenOf(chat, node.parent).filter((n) => n.role === node.role).map((n) => n.id);
+  const ids = childrenOf(chat, node.parent)
+    .filter(n => n.role === node.role)
+    .map(n => n.id);
   return { index: ids.indexOf(node.id), count: ids.length, ids };
 }
 
@@ -64,24 +66,40 @@ export function titleFrom(text) {
 
 // The messages of a request that asks for what follows `path`.
 export function messagesOf(chat, path) {
-  const start = Math.max(0, path.findIndex((node) => node.id === chat.from));
-  const messages = path.slice(start).filter(isSent).map(messageOf);
+  const start = Math.max(
+    0,
+    path.findIndex(node => node.id === chat.from)
+  );
+  const messages = path.slice(start).filter(isSent).map(messageOf).reduce(joinQuestions, []);
   if (chat.system.trim()) messages.unshift({ role: 'system', content: chat.system });
   return messages;
 }
 
-const isSent = (node) => node.role !== 'assistant' || Boolean(node.text || (node.calls && node.calls.length));
+const isSent = node => node.role !== 'assistant' || Boolean(node.text || node.calls?.length);
+
+// After an answer that failed two questions follow each other, which many templates refuse.
+function joinQuestions(messages, message) {
+  const last = messages[messages.length - 1];
+  if (!last || last.role !== 'user' || message.role !== 'user') {
+    messages.push(message);
+    return messages;
+  }
+  const parts = content => (typeof content === 'string' ? [{ type: 'text', text: content }] : content);
+  const texts = [last.content, message.content];
+  last.content = texts.every(t => typeof t === 'string') ? texts.join('\n\n') : texts.flatMap(parts);
+  return messages;
+}
 
 function messageOf(node) {
   if (node.role === 'tool') return { role: 'tool', tool_call_id: node.call, content: node.text };
   if (node.role === 'user') return { role: 'user', content: userContent(node) };
   const message = { role: 'assistant', content: node.text || null };
   if (node.reasoning) message.reasoning_content = node.reasoning;
-  if (node.calls && node.calls.length) {
-    message.tool_calls = node.calls.map((call) => ({
+  if (node.calls?.length) {
+    message.tool_calls = node.calls.map(call => ({
       id: call.id,
       type: 'function',
-      function: { name: call.name, arguments: call.arguments },
+      function: { name: call.name, arguments: call.arguments }
     }));
   }
   return message;
@@ -89,7 +107,7 @@ function messageOf(node) {
 
 function userContent(node) {
   if (!node.images || !node.images.length) return node.text;
-  const parts = node.images.map((url) => ({ type: 'image_url', image_url: { url } }));
+  const parts = node.images.map(url => ({ type: 'image_url', image_url: { url } }));
   if (node.text) parts.push({ type: 'text', text: node.text });
   return parts;
 }
@@ -97,9 +115,12 @@ function userContent(node) {
 // Leaves out the oldest turns so that about three quarters of `room` tokens are filled, judged by
 // the length of the texts; the last question always stays. False when there is nothing to leave out.
 export function leaveOutOldest(chat, path, used, room) {
-  const sizeOf = (node) => node.text.length + 4000 * (node.images ? node.images.length : 0) + 16;
-  const now = Math.max(0, path.findIndex((node) => node.id === chat.from));
-  const last = path.findLastIndex((node) => node.role === 'user');
+  const sizeOf = node => node.text.length + 4000 * (node.images ? node.images.length : 0) + 16;
+  const now = Math.max(
+    0,
+    path.findIndex(node => node.id === chat.from)
+  );
+  const last = path.findLastIndex(node => node.role === 'user');
   let size = path.slice(now).reduce((sum, node) => sum + sizeOf(node), 0);
   const target = used > 0 && room > 0 ? (size * room * 0.75) / used : size / 2;
   let first = now;

@@ -1,9 +1,10 @@
 // The box that messages are written in, with images and the meter of the context.
 
+import { toast } from './dialogs.js';
 import { byId, el, formatNumber, icon, iconButton } from './dom.js';
 
-export const MAX_IMAGES = 8;
-export const MAX_IMAGE_BYTES = 8 << 20;
+const MAX_IMAGES = 8;
+const MAX_IMAGE_BYTES = 8 << 20;
 const TYPES = ['image/png', 'image/jpeg', 'image/webp'];
 
 export class Composer {
@@ -24,8 +25,8 @@ export class Composer {
     });
     this.button.addEventListener('click', () => (this.running ? app.stop() : this.send()));
     this.area.addEventListener('input', () => this.changed());
-    this.area.addEventListener('keydown', (event) => this.key(event));
-    this.area.addEventListener('paste', (event) => this.paste(event));
+    this.area.addEventListener('keydown', event => this.key(event));
+    this.area.addEventListener('paste', event => this.paste(event));
     this.listenForDrops();
     this.setRunning(false);
   }
@@ -81,7 +82,7 @@ export class Composer {
   }
 
   paste(event) {
-    const files = [...event.clipboardData.files].filter((file) => file.type.startsWith('image/'));
+    const files = [...event.clipboardData.files].filter(file => file.type.startsWith('image/'));
     if (!files.length) return;
     event.preventDefault();
     this.add(files);
@@ -89,16 +90,16 @@ export class Composer {
 
   listenForDrops() {
     const note = byId('drop-note');
-    const hasFiles = (event) => [...event.dataTransfer.types].includes('Files');
-    addEventListener('dragover', (event) => {
+    const hasFiles = event => [...event.dataTransfer.types].includes('Files');
+    addEventListener('dragover', event => {
       if (!hasFiles(event)) return;
       event.preventDefault();
       note.hidden = !this.vision;
     });
-    addEventListener('dragleave', (event) => {
+    addEventListener('dragleave', event => {
       if (!event.relatedTarget) note.hidden = true;
     });
-    addEventListener('drop', (event) => {
+    addEventListener('drop', event => {
       note.hidden = true;
       if (!hasFiles(event)) return;
       event.preventDefault();
@@ -110,7 +111,7 @@ export class Composer {
     for (const file of files) {
       const problem = this.problemWith(file);
       if (problem) {
-        this.app.toast(problem);
+        toast(problem);
         continue;
       }
       const url = await dataUrl(file);
@@ -121,10 +122,11 @@ export class Composer {
   }
 
   problemWith(file) {
-    const megabytes = (bytes) => `${(bytes / (1 << 20)).toFixed(1)} MB`;
+    const megabytes = bytes => `${(bytes / (1 << 20)).toFixed(1)} MB`;
     if (!this.vision) return 'This model cannot see images. Choose one that can.';
     if (!TYPES.includes(file.type)) return `${file.name} is not a PNG, JPEG or WebP image.`;
-    if (file.size > MAX_IMAGE_BYTES) return `${file.name} has ${megabytes(file.size)}; an image may have ${megabytes(MAX_IMAGE_BYTES)}.`;
+    if (file.size > MAX_IMAGE_BYTES)
+      return `${file.name} has ${megabytes(file.size)}; an image may have ${megabytes(MAX_IMAGE_BYTES)}.`;
     return this.images.length >= MAX_IMAGES ? `A message takes ${MAX_IMAGES} images; ${file.name} was left out.` : '';
   }
 
@@ -135,7 +137,7 @@ export class Composer {
         this.showImages();
         this.area.focus();
       });
-      return el('div', { class: 'thumb' }, el('img', { src: url, alt: `Image ${i + 1}` }), remove);
+      return el('div.thumb', el('img', { src: url, alt: `Image ${i + 1}` }), remove);
     });
     const row = byId('attached');
     row.replaceChildren(...thumbs);
@@ -150,13 +152,20 @@ export class Composer {
     meter.hidden = !room;
     if (!room) return;
     const share = Math.min(100, (100 * used) / room);
-    const fill = el('div', { class: 'fill' });
+    const fill = el('div.fill');
     fill.style.width = `${share}%`;
     const label = `${formatNumber(used)} of ${formatNumber(room)} tokens of the context are used`;
     const bar = el(
-      'div',
-      { class: 'bar', role: 'meter', 'aria-label': 'Context', 'aria-valuemin': '0', 'aria-valuemax': String(room), 'aria-valuenow': String(used), 'aria-valuetext': label },
-      fill,
+      'div.bar',
+      {
+        role: 'meter',
+        'aria-label': 'Context',
+        'aria-valuemin': '0',
+        'aria-valuemax': String(room),
+        'aria-valuenow': String(used),
+        'aria-valuetext': label
+      },
+      fill
     );
     meter.title = label;
     meter.replaceChildren(bar, el('span', { 'aria-hidden': 'true' }, `${formatNumber(used)} / ${formatNumber(room)}`));

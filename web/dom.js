@@ -1,20 +1,27 @@
 // Building DOM nodes. Nothing on this page ever parses HTML at run time: text becomes text nodes.
 
-// el('button', {class: 'quiet', on: {click}, 'aria-label': 'Copy'}, icon('copy'), 'Copy')
-// A prop that is null, undefined or false is left out; `on` adds listeners; `value` and `checked` are properties.
-export function el(tag, props = {}, ...kids) {
+// el('button.quiet', { on: { click }, 'aria-label': 'Copy' }, icon('copy'), 'Copy')
+// The props may be left out. `on` adds listeners, `value` and `checked` are properties, the rest
+// are attributes. Whatever is null, undefined or false is left out.
+export function el(selector, ...kids) {
+  const [tag, ...classes] = selector.split('.');
   const node = document.createElement(tag);
+  const props = kids[0]?.constructor === Object ? kids.shift() : {};
+  if (tag === 'button') node.type = 'button';
+  if (classes.length) node.className = classes.join(' ');
   for (const [name, value] of Object.entries(props)) {
-    if (value === null || value === undefined || value === false) continue;
+    if (isNone(value)) continue;
     if (name === 'on') for (const [type, call] of Object.entries(value)) node.addEventListener(type, call);
     else if (name === 'value' || name === 'checked') node[name] = value;
     else node.setAttribute(name, value === true ? '' : value);
   }
-  node.append(...kids.filter((kid) => kid !== null && kid !== undefined && kid !== false));
+  node.append(...kids.filter(kid => !isNone(kid)));
   return node;
 }
 
-export const byId = (id) => document.getElementById(id);
+const isNone = value => value === null || value === undefined || value === false;
+
+export const byId = id => document.getElementById(id);
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -35,15 +42,13 @@ const ICONS = {
   right: 'M8 5l5 5-5 5',
   down: 'M10 4v12M5 11l5 5 5-5',
   close: 'M5 5l10 10M15 5L5 15',
-  more: 'M4 10h.01M10 10h.01M16 10h.01',
   trash: 'M4 6h12M8 6V4h4v2M6 6l1 10h6l1-10',
   help: 'M7.5 7.5a2.5 2.5 0 1 1 3.5 2.3c-.7.4-1 .8-1 1.7M10 14.5h.01M10 2.5a7.5 7.5 0 1 0 0 15 7.5 7.5 0 0 0 0-15Z',
-  theme: 'M10 3a7 7 0 1 0 0 14V3Z',
   inbox: 'M10 3v9M6 8.5l4 4 4-4M4 16h12',
   outbox: 'M10 12.5v-9M6 7l4-4 4 4M4 16h12',
   chance: 'M3 16V9M8 16V4M13 16v-6M18 16v-3',
   tool: 'M12.5 3.5a4 4 0 0 0-4.7 5.2L3.5 13a1.5 1.5 0 0 0 0 2l1.5 1.5a1.5 1.5 0 0 0 2 0l4.3-4.3a4 4 0 0 0 5.2-4.7L14 10l-2.5-1.5L10 6Z',
-  thought: 'M10 3a5 5 0 0 0-3 9v2h6v-2a5 5 0 0 0-3-9ZM8 17h4',
+  thought: 'M10 3a5 5 0 0 0-3 9v2h6v-2a5 5 0 0 0-3-9ZM8 17h4'
 };
 
 export function icon(name) {
@@ -59,11 +64,11 @@ export function icon(name) {
 
 // A button that is only an icon; its name is read out and shown as a hint.
 export function iconButton(name, label, click, extra = '') {
-  return el('button', { type: 'button', class: `icon-button ${extra}`, 'aria-label': label, title: label, on: { click } }, icon(name));
+  return el(`button.icon-button${extra}`, { 'aria-label': label, title: label, on: { click } }, icon(name));
 }
 
 export function button(label, click, extra = '') {
-  return el('button', { type: 'button', class: `button ${extra}`, on: { click } }, label);
+  return el(`button.button${extra}`, { on: { click } }, label);
 }
 
 // Runs `call` once before the next frame, however often it is asked to. A hidden page has no
@@ -87,7 +92,7 @@ export async function copyText(text, from) {
     await navigator.clipboard.writeText(text);
   } catch {
     // Without HTTPS there is no clipboard object: fall back to a selection.
-    const area = el('textarea', { class: 'visually-hidden', value: text });
+    const area = el('textarea.visually-hidden', { value: text });
     document.body.append(area);
     area.select();
     document.execCommand('copy');
@@ -113,5 +118,6 @@ export function announce(text) {
   setTimeout(() => (live.textContent = text), 50);
 }
 
-export const formatNumber = (n) => Number(n).toLocaleString('en-US');
-export const formatSeconds = (ms) => (ms < 10000 ? (ms / 1000).toFixed(ms < 1000 ? 2 : 1) : Math.round(ms / 1000)) + ' s';
+export const formatNumber = n => Number(n).toLocaleString('en-US');
+export const formatSpeed = n => `${n < 10 ? n.toFixed(1) : Math.round(n)} tokens/s`;
+export const formatSeconds = ms => (ms < 10000 ? (ms / 1000).toFixed(ms < 1000 ? 2 : 1) : Math.round(ms / 1000)) + ' s';

@@ -5,45 +5,38 @@
 //   lexer.line('x = 1  # one') -> [['', 'x = '], ['num', '1'], ['', '  '], ['com', '# one']]
 //
 // Kinds: com comment, str string, num number, key keyword, typ type, fn called name, pre directive,
-// var variable, att attribute or property, tag tag, add and del lines of a diff.
+// var variable, att attribute or property, tag tag.
 
 const MAX_LINE = 4000;
 
-const words = (text) => new Set(text.split(' '));
+const words = text => new Set(text.split(' '));
 
 const C_KEYS = words(
-  'auto break case catch class const constexpr continue default delete do else enum explicit export extern final ' +
-    'fn for friend func go goto if impl import in inline interface let match mod mut namespace new noexcept operator ' +
-    'override package private protected pub public register restrict return select sizeof static struct switch ' +
-    'template this throw trait try typedef typename union unsafe use using virtual volatile where while yield ' +
-    'true false nullptr NULL nil null self super None Some',
+  'auto break case catch class const constexpr continue default delete do else enum export extern final fn for func ' +
+    'go goto if impl import in inline interface let match mod mut namespace new operator override package private pub ' +
+    'public restrict return sizeof static struct switch template this throw trait try typedef typename union unsafe ' +
+    'use using virtual volatile while true false nullptr NULL nil null self'
 );
 const C_TYPES = words(
   'bool char double float int long short signed unsigned void size_t ssize_t ptrdiff_t wchar_t FILE ' +
-    'int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t intptr_t uintptr_t string String ' +
-    'i8 i16 i32 i64 u8 u16 u32 u64 usize isize f32 f64 str Vec Option Result Box byte rune error var',
+    'int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t uintptr_t string String ' +
+    'i8 i16 i32 i64 u8 u16 u32 u64 usize f32 f64 str Vec Option Result byte error var'
 );
 const JS_KEYS = words(
   'as async await break case catch class const continue debugger default delete do else enum export extends ' +
     'finally for from function get if implements import in instanceof interface let new of return set static super ' +
-    'switch this throw try type typeof var void while with yield true false null undefined NaN Infinity readonly',
+    'switch this throw try type typeof var void while with yield true false null undefined NaN Infinity readonly'
 );
 const JS_TYPES = words('any boolean never number object string symbol unknown Array Map Set Promise Date Error Object');
 const PY_KEYS = words(
   'and as assert async await break case class continue def del elif else except finally for from global if import ' +
-    'in is lambda match nonlocal not or pass raise return try while with yield True False None self',
+    'in is lambda match nonlocal not or pass raise return try while with yield True False None self'
 );
 const PY_TYPES = words('bool bytes dict float frozenset int list object set str tuple type Exception');
 const SH_KEYS = words(
   'if then else elif fi for while until do done case esac in function return exit break continue local export set ' +
-    'unset shift source alias echo cd test read trap eval exec',
+    'unset shift source alias echo cd test read trap eval exec'
 );
-const SQL_KEYS = words(
-  'select from where and or not null insert into values update set delete create table index view drop alter add ' +
-    'primary key foreign references join left right inner outer full on as group by order having limit offset union ' +
-    'all distinct case when then else end exists in is like between asc desc with default unique check',
-);
-
 // A language: how comments and strings begin and end. `span` pieces may run over several lines.
 const C_LIKE = {
   keys: C_KEYS,
@@ -51,7 +44,7 @@ const C_LIKE = {
   line: ['//'],
   span: [['/*', '*/', 'com']],
   quotes: '"\'',
-  directive: '#',
+  directive: '#'
 };
 const LANGUAGES = {
   c: C_LIKE,
@@ -59,52 +52,55 @@ const LANGUAGES = {
     keys: JS_KEYS,
     types: JS_TYPES,
     line: ['//'],
-    span: [['/*', '*/', 'com'], ['`', '`', 'str']],
-    quotes: '"\'',
+    span: [
+      ['/*', '*/', 'com'],
+      ['`', '`', 'str']
+    ],
+    quotes: '"\''
   },
   python: {
     keys: PY_KEYS,
     types: PY_TYPES,
     line: ['#'],
-    span: [['"""', '"""', 'str'], ["'''", "'''", 'str']],
+    span: [
+      ['"""', '"""', 'str'],
+      ["'''", "'''", 'str']
+    ],
     quotes: '"\'',
-    directive: '@',
+    directive: '@'
   },
   shell: {
     keys: SH_KEYS,
     types: new Set(),
     line: ['#'],
     wordComment: true,
-    span: [['"', '"', 'str'], ["'", "'", 'str']],
+    span: [
+      ['"', '"', 'str'],
+      ["'", "'", 'str']
+    ],
     quotes: '',
-    variables: true,
+    variables: true
   },
-  json: { keys: words('true false null'), types: new Set(), line: ['//'], span: [], quotes: '"', properties: true },
-  toml: { keys: words('true false'), types: new Set(), line: ['#'], span: [['"""', '"""', 'str']], quotes: '"\'' },
-  sql: { keys: SQL_KEYS, types: new Set(), line: ['--'], span: [['/*', '*/', 'com']], quotes: '"\'', fold: true },
+  json: { keys: words('true false null'), types: new Set(), line: ['//'], span: [], quotes: '"', properties: true }
 };
 
 const ALIASES = {
   c: 'c h cpp c++ cc cxx hpp cuda cu java go golang rust rs cs csharp kotlin swift zig scala php objc',
   js: 'js javascript jsx ts typescript tsx mjs cjs node',
   python: 'python py python3 gyp',
-  shell: 'shell sh bash zsh console terminal shellsession fish',
+  shell: 'shell sh bash zsh console terminal yaml yml toml ini make makefile dockerfile cmake',
   json: 'json jsonc json5 jsonl',
-  toml: 'toml ini yaml yml conf properties make makefile dockerfile cmake',
-  sql: 'sql sqlite postgresql mysql',
-  html: 'html xml svg htm xhtml vue',
-  diff: 'diff patch',
+  html: 'html xml svg htm xhtml vue'
 };
 const BY_NAME = new Map();
 for (const [language, names] of Object.entries(ALIASES)) for (const n of names.split(' ')) BY_NAME.set(n, language);
 
-export const languageOf = (name) => BY_NAME.get(name.toLowerCase()) || '';
+const languageOf = name => BY_NAME.get(name.toLowerCase()) || '';
 
 export function createLexer(name) {
   const language = languageOf(name);
-  if (language === 'html') return new HtmlLexer();
-  if (language === 'diff') return { line: diffLine };
-  return language ? new CodeLexer(LANGUAGES[language]) : { line: (text) => [['', text]] };
+  if (language === 'html') return { line: htmlLine };
+  return language ? new CodeLexer(LANGUAGES[language]) : { line: text => [['', text]] };
 }
 
 const NAME = /[\p{L}_$][\p{L}\p{N}_$]*/uy;
@@ -164,7 +160,8 @@ class CodeLexer {
     if (language.quotes.includes(text[at])) return this.string(text, at);
     if (language.directive === text[at] && at === first) return this.match('pre', /[#@]\s{0,8}[\w.]*/y, text, at);
     if (language.variables && text[at] === '$') return this.match('var', VARIABLE, text, at);
-    if (language.variables && text[at] === '-' && (!at || text[at - 1] === ' ')) return this.match('att', FLAG, text, at);
+    if (language.variables && text[at] === '-' && (!at || text[at - 1] === ' '))
+      return this.match('att', FLAG, text, at);
     return this.word(text, at);
   }
 
@@ -185,17 +182,17 @@ class CodeLexer {
   }
 
   word(text, at) {
-    const { keys, types, fold } = this.language;
+    const { keys, types } = this.language;
     NAME.lastIndex = at;
     const found = NAME.exec(text);
     if (!found) {
       const end = this.match('num', NUMBER, text, at);
       return end > at ? end : this.match('', GAP, text, at);
     }
-    const name = fold ? found[0].toLowerCase() : found[0];
-    const end = at + found[0].length;
+    const [name] = found;
+    const end = at + name.length;
     const kind = keys.has(name) ? 'key' : types.has(name) ? 'typ' : text[end] === '(' ? 'fn' : '';
-    this.put(kind, found[0]);
+    this.put(kind, name);
     return end;
   }
 }
@@ -209,58 +206,17 @@ function endOf(text, at, close) {
   return -1;
 }
 
-class HtmlLexer {
-  constructor() {
-    this.inside = ''; // '', 'tag' or 'comment'
+const HTML =
+  /(<!--.*?(?:-->|$))|(<[/!?]?[A-Za-z][\w:-]*|[/?]?>)|([\w:@.-]+(?==))|(?<==)("[^"]*"|'[^']*')|[^<=/>\s]+|[^]/y;
+const HTML_KINDS = ['', 'com', 'tag', 'att', 'str'];
+
+// One line at a time is enough to read by: a comment of several lines is coloured in its first.
+function htmlLine(text) {
+  if (text.length > MAX_LINE) return [['', text]];
+  const out = [];
+  for (HTML.lastIndex = 0; HTML.lastIndex < text.length;) {
+    const match = HTML.exec(text);
+    out.push([HTML_KINDS.find((kind, i) => i && match[i]) || '', match[0]]);
   }
-
-  line(text) {
-    if (text.length > MAX_LINE) return [['', text]];
-    this.out = [];
-    let at = 0;
-    while (at < text.length) at = this.inside === 'comment' ? this.comment(text, at) : this.piece(text, at);
-    return this.out;
-  }
-
-  comment(text, at) {
-    const end = text.indexOf('-->', at);
-    if (end >= 0) this.inside = '';
-    this.out.push(['com', text.slice(at, end < 0 ? text.length : end + 3)]);
-    return end < 0 ? text.length : end + 3;
-  }
-
-  piece(text, at) {
-    if (!this.inside && text.startsWith('<!--', at)) {
-      this.inside = 'comment';
-      return this.comment(text, at);
-    }
-    const patterns = this.inside === 'tag' ? TAG_PIECES : TEXT_PIECES;
-    for (const [kind, pattern, inside] of patterns) {
-      pattern.lastIndex = at;
-      const found = pattern.exec(text);
-      if (!found) continue;
-      this.out.push([kind, found[0]]);
-      if (inside !== undefined) this.inside = inside;
-      return pattern.lastIndex;
-    }
-    this.out.push(['', text[at]]);
-    return at + 1;
-  }
-}
-
-const TEXT_PIECES = [
-  ['tag', /<[/!?]?[A-Za-z][\w:-]*/y, 'tag'],
-  ['num', /&[#\w]{1,32};/y],
-  ['', /[^<&]+/y],
-];
-const TAG_PIECES = [
-  ['tag', /[/?]?>/y, ''],
-  ['str', /"[^"]*"?|'[^']*'?/y],
-  ['att', /[\w:@.-]+/y],
-  ['', /[\s=]+/y],
-];
-
-function diffLine(text) {
-  const kind = { '+': 'add', '-': 'del', '@': 'pre' }[text[0]] || '';
-  return [[kind, text]];
+  return out;
 }

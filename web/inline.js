@@ -220,7 +220,7 @@ function openBracket(p, image) {
   return true;
 }
 
-const bang = (p) => p.s[p.at + 1] === '[' && openBracket(p, true);
+const bang = p => p.s[p.at + 1] === '[' && openBracket(p, true);
 
 function closeBracket(p) {
   const bracket = p.brackets.pop();
@@ -253,10 +253,9 @@ function targetOf(p, from) {
   return title.test(s) && i > from ? { href: unwrap(s.slice(from, i)), end: title.lastIndex } : null;
 }
 
-const unwrap = (address) =>
-  address.startsWith('<') && address.endsWith('>') ? address.slice(1, -1) : address;
+const unwrap = address => (address.startsWith('<') && address.endsWith('>') ? address.slice(1, -1) : address);
 
-const link = (address) => ({ t: 'link', href: address, image: false, kids: [{ t: 'text', v: address }] });
+const link = address => ({ t: 'link', href: address, image: false, kids: [{ t: 'text', v: address }] });
 
 function angle(p) {
   BREAK.lastIndex = p.at;
@@ -297,13 +296,13 @@ const HANDLERS = {
   '*': emphasis,
   _: emphasis,
   '~': emphasis,
-  '[': (p) => openBracket(p, false),
+  '[': p => openBracket(p, false),
   ']': closeBracket,
   '!': bang,
   '<': angle,
   $: dollar,
   '&': entity,
-  '\n': (p) => p.take({ t: 'br' }, p.at + 1),
+  '\n': p => p.take({ t: 'br' }, p.at + 1),
   h: bare,
-  H: bare,
+  H: bare
 };

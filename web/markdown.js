@@ -44,7 +44,7 @@ function blocksOf(lines, depth) {
 
 // ---- lines ----
 
-const isBlank = (line) => indentOf(line) === line.length;
+const isBlank = line => indentOf(line) === line.length;
 
 function indentOf(line) {
   let i = 0;
@@ -79,7 +79,7 @@ function cutColumns(line, count) {
 }
 
 // {char, size, info} of an opening code fence, or null.
-export function openFence(line) {
+function openFence(line) {
   const from = indentOf(line);
   const char = line[from];
   if (char !== '`' && char !== '~') return null;
@@ -100,8 +100,7 @@ export function closesFence(line, fence) {
   return end - from >= fence.size && isBlank(line.slice(end));
 }
 
-export const fenceLine = (line, fence) =>
-  cutColumns(line.endsWith('\r') ? line.slice(0, -1) : line, fence.indent);
+export const fenceLine = (line, fence) => cutColumns(line.endsWith('\r') ? line.slice(0, -1) : line, fence.indent);
 
 function headingOf(line) {
   const from = indentOf(line);
@@ -150,12 +149,12 @@ function itemOf(line) {
     ordered: mark.length > 1,
     mark: mark[mark.length - 1],
     start: mark.length > 1 ? Number(mark.slice(0, -1)) : 1,
-    rest: cutColumns(after, pad),
+    rest: cutColumns(after, pad)
   };
 }
 
-const isQuote = (line) => line[indentOf(line)] === '>';
-const mathOpener = (line) => {
+const isQuote = line => line[indentOf(line)] === '>';
+const mathOpener = line => {
   const from = indentOf(line);
   if (line.startsWith('$$', from)) return ['$$', from];
   return line.startsWith('\\[', from) ? ['\\]', from] : null;
@@ -195,7 +194,13 @@ function readMath(lines, at, out) {
   }
   // On one line with text after its end it is part of a sentence.
   if (i === at && end >= 0 && !isBlank(lines[i].slice(end + 2))) return 0;
-  out.push({ type: 'math', text: lines.slice(at, i + 1).join('\n').trim() });
+  out.push({
+    type: 'math',
+    text: lines
+      .slice(at, i + 1)
+      .join('\n')
+      .trim()
+  });
   return i + 1;
 }
 
@@ -269,7 +274,7 @@ function readItem(lines, at, item, list, depth) {
     blocks: blocksOf(body, depth + 1),
     loose: loose || (blanks > 0 && i < lines.length && itemOf(lines[i]) !== null),
     task: task ? task[1] !== ' ' : null,
-    line: at,
+    line: at
   });
   return i;
 }
@@ -340,50 +345,15 @@ function readTable(lines, at, out, depth) {
 
 // ---- what is left ----
 
-function readIndented(lines, at, out) {
-  if (columnsOf(lines[at]) < 4) return 0;
-  const body = [];
-  let i = at;
-  for (; i < lines.length; i++) {
-    if (isBlank(lines[i])) body.push('');
-    else if (columnsOf(lines[i]) >= 4) body.push(cutColumns(lines[i], 4));
-    else break;
-  }
-  while (!body[body.length - 1]) {
-    body.pop();
-    i--;
-  }
-  out.push({ type: 'code', lang: '', text: body.join('\n'), fence: null });
-  return i;
-}
-
-const SETEXT = { '=': 1, '-': 2 };
-
-function setextLevel(line) {
-  meter.steps += line.length;
-  const text = line.trim();
-  const level = SETEXT[text[0]] || 0;
-  for (let i = 1; level && i < text.length; i++) if (text[i] !== text[0]) return 0;
-  return text.length >= 2 ? level : 0;
-}
-
 function readPara(lines, at, out) {
   const text = [lines[at].trim()];
   let i = at + 1;
-  for (; i < lines.length && !isBlank(lines[i]); i++) {
-    const level = text.length === 1 ? setextLevel(lines[i]) : 0;
-    if (level) {
-      out.push({ type: 'heading', level, text: text[0].trim() });
-      return i + 1;
-    }
-    if (interrupts(lines, i)) break;
-    text.push(lines[i].trim());
-  }
+  for (; i < lines.length && !isBlank(lines[i]) && !interrupts(lines, i); i++) text.push(lines[i].trim());
   out.push({ type: 'para', text: text.join('\n') });
   return i;
 }
 
 const LEAVES = [readFence, readMath, readHeading, readRule];
-// Lists come before indented code: four columns and a list mark are a list that the model indented.
-const READERS = [...LEAVES, readQuote, readTable, readList, readIndented, readPara];
+// Indented code and underlined headings are left out: models do not mean them where they occur.
+const READERS = [...LEAVES, readQuote, readTable, readList, readPara];
 const FLAT_READERS = [...LEAVES, readPara];

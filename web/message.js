@@ -2,9 +2,9 @@
 // on its way, or null when the message is complete.
 
 import { versionsOf } from './chat.js';
-import { button, copyText, el, formatNumber, formatSeconds, icon, iconButton } from './dom.js';
+import { button, copyText, el, formatNumber, formatSeconds, formatSpeed, icon, iconButton } from './dom.js';
 import { ProbsView } from './probs.js';
-import { StreamView, markdownNodes } from './render.js';
+import { StreamView, codeNode } from './render.js';
 
 export function messageView(app, chat, node) {
   return new VIEWS[node.role](app, chat, node);
@@ -13,18 +13,18 @@ export function messageView(app, chat, node) {
 function versions(app, chat, node) {
   const { index, count, ids } = versionsOf(chat, node);
   if (count < 2) return null;
-  const prev = iconButton('left', 'Previous version', () => app.choose(node, ids[index - 1]), 'small');
-  const next = iconButton('right', 'Next version', () => app.choose(node, ids[index + 1]), 'small');
+  const prev = iconButton('left', 'Previous version', () => app.choose(node, ids[index - 1]), '.small');
+  const next = iconButton('right', 'Next version', () => app.choose(node, ids[index + 1]), '.small');
   prev.disabled = index === 0;
   next.disabled = index === count - 1;
   const place = el('span', { 'aria-label': `Version ${index + 1} of ${count}`, role: 'img' }, `${index + 1}/${count}`);
-  return el('span', { class: 'versions', role: 'group', 'aria-label': 'Versions' }, prev, place, next);
+  return el('span.versions', { role: 'group', 'aria-label': 'Versions' }, prev, place, next);
 }
 
 class UserView {
   constructor(app, chat, node) {
     Object.assign(this, { app, chat, node });
-    this.root = el('article', { class: 'message user', 'data-node': String(node.id) });
+    this.root = el('article.message.user');
     this.show();
   }
 
@@ -32,14 +32,16 @@ class UserView {
 
   show() {
     const { app, node } = this;
-    const pictures = (node.images || []).map((url, i) => el('img', { src: url, alt: `Image ${i + 1} of the question` }));
-    const copy = iconButton('copy', 'Copy the question', () => copyText(node.text, copy), 'small');
-    this.editButton = iconButton('edit', 'Edit the question', () => this.edit(), 'small');
+    const pictures = (node.images || []).map((url, i) =>
+      el('img', { src: url, alt: `Image ${i + 1} of the question` })
+    );
+    const copy = iconButton('copy', 'Copy the question', () => copyText(node.text, copy), '.small');
+    this.editButton = iconButton('edit', 'Edit the question', () => this.edit(), '.small');
     this.root.replaceChildren(
-      el('h2', { class: 'visually-hidden' }, 'You'),
-      ...(pictures.length ? [el('div', { class: 'pictures' }, ...pictures)] : []),
-      ...(node.text ? [el('div', { class: 'bubble' }, node.text)] : []),
-      el('div', { class: 'actions' }, versions(app, this.chat, node) || '', copy, this.editButton),
+      el('h2.visually-hidden', 'You'),
+      ...(pictures.length ? [el('div.pictures', ...pictures)] : []),
+      ...(node.text ? [el('div.bubble', node.text)] : []),
+      el('div.actions', versions(app, this.chat, node) || '', copy, this.editButton)
     );
   }
 
@@ -51,7 +53,7 @@ class UserView {
       this.editButton.focus();
     };
     const send = () => area.value.trim() && app.edit(node, area.value);
-    area.addEventListener('keydown', (event) => {
+    area.addEventListener('keydown', event => {
       if (event.key === 'Escape') {
         event.stopPropagation();
         cancel();
@@ -60,8 +62,8 @@ class UserView {
         send();
       }
     });
-    const row = el('div', { class: 'row' }, button('Cancel', cancel), button('Send as a new version', send, 'primary'));
-    this.root.replaceChildren(el('h2', { class: 'visually-hidden' }, 'You'), el('div', { class: 'editor' }, area, row));
+    const row = el('div.row', button('Cancel', cancel), button('Send as a new version', send, '.primary'));
+    this.root.replaceChildren(el('h2.visually-hidden', 'You'), el('div.editor', area, row));
     area.focus();
     area.setSelectionRange(area.value.length, area.value.length);
   }
@@ -69,17 +71,20 @@ class UserView {
 
 class ToolView {
   constructor(app, chat, node) {
-    const summary = el('summary', {}, icon('tool'), 'Result of ', el('code', {}, node.name));
-    const fold = el('details', { class: 'fold' }, summary, el('div', { class: 'inside plain', tabindex: '0' }, node.text));
-    this.root = el('article', { class: 'message tool', 'data-node': String(node.id) }, el('h2', { class: 'visually-hidden' }, 'Tool'), fold);
+    const summary = el('summary', icon('tool'), 'Result of ', el('code', node.name));
+    const fold = el('details.fold', summary, el('div.inside.plain', { tabindex: '0' }, node.text));
+    this.root = el('article.message.tool', el('h2.visually-hidden', 'Tool'), fold);
   }
 
   update() {}
 }
 
+// A longer text than any model writes is shown as it is.
+const MAX_MARKDOWN = 500000;
+
 const FINISHES = {
   stopped: 'Stopped',
-  length: 'Reached the limit of tokens',
+  length: 'Reached the limit of tokens'
 };
 
 class AnswerView {
@@ -87,24 +92,23 @@ class AnswerView {
     Object.assign(this, { app, chat, node });
     this.reasoning = null;
     this.calls = el('div', { hidden: true });
-    this.body = el('div', { class: 'markdown' });
+    this.body = el('div.markdown');
     this.stream = new StreamView(this.body);
     this.probs = null;
     this.asTokens = app.prefs.probs;
     this.working = new WorkingLine();
-    this.problem = el('div', { class: 'problem', role: 'alert', hidden: true });
-    this.actions = el('div', { class: 'actions' });
+    this.problem = el('div.problem', { role: 'alert', hidden: true });
+    this.actions = el('div.actions');
     this.thoughts = el('div');
     this.root = el(
-      'article',
-      { class: 'message assistant', 'data-node': String(node.id) },
-      el('h2', {}, node.model || 'Answer'),
+      'article.message.assistant',
+      el('h2', node.model || 'Answer'),
       this.thoughts,
       this.body,
       this.calls,
       this.working.node,
       this.problem,
-      this.actions,
+      this.actions
     );
   }
 
@@ -122,7 +126,7 @@ class AnswerView {
   }
 
   showText(finished) {
-    const tokens = this.asTokens && this.node.probs && this.node.probs.length > 0;
+    const tokens = this.asTokens && this.node.probs?.length > 0;
     if (tokens && !this.probs) {
       this.probs = new ProbsView(this.node.probs);
       this.body.after(this.probs.node);
@@ -132,16 +136,27 @@ class AnswerView {
       if (tokens) this.probs.update();
     }
     this.body.hidden = Boolean(tokens) || !this.node.text;
-    if (!tokens) this.stream.update(this.node.text, finished);
+    if (tokens) return;
+    if (this.node.text.length < MAX_MARKDOWN) this.stream.update(this.node.text, finished);
+    else if (finished) this.body.replaceChildren(el('p.plain', this.node.text));
   }
 
   showReasoning(turn) {
     const { node } = this;
     if (!this.reasoning) {
       this.reasoning = { title: document.createTextNode(''), text: document.createTextNode(''), touched: false };
-      const summary = el('summary', { on: { click: () => (this.reasoning.touched = true) } }, icon('thought'), this.reasoning.title);
-      this.reasoning.inside = el('div', { class: 'inside plain', tabindex: '0', role: 'region', 'aria-label': 'Reasoning' }, this.reasoning.text);
-      this.reasoning.fold = el('details', { class: 'fold' }, summary, this.reasoning.inside);
+      const summary = el(
+        'summary',
+        { on: { click: () => (this.reasoning.touched = true) } },
+        icon('thought'),
+        this.reasoning.title
+      );
+      this.reasoning.inside = el(
+        'div.inside.plain',
+        { tabindex: '0', role: 'region', 'aria-label': 'Reasoning' },
+        this.reasoning.text
+      );
+      this.reasoning.fold = el('details.fold', summary, this.reasoning.inside);
       this.thoughts.append(this.reasoning.fold);
     }
     const { fold, inside, text, title, touched } = this.reasoning;
@@ -151,41 +166,61 @@ class AnswerView {
     if (!touched) fold.open = thinking;
     if (thinking && low) inside.scrollTop = inside.scrollHeight;
     const ms = thinking ? performance.now() - turn.thinkingSince : node.thought;
-    const size = node.stats && node.stats.thinking ? `${formatNumber(node.stats.thinking)} tokens` : `${formatNumber(node.reasoning.length)} characters`;
-    title.data = thinking ? `Thinking, ${formatSeconds(ms)}` : `Thought${ms ? ` for ${formatSeconds(ms)}` : ''}, ${size}`;
+    const size = node.stats?.thinking
+      ? `${formatNumber(node.stats.thinking)} tokens`
+      : `${formatNumber(node.reasoning.length)} characters`;
+    title.data = thinking
+      ? `Thinking, ${formatSeconds(ms)}`
+      : `Thought${ms ? ` for ${formatSeconds(ms)}` : ''}, ${size}`;
   }
 
   showCalls() {
     const calls = this.node.calls || [];
     this.calls.hidden = !calls.length;
     this.calls.replaceChildren(...calls.map(callNode));
-    const answered = this.chat.nodes.some((n) => n.parent === this.node.id);
+    const answered = this.chat.nodes.some(n => n.parent === this.node.id);
     if (calls.length && !answered && !this.node.error) this.calls.append(this.resultForm(calls));
   }
 
   resultForm(calls) {
     const areas = calls.map(() => el('textarea', { rows: '3', spellcheck: 'false' }));
-    const send = () => this.app.sendResults(this.node, areas.map((area) => area.value));
-    const labels = calls.map((call, i) => el('label', {}, 'Result of ', el('code', {}, call.name), areas[i]));
-    return el('div', { class: 'results' }, ...labels, el('div', {}, button(calls.length > 1 ? 'Send results' : 'Send result', send, 'primary')));
+    const send = () =>
+      this.app.sendResults(
+        this.node,
+        areas.map(area => area.value)
+      );
+    const labels = calls.map((call, i) => el('label', 'Result of ', el('code', call.name), areas[i]));
+    return el(
+      'div.results',
+      ...labels,
+      el('div', button(calls.length > 1 ? 'Send results' : 'Send result', send, '.primary'))
+    );
   }
 
   showProblem() {
     const { error } = this.node;
     this.problem.hidden = !error;
     if (!error) return;
-    const [head, help, actions] = (PROBLEMS[error.kind] || PROBLEMS.other)(error);
-    const buttons = actions.map(([label, action], i) => button(label, () => this.app[action](this.node), i ? '' : 'primary'));
-    this.problem.replaceChildren(el('p', {}, el('strong', {}, head), ' ', error.message, ' ', help), ...buttons);
+    const [head, text, actions] = (PROBLEMS[error.kind] || PROBLEMS.other)(error);
+    const buttons = actions.map(([label, action], i) =>
+      button(label, () => this.app[action](this.node), i ? '' : '.primary')
+    );
+    this.problem.replaceChildren(el('p', el('strong', head), ' ', text), ...buttons);
   }
 
   showActions() {
     const { app, node } = this;
-    const copy = iconButton('copy', 'Copy the answer', () => copyText(node.text, copy), 'small');
-    const again = iconButton('again', 'Answer again', () => app.regenerate(node), 'small');
-    const chances = iconButton('chance', 'Token probabilities', () => this.toggleTokens(chances), 'small');
+    const copy = iconButton('copy', 'Copy the answer', () => copyText(node.text, copy), '.small');
+    const again = iconButton('again', 'Answer again', () => app.regenerate(node), '.small');
+    const chances = iconButton('chance', 'Token probabilities', () => this.toggleTokens(chances), '.small');
     chances.setAttribute('aria-pressed', String(this.asTokens));
-    const parts = [versions(app, this.chat, node), node.text && copy, again, node.probs && node.probs.length ? chances : null, statsNode(node)];
+    const parts = [
+      versions(app, this.chat, node),
+      node.text && copy,
+      !node.error && again,
+      node.probs?.length && chances,
+      statsNode(node)
+    ];
     this.actions.replaceChildren(...parts.filter(Boolean));
   }
 
@@ -196,19 +231,31 @@ class AnswerView {
   }
 }
 
-// head, what to do, [label, action of the app]
+// head, text, [label, action of the app]
 const PROBLEMS = {
-  gone: () => ['No connection.', 'Is it still running? Your question is kept.', [['Try again', 'retry']]],
-  broken: () => ['The connection broke.', 'What came so far is kept.', [['Answer again', 'regenerate']]],
-  overflow: (e) => [
+  gone: e => ['No connection.', `${e.message} Is it still running? Your question is kept.`, [['Try again', 'retry']]],
+  broken: e => ['Incomplete.', `${e.message} What came so far is kept.`, [['Answer again', 'regenerate']]],
+  overflow: e => [
     'Too long for the context.',
-    e.room ? `${formatNumber(e.used)} tokens were sent; there is room for ${formatNumber(e.room)}.` : '',
-    [['Leave out the oldest turns', 'leaveOut'], ['Try again', 'retry']],
+    e.room
+      ? `The conversation has ${formatNumber(e.used)} tokens; there is room for ${formatNumber(e.room)}.`
+      : e.message,
+    [
+      ['Leave out the oldest turns', 'leaveOut'],
+      ['Try again', 'retry']
+    ]
   ],
-  key: () => ['A key is needed.', '', [['Try again', 'retry']]],
-  full: () => ['The server is full.', 'It was asked many times.', [['Try again', 'retry']]],
-  refused: () => ['The server refused.', 'The settings of this conversation may say why.', [['Try again', 'retry'], ['Settings', 'openSettings']]],
-  other: () => ['Something went wrong.', '', [['Try again', 'retry']]],
+  key: e => ['A key is needed.', e.message, [['Try again', 'retry']]],
+  full: e => ['The server is full.', e.message, [['Try again', 'retry']]],
+  refused: e => [
+    'The server refused.',
+    e.message,
+    [
+      ['Try again', 'retry'],
+      ['Settings', 'openSettings']
+    ]
+  ],
+  other: e => ['Something went wrong.', e.message, [['Try again', 'retry']]]
 };
 
 function callNode(call) {
@@ -218,32 +265,36 @@ function callNode(call) {
   } catch {
     // shown as it came
   }
-  const summary = el('summary', {}, icon('tool'), 'Calls ', el('code', {}, call.name));
-  const fence = '`'.repeat(Math.max(3, ...[...text.matchAll(/`+/g)].map((m) => m[0].length + 1)));
-  const inside = el('div', { class: 'inside markdown' }, ...markdownNodes(`${fence}json\n${text}\n${fence}`));
-  return el('details', { class: 'fold' }, summary, inside);
+  const summary = el('summary', icon('tool'), 'Calls ', el('code', call.name));
+  return el('details.fold', summary, el('div.inside.markdown', codeNode('json', text)));
 }
 
 function statsNode(node) {
   const s = node.stats || {};
   const parts = [
     FINISHES[node.finish],
-    s.speed && `${s.speed < 10 ? s.speed.toFixed(1) : Math.round(s.speed)} tokens/s`,
-    s.first && `first after ${formatSeconds(s.first)}`,
+    s.speed && formatSpeed(s.speed),
+    s.first && `first token ${formatSeconds(s.first)}`,
     s.tokens && `${formatNumber(s.tokens)} tokens`,
     s.cached && `${formatNumber(s.cached)} of ${formatNumber(s.prompt)} from cache`,
-    s.seed !== undefined && `seed ${s.seed}`,
+    s.seed !== undefined && `seed ${s.seed}`
   ];
-  return el('span', { class: 'stats' }, ...parts.filter(Boolean).map((part) => el('span', {}, part)));
+  return el('span.stats', ...parts.filter(Boolean).map(part => el('span', part)));
 }
 
 // What is shown while an answer is on its way.
 class WorkingLine {
   constructor() {
     this.text = document.createTextNode('');
-    this.fill = el('div', { class: 'fill' });
-    this.bar = el('div', { class: 'bar', hidden: true }, this.fill);
-    this.node = el('div', { class: 'working', hidden: true }, el('img', { src: 'page/logo.svg', alt: '' }), this.bar, el('span', {}, this.text));
+    this.fill = el('div.fill');
+    this.bar = el('div.bar', { hidden: true }, this.fill);
+    this.node = el(
+      'div.working',
+      { hidden: true },
+      el('img', { src: 'page/logo.svg', alt: '' }),
+      this.bar,
+      el('span', this.text)
+    );
   }
 
   update(turn) {
@@ -252,16 +303,21 @@ class WorkingLine {
     const { progress, waiting } = turn;
     this.bar.hidden = !progress || !(progress.total > 0);
     if (!this.bar.hidden) this.fill.style.width = `${Math.min(100, (100 * progress.processed) / progress.total)}%`;
-    this.text.data = waiting ? `The server is full. Asking again in ${waiting} s` : progress ? progressText(progress) : speedText(turn);
+    this.text.data = waiting
+      ? `The server is full. Asking again in ${waiting} s`
+      : progress
+        ? progressText(progress)
+        : speedText(turn);
   }
 }
 
-const progressText = (p) => `Reading, ${formatNumber(p.processed)} of ${formatNumber(p.total)} tokens`;
+const progressText = p => `Reading, ${formatNumber(p.processed)} of ${formatNumber(p.total)} tokens`;
 
 function speedText(turn) {
   if (!turn.first) return 'Waiting for the first token';
+  const call = turn.node.calls && turn.node.calls[turn.node.calls.length - 1];
   const speed = turn.speed();
-  return speed ? `${speed < 10 ? speed.toFixed(1) : Math.round(speed)} tokens/s` : '';
+  return (call ? `Calls ${call.name}, ` : '') + (speed ? formatSpeed(speed) : '');
 }
 
 const VIEWS = { user: UserView, assistant: AnswerView, tool: ToolView };

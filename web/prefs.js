@@ -16,7 +16,7 @@ export function loadPrefs() {
     model: typeof stored.model === 'string' ? stored.model : '',
     thinking: THINKING.includes(stored.thinking) ? stored.thinking : 'auto',
     probs: stored.probs === true,
-    sampling: typeof stored.sampling === 'object' && stored.sampling ? stored.sampling : {},
+    sampling: typeof stored.sampling === 'object' && stored.sampling ? stored.sampling : {}
   };
 }
 

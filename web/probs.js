@@ -4,31 +4,31 @@
 
 import { byId, el } from './dom.js';
 
-const percent = (logprob) => {
+const percent = logprob => {
   const p = Math.exp(logprob) * 100;
   return `${p >= 10 ? p.toFixed(0) : p >= 0.1 ? p.toFixed(1) : '<0.1'} %`;
 };
 
 const STEPS = [0.9, 0.6, 0.3, 0.1]; // from likely to unlikely
 
-export function chanceClass(logprob) {
+function chanceClass(logprob) {
   const p = Math.exp(logprob);
-  const step = STEPS.findIndex((limit) => p >= limit);
+  const step = STEPS.findIndex(limit => p >= limit);
   return `p${step < 0 ? 4 : step}`;
 }
 
-const visible = (token) => token.replaceAll('\n', '⏎').replaceAll('\t', '⇥') || '∅';
+const visible = token => token.replaceAll('\n', '⏎').replaceAll('\t', '⇥') || '∅';
 
 export class ProbsView {
   constructor(probs) {
     this.probs = probs;
     this.shown = 0;
-    this.node = el('div', { class: 'tokens', role: 'group', 'aria-label': 'Tokens of the answer. Arrow keys move along.' });
-    this.node.addEventListener('pointerover', (event) => this.point(event.target));
+    this.node = el('div.tokens', { role: 'group', 'aria-label': 'Tokens of the answer. Arrow keys move along.' });
+    this.node.addEventListener('pointerover', event => this.point(event.target));
     this.node.addEventListener('pointerleave', hideChances);
-    this.node.addEventListener('focusin', (event) => this.point(event.target));
+    this.node.addEventListener('focusin', event => this.point(event.target));
     this.node.addEventListener('focusout', hideChances);
-    this.node.addEventListener('keydown', (event) => this.walk(event));
+    this.node.addEventListener('keydown', event => this.walk(event));
     this.update();
   }
 
@@ -38,7 +38,17 @@ export class ProbsView {
       const [token, logprob] = this.probs[this.shown];
       const hint = `${visible(token)}, ${percent(logprob)}`;
       more.append(
-        el('span', { class: chanceClass(logprob), tabindex: this.shown ? '-1' : '0', role: 'note', 'aria-label': hint, 'data-at': String(this.shown) }, token),
+        el(
+          'span',
+          {
+            class: chanceClass(logprob),
+            tabindex: this.shown ? '-1' : '0',
+            role: 'note',
+            'aria-label': hint,
+            'data-at': String(this.shown)
+          },
+          token
+        )
       );
     }
     this.node.append(more);
@@ -65,9 +75,9 @@ function showChances(span, [token, logprob, others]) {
   hideChances();
   const rows = others.some(([other]) => other === token) ? others : [[token, logprob], ...others];
   const body = rows.map(([other, chance]) =>
-    el('tr', { class: other === token && 'taken' }, el('td', {}, visible(other)), el('td', {}, percent(chance))),
+    el('tr', { class: other === token && 'taken' }, el('td', visible(other)), el('td', percent(chance)))
   );
-  const box = el('div', { id: 'chances', role: 'tooltip' }, el('table', {}, el('tbody', {}, ...body)));
+  const box = el('div', { id: 'chances', role: 'tooltip' }, el('table', el('tbody', ...body)));
   document.body.append(box);
   span.setAttribute('aria-describedby', 'chances');
   const at = span.getClientRects()[0] || span.getBoundingClientRect();

@@ -7,49 +7,47 @@ import { closesFence, fenceLine, parseBlocks } from './markdown.js';
 
 // ---- inline ----
 
-export function inlineNodes(text) {
+function inlineNodes(text) {
   return parseInline(text).map(inlineNode);
 }
 
 const INLINE = {
-  text: (n) => document.createTextNode(n.v),
+  text: n => document.createTextNode(n.v),
   br: () => el('br'),
-  code: (n) => el('code', {}, n.v),
-  math: (n) => el('span', { class: 'math' }, n.v),
-  em: (n) => el('em', {}, ...n.kids.map(inlineNode)),
-  strong: (n) => el('strong', {}, ...n.kids.map(inlineNode)),
-  del: (n) => el('del', {}, ...n.kids.map(inlineNode)),
-  link: linkNode,
+  code: n => el('code', n.v),
+  math: n => el('span.math', n.v),
+  em: n => el('em', ...n.kids.map(inlineNode)),
+  strong: n => el('strong', ...n.kids.map(inlineNode)),
+  del: n => el('del', ...n.kids.map(inlineNode)),
+  link: linkNode
 };
 
-const inlineNode = (n) => INLINE[n.t](n);
+const inlineNode = n => INLINE[n.t](n);
 
 // An image is never loaded: what a model writes must not make the browser ask other servers.
 function linkNode(n) {
   const href = safeHref(n.href);
   const kids = n.kids.map(inlineNode);
   if (n.image) kids.unshift(icon('image'), kids.length ? ' ' : 'image');
-  if (href) return el('a', { href, rel: 'noopener noreferrer', target: '_blank', class: n.image && 'image-link' }, ...kids);
-  return el('span', { class: 'dead-link', title: 'This kind of address is not opened' }, ...kids, ` (${n.href})`);
+  if (href)
+    return el('a', { href, rel: 'noopener noreferrer', target: '_blank', class: n.image && 'image-link' }, ...kids);
+  return el('span.dead-link', { title: 'This kind of address is not opened' }, ...kids, ` (${n.href})`);
 }
 
 // ---- blocks ----
 
 const BLOCK = {
-  para: (b) => el('p', {}, ...inlineNodes(b.text)),
-  // The page's own headings are h1 and h2; those of an answer come below them.
-  heading: (b) => el(`h${Math.min(6, b.level + 2)}`, { class: `md-h${b.level}` }, ...inlineNodes(b.text)),
+  para: b => el('p', ...inlineNodes(b.text)),
+  heading: b => el(b.as ? `h${b.as}` : 'p', { class: `md-h md-h${b.level}` }, ...inlineNodes(b.text)),
   rule: () => el('hr'),
-  math: (b) => el('div', { class: 'math math-block', tabindex: '0', role: 'math', 'aria-label': b.text }, b.text),
-  quote: (b) => el('blockquote', {}, ...b.blocks.map(blockNode)),
-  code: codeNode,
+  math: b => el('div.math.math-block', { tabindex: '0', role: 'math', 'aria-label': b.text }, b.text),
+  quote: b => el('blockquote', ...b.blocks.map(blockNode)),
+  code: b => codeNode(b.lang, b.text),
   list: listNode,
-  table: tableNode,
+  table: tableNode
 };
 
-const blockNode = (b) => BLOCK[b.type](b);
-
-export const markdownNodes = (text) => parseBlocks(text).map(blockNode);
+const blockNode = b => BLOCK[b.type](b);
 
 function listNode(b) {
   const list = el(b.ordered ? 'ol' : 'ul', { start: b.ordered && b.start !== 1 && String(b.start) });
@@ -64,20 +62,21 @@ function itemNode(item) {
     else kids.push(blockNode(block));
   }
   const label = item.task ? 'done' : 'to do';
-  const box = item.task !== null && el('input', { type: 'checkbox', disabled: true, checked: item.task, 'aria-label': label });
+  const box =
+    item.task !== null && el('input', { type: 'checkbox', disabled: true, checked: item.task, 'aria-label': label });
   return el('li', { class: item.task !== null ? 'task' : item.loose && 'loose' }, box, ...kids);
 }
 
 function tableNode(b) {
   const row = (cells, tag) =>
-    el('tr', {}, ...b.align.map((align, i) => el(tag, { class: align && `to-${align}` }, ...inlineNodes(cells[i] || ''))));
-  const table = el('table', {}, el('thead', {}, row(b.head, 'th')), el('tbody', {}, ...b.rows.map((cells) => row(cells, 'td'))));
-  return el('div', { class: 'table-scroll', tabindex: '0', role: 'region', 'aria-label': 'Table' }, table);
+    el('tr', ...b.align.map((align, i) => el(tag, { class: align && `to-${align}` }, ...inlineNodes(cells[i] || ''))));
+  const table = el('table', el('thead', row(b.head, 'th')), el('tbody', ...b.rows.map(cells => row(cells, 'td'))));
+  return el('div.table-scroll', { tabindex: '0', role: 'region', 'aria-label': 'Table' }, table);
 }
 
-function codeNode(b) {
-  const view = new CodeView(b.lang);
-  if (b.text) for (const line of b.text.split('\n')) view.line(line);
+export function codeNode(lang, text) {
+  const view = new CodeView(lang);
+  if (text) for (const line of text.split('\n')) view.line(line);
   return view.node;
 }
 
@@ -89,13 +88,12 @@ class CodeView {
     this.last = document.createTextNode('');
     this.code.append(this.last);
     this.started = false;
-    const copy = el('button', { type: 'button', class: 'copy', 'aria-label': 'Copy code' }, icon('copy'), el('span', {}, 'Copy'));
+    const copy = el('button.copy', { 'aria-label': 'Copy code' }, icon('copy'), el('span', 'Copy'));
     copy.addEventListener('click', () => copyText(this.code.textContent, copy));
     this.node = el(
-      'figure',
-      { class: 'code' },
-      el('figcaption', {}, el('span', {}, lang || 'text'), copy),
-      el('pre', { tabindex: '0', 'aria-label': `Code${lang ? `, ${lang}` : ''}`, role: 'region' }, this.code),
+      'figure.code',
+      el('figcaption', el('span', lang || 'text'), copy),
+      el('pre', { tabindex: '0', 'aria-label': `Code${lang ? `, ${lang}` : ''}`, role: 'region' }, this.code)
     );
   }
 
@@ -103,7 +101,8 @@ class CodeView {
     const pieces = document.createDocumentFragment();
     if (this.started) pieces.append('\n');
     this.started = true;
-    for (const [kind, piece] of this.lexer.line(text)) pieces.append(kind ? el('span', { class: `hl-${kind}` }, piece) : piece);
+    for (const [kind, piece] of this.lexer.line(text))
+      pieces.append(kind ? el('span', { class: `hl-${kind}` }, piece) : piece);
     this.last.before(pieces);
     this.last.data = '';
   }
@@ -125,6 +124,7 @@ export class StreamView {
     this.node = node;
     this.done = 0; // characters whose nodes are final
     this.drawn = 0; // characters that are shown
+    this.level = 2; // of the last heading that is final
     this.open = []; // nodes of the last block
     this.list = null; // the list whose last item is open: {node, ordered, mark}
     this.code = null; // the code block that is open: {view, fence}
@@ -146,17 +146,28 @@ export class StreamView {
   draw(text) {
     const source = text.slice(this.done);
     const blocks = parseBlocks(source);
+    this.setLevels(blocks);
     for (const node of this.open) node.remove();
     this.open = [];
     if (!blocks.length) return;
     const starts = lineStarts(source, [...blocks, ...(blocks[blocks.length - 1].items || [])]);
     const last = blocks.pop();
-    blocks.forEach((block) => this.addFinal(block));
+    blocks.forEach(block => this.addFinal(block));
     this.addLast(last, starts, source);
     if (this.code) this.feedCode(text);
   }
 
+  // The page's own headings are h1 and h2; those of an answer come below, without gaps. One that
+  // is inside something else only looks like a heading.
+  setLevels(blocks) {
+    let { level } = this;
+    for (const block of blocks) {
+      if (block.type === 'heading') level = block.as = Math.max(3, Math.min(6, block.level + 2, level + 1));
+    }
+  }
+
   addFinal(block) {
+    this.level = block.as || this.level;
     if (!this.joinList(block, block.items)) this.node.append(blockNode(block));
     this.list = null;
   }
@@ -192,7 +203,14 @@ export class StreamView {
   // Adds items to the list that is open, if `block` goes on with it.
   joinList(block, items) {
     const { list } = this;
-    if (!list || block.type !== 'list' || block.ordered !== list.ordered || block.mark !== list.mark || block.line !== 0) return false;
+    if (
+      !list ||
+      block.type !== 'list' ||
+      block.ordered !== list.ordered ||
+      block.mark !== list.mark ||
+      block.line !== 0
+    )
+      return false;
     list.node.append(...items.map(itemNode));
     return true;
   }
@@ -221,7 +239,7 @@ export class StreamView {
 
 // Line index -> offset, for the lines where the given blocks start.
 function lineStarts(source, blocks) {
-  const wanted = new Set(blocks.map((block) => block.line));
+  const wanted = new Set(blocks.map(block => block.line));
   const starts = new Map();
   let at = 0;
   for (let line = 0; at >= 0; line++) {
@@ -232,4 +250,3 @@ function lineStarts(source, blocks) {
   }
   return starts;
 }
-

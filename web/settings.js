@@ -8,7 +8,7 @@ let serial = 0;
 // A labelled field with a note below it; `check(text)` -> what is wrong, or ''.
 function field(label, input, note, check) {
   const id = `field-${++serial}`;
-  const below = el('span', { class: 'note', id: `${id}-note` }, note);
+  const below = el('span.note', { id: `${id}-note` }, note);
   input.setAttribute('aria-describedby', below.id);
   input.id = id;
   const judge = () => {
@@ -19,16 +19,19 @@ function field(label, input, note, check) {
     return !problem;
   };
   judge();
-  const node = el('div', { class: 'field' }, el('label', { class: 'name', for: id }, label), input, below);
+  const node = el('div.field', el('label.name', { for: id }, label), input, below);
   return { node, judge };
 }
 
-function textField(label, note, value, check, changed, mono) {
-  const area = el('textarea', { value, rows: '4', class: mono && 'mono', spellcheck: mono && 'false' });
-  const { node, judge } = field(label, area, note, check);
+// A text of the conversation; `check` makes it one of JSON.
+function textField(app, name, label, note, check) {
+  const { chat } = app;
+  const area = el(check ? 'textarea.mono' : 'textarea', { value: chat[name], spellcheck: check && 'false' });
+  const { node, judge } = field(label, area, note, text => (check && readJson(text, check).problem) || '');
   area.addEventListener('input', () => {
     judge();
-    changed(area.value);
+    chat[name] = area.value;
+    app.saveSoon(chat);
   });
   return node;
 }
@@ -37,47 +40,55 @@ export class Settings {
   constructor(app) {
     this.app = app;
     this.dialog = byId('settings');
-    this.dialog.addEventListener('click', (event) => event.target === this.dialog && this.dialog.close());
-    this.dialog.addEventListener('close', () => app.settingsClosed());
+    this.dialog.addEventListener('click', event => event.target === this.dialog && this.dialog.close());
+    this.dialog.addEventListener('close', () => app.save(app.chat));
   }
 
   open() {
+    this.fill();
+    this.dialog.showModal();
+  }
+
+  fill() {
     const close = iconButton('close', 'Close settings', () => this.dialog.close());
     this.dialog.replaceChildren(
-      el('div', { class: 'head' }, el('h2', { id: 'settings-title' }, 'Settings'), close),
+      el('div.head', el('h2', { id: 'settings-title' }, 'Settings'), close),
       this.chatSection(),
       this.samplingSection(),
-      this.pageSection(),
+      this.pageSection()
     );
-    this.dialog.showModal();
   }
 
   chatSection() {
     const { app } = this;
-    const { chat } = app;
-    const set = (name) => (value) => {
-      chat[name] = value;
-      app.saveSoon(chat);
-    };
-    const jsonCheck = (check) => (text) => readJson(text, check).problem || '';
     return el(
       'section',
-      {},
-      el('h3', {}, 'This conversation'),
-      textField('System prompt', 'Said to the model before everything else.', chat.system, () => '', set('system')),
-      textField('JSON schema', 'Answers follow it, to the letter.', chat.schema, jsonCheck(checkSchema), set('schema'), true),
-      textField('Tools', 'A JSON list of functions. You type their results.', chat.tools, jsonCheck(checkTools), set('tools'), true),
+      { 'aria-label': 'This conversation' },
+      el('h3', 'This conversation'),
+      textField(app, 'system', 'System prompt', 'Said to the model before everything else.'),
+      textField(app, 'schema', 'JSON schema', 'Answers follow it, to the letter.', checkSchema),
+      textField(app, 'tools', 'Tools', 'A JSON list of functions. You type their results.', checkTools)
     );
   }
 
   samplingSection() {
     const { app } = this;
-    const own = (app.props && app.props.default_generation_settings && app.props.default_generation_settings.params) || {};
-    const inputs = SAMPLING.map((spec) => {
+    const own = app.props?.default_generation_settings?.params || {};
+    const inputs = SAMPLING.map(spec => {
       const value = String(app.prefs.sampling[spec.name] ?? '');
-      const standard = Number.isFinite(own[spec.name]) && spec.name !== 'seed' && own[spec.name] >= spec.min ? `default (${Math.round(own[spec.name] * 1000) / 1000})` : 'default';
-      const input = el('input', { type: 'text', inputmode: 'decimal', value, placeholder: standard, autocomplete: 'off', 'data-name': spec.name });
-      const wrong = (text) => (readSampling(spec, text) === undefined ? `A ${spec.step < 1 ? 'number' : 'whole number'} from ${spec.min} to ${spec.max}` : '');
+      const usual =
+        own[spec.name] >= spec.min && spec.name !== 'seed' ? ` (${Math.round(own[spec.name] * 1000) / 1000})` : '';
+      const input = el('input', {
+        type: 'text',
+        inputmode: 'decimal',
+        value,
+        placeholder: `default${usual}`,
+        autocomplete: 'off'
+      });
+      const wrong = text =>
+        readSampling(spec, text) === undefined
+          ? `A ${spec.step < 1 ? 'number' : 'whole number'} from ${spec.min} to ${spec.max}`
+          : '';
       const { node, judge } = field(spec.label, input, spec.note, wrong);
       input.addEventListener('input', () => {
         if (judge()) app.setSampling(spec.name, input.value.trim());
@@ -87,34 +98,35 @@ export class Settings {
     const reset = button('Use the defaults', () => {
       app.prefs.sampling = {};
       app.savePrefs();
-      this.dialog.querySelectorAll('[data-name]').forEach((input) => {
-        input.value = '';
-        input.dispatchEvent(new Event('input'));
-      });
+      this.fill();
     });
-    return el('section', {}, el('h3', {}, 'Sampling'), el('div', { class: 'grid' }, ...inputs), reset);
+    return el('section', { 'aria-label': 'Sampling' }, el('h3', 'Sampling'), el('div.grid', ...inputs), reset);
   }
 
   pageSection() {
     const { app } = this;
-    const caps = (app.props && app.props.chat_template_caps) || {};
+    const caps = app.props?.chat_template_caps || {};
     const probs = el('input', { type: 'checkbox', checked: app.prefs.probs });
     probs.addEventListener('change', () => app.setPref('probs', probs.checked));
     const names = { auto: 'Automatic', light: 'Light', dark: 'Dark' };
     const modes = { auto: 'Default', on: 'On', off: 'Off' };
     return el(
       'section',
-      {},
-      el('h3', {}, 'Every conversation'),
-      caps.thinking !== false && choice('Reasoning', 'thinking', modes, app.prefs.thinking, (value) => app.setPref('thinking', value)),
-      choice('Theme', 'theme', names, app.prefs.theme, (value) => app.setTheme(value)),
+      { 'aria-label': 'Every conversation' },
+      el('h3', 'Every conversation'),
+      caps.thinking !== false &&
+        choice('Reasoning', 'thinking', modes, app.prefs.thinking, value => app.setPref('thinking', value)),
+      choice('Theme', 'theme', names, app.prefs.theme, value => app.setTheme(value)),
       el(
-        'label',
-        { class: 'check' },
+        'label.check',
         probs,
-        el('span', {}, 'Token probabilities', el('span', { class: 'note' }, 'New answers show how likely each token was and what else was possible.')),
+        el(
+          'span',
+          'Token probabilities',
+          el('span.note', 'New answers show how likely each token was and what else was possible.')
+        )
       ),
-      button('Enter an API key', () => app.askForKey(false)),
+      button('Enter an API key', () => app.askForKey(false))
     );
   }
 }
@@ -124,12 +136,11 @@ function choice(label, name, options, value, changed) {
   const labels = Object.entries(options).map(([key, text]) => {
     const input = el('input', { type: 'radio', name, checked: key === value });
     input.addEventListener('change', () => changed(key));
-    return el('label', {}, input, text);
+    return el('label', input, text);
   });
   return el(
-    'div',
-    { class: 'field' },
-    el('span', { class: 'name', id }, label),
-    el('div', { class: 'choice', role: 'radiogroup', 'aria-labelledby': id }, ...labels),
+    'div.field',
+    el('span.name', { id }, label),
+    el('div.choice', { role: 'radiogroup', 'aria-labelledby': id }, ...labels)
   );
 }

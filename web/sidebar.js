@@ -1,10 +1,17 @@
 // The list of conversations: search, rename, delete with undo, export and import. On a phone it is
 // a drawer.
 
+import { openHelp, toast } from './dialogs.js';
 import { announce, byId, el, icon, iconButton } from './dom.js';
 import { LIMITS, exportText, importText } from './transfer.js';
 
-const DAY = 86400000;
+// days before today -> what they are called
+const AGES = [
+  [0, 'Today'],
+  [1, 'Yesterday'],
+  [7, 'This week'],
+  [Infinity, 'Earlier']
+];
 
 export class Sidebar {
   constructor(app) {
@@ -17,19 +24,17 @@ export class Sidebar {
     byId('new-chat').append(icon('plus'), 'New conversation');
     byId('new-chat').addEventListener('click', () => app.newChat());
     this.search.addEventListener('input', () => this.refresh());
-    this.search.addEventListener('keydown', (event) => this.searchKey(event));
+    this.search.addEventListener('keydown', event => this.searchKey(event));
     this.file.addEventListener('change', () => this.import(this.file.files[0]));
     this.addTools();
     this.addDrawer();
   }
 
   addTools() {
-    this.themeButton = iconButton('theme', 'Theme', () => this.app.nextTheme());
     byId('tools').append(
       iconButton('inbox', 'Import conversations', () => this.file.click()),
       iconButton('outbox', 'Export all conversations', () => this.exportAll()),
-      this.themeButton,
-      iconButton('help', 'Keyboard and help', () => this.app.openHelp()),
+      iconButton('help', 'Keyboard and help', () => openHelp(this.app.props))
     );
   }
 
@@ -59,36 +64,39 @@ export class Sidebar {
     if (asked !== this.asked) return; // a newer search is on its way
     const focused = document.activeElement?.closest?.('.chat-item')?.dataset.chat;
     this.list.replaceChildren(...this.groups(heads));
-    if (focused) this.list.querySelector(`[data-chat="${CSS.escape(focused)}"] .open`)?.focus();
-    if (!heads.length) this.list.append(el('p', { class: 'note when' }, query ? 'Nothing found' : 'No conversations yet'));
+    if (focused) this.focusItem(focused);
+    if (!heads.length) this.list.append(el('p.note.when', query ? 'Nothing found' : 'No conversations yet'));
     if (query) announce(`${heads.length} found`);
+  }
+
+  focusItem(id) {
+    this.list.querySelector(`[data-chat="${CSS.escape(id)}"] .open`)?.focus();
   }
 
   groups(heads) {
     const today = new Date().setHours(0, 0, 0, 0);
     const groups = new Map();
     for (const head of heads) {
-      const name = head.updated >= today ? 'Today' : head.updated >= today - DAY ? 'Yesterday' : head.updated >= today - 7 * DAY ? 'This week' : 'Earlier';
+      const [, name] = AGES.find(([days]) => head.updated >= today - days * 86400000);
       if (!groups.has(name)) groups.set(name, []);
       groups.get(name).push(head);
     }
     return [...groups].flatMap(([name, group]) => [
-      el('div', { class: 'when', 'aria-hidden': 'true' }, name),
-      el('ul', { 'aria-label': name }, ...group.map((head) => this.item(head))),
+      el('div.when', { 'aria-hidden': 'true' }, name),
+      el('ul', { 'aria-label': name }, ...group.map(head => this.item(head)))
     ]);
   }
 
   item(head) {
     const { app } = this;
     const current = app.chat.id === head.id;
-    const open = el('button', { type: 'button', class: 'open', 'aria-current': current && 'true', title: head.title }, head.title);
+    const open = el('button.open', { 'aria-current': current && 'true', title: head.title }, head.title);
     open.addEventListener('click', () => app.openChat(head.id));
     const tools = el(
-      'span',
-      { class: 'item-tools' },
-      iconButton('edit', `Rename ${head.title}`, () => this.rename(head, item), 'small'),
-      iconButton('outbox', `Export ${head.title}`, () => this.exportOne(head), 'small'),
-      iconButton('trash', `Delete ${head.title}`, () => app.deleteChat(head.id), 'small'),
+      'span.item-tools',
+      iconButton('edit', `Rename ${head.title}`, () => this.rename(head, item), '.small'),
+      iconButton('outbox', `Export ${head.title}`, () => this.exportOne(head), '.small'),
+      iconButton('trash', `Delete ${head.title}`, () => app.deleteChat(head.id), '.small')
     );
     const busy = app.turns.has(head.id) ? ' busy' : '';
     const item = el('li', { class: `chat-item${current ? ' current' : ''}${busy}`, 'data-chat': head.id }, open, tools);
@@ -98,14 +106,14 @@ export class Sidebar {
   rename(head, item) {
     const input = el('input', { type: 'text', value: head.title, maxlength: '200', 'aria-label': 'New name' });
     let done = false;
-    const end = async (keep) => {
+    const end = async keep => {
       if (done) return;
       done = true;
       if (keep && input.value.trim()) await this.app.renameChat(head.id, input.value.trim());
       await this.refresh();
-      this.list.querySelector(`[data-chat="${CSS.escape(head.id)}"] .open`)?.focus();
+      this.focusItem(head.id);
     };
-    input.addEventListener('keydown', (event) => {
+    input.addEventListener('keydown', event => {
       if (event.key === 'Enter') end(true);
       if (event.key === 'Escape') {
         event.stopPropagation();
@@ -133,13 +141,14 @@ export class Sidebar {
     this.file.value = '';
     if (!file) return;
     try {
-      if (file.size > LIMITS.file) throw new Error(`the file is ${file.size} bytes long; at most ${LIMITS.file} are read`);
+      if (file.size > LIMITS.file)
+        throw new Error(`the file is ${file.size} bytes long; at most ${LIMITS.file} are read`);
       const chats = importText(await file.text());
       for (const chat of chats) await this.app.store.put(chat);
-      this.app.toast(`Imported ${chats.length} conversation${chats.length === 1 ? '' : 's'}.`);
+      toast(`Imported ${chats.length} conversation${chats.length === 1 ? '' : 's'}.`);
       this.refresh();
     } catch (error) {
-      this.app.toast(`Nothing was imported: ${error.message}.`);
+      toast(`Nothing was imported: ${error.message}.`);
     }
   }
 
@@ -151,7 +160,7 @@ export class Sidebar {
     byId('open-drawer').addEventListener('click', () => this.openDrawer());
     byId('close-drawer').addEventListener('click', () => this.closeDrawer());
     byId('backdrop').addEventListener('click', () => this.closeDrawer());
-    this.node.addEventListener('keydown', (event) => {
+    this.node.addEventListener('keydown', event => {
       if (event.key === 'Escape') this.closeDrawer();
     });
     matchMedia('(max-width: 760px)').addEventListener('change', () => this.setDrawer(false));

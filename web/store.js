@@ -1,8 +1,6 @@
 // Where conversations are kept: IndexedDB, or memory when the browser offers none. Two stores:
 // `heads` {id, title, updated} for the list, `chats` for the rest.
 
-const NAME = 'quern';
-
 export async function openStore() {
   try {
     return new DiskStore(await openDatabase());
@@ -11,14 +9,14 @@ export async function openStore() {
   }
 }
 
-const promise = (request) =>
+const promise = request =>
   new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
   });
 
 function openDatabase() {
-  const request = indexedDB.open(NAME, 1);
+  const request = indexedDB.open('quern', 1);
   request.onupgradeneeded = () => {
     request.result.createObjectStore('heads', { keyPath: 'id' });
     request.result.createObjectStore('chats', { keyPath: 'id' });
@@ -26,12 +24,12 @@ function openDatabase() {
   return promise(request);
 }
 
-const headOf = (chat) => ({ id: chat.id, title: chat.title, updated: chat.updated });
-const newestFirst = (heads) => heads.sort((a, b) => b.updated - a.updated);
+const headOf = chat => ({ id: chat.id, title: chat.title, updated: chat.updated });
+const newestFirst = heads => heads.sort((a, b) => b.updated - a.updated);
 
 function matches(chat, query) {
   if (chat.title.toLowerCase().includes(query)) return true;
-  return chat.nodes.some((node) => node.text.toLowerCase().includes(query));
+  return chat.nodes.some(node => node.text.toLowerCase().includes(query));
 }
 
 class DiskStore {
@@ -40,12 +38,16 @@ class DiskStore {
     this.database = database;
   }
 
+  read(name) {
+    return this.database.transaction(name).objectStore(name);
+  }
+
   async list() {
-    return newestFirst(await promise(this.database.transaction('heads').objectStore('heads').getAll()));
+    return newestFirst(await promise(this.read('heads').getAll()));
   }
 
   get(id) {
-    return promise(this.database.transaction('chats').objectStore('chats').get(id));
+    return promise(this.read('chats').get(id));
   }
 
   write(change) {
@@ -71,11 +73,11 @@ class DiskStore {
     });
   }
 
-  // The heads of the conversations that contain `query`, one after the other so that only one is in memory.
+  // One conversation after the other, so that only one is in memory.
   search(query) {
     return new Promise((resolve, reject) => {
       const found = [];
-      const request = this.database.transaction('chats').objectStore('chats').openCursor();
+      const request = this.read('chats').openCursor();
       request.onerror = () => reject(request.error);
       request.onsuccess = () => {
         const cursor = request.result;
@@ -87,7 +89,7 @@ class DiskStore {
   }
 
   all() {
-    return promise(this.database.transaction('chats').objectStore('chats').getAll());
+    return promise(this.read('chats').getAll());
   }
 }
 
@@ -97,8 +99,8 @@ class MemoryStore {
     this.chats = new Map();
   }
 
-  async list() {
-    return newestFirst([...this.chats.values()].map(headOf));
+  list() {
+    return this.search('');
   }
 
   async get(id) {
@@ -114,7 +116,7 @@ class MemoryStore {
   }
 
   async search(query) {
-    return newestFirst([...this.chats.values()].filter((chat) => matches(chat, query)).map(headOf));
+    return newestFirst([...this.chats.values()].filter(chat => matches(chat, query)).map(headOf));
   }
 
   async all() {

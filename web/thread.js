@@ -1,17 +1,18 @@
 // The messages of the open conversation, and where the page is scrolled to.
 
 import { pathOf } from './chat.js';
-import { byId, el, icon } from './dom.js';
+import { button, byId, el, icon } from './dom.js';
 import { messageView } from './message.js';
 import { hideChances } from './probs.js';
 
 const NEAR = 96; // pixels from the end that count as being there
+const MAX_SHOWN = 200; // messages, until more are asked for
 
 const EXAMPLES = [
   ['Explain', 'How does a millstone sharpen itself, and why does it not?'],
   ['Write code', 'A C function that trims white space from a string, with tests.'],
   ['Compare', 'A table of rye, wheat and oats: protein, fibre, uses.'],
-  ['Think it through', 'Three switches, one lamp upstairs, one trip. Which switch is it?'],
+  ['Think it through', 'Three switches, one lamp upstairs, one trip. Which switch is it?']
 ];
 
 export class Thread {
@@ -26,14 +27,16 @@ export class Thread {
     this.node.addEventListener('scroll', () => this.scrolled(), { passive: true });
   }
 
-  // Shows the conversation from its start to its end.
-  show(chat, turn) {
+  // Shows the conversation and goes to its end.
+  show(chat, turn, all = false) {
     hideChances();
     this.views.clear();
     const path = pathOf(chat);
-    const column = el('div', { class: 'column' });
-    for (const node of path) {
-      if (node.id === chat.from) column.append(el('div', { class: 'cut' }, 'What is above is not sent any more'));
+    const column = el('div.column');
+    const hidden = all ? 0 : Math.max(0, path.length - MAX_SHOWN);
+    if (hidden) column.append(button(`Show ${hidden} earlier messages`, () => this.show(chat, turn, true), '.earlier'));
+    for (const node of path.slice(hidden)) {
+      if (node.id === chat.from) column.append(el('div.cut', 'What is above is not sent any more'));
       const view = messageView(this.app, chat, node);
       view.update(turn && turn.node === node ? turn : null);
       this.views.set(node.id, view);
@@ -42,7 +45,8 @@ export class Thread {
     if (!path.length) column.append(this.welcome());
     column.classList.toggle('empty', !path.length);
     this.node.replaceChildren(column);
-    this.goToEnd();
+    if (path.length && !all) this.goToEnd();
+    else this.scrolled();
   }
 
   // The answer on its way has grown.
@@ -57,16 +61,15 @@ export class Thread {
   welcome() {
     const { app } = this;
     const items = EXAMPLES.map(([title, text]) =>
-      el('li', {}, el('button', { type: 'button', on: { click: () => app.composer.set(text) } }, el('strong', {}, title), el('span', {}, text))),
+      el('li', el('button', { on: { click: () => app.composer.set(text) } }, el('strong', title), el('span', text)))
     );
     const model = app.model ? `${app.model.id} answers here. ` : '';
     return el(
-      'div',
-      { class: 'welcome' },
+      'div.welcome',
       el('img', { src: 'page/logo.svg', alt: '' }),
-      el('h2', {}, 'What shall we mill today?'),
-      el('p', {}, `${model}Conversations stay in this browser.`),
-      el('ul', { class: 'examples', 'aria-label': 'Examples' }, ...items),
+      el('h2', 'What shall we mill today?'),
+      el('p', `${model}Conversations stay in this browser.`),
+      el('ul.examples', { 'aria-label': 'Examples' }, ...items)
     );
   }
 
@@ -84,7 +87,7 @@ export class Thread {
 
   // The last question, for the arrow key.
   editLast() {
-    const views = [...this.views.values()].filter((view) => view.edit);
+    const views = [...this.views.values()].filter(view => view.edit);
     if (views.length) views[views.length - 1].edit();
     return views.length > 0;
   }

@@ -44,9 +44,9 @@ export class Turn {
   async ask(body) {
     for (let tries = 0; ; tries++) {
       try {
-        return await streamChat(body, this.abort.signal, (chunk) => this.take(chunk));
+        return await streamChat(body, this.abort.signal, chunk => this.take(chunk));
       } catch (error) {
-        const full = error instanceof ApiError && (error.status === 503 || error.status === 429);
+        const full = KINDS[error.status] === 'full';
         if (!full || this.first || tries >= MAX_WAITS) throw error;
         await this.waitFor(error.retryAfter || 2);
       }
@@ -56,8 +56,11 @@ export class Turn {
   async waitFor(seconds) {
     for (this.waiting = Math.ceil(seconds); this.waiting > 0; this.waiting--) {
       this.changed();
-      await new Promise((resolve) => setTimeout(resolve, 1000));
-      if (this.abort.signal.aborted) throw new DOMException('stopped', 'AbortError');
+      await new Promise(resolve => {
+        setTimeout(resolve, 1000);
+        this.abort.signal.addEventListener('abort', resolve, { once: true });
+      });
+      this.abort.signal.throwIfAborted();
     }
     this.changed();
   }
@@ -88,7 +91,7 @@ export class Turn {
       node.text += delta.content;
       this.takeProbs(choice.logprobs);
     }
-    if (Array.isArray(delta.tool_calls)) delta.tool_calls.forEach((call) => this.takeCall(call));
+    if (Array.isArray(delta.tool_calls)) delta.tool_calls.forEach(call => this.takeCall(call));
     if (typeof choice.finish_reason === 'string') node.finish = choice.finish_reason;
   }
 
@@ -99,7 +102,8 @@ export class Turn {
   }
 
   endThinking() {
-    if (this.thinkingSince) this.node.thought = Math.round((this.node.thought || 0) + performance.now() - this.thinkingSince);
+    if (this.thinkingSince)
+      this.node.thought = Math.round((this.node.thought || 0) + performance.now() - this.thinkingSince);
     this.thinkingSince = 0;
   }
 
@@ -119,7 +123,7 @@ export class Turn {
   takeProbs(logprobs) {
     if (!logprobs || !Array.isArray(logprobs.content)) return;
     this.node.probs = this.node.probs || [];
-    const pair = (p) => [String(p.token), Number(p.logprob) || 0];
+    const pair = p => [String(p.token), Number(p.logprob) || 0];
     for (const entry of logprobs.content) this.node.probs.push([...pair(entry), (entry.top_logprobs || []).map(pair)]);
   }
 
@@ -142,11 +146,14 @@ function takeTimings(stats, timings) {
   if (Number.isFinite(timings.seed)) stats.seed = timings.seed;
 }
 
+const KINDS = { 401: 'key', 429: 'full', 503: 'full' };
+
 // What went wrong, as kept in the conversation.
 function problemOf(error, node) {
-  if (error instanceof GoneError) return { kind: node.text || node.reasoning ? 'broken' : 'gone', message: error.message };
+  if (error instanceof GoneError)
+    return { kind: node.text || node.reasoning ? 'broken' : 'gone', message: error.message };
   if (!(error instanceof ApiError)) return { kind: 'other', message: String(error.message || error) };
-  const overflow = error.type === 'exceed_context_size_error' || /exceeds the available context size/.test(error.message);
-  const kind = overflow ? 'overflow' : error.status === 401 ? 'key' : error.status === 503 || error.status === 429 ? 'full' : 'refused';
+  const overflow = error.type === 'exceed_context_size_error';
+  const kind = overflow ? 'overflow' : KINDS[error.status] || 'refused';
   return { kind, message: error.message, used: error.promptTokens, room: error.contextSize };
 }

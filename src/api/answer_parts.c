@@ -4,16 +4,25 @@
 #include "core/structs.h"
 
 // Special tokens are those whose text is nothing.
+qn_status qn_parts_find_special(int32_t *out, const qn_tokenizer *tokenizer, const char *piece,
+                                qn_err *err) {
+    const int32_t id = qn_tokenizer_find(tokenizer, piece, strlen(piece));
+    char *text;
+    size_t size;
+    *out = -1;
+    if (id < 0) return QN_OK;
+    QN_TRY(qn_detokenize(&text, &size, tokenizer, &id, 1, false, err));
+    qn_free(text);
+    if (size == 0) *out = id;
+    return QN_OK;
+}
+
 static qn_status find_special(qn_parts *parts, const qn_tokenizer *tokenizer, qn_err *err) {
     const char *piece;
     for (size_t i = 0; (piece = qn_parts_piece(i)); i++) {
-        const int32_t id = qn_tokenizer_find(tokenizer, piece, strlen(piece));
-        if (id < 0) continue;
-        char *text;
-        size_t size;
-        QN_TRY(qn_detokenize(&text, &size, tokenizer, &id, 1, false, err));
-        qn_free(text);
-        if (size == 0) qn_parts_set_special(parts, i, id);
+        int32_t id;
+        QN_TRY(qn_parts_find_special(&id, tokenizer, piece, err));
+        if (id >= 0) qn_parts_set_special(parts, i, id);
     }
     return QN_OK;
 }

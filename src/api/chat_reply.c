@@ -2,6 +2,7 @@
 // qn_chat_answer, which makes one in a session.
 #include "api/chat_turn.h"
 
+#include "chat/parts.h"
 #include "core/buf.h"
 #include "core/mem.h"
 #include "core/structs.h"
@@ -11,10 +12,17 @@
 
 struct qn_chat_reply {
     qn_parts *parts; // NULL: all is text
+    qn_call_kinds *kinds;
+    size_t n_reasoning; // tokens
     bool is_finished;
     qn_buf text, reasoning;
     qn_tool_call *calls; // (n_calls), owned texts
     size_t n_calls, cap_calls;
+    // Of calls that are told as they come: how many began, the name of the last one, and whether it
+    // goes on.
+    size_t n_begun;
+    qn_buf name;
+    bool is_calling;
     // While an event is fed.
     qn_chat_fn *fn;
     void *arg;
@@ -22,18 +30,6 @@ struct qn_chat_reply {
     bool goes_on;
     qn_status status; // of what failed inside
 };
-
-qn_status qn_chat_reply_create(qn_chat_reply **out, const qn_chat_turn *turn, qn_err *err) {
-    QN_NEED(out, err);
-    qn_chat_reply *r = qn_alloc(1, sizeof *r);
-    if (!r) return QN_NOMEM(err, "an answer");
-    const qn_status status = turn ? qn_parts_create(&r->parts, &turn->parts, err) : QN_OK;
-    if (status)
-        qn_chat_reply_destroy(r);
-    else
-        *out = r;
-    return status;
-}
 
 void qn_chat_reply_destroy(qn_chat_reply *r) {
     if (!r) return;
@@ -44,7 +40,9 @@ void qn_chat_reply_destroy(qn_chat_reply *r) {
     qn_free(r->calls);
     qn_buf_deinit(&r->text);
     qn_buf_deinit(&r->reasoning);
+    qn_buf_deinit(&r->name);
     qn_parts_destroy(r->parts);
+    qn_call_kinds_release(r->kinds);
     qn_free(r);
 }
 
@@ -62,28 +60,52 @@ static char *copy_text(const char *text) {
     return copy ? memcpy(copy, text, size) : NULL;
 }
 
-static bool keep_call(qn_chat_reply *r, const qn_part *part) {
+static bool keep_call(qn_chat_reply *r, const char *name, const char *arguments) {
     void *calls = r->calls;
     if (!qn_grow(&calls, &r->cap_calls, r->n_calls + 1, sizeof *r->calls)) return false;
     r->calls = calls;
-    const qn_tool_call call = {copy_text(part->name), copy_text(part->arguments)};
+    const qn_tool_call call = {copy_text(name), copy_text(arguments)};
     r->calls[r->n_calls++] = call; // what there is of it is released with the others
     return call.name && call.arguments;
 }
 
 static void take_call(qn_chat_reply *r, const qn_part *part) {
-    if (!keep_call(r, part)) {
+    if (!keep_call(r, part->name, part->arguments)) {
         r->status = QN_MEMORY;
         return;
     }
     qn_chat_event event =
-        QN_INIT(qn_chat_event, .kind = QN_CHAT_CALL, .call = (int32_t)(r->n_calls - 1),
+        QN_INIT(qn_chat_event, .kind = QN_CHAT_CALL, .call = (int32_t)r->n_begun++,
                 .text = part->text, .text_size = part->text_size, .name = part->name);
     tell(r, &event);
     event.kind = QN_CHAT_ARGUMENTS;
     event.text = part->arguments;
     event.text_size = strlen(part->arguments);
     tell(r, &event);
+}
+
+static void begin_call(qn_chat_reply *r, const char *name) {
+    qn_buf_clear(&r->name);
+    qn_buf_text(&r->name, name);
+    r->is_calling = true;
+    if (r->name.failed) {
+        r->status = QN_MEMORY;
+        return;
+    }
+    tell(r, &QN_INIT(qn_chat_event, .kind = QN_CHAT_CALL, .call = (int32_t)r->n_begun++, .text = "",
+                     .name = r->name.data));
+}
+
+// A qn_call_fn: of calls that are told as they come.
+static void take_news(void *arg, qn_call_news news, const char *text, size_t size) {
+    qn_chat_reply *r = arg;
+    if (r->status) return;
+    if (news == QN_CALL_NAME) begin_call(r, text);
+    if (news == QN_CALL_PIECE)
+        tell(r, &QN_INIT(qn_chat_event, .kind = QN_CHAT_ARGUMENTS, .call = (int32_t)r->n_begun - 1,
+                         .text = text, .text_size = size, .name = r->name.data));
+    if (news == QN_CALL_DONE && !keep_call(r, r->name.data, text)) r->status = QN_MEMORY;
+    if (news == QN_CALL_DONE || news == QN_CALL_CUT) r->is_calling = false;
 }
 
 // A qn_part_fn.
@@ -97,13 +119,18 @@ static void take_part(void *arg, const qn_part *part) {
     if (part->text_size == 0) return;
     qn_buf_add(is_text ? &r->text : &r->reasoning, part->text, part->text_size);
     if (r->text.failed || r->reasoning.failed) r->status = QN_MEMORY;
+    if (r->is_calling) return; // it was told as a call
     tell(r, &QN_INIT(qn_chat_event, .kind = is_text ? QN_CHAT_TEXT : QN_CHAT_REASONING,
                      .text = part->text, .text_size = part->text_size));
 }
 
 static qn_status take_text(qn_chat_reply *r, const qn_event *e, qn_err *err) {
-    if (r->parts)
-        return qn_parts_feed(r->parts, e->token, e->text, e->text_size, take_part, r, err);
+    if (r->parts) {
+        const bool was_reasoning = qn_parts_is_reasoning(r->parts);
+        QN_TRY(qn_parts_feed(r->parts, e->token, e->text, e->text_size, take_part, r, err));
+        r->n_reasoning += e->token >= 0 && (was_reasoning || qn_parts_is_reasoning(r->parts));
+        return QN_OK;
+    }
     take_part(r,
               &QN_INIT(qn_part, .kind = QN_PART_TEXT, .text = e->text, .text_size = e->text_size));
     return QN_OK;
@@ -133,8 +160,6 @@ qn_status qn_chat_reply_feed(bool *goes_on, qn_chat_reply *reply, const qn_event
     return status;
 }
 
-size_t qn_chat_reply_n_reasoning(const qn_chat_reply *reply) { return reply ? 0 : 0; }
-
 qn_status qn_chat_reply_finish(qn_chat_reply *reply, qn_chat_fn *fn, void *arg, qn_err *err) {
     QN_NEED(reply, err);
     if (reply->is_finished) return QN_OK;
@@ -158,6 +183,34 @@ qn_status qn_chat_reply_get_message(qn_message *out, const qn_chat_reply *reply,
                                 .n_calls = reply->n_calls};
     QN_RESULT_WRITE(qn_message, out, &message);
     return QN_OK;
+}
+
+size_t qn_chat_reply_n_reasoning(const qn_chat_reply *reply) {
+    return reply ? reply->n_reasoning : 0;
+}
+
+// --- the object ----------------------------------------------------------------------------------
+
+static qn_status init_parts(qn_chat_reply *r, const qn_chat_turn *turn, qn_err *err) {
+    const qn_chat_hold *hold = &turn->hold;
+    QN_TRY(qn_parts_create(&r->parts, &turn->parts, err));
+    if (hold->has_no_calls) qn_parts_forbid_calls(r->parts);
+    if (!hold->form) return QN_OK;
+    r->kinds = qn_call_kinds_hold(hold->kinds);
+    return qn_parts_set_stream(r->parts, hold->form, r->kinds ? r->kinds->tools : NULL, take_news,
+                               r, err);
+}
+
+qn_status qn_chat_reply_create(qn_chat_reply **out, const qn_chat_turn *turn, qn_err *err) {
+    QN_NEED(out, err);
+    qn_chat_reply *r = qn_alloc(1, sizeof *r);
+    if (!r) return QN_NOMEM(err, "an answer");
+    const qn_status status = turn ? init_parts(r, turn, err) : QN_OK;
+    if (status)
+        qn_chat_reply_destroy(r);
+    else
+        *out = r;
+    return status;
 }
 
 // --- all of it -----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ typedef struct source {
     const qn_engine *engine;
     int64_t context;
     size_t n; // messages
+    bool has_tools;
     qn_chat_prompt_opts opts;
 } source;
 
@@ -58,8 +59,8 @@ static qn_status make_prompt(qn_chat_turn *t, source *s, size_t n_left_out, qn_e
     s->opts.n_skipped = n_left_out ? find_turn(s, n_left_out) : 0;
     t->n_left_out = n_left_out;
     t->n_skipped = s->opts.n_skipped;
-    QN_TRY(qn_chat_make_prompt(&t->prompt, s->chat, s->template, qn_engine_tokenizer(s->engine),
-                               &s->opts, err));
+    QN_TRY(qn_chat_make_prompt_as(&t->prompt, s->chat, s->template, qn_engine_tokenizer(s->engine),
+                                  &s->opts, s->has_tools, err));
     return qn_chat_prompt_expand(&t->prompt, s->engine, err);
 }
 
@@ -103,6 +104,20 @@ static qn_status set_row(qn_chat_turn *t, const qn_engine *engine, const qn_chat
     return QN_OK;
 }
 
+static qn_status set_hold(qn_chat_turn *t, const source *s, const qn_chat_opts *o, qn_err *err) {
+    const qn_chat_holding holding = {.template = s->template,
+                                     .tokenizer = qn_engine_tokenizer(s->engine),
+                                     .tools = qn_chat_get_tools(s->chat),
+                                     .prompt = &t->prompt,
+                                     .reasoning = s->opts.reasoning,
+                                     .grammar = t->generate.grammar,
+                                     .stop = s->opts.stop,
+                                     .opts = o};
+    QN_TRY(qn_chat_hold_init(&t->hold, &holding, err));
+    if (t->hold.grammar) t->generate.grammar = t->hold.grammar;
+    return QN_OK;
+}
+
 // --- the object ----------------------------------------------------------------------------------
 
 static qn_status init_source(source *s, const qn_chat_opts *o, qn_err *err) {
@@ -119,6 +134,7 @@ static qn_status init_source(source *s, const qn_chat_opts *o, qn_err *err) {
         return QN_FAIL(err, ARGUMENT, "a prompt of %zu messages, there are %zu", s->opts.n_messages,
                        n);
     if (o->stop) s->opts.stop = o->stop;
+    s->has_tools = o->tool_choice != QN_TOOLS_NONE;
     s->n = s->opts.n_messages ? s->opts.n_messages : n;
     return QN_OK;
 }
@@ -142,6 +158,7 @@ qn_status qn_chat_turn_create(qn_chat_turn **out, const qn_chat *chat,
     qn_status status = make_prompt(t, &s, 0, err);
     if (!status && !fits(&s, &t->prompt)) status = shorten(t, &s, o.leave_out, err);
     if (!status) status = set_row(t, engine, &o, err);
+    if (!status) status = set_hold(t, &s, &o, err);
     if (!status)
         status =
             qn_chat_get_parts_opts(&t->parts, chat, qn_engine_tokenizer(engine), &t->prompt, err);
@@ -155,6 +172,7 @@ qn_status qn_chat_turn_create(qn_chat_turn **out, const qn_chat *chat,
 void qn_chat_turn_destroy(qn_chat_turn *turn) {
     if (!turn) return;
     qn_chat_prompt_deinit(&turn->prompt);
+    qn_chat_hold_deinit(&turn->hold);
     qn_free(turn);
 }
 

@@ -2,7 +2,7 @@
 #ifndef QN_API_CHAT_TURN_H
 #define QN_API_CHAT_TURN_H
 
-#include "core/err.h"
+#include "api/chat_tools.h"
 
 struct qn_chat_turn {
     qn_chat_prompt prompt;
@@ -12,7 +12,17 @@ struct qn_chat_turn {
     qn_generate_opts generate; // with `sample`
     qn_row_opts row;           // with `generate`, images of the prompt
     qn_parts_opts parts;       // borrows the text of the prompt
+    qn_chat_hold hold;         // what the answer is held to
 };
+
+// The tools of a chat; NULL: none.
+const json_t *qn_chat_get_tools(const qn_chat *chat);
+// qn_chat_make_prompt, with the tools of the chat or without.
+QN_MUST_CHECK qn_status qn_chat_make_prompt_as(qn_chat_prompt *out, const qn_chat *chat,
+                                               const qn_template *chat_template,
+                                               const qn_tokenizer *tokenizer,
+                                               const qn_chat_prompt_opts *opts, bool has_tools,
+                                               qn_err *err);
 
 // Puts a message in place of all after the first n. A failure leaves them as they were.
 QN_MUST_CHECK qn_status qn_chat_put(qn_chat *chat, size_t n, const qn_message *message,

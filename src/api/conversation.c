@@ -269,6 +269,8 @@ qn_status qn_chat_set_tools(qn_chat *chat, const char *json, size_t size, const 
     return QN_OK;
 }
 
+const json_t *qn_chat_get_tools(const qn_chat *chat) { return chat->tools; }
+
 // --- prompts -------------------------------------------------------------------------------------
 
 static void put_token(json_t **request, const char *name, const qn_tokenizer *tokenizer,
@@ -333,13 +335,13 @@ static qn_status choose_messages(json_t **out, const qn_chat *chat, const qn_cha
 // A request of qn_template_render. Owned (qn_free).
 static qn_status make_request(char **out, const qn_chat *chat, json_t *messages,
                               const qn_template *template, const qn_tokenizer *tokenizer,
-                              const qn_chat_prompt_opts *o, qn_err *err) {
+                              const qn_chat_prompt_opts *o, bool has_tools, qn_err *err) {
     json_t *kwargs = NULL, *request = json_object();
     qn_status status = make_kwargs(&kwargs, o, err);
     if (!status) {
         qn_json_put(&request, "messages", json_incref(messages));
         qn_json_put(&request, "kwargs", kwargs);
-        if (chat->tools) qn_json_put(&request, "tools", json_incref(chat->tools));
+        if (chat->tools && has_tools) qn_json_put(&request, "tools", json_incref(chat->tools));
         if (o->no_generation_prompt) qn_json_put(&request, "add_generation_prompt", json_false());
         if (o->now) qn_json_put(&request, "now", qn_json_string(o->now, strlen(o->now)));
         if (tokenizer && !qn_template_has_own_ends(template)) {
@@ -361,13 +363,14 @@ typedef struct asked {
 
 static qn_status begin_prompt(asked *a, const qn_chat *chat, const qn_template *chat_template,
                               const qn_tokenizer *tokenizer, const qn_chat_prompt_opts *opts,
-                              qn_err *err) {
+                              bool has_tools, qn_err *err) {
     qn_chat_prompt_opts o;
     QN_TRY(QN_OPTS_READ(qn_chat_prompt_opts, &o, opts, err));
     a->how = QN_INIT(qn_template_opts, .progress = o.progress, .progress_arg = o.progress_arg,
                      .stop = o.stop);
     QN_TRY(choose_messages(&a->messages, chat, &o, err));
-    return make_request(&a->request, chat, a->messages, chat_template, tokenizer, &o, err);
+    return make_request(&a->request, chat, a->messages, chat_template, tokenizer, &o, has_tools,
+                        err);
 }
 
 static void asked_deinit(asked *a) {
@@ -382,7 +385,7 @@ qn_status qn_chat_render(char **text, size_t *size, const qn_chat *chat,
     QN_NEED(chat, err);
     QN_NEED(chat_template, err);
     asked a = {0};
-    qn_status status = begin_prompt(&a, chat, chat_template, tokenizer, opts, err);
+    qn_status status = begin_prompt(&a, chat, chat_template, tokenizer, opts, true, err);
     if (!status)
         status = qn_template_render(text, size, chat_template, a.request, strlen(a.request), &a.how,
                                     err);
@@ -397,8 +400,14 @@ qn_status qn_chat_make_prompt(qn_chat_prompt *out, const qn_chat *chat,
     QN_NEED(chat, err);
     QN_NEED(chat_template, err);
     QN_NEED(tokenizer, err);
+    return qn_chat_make_prompt_as(out, chat, chat_template, tokenizer, opts, true, err);
+}
+
+qn_status qn_chat_make_prompt_as(qn_chat_prompt *out, const qn_chat *chat,
+                                 const qn_template *chat_template, const qn_tokenizer *tokenizer,
+                                 const qn_chat_prompt_opts *opts, bool has_tools, qn_err *err) {
     asked a = {0};
-    qn_status status = begin_prompt(&a, chat, chat_template, tokenizer, opts, err);
+    qn_status status = begin_prompt(&a, chat, chat_template, tokenizer, opts, has_tools, err);
     if (!status)
         status = qn_chat_prompt_create(out, chat_template, tokenizer, a.request, strlen(a.request),
                                        &a.how, err);

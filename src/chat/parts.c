@@ -43,6 +43,7 @@ enum { N_PIECES = sizeof pieces / sizeof *pieces };
 struct qn_parts {
     int32_t special[N_PIECES]; // ids of pieces that text does not have; -1: none
     bool takes_bare;           // JSON at the beginning may be a call
+    bool has_no_calls;         // what looks like one is text
     place place;
     const mark *mark; // that led to the place; NULL: none
     qn_buf text;      // what came and is not dealt with, from `at` on
@@ -53,7 +54,11 @@ struct qn_parts {
     bool skips;    // blanks after a tag
     bool is_start; // no text came so far
     bool is_quoted, is_escaped;
-    int64_t depth; // of brackets, with the two above: of IN_JSON
+    int64_t depth;          // of brackets, with the two above: of IN_JSON
+    qn_call_stream *stream; // of calls that are told while they come; NULL: none
+    bool streams;           // the call that has begun does
+    bool is_refused;        // by the stream: the JSON that has begun is not of its form
+    size_t n_fed;           // bytes of it that the stream has
     qn_part_fn *fn;
     void *arg;
 };
@@ -120,6 +125,7 @@ static void enter(qn_parts *p, const mark *m) {
 
 // The tag that ends a place, or opens another; reasoning comes before any text. NULL: none.
 static const char *spelling(const qn_parts *p, const mark *m, bool is_start) {
+    if (p->has_no_calls && m->leads_to == IN_CALL) return NULL;
     if (p->place == IN_TEXT) return is_start || m->leads_to == IN_CALL ? m->open : NULL;
     return m == p->mark ? m->close : NULL;
 }
@@ -148,6 +154,12 @@ static const mark *find_mark(const qn_parts *p, qn_str text, bool is_end, size_t
     return NULL;
 }
 
+static void begin_stream(qn_parts *p) {
+    p->streams = true;
+    p->n_fed = 0;
+    qn_call_stream_begin(p->stream);
+}
+
 // An answer that begins with JSON waits for its end.
 static bool begins_json(qn_parts *p) {
     if (!p->takes_bare || !p->is_start) return false;
@@ -160,7 +172,7 @@ static bool begins_json(qn_parts *p) {
     p->place = IN_JSON;
     p->mark = NULL;
     p->seen = 0, p->depth = 0;
-    p->is_quoted = p->is_escaped = false;
+    p->is_quoted = p->is_escaped = p->is_refused = false;
     return true;
 }
 
@@ -178,6 +190,8 @@ static qn_status pass_text(qn_parts *p, bool is_end, bool *goes_on, qn_err *err)
     *goes_on = true;
     if (p->place == IN_TEXT && m->leads_to == IN_CALL) { // its blanks are decided with it
         enter(p, m);
+        if (p->stream && strcmp(m->open, qn_call_stream_form(p->stream)->open) == 0)
+            begin_stream(p);
         return QN_OK;
     }
     p->at += strlen(p->place == IN_TEXT ? m->open : m->close);
@@ -220,7 +234,57 @@ static size_t find_close(qn_parts *p, qn_str text) {
     return text.size;
 }
 
+// The first `size` bytes are calls, which were told, and perhaps one that is not complete.
+static void end_stream(qn_parts *p, size_t size) {
+    const qn_str text = rest(p);
+    const size_t n_whole = qn_call_stream_n_whole(p->stream);
+    const size_t from = n_whole ? strlen(qn_call_stream_form(p->stream)->open) + n_whole : 0;
+    const qn_call_stage stage = qn_call_stream_stage(p->stream);
+    const bool is_cut = stage == QN_STREAM_GOES_ON || stage == QN_STREAM_BROKEN || from == 0;
+    enter(p, NULL);
+    p->streams = false;
+    if (n_whole) {
+        p->n_blanks = 0;
+        p->skips = true;
+    }
+    if (is_cut) give_held(p, text.data + from, size - from);
+    if (is_cut) qn_call_stream_cut(p->stream);
+    p->at += size;
+}
+
+// Gives a stream what came. A text that is not of its form is read as any other call, if nothing
+// was told of it.
+static qn_status pass_stream(qn_parts *p, bool is_end, bool *goes_on, qn_err *err) {
+    const qn_str text = rest(p);
+    const qn_call_form *form = qn_call_stream_form(p->stream);
+    const size_t from = strlen(form->open), n_close = form->close ? strlen(form->close) : 0;
+    size_t used;
+    QN_TRY(qn_call_stream_feed(&used, p->stream, text.data + from + p->n_fed,
+                               text.size - from - p->n_fed, err));
+    p->n_fed += used;
+    const size_t end = from + p->n_fed, left = text.size - end;
+    const qn_call_stage stage = qn_call_stream_stage(p->stream);
+    const bool may_close = n_close && memcmp(text.data + end, form->close, min(left, n_close)) == 0;
+    const bool is_over = stage == QN_STREAM_OVER && (!n_close || (may_close && left >= n_close));
+    const bool is_wrong =
+        stage == QN_STREAM_BROKEN || (stage == QN_STREAM_OVER && n_close && !may_close);
+    *goes_on = true;
+    if (is_wrong && !qn_call_stream_is_open(p->stream) && !qn_call_stream_n_whole(p->stream)) {
+        p->streams = false;
+        p->is_refused = true;
+        return QN_OK;
+    }
+    if (is_over || is_wrong) {
+        end_stream(p, is_over ? end + n_close : end);
+        return QN_OK;
+    }
+    *goes_on = text.size >= MAX_CALL;
+    if (is_end || *goes_on) end_stream(p, text.size);
+    return QN_OK;
+}
+
 static qn_status pass_call(qn_parts *p, bool is_end, bool *goes_on, qn_err *err) {
+    if (p->streams) return pass_stream(p, is_end, goes_on, err);
     const qn_str text = rest(p);
     const size_t from = strlen(p->mark->open), close = find_close(p, text);
     *goes_on = true;
@@ -269,8 +333,26 @@ static bool scan_json(qn_parts *p, qn_str text) {
     return false;
 }
 
+// Whether the text begins as calls of the stream do that have no tag. *may_come: it could, once
+// more text comes.
+static bool begins_bare(const qn_parts *p, qn_str text, bool *may_come) {
+    const qn_call_form *form = p->stream ? qn_call_stream_form(p->stream) : NULL;
+    *may_come = false;
+    return form && form->is_bare && stands(form->open, text, may_come);
+}
+
 static qn_status pass_json(qn_parts *p, bool is_end, bool *goes_on, qn_err *err) {
+    if (p->streams) return pass_stream(p, is_end, goes_on, err);
     const qn_str text = rest(p);
+    bool may_come = false;
+    if (!p->is_refused && p->seen == 0 && begins_bare(p, text, &may_come)) {
+        begin_stream(p);
+        return pass_stream(p, is_end, goes_on, err);
+    }
+    if (may_come && !is_end) {
+        *goes_on = false;
+        return QN_OK;
+    }
     *goes_on = true;
     if (!may_be_call(text)) {
         p->is_start = false;
@@ -303,16 +385,47 @@ static qn_status pass_all(qn_parts *p, bool is_end, qn_err *err) {
 
 // --- the object ----------------------------------------------------------------------------------
 
-// A prompt that ends in the opening tag, blanks aside.
-static const mark *find_open(const char *prompt, size_t size) {
+static bool ends_in(const char *text, size_t size, const char *word) {
+    const size_t n = strlen(word);
+    return n <= size && memcmp(text + size - n, word, n) == 0;
+}
+
+// A prompt that ends in a tag of reasoning, blanks aside.
+static const mark *find_tag(const char *prompt, size_t size, bool *is_closed) {
     while (size && qn_is_blank(prompt[size - 1])) size--;
     for (size_t i = 0; i < N_MARKS; i++) {
-        const size_t n = strlen(marks[i].open);
-        if (marks[i].leads_to == IN_REASONING && n <= size &&
-            memcmp(prompt + size - n, marks[i].open, n) == 0)
-            return &marks[i];
+        if (marks[i].leads_to != IN_REASONING) continue;
+        *is_closed = ends_in(prompt, size, marks[i].close);
+        if (*is_closed || ends_in(prompt, size, marks[i].open)) return &marks[i];
     }
     return NULL;
+}
+
+const char *qn_parts_find_open(const char *prompt, size_t size, bool *is_closed) {
+    const mark *m = prompt ? find_tag(prompt, size, is_closed) : NULL;
+    return m ? m->open : NULL;
+}
+
+const char *qn_parts_reasoning(size_t i, const char **close, bool *is_alone) {
+    for (size_t k = 0; k < N_MARKS; k++) {
+        if (marks[k].leads_to != IN_REASONING || i-- > 0) continue;
+        *close = marks[k].close;
+        *is_alone = strcmp(marks[k].close, "<|end|>") != 0; // another tag begins the answer
+        return marks[k].open;
+    }
+    return NULL;
+}
+
+void qn_parts_forbid_calls(qn_parts *parts) {
+    parts->has_no_calls = true;
+    parts->takes_bare = false;
+}
+
+bool qn_parts_is_reasoning(const qn_parts *parts) { return parts->place == IN_REASONING; }
+
+qn_status qn_parts_set_stream(qn_parts *parts, const qn_call_form *form, const json_t *kinds,
+                              qn_call_fn *fn, void *arg, qn_err *err) {
+    return qn_call_stream_create(&parts->stream, form, kinds, fn, arg, err);
 }
 
 qn_status qn_parts_make(qn_parts **out, const qn_parts_opts *opts, qn_err *err) {
@@ -320,7 +433,9 @@ qn_status qn_parts_make(qn_parts **out, const qn_parts_opts *opts, qn_err *err) 
     if (!p) return QN_NOMEM(err, "parts");
     p->takes_bare = opts->bare_calls;
     p->is_start = true;
-    const mark *open = opts->prompt ? find_open(opts->prompt, opts->prompt_size) : NULL;
+    bool is_closed = false;
+    const mark *open = opts->prompt ? find_tag(opts->prompt, opts->prompt_size, &is_closed) : NULL;
+    if (is_closed) open = NULL;
     p->skips = open != NULL;
     enter(p, open);
     for (size_t i = 0; i < N_PIECES; i++) p->special[i] = -1;
@@ -335,6 +450,7 @@ void qn_parts_set_special(qn_parts *parts, size_t i, int32_t id) { parts->specia
 void qn_parts_destroy(qn_parts *parts) {
     if (!parts) return;
     qn_buf_deinit(&parts->text);
+    qn_call_stream_destroy(parts->stream);
     qn_free(parts);
 }
 

@@ -3,8 +3,7 @@
 #ifndef QN_CHAT_PARTS_H
 #define QN_CHAT_PARTS_H
 
-#include "core/err.h"
-#include "core/str.h"
+#include "chat/call_stream.h"
 
 #include <jansson.h>
 
@@ -14,6 +13,29 @@ QN_MUST_CHECK qn_status qn_parts_make(qn_parts **out, const qn_parts_opts *opts,
 const char *qn_parts_piece(size_t i);
 // It is special: decoded text does not have it.
 void qn_parts_set_special(qn_parts *parts, size_t i, int32_t id);
+// The id of a piece whose token is special; -1: none is. (Of the API, which has tokenizers.)
+QN_MUST_CHECK qn_status qn_parts_find_special(int32_t *out, const qn_tokenizer *tokenizer,
+                                              const char *piece, qn_err *err);
+
+// The i-th pair of tags around reasoning, *close at its end; NULL past the last. Where `is_alone`,
+// nothing but the answer follows the second.
+const char *qn_parts_reasoning(size_t i, const char **close, bool *is_alone);
+// Whether a prompt ends in a tag that opens reasoning, or closes it; NULL: in none. Blanks aside.
+const char *qn_parts_find_open(const char *prompt, size_t size, bool *is_closed);
+bool qn_parts_is_reasoning(const qn_parts *parts);
+// What looks like a call is text.
+void qn_parts_forbid_calls(qn_parts *parts);
+// Calls in this form are told while they come, to `fn` instead of as parts; the answer is held to
+// the form once a call begins. What there is of a call that is cut comes as text before
+// QN_CALL_CUT. `kinds` as for qn_call_stream_create.
+QN_MUST_CHECK qn_status qn_parts_set_stream(qn_parts *parts, const qn_call_form *form,
+                                            const json_t *kinds, qn_call_fn *fn, void *arg,
+                                            qn_err *err);
+
+// The arguments of a call in the form that parts have them; NULL if they are not an object.
+QN_MUST_CHECK qn_status qn_calls_print(char **out, qn_str arguments, qn_err *err);
+// The value of an element as JSON; NULL if it is neither JSON nor text.
+QN_MUST_CHECK qn_status qn_calls_print_value(char **out, qn_str text, qn_err *err);
 
 // Adds to the list `calls` a pair [name, arguments] (arguments: the text of a JSON object) for each
 // call in the text. *is_call is false, and the list unfinished, if the text is not of this form;

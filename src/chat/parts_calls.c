@@ -79,6 +79,17 @@ static qn_status make_string(json_t **out, qn_str s, qn_err *err) {
     return *out || !is_text(s) ? QN_OK : QN_NOMEM(err, what);
 }
 
+qn_status qn_calls_print(char **out, qn_str arguments, qn_err *err) {
+    size_t size;
+    json_t *value;
+    *out = NULL;
+    QN_TRY(read_value(&value, &size, arguments, err));
+    const bool is_whole = json_is_object(value) && size == arguments.size;
+    const qn_status status = is_whole ? print_short(out, value, err) : QN_OK;
+    json_decref(value);
+    return status;
+}
+
 // --- JSON ----------------------------------------------------------------------------------------
 
 // Arguments may be an object, or a text with one in it.
@@ -184,6 +195,21 @@ static qn_status parameter_value(json_t **out, qn_str text, qn_err *err) {
     }
     json_decref(value);
     return make_string(out, text, err);
+}
+
+qn_status qn_calls_print_value(char **out, qn_str text, qn_err *err) {
+    json_t *value, *list;
+    *out = NULL;
+    QN_TRY(parameter_value(&value, text, err));
+    if (!value) return QN_OK;
+    list = json_pack("[o]", value);
+    qn_status status = list ? print_short(out, list, err) : QN_NOMEM(err, what);
+    json_decref(list);
+    if (status) return status;
+    const size_t n = strlen(*out); // without the brackets
+    memmove(*out, *out + 1, n - 2);
+    (*out)[n - 2] = '\0';
+    return QN_OK;
 }
 
 // *is_call: the name and the value are such as can be added.

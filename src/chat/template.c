@@ -12,6 +12,7 @@ struct qn_template {
     qn_jinja_tree *tree;
     qn_jinja_val bos, eos; // QN_VAL_ABSENT: none
     bool has_own_ends;
+    const char *source; // in the arena
 };
 
 qn_status qn_template_create(qn_template **out, const char *text, size_t size, qn_err *err) {
@@ -24,6 +25,11 @@ qn_status qn_template_create(qn_template **out, const char *text, size_t size, q
     if (status) {
         qn_template_destroy(template);
         return qn_err_prefix(err, status, "template");
+    }
+    template->source = qn_arena_strdup(&template->arena, text ? text : "", size);
+    if (!template->source) {
+        qn_template_destroy(template);
+        return QN_NOMEM(err, "template");
     }
     *out = template;
     return QN_OK;
@@ -53,6 +59,10 @@ qn_status qn_template_set_ends(qn_template *template, const qn_str *bos, const q
 void qn_template_own_ends(qn_template *template) { template->has_own_ends = true; }
 
 bool qn_template_has_own_ends(const qn_template *template) { return template->has_own_ends; }
+
+bool qn_template_mentions(const qn_template *template, const char *word) {
+    return strstr(template->source, word) != NULL;
+}
 
 // --- JSON to values ------------------------------------------------------------------------------
 

@@ -43,6 +43,8 @@ QN_MUST_CHECK qn_status qn_template_set_ends(qn_template *template, const qn_str
 // They are those of the model that the template is used with, whatever its tokenizer says.
 void qn_template_own_ends(qn_template *template);
 bool qn_template_has_own_ends(const qn_template *template);
+// Whether the text of the template has this word somewhere.
+bool qn_template_mentions(const qn_template *template, const char *word);
 // qn_template_render with other limits than the default ones.
 QN_MUST_CHECK qn_status qn_template_render_within(char **text, size_t *size,
                                                   const qn_template *template, const char *request,

@@ -7,6 +7,7 @@
 
 #include "core/mem.h"
 #include "core/thread.h"
+#include "server/sandbox.h"
 #include "server/server.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@ typedef struct serve_options {
     const char *host, *key_file, *tls_cert, *tls_key, *alias, *models, *memory, *draft, *template;
     qn_texts keys, origins, hosts;
     int64_t port, context, parallel, chunk, queue, timeout, grace, tokens, draft_max, keep;
-    bool insecure, metrics, no_page, lookup, mtp, mtp_fast, shift, quiet;
+    bool insecure, no_prefix_cache, metrics, no_page, lookup, mtp, mtp_fast, shift, quiet;
+    bool no_sandbox;
     int log_format, reasoning_field; // words
     qn_sampling_args sampling;
     qn_engine_args engine;
@@ -205,6 +207,7 @@ static qn_server_opts server_opts(const qn_call *call, opener *open) {
         .parallel = o->parallel,
         .chunk = o->chunk,
         .memory = memory,
+        .no_prefix_cache = o->no_prefix_cache,
         .queue = o->queue,
         .timeout_ms = o->timeout * 1000,
         .grace_ms = o->grace * 1000,
@@ -213,6 +216,13 @@ static qn_server_opts server_opts(const qn_call *call, opener *open) {
         .log_json = o->log_format == 2,
         .quiet = o->quiet,
         .reasoning_field = o->reasoning_field == 2};
+}
+
+// Everything is open that is needed. A kernel that cannot do it is served by all the same.
+static void give_up_privileges(const serve_options *o) {
+    qn_err err;
+    if (!o->no_sandbox && qn_sandbox_enter(&err))
+        fprintf(stderr, "quern: warning: %s; serving without that\n", err.message);
 }
 
 static qn_status serve(qn_server *server, const sigset_t *set, qn_err *err) {
@@ -243,6 +253,7 @@ static qn_status run_serve(const qn_call *call, qn_err *err) {
     opts.model = bundled ? bundled : call->n_args ? call->args[0] : NULL;
     hold_signals(&set);
     QN_TRY_TO(done, qn_server_create(&server, &opts, err));
+    give_up_privileges(o);
     status = serve(server, &set, err);
 
 done:
@@ -302,6 +313,8 @@ static const qn_option serve_table[] = {
     TEXT("--memory", "BYTES", memory,
          "max memory for the KV cache and state of a model's answers, such as 8G (default: what "
          "they can need, at most half of what is free; of --models a quarter)"),
+    FLAG("--no-prefix-cache", no_prefix_cache,
+         "compute every prompt from its beginning; output unchanged"),
     NUMBER("--queue", queue, 1, 65536, NULL, "max requests that wait (default 256)"),
     NUMBER("--timeout", timeout, 1, 1000000, NULL,
            "max seconds of a request, then its answer is cut (default: none)"),
@@ -355,6 +368,8 @@ static const qn_option serve_table[] = {
      .kind = QN_OPTION_WORD,
      .offset = offsetof(serve_options, log_format),
      .words = log_words},
+    FLAG("--no-sandbox", no_sandbox,
+         "keep all system calls, for tools that work inside the process, such as leak checkers"),
     FLAG("--quiet", quiet, "log warnings and errors only"),
     QN_OPTIONS_MMPROJ(serve_options),
     QN_OPTIONS_SAMPLING(serve_options),
@@ -369,7 +384,8 @@ const qn_command qn_cmd_serve = {
         "Without MODEL and --models the bundled quern-mini-Q8_0.gguf is served. Sampling "
         "options are defaults for requests that do not say them; without a seed, each request "
         "draws one and tells it. TERM and Ctrl-C let answers that have begun end, a second one "
-        "does not; HUP reads the keys again. docs/server.md has the routes, and settings for "
+        "does not; HUP reads the keys and the certificate again. docs/server.md has the routes, "
+        "and settings for "
         "clients.",
     .options = serve_table,
     .n_options = sizeof serve_table / sizeof *serve_table,

@@ -6,8 +6,26 @@
 
 // api_chat.c: OpenAI's chat completions
 void qn_api_chat(qn_exchange *ex);
+void qn_api_chat_count(qn_exchange *ex);
+// api_responses.c: OpenAI's responses
+void qn_api_responses(qn_exchange *ex);
+void qn_api_responses_count(qn_exchange *ex);
+// api_messages.c: Anthropic's messages
+void qn_api_messages(qn_exchange *ex);
+void qn_api_messages_count(qn_exchange *ex);
 // api_text.c: OpenAI's completions
 void qn_api_text(qn_exchange *ex);
+// api_native.c: llama-server's completion; and what it has and this server does not: the route's
+// summary says so
+void qn_api_native(qn_exchange *ex);
+void qn_api_refused(qn_exchange *ex);
+// api_tokens.c: its helpers
+void qn_api_tokenize(qn_exchange *ex);
+void qn_api_detokenize(qn_exchange *ex);
+void qn_api_template(qn_exchange *ex);
+void qn_api_slots(qn_exchange *ex);
+// api_embed.c: OpenAI's embeddings
+void qn_api_embed(qn_exchange *ex);
 // api_ollama.c: Ollama's chat and generate
 void qn_api_ollama_chat(qn_exchange *ex);
 void qn_api_ollama_generate(qn_exchange *ex);
@@ -28,17 +46,39 @@ void qn_api_health(qn_exchange *ex);
 void qn_api_props(qn_exchange *ex);
 void qn_api_metrics(qn_exchange *ex);
 
+// --- embeddings ----------------------------------------------------------------------------------
+
+// Caller storage, released by qn_embedded_deinit.
+typedef struct qn_embedded {
+    size_t n;
+    int64_t width;
+    float *rows; // (n, width), each of length 1
+    int64_t n_tokens;
+} qn_embedded;
+// Embeddings of ask->input with its pooling, dimensions and truncate, for any dialect. To be released
+// after a failure, too.
+QN_MUST_CHECK qn_status qn_embed_ask(qn_embedded *out, const qn_exchange *ex, const qn_ask *ask,
+                                     qn_served *model, qn_problem *problem);
+void qn_embedded_deinit(qn_embedded *embedded);
+
 // --- OpenAI's pieces -----------------------------------------------------------------------------
 
 // What both of its dialects read in the same way: stream_options, logprobs.
 QN_MUST_CHECK qn_status qn_openai_prepare(qn_ask *ask, qn_problem *problem);
+// All that chat completions read: messages, log-probabilities, tools, reasoning.
+QN_MUST_CHECK qn_status qn_chat_prepare(qn_ask *ask, qn_problem *problem);
 // Fills ask->choice and ask->tool_name from OpenAI's "tool_choice".
 QN_MUST_CHECK qn_status qn_openai_tool_choice(qn_ask *ask, qn_problem *problem);
 // {"id", "object", "created", "model", "system_fingerprint"}
 json_t *qn_openai_head(const qn_job *job, const char *object);
 json_t *qn_openai_usage(const qn_job *job);
+// The end of a stream of chunks: the usage if it is wanted, and "[DONE]"; after a problem.
+bool qn_openai_end(qn_job *job, const char *object);
+bool qn_openai_fail(qn_job *job, const qn_problem *problem);
 // {"id", "type": "function", "function": {"name", "arguments"}}
 json_t *qn_openai_call(const qn_called *call);
+// {"object": "response.input_tokens", "input_tokens"}, for qn_job_count.
+extern const qn_dialect qn_openai_count;
 // Switches reasoning on or off by an effort: "none" is off, others are on. Unknown ones are refused.
 QN_MUST_CHECK qn_status qn_ask_set_effort(qn_ask *ask, const char *effort, const char *field,
                                           qn_problem *problem);

@@ -1,5 +1,6 @@
 // OpenAI's /v1/chat/completions.
 #include "server/api.h"
+#include "server/messages.h"
 #include "server/routes.h"
 #include "server/server_int.h"
 
@@ -64,11 +65,12 @@ qn_status qn_openai_tool_choice(qn_ask *ask, qn_problem *p) {
     return QN_OK;
 }
 
-static qn_status prepare(qn_ask *ask, qn_problem *p) {
+qn_status qn_chat_prepare(qn_ask *ask, qn_problem *p) {
     QN_TRY(qn_openai_prepare(ask, p));
     if (!ask->messages) return QN_REFUSE(p, 400, "messages", "the request has no 'messages'");
     if (json_array_size(ask->messages) == 0)
         return QN_REFUSE(p, 400, "messages", "'messages' is empty");
+    QN_TRY(qn_ask_set_messages(ask, ask->messages, p));
     if (ask->logprobs && !json_is_boolean(ask->logprobs))
         return QN_REFUSE(p, 400, "logprobs", "'logprobs' is not true or false");
     if (ask->top_logprobs && !json_is_true(ask->logprobs))
@@ -193,6 +195,18 @@ static bool piece(qn_job *job, qn_choice *c, const qn_piece *piece) {
     return send_chunk(job, c, delta, NULL);
 }
 
+static bool progress(qn_job *job, qn_choice *c, int64_t done, int64_t total) {
+    json_t *o = qn_openai_head(job, "chat.completion.chunk");
+    json_t *choice = json_object(), *choices = json_array();
+    qn_json_put(&choice, "index", json_integer((json_int_t)c->index));
+    qn_json_put(&choice, "delta", json_object());
+    qn_json_put(&choice, "finish_reason", json_null());
+    qn_json_push(&choices, choice);
+    qn_json_put(&o, "choices", choices);
+    qn_json_put(&o, "prompt_progress", qn_choice_progress(c, done, total));
+    return qn_job_send_event(job, NULL, o);
+}
+
 static bool finish(qn_job *job, qn_choice *c) {
     return send_chunk(job, c, json_object(), qn_choice_finish(c));
 }
@@ -205,9 +219,9 @@ static bool send_done(qn_job *job) {
     return is_sent;
 }
 
-static bool end(qn_job *job) {
+bool qn_openai_end(qn_job *job, const char *object) {
     if (job->ask.include_usage) {
-        json_t *o = qn_openai_head(job, "chat.completion.chunk");
+        json_t *o = qn_openai_head(job, object);
         qn_json_put(&o, "choices", json_array());
         qn_json_put(&o, "usage", qn_openai_usage(job));
         qn_json_put(&o, "timings", qn_job_timings(job));
@@ -216,7 +230,9 @@ static bool end(qn_job *job) {
     return send_done(job);
 }
 
-static bool fail(qn_job *job, const qn_problem *problem) {
+static bool end(qn_job *job) { return qn_openai_end(job, "chat.completion.chunk"); }
+
+bool qn_openai_fail(qn_job *job, const qn_problem *problem) {
     return qn_job_send_event(job, NULL, qn_problem_json(problem, QN_FORM_OPENAI)) && send_done(job);
 }
 
@@ -268,12 +284,20 @@ static const qn_dialect dialect = {.stream_type = "text/event-stream",
                                    .ping = ": still here\n\n",
                                    .begin = begin,
                                    .piece = piece,
+                                   .progress = progress,
                                    .finish = finish,
                                    .end = end,
-                                   .fail = fail,
+                                   .fail = qn_openai_fail,
                                    .whole = whole};
 
 void qn_api_chat(qn_exchange *ex) {
-    static const qn_job_plan plan = {QN_SET_CHAT, &dialect, "chatcmpl-", prepare, qn_job_chat};
+    static const qn_job_plan plan = {QN_SET_CHAT, &dialect, "chatcmpl-", qn_chat_prepare,
+                                     qn_job_chat};
+    qn_job_handle(ex, &plan);
+}
+
+void qn_api_chat_count(qn_exchange *ex) {
+    static const qn_job_plan plan = {QN_SET_CHAT, &qn_openai_count, "chatcmpl-", qn_chat_prepare,
+                                     qn_job_count};
     qn_job_handle(ex, &plan);
 }

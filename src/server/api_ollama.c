@@ -279,11 +279,11 @@ static bool send_said(qn_job *job, qn_choice *c, said s) {
     return qn_job_send_line(job, o);
 }
 
-// Calls that are complete before call number `until`; job->block are told.
+// Calls that are complete before call number `until`; job->n_opened are told.
 static bool send_calls(qn_job *job, qn_choice *c, size_t until) {
     bool is_sent = true;
-    while (is_sent && (size_t)job->block < until) {
-        json_t *call = call_json(&c->calls[job->block++]), *list = json_array();
+    while (is_sent && job->n_opened < until) {
+        json_t *call = call_json(&c->calls[job->n_opened++]), *list = json_array();
         if (!call) {
             json_decref(list);
             continue;

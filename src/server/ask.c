@@ -20,9 +20,14 @@ qn_status qn_ask_read(qn_ask *ask, qn_exchange *ex, uint32_t set, qn_problem *pr
                     .cache_prompt = true,
                     .parse_special = true,
                     .max_tokens = -1};
-    const qn_json_opts opts = {.what = "the request's body", .any = true};
+    // Values take more memory than their text: lists of numbers 16 times as much.
+    const size_t memory = ((size_t)4 << 20) + 16 * ex->body.size;
+    const qn_json_opts opts = {.what = "the request's body",
+                               .any = true,
+                               .memory = memory < QN_JSON_MEMORY ? memory : QN_JSON_MEMORY};
     qn_status status = qn_json_parse_as(&ask->body, ex->body.data ? ex->body.data : "",
                                         ex->body.size, &opts, &problem->err);
+    qn_buf_deinit(&ex->body); // the answer may take long
     if (status) return qn_problem_take(problem, status, NULL);
     if (!json_is_object(ask->body))
         return QN_REFUSE(problem, 400, "", "the request's body is not a JSON object");
@@ -38,6 +43,7 @@ void qn_ask_deinit(qn_ask *ask) {
 const json_t *qn_ask_keep(qn_ask *ask, json_t *value) {
     if (!value) return NULL;
     if (!ask->made) ask->made = json_array();
+    if (!ask->made) json_decref(value);
     if (!ask->made || json_array_append_new(ask->made, value) != 0) return NULL;
     return value;
 }

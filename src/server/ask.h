@@ -16,11 +16,12 @@ struct qn_ask {
     qn_sample_opts sample;              // those fields that were given
 
     const char *model, *instructions, *grammar, *regex, *effort, *content, *encoding, *pooling;
+    const char *truncation;
     const json_t *messages, *prompt, *input, *system, *images, *tools, *tool_choice, *options;
     const json_t *kwargs, *reasoning, *thinking, *think, *stop, *stop_ids, *response_format;
     const json_t *json_schema, *structured, *guided_json, *guided_choice, *text, *output_config;
     const json_t *format, *dry_breakers, *samplers, *logit_bias, *bad_words, *stream_options;
-    const json_t *logprobs, *tokens, *previous;
+    const json_t *logprobs, *tokens, *include, *origins;
     int64_t max_tokens, min_tokens, n, best_of, num_ctx, timeout_ms, top_logprobs, n_probs;
     int64_t dimensions;
     bool stream, parallel_calls, add_generation_prompt, raw, leave_out, ignore_eos, echo;
@@ -41,7 +42,8 @@ struct qn_ask {
 QN_MUST_CHECK qn_status qn_ask_read(qn_ask *ask, qn_exchange *ex, uint32_t set,
                                     qn_problem *problem);
 void qn_ask_deinit(qn_ask *ask);
-// Keeps a value that a dialect made as long as the ask; returns it, borrowed. NULL stays NULL.
+// Keeps a value that a dialect made, whose reference it takes, as long as the ask; returns it,
+// borrowed. NULL: it was NULL, or memory is short.
 const json_t *qn_ask_keep(qn_ask *ask, json_t *value);
 
 // The options of the answer, made of an ask for one model. Caller storage; {0} is fine to deinit.

@@ -26,16 +26,22 @@ qn_status qn_exchange_create(qn_exchange **out, qn_server *server, qn_err *err) 
         return status;
     }
     ex->server = server;
-    ex->fd = -1;
     ex->started = qn_clock_ns();
     atomic_init(&ex->owners, 1);
     *out = ex;
     return QN_OK;
 }
 
+// Bytes of the body count until the answer is there: a client that has it may ask again at once.
+static void give_back(qn_exchange *ex) {
+    atomic_fetch_sub(&ex->server->n_held, ex->n_held);
+    ex->n_held = 0;
+}
+
 void qn_exchange_leave(qn_exchange *ex) {
     if (!ex || atomic_fetch_sub(&ex->owners, 1) != 1) return;
     pthread_mutex_destroy(&ex->lock);
+    give_back(ex);
     qn_buf_deinit(&ex->body);
     qn_buf_deinit(&ex->out);
     qn_stop_flag_destroy(ex->stop);
@@ -44,6 +50,14 @@ void qn_exchange_leave(qn_exchange *ex) {
     qn_free(ex->tag);
     qn_free(ex->wants);
     qn_free(ex);
+}
+
+bool qn_exchange_add_body(qn_exchange *ex, const char *bytes, size_t n) {
+    qn_server *s = ex->server;
+    ex->n_held += n;
+    if (atomic_fetch_add(&s->n_held, n) + n > s->limits.held) return false;
+    qn_buf_add(&ex->body, bytes, n);
+    return !ex->body.failed;
 }
 
 // --- answering -----------------------------------------------------------------------------------
@@ -73,7 +87,9 @@ void qn_exchange_reply(qn_exchange *ex, int status, const char *type, qn_buf *bo
     ex->type = type;
     ex->is_whole = true;
     ex->n_written = (int64_t)ex->out.size;
+    ex->wrote = qn_clock_ns();
     ex->phase = QN_ANSWERING;
+    give_back(ex);
     resume(ex);
     pthread_mutex_unlock(&ex->lock);
 }
@@ -106,6 +122,8 @@ bool qn_exchange_write(qn_exchange *ex, const char *bytes, size_t n) {
     const bool is_lost = is_slow || ex->out.failed;
     if (is_lost && !ex->is_gone) {
         ex->is_cut = ex->is_whole = ex->is_gone = true;
+        qn_buf_deinit(&ex->out); // nobody will read it
+        ex->sent = 0;
         ex->note = is_slow ? "dropped: reads too slowly" : "dropped: out of memory";
     }
     const bool is_fine = !ex->is_gone;
@@ -120,6 +138,8 @@ void qn_exchange_end(qn_exchange *ex, bool is_well) {
     pthread_mutex_lock(&ex->lock);
     ex->is_whole = true;
     ex->is_cut |= !is_well;
+    give_back(ex);
+    ex->wrote = qn_clock_ns();
     resume(ex);
     pthread_mutex_unlock(&ex->lock);
 }
@@ -138,4 +158,26 @@ void qn_exchange_drop(qn_exchange *ex) {
     ex->is_gone = true;
     pthread_mutex_unlock(&ex->lock);
     qn_stop_flag_set(ex->stop);
+}
+
+// --- time ----------------------------------------------------------------------------------------
+
+bool qn_exchange_is_busy(qn_exchange *ex) {
+    pthread_mutex_lock(&ex->lock);
+    const bool is_busy = ex->is_read;
+    pthread_mutex_unlock(&ex->lock);
+    return is_busy;
+}
+
+bool qn_exchange_is_late(qn_exchange *ex, int64_t now, int64_t since, int64_t idle_ns) {
+    enum { BYTE_NS = 1000000000 / (64 << 10) }; // 64 KiB a second: slower than any line of today
+    pthread_mutex_lock(&ex->lock);
+    const int64_t read = (int64_t)atomic_load(&ex->n_read) * BYTE_NS;
+    const int64_t unsent = (ex->is_stream ? (int64_t)(ex->out.size - ex->sent) : ex->n_written);
+    const bool is_late = !ex->is_read
+                             ? now - since > idle_ns + read
+                             : ex->is_whole && now - ex->wrote > idle_ns + unsent * BYTE_NS;
+    const bool is_dropped = ex->is_whole && ex->is_cut && ex->is_gone;
+    pthread_mutex_unlock(&ex->lock);
+    return is_late || is_dropped;
 }

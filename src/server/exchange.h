@@ -38,22 +38,24 @@ typedef struct qn_exchange {
     const struct qn_route *route; // NULL: there is none for this path
     char id[32];                  // of the request, for logs and clients: "req_..."
     char method[8];
-    char *path;         // owned, without the query
-    char *model;        // owned: value of "model" in the query; NULL: none
-    char *tag;          // owned: value of "If-None-Match"; NULL: none
-    char *wants;        // owned: value of "X-Request-Id", checked; NULL: none
-    qn_buf body;        // as it came
-    int fd;             // of the connection, for hangups; -1: none
-    int64_t started;    // nanoseconds, on qn_clock_ns
-    qn_stop_flag *stop; // owned: set when the client goes away; lives as long as the exchange
-    int refusal;        // HTTP status that was decided before the body was read; 0: none
-    qn_err why;         // of it
+    char *path;           // owned, without the query
+    char *model;          // owned: value of "model" in the query; NULL: none
+    char *tag;            // owned: value of "If-None-Match"; NULL: none
+    char *wants;          // owned: value of "X-Request-Id", checked; NULL: none
+    qn_buf body;          // as it came
+    atomic_size_t n_read; // bytes of the body so far, also of one that is not kept
+    size_t n_held;        // of these, bytes that count for the server's limit
+    int64_t started;      // nanoseconds, on qn_clock_ns
+    qn_stop_flag *stop;   // owned: set when the client goes away; lives as long as the exchange
+    int refusal;          // HTTP status that was decided before the body was read; 0: none
+    size_t n_ignored;     // bytes of the body that came after that
 
     // Guarded by the lock.
     pthread_mutex_t lock;
     qn_phase phase;
     struct MHD_Connection *connection; // NULL: the HTTP side has left
     bool is_suspended;
+    bool is_read;     // the whole request has come
     int status;       // of the answer
     const char *type; // constant: its content type
     qn_header headers[QN_MAX_HEADERS];
@@ -62,7 +64,7 @@ typedef struct qn_exchange {
     size_t sent;
     int64_t n_written; // bytes of the answer so far
     const char *ping;  // constant: what keeps a silent stream alive; NULL: nothing does
-    int64_t wrote;     // when the last bytes came
+    int64_t wrote;     // when the last bytes came, or the end
     bool is_stream;    // the body comes in pieces
     bool is_whole;     // no more bytes come
     bool is_cut;       // the stream ends before its end: the connection is closed
@@ -77,6 +79,8 @@ int64_t qn_clock_ns(void);
 QN_MUST_CHECK qn_status qn_exchange_create(qn_exchange **out, qn_server *server, qn_err *err);
 // One owner less.
 void qn_exchange_leave(qn_exchange *ex);
+// Adds bytes to the body. False: the server holds as much as it may, or memory is short.
+bool qn_exchange_add_body(qn_exchange *ex, const char *bytes, size_t n);
 
 // --- for whoever answers -------------------------------------------------------------------------
 
@@ -98,5 +102,10 @@ void qn_exchange_ping(qn_exchange *ex, int64_t silence_ns);
 
 // The client is gone, or must go: sets the stop flag.
 void qn_exchange_drop(qn_exchange *ex);
+// Whether somebody works on it, or its answer is on the way.
+bool qn_exchange_is_busy(qn_exchange *ex);
+// Whether the client takes longer than it may at `now`: to send the request, which began at
+// `since`, or to take an answer that is complete. `idle_ns` is for waiting; bytes have time on top.
+bool qn_exchange_is_late(qn_exchange *ex, int64_t now, int64_t since, int64_t idle_ns);
 
 #endif

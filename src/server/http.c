@@ -3,7 +3,6 @@
 #include "server/page.h"
 #include "server/routes.h"
 #include "server/server_int.h"
-#include "server/tls.h"
 
 #include <errno.h>
 #include <microhttpd.h>
@@ -11,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +21,10 @@ enum {
     SILENCE_SECONDS = 60,    // without progress while sending or receiving
     BACKLOG = 511
 };
+
+static const char *header_of(struct MHD_Connection *c, const char *name) {
+    return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
+}
 
 // --- the answer ----------------------------------------------------------------------------------
 
@@ -47,8 +51,12 @@ static ssize_t read_stream(void *arg, uint64_t at, char *to, size_t max) {
 static void leave_stream(void *arg) { qn_exchange_leave(arg); }
 
 static struct MHD_Response *make_response(qn_exchange *ex) {
-    if (!ex->is_stream)
-        return MHD_create_response_from_buffer(ex->out.size, ex->out.data, MHD_RESPMEM_MUST_COPY);
+    if (!ex->is_stream) {
+        struct MHD_Response *whole =
+            MHD_create_response_from_buffer(ex->out.size, ex->out.data, MHD_RESPMEM_MUST_COPY);
+        qn_buf_deinit(&ex->out);
+        return whole;
+    }
     atomic_fetch_add(&ex->owners, 1);
     struct MHD_Response *response = MHD_create_response_from_callback(
         MHD_SIZE_UNKNOWN, BLOCK_BYTES, read_stream, ex, leave_stream);
@@ -69,6 +77,9 @@ static void add_cors(struct MHD_Response *response, qn_exchange *ex, struct MHD_
     add_header(response, "Access-Control-Allow-Headers", "*, Authorization");
     add_header(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
     add_header(response, "Access-Control-Max-Age", "600");
+    // Browsers ask for this before a page of the internet reaches a machine of a home network.
+    if (header_of(c, "Access-Control-Request-Private-Network"))
+        add_header(response, "Access-Control-Allow-Private-Network", "true");
 }
 
 static enum MHD_Result send_answer(qn_exchange *ex, struct MHD_Connection *c) {
@@ -76,6 +87,8 @@ static enum MHD_Result send_answer(qn_exchange *ex, struct MHD_Connection *c) {
     if (!response) return MHD_NO;
     if (ex->type && *ex->type) add_header(response, "Content-Type", ex->type);
     add_header(response, "X-Request-Id", ex->wants ? ex->wants : ex->id);
+    if (ex->route && ex->route->form == QN_FORM_ANTHROPIC)
+        add_header(response, "Request-Id", ex->wants ? ex->wants : ex->id);
     add_header(response, "Server", "quern");
     add_header(response, "X-Content-Type-Options", "nosniff");
     bool has_cache = false;
@@ -85,6 +98,7 @@ static enum MHD_Result send_answer(qn_exchange *ex, struct MHD_Connection *c) {
     }
     if (!has_cache) add_header(response, "Cache-Control", "no-store");
     if (ex->is_stream) add_header(response, "X-Accel-Buffering", "no"); // proxies must not collect
+    if (atomic_load(&ex->server->n_stops)) add_header(response, "Connection", "close");
     add_cors(response, ex, c);
     const enum MHD_Result sent = MHD_queue_response(c, (unsigned)ex->status, response);
     MHD_destroy_response(response);
@@ -92,10 +106,6 @@ static enum MHD_Result send_answer(qn_exchange *ex, struct MHD_Connection *c) {
 }
 
 // --- the request ---------------------------------------------------------------------------------
-
-static const char *header_of(struct MHD_Connection *c, const char *name) {
-    return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
-}
 
 // A client's own id for a request is repeated if it is short and plain.
 static char *read_wanted_id(struct MHD_Connection *c) {
@@ -111,18 +121,22 @@ static qn_status check_length(const qn_exchange *ex, struct MHD_Connection *c, q
     char *end;
     errno = 0;
     const unsigned long long n = text ? strtoull(text, &end, 10) : 0;
+    // A proxy in front of this server could take the one where we take the other.
+    if (text && header_of(c, "Transfer-Encoding"))
+        return QN_REFUSE(p, 400, "", "the request has both Content-Length and Transfer-Encoding");
     if (text && (errno || n > ex->server->limits.body))
         return QN_REFUSE(p, 413, "", "the body has %.24s bytes, at most %zu are read", text,
                          ex->server->limits.body);
     return QN_OK;
 }
 
-static qn_status check(qn_exchange *ex, struct MHD_Connection *c, qn_problem *p) {
+// `is_there`: the path is known, with another method.
+static qn_status check(qn_exchange *ex, struct MHD_Connection *c, bool is_there, qn_problem *p) {
     const qn_credentials shown = {.host = header_of(c, "Host"),
                                   .origin = header_of(c, "Origin"),
                                   .authorization = header_of(c, "Authorization"),
                                   .x_api_key = header_of(c, "X-Api-Key"),
-                                  .is_tls = ex->server->opts.tls_cert != NULL};
+                                  .is_tls = qn_tls_is_on(&ex->server->tls)};
     if (qn_guard_check_place(&ex->server->guard, &shown, &p->err)) {
         const qn_err err = p->err;
         qn_problem_set(p, 403, NULL);
@@ -130,8 +144,6 @@ static qn_status check(qn_exchange *ex, struct MHD_Connection *c, qn_problem *p)
         return QN_ARGUMENT;
     }
     if (strcmp(ex->method, "OPTIONS") == 0) return QN_OK;
-    bool is_there = false;
-    ex->route = qn_route_find(ex->method, ex->path, &is_there);
     const bool is_public = ex->route && ex->route->flags & QN_ROUTE_PUBLIC;
     if (!is_public && qn_guard_check_key(&ex->server->guard, &shown, &p->err)) {
         const qn_err err = p->err;
@@ -145,7 +157,7 @@ static qn_status check(qn_exchange *ex, struct MHD_Connection *c, qn_problem *p)
     if (!ex->route)
         return QN_REFUSE(p, 404, "", "there is no %.200s here; /openapi.json lists what there is",
                          ex->path);
-    return check_length(ex, c, p);
+    return QN_OK;
 }
 
 static qn_status fill(qn_exchange *ex, struct MHD_Connection *c, const char *method,
@@ -186,28 +198,52 @@ static enum MHD_Result begin(void **to, qn_server *server, struct MHD_Connection
     }
     *to = ex;
     qn_link_begin(&server->links, link, ex);
-    if (!check(ex, c, &problem)) return MHD_YES;
+    bool is_there = false;
+    ex->route = qn_route_find(ex->method, ex->path, &is_there);
+    const bool is_sound = !check_length(ex, c, &problem);
+    if (is_sound && !check(ex, c, is_there, &problem)) return MHD_YES;
     ex->refusal = problem.status;
     qn_problem_reply(ex, &problem);
     // What is too long is not read to its end; the rest is, so that the client hears the answer.
-    return ex->refusal == 413 ? send_answer(ex, c) : MHD_YES;
+    return is_sound ? MHD_YES : send_answer(ex, c);
+}
+
+// A request that is refused while its body comes: the rest of it is read, and not kept.
+static void refuse_body(qn_exchange *ex) {
+    const qn_server_limits *limits = &ex->server->limits;
+    qn_problem problem;
+    if (atomic_load(&ex->n_read) > limits->body)
+        (void)QN_REFUSE(&problem, 413, "", "the body has more than the %zu bytes that are read",
+                        limits->body);
+    else
+        (void)QN_REFUSE(&problem, 503, "", "the server is busy: bodies of requests fill %zu bytes",
+                        limits->held);
+    problem.retry_after = problem.status == 503 ? 1 : 0;
+    ex->refusal = problem.status;
+    qn_buf_deinit(&ex->body);
+    qn_problem_reply(ex, &problem);
 }
 
 static enum MHD_Result take_body(qn_exchange *ex, const char *bytes, size_t n) {
     enum { MAX_IGNORED = 1 << 20 };
-    const size_t max = ex->refusal ? MAX_IGNORED : ex->server->limits.body;
-    if (ex->body.size + n > max) {
-        ex->note = "dropped: the body is too long";
-        return MHD_NO;
+    const size_t read = atomic_fetch_add(&ex->n_read, n) + n;
+    if (!ex->refusal) {
+        if (read > ex->server->limits.body || !qn_exchange_add_body(ex, bytes, n)) refuse_body(ex);
+        return MHD_YES;
     }
-    qn_buf_add(&ex->body, bytes, n);
-    return ex->body.failed ? MHD_NO : MHD_YES;
+    ex->n_ignored += n;
+    if (ex->n_ignored <= MAX_IGNORED) return MHD_YES;
+    ex->note = "dropped: the body is too long";
+    return MHD_NO;
 }
 
 static void refuse_busy(qn_exchange *ex) {
     qn_problem problem;
-    (void)QN_REFUSE(&problem, 503, "", "the server is busy: %zu requests wait already",
-                    ex->server->workers.max_waiting);
+    if (atomic_load(&ex->server->n_stops))
+        (void)QN_REFUSE(&problem, 503, "", "the server is stopping");
+    else
+        (void)QN_REFUSE(&problem, 503, "", "the server is busy: %zu requests wait already",
+                        ex->server->workers.max_waiting);
     problem.retry_after = 1;
     qn_problem_reply(ex, &problem);
 }
@@ -249,6 +285,7 @@ static enum MHD_Result take_request(void *arg, struct MHD_Connection *c, const c
         return taken;
     }
     pthread_mutex_lock(&ex->lock);
+    ex->is_read = true;
     const bool is_new = ex->phase == QN_READING;
     pthread_mutex_unlock(&ex->lock);
     if (is_new) dispatch(ex, c);
@@ -282,11 +319,25 @@ static void take_connection(void *arg, struct MHD_Connection *c, void **context,
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *info =
             MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *context = info ? qn_link_add(&server->links, info->connect_fd) : NULL;
+        qn_link *link = info ? qn_link_add(&server->links, info->connect_fd) : NULL;
+        if (link) link->server = server;
+        *context = link;
     } else if (*context) {
         qn_link_remove(&server->links, *context);
         *context = NULL;
     }
+}
+
+// Which certificate a handshake shows. A connection without a link was not taken: it gets none.
+static int show_certificate(gnutls_session_t session, const gnutls_datum_t *names, int n_names,
+                            const gnutls_pk_algorithm_t *kinds, int n_kinds,
+                            gnutls_pcert_st **certs, unsigned *n, gnutls_privkey_t *key) {
+    struct MHD_Connection *c = gnutls_session_get_ptr(session);
+    const qn_link *link = c ? link_of(c) : NULL;
+    (void)names, (void)n_names, (void)kinds, (void)n_kinds;
+    if (!link) return -1;
+    qn_tls_show(&link->server->tls, certs, n, key);
+    return 0;
 }
 
 // --- life ----------------------------------------------------------------------------------------
@@ -329,36 +380,46 @@ static int port_of(int fd) {
     return atoi(port);
 }
 
+// Connections at a time, which leave descriptors for models and files.
+static unsigned max_connections(const qn_server *s) {
+    enum { OTHERS = 128 };
+    const rlim_t want = (rlim_t)s->limits.connections + OTHERS;
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files)) return (unsigned)s->limits.connections;
+    if (files.rlim_cur < want) {
+        files.rlim_cur = files.rlim_max < want ? files.rlim_max : want;
+        (void)setrlimit(RLIMIT_NOFILE, &files); // else there are fewer connections
+        (void)getrlimit(RLIMIT_NOFILE, &files);
+    }
+    if (files.rlim_cur >= want) return (unsigned)s->limits.connections;
+    return files.rlim_cur > 2 * OTHERS ? (unsigned)files.rlim_cur - OTHERS : OTHERS;
+}
+
 qn_status qn_http_start(qn_server *server, qn_err *err) {
     int fd;
-    qn_tls tls = {0};
     QN_TRY(listen_on(&fd, server, err));
     server->port = port_of(fd);
-    qn_status status = qn_tls_read(&tls, &server->opts, err);
-    if (status) {
-        close(fd);
-        return status;
-    }
+    const bool is_tls = qn_tls_is_on(&server->tls);
+    char versions[] = "NORMAL:-VERS-TLS1.0:-VERS-TLS1.1";
     const unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
-                           (tls.cert ? MHD_USE_TLS : 0);
+                           (is_tls ? MHD_USE_TLS : 0);
     struct MHD_OptionItem options[] = {
         {MHD_OPTION_LISTEN_SOCKET, fd, NULL},
         {MHD_OPTION_THREAD_POOL_SIZE, N_THREADS, NULL},
-        {MHD_OPTION_CONNECTION_LIMIT, server->limits.connections, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, max_connections(server), NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEADER_BYTES, NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, SILENCE_SECONDS, NULL},
-        {tls.cert ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0, tls.cert},
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, tls.key},
+        {is_tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0, versions},
         {MHD_OPTION_END, 0, NULL}};
-    server->daemon =
-        MHD_start_daemon(flags, 0, NULL, NULL, take_request, server, MHD_OPTION_ARRAY, options,
-                         MHD_OPTION_NOTIFY_COMPLETED, end_request, server,
-                         MHD_OPTION_NOTIFY_CONNECTION, take_connection, server, MHD_OPTION_END);
-    qn_tls_deinit(&tls);
+    server->daemon = MHD_start_daemon(flags, 0, NULL, NULL, take_request, server, MHD_OPTION_ARRAY,
+                                      options, MHD_OPTION_NOTIFY_COMPLETED, end_request, server,
+                                      MHD_OPTION_NOTIFY_CONNECTION, take_connection, server,
+                                      is_tls ? MHD_OPTION_HTTPS_CERT_CALLBACK : MHD_OPTION_END,
+                                      show_certificate, MHD_OPTION_END);
     if (server->daemon) return QN_OK;
     close(fd);
     return QN_FAIL(err, IO, "the HTTP library does not start%s",
-                   server->opts.tls_cert ? "; do --tls-cert and --tls-key belong together?" : "");
+                   is_tls ? " with TLS; was it built without?" : "");
 }
 
 void qn_http_quiesce(qn_server *server) {

@@ -1,6 +1,8 @@
 #include "server/job.h"
 
 #include "core/mem.h"
+#include "server/messages.h"
+#include "server/prompts.h"
 #include "server/server_int.h"
 
 #include <stdio.h>
@@ -18,20 +20,24 @@ static void deinit_choice(qn_choice *c) {
     qn_chat_reply_destroy(c->reply);
     qn_buf_deinit(&c->text);
     qn_buf_deinit(&c->reasoning);
-    qn_buf_deinit(&c->echo);
     for (size_t i = 0; i < c->n_calls; i++) {
         qn_free(c->calls[i].name);
         qn_buf_deinit(&c->calls[i].arguments);
     }
     qn_free(c->calls);
+    qn_free(c->spans);
     json_decref(c->logprobs);
-    json_decref(c->prompt_logprobs);
     json_decref(c->tokens);
+    qn_decoder_destroy(c->decoder);
 }
 
 void qn_job_destroy(qn_job *job) {
     if (!job) return;
     for (size_t i = 0; i < job->n_choices; i++) deinit_choice(&job->choices[i]);
+    for (size_t i = 0; job->rows && i < job->n_rows; i++) {
+        qn_free(job->rows[i].text);
+        qn_free(job->rows[i].logprobs);
+    }
     qn_free(job->choices);
     qn_free(job->rows);
     qn_chat_turn_destroy(job->turn);
@@ -74,7 +80,6 @@ static qn_status create(qn_job **out, qn_exchange *ex, qn_entry *entry, qn_ask *
     job->created = (int64_t)time(NULL);
     job->started = ex->started;
     job->is_stream = job->ask.stream;
-    job->open_kind = -1;
     *out = job;
     return QN_OK;
 }
@@ -113,73 +118,7 @@ bool qn_job_send_event(qn_job *job, const char *name, json_t *value) {
 
 bool qn_job_send_line(qn_job *job, json_t *value) { return send_value(job, "", NULL, value, "\n"); }
 
-// --- facts ---------------------------------------------------------------------------------------
-
-const char *qn_choice_finish(const qn_choice *c) {
-    if (c->reason == QN_REASON_LENGTH || c->reason == QN_REASON_DEADLINE) return "length";
-    return c->n_calls ? "tool_calls" : "stop";
-}
-
-qn_usage qn_job_usage(const qn_job *job) {
-    qn_usage u = {0};
-    for (size_t i = 0; i < job->n_choices; i++) {
-        const qn_choice *c = &job->choices[i];
-        if (i % job->per_prompt == 0) {
-            u.prompt += c->n_prompt;
-            u.cached += c->n_reused;
-            u.prompt_ms += c->first ? (double)(c->first - c->begun) / 1e6 : 0;
-        }
-        u.generated += c->n_tokens;
-        u.reasoning += c->n_reasoning;
-        u.drafted += c->n_drafted;
-        u.accepted += c->n_accepted;
-        u.generated_ms += c->first ? (double)(c->last - c->first) / 1e6 : 0;
-    }
-    return u;
-}
-
-json_t *qn_job_timings(const qn_job *job) {
-    const qn_usage u = qn_job_usage(job);
-    const int64_t computed = u.prompt - u.cached;
-    const double n_after = (double)(u.generated - (int64_t)job->n_choices); // after the first ones
-    json_t *t = json_object();
-    qn_json_put(&t, "cache_n", json_integer(u.cached));
-    qn_json_put(&t, "prompt_n", json_integer(computed));
-    qn_json_put(&t, "prompt_ms", qn_json_real(u.prompt_ms));
-    qn_json_put(&t, "prompt_per_token_ms",
-                qn_json_real(computed ? u.prompt_ms / (double)computed : 0));
-    qn_json_put(&t, "prompt_per_second",
-                qn_json_real(u.prompt_ms > 0 ? 1e3 * (double)computed / u.prompt_ms : 0));
-    qn_json_put(&t, "predicted_n", json_integer(u.generated));
-    qn_json_put(&t, "predicted_ms", qn_json_real(u.generated_ms));
-    qn_json_put(&t, "predicted_per_token_ms",
-                qn_json_real(n_after > 0 ? u.generated_ms / n_after : 0));
-    qn_json_put(&t, "predicted_per_second",
-                qn_json_real(u.generated_ms > 0 ? 1e3 * n_after / u.generated_ms : 0));
-    if (u.drafted) {
-        qn_json_put(&t, "draft_n", json_integer(u.drafted));
-        qn_json_put(&t, "draft_n_accepted", json_integer(u.accepted));
-    }
-    qn_json_put(&t, "seed", json_integer((json_int_t)job->ask.seed));
-    return t;
-}
-
-json_t *qn_choice_untold(qn_choice *c) {
-    const size_t n = json_array_size(c->logprobs);
-    if (n == c->n_told) return NULL;
-    json_t *list = json_array();
-    for (size_t i = c->n_told; i < n; i++)
-        qn_json_push(&list, json_incref(json_array_get(c->logprobs, i)));
-    c->n_told = n;
-    return list;
-}
-
 // --- log-probabilities ---------------------------------------------------------------------------
-
-// JSON has no word for minus infinity; the lowest float stands for it, as in other servers.
-static json_t *logprob_value(float x) {
-    return qn_json_real(x < -3.4e38f ? -3.4028234663852886e38 : (double)x);
-}
 
 static json_t *token_entry(const qn_job *job, int32_t token, float logprob) {
     char *bytes = NULL;
@@ -194,7 +133,7 @@ static json_t *token_entry(const qn_job *job, int32_t token, float logprob) {
     qn_json_put(&entry, "id", json_integer(token));
     qn_json_put(&entry, "token", qn_json_string(bytes, n));
     qn_json_put(&entry, "bytes", list);
-    qn_json_put(&entry, "logprob", logprob_value(logprob));
+    qn_json_put(&entry, "logprob", qn_logprob_json(logprob));
     qn_free(bytes);
     return entry;
 }
@@ -220,6 +159,28 @@ static bool add_call(qn_choice *c, const char *name) {
     return call->name != NULL;
 }
 
+// Notes where in the answer a part belongs, before it is added.
+static bool add_span(qn_choice *c, const qn_chat_event *e) {
+    const bool is_call = e->kind >= QN_CHAT_CALL;
+    const qn_chat_event_kind kind = is_call ? QN_CHAT_CALL : e->kind;
+    qn_span *last = c->n_spans ? &c->spans[c->n_spans - 1] : NULL;
+    if (e->kind != QN_CHAT_CALL && e->text_size == 0) return true;
+    if (!last || last->kind != kind || e->kind == QN_CHAT_CALL) {
+        const size_t from_entry = last ? last->to_entry : 0;
+        void *items = c->spans;
+        if (!qn_grow(&items, &c->cap_spans, c->n_spans + 1, sizeof *c->spans)) return false;
+        c->spans = items;
+        last = &c->spans[c->n_spans++];
+        *last = (qn_span){.kind = kind,
+                          .from = kind == QN_CHAT_TEXT ? c->text.size : c->reasoning.size,
+                          .call = c->n_calls ? c->n_calls - 1 : 0,
+                          .from_entry = from_entry};
+    }
+    if (!is_call) last->size += e->text_size;
+    last->to_entry = json_array_size(c->logprobs);
+    return true;
+}
+
 // A qn_chat_fn: a part of the answer.
 static bool take_part(void *arg, const qn_chat_event *e) {
     qn_choice *c = arg;
@@ -228,6 +189,7 @@ static bool take_part(void *arg, const qn_chat_event *e) {
     if (e->kind == QN_CHAT_BEGIN) return true;
     if (e->kind == QN_CHAT_CALL && !add_call(c, e->name)) job->is_lost = true;
     if (e->kind >= QN_CHAT_CALL && c->n_calls == 0) return false;
+    if (!add_span(c, e)) job->is_lost = true;
     piece.call = c->n_calls ? c->n_calls - 1 : 0;
     qn_buf *to = e->kind == QN_CHAT_REASONING ? &c->reasoning
                  : e->kind == QN_CHAT_TEXT    ? &c->text
@@ -240,10 +202,12 @@ static bool take_part(void *arg, const qn_chat_event *e) {
 }
 
 // A token of the prompt, with its log-probability.
-static bool take_prompt(qn_choice *c, const qn_event *e) {
-    qn_json_push(&c->prompt_logprobs, event_entry(c->job, e));
-    c->job->is_lost |= !c->prompt_logprobs;
-    return !c->job->is_lost;
+static void take_prompt(const qn_job_row *row, const qn_event *e) {
+    const size_t stride = 1 + (size_t)row->job->ask.n_top, at = (size_t)e->position;
+    if (!row->logprobs || at >= row->n_ids) return;
+    qn_token_logprob *to = row->logprobs + at * stride;
+    *to = (qn_token_logprob){e->token, e->logprob};
+    for (size_t i = 0; i + 1 < stride && i < e->n_top; i++) to[1 + i] = e->top[i];
 }
 
 static void note_times(qn_choice *c) {
@@ -257,15 +221,41 @@ static void note_times(qn_choice *c) {
     c->last = now;
 }
 
-static bool take_token(qn_choice *c, const qn_event *e) {
+// Whether an event is of the token that ends the answer, and comes for its log-probability alone.
+static bool is_ending(const qn_job *job, const qn_event *e) {
+    const qn_generate_opts *g = &job->opts.generate;
+    if (!(g->flags & QN_GENERATE_SHOW_END) || e->is_prompt || e->token < 0) return false;
+    for (size_t i = 0; i < g->n_stop_tokens; i++) {
+        if (g->stop_tokens[i] == e->token) return true;
+    }
+    return qn_tokenizer_is_end(job->model->tokenizer, e->token);
+}
+
+static bool ends_with(const qn_event *e, const char *text, size_t n) {
+    return n <= e->text_size && memcmp(e->text + e->text_size - n, text, n) == 0;
+}
+
+// Takes the spelling of the token off the text; false: no memory. A token at the beginning of a text
+// may have lost its space.
+static bool cut_ending(qn_event *e, const qn_job *job) {
+    char *bytes = NULL;
+    size_t n = 0;
+    if (qn_tokenizer_bytes(&bytes, &n, job->model->tokenizer, e->token, NULL)) return false;
+    const size_t space = n > 0 && *bytes == ' ' && !ends_with(e, bytes, n);
+    if (ends_with(e, bytes + space, n - space)) e->text_size -= n - space;
+    qn_free(bytes);
+    return true;
+}
+
+static bool take_token(qn_choice *c, const qn_event *e, bool is_end) {
     qn_job *job = c->job;
     note_times(c);
-    c->n_tokens++;
+    c->n_tokens += !is_end;
     if (job->ask.wants_logprobs) {
         qn_json_push(&c->logprobs, event_entry(job, e));
         job->is_lost |= !c->logprobs;
     }
-    if (job->ask.return_tokens) {
+    if (job->ask.return_tokens && !is_end) {
         qn_json_push(&c->tokens, json_integer(e->token));
         job->is_lost |= !c->tokens;
     }
@@ -288,6 +278,7 @@ static void note_end(qn_choice *c, const qn_event *e) {
     c->n_accepted = e->result->n_accepted;
     c->n_preemptions = e->result->n_preemptions;
     c->stop = e->result->stop;
+    c->stop_token = e->result->stop_token;
     if (c->index % c->job->per_prompt == 0) {
         qn_metric_add(&metrics->prompt_tokens, c->n_prompt);
         qn_metric_add(&metrics->cached_tokens, c->n_reused);
@@ -348,16 +339,19 @@ static void finish(qn_job *job) {
     qn_served_bury(job->model, job);
 }
 
-static bool take_row_event(const struct qn_job_row *row, const qn_event *e) {
+static bool take_row_event(const qn_job_row *row, const qn_event *e) {
     qn_job *job = row->job;
     qn_choice *c = &job->choices[row->first + e->row];
     bool goes_on = true;
     qn_err err;
+    qn_event shown = *e;
+    const bool is_end = is_ending(job, e);
+    if (is_end && !cut_ending(&shown, job)) job->is_lost = true;
     if (e->is_prompt)
-        goes_on = take_prompt(c, e);
+        take_prompt(row, e);
     else if (e->token >= 0)
-        goes_on = take_token(c, e);
-    if (qn_chat_reply_feed(&goes_on, c->reply, e, take_part, c, &err)) job->is_lost = true;
+        goes_on = take_token(c, e, is_end);
+    if (qn_chat_reply_feed(&goes_on, c->reply, &shown, take_part, c, &err)) job->is_lost = true;
     if (e->token < 0) note_end(c, e);
     const bool is_over = e->token < 0 || job->is_lost || !goes_on;
     if (!is_over) return true;
@@ -372,7 +366,7 @@ static bool take_row_event(const struct qn_job_row *row, const qn_event *e) {
 
 // A qn_event_fn, on the step thread.
 static bool take_event(void *arg, const qn_event *e) {
-    const struct qn_job_row *row = arg;
+    const qn_job_row *row = arg;
     qn_job *job = row->job;
     pthread_mutex_lock(&job->lock);
     const bool goes_on = take_row_event(row, e);
@@ -382,27 +376,25 @@ static bool take_event(void *arg, const qn_event *e) {
     return goes_on;
 }
 
+// A qn_progress_fn, on the step thread. A client that is gone is noticed by the next event.
+static bool take_progress(void *arg, int64_t done, int64_t total) {
+    qn_job_row *row = arg;
+    qn_job *job = row->job;
+    pthread_mutex_lock(&job->lock);
+    qn_choice *c = &job->choices[row->first];
+    if (!row->has_progress) c->n_reused = done; // it begins with what was cached
+    row->has_progress = true;
+    if (!job->is_lost) (void)job->dialect->progress(job, c, done, total);
+    pthread_mutex_unlock(&job->lock);
+    return true;
+}
+
 // --- starting ------------------------------------------------------------------------------------
 
 // Max tokens of prompt and answer: a request may want fewer than the model has.
 static int64_t context_of(const qn_job *job) {
     const int64_t wanted = job->ask.num_ctx, most = job->model->context;
     return wanted > 0 && wanted < most ? wanted : most;
-}
-
-static qn_status refuse_overflow(qn_problem *p, const qn_job *job, size_t n) {
-    const long long context = (long long)context_of(job);
-    (void)QN_REFUSE(p, 400, job->turn ? "messages" : "prompt",
-                    "the request has %zu tokens, which exceeds the available context size of %lld "
-                    "tokens (context_length_exceeded); shorten it, or %s",
-                    n, context,
-                    context < job->model->context ? "ask for a larger num_ctx"
-                                                  : "serve with a larger context (-c)");
-    p->type = "exceed_context_size_error";
-    p->code = "context_length_exceeded";
-    p->n_prompt = (int64_t)n;
-    p->n_context = context;
-    return QN_LIMIT;
 }
 
 static qn_status add_choices(qn_job *job, size_t n_prompts, qn_err *err) {
@@ -414,15 +406,15 @@ static qn_status add_choices(qn_job *job, size_t n_prompts, qn_err *err) {
     job->n_choices = job->n_left = n_prompts * job->per_prompt;
     for (size_t i = 0; i < job->n_choices; i++) {
         qn_choice *c = &job->choices[i];
-        *c = (qn_choice){.job = job, .index = i, .stop = -1, .begun = qn_clock_ns()};
+        *c = (qn_choice){
+            .job = job, .index = i, .stop = -1, .stop_token = -1, .begun = qn_clock_ns()};
         if (job->ask.wants_logprobs && !(c->logprobs = json_array()))
             return QN_NOMEM(err, "answers");
-        if (job->ask.echo && !(c->prompt_logprobs = json_array())) return QN_NOMEM(err, "answers");
         if (job->ask.return_tokens && !(c->tokens = json_array())) return QN_NOMEM(err, "answers");
         QN_TRY(qn_chat_reply_create(&c->reply, job->turn, err));
     }
     for (size_t i = 0; i < n_prompts; i++)
-        job->rows[i] = (struct qn_job_row){job, i * job->per_prompt};
+        job->rows[i] = (qn_job_row){.job = job, .first = i * job->per_prompt};
     return QN_OK;
 }
 
@@ -444,9 +436,22 @@ static qn_status check_queue(const qn_job *job, qn_problem *p) {
     return QN_LIMIT;
 }
 
+// All prompts leave room for a token, if one is wanted.
+static qn_status check_lengths(const qn_job *job, const qn_prompt *prompts, size_t n,
+                               qn_problem *p) {
+    const int64_t context = context_of(job), room = job->opts.generate.max_tokens >= 0;
+    for (size_t i = 0; i < n; i++) {
+        if ((int64_t)prompts[i].n + room > context)
+            return qn_refuse_overflow(p, job->turn ? "messages" : "prompt", job->is_list, i,
+                                      prompts[i].n, context);
+    }
+    return QN_OK;
+}
+
 static qn_status add_row(qn_job *job, size_t i, const qn_prompt *prompt, qn_problem *p) {
+    for (size_t k = 0; k < job->per_prompt; k++)
+        job->choices[job->rows[i].first + k].n_prompt = (int64_t)prompt->n;
     const int64_t left = context_of(job) - (int64_t)prompt->n;
-    if (left <= 0) return refuse_overflow(p, job, prompt->n);
     const int64_t usual = job->ex->server->opts.timeout_ms;
     qn_row_opts row = *prompt->opts;
     qn_generate_opts generate = *row.generate;
@@ -456,6 +461,11 @@ static qn_status add_row(qn_job *job, size_t i, const qn_prompt *prompt, qn_prob
     row.completions = (uint32_t)job->ask.n;
     row.deadline_ms = job->ask.timeout_ms;
     if (usual && (!row.deadline_ms || row.deadline_ms > usual)) row.deadline_ms = usual;
+    if (!job->ask.cache_prompt) row.flags |= QN_ROW_UNCACHED;
+    if (job->is_stream && job->ask.return_progress && job->dialect->progress) {
+        row.progress = take_progress;
+        row.progress_arg = &job->rows[i];
+    }
     const qn_status status = qn_batch_add(NULL, job->model->batch, prompt->ids, prompt->n, &row,
                                           take_event, &job->rows[i], &p->err);
     return status ? qn_problem_take(p, status, NULL) : QN_OK;
@@ -492,10 +502,49 @@ static qn_status add_rows(qn_job *job, const qn_prompt *prompts, qn_problem *p) 
     return is_in ? QN_OK : status;
 }
 
-static qn_status start(qn_job *job, const qn_prompt *prompts, size_t n, qn_problem *p) {
+// Room for the log-probabilities of a prompt. *n counts those of the request, which are bounded: so is
+// the answer that tells them.
+static qn_status add_logprobs(qn_job_row *row, size_t *n, const qn_asked_prompt *asked,
+                              qn_problem *p) {
+    enum { MAX_WHOLE = 1 << 20, MAX_STREAM = 1 << 14 };
+    const qn_job *job = row->job;
+    const size_t stride = 1 + (size_t)job->ask.n_top, max = job->is_stream ? MAX_STREAM : MAX_WHOLE;
+    *n += asked->n * stride;
+    if (*n > max)
+        return QN_REFUSE(
+            p, 400, "logprobs",
+            "'logprobs' with 'echo' is about %zu log-probabilities of prompts or more, "
+            "at most %zu are told at once",
+            *n, max);
+    row->logprobs = qn_alloc(asked->n * stride, sizeof *row->logprobs);
+    if (!row->logprobs) return qn_problem_take(p, QN_NOMEM(&p->err, "log-probabilities"), NULL);
+    for (size_t i = 0; i < asked->n * stride; i++) row->logprobs[i].token = -1;
+    row->logprobs[0].token = asked->ids[0];
+    return QN_OK;
+}
+
+static qn_status fill_rows(qn_job *job, qn_prompts *asked, qn_problem *p) {
+    size_t n = 0;
+    for (size_t i = 0; i < job->n_rows; i++) {
+        qn_job_row *row = &job->rows[i];
+        qn_asked_prompt *from = &asked->items[i];
+        row->n_ids = from->n;
+        row->text = from->text;
+        row->text_size = from->text_size;
+        from->text = NULL;
+        if (job->opts.generate.prompt_logprobs) QN_TRY(add_logprobs(row, &n, from, p));
+    }
+    return QN_OK;
+}
+
+// `asked` (may be NULL) are the same prompts; their texts move to the rows.
+static qn_status start(qn_job *job, const qn_prompt *prompts, size_t n, qn_prompts *asked,
+                       qn_problem *p) {
+    QN_TRY(check_lengths(job, prompts, n, p));
     QN_TRY(check_queue(job, p));
     const qn_status status = add_choices(job, n, &p->err);
     if (status) return qn_problem_take(p, status, NULL);
+    if (asked) QN_TRY(fill_rows(job, asked, p));
     return add_rows(job, prompts, p);
 }
 
@@ -526,24 +575,23 @@ static qn_status check_images(const qn_job *job, qn_problem *p) {
     return QN_OK;
 }
 
-static qn_status set_chat(qn_chat *chat, const qn_ask *ask, qn_problem *p) {
+// A member of the conversation, by the function that reads it.
+static qn_status set_member(qn_chat *chat, const json_t *value, const char *name,
+                            qn_status (*set)(qn_chat *, const char *, size_t, const char *,
+                                             qn_err *),
+                            qn_problem *p) {
     qn_buf text = {0};
-    qn_json_write(&text, ask->messages, &qn_compact);
-    qn_status status = text.failed
-                           ? QN_NOMEM(&p->err, "messages")
-                           : qn_chat_set_messages(chat, text.data, text.size, "messages", &p->err);
-    if (status) {
-        qn_buf_deinit(&text);
-        return qn_problem_take(p, status, "messages");
-    }
-    qn_buf_clear(&text);
-    if (json_array_size(ask->tools) && ask->choice != QN_TOOLS_NONE) {
-        qn_json_write(&text, ask->tools, &qn_compact);
-        status = text.failed ? QN_NOMEM(&p->err, "tools")
-                             : qn_chat_set_tools(chat, text.data, text.size, "tools", &p->err);
-    }
+    qn_json_write(&text, value, &qn_compact);
+    const qn_status status =
+        text.failed ? QN_NOMEM(&p->err, name) : set(chat, text.data, text.size, name, &p->err);
     qn_buf_deinit(&text);
-    return status ? qn_problem_take(p, status, "tools") : QN_OK;
+    return status ? qn_problem_take(p, status, name) : QN_OK;
+}
+
+static qn_status set_chat(qn_chat *chat, const qn_ask *ask, qn_problem *p) {
+    QN_TRY(set_member(chat, ask->messages, "messages", qn_chat_set_messages, p));
+    if (json_array_size(ask->tools) == 0 || ask->choice == QN_TOOLS_NONE) return QN_OK;
+    return set_member(chat, ask->tools, "tools", qn_chat_set_tools, p);
 }
 
 static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs, qn_problem *p) {
@@ -569,10 +617,26 @@ static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs,
     return status ? qn_problem_take(p, status, "messages") : QN_OK;
 }
 
-static qn_status start_chat(qn_job *job, qn_problem *p) {
+// The turn; a template that rejects the messages gets them once more in a form that all take.
+static qn_status make_some_turn(qn_job *job, qn_chat *chat, const char *kwargs, qn_problem *p) {
+    json_t *plain = NULL;
+    const qn_status first = make_turn(job, chat, kwargs, p);
+    if (!first || first == QN_MEMORY || first == QN_STOPPED) return first;
+    qn_problem other = {0};
+    qn_status status = qn_messages_relax(&plain, job->ask.messages, &other.err);
+    if (status) (void)qn_problem_take(&other, status, "messages");
+    if (!status && !plain) return first;
+    if (!status) status = set_member(chat, plain, "messages", qn_chat_set_messages, &other);
+    json_decref(plain);
+    if (!status) status = make_turn(job, chat, kwargs, &other);
+    if (status == QN_MEMORY) *p = other;
+    return status == QN_MEMORY || !status ? status : first; // first: about what the client sent
+}
+
+// Makes job->turn of the conversation; *info is of it.
+static qn_status prepare_chat(qn_chat_turn_info *info, qn_job *job, qn_problem *p) {
     qn_chat *chat = NULL;
     qn_buf kwargs = {0};
-    qn_chat_turn_info info = QN_INIT(qn_chat_turn_info);
     if (!job->model->template)
         return QN_REFUSE(p, 400, "model", "the model has no chat template: %s",
                          job->model->no_template);
@@ -586,85 +650,62 @@ static qn_status start_chat(qn_job *job, qn_problem *p) {
         if (kwargs.failed)
             status = qn_problem_take(p, QN_NOMEM(&p->err, "kwargs"), "chat_template_kwargs");
     }
-    if (!status) status = make_turn(job, chat, kwargs.data, p);
+    if (!status) status = make_some_turn(job, chat, kwargs.data, p);
     qn_buf_deinit(&kwargs);
     qn_chat_destroy(chat);
     if (status) return status;
-    status = qn_chat_turn_get_info(&info, job->turn, &p->err);
-    if (status) return qn_problem_take(p, status, NULL);
+    status = qn_chat_turn_get_info(info, job->turn, &p->err);
+    return status ? qn_problem_take(p, status, NULL) : QN_OK;
+}
+
+static qn_status start_chat(qn_job *job, qn_problem *p) {
+    qn_chat_turn_info info = QN_INIT(qn_chat_turn_info);
+    QN_TRY(prepare_chat(&info, job, p));
     const qn_prompt prompt = {info.ids, info.n, info.row};
-    return start(job, &prompt, 1, p);
+    return start(job, &prompt, 1, NULL, p);
+}
+
+static qn_status count_chat(qn_job *job, qn_problem *p) {
+    qn_chat_turn_info info = QN_INIT(qn_chat_turn_info);
+    QN_TRY(prepare_chat(&info, job, p));
+    const qn_status status = add_choices(job, 1, &p->err);
+    if (status) return qn_problem_take(p, status, NULL);
+    job->choices[0].n_prompt = (int64_t)info.n;
+    qn_reply_json(job->ex, 200, job->dialect->whole(job));
+    qn_job_destroy(job);
+    return QN_OK;
 }
 
 // --- prompts -------------------------------------------------------------------------------------
 
-// Token ids in a list of numbers.
-static qn_status read_ids(int32_t *to, const json_t *list, const qn_served *model, qn_problem *p) {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *item = json_array_get(list, i);
-        const json_int_t id = json_is_integer(item) ? json_integer_value(item) : -1;
-        if (id < 0 || id >= model->info.n_vocab)
-            return QN_REFUSE(p, 400, "prompt", "'prompt', item %zu is not a token id below %lld", i,
-                             (long long)model->info.n_vocab);
-        to[i] = (int32_t)id;
-    }
-    return QN_OK;
-}
-
-static qn_status make_ids(qn_prompt *to, const json_t *from, const qn_served *model,
-                          qn_problem *p) {
-    const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .special = true, .add_ends = true);
-    int32_t *ids = NULL;
-    size_t n = 0;
-    if (json_is_string(from)) {
-        const qn_status status = qn_tokenize(&ids, &n, model->tokenizer, json_string_value(from),
-                                             json_string_length(from), &opts, &p->err);
-        if (status) return qn_problem_take(p, status, "prompt");
-    } else if (json_is_array(from) && json_array_size(from)) {
-        n = json_array_size(from);
-        ids = qn_alloc(n, sizeof *ids);
-        if (!ids) return qn_problem_take(p, QN_NOMEM(&p->err, "a prompt"), "prompt");
-        const qn_status status = read_ids(ids, from, model, p);
-        if (status) {
-            qn_free(ids);
-            return status;
-        }
-    } else {
-        return QN_REFUSE(p, 400, "prompt",
-                         "'prompt' is not a text, a list of token ids, or a list of either");
-    }
-    to->ids = ids;
-    to->n = n;
-    return n ? QN_OK : QN_REFUSE(p, 400, "prompt", "'prompt' has no tokens");
-}
-
-// A list of numbers is one prompt; a list of texts or lists are several.
-static bool is_many(const json_t *prompt) {
-    const json_t *first = json_array_get(prompt, 0);
-    return first && !json_is_integer(first);
+static qn_status start_asked(qn_job *job, qn_prompts *asked, qn_problem *p) {
+    const qn_row_opts row = QN_INIT(qn_row_opts, .generate = &job->opts.generate);
+    qn_prompt *prompts = qn_alloc(asked->n, sizeof *prompts);
+    if (!prompts) return qn_problem_take(p, QN_NOMEM(&p->err, "prompts"), NULL);
+    for (size_t i = 0; i < asked->n; i++)
+        prompts[i] = (qn_prompt){asked->items[i].ids, asked->items[i].n, &row};
+    const qn_status status = start(job, prompts, asked->n, asked, p);
+    qn_free(prompts);
+    return status;
 }
 
 static qn_status start_prompts(qn_job *job, qn_problem *p) {
-    enum { MAX_PROMPTS = 1024 };
-    const json_t *from = job->ask.prompt;
-    const bool many = is_many(from);
-    const size_t n = many ? json_array_size(from) : 1;
-    if (!from) return QN_REFUSE(p, 400, "prompt", "the request has no 'prompt'");
-    if (n > MAX_PROMPTS)
-        return QN_REFUSE(p, 400, "prompt", "%zu prompts, at most %d are taken", n, MAX_PROMPTS);
+    enum { MAX_PROMPTS = 1024, MAX_ANSWERS = 4096 };
+    const qn_prompts_opts opts = {
+        .field = "prompt", .max = MAX_PROMPTS, .special = true, .wants_text = true};
+    qn_generate_opts *g = &job->opts.generate;
+    qn_prompts asked = {0};
     QN_TRY(qn_answer_opts_init(&job->opts, &job->ask, job->model, p));
-    job->opts.generate.stop = job->ex->stop;
-    job->opts.generate.prompt_logprobs = job->ask.echo && job->ask.wants_logprobs;
-    const qn_row_opts row = QN_INIT(qn_row_opts, .generate = &job->opts.generate);
-    qn_prompt *prompts = qn_alloc(n, sizeof *prompts);
-    qn_status status = prompts ? QN_OK : qn_problem_take(p, QN_NOMEM(&p->err, "prompts"), NULL);
-    for (size_t i = 0; i < n && !status; i++) {
-        prompts[i].opts = &row;
-        status = make_ids(&prompts[i], many ? json_array_get(from, i) : from, job->model, p);
-    }
-    if (!status) status = start(job, prompts, n, p);
-    for (size_t i = 0; prompts && i < n; i++) qn_free((void *)(uintptr_t)prompts[i].ids);
-    qn_free(prompts);
+    g->stop = job->ex->stop;
+    g->prompt_logprobs = job->ask.echo && job->ask.wants_logprobs;
+    if (job->dialect->shows_end && job->ask.wants_logprobs) g->flags |= QN_GENERATE_SHOW_END;
+    qn_status status = qn_prompts_read(&asked, job->ask.prompt, job->model, &opts, p);
+    job->is_list = asked.is_list;
+    if (!status && asked.n * (size_t)job->ask.n > MAX_ANSWERS)
+        status = QN_REFUSE(p, 400, "n", "%zu prompts with %lld answers each, at most %d answers",
+                           asked.n, (long long)job->ask.n, MAX_ANSWERS);
+    if (!status) status = start_asked(job, &asked, p);
+    qn_prompts_deinit(&asked);
     return status;
 }
 
@@ -679,10 +720,7 @@ static qn_status run(qn_status (*fn)(qn_job *job, qn_problem *p), qn_exchange *e
         return qn_problem_take(p, created, NULL);
     }
     const qn_status status = fn(job, p);
-    if (status) {
-        qn_metric_add(&ex->server->metrics.refused, 1);
-        qn_job_destroy(job);
-    }
+    if (status) qn_job_destroy(job);
     return status;
 }
 
@@ -694,6 +732,11 @@ qn_status qn_job_chat(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_di
 qn_status qn_job_prompts(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_dialect *dialect,
                          const char *prefix, qn_problem *problem) {
     return run(start_prompts, ex, entry, ask, dialect, prefix, problem);
+}
+
+qn_status qn_job_count(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_dialect *dialect,
+                       const char *prefix, qn_problem *problem) {
+    return run(count_chat, ex, entry, ask, dialect, prefix, problem);
 }
 
 qn_status qn_entry_refuse(qn_problem *p, qn_status status) {
@@ -723,7 +766,10 @@ void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan) {
     if (!status && plan->prepare) status = plan->prepare(&ask, &problem);
     if (!status) status = qn_entry_take(&entry, ex, ask.model, &problem);
     if (!status) status = plan->start(ex, entry, &ask, plan->dialect, plan->prefix, &problem);
-    if (status) qn_problem_reply(ex, &problem);
+    if (status) {
+        qn_metric_add(&ex->server->metrics.refused, 1);
+        qn_problem_reply(ex, &problem);
+    }
     qn_ask_deinit(&ask);
     qn_exchange_leave(ex);
 }

@@ -19,6 +19,14 @@ typedef struct qn_called {
     qn_buf arguments;
 } qn_called;
 
+// A stretch of an answer that is all of one kind. Calls have one each.
+typedef struct qn_span {
+    qn_chat_event_kind kind;     // REASONING, TEXT, CALL
+    size_t from, size;           // bytes of the reasoning or the text
+    size_t call;                 // number of the call
+    size_t from_entry, to_entry; // of the log-probabilities, those that came with it
+} qn_span;
+
 // One answer of several.
 typedef struct qn_choice {
     qn_job *job;
@@ -27,17 +35,22 @@ typedef struct qn_choice {
     qn_buf text, reasoning; // so far
     qn_called *calls;       // (n_calls)
     size_t n_calls, cap_calls;
+    qn_span *spans; // (n_spans): what came in which order
+    size_t n_spans, cap_spans;
     json_t *
         logprobs; // list of entries, if wanted: {"token", "logprob", "bytes", "id", "top_logprobs"}
-    size_t n_told;           // entries that a stream has told
-    qn_buf echo;             // of prompts: their text, to be put before the answer
-    json_t *prompt_logprobs; // the same as entries; the first token has none
-    qn_reason reason;        // NONE while it goes on
-    qn_status status;        // of one that failed
-    char message[256];       // the same in words
-    int64_t stop;            // number of the stop string that ended it; -1: none
+    size_t n_told;       // entries that a stream has told
+    bool is_echoed;      // of a stream's writer: the prompt was told
+    qn_decoder *decoder; // the same, for the places of tokens in the text; NULL: not needed yet
+    int64_t n_chars;     // the same: characters before the next token
+    qn_reason reason;    // NONE while it goes on
+    qn_status status;    // of one that failed
+    char message[256];   // the same in words
+    int64_t stop;        // number of the stop string that ended it; -1: none
+    int32_t stop_token;  // the same of a token; -1: none
     int64_t n_prompt, n_reused, n_tokens, n_reasoning, n_drafted, n_accepted, n_preemptions;
     json_t *tokens;             // ids, if wanted
+    size_t n_tokens_told;       // of them, those that a stream has told
     int64_t begun, first, last; // nanoseconds: added, first token, last token
 } qn_choice;
 
@@ -54,6 +67,7 @@ typedef struct qn_piece {
 typedef struct qn_dialect {
     const char *stream_type; // content type
     const char *ping;        // what keeps a silent stream alive; NULL: nothing does
+    bool shows_end;          // log-probabilities are told of the token that ends the answer, too
     bool (*begin)(qn_job *job);
     bool (*piece)(qn_job *job, qn_choice *choice, const qn_piece *piece);
     bool (*progress)(qn_job *job, qn_choice *choice, int64_t done, int64_t total); // may be NULL
@@ -62,6 +76,19 @@ typedef struct qn_dialect {
     bool (*fail)(qn_job *job, const qn_problem *problem);
     json_t *(*whole)(qn_job *job); // an answer in one piece; NULL: no memory
 } qn_dialect;
+
+// A prompt and its answers: what the batch's callbacks get.
+typedef struct qn_job_row {
+    qn_job *job;
+    size_t first; // choice
+    size_t n_ids; // of the prompt
+    char *text;   // owned: of the prompt, `text_size` bytes; NULL: of conversations
+    size_t text_size;
+    // (n_ids, 1 + n_top), owned: tokens of the prompt, each with the most likely ones in its place
+    // (-1: none); of the first, no log-probability is known. NULL: not wanted
+    qn_token_logprob *logprobs;
+    bool has_progress; // n_reused of the first choice is known
+} qn_job_row;
 
 // Guarded by its lock, once rows are in the batch.
 struct qn_job {
@@ -77,11 +104,9 @@ struct qn_job {
     size_t n_choices;
     size_t n_left; // rows that have not ended; of the step thread
     size_t per_prompt;
-    struct qn_job_row {
-        qn_job *job;
-        size_t first; // choice
-    } * rows;         // (n_prompts), what the batch's callbacks get
+    qn_job_row *rows; // (n_rows)
     size_t n_rows;
+    bool is_list;       // the request had a list of prompts
     size_t n_added;     // of the rows, those in the batch
     qn_problem refusal; // of a row that could not be added after others were; status 0: none
     char id[48];
@@ -91,8 +116,7 @@ struct qn_job {
     bool is_stream;
     bool has_begun;   // the stream has
     bool is_lost;     // the client is gone, or memory was short: nothing is written any more
-    int64_t block;    // of a stream's writer: number of the item that is open
-    int open_kind;    // the same: what it is; -1: none is open
+    size_t n_opened;  // of a stream's writer: spans that it has begun to tell
     int64_t sequence; // the same: number of the next event
     qn_job *next;
 };
@@ -106,6 +130,11 @@ QN_MUST_CHECK qn_status qn_job_chat(qn_exchange *ex, qn_entry *entry, qn_ask *as
 QN_MUST_CHECK qn_status qn_job_prompts(qn_exchange *ex, qn_entry *entry, qn_ask *ask,
                                        const qn_dialect *dialect, const char *prefix,
                                        qn_problem *problem);
+// Answers with dialect->whole, of a job that has one choice which knows its n_prompt alone: what the
+// conversation would take, without an answer.
+QN_MUST_CHECK qn_status qn_job_count(qn_exchange *ex, qn_entry *entry, qn_ask *ask,
+                                     const qn_dialect *dialect, const char *prefix,
+                                     qn_problem *problem);
 
 // A whole handler: reads an ask of `set`, lets `prepare` (may be NULL) bring it into OpenAI's form,
 // takes the model, starts the job, and answers with the problem if anything fails.
@@ -136,6 +165,8 @@ bool qn_job_send_event(qn_job *job, const char *name, json_t *value);
 bool qn_job_send_line(qn_job *job, json_t *value);
 // "stop", "length" or "tool_calls".
 const char *qn_choice_finish(const qn_choice *choice);
+// The prompt that a choice answers.
+const qn_job_row *qn_choice_row(const qn_choice *choice);
 // Sums over all choices; a prompt counts once.
 typedef struct qn_usage {
     int64_t prompt, cached, generated, reasoning, drafted, accepted;
@@ -144,8 +175,17 @@ typedef struct qn_usage {
 qn_usage qn_job_usage(const qn_job *job);
 // llama-server's "timings".
 json_t *qn_job_timings(const qn_job *job);
+// The same of one choice.
+json_t *qn_choice_timings(const qn_choice *choice);
+// llama-server's "prompt_progress", for qn_dialect.progress.
+json_t *qn_choice_progress(const qn_choice *choice, int64_t done, int64_t total);
+// A log-probability as a JSON number. JSON has no word for minus infinity; the lowest float stands
+// for it, as in other servers.
+json_t *qn_logprob_json(float logprob);
 // Entries of log-probabilities that were not told yet, as a list; NULL: none, or no memory.
 json_t *qn_choice_untold(qn_choice *choice);
+// Those of a span, as a list, which is empty if none are wanted; NULL: no memory.
+json_t *qn_span_entries(const qn_choice *choice, const qn_span *span);
 
 // --- for the step thread -------------------------------------------------------------------------
 qn_job *qn_job_next(const qn_job *job);

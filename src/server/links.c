@@ -30,19 +30,17 @@ static void take_event(qn_links *links, int fd) {
     pthread_mutex_unlock(&links->lock);
 }
 
-// Connections without a request, and requests that are still coming, have their time.
+// Connections without a request, requests that are still coming, and answers that wait to be taken
+// have their time.
 static void sweep(qn_links *links) {
     const int64_t now = qn_clock_ns();
     pthread_mutex_lock(&links->lock);
     for (const qn_link *link = links->all; link; link = link->next) {
-        bool is_waiting = !link->ex;
-        if (link->ex) {
-            pthread_mutex_lock(&link->ex->lock);
-            is_waiting = link->ex->phase == QN_READING;
-            pthread_mutex_unlock(&link->ex->lock);
-        }
         if (link->ex) qn_exchange_ping(link->ex, PING_NS);
-        if (is_waiting && now - link->since > links->idle_ns) shutdown(link->fd, SHUT_RDWR);
+        const bool is_late = link->ex
+                                 ? qn_exchange_is_late(link->ex, now, link->since, links->idle_ns)
+                                 : now - link->since > links->idle_ns;
+        if (is_late) shutdown(link->fd, SHUT_RDWR);
     }
     pthread_mutex_unlock(&links->lock);
 }
@@ -152,6 +150,7 @@ void qn_link_remove(qn_links *links, qn_link *link) {
 void qn_link_begin(qn_links *links, qn_link *link, qn_exchange *ex) {
     pthread_mutex_lock(&links->lock);
     link->ex = ex;
+    link->since = qn_clock_ns();
     pthread_mutex_unlock(&links->lock);
 }
 
@@ -181,6 +180,15 @@ void qn_links_drop(qn_links *links) {
 int64_t qn_links_count(qn_links *links) {
     pthread_mutex_lock(&links->lock);
     const int64_t n = links->n;
+    pthread_mutex_unlock(&links->lock);
+    return n;
+}
+
+int64_t qn_links_busy(qn_links *links) {
+    int64_t n = 0;
+    pthread_mutex_lock(&links->lock);
+    for (const qn_link *link = links->all; link; link = link->next)
+        n += link->ex && qn_exchange_is_busy(link->ex);
     pthread_mutex_unlock(&links->lock);
     return n;
 }

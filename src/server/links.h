@@ -1,8 +1,9 @@
 // Connections as sockets: which are there, which hang up, which take too long.
 //
 // While a request is worked on its connection is suspended, and the HTTP library does not look at
-// it: a thread of ours sees that the client hangs up. The same thread ends connections that take
-// too long to send a request.
+// it: a thread of ours sees that the client hangs up. (One that only says that it will send nothing
+// more counts as gone, too: the two cannot be told apart.) The same thread ends connections that
+// take too long to send a request or to take an answer.
 #ifndef QN_SERVER_LINKS_H
 #define QN_SERVER_LINKS_H
 
@@ -10,8 +11,9 @@
 
 typedef struct qn_link {
     int fd;
-    int64_t since;   // when its last answer ended, or it was opened
-    qn_exchange *ex; // borrowed: the request that it brings or waits for; NULL: none
+    qn_server *server; // of the HTTP side
+    int64_t since;     // when its last answer ended, its request began, or it was opened
+    qn_exchange *ex;   // borrowed: the request that it brings or waits for; NULL: none
     struct qn_link *next, *before;
 } qn_link;
 
@@ -43,5 +45,7 @@ void qn_link_end(qn_links *links, qn_link *link);
 // Drops every request.
 void qn_links_drop(qn_links *links);
 int64_t qn_links_count(qn_links *links);
+// Requests that are worked on, or whose answers are on the way.
+int64_t qn_links_busy(qn_links *links);
 
 #endif

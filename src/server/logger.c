@@ -39,7 +39,7 @@ static void put(qn_logger *logger, qn_buf *line) {
     qn_buf_add(line, "\n", 1);
     pthread_mutex_lock(&logger->lock);
     // A log that cannot be written is nobody's error.
-    if (!line->failed && write(STDERR_FILENO, line->data, line->size) < 0) logger->is_quiet = true;
+    if (!line->failed && write(STDERR_FILENO, line->data, line->size) < 0) line->failed = true;
     pthread_mutex_unlock(&logger->lock);
     qn_buf_deinit(line);
 }
@@ -81,28 +81,32 @@ void qn_logger_say(qn_logger *logger, const char *level, const char *fmt, ...) {
     put(logger, &line);
 }
 
-void qn_logger_exchange(qn_logger *logger, const qn_exchange *ex) {
+void qn_logger_exchange(qn_logger *logger, qn_exchange *ex) {
     if (logger->is_quiet) return;
+    pthread_mutex_lock(&ex->lock); // whoever answers may not have noticed the end yet
+    const int status = ex->status;
+    const int64_t n_written = ex->n_written;
+    const char *note = ex->note;
+    pthread_mutex_unlock(&ex->lock);
     const double seconds = (double)(qn_clock_ns() - ex->started) / 1e9;
     if (logger->is_json) {
         json_t *o = begin_json("info");
         qn_json_put(&o, "request", json_string(ex->id));
         qn_json_put(&o, "method", json_string(ex->method));
         qn_json_put(&o, "path", qn_json_string(ex->path, strlen(ex->path)));
-        qn_json_put(&o, "status", json_integer(ex->status));
+        qn_json_put(&o, "status", json_integer(status));
         qn_json_put(&o, "seconds", qn_json_real(seconds));
-        qn_json_put(&o, "bytes_in", json_integer((json_int_t)ex->body.size));
-        qn_json_put(&o, "bytes_out", json_integer(ex->n_written));
-        if (ex->note) qn_json_put(&o, "note", json_string(ex->note));
+        qn_json_put(&o, "bytes_in", json_integer((json_int_t)atomic_load(&ex->n_read)));
+        qn_json_put(&o, "bytes_out", json_integer(n_written));
+        if (note) qn_json_put(&o, "note", json_string(note));
         put_json(logger, o);
         return;
     }
     qn_buf line = {0};
     char path[128];
     show(path, sizeof path, ex->path);
-    qn_buf_printf(&line, "%s %s %d %.3f s, %lld bytes [%s]%s%s", ex->method, path, ex->status,
-                  seconds, (long long)ex->n_written, ex->id, ex->note ? " " : "",
-                  ex->note ? ex->note : "");
+    qn_buf_printf(&line, "%s %s %d %.3f s, %lld bytes [%s]%s%s", ex->method, path, status, seconds,
+                  (long long)n_written, ex->id, note ? " " : "", note ? note : "");
     put(logger, &line);
 }
 

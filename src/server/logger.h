@@ -20,7 +20,7 @@ void qn_logger_deinit(qn_logger *logger);
 // What happened apart from requests; `level` is "info", "warning" or "error".
 QN_PRINTF(3, 4) void qn_logger_say(qn_logger *logger, const char *level, const char *fmt, ...);
 // An exchange that has ended.
-void qn_logger_exchange(qn_logger *logger, const qn_exchange *ex);
+void qn_logger_exchange(qn_logger *logger, qn_exchange *ex);
 // A field of a request that nothing here knows: told once for each request, at most a few.
 void qn_logger_field(qn_logger *logger, const qn_exchange *ex, const char *name);
 

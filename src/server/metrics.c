@@ -1,6 +1,7 @@
 #include "server/metrics.h"
 
 #include <stddef.h>
+#include <string.h>
 
 // Upper borders in seconds. Answers on CPUs take from milliseconds to minutes.
 static const double borders[QN_MAX_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
@@ -39,43 +40,66 @@ static void write_histogram(qn_buf *to, qn_histogram *h, const char *name, const
                   name, (long long)n);
 }
 
+#define COUNTER(name, help, member)                                                                \
+    { name, help, offsetof(qn_metrics, member), false }
+#define SECONDS(name, help, member)                                                                \
+    { name, help, offsetof(qn_metrics, member), true }
 static const struct {
     const char *name, *help;
     size_t offset;
     bool is_us; // microseconds, shown as seconds
 } counters[] = {
-    {"quern_requests_total", "Requests for answers.", offsetof(qn_metrics, requests), false},
-    {"quern_requests_refused_total", "Of these, refused.", offsetof(qn_metrics, refused), false},
-    {"quern_requests_failed_total", "Of these, failed.", offsetof(qn_metrics, failed), false},
-    {"quern_requests_cancelled_total", "Of these, given up by the client.",
-     offsetof(qn_metrics, cancelled), false},
-    {"quern_requests_answered_total", "Of these, answered.", offsetof(qn_metrics, answered), false},
-    {"quern_prompt_tokens_total", "Tokens of prompts.", offsetof(qn_metrics, prompt_tokens), false},
-    {"quern_prompt_tokens_cached_total", "Of these, reused from the prefix cache.",
-     offsetof(qn_metrics, cached_tokens), false},
-    {"quern_generated_tokens_total", "Tokens of answers.", offsetof(qn_metrics, generated_tokens),
-     false},
-    {"quern_drafted_tokens_total", "Tokens drafted by speculative decoding.",
-     offsetof(qn_metrics, drafted), false},
-    {"quern_accepted_tokens_total", "Of these, accepted.", offsetof(qn_metrics, accepted), false},
-    {"quern_prompt_seconds_total", "Time from a row's beginning to its first token.",
-     offsetof(qn_metrics, prompt_us), true},
-    {"quern_generated_seconds_total", "Time from first to last tokens.",
-     offsetof(qn_metrics, generated_us), true},
+    COUNTER("quern_requests_total", "Requests for answers.", requests),
+    COUNTER("quern_requests_refused_total", "Requests that were refused.", refused),
+    COUNTER("quern_requests_failed_total", "Requests whose answers failed.", failed),
+    COUNTER("quern_requests_cancelled_total", "Requests given up by the client.", cancelled),
+    COUNTER("quern_requests_answered_total", "Requests that were answered.", answered),
+    COUNTER("quern_prompt_tokens_total", "Tokens of prompts.", prompt_tokens),
+    COUNTER("quern_prompt_tokens_cached_total", "Of these, reused from the prefix cache.",
+            cached_tokens),
+    COUNTER("quern_generated_tokens_total", "Tokens of answers.", generated_tokens),
+    COUNTER("quern_drafted_tokens_total", "Tokens drafted by speculative decoding.", drafted),
+    COUNTER("quern_accepted_tokens_total", "Of these, accepted.", accepted),
+    SECONDS("quern_prompt_seconds_total", "Time from a row's beginning to its first token.",
+            prompt_us),
+    SECONDS("quern_generated_seconds_total", "Time from first to last tokens.", generated_us),
+    // llama-server's
+    COUNTER("llamacpp:prompt_tokens_total", "Tokens of prompts.", prompt_tokens),
+    COUNTER("llamacpp:prompt_tokens_cached_total", "Of these, reused.", cached_tokens),
+    SECONDS("llamacpp:prompt_seconds_total", "Time of reading prompts.", prompt_us),
+    COUNTER("llamacpp:tokens_predicted_total", "Tokens of answers.", generated_tokens),
+    SECONDS("llamacpp:tokens_predicted_seconds_total", "Time of generating.", generated_us),
+    COUNTER("llamacpp:spec_decode_num_draft_tokens_total", "Tokens drafted.", drafted),
+    COUNTER("llamacpp:spec_decode_num_accepted_tokens_total", "Of these, accepted.", accepted),
+    // vLLM's
+    COUNTER("vllm:prompt_tokens_total", "Tokens of prompts.", prompt_tokens),
+    COUNTER("vllm:prompt_tokens_cached_total", "Of these, reused.", cached_tokens),
+    COUNTER("vllm:generation_tokens_total", "Tokens of answers.", generated_tokens),
+    COUNTER("vllm:request_success_total", "Requests that were answered.", answered),
 };
 
+#define HISTOGRAM(name, help, member)                                                              \
+    { name, help, offsetof(qn_metrics, member) }
 static const struct {
     const char *name, *help;
     size_t offset;
 } histograms[] = {
-    {"quern_time_to_first_token_seconds", "From the request to the first token of its answer.",
-     offsetof(qn_metrics, first_token)},
-    {"quern_inter_token_seconds", "Between tokens of an answer.",
-     offsetof(qn_metrics, inter_token)},
-    {"quern_queue_seconds", "From the request to the batch.", offsetof(qn_metrics, queue)},
-    {"quern_request_seconds", "From the request to the end of its answer.",
-     offsetof(qn_metrics, whole)},
+    HISTOGRAM("quern_time_to_first_token_seconds",
+              "From the request to the first token of its answer.", first_token),
+    HISTOGRAM("quern_inter_token_seconds", "Between tokens of an answer.", inter_token),
+    HISTOGRAM("quern_queue_seconds", "From the request to the batch.", queue),
+    HISTOGRAM("quern_request_seconds", "From the request to the end of its answer.", whole),
+    HISTOGRAM("vllm:time_to_first_token_seconds", "To the first token.", first_token),
+    HISTOGRAM("vllm:inter_token_latency_seconds", "Between tokens.", inter_token),
+    HISTOGRAM("vllm:request_queue_time_seconds", "To the batch.", queue),
+    HISTOGRAM("vllm:e2e_request_latency_seconds", "To the end of the answer.", whole),
 };
+
+static bool is_counter(const char *name) {
+    static const char end[] = "_total";
+    const size_t n = strlen(name);
+    return n >= sizeof end && strcmp(name + n - (sizeof end - 1), end) == 0;
+}
 
 void qn_metrics_write(qn_buf *to, qn_metrics *metrics, const qn_gauge *gauges, size_t n_gauges) {
     char *base = (char *)metrics;
@@ -88,8 +112,9 @@ void qn_metrics_write(qn_buf *to, qn_metrics *metrics, const qn_gauge *gauges, s
             qn_buf_printf(to, "%s %lld\n", counters[i].name, (long long)value);
     }
     for (size_t i = 0; i < n_gauges; i++) {
-        write_head(to, gauges[i].name, gauges[i].help, "gauge");
-        qn_buf_printf(to, "%s %lld\n", gauges[i].name, (long long)gauges[i].value);
+        write_head(to, gauges[i].name, gauges[i].help,
+                   is_counter(gauges[i].name) ? "counter" : "gauge");
+        qn_buf_printf(to, "%s %.17g\n", gauges[i].name, gauges[i].value);
     }
     for (size_t i = 0; i < sizeof histograms / sizeof *histograms; i++)
         write_histogram(to, (qn_histogram *)(base + histograms[i].offset), histograms[i].name,

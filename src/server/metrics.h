@@ -23,12 +23,14 @@ typedef struct qn_metrics {
 void qn_histogram_add(qn_histogram *histogram, int64_t ns);
 void qn_metric_add(atomic_int_least64_t *counter, int64_t n);
 
-// A gauge as it is now.
+// A number that is counted elsewhere, as it is now: a counter if its name ends in "_total", else a
+// gauge.
 typedef struct qn_gauge {
     const char *name, *help;
-    int64_t value;
+    double value;
 } qn_gauge;
-// Appends all of it in Prometheus' text format.
+// Appends all of it in Prometheus' text format. What other servers have, and dashboards ask for, is
+// there by their names, too.
 void qn_metrics_write(qn_buf *to, qn_metrics *metrics, const qn_gauge *gauges, size_t n_gauges);
 
 #endif

@@ -64,10 +64,22 @@ static json_t *openai_error(const qn_problem *p) {
     return o;
 }
 
+// Clients shorten their conversation when they find these words in an error.
+static json_t *too_long(const qn_problem *p) {
+    qn_buf text = {0};
+    qn_buf_printf(&text, "prompt is too long: %lld tokens > %lld maximum; %s",
+                  (long long)p->n_prompt, (long long)p->n_context, p->err.message);
+    json_t *message = text.failed ? NULL : qn_json_string(text.data, text.size);
+    qn_buf_deinit(&text);
+    return message;
+}
+
 static json_t *anthropic_error(const qn_problem *p) {
     json_t *e = json_object(), *o = json_object();
     qn_json_put(&e, "type", json_string(type_of(p, QN_FORM_ANTHROPIC)));
-    qn_json_put(&e, "message", qn_json_string(p->err.message, strlen(p->err.message)));
+    qn_json_put(&e, "message",
+                p->n_context ? too_long(p)
+                             : qn_json_string(p->err.message, strlen(p->err.message)));
     qn_json_put(&o, "type", json_string("error"));
     qn_json_put(&o, "error", e);
     return o;

@@ -20,6 +20,11 @@ enum { N_ROUTES = sizeof routes / sizeof *routes };
 
 const qn_route *qn_route_at(size_t i) { return i < N_ROUTES ? &routes[i] : NULL; }
 
+const char *qn_route_summary(const qn_route *route) {
+    while (route->flags & QN_ROUTE_ALIAS) route--;
+    return route->summary;
+}
+
 // A path that ends in '*' stands for all that begin so.
 static bool is_path(const char *path, const char *shown) {
     const size_t n = strlen(path);

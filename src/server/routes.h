@@ -22,6 +22,8 @@ typedef struct qn_route {
 
 // *is_there: the path is known, with another method.
 const qn_route *qn_route_find(const char *method, const char *path, bool *is_there);
+// What a route does: of an alias, what the one above it does.
+const char *qn_route_summary(const qn_route *route);
 // The i-th; NULL after the last.
 const qn_route *qn_route_at(size_t i);
 

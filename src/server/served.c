@@ -80,19 +80,20 @@ void qn_served_bury(qn_served *m, qn_job *job) {
 
 // --- opening -------------------------------------------------------------------------------------
 
-// Whether it reads images: its tower, if it has one, is loaded now rather than with the first one.
+// Whether the model has eyes: a black picture of 32 x 32 pixels is measured. That loads the vision
+// tower, so that its memory is taken before the first request, not with the first image.
 static qn_status look_at_vision(qn_served *m, qn_err *err) {
-    static const char dot[] =
-        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9Q"
-        "DwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    static const char picture[] =
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgAQAAAABbAUdZAAAADElEQVR42mNg"
+        "GNwAAACgAAGO+7G0AAAAAElFTkSuQmCC";
     qn_image *image = NULL;
     int64_t rows, columns;
-    qn_err why;
-    QN_TRY(qn_image_create_url(&image, dot, sizeof dot - 1, NULL, err));
-    const qn_status status = qn_engine_measure_image(&rows, &columns, m->engine, image, &why);
+    QN_TRY(qn_image_create_url(&image, picture, sizeof picture - 1, NULL, err));
+    const qn_status status = qn_engine_measure_image(&rows, &columns, m->engine, image, err);
     m->has_vision = status == QN_OK;
     qn_image_destroy(image);
-    return status == QN_MEMORY ? QN_NOMEM(err, "a vision tower") : QN_OK;
+    const bool has_none = status == QN_STATE || status == QN_UNSUPPORTED;
+    return has_none ? QN_OK : status;
 }
 
 static qn_status open_draft(qn_served *m, qn_err *err) {
@@ -108,7 +109,8 @@ static qn_status open_batch(qn_served *m, int64_t state_bytes, qn_err *err) {
     m->context = m->info.context;
     if (o->context && o->context < m->context) m->context = o->context;
     const qn_batch_opts batch = QN_INIT(qn_batch_opts, .context = m->context, .rows = o->parallel,
-                                        .chunk = o->chunk, .bytes = state_bytes);
+                                        .chunk = o->chunk, .prompt_rows = QN_PROMPT_ROWS_AUTO,
+                                        .bytes = state_bytes, .kept = o->no_prefix_cache ? -1 : 0);
     return qn_batch_create(&m->batch, m->engine, &batch, err);
 }
 
@@ -137,6 +139,11 @@ qn_status qn_served_open(qn_served **out, qn_server *server, const char *path, i
                          qn_err *err) {
     qn_served *m = qn_alloc(1, sizeof *m);
     if (!m || pthread_mutex_init(&m->lock, NULL) != 0) {
+        qn_free(m);
+        return QN_NOMEM(err, "a model");
+    }
+    if (pthread_mutex_init(&m->embedding, NULL) != 0) {
+        pthread_mutex_destroy(&m->lock);
         qn_free(m);
         return QN_NOMEM(err, "a model");
     }
@@ -172,6 +179,7 @@ void qn_served_close(qn_served *m) {
     qn_template_destroy(m->template);
     close_engine(m, m->draft_engine);
     close_engine(m, m->engine);
+    pthread_mutex_destroy(&m->embedding);
     pthread_mutex_destroy(&m->lock);
     qn_free(m);
 }

@@ -29,6 +29,8 @@ typedef struct qn_served {
     bool has_vision;
     bool has_thinking, has_tools; // the template knows about them
 
+    pthread_mutex_t embedding; // held while embeddings are computed
+
     pthread_mutex_t lock;  // of what follows
     qn_grammar *like;      // any grammar of this tokenizer, made when the first is wanted
     qn_job *ended, *older; // jobs that wait to be released: since this step, since the one before

@@ -1,6 +1,7 @@
 #include "server/server_int.h"
 
 #include "core/mem.h"
+#include "server/problem.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,12 +12,16 @@
 #include <unistd.h>
 
 enum {
-    N_WORKERS = 4,     // not tuned
-    MAX_WAITING = 256, // requests that wait for a worker
-    IDLE_SECONDS = 60,
+    N_WORKERS = 4, // not tuned
     POLL_MS = 50,
 };
 static const int64_t GRACE_NS = 30000000000;
+static const qn_server_limits usual_limits = {.body = (size_t)64 << 20,
+                                              .held = (size_t)256 << 20,
+                                              .unsent = (size_t)4 << 20,
+                                              .waiting = 256,
+                                              .connections = 2048,
+                                              .idle_ms = 60000};
 
 // --- life ----------------------------------------------------------------------------------------
 
@@ -45,18 +50,28 @@ static qn_status fill(qn_server *s, qn_err *err) {
     if (getrandom(&s->id_key, sizeof s->id_key, 0) < 0) s->id_key = (uint64_t)qn_clock_ns();
     QN_TRY(check_address(s, err));
     QN_TRY(qn_guard_init(&s->guard, &s->opts, err));
+    QN_TRY(qn_tls_init(&s->tls, &s->opts, err));
     QN_TRY(open_models(s, err));
-    QN_TRY(qn_links_init(&s->links, IDLE_SECONDS * (int64_t)1000000000, err));
-    QN_TRY(qn_workers_init(&s->workers, N_WORKERS, MAX_WAITING, err));
+    QN_TRY(qn_links_init(&s->links, s->limits.idle_ms * 1000000, err));
+    QN_TRY(qn_workers_init(&s->workers, N_WORKERS, s->limits.waiting, err));
     return qn_http_start(s, err);
+}
+
+static void set_limits(qn_server_limits *to, const qn_server_limits *from) {
+    *to = usual_limits;
+    if (from->body) to->body = from->body;
+    if (from->held) to->held = from->held;
+    if (from->unsent) to->unsent = from->unsent;
+    if (from->waiting) to->waiting = from->waiting;
+    if (from->connections) to->connections = from->connections;
+    if (from->idle_ms) to->idle_ms = from->idle_ms;
 }
 
 qn_status qn_server_create(qn_server **out, const qn_server_opts *opts, qn_err *err) {
     qn_server *s = qn_alloc(1, sizeof *s);
     if (!s) return QN_NOMEM(err, "the server");
     s->opts = *opts;
-    s->limits = (qn_server_limits){
-        .body = (size_t)64 << 20, .unsent = (size_t)4 << 20, .connections = 2048};
+    set_limits(&s->limits, &opts->limits);
     s->started = time(NULL);
     s->wake = s->links.epoll = s->links.wake = -1;
     qn_status status = qn_logger_init(&s->logger, opts->log_json, opts->quiet, err);
@@ -72,13 +87,36 @@ qn_status qn_server_create(qn_server **out, const qn_server_opts *opts, qn_err *
     return status;
 }
 
+// For a request that no worker took.
+static void give_up(qn_exchange *ex) {
+    qn_problem problem;
+    (void)QN_REFUSE(&problem, 503, "", "the server is stopping");
+    qn_problem_reply(ex, &problem);
+    qn_exchange_leave(ex);
+}
+
+// The HTTP library must not stop while connections are suspended: first every request is answered.
+// Its threads may still bring new ones, which are refused.
+static void end_requests(qn_server *s) {
+    static const struct timespec pause = {.tv_nsec = 1000000};
+    atomic_fetch_add(&s->n_stops, 1);
+    qn_links_drop(&s->links);
+    qn_workers_stop(&s->workers, give_up);
+    while (atomic_load(&s->n_jobs) > 0) {
+        qn_links_drop(&s->links);
+        nanosleep(&pause, NULL);
+    }
+}
+
 void qn_server_destroy(qn_server *s) {
     if (!s) return;
-    qn_workers_deinit(&s->workers);
+    if (s->links.epoll >= 0) end_requests(s);
     qn_http_stop(s);
+    qn_workers_deinit(&s->workers);
     if (s->links.epoll >= 0) qn_links_deinit(&s->links);
     qn_registry_deinit(&s->registry);
     qn_guard_deinit(&s->guard);
+    qn_tls_deinit(&s->tls);
     qn_logger_deinit(&s->logger);
     if (s->wake >= 0) close(s->wake);
     qn_free(s);
@@ -118,18 +156,20 @@ static void reload(qn_server *s) {
         qn_logger_say(&s->logger, "error", "keys are as before: %s", err.message);
     else
         qn_logger_say(&s->logger, "info", "read the keys again");
+    if (!qn_tls_is_on(&s->tls)) return;
+    if (qn_tls_reload(&s->tls, &err))
+        qn_logger_say(&s->logger, "error", "the certificate is as before: %s", err.message);
+    else
+        qn_logger_say(&s->logger, "info", "read the certificate again");
 }
 
-// Answers that have begun may end, for a while.
+// Answers that have begun may end, and be taken by their clients, for a while.
 static void drain(qn_server *s) {
     const int64_t grace = s->opts.grace_ms ? s->opts.grace_ms * 1000000 : GRACE_NS;
     const int64_t until = qn_clock_ns() + grace;
-    while (atomic_load(&s->n_jobs) > 0 && qn_clock_ns() < until && atomic_load(&s->n_stops) < 2)
+    while ((atomic_load(&s->n_jobs) > 0 || qn_links_busy(&s->links) > 0) && qn_clock_ns() < until &&
+           atomic_load(&s->n_stops) < 2)
         wait_for_wake(s, POLL_MS);
-    while (atomic_load(&s->n_jobs) > 0) {
-        qn_links_drop(&s->links);
-        wait_for_wake(s, POLL_MS);
-    }
 }
 
 qn_status qn_server_run(qn_server *server, qn_err *err) {

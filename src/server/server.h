@@ -17,6 +17,16 @@ typedef qn_status qn_open_fn(void *arg, qn_engine **out, qn_sample_opts *sample,
 // used: for the memory plan, and for looking at a model. The server closes it.
 typedef qn_status qn_peek_fn(void *arg, qn_engine **out, const char *path, qn_err *err);
 
+// Each 0: as usual.
+typedef struct qn_server_limits {
+    size_t body;     // bytes of a request's body
+    size_t held;     // the same of all requests at a time
+    size_t unsent;   // bytes of a stream that wait for a slow client
+    size_t waiting;  // requests that wait for a worker
+    int connections; // at a time
+    int64_t idle_ms; // that a connection may be without a whole request, or an answer untaken
+} qn_server_limits;
+
 typedef struct qn_server_opts {
     const char *host; // an address or a name; NULL: 127.0.0.1
     int port;         // 0: any free one (qn_server_port)
@@ -44,9 +54,11 @@ typedef struct qn_server_opts {
     int64_t parallel;          // max rows computed at a time; 0: the library's default
     int64_t chunk;             // max tokens of a step; 0: the library's default
     int64_t memory;            // bytes for the KV cache and state of a model; 0: by the machine
+    bool no_prefix_cache;      // nothing is kept of earlier prompts
     int64_t queue;             // max requests that wait; 0: 256
     int64_t timeout_ms;        // max time of a request; 0: none
     int64_t grace_ms;          // max time that a stop waits for answers; 0: 30 s
+    qn_server_limits limits;
 
     bool metrics, page, log_json, log_prompts, quiet;
     bool reasoning_field; // the field of reasoning is "reasoning", not "reasoning_content"

@@ -7,6 +7,7 @@
 //   model_facts.c   what is known of a model that is not open            openapi.c   what the routes and fields are
 //   shelf.c     models in a folder, and their names
 //   fields.c    members of a JSON body -> an ask                         ask.c       what a request asks for
+//   messages.c  conversations in the one form that templates know
 //   job.c       an ask that is being answered                            api_*.c     the dialects: how answers are written
 #ifndef QN_SERVER_INT_H
 #define QN_SERVER_INT_H
@@ -18,13 +19,8 @@
 #include "server/metrics.h"
 #include "server/registry.h"
 #include "server/server.h"
+#include "server/tls.h"
 #include "server/workers.h"
-
-typedef struct qn_server_limits {
-    size_t body;     // bytes of a request's body
-    size_t unsent;   // bytes of an answer that wait for a slow client
-    int connections; // at a time
-} qn_server_limits;
 
 struct qn_server {
     qn_server_opts opts;
@@ -34,6 +30,7 @@ struct qn_server {
     time_t started; // for "created" fields and /metrics
     qn_links links;
     qn_guard guard;
+    qn_tls tls;
     qn_workers workers;
     qn_registry registry;
     qn_metrics metrics;
@@ -42,6 +39,7 @@ struct qn_server {
     atomic_int n_stops;          // how often stop was asked for
     atomic_bool is_reload;       // reload was asked for
     atomic_int_least64_t n_jobs; // answers that are being computed
+    atomic_size_t n_held;        // bytes of bodies, as exchanges count them
     atomic_uint_least64_t last_id;
     uint64_t id_key; // of request ids
 };

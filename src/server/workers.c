@@ -80,23 +80,6 @@ void qn_workers_resume(qn_workers *w) {
 
 // --- life ----------------------------------------------------------------------------------------
 
-qn_status qn_workers_init(qn_workers *w, int n, size_t max_waiting, qn_err *err) {
-    *w = (qn_workers){.max_waiting = max_waiting, .n_wanted = n};
-    w->last = &w->first;
-    if (pthread_mutex_init(&w->lock, NULL) != 0) return QN_NOMEM(err, "a lock");
-    if (pthread_cond_init(&w->changed, NULL) != 0) {
-        pthread_mutex_destroy(&w->lock);
-        return QN_NOMEM(err, "a lock");
-    }
-    bool is_fine = true;
-    pthread_mutex_lock(&w->lock);
-    for (int i = 0; i < n && is_fine; i++) is_fine = add_thread(w);
-    pthread_mutex_unlock(&w->lock);
-    if (is_fine) return QN_OK;
-    qn_workers_deinit(w);
-    return QN_NOMEM(err, "a thread");
-}
-
 static void join_all(qn_workers *w) {
     pthread_mutex_lock(&w->lock);
     w->is_ending = true;
@@ -106,14 +89,38 @@ static void join_all(qn_workers *w) {
     w->n_slots = 0;
 }
 
-void qn_workers_deinit(qn_workers *w) {
+qn_status qn_workers_init(qn_workers *w, int n, size_t max_waiting, qn_err *err) {
+    *w = (qn_workers){.max_waiting = max_waiting, .n_wanted = n};
+    if (pthread_mutex_init(&w->lock, NULL) != 0) return QN_NOMEM(err, "a lock");
+    if (pthread_cond_init(&w->changed, NULL) != 0) {
+        pthread_mutex_destroy(&w->lock);
+        return QN_NOMEM(err, "a lock");
+    }
+    w->last = &w->first;
+    bool is_fine = true;
+    pthread_mutex_lock(&w->lock);
+    for (int i = 0; i < n && is_fine; i++) is_fine = add_thread(w);
+    pthread_mutex_unlock(&w->lock);
+    if (is_fine) return QN_OK;
+    qn_workers_deinit(w);
+    return QN_NOMEM(err, "a thread");
+}
+
+void qn_workers_stop(qn_workers *w, void (*give_up)(qn_exchange *ex)) {
     if (!w->last) return;
     join_all(w);
     while (w->first) {
         qn_work *work = w->first;
         w->first = work->next;
+        give_up(work->ex);
         qn_free(work);
     }
+    w->last = &w->first;
+}
+
+void qn_workers_deinit(qn_workers *w) {
+    if (!w->last) return;
+    join_all(w);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
     *w = (qn_workers){0};

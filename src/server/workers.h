@@ -23,7 +23,9 @@ typedef struct qn_workers {
 
 QN_MUST_CHECK qn_status qn_workers_init(qn_workers *workers, int n, size_t max_waiting,
                                         qn_err *err);
-// Work that waits is not done.
+// Takes no more, waits for the work that has begun, and calls give_up(ex) for each that waits.
+void qn_workers_stop(qn_workers *workers, void (*give_up)(qn_exchange *ex));
+// After qn_workers_stop, and when nobody adds any more.
 void qn_workers_deinit(qn_workers *workers);
 // Calls fn(ex) on a thread of its own; false: too much waits already, or no memory.
 bool qn_workers_add(qn_workers *workers, void (*fn)(qn_exchange *ex), qn_exchange *ex);

@@ -67,7 +67,7 @@ static qn_status check_opts(qn_batch_opts *o, const qn_engine *engine, qn_err *e
     if (o->rows < 1 || o->rows >= QN_MAX_SESSIONS)
         return QN_FAIL(err, ARGUMENT, "%lld rows at a time, want 1 to %d", (long long)o->rows,
                        QN_MAX_SESSIONS - 1);
-    if (o->chunk < 1 || o->prompt_rows < 0 || o->bytes < 0 || o->kept < -1)
+    if (o->chunk < 1 || o->prompt_rows < QN_PROMPT_ROWS_AUTO || o->bytes < 0 || o->kept < -1)
         return QN_FAIL(err, ARGUMENT,
                        "steps of %lld tokens, %lld of prompts, %lld bytes, %lld bytes kept",
                        (long long)o->chunk, (long long)o->prompt_rows, (long long)o->bytes,
@@ -216,6 +216,13 @@ static int32_t call_draft(void *arg, int32_t *to, int32_t max, const int32_t *to
     return end_call(row) ? drafted : 0;
 }
 
+static bool call_progress(void *arg, int64_t done, int64_t total) {
+    qn_batch_row *row = arg;
+    if (!begin_call(row)) return false;
+    const bool goes_on = row->progress(row->progress_arg, done, total);
+    return end_call(row) && goes_on;
+}
+
 static void set_callbacks(qn_batch_row *row, qn_generate_opts *opts) {
     row->logits_fn = opts->logits_fn;
     row->logits_arg = opts->logits_arg;
@@ -247,6 +254,7 @@ static qn_status init_session(qn_batch_row *row, const qn_row_want *want,
     int32_t adapter;
     QN_TRY(qn_engine_adapter(&adapter, b->like.engine, want->opts->adapter, b->like.adapter, err));
     qn_session_choose_adapter(row->session, adapter);
+    if (want->opts->flags & QN_ROW_UNCACHED) row->session->keeps = false;
     qn_session_set_tokens(row->session, 0, want->ids, want->n);
     if (!qn_media_is_plain(want->media)) {
         QN_TRY(qn_media_reserve(&row->session->media, want->media->n, err));
@@ -276,6 +284,11 @@ static qn_status init_row(qn_batch_row *row, const qn_row_want *want, qn_err *er
     QN_TRY(qn_generation_create(&row->generation, row->session, &opts, err));
     row->generation->to =
         (qn_listener){.fn = want->fn ? call_back : NULL, .arg = row, .row = want->row};
+    if (!want->opts->progress || want->completion > 0) return QN_OK;
+    row->progress = want->opts->progress;
+    row->progress_arg = want->opts->progress_arg;
+    row->generation->progress = call_progress;
+    row->generation->progress_arg = row;
     return QN_OK;
 }
 
@@ -364,6 +377,9 @@ qn_status qn_batch_rows_create(qn_batch_row **out, qn_batch *batch, const qn_row
                        QN_MAX_COMPLETIONS);
     if (want->opts->deadline_ms < 0)
         return QN_FAIL(err, ARGUMENT, "a deadline of %lld ms", (long long)want->opts->deadline_ms);
+    if (want->opts->flags & ~(uint64_t)QN_ROW_UNCACHED)
+        return QN_FAIL(err, ARGUMENT, "flags %#llx of a row, want %#x at most",
+                       (unsigned long long)want->opts->flags, (unsigned)QN_ROW_UNCACHED);
     const qn_engine *engine = batch->like.engine;
     qn_generate_opts opts;
     QN_TRY(QN_OPTS_READ(qn_generate_opts, &opts, want->opts->generate, err));

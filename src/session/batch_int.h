@@ -35,6 +35,8 @@ struct qn_batch_row {
     void *logits_arg;
     qn_draft_fn *draft_fn; // the same
     void *draft_arg;
+    qn_progress_fn *progress; // the same
+    void *progress_arg;
     int64_t deadline;   // on the batch's clock; 0: none
     bool has_begun;     // it has had a place in the runner
     qn_result *result;  // where the result goes when it ends; NULL: nowhere

@@ -35,10 +35,12 @@ struct qn_generation {
     qn_result result; // what it points to is ours
     qn_err err;       // of a generation that failed
     size_t cap_tokens, cap_text;
-    size_t n_history;     // tokens of the session after the last step of this generation
-    bool is_begun;        // prefill has begun
-    bool is_prefilling;   // in the present step
-    bool leaves_logits;   // after the prompt, for forks: nothing is chosen in that step
+    size_t n_history;         // tokens of the session after the last step of this generation
+    bool is_begun;            // prefill has begun
+    bool is_prefilling;       // in the present step
+    bool leaves_logits;       // after the prompt, for forks: nothing is chosen in that step
+    qn_progress_fn *progress; // of the prompt; NULL: none
+    void *progress_arg;
     size_t n_shown;       // tokens of the prompt whose events were emitted; the first one has none
     int32_t *stop_tokens; // (opts.n_stop_tokens)
     qn_chooser *chooser;
@@ -90,8 +92,11 @@ QN_MUST_CHECK qn_status qn_generations_step(qn_generation *const *generations, s
 
 // --- the prompt ---
 
-// Begins or continues the prefill.
+// Begins or continues the prefill. The generation may have ended then: its caller hears of it.
 void qn_generation_begin(qn_generation *g);
+// Tells the caller how much of the prompt is computed, as long as nothing is chosen; the caller may
+// end the generation.
+void qn_generation_tell_progress(qn_generation *g);
 // Whether a row that has not begun should wait for another one's prefill, which it can then reuse.
 bool qn_generation_should_wait(const qn_generation *g, const qn_generation *for_it);
 // Emits all events of the prompt without a KV cache, by recomputing.

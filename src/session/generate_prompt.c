@@ -42,8 +42,18 @@ void qn_generation_begin(qn_generation *g) {
         if (qn_session_cached(s) > max) (void)qn_seq_truncate(s->seq, (int64_t)max);
     }
     qn_session_begin_prefill(s, s->n_tokens, max);
-    if (!g->is_begun) g->result.n_reused = (int64_t)qn_session_cached(s);
+    if (g->is_begun) return;
+    g->result.n_reused = (int64_t)qn_session_cached(s);
     g->is_begun = true;
+    qn_generation_tell_progress(g);
+}
+
+void qn_generation_tell_progress(qn_generation *g) {
+    const int64_t cached = (int64_t)qn_session_cached(g->session), total = g->result.n_prompt;
+    if (!g->progress || g->result.n_tokens > 0) return;
+    // A draft may have been computed after the prompt's last token.
+    if (!g->progress(g->progress_arg, cached < total ? cached : total, total))
+        qn_generation_stop(g, QN_REASON_CALLER);
 }
 
 // How many of the tokens that two prompts have in common can be reused: all, except where state is

@@ -3,6 +3,8 @@
 // they equal the drafted ones. So a draft decides how many tokens a step yields, never which.
 #include "session/generate_int.h"
 
+#include "core/mem.h"
+
 // --- choosing ------------------------------------------------------------------------------------
 
 // The tokens that may come next, without the grammar.
@@ -20,6 +22,7 @@ static qn_status find_allowed(const uint32_t **out, bool *is_over, qn_generation
     *out = base;
     if (!g->matcher) return QN_OK;
     QN_TRY(qn_matcher_mask(&fits, g->matcher, err));
+    if (!fits) return QN_OK;
     *out = fits;
     if (!base) return QN_OK;
     uint32_t any = 0;
@@ -100,7 +103,7 @@ typedef struct rows {
     qn_shared *shared;
     int64_t n, n_decoding;
     int64_t chunk, max_outs; // max rows of a step, in all and with logits
-    int64_t prompt_rows;     // max rows of prefill beside decoding ones; 0: no limit
+    int64_t prompt_rows;     // max rows of prefill beside decoding ones; 0: no limit; -1: a share
     bool has_decoded;        // some row decodes in this step or did in the one just before it
 } rows;
 
@@ -184,6 +187,35 @@ static qn_segment prefill_segment(qn_generation *g, int64_t max, int64_t outs) {
                         .media = &s->media};
 }
 
+// Max rows of prompts beside those that decode.
+static int64_t limit_prompts(const rows *r, int64_t n_decoding, int64_t left) {
+    const qn_shared *shared = r->shared;
+    if (!r->has_decoded || r->prompt_rows == 0) return left;
+    if (r->prompt_rows > 0) return qn_min(left, r->prompt_rows);
+    return qn_prompt_share_rows(&shared->share, qn_step_costs_get(&shared->costs, n_decoding),
+                                left);
+}
+
+// Rows that a prompt may have: short ones all that they need, the others equal shares of the rest.
+static int64_t fair_rows(const rows *r, int64_t from, int64_t left) {
+    int64_t n = 0, share = left;
+    for (int64_t before = -1; before != n;) { // each round takes out those that need less
+        int64_t rest = left, n_long = 0;
+        before = n;
+        n = 0;
+        for (int64_t i = from; i < r->n; i++) {
+            const qn_session *s = r->shared->gens[i]->session;
+            const int64_t need = (int64_t)(s->n_tokens - qn_session_cached(s));
+            const bool is_short = i > from && need < share;
+            rest -= is_short ? need : 0;
+            n_long += !is_short;
+            n += is_short;
+        }
+        share = qn_max(1, rest / n_long);
+    }
+    return share;
+}
+
 // Returns the rows of the step; prompts that find no place in it, and rows that have ended, are
 // left out.
 static int64_t fill_segments(rows *r) {
@@ -191,14 +223,14 @@ static int64_t fill_segments(rows *r) {
     int64_t n_rows = 0, n_outs = 0, n = 0, n_decoding = 0, left = r->chunk;
     for (int64_t i = 0; i < r->n && left > 0 && n_outs < r->max_outs; i++) {
         qn_generation *g = shared->gens[i];
-        if (i == r->n_decoding && r->has_decoded && r->prompt_rows && left > r->prompt_rows)
-            left = r->prompt_rows;
+        if (i == r->n_decoding) left = limit_prompts(r, n_rows, left);
         if (!qn_generation_is_active(g)) continue;
         const int64_t others = r->n - 1 - i; // may want the logits of one row each
         const int64_t outs = r->max_outs - n_outs - others;
         const bool is_decoding = i < r->n_decoding;
-        shared->segments[n] =
-            is_decoding ? decode_segment(g) : prefill_segment(g, left, outs > 1 ? outs : 1);
+        shared->segments[n] = is_decoding
+                                  ? decode_segment(g)
+                                  : prefill_segment(g, fair_rows(r, i, left), outs > 1 ? outs : 1);
         shared->sessions[n] = g->session;
         shared->gens[n] = g;
         n_decoding += is_decoding;
@@ -258,8 +290,21 @@ static qn_status take_segment(qn_generation *g, const qn_segment *segment, int64
                               bool is_decoding, qn_err *err) {
     if (segment->uncertain == 0) QN_TRY(qn_session_prefilled(g->session, segment->rows, err));
     g->result.n_steps += is_decoding;
+    qn_generation_tell_progress(g);
+    if (!qn_generation_is_active(g)) return QN_OK;
     if (g->leaves_logits || qn_generation_shows_prompt(g)) return take_prompt(g, segment, row, err);
     return segment->outs ? take_rows(g, row, segment->top, err) : QN_OK;
+}
+
+static void note_time(const rows *r, int64_t n_rows, int64_t ns) {
+    qn_shared *shared = r->shared;
+    int64_t n_decoding = 0;
+    for (int64_t i = 0; i < r->n_decoding; i++) n_decoding += shared->segments[i].rows;
+    if (n_rows == n_decoding)
+        qn_step_costs_add(&shared->costs, n_rows, ns);
+    else if (n_decoding)
+        qn_prompt_share_add(&shared->share, n_rows - n_decoding, ns,
+                            qn_step_costs_get(&shared->costs, n_decoding));
 }
 
 static qn_status run(rows *r, qn_err *err) {
@@ -268,8 +313,7 @@ static qn_status run(rows *r, qn_err *err) {
     draft(r);
     const int64_t n_rows = fill_segments(r), began = qn_clock();
     if (r->n) QN_TRY(qn_session_run(shared, shared->sessions, shared->segments, r->n, err));
-    if (r->n && r->n == r->n_decoding)
-        qn_step_costs_add(&shared->costs, n_rows, qn_clock() - began);
+    if (r->n) note_time(r, n_rows, qn_clock() - began);
     for (int64_t i = 0, row = 0; i < r->n; row += shared->segments[i++].outs) {
         qn_generation *g = shared->gens[i];
         const qn_status status =
@@ -303,6 +347,7 @@ static qn_status begin_row(rows *r, qn_generation *g, qn_err *err) {
         cached + 1 < s->n_tokens || (cached < s->n_tokens && (s->prefill_end || g->leaves_logits));
     if (g->is_prefilling) return QN_OK;
     qn_generation_begin(g);
+    if (!qn_generation_is_active(g)) return QN_OK;
     const qn_row_logits logits = {.all = s->logits};
     if (cached < s->n_tokens) {
         r->shared->gens[r->n++] = g;

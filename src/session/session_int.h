@@ -13,6 +13,7 @@
 #include "gen/draft.h"
 #include "gen/chooser.h"
 #include "runtime/runner.h"
+#include "session/prompt_share.h"
 
 #include <stdatomic.h>
 
@@ -41,6 +42,7 @@ typedef struct qn_shared {
     qn_chooser *chooser; // whose scratch all choosers of the family use
     // Of decode steps, and of drafts by source (session/generate_draft.h).
     qn_step_costs costs;
+    qn_prompt_share share;
     qn_draft_record records[QN_DRAFT_SOURCES];
 } qn_shared;
 

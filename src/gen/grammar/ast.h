@@ -68,6 +68,7 @@ typedef struct qn_gr_ast {
     qn_arena arena;
     const qn_tokenizer *tokenizer; // for front ends that name tokens; NULL: none
     int32_t culprit;               // of qn_gr_ast_analyze
+    uint64_t spent;                // steps of schemas that were read into the tree
     uint32_t empty_class;          // column of a regular expression's [] or [^\s\S]; 0: none
     qn_status failed;              // QN_OK, QN_MEMORY or QN_LIMIT
     const char *why;               // of a limit

@@ -26,13 +26,26 @@ static qn_status fail_empty(qn_grammar_kind kind, const qn_gr_ast *ast, qn_err *
     return qn_err_prefix(err, status, "schema, %s", place ? place : "#");
 }
 
-static qn_status compile(qn_gr_program *out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
-                         qn_str text, const qn_grammar_opts *opts, qn_err *err) {
+// A text and its kind, for qn_gr_make_fn.
+typedef struct source {
+    qn_grammar_kind kind;
+    qn_str text;
+    qn_grammar_opts opts;
+} source;
+
+// A qn_gr_make_fn.
+static qn_status read_source(void *arg, int32_t *root, qn_gr_ast *ast, qn_err *err) {
+    const source *s = arg;
+    return front_ends[s->kind](root, ast, s->text, &s->opts, err);
+}
+
+static qn_status compile(qn_gr_program *out, const qn_tokenizer *tokenizer, qn_gr_make_fn *make,
+                         void *arg, qn_grammar_kind kind, qn_err *err) {
     qn_gr_ast ast;
     int32_t root;
     QN_TRY(qn_gr_ast_init(&ast, err));
     ast.tokenizer = tokenizer;
-    qn_status status = front_ends[kind](&root, &ast, text, opts, err);
+    qn_status status = make(arg, &root, &ast, err);
     if (!status) {
         status = qn_gr_ast_analyze(&ast, root, err);
         if (status == QN_ARGUMENT) status = fail_empty(kind, &ast, err);
@@ -42,25 +55,29 @@ static qn_status compile(qn_gr_program *out, const qn_tokenizer *tokenizer, qn_g
     return status;
 }
 
-// Everything but the vocabulary.
-static qn_status create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
-                        const char *text, size_t size, const qn_grammar_opts *opts, qn_err *err) {
-    qn_grammar_opts o;
-    QN_TRY(QN_OPTS_READ(qn_grammar_opts, &o, opts, err));
-    if ((int)kind < 0 || (size_t)kind >= sizeof front_ends / sizeof *front_ends)
-        return QN_FAIL(err, ARGUMENT, "grammar: unknown kind %d", (int)kind);
-    if (size > TEXT_MAX)
-        return QN_FAIL(err, LIMIT, "grammar: %zu bytes, at most %d", size, TEXT_MAX);
+// Everything but the vocabulary. `kind` is what the tree says of places in messages.
+static qn_status create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_gr_make_fn *make,
+                        void *arg, qn_grammar_kind kind, qn_err *err) {
     qn_grammar *grammar = qn_alloc(1, sizeof *grammar);
     if (!grammar) return QN_NOMEM(err, "grammar");
     atomic_init(&grammar->n_users, 1);
-    const qn_status status =
-        compile(&grammar->program, tokenizer, kind, (qn_str){text ? text : "", size}, &o, err);
+    const qn_status status = compile(&grammar->program, tokenizer, make, arg, kind, err);
     if (status)
         qn_grammar_destroy(grammar);
     else
         *out = grammar;
     return status;
+}
+
+static qn_status read_opts(source *out, qn_grammar_kind kind, const char *text, size_t size,
+                           const qn_grammar_opts *opts, qn_err *err) {
+    *out = (source){.kind = kind, .text = {text ? text : "", size}};
+    QN_TRY(QN_OPTS_READ(qn_grammar_opts, &out->opts, opts, err));
+    if ((int)kind < 0 || (size_t)kind >= sizeof front_ends / sizeof *front_ends)
+        return QN_FAIL(err, ARGUMENT, "grammar: unknown kind %d", (int)kind);
+    if (size > TEXT_MAX)
+        return QN_FAIL(err, LIMIT, "grammar: %zu bytes, at most %d", size, TEXT_MAX);
+    return QN_OK;
 }
 
 static void attach(qn_grammar *grammar, qn_gr_shared_bytes *shared) {
@@ -77,26 +94,47 @@ static void detach(qn_gr_shared_bytes *shared) {
     qn_free(shared);
 }
 
+// The vocabulary of the tokenizer, which nobody else has.
+static qn_status attach_new(qn_grammar *grammar, const qn_tokenizer *tokenizer, qn_err *err) {
+    qn_gr_shared_bytes *shared = qn_alloc(1, sizeof *shared);
+    qn_status status = shared ? QN_OK : QN_NOMEM(err, "grammar");
+    if (!status) status = qn_gr_token_bytes_init(&shared->bytes, tokenizer, err);
+    if (status) {
+        qn_free(shared);
+        return status;
+    }
+    shared->tokenizer = tokenizer;
+    attach(grammar, shared);
+    return QN_OK;
+}
+
+static qn_status create_whole(qn_grammar **out, const qn_tokenizer *tokenizer,
+                              const qn_grammar *other, qn_gr_make_fn *make, void *arg,
+                              qn_grammar_kind kind, qn_err *err) {
+    qn_grammar *grammar;
+    if (other) tokenizer = other->shared->tokenizer;
+    QN_TRY(create(&grammar, tokenizer, make, arg, kind, err));
+    qn_status status = QN_OK;
+    if (other)
+        attach(grammar, other->shared);
+    else
+        status = attach_new(grammar, tokenizer, err);
+    if (status)
+        qn_grammar_destroy(grammar);
+    else
+        *out = grammar;
+    return status;
+}
+
 qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_grammar_kind kind,
                             const char *text, size_t size, const qn_grammar_opts *opts,
                             qn_err *err) {
     QN_NEED(out, err);
     QN_NEED(tokenizer, err);
     if (size) QN_NEED(text, err);
-    qn_grammar *grammar;
-    QN_TRY(create(&grammar, tokenizer, kind, text, size, opts, err));
-    qn_gr_shared_bytes *shared = qn_alloc(1, sizeof *shared);
-    qn_status status = shared ? QN_OK : QN_NOMEM(err, "grammar");
-    if (!status) status = qn_gr_token_bytes_init(&shared->bytes, tokenizer, err);
-    if (status) {
-        qn_free(shared);
-        qn_grammar_destroy(grammar);
-        return status;
-    }
-    shared->tokenizer = tokenizer;
-    attach(grammar, shared);
-    *out = grammar;
-    return QN_OK;
+    source s;
+    QN_TRY(read_opts(&s, kind, text, size, opts, err));
+    return create_whole(out, tokenizer, NULL, read_source, &s, kind, err);
 }
 
 qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other, qn_grammar_kind kind,
@@ -105,9 +143,32 @@ qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other, qn_g
     QN_NEED(out, err);
     QN_NEED(other, err);
     if (size) QN_NEED(text, err);
-    qn_grammar *grammar;
-    QN_TRY(create(&grammar, other->shared->tokenizer, kind, text, size, opts, err));
-    attach(grammar, other->shared);
+    source s;
+    QN_TRY(read_opts(&s, kind, text, size, opts, err));
+    return create_whole(out, NULL, other, read_source, &s, kind, err);
+}
+
+qn_status qn_grammar_create_made(qn_grammar **out, const qn_tokenizer *tokenizer,
+                                 const qn_grammar *other, qn_gr_make_fn *make, void *arg,
+                                 qn_err *err) {
+    return create_whole(out, tokenizer, other, make, arg, QN_GRAMMAR_SCHEMA, err);
+}
+
+qn_status qn_grammar_create_gated(qn_grammar **out, const qn_grammar *inner, const qn_gr_gate *gate,
+                                  qn_err *err) {
+    qn_grammar *grammar = qn_alloc(1, sizeof *grammar);
+    qn_gr_gate *copy = qn_alloc(1, sizeof *copy);
+    if (!grammar || !copy) {
+        qn_free(grammar);
+        qn_free(copy);
+        return QN_NOMEM(err, "grammar");
+    }
+    *copy = inner->gate ? *inner->gate : *gate;
+    atomic_init(&grammar->n_users, 1);
+    grammar->inner = qn_grammar_hold(inner);
+    grammar->program = inner->program;
+    grammar->gate = copy;
+    attach(grammar, inner->shared);
     *out = grammar;
     return QN_OK;
 }
@@ -121,7 +182,11 @@ const qn_grammar *qn_grammar_hold(const qn_grammar *grammar) {
 void qn_grammar_destroy(qn_grammar *grammar) {
     if (!grammar || atomic_fetch_sub_explicit(&grammar->n_users, 1, memory_order_acq_rel) > 1)
         return;
-    qn_gr_program_deinit(&grammar->program);
+    if (grammar->inner)
+        qn_grammar_destroy((qn_grammar *)grammar->inner);
+    else
+        qn_gr_program_deinit(&grammar->program);
+    qn_free(grammar->gate);
     detach(grammar->shared);
     qn_free(grammar);
 }

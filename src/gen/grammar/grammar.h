@@ -25,7 +25,8 @@ void qn_matcher_destroy(qn_matcher *matcher);
 // Back to the start of the text; what was learned is kept.
 void qn_matcher_reset(qn_matcher *matcher);
 // Bit (id % 32) of word (id / 32): token `id` may come next. End tokens may come where the text may
-// end. Borrowed until the next call on this matcher. At least one bit is set, else it fails.
+// end. Borrowed until the next call on this matcher. At least one bit is set, else it fails. NULL:
+// any token may come, which only a gate (gate.h) allows.
 QN_MUST_CHECK qn_status qn_matcher_mask(const uint32_t **allowed, qn_matcher *matcher, qn_err *err);
 // Goes on by one token. One that the mask does not allow is refused and changes nothing.
 QN_MUST_CHECK qn_status qn_matcher_accept(qn_matcher *matcher, int32_t token, qn_err *err);

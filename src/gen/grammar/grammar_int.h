@@ -2,7 +2,7 @@
 #ifndef QN_GEN_GRAMMAR_GRAMMAR_INT_H
 #define QN_GEN_GRAMMAR_GRAMMAR_INT_H
 
-#include "gen/grammar/grammar.h"
+#include "gen/grammar/gate.h"
 #include "gen/grammar/program.h"
 #include "gen/grammar/trie.h"
 
@@ -16,8 +16,10 @@ typedef struct qn_gr_shared_bytes {
 } qn_gr_shared_bytes;
 
 struct qn_grammar {
-    atomic_size_t n_users; // its creator, and those who hold it
-    qn_gr_program program;
+    atomic_size_t n_users;   // its creator, and those who hold it
+    qn_gr_program program;   // of `inner`, if there is one
+    const qn_grammar *inner; // that is held; NULL: none
+    qn_gr_gate *gate;        // owned; NULL: it holds from the first token
     qn_gr_token_bytes bytes; // as in `shared`, which owns what it points to
     qn_gr_shared_bytes *shared;
 };
@@ -30,5 +32,12 @@ const qn_grammar *qn_grammar_hold(const qn_grammar *grammar);
 typedef qn_status qn_gr_front_end(int32_t *root, qn_gr_ast *ast, qn_str text,
                                   const qn_grammar_opts *opts, qn_err *err);
 qn_gr_front_end qn_gr_front_json, qn_gr_front_schema, qn_gr_front_regex, qn_gr_front_gbnf;
+
+// A grammar whose tree a function of the caller makes; `other` (may be NULL) as for
+// qn_grammar_create_like, else for the tokenizer.
+typedef qn_status qn_gr_make_fn(void *arg, int32_t *root, qn_gr_ast *ast, qn_err *err);
+QN_MUST_CHECK qn_status qn_grammar_create_made(qn_grammar **out, const qn_tokenizer *tokenizer,
+                                               const qn_grammar *other, qn_gr_make_fn *make,
+                                               void *arg, qn_err *err);
 
 #endif

@@ -1,7 +1,6 @@
 // Follows a text token by token, and says which tokens may come next.
 #include "core/mem.h"
-#include "gen/grammar/grammar_int.h"
-#include "gen/grammar/states.h"
+#include "gen/grammar/matcher_int.h"
 
 #include <inttypes.h>
 
@@ -10,18 +9,6 @@ enum {
     // Steps (about 20 ns each) that one call may take. A mask of a JSON schema over 150 K tokens
     // takes some ten thousand when nothing is cached yet.
     STEPS_MAX = 20 << 20,
-};
-
-struct qn_matcher {
-    const qn_grammar *grammar;
-    qn_gr_states *states;
-    int32_t now;    // state
-    bool has_ended; // an end token came
-    size_t n_vocab, n_words;
-    uint32_t *masks; // reserved: n_masks_max of n_words
-    size_t n_masks, n_masks_max, masks_size;
-    int32_t *path; // states on the way down the trie
-    qn_matcher_stats stats;
 };
 
 // QN_STATES_OK means none.
@@ -55,9 +42,9 @@ qn_status qn_matcher_create(qn_matcher **out, const qn_grammar *grammar, int64_t
     m->n_vocab = n_vocab ? (size_t)n_vocab : (size_t)grammar->bytes.n_tokens;
     m->n_words = (m->n_vocab + 31) / 32;
     if (m->n_words == 0) m->n_words = 1;
-    // One place is for the mask after the end; two at least for the rest.
+    // One place is for the mask after the end, one for those of a gate; two at least for the rest.
     m->n_masks_max = MASK_BYTES_MAX / (m->n_words * sizeof *m->masks);
-    if (m->n_masks_max < 3) m->n_masks_max = 3;
+    if (m->n_masks_max < 4) m->n_masks_max = 4;
     m->masks_size = m->n_masks_max * m->n_words * sizeof *m->masks;
     m->masks = qn_reserve(m->masks_size);
     m->path = qn_alloc(grammar->bytes.longest + 1, sizeof *m->path);
@@ -73,6 +60,7 @@ qn_status qn_matcher_create(qn_matcher **out, const qn_grammar *grammar, int64_t
         status = fail_states(result, err);
         goto done;
     }
+    if (grammar->gate) m->run = qn_gr_gate_begin(grammar->gate);
     *out = m;
 
 done:
@@ -90,6 +78,7 @@ void qn_matcher_destroy(qn_matcher *m) {
 
 void qn_matcher_reset(qn_matcher *m) {
     m->has_ended = false;
+    if (m->grammar->gate) m->run = qn_gr_gate_begin(m->grammar->gate);
     qn_gr_states_allow(m->states, STEPS_MAX);
     // It could be made once, so it can be made again when nothing else is there.
     if (qn_gr_states_start(&m->now, m->states)) {
@@ -100,12 +89,14 @@ void qn_matcher_reset(qn_matcher *m) {
 }
 
 bool qn_matcher_may_end(const qn_matcher *m) {
+    if (m->grammar->gate) return m->has_ended || qn_gr_gate_may_end(m);
     return m->has_ended || qn_gr_states_get(m->states, m->now)->may_end;
 }
 
 bool qn_matcher_is_done(const qn_matcher *m) {
     const qn_gr_state *state = qn_gr_states_get(m->states, m->now);
-    return m->has_ended || (state->may_end && state->n == 0);
+    const bool is_free = m->grammar->gate && m->run.place != QN_GATE_HELD;
+    return m->has_ended || (!is_free && state->may_end && state->n == 0);
 }
 
 qn_matcher_stats qn_matcher_get_stats(const qn_matcher *m) {
@@ -151,7 +142,7 @@ qn_status qn_matcher_feed(bool *fits, qn_matcher *m, const char *bytes, size_t n
 }
 
 // By the token's bytes and by the token itself, which may both fit.
-static qn_gr_states_result take_token(bool *fits, qn_matcher *m, int32_t token) {
+qn_gr_states_result qn_gr_matcher_take(bool *fits, qn_matcher *m, int32_t token) {
     const qn_gr_token_bytes *bytes = &m->grammar->bytes;
     const uint32_t at = bytes->offsets[token], n = bytes->offsets[token + 1] - at;
     const int32_t from = m->now;
@@ -165,6 +156,10 @@ static qn_gr_states_result take_token(bool *fits, qn_matcher *m, int32_t token) 
     *fits = to != QN_STATE_DEAD;
     if (*fits) m->now = to;
     return QN_STATES_OK;
+}
+
+static qn_gr_states_result take_token(bool *fits, qn_matcher *m, int32_t token) {
+    return m->grammar->gate ? qn_gr_gate_take(fits, m, token) : qn_gr_matcher_take(fits, m, token);
 }
 
 static qn_status fail_token(const qn_matcher *m, int32_t token, qn_err *err) {
@@ -199,7 +194,7 @@ qn_status qn_matcher_accept(qn_matcher *m, int32_t token, qn_err *err) {
 
 // --- masks ---------------------------------------------------------------------------------------
 
-static void allow(const qn_matcher *m, uint32_t *mask, int32_t token) {
+void qn_gr_matcher_allow(const qn_matcher *m, uint32_t *mask, int32_t token) {
     for (; token >= 0; token = m->grammar->bytes.same[token])
         if ((size_t)token < m->n_vocab) mask[token / 32] |= 1u << (token % 32);
 }
@@ -222,7 +217,7 @@ static qn_gr_states_result walk_trie(qn_matcher *m, uint32_t *mask, const qn_gr_
             continue;
         }
         m->path[node.depth] = to;
-        if (node.token >= 0) allow(m, mask, node.token);
+        if (node.token >= 0) qn_gr_matcher_allow(m, mask, node.token);
         i++;
     }
     return QN_STATES_OK;
@@ -286,13 +281,13 @@ static qn_gr_states_result fill_mask(qn_matcher *m, uint32_t *mask, int32_t stat
     return result;
 }
 
-static qn_gr_states_result find_mask(const uint32_t **allowed, qn_matcher *m) {
+qn_gr_states_result qn_gr_matcher_find_mask(const uint32_t **allowed, qn_matcher *m) {
     int32_t state;
     qn_gr_states_result result = qn_gr_states_canon(&state, m->states, m->now);
     if (result) return result;
     int32_t *mask = &qn_gr_states_get(m->states, state)->mask;
     if (*mask < 0) {
-        if (m->n_masks == m->n_masks_max - 1) return QN_STATES_FULL;
+        if (m->n_masks == m->n_masks_max - 2) return QN_STATES_FULL;
         result = fill_mask(m, m->masks + m->n_masks * m->n_words, state);
         if (result) return result;
         *mask = (int32_t)m->n_masks++;
@@ -301,6 +296,14 @@ static qn_gr_states_result find_mask(const uint32_t **allowed, qn_matcher *m) {
     }
     *allowed = m->masks + (size_t)*mask * m->n_words;
     return QN_STATES_OK;
+}
+
+uint32_t *qn_gr_matcher_spare(const qn_matcher *m) {
+    return m->masks + (m->n_masks_max - 2) * m->n_words;
+}
+
+static qn_gr_states_result find_mask(const uint32_t **allowed, qn_matcher *m) {
+    return m->grammar->gate ? qn_gr_gate_mask(allowed, m) : qn_gr_matcher_find_mask(allowed, m);
 }
 
 // After an end token only another can come.
@@ -330,6 +333,10 @@ qn_status qn_matcher_mask(const uint32_t **allowed, qn_matcher *m, qn_err *err) 
             result = find_mask(&mask, m);
         }
         if (result) return fail_states(result, err);
+    }
+    if (!mask) { // any
+        *allowed = NULL;
+        return QN_OK;
     }
     if (is_empty(mask, m->n_words) && qn_gr_states_was_cut(m->states))
         return QN_FAIL(err, LIMIT, "grammar: no token can follow without more than %d frames",

@@ -528,7 +528,9 @@ static void schema_deinit(qn_gr_schema *s) {
 
 qn_status qn_gr_front_schema(int32_t *root, qn_gr_ast *ast, qn_str text,
                              const qn_grammar_opts *opts, qn_err *err) {
-    qn_gr_schema s = {.ast = ast, .opts = opts, .steps = STEPS_MAX, .draft = 2020, .err = err};
+    // Several schemas of one tree, as tools have them, have one budget.
+    const uint64_t steps = ast->spent < STEPS_MAX ? STEPS_MAX - ast->spent : 0;
+    qn_gr_schema s = {.ast = ast, .opts = opts, .steps = steps, .draft = 2020, .err = err};
     json_t *outer = NULL;
     qn_status status = qn_gr_schema_read(&outer, &s, text);
     if (!status) {
@@ -536,6 +538,7 @@ qn_status qn_gr_front_schema(int32_t *root, qn_gr_ast *ast, qn_str text,
         status = qn_gr_schema_index(&s);
     }
     if (!status) status = build_all(root, &s);
+    ast->spent += steps - s.steps;
     schema_deinit(&s);
     json_decref(outer);
     return status;

@@ -1,0 +1,232 @@
+// OpenAI's /v1/embeddings.
+//
+// Embeddings are computed on the thread of their request, beside the steps of the model; those of
+// one model one after the other, and so many texts at a time that they take no more memory than one
+// answer of full length.
+#include "server/api.h"
+
+#include "core/buf.h"
+#include "core/mem.h"
+#include "core/real_text.h"
+#include "server/prompts.h"
+#include "server/routes.h"
+#include "server/server_int.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    MAX_INPUTS = 2048,     // OpenAI's
+    MAX_NUMBERS = 1 << 23, // of an answer: about 100 MB of text
+    DIGITS = 9             // that give back every float
+};
+
+// --- computing -----------------------------------------------------------------------------------
+
+static qn_status read_pooling(qn_pooling *out, const qn_ask *ask, qn_problem *p) {
+    static const char *const names[] = {
+        [QN_POOLING_AUTO] = "", [QN_POOLING_MEAN] = "mean", [QN_POOLING_LAST] = "last"};
+    *out = QN_POOLING_AUTO;
+    if (!ask->pooling) return QN_OK;
+    for (size_t i = 1; i < sizeof names / sizeof *names; i++) {
+        *out = (qn_pooling)i;
+        if (strcmp(names[i], ask->pooling) == 0) return QN_OK;
+    }
+    return QN_REFUSE(p, 400, "pooling", "'pooling' is '%.40s', want mean or last", ask->pooling);
+}
+
+// Texts that do not fit are cut or refused.
+static qn_status check_inputs(qn_prompts *inputs, const qn_ask *ask, const qn_served *model,
+                              qn_problem *p) {
+    const int64_t width = model->info.width, context = model->context;
+    if (ask->dimensions > width)
+        return QN_REFUSE(p, 400, "dimensions", "'dimensions' is %lld, the model has %lld",
+                         (long long)ask->dimensions, (long long)width);
+    const int64_t each = ask->dimensions ? ask->dimensions : width;
+    if ((int64_t)inputs->n > MAX_NUMBERS / each)
+        return QN_REFUSE(p, 400, "input", "%zu embeddings of %lld numbers, at most %d numbers",
+                         inputs->n, (long long)each, MAX_NUMBERS);
+    for (size_t i = 0; i < inputs->n; i++) {
+        qn_asked_prompt *input = &inputs->items[i];
+        if (ask->truncate && (int64_t)input->n > context) input->n = (size_t)context;
+        if ((int64_t)input->n > context)
+            return qn_refuse_overflow(p, "input", inputs->is_list, i, input->n, context);
+    }
+    return QN_OK;
+}
+
+// How many inputs from the first on take no more room together than `context` tokens, if each takes
+// as much as the longest.
+static size_t group_size(const qn_prompt *prompts, size_t n, int64_t context) {
+    size_t longest = 0, k = 0;
+    for (; k < n; k++) {
+        if (prompts[k].n > longest) longest = prompts[k].n;
+        if (k > 0 && longest > (size_t)context / (k + 1)) break;
+    }
+    return k;
+}
+
+// The first `n` numbers, scaled to a length of 1.
+static void scale(float *row, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)row[i] * (double)row[i];
+    const double length = sqrt(sum);
+    for (int64_t i = 0; i < n && length > 0; i++) row[i] = (float)((double)row[i] / length);
+}
+
+// Moves the first numbers of each of n rows into place.
+static void put_rows(float *to, const qn_embeddings *from, int64_t dimensions, bool is_cut) {
+    for (int64_t i = 0; i < from->n; i++) {
+        float *row = to + i * dimensions;
+        memcpy(row, from->rows + i * from->width, (size_t)dimensions * sizeof *row);
+        if (is_cut) scale(row, dimensions);
+    }
+}
+
+static qn_status compute(qn_embedded *out, const qn_prompt *prompts, const qn_ask *ask,
+                         qn_served *model, const qn_embed_opts *opts, qn_err *err) {
+    qn_status status = QN_OK;
+    pthread_mutex_lock(&model->embedding);
+    for (size_t i = 0, k; i < out->n && !status; i += k) {
+        qn_embeddings part = QN_INIT(qn_embeddings);
+        k = group_size(prompts + i, out->n - i, model->context);
+        status = qn_engine_embed(&part, model->engine, prompts + i, k, opts, err);
+        if (status) break;
+        put_rows(out->rows + (int64_t)i * out->width, &part, out->width, ask->dimensions > 0);
+        out->n_tokens += part.n_tokens;
+        qn_embeddings_deinit(&part);
+    }
+    pthread_mutex_unlock(&model->embedding);
+    return status;
+}
+
+static qn_status embed_inputs(qn_embedded *out, const qn_exchange *ex, const qn_prompts *inputs,
+                              const qn_ask *ask, qn_served *model, qn_problem *p) {
+    qn_embed_opts opts =
+        QN_INIT(qn_embed_opts, .normalize = ask->dimensions == 0, .stop = ex->stop);
+    QN_TRY(read_pooling(&opts.pooling, ask, p));
+    out->n = inputs->n;
+    out->width = ask->dimensions ? ask->dimensions : model->info.width;
+    out->rows = qn_alloc(out->n * (size_t)out->width, sizeof *out->rows);
+    qn_prompt *prompts = qn_alloc(inputs->n, sizeof *prompts);
+    qn_status status = out->rows && prompts ? QN_OK : QN_NOMEM(&p->err, "embeddings");
+    for (size_t i = 0; i < inputs->n && !status; i++)
+        prompts[i] = (qn_prompt){inputs->items[i].ids, inputs->items[i].n, NULL};
+    if (!status) status = compute(out, prompts, ask, model, &opts, &p->err);
+    qn_free(prompts);
+    return status ? qn_problem_take(p, status, "input") : QN_OK;
+}
+
+void qn_embedded_deinit(qn_embedded *embedded) {
+    qn_free(embedded->rows);
+    *embedded = (qn_embedded){0};
+}
+
+qn_status qn_embed_ask(qn_embedded *out, const qn_exchange *ex, const qn_ask *ask, qn_served *model,
+                       qn_problem *p) {
+    const qn_prompts_opts opts = {.field = "input", .max = MAX_INPUTS};
+    qn_metrics *metrics = &ex->server->metrics;
+    qn_prompts inputs = {0};
+    *out = (qn_embedded){0};
+    qn_status status = qn_prompts_read(&inputs, ask->input, model, &opts, p);
+    if (!status) status = check_inputs(&inputs, ask, model, p);
+    qn_metric_add(status ? &metrics->refused : &metrics->requests, 1);
+    if (!status) {
+        status = embed_inputs(out, ex, &inputs, ask, model, p);
+        qn_metric_add(status ? &metrics->failed : &metrics->answered, 1);
+        qn_metric_add(&metrics->prompt_tokens, out->n_tokens);
+    }
+    qn_prompts_deinit(&inputs);
+    return status;
+}
+
+// --- writing -------------------------------------------------------------------------------------
+// As text at once: a JSON value for each number would take ten times its memory.
+
+static void write_numbers(qn_buf *to, const float *row, int64_t n) {
+    char text[QN_REAL_TEXT];
+    qn_buf_text(to, "[");
+    for (int64_t i = 0; i < n; i++) {
+        if (!qn_double_text(text, (double)row[i], DIGITS)) to->failed = true;
+        qn_buf_printf(to, "%s%s", i ? "," : "", text);
+    }
+    qn_buf_text(to, "]");
+}
+
+// Base64 of the numbers as little-endian float32.
+static void write_base64(qn_buf *to, const float *row, int64_t n) {
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint32_t held = 0;
+    size_t n_held = 0;
+    qn_buf_text(to, "\"");
+    for (int64_t i = 0; i < n * 4; i++) {
+        uint32_t bits;
+        memcpy(&bits, &row[i / 4], sizeof bits);
+        held = held << 8 | (bits >> i % 4 * 8 & 0xff);
+        if (++n_held < 3) continue;
+        const char four[] = {letters[held >> 18 & 63], letters[held >> 12 & 63],
+                             letters[held >> 6 & 63], letters[held & 63]};
+        qn_buf_add(to, four, sizeof four);
+        n_held = held = 0;
+    }
+    if (n_held == 1) qn_buf_printf(to, "%c%c==", letters[held >> 2 & 63], letters[held << 4 & 63]);
+    if (n_held == 2)
+        qn_buf_printf(to, "%c%c%c=", letters[held >> 10 & 63], letters[held >> 4 & 63],
+                      letters[held << 2 & 63]);
+    qn_buf_text(to, "\"");
+}
+
+static void write_answer(qn_buf *to, const qn_embedded *e, const qn_entry *entry, bool is_base64) {
+    json_t *name = json_string(entry->name);
+    qn_buf_text(to, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < e->n && !to->failed; i++) {
+        const float *row = e->rows + (int64_t)i * e->width;
+        qn_buf_printf(to, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i ? "," : "",
+                      i);
+        (is_base64 ? write_base64 : write_numbers)(to, row, e->width);
+        qn_buf_text(to, "}");
+    }
+    qn_buf_text(to, "],\"model\":");
+    if (name) qn_json_write(to, name, &qn_compact);
+    to->failed |= !name;
+    json_decref(name);
+    qn_buf_printf(to, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}",
+                  (long long)e->n_tokens, (long long)e->n_tokens);
+}
+
+static qn_status read_encoding(bool *is_base64, const qn_ask *ask, qn_problem *p) {
+    *is_base64 = ask->encoding && strcmp(ask->encoding, "base64") == 0;
+    if (!ask->encoding || *is_base64 || strcmp(ask->encoding, "float") == 0) return QN_OK;
+    return QN_REFUSE(p, 400, "encoding_format",
+                     "'encoding_format' is '%.40s', want float or base64", ask->encoding);
+}
+
+static qn_status answer(qn_exchange *ex, const qn_ask *ask, const qn_entry *entry, qn_problem *p) {
+    qn_embedded embedded = {0};
+    qn_buf body = {0};
+    bool is_base64;
+    QN_TRY(read_encoding(&is_base64, ask, p));
+    qn_status status = qn_embed_ask(&embedded, ex, ask, entry->served, p);
+    if (!status) write_answer(&body, &embedded, entry, is_base64);
+    qn_embedded_deinit(&embedded);
+    if (body.failed) {
+        qn_buf_deinit(&body);
+        status = qn_problem_take(p, QN_NOMEM(&p->err, "embeddings"), NULL);
+    }
+    if (!status) qn_exchange_reply(ex, 200, "application/json", &body);
+    return status;
+}
+
+void qn_api_embed(qn_exchange *ex) {
+    qn_problem problem = {0};
+    qn_ask ask;
+    qn_entry *entry = NULL;
+    qn_status status = qn_ask_read(&ask, ex, QN_SET_EMBED, &problem);
+    if (!status) status = qn_entry_take(&entry, ex, ask.model, &problem);
+    if (!status) status = answer(ex, &ask, entry, &problem);
+    if (status) qn_problem_reply(ex, &problem);
+    if (entry) qn_entry_leave(entry);
+    qn_ask_deinit(&ask);
+    qn_exchange_leave(ex);
+}
