@@ -3,9 +3,9 @@
 
 #include "core/buf.h"
 
-static const char *const commands[] = {"run",      "logits",  "embed",    "tokenize", "detokenize",
-                                       "template", "inspect", "graph",    "bench",    "eval",
-                                       "compile",  "convert", "quantize", "imatrix",  "synth"};
+static const char *const commands[] = {
+    "run",   "logits", "embed",   "tokenize", "detokenize", "template", "inspect", "graph",
+    "bench", "eval",   "compile", "convert",  "quantize",   "imatrix",  "synth",   "serve"};
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 // --- help ----------------------------------------------------------------------------------------
@@ -195,10 +195,16 @@ static void test_wrong_usage(void **state) {
     static const usage_case cases[] = {
         {{"rnu"}, "did you mean 'run'?"},
         {{"chat"}, "no command 'chat'; 'quern run' chats"},
-        {{"serve"}, "no command 'serve'; there is no server yet"},
+        {{"serv"}, "did you mean 'serve'?"},
+        {{"ps"}, "no command 'ps'; a server ('quern serve') lists its models at /api/ps"},
+        {{"serve", "a", "--models", "b"}, "serve: give either MODEL or --models, not both"},
+        {{"serve", "--slots"}, "there are no slots; --parallel N limits the answers at a time"},
+        {{"serve", "--allowed-origins", "*"}, "did you mean '--cors-origin'?"},
+        {{"serve", "--max-num-seqs", "0"}, "want a whole number from 1 to 1024"},
+        {{"serve", "--memory", "much"}, "--memory: 'much', want bytes, such as 8G"},
         {{"run", "-m", DRAFT}, "the model is named without an option: quern run [MODEL [TEXT]]"},
         {{"frobnicate"}, "no command 'frobnicate'; 'quern help' lists them"},
-        {{"server"}, "no command 'server'; there is no server yet"},
+        {{"server"}, "no command 'server'; 'quern serve' is it"},
         {{"perplexity"}, "'quern eval MODEL --ppl FILE' does it"},
         {{"-m", "x.gguf", "-p", "hi"}, "the command comes first: quern run MODEL -p TEXT"},
         {{"help", "run", "foo"}, "help: unexpected argument 'foo'"},

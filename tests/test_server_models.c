@@ -178,6 +178,23 @@ static void unknown_names_are_told_the_known_ones(void **state) {
     serve_stop(&rig);
 }
 
+// Bytes that are not UTF-8 cannot be said in JSON.
+static void odd_names_are_made_plain(void **state) {
+    serve_rig rig;
+    (void)state;
+    add_link(MODELS "/quern-mini-Q8_0.gguf", "od\xFF\ndd.gguf");
+    start(&rig, 0);
+    ask_well(&rig, "od??dd");
+    json_t *list = list_models(&rig);
+    assert_non_null(model_of(list, "od??dd"));
+    json_decref(list);
+    http_answer a = http_get(&rig, "/api/tags");
+    assert_int_equal(a.status, 200);
+    http_deinit(&a);
+    serve_stop(&rig);
+    remove_name("od\xFF\ndd.gguf");
+}
+
 static void a_damaged_file_is_the_servers_fault(void **state) {
     serve_rig rig;
     (void)state;
@@ -431,6 +448,7 @@ int main(void) {
         TEST(models_have_the_names_of_their_files),
         TEST(a_model_is_opened_when_it_is_asked_for),
         TEST(unknown_names_are_told_the_known_ones),
+        TEST(odd_names_are_made_plain),
         TEST(a_damaged_file_is_the_servers_fault),
         TEST(new_files_are_found),
         TEST(mended_files_are_read_again),

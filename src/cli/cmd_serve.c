@@ -311,8 +311,8 @@ static const qn_option serve_table[] = {
      .min = 1,
      .max = 1024},
     TEXT("--memory", "BYTES", memory,
-         "max memory for the KV cache and state of all answers, such as 8G (default: what they can "
-         "need, at most half of what is free)"),
+         "max memory for the KV cache and state of a model's answers, such as 8G (default: what "
+         "they can need, at most half of what is free; of --models a quarter)"),
     FLAG("--no-prefix-cache", no_prefix_cache,
          "compute every prompt from its beginning; output unchanged"),
     NUMBER("--queue", queue, 1, 65536, NULL, "max requests that wait (default 256)"),

@@ -18,6 +18,11 @@ static const char text_file[] =
 static const char new_file[] = "the new file comes after the folder: quern convert FOLDER OUT.gguf";
 static const char type_last[] = "the type comes last: quern quantize IN OUT.gguf TYPE";
 static const char no_escapes[] = "\\n in a text is two letters; -f FILE has texts of several lines";
+static const char batches[] = "requests are always computed together";
+static const char embeds[] = "every model has embeddings, at /v1/embeddings and /api/embed";
+static const char no_slots[] = "there are no slots; --parallel N limits the answers at a time";
+static const char prefixes[] = "prefixes of earlier prompts are always reused";
+static const char tools_work[] = "reasoning and calls are always told apart from text";
 static const char colours[] = "terminals get colour, unless NO_COLOR is set";
 
 // What means one thing in one command alone.
@@ -39,6 +44,33 @@ static const struct {
     {"bench", {"-o", "--json", NULL, false}},
     {"bench", {"--output", "--json", NULL, false}},
     {"quantize", {"--type", NULL, type_last, false}},
+    {"serve", {"-a", "--alias", NULL, true}},
+    {"serve", {"--served-model-name", "--alias", NULL, true}},
+    {"serve", {"--models-dir", "--models", NULL, true}},
+    {"serve", {"--max-model-len", "--context", NULL, true}},
+    {"serve", {"--max-num-seqs", "--parallel", NULL, true}},
+    {"serve", {"--max-num-batched-tokens", "--chunk", NULL, true}},
+    {"serve", {"--ssl-cert-file", "--tls-cert", NULL, true}},
+    {"serve", {"--ssl-certfile", "--tls-cert", NULL, true}},
+    {"serve", {"--ssl-key-file", "--tls-key", NULL, true}},
+    {"serve", {"--ssl-keyfile", "--tls-key", NULL, true}},
+    {"serve", {"--no-webui", "--no-page", NULL, true}},
+    {"serve", {"--no-ui", "--no-page", NULL, true}},
+    {"serve", {"--allowed-origins", "--cors-origin", NULL, false}},
+    {"serve", {"--disable-log-requests", "--quiet", NULL, false}},
+    {"serve", {"--log-disable", "--quiet", NULL, false}},
+    {"serve", {"-cb", NULL, batches, false}},
+    {"serve", {"--cont-batching", NULL, batches, false}},
+    {"serve", {"--embedding", NULL, embeds, false}},
+    {"serve", {"--embeddings", NULL, embeds, false}},
+    {"serve", {"--slots", NULL, no_slots, false}},
+    {"serve", {"--enable-prefix-caching", NULL, prefixes, false}},
+    {"serve", {"--cache-reuse", NULL, prefixes, false}},
+    {"serve", {"--enable-auto-tool-choice", NULL, tools_work, false}},
+    {"serve", {"--tool-call-parser", NULL, tools_work, false}},
+    {"serve", {"--reasoning-parser", NULL, tools_work, false}},
+    {"serve", {"--gpu-memory-utilization", NULL, no_gpu, false}},
+    {"serve", {"--tensor-parallel-size", NULL, no_gpu, false}},
 };
 
 static const qn_foreign rows[] = {
@@ -142,7 +174,6 @@ const qn_foreign *qn_foreign_find(const char *command, const char *name, size_t 
 
 // --- words that are not options ------------------------------------------------------------------
 
-static const char no_server[] = "there is no server yet";
 static const char by_path[] = "models are files, named by their path";
 static const char command_first[] = "the command comes first: quern run MODEL -p TEXT";
 static const char live_figures[] = "a line of figures follows each answer, /stats sums them up";
@@ -155,9 +186,8 @@ static const struct {
     {QN_PLACE_COMMAND, "cli", "'quern run' chats"},
     {QN_PLACE_COMMAND, "generate", "'quern run -p TEXT' does it"},
     {QN_PLACE_COMMAND, "perplexity", "'quern eval MODEL --ppl FILE' does it"},
-    {QN_PLACE_COMMAND, "serve", no_server},
-    {QN_PLACE_COMMAND, "server", no_server},
-    {QN_PLACE_COMMAND, "ps", no_server},
+    {QN_PLACE_COMMAND, "server", "'quern serve' is it"},
+    {QN_PLACE_COMMAND, "ps", "a server ('quern serve') lists its models at /api/ps"},
     {QN_PLACE_COMMAND, "list", by_path},
     {QN_PLACE_COMMAND, "ls", by_path},
     {QN_PLACE_COMMAND, "rm", by_path},

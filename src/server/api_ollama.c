@@ -42,20 +42,24 @@ static qn_status make_content(json_t **out, const json_t *images, json_t *text, 
     return parts ? QN_OK : qn_problem_take(p, QN_NOMEM(&p->err, "images"), "images");
 }
 
-// OpenAI's names in a message.
-static qn_status convert_message(json_t **out, const json_t *from, qn_problem *p) {
+// OpenAI's name of a member of a message; NULL: it is left out.
+static const char *openai_name(const char *name) {
     static const struct {
         const char *ollama, *openai;
-    } names[] = {{"thinking", "reasoning_content"}, {"tool_name", "name"}};
-    json_t *m = json_copy((json_t *)(uintptr_t)from), *content = NULL;
-    const json_t *images = json_object_get(from, "images");
+    } names[] = {{"thinking", "reasoning_content"}, {"tool_name", "name"}, {"images", NULL}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        json_t *value = json_object_get(from, names[i].ollama);
-        if (!value) continue;
-        qn_json_put(&m, names[i].openai, json_incref(value));
-        if (m) json_object_del(m, names[i].ollama);
+        if (strcmp(name, names[i].ollama) == 0) return names[i].openai;
     }
-    if (m && images) json_object_del(m, "images");
+    return name;
+}
+
+static qn_status convert_message(json_t **out, const json_t *from, qn_problem *p) {
+    json_t *m = json_object(), *content = NULL, *value;
+    const json_t *images = json_object_get(from, "images");
+    const char *name;
+    json_object_foreach((json_t *)(uintptr_t)from, name, value) {
+        if (openai_name(name)) qn_json_put(&m, openai_name(name), json_incref(value));
+    }
     if (json_array_size(images)) {
         const qn_status status =
             make_content(&content, images, json_object_get(from, "content"), p);

@@ -550,6 +550,31 @@ static qn_status start(qn_job *job, const qn_prompt *prompts, size_t n, qn_promp
 
 // --- conversations -------------------------------------------------------------------------------
 
+static bool is_image(const json_t *part) {
+    static const char *const types[] = {"image_url", "input_image", "image"};
+    const char *type = json_string_value(json_object_get(part, "type"));
+    for (size_t i = 0; type && i < sizeof types / sizeof *types; i++) {
+        if (strcmp(type, types[i]) == 0) return true;
+    }
+    return false;
+}
+
+// Templates of models without eyes say odd things about images.
+static qn_status check_images(const qn_job *job, qn_problem *p) {
+    const json_t *messages = job->ask.messages;
+    for (size_t i = 0; !job->model->has_vision && i < json_array_size(messages); i++) {
+        const json_t *parts = json_object_get(json_array_get(messages, i), "content");
+        for (size_t k = 0; k < json_array_size(parts); k++) {
+            if (is_image(json_array_get(parts, k)))
+                return QN_REFUSE(p, 400, "messages",
+                                 "message %zu, part %zu is an image; the model '%.80s' has no "
+                                 "vision tower",
+                                 i, k, job->entry->name);
+        }
+    }
+    return QN_OK;
+}
+
 // A member of the conversation, by the function that reads it.
 static qn_status set_member(qn_chat *chat, const json_t *value, const char *name,
                             qn_status (*set)(qn_chat *, const char *, size_t, const char *,
@@ -615,6 +640,7 @@ static qn_status prepare_chat(qn_chat_turn_info *info, qn_job *job, qn_problem *
     if (!job->model->template)
         return QN_REFUSE(p, 400, "model", "the model has no chat template: %s",
                          job->model->no_template);
+    QN_TRY(check_images(job, p));
     QN_TRY(qn_answer_opts_init(&job->opts, &job->ask, job->model, p));
     qn_status status = qn_chat_create(&chat, &p->err);
     if (status) return qn_problem_take(p, status, NULL);

@@ -76,12 +76,20 @@ static void put_aliases(json_t **properties, const qn_field *f) {
     }
 }
 
+static json_t *ref_json(const char *kind, const char *name) {
+    json_t *o = json_object();
+    qn_json_put(&o, "$ref", json_sprintf("#/components/%s/%s", kind, name));
+    return o;
+}
+
 static json_t *set_json(uint32_t set) {
     json_t *o = json_object(), *properties = json_object();
     const qn_field *f;
     for (size_t i = 0; (f = qn_field_at(i)) != NULL; i++) {
         if (!(f->sets & set)) continue;
-        qn_json_put(&properties, f->name, field_json(f));
+        const bool has_own = set & QN_SET_OLLAMA && strcmp(f->name, "options") == 0;
+        qn_json_put(&properties, f->name,
+                    has_own ? ref_json("schemas", "OllamaOptions") : field_json(f));
         put_aliases(&properties, f);
     }
     qn_json_put(&o, "type", json_string("object"));
@@ -104,12 +112,6 @@ static const char *const error_names[] = {[QN_FORM_OPENAI] = "Error",
                                           [QN_FORM_ANTHROPIC] = "AnthropicError",
                                           [QN_FORM_OLLAMA] = "OllamaError"};
 
-static json_t *ref_json(const char *kind, const char *name) {
-    json_t *o = json_object();
-    qn_json_put(&o, "$ref", json_sprintf("#/components/%s/%s", kind, name));
-    return o;
-}
-
 // {"application/json": {"schema": ...}}
 static json_t *content_json(json_t *schema) {
     json_t *content = json_object(), *media = json_object();
@@ -118,21 +120,31 @@ static json_t *content_json(json_t *schema) {
     return content;
 }
 
+static bool has_rest(const qn_route *route) { return route->path[strlen(route->path) - 1] == '*'; }
+
+// The part of a path that '*' stands for.
+static json_t *rest_json(void) {
+    json_t *list = json_array(), *o = json_object(), *schema = json_object();
+    qn_json_put(&schema, "type", json_string("string"));
+    qn_json_put(&o, "name", json_string("rest"));
+    qn_json_put(&o, "in", json_string("path"));
+    qn_json_put(&o, "required", json_true());
+    qn_json_put(&o, "schema", schema);
+    qn_json_push(&list, o);
+    return list;
+}
+
 static json_t *route_json(const qn_route *route) {
     json_t *o = json_object(), *responses = json_object(), *fine = json_object();
     qn_json_put(&o, "operationId", operation_id(route));
     qn_json_put(&o, "summary", json_string(route->summary));
     if (route->set) {
-        json_t *body = json_object(), *schema = set_json(route->set);
-        if (route->set & QN_SET_OLLAMA) {
-            json_t *properties = json_object_get(schema, "properties");
-            qn_json_put(properties ? &properties : &schema, "options",
-                        ref_json("schemas", "OllamaOptions"));
-        }
+        json_t *body = json_object();
         qn_json_put(&body, "required", json_true());
-        qn_json_put(&body, "content", content_json(schema));
+        qn_json_put(&body, "content", content_json(set_json(route->set)));
         qn_json_put(&o, "requestBody", body);
     }
+    if (has_rest(route)) qn_json_put(&o, "parameters", rest_json());
     if (route->flags & QN_ROUTE_PUBLIC) qn_json_put(&o, "security", json_array());
     qn_json_put(&fine, "description", json_string("The answer."));
     qn_json_put(&responses, "200", fine);
@@ -146,13 +158,15 @@ static json_t *paths_json(void) {
     const qn_route *route;
     for (size_t i = 0; (route = qn_route_at(i)) != NULL; i++) {
         if (route->flags & QN_ROUTE_ALIAS) continue;
-        char method[8];
+        char method[8], path[96];
         snprintf(method, sizeof method, "%.7s", route->method);
+        snprintf(path, sizeof path, "%.*s%s", (int)strlen(route->path) - has_rest(route),
+                 route->path, has_rest(route) ? "{rest}" : "");
         for (char *c = method; *c; c++) *c = (char)tolower(*c);
-        json_t *item = json_incref(json_object_get(paths, route->path));
+        json_t *item = json_incref(json_object_get(paths, path));
         if (!item) item = json_object();
         qn_json_put(&item, method, route_json(route));
-        qn_json_put(&paths, route->path, item);
+        qn_json_put(&paths, path, item);
     }
     return paths;
 }

@@ -7,7 +7,7 @@
 #ifndef QN_SERVER_REGISTRY_H
 #define QN_SERVER_REGISTRY_H
 
-#include "server/facts.h"
+#include "server/model_facts.h"
 #include "server/served.h"
 
 #include <time.h>

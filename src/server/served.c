@@ -2,7 +2,7 @@
 
 #include "core/mem.h"
 #include "core/thread.h"
-#include "server/facts.h"
+#include "server/model_facts.h"
 #include "server/job.h"
 #include "server/server_int.h"
 
@@ -108,10 +108,9 @@ static qn_status open_batch(qn_served *m, int64_t state_bytes, qn_err *err) {
     const qn_server_opts *o = &m->server->opts;
     m->context = m->info.context;
     if (o->context && o->context < m->context) m->context = o->context;
-    const qn_batch_opts batch =
-        QN_INIT(qn_batch_opts, .context = m->context, .rows = o->parallel, .chunk = o->chunk,
-                .prompt_rows = QN_PROMPT_ROWS_AUTO, .bytes = state_bytes,
-                .kept = o->no_prefix_cache ? -1 : 0);
+    const qn_batch_opts batch = QN_INIT(qn_batch_opts, .context = m->context, .rows = o->parallel,
+                                        .chunk = o->chunk, .prompt_rows = QN_PROMPT_ROWS_AUTO,
+                                        .bytes = state_bytes, .kept = o->no_prefix_cache ? -1 : 0);
     return qn_batch_create(&m->batch, m->engine, &batch, err);
 }
 

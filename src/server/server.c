@@ -186,27 +186,41 @@ qn_status qn_server_run(qn_server *server, qn_err *err) {
 
 // --- for people ----------------------------------------------------------------------------------
 
+// What is known of a model, and the memory that it takes or will take.
+static void describe_model(qn_buf *out, const qn_entry_info *info) {
+    static const double mib = 1 << 20;
+    const qn_facts *f = &info->facts;
+    qn_buf_printf(out, "  model    %s", info->name);
+    if (!info->is_open) {
+        qn_buf_text(out, " (opened when it is asked for)\n");
+        return;
+    }
+    qn_buf_printf(out, " (%s, %.2f billion parameters, context %lld)\n", info->architecture,
+                  (double)info->n_parameters / 1e9, (long long)info->context);
+    qn_buf_printf(out,
+                  "  memory   %.1f MiB of weights, %.1f of activations, %.1f for a request of full "
+                  "length\n",
+                  (double)f->weights / mib, (double)f->activations / mib,
+                  (double)f->row_state / mib);
+}
+
 qn_status qn_server_describe(char **text, qn_server *s, qn_err *err) {
     const qn_server_opts *o = &s->opts;
     const char *host = o->host ? o->host : "127.0.0.1", *scheme = o->tls_cert ? "https" : "http";
     qn_buf out = {0};
     qn_entry_info info;
+    char model[300] = "";
     qn_buf_printf(&out, "Quern %s\n\n", qn_version());
     qn_buf_printf(&out, "  address  %s://%s:%d\n", scheme, host, s->port);
     if (o->page) qn_buf_printf(&out, "  page     %s://%s:%d/\n", scheme, host, s->port);
     for (size_t i = 0; qn_registry_info(&info, &s->registry, i); i++) {
-        qn_buf_printf(&out, "  model    %s", info.name);
-        if (info.is_open)
-            qn_buf_printf(&out, " (%s, %.2f billion parameters, context %lld)", info.architecture,
-                          (double)info.n_parameters / 1e9, (long long)info.context);
-        else
-            qn_buf_text(&out, " (opened when it is asked for)");
-        qn_buf_text(&out, "\n");
+        describe_model(&out, &info);
+        if (o->folder) snprintf(model, sizeof model, "\"model\": \"%s\", ", info.name);
     }
     qn_buf_printf(&out, "  key      %s\n", qn_guard_has_keys(&s->guard) ? "needed" : "none");
     qn_buf_printf(&out,
-                  "\n  curl %s://%s:%d/v1/chat/completions -d '{\"messages\": [{\"role\": "
+                  "\n  curl %s://%s:%d/v1/chat/completions -d '{%s\"messages\": [{\"role\": "
                   "\"user\", \"content\": \"Hello!\"}]}'\n",
-                  scheme, host, s->port);
+                  scheme, host, s->port, model);
     return qn_buf_take(text, &out, err);
 }

@@ -4,7 +4,7 @@
 //   links.c     sockets that hang up or take too long                    guard.c     keys, hosts, origins
 //   workers.c   threads that work on requests                            routes.c    which path is answered by what
 //   registry.c  models by name: opening, closing                         served.c    one open model and its step thread
-//   facts.c     what is known of a model that is not open                openapi.c   what the routes and fields are
+//   model_facts.c   what is known of a model that is not open            openapi.c   what the routes and fields are
 //   shelf.c     models in a folder, and their names
 //   fields.c    members of a JSON body -> an ask                         ask.c       what a request asks for
 //   messages.c  conversations in the one form that templates know

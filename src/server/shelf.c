@@ -1,6 +1,7 @@
 #include "server/shelf.h"
 
 #include "core/mem.h"
+#include "core/printable.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -38,7 +39,9 @@ char *qn_model_name(const char *path) {
     const char *name = path + from;
     n -= from;
     if (ends_with(name, n, ".gguf")) n = cut_part(name, n - strlen(".gguf"), &part);
-    return strndup(name, n);
+    char *copy = strndup(name, n);
+    if (copy) qn_text_clean(copy); // requests can say it
+    return copy;
 }
 
 // --- files ---------------------------------------------------------------------------------------

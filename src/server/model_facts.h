@@ -1,7 +1,7 @@
 // What can be said of a model without its weights: sizes, what its template knows, and the memory
 // that it will take.
-#ifndef QN_SERVER_FACTS_H
-#define QN_SERVER_FACTS_H
+#ifndef QN_SERVER_MODEL_FACTS_H
+#define QN_SERVER_MODEL_FACTS_H
 
 #include "core/err.h"
 

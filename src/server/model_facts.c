@@ -1,4 +1,4 @@
-#include "server/facts.h"
+#include "server/model_facts.h"
 
 #include "core/mem.h"
 #include "server/server_int.h"
