@@ -32,6 +32,7 @@ static qn_status compile(qn_gr_program *out, const qn_tokenizer *tokenizer, qn_g
     int32_t root;
     QN_TRY(qn_gr_ast_init(&ast, err));
     ast.tokenizer = tokenizer;
+    ast.stop = opts->stop;
     qn_status status = front_ends[kind](&root, &ast, text, opts, err);
     if (!status) {
         status = qn_gr_ast_analyze(&ast, root, err);
@@ -49,6 +50,8 @@ static qn_status create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_gram
     QN_TRY(QN_OPTS_READ(qn_grammar_opts, &o, opts, err));
     if ((int)kind < 0 || (size_t)kind >= sizeof front_ends / sizeof *front_ends)
         return QN_FAIL(err, ARGUMENT, "grammar: unknown kind %d", (int)kind);
+    if (o.max_steps < 0)
+        return QN_FAIL(err, ARGUMENT, "grammar: max_steps of %lld", (long long)o.max_steps);
     if (size > TEXT_MAX)
         return QN_FAIL(err, LIMIT, "grammar: %zu bytes, at most %d", size, TEXT_MAX);
     qn_grammar *grammar = qn_alloc(1, sizeof *grammar);

@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { STEPS_MAX = 40 << 20, WHERE_BYTES = 200, HOPS_MAX = 100, WARNINGS_MAX = 100 };
+enum { WHERE_BYTES = 200, HOPS_MAX = 100, WARNINGS_MAX = 100 };
 
 // --- places --------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ qn_status qn_gr_schema_spend(qn_gr_schema *s, uint64_t steps, const qn_gr_where 
     if (s->steps < steps)
         return QN_SCHEMA_FAIL(s, where, NULL, LIMIT, "the schema takes too many steps");
     s->steps -= steps;
-    return QN_OK;
+    return qn_gr_ast_go_on(s->ast, s->err);
 }
 
 static bool is_warned(qn_gr_schema *s, const char *place) {
@@ -528,7 +528,8 @@ static void schema_deinit(qn_gr_schema *s) {
 
 qn_status qn_gr_front_schema(int32_t *root, qn_gr_ast *ast, qn_str text,
                              const qn_grammar_opts *opts, qn_err *err) {
-    qn_gr_schema s = {.ast = ast, .opts = opts, .steps = STEPS_MAX, .draft = 2020, .err = err};
+    qn_gr_schema s = {
+        .ast = ast, .opts = opts, .steps = qn_gr_steps(opts), .draft = 2020, .err = err};
     json_t *outer = NULL;
     qn_status status = qn_gr_schema_read(&outer, &s, text);
     if (!status) {
