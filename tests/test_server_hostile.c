@@ -468,7 +468,7 @@ static size_t used_bytes(void) {
     return info.uordblks + info.hblkhd;
 }
 
-static const qn_server_opts opts = {.limits = {.body = 1 << 20}};
+static const qn_server_opts opts = {.limits = {.body = 1 << 20, .idle_ms = 5000}};
 
 static void wrong_requests_leave_nothing_behind(void **state) {
     enum { ROUNDS = 4 };
