@@ -782,7 +782,7 @@ static void stops(void **state) {
     opts = QN_INIT(qn_grammar_opts, .max_steps = 10);
     ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, values,
                                    sizeof values - 1, &opts, &err),
-                 QN_LIMIT, "too many steps");
+                 QN_LIMIT, "too many steps, more than 10");
     opts.max_steps = -1;
     ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_JSON, "", 0, &opts, &err),
                  QN_ARGUMENT, "-1");

@@ -56,63 +56,64 @@ static void repeat(qn_buf *to, const char *text, size_t n) {
 }
 
 // Values that no field, or few fields, take.
+static const char *const values[] = {
+    "null",
+    "true",
+    "false",
+    "0",
+    "-1",
+    "1e999",
+    "-1e308",
+    "1e-320",
+    "-0",
+    "2.5",
+    "1e15",
+    "\"\"",
+    "\"x\"",
+    "[]",
+    "{}",
+    "[null]",
+    "[[]]",
+    "[{}]",
+    "{\"a\":{}}",
+    "[1,2,3]",
+    "[\"\"]",
+    "NaN",
+    "Infinity",
+    "+1",
+    "01",
+    ".5",
+    "0x10",
+    "'x'",
+    "\"\\u0000\"",
+    "\"\\ud800\"",
+    "\"\\udc00\\ud800\"",
+    "\"\xff\xfe\"",
+    "\"\xc0\x80\"",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "99999999999999999999999999",
+    "[-1]",
+    "[999999999]",
+    "[1.5]",
+    "{\"99999999\":1}",
+    "{\"-5\":1}",
+    "{\"1\":\"x\"}",
+    "[[1,1e30]]",
+    "{\"type\":\"json_schema\"}",
+    "{\"type\":[]}",
+    "{\"type\":\"function\"}",
+    "[{\"type\":\"function\",\"function\":{\"name\":\"a\\\"b\",\"parameters\":[]}}]",
+    "[{\"type\":\"function\",\"function\":{}}]",
+    "[{\"role\":\"tool\"}]",
+    "[{\"role\":5}]",
+    "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":"
+    "\"file:///etc/passwd\"}}]}]",
+    "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":"
+    "\"http://127.0.0.1:1/\"}}]}]",
+};
+
 static void put_value(qn_buf *to) {
-    static const char *const values[] = {
-        "null",
-        "true",
-        "false",
-        "0",
-        "-1",
-        "1e999",
-        "-1e308",
-        "1e-320",
-        "-0",
-        "2.5",
-        "1e15",
-        "\"\"",
-        "\"x\"",
-        "[]",
-        "{}",
-        "[null]",
-        "[[]]",
-        "[{}]",
-        "{\"a\":{}}",
-        "[1,2,3]",
-        "[\"\"]",
-        "NaN",
-        "Infinity",
-        "+1",
-        "01",
-        ".5",
-        "0x10",
-        "'x'",
-        "\"\\u0000\"",
-        "\"\\ud800\"",
-        "\"\\udc00\\ud800\"",
-        "\"\xff\xfe\"",
-        "\"\xc0\x80\"",
-        "9223372036854775807",
-        "-9223372036854775808",
-        "99999999999999999999999999",
-        "[-1]",
-        "[999999999]",
-        "[1.5]",
-        "{\"99999999\":1}",
-        "{\"-5\":1}",
-        "{\"1\":\"x\"}",
-        "[[1,1e30]]",
-        "{\"type\":\"json_schema\"}",
-        "{\"type\":[]}",
-        "{\"type\":\"function\"}",
-        "[{\"type\":\"function\",\"function\":{\"name\":\"a\\\"b\",\"parameters\":[]}}]",
-        "[{\"type\":\"function\",\"function\":{}}]",
-        "[{\"role\":\"tool\"}]",
-        "[{\"role\":5}]",
-        "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":"
-        "\"file:///etc/passwd\"}}]}]",
-        "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":"
-        "\"http://127.0.0.1:1/\"}}]}]",
-    };
     const unsigned i = any(sizeof values / sizeof *values + 4);
     if (i < sizeof values / sizeof *values) {
         qn_buf_text(to, values[i]);
@@ -151,39 +152,41 @@ static void put_wrong_field(qn_buf *to, const qn_route *route) {
     qn_buf_text(to, "}");
 }
 
+// Members that cost more than they look.
+static const char *const bombs[] = {
+    "\"grammar\":\"root ::= root\"",
+    "\"grammar\":\"root ::= (((((((((((((((\"",
+    "\"grammar\":\"root ::= \\\"a\\\"{0,99999999}\"",
+    "\"grammar\":\"root ::= a\\na ::= a | a a | \\\"x\\\"\"",
+    "\"regex\":\"(a*)*(a*)*(a*)*b\"",
+    "\"regex\":\"((a{1,1000}){1,1000}){1,1000}\"",
+    "\"regex\":\"(?=a)(?!b)(?<=c)\\\\p{L}{1000}\"",
+    "\"regex\":\"[\"",
+    "\"json_schema\":{\"$ref\":\"#\"}",
+    "\"json_schema\":{\"allOf\":[{\"$ref\":\"#/allOf/0\"}]}",
+    "\"json_schema\":{\"type\":\"string\",\"maxLength\":1000000000}",
+    "\"json_schema\":{\"type\":\"array\",\"items\":{\"$ref\":\"#\"},\"minItems\":1000000000}",
+    "\"json_schema\":{\"type\":\"string\",\"pattern\":\"^(a|aa)+$\",\"minLength\":50}",
+    "\"json_schema\":{\"type\":\"integer\",\"multipleOf\":1e-300}",
+    "\"json_schema\":{\"patternProperties\":{\"^(a|b)*a(a|b){30}$\":{}},\"minProperties\":9}",
+    "\"json_schema\":{\"$ref\":\"http://127.0.0.1:1/schema\"}",
+    "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"not\":{}}}}",
+    "\"guided_choice\":[]",
+    "\"guided_choice\":[\"a\",5]",
+    "\"structured_outputs\":{\"regex\":\"a\",\"grammar\":\"b\"}",
+    "\"logit_bias\":{\"999999999\":5}",
+    "\"logit_bias\":{\"5\":1e300}",
+    "\"logit_bias\":[[-1,5]]",
+    "\"n\":128,\"stream\":true",
+    "\"logprobs\":true,\"top_logprobs\":1000000",
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":"
+    "\"object\",\"properties\":{\"a\":{\"$ref\":\"#/properties/a\"}}}}}]",
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"\",\"parameters\":5}}]",
+    "\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"none of them\"}}",
+    "\"chat_template_kwargs\":{\"messages\":5,\"tools\":{},\"eos_token\":[]}",
+};
+
 static void put_bomb(qn_buf *to) {
-    static const char *const bombs[] = {
-        "\"grammar\":\"root ::= root\"",
-        "\"grammar\":\"root ::= (((((((((((((((\"",
-        "\"grammar\":\"root ::= \\\"a\\\"{0,99999999}\"",
-        "\"grammar\":\"root ::= a\\na ::= a | a a | \\\"x\\\"\"",
-        "\"regex\":\"(a*)*(a*)*(a*)*b\"",
-        "\"regex\":\"((a{1,1000}){1,1000}){1,1000}\"",
-        "\"regex\":\"(?=a)(?!b)(?<=c)\\\\p{L}{1000}\"",
-        "\"regex\":\"[\"",
-        "\"json_schema\":{\"$ref\":\"#\"}",
-        "\"json_schema\":{\"allOf\":[{\"$ref\":\"#/allOf/0\"}]}",
-        "\"json_schema\":{\"type\":\"string\",\"maxLength\":1000000000}",
-        "\"json_schema\":{\"type\":\"array\",\"items\":{\"$ref\":\"#\"},\"minItems\":1000000000}",
-        "\"json_schema\":{\"type\":\"string\",\"pattern\":\"^(a|aa)+$\",\"minLength\":50}",
-        "\"json_schema\":{\"type\":\"integer\",\"multipleOf\":1e-300}",
-        "\"json_schema\":{\"patternProperties\":{\"^(a|b)*a(a|b){30}$\":{}},\"minProperties\":9}",
-        "\"json_schema\":{\"$ref\":\"http://127.0.0.1:1/schema\"}",
-        "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"not\":{}}}}",
-        "\"guided_choice\":[]",
-        "\"guided_choice\":[\"a\",5]",
-        "\"structured_outputs\":{\"regex\":\"a\",\"grammar\":\"b\"}",
-        "\"logit_bias\":{\"999999999\":5}",
-        "\"logit_bias\":{\"5\":1e300}",
-        "\"logit_bias\":[[-1,5]]",
-        "\"n\":128,\"stream\":true",
-        "\"logprobs\":true,\"top_logprobs\":1000000",
-        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":"
-        "\"object\",\"properties\":{\"a\":{\"$ref\":\"#/properties/a\"}}}}}]",
-        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"\",\"parameters\":5}}]",
-        "\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"none of them\"}}",
-        "\"chat_template_kwargs\":{\"messages\":5,\"tools\":{},\"eos_token\":[]}",
-    };
     const unsigned i = any(sizeof bombs / sizeof *bombs + 3);
     qn_buf_text(to, "{");
     put_usual(to, "");
@@ -517,6 +520,33 @@ static void idle_connections_cost_nobody_anything(void **state) {
     serve_stop(&rig);
 }
 
+// Grammars that take long are made two at a time: other workers are there for others.
+static void long_grammars_do_not_take_all_workers(void **state) {
+    serve_rig rig;
+    qn_buf body = {0};
+    (void)state;
+    serve_start(&rig, &opts);
+    qn_buf_text(&body, "{" MESSAGES ",\"max_tokens\":4,\"json_schema\":{\"oneOf\":[{}");
+    for (int i = 2; i < 12; i++)
+        qn_buf_printf(&body, ",{\"type\":\"string\",\"pattern\":\"^(a|b)*a(a|b){%d}$\"}", i);
+    qn_buf_text(&body, "]}}");
+    atomic_store(&rig.server->n_heavy, 2); // as if two were being made
+    http_answer a = http_post(&rig, "/v1/chat/completions", body.data);
+    assert_int_equal(a.status, 503);
+    assert_non_null(http_header(&a, "Retry-After"));
+    assert_non_null(strstr(a.body.data, "2 large grammars"));
+    http_deinit(&a);
+    json_decref(post_json(&rig, "/v1/chat/completions",
+                          "{" MESSAGES ",\"max_tokens\":4,\"json_schema\":{\"type\":\"object\"}}",
+                          200));
+    assert_int_equal(atomic_load(&rig.server->n_heavy), 2);
+    atomic_store(&rig.server->n_heavy, 0);
+    json_decref(post_json(&rig, "/v1/chat/completions", body.data, 200)); // with room for it
+    assert_int_equal(atomic_load(&rig.server->n_heavy), 0);
+    qn_buf_deinit(&body);
+    serve_stop(&rig);
+}
+
 typedef struct attacker {
     const serve_rig *rig;
     pthread_t thread;
@@ -573,6 +603,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_requests_leave_nothing_behind),
         cmocka_unit_test(idle_connections_cost_nobody_anything),
+        cmocka_unit_test(long_grammars_do_not_take_all_workers),
         cmocka_unit_test(many_leave_at_once),
     };
     if (argc > 1 && atoi(argv[1]) > 0) n_wanted = atoi(argv[1]);

@@ -67,7 +67,9 @@ qn_status qn_gr_schema_check_ast(qn_gr_schema *s, const qn_gr_where *where, cons
 
 qn_status qn_gr_schema_spend(qn_gr_schema *s, uint64_t steps, const qn_gr_where *where) {
     if (s->steps < steps)
-        return QN_SCHEMA_FAIL(s, where, NULL, LIMIT, "the schema takes too many steps");
+        return QN_SCHEMA_FAIL(s, where, NULL, LIMIT,
+                              "the schema takes too many steps, more than %llu",
+                              (unsigned long long)qn_gr_steps(s->opts));
     s->steps -= steps;
     return qn_gr_ast_go_on(s->ast, s->err);
 }
