@@ -1255,6 +1255,10 @@ typedef struct qn_grammar_opts {
     bool closed;
     qn_log_fn *log; // of warnings; NULL: silent
     void *log_arg;
+    // Hostile texts can take seconds. The flag, set while a grammar is made, makes that QN_STOPPED;
+    // what needs more than max_steps (0, and at most: 40 million, of some 50 ns each) is QN_LIMIT.
+    const qn_stop_flag *stop; // NULL: none
+    int64_t max_steps;
 } qn_grammar_opts;
 
 // docs/structure.md lists what is supported. What cannot be honoured is refused with its place, or

@@ -748,6 +748,48 @@ static void complex_look_around(void **state) {
     ASSERT_FAILS(create(&grammar, QN_GRAMMAR_REGEX, &text, &err), QN_LIMIT, "too many steps");
 }
 
+// --- giving up -----------------------------------------------------------------------------------
+
+static void stop_at(void *arg, qn_log_level level, const char *text) {
+    (void)level, (void)text;
+    qn_stop_flag_set(arg);
+}
+
+// A flag stops what takes long, whenever it is set; fewer steps may be allowed than by default.
+static void stops(void **state) {
+    (void)state;
+    qn_err err;
+    qn_stop_flag *flag;
+    qn_grammar *grammar = NULL;
+    qn_buf text = {0};
+    ASSERT_OK(qn_stop_flag_create(&flag, &err));
+    qn_buf_text(&text, "{\"properties\":{\"a\":{\"format\":\"unheard-of\"}");
+    for (int i = 0; i < 100; i++) qn_buf_printf(&text, ",\"p%d\":{\"enum\":[%d]}", i, i);
+    qn_buf_text(&text, "}}");
+    qn_grammar_opts opts = QN_INIT(qn_grammar_opts, .lenient = true, .stop = flag);
+    ASSERT_OK(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, text.data, text.size, &opts,
+                                &err));
+    qn_grammar_destroy(grammar);
+    opts.log = stop_at; // while it is made
+    opts.log_arg = flag;
+    ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, text.data, text.size,
+                                   &opts, &err),
+                 QN_STOPPED, "stopped");
+    ASSERT_FAILS(
+        qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_GBNF, "root ::= \"a\"", 12, &opts, &err),
+        QN_STOPPED, "stopped");
+    static const char values[] = "{\"enum\":[1,2,3,4,5,6,7,8,9,10,11,12]}";
+    opts = QN_INIT(qn_grammar_opts, .max_steps = 10);
+    ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_SCHEMA, values,
+                                   sizeof values - 1, &opts, &err),
+                 QN_LIMIT, "too many steps, more than 10");
+    opts.max_steps = -1;
+    ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_JSON, "", 0, &opts, &err),
+                 QN_ARGUMENT, "-1");
+    qn_buf_deinit(&text);
+    qn_stop_flag_destroy(flag);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lengths_beside_patterns),
@@ -772,6 +814,7 @@ int main(void) {
         cmocka_unit_test(sharing),
         cmocka_unit_test(mask_and_accept),
         cmocka_unit_test(ends),
+        cmocka_unit_test(stops),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

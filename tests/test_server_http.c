@@ -181,6 +181,10 @@ static void long_bodies_are_refused(void **state) {
     serve_stop(&rig);
 }
 
+static int64_t count_held(const serve_rig *rig) {
+    return (int64_t)atomic_load(&rig->server->n_held);
+}
+
 // The bodies of all requests together have a limit, too: a busy server says so.
 static void bodies_of_many_requests_are_limited(void **state) {
     const qn_server_opts opts = {.limits = {.held = 50}};
@@ -195,7 +199,10 @@ static void bodies_of_many_requests_are_limited(void **state) {
     serve_stop(&rig);
     const qn_server_opts enough = {.limits = {.held = sizeof question}};
     serve_start(&rig, &enough);
-    for (int i = 0; i < 3; i++) json_decref(post_json(&rig, CHAT, question, 200)); // given back
+    for (int i = 0; i < 3; i++) {
+        json_decref(post_json(&rig, CHAT, question, 200));
+        serve_wait(&rig, count_held, 0);
+    }
     serve_stop(&rig);
 }
 

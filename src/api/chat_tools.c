@@ -187,7 +187,8 @@ static qn_status make_calls(qn_grammar **out, const qn_chat_holding *h, const qn
                                .n_tools = n,
                                .pieces = gate->pieces,
                                .n_pieces = gate->n_pieces,
-                               .lenient = h->opts->lenient_schemas};
+                               .lenient = h->opts->lenient_schemas,
+                               .stop = h->opts->stop};
     return qn_grammar_create_calls(out, h->tokenizer, h->opts->like, &calls, err);
 }
 

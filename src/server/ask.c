@@ -19,7 +19,8 @@ qn_status qn_ask_read(qn_ask *ask, qn_exchange *ex, uint32_t set, qn_problem *pr
                     .add_generation_prompt = true,
                     .cache_prompt = true,
                     .parse_special = true,
-                    .max_tokens = -1};
+                    .max_tokens = -1,
+                    .gone = ex->stop};
     // Values take more memory than their text: lists of numbers 16 times as much.
     const size_t memory = ((size_t)4 << 20) + 16 * ex->body.size;
     const qn_json_opts opts = {.what = "the request's body",
@@ -281,10 +282,13 @@ static qn_status set_grammar(qn_answer_opts *o, qn_ask *ask, qn_served *model, q
         }
         f.text = schema.data ? schema.data : "";
     }
+    const qn_grammar_opts opts = QN_INIT(qn_grammar_opts, .stop = ask->gone);
     const qn_status status =
-        qn_served_grammar(&o->grammar, model, f.kind, f.text, strlen(f.text), NULL, &p->err);
+        qn_served_grammar(&o->grammar, model, f.kind, f.text, strlen(f.text), &opts, &p->err);
     qn_buf_deinit(&schema);
-    if (status) return qn_problem_take(p, status, f.field);
+    if (status) (void)qn_problem_take(p, status, f.field);
+    if (status == QN_STOPPED) p->retry_after = 1;
+    if (status) return status;
     o->generate.grammar = o->grammar;
     return QN_OK;
 }

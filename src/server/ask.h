@@ -34,8 +34,9 @@ struct qn_ask {
     int32_t n_top;
     bool include_usage, usage_always;
     qn_tool_choice choice;
-    const char *tool_name; // of a choice that names one; borrowed
-    uint64_t seed;         // the one that is used
+    const char *tool_name;    // of a choice that names one; borrowed
+    uint64_t seed;            // the one that is used
+    const qn_stop_flag *gone; // set when the client is; borrowed
 };
 
 // Parses the body and reads its fields; release with qn_ask_deinit, also after a failure.

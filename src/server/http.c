@@ -18,7 +18,6 @@ enum {
     N_THREADS = 4,           // of the HTTP library; not tuned
     HEADER_BYTES = 32 << 10, // of a request's line and headers
     BLOCK_BYTES = 16 << 10,  // of a stream, at a time
-    SILENCE_SECONDS = 60,    // without progress while sending or receiving
     BACKLOG = 511
 };
 
@@ -408,7 +407,8 @@ qn_status qn_http_start(qn_server *server, qn_err *err) {
         {MHD_OPTION_THREAD_POOL_SIZE, N_THREADS, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, max_connections(server), NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEADER_BYTES, NULL},
-        {MHD_OPTION_CONNECTION_TIMEOUT, SILENCE_SECONDS, NULL},
+        // Without progress while sending or receiving. It sees some resets only then, too.
+        {MHD_OPTION_CONNECTION_TIMEOUT, (server->limits.idle_ms + 999) / 1000, NULL},
         {is_tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0, versions},
         {MHD_OPTION_END, 0, NULL}};
     server->daemon = MHD_start_daemon(flags, 0, NULL, NULL, take_request, server, MHD_OPTION_ARRAY,

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -30,17 +31,28 @@ static void take_event(qn_links *links, int fd) {
     pthread_mutex_unlock(&links->lock);
 }
 
+// Whether the client has gone for the second time in a row, in the middle of a request or between
+// two: the HTTP library may not notice what comes together with the last bytes.
+static bool is_left(qn_link *link) {
+    int n_unread = 0;
+    const bool was_over = link->is_over;
+    const bool is_busy = link->ex && qn_exchange_is_busy(link->ex);
+    link->is_over = !is_busy && is_hung_up(link->fd) && ioctl(link->fd, FIONREAD, &n_unread) == 0 &&
+                    n_unread == 0;
+    return was_over && link->is_over;
+}
+
 // Connections without a request, requests that are still coming, and answers that wait to be taken
 // have their time.
 static void sweep(qn_links *links) {
     const int64_t now = qn_clock_ns();
     pthread_mutex_lock(&links->lock);
-    for (const qn_link *link = links->all; link; link = link->next) {
+    for (qn_link *link = links->all; link; link = link->next) {
         if (link->ex) qn_exchange_ping(link->ex, PING_NS);
         const bool is_late = link->ex
                                  ? qn_exchange_is_late(link->ex, now, link->since, links->idle_ns)
                                  : now - link->since > links->idle_ns;
-        if (is_late) shutdown(link->fd, SHUT_RDWR);
+        if (is_left(link) || is_late) shutdown(link->fd, SHUT_RDWR);
     }
     pthread_mutex_unlock(&links->lock);
 }

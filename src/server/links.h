@@ -14,6 +14,7 @@ typedef struct qn_link {
     qn_server *server; // of the HTTP side
     int64_t since;     // when its last answer ended, its request began, or it was opened
     qn_exchange *ex;   // borrowed: the request that it brings or waits for; NULL: none
+    bool is_over;      // the client had hung up at the last sweep, and left nothing to be read
     struct qn_link *next, *before;
 } qn_link;
 

@@ -204,7 +204,21 @@ qn_status qn_served_like(const qn_grammar **out, qn_served *m, qn_err *err) {
 
 qn_status qn_served_grammar(qn_grammar **out, qn_served *m, qn_grammar_kind kind, const char *text,
                             size_t size, const qn_grammar_opts *opts, qn_err *err) {
+    enum { LIGHT_STEPS = 1 << 20, MAX_HEAVY = 2 };
     const qn_grammar *like;
+    qn_grammar_opts o = opts ? *opts : QN_INIT(qn_grammar_opts);
     QN_TRY(qn_served_like(&like, m, err));
-    return qn_grammar_create_like(out, like, kind, text, size, opts, err);
+    const int64_t allowed = o.max_steps;
+    if (!allowed || allowed > LIGHT_STEPS) o.max_steps = LIGHT_STEPS;
+    qn_status status = qn_grammar_create_like(out, like, kind, text, size, &o, err);
+    if (status != QN_LIMIT || o.max_steps == allowed) return status;
+    // Hostile ones take seconds: they must not have all workers.
+    o.max_steps = allowed;
+    if (atomic_fetch_add(&m->server->n_heavy, 1) < MAX_HEAVY)
+        status = qn_grammar_create_like(out, like, kind, text, size, &o, err);
+    else
+        status =
+            QN_FAIL(err, STOPPED, "%d large grammars are being made already; try again", MAX_HEAVY);
+    atomic_fetch_sub(&m->server->n_heavy, 1);
+    return status;
 }

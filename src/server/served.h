@@ -46,7 +46,8 @@ QN_MUST_CHECK qn_status qn_served_open(qn_served **out, qn_server *server, const
 // No job may be left, and none be added.
 void qn_served_close(qn_served *served);
 
-// A grammar for its tokenizer, made fast: to be destroyed.
+// A grammar for its tokenizer, made fast: to be destroyed. Few of those that take long are made at
+// a time; one more is QN_STOPPED, to be tried again.
 QN_MUST_CHECK qn_status qn_served_grammar(qn_grammar **out, qn_served *served, qn_grammar_kind kind,
                                           const char *text, size_t size,
                                           const qn_grammar_opts *opts, qn_err *err);

@@ -39,6 +39,7 @@ struct qn_server {
     atomic_int n_stops;          // how often stop was asked for
     atomic_bool is_reload;       // reload was asked for
     atomic_int_least64_t n_jobs; // answers that are being computed
+    atomic_int n_heavy;          // grammars that take long and are being made
     atomic_size_t n_held;        // bytes of bodies, as exchanges count them
     atomic_uint_least64_t last_id;
     uint64_t id_key; // of request ids

@@ -1,11 +1,16 @@
 #include "gen/grammar/ast.h"
 
 #include "core/mem.h"
+#include "core/stop_flag.h"
 
 _Static_assert(QN_AST_MAX_NODES == 1048576, "what add_node says");
 
 static int32_t add_node(qn_gr_ast *ast, qn_gr_ast_node node) {
     if (ast->failed) return QN_AST_NEVER;
+    if (qn_stop_is_wanted(ast->stop)) {
+        qn_gr_ast_fail(ast, QN_STOPPED, NULL);
+        return QN_AST_NEVER;
+    }
     if (ast->n >= QN_AST_MAX_NODES) {
         qn_gr_ast_fail(ast, QN_LIMIT, "it is too large: more than 1048576 parts");
         return QN_AST_NEVER;
@@ -48,8 +53,13 @@ void qn_gr_ast_fail(qn_gr_ast *ast, qn_status status, const char *why) {
 
 qn_status qn_gr_ast_check(const qn_gr_ast *ast, qn_err *err) {
     if (ast->failed == QN_MEMORY) return QN_NOMEM(err, "grammar");
+    if (ast->failed == QN_STOPPED) return QN_FAIL(err, STOPPED, "grammar: stopped");
     if (ast->failed) return QN_FAIL(err, LIMIT, "grammar: %s", ast->why);
     return QN_OK;
+}
+
+qn_status qn_gr_ast_go_on(const qn_gr_ast *ast, qn_err *err) {
+    return qn_stop_is_wanted(ast->stop) ? QN_FAIL(err, STOPPED, "grammar: stopped") : QN_OK;
 }
 
 qn_gr_ast_mark qn_gr_ast_get_mark(const qn_gr_ast *ast) {

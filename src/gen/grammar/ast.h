@@ -67,10 +67,11 @@ typedef struct qn_gr_ast {
     size_t n_lengths, cap_lengths;
     qn_arena arena;
     const qn_tokenizer *tokenizer; // for front ends that name tokens; NULL: none
+    const qn_stop_flag *stop;      // NULL: none
     int32_t culprit;               // of qn_gr_ast_analyze
     uint64_t spent;                // steps of schemas that were read into the tree
     uint32_t empty_class;          // column of a regular expression's [] or [^\s\S]; 0: none
-    qn_status failed;              // QN_OK, QN_MEMORY or QN_LIMIT
+    qn_status failed;              // QN_OK, QN_MEMORY, QN_LIMIT or QN_STOPPED
     const char *why;               // of a limit
 } qn_gr_ast;
 
@@ -81,6 +82,8 @@ typedef struct qn_gr_code_range {
 QN_MUST_CHECK qn_status qn_gr_ast_init(qn_gr_ast *ast, qn_err *err);
 void qn_gr_ast_deinit(qn_gr_ast *ast);
 QN_MUST_CHECK qn_status qn_gr_ast_check(const qn_gr_ast *ast, qn_err *err);
+// QN_STOPPED if nobody wants it any more; adding nodes asks, too.
+QN_MUST_CHECK qn_status qn_gr_ast_go_on(const qn_gr_ast *ast, qn_err *err);
 // What was added after a mark is taken out again, and a limit that it met is forgotten. Nothing
 // that stays may refer to it.
 typedef struct qn_gr_ast_mark {

@@ -146,6 +146,7 @@ static qn_status make_calls(void *arg, int32_t *root, qn_gr_ast *ast, qn_err *er
     making m = {.calls = arg, .ast = ast};
     const qn_gr_calls *c = m.calls;
     int32_t call = QN_AST_NEVER;
+    ast->stop = c->stop;
     qn_gr_json_parts_init(&m.parts, ast);
     QN_TRY(make_call(&call, &m, err));
     if (c->is_list) call = make_list(&m, call);

@@ -29,7 +29,8 @@ typedef struct qn_gr_calls {
     size_t n_tools;
     const qn_gr_gate_piece *pieces; // of tags that are special tokens
     size_t n_pieces;
-    bool lenient; // as in qn_grammar_opts
+    bool lenient;             // as in qn_grammar_opts
+    const qn_stop_flag *stop; // the same; NULL: none
 } qn_gr_calls;
 
 // `other` (may be NULL) as for qn_grammar_create_like. A schema that cannot be honoured, or a name

@@ -36,6 +36,7 @@ typedef struct source {
 // A qn_gr_make_fn.
 static qn_status read_source(void *arg, int32_t *root, qn_gr_ast *ast, qn_err *err) {
     const source *s = arg;
+    ast->stop = s->opts.stop;
     return front_ends[s->kind](root, ast, s->text, &s->opts, err);
 }
 
@@ -75,6 +76,8 @@ static qn_status read_opts(source *out, qn_grammar_kind kind, const char *text, 
     QN_TRY(QN_OPTS_READ(qn_grammar_opts, &out->opts, opts, err));
     if ((int)kind < 0 || (size_t)kind >= sizeof front_ends / sizeof *front_ends)
         return QN_FAIL(err, ARGUMENT, "grammar: unknown kind %d", (int)kind);
+    if (out->opts.max_steps < 0)
+        return QN_FAIL(err, ARGUMENT, "grammar: max_steps of %lld", (long long)out->opts.max_steps);
     if (size > TEXT_MAX)
         return QN_FAIL(err, LIMIT, "grammar: %zu bytes, at most %d", size, TEXT_MAX);
     return QN_OK;

@@ -27,6 +27,13 @@ struct qn_grammar {
 // Adds a holder, which must destroy it, too. Returns it.
 const qn_grammar *qn_grammar_hold(const qn_grammar *grammar);
 
+// Steps that a front end may take for what is not linear.
+enum { QN_GR_STEPS_MAX = 40 << 20 };
+static inline uint64_t qn_gr_steps(const qn_grammar_opts *opts) {
+    const bool is_less = opts->max_steps > 0 && opts->max_steps < QN_GR_STEPS_MAX;
+    return is_less ? (uint64_t)opts->max_steps : QN_GR_STEPS_MAX;
+}
+
 // A front end: adds the tree of `text` to `ast`; *root is the node of the whole. `opts` is never
 // NULL.
 typedef qn_status qn_gr_front_end(int32_t *root, qn_gr_ast *ast, qn_str text,

@@ -3,8 +3,6 @@
 #include "gen/grammar/json_rules.h"
 #include "gen/grammar/grammar_int.h"
 
-enum { STEPS_MAX = 40 << 20 }; // of a pattern that is the whole grammar
-
 typedef struct lowering {
     qn_gr_ast *ast;
     qn_gr_regex_form form;
@@ -96,9 +94,8 @@ static uint32_t find_empty_class(const qn_gr_regex_node *node) {
 
 qn_status qn_gr_front_regex(int32_t *root, qn_gr_ast *ast, qn_str pattern,
                             const qn_grammar_opts *opts, qn_err *err) {
-    (void)opts;
     qn_gr_regex_node *tree;
-    uint64_t steps = STEPS_MAX;
+    uint64_t steps = qn_gr_steps(opts);
     QN_TRY(qn_gr_regex_parse(&tree, &ast->arena, pattern, &steps, err));
     ast->empty_class = find_empty_class(tree);
     return qn_gr_regex_lower(root, ast, tree, (qn_gr_regex_form){.around = -1, .steps = &steps},

@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { STEPS_MAX = 40 << 20, WHERE_BYTES = 200, HOPS_MAX = 100, WARNINGS_MAX = 100 };
+enum { WHERE_BYTES = 200, HOPS_MAX = 100, WARNINGS_MAX = 100 };
 
 // --- places --------------------------------------------------------------------------------------
 
@@ -67,9 +67,11 @@ qn_status qn_gr_schema_check_ast(qn_gr_schema *s, const qn_gr_where *where, cons
 
 qn_status qn_gr_schema_spend(qn_gr_schema *s, uint64_t steps, const qn_gr_where *where) {
     if (s->steps < steps)
-        return QN_SCHEMA_FAIL(s, where, NULL, LIMIT, "the schema takes too many steps");
+        return QN_SCHEMA_FAIL(s, where, NULL, LIMIT,
+                              "the schema takes too many steps, more than %llu",
+                              (unsigned long long)qn_gr_steps(s->opts));
     s->steps -= steps;
-    return QN_OK;
+    return qn_gr_ast_go_on(s->ast, s->err);
 }
 
 static bool is_warned(qn_gr_schema *s, const char *place) {
@@ -529,7 +531,7 @@ static void schema_deinit(qn_gr_schema *s) {
 qn_status qn_gr_front_schema(int32_t *root, qn_gr_ast *ast, qn_str text,
                              const qn_grammar_opts *opts, qn_err *err) {
     // Several schemas of one tree, as tools have them, have one budget.
-    const uint64_t steps = ast->spent < STEPS_MAX ? STEPS_MAX - ast->spent : 0;
+    const uint64_t max = qn_gr_steps(opts), steps = ast->spent < max ? max - ast->spent : 0;
     qn_gr_schema s = {.ast = ast, .opts = opts, .steps = steps, .draft = 2020, .err = err};
     json_t *outer = NULL;
     qn_status status = qn_gr_schema_read(&outer, &s, text);
