@@ -27,7 +27,8 @@ static const char responses[] =
     "\"custom_tool_call\",\"name\":\"p\",\"call_id\":\"2\",\"input\":\"q\"},{\"type\":"
     "\"function_call_output\",\"call_id\":\"1\",\"output\":\"o\"}],\"tools\":[{\"type\":"
     "\"function\",\"name\":\"f\",\"parameters\":{}},{\"type\":\"namespace\",\"name\":\"m\","
-    "\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"description\":\"d\"}]}]}";
+    "\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"description\":\"d\"}]}],\"tool_choice\":{"
+    "\"type\":\"allowed_tools\",\"mode\":\"auto\",\"tools\":[{\"name\":\"f\"}]}}";
 
 static const char messages[] =
     "{\"max_tokens\":1,\"system\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":"

@@ -289,6 +289,9 @@ static void what_cannot_be_done_is_named(void **state) {
         {"{'max_tokens':1,'messages':[{'role':'user','content':'a'}],'tools':[{'name':'f'}],"
          "'tool_choice':{'type':'tool'}}",
          "without a name"},
+        {"{'max_tokens':1,'messages':[{'role':'user','content':'a'}],'tools':[{'name':'f'}],"
+         "'tool_choice':{'type':'tool','name':'other'}}",
+         "'other'"},
         {"{'max_tokens':1,'messages':[{'role':'user','content':'a'}],'thinking':{'type':'x'}}",
          "'x'"},
         {"{'max_tokens':1,'messages':[{'role':'user','content':'a'}],'output_config':{'effort':"

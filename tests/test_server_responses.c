@@ -297,6 +297,12 @@ static void what_cannot_be_done_is_named(void **state) {
          "input", "only data: URLs"},
         {"{'input':'a','tool_choice':'required'}", "tool_choice", "without tools"},
         {"{'input':'a','tool_choice':{'type':'web_search'}}", "tool_choice", "'web_search'"},
+        {"{'input':'a','tools':[{'type':'function','name':'f'}],'tool_choice':{'type':'function',"
+         "'name':'other'}}",
+         "tool_choice", "'other'"},
+        {"{'input':'a','tools':[{'type':'function','name':'f'}],'tool_choice':{'type':"
+         "'allowed_tools','mode':'required','tools':[{'type':'function','name':'other'}]}}",
+         "tool_choice", "without tools"},
         {"{'input':'a','tools':[1]}", "tools", "not an object"},
         {"{'input':'a','tools':[{'type':'function'}]}", "tools", "no name"},
         {"{'input':'a','reasoning':{'effort':'huge'}}", "reasoning.effort", "'huge'"},
@@ -397,6 +403,17 @@ static void namespaces_are_flattened(void **state) {
     qn_ask_deinit(&ask);
 }
 
+static void tools_that_are_not_allowed_are_left_out(void **state) {
+    qn_ask ask;
+    (void)state;
+    read_request(&ask, "{'input':'a','tools':[{'type':'function','name':'f'},{'type':'function',"
+                       "'name':'g'}],'tool_choice':{'type':'allowed_tools','mode':'required',"
+                       "'tools':[{'type':'function','name':'g'}]}}");
+    assert_json(ask.tools, "[{'type':'function','function':{'name':'g'}}]", "tools");
+    assert_int_equal(ask.choice, QN_TOOLS_REQUIRED);
+    qn_ask_deinit(&ask);
+}
+
 static void a_schema_is_followed(void **state) {
     serve_rig rig;
     (void)state;
@@ -448,6 +465,7 @@ int main(void) {
         cmocka_unit_test(what_cannot_be_done_is_named),
         cmocka_unit_test(items_become_messages),
         cmocka_unit_test(namespaces_are_flattened),
+        cmocka_unit_test(tools_that_are_not_allowed_are_left_out),
         cmocka_unit_test(a_schema_is_followed),
         cmocka_unit_test(tokens_are_counted),
     };

@@ -75,6 +75,8 @@ QN_MUST_CHECK qn_status qn_openai_prepare(qn_ask *ask, qn_problem *problem);
 QN_MUST_CHECK qn_status qn_chat_prepare(qn_ask *ask, qn_problem *problem);
 // Fills ask->choice and ask->tool_name from OpenAI's "tool_choice".
 QN_MUST_CHECK qn_status qn_openai_tool_choice(qn_ask *ask, qn_problem *problem);
+// The tool that ask->tool_name names, if it does, must be one of ask->tools.
+QN_MUST_CHECK qn_status qn_ask_check_tool(const qn_ask *ask, qn_problem *problem);
 // {"id", "object", "created", "model", "system_fingerprint"}
 json_t *qn_openai_head(const qn_job *job, const char *object);
 json_t *qn_openai_usage(const qn_job *job);

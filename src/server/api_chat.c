@@ -39,6 +39,18 @@ qn_status qn_ask_set_effort(qn_ask *ask, const char *effort, const char *field, 
                      effort);
 }
 
+qn_status qn_ask_check_tool(const qn_ask *ask, qn_problem *p) {
+    for (size_t i = 0; ask->tool_name && i < json_array_size(ask->tools); i++) {
+        const json_t *function = json_object_get(json_array_get(ask->tools, i), "function");
+        const char *name = json_string_value(json_object_get(function, "name"));
+        if (name && strcmp(name, ask->tool_name) == 0) return QN_OK;
+    }
+    if (!ask->tool_name) return QN_OK;
+    return QN_REFUSE(p, 400, "tool_choice",
+                     "'tool_choice' names '%.60s', which none of the %zu tools is called",
+                     ask->tool_name, json_array_size(ask->tools));
+}
+
 qn_status qn_openai_tool_choice(qn_ask *ask, qn_problem *p) {
     static const struct {
         const char *word;
@@ -62,7 +74,7 @@ qn_status qn_openai_tool_choice(qn_ask *ask, qn_problem *p) {
     ask->tool_name = json_string_value(json_object_get(function ? function : c, "name"));
     if (!ask->tool_name) return QN_REFUSE(p, 400, "tool_choice", "'tool_choice' names no function");
     ask->choice = QN_TOOLS_REQUIRED;
-    return QN_OK;
+    return qn_ask_check_tool(ask, p);
 }
 
 qn_status qn_chat_prepare(qn_ask *ask, qn_problem *p) {

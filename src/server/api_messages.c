@@ -184,18 +184,18 @@ static bool fail(qn_job *job, const qn_problem *problem) {
     return qn_job_send_event(job, "error", qn_problem_json(problem, QN_FORM_ANTHROPIC));
 }
 
-static const qn_dialect dialect = {.stream_type = "text/event-stream",
-                                   .ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n",
-                                   .begin = begin,
-                                   .piece = piece,
-                                   .finish = finish,
-                                   .end = end,
-                                   .fail = fail,
-                                   .whole = whole};
+const qn_dialect qn_anthropic_dialect = {.stream_type = "text/event-stream",
+                                         .ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+                                         .begin = begin,
+                                         .piece = piece,
+                                         .finish = finish,
+                                         .end = end,
+                                         .fail = fail,
+                                         .whole = whole};
 
 void qn_api_messages(qn_exchange *ex) {
-    static const qn_job_plan plan = {QN_SET_MESSAGES, &dialect, "msg_", qn_anthropic_prepare,
-                                     qn_job_chat};
+    static const qn_job_plan plan = {QN_SET_MESSAGES, &qn_anthropic_dialect, "msg_",
+                                     qn_anthropic_prepare, qn_job_chat};
     qn_job_handle(ex, &plan);
 }
 

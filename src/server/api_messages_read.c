@@ -395,7 +395,7 @@ static qn_status read_tool_choice(qn_ask *ask, qn_problem *p) {
         if (ask->choice == QN_TOOLS_REQUIRED && !ask->tools)
             return QN_REFUSE(p, 400, "tool_choice",
                              "'tool_choice' wants a call, but there are no tools");
-        return QN_OK;
+        return qn_ask_check_tool(ask, p);
     }
     return QN_REFUSE(p, 400, "tool_choice",
                      "'tool_choice' is of type '%.40s', want auto, any, tool or none",

@@ -288,18 +288,18 @@ static bool fail(qn_job *job, const qn_problem *problem) {
     return send_response(job, "response.failed", "failed", error);
 }
 
-static const qn_dialect dialect = {.stream_type = "text/event-stream",
-                                   .ping = ": still here\n\n",
-                                   .begin = begin,
-                                   .piece = piece,
-                                   .finish = finish,
-                                   .end = end,
-                                   .fail = fail,
-                                   .whole = whole};
+const qn_dialect qn_responses_dialect = {.stream_type = "text/event-stream",
+                                         .ping = ": still here\n\n",
+                                         .begin = begin,
+                                         .piece = piece,
+                                         .finish = finish,
+                                         .end = end,
+                                         .fail = fail,
+                                         .whole = whole};
 
 void qn_api_responses(qn_exchange *ex) {
-    static const qn_job_plan plan = {QN_SET_RESPONSES, &dialect, "resp_", qn_responses_prepare,
-                                     qn_job_chat};
+    static const qn_job_plan plan = {QN_SET_RESPONSES, &qn_responses_dialect, "resp_",
+                                     qn_responses_prepare, qn_job_chat};
     qn_job_handle(ex, &plan);
 }
 

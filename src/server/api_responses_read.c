@@ -108,6 +108,24 @@ static const char *name_in_space(const qn_ask *ask, const char *space, const cha
     return json_object_get(ask->origins, room) ? room : name;
 }
 
+// Leaves those of the tools that the choice names.
+static qn_status keep_allowed(qn_ask *ask, const json_t *allowed, qn_problem *p) {
+    json_t *names = json_object(), *list = json_array();
+    for (size_t i = 0; i < json_array_size(allowed); i++) {
+        const char *name = text_in(json_array_get(allowed, i), "name");
+        if (name) qn_json_put(&names, name, json_null());
+    }
+    for (size_t i = 0; i < json_array_size(ask->tools); i++) {
+        const json_t *tool = json_array_get(ask->tools, i);
+        const char *name = text_in(json_object_get(tool, "function"), "name");
+        if (name && json_object_get(names, name)) qn_json_push(&list, share(tool));
+    }
+    const bool failed = !names;
+    json_decref(names);
+    ask->tools = qn_ask_keep(ask, list);
+    return ask->tools && !failed ? QN_OK : no_memory(p, "tools");
+}
+
 // {"type": "function", "name"}, {"type": "allowed_tools", "mode", "tools"}, or a built-in tool, which
 // is not there.
 static qn_status read_tool_choice(qn_ask *ask, qn_problem *p) {
@@ -120,8 +138,11 @@ static qn_status read_tool_choice(qn_ask *ask, qn_problem *p) {
                          "'tool_choice' is of type '%.40s', want function: tools that a service "
                          "has built in are not there",
                          type);
+    QN_TRY(keep_allowed(ask, json_object_get(ask->tool_choice, "tools"), p));
     const bool must = mode && strcmp(mode, "required") == 0;
-    ask->choice = must && json_array_size(ask->tools) ? QN_TOOLS_REQUIRED : QN_TOOLS_AUTO;
+    if (must && json_array_size(ask->tools) == 0)
+        return QN_REFUSE(p, 400, "tool_choice", "'tool_choice' is required without tools");
+    ask->choice = must ? QN_TOOLS_REQUIRED : QN_TOOLS_AUTO;
     return QN_OK;
 }
 
