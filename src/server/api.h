@@ -53,6 +53,7 @@ typedef struct qn_embedded {
     int64_t width;
     float *rows; // (n, width), each of length 1
     int64_t n_tokens;
+    int64_t load_ns, total_ns; // since the request began: until they were computed, and now
 } qn_embedded;
 // A whole handler for any dialect: reads an ask of `set`, lets `prepare` (may be NULL) fill its
 // input, pooling, dimensions and truncate, computes the embeddings, and lets `write` put them into

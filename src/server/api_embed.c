@@ -157,7 +157,10 @@ static void run(qn_exchange *ex) {
     qn_embedded embedded = {0};
     qn_problem problem = {0};
     qn_buf body = {0};
+    const int64_t load_ns = qn_clock_ns() - ex->started;
     qn_status status = embed(&embedded, ex, &t->ask, t->entry->served, &problem);
+    embedded.load_ns = load_ns;
+    embedded.total_ns = qn_clock_ns() - ex->started;
     if (!status) t->plan->write(&body, &embedded, &t->ask, t->entry);
     qn_free(embedded.rows);
     if (body.failed) {
