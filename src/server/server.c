@@ -16,7 +16,7 @@ enum {
     POLL_MS = 50,
 };
 static const int64_t GRACE_NS = 30000000000;
-static const qn_server_limits usual_limits = {.body = (size_t)64 << 20,
+static const qn_server_limits usual_limits = {.body = (size_t)96 << 20,
                                               .held = (size_t)256 << 20,
                                               .unsent = (size_t)4 << 20,
                                               .waiting = 256,
