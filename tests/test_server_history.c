@@ -117,7 +117,7 @@ static void what_is_not_understood_is_named(void **state) {
         {"[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]", "messages[0].content",
          "no url"},
         {"[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":"
-         "\"http://a.example/b.png\"}}]}]",
+         "\"ftp://a.example/b.png\"}}]}]",
          "messages[0].content", "only data: URLs are read"},
         {"[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":"
          "\"file:///etc/passwd\"}]}]",

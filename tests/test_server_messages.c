@@ -262,7 +262,7 @@ static void what_cannot_be_done_is_named(void **state) {
          "messages[0].content[1]: a block is of type 'document'"},
         {"{'max_tokens':1,'messages':[{'role':'user','content':[{'type':'text'}]}]}", "no text"},
         {"{'max_tokens':1,'messages':[{'role':'user','content':[{'type':'image','source':{'type':"
-         "'url','url':'https://a.example/b.png'}}]}]}",
+         "'url','url':'ftp://a.example/b.png'}}]}]}",
          "only data: URLs are read"},
         {"{'max_tokens':1,'messages':[{'role':'user','content':[{'type':'image','source':{'type':"
          "'file','file_id':'f'}}]}]}",

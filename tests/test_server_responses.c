@@ -293,7 +293,7 @@ static void what_cannot_be_done_is_named(void **state) {
         {"{'input':[{'type':'function_call','arguments':'{}'}]}", "input", "no name"},
         {"{'input':[{'role':'user','content':[{'type':'input_file','file_id':'f'}]}]}", "input",
          "'input_file'"},
-        {"{'input':[{'role':'user','content':[{'type':'input_image','image_url':'http://a/b'}]}]}",
+        {"{'input':[{'role':'user','content':[{'type':'input_image','image_url':'ftp://a/b'}]}]}",
          "input", "only data: URLs"},
         {"{'input':'a','tool_choice':'required'}", "tool_choice", "without tools"},
         {"{'input':'a','tool_choice':{'type':'web_search'}}", "tool_choice", "'web_search'"},

@@ -18,7 +18,7 @@
 
 typedef struct serve_options {
     const char *host, *key_file, *tls_cert, *tls_key, *alias, *models, *memory, *draft, *template;
-    qn_texts keys, origins, hosts;
+    qn_texts keys, origins, hosts, image_hosts;
     int64_t port, context, parallel, chunk, queue, timeout, grace, tokens, draft_max, keep;
     bool insecure, no_prefix_cache, metrics, no_page, lookup, mtp, mtp_fast, shift, quiet;
     bool no_sandbox;
@@ -189,6 +189,8 @@ static qn_server_opts server_opts(const qn_call *call, opener *open) {
         .n_origins = o->origins.n,
         .hosts = o->hosts.items,
         .n_hosts = o->hosts.n,
+        .image_hosts = o->image_hosts.items,
+        .n_image_hosts = o->image_hosts.n,
         .insecure = o->insecure,
         .tls_cert = o->tls_cert,
         .tls_key = o->tls_key,
@@ -221,7 +223,7 @@ static qn_server_opts server_opts(const qn_call *call, opener *open) {
 // Everything is open that is needed. A kernel that cannot do it is served by all the same.
 static void give_up_privileges(const serve_options *o) {
     qn_err err;
-    if (!o->no_sandbox && qn_sandbox_enter(&err))
+    if (!o->no_sandbox && qn_sandbox_enter(o->image_hosts.n > 0, &err))
         fprintf(stderr, "quern: warning: %s; serving without that\n", err.message);
 }
 
@@ -290,6 +292,10 @@ static const qn_option serve_table[] = {
           "a further name that this server is called by; may be repeated"),
     TEXTS("--cors-origin", "ORIGIN", origins,
           "pages of this origin may use the server (https://example.org; *: all); may be repeated"),
+    TEXTS(
+        "--image-urls", "HOST", image_hosts,
+        "images of requests may be fetched from this host (*: all; default: none, only data: URLs "
+        "are read); may be repeated"),
     TEXT("--tls-cert", "FILE", tls_cert, "certificate chain (PEM) for HTTPS"),
     TEXT("--tls-key", "FILE", tls_key, "its private key (PEM)"),
     {.name = "--context",

@@ -3,6 +3,7 @@
 #include "core/mem.h"
 #include "server/messages.h"
 #include "server/prompts.h"
+#include "server/fetch.h"
 #include "server/server_int.h"
 
 #include <stdio.h>
@@ -588,7 +589,8 @@ static qn_status set_member(qn_chat *chat, const json_t *value, const char *name
     return status ? qn_problem_take(p, status, name) : QN_OK;
 }
 
-static qn_status set_chat(qn_chat *chat, const qn_ask *ask, qn_problem *p) {
+static qn_status set_chat(qn_chat *chat, qn_exchange *ex, const qn_ask *ask, qn_problem *p) {
+    QN_TRY(qn_fetch_images(ex, ask->messages, p));
     QN_TRY(set_member(chat, ask->messages, "messages", qn_chat_set_messages, p));
     if (json_array_size(ask->tools) == 0 || ask->choice == QN_TOOLS_NONE) return QN_OK;
     return set_member(chat, ask->tools, "tools", qn_chat_set_tools, p);
@@ -644,7 +646,7 @@ static qn_status prepare_chat(qn_chat_turn_info *info, qn_job *job, qn_problem *
     QN_TRY(qn_answer_opts_init(&job->opts, &job->ask, job->model, p));
     qn_status status = qn_chat_create(&chat, &p->err);
     if (status) return qn_problem_take(p, status, NULL);
-    status = set_chat(chat, &job->ask, p);
+    status = set_chat(chat, job->ex, &job->ask, p);
     if (!status && job->ask.kwargs) {
         qn_json_write(&kwargs, job->ask.kwargs, &qn_compact);
         if (kwargs.failed)

@@ -53,10 +53,13 @@ json_t *qn_message_make(const char *role, json_t *content) {
 
 qn_status qn_image_url_check(const char *url, const char *field, qn_problem *p) {
     if (!url) return QN_REFUSE(p, 400, field, "%s: an image has no url", field);
-    if (strncasecmp(url, "data:", 5) == 0) return QN_OK;
+    static const char *const schemes[] = {"data:", "http://", "https://"};
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        if (strncasecmp(url, schemes[i], strlen(schemes[i])) == 0) return QN_OK;
+    }
     return QN_REFUSE(p, 400, field,
-                     "%s: the image is at '%.60s', but only data: URLs are read; fetching others "
-                     "needs --image-urls",
+                     "%s: the image is at '%.60s', but only data: URLs are read; --image-urls "
+                     "allows some hosts",
                      field, url);
 }
 

@@ -32,7 +32,8 @@ QN_MUST_CHECK qn_status qn_ask_set_messages(qn_ask *ask, const json_t *messages,
 // there is nothing to change.
 QN_MUST_CHECK qn_status qn_messages_relax(json_t **out, const json_t *messages, qn_err *err);
 
-// An image's URL as every dialect's parts have it; only data: URLs are read. `field` names it.
+// An image's URL as every dialect's parts have it: data:, or http: and https:, which are fetched or
+// refused later (fetch.h). `field` names it.
 QN_MUST_CHECK qn_status qn_image_url_check(const char *url, const char *field, qn_problem *problem);
 // {"role", "content"}; takes `content`. NULL: no memory.
 json_t *qn_message_make(const char *role, json_t *content);

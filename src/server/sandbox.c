@@ -26,11 +26,7 @@ static const int denied[] = {
     SCMP_SYS(kcmp),
     SCMP_SYS(kill),
     SCMP_SYS(tkill),
-    // the network: the address is open, and the server calls nobody
-    SCMP_SYS(socket),
-    SCMP_SYS(socketpair),
-    SCMP_SYS(connect),
-    SCMP_SYS(bind),
+    // further addresses to listen on
     SCMP_SYS(listen),
     // who one is
     SCMP_SYS(setuid),
@@ -108,6 +104,10 @@ static const int denied[] = {
     SCMP_SYS(modify_ldt),
 };
 
+// The same for a server that calls nobody: its address is open.
+static const int denied_out[] = {SCMP_SYS(socket), SCMP_SYS(socketpair), SCMP_SYS(connect),
+                                 SCMP_SYS(bind)};
+
 // Threads are made by clone with CLONE_THREAD, processes without. The flags of clone3 are in memory,
 // where no filter sees them: the C library takes clone where there is no clone3.
 static int deny_processes(scmp_filter_ctx filter) {
@@ -117,22 +117,30 @@ static int deny_processes(scmp_filter_ctx filter) {
     return code ? code : seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
 }
 
-static int fill(scmp_filter_ctx filter) {
-    int code = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1); // the other threads, too
-    for (size_t i = 0; !code && i < sizeof denied / sizeof *denied; i++) {
-        if (denied[i] < 0) continue; // this machine has no such call
-        code = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), denied[i], 0);
+static int deny(scmp_filter_ctx filter, const int *calls, size_t n) {
+    int code = 0;
+    for (size_t i = 0; !code && i < n; i++) {
+        if (calls[i] < 0) continue; // this machine has no such call
+        code = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), calls[i], 0);
     }
+    return code;
+}
+
+static int fill(scmp_filter_ctx filter, bool calls_out) {
+    int code = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1); // the other threads, too
+    if (!code) code = deny(filter, denied, sizeof denied / sizeof *denied);
+    if (!code && !calls_out)
+        code = deny(filter, denied_out, sizeof denied_out / sizeof *denied_out);
     if (!code) code = deny_processes(filter);
     return code ? code : seccomp_load(filter);
 }
 
-qn_status qn_sandbox_enter(qn_err *err) {
+qn_status qn_sandbox_enter(bool calls_out, qn_err *err) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         return QN_FAIL(err, UNSUPPORTED, "cannot give up privileges: %s", strerror(errno));
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
     if (!filter) return QN_NOMEM(err, "a filter of system calls");
-    const int code = fill(filter);
+    const int code = fill(filter, calls_out);
     seccomp_release(filter);
     if (code == -ENOMEM) return QN_NOMEM(err, "a filter of system calls");
     if (code) return QN_FAIL(err, UNSUPPORTED, "cannot filter system calls: %s", strerror(-code));

@@ -3,6 +3,7 @@
 #include "core/mem.h"
 #include "server/problem.h"
 
+#include <curl/curl.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -48,6 +49,8 @@ static qn_status fill(qn_server *s, qn_err *err) {
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->wake < 0) return QN_FAIL(err, IO, "cannot make an event: %s", strerror(errno));
     if (getrandom(&s->id_key, sizeof s->id_key, 0) < 0) s->id_key = (uint64_t)qn_clock_ns();
+    if (s->opts.n_image_hosts && curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return QN_NOMEM(err, "fetching images");
     QN_TRY(check_address(s, err));
     QN_TRY(qn_guard_init(&s->guard, &s->opts, err));
     QN_TRY(qn_tls_init(&s->tls, &s->opts, err));

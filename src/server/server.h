@@ -37,6 +37,8 @@ typedef struct qn_server_opts {
     size_t n_origins;
     const char *const *hosts; // (n_hosts) further names that this server is called by
     size_t n_hosts;
+    const char *const *image_hosts; // (n_image_hosts) that images may be fetched from; "*": all
+    size_t n_image_hosts;
     bool insecure; // a public address without a key is fine
     const char *tls_cert, *tls_key;
 
