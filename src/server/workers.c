@@ -47,6 +47,7 @@ qn_status qn_workers_init(qn_workers *w, int n, size_t max_waiting, qn_err *err)
         return QN_NOMEM(err, "a lock");
     }
     w->last = &w->first;
+    w->is_open = true;
     while (w->n_threads < n && w->n_threads < QN_MAX_WORKERS) {
         if (!qn_thread_start(&w->threads[w->n_threads], work_on, w)) break;
         w->n_threads++;
@@ -57,7 +58,7 @@ qn_status qn_workers_init(qn_workers *w, int n, size_t max_waiting, qn_err *err)
 }
 
 void qn_workers_stop(qn_workers *w, void (*give_up)(qn_exchange *ex)) {
-    if (!w->last) return;
+    if (!w->is_open) return;
     join_all(w);
     while (w->first) {
         qn_work *work = w->first;
@@ -69,7 +70,7 @@ void qn_workers_stop(qn_workers *w, void (*give_up)(qn_exchange *ex)) {
 }
 
 void qn_workers_deinit(qn_workers *w) {
-    if (!w->last) return;
+    if (!w->is_open) return;
     join_all(w);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);

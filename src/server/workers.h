@@ -16,6 +16,7 @@ typedef struct qn_workers {
     pthread_t threads[QN_MAX_WORKERS];
     int n_threads;
     bool is_ending;
+    bool is_open; // constant while there are threads
 } qn_workers;
 
 QN_MUST_CHECK qn_status qn_workers_init(qn_workers *workers, int n, size_t max_waiting,
