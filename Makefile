@@ -10,7 +10,7 @@ build = @tools/build.sh $(1) "$(2)" $(3)
 # What `make run` does when nobody can type.
 STORY  = -p "Tell me a short story." -n 80
 
-.PHONY: all run test test-memory test-schemas test-large debug asan ubsan tsan check fuzz bench fmt lint sz install clean help setup setup-check
+.PHONY: all run test test-memory test-hostile test-schemas test-large debug asan ubsan tsan check fuzz bench fmt lint sz install clean help setup setup-check
 .DEFAULT_GOAL = all
 
 # build the program and the library into build/
@@ -50,6 +50,11 @@ tsan: setup
 test-memory: setup
 	$(call build,build)
 	@build/tests/test_cli_memory --list | xargs -P "$$(nproc)" -n 1 build/tests/test_cli_memory --all
+
+# send the server 10,000 requests that mean harm, under the address sanitizer (some minutes)
+test-hostile: setup
+	$(call build,build-asan,-DQN_SANITIZE=address,test_server_hostile)
+	@build-asan/tests/test_server_hostile 10000
 
 # write, open and delete a made-up model of every real shape (11 GB of disk for a moment)
 test-large: all

@@ -107,10 +107,10 @@ static const char *const values[] = {
     "[{\"type\":\"function\",\"function\":{}}]",
     "[{\"role\":\"tool\"}]",
     "[{\"role\":5}]",
-    "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":"
-    "\"file:///etc/passwd\"}}]}]",
-    "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":"
-    "\"http://127.0.0.1:1/\"}}]}]",
+    ("[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":"
+     "\"file:///etc/passwd\"}}]}]"),
+    ("[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":"
+     "\"http://127.0.0.1:1/\"}}]}]"),
 };
 
 static void put_value(qn_buf *to) {
@@ -179,8 +179,8 @@ static const char *const bombs[] = {
     "\"logit_bias\":[[-1,5]]",
     "\"n\":128,\"stream\":true",
     "\"logprobs\":true,\"top_logprobs\":1000000",
-    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":"
-    "\"object\",\"properties\":{\"a\":{\"$ref\":\"#/properties/a\"}}}}}]",
+    ("\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":"
+     "\"object\",\"properties\":{\"a\":{\"$ref\":\"#/properties/a\"}}}}}]"),
     "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"\",\"parameters\":5}}]",
     "\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"none of them\"}}",
     "\"chat_template_kwargs\":{\"messages\":5,\"tools\":{},\"eos_token\":[]}",
@@ -333,14 +333,14 @@ static void garbage(const serve_rig *rig) {
         "GET / HTTP/1.1\r\nHost: localhost\r\n",
         "GET / HTTP/9.9\r\n\r\n",
         "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
-        "Content-Length: 6\r\n\r\n12345",
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
-        "chunked\r\n\r\n"
-        "FFFFFFFFFFFFFFFFF\r\n",
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
-        "chunked\r\n\r\n"
-        "5;ext=1\r\nhello\r\nzz\r\n",
+        ("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+         "Content-Length: 6\r\n\r\n12345"),
+        ("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
+         "chunked\r\n\r\n"
+         "FFFFFFFFFFFFFFFFF\r\n"),
+        ("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
+         "chunked\r\n\r\n"
+         "5;ext=1\r\nhello\r\nzz\r\n"),
         "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n",
         "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", // TLS
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",

@@ -101,6 +101,8 @@ static void a_full_queue_refuses(void **state) {
 
 static int64_t has_jobs(const serve_rig *rig) { return serve_jobs(rig) > 0; }
 
+static int64_t has_rows(const serve_rig *rig) { return serve_rows(rig) > 0; }
+
 // A first stop lets answers end and be read: none is cut.
 static void a_stop_lets_answers_end(void **state) {
     client clients[N_CLIENTS], sum;
@@ -108,16 +110,14 @@ static void a_stop_lets_answers_end(void **state) {
     (void)state;
     serve_start(&rig, NULL);
     start_clients(clients, N_CLIENTS, &rig, 1);
-    for (size_t i = 0; i < N_CLIENTS; i++) serve_wait(&rig, has_jobs, 1);
+    serve_wait(&rig, has_rows, 1);
     qn_server_stop(rig.server);
     pthread_join(rig.thread, NULL);
     assert_int_equal(serve_jobs(&rig), 0);
     assert_int_equal(qn_links_busy(&rig.server->links), 0);
     qn_server_destroy(rig.server);
     join_clients(&sum, clients, N_CLIENTS);
-    assert_true(sum.n_right > 0);
-    // Those that had not sent their request may be cut, as if they had come after the end.
-    assert_true(sum.n_right + sum.n_refused + sum.n_cut <= N_CLIENTS);
+    assert_true(sum.n_right > 0); // others may have come too late
 }
 
 // A second stop cuts them, whatever they are doing.

@@ -62,10 +62,10 @@ static json_t *sampling_json(const qn_sample_opts *s) {
     json_t *o = json_object();
     qn_json_put(&o, "temperature", qn_json_real((double)s->temperature));
     qn_json_put(&o, "top_k", json_integer(s->top_k));
-    qn_json_put(&o, "top_p", qn_json_real(s->top_p != 0 ? (double)s->top_p : 1));
+    qn_json_put(&o, "top_p", qn_json_real(s->top_p > 0 ? (double)s->top_p : 1));
     qn_json_put(&o, "min_p", qn_json_real((double)s->min_p));
     qn_json_put(&o, "repeat_penalty",
-                qn_json_real(s->repeat_penalty != 0 ? (double)s->repeat_penalty : 1));
+                qn_json_real(s->repeat_penalty > 0 ? (double)s->repeat_penalty : 1));
     qn_json_put(&o, "presence_penalty", qn_json_real((double)s->presence_penalty));
     qn_json_put(&o, "frequency_penalty", qn_json_real((double)s->frequency_penalty));
     return o;

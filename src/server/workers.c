@@ -60,7 +60,7 @@ static bool add_thread(qn_workers *w) {
 }
 
 bool qn_workers_pause(qn_workers *w) {
-    if (!w->last) return true; // there are no threads yet: nobody is held up
+    if (!w->is_open) return true; // there are no threads yet: nobody is held up
     pthread_mutex_lock(&w->lock);
     w->n_paused++;
     const bool is_held = w->n_threads - w->n_paused < w->n_wanted && !w->is_ending;
@@ -71,7 +71,7 @@ bool qn_workers_pause(qn_workers *w) {
 }
 
 void qn_workers_resume(qn_workers *w) {
-    if (!w->last) return;
+    if (!w->is_open) return;
     pthread_mutex_lock(&w->lock);
     w->n_paused--;
     pthread_cond_broadcast(&w->changed);
@@ -97,6 +97,7 @@ qn_status qn_workers_init(qn_workers *w, int n, size_t max_waiting, qn_err *err)
         return QN_NOMEM(err, "a lock");
     }
     w->last = &w->first;
+    w->is_open = true;
     bool is_fine = true;
     pthread_mutex_lock(&w->lock);
     for (int i = 0; i < n && is_fine; i++) is_fine = add_thread(w);
@@ -107,7 +108,7 @@ qn_status qn_workers_init(qn_workers *w, int n, size_t max_waiting, qn_err *err)
 }
 
 void qn_workers_stop(qn_workers *w, void (*give_up)(qn_exchange *ex)) {
-    if (!w->last) return;
+    if (!w->is_open) return;
     join_all(w);
     while (w->first) {
         qn_work *work = w->first;
@@ -119,7 +120,7 @@ void qn_workers_stop(qn_workers *w, void (*give_up)(qn_exchange *ex)) {
 }
 
 void qn_workers_deinit(qn_workers *w) {
-    if (!w->last) return;
+    if (!w->is_open) return;
     join_all(w);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);

@@ -19,6 +19,7 @@ typedef struct qn_workers {
     int n_slots, n_threads;            // slots used so far; threads that run
     int n_wanted, n_paused;            // threads that shall work; that wait for something long
     bool is_ending;
+    bool is_open; // constant while there are threads
 } qn_workers;
 
 QN_MUST_CHECK qn_status qn_workers_init(qn_workers *workers, int n, size_t max_waiting,
