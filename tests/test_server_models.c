@@ -345,7 +345,7 @@ static void read_pieces(int fd, int n) {
 
 static void a_model_in_use_is_not_closed(void **state) {
     serve_rig rig;
-    qn_entry *used = NULL;
+    qn_offer *used = NULL;
     qn_err err;
     (void)state;
     start(&rig, STATE);
@@ -358,7 +358,7 @@ static void a_model_in_use_is_not_closed(void **state) {
     assert_non_null(http_header(&a, "Retry-After"));
     assert_non_null(strstr(a.body.data, "in use"));
     http_deinit(&a);
-    qn_entry_leave(used);
+    qn_offer_leave(used);
     ask_well(&rig, "beta");
     assert_false(is_loaded(&rig, "alpha"));
     serve_stop(&rig);

@@ -7,7 +7,7 @@
 
 typedef struct made_up {
     qn_server server;
-    qn_entry entry;
+    qn_offer entry;
     qn_job job;
     qn_choice choice;
     qn_span spans[4];
@@ -15,7 +15,7 @@ typedef struct made_up {
 } made_up;
 
 static void tell(made_up *m, qn_chat_event_kind kind, const char *text) {
-    const qn_piece piece = {.kind = kind, .text = text, .size = strlen(text)};
+    const qn_job_piece piece = {.kind = kind, .text = text, .size = strlen(text)};
     assert_true(m->job.dialect->piece(&m->job, &m->choice, &piece));
 }
 

@@ -62,7 +62,7 @@ typedef struct qn_embed_plan {
     uint32_t set;
     qn_status (*prepare)(qn_ask *ask, qn_problem *problem);
     void (*write)(qn_buf *to, const qn_embedded *embedded, const qn_ask *ask,
-                  const qn_entry *entry);
+                  const qn_offer *entry);
 } qn_embed_plan;
 void qn_embed_handle(qn_exchange *ex, const qn_embed_plan *plan);
 // Numbers as a JSON list, with as many digits as give back every float.

@@ -178,7 +178,7 @@ static bool begin(qn_job *job) {
     return is_sent;
 }
 
-static json_t *call_delta(const qn_choice *c, const qn_piece *piece) {
+static json_t *call_delta(const qn_choice *c, const qn_job_piece *piece) {
     const qn_called *call = &c->calls[piece->call];
     json_t *o = json_object(), *function = json_object();
     const bool is_head = piece->kind == QN_CHAT_CALL;
@@ -196,7 +196,7 @@ static json_t *call_delta(const qn_choice *c, const qn_piece *piece) {
     return list;
 }
 
-static bool piece(qn_job *job, qn_choice *c, const qn_piece *piece) {
+static bool piece(qn_job *job, qn_choice *c, const qn_job_piece *piece) {
     json_t *delta = json_object();
     if (piece->kind == QN_CHAT_TEXT)
         qn_json_put(&delta, "content", qn_json_string(piece->text, piece->size));

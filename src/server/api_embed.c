@@ -138,14 +138,14 @@ static qn_status embed(qn_embedded *out, const qn_exchange *ex, const qn_ask *as
 typedef struct task {
     const qn_embed_plan *plan;
     qn_ask ask;
-    qn_entry *entry;
+    qn_offer *entry;
 } task;
 
 // Releases the task and the exchange.
 static void leave(qn_exchange *ex) {
     task *t = ex->task;
     ex->task = NULL;
-    qn_entry_leave(t->entry);
+    qn_offer_leave(t->entry);
     qn_ask_deinit(&t->ask);
     qn_free(t);
     atomic_fetch_sub(&ex->server->n_jobs, 1);
@@ -175,7 +175,7 @@ static void run(qn_exchange *ex) {
 }
 
 // Takes the ask and the user of the entry, if it succeeds.
-static qn_status hand_over(qn_exchange *ex, const qn_embed_plan *plan, qn_ask *ask, qn_entry *entry,
+static qn_status hand_over(qn_exchange *ex, const qn_embed_plan *plan, qn_ask *ask, qn_offer *entry,
                            qn_problem *p) {
     task *t = qn_alloc(1, sizeof *t);
     if (!t) return qn_problem_take(p, QN_NOMEM(&p->err, "embeddings"), NULL);
@@ -197,14 +197,14 @@ static qn_status hand_over(qn_exchange *ex, const qn_embed_plan *plan, qn_ask *a
 void qn_embed_handle(qn_exchange *ex, const qn_embed_plan *plan) {
     qn_problem problem = {0};
     qn_ask ask;
-    qn_entry *entry = NULL;
+    qn_offer *entry = NULL;
     qn_status status = qn_ask_read(&ask, ex, plan->set, &problem);
     if (!status && plan->prepare) status = plan->prepare(&ask, &problem);
-    if (!status) status = qn_entry_take(&entry, ex, ask.model, &problem);
+    if (!status) status = qn_offer_take(&entry, ex, ask.model, &problem);
     if (!status) status = hand_over(ex, plan, &ask, entry, &problem);
     qn_ask_deinit(&ask);
     if (!status) return; // the exchange is no longer ours
-    if (entry) qn_entry_leave(entry);
+    if (entry) qn_offer_leave(entry);
     qn_problem_reply(ex, &problem);
     qn_exchange_leave(ex);
 }
@@ -251,7 +251,7 @@ static bool is_base64(const qn_ask *ask) {
 }
 
 static void write_answer(qn_buf *to, const qn_embedded *e, const qn_ask *ask,
-                         const qn_entry *entry) {
+                         const qn_offer *entry) {
     json_t *name = json_string(entry->name);
     qn_buf_text(to, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < e->n && !to->failed; i++) {

@@ -7,7 +7,7 @@
 
 // --- models --------------------------------------------------------------------------------------
 
-static json_t *model_meta(const qn_entry_info *info) {
+static json_t *model_meta(const qn_offer_info *info) {
     json_t *m = json_object();
     qn_json_put(&m, "loaded", json_boolean(info->is_open));
     qn_json_put(&m, "size", json_integer(info->file_bytes));
@@ -27,7 +27,7 @@ static json_t *model_meta(const qn_entry_info *info) {
 
 void qn_api_models(qn_exchange *ex) {
     json_t *list = json_array(), *o = json_object();
-    qn_entry_info info;
+    qn_offer_info info;
     qn_registry_refresh(&ex->server->registry);
     for (size_t i = 0; qn_registry_info(&info, &ex->server->registry, i); i++) {
         json_t *m = json_object();
@@ -71,7 +71,7 @@ static json_t *sampling_json(const qn_sample_opts *s) {
     return o;
 }
 
-static json_t *props_of(const qn_exchange *ex, const qn_entry *entry) {
+static json_t *props_of(const qn_exchange *ex, const qn_offer *entry) {
     qn_served *m = entry->served;
     json_t *o = json_object(), *settings = json_object(), *modalities = json_object();
     json_t *caps = json_object();
@@ -94,13 +94,13 @@ static json_t *props_of(const qn_exchange *ex, const qn_entry *entry) {
 }
 
 void qn_api_props(qn_exchange *ex) {
-    qn_entry *entry = NULL;
+    qn_offer *entry = NULL;
     qn_problem problem = {0};
-    if (qn_entry_take(&entry, ex, ex->model, &problem)) {
+    if (qn_offer_take(&entry, ex, ex->model, &problem)) {
         qn_problem_reply(ex, &problem);
     } else {
         qn_reply_json(ex, 200, props_of(ex, entry));
-        qn_entry_leave(entry);
+        qn_offer_leave(entry);
     }
     qn_exchange_leave(ex);
 }

@@ -150,7 +150,7 @@ static bool begin(qn_job *job) {
            qn_job_send_event(job, "ping", event_json("ping"));
 }
 
-static bool piece(qn_job *job, qn_choice *c, const qn_piece *piece) {
+static bool piece(qn_job *job, qn_choice *c, const qn_job_piece *piece) {
     static const struct {
         const char *type, *member;
     } deltas[] = {[QN_CHAT_REASONING] = {"thinking_delta", "thinking"},

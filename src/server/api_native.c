@@ -138,7 +138,7 @@ static bool begin(qn_job *job) {
     return true;
 }
 
-static bool piece(qn_job *job, qn_choice *c, const qn_piece *piece) {
+static bool piece(qn_job *job, qn_choice *c, const qn_job_piece *piece) {
     json_t *o = head_of(c, piece->text, piece->size, false);
     if (job->ask.timings_per_token) qn_json_put(&o, "timings", qn_choice_timings(c));
     return qn_job_send_event(job, NULL, o);

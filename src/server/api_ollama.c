@@ -294,7 +294,7 @@ static bool send_calls(qn_job *job, qn_choice *c, size_t until) {
     return is_sent;
 }
 
-static bool piece(qn_job *job, qn_choice *c, const qn_piece *piece) {
+static bool piece(qn_job *job, qn_choice *c, const qn_job_piece *piece) {
     const bool is_call = piece->kind == QN_CHAT_CALL || piece->kind == QN_CHAT_ARGUMENTS;
     if (!send_calls(job, c, is_call ? piece->call : c->n_calls)) return false;
     if (is_call) return true;
@@ -342,22 +342,22 @@ static const qn_dialect chat_dialect = DIALECT, generate_dialect = DIALECT;
 // --- handlers ------------------------------------------------------------------------------------
 
 // Nothing to answer: the model was to be opened, and is.
-static qn_status reply_loaded(qn_exchange *ex, qn_entry *entry, bool is_chat) {
+static qn_status reply_loaded(qn_exchange *ex, qn_offer *entry, bool is_chat) {
     json_t *o = qn_ollama_head(entry->name);
     put_said(&o, is_chat, (said){0});
     qn_json_put(&o, "done", json_true());
     qn_json_put(&o, "done_reason", json_string("load"));
     qn_reply_json(ex, 200, o);
-    qn_entry_leave(entry);
+    qn_offer_leave(entry);
     return QN_OK;
 }
 
-static qn_status start(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_dialect *dialect,
+static qn_status start(qn_exchange *ex, qn_offer *entry, qn_ask *ask, const qn_dialect *dialect,
                        const char *prefix, qn_problem *p) {
     const bool is_prompt = ask->raw && json_string_length(ask->prompt);
     const qn_status status = qn_fields_read(ask, ask->options, QN_SET_OPTIONS, ex, p);
     if (status) {
-        qn_entry_leave(entry);
+        qn_offer_leave(entry);
         return status;
     }
     if (is_prompt) return qn_job_prompts(ex, entry, ask, dialect, prefix, p);

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 static void write_answer(qn_buf *to, const qn_embedded *e, const qn_ask *ask,
-                         const qn_entry *entry) {
+                         const qn_offer *entry) {
     json_t *name = json_string(entry->name);
     (void)ask;
     qn_buf_text(to, "{\"model\":");
@@ -25,7 +25,7 @@ static void write_answer(qn_buf *to, const qn_embedded *e, const qn_ask *ask,
 }
 
 // The older form has one text, and one embedding.
-static void write_old(qn_buf *to, const qn_embedded *e, const qn_ask *ask, const qn_entry *entry) {
+static void write_old(qn_buf *to, const qn_embedded *e, const qn_ask *ask, const qn_offer *entry) {
     (void)ask;
     (void)entry;
     qn_buf_text(to, "{\"embedding\":");

@@ -23,7 +23,7 @@ static json_t *size_json(int64_t n) {
     return json_string(text);
 }
 
-static json_t *details_json(const qn_entry_info *info) {
+static json_t *details_json(const qn_offer_info *info) {
     json_t *o = json_object(), *families = json_array();
     qn_json_push(&families, json_string(info->architecture));
     qn_json_put(&o, "parent_model", json_string(""));
@@ -37,7 +37,7 @@ static json_t *details_json(const qn_entry_info *info) {
 
 // 64 digits that change when the file does: of its path, size and time. Its content, which may be
 // many gigabytes, is not read.
-static json_t *digest_json(const qn_entry_info *info) {
+static json_t *digest_json(const qn_offer_info *info) {
     static const uint64_t prime = 0x100000001B3, start = 0xCBF29CE484222325;
     char text[1200], digits[65];
     snprintf(text, sizeof text, "%s %lld %lld", info->path, (long long)info->file_bytes,
@@ -50,7 +50,7 @@ static json_t *digest_json(const qn_entry_info *info) {
     return json_string(digits);
 }
 
-static json_t *model_json(const qn_entry_info *info) {
+static json_t *model_json(const qn_offer_info *info) {
     json_t *o = json_object();
     qn_json_put(&o, "name", json_string(info->name));
     qn_json_put(&o, "model", json_string(info->name));
@@ -64,7 +64,7 @@ static json_t *model_json(const qn_entry_info *info) {
 
 void qn_api_ollama_tags(qn_exchange *ex) {
     json_t *list = json_array(), *o = json_object();
-    qn_entry_info info;
+    qn_offer_info info;
     qn_registry_refresh(&ex->server->registry);
     for (size_t i = 0; qn_registry_info(&info, &ex->server->registry, i); i++) {
         if (*info.problem) continue; // there is no place to say why it cannot be used
@@ -79,7 +79,7 @@ void qn_api_ollama_tags(qn_exchange *ex) {
 
 void qn_api_ollama_ps(qn_exchange *ex) {
     json_t *list = json_array(), *o = json_object();
-    qn_entry_info info;
+    qn_offer_info info;
     for (size_t i = 0; qn_registry_info(&info, &ex->server->registry, i); i++) {
         if (!info.is_open) continue;
         json_t *m = model_json(&info);
@@ -97,7 +97,7 @@ void qn_api_ollama_ps(qn_exchange *ex) {
 
 // --- one model -----------------------------------------------------------------------------------
 
-static json_t *capabilities_json(const qn_entry_info *info) {
+static json_t *capabilities_json(const qn_offer_info *info) {
     const struct {
         const char *name;
         bool is_there;
@@ -120,7 +120,7 @@ static void put_key(json_t **o, const char *architecture, const char *name, int6
 }
 
 // Sizes by the names of GGUF keys, over what the file's own keys say.
-static void put_sizes(json_t **o, const qn_entry_info *info) {
+static void put_sizes(json_t **o, const qn_offer_info *info) {
     const qn_facts *f = &info->facts;
     const char *a = info->architecture;
     qn_json_put(o, "general.architecture", json_string(a));
@@ -137,7 +137,7 @@ static void put_sizes(json_t **o, const qn_entry_info *info) {
 }
 
 // The keys of a GGUF file without long lists; NULL: it is another file, or cannot be read now.
-static json_t *keys_of(const qn_entry_info *info) {
+static json_t *keys_of(const qn_offer_info *info) {
     enum { LONGEST = 64 };
     const qn_json_opts opts = {.what = "keys"};
     qn_source *source = NULL;
@@ -153,7 +153,7 @@ static json_t *keys_of(const qn_entry_info *info) {
     return keys;
 }
 
-static json_t *show_json(const qn_entry_info *info) {
+static json_t *show_json(const qn_offer_info *info) {
     static const char template_key[] = "tokenizer.chat_template";
     json_t *o = json_object(), *keys = keys_of(info);
     json_t *text = json_incref(json_object_get(keys, template_key));
@@ -169,28 +169,28 @@ static json_t *show_json(const qn_entry_info *info) {
     return o;
 }
 
-static qn_status hold(qn_entry **out, qn_ask *ask, qn_exchange *ex, qn_problem *p) {
+static qn_status hold(qn_offer **out, qn_ask *ask, qn_exchange *ex, qn_problem *p) {
     QN_TRY(qn_ask_read(ask, ex, QN_SET_SHOW, p));
     const qn_status status = qn_registry_hold(out, &ex->server->registry, ask->model, &p->err);
-    return status ? qn_entry_refuse(p, status) : QN_OK;
+    return status ? qn_offer_refuse(p, status) : QN_OK;
 }
 
 void qn_api_ollama_show(qn_exchange *ex) {
     qn_problem problem = {0};
-    qn_entry *entry = NULL;
+    qn_offer *entry = NULL;
     qn_ask ask;
-    qn_entry_info info;
+    qn_offer_info info;
     qn_status status = hold(&entry, &ask, ex, &problem);
     if (!status) {
-        qn_entry_refresh(entry);
-        qn_entry_get_info(&info, entry);
+        qn_offer_refresh(entry);
+        qn_offer_get_info(&info, entry);
         if (!info.is_known) status = QN_REFUSE(&problem, 500, "model", "%s", info.problem);
     }
     if (status)
         qn_problem_reply(ex, &problem);
     else
         qn_reply_json(ex, 200, show_json(&info));
-    if (entry) qn_entry_leave(entry);
+    if (entry) qn_offer_leave(entry);
     qn_ask_deinit(&ask);
     qn_exchange_leave(ex);
 }

@@ -246,7 +246,7 @@ static bool begin(qn_job *job) {
            send_response(job, "response.in_progress", "in_progress", json_null());
 }
 
-static bool piece(qn_job *job, qn_choice *c, const qn_piece *piece) {
+static bool piece(qn_job *job, qn_choice *c, const qn_job_piece *piece) {
     const size_t i = c->n_spans - 1;
     const qn_chat_event_kind kind = c->spans[i].kind;
     json_t *told = job->ask.wants_logprobs ? qn_choice_untold(c) : NULL;

@@ -259,7 +259,7 @@ static json_t *next_logprobs(qn_job *job, qn_choice *c) {
     return lists_take(&l);
 }
 
-static bool piece(qn_job *job, qn_choice *c, const qn_piece *piece) {
+static bool piece(qn_job *job, qn_choice *c, const qn_job_piece *piece) {
     if (!send_echo(job, c)) return false;
     json_t *choice = choice_json(c, piece->text, piece->size, next_logprobs(job, c), NULL);
     return qn_job_send_event(job, NULL, chunk_of(job, choice));

@@ -17,16 +17,16 @@ static void answer(qn_exchange *ex, qn_status (*make)(json_t **out, const qn_ask
                                                       const qn_served *model, qn_problem *p)) {
     qn_problem problem = {0};
     qn_ask ask;
-    qn_entry *entry = NULL;
+    qn_offer *entry = NULL;
     json_t *value = NULL;
     qn_status status = qn_ask_read(&ask, ex, QN_SET_TOKENS, &problem);
-    if (!status) status = qn_entry_take(&entry, ex, ask.model, &problem);
+    if (!status) status = qn_offer_take(&entry, ex, ask.model, &problem);
     if (!status) status = make(&value, &ask, entry->served, &problem);
     if (status)
         qn_problem_reply(ex, &problem);
     else
         qn_reply_json(ex, 200, value);
-    if (entry) qn_entry_leave(entry);
+    if (entry) qn_offer_leave(entry);
     qn_ask_deinit(&ask);
     qn_exchange_leave(ex);
 }
@@ -139,13 +139,13 @@ static json_t *slots_of(const qn_exchange *ex, const qn_served *model) {
 }
 
 void qn_api_slots(qn_exchange *ex) {
-    qn_entry *entry = NULL;
+    qn_offer *entry = NULL;
     qn_problem problem = {0};
-    if (qn_entry_take(&entry, ex, ex->model, &problem)) {
+    if (qn_offer_take(&entry, ex, ex->model, &problem)) {
         qn_problem_reply(ex, &problem);
     } else {
         qn_reply_json(ex, 200, slots_of(ex, entry->served));
-        qn_entry_leave(entry);
+        qn_offer_leave(entry);
     }
     qn_exchange_leave(ex);
 }

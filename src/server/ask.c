@@ -52,7 +52,7 @@ const json_t *qn_ask_keep(qn_ask *ask, json_t *value) {
 // --- lists ---------------------------------------------------------------------------------------
 
 // Texts of a string or a list of strings, appended to opts->texts.
-static qn_status add_texts(qn_answer_opts *o, size_t *n, const json_t *from, const char *name,
+static qn_status add_texts(qn_job_opts *o, size_t *n, const json_t *from, const char *name,
                            qn_problem *p) {
     const size_t many = json_is_string(from) ? 1 : json_array_size(from);
     if (*n + many > MAX_TEXTS)
@@ -71,7 +71,7 @@ static qn_status add_texts(qn_answer_opts *o, size_t *n, const json_t *from, con
     return QN_OK;
 }
 
-static qn_status set_texts(qn_answer_opts *o, const qn_ask *ask, qn_problem *p) {
+static qn_status set_texts(qn_job_opts *o, const qn_ask *ask, qn_problem *p) {
     size_t n = 0, from = 0;
     if (ask->stop) QN_TRY(add_texts(o, &n, ask->stop, "stop", p));
     o->generate.stops = o->texts;
@@ -88,7 +88,7 @@ static qn_status set_texts(qn_answer_opts *o, const qn_ask *ask, qn_problem *p) 
     return QN_OK;
 }
 
-static qn_status set_stop_ids(qn_answer_opts *o, const qn_ask *ask, qn_problem *p) {
+static qn_status set_stop_ids(qn_job_opts *o, const qn_ask *ask, qn_problem *p) {
     const size_t n = json_array_size(ask->stop_ids);
     if (n == 0) return QN_OK;
     if (n > MAX_TEXTS)
@@ -124,7 +124,7 @@ static qn_status read_bias(float *out, const json_t *value, qn_problem *p) {
     return QN_OK;
 }
 
-static qn_status add_bias(qn_answer_opts *o, size_t *cap, int64_t id, float bias, qn_problem *p) {
+static qn_status add_bias(qn_job_opts *o, size_t *cap, int64_t id, float bias, qn_problem *p) {
     if (id < 0 || id > INT32_MAX)
         return QN_REFUSE(p, 400, "logit_bias", "%lld is not a token id", (long long)id);
     void *items = o->biases;
@@ -136,7 +136,7 @@ static qn_status add_bias(qn_answer_opts *o, size_t *cap, int64_t id, float bias
 }
 
 // A token id as a number or digits; a text biases each of its tokens.
-static qn_status add_named_bias(qn_answer_opts *o, size_t *cap, const qn_served *model,
+static qn_status add_named_bias(qn_job_opts *o, size_t *cap, const qn_served *model,
                                 const char *name, float bias, qn_problem *p) {
     char *end;
     const long long id = strtoll(name, &end, 10);
@@ -150,8 +150,8 @@ static qn_status add_named_bias(qn_answer_opts *o, size_t *cap, const qn_served 
     return status;
 }
 
-static qn_status add_pair(qn_answer_opts *o, size_t *cap, const qn_served *model,
-                          const json_t *pair, qn_problem *p) {
+static qn_status add_pair(qn_job_opts *o, size_t *cap, const qn_served *model, const json_t *pair,
+                          qn_problem *p) {
     const json_t *token = json_array_get(pair, 0);
     float bias;
     if (json_array_size(pair) != 2)
@@ -163,7 +163,7 @@ static qn_status add_pair(qn_answer_opts *o, size_t *cap, const qn_served *model
     return QN_REFUSE(p, 400, "logit_bias", "a token is neither an id nor a text");
 }
 
-static qn_status set_biases(qn_answer_opts *o, const qn_ask *ask, const qn_served *model,
+static qn_status set_biases(qn_job_opts *o, const qn_ask *ask, const qn_served *model,
                             qn_problem *p) {
     size_t cap = 0;
     const char *name;
@@ -266,7 +266,7 @@ static qn_status find_form(form *f, qn_ask *ask, qn_problem *p) {
     return find_structured(f, ask, p);
 }
 
-static qn_status set_grammar(qn_answer_opts *o, qn_ask *ask, qn_served *model, qn_problem *p) {
+static qn_status set_grammar(qn_job_opts *o, qn_ask *ask, qn_served *model, qn_problem *p) {
     form f = {0};
     QN_TRY(find_form(&f, ask, p));
     if (!f.is_wanted) return QN_OK;
@@ -295,7 +295,7 @@ static qn_status set_grammar(qn_answer_opts *o, qn_ask *ask, qn_served *model, q
 
 // --- all of it -----------------------------------------------------------------------------------
 
-static qn_status set_order(qn_answer_opts *o, const qn_ask *ask, qn_problem *p) {
+static qn_status set_order(qn_job_opts *o, const qn_ask *ask, qn_problem *p) {
     qn_buf text = {0};
     if (!ask->samplers) return QN_OK;
     if (json_is_string(ask->samplers)) qn_buf_text(&text, json_string_value(ask->samplers));
@@ -319,8 +319,7 @@ static uint64_t draw_seed(void) {
     return seed & (((uint64_t)1 << 53) - 1);
 }
 
-static qn_status set_sampling(qn_answer_opts *o, qn_ask *ask, const qn_served *model,
-                              qn_problem *p) {
+static qn_status set_sampling(qn_job_opts *o, qn_ask *ask, const qn_served *model, qn_problem *p) {
     o->sample = model->sample;
     qn_fields_merge(&o->sample, ask);
     if (o->sample.top_k < 0) o->sample.top_k = 0;
@@ -335,9 +334,8 @@ static qn_status set_sampling(qn_answer_opts *o, qn_ask *ask, const qn_served *m
     return status ? qn_problem_take(p, status, NULL) : QN_OK;
 }
 
-qn_status qn_answer_opts_init(qn_answer_opts *out, qn_ask *ask, qn_served *model,
-                              qn_problem *problem) {
-    *out = (qn_answer_opts){.generate = model->server->opts.generate};
+qn_status qn_job_opts_init(qn_job_opts *out, qn_ask *ask, qn_served *model, qn_problem *problem) {
+    *out = (qn_job_opts){.generate = model->server->opts.generate};
     qn_generate_opts *g = &out->generate;
     g->size = sizeof *g;
     QN_TRY(set_sampling(out, ask, model, problem));
@@ -353,11 +351,11 @@ qn_status qn_answer_opts_init(qn_answer_opts *out, qn_ask *ask, qn_served *model
     return set_grammar(out, ask, model, problem);
 }
 
-void qn_answer_opts_deinit(qn_answer_opts *opts) {
+void qn_job_opts_deinit(qn_job_opts *opts) {
     qn_grammar_destroy(opts->grammar);
     qn_free(opts->texts);
     qn_free(opts->stop_ids);
     qn_free(opts->biases);
     qn_free(opts->order);
-    *opts = (qn_answer_opts){0};
+    *opts = (qn_job_opts){0};
 }

@@ -48,7 +48,7 @@ void qn_ask_deinit(qn_ask *ask);
 const json_t *qn_ask_keep(qn_ask *ask, json_t *value);
 
 // The options of the answer, made of an ask for one model. Caller storage; {0} is fine to deinit.
-typedef struct qn_answer_opts {
+typedef struct qn_job_opts {
     qn_sample_opts sample;
     qn_generate_opts generate;
     qn_grammar *grammar; // owned
@@ -56,9 +56,9 @@ typedef struct qn_answer_opts {
     int32_t *stop_ids;   // owned
     qn_bias *biases;     // owned
     char *order;         // owned
-} qn_answer_opts;
-QN_MUST_CHECK qn_status qn_answer_opts_init(qn_answer_opts *out, qn_ask *ask, qn_served *model,
-                                            qn_problem *problem);
-void qn_answer_opts_deinit(qn_answer_opts *opts);
+} qn_job_opts;
+QN_MUST_CHECK qn_status qn_job_opts_init(qn_job_opts *out, qn_ask *ask, qn_served *model,
+                                         qn_problem *problem);
+void qn_job_opts_deinit(qn_job_opts *opts);
 
 #endif

@@ -42,11 +42,11 @@ void qn_job_destroy(qn_job *job) {
     qn_free(job->choices);
     qn_free(job->rows);
     qn_chat_turn_destroy(job->turn);
-    qn_answer_opts_deinit(&job->opts);
+    qn_job_opts_deinit(&job->opts);
     qn_ask_deinit(&job->ask);
     if (job->entry) {
         atomic_fetch_sub(&job->ex->server->n_jobs, 1);
-        qn_entry_leave(job->entry);
+        qn_offer_leave(job->entry);
     }
     qn_exchange_leave(job->ex);
     pthread_mutex_destroy(&job->lock);
@@ -61,7 +61,7 @@ static void make_id(char *to, size_t size, const char *prefix) {
 }
 
 // Takes the ask, one owner of the exchange and the user of the entry.
-static qn_status create(qn_job **out, qn_exchange *ex, qn_entry *entry, qn_ask *ask,
+static qn_status create(qn_job **out, qn_exchange *ex, qn_offer *entry, qn_ask *ask,
                         const qn_dialect *dialect, const char *prefix, qn_err *err) {
     qn_job *job = qn_alloc(1, sizeof *job);
     if (!job || pthread_mutex_init(&job->lock, NULL) != 0) {
@@ -186,7 +186,7 @@ static bool add_span(qn_choice *c, const qn_chat_event *e) {
 static bool take_part(void *arg, const qn_chat_event *e) {
     qn_choice *c = arg;
     qn_job *job = c->job;
-    qn_piece piece = {.kind = e->kind, .text = e->text, .size = e->text_size};
+    qn_job_piece piece = {.kind = e->kind, .text = e->text, .size = e->text_size};
     if (e->kind == QN_CHAT_BEGIN) return true;
     if (e->kind == QN_CHAT_CALL && !add_call(c, e->name)) job->is_lost = true;
     if (e->kind >= QN_CHAT_CALL && c->n_calls == 0) return false;
@@ -330,7 +330,7 @@ static void finish(qn_job *job) {
                                 : &metrics->answered,
                   1);
     qn_histogram_add(&metrics->whole, qn_clock_ns() - job->started);
-    qn_entry_touch(job->entry); // before the client knows
+    qn_offer_touch(job->entry); // before the client knows
     if (job->is_stream)
         end_stream(job, has_problem ? &problem : NULL);
     else if (has_problem)
@@ -643,7 +643,7 @@ static qn_status prepare_chat(qn_chat_turn_info *info, qn_job *job, qn_problem *
         return QN_REFUSE(p, 400, "model", "the model has no chat template: %s",
                          job->model->no_template);
     QN_TRY(check_images(job, p));
-    QN_TRY(qn_answer_opts_init(&job->opts, &job->ask, job->model, p));
+    QN_TRY(qn_job_opts_init(&job->opts, &job->ask, job->model, p));
     qn_status status = qn_chat_create(&chat, &p->err);
     if (status) return qn_problem_take(p, status, NULL);
     status = set_chat(chat, job->ex, &job->ask, p);
@@ -697,7 +697,7 @@ static qn_status start_prompts(qn_job *job, qn_problem *p) {
         .field = "prompt", .max = MAX_PROMPTS, .special = true, .wants_text = true};
     qn_generate_opts *g = &job->opts.generate;
     qn_prompts asked = {0};
-    QN_TRY(qn_answer_opts_init(&job->opts, &job->ask, job->model, p));
+    QN_TRY(qn_job_opts_init(&job->opts, &job->ask, job->model, p));
     g->stop = job->ex->stop;
     g->prompt_logprobs = job->ask.echo && job->ask.wants_logprobs;
     if (job->dialect->shows_end && job->ask.wants_logprobs) g->flags |= QN_GENERATE_SHOW_END;
@@ -713,12 +713,12 @@ static qn_status start_prompts(qn_job *job, qn_problem *p) {
 
 // --- handlers ------------------------------------------------------------------------------------
 
-static qn_status run(qn_status (*fn)(qn_job *job, qn_problem *p), qn_exchange *ex, qn_entry *entry,
+static qn_status run(qn_status (*fn)(qn_job *job, qn_problem *p), qn_exchange *ex, qn_offer *entry,
                      qn_ask *ask, const qn_dialect *dialect, const char *prefix, qn_problem *p) {
     qn_job *job = NULL;
     const qn_status created = create(&job, ex, entry, ask, dialect, prefix, &p->err);
     if (created) {
-        qn_entry_leave(entry);
+        qn_offer_leave(entry);
         return qn_problem_take(p, created, NULL);
     }
     const qn_status status = fn(job, p);
@@ -726,22 +726,22 @@ static qn_status run(qn_status (*fn)(qn_job *job, qn_problem *p), qn_exchange *e
     return status;
 }
 
-qn_status qn_job_chat(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_dialect *dialect,
+qn_status qn_job_chat(qn_exchange *ex, qn_offer *entry, qn_ask *ask, const qn_dialect *dialect,
                       const char *prefix, qn_problem *problem) {
     return run(start_chat, ex, entry, ask, dialect, prefix, problem);
 }
 
-qn_status qn_job_prompts(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_dialect *dialect,
+qn_status qn_job_prompts(qn_exchange *ex, qn_offer *entry, qn_ask *ask, const qn_dialect *dialect,
                          const char *prefix, qn_problem *problem) {
     return run(start_prompts, ex, entry, ask, dialect, prefix, problem);
 }
 
-qn_status qn_job_count(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_dialect *dialect,
+qn_status qn_job_count(qn_exchange *ex, qn_offer *entry, qn_ask *ask, const qn_dialect *dialect,
                        const char *prefix, qn_problem *problem) {
     return run(count_chat, ex, entry, ask, dialect, prefix, problem);
 }
 
-qn_status qn_entry_refuse(qn_problem *p, qn_status status) {
+qn_status qn_offer_refuse(qn_problem *p, qn_status status) {
     if (status == QN_ARGUMENT) {
         const qn_err err = p->err;
         qn_problem_set(p, 404, "model");
@@ -755,18 +755,18 @@ qn_status qn_entry_refuse(qn_problem *p, qn_status status) {
     return status;
 }
 
-qn_status qn_entry_take(qn_entry **out, qn_exchange *ex, const char *name, qn_problem *p) {
+qn_status qn_offer_take(qn_offer **out, qn_exchange *ex, const char *name, qn_problem *p) {
     const qn_status status = qn_registry_take(out, &ex->server->registry, name, &p->err);
-    return status ? qn_entry_refuse(p, status) : QN_OK;
+    return status ? qn_offer_refuse(p, status) : QN_OK;
 }
 
 void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan) {
     qn_problem problem = {0};
     qn_ask ask;
-    qn_entry *entry = NULL;
+    qn_offer *entry = NULL;
     qn_status status = qn_ask_read(&ask, ex, plan->set, &problem);
     if (!status && plan->prepare) status = plan->prepare(&ask, &problem);
-    if (!status) status = qn_entry_take(&entry, ex, ask.model, &problem);
+    if (!status) status = qn_offer_take(&entry, ex, ask.model, &problem);
     if (!status) status = plan->start(ex, entry, &ask, plan->dialect, plan->prefix, &problem);
     if (status) {
         qn_metric_add(&ex->server->metrics.refused, 1);

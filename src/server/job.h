@@ -55,12 +55,12 @@ typedef struct qn_choice {
 } qn_choice;
 
 // What comes of an answer, to be written to a stream.
-typedef struct qn_piece {
+typedef struct qn_job_piece {
     qn_chat_event_kind kind; // REASONING, TEXT, CALL, ARGUMENTS
     const char *text;
     size_t size;
     size_t call; // number of the call
-} qn_piece;
+} qn_job_piece;
 
 // How a dialect writes. Functions of streams write with qn_job_send; a false result means that the
 // client is gone.
@@ -69,7 +69,7 @@ typedef struct qn_dialect {
     const char *ping;        // what keeps a silent stream alive; NULL: nothing does
     bool shows_end;          // log-probabilities are told of the token that ends the answer, too
     bool (*begin)(qn_job *job);
-    bool (*piece)(qn_job *job, qn_choice *choice, const qn_piece *piece);
+    bool (*piece)(qn_job *job, qn_choice *choice, const qn_job_piece *piece);
     bool (*progress)(qn_job *job, qn_choice *choice, int64_t done, int64_t total); // may be NULL
     bool (*finish)(qn_job *job, qn_choice *choice); // a choice has ended
     bool (*end)(qn_job *job);                       // all have
@@ -94,11 +94,11 @@ typedef struct qn_job_row {
 struct qn_job {
     pthread_mutex_t lock;
     qn_exchange *ex; // one owner
-    qn_entry *entry; // one user
+    qn_offer *entry; // one user
     qn_served *model;
     const qn_dialect *dialect;
     qn_ask ask;
-    qn_answer_opts opts;
+    qn_job_opts opts;
     qn_chat_turn *turn; // NULL: prompts without a conversation
     qn_choice *choices; // (n_choices)
     size_t n_choices;
@@ -123,16 +123,16 @@ struct qn_job {
 
 // The ask moves into the job, also after a failure; `prefix` begins its id. QN_OK: it will be
 // answered. A failure was not answered yet: it is in *problem.
-QN_MUST_CHECK qn_status qn_job_chat(qn_exchange *ex, qn_entry *entry, qn_ask *ask,
+QN_MUST_CHECK qn_status qn_job_chat(qn_exchange *ex, qn_offer *entry, qn_ask *ask,
                                     const qn_dialect *dialect, const char *prefix,
                                     qn_problem *problem);
 // The same for prompts: ask->prompt is a text, token ids, or a list of either.
-QN_MUST_CHECK qn_status qn_job_prompts(qn_exchange *ex, qn_entry *entry, qn_ask *ask,
+QN_MUST_CHECK qn_status qn_job_prompts(qn_exchange *ex, qn_offer *entry, qn_ask *ask,
                                        const qn_dialect *dialect, const char *prefix,
                                        qn_problem *problem);
 // Answers with dialect->whole, of a job that has one choice which knows its n_prompt alone: what the
 // conversation would take, without an answer.
-QN_MUST_CHECK qn_status qn_job_count(qn_exchange *ex, qn_entry *entry, qn_ask *ask,
+QN_MUST_CHECK qn_status qn_job_count(qn_exchange *ex, qn_offer *entry, qn_ask *ask,
                                      const qn_dialect *dialect, const char *prefix,
                                      qn_problem *problem);
 
@@ -143,16 +143,16 @@ typedef struct qn_job_plan {
     const qn_dialect *dialect;
     const char *prefix;
     qn_status (*prepare)(qn_ask *ask, qn_problem *problem);
-    qn_status (*start)(qn_exchange *ex, qn_entry *entry, qn_ask *ask, const qn_dialect *dialect,
+    qn_status (*start)(qn_exchange *ex, qn_offer *entry, qn_ask *ask, const qn_dialect *dialect,
                        const char *prefix, qn_problem *problem);
 } qn_job_plan;
 void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan);
 
 // The model of that name, or the problem: see qn_registry_take.
-QN_MUST_CHECK qn_status qn_entry_take(qn_entry **out, qn_exchange *ex, const char *name,
+QN_MUST_CHECK qn_status qn_offer_take(qn_offer **out, qn_exchange *ex, const char *name,
                                       qn_problem *problem);
 // The HTTP status of a model that could not be had; problem->err says why. Returns `status`.
-qn_status qn_entry_refuse(qn_problem *problem, qn_status status);
+qn_status qn_offer_refuse(qn_problem *problem, qn_status status);
 
 // --- for dialects --------------------------------------------------------------------------------
 

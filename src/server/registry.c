@@ -13,7 +13,7 @@
 
 // --- entries -------------------------------------------------------------------------------------
 
-static void destroy_entry(qn_entry *e) {
+static void destroy_entry(qn_offer *e) {
     if (!e) return;
     qn_served_close(e->served);
     qn_free(e->name);
@@ -22,14 +22,14 @@ static void destroy_entry(qn_entry *e) {
 }
 
 static int by_name(const void *a, const void *b) {
-    const qn_entry *const *x = a, *const *y = b;
+    const qn_offer *const *x = a, *const *y = b;
     return strcmp((*x)->name, (*y)->name);
 }
 
 // With the lock, or before there are others. Takes over the name, whatever happens.
 static qn_status add_entry(qn_registry *r, char *name, const char *path, qn_err *err) {
-    qn_entry *e = qn_alloc(1, sizeof *e);
-    qn_entry **grown = qn_realloc(r->entries, r->n + 1, sizeof *grown);
+    qn_offer *e = qn_alloc(1, sizeof *e);
+    qn_offer **grown = qn_realloc(r->entries, r->n + 1, sizeof *grown);
     if (grown) r->entries = grown;
     if (e) {
         e->registry = r;
@@ -58,7 +58,7 @@ static qn_status add_own(qn_registry *r, const char *path, const char *alias, qn
 
 // --- the folder ----------------------------------------------------------------------------------
 
-static qn_entry *find_path(const qn_registry *r, const char *path) {
+static qn_offer *find_path(const qn_registry *r, const char *path) {
     for (size_t i = 0; i < r->n; i++) {
         if (strcmp(r->entries[i]->path, path) == 0) return r->entries[i];
     }
@@ -67,7 +67,7 @@ static qn_entry *find_path(const qn_registry *r, const char *path) {
 
 // With the lock: one that is there now.
 static qn_status merge_one(qn_registry *r, const qn_found *f, qn_err *err) {
-    qn_entry *e = find_path(r, f->path);
+    qn_offer *e = find_path(r, f->path);
     if (!e) {
         char *name = strdup(f->name);
         QN_TRY(add_entry(r, name, f->path, err));
@@ -75,7 +75,7 @@ static qn_status merge_one(qn_registry *r, const qn_found *f, qn_err *err) {
     }
     e->is_seen = true;
     const bool is_same = e->modified == f->modified && e->file_bytes == f->file_bytes;
-    if (is_same || e->state != QN_ENTRY_CLOSED) return QN_OK;
+    if (is_same || e->state != QN_OFFER_CLOSED) return QN_OK;
     e->modified = f->modified;
     e->file_bytes = f->file_bytes;
     e->is_known = false;
@@ -86,8 +86,8 @@ static qn_status merge_one(qn_registry *r, const qn_found *f, qn_err *err) {
 static void drop_unseen(qn_registry *r) {
     size_t n = 0;
     for (size_t i = 0; i < r->n; i++) {
-        qn_entry *e = r->entries[i];
-        const bool is_idle = e->state == QN_ENTRY_CLOSED && e->n_users == 0;
+        qn_offer *e = r->entries[i];
+        const bool is_idle = e->state == QN_OFFER_CLOSED && e->n_users == 0;
         if (e != r->own && !e->is_seen && is_idle)
             destroy_entry(e);
         else
@@ -107,13 +107,13 @@ static qn_status scan(qn_registry *r, qn_err *err) {
     for (size_t i = 0; i < r->n; i++) r->entries[i]->is_seen = false;
     for (size_t i = 0; i < n && !status; i++) status = merge_one(r, &found[i], err);
     if (!status) drop_unseen(r);
-    if (r->n) qsort(r->entries, r->n, sizeof(qn_entry *), by_name);
+    if (r->n) qsort(r->entries, r->n, sizeof(qn_offer *), by_name);
     pthread_mutex_unlock(&r->lock);
     qn_found_destroy(found, n);
     return status;
 }
 
-void qn_entry_refresh(qn_entry *e) {
+void qn_offer_refresh(qn_offer *e) {
     qn_registry *r = e->registry;
     qn_facts facts;
     qn_err err;
@@ -134,11 +134,11 @@ void qn_registry_refresh(qn_registry *r) {
     if (scan(r, &err)) qn_logger_say(&r->server->logger, "error", "%s", err.message);
     for (size_t i = 0;; i++) {
         pthread_mutex_lock(&r->lock);
-        qn_entry *e = i < r->n ? r->entries[i] : NULL;
+        qn_offer *e = i < r->n ? r->entries[i] : NULL;
         if (e) e->n_users++; // it stays meanwhile
         pthread_mutex_unlock(&r->lock);
         if (!e) return;
-        qn_entry_refresh(e);
+        qn_offer_refresh(e);
         pthread_mutex_lock(&r->lock);
         e->n_users--;
         pthread_mutex_unlock(&r->lock);
@@ -179,25 +179,25 @@ void qn_registry_deinit(qn_registry *r) {
 // --- memory --------------------------------------------------------------------------------------
 
 // What a model takes once it is open, without what its requests keep.
-static int64_t fixed_bytes(const qn_entry *e) {
+static int64_t fixed_bytes(const qn_offer *e) {
     return e->facts.weights + e->facts.activations + e->registry->draft_bytes;
 }
 
 // With the lock: what other models will still take of the memory that is free now. State counts as
 // a whole, as it is taken while requests come.
-static int64_t promised_bytes(const qn_registry *r, const qn_entry *without) {
+static int64_t promised_bytes(const qn_registry *r, const qn_offer *without) {
     int64_t sum = 0;
     for (size_t i = 0; i < r->n; i++) {
-        const qn_entry *e = r->entries[i];
-        if (e == without || e->state == QN_ENTRY_CLOSED) continue;
-        sum += e->state_bytes + (e->state == QN_ENTRY_OPENING ? fixed_bytes(e) : 0);
+        const qn_offer *e = r->entries[i];
+        if (e == without || e->state == QN_OFFER_CLOSED) continue;
+        sum += e->state_bytes + (e->state == QN_OFFER_OPENING ? fixed_bytes(e) : 0);
     }
     return sum;
 }
 
 // With the lock: sets e->state_bytes. *left are the bytes that the model may take; false: it needs
 // more.
-static bool fits(int64_t *left, qn_registry *r, qn_entry *e) {
+static bool fits(int64_t *left, qn_registry *r, qn_offer *e) {
     enum { MAX_ROWS = 64, SHARE = 4 }; // of what its weights leave; not tuned
     int64_t available;
     e->state_bytes = r->server->opts.memory;
@@ -212,7 +212,7 @@ static bool fits(int64_t *left, qn_registry *r, qn_entry *e) {
     return fixed_bytes(e) <= *left && e->state_bytes <= *left - fixed_bytes(e);
 }
 
-static qn_status refuse_size(const qn_entry *e, int64_t left, bool is_busy, qn_err *err) {
+static qn_status refuse_size(const qn_offer *e, int64_t left, bool is_busy, qn_err *err) {
     static const double mib = 1 << 20;
     const int64_t need = fixed_bytes(e) + e->state_bytes;
     qn_err_set(err, is_busy ? QN_LIMIT : QN_MEMORY, __FILE__, __LINE__,
@@ -226,36 +226,36 @@ static qn_status refuse_size(const qn_entry *e, int64_t left, bool is_busy, qn_e
 
 // With the lock: closes the least recently used model without a user. False: there is none.
 static bool close_one(qn_registry *r) {
-    qn_entry *oldest = NULL;
+    qn_offer *oldest = NULL;
     for (size_t i = 0; i < r->n; i++) {
-        qn_entry *e = r->entries[i];
-        if (e->state != QN_ENTRY_OPEN || e->n_users) continue;
+        qn_offer *e = r->entries[i];
+        if (e->state != QN_OFFER_OPEN || e->n_users) continue;
         if (!oldest || e->last_used < oldest->last_used) oldest = e;
     }
     if (!oldest) return false;
     qn_served *served = oldest->served;
     oldest->served = NULL;
-    oldest->state = QN_ENTRY_OPENING; // nobody takes it meanwhile
+    oldest->state = QN_OFFER_OPENING; // nobody takes it meanwhile
     pthread_mutex_unlock(&r->lock);
     qn_logger_say(&r->server->logger, "info", "closing %s to make room", oldest->name);
     qn_served_close(served);
     pthread_mutex_lock(&r->lock);
-    oldest->state = QN_ENTRY_CLOSED;
+    oldest->state = QN_OFFER_CLOSED;
     oldest->state_bytes = 0;
     pthread_cond_broadcast(&r->changed);
     return true;
 }
 
-static bool has_open(const qn_registry *r, const qn_entry *without) {
+static bool has_open(const qn_registry *r, const qn_offer *without) {
     for (size_t i = 0; i < r->n; i++) {
-        if (r->entries[i] != without && r->entries[i]->state != QN_ENTRY_CLOSED) return true;
+        if (r->entries[i] != without && r->entries[i]->state != QN_OFFER_CLOSED) return true;
     }
     return false;
 }
 
 // With the lock, which is given up meanwhile. Answers that are ending let go of their models soon:
 // these are waited for, for a moment.
-static qn_status make_room(qn_registry *r, qn_entry *e, qn_err *err) {
+static qn_status make_room(qn_registry *r, qn_offer *e, qn_err *err) {
     enum { SECONDS = 2 };
     int64_t left = 0;
     struct timespec until;
@@ -272,7 +272,7 @@ static qn_status make_room(qn_registry *r, qn_entry *e, qn_err *err) {
 
 // --- taking --------------------------------------------------------------------------------------
 
-static qn_entry *find_exactly(const qn_registry *r, const char *name, size_t n) {
+static qn_offer *find_exactly(const qn_registry *r, const char *name, size_t n) {
     for (size_t i = 0; i < r->n; i++) {
         const char *own = r->entries[i]->name;
         if (strlen(own) == n && memcmp(own, name, n) == 0) return r->entries[i];
@@ -282,12 +282,12 @@ static qn_entry *find_exactly(const qn_registry *r, const char *name, size_t n) 
 
 // With the lock. The model that was named to the server answers to any name if it is alone, as
 // clients have names of other models built in.
-static qn_entry *find(const qn_registry *r, const char *name) {
+static qn_offer *find(const qn_registry *r, const char *name) {
     static const char tag[] = ":latest";
     const size_t n = name ? strlen(name) : 0, n_tag = sizeof tag - 1;
     if (n == 0 && r->own) return r->own;
     if (n == 0) return r->n == 1 ? r->entries[0] : NULL;
-    qn_entry *e = find_exactly(r, name, n);
+    qn_offer *e = find_exactly(r, name, n);
     if (!e && n > n_tag && memcmp(name + n - n_tag, tag, n_tag) == 0)
         e = find_exactly(r, name, n - n_tag);
     return e || r->n > 1 ? e : r->own;
@@ -307,16 +307,16 @@ static qn_status refuse_name(const qn_registry *r, const char *name, qn_err *err
 }
 
 // With the lock, which is given up meanwhile.
-static void learn(qn_registry *r, qn_entry *e) {
+static void learn(qn_registry *r, qn_offer *e) {
     pthread_mutex_unlock(&r->lock);
-    qn_entry_refresh(e);
+    qn_offer_refresh(e);
     pthread_mutex_lock(&r->lock);
 }
 
 // With the lock, which is given up meanwhile.
-static qn_status open_entry(qn_registry *r, qn_entry *e, qn_err *err) {
+static qn_status open_entry(qn_registry *r, qn_offer *e, qn_err *err) {
     qn_served *served = NULL;
-    e->state = QN_ENTRY_OPENING;
+    e->state = QN_OFFER_OPENING;
     if (r->server->opts.folder) learn(r, e); // one model alone is opened as it is
     qn_status status = *e->problem ? QN_FAIL(err, FORMAT, "%s", e->problem) : make_room(r, e, err);
     while (!status) {
@@ -328,26 +328,26 @@ static qn_status open_entry(qn_registry *r, qn_entry *e, qn_err *err) {
     }
     if (!status) learn(r, e);
     e->served = served;
-    e->state = status ? QN_ENTRY_CLOSED : QN_ENTRY_OPEN;
+    e->state = status ? QN_OFFER_CLOSED : QN_OFFER_OPEN;
     if (status) e->state_bytes = 0;
     pthread_cond_broadcast(&r->changed);
     return status;
 }
 
 // With the lock, which is given up meanwhile: opens what is not open.
-static qn_status wait_for(qn_registry *r, qn_entry *e, qn_err *err) {
-    if (e->state == QN_ENTRY_OPEN) return QN_OK;
+static qn_status wait_for(qn_registry *r, qn_offer *e, qn_err *err) {
+    if (e->state == QN_OFFER_OPEN) return QN_OK;
     if (!qn_workers_pause(&r->server->workers))
         return QN_FAIL(err, LIMIT, "%d requests wait for models already", QN_MAX_WORKERS);
-    while (e->state == QN_ENTRY_OPENING) pthread_cond_wait(&r->changed, &r->lock);
-    const qn_status status = e->state == QN_ENTRY_CLOSED ? open_entry(r, e, err) : QN_OK;
+    while (e->state == QN_OFFER_OPENING) pthread_cond_wait(&r->changed, &r->lock);
+    const qn_status status = e->state == QN_OFFER_CLOSED ? open_entry(r, e, err) : QN_OK;
     qn_workers_resume(&r->server->workers);
     return status;
 }
 
-static qn_status take(qn_entry **out, qn_registry *r, const char *name, bool opens, qn_err *err) {
+static qn_status take(qn_offer **out, qn_registry *r, const char *name, bool opens, qn_err *err) {
     pthread_mutex_lock(&r->lock);
-    qn_entry *e = find(r, name);
+    qn_offer *e = find(r, name);
     if (!e && r->server->opts.folder) { // it may be new
         pthread_mutex_unlock(&r->lock);
         const qn_status scanned = scan(r, err);
@@ -365,15 +365,15 @@ static qn_status take(qn_entry **out, qn_registry *r, const char *name, bool ope
     return status;
 }
 
-qn_status qn_registry_take(qn_entry **out, qn_registry *r, const char *name, qn_err *err) {
+qn_status qn_registry_take(qn_offer **out, qn_registry *r, const char *name, qn_err *err) {
     return take(out, r, name, true, err);
 }
 
-qn_status qn_registry_hold(qn_entry **out, qn_registry *r, const char *name, qn_err *err) {
+qn_status qn_registry_hold(qn_offer **out, qn_registry *r, const char *name, qn_err *err) {
     return take(out, r, name, false, err);
 }
 
-void qn_entry_leave(qn_entry *e) {
+void qn_offer_leave(qn_offer *e) {
     qn_registry *r = e->registry;
     pthread_mutex_lock(&r->lock);
     e->n_users--;
@@ -381,7 +381,7 @@ void qn_entry_leave(qn_entry *e) {
     pthread_mutex_unlock(&r->lock);
 }
 
-void qn_entry_touch(qn_entry *e) {
+void qn_offer_touch(qn_offer *e) {
     pthread_mutex_lock(&e->registry->lock);
     e->last_used = qn_clock_ns();
     pthread_mutex_unlock(&e->registry->lock);
@@ -390,10 +390,10 @@ void qn_entry_touch(qn_entry *e) {
 // --- looking -------------------------------------------------------------------------------------
 
 // With the lock.
-static void fill_info(qn_entry_info *out, const qn_entry *e) {
+static void fill_info(qn_offer_info *out, const qn_offer *e) {
     const qn_facts *f = &e->facts;
-    const qn_served *m = e->state == QN_ENTRY_OPEN ? e->served : NULL;
-    *out = (qn_entry_info){.file_bytes = f->file_bytes ? f->file_bytes : e->file_bytes,
+    const qn_served *m = e->state == QN_OFFER_OPEN ? e->served : NULL;
+    *out = (qn_offer_info){.file_bytes = f->file_bytes ? f->file_bytes : e->file_bytes,
                            .modified = e->modified,
                            .is_open = m != NULL,
                            .n_users = e->n_users,
@@ -415,7 +415,7 @@ static void fill_info(qn_entry_info *out, const qn_entry *e) {
     snprintf(out->problem, sizeof out->problem, "%s", e->problem);
 }
 
-bool qn_registry_info(qn_entry_info *out, qn_registry *r, size_t i) {
+bool qn_registry_info(qn_offer_info *out, qn_registry *r, size_t i) {
     pthread_mutex_lock(&r->lock);
     const bool is_there = i < r->n;
     if (is_there) fill_info(out, r->entries[i]);
@@ -423,7 +423,7 @@ bool qn_registry_info(qn_entry_info *out, qn_registry *r, size_t i) {
     return is_there;
 }
 
-void qn_entry_get_info(qn_entry_info *out, qn_entry *e) {
+void qn_offer_get_info(qn_offer_info *out, qn_offer *e) {
     pthread_mutex_lock(&e->registry->lock);
     fill_info(out, e);
     pthread_mutex_unlock(&e->registry->lock);
@@ -433,9 +433,9 @@ int64_t qn_registry_counts(qn_registry *r, qn_batch_counts *out) {
     int64_t n = 0;
     pthread_mutex_lock(&r->lock);
     for (size_t i = 0; i < r->n; i++) {
-        const qn_entry *e = r->entries[i];
+        const qn_offer *e = r->entries[i];
         qn_batch_counts c = QN_INIT(qn_batch_counts);
-        if (e->state != QN_ENTRY_OPEN || qn_batch_get_counts(&c, e->served->batch, NULL)) continue;
+        if (e->state != QN_OFFER_OPEN || qn_batch_get_counts(&c, e->served->batch, NULL)) continue;
         n++;
         out->rows += c.rows, out->queued += c.queued;
         out->pages += c.pages, out->pages_all += c.pages_all;

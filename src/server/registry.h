@@ -12,15 +12,15 @@
 
 #include <time.h>
 
-typedef enum qn_entry_state { QN_ENTRY_CLOSED, QN_ENTRY_OPENING, QN_ENTRY_OPEN } qn_entry_state;
+typedef enum qn_offer_state { QN_OFFER_CLOSED, QN_OFFER_OPENING, QN_OFFER_OPEN } qn_offer_state;
 
-typedef struct qn_entry {
+typedef struct qn_offer {
     char *name, *path; // owned
     int64_t file_bytes;
     time_t modified;
 
     // Guarded by the registry's lock.
-    qn_entry_state state;
+    qn_offer_state state;
     qn_served *served; // of one that is open
     // Requests that use it or wait for it; whoever reads its files; one with none may be closed
     int64_t n_users;
@@ -32,16 +32,16 @@ typedef struct qn_entry {
     char problem[256]; // why it cannot be opened; "": nothing is known against it
     bool is_seen;      // while the folder is looked at: it is still there
     struct qn_registry *registry;
-} qn_entry;
+} qn_offer;
 
 // Caller storage.
 typedef struct qn_registry {
     qn_server *server;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    qn_entry **entries; // (n), owned; in the order of names
+    qn_offer **entries; // (n), owned; in the order of names
     size_t n;
-    qn_entry *own;       // the model that was named to the server; NULL: those of the folder alone
+    qn_offer *own;       // the model that was named to the server; NULL: those of the folder alone
     int64_t draft_bytes; // that a draft model takes beside each model
     bool is_open;
 } qn_registry;
@@ -51,20 +51,20 @@ QN_MUST_CHECK qn_status qn_registry_init(qn_registry *registry, qn_server *serve
 void qn_registry_deinit(qn_registry *registry);
 
 // The model of that name, open; NULL or "": the only one, or the one that was named to the server.
-// A tag ":latest" at the end of the name is left off. One user more, until qn_entry_leave.
+// A tag ":latest" at the end of the name is left off. One user more, until qn_offer_leave.
 // QN_ARGUMENT: there is none of this name. QN_MEMORY: it does not fit. QN_LIMIT: not now, as others
 // are in use.
-QN_MUST_CHECK qn_status qn_registry_take(qn_entry **out, qn_registry *registry, const char *name,
+QN_MUST_CHECK qn_status qn_registry_take(qn_offer **out, qn_registry *registry, const char *name,
                                          qn_err *err);
 // The same without opening it: served is NULL unless it is open.
-QN_MUST_CHECK qn_status qn_registry_hold(qn_entry **out, qn_registry *registry, const char *name,
+QN_MUST_CHECK qn_status qn_registry_hold(qn_offer **out, qn_registry *registry, const char *name,
                                          qn_err *err);
-void qn_entry_leave(qn_entry *entry);
+void qn_offer_leave(qn_offer *entry);
 // It is in use now, for whoever looks for the least recently used one.
-void qn_entry_touch(qn_entry *entry);
+void qn_offer_touch(qn_offer *entry);
 
 // What can be said of an entry without opening it.
-typedef struct qn_entry_info {
+typedef struct qn_offer_info {
     char name[256], path[1024];
     int64_t file_bytes;
     time_t modified;
@@ -78,15 +78,15 @@ typedef struct qn_entry_info {
     char architecture[64];
     qn_facts facts;
     char problem[256]; // why it cannot be opened; "": nothing is known against it
-} qn_entry_info;
+} qn_offer_info;
 // False after the last. Only what is known already: see qn_registry_refresh.
-bool qn_registry_info(qn_entry_info *out, qn_registry *registry, size_t i);
-void qn_entry_get_info(qn_entry_info *out, qn_entry *entry);
+bool qn_registry_info(qn_offer_info *out, qn_registry *registry, size_t i);
+void qn_offer_get_info(qn_offer_info *out, qn_offer *entry);
 // Looks at the folder again, and reads what is not known yet of any model, which takes a while: not
 // on a thread of the HTTP library.
 void qn_registry_refresh(qn_registry *registry);
 // The same for one, that the caller is a user of.
-void qn_entry_refresh(qn_entry *entry);
+void qn_offer_refresh(qn_offer *entry);
 
 // Sums over the batches of all models that are open; returns how many these are.
 int64_t qn_registry_counts(qn_registry *registry, qn_batch_counts *out);

@@ -37,11 +37,11 @@ static qn_status check_address(const qn_server *s, qn_err *err) {
 }
 
 static qn_status open_models(qn_server *s, qn_err *err) {
-    qn_entry *first = NULL;
+    qn_offer *first = NULL;
     QN_TRY(qn_registry_init(&s->registry, s, err));
     if (!s->opts.model) return QN_OK; // of a folder, each when it is asked for
     QN_TRY(qn_registry_take(&first, &s->registry, "", err));
-    qn_entry_leave(first);
+    qn_offer_leave(first);
     return QN_OK;
 }
 
@@ -190,7 +190,7 @@ qn_status qn_server_run(qn_server *server, qn_err *err) {
 // --- for people ----------------------------------------------------------------------------------
 
 // What is known of a model, and the memory that it takes or will take.
-static void describe_model(qn_buf *out, const qn_entry_info *info) {
+static void describe_model(qn_buf *out, const qn_offer_info *info) {
     static const double mib = 1 << 20;
     const qn_facts *f = &info->facts;
     qn_buf_printf(out, "  model    %s", info->name);
@@ -211,7 +211,7 @@ qn_status qn_server_describe(char **text, qn_server *s, qn_err *err) {
     const qn_server_opts *o = &s->opts;
     const char *host = o->host ? o->host : "127.0.0.1", *scheme = o->tls_cert ? "https" : "http";
     qn_buf out = {0};
-    qn_entry_info info;
+    qn_offer_info info;
     char model[300] = "";
     qn_buf_printf(&out, "Quern %s\n\n", qn_version());
     qn_buf_printf(&out, "  address  %s://%s:%d\n", scheme, host, s->port);
