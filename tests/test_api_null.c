@@ -140,6 +140,9 @@ static void files_tokenizers_and_templates_refuse_null(void **state) {
     REFUSES(qn_detokenize, "size", &text, NULL, t->tokenizer, NULL, 0, false);
     REFUSES(qn_detokenize, "tokenizer", &text, &n, NULL, NULL, 0, false);
     REFUSES_TOO(qn_detokenize, &text, &n, t->tokenizer, NULL, 1, false);
+    REFUSES(qn_tokenizer_bytes, "bytes", NULL, &n, t->tokenizer, 0);
+    REFUSES(qn_tokenizer_bytes, "size", &text, NULL, t->tokenizer, 0);
+    REFUSES(qn_tokenizer_bytes, "tokenizer", &text, &n, NULL, 0);
     REFUSES(qn_decoder_create, "out", NULL, t->tokenizer);
     REFUSES(qn_decoder_create, "tokenizer", &decoder, NULL);
     REFUSES(qn_decoder_next, "text", NULL, &n, t->decoder, 1);

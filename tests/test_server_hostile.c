@@ -236,7 +236,8 @@ static bool is_type(const char *type) {
 static void check_answer(const http_answer *a, const qn_route *route, const char *request) {
     const char *type = http_header(a, "Content-Type");
     if (a->status == 0 || !http_header(a, "X-Request-Id") || !a->is_whole) return; // cut, or MHD's
-    if (a->status == 500 || a->status == 501 || a->status > 503)
+    const bool is_refused = a->status == 501 && route->set == 0; // the whole route is
+    if (a->status == 500 || (a->status == 501 && !is_refused) || a->status > 503)
         fail_msg("%s: status %d: %.300s for %.600s", route->path, a->status, a->body.data, request);
     if (!type || strncmp(type, "application/json", 16) != 0) return; // a stream
     json_t *value = http_json(a);

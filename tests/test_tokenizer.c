@@ -1,6 +1,8 @@
 // The parts of the tokenizer on vocabularies small enough to check by hand.
 #include "testing.h"
 
+#include "core/buf.h"
+
 #include "core/mem.h"
 #include "core/pool.h"
 #include "tokenizer/object.h"
@@ -708,8 +710,38 @@ static void threads_share_a_tokenizer(void **state) {
     qn_tokenizer_close((qn_tokenizer *)work.tokenizer);
 }
 
+// The bytes of a text's tokens are the text, also where a character is several tokens.
+static void bytes_of_tokens_make_the_text(void **state) {
+    static const char text[] = "Gr\xc3\xbc\xc3\x9f dich, \xf0\x9f\x8c\xbe!\n";
+    qn_err err;
+    qn_tokenizer *t;
+    int32_t *ids;
+    size_t n;
+    qn_buf all = {0};
+    (void)state;
+    ASSERT_OK(qn_tokenizer_open(&t, TEST_DATA "/mini/qwen3/tokenizer.json", &err));
+    ASSERT_OK(qn_tokenize(&ids, &n, t, text, sizeof text - 1, NULL, &err));
+    assert_true(n > 5);
+    for (size_t i = 0; i < n; i++) {
+        char *bytes;
+        size_t size;
+        ASSERT_OK(qn_tokenizer_bytes(&bytes, &size, t, ids[i], &err));
+        qn_buf_add(&all, bytes, size);
+        qn_free(bytes);
+    }
+    assert_int_equal(all.size, sizeof text - 1);
+    assert_memory_equal(all.data, text, all.size);
+    char *bytes;
+    size_t size;
+    ASSERT_FAILS(qn_tokenizer_bytes(&bytes, &size, t, -1, &err), QN_ARGUMENT, "-1");
+    qn_buf_deinit(&all);
+    qn_free(ids);
+    qn_tokenizer_close(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_of_tokens_make_the_text),
         cmocka_unit_test(merges_follow_rank_then_place),
         cmocka_unit_test(whole_words_win_only_if_the_file_says_so),
         cmocka_unit_test(scan_and_heap_merge_as_the_naive_way),
