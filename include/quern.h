@@ -1617,7 +1617,7 @@ typedef struct qn_batch_opts {
     int64_t chunk;   // max tokens that a step computes; 0: the default. Changes no result
     // Max tokens of prompts in a step that other rows take part in, so that long prompts do not
     // slow them down; 0: all that `chunk` leaves; QN_PROMPT_ROWS_AUTO: as many as make such a step
-    // take about 2.4 times as long as without them, by the times of earlier steps. Several prompts
+    // take about twice as long as without them, by the times of earlier steps. Several prompts
     // share them fairly. Changes no result.
     int64_t prompt_rows;
     int64_t rows; // max rows that are computed at a time; 0: 64

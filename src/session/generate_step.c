@@ -193,7 +193,7 @@ static int64_t limit_prompts(const rows *r, int64_t n_decoding, int64_t left) {
     if (!r->has_decoded || r->prompt_rows == 0) return left;
     if (r->prompt_rows > 0) return qn_min(left, r->prompt_rows);
     return qn_prompt_share_rows(&shared->share, qn_step_costs_get(&shared->costs, n_decoding),
-                                left);
+                                n_decoding, left);
 }
 
 // Rows that a prompt may have: short ones all that they need, the others equal shares of the rest.
