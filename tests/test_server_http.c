@@ -218,6 +218,54 @@ static void two_lengths_are_refused(void **state) {
     serve_stop(&rig);
 }
 
+static void headers_that_decide_come_once(void **state) {
+    static const char lengths[] =
+        "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
+        "Content-Length: 9\r\nConnection: close\r\n\r\n{}";
+    static const char hosts[] = "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: a.example\r\n"
+                                "Connection: close\r\n\r\n";
+    serve_rig rig;
+    (void)state;
+    serve_start(&rig, NULL);
+    int fd = serve_connect(&rig);
+    serve_send(fd, lengths, sizeof lengths - 1);
+    expect_problem(fd, 400, "invalid_request_error", "2 headers Content-Length");
+    fd = serve_connect(&rig);
+    serve_send(fd, hosts, sizeof hosts - 1);
+    expect_problem(fd, 400, "invalid_request_error", "2 headers Host");
+    serve_stop(&rig);
+}
+
+// A base address with a slash too many is the commonest mistake; errors are those of the dialect.
+static void paths_are_found_and_refused_in_their_dialect(void **state) {
+    serve_rig rig;
+    (void)state;
+    serve_start(&rig, NULL);
+    http_answer a = http_get(&rig, "//v1//models/");
+    assert_int_equal(a.status, 200);
+    http_deinit(&a);
+    a = http_get(&rig, "/v1/models/quern-mini-Q8_0:latest");
+    assert_int_equal(a.status, 200);
+    http_deinit(&a);
+    a = http_get(&rig, "/v1/models/other");
+    assert_int_equal(a.status, 404);
+    http_deinit(&a);
+    a = http_get(&rig, "/v1/messages");
+    assert_int_equal(a.status, 405);
+    assert_true(strncmp(http_header(&a, "Allow"), "POST\r", 5) == 0);
+    json_t *value = http_json(&a);
+    assert_string_equal(text_at(value, "type"), "error");
+    json_decref(value);
+    http_deinit(&a);
+    a = http_get(&rig, "/api/nothing");
+    assert_int_equal(a.status, 404);
+    value = http_json(&a);
+    assert_true(json_is_string(json_at(value, "error")));
+    json_decref(value);
+    http_deinit(&a);
+    serve_stop(&rig);
+}
+
 static void expect_end(int fd) {
     char byte;
     assert_true(recv(fd, &byte, 1, 0) <= 0);
@@ -340,6 +388,8 @@ int main(void) {
         cmocka_unit_test(long_bodies_are_refused),
         cmocka_unit_test(bodies_of_many_requests_are_limited),
         cmocka_unit_test(two_lengths_are_refused),
+        cmocka_unit_test(headers_that_decide_come_once),
+        cmocka_unit_test(paths_are_found_and_refused_in_their_dialect),
         cmocka_unit_test(idle_connections_and_slow_requests_end),
         cmocka_unit_test(a_client_that_goes_away_is_out_of_the_batch),
         cmocka_unit_test(a_prompt_is_not_read_for_nobody),

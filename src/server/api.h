@@ -42,6 +42,7 @@ void qn_api_ollama_embeddings(qn_exchange *ex);
 void qn_api_openapi(qn_exchange *ex);
 // api_info.c: models, health, properties, metrics
 void qn_api_models(qn_exchange *ex);
+void qn_api_model(qn_exchange *ex);
 void qn_api_health(qn_exchange *ex);
 void qn_api_props(qn_exchange *ex);
 void qn_api_metrics(qn_exchange *ex);

@@ -25,21 +25,52 @@ static json_t *model_meta(const qn_offer_info *info) {
     return m;
 }
 
+// With the members that Anthropic's clients look for.
+static json_t *model_json(const qn_offer_info *info) {
+    json_t *m = json_object();
+    qn_json_put(&m, "id", json_string(info->name));
+    qn_json_put(&m, "object", json_string("model"));
+    qn_json_put(&m, "type", json_string("model"));
+    qn_json_put(&m, "display_name", json_string(info->name));
+    qn_json_put(&m, "created", json_integer(info->modified));
+    qn_json_put(&m, "owned_by", json_string("quern"));
+    if (info->is_known) qn_json_put(&m, "max_model_len", json_integer(info->context));
+    qn_json_put(&m, "meta", model_meta(info));
+    return m;
+}
+
+static bool is_named(const char *name, const char *shown) {
+    static const char latest[] = ":latest";
+    const size_t n = strlen(name);
+    return strncmp(name, shown, n) == 0 && (!shown[n] || strcmp(shown + n, latest) == 0);
+}
+
+void qn_api_model(qn_exchange *ex) {
+    const char *name = strstr(ex->path, "/models/") + strlen("/models/");
+    qn_offer_info info;
+    qn_problem problem;
+    qn_registry_refresh(&ex->server->registry);
+    for (size_t i = 0; qn_registry_info(&info, &ex->server->registry, i); i++) {
+        if (!is_named(info.name, name)) continue;
+        qn_reply_json(ex, 200, model_json(&info));
+        qn_exchange_leave(ex);
+        return;
+    }
+    (void)QN_REFUSE(&problem, 404, "model", "there is no model '%.80s'; /v1/models lists them",
+                    name);
+    problem.code = "model_not_found";
+    qn_problem_reply(ex, &problem);
+    qn_exchange_leave(ex);
+}
+
 void qn_api_models(qn_exchange *ex) {
     json_t *list = json_array(), *o = json_object();
     qn_offer_info info;
     qn_registry_refresh(&ex->server->registry);
-    for (size_t i = 0; qn_registry_info(&info, &ex->server->registry, i); i++) {
-        json_t *m = json_object();
-        qn_json_put(&m, "id", json_string(info.name));
-        qn_json_put(&m, "object", json_string("model"));
-        qn_json_put(&m, "created", json_integer(info.modified));
-        qn_json_put(&m, "owned_by", json_string("quern"));
-        if (info.is_known) qn_json_put(&m, "max_model_len", json_integer(info.context));
-        qn_json_put(&m, "meta", model_meta(&info));
-        qn_json_push(&list, m);
-    }
+    for (size_t i = 0; qn_registry_info(&info, &ex->server->registry, i); i++)
+        qn_json_push(&list, model_json(&info));
     qn_json_put(&o, "object", json_string("list"));
+    qn_json_put(&o, "has_more", json_false());
     qn_json_put(&o, "models", json_incref(list)); // where Codex looks
     qn_json_put(&o, "data", list);
     qn_reply_json(ex, 200, o);

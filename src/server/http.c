@@ -115,6 +115,34 @@ static char *read_wanted_id(struct MHD_Connection *c) {
     return n > 0 && n <= LONGEST && strspn(id, plain) == n ? strdup(id) : NULL;
 }
 
+typedef struct counted {
+    const char *name;
+    int n;
+} counted;
+
+// A MHD_KeyValueIterator.
+static enum MHD_Result count_header(void *arg, enum MHD_ValueKind kind, const char *name,
+                                    const char *value) {
+    counted *c = arg;
+    (void)kind, (void)value;
+    c->n += strcasecmp(name, c->name) == 0;
+    return MHD_YES;
+}
+
+// What decides where a request ends, or who it is for, must be said once: a proxy in front of this
+// server could read another one of several.
+static qn_status check_once(struct MHD_Connection *c, qn_problem *p) {
+    static const char *const names[] = {"Content-Length", "Transfer-Encoding", "Host"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        counted count = {names[i], 0};
+        (void)MHD_get_connection_values(c, MHD_HEADER_KIND, count_header, &count);
+        if (count.n > 1)
+            return QN_REFUSE(p, 400, "", "the request has %d headers %s, want one", count.n,
+                             names[i]);
+    }
+    return QN_OK;
+}
+
 static qn_status check_length(const qn_exchange *ex, struct MHD_Connection *c, qn_problem *p) {
     const char *text = header_of(c, "Content-Length");
     char *end;
@@ -136,6 +164,7 @@ static qn_status check(qn_exchange *ex, struct MHD_Connection *c, bool is_there,
                                   .authorization = header_of(c, "Authorization"),
                                   .x_api_key = header_of(c, "X-Api-Key"),
                                   .is_tls = qn_tls_is_on(&ex->server->tls)};
+    QN_TRY(check_once(c, p));
     if (qn_guard_check_place(&ex->server->guard, &shown, &p->err)) {
         const qn_err err = p->err;
         qn_problem_set(p, 403, NULL);
@@ -151,12 +180,25 @@ static qn_status check(qn_exchange *ex, struct MHD_Connection *c, bool is_there,
         p->err = err;
         return QN_ARGUMENT;
     }
-    if (!ex->route && is_there)
-        return QN_REFUSE(p, 405, "", "%s does not take %s", ex->path, ex->method);
+    if (!ex->route && is_there) {
+        const char *allowed = qn_route_allowed(ex->path);
+        qn_exchange_header(ex, "Allow", allowed);
+        return QN_REFUSE(p, 405, "", "%s takes %s, not %s", ex->path, allowed, ex->method);
+    }
     if (!ex->route)
         return QN_REFUSE(p, 404, "", "there is no %.200s here; /openapi.json lists what there is",
                          ex->path);
     return QN_OK;
+}
+
+// Clients put a path after an address that ends in a slash, or one at its end.
+static void fold_slashes(char *path) {
+    char *to = path;
+    for (const char *from = path; *from; from++) {
+        if (*from != '/' || to == path || to[-1] != '/') *to++ = *from;
+    }
+    if (to > path + 1 && to[-1] == '/') to--;
+    *to = 0;
 }
 
 static qn_status fill(qn_exchange *ex, struct MHD_Connection *c, const char *method,
@@ -165,8 +207,10 @@ static qn_status fill(qn_exchange *ex, struct MHD_Connection *c, const char *met
     const uint64_t n = atomic_fetch_add(&s->last_id, 1);
     snprintf(ex->id, sizeof ex->id, "req_%016llx",
              (unsigned long long)((n ^ s->id_key) * 0x9E3779B97F4A7C15u));
-    snprintf(ex->method, sizeof ex->method, "%.7s", method);
+    snprintf(ex->method, sizeof ex->method, "%s",
+             strlen(method) < sizeof ex->method ? method : "?");
     ex->path = strdup(path);
+    if (ex->path) fold_slashes(ex->path);
     ex->connection = c;
     ex->wants = read_wanted_id(c);
     const char *model = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "model");
@@ -391,7 +435,8 @@ static unsigned max_connections(const qn_server *s) {
         (void)getrlimit(RLIMIT_NOFILE, &files);
     }
     if (files.rlim_cur >= want) return (unsigned)s->limits.connections;
-    return files.rlim_cur > 2 * OTHERS ? (unsigned)files.rlim_cur - OTHERS : OTHERS;
+    if (files.rlim_cur > 2 * OTHERS) return (unsigned)files.rlim_cur - OTHERS;
+    return files.rlim_cur > 4 * N_THREADS ? (unsigned)files.rlim_cur / 4 : N_THREADS;
 }
 
 qn_status qn_http_start(qn_server *server, qn_err *err) {
@@ -407,6 +452,7 @@ qn_status qn_http_start(qn_server *server, qn_err *err) {
         {MHD_OPTION_THREAD_POOL_SIZE, N_THREADS, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, max_connections(server), NULL},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEADER_BYTES, NULL},
+        {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
         // Without progress while sending or receiving. It sees some resets only then, too.
         {MHD_OPTION_CONNECTION_TIMEOUT, (server->limits.idle_ms + 999) / 1000, NULL},
         {is_tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0, versions},

@@ -42,3 +42,18 @@ const qn_route *qn_route_find(const char *method, const char *path, bool *is_the
     }
     return NULL;
 }
+
+const char *qn_route_allowed(const char *path) {
+    for (size_t i = 0; i < N_ROUTES; i++) {
+        if (is_path(routes[i].path, path)) return routes[i].method;
+    }
+    return "";
+}
+
+qn_error_form qn_route_form(const char *path) {
+    for (size_t i = 0; i < N_ROUTES; i++) {
+        if (is_path(routes[i].path, path)) return routes[i].form;
+    }
+    if (is_path("/api/*", path)) return QN_FORM_OLLAMA;
+    return is_path("/v1/messages/*", path) ? QN_FORM_ANTHROPIC : QN_FORM_OPENAI;
+}

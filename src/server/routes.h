@@ -24,6 +24,10 @@ typedef struct qn_route {
 const qn_route *qn_route_find(const char *method, const char *path, bool *is_there);
 // What a route does: of an alias, what the one above it does.
 const char *qn_route_summary(const qn_route *route);
+// The method of a path that is there.
+const char *qn_route_allowed(const char *path);
+// How errors look there, also where no route is: as in the dialect that such paths belong to.
+qn_error_form qn_route_form(const char *path);
 // The i-th; NULL after the last.
 const qn_route *qn_route_at(size_t i);
 
