@@ -7,7 +7,9 @@ static const char no_gpu[] = "there is no GPU support yet, the CPU computes";
 static const char no_download[] = "models are files, downloaded by other programs";
 static const char chats[] = "'quern run MODEL' chats on a terminal, and -p answers once";
 static const char needs_nothing[] = "attention is always fused, there is nothing to turn on";
-static const char no_log[] = "there is no log; --profile tells where the time goes";
+static const char no_log[] =
+    "serve logs requests anyway (--log-format json says more); for run, --profile "
+    "tells where the time goes";
 static const char own_template[] = "the model's own template is always used, or --template FILE";
 static const char weights_stay[] = "weights stay in memory; 'quern compile' makes opening faster";
 static const char quiet[] = "answers go to stdout, and nothing else does";
