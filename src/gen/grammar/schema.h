@@ -110,7 +110,7 @@ typedef struct qn_gr_schema {
     qn_arena arena; // places, keys of the maps
     qn_map index;   // conjunction -> number in `queue`
     qn_gr_waiting *queue;
-    size_t n_queue, cap_queue;
+    size_t n_queue, cap_queue, n_built;
     uint64_t steps; // budget for what is not linear
     qn_err *err;
 } qn_gr_schema;
