@@ -500,16 +500,16 @@ static void schemas_that_cannot_be_honoured_are_named(void **state) {
     "\", \"description\": \"d\", \"parameters\": " schema "}}]"
 #define PARAM(schema) "{\"type\": \"object\", \"properties\": {\"x\": " schema "}}"
     refuse(TOOL("f", PARAM("{\"type\": \"string\", \"format\": \"odd\"}")), hermes, QN_UNSUPPORTED,
-           "tool 'f': schema, #/properties/x");
+           "tools[0] 'f': schema, #/properties/x");
     refuse(TOOL("f", PARAM("{\"type\": \"string\", \"pattern\": \"a\", \"description\": \"d\"}")),
-           coder, QN_UNSUPPORTED, "tool 'f': schema, #/properties/x: 'pattern'");
+           coder, QN_UNSUPPORTED, "tools[0] 'f': schema, #/properties/x: 'pattern'");
     refuse(TOOL("f", PARAM("{\"type\": \"integer\", \"minimum\": \"a\", \"description\": \"d\"}")),
-           coder, QN_FORMAT, "tool 'f': schema, #/properties/x");
+           coder, QN_FORMAT, "tools[0] 'f': schema, #/properties/x");
     refuse(TOOL("f", "{\"type\": \"array\"}"), hermes, QN_ARGUMENT, "of type 'array'");
     refuse("[{\"type\": \"function\", \"function\": {\"description\": \"d\"}}]", hermes,
            QN_ARGUMENT, "tool 0 has no name");
-    refuse(TOOL("f", "[]"), hermes, QN_ARGUMENT, "tool 'f': its parameters are not a schema");
-    refuse(TOOL("f", "7"), hermes, QN_ARGUMENT, "tool 'f': its parameters are not a schema");
+    refuse(TOOL("f", "[]"), hermes, QN_ARGUMENT, "tools[0] 'f': its parameters are not a schema");
+    refuse(TOOL("f", "7"), hermes, QN_ARGUMENT, "tools[0] 'f': its parameters are not a schema");
     refuse(TOOL("a>b", "{\"type\": \"object\", \"properties\": {}}"), coder, QN_ARGUMENT,
            "tool 'a>b'");
     // The same, if what has no grammar is left out.
@@ -616,7 +616,7 @@ static void take_steps(const char *list, int64_t max_steps, qn_status want) {
     const qn_status status =
         qn_chat_turn_create(&turn, chat, template, t.engine, INT64_MAX, &opts, &err);
     if (status != want) fail_msg("%s: %s", qn_status_name(status), status ? err.message : "");
-    if (status) assert_non_null(strstr(err.message, "tool 'f'"));
+    if (status) assert_non_null(strstr(err.message, "tools[0] 'f'"));
     qn_chat_turn_destroy(turn);
     qn_template_destroy(template);
     qn_chat_destroy(chat);

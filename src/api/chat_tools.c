@@ -56,6 +56,7 @@ static qn_status make_kinds(qn_call_kinds **out, const qn_gr_tool *tools, size_t
 
 static qn_status read_tool(qn_gr_tool *out, const json_t *tool, size_t i, qn_err *err) {
     const json_t *function = json_object_get(tool, "function");
+    out->index = i;
     out->is_strict = json_is_true(json_object_get(tool, "strict"));
     if (json_is_object(function)) tool = function;
     out->is_strict |= json_is_true(json_object_get(tool, "strict"));

@@ -107,7 +107,7 @@ static qn_status make_tool(int32_t *out, making *m, const qn_gr_tool *tool, int3
     int32_t arguments = QN_AST_NEVER;
     QN_TRY(check_name(m->calls, tool->name, err));
     const qn_status status = make_arguments(&arguments, m, tool, err);
-    if (status) return qn_err_prefix(err, status, "tool '%.80s'", tool->name);
+    if (status) return qn_err_prefix(err, status, "tools[%zu] '%.80s'", tool->index, tool->name);
     *out = qn_gr_seq3(m->ast, make_name(m, tool->name), between, arguments);
     return QN_OK;
 }

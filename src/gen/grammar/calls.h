@@ -13,6 +13,7 @@ enum { QN_CALL_ID_SIZE = 9 };
 typedef struct qn_gr_tool {
     const char *name;
     const json_t *schema; // of the arguments; NULL or null: any object
+    size_t index;         // in the list of all, for messages
     bool is_strict;       // opts.lenient is not for it
 } qn_gr_tool;
 
