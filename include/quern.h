@@ -1256,7 +1256,8 @@ typedef struct qn_grammar_opts {
     qn_log_fn *log; // of warnings; NULL: silent
     void *log_arg;
     // Hostile texts can take seconds. The flag, set while a grammar is made, makes that QN_STOPPED;
-    // what needs more than max_steps (0, and at most: 40 million, of some 50 ns each) is QN_LIMIT.
+    // what needs more than max_steps (0, and at most: 40 million, of some 50 ns each) is QN_LIMIT,
+    // and with fewer than that nothing is left out for being too large.
     const qn_stop_flag *stop; // NULL: none
     int64_t max_steps;
     // Ambiguous grammars can take long for a token, too: one that needs more steps (0, and at most:

@@ -74,6 +74,10 @@ qn_status qn_gr_schema_spend(qn_gr_schema *s, uint64_t steps, const qn_gr_where 
     return qn_gr_ast_go_on(s->ast, s->err);
 }
 
+bool qn_gr_schema_leaves_limits(const qn_gr_schema *s) {
+    return s->opts->lenient && qn_gr_steps(s->opts) == QN_GR_STEPS_MAX;
+}
+
 static bool is_warned(qn_gr_schema *s, const char *place) {
     uint32_t at;
     const size_t n = strlen(place);

@@ -115,6 +115,9 @@ typedef struct qn_gr_schema {
     qn_err *err;
 } qn_gr_schema;
 
+// Whether what is too large is left out. Not for the sake of a budget that the caller lowered: with
+// more steps it could be honoured.
+bool qn_gr_schema_leaves_limits(const qn_gr_schema *s);
 // Fails with the place and keyword in front of the message of `status`.
 qn_status qn_gr_schema_fail(qn_gr_schema *s, qn_status status, const qn_gr_where *where,
                             const char *keyword);
