@@ -1242,7 +1242,7 @@ typedef enum qn_grammar_kind {
     QN_GRAMMAR_GBNF    // rules in the notation of GBNF files
 } qn_grammar_kind;
 
-// How a JSON Schema is read; the other kinds have no options.
+// How a JSON Schema is read, and limits of all kinds.
 typedef struct qn_grammar_opts {
     size_t size;
     // What has no grammar (unknown formats and keywords, uniqueItems of any strings, patterns with
@@ -1256,9 +1256,13 @@ typedef struct qn_grammar_opts {
     qn_log_fn *log; // of warnings; NULL: silent
     void *log_arg;
     // Hostile texts can take seconds. The flag, set while a grammar is made, makes that QN_STOPPED;
-    // what needs more than max_steps (0, and at most: 40 million, of some 50 ns each) is QN_LIMIT.
+    // what needs more than max_steps (0, and at most: 40 million, of some 50 ns each) is QN_LIMIT,
+    // and with fewer than that nothing is left out for being too large.
     const qn_stop_flag *stop; // NULL: none
     int64_t max_steps;
+    // Ambiguous grammars can take long for a token, too: one that needs more steps (0, and at most:
+    // 20 million, of some 20 ns each) ends its answer with QN_LIMIT (QN_REASON_FAILED).
+    int64_t max_token_steps;
 } qn_grammar_opts;
 
 // docs/structure.md lists what is supported. What cannot be honoured is refused with its place, or
@@ -1517,6 +1521,14 @@ typedef struct qn_chat_event {
 // False ends the answer (QN_REASON_CALLER); what there is of it is kept.
 typedef bool qn_chat_fn(void *arg, const qn_chat_event *event);
 
+// What an error of a turn is about.
+typedef enum qn_chat_culprit {
+    QN_CULPRIT_OTHER,       // the messages as the template takes them; or the caller's options
+    QN_CULPRIT_TOOLS,       // a tool's name or schema
+    QN_CULPRIT_TOOL_CHOICE, // tool_choice or tool_name, which do not go with the tools
+    QN_CULPRIT_GRAMMAR      // that of the answer, which does not go with the tools
+} qn_chat_culprit;
+
 typedef struct qn_chat_opts {
     size_t size;
     const qn_chat_prompt_opts *prompt; // NULL: the defaults. n_skipped must be 0
@@ -1536,7 +1548,7 @@ typedef struct qn_chat_opts {
     qn_tool_choice tool_choice;
     bool one_call; // not FREE: at most one call, which is then the end of the answer
     // What a tool's schema says that has no grammar is left out; else it is refused, with the tool
-    // and the place.
+    // and the place. Tools with "strict": true, beside their name, are never read so.
     bool lenient_schemas;
     // Of REQUIRED: the one tool that may be called; NULL: any. A name that no tool has is
     // QN_ARGUMENT, with the names that there are.
@@ -1544,6 +1556,10 @@ typedef struct qn_chat_opts {
     // Any grammar for the same tokenizer: the turn's own is made much faster from it, as by
     // qn_grammar_create_like. NULL: none.
     const qn_grammar *like;
+    // Of the grammar of the tools, as in qn_grammar_opts; all tools together have them.
+    int64_t max_grammar_steps, max_token_steps;
+    // Not NULL: if the call fails, what the error is about.
+    qn_chat_culprit *culprit;
 } qn_chat_opts;
 
 // Borrowed from the turn.

@@ -500,16 +500,16 @@ static void schemas_that_cannot_be_honoured_are_named(void **state) {
     "\", \"description\": \"d\", \"parameters\": " schema "}}]"
 #define PARAM(schema) "{\"type\": \"object\", \"properties\": {\"x\": " schema "}}"
     refuse(TOOL("f", PARAM("{\"type\": \"string\", \"format\": \"odd\"}")), hermes, QN_UNSUPPORTED,
-           "tool 'f': schema, #/properties/x");
+           "tools[0] 'f': schema, #/properties/x");
     refuse(TOOL("f", PARAM("{\"type\": \"string\", \"pattern\": \"a\", \"description\": \"d\"}")),
-           coder, QN_UNSUPPORTED, "tool 'f': schema, #/properties/x: 'pattern'");
+           coder, QN_UNSUPPORTED, "tools[0] 'f': schema, #/properties/x: 'pattern'");
     refuse(TOOL("f", PARAM("{\"type\": \"integer\", \"minimum\": \"a\", \"description\": \"d\"}")),
-           coder, QN_FORMAT, "tool 'f': parameter 'x': schema");
+           coder, QN_FORMAT, "tools[0] 'f': schema, #/properties/x");
     refuse(TOOL("f", "{\"type\": \"array\"}"), hermes, QN_ARGUMENT, "of type 'array'");
     refuse("[{\"type\": \"function\", \"function\": {\"description\": \"d\"}}]", hermes,
            QN_ARGUMENT, "tool 0 has no name");
-    refuse(TOOL("f", "[]"), hermes, QN_ARGUMENT, "tool 'f': its parameters are not a schema");
-    refuse(TOOL("f", "7"), hermes, QN_ARGUMENT, "tool 'f': its parameters are not a schema");
+    refuse(TOOL("f", "[]"), hermes, QN_ARGUMENT, "tools[0] 'f': its parameters are not a schema");
+    refuse(TOOL("f", "7"), hermes, QN_ARGUMENT, "tools[0] 'f': its parameters are not a schema");
     refuse(TOOL("a>b", "{\"type\": \"object\", \"properties\": {}}"), coder, QN_ARGUMENT,
            "tool 'a>b'");
     // The same, if what has no grammar is left out.
@@ -522,6 +522,124 @@ static void schemas_that_cannot_be_honoured_are_named(void **state) {
            CHOICE(QN_TOOLS_AUTO, .lenient_schemas = true), 100);
     assert_string_equal(seen.arguments[0], "{\"x\":\"b\"}");
     qn_template_destroy(template);
+}
+
+// A strict tool's schema is honoured or refused, whatever is asked for the others.
+static void strict_tools_are_not_read_leniently(void **state) {
+    (void)state;
+#define ODD "\"parameters\": " PARAM("{\"type\": \"string\", \"format\": \"odd\"}")
+    static const struct {
+        const char *list;
+        qn_status status;
+    } rows[] = {
+        {"[{\"type\": \"function\", \"function\": {\"name\": \"f\", " ODD "}}]", QN_OK},
+        {"[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"strict\": false, " ODD "}}]",
+         QN_OK},
+        {"[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"strict\": true, " ODD "}}]",
+         QN_UNSUPPORTED},
+        {"[{\"type\": \"function\", \"strict\": true, \"function\": {\"name\": \"f\", " ODD "}}]",
+         QN_UNSUPPORTED},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        qn_err err;
+        qn_chat *chat = make_chat(rows[i].list);
+        qn_template *template = open_template("Qwen-Qwen2.5-7B-Instruct");
+        qn_chat_turn *turn = NULL;
+        qn_chat_culprit culprit = QN_CULPRIT_OTHER;
+        const qn_chat_opts opts =
+            CHOICE(QN_TOOLS_AUTO, .lenient_schemas = true, .culprit = &culprit);
+        const qn_status status =
+            qn_chat_turn_create(&turn, chat, template, t.engine, 1 << 20, &opts, &err);
+        assert_int_equal(status, rows[i].status);
+        assert_int_equal(culprit, status ? QN_CULPRIT_TOOLS : QN_CULPRIT_OTHER);
+        qn_chat_turn_destroy(turn);
+        qn_template_destroy(template);
+        qn_chat_destroy(chat);
+    }
+}
+
+static void errors_tell_what_they_are_about(void **state) {
+    (void)state;
+    qn_err err;
+    qn_chat *chat = make_chat(tools);
+    qn_chat_turn *turn;
+    qn_grammar *grammar;
+    qn_chat_culprit culprit = QN_CULPRIT_OTHER;
+    qn_chat_opts opts =
+        CHOICE(QN_TOOLS_REQUIRED, .lenient_schemas = true, .tool_name = "no", .culprit = &culprit);
+    ASSERT_FAILS(qn_chat_turn_create(&turn, chat, t.own, t.engine, 1 << 20, &opts, &err),
+                 QN_ARGUMENT, "no tool");
+    assert_int_equal(culprit, QN_CULPRIT_TOOL_CHOICE);
+    ASSERT_OK(qn_grammar_create(&grammar, qn_engine_tokenizer(t.engine), QN_GRAMMAR_JSON, "", 0,
+                                NULL, &err));
+    const qn_generate_opts generate = QN_INIT(qn_generate_opts, .grammar = grammar);
+    opts = CHOICE(QN_TOOLS_AUTO, .generate = &generate, .culprit = &culprit);
+    ASSERT_FAILS(qn_chat_turn_create(&turn, chat, t.own, t.engine, 1 << 20, &opts, &err),
+                 QN_UNSUPPORTED, "one of the two");
+    assert_int_equal(culprit, QN_CULPRIT_GRAMMAR);
+    opts = CHOICE(QN_TOOLS_AUTO, .culprit = &culprit);
+    ASSERT_FAILS(qn_chat_turn_create(&turn, chat, t.own, t.engine, 1, &opts, &err), QN_LIMIT,
+                 "the context 1");
+    assert_int_equal(culprit, QN_CULPRIT_OTHER);
+    opts.max_grammar_steps = -1;
+    ASSERT_FAILS(qn_chat_turn_create(&turn, chat, t.own, t.engine, 1 << 20, &opts, &err),
+                 QN_ARGUMENT, "-1");
+    qn_grammar_destroy(grammar);
+    qn_chat_destroy(chat);
+}
+
+// `n` parameters, each `param`, beside `n` definitions; `more` stands before the parameters.
+static char *many_params(size_t n, const char *param, const char *more) {
+    qn_buf text = {0};
+    qn_buf_printf(&text,
+                  "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": "
+                  "{\"type\": \"object\", \"$defs\": {%s",
+                  more);
+    for (size_t i = 0; i < n; i++) qn_buf_printf(&text, "%s\"d%zu\": {}", i || *more ? "," : "", i);
+    qn_buf_text(&text, "}, \"properties\": {");
+    for (size_t i = 0; i < n; i++) qn_buf_printf(&text, "%s\"p%zu\": %s", i ? "," : "", i, param);
+    qn_buf_text(&text, "}, \"required\": [");
+    for (size_t i = 0; i < n; i++) qn_buf_printf(&text, "%s\"p%zu\"", i ? "," : "", i);
+    qn_buf_text(&text, "]}}}]");
+    char *out;
+    qn_err err;
+    ASSERT_OK(qn_buf_take(&out, &text, &err));
+    return out;
+}
+
+static void take_steps(const char *list, int64_t max_steps, qn_status want) {
+    qn_err err;
+    qn_chat *chat = make_chat(list);
+    qn_template *template = open_template("Qwen3-Coder");
+    qn_chat_turn *turn = NULL;
+    const qn_chat_opts opts = CHOICE(QN_TOOLS_AUTO, .max_grammar_steps = max_steps);
+    const qn_status status =
+        qn_chat_turn_create(&turn, chat, template, t.engine, INT64_MAX, &opts, &err);
+    if (status != want) fail_msg("%s: %s", qn_status_name(status), status ? err.message : "");
+    if (status) assert_non_null(strstr(err.message, "tools[0] 'f'"));
+    qn_chat_turn_destroy(turn);
+    qn_template_destroy(template);
+    qn_chat_destroy(chat);
+}
+
+// A schema is read once, however many of its parameters are JSON: each definition costs steps once.
+// What several parameters refer to is paid for by each.
+static void steps_of_many_parameters(void **state) {
+    (void)state;
+    enum { N = 500 };
+    char *list = many_params(N, "{\"type\": \"integer\"}", "");
+    take_steps(list, 200 * N, QN_OK);
+    take_steps(list, 10 * N, QN_LIMIT);
+    qn_free(list);
+    qn_buf values = {0};
+    qn_buf_text(&values, "\"big\": {\"enum\": [");
+    for (int i = 0; i < 4 * N; i++) qn_buf_printf(&values, "%s%d", i ? "," : "", i);
+    qn_buf_text(&values, "]}");
+    assert_false(values.failed);
+    list = many_params(N, "{\"$ref\": \"#/$defs/big\"}", values.data);
+    take_steps(list, N * N, QN_LIMIT);
+    qn_free(list);
+    qn_buf_deinit(&values);
 }
 
 static void tools_of_any_shape(void **state) {
@@ -644,6 +762,9 @@ int main(void) {
         cmocka_unit_test(text_around_calls_is_free),
         cmocka_unit_test(chunks_are_a_json_object_that_grows),
         cmocka_unit_test(an_answer_that_ends_in_a_call),
+        cmocka_unit_test(strict_tools_are_not_read_leniently),
+        cmocka_unit_test(errors_tell_what_they_are_about),
+        cmocka_unit_test(steps_of_many_parameters),
         cmocka_unit_test(schemas_that_cannot_be_honoured_are_named),
         cmocka_unit_test(tools_of_any_shape),
         cmocka_unit_test(damaged_calls_are_text_or_calls),

@@ -786,6 +786,9 @@ static void stops(void **state) {
     opts.max_steps = -1;
     ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_JSON, "", 0, &opts, &err),
                  QN_ARGUMENT, "-1");
+    opts = QN_INIT(qn_grammar_opts, .max_token_steps = -1);
+    ASSERT_FAILS(qn_grammar_create(&grammar, tokenizer, QN_GRAMMAR_JSON, "", 0, &opts, &err),
+                 QN_ARGUMENT, "max_token_steps of -1");
     qn_buf_deinit(&text);
     qn_stop_flag_destroy(flag);
 }

@@ -56,7 +56,10 @@ static qn_status make_kinds(qn_call_kinds **out, const qn_gr_tool *tools, size_t
 
 static qn_status read_tool(qn_gr_tool *out, const json_t *tool, size_t i, qn_err *err) {
     const json_t *function = json_object_get(tool, "function");
+    out->index = i;
+    out->is_strict = json_is_true(json_object_get(tool, "strict"));
     if (json_is_object(function)) tool = function;
+    out->is_strict |= json_is_true(json_object_get(tool, "strict"));
     out->name = json_string_value(json_object_get(tool, "name"));
     out->schema = json_object_get(tool, "parameters");
     return out->name && *out->name ? QN_OK : QN_FAIL(err, ARGUMENT, "tool %zu has no name", i);
@@ -86,7 +89,10 @@ static qn_status read_tools(qn_gr_tool **out, size_t *n, const qn_chat_holding *
         status = read_tool(&tools[i], json_array_get(h->tools, i), i, err);
     size_t found = 0;
     while (!status && only && found < n_all && strcmp(tools[found].name, only) != 0) found++;
-    if (!status && only && found == n_all) status = fail_unknown(only, tools, n_all, err);
+    if (!status && only && found == n_all) {
+        *h->culprit = QN_CULPRIT_TOOL_CHOICE;
+        status = fail_unknown(only, tools, n_all, err);
+    }
     if (status) {
         qn_free(tools);
         return status;
@@ -187,8 +193,10 @@ static qn_status make_calls(qn_grammar **out, const qn_chat_holding *h, const qn
                                .n_tools = n,
                                .pieces = gate->pieces,
                                .n_pieces = gate->n_pieces,
-                               .lenient = h->opts->lenient_schemas,
-                               .stop = h->opts->stop};
+                               .opts = QN_INIT(qn_grammar_opts, .stop = h->opts->stop,
+                                               .lenient = h->opts->lenient_schemas,
+                                               .max_steps = h->opts->max_grammar_steps,
+                                               .max_token_steps = h->opts->max_token_steps)};
     return qn_grammar_create_calls(out, h->tokenizer, h->opts->like, &calls, err);
 }
 
@@ -211,6 +219,7 @@ static qn_status hold_calls(qn_chat_hold *hold, const qn_chat_holding *h, const 
     // What follows a call without a closing tag is read as part of it.
     gate.again = !is_required && !h->opts->one_call && (form->close || form->is_bare);
     find_pairs(&gate, h);
+    *h->culprit = QN_CULPRIT_TOOLS;
     QN_TRY(read_tools(&tools, &n, h, err));
     qn_status status = make_calls(&inner, h, form, &gate, tools, n, err);
     if (!status) status = put_gate(hold, inner, &gate, err);
@@ -233,12 +242,14 @@ static qn_status hold_init(qn_chat_hold *hold, const qn_chat_holding *h, qn_err 
     const qn_tool_choice choice = h->opts->tool_choice;
     const bool is_required = choice == QN_TOOLS_REQUIRED;
     const bool has_tools = json_array_size(h->tools) > 0;
+    *h->culprit = QN_CULPRIT_TOOL_CHOICE;
     if ((unsigned)choice > QN_TOOLS_REQUIRED)
         return QN_FAIL(err, ARGUMENT, "tool choice %d of %d", (int)choice, QN_TOOLS_REQUIRED + 1);
     if (is_required && !has_tools)
         return QN_FAIL(err, ARGUMENT, "a call of a tool is required, and there are no tools");
     hold->has_no_calls = choice == QN_TOOLS_NONE;
     const bool may_call = is_required || (choice == QN_TOOLS_AUTO && has_tools);
+    *h->culprit = h->grammar ? QN_CULPRIT_GRAMMAR : QN_CULPRIT_OTHER;
     if (may_call && h->grammar)
         return QN_FAIL(err, UNSUPPORTED,
                        "a grammar for an answer that may call tools: one of the two at a time");

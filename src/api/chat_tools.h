@@ -32,6 +32,7 @@ typedef struct qn_chat_holding {
     const qn_grammar *grammar; // of the row's options; NULL: none
     const qn_stop_flag *stop;
     const qn_chat_opts *opts;
+    qn_chat_culprit *culprit; // what an error is about
 } qn_chat_holding;
 
 QN_MUST_CHECK qn_status qn_chat_hold_init(qn_chat_hold *out, const qn_chat_holding *h, qn_err *err);

@@ -105,6 +105,7 @@ static qn_status set_row(qn_chat_turn *t, const qn_engine *engine, const qn_chat
 }
 
 static qn_status set_hold(qn_chat_turn *t, const source *s, const qn_chat_opts *o, qn_err *err) {
+    qn_chat_culprit culprit = QN_CULPRIT_OTHER;
     const qn_chat_holding holding = {.template = s->template,
                                      .tokenizer = qn_engine_tokenizer(s->engine),
                                      .tools = qn_chat_get_tools(s->chat),
@@ -112,8 +113,11 @@ static qn_status set_hold(qn_chat_turn *t, const source *s, const qn_chat_opts *
                                      .reasoning = s->opts.reasoning,
                                      .grammar = t->generate.grammar,
                                      .stop = s->opts.stop,
-                                     .opts = o};
-    QN_TRY(qn_chat_hold_init(&t->hold, &holding, err));
+                                     .opts = o,
+                                     .culprit = &culprit};
+    const qn_status status = qn_chat_hold_init(&t->hold, &holding, err);
+    if (status && o->culprit) *o->culprit = culprit;
+    QN_TRY(status);
     if (t->hold.grammar) t->generate.grammar = t->hold.grammar;
     return QN_OK;
 }
@@ -149,6 +153,10 @@ qn_status qn_chat_turn_create(qn_chat_turn **out, const qn_chat *chat,
     qn_chat_opts o;
     source s = {.chat = chat, .template = chat_template, .engine = engine, .context = context};
     QN_TRY(QN_OPTS_READ(qn_chat_opts, &o, opts, err));
+    if (o.culprit) *o.culprit = QN_CULPRIT_OTHER;
+    if (o.max_grammar_steps < 0 || o.max_token_steps < 0)
+        return QN_FAIL(err, ARGUMENT, "max_grammar_steps of %lld and max_token_steps of %lld",
+                       (long long)o.max_grammar_steps, (long long)o.max_token_steps);
     QN_TRY(init_source(&s, &o, err));
     qn_chat_turn *t = qn_alloc(1, sizeof *t);
     if (!t) return QN_NOMEM(err, "a turn");

@@ -24,15 +24,26 @@ qn_status qn_openai_prepare(qn_ask *ask, qn_problem *p) {
     return QN_OK;
 }
 
+// Templates of some models read it; what the request says of them itself counts more.
+static qn_status tell_template(qn_ask *ask, const char *effort, qn_problem *p) {
+    static const char name[] = "reasoning_effort";
+    if (json_object_get(ask->kwargs, name)) return QN_OK;
+    json_t *kwargs = ask->kwargs ? json_copy((json_t *)(uintptr_t)ask->kwargs) : json_object();
+    qn_json_put(&kwargs, name, json_string(effort));
+    ask->kwargs = qn_ask_keep(ask, kwargs);
+    return ask->kwargs ? QN_OK : qn_problem_take(p, QN_NOMEM(&p->err, "a request"), name);
+}
+
 qn_status qn_ask_set_effort(qn_ask *ask, const char *effort, const char *field, qn_problem *p) {
     static const char *const words[] = {"none", "minimal", "low", "medium",
                                         "high", "xhigh",   "max", "auto"};
     if (!effort) return QN_OK;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (strcmp(words[i], effort) != 0) continue;
-        if (ask->thinks == QN_REASONING_AUTO && strcmp(effort, "auto") != 0)
+        if (strcmp(effort, "auto") == 0) return QN_OK;
+        if (ask->thinks == QN_REASONING_AUTO)
             ask->thinks = i == 0 ? QN_REASONING_OFF : QN_REASONING_ON;
-        return QN_OK;
+        return tell_template(ask, effort, p);
     }
     return QN_REFUSE(p, 400, field,
                      "'%s' is '%.40s', want none, minimal, low, medium, high, xhigh or max", field,

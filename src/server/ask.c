@@ -135,12 +135,9 @@ static qn_status add_bias(qn_job_opts *o, size_t *cap, int64_t id, float bias, q
     return QN_OK;
 }
 
-// A token id as a number or digits; a text biases each of its tokens.
-static qn_status add_named_bias(qn_job_opts *o, size_t *cap, const qn_served *model,
-                                const char *name, float bias, qn_problem *p) {
-    char *end;
-    const long long id = strtoll(name, &end, 10);
-    if (*name && !*end) return add_bias(o, cap, id, bias, p);
+// A text biases each of its tokens.
+static qn_status add_text_bias(qn_job_opts *o, size_t *cap, const qn_served *model,
+                               const char *name, float bias, qn_problem *p) {
     int32_t *ids = NULL;
     size_t n = 0;
     qn_status status = qn_tokenize(&ids, &n, model->tokenizer, name, strlen(name), NULL, &p->err);
@@ -148,6 +145,14 @@ static qn_status add_named_bias(qn_job_opts *o, size_t *cap, const qn_served *mo
     for (size_t i = 0; i < n && !status; i++) status = add_bias(o, cap, ids[i], bias, p);
     qn_free(ids);
     return status;
+}
+
+// A key of an object, which cannot be a number: digits alone are an id.
+static qn_status add_named_bias(qn_job_opts *o, size_t *cap, const qn_served *model,
+                                const char *name, float bias, qn_problem *p) {
+    const bool is_id = *name && !name[strspn(name, "0123456789")];
+    if (is_id) return add_bias(o, cap, strtoll(name, NULL, 10), bias, p);
+    return add_text_bias(o, cap, model, name, bias, p);
 }
 
 static qn_status add_pair(qn_job_opts *o, size_t *cap, const qn_served *model, const json_t *pair,
@@ -158,7 +163,7 @@ static qn_status add_pair(qn_job_opts *o, size_t *cap, const qn_served *model, c
         return QN_REFUSE(p, 400, "logit_bias", "an item is not a list of a token and a bias");
     QN_TRY(read_bias(&bias, json_array_get(pair, 1), p));
     if (json_is_string(token))
-        return add_named_bias(o, cap, model, json_string_value(token), bias, p);
+        return add_text_bias(o, cap, model, json_string_value(token), bias, p);
     if (json_is_integer(token)) return add_bias(o, cap, json_integer_value(token), bias, p);
     return QN_REFUSE(p, 400, "logit_bias", "a token is neither an id nor a text");
 }
@@ -290,6 +295,7 @@ static qn_status set_grammar(qn_job_opts *o, qn_ask *ask, qn_served *model, qn_p
     if (status == QN_STOPPED) p->retry_after = 1;
     if (status) return status;
     o->generate.grammar = o->grammar;
+    o->form = f.field;
     return QN_OK;
 }
 

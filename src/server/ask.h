@@ -52,6 +52,7 @@ typedef struct qn_job_opts {
     qn_sample_opts sample;
     qn_generate_opts generate;
     qn_grammar *grammar; // owned
+    const char *form;    // the field that it is of; NULL: none
     const char **texts;  // owned: stops, bans and breakers
     int32_t *stop_ids;   // owned
     qn_bias *biases;     // owned

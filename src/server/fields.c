@@ -13,11 +13,14 @@ static const qn_field fields[] = {
 #define FIELD(name, aliases, kind, sets, member, min, max, type, meaning)                          \
     {name, aliases, QN_FIELD_##kind, sets, offsetof(qn_ask, member), min, max, type, meaning},
 #define IGNORE(name, sets, meaning) {name, "", QN_FIELD_IGNORED, sets, 0, 0, 0, "", meaning},
-#define REFUSE(name, sets, meaning) {name, "", QN_FIELD_REFUSED, sets, 0, 0, 0, "", meaning},
+#define REFUSE_BUT(name, sets, min, max, meaning)                                                  \
+    {name, "", QN_FIELD_REFUSED, sets, 0, min, max, "", meaning},
+#define REFUSE(name, sets, meaning) REFUSE_BUT(name, sets, 1, 0, meaning)
 #include "server/fields.def"
 #undef FIELD
 #undef IGNORE
 #undef REFUSE
+#undef REFUSE_BUT
 };
 // clang-format on
 enum { N_FIELDS = sizeof fields / sizeof *fields };
@@ -123,7 +126,9 @@ static qn_status read_seed(uint64_t *out, bool *is_none, const char *name, const
 }
 
 // What clients send for a field that they do not use.
-static bool is_nothing(const json_t *value) {
+static bool is_nothing(const qn_field *f, const json_t *value) {
+    const double x = json_number_value(value);
+    if (json_is_number(value)) return x >= f->min && x <= f->max;
     if (json_is_string(value)) return json_string_length(value) == 0;
     if (json_is_array(value)) return json_array_size(value) == 0;
     return json_is_false(value);
@@ -159,7 +164,7 @@ static qn_status read_value(qn_ask *ask, const qn_field *f, const char *name, co
         *(const json_t **)to = value;
         return QN_OK;
     case QN_FIELD_REFUSED:
-        if (is_nothing(value)) return QN_OK;
+        if (is_nothing(f, value)) return QN_OK;
         return QN_REFUSE(p, 400, name, "'%s' is not supported: %s", name, f->meaning);
     case QN_FIELD_IGNORED:
         break;

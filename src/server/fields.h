@@ -40,7 +40,9 @@ typedef enum qn_field_kind {
     QN_FIELD_TEXT,    // const char *, borrowed from the body
     QN_FIELD_JSON,    // const json_t *, borrowed from the body: a later function reads it
     QN_FIELD_IGNORED, // known, and means nothing here
-    QN_FIELD_REFUSED // known, and cannot be honoured: any value but null, false, "" and [] is an error
+    // Known, and cannot be honoured: any value but null, false, "", [] and numbers between min and
+    // max is an error.
+    QN_FIELD_REFUSED
 } qn_field_kind;
 
 typedef struct qn_field {

@@ -291,6 +291,10 @@ static void note_end(qn_choice *c, const qn_event *e) {
     qn_metric_add(&metrics->accepted, c->n_accepted);
 }
 
+static bool is_held(const qn_job *job) {
+    return job->opts.grammar || json_array_size(job->ask.tools) > 0;
+}
+
 // What the choices that failed or were stopped have to say; false: nothing.
 static bool find_problem(qn_problem *p, const qn_job *job) {
     if (job->refusal.status) {
@@ -301,7 +305,10 @@ static bool find_problem(qn_problem *p, const qn_job *job) {
         const qn_choice *c = &job->choices[i];
         if (c->reason == QN_REASON_FAILED) {
             qn_err_set(&p->err, c->status, __FILE__, __LINE__, "%s", c->message);
-            (void)qn_problem_take(p, c->status == QN_MEMORY ? QN_MEMORY : QN_NUMERIC, NULL);
+            // A limit that the request's own grammar met.
+            const bool is_asked = c->status == QN_LIMIT && is_held(job);
+            const bool is_known = c->status == QN_MEMORY || is_asked;
+            (void)qn_problem_take(p, is_known ? c->status : QN_NUMERIC, NULL);
             return true;
         }
         if (c->reason == QN_REASON_STOPPED || c->reason == QN_REASON_CALLER) {
@@ -596,27 +603,66 @@ static qn_status set_chat(qn_chat *chat, qn_exchange *ex, const qn_ask *ask, qn_
     return set_member(chat, ask->tools, "tools", qn_chat_set_tools, p);
 }
 
+// A form of the text says nothing of calls: it goes with tools that must be called, or must not.
+static qn_status check_form(qn_job *job, bool has_tools, qn_problem *p) {
+    if (!has_tools || !job->opts.grammar) return QN_OK;
+    if (job->ask.choice == QN_TOOLS_REQUIRED) job->opts.generate.grammar = NULL;
+    if (job->ask.choice != QN_TOOLS_AUTO) return QN_OK;
+    return QN_REFUSE(
+        p, 400, job->opts.form,
+        "'%s' does not go with tools that may or may not be called: with 'tool_choice' "
+        "\"none\" the answer has that form, with \"required\" it is a call",
+        job->opts.form);
+}
+
+// What a turn is made of.
+typedef struct turn_source {
+    qn_job *job;
+    const qn_chat *chat;
+    qn_chat_opts opts;
+    qn_status status; // of the turn
+} turn_source;
+
+// A qn_served_make_fn: of the grammar of the tools.
+static qn_status create_turn(void *arg, int64_t max_steps, qn_err *err) {
+    turn_source *s = arg;
+    const qn_served *model = s->job->model;
+    // Without leave_out a prompt of any length is made, so that its length can be told.
+    const int64_t context = s->job->ask.leave_out ? context_of(s->job) : INT64_MAX;
+    s->opts.max_grammar_steps = max_steps;
+    s->status = qn_chat_turn_create(&s->job->turn, s->chat, model->template, model->engine, context,
+                                    &s->opts, err);
+    const bool wants_more = s->status == QN_LIMIT && *s->opts.culprit == QN_CULPRIT_TOOLS;
+    return wants_more ? s->status : QN_OK;
+}
+
 static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs, qn_problem *p) {
+    static const char *const fields[] = {[QN_CULPRIT_OTHER] = "messages",
+                                         [QN_CULPRIT_TOOLS] = "tools",
+                                         [QN_CULPRIT_TOOL_CHOICE] = "tool_choice",
+                                         [QN_CULPRIT_GRAMMAR] = "response_format"};
     const qn_ask *ask = &job->ask;
     const bool has_tools = json_array_size(ask->tools) > 0 && ask->choice != QN_TOOLS_NONE;
     const qn_grammar *like = NULL;
-    if (has_tools) {
-        const qn_status status = qn_served_like(&like, job->model, &p->err);
-        if (status) return qn_problem_take(p, status, "tools");
-    }
+    qn_chat_culprit culprit = QN_CULPRIT_OTHER;
+    QN_TRY(check_form(job, has_tools, p));
+    qn_status status = has_tools ? qn_served_like(&like, job->model, &p->err) : QN_OK;
+    if (status) return qn_problem_take(p, status, "tools");
     const qn_chat_prompt_opts prompt =
         QN_INIT(qn_chat_prompt_opts, .reasoning = ask->thinks, .kwargs = kwargs,
                 .no_generation_prompt = !ask->add_generation_prompt);
-    const qn_chat_opts opts = QN_INIT(
-        qn_chat_opts, .prompt = &prompt, .generate = &job->opts.generate,
-        .leave_out = ask->leave_out, .keeps_nothing = !ask->cache_prompt, .stop = job->ex->stop,
-        .tool_choice = has_tools ? ask->choice : QN_TOOLS_FREE, .tool_name = ask->tool_name,
-        .one_call = !ask->parallel_calls, .like = like, .lenient_schemas = true);
-    // Without leave_out a prompt of any length is made, so that its length can be told.
-    const int64_t context = ask->leave_out ? context_of(job) : INT64_MAX;
-    const qn_status status = qn_chat_turn_create(&job->turn, chat, job->model->template,
-                                                 job->model->engine, context, &opts, &p->err);
-    return status ? qn_problem_take(p, status, "messages") : QN_OK;
+    turn_source s = {.job = job, .chat = chat};
+    s.opts = QN_INIT(qn_chat_opts, .prompt = &prompt, .generate = &job->opts.generate,
+                     .leave_out = ask->leave_out, .keeps_nothing = !ask->cache_prompt,
+                     .stop = job->ex->stop, .tool_choice = has_tools ? ask->choice : QN_TOOLS_FREE,
+                     .tool_name = ask->tool_name, .one_call = !ask->parallel_calls, .like = like,
+                     .lenient_schemas = true, .max_token_steps = QN_SERVED_TOKEN_STEPS,
+                     .culprit = &culprit);
+    status = qn_served_make(job->model, create_turn, &s, &p->err);
+    if (!status) status = s.status;
+    if (status) (void)qn_problem_take(p, status, fields[culprit]);
+    if (status == QN_STOPPED) p->retry_after = 1;
+    return status;
 }
 
 // The turn; a template that rejects the messages gets them once more in a form that all take.
@@ -624,6 +670,7 @@ static qn_status make_some_turn(qn_job *job, qn_chat *chat, const char *kwargs, 
     json_t *plain = NULL;
     const qn_status first = make_turn(job, chat, kwargs, p);
     if (!first || first == QN_MEMORY || first == QN_STOPPED) return first;
+    if (strcmp(p->param, "messages") != 0) return first; // no other messages mend that
     qn_problem other = {0};
     qn_status status = qn_messages_relax(&plain, job->ask.messages, &other.err);
     if (status) (void)qn_problem_take(&other, status, "messages");

@@ -202,23 +202,43 @@ qn_status qn_served_like(const qn_grammar **out, qn_served *m, qn_err *err) {
     return status;
 }
 
-qn_status qn_served_grammar(qn_grammar **out, qn_served *m, qn_grammar_kind kind, const char *text,
-                            size_t size, const qn_grammar_opts *opts, qn_err *err) {
+qn_status qn_served_make(qn_served *m, qn_served_make_fn *make, void *arg, qn_err *err) {
     enum { LIGHT_STEPS = 1 << 20, MAX_HEAVY = 2 };
-    const qn_grammar *like;
-    qn_grammar_opts o = opts ? *opts : QN_INIT(qn_grammar_opts);
-    QN_TRY(qn_served_like(&like, m, err));
-    const int64_t allowed = o.max_steps;
-    if (!allowed || allowed > LIGHT_STEPS) o.max_steps = LIGHT_STEPS;
-    qn_status status = qn_grammar_create_like(out, like, kind, text, size, &o, err);
-    if (status != QN_LIMIT || o.max_steps == allowed) return status;
+    qn_status status = make(arg, LIGHT_STEPS, err);
+    if (status != QN_LIMIT) return status;
     // Hostile ones take seconds: they must not have all workers.
-    o.max_steps = allowed;
     if (atomic_fetch_add(&m->server->n_heavy, 1) < MAX_HEAVY)
-        status = qn_grammar_create_like(out, like, kind, text, size, &o, err);
+        status = make(arg, 0, err);
     else
         status =
             QN_FAIL(err, STOPPED, "%d large grammars are being made already; try again", MAX_HEAVY);
     atomic_fetch_sub(&m->server->n_heavy, 1);
     return status;
+}
+
+// What a grammar is made of.
+typedef struct source {
+    qn_grammar *out;
+    const qn_grammar *like;
+    qn_grammar_kind kind;
+    const char *text;
+    size_t size;
+    qn_grammar_opts opts;
+} source;
+
+// A qn_served_make_fn.
+static qn_status make_grammar(void *arg, int64_t max_steps, qn_err *err) {
+    source *s = arg;
+    s->opts.max_steps = max_steps;
+    return qn_grammar_create_like(&s->out, s->like, s->kind, s->text, s->size, &s->opts, err);
+}
+
+qn_status qn_served_grammar(qn_grammar **out, qn_served *m, qn_grammar_kind kind, const char *text,
+                            size_t size, const qn_grammar_opts *opts, qn_err *err) {
+    source s = {.kind = kind, .text = text, .size = size, .opts = *opts};
+    s.opts.max_token_steps = QN_SERVED_TOKEN_STEPS;
+    QN_TRY(qn_served_like(&s.like, m, err));
+    QN_TRY(qn_served_make(m, make_grammar, &s, err));
+    *out = s.out;
+    return QN_OK;
 }

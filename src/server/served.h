@@ -46,8 +46,15 @@ QN_MUST_CHECK qn_status qn_served_open(qn_served **out, qn_server *server, const
 // No job may be left, and none be added.
 void qn_served_close(qn_served *served);
 
-// A grammar for its tokenizer, made fast: to be destroyed. Few of those that take long are made at
-// a time; one more is QN_STOPPED, to be tried again.
+// Steps for one token of an answer: those of hostile grammars must not hold up all others.
+enum { QN_SERVED_TOKEN_STEPS = 1 << 20 };
+// Calls make(arg, max_steps, err), which makes a grammar, with few steps, and where these are not
+// enough (QN_LIMIT) with as many as grammars may have (0). Few of those that take long are made at a
+// time; one more is QN_STOPPED, to be tried again.
+typedef qn_status qn_served_make_fn(void *arg, int64_t max_steps, qn_err *err);
+QN_MUST_CHECK qn_status qn_served_make(qn_served *served, qn_served_make_fn *make, void *arg,
+                                       qn_err *err);
+// A grammar for its tokenizer, made so, and fast: to be destroyed.
 QN_MUST_CHECK qn_status qn_served_grammar(qn_grammar **out, qn_served *served, qn_grammar_kind kind,
                                           const char *text, size_t size,
                                           const qn_grammar_opts *opts, qn_err *err);

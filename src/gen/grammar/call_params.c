@@ -1,6 +1,7 @@
 #include "gen/grammar/call_params.h"
 
 #include "core/chars.h"
+#include "core/mem.h"
 #include "gen/grammar/json_rules.h"
 
 enum { MAX_REFS = 16 };
@@ -147,12 +148,11 @@ static int32_t make_literals(qn_gr_ast *ast, const json_t *values) {
     return qn_gr_seq(ast, any, qn_gr_text(ast, qn_str_of(close_tag)));
 }
 
-qn_status qn_gr_call_schema(int32_t *out, qn_gr_ast *ast, const json_t *schema, bool lenient,
-                            qn_err *err) {
+qn_status qn_gr_call_schema(int32_t *out, qn_gr_ast *ast, const json_t *schema,
+                            const qn_grammar_opts *opts, qn_err *err) {
     char *text = NULL;
-    const qn_grammar_opts opts = QN_INIT(qn_grammar_opts, .lenient = lenient);
     QN_TRY(qn_json_print(&text, schema, &(qn_json_form){.compact = true}, "a schema", err));
-    const qn_status status = qn_gr_front_schema(out, ast, qn_str_of(text), &opts, err);
+    const qn_status status = qn_gr_front_schema(out, ast, qn_str_of(text), opts, err);
     qn_free(text);
     return status;
 }
@@ -165,36 +165,112 @@ json_t *qn_gr_call_copy(const json_t *object) {
     return copy;
 }
 
-// A part of a schema by itself, with what its references may name.
-static qn_status make_json(int32_t *out, qn_gr_ast *ast, const json_t *root, const json_t *schema,
-                           bool lenient, qn_err *err) {
-    static const char *const kept[] = {"$defs", "definitions", "$schema"};
-    json_t *whole = qn_gr_call_copy(schema);
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
-        json_t *value = json_object_get(root, kept[i]);
-        if (value && !json_object_get(whole, kept[i]))
-            qn_json_put(&whole, kept[i], json_incref(value));
+// --- making --------------------------------------------------------------------------------------
+
+// The parameters of one tool, while their grammar is made.
+typedef struct making {
+    qn_gr_ast *ast;
+    const json_t *schema;
+    const qn_grammar_opts *opts;
+    json_t *required;    // owned: names -> true
+    const char **names;  // (n_names) of the parameters that are JSON
+    int32_t *nodes;      // (n_names) of their values
+    size_t n_names, cap; // cap: room for all properties
+    size_t at;           // of the names, the next
+    int32_t any_text;    // made once; -1: not yet
+} making;
+
+// For each parameter: everybody may have gone, and all parameters of all tools have one budget.
+static qn_status spend(const making *m, uint64_t steps, qn_err *err) {
+    const uint64_t max = qn_gr_steps(m->opts);
+    m->ast->spent += steps;
+    if (m->ast->spent > max)
+        return QN_FAIL(err, LIMIT, "schema, #/properties: more than %llu steps",
+                       (unsigned long long)max);
+    QN_TRY(qn_gr_ast_check(m->ast, err));
+    return qn_gr_ast_go_on(m->ast, err);
+}
+
+// What finding the kind of a parameter takes: several may refer to one list.
+static uint64_t cost_of(const json_t *root, const json_t *schema) {
+    static const char *const lists[] = {"enum", "type", "anyOf", "oneOf"};
+    uint64_t cost = MAX_REFS;
+    schema = find_target(root, schema);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        cost += json_array_size(json_object_get(schema, lists[i]));
+    return cost;
+}
+
+// Lists the parameters that are JSON.
+static qn_status list_names(making *m, qn_err *err) {
+    const char *name;
+    json_t *param;
+    json_object_foreach(json_object_get(m->schema, "properties"), name, param) {
+        QN_TRY(spend(m, cost_of(m->schema, param), err));
+        if (kind_of(m->schema, param) == QN_PARAM_JSON) m->names[m->n_names++] = name;
     }
-    int32_t value = QN_AST_NEVER;
-    qn_status status = whole ? QN_OK : QN_NOMEM(err, "a schema");
-    if (!status) status = qn_gr_call_schema(&value, ast, whole, lenient, err);
-    json_decref(whole);
-    if (!status) *out = qn_gr_seq(ast, value, qn_gr_text(ast, qn_str_of(close_tag)));
+    return QN_OK;
+}
+
+// Their values: the schema with its definitions is read once for all of them.
+static qn_status make_json(making *m, qn_err *err) {
+    char *text = NULL;
+    if (m->n_names == 0) return QN_OK;
+    QN_TRY(qn_json_print(&text, m->schema, &(qn_json_form){.compact = true}, "a schema", err));
+    const qn_status status = qn_gr_front_properties(m->nodes, m->ast, qn_str_of(text), m->names,
+                                                    m->n_names, m->opts, err);
+    qn_free(text);
     return status;
 }
 
-static qn_status make_value(int32_t *out, qn_gr_ast *ast, const json_t *root, const char *name,
-                            const json_t *schema, bool lenient, qn_err *err) {
-    static const char *const of_text[] = {"type", "enum", "const", "$defs", "definitions", NULL};
-    const json_t *target = find_target(root, schema);
-    const qn_gr_param_kind kind = kind_of(root, schema);
-    if (kind == QN_PARAM_JSON) {
-        const qn_status status = make_json(out, ast, root, schema, lenient, err);
-        return status ? qn_err_prefix(err, status, "parameter '%.80s'", name) : QN_OK;
+static qn_status list_required(making *m, qn_err *err) {
+    const json_t *list = json_object_get(m->schema, "required");
+    m->required = json_object();
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        if (name) qn_json_put(&m->required, name, json_true());
     }
-    *out = make_any_text(ast);
+    QN_TRY(spend(m, json_array_size(list), err));
+    return m->required ? QN_OK : QN_NOMEM(err, "a schema");
+}
+
+static qn_status making_init(making *m, qn_err *err) {
+    m->any_text = -1;
+    m->cap = json_object_size(json_object_get(m->schema, "properties"));
+    m->names = qn_alloc(m->cap + 1, sizeof *m->names);
+    m->nodes = qn_alloc(m->cap + 1, sizeof *m->nodes);
+    if (!m->names || !m->nodes) return QN_NOMEM(err, "a schema");
+    for (size_t i = 0; i < m->cap; i++) m->nodes[i] = QN_AST_NEVER;
+    QN_TRY(list_required(m, err));
+    QN_TRY(list_names(m, err));
+    return make_json(m, err);
+}
+
+static void making_deinit(making *m) {
+    json_decref(m->required);
+    qn_free(m->names);
+    qn_free(m->nodes);
+}
+
+static int32_t any_text(making *m) {
+    if (m->any_text < 0) m->any_text = make_any_text(m->ast);
+    return m->any_text;
+}
+
+// What follows the tag of a parameter, up to its close tag.
+static qn_status make_value(int32_t *out, making *m, const char *name, const json_t *schema,
+                            qn_err *err) {
+    static const char *const of_text[] = {"type", "enum", "const", "$defs", "definitions", NULL};
+    qn_gr_ast *ast = m->ast;
+    if (m->at < m->n_names && m->names[m->at] == name) { // names are in the order of properties
+        *out = qn_gr_seq(ast, m->nodes[m->at++], qn_gr_text(ast, qn_str_of(close_tag)));
+        return QN_OK;
+    }
+    const json_t *target = find_target(m->schema, schema);
+    const qn_gr_param_kind kind = kind_of(m->schema, schema);
+    *out = any_text(m);
     if (kind == QN_PARAM_ANY) return QN_OK;
-    QN_TRY(check_keywords(target, of_text, "#/properties/", name, lenient, err));
+    QN_TRY(check_keywords(target, of_text, "#/properties/", name, m->opts->lenient, err));
     json_t *values = json_object_get(target, "enum"), *value = json_object_get(target, "const");
     json_t *one = value ? json_pack("[O]", value) : json_array();
     if (!one) return QN_NOMEM(err, "a schema");
@@ -211,15 +287,6 @@ static int32_t make_element(qn_gr_ast *ast, int32_t name, int32_t value) {
     return qn_gr_seq3(ast, open, value, qn_gr_text(ast, qn_str_of("\n")));
 }
 
-static bool is_required(const json_t *schema, const char *name) {
-    const json_t *list = json_object_get(schema, "required");
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *item = json_string_value(json_array_get(list, i));
-        if (item && strcmp(item, name) == 0) return true;
-    }
-    return false;
-}
-
 // Any parameters of any names: a schema that lists none.
 static int32_t make_free(qn_gr_ast *ast) {
     static const char letters[] =
@@ -228,8 +295,8 @@ static int32_t make_free(qn_gr_ast *ast) {
     return qn_gr_rep(ast, make_element(ast, name, make_any_text(ast)), 0, QN_AST_MANY);
 }
 
-static qn_status add_param(int32_t *all, qn_gr_ast *ast, const json_t *schema, const char *name,
-                           const json_t *param, bool lenient, qn_err *err) {
+static qn_status add_param(int32_t *all, making *m, const char *name, const json_t *param,
+                           qn_err *err) {
     int32_t value = QN_AST_NEVER;
     if (!*name || strpbrk(name, "<>\n\r") || qn_is_blank(*name) ||
         qn_is_blank(name[strlen(name) - 1]))
@@ -238,21 +305,33 @@ static qn_status add_param(int32_t *all, qn_gr_ast *ast, const json_t *schema, c
             "schema, #/properties/%.80s: a name with brackets, line ends or blanks around "
             "it cannot be written in the form of this model's calls",
             name);
-    QN_TRY(make_value(&value, ast, schema, name, param, lenient, err));
-    int32_t element = make_element(ast, qn_gr_text(ast, qn_str_of(name)), value);
-    if (!is_required(schema, name)) element = qn_gr_maybe(ast, element);
-    *all = qn_gr_seq(ast, *all, element);
+    QN_TRY(spend(m, cost_of(m->schema, param), err));
+    QN_TRY(make_value(&value, m, name, param, err));
+    int32_t element = make_element(m->ast, qn_gr_text(m->ast, qn_str_of(name)), value);
+    if (!json_object_get(m->required, name)) element = qn_gr_maybe(m->ast, element);
+    *all = qn_gr_seq(m->ast, *all, element);
     return QN_OK;
 }
 
-qn_status qn_gr_call_params(int32_t *out, qn_gr_ast *ast, const json_t *schema, bool lenient,
-                            qn_err *err) {
+static qn_status add_params(int32_t *out, making *m, qn_err *err) {
+    const json_t *properties = json_object_get(m->schema, "properties");
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)properties, name, value)
+        QN_TRY(add_param(out, m, name, value, err));
+    json_object_foreach(m->required, name, value) {
+        if (json_object_get(properties, name)) continue;
+        QN_TRY(add_param(out, m, name, json_null(), err));
+    }
+    return QN_OK;
+}
+
+qn_status qn_gr_call_params(int32_t *out, qn_gr_ast *ast, const json_t *schema,
+                            const qn_grammar_opts *opts, qn_err *err) {
     static const char *const known[] = {"type",  "properties",  "required", "additionalProperties",
                                         "$defs", "definitions", "strict",   NULL};
     const json_t *properties = json_object_get(schema, "properties");
-    const char *name;
-    json_t *param;
-    QN_TRY(check_keywords(schema, known, "#", "", lenient, err));
+    QN_TRY(check_keywords(schema, known, "#", "", opts->lenient, err));
     if (properties && !json_is_object(properties))
         return QN_FAIL(err, FORMAT, "schema, #/properties: not an object");
     if (json_object_size(properties) == 0 &&
@@ -262,14 +341,11 @@ qn_status qn_gr_call_params(int32_t *out, qn_gr_ast *ast, const json_t *schema, 
         *out = is_closed ? QN_AST_EMPTY : make_free(ast);
         return QN_OK;
     }
-    *out = QN_AST_EMPTY;
-    json_object_foreach((json_t *)(uintptr_t)properties, name, param)
-        QN_TRY(add_param(out, ast, schema, name, param, lenient, err));
-    const json_t *required = json_object_get(schema, "required");
-    for (size_t i = 0; i < json_array_size(required); i++) {
-        name = json_string_value(json_array_get(required, i));
-        if (!name || json_object_get(properties, name)) continue;
-        QN_TRY(add_param(out, ast, schema, name, json_null(), lenient, err));
-    }
-    return QN_OK;
+    making m = {.ast = ast, .schema = schema, .opts = opts};
+    int32_t all = QN_AST_EMPTY;
+    qn_status status = making_init(&m, err);
+    if (!status) status = add_params(&all, &m, err);
+    making_deinit(&m);
+    if (!status) *out = all;
+    return status;
 }

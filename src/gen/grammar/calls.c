@@ -89,12 +89,14 @@ static qn_status make_arguments(int32_t *out, making *m, const qn_gr_tool *tool,
     if (json_is_string(type) && strcmp(json_string_value(type), "object") != 0)
         return QN_FAIL(err, ARGUMENT, "its parameters are of type '%.40s', want an object",
                        json_string_value(type));
-    if (m->calls->is_xml) return qn_gr_call_params(out, m->ast, schema, m->calls->lenient, err);
+    qn_grammar_opts opts = m->calls->opts;
+    opts.lenient &= !tool->is_strict;
+    if (m->calls->is_xml) return qn_gr_call_params(out, m->ast, schema, &opts, err);
     // Arguments are objects, whether their schema says so or not.
     json_t *of_object = qn_gr_call_copy(schema);
     qn_json_put(&of_object, "type", json_string("object"));
     if (!of_object) return QN_NOMEM(err, "a grammar of tools");
-    const qn_status status = qn_gr_call_schema(out, m->ast, of_object, m->calls->lenient, err);
+    const qn_status status = qn_gr_call_schema(out, m->ast, of_object, &opts, err);
     json_decref(of_object);
     return status;
 }
@@ -105,28 +107,35 @@ static qn_status make_tool(int32_t *out, making *m, const qn_gr_tool *tool, int3
     int32_t arguments = QN_AST_NEVER;
     QN_TRY(check_name(m->calls, tool->name, err));
     const qn_status status = make_arguments(&arguments, m, tool, err);
-    if (status) return qn_err_prefix(err, status, "tool '%.80s'", tool->name);
+    if (status) return qn_err_prefix(err, status, "tools[%zu] '%.80s'", tool->index, tool->name);
     *out = qn_gr_seq3(m->ast, make_name(m, tool->name), between, arguments);
     return QN_OK;
 }
 
 // The second of two tools of one name is not called.
-static bool is_double(const qn_gr_calls *c, size_t i) {
-    for (size_t k = 0; k < i; k++)
-        if (strcmp(c->tools[k].name, c->tools[i].name) == 0) return true;
-    return false;
+static qn_status make_tools(int32_t *any, making *m, json_t **seen, qn_err *err) {
+    const qn_gr_calls *c = m->calls;
+    const int32_t between = make_text(m, c->between);
+    for (size_t i = 0; i < c->n_tools; i++) {
+        int32_t tool = QN_AST_NEVER;
+        if (json_object_get(*seen, c->tools[i].name)) continue;
+        QN_TRY(make_tool(&tool, m, &c->tools[i], between, err));
+        *any = qn_gr_alt(m->ast, tool, *any);
+        qn_json_put(seen, c->tools[i].name, json_true());
+        if (!*seen) return QN_NOMEM(err, "a grammar of tools");
+        QN_TRY(qn_gr_ast_check(m->ast, err));
+    }
+    return QN_OK;
 }
 
 static qn_status make_call(int32_t *out, making *m, qn_err *err) {
     const qn_gr_calls *c = m->calls;
-    const int32_t between = make_text(m, c->between);
     int32_t any = QN_AST_NEVER;
-    for (size_t i = 0; i < c->n_tools; i++) {
-        int32_t tool = QN_AST_NEVER;
-        if (is_double(c, i)) continue;
-        QN_TRY(make_tool(&tool, m, &c->tools[i], between, err));
-        any = qn_gr_alt(m->ast, tool, any);
-    }
+    json_t *seen = json_object();
+    if (!seen) return QN_NOMEM(err, "a grammar of tools");
+    const qn_status status = make_tools(&any, m, &seen, err);
+    json_decref(seen);
+    QN_TRY(status);
     *out = qn_gr_shared(m->ast, "call",
                         qn_gr_seq3(m->ast, make_text(m, c->before), any, make_text(m, c->after)));
     return QN_OK;
@@ -146,7 +155,7 @@ static qn_status make_calls(void *arg, int32_t *root, qn_gr_ast *ast, qn_err *er
     making m = {.calls = arg, .ast = ast};
     const qn_gr_calls *c = m.calls;
     int32_t call = QN_AST_NEVER;
-    ast->stop = c->stop;
+    ast->stop = c->opts.stop;
     qn_gr_json_parts_init(&m.parts, ast);
     QN_TRY(make_call(&call, &m, err));
     if (c->is_list) call = make_list(&m, call);
@@ -164,7 +173,7 @@ qn_status qn_grammar_create_calls(qn_grammar **out, const qn_tokenizer *tokenize
     if (calls->n_tools == 0) return QN_FAIL(err, ARGUMENT, "there are no tools to call");
     if (calls->n_tools > MAX_TOOLS)
         return QN_FAIL(err, LIMIT, "%zu tools, at most %d", calls->n_tools, MAX_TOOLS);
-    const qn_status status =
-        qn_grammar_create_made(out, tokenizer, other, make_calls, (void *)(uintptr_t)calls, err);
+    const qn_status status = qn_grammar_create_made(out, tokenizer, other, make_calls,
+                                                    (void *)(uintptr_t)calls, &calls->opts, err);
     return status == QN_LIMIT ? qn_err_prefix(err, status, "tools") : status;
 }

@@ -13,6 +13,8 @@ enum { QN_CALL_ID_SIZE = 9 };
 typedef struct qn_gr_tool {
     const char *name;
     const json_t *schema; // of the arguments; NULL or null: any object
+    size_t index;         // in the list of all, for messages
+    bool is_strict;       // opts.lenient is not for it
 } qn_gr_tool;
 
 typedef struct qn_gr_calls {
@@ -29,8 +31,7 @@ typedef struct qn_gr_calls {
     size_t n_tools;
     const qn_gr_gate_piece *pieces; // of tags that are special tokens
     size_t n_pieces;
-    bool lenient;             // as in qn_grammar_opts
-    const qn_stop_flag *stop; // the same; NULL: none
+    qn_grammar_opts opts; // all tools together have max_steps
 } qn_gr_calls;
 
 // `other` (may be NULL) as for qn_grammar_create_like. A schema that cannot be honoured, or a name

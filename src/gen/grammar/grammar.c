@@ -78,6 +78,9 @@ static qn_status read_opts(source *out, qn_grammar_kind kind, const char *text, 
         return QN_FAIL(err, ARGUMENT, "grammar: unknown kind %d", (int)kind);
     if (out->opts.max_steps < 0)
         return QN_FAIL(err, ARGUMENT, "grammar: max_steps of %lld", (long long)out->opts.max_steps);
+    if (out->opts.max_token_steps < 0)
+        return QN_FAIL(err, ARGUMENT, "grammar: max_token_steps of %lld",
+                       (long long)out->opts.max_token_steps);
     if (size > TEXT_MAX)
         return QN_FAIL(err, LIMIT, "grammar: %zu bytes, at most %d", size, TEXT_MAX);
     return QN_OK;
@@ -113,10 +116,11 @@ static qn_status attach_new(qn_grammar *grammar, const qn_tokenizer *tokenizer, 
 
 static qn_status create_whole(qn_grammar **out, const qn_tokenizer *tokenizer,
                               const qn_grammar *other, qn_gr_make_fn *make, void *arg,
-                              qn_grammar_kind kind, qn_err *err) {
+                              qn_grammar_kind kind, const qn_grammar_opts *opts, qn_err *err) {
     qn_grammar *grammar;
     if (other) tokenizer = other->shared->tokenizer;
     QN_TRY(create(&grammar, tokenizer, make, arg, kind, err));
+    grammar->token_steps = qn_gr_token_steps(opts);
     qn_status status = QN_OK;
     if (other)
         attach(grammar, other->shared);
@@ -137,7 +141,7 @@ qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_
     if (size) QN_NEED(text, err);
     source s;
     QN_TRY(read_opts(&s, kind, text, size, opts, err));
-    return create_whole(out, tokenizer, NULL, read_source, &s, kind, err);
+    return create_whole(out, tokenizer, NULL, read_source, &s, kind, &s.opts, err);
 }
 
 qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other, qn_grammar_kind kind,
@@ -148,13 +152,13 @@ qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other, qn_g
     if (size) QN_NEED(text, err);
     source s;
     QN_TRY(read_opts(&s, kind, text, size, opts, err));
-    return create_whole(out, NULL, other, read_source, &s, kind, err);
+    return create_whole(out, NULL, other, read_source, &s, kind, &s.opts, err);
 }
 
 qn_status qn_grammar_create_made(qn_grammar **out, const qn_tokenizer *tokenizer,
                                  const qn_grammar *other, qn_gr_make_fn *make, void *arg,
-                                 qn_err *err) {
-    return create_whole(out, tokenizer, other, make, arg, QN_GRAMMAR_SCHEMA, err);
+                                 const qn_grammar_opts *opts, qn_err *err) {
+    return create_whole(out, tokenizer, other, make, arg, QN_GRAMMAR_SCHEMA, opts, err);
 }
 
 qn_status qn_grammar_create_gated(qn_grammar **out, const qn_grammar *inner, const qn_gr_gate *gate,
@@ -171,6 +175,7 @@ qn_status qn_grammar_create_gated(qn_grammar **out, const qn_grammar *inner, con
     grammar->inner = qn_grammar_hold(inner);
     grammar->program = inner->program;
     grammar->gate = copy;
+    grammar->token_steps = inner->token_steps;
     attach(grammar, inner->shared);
     *out = grammar;
     return QN_OK;

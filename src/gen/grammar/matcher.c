@@ -6,20 +6,18 @@
 
 enum {
     MASK_BYTES_MAX = 24 << 20, // 1300 masks of 150 K tokens, 19 KB each; not tuned
-    // Steps (about 20 ns each) that one call may take. A mask of a JSON schema over 150 K tokens
-    // takes some ten thousand when nothing is cached yet.
-    STEPS_MAX = 20 << 20,
 };
 
 // QN_STATES_OK means none.
-static qn_status fail_states(qn_gr_states_result result, qn_err *err) {
+static qn_status fail_states(const qn_matcher *m, qn_gr_states_result result, qn_err *err) {
     if (result == QN_STATES_AMBIGUOUS)
         return QN_FAIL(err, LIMIT,
                        "grammar: more than %d ways to read the text at once, or %d steps between "
                        "two bytes",
                        QN_STATE_STACKS_MAX, QN_STATE_PLACES_MAX);
     if (result == QN_STATES_COSTLY)
-        return QN_FAIL(err, LIMIT, "grammar: more than %d steps for one token", STEPS_MAX);
+        return QN_FAIL(err, LIMIT, "grammar: more than %llu steps for one token",
+                       (unsigned long long)m->grammar->token_steps);
     return QN_FAIL(err, LIMIT, "grammar: more than %d states, %d ways or %d frames for one token",
                    QN_STATES_MAX, QN_STACKS_MAX, QN_CELLS_MAX);
 }
@@ -54,10 +52,10 @@ qn_status qn_matcher_create(qn_matcher **out, const qn_grammar *grammar, int64_t
     }
     QN_TRY_TO(done,
               qn_gr_states_create(&m->states, &grammar->program, grammar->bytes.longest, err));
-    qn_gr_states_allow(m->states, STEPS_MAX);
+    qn_gr_states_allow(m->states, m->grammar->token_steps);
     const qn_gr_states_result result = qn_gr_states_start(&m->now, m->states);
     if (result) {
-        status = fail_states(result, err);
+        status = fail_states(m, result, err);
         goto done;
     }
     if (grammar->gate) m->run = qn_gr_gate_begin(grammar->gate);
@@ -79,7 +77,7 @@ void qn_matcher_destroy(qn_matcher *m) {
 void qn_matcher_reset(qn_matcher *m) {
     m->has_ended = false;
     if (m->grammar->gate) m->run = qn_gr_gate_begin(m->grammar->gate);
-    qn_gr_states_allow(m->states, STEPS_MAX);
+    qn_gr_states_allow(m->states, m->grammar->token_steps);
     // It could be made once, so it can be made again when nothing else is there.
     if (qn_gr_states_start(&m->now, m->states)) {
         m->now = QN_STATE_DEAD;
@@ -121,7 +119,7 @@ static qn_gr_states_result feed(bool *fits, qn_matcher *m, const char *bytes, si
 }
 
 static qn_gr_states_result feed_or_sweep(bool *fits, qn_matcher *m, const char *bytes, size_t n) {
-    qn_gr_states_allow(m->states, STEPS_MAX);
+    qn_gr_states_allow(m->states, m->grammar->token_steps);
     const qn_gr_states_result result = feed(fits, m, bytes, n);
     if (result != QN_STATES_FULL) return result;
     sweep(m);
@@ -135,7 +133,7 @@ qn_status qn_matcher_feed(bool *fits, qn_matcher *m, const char *bytes, size_t n
     for (size_t at = 0; *fits && at < n;) {
         const size_t size = n - at < max ? n - at : max;
         const qn_gr_states_result result = feed_or_sweep(fits, m, bytes + at, size);
-        if (result) return fail_states(result, err);
+        if (result) return fail_states(m, result, err);
         at += size;
     }
     return QN_OK;
@@ -182,13 +180,13 @@ qn_status qn_matcher_accept(qn_matcher *m, int32_t token, qn_err *err) {
     }
     bool fits = false;
     if (m->has_ended) return fail_token(m, token, err);
-    qn_gr_states_allow(m->states, STEPS_MAX);
+    qn_gr_states_allow(m->states, m->grammar->token_steps);
     qn_gr_states_result result = take_token(&fits, m, token);
     if (result == QN_STATES_FULL) {
         sweep(m);
         result = take_token(&fits, m, token);
     }
-    if (result) return fail_states(result, err);
+    if (result) return fail_states(m, result, err);
     return fits ? QN_OK : fail_token(m, token, err);
 }
 
@@ -326,13 +324,13 @@ qn_status qn_matcher_mask(const uint32_t **allowed, qn_matcher *m, qn_err *err) 
     if (m->has_ended) {
         mask = end_mask(m);
     } else {
-        qn_gr_states_allow(m->states, STEPS_MAX);
+        qn_gr_states_allow(m->states, m->grammar->token_steps);
         qn_gr_states_result result = find_mask(&mask, m);
         if (result == QN_STATES_FULL) {
             sweep(m);
             result = find_mask(&mask, m);
         }
-        if (result) return fail_states(result, err);
+        if (result) return fail_states(m, result, err);
     }
     if (!mask) { // any
         *allowed = NULL;

@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { WHERE_BYTES = 200, HOPS_MAX = 100, WARNINGS_MAX = 100 };
+enum { WHERE_BYTES = 200, HOPS_MAX = 100, WARNINGS_MAX = 100, BYTES_PER_STEP = 4 };
 
 // --- places --------------------------------------------------------------------------------------
 
@@ -72,6 +72,10 @@ qn_status qn_gr_schema_spend(qn_gr_schema *s, uint64_t steps, const qn_gr_where 
                               (unsigned long long)qn_gr_steps(s->opts));
     s->steps -= steps;
     return qn_gr_ast_go_on(s->ast, s->err);
+}
+
+bool qn_gr_schema_leaves_limits(const qn_gr_schema *s) {
+    return s->opts->lenient && qn_gr_steps(s->opts) == QN_GR_STEPS_MAX;
 }
 
 static bool is_warned(qn_gr_schema *s, const char *place) {
@@ -495,13 +499,15 @@ static qn_status build(int32_t *out, qn_gr_schema *s, qn_gr_conj *conj) {
     return status;
 }
 
-static qn_status build_all(int32_t *root, qn_gr_schema *s) {
+// The node of a schema that is somewhere in the root, with everything that it needs.
+static qn_status build_all(int32_t *out, qn_gr_schema *s, json_t *schema,
+                           const qn_gr_where *where) {
     qn_gr_conj first = {0};
-    const qn_gr_where *where = NULL;
-    qn_status status = qn_gr_conj_add(s, &first, (qn_gr_member){s->root, where, -1, 0});
-    if (!status) status = qn_gr_schema_value(root, s, &first);
+    qn_status status = qn_gr_conj_add(s, &first, (qn_gr_member){schema, where, -1, 0});
+    if (!status) status = qn_gr_schema_value(out, s, &first);
     qn_gr_conj_deinit(&first);
-    for (size_t i = 0; !status && i < s->n_queue; i++) {
+    while (!status && s->n_built < s->n_queue) {
+        const size_t i = s->n_built++;
         qn_gr_conj conj = s->queue[i].conj; // the queue may move while it is worked on
         s->queue[i].conj = (qn_gr_conj){0};
         int32_t body = QN_AST_NEVER;
@@ -528,20 +534,47 @@ static void schema_deinit(qn_gr_schema *s) {
     qn_arena_deinit(&s->arena);
 }
 
-qn_status qn_gr_front_schema(int32_t *root, qn_gr_ast *ast, qn_str text,
-                             const qn_grammar_opts *opts, qn_err *err) {
+static qn_status build_properties(int32_t *nodes, qn_gr_schema *s, const char *const *names,
+                                  size_t n) {
+    const json_t *properties = json_object_get(s->root, "properties");
+    const qn_gr_where *where = qn_gr_where_add(s, NULL, "properties", 0);
+    for (size_t i = 0; i < n; i++) {
+        json_t *schema = json_object_get(properties, names[i]);
+        if (!schema) continue;
+        QN_TRY(build_all(&nodes[i], s, schema, qn_gr_where_add(s, where, names[i], 0)));
+        QN_TRY(qn_gr_schema_spend(s, 1, where));
+    }
+    return QN_OK;
+}
+
+// The whole, where there are no names; else the properties of these.
+static qn_status front(int32_t *nodes, qn_gr_ast *ast, qn_str text, const char *const *names,
+                       size_t n, const qn_grammar_opts *opts, qn_err *err) {
     // Several schemas of one tree, as tools have them, have one budget.
     const uint64_t max = qn_gr_steps(opts), steps = ast->spent < max ? max - ast->spent : 0;
     qn_gr_schema s = {.ast = ast, .opts = opts, .steps = steps, .draft = 2020, .err = err};
     json_t *outer = NULL;
-    qn_status status = qn_gr_schema_read(&outer, &s, text);
+    qn_status status = qn_gr_schema_spend(&s, text.size / BYTES_PER_STEP, NULL);
+    if (!status) status = qn_gr_schema_read(&outer, &s, text);
     if (!status) {
         qn_gr_json_parts_init(&s.parts, ast);
         status = qn_gr_schema_index(&s);
     }
-    if (!status) status = build_all(root, &s);
+    if (!status)
+        status = names ? build_properties(nodes, &s, names, n) : build_all(nodes, &s, s.root, NULL);
     ast->spent += steps - s.steps;
     schema_deinit(&s);
     json_decref(outer);
     return status;
+}
+
+qn_status qn_gr_front_schema(int32_t *root, qn_gr_ast *ast, qn_str text,
+                             const qn_grammar_opts *opts, qn_err *err) {
+    return front(root, ast, text, NULL, 0, opts, err);
+}
+
+qn_status qn_gr_front_properties(int32_t *nodes, qn_gr_ast *ast, qn_str text,
+                                 const char *const *names, size_t n, const qn_grammar_opts *opts,
+                                 qn_err *err) {
+    return front(nodes, ast, text, names, n, opts, err);
 }

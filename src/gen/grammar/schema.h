@@ -110,11 +110,14 @@ typedef struct qn_gr_schema {
     qn_arena arena; // places, keys of the maps
     qn_map index;   // conjunction -> number in `queue`
     qn_gr_waiting *queue;
-    size_t n_queue, cap_queue;
+    size_t n_queue, cap_queue, n_built;
     uint64_t steps; // budget for what is not linear
     qn_err *err;
 } qn_gr_schema;
 
+// Whether what is too large is left out. Not for the sake of a budget that the caller lowered: with
+// more steps it could be honoured.
+bool qn_gr_schema_leaves_limits(const qn_gr_schema *s);
 // Fails with the place and keyword in front of the message of `status`.
 qn_status qn_gr_schema_fail(qn_gr_schema *s, qn_status status, const qn_gr_where *where,
                             const char *keyword);

@@ -260,7 +260,7 @@ qn_status qn_gr_schema_number(int32_t *out, qn_gr_schema *s, const qn_gr_conj *a
     }
     const qn_gr_ast_mark mark = qn_gr_ast_get_mark(s->ast);
     const qn_status status = make_sides(out, s, &l, is_whole, has_steps, where);
-    if (status != QN_LIMIT || !has_steps || !s->opts->lenient) return status;
+    if (status != QN_LIMIT || !has_steps || !qn_gr_schema_leaves_limits(s)) return status;
     qn_gr_ast_undo(s->ast, mark);
     QN_TRY(qn_gr_schema_exceeds(s, l.where, "multipleOf", "its automaton is too large"));
     return has_bounds ? make_sides(out, s, &l, is_whole, false, where) : QN_OK;

@@ -183,8 +183,9 @@ static qn_status join_parts(int32_t *out, qn_gr_schema *s, qn_gr_lang_part *part
     } else {
         size_t at;
         const qn_status status = qn_gr_lang_lower(&inner, s->ast, parts, n, &s->steps, &at, s->err);
-        if (status && s->opts->lenient && parts[at].kind == QN_LANG_PATTERN &&
-            (status == QN_UNSUPPORTED || status == QN_LIMIT) && !s->ast->failed) {
+        const bool is_left_out = (status == QN_UNSUPPORTED && s->opts->lenient) ||
+                                 (status == QN_LIMIT && qn_gr_schema_leaves_limits(s));
+        if (is_left_out && parts[at].kind == QN_LANG_PATTERN && !s->ast->failed) {
             const char *why = s->err ? s->err->message : "not supported";
             QN_TRY(qn_gr_schema_ignore(s, parts[at].where, parts[at].keyword, "%.150s", why));
             memmove(parts + at, parts + at + 1, (n - at - 1) * sizeof *parts);
