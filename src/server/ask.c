@@ -9,7 +9,12 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { MAX_TEXTS = 1024 }; // stop strings, bans and breakers together
+enum {
+    MAX_TEXTS = 1024,           // stop strings, bans and breakers together
+    MAX_TEXT_BYTES = 64 << 10,  // of these: each answer has an automaton of them
+    MAX_BANS = 128,             // which every token is compared with
+    MAX_BIASED_BYTES = 1 << 10, // of a text whose tokens are biased
+};
 
 // --- reading -------------------------------------------------------------------------------------
 
@@ -60,12 +65,16 @@ static qn_status add_texts(qn_job_opts *o, size_t *n, const json_t *from, const 
                          MAX_TEXTS);
     if (!o->texts) o->texts = qn_alloc(MAX_TEXTS, sizeof *o->texts);
     if (!o->texts) return qn_problem_take(p, QN_NOMEM(&p->err, "a request"), name);
+    size_t bytes = 0;
     for (size_t i = 0; i < many; i++) {
         const json_t *item = json_is_string(from) ? from : json_array_get(from, i);
         if (!json_is_string(item))
             return QN_REFUSE(p, 400, name, "'%s', item %zu is not a string", name, i);
         if (json_string_length(item) == 0)
             return QN_REFUSE(p, 400, name, "'%s', item %zu is empty", name, i);
+        bytes += json_string_length(item);
+        if (bytes > MAX_TEXT_BYTES)
+            return QN_REFUSE(p, 400, name, "'%s' has more than %d bytes", name, MAX_TEXT_BYTES);
         o->texts[(*n)++] = json_string_value(item);
     }
     return QN_OK;
@@ -77,6 +86,9 @@ static qn_status set_texts(qn_job_opts *o, const qn_ask *ask, qn_problem *p) {
     o->generate.stops = o->texts;
     o->generate.n_stops = n;
     from = n;
+    if (json_array_size(ask->bad_words) > MAX_BANS)
+        return QN_REFUSE(p, 400, "bad_words", "'bad_words' has %zu texts, at most %d are read",
+                         json_array_size(ask->bad_words), MAX_BANS);
     if (ask->bad_words) QN_TRY(add_texts(o, &n, ask->bad_words, "bad_words", p));
     o->sample.bans = n > from ? o->texts + from : NULL;
     o->sample.n_bans = n - from;
@@ -138,6 +150,9 @@ static qn_status add_bias(qn_job_opts *o, size_t *cap, int64_t id, float bias, q
 // A text biases each of its tokens.
 static qn_status add_text_bias(qn_job_opts *o, size_t *cap, const qn_served *model,
                                const char *name, float bias, qn_problem *p) {
+    if (strlen(name) > MAX_BIASED_BYTES)
+        return QN_REFUSE(p, 400, "logit_bias", "a text has %zu bytes, at most %d are read",
+                         strlen(name), MAX_BIASED_BYTES);
     int32_t *ids = NULL;
     size_t n = 0;
     qn_status status = qn_tokenize(&ids, &n, model->tokenizer, name, strlen(name), NULL, &p->err);
