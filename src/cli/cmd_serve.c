@@ -59,9 +59,6 @@ static qn_status check_serve(const qn_call *call, qn_err *err) {
     if (!read_bytes(&bytes, o->memory))
         return QN_FAIL(err, ARGUMENT, "--memory: '%s', want bytes, such as 8G", o->memory);
     if (o->mtp_fast && !o->mtp) return QN_FAIL(err, ARGUMENT, "--mtp-fast needs --mtp");
-    for (size_t i = 0; i < o->keys.n; i++) {
-        if (!*o->keys.items[i]) return QN_FAIL(err, ARGUMENT, "--api-key: the key is empty");
-    }
     QN_TRY(qn_sampling_args_check(&o->sampling, err));
     QN_TRY(qn_sampling_args_check_together(&o->sampling, err));
     return qn_engine_args_check(&o->engine, err);

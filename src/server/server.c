@@ -26,10 +26,11 @@ static const qn_server_limits usual_limits = {.body = (size_t)96 << 20,
 
 // --- life ----------------------------------------------------------------------------------------
 
-static qn_status check_address(const qn_server *s, qn_err *err) {
+// By the keys that are there, not by those that were to be.
+static qn_status check_address(qn_server *s, qn_err *err) {
     const qn_server_opts *o = &s->opts;
     const char *host = o->host ? o->host : "127.0.0.1";
-    if (o->insecure || o->n_keys || o->key_file || qn_host_is_local(host)) return QN_OK;
+    if (o->insecure || qn_guard_has_keys(&s->guard) || qn_host_is_local(host)) return QN_OK;
     return QN_FAIL(err, ARGUMENT,
                    "--host %s can be reached by others, and there is no --api-key; --insecure "
                    "serves everybody",
@@ -51,8 +52,8 @@ static qn_status fill(qn_server *s, qn_err *err) {
     if (getrandom(&s->id_key, sizeof s->id_key, 0) < 0) s->id_key = (uint64_t)qn_clock_ns();
     if (s->opts.n_image_hosts && curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return QN_NOMEM(err, "fetching images");
-    QN_TRY(check_address(s, err));
     QN_TRY(qn_guard_init(&s->guard, &s->opts, err));
+    QN_TRY(check_address(s, err));
     QN_TRY(qn_tls_init(&s->tls, &s->opts, err));
     QN_TRY(open_models(s, err));
     QN_TRY(qn_links_init(&s->links, s->limits.idle_ms * 1000000, err));
