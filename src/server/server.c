@@ -78,7 +78,7 @@ qn_status qn_server_create(qn_server **out, const qn_server_opts *opts, qn_err *
     set_limits(&s->limits, &opts->limits);
     s->started = time(NULL);
     s->wake = s->links.epoll = s->links.wake = -1;
-    qn_status status = qn_logger_init(&s->logger, opts->log_json, opts->quiet, err);
+    qn_status status = qn_logger_init(&s->logger, opts, err);
     if (status) {
         qn_free(s);
         return status;
