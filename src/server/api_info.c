@@ -81,8 +81,7 @@ static json_t *props_of(const qn_exchange *ex, const qn_offer *entry) {
     qn_json_put(&caps, "tools", json_boolean(m->has_tools));
     qn_json_put(&caps, "thinking", json_boolean(m->has_thinking));
     qn_json_put(&o, "default_generation_settings", settings);
-    qn_json_put(&o, "total_slots",
-                json_integer(ex->server->opts.parallel ? ex->server->opts.parallel : 64));
+    qn_json_put(&o, "total_slots", json_integer(qn_served_rows(m)));
     qn_json_put(&o, "model_alias", json_string(entry->name));
     qn_json_put(&o, "model_path", json_string(entry->name));
     qn_json_put(&o, "modalities", modalities);

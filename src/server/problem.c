@@ -17,7 +17,6 @@ static const struct {
     {404, "not_found_error", "not_found_error"},
     {405, "invalid_request_error", "invalid_request_error"},
     {413, "invalid_request_error", "request_too_large"},
-    {429, "rate_limit_error", "rate_limit_error"},
     {500, "server_error", "api_error"},
     {501, "not_supported_error", "invalid_request_error"},
     {503, "unavailable_error", "overloaded_error"},
