@@ -88,12 +88,34 @@ static void a_folder_has_plans(void **state) {
     serve_stop(&rig);
 }
 
+// What programs of vLLM ask.
+static void version_and_load(void **state) {
+    serve_rig rig;
+    (void)state;
+    serve_start(&rig, NULL);
+    http_answer a = http_get(&rig, "/ping");
+    assert_int_equal(a.status, 200);
+    http_deinit(&a);
+    a = http_get(&rig, "/version");
+    json_t *value = http_json(&a);
+    assert_string_equal(text_at(value, "version"), qn_version());
+    json_decref(value);
+    http_deinit(&a);
+    a = http_get(&rig, "/load");
+    value = http_json(&a);
+    assert_json(value, "{'server_load': 0}", "/load");
+    json_decref(value);
+    http_deinit(&a);
+    serve_stop(&rig);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_model),
         cmocka_unit_test(a_key_is_in_the_example),
         cmocka_unit_test(addresses_with_colons_have_brackets),
         cmocka_unit_test(a_folder_has_plans),
+        cmocka_unit_test(version_and_load),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

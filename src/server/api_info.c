@@ -55,6 +55,20 @@ void qn_api_health(qn_exchange *ex) {
     qn_exchange_leave(ex);
 }
 
+void qn_api_version(qn_exchange *ex) {
+    json_t *o = json_object();
+    qn_json_put(&o, "version", json_string(qn_version()));
+    qn_reply_json(ex, 200, o);
+    qn_exchange_leave(ex);
+}
+
+void qn_api_load(qn_exchange *ex) {
+    json_t *o = json_object();
+    qn_json_put(&o, "server_load", json_integer(atomic_load(&ex->server->n_jobs)));
+    qn_reply_json(ex, 200, o);
+    qn_exchange_leave(ex);
+}
+
 // --- properties ----------------------------------------------------------------------------------
 
 // The settings that count when a request does not say any.

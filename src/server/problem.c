@@ -47,6 +47,10 @@ qn_status qn_problem_take(qn_problem *problem, qn_status status, const char *fie
     return status;
 }
 
+qn_status qn_problem_memory(qn_problem *problem, const char *field) {
+    return qn_problem_take(problem, QN_NOMEM(&problem->err, "a request"), field);
+}
+
 // --- forms ---------------------------------------------------------------------------------------
 
 static json_t *openai_error(const qn_problem *p) {
