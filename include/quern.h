@@ -1686,6 +1686,9 @@ typedef struct qn_batch_counts {
     int64_t evictions;        // kept chunks that were dropped for room
     int64_t preemptions;
     int64_t added, ended, failed; // rows; `ended` includes failed and removed rows
+    // What was planned: max rows at a time, and bytes of the KV cache and state of all of them with
+    // what is kept of earlier prompts, once all of it is used.
+    int64_t rows_all, bytes_all;
 } qn_batch_counts;
 // From any thread.
 QN_API QN_MUST_CHECK qn_status qn_batch_get_counts(qn_batch_counts *out, qn_batch *batch,

@@ -55,7 +55,7 @@ static inline void serve_start(serve_rig *rig, const qn_server_opts *opts) {
     if (!o.open) o.open = rig_open;
     if (!o.peek) o.peek = rig_peek;
     if (!o.generate.size) o.generate = QN_INIT(qn_generate_opts);
-    o.quiet = true;
+    o.quiet = !o.log_json; // tests of the log ask for that
     o.page = true;
     *rig = (serve_rig){0};
     ASSERT_OK(qn_server_create(&rig->server, &o, &err));

@@ -128,6 +128,21 @@ static void term_lets_streams_end(void **state) {
     assert_int_equal(end(&p), 0);
 }
 
+// USR1 is the program's own way to end its thread of signals; from outside it changes nothing.
+static void usr1_does_not_make_it_deaf(void **state) {
+    static const char *const args[] = {NULL};
+    process p;
+    (void)state;
+    start(&p, args);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(kill(p.pid, SIGUSR1), 0);
+        http_answer a = http_get(&p.rig, "/health");
+        assert_int_equal(a.status, 200);
+        http_deinit(&a);
+    }
+    assert_int_equal(stop(&p), 0);
+}
+
 static void a_second_term_cuts_them(void **state) {
     static const char *const args[] = {NULL};
     process p;
@@ -198,9 +213,9 @@ static void what_is_not_safe_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(privileges_are_given_up),     cmocka_unit_test(term_lets_streams_end),
-        cmocka_unit_test(a_second_term_cuts_them),     cmocka_unit_test(hup_reads_the_keys_again),
-        cmocka_unit_test(what_is_not_safe_is_refused),
+        cmocka_unit_test(privileges_are_given_up),    cmocka_unit_test(term_lets_streams_end),
+        cmocka_unit_test(usr1_does_not_make_it_deaf), cmocka_unit_test(a_second_term_cuts_them),
+        cmocka_unit_test(hup_reads_the_keys_again),   cmocka_unit_test(what_is_not_safe_is_refused),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);
 }

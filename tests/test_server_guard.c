@@ -110,6 +110,33 @@ static void keys_are_read_again(void **state) {
     serve_stop(&rig);
 }
 
+// A key of the options is what it is: no comment, and no blanks that nobody can show.
+static void given_keys_are_literal(void **state) {
+    static const char *const blank[] = {"", " ", " \t ", "\r\n", " key", "key ", "a\nb"};
+    static const char *const comment[] = {"#secret"};
+    qn_server *server = NULL;
+    qn_err err;
+    (void)state;
+    for (size_t i = 0; i < sizeof blank / sizeof *blank; i++) {
+        const char *const keys[] = {"fine", blank[i]};
+        qn_guard guard;
+        const qn_server_opts opts = {.host = "0.0.0.0", .keys = &keys[1], .n_keys = 1};
+        assert_int_equal(qn_server_create(&server, &opts, &err), QN_ARGUMENT);
+        assert_non_null(strstr(err.message, "--api-key"));
+        const qn_server_opts both = {.keys = keys, .n_keys = 2};
+        assert_int_equal(qn_guard_init(&guard, &both, &err), QN_ARGUMENT);
+        assert_null(guard.opts); // and its lock is gone: a second release finds nothing
+        qn_guard_deinit(&guard);
+    }
+    const qn_server_opts opts = {.host = "0.0.0.0", .keys = comment, .n_keys = 1};
+    serve_rig rig;
+    serve_start(&rig, &opts);
+    assert_int_equal(status_with(&rig, ""), 401);
+    assert_int_equal(status_with(&rig, "X-Api-Key: secret\r\n"), 401);
+    assert_int_equal(status_with(&rig, "X-Api-Key: #secret\r\n"), 200);
+    serve_stop(&rig);
+}
+
 static void public_addresses_need_a_key(void **state) {
     static const char *const hosts[] = {"0.0.0.0", "::", "192.0.2.1", "example.org", "127.0.0.1.x"};
     static const char *const keys[] = {"secret"};
@@ -245,10 +272,10 @@ static void listed_pages_may_ask(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_key_is_wanted),      cmocka_unit_test(every_route_wants_the_key),
-        cmocka_unit_test(keys_are_read_again),  cmocka_unit_test(public_addresses_need_a_key),
-        cmocka_unit_test(a_host_must_be_ours),  cmocka_unit_test(pages_of_others_are_refused),
-        cmocka_unit_test(listed_pages_may_ask),
+        cmocka_unit_test(given_keys_are_literal),      cmocka_unit_test(a_key_is_wanted),
+        cmocka_unit_test(every_route_wants_the_key),   cmocka_unit_test(keys_are_read_again),
+        cmocka_unit_test(public_addresses_need_a_key), cmocka_unit_test(a_host_must_be_ours),
+        cmocka_unit_test(pages_of_others_are_refused), cmocka_unit_test(listed_pages_may_ask),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

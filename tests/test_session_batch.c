@@ -115,6 +115,8 @@ static void assert_rows_are_alone(const char *family, const qn_batch_opts *opts,
     }
     run_out(b);
     counts = batch_counts(b);
+    assert_true(counts.rows_all >= 1 && counts.rows_all <= (o.rows ? o.rows : 64));
+    assert_true(counts.bytes_all > 0 && (!o.bytes || counts.bytes_all <= o.bytes));
     for (size_t i = 0; i < N_ROWS; i++) {
         assert_alone(engine, &requests[i], family);
         n_preempted += requests[i].n_preempted;

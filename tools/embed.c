@@ -28,13 +28,18 @@ static const char *type_of(const char *path) {
     return NULL;
 }
 
+enum { MAX_FILE = 1 << 20 };
+
+// NULL: it cannot be read. A file that is longer than MAX_FILE has that size and one more.
 static unsigned char *load(const char *path, size_t *size) {
-    enum { MAX_FILE = 1 << 20 };
     FILE *file = fopen(path, "rb");
-    unsigned char *data = file ? malloc(MAX_FILE) : NULL;
-    *size = data ? fread(data, 1, MAX_FILE, file) : 0;
+    unsigned char *data = file ? malloc(MAX_FILE + 1) : NULL;
+    *size = data ? fread(data, 1, MAX_FILE + 1, file) : 0;
+    const int failed = data && ferror(file);
     if (file) fclose(file);
-    return data;
+    if (!failed) return data;
+    free(data);
+    return NULL;
 }
 
 // gzip without a time, so that the same files make the same program. NULL: no memory.
@@ -60,6 +65,7 @@ static int write_file(FILE *out, const char *path, int i) {
     size_t n, size;
     unsigned char *data = load(path, &n);
     if (!data) return fail("cannot be read", path);
+    if (n > MAX_FILE) return fail("larger than 1 MiB", path);
     unsigned char *packed = compress_gzip(data, n, &size);
     if (!packed) return fail("cannot be compressed", path);
     fprintf(out, "static const char hash_%d[] = \"%016llx\";\n", i,

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +22,7 @@ typedef struct serve_options {
     qn_texts keys, origins, hosts, image_hosts;
     int64_t port, context, parallel, chunk, queue, timeout, grace, tokens, draft_max, keep;
     bool insecure, no_prefix_cache, metrics, no_page, lookup, mtp, mtp_fast, shift, quiet;
-    bool no_sandbox;
+    bool no_sandbox, log_prompts;
     int log_format, reasoning_field; // words
     qn_sampling_args sampling;
     qn_engine_args engine;
@@ -59,9 +60,6 @@ static qn_status check_serve(const qn_call *call, qn_err *err) {
     if (!read_bytes(&bytes, o->memory))
         return QN_FAIL(err, ARGUMENT, "--memory: '%s', want bytes, such as 8G", o->memory);
     if (o->mtp_fast && !o->mtp) return QN_FAIL(err, ARGUMENT, "--mtp-fast needs --mtp");
-    for (size_t i = 0; i < o->keys.n; i++) {
-        if (!*o->keys.items[i]) return QN_FAIL(err, ARGUMENT, "--api-key: the key is empty");
-    }
     QN_TRY(qn_sampling_args_check(&o->sampling, err));
     QN_TRY(qn_sampling_args_check_together(&o->sampling, err));
     return qn_engine_args_check(&o->engine, err);
@@ -147,15 +145,16 @@ static void close_model(void *arg, qn_engine *engine) {
 typedef struct listener {
     sigset_t set;
     qn_server *server;
+    atomic_bool has_ended; // the server
 } listener;
 
 static void *listen_to_signals(void *arg) {
-    const listener *l = arg;
-    for (int number; sigwait(&l->set, &number) == 0;) {
-        if (number == SIGUSR1) break; // the server has ended
+    listener *l = arg;
+    for (int number; !atomic_load(&l->has_ended) && sigwait(&l->set, &number) == 0;) {
+        if (atomic_load(&l->has_ended)) break;
         if (number == SIGHUP)
             qn_server_reload(l->server);
-        else
+        else if (number != SIGUSR1) // which only wakes this thread; from others it means nothing
             qn_server_stop(l->server);
     }
     return NULL;
@@ -216,6 +215,7 @@ static qn_server_opts server_opts(const qn_call *call, opener *open) {
         .metrics = o->metrics,
         .page = !o->no_page,
         .log_json = o->log_format == 2,
+        .log_prompts = o->log_prompts,
         .quiet = o->quiet,
         .reasoning_field = o->reasoning_field == 2};
 }
@@ -237,6 +237,7 @@ static qn_status serve(qn_server *server, const sigset_t *set, qn_err *err) {
     qn_free(text);
     if (!qn_thread_start(&thread, listen_to_signals, &l)) return QN_NOMEM(err, "a thread");
     const qn_status status = qn_server_run(server, err);
+    atomic_store(&l.has_ended, true);
     pthread_kill(thread, SIGUSR1);
     pthread_join(thread, NULL);
     return status;
@@ -370,10 +371,12 @@ static const qn_option serve_table[] = {
      .words = reasoning_words},
     {.name = "--log-format",
      .arg = "FORMAT",
-     .help = "log of requests on stderr: text (the default) or json; never with prompts or answers",
+     .help = "log of requests on stderr: text (the default) or json; never with answers",
      .kind = QN_OPTION_WORD,
      .offset = offsetof(serve_options, log_format),
      .words = log_words},
+    FLAG("--log-prompts", log_prompts,
+         "log what requests ask, too, up to 16 KiB of each: for debugging, as it is private"),
     FLAG("--no-sandbox", no_sandbox,
          "keep all system calls, for tools that work inside the process, such as leak checkers"),
     FLAG("--quiet", quiet, "log warnings and errors only"),

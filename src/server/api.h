@@ -40,10 +40,12 @@ void qn_api_ollama_embed(qn_exchange *ex);
 void qn_api_ollama_embeddings(qn_exchange *ex);
 // openapi.c: the routes and fields as an OpenAPI file
 void qn_api_openapi(qn_exchange *ex);
-// api_info.c: models, health, properties, metrics
+// api_info.c: models, health, version, load, properties, metrics
 void qn_api_models(qn_exchange *ex);
 void qn_api_model(qn_exchange *ex);
 void qn_api_health(qn_exchange *ex);
+void qn_api_version(qn_exchange *ex);
+void qn_api_load(qn_exchange *ex);
 void qn_api_props(qn_exchange *ex);
 void qn_api_metrics(qn_exchange *ex);
 

@@ -86,6 +86,20 @@ void qn_api_health(qn_exchange *ex) {
     qn_exchange_leave(ex);
 }
 
+void qn_api_version(qn_exchange *ex) {
+    json_t *o = json_object();
+    qn_json_put(&o, "version", json_string(qn_version()));
+    qn_reply_json(ex, 200, o);
+    qn_exchange_leave(ex);
+}
+
+void qn_api_load(qn_exchange *ex) {
+    json_t *o = json_object();
+    qn_json_put(&o, "server_load", json_integer(atomic_load(&ex->server->n_jobs)));
+    qn_reply_json(ex, 200, o);
+    qn_exchange_leave(ex);
+}
+
 // --- properties ----------------------------------------------------------------------------------
 
 // The settings that count when a request does not say any.
@@ -112,8 +126,7 @@ static json_t *props_of(const qn_exchange *ex, const qn_offer *entry) {
     qn_json_put(&caps, "tools", json_boolean(m->has_tools));
     qn_json_put(&caps, "thinking", json_boolean(m->has_thinking));
     qn_json_put(&o, "default_generation_settings", settings);
-    qn_json_put(&o, "total_slots",
-                json_integer(ex->server->opts.parallel ? ex->server->opts.parallel : 64));
+    qn_json_put(&o, "total_slots", json_integer(qn_served_rows(m)));
     qn_json_put(&o, "model_alias", json_string(entry->name));
     qn_json_put(&o, "model_path", json_string(entry->name));
     qn_json_put(&o, "modalities", modalities);

@@ -21,11 +21,6 @@ static json_t *input_of(const qn_called *call) {
     return o;
 }
 
-static json_t *span_text(const qn_choice *c, const qn_span *span) {
-    const qn_buf *from = span->kind == QN_CHAT_TEXT ? &c->text : &c->reasoning;
-    return qn_json_string(span->size ? from->data + span->from : "", span->size);
-}
-
 // A block; one that has just begun is empty.
 static json_t *block_json(const qn_choice *c, const qn_span *span, bool is_new) {
     json_t *o = json_object();
@@ -39,7 +34,8 @@ static json_t *block_json(const qn_choice *c, const qn_span *span, bool is_new) 
     }
     const bool is_text = span->kind == QN_CHAT_TEXT;
     qn_json_put(&o, "type", json_string(is_text ? "text" : "thinking"));
-    qn_json_put(&o, is_text ? "text" : "thinking", is_new ? json_string("") : span_text(c, span));
+    qn_json_put(&o, is_text ? "text" : "thinking",
+                is_new ? json_string("") : qn_span_text(c, span));
     if (is_text)
         qn_json_put(&o, "citations", json_null());
     else

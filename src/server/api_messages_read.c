@@ -7,18 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-static qn_status no_memory(qn_problem *p, const char *field) {
-    return qn_problem_take(p, QN_NOMEM(&p->err, "a request"), field);
-}
-
-static json_t *share(const json_t *value) { return json_incref((json_t *)(uintptr_t)value); }
-
-static const char *text_in(const json_t *object, const char *name) {
-    return json_string_value(json_object_get(object, name));
-}
-
 static bool is_type(const json_t *object, const char *type) {
-    const char *own = text_in(object, "type");
+    const char *own = qn_value_text(object, "type");
     return own && strcmp(own, type) == 0;
 }
 
@@ -56,11 +46,11 @@ static qn_status read_system(json_t **out, const json_t *system, qn_problem *p) 
             status = add_system_text(&text, json_object_get(block, "text"), p);
         else
             status = QN_REFUSE(p, 400, "system", "system[%zu] is of type '%.40s', want text", i,
-                               text_in(block, "type") ? text_in(block, "type") : "");
+                               qn_value_text(block, "type") ? qn_value_text(block, "type") : "");
     }
     if (!status && text.size)
         *out = text.failed ? NULL : qn_message_make("system", json_stringn(text.data, text.size));
-    if (!status && (text.failed || (text.size && !*out))) status = no_memory(p, "system");
+    if (!status && (text.failed || (text.size && !*out))) status = qn_problem_memory(p, "system");
     qn_buf_deinit(&text);
     return status;
 }
@@ -89,7 +79,7 @@ static void deinit_reader(reader *r) {
 static qn_status push(json_t **list, json_t *value, qn_problem *p) {
     if (!*list) *list = json_array();
     qn_json_push(list, value);
-    return *list ? QN_OK : no_memory(p, "messages");
+    return *list ? QN_OK : qn_problem_memory(p, "messages");
 }
 
 // What was collected, as a message; a message without content has an empty text.
@@ -104,7 +94,7 @@ static qn_status flush(reader *r) {
     const bool failed = r->reasoning.failed;
     qn_buf_deinit(&r->reasoning);
     QN_TRY(push(&r->list, m, r->p));
-    return failed ? no_memory(r->p, "messages") : QN_OK;
+    return failed ? qn_problem_memory(r->p, "messages") : QN_OK;
 }
 
 static qn_status make_text(json_t **out, const json_t *block, reader *r) {
@@ -113,19 +103,19 @@ static qn_status make_text(json_t **out, const json_t *block, reader *r) {
         return QN_REFUSE(r->p, 400, "messages", "%s: a text block has no text", r->field);
     json_t *o = json_object();
     qn_json_put(&o, "type", json_string("text"));
-    qn_json_put(&o, "text", share(text));
+    qn_json_put(&o, "text", qn_value_share(text));
     *out = o;
-    return o ? QN_OK : no_memory(r->p, "messages");
+    return o ? QN_OK : qn_problem_memory(r->p, "messages");
 }
 
 // The URL of {"type": "url", "url"}, or of {"type": "base64", "media_type", "data"} as a data: URL.
 static qn_status make_url(json_t **out, const json_t *source, reader *r) {
-    const char *media = text_in(source, "media_type"), *data = text_in(source, "data");
+    const char *media = qn_value_text(source, "media_type"), *data = qn_value_text(source, "data");
     const json_t *url = json_object_get(source, "url");
-    const char *type = text_in(source, "type");
+    const char *type = qn_value_text(source, "type");
     if (json_is_string(url)) {
         QN_TRY(qn_image_url_check(json_string_value(url), r->field, r->p));
-        *out = share(url);
+        *out = qn_value_share(url);
         return QN_OK;
     }
     if (!is_type(source, "base64") || !media || !data)
@@ -140,7 +130,7 @@ static qn_status make_url(json_t **out, const json_t *source, reader *r) {
     qn_buf_text(&text, data);
     *out = text.failed ? NULL : json_stringn(text.data, text.size);
     qn_buf_deinit(&text);
-    return *out ? QN_OK : no_memory(r->p, "messages");
+    return *out ? QN_OK : qn_problem_memory(r->p, "messages");
 }
 
 static qn_status make_image(json_t **out, const json_t *block, reader *r) {
@@ -151,7 +141,7 @@ static qn_status make_image(json_t **out, const json_t *block, reader *r) {
     qn_json_put(&o, "type", json_string("image_url"));
     qn_json_put(&o, "image_url", image);
     *out = o;
-    return o ? QN_OK : no_memory(r->p, "messages");
+    return o ? QN_OK : qn_problem_memory(r->p, "messages");
 }
 
 static qn_status add_text(reader *r, const json_t *block) {
@@ -175,13 +165,13 @@ static qn_status add_thinking(reader *r, const json_t *block) {
 }
 
 static qn_status add_call(reader *r, const json_t *block) {
-    const char *name = text_in(block, "name"), *id = text_in(block, "id");
+    const char *name = qn_value_text(block, "name"), *id = qn_value_text(block, "id");
     const json_t *input = json_object_get(block, "input");
     if (!name || !*name)
         return QN_REFUSE(r->p, 400, "messages", "%s: a tool_use block has no name", r->field);
     json_t *call = json_object(), *function = json_object();
     qn_json_put(&function, "name", json_string(name));
-    qn_json_put(&function, "arguments", input ? share(input) : json_object());
+    qn_json_put(&function, "arguments", input ? qn_value_share(input) : json_object());
     if (id) qn_json_put(&call, "id", json_string(id));
     qn_json_put(&call, "type", json_string("function"));
     qn_json_put(&call, "function", function);
@@ -191,7 +181,7 @@ static qn_status add_call(reader *r, const json_t *block) {
 // --- results of tools ----------------------------------------------------------------------------
 
 static qn_status refuse_block(reader *r, const json_t *block) {
-    const char *type = text_in(block, "type");
+    const char *type = qn_value_text(block, "type");
     return QN_REFUSE(r->p, 400, "messages",
                      "%s: a block is of type '%.40s', which is not read; want text, image, "
                      "tool_use, tool_result or thinking",
@@ -229,7 +219,7 @@ static qn_status mark_error(json_t **parts, qn_problem *p) {
         !made || !*parts ||
         (text ? json_array_set(*parts, 0, made) : json_array_insert(*parts, 0, made));
     json_decref(made);
-    return failed ? no_memory(p, "messages") : QN_OK;
+    return failed ? qn_problem_memory(p, "messages") : QN_OK;
 }
 
 static qn_status read_result(json_t **parts, const json_t *block, reader *r) {
@@ -237,7 +227,7 @@ static qn_status read_result(json_t **parts, const json_t *block, reader *r) {
     if (json_is_string(content)) {
         json_t *part = json_object();
         qn_json_put(&part, "type", json_string("text"));
-        qn_json_put(&part, "text", share(content));
+        qn_json_put(&part, "text", qn_value_share(content));
         QN_TRY(push(parts, part, r->p));
     } else if (content && !json_is_array(content) && !json_is_null(content)) {
         return QN_REFUSE(r->p, 400, "messages",
@@ -248,7 +238,7 @@ static qn_status read_result(json_t **parts, const json_t *block, reader *r) {
 }
 
 static qn_status add_result(reader *r, const json_t *block) {
-    const char *id = text_in(block, "tool_use_id");
+    const char *id = qn_value_text(block, "tool_use_id");
     json_t *parts = NULL;
     QN_TRY(flush(r));
     const qn_status status = read_result(&parts, block, r);
@@ -293,11 +283,11 @@ static qn_status add_block(reader *r, const json_t *block) {
 static qn_status add_message(reader *r, const json_t *message, size_t i) {
     const json_t *content = json_object_get(message, "content");
     const size_t n_before = json_array_size(r->list);
-    r->role = text_in(message, "role");
+    r->role = qn_value_text(message, "role");
     snprintf(r->field, sizeof r->field, "messages[%zu]", i);
     if (!r->role) return QN_REFUSE(r->p, 400, "messages", "%s has no role", r->field);
     if (json_is_string(content))
-        return push(&r->list, qn_message_make(r->role, share(content)), r->p);
+        return push(&r->list, qn_message_make(r->role, qn_value_share(content)), r->p);
     if (!json_is_array(content))
         return QN_REFUSE(r->p, 400, "messages",
                          "the content of %s is neither a text nor a list of blocks", r->field);
@@ -332,7 +322,7 @@ static bool is_own_tool(const json_t *tool) {
 }
 
 static qn_status make_tool(json_t **out, const json_t *tool, size_t i, qn_problem *p) {
-    const char *name = text_in(tool, "name");
+    const char *name = qn_value_text(tool, "name");
     const json_t *schema = json_object_get(tool, "input_schema");
     const json_t *description = json_object_get(tool, "description");
     if (!name || !*name) return QN_REFUSE(p, 400, "tools", "tools[%zu] has no name", i);
@@ -344,12 +334,13 @@ static qn_status make_tool(json_t **out, const json_t *tool, size_t i, qn_proble
         qn_json_put(&any, "type", json_string("object"));
     }
     qn_json_put(&function, "name", json_string(name));
-    if (json_is_string(description)) qn_json_put(&function, "description", share(description));
-    qn_json_put(&function, "parameters", schema ? share(schema) : any);
+    if (json_is_string(description))
+        qn_json_put(&function, "description", qn_value_share(description));
+    qn_json_put(&function, "parameters", schema ? qn_value_share(schema) : any);
     qn_json_put(&o, "type", json_string("function"));
     qn_json_put(&o, "function", function);
     *out = o;
-    return o ? QN_OK : no_memory(p, "tools");
+    return o ? QN_OK : qn_problem_memory(p, "tools");
 }
 
 static qn_status read_tools(qn_ask *ask, qn_problem *p) {
@@ -369,7 +360,7 @@ static qn_status read_tools(qn_ask *ask, qn_problem *p) {
         return status;
     }
     ask->tools = list ? qn_ask_keep(ask, list) : NULL;
-    return list && !ask->tools ? no_memory(p, "tools") : QN_OK;
+    return list && !ask->tools ? qn_problem_memory(p, "tools") : QN_OK;
 }
 
 static qn_status read_tool_choice(qn_ask *ask, qn_problem *p) {
@@ -381,8 +372,8 @@ static qn_status read_tool_choice(qn_ask *ask, qn_problem *p) {
                  {"tool", QN_TOOLS_REQUIRED},
                  {"none", QN_TOOLS_NONE}};
     const json_t *c = ask->tool_choice;
-    const char *type = json_is_string(c) ? json_string_value(c) : text_in(c, "type");
-    const char *name = text_in(c, "name");
+    const char *type = json_is_string(c) ? json_string_value(c) : qn_value_text(c, "type");
+    const char *name = qn_value_text(c, "name");
     ask->choice = QN_TOOLS_AUTO;
     if (!c) return QN_OK;
     if (json_is_true(json_object_get(c, "disable_parallel_tool_use"))) ask->parallel_calls = false;
@@ -411,7 +402,7 @@ static qn_status read_thinking(qn_ask *ask, qn_problem *p) {
     } words[] = {{"enabled", QN_REASONING_ON},
                  {"disabled", QN_REASONING_OFF},
                  {"adaptive", QN_REASONING_AUTO}};
-    const char *type = text_in(ask->thinking, "type");
+    const char *type = qn_value_text(ask->thinking, "type");
     if (!ask->thinking) return QN_OK;
     for (size_t i = 0; type && i < sizeof words / sizeof *words; i++) {
         if (strcmp(words[i].word, type) != 0) continue;

@@ -2,6 +2,7 @@
 #include "server/api_ollama.h"
 
 #include "core/mem.h"
+#include "server/messages.h"
 #include "server/routes.h"
 #include "server/server_int.h"
 
@@ -137,10 +138,10 @@ static qn_status make_messages(qn_ask *ask, qn_problem *p) {
     if (json_string_length(ask->system)) {
         json_t *system = json_object();
         qn_json_put(&system, "role", json_string("system"));
-        qn_json_put(&system, "content", json_incref((json_t *)(uintptr_t)ask->system));
+        qn_json_put(&system, "content", qn_value_share(ask->system));
         qn_json_push(&list, system);
     }
-    json_t *text = json_incref((json_t *)(uintptr_t)ask->prompt);
+    json_t *text = qn_value_share(ask->prompt);
     if (json_array_size(ask->images)) {
         const qn_status status = make_content(&content, ask->images, text, p);
         json_decref(text);

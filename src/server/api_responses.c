@@ -18,11 +18,6 @@ static json_t *item_id(const qn_job *job, const qn_choice *c, size_t i) {
     return json_sprintf("%s_%s_%zu", prefix, job->id + strlen(job->id_prefix), i);
 }
 
-static json_t *span_text(const qn_choice *c, const qn_span *span) {
-    const qn_buf *from = span->kind == QN_CHAT_TEXT ? &c->text : &c->reasoning;
-    return qn_json_string(span->size ? from->data + span->from : "", span->size);
-}
-
 static json_t *arguments_of(const qn_called *call) {
     const qn_buf *text = &call->arguments;
     return text->size ? qn_json_string(text->data, text->size) : json_string("{}");
@@ -33,7 +28,7 @@ static json_t *part_json(const qn_choice *c, const qn_span *span, bool is_new) {
     json_t *o = json_object();
     const bool is_text = span->kind == QN_CHAT_TEXT;
     qn_json_put(&o, "type", json_string(is_text ? "output_text" : "reasoning_text"));
-    qn_json_put(&o, "text", is_new ? json_string("") : span_text(c, span));
+    qn_json_put(&o, "text", is_new ? json_string("") : qn_span_text(c, span));
     if (!is_text) return o;
     qn_json_put(&o, "annotations", json_array());
     qn_json_put(&o, "logprobs", is_new ? json_array() : qn_span_entries(c, span));
@@ -222,7 +217,7 @@ static bool send_text_done(qn_job *job, const qn_choice *c, size_t i) {
     json_t *o = item_event(job, c, i, texts[span->kind].done, !is_call);
     if (is_call) qn_json_put(&o, "name", call_name(job, &c->calls[span->call]));
     qn_json_put(&o, texts[span->kind].member,
-                is_call ? arguments_of(&c->calls[span->call]) : span_text(c, span));
+                is_call ? arguments_of(&c->calls[span->call]) : qn_span_text(c, span));
     if (span->kind == QN_CHAT_TEXT) qn_json_put(&o, "logprobs", qn_span_entries(c, span));
     return qn_job_send_event(job, texts[span->kind].done, o);
 }

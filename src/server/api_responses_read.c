@@ -6,16 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static qn_status no_memory(qn_problem *p, const char *field) {
-    return qn_problem_take(p, QN_NOMEM(&p->err, "a request"), field);
-}
-
-static json_t *share(const json_t *value) { return json_incref((json_t *)(uintptr_t)value); }
-
-static const char *text_in(const json_t *object, const char *name) {
-    return json_string_value(json_object_get(object, name));
-}
-
 static bool ends_with(const char *text, const char *end) {
     const size_t n = strlen(text), k = strlen(end);
     return n >= k && strcmp(text + n - k, end) == 0;
@@ -45,7 +35,7 @@ static qn_status add_function(tools *t, const json_t *tool, const char *space, q
     static const char *const members[] = {"description", "parameters", "strict"};
     const json_t *inner = json_object_get(tool, "function"); // the form of chat completions
     if (!json_is_object(inner)) inner = tool;
-    const char *own = text_in(inner, "name");
+    const char *own = qn_value_text(inner, "name");
     if (!own || !*own) return QN_REFUSE(p, 400, "tools", "'tools': a function has no name");
     json_t *name = flat_name(space, own, space && json_object_get(t->names, own));
     json_t *o = json_object(), *function = json_object();
@@ -59,27 +49,28 @@ static qn_status add_function(tools *t, const json_t *tool, const char *space, q
     qn_json_put(&function, "name", name);
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         const json_t *value = json_object_get(inner, members[i]);
-        if (value && !json_is_null(value)) qn_json_put(&function, members[i], share(value));
+        if (value && !json_is_null(value))
+            qn_json_put(&function, members[i], qn_value_share(value));
     }
     qn_json_put(&o, "type", json_string("function"));
     qn_json_put(&o, "function", function);
     qn_json_push(&t->list, o);
-    return t->list && t->names && t->origins ? QN_OK : no_memory(p, "tools");
+    return t->list && t->names && t->origins ? QN_OK : qn_problem_memory(p, "tools");
 }
 
 // Functions, those of namespaces too. Tools that a service has built in are left out: the model
 // cannot call what is not there.
 static qn_status add_tool(tools *t, const json_t *tool, qn_problem *p) {
-    const char *type = text_in(tool, "type");
+    const char *type = qn_value_text(tool, "type");
     if (!json_is_object(tool)) return QN_REFUSE(p, 400, "tools", "'tools': one is not an object");
     if (!type) return QN_REFUSE(p, 400, "tools", "'tools': one has no type");
     if (strcmp(type, "function") == 0) return add_function(t, tool, NULL, p);
     if (strcmp(type, "namespace") != 0) return QN_OK;
     const json_t *inner = json_object_get(tool, "tools");
-    const char *space = text_in(tool, "name");
+    const char *space = qn_value_text(tool, "name");
     for (size_t i = 0; space && i < json_array_size(inner); i++) {
         const json_t *one = json_array_get(inner, i);
-        const char *kind = text_in(one, "type");
+        const char *kind = qn_value_text(one, "type");
         if (json_is_object(one) && (!kind || strcmp(kind, "function") == 0))
             QN_TRY(add_function(t, one, space, p));
     }
@@ -88,13 +79,13 @@ static qn_status add_tool(tools *t, const json_t *tool, qn_problem *p) {
 
 static qn_status read_tools(qn_ask *ask, qn_problem *p) {
     tools t = {json_array(), json_object(), json_object()};
-    qn_status status = t.list && t.names && t.origins ? QN_OK : no_memory(p, "tools");
+    qn_status status = t.list && t.names && t.origins ? QN_OK : qn_problem_memory(p, "tools");
     for (size_t i = 0; i < json_array_size(ask->tools) && !status; i++)
         status = add_tool(&t, json_array_get(ask->tools, i), p);
     if (!status) {
-        ask->tools = qn_ask_keep(ask, share(t.list));
-        ask->origins = qn_ask_keep(ask, share(t.origins));
-        if (!ask->tools || !ask->origins) status = no_memory(p, "tools");
+        ask->tools = qn_ask_keep(ask, qn_value_share(t.list));
+        ask->origins = qn_ask_keep(ask, qn_value_share(t.origins));
+        if (!ask->tools || !ask->origins) status = qn_problem_memory(p, "tools");
     }
     deinit_tools(&t);
     return status;
@@ -102,7 +93,7 @@ static qn_status read_tools(qn_ask *ask, qn_problem *p) {
 
 static const char *name_in_space(const qn_ask *ask, const char *space, const char *name, char *room,
                                  size_t size) {
-    const char *own = text_in(json_object_get(ask->origins, name), "namespace");
+    const char *own = qn_value_text(json_object_get(ask->origins, name), "namespace");
     if (!space || (own && strcmp(own, space) == 0)) return name;
     snprintf(room, size, "%s__%s", space, name);
     return json_object_get(ask->origins, room) ? room : name;
@@ -112,24 +103,25 @@ static const char *name_in_space(const qn_ask *ask, const char *space, const cha
 static qn_status keep_allowed(qn_ask *ask, const json_t *allowed, qn_problem *p) {
     json_t *names = json_object(), *list = json_array();
     for (size_t i = 0; i < json_array_size(allowed); i++) {
-        const char *name = text_in(json_array_get(allowed, i), "name");
+        const char *name = qn_value_text(json_array_get(allowed, i), "name");
         if (name) qn_json_put(&names, name, json_null());
     }
     for (size_t i = 0; i < json_array_size(ask->tools); i++) {
         const json_t *tool = json_array_get(ask->tools, i);
-        const char *name = text_in(json_object_get(tool, "function"), "name");
-        if (name && json_object_get(names, name)) qn_json_push(&list, share(tool));
+        const char *name = qn_value_text(json_object_get(tool, "function"), "name");
+        if (name && json_object_get(names, name)) qn_json_push(&list, qn_value_share(tool));
     }
     const bool failed = !names;
     json_decref(names);
     ask->tools = qn_ask_keep(ask, list);
-    return ask->tools && !failed ? QN_OK : no_memory(p, "tools");
+    return ask->tools && !failed ? QN_OK : qn_problem_memory(p, "tools");
 }
 
 // {"type": "function", "name"}, {"type": "allowed_tools", "mode", "tools"}, or a built-in tool, which
 // is not there.
 static qn_status read_tool_choice(qn_ask *ask, qn_problem *p) {
-    const char *type = text_in(ask->tool_choice, "type"), *mode = text_in(ask->tool_choice, "mode");
+    const char *type = qn_value_text(ask->tool_choice, "type"),
+               *mode = qn_value_text(ask->tool_choice, "mode");
     if (!json_is_object(ask->tool_choice)) return qn_openai_tool_choice(ask, p);
     if (!type) return QN_REFUSE(p, 400, "tool_choice", "'tool_choice' has no type");
     if (strcmp(type, "function") == 0) return qn_openai_tool_choice(ask, p);
@@ -162,7 +154,7 @@ typedef struct history {
 static qn_status push(history *h, json_t *message) {
     qn_json_push(&h->list, message);
     h->open = NULL;
-    return h->list ? QN_OK : no_memory(h->p, "input");
+    return h->list ? QN_OK : qn_problem_memory(h->p, "input");
 }
 
 // The answer that is open, or a new one.
@@ -175,34 +167,36 @@ static qn_status open_answer(history *h) {
     qn_buf_deinit(&h->reasoning);
     QN_TRY(push(h, m));
     h->open = m;
-    return failed ? no_memory(h->p, "input") : QN_OK;
+    return failed ? qn_problem_memory(h->p, "input") : QN_OK;
 }
 
 // Its parts are read, or refused, by messages.c.
 static qn_status add_message(history *h, const json_t *item) {
-    const char *role = text_in(item, "role");
+    const char *role = qn_value_text(item, "role");
     const json_t *content = json_object_get(item, "content");
     if (!role) return QN_REFUSE(h->p, 400, "input", "input[%zu]: a message has no role", h->i);
     if (strcmp(role, "assistant") != 0) {
-        json_t *m = qn_message_make(role, content ? share(content) : json_null());
+        json_t *m = qn_message_make(role, content ? qn_value_share(content) : json_null());
         qn_buf_deinit(&h->reasoning);
         return push(h, m);
     }
     h->open = NULL;
     QN_TRY(open_answer(h));
-    if (!content || json_object_set_new(h->open, "content", share(content)) == 0) return QN_OK;
-    return no_memory(h->p, "input");
+    if (!content || json_object_set_new(h->open, "content", qn_value_share(content)) == 0)
+        return QN_OK;
+    return qn_problem_memory(h->p, "input");
 }
 
 // `arguments` is taken.
 static qn_status add_call(history *h, const json_t *item, json_t *arguments) {
     char room[256];
-    const char *own = text_in(item, "name"), *id = text_in(item, "call_id");
+    const char *own = qn_value_text(item, "name"), *id = qn_value_text(item, "call_id");
     if (!own || !*own) {
         json_decref(arguments);
         return QN_REFUSE(h->p, 400, "input", "input[%zu]: a call has no name", h->i);
     }
-    const char *name = name_in_space(h->ask, text_in(item, "namespace"), own, room, sizeof room);
+    const char *name =
+        name_in_space(h->ask, qn_value_text(item, "namespace"), own, room, sizeof room);
     json_t *call = json_object(), *function = json_object();
     qn_json_put(&function, "name", json_string(name));
     qn_json_put(&function, "arguments", arguments);
@@ -217,28 +211,28 @@ static qn_status add_call(history *h, const json_t *item, json_t *arguments) {
     }
     if (status || !call || !calls || json_array_append_new(calls, call) != 0) {
         if (status || !calls) json_decref(call);
-        return status ? status : no_memory(h->p, "input");
+        return status ? status : qn_problem_memory(h->p, "input");
     }
     return QN_OK;
 }
 
 static qn_status add_function_call(history *h, const json_t *item) {
     const json_t *arguments = json_object_get(item, "arguments");
-    return add_call(h, item, arguments ? share(arguments) : json_object());
+    return add_call(h, item, arguments ? qn_value_share(arguments) : json_object());
 }
 
 // A call whose argument is a plain text.
 static qn_status add_custom_call(history *h, const json_t *item) {
     const json_t *input = json_object_get(item, "input");
     json_t *arguments = json_object();
-    qn_json_put(&arguments, "input", input ? share(input) : json_string(""));
+    qn_json_put(&arguments, "input", input ? qn_value_share(input) : json_string(""));
     return add_call(h, item, arguments);
 }
 
 static qn_status add_call_output(history *h, const json_t *item) {
     const json_t *output = json_object_get(item, "output");
-    const char *id = text_in(item, "call_id");
-    json_t *m = qn_message_make("tool", output ? share(output) : json_null());
+    const char *id = qn_value_text(item, "call_id");
+    json_t *m = qn_message_make("tool", output ? qn_value_share(output) : json_null());
     if (id) qn_json_put(&m, "tool_call_id", json_string(id));
     return push(h, m);
 }
@@ -254,11 +248,11 @@ static qn_status add_reasoning(history *h, const json_t *item) {
         if (h->reasoning.size) qn_buf_text(&h->reasoning, "\n");
         qn_buf_add(&h->reasoning, json_string_value(text), json_string_length(text));
     }
-    return h->reasoning.failed ? no_memory(h->p, "input") : QN_OK;
+    return h->reasoning.failed ? qn_problem_memory(h->p, "input") : QN_OK;
 }
 
 static qn_status refuse_reference(history *h, const json_t *item) {
-    const char *id = text_in(item, "id");
+    const char *id = qn_value_text(item, "id");
     return QN_REFUSE(
         h->p, 400, "input",
         "input[%zu] is a reference to '%.60s': nothing is stored; send the item itself", h->i,
@@ -276,7 +270,7 @@ static qn_status add_item(history *h, const json_t *item) {
                  {"custom_tool_call_output", add_call_output},
                  {"reasoning", add_reasoning},
                  {"item_reference", refuse_reference}};
-    const char *type = text_in(item, "type");
+    const char *type = qn_value_text(item, "type");
     if (!json_is_object(item))
         return QN_REFUSE(h->p, 400, "input", "input[%zu] is not an object", h->i);
     if (!type) type = json_object_get(item, "role") ? "message" : "item_reference";
@@ -294,7 +288,7 @@ static qn_status add_item(history *h, const json_t *item) {
 
 static qn_status add_input(history *h, const json_t *input) {
     const size_t n_before = json_array_size(h->list);
-    if (json_is_string(input)) QN_TRY(push(h, qn_message_make("user", share(input))));
+    if (json_is_string(input)) QN_TRY(push(h, qn_message_make("user", qn_value_share(input))));
     for (h->i = 0; h->i < json_array_size(input); h->i++)
         QN_TRY(add_item(h, json_array_get(input, h->i)));
     // A probe for life may have no input at all; templates want somebody to answer.
@@ -305,7 +299,7 @@ static qn_status add_input(history *h, const json_t *input) {
 
 static qn_status read_input(qn_ask *ask, qn_problem *p) {
     history h = {.ask = ask, .list = json_array(), .p = p};
-    qn_status status = h.list ? QN_OK : no_memory(p, "input");
+    qn_status status = h.list ? QN_OK : qn_problem_memory(p, "input");
     if (!status && ask->instructions && *ask->instructions)
         status = push(&h, qn_message_make("system", json_string(ask->instructions)));
     if (!status) status = add_input(&h, ask->input);

@@ -122,13 +122,11 @@ void qn_api_template(qn_exchange *ex) {
 // --- slots ---------------------------------------------------------------------------------------
 
 // A row for each answer that can be computed at a time; the first ones are at work.
-static json_t *slots_of(const qn_exchange *ex, const qn_served *model) {
-    enum { USUAL = 64 };
-    const int64_t n = ex->server->opts.parallel ? ex->server->opts.parallel : USUAL;
+static json_t *slots_of(const qn_served *model) {
     qn_batch_counts counts = QN_INIT(qn_batch_counts);
     json_t *list = json_array();
-    if (qn_batch_get_counts(&counts, model->batch, NULL)) counts.rows = 0;
-    for (int64_t i = 0; i < n; i++) {
+    if (qn_batch_get_counts(&counts, model->batch, NULL)) counts.rows_all = 0;
+    for (int64_t i = 0; i < counts.rows_all; i++) {
         json_t *o = json_object();
         qn_json_put(&o, "id", json_integer(i));
         qn_json_put(&o, "n_ctx", json_integer(model->context));
@@ -144,7 +142,7 @@ void qn_api_slots(qn_exchange *ex) {
     if (qn_offer_take(&entry, ex, ex->model, &problem)) {
         qn_problem_reply(ex, &problem);
     } else {
-        qn_reply_json(ex, 200, slots_of(ex, entry->served));
+        qn_reply_json(ex, 200, slots_of(entry->served));
         qn_offer_leave(entry);
     }
     qn_exchange_leave(ex);

@@ -37,6 +37,7 @@ qn_status qn_ask_read(qn_ask *ask, qn_exchange *ex, uint32_t set, qn_problem *pr
     if (status) return qn_problem_take(problem, status, NULL);
     if (!json_is_object(ask->body))
         return QN_REFUSE(problem, 400, "", "the request's body is not a JSON object");
+    qn_logger_prompt(&ex->server->logger, ex, ask->body);
     return qn_fields_read(ask, ask->body, set, ex, problem);
 }
 

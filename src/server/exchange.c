@@ -114,22 +114,29 @@ static void compact(qn_exchange *ex) {
     ex->sent = 0;
 }
 
-bool qn_exchange_write(qn_exchange *ex, const char *bytes, size_t n) {
-    pthread_mutex_lock(&ex->lock);
+// With the lock: adds bytes to a stream that has not ended. False: nobody will read them.
+static bool add_bytes(qn_exchange *ex, const char *bytes, size_t n) {
+    if (ex->is_gone) resume(ex); // the HTTP side shall see that
+    if (ex->is_gone || ex->is_whole) return false;
     if (ex->out.size) compact(ex);
     const bool is_slow = ex->out.size - ex->sent + n > ex->server->limits.unsent;
-    if (!ex->is_gone && !is_slow) qn_buf_add(&ex->out, bytes, n);
+    if (!is_slow) qn_buf_add(&ex->out, bytes, n);
     const bool is_lost = is_slow || ex->out.failed;
-    if (is_lost && !ex->is_gone) {
+    if (is_lost) {
         ex->is_cut = ex->is_whole = ex->is_gone = true;
         qn_buf_deinit(&ex->out); // nobody will read it
         ex->sent = 0;
         ex->note = is_slow ? "dropped: reads too slowly" : "dropped: out of memory";
     }
-    const bool is_fine = !ex->is_gone;
-    ex->n_written += is_fine ? (int64_t)n : 0;
+    ex->n_written += is_lost ? 0 : (int64_t)n;
     ex->wrote = qn_clock_ns();
     resume(ex);
+    return !is_lost;
+}
+
+bool qn_exchange_write(qn_exchange *ex, const char *bytes, size_t n) {
+    pthread_mutex_lock(&ex->lock);
+    const bool is_fine = add_bytes(ex, bytes, n);
     pthread_mutex_unlock(&ex->lock);
     return is_fine;
 }
@@ -146,11 +153,12 @@ void qn_exchange_end(qn_exchange *ex, bool is_well) {
 
 void qn_exchange_ping(qn_exchange *ex, int64_t silence_ns) {
     pthread_mutex_lock(&ex->lock);
-    const bool is_due = ex->ping && ex->phase == QN_ANSWERING && !ex->is_whole &&
-                        qn_clock_ns() - ex->wrote > silence_ns;
-    const char *ping = ex->ping;
+    const bool is_due =
+        ex->ping && ex->phase == QN_ANSWERING && qn_clock_ns() - ex->wrote > silence_ns;
+    // In the same hold of the lock, so that no ping follows the end. Who is gone is noticed
+    // elsewhere.
+    if (is_due) (void)add_bytes(ex, ex->ping, strlen(ex->ping));
     pthread_mutex_unlock(&ex->lock);
-    if (is_due) (void)qn_exchange_write(ex, ping, strlen(ping)); // who is gone is noticed elsewhere
 }
 
 void qn_exchange_drop(qn_exchange *ex) {

@@ -26,7 +26,7 @@ typedef struct qn_server qn_server;
 
 typedef enum qn_phase { QN_READING, QN_WORKING, QN_ANSWERING, QN_ENDED } qn_phase;
 
-// A header of the answer; both constants or borrowed until the answer has begun.
+// A header of the answer, copied.
 typedef struct qn_header {
     char name[32];
     char value[256];
@@ -85,13 +85,13 @@ bool qn_exchange_add_body(qn_exchange *ex, const char *bytes, size_t n);
 
 // --- for whoever answers -------------------------------------------------------------------------
 
-// A header of an answer that has not begun; "" for values that are too long.
+// A header of an answer that has not begun. One that is too long, or one too many, is left out.
 void qn_exchange_header(qn_exchange *ex, const char *name, const char *value);
 // The whole answer; the content of `body` moves, and it is empty afterwards.
 void qn_exchange_reply(qn_exchange *ex, int status, const char *type, qn_buf *body);
 // The answer is a stream; `ping` is a constant, or NULL.
 void qn_exchange_begin(qn_exchange *ex, int status, const char *type, const char *ping);
-// False if the client is gone, or reads too slowly and was dropped.
+// False if the client is gone, reads too slowly and was dropped, or the stream has ended.
 bool qn_exchange_write(qn_exchange *ex, const char *bytes, size_t n);
 // The end of a stream; false for `is_well` closes the connection, so that it shows as cut.
 void qn_exchange_end(qn_exchange *ex, bool is_well);

@@ -19,11 +19,11 @@ static void drop_keys(char **keys, size_t n) {
     qn_free(keys);
 }
 
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+// A key exactly as it was given.
 static qn_status add_key(char ***keys, size_t *n, size_t *cap, const char *text, size_t size,
                          qn_err *err) {
-    while (size && strchr(" \t\r", text[size - 1])) size--;
-    while (size && strchr(" \t", *text)) text++, size--;
-    if (size == 0 || *text == '#') return QN_OK;
     char *copy = strndup(text, size);
     if (!copy || !qn_grow((void **)keys, cap, *n + 1, sizeof **keys)) {
         qn_free(copy);
@@ -33,11 +33,31 @@ static qn_status add_key(char ***keys, size_t *n, size_t *cap, const char *text,
     return QN_OK;
 }
 
-static qn_status read_keys(char ***keys, size_t *n, const qn_server_opts *opts, qn_err *err) {
-    size_t cap = 0;
-    for (size_t i = 0; i < opts->n_keys; i++)
-        QN_TRY(add_key(keys, n, &cap, opts->keys[i], strlen(opts->keys[i]), err));
-    if (!opts->key_file) return QN_OK;
+// A line of a key file: without the blanks around it, and none if it is empty or a comment.
+static qn_status add_line(char ***keys, size_t *n, size_t *cap, const char *text, size_t size,
+                          qn_err *err) {
+    while (size && is_blank(text[size - 1])) size--;
+    while (size && is_blank(*text)) text++, size--;
+    return size == 0 || *text == '#' ? QN_OK : add_key(keys, n, cap, text, size, err);
+}
+
+// A key of the options is no line of a file: '#' is a character of it. One that HTTP would carry
+// differently, as it drops blanks around a header's value, could never be shown.
+static qn_status add_given(char ***keys, size_t *n, size_t *cap, const char *key, qn_err *err) {
+    const size_t size = strlen(key);
+    if (size == 0) return QN_FAIL(err, ARGUMENT, "--api-key: the key is empty");
+    if (strspn(key, " \t\r\n") == size)
+        return QN_FAIL(err, ARGUMENT, "--api-key: the key has %zu blanks and nothing else", size);
+    if (strpbrk(key, "\r\n") || is_blank(*key) || is_blank(key[size - 1]))
+        return QN_FAIL(err, ARGUMENT,
+                       "--api-key: a key of %zu bytes has a line break, or blanks around it, which "
+                       "no request can show",
+                       size);
+    return add_key(keys, n, cap, key, size, err);
+}
+
+static qn_status read_file(char ***keys, size_t *n, size_t *cap, const qn_server_opts *opts,
+                           qn_err *err) {
     const size_t before = *n;
     char *text = NULL;
     size_t text_size = 0;
@@ -46,13 +66,19 @@ static qn_status read_keys(char ***keys, size_t *n, const qn_server_opts *opts, 
     while (!status && at < end) {
         const char *line = memchr(at, '\n', (size_t)(end - at));
         const size_t size = (size_t)((line ? line : end) - at);
-        status = add_key(keys, n, &cap, at, size, err);
+        status = add_line(keys, n, cap, at, size, err);
         at = line ? line + 1 : end;
     }
     qn_free(text);
     if (!status && *n == before)
         status = QN_FAIL(err, FORMAT, "%s has no key: want one in each line", opts->key_file);
     return status;
+}
+
+static qn_status read_keys(char ***keys, size_t *n, const qn_server_opts *opts, qn_err *err) {
+    size_t cap = 0;
+    for (size_t i = 0; i < opts->n_keys; i++) QN_TRY(add_given(keys, n, &cap, opts->keys[i], err));
+    return opts->key_file ? read_file(keys, n, &cap, opts, err) : QN_OK;
 }
 
 qn_status qn_guard_reload(qn_guard *guard, qn_err *err) {
@@ -74,11 +100,12 @@ qn_status qn_guard_reload(qn_guard *guard, qn_err *err) {
 }
 
 qn_status qn_guard_init(qn_guard *guard, const qn_server_opts *opts, qn_err *err) {
-    *guard = (qn_guard){.opts = opts};
-    if (gethostname(guard->machine, sizeof guard->machine - 1)) *guard->machine = 0;
+    *guard = (qn_guard){0};
     if (pthread_rwlock_init(&guard->lock, NULL) != 0) return QN_NOMEM(err, "a lock");
+    guard->opts = opts; // from here on there is something to release
+    if (gethostname(guard->machine, sizeof guard->machine - 1)) *guard->machine = 0;
     const qn_status status = qn_guard_reload(guard, err);
-    if (status) pthread_rwlock_destroy(&guard->lock);
+    if (status) qn_guard_deinit(guard);
     return status;
 }
 

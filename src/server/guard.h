@@ -22,6 +22,7 @@ typedef struct qn_guard {
     char machine[256]; // its own name
 } qn_guard;
 
+// After a failure there is nothing to release. QN_ARGUMENT: a key of the options is blank.
 QN_MUST_CHECK qn_status qn_guard_init(qn_guard *guard, const qn_server_opts *opts, qn_err *err);
 void qn_guard_deinit(qn_guard *guard);
 // Reads the key file again; after a failure the keys are as they were.

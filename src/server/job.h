@@ -184,7 +184,9 @@ json_t *qn_choice_progress(const qn_choice *choice, int64_t done, int64_t total)
 json_t *qn_logprob_json(float logprob);
 // Entries of log-probabilities that were not told yet, as a list; NULL: none, or no memory.
 json_t *qn_choice_untold(qn_choice *choice);
-// Those of a span, as a list, which is empty if none are wanted; NULL: no memory.
+// The reasoning or the text of a span; NULL: no memory.
+json_t *qn_span_text(const qn_choice *choice, const qn_span *span);
+// Its entries of log-probabilities, as a list, which is empty if none are wanted; NULL: no memory.
 json_t *qn_span_entries(const qn_choice *choice, const qn_span *span);
 
 // --- for the step thread -------------------------------------------------------------------------

@@ -84,6 +84,11 @@ json_t *qn_choice_untold(qn_choice *c) {
     return list;
 }
 
+json_t *qn_span_text(const qn_choice *c, const qn_span *span) {
+    const qn_buf *from = span->kind == QN_CHAT_TEXT ? &c->text : &c->reasoning;
+    return qn_json_string(span->size ? from->data + span->from : "", span->size);
+}
+
 json_t *qn_span_entries(const qn_choice *c, const qn_span *span) {
     json_t *list = json_array();
     for (size_t i = span->from_entry; i < span->to_entry; i++)

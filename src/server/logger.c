@@ -1,8 +1,9 @@
 #include "server/logger.h"
 
-#include "core/json.h"
 #include "core/printable.h"
+#include "core/utf8.h"
 #include "server/exchange.h"
+#include "server/server.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,8 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-qn_status qn_logger_init(qn_logger *logger, bool is_json, bool is_quiet, qn_err *err) {
-    *logger = (qn_logger){.is_json = is_json, .is_quiet = is_quiet};
+qn_status qn_logger_init(qn_logger *logger, const qn_server_opts *opts, qn_err *err) {
+    *logger = (qn_logger){
+        .is_json = opts->log_json, .is_quiet = opts->quiet, .has_prompts = opts->log_prompts};
     return pthread_mutex_init(&logger->lock, NULL) == 0 ? QN_OK : QN_NOMEM(err, "a lock");
 }
 
@@ -81,6 +83,16 @@ void qn_logger_say(qn_logger *logger, const char *level, const char *fmt, ...) {
     put(logger, &line);
 }
 
+// The id of ours, and the client's own, which it finds its requests by.
+static void put_ids(json_t **o, const qn_exchange *ex) {
+    qn_json_put(o, "request", json_string(ex->id));
+    if (ex->wants) qn_json_put(o, "client_request", json_string(ex->wants));
+}
+
+static void print_ids(qn_buf *line, const qn_exchange *ex) {
+    qn_buf_printf(line, "[%s%s%s]", ex->id, ex->wants ? " " : "", ex->wants ? ex->wants : "");
+}
+
 void qn_logger_exchange(qn_logger *logger, qn_exchange *ex) {
     if (logger->is_quiet) return;
     pthread_mutex_lock(&ex->lock); // whoever answers may not have noticed the end yet
@@ -91,7 +103,7 @@ void qn_logger_exchange(qn_logger *logger, qn_exchange *ex) {
     const double seconds = (double)(qn_clock_ns() - ex->started) / 1e9;
     if (logger->is_json) {
         json_t *o = begin_json("info");
-        qn_json_put(&o, "request", json_string(ex->id));
+        put_ids(&o, ex);
         qn_json_put(&o, "method", json_string(ex->method));
         qn_json_put(&o, "path", qn_json_string(ex->path, strlen(ex->path)));
         qn_json_put(&o, "status", json_integer(status));
@@ -105,8 +117,10 @@ void qn_logger_exchange(qn_logger *logger, qn_exchange *ex) {
     qn_buf line = {0};
     char path[128];
     show(path, sizeof path, ex->path);
-    qn_buf_printf(&line, "%s %s %d %.3f s, %lld bytes [%s]%s%s", ex->method, path, status, seconds,
-                  (long long)n_written, ex->id, note ? " " : "", note ? note : "");
+    qn_buf_printf(&line, "%s %s %d %.3f s, %lld bytes ", ex->method, path, status, seconds,
+                  (long long)n_written);
+    print_ids(&line, ex);
+    qn_buf_printf(&line, "%s%s", note ? " " : "", note ? note : "");
     put(logger, &line);
 }
 
@@ -115,4 +129,47 @@ void qn_logger_field(qn_logger *logger, const qn_exchange *ex, const char *name)
     show(shown, sizeof shown, name);
     qn_logger_say(logger, "info", "%s %s: the field '%s' is not known, and ignored [%s]",
                   ex->method, ex->path, shown, ex->id);
+}
+
+// The members of a body that are read by the model, in any dialect, as JSON.
+static void write_prompt(qn_buf *to, const json_t *body) {
+    static const char *const members[] = {"system", "instructions", "messages",
+                                          "prompt", "input",        "content"};
+    const qn_json_form form = {.compact = true};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const json_t *value = json_object_get(body, members[i]);
+        if (!value) continue;
+        qn_buf_printf(to, "%s\"%s\":", to->size ? "," : "{", members[i]);
+        qn_json_write(to, value, &form);
+    }
+    if (to->size) qn_buf_text(to, "}");
+}
+
+void qn_logger_prompt(qn_logger *logger, const qn_exchange *ex, const json_t *body) {
+    enum { MAX_SHOWN = 16 << 10 };
+    if (!logger->has_prompts || logger->is_quiet) return;
+    qn_buf text = {0};
+    write_prompt(&text, body);
+    if (text.failed || text.size == 0) {
+        qn_buf_deinit(&text);
+        return;
+    }
+    size_t n = text.size < MAX_SHOWN ? text.size : MAX_SHOWN;
+    n -= qn_utf8_incomplete_tail(text.data, n);
+    if (logger->is_json) {
+        json_t *o = begin_json("info");
+        put_ids(&o, ex);
+        qn_json_put(&o, "prompt", qn_json_string(text.data, n));
+        qn_json_put(&o, "prompt_bytes", json_integer((json_int_t)text.size));
+        put_json(logger, o);
+    } else {
+        qn_buf line = {0};
+        qn_buf_text(&line, "prompt ");
+        print_ids(&line, ex);
+        qn_buf_text(&line, " ");
+        qn_buf_add(&line, text.data, n);
+        if (n < text.size) qn_buf_printf(&line, " ... (%zu bytes)", text.size);
+        put(logger, &line);
+    }
+    qn_buf_deinit(&text);
 }

@@ -42,6 +42,12 @@ static qn_status check(const json_t *value, qn_problem *p) { return value ? QN_O
 
 static bool has_text(const json_t *value) { return value && json_string_length(value) > 0; }
 
+json_t *qn_value_share(const json_t *value) { return json_incref((json_t *)(uintptr_t)value); }
+
+const char *qn_value_text(const json_t *object, const char *name) {
+    return json_string_value(json_object_get(object, name));
+}
+
 json_t *qn_message_make(const char *role, json_t *content) {
     json_t *m = json_object();
     qn_json_put(&m, "role", json_string(role));
@@ -69,7 +75,7 @@ static qn_status read_image(json_t **out, const json_t *part, reader *r) {
     const json_t *url = json_is_object(image) ? json_object_get(image, "url") : image;
     QN_TRY(qn_image_url_check(json_string_value(url), field_of(r, "content"), r->p));
     json_t *o = json_object(), *inner = json_object();
-    qn_json_put(&inner, "url", json_incref((json_t *)(uintptr_t)url));
+    qn_json_put(&inner, "url", qn_value_share(url));
     qn_json_put(&o, "type", json_string("image_url"));
     qn_json_put(&o, "image_url", inner);
     *out = o;
@@ -80,7 +86,7 @@ static qn_status read_text(json_t **out, const json_t *text, reader *r) {
     if (!json_is_string(text)) return refuse_kind(r, "content", text, "a text in each text part");
     json_t *o = json_object();
     qn_json_put(&o, "type", json_string("text"));
-    qn_json_put(&o, "text", json_incref((json_t *)(uintptr_t)text));
+    qn_json_put(&o, "text", qn_value_share(text));
     *out = o;
     return check(o, r->p);
 }
@@ -148,7 +154,7 @@ static qn_status set_content(json_t **message, const json_t *content, bool has_c
     if (is_empty)
         made = has_calls ? json_null() : json_string("");
     else if (json_is_string(content))
-        made = json_incref((json_t *)(uintptr_t)content);
+        made = qn_value_share(content);
     else if (json_is_array(content))
         QN_TRY(read_parts(&made, content, r));
     else
@@ -179,7 +185,7 @@ static qn_status read_arguments(json_t **out, const json_t *given, reader *r) {
     if (status == QN_MEMORY) return no_memory(r->p);
     if (status || !json_is_object(parsed)) {
         json_decref(parsed);
-        parsed = json_incref((json_t *)(uintptr_t)given);
+        parsed = qn_value_share(given);
     }
     *out = parsed;
     return QN_OK;
@@ -194,11 +200,11 @@ static qn_status read_call(json_t **out, const json_t *call, reader *r) {
     if (!has_text(name)) return refuse_kind(r, "tool_calls.function.name", name, "a name");
     json_t *arguments = NULL, *o = json_object(), *inner = json_object();
     const qn_status status = read_arguments(&arguments, json_object_get(function, "arguments"), r);
-    qn_json_put(&inner, "name", json_incref((json_t *)(uintptr_t)name));
+    qn_json_put(&inner, "name", qn_value_share(name));
     if (!status) qn_json_put(&inner, "arguments", arguments);
     if (json_is_string(id)) {
-        qn_json_put(&o, "id", json_incref((json_t *)(uintptr_t)id));
-        qn_json_put(&r->names, json_string_value(id), json_incref((json_t *)(uintptr_t)name));
+        qn_json_put(&o, "id", qn_value_share(id));
+        qn_json_put(&r->names, json_string_value(id), qn_value_share(name));
     }
     qn_json_put(&o, "type", json_string("function"));
     qn_json_put(&o, "function", inner);

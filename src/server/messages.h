@@ -35,6 +35,10 @@ QN_MUST_CHECK qn_status qn_messages_relax(json_t **out, const json_t *messages, 
 // An image's URL as every dialect's parts have it: data:, or http: and https:, which are fetched or
 // refused later (fetch.h). `field` names it.
 QN_MUST_CHECK qn_status qn_image_url_check(const char *url, const char *field, qn_problem *problem);
+// One reference more to a value that is part of another one.
+json_t *qn_value_share(const json_t *value);
+// The text of a member, borrowed; NULL: it is not there, or no text.
+const char *qn_value_text(const json_t *object, const char *name);
 // {"role", "content"}; takes `content`. NULL: no memory.
 json_t *qn_message_make(const char *role, json_t *content);
 

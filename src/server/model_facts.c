@@ -50,7 +50,6 @@ static qn_status read_template(qn_facts *f, const qn_server *server, const qn_en
     qn_template *chat_template = NULL;
     char why[256];
     QN_TRY(qn_template_choose(&chat_template, why, sizeof why, server, engine, err));
-    f->has_template = chat_template != NULL;
     const qn_status status = qn_template_look(&f->has_thinking, &f->has_tools, chat_template,
                                               qn_engine_tokenizer(engine), err);
     qn_template_destroy(chat_template);

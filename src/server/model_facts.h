@@ -18,7 +18,7 @@ typedef struct qn_facts {
     int64_t n_experts;
     int64_t weights, activations; // bytes, once it is open
     int64_t row_state;            // bytes of KV cache and state of one request of `context` tokens
-    bool has_template, has_vision, has_thinking, has_tools;
+    bool has_vision, has_thinking, has_tools;
 } qn_facts;
 
 // Opens the model without weights.

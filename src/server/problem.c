@@ -17,7 +17,6 @@ static const struct {
     {404, "not_found_error", "not_found_error"},
     {405, "invalid_request_error", "invalid_request_error"},
     {413, "invalid_request_error", "request_too_large"},
-    {429, "rate_limit_error", "rate_limit_error"},
     {500, "server_error", "api_error"},
     {501, "not_supported_error", "invalid_request_error"},
     {503, "unavailable_error", "overloaded_error"},
@@ -46,6 +45,10 @@ qn_status qn_problem_take(qn_problem *problem, qn_status status, const char *fie
     qn_problem_set(problem, http_status, field);
     problem->err = err;
     return status;
+}
+
+qn_status qn_problem_memory(qn_problem *problem, const char *field) {
+    return qn_problem_take(problem, QN_NOMEM(&problem->err, "a request"), field);
 }
 
 // --- forms ---------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ void qn_problem_set(qn_problem *problem, int http_status, const char *field);
 // The HTTP status of a failed call, whose error is in problem->err: 400 for what the request did,
 // 503 for memory, 500 for the rest.
 qn_status qn_problem_take(qn_problem *problem, qn_status status, const char *field);
+// A problem of its own: memory is short, while that field was read (503).
+qn_status qn_problem_memory(qn_problem *problem, const char *field);
 
 // The error as a JSON value; NULL: no memory.
 json_t *qn_problem_json(const qn_problem *problem, qn_error_form form);

@@ -408,7 +408,12 @@ static void fill_info(qn_offer_info *out, const qn_offer *e) {
                            .has_thinking = f->has_thinking,
                            .has_tools = f->has_tools,
                            .facts = *f};
-    if (m) out->bytes = fixed_bytes(e) + (e->state_bytes ? e->state_bytes : f->row_state);
+    qn_batch_counts counts = QN_INIT(qn_batch_counts);
+    if (m && !qn_batch_get_counts(&counts, m->batch, NULL)) {
+        out->rows = counts.rows_all;
+        out->state_bytes = counts.bytes_all;
+        out->bytes = fixed_bytes(e) + counts.bytes_all;
+    }
     snprintf(out->name, sizeof out->name, "%s", e->name);
     snprintf(out->path, sizeof out->path, "%s", e->path);
     snprintf(out->architecture, sizeof out->architecture, "%s", f->architecture);

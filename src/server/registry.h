@@ -69,10 +69,12 @@ typedef struct qn_offer_info {
     int64_t file_bytes;
     time_t modified;
     bool is_open;
-    int64_t n_users, bytes; // of one that is open: memory that it takes or may take, all together
-    int64_t last_used;      // nanoseconds on qn_clock_ns; 0: never
-    bool is_known;          // what follows is
-    int64_t context;        // max tokens of a request
+    // Of one that is open: answers at a time, memory of their KV cache and state, and of all together
+    int64_t rows, state_bytes;
+    int64_t n_users, bytes;
+    int64_t last_used; // nanoseconds on qn_clock_ns; 0: never
+    bool is_known;     // what follows is
+    int64_t context;   // max tokens of a request
     int64_t n_parameters, n_vocab, width, trained_context;
     bool has_vision, has_thinking, has_tools;
     char architecture[64];

@@ -128,9 +128,6 @@ static qn_status fill(qn_served *m, const char *path, int64_t state_bytes, qn_er
     QN_TRY(look_at_vision(m, err));
     QN_TRY(open_draft(m, err));
     QN_TRY(open_batch(m, state_bytes, err));
-    qn_memory memory = QN_INIT(qn_memory);
-    QN_TRY(qn_engine_memory(&memory, m->engine, m->context, o->chunk, err));
-    m->bytes = memory.total;
     m->is_running = qn_thread_start(&m->thread, step, m);
     return m->is_running ? QN_OK : QN_NOMEM(err, "a thread");
 }
@@ -177,6 +174,11 @@ void qn_served_close(qn_served *m) {
     close_engine(m, m->engine);
     pthread_mutex_destroy(&m->lock);
     qn_free(m);
+}
+
+int64_t qn_served_rows(qn_served *m) {
+    qn_batch_counts counts = QN_INIT(qn_batch_counts);
+    return qn_batch_get_counts(&counts, m->batch, NULL) ? 0 : counts.rows_all;
 }
 
 // --- embeddings ----------------------------------------------------------------------------------

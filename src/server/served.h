@@ -25,7 +25,6 @@ typedef struct qn_served {
     qn_session *draft;     // of the draft model; NULL: none
     qn_sample_opts sample; // what requests do not say
     int64_t context;       // max tokens of a request
-    int64_t bytes;         // memory that it takes, all together
     bool has_vision;
     bool has_thinking, has_tools; // the template knows about them
 
@@ -63,6 +62,8 @@ QN_MUST_CHECK qn_status qn_served_like(const qn_grammar **out, qn_served *served
 // Calls fn(ex) on the thread that computes this model's embeddings, one after the other. False: too
 // many wait already, or no memory.
 bool qn_served_embed(qn_served *served, void (*fn)(qn_exchange *ex), qn_exchange *ex);
+// Max answers that are computed at a time.
+int64_t qn_served_rows(qn_served *served);
 // A job that has ended: released after the steps that its rows may still be in.
 void qn_served_bury(qn_served *served, qn_job *job);
 

@@ -26,10 +26,11 @@ static const qn_server_limits usual_limits = {.body = (size_t)96 << 20,
 
 // --- life ----------------------------------------------------------------------------------------
 
-static qn_status check_address(const qn_server *s, qn_err *err) {
+// By the keys that are there, not by those that were to be.
+static qn_status check_address(qn_server *s, qn_err *err) {
     const qn_server_opts *o = &s->opts;
     const char *host = o->host ? o->host : "127.0.0.1";
-    if (o->insecure || o->n_keys || o->key_file || qn_host_is_local(host)) return QN_OK;
+    if (o->insecure || qn_guard_has_keys(&s->guard) || qn_host_is_local(host)) return QN_OK;
     return QN_FAIL(err, ARGUMENT,
                    "--host %s can be reached by others, and there is no --api-key; --insecure "
                    "serves everybody",
@@ -51,8 +52,8 @@ static qn_status fill(qn_server *s, qn_err *err) {
     if (getrandom(&s->id_key, sizeof s->id_key, 0) < 0) s->id_key = (uint64_t)qn_clock_ns();
     if (s->opts.n_image_hosts && curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return QN_NOMEM(err, "fetching images");
-    QN_TRY(check_address(s, err));
     QN_TRY(qn_guard_init(&s->guard, &s->opts, err));
+    QN_TRY(check_address(s, err));
     QN_TRY(qn_tls_init(&s->tls, &s->opts, err));
     QN_TRY(open_models(s, err));
     QN_TRY(qn_links_init(&s->links, s->limits.idle_ms * 1000000, err));
@@ -75,9 +76,8 @@ qn_status qn_server_create(qn_server **out, const qn_server_opts *opts, qn_err *
     if (!s) return QN_NOMEM(err, "the server");
     s->opts = *opts;
     set_limits(&s->limits, &opts->limits);
-    s->started = time(NULL);
     s->wake = s->links.epoll = s->links.wake = -1;
-    qn_status status = qn_logger_init(&s->logger, opts->log_json, opts->quiet, err);
+    qn_status status = qn_logger_init(&s->logger, opts, err);
     if (status) {
         qn_free(s);
         return status;
@@ -189,41 +189,68 @@ qn_status qn_server_run(qn_server *server, qn_err *err) {
 
 // --- for people ----------------------------------------------------------------------------------
 
+static const double mib = 1 << 20;
+
 // What is known of a model, and the memory that it takes or will take.
 static void describe_model(qn_buf *out, const qn_offer_info *info) {
-    static const double mib = 1 << 20;
     const qn_facts *f = &info->facts;
     qn_buf_printf(out, "  model    %s", info->name);
-    if (!info->is_open) {
+    if (*info->problem) {
+        qn_buf_printf(out, ": cannot be opened: %s\n", info->problem);
+        return;
+    }
+    if (!info->is_known) {
         qn_buf_text(out, " (opened when it is asked for)\n");
         return;
     }
     qn_buf_printf(out, " (%s, %.2f billion parameters, context %lld)\n", info->architecture,
                   (double)info->n_parameters / 1e9, (long long)info->context);
+    qn_buf_printf(out, "  memory   %.1f MiB of weights, %.1f of activations, ",
+                  (double)f->weights / mib, (double)f->activations / mib);
+    if (info->is_open)
+        qn_buf_printf(out, "%.1f of KV cache and state for up to %lld answers at a time\n",
+                      (double)info->state_bytes / mib, (long long)info->rows);
+    else
+        qn_buf_text(out, "when it is asked for\n");
     qn_buf_printf(out,
-                  "  memory   %.1f MiB of weights, %.1f of activations, %.1f for a request of full "
-                  "length\n",
-                  (double)f->weights / mib, (double)f->activations / mib,
+                  "           (%.1f MiB of KV cache and state for one answer of full length)\n",
                   (double)f->row_state / mib);
+}
+
+// As many as fit on a screen. `name` (size n) is that of the first one that can be asked.
+static void describe_models(qn_buf *out, char *name, size_t n, qn_server *s) {
+    enum { MAX_SHOWN = 5 };
+    qn_offer_info info;
+    size_t i = 0;
+    if (s->opts.folder) qn_registry_refresh(&s->registry);
+    for (; qn_registry_info(&info, &s->registry, i); i++) {
+        if (i < MAX_SHOWN) describe_model(out, &info);
+        if (!*name && !*info.problem) snprintf(name, n, "%s", info.name);
+    }
+    if (i > MAX_SHOWN)
+        qn_buf_printf(out, "  ...      and %zu more models: /v1/models\n", i - MAX_SHOWN);
+}
+
+static void describe_example(qn_buf *out, const char *url, const char *model, bool has_key) {
+    qn_buf_printf(out, "\n  curl %s/v1/chat/completions", url);
+    if (has_key) qn_buf_text(out, " -H \"Authorization: Bearer $KEY\"");
+    qn_buf_text(out, " -d '{");
+    if (*model) qn_buf_printf(out, "\"model\": \"%s\", ", model);
+    qn_buf_text(out, "\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'\n");
 }
 
 qn_status qn_server_describe(char **text, qn_server *s, qn_err *err) {
     const qn_server_opts *o = &s->opts;
-    const char *host = o->host ? o->host : "127.0.0.1", *scheme = o->tls_cert ? "https" : "http";
+    const char *host = o->host ? o->host : "127.0.0.1";
+    const bool has_key = qn_guard_has_keys(&s->guard), is_v6 = strchr(host, ':') != NULL;
     qn_buf out = {0};
-    qn_offer_info info;
-    char model[300] = "";
-    qn_buf_printf(&out, "Quern %s\n\n", qn_version());
-    qn_buf_printf(&out, "  address  %s://%s:%d\n", scheme, host, s->port);
-    if (o->page) qn_buf_printf(&out, "  page     %s://%s:%d/\n", scheme, host, s->port);
-    for (size_t i = 0; qn_registry_info(&info, &s->registry, i); i++) {
-        describe_model(&out, &info);
-        if (o->folder) snprintf(model, sizeof model, "\"model\": \"%s\", ", info.name);
-    }
-    qn_buf_printf(&out, "  key      %s\n", qn_guard_has_keys(&s->guard) ? "needed" : "none");
-    qn_buf_printf(&out,
-                  "\n  curl %s://%s:%d/v1/chat/completions -d '{%s\"messages\": [{\"role\": "
-                  "\"user\", \"content\": \"Hello!\"}]}'\n",
-                  scheme, host, s->port, model);
+    char url[320], model[256] = "";
+    snprintf(url, sizeof url, "%s://%s%.255s%s:%d", o->tls_cert ? "https" : "http",
+             is_v6 ? "[" : "", host, is_v6 ? "]" : "", s->port);
+    qn_buf_printf(&out, "Quern %s\n\n  address  %s\n", qn_version(), url);
+    if (o->page) qn_buf_printf(&out, "  page     %s/\n", url);
+    qn_buf_printf(&out, "  key      %s\n", has_key ? "needed" : "none");
+    describe_models(&out, model, sizeof model, s);
+    describe_example(&out, url, o->folder ? model : "", has_key);
     return qn_buf_take(text, &out, err);
 }

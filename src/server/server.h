@@ -62,7 +62,8 @@ typedef struct qn_server_opts {
     int64_t grace_ms;          // max time that a stop waits for answers; 0: 30 s
     qn_server_limits limits;
 
-    bool metrics, page, log_json, log_prompts, quiet;
+    bool metrics, page, log_json, quiet;
+    bool log_prompts;     // what requests ask is in the log
     bool reasoning_field; // the field of reasoning is "reasoning", not "reasoning_content"
 } qn_server_opts;
 

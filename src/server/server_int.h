@@ -28,7 +28,6 @@ struct qn_server {
     qn_server_limits limits;
     struct MHD_Daemon *daemon;
     int port;
-    time_t started; // for "created" fields and /metrics
     qn_links links;
     qn_guard guard;
     qn_tls tls;

@@ -136,7 +136,9 @@ qn_status qn_batch_create(qn_batch **out, const qn_engine *engine, const qn_batc
                              .rows = qn_min(o.chunk, o.rows * o.context),
                              .trace = o.trace,
                              .trace_arg = o.trace_arg};
+    int64_t bytes;
     QN_TRY(fit(&o.rows, &runner, &o, err));
+    QN_TRY(qn_budget_measure(&bytes, &runner, err));
     runner.segs = runner.n_seqs;
     runner.outs = o.rows + QN_MAX_DRAFT; // one row may draft while all others have a token each
     if (runner.outs < MIN_OUTS) runner.outs = MIN_OUTS;
@@ -153,6 +155,8 @@ qn_status qn_batch_create(qn_batch **out, const qn_engine *engine, const qn_batc
     const qn_state_counts counts = qn_state_get_counts(qn_runner_state(shared->runner));
     b->counts.pages_all = counts.pages_all;
     b->counts.slots_all = counts.slots_all;
+    b->counts.rows_all = o.rows;
+    b->counts.bytes_all = bytes;
     *out = b;
     return QN_OK;
 }
@@ -484,6 +488,8 @@ static void end_step(size_t *n_rows, qn_batch *b) {
     }
     pthread_mutex_lock(&b->lock);
     c.added = b->counts.added;
+    c.rows_all = b->counts.rows_all;
+    c.bytes_all = b->counts.bytes_all;
     b->counts = c;
     b->is_stepping = false;
     if (n_rows) *n_rows = b->n_rows;

@@ -1,5 +1,6 @@
-// Any bytes as the body of a request: the first one chooses the route, and so the dialect; its
-// handler answers the others as it would on a socket, from a client that has just hung up. What
+// Any bytes as the body of a request: the first line names the route, and so the dialect, or its
+// first byte chooses one; the handler answers the rest as it would on a socket (it reads the fields,
+// prepares the ask, renders, tokenises and starts the rows), from a client that hangs up then. What
 // comes back is an answer, or a refusal in JSON that is nobody's fault but the request's.
 #include "core/mem.h"
 #include "server/routes.h"
@@ -20,9 +21,16 @@ static qn_status open_engine(void *arg, qn_engine **out, qn_sample_opts *sample,
     return sample ? qn_engine_sample_defaults(sample, *out, err) : QN_OK;
 }
 
+static qn_status peek_engine(void *arg, qn_engine **out, const char *path, qn_err *err) {
+    (void)arg;
+    const qn_engine_opts opts = QN_INIT(qn_engine_opts, .n_threads = 1, .no_weights = true);
+    return qn_engine_open(out, path, &opts, err);
+}
+
 static void open_server(void) {
     const qn_server_opts opts = {.model = MODELS "/quern-mini-Q8_0.gguf",
                                  .open = open_engine,
+                                 .peek = peek_engine,
                                  .generate = QN_INIT(qn_generate_opts, .max_tokens = 2),
                                  .context = 256,
                                  .quiet = true};
@@ -37,6 +45,20 @@ static const qn_route *choose(size_t n) {
     for (size_t i = 0;; i++) {
         if (qn_route_at(i)->set && n-- == 0) return qn_route_at(i);
     }
+}
+
+// The route of an input, and the bytes of it that are no part of the body.
+static const qn_route *route_of(const uint8_t *data, size_t size, size_t *used) {
+    const uint8_t *end = memchr(data, '\n', size);
+    const size_t n = end ? (size_t)(end - data) : 0;
+    for (size_t i = 0; n && qn_route_at(i); i++) {
+        const qn_route *route = qn_route_at(i);
+        if (!route->set || strlen(route->path) != n || memcmp(route->path, data, n) != 0) continue;
+        *used = n + 1;
+        return route;
+    }
+    *used = 1;
+    return choose(data[0]);
 }
 
 static void check_answer(const qn_exchange *ex) {
@@ -55,9 +77,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!server) open_server();
     if (size == 0) return 0;
     if (qn_exchange_create(&ex, server, NULL)) abort();
-    ex->route = choose(data[0]);
+    size_t used;
+    ex->route = route_of(data, size, &used);
     ex->path = strdup(ex->route->path);
-    if (!ex->path || !qn_exchange_add_body(ex, (const char *)data + 1, size - 1)) abort();
+    if (!ex->path || !qn_exchange_add_body(ex, (const char *)data + used, size - used)) abort();
     atomic_fetch_add(&ex->owners, 1);
     ex->route->handle(ex);
     qn_exchange_drop(ex);
