@@ -3,6 +3,9 @@
 #include "alloc_rig.h"
 #include "serve_rig.h"
 
+#include "core/mem.h"
+#include "server/job.h"
+
 #define LIGHT                                                                                      \
     "\"messages\": [{\"role\": \"user\", \"content\": \"Turn on the light in the bedroom.\"}], "   \
     "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"light\", \"description\": "   \
@@ -70,8 +73,68 @@ static void answers_are_right_or_errors(void **state) {
     serve_stop(&rig);
 }
 
+// --- the last event ------------------------------------------------------------------------------
+
+static json_t *text_of(qn_job *job) {
+    const qn_buf *text = &job->choices[0].text;
+    return qn_json_string(text->data ? text->data : "", text->size);
+}
+
+static const qn_dialect texts = {.whole = text_of};
+
+// A job of one row that is in no batch; its exchange has no connection.
+static qn_job *make_job(qn_exchange *ex) {
+    qn_err err;
+    qn_problem problem;
+    qn_job *job = qn_alloc(1, sizeof *job);
+    assert_non_null(job);
+    *job = (qn_job){.ex = ex, .dialect = &texts};
+    assert_int_equal(pthread_mutex_init(&job->lock, NULL), 0);
+    ASSERT_OK(qn_offer_take(&job->entry, ex, NULL, &problem));
+    job->model = job->entry->served;
+    job->choices = qn_alloc(1, sizeof *job->choices);
+    job->rows = qn_alloc(1, sizeof *job->rows);
+    assert_true(job->choices && job->rows);
+    job->choices[0] = (qn_choice){.job = job, .stop = -1, .stop_token = -1};
+    job->rows[0] = (qn_job_row){.job = job};
+    job->n_choices = job->n_rows = job->n_added = job->n_in = job->n_left = job->per_prompt = 1;
+    ASSERT_OK(qn_chat_reply_create(&job->choices[0].reply, NULL, &err));
+    atomic_fetch_add(&ex->owners, 1);
+    atomic_fetch_add(&ex->server->n_jobs, 1);
+    return job;
+}
+
+// An answer whose tail comes with its end, and is lost, is an error.
+static void a_tail_that_is_lost_is_an_error(void **state) {
+    char tail[300];
+    int n_errors = 0;
+    serve_rig rig;
+    qn_err err;
+    (void)state;
+    memset(tail, 'x', sizeof tail);
+    serve_start(&rig, NULL);
+    for (long n = 0; n < 12; n++) {
+        const qn_result result = QN_INIT(qn_result, .reason = QN_REASON_END, .stop = -1);
+        const qn_event e = QN_INIT(qn_event, .token = -1, .text = tail, .text_size = sizeof tail,
+                                   .reason = QN_REASON_END, .result = &result);
+        qn_exchange *ex;
+        ASSERT_OK(qn_exchange_create(&ex, rig.server, &err));
+        qn_job *job = make_job(ex);
+        atomic_store(&countdown, n);
+        assert_false(qn_job_take_event(&job->rows[0], &e));
+        atomic_store(&countdown, -1);
+        serve_wait(&rig, serve_jobs, 0);
+        if (ex->status == 200) assert_int_equal(ex->out.size, sizeof tail + 2); // with its quotes
+        n_errors += ex->status == 503;
+        qn_exchange_leave(ex);
+    }
+    assert_true(n_errors > 1);
+    serve_stop(&rig);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(answers_are_right_or_errors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(answers_are_right_or_errors),
+                                       cmocka_unit_test(a_tail_that_is_lost_is_an_error)};
     json_set_alloc_funcs(json_alloc, __wrap_free);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
