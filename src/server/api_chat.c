@@ -158,10 +158,9 @@ static bool send_chunk(qn_job *job, qn_choice *c, json_t *delta, const char *fin
     qn_json_put(&choice, "index", json_integer((json_int_t)c->index));
     qn_json_put(&choice, "delta", delta);
     qn_json_put(&choice, "finish_reason", finish ? json_string(finish) : json_null());
-    json_t *untold = job->ask.wants_logprobs ? qn_choice_untold(c) : NULL;
-    if (untold) {
+    if (qn_choice_has_untold(c)) {
         json_t *logprobs = json_object();
-        qn_json_put(&logprobs, "content", untold);
+        qn_json_put(&logprobs, "content", qn_choice_untold(c));
         qn_json_put(&choice, "logprobs", logprobs);
     }
     qn_json_push(&choices, choice);
@@ -282,9 +281,9 @@ static json_t *choice_of(const qn_job *job, const qn_choice *c) {
     qn_json_put(&o, "index", json_integer((json_int_t)c->index));
     qn_json_put(&o, "message", message_of(job, c));
     qn_json_put(&o, "finish_reason", json_string(qn_choice_finish(c)));
-    if (c->logprobs) {
+    if (job->ask.wants_logprobs) {
         json_t *logprobs = json_object();
-        qn_json_put(&logprobs, "content", json_incref(c->logprobs));
+        qn_json_put(&logprobs, "content", qn_choice_entries(c));
         qn_json_put(&o, "logprobs", logprobs);
     } else {
         qn_json_put(&o, "logprobs", json_null());

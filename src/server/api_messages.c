@@ -57,10 +57,10 @@ static json_t *stop_text(const qn_job *job, const qn_choice *c) {
 // "stop_reason" and "stop_sequence".
 static void put_stop(json_t **o, const qn_job *job, const qn_choice *c) {
     json_t *stop = stop_text(job, c);
-    const char *word = strcmp(qn_choice_finish(c), "length") == 0 ? "max_tokens"
-                       : c->n_calls                               ? "tool_use"
-                       : stop                                     ? "stop_sequence"
-                                                                  : "end_turn";
+    const char *word = strcmp(qn_choice_finish(c), "length") == 0       ? "max_tokens"
+                       : strcmp(qn_choice_finish(c), "tool_calls") == 0 ? "tool_use"
+                       : stop                                           ? "stop_sequence"
+                                                                        : "end_turn";
     qn_json_put(o, "stop_reason", json_string(word));
     qn_json_put(o, "stop_sequence", stop ? stop : json_null());
 }

@@ -90,14 +90,6 @@ static json_t *stopping_word(const qn_choice *c) {
     return word;
 }
 
-// Ids that were not told yet.
-static json_t *next_tokens(qn_choice *c) {
-    json_t *list = json_array();
-    for (; c->n_tokens_told < json_array_size(c->tokens); c->n_tokens_told++)
-        qn_json_push(&list, json_incref(json_array_get(c->tokens, c->n_tokens_told)));
-    return list;
-}
-
 // --- answers -------------------------------------------------------------------------------------
 
 // What chunks and ends begin with.
@@ -105,13 +97,12 @@ static json_t *head_of(qn_choice *c, const char *text, size_t size, bool is_stop
     json_t *o = json_object();
     qn_json_put(&o, "index", json_integer((json_int_t)c->index));
     qn_json_put(&o, "content", qn_json_string(text ? text : "", size));
-    qn_json_put(&o, "tokens", next_tokens(c));
+    qn_json_put(&o, "tokens", qn_choice_take_ids(c));
     qn_json_put(&o, "id_slot", json_integer(-1)); // there are none
     qn_json_put(&o, "stop", json_boolean(is_stop));
     qn_json_put(&o, "tokens_predicted", json_integer(c->n_tokens));
     qn_json_put(&o, "tokens_evaluated", json_integer(c->n_prompt));
-    json_t *entries = c->job->ask.wants_logprobs ? qn_choice_untold(c) : NULL;
-    if (entries) qn_json_put(&o, "completion_probabilities", entries);
+    if (qn_choice_has_untold(c)) qn_json_put(&o, "completion_probabilities", qn_choice_untold(c));
     return o;
 }
 

@@ -190,35 +190,31 @@ json_t *qn_ollama_head(const char *model) {
     return o;
 }
 
-// A call whose arguments are an object; NULL: they are not, as the answer was cut in the middle, or
-// there is no memory.
-static json_t *call_json(const qn_called *call) {
+// Adds a call to *list. One whose arguments are not an object, as the answer was cut in the middle,
+// is left out. *list becomes NULL if there is no memory.
+static void push_call(json_t **list, const qn_called *call) {
     const qn_json_opts opts = {.what = "arguments"};
     json_t *arguments = NULL;
-    if (qn_json_parse_as(&arguments, call->arguments.data ? call->arguments.data : "",
-                         call->arguments.size, &opts, NULL))
-        return NULL;
-    if (!json_is_object(arguments)) {
+    const qn_status status =
+        qn_json_parse_as(&arguments, call->arguments.data ? call->arguments.data : "",
+                         call->arguments.size, &opts, NULL);
+    if (status == QN_MEMORY) qn_json_push(list, NULL);
+    if (status || !json_is_object(arguments)) {
         json_decref(arguments);
-        return NULL;
+        return;
     }
     json_t *o = json_object(), *function = json_object();
     qn_json_put(&function, "name", json_string(call->name));
     qn_json_put(&function, "arguments", arguments);
     qn_json_put(&o, "id", json_string(call->id));
     qn_json_put(&o, "function", function);
-    return o;
+    qn_json_push(list, o);
 }
 
-// Calls from the n-th on; NULL: none.
-static json_t *calls_json(const qn_choice *c, size_t from) {
-    json_t *list = NULL;
-    for (size_t i = from; i < c->n_calls; i++) {
-        json_t *call = call_json(&c->calls[i]);
-        if (!call) continue;
-        if (!list) list = json_array();
-        qn_json_push(&list, call);
-    }
+// Calls from number `from` to before `to`, as a list; NULL: no memory.
+static json_t *calls_json(const qn_choice *c, size_t from, size_t to) {
+    json_t *list = json_array();
+    for (size_t i = from; list && i < to; i++) push_call(&list, &c->calls[i]);
     return list;
 }
 
@@ -226,9 +222,11 @@ static json_t *text_json(const qn_buf *text) {
     return qn_json_string(text->data ? text->data : "", text->size);
 }
 
-// What a line says of the answer: parts that are NULL are left out, but for the text.
+// What a line says of the answer. Parts that it does not have are left out, but for the text; a part
+// that it has and that is NULL: no memory.
 typedef struct said {
     json_t *text, *thinking, *calls; // owned
+    bool has_text, has_thinking, has_calls;
 } said;
 
 // /api/chat has a message, /api/generate its parts.
@@ -236,9 +234,9 @@ static void put_said(json_t **o, bool is_chat, said s) {
     json_t *message = json_object();
     json_t **to = is_chat ? &message : o;
     if (is_chat) qn_json_put(to, "role", json_string("assistant"));
-    qn_json_put(to, is_chat ? "content" : "response", s.text ? s.text : json_string(""));
-    if (s.thinking) qn_json_put(to, "thinking", s.thinking);
-    if (s.calls) qn_json_put(to, "tool_calls", s.calls);
+    qn_json_put(to, is_chat ? "content" : "response", s.has_text ? s.text : json_string(""));
+    if (s.has_thinking) qn_json_put(to, "thinking", s.thinking);
+    if (s.has_calls) qn_json_put(to, "tool_calls", s.calls);
     if (is_chat)
         qn_json_put(o, "message", message);
     else
@@ -252,9 +250,10 @@ static void put_end(json_t **o, const qn_job *job) {
     qn_json_put(o, "done", json_true());
     qn_json_put(o, "done_reason", json_string(is_cut ? "length" : "stop"));
     qn_json_put(o, "total_duration", json_integer(qn_clock_ns() - job->started));
-    qn_json_put(o, "load_duration", json_integer(c->begun - job->started));
+    qn_json_put(o, "load_duration", json_integer(c->begun ? c->begun - job->started : 0));
     qn_json_put(o, "prompt_eval_count", json_integer(u.prompt));
-    qn_json_put(o, "prompt_eval_duration", json_integer(c->first ? c->first - c->begun : 0));
+    qn_json_put(o, "prompt_eval_duration",
+                json_integer(c->first && c->begun ? c->first - c->begun : 0));
     qn_json_put(o, "eval_count", json_integer(u.generated));
     qn_json_put(o, "eval_duration", json_integer(c->last - c->first));
     qn_json_put(o, "seed", json_integer((json_int_t)job->ask.seed));
@@ -274,8 +273,7 @@ static bool begin(qn_job *job) {
 static bool send_said(qn_job *job, qn_choice *c, said s) {
     json_t *o = qn_ollama_head(job->entry->name);
     put_said(&o, is_chat(job), s);
-    json_t *untold = job->ask.wants_logprobs ? qn_choice_untold(c) : NULL;
-    if (untold) qn_json_put(&o, "logprobs", untold);
+    if (qn_choice_has_untold(c)) qn_json_put(&o, "logprobs", qn_choice_untold(c));
     qn_json_put(&o, "done", json_false());
     return qn_job_send_line(job, o);
 }
@@ -284,13 +282,12 @@ static bool send_said(qn_job *job, qn_choice *c, said s) {
 static bool send_calls(qn_job *job, qn_choice *c, size_t until) {
     bool is_sent = true;
     while (is_sent && job->n_opened < until) {
-        json_t *call = call_json(&c->calls[job->n_opened++]), *list = json_array();
-        if (!call) {
+        json_t *list = calls_json(c, job->n_opened, job->n_opened + 1);
+        job->n_opened++;
+        if (list && json_array_size(list) == 0)
             json_decref(list);
-            continue;
-        }
-        qn_json_push(&list, call);
-        is_sent = send_said(job, c, (said){.calls = list});
+        else
+            is_sent = send_said(job, c, (said){.calls = list, .has_calls = true});
     }
     return is_sent;
 }
@@ -301,7 +298,9 @@ static bool piece(qn_job *job, qn_choice *c, const qn_job_piece *piece) {
     if (is_call) return true;
     json_t *text = qn_json_string(piece->text, piece->size);
     const bool thinks = piece->kind == QN_CHAT_REASONING;
-    return send_said(job, c, thinks ? (said){.thinking = text} : (said){.text = text});
+    return send_said(job, c,
+                     thinks ? (said){.thinking = text, .has_thinking = true}
+                            : (said){.text = text, .has_text = true});
 }
 
 static bool finish(qn_job *job, qn_choice *c) { return send_calls(job, c, c->n_calls); }
@@ -322,11 +321,17 @@ static bool fail(qn_job *job, const qn_problem *problem) {
 static json_t *whole(qn_job *job) {
     const qn_choice *c = &job->choices[0];
     json_t *o = qn_ollama_head(job->entry->name);
-    put_said(&o, is_chat(job),
-             (said){.text = text_json(&c->text),
-                    .thinking = c->reasoning.size ? text_json(&c->reasoning) : NULL,
-                    .calls = calls_json(c, 0)});
-    if (c->logprobs) qn_json_put(&o, "logprobs", json_incref(c->logprobs));
+    json_t *calls = calls_json(c, 0, c->n_calls);
+    said s = {.text = text_json(&c->text), .has_text = true};
+    s.has_thinking = c->reasoning.size > 0;
+    if (s.has_thinking) s.thinking = text_json(&c->reasoning);
+    s.has_calls = !calls || json_array_size(calls) > 0;
+    if (s.has_calls)
+        s.calls = calls;
+    else
+        json_decref(calls);
+    put_said(&o, is_chat(job), s);
+    if (job->ask.wants_logprobs) qn_json_put(&o, "logprobs", qn_choice_entries(c));
     put_end(&o, job);
     return o;
 }

@@ -72,9 +72,10 @@ static json_t *item_json(const qn_job *job, const qn_choice *c, size_t i, item_s
     return o;
 }
 
-// An answer that ran into its limit has an incomplete last item.
+// An answer that ran into its limit, or ended in the middle of a call, has an incomplete last item.
 static item_status final_status(const qn_choice *c, size_t i) {
-    const bool is_cut = c->reason == QN_REASON_LENGTH || c->reason == QN_REASON_DEADLINE;
+    const bool is_cut =
+        c->is_cut || c->reason == QN_REASON_LENGTH || c->reason == QN_REASON_DEADLINE;
     return is_cut && i + 1 == c->n_spans ? INCOMPLETE : COMPLETED;
 }
 
@@ -244,23 +245,17 @@ static bool begin(qn_job *job) {
 static bool piece(qn_job *job, qn_choice *c, const qn_job_piece *piece) {
     const size_t i = c->n_spans - 1;
     const qn_chat_event_kind kind = c->spans[i].kind;
-    json_t *told = job->ask.wants_logprobs ? qn_choice_untold(c) : NULL;
     bool is_sent = true;
     if (job->n_opened <= i) {
         if (job->n_opened) is_sent = close_item(job, c, job->n_opened - 1);
         is_sent = is_sent && open_item(job, c, i);
         job->n_opened = i + 1;
     }
-    if (!is_sent || piece->kind == QN_CHAT_CALL) {
-        json_decref(told);
-        return is_sent;
-    }
+    if (kind != QN_CHAT_TEXT) qn_choice_tell(c);
+    if (!is_sent || piece->kind == QN_CHAT_CALL) return is_sent;
     json_t *o = item_event(job, c, i, texts[kind].delta, kind != QN_CHAT_CALL);
     qn_json_put(&o, "delta", qn_json_string(piece->text, piece->size));
-    if (kind == QN_CHAT_TEXT)
-        qn_json_put(&o, "logprobs", told ? told : json_array());
-    else
-        json_decref(told);
+    if (kind == QN_CHAT_TEXT) qn_json_put(&o, "logprobs", qn_choice_untold(c));
     return qn_job_send_event(job, texts[kind].delta, o);
 }
 
@@ -285,6 +280,7 @@ static bool fail(qn_job *job, const qn_problem *problem) {
 
 const qn_dialect qn_responses_dialect = {.stream_type = "text/event-stream",
                                          .ping = ": still here\n\n",
+                                         .keeps_entries = true,
                                          .begin = begin,
                                          .piece = piece,
                                          .finish = finish,

@@ -173,32 +173,23 @@ static void add_prompt(lists *l, const qn_job_row *row) {
     }
 }
 
-static json_t *logprob_of(const json_t *entry) {
-    return json_incref(json_object_get(entry, "logprob"));
-}
-
-static int32_t token_of(const json_t *entry) {
-    return (int32_t)json_integer_value(json_object_get(entry, "id"));
-}
-
-// `entries` as qn_choice.logprobs; `max` is the last place that a token can have.
-static void add_answer(lists *l, qn_choice *c, const json_t *entries, int64_t max) {
-    for (size_t i = 0; i < json_array_size(entries); i++) {
-        const json_t *entry = json_array_get(entries, i);
-        const json_t *top = json_object_get(entry, "top_logprobs");
+// Those that were not told yet; `max` is the last place that a token can have.
+static void add_answer(lists *l, qn_choice *c, int64_t max) {
+    const size_t stride = 1 + (size_t)l->job->ask.n_top;
+    for (size_t i = c->n_told; i < c->n_entries; i++) {
+        const qn_token_logprob *own = qn_choice_entry(c, i);
         json_t *best = json_object();
         int64_t offset = 0;
-        for (size_t k = 0; k < json_array_size(top); k++) {
-            const json_t *one = json_array_get(top, k);
-            put_best(&best, l, token_of(one), logprob_of(one));
-        }
-        put_best(&best, l, token_of(entry), logprob_of(entry));
-        if (!place_next(&offset, c, token_of(entry))) {
+        for (size_t k = 1; k < stride && own[k].token >= 0; k++)
+            put_best(&best, l, own[k].token, qn_logprob_json(own[k].logprob));
+        put_best(&best, l, own->token, qn_logprob_json(own->logprob));
+        if (!place_next(&offset, c, own->token)) {
             json_decref(best);
             best = NULL;
         }
-        add_token(l, token_of(entry), logprob_of(entry), best, offset < max ? offset : max);
+        add_token(l, own->token, qn_logprob_json(own->logprob), best, offset < max ? offset : max);
     }
+    qn_choice_tell(c);
 }
 
 // --- streams -------------------------------------------------------------------------------------
@@ -250,12 +241,10 @@ static bool send_echo(qn_job *job, qn_choice *c) {
 
 // Log-probabilities of the tokens that were not told yet, or null.
 static json_t *next_logprobs(qn_job *job, qn_choice *c) {
-    json_t *entries = job->ask.wants_logprobs ? qn_choice_untold(c) : NULL;
     lists l;
-    if (!entries) return json_null();
+    if (!qn_choice_has_untold(c)) return json_null();
     lists_init(&l, job);
-    add_answer(&l, c, entries, INT64_MAX);
-    json_decref(entries);
+    add_answer(&l, c, INT64_MAX);
     return lists_take(&l);
 }
 
@@ -290,7 +279,7 @@ static json_t *whole_logprobs(qn_job *job, qn_choice *c) {
     c->n_chars = job->ask.echo ? count_chars(row->text, row->text_size) : 0;
     const int64_t max = c->n_chars + count_chars(c->text.data, c->text.size);
     if (job->ask.echo) add_prompt(&l, row);
-    add_answer(&l, c, c->logprobs, max);
+    add_answer(&l, c, max);
     return lists_take(&l);
 }
 

@@ -27,8 +27,8 @@ static void deinit_choice(qn_choice *c) {
     }
     qn_free(c->calls);
     qn_free(c->spans);
-    json_decref(c->logprobs);
-    json_decref(c->tokens);
+    qn_free(c->entries);
+    qn_free(c->ids);
     qn_decoder_destroy(c->decoder);
 }
 
@@ -41,10 +41,13 @@ void qn_job_destroy(qn_job *job) {
     }
     qn_free(job->choices);
     qn_free(job->rows);
+    qn_free(job->prompts);
+    qn_prompts_deinit(&job->asked);
     qn_chat_turn_destroy(job->turn);
     qn_job_opts_deinit(&job->opts);
     qn_ask_deinit(&job->ask);
     if (job->entry) {
+        qn_job_leave_queue(job);
         atomic_fetch_sub(&job->ex->server->n_jobs, 1);
         qn_offer_leave(job->entry);
     }
@@ -53,7 +56,7 @@ void qn_job_destroy(qn_job *job) {
     qn_free(job);
 }
 
-static void make_id(char *to, size_t size, const char *prefix) {
+void qn_job_make_id(char *to, size_t size, const char *prefix) {
     uint64_t random[2] = {0};
     if (getrandom(random, sizeof random, 0) != sizeof random) random[0] = (uint64_t)qn_clock_ns();
     snprintf(to, size, "%s%016llx%08llx", prefix, (unsigned long long)random[0],
@@ -77,7 +80,7 @@ static qn_status create(qn_job **out, qn_exchange *ex, qn_offer *entry, qn_ask *
     job->ask = *ask;
     *ask = (qn_ask){0};
     job->id_prefix = prefix;
-    make_id(job->id, sizeof job->id, prefix);
+    qn_job_make_id(job->id, sizeof job->id, prefix);
     job->created = (int64_t)time(NULL);
     job->started = ex->started;
     job->is_stream = job->ask.stream;
@@ -119,284 +122,6 @@ bool qn_job_send_event(qn_job *job, const char *name, json_t *value) {
 
 bool qn_job_send_line(qn_job *job, json_t *value) { return send_value(job, "", NULL, value, "\n"); }
 
-// --- log-probabilities ---------------------------------------------------------------------------
-
-static json_t *token_entry(const qn_job *job, int32_t token, float logprob) {
-    char *bytes = NULL;
-    size_t n = 0;
-    json_t *entry = json_object(), *list = json_array();
-    if (qn_tokenizer_bytes(&bytes, &n, job->model->tokenizer, token, NULL)) {
-        json_decref(entry);
-        json_decref(list);
-        return NULL;
-    }
-    for (size_t i = 0; i < n; i++) qn_json_push(&list, json_integer((unsigned char)bytes[i]));
-    qn_json_put(&entry, "id", json_integer(token));
-    qn_json_put(&entry, "token", qn_json_string(bytes, n));
-    qn_json_put(&entry, "bytes", list);
-    qn_json_put(&entry, "logprob", qn_logprob_json(logprob));
-    qn_free(bytes);
-    return entry;
-}
-
-static json_t *event_entry(const qn_job *job, const qn_event *e) {
-    json_t *entry = token_entry(job, e->token, e->logprob), *top = json_array();
-    for (size_t i = 0; i < e->n_top; i++)
-        qn_json_push(&top, token_entry(job, e->top[i].token, e->top[i].logprob));
-    qn_json_put(&entry, "top_logprobs", top);
-    return entry;
-}
-
-// --- events --------------------------------------------------------------------------------------
-
-static bool add_call(qn_choice *c, const char *name) {
-    void *items = c->calls;
-    if (!qn_grow(&items, &c->cap_calls, c->n_calls + 1, sizeof *c->calls)) return false;
-    c->calls = items;
-    qn_called *call = &c->calls[c->n_calls];
-    *call = (qn_called){.name = strdup(name)};
-    make_id(call->id, sizeof call->id, "call_");
-    c->n_calls += call->name != NULL;
-    return call->name != NULL;
-}
-
-// Notes where in the answer a part belongs, before it is added.
-static bool add_span(qn_choice *c, const qn_chat_event *e) {
-    const bool is_call = e->kind >= QN_CHAT_CALL;
-    const qn_chat_event_kind kind = is_call ? QN_CHAT_CALL : e->kind;
-    qn_span *last = c->n_spans ? &c->spans[c->n_spans - 1] : NULL;
-    if (e->kind != QN_CHAT_CALL && e->text_size == 0) return true;
-    if (!last || last->kind != kind || e->kind == QN_CHAT_CALL) {
-        const size_t from_entry = last ? last->to_entry : 0;
-        void *items = c->spans;
-        if (!qn_grow(&items, &c->cap_spans, c->n_spans + 1, sizeof *c->spans)) return false;
-        c->spans = items;
-        last = &c->spans[c->n_spans++];
-        *last = (qn_span){.kind = kind,
-                          .from = kind == QN_CHAT_TEXT ? c->text.size : c->reasoning.size,
-                          .call = c->n_calls ? c->n_calls - 1 : 0,
-                          .from_entry = from_entry};
-    }
-    if (!is_call) last->size += e->text_size;
-    last->to_entry = json_array_size(c->logprobs);
-    return true;
-}
-
-// A qn_chat_fn: a part of the answer.
-static bool take_part(void *arg, const qn_chat_event *e) {
-    qn_choice *c = arg;
-    qn_job *job = c->job;
-    qn_job_piece piece = {.kind = e->kind, .text = e->text, .size = e->text_size};
-    if (e->kind == QN_CHAT_BEGIN) return true;
-    if (e->kind == QN_CHAT_CALL && !add_call(c, e->name)) job->is_lost = true;
-    if (e->kind >= QN_CHAT_CALL && c->n_calls == 0) return false;
-    if (!add_span(c, e)) job->is_lost = true;
-    piece.call = c->n_calls ? c->n_calls - 1 : 0;
-    qn_buf *to = e->kind == QN_CHAT_REASONING ? &c->reasoning
-                 : e->kind == QN_CHAT_TEXT    ? &c->text
-                                              : &c->calls[piece.call].arguments;
-    if (e->kind != QN_CHAT_CALL) qn_buf_add(to, e->text, e->text_size);
-    job->is_lost |= to->failed;
-    if (!job->is_stream || job->is_lost) return !job->is_lost;
-    if (e->kind != QN_CHAT_CALL && e->text_size == 0) return true;
-    return job->dialect->piece(job, c, &piece);
-}
-
-// A token of the prompt, with its log-probability.
-static void take_prompt(const qn_job_row *row, const qn_event *e) {
-    const size_t stride = 1 + (size_t)row->job->ask.n_top, at = (size_t)e->position;
-    if (!row->logprobs || at >= row->n_ids) return;
-    qn_token_logprob *to = row->logprobs + at * stride;
-    *to = (qn_token_logprob){e->token, e->logprob};
-    for (size_t i = 0; i + 1 < stride && i < e->n_top; i++) to[1 + i] = e->top[i];
-}
-
-static void note_times(qn_choice *c) {
-    qn_metrics *metrics = &c->job->ex->server->metrics;
-    const int64_t now = qn_clock_ns();
-    if (!c->first)
-        qn_histogram_add(&metrics->first_token, now - c->job->started);
-    else
-        qn_histogram_add(&metrics->inter_token, now - c->last);
-    if (!c->first) c->first = now;
-    c->last = now;
-}
-
-// Whether an event is of the token that ends the answer, and comes for its log-probability alone.
-static bool is_ending(const qn_job *job, const qn_event *e) {
-    const qn_generate_opts *g = &job->opts.generate;
-    if (!(g->flags & QN_GENERATE_SHOW_END) || e->is_prompt || e->token < 0) return false;
-    for (size_t i = 0; i < g->n_stop_tokens; i++) {
-        if (g->stop_tokens[i] == e->token) return true;
-    }
-    return qn_tokenizer_is_end(job->model->tokenizer, e->token);
-}
-
-static bool ends_with(const qn_event *e, const char *text, size_t n) {
-    return n <= e->text_size && memcmp(e->text + e->text_size - n, text, n) == 0;
-}
-
-// Takes the spelling of the token off the text; false: no memory. A token at the beginning of a text
-// may have lost its space.
-static bool cut_ending(qn_event *e, const qn_job *job) {
-    char *bytes = NULL;
-    size_t n = 0;
-    if (qn_tokenizer_bytes(&bytes, &n, job->model->tokenizer, e->token, NULL)) return false;
-    const size_t space = n > 0 && *bytes == ' ' && !ends_with(e, bytes, n);
-    if (ends_with(e, bytes + space, n - space)) e->text_size -= n - space;
-    qn_free(bytes);
-    return true;
-}
-
-static bool take_token(qn_choice *c, const qn_event *e, bool is_end) {
-    qn_job *job = c->job;
-    note_times(c);
-    c->n_tokens += !is_end;
-    if (job->ask.wants_logprobs) {
-        qn_json_push(&c->logprobs, event_entry(job, e));
-        job->is_lost |= !c->logprobs;
-    }
-    if (job->ask.return_tokens && !is_end) {
-        qn_json_push(&c->tokens, json_integer(e->token));
-        job->is_lost |= !c->tokens;
-    }
-    return !job->is_lost;
-}
-
-// --- ends ----------------------------------------------------------------------------------------
-
-static void note_end(qn_choice *c, const qn_event *e) {
-    qn_metrics *metrics = &c->job->ex->server->metrics;
-    c->reason = e->reason;
-    if (e->err) {
-        c->status = e->err->status;
-        snprintf(c->message, sizeof c->message, "%.255s", e->err->message);
-    }
-    if (!e->result) return;
-    c->n_prompt = e->result->n_prompt;
-    c->n_reused = e->result->n_reused;
-    c->n_drafted = e->result->n_drafted;
-    c->n_accepted = e->result->n_accepted;
-    c->n_preemptions = e->result->n_preemptions;
-    c->stop = e->result->stop;
-    c->stop_token = e->result->stop_token;
-    if (c->index % c->job->per_prompt == 0) {
-        qn_metric_add(&metrics->prompt_tokens, c->n_prompt);
-        qn_metric_add(&metrics->cached_tokens, c->n_reused);
-        qn_metric_add(&metrics->prompt_us, c->first ? (c->first - c->begun) / 1000 : 0);
-    }
-    qn_metric_add(&metrics->generated_tokens, c->n_tokens);
-    qn_metric_add(&metrics->generated_us, (c->last - c->first) / 1000);
-    qn_metric_add(&metrics->drafted, c->n_drafted);
-    qn_metric_add(&metrics->accepted, c->n_accepted);
-}
-
-static bool is_held(const qn_job *job) {
-    return job->opts.grammar || json_array_size(job->ask.tools) > 0;
-}
-
-// What the choices that failed or were stopped have to say; false: nothing.
-static bool find_problem(qn_problem *p, const qn_job *job) {
-    if (job->refusal.status) {
-        *p = job->refusal;
-        return true;
-    }
-    for (size_t i = 0; i < job->n_choices; i++) {
-        const qn_choice *c = &job->choices[i];
-        if (c->reason == QN_REASON_FAILED) {
-            qn_err_set(&p->err, c->status, __FILE__, __LINE__, "%s", c->message);
-            // A limit that the request's own grammar met.
-            const bool is_asked = c->status == QN_LIMIT && is_held(job);
-            const bool is_known = c->status == QN_MEMORY || is_asked;
-            (void)qn_problem_take(p, is_known ? c->status : QN_NUMERIC, NULL);
-            return true;
-        }
-        if (c->reason == QN_REASON_STOPPED || c->reason == QN_REASON_CALLER) {
-            (void)QN_REFUSE(p, 503, "",
-                            "the answer was given up: the server stops, or is out of "
-                            "memory");
-            return true;
-        }
-    }
-    return false;
-}
-
-static void end_stream(qn_job *job, const qn_problem *p) {
-    const bool is_sent = p ? job->dialect->fail(job, p) : job->dialect->end(job);
-    qn_exchange_end(job->ex, is_sent);
-}
-
-// The last row has ended.
-static void finish(qn_job *job) {
-    qn_metrics *metrics = &job->ex->server->metrics;
-    qn_problem problem = {0};
-    const bool has_problem = find_problem(&problem, job);
-    const bool is_gone = qn_stop_flag_is_set(job->ex->stop);
-    qn_metric_add(is_gone       ? &metrics->cancelled
-                  : has_problem ? &metrics->failed
-                                : &metrics->answered,
-                  1);
-    qn_histogram_add(&metrics->whole, qn_clock_ns() - job->started);
-    qn_offer_touch(job->entry); // before the client knows
-    if (job->is_stream)
-        end_stream(job, has_problem ? &problem : NULL);
-    else if (has_problem)
-        qn_problem_reply(job->ex, &problem);
-    else
-        qn_reply_json(job->ex, 200, job->dialect->whole(job));
-    qn_served_bury(job->model, job);
-}
-
-static bool take_row_event(const qn_job_row *row, const qn_event *e) {
-    qn_job *job = row->job;
-    qn_choice *c = &job->choices[row->first + e->row];
-    bool goes_on = true;
-    qn_err err;
-    qn_event shown = *e;
-    const bool is_end = is_ending(job, e);
-    if (is_end && !cut_ending(&shown, job)) job->is_lost = true;
-    if (e->is_prompt)
-        take_prompt(row, e);
-    else if (e->token >= 0)
-        goes_on = take_token(c, e, is_end);
-    if (qn_chat_reply_feed(&goes_on, c->reply, &shown, take_part, c, &err)) job->is_lost = true;
-    if (e->token < 0) note_end(c, e);
-    const bool is_over = e->token < 0 || job->is_lost || !goes_on;
-    if (!is_over) return true;
-    if (c->reason == QN_REASON_NONE) c->reason = QN_REASON_CALLER; // the row gets no last event
-    c->n_reasoning = (int64_t)qn_chat_reply_n_reasoning(c->reply);
-    if (job->is_stream && !job->is_lost && c->reason != QN_REASON_FAILED &&
-        c->reason != QN_REASON_STOPPED)
-        job->dialect->finish(job, c);
-    job->n_left--;
-    return false;
-}
-
-// A qn_event_fn, on the step thread.
-static bool take_event(void *arg, const qn_event *e) {
-    const qn_job_row *row = arg;
-    qn_job *job = row->job;
-    pthread_mutex_lock(&job->lock);
-    const bool goes_on = take_row_event(row, e);
-    const bool is_last = job->n_left == 0;
-    pthread_mutex_unlock(&job->lock);
-    if (is_last) finish(job);
-    return goes_on;
-}
-
-// A qn_progress_fn, on the step thread. A client that is gone is noticed by the next event.
-static bool take_progress(void *arg, int64_t done, int64_t total) {
-    qn_job_row *row = arg;
-    qn_job *job = row->job;
-    pthread_mutex_lock(&job->lock);
-    qn_choice *c = &job->choices[row->first];
-    if (!row->has_progress) c->n_reused = done; // it begins with what was cached
-    row->has_progress = true;
-    if (!job->is_lost) (void)job->dialect->progress(job, c, done, total);
-    pthread_mutex_unlock(&job->lock);
-    return true;
-}
-
 // --- starting ------------------------------------------------------------------------------------
 
 // Max tokens of prompt and answer: a request may want fewer than the model has.
@@ -405,20 +130,26 @@ static int64_t context_of(const qn_job *job) {
     return wanted > 0 && wanted < most ? wanted : most;
 }
 
+// Rows of one job that may be in the batch at a time: half of all, so that other requests begin at
+// once, but enough to be computed well together.
+static size_t max_rows(const qn_job *job) {
+    enum { USUAL = 64, ENOUGH = 8 };
+    const int64_t all = job->ex->server->opts.parallel ? job->ex->server->opts.parallel : USUAL;
+    const int64_t half = (all + 1) / 2, least = all < ENOUGH ? all : ENOUGH;
+    return (size_t)(half > least ? half : least);
+}
+
 static qn_status add_choices(qn_job *job, size_t n_prompts, qn_err *err) {
     job->per_prompt = (size_t)job->ask.n;
     job->n_rows = n_prompts;
+    job->max_in = max_rows(job);
     job->rows = qn_alloc(n_prompts, sizeof *job->rows);
     job->choices = qn_alloc(n_prompts * job->per_prompt, sizeof *job->choices);
     if (!job->rows || !job->choices) return QN_NOMEM(err, "answers");
     job->n_choices = job->n_left = n_prompts * job->per_prompt;
     for (size_t i = 0; i < job->n_choices; i++) {
         qn_choice *c = &job->choices[i];
-        *c = (qn_choice){
-            .job = job, .index = i, .stop = -1, .stop_token = -1, .begun = qn_clock_ns()};
-        if (job->ask.wants_logprobs && !(c->logprobs = json_array()))
-            return QN_NOMEM(err, "answers");
-        if (job->ask.return_tokens && !(c->tokens = json_array())) return QN_NOMEM(err, "answers");
+        *c = (qn_choice){.job = job, .index = i, .stop = -1, .stop_token = -1};
         QN_TRY(qn_chat_reply_create(&c->reply, job->turn, err));
     }
     for (size_t i = 0; i < n_prompts; i++)
@@ -426,88 +157,147 @@ static qn_status add_choices(qn_job *job, size_t n_prompts, qn_err *err) {
     return QN_OK;
 }
 
+void qn_job_leave_queue(qn_job *job) {
+    if (job->is_waiting) atomic_fetch_sub(&job->model->n_waiting, 1);
+    job->is_waiting = false;
+}
+
 // Requests that wait are bounded: a client had better try again, or elsewhere.
-static qn_status check_queue(const qn_job *job, qn_problem *p) {
+static qn_status enter_queue(qn_job *job, qn_problem *p) {
     enum { USUAL = 256 };
     const qn_server *s = job->ex->server;
     const int64_t max = s->opts.queue ? s->opts.queue : USUAL;
-    qn_batch_counts counts = QN_INIT(qn_batch_counts);
-    if (qn_batch_get_counts(&counts, job->model->batch, NULL)) return QN_OK;
     if (atomic_load(&s->n_stops)) {
         (void)QN_REFUSE(p, 503, "", "the server is stopping");
         return QN_LIMIT;
     }
-    if (counts.queued < max) return QN_OK;
-    (void)QN_REFUSE(p, 503, "", "%lld requests wait already, at most %lld may",
-                    (long long)counts.queued, (long long)max);
-    p->retry_after = 5;
+    const int64_t n = atomic_fetch_add(&job->model->n_waiting, 1);
+    job->is_waiting = true;
+    if (n < max) return QN_OK;
+    (void)QN_REFUSE(p, 503, "", "%lld requests wait already, at most %lld may", (long long)n,
+                    (long long)max);
+    p->retry_after = QN_RETRY_AFTER;
     return QN_LIMIT;
 }
 
 // All prompts leave room for a token, if one is wanted.
-static qn_status check_lengths(const qn_job *job, const qn_prompt *prompts, size_t n,
-                               qn_problem *p) {
+static qn_status check_lengths(const qn_job *job, size_t n, qn_problem *p) {
+    const qn_prompt *prompts = job->prompts;
     const int64_t context = context_of(job), room = job->opts.generate.max_tokens >= 0;
     for (size_t i = 0; i < n; i++) {
         if ((int64_t)prompts[i].n + room > context)
-            return qn_refuse_overflow(p, job->turn ? "messages" : "prompt", job->is_list, i,
+            return qn_refuse_overflow(p, job->turn ? "messages" : "prompt", job->asked.is_list, i,
                                       prompts[i].n, context);
     }
     return QN_OK;
 }
 
-static qn_status add_row(qn_job *job, size_t i, const qn_prompt *prompt, qn_problem *p) {
-    for (size_t k = 0; k < job->per_prompt; k++)
-        job->choices[job->rows[i].first + k].n_prompt = (int64_t)prompt->n;
-    const int64_t left = context_of(job) - (int64_t)prompt->n;
+// Log-probabilities that are told at once are bounded. What no max_tokens bounds is looked at while
+// it comes.
+static qn_status check_entries(const qn_job *job, size_t n, qn_problem *p) {
+    const int64_t context = context_of(job), wanted = job->opts.generate.max_tokens;
+    const uint64_t n_tokens = (uint64_t)(wanted < context ? wanted : context);
+    const uint64_t n_top = (uint64_t)job->ask.n_top, n_answers = n * (uint64_t)job->ask.n;
+    const bool is_dropped = job->is_stream && !job->dialect->keeps_entries;
+    if (!job->ask.wants_logprobs || is_dropped || wanted <= 0) return QN_OK;
+    if (n_answers * n_tokens * (1 + n_top) <= QN_MAX_KEPT) return QN_OK;
+    return QN_REFUSE(p, 400, "logprobs",
+                     "%llu answers of %llu tokens with %llu log-probabilities each are %llu, at "
+                     "most %d are told at once",
+                     (unsigned long long)n_answers, (unsigned long long)n_tokens,
+                     (unsigned long long)(1 + n_top),
+                     (unsigned long long)(n_answers * n_tokens * (1 + n_top)), QN_MAX_KEPT);
+}
+
+// What is left of the time that the request has, which begins with its first row; 0: no limit.
+static int64_t time_left(const qn_job *job) {
     const int64_t usual = job->ex->server->opts.timeout_ms;
+    int64_t ms = job->ask.timeout_ms;
+    if (usual && (!ms || ms > usual)) ms = usual;
+    if (!ms || !job->added) return ms;
+    const int64_t left = ms - (qn_clock_ns() - job->added) / 1000000;
+    return left > 1 ? left : 1;
+}
+
+static qn_status add_row(qn_job *job, size_t i, qn_problem *p) {
+    const qn_prompt *prompt = &job->prompts[i];
+    const int64_t left = context_of(job) - (int64_t)prompt->n;
     qn_row_opts row = *prompt->opts;
     qn_generate_opts generate = *row.generate;
     const bool is_free = generate.max_tokens == 0 || generate.max_tokens > left;
     if (job->ask.num_ctx > 0 && is_free) generate.max_tokens = left;
     row.generate = &generate;
     row.completions = (uint32_t)job->ask.n;
-    row.deadline_ms = job->ask.timeout_ms;
-    if (usual && (!row.deadline_ms || row.deadline_ms > usual)) row.deadline_ms = usual;
+    row.deadline_ms = time_left(job);
     if (!job->ask.cache_prompt) row.flags |= QN_ROW_UNCACHED;
-    if (job->is_stream && job->ask.return_progress && job->dialect->progress) {
-        row.progress = take_progress;
-        row.progress_arg = &job->rows[i];
-    }
+    row.progress = qn_job_take_progress;
+    row.progress_arg = &job->rows[i];
     const qn_status status = qn_batch_add(NULL, job->model->batch, prompt->ids, prompt->n, &row,
-                                          take_event, &job->rows[i], &p->err);
+                                          qn_job_take_event, &job->rows[i], &p->err);
     return status ? qn_problem_take(p, status, NULL) : QN_OK;
+}
+
+// The number of the next row in *i, if it may be added now; it is taken by that. Rows that nobody
+// wants any more are not added.
+static bool take_next(size_t *i, qn_job *job) {
+    pthread_mutex_lock(&job->lock);
+    const size_t n_after = (job->n_rows - job->n_added) * job->per_prompt;
+    const bool is_over = job->is_lost || job->refusal.status || qn_stop_flag_is_set(job->ex->stop);
+    const bool has_room = job->n_in == 0 || job->n_in + job->per_prompt <= job->max_in;
+    const bool is_next = n_after > 0 && !is_over && has_room;
+    *i = job->n_added;
+    if (is_next) {
+        job->n_added++;
+        job->n_in += job->per_prompt;
+    } else if (is_over) { // the caller has a part of n_left: it stays above 0
+        for (size_t k = 0; k < n_after; k++)
+            job->choices[job->n_choices - 1 - k].reason = QN_REASON_STOPPED;
+        job->n_left -= n_after;
+        job->n_added = job->n_rows;
+    }
+    pthread_mutex_unlock(&job->lock);
+    return is_next;
+}
+
+void qn_job_add_rows(qn_job *job) {
+    for (size_t i; take_next(&i, job);) {
+        qn_problem problem = {0};
+        if (!add_row(job, i, &problem)) continue;
+        pthread_mutex_lock(&job->lock);
+        job->refusal = problem;
+        job->n_in -= job->per_prompt;
+        job->n_left -= job->per_prompt;
+        qn_stop_flag_set(job->ex->stop);
+        pthread_mutex_unlock(&job->lock);
+    }
 }
 
 // A stream begins at once, so that clients see that their request was taken.
 static void begin_answer(qn_job *job) {
-    qn_metrics *metrics = &job->ex->server->metrics;
-    qn_metric_add(&metrics->requests, 1);
-    qn_histogram_add(&metrics->queue, qn_clock_ns() - job->started);
+    qn_metric_add(&job->ex->server->metrics.requests, 1);
     if (!job->is_stream) return;
     qn_exchange_begin(job->ex, 200, job->dialect->stream_type, job->dialect->ping);
     job->has_begun = true;
     (void)job->dialect->begin(job);
 }
 
-// Adds all rows; events wait for the lock meanwhile. After the first row is in, a failure ends the
-// others and is told by the last of them.
-static qn_status add_rows(qn_job *job, const qn_prompt *prompts, qn_problem *p) {
-    qn_status status = QN_OK;
+// Adds the first row, whose events wait for the lock until the answer has begun, and others, which
+// do not. After the first is in, a failure ends the others and is told by the last of them.
+static qn_status begin_rows(qn_job *job, qn_problem *p) {
     pthread_mutex_lock(&job->lock);
-    while (!status && job->n_added < job->n_rows) {
-        status = add_row(job, job->n_added, &prompts[job->n_added], p);
-        job->n_added += !status;
-    }
-    const bool is_in = job->n_added > 0;
-    if (is_in) begin_answer(job);
-    if (is_in && status) {
-        job->refusal = *p;
-        job->n_left -= (job->n_rows - job->n_added) * job->per_prompt;
-        qn_stop_flag_set(job->ex->stop);
+    const qn_status status = add_row(job, 0, p);
+    if (!status) {
+        job->n_added = 1;
+        job->n_in = job->per_prompt;
+        job->n_left++;
+        job->added = qn_clock_ns();
+        begin_answer(job);
     }
     pthread_mutex_unlock(&job->lock);
-    return is_in ? QN_OK : status;
+    if (status) return status;
+    qn_job_add_rows(job);
+    qn_job_release(job, 1);
+    return QN_OK;
 }
 
 // Room for the log-probabilities of a prompt. *n counts those of the request, which are bounded: so is
@@ -531,29 +321,32 @@ static qn_status add_logprobs(qn_job_row *row, size_t *n, const qn_asked_prompt 
     return QN_OK;
 }
 
-static qn_status fill_rows(qn_job *job, qn_prompts *asked, qn_problem *p) {
-    size_t n = 0;
-    for (size_t i = 0; i < job->n_rows; i++) {
+// What the rows of prompts without a conversation know of them.
+static qn_status fill_rows(qn_job *job, qn_problem *p) {
+    for (size_t i = 0; i < job->asked.n; i++) {
         qn_job_row *row = &job->rows[i];
-        qn_asked_prompt *from = &asked->items[i];
+        qn_asked_prompt *from = &job->asked.items[i];
         row->n_ids = from->n;
         row->text = from->text;
         row->text_size = from->text_size;
         from->text = NULL;
-        if (job->opts.generate.prompt_logprobs) QN_TRY(add_logprobs(row, &n, from, p));
+        if (job->opts.generate.prompt_logprobs)
+            QN_TRY(add_logprobs(row, &job->n_kept_prompts, from, p));
     }
     return QN_OK;
 }
 
-// `asked` (may be NULL) are the same prompts; their texts move to the rows.
-static qn_status start(qn_job *job, const qn_prompt *prompts, size_t n, qn_prompts *asked,
-                       qn_problem *p) {
-    QN_TRY(check_lengths(job, prompts, n, p));
-    QN_TRY(check_queue(job, p));
+// job->prompts are there.
+static qn_status start(qn_job *job, size_t n, qn_problem *p) {
+    QN_TRY(check_lengths(job, n, p));
+    QN_TRY(check_entries(job, n, p));
+    QN_TRY(enter_queue(job, p));
     const qn_status status = add_choices(job, n, &p->err);
     if (status) return qn_problem_take(p, status, NULL);
-    if (asked) QN_TRY(fill_rows(job, asked, p));
-    return add_rows(job, prompts, p);
+    for (size_t i = 0; i < job->n_choices; i++)
+        job->choices[i].n_prompt = (int64_t)job->prompts[i / job->per_prompt].n;
+    QN_TRY(fill_rows(job, p));
+    return begin_rows(job, p);
 }
 
 // --- conversations -------------------------------------------------------------------------------
@@ -710,8 +503,10 @@ static qn_status prepare_chat(qn_chat_turn_info *info, qn_job *job, qn_problem *
 static qn_status start_chat(qn_job *job, qn_problem *p) {
     qn_chat_turn_info info = QN_INIT(qn_chat_turn_info);
     QN_TRY(prepare_chat(&info, job, p));
-    const qn_prompt prompt = {info.ids, info.n, info.row};
-    return start(job, &prompt, 1, NULL, p);
+    job->prompts = qn_alloc(1, sizeof *job->prompts);
+    if (!job->prompts) return qn_problem_take(p, QN_NOMEM(&p->err, "a prompt"), NULL);
+    *job->prompts = (qn_prompt){info.ids, info.n, info.row};
+    return start(job, 1, p);
 }
 
 static qn_status count_chat(qn_job *job, qn_problem *p) {
@@ -727,15 +522,14 @@ static qn_status count_chat(qn_job *job, qn_problem *p) {
 
 // --- prompts -------------------------------------------------------------------------------------
 
-static qn_status start_asked(qn_job *job, qn_prompts *asked, qn_problem *p) {
-    const qn_row_opts row = QN_INIT(qn_row_opts, .generate = &job->opts.generate);
-    qn_prompt *prompts = qn_alloc(asked->n, sizeof *prompts);
-    if (!prompts) return qn_problem_take(p, QN_NOMEM(&p->err, "prompts"), NULL);
+static qn_status start_asked(qn_job *job, qn_problem *p) {
+    const qn_prompts *asked = &job->asked;
+    job->row = QN_INIT(qn_row_opts, .generate = &job->opts.generate);
+    job->prompts = qn_alloc(asked->n, sizeof *job->prompts);
+    if (!job->prompts) return qn_problem_take(p, QN_NOMEM(&p->err, "prompts"), NULL);
     for (size_t i = 0; i < asked->n; i++)
-        prompts[i] = (qn_prompt){asked->items[i].ids, asked->items[i].n, &row};
-    const qn_status status = start(job, prompts, asked->n, asked, p);
-    qn_free(prompts);
-    return status;
+        job->prompts[i] = (qn_prompt){asked->items[i].ids, asked->items[i].n, &job->row};
+    return start(job, asked->n, p);
 }
 
 static qn_status start_prompts(qn_job *job, qn_problem *p) {
@@ -743,19 +537,16 @@ static qn_status start_prompts(qn_job *job, qn_problem *p) {
     const qn_prompts_opts opts = {
         .field = "prompt", .max = MAX_PROMPTS, .special = true, .wants_text = true};
     qn_generate_opts *g = &job->opts.generate;
-    qn_prompts asked = {0};
+    const qn_prompts *asked = &job->asked;
     QN_TRY(qn_job_opts_init(&job->opts, &job->ask, job->model, p));
     g->stop = job->ex->stop;
     g->prompt_logprobs = job->ask.echo && job->ask.wants_logprobs;
     if (job->dialect->shows_end && job->ask.wants_logprobs) g->flags |= QN_GENERATE_SHOW_END;
-    qn_status status = qn_prompts_read(&asked, job->ask.prompt, job->model, &opts, p);
-    job->is_list = asked.is_list;
-    if (!status && asked.n * (size_t)job->ask.n > MAX_ANSWERS)
-        status = QN_REFUSE(p, 400, "n", "%zu prompts with %lld answers each, at most %d answers",
-                           asked.n, (long long)job->ask.n, MAX_ANSWERS);
-    if (!status) status = start_asked(job, &asked, p);
-    qn_prompts_deinit(&asked);
-    return status;
+    QN_TRY(qn_prompts_read(&job->asked, job->ask.prompt, job->model, &opts, p));
+    if (asked->n * (size_t)job->ask.n > MAX_ANSWERS)
+        return QN_REFUSE(p, 400, "n", "%zu prompts with %lld answers each, at most %d answers",
+                         asked->n, (long long)job->ask.n, MAX_ANSWERS);
+    return start_asked(job, p);
 }
 
 // --- handlers ------------------------------------------------------------------------------------

@@ -8,9 +8,17 @@
 #define QN_SERVER_JOB_H
 
 #include "server/ask.h"
+#include "server/prompts.h"
 #include "server/registry.h"
 
 typedef struct qn_job qn_job;
+
+enum {
+    // Max log-probabilities of an answer that are kept to be told at once: as JSON, each takes about
+    // a kilobyte.
+    QN_MAX_KEPT = 1 << 19,
+    QN_RETRY_AFTER = 5, // seconds, for clients that came at a bad time
+};
 
 // A call of a tool in an answer.
 typedef struct qn_called {
@@ -37,10 +45,13 @@ typedef struct qn_choice {
     size_t n_calls, cap_calls;
     qn_span *spans; // (n_spans): what came in which order
     size_t n_spans, cap_spans;
-    json_t *
-        logprobs; // list of entries, if wanted: {"token", "logprob", "bytes", "id", "top_logprobs"}
-    size_t n_told;       // entries that a stream has told
-    bool is_echoed;      // of a stream's writer: the prompt was told
+    // Log-probabilities, if wanted: entries of (1 + n_top), a token and the most likely ones in its
+    // place (-1: none). Streams drop those that they have told.
+    qn_token_logprob *entries;   // those from the n_dropped-th on
+    size_t n_entries, n_dropped; // so far; of them, dropped
+    size_t cap_entries;          // items that there is room for
+    size_t n_told;               // entries that were told
+    bool is_echoed;              // of a stream's writer: the prompt was told
     qn_decoder *decoder; // the same, for the places of tokens in the text; NULL: not needed yet
     int64_t n_chars;     // the same: characters before the next token
     qn_reason reason;    // NONE while it goes on
@@ -49,9 +60,11 @@ typedef struct qn_choice {
     int64_t stop;        // number of the stop string that ended it; -1: none
     int32_t stop_token;  // the same of a token; -1: none
     int64_t n_prompt, n_reused, n_tokens, n_reasoning, n_drafted, n_accepted, n_preemptions;
-    json_t *tokens;             // ids, if wanted
-    size_t n_tokens_told;       // of them, those that a stream has told
-    int64_t begun, first, last; // nanoseconds: added, first token, last token
+    int32_t *ids; // (n_ids) token ids that were not told yet, if wanted
+    size_t n_ids, cap_ids;
+    bool is_cut; // its last call is not whole: the answer ended in the middle of it
+    // nanoseconds: when its prompt began to be read, its first token, its last one; 0: not yet
+    int64_t begun, first, last;
 } qn_choice;
 
 // What comes of an answer, to be written to a stream.
@@ -68,6 +81,7 @@ typedef struct qn_dialect {
     const char *stream_type; // content type
     const char *ping;        // what keeps a silent stream alive; NULL: nothing does
     bool shows_end;          // log-probabilities are told of the token that ends the answer, too
+    bool keeps_entries;      // streams tell all log-probabilities again at the end
     bool (*begin)(qn_job *job);
     bool (*piece)(qn_job *job, qn_choice *choice, const qn_job_piece *piece);
     bool (*progress)(qn_job *job, qn_choice *choice, int64_t done, int64_t total); // may be NULL
@@ -87,7 +101,6 @@ typedef struct qn_job_row {
     // (n_ids, 1 + n_top), owned: tokens of the prompt, each with the most likely ones in its place
     // (-1: none); of the first, no log-probability is known. NULL: not wanted
     qn_token_logprob *logprobs;
-    bool has_progress; // n_reused of the first choice is known
 } qn_job_row;
 
 // Guarded by its lock, once rows are in the batch.
@@ -102,13 +115,21 @@ struct qn_job {
     qn_chat_turn *turn; // NULL: prompts without a conversation
     qn_choice *choices; // (n_choices)
     size_t n_choices;
-    size_t n_left; // rows that have not ended; of the step thread
+    size_t n_left; // choices that have not ended, and one while rows are being added by a worker
     size_t per_prompt;
     qn_job_row *rows; // (n_rows)
     size_t n_rows;
-    bool is_list;       // the request had a list of prompts
-    size_t n_added;     // of the rows, those in the batch
-    qn_problem refusal; // of a row that could not be added after others were; status 0: none
+    qn_prompts asked;   // what the rows are made of; empty: the turn
+    qn_prompt *prompts; // (n_rows), owned
+    qn_row_opts row;    // of all prompts that are not of a turn
+    size_t n_added;     // of the rows, those that were or are in the batch
+    size_t n_in,
+        max_in;      // choices that are in the batch; that may be, if they are not of one prompt
+    int64_t added;   // nanoseconds: when the first was
+    bool is_waiting; // none has begun; it counts in model->n_waiting
+    size_t n_kept, n_kept_prompts; // log-probabilities of answers, of prompts
+    qn_problem
+        refusal; // why the rest is given up after the first row was added; status 0: it is not
     char id[48];
     const char *id_prefix; // "chatcmpl-"
     int64_t created;       // seconds since 1970
@@ -182,16 +203,41 @@ json_t *qn_choice_progress(const qn_choice *choice, int64_t done, int64_t total)
 // A log-probability as a JSON number. JSON has no word for minus infinity; the lowest float stands
 // for it, as in other servers.
 json_t *qn_logprob_json(float logprob);
-// Entries of log-probabilities that were not told yet, as a list; NULL: none, or no memory.
-json_t *qn_choice_untold(qn_choice *choice);
 // The reasoning or the text of a span; NULL: no memory.
 json_t *qn_span_text(const qn_choice *choice, const qn_span *span);
-// Its entries of log-probabilities, as a list, which is empty if none are wanted; NULL: no memory.
+// Entry i of the log-probabilities, which was not dropped: (1 + n_top), see qn_choice.
+const qn_token_logprob *qn_choice_entry(const qn_choice *choice, size_t i);
+// All of them as a list of {"token", "logprob", "bytes", "id", "top_logprobs"}; NULL: no memory.
+json_t *qn_choice_entries(const qn_choice *choice);
+// Those of a span, as a list, which is empty if none are wanted; NULL: no memory.
 json_t *qn_span_entries(const qn_choice *choice, const qn_span *span);
+// Those that were not told yet, which are told by this; NULL: no memory.
+bool qn_choice_has_untold(const qn_choice *choice);
+json_t *qn_choice_untold(qn_choice *choice);
+// All are told now.
+void qn_choice_tell(qn_choice *choice);
+// Ids of tokens that were not told yet, which are told by this; NULL: no memory.
+json_t *qn_choice_take_ids(qn_choice *choice);
 
 // --- for the step thread -------------------------------------------------------------------------
 qn_job *qn_job_next(const qn_job *job);
 void qn_job_set_next(qn_job *job, qn_job *next);
 void qn_job_destroy(qn_job *job);
+
+// --- between job.c and job_events.c --------------------------------------------------------------
+// Prefix and random digits.
+void qn_job_make_id(char *to, size_t size, const char *prefix);
+// A qn_event_fn and a qn_progress_fn; `arg` is the qn_job_row.
+bool qn_job_take_event(void *arg, const qn_event *event);
+bool qn_job_take_progress(void *arg, int64_t done, int64_t total);
+// Adds the next rows, as many as may be in the batch at a time. Without the lock; the caller has a
+// part of n_left.
+void qn_job_add_rows(qn_job *job);
+// Gives back n parts of n_left, without the lock; the last one writes the answer.
+void qn_job_release(qn_job *job, size_t n);
+// It does not wait any more. With the lock, or when nobody else has the job.
+void qn_job_leave_queue(qn_job *job);
+// A qn_workers function: writes the answer of the job that is ex->task, all of whose rows have ended.
+void qn_job_write(qn_exchange *ex);
 
 #endif

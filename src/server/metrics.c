@@ -87,11 +87,11 @@ static const struct {
     HISTOGRAM("quern_time_to_first_token_seconds",
               "From the request to the first token of its answer.", first_token),
     HISTOGRAM("quern_inter_token_seconds", "Between tokens of an answer.", inter_token),
-    HISTOGRAM("quern_queue_seconds", "From the request to the batch.", queue),
+    HISTOGRAM("quern_queue_seconds", "Waiting for room in the batch.", queue),
     HISTOGRAM("quern_request_seconds", "From the request to the end of its answer.", whole),
     HISTOGRAM("vllm:time_to_first_token_seconds", "To the first token.", first_token),
     HISTOGRAM("vllm:inter_token_latency_seconds", "Between tokens.", inter_token),
-    HISTOGRAM("vllm:request_queue_time_seconds", "To the batch.", queue),
+    HISTOGRAM("vllm:request_queue_time_seconds", "Waiting for room.", queue),
     HISTOGRAM("vllm:e2e_request_latency_seconds", "To the end of the answer.", whole),
 };
 

@@ -1,6 +1,7 @@
 // A model that is served: its engine, its batch and the thread that steps it.
 //
-// Everything here is constant while the model is open, but for the batch, which any thread adds to.
+// Everything here is constant while the model is open, but for the batch, which any thread adds to,
+// and what is atomic or has a lock.
 // A job whose answer has ended is handed to the step thread, which releases it when its rows are
 // certainly out of the batch.
 #ifndef QN_SERVER_SERVED_H
@@ -27,6 +28,8 @@ typedef struct qn_served {
     int64_t context;       // max tokens of a request
     bool has_vision;
     bool has_thinking, has_tools; // the template knows about them
+
+    atomic_int_least64_t n_waiting; // requests none of whose rows have begun
 
     pthread_mutex_t lock;  // of what follows
     qn_grammar *like;      // any grammar of this tokenizer, made when the first is wanted

@@ -1,6 +1,7 @@
 #include "server/server_int.h"
 
 #include "core/mem.h"
+#include "server/job.h"
 #include "server/problem.h"
 
 #include <curl/curl.h>
@@ -90,8 +91,12 @@ qn_status qn_server_create(qn_server **out, const qn_server_opts *opts, qn_err *
     return status;
 }
 
-// For a request that no worker took.
+// For a request that no worker took, or an answer that is all there and was to be written.
 static void give_up(qn_exchange *ex) {
+    if (ex->task) {
+        qn_job_write(ex);
+        return;
+    }
     qn_problem problem;
     (void)QN_REFUSE(&problem, 503, "", "the server is stopping");
     qn_problem_reply(ex, &problem);

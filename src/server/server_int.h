@@ -9,7 +9,8 @@
 //   fields.c    members of a JSON body -> an ask                         ask.c       what a request asks for
 //   messages.c  conversations in the one form that templates know
 //   job.c       an ask that is being answered                            api_*.c     the dialects: how answers are written
-//   prompts.c   texts and token ids of a request                         job_facts.c what dialects ask of a job
+//   job_events.c   what comes of its rows, and its end                   job_facts.c what dialects ask of a job
+//   prompts.c   texts and token ids of a request
 #ifndef QN_SERVER_INT_H
 #define QN_SERVER_INT_H
 
