@@ -49,9 +49,15 @@ void qn_api_models(qn_exchange *ex) {
 // --- health --------------------------------------------------------------------------------------
 
 void qn_api_health(qn_exchange *ex) {
-    json_t *o = json_object();
-    qn_json_put(&o, "status", json_string("ok"));
-    qn_reply_json(ex, 200, o);
+    if (qn_registry_is_well(&ex->server->registry)) {
+        json_t *o = json_object();
+        qn_json_put(&o, "status", json_string("ok"));
+        qn_reply_json(ex, 200, o);
+    } else {
+        qn_problem problem;
+        (void)QN_REFUSE(&problem, 503, "", "the steps of a model fail; the log says why");
+        qn_problem_reply(ex, &problem);
+    }
     qn_exchange_leave(ex);
 }
 

@@ -485,3 +485,14 @@ int64_t qn_registry_counts(qn_registry *r, qn_batch_counts *out) {
     pthread_mutex_unlock(&r->lock);
     return n;
 }
+
+bool qn_registry_is_well(qn_registry *r) {
+    bool is_well = true;
+    pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->n; i++) {
+        const qn_offer *e = r->entries[i];
+        is_well &= e->state != QN_OFFER_OPEN || !atomic_load(&e->served->is_failing);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return is_well;
+}

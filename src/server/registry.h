@@ -97,5 +97,7 @@ void qn_offer_refresh(qn_offer *entry);
 
 // Sums over the batches of all models that are open; returns how many these are.
 int64_t qn_registry_counts(qn_registry *registry, qn_batch_counts *out);
+// False: steps of a model that is open fail again and again.
+bool qn_registry_is_well(qn_registry *registry);
 
 #endif

@@ -29,8 +29,14 @@ typedef struct qn_served {
     bool has_vision;
     bool has_thinking, has_tools; // the template knows about them
 
+    qn_stop_flag *give_up; // ends all answers
+    // Steps failed so often that answers are given up; /health tells it until one succeeds.
+    atomic_bool is_failing;
+
+    pthread_mutex_t like_lock; // of its own: steps do not wait while it is made
+    qn_grammar *like;          // any grammar of this tokenizer, made when the first is wanted
+
     pthread_mutex_t lock;  // of what follows
-    qn_grammar *like;      // any grammar of this tokenizer, made when the first is wanted
     qn_job *ended, *older; // jobs that wait to be released: since this step, since the one before
     bool is_ending;
     qn_workers embedder; // one thread, made when the first embeddings are wanted
