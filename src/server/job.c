@@ -494,6 +494,7 @@ static qn_status add_rows(qn_job *job, const qn_prompt *prompts, qn_problem *p) 
     }
     const bool is_in = job->n_added > 0;
     if (is_in) begin_answer(job);
+    if (is_in) qn_chat_turn_destroy(job->turn), job->turn = NULL; // its pictures are large
     if (is_in && status) {
         job->refusal = *p;
         job->n_left -= (job->n_rows - job->n_added) * job->per_prompt;

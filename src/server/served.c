@@ -79,6 +79,13 @@ static void note_success(qn_served *m, int *n_failures) {
     }
 }
 
+static void count_step(qn_served *m) {
+    pthread_mutex_lock(&m->lock);
+    m->n_steps++;
+    pthread_cond_broadcast(&m->stepped);
+    pthread_mutex_unlock(&m->lock);
+}
+
 static void *step(void *arg) {
     qn_served *m = arg;
     int n_failures = 0;
@@ -90,7 +97,9 @@ static void *step(void *arg) {
             if (atomic_load(&m->is_failing)) add_probe(m);
             continue;
         }
-        if (qn_batch_step(&n, m->batch, &err)) {
+        const qn_status status = qn_batch_step(&n, m->batch, &err);
+        count_step(m);
+        if (status) {
             note_failure(m, &n_failures, &err);
         } else {
             note_success(m, &n_failures);
@@ -176,7 +185,7 @@ qn_status qn_served_open(qn_served **out, qn_server *server, const char *path, i
         qn_free(m);
         return QN_NOMEM(err, "a model");
     }
-    if (pthread_mutex_init(&m->like_lock, NULL) != 0) {
+    if (pthread_mutex_init(&m->like_lock, NULL) != 0 || pthread_cond_init(&m->stepped, NULL) != 0) {
         pthread_mutex_destroy(&m->lock);
         qn_free(m);
         return QN_NOMEM(err, "a model");
@@ -215,6 +224,7 @@ void qn_served_close(qn_served *m) {
     close_engine(m, m->draft_engine);
     close_engine(m, m->engine);
     qn_stop_flag_destroy(m->give_up);
+    pthread_cond_destroy(&m->stepped);
     pthread_mutex_destroy(&m->like_lock);
     pthread_mutex_destroy(&m->lock);
     qn_free(m);
@@ -229,6 +239,18 @@ bool qn_served_embed(qn_served *m, void (*fn)(qn_exchange *ex), qn_exchange *ex)
     const bool is_there = m->has_embedder;
     pthread_mutex_unlock(&m->lock);
     return is_there && qn_workers_add(&m->embedder, fn, ex);
+}
+
+void qn_served_let_step(qn_served *m) {
+    enum { STEPS = 2 }; // the first one may have begun before
+    qn_batch_counts counts = QN_INIT(qn_batch_counts);
+    pthread_mutex_lock(&m->lock);
+    const int64_t from = m->n_steps;
+    while (m->n_steps - from < STEPS) {
+        if (qn_batch_get_counts(&counts, m->batch, NULL) || counts.rows == 0) break;
+        pthread_cond_wait(&m->stepped, &m->lock);
+    }
+    pthread_mutex_unlock(&m->lock);
 }
 
 // --- grammars ------------------------------------------------------------------------------------

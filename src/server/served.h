@@ -39,8 +39,11 @@ typedef struct qn_served {
     pthread_mutex_t lock;  // of what follows
     qn_job *ended, *older; // jobs that wait to be released: since this step, since the one before
     bool is_ending;
-    qn_workers embedder; // one thread, made when the first embeddings are wanted
+    int64_t n_steps;        // ended, well or not
+    pthread_cond_t stepped; // that number has changed
+    qn_workers embedder;    // one thread, made when the first embeddings are wanted
     bool has_embedder;
+    int n_embedding; // of the embedder's thread: requests that it has begun
     pthread_t thread;
     bool is_running;
 } qn_served;
@@ -62,6 +65,9 @@ QN_MUST_CHECK qn_status qn_served_like(const qn_grammar **out, qn_served *served
 // Calls fn(ex) on the thread that computes this model's embeddings, one after the other. False: too
 // many wait already, or no memory.
 bool qn_served_embed(qn_served *served, void (*fn)(qn_exchange *ex), qn_exchange *ex);
+// On that thread, between parts of its work: lets answers that are being computed have a step to
+// themselves.
+void qn_served_let_step(qn_served *served);
 // A job that has ended: released after the steps that its rows may still be in.
 void qn_served_bury(qn_served *served, qn_job *job);
 
