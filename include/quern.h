@@ -1644,6 +1644,9 @@ typedef struct qn_batch_opts {
     int64_t kept;       // of it, the max that earlier prompts may take; 0: a quarter; -1: none
     qn_trace_fn *trace; // called after each step, once for each kernel call; NULL: none
     void *trace_arg;
+    // Once it is set, the next step ends all rows (QN_REASON_STOPPED), also where steps fail. It
+    // outlives the batch. NULL: none.
+    const qn_stop_flag *stop;
 } qn_batch_opts;
 enum { QN_PROMPT_ROWS_AUTO = -1 };
 

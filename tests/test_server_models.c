@@ -420,6 +420,146 @@ static void opening_stalls_nobody_else(void **state) {
     serve_stop(&rig);
 }
 
+// Until that many requests wait for models.
+static void wait_for_paused(const serve_rig *rig, int n) {
+    static const struct timespec pause = {.tv_nsec = 1000000};
+    for (;;) {
+        pthread_mutex_lock(&rig->server->workers.lock);
+        const int n_paused = rig->server->workers.n_paused;
+        pthread_mutex_unlock(&rig->server->workers.lock);
+        if (n_paused == n) return;
+        nanosleep(&pause, NULL);
+    }
+}
+
+static void *ask_alpha(void *arg) {
+    ask_well(((const asker *)arg)->rig, "alpha");
+    return NULL;
+}
+
+static void *ask_late(void *arg) {
+    ask_well(((const asker *)arg)->rig, "late");
+    return NULL;
+}
+
+// Room for one alone: those that wait for it do not count against each other.
+static void models_that_wait_for_room_get_it_in_turn(void **state) {
+    serve_rig rig;
+    asker askers[] = {{.rig = &rig}, {.rig = &rig}, {.rig = &rig}};
+    (void)state;
+    add_link(MODELS "/quern-mini-Q8_0.gguf", "late.gguf");
+    serve_start(&rig,
+                &(qn_server_opts){.folder = folder, .memory = STATE, .open = open_behind_gate});
+    atomic_store(&free_bytes, fixed_of_alpha() + STATE);
+    pthread_mutex_lock(&gate);
+    assert_true(qn_thread_start(&askers[0].thread, ask_beta, &askers[0]));
+    wait_for_paused(&rig, 1);
+    assert_true(qn_thread_start(&askers[1].thread, ask_alpha, &askers[1]));
+    assert_true(qn_thread_start(&askers[2].thread, ask_late, &askers[2]));
+    wait_for_paused(&rig, 3);
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < 3; i++) pthread_join(askers[i].thread, NULL);
+    serve_stop(&rig);
+}
+
+static atomic_int n_peeks;
+
+static qn_status peek_behind_gate(void *arg, qn_engine **out, const char *path, qn_err *err) {
+    atomic_fetch_add(&n_peeks, 1);
+    if (!strstr(path, "alpha")) {
+        pthread_mutex_lock(&gate);
+        pthread_mutex_unlock(&gate);
+    }
+    return rig_peek(arg, out, path, err);
+}
+
+static void *list_all(void *arg) {
+    json_decref(list_models(((const asker *)arg)->rig));
+    return NULL;
+}
+
+// More lists are wanted than there are workers while files are being read: each file is read once,
+// and others are answered meanwhile.
+static void lists_stall_nobody_else(void **state) {
+    enum { N = 12 };
+    asker askers[N];
+    serve_rig rig;
+    (void)state;
+    atomic_store(&n_peeks, 0);
+    serve_start(&rig, &(qn_server_opts){.folder = folder, .peek = peek_behind_gate});
+    ask_well(&rig, "alpha");
+    assert_int_equal(atomic_load(&n_peeks), 1);
+    pthread_mutex_lock(&gate);
+    for (int i = 0; i < N; i++) {
+        askers[i].rig = &rig;
+        assert_true(qn_thread_start(&askers[i].thread, list_all, &askers[i]));
+    }
+    wait_for_paused(&rig, N);
+    ask_well(&rig, "alpha");
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < N; i++) pthread_join(askers[i].thread, NULL);
+    assert_int_equal(atomic_load(&n_peeks), 4); // beta, eyes and folder; broken is no model
+    serve_stop(&rig);
+}
+
+static qn_status open_wrongly(void *arg, qn_engine **out, qn_sample_opts *sample, const char *path,
+                              qn_err *err) {
+    if (strstr(path, "alpha")) return QN_FAIL(err, ARGUMENT, "%s: a wrong setting", path);
+    if (strstr(path, "beta")) return QN_FAIL(err, LIMIT, "%s: too many parts", path);
+    return rig_open(arg, out, sample, path, err);
+}
+
+// Whatever is wrong with a model, its name was right.
+static void a_model_that_cannot_be_opened_is_not_unknown(void **state) {
+    static const char *const names[] = {"alpha", "beta"};
+    serve_rig rig;
+    (void)state;
+    serve_start(&rig, &(qn_server_opts){.folder = folder, .open = open_wrongly});
+    for (size_t i = 0; i < 2; i++) {
+        json_t *a = ask(&rig, names[i], 500);
+        assert_string_equal(text_at(a, "error.type"), "server_error");
+        assert_says(a, names[i]);
+        json_decref(a);
+    }
+    serve_stop(&rig);
+}
+
+static json_t *props_of(const serve_rig *rig, const char *path, int status) {
+    http_answer a = http_get(rig, path);
+    assert_int_equal(a.status, status);
+    json_t *value = http_json(&a);
+    http_deinit(&a);
+    return value;
+}
+
+// A page asks for them when somebody picks a model.
+static void properties_open_no_model(void **state) {
+    serve_rig rig;
+    (void)state;
+    start(&rig, 0);
+    json_t *a = props_of(&rig, "/props?model=eyes", 200);
+    assert_true(json_is_true(json_at(a, "modalities.vision")));
+    assert_true(json_is_false(json_at(a, "loaded")));
+    json_decref(a);
+    a = props_of(&rig, "/props?model=alpha", 200);
+    assert_int_equal(json_integer_value(json_at(a, "n_ctx")), 2048);
+    json_decref(a);
+    assert_false(is_loaded(&rig, "alpha"));
+    assert_false(is_loaded(&rig, "eyes"));
+    ask_well(&rig, "alpha");
+    a = props_of(&rig, "/props?model=alpha", 200);
+    assert_true(json_is_true(json_at(a, "loaded")));
+    assert_non_null(json_at(a, "default_generation_settings.params.temperature"));
+    json_decref(a);
+    a = props_of(&rig, "/props?model=other", 404);
+    assert_string_equal(text_at(a, "error.code"), "model_not_found");
+    json_decref(a);
+    a = props_of(&rig, "/props?model=broken", 500);
+    assert_says(a, "broken.gguf");
+    json_decref(a);
+    serve_stop(&rig);
+}
+
 static void *ask_both(void *arg) {
     for (int i = 0; i < 4; i++) {
         ask_well(((const asker *)arg)->rig, "alpha");
@@ -457,6 +597,10 @@ int main(void) {
         TEST(a_small_machine_serves_one_after_the_other),
         TEST(a_model_in_use_is_not_closed),
         TEST(opening_stalls_nobody_else),
+        TEST(models_that_wait_for_room_get_it_in_turn),
+        TEST(lists_stall_nobody_else),
+        TEST(a_model_that_cannot_be_opened_is_not_unknown),
+        TEST(properties_open_no_model),
         TEST(two_models_answer_at_the_same_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

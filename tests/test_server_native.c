@@ -184,6 +184,36 @@ static void texts_become_tokens_and_back(void **state) {
     serve_stop(&rig);
 }
 
+// A text of 'a's or a list of ones, in a request that is refused with both numbers.
+static void assert_too_large(const serve_rig *rig, const char *path, const char *head,
+                             const char *item, size_t n, const char *tail, const char *says) {
+    qn_buf body = {0};
+    qn_buf_text(&body, head);
+    for (size_t i = 0; i < n; i++) qn_buf_text(&body, item);
+    qn_buf_text(&body, tail);
+    assert_false(body.failed);
+    json_t *a = post_json(rig, path, body.data, 413);
+    if (!strstr(text_at(a, "error.message"), says))
+        fail_msg("'%s' does not contain '%s'", text_at(a, "error.message"), says);
+    json_decref(a);
+    qn_buf_deinit(&body);
+}
+
+// A body of 96 MiB would be tens of millions of tokens, each many times its size.
+static void large_texts_and_lists_are_refused(void **state) {
+    serve_rig rig;
+    (void)state;
+    serve_start(&rig, NULL);
+    assert_too_large(&rig, "/tokenize", "{\"content\": \"", "a", (8 << 20) + 1, "\"}",
+                     "8388609 bytes, at most 8388608");
+    // Control characters are a token each, at least.
+    assert_too_large(&rig, "/tokenize", "{\"with_pieces\": true, \"content\": \"", "\\u0001\\u0002",
+                     (1 << 19) + 1, "\"}", "1048578 tokens, at most 1048576");
+    assert_too_large(&rig, "/detokenize", "{\"tokens\": [1", ",       1", 1 << 20, "]}",
+                     "1048577 tokens, at most 1048576");
+    serve_stop(&rig);
+}
+
 // What a model expects around a text is added only if asked for.
 static void ends_are_added_if_asked(void **state) {
     serve_rig rig;
@@ -290,6 +320,7 @@ int main(void) {
         cmocka_unit_test(prompts_have_all_forms),
         cmocka_unit_test(a_stream_ends_with_its_facts),
         cmocka_unit_test(texts_become_tokens_and_back),
+        cmocka_unit_test(large_texts_and_lists_are_refused),
         cmocka_unit_test(ends_are_added_if_asked),
         cmocka_unit_test(a_template_is_applied_and_counted),
         cmocka_unit_test(slots_are_rows_without_prompts),

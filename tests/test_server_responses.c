@@ -274,6 +274,32 @@ static void agents_are_tolerated(void **state) {
     serve_stop(&rig);
 }
 
+// Three events of a stream repeat what the request said; a large one would not fit into what may
+// wait to be sent, and its client be dropped for it.
+static void large_requests_are_not_repeated(void **state) {
+    enum { UNSENT = 256 << 10 };
+    serve_rig rig;
+    qn_buf body = {0};
+    (void)state;
+    serve_start(&rig, &(qn_server_opts){.limits = {.unsent = UNSENT}});
+    qn_buf_text(&body, "{\"stream\":true,\"max_output_tokens\":2,\"input\":\"a\","
+                       "\"metadata\":{\"note\":\"");
+    for (int i = 0; i < UNSENT; i++) qn_buf_text(&body, "x");
+    qn_buf_text(&body, "\"}}");
+    http_answer a = http_post(&rig, "/v1/responses", body.data);
+    assert_int_equal(a.status, 200);
+    assert_true(a.is_whole);
+    json_t *events = sse_events(&a);
+    const size_t n = json_array_size(events);
+    const json_t *last = json_array_get(events, n - 1);
+    assert_string_equal(text_at(last, "event"), "response.incomplete");
+    assert_int_equal(json_object_size(json_at(last, "data.response.metadata")), 0);
+    json_decref(events);
+    http_deinit(&a);
+    qn_buf_deinit(&body);
+    serve_stop(&rig);
+}
+
 static void what_cannot_be_done_is_named(void **state) {
     static const struct {
         const char *body, *param, *part;
@@ -462,6 +488,7 @@ int main(void) {
         cmocka_unit_test(reasoning_is_an_item),
         cmocka_unit_test(a_call_is_an_item),
         cmocka_unit_test(agents_are_tolerated),
+        cmocka_unit_test(large_requests_are_not_repeated),
         cmocka_unit_test(what_cannot_be_done_is_named),
         cmocka_unit_test(items_become_messages),
         cmocka_unit_test(namespaces_are_flattened),

@@ -1,8 +1,8 @@
 // OpenAI's /v1/embeddings.
 //
-// Embeddings are computed beside the steps of the model, on a thread of its own: one request after
-// the other, and so many texts at a time that they take no more memory than one answer of full
-// length.
+// Embeddings are computed beside the steps of the model, on a thread of its own, a few texts at a
+// time: then it is the next request's turn, and that of the answers, whose steps would have one
+// thread alone meanwhile.
 #include "server/api.h"
 
 #include "core/buf.h"
@@ -18,6 +18,8 @@
 enum {
     MAX_INPUTS = 2048,     // OpenAI's
     MAX_NUMBERS = 1 << 23, // of an answer: about 100 MB of text
+    MAX_BEGUN = 8,         // requests that have their numbers in memory
+    GROUP_TOKENS = 512,    // that are computed before it is another's turn, or one text; not tuned
     DIGITS = 9             // that give back every float
 };
 
@@ -83,55 +85,6 @@ static void put_rows(float *to, const qn_embeddings *from, int64_t dimensions, b
     }
 }
 
-static qn_status compute(qn_embedded *out, const qn_prompt *prompts, const qn_ask *ask,
-                         qn_served *model, const qn_embed_opts *opts, qn_err *err) {
-    qn_status status = QN_OK;
-    for (size_t i = 0, k; i < out->n && !status; i += k) {
-        qn_embeddings part = QN_INIT(qn_embeddings);
-        k = group_size(prompts + i, out->n - i, model->context);
-        status = qn_engine_embed(&part, model->engine, prompts + i, k, opts, err);
-        if (status) break;
-        put_rows(out->rows + (int64_t)i * out->width, &part, out->width, ask->dimensions > 0);
-        out->n_tokens += part.n_tokens;
-        qn_embeddings_deinit(&part);
-    }
-    return status;
-}
-
-static qn_status embed_inputs(qn_embedded *out, const qn_exchange *ex, const qn_prompts *inputs,
-                              const qn_ask *ask, qn_served *model, qn_problem *p) {
-    qn_embed_opts opts =
-        QN_INIT(qn_embed_opts, .normalize = ask->dimensions == 0, .stop = ex->stop);
-    QN_TRY(read_pooling(&opts.pooling, ask, p));
-    out->n = inputs->n;
-    out->width = ask->dimensions ? ask->dimensions : model->info.width;
-    out->rows = qn_alloc(out->n * (size_t)out->width, sizeof *out->rows);
-    qn_prompt *prompts = qn_alloc(inputs->n, sizeof *prompts);
-    qn_status status = out->rows && prompts ? QN_OK : QN_NOMEM(&p->err, "embeddings");
-    for (size_t i = 0; i < inputs->n && !status; i++)
-        prompts[i] = (qn_prompt){inputs->items[i].ids, inputs->items[i].n, NULL};
-    if (!status) status = compute(out, prompts, ask, model, &opts, &p->err);
-    qn_free(prompts);
-    return status ? qn_problem_take(p, status, "input") : QN_OK;
-}
-
-static qn_status embed(qn_embedded *out, const qn_exchange *ex, const qn_ask *ask, qn_served *model,
-                       qn_problem *p) {
-    const qn_prompts_opts opts = {.field = "input", .max = MAX_INPUTS};
-    qn_metrics *metrics = &ex->server->metrics;
-    qn_prompts inputs = {0};
-    qn_status status = qn_prompts_read(&inputs, ask->input, model, &opts, p);
-    if (!status) status = check_inputs(&inputs, ask, model, p);
-    qn_metric_add(status ? &metrics->refused : &metrics->requests, 1);
-    if (!status) {
-        status = embed_inputs(out, ex, &inputs, ask, model, p);
-        qn_metric_add(status ? &metrics->failed : &metrics->answered, 1);
-        qn_metric_add(&metrics->prompt_tokens, out->n_tokens);
-    }
-    qn_prompts_deinit(&inputs);
-    return status;
-}
-
 // --- requests ------------------------------------------------------------------------------------
 
 // A request on its way from the thread that read it to the one that computes.
@@ -139,12 +92,67 @@ typedef struct task {
     const qn_embed_plan *plan;
     qn_ask ask;
     qn_offer *entry;
+    bool has_begun; // what follows is there
+    qn_prompts inputs;
+    qn_pooling pooling;
+    qn_embedded embedded;
+    size_t n_done; // of the inputs
 } task;
+
+// Reads the inputs, and makes room for the numbers.
+static qn_status begin(task *t, const qn_exchange *ex, qn_problem *p) {
+    const qn_prompts_opts opts = {.field = "input", .max = MAX_INPUTS};
+    qn_served *model = t->entry->served;
+    qn_embedded *e = &t->embedded;
+    e->load_ns = qn_clock_ns() - ex->started;
+    QN_TRY(qn_prompts_read(&t->inputs, t->ask.input, model, &opts, p));
+    QN_TRY(check_inputs(&t->inputs, &t->ask, model, p));
+    QN_TRY(read_pooling(&t->pooling, &t->ask, p));
+    e->n = t->inputs.n;
+    e->width = t->ask.dimensions ? t->ask.dimensions : model->info.width;
+    e->rows = qn_alloc(e->n * (size_t)e->width, sizeof *e->rows);
+    return e->rows ? QN_OK : qn_problem_take(p, QN_NOMEM(&p->err, "embeddings"), "input");
+}
+
+static qn_status check_time(const qn_exchange *ex, const task *t, qn_problem *p) {
+    const int64_t max = ex->server->opts.timeout_ms;
+    if (!max || qn_clock_ns() - ex->started <= max * 1000000) return QN_OK;
+    (void)QN_REFUSE(p, 503, "", "%zu embeddings are done after %lld ms, the time limit", t->n_done,
+                    (long long)max);
+    return QN_LIMIT;
+}
+
+// The next few inputs.
+static qn_status compute(task *t, const qn_exchange *ex, qn_problem *p) {
+    const qn_served *model = t->entry->served;
+    const qn_embed_opts opts = QN_INIT(qn_embed_opts, .normalize = t->ask.dimensions == 0,
+                                       .pooling = t->pooling, .stop = ex->stop);
+    const int64_t room = model->context < GROUP_TOKENS ? model->context : GROUP_TOKENS;
+    qn_prompt prompts[GROUP_TOKENS];
+    size_t n = 0;
+    for (; n < GROUP_TOKENS && t->n_done + n < t->inputs.n; n++) {
+        const qn_asked_prompt *from = &t->inputs.items[t->n_done + n];
+        prompts[n] = (qn_prompt){from->ids, from->n, NULL};
+    }
+    n = group_size(prompts, n, room);
+    qn_embeddings part = QN_INIT(qn_embeddings);
+    const qn_status status = qn_engine_embed(&part, model->engine, prompts, n, &opts, &p->err);
+    if (status) return qn_problem_take(p, status, "input");
+    qn_embedded *e = &t->embedded;
+    put_rows(e->rows + (int64_t)t->n_done * e->width, &part, e->width, t->ask.dimensions > 0);
+    e->n_tokens += part.n_tokens;
+    t->n_done += n;
+    qn_embeddings_deinit(&part);
+    return QN_OK;
+}
 
 // Releases the task and the exchange.
 static void leave(qn_exchange *ex) {
     task *t = ex->task;
     ex->task = NULL;
+    t->entry->served->n_embedding -= t->has_begun;
+    qn_free(t->embedded.rows);
+    qn_prompts_deinit(&t->inputs);
     qn_offer_leave(t->entry);
     qn_ask_deinit(&t->ask);
     qn_free(t);
@@ -152,26 +160,53 @@ static void leave(qn_exchange *ex) {
     qn_exchange_leave(ex);
 }
 
-static void run(qn_exchange *ex) {
-    const task *t = ex->task;
-    qn_embedded embedded = {0};
-    qn_problem problem = {0};
+static void finish(qn_exchange *ex, qn_status status, qn_problem *p) {
+    task *t = ex->task;
+    qn_metrics *metrics = &ex->server->metrics;
     qn_buf body = {0};
-    const int64_t load_ns = qn_clock_ns() - ex->started;
-    qn_status status = embed(&embedded, ex, &t->ask, t->entry->served, &problem);
-    embedded.load_ns = load_ns;
-    embedded.total_ns = qn_clock_ns() - ex->started;
-    if (!status) t->plan->write(&body, &embedded, &t->ask, t->entry);
-    qn_free(embedded.rows);
+    t->embedded.total_ns = qn_clock_ns() - ex->started;
+    qn_metric_add(!t->has_begun ? &metrics->refused
+                  : status      ? &metrics->failed
+                                : &metrics->answered,
+                  1);
+    qn_metric_add(&metrics->prompt_tokens, t->embedded.n_tokens);
+    if (!status) t->plan->write(&body, &t->embedded, &t->ask, t->entry);
     if (body.failed) {
         qn_buf_deinit(&body);
-        status = qn_problem_take(&problem, QN_NOMEM(&problem.err, "embeddings"), NULL);
+        status = qn_problem_take(p, QN_NOMEM(&p->err, "embeddings"), NULL);
     }
     if (status)
-        qn_problem_reply(ex, &problem);
+        qn_problem_reply(ex, p);
     else
         qn_exchange_reply(ex, 200, "application/json", &body);
     leave(ex);
+}
+
+// On the embedder's thread: a part of the work, then it is the next one's turn.
+static void run(qn_exchange *ex) {
+    task *t = ex->task;
+    qn_served *model = t->entry->served;
+    qn_problem problem = {0};
+    qn_status status = QN_OK;
+    bool is_alone = false; // it has no place in the queue, and goes on
+    do {
+        status = check_time(ex, t, &problem);
+        if (!status && !t->has_begun && (is_alone || model->n_embedding < MAX_BEGUN)) {
+            status = begin(t, ex, &problem);
+            t->has_begun = !status;
+            model->n_embedding += t->has_begun;
+            if (!status) qn_metric_add(&ex->server->metrics.requests, 1);
+        }
+        if (!status && t->has_begun) {
+            status = compute(t, ex, &problem);
+            if (!status && t->n_done < t->inputs.n) qn_served_let_step(model);
+        }
+        if (status || (t->has_begun && t->n_done == t->inputs.n)) {
+            finish(ex, status, &problem);
+            return;
+        }
+        is_alone = !qn_served_embed(model, run, ex);
+    } while (is_alone);
 }
 
 // Takes the ask and the user of the entry, if it succeeds.
@@ -179,7 +214,7 @@ static qn_status hand_over(qn_exchange *ex, const qn_embed_plan *plan, qn_ask *a
                            qn_problem *p) {
     task *t = qn_alloc(1, sizeof *t);
     if (!t) return qn_problem_take(p, QN_NOMEM(&p->err, "embeddings"), NULL);
-    *t = (task){plan, *ask, entry};
+    *t = (task){.plan = plan, .ask = *ask, .entry = entry};
     ex->task = t;
     atomic_fetch_add(&ex->server->n_jobs, 1);
     if (qn_served_embed(entry->served, run, ex)) {

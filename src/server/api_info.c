@@ -80,9 +80,15 @@ void qn_api_models(qn_exchange *ex) {
 // --- health --------------------------------------------------------------------------------------
 
 void qn_api_health(qn_exchange *ex) {
-    json_t *o = json_object();
-    qn_json_put(&o, "status", json_string("ok"));
-    qn_reply_json(ex, 200, o);
+    if (qn_registry_is_well(&ex->server->registry)) {
+        json_t *o = json_object();
+        qn_json_put(&o, "status", json_string("ok"));
+        qn_reply_json(ex, 200, o);
+    } else {
+        qn_problem problem;
+        (void)QN_REFUSE(&problem, 503, "", "the steps of a model fail; the log says why");
+        qn_problem_reply(ex, &problem);
+    }
     qn_exchange_leave(ex);
 }
 
@@ -116,22 +122,25 @@ static json_t *sampling_json(const qn_sample_opts *s) {
     return o;
 }
 
-static json_t *props_of(const qn_exchange *ex, const qn_offer *entry) {
-    qn_served *m = entry->served;
+// Of a model that is not open, the settings are not known yet: it is not opened for that.
+static json_t *props_of(const qn_exchange *ex, const qn_offer_info *info,
+                        const qn_sample_opts *sample) {
     json_t *o = json_object(), *settings = json_object(), *modalities = json_object();
     json_t *caps = json_object();
-    qn_json_put(&settings, "n_ctx", json_integer(m->context));
-    qn_json_put(&settings, "params", sampling_json(&m->sample));
-    qn_json_put(&modalities, "vision", json_boolean(m->has_vision));
-    qn_json_put(&caps, "tools", json_boolean(m->has_tools));
-    qn_json_put(&caps, "thinking", json_boolean(m->has_thinking));
+    qn_json_put(&settings, "n_ctx", json_integer(info->context));
+    qn_json_put(&settings, "params", sample ? sampling_json(sample) : json_object());
+    qn_json_put(&modalities, "vision", json_boolean(info->has_vision));
+    qn_json_put(&caps, "tools", json_boolean(info->has_tools));
+    qn_json_put(&caps, "thinking", json_boolean(info->has_thinking));
     qn_json_put(&o, "default_generation_settings", settings);
-    qn_json_put(&o, "total_slots", json_integer(qn_served_rows(m)));
-    qn_json_put(&o, "model_alias", json_string(entry->name));
-    qn_json_put(&o, "model_path", json_string(entry->name));
+    qn_json_put(&o, "total_slots",
+                json_integer(ex->server->opts.parallel ? ex->server->opts.parallel : 64));
+    qn_json_put(&o, "model_alias", json_string(info->name));
+    qn_json_put(&o, "model_path", json_string(info->name));
+    qn_json_put(&o, "loaded", json_boolean(info->is_open));
     qn_json_put(&o, "modalities", modalities);
     qn_json_put(&o, "chat_template_caps", caps);
-    qn_json_put(&o, "n_ctx", json_integer(m->context));
+    qn_json_put(&o, "n_ctx", json_integer(info->context));
     qn_json_put(&o, "build_info", json_sprintf("quern %s", qn_version()));
     qn_json_put(&o, "needs_key", json_boolean(qn_guard_has_keys(&ex->server->guard)));
     return o;
@@ -139,13 +148,25 @@ static json_t *props_of(const qn_exchange *ex, const qn_offer *entry) {
 
 void qn_api_props(qn_exchange *ex) {
     qn_offer *entry = NULL;
+    qn_offer_info info;
     qn_problem problem = {0};
-    if (qn_offer_take(&entry, ex, ex->model, &problem)) {
-        qn_problem_reply(ex, &problem);
+    qn_status status = qn_registry_hold(&entry, &ex->server->registry, ex->model, &problem.err);
+    if (status) {
+        (void)qn_offer_refuse(&problem, status);
     } else {
-        qn_reply_json(ex, 200, props_of(ex, entry));
-        qn_offer_leave(entry);
+        qn_offer_refresh(entry);
+        qn_offer_get_info(&info, entry);
+        if (!info.is_known && !info.is_open) {
+            status = QN_FAIL(&problem.err, FORMAT, "%s",
+                             *info.problem ? info.problem : "the model's file cannot be read now");
+            (void)qn_offer_refuse(&problem, status);
+        }
     }
+    if (status)
+        qn_problem_reply(ex, &problem);
+    else // one that is open stays open while it is held
+        qn_reply_json(ex, 200, props_of(ex, &info, info.is_open ? &entry->served->sample : NULL));
+    if (entry) qn_offer_leave(entry);
     qn_exchange_leave(ex);
 }
 

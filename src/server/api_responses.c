@@ -86,7 +86,8 @@ static item_status final_status(const qn_choice *c, size_t i) {
 static json_t *given(const qn_job *job, const char *name, json_t *other) {
     enum { MAX_REPEATED = 256 << 10 };
     json_t *value = json_object_get(job->ask.body, name);
-    if (!value || json_is_null(value) || job->ex->body.size > MAX_REPEATED) return other;
+    const bool is_large = atomic_load(&job->ex->n_read) > MAX_REPEATED; // the body itself is gone
+    if (!value || json_is_null(value) || is_large) return other;
     json_decref(other);
     return json_incref(value);
 }

@@ -1,6 +1,7 @@
 // llama-server's helpers: texts and token ids, rendered conversations, rows as slots.
 #include "server/api.h"
 
+#include "core/buf.h"
 #include "core/mem.h"
 #include "core/utf8.h"
 #include "server/messages.h"
@@ -12,68 +13,106 @@
 
 // --- texts and tokens ----------------------------------------------------------------------------
 
-// A handler that reads an ask, takes its model, and answers at once with what `make` gives.
-static void answer(qn_exchange *ex, qn_status (*make)(json_t **out, const qn_ask *ask,
+// What these routes take and give at once; a text of more is no prompt of any model.
+enum { MAX_TEXT = 8 << 20, MAX_TOKENS = 1 << 20 };
+
+// A handler that reads an ask, takes its model, and answers at once with what `make` writes.
+static void answer(qn_exchange *ex, qn_status (*make)(qn_buf *out, const qn_ask *ask,
                                                       const qn_served *model, qn_problem *p)) {
     qn_problem problem = {0};
     qn_ask ask;
     qn_offer *entry = NULL;
-    json_t *value = NULL;
+    qn_buf body = {0};
     qn_status status = qn_ask_read(&ask, ex, QN_SET_TOKENS, &problem);
     if (!status) status = qn_offer_take(&entry, ex, ask.model, &problem);
-    if (!status) status = make(&value, &ask, entry->served, &problem);
+    if (!status) status = make(&body, &ask, entry->served, &problem);
+    if (!status && body.failed)
+        status = qn_problem_take(&problem, QN_NOMEM(&problem.err, "an answer"), NULL);
     if (status)
         qn_problem_reply(ex, &problem);
     else
-        qn_reply_json(ex, 200, value);
+        qn_exchange_reply(ex, 200, "application/json", &body);
+    qn_buf_deinit(&body);
     if (entry) qn_offer_leave(entry);
     qn_ask_deinit(&ask);
     qn_exchange_leave(ex);
 }
 
-// {"id", "piece"}: a text, or a list of bytes where they are none.
-static json_t *piece_of(const qn_served *model, int32_t id) {
-    char *bytes = NULL;
-    size_t n = 0;
-    if (qn_tokenizer_bytes(&bytes, &n, model->tokenizer, id, NULL)) return NULL;
-    json_t *o = json_object(), *piece = NULL;
-    if (qn_utf8_valid(bytes, n)) {
-        piece = qn_json_string(bytes, n);
-    } else {
-        piece = json_array();
-        for (size_t i = 0; i < n; i++) qn_json_push(&piece, json_integer((unsigned char)bytes[i]));
-    }
-    qn_free(bytes);
-    qn_json_put(&o, "id", json_integer(id));
-    qn_json_put(&o, "piece", piece);
-    return o;
+static qn_status check_count(size_t n, const char *field, qn_problem *p) {
+    if (n <= MAX_TOKENS) return QN_OK;
+    return QN_REFUSE(p, 413, field, "'%s' is %zu tokens, at most %d are taken at once", field, n,
+                     MAX_TOKENS);
 }
 
-static qn_status make_tokens(json_t **out, const qn_ask *ask, const qn_served *model,
+static void write_string(qn_buf *to, const char *bytes, size_t n) {
+    json_t *value = qn_json_string(bytes, n);
+    if (value)
+        qn_json_write(to, value, &qn_compact);
+    else
+        to->failed = true;
+    json_decref(value);
+}
+
+// {"id", "piece"}: a text, or a list of bytes where they are none.
+static void write_piece(qn_buf *to, const qn_served *model, int32_t id) {
+    char *bytes = NULL;
+    size_t n = 0;
+    if (qn_tokenizer_bytes(&bytes, &n, model->tokenizer, id, NULL)) {
+        to->failed = true;
+        return;
+    }
+    qn_buf_printf(to, "{\"id\":%d,\"piece\":", id);
+    if (qn_utf8_valid(bytes, n)) {
+        write_string(to, bytes, n);
+    } else {
+        for (size_t i = 0; i < n; i++)
+            qn_buf_printf(to, "%c%d", i ? ',' : '[', (unsigned char)bytes[i]);
+        qn_buf_text(to, "]");
+    }
+    qn_buf_text(to, "}");
+    qn_free(bytes);
+}
+
+// As text at once: JSON values would take many times its memory.
+static void write_tokens(qn_buf *to, const int32_t *ids, size_t n, const qn_ask *ask,
+                         const qn_served *model) {
+    qn_buf_text(to, "{\"tokens\":[");
+    for (size_t i = 0; i < n && !to->failed; i++) {
+        if (i) qn_buf_text(to, ",");
+        if (ask->with_pieces)
+            write_piece(to, model, ids[i]);
+        else
+            qn_buf_printf(to, "%d", ids[i]);
+    }
+    qn_buf_text(to, "]}");
+}
+
+static qn_status make_tokens(qn_buf *out, const qn_ask *ask, const qn_served *model,
                              qn_problem *p) {
     const qn_tokenize_opts opts =
         QN_INIT(qn_tokenize_opts, .special = ask->parse_special, .add_ends = ask->add_special);
     int32_t *ids = NULL;
     size_t n = 0;
     if (!ask->content) return QN_REFUSE(p, 400, "content", "the request has no 'content'");
-    const qn_status status =
-        qn_tokenize(&ids, &n, model->tokenizer, ask->content, strlen(ask->content), &opts, &p->err);
+    const size_t size = strlen(ask->content);
+    if (size > MAX_TEXT)
+        return QN_REFUSE(p, 413, "content", "'content' has %zu bytes, at most %d are taken at once",
+                         size, MAX_TEXT);
+    qn_status status = qn_tokenize(&ids, &n, model->tokenizer, ask->content, size, &opts, &p->err);
     if (status) return qn_problem_take(p, status, "content");
-    json_t *o = json_object(), *list = json_array();
-    for (size_t i = 0; i < n && list; i++)
-        qn_json_push(&list, ask->with_pieces ? piece_of(model, ids[i]) : json_integer(ids[i]));
+    status = check_count(n, "content", p);
+    if (!status) write_tokens(out, ids, n, ask, model);
     qn_free(ids);
-    qn_json_put(&o, "tokens", list);
-    *out = o;
-    return QN_OK;
+    return status;
 }
 
-static qn_status make_content(json_t **out, const qn_ask *ask, const qn_served *model,
+static qn_status make_content(qn_buf *out, const qn_ask *ask, const qn_served *model,
                               qn_problem *p) {
     const size_t n = json_array_size(ask->tokens);
     char *text = NULL;
     size_t size = 0;
     if (!ask->tokens) return QN_REFUSE(p, 400, "tokens", "the request has no 'tokens'");
+    QN_TRY(check_count(n, "tokens", p));
     int32_t *ids = qn_alloc(n, sizeof *ids);
     if (!ids) return qn_problem_take(p, QN_NOMEM(&p->err, "tokens"), "tokens");
     qn_status status = QN_OK;
@@ -92,10 +131,10 @@ static qn_status make_content(json_t **out, const qn_ask *ask, const qn_served *
     }
     qn_free(ids);
     if (status) return status;
-    json_t *o = json_object();
-    qn_json_put(&o, "content", qn_json_string(text, size));
+    qn_buf_text(out, "{\"content\":");
+    write_string(out, text, size);
+    qn_buf_text(out, "}");
     qn_free(text);
-    *out = o;
     return QN_OK;
 }
 

@@ -292,6 +292,8 @@ static qn_status begin_rows(qn_job *job, qn_problem *p) {
         job->n_left++;
         job->added = qn_clock_ns();
         begin_answer(job);
+        qn_chat_turn_destroy(job->turn); // its pictures are large, and rows have what they need
+        job->turn = NULL;
     }
     pthread_mutex_unlock(&job->lock);
     if (status) return status;

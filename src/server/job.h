@@ -112,7 +112,8 @@ struct qn_job {
     const qn_dialect *dialect;
     qn_ask ask;
     qn_job_opts opts;
-    qn_chat_turn *turn; // NULL: prompts without a conversation
+    // NULL: prompts without a conversation, or its rows are in the batch, which need it no more
+    qn_chat_turn *turn;
     qn_choice *choices; // (n_choices)
     size_t n_choices;
     size_t n_left; // choices that have not ended, and one while rows are being added by a worker

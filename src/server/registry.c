@@ -113,36 +113,54 @@ static qn_status scan(qn_registry *r, qn_err *err) {
     return status;
 }
 
-void qn_offer_refresh(qn_offer *e) {
-    qn_registry *r = e->registry;
+// With the lock, which is given up meanwhile: reads what is not known, unless somebody does.
+static void learn(qn_registry *r, qn_offer *e) {
     qn_facts facts;
     qn_err err;
-    pthread_mutex_lock(&r->lock);
-    const bool is_known = e->is_known;
+    while (e->is_read) pthread_cond_wait(&r->changed, &r->lock);
+    if (e->is_known) return;
+    e->is_read = true;
     pthread_mutex_unlock(&r->lock);
-    if (is_known) return;
     const qn_status status = qn_facts_read(&facts, r->server, e->path, &err);
     pthread_mutex_lock(&r->lock);
     if (!status) e->facts = facts;
     snprintf(e->problem, sizeof e->problem, "%.255s", status ? err.message : "");
     e->is_known = status != QN_MEMORY; // which may be there the next time
+    e->is_read = false;
+    pthread_cond_broadcast(&r->changed);
+}
+
+// With the lock, which is given up meanwhile.
+static void learn_aside(qn_registry *r, qn_offer *e) {
+    if (e->is_known || !qn_workers_pause(&r->server->workers)) return;
+    learn(r, e);
+    qn_workers_resume(&r->server->workers);
+}
+
+// With the lock: one user less. Who waits for room may have it now.
+static void let_go(qn_registry *r, qn_offer *e) {
+    e->n_users--;
+    pthread_cond_broadcast(&r->changed);
+}
+
+void qn_offer_refresh(qn_offer *e) {
+    qn_registry *r = e->registry;
+    pthread_mutex_lock(&r->lock);
+    learn_aside(r, e);
     pthread_mutex_unlock(&r->lock);
 }
 
 void qn_registry_refresh(qn_registry *r) {
     qn_err err;
     if (scan(r, &err)) qn_logger_say(&r->server->logger, "error", "%s", err.message);
-    for (size_t i = 0;; i++) {
-        pthread_mutex_lock(&r->lock);
-        qn_offer *e = i < r->n ? r->entries[i] : NULL;
-        if (e) e->n_users++; // it stays meanwhile
-        pthread_mutex_unlock(&r->lock);
-        if (!e) return;
-        qn_offer_refresh(e);
-        pthread_mutex_lock(&r->lock);
-        e->n_users--;
-        pthread_mutex_unlock(&r->lock);
+    pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->n; i++) {
+        qn_offer *e = r->entries[i];
+        e->n_users++; // it stays meanwhile
+        learn_aside(r, e);
+        let_go(r, e);
     }
+    pthread_mutex_unlock(&r->lock);
 }
 
 // --- life ----------------------------------------------------------------------------------------
@@ -184,13 +202,15 @@ static int64_t fixed_bytes(const qn_offer *e) {
 }
 
 // With the lock: what other models will still take of the memory that is free now. State counts as
-// a whole, as it is taken while requests come.
+// a whole, as it is taken while requests come. Those that wait for room themselves take nothing, or
+// two that are asked for at once would refuse each other.
 static int64_t promised_bytes(const qn_registry *r, const qn_offer *without) {
     int64_t sum = 0;
     for (size_t i = 0; i < r->n; i++) {
         const qn_offer *e = r->entries[i];
-        if (e == without || e->state == QN_OFFER_CLOSED) continue;
-        sum += e->state_bytes + (e->state == QN_OFFER_OPENING ? fixed_bytes(e) : 0);
+        if (e == without) continue;
+        if (e->state == QN_OFFER_OPENING || e->state == QN_OFFER_OPEN) sum += e->state_bytes;
+        if (e->state == QN_OFFER_OPENING) sum += fixed_bytes(e);
     }
     return sum;
 }
@@ -235,7 +255,7 @@ static bool close_one(qn_registry *r) {
     if (!oldest) return false;
     qn_served *served = oldest->served;
     oldest->served = NULL;
-    oldest->state = QN_OFFER_OPENING; // nobody takes it meanwhile
+    oldest->state = QN_OFFER_CLOSING; // nobody takes it meanwhile
     pthread_mutex_unlock(&r->lock);
     qn_logger_say(&r->server->logger, "info", "closing %s to make room", oldest->name);
     qn_served_close(served);
@@ -246,24 +266,40 @@ static bool close_one(qn_registry *r) {
     return true;
 }
 
-static bool has_open(const qn_registry *r, const qn_offer *without) {
+// With the lock: others that are in one of these states.
+static bool has_others(const qn_registry *r, const qn_offer *without, unsigned states) {
     for (size_t i = 0; i < r->n; i++) {
-        if (r->entries[i] != without && r->entries[i]->state != QN_OFFER_CLOSED) return true;
+        if (r->entries[i] != without && states >> r->entries[i]->state & 1) return true;
     }
     return false;
 }
 
-// With the lock, which is given up meanwhile. Answers that are ending let go of their models soon:
-// these are waited for, for a moment.
-static qn_status make_room(qn_registry *r, qn_offer *e, qn_err *err) {
-    enum { SECONDS = 2 };
-    int64_t left = 0;
+static struct timespec seconds_from_now(time_t seconds) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += SECONDS;
+    until.tv_sec += seconds;
+    return until;
+}
+
+// With the lock, which is given up meanwhile. Models that are being opened or closed come to their
+// end, and are waited for. Answers that are ending let go of their models soon: these are waited
+// for, for a moment.
+static qn_status make_room(qn_registry *r, qn_offer *e, qn_err *err) {
+    enum {
+        SECONDS = 2,
+        CHANGING = 1 << QN_OFFER_OPENING | 1 << QN_OFFER_CLOSING,
+        OPEN = 1 << QN_OFFER_OPEN
+    };
+    int64_t left = 0;
+    struct timespec until = seconds_from_now(SECONDS);
     while (!fits(&left, r, e)) {
         if (close_one(r)) continue;
-        if (!has_open(r, e)) return refuse_size(e, left, false, err);
+        if (has_others(r, e, CHANGING)) {
+            pthread_cond_wait(&r->changed, &r->lock);
+            until = seconds_from_now(SECONDS);
+            continue;
+        }
+        if (!has_others(r, e, OPEN)) return refuse_size(e, left, false, err);
         if (pthread_cond_timedwait(&r->changed, &r->lock, &until) == ETIMEDOUT)
             return refuse_size(e, left, true, err);
     }
@@ -306,22 +342,25 @@ static qn_status refuse_name(const qn_registry *r, const char *name, qn_err *err
     return QN_FAIL(err, ARGUMENT, "there is no model '%.80s'; there are %s", name, known);
 }
 
-// With the lock, which is given up meanwhile.
-static void learn(qn_registry *r, qn_offer *e) {
-    pthread_mutex_unlock(&r->lock);
-    qn_offer_refresh(e);
-    pthread_mutex_lock(&r->lock);
+// What the opening of a model says of its file must not be taken for a wrong name, or for a lack of
+// room.
+static qn_status open_served(qn_served **out, qn_registry *r, const qn_offer *e, qn_err *err) {
+    const qn_status status = qn_served_open(out, r->server, e->path, e->state_bytes, err);
+    if (status != QN_ARGUMENT && status != QN_LIMIT) return status;
+    err->status = QN_UNSUPPORTED;
+    return QN_UNSUPPORTED;
 }
 
 // With the lock, which is given up meanwhile.
 static qn_status open_entry(qn_registry *r, qn_offer *e, qn_err *err) {
     qn_served *served = NULL;
-    e->state = QN_OFFER_OPENING;
+    e->state = QN_OFFER_WAITING;
     if (r->server->opts.folder) learn(r, e); // one model alone is opened as it is
     qn_status status = *e->problem ? QN_FAIL(err, FORMAT, "%s", e->problem) : make_room(r, e, err);
+    if (!status) e->state = QN_OFFER_OPENING;
     while (!status) {
         pthread_mutex_unlock(&r->lock);
-        status = qn_served_open(&served, r->server, e->path, e->state_bytes, err);
+        status = open_served(&served, r, e, err);
         pthread_mutex_lock(&r->lock);
         if (status != QN_MEMORY || !close_one(r)) break;
         status = QN_OK; // once more, with the room of that one
@@ -339,7 +378,8 @@ static qn_status wait_for(qn_registry *r, qn_offer *e, qn_err *err) {
     if (e->state == QN_OFFER_OPEN) return QN_OK;
     if (!qn_workers_pause(&r->server->workers))
         return QN_FAIL(err, LIMIT, "%d requests wait for models already", QN_MAX_WORKERS);
-    while (e->state == QN_OFFER_OPENING) pthread_cond_wait(&r->changed, &r->lock);
+    while (e->state != QN_OFFER_CLOSED && e->state != QN_OFFER_OPEN)
+        pthread_cond_wait(&r->changed, &r->lock);
     const qn_status status = e->state == QN_OFFER_CLOSED ? open_entry(r, e, err) : QN_OK;
     qn_workers_resume(&r->server->workers);
     return status;
@@ -359,7 +399,7 @@ static qn_status take(qn_offer **out, qn_registry *r, const char *name, bool ope
     if (e) e->n_users++; // from now on it stays
     if (e && opens) status = wait_for(r, e, err);
     if (e && opens) e->last_used = qn_clock_ns();
-    if (e && status) e->n_users--;
+    if (e && status) let_go(r, e);
     if (!status) *out = e;
     pthread_mutex_unlock(&r->lock);
     return status;
@@ -376,8 +416,7 @@ qn_status qn_registry_hold(qn_offer **out, qn_registry *r, const char *name, qn_
 void qn_offer_leave(qn_offer *e) {
     qn_registry *r = e->registry;
     pthread_mutex_lock(&r->lock);
-    e->n_users--;
-    pthread_cond_broadcast(&r->changed);
+    let_go(r, e);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -399,14 +438,14 @@ static void fill_info(qn_offer_info *out, const qn_offer *e) {
                            .n_users = e->n_users,
                            .last_used = e->last_used,
                            .is_known = e->is_known && !*e->problem,
-                           .context = f->context,
+                           .context = m ? m->context : f->context,
                            .n_parameters = f->n_parameters,
                            .n_vocab = f->n_vocab,
                            .width = f->width,
                            .trained_context = f->trained_context,
                            .has_vision = m ? m->has_vision : f->has_vision,
-                           .has_thinking = f->has_thinking,
-                           .has_tools = f->has_tools,
+                           .has_thinking = m ? m->has_thinking : f->has_thinking,
+                           .has_tools = m ? m->has_tools : f->has_tools,
                            .facts = *f};
     qn_batch_counts counts = QN_INIT(qn_batch_counts);
     if (m && !qn_batch_get_counts(&counts, m->batch, NULL)) {
@@ -450,4 +489,15 @@ int64_t qn_registry_counts(qn_registry *r, qn_batch_counts *out) {
     }
     pthread_mutex_unlock(&r->lock);
     return n;
+}
+
+bool qn_registry_is_well(qn_registry *r) {
+    bool is_well = true;
+    pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->n; i++) {
+        const qn_offer *e = r->entries[i];
+        is_well &= e->state != QN_OFFER_OPEN || !atomic_load(&e->served->is_failing);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return is_well;
 }

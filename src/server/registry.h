@@ -12,7 +12,13 @@
 
 #include <time.h>
 
-typedef enum qn_offer_state { QN_OFFER_CLOSED, QN_OFFER_OPENING, QN_OFFER_OPEN } qn_offer_state;
+typedef enum qn_offer_state {
+    QN_OFFER_CLOSED,
+    QN_OFFER_WAITING, // for room: nothing of the memory is its own yet
+    QN_OFFER_OPENING, // room was granted
+    QN_OFFER_OPEN,
+    QN_OFFER_CLOSING
+} qn_offer_state;
 
 typedef struct qn_offer {
     char *name, *path; // owned
@@ -28,6 +34,7 @@ typedef struct qn_offer {
     int64_t state_bytes; // of one that is open or being opened: its KV cache and state may grow to
                          // that
     bool is_known;       // there are facts, or an error
+    bool is_read;        // somebody reads them
     qn_facts facts;
     char problem[256]; // why it cannot be opened; "": nothing is known against it
     bool is_seen;      // while the folder is looked at: it is still there
@@ -53,7 +60,7 @@ void qn_registry_deinit(qn_registry *registry);
 // The model of that name, open; NULL or "": the only one, or the one that was named to the server.
 // A tag ":latest" at the end of the name is left off. One user more, until qn_offer_leave.
 // QN_ARGUMENT: there is none of this name. QN_MEMORY: it does not fit. QN_LIMIT: not now, as others
-// are in use.
+// are in use. All others: it cannot be opened, whatever is wrong with it.
 QN_MUST_CHECK qn_status qn_registry_take(qn_offer **out, qn_registry *registry, const char *name,
                                          qn_err *err);
 // The same without opening it: served is NULL unless it is open.
@@ -84,13 +91,15 @@ typedef struct qn_offer_info {
 // False after the last. Only what is known already: see qn_registry_refresh.
 bool qn_registry_info(qn_offer_info *out, qn_registry *registry, size_t i);
 void qn_offer_get_info(qn_offer_info *out, qn_offer *entry);
-// Looks at the folder again, and reads what is not known yet of any model, which takes a while: not
-// on a thread of the HTTP library.
+// Looks at the folder again, and reads what is not known yet of any model, which takes a while: on a
+// worker, whose place another one takes meanwhile. When too many wait already, what is known stays.
 void qn_registry_refresh(qn_registry *registry);
 // The same for one, that the caller is a user of.
 void qn_offer_refresh(qn_offer *entry);
 
 // Sums over the batches of all models that are open; returns how many these are.
 int64_t qn_registry_counts(qn_registry *registry, qn_batch_counts *out);
+// False: steps of a model that is open fail again and again.
+bool qn_registry_is_well(qn_registry *registry);
 
 #endif

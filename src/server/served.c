@@ -44,6 +44,48 @@ static bool is_ending(qn_served *m) {
     return is_ending;
 }
 
+// A row that nobody waits for: whether steps succeed again.
+static void add_probe(qn_served *m) {
+    static const int32_t id = 0;
+    const qn_generate_opts one = QN_INIT(qn_generate_opts, .max_tokens = 1);
+    const qn_row_opts row = QN_INIT(qn_row_opts, .generate = &one, .flags = QN_ROW_UNCACHED);
+    qn_err err;
+    if (qn_batch_add(NULL, m->batch, &id, 1, &row, NULL, NULL, &err))
+        qn_logger_say(&m->server->logger, "error", "a step cannot be tried: %s", err.message);
+}
+
+// A step has failed: it is tried again, and after a while all answers of this model are given up,
+// which the next step does, whatever comes of it.
+static void note_failure(qn_served *m, int *n_failures, const qn_err *err) {
+    static const struct timespec pause = {.tv_nsec = RETRY_MS * 1000000};
+    qn_logger_say(&m->server->logger, "error", "a step failed: %s", err->message);
+    if (++*n_failures >= MAX_FAILURES) {
+        atomic_store(&m->is_failing, true);
+        qn_stop_flag_set(m->give_up);
+    } else {
+        nanosleep(&pause, NULL);
+    }
+}
+
+// A step has succeeded. One that gave up answers shows nothing: a further failure ends those that
+// have come since at once.
+static void note_success(qn_served *m, int *n_failures) {
+    if (qn_stop_flag_is_set(m->give_up)) {
+        qn_stop_flag_clear(m->give_up);
+        *n_failures = MAX_FAILURES - 1;
+    } else {
+        *n_failures = 0;
+        atomic_store(&m->is_failing, false);
+    }
+}
+
+static void count_step(qn_served *m) {
+    pthread_mutex_lock(&m->lock);
+    m->n_steps++;
+    pthread_cond_broadcast(&m->stepped);
+    pthread_mutex_unlock(&m->lock);
+}
+
 static void *step(void *arg) {
     qn_served *m = arg;
     int n_failures = 0;
@@ -52,18 +94,17 @@ static void *step(void *arg) {
         qn_err err;
         if (!qn_batch_wait(m->batch, 1000)) {
             release_ended(m, true);
+            if (atomic_load(&m->is_failing)) add_probe(m);
             continue;
         }
         const qn_status status = qn_batch_step(&n, m->batch, &err);
-        if (!status) {
-            n_failures = 0;
+        count_step(m);
+        if (status) {
+            note_failure(m, &n_failures, &err);
+        } else {
+            note_success(m, &n_failures);
             release_ended(m, n == 0);
-            continue;
         }
-        qn_logger_say(&m->server->logger, "error", "a step failed: %s", err.message);
-        if (++n_failures == MAX_FAILURES) qn_links_drop(&m->server->links);
-        const struct timespec pause = {.tv_nsec = RETRY_MS * 1000000};
-        nanosleep(&pause, NULL);
     }
     release_ended(m, true);
     release_ended(m, true);
@@ -108,9 +149,10 @@ static qn_status open_batch(qn_served *m, int64_t state_bytes, qn_err *err) {
     const qn_server_opts *o = &m->server->opts;
     m->context = m->info.context;
     if (o->context && o->context < m->context) m->context = o->context;
-    const qn_batch_opts batch = QN_INIT(qn_batch_opts, .context = m->context, .rows = o->parallel,
-                                        .chunk = o->chunk, .prompt_rows = QN_PROMPT_ROWS_AUTO,
-                                        .bytes = state_bytes, .kept = o->no_prefix_cache ? -1 : 0);
+    const qn_batch_opts batch =
+        QN_INIT(qn_batch_opts, .context = m->context, .rows = o->parallel, .chunk = o->chunk,
+                .prompt_rows = QN_PROMPT_ROWS_AUTO, .bytes = state_bytes,
+                .kept = o->no_prefix_cache ? -1 : 0, .stop = m->give_up);
     return qn_batch_create(&m->batch, m->engine, &batch, err);
 }
 
@@ -118,6 +160,7 @@ static qn_status fill(qn_served *m, const char *path, int64_t state_bytes, qn_er
     const qn_server_opts *o = &m->server->opts;
     m->info = QN_INIT(qn_engine_info);
     m->sample = QN_INIT(qn_sample_opts);
+    QN_TRY(qn_stop_flag_create(&m->give_up, err));
     QN_TRY(o->open(o->open_arg, &m->engine, &m->sample, path, err));
     m->tokenizer = qn_engine_tokenizer(m->engine);
     if (!m->tokenizer) return QN_FAIL(err, UNSUPPORTED, "%s: the model has no tokenizer", path);
@@ -136,6 +179,11 @@ qn_status qn_served_open(qn_served **out, qn_server *server, const char *path, i
                          qn_err *err) {
     qn_served *m = qn_alloc(1, sizeof *m);
     if (!m || pthread_mutex_init(&m->lock, NULL) != 0) {
+        qn_free(m);
+        return QN_NOMEM(err, "a model");
+    }
+    if (pthread_mutex_init(&m->like_lock, NULL) != 0 || pthread_cond_init(&m->stepped, NULL) != 0) {
+        pthread_mutex_destroy(&m->lock);
         qn_free(m);
         return QN_NOMEM(err, "a model");
     }
@@ -172,6 +220,9 @@ void qn_served_close(qn_served *m) {
     qn_template_destroy(m->template);
     close_engine(m, m->draft_engine);
     close_engine(m, m->engine);
+    qn_stop_flag_destroy(m->give_up);
+    pthread_cond_destroy(&m->stepped);
+    pthread_mutex_destroy(&m->like_lock);
     pthread_mutex_destroy(&m->lock);
     qn_free(m);
 }
@@ -192,15 +243,27 @@ bool qn_served_embed(qn_served *m, void (*fn)(qn_exchange *ex), qn_exchange *ex)
     return is_there && qn_workers_add(&m->embedder, fn, ex);
 }
 
+void qn_served_let_step(qn_served *m) {
+    enum { STEPS = 2 }; // the first one may have begun before
+    qn_batch_counts counts = QN_INIT(qn_batch_counts);
+    pthread_mutex_lock(&m->lock);
+    const int64_t from = m->n_steps;
+    while (m->n_steps - from < STEPS) {
+        if (qn_batch_get_counts(&counts, m->batch, NULL) || counts.rows == 0) break;
+        pthread_cond_wait(&m->stepped, &m->lock);
+    }
+    pthread_mutex_unlock(&m->lock);
+}
+
 // --- grammars ------------------------------------------------------------------------------------
 
 qn_status qn_served_like(const qn_grammar **out, qn_served *m, qn_err *err) {
-    pthread_mutex_lock(&m->lock);
+    pthread_mutex_lock(&m->like_lock);
     const qn_status status =
         m->like ? QN_OK
                 : qn_grammar_create(&m->like, m->tokenizer, QN_GRAMMAR_JSON, "", 0, NULL, err);
     if (!status) *out = m->like;
-    pthread_mutex_unlock(&m->lock);
+    pthread_mutex_unlock(&m->like_lock);
     return status;
 }
 

@@ -30,13 +30,21 @@ typedef struct qn_served {
     bool has_thinking, has_tools; // the template knows about them
 
     atomic_int_least64_t n_waiting; // requests none of whose rows have begun
+    qn_stop_flag *give_up; // ends all answers
+    // Steps failed so often that answers are given up; /health tells it until one succeeds.
+    atomic_bool is_failing;
+
+    pthread_mutex_t like_lock; // of its own: steps do not wait while it is made
+    qn_grammar *like;          // any grammar of this tokenizer, made when the first is wanted
 
     pthread_mutex_t lock;  // of what follows
-    qn_grammar *like;      // any grammar of this tokenizer, made when the first is wanted
     qn_job *ended, *older; // jobs that wait to be released: since this step, since the one before
     bool is_ending;
-    qn_workers embedder; // one thread, made when the first embeddings are wanted
+    int64_t n_steps;        // ended, well or not
+    pthread_cond_t stepped; // that number has changed
+    qn_workers embedder;    // one thread, made when the first embeddings are wanted
     bool has_embedder;
+    int n_embedding; // of the embedder's thread: requests that it has begun
     pthread_t thread;
     bool is_running;
 } qn_served;
@@ -67,6 +75,9 @@ QN_MUST_CHECK qn_status qn_served_like(const qn_grammar **out, qn_served *served
 bool qn_served_embed(qn_served *served, void (*fn)(qn_exchange *ex), qn_exchange *ex);
 // Max answers that are computed at a time.
 int64_t qn_served_rows(qn_served *served);
+// On that thread, between parts of its work: lets answers that are being computed have a step to
+// themselves.
+void qn_served_let_step(qn_served *served);
 // A job that has ended: released after the steps that its rows may still be in.
 void qn_served_bury(qn_served *served, qn_job *job);
 

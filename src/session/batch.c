@@ -142,8 +142,10 @@ qn_status qn_batch_create(qn_batch **out, const qn_engine *engine, const qn_batc
     runner.segs = runner.n_seqs;
     runner.outs = o.rows + QN_MAX_DRAFT; // one row may draft while all others have a token each
     if (runner.outs < MIN_OUTS) runner.outs = MIN_OUTS;
-    qn_session like = {
-        .engine = engine, .adapter = qn_engine_adapter_usual(engine), .keeps = o.kept >= 0};
+    qn_session like = {.engine = engine,
+                       .adapter = qn_engine_adapter_usual(engine),
+                       .keeps = o.kept >= 0,
+                       .stop = o.stop};
     qn_shared *shared = NULL;
     QN_TRY(qn_shared_open(&shared, &like, &runner, err));
     like.shared = shared;
