@@ -274,8 +274,8 @@ static inline const char *text_at(const json_t *value, const char *path) {
     return text;
 }
 
-// JSON in C strings is easier to read with ' in place of ": its text, to be freed, and its value, to
-// be released.
+// JSON in C strings is easier to read with ' in place of ": its text, to be freed, and its value,
+// to be released.
 static inline char *json_text(const char *text) {
     char *copy = strdup(text);
     assert_non_null(copy);
@@ -304,8 +304,8 @@ static inline void assert_json(const json_t *value, const char *want, const char
     json_decref(expected);
 }
 
-// A chat template, as a file, whose prompts end in an open reasoning block: what the model writes is
-// reasoning.
+// A chat template, as a file, whose prompts end in an open reasoning block: what the model writes
+// is reasoning.
 static inline void write_thinking_template(char *path, size_t size) {
     static const char text[] =
         "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' "
@@ -319,7 +319,8 @@ static inline void write_thinking_template(char *path, size_t size) {
 
 // --- streams -------------------------------------------------------------------------------------
 
-// The events of a stream as a list of {"event": name or null, "data": JSON or text}; to be released.
+// The events of a stream as a list of {"event": name or null, "data": JSON or text}; to be
+// released.
 static inline json_t *sse_events(const http_answer *a) {
     json_t *events = json_array();
     const char *at = a->body.data;

@@ -138,7 +138,8 @@ static void a_cut_stream_is_incomplete(void **state) {
     serve_stop(&rig);
 }
 
-// The types of all events but deltas must be these; the deltas, of that type, are appended to *text.
+// The types of all events but deltas must be these; the deltas, of that type, are appended to
+// *text.
 static void assert_events(const json_t *events, const char *const *want, size_t n_want,
                           const char *delta, qn_buf *text) {
     size_t n = 0;

@@ -20,9 +20,9 @@ enum { DONE = 0, FAILED = 1, WRONG_USAGE = 2 };
 
 static const qn_command *const commands[] = {
     &qn_cmd_run,        &qn_cmd_serve,    &qn_cmd_logits,  &qn_cmd_embed,    &qn_cmd_tokenize,
-    &qn_cmd_detokenize, &qn_cmd_template, &qn_cmd_inspect, &qn_cmd_graph,
-    &qn_cmd_bench,      &qn_cmd_eval,     &qn_cmd_compile, &qn_cmd_convert,
-    &qn_cmd_quantize,   &qn_cmd_imatrix,  &qn_cmd_synth,   &qn_cmd_devices,
+    &qn_cmd_detokenize, &qn_cmd_template, &qn_cmd_inspect, &qn_cmd_graph,    &qn_cmd_bench,
+    &qn_cmd_eval,       &qn_cmd_compile,  &qn_cmd_convert, &qn_cmd_quantize, &qn_cmd_imatrix,
+    &qn_cmd_synth,      &qn_cmd_devices,
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

@@ -91,7 +91,8 @@ bool qn_openai_fail(qn_job *job, const qn_problem *problem);
 json_t *qn_openai_call(const qn_called *call);
 // {"object": "response.input_tokens", "input_tokens"}, for qn_job_count.
 extern const qn_dialect qn_openai_count;
-// Switches reasoning on or off by an effort: "none" is off, others are on. Unknown ones are refused.
+// Switches reasoning on or off by an effort: "none" is off, others are on. Unknown ones are
+// refused.
 QN_MUST_CHECK qn_status qn_ask_set_effort(qn_ask *ask, const char *effort, const char *field,
                                           qn_problem *problem);
 

@@ -222,8 +222,8 @@ static json_t *text_json(const qn_buf *text) {
     return qn_json_string(text->data ? text->data : "", text->size);
 }
 
-// What a line says of the answer. Parts that it does not have are left out, but for the text; a part
-// that it has and that is NULL: no memory.
+// What a line says of the answer. Parts that it does not have are left out, but for the text; a
+// part that it has and that is NULL: no memory.
 typedef struct said {
     json_t *text, *thinking, *calls; // owned
     bool has_text, has_thinking, has_calls;

@@ -81,8 +81,8 @@ static item_status final_status(const qn_choice *c, size_t i) {
 
 // --- the response --------------------------------------------------------------------------------
 
-// What the request said, else `other`, which is taken. Large requests are not repeated: three events
-// of a stream have them, which must fit into what waits to be sent.
+// What the request said, else `other`, which is taken. Large requests are not repeated: three
+// events of a stream have them, which must fit into what waits to be sent.
 static json_t *given(const qn_job *job, const char *name, json_t *other) {
     enum { MAX_REPEATED = 256 << 10 };
     json_t *value = json_object_get(job->ask.body, name);

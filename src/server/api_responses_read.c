@@ -117,8 +117,8 @@ static qn_status keep_allowed(qn_ask *ask, const json_t *allowed, qn_problem *p)
     return ask->tools && !failed ? QN_OK : qn_problem_memory(p, "tools");
 }
 
-// {"type": "function", "name"}, {"type": "allowed_tools", "mode", "tools"}, or a built-in tool, which
-// is not there.
+// {"type": "function", "name"}, {"type": "allowed_tools", "mode", "tools"}, or a built-in tool,
+// which is not there.
 static qn_status read_tool_choice(qn_ask *ask, qn_problem *p) {
     const char *type = qn_value_text(ask->tool_choice, "type"),
                *mode = qn_value_text(ask->tool_choice, "mode");

@@ -1,5 +1,5 @@
-// OpenAI's /v1/completions, with the log-probabilities of its first years: of prompts, too, which is
-// what evaluations are made of.
+// OpenAI's /v1/completions, with the log-probabilities of its first years: of prompts, too, which
+// is what evaluations are made of.
 #include "server/api.h"
 
 #include "core/buf.h"
@@ -57,8 +57,8 @@ static bool is_next(const walk *w, const char *bytes, size_t n) {
     return n <= w->size - w->at && memcmp(w->text + w->at, bytes, n) == 0;
 }
 
-// Where the token begins, in characters. A token that is not in the text, such as one that the model
-// expects at the beginning, takes no place; bytes that are not text show as U+FFFD.
+// Where the token begins, in characters. A token that is not in the text, such as one that the
+// model expects at the beginning, takes no place; bytes that are not text show as U+FFFD.
 static int64_t walk_on(walk *w, const char *bytes, size_t n) {
     static const char broken[] = "\xef\xbf\xbd";
     const bool is_inside = w->at < w->size && (w->text[w->at] & 0xc0) == 0x80;

@@ -1,5 +1,5 @@
-// What a request asks for, whatever its dialect: filled by the table of fields (fields.h), and by the
-// dialects, which bring messages, tools and formats into OpenAI's form.
+// What a request asks for, whatever its dialect: filled by the table of fields (fields.h), and by
+// the dialects, which bring messages, tools and formats into OpenAI's form.
 #ifndef QN_SERVER_ASK_H
 #define QN_SERVER_ASK_H
 

@@ -9,8 +9,8 @@
 #include "core/json.h"
 #include "server/problem.h"
 
-// Replaces the addresses in normalised messages (messages.h), which are changed in place. An address
-// that is not allowed or does not answer with an image is a problem with status 400.
+// Replaces the addresses in normalised messages (messages.h), which are changed in place. An
+// address that is not allowed or does not answer with an image is a problem with status 400.
 QN_MUST_CHECK qn_status qn_fetch_images(qn_exchange *ex, const json_t *messages,
                                         qn_problem *problem);
 

@@ -2,8 +2,8 @@
 //
 // A browser sends requests for any page that is open in it. So that a page of somebody else cannot
 // use this server, a request's Host must be an address or a name of ours (a name that was made to
-// point here, DNS rebinding, is not), and its Origin, where it has one, must be the server itself or
-// on the list.
+// point here, DNS rebinding, is not), and its Origin, where it has one, must be the server itself
+// or on the list.
 #ifndef QN_SERVER_GUARD_H
 #define QN_SERVER_GUARD_H
 

@@ -302,8 +302,8 @@ static qn_status begin_rows(qn_job *job, qn_problem *p) {
     return QN_OK;
 }
 
-// Room for the log-probabilities of a prompt. *n counts those of the request, which are bounded: so is
-// the answer that tells them.
+// Room for the log-probabilities of a prompt. *n counts those of the request, which are bounded: so
+// is the answer that tells them.
 static qn_status add_logprobs(qn_job_row *row, size_t *n, const qn_asked_prompt *asked,
                               qn_problem *p) {
     enum { MAX_WHOLE = 1 << 20, MAX_STREAM = 1 << 14 };

@@ -14,8 +14,8 @@
 typedef struct qn_job qn_job;
 
 enum {
-    // Max log-probabilities of an answer that are kept to be told at once: as JSON, each takes about
-    // a kilobyte.
+    // Max log-probabilities of an answer that are kept to be told at once: as JSON, each takes
+    // about a kilobyte.
     QN_MAX_KEPT = 1 << 19,
     QN_RETRY_AFTER = 5, // seconds, for clients that came at a bad time
 };
@@ -152,8 +152,8 @@ QN_MUST_CHECK qn_status qn_job_chat(qn_exchange *ex, qn_offer *entry, qn_ask *as
 QN_MUST_CHECK qn_status qn_job_prompts(qn_exchange *ex, qn_offer *entry, qn_ask *ask,
                                        const qn_dialect *dialect, const char *prefix,
                                        qn_problem *problem);
-// Answers with dialect->whole, of a job that has one choice which knows its n_prompt alone: what the
-// conversation would take, without an answer.
+// Answers with dialect->whole, of a job that has one choice which knows its n_prompt alone: what
+// the conversation would take, without an answer.
 QN_MUST_CHECK qn_status qn_job_count(qn_exchange *ex, qn_offer *entry, qn_ask *ask,
                                      const qn_dialect *dialect, const char *prefix,
                                      qn_problem *problem);
@@ -238,7 +238,8 @@ void qn_job_add_rows(qn_job *job);
 void qn_job_release(qn_job *job, size_t n);
 // It does not wait any more. With the lock, or when nobody else has the job.
 void qn_job_leave_queue(qn_job *job);
-// A qn_workers function: writes the answer of the job that is ex->task, all of whose rows have ended.
+// A qn_workers function: writes the answer of the job that is ex->task, all of whose rows have
+// ended.
 void qn_job_write(qn_exchange *ex);
 
 #endif

@@ -96,8 +96,8 @@ static bool ends_with(const qn_event *e, const char *text, size_t n) {
     return n <= e->text_size && memcmp(e->text + e->text_size - n, text, n) == 0;
 }
 
-// Takes the spelling of the token off the text; false: no memory. A token at the beginning of a text
-// may have lost its space.
+// Takes the spelling of the token off the text; false: no memory. A token at the beginning of a
+// text may have lost its space.
 static bool cut_ending(qn_event *e, const qn_job *job) {
     char *bytes = NULL;
     size_t n = 0;

@@ -20,8 +20,8 @@
 
 typedef struct qn_ask qn_ask;
 
-// *out is owned: a list of messages, none of them shared with `messages`, which stays as it is. What
-// cannot be understood is a problem with status 400 that names the message and the field.
+// *out is owned: a list of messages, none of them shared with `messages`, which stays as it is.
+// What cannot be understood is a problem with status 400 that names the message and the field.
 QN_MUST_CHECK qn_status qn_messages_normalise(json_t **out, const json_t *messages,
                                               qn_problem *problem);
 // The same for a request: ask->messages becomes the normalised `messages`, kept by the ask.

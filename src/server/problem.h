@@ -18,7 +18,8 @@ typedef struct qn_problem {
     qn_err err;
 } qn_problem;
 
-// Fills *problem and returns its status (as qn_status): QN_REFUSE(p, 400, "max_tokens", "...", ...).
+// Fills *problem and returns its status (as qn_status): QN_REFUSE(p, 400, "max_tokens", "...",
+// ...).
 #define QN_REFUSE(problem, http_status, field, ...)                                                \
     (qn_problem_set(problem, http_status, field),                                                  \
      qn_err_set(&(problem)->err, QN_ARGUMENT, __FILE__, __LINE__, __VA_ARGS__), QN_ARGUMENT)

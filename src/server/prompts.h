@@ -8,8 +8,7 @@
 typedef struct qn_asked_prompt {
     int32_t *ids; // (n), owned
     size_t n;
-    char *
-        text; // owned, `text_size` bytes: as it was written, or as the ids spell it; NULL: not asked for
+    char *text; // owned, `text_size` bytes: as written, or as the ids spell it; NULL: not asked for
     size_t text_size;
 } qn_asked_prompt;
 

@@ -76,7 +76,8 @@ typedef struct qn_offer_info {
     int64_t file_bytes;
     time_t modified;
     bool is_open;
-    // Of one that is open: answers at a time, memory of their KV cache and state, and of all together
+    // Of one that is open: answers at a time, memory of their KV cache and state, and of all
+    // together
     int64_t rows, state_bytes;
     int64_t n_users, bytes;
     int64_t last_used; // nanoseconds on qn_clock_ns; 0: never
@@ -91,8 +92,9 @@ typedef struct qn_offer_info {
 // False after the last. Only what is known already: see qn_registry_refresh.
 bool qn_registry_info(qn_offer_info *out, qn_registry *registry, size_t i);
 void qn_offer_get_info(qn_offer_info *out, qn_offer *entry);
-// Looks at the folder again, and reads what is not known yet of any model, which takes a while: on a
-// worker, whose place another one takes meanwhile. When too many wait already, what is known stays.
+// Looks at the folder again, and reads what is not known yet of any model, which takes a while: on
+// a worker, whose place another one takes meanwhile. When too many wait already, what is known
+// stays.
 void qn_registry_refresh(qn_registry *registry);
 // The same for one, that the caller is a user of.
 void qn_offer_refresh(qn_offer *entry);

@@ -108,8 +108,8 @@ static const int denied[] = {
 static const int denied_out[] = {SCMP_SYS(socket), SCMP_SYS(socketpair), SCMP_SYS(connect),
                                  SCMP_SYS(bind)};
 
-// Threads are made by clone with CLONE_THREAD, processes without. The flags of clone3 are in memory,
-// where no filter sees them: the C library takes clone where there is no clone3.
+// Threads are made by clone with CLONE_THREAD, processes without. The flags of clone3 are in
+// memory, where no filter sees them: the C library takes clone where there is no clone3.
 static int deny_processes(scmp_filter_ctx filter) {
     const int code =
         seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,

@@ -30,7 +30,7 @@ typedef struct qn_served {
     bool has_thinking, has_tools; // the template knows about them
 
     atomic_int_least64_t n_waiting; // requests none of whose rows have begun
-    qn_stop_flag *give_up; // ends all answers
+    qn_stop_flag *give_up;          // ends all answers
     // Steps failed so often that answers are given up; /health tells it until one succeeds.
     atomic_bool is_failing;
 
@@ -59,8 +59,8 @@ void qn_served_close(qn_served *served);
 // Steps for one token of an answer: those of hostile grammars must not hold up all others.
 enum { QN_SERVED_TOKEN_STEPS = 1 << 20 };
 // Calls make(arg, max_steps, err), which makes a grammar, with few steps, and where these are not
-// enough (QN_LIMIT) with as many as grammars may have (0). Few of those that take long are made at a
-// time; one more is QN_STOPPED, to be tried again.
+// enough (QN_LIMIT) with as many as grammars may have (0). Few of those that take long are made at
+// a time; one more is QN_STOPPED, to be tried again.
 typedef qn_status qn_served_make_fn(void *arg, int64_t max_steps, qn_err *err);
 QN_MUST_CHECK qn_status qn_served_make(qn_served *served, qn_served_make_fn *make, void *arg,
                                        qn_err *err);

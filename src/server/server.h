@@ -10,7 +10,8 @@
 typedef struct qn_server qn_server;
 
 // Opens a model, and sets how its tokens are chosen where requests do not say it (what that points
-// to outlives the server). Several threads may call it at a time. `sample` is NULL for draft models.
+// to outlives the server). Several threads may call it at a time. `sample` is NULL for draft
+// models.
 typedef qn_status qn_open_fn(void *arg, qn_engine **out, qn_sample_opts *sample, const char *path,
                              qn_err *err);
 // The same without weights (qn_engine_opts.no_weights), with all other settings as they would be

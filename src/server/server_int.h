@@ -1,16 +1,24 @@
 // What the parts of the server share.
 //
-//   http.c      the HTTP library's callbacks: bodies in, answers out     exchange.c  the hand-off
-//   links.c     sockets that hang up or take too long                    guard.c     keys, hosts, origins
-//   workers.c   threads that work on requests                            routes.c    which path is answered by what
-//   registry.c  models by name: opening, closing                         served.c    one open model and its step thread
-//   model_facts.c   what is known of a model that is not open            openapi.c   what the routes and fields are
-//   shelf.c     models in a folder, and their names
-//   fields.c    members of a JSON body -> an ask                         ask.c       what a request asks for
-//   messages.c  conversations in the one form that templates know
-//   job.c       an ask that is being answered                            api_*.c     the dialects: how answers are written
-//   job_events.c   what comes of its rows, and its end                   job_facts.c what dialects ask of a job
-//   prompts.c   texts and token ids of a request
+//   http.c          the HTTP library's callbacks: bodies in, answers out
+//   exchange.c      the hand-off
+//   links.c         sockets that hang up or take too long
+//   guard.c         keys, hosts, origins
+//   workers.c       threads that work on requests
+//   routes.c        which path is answered by what
+//   registry.c      models by name: opening, closing
+//   served.c        one open model and its step thread
+//   model_facts.c   what is known of a model that is not open
+//   openapi.c       what the routes and fields are
+//   shelf.c         models in a folder, and their names
+//   fields.c        members of a JSON body -> an ask
+//   ask.c           what a request asks for
+//   messages.c      conversations in the one form that templates know
+//   job.c           an ask that is being answered
+//   api_*.c         the dialects: how answers are written
+//   job_events.c    what comes of its rows, and its end
+//   job_facts.c     what dialects ask of a job
+//   prompts.c       texts and token ids of a request
 #ifndef QN_SERVER_INT_H
 #define QN_SERVER_INT_H
 

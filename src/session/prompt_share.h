@@ -1,10 +1,11 @@
 // How many rows of prompts a step takes beside rows that decode, by the times of earlier steps.
 //
-// A step that decodes takes d, mostly for reading weights; a row of a prompt adds c to it. With n of
-// them the others wait d + n c for their next token, and a prompt of N rows takes N (c + d / n): few
-// rows make the prompt slow, many make everybody else wait. n c = SHARE * d is between: the others
-// wait 1 + SHARE times as long as without the prompt, and that takes 1 + 1 / SHARE times as long as
-// alone. Few rows beside few others stay in the kernels for few rows, which take less than that.
+// A step that decodes takes d, mostly for reading weights; a row of a prompt adds c to it. With n
+// of them the others wait d + n c for their next token, and a prompt of N rows takes N (c + d / n):
+// few rows make the prompt slow, many make everybody else wait. n c = SHARE * d is between: the
+// others wait 1 + SHARE times as long as without the prompt, and that takes 1 + 1 / SHARE times as
+// long as alone. Few rows beside few others stay in the kernels for few rows, which take less than
+// that.
 #ifndef QN_SESSION_PROMPT_SHARE_H
 #define QN_SESSION_PROMPT_SHARE_H
 

@@ -1,7 +1,8 @@
 // Any bytes as the body of a request: the first line names the route, and so the dialect, or its
-// first byte chooses one; the handler answers the rest as it would on a socket (it reads the fields,
-// prepares the ask, renders, tokenises and starts the rows), from a client that hangs up then. What
-// comes back is an answer, or a refusal in JSON that is nobody's fault but the request's.
+// first byte chooses one; the handler answers the rest as it would on a socket (it reads the
+// fields, prepares the ask, renders, tokenises and starts the rows), from a client that hangs up
+// then. What comes back is an answer, or a refusal in JSON that is nobody's fault but the
+// request's.
 #include "core/mem.h"
 #include "server/routes.h"
 #include "server/server_int.h"
