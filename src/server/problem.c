@@ -128,6 +128,7 @@ void qn_problem_reply(qn_exchange *ex, const qn_problem *problem) {
         qn_exchange_header(ex, "Retry-After", seconds);
     }
     if (problem->status == 401) qn_exchange_header(ex, "WWW-Authenticate", "Bearer");
-    const qn_error_form form = ex->route ? ex->route->form : qn_route_form(ex->path);
+    const qn_error_form none = ex->path ? qn_route_form(ex->path) : QN_FORM_OPENAI;
+    const qn_error_form form = ex->route ? ex->route->form : none;
     qn_reply_json(ex, problem->status, qn_problem_json(problem, form));
 }
