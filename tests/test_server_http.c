@@ -361,7 +361,7 @@ static int64_t count_requests(const serve_rig *rig) {
 // Who does not read has bytes kept for him up to the limit, and is dropped then; others do not
 // notice.
 static void slow_readers_are_dropped(void **state) {
-    const qn_server_opts opts = {.limits = {.unsent = 4096}};
+    const qn_server_opts opts = {.limits = {.unsent = 1 << 16}};
     serve_rig rig;
     (void)state;
     serve_start(&rig, &opts);
