@@ -361,7 +361,7 @@ static int64_t count_requests(const serve_rig *rig) {
 // Who does not read has bytes kept for him up to the limit, and is dropped then; others do not
 // notice.
 static void slow_readers_are_dropped(void **state) {
-    const qn_server_opts opts = {.limits = {.unsent = 1 << 16}};
+    const qn_server_opts opts = {.limits = {.unsent = 4096}};
     serve_rig rig;
     (void)state;
     serve_start(&rig, &opts);
@@ -373,6 +373,9 @@ static void slow_readers_are_dropped(void **state) {
     qn_buf_deinit(&request);
     serve_wait(&rig, count_requests, 1); // its row may be gone already
     serve_wait(&rig, serve_jobs, 0);
+    http_answer a = http_read(fd);
+    assert_false(a.is_whole);
+    http_deinit(&a);
     close(fd);
     json_decref(post_json(&rig, CHAT, question, 200));
     serve_wait(&rig, serve_links, 0);

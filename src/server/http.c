@@ -338,6 +338,12 @@ static enum MHD_Result take_request(void *arg, struct MHD_Connection *c, const c
     return is_ready ? send_answer(ex, c) : MHD_YES;
 }
 
+// A client that was dropped does not read: what the kernel still holds for it, megabytes, goes too.
+static void forget_unread(int fd) {
+    const struct linger none = {.l_onoff = 1, .l_linger = 0};
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+}
+
 static void end_request(void *arg, struct MHD_Connection *c, void **state,
                         enum MHD_RequestTerminationCode why) {
     qn_server *server = arg;
@@ -348,6 +354,7 @@ static void end_request(void *arg, struct MHD_Connection *c, void **state,
     if (link) qn_link_end(&server->links, link);
     pthread_mutex_lock(&ex->lock);
     if (why != MHD_REQUEST_TERMINATED_COMPLETED_OK && !ex->note) ex->note = "cut";
+    if (link && ex->is_cut && ex->is_gone) forget_unread(link->fd);
     ex->connection = NULL;
     ex->phase = QN_ENDED;
     pthread_mutex_unlock(&ex->lock);
