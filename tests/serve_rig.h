@@ -304,6 +304,38 @@ static inline void assert_json(const json_t *value, const char *want, const char
     json_decref(expected);
 }
 
+// A request whose JSON has ' in place of ".
+static inline json_t *post_quoted(const serve_rig *rig, const char *path, const char *body,
+                                  int status) {
+    char *text = json_text(body);
+    json_t *a = post_json(rig, path, text, status);
+    free(text);
+    return a;
+}
+
+// The message of an error must have this part.
+static inline void assert_says(const json_t *error, const char *part) {
+    if (!strstr(text_at(error, "error.message"), part))
+        fail_msg("'%s' does not contain '%s'", text_at(error, "error.message"), part);
+}
+
+// Requests that get a 400: the field it names (NULL: the dialect names none), and a part of what it
+// says.
+typedef struct refused_case {
+    const char *body, *param, *part;
+} refused_case;
+
+static inline void assert_all_refused(const serve_rig *rig, const char *path,
+                                      const refused_case *cases, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        json_t *a = post_quoted(rig, path, cases[i].body, 400);
+        assert_string_equal(text_at(a, "error.type"), "invalid_request_error");
+        if (cases[i].param) assert_string_equal(text_at(a, "error.param"), cases[i].param);
+        assert_says(a, cases[i].part);
+        json_decref(a);
+    }
+}
+
 // A chat template, as a file, whose prompts end in an open reasoning block: what the model writes
 // is reasoning.
 static inline void write_thinking_template(char *path, size_t size) {

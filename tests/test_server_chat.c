@@ -52,9 +52,7 @@ static void a_stream_has_the_same_text(void **state) {
 }
 
 static void wrong_fields_are_named(void **state) {
-    static const struct {
-        const char *body, *param, *part;
-    } cases[] = {
+    static const refused_case cases[] = {
         {"{}", "messages", "no 'messages'"},
         {"{\"messages\": []}", "messages", "empty"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"max_tokens\": \"x\"}",
@@ -66,14 +64,7 @@ static void wrong_fields_are_named(void **state) {
     serve_rig rig;
     (void)state;
     serve_start(&rig, NULL);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        json_t *a = post_json(&rig, "/v1/chat/completions", cases[i].body, 400);
-        assert_string_equal(text_at(a, "error.type"), "invalid_request_error");
-        assert_string_equal(text_at(a, "error.param"), cases[i].param);
-        if (!strstr(text_at(a, "error.message"), cases[i].part))
-            fail_msg("'%s' does not contain '%s'", text_at(a, "error.message"), cases[i].part);
-        json_decref(a);
-    }
+    assert_all_refused(&rig, "/v1/chat/completions", cases, sizeof cases / sizeof *cases);
     serve_stop(&rig);
 }
 

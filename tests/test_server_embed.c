@@ -251,9 +251,7 @@ static void what_does_not_fit_is_refused_or_cut(void **state) {
 }
 
 static void wrong_requests_are_refused_by_name(void **state) {
-    static const struct {
-        const char *body, *param, *part;
-    } cases[] = {
+    static const refused_case cases[] = {
         {"{}", "input", "no 'input'"},
         {"{\"input\": \"\"}", "input", "no tokens"},
         {"{\"input\": []}", "input", "no tokens"},
@@ -268,14 +266,7 @@ static void wrong_requests_are_refused_by_name(void **state) {
     qn_buf body = {0};
     (void)state;
     serve_start(&rig, NULL);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        json_t *a = post_json(&rig, "/v1/embeddings", cases[i].body, 400);
-        assert_string_equal(text_at(a, "error.type"), "invalid_request_error");
-        assert_string_equal(text_at(a, "error.param"), cases[i].param);
-        if (!strstr(text_at(a, "error.message"), cases[i].part))
-            fail_msg("'%s' does not contain '%s'", text_at(a, "error.message"), cases[i].part);
-        json_decref(a);
-    }
+    assert_all_refused(&rig, "/v1/embeddings", cases, sizeof cases / sizeof *cases);
     qn_buf_text(&body, "{\"input\": [\"a\"");
     for (size_t i = 0; i < 2048; i++) qn_buf_text(&body, ", \"a\"");
     qn_buf_text(&body, "]}");

@@ -119,11 +119,6 @@ static void ask_well(const serve_rig *rig, const char *model) {
     json_decref(a);
 }
 
-static void assert_says(const json_t *error, const char *part) {
-    if (!strstr(text_at(error, "error.message"), part))
-        fail_msg("'%s' does not contain '%s'", text_at(error, "error.message"), part);
-}
-
 // --- names ---------------------------------------------------------------------------------------
 
 static void models_have_the_names_of_their_files(void **state) {

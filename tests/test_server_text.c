@@ -453,9 +453,7 @@ static void stops_and_grammars_hold(void **state) {
 // --- refusals ------------------------------------------------------------------------------------
 
 static void wrong_requests_are_refused_by_name(void **state) {
-    static const struct {
-        const char *body, *param, *part;
-    } cases[] = {
+    static const refused_case cases[] = {
         {"{}", "prompt", "no 'prompt'"},
         {"{\"prompt\": \"\"}", "prompt", "no tokens"},
         {"{\"prompt\": []}", "prompt", "no tokens"},
@@ -474,14 +472,7 @@ static void wrong_requests_are_refused_by_name(void **state) {
     serve_rig rig;
     (void)state;
     serve_start(&rig, NULL);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        json_t *a = post_json(&rig, "/v1/completions", cases[i].body, 400);
-        assert_string_equal(text_at(a, "error.type"), "invalid_request_error");
-        assert_string_equal(text_at(a, "error.param"), cases[i].param);
-        if (!strstr(text_at(a, "error.message"), cases[i].part))
-            fail_msg("'%s' does not contain '%s'", text_at(a, "error.message"), cases[i].part);
-        json_decref(a);
-    }
+    assert_all_refused(&rig, "/v1/completions", cases, sizeof cases / sizeof *cases);
     serve_stop(&rig);
 }
 

@@ -84,6 +84,9 @@ QN_MUST_CHECK qn_status qn_ask_check_tool(const qn_ask *ask, qn_problem *problem
 // {"id", "object", "created", "model", "system_fingerprint"}
 json_t *qn_openai_head(const qn_job *job, const char *object);
 json_t *qn_openai_usage(const qn_job *job);
+// An answer in one piece; `choice_of` makes each of its choices.
+json_t *qn_openai_whole(qn_job *job, const char *object,
+                        json_t *(*choice_of)(qn_job *job, qn_choice *c));
 // The end of a stream of chunks: the usage if it is wanted, and "[DONE]"; after a problem.
 bool qn_openai_end(qn_job *job, const char *object);
 bool qn_openai_fail(qn_job *job, const qn_problem *problem);

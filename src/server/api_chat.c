@@ -133,6 +133,18 @@ json_t *qn_openai_usage(const qn_job *job) {
     return o;
 }
 
+json_t *qn_openai_whole(qn_job *job, const char *object,
+                        json_t *(*choice_of)(qn_job *job, qn_choice *c)) {
+    json_t *o = qn_openai_head(job, object), *choices = json_array();
+    for (size_t i = 0; i < job->n_choices; i++)
+        qn_json_push(&choices, choice_of(job, &job->choices[i]));
+    qn_json_put(&o, "choices", choices);
+    qn_json_put(&o, "usage", qn_openai_usage(job));
+    qn_json_put(&o, "timings", qn_job_timings(job));
+    qn_json_put(&o, "seed", json_integer((json_int_t)job->ask.seed));
+    return o;
+}
+
 json_t *qn_openai_call(const qn_called *call) {
     json_t *o = json_object(), *function = json_object();
     const qn_buf *arguments = &call->arguments;
@@ -276,7 +288,7 @@ static json_t *message_of(const qn_job *job, const qn_choice *c) {
     return m;
 }
 
-static json_t *choice_of(const qn_job *job, const qn_choice *c) {
+static json_t *choice_of(qn_job *job, qn_choice *c) {
     json_t *o = json_object();
     qn_json_put(&o, "index", json_integer((json_int_t)c->index));
     qn_json_put(&o, "message", message_of(job, c));
@@ -291,16 +303,7 @@ static json_t *choice_of(const qn_job *job, const qn_choice *c) {
     return o;
 }
 
-static json_t *whole(qn_job *job) {
-    json_t *o = qn_openai_head(job, "chat.completion"), *choices = json_array();
-    for (size_t i = 0; i < job->n_choices; i++)
-        qn_json_push(&choices, choice_of(job, &job->choices[i]));
-    qn_json_put(&o, "choices", choices);
-    qn_json_put(&o, "usage", qn_openai_usage(job));
-    qn_json_put(&o, "timings", qn_job_timings(job));
-    qn_json_put(&o, "seed", json_integer((json_int_t)job->ask.seed));
-    return o;
-}
+static json_t *whole(qn_job *job) { return qn_openai_whole(job, "chat.completion", choice_of); }
 
 static const qn_dialect dialect = {.stream_type = "text/event-stream",
                                    .ping = ": still here\n\n",

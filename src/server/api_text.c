@@ -295,16 +295,7 @@ static json_t *whole_choice(qn_job *job, qn_choice *c) {
     return o;
 }
 
-static json_t *whole(qn_job *job) {
-    json_t *o = qn_openai_head(job, "text_completion"), *choices = json_array();
-    for (size_t i = 0; i < job->n_choices; i++)
-        qn_json_push(&choices, whole_choice(job, &job->choices[i]));
-    qn_json_put(&o, "choices", choices);
-    qn_json_put(&o, "usage", qn_openai_usage(job));
-    qn_json_put(&o, "timings", qn_job_timings(job));
-    qn_json_put(&o, "seed", json_integer((json_int_t)job->ask.seed));
-    return o;
-}
+static json_t *whole(qn_job *job) { return qn_openai_whole(job, "text_completion", whole_choice); }
 
 static const qn_dialect dialect = {.stream_type = "text/event-stream",
                                    .ping = ": still here\n\n",
