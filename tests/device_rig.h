@@ -28,6 +28,7 @@ static inline device_list list_devices(void) {
     device_list list = {.n = 0};
     const qn_device_kind *how;
     for (size_t i = 0; (how = qn_device_kind_get(i)) != NULL; i++) {
+        if (how->is_there && !how->is_there()) continue;
         if (!how->variant(0)) list.names[list.n++] = how->name;
         for (size_t v = 0; how->variant(v); v++) list.names[list.n++] = how->variant(v);
     }

@@ -6,13 +6,15 @@
 
 #include <string.h>
 
-static const qn_device_kind *const kinds[] = {&qn_cpu_device_kind, &qn_ref_device_kind};
+static const qn_device_kind *const kinds[] = {&qn_cpu_device_kind, &qn_ref_device_kind,
+                                              &qn_cuda_device_kind};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 const qn_device_kind *qn_device_kind_get(size_t i) { return i < N_KINDS ? kinds[i] : NULL; }
 
 bool qn_device_list(const char **name, const qn_device_kind **kind, size_t i) {
     for (size_t k = 0; k < N_KINDS; k++) {
+        if (kinds[k]->is_there && !kinds[k]->is_there()) continue;
         *kind = kinds[k];
         *name = kinds[k]->name;
         if (i-- == 0) return true;
@@ -45,6 +47,10 @@ qn_status qn_device_open(qn_device **out, const char *name, const char *variant,
         return kinds[i]->open(out, name[size] || has_variants ? variant : NULL, pool, err);
     }
     return fail_unknown(name, size, err);
+}
+
+qn_status qn_device_failure(const qn_device *device, qn_err *err) {
+    return device->kind->failure ? device->kind->failure(device, err) : QN_OK;
 }
 
 void qn_device_close(qn_device *device) {

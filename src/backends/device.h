@@ -110,6 +110,11 @@ struct qn_device_kind {
     // NULL: the best. One that this machine does not have is an error that lists those it has.
     qn_status (*open)(qn_device **out, const char *variant, qn_pool *pool, qn_err *err);
     void (*close)(qn_device *device);
+    // Whether this machine has one; NULL: every machine has.
+    bool (*is_there)(void);
+    // Whether a call that returns nothing has failed since the device was opened: then all that it
+    // computed since is unknown, and it computes nothing any more. NULL: that cannot be.
+    qn_status (*failure)(const qn_device *device, qn_err *err);
 
     // Memory. `alloc` gives bytes that are zero, aligned to 64; without room: QN_LIMIT, and less
     // may do. `host` addresses belong to this process. has_host_memory: addresses of the device do,
@@ -176,7 +181,7 @@ struct qn_device_kind {
 
 // --- the registry --------------------------------------------------------------------------------
 
-extern const qn_device_kind qn_cpu_device_kind, qn_ref_device_kind;
+extern const qn_device_kind qn_cpu_device_kind, qn_ref_device_kind, qn_cuda_device_kind;
 
 // All kinds; NULL after the last.
 const qn_device_kind *qn_device_kind_get(size_t i);
@@ -188,6 +193,8 @@ bool qn_device_list(const char **name, const qn_device_kind **kind, size_t i);
 // lists the known ones.
 QN_MUST_CHECK qn_status qn_device_open(qn_device **out, const char *name, const char *variant,
                                        qn_pool *pool, qn_err *err);
+// See qn_device_kind.
+QN_MUST_CHECK qn_status qn_device_failure(const qn_device *device, qn_err *err);
 void qn_device_close(qn_device *device);
 
 #endif

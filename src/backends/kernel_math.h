@@ -20,7 +20,7 @@ typedef struct exp_parts {
 
 // `shifted` is the power of two plus 1.5 * 2^23, so that its lower bits are the power as an
 // integer; r is what is left, |r| <= log(2) / 2.
-static inline exp_parts exp_rest(float shifted, float r) {
+QN_ANYWHERE exp_parts exp_rest(float shifted, float r) {
     float q = 0x1.a124f2p-13f; // (exp(r) - 1 - r) / r^2
     q = __builtin_fmaf(q, r, 0x1.6d4324p-10f);
     q = __builtin_fmaf(q, r, 0x1.1110ep-7f);
@@ -36,7 +36,7 @@ static inline exp_parts exp_rest(float shifted, float r) {
 }
 
 // x is held inside [-126, 89], where the results are 0 and infinity already; a NaN stays one.
-static inline exp_parts exp_split(float x) {
+QN_ANYWHERE exp_parts exp_split(float x) {
     x = x < -126.0f ? -126.0f : x;
     x = x > 89.0f ? 89.0f : x;
     const float shifted = x * 0x1.715476p+0f + 0x1.8p23f, n = shifted - 0x1.8p23f;
@@ -45,29 +45,29 @@ static inline exp_parts exp_split(float x) {
 }
 
 // exp of an argument that is known to more digits than a float has; x in [-126, 89] or NaN.
-static inline double exp_wide(double x) {
+QN_ANYWHERE double exp_wide(double x) {
     const float shifted = (float)x * 0x1.715476p+0f + 0x1.8p23f;
     const double n = (double)(shifted - 0x1.8p23f);
     const exp_parts e = exp_rest(shifted, (float)(x - n * 0x1.62e42fefa39efp-1));
     return (double)e.p * (double)e.s1 * (double)e.s2;
 }
 
-static inline float math_exp(float x) {
+QN_ANYWHERE float math_exp(float x) {
     const exp_parts e = exp_split(x);
     return e.p * e.s1 * e.s2;
 }
 
-static inline float math_abs(float x) {
+QN_ANYWHERE float math_abs(float x) {
     return qn_float_from_bits(qn_float_to_bits(x) & INT32_MAX);
 }
 
 // `magnitude` with the sign of x.
-static inline float math_signed(float magnitude, float x) {
+QN_ANYWHERE float math_signed(float magnitude, float x) {
     return qn_float_from_bits(qn_float_to_bits(magnitude) | (qn_float_to_bits(x) & 0x80000000u));
 }
 
 // Near 0 a polynomial, else 1 - 2 / (exp(2 |x|) + 1).
-static inline float math_tanh(float x) {
+QN_ANYWHERE float math_tanh(float x) {
     const float a = math_abs(x), u = x * x;
     float q = -0x1.9ada6p-8f; // (tanh(x) / x - 1) / x^2
     q = __builtin_fmaf(q, u, 0x1.59e1c8p-6f);
@@ -80,14 +80,14 @@ static inline float math_tanh(float x) {
 }
 
 // e / (1 + e) below 0 and 1 / (1 + e) above, e = exp(-|x|): no part overflows.
-static inline float math_sigmoid(float x) {
+QN_ANYWHERE float math_sigmoid(float x) {
     const exp_parts e = exp_split(x > 0 ? -x : x);
     const float high = (x > 0 ? 1.0f : e.p) / (1.0f + e.p * e.s1 * e.s2);
     const float low = high * e.s1 * e.s2;
     return x > 0 ? high : low;
 }
 
-static inline float math_silu(float x) {
+QN_ANYWHERE float math_silu(float x) {
     const exp_parts e = exp_split(x > 0 ? -x : x);
     const float held = x < -126.0f ? -126.0f : x; // the product is 0 there already
     const float high = (x > 0 ? x : held * e.p) / (1.0f + e.p * e.s1 * e.s2);
@@ -96,7 +96,7 @@ static inline float math_silu(float x) {
 }
 
 // log(1 + exp(x)) = max(x, 0) + log(1 + e), e = exp(-|x|), by 2 atanh(e / (2 + e)).
-static inline float math_softplus(float x) {
+QN_ANYWHERE float math_softplus(float x) {
     const float e = math_exp(x > 0 ? -x : x);
     const float s = e / (2.0f + e), u = s * s;
     float q = 0x1.a9bafcp-4f; // (atanh(s) / s - 1) / s^2
@@ -111,7 +111,7 @@ static inline float math_softplus(float x) {
 }
 
 // The tanh form: a / (1 + exp(-z)), z = 2 sqrt(2 / pi) (a + 0.044715 a^3).
-static inline float math_gelu(float x) {
+QN_ANYWHERE float math_gelu(float x) {
     const double a = x;
     const double z = 0x1.9884533d43651p+0 * (a + 0.044715 * a * a * a);
     const double size = z > 0 ? -z : z;
@@ -121,7 +121,7 @@ static inline float math_gelu(float x) {
 }
 
 // x Phi(x), where Phi(-a) = exp(-a^2 / 2) t P(t), t = 1 / (1 + a / 4), for a in [0, 15].
-static inline float math_gelu_erf(float x) {
+QN_ANYWHERE float math_gelu_erf(float x) {
     double a = math_abs(x);
     a = a > 15.0 ? 15.0 : a;
     const double t = 1.0 / (1.0 + 0.25 * a);
@@ -148,7 +148,7 @@ typedef struct turn {
     float cosine, sine;
 } turn;
 
-static inline turn math_turn(double angle) {
+QN_ANYWHERE turn math_turn(double angle) {
     // Adding 1.5 * 2^52 rounds to a whole number and leaves its lower bits as an integer. The first
     // two parts of pi / 2 have 22 bits each, so that their products with it are exact.
     const double shifted = angle * 0x1.45f306dc9c883p-1 + 0x1.8p52, n = shifted - 0x1.8p52;

@@ -8,40 +8,42 @@
 #ifndef QN_QUANT_HALF_H
 #define QN_QUANT_HALF_H
 
+#include "core/inline.h"
+
 #include <stdint.h>
 #include <string.h>
 
-static inline uint16_t qn_load_u16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
+QN_ANYWHERE uint16_t qn_load_u16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
 
-static inline uint32_t qn_load_u32(const uint8_t *p) {
+QN_ANYWHERE uint32_t qn_load_u32(const uint8_t *p) {
     return (uint32_t)qn_load_u16(p) | (uint32_t)qn_load_u16(p + 2) << 16;
 }
 
-static inline void qn_store_u16(uint8_t *p, uint16_t value) {
+QN_ANYWHERE void qn_store_u16(uint8_t *p, uint16_t value) {
     p[0] = (uint8_t)value;
     p[1] = (uint8_t)(value >> 8);
 }
 
-static inline void qn_store_u32(uint8_t *p, uint32_t value) {
+QN_ANYWHERE void qn_store_u32(uint8_t *p, uint32_t value) {
     qn_store_u16(p, (uint16_t)value);
     qn_store_u16(p + 2, (uint16_t)(value >> 16));
 }
 
-static inline float qn_float_from_bits(uint32_t bits) {
+QN_ANYWHERE float qn_float_from_bits(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static inline uint32_t qn_float_to_bits(float value) {
+QN_ANYWHERE uint32_t qn_float_to_bits(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-static inline float qn_load_f32(const uint8_t *p) { return qn_float_from_bits(qn_load_u32(p)); }
+QN_ANYWHERE float qn_load_f32(const uint8_t *p) { return qn_float_from_bits(qn_load_u32(p)); }
 
-static inline float qn_half_decode(uint16_t half) {
+QN_ANYWHERE float qn_half_decode(uint16_t half) {
     const uint32_t sign = (uint32_t)(half & 0x8000) << 16;
     const uint32_t exponent = half >> 10 & 31;
     const uint32_t fraction = half & 1023;
@@ -55,7 +57,7 @@ static inline float qn_half_decode(uint16_t half) {
     return qn_float_from_bits(sign | magnitude);
 }
 
-static inline uint16_t qn_half_encode(float value) {
+QN_ANYWHERE uint16_t qn_half_encode(float value) {
     const uint32_t bits = qn_float_to_bits(value);
     const uint32_t sign = bits >> 16 & 0x8000;
     const uint32_t magnitude = bits & 0x7fffffff;
@@ -71,13 +73,13 @@ static inline uint16_t qn_half_encode(float value) {
     return (uint16_t)(sign | half);
 }
 
-static inline float qn_load_half(const uint8_t *p) { return qn_half_decode(qn_load_u16(p)); }
+QN_ANYWHERE float qn_load_half(const uint8_t *p) { return qn_half_decode(qn_load_u16(p)); }
 
-static inline float qn_bf16_decode(uint16_t bf16) {
+QN_ANYWHERE float qn_bf16_decode(uint16_t bf16) {
     return qn_float_from_bits((uint32_t)bf16 << 16);
 }
 
-static inline uint16_t qn_bf16_encode(float value) {
+QN_ANYWHERE uint16_t qn_bf16_encode(float value) {
     const uint32_t bits = qn_float_to_bits(value);
     if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);

@@ -191,6 +191,8 @@ static qn_status run_step(qn_runner *r, qn_err *err) {
     }
     qn_program *last = r->stages[r->engine->n_stages - 1].program;
     last->device->kind->wait(last);
+    for (size_t i = 0; i < r->engine->n_stages; i++)
+        QN_TRY(qn_device_failure(r->stages[i].program->device, err));
     return residency ? qn_residency_end_step(residency, err) : QN_OK;
 }
 

@@ -1,0 +1,72 @@
+// A program of a GPU, inside.
+#ifndef QN_BACKENDS_CUDA_PROGRAM_H
+#define QN_BACKENDS_CUDA_PROGRAM_H
+
+#include "backends/cuda/cuda_device.h"
+
+typedef struct qn_cuda_call {
+    qn_cuda_kernel kernel;
+    qn_dim rows;
+    qn_cuda_task task;
+} qn_cuda_call;
+
+// Floats that are given with a step, and where they go.
+typedef struct qn_cuda_given {
+    const qn_plan_leaf *leaf;
+    qn_dim rows;
+    int64_t row_bytes, offset;
+    int n_uses;
+    const float *host; // of the begun step; NULL: not given
+} qn_cuda_given;
+
+typedef struct qn_cuda_const {
+    int64_t offset, bytes; // 0 bytes: nobody reads it
+} qn_cuda_const;
+
+// An output, as far as it was brought here.
+typedef struct qn_cuda_output {
+    qn_dim rows;
+    int64_t max_rows, row_bytes;
+    unsigned char *host;
+    size_t bytes;
+    int64_t *fetched; // (max_rows) the step in which a row was brought
+} qn_cuda_output;
+
+// The launches of a step of these sizes.
+typedef struct qn_cuda_binding {
+    qn_sizes sizes;
+    int64_t last_use; // 0: never
+    qn_cuda_graph *graph;
+} qn_cuda_binding;
+
+typedef struct qn_cuda_plan {
+    const qn_plan *plan; // NULL: none
+    qn_cuda_call *calls;
+    int64_t *offsets; // (n_buffers) in the arena
+    qn_cuda_given *given;
+    size_t n_given;
+    qn_cuda_const *consts;
+    qn_cuda_output *outputs;
+    qn_cuda_binding *bindings; // (capacity)
+    int capacity;
+} qn_cuda_plan;
+
+typedef struct qn_cuda_program {
+    qn_program head;
+    qn_sizes max;
+    qn_cuda_plan plans[QN_PROGRAM_PLANS];
+    qn_cuda_plan *now; // of the begun step
+    qn_step step;      // on the host
+    int64_t cached;
+    unsigned char *arena, *fixed; // on the card: activations; constants and given rows
+    int64_t arena_bytes, fixed_bytes;
+    unsigned char *message, *on_card; // a step: qn_step, then the message
+    size_t message_bytes, used_bytes;
+    bool is_timed;
+    int64_t started; // when the last step began, on the host's clock
+    int64_t n_steps, n_hits;
+    bool (*go_on)(void *arg);
+    void *go_on_arg;
+} qn_cuda_program;
+
+#endif

@@ -1,0 +1,135 @@
+// Norms of parts, and rounding into packed forms.
+#include "kernels.cuh"
+
+// A block of threads for each part of a row.
+static int threads_of(int64_t width) { return width <= 64 ? 64 : width <= 128 ? 128 : 256; }
+static dim3 grid_of_parts(const Task *t) {
+    return dim3(grid_of(t->rows), grid_of(t->in[0].parts, 65535));
+}
+
+static __device__ inline float inverse_rms(const float *x, int64_t n, float eps, float *room) {
+    return 1.0f / sqrtf(sum_squares(x, n, room) / (float)n + eps);
+}
+
+static __global__ void rms_norm_parts(const __grid_constant__ Task t) {
+    __shared__ float room[64];
+    const int64_t r = blockIdx.x, n = t.in[0].width;
+    const float *w = (const float *)t.in[1].data;
+    for (int64_t p = blockIdx.y; p < t.in[0].parts; p += gridDim.y) {
+        const float *x = (const float *)part_at(t.in[0], r, p);
+        float *to = (float *)part_at(t.out[0], r, p);
+        const float inverse = inverse_rms(x, n, t.attrs.eps, room);
+        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) to[i] = (x[i] * inverse) * w[i];
+    }
+}
+
+static __global__ void layer_norm_parts(const __grid_constant__ Task t) {
+    __shared__ float room[64];
+    const int64_t r = blockIdx.x, n = t.in[0].width;
+    const float *w = (const float *)t.in[1].data, *b = (const float *)t.in[2].data;
+    for (int64_t p = blockIdx.y; p < t.in[0].parts; p += gridDim.y) {
+        const float *x = (const float *)part_at(t.in[0], r, p);
+        float *to = (float *)part_at(t.out[0], r, p);
+        const float mean =
+            sum_64(x, n, room, [](float sum, float v) { return sum + v; }) / (float)n;
+        const float variance = sum_64(x, n, room,
+                                      [mean](float sum, float v) {
+                                          const float d = v - mean;
+                                          return fmaf(d, d, sum);
+                                      }) /
+                               (float)n;
+        const float inverse = 1.0f / sqrtf(variance + t.attrs.eps);
+        for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+            to[i] = fmaf((x[i] - mean) * inverse, w[i], b[i]);
+    }
+}
+
+static __global__ void l2_norm_parts(const __grid_constant__ Task t) {
+    __shared__ float room[64];
+    const int64_t r = blockIdx.x, n = t.in[0].width;
+    for (int64_t p = blockIdx.y; p < t.in[0].parts; p += gridDim.y) {
+        const float *x = (const float *)part_at(t.in[0], r, p);
+        float *to = (float *)part_at(t.out[0], r, p);
+        const float inverse = 1.0f / sqrtf(sum_squares(x, n, room) + t.attrs.eps);
+        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) to[i] = x[i] * inverse;
+    }
+}
+
+static __global__ void norm_quantize_parts(const __grid_constant__ Task t) {
+    __shared__ float room[64];
+    const int64_t r = blockIdx.x, n = t.out[0].width;
+    const float *w = (const float *)t.in[1].data;
+    for (int64_t p = blockIdx.y; p < t.in[0].parts; p += gridDim.y) {
+        const float *x = (const float *)part_at(t.in[0], r, p);
+        const float inverse = inverse_rms(x, n, t.attrs.eps, room);
+        round_part(part_at(t.out[0], r, p), t.out[0].form, n,
+                   [=](int64_t i) { return (x[i] * inverse) * w[i]; });
+    }
+}
+
+static __global__ void add_norm_parts(const __grid_constant__ Task t) {
+    __shared__ float room[64];
+    const int64_t r = blockIdx.x, n = t.out[1].width;
+    const float *w = (const float *)t.in[2].data;
+    for (int64_t p = blockIdx.y; p < t.in[0].parts; p += gridDim.y) {
+        const float *a = (const float *)part_at(t.in[0], r, p);
+        const float *b = (const float *)part_at(t.in[1], r, p);
+        float *sum = (float *)part_at(t.out[0], r, p);
+        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum[i] = a[i] + b[i];
+        __syncthreads();
+        const float inverse = inverse_rms(sum, n, t.attrs.eps, room);
+        round_part(part_at(t.out[1], r, p), t.out[1].form, n,
+                   [=](int64_t i) { return (sum[i] * inverse) * w[i]; });
+    }
+}
+
+LAUNCHER(rms_norm) {
+    rms_norm_parts<<<grid_of_parts(task), threads_of(task->in[0].width), 0, stream>>>(*task);
+}
+LAUNCHER(layer_norm) {
+    layer_norm_parts<<<grid_of_parts(task), threads_of(task->in[0].width), 0, stream>>>(*task);
+}
+LAUNCHER(l2_norm) {
+    l2_norm_parts<<<grid_of_parts(task), threads_of(task->in[0].width), 0, stream>>>(*task);
+}
+LAUNCHER(norm_quantize) {
+    norm_quantize_parts<<<grid_of_parts(task), threads_of(task->in[0].width), 0, stream>>>(*task);
+}
+LAUNCHER(add_norm) {
+    add_norm_parts<<<grid_of_parts(task), threads_of(task->in[0].width), 0, stream>>>(*task);
+}
+
+// --- rounding ------------------------------------------------------------------------------------
+
+// A warp for each block of 256 values.
+static __global__ void quantize_blocks(Operand in, Operand out, int64_t rows) {
+    const int64_t blocks = ceil_div(out.width, (int64_t)QN_CUDA_BLOCK);
+    const int64_t at = blockIdx.x * (int64_t)(blockDim.x / WARP) + threadIdx.x / WARP;
+    if (at >= rows * out.parts * blocks) return;
+    const int64_t b = at % blocks, p = at / blocks % out.parts, r = at / blocks / out.parts;
+    const float *x = (const float *)part_at(in, r, p);
+    float v[8];
+    for (int i = 0; i < 8; i++) {
+        const int64_t k = b * QN_CUDA_BLOCK + 32 * i + threadIdx.x % WARP;
+        v[i] = k < out.width ? x[k] : 0.0f;
+    }
+    if (out.form != QN_WORD_f32) {
+        round_block(part_at(out, r, p) + b * block_bytes(out.form), out.form, v);
+        return;
+    }
+    for (int i = 0; i < 8; i++) {
+        const int64_t k = b * QN_CUDA_BLOCK + 32 * i + threadIdx.x % WARP;
+        if (k < out.width) ((float *)part_at(out, r, p))[k] = v[i];
+    }
+}
+
+static void quantize(const Operand &in, const Operand &out, int64_t rows, cudaStream_t stream) {
+    constexpr int WARPS = 4;
+    const int64_t n = rows * out.parts * ceil_div(out.width, (int64_t)QN_CUDA_BLOCK);
+    quantize_blocks<<<grid_of(ceil_div(n, (int64_t)WARPS)), WARPS * WARP, 0, stream>>>(in, out,
+                                                                                       rows);
+}
+
+LAUNCHER(quantize) { quantize(task->in[0], task->out[0], task->rows, stream); }
+// temp 2: gated values of each chosen expert; 3: the same, packed.
+LAUNCHER(experts_quantize) { quantize(task->temp[2], task->temp[3], task->rows, stream); }
