@@ -7,6 +7,7 @@
 
 #include "core/mem.h"
 #include "core/thread.h"
+#include "server/guard.h"
 #include "server/sandbox.h"
 #include "server/server.h"
 
@@ -60,6 +61,8 @@ static qn_status check_serve(const qn_call *call, qn_err *err) {
     if (!read_bytes(&bytes, o->memory))
         return QN_FAIL(err, ARGUMENT, "--memory: '%s', want bytes, such as 8G", o->memory);
     if (o->mtp_fast && !o->mtp) return QN_FAIL(err, ARGUMENT, "--mtp-fast needs --mtp");
+    for (size_t i = 0; i < o->hosts.n; i++) QN_TRY(qn_host_check(o->hosts.items[i], err));
+    for (size_t i = 0; i < o->origins.n; i++) QN_TRY(qn_origin_check(o->origins.items[i], err));
     QN_TRY(qn_sampling_args_check(&o->sampling, err));
     QN_TRY(qn_sampling_args_check_together(&o->sampling, err));
     return qn_engine_args_check(&o->engine, err);
