@@ -196,10 +196,59 @@ static void a_damaged_file_is_the_servers_fault(void **state) {
     start(&rig, 0);
     json_t *a = ask(&rig, "broken", 500);
     assert_string_equal(text_at(a, "error.type"), "server_error");
-    assert_says(a, "broken.gguf");
+    assert_says(a, "the model 'broken' cannot be opened: its file ");
     json_decref(a);
     ask_well(&rig, "alpha");
     serve_stop(&rig);
+}
+
+static qn_status open_wrongly(void *arg, qn_engine **out, qn_sample_opts *sample, const char *path,
+                              qn_err *err) {
+    if (strstr(path, "alpha")) return QN_FAIL(err, ARGUMENT, "%s: a wrong setting", path);
+    if (strstr(path, "beta")) return QN_FAIL(err, LIMIT, "%s: too many parts", path);
+    return rig_open(arg, out, sample, path, err);
+}
+
+// Neither paths nor bytes of files are for clients; the log has them.
+static void clients_are_not_told_of_files(void **state) {
+    static const struct {
+        const char *method, *path, *body;
+    } cases[] = {
+        {"POST", "/v1/chat/completions",
+         "{\"model\":\"other\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}"},
+        {"POST", "/v1/messages",
+         "{\"model\":\"other\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\","
+         "\"content\":\"a\"}]}"},
+        {"POST", "/tokenize", "{\"model\":\"other\",\"content\":\"a\"}"},
+        {"POST", "/v1/embeddings", "{\"model\":\"other\",\"input\":\"a\"}"},
+        {"POST", "/api/show", "{\"model\":\"other\"}"},
+        {"POST", "/api/chat", "{\"model\":\"alpha\",\"messages\":[]}"}, // open_wrongly
+        {"GET", "/props?model=other", NULL},
+        {"GET", "/v1/models", NULL},
+        {"GET", "/api/tags", NULL},
+    };
+    serve_rig rig;
+    (void)state;
+    add_file("other.gguf", "a secret of another program");
+    serve_start(&rig, &(qn_server_opts){.folder = folder, .open = open_wrongly});
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        http_answer a = http_with(&rig, cases[i].method, cases[i].path, "", cases[i].body);
+        assert_non_null(a.body.data);
+        if (strstr(a.body.data, folder + 1) || strstr(a.body.data, "secret") ||
+            strstr(a.body.data, "a sec") || strstr(a.body.data, "wrong setting"))
+            fail_msg("%s: %s", cases[i].path, a.body.data);
+        http_deinit(&a);
+    }
+    // The folder itself.
+    char moved[80];
+    snprintf(moved, sizeof moved, "%s.moved", folder);
+    assert_int_equal(rename(folder, moved), 0);
+    json_t *a = ask(&rig, "unknown", 500);
+    assert_null(strstr(text_at(a, "error.message"), folder + 1));
+    json_decref(a);
+    assert_int_equal(rename(moved, folder), 0);
+    serve_stop(&rig);
+    remove_name("other.gguf");
 }
 
 // The folder is looked at again for a name that is not known, and for the list.
@@ -497,13 +546,6 @@ static void lists_stall_nobody_else(void **state) {
     serve_stop(&rig);
 }
 
-static qn_status open_wrongly(void *arg, qn_engine **out, qn_sample_opts *sample, const char *path,
-                              qn_err *err) {
-    if (strstr(path, "alpha")) return QN_FAIL(err, ARGUMENT, "%s: a wrong setting", path);
-    if (strstr(path, "beta")) return QN_FAIL(err, LIMIT, "%s: too many parts", path);
-    return rig_open(arg, out, sample, path, err);
-}
-
 // Whatever is wrong with a model, its name was right.
 static void a_model_that_cannot_be_opened_is_not_unknown(void **state) {
     static const char *const names[] = {"alpha", "beta"};
@@ -550,7 +592,7 @@ static void properties_open_no_model(void **state) {
     assert_string_equal(text_at(a, "error.code"), "model_not_found");
     json_decref(a);
     a = props_of(&rig, "/props?model=broken", 500);
-    assert_says(a, "broken.gguf");
+    assert_says(a, "the model 'broken' cannot be opened: its file ");
     json_decref(a);
     serve_stop(&rig);
 }
@@ -585,6 +627,7 @@ int main(void) {
         TEST(unknown_names_are_told_the_known_ones),
         TEST(odd_names_are_made_plain),
         TEST(a_damaged_file_is_the_servers_fault),
+        TEST(clients_are_not_told_of_files),
         TEST(new_files_are_found),
         TEST(mended_files_are_read_again),
         TEST(the_least_recently_used_is_closed),

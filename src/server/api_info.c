@@ -11,8 +11,7 @@ static json_t *model_meta(const qn_offer_info *info) {
     json_t *m = json_object();
     qn_json_put(&m, "loaded", json_boolean(info->is_open));
     qn_json_put(&m, "size", json_integer(info->file_bytes));
-    if (*info->problem)
-        qn_json_put(&m, "error", qn_json_string(info->problem, strlen(info->problem)));
+    if (*info->fault) qn_json_put(&m, "error", json_string(info->fault));
     if (!info->is_known) return m;
     qn_json_put(&m, "n_ctx", json_integer(info->context));
     qn_json_put(&m, "n_ctx_train", json_integer(info->trained_context));
@@ -157,8 +156,8 @@ void qn_api_props(qn_exchange *ex) {
         qn_offer_refresh(entry);
         qn_offer_get_info(&info, entry);
         if (!info.is_known && !info.is_open) {
-            status = QN_FAIL(&problem.err, FORMAT, "%s",
-                             *info.problem ? info.problem : "the model's file cannot be read now");
+            status = QN_FAIL(&problem.err, FORMAT, "the model '%.80s' cannot be opened: %s",
+                             info.name, *info.fault ? info.fault : "its file cannot be read now");
             (void)qn_offer_refuse(&problem, status);
         }
     }

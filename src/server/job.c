@@ -482,8 +482,8 @@ static qn_status prepare_chat(qn_chat_turn_info *info, qn_job *job, qn_problem *
     qn_chat *chat = NULL;
     qn_buf kwargs = {0};
     if (!job->model->template)
-        return QN_REFUSE(p, 400, "model", "the model has no chat template: %s",
-                         job->model->no_template);
+        return QN_REFUSE(p, 400, "model", "the model '%.80s' has no chat template that can be used",
+                         job->entry->name);
     QN_TRY(check_images(job, p));
     QN_TRY(qn_job_opts_init(&job->opts, &job->ask, job->model, p));
     qn_status status = qn_chat_create(&chat, &p->err);

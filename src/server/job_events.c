@@ -188,7 +188,11 @@ static bool is_held(const qn_job *job) {
 // Why a choice is no answer; false: it is one.
 static bool find_choice_problem(qn_problem *p, const qn_choice *c) {
     if (c->reason == QN_REASON_FAILED) {
-        qn_err_set(&p->err, c->status, __FILE__, __LINE__, "%s", c->message);
+        const bool is_file = c->status == QN_IO || c->status == QN_FORMAT; // not for clients
+        if (is_file)
+            qn_logger_say(&c->job->ex->server->logger, "error", "an answer failed: %s", c->message);
+        qn_err_set(&p->err, c->status, __FILE__, __LINE__, "%s",
+                   is_file ? qn_fault_words(c->status) : c->message);
         // A limit that the request's own grammar met.
         const bool is_asked = c->status == QN_LIMIT && is_held(c->job);
         const bool is_known = c->status == QN_MEMORY || is_asked;

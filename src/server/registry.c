@@ -113,6 +113,34 @@ static qn_status scan(qn_registry *r, qn_err *err) {
     return status;
 }
 
+// --- faults --------------------------------------------------------------------------------------
+
+const char *qn_fault_words(qn_status status) {
+    static const char *const words[QN_STATUS_COUNT] = {
+        [QN_IO] = "its file cannot be read",
+        [QN_FORMAT] = "its file is damaged, or no model",
+        [QN_UNSUPPORTED] = "its file needs something that this server does not have",
+        [QN_MEMORY] = "memory is short"};
+    return words[status] ? words[status] : "its file cannot be used";
+}
+
+static void say_fault(const char *name, qn_status status, qn_status fault, qn_err *err) {
+    qn_err_set(err, status, __FILE__, __LINE__,
+               "the model '%.80s' cannot be opened: %s; the server's log says more", name,
+               qn_fault_words(fault));
+}
+
+// Errors of files tell their paths and what they begin with, which clients must not know: they get
+// the kind of fault, the log gets the rest. Before the server listens, whoever starts it gets all.
+static qn_status hide(qn_registry *r, const char *name, qn_status status, qn_err *err) {
+    if (!status || !r->is_public) return status;
+    qn_logger_say(&r->server->logger, "error", "%s: %s", name, err->message);
+    say_fault(name, status, status, err);
+    return status;
+}
+
+// --- facts ---------------------------------------------------------------------------------------
+
 // With the lock, which is given up meanwhile: reads what is not known, unless somebody does.
 static void learn(qn_registry *r, qn_offer *e) {
     qn_facts facts;
@@ -125,6 +153,8 @@ static void learn(qn_registry *r, qn_offer *e) {
     pthread_mutex_lock(&r->lock);
     if (!status) e->facts = facts;
     snprintf(e->problem, sizeof e->problem, "%.255s", status ? err.message : "");
+    e->fault = status;
+    if (status) qn_logger_say(&r->server->logger, "error", "%s: %s", e->name, err.message);
     e->is_known = status != QN_MEMORY; // which may be there the next time
     e->is_read = false;
     pthread_cond_broadcast(&r->changed);
@@ -345,10 +375,16 @@ static qn_status refuse_name(const qn_registry *r, const char *name, qn_err *err
 // What the opening of a model says of its file must not be taken for a wrong name, or for a lack of
 // room.
 static qn_status open_served(qn_served **out, qn_registry *r, const qn_offer *e, qn_err *err) {
-    const qn_status status = qn_served_open(out, r->server, e->path, e->state_bytes, err);
-    if (status != QN_ARGUMENT && status != QN_LIMIT) return status;
-    err->status = QN_UNSUPPORTED;
-    return QN_UNSUPPORTED;
+    qn_status status = qn_served_open(out, r->server, e->path, e->state_bytes, err);
+    if (status == QN_ARGUMENT || status == QN_LIMIT) status = err->status = QN_UNSUPPORTED;
+    return hide(r, e->name, status, err);
+}
+
+// With the lock: what is known against a file; the log has it since it is known.
+static qn_status refuse_fault(const qn_registry *r, const qn_offer *e, qn_err *err) {
+    if (!r->is_public) return QN_FAIL(err, FORMAT, "%s", e->problem);
+    say_fault(e->name, QN_FORMAT, e->fault, err);
+    return QN_FORMAT;
 }
 
 // With the lock, which is given up meanwhile.
@@ -356,7 +392,7 @@ static qn_status open_entry(qn_registry *r, qn_offer *e, qn_err *err) {
     qn_served *served = NULL;
     e->state = QN_OFFER_WAITING;
     if (r->server->opts.folder) learn(r, e); // one model alone is opened as it is
-    qn_status status = *e->problem ? QN_FAIL(err, FORMAT, "%s", e->problem) : make_room(r, e, err);
+    qn_status status = *e->problem ? refuse_fault(r, e, err) : make_room(r, e, err);
     if (!status) e->state = QN_OFFER_OPENING;
     while (!status) {
         pthread_mutex_unlock(&r->lock);
@@ -391,7 +427,7 @@ static qn_status take(qn_offer **out, qn_registry *r, const char *name, bool ope
     if (!e && r->server->opts.folder) { // it may be new
         pthread_mutex_unlock(&r->lock);
         const qn_status scanned = scan(r, err);
-        if (scanned) return scanned;
+        if (scanned) return hide(r, name ? name : "", scanned, err);
         pthread_mutex_lock(&r->lock);
         e = find(r, name);
     }
@@ -457,6 +493,7 @@ static void fill_info(qn_offer_info *out, const qn_offer *e) {
     snprintf(out->path, sizeof out->path, "%s", e->path);
     snprintf(out->architecture, sizeof out->architecture, "%s", f->architecture);
     snprintf(out->problem, sizeof out->problem, "%s", e->problem);
+    out->fault = *e->problem ? qn_fault_words(e->fault) : "";
 }
 
 bool qn_registry_info(qn_offer_info *out, qn_registry *r, size_t i) {

@@ -37,6 +37,7 @@ typedef struct qn_offer {
     bool is_read;        // somebody reads them
     qn_facts facts;
     char problem[256]; // why it cannot be opened; "": nothing is known against it
+    qn_status fault;   // the same as a status
     bool is_seen;      // while the folder is looked at: it is still there
     struct qn_registry *registry;
 } qn_offer;
@@ -51,6 +52,7 @@ typedef struct qn_registry {
     qn_offer *own;       // the model that was named to the server; NULL: those of the folder alone
     int64_t draft_bytes; // that a draft model takes beside each model
     bool is_open;
+    bool is_public; // clients ask: set before the first can
 } qn_registry;
 
 QN_MUST_CHECK qn_status qn_registry_init(qn_registry *registry, qn_server *server, qn_err *err);
@@ -87,8 +89,13 @@ typedef struct qn_offer_info {
     bool has_vision, has_thinking, has_tools;
     char architecture[64];
     qn_facts facts;
-    char problem[256]; // why it cannot be opened; "": nothing is known against it
+    // Why it cannot be opened, for whoever runs the server; "": nothing is known against it. Clients
+    // get `fault`, a constant, which says the same without the file's path and content.
+    char problem[256];
+    const char *fault;
 } qn_offer_info;
+// What is wrong with a file, in words that are for everybody.
+const char *qn_fault_words(qn_status status);
 // False after the last. Only what is known already: see qn_registry_refresh.
 bool qn_registry_info(qn_offer_info *out, qn_registry *registry, size_t i);
 void qn_offer_get_info(qn_offer_info *out, qn_offer *entry);

@@ -158,6 +158,7 @@ static qn_status open_batch(qn_served *m, int64_t state_bytes, qn_err *err) {
 
 static qn_status fill(qn_served *m, const char *path, int64_t state_bytes, qn_err *err) {
     const qn_server_opts *o = &m->server->opts;
+    char why[256] = "";
     m->info = QN_INIT(qn_engine_info);
     m->sample = QN_INIT(qn_sample_opts);
     QN_TRY(qn_stop_flag_create(&m->give_up, err));
@@ -165,8 +166,9 @@ static qn_status fill(qn_served *m, const char *path, int64_t state_bytes, qn_er
     m->tokenizer = qn_engine_tokenizer(m->engine);
     if (!m->tokenizer) return QN_FAIL(err, UNSUPPORTED, "%s: the model has no tokenizer", path);
     QN_TRY(qn_engine_get_info(&m->info, m->engine, err));
-    QN_TRY(qn_template_choose(&m->template, m->no_template, sizeof m->no_template, m->server,
-                              m->engine, err));
+    QN_TRY(qn_template_choose(&m->template, why, sizeof why, m->server, m->engine, err));
+    if (!m->template)
+        qn_logger_say(&m->server->logger, "warning", "no chat template, so no chats: %s", why);
     QN_TRY(qn_template_look(&m->has_thinking, &m->has_tools, m->template, m->tokenizer, err));
     QN_TRY(look_at_vision(m, err));
     QN_TRY(open_draft(m, err));

@@ -21,7 +21,6 @@ typedef struct qn_served {
     qn_engine_info info;
     const qn_tokenizer *tokenizer; // of the engine
     qn_template *template;         // NULL: the model has none that is known
-    char no_template[256];         // why
     qn_batch *batch;
     qn_session *draft;     // of the draft model; NULL: none
     qn_sample_opts sample; // what requests do not say

@@ -57,6 +57,7 @@ static qn_status fill(qn_server *s, qn_err *err) {
     QN_TRY(check_address(s, err));
     QN_TRY(qn_tls_init(&s->tls, &s->opts, err));
     QN_TRY(open_models(s, err));
+    s->registry.is_public = true;
     QN_TRY(qn_links_init(&s->links, s->limits.idle_ms * 1000000, err));
     QN_TRY(qn_workers_init(&s->workers, N_WORKERS, s->limits.waiting, err));
     return qn_http_start(s, err);
