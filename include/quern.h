@@ -195,6 +195,22 @@ typedef struct qn_model_file {
 QN_API QN_MUST_CHECK qn_status qn_source_open_files(qn_source **out, const qn_model_file *files,
                                                     size_t n, qn_err *err);
 
+// --- stopping from elsewhere ---------------------------------------------------------------------
+
+// Callbacks that return false stop the call that they belong to. A flag does that from any thread,
+// and without a callback: it is given to calls by the field `stop` of their options, which look at
+// it between steps of the model and many times a second while a template runs. It stays set until
+// it is cleared, so a call that begins afterwards stops at once; the simplest use is one flag for
+// each request. A flag outlives the sessions, rows and calls that it was given to.
+typedef struct qn_stop_flag qn_stop_flag;
+
+QN_API QN_MUST_CHECK qn_status qn_stop_flag_create(qn_stop_flag **out, qn_err *err);
+QN_API void qn_stop_flag_destroy(qn_stop_flag *flag);
+// From any thread, and from a signal handler.
+QN_API void qn_stop_flag_set(qn_stop_flag *flag);
+QN_API void qn_stop_flag_clear(qn_stop_flag *flag);
+QN_API bool qn_stop_flag_is_set(const qn_stop_flag *flag);
+
 // --- tokenizer -----------------------------------------------------------------------------------
 
 typedef struct qn_tokenizer qn_tokenizer;
@@ -223,6 +239,11 @@ typedef struct qn_tokenize_opts {
     // other, of a text that is UTF-8. NULL: none
     const qn_text_range *plain;
     size_t n_plain;
+    // A text that has more tokens than this is not read to its end: QN_LIMIT, or with `cut` the
+    // first ones alone. 0: no limit
+    size_t max_tokens;
+    bool cut;
+    const qn_stop_flag *stop; // ends the call with QN_STOPPED; NULL: none
 } qn_tokenize_opts;
 
 // A model as for qn_source_open, or a tokenizer.json or tokenizer.model file.
@@ -265,22 +286,6 @@ QN_API QN_MUST_CHECK qn_status qn_decoder_finish(const char **text, size_t *size
 
 // Progress: `done` of `total` (bytes of weights, tokens of a prompt); false stops (QN_STOPPED).
 typedef bool qn_progress_fn(void *arg, int64_t done, int64_t total);
-
-// --- stopping from elsewhere ---------------------------------------------------------------------
-
-// Callbacks that return false stop the call that they belong to. A flag does that from any thread,
-// and without a callback: it is given to calls by the field `stop` of their options, which look at
-// it between steps of the model and many times a second while a template runs. It stays set until
-// it is cleared, so a call that begins afterwards stops at once; the simplest use is one flag for
-// each request. A flag outlives the sessions, rows and calls that it was given to.
-typedef struct qn_stop_flag qn_stop_flag;
-
-QN_API QN_MUST_CHECK qn_status qn_stop_flag_create(qn_stop_flag **out, qn_err *err);
-QN_API void qn_stop_flag_destroy(qn_stop_flag *flag);
-// From any thread, and from a signal handler.
-QN_API void qn_stop_flag_set(qn_stop_flag *flag);
-QN_API void qn_stop_flag_clear(qn_stop_flag *flag);
-QN_API bool qn_stop_flag_is_set(const qn_stop_flag *flag);
 
 // --- images --------------------------------------------------------------------------------------
 
@@ -457,6 +462,8 @@ typedef struct qn_chat_prompt_opts {
     // Messages that are left out, the oldest after a leading system message: where the prompt would
     // not fit into the context.
     size_t n_skipped;
+    // A prompt that has more tokens than this, images apart, is not made: QN_LIMIT. 0: no limit
+    size_t max_tokens;
 } qn_chat_prompt_opts;
 
 // The text of a prompt, as qn_template_render gives it (size may be NULL). The tokens that begin
@@ -1526,7 +1533,8 @@ typedef enum qn_chat_culprit {
     QN_CULPRIT_OTHER,       // the messages as the template takes them; or the caller's options
     QN_CULPRIT_TOOLS,       // a tool's name or schema
     QN_CULPRIT_TOOL_CHOICE, // tool_choice or tool_name, which do not go with the tools
-    QN_CULPRIT_GRAMMAR      // that of the answer, which does not go with the tools
+    QN_CULPRIT_GRAMMAR,     // that of the answer, which does not go with the tools
+    QN_CULPRIT_LENGTH       // the prompt has more tokens than the context, or than max_tokens
 } qn_chat_culprit;
 
 typedef struct qn_chat_opts {

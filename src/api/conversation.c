@@ -400,17 +400,21 @@ qn_status qn_chat_make_prompt(qn_chat_prompt *out, const qn_chat *chat,
     QN_NEED(chat, err);
     QN_NEED(chat_template, err);
     QN_NEED(tokenizer, err);
-    return qn_chat_make_prompt_as(out, chat, chat_template, tokenizer, opts, true, err);
+    qn_chat_prompt_opts o;
+    QN_TRY(QN_OPTS_READ(qn_chat_prompt_opts, &o, opts, err));
+    qn_prompt_limit limit = {.max_tokens = o.max_tokens};
+    return qn_chat_make_prompt_as(out, chat, chat_template, tokenizer, opts, true, &limit, err);
 }
 
 qn_status qn_chat_make_prompt_as(qn_chat_prompt *out, const qn_chat *chat,
                                  const qn_template *chat_template, const qn_tokenizer *tokenizer,
-                                 const qn_chat_prompt_opts *opts, bool has_tools, qn_err *err) {
+                                 const qn_chat_prompt_opts *opts, bool has_tools,
+                                 qn_prompt_limit *limit, qn_err *err) {
     asked a = {0};
     qn_status status = begin_prompt(&a, chat, chat_template, tokenizer, opts, has_tools, err);
     if (!status)
-        status = qn_chat_prompt_create(out, chat_template, tokenizer, a.request, strlen(a.request),
-                                       &a.how, err);
+        status = qn_chat_prompt_create_within(out, chat_template, tokenizer, a.request,
+                                              strlen(a.request), &a.how, limit, err);
     if (!status && QN_HAS_FIELD(qn_chat_prompt, out, n_images)) {
         status = qn_chat_images_list(&out->images, &out->n_images, &chat->images, a.messages,
                                      json_array_size(a.messages), err);

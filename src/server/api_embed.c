@@ -52,7 +52,8 @@ static qn_status check_inputs(qn_prompts *inputs, const qn_ask *ask, const qn_se
         qn_asked_prompt *input = &inputs->items[i];
         if (ask->truncate && (int64_t)input->n > context) input->n = (size_t)context;
         if ((int64_t)input->n > context)
-            return qn_refuse_overflow(p, "input", inputs->is_list, i, input->n, context);
+            return qn_refuse_overflow(
+                p, &(qn_overflow){"input", inputs->is_list, i, input->n, false, context});
     }
     return QN_OK;
 }
@@ -101,8 +102,12 @@ typedef struct task {
 
 // Reads the inputs, and makes room for the numbers.
 static qn_status begin(task *t, const qn_exchange *ex, qn_problem *p) {
-    const qn_prompts_opts opts = {.field = "input", .max = MAX_INPUTS};
     qn_served *model = t->entry->served;
+    const qn_prompts_opts opts = {.field = "input",
+                                  .max = MAX_INPUTS,
+                                  .context = model->context,
+                                  .cut = t->ask.truncate,
+                                  .stop = ex->stop};
     qn_embedded *e = &t->embedded;
     e->load_ns = qn_clock_ns() - ex->started;
     QN_TRY(qn_prompts_read(&t->inputs, t->ask.input, model, &opts, p));

@@ -186,8 +186,9 @@ static qn_status check_lengths(const qn_job *job, size_t n, qn_problem *p) {
     const int64_t context = context_of(job), room = job->opts.generate.max_tokens >= 0;
     for (size_t i = 0; i < n; i++) {
         if ((int64_t)prompts[i].n + room > context)
-            return qn_refuse_overflow(p, job->turn ? "messages" : "prompt", job->asked.is_list, i,
-                                      prompts[i].n, context);
+            return qn_refuse_overflow(p, &(qn_overflow){job->turn ? "messages" : "prompt",
+                                                        job->asked.is_list, i, prompts[i].n, false,
+                                                        context});
     }
     return QN_OK;
 }
@@ -422,13 +423,20 @@ typedef struct turn_source {
 static qn_status create_turn(void *arg, int64_t max_steps, qn_err *err) {
     turn_source *s = arg;
     const qn_served *model = s->job->model;
-    // Without leave_out a prompt of any length is made, so that its length can be told.
+    // Without leave_out one that is too long is made, so that its length can be told.
     const int64_t context = s->job->ask.leave_out ? context_of(s->job) : INT64_MAX;
     s->opts.max_grammar_steps = max_steps;
     s->status = qn_chat_turn_create(&s->job->turn, s->chat, model->template, model->engine, context,
                                     &s->opts, err);
     const bool wants_more = s->status == QN_LIMIT && *s->opts.culprit == QN_CULPRIT_TOOLS;
     return wants_more ? s->status : QN_OK;
+}
+
+// The length of the prompt, as far as it was read.
+static qn_status refuse_length(const qn_job *job, qn_problem *p) {
+    const int64_t context = context_of(job);
+    const size_t n = job->ask.leave_out ? (size_t)context : qn_prompt_bound(context);
+    return qn_refuse_overflow(p, &(qn_overflow){"messages", false, 0, n + 1, true, context});
 }
 
 static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs, qn_problem *p) {
@@ -445,7 +453,8 @@ static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs,
     if (status) return qn_problem_take(p, status, "tools");
     const qn_chat_prompt_opts prompt =
         QN_INIT(qn_chat_prompt_opts, .reasoning = ask->thinks, .kwargs = kwargs,
-                .no_generation_prompt = !ask->add_generation_prompt);
+                .no_generation_prompt = !ask->add_generation_prompt,
+                .max_tokens = job->is_counted ? 0 : qn_prompt_bound(context_of(job)));
     turn_source s = {.job = job, .chat = chat};
     s.opts = QN_INIT(qn_chat_opts, .prompt = &prompt, .generate = &job->opts.generate,
                      .leave_out = ask->leave_out, .keeps_nothing = !ask->cache_prompt,
@@ -455,6 +464,7 @@ static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs,
                      .culprit = &culprit);
     status = qn_served_make(job->model, create_turn, &s, &p->err);
     if (!status) status = s.status;
+    if (status == QN_LIMIT && culprit == QN_CULPRIT_LENGTH) return refuse_length(job, p);
     if (status) (void)qn_problem_take(p, status, fields[culprit]);
     if (status == QN_STOPPED) p->retry_after = 1;
     return status;
@@ -465,7 +475,7 @@ static qn_status make_some_turn(qn_job *job, qn_chat *chat, const char *kwargs, 
     json_t *plain = NULL;
     const qn_status first = make_turn(job, chat, kwargs, p);
     if (!first || first == QN_MEMORY || first == QN_STOPPED) return first;
-    if (strcmp(p->param, "messages") != 0) return first; // no other messages mend that
+    if (strcmp(p->param, "messages") != 0 || p->n_context) return first; // nothing else mends that
     qn_problem other = {0};
     qn_status status = qn_messages_relax(&plain, job->ask.messages, &other.err);
     if (status) (void)qn_problem_take(&other, status, "messages");
@@ -513,6 +523,7 @@ static qn_status start_chat(qn_job *job, qn_problem *p) {
 
 static qn_status count_chat(qn_job *job, qn_problem *p) {
     qn_chat_turn_info info = QN_INIT(qn_chat_turn_info);
+    job->is_counted = true;
     QN_TRY(prepare_chat(&info, job, p));
     const qn_status status = add_choices(job, 1, &p->err);
     if (status) return qn_problem_take(p, status, NULL);
@@ -536,8 +547,12 @@ static qn_status start_asked(qn_job *job, qn_problem *p) {
 
 static qn_status start_prompts(qn_job *job, qn_problem *p) {
     enum { MAX_PROMPTS = 1024, MAX_ANSWERS = 4096 };
-    const qn_prompts_opts opts = {
-        .field = "prompt", .max = MAX_PROMPTS, .special = true, .wants_text = true};
+    const qn_prompts_opts opts = {.field = "prompt",
+                                  .max = MAX_PROMPTS,
+                                  .special = true,
+                                  .wants_text = true,
+                                  .context = context_of(job),
+                                  .stop = job->ex->stop};
     qn_generate_opts *g = &job->opts.generate;
     const qn_prompts *asked = &job->asked;
     QN_TRY(qn_job_opts_init(&job->opts, &job->ask, job->model, p));

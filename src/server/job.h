@@ -135,6 +135,7 @@ struct qn_job {
     const char *id_prefix; // "chatcmpl-"
     int64_t created;       // seconds since 1970
     int64_t started;
+    bool is_counted; // its prompt is, and may have any length; there is no answer
     bool is_stream;
     bool has_begun;   // the stream has
     bool is_lost;     // the client is gone, or memory was short: nothing is written any more
