@@ -119,8 +119,9 @@ static qn_status find_ranges(ranges *out, bool *is_same, const char *text, const
     bool is_open = false;
     *is_same = false;
     while (*fenced) {
-        const bool opens = strncmp(fenced, f->open, n) == 0;
-        const bool closes = !opens && strncmp(fenced, f->close, m) == 0;
+        const bool may = *fenced == *f->open; // both begin with the same byte
+        const bool opens = may && strncmp(fenced, f->open, n) == 0;
+        const bool closes = may && !opens && strncmp(fenced, f->close, m) == 0;
         if ((opens && is_open) || (closes && !is_open)) return QN_OK;
         if (opens) from = at;
         if (closes) QN_TRY(add_range(out, from, at, err));
