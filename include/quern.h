@@ -297,6 +297,10 @@ typedef struct qn_image_opts {
     size_t size;
     int64_t max_bytes;  // of the file; 0: 64 MiB
     int64_t max_pixels; // that its header says; 0: 2^26
+    // Asked before the pixels take memory, 3 bytes each: false refuses them (QN_MEMORY). For
+    // programs that hold many pictures. NULL: none
+    bool (*admit)(void *arg, int64_t pixels);
+    void *admit_arg;
 } qn_image_opts;
 
 // PNG, JPEG and WebP, told apart by their first bytes. Limits are checked before a pixel is
@@ -438,6 +442,10 @@ QN_API QN_MUST_CHECK qn_status qn_chat_set_system(qn_chat *chat, const char *tex
 // all images are printed: without the picture. *json is owned (qn_free).
 QN_API QN_MUST_CHECK qn_status qn_chat_set_messages(qn_chat *chat, const char *json, size_t size,
                                                     const char *what, qn_err *err);
+// For the images that the above decodes, from the next call on; NULL: the defaults. What the options
+// point to must outlive the chat.
+QN_API QN_MUST_CHECK qn_status qn_chat_set_image_opts(qn_chat *chat, const qn_image_opts *opts,
+                                                      qn_err *err);
 QN_API QN_MUST_CHECK qn_status qn_chat_print_messages(char **json, const qn_chat *chat,
                                                       qn_err *err);
 // The tools that templates tell the model of, a JSON list of objects; json NULL: none. `what` as

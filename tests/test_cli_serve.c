@@ -143,7 +143,7 @@ static void usr1_does_not_make_it_deaf(void **state) {
     assert_int_equal(stop(&p), 0);
 }
 
-static void a_second_term_cuts_them(void **state) {
+static void a_second_term_ends_them(void **state) {
     static const char *const args[] = {NULL};
     process p;
     (void)state;
@@ -214,7 +214,7 @@ static void what_is_not_safe_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(privileges_are_given_up),    cmocka_unit_test(term_lets_streams_end),
-        cmocka_unit_test(usr1_does_not_make_it_deaf), cmocka_unit_test(a_second_term_cuts_them),
+        cmocka_unit_test(usr1_does_not_make_it_deaf), cmocka_unit_test(a_second_term_ends_them),
         cmocka_unit_test(hup_reads_the_keys_again),   cmocka_unit_test(what_is_not_safe_is_refused),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

@@ -45,6 +45,7 @@ typedef struct qn_exchange {
     qn_buf body;          // as it came
     atomic_size_t n_read; // bytes of the body so far, also of one that is not kept
     size_t n_held;        // of these, bytes that count for the server's limit
+    size_t n_untaken;     // bytes of an answer in one piece that count for the server's limit
     int64_t started;      // nanoseconds, on qn_clock_ns
     qn_stop_flag *stop;   // owned: set when the client goes away; lives as long as the exchange
     void *task;           // of whoever answers, between threads; NULL: none
@@ -87,7 +88,8 @@ bool qn_exchange_add_body(qn_exchange *ex, const char *bytes, size_t n);
 
 // A header of an answer that has not begun. One that is too long, or one too many, is left out.
 void qn_exchange_header(qn_exchange *ex, const char *name, const char *value);
-// The whole answer; the content of `body` moves, and it is empty afterwards.
+// The whole answer; the content of `body` moves, and it is empty afterwards. A long one is refused
+// (503) where answers that their clients have not taken are too many bytes already.
 void qn_exchange_reply(qn_exchange *ex, int status, const char *type, qn_buf *body);
 // The answer is a stream; `ping` is a constant, or NULL.
 void qn_exchange_begin(qn_exchange *ex, int status, const char *type, const char *ping);
@@ -103,6 +105,8 @@ void qn_exchange_ping(qn_exchange *ex, int64_t silence_ns);
 
 // The client is gone, or must go: sets the stop flag.
 void qn_exchange_drop(qn_exchange *ex);
+// The server stops: sets the stop flag, and what is written still goes out.
+void qn_exchange_stop(qn_exchange *ex);
 // Whether somebody works on it, or its answer is on the way.
 bool qn_exchange_is_busy(qn_exchange *ex);
 // Whether the client takes longer than it may at `now`: to send the request, which began at

@@ -446,8 +446,15 @@ static unsigned max_connections(const qn_server *s) {
     return files.rlim_cur > 4 * N_THREADS ? (unsigned)files.rlim_cur / 4 : N_THREADS;
 }
 
+// Of these, those of one address: nobody shall have them all. An address that only this machine
+// reaches has no others to protect, and its clients have one address.
+static unsigned max_connections_of_one(const qn_server *s, unsigned all) {
+    return !s->opts.host || qn_host_is_local(s->opts.host) ? 0 : all / 2;
+}
+
 qn_status qn_http_start(qn_server *server, qn_err *err) {
     int fd;
+    const unsigned max = max_connections(server);
     QN_TRY(listen_on(&fd, server, err));
     server->port = port_of(fd);
     const bool is_tls = qn_tls_is_on(&server->tls);
@@ -457,7 +464,8 @@ qn_status qn_http_start(qn_server *server, qn_err *err) {
     struct MHD_OptionItem options[] = {
         {MHD_OPTION_LISTEN_SOCKET, fd, NULL},
         {MHD_OPTION_THREAD_POOL_SIZE, N_THREADS, NULL},
-        {MHD_OPTION_CONNECTION_LIMIT, max_connections(server), NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, max, NULL},
+        {MHD_OPTION_PER_IP_CONNECTION_LIMIT, max_connections_of_one(server, max), NULL}, // 0: any
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEADER_BYTES, NULL},
         {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
         // Without progress while sending or receiving. It sees some resets only then, too.

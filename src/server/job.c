@@ -32,6 +32,14 @@ static void deinit_choice(qn_choice *c) {
     qn_decoder_destroy(c->decoder);
 }
 
+// The turn is what holds the images.
+static void drop_turn(qn_job *job) {
+    qn_chat_turn_destroy(job->turn);
+    job->turn = NULL;
+    atomic_fetch_sub(&job->ex->server->n_pixels, job->n_pixels);
+    job->n_pixels = 0;
+}
+
 void qn_job_destroy(qn_job *job) {
     if (!job) return;
     for (size_t i = 0; i < job->n_choices; i++) deinit_choice(&job->choices[i]);
@@ -43,7 +51,7 @@ void qn_job_destroy(qn_job *job) {
     qn_free(job->rows);
     qn_free(job->prompts);
     qn_prompts_deinit(&job->asked);
-    qn_chat_turn_destroy(job->turn);
+    drop_turn(job);
     qn_job_opts_deinit(&job->opts);
     qn_ask_deinit(&job->ask);
     if (job->entry) {
@@ -293,8 +301,7 @@ static qn_status begin_rows(qn_job *job, qn_problem *p) {
         job->n_left++;
         job->added = qn_clock_ns();
         begin_answer(job);
-        qn_chat_turn_destroy(job->turn); // its pictures are large, and rows have what they need
-        job->turn = NULL;
+        drop_turn(job); // its pictures are large, and rows have what they need
     }
     pthread_mutex_unlock(&job->lock);
     if (status) return status;
@@ -392,8 +399,26 @@ static qn_status set_member(qn_chat *chat, const json_t *value, const char *name
     return status ? qn_problem_take(p, status, name) : QN_OK;
 }
 
-static qn_status set_chat(qn_chat *chat, qn_exchange *ex, const qn_ask *ask, qn_problem *p) {
-    QN_TRY(qn_fetch_images(ex, ask->messages, p));
+// For qn_image_opts.admit: images of all requests together are bounded.
+static bool admit_image(void *arg, int64_t pixels) {
+    enum { CHANNELS = 3 };
+    qn_job *job = arg;
+    qn_server *s = job->ex->server;
+    const size_t n = (size_t)pixels * CHANNELS;
+    job->is_refused = atomic_fetch_add(&s->n_pixels, n) + n > s->limits.pixels;
+    if (job->is_refused)
+        atomic_fetch_sub(&s->n_pixels, n);
+    else
+        job->n_pixels += n;
+    return !job->is_refused;
+}
+
+static qn_status set_chat(qn_chat *chat, qn_job *job, qn_problem *p) {
+    const qn_ask *ask = &job->ask;
+    const qn_image_opts images = QN_INIT(qn_image_opts, .admit = admit_image, .admit_arg = job);
+    const qn_status status = qn_chat_set_image_opts(chat, &images, &p->err);
+    if (status) return qn_problem_take(p, status, NULL);
+    QN_TRY(qn_fetch_images(job->ex, ask->messages, p));
     QN_TRY(set_member(chat, ask->messages, "messages", qn_chat_set_messages, p));
     if (json_array_size(ask->tools) == 0 || ask->choice == QN_TOOLS_NONE) return QN_OK;
     return set_member(chat, ask->tools, "tools", qn_chat_set_tools, p);
@@ -498,13 +523,14 @@ static qn_status prepare_chat(qn_chat_turn_info *info, qn_job *job, qn_problem *
     QN_TRY(qn_job_opts_init(&job->opts, &job->ask, job->model, p));
     qn_status status = qn_chat_create(&chat, &p->err);
     if (status) return qn_problem_take(p, status, NULL);
-    status = set_chat(chat, job->ex, &job->ask, p);
+    status = set_chat(chat, job, p);
     if (!status && job->ask.kwargs) {
         qn_json_write(&kwargs, job->ask.kwargs, &qn_compact);
         if (kwargs.failed)
             status = qn_problem_take(p, QN_NOMEM(&p->err, "kwargs"), "chat_template_kwargs");
     }
     if (!status) status = make_some_turn(job, chat, kwargs.data, p);
+    if (status && job->is_refused) p->retry_after = QN_RETRY_AFTER;
     qn_buf_deinit(&kwargs);
     qn_chat_destroy(chat);
     if (status) return status;

@@ -289,6 +289,7 @@ static bool close_one(qn_registry *r) {
     pthread_mutex_unlock(&r->lock);
     qn_logger_say(&r->server->logger, "info", "closing %s to make room", oldest->name);
     qn_served_close(served);
+    qn_server_trim_soon(r->server);
     pthread_mutex_lock(&r->lock);
     oldest->state = QN_OFFER_CLOSED;
     oldest->state_bytes = 0;

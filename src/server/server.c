@@ -6,6 +6,9 @@
 
 #include <curl/curl.h>
 #include <errno.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +23,8 @@ enum {
 static const int64_t GRACE_NS = 30000000000;
 static const qn_server_limits usual_limits = {.body = (size_t)96 << 20,
                                               .held = (size_t)256 << 20,
+                                              .untaken = (size_t)512 << 20,
+                                              .pixels = (size_t)768 << 20, // of one request
                                               .unsent = (size_t)4 << 20,
                                               .waiting = 256,
                                               .connections = 2048,
@@ -67,6 +72,8 @@ static void set_limits(qn_server_limits *to, const qn_server_limits *from) {
     *to = usual_limits;
     if (from->body) to->body = from->body;
     if (from->held) to->held = from->held;
+    if (from->untaken) to->untaken = from->untaken;
+    if (from->pixels) to->pixels = from->pixels;
     if (from->unsent) to->unsent = from->unsent;
     if (from->waiting) to->waiting = from->waiting;
     if (from->connections) to->connections = from->connections;
@@ -105,16 +112,21 @@ static void give_up(qn_exchange *ex) {
 }
 
 // The HTTP library must not stop while connections are suspended: first every request is answered.
-// Its threads may still bring new ones, which are refused.
+// Its threads may still bring new ones, which are refused. Streams that are ended say so, to clients
+// that take it at once.
 static void end_requests(qn_server *s) {
     static const struct timespec pause = {.tv_nsec = 1000000};
+    static const int64_t TAKE_NS = 1000000000;
     atomic_fetch_add(&s->n_stops, 1);
-    qn_links_drop(&s->links);
+    qn_links_stop(&s->links);
     qn_workers_stop(&s->workers, give_up);
     while (atomic_load(&s->n_jobs) > 0) {
-        qn_links_drop(&s->links);
+        qn_links_stop(&s->links);
         nanosleep(&pause, NULL);
     }
+    const int64_t until = qn_clock_ns() + TAKE_NS;
+    while (qn_links_busy(&s->links) > 0 && qn_clock_ns() < until) nanosleep(&pause, NULL);
+    qn_links_drop(&s->links);
 }
 
 void qn_server_destroy(qn_server *s) {
@@ -181,10 +193,37 @@ static void drain(qn_server *s) {
         wait_for_wake(s, POLL_MS);
 }
 
+void qn_server_trim_soon(qn_server *server) {
+    if (!atomic_exchange(&server->wants_trim, true)) wake(server);
+}
+
+// What bursts of large requests and closed models leave behind stays in the heap of this process
+// otherwise.
+static void trim(qn_server *s) {
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
+    atomic_fetch_add(&s->n_trims, 1);
+}
+
+// Once a second at most: it goes through all of the heap. Returns how long to wait for the next,
+// in ms; -1: none is wanted.
+static int trim_at_times(qn_server *s, int64_t *last) {
+    enum { EVERY_MS = 1000 };
+    if (!atomic_load(&s->wants_trim)) return -1;
+    const int64_t since = *last ? (qn_clock_ns() - *last) / 1000000 : EVERY_MS;
+    if (since < EVERY_MS) return (int)(EVERY_MS - since);
+    atomic_store(&s->wants_trim, false);
+    trim(s);
+    *last = qn_clock_ns();
+    return -1;
+}
+
 qn_status qn_server_run(qn_server *server, qn_err *err) {
+    int64_t trimmed = 0;
     (void)err;
     while (atomic_load(&server->n_stops) == 0) {
-        wait_for_wake(server, -1);
+        wait_for_wake(server, trim_at_times(server, &trimmed));
         if (atomic_exchange(&server->is_reload, false)) reload(server);
     }
     qn_logger_say(&server->logger, "info", "stopping");
