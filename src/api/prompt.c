@@ -234,6 +234,10 @@ static qn_status count_messages(qn_chat_prompt *prompt, const qn_template *templ
 qn_status qn_chat_prompt_create(qn_chat_prompt *out, const qn_template *chat_template,
                                 const qn_tokenizer *tokenizer, const char *request,
                                 size_t request_size, const qn_template_opts *opts, qn_err *err) {
+    QN_NEED(out, err);
+    QN_NEED(chat_template, err);
+    QN_NEED(tokenizer, err);
+    QN_NEED(request, err);
     qn_prompt_limit none = {0};
     return qn_chat_prompt_create_within(out, chat_template, tokenizer, request, request_size, opts,
                                         &none, err);
@@ -243,10 +247,6 @@ qn_status qn_chat_prompt_create_within(qn_chat_prompt *out, const qn_template *c
                                        const qn_tokenizer *tokenizer, const char *request,
                                        size_t request_size, const qn_template_opts *given,
                                        qn_prompt_limit *limit, qn_err *err) {
-    QN_NEED(out, err);
-    QN_NEED(chat_template, err);
-    QN_NEED(tokenizer, err);
-    QN_NEED(request, err);
     QN_TRY(QN_RESULT_CHECK(qn_chat_prompt, out, err));
     qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
     json_t *json = NULL;
