@@ -163,7 +163,9 @@ static void a_second_term_ends_them(void **state) {
     }
     fclose(p.out);
     http_answer a = http_read(fd);
-    assert_null(a.body.data ? strstr(a.body.data, "\"finish_reason\":\"length\"") : NULL);
+    assert_non_null(a.body.data);
+    assert_null(strstr(a.body.data, "\"finish_reason\":\"length\""));
+    assert_non_null(strstr(a.body.data, "data: {\"error\":")); // and it says why
     http_deinit(&a);
     close(fd);
 }
