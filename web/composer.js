@@ -5,6 +5,7 @@ import { byId, el, formatNumber, icon, iconButton } from './dom.js';
 
 const MAX_IMAGES = 8;
 const MAX_IMAGE_BYTES = 8 << 20;
+const NEARLY = 0.9; // of the context: it is time to think of a new conversation
 const TYPES = ['image/png', 'image/jpeg', 'image/webp'];
 
 export class Composer {
@@ -28,6 +29,7 @@ export class Composer {
     this.area.addEventListener('keydown', event => this.key(event));
     this.area.addEventListener('paste', event => this.paste(event));
     this.listenForDrops();
+    this.makeMeter();
     this.setRunning(false);
   }
 
@@ -147,28 +149,27 @@ export class Composer {
 
   // ---- the meter ----
 
+  makeMeter() {
+    this.meter = byId('meter');
+    this.fill = el('div.fill');
+    this.bar = el('div.bar', { role: 'meter', 'aria-label': 'Context', 'aria-valuemin': '0' }, this.fill);
+    this.count = el('span', { 'aria-hidden': 'true' });
+    this.meter.append(this.bar, this.count);
+  }
+
+  // `used` of the `room` tokens that the model sees at once are filled.
   showContext(used, room) {
-    const meter = byId('meter');
+    const { bar, meter } = this;
     meter.hidden = !room;
     if (!room) return;
-    const share = Math.min(100, (100 * used) / room);
-    const fill = el('div.fill');
-    fill.style.width = `${share}%`;
     const label = `${formatNumber(used)} of ${formatNumber(room)} tokens of the context are used`;
-    const bar = el(
-      'div.bar',
-      {
-        role: 'meter',
-        'aria-label': 'Context',
-        'aria-valuemin': '0',
-        'aria-valuemax': String(room),
-        'aria-valuenow': String(used),
-        'aria-valuetext': label
-      },
-      fill
-    );
+    this.fill.style.width = `${Math.min(100, (100 * used) / room)}%`;
+    bar.setAttribute('aria-valuemax', String(room));
+    bar.setAttribute('aria-valuenow', String(Math.min(used, room)));
+    bar.setAttribute('aria-valuetext', label);
     meter.title = label;
-    meter.replaceChildren(bar, el('span', { 'aria-hidden': 'true' }, `${formatNumber(used)} / ${formatNumber(room)}`));
+    meter.classList.toggle('nearly', used > NEARLY * room);
+    this.count.textContent = `${formatNumber(used)} / ${formatNumber(room)} tokens`;
   }
 }
 

@@ -117,9 +117,19 @@ async function tour({ page, ui, mock }, look) {
   await page.click('#open-settings');
   await ui.field('JSON schema').fill('{');
   await look('settings');
+  await ui.key('Escape');
+  await page.fill('#prompt', 'say hi');
+  await page.press('#prompt', 'Enter');
+  await page.waitForSelector('#settings[open]');
+  await look('a wrong setting');
+  await page.locator('#settings').getByLabel('JSON schema').fill('');
+  await ui.field('Seed').fill('5');
   await ui.field('Token probabilities').check();
   await ui.key('Escape');
   await ui.ask('say one two three four five');
+  await page.locator('article.assistant').last().getByRole('button', { name: 'Answer again' }).click();
+  await page.waitForSelector('.same');
+  await look('the same answer');
   await page.locator('.tokens span').last().focus();
   await look('probabilities');
   await ui.key('Control+/');
@@ -226,6 +236,39 @@ test('focus is visible', { real: true }, async ({ page, ui }) => {
     });
     check(seen, `stop ${i + 1} shows no focus`);
   }
+});
+
+test('what buttons do is written on them', async ({ page }) => {
+  equal(await page.locator('#tools button').allInnerTexts(), ['Import', 'Export', 'Help'], 'the foot of the list');
+  const names = await page
+    .locator('button:visible')
+    .evaluateAll(all => all.filter(b => !b.innerText.trim()).map(b => [b.getAttribute('aria-label'), b.title]));
+  check(names.length >= 3, 'no buttons with icons alone');
+  for (const [name, title] of names) check(title.startsWith(name), `${name} shows no hint`);
+});
+
+test('the settings can be closed from their end', { size: PHONE }, async ({ page }) => {
+  await page.click('#open-settings');
+  await page.evaluate(() => document.getElementById('settings').scrollTo(0, 1e6));
+  const top = await page.evaluate(() => {
+    const close = document.querySelector('[aria-label="Close settings"]').getBoundingClientRect();
+    const seen = document.elementFromPoint(close.x + close.width / 2, close.y + close.height / 2);
+    return [document.getElementById('settings').scrollTop > 200, seen?.closest('button')?.getAttribute('aria-label')];
+  });
+  equal(top, [true, 'Close settings'], 'what is at the place of the button');
+});
+
+test('a tall box leaves the way to the end free', { size: PHONE }, async ({ page, ui }) => {
+  await ui.ask('long 2000');
+  await page.evaluate(() => document.getElementById('thread').scrollTo(0, 0));
+  await page.fill('#prompt', 'a line\n'.repeat(30));
+  await page.locator('#to-end').click();
+  const apart = await page.evaluate(() => {
+    const top = id => document.getElementById(id).getBoundingClientRect();
+    return top('to-end').bottom <= top('prompt').top;
+  });
+  check(apart, 'the button lies on the box');
+  await page.waitForFunction(() => document.getElementById('to-end').hidden);
 });
 
 test('the drawer of a phone', { size: PHONE, touch: true }, async ({ page, ui }) => {

@@ -2,11 +2,20 @@
 // Needs node alone.
 
 import assert from 'node:assert/strict';
-import { addNode, leaveOutOldest, messagesOf, newChat, pathOf, titleFrom, versionsOf } from '../../web/chat.js';
+import {
+  addNode,
+  canLeaveOut,
+  leaveOutOldest,
+  messagesOf,
+  newChat,
+  pathOf,
+  titleFrom,
+  versionsOf
+} from '../../web/chat.js';
 import { createLexer } from '../../web/highlight.js';
 import { parseInline, safeHref } from '../../web/inline.js';
 import { MAX_DEPTH, meter, parseBlocks } from '../../web/markdown.js';
-import { readSampling, requestBody, SAMPLING } from '../../web/request.js';
+import { readSampling, requestBody, SAMPLING, whySame, wrongSettings } from '../../web/request.js';
 import { EventReader } from '../../web/sse.js';
 import { exportText, importText, LIMITS } from '../../web/transfer.js';
 
@@ -331,7 +340,55 @@ test('the oldest turns are left out, never the last question', () => {
   assert.ok(leaveOutOldest(chat, pathOf(chat), 5000, 4096));
   assert.ok(chat.from > 0 && chat.nodes[chat.from].role === 'user');
   while (leaveOutOldest(chat, pathOf(chat), 5000, 10)) assert.ok(chat.from <= 10);
+  assert.equal(canLeaveOut(chat, pathOf(chat)), false);
   assert.deepEqual(messagesOf(chat, pathOf(chat)), [{ role: 'user', content: 'last' }]);
+});
+
+test('what is left out is judged by everything that is sent', () => {
+  const turns = more => {
+    const chat = Object.assign(newChat(), more);
+    let parent = -1;
+    for (let i = 0; i < 20; i++)
+      parent = addNode(chat, parent, i % 2 ? 'assistant' : 'user', { text: 'x'.repeat(984) }).id;
+    addNode(chat, parent, 'user', { text: 'last' });
+    assert.ok(leaveOutOldest(chat, pathOf(chat), 4000, 4000)); // to three quarters of what there is
+    return chat.from;
+  };
+  assert.equal(turns({}), 6);
+  assert.equal(turns({ system: 'y'.repeat(20000) }), 12); // it takes half and stays
+  let steps = 0;
+  const chat = newChat();
+  for (let i = 0, parent = -1; i < 40; i++) parent = addNode(chat, parent, 'user', { text: '' }).id;
+  while (leaveOutOldest(chat, pathOf(chat), 0, 0)) assert.ok(++steps < 40, 'it does not end');
+  assert.equal(chat.from, 39);
+});
+
+test('settings that cannot be sent are told by name', () => {
+  const chat = sample();
+  assert.deepEqual(wrongSettings(chat, { sampling: { temperature: '', seed: '7', top_k: ' 3 ' } }), []);
+  Object.assign(chat, { schema: '{"type":', tools: '{}' });
+  const wrong = wrongSettings(chat, { sampling: { top_k: '-3', temperature: 'hot' } });
+  assert.deepEqual(
+    wrong.map(f => f.name),
+    ['schema', 'tools', 'temperature', 'top_k']
+  );
+  assert.ok(wrong.every(f => f.label && f.problem));
+});
+
+test('why an answer would be the same again', () => {
+  const why = (sampling, own = {}) => whySame({ sampling }, own)?.change;
+  assert.equal(why({}), undefined);
+  assert.equal(why({}, { temperature: 0.7, top_k: 20 }), undefined);
+  assert.equal(why({ temperature: '0.5' }, { temperature: 0 }), undefined);
+  assert.deepEqual(why({}, { temperature: 0 }), { temperature: 0.8, seed: null });
+  assert.deepEqual(why({ temperature: '0', seed: '5' }, { temperature: 1 }), { temperature: 0.8, seed: null });
+  assert.deepEqual(why({ top_k: '1' }, { temperature: 1 }), { top_k: 40, seed: null });
+  assert.deepEqual(why({ seed: '0' }, { temperature: 1 }), { seed: null });
+  const body = requestBody(sample(), [], { sampling: { seed: '7', top_p: '0.5' } }, 'm', {
+    temperature: 0.8,
+    seed: null
+  });
+  assert.deepEqual([body.temperature, body.seed, body.top_p], [0.8, undefined, 0.5]);
 });
 
 test('empty settings are not sent', () => {
