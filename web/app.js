@@ -35,6 +35,7 @@ class App {
     byId('open-settings').append(icon('settings'));
     byId('open-settings').addEventListener('click', () => this.openSettings());
     byId('model').addEventListener('change', event => this.pickModel(event.target.value));
+    applyTheme(this.prefs.theme);
     byId('memory-note').hidden = store.lasting;
     document.addEventListener('keydown', event => this.key(event));
     addEventListener('pagehide', () => this.saveNow());
@@ -248,7 +249,7 @@ class App {
     const now = settingsText(this.chat, this.bodyFor(node));
     const isSame = other => (this.asked.get(other) ?? now) === now; // not known after a reload
     const versions = versionsOf(this.chat, node).ids.map(id => this.chat.nodes[id]);
-    const whole = versions.filter(n => n.model === this.model.id && !n.error && n.finish !== 'stopped');
+    const whole = versions.filter(n => n.model === this.model.id && !n.error && n.finish && n.finish !== 'stopped');
     if (!whole.some(isSame)) return null;
     return whySame(this.prefs, this.props?.default_generation_settings?.params || {});
   }
@@ -310,6 +311,7 @@ class App {
       draw();
     });
     this.turns.set(chat.id, turn);
+    announce('Waiting for the answer');
     this.showChat();
     await this.save(chat);
     this.sidebar.refresh();

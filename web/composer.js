@@ -1,7 +1,7 @@
 // The box that messages are written in, with images and the meter of the context.
 
 import { toast } from './dialogs.js';
-import { byId, el, formatNumber, icon, iconButton } from './dom.js';
+import { byId, el, formatNumber, icon, iconButton, sendsOn } from './dom.js';
 
 const MAX_IMAGES = 8;
 const MAX_IMAGE_BYTES = 8 << 20;
@@ -33,11 +33,8 @@ export class Composer {
     this.setRunning(false);
   }
 
-  // On a phone Enter makes a line and the button sends.
   key(event) {
-    if (event.isComposing) return;
-    const touch = matchMedia('(pointer: coarse)').matches;
-    if (event.key === 'Enter' && !event.shiftKey && !touch) {
+    if (sendsOn(event)) {
       event.preventDefault();
       if (!this.running) this.send();
     } else if (event.key === 'ArrowUp' && !this.area.value && this.app.editLast()) event.preventDefault();
@@ -46,6 +43,10 @@ export class Composer {
   send() {
     const text = this.area.value;
     if (!text.trim() && !this.images.length) return;
+    if (this.images.length && !this.vision) {
+      toast('This model cannot see images. Remove them, or choose a model that can.');
+      return;
+    }
     if (!this.app.send(text.trim(), this.images)) return;
     this.images = [];
     this.set('');

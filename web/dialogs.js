@@ -16,7 +16,12 @@ const KEYS = [
 
 export function openHelp(props) {
   const dialog = byId('help');
-  const keys = text => text.split(' + ').flatMap((key, i) => [i ? ' + ' : '', el('kbd', key)]);
+  const control = /Mac|iP(hone|ad)/.test(navigator.platform) ? 'Cmd' : 'Ctrl';
+  const keys = text =>
+    text
+      .replace('Ctrl', control)
+      .split(' + ')
+      .flatMap((key, i) => [i ? ' + ' : '', el('kbd', key)]);
   const rows = KEYS.map(([what, key]) => el('tr', el('th', { scope: 'row' }, what), el('td', ...keys(key))));
   dialog.replaceChildren(
     el(

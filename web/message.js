@@ -2,7 +2,18 @@
 // on its way, or null when the message is complete.
 
 import { canLeaveOut, pathOf, versionsOf } from './chat.js';
-import { announce, button, copyText, el, formatNumber, formatSeconds, formatSpeed, icon, iconButton } from './dom.js';
+import {
+  announce,
+  button,
+  copyText,
+  el,
+  formatNumber,
+  formatSeconds,
+  formatSpeed,
+  icon,
+  iconButton,
+  sendsOn
+} from './dom.js';
 import { ProbsView } from './probs.js';
 import { StreamView, codeNode } from './render.js';
 
@@ -20,6 +31,13 @@ function versions(app, chat, node) {
   const place = el('span', { 'aria-label': `Version ${index + 1} of ${count}`, role: 'img' }, `${index + 1}/${count}`);
   return el('span.versions', { role: 'group', 'aria-label': 'Versions' }, prev, place, next);
 }
+
+const LONG = 1500; // characters of a question from which on it scrolls in its bubble
+
+const bubble = text =>
+  text.length < LONG && text.split('\n').length < LONG / 60
+    ? el('div.bubble', text)
+    : el('div.bubble.tall', { tabindex: '0', role: 'region', 'aria-label': 'A long question' }, text);
 
 class UserView {
   constructor(app, chat, node) {
@@ -40,7 +58,7 @@ class UserView {
     this.root.replaceChildren(
       el('h2.visually-hidden', 'You'),
       ...(pictures.length ? [el('div.pictures', ...pictures)] : []),
-      ...(node.text ? [el('div.bubble', node.text)] : []),
+      ...(node.text ? [bubble(node.text)] : []),
       el('div.actions', versions(app, this.chat, node) || '', copy, this.editButton)
     );
   }
@@ -57,7 +75,7 @@ class UserView {
       if (event.key === 'Escape') {
         event.stopPropagation();
         cancel();
-      } else if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+      } else if (sendsOn(event)) {
         event.preventDefault();
         send();
       }
@@ -205,7 +223,7 @@ class AnswerView {
   }
 
   showProblem() {
-    const { error } = this.node;
+    const error = this.node.error || (this.node.finish === undefined ? { kind: 'left' } : null);
     this.problem.hidden = !error;
     if (!error) return;
     const path = pathOf(this.chat).filter(n => n.id < this.node.id);
@@ -255,6 +273,11 @@ class AnswerView {
 const PROBLEMS = {
   gone: e => ['No connection.', `${e.message} Is it still running? Your question is kept.`, [['Try again', 'retry']]],
   broken: e => ['Incomplete.', `${e.message} What came so far is kept.`, [['Answer again', 'regenerate']]],
+  left: () => [
+    'Incomplete.',
+    'The page was closed before the answer was complete, or another tab is still at it.',
+    [['Answer again', 'regenerate']]
+  ],
   overflow: (e, canLeave) => [
     'Too long for the context.',
     overflowText(e, canLeave),

@@ -157,13 +157,18 @@ test('themes', { real: true }, async ({ page }) => {
   await page.getByRole('radio', { name: 'Dark' }).check();
   const dark = await ground();
   check(dark !== light, 'dark looks like light');
+  const bars = () => page.locator('meta[name=theme-color]').evaluateAll(all => all.map(meta => meta.content));
+  equal(await bars(), ['#1a1815', '#1a1815'], "the colour of a phone's bars");
   await page.reload();
   equal(await ground(), dark, 'after a reload');
+  equal(await bars(), ['#1a1815', '#1a1815'], 'bars after a reload');
   await page.click('#open-settings');
   await page.getByRole('radio', { name: 'Automatic' }).check();
   equal(await ground(), light, 'automatic, light');
   await page.emulateMedia({ colorScheme: 'dark' });
   equal(await ground(), dark, 'automatic follows the system');
+  equal(await bars(), ['#faf7f1', '#1a1815'], 'bars follow the system');
+  equal(await ground(), 'rgb(26, 24, 21)', 'the ground is the colour of the bars');
 });
 
 test('everything by keyboard', async ({ page, ui }) => {
@@ -221,6 +226,20 @@ test('finished answers are announced', async ({ page, ui }) => {
   await ui.ask('say The stone has turned.');
   await page.waitForFunction(() => document.getElementById('live').textContent.includes('The stone has turned.'));
   equal(await page.locator('article.assistant').getAttribute('aria-busy'), 'false', 'busy');
+});
+
+test('waiting for an answer is announced', async ({ page, ui }) => {
+  await ui.askSlowly();
+  await page.waitForFunction(() => document.getElementById('live').textContent === 'Waiting for the answer');
+});
+
+test('a long question scrolls by keyboard', async ({ page, ui }) => {
+  await ui.ask(`say ${'a line of a long question\n'.repeat(60)}`);
+  const bubble = page.locator('.bubble');
+  check(await bubble.evaluate(node => node.clientHeight < 420 && node.scrollHeight > 600), 'it fills the page');
+  await bubble.focus();
+  await ui.key('End');
+  await page.waitForFunction(() => document.querySelector('.bubble').scrollTop > 100);
 });
 
 test('focus is visible', { real: true }, async ({ page, ui }) => {
@@ -306,6 +325,35 @@ test('targets of a phone are 44 pixels', { size: PHONE, touch: true }, async ({ 
   await page.tap('#close-drawer');
   await page.tap('#open-settings');
   equal(await small(), [], 'settings');
+});
+
+test('on a phone Enter makes a line in an edited question too', { size: PHONE, touch: true }, async ({ page, ui }) => {
+  await askByTouch(ui, 'say one');
+  await page.getByRole('button', { name: 'Edit the question' }).tap();
+  const area = page.locator('.editor textarea');
+  await area.press('Enter');
+  equal(await area.inputValue(), 'say one\n', 'text');
+  await page.getByRole('button', { name: 'Send as a new version' }).tap();
+  await page.waitForSelector('.versions');
+});
+
+test('nothing scrolls sideways at 320 pixels', { size: { width: 320, height: 640 } }, async ({ page, ui }) => {
+  equal(await overflowing(page), [0, 0], 'empty');
+  await ui.ask('tour');
+  await ui.ask('tool');
+  equal(await overflowing(page), [0, 0], 'a conversation');
+  await page.click('#open-drawer');
+  equal(
+    await page.evaluate(
+      () => document.getElementById('tools').scrollWidth - document.getElementById('tools').clientWidth
+    ),
+    0,
+    'the foot of the list'
+  );
+  await page.click('#close-drawer');
+  await page.click('#open-settings');
+  const settings = page.locator('#settings');
+  equal(await settings.evaluate(node => node.scrollWidth - node.clientWidth), 0, 'settings');
 });
 
 // On a touch screen Enter makes a line; the button sends.

@@ -40,6 +40,9 @@ test('a reload in the middle keeps what came', async ({ page, ui }) => {
   );
   await ui.reload();
   check((await ui.answer()).startsWith('grain grain'), 'the answer is gone');
+  check((await ui.text('.problem')).includes('Incomplete'), 'it does not say that the answer is not complete');
+  await page.locator('.problem').getByRole('button', { name: 'Answer again' }).click();
+  await page.waitForSelector('#send[aria-label="Stop"]');
 });
 
 test('editing a question makes a branch', { real: true }, async ({ page, ui }) => {
@@ -285,6 +288,34 @@ test('images are pasted and dropped', async ({ page, ui, mock }) => {
   );
 });
 
+test('images wait when a model without eyes is picked', async ({ page, ui, mock }) => {
+  await give(page, 'paste', '#prompt');
+  await ui.count('.thumb', 1);
+  mock.vision = false;
+  await page.selectOption('#model', 'husk-1b');
+  await page.waitForSelector('#attach', { state: 'hidden' });
+  await page.fill('#prompt', 'say hi');
+  await page.press('#prompt', 'Enter');
+  check((await ui.text('.toast')).includes('cannot see images'), 'it is not told');
+  equal([mock.requests.length, await page.inputValue('#prompt')], [0, 'say hi'], 'what was sent');
+  await ui.press('Remove image 1');
+  await ui.ask('say hi');
+  equal(mock.requests[0].messages, [{ role: 'user', content: 'say hi' }], 'without the image');
+});
+
+test('formulas are printed, or left as they are', async ({ page, ui }) => {
+  await ui.ask('say $\\frac{a}{b}$ and $\\foo{a}$\\n\\n$$\\n\\sum_{i=1}^n i\\n$$');
+  const seen = await page.evaluate(() =>
+    [...document.querySelectorAll('.markdown .math')].map(node => {
+      const box = node.querySelector('math')?.getBoundingClientRect();
+      return box ? box.width > 5 && box.height > 12 : node.textContent;
+    })
+  );
+  equal(seen, [true, '$\\foo{a}$', true], 'formulas');
+  const tall = selector => page.locator(selector).evaluate(node => node.getBoundingClientRect().height);
+  check((await tall('mfrac')) > 1.3 * (await tall('mfrac mi >> nth=0')), 'a fraction is flat');
+});
+
 test('a model without eyes takes no images', { server: { vision: false } }, async ({ page, ui }) => {
   equal(await page.locator('#attach').isVisible(), false, 'the button is shown');
   await page.setInputFiles('#image-file', [{ name: 'a.png', mimeType: 'image/png', buffer: PIXEL }]);
@@ -394,9 +425,11 @@ test('older turns are left out until the rest fits', async ({ page, ui, mock }) 
   for (let i = 0; i < 4; i++) await ui.ask(`say ${i}`);
   await ui.ask('overflow 2');
   await ui.press('Leave out the oldest turns');
-  await page.waitForFunction(() => !document.querySelector('.problem:not([hidden])'));
+  await until(() => mock.requests[mock.requests.length - 1].messages.length === 1, 'it stops before the rest fits');
+  await page.waitForFunction(() =>
+    [...document.querySelectorAll('.markdown')].at(-1).textContent.includes('hand mill')
+  );
   await ui.idle();
-  equal(mock.requests[mock.requests.length - 1].messages.length, 1, 'messages of the last request');
   await ui.press('Send it again');
   await ui.count('.cut', 0);
   await ui.ask('say all');
