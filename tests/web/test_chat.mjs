@@ -504,6 +504,12 @@ test('a key that is not given can be given later', { key: true, server: { key: '
 
 test('examples go into the box', async ({ page, ui }) => {
   equal(await page.locator('.examples button').count(), 4, 'examples');
+  const words = (await page.locator('.welcome').innerText()).toLowerCase();
+  equal(
+    ['quern', 'mill', 'grain,', 'stone', 'rye'].filter(word => words.includes(word)),
+    [],
+    'words that mean nothing to a newcomer'
+  );
   await page.locator('.examples button').first().click();
   check((await page.inputValue('#prompt')).length > 20, 'the box is empty');
   equal(await ui.messages(), 0, 'it was sent at once');
