@@ -33,7 +33,7 @@ export function readSampling(field, text) {
 // What is wrong with the text of a field, or ''.
 export function samplingProblem(field, text) {
   if (readSampling(field, text) !== undefined) return '';
-  return `A ${field.step < 1 ? 'number' : 'whole number'} from ${field.min} to ${field.max}`;
+  return `A ${field.step < 1 ? 'number' : 'whole number'} from ${field.min} to ${field.max.toLocaleString('en-US')}`;
 }
 
 // {value} of a JSON text, {problem} when it is none, {} when it is empty.
