@@ -67,6 +67,29 @@ static void errors_name_their_field(void **state) {
     serve_stop(&rig);
 }
 
+// A template that would drop them: the model would never know.
+static void tools_need_a_place_in_the_template(void **state) {
+    static const char tools[] = "'tools':[" TOOL("f", "", PLAIN) "]";
+    serve_rig rig;
+    char path[64], body[512];
+    (void)state;
+    write_thinking_template(path, sizeof path);
+    serve_start(&rig, &(qn_server_opts){.template = path});
+    snprintf(body, sizeof body, "{" MESSAGES ",%s}", tools);
+    refuse(&rig, chat, body, "tools", "has no place for tools");
+    snprintf(body, sizeof body, "{" MESSAGES ",%s,'tool_choice':'required'}", tools);
+    refuse(&rig, chat, body, "tools", "has no place for tools");
+    snprintf(body, sizeof body, "{" MESSAGES ",%s,'tool_choice':'none'}", tools);
+    take(&rig, chat, body);
+    take(&rig, chat, "{" MESSAGES ",'tools':[]}");
+    snprintf(body, sizeof body, "{" MESSAGES ",%s}", tools);
+    json_t *a = ask(&rig, "/api/chat", body, 400);
+    assert_non_null(strstr(text_at(a, "error"), "has no place for tools"));
+    json_decref(a);
+    serve_stop(&rig);
+    unlink(path);
+}
+
 static void strict_tools_are_honoured_or_refused(void **state) {
     serve_rig rig;
     (void)state;
@@ -267,6 +290,7 @@ static void a_token_that_takes_long_ends_its_answer_alone(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_name_their_field),
+        cmocka_unit_test(tools_need_a_place_in_the_template),
         cmocka_unit_test(strict_tools_are_honoured_or_refused),
         cmocka_unit_test(what_cannot_be_honoured_is_refused),
         cmocka_unit_test(the_template_is_told_the_effort),

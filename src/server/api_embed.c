@@ -52,7 +52,7 @@ static qn_status check_inputs(qn_prompts *inputs, const qn_ask *ask, const qn_se
         qn_asked_prompt *input = &inputs->items[i];
         if (ask->truncate && (int64_t)input->n > context) input->n = (size_t)context;
         if ((int64_t)input->n > context)
-            return qn_refuse_overflow(p, "input", inputs->is_list, i, input->n, context);
+            return qn_refuse_overflow(p, "input", inputs->is_list, i, input->n, context, model);
     }
     return QN_OK;
 }
@@ -170,6 +170,7 @@ static void finish(qn_exchange *ex, qn_status status, qn_problem *p) {
                                 : &metrics->answered,
                   1);
     qn_metric_add(&metrics->prompt_tokens, t->embedded.n_tokens);
+    atomic_store(&ex->n_prompt, t->embedded.n_tokens);
     if (!status) t->plan->write(&body, &t->embedded, &t->ask, t->entry);
     if (body.failed) {
         qn_buf_deinit(&body);

@@ -39,6 +39,21 @@ static json_t *model_json(const qn_offer_info *info) {
     return m;
 }
 
+// The same as Anthropic has it.
+static json_t *anthropic_model(const qn_offer_info *info) {
+    json_t *m = json_object();
+    struct tm parts;
+    char created[32];
+    gmtime_r(&info->modified, &parts);
+    strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    qn_json_put(&m, "type", json_string("model"));
+    qn_json_put(&m, "id", json_string(info->name));
+    qn_json_put(&m, "display_name", json_string(info->name));
+    qn_json_put(&m, "created_at", json_string(created));
+    if (info->is_known) qn_json_put(&m, "max_input_tokens", json_integer(info->context));
+    return m;
+}
+
 static bool is_named(const char *name, const char *shown) {
     static const char latest[] = ":latest";
     const size_t n = strlen(name);
@@ -52,7 +67,7 @@ void qn_api_model(qn_exchange *ex) {
     qn_registry_refresh(&ex->server->registry);
     for (size_t i = 0; qn_registry_info(&info, &ex->server->registry, i); i++) {
         if (!is_named(info.name, name)) continue;
-        qn_reply_json(ex, 200, model_json(&info));
+        qn_reply_json(ex, 200, ex->is_anthropic ? anthropic_model(&info) : model_json(&info));
         qn_exchange_leave(ex);
         return;
     }
@@ -63,17 +78,38 @@ void qn_api_model(qn_exchange *ex) {
     qn_exchange_leave(ex);
 }
 
-void qn_api_models(qn_exchange *ex) {
-    json_t *list = json_array(), *o = json_object();
-    qn_offer_info info;
-    qn_registry_refresh(&ex->server->registry);
-    for (size_t i = 0; qn_registry_info(&info, &ex->server->registry, i); i++)
-        qn_json_push(&list, model_json(&info));
+// {"data", "has_more", "first_id", "last_id"}; takes the list.
+static json_t *anthropic_list(json_t *list) {
+    json_t *o = json_object();
+    const size_t n = json_array_size(list);
+    json_t *first = json_object_get(json_array_get(list, 0), "id");
+    json_t *last = json_object_get(json_array_get(list, n - 1), "id");
+    qn_json_put(&o, "has_more", json_false());
+    qn_json_put(&o, "first_id", first ? json_incref(first) : json_null());
+    qn_json_put(&o, "last_id", last ? json_incref(last) : json_null());
+    qn_json_put(&o, "data", list);
+    return o;
+}
+
+static json_t *openai_list(json_t *list) {
+    json_t *o = json_object();
     qn_json_put(&o, "object", json_string("list"));
     qn_json_put(&o, "has_more", json_false());
     qn_json_put(&o, "models", json_incref(list)); // where Codex looks
     qn_json_put(&o, "data", list);
-    qn_reply_json(ex, 200, o);
+    return o;
+}
+
+// Those that can be asked: what is wrong with others is in the log, and in /v1/models/NAME.
+void qn_api_models(qn_exchange *ex) {
+    json_t *list = json_array();
+    qn_offer_info info;
+    qn_registry_refresh(&ex->server->registry);
+    for (size_t i = 0; qn_registry_info(&info, &ex->server->registry, i); i++) {
+        if (*info.problem) continue;
+        qn_json_push(&list, ex->is_anthropic ? anthropic_model(&info) : model_json(&info));
+    }
+    qn_reply_json(ex, 200, ex->is_anthropic ? anthropic_list(list) : openai_list(list));
     qn_exchange_leave(ex);
 }
 

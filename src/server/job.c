@@ -187,7 +187,7 @@ static qn_status check_lengths(const qn_job *job, size_t n, qn_problem *p) {
     for (size_t i = 0; i < n; i++) {
         if ((int64_t)prompts[i].n + room > context)
             return qn_refuse_overflow(p, job->turn ? "messages" : "prompt", job->asked.is_list, i,
-                                      prompts[i].n, context);
+                                      prompts[i].n, context, job->model);
     }
     return QN_OK;
 }
@@ -347,6 +347,7 @@ static qn_status start(qn_job *job, size_t n, qn_problem *p) {
     if (status) return qn_problem_take(p, status, NULL);
     for (size_t i = 0; i < job->n_choices; i++)
         job->choices[i].n_prompt = (int64_t)job->prompts[i / job->per_prompt].n;
+    for (size_t i = 0; i < n; i++) atomic_fetch_add(&job->ex->n_prompt, (int64_t)job->prompts[i].n);
     QN_TRY(fill_rows(job, p));
     return begin_rows(job, p);
 }
@@ -391,16 +392,30 @@ static qn_status set_member(qn_chat *chat, const json_t *value, const char *name
     return status ? qn_problem_take(p, status, name) : QN_OK;
 }
 
+static bool has_tools(const qn_ask *ask) {
+    return json_array_size(ask->tools) > 0 && ask->choice != QN_TOOLS_NONE;
+}
+
+// Templates without a place for tools leave them out: the model would never know.
+static qn_status check_tools(const qn_job *job, qn_problem *p) {
+    if (!has_tools(&job->ask) || job->model->has_tools) return QN_OK;
+    return QN_REFUSE(p, 400, "tools",
+                     "the request has %zu tools, and the chat template of the model '%.80s' has no "
+                     "place for tools; leave them out, use 'tool_choice' \"none\", or serve with "
+                     "another template (--template)",
+                     json_array_size(job->ask.tools), job->entry->name);
+}
+
 static qn_status set_chat(qn_chat *chat, qn_exchange *ex, const qn_ask *ask, qn_problem *p) {
     QN_TRY(qn_fetch_images(ex, ask->messages, p));
     QN_TRY(set_member(chat, ask->messages, "messages", qn_chat_set_messages, p));
-    if (json_array_size(ask->tools) == 0 || ask->choice == QN_TOOLS_NONE) return QN_OK;
+    if (!has_tools(ask)) return QN_OK;
     return set_member(chat, ask->tools, "tools", qn_chat_set_tools, p);
 }
 
 // A form of the text says nothing of calls: it goes with tools that must be called, or must not.
-static qn_status check_form(qn_job *job, bool has_tools, qn_problem *p) {
-    if (!has_tools || !job->opts.grammar) return QN_OK;
+static qn_status check_form(qn_job *job, qn_problem *p) {
+    if (!has_tools(&job->ask) || !job->opts.grammar) return QN_OK;
     if (job->ask.choice == QN_TOOLS_REQUIRED) job->opts.generate.grammar = NULL;
     if (job->ask.choice != QN_TOOLS_AUTO) return QN_OK;
     return QN_REFUSE(
@@ -437,11 +452,11 @@ static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs,
                                          [QN_CULPRIT_TOOL_CHOICE] = "tool_choice",
                                          [QN_CULPRIT_GRAMMAR] = "response_format"};
     const qn_ask *ask = &job->ask;
-    const bool has_tools = json_array_size(ask->tools) > 0 && ask->choice != QN_TOOLS_NONE;
+    const bool has_calls = has_tools(ask);
     const qn_grammar *like = NULL;
     qn_chat_culprit culprit = QN_CULPRIT_OTHER;
-    QN_TRY(check_form(job, has_tools, p));
-    qn_status status = has_tools ? qn_served_like(&like, job->model, &p->err) : QN_OK;
+    QN_TRY(check_form(job, p));
+    qn_status status = has_calls ? qn_served_like(&like, job->model, &p->err) : QN_OK;
     if (status) return qn_problem_take(p, status, "tools");
     const qn_chat_prompt_opts prompt =
         QN_INIT(qn_chat_prompt_opts, .reasoning = ask->thinks, .kwargs = kwargs,
@@ -449,7 +464,7 @@ static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs,
     turn_source s = {.job = job, .chat = chat};
     s.opts = QN_INIT(qn_chat_opts, .prompt = &prompt, .generate = &job->opts.generate,
                      .leave_out = ask->leave_out, .keeps_nothing = !ask->cache_prompt,
-                     .stop = job->ex->stop, .tool_choice = has_tools ? ask->choice : QN_TOOLS_FREE,
+                     .stop = job->ex->stop, .tool_choice = has_calls ? ask->choice : QN_TOOLS_FREE,
                      .tool_name = ask->tool_name, .one_call = !ask->parallel_calls, .like = like,
                      .lenient_schemas = true, .max_token_steps = QN_SERVED_TOKEN_STEPS,
                      .culprit = &culprit);
@@ -485,6 +500,7 @@ static qn_status prepare_chat(qn_chat_turn_info *info, qn_job *job, qn_problem *
         return QN_REFUSE(p, 400, "model", "the model has no chat template: %s",
                          job->model->no_template);
     QN_TRY(check_images(job, p));
+    QN_TRY(check_tools(job, p));
     QN_TRY(qn_job_opts_init(&job->opts, &job->ask, job->model, p));
     qn_status status = qn_chat_create(&chat, &p->err);
     if (status) return qn_problem_take(p, status, NULL);
@@ -587,6 +603,8 @@ qn_status qn_offer_refuse(qn_problem *p, qn_status status) {
         qn_problem_set(p, 404, "model");
         p->code = "model_not_found";
         p->err = err;
+    } else if (status == QN_STATE) { // of all models this one cannot be asked for with --draft
+        (void)qn_problem_take(p, QN_ARGUMENT, "model");
     } else { // the file is the server's, whatever is wrong with it
         const bool is_full = status == QN_MEMORY || status == QN_LIMIT;
         (void)qn_problem_take(p, is_full ? QN_MEMORY : QN_IO, "model");
@@ -597,7 +615,9 @@ qn_status qn_offer_refuse(qn_problem *p, qn_status status) {
 
 qn_status qn_offer_take(qn_offer **out, qn_exchange *ex, const char *name, qn_problem *p) {
     const qn_status status = qn_registry_take(out, &ex->server->registry, name, &p->err);
-    return status ? qn_offer_refuse(p, status) : QN_OK;
+    if (status) return qn_offer_refuse(p, status);
+    qn_exchange_tell_model(ex, (*out)->name);
+    return QN_OK;
 }
 
 void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan) {

@@ -143,6 +143,7 @@ static bool take_token(qn_choice *c, const qn_event *e, bool is_end) {
     qn_job *job = c->job;
     note_times(c);
     c->n_tokens += !is_end;
+    atomic_fetch_add(&job->ex->n_generated, !is_end);
     if (job->ask.wants_logprobs && !add_entry(c, e)) job->is_lost = true;
     if (job->ask.return_tokens && !is_end && !add_id(c, e->token)) job->is_lost = true;
     return !job->is_lost && !job->refusal.status;
@@ -220,8 +221,17 @@ static bool find_problem(qn_problem *p, const qn_job *job) {
 }
 
 static void end_stream(qn_job *job, const qn_problem *p) {
+    if (p) qn_exchange_tell_reason(job->ex, p->err.message);
     const bool is_sent = p ? job->dialect->fail(job, p) : job->dialect->end(job);
     qn_exchange_end(job->ex, is_sent);
+}
+
+// Whether the time limit, the server's or the request's own, has ended an answer.
+static bool is_out_of_time(const qn_job *job) {
+    for (size_t i = 0; i < job->n_choices; i++) {
+        if (job->choices[i].reason == QN_REASON_DEADLINE) return true;
+    }
+    return false;
 }
 
 static void write_end(qn_job *job) {
@@ -234,6 +244,8 @@ static void write_end(qn_job *job) {
                                 : &metrics->answered,
                   1);
     qn_histogram_add(&metrics->whole, qn_clock_ns() - job->started);
+    if (!has_problem && is_out_of_time(job))
+        qn_exchange_tell_note(job->ex, "cut by its time limit");
     qn_offer_touch(job->entry); // before the client knows
     if (job->is_stream)
         end_stream(job, has_problem ? &problem : NULL);

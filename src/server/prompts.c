@@ -7,13 +7,16 @@
 #include <string.h>
 
 qn_status qn_refuse_overflow(qn_problem *p, const char *field, bool is_list, size_t i, size_t n,
-                             int64_t context) {
+                             int64_t context, const qn_served *model) {
     char what[48] = "the request";
+    const char *advice = context < model->context        ? ", or ask for a larger num_ctx"
+                         : context < model->info.context ? ", or serve with a larger context (-c)"
+                                                         : ": the model has no more";
     if (is_list) snprintf(what, sizeof what, "'%s', item %zu", field, i);
     (void)QN_REFUSE(p, 400, field,
                     "%s has %zu tokens, which exceeds the available context size of %lld tokens "
-                    "(context_length_exceeded); shorten it, or serve with a larger context (-c)",
-                    what, n, (long long)context);
+                    "(context_length_exceeded); shorten it%s",
+                    what, n, (long long)context, advice);
     p->type = "exceed_context_size_error";
     p->code = "context_length_exceeded";
     p->n_prompt = (int64_t)n;

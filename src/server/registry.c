@@ -2,6 +2,7 @@
 
 #include "core/machine.h"
 #include "core/mem.h"
+#include "core/printable.h"
 #include "server/shelf.h"
 #include "server/server_int.h"
 
@@ -79,6 +80,7 @@ static qn_status merge_one(qn_registry *r, const qn_found *f, qn_err *err) {
     e->modified = f->modified;
     e->file_bytes = f->file_bytes;
     e->is_known = false;
+    *e->no_draft = 0;
     return QN_OK;
 }
 
@@ -122,9 +124,12 @@ static void learn(qn_registry *r, qn_offer *e) {
     e->is_read = true;
     pthread_mutex_unlock(&r->lock);
     const qn_status status = qn_facts_read(&facts, r->server, e->path, &err);
+    if (status && status != QN_MEMORY && r->server->opts.folder)
+        qn_logger_say(&r->server->logger, "warning", "the model '%.80s' cannot be opened: %s",
+                      e->name, err.message);
     pthread_mutex_lock(&r->lock);
     if (!status) e->facts = facts;
-    snprintf(e->problem, sizeof e->problem, "%.255s", status ? err.message : "");
+    qn_text_cut(e->problem, sizeof e->problem, status ? err.message : "");
     e->is_known = status != QN_MEMORY; // which may be there the next time
     e->is_read = false;
     pthread_cond_broadcast(&r->changed);
@@ -333,8 +338,9 @@ static qn_status refuse_name(const qn_registry *r, const char *name, qn_err *err
     char known[300] = "";
     size_t used = 0;
     for (size_t i = 0; i < r->n && used < sizeof known - 1; i++) {
-        const int n =
-            snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", r->entries[i]->name);
+        if (*r->entries[i]->problem) continue;
+        const int n = snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
+                               r->entries[i]->name);
         used += n > 0 ? (size_t)n : 0;
     }
     if (!name || !*name)
@@ -354,6 +360,7 @@ static qn_status open_served(qn_served **out, qn_registry *r, const qn_offer *e,
 // With the lock, which is given up meanwhile.
 static qn_status open_entry(qn_registry *r, qn_offer *e, qn_err *err) {
     qn_served *served = NULL;
+    if (*e->no_draft) return QN_FAIL(err, STATE, "%s", e->no_draft);
     e->state = QN_OFFER_WAITING;
     if (r->server->opts.folder) learn(r, e); // one model alone is opened as it is
     qn_status status = *e->problem ? QN_FAIL(err, FORMAT, "%s", e->problem) : make_room(r, e, err);
@@ -362,6 +369,7 @@ static qn_status open_entry(qn_registry *r, qn_offer *e, qn_err *err) {
         pthread_mutex_unlock(&r->lock);
         status = open_served(&served, r, e, err);
         pthread_mutex_lock(&r->lock);
+        if (status == QN_STATE && err) qn_text_cut(e->no_draft, sizeof e->no_draft, err->message);
         if (status != QN_MEMORY || !close_one(r)) break;
         status = QN_OK; // once more, with the room of that one
     }

@@ -36,8 +36,9 @@ typedef struct qn_offer {
     bool is_known;       // there are facts, or an error
     bool is_read;        // somebody reads them
     qn_facts facts;
-    char problem[256]; // why it cannot be opened; "": nothing is known against it
-    bool is_seen;      // while the folder is looked at: it is still there
+    char problem[256];  // why it cannot be opened; "": nothing is known against it
+    char no_draft[256]; // why drafts cannot be for it; "": the same
+    bool is_seen;       // while the folder is looked at: it is still there
     struct qn_registry *registry;
 } qn_offer;
 
@@ -60,7 +61,8 @@ void qn_registry_deinit(qn_registry *registry);
 // The model of that name, open; NULL or "": the only one, or the one that was named to the server.
 // A tag ":latest" at the end of the name is left off. One user more, until qn_offer_leave.
 // QN_ARGUMENT: there is none of this name. QN_MEMORY: it does not fit. QN_LIMIT: not now, as others
-// are in use. All others: it cannot be opened, whatever is wrong with it.
+// are in use. QN_STATE: the draft model does not fit it. All others: it cannot be opened, whatever
+// is wrong with it.
 QN_MUST_CHECK qn_status qn_registry_take(qn_offer **out, qn_registry *registry, const char *name,
                                          qn_err *err);
 // The same without opening it: served is NULL unless it is open.
