@@ -122,7 +122,7 @@ static void refusals_have_their_reason(void **state) {
          "warning"},
         {"/api/chat", "{\"messages\": 7}", "'messages' is of type integer", 400, "warning"},
         {"/nowhere", "{}", "there is no /nowhere here", 404, "warning"},
-        {"/infill", "{}", "not supported", 501, "error"},
+        {"/infill", "{}", "not supported", 501, "warning"},
     };
     const qn_server_opts opts = {.log_json = true};
     (void)state;

@@ -197,6 +197,39 @@ static void damaged_models_stand_apart(void **state) {
     serve_stop(&rig);
 }
 
+// Counters are told of each model that was used, by a label; those of llama-server have none.
+static void metrics_have_the_model(void **state) {
+    static const char *const parts[] = {
+        "\nquern_requests_total{model=\"alpha\"} 1\n",
+        "\nquern_requests_total{model=\"od\\\"d\\\\\"} 2\n",
+        "\nvllm:request_success_total{model_name=\"alpha\"} 1\n",
+        "\nvllm:e2e_request_latency_seconds_bucket{model_name=\"od\\\"d\\\\\",le=\"+Inf\"} 2\n",
+        "\nvllm:e2e_request_latency_seconds_count{model_name=\"alpha\"} 1\n",
+        "\nllamacpp:tokens_predicted_total 15\n",
+        "\nquern_models_open 2\n"};
+    serve_rig rig;
+    (void)state;
+    add_link(MODELS "/quern-mini-Q8_0.gguf", "od\"d\\.gguf");
+    serve_start(&rig, &(qn_server_opts){.folder = folder, .metrics = true});
+    http_answer a = http_get(&rig, "/metrics"); // of none yet
+    assert_non_null(strstr(a.body.data, "\nllamacpp:tokens_predicted_total 0\n"));
+    assert_null(strstr(a.body.data, "model=\""));
+    http_deinit(&a);
+    ask_well(&rig, "alpha");
+    ask_well(&rig, "od\\\"d\\\\");
+    ask_well(&rig, "od\\\"d\\\\");
+    serve_wait(&rig, serve_jobs, 0);
+    a = http_get(&rig, "/metrics");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!strstr(a.body.data, parts[i]))
+            fail_msg("there is no %s in\n%s", parts[i], a.body.data);
+    }
+    assert_null(strstr(a.body.data, "\"beta\""));
+    http_deinit(&a);
+    serve_stop(&rig);
+    remove_name("od\"d\\.gguf");
+}
+
 // A draft model of another vocabulary: known when the server starts, or when a model is opened.
 static void drafts_must_fit(void **state) {
     const qn_server_opts one = {.model = TEST_DATA "/mini/llama32",
@@ -669,6 +702,7 @@ int main(void) {
         TEST(odd_names_are_made_plain),
         TEST(the_list_has_two_forms),
         TEST(damaged_models_stand_apart),
+        TEST(metrics_have_the_model),
         TEST(drafts_must_fit),
         TEST(a_damaged_file_is_the_servers_fault),
         TEST(new_files_are_found),

@@ -162,10 +162,10 @@ static void leave(qn_exchange *ex) {
 
 static void finish(qn_exchange *ex, qn_status status, qn_problem *p) {
     task *t = ex->task;
-    qn_metrics *metrics = &ex->server->metrics;
+    qn_metrics *metrics = &t->entry->metrics;
     qn_buf body = {0};
     t->embedded.total_ns = qn_clock_ns() - ex->started;
-    qn_metric_add(!t->has_begun ? &metrics->refused
+    qn_metric_add(!t->has_begun ? &ex->server->n_refused
                   : status      ? &metrics->failed
                                 : &metrics->answered,
                   1);
@@ -196,7 +196,7 @@ static void run(qn_exchange *ex) {
             status = begin(t, ex, &problem);
             t->has_begun = !status;
             model->n_embedding += t->has_begun;
-            if (!status) qn_metric_add(&ex->server->metrics.requests, 1);
+            if (!status) qn_metric_add(&t->entry->metrics.requests, 1);
         }
         if (!status && t->has_begun) {
             status = compute(t, ex, &problem);

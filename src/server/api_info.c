@@ -1,5 +1,7 @@
 // What the server says of itself: models, health, properties, metrics.
 #include "server/api.h"
+
+#include "core/mem.h"
 #include "server/routes.h"
 #include "server/server_int.h"
 
@@ -220,30 +222,22 @@ void qn_api_metrics(qn_exchange *ex) {
         qn_exchange_leave(ex);
         return;
     }
-    qn_batch_counts all = QN_INIT(qn_batch_counts);
-    const int64_t n_open = qn_registry_counts(&s->registry, &all);
-    const double used = all.pages_all ? (double)all.pages / (double)all.pages_all : 0;
+    qn_model_metrics *models = NULL, all;
+    size_t n = 0, n_open = 0;
+    if (qn_registry_metrics(&models, &n, &all, &s->registry, NULL)) {
+        qn_reply_json(ex, 503, NULL);
+        qn_exchange_leave(ex);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) n_open += models[i].is_open;
     const qn_gauge gauges[] = {
-        {"quern_rows", "Answers that are being computed.", (double)all.rows},
-        {"quern_queued", "Answers that wait for room.", (double)all.queued},
-        {"quern_pages", "Pages of the KV cache held by answers.", (double)all.pages},
-        {"quern_pages_max", "Pages of the KV cache.", (double)all.pages_all},
-        {"quern_kept_bytes", "Bytes held by earlier prompts.", (double)all.kept_bytes},
-        {"quern_steps_total", "Steps of the models that are open.", (double)all.steps},
-        {"quern_step_tokens_total", "Tokens computed in these.", (double)all.tokens},
-        {"quern_prefix_hits_total", "Prompts that had a prefix in the cache.", (double)all.hits},
-        {"quern_preemptions_total", "Answers that gave way to others.", (double)all.preemptions},
+        {"quern_requests_refused_total", "Requests that were refused.",
+         (double)atomic_load(&s->n_refused)},
         {"quern_connections", "Open connections.", (double)qn_links_count(&s->links)},
         {"quern_models_open", "Models that are open.", (double)n_open},
-        {"llamacpp:requests_processing", "Answers that are being computed.", (double)all.rows},
-        {"llamacpp:requests_deferred", "Answers that wait for room.", (double)all.queued},
-        {"llamacpp:n_decode_total", "Steps.", (double)all.steps},
-        {"vllm:num_requests_running", "Answers that are being computed.", (double)all.rows},
-        {"vllm:num_requests_waiting", "Answers that wait for room.", (double)all.queued},
-        {"vllm:kv_cache_usage_perc", "Share of the KV cache that is held; 1 is all.", used},
-        {"vllm:num_preemptions_total", "Answers that gave way.", (double)all.preemptions},
     };
-    qn_metrics_write(&text, &s->metrics, gauges, sizeof gauges / sizeof *gauges);
+    qn_metrics_write(&text, models, n, &all, gauges, sizeof gauges / sizeof *gauges);
+    qn_free(models);
     if (text.failed) {
         qn_buf_deinit(&text);
         qn_reply_json(ex, 503, NULL);

@@ -274,7 +274,7 @@ void qn_job_add_rows(qn_job *job) {
 
 // A stream begins at once, so that clients see that their request was taken.
 static void begin_answer(qn_job *job) {
-    qn_metric_add(&job->ex->server->metrics.requests, 1);
+    qn_metric_add(&job->entry->metrics.requests, 1);
     if (!job->is_stream) return;
     qn_exchange_begin(job->ex, 200, job->dialect->stream_type, job->dialect->ping);
     job->has_begun = true;
@@ -629,7 +629,7 @@ void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan) {
     if (!status) status = qn_offer_take(&entry, ex, ask.model, &problem);
     if (!status) status = plan->start(ex, entry, &ask, plan->dialect, plan->prefix, &problem);
     if (status) {
-        qn_metric_add(&ex->server->metrics.refused, 1);
+        qn_metric_add(&ex->server->n_refused, 1);
         qn_problem_reply(ex, &problem);
     }
     qn_ask_deinit(&ask);

@@ -72,7 +72,7 @@ static void take_prompt(const qn_job_row *row, const qn_event *e) {
 }
 
 static void note_times(qn_choice *c) {
-    qn_metrics *metrics = &c->job->ex->server->metrics;
+    qn_metrics *metrics = &c->job->entry->metrics;
     const int64_t now = qn_clock_ns();
     if (!c->first)
         qn_histogram_add(&metrics->first_token, now - c->job->started);
@@ -152,7 +152,7 @@ static bool take_token(qn_choice *c, const qn_event *e, bool is_end) {
 // --- ends ----------------------------------------------------------------------------------------
 
 static void note_end(qn_choice *c, const qn_event *e) {
-    qn_metrics *metrics = &c->job->ex->server->metrics;
+    qn_metrics *metrics = &c->job->entry->metrics;
     c->reason = e->reason;
     if (e->err) {
         c->status = e->err->status;
@@ -235,7 +235,7 @@ static bool is_out_of_time(const qn_job *job) {
 }
 
 static void write_end(qn_job *job) {
-    qn_metrics *metrics = &job->ex->server->metrics;
+    qn_metrics *metrics = &job->entry->metrics;
     qn_problem problem = {0};
     const bool has_problem = find_problem(&problem, job);
     const bool is_gone = qn_stop_flag_is_set(job->ex->stop) && !job->refusal.status;
@@ -347,7 +347,7 @@ bool qn_job_take_event(void *arg, const qn_event *e) {
 static void note_begin(qn_job_row *row) {
     qn_job *job = row->job;
     const int64_t now = qn_clock_ns();
-    if (job->is_waiting) qn_histogram_add(&job->ex->server->metrics.queue, now - job->added);
+    if (job->is_waiting) qn_histogram_add(&job->entry->metrics.queue, now - job->added);
     qn_job_leave_queue(job);
     for (size_t i = 0; i < job->per_prompt; i++) job->choices[row->first + i].begun = now;
 }

@@ -132,10 +132,11 @@ static void look(ended *to, qn_exchange *ex) {
     memcpy(to->reason, ex->reason, sizeof to->reason);
     memcpy(to->served, ex->served, sizeof to->served);
     pthread_mutex_unlock(&ex->lock);
-    // Streams that fail have begun with status 200.
-    to->level = to->status >= 500 || (to->status == 200 && *to->reason) ? "error"
-                : to->status >= 400                                     ? "warning"
-                                                                        : "info";
+    // Streams that fail have begun with status 200; 501 is for what clients wrongly hope for.
+    to->level = (to->status >= 500 && to->status != 501) || (to->status == 200 && *to->reason)
+                    ? "error"
+                : to->status >= 400 ? "warning"
+                                    : "info";
 }
 
 static void put_ended_json(qn_logger *logger, const qn_exchange *ex, const ended *e) {

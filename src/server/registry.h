@@ -7,6 +7,7 @@
 #ifndef QN_SERVER_REGISTRY_H
 #define QN_SERVER_REGISTRY_H
 
+#include "server/metrics.h"
 #include "server/model_facts.h"
 #include "server/served.h"
 
@@ -38,8 +39,10 @@ typedef struct qn_offer {
     qn_facts facts;
     char problem[256];  // why it cannot be opened; "": nothing is known against it
     char no_draft[256]; // why drafts cannot be for it; "": the same
-    bool is_seen;       // while the folder is looked at: it is still there
+    bool was_open;
+    bool is_seen; // while the folder is looked at: it is still there
     struct qn_registry *registry;
+    qn_metrics metrics; // of its answers, by anybody
 } qn_offer;
 
 // Caller storage.
@@ -50,6 +53,7 @@ typedef struct qn_registry {
     qn_offer **entries; // (n), owned; in the order of names
     size_t n;
     qn_offer *own;       // the model that was named to the server; NULL: those of the folder alone
+    qn_metrics gone;     // of models that are no longer there
     int64_t draft_bytes; // that a draft model takes beside each model
     bool is_open;
 } qn_registry;
@@ -103,6 +107,11 @@ void qn_offer_refresh(qn_offer *entry);
 
 // Sums over the batches of all models that are open; returns how many these are.
 int64_t qn_registry_counts(qn_registry *registry, qn_batch_counts *out);
+// (n) what was counted of each model that was open once, owned (qn_free); in *all the sum, with
+// models that are gone.
+QN_MUST_CHECK qn_status qn_registry_metrics(qn_model_metrics **out, size_t *n,
+                                            qn_model_metrics *all, qn_registry *registry,
+                                            qn_err *err);
 // False: steps of a model that is open fail again and again.
 bool qn_registry_is_well(qn_registry *registry);
 
