@@ -338,6 +338,8 @@ QN_API QN_MUST_CHECK qn_status qn_template_create(qn_template **out, const char 
 QN_API QN_MUST_CHECK qn_status qn_template_open(qn_template **out, const char *path,
                                                 const char *name, qn_err *err);
 QN_API void qn_template_destroy(qn_template *chat_template);
+// What it was made from, borrowed.
+QN_API const char *qn_template_text(const qn_template *chat_template);
 // For models that come without a template: the name of the i-th built-in one ("chatml", "gemma");
 // NULL after the last.
 QN_API const char *qn_template_builtin_name(size_t i);

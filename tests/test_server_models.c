@@ -661,6 +661,10 @@ static void properties_open_no_model(void **state) {
     a = props_of(&rig, "/props?model=alpha", 200);
     assert_true(json_is_true(json_at(a, "loaded")));
     assert_non_null(json_at(a, "default_generation_settings.params.temperature"));
+    assert_non_null(strstr(text_at(a, "chat_template"), "<|im_start|>"));
+    assert_string_equal(text_at(a, "eos_token"), "<|im_end|>");
+    assert_string_equal(text_at(a, "model_ftype"), "Q8_0");
+    assert_int_equal(json_integer_value(json_at(a, "meta.n_ctx_train")), 2048);
     json_decref(a);
     a = props_of(&rig, "/props?model=other", 404);
     assert_string_equal(text_at(a, "error.code"), "model_not_found");

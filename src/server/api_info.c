@@ -160,25 +160,57 @@ static json_t *sampling_json(const qn_sample_opts *s) {
     return o;
 }
 
-// Of a model that is not open, the settings are not known yet: it is not opened for that.
-static json_t *props_of(const qn_exchange *ex, const qn_offer_info *info,
-                        const qn_sample_opts *sample) {
-    json_t *o = json_object(), *settings = json_object(), *modalities = json_object();
-    json_t *caps = json_object();
-    qn_json_put(&settings, "n_ctx", json_integer(info->context));
-    qn_json_put(&settings, "params", sample ? sampling_json(sample) : json_object());
+// The spelling of a token; none: "".
+static json_t *spelling_json(const qn_tokenizer *tokenizer, int32_t token) {
+    char *bytes = NULL;
+    size_t n = 0;
+    if (token < 0) return json_string("");
+    if (qn_tokenizer_bytes(&bytes, &n, tokenizer, token, NULL)) return NULL;
+    json_t *text = qn_json_string(bytes, n);
+    qn_free(bytes);
+    return text;
+}
+
+// What is known of a model once it is open.
+static void put_open(json_t **o, const qn_served *m) {
+    qn_tokenizer_info ids = QN_INIT(qn_tokenizer_info);
+    if (qn_tokenizer_get_info(&ids, m->tokenizer, NULL)) return; // which it never does
+    qn_json_put(o, "bos_token", spelling_json(m->tokenizer, ids.bos));
+    qn_json_put(o, "eos_token", spelling_json(m->tokenizer, ids.eos));
+    const char *text = m->template ? qn_template_text(m->template) : "";
+    qn_json_put(o, "chat_template", qn_json_string(text, strlen(text)));
+}
+
+static void put_abilities(json_t **o, const qn_offer_info *info) {
+    json_t *modalities = json_object(), *caps = json_object();
     qn_json_put(&modalities, "vision", json_boolean(info->has_vision));
+    qn_json_put(&modalities, "audio", json_false());
     qn_json_put(&caps, "tools", json_boolean(info->has_tools));
     qn_json_put(&caps, "thinking", json_boolean(info->has_thinking));
+    qn_json_put(&caps, "supports_tools", json_boolean(info->has_tools));
+    qn_json_put(o, "modalities", modalities);
+    qn_json_put(o, "chat_template_caps", caps);
+}
+
+// `m` is NULL of a model that is not open: it is not opened for that.
+static json_t *props_of(const qn_exchange *ex, const qn_offer_info *info, const qn_served *m) {
+    const qn_server_opts *opts = &ex->server->opts;
+    json_t *o = json_object(), *settings = json_object();
+    qn_json_put(&settings, "n_ctx", json_integer(info->context));
+    qn_json_put(&settings, "params", m ? sampling_json(&m->sample) : json_object());
     qn_json_put(&o, "default_generation_settings", settings);
-    qn_json_put(&o, "total_slots",
-                json_integer(ex->server->opts.parallel ? ex->server->opts.parallel : 64));
+    qn_json_put(&o, "total_slots", json_integer(opts->parallel ? opts->parallel : 64));
     qn_json_put(&o, "model_alias", json_string(info->name));
     qn_json_put(&o, "model_path", json_string(info->name));
+    qn_json_put(&o, "model_ftype", json_string(info->facts.quantization));
     qn_json_put(&o, "loaded", json_boolean(info->is_open));
-    qn_json_put(&o, "modalities", modalities);
-    qn_json_put(&o, "chat_template_caps", caps);
+    put_abilities(&o, info);
+    if (m) put_open(&o, m);
+    qn_json_put(&o, "meta", model_meta(info));
     qn_json_put(&o, "n_ctx", json_integer(info->context));
+    qn_json_put(&o, "endpoint_slots", json_true());
+    qn_json_put(&o, "endpoint_props", json_false()); // nothing can be changed there
+    qn_json_put(&o, "endpoint_metrics", json_boolean(opts->metrics));
     qn_json_put(&o, "build_info", json_sprintf("quern %s", qn_version()));
     qn_json_put(&o, "needs_key", json_boolean(qn_guard_has_keys(&ex->server->guard)));
     return o;
@@ -203,7 +235,7 @@ void qn_api_props(qn_exchange *ex) {
     if (status)
         qn_problem_reply(ex, &problem);
     else // one that is open stays open while it is held
-        qn_reply_json(ex, 200, props_of(ex, &info, info.is_open ? &entry->served->sample : NULL));
+        qn_reply_json(ex, 200, props_of(ex, &info, info.is_open ? entry->served : NULL));
     if (entry) qn_offer_leave(entry);
     qn_exchange_leave(ex);
 }
