@@ -1537,7 +1537,8 @@ typedef struct qn_chat_opts {
     // NULL: the defaults. Where `sample` is NULL, the model's own settings are used
     // (qn_engine_sample_defaults); all zero is greedy. A grammar holds for what follows the
     // reasoning, which is free and must come to its end: where the prompt ends inside of it, or
-    // the answer begins with it. With tools that may be called (AUTO, REQUIRED) there can be none.
+    // the answer begins with it. With tools that may be called (AUTO) the answer follows it or is a
+    // call; where calls begin without a tag, and where they are REQUIRED, there can be none.
     const qn_generate_opts *generate;
     // A prompt that does not fit in the context: the oldest turns are left out of it, as few as it
     // takes (a turn begins with a message of the role "user"; a leading system message stays). They

@@ -413,16 +413,10 @@ static qn_status set_chat(qn_chat *chat, qn_exchange *ex, const qn_ask *ask, qn_
     return set_member(chat, ask->tools, "tools", qn_chat_set_tools, p);
 }
 
-// A form of the text says nothing of calls: it goes with tools that must be called, or must not.
-static qn_status check_form(qn_job *job, qn_problem *p) {
-    if (!has_tools(&job->ask) || !job->opts.grammar) return QN_OK;
-    if (job->ask.choice == QN_TOOLS_REQUIRED) job->opts.generate.grammar = NULL;
-    if (job->ask.choice != QN_TOOLS_AUTO) return QN_OK;
-    return QN_REFUSE(
-        p, 400, job->opts.form,
-        "'%s' does not go with tools that may or may not be called: with 'tool_choice' "
-        "\"none\" the answer has that form, with \"required\" it is a call",
-        job->opts.form);
+// A form of the text says nothing of calls that must come.
+static void drop_form(qn_job *job) {
+    if (has_tools(&job->ask) && job->ask.choice == QN_TOOLS_REQUIRED)
+        job->opts.generate.grammar = NULL;
 }
 
 // What a turn is made of.
@@ -447,15 +441,15 @@ static qn_status create_turn(void *arg, int64_t max_steps, qn_err *err) {
 }
 
 static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs, qn_problem *p) {
-    static const char *const fields[] = {[QN_CULPRIT_OTHER] = "messages",
-                                         [QN_CULPRIT_TOOLS] = "tools",
-                                         [QN_CULPRIT_TOOL_CHOICE] = "tool_choice",
-                                         [QN_CULPRIT_GRAMMAR] = "response_format"};
+    const char *const fields[] = {[QN_CULPRIT_OTHER] = "messages",
+                                  [QN_CULPRIT_TOOLS] = "tools",
+                                  [QN_CULPRIT_TOOL_CHOICE] = "tool_choice",
+                                  [QN_CULPRIT_GRAMMAR] = job->opts.form};
     const qn_ask *ask = &job->ask;
     const bool has_calls = has_tools(ask);
     const qn_grammar *like = NULL;
     qn_chat_culprit culprit = QN_CULPRIT_OTHER;
-    QN_TRY(check_form(job, p));
+    drop_form(job);
     qn_status status = has_calls ? qn_served_like(&like, job->model, &p->err) : QN_OK;
     if (status) return qn_problem_take(p, status, "tools");
     const qn_chat_prompt_opts prompt =
