@@ -160,7 +160,8 @@ void qn_exchange_tell_model(qn_exchange *ex, const char *name) {
 
 void qn_exchange_tell_reason(qn_exchange *ex, const char *message) {
     pthread_mutex_lock(&ex->lock);
-    qn_text_cut(ex->reason, sizeof ex->reason, message);
+    // What becomes of an answer that nobody waits for is no news.
+    if (!ex->is_gone) qn_text_cut(ex->reason, sizeof ex->reason, message);
     pthread_mutex_unlock(&ex->lock);
 }
 
