@@ -338,7 +338,7 @@ static void idle_connections_and_slow_requests_end(void **state) {
 static int64_t count_rows(const serve_rig *rig) { return serve_rows(rig) > 0; }
 
 static int64_t count_cancelled(const serve_rig *rig) {
-    return atomic_load(&rig->server->metrics.cancelled);
+    return atomic_load(&rig->server->registry.own->metrics.cancelled);
 }
 
 // Whoever hangs up is out of the batch, with or without a stream, and so is who ends his side.
@@ -393,7 +393,7 @@ static void a_prompt_is_not_read_for_nobody(void **state) {
 }
 
 static int64_t count_requests(const serve_rig *rig) {
-    return atomic_load(&rig->server->metrics.requests);
+    return atomic_load(&rig->server->registry.own->metrics.requests);
 }
 
 // Who does not read has bytes kept for him up to the limit, and is dropped then; others do not
