@@ -1,5 +1,5 @@
-// The log: which request a line is about, what it took and why it failed, and that prompts are in it
-// only if that was asked for.
+// The log: which request a line is about, what it took and why it failed, and that prompts are in
+// it only if that was asked for.
 #include "serve_rig.h"
 
 #include <math.h>

@@ -31,8 +31,8 @@ QN_MUST_CHECK qn_status qn_prompts_read(qn_prompts *out, const json_t *from, con
                                         const qn_prompts_opts *opts, qn_problem *problem);
 void qn_prompts_deinit(qn_prompts *prompts);
 
-// Refuses prompt `i` (of several if `is_list`) that has n tokens, which do not fit in `context`: the
-// model's, that of the server (-c), or that of the request (num_ctx), whatever is smallest.
+// Refuses prompt `i` (of several if `is_list`) that has n tokens, which do not fit in `context`:
+// the model's, that of the server (-c), or that of the request (num_ctx), whatever is smallest.
 QN_MUST_CHECK qn_status qn_refuse_overflow(qn_problem *problem, const char *field, bool is_list,
                                            size_t i, size_t n, int64_t context,
                                            const qn_served *model);
