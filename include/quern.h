@@ -347,6 +347,8 @@ QN_API QN_MUST_CHECK qn_status qn_template_create(qn_template **out, const char 
 QN_API QN_MUST_CHECK qn_status qn_template_open(qn_template **out, const char *path,
                                                 const char *name, qn_err *err);
 QN_API void qn_template_destroy(qn_template *chat_template);
+// What it was made from, borrowed.
+QN_API const char *qn_template_text(const qn_template *chat_template);
 // For models that come without a template: the name of the i-th built-in one ("chatml", "gemma");
 // NULL after the last.
 QN_API const char *qn_template_builtin_name(size_t i);
@@ -1551,7 +1553,8 @@ typedef struct qn_chat_opts {
     // NULL: the defaults. Where `sample` is NULL, the model's own settings are used
     // (qn_engine_sample_defaults); all zero is greedy. A grammar holds for what follows the
     // reasoning, which is free and must come to its end: where the prompt ends inside of it, or
-    // the answer begins with it. With tools that may be called (AUTO, REQUIRED) there can be none.
+    // the answer begins with it. With tools that may be called (AUTO) the answer follows it or is a
+    // call; where calls begin without a tag, and where they are REQUIRED, there can be none.
     const qn_generate_opts *generate;
     // A prompt that does not fit in the context: the oldest turns are left out of it, as few as it
     // takes (a turn begins with a message of the role "user"; a leading system message stays). They

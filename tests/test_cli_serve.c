@@ -15,7 +15,7 @@ typedef struct process {
 
 // Starts the program with further arguments (NULL at the end), and reads its address.
 static void start(process *p, const char *const *args) {
-    const char *argv[24] = {QUERN, "serve", "--port", "-1", "--quiet", "-t", "2"};
+    const char *argv[24] = {QUERN, "serve", "--port", "0", "--quiet", "-t", "2"};
     size_t n = 7;
     int ends[2];
     char line[512];

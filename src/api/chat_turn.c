@@ -206,10 +206,13 @@ qn_status qn_chat_turn_create(qn_chat_turn **out, const qn_chat *chat,
     qn_status status = fit_prompt(t, &s, o.leave_out, err);
     if (status && o.culprit && (s.is_refused || s.limit.is_met)) *o.culprit = QN_CULPRIT_LENGTH;
     if (!status) status = set_row(t, engine, &o, err);
+    const bool has_form = !status && t->generate.grammar;
     if (!status) status = set_hold(t, &s, &o, err);
     if (!status)
         status =
             qn_chat_get_parts_opts(&t->parts, chat, qn_engine_tokenizer(engine), &t->prompt, err);
+    // What follows a grammar is text, even if it reads as a call without a tag would.
+    if (t->hold.form && has_form) t->parts.bare_calls = false;
     if (status)
         qn_chat_turn_destroy(t);
     else

@@ -1,6 +1,7 @@
 #include "server/exchange.h"
 
 #include "core/mem.h"
+#include "core/printable.h"
 #include "server/problem.h"
 #include "server/server_int.h"
 
@@ -180,6 +181,25 @@ void qn_exchange_end(qn_exchange *ex, bool is_well) {
     give_back(ex);
     ex->wrote = qn_clock_ns();
     resume(ex);
+    pthread_mutex_unlock(&ex->lock);
+}
+
+void qn_exchange_tell_model(qn_exchange *ex, const char *name) {
+    pthread_mutex_lock(&ex->lock);
+    qn_text_cut(ex->served, sizeof ex->served, name);
+    pthread_mutex_unlock(&ex->lock);
+}
+
+void qn_exchange_tell_reason(qn_exchange *ex, const char *message) {
+    pthread_mutex_lock(&ex->lock);
+    // What becomes of an answer that nobody waits for is no news.
+    if (!ex->is_gone) qn_text_cut(ex->reason, sizeof ex->reason, message);
+    pthread_mutex_unlock(&ex->lock);
+}
+
+void qn_exchange_tell_note(qn_exchange *ex, const char *note) {
+    pthread_mutex_lock(&ex->lock);
+    if (!ex->note) ex->note = note;
     pthread_mutex_unlock(&ex->lock);
 }
 

@@ -201,6 +201,33 @@ static void fold_slashes(char *path) {
     *to = 0;
 }
 
+// One of the codings in "gzip, deflate;q=0.5", n bytes: whether it is `name`, and not turned off by
+// a weight of 0.
+static bool is_coding(const char *text, size_t n, const char *name) {
+    static const char blanks[] = " \t";
+    const size_t skipped = strspn(text, blanks), n_name = strlen(name);
+    if (skipped + n_name > n || strncasecmp(text + skipped, name, n_name) != 0) return false;
+    const char *rest = text + skipped + n_name, *end = text + n;
+    rest += strspn(rest, blanks);
+    if (rest >= end) return true;
+    if (*rest != ';') return false;
+    const char *weight = memchr(rest, '=', (size_t)(end - rest));
+    for (const char *c = weight; c && c < end; c++) {
+        if (*c >= '1' && *c <= '9') return true;
+    }
+    return !weight;
+}
+
+static bool takes_gzip(const char *accepted) {
+    bool takes = false;
+    for (const char *at = accepted; at && *at && !takes;) {
+        const size_t n = strcspn(at, ",");
+        takes = is_coding(at, n, "gzip") || is_coding(at, n, "*");
+        at += n + (at[n] == ',');
+    }
+    return takes;
+}
+
 static qn_status fill(qn_exchange *ex, struct MHD_Connection *c, const char *method,
                       const char *path, qn_err *err) {
     qn_server *s = ex->server;
@@ -216,6 +243,8 @@ static qn_status fill(qn_exchange *ex, struct MHD_Connection *c, const char *met
     const char *model = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "model");
     const char *tag = header_of(c, "If-None-Match");
     ex->model = model ? strdup(model) : NULL;
+    ex->takes_gzip = takes_gzip(header_of(c, "Accept-Encoding"));
+    ex->is_anthropic = header_of(c, "Anthropic-Version") != NULL;
     ex->tag = tag ? strdup(tag) : NULL; // without memory the page is sent again
     return ex->path && (ex->model || !model) ? QN_OK : QN_NOMEM(err, "a request");
 }

@@ -196,7 +196,7 @@ static qn_status check_lengths(const qn_job *job, size_t n, qn_problem *p) {
         if ((int64_t)prompts[i].n + room > context)
             return qn_refuse_overflow(p, &(qn_overflow){job->turn ? "messages" : "prompt",
                                                         job->asked.is_list, i, prompts[i].n, false,
-                                                        context});
+                                                        context, job->model});
     }
     return QN_OK;
 }
@@ -283,7 +283,7 @@ void qn_job_add_rows(qn_job *job) {
 
 // A stream begins at once, so that clients see that their request was taken.
 static void begin_answer(qn_job *job) {
-    qn_metric_add(&job->ex->server->metrics.requests, 1);
+    qn_metric_add(&job->entry->metrics.requests, 1);
     if (!job->is_stream) return;
     qn_exchange_begin(job->ex, 200, job->dialect->stream_type, job->dialect->ping);
     job->has_begun = true;
@@ -355,6 +355,7 @@ static qn_status start(qn_job *job, size_t n, qn_problem *p) {
     if (status) return qn_problem_take(p, status, NULL);
     for (size_t i = 0; i < job->n_choices; i++)
         job->choices[i].n_prompt = (int64_t)job->prompts[i / job->per_prompt].n;
+    for (size_t i = 0; i < n; i++) atomic_fetch_add(&job->ex->n_prompt, (int64_t)job->prompts[i].n);
     QN_TRY(fill_rows(job, p));
     return begin_rows(job, p);
 }
@@ -399,6 +400,20 @@ static qn_status set_member(qn_chat *chat, const json_t *value, const char *name
     return status ? qn_problem_take(p, status, name) : QN_OK;
 }
 
+static bool has_tools(const qn_ask *ask) {
+    return json_array_size(ask->tools) > 0 && ask->choice != QN_TOOLS_NONE;
+}
+
+// Templates without a place for tools leave them out: the model would never know.
+static qn_status check_tools(const qn_job *job, qn_problem *p) {
+    if (!has_tools(&job->ask) || job->model->has_tools) return QN_OK;
+    return QN_REFUSE(p, 400, "tools",
+                     "the request has %zu tools, and the chat template of the model '%.80s' has no "
+                     "place for tools; leave them out, use 'tool_choice' \"none\", or serve with "
+                     "another template (--template)",
+                     json_array_size(job->ask.tools), job->entry->name);
+}
+
 // For qn_image_opts.admit: images of all requests together are bounded.
 static bool admit_image(void *arg, int64_t pixels) {
     enum { CHANNELS = 3 };
@@ -420,20 +435,14 @@ static qn_status set_chat(qn_chat *chat, qn_job *job, qn_problem *p) {
     if (status) return qn_problem_take(p, status, NULL);
     QN_TRY(qn_fetch_images(job->ex, ask->messages, p));
     QN_TRY(set_member(chat, ask->messages, "messages", qn_chat_set_messages, p));
-    if (json_array_size(ask->tools) == 0 || ask->choice == QN_TOOLS_NONE) return QN_OK;
+    if (!has_tools(ask)) return QN_OK;
     return set_member(chat, ask->tools, "tools", qn_chat_set_tools, p);
 }
 
-// A form of the text says nothing of calls: it goes with tools that must be called, or must not.
-static qn_status check_form(qn_job *job, bool has_tools, qn_problem *p) {
-    if (!has_tools || !job->opts.grammar) return QN_OK;
-    if (job->ask.choice == QN_TOOLS_REQUIRED) job->opts.generate.grammar = NULL;
-    if (job->ask.choice != QN_TOOLS_AUTO) return QN_OK;
-    return QN_REFUSE(
-        p, 400, job->opts.form,
-        "'%s' does not go with tools that may or may not be called: with 'tool_choice' "
-        "\"none\" the answer has that form, with \"required\" it is a call",
-        job->opts.form);
+// A form of the text says nothing of calls that must come.
+static void drop_form(qn_job *job) {
+    if (has_tools(&job->ask) && job->ask.choice == QN_TOOLS_REQUIRED)
+        job->opts.generate.grammar = NULL;
 }
 
 // What a turn is made of.
@@ -461,20 +470,21 @@ static qn_status create_turn(void *arg, int64_t max_steps, qn_err *err) {
 static qn_status refuse_length(const qn_job *job, qn_problem *p) {
     const int64_t context = context_of(job);
     const size_t n = job->ask.leave_out ? (size_t)context : qn_prompt_bound(context);
-    return qn_refuse_overflow(p, &(qn_overflow){"messages", false, 0, n + 1, true, context});
+    return qn_refuse_overflow(
+        p, &(qn_overflow){"messages", false, 0, n + 1, true, context, job->model});
 }
 
 static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs, qn_problem *p) {
-    static const char *const fields[] = {[QN_CULPRIT_OTHER] = "messages",
-                                         [QN_CULPRIT_TOOLS] = "tools",
-                                         [QN_CULPRIT_TOOL_CHOICE] = "tool_choice",
-                                         [QN_CULPRIT_GRAMMAR] = "response_format"};
+    const char *const fields[] = {[QN_CULPRIT_OTHER] = "messages",
+                                  [QN_CULPRIT_TOOLS] = "tools",
+                                  [QN_CULPRIT_TOOL_CHOICE] = "tool_choice",
+                                  [QN_CULPRIT_GRAMMAR] = job->opts.form};
     const qn_ask *ask = &job->ask;
-    const bool has_tools = json_array_size(ask->tools) > 0 && ask->choice != QN_TOOLS_NONE;
+    const bool has_calls = has_tools(ask);
     const qn_grammar *like = NULL;
     qn_chat_culprit culprit = QN_CULPRIT_OTHER;
-    QN_TRY(check_form(job, has_tools, p));
-    qn_status status = has_tools ? qn_served_like(&like, job->model, &p->err) : QN_OK;
+    drop_form(job);
+    qn_status status = has_calls ? qn_served_like(&like, job->model, &p->err) : QN_OK;
     if (status) return qn_problem_take(p, status, "tools");
     const qn_chat_prompt_opts prompt =
         QN_INIT(qn_chat_prompt_opts, .reasoning = ask->thinks, .kwargs = kwargs,
@@ -483,7 +493,7 @@ static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs,
     turn_source s = {.job = job, .chat = chat};
     s.opts = QN_INIT(qn_chat_opts, .prompt = &prompt, .generate = &job->opts.generate,
                      .leave_out = ask->leave_out, .keeps_nothing = !ask->cache_prompt,
-                     .stop = job->ex->stop, .tool_choice = has_tools ? ask->choice : QN_TOOLS_FREE,
+                     .stop = job->ex->stop, .tool_choice = has_calls ? ask->choice : QN_TOOLS_FREE,
                      .tool_name = ask->tool_name, .one_call = !ask->parallel_calls, .like = like,
                      .lenient_schemas = true, .max_token_steps = QN_SERVED_TOKEN_STEPS,
                      .culprit = &culprit);
@@ -520,6 +530,7 @@ static qn_status prepare_chat(qn_chat_turn_info *info, qn_job *job, qn_problem *
         return QN_REFUSE(p, 400, "model", "the model '%.80s' has no chat template that can be used",
                          job->entry->name);
     QN_TRY(check_images(job, p));
+    QN_TRY(check_tools(job, p));
     QN_TRY(qn_job_opts_init(&job->opts, &job->ask, job->model, p));
     qn_status status = qn_chat_create(&chat, &p->err);
     if (status) return qn_problem_take(p, status, NULL);
@@ -628,6 +639,8 @@ qn_status qn_offer_refuse(qn_problem *p, qn_status status) {
         qn_problem_set(p, 404, "model");
         p->code = "model_not_found";
         p->err = err;
+    } else if (status == QN_STATE) { // of all models this one cannot be asked for with --draft
+        (void)qn_problem_take(p, QN_ARGUMENT, "model");
     } else { // the file is the server's, whatever is wrong with it
         const bool is_full = status == QN_MEMORY || status == QN_LIMIT;
         (void)qn_problem_take(p, is_full ? QN_MEMORY : QN_IO, "model");
@@ -638,7 +651,9 @@ qn_status qn_offer_refuse(qn_problem *p, qn_status status) {
 
 qn_status qn_offer_take(qn_offer **out, qn_exchange *ex, const char *name, qn_problem *p) {
     const qn_status status = qn_registry_take(out, &ex->server->registry, name, &p->err);
-    return status ? qn_offer_refuse(p, status) : QN_OK;
+    if (status) return qn_offer_refuse(p, status);
+    qn_exchange_tell_model(ex, (*out)->name);
+    return QN_OK;
 }
 
 void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan) {
@@ -650,7 +665,7 @@ void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan) {
     if (!status) status = qn_offer_take(&entry, ex, ask.model, &problem);
     if (!status) status = plan->start(ex, entry, &ask, plan->dialect, plan->prefix, &problem);
     if (status) {
-        qn_metric_add(&ex->server->metrics.refused, 1);
+        qn_metric_add(&ex->server->n_refused, 1);
         qn_problem_reply(ex, &problem);
     }
     qn_ask_deinit(&ask);

@@ -13,11 +13,16 @@ size_t qn_prompt_bound(int64_t context) {
 
 qn_status qn_refuse_overflow(qn_problem *p, const qn_overflow *o) {
     char what[48] = "the request";
+    const int64_t context = o->context;
+    const char *advice = context < o->model->context ? ", or ask for a larger num_ctx"
+                         : context < o->model->info.context
+                             ? ", or serve with a larger context (-c)"
+                             : ": the model has no more";
     if (o->is_list) snprintf(what, sizeof what, "'%s', item %zu", o->field, o->i);
     (void)QN_REFUSE(p, 400, o->field,
                     "%s has %s%zu tokens, which exceeds the available context size of %lld tokens "
-                    "(context_length_exceeded); shorten it, or serve with a larger context (-c)",
-                    what, o->is_least ? "at least " : "", o->n, (long long)o->context);
+                    "(context_length_exceeded); shorten it%s",
+                    what, o->is_least ? "at least " : "", o->n, (long long)context, advice);
     p->type = "exceed_context_size_error";
     p->code = "context_length_exceeded";
     p->n_prompt = (int64_t)o->n;
@@ -74,9 +79,9 @@ static qn_status add_text(reader *r, const json_t *from) {
     const qn_status status = qn_tokenize(&ids, &n, r->model->tokenizer, json_string_value(from),
                                          json_string_length(from), &opts, &r->problem->err);
     if (status == QN_LIMIT)
-        return qn_refuse_overflow(r->problem,
-                                  &(qn_overflow){r->opts->field, r->is_list, r->i,
-                                                 r->n + opts.max_tokens + 1, true, context});
+        return qn_refuse_overflow(r->problem, &(qn_overflow){r->opts->field, r->is_list, r->i,
+                                                             r->n + opts.max_tokens + 1, true,
+                                                             context, r->model});
     if (status) return qn_problem_take(r->problem, status, r->opts->field);
     const bool is_added = add_ids(r, ids, n);
     qn_free(ids);

@@ -44,7 +44,8 @@ typedef struct qn_overflow {
     bool is_list;
     size_t i, n;
     bool is_least;
-    int64_t context;
+    int64_t context; // the model's, that of the server (-c), or that of the request (num_ctx)
+    const qn_served *model;
 } qn_overflow;
 QN_MUST_CHECK qn_status qn_refuse_overflow(qn_problem *problem, const qn_overflow *overflow);
 

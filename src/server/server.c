@@ -1,6 +1,7 @@
 #include "server/server_int.h"
 
 #include "core/mem.h"
+#include "core/printable.h"
 #include "server/job.h"
 #include "server/problem.h"
 
@@ -236,20 +237,19 @@ qn_status qn_server_run(qn_server *server, qn_err *err) {
 
 static const double mib = 1 << 20;
 
-// What is known of a model, and the memory that it takes or will take.
-static void describe_model(qn_buf *out, const qn_offer_info *info) {
+// What is known of a model, and the memory that it takes or will take. `wanted`: context by -c.
+static void describe_model(qn_buf *out, const qn_offer_info *info, int64_t wanted) {
     const qn_facts *f = &info->facts;
     qn_buf_printf(out, "  model    %s", info->name);
-    if (*info->problem) {
-        qn_buf_printf(out, ": cannot be opened: %s\n", info->problem);
-        return;
-    }
     if (!info->is_known) {
         qn_buf_text(out, " (opened when it is asked for)\n");
         return;
     }
-    qn_buf_printf(out, " (%s, %.2f billion parameters, context %lld)\n", info->architecture,
+    qn_buf_printf(out, " (%s, %.2f billion parameters, context %lld", info->architecture,
                   (double)info->n_parameters / 1e9, (long long)info->context);
+    if (wanted > info->context)
+        qn_buf_printf(out, ", its limit: -c %lld is more", (long long)wanted);
+    qn_buf_text(out, ")\n");
     qn_buf_printf(out, "  memory   %.1f MiB of weights, %.1f of activations, ",
                   (double)f->weights / mib, (double)f->activations / mib);
     if (info->is_open)
@@ -262,18 +262,34 @@ static void describe_model(qn_buf *out, const qn_offer_info *info) {
                   (double)f->row_state / mib);
 }
 
+enum { MAX_SHOWN = 5 };
+
+// Models that cannot be opened, apart from those that can.
+static void describe_damaged(qn_buf *out, qn_server *s) {
+    qn_offer_info info;
+    size_t n = 0;
+    for (size_t i = 0; qn_registry_info(&info, &s->registry, i); i++) {
+        if (!*info.problem) continue;
+        char reason[100];
+        qn_text_cut(reason, sizeof reason, info.problem);
+        if (n++ < MAX_SHOWN) qn_buf_printf(out, "  damaged  %s: %s\n", info.name, reason);
+    }
+    if (n > MAX_SHOWN) qn_buf_printf(out, "  ...      and %zu more: the log\n", n - MAX_SHOWN);
+}
+
 // As many as fit on a screen. `name` (size n) is that of the first one that can be asked.
 static void describe_models(qn_buf *out, char *name, size_t n, qn_server *s) {
-    enum { MAX_SHOWN = 5 };
     qn_offer_info info;
-    size_t i = 0;
+    size_t n_fine = 0;
     if (s->opts.folder) qn_registry_refresh(&s->registry);
-    for (; qn_registry_info(&info, &s->registry, i); i++) {
-        if (i < MAX_SHOWN) describe_model(out, &info);
-        if (!*name && !*info.problem) snprintf(name, n, "%s", info.name);
+    for (size_t i = 0; qn_registry_info(&info, &s->registry, i); i++) {
+        if (*info.problem) continue;
+        if (n_fine++ < MAX_SHOWN) describe_model(out, &info, s->opts.context);
+        if (!*name) snprintf(name, n, "%s", info.name);
     }
-    if (i > MAX_SHOWN)
-        qn_buf_printf(out, "  ...      and %zu more models: /v1/models\n", i - MAX_SHOWN);
+    if (n_fine > MAX_SHOWN)
+        qn_buf_printf(out, "  ...      and %zu more models: /v1/models\n", n_fine - MAX_SHOWN);
+    describe_damaged(out, s);
 }
 
 static void describe_example(qn_buf *out, const char *url, const char *model, bool has_key) {

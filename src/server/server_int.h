@@ -42,7 +42,7 @@ struct qn_server {
     qn_tls tls;
     qn_workers workers;
     qn_registry registry;
-    qn_metrics metrics;
+    atomic_int_least64_t n_refused; // requests
     qn_logger logger;
     int wake;                    // eventfd: stop and reload
     atomic_int n_stops;          // how often stop was asked for
