@@ -195,6 +195,22 @@ typedef struct qn_model_file {
 QN_API QN_MUST_CHECK qn_status qn_source_open_files(qn_source **out, const qn_model_file *files,
                                                     size_t n, qn_err *err);
 
+// --- stopping from elsewhere ---------------------------------------------------------------------
+
+// Callbacks that return false stop the call that they belong to. A flag does that from any thread,
+// and without a callback: it is given to calls by the field `stop` of their options, which look at
+// it between steps of the model and many times a second while a template runs. It stays set until
+// it is cleared, so a call that begins afterwards stops at once; the simplest use is one flag for
+// each request. A flag outlives the sessions, rows and calls that it was given to.
+typedef struct qn_stop_flag qn_stop_flag;
+
+QN_API QN_MUST_CHECK qn_status qn_stop_flag_create(qn_stop_flag **out, qn_err *err);
+QN_API void qn_stop_flag_destroy(qn_stop_flag *flag);
+// From any thread, and from a signal handler.
+QN_API void qn_stop_flag_set(qn_stop_flag *flag);
+QN_API void qn_stop_flag_clear(qn_stop_flag *flag);
+QN_API bool qn_stop_flag_is_set(const qn_stop_flag *flag);
+
 // --- tokenizer -----------------------------------------------------------------------------------
 
 typedef struct qn_tokenizer qn_tokenizer;
@@ -223,6 +239,11 @@ typedef struct qn_tokenize_opts {
     // other, of a text that is UTF-8. NULL: none
     const qn_text_range *plain;
     size_t n_plain;
+    // A text that has more tokens than this is not read to its end: QN_LIMIT, or with `cut` the
+    // first ones alone. 0: no limit
+    size_t max_tokens;
+    bool cut;
+    const qn_stop_flag *stop; // ends the call with QN_STOPPED; NULL: none
 } qn_tokenize_opts;
 
 // A model as for qn_source_open, or a tokenizer.json or tokenizer.model file.
@@ -266,22 +287,6 @@ QN_API QN_MUST_CHECK qn_status qn_decoder_finish(const char **text, size_t *size
 // Progress: `done` of `total` (bytes of weights, tokens of a prompt); false stops (QN_STOPPED).
 typedef bool qn_progress_fn(void *arg, int64_t done, int64_t total);
 
-// --- stopping from elsewhere ---------------------------------------------------------------------
-
-// Callbacks that return false stop the call that they belong to. A flag does that from any thread,
-// and without a callback: it is given to calls by the field `stop` of their options, which look at
-// it between steps of the model and many times a second while a template runs. It stays set until
-// it is cleared, so a call that begins afterwards stops at once; the simplest use is one flag for
-// each request. A flag outlives the sessions, rows and calls that it was given to.
-typedef struct qn_stop_flag qn_stop_flag;
-
-QN_API QN_MUST_CHECK qn_status qn_stop_flag_create(qn_stop_flag **out, qn_err *err);
-QN_API void qn_stop_flag_destroy(qn_stop_flag *flag);
-// From any thread, and from a signal handler.
-QN_API void qn_stop_flag_set(qn_stop_flag *flag);
-QN_API void qn_stop_flag_clear(qn_stop_flag *flag);
-QN_API bool qn_stop_flag_is_set(const qn_stop_flag *flag);
-
 // --- images --------------------------------------------------------------------------------------
 
 // A picture, decoded. Models with a vision tower (qn_engine_opts.mmproj) read it as rows that stand
@@ -292,6 +297,10 @@ typedef struct qn_image_opts {
     size_t size;
     int64_t max_bytes;  // of the file; 0: 64 MiB
     int64_t max_pixels; // that its header says; 0: 2^26
+    // Asked before the pixels take memory, 3 bytes each: false refuses them (QN_MEMORY). For
+    // programs that hold many pictures. NULL: none
+    bool (*admit)(void *arg, int64_t pixels);
+    void *admit_arg;
 } qn_image_opts;
 
 // PNG, JPEG and WebP, told apart by their first bytes. Limits are checked before a pixel is
@@ -338,6 +347,8 @@ QN_API QN_MUST_CHECK qn_status qn_template_create(qn_template **out, const char 
 QN_API QN_MUST_CHECK qn_status qn_template_open(qn_template **out, const char *path,
                                                 const char *name, qn_err *err);
 QN_API void qn_template_destroy(qn_template *chat_template);
+// What it was made from, borrowed.
+QN_API const char *qn_template_text(const qn_template *chat_template);
 // For models that come without a template: the name of the i-th built-in one ("chatml", "gemma");
 // NULL after the last.
 QN_API const char *qn_template_builtin_name(size_t i);
@@ -433,6 +444,10 @@ QN_API QN_MUST_CHECK qn_status qn_chat_set_system(qn_chat *chat, const char *tex
 // all images are printed: without the picture. *json is owned (qn_free).
 QN_API QN_MUST_CHECK qn_status qn_chat_set_messages(qn_chat *chat, const char *json, size_t size,
                                                     const char *what, qn_err *err);
+// For the images that the above decodes, from the next call on; NULL: the defaults. What the options
+// point to must outlive the chat.
+QN_API QN_MUST_CHECK qn_status qn_chat_set_image_opts(qn_chat *chat, const qn_image_opts *opts,
+                                                      qn_err *err);
 QN_API QN_MUST_CHECK qn_status qn_chat_print_messages(char **json, const qn_chat *chat,
                                                       qn_err *err);
 // The tools that templates tell the model of, a JSON list of objects; json NULL: none. `what` as
@@ -457,6 +472,8 @@ typedef struct qn_chat_prompt_opts {
     // Messages that are left out, the oldest after a leading system message: where the prompt would
     // not fit into the context.
     size_t n_skipped;
+    // A prompt that has more tokens than this, images apart, is not made: QN_LIMIT. 0: no limit
+    size_t max_tokens;
 } qn_chat_prompt_opts;
 
 // The text of a prompt, as qn_template_render gives it (size may be NULL). The tokens that begin
@@ -1526,7 +1543,8 @@ typedef enum qn_chat_culprit {
     QN_CULPRIT_OTHER,       // the messages as the template takes them; or the caller's options
     QN_CULPRIT_TOOLS,       // a tool's name or schema
     QN_CULPRIT_TOOL_CHOICE, // tool_choice or tool_name, which do not go with the tools
-    QN_CULPRIT_GRAMMAR      // that of the answer, which does not go with the tools
+    QN_CULPRIT_GRAMMAR,     // that of the answer, which does not go with the tools
+    QN_CULPRIT_LENGTH       // the prompt has more tokens than the context, or than max_tokens
 } qn_chat_culprit;
 
 typedef struct qn_chat_opts {
@@ -1535,7 +1553,8 @@ typedef struct qn_chat_opts {
     // NULL: the defaults. Where `sample` is NULL, the model's own settings are used
     // (qn_engine_sample_defaults); all zero is greedy. A grammar holds for what follows the
     // reasoning, which is free and must come to its end: where the prompt ends inside of it, or
-    // the answer begins with it. With tools that may be called (AUTO, REQUIRED) there can be none.
+    // the answer begins with it. With tools that may be called (AUTO) the answer follows it or is a
+    // call; where calls begin without a tag, and where they are REQUIRED, there can be none.
     const qn_generate_opts *generate;
     // A prompt that does not fit in the context: the oldest turns are left out of it, as few as it
     // takes (a turn begins with a message of the role "user"; a leading system message stays). They

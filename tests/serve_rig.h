@@ -380,4 +380,54 @@ static inline json_t *sse_events(const http_answer *a) {
     return events;
 }
 
+// --- the log -------------------------------------------------------------------------------------
+
+// stderr goes into a file meanwhile.
+typedef struct capture {
+    int before, fd;
+} capture;
+
+static inline capture begin_capture(void) {
+    char path[] = "/tmp/quern_log_XXXXXX";
+    capture c = {.before = dup(STDERR_FILENO), .fd = mkstemp(path)};
+    assert_true(c.before >= 0 && c.fd >= 0);
+    unlink(path);
+    assert_int_equal(dup2(c.fd, STDERR_FILENO), STDERR_FILENO);
+    return c;
+}
+
+static inline qn_buf end_capture_text(const capture *c) {
+    qn_buf text = {0};
+    char block[4096];
+    assert_int_equal(dup2(c->before, STDERR_FILENO), STDERR_FILENO);
+    assert_int_equal(lseek(c->fd, 0, SEEK_SET), 0);
+    for (ssize_t n; (n = read(c->fd, block, sizeof block)) > 0;)
+        qn_buf_add(&text, block, (size_t)n);
+    close(c->before);
+    close(c->fd);
+    return text;
+}
+
+// The lines, as values; to be released.
+static inline json_t *end_capture(const capture *c) {
+    json_t *lines = json_array();
+    qn_buf text = end_capture_text(c);
+    for (char *at = text.data, *end; at && (end = strchr(at, '\n')); at = end + 1) {
+        qn_err err;
+        json_t *line = NULL;
+        ASSERT_OK(qn_json_parse(&line, at, (size_t)(end - at), false, "a line of the log", &err));
+        json_array_append_new(lines, line);
+    }
+    qn_buf_deinit(&text);
+    return lines;
+}
+
+// The line that has this member; NULL: none has.
+static inline const json_t *line_with(const json_t *lines, const char *member) {
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        if (json_object_get(json_array_get(lines, i), member)) return json_array_get(lines, i);
+    }
+    return NULL;
+}
+
 #endif

@@ -237,6 +237,93 @@ static void old_turns_are_left_out_if_asked(void **state) {
     close_things(&t);
 }
 
+static bool count_steps(void *arg, int64_t done, int64_t total) {
+    (void)total;
+    *(int64_t *)arg += done > 1000; // each rendering begins with one that counts for nothing
+    return true;
+}
+
+// The search for the turns that fit looks at the last ones, not at half of all again and again.
+static void many_turns_are_left_out_at_little_cost(void **state) {
+    enum { N_TURNS = 16384 };
+    (void)state;
+    things t = open_things(CONTEXT);
+    qn_err err;
+    char *text = NULL;
+    int64_t n_whole = 0, n_all = 0;
+    for (int i = 0; i < N_TURNS; i++) {
+        say(t.chat, "One, two, three?");
+        if (i == N_TURNS - 1) break;
+        ASSERT_OK(qn_chat_add(
+            t.chat, &QN_INIT(qn_message, .role = "assistant", .text = "four", .text_size = 4),
+            &err));
+    }
+    qn_chat_prompt_opts how =
+        QN_INIT(qn_chat_prompt_opts, .progress = count_steps, .progress_arg = &n_whole);
+    ASSERT_OK(qn_chat_render(&text, NULL, t.chat, t.template, NULL, &how, &err));
+    qn_free(text);
+    how.progress_arg = &n_all;
+    const qn_chat_opts opts = QN_INIT(qn_chat_opts, .prompt = &how, .leave_out = true);
+    qn_chat_turn *turn = NULL;
+    qn_chat_turn_info info = QN_INIT(qn_chat_turn_info);
+    ASSERT_OK(qn_chat_turn_create(&turn, t.chat, t.template, t.engine, CONTEXT, &opts, &err));
+    ASSERT_OK(qn_chat_turn_get_info(&info, turn, &err));
+    assert_true(info.n < CONTEXT && info.n_left_out < N_TURNS);
+    const size_t n_left_out = info.n_left_out;
+    qn_chat_turn_destroy(turn);
+    // All messages are rendered for their text, and for what of it is the messages'.
+    if (n_whole < 10 || n_all > 4 * n_whole)
+        fail_msg("%lld polls for the turn, %lld for one rendering", (long long)n_all,
+                 (long long)n_whole);
+    // One turn fewer left out does not fit.
+    qn_chat_prompt longer = QN_INIT(qn_chat_prompt);
+    how.n_skipped = 2 * (n_left_out - 1);
+    ASSERT_OK(qn_chat_make_prompt(&longer, t.chat, t.template, qn_engine_tokenizer(t.engine), &how,
+                                  &err));
+    assert_true(longer.n >= CONTEXT);
+    qn_chat_prompt_deinit(&longer);
+    close_things(&t);
+}
+
+// A prompt that is too long is not read to its end, and the error says what it is about.
+static void a_prompt_has_a_limit(void **state) {
+    (void)state;
+    things t = open_things(CONTEXT);
+    qn_err err;
+    qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
+    qn_chat_turn *turn = NULL;
+    qn_chat_culprit culprit = QN_CULPRIT_OTHER;
+    say(t.chat, "One, two, three, four, five, six?");
+    ASSERT_OK(qn_chat_make_prompt(&prompt, t.chat, t.template, qn_engine_tokenizer(t.engine), NULL,
+                                  &err));
+    const size_t n = prompt.n;
+    qn_chat_prompt_deinit(&prompt);
+    qn_chat_prompt_opts how = QN_INIT(qn_chat_prompt_opts, .max_tokens = n);
+    ASSERT_OK(qn_chat_make_prompt(&prompt, t.chat, t.template, qn_engine_tokenizer(t.engine), &how,
+                                  &err));
+    assert_int_equal(prompt.n, n);
+    qn_chat_prompt_deinit(&prompt);
+    how.max_tokens = n / 2;
+    ASSERT_FAILS(
+        qn_chat_make_prompt(&prompt, t.chat, t.template, qn_engine_tokenizer(t.engine), &how, &err),
+        QN_LIMIT, "tokens");
+    const qn_chat_opts opts = QN_INIT(qn_chat_opts, .prompt = &how, .culprit = &culprit);
+    for (int leaves_out = 0; leaves_out < 2; leaves_out++) {
+        qn_chat_opts o = opts;
+        o.leave_out = leaves_out;
+        culprit = QN_CULPRIT_OTHER;
+        ASSERT_FAILS(qn_chat_turn_create(&turn, t.chat, t.template, t.engine, CONTEXT, &o, &err),
+                     QN_LIMIT, "tokens");
+        assert_int_equal(culprit, QN_CULPRIT_LENGTH);
+    }
+    culprit = QN_CULPRIT_OTHER;
+    how.max_tokens = 0;
+    ASSERT_FAILS(qn_chat_turn_create(&turn, t.chat, t.template, t.engine, 4, &opts, &err), QN_LIMIT,
+                 "the context 4");
+    assert_int_equal(culprit, QN_CULPRIT_LENGTH);
+    close_things(&t);
+}
+
 // --- parts ---------------------------------------------------------------------------------------
 
 static const char written[] =
@@ -455,6 +542,8 @@ int main(void) {
         cmocka_unit_test(rows_of_a_batch_are_answers_too),
         cmocka_unit_test(later_turns_compute_what_is_new),
         cmocka_unit_test(settings_are_the_models_unless_given),
+        cmocka_unit_test(many_turns_are_left_out_at_little_cost),
+        cmocka_unit_test(a_prompt_has_a_limit),
         cmocka_unit_test(wrong_options_are_refused),
     };
     return cmocka_run_group_tests_name("api_chat_answer", tests, NULL, NULL);

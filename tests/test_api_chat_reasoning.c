@@ -109,16 +109,17 @@ static void required_calls_come_after_reasoning(void **state) {
     }
 }
 
-static void a_grammar_and_tools_are_one_too_many(void **state) {
+static void a_grammar_and_required_calls_are_one_too_many(void **state) {
     (void)state;
     qn_err err;
     qn_grammar *grammar = make_grammar(QN_GRAMMAR_SCHEMA, schema);
     const qn_generate_opts generate = QN_INIT(qn_generate_opts, .grammar = grammar);
-    qn_chat_opts opts = CHOICE(QN_TOOLS_AUTO, .generate = &generate);
+    qn_chat_opts opts = CHOICE(QN_TOOLS_REQUIRED, .generate = &generate);
     qn_chat *chat = make_chat(tools), *bare = make_chat(NULL);
     qn_chat_turn *turn;
     ASSERT_FAILS(qn_chat_turn_create(&turn, chat, t.own, t.engine, CONTEXT, &opts, &err),
-                 QN_UNSUPPORTED, "one of the two");
+                 QN_UNSUPPORTED, "must be a call");
+    opts = CHOICE(QN_TOOLS_AUTO, .generate = &generate);
     // There are no tools to call.
     ASSERT_OK(qn_chat_turn_create(&turn, bare, t.own, t.engine, CONTEXT, &opts, &err));
     qn_chat_turn_destroy(turn);
@@ -162,7 +163,7 @@ int main(void) {
         cmocka_unit_test(a_prompt_may_end_inside_of_reasoning),
         cmocka_unit_test(without_reasoning_it_holds_at_once),
         cmocka_unit_test(required_calls_come_after_reasoning),
-        cmocka_unit_test(a_grammar_and_tools_are_one_too_many),
+        cmocka_unit_test(a_grammar_and_required_calls_are_one_too_many),
         cmocka_unit_test(tokens_of_reasoning_are_counted),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

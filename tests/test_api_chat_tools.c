@@ -558,6 +558,39 @@ static void strict_tools_are_not_read_leniently(void **state) {
     }
 }
 
+// With a grammar, an answer follows it or is a call; it cannot be any other text.
+static void text_that_has_a_form_beside_calls(void **state) {
+    static const struct {
+        qn_grammar_kind kind;
+        const char *source, *wanted, *instead, *text;
+        size_t n_calls;
+    } rows[] = {
+        {QN_GRAMMAR_REGEX, "yes|no", "maybe", "no", "no", 0},
+        {QN_GRAMMAR_REGEX, "yes|no", "So: <tool_call>", one_time, "", 1},
+        {QN_GRAMMAR_SCHEMA, "{\"enum\": [{\"name\": \"time\", \"arguments\": {}}]}", "x",
+         "{\"name\":\"time\",\"arguments\":{}}", "{\"name\":\"time\",\"arguments\":{}}", 0},
+        {QN_GRAMMAR_GBNF, "root ::= call\ncall ::= \"a\"", "b", "a", "a", 0},
+        {QN_GRAMMAR_GBNF, "root ::= call\ncall ::= \"a\"", "<tool_call>\n{\"name\": \"wind",
+         weather_call, "", 1},
+        {QN_GRAMMAR_JSON, "", "none", "{\"a\": 1}", "{\"a\": 1}", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        static told seen;
+        qn_grammar *grammar = NULL;
+        qn_err err;
+        ASSERT_OK(qn_grammar_create(&grammar, qn_engine_tokenizer(t.engine), rows[i].kind,
+                                    rows[i].source, strlen(rows[i].source), NULL, &err));
+        const qn_generate_opts generate = QN_INIT(qn_generate_opts, .grammar = grammar);
+        answer(&seen, NULL, NULL, t.own, tools, (wish){{rows[i].wanted, rows[i].instead}},
+               CHOICE(QN_TOOLS_AUTO, .generate = &generate), 400);
+        if (strcmp(seen.text, rows[i].text) != 0 || seen.n_calls != rows[i].n_calls)
+            fail_msg("%zu: '%s', %zu calls; want '%s', %zu", i, seen.text, seen.n_calls,
+                     rows[i].text, rows[i].n_calls);
+        qn_grammar_destroy(grammar);
+    }
+}
+
 static void errors_tell_what_they_are_about(void **state) {
     (void)state;
     qn_err err;
@@ -573,10 +606,16 @@ static void errors_tell_what_they_are_about(void **state) {
     ASSERT_OK(qn_grammar_create(&grammar, qn_engine_tokenizer(t.engine), QN_GRAMMAR_JSON, "", 0,
                                 NULL, &err));
     const qn_generate_opts generate = QN_INIT(qn_generate_opts, .grammar = grammar);
-    opts = CHOICE(QN_TOOLS_AUTO, .generate = &generate, .culprit = &culprit);
+    opts = CHOICE(QN_TOOLS_REQUIRED, .generate = &generate, .culprit = &culprit);
     ASSERT_FAILS(qn_chat_turn_create(&turn, chat, t.own, t.engine, 1 << 20, &opts, &err),
-                 QN_UNSUPPORTED, "one of the two");
+                 QN_UNSUPPORTED, "must be a call");
     assert_int_equal(culprit, QN_CULPRIT_GRAMMAR);
+    qn_template *bare = open_template("meta-llama-Llama-3.1-8B-Instruct");
+    opts = CHOICE(QN_TOOLS_AUTO, .generate = &generate, .culprit = &culprit);
+    ASSERT_FAILS(qn_chat_turn_create(&turn, chat, bare, t.engine, 1 << 20, &opts, &err),
+                 QN_UNSUPPORTED, "without a tag");
+    assert_int_equal(culprit, QN_CULPRIT_GRAMMAR);
+    qn_template_destroy(bare);
     opts = CHOICE(QN_TOOLS_AUTO, .culprit = &culprit);
     ASSERT_FAILS(qn_chat_turn_create(&turn, chat, t.own, t.engine, 1, &opts, &err), QN_LIMIT,
                  "the context 1");
@@ -763,6 +802,7 @@ int main(void) {
         cmocka_unit_test(chunks_are_a_json_object_that_grows),
         cmocka_unit_test(an_answer_that_ends_in_a_call),
         cmocka_unit_test(strict_tools_are_not_read_leniently),
+        cmocka_unit_test(text_that_has_a_form_beside_calls),
         cmocka_unit_test(errors_tell_what_they_are_about),
         cmocka_unit_test(steps_of_many_parameters),
         cmocka_unit_test(schemas_that_cannot_be_honoured_are_named),

@@ -290,6 +290,19 @@ static void prompts_are_those_of_the_request(void **state) {
     qn_engine_close(engine);
 }
 
+static void templates_keep_their_text(void **state) {
+    static const char text[] = "{{ messages[0].content }}\n\n";
+    qn_template *made = NULL;
+    qn_err err;
+    (void)state;
+    ASSERT_OK(qn_template_create(&made, text, sizeof text - 1, &err));
+    assert_string_equal(qn_template_text(made), text);
+    qn_template_destroy(made);
+    ASSERT_OK(qn_template_create(&made, NULL, 0, &err));
+    assert_string_equal(qn_template_text(made), "");
+    qn_template_destroy(made);
+}
+
 // A template from elsewhere gets the tokens of the model that it is used with.
 static void other_templates_get_the_tokenizers_ends(void **state) {
     (void)state;
@@ -384,6 +397,7 @@ int main(void) {
         cmocka_unit_test(messages_can_be_left_out),
         cmocka_unit_test(rendering_can_be_stopped),
         cmocka_unit_test(prompts_are_those_of_the_request),
+        cmocka_unit_test(templates_keep_their_text),
         cmocka_unit_test(other_templates_get_the_tokenizers_ends),
         cmocka_unit_test(switches_are_found),
         cmocka_unit_test(built_in_templates_are_found_by_tokens),

@@ -860,6 +860,7 @@ static void images_of_a_request_share_their_pixels(void **state) {
     char text[512];
     qn_image wide = {0};
     const qn_image *list[4];
+    const qn_image_opts usual = QN_INIT(qn_image_opts);
     qn_chat_images images = {0};
     json_t *message = json_pack("{s:s}", "content", "");
     for (int i = 0; i < 4; i++) list[i] = wide_image(&wide, 1 << 13, (1 << 13) - 1);
@@ -868,9 +869,9 @@ static void images_of_a_request_share_their_pixels(void **state) {
         snprintf(text, sizeof text, many, png);
         json_t *messages = json_loads(text, 0, &why);
         if (i < 8)
-            ASSERT_OK(qn_chat_images_read(&images, messages, "messages", &err));
+            ASSERT_OK(qn_chat_images_read(&images, messages, "messages", &usual, &err));
         else
-            ASSERT_FAILS(qn_chat_images_read(&images, messages, "messages", &err), QN_LIMIT,
+            ASSERT_FAILS(qn_chat_images_read(&images, messages, "messages", &usual, &err), QN_LIMIT,
                          "images of more than 268435456 pixels");
         json_decref(messages);
     }
@@ -883,7 +884,7 @@ static void images_of_a_request_share_their_pixels(void **state) {
     ASSERT_OK(qn_chat_images_add(&images, message, list, 4, &err));
     snprintf(text, sizeof text, many, png);
     json_t *messages = json_loads(text, 0, &why);
-    ASSERT_FAILS(qn_chat_images_read(&images, messages, "messages", &err), QN_LIMIT,
+    ASSERT_FAILS(qn_chat_images_read(&images, messages, "messages", &usual, &err), QN_LIMIT,
                  "part 0: 1000 of the 268435456 pixels");
     json_decref(messages);
     json_decref(message);

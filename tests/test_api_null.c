@@ -189,6 +189,7 @@ static void conversations_refuse_null(void **state) {
     REFUSES(qn_chat_print_messages, "json", NULL, t->chat);
     REFUSES(qn_chat_print_messages, "chat", &text, NULL);
     REFUSES(qn_chat_set_tools, "chat", NULL, NULL, 0, NULL);
+    REFUSES(qn_chat_set_image_opts, "chat", NULL, NULL);
     REFUSES(qn_chat_render, "text", NULL, NULL, t->chat, t->template, NULL, NULL);
     REFUSES(qn_chat_render, "chat", &text, NULL, NULL, t->template, NULL, NULL);
     REFUSES(qn_chat_render, "chat_template", &text, NULL, t->chat, NULL, NULL, NULL);

@@ -15,7 +15,7 @@ typedef struct process {
 
 // Starts the program with further arguments (NULL at the end), and reads its address.
 static void start(process *p, const char *const *args) {
-    const char *argv[24] = {QUERN, "serve", "--port", "-1", "--quiet", "-t", "2"};
+    const char *argv[24] = {QUERN, "serve", "--port", "0", "--quiet", "-t", "2"};
     size_t n = 7;
     int ends[2];
     char line[512];
@@ -143,7 +143,7 @@ static void usr1_does_not_make_it_deaf(void **state) {
     assert_int_equal(stop(&p), 0);
 }
 
-static void a_second_term_cuts_them(void **state) {
+static void a_second_term_ends_them(void **state) {
     static const char *const args[] = {NULL};
     process p;
     (void)state;
@@ -163,7 +163,9 @@ static void a_second_term_cuts_them(void **state) {
     }
     fclose(p.out);
     http_answer a = http_read(fd);
-    assert_null(a.body.data ? strstr(a.body.data, "\"finish_reason\":\"length\"") : NULL);
+    assert_non_null(a.body.data);
+    assert_null(strstr(a.body.data, "\"finish_reason\":\"length\""));
+    assert_non_null(strstr(a.body.data, "data: {\"error\":")); // and it says why
     http_deinit(&a);
     close(fd);
 }
@@ -214,7 +216,7 @@ static void what_is_not_safe_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(privileges_are_given_up),    cmocka_unit_test(term_lets_streams_end),
-        cmocka_unit_test(usr1_does_not_make_it_deaf), cmocka_unit_test(a_second_term_cuts_them),
+        cmocka_unit_test(usr1_does_not_make_it_deaf), cmocka_unit_test(a_second_term_ends_them),
         cmocka_unit_test(hup_reads_the_keys_again),   cmocka_unit_test(what_is_not_safe_is_refused),
     };
     return cmocka_run_group_tests(tests, cli_setup, cli_teardown);

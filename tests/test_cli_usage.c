@@ -201,6 +201,8 @@ static void test_wrong_usage(void **state) {
         {{"serve", "--slots"}, "there are no slots; --parallel N limits the answers at a time"},
         {{"serve", "--allowed-origins", "*"}, "did you mean '--cors-origin'?"},
         {{"serve", "--max-num-seqs", "0"}, "want a whole number from 1 to 1024"},
+        {{"serve", "--allow-host", "a:80"}, "--allow-host: 'a:80', want a name"},
+        {{"serve", "--cors-origin", "https://a/"}, "--cors-origin: 'https://a/', want SCHEME://"},
         {{"serve", "--memory", "much"}, "--memory: 'much', want bytes, such as 8G"},
         {{"run", "-m", DRAFT}, "the model is named without an option: quern run [MODEL [TEXT]]"},
         {{"frobnicate"}, "no command 'frobnicate'; 'quern help' lists them"},

@@ -188,6 +188,25 @@ static void a_host_must_be_ours(void **state) {
     static const char *const others[] = {"example.org",      "localhost.example.org",
                                          "127.0.0.1.nip.io", "xlocalhost",
                                          ".localhost",       "models.lan.evil"};
+    // What one program takes for the name, another takes for something else.
+    static const char *const odd[] = {"[::1].evil.com",
+                                      "127.0.0.1:80@evil.com",
+                                      "localhost:x",
+                                      "localhost:",
+                                      "localhost:80:1",
+                                      "localhost:123456",
+                                      "localhost/a",
+                                      "localhost,evil.com",
+                                      "[::1",
+                                      "[localhost]",
+                                      "[127.0.0.1]",
+                                      "[::1]:80x",
+                                      "::1",
+                                      "localhost evil.com",
+                                      "a@localhost",
+                                      "evil.com#.localhost",
+                                      "\"localhost\"",
+                                      "evil.com\\.localhost"};
     const qn_server_opts opts = {.hosts = names, .n_hosts = 1};
     serve_rig rig;
     (void)state;
@@ -196,6 +215,9 @@ static void a_host_must_be_ours(void **state) {
         assert_int_equal(status_of(&rig, ours[i], NULL), 200);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (status_of(&rig, others[i], NULL) != 403) fail_msg("Host %s", others[i]);
+    }
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        if (status_of(&rig, odd[i], NULL) != 403) fail_msg("Host %s", odd[i]);
     }
     serve_stop(&rig);
 }
@@ -270,12 +292,42 @@ static void listed_pages_may_ask(void **state) {
     serve_stop(&rig);
 }
 
+// A value that no request can match would let nobody in, and look as if it did.
+static void names_and_origins_are_checked(void **state) {
+    static const char *const hosts[] = {"", "a b", "models.lan:80", "*", "http://a", "[::1]", "a/"};
+    static const char *const origins[] = {
+        "",     "example.org", "https://",    "https://a/", "https://a/b",         "https://a:b",
+        "://a", "https://*.a", "https://u@a", "NULL",       "https://a, https://b"};
+    static const char *const fine[] = {"*",
+                                       "null",
+                                       "https://a.b",
+                                       "http://[::1]:3000",
+                                       "app://obsidian.md",
+                                       "chrome-extension://abcdef"};
+    qn_server *server = NULL;
+    qn_err err;
+    (void)state;
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        const qn_server_opts opts = {.hosts = &hosts[i], .n_hosts = 1};
+        assert_int_equal(qn_server_create(&server, &opts, &err), QN_ARGUMENT);
+        assert_non_null(strstr(err.message, "--allow-host"));
+    }
+    for (size_t i = 0; i < sizeof origins / sizeof *origins; i++) {
+        const qn_server_opts opts = {.origins = &origins[i], .n_origins = 1};
+        assert_int_equal(qn_server_create(&server, &opts, &err), QN_ARGUMENT);
+        assert_non_null(strstr(err.message, "--cors-origin"));
+    }
+    for (size_t i = 0; i < sizeof fine / sizeof *fine; i++)
+        ASSERT_OK(qn_origin_check(fine[i], &err));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(given_keys_are_literal),      cmocka_unit_test(a_key_is_wanted),
-        cmocka_unit_test(every_route_wants_the_key),   cmocka_unit_test(keys_are_read_again),
-        cmocka_unit_test(public_addresses_need_a_key), cmocka_unit_test(a_host_must_be_ours),
-        cmocka_unit_test(pages_of_others_are_refused), cmocka_unit_test(listed_pages_may_ask),
+        cmocka_unit_test(given_keys_are_literal),        cmocka_unit_test(a_key_is_wanted),
+        cmocka_unit_test(every_route_wants_the_key),     cmocka_unit_test(keys_are_read_again),
+        cmocka_unit_test(public_addresses_need_a_key),   cmocka_unit_test(a_host_must_be_ours),
+        cmocka_unit_test(pages_of_others_are_refused),   cmocka_unit_test(listed_pages_may_ask),
+        cmocka_unit_test(names_and_origins_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,6 +46,45 @@ static void head_has_no_body(void **state) {
 }
 
 // A client of HTTP/1.0 knows no chunks: the stream ends with the connection.
+// The page is compressed for those who can read that, and only for them.
+static void the_page_is_compressed_if_that_is_taken(void **state) {
+    static const struct {
+        const char *header;
+        bool is_gzip;
+    } rows[] = {{"", false},
+                {"Accept-Encoding: gzip, deflate, br\r\n", true},
+                {"Accept-Encoding: br;q=1.0, GZIP ;q=0.8\r\n", true},
+                {"Accept-Encoding: *\r\n", true},
+                {"Accept-Encoding: identity\r\n", false},
+                {"Accept-Encoding: gzipped\r\n", false},
+                {"Accept-Encoding: gzip;q=0, br\r\n", false},
+                {"Accept-Encoding: gzip;q=0.0\r\n", false},
+                {"Accept-Encoding: ,,;=,\r\n", false}};
+    serve_rig rig;
+    char tags[2][64] = {"", ""};
+    (void)state;
+    serve_start(&rig, NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        http_answer a = http_with(&rig, "GET", "/", rows[i].header, NULL);
+        assert_int_equal(a.status, 200);
+        assert_true(a.is_whole);
+        assert_true(!http_header(&a, "Content-Encoding") != rows[i].is_gzip);
+        assert_non_null(http_header(&a, "Vary"));
+        const bool is_plain = memcmp(a.body.data, "<!doctype html>", 15) == 0;
+        assert_true(is_plain != rows[i].is_gzip);
+        if (is_plain) assert_memory_equal(a.body.data + a.body.size - 8, "</html>\n", 8);
+        sscanf(http_header(&a, "ETag"), "%63s", tags[rows[i].is_gzip]);
+        http_deinit(&a);
+    }
+    assert_string_not_equal(tags[0], tags[1]);
+    char header[128];
+    snprintf(header, sizeof header, "If-None-Match: %s\r\n", tags[0]);
+    http_answer a = http_with(&rig, "GET", "/", header, NULL);
+    assert_int_equal(a.status, 304);
+    http_deinit(&a);
+    serve_stop(&rig);
+}
+
 static void http_1_0_gets_a_plain_stream(void **state) {
     serve_rig rig;
     (void)state;
@@ -299,7 +338,7 @@ static void idle_connections_and_slow_requests_end(void **state) {
 static int64_t count_rows(const serve_rig *rig) { return serve_rows(rig) > 0; }
 
 static int64_t count_cancelled(const serve_rig *rig) {
-    return atomic_load(&rig->server->metrics.cancelled);
+    return atomic_load(&rig->server->registry.own->metrics.cancelled);
 }
 
 // Whoever hangs up is out of the batch, with or without a stream, and so is who ends his side.
@@ -354,7 +393,7 @@ static void a_prompt_is_not_read_for_nobody(void **state) {
 }
 
 static int64_t count_requests(const serve_rig *rig) {
-    return atomic_load(&rig->server->metrics.requests);
+    return atomic_load(&rig->server->registry.own->metrics.requests);
 }
 
 // Who does not read has bytes kept for him up to the limit, and is dropped then; others do not
@@ -384,6 +423,7 @@ static void slow_readers_are_dropped(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(head_has_no_body),
+        cmocka_unit_test(the_page_is_compressed_if_that_is_taken),
         cmocka_unit_test(http_1_0_gets_a_plain_stream),
         cmocka_unit_test(a_body_may_wait_for_100_continue),
         cmocka_unit_test(a_connection_survives_errors),

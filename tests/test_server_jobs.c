@@ -38,14 +38,14 @@ static json_t *end_other(other *o, int status) {
 }
 
 static int64_t n_requests(const serve_rig *rig) {
-    return atomic_load(&rig->server->metrics.requests);
+    return atomic_load(&rig->server->registry.own->metrics.requests);
 }
 
 // Requests whose time in the queue is known.
 static int64_t n_out_of_queue(const serve_rig *rig) {
     int64_t n = 0;
     for (size_t i = 0; i <= QN_MAX_BUCKETS; i++)
-        n += atomic_load(&rig->server->metrics.queue.counts[i]);
+        n += atomic_load(&rig->server->registry.own->metrics.queue.counts[i]);
     return n;
 }
 
@@ -103,7 +103,8 @@ static void a_list_of_prompts_leaves_room(void **state) {
     serve_wait(&rig, n_out_of_queue, 1);
     assert_true(serve_rows(&rig) <= 2);
     json_t *answer = post_json(&rig, CHAT, question, 200);
-    assert_int_equal(atomic_load(&rig.server->metrics.answered), 1); // the list is not at its end
+    assert_int_equal(atomic_load(&rig.server->registry.own->metrics.answered),
+                     1); // the list is not at its end
     assert_true(serve_rows(&rig) <= 2);
     json_decref(answer);
     answer = end_other(&list, 200);
@@ -132,7 +133,7 @@ static void a_list_of_prompts_ends_with_its_client(void **state) {
     close(fd);
     serve_wait(&rig, serve_jobs, 0);
     assert_int_equal(serve_rows(&rig), 0);
-    assert_int_equal(atomic_load(&rig.server->metrics.cancelled), 1);
+    assert_int_equal(atomic_load(&rig.server->registry.own->metrics.cancelled), 1);
     serve_stop(&rig);
     qn_buf_deinit(&request);
     free(body);

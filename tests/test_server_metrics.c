@@ -55,7 +55,9 @@ static void read_comment(families *all, const char *line) {
 static void read_bucket(family *f, const char *labels, double value) {
     static double border;
     char text[32];
-    assert_int_equal(sscanf(labels, "{le=\"%31[^\"]\"}", text), 1);
+    const char *at = strstr(labels, "le=\"");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "le=\"%31[^\"]\"}", text), 1);
     if (f->last_bucket < 0) border = -1;
     const double le = strcmp(text, "+Inf") == 0 ? HUGE_VAL : strtod(text, NULL);
     assert_true(le > border && value >= f->last_bucket);
@@ -147,12 +149,12 @@ static void the_text_follows_the_format(void **state) {
     http_answer a = http_get(&rig, "/metrics");
     assert_int_equal(a.status, 200);
     assert_non_null(strstr(http_header(&a, "Content-Type"), "version=0.0.4"));
-    assert_true(has_line(&a, "quern_requests_total 2"));
-    assert_true(has_line(&a, "quern_requests_answered_total 2"));
+    assert_true(has_line(&a, "quern_requests_total{model=\"quern-mini-Q8_0\"} 2"));
+    assert_true(has_line(&a, "quern_requests_answered_total{model=\"quern-mini-Q8_0\"} 2"));
     assert_true(has_line(&a, "quern_requests_refused_total 1"));
-    assert_true(has_line(&a, "quern_generated_tokens_total 10"));
+    assert_true(has_line(&a, "quern_generated_tokens_total{model=\"quern-mini-Q8_0\"} 10"));
     assert_true(has_line(&a, "llamacpp:tokens_predicted_total 10"));
-    assert_true(has_line(&a, "vllm:generation_tokens_total 10"));
+    assert_true(has_line(&a, "vllm:generation_tokens_total{model_name=\"quern-mini-Q8_0\"} 10"));
     assert_true(has_line(&a, "llamacpp:requests_processing 0"));
     assert_true(has_line(&a, "# TYPE quern_steps_total counter"));
     assert_true(has_line(&a, "# TYPE quern_rows gauge"));

@@ -3,6 +3,7 @@
 #include "serve_rig.h"
 
 #include "core/machine.h"
+#include "core/mem.h"
 
 #include <sys/stat.h>
 
@@ -122,13 +123,13 @@ static void ask_well(const serve_rig *rig, const char *model) {
 // --- names ---------------------------------------------------------------------------------------
 
 static void models_have_the_names_of_their_files(void **state) {
-    static const char *const names[] = {"alpha", "beta", "broken", "eyes", "folder"};
+    static const char *const names[] = {"alpha", "beta", "eyes", "folder"};
     serve_rig rig;
     (void)state;
     start(&rig, 0);
     json_t *list = list_models(&rig);
-    assert_int_equal(json_array_size(json_object_get(list, "data")), 5);
-    for (size_t i = 0; i < 5; i++)
+    assert_int_equal(json_array_size(json_object_get(list, "data")), 4);
+    for (size_t i = 0; i < 4; i++)
         assert_string_equal(text_at(json_array_get(json_object_get(list, "data"), i), "id"),
                             names[i]);
     assert_int_equal(json_integer_value(json_at(model_of(list, "alpha"), "max_model_len")), 2048);
@@ -137,8 +138,122 @@ static void models_have_the_names_of_their_files(void **state) {
     assert_true(json_is_true(json_at(model_of(list, "eyes"), "meta.vision")));
     assert_true(json_is_false(json_at(model_of(list, "alpha"), "meta.vision")));
     assert_true(json_is_false(json_at(model_of(list, "alpha"), "meta.loaded")));
-    assert_non_null(json_string_value(json_at(model_of(list, "broken"), "meta.error")));
     json_decref(list);
+    serve_stop(&rig);
+}
+
+// As Anthropic's clients expect it, if they say who they are.
+static void the_list_has_two_forms(void **state) {
+    static const char header[] = "anthropic-version: 2023-06-01\r\n";
+    serve_rig rig;
+    (void)state;
+    start(&rig, 0);
+    http_answer a = http_with(&rig, "GET", "/v1/models", header, NULL);
+    json_t *list = http_json(&a);
+    assert_string_equal(text_at(list, "first_id"), "alpha");
+    assert_string_equal(text_at(list, "last_id"), "folder");
+    assert_true(json_is_false(json_at(list, "has_more")));
+    assert_string_equal(text_at(list, "data.0.type"), "model");
+    assert_string_equal(text_at(list, "data.0.display_name"), "alpha");
+    const char *created = text_at(list, "data.0.created_at");
+    assert_true(strlen(created) == strlen("2026-01-02T03:04:05Z") && created[10] == 'T');
+    assert_null(json_at(list, "object"));
+    json_decref(list);
+    http_deinit(&a);
+    a = http_with(&rig, "GET", "/v1/models/nobody", header, NULL);
+    list = http_json(&a);
+    assert_int_equal(a.status, 404);
+    assert_string_equal(text_at(list, "type"), "error");
+    json_decref(list);
+    http_deinit(&a);
+    a = http_with(&rig, "GET", "/v1/models/beta", header, NULL);
+    list = http_json(&a);
+    assert_string_equal(text_at(list, "id"), "beta");
+    json_decref(list);
+    http_deinit(&a);
+    serve_stop(&rig);
+}
+
+// Damaged models stand apart on the screen, and are in no list; by name they say what is wrong.
+static void damaged_models_stand_apart(void **state) {
+    serve_rig rig;
+    qn_err err;
+    char *text = NULL;
+    (void)state;
+    start(&rig, 0);
+    json_t *list = list_models(&rig);
+    assert_null(model_of(list, "broken"));
+    json_decref(list);
+    ASSERT_OK(qn_server_describe(&text, rig.server, &err));
+    const char *apart = strstr(text, "\n  damaged  broken: ");
+    assert_true(apart && apart > strstr(text, "  model    folder"));
+    assert_null(strstr(text, "  model    broken"));
+    qn_free(text);
+    http_answer a = http_get(&rig, "/v1/models/broken");
+    json_t *model = http_json(&a);
+    assert_non_null(strstr(text_at(model, "meta.error"), "GGUF version"));
+    json_decref(model);
+    http_deinit(&a);
+    serve_stop(&rig);
+}
+
+// Counters are told of each model that was used, by a label; those of llama-server have none.
+static void metrics_have_the_model(void **state) {
+    static const char *const parts[] = {
+        "\nquern_requests_total{model=\"alpha\"} 1\n",
+        "\nquern_requests_total{model=\"od\\\"d\\\\\"} 2\n",
+        "\nvllm:request_success_total{model_name=\"alpha\"} 1\n",
+        "\nvllm:e2e_request_latency_seconds_bucket{model_name=\"od\\\"d\\\\\",le=\"+Inf\"} 2\n",
+        "\nvllm:e2e_request_latency_seconds_count{model_name=\"alpha\"} 1\n",
+        "\nllamacpp:tokens_predicted_total 15\n",
+        "\nquern_models_open 2\n"};
+    serve_rig rig;
+    (void)state;
+    add_link(MODELS "/quern-mini-Q8_0.gguf", "od\"d\\.gguf");
+    serve_start(&rig, &(qn_server_opts){.folder = folder, .metrics = true});
+    http_answer a = http_get(&rig, "/metrics"); // of none yet
+    assert_non_null(strstr(a.body.data, "\nllamacpp:tokens_predicted_total 0\n"));
+    assert_null(strstr(a.body.data, "model=\""));
+    http_deinit(&a);
+    ask_well(&rig, "alpha");
+    ask_well(&rig, "od\\\"d\\\\");
+    ask_well(&rig, "od\\\"d\\\\");
+    serve_wait(&rig, serve_jobs, 0);
+    a = http_get(&rig, "/metrics");
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!strstr(a.body.data, parts[i]))
+            fail_msg("there is no %s in\n%s", parts[i], a.body.data);
+    }
+    assert_null(strstr(a.body.data, "\"beta\""));
+    http_deinit(&a);
+    serve_stop(&rig);
+    remove_name("od\"d\\.gguf");
+}
+
+// A draft model of another vocabulary: known when the server starts, or when a model is opened.
+static void drafts_must_fit(void **state) {
+    const qn_server_opts one = {.model = TEST_DATA "/mini/llama32",
+                                .draft = MODELS "/quern-draft-Q8_0.gguf",
+                                .open = rig_open,
+                                .peek = rig_peek,
+                                .generate = QN_INIT(qn_generate_opts),
+                                .quiet = true};
+    const qn_server_opts many = {.folder = folder, .draft = MODELS "/quern-draft-Q8_0.gguf"};
+    qn_server *server = NULL;
+    qn_err err;
+    serve_rig rig;
+    (void)state;
+    ASSERT_FAILS(qn_server_create(&server, &one, &err), QN_STATE, "quern-draft-Q8_0.gguf");
+    assert_non_null(strstr(err.message, "does not fit the model: "));
+    assert_null(server);
+    serve_start(&rig, &many);
+    for (int i = 0; i < 2; i++) {
+        json_t *a = ask(&rig, "folder", 400);
+        assert_string_equal(text_at(a, "error.param"), "model");
+        assert_says(a, "does not fit the model: ");
+        json_decref(a);
+    }
+    ask_well(&rig, "alpha");
     serve_stop(&rig);
 }
 
@@ -162,10 +277,11 @@ static void unknown_names_are_told_the_known_ones(void **state) {
     serve_rig rig;
     (void)state;
     start(&rig, 0);
+    json_decref(list_models(&rig)); // from then on it is known that one is damaged
     json_t *a = ask(&rig, "gpt-4o", 404);
     assert_string_equal(text_at(a, "error.code"), "model_not_found");
     assert_says(a, "'gpt-4o'");
-    assert_says(a, "alpha, beta, broken, eyes, folder");
+    assert_says(a, "alpha, beta, eyes, folder");
     json_decref(a);
     a = ask(&rig, "", 404);
     assert_says(a, "names no model");
@@ -196,10 +312,59 @@ static void a_damaged_file_is_the_servers_fault(void **state) {
     start(&rig, 0);
     json_t *a = ask(&rig, "broken", 500);
     assert_string_equal(text_at(a, "error.type"), "server_error");
-    assert_says(a, "broken.gguf");
+    assert_says(a, "the model 'broken' cannot be opened: its file ");
     json_decref(a);
     ask_well(&rig, "alpha");
     serve_stop(&rig);
+}
+
+static qn_status open_wrongly(void *arg, qn_engine **out, qn_sample_opts *sample, const char *path,
+                              qn_err *err) {
+    if (strstr(path, "alpha")) return QN_FAIL(err, ARGUMENT, "%s: a wrong setting", path);
+    if (strstr(path, "beta")) return QN_FAIL(err, LIMIT, "%s: too many parts", path);
+    return rig_open(arg, out, sample, path, err);
+}
+
+// Neither paths nor bytes of files are for clients; the log has them.
+static void clients_are_not_told_of_files(void **state) {
+    static const struct {
+        const char *method, *path, *body;
+    } cases[] = {
+        {"POST", "/v1/chat/completions",
+         "{\"model\":\"other\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}"},
+        {"POST", "/v1/messages",
+         "{\"model\":\"other\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\","
+         "\"content\":\"a\"}]}"},
+        {"POST", "/tokenize", "{\"model\":\"other\",\"content\":\"a\"}"},
+        {"POST", "/v1/embeddings", "{\"model\":\"other\",\"input\":\"a\"}"},
+        {"POST", "/api/show", "{\"model\":\"other\"}"},
+        {"POST", "/api/chat", "{\"model\":\"alpha\",\"messages\":[]}"}, // open_wrongly
+        {"GET", "/props?model=other", NULL},
+        {"GET", "/v1/models", NULL},
+        {"GET", "/api/tags", NULL},
+    };
+    serve_rig rig;
+    (void)state;
+    add_file("other.gguf", "a secret of another program");
+    serve_start(&rig, &(qn_server_opts){.folder = folder, .open = open_wrongly});
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        http_answer a = http_with(&rig, cases[i].method, cases[i].path, "", cases[i].body);
+        assert_non_null(a.body.data);
+        if (strstr(a.body.data, folder + 1) || strstr(a.body.data, "secret") ||
+            strstr(a.body.data, "a sec") || strstr(a.body.data, "wrong setting"))
+            fail_msg("%s: %s", cases[i].path, a.body.data);
+        http_deinit(&a);
+    }
+    // The folder itself.
+    char moved[80];
+    snprintf(moved, sizeof moved, "%s.moved", folder);
+    assert_int_equal(rename(folder, moved), 0);
+    json_t *a = ask(&rig, "unknown", 500);
+    assert_null(strstr(text_at(a, "error.message"), folder + 1));
+    json_decref(a);
+    assert_int_equal(rename(moved, folder), 0);
+    serve_stop(&rig);
+    remove_name("other.gguf");
 }
 
 // The folder is looked at again for a name that is not known, and for the list.
@@ -231,7 +396,7 @@ static void mended_files_are_read_again(void **state) {
     remove_name("broken.gguf");
     add_link(MODELS "/quern-mini-Q8_0.gguf", "broken.gguf");
     json_t *list = list_models(&rig);
-    assert_null(json_at(model_of(list, "broken"), "meta.error"));
+    assert_non_null(model_of(list, "broken"));
     json_decref(list);
     ask_well(&rig, "broken");
     serve_stop(&rig);
@@ -497,13 +662,6 @@ static void lists_stall_nobody_else(void **state) {
     serve_stop(&rig);
 }
 
-static qn_status open_wrongly(void *arg, qn_engine **out, qn_sample_opts *sample, const char *path,
-                              qn_err *err) {
-    if (strstr(path, "alpha")) return QN_FAIL(err, ARGUMENT, "%s: a wrong setting", path);
-    if (strstr(path, "beta")) return QN_FAIL(err, LIMIT, "%s: too many parts", path);
-    return rig_open(arg, out, sample, path, err);
-}
-
 // Whatever is wrong with a model, its name was right.
 static void a_model_that_cannot_be_opened_is_not_unknown(void **state) {
     static const char *const names[] = {"alpha", "beta"};
@@ -545,12 +703,16 @@ static void properties_open_no_model(void **state) {
     a = props_of(&rig, "/props?model=alpha", 200);
     assert_true(json_is_true(json_at(a, "loaded")));
     assert_non_null(json_at(a, "default_generation_settings.params.temperature"));
+    assert_non_null(strstr(text_at(a, "chat_template"), "<|im_start|>"));
+    assert_string_equal(text_at(a, "eos_token"), "<|im_end|>");
+    assert_string_equal(text_at(a, "model_ftype"), "Q8_0");
+    assert_int_equal(json_integer_value(json_at(a, "meta.n_ctx_train")), 2048);
     json_decref(a);
     a = props_of(&rig, "/props?model=other", 404);
     assert_string_equal(text_at(a, "error.code"), "model_not_found");
     json_decref(a);
     a = props_of(&rig, "/props?model=broken", 500);
-    assert_says(a, "broken.gguf");
+    assert_says(a, "the model 'broken' cannot be opened: its file ");
     json_decref(a);
     serve_stop(&rig);
 }
@@ -584,7 +746,12 @@ int main(void) {
         TEST(a_model_is_opened_when_it_is_asked_for),
         TEST(unknown_names_are_told_the_known_ones),
         TEST(odd_names_are_made_plain),
+        TEST(the_list_has_two_forms),
+        TEST(damaged_models_stand_apart),
+        TEST(metrics_have_the_model),
+        TEST(drafts_must_fit),
         TEST(a_damaged_file_is_the_servers_fault),
+        TEST(clients_are_not_told_of_files),
         TEST(new_files_are_found),
         TEST(mended_files_are_read_again),
         TEST(the_least_recently_used_is_closed),

@@ -207,7 +207,7 @@ static void large_texts_and_lists_are_refused(void **state) {
                      "8388609 bytes, at most 8388608");
     // Control characters are a token each, at least.
     assert_too_large(&rig, "/tokenize", "{\"with_pieces\": true, \"content\": \"", "\\u0001\\u0002",
-                     (1 << 19) + 1, "\"}", "1048578 tokens, at most 1048576");
+                     (1 << 19) + 1, "\"}", "at least 1048577 tokens, at most 1048576");
     assert_too_large(&rig, "/detokenize", "{\"tokens\": [1", ",       1", 1 << 20, "]}",
                      "1048577 tokens, at most 1048576");
     serve_stop(&rig);

@@ -195,6 +195,42 @@ static void bounds_and_words_are_those_of_the_table(void **state) {
     json_decref(file);
 }
 
+// The error of a request without a field that must be there says its name; requests that need no
+// field are taken without any.
+static void required_fields_are_those_that_are_missed(void **state) {
+    static const char question[] = "[{\"role\": \"user\", \"content\": \"a\"}]";
+    serve_rig rig;
+    const char *path;
+    json_t *item;
+    size_t n_checked = 0;
+    json_t *file = fetch(NULL);
+    (void)state;
+    serve_start(&rig, NULL);
+    json_object_foreach(json_object_get(file, "paths"), path, item) {
+        const json_t *schema = json_at(item, "post.requestBody.content.application/json.schema");
+        const json_t *names = json_object_get(schema, "required");
+        if (!schema) continue;
+        if (!names) json_decref(post_json(&rig, path, "{\"stream\": false}", 200));
+        for (size_t i = 0; i < json_array_size(names); i++) {
+            const char *missing = json_string_value(json_array_get(names, i));
+            char body[128] = "{}", quoted[64];
+            const bool has_messages = json_array_size(names) > 1 && strcmp(missing, "messages");
+            if (has_messages) snprintf(body, sizeof body, "{\"messages\": %s}", question);
+            if (json_array_size(names) > 1 && !has_messages)
+                snprintf(body, sizeof body, "{\"max_tokens\": 1}");
+            http_answer a = http_post(&rig, path, body);
+            snprintf(quoted, sizeof quoted, "'%s'", missing);
+            if (a.status != 400 || !strstr(a.body.data, quoted))
+                fail_msg("%s %s: %d %s", path, body, a.status, a.body.data);
+            http_deinit(&a);
+            n_checked++;
+        }
+    }
+    assert_int_equal(n_checked, 15);
+    serve_stop(&rig);
+    json_decref(file);
+}
+
 static void keys_are_asked_for_where_there_are_any(void **state) {
     const char *const keys[] = {"k"};
     const qn_server_opts opts = {.keys = keys, .n_keys = 1};
@@ -377,6 +413,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(the_file_is_openapi),
         cmocka_unit_test(every_route_has_its_fields),
         cmocka_unit_test(bounds_and_words_are_those_of_the_table),
+        cmocka_unit_test(required_fields_are_those_that_are_missed),
         cmocka_unit_test(keys_are_asked_for_where_there_are_any),
         cmocka_unit_test(the_page_has_the_same_tables),
     };

@@ -42,6 +42,17 @@ static void one_model(void **state) {
     serve_stop(&rig);
 }
 
+// A context that the model does not have is told, and that of the model used.
+static void a_context_that_is_too_large_is_told(void **state) {
+    serve_rig rig;
+    (void)state;
+    serve_start(&rig, &(qn_server_opts){.context = 5000});
+    char *text = describe(&rig);
+    assert_has(text, "context 2048, its limit: -c 5000 is more)");
+    qn_free(text);
+    serve_stop(&rig);
+}
+
 static void a_key_is_in_the_example(void **state) {
     static const char *const keys[] = {"secret"};
     serve_rig rig;
@@ -112,6 +123,7 @@ static void version_and_load(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_model),
+        cmocka_unit_test(a_context_that_is_too_large_is_told),
         cmocka_unit_test(a_key_is_in_the_example),
         cmocka_unit_test(addresses_with_colons_have_brackets),
         cmocka_unit_test(a_folder_has_plans),

@@ -476,6 +476,42 @@ static void wrong_requests_are_refused_by_name(void **state) {
     serve_stop(&rig);
 }
 
+// What would help: a larger -c where the model has more, num_ctx where the request has that.
+static void advice_helps(void **state) {
+    static const struct {
+        int64_t context;
+        const char *path, *more, *advice;
+    } rows[] = {{64, "/v1/completions", "", "or serve with a larger context (-c)"},
+                {5000, "/v1/completions", "", "shorten it: the model has no more"},
+                {0, "/v1/completions", "", "shorten it: the model has no more"},
+                {64, "/v1/embeddings", "", "or serve with a larger context (-c)"},
+                {5000, "/v1/embeddings", "", "shorten it: the model has no more"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        serve_rig rig;
+        qn_buf body = {0};
+        serve_start(&rig, &(qn_server_opts){.context = rows[i].context});
+        const bool is_text = strcmp(rows[i].path, "/v1/completions") == 0;
+        qn_buf_printf(&body, "{\"%s\": [1", is_text ? "prompt" : "input");
+        for (int k = 0; k < 2100; k++) qn_buf_text(&body, ", 1222");
+        qn_buf_text(&body, "]}");
+        json_t *a = post_json(&rig, rows[i].path, body.data, 400);
+        assert_says(a, rows[i].advice);
+        json_decref(a);
+        qn_buf_deinit(&body);
+        serve_stop(&rig);
+    }
+    serve_rig rig;
+    serve_start(&rig, NULL);
+    json_t *a = post_quoted(&rig, "/api/generate",
+                            "{'prompt':'one two three four five six seven eight','stream':false,"
+                            "'options':{'num_ctx':4}}",
+                            400);
+    assert_non_null(strstr(text_at(a, "error"), "or ask for a larger num_ctx"));
+    json_decref(a);
+    serve_stop(&rig);
+}
+
 // Which prompt does not fit is said, and nothing is computed for the others; without an answer a
 // prompt may fill the context.
 static void a_prompt_that_does_not_fit_is_named(void **state) {
@@ -538,6 +574,7 @@ int main(void) {
         cmocka_unit_test(stops_and_grammars_hold),
         cmocka_unit_test(wrong_requests_are_refused_by_name),
         cmocka_unit_test(a_prompt_that_does_not_fit_is_named),
+        cmocka_unit_test(advice_helps),
         cmocka_unit_test(too_many_logprobs_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,9 +41,6 @@ static void errors_name_their_field(void **state) {
         {"'tools':[" TOOL("f", "", PLAIN) "],'tool_choice':{'type':'function','function':{'name':"
                                           "'g'}}",
          "tool_choice", "'g'"},
-        {"'tools':[" TOOL("f", "", PLAIN) "],'response_format':{'type':'json_object'}",
-         "response_format", "\"none\""},
-        {"'tools':[" TOOL("f", "", PLAIN) "],'regex':'a*'", "regex", "\"required\""},
     };
     serve_rig rig;
     (void)state;
@@ -64,7 +61,118 @@ static void errors_name_their_field(void **state) {
                     200);
     assert_string_equal(text_at(a, "choices.0.message.content"), "ab");
     json_decref(a);
+    // Where it may be either, it is one of the two: here the tag of calls is banned.
+    a = ask(&rig, chat,
+            "{" MESSAGES
+            ",'tools':[" TOOL("f", "", PLAIN) "],'regex':'ab','bad_words':['<tool_call>']}",
+            200);
+    assert_string_equal(text_at(a, "choices.0.message.content"), "ab");
+    json_decref(a);
+    a = ask(
+        &rig, chat,
+        "{'messages':[{'role':'user','content':'Hello!'}],'max_tokens':400,'temperature':0,"
+        "'tools':[" TOOL(
+            "f", "", "{'type':'object','additionalProperties':false}") "],"
+                                                                       "'response_format':{'type':'"
+                                                                       "json_schema','json_schema':"
+                                                                       "{'schema':{'const':77}}}}",
+        200);
+    const char *end = text_at(a, "choices.0.finish_reason");
+    if (strcmp(end, "tool_calls") == 0)
+        assert_string_equal(text_at(a, "choices.0.message.tool_calls.0.function.name"), "f");
+    else
+        assert_string_equal(text_at(a, "choices.0.message.content"), "77");
+    json_decref(a);
     serve_stop(&rig);
+}
+
+// The form of calls before tools: one call, in "function_call".
+static void functions_are_tools(void **state) {
+    static const char functions[] =
+        "'functions':[{'name':'f','parameters':{'type':'object','properties':{'x':{'enum':['y']}},"
+        "'required':['x'],'additionalProperties':false}}]";
+    serve_rig rig;
+    char body[1024];
+    (void)state;
+    serve_start(&rig, NULL);
+    snprintf(body, sizeof body,
+             "{'messages':[{'role':'user','content':'Hello!'}],'temperature':0,%s,"
+             "'function_call':{'name':'f'}}",
+             functions);
+    json_t *a = ask(&rig, chat, body, 200);
+    assert_string_equal(text_at(a, "choices.0.message.function_call.name"), "f");
+    json_t *arguments = json_of(text_at(a, "choices.0.message.function_call.arguments"));
+    assert_json(arguments, "{'x':'y'}", "arguments");
+    json_decref(arguments);
+    assert_null(json_at(a, "choices.0.message.tool_calls"));
+    assert_string_equal(text_at(a, "choices.0.finish_reason"), "function_call");
+    json_decref(a);
+    // The same in a stream: the name first, then the arguments in pieces.
+    snprintf(body, sizeof body,
+             "{'messages':[{'role':'user','content':'Hello!'}],'temperature':0,'stream':true,%s,"
+             "'function_call':{'name':'f'}}",
+             functions);
+    char *text = json_text(body);
+    http_answer stream = http_post(&rig, chat, text);
+    free(text);
+    json_t *events = sse_events(&stream);
+    qn_buf all = {0};
+    bool has_name = false, has_end = false;
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *choice = json_at(json_array_get(events, i), "data.choices.0");
+        const json_t *call = json_at(choice, "delta.function_call");
+        const char *end = json_string_value(json_at(choice, "finish_reason"));
+        assert_null(json_at(choice, "delta.tool_calls"));
+        has_name |= json_object_get(call, "name") != NULL;
+        if (call) qn_buf_text(&all, text_at(call, "arguments"));
+        has_end |= end && strcmp(end, "function_call") == 0;
+    }
+    arguments = json_of(all.data);
+    assert_json(arguments, "{'x':'y'}", "arguments of a stream");
+    assert_true(has_name && has_end);
+    json_decref(arguments);
+    json_decref(events);
+    qn_buf_deinit(&all);
+    http_deinit(&stream);
+    // Its words, and what is wrong with it.
+    snprintf(body, sizeof body, "{" MESSAGES ",%s,'function_call':'none'}", functions);
+    a = ask(&rig, chat, body, 200);
+    assert_null(json_at(a, "choices.0.message.function_call"));
+    json_decref(a);
+    snprintf(body, sizeof body, "{" MESSAGES ",%s}", functions);
+    take(&rig, chat, body);
+    take(&rig, chat, "{" MESSAGES ",'functions':[]}");
+    snprintf(body, sizeof body, "{" MESSAGES ",%s,'function_call':{'name':'g'}}", functions);
+    refuse(&rig, chat, body, "function_call", "'g'");
+    snprintf(body, sizeof body, "{" MESSAGES ",%s,'function_call':'required'}", functions);
+    refuse(&rig, chat, body, "function_call", "'required', want none, auto or a function");
+    snprintf(body, sizeof body, "{" MESSAGES ",%s,'tools':[" TOOL("f", "", PLAIN) "]}", functions);
+    refuse(&rig, chat, body, "functions", "do not go together");
+    refuse(&rig, chat, "{" MESSAGES ",'functions':[7]}", "functions", "item 0");
+    serve_stop(&rig);
+}
+
+// A template that would drop them: the model would never know.
+static void tools_need_a_place_in_the_template(void **state) {
+    static const char tools[] = "'tools':[" TOOL("f", "", PLAIN) "]";
+    serve_rig rig;
+    char path[64], body[512];
+    (void)state;
+    write_thinking_template(path, sizeof path);
+    serve_start(&rig, &(qn_server_opts){.template = path});
+    snprintf(body, sizeof body, "{" MESSAGES ",%s}", tools);
+    refuse(&rig, chat, body, "tools", "has no place for tools");
+    snprintf(body, sizeof body, "{" MESSAGES ",%s,'tool_choice':'required'}", tools);
+    refuse(&rig, chat, body, "tools", "has no place for tools");
+    snprintf(body, sizeof body, "{" MESSAGES ",%s,'tool_choice':'none'}", tools);
+    take(&rig, chat, body);
+    take(&rig, chat, "{" MESSAGES ",'tools':[]}");
+    snprintf(body, sizeof body, "{" MESSAGES ",%s}", tools);
+    json_t *a = ask(&rig, "/api/chat", body, 400);
+    assert_non_null(strstr(text_at(a, "error"), "has no place for tools"));
+    json_decref(a);
+    serve_stop(&rig);
+    unlink(path);
 }
 
 static void strict_tools_are_honoured_or_refused(void **state) {
@@ -96,8 +204,6 @@ static void what_cannot_be_honoured_is_refused(void **state) {
         {"allowed_token_ids", "[1,2]", "[]"},
         {"chat_template", "'x'", "''"},
         {"documents", "[{'text':'x'}]", "[]"},
-        {"functions", "[{'name':'f'}]", "[]"},
-        {"function_call", "'auto'", "null"},
         {"truncate_prompt_tokens", "5", "-1"},
         {"thinking_token_budget", "5", "null"},
         {"reasoning_budget_tokens", "0", "-1"},
@@ -267,6 +373,8 @@ static void a_token_that_takes_long_ends_its_answer_alone(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_name_their_field),
+        cmocka_unit_test(functions_are_tools),
+        cmocka_unit_test(tools_need_a_place_in_the_template),
         cmocka_unit_test(strict_tools_are_honoured_or_refused),
         cmocka_unit_test(what_cannot_be_honoured_is_refused),
         cmocka_unit_test(the_template_is_told_the_effort),

@@ -666,6 +666,111 @@ static void patterns_we_cannot_honour_are_refused(void **state) {
     qn_regex_deinit(&regex);
 }
 
+// --- limits --------------------------------------------------------------------------------------
+
+static const char *const kinds[] = {TEST_DATA "/mini/qwen3/tokenizer.json",   // byte-level BPE
+                                    TEST_DATA "/mini/gemma3/tokenizer.model", // SentencePiece
+                                    TEST_DATA "/mini/llama32/tokenizer.json"};
+enum { N_KINDS = sizeof kinds / sizeof *kinds };
+
+// The first tokens, or none, of a text that has more than there may be.
+static void a_text_of_too_many_tokens_ends_early(void **state) {
+    static const char text[] = "One, two, three. Four <five>, six\n\nseven!";
+    (void)state;
+    for (size_t k = 0; k < N_KINDS; k++) {
+        qn_err err;
+        qn_tokenizer *t = NULL;
+        int32_t *ids = NULL, *some = NULL;
+        size_t n = 0, n_some = 0;
+        qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .add_ends = true);
+        ASSERT_OK(qn_tokenizer_open(&t, kinds[k], &err));
+        ASSERT_OK(qn_tokenize(&ids, &n, t, text, strlen(text), &opts, &err));
+        for (opts.max_tokens = 1; opts.max_tokens <= n + 1; opts.max_tokens++) {
+            opts.cut = false;
+            if (opts.max_tokens < n) {
+                ASSERT_FAILS(qn_tokenize(&some, &n_some, t, text, strlen(text), &opts, &err),
+                             QN_LIMIT, "tokens");
+                assert_null(some);
+                opts.cut = true;
+            }
+            ASSERT_OK(qn_tokenize(&some, &n_some, t, text, strlen(text), &opts, &err));
+            assert_int_equal(n_some, opts.max_tokens < n ? opts.max_tokens : n);
+            assert_memory_equal(some, ids, n_some * sizeof *ids);
+            qn_free(some);
+            some = NULL;
+        }
+        const qn_tokenize_opts wrong = QN_INIT(qn_tokenize_opts, .cut = true);
+        ASSERT_FAILS(qn_tokenize(&some, &n_some, t, text, strlen(text), &wrong, &err), QN_ARGUMENT,
+                     "max_tokens");
+        qn_free(ids);
+        qn_tokenizer_close(t);
+    }
+}
+
+// The work for it has a bound, whatever the words are: one of millions of letters is not begun.
+static void a_text_that_is_far_too_long_is_cheap(void **state) {
+    enum { SIZE = 4 << 20, MAX_TOKENS = 1000 };
+    static const char *const parts[] = {"a", "ab ", "\xc3\xa9", "<>", "0"};
+    (void)state;
+    char *text = malloc(SIZE);
+    assert_non_null(text);
+    for (size_t k = 0; k < N_KINDS; k++) {
+        qn_err err;
+        qn_tokenizer *t = NULL;
+        ASSERT_OK(qn_tokenizer_open(&t, kinds[k], &err));
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+            const size_t n_part = strlen(parts[i]), size = SIZE / n_part * n_part;
+            for (size_t at = 0; at < size; at += n_part) memcpy(text + at, parts[i], n_part);
+            int32_t *ids = NULL;
+            size_t n = 0;
+            qn_tokenize_stats stats = {.max_ids = MAX_TOKENS};
+            ASSERT_FAILS(qn_tokenize_counted(&ids, &n, t, (qn_str){text, size}, NULL, &stats, &err),
+                         QN_LIMIT, "tokens");
+            if (stats.steps > 64 * MAX_TOKENS)
+                fail_msg("%s, '%s': %llu steps", kinds[k], parts[i],
+                         (unsigned long long)stats.steps);
+        }
+        qn_tokenizer_close(t);
+    }
+    free(text);
+}
+
+static bool never(const void *arg, const qn_symbol *left, const qn_symbol *right, uint32_t *rank,
+                  uint32_t *id) {
+    (void)arg, (void)left, (void)right, (void)rank, (void)id;
+    return false;
+}
+
+// A flag ends a text, and a word that takes long by itself.
+static void tokenizing_can_be_stopped(void **state) {
+    qn_err err;
+    qn_stop_flag *stop = NULL;
+    qn_merge merge = {0};
+    (void)state;
+    ASSERT_OK(qn_stop_flag_create(&stop, &err));
+    merge.stop = stop;
+    for (uint32_t i = 0; i < 100; i++) ASSERT_OK(qn_merge_add(&merge, i, 1, &err));
+    ASSERT_OK(qn_merge_run(&merge, never, NULL, &err));
+    qn_stop_flag_set(stop);
+    assert_int_equal(qn_merge_run(&merge, never, NULL, &err), QN_STOPPED);
+    qn_merge_deinit(&merge);
+    qn_encoder encoder = {.max_ids = INT32_MAX, .stop = stop};
+    qn_status status = QN_OK;
+    for (int i = 0; i < 100 && !status; i++) status = qn_encoder_add(&encoder, i, &err);
+    assert_int_equal(status, QN_STOPPED);
+    qn_encoder_deinit(&encoder);
+    for (size_t k = 0; k < N_KINDS; k++) {
+        qn_tokenizer *t = NULL;
+        int32_t *ids = NULL;
+        size_t n = 0;
+        const qn_tokenize_opts opts = QN_INIT(qn_tokenize_opts, .stop = stop);
+        ASSERT_OK(qn_tokenizer_open(&t, kinds[k], &err));
+        ASSERT_FAILS(qn_tokenize(&ids, &n, t, "a b", 3, &opts, &err), QN_STOPPED, "stopped");
+        qn_tokenizer_close(t);
+    }
+    qn_stop_flag_destroy(stop);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(normal_forms),
@@ -686,6 +791,9 @@ int main(void) {
         cmocka_unit_test(interpreted_patterns_agree),
         cmocka_unit_test(long_words_are_one_match),
         cmocka_unit_test(pattern_bombs_are_stopped),
+        cmocka_unit_test(a_text_of_too_many_tokens_ends_early),
+        cmocka_unit_test(a_text_that_is_far_too_long_is_cheap),
+        cmocka_unit_test(tokenizing_can_be_stopped),
         cmocka_unit_test(patterns_we_cannot_honour_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,6 +70,7 @@ static int write_file(FILE *out, const char *path, int i) {
     if (!packed) return fail("cannot be compressed", path);
     fprintf(out, "static const char hash_%d[] = \"%016llx\";\n", i,
             (unsigned long long)XXH3_64bits(data, n));
+    fprintf(out, "enum { PLAIN_%d = %zu };\n", i, n);
     fprintf(out, "static const unsigned char data_%d[%zu] = {", i, size);
     for (size_t at = 0; at < size; at++)
         fprintf(out, "%s%u,", at % 24 ? "" : "\n    ", (unsigned)packed[at]);
@@ -92,8 +93,8 @@ int main(int argc, char **argv) {
             argc - 2);
     for (int i = 2; i < argc; i++) {
         const char *slash = strrchr(argv[i], '/');
-        fprintf(out, "    {\"%s\", \"%s\", hash_%d, data_%d, sizeof data_%d},\n",
-                slash ? slash + 1 : argv[i], type_of(argv[i]), i, i, i);
+        fprintf(out, "    {\"%s\", \"%s\", hash_%d, data_%d, sizeof data_%d, PLAIN_%d},\n",
+                slash ? slash + 1 : argv[i], type_of(argv[i]), i, i, i, i);
     }
     fprintf(out, "};\n");
     return fclose(out) == 0 ? 0 : fail("cannot be written", argv[1]);

@@ -78,10 +78,15 @@ async function getJson(path) {
   return (await request(path, { cache: 'no-store' })).json();
 }
 
+// Why the model cannot be opened, or ''.
+const problemOf = model => (typeof model.meta?.error === 'string' ? model.meta.error : '');
+
 export async function listModels() {
   const list = await getJson('v1/models');
   const data = Array.isArray(list.data) ? list.data : [];
-  return data.filter(m => m && typeof m.id === 'string').map(m => ({ id: m.id, meta: m.meta || {} }));
+  return data
+    .filter(m => m && typeof m.id === 'string')
+    .map(m => ({ id: m.id, meta: m.meta || {}, problem: problemOf(m) }));
 }
 
 export const modelProps = id => getJson(`props?model=${encodeURIComponent(id)}`);

@@ -1,12 +1,12 @@
 // The page: what it holds, and what its parts ask of it.
 
 import { GoneError, listModels, modelProps, onKeyNeeded } from './api.js';
-import { addNode, leaveOutOldest, newChat, pathOf, titleFrom } from './chat.js';
+import { addNode, leaveOutOldest, newChat, pathOf, titleFrom, versionsOf } from './chat.js';
 import { Composer } from './composer.js';
-import { GoneBanner, askForKey, openHelp, toast } from './dialogs.js';
+import { Banner, askForKey, openHelp, toast } from './dialogs.js';
 import { announce, byId, el, icon, perFrame } from './dom.js';
 import { applyTheme, loadPrefs, savePrefs } from './prefs.js';
-import { requestBody } from './request.js';
+import { requestBody, whySame, wrongSettings } from './request.js';
 import { Settings } from './settings.js';
 import { Sidebar } from './sidebar.js';
 import { openStore } from './store.js';
@@ -25,15 +25,17 @@ class App {
     this.model = null;
     this.props = null;
     this.saving = new Map(); // conversation -> timer
+    this.asked = new WeakMap(); // answer -> the settings that it was asked with, as text
     this.thread = new Thread(this);
     this.composer = new Composer(this);
     this.sidebar = new Sidebar(this);
     this.settings = new Settings(this);
-    this.banner = new GoneBanner(() => this.loadModels());
+    this.banner = new Banner(() => this.loadModels());
     onKeyNeeded(askForKey);
     byId('open-settings').append(icon('settings'));
     byId('open-settings').addEventListener('click', () => this.openSettings());
     byId('model').addEventListener('change', event => this.pickModel(event.target.value));
+    applyTheme(this.prefs.theme);
     byId('memory-note').hidden = store.lasting;
     document.addEventListener('keydown', event => this.key(event));
     addEventListener('pagehide', () => this.saveNow());
@@ -55,18 +57,36 @@ class App {
     try {
       this.models = await listModels();
     } catch (error) {
-      if (error instanceof GoneError) this.banner.show();
-      else toast(error.message);
+      this.tellNoModels(error);
       return;
     }
-    const ids = this.models.map(model => model.id);
-    const options = this.models.map(model =>
-      el('option', { value: model.id }, model.id + (model.meta.loaded === false ? ' (not loaded)' : ''))
-    );
+    this.banner.hide();
+    const options = this.models.map(modelOption);
+    const usable = this.models.filter(model => !model.problem);
     const select = byId('model');
     select.replaceChildren(...(options.length ? options : [el('option', 'No model')]));
-    select.disabled = !ids.length;
-    if (ids.length) await this.pickModel(ids.includes(this.prefs.model) ? this.prefs.model : ids[0]);
+    select.disabled = !usable.length;
+    if (usable.length) await this.pickModel(this.wantedModel(usable).id);
+    else {
+      this.model = null;
+      const [first] = this.models;
+      const why = first ? `${first.id} cannot be opened: ${first.problem}` : 'This server has no model.';
+      this.banner.tell(why, 'Look again', () => this.loadModels());
+    }
+  }
+
+  // Without models nothing can be asked; what is missing stays on the page, with a way to give it.
+  tellNoModels(error) {
+    if (error instanceof GoneError) this.banner.gone();
+    else if (error.status === 401)
+      this.banner.tell('This server answers only with its key.', 'Enter the key', () => this.loadModels());
+    else this.banner.tell(error.message, 'Try again', () => this.loadModels());
+  }
+
+  wantedModel(usable) {
+    const wanted = this.models.find(model => model.id === this.prefs.model);
+    if (wanted?.problem) toast(`${wanted.id} cannot be opened, so ${usable[0].id} answers: ${wanted.problem}`);
+    return wanted && !wanted.problem ? wanted : usable[0];
   }
 
   async pickModel(id) {
@@ -94,8 +114,10 @@ class App {
   }
 
   showContext() {
+    const filled = this.turns.get(this.chat.id)?.filled();
+    if (filled) return this.composer.showContext(filled, this.contextSize());
     const last = pathOf(this.chat).findLast(node => node.stats?.prompt);
-    this.composer.showContext(last ? last.stats.prompt + last.stats.tokens : 0, this.contextSize());
+    return this.composer.showContext(last ? last.stats.prompt + last.stats.tokens : 0, this.contextSize());
   }
 
   // ---- conversations ----
@@ -108,6 +130,7 @@ class App {
     this.thread.show(this.chat, turn);
     this.composer.setRunning(Boolean(turn));
     this.showContext();
+    this.showWrong();
   }
 
   newChat() {
@@ -201,10 +224,11 @@ class App {
   }
 
   canAsk() {
-    if (this.model) return true;
-    toast('There is no model to ask. Start the server with one.');
-    this.loadModels();
-    return false;
+    const [wrong] = wrongSettings(this.chat, this.prefs);
+    if (!this.model)
+      this.loadModels(); // which asks for the key, or tells what is missing
+    else if (wrong) this.settings.open(wrong);
+    return Boolean(this.model && !wrong);
   }
 
   edit(node, text) {
@@ -213,23 +237,50 @@ class App {
     this.composer.area.focus();
   }
 
-  regenerate(node) {
-    if (!this.turns.has(this.chat.id) && this.canAsk()) this.answer(node.parent);
+  // Where the answer would be the same, it is not made again before the user has heard so.
+  regenerate(node, change) {
+    if (this.turns.has(this.chat.id) || !this.canAsk()) return;
+    const same = change ? null : this.whySame(node);
+    if (same) this.thread.views.get(node.id).tellSame(same);
+    else this.answer(node.parent, change);
+  }
+
+  whySame(node) {
+    const now = settingsText(this.chat, this.bodyFor(node));
+    const isSame = other => (this.asked.get(other) ?? now) === now; // not known after a reload
+    const versions = versionsOf(this.chat, node).ids.map(id => this.chat.nodes[id]);
+    const whole = versions.filter(n => n.model === this.model.id && !n.error && n.finish && n.finish !== 'stopped');
+    if (!whole.some(isSame)) return null;
+    return whySame(this.prefs, this.props?.default_generation_settings?.params || {});
+  }
+
+  bodyFor(node, change) {
+    const path = pathOf(this.chat);
+    return requestBody(this.chat, path.slice(0, path.indexOf(node)), this.prefs, this.model.id, change);
   }
 
   // Asks again for an answer that failed, in its place.
-  retry(node) {
+  async retry(node) {
     if (this.turns.has(this.chat.id) || !this.canAsk()) return;
     for (const name of ['error', 'reasoning', 'thought', 'calls', 'probs', 'finish']) delete node[name];
     node.text = '';
-    this.run(node);
+    await this.run(node);
   }
 
-  leaveOut(node) {
-    const path = pathOf(this.chat).filter(other => other.id < node.id);
-    const { used, room } = node.error;
-    if (leaveOutOldest(this.chat, path, used, room)) this.retry(node);
-    else toast('Only this question is left. Shorten it, or choose a model with a larger context.');
+  // Until the rest fits or only the question is left: how many tokens a text has, only the server knows.
+  async leaveOut(node) {
+    const { chat } = this;
+    const path = pathOf(chat).filter(other => other.id < node.id);
+    while (this.chat === chat && node.error?.kind === 'overflow' && this.canAsk()) {
+      if (!leaveOutOldest(chat, path, node.error.used, node.error.room)) break;
+      await this.retry(node);
+    }
+  }
+
+  sendAll() {
+    this.chat.from = -1;
+    this.save(this.chat);
+    this.showChat();
   }
 
   sendResults(node, results) {
@@ -241,21 +292,26 @@ class App {
     this.composer.area.focus();
   }
 
-  answer(parent) {
-    this.run(addNode(this.chat, parent, 'assistant', { model: this.model.id }));
+  answer(parent, change) {
+    this.run(addNode(this.chat, parent, 'assistant', { model: this.model.id }), change);
   }
 
-  async run(node) {
+  async run(node, change) {
     const { chat } = this;
-    const path = pathOf(chat);
-    const body = requestBody(chat, path.slice(0, path.indexOf(node)), this.prefs, this.model.id);
+    const body = this.bodyFor(node, change);
+    this.asked.set(node, settingsText(chat, body));
     const isOn = () => this.turns.get(chat.id) === turn; // not when the conversation was deleted
-    const draw = perFrame(() => isOn() && this.chat === chat && this.thread.grow(turn, false));
+    const draw = perFrame(() => {
+      if (!isOn() || this.chat !== chat) return;
+      this.thread.grow(turn, false);
+      this.showContext();
+    });
     const turn = new Turn(chat, node, () => {
       if (isOn()) this.saveSoon(chat);
       draw();
     });
     this.turns.set(chat.id, turn);
+    announce('Waiting for the answer');
     this.showChat();
     await this.save(chat);
     this.sidebar.refresh();
@@ -269,15 +325,22 @@ class App {
     const { chat, node } = turn;
     this.turns.delete(chat.id);
     chat.updated = Date.now();
-    if (node.error && node.error.kind === 'gone') this.banner.show();
+    if (node.error && node.error.kind === 'gone') this.banner.gone();
     if (this.chat === chat) {
       this.thread.grow(turn, true);
       this.composer.setRunning(false);
       this.showContext();
     }
     await this.save(chat);
-    announce(node.error ? `No answer. ${node.error.message}` : `Answer: ${node.text.slice(0, 600)}`);
+    announce(outcomeOf(node));
     this.sidebar.refresh();
+    this.relook(node);
+  }
+
+  // An answer opens its model, or shows that it cannot be opened; only then are its own settings known.
+  relook(node) {
+    const known = this.props?.default_generation_settings?.params?.temperature !== undefined;
+    if (node.error ? node.error.kind === 'failed' : this.model?.id === node.model && !known) this.loadModels();
   }
 
   stop() {
@@ -301,6 +364,16 @@ class App {
 
   openSettings() {
     this.settings.open();
+  }
+
+  // Marks the button of the settings when something in them is wrong.
+  showWrong() {
+    const wrong = wrongSettings(this.chat, this.prefs);
+    const name = wrong.length ? `Settings. ${wrong[0].label}: not valid` : 'Settings';
+    const open = byId('open-settings');
+    open.classList.toggle('wrong', wrong.length > 0);
+    open.setAttribute('aria-label', name);
+    open.title = name;
   }
 
   setSampling(name, text) {
@@ -337,6 +410,21 @@ class App {
     if (control) event.preventDefault();
     call(this);
   }
+}
+
+// What a screen reader hears when an answer has come.
+function outcomeOf({ error, calls, text }) {
+  if (error) return `No answer. ${error.message}`;
+  const names = (calls || []).map(call => call.name).join(', ');
+  return names ? `The model calls ${names} and waits for the result.` : `Answer: ${text.slice(0, 600)}`;
+}
+
+// Everything that two requests for the answer to one question may differ in.
+const settingsText = (chat, body) => JSON.stringify([chat.system, { ...body, messages: body.messages.length }]);
+
+function modelOption({ id, meta, problem }) {
+  const state = problem ? ' (cannot be opened)' : meta.loaded === false ? ' (not loaded)' : '';
+  return el('option', { value: id, disabled: Boolean(problem), title: problem || null }, id + state);
 }
 
 const KEYS = {

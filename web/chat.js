@@ -66,11 +66,7 @@ export function titleFrom(text) {
 
 // The messages of a request that asks for what follows `path`.
 export function messagesOf(chat, path) {
-  const start = Math.max(
-    0,
-    path.findIndex(node => node.id === chat.from)
-  );
-  const messages = path.slice(start).filter(isSent).map(messageOf).reduce(joinQuestions, []);
+  const messages = path.slice(startOf(chat, path)).filter(isSent).map(messageOf).reduce(joinQuestions, []);
   if (chat.system.trim()) messages.unshift({ role: 'system', content: chat.system });
   return messages;
 }
@@ -112,20 +108,37 @@ function userContent(node) {
   return parts;
 }
 
-// Leaves out the oldest turns so that about three quarters of `room` tokens are filled, judged by
-// the length of the texts; the last question always stays. False when there is nothing to leave out.
-export function leaveOutOldest(chat, path, used, room) {
-  const sizeOf = node => node.text.length + 4000 * (node.images ? node.images.length : 0) + 16;
-  const now = Math.max(
+// Where the messages that are sent begin in `path`.
+const startOf = (chat, path) =>
+  Math.max(
     0,
     path.findIndex(node => node.id === chat.from)
   );
-  const last = path.findLastIndex(node => node.role === 'user');
+
+const lastQuestion = path => path.findLastIndex(node => node.role === 'user');
+
+// Whether there is anything before the last question that is still sent.
+export const canLeaveOut = (chat, path) => startOf(chat, path) < lastQuestion(path);
+
+const IMAGE_SIZE = 4000; // characters that an image stands for
+
+function sizeOf(node) {
+  const calls = (node.calls || []).reduce((sum, call) => sum + call.name.length + call.arguments.length, 0);
+  return node.text.length + calls + IMAGE_SIZE * (node.images ? node.images.length : 0) + 16;
+}
+
+// Leaves out the oldest turns so that about three quarters of `room` tokens are filled, judged by
+// the length of the texts; the last question always stays. False when there is nothing to leave out.
+// At least one message goes each time, so asking again and again comes to an end.
+export function leaveOutOldest(chat, path, used, room) {
+  if (!canLeaveOut(chat, path)) return false;
+  const now = startOf(chat, path);
+  const last = lastQuestion(path);
+  const fixed = chat.system.length + chat.tools.length + chat.schema.length; // always sent
   let size = path.slice(now).reduce((sum, node) => sum + sizeOf(node), 0);
-  const target = used > 0 && room > 0 ? (size * room * 0.75) / used : size / 2;
+  const target = used > 0 && room > 0 ? ((size + fixed) * room * 0.75) / used - fixed : size / 2;
   let first = now;
   while (first < last && (size > target || path[first].role !== 'user' || first === now)) size -= sizeOf(path[first++]);
-  if (first === now) return false;
   chat.from = path[first].id;
   return true;
 }

@@ -1,10 +1,11 @@
 // The box that messages are written in, with images and the meter of the context.
 
 import { toast } from './dialogs.js';
-import { byId, el, formatNumber, icon, iconButton } from './dom.js';
+import { byId, el, formatNumber, icon, iconButton, sendsOn } from './dom.js';
 
 const MAX_IMAGES = 8;
 const MAX_IMAGE_BYTES = 8 << 20;
+const NEARLY = 0.9; // of the context: it is time to think of a new conversation
 const TYPES = ['image/png', 'image/jpeg', 'image/webp'];
 
 export class Composer {
@@ -28,14 +29,12 @@ export class Composer {
     this.area.addEventListener('keydown', event => this.key(event));
     this.area.addEventListener('paste', event => this.paste(event));
     this.listenForDrops();
+    this.makeMeter();
     this.setRunning(false);
   }
 
-  // On a phone Enter makes a line and the button sends.
   key(event) {
-    if (event.isComposing) return;
-    const touch = matchMedia('(pointer: coarse)').matches;
-    if (event.key === 'Enter' && !event.shiftKey && !touch) {
+    if (sendsOn(event)) {
       event.preventDefault();
       if (!this.running) this.send();
     } else if (event.key === 'ArrowUp' && !this.area.value && this.app.editLast()) event.preventDefault();
@@ -44,6 +43,10 @@ export class Composer {
   send() {
     const text = this.area.value;
     if (!text.trim() && !this.images.length) return;
+    if (this.images.length && !this.vision) {
+      toast('This model cannot see images. Remove them, or choose a model that can.');
+      return;
+    }
     if (!this.app.send(text.trim(), this.images)) return;
     this.images = [];
     this.set('');
@@ -147,28 +150,27 @@ export class Composer {
 
   // ---- the meter ----
 
+  makeMeter() {
+    this.meter = byId('meter');
+    this.fill = el('div.fill');
+    this.bar = el('div.bar', { role: 'meter', 'aria-label': 'Context', 'aria-valuemin': '0' }, this.fill);
+    this.count = el('span', { 'aria-hidden': 'true' });
+    this.meter.append(this.bar, this.count);
+  }
+
+  // `used` of the `room` tokens that the model sees at once are filled.
   showContext(used, room) {
-    const meter = byId('meter');
+    const { bar, meter } = this;
     meter.hidden = !room;
     if (!room) return;
-    const share = Math.min(100, (100 * used) / room);
-    const fill = el('div.fill');
-    fill.style.width = `${share}%`;
     const label = `${formatNumber(used)} of ${formatNumber(room)} tokens of the context are used`;
-    const bar = el(
-      'div.bar',
-      {
-        role: 'meter',
-        'aria-label': 'Context',
-        'aria-valuemin': '0',
-        'aria-valuemax': String(room),
-        'aria-valuenow': String(used),
-        'aria-valuetext': label
-      },
-      fill
-    );
+    this.fill.style.width = `${Math.min(100, (100 * used) / room)}%`;
+    bar.setAttribute('aria-valuemax', String(room));
+    bar.setAttribute('aria-valuenow', String(Math.min(used, room)));
+    bar.setAttribute('aria-valuetext', label);
     meter.title = label;
-    meter.replaceChildren(bar, el('span', { 'aria-hidden': 'true' }, `${formatNumber(used)} / ${formatNumber(room)}`));
+    meter.classList.toggle('nearly', used > NEARLY * room);
+    this.count.textContent = `${formatNumber(used)} / ${formatNumber(room)} tokens`;
   }
 }
 

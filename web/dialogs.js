@@ -16,7 +16,12 @@ const KEYS = [
 
 export function openHelp(props) {
   const dialog = byId('help');
-  const keys = text => text.split(' + ').flatMap((key, i) => [i ? ' + ' : '', el('kbd', key)]);
+  const control = /Mac|iP(hone|ad)/.test(navigator.platform) ? 'Cmd' : 'Ctrl';
+  const keys = text =>
+    text
+      .replace('Ctrl', control)
+      .split(' + ')
+      .flatMap((key, i) => [i ? ' + ' : '', el('kbd', key)]);
   const rows = KEYS.map(([what, key]) => el('tr', el('th', { scope: 'row' }, what), el('td', ...keys(key))));
   dialog.replaceChildren(
     el(
@@ -97,18 +102,32 @@ export function toast(text, action) {
   setTimeout(leave, action ? 10000 : 7000);
 }
 
-// Tells that the server is gone and asks after it, ever less often, until it is back.
-export class GoneBanner {
+// The line at the top that stays until what it tells is over. Of a server that is gone it asks after it, ever less
+// often, until it is back.
+export class Banner {
   constructor(back) {
     this.back = back;
     this.node = byId('banner');
+    this.timer = 0;
   }
 
-  show() {
-    if (!this.node.hidden) return;
-    const now = button('Try now', () => this.check());
-    this.node.replaceChildren('The server does not answer. Is it running? It is asked again from time to time.', now);
+  tell(text, label, call) {
+    this.hide();
+    this.node.replaceChildren(el('span', text), button(label, call));
     this.node.hidden = false;
+  }
+
+  hide() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.node.hidden = true;
+  }
+
+  gone() {
+    if (this.timer) return;
+    this.tell('The server does not answer. Is it running? It is asked again from time to time.', 'Try now', () =>
+      this.check()
+    );
     this.wait = 2000;
     this.later();
   }
@@ -121,7 +140,7 @@ export class GoneBanner {
   async check() {
     clearTimeout(this.timer);
     if (!(await isAlive())) return this.later();
-    this.node.hidden = true;
+    this.hide();
     return this.back();
   }
 }

@@ -71,6 +71,11 @@ export function button(label, click, extra = '') {
   return el(`button.button${extra}`, { on: { click } }, label);
 }
 
+// Whether a key press in a box for text sends it. Where there is no Shift key, on a phone, Enter makes a line and a
+// button sends.
+export const sendsOn = event =>
+  event.key === 'Enter' && !event.shiftKey && !event.isComposing && !matchMedia('(pointer: coarse)').matches;
+
 // Runs `call` once before the next frame, however often it is asked to. A hidden page has no
 // frames, so a timer stands in for them.
 export function perFrame(call) {

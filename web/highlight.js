@@ -84,13 +84,50 @@ const LANGUAGES = {
   json: { keys: words('true false null'), types: new Set(), line: ['//'], span: [], quotes: '"', properties: true }
 };
 
+const HASH = { line: ['#'], span: [], quotes: '"\'' };
+const SQL_KEYS = words(
+  'add all alter and as asc begin between by case check column commit constraint create cross default delete desc ' +
+    'distinct drop else end exists foreign from full group having if in index inner insert into is join key left like ' +
+    'limit not null offset on or order outer primary references returning right rollback select set table then union ' +
+    'unique update using values view when where with true false'
+);
+const SQL_TYPES = words(
+  'bigint blob boolean char date decimal double float int integer numeric real text timestamp varchar'
+);
+Object.assign(LANGUAGES, {
+  sql: { keys: SQL_KEYS, types: SQL_TYPES, anyCase: true, line: ['--'], span: [['/*', '*/', 'com']], quotes: '"\'' },
+  lua: {
+    keys: words(
+      'and break do else elseif end false for function goto if in local nil not or repeat return then true until while'
+    ),
+    types: new Set(),
+    line: ['--'],
+    span: [],
+    quotes: '"\''
+  },
+  ruby: {
+    ...HASH,
+    keys: words(
+      'alias and begin break case class def do else elsif end ensure false for if in module my next nil not or our ' +
+        'redo rescue retry return self sub super then true undef unless until use when while yield function'
+    ),
+    types: new Set()
+  },
+  css: { keys: new Set(), types: new Set(), line: [], span: [['/*', '*/', 'com']], quotes: '"\'', directive: '@' }
+});
+
 const ALIASES = {
   c: 'c h cpp c++ cc cxx hpp cuda cu java go golang rust rs cs csharp kotlin swift zig scala php objc',
   js: 'js javascript jsx ts typescript tsx mjs cjs node',
   python: 'python py python3 gyp',
   shell: 'shell sh bash zsh console terminal yaml yml toml ini make makefile dockerfile cmake',
   json: 'json jsonc json5 jsonl',
-  html: 'html xml svg htm xhtml vue'
+  html: 'html xml svg htm xhtml vue',
+  sql: 'sql sqlite postgres postgresql mysql plsql',
+  lua: 'lua',
+  ruby: 'ruby rb perl pl r julia jl elixir ex',
+  css: 'css scss less',
+  diff: 'diff patch'
 };
 const BY_NAME = new Map();
 for (const [language, names] of Object.entries(ALIASES)) for (const n of names.split(' ')) BY_NAME.set(n, language);
@@ -100,9 +137,11 @@ const languageOf = name => BY_NAME.get(name.toLowerCase()) || '';
 export function createLexer(name) {
   const language = languageOf(name);
   if (language === 'html') return { line: htmlLine };
+  if (language === 'diff') return { line: text => [[DIFF[text[0]] || '', text]] };
   return language ? new CodeLexer(LANGUAGES[language]) : { line: text => [['', text]] };
 }
 
+const DIFF = { '+': 'str', '-': 'key', '@': 'pre' };
 const NAME = /[\p{L}_$][\p{L}\p{N}_$]*/uy;
 const NUMBER = /(?:0[xXbBoO][0-9a-fA-F_]+|\d[\d_]*(?:\.[\d_]+)?(?:[eE][+-]?\d+)?)[a-zA-Z]{0,4}/y;
 const VARIABLE = /\$(?:[A-Za-z_]\w*|\{[^}\n]{0,200}\}|[#?@*!$0-9-])/y;
@@ -182,7 +221,7 @@ class CodeLexer {
   }
 
   word(text, at) {
-    const { keys, types } = this.language;
+    const { anyCase, keys, types } = this.language;
     NAME.lastIndex = at;
     const found = NAME.exec(text);
     if (!found) {
@@ -191,7 +230,8 @@ class CodeLexer {
     }
     const [name] = found;
     const end = at + name.length;
-    const kind = keys.has(name) ? 'key' : types.has(name) ? 'typ' : text[end] === '(' ? 'fn' : '';
+    const known = anyCase ? name.toLowerCase() : name;
+    const kind = keys.has(known) ? 'key' : types.has(known) ? 'typ' : text[end] === '(' ? 'fn' : '';
     this.put(kind, name);
     return end;
   }

@@ -1,8 +1,19 @@
 // One message on the page. `update(turn)` brings it up to date with its node; `turn` is the answer
 // on its way, or null when the message is complete.
 
-import { versionsOf } from './chat.js';
-import { button, copyText, el, formatNumber, formatSeconds, formatSpeed, icon, iconButton } from './dom.js';
+import { canLeaveOut, pathOf, versionsOf } from './chat.js';
+import {
+  announce,
+  button,
+  copyText,
+  el,
+  formatNumber,
+  formatSeconds,
+  formatSpeed,
+  icon,
+  iconButton,
+  sendsOn
+} from './dom.js';
 import { ProbsView } from './probs.js';
 import { StreamView, codeNode } from './render.js';
 
@@ -20,6 +31,13 @@ function versions(app, chat, node) {
   const place = el('span', { 'aria-label': `Version ${index + 1} of ${count}`, role: 'img' }, `${index + 1}/${count}`);
   return el('span.versions', { role: 'group', 'aria-label': 'Versions' }, prev, place, next);
 }
+
+const LONG = 1500; // characters of a question from which on it scrolls in its bubble
+
+const bubble = text =>
+  text.length < LONG && text.split('\n').length < LONG / 60
+    ? el('div.bubble', text)
+    : el('div.bubble.tall', { tabindex: '0', role: 'region', 'aria-label': 'A long question' }, text);
 
 class UserView {
   constructor(app, chat, node) {
@@ -40,7 +58,7 @@ class UserView {
     this.root.replaceChildren(
       el('h2.visually-hidden', 'You'),
       ...(pictures.length ? [el('div.pictures', ...pictures)] : []),
-      ...(node.text ? [el('div.bubble', node.text)] : []),
+      ...(node.text ? [bubble(node.text)] : []),
       el('div.actions', versions(app, this.chat, node) || '', copy, this.editButton)
     );
   }
@@ -57,7 +75,7 @@ class UserView {
       if (event.key === 'Escape') {
         event.stopPropagation();
         cancel();
-      } else if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+      } else if (sendsOn(event)) {
         event.preventDefault();
         send();
       }
@@ -177,13 +195,16 @@ class AnswerView {
   showCalls() {
     const calls = this.node.calls || [];
     this.calls.hidden = !calls.length;
-    this.calls.replaceChildren(...calls.map(callNode));
     const answered = this.chat.nodes.some(n => n.parent === this.node.id);
-    if (calls.length && !answered && !this.node.error) this.calls.append(this.resultForm(calls));
+    const wanted = calls.length > 0 && !answered && !this.node.error;
+    this.calls.replaceChildren(...calls.map(call => callNode(call, wanted)));
+    if (wanted) this.calls.append(this.resultForm(calls));
   }
 
   resultForm(calls) {
-    const areas = calls.map(() => el('textarea', { rows: '3', spellcheck: 'false' }));
+    const areas = calls.map(() =>
+      el('textarea', { rows: '3', spellcheck: 'false', placeholder: 'What the function gives back, text or JSON' })
+    );
     const send = () =>
       this.app.sendResults(
         this.node,
@@ -192,16 +213,21 @@ class AnswerView {
     const labels = calls.map((call, i) => el('label', 'Result of ', el('code', call.name), areas[i]));
     return el(
       'div.results',
+      el(
+        'p',
+        `The model waits for ${calls.length > 1 ? 'these results' : 'this result'}. It goes on when you send it.`
+      ),
       ...labels,
       el('div', button(calls.length > 1 ? 'Send results' : 'Send result', send, '.primary'))
     );
   }
 
   showProblem() {
-    const { error } = this.node;
+    const error = this.node.error || (this.node.finish === undefined ? { kind: 'left' } : null);
     this.problem.hidden = !error;
     if (!error) return;
-    const [head, text, actions] = (PROBLEMS[error.kind] || PROBLEMS.other)(error);
+    const path = pathOf(this.chat).filter(n => n.id < this.node.id);
+    const [head, text, actions] = (PROBLEMS[error.kind] || PROBLEMS.other)(error, canLeaveOut(this.chat, path));
     const buttons = actions.map(([label, action], i) =>
       button(label, () => this.app[action](this.node), i ? '' : '.primary')
     );
@@ -224,6 +250,18 @@ class AnswerView {
     this.actions.replaceChildren(...parts.filter(Boolean));
   }
 
+  // Says that answering again would change nothing, and offers what would.
+  tellSame({ text, label, change }) {
+    const { app, node } = this;
+    const other = button(label, () => app.regenerate(node, change), '.primary');
+    const anyway = button('Answer again anyway', () => app.regenerate(node, {}));
+    this.root.querySelector('.same')?.remove();
+    this.actions.after(el('div.same', { role: 'group', 'aria-label': 'Answer again' }, el('p', text), other, anyway));
+    announce(text);
+    other.focus();
+    other.scrollIntoView({ block: 'nearest' });
+  }
+
   toggleTokens(chances) {
     this.asTokens = !this.asTokens;
     chances.setAttribute('aria-pressed', String(this.asTokens));
@@ -235,15 +273,24 @@ class AnswerView {
 const PROBLEMS = {
   gone: e => ['No connection.', `${e.message} Is it still running? Your question is kept.`, [['Try again', 'retry']]],
   broken: e => ['Incomplete.', `${e.message} What came so far is kept.`, [['Answer again', 'regenerate']]],
-  overflow: e => [
+  left: () => [
+    'Incomplete.',
+    'The page was closed before the answer was complete, or another tab is still at it.',
+    [['Answer again', 'regenerate']]
+  ],
+  overflow: (e, canLeave) => [
     'Too long for the context.',
-    e.room
-      ? `The conversation has ${formatNumber(e.used)} tokens; there is room for ${formatNumber(e.room)}.`
-      : e.message,
-    [
-      ['Leave out the oldest turns', 'leaveOut'],
-      ['Try again', 'retry']
-    ]
+    overflowText(e, canLeave),
+    canLeave
+      ? [
+          ['Leave out the oldest turns', 'leaveOut'],
+          ['Try again', 'retry']
+        ]
+      : [
+          ['Edit the question', 'editLast'],
+          ['Settings', 'openSettings'],
+          ['Try again', 'retry']
+        ]
   ],
   key: e => ['A key is needed.', e.message, [['Try again', 'retry']]],
   full: e => ['The server is full.', e.message, [['Try again', 'retry']]],
@@ -255,10 +302,18 @@ const PROBLEMS = {
       ['Settings', 'openSettings']
     ]
   ],
+  failed: e => ['The server has a problem.', e.message, [['Try again', 'retry']]],
   other: e => ['Something went wrong.', e.message, [['Try again', 'retry']]]
 };
 
-function callNode(call) {
+function overflowText(e, canLeave) {
+  if (!e.room) return e.message;
+  const sizes = `has ${formatNumber(e.used)} tokens; there is room for ${formatNumber(e.room)}.`;
+  if (canLeave) return `The conversation ${sizes}`;
+  return `The last question alone, with the system prompt and the tools, ${sizes} Shorten it, or serve the model with a larger context.`;
+}
+
+function callNode(call, open) {
   let text = call.arguments;
   try {
     text = JSON.stringify(JSON.parse(text), null, 2);
@@ -266,16 +321,17 @@ function callNode(call) {
     // shown as it came
   }
   const summary = el('summary', icon('tool'), 'Calls ', el('code', call.name));
-  return el('details.fold', summary, el('div.inside.markdown', codeNode('json', text)));
+  return el('details.fold', { open }, summary, el('div.inside.markdown', codeNode('json', text)));
 }
 
 function statsNode(node) {
   const s = node.stats || {};
+  const cut = node.error || node.finish === 'stopped'; // then the server has not told how many
   const parts = [
     FINISHES[node.finish],
     s.speed && formatSpeed(s.speed),
     s.first && `first token ${formatSeconds(s.first)}`,
-    s.tokens && `${formatNumber(s.tokens)} tokens`,
+    s.tokens && `${cut ? 'about ' : ''}${formatNumber(s.tokens)} tokens`,
     s.cached && `${formatNumber(s.cached)} of ${formatNumber(s.prompt)} from cache`,
     s.seed !== undefined && `seed ${s.seed}`
   ];

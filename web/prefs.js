@@ -2,6 +2,7 @@
 
 const KEY = 'quern.prefs';
 const THEMES = ['auto', 'light', 'dark'];
+const GROUNDS = { light: '#faf7f1', dark: '#1a1815' }; // --ground of base.css
 const THINKING = ['auto', 'on', 'off'];
 
 export function loadPrefs() {
@@ -31,4 +32,8 @@ export function savePrefs(prefs) {
 export function applyTheme(theme) {
   if (theme === 'auto') delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
+  // The bars of a phone's browser take the colour of the page.
+  const [light, dark] = document.querySelectorAll('meta[name=theme-color]');
+  light.content = GROUNDS[theme === 'dark' ? 'dark' : 'light'];
+  dark.content = GROUNDS[theme === 'light' ? 'light' : 'dark'];
 }

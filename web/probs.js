@@ -23,12 +23,14 @@ export class ProbsView {
   constructor(probs) {
     this.probs = probs;
     this.shown = 0;
-    this.node = el('div.tokens', { role: 'group', 'aria-label': 'Tokens of the answer. Arrow keys move along.' });
-    this.node.addEventListener('pointerover', event => this.point(event.target));
-    this.node.addEventListener('pointerleave', hideChances);
-    this.node.addEventListener('focusin', event => this.point(event.target));
-    this.node.addEventListener('focusout', hideChances);
-    this.node.addEventListener('keydown', event => this.walk(event));
+    this.tokens = el('div.tokens', { role: 'group', 'aria-label': 'Tokens of the answer. Arrow keys move along.' });
+    this.tokens.addEventListener('pointerover', event => this.point(event.target));
+    this.tokens.addEventListener('pointerleave', hideChances);
+    this.tokens.addEventListener('focusin', event => this.point(event.target));
+    this.tokens.addEventListener('focusout', hideChances);
+    this.tokens.addEventListener('keydown', event => this.walk(event));
+    const hint = el('p.note', 'The darker, the less likely. Point at a token to see what else was possible.');
+    this.node = el('div', this.tokens, hint);
     this.update();
   }
 
@@ -51,7 +53,7 @@ export class ProbsView {
         )
       );
     }
-    this.node.append(more);
+    this.tokens.append(more);
   }
 
   point(span) {

@@ -3,6 +3,7 @@
 import { copyText, el, icon } from './dom.js';
 import { createLexer } from './highlight.js';
 import { parseInline, safeHref } from './inline.js';
+import { formulaOf, parseTex } from './maths.js';
 import { closesFence, fenceLine, parseBlocks } from './markdown.js';
 
 // ---- inline ----
@@ -15,7 +16,7 @@ const INLINE = {
   text: n => document.createTextNode(n.v),
   br: () => el('br'),
   code: n => el('code', n.v),
-  math: n => el('span.math', n.v),
+  math: n => el('span.math', formulaNode(n.v, false) || n.v),
   em: n => el('em', ...n.kids.map(inlineNode)),
   strong: n => el('strong', ...n.kids.map(inlineNode)),
   del: n => el('del', ...n.kids.map(inlineNode)),
@@ -34,13 +35,36 @@ function linkNode(n) {
   return el('span.dead-link', { title: 'This kind of address is not opened' }, ...kids, ` (${n.href})`);
 }
 
+// ---- formulas ----
+
+const MATHML = 'http://www.w3.org/1998/Math/MathML';
+
+function mathNode([tag, inside, attributes = {}]) {
+  const node = document.createElementNS(MATHML, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...(typeof inside === 'string' ? [inside] : inside.map(mathNode)));
+  return node;
+}
+
+// The formula as it is printed, or null where it stays as it is written.
+function formulaNode(source, display) {
+  const tree = parseTex(formulaOf(source));
+  return tree && mathNode(['math', [tree], display ? { display: 'block' } : {}]);
+}
+
+function mathBlock(b) {
+  const formula = formulaNode(b.text, true);
+  const more = formula ? { role: 'group', 'aria-label': 'Formula' } : { role: 'math', 'aria-label': b.text };
+  return el('div.math.math-block', { tabindex: '0', ...more }, formula || b.text);
+}
+
 // ---- blocks ----
 
 const BLOCK = {
   para: b => el('p', ...inlineNodes(b.text)),
   heading: b => el(b.as ? `h${b.as}` : 'p', { class: `md-h md-h${b.level}` }, ...inlineNodes(b.text)),
   rule: () => el('hr'),
-  math: b => el('div.math.math-block', { tabindex: '0', role: 'math', 'aria-label': b.text }, b.text),
+  math: mathBlock,
   quote: b => el('blockquote', ...b.blocks.map(blockNode)),
   code: b => codeNode(b.lang, b.text),
   list: listNode,

@@ -30,6 +30,12 @@ export function readSampling(field, text) {
   return fits && (field.step < 1 || Number.isInteger(value)) ? value : undefined;
 }
 
+// What is wrong with the text of a field, or ''.
+export function samplingProblem(field, text) {
+  if (readSampling(field, text) !== undefined) return '';
+  return `A ${field.step < 1 ? 'number' : 'whole number'} from ${field.min} to ${field.max.toLocaleString('en-US')}`;
+}
+
 // {value} of a JSON text, {problem} when it is none, {} when it is empty.
 export function readJson(text, check) {
   if (!text.trim()) return {};
@@ -52,10 +58,51 @@ export function checkTools(value) {
   return bad < 0 ? '' : `Tool ${bad + 1} has no "name"`;
 }
 
+// The settings of a conversation that are JSON.
+export const JSON_FIELDS = [
+  { name: 'schema', label: 'JSON schema', check: checkSchema },
+  { name: 'tools', label: 'Tools', check: checkTools }
+];
+
+// The settings that cannot be sent as they are: [{name, label, problem}]. As long as there are any nothing is
+// asked, since an answer without them would look like one with them.
+export function wrongSettings(chat, prefs) {
+  const texts = JSON_FIELDS.map(f => ({ ...f, problem: readJson(chat[f.name], f.check).problem }));
+  const numbers = SAMPLING.map(f => ({ ...f, problem: samplingProblem(f, String(prefs.sampling[f.name] ?? '')) }));
+  return [...texts, ...numbers].filter(f => f.problem).map(({ name, label, problem }) => ({ name, label, problem }));
+}
+
+// Why the same request would get the same answer: {text, label, change}, or null. `own` are the model's settings,
+// `change` what to send instead for once (null: leave the field out).
+export function whySame(prefs, own) {
+  const now = name => Number(prefs.sampling[name] || (own[name] ?? NaN));
+  if (now('temperature') === 0)
+    return {
+      text: 'At temperature 0 the same question always gets the same answer.',
+      label: 'Answer at temperature 0.8',
+      change: { temperature: 0.8, seed: null }
+    };
+  if (now('top_k') === 1)
+    return {
+      text: 'With top-k 1 the same question always gets the same answer.',
+      label: 'Answer with top-k 40',
+      change: { top_k: 40, seed: null }
+    };
+  const seed = prefs.sampling.seed;
+  return seed
+    ? {
+        text: `With the seed ${seed} the same question always gets the same answer.`,
+        label: 'Answer with another seed',
+        change: { seed: null }
+      }
+    : null;
+}
+
 // Tools may be written without the {"type": "function"} around them.
 const wrapTool = tool => (tool.function ? tool : { type: 'function', function: tool });
 
-export function requestBody(chat, path, prefs, model) {
+// `change` replaces fields for this request alone, see whySame.
+export function requestBody(chat, path, prefs, model, change = {}) {
   const body = {
     model,
     messages: messagesOf(chat, path),
@@ -65,7 +112,8 @@ export function requestBody(chat, path, prefs, model) {
   };
   for (const field of SAMPLING) {
     const value = readSampling(field, String(prefs.sampling[field.name] ?? ''));
-    if (value !== null && value !== undefined) body[field.name] = value;
+    const sent = field.name in change ? change[field.name] : value;
+    if (sent !== null && sent !== undefined) body[field.name] = sent;
   }
   if (prefs.thinking === 'on' || prefs.thinking === 'off')
     body.chat_template_kwargs = { enable_thinking: prefs.thinking === 'on' };

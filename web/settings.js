@@ -1,22 +1,22 @@
 // The settings: of this conversation, and of every one.
 
 import { byId, button, el, iconButton } from './dom.js';
-import { SAMPLING, checkSchema, checkTools, readJson, readSampling } from './request.js';
+import { JSON_FIELDS, SAMPLING, readJson, samplingProblem } from './request.js';
 
 let serial = 0;
 
 // A labelled field with a note below it; `check(text)` -> what is wrong, or ''.
-function field(label, input, note, check) {
+function field(name, label, input, note, check) {
   const id = `field-${++serial}`;
   const below = el('span.note', { id: `${id}-note` }, note);
   input.setAttribute('aria-describedby', below.id);
   input.id = id;
+  input.name = name;
   const judge = () => {
     const problem = check(input.value);
     input.setAttribute('aria-invalid', String(Boolean(problem)));
     below.textContent = problem || note;
     below.classList.toggle('wrong', Boolean(problem));
-    return !problem;
   };
   judge();
   const node = el('div.field', el('label.name', { for: id }, label), input, below);
@@ -27,7 +27,7 @@ function field(label, input, note, check) {
 function textField(app, name, label, note, check) {
   const { chat } = app;
   const area = el(check ? 'textarea.mono' : 'textarea', { value: chat[name], spellcheck: check && 'false' });
-  const { node, judge } = field(label, area, note, text => (check && readJson(text, check).problem) || '');
+  const { node, judge } = field(name, label, area, note, text => (check && readJson(text, check).problem) || '');
   area.addEventListener('input', () => {
     judge();
     chat[name] = area.value;
@@ -36,17 +36,31 @@ function textField(app, name, label, note, check) {
   return node;
 }
 
+const JSON_NOTES = {
+  schema: 'Answers follow it, to the letter.',
+  tools: 'A JSON list of functions. You type their results.'
+};
+
 export class Settings {
   constructor(app) {
     this.app = app;
     this.dialog = byId('settings');
     this.dialog.addEventListener('click', event => event.target === this.dialog && this.dialog.close());
-    this.dialog.addEventListener('close', () => app.save(app.chat));
+    this.dialog.addEventListener('close', () => {
+      app.save(app.chat);
+      app.showWrong();
+    });
   }
 
-  open() {
+  // `wrong` {name, label, problem} is a setting that kept a question from being sent.
+  open(wrong) {
     this.fill();
+    if (wrong) {
+      const told = el('p.problem', { role: 'alert' }, `Not sent. ${wrong.label} is not valid.`);
+      this.dialog.firstChild.after(told);
+    }
     this.dialog.showModal();
+    if (wrong) this.dialog.querySelector(`[name="${wrong.name}"]`).focus();
   }
 
   fill() {
@@ -66,8 +80,7 @@ export class Settings {
       { 'aria-label': 'This conversation' },
       el('h3', 'This conversation'),
       textField(app, 'system', 'System prompt', 'Said to the model before everything else.'),
-      textField(app, 'schema', 'JSON schema', 'Answers follow it, to the letter.', checkSchema),
-      textField(app, 'tools', 'Tools', 'A JSON list of functions. You type their results.', checkTools)
+      ...JSON_FIELDS.map(({ name, label, check }) => textField(app, name, label, JSON_NOTES[name], check))
     );
   }
 
@@ -85,13 +98,10 @@ export class Settings {
         placeholder: `default${usual}`,
         autocomplete: 'off'
       });
-      const wrong = text =>
-        readSampling(spec, text) === undefined
-          ? `A ${spec.step < 1 ? 'number' : 'whole number'} from ${spec.min} to ${spec.max}`
-          : '';
-      const { node, judge } = field(spec.label, input, spec.note, wrong);
+      const { node, judge } = field(spec.name, spec.label, input, spec.note, text => samplingProblem(spec, text));
       input.addEventListener('input', () => {
-        if (judge()) app.setSampling(spec.name, input.value.trim());
+        judge();
+        app.setSampling(spec.name, input.value.trim());
       });
       return node;
     });

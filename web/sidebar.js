@@ -31,10 +31,12 @@ export class Sidebar {
   }
 
   addTools() {
+    const tool = (name, text, label, click) =>
+      el('button.tool', { 'aria-label': label, title: label, on: { click } }, icon(name), text);
     byId('tools').append(
-      iconButton('inbox', 'Import conversations', () => this.file.click()),
-      iconButton('outbox', 'Export all conversations', () => this.exportAll()),
-      iconButton('help', 'Keyboard and help', () => openHelp(this.app.props))
+      tool('inbox', 'Import', 'Import conversations from a file', () => this.file.click()),
+      tool('outbox', 'Export', 'Export all conversations to a file', () => this.exportAll()),
+      tool('help', 'Help', 'Help: keyboard', () => openHelp(this.app.props))
     );
   }
 
@@ -95,7 +97,7 @@ export class Sidebar {
     const tools = el(
       'span.item-tools',
       iconButton('edit', `Rename ${head.title}`, () => this.rename(head, item), '.small'),
-      iconButton('outbox', `Export ${head.title}`, () => this.exportOne(head), '.small'),
+      iconButton('outbox', `Export ${head.title} to a file`, () => this.exportOne(head), '.small'),
       iconButton('trash', `Delete ${head.title}`, () => app.deleteChat(head.id), '.small')
     );
     const busy = app.turns.has(head.id) ? ' busy' : '';

@@ -9,10 +9,10 @@ const NEAR = 96; // pixels from the end that count as being there
 const MAX_SHOWN = 200; // messages, until more are asked for
 
 const EXAMPLES = [
-  ['Explain', 'How does a millstone sharpen itself, and why does it not?'],
-  ['Write code', 'A C function that trims white space from a string, with tests.'],
-  ['Compare', 'A table of rye, wheat and oats: protein, fibre, uses.'],
-  ['Think it through', 'Three switches, one lamp upstairs, one trip. Which switch is it?']
+  ['Explain', 'Why is the sky blue? Explain it in three sentences.'],
+  ['Write', 'Write a short, friendly note that moves a meeting to Friday.'],
+  ['Compare', 'Compare train, car and plane in a table: speed, cost, comfort.'],
+  ['Code', 'Write a Python function that finds the duplicates in a list.']
 ];
 
 export class Thread {
@@ -36,7 +36,7 @@ export class Thread {
     const hidden = all ? 0 : Math.max(0, path.length - MAX_SHOWN);
     if (hidden) column.append(button(`Show ${hidden} earlier messages`, () => this.show(chat, turn, true), '.earlier'));
     for (const node of path.slice(hidden)) {
-      if (node.id === chat.from) column.append(el('div.cut', 'What is above is not sent any more'));
+      if (node.id === chat.from) column.append(this.cut());
       const view = messageView(this.app, chat, node);
       view.update(turn && turn.node === node ? turn : null);
       this.views.set(node.id, view);
@@ -67,10 +67,15 @@ export class Thread {
     return el(
       'div.welcome',
       el('img', { src: 'page/logo.svg', alt: '' }),
-      el('h2', 'What shall we mill today?'),
+      el('h2', 'What would you like to ask?'),
       el('p', `${model}Conversations stay in this browser.`),
       el('ul.examples', { 'aria-label': 'Examples' }, ...items)
     );
+  }
+
+  cut() {
+    const again = el('button.link', { on: { click: () => this.app.sendAll() } }, 'Send it again');
+    return el('div.cut', 'What is above is not sent any more', again);
   }
 
   scrolled() {

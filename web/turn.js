@@ -14,6 +14,7 @@ export class Turn {
     this.first = 0; // when the first token came
     this.pieces = 0; // chunks with text, for the speed while it runs
     this.progress = null; // {processed, total} while the prompt is read
+    this.prompt = 0; // tokens of the prompt, once the server has told
     this.waiting = 0; // seconds until the next try when the server is full
     this.thinkingSince = 0;
     this.abort = new AbortController();
@@ -36,6 +37,7 @@ export class Turn {
     }
     this.endThinking();
     this.progress = null;
+    if (!node.stats.prompt && this.prompt) Object.assign(node.stats, { prompt: this.prompt, tokens: this.pieces });
     node.stats.first = node.stats.first || Math.round(this.first ? this.first - this.started : 0);
     this.changed();
   }
@@ -68,7 +70,10 @@ export class Turn {
   take(chunk) {
     const { node } = this;
     if (Number.isFinite(chunk.seed)) node.stats.seed = chunk.seed;
-    if (chunk.prompt_progress) this.progress = chunk.prompt_progress;
+    if (chunk.prompt_progress) {
+      this.progress = chunk.prompt_progress;
+      this.prompt = Number(this.progress.total) || this.prompt;
+    }
     const choice = Array.isArray(chunk.choices) ? chunk.choices[0] : null;
     if (choice) this.takeChoice(choice);
     if (chunk.usage) takeUsage(node.stats, chunk.usage);
@@ -127,6 +132,11 @@ export class Turn {
     for (const entry of logprobs.content) this.node.probs.push([...pair(entry), (entry.top_logprobs || []).map(pair)]);
   }
 
+  // Tokens of the context that are filled so far, 0 when the server has not told; chunks stand for tokens.
+  filled() {
+    return this.prompt && this.prompt + this.pieces;
+  }
+
   // Tokens per second so far; chunks stand for tokens until the server's own numbers come.
   speed() {
     const seconds = (performance.now() - this.first) / 1000;
@@ -154,6 +164,6 @@ function problemOf(error, node) {
     return { kind: node.text || node.reasoning ? 'broken' : 'gone', message: error.message };
   if (!(error instanceof ApiError)) return { kind: 'other', message: String(error.message || error) };
   const overflow = error.type === 'exceed_context_size_error';
-  const kind = overflow ? 'overflow' : KINDS[error.status] || 'refused';
+  const kind = overflow ? 'overflow' : KINDS[error.status] || (error.status >= 500 ? 'failed' : 'refused');
   return { kind, message: error.message, used: error.promptTokens, room: error.contextSize };
 }

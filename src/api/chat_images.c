@@ -126,16 +126,19 @@ static const json_t *find_url(const json_t *part) {
     return NULL;
 }
 
-static qn_status read_part(qn_chat_images *images, json_t *part, qn_err *err) {
+static qn_status read_part(qn_chat_images *images, json_t *part, const qn_image_opts *given,
+                           qn_err *err) {
     const json_t *url = find_url(part);
     qn_image *image = NULL;
     int64_t left;
     if (!url) return QN_OK;
     QN_TRY(find_room(&left, images, err));
-    const qn_image_opts opts = QN_INIT(qn_image_opts, .max_pixels = qn_min(left, QN_IMAGE_PIXELS));
+    qn_image_opts opts = *given;
+    const int64_t max = opts.max_pixels ? opts.max_pixels : QN_IMAGE_PIXELS;
+    opts.max_pixels = qn_min(left, max);
     const qn_status status =
         qn_image_create_url(&image, json_string_value(url), json_string_length(url), &opts, err);
-    if (status == QN_LIMIT && left < QN_IMAGE_PIXELS)
+    if (status == QN_LIMIT && left < max)
         return qn_err_prefix(err, status,
                              "%lld of the %d pixels that a conversation may have are left",
                              (long long)left, MAX_PIXELS);
@@ -149,11 +152,11 @@ static qn_status read_part(qn_chat_images *images, json_t *part, qn_err *err) {
 }
 
 qn_status qn_chat_images_read(qn_chat_images *images, const json_t *messages, const char *what,
-                              qn_err *err) {
+                              const qn_image_opts *opts, qn_err *err) {
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const json_t *parts = json_object_get(json_array_get(messages, i), "content");
         for (size_t k = 0; k < json_array_size(parts); k++) {
-            const qn_status status = read_part(images, json_array_get(parts, k), err);
+            const qn_status status = read_part(images, json_array_get(parts, k), opts, err);
             if (status) return qn_err_prefix(err, status, "%s: message %zu, part %zu", what, i, k);
         }
     }

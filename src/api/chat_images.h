@@ -22,7 +22,8 @@ QN_MUST_CHECK qn_status qn_chat_images_add(qn_chat_images *images, json_t *messa
                                            const qn_image *const *added, size_t n, qn_err *err);
 // Decodes the data URLs of messages from outside. `what` is how errors call them.
 QN_MUST_CHECK qn_status qn_chat_images_read(qn_chat_images *images, const json_t *messages,
-                                            const char *what, qn_err *err);
+                                            const char *what, const qn_image_opts *opts,
+                                            qn_err *err);
 // Drops the images of messages that are gone.
 void qn_chat_images_forget(qn_chat_images *images);
 // The images of the first n messages in their order, each held for the caller; the list is owned

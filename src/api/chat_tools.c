@@ -7,6 +7,7 @@
 #include "chat/template.h"
 #include "core/mem.h"
 #include "gen/grammar/calls.h"
+#include "gen/grammar/grammar_int.h"
 
 _Static_assert((int)QN_STREAM_TEXT == (int)QN_PARAM_TEXT &&
                    (int)QN_STREAM_JSON == (int)QN_PARAM_JSON,
@@ -179,24 +180,25 @@ static void find_pairs(qn_gr_gate *gate, const qn_chat_holding *h) {
 static qn_status make_calls(qn_grammar **out, const qn_chat_holding *h, const qn_call_form *form,
                             const qn_gr_gate *gate, const qn_gr_tool *tools, size_t n,
                             qn_err *err) {
-    const qn_gr_calls calls = {.before = form->before,
-                               .between = form->between,
-                               .after = form->after,
-                               .is_quoted = form->is_quoted,
-                               .is_xml = form->is_xml,
-                               .is_list = form->is_list,
-                               .open = form->open,
-                               .close = form->close,
-                               .takes_open = h->opts->tool_choice == QN_TOOLS_REQUIRED,
-                               .one = h->opts->one_call || form->is_single,
-                               .tools = tools,
-                               .n_tools = n,
-                               .pieces = gate->pieces,
-                               .n_pieces = gate->n_pieces,
-                               .opts = QN_INIT(qn_grammar_opts, .stop = h->opts->stop,
-                                               .lenient = h->opts->lenient_schemas,
-                                               .max_steps = h->opts->max_grammar_steps,
-                                               .max_token_steps = h->opts->max_token_steps)};
+    const qn_gr_calls calls = {
+        .before = form->before,
+        .between = form->between,
+        .after = form->after,
+        .is_quoted = form->is_quoted,
+        .is_xml = form->is_xml,
+        .is_list = form->is_list,
+        .open = form->open,
+        .close = form->close,
+        .takes_open = h->opts->tool_choice == QN_TOOLS_REQUIRED || h->grammar,
+        .instead = h->grammar,
+        .one = h->opts->one_call || form->is_single,
+        .tools = tools,
+        .n_tools = n,
+        .pieces = gate->pieces,
+        .n_pieces = gate->n_pieces,
+        .opts = QN_INIT(qn_grammar_opts, .stop = h->opts->stop, .lenient = h->opts->lenient_schemas,
+                        .max_steps = h->opts->max_grammar_steps,
+                        .max_token_steps = h->opts->max_token_steps)};
     return qn_grammar_create_calls(out, h->tokenizer, h->opts->like, &calls, err);
 }
 
@@ -208,7 +210,8 @@ static qn_status put_gate(qn_chat_hold *hold, const qn_grammar *inner, const qn_
 
 static qn_status hold_calls(qn_chat_hold *hold, const qn_chat_holding *h, const qn_call_form *form,
                             qn_err *err) {
-    const bool is_required = h->opts->tool_choice == QN_TOOLS_REQUIRED;
+    // Nothing but calls, or a text that has a form, too, follows the reasoning.
+    const bool is_required = h->opts->tool_choice == QN_TOOLS_REQUIRED || h->grammar;
     qn_gr_gate gate = {0};
     qn_gr_tool *tools = NULL;
     qn_grammar *inner = NULL;
@@ -238,6 +241,20 @@ static qn_status hold_grammar(qn_chat_hold *hold, const qn_chat_holding *h, qn_e
     return put_gate(hold, h->grammar, &gate, err);
 }
 
+// An answer that is a call or follows a grammar: whether its beginning can tell which of the two.
+static qn_status check_both(const qn_chat_holding *h, const qn_call_form *form, qn_err *err) {
+    if (!form || form->is_bare || !form->open)
+        return QN_FAIL(err, UNSUPPORTED,
+                       "a grammar for an answer that may call tools: the model's calls begin "
+                       "%s, so that text cannot be told from them",
+                       form ? "without a tag" : "in no form that is known");
+    if (!h->grammar->text)
+        return QN_FAIL(err, UNSUPPORTED,
+                       "a grammar for an answer that may call tools must be made "
+                       "from a text");
+    return QN_OK;
+}
+
 static qn_status hold_init(qn_chat_hold *hold, const qn_chat_holding *h, qn_err *err) {
     const qn_tool_choice choice = h->opts->tool_choice;
     const bool is_required = choice == QN_TOOLS_REQUIRED;
@@ -250,13 +267,14 @@ static qn_status hold_init(qn_chat_hold *hold, const qn_chat_holding *h, qn_err 
     hold->has_no_calls = choice == QN_TOOLS_NONE;
     const bool may_call = is_required || (choice == QN_TOOLS_AUTO && has_tools);
     *h->culprit = h->grammar ? QN_CULPRIT_GRAMMAR : QN_CULPRIT_OTHER;
-    if (may_call && h->grammar)
+    if (is_required && h->grammar)
         return QN_FAIL(err, UNSUPPORTED,
-                       "a grammar for an answer that may call tools: one of the two at a time");
-    if (h->grammar) return hold_grammar(hold, h, err);
+                       "a grammar for the text of an answer that must be a call of a tool");
+    if (h->grammar && !may_call) return hold_grammar(hold, h, err);
     if (!may_call) return QN_OK;
     const qn_call_form *form;
     QN_TRY(find_form(&form, h, err));
+    if (h->grammar) QN_TRY(check_both(h, form, err));
     if (!form && is_required) form = qn_call_form_usual();
     return form ? hold_calls(hold, h, form, err) : QN_OK;
 }

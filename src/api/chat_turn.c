@@ -18,6 +18,8 @@ typedef struct source {
     size_t n; // messages
     bool has_tools;
     qn_chat_prompt_opts opts;
+    qn_prompt_limit limit; // of the next prompt
+    bool is_refused;       // one was, for its length
 } source;
 
 static bool is_of(const source *s, size_t i, const char *role) {
@@ -47,8 +49,8 @@ static bool fits(const source *s, const qn_chat_prompt *prompt) {
     return prompt->n < (uint64_t)s->context;
 }
 
-static qn_status refuse(const source *s, const char *what, const qn_chat_prompt *prompt,
-                        qn_err *err) {
+static qn_status refuse(source *s, const char *what, const qn_chat_prompt *prompt, qn_err *err) {
+    s->is_refused = true;
     return QN_FAIL(err, LIMIT, "%s has %zu token%s, the context %lld", what, prompt->n,
                    prompt->n == 1 ? "" : "s", (long long)s->context);
 }
@@ -56,31 +58,69 @@ static qn_status refuse(const source *s, const char *what, const qn_chat_prompt 
 // The prompt without the first n_left_out turns, in place of the one that is there.
 static qn_status make_prompt(qn_chat_turn *t, source *s, size_t n_left_out, qn_err *err) {
     qn_chat_prompt_deinit(&t->prompt);
+    s->limit.is_met = false;
     s->opts.n_skipped = n_left_out ? find_turn(s, n_left_out) : 0;
     t->n_left_out = n_left_out;
     t->n_skipped = s->opts.n_skipped;
     QN_TRY(qn_chat_make_prompt_as(&t->prompt, s->chat, s->template, qn_engine_tokenizer(s->engine),
-                                  &s->opts, s->has_tools, err));
+                                  &s->opts, s->has_tools, &s->limit, err));
     return qn_chat_prompt_expand(&t->prompt, s->engine, err);
 }
 
-// The prompt of all messages does not fit: leaves out as few of the oldest turns as it takes.
-static qn_status shorten(qn_chat_turn *t, source *s, bool leaves_out, qn_err *err) {
+// The same; *is_fine: it fits.
+static qn_status try_prompt(bool *is_fine, qn_chat_turn *t, source *s, size_t n_left_out,
+                            qn_err *err) {
+    const qn_status status = make_prompt(t, s, n_left_out, err);
+    *is_fine = !status && fits(s, &t->prompt);
+    return s->limit.is_met ? QN_OK : status;
+}
+
+// The last turn alone does not fit: with its length, unless it has more than the caller's limit.
+static qn_status refuse_question(qn_chat_turn *t, source *s, qn_err *err) {
+    s->limit.max_tokens = s->opts.max_tokens;
+    QN_TRY(make_prompt(t, s, t->n_turns - 1, err));
+    return refuse(s, "the question alone", &t->prompt, err);
+}
+
+// The prompt of all messages does not fit: leaves out as few of the oldest turns as it takes. The
+// search begins with the last turns, so that it takes no longer for a conversation of a million.
+static qn_status shorten(qn_chat_turn *t, source *s, qn_err *err) {
     const size_t n_turns = t->n_turns;
-    if (n_turns == 1) return refuse(s, "the question alone", &t->prompt, err);
-    if (n_turns == 0 || !leaves_out) return refuse(s, "the prompt", &t->prompt, err);
+    bool is_fine = false;
+    if (n_turns > 1) QN_TRY(try_prompt(&is_fine, t, s, n_turns - 1, err));
+    if (!is_fine) return refuse_question(t, s, err);
     size_t low = 1, high = n_turns - 1;
-    QN_TRY(make_prompt(t, s, high, err));
-    if (!fits(s, &t->prompt)) return refuse(s, "the question alone", &t->prompt, err);
+    for (size_t n_kept = 2; is_fine && low < high && n_kept < n_turns; n_kept *= 2) {
+        QN_TRY(try_prompt(&is_fine, t, s, n_turns - n_kept, err));
+        if (is_fine)
+            high = n_turns - n_kept;
+        else
+            low = n_turns - n_kept + 1;
+    }
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        QN_TRY(make_prompt(t, s, middle, err));
-        if (fits(s, &t->prompt))
+        QN_TRY(try_prompt(&is_fine, t, s, middle, err));
+        if (is_fine)
             high = middle;
         else
             low = middle + 1;
     }
     return t->n_left_out == high ? QN_OK : make_prompt(t, s, high, err);
+}
+
+// The prompt, and where it does not fit what the options say about that.
+static qn_status fit_prompt(qn_chat_turn *t, source *s, bool leaves_out, qn_err *err) {
+    const uint64_t context = (uint64_t)s->context;
+    s->limit.max_tokens = s->opts.max_tokens;
+    leaves_out = leaves_out && t->n_turns > 0;
+    // One token more than fits is enough to know that turns must go.
+    if (leaves_out && (!s->limit.max_tokens || context < s->limit.max_tokens))
+        s->limit.max_tokens = (size_t)context;
+    const qn_status status = make_prompt(t, s, 0, err);
+    if (status && !(s->limit.is_met && leaves_out)) return status;
+    if (!status && fits(s, &t->prompt)) return QN_OK;
+    if (leaves_out) return shorten(t, s, err);
+    return refuse(s, t->n_turns == 1 ? "the question alone" : "the prompt", &t->prompt, err);
 }
 
 // --- the options of the row ----------------------------------------------------------------------
@@ -163,13 +203,16 @@ qn_status qn_chat_turn_create(qn_chat_turn **out, const qn_chat *chat,
     t->prompt = QN_INIT(qn_chat_prompt);
     t->parts = QN_INIT(qn_parts_opts);
     t->n_turns = count_turns(&s);
-    qn_status status = make_prompt(t, &s, 0, err);
-    if (!status && !fits(&s, &t->prompt)) status = shorten(t, &s, o.leave_out, err);
+    qn_status status = fit_prompt(t, &s, o.leave_out, err);
+    if (status && o.culprit && (s.is_refused || s.limit.is_met)) *o.culprit = QN_CULPRIT_LENGTH;
     if (!status) status = set_row(t, engine, &o, err);
+    const bool has_form = !status && t->generate.grammar;
     if (!status) status = set_hold(t, &s, &o, err);
     if (!status)
         status =
             qn_chat_get_parts_opts(&t->parts, chat, qn_engine_tokenizer(engine), &t->prompt, err);
+    // What follows a grammar is text, even if it reads as a call without a tag would.
+    if (t->hold.form && has_form) t->parts.bare_calls = false;
     if (status)
         qn_chat_turn_destroy(t);
     else

@@ -15,6 +15,7 @@ struct qn_chat {
     json_t *messages; // a list of {"role", "content", ...}
     json_t *tools;    // NULL: none
     qn_chat_images images;
+    qn_image_opts image_opts; // of those that come in messages
 };
 
 qn_status qn_chat_create(qn_chat **out, qn_err *err) {
@@ -26,8 +27,14 @@ qn_status qn_chat_create(qn_chat **out, qn_err *err) {
         qn_free(chat);
         return QN_NOMEM(err, "messages");
     }
+    chat->image_opts = QN_INIT(qn_image_opts);
     *out = chat;
     return QN_OK;
+}
+
+qn_status qn_chat_set_image_opts(qn_chat *chat, const qn_image_opts *opts, qn_err *err) {
+    QN_NEED(chat, err);
+    return QN_OPTS_READ(qn_image_opts, &chat->image_opts, opts, err);
 }
 
 void qn_chat_destroy(qn_chat *chat) {
@@ -221,7 +228,7 @@ qn_status qn_chat_set_messages(qn_chat *chat, const char *json, size_t size, con
     if (!what) what = "messages";
     QN_TRY(qn_json_parse(&messages, json, size, false, what, err));
     qn_status status = check_messages(messages, what, err);
-    if (!status) status = qn_chat_images_read(&images, messages, what, err);
+    if (!status) status = qn_chat_images_read(&images, messages, what, &chat->image_opts, err);
     json_decref(status ? messages : chat->messages);
     qn_chat_images_deinit(status ? &images : &chat->images);
     if (status) return status;
@@ -400,17 +407,21 @@ qn_status qn_chat_make_prompt(qn_chat_prompt *out, const qn_chat *chat,
     QN_NEED(chat, err);
     QN_NEED(chat_template, err);
     QN_NEED(tokenizer, err);
-    return qn_chat_make_prompt_as(out, chat, chat_template, tokenizer, opts, true, err);
+    qn_chat_prompt_opts o;
+    QN_TRY(QN_OPTS_READ(qn_chat_prompt_opts, &o, opts, err));
+    qn_prompt_limit limit = {.max_tokens = o.max_tokens};
+    return qn_chat_make_prompt_as(out, chat, chat_template, tokenizer, opts, true, &limit, err);
 }
 
 qn_status qn_chat_make_prompt_as(qn_chat_prompt *out, const qn_chat *chat,
                                  const qn_template *chat_template, const qn_tokenizer *tokenizer,
-                                 const qn_chat_prompt_opts *opts, bool has_tools, qn_err *err) {
+                                 const qn_chat_prompt_opts *opts, bool has_tools,
+                                 qn_prompt_limit *limit, qn_err *err) {
     asked a = {0};
     qn_status status = begin_prompt(&a, chat, chat_template, tokenizer, opts, has_tools, err);
     if (!status)
-        status = qn_chat_prompt_create(out, chat_template, tokenizer, a.request, strlen(a.request),
-                                       &a.how, err);
+        status = qn_chat_prompt_create_within(out, chat_template, tokenizer, a.request,
+                                              strlen(a.request), &a.how, limit, err);
     if (!status && QN_HAS_FIELD(qn_chat_prompt, out, n_images)) {
         status = qn_chat_images_list(&out->images, &out->n_images, &chat->images, a.messages,
                                      json_array_size(a.messages), err);

@@ -13,7 +13,8 @@ static qn_status read_opts(qn_image_limits *out, const qn_image_opts *opts, qn_e
     if (o.max_bytes < 0 || o.max_pixels < 0)
         return QN_FAIL(err, ARGUMENT, "images of at most %lld bytes, %lld pixels",
                        (long long)o.max_bytes, (long long)o.max_pixels);
-    *out = (qn_image_limits){.bytes = o.max_bytes, .pixels = o.max_pixels};
+    *out = (qn_image_limits){
+        .bytes = o.max_bytes, .pixels = o.max_pixels, .admit = o.admit, .admit_arg = o.admit_arg};
     return QN_OK;
 }
 

@@ -2,6 +2,7 @@
 // each text of a message between two characters that occur nowhere else. Where both give the same
 // text, those characters aside, they say which bytes of the prompt came from messages; in these no
 // special token is recognised. So nobody can end a turn, or begin one, by writing its mark.
+#include "api/chat_turn.h"
 #include "core/buf.h"
 #include "core/chars.h"
 #include "core/json.h"
@@ -118,8 +119,9 @@ static qn_status find_ranges(ranges *out, bool *is_same, const char *text, const
     bool is_open = false;
     *is_same = false;
     while (*fenced) {
-        const bool opens = strncmp(fenced, f->open, n) == 0;
-        const bool closes = !opens && strncmp(fenced, f->close, m) == 0;
+        const bool may = *fenced == *f->open; // both begin with the same byte
+        const bool opens = may && strncmp(fenced, f->open, n) == 0;
+        const bool closes = may && !opens && strncmp(fenced, f->close, m) == 0;
         if ((opens && is_open) || (closes && !is_open)) return QN_OK;
         if (opens) from = at;
         if (closes) QN_TRY(add_range(out, from, at, err));
@@ -186,7 +188,7 @@ static qn_status add_beginning(qn_chat_prompt *prompt, const qn_tokenizer *token
 // One rendering of the request, and its ids.
 static qn_status make_prompt(qn_chat_prompt *out, const qn_template *template,
                              const qn_tokenizer *tokenizer, const json_t *request,
-                             const qn_template_opts *opts, qn_err *err) {
+                             const qn_template_opts *opts, qn_prompt_limit *limit, qn_err *err) {
     ranges plain = {0};
     qn_status status = QN_OK;
     char *text = NULL;
@@ -196,9 +198,11 @@ static qn_status make_prompt(qn_chat_prompt *out, const qn_template *template,
     const rendering r = {template, opts, text, out->text};
     QN_TRY_TO(done, guard(&plain, &out->is_guarded, &r, err));
     const qn_tokenize_opts how = QN_INIT(qn_tokenize_opts, .special = true, .plain = plain.items,
-                                         .n_plain = out->is_guarded ? plain.n : 0);
-    QN_TRY_TO(done,
-              qn_tokenize(&out->ids, &out->n, tokenizer, out->text, out->text_size, &how, err));
+                                         .n_plain = out->is_guarded ? plain.n : 0,
+                                         .max_tokens = limit->max_tokens, .stop = opts->stop);
+    status = qn_tokenize(&out->ids, &out->n, tokenizer, out->text, out->text_size, &how, err);
+    limit->is_met = status == QN_LIMIT && limit->max_tokens > 0;
+    if (status) goto done;
     status = add_beginning(out, tokenizer, err);
 
 done:
@@ -218,9 +222,10 @@ static qn_status count_messages(qn_chat_prompt *prompt, const qn_template *templ
                                 const qn_tokenizer *tokenizer, json_t *request,
                                 const qn_template_opts *opts, qn_err *err) {
     qn_chat_prompt messages = QN_INIT(qn_chat_prompt);
+    qn_prompt_limit none = {0};
     if (json_object_set_new(request, "add_generation_prompt", json_false()) != 0)
         return QN_NOMEM(err, "a request");
-    const qn_status status = make_prompt(&messages, template, tokenizer, request, opts, err);
+    const qn_status status = make_prompt(&messages, template, tokenizer, request, opts, &none, err);
     if (!status) prompt->n_messages = common(prompt, &messages);
     qn_chat_prompt_deinit(&messages);
     return is_final(status) ? status : QN_OK; // else they are not known
@@ -233,12 +238,23 @@ qn_status qn_chat_prompt_create(qn_chat_prompt *out, const qn_template *chat_tem
     QN_NEED(chat_template, err);
     QN_NEED(tokenizer, err);
     QN_NEED(request, err);
+    qn_prompt_limit none = {0};
+    return qn_chat_prompt_create_within(out, chat_template, tokenizer, request, request_size, opts,
+                                        &none, err);
+}
+
+qn_status qn_chat_prompt_create_within(qn_chat_prompt *out, const qn_template *chat_template,
+                                       const qn_tokenizer *tokenizer, const char *request,
+                                       size_t request_size, const qn_template_opts *given,
+                                       qn_prompt_limit *limit, qn_err *err) {
     QN_TRY(QN_RESULT_CHECK(qn_chat_prompt, out, err));
     qn_chat_prompt prompt = QN_INIT(qn_chat_prompt);
     json_t *json = NULL;
+    qn_template_opts opts;
+    QN_TRY(QN_OPTS_READ(qn_template_opts, &opts, given, err));
     QN_TRY(qn_json_parse(&json, request, request_size, false, "request", err));
-    qn_status status = make_prompt(&prompt, chat_template, tokenizer, json, opts, err);
-    if (!status) status = count_messages(&prompt, chat_template, tokenizer, json, opts, err);
+    qn_status status = make_prompt(&prompt, chat_template, tokenizer, json, &opts, limit, err);
+    if (!status) status = count_messages(&prompt, chat_template, tokenizer, json, &opts, err);
     json_decref(json);
     if (status)
         qn_chat_prompt_deinit(&prompt);

@@ -60,6 +60,8 @@ void qn_template_own_ends(qn_template *template) { template->has_own_ends = true
 
 bool qn_template_has_own_ends(const qn_template *template) { return template->has_own_ends; }
 
+const char *qn_template_text(const qn_template *template) { return template->source; }
+
 bool qn_template_mentions(const qn_template *template, const char *word) {
     return strstr(template->source, word) != NULL;
 }

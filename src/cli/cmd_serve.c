@@ -7,6 +7,7 @@
 
 #include "core/mem.h"
 #include "core/thread.h"
+#include "server/guard.h"
 #include "server/sandbox.h"
 #include "server/server.h"
 
@@ -20,7 +21,8 @@
 typedef struct serve_options {
     const char *host, *key_file, *tls_cert, *tls_key, *alias, *models, *memory, *draft, *template;
     qn_texts keys, origins, hosts, image_hosts;
-    int64_t port, context, parallel, chunk, queue, timeout, grace, tokens, draft_max, keep;
+    qn_whole port; // 0 and -1: any free one
+    int64_t context, parallel, chunk, queue, timeout, grace, tokens, draft_max, keep;
     bool insecure, no_prefix_cache, metrics, no_page, lookup, mtp, mtp_fast, shift, quiet;
     bool no_sandbox, log_prompts;
     int log_format, reasoning_field; // words
@@ -60,6 +62,8 @@ static qn_status check_serve(const qn_call *call, qn_err *err) {
     if (!read_bytes(&bytes, o->memory))
         return QN_FAIL(err, ARGUMENT, "--memory: '%s', want bytes, such as 8G", o->memory);
     if (o->mtp_fast && !o->mtp) return QN_FAIL(err, ARGUMENT, "--mtp-fast needs --mtp");
+    for (size_t i = 0; i < o->hosts.n; i++) QN_TRY(qn_host_check(o->hosts.items[i], err));
+    for (size_t i = 0; i < o->origins.n; i++) QN_TRY(qn_origin_check(o->origins.items[i], err));
     QN_TRY(qn_sampling_args_check(&o->sampling, err));
     QN_TRY(qn_sampling_args_check_together(&o->sampling, err));
     return qn_engine_args_check(&o->engine, err);
@@ -178,9 +182,9 @@ static qn_server_opts server_opts(const qn_call *call, opener *open) {
     (void)read_bytes(&memory, o->memory); // was checked
     return (qn_server_opts){
         .host = o->host,
-        .port = o->port == 0  ? DEFAULT_PORT
-                : o->port < 0 ? 0
-                              : (int)o->port,
+        .port = !o->port.is_given   ? DEFAULT_PORT
+                : o->port.value < 0 ? 0
+                                    : (int)o->port.value,
         .keys = o->keys.items,
         .n_keys = o->keys.n,
         .key_file = o->key_file,
@@ -285,7 +289,13 @@ static const char *const reasoning_words[] = {"reasoning_content", "reasoning", 
 
 static const qn_option serve_table[] = {
     TEXT("--host", "ADDRESS", host, "address to listen on (default 127.0.0.1: this machine alone)"),
-    NUMBER("--port", port, -1, 65535, NULL, "port to listen on (default 8080; -1: any free one)"),
+    {.name = "--port",
+     .arg = "N",
+     .help = "port to listen on (default 8080; 0: any free one, which the start screen tells)",
+     .kind = QN_OPTION_WHOLE,
+     .offset = offsetof(serve_options, port),
+     .min = -1,
+     .max = 65535},
     TEXTS("--api-key", "KEY", keys, "key that requests must show; may be repeated"),
     TEXT("--api-key-file", "FILE", key_file, "the same, one key in each line; read again on HUP"),
     FLAG("--insecure", insecure, "serve a public address without a key"),
@@ -379,7 +389,7 @@ static const qn_option serve_table[] = {
          "log what requests ask, too, up to 16 KiB of each: for debugging, as it is private"),
     FLAG("--no-sandbox", no_sandbox,
          "keep all system calls, for tools that work inside the process, such as leak checkers"),
-    FLAG("--quiet", quiet, "log warnings and errors only"),
+    FLAG("--quiet", quiet, "log warnings and errors only, and no request but those that failed"),
     QN_OPTIONS_MMPROJ(serve_options),
     QN_OPTIONS_SAMPLING(serve_options),
     QN_OPTIONS_ENGINE(serve_options),

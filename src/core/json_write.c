@@ -26,6 +26,9 @@ static void write_text(qn_buf *to, const char *text, size_t size) {
     size_t plain = 0; // where what is copied as it is begins
     qn_buf_text(to, "\"");
     for (size_t i = 0, n; i < size; i += n) {
+        const char c = text[i];
+        n = 1;
+        if (c >= ' ' && c <= '~' && c != '"' && c != '\\') continue; // most of all text
         uint32_t code = 0;
         n = qn_utf8_decode(text + i, size - i, &code);
         const bool is_broken = n == 0; // strings that were not read here may be anything

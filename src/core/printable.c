@@ -20,3 +20,13 @@ void qn_text_clean(char *text) {
     }
     text[to] = 0;
 }
+
+void qn_text_cut(char *to, size_t size, const char *text) {
+    static const char dots[] = "...";
+    size_t n = strnlen(text, size);
+    const bool is_cut = n == size;
+    if (is_cut) n -= sizeof dots;
+    if (is_cut) n -= qn_utf8_incomplete_tail(text, n);
+    memcpy(to, text, n);
+    memcpy(to + n, is_cut ? dots : "", is_cut ? sizeof dots : 1);
+}

@@ -3,6 +3,7 @@
 #define QN_CORE_PRINTABLE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 // U+0080 to U+009F are control characters too: U+009B begins what ESC [ begins.
@@ -17,5 +18,9 @@ static inline bool qn_code_turns(uint32_t code) {
 
 // Puts '?' in place of both, and of each byte outside well-formed UTF-8; the text may get shorter.
 void qn_text_clean(char *text);
+
+// Copies a text, cut between characters if it has `size` bytes or more: "..." is its end then.
+// `size` is at least 4.
+void qn_text_cut(char *to, size_t size, const char *text);
 
 #endif

@@ -4,6 +4,7 @@
 #include "server/routes.h"
 #include "server/server_int.h"
 
+#include <stdio.h>
 #include <string.h>
 
 // --- reading -------------------------------------------------------------------------------------
@@ -88,6 +89,49 @@ qn_status qn_openai_tool_choice(qn_ask *ask, qn_problem *p) {
     return qn_ask_check_tool(ask, p);
 }
 
+static qn_status set_function_tools(qn_ask *ask, qn_problem *p) {
+    json_t *tools = json_array();
+    for (size_t i = 0; i < json_array_size(ask->functions); i++) {
+        json_t *function = json_array_get(ask->functions, i), *tool = json_object();
+        if (!json_is_object(function)) {
+            json_decref(tools);
+            json_decref(tool);
+            return QN_REFUSE(p, 400, "functions", "'functions', item %zu is not an object", i);
+        }
+        qn_json_put(&tool, "type", json_string("function"));
+        qn_json_put(&tool, "function", json_incref(function));
+        qn_json_push(&tools, tool);
+    }
+    ask->tools = qn_ask_keep(ask, tools);
+    return ask->tools ? QN_OK : qn_problem_memory(p, "functions");
+}
+
+// The form of tools before there were tools: brought into that of today, with one call at most.
+static qn_status read_functions(qn_ask *ask, qn_problem *p) {
+    const char *word = json_string_value(ask->function_call);
+    const char *name = json_string_value(json_object_get(ask->function_call, "name"));
+    if (json_array_size(ask->functions) == 0) return QN_OK;
+    if (ask->tools || ask->tool_choice)
+        return QN_REFUSE(p, 400, "functions", "'functions' and '%s' do not go together",
+                         ask->tools ? "tools" : "tool_choice");
+    if (ask->function_call && !name && (!word || (strcmp(word, "none") && strcmp(word, "auto"))))
+        return QN_REFUSE(p, 400, "function_call",
+                         "'function_call' is '%.40s', want none, auto or a function",
+                         word ? word : "");
+    QN_TRY(set_function_tools(ask, p));
+    ask->has_functions = true;
+    ask->parallel_calls = false;
+    ask->tool_choice = ask->function_call; // {"name"}, or a word that both have
+    return QN_OK;
+}
+
+static qn_status read_tools(qn_ask *ask, qn_problem *p) {
+    QN_TRY(read_functions(ask, p));
+    const qn_status status = qn_openai_tool_choice(ask, p);
+    if (status && ask->has_functions) snprintf(p->param, sizeof p->param, "function_call");
+    return status;
+}
+
 qn_status qn_chat_prepare(qn_ask *ask, qn_problem *p) {
     QN_TRY(qn_openai_prepare(ask, p));
     if (!ask->messages) return QN_REFUSE(p, 400, "messages", "the request has no 'messages'");
@@ -100,7 +144,7 @@ qn_status qn_chat_prepare(qn_ask *ask, qn_problem *p) {
         return QN_REFUSE(p, 400, "top_logprobs", "'top_logprobs' is given without 'logprobs'");
     ask->wants_logprobs = json_is_true(ask->logprobs);
     ask->n_top = (int32_t)ask->top_logprobs;
-    QN_TRY(qn_openai_tool_choice(ask, p));
+    QN_TRY(read_tools(ask, p));
     return qn_ask_set_effort(ask, ask->effort, "reasoning_effort", p);
 }
 
@@ -200,20 +244,30 @@ static bool begin(qn_job *job) {
     return is_sent;
 }
 
-static json_t *call_delta(const qn_choice *c, const qn_job_piece *piece) {
-    const qn_called *call = &c->calls[piece->call];
-    json_t *o = json_object(), *function = json_object();
+static const char *finish_of(const qn_choice *c) {
+    const char *word = qn_choice_finish(c);
+    const bool is_old = c->job->ask.has_functions && strcmp(word, "tool_calls") == 0;
+    return is_old ? "function_call" : word;
+}
+
+// {"name", "arguments"}: of a call in its older form, or of a piece of it.
+static json_t *function_delta(const qn_choice *c, const qn_job_piece *piece) {
     const bool is_head = piece->kind == QN_CHAT_CALL;
-    if (is_head) qn_json_put(&function, "name", json_string(call->name));
-    qn_json_put(&function, "arguments",
+    json_t *o = json_object();
+    if (is_head) qn_json_put(&o, "name", json_string(c->calls[piece->call].name));
+    qn_json_put(&o, "arguments",
                 is_head ? json_string("") : qn_json_string(piece->text, piece->size));
+    return o;
+}
+
+static json_t *call_delta(const qn_choice *c, const qn_job_piece *piece) {
+    json_t *o = json_object(), *list = json_array();
     qn_json_put(&o, "index", json_integer((json_int_t)piece->call));
-    if (is_head) {
-        qn_json_put(&o, "id", json_string(call->id));
+    if (piece->kind == QN_CHAT_CALL) {
+        qn_json_put(&o, "id", json_string(c->calls[piece->call].id));
         qn_json_put(&o, "type", json_string("function"));
     }
-    qn_json_put(&o, "function", function);
-    json_t *list = json_array();
+    qn_json_put(&o, "function", function_delta(c, piece));
     qn_json_push(&list, o);
     return list;
 }
@@ -224,6 +278,8 @@ static bool piece(qn_job *job, qn_choice *c, const qn_job_piece *piece) {
         qn_json_put(&delta, "content", qn_json_string(piece->text, piece->size));
     else if (piece->kind == QN_CHAT_REASONING)
         qn_json_put(&delta, reasoning_name(job), qn_json_string(piece->text, piece->size));
+    else if (job->ask.has_functions)
+        qn_json_put(&delta, "function_call", function_delta(c, piece));
     else
         qn_json_put(&delta, "tool_calls", call_delta(c, piece));
     return send_chunk(job, c, delta, NULL);
@@ -242,7 +298,7 @@ static bool progress(qn_job *job, qn_choice *c, int64_t done, int64_t total) {
 }
 
 static bool finish(qn_job *job, qn_choice *c) {
-    return send_chunk(job, c, json_object(), qn_choice_finish(c));
+    return send_chunk(job, c, json_object(), finish_of(c));
 }
 
 static bool send_done(qn_job *job) {
@@ -282,6 +338,12 @@ static json_t *message_of(const qn_job *job, const qn_choice *c) {
     if (c->reasoning.size)
         qn_json_put(&m, reasoning_name(job), qn_json_string(c->reasoning.data, c->reasoning.size));
     if (c->n_calls == 0) return m;
+    if (job->ask.has_functions) {
+        json_t *call = qn_openai_call(&c->calls[0]);
+        qn_json_put(&m, "function_call", json_incref(json_object_get(call, "function")));
+        json_decref(call);
+        return m;
+    }
     json_t *calls = json_array();
     for (size_t i = 0; i < c->n_calls; i++) qn_json_push(&calls, qn_openai_call(&c->calls[i]));
     qn_json_put(&m, "tool_calls", calls);
@@ -292,7 +354,7 @@ static json_t *choice_of(qn_job *job, qn_choice *c) {
     json_t *o = json_object();
     qn_json_put(&o, "index", json_integer((json_int_t)c->index));
     qn_json_put(&o, "message", message_of(job, c));
-    qn_json_put(&o, "finish_reason", json_string(qn_choice_finish(c)));
+    qn_json_put(&o, "finish_reason", json_string(finish_of(c)));
     if (job->ask.wants_logprobs) {
         json_t *logprobs = json_object();
         qn_json_put(&logprobs, "content", qn_choice_entries(c));

@@ -52,7 +52,8 @@ static qn_status check_inputs(qn_prompts *inputs, const qn_ask *ask, const qn_se
         qn_asked_prompt *input = &inputs->items[i];
         if (ask->truncate && (int64_t)input->n > context) input->n = (size_t)context;
         if ((int64_t)input->n > context)
-            return qn_refuse_overflow(p, "input", inputs->is_list, i, input->n, context);
+            return qn_refuse_overflow(
+                p, &(qn_overflow){"input", inputs->is_list, i, input->n, false, context, model});
     }
     return QN_OK;
 }
@@ -101,8 +102,12 @@ typedef struct task {
 
 // Reads the inputs, and makes room for the numbers.
 static qn_status begin(task *t, const qn_exchange *ex, qn_problem *p) {
-    const qn_prompts_opts opts = {.field = "input", .max = MAX_INPUTS};
     qn_served *model = t->entry->served;
+    const qn_prompts_opts opts = {.field = "input",
+                                  .max = MAX_INPUTS,
+                                  .context = model->context,
+                                  .cut = t->ask.truncate,
+                                  .stop = ex->stop};
     qn_embedded *e = &t->embedded;
     e->load_ns = qn_clock_ns() - ex->started;
     QN_TRY(qn_prompts_read(&t->inputs, t->ask.input, model, &opts, p));
@@ -162,14 +167,15 @@ static void leave(qn_exchange *ex) {
 
 static void finish(qn_exchange *ex, qn_status status, qn_problem *p) {
     task *t = ex->task;
-    qn_metrics *metrics = &ex->server->metrics;
+    qn_metrics *metrics = &t->entry->metrics;
     qn_buf body = {0};
     t->embedded.total_ns = qn_clock_ns() - ex->started;
-    qn_metric_add(!t->has_begun ? &metrics->refused
+    qn_metric_add(!t->has_begun ? &ex->server->n_refused
                   : status      ? &metrics->failed
                                 : &metrics->answered,
                   1);
     qn_metric_add(&metrics->prompt_tokens, t->embedded.n_tokens);
+    atomic_store(&ex->n_prompt, t->embedded.n_tokens);
     if (!status) t->plan->write(&body, &t->embedded, &t->ask, t->entry);
     if (body.failed) {
         qn_buf_deinit(&body);
@@ -195,7 +201,7 @@ static void run(qn_exchange *ex) {
             status = begin(t, ex, &problem);
             t->has_begun = !status;
             model->n_embedding += t->has_begun;
-            if (!status) qn_metric_add(&ex->server->metrics.requests, 1);
+            if (!status) qn_metric_add(&t->entry->metrics.requests, 1);
         }
         if (!status && t->has_begun) {
             status = compute(t, ex, &problem);

@@ -67,7 +67,7 @@ void qn_api_ollama_tags(qn_exchange *ex) {
     qn_offer_info info;
     qn_registry_refresh(&ex->server->registry);
     for (size_t i = 0; qn_registry_info(&info, &ex->server->registry, i); i++) {
-        if (*info.problem) continue; // there is no place to say why it cannot be used
+        if (*info.fault) continue; // there is no place to say why it cannot be used
         json_t *m = model_json(&info);
         qn_json_put(&m, "modified_at", qn_ollama_time(&(struct timespec){.tv_sec = info.modified}));
         qn_json_push(&list, m);
@@ -184,7 +184,9 @@ void qn_api_ollama_show(qn_exchange *ex) {
     if (!status) {
         qn_offer_refresh(entry);
         qn_offer_get_info(&info, entry);
-        if (!info.is_known) status = QN_REFUSE(&problem, 500, "model", "%s", info.problem);
+        if (!info.is_known)
+            status = QN_REFUSE(&problem, 500, "model", "the model '%.80s' cannot be opened: %s",
+                               info.name, info.fault);
     }
     if (status)
         qn_problem_reply(ex, &problem);

@@ -90,7 +90,8 @@ static void write_tokens(qn_buf *to, const int32_t *ids, size_t n, const qn_ask 
 static qn_status make_tokens(qn_buf *out, const qn_ask *ask, const qn_served *model,
                              qn_problem *p) {
     const qn_tokenize_opts opts =
-        QN_INIT(qn_tokenize_opts, .special = ask->parse_special, .add_ends = ask->add_special);
+        QN_INIT(qn_tokenize_opts, .special = ask->parse_special, .add_ends = ask->add_special,
+                .max_tokens = MAX_TOKENS, .stop = ask->gone);
     int32_t *ids = NULL;
     size_t n = 0;
     if (!ask->content) return QN_REFUSE(p, 400, "content", "the request has no 'content'");
@@ -98,12 +99,16 @@ static qn_status make_tokens(qn_buf *out, const qn_ask *ask, const qn_served *mo
     if (size > MAX_TEXT)
         return QN_REFUSE(p, 413, "content", "'content' has %zu bytes, at most %d are taken at once",
                          size, MAX_TEXT);
-    qn_status status = qn_tokenize(&ids, &n, model->tokenizer, ask->content, size, &opts, &p->err);
+    const qn_status status =
+        qn_tokenize(&ids, &n, model->tokenizer, ask->content, size, &opts, &p->err);
+    if (status == QN_LIMIT)
+        return QN_REFUSE(p, 413, "content",
+                         "'content' is at least %d tokens, at most %d are taken at once",
+                         MAX_TOKENS + 1, MAX_TOKENS);
     if (status) return qn_problem_take(p, status, "content");
-    status = check_count(n, "content", p);
-    if (!status) write_tokens(out, ids, n, ask, model);
+    write_tokens(out, ids, n, ask, model);
     qn_free(ids);
-    return status;
+    return QN_OK;
 }
 
 static qn_status make_content(qn_buf *out, const qn_ask *ask, const qn_served *model,

@@ -21,7 +21,7 @@ struct qn_ask {
     const json_t *kwargs, *reasoning, *thinking, *think, *stop, *stop_ids, *response_format;
     const json_t *json_schema, *structured, *guided_json, *guided_choice, *text, *output_config;
     const json_t *format, *dry_breakers, *samplers, *logit_bias, *bad_words, *stream_options;
-    const json_t *logprobs, *tokens, *include, *origins;
+    const json_t *logprobs, *tokens, *include, *origins, *functions, *function_call;
     int64_t max_tokens, min_tokens, n, best_of, num_ctx, timeout_ms, top_logprobs, n_probs;
     int64_t dimensions;
     bool stream, parallel_calls, add_generation_prompt, raw, leave_out, ignore_eos, echo;
@@ -34,6 +34,7 @@ struct qn_ask {
     int32_t n_top;
     bool include_usage, usage_always;
     qn_tool_choice choice;
+    bool has_functions;       // tools were given in their older form, and calls are told so
     const char *tool_name;    // of a choice that names one; borrowed
     uint64_t seed;            // the one that is used
     const qn_stop_flag *gone; // set when the client is; borrowed

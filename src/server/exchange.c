@@ -1,6 +1,8 @@
 #include "server/exchange.h"
 
 #include "core/mem.h"
+#include "core/printable.h"
+#include "server/problem.h"
 #include "server/server_int.h"
 
 #include <microhttpd.h>
@@ -39,9 +41,13 @@ static void give_back(qn_exchange *ex) {
 }
 
 void qn_exchange_leave(qn_exchange *ex) {
+    enum { LARGE = 1 << 20 }; // bytes of a request and its answer
     if (!ex || atomic_fetch_sub(&ex->owners, 1) != 1) return;
+    const bool was_large = atomic_load(&ex->n_read) + (size_t)ex->n_written > LARGE;
+    qn_server *server = ex->server;
     pthread_mutex_destroy(&ex->lock);
     give_back(ex);
+    atomic_fetch_sub(&server->n_untaken, ex->n_untaken);
     qn_buf_deinit(&ex->body);
     qn_buf_deinit(&ex->out);
     qn_stop_flag_destroy(ex->stop);
@@ -50,6 +56,7 @@ void qn_exchange_leave(qn_exchange *ex) {
     qn_free(ex->tag);
     qn_free(ex->wants);
     qn_free(ex);
+    if (was_large) qn_server_trim_soon(server);
 }
 
 bool qn_exchange_add_body(qn_exchange *ex, const char *bytes, size_t n) {
@@ -78,7 +85,33 @@ void qn_exchange_header(qn_exchange *ex, const char *name, const char *value) {
     memcpy(h->value, value, strlen(value) + 1);
 }
 
+// Counts an answer until its client has it, or is gone. Short ones, as errors are, always go.
+static bool hold_answer(qn_exchange *ex, size_t n) {
+    enum { SHORT = 64 << 10 };
+    qn_server *s = ex->server;
+    const bool is_fine = atomic_fetch_add(&s->n_untaken, n) + n <= s->limits.untaken || n <= SHORT;
+    if (is_fine)
+        ex->n_untaken = n;
+    else
+        atomic_fetch_sub(&s->n_untaken, n);
+    return is_fine;
+}
+
+static void refuse_answer(qn_exchange *ex) {
+    qn_problem problem;
+    (void)QN_REFUSE(&problem, 503, "",
+                    "the server is busy: answers that their clients have not taken fill %zu bytes",
+                    ex->server->limits.untaken);
+    problem.retry_after = 1;
+    qn_problem_reply(ex, &problem);
+}
+
 void qn_exchange_reply(qn_exchange *ex, int status, const char *type, qn_buf *body) {
+    if (!hold_answer(ex, body->size)) {
+        qn_buf_deinit(body);
+        refuse_answer(ex);
+        return;
+    }
     pthread_mutex_lock(&ex->lock);
     qn_buf_deinit(&ex->out);
     ex->out = *body;
@@ -151,6 +184,25 @@ void qn_exchange_end(qn_exchange *ex, bool is_well) {
     pthread_mutex_unlock(&ex->lock);
 }
 
+void qn_exchange_tell_model(qn_exchange *ex, const char *name) {
+    pthread_mutex_lock(&ex->lock);
+    qn_text_cut(ex->served, sizeof ex->served, name);
+    pthread_mutex_unlock(&ex->lock);
+}
+
+void qn_exchange_tell_reason(qn_exchange *ex, const char *message) {
+    pthread_mutex_lock(&ex->lock);
+    // What becomes of an answer that nobody waits for is no news.
+    if (!ex->is_gone) qn_text_cut(ex->reason, sizeof ex->reason, message);
+    pthread_mutex_unlock(&ex->lock);
+}
+
+void qn_exchange_tell_note(qn_exchange *ex, const char *note) {
+    pthread_mutex_lock(&ex->lock);
+    if (!ex->note) ex->note = note;
+    pthread_mutex_unlock(&ex->lock);
+}
+
 void qn_exchange_ping(qn_exchange *ex, int64_t silence_ns) {
     pthread_mutex_lock(&ex->lock);
     const bool is_due =
@@ -167,6 +219,8 @@ void qn_exchange_drop(qn_exchange *ex) {
     pthread_mutex_unlock(&ex->lock);
     qn_stop_flag_set(ex->stop);
 }
+
+void qn_exchange_stop(qn_exchange *ex) { qn_stop_flag_set(ex->stop); }
 
 // --- time ----------------------------------------------------------------------------------------
 

@@ -101,6 +101,8 @@ qn_status qn_guard_reload(qn_guard *guard, qn_err *err) {
 
 qn_status qn_guard_init(qn_guard *guard, const qn_server_opts *opts, qn_err *err) {
     *guard = (qn_guard){0};
+    for (size_t i = 0; i < opts->n_hosts; i++) QN_TRY(qn_host_check(opts->hosts[i], err));
+    for (size_t i = 0; i < opts->n_origins; i++) QN_TRY(qn_origin_check(opts->origins[i], err));
     if (pthread_rwlock_init(&guard->lock, NULL) != 0) return QN_NOMEM(err, "a lock");
     guard->opts = opts; // from here on there is something to release
     if (gethostname(guard->machine, sizeof guard->machine - 1)) *guard->machine = 0;
@@ -154,15 +156,50 @@ qn_status qn_guard_check_key(qn_guard *guard, const qn_credentials *shown, qn_er
 
 // --- places --------------------------------------------------------------------------------------
 
-// The name in "name:port" or "[address]:port", without brackets. False: none.
+static const char name_letters[] =
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.";
+
+// Nothing, or ':' and a port's digits.
+static bool is_port(const char *text) {
+    enum { DIGITS = 5 };
+    const size_t n = *text == ':' ? strspn(text + 1, "0123456789") : 0;
+    return *text == 0 || (n > 0 && n <= DIGITS && text[1 + n] == 0);
+}
+
+// The name in "name", "name:port", "[address]" or "[address]:port", without brackets. False: it is
+// none of these; what other programs would take for the name is not guessed.
 static bool split_host(char *to, size_t size, const char *host) {
     const bool has_bracket = *host == '[';
     const char *from = host + has_bracket;
-    const size_t n = strcspn(from, has_bracket ? "]" : ":/");
-    if (n == 0 || n >= size) return false;
+    const size_t n = has_bracket ? strcspn(from, "]") : strspn(from, name_letters);
+    struct in6_addr v6;
+    if (n == 0 || n >= size || (has_bracket && from[n] != ']')) return false;
+    if (!is_port(from + n + has_bracket)) return false;
     memcpy(to, from, n);
     to[n] = 0;
-    return true;
+    return !has_bracket || inet_pton(AF_INET6, to, &v6) == 1;
+}
+
+qn_status qn_host_check(const char *name, qn_err *err) {
+    const size_t n = strlen(name);
+    if (n > 0 && n < QN_HOST_NAME && strspn(name, name_letters) == n) return QN_OK;
+    return QN_FAIL(err, ARGUMENT,
+                   "--allow-host: '%.80s', want a name such as example.org, without a port", name);
+}
+
+qn_status qn_origin_check(const char *origin, qn_err *err) {
+    static const char letters[] =
+        "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-.";
+    char name[QN_HOST_NAME];
+    const size_t n = strspn(origin, letters);
+    if (strcmp(origin, "*") == 0 || strcmp(origin, "null") == 0) return QN_OK;
+    if (n > 0 && strncmp(origin + n, "://", 3) == 0 &&
+        split_host(name, sizeof name, origin + n + 3))
+        return QN_OK;
+    return QN_FAIL(err, ARGUMENT,
+                   "--cors-origin: '%.80s', want SCHEME://HOST or SCHEME://HOST:PORT with nothing "
+                   "after it, null, or *",
+                   origin);
 }
 
 static bool is_address(const char *name) {
@@ -204,7 +241,7 @@ static bool is_own_page(const qn_credentials *shown) {
 }
 
 qn_status qn_guard_check_place(const qn_guard *guard, const qn_credentials *shown, qn_err *err) {
-    char name[256];
+    char name[QN_HOST_NAME];
     if (shown->host && (!split_host(name, sizeof name, shown->host) || !is_our_name(guard, name)))
         return QN_FAIL(err, ARGUMENT,
                        "Host '%.100s' is not a name of this server; --allow-host adds one",

@@ -22,7 +22,14 @@ typedef struct qn_guard {
     char machine[256]; // its own name
 } qn_guard;
 
-// After a failure there is nothing to release. QN_ARGUMENT: a key of the options is blank.
+enum { QN_HOST_NAME = 256 }; // bytes of a host's name, with the NUL
+// Whether a value of --allow-host is a name, and one of --cors-origin is what a browser sends as
+// Origin, "null" or "*".
+QN_MUST_CHECK qn_status qn_host_check(const char *name, qn_err *err);
+QN_MUST_CHECK qn_status qn_origin_check(const char *origin, qn_err *err);
+
+// After a failure there is nothing to release. QN_ARGUMENT: a key of the options is blank, a host
+// or an origin is none.
 QN_MUST_CHECK qn_status qn_guard_init(qn_guard *guard, const qn_server_opts *opts, qn_err *err);
 void qn_guard_deinit(qn_guard *guard);
 // Reads the key file again; after a failure the keys are as they were.

@@ -201,6 +201,33 @@ static void fold_slashes(char *path) {
     *to = 0;
 }
 
+// One of the codings in "gzip, deflate;q=0.5", n bytes: whether it is `name`, and not turned off by
+// a weight of 0.
+static bool is_coding(const char *text, size_t n, const char *name) {
+    static const char blanks[] = " \t";
+    const size_t skipped = strspn(text, blanks), n_name = strlen(name);
+    if (skipped + n_name > n || strncasecmp(text + skipped, name, n_name) != 0) return false;
+    const char *rest = text + skipped + n_name, *end = text + n;
+    rest += strspn(rest, blanks);
+    if (rest >= end) return true;
+    if (*rest != ';') return false;
+    const char *weight = memchr(rest, '=', (size_t)(end - rest));
+    for (const char *c = weight; c && c < end; c++) {
+        if (*c >= '1' && *c <= '9') return true;
+    }
+    return !weight;
+}
+
+static bool takes_gzip(const char *accepted) {
+    bool takes = false;
+    for (const char *at = accepted; at && *at && !takes;) {
+        const size_t n = strcspn(at, ",");
+        takes = is_coding(at, n, "gzip") || is_coding(at, n, "*");
+        at += n + (at[n] == ',');
+    }
+    return takes;
+}
+
 static qn_status fill(qn_exchange *ex, struct MHD_Connection *c, const char *method,
                       const char *path, qn_err *err) {
     qn_server *s = ex->server;
@@ -216,6 +243,8 @@ static qn_status fill(qn_exchange *ex, struct MHD_Connection *c, const char *met
     const char *model = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "model");
     const char *tag = header_of(c, "If-None-Match");
     ex->model = model ? strdup(model) : NULL;
+    ex->takes_gzip = takes_gzip(header_of(c, "Accept-Encoding"));
+    ex->is_anthropic = header_of(c, "Anthropic-Version") != NULL;
     ex->tag = tag ? strdup(tag) : NULL; // without memory the page is sent again
     return ex->path && (ex->model || !model) ? QN_OK : QN_NOMEM(err, "a request");
 }
@@ -446,8 +475,15 @@ static unsigned max_connections(const qn_server *s) {
     return files.rlim_cur > 4 * N_THREADS ? (unsigned)files.rlim_cur / 4 : N_THREADS;
 }
 
+// Of these, those of one address: nobody shall have them all. An address that only this machine
+// reaches has no others to protect, and its clients have one address.
+static unsigned max_connections_of_one(const qn_server *s, unsigned all) {
+    return !s->opts.host || qn_host_is_local(s->opts.host) ? 0 : all / 2;
+}
+
 qn_status qn_http_start(qn_server *server, qn_err *err) {
     int fd;
+    const unsigned max = max_connections(server);
     QN_TRY(listen_on(&fd, server, err));
     server->port = port_of(fd);
     const bool is_tls = qn_tls_is_on(&server->tls);
@@ -457,7 +493,8 @@ qn_status qn_http_start(qn_server *server, qn_err *err) {
     struct MHD_OptionItem options[] = {
         {MHD_OPTION_LISTEN_SOCKET, fd, NULL},
         {MHD_OPTION_THREAD_POOL_SIZE, N_THREADS, NULL},
-        {MHD_OPTION_CONNECTION_LIMIT, max_connections(server), NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, max, NULL},
+        {MHD_OPTION_PER_IP_CONNECTION_LIMIT, max_connections_of_one(server, max), NULL}, // 0: any
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, HEADER_BYTES, NULL},
         {MHD_OPTION_STRICT_FOR_CLIENT, 1, NULL},
         // Without progress while sending or receiving. It sees some resets only then, too.

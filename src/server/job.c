@@ -32,6 +32,14 @@ static void deinit_choice(qn_choice *c) {
     qn_decoder_destroy(c->decoder);
 }
 
+// The turn is what holds the images.
+static void drop_turn(qn_job *job) {
+    qn_chat_turn_destroy(job->turn);
+    job->turn = NULL;
+    atomic_fetch_sub(&job->ex->server->n_pixels, job->n_pixels);
+    job->n_pixels = 0;
+}
+
 void qn_job_destroy(qn_job *job) {
     if (!job) return;
     for (size_t i = 0; i < job->n_choices; i++) deinit_choice(&job->choices[i]);
@@ -43,7 +51,7 @@ void qn_job_destroy(qn_job *job) {
     qn_free(job->rows);
     qn_free(job->prompts);
     qn_prompts_deinit(&job->asked);
-    qn_chat_turn_destroy(job->turn);
+    drop_turn(job);
     qn_job_opts_deinit(&job->opts);
     qn_ask_deinit(&job->ask);
     if (job->entry) {
@@ -186,8 +194,9 @@ static qn_status check_lengths(const qn_job *job, size_t n, qn_problem *p) {
     const int64_t context = context_of(job), room = job->opts.generate.max_tokens >= 0;
     for (size_t i = 0; i < n; i++) {
         if ((int64_t)prompts[i].n + room > context)
-            return qn_refuse_overflow(p, job->turn ? "messages" : "prompt", job->asked.is_list, i,
-                                      prompts[i].n, context);
+            return qn_refuse_overflow(p, &(qn_overflow){job->turn ? "messages" : "prompt",
+                                                        job->asked.is_list, i, prompts[i].n, false,
+                                                        context, job->model});
     }
     return QN_OK;
 }
@@ -274,7 +283,7 @@ void qn_job_add_rows(qn_job *job) {
 
 // A stream begins at once, so that clients see that their request was taken.
 static void begin_answer(qn_job *job) {
-    qn_metric_add(&job->ex->server->metrics.requests, 1);
+    qn_metric_add(&job->entry->metrics.requests, 1);
     if (!job->is_stream) return;
     qn_exchange_begin(job->ex, 200, job->dialect->stream_type, job->dialect->ping);
     job->has_begun = true;
@@ -292,8 +301,7 @@ static qn_status begin_rows(qn_job *job, qn_problem *p) {
         job->n_left++;
         job->added = qn_clock_ns();
         begin_answer(job);
-        qn_chat_turn_destroy(job->turn); // its pictures are large, and rows have what they need
-        job->turn = NULL;
+        drop_turn(job); // its pictures are large, and rows have what they need
     }
     pthread_mutex_unlock(&job->lock);
     if (status) return status;
@@ -347,6 +355,7 @@ static qn_status start(qn_job *job, size_t n, qn_problem *p) {
     if (status) return qn_problem_take(p, status, NULL);
     for (size_t i = 0; i < job->n_choices; i++)
         job->choices[i].n_prompt = (int64_t)job->prompts[i / job->per_prompt].n;
+    for (size_t i = 0; i < n; i++) atomic_fetch_add(&job->ex->n_prompt, (int64_t)job->prompts[i].n);
     QN_TRY(fill_rows(job, p));
     return begin_rows(job, p);
 }
@@ -391,23 +400,49 @@ static qn_status set_member(qn_chat *chat, const json_t *value, const char *name
     return status ? qn_problem_take(p, status, name) : QN_OK;
 }
 
-static qn_status set_chat(qn_chat *chat, qn_exchange *ex, const qn_ask *ask, qn_problem *p) {
-    QN_TRY(qn_fetch_images(ex, ask->messages, p));
+static bool has_tools(const qn_ask *ask) {
+    return json_array_size(ask->tools) > 0 && ask->choice != QN_TOOLS_NONE;
+}
+
+// Templates without a place for tools leave them out: the model would never know.
+static qn_status check_tools(const qn_job *job, qn_problem *p) {
+    if (!has_tools(&job->ask) || job->model->has_tools) return QN_OK;
+    return QN_REFUSE(p, 400, "tools",
+                     "the request has %zu tools, and the chat template of the model '%.80s' has no "
+                     "place for tools; leave them out, use 'tool_choice' \"none\", or serve with "
+                     "another template (--template)",
+                     json_array_size(job->ask.tools), job->entry->name);
+}
+
+// For qn_image_opts.admit: images of all requests together are bounded.
+static bool admit_image(void *arg, int64_t pixels) {
+    enum { CHANNELS = 3 };
+    qn_job *job = arg;
+    qn_server *s = job->ex->server;
+    const size_t n = (size_t)pixels * CHANNELS;
+    job->is_refused = atomic_fetch_add(&s->n_pixels, n) + n > s->limits.pixels;
+    if (job->is_refused)
+        atomic_fetch_sub(&s->n_pixels, n);
+    else
+        job->n_pixels += n;
+    return !job->is_refused;
+}
+
+static qn_status set_chat(qn_chat *chat, qn_job *job, qn_problem *p) {
+    const qn_ask *ask = &job->ask;
+    const qn_image_opts images = QN_INIT(qn_image_opts, .admit = admit_image, .admit_arg = job);
+    const qn_status status = qn_chat_set_image_opts(chat, &images, &p->err);
+    if (status) return qn_problem_take(p, status, NULL);
+    QN_TRY(qn_fetch_images(job->ex, ask->messages, p));
     QN_TRY(set_member(chat, ask->messages, "messages", qn_chat_set_messages, p));
-    if (json_array_size(ask->tools) == 0 || ask->choice == QN_TOOLS_NONE) return QN_OK;
+    if (!has_tools(ask)) return QN_OK;
     return set_member(chat, ask->tools, "tools", qn_chat_set_tools, p);
 }
 
-// A form of the text says nothing of calls: it goes with tools that must be called, or must not.
-static qn_status check_form(qn_job *job, bool has_tools, qn_problem *p) {
-    if (!has_tools || !job->opts.grammar) return QN_OK;
-    if (job->ask.choice == QN_TOOLS_REQUIRED) job->opts.generate.grammar = NULL;
-    if (job->ask.choice != QN_TOOLS_AUTO) return QN_OK;
-    return QN_REFUSE(
-        p, 400, job->opts.form,
-        "'%s' does not go with tools that may or may not be called: with 'tool_choice' "
-        "\"none\" the answer has that form, with \"required\" it is a call",
-        job->opts.form);
+// A form of the text says nothing of calls that must come.
+static void drop_form(qn_job *job) {
+    if (has_tools(&job->ask) && job->ask.choice == QN_TOOLS_REQUIRED)
+        job->opts.generate.grammar = NULL;
 }
 
 // What a turn is made of.
@@ -422,7 +457,7 @@ typedef struct turn_source {
 static qn_status create_turn(void *arg, int64_t max_steps, qn_err *err) {
     turn_source *s = arg;
     const qn_served *model = s->job->model;
-    // Without leave_out a prompt of any length is made, so that its length can be told.
+    // Without leave_out one that is too long is made, so that its length can be told.
     const int64_t context = s->job->ask.leave_out ? context_of(s->job) : INT64_MAX;
     s->opts.max_grammar_steps = max_steps;
     s->status = qn_chat_turn_create(&s->job->turn, s->chat, model->template, model->engine, context,
@@ -431,30 +466,40 @@ static qn_status create_turn(void *arg, int64_t max_steps, qn_err *err) {
     return wants_more ? s->status : QN_OK;
 }
 
+// The length of the prompt, as far as it was read.
+static qn_status refuse_length(const qn_job *job, qn_problem *p) {
+    const int64_t context = context_of(job);
+    const size_t n = job->ask.leave_out ? (size_t)context : qn_prompt_bound(context);
+    return qn_refuse_overflow(
+        p, &(qn_overflow){"messages", false, 0, n + 1, true, context, job->model});
+}
+
 static qn_status make_turn(qn_job *job, const qn_chat *chat, const char *kwargs, qn_problem *p) {
-    static const char *const fields[] = {[QN_CULPRIT_OTHER] = "messages",
-                                         [QN_CULPRIT_TOOLS] = "tools",
-                                         [QN_CULPRIT_TOOL_CHOICE] = "tool_choice",
-                                         [QN_CULPRIT_GRAMMAR] = "response_format"};
+    const char *const fields[] = {[QN_CULPRIT_OTHER] = "messages",
+                                  [QN_CULPRIT_TOOLS] = "tools",
+                                  [QN_CULPRIT_TOOL_CHOICE] = "tool_choice",
+                                  [QN_CULPRIT_GRAMMAR] = job->opts.form};
     const qn_ask *ask = &job->ask;
-    const bool has_tools = json_array_size(ask->tools) > 0 && ask->choice != QN_TOOLS_NONE;
+    const bool has_calls = has_tools(ask);
     const qn_grammar *like = NULL;
     qn_chat_culprit culprit = QN_CULPRIT_OTHER;
-    QN_TRY(check_form(job, has_tools, p));
-    qn_status status = has_tools ? qn_served_like(&like, job->model, &p->err) : QN_OK;
+    drop_form(job);
+    qn_status status = has_calls ? qn_served_like(&like, job->model, &p->err) : QN_OK;
     if (status) return qn_problem_take(p, status, "tools");
     const qn_chat_prompt_opts prompt =
         QN_INIT(qn_chat_prompt_opts, .reasoning = ask->thinks, .kwargs = kwargs,
-                .no_generation_prompt = !ask->add_generation_prompt);
+                .no_generation_prompt = !ask->add_generation_prompt,
+                .max_tokens = job->is_counted ? 0 : qn_prompt_bound(context_of(job)));
     turn_source s = {.job = job, .chat = chat};
     s.opts = QN_INIT(qn_chat_opts, .prompt = &prompt, .generate = &job->opts.generate,
                      .leave_out = ask->leave_out, .keeps_nothing = !ask->cache_prompt,
-                     .stop = job->ex->stop, .tool_choice = has_tools ? ask->choice : QN_TOOLS_FREE,
+                     .stop = job->ex->stop, .tool_choice = has_calls ? ask->choice : QN_TOOLS_FREE,
                      .tool_name = ask->tool_name, .one_call = !ask->parallel_calls, .like = like,
                      .lenient_schemas = true, .max_token_steps = QN_SERVED_TOKEN_STEPS,
                      .culprit = &culprit);
     status = qn_served_make(job->model, create_turn, &s, &p->err);
     if (!status) status = s.status;
+    if (status == QN_LIMIT && culprit == QN_CULPRIT_LENGTH) return refuse_length(job, p);
     if (status) (void)qn_problem_take(p, status, fields[culprit]);
     if (status == QN_STOPPED) p->retry_after = 1;
     return status;
@@ -465,7 +510,7 @@ static qn_status make_some_turn(qn_job *job, qn_chat *chat, const char *kwargs, 
     json_t *plain = NULL;
     const qn_status first = make_turn(job, chat, kwargs, p);
     if (!first || first == QN_MEMORY || first == QN_STOPPED) return first;
-    if (strcmp(p->param, "messages") != 0) return first; // no other messages mend that
+    if (strcmp(p->param, "messages") != 0 || p->n_context) return first; // nothing else mends that
     qn_problem other = {0};
     qn_status status = qn_messages_relax(&plain, job->ask.messages, &other.err);
     if (status) (void)qn_problem_take(&other, status, "messages");
@@ -482,19 +527,21 @@ static qn_status prepare_chat(qn_chat_turn_info *info, qn_job *job, qn_problem *
     qn_chat *chat = NULL;
     qn_buf kwargs = {0};
     if (!job->model->template)
-        return QN_REFUSE(p, 400, "model", "the model has no chat template: %s",
-                         job->model->no_template);
+        return QN_REFUSE(p, 400, "model", "the model '%.80s' has no chat template that can be used",
+                         job->entry->name);
     QN_TRY(check_images(job, p));
+    QN_TRY(check_tools(job, p));
     QN_TRY(qn_job_opts_init(&job->opts, &job->ask, job->model, p));
     qn_status status = qn_chat_create(&chat, &p->err);
     if (status) return qn_problem_take(p, status, NULL);
-    status = set_chat(chat, job->ex, &job->ask, p);
+    status = set_chat(chat, job, p);
     if (!status && job->ask.kwargs) {
         qn_json_write(&kwargs, job->ask.kwargs, &qn_compact);
         if (kwargs.failed)
             status = qn_problem_take(p, QN_NOMEM(&p->err, "kwargs"), "chat_template_kwargs");
     }
     if (!status) status = make_some_turn(job, chat, kwargs.data, p);
+    if (status && job->is_refused) p->retry_after = QN_RETRY_AFTER;
     qn_buf_deinit(&kwargs);
     qn_chat_destroy(chat);
     if (status) return status;
@@ -513,6 +560,7 @@ static qn_status start_chat(qn_job *job, qn_problem *p) {
 
 static qn_status count_chat(qn_job *job, qn_problem *p) {
     qn_chat_turn_info info = QN_INIT(qn_chat_turn_info);
+    job->is_counted = true;
     QN_TRY(prepare_chat(&info, job, p));
     const qn_status status = add_choices(job, 1, &p->err);
     if (status) return qn_problem_take(p, status, NULL);
@@ -536,8 +584,12 @@ static qn_status start_asked(qn_job *job, qn_problem *p) {
 
 static qn_status start_prompts(qn_job *job, qn_problem *p) {
     enum { MAX_PROMPTS = 1024, MAX_ANSWERS = 4096 };
-    const qn_prompts_opts opts = {
-        .field = "prompt", .max = MAX_PROMPTS, .special = true, .wants_text = true};
+    const qn_prompts_opts opts = {.field = "prompt",
+                                  .max = MAX_PROMPTS,
+                                  .special = true,
+                                  .wants_text = true,
+                                  .context = context_of(job),
+                                  .stop = job->ex->stop};
     qn_generate_opts *g = &job->opts.generate;
     const qn_prompts *asked = &job->asked;
     QN_TRY(qn_job_opts_init(&job->opts, &job->ask, job->model, p));
@@ -587,6 +639,8 @@ qn_status qn_offer_refuse(qn_problem *p, qn_status status) {
         qn_problem_set(p, 404, "model");
         p->code = "model_not_found";
         p->err = err;
+    } else if (status == QN_STATE) { // of all models this one cannot be asked for with --draft
+        (void)qn_problem_take(p, QN_ARGUMENT, "model");
     } else { // the file is the server's, whatever is wrong with it
         const bool is_full = status == QN_MEMORY || status == QN_LIMIT;
         (void)qn_problem_take(p, is_full ? QN_MEMORY : QN_IO, "model");
@@ -597,7 +651,9 @@ qn_status qn_offer_refuse(qn_problem *p, qn_status status) {
 
 qn_status qn_offer_take(qn_offer **out, qn_exchange *ex, const char *name, qn_problem *p) {
     const qn_status status = qn_registry_take(out, &ex->server->registry, name, &p->err);
-    return status ? qn_offer_refuse(p, status) : QN_OK;
+    if (status) return qn_offer_refuse(p, status);
+    qn_exchange_tell_model(ex, (*out)->name);
+    return QN_OK;
 }
 
 void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan) {
@@ -609,7 +665,7 @@ void qn_job_handle(qn_exchange *ex, const qn_job_plan *plan) {
     if (!status) status = qn_offer_take(&entry, ex, ask.model, &problem);
     if (!status) status = plan->start(ex, entry, &ask, plan->dialect, plan->prefix, &problem);
     if (status) {
-        qn_metric_add(&ex->server->metrics.refused, 1);
+        qn_metric_add(&ex->server->n_refused, 1);
         qn_problem_reply(ex, &problem);
     }
     qn_ask_deinit(&ask);

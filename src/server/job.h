@@ -112,6 +112,8 @@ struct qn_job {
     const qn_dialect *dialect;
     qn_ask ask;
     qn_job_opts opts;
+    size_t n_pixels; // bytes of its images, which count for the server's limit
+    bool is_refused; // an image was, as those of all requests are too many
     // NULL: prompts without a conversation, or its rows are in the batch, which need it no more
     qn_chat_turn *turn;
     qn_choice *choices; // (n_choices)
@@ -135,6 +137,7 @@ struct qn_job {
     const char *id_prefix; // "chatcmpl-"
     int64_t created;       // seconds since 1970
     int64_t started;
+    bool is_counted; // its prompt is, and may have any length; there is no answer
     bool is_stream;
     bool has_begun;   // the stream has
     bool is_lost;     // the client is gone, or memory was short: nothing is written any more

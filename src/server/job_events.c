@@ -72,7 +72,7 @@ static void take_prompt(const qn_job_row *row, const qn_event *e) {
 }
 
 static void note_times(qn_choice *c) {
-    qn_metrics *metrics = &c->job->ex->server->metrics;
+    qn_metrics *metrics = &c->job->entry->metrics;
     const int64_t now = qn_clock_ns();
     if (!c->first)
         qn_histogram_add(&metrics->first_token, now - c->job->started);
@@ -143,6 +143,7 @@ static bool take_token(qn_choice *c, const qn_event *e, bool is_end) {
     qn_job *job = c->job;
     note_times(c);
     c->n_tokens += !is_end;
+    atomic_fetch_add(&job->ex->n_generated, !is_end);
     if (job->ask.wants_logprobs && !add_entry(c, e)) job->is_lost = true;
     if (job->ask.return_tokens && !is_end && !add_id(c, e->token)) job->is_lost = true;
     return !job->is_lost && !job->refusal.status;
@@ -151,7 +152,7 @@ static bool take_token(qn_choice *c, const qn_event *e, bool is_end) {
 // --- ends ----------------------------------------------------------------------------------------
 
 static void note_end(qn_choice *c, const qn_event *e) {
-    qn_metrics *metrics = &c->job->ex->server->metrics;
+    qn_metrics *metrics = &c->job->entry->metrics;
     c->reason = e->reason;
     if (e->err) {
         c->status = e->err->status;
@@ -188,7 +189,11 @@ static bool is_held(const qn_job *job) {
 // Why a choice is no answer; false: it is one.
 static bool find_choice_problem(qn_problem *p, const qn_choice *c) {
     if (c->reason == QN_REASON_FAILED) {
-        qn_err_set(&p->err, c->status, __FILE__, __LINE__, "%s", c->message);
+        const bool is_file = c->status == QN_IO || c->status == QN_FORMAT; // not for clients
+        if (is_file)
+            qn_logger_say(&c->job->ex->server->logger, "error", "an answer failed: %s", c->message);
+        qn_err_set(&p->err, c->status, __FILE__, __LINE__, "%s",
+                   is_file ? qn_fault_words(c->status) : c->message);
         // A limit that the request's own grammar met.
         const bool is_asked = c->status == QN_LIMIT && is_held(c->job);
         const bool is_known = c->status == QN_MEMORY || is_asked;
@@ -220,12 +225,21 @@ static bool find_problem(qn_problem *p, const qn_job *job) {
 }
 
 static void end_stream(qn_job *job, const qn_problem *p) {
+    if (p) qn_exchange_tell_reason(job->ex, p->err.message);
     const bool is_sent = p ? job->dialect->fail(job, p) : job->dialect->end(job);
     qn_exchange_end(job->ex, is_sent);
 }
 
+// Whether the time limit, the server's or the request's own, has ended an answer.
+static bool is_out_of_time(const qn_job *job) {
+    for (size_t i = 0; i < job->n_choices; i++) {
+        if (job->choices[i].reason == QN_REASON_DEADLINE) return true;
+    }
+    return false;
+}
+
 static void write_end(qn_job *job) {
-    qn_metrics *metrics = &job->ex->server->metrics;
+    qn_metrics *metrics = &job->entry->metrics;
     qn_problem problem = {0};
     const bool has_problem = find_problem(&problem, job);
     const bool is_gone = qn_stop_flag_is_set(job->ex->stop) && !job->refusal.status;
@@ -234,6 +248,8 @@ static void write_end(qn_job *job) {
                                 : &metrics->answered,
                   1);
     qn_histogram_add(&metrics->whole, qn_clock_ns() - job->started);
+    if (!has_problem && is_out_of_time(job))
+        qn_exchange_tell_note(job->ex, "cut by its time limit");
     qn_offer_touch(job->entry); // before the client knows
     if (job->is_stream)
         end_stream(job, has_problem ? &problem : NULL);
@@ -335,7 +351,7 @@ bool qn_job_take_event(void *arg, const qn_event *e) {
 static void note_begin(qn_job_row *row) {
     qn_job *job = row->job;
     const int64_t now = qn_clock_ns();
-    if (job->is_waiting) qn_histogram_add(&job->ex->server->metrics.queue, now - job->added);
+    if (job->is_waiting) qn_histogram_add(&job->entry->metrics.queue, now - job->added);
     qn_job_leave_queue(job);
     for (size_t i = 0; i < job->per_prompt; i++) job->choices[row->first + i].begun = now;
 }

@@ -181,13 +181,17 @@ void qn_link_end(qn_links *links, qn_link *link) {
     pthread_mutex_unlock(&links->lock);
 }
 
-void qn_links_drop(qn_links *links) {
+static void call_all(qn_links *links, void (*fn)(qn_exchange *ex)) {
     pthread_mutex_lock(&links->lock);
     for (const qn_link *link = links->all; link; link = link->next) {
-        if (link->ex) qn_exchange_drop(link->ex);
+        if (link->ex) fn(link->ex);
     }
     pthread_mutex_unlock(&links->lock);
 }
+
+void qn_links_stop(qn_links *links) { call_all(links, qn_exchange_stop); }
+
+void qn_links_drop(qn_links *links) { call_all(links, qn_exchange_drop); }
 
 int64_t qn_links_count(qn_links *links) {
     pthread_mutex_lock(&links->lock);

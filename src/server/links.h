@@ -43,6 +43,8 @@ void qn_link_begin(qn_links *links, qn_link *link, qn_exchange *ex);
 // The request is complete: from now on a hangup drops it.
 void qn_link_watch(qn_links *links, qn_link *link);
 void qn_link_end(qn_links *links, qn_link *link);
+// Stops every request: what its answer says of that still goes out.
+void qn_links_stop(qn_links *links);
 // Drops every request.
 void qn_links_drop(qn_links *links);
 int64_t qn_links_count(qn_links *links);

@@ -48,7 +48,7 @@ static void put(qn_logger *logger, qn_buf *line) {
 
 static void put_json(qn_logger *logger, json_t *object) {
     qn_buf line = {0};
-    const qn_json_form form = {.compact = true};
+    const qn_json_form form = {.compact = true, .digits = 15}; // 12.3 is 12.3
     if (object) qn_json_write(&line, object, &form);
     json_decref(object);
     put(logger, &line);
@@ -93,34 +93,94 @@ static void print_ids(qn_buf *line, const qn_exchange *ex) {
     qn_buf_printf(line, "[%s%s%s]", ex->id, ex->wants ? " " : "", ex->wants ? ex->wants : "");
 }
 
-void qn_logger_exchange(qn_logger *logger, qn_exchange *ex) {
-    if (logger->is_quiet) return;
+// A text from outside, on one line: what steers a terminal is escaped.
+static void add_escaped(qn_buf *line, const char *text) {
+    const size_t size = strlen(text);
+    for (size_t i = 0; i < size;) {
+        uint32_t code = 0;
+        const size_t n = qn_utf8_decode(text + i, size - i, &code);
+        const bool is_wrong = n == 0, is_hidden = qn_code_is_control(code) || qn_code_turns(code);
+        if (is_wrong)
+            qn_buf_printf(line, "\\x%02x", (unsigned)(unsigned char)text[i]);
+        else if (code == '\n')
+            qn_buf_text(line, "\\n");
+        else if (is_hidden)
+            qn_buf_printf(line, code < 256 ? "\\x%02x" : "\\u%04x", (unsigned)code);
+        else
+            qn_buf_add(line, text + i, n);
+        i += n ? n : 1;
+    }
+}
+
+// What is told of an exchange that has ended.
+typedef struct ended {
+    int status;
+    int64_t n_written, n_prompt, n_generated;
+    double ms; // a tenth is the last digit
+    const char *level, *note;
+    char reason[QN_MAX_REASON], served[sizeof((qn_exchange *)0)->served];
+} ended;
+
+static void look(ended *to, qn_exchange *ex) {
     pthread_mutex_lock(&ex->lock); // whoever answers may not have noticed the end yet
-    const int status = ex->status;
-    const int64_t n_written = ex->n_written;
-    const char *note = ex->note;
+    *to = (ended){.status = ex->status,
+                  .n_written = ex->n_written,
+                  .n_prompt = atomic_load(&ex->n_prompt),
+                  .n_generated = atomic_load(&ex->n_generated),
+                  .ms = (double)((qn_clock_ns() - ex->started) / 100000) / 10,
+                  .note = ex->note};
+    memcpy(to->reason, ex->reason, sizeof to->reason);
+    memcpy(to->served, ex->served, sizeof to->served);
     pthread_mutex_unlock(&ex->lock);
-    const double seconds = (double)(qn_clock_ns() - ex->started) / 1e9;
+    // Streams that fail have begun with status 200; 501 is for what clients wrongly hope for.
+    to->level = (to->status >= 500 && to->status != 501) || (to->status == 200 && *to->reason)
+                    ? "error"
+                : to->status >= 400 ? "warning"
+                                    : "info";
+}
+
+static void put_ended_json(qn_logger *logger, const qn_exchange *ex, const ended *e) {
+    json_t *o = begin_json(e->level);
+    put_ids(&o, ex);
+    qn_json_put(&o, "method", json_string(ex->method));
+    qn_json_put(&o, "path", qn_json_string(ex->path, strlen(ex->path)));
+    qn_json_put(&o, "status", json_integer(e->status));
+    qn_json_put(&o, "ms", qn_json_real(e->ms));
+    qn_json_put(&o, "bytes_in", json_integer((json_int_t)atomic_load(&ex->n_read)));
+    qn_json_put(&o, "bytes_out", json_integer(e->n_written));
+    if (*e->served) qn_json_put(&o, "model", qn_json_string(e->served, strlen(e->served)));
+    if (e->n_prompt) {
+        qn_json_put(&o, "prompt_tokens", json_integer(e->n_prompt));
+        qn_json_put(&o, "answer_tokens", json_integer(e->n_generated));
+    }
+    if (*e->reason) qn_json_put(&o, "reason", qn_json_string(e->reason, strlen(e->reason)));
+    if (e->note) qn_json_put(&o, "note", json_string(e->note));
+    put_json(logger, o);
+}
+
+void qn_logger_exchange(qn_logger *logger, qn_exchange *ex) {
+    ended e;
+    look(&e, ex);
+    // What clients do wrong is theirs to know, unless somebody looks.
+    if (logger->is_quiet && strcmp(e.level, "error") != 0) return;
     if (logger->is_json) {
-        json_t *o = begin_json("info");
-        put_ids(&o, ex);
-        qn_json_put(&o, "method", json_string(ex->method));
-        qn_json_put(&o, "path", qn_json_string(ex->path, strlen(ex->path)));
-        qn_json_put(&o, "status", json_integer(status));
-        qn_json_put(&o, "seconds", qn_json_real(seconds));
-        qn_json_put(&o, "bytes_in", json_integer((json_int_t)atomic_load(&ex->n_read)));
-        qn_json_put(&o, "bytes_out", json_integer(n_written));
-        if (note) qn_json_put(&o, "note", json_string(note));
-        put_json(logger, o);
+        put_ended_json(logger, ex, &e);
         return;
     }
     qn_buf line = {0};
     char path[128];
     show(path, sizeof path, ex->path);
-    qn_buf_printf(&line, "%s %s %d %.3f s, %lld bytes ", ex->method, path, status, seconds,
-                  (long long)n_written);
+    qn_buf_printf(&line, "%s %s %d %.1f ms, ", ex->method, path, e.status, e.ms);
+    if (*e.served) add_escaped(&line, e.served);
+    if (*e.served) qn_buf_text(&line, ", ");
+    if (e.n_prompt)
+        qn_buf_printf(&line, "%lld + %lld tokens, ", (long long)e.n_prompt,
+                      (long long)e.n_generated);
+    qn_buf_printf(&line, "%lld bytes ", (long long)e.n_written);
     print_ids(&line, ex);
-    qn_buf_printf(&line, "%s%s", note ? " " : "", note ? note : "");
+    if (e.note) qn_buf_printf(&line, " %s", e.note);
+    if (*e.reason) qn_buf_text(&line, ": ");
+    add_escaped(&line, e.reason);
     put(logger, &line);
 }
 

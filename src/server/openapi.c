@@ -9,14 +9,20 @@
 
 // --- fields --------------------------------------------------------------------------------------
 
-// ["integer", "null"]; `names` is "string|array". null is the same as nothing, everywhere.
-static json_t *types_json(const char *names) {
+// ["string", "array"] of "string|array".
+static json_t *names_json(const char *names) {
     json_t *list = json_array();
     for (const char *at = names; *at;) {
         const size_t n = strcspn(at, "|");
         qn_json_push(&list, json_stringn(at, n));
         at += n + (at[n] == '|');
     }
+    return list;
+}
+
+// The same with "null", which is nothing, everywhere.
+static json_t *types_json(const char *names) {
+    json_t *list = names_json(names);
     qn_json_push(&list, json_string("null"));
     return list;
 }
@@ -97,6 +103,34 @@ static json_t *set_json(uint32_t set) {
     return o;
 }
 
+// What a request must have, beside the name of the model where there are several. The other routes
+// take an empty object.
+static const struct {
+    const char *path, *fields; // separated by '|'
+} needs[] = {{"/v1/chat/completions", "messages"},
+             {"/v1/chat/completions/input_tokens", "messages"},
+             {"/v1/responses", "input"},
+             {"/v1/responses/input_tokens", "input"},
+             {"/v1/messages", "messages|max_tokens"},
+             {"/v1/messages/count_tokens", "messages"},
+             {"/v1/completions", "prompt"},
+             {"/v1/embeddings", "input"},
+             {"/completion", "prompt"},
+             {"/tokenize", "content"},
+             {"/detokenize", "tokens"},
+             {"/apply-template", "messages"},
+             {"/api/embed", "input"},
+             {"/api/embeddings", "prompt"}};
+
+static json_t *body_json(const qn_route *route) {
+    json_t *o = set_json(route->set);
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        if (strcmp(needs[i].path, route->path) == 0)
+            qn_json_put(&o, "required", names_json(needs[i].fields));
+    }
+    return o;
+}
+
 // --- routes --------------------------------------------------------------------------------------
 
 // "post_v1_chat_completions"
@@ -141,7 +175,7 @@ static json_t *route_json(const qn_route *route) {
     if (route->set) {
         json_t *body = json_object();
         qn_json_put(&body, "required", json_true());
-        qn_json_put(&body, "content", content_json(set_json(route->set)));
+        qn_json_put(&body, "content", content_json(body_json(route)));
         qn_json_put(&o, "requestBody", body);
     }
     if (has_rest(route)) qn_json_put(&o, "parameters", rest_json());

@@ -10,7 +10,8 @@ typedef struct qn_page_file {
     const char *type; // content type
     const char *hash; // of its content
     const unsigned char *data;
-    size_t size; // compressed
+    size_t size;  // compressed
+    size_t plain; // its size without that
 } qn_page_file;
 extern const qn_page_file qn_page_files[];
 extern const size_t qn_page_n_files;

@@ -116,19 +116,25 @@ void qn_reply_json(qn_exchange *ex, int status, json_t *value) {
     if (!value || body.failed) {
         qn_buf_deinit(&body);
         qn_buf_text(&body, no_memory);
+        qn_exchange_tell_reason(ex, "out of memory");
         status = 503;
     }
     qn_exchange_reply(ex, status, content_type, &body);
 }
 
 void qn_problem_reply(qn_exchange *ex, const qn_problem *problem) {
+    static const char models[] = "/v1/models"; // of two dialects
     if (problem->retry_after) {
         char seconds[16];
         snprintf(seconds, sizeof seconds, "%d", problem->retry_after);
         qn_exchange_header(ex, "Retry-After", seconds);
     }
     if (problem->status == 401) qn_exchange_header(ex, "WWW-Authenticate", "Bearer");
+    qn_exchange_tell_reason(ex, problem->err.message);
     const qn_error_form none = ex->path ? qn_route_form(ex->path) : QN_FORM_OPENAI;
-    const qn_error_form form = ex->route ? ex->route->form : none;
+    const qn_error_form own = ex->route ? ex->route->form : none;
+    const bool is_shared =
+        ex->is_anthropic && ex->path && strncmp(ex->path, models, sizeof models - 1) == 0;
+    const qn_error_form form = is_shared ? QN_FORM_ANTHROPIC : own;
     qn_reply_json(ex, problem->status, qn_problem_json(problem, form));
 }

@@ -6,18 +6,27 @@
 #include <stdio.h>
 #include <string.h>
 
-qn_status qn_refuse_overflow(qn_problem *p, const char *field, bool is_list, size_t i, size_t n,
-                             int64_t context) {
+size_t qn_prompt_bound(int64_t context) {
+    enum { MORE = 1 << 16 };
+    return context > INT64_MAX - MORE ? SIZE_MAX : (size_t)context + MORE;
+}
+
+qn_status qn_refuse_overflow(qn_problem *p, const qn_overflow *o) {
     char what[48] = "the request";
-    if (is_list) snprintf(what, sizeof what, "'%s', item %zu", field, i);
-    (void)QN_REFUSE(p, 400, field,
-                    "%s has %zu tokens, which exceeds the available context size of %lld tokens "
-                    "(context_length_exceeded); shorten it, or serve with a larger context (-c)",
-                    what, n, (long long)context);
+    const int64_t context = o->context;
+    const char *advice = context < o->model->context ? ", or ask for a larger num_ctx"
+                         : context < o->model->info.context
+                             ? ", or serve with a larger context (-c)"
+                             : ": the model has no more";
+    if (o->is_list) snprintf(what, sizeof what, "'%s', item %zu", o->field, o->i);
+    (void)QN_REFUSE(p, 400, o->field,
+                    "%s has %s%zu tokens, which exceeds the available context size of %lld tokens "
+                    "(context_length_exceeded); shorten it%s",
+                    what, o->is_least ? "at least " : "", o->n, (long long)context, advice);
     p->type = "exceed_context_size_error";
     p->code = "context_length_exceeded";
-    p->n_prompt = (int64_t)n;
-    p->n_context = context;
+    p->n_prompt = (int64_t)o->n;
+    p->n_context = o->context;
     return QN_LIMIT;
 }
 
@@ -37,6 +46,8 @@ typedef struct reader {
     const qn_served *model;
     const qn_prompts_opts *opts;
     qn_problem *problem;
+    bool is_list;
+    size_t i;       // of a list
     char where[48]; // "'prompt'" or "'prompt', item 3"
     int32_t *ids;
     size_t n, cap;
@@ -57,13 +68,20 @@ static bool add_ids(reader *r, const int32_t *ids, size_t n) {
 }
 
 static qn_status add_text(reader *r, const json_t *from) {
+    const int64_t context = r->opts->context;
+    const size_t max = r->opts->cut ? (size_t)context : qn_prompt_bound(context);
     // Only the first part of a prompt has a beginning.
-    const qn_tokenize_opts opts =
-        QN_INIT(qn_tokenize_opts, .special = r->opts->special, .add_ends = r->n == 0);
+    const qn_tokenize_opts opts = QN_INIT(
+        qn_tokenize_opts, .special = r->opts->special, .add_ends = r->n == 0,
+        .max_tokens = max > r->n ? max - r->n : 1, .cut = r->opts->cut, .stop = r->opts->stop);
     int32_t *ids = NULL;
     size_t n = 0;
     const qn_status status = qn_tokenize(&ids, &n, r->model->tokenizer, json_string_value(from),
                                          json_string_length(from), &opts, &r->problem->err);
+    if (status == QN_LIMIT)
+        return qn_refuse_overflow(r->problem, &(qn_overflow){r->opts->field, r->is_list, r->i,
+                                                             r->n + opts.max_tokens + 1, true,
+                                                             context, r->model});
     if (status) return qn_problem_take(r->problem, status, r->opts->field);
     const bool is_added = add_ids(r, ids, n);
     qn_free(ids);
@@ -150,7 +168,7 @@ qn_status qn_prompts_read(qn_prompts *out, const json_t *from, const qn_served *
     out->n = n;
     qn_status status = QN_OK;
     for (size_t i = 0; i < n && !status; i++) {
-        reader r = {.model = model, .opts = opts, .problem = p};
+        reader r = {.model = model, .opts = opts, .problem = p, .is_list = out->is_list, .i = i};
         if (out->is_list)
             snprintf(r.where, sizeof r.where, "'%.16s', item %zu", opts->field, i);
         else

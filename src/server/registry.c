@@ -2,6 +2,7 @@
 
 #include "core/machine.h"
 #include "core/mem.h"
+#include "core/printable.h"
 #include "server/shelf.h"
 #include "server/server_int.h"
 
@@ -79,6 +80,7 @@ static qn_status merge_one(qn_registry *r, const qn_found *f, qn_err *err) {
     e->modified = f->modified;
     e->file_bytes = f->file_bytes;
     e->is_known = false;
+    *e->no_draft = 0;
     return QN_OK;
 }
 
@@ -88,10 +90,11 @@ static void drop_unseen(qn_registry *r) {
     for (size_t i = 0; i < r->n; i++) {
         qn_offer *e = r->entries[i];
         const bool is_idle = e->state == QN_OFFER_CLOSED && e->n_users == 0;
-        if (e != r->own && !e->is_seen && is_idle)
-            destroy_entry(e);
-        else
-            r->entries[n++] = e;
+        const bool is_gone = e != r->own && !e->is_seen && is_idle;
+        if (!is_gone) r->entries[n++] = e;
+        if (!is_gone) continue;
+        qn_metrics_merge(&r->gone, &e->metrics);
+        destroy_entry(e);
     }
     r->n = n;
 }
@@ -113,6 +116,34 @@ static qn_status scan(qn_registry *r, qn_err *err) {
     return status;
 }
 
+// --- faults --------------------------------------------------------------------------------------
+
+const char *qn_fault_words(qn_status status) {
+    static const char *const words[QN_STATUS_COUNT] = {
+        [QN_IO] = "its file cannot be read",
+        [QN_FORMAT] = "its file is damaged, or no model",
+        [QN_UNSUPPORTED] = "its file needs something that this server does not have",
+        [QN_MEMORY] = "memory is short"};
+    return words[status] ? words[status] : "its file cannot be used";
+}
+
+static void say_fault(const char *name, qn_status status, qn_status fault, qn_err *err) {
+    qn_err_set(err, status, __FILE__, __LINE__,
+               "the model '%.80s' cannot be opened: %s; the server's log says more", name,
+               qn_fault_words(fault));
+}
+
+// Errors of files tell their paths and what they begin with, which clients must not know: they get
+// the kind of fault, the log gets the rest. Before the server listens, whoever starts it gets all.
+static qn_status hide(qn_registry *r, const char *name, qn_status status, qn_err *err) {
+    if (!status || !r->is_public) return status;
+    qn_logger_say(&r->server->logger, "error", "%s: %s", name, err->message);
+    say_fault(name, status, status, err);
+    return status;
+}
+
+// --- facts ---------------------------------------------------------------------------------------
+
 // With the lock, which is given up meanwhile: reads what is not known, unless somebody does.
 static void learn(qn_registry *r, qn_offer *e) {
     qn_facts facts;
@@ -122,9 +153,13 @@ static void learn(qn_registry *r, qn_offer *e) {
     e->is_read = true;
     pthread_mutex_unlock(&r->lock);
     const qn_status status = qn_facts_read(&facts, r->server, e->path, &err);
+    if (status && status != QN_MEMORY && r->server->opts.folder)
+        qn_logger_say(&r->server->logger, "warning", "the model '%.80s' cannot be opened: %s",
+                      e->name, err.message);
     pthread_mutex_lock(&r->lock);
     if (!status) e->facts = facts;
-    snprintf(e->problem, sizeof e->problem, "%.255s", status ? err.message : "");
+    qn_text_cut(e->problem, sizeof e->problem, status ? err.message : "");
+    e->fault = status;
     e->is_known = status != QN_MEMORY; // which may be there the next time
     e->is_read = false;
     pthread_cond_broadcast(&r->changed);
@@ -259,6 +294,7 @@ static bool close_one(qn_registry *r) {
     pthread_mutex_unlock(&r->lock);
     qn_logger_say(&r->server->logger, "info", "closing %s to make room", oldest->name);
     qn_served_close(served);
+    qn_server_trim_soon(r->server);
     pthread_mutex_lock(&r->lock);
     oldest->state = QN_OFFER_CLOSED;
     oldest->state_bytes = 0;
@@ -333,8 +369,9 @@ static qn_status refuse_name(const qn_registry *r, const char *name, qn_err *err
     char known[300] = "";
     size_t used = 0;
     for (size_t i = 0; i < r->n && used < sizeof known - 1; i++) {
-        const int n =
-            snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", r->entries[i]->name);
+        if (*r->entries[i]->problem) continue;
+        const int n = snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "",
+                               r->entries[i]->name);
         used += n > 0 ? (size_t)n : 0;
     }
     if (!name || !*name)
@@ -345,29 +382,38 @@ static qn_status refuse_name(const qn_registry *r, const char *name, qn_err *err
 // What the opening of a model says of its file must not be taken for a wrong name, or for a lack of
 // room.
 static qn_status open_served(qn_served **out, qn_registry *r, const qn_offer *e, qn_err *err) {
-    const qn_status status = qn_served_open(out, r->server, e->path, e->state_bytes, err);
-    if (status != QN_ARGUMENT && status != QN_LIMIT) return status;
-    err->status = QN_UNSUPPORTED;
-    return QN_UNSUPPORTED;
+    qn_status status = qn_served_open(out, r->server, e->path, e->state_bytes, err);
+    if (status == QN_ARGUMENT || status == QN_LIMIT) status = err->status = QN_UNSUPPORTED;
+    return hide(r, e->name, status, err);
+}
+
+// With the lock: what is known against a file; the log has it since it is known.
+static qn_status refuse_fault(const qn_registry *r, const qn_offer *e, qn_err *err) {
+    if (!r->is_public) return QN_FAIL(err, FORMAT, "%s", e->problem);
+    say_fault(e->name, QN_FORMAT, e->fault, err);
+    return QN_FORMAT;
 }
 
 // With the lock, which is given up meanwhile.
 static qn_status open_entry(qn_registry *r, qn_offer *e, qn_err *err) {
     qn_served *served = NULL;
+    if (*e->no_draft) return QN_FAIL(err, STATE, "%s", e->no_draft);
     e->state = QN_OFFER_WAITING;
     if (r->server->opts.folder) learn(r, e); // one model alone is opened as it is
-    qn_status status = *e->problem ? QN_FAIL(err, FORMAT, "%s", e->problem) : make_room(r, e, err);
+    qn_status status = *e->problem ? refuse_fault(r, e, err) : make_room(r, e, err);
     if (!status) e->state = QN_OFFER_OPENING;
     while (!status) {
         pthread_mutex_unlock(&r->lock);
         status = open_served(&served, r, e, err);
         pthread_mutex_lock(&r->lock);
+        if (status == QN_STATE && err) qn_text_cut(e->no_draft, sizeof e->no_draft, err->message);
         if (status != QN_MEMORY || !close_one(r)) break;
         status = QN_OK; // once more, with the room of that one
     }
     if (!status) learn(r, e);
     e->served = served;
     e->state = status ? QN_OFFER_CLOSED : QN_OFFER_OPEN;
+    e->was_open |= !status;
     if (status) e->state_bytes = 0;
     pthread_cond_broadcast(&r->changed);
     return status;
@@ -391,7 +437,7 @@ static qn_status take(qn_offer **out, qn_registry *r, const char *name, bool ope
     if (!e && r->server->opts.folder) { // it may be new
         pthread_mutex_unlock(&r->lock);
         const qn_status scanned = scan(r, err);
-        if (scanned) return scanned;
+        if (scanned) return hide(r, name ? name : "", scanned, err);
         pthread_mutex_lock(&r->lock);
         e = find(r, name);
     }
@@ -457,6 +503,7 @@ static void fill_info(qn_offer_info *out, const qn_offer *e) {
     snprintf(out->path, sizeof out->path, "%s", e->path);
     snprintf(out->architecture, sizeof out->architecture, "%s", f->architecture);
     snprintf(out->problem, sizeof out->problem, "%s", e->problem);
+    out->fault = *e->problem ? qn_fault_words(e->fault) : "";
 }
 
 bool qn_registry_info(qn_offer_info *out, qn_registry *r, size_t i) {
@@ -473,6 +520,14 @@ void qn_offer_get_info(qn_offer_info *out, qn_offer *e) {
     pthread_mutex_unlock(&e->registry->lock);
 }
 
+static void add_counts(qn_batch_counts *to, const qn_batch_counts *from) {
+    to->rows += from->rows, to->queued += from->queued;
+    to->pages += from->pages, to->pages_all += from->pages_all;
+    to->kept_bytes += from->kept_bytes;
+    to->steps += from->steps, to->tokens += from->tokens;
+    to->hits += from->hits, to->preemptions += from->preemptions;
+}
+
 int64_t qn_registry_counts(qn_registry *r, qn_batch_counts *out) {
     int64_t n = 0;
     pthread_mutex_lock(&r->lock);
@@ -481,14 +536,40 @@ int64_t qn_registry_counts(qn_registry *r, qn_batch_counts *out) {
         qn_batch_counts c = QN_INIT(qn_batch_counts);
         if (e->state != QN_OFFER_OPEN || qn_batch_get_counts(&c, e->served->batch, NULL)) continue;
         n++;
-        out->rows += c.rows, out->queued += c.queued;
-        out->pages += c.pages, out->pages_all += c.pages_all;
-        out->kept_bytes += c.kept_bytes;
-        out->steps += c.steps, out->tokens += c.tokens;
-        out->hits += c.hits, out->preemptions += c.preemptions;
+        add_counts(out, &c);
     }
     pthread_mutex_unlock(&r->lock);
     return n;
+}
+
+// With the lock.
+static void fill_metrics(qn_model_metrics *to, qn_offer *e) {
+    *to = (qn_model_metrics){.counts = QN_INIT(qn_batch_counts)};
+    snprintf(to->name, sizeof to->name, "%s", e->name);
+    qn_metrics_merge(&to->metrics, &e->metrics);
+    to->is_open =
+        e->state == QN_OFFER_OPEN && !qn_batch_get_counts(&to->counts, e->served->batch, NULL);
+}
+
+qn_status qn_registry_metrics(qn_model_metrics **out, size_t *n_out, qn_model_metrics *all,
+                              qn_registry *r, qn_err *err) {
+    size_t n = 0;
+    *all = (qn_model_metrics){.is_open = true};
+    pthread_mutex_lock(&r->lock);
+    qn_model_metrics *list = qn_alloc(r->n + 1, sizeof *list);
+    for (size_t i = 0; list && i < r->n; i++) {
+        if (!r->entries[i]->was_open) continue;
+        qn_model_metrics *m = &list[n++];
+        fill_metrics(m, r->entries[i]);
+        qn_metrics_merge(&all->metrics, &m->metrics);
+        if (m->is_open) add_counts(&all->counts, &m->counts);
+    }
+    qn_metrics_merge(&all->metrics, &r->gone);
+    pthread_mutex_unlock(&r->lock);
+    if (!list) return QN_NOMEM(err, "metrics");
+    *out = list;
+    *n_out = n;
+    return QN_OK;
 }
 
 bool qn_registry_is_well(qn_registry *r) {

@@ -7,6 +7,7 @@
 #ifndef QN_SERVER_REGISTRY_H
 #define QN_SERVER_REGISTRY_H
 
+#include "server/metrics.h"
 #include "server/model_facts.h"
 #include "server/served.h"
 
@@ -36,9 +37,13 @@ typedef struct qn_offer {
     bool is_known;       // there are facts, or an error
     bool is_read;        // somebody reads them
     qn_facts facts;
-    char problem[256]; // why it cannot be opened; "": nothing is known against it
-    bool is_seen;      // while the folder is looked at: it is still there
+    char problem[256];  // why it cannot be opened; "": nothing is known against it
+    qn_status fault;    // the same as a status
+    char no_draft[256]; // why drafts cannot be for it; "": the same
+    bool was_open;
+    bool is_seen; // while the folder is looked at: it is still there
     struct qn_registry *registry;
+    qn_metrics metrics; // of its answers, by anybody
 } qn_offer;
 
 // Caller storage.
@@ -49,8 +54,10 @@ typedef struct qn_registry {
     qn_offer **entries; // (n), owned; in the order of names
     size_t n;
     qn_offer *own;       // the model that was named to the server; NULL: those of the folder alone
+    qn_metrics gone;     // of models that are no longer there
     int64_t draft_bytes; // that a draft model takes beside each model
     bool is_open;
+    bool is_public; // clients ask: set before the first can
 } qn_registry;
 
 QN_MUST_CHECK qn_status qn_registry_init(qn_registry *registry, qn_server *server, qn_err *err);
@@ -60,7 +67,8 @@ void qn_registry_deinit(qn_registry *registry);
 // The model of that name, open; NULL or "": the only one, or the one that was named to the server.
 // A tag ":latest" at the end of the name is left off. One user more, until qn_offer_leave.
 // QN_ARGUMENT: there is none of this name. QN_MEMORY: it does not fit. QN_LIMIT: not now, as others
-// are in use. All others: it cannot be opened, whatever is wrong with it.
+// are in use. QN_STATE: the draft model does not fit it. All others: it cannot be opened, whatever
+// is wrong with it.
 QN_MUST_CHECK qn_status qn_registry_take(qn_offer **out, qn_registry *registry, const char *name,
                                          qn_err *err);
 // The same without opening it: served is NULL unless it is open.
@@ -87,8 +95,13 @@ typedef struct qn_offer_info {
     bool has_vision, has_thinking, has_tools;
     char architecture[64];
     qn_facts facts;
-    char problem[256]; // why it cannot be opened; "": nothing is known against it
+    // Why it cannot be opened, for whoever runs the server; "": nothing is known against it. Clients
+    // get `fault`, a constant, which says the same without the file's path and content.
+    char problem[256];
+    const char *fault;
 } qn_offer_info;
+// What is wrong with a file, in words that are for everybody.
+const char *qn_fault_words(qn_status status);
 // False after the last. Only what is known already: see qn_registry_refresh.
 bool qn_registry_info(qn_offer_info *out, qn_registry *registry, size_t i);
 void qn_offer_get_info(qn_offer_info *out, qn_offer *entry);
@@ -101,6 +114,11 @@ void qn_offer_refresh(qn_offer *entry);
 
 // Sums over the batches of all models that are open; returns how many these are.
 int64_t qn_registry_counts(qn_registry *registry, qn_batch_counts *out);
+// (n) what was counted of each model that was open once, owned (qn_free); in *all the sum, with
+// models that are gone.
+QN_MUST_CHECK qn_status qn_registry_metrics(qn_model_metrics **out, size_t *n,
+                                            qn_model_metrics *all, qn_registry *registry,
+                                            qn_err *err);
 // False: steps of a model that is open fail again and again.
 bool qn_registry_is_well(qn_registry *registry);
 

@@ -145,9 +145,13 @@ static qn_status open_draft(qn_served *m, qn_err *err) {
     return qn_session_create(&m->draft, m->draft_engine, &session, err);
 }
 
-static qn_status open_batch(qn_served *m, int64_t state_bytes, qn_err *err) {
+static qn_status open_batch(qn_served *m, const char *path, int64_t state_bytes, qn_err *err) {
     const qn_server_opts *o = &m->server->opts;
     m->context = m->info.context;
+    if (o->context > m->context)
+        qn_logger_say(&m->server->logger, "warning",
+                      "-c %lld is more than the context of the model, which is %lld: %s",
+                      (long long)o->context, (long long)m->context, path);
     if (o->context && o->context < m->context) m->context = o->context;
     const qn_batch_opts batch =
         QN_INIT(qn_batch_opts, .context = m->context, .rows = o->parallel, .chunk = o->chunk,
@@ -156,8 +160,26 @@ static qn_status open_batch(qn_served *m, int64_t state_bytes, qn_err *err) {
     return qn_batch_create(&m->batch, m->engine, &batch, err);
 }
 
+// Whether drafts can be for this model, by a row that drafts, before there are others.
+static qn_status check_draft(qn_served *m, qn_err *err) {
+    static const int32_t id = 0;
+    const qn_generate_opts drafts = QN_INIT(qn_generate_opts, .max_tokens = 1, .draft = m->draft);
+    const qn_row_opts row = QN_INIT(qn_row_opts, .generate = &drafts, .flags = QN_ROW_UNCACHED);
+    uint64_t added;
+    qn_err why;
+    if (!m->draft) return QN_OK;
+    const qn_status status = qn_batch_add(&added, m->batch, &id, 1, &row, NULL, NULL, &why);
+    if (!status) (void)qn_batch_remove(m->batch, added);
+    if (status == QN_ARGUMENT)
+        return QN_FAIL(err, STATE, "--draft: %.160s does not fit the model: %.240s",
+                       m->server->opts.draft, why.message);
+    if (status && err) *err = why;
+    return status;
+}
+
 static qn_status fill(qn_served *m, const char *path, int64_t state_bytes, qn_err *err) {
     const qn_server_opts *o = &m->server->opts;
+    char why[256] = "";
     m->info = QN_INIT(qn_engine_info);
     m->sample = QN_INIT(qn_sample_opts);
     QN_TRY(qn_stop_flag_create(&m->give_up, err));
@@ -165,12 +187,14 @@ static qn_status fill(qn_served *m, const char *path, int64_t state_bytes, qn_er
     m->tokenizer = qn_engine_tokenizer(m->engine);
     if (!m->tokenizer) return QN_FAIL(err, UNSUPPORTED, "%s: the model has no tokenizer", path);
     QN_TRY(qn_engine_get_info(&m->info, m->engine, err));
-    QN_TRY(qn_template_choose(&m->template, m->no_template, sizeof m->no_template, m->server,
-                              m->engine, err));
+    QN_TRY(qn_template_choose(&m->template, why, sizeof why, m->server, m->engine, err));
+    if (!m->template)
+        qn_logger_say(&m->server->logger, "warning", "no chat template, so no chats: %s", why);
     QN_TRY(qn_template_look(&m->has_thinking, &m->has_tools, m->template, m->tokenizer, err));
     QN_TRY(look_at_vision(m, err));
     QN_TRY(open_draft(m, err));
-    QN_TRY(open_batch(m, state_bytes, err));
+    QN_TRY(open_batch(m, path, state_bytes, err));
+    QN_TRY(check_draft(m, err));
     m->is_running = qn_thread_start(&m->thread, step, m);
     return m->is_running ? QN_OK : QN_NOMEM(err, "a thread");
 }

@@ -21,7 +21,6 @@ typedef struct qn_served {
     qn_engine_info info;
     const qn_tokenizer *tokenizer; // of the engine
     qn_template *template;         // NULL: the model has none that is known
-    char no_template[256];         // why
     qn_batch *batch;
     qn_session *draft;     // of the draft model; NULL: none
     qn_sample_opts sample; // what requests do not say
@@ -50,7 +49,7 @@ typedef struct qn_served {
 } qn_served;
 
 // Opens the model and starts its thread. state_bytes: max of its KV cache and state; 0: what all
-// rows can need, at most half of what is free.
+// rows can need, at most half of what is free. QN_STATE: the draft model does not fit.
 QN_MUST_CHECK qn_status qn_served_open(qn_served **out, qn_server *server, const char *path,
                                        int64_t state_bytes, qn_err *err);
 // No job may be left, and none be added.

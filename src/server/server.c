@@ -1,11 +1,15 @@
 #include "server/server_int.h"
 
 #include "core/mem.h"
+#include "core/printable.h"
 #include "server/job.h"
 #include "server/problem.h"
 
 #include <curl/curl.h>
 #include <errno.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +24,8 @@ enum {
 static const int64_t GRACE_NS = 30000000000;
 static const qn_server_limits usual_limits = {.body = (size_t)96 << 20,
                                               .held = (size_t)256 << 20,
+                                              .untaken = (size_t)512 << 20,
+                                              .pixels = (size_t)768 << 20, // of one request
                                               .unsent = (size_t)4 << 20,
                                               .waiting = 256,
                                               .connections = 2048,
@@ -57,6 +63,7 @@ static qn_status fill(qn_server *s, qn_err *err) {
     QN_TRY(check_address(s, err));
     QN_TRY(qn_tls_init(&s->tls, &s->opts, err));
     QN_TRY(open_models(s, err));
+    s->registry.is_public = true;
     QN_TRY(qn_links_init(&s->links, s->limits.idle_ms * 1000000, err));
     QN_TRY(qn_workers_init(&s->workers, N_WORKERS, s->limits.waiting, err));
     return qn_http_start(s, err);
@@ -66,6 +73,8 @@ static void set_limits(qn_server_limits *to, const qn_server_limits *from) {
     *to = usual_limits;
     if (from->body) to->body = from->body;
     if (from->held) to->held = from->held;
+    if (from->untaken) to->untaken = from->untaken;
+    if (from->pixels) to->pixels = from->pixels;
     if (from->unsent) to->unsent = from->unsent;
     if (from->waiting) to->waiting = from->waiting;
     if (from->connections) to->connections = from->connections;
@@ -104,16 +113,21 @@ static void give_up(qn_exchange *ex) {
 }
 
 // The HTTP library must not stop while connections are suspended: first every request is answered.
-// Its threads may still bring new ones, which are refused.
+// Its threads may still bring new ones, which are refused. Streams that are ended say so, to clients
+// that take it at once.
 static void end_requests(qn_server *s) {
     static const struct timespec pause = {.tv_nsec = 1000000};
+    static const int64_t TAKE_NS = 1000000000;
     atomic_fetch_add(&s->n_stops, 1);
-    qn_links_drop(&s->links);
+    qn_links_stop(&s->links);
     qn_workers_stop(&s->workers, give_up);
     while (atomic_load(&s->n_jobs) > 0) {
-        qn_links_drop(&s->links);
+        qn_links_stop(&s->links);
         nanosleep(&pause, NULL);
     }
+    const int64_t until = qn_clock_ns() + TAKE_NS;
+    while (qn_links_busy(&s->links) > 0 && qn_clock_ns() < until) nanosleep(&pause, NULL);
+    qn_links_drop(&s->links);
 }
 
 void qn_server_destroy(qn_server *s) {
@@ -180,10 +194,37 @@ static void drain(qn_server *s) {
         wait_for_wake(s, POLL_MS);
 }
 
+void qn_server_trim_soon(qn_server *server) {
+    if (!atomic_exchange(&server->wants_trim, true)) wake(server);
+}
+
+// What bursts of large requests and closed models leave behind stays in the heap of this process
+// otherwise.
+static void trim(qn_server *s) {
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
+    atomic_fetch_add(&s->n_trims, 1);
+}
+
+// Once a second at most: it goes through all of the heap. Returns how long to wait for the next,
+// in ms; -1: none is wanted.
+static int trim_at_times(qn_server *s, int64_t *last) {
+    enum { EVERY_MS = 1000 };
+    if (!atomic_load(&s->wants_trim)) return -1;
+    const int64_t since = *last ? (qn_clock_ns() - *last) / 1000000 : EVERY_MS;
+    if (since < EVERY_MS) return (int)(EVERY_MS - since);
+    atomic_store(&s->wants_trim, false);
+    trim(s);
+    *last = qn_clock_ns();
+    return -1;
+}
+
 qn_status qn_server_run(qn_server *server, qn_err *err) {
+    int64_t trimmed = 0;
     (void)err;
     while (atomic_load(&server->n_stops) == 0) {
-        wait_for_wake(server, -1);
+        wait_for_wake(server, trim_at_times(server, &trimmed));
         if (atomic_exchange(&server->is_reload, false)) reload(server);
     }
     qn_logger_say(&server->logger, "info", "stopping");
@@ -196,20 +237,19 @@ qn_status qn_server_run(qn_server *server, qn_err *err) {
 
 static const double mib = 1 << 20;
 
-// What is known of a model, and the memory that it takes or will take.
-static void describe_model(qn_buf *out, const qn_offer_info *info) {
+// What is known of a model, and the memory that it takes or will take. `wanted`: context by -c.
+static void describe_model(qn_buf *out, const qn_offer_info *info, int64_t wanted) {
     const qn_facts *f = &info->facts;
     qn_buf_printf(out, "  model    %s", info->name);
-    if (*info->problem) {
-        qn_buf_printf(out, ": cannot be opened: %s\n", info->problem);
-        return;
-    }
     if (!info->is_known) {
         qn_buf_text(out, " (opened when it is asked for)\n");
         return;
     }
-    qn_buf_printf(out, " (%s, %.2f billion parameters, context %lld)\n", info->architecture,
+    qn_buf_printf(out, " (%s, %.2f billion parameters, context %lld", info->architecture,
                   (double)info->n_parameters / 1e9, (long long)info->context);
+    if (wanted > info->context)
+        qn_buf_printf(out, ", its limit: -c %lld is more", (long long)wanted);
+    qn_buf_text(out, ")\n");
     qn_buf_printf(out, "  memory   %.1f MiB of weights, %.1f of activations, ",
                   (double)f->weights / mib, (double)f->activations / mib);
     if (info->is_open)
@@ -222,18 +262,34 @@ static void describe_model(qn_buf *out, const qn_offer_info *info) {
                   (double)f->row_state / mib);
 }
 
+enum { MAX_SHOWN = 5 };
+
+// Models that cannot be opened, apart from those that can.
+static void describe_damaged(qn_buf *out, qn_server *s) {
+    qn_offer_info info;
+    size_t n = 0;
+    for (size_t i = 0; qn_registry_info(&info, &s->registry, i); i++) {
+        if (!*info.problem) continue;
+        char reason[100];
+        qn_text_cut(reason, sizeof reason, info.problem);
+        if (n++ < MAX_SHOWN) qn_buf_printf(out, "  damaged  %s: %s\n", info.name, reason);
+    }
+    if (n > MAX_SHOWN) qn_buf_printf(out, "  ...      and %zu more: the log\n", n - MAX_SHOWN);
+}
+
 // As many as fit on a screen. `name` (size n) is that of the first one that can be asked.
 static void describe_models(qn_buf *out, char *name, size_t n, qn_server *s) {
-    enum { MAX_SHOWN = 5 };
     qn_offer_info info;
-    size_t i = 0;
+    size_t n_fine = 0;
     if (s->opts.folder) qn_registry_refresh(&s->registry);
-    for (; qn_registry_info(&info, &s->registry, i); i++) {
-        if (i < MAX_SHOWN) describe_model(out, &info);
-        if (!*name && !*info.problem) snprintf(name, n, "%s", info.name);
+    for (size_t i = 0; qn_registry_info(&info, &s->registry, i); i++) {
+        if (*info.problem) continue;
+        if (n_fine++ < MAX_SHOWN) describe_model(out, &info, s->opts.context);
+        if (!*name) snprintf(name, n, "%s", info.name);
     }
-    if (i > MAX_SHOWN)
-        qn_buf_printf(out, "  ...      and %zu more models: /v1/models\n", i - MAX_SHOWN);
+    if (n_fine > MAX_SHOWN)
+        qn_buf_printf(out, "  ...      and %zu more models: /v1/models\n", n_fine - MAX_SHOWN);
+    describe_damaged(out, s);
 }
 
 static void describe_example(qn_buf *out, const char *url, const char *model, bool has_key) {

@@ -22,6 +22,8 @@ typedef qn_status qn_peek_fn(void *arg, qn_engine **out, const char *path, qn_er
 typedef struct qn_server_limits {
     size_t body;     // bytes of a request's body
     size_t held;     // the same of all requests at a time
+    size_t untaken;  // bytes of answers in one piece that their clients have not taken
+    size_t pixels;   // bytes of the images of all requests at a time, decoded
     size_t unsent;   // bytes of a stream that wait for a slow client
     size_t waiting;  // requests that wait for a worker
     int connections; // at a time

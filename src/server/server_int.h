@@ -42,7 +42,7 @@ struct qn_server {
     qn_tls tls;
     qn_workers workers;
     qn_registry registry;
-    qn_metrics metrics;
+    atomic_int_least64_t n_refused; // requests
     qn_logger logger;
     int wake;                    // eventfd: stop and reload
     atomic_int n_stops;          // how often stop was asked for
@@ -50,9 +50,16 @@ struct qn_server {
     atomic_int_least64_t n_jobs; // answers that are being computed
     atomic_int n_heavy;          // grammars that take long and are being made
     atomic_size_t n_held;        // bytes of bodies, as exchanges count them
+    atomic_size_t n_untaken;     // the same of answers in one piece
+    atomic_size_t n_pixels;      // bytes of decoded images, as jobs count them
+    atomic_bool wants_trim;      // much memory was given back
+    atomic_int n_trims;          // how often the system got it
     atomic_uint_least64_t last_id;
     uint64_t id_key; // of request ids
 };
+
+// Much memory was given back: the system gets it soon, from a thread that nobody waits for.
+void qn_server_trim_soon(qn_server *server);
 
 // The HTTP side: listens on the address of the options.
 QN_MUST_CHECK qn_status qn_http_start(qn_server *server, qn_err *err);

@@ -137,6 +137,16 @@ static qn_status add_symbols(const qn_bpe *bpe, qn_merge *merge, const char *wor
     return QN_OK;
 }
 
+// The bytes of a word that one id may stand for; SIZE_MAX: any number, as some text gives no id.
+static size_t longest_piece(const qn_bpe *bpe) {
+    enum { CHARACTER = 4 }; // bytes: an unknown one counts as the piece for it, whatever its size
+    bool has_letters = bpe->byte_level;
+    for (int i = 0; i < 256; i++) has_letters &= bpe->letter_ids[i] >= 0;
+    if (has_letters) return bpe->vocab->longest;
+    return qn_unknown_counts(&bpe->unknown, bpe->vocab) ? CHARACTER * bpe->vocab->longest
+                                                        : SIZE_MAX;
+}
+
 // A part of a word between two seams.
 static qn_status encode_part(const qn_bpe *bpe, qn_encoder *encoder, const char *part, size_t size,
                              qn_err *err) {
@@ -171,7 +181,9 @@ static int32_t find_word(const qn_bpe *bpe, qn_encoder *encoder, const char *wor
 
 qn_status qn_bpe_encode(const qn_bpe *bpe, qn_encoder *encoder, const char *word, size_t size,
                         qn_err *err) {
+    enum { LONG_WORD = 1 << 12 };
     encoder->last_unknown = false;
+    if (size > LONG_WORD) QN_TRY(qn_encoder_check_word(encoder, size, longest_piece(bpe), err));
     if (bpe->ignore_merges) {
         const int32_t id = find_word(bpe, encoder, word, size);
         if (encoder->word.failed) return QN_NOMEM(err, "spelling of a word");

@@ -21,8 +21,11 @@ typedef struct qn_cell qn_cell; // of the unigram lattice
 typedef struct qn_encoder {
     int32_t *ids;
     size_t n_ids, cap;
-    size_t max_ids;    // a call that would give more fails
-    bool last_unknown; // the word's last id is the unknown token
+    size_t max_ids;           // a call that would give more fails
+    bool cuts;                // such a call gives the first ones, and must have them
+    bool is_full;             // that happened
+    const qn_stop_flag *stop; // NULL: none
+    bool last_unknown;        // the word's last id is the unknown token
     qn_merge merge;
     qn_buf word; // spelling of a word
     qn_cell *cells;
@@ -32,6 +35,17 @@ typedef struct qn_encoder {
 
 void qn_encoder_deinit(qn_encoder *encoder);
 QN_MUST_CHECK qn_status qn_encoder_add(qn_encoder *encoder, int32_t id, qn_err *err);
+// QN_STOPPED if the caller wants that.
+QN_MUST_CHECK qn_status qn_encoder_check_stop(const qn_encoder *encoder, qn_err *err);
+// Fails at once if a word of `size` bytes, of which no id stands for more than `longest`, is sure
+// to give too many ids: its memory is many times its size.
+QN_MUST_CHECK qn_status qn_encoder_check_word(qn_encoder *encoder, size_t size, size_t longest,
+                                              qn_err *err);
+// The same for models whose ids stand for pieces of the text, or for unknown characters.
+QN_MUST_CHECK qn_status qn_unknown_check_word(const qn_unknown_rule *rule, const qn_vocab *vocab,
+                                              qn_encoder *encoder, size_t size, qn_err *err);
+// Whether all unknown text gives ids, for each character or byte of it.
+bool qn_unknown_counts(const qn_unknown_rule *rule, const qn_vocab *vocab);
 // Adds what stands for unknown text: one character or one stray byte.
 QN_MUST_CHECK qn_status qn_encoder_add_unknown(qn_encoder *encoder, const qn_vocab *vocab,
                                                const qn_unknown_rule *rule, qn_str text,

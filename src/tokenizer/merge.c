@@ -1,6 +1,7 @@
 #include "tokenizer/merge.h"
 
 #include "core/mem.h"
+#include "core/stop_flag.h"
 
 #include <string.h>
 
@@ -122,6 +123,7 @@ static qn_merge_item pop(qn_merge *merge) {
 static qn_status offer(qn_merge *merge, int32_t at, qn_merge_find *find, const void *arg,
                        qn_err *err) {
     merge->steps++;
+    if (qn_stop_is_wanted(merge->stop)) return QN_FAIL(err, STOPPED, "tokenizing was stopped");
     if (at < 0 || merge->symbols[at].next < 0) return QN_OK;
     const qn_symbol *left = &merge->symbols[at];
     const qn_symbol *right = &merge->symbols[left->next];

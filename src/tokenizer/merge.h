@@ -37,6 +37,7 @@ typedef struct qn_merge {
     qn_merge_item *heap;
     size_t n_heap, heap_cap;
     uint64_t steps;
+    const qn_stop_flag *stop; // ends the run of a long word with QN_STOPPED; NULL: none
 } qn_merge;
 
 void qn_merge_clear(qn_merge *merge);

@@ -66,6 +66,7 @@ static qn_status encode_part(const qn_sentencepiece *model, qn_encoder *encoder,
 qn_status qn_sentencepiece_encode(const qn_sentencepiece *model, qn_encoder *encoder,
                                   const char *word, size_t size, qn_err *err) {
     encoder->last_unknown = false;
+    QN_TRY(qn_unknown_check_word(&model->unknown, model->vocab, encoder, size, err));
     for (size_t start = 0, end; start < size; start = end) {
         end = qn_seams_next(model->seams, word, size, start);
         QN_TRY(encode_part(model, encoder, (qn_str){word + start, end - start}, err));

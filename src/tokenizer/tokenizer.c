@@ -208,6 +208,7 @@ static qn_status encode_raw(encode_call *call, qn_str text, bool is_first, qn_er
     const size_t from = (size_t)(text.data - call->text.data);
     const qn_added_rule rule = {.special = call->rule.special &&
                                            !qn_added_is_plain(&call->rule, from, from + text.size)};
+    QN_TRY(qn_encoder_check_stop(&call->encoder, err));
     QN_TRY(qn_norm_apply(&text, &tokenizer->norm, &call->norm, text, err));
     return cut_added(call, &tokenizer->added.normalized, text, &rule, is_first, encode_normalized,
                      err);
@@ -248,8 +249,12 @@ static qn_status check_plain(const qn_added_rule *rule, size_t size, qn_err *err
 
 qn_status qn_tokenize_counted(int32_t **ids, size_t *n, const qn_tokenizer *tokenizer, qn_str text,
                               const qn_tokenize_opts *opts, qn_tokenize_stats *stats, qn_err *err) {
+    const qn_stop_flag *stop = opts ? opts->stop : NULL;
     encode_call call = {.tokenizer = tokenizer,
-                        .encoder.max_ids = stats->max_ids,
+                        .encoder = {.max_ids = stats->max_ids,
+                                    .cuts = opts && opts->cut,
+                                    .stop = stop,
+                                    .merge.stop = stop},
                         .rule = {.special = opts && opts->special,
                                  .plain = opts ? opts->plain : NULL,
                                  .n_plain = opts && opts->plain ? opts->n_plain : 0}};
@@ -257,16 +262,18 @@ qn_status qn_tokenize_counted(int32_t **ids, size_t *n, const qn_tokenizer *toke
     QN_TRY(check_plain(&call.rule, text.size, err));
     QN_TRY(
         qn_pretok_run_init(&call.pretok, &tokenizer->pretok, models[tokenizer->kind], &call, err));
-    QN_TRY_TO(done, encode(&call, text, opts && opts->add_ends, err));
+    status = encode(&call, text, opts && opts->add_ends, err);
+    if (status == QN_LIMIT && call.encoder.is_full && call.encoder.cuts) status = QN_OK;
+    if (status) goto done;
     if (!call.encoder.ids && !(call.encoder.ids = qn_alloc(1, sizeof *call.encoder.ids))) {
         status = QN_NOMEM(err, "token ids");
         goto done;
     }
     *ids = call.encoder.ids;
     *n = call.encoder.n_ids;
-    stats->steps = call.encoder.merge.steps + call.encoder.steps;
     call.encoder.ids = NULL;
 done:
+    stats->steps = call.encoder.merge.steps + call.encoder.steps;
     qn_encoder_deinit(&call.encoder);
     qn_norm_run_deinit(&call.norm);
     qn_pretok_run_deinit(&call.pretok);
@@ -281,7 +288,10 @@ qn_status qn_tokenize(int32_t **ids, size_t *n, const qn_tokenizer *tokenizer, c
     if (!tokenizer || (!text && size)) return QN_FAIL(err, ARGUMENT, "qn_tokenize: NULL");
     qn_tokenize_opts o;
     QN_TRY(QN_OPTS_READ(qn_tokenize_opts, &o, opts, err));
-    qn_tokenize_stats stats = {.max_ids = INT32_MAX};
+    qn_tokenize_stats stats = {.max_ids = o.max_tokens && o.max_tokens < INT32_MAX ? o.max_tokens
+                                                                                   : INT32_MAX};
+    if (o.cut && !o.max_tokens)
+        return QN_FAIL(err, ARGUMENT, "qn_tokenize: cut without max_tokens");
     const qn_str all = {size ? text : "", size};
     return qn_tokenize_counted(ids, n, tokenizer, all, &o, &stats, err);
 }

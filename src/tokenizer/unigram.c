@@ -46,12 +46,14 @@ static void offer(qn_cell *cell, double score, int32_t id, size_t size) {
 }
 
 // Fills cells[0 .. size]; cells[i] is about the text before byte i.
-static void find_best(const qn_unigram *model, qn_encoder *encoder, const char *word, size_t size) {
+static qn_status find_best(const qn_unigram *model, qn_encoder *encoder, const char *word,
+                           size_t size, qn_err *err) {
     qn_cell *cells = encoder->cells;
     memset(cells, 0, (size + 1) * sizeof *cells);
     for (size_t i = 0, n; i < size; i += n) {
         n = qn_utf8_check(word + i, size - i);
         if (n == 0) n = 1; // a stray byte
+        QN_TRY(qn_encoder_check_stop(encoder, err));
         bool has_single = false;
         qn_prefix_walk walk = {0};
         const qn_prefix_item *item;
@@ -66,6 +68,7 @@ static void find_best(const qn_unigram *model, qn_encoder *encoder, const char *
         if (!has_single)
             offer(&cells[i + n], add_scores(model, cells[i].score, model->unknown_score), -1, n);
     }
+    return QN_OK;
 }
 
 // Turns the chain of last pieces around: afterwards cells[i] is the piece that starts at i.
@@ -88,11 +91,12 @@ qn_status qn_unigram_encode(const qn_unigram *model, qn_encoder *encoder, const 
                             size_t size, qn_err *err) {
     encoder->last_unknown = false;
     if (size >= UINT32_MAX) return QN_FAIL(err, LIMIT, "a word of %zu bytes", size);
+    QN_TRY(qn_unknown_check_word(&model->unknown, model->vocab, encoder, size, err));
     void *cells = encoder->cells;
     if (!qn_grow(&cells, &encoder->cells_cap, size + 1, sizeof *encoder->cells))
         return QN_NOMEM(err, "the lattice of a text");
     encoder->cells = cells;
-    find_best(model, encoder, word, size);
+    QN_TRY(find_best(model, encoder, word, size, err));
     turn_around(encoder->cells, size);
     for (size_t i = 0; i < size; i += encoder->cells[i].size) {
         const qn_cell *cell = &encoder->cells[i];

@@ -40,6 +40,9 @@ qn_status qn_image_init(qn_image *out, int64_t width, int64_t height, const qn_i
     if (!qn_i64_mul(&n, width, height) || n > file->max_pixels || n > INT64_MAX / CHANNELS)
         return QN_FAIL(err, LIMIT, "%lld x %lld pixels, max %lld", (long long)width,
                        (long long)height, (long long)file->max_pixels);
+    if (file->admit && !file->admit(file->admit_arg, n))
+        return QN_FAIL(err, MEMORY, "no memory for %lld x %lld pixels now", (long long)width,
+                       (long long)height);
     unsigned char *rgb = qn_alloc((size_t)n, CHANNELS);
     if (!rgb) return QN_NOMEM(err, "pixels");
     *out = (qn_image){.width = width, .height = height, .rgb = rgb};
@@ -59,7 +62,9 @@ qn_status qn_image_decode(qn_image *out, const void *data, size_t size,
     const qn_image_file file = {.data = data,
                                 .size = size,
                                 .max_pixels =
-                                    limit_of(limits ? limits->pixels : 0, QN_IMAGE_PIXELS)};
+                                    limit_of(limits ? limits->pixels : 0, QN_IMAGE_PIXELS),
+                                .admit = limits ? limits->admit : NULL,
+                                .admit_arg = limits ? limits->admit_arg : NULL};
     qn_image image = {0};
     int orientation = 1;
     if ((uint64_t)size > (uint64_t)max_bytes)

@@ -25,7 +25,9 @@ struct qn_image {
 };
 
 typedef struct qn_image_limits {
-    int64_t bytes, pixels; // 0: QN_IMAGE_BYTES, QN_IMAGE_PIXELS
+    int64_t bytes, pixels;                    // 0: QN_IMAGE_BYTES, QN_IMAGE_PIXELS
+    bool (*admit)(void *arg, int64_t pixels); // as in qn_image_opts
+    void *admit_arg;
 } qn_image_limits;
 
 // A file's bytes; `limits` may be NULL.

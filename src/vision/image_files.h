@@ -8,6 +8,8 @@ typedef struct qn_image_file {
     const unsigned char *data;
     size_t size;
     int64_t max_pixels;
+    bool (*admit)(void *arg, int64_t pixels); // asked before they take memory; NULL: none
+    void *admit_arg;
 } qn_image_file;
 
 // Fills *out, zeroed, as the file has it: not turned yet. *orientation: EXIF's, 1 to 8. The caller

@@ -4,7 +4,7 @@
 //   node tests/web/mock.mjs [PORT]
 //
 // Messages: "say TEXT" (\n for a line end), "slow TEXT" (a word every 30 ms), "long N" (N words), "think", "tool",
-// "overflow" (unless fewer than 4 messages come), "busy" (full twice), "refuse", "drop" (the
+// "overflow [N]" (unless fewer than N, 4, messages come), "broke" (500), "busy" (full twice), "refuse", "drop" (the
 // connection breaks), "fail" (an error inside the stream), "request" (the request's JSON).
 // Anything else gets a tour of Markdown.
 
@@ -54,8 +54,16 @@ $$
 - [x] sharpen the furrows
 - [ ] oil the handle`.replaceAll('\\\\', '\\');
 
-export async function startMock({ port = 0, key = '', vision = true, models = ['grain-4b', 'husk-1b'] } = {}) {
-  const state = { key, vision, models, requests: [], open: 0, busy: 2, down: false };
+export async function startMock({
+  port = 0,
+  key = '',
+  vision = true,
+  models = ['grain-4b', 'husk-1b'],
+  bad = [],
+  params = PARAMS
+} = {}) {
+  // `bad` models cannot be opened; `loaded` ones are open. Of one that is not, the settings are not known.
+  const state = { key, vision, models, bad, params, loaded: [models[0]], requests: [], open: 0, busy: 2, down: false };
   const server = http.createServer((request, response) => {
     if (state.down) return request.socket.destroy();
     return handle(state, request, response).catch(error => response.destroy(error));
@@ -77,8 +85,11 @@ async function handle(state, request, response) {
     return sendError(response, 401, 'authentication_error', 'Invalid API key');
   }
   if (url.pathname === '/v1/models')
-    return sendJson(response, 200, { object: 'list', data: state.models.map(id => modelOf(state, id)) });
-  if (url.pathname === '/props') return sendJson(response, 200, propsOf(state));
+    return sendJson(response, 200, {
+      object: 'list',
+      data: [...state.bad, ...state.models].map(id => modelOf(state, id))
+    });
+  if (url.pathname === '/props') return sendJson(response, 200, propsOf(state, url.searchParams.get('model')));
   if (url.pathname === '/v1/chat/completions' && request.method === 'POST') return chat(state, request, response);
   return sendError(response, 404, 'not_found_error', 'File Not Found');
 }
@@ -111,19 +122,23 @@ const modelOf = (state, id) => ({
   object: 'model',
   created: 0,
   owned_by: 'quern',
-  meta: {
-    n_ctx: 4096,
-    n_ctx_train: 32768,
-    n_vocab: 32000,
-    n_params: 4e9,
-    size: 2e9,
-    vision: state.vision,
-    loaded: id === state.models[0]
-  }
+  meta: state.bad.includes(id)
+    ? { loaded: false, size: 2e5, error: `${id}.gguf: the file ends too early (incomplete download?)` }
+    : {
+        n_ctx: 4096,
+        n_ctx_train: 32768,
+        n_vocab: 32000,
+        n_params: 4e9,
+        size: 2e9,
+        vision: state.vision,
+        loaded: state.loaded.includes(id)
+      }
 });
 
-const propsOf = state => ({
-  default_generation_settings: { params: { temperature: 0.7, top_k: 20, top_p: 0.8, min_p: 0, repeat_penalty: 1 } },
+const PARAMS = { temperature: 0.7, top_k: 20, top_p: 0.8, min_p: 0, repeat_penalty: 1 };
+
+const propsOf = (state, id) => ({
+  default_generation_settings: { params: state.loaded.includes(id) ? state.params : {} },
   total_slots: 4,
   modalities: { vision: state.vision },
   chat_template_caps: { tools: true, thinking: true },
@@ -143,7 +158,7 @@ async function chat(state, request, response) {
       ? last.content
       : (last.content.find(part => part.type === 'text') || {}).text || '';
   const [word, rest] = [said.split(' ', 1)[0], said.slice(said.indexOf(' ') + 1)];
-  if (word === 'overflow' && body.messages.length >= 4) {
+  if (word === 'overflow' && body.messages.length >= (Number(rest) || 4)) {
     const message =
       'the request exceeds the available context size (5000 tokens, context 4096), context_length_exceeded';
     return sendError(response, 400, 'exceed_context_size_error', message, { n_prompt_tokens: 5000, n_ctx: 4096 });
@@ -154,6 +169,8 @@ async function chat(state, request, response) {
     return sendError(response, 400, 'invalid_request_error', 'temperature is 99; it must be at most 10', {
       param: 'temperature'
     });
+  if (word === 'broke') return sendError(response, 500, 'server_error', 'the file ends too early');
+  if (!state.loaded.includes(body.model)) state.loaded.push(body.model);
   state.open++;
   response.on('close', () => state.open--);
   return stream(state, body, { word, rest, role: last.role }, response);

@@ -117,9 +117,19 @@ async function tour({ page, ui, mock }, look) {
   await page.click('#open-settings');
   await ui.field('JSON schema').fill('{');
   await look('settings');
+  await ui.key('Escape');
+  await page.fill('#prompt', 'say hi');
+  await page.press('#prompt', 'Enter');
+  await page.waitForSelector('#settings[open]');
+  await look('a wrong setting');
+  await page.locator('#settings').getByLabel('JSON schema').fill('');
+  await ui.field('Seed').fill('5');
   await ui.field('Token probabilities').check();
   await ui.key('Escape');
   await ui.ask('say one two three four five');
+  await page.locator('article.assistant').last().getByRole('button', { name: 'Answer again' }).click();
+  await page.waitForSelector('.same');
+  await look('the same answer');
   await page.locator('.tokens span').last().focus();
   await look('probabilities');
   await ui.key('Control+/');
@@ -147,13 +157,18 @@ test('themes', { real: true }, async ({ page }) => {
   await page.getByRole('radio', { name: 'Dark' }).check();
   const dark = await ground();
   check(dark !== light, 'dark looks like light');
+  const bars = () => page.locator('meta[name=theme-color]').evaluateAll(all => all.map(meta => meta.content));
+  equal(await bars(), ['#1a1815', '#1a1815'], "the colour of a phone's bars");
   await page.reload();
   equal(await ground(), dark, 'after a reload');
+  equal(await bars(), ['#1a1815', '#1a1815'], 'bars after a reload');
   await page.click('#open-settings');
   await page.getByRole('radio', { name: 'Automatic' }).check();
   equal(await ground(), light, 'automatic, light');
   await page.emulateMedia({ colorScheme: 'dark' });
   equal(await ground(), dark, 'automatic follows the system');
+  equal(await bars(), ['#faf7f1', '#1a1815'], 'bars follow the system');
+  equal(await ground(), 'rgb(26, 24, 21)', 'the ground is the colour of the bars');
 });
 
 test('everything by keyboard', async ({ page, ui }) => {
@@ -213,6 +228,20 @@ test('finished answers are announced', async ({ page, ui }) => {
   equal(await page.locator('article.assistant').getAttribute('aria-busy'), 'false', 'busy');
 });
 
+test('waiting for an answer is announced', async ({ page, ui }) => {
+  await ui.askSlowly();
+  await page.waitForFunction(() => document.getElementById('live').textContent === 'Waiting for the answer');
+});
+
+test('a long question scrolls by keyboard', async ({ page, ui }) => {
+  await ui.ask(`say ${'a line of a long question\n'.repeat(60)}`);
+  const bubble = page.locator('.bubble');
+  check(await bubble.evaluate(node => node.clientHeight < 420 && node.scrollHeight > 600), 'it fills the page');
+  await bubble.focus();
+  await ui.key('End');
+  await page.waitForFunction(() => document.querySelector('.bubble').scrollTop > 100);
+});
+
 test('focus is visible', { real: true }, async ({ page, ui }) => {
   await page.focus('#prompt');
   for (let i = 0; i < 6; i++) {
@@ -226,6 +255,39 @@ test('focus is visible', { real: true }, async ({ page, ui }) => {
     });
     check(seen, `stop ${i + 1} shows no focus`);
   }
+});
+
+test('what buttons do is written on them', async ({ page }) => {
+  equal(await page.locator('#tools button').allInnerTexts(), ['Import', 'Export', 'Help'], 'the foot of the list');
+  const names = await page
+    .locator('button:visible')
+    .evaluateAll(all => all.filter(b => !b.innerText.trim()).map(b => [b.getAttribute('aria-label'), b.title]));
+  check(names.length >= 3, 'no buttons with icons alone');
+  for (const [name, title] of names) check(title.startsWith(name), `${name} shows no hint`);
+});
+
+test('the settings can be closed from their end', { size: PHONE }, async ({ page }) => {
+  await page.click('#open-settings');
+  await page.evaluate(() => document.getElementById('settings').scrollTo(0, 1e6));
+  const top = await page.evaluate(() => {
+    const close = document.querySelector('[aria-label="Close settings"]').getBoundingClientRect();
+    const seen = document.elementFromPoint(close.x + close.width / 2, close.y + close.height / 2);
+    return [document.getElementById('settings').scrollTop > 200, seen?.closest('button')?.getAttribute('aria-label')];
+  });
+  equal(top, [true, 'Close settings'], 'what is at the place of the button');
+});
+
+test('a tall box leaves the way to the end free', { size: PHONE }, async ({ page, ui }) => {
+  await ui.ask('long 2000');
+  await page.evaluate(() => document.getElementById('thread').scrollTo(0, 0));
+  await page.fill('#prompt', 'a line\n'.repeat(30));
+  await page.locator('#to-end').click();
+  const apart = await page.evaluate(() => {
+    const top = id => document.getElementById(id).getBoundingClientRect();
+    return top('to-end').bottom <= top('prompt').top;
+  });
+  check(apart, 'the button lies on the box');
+  await page.waitForFunction(() => document.getElementById('to-end').hidden);
 });
 
 test('the drawer of a phone', { size: PHONE, touch: true }, async ({ page, ui }) => {
@@ -263,6 +325,35 @@ test('targets of a phone are 44 pixels', { size: PHONE, touch: true }, async ({ 
   await page.tap('#close-drawer');
   await page.tap('#open-settings');
   equal(await small(), [], 'settings');
+});
+
+test('on a phone Enter makes a line in an edited question too', { size: PHONE, touch: true }, async ({ page, ui }) => {
+  await askByTouch(ui, 'say one');
+  await page.getByRole('button', { name: 'Edit the question' }).tap();
+  const area = page.locator('.editor textarea');
+  await area.press('Enter');
+  equal(await area.inputValue(), 'say one\n', 'text');
+  await page.getByRole('button', { name: 'Send as a new version' }).tap();
+  await page.waitForSelector('.versions');
+});
+
+test('nothing scrolls sideways at 320 pixels', { size: { width: 320, height: 640 } }, async ({ page, ui }) => {
+  equal(await overflowing(page), [0, 0], 'empty');
+  await ui.ask('tour');
+  await ui.ask('tool');
+  equal(await overflowing(page), [0, 0], 'a conversation');
+  await page.click('#open-drawer');
+  equal(
+    await page.evaluate(
+      () => document.getElementById('tools').scrollWidth - document.getElementById('tools').clientWidth
+    ),
+    0,
+    'the foot of the list'
+  );
+  await page.click('#close-drawer');
+  await page.click('#open-settings');
+  const settings = page.locator('#settings');
+  equal(await settings.evaluate(node => node.scrollWidth - node.clientWidth), 0, 'settings');
 });
 
 // On a touch screen Enter makes a line; the button sends.

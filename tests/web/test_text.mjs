@@ -2,11 +2,21 @@
 // Needs node alone.
 
 import assert from 'node:assert/strict';
-import { addNode, leaveOutOldest, messagesOf, newChat, pathOf, titleFrom, versionsOf } from '../../web/chat.js';
+import {
+  addNode,
+  canLeaveOut,
+  leaveOutOldest,
+  messagesOf,
+  newChat,
+  pathOf,
+  titleFrom,
+  versionsOf
+} from '../../web/chat.js';
 import { createLexer } from '../../web/highlight.js';
 import { parseInline, safeHref } from '../../web/inline.js';
+import { formulaOf, parseTex } from '../../web/maths.js';
 import { MAX_DEPTH, meter, parseBlocks } from '../../web/markdown.js';
-import { readSampling, requestBody, SAMPLING } from '../../web/request.js';
+import { readSampling, requestBody, SAMPLING, whySame, wrongSettings } from '../../web/request.js';
 import { EventReader } from '../../web/sse.js';
 import { exportText, importText, LIMITS } from '../../web/transfer.js';
 
@@ -233,6 +243,15 @@ const COLOURS = [
   ['bash', 'ls -la "$HOME" a#b # c\necho ${d}', 'ls <att|-la> <str|"$HOME"> a#b <com|# c>\n<key|echo> <var|${d}>'],
   ['json', '{"a": [1, true, "b"]}', '{<att|"a">: [<num|1>, <key|true>, <str|"b">]}'],
   ['html', '<a href="x">y</a><!-- c -->', '<tag|<a> <att|href>=<str|"x"><tag|>>y<tag|</a><tag|>><com|<!-- c -->>'],
+  [
+    'sql',
+    "SELECT a, count(*) FROM t -- b\nwhere c = 'd'",
+    "<key|SELECT> a, <fn|count>(*) <key|FROM> t <com|-- b>\n<key|where> c = <str|'d'>"
+  ],
+  ['css', '@media x { /* a */ b: 2px }', '<pre|@media> x { <com|/* a */> b: <num|2px> }'],
+  ['lua', 'local a = "b" -- c', '<key|local> a = <str|"b"> <com|-- c>'],
+  ['ruby', 'def a # b\n  nil', '<key|def> a <com|# b>\n  <key|nil>'],
+  ['diff', '@@ -1 +1 @@\n-a\n+b\n c', '<pre|@@ -1 +1 @@>\n<key|-a>\n<str|+b>\n c'],
   ['unknown', 'int a;', 'int a;']
 ];
 for (const [lang, text, want] of COLOURS) test(`colours: ${lang}`, () => assert.equal(colours(lang, text), want));
@@ -252,6 +271,62 @@ test('colours never change the text', () => {
       );
   }
   assert.deepEqual(createLexer('c').line('"'.repeat(5000)), [['', '"'.repeat(5000)]]);
+});
+
+// ---- formulas ----
+
+const treeText = ([tag, inside]) => `${tag}(${typeof inside === 'string' ? inside : inside.map(treeText).join(' ')})`;
+const formula = source => {
+  const tree = parseTex(formulaOf(source));
+  return tree && tree[1].map(treeText).join(' ');
+};
+const FORMULAS = [
+  ['$x$', 'mi(x)'],
+  ['$$ a^2 + b_1^{10} $$', 'msup(mi(a) mn(2)) mo(+) msubsup(mi(b) mn(1) mrow(mn(10)))'],
+  ['\\(x^12\\)', 'msup(mi(x) mn(1)) mn(2)'],
+  ['\\[ \\frac{1}{\\sqrt{n}} \\]', 'mfrac(mrow(mn(1)) mrow(msqrt(mrow(mi(n)))))'],
+  ['\\frac12', 'mfrac(mn(1) mn(2))'],
+  ['\\sum_{i=1}^n \\alpha_i', 'munderover(mo(∑) mrow(mi(i) mo(=) mn(1)) mi(n)) msub(mi(α) mi(i))'],
+  ['\\lim\\limits_{x\\to 0} x', 'munder(mo(lim) mrow(mi(x) mo(→) mn(0))) mi(x)'],
+  ['\\left(a\\right]', 'mrow(mo(() mi(a) mo(]))'],
+  ["f''(x)", 'msup(mi(f) mrow(mo(′) mo(′))) mo(() mi(x) mo())'],
+  ['a\\text{ if }b', 'mi(a) mtext(\u00a0if\u00a0) mi(b)'],
+  [
+    '\\begin{pmatrix}a&b\\\\c&d\\end{pmatrix}',
+    'mrow(mo(() mtable(mtr(mtd(mi(a)) mtd(mi(b))) mtr(mtd(mi(c)) mtd(mi(d)))) mo()))'
+  ],
+  ['\\mathbb{R}\\mathcal{L}\\mathbf{x1}', 'mi(ℝ) mi(ℒ) mi(𝐱1)']
+];
+for (const [source, want] of FORMULAS) test(`formula: ${source}`, () => assert.equal(formula(source), want));
+
+test('formulas with anything that is not known stay as they are', () => {
+  for (const source of [
+    '\\foo',
+    'a}',
+    '{a',
+    'x^',
+    'a_b_c',
+    'a & b',
+    'a \\\\ b',
+    '\\frac1',
+    '\\left(a',
+    '\\begin{x}\\end{x}',
+    '\\begin{matrix}a\\end{cases}',
+    '\\text{a{b}}',
+    '\\text',
+    '#',
+    '\\href{javascript:x}{y}',
+    '\\constructor',
+    '\\__proto__',
+    'x'.repeat(4001)
+  ])
+    assert.equal(formula(source), null, source.slice(0, 20));
+});
+
+test('formulas nest no deeper than a limit', () => {
+  for (const piece of ['{', '\\frac', 'x^', '\\sqrt', '\\sqrt[', '\\left(', '\\begin{matrix}', '\\hat'])
+    assert.equal(formula(piece.repeat(Math.floor(4000 / piece.length))), null, piece);
+  assert.ok(formula('{'.repeat(20) + '}'.repeat(20)));
 });
 
 // ---- streams ----
@@ -331,7 +406,55 @@ test('the oldest turns are left out, never the last question', () => {
   assert.ok(leaveOutOldest(chat, pathOf(chat), 5000, 4096));
   assert.ok(chat.from > 0 && chat.nodes[chat.from].role === 'user');
   while (leaveOutOldest(chat, pathOf(chat), 5000, 10)) assert.ok(chat.from <= 10);
+  assert.equal(canLeaveOut(chat, pathOf(chat)), false);
   assert.deepEqual(messagesOf(chat, pathOf(chat)), [{ role: 'user', content: 'last' }]);
+});
+
+test('what is left out is judged by everything that is sent', () => {
+  const turns = more => {
+    const chat = Object.assign(newChat(), more);
+    let parent = -1;
+    for (let i = 0; i < 20; i++)
+      parent = addNode(chat, parent, i % 2 ? 'assistant' : 'user', { text: 'x'.repeat(984) }).id;
+    addNode(chat, parent, 'user', { text: 'last' });
+    assert.ok(leaveOutOldest(chat, pathOf(chat), 4000, 4000)); // to three quarters of what there is
+    return chat.from;
+  };
+  assert.equal(turns({}), 6);
+  assert.equal(turns({ system: 'y'.repeat(20000) }), 12); // it takes half and stays
+  let steps = 0;
+  const chat = newChat();
+  for (let i = 0, parent = -1; i < 40; i++) parent = addNode(chat, parent, 'user', { text: '' }).id;
+  while (leaveOutOldest(chat, pathOf(chat), 0, 0)) assert.ok(++steps < 40, 'it does not end');
+  assert.equal(chat.from, 39);
+});
+
+test('settings that cannot be sent are told by name', () => {
+  const chat = sample();
+  assert.deepEqual(wrongSettings(chat, { sampling: { temperature: '', seed: '7', top_k: ' 3 ' } }), []);
+  Object.assign(chat, { schema: '{"type":', tools: '{}' });
+  const wrong = wrongSettings(chat, { sampling: { top_k: '-3', temperature: 'hot' } });
+  assert.deepEqual(
+    wrong.map(f => f.name),
+    ['schema', 'tools', 'temperature', 'top_k']
+  );
+  assert.ok(wrong.every(f => f.label && f.problem));
+});
+
+test('why an answer would be the same again', () => {
+  const why = (sampling, own = {}) => whySame({ sampling }, own)?.change;
+  assert.equal(why({}), undefined);
+  assert.equal(why({}, { temperature: 0.7, top_k: 20 }), undefined);
+  assert.equal(why({ temperature: '0.5' }, { temperature: 0 }), undefined);
+  assert.deepEqual(why({}, { temperature: 0 }), { temperature: 0.8, seed: null });
+  assert.deepEqual(why({ temperature: '0', seed: '5' }, { temperature: 1 }), { temperature: 0.8, seed: null });
+  assert.deepEqual(why({ top_k: '1' }, { temperature: 1 }), { top_k: 40, seed: null });
+  assert.deepEqual(why({ seed: '0' }, { temperature: 1 }), { seed: null });
+  const body = requestBody(sample(), [], { sampling: { seed: '7', top_p: '0.5' } }, 'm', {
+    temperature: 0.8,
+    seed: null
+  });
+  assert.deepEqual([body.temperature, body.seed, body.top_p], [0.8, undefined, 0.5]);
 });
 
 test('empty settings are not sent', () => {

@@ -165,6 +165,11 @@ static qn_status make_calls(void *arg, int32_t *root, qn_gr_ast *ast, qn_err *er
     const bool has_more = !c->one && !c->is_list && (c->takes_open || !c->close);
     *root = qn_gr_seq(ast, c->takes_open ? whole : body,
                       has_more ? qn_gr_rep(ast, more, 0, QN_AST_MANY) : QN_AST_EMPTY);
+    if (c->instead) {
+        int32_t instead = QN_AST_NEVER;
+        QN_TRY(qn_grammar_read_again(&instead, ast, c->instead, &c->opts, err));
+        *root = qn_gr_alt(ast, instead, *root);
+    }
     return qn_gr_ast_check(ast, err);
 }
 

@@ -27,6 +27,9 @@ typedef struct qn_gr_calls {
     const char *open, *close;
     bool takes_open;
     bool one; // call; else more may follow, in the list or with tags of their own
+    // What the text may be in place of calls: a grammar that was made from a text, with takes_open;
+    // NULL: nothing
+    const qn_grammar *instead;
     const qn_gr_tool *tools;
     size_t n_tools;
     const qn_gr_gate_piece *pieces; // of tags that are special tokens

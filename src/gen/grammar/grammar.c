@@ -2,6 +2,8 @@
 #include "core/structs.h"
 #include "gen/grammar/grammar_int.h"
 
+#include <string.h>
+
 enum { TEXT_MAX = 8 << 20 };
 
 static qn_gr_front_end *const front_ends[] = {
@@ -114,6 +116,31 @@ static qn_status attach_new(qn_grammar *grammar, const qn_tokenizer *tokenizer, 
     return QN_OK;
 }
 
+// Takes the grammar, and gives it with its text.
+static qn_status keep_text(qn_grammar **out, qn_grammar *grammar, const source *s, qn_err *err) {
+    grammar->text = qn_alloc(s->text.size + 1, 1);
+    if (!grammar->text) {
+        qn_grammar_destroy(grammar);
+        return QN_NOMEM(err, "grammar");
+    }
+    memcpy(grammar->text, s->text.data, s->text.size);
+    grammar->text_size = s->text.size;
+    grammar->kind = s->kind;
+    grammar->is_lenient = s->opts.lenient;
+    grammar->is_closed = s->opts.closed;
+    *out = grammar;
+    return QN_OK;
+}
+
+qn_status qn_grammar_read_again(int32_t *root, qn_gr_ast *ast, const qn_grammar *grammar,
+                                const qn_grammar_opts *opts, qn_err *err) {
+    qn_grammar_opts own = *opts;
+    own.lenient = grammar->is_lenient;
+    own.closed = grammar->is_closed;
+    const qn_str text = {grammar->text, grammar->text_size};
+    return front_ends[grammar->kind](root, ast, text, &own, err);
+}
+
 static qn_status create_whole(qn_grammar **out, const qn_tokenizer *tokenizer,
                               const qn_grammar *other, qn_gr_make_fn *make, void *arg,
                               qn_grammar_kind kind, const qn_grammar_opts *opts, qn_err *err) {
@@ -141,7 +168,9 @@ qn_status qn_grammar_create(qn_grammar **out, const qn_tokenizer *tokenizer, qn_
     if (size) QN_NEED(text, err);
     source s;
     QN_TRY(read_opts(&s, kind, text, size, opts, err));
-    return create_whole(out, tokenizer, NULL, read_source, &s, kind, &s.opts, err);
+    qn_grammar *grammar = NULL;
+    QN_TRY(create_whole(&grammar, tokenizer, NULL, read_source, &s, kind, &s.opts, err));
+    return keep_text(out, grammar, &s, err);
 }
 
 qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other, qn_grammar_kind kind,
@@ -152,7 +181,9 @@ qn_status qn_grammar_create_like(qn_grammar **out, const qn_grammar *other, qn_g
     if (size) QN_NEED(text, err);
     source s;
     QN_TRY(read_opts(&s, kind, text, size, opts, err));
-    return create_whole(out, NULL, other, read_source, &s, kind, &s.opts, err);
+    qn_grammar *grammar = NULL;
+    QN_TRY(create_whole(&grammar, NULL, other, read_source, &s, kind, &s.opts, err));
+    return keep_text(out, grammar, &s, err);
 }
 
 qn_status qn_grammar_create_made(qn_grammar **out, const qn_tokenizer *tokenizer,
@@ -195,6 +226,7 @@ void qn_grammar_destroy(qn_grammar *grammar) {
     else
         qn_gr_program_deinit(&grammar->program);
     qn_free(grammar->gate);
+    qn_free(grammar->text);
     detach(grammar->shared);
     qn_free(grammar);
 }

@@ -23,7 +23,17 @@ struct qn_grammar {
     uint64_t token_steps;    // that a matcher may take for one token
     qn_gr_token_bytes bytes; // as in `shared`, which owns what it points to
     qn_gr_shared_bytes *shared;
+    // What it was made from, owned; NULL: by a function (qn_grammar_create_made), or gated
+    char *text;
+    size_t text_size;
+    qn_grammar_kind kind;
+    bool is_lenient, is_closed;
 };
+
+// Adds the tree of a grammar that was made from a text to another one; limits are those of `opts`.
+QN_MUST_CHECK qn_status qn_grammar_read_again(int32_t *root, qn_gr_ast *ast,
+                                              const qn_grammar *grammar,
+                                              const qn_grammar_opts *opts, qn_err *err);
 
 // Adds a holder, which must destroy it, too. Returns it.
 const qn_grammar *qn_grammar_hold(const qn_grammar *grammar);
