@@ -257,6 +257,22 @@ static unsigned char *data_of(const qn_cuda_operand *o, const qn_step *s) {
     return (unsigned char *)(uintptr_t)at;
 }
 
+// A weight as it lies in a file.
+static unsigned char *gather_weight(const qn_cuda_operand *o, int64_t rows) {
+    const qn_type_info *info = qn_type_get((qn_type)o->type);
+    const size_t bytes = (size_t)info->bytes, room = (size_t)qn_cuda_block_bytes(o->type, info->bytes);
+    const size_t head = o->type == QN_TYPE_Q8_0 ? 2 : bytes;
+    const size_t gap = o->type == QN_TYPE_Q8_0 ? QN_CUDA_Q8_0_SHIFT : 0;
+    const int64_t n = rows * (o->width / info->block);
+    unsigned char *all = malloc((size_t)n * bytes + 1), *to = all;
+    const unsigned char *from = o->data;
+    for (int64_t i = 0; all && i < n; i++, to += bytes, from += room) {
+        memcpy(to, from, head);
+        memcpy(to + head, from + head + gap, bytes - head);
+    }
+    return all;
+}
+
 static qn_plain_operand plain_of(const qn_cuda_operand *o, const qn_cuda_task *t, bool is_in) {
     qn_plain_operand to = {.data = data_of(o, t->step),
                            .stride = o->stride,
@@ -265,6 +281,8 @@ static qn_plain_operand plain_of(const qn_cuda_operand *o, const qn_cuda_task *t
                            .form = (qn_word)o->form,
                            .is_typed = o->is_weight,
                            .type = (qn_type)o->type};
+    if (to.data && o->is_weight && qn_cuda_block_bytes(o->type, 0))
+        to.data = gather_weight(o, o->parts);
     if (!to.data || o->is_weight || o->form == QN_WORD_f32 || o->width == 0) return to;
     to.stride = o->parts * qn_plain_part_bytes(to.form, o->width);
     const int64_t rows = is_in ? (o->stride ? t->rows : 1) : t->rows;

@@ -592,10 +592,11 @@ static void read_part(float *to, const qn_cuda_program *x, const qn_cuda_operand
 static void read_weight(float *to, const qn_cuda_program *x, const qn_cuda_operand *o, int64_t i) {
     unsigned char block[512];
     const qn_type_info *info = qn_type_get((qn_type)o->type);
-    const int64_t row = o->width / info->block * info->bytes;
+    const int64_t bytes = qn_cuda_block_bytes(o->type, info->bytes);
+    const int64_t row = o->width / info->block * bytes;
     for (int64_t b = 0; b * info->block < o->width; b++) {
-        qn_cuda_read(x->head.device, block, o->data + i * row + b * info->bytes,
-                     (size_t)info->bytes);
+        qn_cuda_read(x->head.device, block, o->data + i * row + b * bytes, (size_t)bytes);
+        if (o->type == QN_TYPE_Q8_0) memmove(block + 2, block + 2 + QN_CUDA_Q8_0_SHIFT, 32);
         info->unpack(to + b * info->block, block, info->block);
     }
 }

@@ -2,7 +2,8 @@
 //
 // Floats are dense. Packed activations are blocks of 256 values, each part of a row beginning with
 // a new one; integers of more than 8 bits lie as two planes of bytes, so that products of bytes do.
-// Weights are rows in their own type. Pages of a KV cache have, of each layer, keys (heads, 64,
+// Weights are rows of blocks of their own type, some of them longer than in a file, so that words lie
+// at whole addresses. Pages of a KV cache have, of each layer, keys (heads, 64,
 // k_size) and then values (heads, 64, v_size) in the type of the cache, rows filled up to whole
 // blocks.
 #ifndef QN_BACKENDS_CUDA_TASK_H
@@ -43,6 +44,17 @@ typedef struct qn_cuda_i8 {
     int16_t sums[QN_CUDA_GROUPS];
     float scales[QN_CUDA_BLOCK / 32];
 } qn_cuda_i8;
+
+// Blocks of weights on the card: Q6_K is filled up; Q8_0 has two bytes between its scale and its
+// integers.
+enum { QN_CUDA_Q6_K_BYTES = 224, QN_CUDA_Q8_0_BYTES = 36, QN_CUDA_Q8_0_SHIFT = 2 };
+#ifdef __cplusplus
+static __host__ __device__ inline int qn_cuda_block_bytes(int type, int bytes) {
+#else
+static inline int qn_cuda_block_bytes(int type, int bytes) {
+#endif
+    return type == QN_TYPE_Q6_K ? QN_CUDA_Q6_K_BYTES : type == QN_TYPE_Q8_0 ? QN_CUDA_Q8_0_BYTES : bytes;
+}
 
 // A value: rows of (parts, width) numbers.
 typedef struct qn_cuda_operand {

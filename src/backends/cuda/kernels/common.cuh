@@ -61,7 +61,7 @@ static __device__ inline const unsigned char *input_at(const Task &t, int i, int
     return base ? (const unsigned char *)base + r * x.stride : nullptr;
 }
 
-// Row i of a weight in its own type.
+// Blocks of a type in a file, and in a KV cache.
 struct TypeSize {
     int block, bytes;
 };
@@ -74,8 +74,13 @@ static __host__ __device__ inline TypeSize type_size(int type) {
     default: return {1, 1};
     }
 }
-static __host__ __device__ inline int64_t row_of_type(int type, int64_t width) {
+// The same of a weight on the card.
+static __host__ __device__ inline TypeSize weight_size(int type) {
     const TypeSize size = type_size(type);
+    return {size.block, qn_cuda_block_bytes(type, size.bytes)};
+}
+static __host__ __device__ inline int64_t row_of_type(int type, int64_t width) {
+    const TypeSize size = weight_size(type);
     return width / size.block * size.bytes;
 }
 

@@ -101,7 +101,7 @@ template <int ROWS>
 static __device__ inline void dot_ints(float y[ROWS], const unsigned char *const x[ROWS], int form,
                                        const unsigned char *w, int type, int64_t n) {
     const int lane = threadIdx.x % WARP, j = lane % 8;
-    const TypeSize size = type_size(type);
+    const TypeSize size = weight_size(type);
     const int64_t w_bytes = QN_CUDA_BLOCK / size.block * size.bytes, x_bytes = block_bytes(form);
     const int64_t blocks = ceil_div(n, (int64_t)QN_CUDA_BLOCK);
     const bool scaled = is_scaled(type) && form == QN_WORD_i12_256;

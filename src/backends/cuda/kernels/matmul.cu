@@ -1,6 +1,7 @@
 // Matmuls of any type and form: a warp for each output, and up to ROWS rows at a time.
 #include "kernels.cuh"
 #include "dot.cuh"
+#include "few_launch.cuh"
 
 constexpr int WARPS = 4;
 
@@ -55,7 +56,10 @@ static dim3 grid_of_outputs(int64_t outputs, int64_t rows, int per) {
             kernel<4><<<grid_of_outputs(outputs, n, 4), WARPS * WARP, 0, stream>>>(*task);         \
     } while (0)
 
-LAUNCHER(project) { BY_ROWS(project_rows, task->out[0].width, task->rows * task->in[0].parts); }
+LAUNCHER(project) {
+    if (few_project_launch(task, stream)) return;
+    BY_ROWS(project_rows, task->out[0].width, task->rows * task->in[0].parts);
+}
 
 // x (T, P, I), gate (F, I), up (F, I) -> act(x gate') * (x up')
 template <int ROWS> static __global__ void gated_rows(const __grid_constant__ Task t) {
@@ -76,7 +80,10 @@ template <int ROWS> static __global__ void gated_rows(const __grid_constant__ Ta
     }
 }
 
-LAUNCHER(gated) { BY_ROWS(gated_rows, task->out[0].width, task->rows * task->in[0].parts); }
+LAUNCHER(gated) {
+    if (few_gated_launch(task, stream)) return;
+    BY_ROWS(gated_rows, task->out[0].width, task->rows * task->in[0].parts);
+}
 
 // x (R, I), w (O, I) -> logits (R, O), soft capped
 template <int ROWS> static __global__ void head_rows(const __grid_constant__ Task t) {
@@ -97,7 +104,10 @@ template <int ROWS> static __global__ void head_rows(const __grid_constant__ Tas
     }
 }
 
-LAUNCHER(head_logits) { BY_ROWS(head_rows, task->in[1].parts, task->rows); }
+LAUNCHER(head_logits) {
+    if (few_head_launch(task, stream)) return;
+    BY_ROWS(head_rows, task->in[1].parts, task->rows);
+}
 
 // x (T, I) or (T, N, I), w (X, O, I), ids (T, N) -> (T, N, O)
 static __global__ void grouped_rows(const __grid_constant__ Task t) {
@@ -139,6 +149,7 @@ static __global__ void experts_up_rows(const __grid_constant__ Task t) {
 }
 
 LAUNCHER(experts_up) {
+    if (few_experts_up_launch(task, stream)) return;
     const Operand *out = &task->temp[2];
     experts_up_rows<<<grid_of_outputs(out->width, task->rows * out->parts, 1), WARPS * WARP, 0,
                       stream>>>(*task);
@@ -159,6 +170,7 @@ static __global__ void experts_down_rows(const __grid_constant__ Task t) {
 }
 
 LAUNCHER(experts_down) {
+    if (few_experts_down_launch(task, stream)) return;
     const Operand *out = &task->temp[4];
     experts_down_rows<<<grid_of_outputs(out->width, task->rows * out->parts, 1), WARPS * WARP, 0,
                         stream>>>(*task);

@@ -77,7 +77,7 @@ static __device__ inline void scale_min(Group &g, const uint8_t *b, int j) {
 
 // Group j of the 8 of 256 values of a row; `b` is where these 256 values begin.
 static __device__ inline void read_group(Group &g, const uint8_t *b, int type, int j) {
-    const TypeSize size = type_size(type);
+    const TypeSize size = weight_size(type);
     if (size.block == 32) b += j * size.bytes;
     switch (type) {
     case QN_TYPE_Q4_0:
@@ -98,7 +98,7 @@ static __device__ inline void read_group(Group &g, const uint8_t *b, int type, i
         break;
     case QN_TYPE_Q8_0:
         set_simple(g, qn_load_half(b), 0);
-        fill_group(g, [=](int k) { return (int)b[2 + k]; });
+        fill_group(g, [=](int k) { return (int)b[2 + QN_CUDA_Q8_0_SHIFT + k]; });
         break;
     case QN_TYPE_IQ4_NL:
         set_simple(g, qn_load_half(b), 0);
@@ -167,7 +167,7 @@ static __device__ inline float weight_at(const uint8_t *row, int type, int64_t i
     if (type == QN_TYPE_F32) return ((const float *)row)[i];
     if (type == QN_TYPE_F16) return qn_half_decode(((const uint16_t *)row)[i]);
     if (type == QN_TYPE_BF16) return qn_bf16_decode(((const uint16_t *)row)[i]);
-    const TypeSize size = type_size(type);
+    const TypeSize size = weight_size(type);
     const int64_t per_256 = QN_CUDA_BLOCK / size.block * size.bytes;
     const int j = (int)(i % QN_CUDA_BLOCK) / 32, k = (int)(i % 32), h = is_halved(type) && k >= 16;
     Group g;
