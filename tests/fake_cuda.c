@@ -260,7 +260,8 @@ static unsigned char *data_of(const qn_cuda_operand *o, const qn_step *s) {
 // A weight as it lies in a file.
 static unsigned char *gather_weight(const qn_cuda_operand *o, int64_t rows) {
     const qn_type_info *info = qn_type_get((qn_type)o->type);
-    const size_t bytes = (size_t)info->bytes, room = (size_t)qn_cuda_block_bytes(o->type, info->bytes);
+    const size_t bytes = (size_t)info->bytes,
+                 room = (size_t)qn_cuda_block_bytes(o->type, info->bytes);
     const size_t head = o->type == QN_TYPE_Q8_0 ? 2 : bytes;
     const size_t gap = o->type == QN_TYPE_Q8_0 ? QN_CUDA_Q8_0_SHIFT : 0;
     const int64_t n = rows * (o->width / info->block);

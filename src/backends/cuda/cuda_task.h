@@ -53,7 +53,9 @@ static __host__ __device__ inline int qn_cuda_block_bytes(int type, int bytes) {
 #else
 static inline int qn_cuda_block_bytes(int type, int bytes) {
 #endif
-    return type == QN_TYPE_Q6_K ? QN_CUDA_Q6_K_BYTES : type == QN_TYPE_Q8_0 ? QN_CUDA_Q8_0_BYTES : bytes;
+    return type == QN_TYPE_Q6_K   ? QN_CUDA_Q6_K_BYTES
+           : type == QN_TYPE_Q8_0 ? QN_CUDA_Q8_0_BYTES
+                                  : bytes;
 }
 
 // A value: rows of (parts, width) numbers.

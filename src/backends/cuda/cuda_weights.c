@@ -37,7 +37,8 @@ static bool card_bytes(int64_t *out, const qn_plan_leaf *leaf, int64_t n) {
 // Blocks as they lie on the card; `to` may not be `from`.
 static void spread(unsigned char *to, const unsigned char *from, qn_type type, int64_t n_blocks) {
     const qn_type_info *info = qn_type_get(type);
-    const size_t bytes = (size_t)info->bytes, room = (size_t)qn_cuda_block_bytes((int)type, info->bytes);
+    const size_t bytes = (size_t)info->bytes,
+                 room = (size_t)qn_cuda_block_bytes((int)type, info->bytes);
     const size_t head = type == QN_TYPE_Q8_0 ? 2 : bytes; // before the gap
     const size_t gap = type == QN_TYPE_Q8_0 ? QN_CUDA_Q8_0_SHIFT : 0;
     for (int64_t i = 0; i < n_blocks; i++, to += room, from += bytes) {
@@ -73,7 +74,8 @@ static qn_status load_piece(unsigned char *to, qn_device *device, const qn_plan_
                             unsigned char *room[2], qn_err *err) {
     const qn_type type = type_of(leaf);
     const qn_type_info *info = qn_type_get(type);
-    const int64_t n_blocks = n / info->block, room_bytes = qn_cuda_block_bytes((int)type, info->bytes);
+    const int64_t n_blocks = n / info->block,
+                  room_bytes = qn_cuda_block_bytes((int)type, info->bytes);
     if (leaf->layout == QN_WORD_typed)
         QN_TRY(reader->read(reader->arg, room[0], first, n, err));
     else
@@ -82,7 +84,7 @@ static qn_status load_piece(unsigned char *to, qn_device *device, const qn_plan_
     if (is_spread) spread(room[1], room[0], type, n_blocks);
     qn_cuda_write(device, to + first / info->block * room_bytes, room[is_spread],
                   (size_t)(n_blocks * room_bytes));
-    return reader->progress ? reader->progress(reader->arg, n_blocks * info->bytes, err) : QN_OK;
+    return reader->progress ? reader->progress(reader->arg, n_blocks * room_bytes, err) : QN_OK;
 }
 
 qn_status qn_cuda_load_weight(void *to, qn_device *device, const qn_plan_leaf *leaf,

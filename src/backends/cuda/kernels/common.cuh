@@ -92,6 +92,7 @@ static __device__ inline float sum_64(const float *x, int64_t n, float *room, Ad
     const int l = threadIdx.x;
     if (l < 64) {
         float sum = 0;
+#pragma unroll 8
         for (int64_t i = l; i < n; i += 64) sum = add(sum, x[i]);
         room[l] = sum;
     }

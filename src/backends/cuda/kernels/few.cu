@@ -3,6 +3,7 @@
 #include "few_launch.cuh"
 
 constexpr int THREADS = FEW_WARPS * WARP;
+constexpr int PAIRS = FEW_OUTS / 2; // outputs of a gate, and as many of what it gates
 
 static __device__ inline float activate(float x, int act) {
     return act == QN_WORD_gelu ? math_gelu(x) : math_silu(x);
@@ -28,7 +29,9 @@ template <int ROWS> struct Place {
           is_there(threadIdx.x < ROWS * FEW_OUTS && row < n) {}
 };
 
-template <int ROWS> static __global__ void few_project(const __grid_constant__ Task t) {
+template <int ROWS>
+static __global__ void __launch_bounds__(THREADS, ROWS == 1 ? 5 : 3)
+    few_project(const __grid_constant__ Task t) {
     __shared__ float room[FEW_BLOCKS * ROWS * FEW_OUTS];
     const Operand &x = t.in[0];
     const int64_t n = t.rows * x.parts, first = blockIdx.y * (int64_t)ROWS;
@@ -44,22 +47,27 @@ template <int ROWS> static __global__ void few_project(const __grid_constant__ T
         ((float *)part_at(t.out[0], place.row / x.parts, place.row % x.parts))[o + place.output] = y;
 }
 
-template <int ROWS> static __global__ void few_gated(const __grid_constant__ Task t) {
+// Two outputs for each block of threads: see few_pairs_of.
+template <int ROWS>
+static __global__ void __launch_bounds__(THREADS, ROWS == 1 ? 5 : 3)
+    few_gated(const __grid_constant__ Task t) {
     __shared__ float room[FEW_BLOCKS * ROWS * FEW_OUTS];
     const Operand &x = t.in[0];
     const int64_t n = t.rows * x.parts, first = blockIdx.y * (int64_t)ROWS;
-    const int64_t o = blockIdx.x * (int64_t)FEW_OUTS;
+    const int64_t o = blockIdx.x * (int64_t)PAIRS;
     const unsigned char *rows[ROWS];
     rows_at<ROWS>(rows, x, first, n);
-    const float a = few_dots_of<ROWS>(t.in[1], o, rows, room);
-    const float b = few_dots_of<ROWS>(t.in[2], o, rows, room);
+    float b;
+    const float a = few_pairs_of<ROWS>(b, t.in[1], t.in[2], o, rows, room);
     const Place<ROWS> place(first, n);
-    if (place.is_there)
+    if (place.is_there && place.output < PAIRS)
         ((float *)part_at(t.out[0], place.row / x.parts, place.row % x.parts))[o + place.output] =
             activate(a, t.attrs.act) * b;
 }
 
-template <int ROWS> static __global__ void few_head(const __grid_constant__ Task t) {
+template <int ROWS>
+static __global__ void __launch_bounds__(THREADS, ROWS == 1 ? 5 : 3)
+    few_head(const __grid_constant__ Task t) {
     __shared__ float room[FEW_BLOCKS * ROWS * FEW_OUTS];
     const Operand &x = t.in[0], &w = t.in[1];
     const int64_t n = t.rows, first = blockIdx.y * (int64_t)ROWS;
@@ -75,20 +83,22 @@ template <int ROWS> static __global__ void few_head(const __grid_constant__ Task
 }
 
 // Experts: a row for each choice. temp: ids, weights, gated, packed, y.
-static __global__ void few_experts_up(const __grid_constant__ Task t) {
+static __global__ void __launch_bounds__(THREADS, 5)
+    few_experts_up(const __grid_constant__ Task t) {
     __shared__ float room[FEW_BLOCKS * FEW_OUTS];
     const Operand &out = t.temp[2];
     const int64_t r = blockIdx.y / out.parts, k = blockIdx.y % out.parts;
-    const int64_t o = blockIdx.x * (int64_t)FEW_OUTS;
+    const int64_t o = blockIdx.x * (int64_t)PAIRS;
     const int64_t row = ((const int32_t *)row_at(t.temp[0], r))[k] * out.width + o;
     const unsigned char *x[1] = {row_at(t.in[0], r)};
-    const float a = few_dots_of<1>(t.in[2], row, x, room);
-    const float b = few_dots_of<1>(t.in[3], row, x, room);
-    if (threadIdx.x < FEW_OUTS)
+    float b;
+    const float a = few_pairs_of<1>(b, t.in[2], t.in[3], row, x, room);
+    if (threadIdx.x < PAIRS)
         ((float *)part_at(out, r, k))[o + threadIdx.x] = activate(a, t.attrs.act) * b;
 }
 
-static __global__ void few_experts_down(const __grid_constant__ Task t) {
+static __global__ void __launch_bounds__(THREADS, 5)
+    few_experts_down(const __grid_constant__ Task t) {
     __shared__ float room[FEW_BLOCKS * FEW_OUTS];
     const Operand &out = t.temp[4];
     const int64_t r = blockIdx.y / out.parts, k = blockIdx.y % out.parts;
@@ -134,9 +144,9 @@ bool few_project_launch(const Task *task, cudaStream_t stream) {
 bool few_gated_launch(const Task *task, cudaStream_t stream) {
     const int64_t n = task->rows * task->in[0].parts;
     if (!is_few(task->in[0], n) || !few_takes(task->in[1], task->in[1].parts) ||
-        !few_takes(task->in[2], task->in[2].parts))
+        task->in[1].type != task->in[2].type)
         return false;
-    BY_ROWS(few_gated, task->out[0].width, n);
+    BY_ROWS(few_gated, 2 * task->out[0].width, n);
     return true;
 }
 
@@ -153,9 +163,9 @@ static bool is_few_experts(const Task *task, const Operand &x, const Operand &ou
 bool few_experts_up_launch(const Task *task, cudaStream_t stream) {
     const Operand &out = task->temp[2];
     if (!is_few_experts(task, task->in[0], out) || !few_takes(task->in[2], out.width) ||
-        !few_takes(task->in[3], out.width))
+        task->in[2].type != task->in[3].type)
         return false;
-    few_experts_up<<<grid_for(out.width, task->rows * out.parts, 1), THREADS, 0, stream>>>(*task);
+    few_experts_up<<<grid_for(2 * out.width, task->rows * out.parts, 1), THREADS, 0, stream>>>(*task);
     return true;
 }
 

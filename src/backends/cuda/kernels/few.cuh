@@ -167,9 +167,9 @@ static __device__ inline float partial(const Lane l[FEW_OUTS], const Inputs &x, 
 }
 
 // y of FEW_OUTS outputs and ROWS rows: thread (row * FEW_OUTS + output) of the block of threads gets
-// its sum. `w` is the first output's row; `room` holds FEW_BLOCKS * ROWS * FEW_OUTS floats.
+// its sum. `w` are the outputs' rows; `room` holds FEW_BLOCKS * ROWS * FEW_OUTS floats.
 template <int TYPE, int ROWS>
-static __device__ inline float few_dots(const unsigned char *w, int64_t w_stride,
+static __device__ inline float few_dots(const unsigned char *const w[FEW_OUTS],
                                         const unsigned char *const x[ROWS], int64_t n,
                                         float *room) {
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, j = lane % 8;
@@ -183,7 +183,7 @@ static __device__ inline float few_dots(const unsigned char *w, int64_t w_stride
             const int64_t b = b0 + lane / 8 < end ? b0 + lane / 8 : end - 1;
             Lane l[FEW_OUTS];
 #pragma unroll
-            for (int o = 0; o < FEW_OUTS; o++) load_lane<TYPE>(l[o], w + o * w_stride + b * bytes, j);
+            for (int o = 0; o < FEW_OUTS; o++) load_lane<TYPE>(l[o], w[o] + b * bytes, j);
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 const qn_cuda_i12 *block = (const qn_cuda_i12 *)x[r] + b;
@@ -203,15 +203,38 @@ static __device__ inline float few_dots(const unsigned char *w, int64_t w_stride
     return y;
 }
 
-// The same for a weight whose type is known at run time.
+// The same for a type that is known at run time.
+template <int ROWS>
+static __device__ inline float few_dots_as(int type, const unsigned char *const w[FEW_OUTS],
+                                           const unsigned char *const x[ROWS], int64_t n,
+                                           float *room) {
+    if (type == QN_TYPE_Q4_K) return few_dots<QN_TYPE_Q4_K, ROWS>(w, x, n, room);
+    if (type == QN_TYPE_Q6_K) return few_dots<QN_TYPE_Q6_K, ROWS>(w, x, n, room);
+    return few_dots<QN_TYPE_Q8_0, ROWS>(w, x, n, room);
+}
+
+// Outputs row ... row + 3 of a weight.
 template <int ROWS>
 static __device__ inline float few_dots_of(const Operand &w, int64_t row,
                                            const unsigned char *const x[ROWS], float *room) {
     const int64_t stride = row_of_type(w.type, w.width);
     const unsigned char *at = w.data + row * stride;
-    if (w.type == QN_TYPE_Q4_K) return few_dots<QN_TYPE_Q4_K, ROWS>(at, stride, x, w.width, room);
-    if (w.type == QN_TYPE_Q6_K) return few_dots<QN_TYPE_Q6_K, ROWS>(at, stride, x, w.width, room);
-    return few_dots<QN_TYPE_Q8_0, ROWS>(at, stride, x, w.width, room);
+    const unsigned char *const rows[FEW_OUTS] = {at, at + stride, at + 2 * stride, at + 3 * stride};
+    return few_dots_as<ROWS>(w.type, rows, x, w.width, room);
+}
+
+// Outputs row and row + 1 of a gate, then of what it gates: both are read at the same time. They have
+// one type. A thread of the first two outputs of a row gets its gate's sum, and the other's in `up`.
+template <int ROWS>
+static __device__ inline float few_pairs_of(float &up, const Operand &a, const Operand &b,
+                                            int64_t row, const unsigned char *const x[ROWS],
+                                            float *room) {
+    const int64_t stride = row_of_type(a.type, a.width);
+    const unsigned char *first = a.data + row * stride, *second = b.data + row * stride;
+    const unsigned char *const rows[FEW_OUTS] = {first, first + stride, second, second + stride};
+    const float y = few_dots_as<ROWS>(a.type, rows, x, a.width, room);
+    up = __shfl_down_sync(ALL, y, 2, 4);
+    return y;
 }
 
 // Whether the outputs of a weight can be done so.

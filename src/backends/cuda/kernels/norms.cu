@@ -55,19 +55,30 @@ static __global__ void l2_norm_parts(const __grid_constant__ Task t) {
     }
 }
 
+// The numbers of a part, in shared memory where they fit; else where they are.
+constexpr int64_t KEPT = 11 << 10;
+
 static __global__ void norm_quantize_parts(const __grid_constant__ Task t) {
+    extern __shared__ float kept[];
     __shared__ float room[64];
     const int64_t r = blockIdx.x, n = t.out[0].width;
     const float *w = (const float *)t.in[1].data;
     for (int64_t p = blockIdx.y; p < t.in[0].parts; p += gridDim.y) {
         const float *x = (const float *)part_at(t.in[0], r, p);
+        if (n <= KEPT) {
+            for (int64_t i = threadIdx.x; i < n; i += blockDim.x) kept[i] = x[i];
+            __syncthreads();
+            x = kept;
+        }
         const float inverse = inverse_rms(x, n, t.attrs.eps, room);
         round_part(part_at(t.out[0], r, p), t.out[0].form, n,
                    [=](int64_t i) { return (x[i] * inverse) * w[i]; });
+        __syncthreads();
     }
 }
 
 static __global__ void add_norm_parts(const __grid_constant__ Task t) {
+    extern __shared__ float kept[];
     __shared__ float room[64];
     const int64_t r = blockIdx.x, n = t.out[1].width;
     const float *w = (const float *)t.in[2].data;
@@ -75,12 +86,24 @@ static __global__ void add_norm_parts(const __grid_constant__ Task t) {
         const float *a = (const float *)part_at(t.in[0], r, p);
         const float *b = (const float *)part_at(t.in[1], r, p);
         float *sum = (float *)part_at(t.out[0], r, p);
-        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum[i] = a[i] + b[i];
+        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+            const float s = a[i] + b[i];
+            sum[i] = s;
+            if (n <= KEPT) kept[i] = s;
+        }
         __syncthreads();
-        const float inverse = inverse_rms(sum, n, t.attrs.eps, room);
+        const float *x = n <= KEPT ? kept : sum;
+        const float inverse = inverse_rms(x, n, t.attrs.eps, room);
         round_part(part_at(t.out[1], r, p), t.out[1].form, n,
-                   [=](int64_t i) { return (sum[i] * inverse) * w[i]; });
+                   [=](int64_t i) { return (x[i] * inverse) * w[i]; });
+        __syncthreads();
     }
+}
+
+// Wide parts have many threads: few rows have nothing else to wait with.
+static int rounding_threads(int64_t width) { return width <= 1024 ? threads_of(width) : 512; }
+static size_t kept_bytes(int64_t width) {
+    return width <= KEPT ? (size_t)width * sizeof(float) : 0;
 }
 
 LAUNCHER(rms_norm) {
@@ -93,10 +116,12 @@ LAUNCHER(l2_norm) {
     l2_norm_parts<<<grid_of_parts(task), threads_of(task->in[0].width), 0, stream>>>(*task);
 }
 LAUNCHER(norm_quantize) {
-    norm_quantize_parts<<<grid_of_parts(task), threads_of(task->in[0].width), 0, stream>>>(*task);
+    norm_quantize_parts<<<grid_of_parts(task), rounding_threads(task->in[0].width),
+                          kept_bytes(task->in[0].width), stream>>>(*task);
 }
 LAUNCHER(add_norm) {
-    add_norm_parts<<<grid_of_parts(task), threads_of(task->in[0].width), 0, stream>>>(*task);
+    add_norm_parts<<<grid_of_parts(task), rounding_threads(task->in[0].width),
+                     kept_bytes(task->in[0].width), stream>>>(*task);
 }
 
 // --- rounding ------------------------------------------------------------------------------------
