@@ -53,7 +53,7 @@ void qn_cuda_get_kv(unsigned char *rows, qn_device *device, const qn_cache_view 
 void qn_cuda_set_kv(const unsigned char *rows, qn_device *device, const qn_cache_view *cache,
                     int32_t page, int64_t first, int64_t n);
 
-// --- programs (cuda_program.c) ---
+// --- programs (cuda_prepare.c, cuda_program.c, cuda_look.c) ---
 
 QN_MUST_CHECK qn_status qn_cuda_prepare(qn_program **out, qn_device *device,
                                         const qn_program_opts *opts, qn_err *err);
