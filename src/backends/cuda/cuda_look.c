@@ -46,17 +46,22 @@ static void read_weight(float *to, const qn_cuda_program *x, const qn_cuda_opera
     }
 }
 
+// Where an operand begins on the card; the addresses of the step are those of the card.
+static const unsigned char *find_base(const qn_cuda_operand *o, const qn_step *s) {
+    if (o->field == QN_STEP_IDS) return (const unsigned char *)s->ids;
+    if (o->field == QN_STEP_ROW_OUT) return (const unsigned char *)s->row_out;
+    if (o->field == QN_STEP_EXTRA) return s->n_extra ? (const unsigned char *)s->extra : NULL;
+    if (o->field == QN_STEP_EXTRA_ROW) return (const unsigned char *)s->extra_row;
+    return o->data;
+}
+
 void qn_cuda_read_arg(float *to, const qn_program *program, size_t call, qn_arg_kind kind,
                       int index, int64_t row) {
     const qn_cuda_program *x = qn_cuda_program_own(program);
     const qn_cuda_task *task = &x->now->calls[call].task;
     const qn_cuda_operand *o = kind == QN_ARG_IN ? &task->in[index] : &task->out[index];
-    const unsigned char *base = o->data;
-    const qn_step *s = (const qn_step *)(const void *)x->message; // with addresses of the card
-    if (o->field == QN_STEP_IDS) base = (const unsigned char *)s->ids;
-    if (o->field == QN_STEP_ROW_OUT) base = (const unsigned char *)s->row_out;
-    if (o->field == QN_STEP_EXTRA) base = s->n_extra ? (const unsigned char *)s->extra : NULL;
-    if (o->field == QN_STEP_EXTRA_ROW) base = (const unsigned char *)s->extra_row;
+    const unsigned char *base = x->message ? find_base(o, (const qn_step *)(const void *)x->message)
+                                           : NULL; // the card has failed
     const int64_t bytes = o->form == QN_WORD_f32
                               ? o->width * (int64_t)sizeof(float)
                               : qn_cuda_backends[0].row_bytes((qn_word)o->form, o->width);

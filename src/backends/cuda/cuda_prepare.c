@@ -20,6 +20,22 @@ static qn_status lay_out(qn_cuda_program *x, qn_cuda_plan *p, qn_err *err) {
     return QN_OK;
 }
 
+// The largest step without rows of images, for which room is made when they come.
+static qn_status measure_message(qn_cuda_program *x, const qn_program_plan *from, qn_err *err) {
+    qn_step_sizes sizes = {.rows = x->max.rows,
+                           .segs = x->max.segs,
+                           .outs = x->max.outs,
+                           .groups = 1,
+                           .pages = (x->max.cached + QN_PAGE_ROWS - 1) / QN_PAGE_ROWS};
+    size_t words;
+    for (size_t i = 0; i < from->plan->n_leaves[QN_PLACE_CACHE]; i++)
+        sizes.groups = qn_max(sizes.groups, from->caches[i]->group + 1);
+    QN_TRY(qn_step_measure(&words, &sizes, err));
+    const size_t bytes = QN_CUDA_STEP_BYTES + words * sizeof(int32_t);
+    if (bytes > x->first_bytes) x->first_bytes = bytes;
+    return QN_OK;
+}
+
 static qn_status init_plan(qn_cuda_program *x, qn_cuda_plan *p, const qn_program_plan *from,
                            qn_err *err) {
     const qn_plan *plan = from->plan;
@@ -34,6 +50,7 @@ static qn_status init_plan(qn_cuda_program *x, qn_cuda_plan *p, const qn_program
     if (!p->calls || !p->offsets || !p->given || !p->consts || !p->outputs || !p->bindings)
         return QN_NOMEM(err, "plan");
     QN_TRY(lay_out(x, p, err));
+    QN_TRY(measure_message(x, from, err));
     for (size_t i = 0; i < plan->n_calls; i++) QN_TRY(qn_cuda_bind_call(x, p, from, i, err));
     return QN_OK;
 }
@@ -95,6 +112,62 @@ static qn_status take_outputs(qn_cuda_program *x, qn_cuda_plan *p, qn_err *err) 
     return QN_OK;
 }
 
+static void drop_message(qn_cuda_program *x) {
+    qn_cuda_device *d = qn_cuda_card_of(x);
+    if (x->message) d->api->free_host(d->stream, x->message);
+    if (x->on_card) d->api->free(d->stream, x->on_card);
+    x->message = x->on_card = NULL;
+    x->message_bytes = 0;
+}
+
+static void forget_graphs(qn_cuda_program *x) {
+    qn_cuda_device *d = qn_cuda_card_of(x);
+    for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
+        qn_cuda_plan *p = &x->plans[i];
+        for (int b = 0; p->bindings && b < p->capacity; b++) {
+            if (p->bindings[b].graph) d->api->forget(d->stream, p->bindings[b].graph);
+            p->bindings[b] = (qn_cuda_binding){0};
+        }
+    }
+}
+
+// Memory for a step, here and on the card.
+static bool take_room(qn_cuda_program *x, size_t bytes, size_t *available) {
+    qn_cuda_device *d = qn_cuda_card_of(x);
+    void *host, *card;
+    if (!qn_cuda_take(&host, d, d->api->alloc_host, bytes, available)) return false;
+    if (!qn_cuda_take(&card, d, d->api->alloc, bytes, available)) {
+        d->api->free_host(d->stream, host);
+        return false;
+    }
+    x->message = host;
+    x->on_card = card;
+    x->message_bytes = bytes;
+    return true;
+}
+
+bool qn_cuda_make_room(qn_cuda_program *x, size_t bytes) {
+    qn_cuda_device *d = qn_cuda_card_of(x);
+    size_t available;
+    if (bytes <= x->message_bytes) return true;
+    if (!qn_cuda_check(d, d->api->wait(d->stream), "waiting")) return false;
+    forget_graphs(x); // which hold its address
+    drop_message(x);
+    return take_room(x, bytes + bytes / 2, &available);
+}
+
+static qn_status take_message(qn_cuda_program *x, qn_err *err) {
+    qn_cuda_device *d = qn_cuda_card_of(x);
+    size_t available;
+    pthread_mutex_lock(&d->lock);
+    const bool is_taken = take_room(x, x->first_bytes, &available);
+    pthread_mutex_unlock(&d->lock);
+    if (is_taken) return QN_OK;
+    QN_TRY(qn_cuda_failure(x->head.device, err));
+    return QN_FAIL(err, LIMIT, "device cuda:%d: no room for steps of %zu bytes, %zu are free",
+                   d->index, x->first_bytes, available);
+}
+
 static qn_status take_memory(qn_cuda_program *x, qn_err *err) {
     qn_device *device = x->head.device;
     void *arena = NULL, *fixed = NULL;
@@ -104,6 +177,7 @@ static qn_status take_memory(qn_cuda_program *x, qn_err *err) {
     status = device->kind->alloc(&fixed, device, (size_t)x->fixed_bytes, err);
     if (status) return qn_err_prefix(err, status, "constants and inputs");
     x->fixed = fixed;
+    QN_TRY(take_message(x, err));
     for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
         qn_cuda_plan *p = &x->plans[i];
         if (!p->plan) continue;
@@ -135,11 +209,7 @@ qn_status qn_cuda_prepare(qn_program **out, qn_device *device, const qn_program_
     return status;
 }
 
-static void release_plan(const qn_cuda_program *x, qn_cuda_plan *p) {
-    qn_cuda_device *d = qn_cuda_card_of(x);
-    for (int i = 0; p->bindings && i < p->capacity; i++) {
-        if (p->bindings[i].graph) d->api->forget(d->stream, p->bindings[i].graph);
-    }
+static void release_plan(qn_cuda_plan *p) {
     for (size_t i = 0; p->outputs && i < p->plan->n_outputs; i++) {
         if (p->outputs[i].host) qn_unreserve(p->outputs[i].host, p->outputs[i].bytes);
         qn_free(p->outputs[i].fetched);
@@ -152,47 +222,15 @@ static void release_plan(const qn_cuda_program *x, qn_cuda_plan *p) {
     qn_free(p->bindings);
 }
 
-static void drop_message(qn_cuda_program *x) {
-    qn_cuda_device *d = qn_cuda_card_of(x);
-    if (x->message) d->api->free_host(d->stream, x->message);
-    if (x->on_card) d->api->free(d->stream, x->on_card);
-    x->message = x->on_card = NULL;
-    x->message_bytes = 0;
-}
-
-bool qn_cuda_make_room(qn_cuda_program *x, size_t bytes) {
-    qn_cuda_device *d = qn_cuda_card_of(x);
-    void *host = NULL, *card = NULL;
-    if (bytes <= x->message_bytes) return true;
-    if (!qn_cuda_check(d, d->api->wait(d->stream), "waiting")) return false;
-    drop_message(x);
-    const size_t room = bytes + bytes / 2;
-    if (d->api->alloc_host(&host, d->stream, room)) return false;
-    if (d->api->alloc(&card, d->stream, room)) {
-        d->api->free_host(d->stream, host);
-        return false;
-    }
-    x->message = host;
-    x->on_card = card;
-    x->message_bytes = room;
-    for (int i = 0; i < QN_PROGRAM_PLANS; i++) { // graphs hold its address
-        qn_cuda_plan *p = &x->plans[i];
-        for (int b = 0; p->plan && b < p->capacity; b++) {
-            if (p->bindings[b].graph) d->api->forget(d->stream, p->bindings[b].graph);
-            p->bindings[b] = (qn_cuda_binding){0};
-        }
-    }
-    return true;
-}
-
 void qn_cuda_release(qn_program *program) {
     qn_cuda_program *x = qn_cuda_program_own(program);
     if (!x) return;
     qn_cuda_device *d = qn_cuda_card_of(x);
     pthread_mutex_lock(&d->lock);
     if (x->arena && !d->error) (void)qn_cuda_check(d, d->api->wait(d->stream), "waiting");
+    forget_graphs(x);
     for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
-        if (x->plans[i].plan) release_plan(x, &x->plans[i]);
+        if (x->plans[i].plan) release_plan(&x->plans[i]);
     }
     drop_message(x);
     if (x->arena) d->api->free(d->stream, x->arena);
@@ -203,7 +241,8 @@ void qn_cuda_release(qn_program *program) {
 
 qn_program_size qn_cuda_measure(const qn_program *program) {
     const qn_cuda_program *x = qn_cuda_program_own(program);
-    qn_program_size size = {.arena = x->arena_bytes, .scratch = x->fixed_bytes};
+    qn_program_size size = {.arena = x->arena_bytes,
+                            .scratch = x->fixed_bytes + (int64_t)x->first_bytes};
     for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
         if (x->plans[i].plan)
             size.tables += (int64_t)(x->plans[i].plan->n_calls * sizeof *x->plans[i].calls);

@@ -51,15 +51,16 @@ bool qn_cuda_begin(qn_program *program, int i, int32_t *message, const qn_sizes 
     const size_t bytes = (size_t)((const unsigned char *)step.copies - (unsigned char *)message);
     pthread_mutex_lock(&d->lock);
     // The message of the last step may still be on its way.
-    const bool is_free = d->error || qn_cuda_check(d, d->api->wait(d->stream), "waiting");
-    const bool has_room = d->error || (is_free && qn_cuda_make_room(x, QN_CUDA_STEP_BYTES + bytes));
+    const bool has_room = !d->error && qn_cuda_check(d, d->api->wait(d->stream), "waiting") &&
+                          qn_cuda_make_room(x, QN_CUDA_STEP_BYTES + bytes);
+    const bool has_failed = d->error != 0; // which is asked for after the step
     pthread_mutex_unlock(&d->lock);
-    if (!has_room && !d->error) return false;
+    if (!has_room && !has_failed) return false;
     x->now = p;
     x->step = step;
     x->n_steps++;
     x->cached = sizes->cached;
-    if (!d->error) write_message(x, message, bytes);
+    if (has_room) write_message(x, message, bytes);
     const int64_t symbols[QN_SYM_COUNT] = {1, step.n_rows, step.n_segs, step.n_out};
     for (size_t c = 0; c < p->plan->n_calls; c++) {
         qn_cuda_task *task = &p->calls[c].task;
@@ -106,17 +107,19 @@ static void launch_call(const qn_cuda_program *x, const qn_cuda_call *call) {
                             qn_cuda_backends[0].kernels[call->kernel]);
 }
 
-static void launch_all(qn_cuda_program *x) {
+// False: it was stopped.
+static bool launch_all(qn_cuda_program *x) {
     const qn_cuda_plan *p = x->now;
     qn_cuda_device *d = qn_cuda_card_of(x);
     for (size_t i = 0; i < p->plan->n_calls; i++) {
-        if (x->go_on && !x->go_on(x->go_on_arg)) return;
+        if (x->go_on && !x->go_on(x->go_on_arg)) return false;
         if (x->is_timed && !d->error)
             (void)qn_cuda_check(d, d->api->mark(d->stream, (int)i), "taking times");
         launch_call(x, &p->calls[i]);
     }
     if (x->is_timed && !d->error)
         (void)qn_cuda_check(d, d->api->mark(d->stream, (int)p->plan->n_calls), "taking times");
+    return true;
 }
 
 // The binding of the step's sizes; the one that was used longest ago makes room for a new one.
@@ -135,12 +138,17 @@ static qn_cuda_binding *find_binding(qn_cuda_program *x) {
     return oldest;
 }
 
-// Sizes that come for the second time are recorded.
-static bool record_graph(qn_cuda_program *x, qn_cuda_binding *b) {
+// Sizes that come for the second time are recorded. Where that cannot be, calls are launched.
+static void record_graph(qn_cuda_program *x, qn_cuda_binding *b) {
     qn_cuda_device *d = qn_cuda_card_of(x);
-    if (d->error || d->api->record(d->stream)) return false;
-    launch_all(x);
-    return d->api->record_end(&b->graph, d->stream) == 0 && b->graph && !d->error;
+    qn_cuda_graph *graph = NULL;
+    if (d->error || d->api->record(d->stream)) return;
+    const bool is_whole = launch_all(x);
+    if (d->api->record_end(&graph, d->stream) || !graph) return;
+    if (is_whole && !d->error)
+        b->graph = graph;
+    else
+        d->api->forget(d->stream, graph);
 }
 
 void qn_cuda_run(qn_program *program) {
@@ -153,11 +161,11 @@ void qn_cuda_run(qn_program *program) {
     const bool is_known = b && b->last_use;
     if (b) b->last_use = x->n_steps;
     x->n_hits += is_known;
-    if (is_known && !b->graph) (void)record_graph(x, b);
+    if (is_known && !b->graph) record_graph(x, b);
     if (is_known && b->graph && !d->error)
         (void)qn_cuda_check(d, d->api->replay(d->stream, b->graph), "running a graph");
     else
-        launch_all(x);
+        (void)launch_all(x);
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -214,10 +222,12 @@ bool qn_cuda_times(const qn_program *program, size_t call, int64_t *begin, int64
     const qn_cuda_program *x = qn_cuda_program_own(program);
     qn_cuda_device *d = qn_cuda_card_of(x);
     int64_t from = 0, to = 0;
-    if (!x->is_timed || x->now->calls[call].task.rows == 0 || d->error) return false;
-    if (d->api->between(&from, d->stream, 0, (int)call) ||
-        d->api->between(&to, d->stream, 0, (int)call + 1))
-        return false;
+    if (!x->is_timed || x->now->calls[call].task.rows == 0) return false;
+    pthread_mutex_lock(&d->lock);
+    const bool is_known = !d->error && !d->api->between(&from, d->stream, 0, (int)call) &&
+                          !d->api->between(&to, d->stream, 0, (int)call + 1);
+    pthread_mutex_unlock(&d->lock);
+    if (!is_known) return false;
     *begin = x->started + from;
     *end = x->started + to;
     return true;

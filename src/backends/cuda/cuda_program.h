@@ -62,6 +62,7 @@ typedef struct qn_cuda_program {
     int64_t arena_bytes, fixed_bytes;
     unsigned char *message, *on_card; // a step: qn_step, then the message
     size_t message_bytes, used_bytes;
+    size_t first_bytes; // room for a step that is taken at once
     bool is_timed;
     int64_t started; // when the last step began, on the host's clock
     int64_t n_steps, n_hits;
