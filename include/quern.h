@@ -750,7 +750,7 @@ typedef struct qn_device_info {
     char model[64];                   // of a GPU: "NVIDIA H200"; else ""
 } qn_device_info;
 QN_API QN_MUST_CHECK qn_status qn_device_get_info(qn_device_info *out, size_t i, qn_err *err);
-// Whether a device of that name can be opened here; the error says why not. NULL: the default.
+// Whether a device of that name can be opened here; the error says why not.
 QN_API QN_MUST_CHECK qn_status qn_device_check(const char *name, qn_err *err);
 
 typedef enum qn_graph_form { QN_GRAPH_TEXT, QN_GRAPH_SVG } qn_graph_form;

@@ -35,6 +35,7 @@ qn_status qn_device_get_info(qn_device_info *out, size_t i, qn_err *err) {
 }
 
 qn_status qn_device_check(const char *name, qn_err *err) {
+    QN_NEED(name, err);
     qn_device *device;
     QN_TRY(qn_device_open(&device, name, NULL, NULL, err));
     qn_device_close(device);
