@@ -741,6 +741,18 @@ QN_API QN_MUST_CHECK qn_status qn_engine_template(qn_template **out, const qn_en
 QN_API const char *qn_device_name(size_t i);
 QN_API const char *qn_device_about(size_t i);
 
+// More about a device. Strings are constants, but for `model`, which is filled.
+typedef struct qn_device_info {
+    size_t size;
+    const char *name, *about;         // as above
+    int64_t memory;                   // bytes of its own; 0: it uses the memory of this machine
+    int compute_major, compute_minor; // compute capability of a GPU; 0, 0: it is none
+    char model[64];                   // of a GPU: "NVIDIA H200"; else ""
+} qn_device_info;
+QN_API QN_MUST_CHECK qn_status qn_device_get_info(qn_device_info *out, size_t i, qn_err *err);
+// Whether a device of that name can be opened here; the error says why not.
+QN_API QN_MUST_CHECK qn_status qn_device_check(const char *name, qn_err *err);
+
 typedef enum qn_graph_form { QN_GRAPH_TEXT, QN_GRAPH_SVG } qn_graph_form;
 // `high` is what the model's family wrote, `mid` what the passes made of it, `low` the plan: kernel
 // calls in order, with their buffers.
@@ -771,6 +783,7 @@ typedef struct qn_memory {
     int64_t weights, state, activations, total;
     int64_t program; // other memory of this process: code, tokenizer, plans; as measured now
     int64_t cache;   // part of state: the KV cache of every position
+    int64_t device;  // part of total: in the memory of devices that have their own (GPUs)
 } qn_memory;
 // context 0: the model's own limit; chunk 0: the default (qn_session_opts).
 QN_API QN_MUST_CHECK qn_status qn_engine_memory(qn_memory *out, const qn_engine *engine,

@@ -14,8 +14,10 @@
 enum { FAILED = 700, MAX_MARKS = 4096, CARDS = 2 };
 
 static atomic_long n_calls, fail_at; // fail_at 0: never
-static atomic_size_t n_bytes;        // that are taken
-static atomic_size_t max_bytes;      // 0: no limit
+static atomic_long n_allocs, refuse_at;
+static atomic_long n_objects;               // graphs and streams
+static atomic_size_t n_bytes, n_host_bytes; // that are taken, of the card and of the host
+static atomic_size_t max_bytes;             // 0: no limit
 
 __attribute__((visibility("default"))) void fake_cuda_set(long fail, size_t most) {
     atomic_store(&n_calls, 0);
@@ -25,7 +27,19 @@ __attribute__((visibility("default"))) void fake_cuda_set(long fail, size_t most
 
 __attribute__((visibility("default"))) long fake_cuda_calls(void) { return atomic_load(&n_calls); }
 __attribute__((visibility("default"))) size_t fake_cuda_bytes(void) {
-    return atomic_load(&n_bytes);
+    return atomic_load(&n_bytes) + atomic_load(&n_host_bytes);
+}
+
+__attribute__((visibility("default"))) void fake_cuda_refuse(long alloc) {
+    atomic_store(&n_allocs, 0);
+    atomic_store(&refuse_at, alloc);
+}
+
+__attribute__((visibility("default"))) long fake_cuda_allocs(void) {
+    return atomic_load(&n_allocs);
+}
+__attribute__((visibility("default"))) long fake_cuda_objects(void) {
+    return atomic_load(&n_objects);
 }
 
 // Once a call has failed all others do.
@@ -72,46 +86,65 @@ static int open_stream(qn_cuda_stream **out, int card) {
     (void)card;
     qn_cuda_stream *s = fails() ? NULL : calloc(1, sizeof *s);
     if (!s) return FAILED;
+    atomic_fetch_add(&n_objects, 1);
     *out = s;
     return 0;
 }
 
-static void close_stream(qn_cuda_stream *s) { free(s); }
+static void close_stream(qn_cuda_stream *s) {
+    atomic_fetch_sub(&n_objects, 1);
+    free(s);
+}
 
 static int memory(qn_cuda_stream *s, size_t *available) {
     (void)s;
     if (fails()) return FAILED;
-    const size_t most = atomic_load(&max_bytes);
-    *available = (most ? most : (size_t)1 << 30) - atomic_load(&n_bytes);
+    const size_t most = atomic_load(&max_bytes), all = most ? most : (size_t)1 << 30;
+    const size_t taken = atomic_load(&n_bytes);
+    *available = all > taken ? all - taken : 0;
     return 0;
 }
 
 // The size lies before the bytes. They are not zero.
-static int take(void **out, size_t bytes) {
-    const size_t most = atomic_load(&max_bytes);
+static int take(void **out, atomic_size_t *taken, size_t most, size_t bytes) {
     if (fails()) return FAILED;
-    if (bytes > (size_t)1 << 40 || (most && atomic_load(&n_bytes) + bytes > most)) return 2;
+    if (atomic_fetch_add(&n_allocs, 1) + 1 == atomic_load(&refuse_at)) return 2;
+    if (bytes > (size_t)1 << 40 || (most && atomic_load(taken) + bytes > most)) return 2;
     unsigned char *at = aligned_alloc(64, (bytes + 127) / 64 * 64);
     if (!at) return 2;
     memcpy(at, &bytes, sizeof bytes);
     memset(at + 64, 0xa5, bytes);
-    atomic_fetch_add(&n_bytes, bytes);
+    atomic_fetch_add(taken, bytes);
     *out = at + 64;
     return 0;
 }
 
+static void give_back(atomic_size_t *taken, void *at) {
+    size_t bytes;
+    if (!at) return;
+    memcpy(&bytes, (unsigned char *)at - 64, sizeof bytes);
+    atomic_fetch_sub(taken, bytes);
+    free((unsigned char *)at - 64);
+}
+
 static int alloc(void **out, qn_cuda_stream *s, size_t bytes) {
     (void)s;
-    return take(out, bytes);
+    return take(out, &n_bytes, atomic_load(&max_bytes), bytes);
+}
+
+static int alloc_host(void **out, qn_cuda_stream *s, size_t bytes) {
+    (void)s;
+    return take(out, &n_host_bytes, 0, bytes);
 }
 
 static void free_bytes(qn_cuda_stream *s, void *at) {
     (void)s;
-    size_t bytes;
-    if (!at) return;
-    memcpy(&bytes, (unsigned char *)at - 64, sizeof bytes);
-    atomic_fetch_sub(&n_bytes, bytes);
-    free((unsigned char *)at - 64);
+    give_back(&n_bytes, at);
+}
+
+static void free_host(qn_cuda_stream *s, void *at) {
+    (void)s;
+    give_back(&n_host_bytes, at);
 }
 
 static int clear(qn_cuda_stream *s, void *at, size_t bytes) {
@@ -336,11 +369,14 @@ static int wait(qn_cuda_stream *s) {
 static int record(qn_cuda_stream *s) {
     if (fails()) return FAILED;
     s->graph = calloc(1, sizeof *s->graph);
-    return s->graph ? 0 : 2;
+    if (!s->graph) return 2;
+    atomic_fetch_add(&n_objects, 1);
+    return 0;
 }
 
 static void forget(qn_cuda_stream *s, qn_cuda_graph *graph) {
     (void)s;
+    atomic_fetch_sub(&n_objects, 1);
     free(graph->launches);
     free(graph);
 }
@@ -390,8 +426,8 @@ __attribute__((visibility("default"))) const qn_cuda_api *qn_cuda_api_get(void) 
                                     .memory = memory,
                                     .alloc = alloc,
                                     .free = free_bytes,
-                                    .alloc_host = alloc,
-                                    .free_host = free_bytes,
+                                    .alloc_host = alloc_host,
+                                    .free_host = free_host,
                                     .clear = clear,
                                     .put = put,
                                     .get = put,

@@ -337,6 +337,7 @@ CALL(get_parts, qn_chat_prompt p = QN_INIT(qn_chat_prompt);
      return qn_chat_get_parts_opts(out, t.chat, t.tokenizer, &p, err);)
 CALL(get_engine, return qn_engine_get_info(out, t.engine, err);)
 CALL(get_experts, return qn_engine_expert_stats(out, t.engine, -1, err);)
+CALL(get_device, return qn_device_get_info(out, 0, err);)
 CALL(get_memory, return qn_engine_memory(out, t.engine, 64, 0, err);)
 CALL(get_cost, return qn_engine_cost(out, t.engine, &QN_INIT(qn_step_size, .rows = 1), err);)
 CALL(get_logits, return qn_engine_logits(out, t.engine, ids, 3, NULL, err);)
@@ -401,6 +402,7 @@ static const struct result_call {
     ROW(qn_message, get_message, NULL),
     ROW(qn_parts_opts, get_parts, NULL),
     ROW(qn_engine_info, get_engine, NULL),
+    ROW(qn_device_info, get_device, NULL),
     ROW(qn_expert_stats, get_experts, NULL),
     ROW(qn_memory, get_memory, NULL),
     ROW(qn_cost, get_cost, NULL),

@@ -232,6 +232,8 @@ static void engines_refuse_null(void **state) {
     REFUSES(qn_engine_graph, "engine", &text, NULL, NULL);
     REFUSES(qn_engine_report, "text", NULL, t->engine, QN_REPORT_FUSION);
     REFUSES(qn_engine_report, "engine", &text, NULL, QN_REPORT_FUSION);
+    REFUSES(qn_device_get_info, "out", NULL, 0);
+    REFUSES(qn_device_check, "name", NULL);
     REFUSES(qn_engine_memory, "out", NULL, t->engine, 0, 0);
     REFUSES(qn_engine_memory, "engine", &memory, NULL, 0, 0);
     REFUSES(qn_machine_limits, "out", NULL, 1);

@@ -151,14 +151,14 @@ static void assert_refused(const usage_case *cases, size_t n) {
 static void test_foreign_options(void **state) {
     (void)state;
     static const usage_case cases[] = {
-        {{"run", DRAFT, "-ngl", "99"}, "no option '-ngl'; there is no GPU support yet"},
+        {{"run", DRAFT, "-ngl", "99"}, "no option '-ngl'; '--device cuda' computes on a GPU"},
         {{"run", DRAFT, "-r", "x"}, "no option '-r'; did you mean '--stop'?"},
         {{"run", DRAFT, "-fa"}, "no option '-fa'; attention is always fused"},
         {{"bench", DRAFT, "-pg", "512,128"}, "no option '-pg'; -p and -n are measured separately"},
         {{"bench", DRAFT, "-fa", "1"}, "no option '-fa'; attention is always fused"},
         {{"run", DRAFT, "-nx"}, "no option '-nx'; 'quern help run' lists the options"},
         {{"run", DRAFT, "-pHello"}, "no option '-pHello'"},
-        {{"run", DRAFT, "--ngl", "99"}, "no option '--ngl'; there is no GPU support yet"},
+        {{"run", DRAFT, "--ngl", "99"}, "no option '--ngl'; '--device cuda' computes on a GPU"},
         {{"run", DRAFT, "--no_mmap"}, "'--no_mmap'; weights stay in memory"},
         {{"run", DRAFT, "--n-predict", "many"}, "--tokens: 'many', want a whole number"},
         {{"logits", DRAFT, "--temperature", "1"}, "no option '--temperature'"},

@@ -5,7 +5,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 # check ROOT: prints each include that is not allowed; fails if there is one.
 check() {
-    (cd "$1" && find src -name '*.[ch]' -o -name '*.def' -o -name '*.inc' | sort | xargs awk '
+    (cd "$1" && find src -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.def' -o -name '*.inc' | sort | xargs awk '
         FNR == 1 { file = FILENAME; split(file, part, "/"); from = part[2] }
         file ~ /layers\.txt$/ {
             sub(/#.*/, ""); sub(/:/, " ")
@@ -16,6 +16,7 @@ check() {
         !/^[ \t]*#[ \t]*include[ \t]/ { next }
         {
             angle = /</
+            if (!angle && /"[a-z_]+\.cuh"/) next # code for GPUs, which has a folder for itself
             name = $0; sub(/^[^<"]*[<"]/, "", name); sub(/[>"].*/, "", name)
             n = split(name, part, "/")
             to = name == "quern.h" ? "quern" : n > 1 ? part[1] : ""

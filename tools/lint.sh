@@ -2,7 +2,7 @@
 # Checks what the compilers do not: lint.sh. With `fmt` it only rewrites the sources into their form.
 set -eu
 cd "$(dirname "$0")/.."
-code=$(find src include tests bench examples -name '*.[ch]' | sort)
+code=$(find src include tests bench examples -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort)
 if [ "${1:-}" = fmt ]; then
     clang-format -i $code
     exit 0
@@ -26,7 +26,7 @@ tidy() {
 }
 environment() { none -wE '(secure_)?getenv' $(find src -name '*.[ch]' ! -path src/core/debug.c); }
 ascii() { LC_ALL=C none '[^ -~	]' $code $(find src tools -name '*.def' -o -name '*.sh') Makefile CMakeLists.txt; }
-columns() { find src include tests -name '*.[ch]' | sort | xargs awk 'length > 100 { print FILENAME ":" FNR ": " length " columns"; bad = 1 } END { exit bad }'; }
+columns() { find src include tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort | xargs awk 'length > 100 { print FILENAME ":" FNR ": " length " columns"; bad = 1 } END { exit bad }'; }
 dead_code() { none -E '^#[ ]*if 0|//.*TODO[^(]' $code; }
 printing() { none -E '(^|[^a-z_])(f?printf|f?puts|putchar|_?exit|abort) ?\(' $(find src -name '*.c' ! -path 'src/cli/*' ! -path 'src/server/*'); }
 # jansson's reader and writer lose failed allocations, and its allocation functions are the whole process's.

@@ -119,6 +119,7 @@ static qn_status memory_json(json_t **out, const qn_engine *engine, qn_err *err)
     qn_json_put(out, "cache", json_integer(memory.cache));
     qn_json_put(out, "activations", json_integer(memory.activations));
     qn_json_put(out, "total", json_integer(memory.total));
+    qn_json_put(out, "device", json_integer(memory.device));
     return QN_OK;
 }
 

@@ -49,6 +49,12 @@ qn_status qn_device_open(qn_device **out, const char *name, const char *variant,
     return fail_unknown(name, size, err);
 }
 
+bool qn_device_shares_memory(const qn_device *a, const qn_device *b) {
+    if (a->kind->has_host_memory || b->kind->has_host_memory)
+        return a->kind->has_host_memory && b->kind->has_host_memory;
+    return a->backend == b->backend;
+}
+
 qn_status qn_device_failure(const qn_device *device, qn_err *err) {
     return device->kind->failure ? device->kind->failure(device, err) : QN_OK;
 }

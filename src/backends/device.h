@@ -112,6 +112,8 @@ struct qn_device_kind {
     void (*close)(qn_device *device);
     // Whether this machine has one; NULL: every machine has.
     bool (*is_there)(void);
+    // Fills in memory, compute capability and model of a variant; NULL: nothing is known.
+    qn_status (*describe)(qn_device_info *out, const char *variant, qn_err *err);
     // Whether a call that returns nothing has failed since the device was opened: then all that it
     // computed since is unknown, and it computes nothing any more. NULL: that cannot be.
     qn_status (*failure)(const qn_device *device, qn_err *err);
@@ -193,6 +195,8 @@ bool qn_device_list(const char **name, const qn_device_kind **kind, size_t i);
 // lists the known ones.
 QN_MUST_CHECK qn_status qn_device_open(qn_device **out, const char *name, const char *variant,
                                        qn_pool *pool, qn_err *err);
+// Whether what lies on one takes room from the other.
+bool qn_device_shares_memory(const qn_device *a, const qn_device *b);
 // See qn_device_kind.
 QN_MUST_CHECK qn_status qn_device_failure(const qn_device *device, qn_err *err);
 void qn_device_close(qn_device *device);

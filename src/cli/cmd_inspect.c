@@ -176,7 +176,7 @@ static void print_memory_bytes(const qn_inspection *in) {
     const qn_memory *last = &in->memory[in->n_memory - 1].memory;
     char program[24], resident[24];
     print_row("resident", "%s with the program's own %s%s",
-              qn_bytes_text(resident, last->total + last->program),
+              qn_bytes_text(resident, last->total - last->device + last->program),
               qn_bytes_text(program, last->program), in->n_memory > 1 ? ", in the last row" : "");
 }
 
@@ -192,7 +192,10 @@ static void print_memory(const qn_inspection *in, bool with_bytes) {
                qn_bytes_text(text[3], m->total));
     }
     const qn_memory *last = &in->memory[in->n_memory - 1].memory;
-    char cache[24];
+    char cache[24], device[24];
+    if (last->device)
+        print_row("on the GPU", "%s of the total%s", qn_bytes_text(device, last->device),
+                  in->n_memory > 1 ? " in the last row" : "");
     print_row("keys and values", "%s of the state%s, as %s", qn_bytes_text(cache, last->cache),
               in->n_memory > 1 ? " in the last row" : "", qn_engine_facts(in->engine).cache_type);
     if (with_bytes) print_memory_bytes(in);
@@ -318,7 +321,9 @@ static json_t *memory_json(const qn_inspection *in, size_t i) {
     set_text(&o, "cache_type", qn_engine_facts(in->engine).cache_type);
     set_int(&o, "activations", row->memory.activations);
     set_int(&o, "total", row->memory.total);
-    if (in->with_resident) set_int(&o, "resident", row->memory.total + row->memory.program);
+    if (row->memory.device) set_int(&o, "device", row->memory.device);
+    if (in->with_resident)
+        set_int(&o, "resident", row->memory.total - row->memory.device + row->memory.program);
     return o;
 }
 

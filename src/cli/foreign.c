@@ -3,7 +3,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-static const char no_gpu[] = "there is no GPU support yet, the CPU computes";
+static const char gpu[] =
+    "'--device cuda' computes on a GPU, all layers; several devices share them";
 static const char no_download[] = "models are files, downloaded by other programs";
 static const char chats[] = "'quern run MODEL' chats on a terminal, and -p answers once";
 static const char needs_nothing[] = "attention is always fused, there is nothing to turn on";
@@ -71,8 +72,8 @@ static const struct {
     {"serve", {"--enable-auto-tool-choice", NULL, tools_work, false}},
     {"serve", {"--tool-call-parser", NULL, tools_work, false}},
     {"serve", {"--reasoning-parser", NULL, tools_work, false}},
-    {"serve", {"--gpu-memory-utilization", NULL, no_gpu, false}},
-    {"serve", {"--tensor-parallel-size", NULL, no_gpu, false}},
+    {"serve", {"--gpu-memory-utilization", NULL, gpu, false}},
+    {"serve", {"--tensor-parallel-size", NULL, gpu, false}},
 };
 
 static const qn_foreign rows[] = {
@@ -110,13 +111,13 @@ static const qn_foreign rows[] = {
     {"--interactive", NULL, chats, false},
     {"-st", NULL, chats, false},
     {"--single-turn", NULL, chats, false},
-    {"-ngl", NULL, no_gpu, false},
-    {"--ngl", NULL, no_gpu, false},
-    {"--num-gpu", NULL, no_gpu, false},
-    {"--gpu-layers", NULL, no_gpu, false},
-    {"--n-gpu-layers", NULL, no_gpu, false},
-    {"-sm", NULL, no_gpu, false},
-    {"-mg", NULL, no_gpu, false},
+    {"-ngl", NULL, gpu, false},
+    {"--ngl", NULL, gpu, false},
+    {"--num-gpu", NULL, gpu, false},
+    {"--gpu-layers", NULL, gpu, false},
+    {"--n-gpu-layers", NULL, gpu, false},
+    {"-sm", NULL, gpu, false},
+    {"-mg", NULL, gpu, false},
     {"-fa", NULL, needs_nothing, false},
     {"--flash-attn", NULL, needs_nothing, false},
     {"-pg", NULL, "-p and -n are measured separately, and -d DEPTH at a depth", false},

@@ -28,12 +28,16 @@ static bool is_device(const char *name, size_t size) {
 }
 
 static qn_status refuse_device(const char *name, size_t size, qn_err *err) {
-    char known[256] = "";
+    char known[256] = "", asked[64];
+    qn_err why;
+    snprintf(asked, sizeof asked, "%.*s", size > 40 ? 40 : (int)size, name);
+    if (qn_device_check(asked, &why) == QN_UNSUPPORTED) // of a kind that there is elsewhere
+        return QN_FAIL(err, UNSUPPORTED, "--device: %s", why.message);
     for (size_t i = 0, used = 0; qn_device_name(i) && used < sizeof known; i++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
                                  qn_device_name(i));
-    return QN_FAIL(err, ARGUMENT, "--device: there is no '%.*s' on this machine; there are %s",
-                   size > 40 ? 40 : (int)size, name, known);
+    return QN_FAIL(err, ARGUMENT, "--device: there is no '%s' on this machine; there are %s", asked,
+                   known);
 }
 
 static qn_status check_devices(const char *list, qn_err *err) {

@@ -205,6 +205,7 @@ static qn_status compare(qn_check *c, const qn_runner *r, size_t index, size_t l
     const bool is_best = node->op == QN_OP_HEAD && o == 1;
     const int64_t n_compared = is_best ? 2 + node->attrs.top : width;
     QN_TRY(copy_operand(c, r, 0, &out, rows, err));
+    QN_TRY(qn_device_failure(r->stages[0].program->device, err));
     const float *got = c->copies[0];
     double difference = 0, size = 0, worst = -1;
     int64_t at = 0;
@@ -239,6 +240,7 @@ static qn_status check_node(qn_check *c, qn_runner *r, size_t index, size_t call
     const void *inputs[QN_MAX_IN] = {0};
     QN_TRY(take_inputs(c, r, node, call, inputs, err));
     for (size_t i = call; i < call + n_stages; i++) program->device->kind->run_call(program, i);
+    QN_TRY(qn_device_failure(program->device, err));
     QN_TRY(qn_ref_run_node(c->ref, index, &c->step, inputs, err));
     for (int o = 0; o < node->n_out; o++) QN_TRY(compare(c, r, index, call + n_stages - 1, o, err));
     return QN_OK;

@@ -109,35 +109,41 @@ const qn_slots_view *qn_kv_slots(const qn_kv_memory *m, size_t i) { return &m->s
 
 // --- reading and writing -------------------------------------------------------------------------
 
-void qn_kv_get_rows(unsigned char *rows, const qn_kv_memory *m, size_t i, int32_t page,
-                    int64_t first, int64_t n) {
+qn_status qn_kv_get_rows(unsigned char *rows, const qn_kv_memory *m, size_t i, int32_t page,
+                         int64_t first, int64_t n, qn_err *err) {
     qn_device *device = m->parts[m->layout->cache_parts[i]].device;
     device->kind->get_kv(rows, device, &m->caches[i], page, first, n);
+    return qn_device_failure(device, err);
 }
 
-void qn_kv_set_rows(const unsigned char *rows, qn_kv_memory *m, size_t i, int32_t page,
-                    int64_t first, int64_t n) {
+qn_status qn_kv_set_rows(const unsigned char *rows, qn_kv_memory *m, size_t i, int32_t page,
+                         int64_t first, int64_t n, qn_err *err) {
     qn_device *device = m->parts[m->layout->cache_parts[i]].device;
     device->kind->set_kv(rows, device, &m->caches[i], page, first, n);
+    return qn_device_failure(device, err);
 }
 
-void qn_kv_get_state(float *state, const qn_kv_memory *m, size_t i, int32_t slot, int64_t n_log,
-                     float *room) {
+qn_status qn_kv_get_state(float *state, const qn_kv_memory *m, size_t i, int32_t slot,
+                          int64_t n_log, float *room, qn_err *err) {
     qn_device *device = m->parts[m->layout->slot_parts[i]].device;
     const qn_slots_view *v = &m->slot_views[i];
     const unsigned char *at = v->slots + slot * v->slot_bytes;
     device->kind->read(device, state, at + v->offset, (size_t)v->state_size * sizeof *state);
-    if (n_log == 0) return;
+    if (n_log == 0) return qn_device_failure(device, err);
     device->kind->read(device, room, at + v->log_offset,
                        (size_t)(n_log * v->log_size) * sizeof *room);
+    QN_TRY(qn_device_failure(device, err));
     qn_log_apply(state, &m->layout->rules[i], room, n_log);
+    return QN_OK;
 }
 
-void qn_kv_set_state(const float *state, qn_kv_memory *m, size_t i, int32_t slot) {
+qn_status qn_kv_set_state(const float *state, qn_kv_memory *m, size_t i, int32_t slot,
+                          qn_err *err) {
     qn_device *device = m->parts[m->layout->slot_parts[i]].device;
     const qn_slots_view *v = &m->slot_views[i];
     device->kind->write(device, v->slots + slot * v->slot_bytes + v->offset, state,
                         (size_t)v->state_size * sizeof *state);
+    return qn_device_failure(device, err);
 }
 
 // --- copies --------------------------------------------------------------------------------------

@@ -19,15 +19,17 @@ const qn_cache_view *qn_kv_cache(const qn_kv_memory *memory, size_t i);
 const qn_slots_view *qn_kv_slots(const qn_kv_memory *memory, size_t i);
 // Rows first ... first + n - 1 of a page of cache i, to or from `rows` (backend.h: qn_kv_row_bytes
 // each).
-void qn_kv_get_rows(unsigned char *rows, const qn_kv_memory *memory, size_t i, int32_t page,
-                    int64_t first, int64_t n);
-void qn_kv_set_rows(const unsigned char *rows, qn_kv_memory *memory, size_t i, int32_t page,
-                    int64_t first, int64_t n);
+QN_MUST_CHECK qn_status qn_kv_get_rows(unsigned char *rows, const qn_kv_memory *memory, size_t i,
+                                       int32_t page, int64_t first, int64_t n, qn_err *err);
+QN_MUST_CHECK qn_status qn_kv_set_rows(const unsigned char *rows, qn_kv_memory *memory, size_t i,
+                                       int32_t page, int64_t first, int64_t n, qn_err *err);
 // State i of a slot, after `n_log` rows of its log; `room` holds as many rows. And back, where the
 // log is empty afterwards.
-void qn_kv_get_state(float *state, const qn_kv_memory *memory, size_t i, int32_t slot,
-                     int64_t n_log, float *room);
-void qn_kv_set_state(const float *state, qn_kv_memory *memory, size_t i, int32_t slot);
+QN_MUST_CHECK qn_status qn_kv_get_state(float *state, const qn_kv_memory *memory, size_t i,
+                                        int32_t slot, int64_t n_log, float *room, qn_err *err);
+QN_MUST_CHECK qn_status qn_kv_set_state(const float *state, qn_kv_memory *memory, size_t i,
+                                        int32_t slot, qn_err *err);
+// Whether it went well is asked for after the step.
 void qn_kv_copy(qn_kv_memory *memory, const qn_copy *copies, int64_t n);
 
 #endif

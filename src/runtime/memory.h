@@ -14,7 +14,13 @@ QN_MUST_CHECK qn_status qn_memory_weights(int64_t *out, const qn_engine *engine,
 QN_MUST_CHECK qn_status qn_memory_check_weights(const qn_engine *engine, qn_err *err);
 // The same for a session; with opts->shrink the context is halved until it fits instead. Where
 // opts->kept is 0, it gets the KV cache of one context and four recurrent states, or what is
-// left of memory.
-QN_MUST_CHECK qn_status qn_memory_fit(qn_session_opts *opts, const qn_engine *engine, qn_err *err);
+// left of memory. opts->sessions is not 0 here; `outs`: rows of a step that have logits.
+QN_MUST_CHECK qn_status qn_memory_fit(qn_session_opts *opts, int64_t outs, const qn_engine *engine,
+                                      qn_err *err);
+
+// The same for a runner on devices with memory of their own, of which it takes all that it may ever
+// use at once: it keeps less of earlier prompts, and has room for fewer positions, until it fits.
+typedef struct qn_runner_opts qn_runner_opts; // runner.h
+QN_MUST_CHECK qn_status qn_memory_fit_cards(qn_runner_opts *opts, qn_err *err);
 
 #endif

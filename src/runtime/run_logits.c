@@ -105,6 +105,7 @@ static qn_status run_chunks(qn_logits *out, qn_runner *runner, const qn_run_inpu
         QN_TRY_TO(done, qn_runner_step(runner, &segment, 1, err));
         qn_logits_collect(out, runner,
                           &(qn_many_rows){.first = first, .rows = rows, .outs = segment.outs});
+        QN_TRY_TO(done, qn_runner_failure(runner, err));
         if (out->mtp) QN_TRY_TO(done, predict(out, runner, first, &segment, before, err));
         const int64_t end = first + rows;
         if (end < n && opts->progress && !opts->progress(opts->progress_arg, end, n)) {

@@ -83,6 +83,7 @@ static qn_status run_steps(many *m, qn_err *err) {
         QN_TRY(qn_runner_step(m->runner, m->segments, m->n_segs, err));
         for (int64_t i = 0; i < m->n_segs; i++) o->take(o->arg, m->runner, &m->rows[i]);
         end_step(m);
+        QN_TRY(qn_runner_failure(m->runner, err));
         if (o->progress && m->done < m->total && !o->progress(o->progress_arg, m->done, m->total))
             return QN_FAIL(err, STOPPED, "stopped after %lld of %lld tokens", (long long)m->done,
                            (long long)m->total);

@@ -152,7 +152,8 @@ static qn_state_opts state_opts(const qn_runner_opts *o) {
                            .step_rows = o->rows,
                            .n_seqs = o->n_seqs,
                            .positions = o->positions,
-                           .kept_bytes = o->kept_bytes};
+                           .kept_bytes = o->kept_bytes,
+                           .where = o->where};
 }
 
 // The plan whose outputs include the residual stream: rarely wanted, so compiled on demand.
@@ -323,7 +324,8 @@ void qn_runner_destroy(qn_runner *r) {
     qn_free(r);
 }
 
-static void add_size(qn_runner_size *to, const qn_program *program) {
+static void add_size(qn_runner_size *to, const qn_program *program, const qn_device *where) {
+    if (where && !qn_device_shares_memory(program->device, where)) return;
     const qn_program_size need = program->device->kind->measure(program);
     to->arena += need.arena;
     to->scratch += need.scratch;
@@ -344,8 +346,9 @@ qn_status qn_runner_measure(qn_runner_size *out, const qn_runner_opts *opts, qn_
     QN_TRY_TO(done, qn_state_measure(&size.state, &whole, err));
     QN_TRY_TO(done, qn_state_create(&r->state, &smallest, err));
     QN_TRY_TO(done, init_stages(r, true, err));
-    for (size_t i = 0; i < r->engine->n_stages; i++) add_size(&size, r->stages[i].program);
-    if (r->head.program) add_size(&size, r->head.program);
+    for (size_t i = 0; i < r->engine->n_stages; i++)
+        add_size(&size, r->stages[i].program, opts->where);
+    if (r->head.program) add_size(&size, r->head.program, opts->where);
     *out = size;
 
 done:
@@ -409,6 +412,12 @@ bool qn_runner_head_top(qn_runner_top *out, const qn_runner *r, int64_t row) {
     if (!o) return false;
     open_top(out, s, o, r->head_step.top, row);
     return true;
+}
+
+qn_status qn_runner_failure(const qn_runner *r, qn_err *err) {
+    for (size_t i = 0; i < r->engine->n_stages; i++)
+        QN_TRY(qn_device_failure(r->stages[i].program->device, err));
+    return QN_OK;
 }
 
 qn_session_counts qn_runner_counts(const qn_runner *r) {

@@ -28,6 +28,7 @@ typedef struct qn_runner_opts {
     bool is_replay;          // its steps come from a record and are not recorded again
     qn_trace_fn *trace;
     void *trace_arg;
+    const qn_device *where; // qn_runner_measure: what is in the memory of this device; NULL: all
 } qn_runner_opts;
 
 typedef struct qn_runner_size {
@@ -114,5 +115,7 @@ bool qn_runner_head_top(qn_runner_top *out, const qn_runner *runner, int64_t row
 // Steps that have run.
 int64_t qn_runner_steps(const qn_runner *runner);
 qn_session_counts qn_runner_counts(const qn_runner *runner);
+// Whether a device has failed; asked after hidden states were looked at, which come when they are.
+QN_MUST_CHECK qn_status qn_runner_failure(const qn_runner *runner, qn_err *err);
 
 #endif

@@ -97,6 +97,7 @@ qn_status qn_runner_predict(qn_runner *r, const qn_predict *predicts, int64_t n,
     (void)kind->give(r->head.program, QN_ROWS_BEFORE, r->before);
     kind->run(r->head.program);
     kind->wait(r->head.program);
+    qn_runner_bring_rows(&r->head, &r->head_step);
     QN_TRY(qn_device_failure(r->head.program->device, err));
     if (r->opts.trace) qn_runner_trace(r, &r->head, sizes.rows);
     return QN_OK;

@@ -97,6 +97,7 @@ qn_step_sizes qn_runner_max_sizes(const qn_runner *runner);
 qn_step_sizes qn_runner_max_head_sizes(const qn_runner *runner);
 
 // Tells the trace of a stage's last step.
+void qn_runner_bring_rows(const qn_runner_stage *stage, const qn_step *step);
 void qn_runner_trace(const qn_runner *runner, const qn_runner_stage *stage, int64_t rows);
 
 // The plan of the stage's last step.

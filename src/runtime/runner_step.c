@@ -178,10 +178,37 @@ static void take_cuts(const qn_runner *r, const qn_runner_stage *s) {
     }
 }
 
+// Whether a row of an output is always looked at after a step: not so all logits of a row of which
+// the best are wanted, and hidden states, of which there are many.
+static bool is_wanted(const qn_plan *plan, const qn_plan_output *o, const qn_step *step,
+                      int64_t row) {
+    if (strncmp(o->name, "hidden.", 7) == 0) return false;
+    return strcmp(o->name, "logits") != 0 || !step->out_full || step->out_full[row] ||
+           !qn_plan_find_output(plan, "best");
+}
+
+// Brings wanted rows while the step runs, where they are not in this memory: a device that fails
+// later could not tell.
+void qn_runner_bring_rows(const qn_runner_stage *s, const qn_step *step) {
+    const qn_device_kind *kind = s->program->device->kind;
+    const qn_plan *plan = qn_runner_plan(s);
+    const int64_t symbols[QN_SYM_COUNT] = {1, step->n_rows, step->n_segs, step->n_out};
+    for (size_t i = 0; i < plan->n_outputs && !kind->has_host_memory; i++) {
+        const qn_plan_output *o = &plan->outputs[i];
+        for (int64_t r = 0; r < o->rows.n * symbols[o->rows.sym]; r++) {
+            if (is_wanted(plan, o, step, r)) (void)kind->row(s->program, o, r);
+        }
+    }
+}
+
 // Copies come first: the step reads the pages and slots that they fill.
 static qn_status run_step(qn_runner *r, qn_err *err) {
     qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
-    if (r->check) return qn_check_run(r->check, r, err);
+    if (r->check) {
+        QN_TRY(qn_check_run(r->check, r, err));
+        qn_runner_bring_rows(&r->stages[0], &r->step);
+        return qn_device_failure(r->stages[0].program->device, err);
+    }
     qn_residency *residency = r->engine->residency;
     if (residency) qn_residency_begin_step(residency, r->step.n_rows, r->step.n_segs);
     for (size_t i = 0; i < r->engine->n_stages; i++) {
@@ -191,8 +218,10 @@ static qn_status run_step(qn_runner *r, qn_err *err) {
     }
     qn_program *last = r->stages[r->engine->n_stages - 1].program;
     last->device->kind->wait(last);
-    for (size_t i = 0; i < r->engine->n_stages; i++)
+    for (size_t i = 0; i < r->engine->n_stages; i++) {
+        qn_runner_bring_rows(&r->stages[i], &r->step);
         QN_TRY(qn_device_failure(r->stages[i].program->device, err));
+    }
     return residency ? qn_residency_end_step(residency, err) : QN_OK;
 }
 
@@ -230,7 +259,10 @@ qn_status qn_runner_step(qn_runner *r, const qn_segment *segments, int64_t n, qn
     const qn_sizes sizes = write_message(r, segments, n);
     if (!begin_stages(r, &sizes)) {
         for (int64_t b = 0; b < n; b++) qn_seq_cancel(segments[b].seq);
-        return QN_FAIL(err, LIMIT, "a step of %lld rows cannot be bound", (long long)sizes.rows);
+        return QN_FAIL(err, LIMIT,
+                       "a step of %lld rows cannot be bound: it is larger than was planned for, or "
+                       "its device has no room for its tables",
+                       (long long)sizes.rows);
     }
     qn_status status = r->record ? qn_record_add(r->record, r->message, err) : QN_OK;
     const bool is_run = !status;
@@ -298,13 +330,16 @@ qn_status qn_runner_replay(int64_t *n_out, qn_runner *r, qn_replay *replay, qn_t
     QN_TRY(qn_touched_add(touched, r->state, &r->step, err));
     if (r->step.n_rows == 0) {
         qn_kv_copy(qn_state_memory(r->state), r->step.copies, r->step.n_copies);
-        return QN_OK;
+        return QN_OK; // a device that failed tells it with the next rows
     }
     int32_t *out_full = qn_step_at(r->message, QN_STEP_OUT_FULL);
     for (int64_t i = 0; i < r->step.n_out; i++) out_full[i] = 1;
     const qn_sizes sizes = sizes_of(&r->step);
     if (!begin_stages(r, &sizes))
-        return QN_FAIL(err, LIMIT, "a step of %lld rows cannot be bound", (long long)sizes.rows);
+        return QN_FAIL(err, LIMIT,
+                       "a step of %lld rows cannot be bound: it is larger than was planned for, or "
+                       "its device has no room for its tables",
+                       (long long)sizes.rows);
     *n_out = r->step.n_out;
     return run_step(r, err);
 }

@@ -142,19 +142,35 @@ static qn_status add_bytes(int64_t *sum, int64_t n, int64_t bytes, qn_err *err) 
     return QN_OK;
 }
 
+// Bytes of a page of group g, or (g < 0) of a slot, as far as they are where they are asked for.
+static int64_t bytes_there(const qn_state_opts *opts, int64_t g) {
+    const qn_state_layout *layout = opts->layout;
+    int64_t all = 0;
+    if (!opts->where) return g < 0 ? layout->slot_bytes : layout->groups[g].page_bytes;
+    for (size_t p = 0; p < layout->n_parts; p++) {
+        const state_part *part = &layout->parts[p];
+        if (qn_device_shares_memory(part->device, opts->where))
+            all += g < 0 ? part->slot_bytes : part->page_bytes[g];
+    }
+    return all;
+}
+
 qn_status qn_state_measure(qn_state_size *out, const qn_state_opts *opts, qn_err *err) {
     const qn_state_layout *layout = opts->layout;
-    qn_state_size size = {.slots_used = layout->slot_bytes};
+    const int64_t slot_bytes = bytes_there(opts, -1);
+    qn_state_size size = {.slots_used = slot_bytes};
     sizes s;
     QN_TRY(measure(&s, opts, err));
     for (int64_t g = 0; g < layout->n_groups; g++) {
         int64_t n;
         QN_TRY(count_pages(&n, opts, &s, g, err));
-        QN_TRY(add_bytes(&size.all, n, layout->groups[g].page_bytes, err));
-        QN_TRY(add_bytes(&size.cache_used, measure_group(opts, &s, g).per_seq,
-                         layout->groups[g].page_bytes, err));
+        const int64_t bytes = bytes_there(opts, g);
+        QN_TRY(add_bytes(&size.all, n, bytes, err));
+        QN_TRY(add_bytes(&size.cache_used, measure_group(opts, &s, g).per_seq, bytes, err));
     }
-    QN_TRY(add_bytes(&size.all, count_slots(opts, &s), layout->slot_bytes, err));
+    QN_TRY(add_bytes(&size.all, count_slots(opts, &s), slot_bytes, err));
+    *out = size;
+    if (opts->where && !opts->where->kind->has_host_memory) return QN_OK;
     // For each page of a sequence: its place in two page tables, its counts, and a node of the
     // tree.
     const int64_t per_group = 5 * (int64_t)sizeof(int32_t) + (int64_t)sizeof(node_page);

@@ -42,11 +42,12 @@ typedef struct qn_state_opts {
     const qn_state_layout *layout; // borrowed
     int64_t context;               // max positions of one sequence
     int64_t step_rows;             // max rows that one sequence has in a step
-    int64_t n_seqs;      // max sequences open at once, checkpoints held by callers included
-    int64_t kept_bytes;  // max bytes of pages and slots that only the tree holds
-    int64_t positions;   // max positions of all sequences together; 0: n_seqs * context, or fewer
-                         // if the system refuses the address space for them
-    qn_copies_fn *flush; // does copies now, when more wait than a step takes along
+    int64_t n_seqs;     // max sequences open at once, checkpoints held by callers included
+    int64_t kept_bytes; // max bytes of pages and slots that only the tree holds
+    int64_t positions;  // max positions of all sequences together; 0: n_seqs * context, or fewer
+                        // if the system refuses the address space for them
+    const qn_device *where; // qn_state_measure: what is in the memory of this device; NULL: all
+    qn_copies_fn *flush;    // does copies now, when more wait than a step takes along
     void *flush_arg;
 } qn_state_opts;
 

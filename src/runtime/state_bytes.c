@@ -58,7 +58,7 @@ static qn_status save_cache(const qn_seq *seq, size_t i, void *room, qn_bytes_fn
     QN_TRY(check_held(seq, i, begin, err));
     for (int64_t at = begin; at < seq->length; at += QN_PAGE_ROWS) {
         const page_rows p = find_page(seq, view->group, at);
-        qn_kv_get_rows(room, seq->state->memory, i, p.page, 0, p.n);
+        QN_TRY(qn_kv_get_rows(room, seq->state->memory, i, p.page, 0, p.n, err));
         QN_TRY(write(arg, room, (size_t)(p.n * qn_kv_row_bytes(view)), err));
     }
     return QN_OK;
@@ -71,7 +71,7 @@ static qn_status fill_cache(const qn_seq *seq, size_t i, void *room, qn_bytes_fn
     for (int64_t at = begin; at < seq->length; at += QN_PAGE_ROWS) {
         const page_rows p = find_page(seq, view->group, at);
         QN_TRY(read(arg, room, (size_t)(p.n * qn_kv_row_bytes(view)), err));
-        qn_kv_set_rows(room, seq->state->memory, i, p.page, 0, p.n);
+        QN_TRY(qn_kv_set_rows(room, seq->state->memory, i, p.page, 0, p.n, err));
     }
     return QN_OK;
 }
@@ -94,22 +94,21 @@ static qn_status take_room(void **out, const qn_state_layout *layout, qn_err *er
     return *out ? QN_OK : QN_NOMEM(err, "state of a sequence");
 }
 
-static void get_state(float *room, const qn_seq *seq, size_t i) {
-    qn_kv_get_state(room, seq->state->memory, i, seq->slot, seq->length - seq->certain,
-                    room + seq->state->layout->slots[i].state_size);
+static qn_status get_state(float *room, const qn_seq *seq, size_t i, qn_err *err) {
+    return qn_kv_get_state(room, seq->state->memory, i, seq->slot, seq->length - seq->certain,
+                           room + seq->state->layout->slots[i].state_size, err);
 }
 
 static qn_status save_slot(const qn_seq *seq, size_t i, void *room, qn_bytes_fn *write, void *arg,
                            qn_err *err) {
-    get_state(room, seq, i);
+    QN_TRY(get_state(room, seq, i, err));
     return write(arg, room, (size_t)seq->state->layout->slots[i].state_size * sizeof(float), err);
 }
 
 static qn_status fill_slot(const qn_seq *seq, size_t i, void *room, qn_bytes_fn *read, void *arg,
                            qn_err *err) {
     QN_TRY(read(arg, room, (size_t)seq->state->layout->slots[i].state_size * sizeof(float), err));
-    qn_kv_set_state(room, seq->state->memory, i, seq->slot);
-    return QN_OK;
+    return qn_kv_set_state(room, seq->state->memory, i, seq->slot, err);
 }
 
 // Moves one cache or slot, through `room`.
@@ -184,7 +183,8 @@ qn_status qn_seq_read_kv(float *to, const qn_seq *seq, size_t cache, const qn_kv
     for (int64_t i = 0; i < range->n && !status; i++) {
         const int64_t at = range->first + i;
         const int32_t page = seq->groups[view->group].pages[at / QN_PAGE_ROWS];
-        qn_kv_get_rows(row, seq->state->memory, cache, page, at % QN_PAGE_ROWS, 1);
+        status = qn_kv_get_rows(row, seq->state->memory, cache, page, at % QN_PAGE_ROWS, 1, err);
+        if (status) break;
         if (range->is_values)
             qn_kv_row_values(to + i * width, row, view, range->head);
         else
@@ -198,8 +198,8 @@ qn_status qn_seq_read_state(float *to, const qn_seq *seq, size_t i, qn_err *err)
     const qn_slots_view *view = &seq->state->layout->slots[i];
     void *room;
     QN_TRY(take_room(&room, seq->state->layout, err));
-    get_state(room, seq, i);
-    memcpy(to, room, (size_t)view->state_size * sizeof *to);
+    const qn_status status = get_state(room, seq, i, err);
+    if (!status) memcpy(to, room, (size_t)view->state_size * sizeof *to);
     qn_free(room);
-    return QN_OK;
+    return status;
 }

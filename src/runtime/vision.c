@@ -281,7 +281,7 @@ static qn_status run_program(float *to, qn_program *program, const qn_vision *v,
     how->wait(program);
     for (int64_t r = 0; r < m->n; r++)
         memcpy(to + r * width, how->row(program, output, r), (size_t)width * sizeof *to);
-    return QN_OK;
+    return qn_device_failure(v->device, err);
 }
 
 static qn_status execute(float *to, const qn_vision *v, const part *p, const step_message *m,

@@ -107,8 +107,9 @@ static qn_status take_block(qn_packs *packs, qn_err *err) {
     }
     if (bytes == 0) return QN_OK;
     qn_err why;
-    if (packs->device->kind->alloc(&packs->block, packs->device, bytes, &why))
-        return QN_FAIL(err, MEMORY, "out of memory: packed weights: %s", why.message);
+    const qn_status status = packs->device->kind->alloc(&packs->block, packs->device, bytes, &why);
+    if (status && status != QN_LIMIT) return QN_FAIL(err, IO, "packed weights: %s", why.message);
+    if (status) return QN_FAIL(err, MEMORY, "out of memory: packed weights: %s", why.message);
     packs->block_bytes = bytes;
     if (packs->device->kind->has_host_memory) qn_want_large_pages(packs->block, bytes);
     return QN_OK;

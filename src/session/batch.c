@@ -3,6 +3,7 @@
 
 #include "core/mem.h"
 #include "core/structs.h"
+#include "runtime/memory.h"
 #include "session/budget.h"
 
 #include <string.h>
@@ -138,10 +139,11 @@ qn_status qn_batch_create(qn_batch **out, const qn_engine *engine, const qn_batc
                              .trace_arg = o.trace_arg};
     int64_t bytes;
     QN_TRY(fit(&o.rows, &runner, &o, err));
-    QN_TRY(qn_budget_measure(&bytes, &runner, err));
     runner.segs = runner.n_seqs;
     runner.outs = o.rows + QN_MAX_DRAFT; // one row may draft while all others have a token each
     if (runner.outs < MIN_OUTS) runner.outs = MIN_OUTS;
+    QN_TRY(qn_memory_fit_cards(&runner, err));
+    QN_TRY(qn_budget_measure(&bytes, &runner, err));
     qn_session like = {.engine = engine,
                        .adapter = qn_engine_adapter_usual(engine),
                        .keeps = o.kept >= 0,

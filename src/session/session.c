@@ -155,13 +155,15 @@ static qn_status share(qn_session **out, const qn_session *with, int32_t adapter
 }
 
 static qn_status open_shared(qn_shared **out, qn_session *like, qn_session_opts *o, qn_err *err) {
-    QN_TRY(qn_memory_fit(o, like->engine, err));
     const int64_t max = o->sessions ? o->sessions : QN_DEFAULT_SESSIONS;
+    const int64_t outs = qn_max(max, QN_DEFAULT_SESSIONS);
+    o->sessions = max;
+    QN_TRY(qn_memory_fit(o, outs, like->engine, err));
     qn_runner_opts opts = {.engine = like->engine,
                            .hidden = like->keeps_hidden,
                            .context = o->context,
                            .rows = o->chunk < o->context ? o->chunk : o->context,
-                           .outs = max > QN_DEFAULT_SESSIONS ? max : QN_DEFAULT_SESSIONS,
+                           .outs = outs,
                            .segs = max,
                            .n_seqs = max,
                            .kept_bytes = o->kept < 0 ? 0 : o->kept,
@@ -171,6 +173,7 @@ static qn_status open_shared(qn_shared **out, qn_session *like, qn_session_opts 
     int64_t available;
     if (max > 1 && qn_engine_free_memory(like->engine, &available))
         QN_TRY(qn_budget_fit(&opts, available / 2, err));
+    QN_TRY(qn_memory_fit_cards(&opts, err));
     return qn_shared_open(out, like, &opts, err);
 }
 

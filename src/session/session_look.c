@@ -180,5 +180,5 @@ qn_status qn_session_read_hidden(float *to, const qn_session *session, int64_t i
                                          session->step_row + first - session->step_first + r);
         memcpy(to + r * info.width, row, (size_t)info.width * sizeof *to);
     }
-    return QN_OK;
+    return qn_runner_failure(session->shared->runner, err);
 }

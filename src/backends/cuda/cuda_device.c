@@ -59,6 +59,20 @@ static qn_status read_index(int *out, const char *name, qn_err *err) {
     return QN_OK;
 }
 
+static qn_status describe(qn_device_info *out, const char *name, qn_err *err) {
+    const qn_cuda_api *api;
+    qn_cuda_card card;
+    int index;
+    QN_TRY(read_index(&index, name, err));
+    QN_TRY(qn_cuda_api_find(&api, err));
+    QN_TRY(check_card(&card, api, index, err));
+    out->memory = card.bytes;
+    out->compute_major = card.major;
+    out->compute_minor = card.minor;
+    snprintf(out->model, sizeof out->model, "%s", card.name);
+    return QN_OK;
+}
+
 static qn_status open_device(qn_device **out, const char *name, qn_pool *pool, qn_err *err) {
     const qn_cuda_api *api;
     qn_cuda_card card;
@@ -116,21 +130,37 @@ qn_status qn_cuda_failure(const qn_device *device, qn_err *err) {
 
 // --- memory --------------------------------------------------------------------------------------
 
+bool qn_cuda_take(void **out, qn_cuda_device *d, qn_cuda_take_fn *take, size_t bytes,
+                  size_t *available) {
+    void *at = NULL;
+    *available = 0;
+    if (d->error) return false;
+    const int error = take(&at, d->stream, bytes ? bytes : 1);
+    // A card that works can say how much is free.
+    if (error && d->api->memory(d->stream, available))
+        (void)qn_cuda_check(d, error, "taking memory");
+    if (error) return false;
+    *out = at;
+    return true;
+}
+
 static qn_status alloc_bytes(void **out, qn_device *device, size_t bytes, qn_err *err) {
     qn_cuda_device *d = qn_cuda_own(device);
     void *at = NULL;
-    size_t available = 0;
+    size_t available;
     pthread_mutex_lock(&d->lock);
-    int error = d->error ? d->error : d->api->alloc(&at, d->stream, bytes ? bytes : 1);
-    if (!error) {
-        error = d->api->clear(d->stream, at, bytes ? bytes : 1);
-        if (error) d->api->free(d->stream, at);
+    bool is_taken = qn_cuda_take(&at, d, d->api->alloc, bytes, &available);
+    if (is_taken &&
+        !qn_cuda_check(d, d->api->clear(d->stream, at, bytes ? bytes : 1), "clearing memory")) {
+        d->api->free(d->stream, at);
+        is_taken = false;
     }
-    if (error && !d->error) (void)d->api->memory(d->stream, &available);
     pthread_mutex_unlock(&d->lock);
-    if (error)
-        return QN_FAIL(err, LIMIT, "device cuda:%d: no room for %zu bytes, %zu are free: %s",
-                       d->index, bytes, available, d->api->explain(error));
+    if (!is_taken) {
+        QN_TRY(qn_cuda_failure(device, err));
+        return QN_FAIL(err, LIMIT, "device cuda:%d (%s): no room for %zu bytes, %zu are free",
+                       d->index, d->card.name, bytes, available);
+    }
     *out = at;
     return QN_OK;
 }
@@ -185,6 +215,7 @@ const qn_device_kind qn_cuda_device_kind = {
     .about_variant = "an NVIDIA GPU",
     .variant = variant,
     .is_there = is_there,
+    .describe = describe,
     .open = open_device,
     .close = close_device,
     .failure = qn_cuda_failure,

@@ -27,6 +27,12 @@ static inline qn_cuda_device *qn_cuda_own(const qn_device *device) {
 bool qn_cuda_check(qn_cuda_device *device, int error, const char *what);
 QN_MUST_CHECK qn_status qn_cuda_failure(const qn_device *device, qn_err *err);
 
+// Takes memory by a call of the table, with the lock. False: there is no room, so many bytes are
+// free; or the card has failed, which is kept.
+typedef int qn_cuda_take_fn(void **out, qn_cuda_stream *stream, size_t bytes);
+bool qn_cuda_take(void **out, qn_cuda_device *device, qn_cuda_take_fn *take, size_t bytes,
+                  size_t *available);
+
 // The table of calls: of the plug-in that QUERN_CUDA_LIBRARY names, or of the one beside this
 // program or library. It stays in memory.
 QN_MUST_CHECK qn_status qn_cuda_api_find(const qn_cuda_api **out, qn_err *err);
@@ -53,7 +59,7 @@ void qn_cuda_get_kv(unsigned char *rows, qn_device *device, const qn_cache_view 
 void qn_cuda_set_kv(const unsigned char *rows, qn_device *device, const qn_cache_view *cache,
                     int32_t page, int64_t first, int64_t n);
 
-// --- programs (cuda_program.c) ---
+// --- programs (cuda_prepare.c, cuda_program.c, cuda_look.c) ---
 
 QN_MUST_CHECK qn_status qn_cuda_prepare(qn_program **out, qn_device *device,
                                         const qn_program_opts *opts, qn_err *err);

@@ -7,27 +7,45 @@
 
 #include <dlfcn.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LIBRARY "libquern-cuda.so"
+#ifndef QN_LIBDIR // from the folder above that of programs
+#define QN_LIBDIR "lib"
+#endif
 
 // It stays: a program that uses a card twice starts the driver once.
 static void *open_library(const char *path) {
     return dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 }
 
-// Beside the program or the library that this function is in, or where the system looks.
+// A file of this folder. *is_there: it is, though it may be one that cannot be opened.
+static void *open_in(bool *is_there, const char *folder, size_t size, const char *below) {
+    qn_buf path = {0};
+    void *library = NULL;
+    qn_buf_printf(&path, "%.*s/%s" LIBRARY, (int)size, folder, below);
+    if (!path.failed && access(path.data, F_OK) == 0) {
+        *is_there = true;
+        library = open_library(path.data);
+    }
+    qn_buf_deinit(&path);
+    return library;
+}
+
+// Beside the program or the library that this function is in, where they are installed together, or
+// where the system looks.
 static void *open_beside(void) {
     Dl_info here;
-    qn_buf path = {0};
+    bool is_there = false;
     void *library = NULL;
     if (dladdr((const void *)(uintptr_t)open_beside, &here) && here.dli_fname) {
         const char *slash = strrchr(here.dli_fname, '/');
-        if (slash)
-            qn_buf_printf(&path, "%.*s/%s", (int)(slash - here.dli_fname), here.dli_fname, LIBRARY);
-        if (slash && !path.failed) library = open_library(path.data);
+        const size_t size = slash ? (size_t)(slash - here.dli_fname) : 0;
+        if (slash) library = open_in(&is_there, here.dli_fname, size, "");
+        if (slash && !is_there)
+            library = open_in(&is_there, here.dli_fname, size, "../" QN_LIBDIR "/");
     }
-    qn_buf_deinit(&path);
-    return library ? library : open_library(LIBRARY);
+    return is_there ? library : open_library(LIBRARY);
 }
 
 static qn_status check_version(const qn_cuda_api *api, qn_err *err) {

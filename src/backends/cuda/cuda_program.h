@@ -62,11 +62,28 @@ typedef struct qn_cuda_program {
     int64_t arena_bytes, fixed_bytes;
     unsigned char *message, *on_card; // a step: qn_step, then the message
     size_t message_bytes, used_bytes;
+    size_t first_bytes; // room for a step that is taken at once
     bool is_timed;
     int64_t started; // when the last step began, on the host's clock
     int64_t n_steps, n_hits;
     bool (*go_on)(void *arg);
     void *go_on_arg;
 } qn_cuda_program;
+
+enum { QN_CUDA_STEP_BYTES = (sizeof(qn_step) + 63) / 64 * 64 }; // before the message
+
+static inline qn_cuda_program *qn_cuda_program_own(const qn_program *program) {
+    return (qn_cuda_program *)(uintptr_t)program;
+}
+
+static inline qn_cuda_device *qn_cuda_card_of(const qn_cuda_program *x) {
+    return qn_cuda_own(x->head.device);
+}
+
+// Call i of a plan as a task (cuda_bind.c).
+QN_MUST_CHECK qn_status qn_cuda_bind_call(qn_cuda_program *x, qn_cuda_plan *p,
+                                          const qn_program_plan *from, size_t i, qn_err *err);
+// Room for a step of so many bytes, with the lock (cuda_prepare.c).
+bool qn_cuda_make_room(qn_cuda_program *x, size_t bytes);
 
 #endif

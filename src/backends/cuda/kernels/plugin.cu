@@ -122,6 +122,7 @@ static int copy(qn_cuda_stream *s, void *to, const void *from, size_t bytes) {
 static int launch(qn_cuda_stream *s, qn_cuda_kernel kernel, const qn_cuda_task *task) {
     const int error = enter(s);
     if (error) return error;
+    (void)cudaGetLastError(); // of a call that found no room, which nobody asks for again
     launchers[kernel](task, s->stream);
     return cudaGetLastError();
 }
