@@ -293,13 +293,14 @@ typedef bool qn_progress_fn(void *arg, int64_t done, int64_t total);
 // in the sequence of tokens; docs/vision.md says how.
 typedef struct qn_image qn_image;
 
+// Asked before the pixels of a picture take memory, 3 bytes each: false refuses them (QN_MEMORY).
+typedef bool qn_admit_fn(void *arg, int64_t pixels);
+
 typedef struct qn_image_opts {
     size_t size;
     int64_t max_bytes;  // of the file; 0: 64 MiB
     int64_t max_pixels; // that its header says; 0: 2^26
-    // Asked before the pixels take memory, 3 bytes each: false refuses them (QN_MEMORY). For
-    // programs that hold many pictures. NULL: none
-    bool (*admit)(void *arg, int64_t pixels);
+    qn_admit_fn *admit; // for programs that hold many pictures; NULL: all are taken
     void *admit_arg;
 } qn_image_opts;
 

@@ -619,7 +619,7 @@ static void errors_tell_what_they_are_about(void **state) {
     opts = CHOICE(QN_TOOLS_AUTO, .culprit = &culprit);
     ASSERT_FAILS(qn_chat_turn_create(&turn, chat, t.own, t.engine, 1, &opts, &err), QN_LIMIT,
                  "the context 1");
-    assert_int_equal(culprit, QN_CULPRIT_OTHER);
+    assert_int_equal(culprit, QN_CULPRIT_LENGTH);
     opts.max_grammar_steps = -1;
     ASSERT_FAILS(qn_chat_turn_create(&turn, chat, t.own, t.engine, 1 << 20, &opts, &err),
                  QN_ARGUMENT, "-1");

@@ -200,8 +200,15 @@ static void plain_requests_get_nothing(void **state) {
     http_answer a = http_get(&rig, "/health");
     assert_int_equal(a.status, 0);
     http_deinit(&a);
-    char byte;
-    assert_true(recv(silent, &byte, 1, 0) <= 0);
+    // It ends, and what comes before the end is an alert of TLS that says so, or nothing.
+    enum { ALERT = 21, ALERT_BYTES = 7 };
+    unsigned char bytes[64];
+    size_t n_read = 0;
+    ssize_t n;
+    while (n_read < sizeof bytes &&
+           (n = recv(silent, bytes + n_read, sizeof bytes - n_read, 0)) > 0)
+        n_read += (size_t)n;
+    assert_true(n_read == 0 || (n_read == ALERT_BYTES && bytes[0] == ALERT));
     close(silent);
     serve_wait(&rig, serve_links, 0);
     serve_stop(&rig);

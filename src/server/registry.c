@@ -138,6 +138,13 @@ static void say_fault(const char *name, qn_status status, qn_status fault, qn_er
 static qn_status hide(qn_registry *r, const char *name, qn_status status, qn_err *err) {
     if (!status || !r->is_public) return status;
     qn_logger_say(&r->server->logger, "error", "%s: %s", name, err->message);
+    const char *draft = status == QN_STATE ? strstr(err->message, QN_DRAFT_MISFIT) : NULL;
+    if (draft) { // without the path of the draft model
+        char why[sizeof err->message];
+        qn_text_cut(why, sizeof why, draft);
+        return QN_FAIL(err, STATE, "the model '%.80s' cannot be opened: the draft model %s", name,
+                       why);
+    }
     say_fault(name, status, status, err);
     return status;
 }

@@ -171,7 +171,7 @@ static qn_status check_draft(qn_served *m, qn_err *err) {
     const qn_status status = qn_batch_add(&added, m->batch, &id, 1, &row, NULL, NULL, &why);
     if (!status) (void)qn_batch_remove(m->batch, added);
     if (status == QN_ARGUMENT)
-        return QN_FAIL(err, STATE, "--draft: %.160s does not fit the model: %.240s",
+        return QN_FAIL(err, STATE, "--draft: %.160s " QN_DRAFT_MISFIT "%.240s",
                        m->server->opts.draft, why.message);
     if (status && err) *err = why;
     return status;

@@ -48,6 +48,9 @@ typedef struct qn_served {
     bool is_running;
 } qn_served;
 
+// What an error says of a draft model of another vocabulary, between its path and the reason.
+#define QN_DRAFT_MISFIT "does not fit the model: "
+
 // Opens the model and starts its thread. state_bytes: max of its KV cache and state; 0: what all
 // rows can need, at most half of what is free. QN_STATE: the draft model does not fit.
 QN_MUST_CHECK qn_status qn_served_open(qn_served **out, qn_server *server, const char *path,

@@ -3,6 +3,8 @@
 
 #include "core/mem.h"
 
+#include <string.h>
+
 static void unpack_block(float *to, const unsigned char *block, int form, int64_t n) {
     const int8_t *hi = (const int8_t *)block, *lo = hi + QN_CUDA_BLOCK;
     for (int64_t k = 0; k < n; k++) {
