@@ -128,6 +128,33 @@ static qn_status bind_call(qn_cuda_program *x, qn_cuda_plan *p, const qn_program
     return QN_OK;
 }
 
+// --- room ----------------------------------------------------------------------------------------
+
+// Positions of the longest sequence, rounded up: steps of the same sizes whose sequences have
+// about the same length are the same launches.
+static int64_t round_cached(int64_t cached) {
+    int64_t n = QN_CUDA_CHUNK;
+    while (n < cached && n <= INT64_MAX / 2) n *= 2;
+    return n;
+}
+
+// Parts of the chunks of attention, of a few rows; a step that needs more does without.
+static int64_t room_of_attention(const qn_cuda_program *x, const qn_cuda_task *task) {
+    const qn_cuda_operand *out = &task->out[0]; // (T, H, F)
+    const int64_t rows = qn_min(x->max.rows, QN_CUDA_SPLIT_ROWS);
+    const int64_t chunks = round_cached(x->max.cached) / QN_CUDA_CHUNK;
+    int64_t floats;
+    if (!qn_i64_mul(&floats, rows, chunks) || !qn_i64_mul(&floats, floats, out->parts) ||
+        !qn_i64_mul(&floats, floats, out->width + QN_CUDA_PART_EXTRA))
+        return QN_CUDA_ROOM_MAX;
+    return qn_min(floats, QN_CUDA_ROOM_MAX);
+}
+
+static void ask_room(qn_cuda_program *x, const qn_cuda_call *call) {
+    if (call->kernel == QN_CUDA_attend || call->kernel == QN_CUDA_attention_attend)
+        x->room_floats = qn_max(x->room_floats, room_of_attention(x, &call->task));
+}
+
 // --- preparation ---------------------------------------------------------------------------------
 
 static qn_status lay_out(qn_cuda_program *x, qn_cuda_plan *p, qn_err *err) {
@@ -158,7 +185,10 @@ static qn_status init_plan(qn_cuda_program *x, qn_cuda_plan *p, const qn_program
     if (!p->calls || !p->offsets || !p->given || !p->consts || !p->outputs || !p->bindings)
         return QN_NOMEM(err, "plan");
     QN_TRY(lay_out(x, p, err));
-    for (size_t i = 0; i < plan->n_calls; i++) QN_TRY(bind_call(x, p, from, i, err));
+    for (size_t i = 0; i < plan->n_calls; i++) {
+        QN_TRY(bind_call(x, p, from, i, err));
+        ask_room(x, &p->calls[i]);
+    }
     return QN_OK;
 }
 
@@ -175,6 +205,8 @@ static void place_operands(const qn_cuda_program *x, qn_cuda_plan *p) {
     for (size_t i = 0; i < p->plan->n_calls; i++) {
         const qn_plan_call *call = &p->plan->calls[i];
         qn_cuda_task *task = &p->calls[i].task;
+        task->room = x->room;
+        task->room_floats = x->room_floats;
         for (int k = 0; k < call->n_in; k++) {
             const qn_plan_arg *arg = &call->in[k];
             place_buffer(x, p, &task->in[k], arg);
@@ -221,13 +253,19 @@ static qn_status take_outputs(qn_cuda_program *x, qn_cuda_plan *p, qn_err *err) 
 
 static qn_status take_memory(qn_cuda_program *x, qn_err *err) {
     qn_device *device = x->head.device;
-    void *arena = NULL, *fixed = NULL;
+    void *arena = NULL, *fixed = NULL, *room = NULL;
     qn_status status = device->kind->alloc(&arena, device, (size_t)x->arena_bytes, err);
     if (status) return qn_err_prefix(err, status, "activations");
     x->arena = arena;
     status = device->kind->alloc(&fixed, device, (size_t)x->fixed_bytes, err);
     if (status) return qn_err_prefix(err, status, "constants and inputs");
     x->fixed = fixed;
+    if (x->room_floats > 0) {
+        const size_t bytes = (size_t)x->room_floats * sizeof *x->room;
+        status = device->kind->alloc(&room, device, bytes, err);
+        if (status) return qn_err_prefix(err, status, "parts of attention");
+    }
+    x->room = room;
     for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
         qn_cuda_plan *p = &x->plans[i];
         if (!p->plan) continue;
@@ -296,13 +334,15 @@ void qn_cuda_release(qn_program *program) {
     drop_message(x);
     if (x->arena) d->api->free(d->stream, x->arena);
     if (x->fixed) d->api->free(d->stream, x->fixed);
+    if (x->room) d->api->free(d->stream, x->room);
     pthread_mutex_unlock(&d->lock);
     qn_free(x);
 }
 
 qn_program_size qn_cuda_measure(const qn_program *program) {
     const qn_cuda_program *x = own(program);
-    qn_program_size size = {.arena = x->arena_bytes, .scratch = x->fixed_bytes};
+    qn_program_size size = {.arena = x->arena_bytes,
+                            .scratch = x->fixed_bytes + x->room_floats * (int64_t)sizeof *x->room};
     for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
         if (x->plans[i].plan)
             size.tables += (int64_t)(x->plans[i].plan->n_calls * sizeof *x->plans[i].calls);
@@ -390,7 +430,7 @@ bool qn_cuda_begin(qn_program *program, int i, int32_t *message, const qn_sizes 
     x->now = p;
     x->step = step;
     x->n_steps++;
-    x->cached = sizes->cached;
+    x->cached = round_cached(sizes->cached);
     if (!d->error) write_message(x, message, bytes);
     const int64_t symbols[QN_SYM_COUNT] = {1, step.n_rows, step.n_segs, step.n_out};
     for (size_t c = 0; c < p->plan->n_calls; c++) {
@@ -398,7 +438,7 @@ bool qn_cuda_begin(qn_program *program, int i, int32_t *message, const qn_sizes 
         task->step = (const qn_step *)(const void *)x->on_card;
         task->rows = p->calls[c].rows.n * symbols[p->calls[c].rows.sym];
         task->segs = step.n_segs;
-        task->cached = sizes->cached;
+        task->cached = x->cached;
     }
     for (size_t k = 0; k < p->n_given; k++) p->given[k].host = NULL;
     return true;
@@ -456,7 +496,7 @@ static qn_cuda_binding *find_binding(qn_cuda_program *x) {
     qn_cuda_plan *p = x->now;
     qn_cuda_device *d = card_of(x);
     qn_cuda_binding *oldest = &p->bindings[0];
-    const qn_sizes want = {x->step.n_rows, x->step.n_segs, x->step.n_out, 0};
+    const qn_sizes want = {x->step.n_rows, x->step.n_segs, x->step.n_out, x->cached};
     for (int i = 0; i < p->capacity; i++) {
         qn_cuda_binding *b = &p->bindings[i];
         if (b->last_use && memcmp(&b->sizes, &want, sizeof want) == 0) return b;

@@ -34,7 +34,7 @@ typedef struct qn_cuda_output {
 
 // The launches of a step of these sizes.
 typedef struct qn_cuda_binding {
-    qn_sizes sizes;
+    qn_sizes sizes;   // `cached` rounded up
     int64_t last_use; // 0: never
     qn_cuda_graph *graph;
 } qn_cuda_binding;
@@ -55,11 +55,13 @@ typedef struct qn_cuda_program {
     qn_program head;
     qn_sizes max;
     qn_cuda_plan plans[QN_PROGRAM_PLANS];
-    qn_cuda_plan *now; // of the begun step
-    qn_step step;      // on the host
-    int64_t cached;
+    qn_cuda_plan *now;            // of the begun step
+    qn_step step;                 // on the host
+    int64_t cached;               // positions of its longest sequence, rounded up
     unsigned char *arena, *fixed; // on the card: activations; constants and given rows
     int64_t arena_bytes, fixed_bytes;
+    float *room; // on the card: of one call at a time
+    int64_t room_floats;
     unsigned char *message, *on_card; // a step: qn_step, then the message
     size_t message_bytes, used_bytes;
     bool is_timed;
