@@ -13,7 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { RIG_LEAVES = 4, RIG_SLOTS = 3, RIG_PAGES = 8, RIG_LOG_ROWS = 8, RIG_VOCAB = 50 };
+enum { RIG_LEAVES = 4, RIG_SLOTS = 3, RIG_PAGES = 16, RIG_LOG_ROWS = 8, RIG_VOCAB = 50 };
 enum { RIG_ROWS = 300, RIG_SEGS = 3, RIG_LENGTH = RIG_PAGES * QN_PAGE_ROWS };
 
 // --- devices -------------------------------------------------------------------------------------

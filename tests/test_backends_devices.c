@@ -371,6 +371,46 @@ static void build_attention(char *text, size_t size, const attention_case *c) {
              sinks, see, turn);
 }
 
+// Sizes that GPUs have kernels of their own for, with groups of 1 to 10 heads.
+static const attention_case usual_cases[] = {
+    {4, 2, 64, 64, 64, 0, 0, "causal", "half", true, false},
+    {4, 1, 128, 128, 128, 0, 0, "causal", "half", true, true},
+    {8, 1, 128, 128, 64, 100, 3, "causal", "adjacent", false, true},
+    {2, 2, 256, 256, 256, 0, 0, "causal", "half", false, false},
+    {3, 1, 64, 64, 64, 0, 0, "full", "half", false, false},
+    {10, 1, 64, 64, 32, 300, 0, "after_first", "half", false, true},
+};
+// Up to four chunks, of which some positions were never written; single rows, whose sizes come again
+// while the sequence grows; then few rows of one sequence beside many of another, and padding.
+static const rig_step deep_steps[] = {
+    {.segs = {{.rows = 100}}, .n_segs = 1, .n_inert = 2},
+    {.segs = {{.past = 100, .rows = 1}}, .n_segs = 1},
+    {.segs = {{.past = 101, .rows = 1}}, .n_segs = 1},
+    {.segs = {{.past = 450, .rows = 70}}, .n_segs = 1},
+    {.segs = {{.past = 900, .rows = 1}}, .n_segs = 1},
+    {.segs = {{.past = 901, .rows = 1}}, .n_segs = 1},
+    {.segs = {{.past = 902, .rows = 1}}, .n_segs = 1},
+    {.segs = {{.past = 903, .rows = 5}, {.rows = 70, .slot = 1}, {.rows = 1, .slot = 2}},
+     .n_segs = 3,
+     .n_inert = 4},
+    {.segs = {{.past = 908, .rows = 2}, {.past = 70, .rows = 1, .slot = 1}},
+     .n_segs = 2,
+     .n_inert = 1},
+};
+enum { N_DEEP = sizeof deep_steps / sizeof *deep_steps };
+
+static void usual_attention_agrees(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof usual_cases / sizeof *usual_cases; i++) {
+        char text[4096], what[64];
+        build_attention(text, sizeof text, &usual_cases[i]);
+        for (int k = 0; k < 3; k++) {
+            snprintf(what, sizeof what, "usual attention %zu, %s", i, lower_name(cache_types[k]));
+            assert_devices_agree(text, cache_types[k], deep_steps, N_DEEP, false, what);
+        }
+    }
+}
+
 static void attention_agrees(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof attention_cases / sizeof *attention_cases; i++) {
@@ -460,6 +500,8 @@ static void what_is_not_finite_agrees(void **state) {
         char text[4096];
         build_attention(text, sizeof text, &attention_cases[1]);
         assert_devices_agree(text, cache_types[k], mixed_steps, N_MIXED, true, "attention");
+        build_attention(text, sizeof text, &usual_cases[k]);
+        assert_devices_agree(text, cache_types[k], deep_steps, N_DEEP, true, "usual attention");
     }
 }
 
@@ -545,6 +587,7 @@ int main(void) {
         cmocka_unit_test(experts_agree),
         cmocka_unit_test(heads_agree),
         cmocka_unit_test(attention_agrees),
+        cmocka_unit_test(usual_attention_agrees),
         cmocka_unit_test(recurrent_state_agrees),
         cmocka_unit_test(what_is_not_finite_agrees),
     };

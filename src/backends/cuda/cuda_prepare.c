@@ -36,6 +36,23 @@ static qn_status measure_message(qn_cuda_program *x, const qn_program_plan *from
     return QN_OK;
 }
 
+// Parts of the chunks of attention, of a few rows; a step that needs more does without.
+static int64_t room_of_attention(const qn_cuda_program *x, const qn_cuda_task *task) {
+    const qn_cuda_operand *out = &task->out[0]; // (T, H, F)
+    const int64_t rows = qn_min(x->max.rows, QN_CUDA_SPLIT_ROWS);
+    const int64_t chunks = qn_cuda_round_cached(x->max.cached) / QN_CUDA_CHUNK;
+    int64_t floats;
+    if (!qn_i64_mul(&floats, rows, chunks) || !qn_i64_mul(&floats, floats, out->parts) ||
+        !qn_i64_mul(&floats, floats, out->width + QN_CUDA_PART_EXTRA))
+        return QN_CUDA_ROOM_MAX;
+    return qn_min(floats, QN_CUDA_ROOM_MAX);
+}
+
+static void ask_room(qn_cuda_program *x, const qn_cuda_call *call) {
+    if (call->kernel == QN_CUDA_attend || call->kernel == QN_CUDA_attention_attend)
+        x->room_floats = qn_max(x->room_floats, room_of_attention(x, &call->task));
+}
+
 static qn_status init_plan(qn_cuda_program *x, qn_cuda_plan *p, const qn_program_plan *from,
                            qn_err *err) {
     const qn_plan *plan = from->plan;
@@ -51,7 +68,10 @@ static qn_status init_plan(qn_cuda_program *x, qn_cuda_plan *p, const qn_program
         return QN_NOMEM(err, "plan");
     QN_TRY(lay_out(x, p, err));
     QN_TRY(measure_message(x, from, err));
-    for (size_t i = 0; i < plan->n_calls; i++) QN_TRY(qn_cuda_bind_call(x, p, from, i, err));
+    for (size_t i = 0; i < plan->n_calls; i++) {
+        QN_TRY(qn_cuda_bind_call(x, p, from, i, err));
+        ask_room(x, &p->calls[i]);
+    }
     return QN_OK;
 }
 
@@ -68,6 +88,8 @@ static void place_operands(const qn_cuda_program *x, qn_cuda_plan *p) {
     for (size_t i = 0; i < p->plan->n_calls; i++) {
         const qn_plan_call *call = &p->plan->calls[i];
         qn_cuda_task *task = &p->calls[i].task;
+        task->room = x->room;
+        task->room_floats = x->room_floats;
         for (int k = 0; k < call->n_in; k++) {
             const qn_plan_arg *arg = &call->in[k];
             place_buffer(x, p, &task->in[k], arg);
@@ -170,13 +192,19 @@ static qn_status take_message(qn_cuda_program *x, qn_err *err) {
 
 static qn_status take_memory(qn_cuda_program *x, qn_err *err) {
     qn_device *device = x->head.device;
-    void *arena = NULL, *fixed = NULL;
+    void *arena = NULL, *fixed = NULL, *room = NULL;
     qn_status status = device->kind->alloc(&arena, device, (size_t)x->arena_bytes, err);
     if (status) return qn_err_prefix(err, status, "activations");
     x->arena = arena;
     status = device->kind->alloc(&fixed, device, (size_t)x->fixed_bytes, err);
     if (status) return qn_err_prefix(err, status, "constants and inputs");
     x->fixed = fixed;
+    if (x->room_floats > 0) {
+        const size_t bytes = (size_t)x->room_floats * sizeof *x->room;
+        status = device->kind->alloc(&room, device, bytes, err);
+        if (status) return qn_err_prefix(err, status, "parts of attention");
+    }
+    x->room = room;
     QN_TRY(take_message(x, err));
     for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
         qn_cuda_plan *p = &x->plans[i];
@@ -235,6 +263,7 @@ void qn_cuda_release(qn_program *program) {
     drop_message(x);
     if (x->arena) d->api->free(d->stream, x->arena);
     if (x->fixed) d->api->free(d->stream, x->fixed);
+    if (x->room) d->api->free(d->stream, x->room);
     pthread_mutex_unlock(&d->lock);
     qn_free(x);
 }
@@ -242,7 +271,8 @@ void qn_cuda_release(qn_program *program) {
 qn_program_size qn_cuda_measure(const qn_program *program) {
     const qn_cuda_program *x = qn_cuda_program_own(program);
     qn_program_size size = {.arena = x->arena_bytes,
-                            .scratch = x->fixed_bytes + (int64_t)x->first_bytes};
+                            .scratch = x->fixed_bytes + (int64_t)x->first_bytes +
+                                       x->room_floats * (int64_t)sizeof *x->room};
     for (int i = 0; i < QN_PROGRAM_PLANS; i++) {
         if (x->plans[i].plan)
             size.tables += (int64_t)(x->plans[i].plan->n_calls * sizeof *x->plans[i].calls);

@@ -59,7 +59,7 @@ bool qn_cuda_begin(qn_program *program, int i, int32_t *message, const qn_sizes 
     x->now = p;
     x->step = step;
     x->n_steps++;
-    x->cached = sizes->cached;
+    x->cached = qn_cuda_round_cached(sizes->cached);
     if (has_room) write_message(x, message, bytes);
     const int64_t symbols[QN_SYM_COUNT] = {1, step.n_rows, step.n_segs, step.n_out};
     for (size_t c = 0; c < p->plan->n_calls; c++) {
@@ -67,7 +67,7 @@ bool qn_cuda_begin(qn_program *program, int i, int32_t *message, const qn_sizes 
         task->step = (const qn_step *)(const void *)x->on_card;
         task->rows = p->calls[c].rows.n * symbols[p->calls[c].rows.sym];
         task->segs = step.n_segs;
-        task->cached = sizes->cached;
+        task->cached = x->cached;
     }
     for (size_t k = 0; k < p->n_given; k++) p->given[k].host = NULL;
     return true;
@@ -127,7 +127,7 @@ static qn_cuda_binding *find_binding(qn_cuda_program *x) {
     qn_cuda_plan *p = x->now;
     qn_cuda_device *d = qn_cuda_card_of(x);
     qn_cuda_binding *oldest = &p->bindings[0];
-    const qn_sizes want = {x->step.n_rows, x->step.n_segs, x->step.n_out, 0};
+    const qn_sizes want = {x->step.n_rows, x->step.n_segs, x->step.n_out, x->cached};
     for (int i = 0; i < p->capacity; i++) {
         qn_cuda_binding *b = &p->bindings[i];
         if (b->last_use && memcmp(&b->sizes, &want, sizeof want) == 0) return b;

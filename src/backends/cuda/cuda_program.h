@@ -34,7 +34,7 @@ typedef struct qn_cuda_output {
 
 // The launches of a step of these sizes.
 typedef struct qn_cuda_binding {
-    qn_sizes sizes;
+    qn_sizes sizes;   // `cached` rounded up
     int64_t last_use; // 0: never
     qn_cuda_graph *graph;
 } qn_cuda_binding;
@@ -55,11 +55,13 @@ typedef struct qn_cuda_program {
     qn_program head;
     qn_sizes max;
     qn_cuda_plan plans[QN_PROGRAM_PLANS];
-    qn_cuda_plan *now; // of the begun step
-    qn_step step;      // on the host
-    int64_t cached;
+    qn_cuda_plan *now;            // of the begun step
+    qn_step step;                 // on the host
+    int64_t cached;               // positions of its longest sequence, rounded up
     unsigned char *arena, *fixed; // on the card: activations; constants and given rows
     int64_t arena_bytes, fixed_bytes;
+    float *room; // on the card: of one call at a time
+    int64_t room_floats;
     unsigned char *message, *on_card; // a step: qn_step, then the message
     size_t message_bytes, used_bytes;
     size_t first_bytes; // room for a step that is taken at once
@@ -78,6 +80,14 @@ static inline qn_cuda_program *qn_cuda_program_own(const qn_program *program) {
 
 static inline qn_cuda_device *qn_cuda_card_of(const qn_cuda_program *x) {
     return qn_cuda_own(x->head.device);
+}
+
+// Positions of the longest sequence, rounded up: steps of the same sizes whose sequences have about
+// the same length are the same launches.
+static inline int64_t qn_cuda_round_cached(int64_t cached) {
+    int64_t n = QN_CUDA_CHUNK;
+    while (n < cached && n <= INT64_MAX / 2) n *= 2;
+    return n;
 }
 
 // Call i of a plan as a task (cuda_bind.c).

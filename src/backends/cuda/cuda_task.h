@@ -22,6 +22,9 @@ enum { QN_CUDA_BLOCK = 256, QN_CUDA_GROUPS = 16 };
 enum { QN_CUDA_LIST = 2048, QN_CUDA_BEST = QN_HEAD_TOP };
 // Positions of a chunk of attention (docs/numbers.md).
 enum { QN_CUDA_CHUNK = 256 };
+// Chunks of attention that are computed side by side leave their parts in the room: o (F), then
+// these. The room has place for so many rows at the longest context, up to so many floats.
+enum { QN_CUDA_PART_EXTRA = 4, QN_CUDA_SPLIT_ROWS = 32, QN_CUDA_ROOM_MAX = 16 << 20 };
 
 // q = 256 hi + lo.
 typedef struct qn_cuda_i12 {

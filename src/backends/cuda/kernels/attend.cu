@@ -1,43 +1,23 @@
 // Attention over pages, in the order of docs/numbers.md: blocks of 64 positions, chunks of 256,
-// chunks merged ascending. A block of threads has one row and head.
+// chunks merged ascending. Usual shapes go to attend_few.cu and attend_many.cu; here a block of
+// threads has one row and head, of any shape.
+#include "attention.cuh"
 #include "kernels.cuh"
-#include "pages.cuh"
 
-constexpr int THREADS = 128, BLOCK = QN_PAGE_ROWS;
-
-struct Range {
-    int64_t first, end; // positions that a row sees
-};
-
-static __device__ inline Range range_of(const Task &t, int64_t r) {
-    const qn_step *s = t.step;
-    const int32_t seg = s->row_seg[r];
-    const int64_t position = position_of(s, r), window = t.attrs.window;
-    const int64_t lowest = t.attrs.rule == QN_WORD_after_first;
-    const int64_t from = position - window + 1;
-    return {window > 0 ? (from > lowest ? from : lowest) : lowest,
-            t.attrs.rule == QN_WORD_full ? s->seg_past[seg] + s->seg_row[seg + 1] - s->seg_row[seg]
-                                         : position + 1};
-}
+constexpr int THREADS = 128;
 
 static __device__ inline float score_of(const float *q, const unsigned char *key, int type,
                                         int64_t n, const qn_attrs &attrs) {
     float sum = 0;
     for (int64_t e = 0; e < n; e++) sum = fmaf(q[e], kv_at(key, type, e), sum);
-    const float score = sum * attrs.scale;
-    return attrs.cap > 0 ? attrs.cap * math_tanh(score / attrs.cap) : score;
+    return finish_score(sum, attrs);
 }
 
 // The largest of 64 scores and m, and the sum of the 64 p in 16 lanes; by a warp, for all of it.
 static __device__ inline float max_of_64(const float *p, float m) {
     const int l = threadIdx.x % WARP;
-    const float a = p[l], b = p[l + 32];
-    float most = a > m ? a : m; // a NaN is larger than nothing
-    most = b > most ? b : most;
-    for (int half = 16; half > 0; half /= 2) {
-        const float other = __shfl_xor_sync(ALL, most, half);
-        most = other > most ? other : most;
-    }
+    float most = larger(p[l + 32], larger(p[l], m));
+    for (int half = 16; half > 0; half /= 2) most = larger(__shfl_xor_sync(ALL, most, half), most);
     return most;
 }
 
@@ -88,12 +68,9 @@ static __device__ inline void add_block(const Task &t, Softmax &s, const Room &r
 
 static __device__ inline void merge_chunk(Softmax &all, const Softmax &part, const Room &room,
                                           int64_t n) {
-    const float m = part.m > all.m ? part.m : all.m;
-    const float a = math_exp(all.m - m), b = math_exp(part.m - m);
-    all.m = m;
-    all.l = fmaf(all.l, a, part.l * b);
+    const Joint j = join_chunk(all.m, all.l, part.m, part.l);
     for (int64_t f = threadIdx.x; f < n; f += THREADS)
-        room.all[f] = fmaf(room.all[f], a, room.o[f] * b);
+        room.all[f] = fmaf(room.all[f], j.before, room.o[f] * j.part);
 }
 
 static __device__ inline void attend_head(const Task &t, float *to, const float *q,
@@ -112,10 +89,10 @@ static __device__ inline void attend_head(const Task &t, float *to, const float 
     const Range range = range_of(t, r);
     Softmax all = {-INFINITY, 0, true};
     __syncthreads();
-    for (int64_t chunk = range.first / QN_CUDA_CHUNK; chunk * QN_CUDA_CHUNK < range.end; chunk++) {
+    for (int64_t chunk = range.first / CHUNK; chunk * CHUNK < range.end; chunk++) {
         Softmax part = {-INFINITY, 0, true};
         for (int64_t f = threadIdx.x; f < c.v_size; f += THREADS) room.o[f] = 0;
-        for (int64_t at = chunk * QN_CUDA_CHUNK; at < (chunk + 1) * QN_CUDA_CHUNK; at += BLOCK) {
+        for (int64_t at = chunk * CHUNK; at < (chunk + 1) * CHUNK; at += BLOCK) {
             const int64_t first = range.first > at ? range.first - at : 0;
             const int64_t end = range.end - at < BLOCK ? range.end - at : BLOCK;
             unsigned char *page = first < end ? find_page(t, seg, at / BLOCK) : nullptr;
@@ -123,14 +100,9 @@ static __device__ inline void attend_head(const Task &t, float *to, const float 
         }
         if (!part.is_empty) merge_chunk(all, part, room, c.v_size);
     }
-    float a = 1, total = all.l;
-    if (sink) {
-        const float m = *sink > all.m ? *sink : all.m;
-        a = math_exp(all.m - m);
-        total = fmaf(total, a, math_exp(*sink - m));
-    }
-    const float inverse = total == 0 ? 0 : 1.0f / total; // 0: saw nothing
-    for (int64_t f = threadIdx.x; f < c.v_size; f += THREADS) to[f] = room.all[f] * a * inverse;
+    const Last last = finish_softmax(all.m, all.l, sink);
+    for (int64_t f = threadIdx.x; f < c.v_size; f += THREADS)
+        to[f] = room.all[f] * last.a * last.inverse;
     __syncthreads();
 }
 
@@ -141,10 +113,20 @@ static __global__ void attend_rows(const __grid_constant__ Task t, Operand q, co
                     sinks ? sinks + h : nullptr, r, h / (q.parts / t.cache.heads));
 }
 
+// Which kernels run goes by what bindings are told apart by: rows, segments, positions rounded up.
 static void launch_attend(const Task *task, const Operand &q, const unsigned char *sinks,
                           cudaStream_t stream) {
+    Attention a = {q, (const float *)sinks, false};
+    if (task->rows >= MANY_ROWS) {
+        a.is_mixed = task->segs > 1;
+        const bool is_done = !a.is_mixed || launch_attend_few(task, a, stream);
+        if (is_done && launch_attend_many(task, a, stream)) return;
+        a.is_mixed = false;
+    }
+    if (launch_attend_few(task, a, stream)) return;
     const dim3 grid(grid_of(task->rows), grid_of(q.parts, 65535));
     const size_t bytes = (size_t)(task->cache.k_size + 2 * task->cache.v_size) * sizeof(float);
+    (void)allow_shared(attend_rows, bytes);
     attend_rows<<<grid, THREADS, bytes, stream>>>(*task, q, (const float *)sinks);
 }
 

@@ -1,18 +1,26 @@
-// Keys and values of this step's rows go into the cache; queries are turned.
+// Keys and values of this step's rows go into the cache; queries are turned. A warp has a head of a
+// row.
 #include "kernels.cuh"
 #include "pages.cuh"
 #include "turn.cuh"
 
-constexpr int THREADS = 128;
+constexpr int WARPS = 4;
 
 // Which inputs a kernel has; -1: none.
 struct Writing {
     int k, v, angles, norm; // of the key
 };
 
-// A block of threads for each row and head of keys; `turned` holds a head.
-static __device__ inline void write_head(const Task &t, const Writing &w, int64_t r, int64_t h,
-                                         float *turned, float *room) {
+// Calls with(number), where number(i) is the number i of a head after norm and turn.
+template <typename With>
+static __device__ inline void turned(const Task &t, int angles, int norm, const float *x, int64_t r,
+                                     int64_t size, With with) {
+    const Turned head(x, (const float *)input_at(t, angles, r), (const float *)t.in[norm].data,
+                      size, t.attrs);
+    with([&](int64_t i) { return head.at(i); });
+}
+
+static __device__ inline void write_head(const Task &t, const Writing &w, int64_t r, int64_t h) {
     const qn_cache_view &c = t.cache;
     if (t.step->row_seg[r] < 0) return;
     const int64_t position = position_of(t.step, r), slot = position % QN_PAGE_ROWS;
@@ -20,26 +28,29 @@ static __device__ inline void write_head(const Task &t, const Writing &w, int64_
     if (!page) return;
     const float *k = (const float *)part_at(t.in[w.k], r, h);
     const float *v = (const float *)part_at(t.in[w.v], r, h);
-    if (w.angles >= 0) {
-        turn_head(turned, k, (const float *)input_at(t, w.angles, r),
-                  (const float *)t.in[w.norm].data, c.k_size, t.attrs, room);
-        k = turned;
-    }
-    store_kv(key_at(c, page, h, slot), c.type, k, c.k_size);
-    store_kv(value_at(c, page, h, slot), c.type, v, c.v_size);
-    __syncthreads();
+    const auto store_key = [&](auto number) {
+        store_kv(key_at(c, page, h, slot), c.type, c.k_size, number);
+    };
+    if (w.angles >= 0)
+        turned(t, w.angles, w.norm, k, r, c.k_size, store_key);
+    else
+        store_key([&](int64_t i) { return k[i]; });
+    store_kv(value_at(c, page, h, slot), c.type, c.v_size, [&](int64_t i) { return v[i]; });
 }
 
 static __global__ void write_rows(const __grid_constant__ Task t, Writing w) {
-    extern __shared__ float turned[];
-    __shared__ float room[64];
-    for (int64_t h = blockIdx.y; h < t.cache.heads; h += gridDim.y)
-        write_head(t, w, blockIdx.x, h, turned, room);
+    const int64_t stride = (int64_t)gridDim.y * WARPS;
+    for (int64_t h = (int64_t)blockIdx.y * WARPS + threadIdx.y; h < t.cache.heads; h += stride)
+        write_head(t, w, blockIdx.x, h);
+}
+
+static dim3 grid_of_heads(int64_t rows, int64_t heads) {
+    return dim3(grid_of(rows), grid_of(ceil_div(heads, (int64_t)WARPS), 65535));
 }
 
 static void launch_write(const Task *task, const Writing &w, cudaStream_t stream) {
-    const dim3 grid(grid_of(task->rows), grid_of(task->cache.heads, 65535));
-    write_rows<<<grid, THREADS, (size_t)task->cache.k_size * sizeof(float), stream>>>(*task, w);
+    const dim3 grid = grid_of_heads(task->rows, task->cache.heads);
+    write_rows<<<grid, dim3(WARP, WARPS), 0, stream>>>(*task, w);
 }
 
 // cache, k, v, table
@@ -50,22 +61,22 @@ LAUNCHER(rotate_write) { launch_write(task, Writing{1, 2, 4, 5}, stream); }
 // q, k, v, cache, angles, table, q_norm?, k_norm?, sinks?: the heads of keys, then those of queries,
 // which go to temp 0 (T, H, E).
 static __global__ void turn_rows(const __grid_constant__ Task t) {
-    extern __shared__ float turned[];
-    __shared__ float room[64];
-    const int64_t r = blockIdx.x;
-    for (int64_t h = blockIdx.y; h < t.cache.heads + t.in[0].parts; h += gridDim.y) {
-        if (h < t.cache.heads) {
-            write_head(t, Writing{1, 2, 4, 7}, r, h, turned, room);
+    const int64_t r = blockIdx.x, stride = (int64_t)gridDim.y * WARPS;
+    const int64_t keys = t.cache.heads, heads = keys + t.in[0].parts;
+    for (int64_t h = (int64_t)blockIdx.y * WARPS + threadIdx.y; h < heads; h += stride) {
+        if (h < keys) {
+            write_head(t, Writing{1, 2, 4, 7}, r, h);
             continue;
         }
-        const int64_t q = h - t.cache.heads;
-        turn_head((float *)part_at(t.temp[0], r, q), (const float *)part_at(t.in[0], r, q),
-                  (const float *)input_at(t, 4, r), (const float *)t.in[6].data, t.in[0].width,
-                  t.attrs, room);
+        float *to = (float *)part_at(t.temp[0], r, h - keys);
+        const int64_t size = t.in[0].width;
+        turned(t, 4, 6, (const float *)part_at(t.in[0], r, h - keys), r, size, [&](auto number) {
+            for (int64_t i = threadIdx.x; i < size; i += WARP) to[i] = number(i);
+        });
     }
 }
 
 LAUNCHER(attention_turn) {
-    const dim3 grid(grid_of(task->rows), grid_of(task->cache.heads + task->in[0].parts, 65535));
-    turn_rows<<<grid, THREADS, (size_t)task->cache.k_size * sizeof(float), stream>>>(*task);
+    const dim3 grid = grid_of_heads(task->rows, task->cache.heads + task->in[0].parts);
+    turn_rows<<<grid, dim3(WARP, WARPS), 0, stream>>>(*task);
 }

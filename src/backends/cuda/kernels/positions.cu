@@ -19,13 +19,12 @@ LAUNCHER(angles) { find_angles<<<grid_of(task->rows), THREADS, 0, stream>>>(*tas
 
 // x (T, H, E), angles (T, 2, N), norm? (E)
 static __global__ void rotate_heads(const __grid_constant__ Task t) {
-    __shared__ float room[64];
-    const int64_t r = blockIdx.x;
+    const int64_t r = blockIdx.x, n = t.in[0].width;
     for (int64_t h = blockIdx.y; h < t.in[0].parts; h += gridDim.y) {
-        turn_head((float *)part_at(t.out[0], r, h), (const float *)part_at(t.in[0], r, h),
-                  (const float *)input_at(t, 1, r), (const float *)t.in[2].data, t.in[0].width,
-                  t.attrs, room);
-        __syncthreads();
+        float *to = (float *)part_at(t.out[0], r, h);
+        const Turned head((const float *)part_at(t.in[0], r, h), (const float *)input_at(t, 1, r),
+                          (const float *)t.in[2].data, n, t.attrs);
+        for (int64_t i = threadIdx.x; i < n; i += WARP) to[i] = head.at(i);
     }
 }
 
@@ -33,7 +32,7 @@ static dim3 grid_of_heads(const Task *t) {
     return dim3(grid_of(t->rows), grid_of(t->in[0].parts, 65535));
 }
 
-LAUNCHER(rotate) { rotate_heads<<<grid_of_heads(task), THREADS, 0, stream>>>(*task); }
+LAUNCHER(rotate) { rotate_heads<<<grid_of_heads(task), WARP, 0, stream>>>(*task); }
 
 // x (T, H, E), frequencies, table
 static __global__ void rope_heads(const __grid_constant__ Task t) {

@@ -21,21 +21,37 @@ static __device__ inline void turn_pair(float *to, const float *x, int64_t i, in
     to[second] = fmaf(a, sine, b * cosine);
 }
 
-// A block of threads: RMS norm of a head where there is a weight, then its pairs turned; angles are
-// (2, rotate / 2). `room` holds 64.
-static __device__ inline void turn_head(float *to, const float *x, const float *angles,
-                                        const float *norm, int64_t size, const qn_attrs &attrs,
-                                        float *room) {
-    const int64_t pairs = attrs.rotate / 2;
-    if (norm) {
-        const float mean = sum_squares(x, size, room) / (float)size;
-        const float inverse = 1.0f / sqrtf(mean + attrs.eps);
-        for (int64_t i = threadIdx.x; i < size; i += blockDim.x) to[i] = (x[i] * inverse) * norm[i];
-    } else {
-        for (int64_t i = threadIdx.x; i < size; i += blockDim.x) to[i] = x[i];
+// A head that a warp turns: RMS norm where there is a weight, then its pairs by angles (2, rotate /
+// 2). It needs no place: every lane can have any of its numbers. Lanes are those of threadIdx.x.
+struct Turned {
+    const float *x, *angles, *norm;
+    int64_t pairs;
+    float inverse;
+    bool is_half;
+
+    __device__ Turned(const float *from, const float *angles_of, const float *norm_of, int64_t size,
+                      const qn_attrs &attrs)
+        : x(from), angles(angles_of), norm(norm_of), pairs(attrs.rotate / 2), inverse(1),
+          is_half(attrs.pairs == QN_WORD_half) {
+        if (!norm) return;
+        float low = 0, high = 0; // lanes l and l + 32 of 64
+        for (int64_t i = threadIdx.x; i < size; i += 64) low = fmaf(x[i], x[i], low);
+        for (int64_t i = threadIdx.x + 32; i < size; i += 64) high = fmaf(x[i], x[i], high);
+        float sum = low + high;
+        for (int half = 16; half > 0; half /= 2) sum += __shfl_down_sync(ALL, sum, half);
+        const float mean = __shfl_sync(ALL, sum, 0) / (float)size;
+        inverse = 1.0f / sqrtf(mean + attrs.eps);
     }
-    __syncthreads();
-    for (int64_t i = threadIdx.x; i < pairs; i += blockDim.x)
-        turn_pair(to, to, i, pairs, angles[i], angles[pairs + i], attrs);
-    __syncthreads();
-}
+
+    __device__ float normed(int64_t i) const { return norm ? (x[i] * inverse) * norm[i] : x[i]; }
+
+    __device__ float at(int64_t i) const {
+        if (i >= 2 * pairs) return normed(i);
+        const bool is_first = is_half ? i < pairs : i % 2 == 0;
+        const int64_t pair = !is_half ? i / 2 : is_first ? i : i - pairs;
+        const float a = normed(is_half ? pair : 2 * pair);
+        const float b = normed(is_half ? pair + pairs : 2 * pair + 1);
+        const float cosine = angles[pair], sine = angles[pairs + pair];
+        return is_first ? fmaf(a, cosine, -(b * sine)) : fmaf(a, sine, b * cosine);
+    }
+};
